@@ -1,0 +1,169 @@
+package holdfast
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+)
+
+// Kind is what one operation of a batch does.
+type Kind byte
+
+// The kinds, with the codes they have in LevelDB's, RocksDB's and Pebble's write
+// batches.
+const (
+	KindDelete      Kind = 0
+	KindSet         Kind = 1
+	KindDeleteRange Kind = 15
+)
+
+// Op is one operation of a batch. For KindDeleteRange, Key is the lower bound and
+// Value the upper one, as in [Range].
+type Op struct {
+	Kind       Kind
+	Key, Value []byte
+}
+
+// Batch is a list of operations that take effect together, in their order: a later
+// one wins over an earlier one. The zero Batch is empty and ready. A batch is used
+// by one goroutine at a time and can be reused after Reset, without allocating.
+//
+// An operation that breaks a limit is remembered, and Apply returns its error; see
+// Err.
+//
+// Invariant: buf holds count records, each
+//
+//	kind     1 byte
+//	key      uvarint length, bytes
+//	value    uvarint length, bytes      absent when kind is KindDelete
+//
+// which is the record format of LevelDB's write batch.
+type Batch struct {
+	buf   []byte
+	count int
+	err   error
+}
+
+// Set stores value under key, replacing what was there.
+func (b *Batch) Set(key, value []byte) {
+	if err := CheckKey(key); err != nil {
+		b.fail(err)
+		return
+	}
+	if len(value) > MaxValueSize {
+		b.fail(&Error{Op: "set", Class: ErrTooLarge, Detail: fmt.Sprintf("the value has %d bytes", len(value)), Remedy: "values have at most 67108864 bytes: split it over several keys"})
+		return
+	}
+	b.add(KindSet, key, value)
+}
+
+// Delete removes key; removing what is not there is no error.
+func (b *Batch) Delete(key []byte) {
+	if err := CheckKey(key); err != nil {
+		b.fail(err)
+		return
+	}
+	b.add(KindDelete, key, nil)
+}
+
+// DeleteRange removes every key in [lo, hi). Empty bounds mean the first key and the
+// last, as in [Range].
+func (b *Batch) DeleteRange(lo, hi []byte) {
+	if err := CheckRange(Range{Lo: lo, Hi: hi}); err != nil {
+		b.fail(err)
+		return
+	}
+	b.add(KindDeleteRange, lo, hi)
+}
+
+func (b *Batch) add(kind Kind, key, value []byte) {
+	if b.err != nil {
+		return
+	}
+	if len(b.buf)+len(key)+len(value)+2*binary.MaxVarintLen64 > MaxBatchSize {
+		b.fail(&Error{Op: "batch", Class: ErrTooLarge, Detail: fmt.Sprintf("it would have over %d bytes", MaxBatchSize), Remedy: "split it"})
+		return
+	}
+	b.buf = append(b.buf, byte(kind))
+	b.buf = binary.AppendUvarint(b.buf, uint64(len(key)))
+	b.buf = append(b.buf, key...)
+	if kind != KindDelete {
+		b.buf = binary.AppendUvarint(b.buf, uint64(len(value)))
+		b.buf = append(b.buf, value...)
+	}
+	b.count++
+}
+
+func (b *Batch) fail(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// Append adds all operations of other, and its error if it has one.
+func (b *Batch) Append(other *Batch) {
+	if other.err != nil {
+		b.fail(other.err)
+	}
+	if b.err != nil {
+		return
+	}
+	if len(b.buf)+len(other.buf) > MaxBatchSize {
+		b.fail(&Error{Op: "batch", Class: ErrTooLarge, Detail: fmt.Sprintf("it would have over %d bytes", MaxBatchSize), Remedy: "split it"})
+		return
+	}
+	b.buf = append(b.buf, other.buf...)
+	b.count += other.count
+}
+
+// Reset empties the batch and keeps its memory.
+func (b *Batch) Reset() { b.buf, b.count, b.err = b.buf[:0], 0, nil }
+
+// Len is the number of operations.
+func (b *Batch) Len() int { return b.count }
+
+// Size is the length in bytes of the encoded operations.
+func (b *Batch) Size() int { return len(b.buf) }
+
+// Err is the error of the first operation that broke a limit. From then on,
+// operations are ignored until Reset.
+func (b *Batch) Err() error { return b.err }
+
+// Bytes is the encoded form described at [Batch], for engines that can store it as it
+// is. It is valid until the batch is changed and must not be written to.
+func (b *Batch) Bytes() []byte { return b.buf }
+
+// Ops yields the operations in order, without allocating. Their slices are valid until
+// the batch is changed.
+func (b *Batch) Ops() iter.Seq[Op] {
+	return func(yield func(Op) bool) {
+		for rest := b.buf; len(rest) > 0; {
+			var op Op
+			op.Kind, rest = Kind(rest[0]), rest[1:]
+			op.Key, rest = chunk(rest)
+			if op.Kind != KindDelete {
+				op.Value, rest = chunk(rest)
+			}
+			if !yield(op) {
+				return
+			}
+		}
+	}
+}
+
+// HasRange reports whether the batch has a DeleteRange, for engines that must
+// treat one apart.
+func (b *Batch) HasRange() bool {
+	for op := range b.Ops() {
+		if op.Kind == KindDeleteRange {
+			return true
+		}
+	}
+	return false
+}
+
+// chunk splits a length-prefixed string off b, which this package has encoded itself.
+func chunk(b []byte) (head, rest []byte) {
+	n, w := binary.Uvarint(b)
+	return b[w : w+int(n) : w+int(n)], b[w+int(n):]
+}

@@ -1,0 +1,120 @@
+package holdfast
+
+import (
+	"fmt"
+	"time"
+)
+
+// Capabilities says, as data, what an engine gives.
+type Capabilities struct {
+	Engine  string // its name in engine/all
+	Library string // the module and version below it, empty if there is none
+
+	// Memory, Process and Power say what commits get that ask for them.
+	Memory, Process, Power Promise
+
+	// LossWindow is how often the engine is synced in the background while commits
+	// weaker than Power are outstanding; 0 if never.
+	LossWindow time.Duration
+
+	// AtomicBatches is false where a batch of several keys can be torn by a crash.
+	AtomicBatches bool
+	// NativeDeleteRange is true where the cost of DeleteRange does not grow with the
+	// number of keys in it.
+	NativeDeleteRange bool
+
+	// Limits in bytes, never above those of the contract.
+	MaxKeySize, MaxValueSize, MaxBatchSize int64
+
+	// Settings are the engine's own, read back from it after opening, not as they
+	// were asked for. Empty in a description of an engine that is not open.
+	Settings []Setting
+	// Caveats are sentences that a user should know before choosing the engine.
+	Caveats []string
+}
+
+// Promise is what an engine gives to commits that ask for one level.
+type Promise struct {
+	// Given is the level they really get; 0 if they are refused.
+	Given Level
+	// How is the mechanism, in a few words: "write to the log, fdatasync".
+	How string
+	// Why explains a Given that is not the level asked for.
+	Why string
+	// CutMayCorrupt is true where a power cut may cost not only the last commits but
+	// the whole store.
+	CutMayCorrupt bool
+}
+
+// Setting is one effective setting of an engine.
+type Setting struct{ Name, Value string }
+
+// Promise returns what commits get that ask for level.
+func (c Capabilities) Promise(asked Level) Promise {
+	switch asked {
+	case Memory:
+		return c.Memory
+	case Process:
+		return c.Process
+	case Power:
+		return c.Power
+	}
+	return Promise{Why: "there is no such level"}
+}
+
+// CheckLevel returns ErrLevel if commits that ask for level are refused, with the levels
+// that are not.
+func (c Capabilities) CheckLevel(asked Level) error {
+	p := c.Promise(asked)
+	if p.Given != 0 {
+		return nil
+	}
+	remedy := ""
+	for _, l := range Levels() {
+		if c.Promise(l).Given != 0 {
+			if remedy != "" {
+				remedy += " or "
+			}
+			remedy += l.String()
+		}
+	}
+	return &Error{Op: "apply", Engine: c.Engine, Class: ErrLevel, Detail: fmt.Sprintf("%s: %s", asked, p.Why), Remedy: "ask for " + remedy}
+}
+
+// Strongest returns the strongest level the engine gives, 0 if none.
+func (c Capabilities) Strongest() Level {
+	return max(c.Memory.Given, c.Process.Given, c.Power.Given)
+}
+
+// Unknown is the value of a metric that an engine cannot tell.
+const Unknown = -1
+
+// Metrics are counters since Open and gauges of the moment. A field that the engine
+// cannot tell is [Unknown].
+type Metrics struct {
+	Commits      int64 // batches applied
+	Groups       int64 // engine transactions they were merged into
+	Syncs        int64 // times the engine asked the device to keep what it wrote, commits and background together
+	BytesWritten int64 // bytes given to the operating system
+	DiskBytes    int64 // bytes the directory takes now
+	Files        int64 // files in the directory now
+	MemoryBytes  int64 // bytes of caches and write buffers now
+	Stalls       int64 // times a writer had to wait for background work
+
+	OpenSnapshots int64 // not yet closed
+	OpenIterators int64 // not yet closed
+	TornBytes     int64 // length of the torn tail that Open cut off
+
+	// Poison is the failure that stopped the engine, nil while it works.
+	Poison error
+}
+
+// UnknownMetrics returns Metrics of which every number is Unknown, for engines to fill
+// in.
+func UnknownMetrics() Metrics {
+	return Metrics{
+		Commits: Unknown, Groups: Unknown, Syncs: Unknown, BytesWritten: Unknown, DiskBytes: Unknown,
+		Files: Unknown, MemoryBytes: Unknown, Stalls: Unknown,
+		OpenSnapshots: Unknown, OpenIterators: Unknown, TornBytes: Unknown,
+	}
+}

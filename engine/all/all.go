@@ -1,0 +1,139 @@
+// Package all is the table of engines, and opens them by name or by address.
+//
+// It imports every engine. A program that has made its choice imports that engine's own
+// package instead.
+package all
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+)
+
+// Entry is one engine.
+type Entry struct {
+	Name     string
+	Open     func(dir string, o holdfast.Options) (holdfast.Engine, error)
+	Describe func() holdfast.Capabilities
+}
+
+// table lists the engines in the order in which they are shown.
+var table = []Entry{
+	{mem.Name, mem.Open, mem.Describe},
+}
+
+// Engines returns the table. An engine that is not in this build is in it: it refuses every
+// level and says why, and its Open fails with ErrUnavailable.
+func Engines() []Entry { return append([]Entry(nil), table...) }
+
+// Names returns the engines' names, in the order of the table.
+func Names() []string {
+	var names []string
+	for _, e := range table {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+// Lookup returns the engine of that name; the error is ErrBadOption and lists the names.
+func Lookup(name string) (Entry, error) {
+	for _, e := range table {
+		if e.Name == name {
+			return e, nil
+		}
+	}
+	return Entry{}, &holdfast.Error{Op: "open", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("there is no engine %q", name),
+		Remedy: "the engines are " + strings.Join(Names(), ", ")}
+}
+
+// Open opens the engine of that name in dir.
+func Open(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
+	e, err := Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	return e.Open(dir, o)
+}
+
+// OpenURL opens an engine by its address, as [ParseURL] reads it.
+func OpenURL(address string) (holdfast.Engine, error) {
+	name, dir, o, err := ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	return Open(name, dir, o)
+}
+
+// ParseURL reads an address of the form
+//
+//	ENGINE:DIR?level=LEVEL&sync-every=DURATION&memory=SIZE
+//
+// in which everything from the question mark on may be missing, SIZE is a number of bytes or
+// one with a suffix KiB, MiB or GiB, and sync-every=never turns the loss window off. DIR is
+// taken as it is, but that %3F stands for a question mark and %25 for a percent sign.
+func ParseURL(address string) (name, dir string, o holdfast.Options, err error) {
+	bad := func(detail, remedy string) (string, string, holdfast.Options, error) {
+		return "", "", holdfast.Options{}, &holdfast.Error{Op: "parse address", Path: address, Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+	}
+	name, rest, ok := strings.Cut(address, ":")
+	if !ok {
+		return bad("it has no colon", `write it as "pebble:DIR?level=process"`)
+	}
+	if _, err := Lookup(name); err != nil {
+		return "", "", o, err
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	if dir, err = url.PathUnescape(rest); err != nil {
+		return bad(err.Error(), "write %25 for a percent sign")
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return bad(err.Error(), "")
+	}
+	for key, list := range values {
+		if len(list) > 1 {
+			return bad(key+" is given twice", "give it once")
+		}
+		value := list[0]
+		switch key {
+		case "level":
+			if o.Level, err = holdfast.ParseLevel(value); err != nil {
+				return "", "", o, err
+			}
+		case "sync-every":
+			if value == "never" {
+				o.SyncEvery = -1
+				break
+			}
+			if o.SyncEvery, err = time.ParseDuration(value); err != nil || o.SyncEvery <= 0 {
+				return bad(fmt.Sprintf("sync-every=%q is no duration", value), "write it as 500ms, 2s or never")
+			}
+		case "memory":
+			if o.MemoryBytes, err = parseSize(value); err != nil {
+				return bad(fmt.Sprintf("memory=%q is no size", value), "write it as 268435456 or 256MiB")
+			}
+		default:
+			return bad(fmt.Sprintf("there is no option %q", key), "the options are level, sync-every, memory")
+		}
+	}
+	return name, dir, o, nil
+}
+
+func parseSize(s string) (int64, error) {
+	unit := int64(1)
+	for i, suffix := range []string{"KiB", "MiB", "GiB"} {
+		if head, ok := strings.CutSuffix(s, suffix); ok {
+			s, unit = head, int64(1)<<(10*(i+1))
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n <= 0 || n > (1<<62)/unit {
+		return 0, strconv.ErrRange
+	}
+	return n * unit, nil
+}

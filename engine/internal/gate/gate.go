@@ -1,0 +1,71 @@
+// Package gate guards an engine's life: nothing enters after Close, Close waits for
+// what is inside, and refuses while iterators or snapshots are open.
+package gate
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Gate is embedded in an engine. The zero Gate is open.
+type Gate struct {
+	mu        sync.RWMutex
+	closed    bool
+	iterators atomic.Int64
+	snapshots atomic.Int64
+}
+
+// Enter returns ErrClosed after Close. Otherwise Close waits until Leave is called.
+// Whoever is inside must not Enter again.
+func (g *Gate) Enter() error {
+	g.mu.RLock()
+	if g.closed {
+		g.mu.RUnlock()
+		return holdfast.ErrClosed
+	}
+	return nil
+}
+
+// Leave ends what Enter began.
+func (g *Gate) Leave() { g.mu.RUnlock() }
+
+// AddIterator counts an iterator opened (1) or closed (-1). Opening is done inside.
+func (g *Gate) AddIterator(n int64) { g.iterators.Add(n) }
+
+// AddSnapshot counts a snapshot opened (1) or closed (-1). Opening is done inside.
+func (g *Gate) AddSnapshot(n int64) { g.snapshots.Add(n) }
+
+// Fill sets the gauges that the gate knows.
+func (g *Gate) Fill(m *holdfast.Metrics) {
+	m.OpenIterators, m.OpenSnapshots = g.iterators.Load(), g.snapshots.Load()
+}
+
+// Close waits until nobody is inside, lets settle bring everything to the device, and
+// closes the gate, unless iterators or snapshots are open: then it returns ErrBusy and
+// the gate stays open. It returns ErrClosed if the gate was closed before. settle's
+// error is returned with the gate closed: an engine that cannot settle must still be
+// released.
+func (g *Gate) Close(settle func() error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return holdfast.ErrClosed
+	}
+	err := settle()
+	if it, sn := g.iterators.Load(), g.snapshots.Load(); it+sn > 0 {
+		return &holdfast.Error{Op: "close", Class: holdfast.ErrBusy, Cause: err,
+			Detail: fmt.Sprintf("%d iterators and %d snapshots are open", it, sn), Remedy: "close them first"}
+	}
+	g.closed = true
+	return err
+}
+
+// Closed reports whether Close has succeeded.
+func (g *Gate) Closed() bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.closed
+}

@@ -1,0 +1,188 @@
+package group_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/group"
+)
+
+func numbered(n uint64) *holdfast.Batch {
+	var b holdfast.Batch
+	b.Set(binary.BigEndian.AppendUint64(nil, n), []byte("v"))
+	return &b
+}
+
+// Batches of many writers are committed in the order in which they were applied, none
+// twice, none missing, in far fewer transactions than there are batches.
+func TestOrderAndMerging(t *testing.T) {
+	var got []uint64
+	c := group.New("test", 1<<20, func(b *holdfast.Batch, _ holdfast.Level) error {
+		time.Sleep(200 * time.Microsecond) // as long as a sync takes
+		for op := range b.Ops() {
+			got = append(got, binary.BigEndian.Uint64(op.Key))
+		}
+		return nil
+	})
+	const writers, each = 32, 50
+	var mu sync.Mutex
+	var next uint64
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for range each {
+				mu.Lock()
+				next++
+				r, err := c.Apply(numbered(next), holdfast.Power)
+				mu.Unlock()
+				if err == nil {
+					err = r.Wait()
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(got) != writers*each {
+		t.Fatalf("%d batches committed, want %d", len(got), writers*each)
+	}
+	for i, n := range got {
+		if n != uint64(i+1) {
+			t.Fatalf("batch %d was committed at place %d", n, i+1)
+		}
+	}
+	var m holdfast.Metrics
+	c.Fill(&m)
+	if m.Commits != writers*each || m.Groups*4 > m.Commits {
+		t.Errorf("%d commits in %d groups: not merged", m.Commits, m.Groups)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(numbered(1), holdfast.Power); !errors.Is(err, holdfast.ErrClosed) {
+		t.Errorf("Apply after Close: %v", err)
+	}
+}
+
+// A group runs at the strongest level that any of its batches asks for.
+func TestStrongestLevel(t *testing.T) {
+	var got holdfast.Level
+	c := group.New("test", 1<<20, func(_ *holdfast.Batch, l holdfast.Level) error { got = l; return nil })
+	for _, l := range []holdfast.Level{holdfast.Process, holdfast.Power, holdfast.Process} {
+		if _, err := c.Apply(numbered(1), l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got != holdfast.Power {
+		t.Errorf("the group ran at %v", got)
+	}
+}
+
+// The first failure poisons: the batch that failed, all queued behind it and all later
+// ones get the cause, and nothing more is committed.
+func TestPoison(t *testing.T) {
+	cause := errors.New("no space left")
+	calls := 0
+	c := group.New("test", 1, func(*holdfast.Batch, holdfast.Level) error {
+		calls++
+		if calls == 2 {
+			return cause
+		}
+		return nil
+	})
+	var receipts []holdfast.Receipt
+	for n := range uint64(4) {
+		r, err := c.Apply(numbered(n), holdfast.Power)
+		if err != nil && n < 2 {
+			t.Fatal(err)
+		}
+		if err == nil {
+			receipts = append(receipts, r)
+		}
+	}
+	for i, r := range receipts {
+		err := r.Wait()
+		if i == 0 && err != nil {
+			t.Errorf("the batch before the failure: %v", err)
+		}
+		if i > 0 && (!errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, cause)) {
+			t.Errorf("batch %d: %v", i, err)
+		}
+	}
+	if _, err := c.Apply(numbered(9), holdfast.Power); !errors.Is(err, cause) {
+		t.Errorf("Apply after the failure: %v", err)
+	}
+	if calls != 2 {
+		t.Errorf("%d transactions, want 2", calls)
+	}
+}
+
+// What nobody waits for stays bounded, and Close commits it.
+func TestDroppedReceipts(t *testing.T) {
+	var committed atomic.Int64
+	c := group.New("test", 1000, func(b *holdfast.Batch, _ holdfast.Level) error { committed.Add(int64(b.Len())); return nil })
+	for n := range uint64(10_000) {
+		if _, err := c.Apply(numbered(n), holdfast.Process); err != nil {
+			t.Fatal(err)
+		}
+		if waiting := int64(n) + 1 - committed.Load(); waiting > 1000 {
+			t.Fatalf("%d batches wait in memory", waiting)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if committed.Load() != 10_000 {
+		t.Errorf("%d committed", committed.Load())
+	}
+}
+
+// A checked batch is judged on the state that all before it have made, while others keep
+// writing.
+func TestApplyChecked(t *testing.T) {
+	var state atomic.Int64
+	c := group.New("test", 1<<20, func(b *holdfast.Batch, _ holdfast.Level) error {
+		state.Add(int64(b.Len()))
+		return nil
+	})
+	refused := errors.New("refused")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for n := range uint64(200) {
+				r, err := c.Apply(numbered(n), holdfast.Process)
+				if err == nil {
+					err = r.Wait()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 50 {
+		before := int64(-1)
+		r, err := c.ApplyChecked(numbered(0), holdfast.Process, func() error { before = state.Load(); return nil })
+		if err != nil || r.Wait() != nil || before < 0 {
+			t.Fatal(before, err)
+		}
+		if _, err := c.ApplyChecked(numbered(0), holdfast.Process, func() error { return refused }); err != refused {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+	if state.Load() != 8*200+50 {
+		t.Errorf("%d operations took effect", state.Load())
+	}
+}

@@ -1,0 +1,256 @@
+// Package home looks after an engine's directory: it makes it durably, remembers in it
+// which engine and format made it, and keeps a second opener out.
+//
+// A directory holds
+//
+//	HOLDFAST   what made it, as text (below), written once
+//	LOCK       empty, locked while the directory is open
+//	...        the engine's own files
+//
+// and HOLDFAST reads
+//
+//	holdfast 1
+//	engine bbolt
+//	format 1
+//	level power        only where the engine binds a directory to a level
+package home
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+const (
+	markName = "HOLDFAST"
+	lockName = "LOCK"
+	version  = 1 // of the HOLDFAST file itself
+)
+
+// Identity is what a directory remembers.
+type Identity struct {
+	Engine string
+	Format int            // the engine's own format, from 1
+	Level  holdfast.Level // 0 unless the directory is bound to a level
+}
+
+// Home is an open, locked directory.
+type Home struct {
+	Dir  string // as an absolute path
+	New  bool   // made, or found empty, by this Open
+	lock *os.File
+}
+
+// Open makes dir if need be, locks it and checks that id made it. Errors are ErrLocked,
+// ErrForeign, ErrVersion, ErrCorrupt, or the operating system's with what to do.
+func Open(dir string, id Identity) (h *Home, err error) {
+	fail := func(class error, detail, remedy string, cause error) error {
+		return &holdfast.Error{Op: "open", Engine: id.Engine, Path: dir, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
+	}
+	if dir == "" {
+		return nil, fail(holdfast.ErrBadOption, "no directory is named", "name one", nil)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fail(nil, "", "", err)
+	}
+	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
+		return nil, fail(holdfast.ErrForeign, "it is a file", "name a directory", nil)
+	}
+	if held, err := foreign(dir); err != nil {
+		return nil, fail(nil, "", "", err)
+	} else if held != "" {
+		return nil, fail(holdfast.ErrForeign, "it holds "+held+", which holdfast did not make", "name an empty or new directory", nil)
+	}
+	if err := MkdirAll(dir); err != nil {
+		return nil, fail(nil, "", "", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fail(nil, "", "the directory must be writable", err)
+	}
+	if err := lockFile(lock); err != nil {
+		lock.Close()
+		if errors.Is(err, errLocked) {
+			return nil, fail(holdfast.ErrLocked, "", "close it there first, or choose another directory", nil)
+		}
+		return nil, fail(nil, "lock", "the file system must support file locks", err)
+	}
+	h = &Home{Dir: dir, lock: lock}
+	defer func() {
+		if err != nil {
+			h.Close()
+		}
+	}()
+
+	text, err := os.ReadFile(filepath.Join(dir, markName))
+	if errors.Is(err, fs.ErrNotExist) {
+		h.New = true
+		if err := writeMark(dir, id); err != nil {
+			return nil, fail(nil, "", "", err)
+		}
+		return h, nil
+	}
+	if err != nil {
+		return nil, fail(nil, "", "", err)
+	}
+	found, v, err := parseMark(string(text))
+	switch {
+	case err != nil:
+		return nil, fail(holdfast.ErrCorrupt, markName+": "+err.Error(), "restore the file from a backup", nil)
+	case v > version:
+		return nil, fail(holdfast.ErrVersion, fmt.Sprintf("%s has version %d, this program knows %d", markName, v, version), "use a newer holdfast", nil)
+	case found.Engine != id.Engine:
+		return nil, fail(holdfast.ErrForeign, "it was made by engine "+found.Engine, "open it with "+found.Engine+", or name another directory", nil)
+	case found.Format > id.Format:
+		return nil, fail(holdfast.ErrVersion, fmt.Sprintf("it has format %d of %s, this program knows %d", found.Format, id.Engine, id.Format), "use a newer holdfast", nil)
+	case found.Level != id.Level:
+		return nil, fail(holdfast.ErrForeign, fmt.Sprintf("%s binds a directory to one level, and this one was made for %v, not %v", id.Engine, found.Level, id.Level),
+			fmt.Sprintf("open it with level %v, or name another directory", found.Level), nil)
+	}
+	return h, nil
+}
+
+// Close releases the directory.
+func (h *Home) Close() error { return h.lock.Close() }
+
+// Identify reads what made dir, without opening or locking it. It returns ErrForeign
+// where nothing of ours did.
+func Identify(dir string) (Identity, error) {
+	text, err := os.ReadFile(filepath.Join(dir, markName))
+	if err != nil {
+		return Identity{}, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrForeign, Cause: err, Remedy: "name a directory that holdfast made"}
+	}
+	id, v, err := parseMark(string(text))
+	if err != nil {
+		return Identity{}, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrCorrupt, Detail: markName, Cause: err}
+	}
+	if v > version {
+		return Identity{}, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrVersion, Detail: fmt.Sprintf("%s has version %d", markName, v), Remedy: "use a newer holdfast"}
+	}
+	return id, nil
+}
+
+// foreign names a file in dir if dir has files but no mark.
+func foreign(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	other := ""
+	for _, e := range entries {
+		switch name := e.Name(); name {
+		case markName:
+			return "", nil
+		case lockName, markName + ".tmp", "lost+found": // left by a crash while it was being made; a fresh file system's own
+		default:
+			other = name
+		}
+	}
+	return other, nil
+}
+
+func writeMark(dir string, id Identity) error {
+	text := fmt.Sprintf("holdfast %d\nengine %s\nformat %d\n", version, id.Engine, id.Format)
+	if id.Level != 0 {
+		text += fmt.Sprintf("level %v\n", id.Level)
+	}
+	name := filepath.Join(dir, markName)
+	if err := writeSynced(name+".tmp", text); err != nil {
+		os.Remove(name + ".tmp")
+		return err
+	}
+	if err := os.Rename(name+".tmp", name); err != nil {
+		return err
+	}
+	return SyncDir(dir)
+}
+
+func writeSynced(name, text string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(f, text)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func parseMark(text string) (id Identity, v int, err error) {
+	for line := range strings.Lines(text) {
+		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if !ok {
+			return id, 0, fmt.Errorf("a line reads %q", line)
+		}
+		switch key {
+		case "holdfast":
+			v, err = strconv.Atoi(value)
+		case "engine":
+			id.Engine = value
+		case "format":
+			id.Format, err = strconv.Atoi(value)
+		case "level":
+			id.Level, err = holdfast.ParseLevel(value)
+		default:
+			if v <= version {
+				err = fmt.Errorf("a line reads %q", line)
+			}
+		}
+		if err != nil {
+			return id, 0, err
+		}
+	}
+	if v < 1 || v == version && (id.Engine == "" || id.Format < 1) {
+		return id, 0, errors.New("it is incomplete")
+	}
+	return id, v, nil
+}
+
+// MkdirAll makes dir and its missing parents, and syncs the directories that hold them,
+// so that a power cut does not take the directory away.
+func MkdirAll(dir string) error {
+	if st, err := os.Stat(dir); err == nil {
+		if !st.IsDir() {
+			return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+		}
+		return nil
+	}
+	parent := filepath.Dir(dir)
+	if parent != dir {
+		if err := MkdirAll(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return SyncDir(parent)
+}
+
+// Usage counts the regular files below dir and the bytes they take on the device. What
+// cannot be read, because it is just being removed, counts nothing.
+func Usage(dir string) (files, bytes int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			files++
+			bytes += allocated(info)
+		}
+		return nil
+	})
+	return files, bytes
+}

@@ -1,0 +1,70 @@
+// Package enginetest is the laws of the holdfast contract as a suite that every engine
+// runs. A failing case explains the law that is broken.
+//
+// An engine's own test is
+//
+//	func TestLaws(t *testing.T) {
+//		enginetest.Run(t, enginetest.Harness{Open: myengine.Open})
+//	}
+//
+// Some cases start the test binary again as a child process, to be killed; Run plays the
+// child's part there.
+package enginetest
+
+import (
+	"sync"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Harness tells the suite how to open the engine under test.
+type Harness struct {
+	// Open opens the engine in dir, which the suite makes up. An engine that keeps
+	// nothing on disk (its Describe gives no level above Memory) is opened with dir
+	// empty and is never reopened.
+	Open func(dir string, o holdfast.Options) (holdfast.Engine, error)
+
+	// OpenFaulty is Open with every write and sync of the engine's files asking faults
+	// first. nil where the engine has no seam for that; laws 6 and 7 are then tested
+	// only with what the operating system can be made to refuse.
+	OpenFaulty func(dir string, o holdfast.Options, faults *Faults) (holdfast.Engine, error)
+
+	// Describe is what the engine promises, without opening it.
+	Describe func() holdfast.Capabilities
+}
+
+// Faults decides whether a write or sync fails. The seam of an engine under test calls
+// Write and Sync before doing the real thing, and returns their error instead of doing it.
+// It is safe for concurrent use; the zero Faults lets everything pass.
+type Faults struct {
+	mu         sync.Mutex
+	write, fsy error
+}
+
+// FailWrites makes every write fail with err; nil lets them pass again.
+func (f *Faults) FailWrites(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.write = err
+}
+
+// FailSyncs makes every sync fail with err; nil lets them pass again.
+func (f *Faults) FailSyncs(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fsy = err
+}
+
+// Write is asked before bytes are written to the file at path.
+func (f *Faults) Write(path string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.write
+}
+
+// Sync is asked before the file at path is synced.
+func (f *Faults) Sync(path string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fsy
+}

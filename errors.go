@@ -1,0 +1,135 @@
+package holdfast
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The classes of errors. Test for them with errors.Is; what happened, where, and
+// what to do about it is in the message of the [Error] that carries them.
+var (
+	// ErrNotFound: the key is not there. Get returns it as it is.
+	ErrNotFound = errors.New("holdfast: not found")
+	// ErrClosed: the engine, store or iterator has been closed.
+	ErrClosed = errors.New("holdfast: closed")
+	// ErrBusy: Close found iterators or snapshots still open.
+	ErrBusy = errors.New("holdfast: in use")
+	// ErrPoisoned: a write or sync failed earlier; the cause is wrapped. Reads go
+	// on. Reopen the engine once the cause is mended.
+	ErrPoisoned = errors.New("holdfast: stopped after a failed write")
+	// ErrCorrupt: what had been stored safely does not read back as written.
+	ErrCorrupt = errors.New("holdfast: corrupt")
+	// ErrLocked: the directory is open elsewhere.
+	ErrLocked = errors.New("holdfast: directory in use")
+	// ErrForeign: the directory holds something else: another engine's data,
+	// another level's, or no engine's at all.
+	ErrForeign = errors.New("holdfast: foreign directory")
+	// ErrVersion: the directory was written by a newer format.
+	ErrVersion = errors.New("holdfast: unknown format version")
+	// ErrLevel: no such level, or the engine cannot give it.
+	ErrLevel = errors.New("holdfast: level not available")
+	// ErrBadKey: an empty key, or one longer than MaxKeySize.
+	ErrBadKey = errors.New("holdfast: bad key")
+	// ErrTooLarge: a value or batch over its limit.
+	ErrTooLarge = errors.New("holdfast: too large")
+	// ErrUnavailable: this engine or feature is not in this build or not on this
+	// system.
+	ErrUnavailable = errors.New("holdfast: not available here")
+	// ErrBadOption: an option, name or address that makes no sense.
+	ErrBadOption = errors.New("holdfast: bad option")
+)
+
+// Error says what happened, where and what to do. Its class and its cause can both be
+// found with errors.Is and errors.As.
+type Error struct {
+	Op     string // what was being done: "open", "apply"
+	Engine string // the engine's name, if one is involved
+	Path   string // file or directory, if one is involved
+	Offset int64  // byte offset in Path of damage, if Class is ErrCorrupt and it is known, otherwise 0
+	Class  error  // one of the sentinels above
+	Detail string // what exactly
+	Cause  error  // the underlying error, may be nil
+	Remedy string // what to do about it, may be empty
+}
+
+// Error builds one line: where, what, why, and the remedy.
+func (e *Error) Error() string {
+	var s strings.Builder
+	for _, part := range []string{e.Engine, e.Op} {
+		if part != "" {
+			if s.Len() > 0 {
+				s.WriteByte(' ')
+			}
+			s.WriteString(part)
+		}
+	}
+	if e.Path != "" {
+		fmt.Fprintf(&s, " %s", e.Path)
+		if e.Offset > 0 {
+			fmt.Fprintf(&s, " at byte %d", e.Offset)
+		}
+	}
+	if e.Class != nil {
+		if s.Len() > 0 {
+			s.WriteString(": ")
+		}
+		s.WriteString(strings.TrimPrefix(e.Class.Error(), "holdfast: "))
+	}
+	if e.Detail != "" {
+		s.WriteString(": " + e.Detail)
+	}
+	if e.Cause != nil {
+		s.WriteString(": " + e.Cause.Error())
+	}
+	if e.Remedy != "" {
+		s.WriteString("; " + e.Remedy)
+	}
+	return s.String()
+}
+
+// Unwrap returns the class and the cause.
+func (e *Error) Unwrap() []error {
+	var errs []error
+	if e.Class != nil {
+		errs = append(errs, e.Class)
+	}
+	if e.Cause != nil {
+		errs = append(errs, e.Cause)
+	}
+	return errs
+}
+
+// CheckKey returns ErrBadKey for an empty key or one over MaxKeySize. Engines call it
+// in Get.
+func CheckKey(key []byte) error {
+	if len(key) == 0 {
+		return &Error{Op: "check key", Class: ErrBadKey, Detail: "it is empty", Remedy: "keys have 1 to 16384 bytes"}
+	}
+	if len(key) > MaxKeySize {
+		return &Error{Op: "check key", Class: ErrBadKey, Detail: fmt.Sprintf("it has %d bytes", len(key)), Remedy: "keys have 1 to 16384 bytes"}
+	}
+	return nil
+}
+
+// CheckRange returns ErrBadKey for a bound over MaxKeySize. Engines call it in Scan.
+func CheckRange(r Range) error {
+	for _, bound := range [][]byte{r.Lo, r.Hi} {
+		if len(bound) > MaxKeySize {
+			return &Error{Op: "check range", Class: ErrBadKey, Detail: fmt.Sprintf("a bound has %d bytes", len(bound)), Remedy: "bounds have at most 16384 bytes"}
+		}
+	}
+	return nil
+}
+
+// FailedIterator returns an iterator over nothing that reports err. It is for
+// engines, whose Scan has no error of its own.
+func FailedIterator(err error) Iterator { return failedIterator{err} }
+
+type failedIterator struct{ err error }
+
+func (failedIterator) Next() bool     { return false }
+func (failedIterator) Key() []byte    { return nil }
+func (failedIterator) Value() []byte  { return nil }
+func (f failedIterator) Err() error   { return f.err }
+func (f failedIterator) Close() error { return f.err }

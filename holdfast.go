@@ -1,0 +1,188 @@
+// Package holdfast is the contract between a program and an embedded storage
+// engine, in which every write names what it survives.
+//
+// An [Engine] keeps an ordered map from byte keys to byte values. It is written
+// in atomic batches and read at its latest state or through a [Snapshot]. What
+// sets it apart is the [Level] that every commit names:
+//
+//	Memory   the program can read it back; it dies with the process
+//	Process  the operating system has it: survives kill -9, a panic, the OOM killer
+//	Power    the device has it: survives a kernel crash and power loss
+//
+// An engine may give more than was asked, never less, and says what it gives
+// in its [Capabilities]. What a weaker level can lose to a power cut is bounded
+// by the loss window ([Options.SyncEvery]).
+//
+// Order is separate from durability. [Engine.Apply] fixes a batch's place among
+// all others and returns at once; [Receipt.Wait] returns when the batch, and
+// every batch before it, is visible and survives what its level names. Many
+// writers can so share one sync: take your own lock around Apply if you need
+// one, and wait outside it.
+//
+// # Laws
+//
+// Every engine keeps these nine laws; package enginetest checks them.
+//
+//  1. Atomic: a batch is there whole or not at all, after any crash too.
+//  2. Ordered: batches take effect, are seen, and survive a crash only as a
+//     prefix of Apply order.
+//  3. Durable: once Wait returns nil, the batch and all before it are visible
+//     and survive what the level names, and no later batch, at whatever level,
+//     can put that at risk.
+//  4. Never weaker than asked.
+//  5. Snapshots and iterators see one fixed state and never block a writer; one
+//     that is never closed shows in [Metrics].
+//  6. The first failed write or sync poisons the engine: later Applies fail with
+//     that cause ([ErrPoisoned]), reads go on. Nothing is acknowledged after a
+//     failed sync.
+//  7. A full disk is an ordinary error: nothing acknowledged is lost, and the
+//     engine works again, at the latest when it is reopened, once there is room.
+//  8. Bad input is an error that names it, never a panic.
+//  9. Corruption is told from tearing: a torn tail is cut off in silence and
+//     reported in Metrics; damage to anything that had been synced is
+//     [ErrCorrupt], never a wrong answer.
+//
+// Engines live in the folders under engine; package engine/all opens them by
+// name. This package imports nothing but the standard library.
+package holdfast
+
+// Limits of the contract, the same for every engine. Sizes are in bytes.
+const (
+	// MaxKeySize is the longest key, and the longest bound of a range.
+	MaxKeySize = 16 << 10
+	// MaxValueSize is the longest value.
+	MaxValueSize = 64 << 20
+	// MaxBatchSize is the largest encoded batch ([Batch.Size]). An engine may
+	// allow less and says so in [Capabilities].
+	MaxBatchSize = 1 << 30
+)
+
+// Engine is an open store of ordered keys. All methods may be called from many
+// goroutines at once.
+//
+// An engine owns its directory until Close returns: a second opener, in this
+// process or another, gets [ErrLocked].
+type Engine interface {
+	// Reader reads the latest visible state. A batch is visible at the latest
+	// when its receipt's Wait returns nil; some engines show it earlier.
+	Reader
+
+	// Apply fixes b's place after every batch applied before it. It returns
+	// without waiting for the device, and copies what it needs: b may be reset and
+	// reused at once. An empty batch is a barrier: its receipt waits for
+	// everything applied before it.
+	//
+	// A batch whose receipt is never waited for still takes its place, and
+	// reaches its level with the next batch that is waited for, the next Sync,
+	// the loss window, or Close, whichever is first.
+	//
+	// An error from Apply means that the batch took no place and has no effect:
+	// ErrLevel when the engine cannot give level, ErrBadKey, ErrTooLarge,
+	// ErrClosed, ErrPoisoned. An error from Wait poisons the engine.
+	Apply(b *Batch, level Level) (Receipt, error)
+
+	// Snapshot returns a view of everything visible now. It costs no copy and
+	// blocks no writer, but keeps what it sees from being reclaimed: close it.
+	Snapshot() (Snapshot, error)
+
+	// Sync returns when everything applied before the call is visible and
+	// survives power loss, whatever level it was applied at. It returns ErrLevel
+	// where the engine keeps nothing on a device.
+	Sync() error
+
+	// Capabilities says what this open engine gives, as data.
+	Capabilities() Capabilities
+
+	// Metrics returns counters since Open and gauges of this moment.
+	Metrics() Metrics
+
+	// Close brings everything applied to the strongest level the engine gives,
+	// and releases the directory. While iterators or snapshots are open it returns
+	// ErrBusy and leaves the engine open (but synced). Closing twice returns
+	// ErrClosed.
+	Close() error
+}
+
+// Reader reads one state of an engine: the latest, or a snapshot's.
+type Reader interface {
+	// Get appends the value of key to dst and returns the longer slice, or dst
+	// itself and ErrNotFound. The result is the caller's.
+	Get(dst, key []byte) ([]byte, error)
+
+	// Scan returns an iterator over the keys in r, positioned before the first.
+	// It sees one state, fixed now. Errors, including bad bounds, show in
+	// [Iterator.Err].
+	Scan(r Range) Iterator
+}
+
+// Snapshot is a Reader of one fixed state. It may be used from many goroutines;
+// its iterators must be closed before it is.
+type Snapshot interface {
+	Reader
+	// Close releases what the snapshot keeps from being reclaimed. Closing
+	// again does nothing.
+	Close() error
+}
+
+// Range is the half-open interval of keys [Lo, Hi). An empty Lo means from the
+// first key, an empty Hi to the last one. A range with Lo >= Hi is empty.
+type Range struct {
+	Lo, Hi  []byte
+	Reverse bool // from the last key to the first
+}
+
+// Iterator walks over a range. It is used by one goroutine at a time:
+//
+//	it := engine.Scan(holdfast.Range{Lo: lo, Hi: hi})
+//	defer it.Close()
+//	for it.Next() {
+//		use(it.Key(), it.Value())
+//	}
+//	if err := it.Err(); err != nil { ... }
+type Iterator interface {
+	// Next moves to the next key and reports whether there is one.
+	Next() bool
+	// Key and Value are valid until the next call of Next or Close and must not
+	// be written to.
+	Key() []byte
+	Value() []byte
+	// Err returns what ended the walk early, nil at the end of the range.
+	Err() error
+	// Close releases the iterator and returns Err. Closing again does nothing.
+	Close() error
+}
+
+// Receipt stands for an applied batch. The zero Receipt is already settled. It
+// may be copied, waited for many times and from many goroutines, or dropped.
+type Receipt struct {
+	waiter Waiter
+	token  uint64
+}
+
+// Waiter is the engine's side of a [Receipt]: Wait blocks until what token stands
+// for is settled and returns the same result each time.
+type Waiter interface {
+	Wait(token uint64) error
+}
+
+// NewReceipt returns a receipt that calls w.Wait(token). It is for engines.
+func NewReceipt(w Waiter, token uint64) Receipt { return Receipt{w, token} }
+
+// Wait returns nil once the batch, and every batch applied before it, is visible
+// and survives what its level names. An error means that none of this is known,
+// and that the engine is poisoned.
+func (r Receipt) Wait() error {
+	if r.waiter == nil {
+		return nil
+	}
+	return r.waiter.Wait(r.token)
+}
+
+// Commit applies b and waits for it.
+func Commit(e Engine, b *Batch, level Level) error {
+	r, err := e.Apply(b, level)
+	if err != nil {
+		return err
+	}
+	return r.Wait()
+}

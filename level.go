@@ -1,0 +1,91 @@
+package holdfast
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Level is what a write survives. Levels are ordered: a stronger one survives
+// all that a weaker one does. The zero Level means "not named": options take
+// it as their default, Apply refuses it.
+type Level uint8
+
+const (
+	// Memory: the program can read the write back; it dies with the process.
+	Memory Level = iota + 1
+	// Process: the operating system has the write. It survives kill -9, a panic
+	// and the OOM killer, and may die with the machine.
+	Process
+	// Power: the device has the write. It survives a kernel crash and power loss.
+	Power
+)
+
+// Levels lists the levels, weakest first.
+func Levels() []Level { return []Level{Memory, Process, Power} }
+
+// String returns the level's name in lower case.
+func (l Level) String() string {
+	switch l {
+	case 0:
+		return "none"
+	case Memory:
+		return "memory"
+	case Process:
+		return "process"
+	case Power:
+		return "power"
+	}
+	return fmt.Sprintf("level(%d)", uint8(l))
+}
+
+// Survives says in a few words what a write at l survives.
+func (l Level) Survives() string {
+	switch l {
+	case Memory:
+		return "dies with the process"
+	case Process:
+		return "survives kill -9, not power loss"
+	case Power:
+		return "survives power loss"
+	}
+	return "names nothing"
+}
+
+// Valid reports whether l is one of the three levels.
+func (l Level) Valid() bool { return l >= Memory && l <= Power }
+
+// ParseLevel returns the level of that name, in any case. The error is ErrLevel
+// and lists the names.
+func ParseLevel(name string) (Level, error) {
+	for _, l := range Levels() {
+		if strings.EqualFold(name, l.String()) {
+			return l, nil
+		}
+	}
+	return 0, &Error{Op: "parse level", Class: ErrLevel, Detail: fmt.Sprintf("%q is none of memory, process, power", name)}
+}
+
+// MarshalText writes the level's name; the zero level is the empty string.
+func (l Level) MarshalText() ([]byte, error) {
+	if l == 0 {
+		return nil, nil
+	}
+	if !l.Valid() {
+		return nil, &Error{Op: "encode level", Class: ErrLevel, Detail: l.String()}
+	}
+	return []byte(l.String()), nil
+}
+
+// UnmarshalText reads what MarshalText writes, and names in any case.
+func (l *Level) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*l = 0
+		return nil
+	}
+	parsed, err := ParseLevel(string(text))
+	if err != nil {
+		return err
+	}
+	*l = parsed
+	return nil
+}

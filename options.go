@@ -1,0 +1,55 @@
+package holdfast
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// DefaultSyncEvery is the loss window when none is named.
+const DefaultSyncEvery = time.Second
+
+// Options are what every engine understands. The zero value is a safe choice.
+type Options struct {
+	// Level is the strongest level that commits will ask for; 0 means Power. Most
+	// engines choose per commit and ignore it. Those that must choose when they open
+	// (bbolt) bind the directory to it.
+	Level Level
+
+	// SyncEvery is the loss window: what Memory and Process commits can lose to a power
+	// cut is bounded by syncing in the background this long after the first commit that
+	// was not synced. 0 means DefaultSyncEvery; a negative value means never.
+	SyncEvery time.Duration
+
+	// MemoryBytes is the budget in bytes for caches and write buffers. 0 means the
+	// engine's own default. Engines hold to it as well as their libraries let them; what
+	// was set is in Capabilities.
+	MemoryBytes int64
+
+	// Logger takes what an engine has to say beside its errors. nil discards it.
+	Logger *slog.Logger
+}
+
+// WithDefaults checks o and fills in what is not named. Engines call it in Open. The error is
+// ErrBadOption or ErrLevel.
+func (o Options) WithDefaults() (Options, error) {
+	if o.Level == 0 {
+		o.Level = Power
+	}
+	if !o.Level.Valid() {
+		return o, &Error{Op: "open", Class: ErrLevel, Detail: o.Level.String(), Remedy: "use memory, process or power"}
+	}
+	if o.SyncEvery == 0 {
+		o.SyncEvery = DefaultSyncEvery
+	}
+	if o.SyncEvery > 0 && o.SyncEvery < time.Millisecond {
+		return o, &Error{Op: "open", Class: ErrBadOption, Detail: fmt.Sprintf("a loss window of %v", o.SyncEvery), Remedy: "use 1ms or more, or commit at Power"}
+	}
+	if o.MemoryBytes < 0 {
+		return o, &Error{Op: "open", Class: ErrBadOption, Detail: fmt.Sprintf("a memory budget of %d bytes", o.MemoryBytes), Remedy: "use 0 for the default"}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
