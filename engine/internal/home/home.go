@@ -51,7 +51,7 @@ type Home struct {
 
 // Open makes dir if need be, locks it and checks that id made it. Errors are ErrLocked,
 // ErrForeign, ErrVersion, ErrCorrupt, or the operating system's with what to do.
-func Open(dir string, id Identity) (h *Home, err error) {
+func Open(dir string, id Identity) (_ *Home, err error) {
 	fail := func(class error, detail, remedy string, cause error) error {
 		return &holdfast.Error{Op: "open", Engine: id.Engine, Path: dir, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
 	}
@@ -83,7 +83,7 @@ func Open(dir string, id Identity) (h *Home, err error) {
 		}
 		return nil, fail(nil, "lock", "the file system must support file locks", err)
 	}
-	h = &Home{Dir: dir, lock: lock}
+	h := &Home{Dir: dir, lock: lock}
 	defer func() {
 		if err != nil {
 			h.Close()

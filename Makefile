@@ -1,0 +1,38 @@
+# The everyday commands. `make` alone lists them.
+.DEFAULT_GOAL := help
+.PHONY: help build test race lint fuzz bench smoke cost ci clean
+
+help: ## list these commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+build: ## build bin/holdfast
+	go build -o bin/holdfast ./cmd/holdfast
+
+test: ## all tests
+	go test ./...
+
+race: ## all tests with the race detector (slow)
+	go test -race -short ./...
+
+lint: ## format, vet, staticcheck
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
+	go vet ./...
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+
+fuzz: ## every fuzz target for a minute
+	.ci/fuzz 1m
+
+bench: ## study 1 on this machine, about 90 seconds
+	go run ./cmd/holdfast bench
+
+smoke: ## every workload once, a few seconds
+	go run ./cmd/holdfast bench smoke
+
+cost: ## what the contract and the store add to an engine (Go benchmarks)
+	go test -run='^$$' -bench=. -benchmem ./engine/... ./store/...
+
+ci: ## everything that must hold before a change lands
+	.ci/run
+
+clean: ## remove what was built
+	rm -rf bin

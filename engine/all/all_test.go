@@ -1,0 +1,139 @@
+package all_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+)
+
+func TestParseURL(t *testing.T) {
+	for _, c := range []struct {
+		address, name, dir string
+		o                  holdfast.Options
+	}{
+		{"mem:", "mem", "", holdfast.Options{}},
+		{"bbolt:data", "bbolt", "data", holdfast.Options{}},
+		{"pebble:/var/lib/x?level=process", "pebble", "/var/lib/x", holdfast.Options{Level: holdfast.Process}},
+		{"badger:C:\\data?sync-every=250ms&memory=64MiB", "badger", "C:\\data", holdfast.Options{SyncEvery: 250 * time.Millisecond, MemoryBytes: 64 << 20}},
+		{"sqlite-go:what%3F?sync-every=never&memory=1000", "sqlite-go", "what?", holdfast.Options{SyncEvery: -1, MemoryBytes: 1000}},
+	} {
+		name, dir, o, err := all.ParseURL(c.address)
+		if err != nil || name != c.name || dir != c.dir || o != c.o {
+			t.Errorf("%s: %q %q %+v %v", c.address, name, dir, o, err)
+		}
+	}
+	for address, say := range map[string]string{
+		"pebble":                    "no colon",
+		"leveldb:x":                 "the engines are pebble, ",
+		"pebble:x?level=strong":     "memory, process, power",
+		"pebble:x?cache=1":          "level, sync-every, memory",
+		"pebble:x?sync-every=-1s":   "sync-every",
+		"pebble:x?sync-every=soon":  "sync-every",
+		"pebble:x?memory=-5":        "memory",
+		"pebble:x?memory=99999TiB":  "memory",
+		"pebble:x?memory=1&memory=": "twice",
+		"pebble:100%?level=power":   "%25",
+	} {
+		if _, _, _, err := all.ParseURL(address); err == nil || !strings.Contains(err.Error(), say) {
+			t.Errorf("%s: %v; want an error with %q", address, err, say)
+		}
+		if _, err := all.OpenURL(address); err == nil {
+			t.Errorf("%s was opened", address)
+		}
+	}
+}
+
+// What an engine says of itself unopened is consistent, and true once it is open.
+func TestDescriptions(t *testing.T) {
+	for _, e := range all.Engines() {
+		t.Run(e.Name, func(t *testing.T) {
+			d := e.Describe()
+			if d.Engine != e.Name {
+				t.Errorf("it calls itself %q", d.Engine)
+			}
+			for _, asked := range holdfast.Levels() {
+				switch p := d.Promise(asked); {
+				case p.Given == 0 && p.Why == "":
+					t.Errorf("it refuses %v and does not say why", asked)
+				case p.Given != 0 && p.Given < asked:
+					t.Errorf("asked for %v it gives only %v", asked, p.Given)
+				case p.Given > asked && p.Why == "":
+					t.Errorf("asked for %v it gives %v and does not say why", asked, p.Given)
+				case p.Given != 0 && p.How == "":
+					t.Errorf("it does not say how it gives %v", asked)
+				case (d.CheckLevel(asked) == nil) != (p.Given != 0):
+					t.Errorf("CheckLevel(%v) = %v", asked, d.CheckLevel(asked))
+				}
+			}
+			dir := filepath.Join(t.TempDir(), "db")
+			if d.Strongest() <= holdfast.Memory {
+				dir = ""
+			}
+			eng, err := e.Open(dir, holdfast.Options{})
+			if d.Strongest() == 0 {
+				if !errors.Is(err, holdfast.ErrUnavailable) {
+					t.Errorf("it refuses every level, but Open says %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := eng.Capabilities()
+			if err := eng.Close(); err != nil {
+				t.Error(err)
+			}
+			if c.Memory != d.Memory || c.Process != d.Process || c.Power != d.Power || c.MaxBatchSize != d.MaxBatchSize {
+				t.Errorf("open it promises\n%+v\nnot\n%+v", c, d)
+			}
+			if dir != "" && len(c.Settings) == 0 {
+				t.Error("open it reports no settings")
+			}
+		})
+	}
+}
+
+// A directory of each engine is refused by all the others, and left as it was.
+func TestForeignDirectories(t *testing.T) {
+	for _, maker := range all.Engines() {
+		if maker.Describe().Strongest() < holdfast.Process {
+			continue
+		}
+		dir := t.TempDir()
+		eng, err := maker.Open(dir, holdfast.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := maker.Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) {
+			t.Errorf("%s: a second opener got %v", maker.Name, err)
+		}
+		if err := eng.Close(); err != nil {
+			t.Fatal(err)
+		}
+		mark, err := os.ReadFile(filepath.Join(dir, "HOLDFAST"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, other := range all.Engines() {
+			// The two drivers of SQLite share one format.
+			if other.Describe().Strongest() < holdfast.Process || family(other.Name) == family(maker.Name) {
+				continue
+			}
+			_, err := other.Open(dir, holdfast.Options{})
+			if !errors.Is(err, holdfast.ErrForeign) || !strings.Contains(err.Error(), family(maker.Name)) {
+				t.Errorf("%s opens a directory of %s: %v", other.Name, maker.Name, err)
+			}
+		}
+		if after, err := os.ReadFile(filepath.Join(dir, "HOLDFAST")); err != nil || string(after) != string(mark) {
+			t.Errorf("%s: HOLDFAST changed: %q, %v", maker.Name, after, err)
+		}
+	}
+}
+
+func family(engine string) string { return strings.TrimSuffix(engine, "-go") }

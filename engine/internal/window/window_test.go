@@ -1,0 +1,62 @@
+package window_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast/engine/internal/window"
+)
+
+// Each weak commit is followed by a sync, and nothing is synced without one.
+func TestSyncFollowsDirty(t *testing.T) {
+	synced := make(chan struct{}, 100)
+	w := window.New(5*time.Millisecond, func() error { synced <- struct{}{}; return nil })
+	for range 3 {
+		w.Dirty()
+		w.Dirty()
+		<-synced
+	}
+	time.Sleep(30 * time.Millisecond)
+	if n := len(synced); n > 1 {
+		t.Errorf("%d syncs while idle", n)
+	}
+	w.Stop()
+	for len(synced) > 0 {
+		<-synced
+	}
+	w.Dirty()
+	time.Sleep(20 * time.Millisecond)
+	if len(synced) > 0 {
+		t.Error("a sync after Stop")
+	}
+}
+
+// A commit that comes while a sync is running is not covered by it.
+func TestDirtyDuringSync(t *testing.T) {
+	var syncs atomic.Int64
+	var w *window.Window
+	done := make(chan struct{})
+	w = window.New(time.Millisecond, func() error {
+		switch syncs.Add(1) {
+		case 1:
+			w.Dirty()
+		case 2:
+			close(done)
+		}
+		return nil
+	})
+	w.Dirty()
+	<-done
+	w.Stop()
+}
+
+func TestNever(t *testing.T) {
+	w := window.New(-1, func() error { t.Error("synced"); return nil })
+	w.Dirty()
+	time.Sleep(10 * time.Millisecond)
+	w.Stop()
+	if w.Every() != 0 {
+		t.Errorf("a window that is off has length %v", w.Every())
+	}
+}

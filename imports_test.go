@@ -1,0 +1,110 @@
+package holdfast_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/holdfastdb/holdfast"
+
+// light lists the packages that, with all they import, need nothing but the standard
+// library and golang.org/x/sys, so that whoever uses only those compiles nothing else.
+var light = []string{
+	"", "engine/mem", "store/event",
+}
+
+// layers says what a folder may import of this module; the longest prefix counts. Imports run
+// downwards only.
+var layers = map[string][]string{
+	"":                     {},
+	"engine/":              {"", "engine/internal/"}, // never another engine
+	"engine/internal/":     {"", "engine/internal/"},
+	"engine/all":           {"", "engine/"},
+	"enginetest":           {"", "engine/mem"},
+	"store/":               {""}, // no engine
+	"store/event/eventbus": {"", "store/event"},
+	"lab/":                 {"", "engine/all", "store/", "lab/"},
+	"cmd/":                 {"", "engine/", "store/", "lab/"},
+}
+
+// TestImports checks the layers over all files, whatever system they are built for. Tests may
+// import anything.
+func TestImports(t *testing.T) {
+	imports := map[string][]string{} // package folder to import paths
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		folder := strings.TrimPrefix(path.Dir(filepath.ToSlash(name)), ".")
+		for _, spec := range f.Imports {
+			p, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			imports[folder] = append(imports[folder], p)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for folder, list := range imports {
+		layer, allowed := "", layers[""]
+		for prefix, a := range layers {
+			if strings.HasPrefix(folder+"/", prefix) && prefix != "" && len(prefix) > len(layer) {
+				layer, allowed = prefix, a
+			}
+		}
+		if layer == "" && folder != "" {
+			t.Errorf("folder %s is in no layer: add it to the table", folder)
+			continue
+		}
+		for _, p := range list {
+			own, ok := strings.CutPrefix(p, module)
+			own = strings.TrimPrefix(own, "/")
+			if !ok || slices.ContainsFunc(allowed, func(a string) bool {
+				return own == a || a != "" && strings.HasPrefix(own, strings.TrimSuffix(a, "/")+"/")
+			}) || strings.HasPrefix(own, folder+"/internal/") {
+				continue
+			}
+			t.Errorf("%s imports %q; folders below %q may import only %q of this module", folder, own, layer, allowed)
+		}
+	}
+	for _, folder := range light {
+		seen := map[string]bool{}
+		var visit func(folder, trail string)
+		visit = func(folder, trail string) {
+			if seen[folder] {
+				return
+			}
+			seen[folder] = true
+			for _, p := range imports[folder] {
+				first, _, _ := strings.Cut(p, "/")
+				switch own, ok := strings.CutPrefix(p, module); {
+				case ok:
+					visit(strings.TrimPrefix(own, "/"), trail+" > "+p)
+				case strings.Contains(first, ".") && !strings.HasPrefix(p, "golang.org/x/sys/"):
+					t.Errorf("%q must need only the standard library and golang.org/x/sys, but%s imports %s", folder, trail, p)
+				}
+			}
+		}
+		visit(folder, "")
+	}
+}
