@@ -22,6 +22,12 @@ type Capabilities struct {
 	// NativeDeleteRange is true where the cost of DeleteRange does not grow with the
 	// number of keys in it.
 	NativeDeleteRange bool
+	// Checksums is true where everything stored is checked when it is read back, so that
+	// damage is an error. Where it is false, damage may be answered as data.
+	Checksums bool
+	// FullDiskKills is true where a full disk can end the process, because the engine writes
+	// through a memory map, which has no way to report an error.
+	FullDiskKills bool
 
 	// Limits in bytes, never above those of the contract.
 	MaxKeySize, MaxValueSize, MaxBatchSize int64

@@ -29,6 +29,10 @@ type Harness struct {
 	// only with what the operating system can be made to refuse.
 	OpenFaulty func(dir string, o holdfast.Options, faults *Faults) (holdfast.Engine, error)
 
+	// Tail names the file of an engine in dir, open or just killed, to whose end commits
+	// are written, and which a crash can tear. nil where there is no such file.
+	Tail func(dir string) string
+
 	// Describe is what the engine promises, without opening it.
 	Describe func() holdfast.Capabilities
 }

@@ -12,7 +12,11 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/badger"
+	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/engine/pebble"
+	"github.com/holdfastdb/holdfast/engine/sqlite"
 )
 
 // Entry is one engine.
@@ -24,6 +28,11 @@ type Entry struct {
 
 // table lists the engines in the order in which they are shown.
 var table = []Entry{
+	{pebble.Name, pebble.Open, pebble.Describe},
+	{badger.Name, badger.Open, badger.Describe},
+	{bbolt.Name, bbolt.Open, bbolt.Describe},
+	{sqlite.Name, sqlite.Open, sqlite.Describe},
+	{sqlite.NameGo, sqlite.OpenGo, sqlite.DescribeGo},
 	{mem.Name, mem.Open, mem.Describe},
 }
 

@@ -71,29 +71,34 @@ func TestDescriptions(t *testing.T) {
 					t.Errorf("CheckLevel(%v) = %v", asked, d.CheckLevel(asked))
 				}
 			}
-			dir := filepath.Join(t.TempDir(), "db")
-			if d.Strongest() <= holdfast.Memory {
-				dir = ""
-			}
-			eng, err := e.Open(dir, holdfast.Options{})
 			if d.Strongest() == 0 {
-				if !errors.Is(err, holdfast.ErrUnavailable) {
+				if _, err := e.Open(t.TempDir(), holdfast.Options{}); !errors.Is(err, holdfast.ErrUnavailable) {
 					t.Errorf("it refuses every level, but Open says %v", err)
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := eng.Capabilities()
-			if err := eng.Close(); err != nil {
-				t.Error(err)
-			}
-			if c.Memory != d.Memory || c.Process != d.Process || c.Power != d.Power || c.MaxBatchSize != d.MaxBatchSize {
-				t.Errorf("open it promises\n%+v\nnot\n%+v", c, d)
-			}
-			if dir != "" && len(c.Settings) == 0 {
-				t.Error("open it reports no settings")
+			for _, asked := range holdfast.Levels() {
+				if d.Promise(asked).Given == 0 {
+					continue
+				}
+				dir := filepath.Join(t.TempDir(), "db")
+				if d.Strongest() <= holdfast.Memory {
+					dir = ""
+				}
+				eng, err := e.Open(dir, holdfast.Options{Level: asked})
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := eng.Capabilities()
+				if err := eng.Close(); err != nil {
+					t.Error(err)
+				}
+				if c.Promise(asked) != d.Promise(asked) || c.MaxBatchSize != d.MaxBatchSize {
+					t.Errorf("opened for %v it promises\n%+v\nnot\n%+v", asked, c.Promise(asked), d.Promise(asked))
+				}
+				if dir != "" && len(c.Settings) == 0 {
+					t.Error("open it reports no settings")
+				}
 			}
 		})
 	}

@@ -27,11 +27,14 @@ type Committer struct {
 	engine   string
 	commit   Commit
 	maxBytes int
+	maxOps   int // 0: no limit
 
 	mu      sync.Mutex
 	queue   []*group
 	pending int // bytes in queue
 	current *group
+	called  bool      // a waiter was called to lead and is on its way; nobody else begins meanwhile
+	leaving int       // waiters of settled groups on their way out; the last of them hands over
 	holds   int       // Exclusive callers; new batches wait until it is 0
 	changed sync.Cond // current became nil, or holds 0
 	err     error
@@ -43,12 +46,13 @@ type Committer struct {
 
 // group is a run of batches that become one transaction.
 type group struct {
-	c      *Committer
-	batch  *holdfast.Batch
-	level  holdfast.Level
-	settle bool // done, with err
-	err    error
-	wake   chan struct{} // made by the first who blocks; a token calls one to lead, closing calls all
+	c       *Committer
+	batch   *holdfast.Batch
+	level   holdfast.Level
+	settle  bool // done, with err
+	err     error
+	waiting int           // blocked in Wait
+	wake    chan struct{} // made by the first who blocks; a token calls one to lead, closing calls all
 }
 
 // New returns a committer for the engine of that name. A group grows to at most maxBytes
@@ -58,6 +62,10 @@ func New(engine string, maxBytes int, commit Commit) *Committer {
 	c.changed.L = &c.mu
 	return c
 }
+
+// LimitOps also keeps a group to at most n operations, unless one batch alone has more. It
+// is called before the first Apply.
+func (c *Committer) LimitOps(n int) { c.maxOps = n }
 
 // Apply copies b to the end of the queue. When too much is queued and nobody waits, it
 // commits some of it itself, so that memory stays bounded.
@@ -95,7 +103,7 @@ func (c *Committer) push(b *holdfast.Batch, level holdfast.Level) (*group, error
 		return nil, c.err
 	}
 	var g *group
-	if n := len(c.queue); n > 0 && c.queue[n-1].batch.Size()+b.Size() <= c.maxBytes {
+	if n := len(c.queue); n > 0 && c.fit(c.queue[n-1].batch, b) {
 		g = c.queue[n-1]
 	} else {
 		g = &group{c: c, batch: c.take()}
@@ -106,6 +114,11 @@ func (c *Committer) push(b *holdfast.Batch, level holdfast.Level) (*group, error
 	c.pending += b.Size()
 	c.commits++
 	return g, nil
+}
+
+// fit reports whether b may join the batches that are in merged.
+func (c *Committer) fit(merged, b *holdfast.Batch) bool {
+	return merged.Size()+b.Size() <= c.maxBytes && (c.maxOps == 0 || merged.Len()+b.Len() <= c.maxOps)
 }
 
 // take returns an empty batch, with memory if there is any to reuse.
@@ -132,7 +145,7 @@ func (g *group) Wait(uint64) error {
 	c := g.c
 	c.mu.Lock()
 	for !g.settle {
-		if c.current == nil {
+		if c.current == nil && !c.called && c.leaving == 0 {
 			c.lead()
 			continue
 		}
@@ -140,9 +153,18 @@ func (g *group) Wait(uint64) error {
 			g.wake = make(chan struct{}, 1)
 		}
 		wake := g.wake
+		g.waiting++
 		c.mu.Unlock()
-		<-wake
+		_, called := <-wake
 		c.mu.Lock()
+		g.waiting--
+		if called {
+			c.called = false
+		}
+		if g.settle {
+			c.leaving--
+			c.handOver()
+		}
 	}
 	err := g.err
 	c.mu.Unlock()
@@ -177,19 +199,26 @@ func (c *Committer) lead() {
 	if g.wake != nil {
 		close(g.wake)
 	}
+	c.leaving += g.waiting
+	c.changed.Broadcast()
 	c.handOver()
 }
 
-// handOver calls one of those who wait for the next groups to lead. It is called with mu
-// held and nobody committing.
+// handOver calls one of those who wait for the next groups to lead, unless somebody leads or
+// was called already. It is called with mu held.
+//
+// It does so only when all of the settled group have left. They run before the one that is
+// called, and most apply their next batch at once, which so joins the next group. Otherwise
+// that would be the few batches that came during the last commit, and small and large groups
+// would take turns.
 func (c *Committer) handOver() {
-	c.changed.Broadcast()
+	if c.current != nil || c.called || c.leaving > 0 {
+		return
+	}
 	for _, next := range c.queue {
 		if next.wake != nil {
-			select {
-			case next.wake <- struct{}{}:
-			default: // called already
-			}
+			c.called = true
+			next.wake <- struct{}{} // has room: a call is received before the next is made
 			return
 		}
 	}

@@ -1,0 +1,153 @@
+// Command holdfast measures storage engines at equal durability.
+//
+//	holdfast bench           about 90 seconds: which engine is how fast, at which level
+//	holdfast bench --list    what can be measured
+//
+// It exits with status 0 if all went well, 1 if it was used wrongly or could not run, 2 if
+// a result failed verification, and 130 if it was interrupted.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/mattn/go-isatty"
+
+	"github.com/holdfastdb/holdfast/lab/bench"
+)
+
+// The exit statuses.
+const (
+	exitOK          = 0
+	exitError       = 1
+	exitWrong       = 2
+	exitInterrupted = 130 // as a shell has it for SIGINT
+)
+
+// grammar is the command line.
+type grammar struct {
+	Bench benchCommand `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
+	Child childCommand `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
+}
+
+type benchCommand struct {
+	Preset     string         `arg:"" optional:"" help:"quick (the default), event or smoke; --list says more."`
+	Engines    []string       `help:"Engines, names or patterns." placeholder:"A,B"`
+	Workloads  []string       `help:"Workloads, names or patterns." placeholder:"'EVENT/*'"`
+	Levels     []string       `help:"What writes must survive: memory, process, power." placeholder:"LEVEL"`
+	Clients    []int          `help:"Numbers of clients at the same time." placeholder:"1,64"`
+	Rounds     *int           `help:"Times that each measurement is repeated." placeholder:"N"`
+	For        *time.Duration `help:"Length of each measurement." placeholder:"2s"`
+	Seed       *uint64        `help:"Seed of the order; a run prints its own." placeholder:"N"`
+	Dir        string         `help:"Directory on the disk to measure; all that is made there is removed. Default: the current one." placeholder:"DIR"`
+	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
+	JSON       string         `name:"json" help:"Write the report to this file too; - is standard output, and then the tables go to standard error." placeholder:"FILE"`
+	List       bool           `help:"List engines, workloads, presets and levels."`
+}
+
+type childCommand struct{}
+
+func main() { os.Exit(run(bench.Standard(), os.Args[1:])) }
+
+// run runs the command line on a lab and returns the exit status.
+func run(lab bench.Lab, args []string) int {
+	// A reader that goes away is an error of the write, not the end of the process, which
+	// has a directory to remove.
+	signal.Ignore(syscall.SIGPIPE)
+	var g grammar
+	exited := -1
+	parser, err := kong.New(&g, kong.Name("holdfast"),
+		kong.Description("Embedded stores in which every write names what it survives."),
+		kong.Exit(func(status int) { exited = status }))
+	if err != nil {
+		return fail(err)
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parser.Parse(args)
+	if exited >= 0 { // --help
+		return exited
+	}
+	if err != nil {
+		return fail(fmt.Errorf("%w; %s", err, hint(parser, args)))
+	}
+	switch parsed.Selected().Name {
+	case "bench-child":
+		return lab.Child(os.Stdin, os.Stdout)
+	default:
+		return g.Bench.run(lab)
+	}
+}
+
+// hint says what would have been right.
+func hint(parser *kong.Kong, args []string) string {
+	var commands []string
+	for _, c := range parser.Model.Children {
+		if c.Name == args[0] {
+			return "see holdfast " + c.Name + " --help"
+		}
+		if !c.Hidden {
+			commands = append(commands, c.Name)
+		}
+	}
+	return "the commands are: " + strings.Join(commands, ", ")
+}
+
+func (b *benchCommand) run(lab bench.Lab) int {
+	t := terminal()
+	if b.List {
+		lab.List(t)
+		return exitOK
+	}
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	defer stop()
+	err := lab.Command(ctx, bench.Request{
+		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
+		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed,
+	}, bench.Place{Dir: b.Dir, AllowTmpfs: b.AllowTmpfs}, b.JSON, t)
+	return fail(err)
+}
+
+// fail prints err as one line and returns the status for it.
+func fail(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintln(os.Stderr, "holdfast:", strings.ReplaceAll(err.Error(), "\n", "; "))
+	switch {
+	case errors.Is(err, bench.ErrInterrupted):
+		return exitInterrupted
+	case errors.Is(err, bench.ErrWrong):
+		return exitWrong
+	}
+	return exitError
+}
+
+func terminal() bench.Terminal {
+	width := func(f *os.File) func() int {
+		if !isatty.IsTerminal(f.Fd()) && !isatty.IsCygwinTerminal(f.Fd()) {
+			return func() int { return 0 }
+		}
+		return func() int { return columns(f) }
+	}
+	return bench.Terminal{
+		Out: io.Writer(os.Stdout), Err: os.Stderr, OutWidth: width(os.Stdout), ErrWidth: width(os.Stderr),
+		Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+	}
+}
+
+// defaultColumns is the width of a terminal that does not tell.
+const defaultColumns = 80

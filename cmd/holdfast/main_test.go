@@ -1,0 +1,358 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/lab/bench"
+)
+
+// The test binary is also the command, with the lab's engines and some that misbehave, for the tests
+// to start as a process of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv("HOLDFAST_TEST_COMMAND") != "" {
+		lab := bench.Standard()
+		lab.Engines = append(lab.Engines, misbehaving()...)
+		os.Exit(run(lab, os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// misbehaving returns engines that lie, crash, hang, or stand on a full disk.
+func misbehaving() []all.Entry {
+	describe := func(name string, level holdfast.Level) func() holdfast.Capabilities {
+		return func() holdfast.Capabilities {
+			c := mem.Describe()
+			c.Engine = name
+			no := holdfast.Promise{Why: "it is for tests"}
+			c.Memory, c.Process, c.Power = no, no, no
+			switch p := (holdfast.Promise{Given: level}); level {
+			case holdfast.Memory:
+				c.Memory = p
+			case holdfast.Power:
+				c.Power = p
+			}
+			return c
+		}
+	}
+	return []all.Entry{
+		{Name: "liar", Describe: describe("liar", holdfast.Memory), Open: func(string, holdfast.Options) (holdfast.Engine, error) {
+			return &liar{Engine: mem.New()}, nil
+		}},
+		{Name: "crasher", Describe: describe("crasher", holdfast.Power), Open: func(string, holdfast.Options) (holdfast.Engine, error) {
+			panic("the engine fell over")
+		}},
+		{Name: "full", Describe: describe("full", holdfast.Power), Open: func(dir string, _ holdfast.Options) (holdfast.Engine, error) {
+			return nil, &holdfast.Error{Op: "open", Engine: "full", Path: dir, Cause: syscall.ENOSPC}
+		}},
+		{Name: "sleeper", Describe: describe("sleeper", holdfast.Power), Open: func(dir string, _ holdfast.Options) (holdfast.Engine, error) {
+			// The rename makes sure that whoever sees the file can read it.
+			name := filepath.Join(filepath.Dir(dir), "pid")
+			if err := os.WriteFile(name+".tmp", fmt.Append(nil, os.Getpid()), 0o644); err != nil {
+				return nil, err
+			}
+			if err := os.Rename(name+".tmp", name); err != nil {
+				return nil, err
+			}
+			time.Sleep(time.Hour)
+			return nil, errors.New("it slept too long")
+		}},
+	}
+}
+
+// liar acknowledges every batch, and loses some.
+type liar struct {
+	*mem.Engine
+	applied int
+}
+
+func (l *liar) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if l.applied++; l.applied%7 == 0 {
+		return holdfast.Receipt{}, nil
+	}
+	return l.Engine.Apply(b, level)
+}
+
+// holdfastCommand is the command as a process, not started yet, in an empty directory.
+func holdfastCommand(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), "HOLDFAST_TEST_COMMAND=1")
+	cmd.Dir = t.TempDir()
+	return cmd
+}
+
+// result runs cmd to its end.
+func result(t *testing.T, cmd *exec.Cmd) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &err
+	failure := cmd.Run()
+	var exit *exec.ExitError
+	if failure != nil && !errors.As(failure, &exit) {
+		t.Fatal(failure)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), err.String()
+}
+
+func checkEmpty(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		t.Errorf("%s was left behind", e.Name())
+	}
+}
+
+// short measures little: one workload, on the engine in memory.
+var short = []string{"bench", "smoke", "--workloads", "event/append-1", "--for", "2ms", "--allow-tmpfs"}
+
+func with(args []string, more ...string) []string {
+	return append(append([]string(nil), args...), more...)
+}
+
+func TestMeasuresAndExitsWithZero(t *testing.T) {
+	cmd := holdfastCommand(t, with(short, "--engines", "mem", "--rounds", "2", "--seed", "5")...)
+	status, out, stderr := result(t, cmd)
+	if status != exitOK {
+		t.Fatalf("status %d\n%s%s", status, out, stderr)
+	}
+	for _, want := range []string{"event/append-1, dies with the process, 1 client", "events/s", "best", "again: holdfast bench smoke", "--seed 5"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if strings.ContainsRune(out+stderr, '\x1b') {
+		t.Error("escape sequences where there is no terminal")
+	}
+	checkEmpty(t, cmd.Dir)
+}
+
+func TestJSONOnStandardOutput(t *testing.T) {
+	cmd := holdfastCommand(t, with(short, "--engines", "mem", "--json", "-")...)
+	status, out, stderr := result(t, cmd)
+	var report bench.Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil || status != exitOK || report.Schema != bench.Schema || len(report.Results) == 0 {
+		t.Errorf("status %d, %v: %s", status, err, out)
+	}
+	if !strings.Contains(stderr, "events/s") {
+		t.Errorf("no tables on standard error: %s", stderr)
+	}
+	checkEmpty(t, cmd.Dir)
+}
+
+func TestList(t *testing.T) {
+	status, out, stderr := result(t, holdfastCommand(t, "bench", "--list"))
+	if status != exitOK || stderr != "" {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+	for _, want := range append(all.Names(), "event/append-1", "event/append-100", "event/read-100", "quick", "event", "smoke", "memory", "process", "power") {
+		if !strings.Contains(out, "  "+want+" ") {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{nil, {"--help"}, {"bench", "--help"}} {
+		status, out, stderr := result(t, holdfastCommand(t, args...))
+		if status != exitOK || !strings.Contains(out, "Usage: holdfast") || stderr != "" {
+			t.Errorf("%q: status %d\n%s%s", args, status, out, stderr)
+		}
+		if strings.Contains(out, "bench-child") {
+			t.Errorf("%q shows what is not for users", args)
+		}
+	}
+}
+
+// TestWrongUse: one clear line that says what is right, status 1, nothing left behind.
+func TestWrongUse(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		args []string
+		want []string
+	}{
+		"command":       {[]string{"measure"}, []string{"measure", "commands are: bench"}},
+		"flag":          {[]string{"bench", "--fast"}, []string{"--fast", "bench --help"}},
+		"preset":        {[]string{"bench", "slow"}, []string{`"slow"`, "quick, event, smoke"}},
+		"engine":        {[]string{"bench", "--engines", "mem,rocks"}, []string{`"rocks"`, "mem"}},
+		"level":         {[]string{"bench", "--levels", "disk"}, []string{`"disk"`, "memory, process, power"}},
+		"workload":      {[]string{"bench", "--workloads", "kv/none"}, []string{`"kv/none"`, "event/append-1"}},
+		"rounds":        {[]string{"bench", "--rounds", "0"}, []string{"0 rounds", "1 to"}},
+		"rounds text":   {[]string{"bench", "--rounds", "many"}, []string{"--rounds", "many"}},
+		"for":           {[]string{"bench", "--for=-1s"}, []string{"-1s", "1ms to 1h"}},
+		"for text":      {[]string{"bench", "--for", "long"}, []string{"--for", "long"}},
+		"clients":       {[]string{"bench", "--clients", "0"}, []string{"0 clients"}},
+		"clients list":  {[]string{"bench", "--clients", "1,x"}, []string{"--clients", "x"}},
+		"seed":          {[]string{"bench", "--seed", "-1"}, []string{"--seed"}},
+		"two presets":   {[]string{"bench", "smoke", "quick"}, []string{"quick"}},
+		"only null":     {[]string{"bench", "--engines", "null"}, []string{"always measured"}},
+		"level refused": {[]string{"bench", "--engines", "mem", "--levels", "power"}, []string{"mem at power", "nothing outside the process"}},
+		"no directory":  {with(short, "--dir", filepath.Join(file, "..", "gone")), []string{"gone", "--dir"}},
+		"below a file":  {with(short, "--dir", filepath.Join(file, "x")), []string{"file", "--dir"}},
+		"a file":        {with(short, "--dir", file), []string{"it is a file", "--dir"}},
+		"json nowhere":  {with(short, "--json", filepath.Join(file, "x.json")), []string{"x.json", "--json"}},
+		"json on a dir": {with(short, "--json", filepath.Dir(file)), []string{"directory", "--json"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			cmd := holdfastCommand(t, test.args...)
+			status, out, stderr := result(t, cmd)
+			if status != exitError || out != "" || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "holdfast: ") {
+				t.Errorf("status %d\nout: %s\nerr: %s", status, out, stderr)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("no %q in %s", want, stderr)
+				}
+			}
+			checkEmpty(t, cmd.Dir)
+		})
+	}
+}
+
+// TestLyingEngineExitsWithTwo: a result that fails verification is void, its engine is not ranked,
+// and the others are.
+func TestLyingEngineExitsWithTwo(t *testing.T) {
+	cmd := holdfastCommand(t, with(short, "--engines", "mem,liar", "--json", "-")...)
+	status, out, stderr := result(t, cmd)
+	if status != exitWrong || !strings.Contains(stderr, "VOID") || !strings.Contains(stderr, "liar") {
+		t.Fatalf("status %d\n%s", status, stderr)
+	}
+	var report bench.Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range report.Results {
+		if r.Verified != (r.Engine != "liar") || r.Verified != (r.Error == "") {
+			t.Errorf("%s: verified %v, error %q", r.Engine, r.Verified, r.Error)
+		}
+	}
+	ranked := map[string]bool{}
+	for _, s := range report.Summary {
+		ranked[s.Engine] = true
+	}
+	if ranked["liar"] || !ranked["mem"] {
+		t.Errorf("ranked: %v", ranked)
+	}
+	checkEmpty(t, cmd.Dir)
+}
+
+func TestCrashingEngineIsVoid(t *testing.T) {
+	cmd := holdfastCommand(t, with(short, "--engines", "crasher")...)
+	status, out, stderr := result(t, cmd)
+	if status != exitWrong || !strings.Contains(out, "the engine fell over") {
+		t.Errorf("status %d\n%s%s", status, out, stderr)
+	}
+	checkEmpty(t, cmd.Dir)
+}
+
+// TestFullDiskEndsTheRun: it is no engine's fault, so nothing is void; there is just no use to go on.
+func TestFullDiskEndsTheRun(t *testing.T) {
+	cmd := holdfastCommand(t, with(short, "--engines", "full")...)
+	status, _, stderr := result(t, cmd)
+	if status != exitError || !strings.Contains(stderr, syscall.ENOSPC.Error()) || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+	checkEmpty(t, cmd.Dir)
+}
+
+// TestTwoRunsInOneDirectory do not meet.
+func TestTwoRunsInOneDirectory(t *testing.T) {
+	dir := t.TempDir()
+	args := with(short, "--engines", "mem", "--dir", dir)
+	first, second := holdfastCommand(t, args...), holdfastCommand(t, args...)
+	var stderr bytes.Buffer
+	first.Stderr = &stderr
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, text := result(t, second); status != exitOK {
+		t.Errorf("status %d: %s", status, text)
+	}
+	if err := first.Wait(); err != nil {
+		t.Errorf("%v: %s", err, stderr.String())
+	}
+	checkEmpty(t, dir)
+}
+
+// TestChildEndsWithItsInput: however the parent ends, its child's input ends with it.
+func TestChildEndsWithItsInput(t *testing.T) {
+	cmd := holdfastCommand(t, "bench-child")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := fmt.Sprintf(`{"Cell":{"Workload":"event/append-1","Engine":"sleeper","Asked":"power","Given":"power","Clients":1},"For":1000000,"Dir":%q}`, cmd.Dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(in, spec+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	awaitSleeper(t, cmd.Dir)
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func TestChildRefusesOtherInput(t *testing.T) {
+	cmd := holdfastCommand(t, "bench-child")
+	cmd.Stdin = strings.NewReader("hello")
+	if status, out, stderr := result(t, cmd); status != 1 || out != "" || !strings.Contains(stderr, "bench command's own use") {
+		t.Errorf("status %d: %s%s", status, out, stderr)
+	}
+}
+
+// awaitSleeper waits until an engine named sleeper is being opened below dir, and returns the number
+// of its process.
+func awaitSleeper(t *testing.T, dir string) int {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		for _, pattern := range []string{"pid", "holdfast-bench-*/*/pid"} {
+			names, err := filepath.Glob(filepath.Join(dir, pattern))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var pid int
+				if _, err := fmt.Sscan(string(text), &pid); err != nil {
+					t.Fatal(err)
+				}
+				return pid
+			}
+		}
+	}
+	t.Fatal("the child never began")
+	return 0
+}

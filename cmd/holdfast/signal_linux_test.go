@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// gone reports whether a process has ended; one that nobody has waited for yet has.
+func gone(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
+}
+
+func awaitGone(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !gone(pid); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("child %d lives on", pid)
+		}
+	}
+}
+
+// TestInterruptLeavesNothing: no child, no directory, no half-written report; one line, status 130.
+func TestInterruptLeavesNothing(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			cmd := holdfastCommand(t, with(short, "--engines", "sleeper", "--json", "report.json")...)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			child := awaitSleeper(t, cmd.Dir)
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			if status := cmd.ProcessState.ExitCode(); status != exitInterrupted || stderr.String() != "holdfast: interrupted\n" {
+				t.Errorf("status %d: %q", status, stderr.String())
+			}
+			if !gone(child) {
+				t.Errorf("child %d lives on", child)
+			}
+			checkEmpty(t, cmd.Dir)
+		})
+	}
+}
+
+// TestKilledParentTakesItsChildAlong, which nobody can do for the directory: its name says whose it was.
+func TestKilledParentTakesItsChildAlong(t *testing.T) {
+	cmd := holdfastCommand(t, with(short, "--engines", "sleeper")...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	child := awaitSleeper(t, cmd.Dir)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	awaitGone(t, child)
+	names, err := filepath.Glob(filepath.Join(cmd.Dir, fmt.Sprintf("holdfast-bench-%d-*", cmd.Process.Pid)))
+	if err != nil || len(names) != 1 {
+		t.Errorf("%q, %v", names, err)
+	}
+}
+
+// TestVanishedDirectoryEndsTheRun: the run's directory is removed under its feet.
+func TestVanishedDirectoryEndsTheRun(t *testing.T) {
+	cmd := holdfastCommand(t, with(short, "--engines", "sleeper")...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	child := awaitSleeper(t, cmd.Dir)
+	names, err := filepath.Glob(filepath.Join(cmd.Dir, "holdfast-bench-*"))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	if err := os.RemoveAll(names[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if status := cmd.ProcessState.ExitCode(); status != exitError || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "no such file or directory") {
+		t.Errorf("status %d: %s", status, stderr.String())
+	}
+	checkEmpty(t, cmd.Dir)
+}
+
+// TestReaderThatGoesAway: writing to a closed pipe is an error, not the end of a process that has
+// a directory to remove.
+func TestReaderThatGoesAway(t *testing.T) {
+	cmd := holdfastCommand(t, with(short, "--engines", "mem")...)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	_ = cmd.Wait()
+	if status := cmd.ProcessState.ExitCode(); status < 0 {
+		t.Errorf("it was killed: %v", cmd.ProcessState)
+	}
+	checkEmpty(t, cmd.Dir)
+}

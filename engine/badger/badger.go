@@ -1,0 +1,308 @@
+// Package badger is an engine over github.com/dgraph-io/badger/v4: a log-structured merge
+// tree whose log is a mapped file.
+//
+// The library runs with SyncWrites off, so a commit is a copy into a shared mapping, which
+// survives the process: that is what Memory and Process commits get. For Power the engine
+// syncs the library's files itself, once for all batches that were merged into one
+// transaction; type logs says which files and in which order, and why DB.Sync is not enough.
+//
+// A directory of the engine has the library's files in its subdirectory data. User keys
+// are stored behind one byte, because the library keeps the keys that begin with "!badger!"
+// for itself.
+package badger
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	lib "github.com/dgraph-io/badger/v4"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/gate"
+	"github.com/holdfastdb/holdfast/engine/internal/group"
+	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/engine/internal/window"
+)
+
+// Name is the engine's name in engine/all.
+const Name = "badger"
+
+// format is the engine's own, see package home.
+const format = 1
+
+// keyspace is the byte before every user key.
+const keyspace = 'k'
+
+type engine struct {
+	home   *home.Home
+	db     *lib.DB
+	caps   holdfast.Capabilities
+	gate   gate.Gate
+	group  *group.Committer
+	window *window.Window
+	gc     *collector
+
+	// Used by the one who commits, see group.Commit.
+	logs  *logs
+	room  room
+	arena arena
+
+	torn      int64        // bytes cut off by Open
+	txns      atomic.Int64 // library transactions
+	barriers  atomic.Int64 // empty batches of our own
+	collected atomic.Int64 // value-log files whose values have moved, see view.get
+}
+
+// hooks are what tests put in the place of the operating system.
+type hooks struct {
+	write     func(path string) error // asked before a transaction goes to the log at path
+	sync      func(path string) error // asked before a file or directory is synced
+	freeSpace func(dir string) (uint64, error)
+}
+
+// Open opens the engine in dir, which it makes if need be. Errors are those of package
+// holdfast: ErrLocked, ErrForeign, ErrVersion, ErrCorrupt, ErrBadOption, ErrLevel, or the
+// operating system's.
+func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
+	return open(dir, o, hooks{})
+}
+
+func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error) {
+	if o, err = o.WithDefaults(); err != nil {
+		return nil, err
+	}
+	if h.freeSpace == nil {
+		h.freeSpace = freeSpace
+	}
+	hm, err := home.Open(dir, home.Identity{Engine: Name, Format: format})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, hm.Close())
+		}
+	}()
+	data := filepath.Join(hm.Dir, "data")
+	if err := home.MkdirAll(data); err != nil {
+		return nil, failed("open", data, err)
+	}
+	left, err := inspect(data, h)
+	if err != nil {
+		return nil, err
+	}
+	db, err := openLibrary(configure(data, o))
+	if err != nil {
+		return nil, openFailed(data, err)
+	}
+	e := &engine{home: hm, db: db, caps: Describe(), torn: left.torn}
+	e.caps.Settings = settings(db)
+	if e.logs, err = newLogs(data, h); err != nil {
+		return nil, errors.Join(failed("open", data, err), db.Close())
+	}
+	e.room = room{dir: data, freeSpace: h.freeSpace}
+	e.group = group.New(Name, maxGroupBytes, e.commit)
+	e.group.LimitOps(maxGroupOps)
+	every := o.SyncEvery
+	if !canSync {
+		every = 0
+	}
+	e.window = window.New(every, e.barrier)
+	e.caps.LossWindow = e.window.Every()
+	e.gc = startCollector(e, o.Logger)
+	return e, nil
+}
+
+// openLibrary opens the library and turns a panic on damaged files into an error.
+func openLibrary(o lib.Options) (db *lib.DB, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	return lib.Open(o)
+}
+
+// Apply implements [holdfast.Engine].
+func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if err := e.gate.Enter(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	defer e.gate.Leave()
+	if err := e.caps.CheckLevel(level); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	if err := b.Err(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	var r holdfast.Receipt
+	var err error
+	if b.HasRange() {
+		// What a range holds is known only once everything before it is committed.
+		var plain holdfast.Batch
+		r, err = e.group.ApplyChecked(&plain, level, func() error {
+			if err := e.expand(b, &plain); err != nil {
+				return err
+			}
+			return fits(&plain, "the keys in the ranges, one operation each, included")
+		})
+	} else {
+		if err := fits(b, ""); err != nil {
+			return holdfast.Receipt{}, err
+		}
+		r, err = e.group.Apply(b, level)
+	}
+	if err == nil && level < holdfast.Power {
+		e.window.Dirty()
+	}
+	return r, err
+}
+
+// barrier returns when everything applied before is on the device.
+func (e *engine) barrier() error {
+	e.barriers.Add(1)
+	r, err := e.group.Apply(new(holdfast.Batch), holdfast.Power)
+	if err != nil {
+		e.barriers.Add(-1)
+		return err
+	}
+	return r.Wait()
+}
+
+// Sync implements [holdfast.Engine].
+func (e *engine) Sync() error {
+	if err := e.gate.Enter(); err != nil {
+		return err
+	}
+	defer e.gate.Leave()
+	if err := e.caps.CheckLevel(holdfast.Power); err != nil {
+		return err
+	}
+	return e.barrier()
+}
+
+// Get implements [holdfast.Reader].
+func (e *engine) Get(dst, key []byte) ([]byte, error) {
+	if err := e.gate.Enter(); err != nil {
+		return dst, err
+	}
+	defer e.gate.Leave()
+	if err := holdfast.CheckKey(key); err != nil {
+		return dst, err
+	}
+	txn := e.db.NewTransaction(false)
+	defer txn.Discard()
+	return e.get(txn, dst, key)
+}
+
+// Scan implements [holdfast.Reader].
+func (e *engine) Scan(r holdfast.Range) holdfast.Iterator {
+	if err := e.gate.Enter(); err != nil {
+		return holdfast.FailedIterator(err)
+	}
+	defer e.gate.Leave()
+	if err := holdfast.CheckRange(r); err != nil {
+		return holdfast.FailedIterator(err)
+	}
+	v := newView(e)
+	defer v.release() // the iterator holds it too
+	return newIterator(v, r)
+}
+
+// Snapshot implements [holdfast.Engine].
+func (e *engine) Snapshot() (holdfast.Snapshot, error) {
+	if err := e.gate.Enter(); err != nil {
+		return nil, err
+	}
+	defer e.gate.Leave()
+	e.gate.AddSnapshot(1)
+	return &snapshot{view: newView(e)}, nil
+}
+
+// Capabilities implements [holdfast.Engine].
+func (e *engine) Capabilities() holdfast.Capabilities { return e.caps }
+
+// Metrics implements [holdfast.Engine]. Syncs counts the engine's own; the library adds two for
+// every table it makes in the background. MemoryBytes is the caches and the newest memtable.
+func (e *engine) Metrics() holdfast.Metrics {
+	m := holdfast.UnknownMetrics()
+	e.gate.Fill(&m)
+	e.group.Fill(&m)
+	m.Commits -= e.barriers.Load()
+	m.Groups = e.txns.Load()
+	m.Syncs = e.logs.syncs.Load()
+	m.Files, m.DiskBytes = home.Usage(e.home.Dir)
+	m.TornBytes = e.torn
+	m.MemoryBytes = e.logs.fill.arena.Load()
+	if b := e.db.BlockCacheMetrics(); b != nil {
+		m.MemoryBytes += int64(b.CostAdded() - b.CostEvicted())
+	}
+	if i := e.db.IndexCacheMetrics(); i != nil {
+		m.MemoryBytes += int64(i.CostAdded() - i.CostEvicted())
+	}
+	return m
+}
+
+// Close implements [holdfast.Engine].
+func (e *engine) Close() error {
+	err := e.gate.Close(func() error {
+		if canSync {
+			return e.barrier()
+		}
+		return e.group.Flush()
+	})
+	if !e.gate.Closed() || errors.Is(err, holdfast.ErrClosed) {
+		return err
+	}
+	e.window.Stop()
+	e.gc.stop()
+	if poison := e.group.Close(); err == nil {
+		err = poison
+	}
+	return errors.Join(err, failed("close", e.home.Dir, e.db.Close()), failed("close", e.home.Dir, e.logs.close()), e.home.Close())
+}
+
+// failed wraps an error of the operating system or the library.
+func failed(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &holdfast.Error{Op: op, Engine: Name, Path: path, Cause: systemError(err)}
+}
+
+// openFailed is failed for what the library says of its files on opening: if it is not the
+// operating system that refuses something, the files are damaged.
+func openFailed(path string, err error) error {
+	cause := systemError(err)
+	if cause == err {
+		return corrupt("open", path, 0, err)
+	}
+	return failed("open", path, cause)
+}
+
+func corrupt(op, path string, offset int64, cause error) error {
+	return &holdfast.Error{Op: op, Engine: Name, Path: path, Offset: offset, Class: holdfast.ErrCorrupt, Cause: cause,
+		Remedy: "restore the directory from a backup"}
+}
+
+// systemError makes err unwrap to the error number that its text tells of: the library keeps
+// only texts.
+func systemError(err error) error {
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO} {
+		if !errors.Is(err, errno) && strings.Contains(err.Error(), errno.Error()) {
+			return &textError{err, errno}
+		}
+	}
+	return err
+}
+
+type textError struct {
+	error
+	errno syscall.Errno
+}
+
+func (e *textError) Unwrap() error { return e.errno }

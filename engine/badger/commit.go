@@ -1,0 +1,193 @@
+package badger
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sort"
+
+	lib "github.com/dgraph-io/badger/v4"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+const (
+	// entryOverhead is what the library counts for an entry of a transaction beside key and
+	// value, and pointerSize what it counts for a value that lives in the value log.
+	entryOverhead = 12
+	pointerSize   = 12
+	// txnOverhead is at least what it counts for the mark at a transaction's end.
+	txnOverhead = 64
+	// valueOverhead is at least what a record of the value log has beside key and value.
+	valueOverhead = 64
+)
+
+// fits returns ErrTooLarge if b does not fit into one transaction of the library. note is
+// said in the error.
+func fits(b *holdfast.Batch, note string) error {
+	if b.Size() <= maxGroupBytes && b.Len() <= maxGroupOps {
+		return nil
+	}
+	tooLarge := func(detail string) error {
+		if note != "" {
+			detail += ", " + note
+		}
+		return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: detail, Remedy: "split it"}
+	}
+	size, values := int64(txnOverhead), int64(0)
+	for op := range b.Ops() {
+		size += int64(len(op.Key)) + 1 + entryOverhead
+		if len(op.Value) < valueThreshold {
+			size += int64(len(op.Value))
+		} else {
+			size += pointerSize
+			values += int64(len(op.Key)) + int64(len(op.Value)) + valueOverhead
+		}
+	}
+	switch {
+	case int64(b.Len())+1 >= maxTxnOps:
+		return tooLarge(fmt.Sprintf("the batch has %d operations, the limit is %d", b.Len(), maxTxnOps-2))
+	case size >= maxTxnBytes:
+		return tooLarge(fmt.Sprintf("the batch comes to %d bytes, the limit is %d", size, maxTxnBytes-1))
+	case values > valueLogFileSize:
+		return tooLarge(fmt.Sprintf("the batch's large values come to %d bytes, the limit is %d", values, valueLogFileSize))
+	}
+	return nil
+}
+
+// commit implements [group.Commit].
+func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
+	if b.Len() > 0 {
+		if err := e.room.take(b.Size()); err != nil {
+			return failed("write", e.logs.dir, err)
+		}
+		if err := e.logs.before(); err != nil {
+			return failed("sync", e.logs.dir, err)
+		}
+		u, err := e.write(b)
+		if err != nil {
+			return failed("write", e.logs.dir, err)
+		}
+		if err := e.logs.after(u, level); err != nil {
+			return failed("sync", e.logs.dir, err)
+		}
+	}
+	if level < holdfast.Power {
+		return nil
+	}
+	return failed("sync", e.logs.dir, e.logs.sync())
+}
+
+// write makes one transaction of b, which has no DeleteRange.
+func (e *engine) write(b *holdfast.Batch) (usage, error) {
+	txn := e.db.NewTransaction(true)
+	defer txn.Discard()
+	var u usage
+	entries, keys := e.arena.take(b)
+	for op := range b.Ops() {
+		start := len(keys)
+		keys = append(append(keys, keyspace), op.Key...)
+		key := keys[start:len(keys):len(keys)]
+		var err error
+		if op.Kind == holdfast.KindDelete {
+			err = txn.Delete(key)
+		} else {
+			entries = append(entries, lib.Entry{Key: key, Value: op.Value})
+			err = txn.SetEntry(&entries[len(entries)-1])
+		}
+		if err != nil {
+			return u, err
+		}
+		u.add(len(key), len(op.Value))
+	}
+	u.end()
+	if err := txn.Commit(); err != nil {
+		return u, err
+	}
+	e.txns.Add(1)
+	return u, nil
+}
+
+// arena is the memory of one transaction's entries and keys. The library copies them while it
+// commits, so the next transaction can have it.
+type arena struct {
+	entries []lib.Entry
+	keys    []byte
+}
+
+// take returns empty slices that hold all of b without growing.
+func (a *arena) take(b *holdfast.Batch) ([]lib.Entry, []byte) {
+	if b.Len() > maxGroupOps || b.Size() > maxGroupBytes {
+		return make([]lib.Entry, 0, b.Len()), make([]byte, 0, 1024)
+	}
+	clear(a.entries[:cap(a.entries)])
+	a.entries = slices.Grow(a.entries[:0], b.Len())
+	a.keys = slices.Grow(a.keys[:0], min(b.Size(), 64<<10))
+	return a.entries, a.keys
+}
+
+// expand appends to plain what b comes to without DeleteRange on the state now visible: the
+// keys in its ranges are deleted first, and then what none of its later ranges covers is
+// done in order. It stops when plain is sure to be too large.
+func (e *engine) expand(b *holdfast.Batch, plain *holdfast.Batch) error {
+	ops := slices.Collect(b.Ops())
+	var covered ranges
+	for i := len(ops) - 1; i >= 0; i-- {
+		if op := &ops[i]; op.Kind == holdfast.KindDeleteRange {
+			covered.add(op.Key, op.Value)
+		} else if covered.has(op.Key) {
+			op.Kind = holdfast.KindDeleteRange // does nothing below
+		}
+	}
+	txn := e.db.NewTransaction(false)
+	defer txn.Discard()
+	for _, r := range covered {
+		it := openCursor(txn, holdfast.Range{Lo: r.lo, Hi: r.hi})
+		for it.next() && int64(plain.Len()) < maxTxnOps {
+			plain.Delete(it.key())
+		}
+		it.close()
+	}
+	for _, op := range ops {
+		switch op.Kind {
+		case holdfast.KindSet:
+			plain.Set(op.Key, op.Value)
+		case holdfast.KindDelete:
+			plain.Delete(op.Key)
+		}
+	}
+	return plain.Err()
+}
+
+// ranges is a union of intervals [lo, hi), disjoint and in order; an empty hi is the end.
+type ranges []interval
+
+type interval struct{ lo, hi []byte }
+
+// ends reports whether the interval lies below key wholly and does not touch it.
+func (i interval) endsBefore(key []byte) bool {
+	return len(i.hi) > 0 && bytes.Compare(i.hi, key) < 0
+}
+
+func (r *ranges) add(lo, hi []byte) {
+	if len(hi) > 0 && bytes.Compare(lo, hi) >= 0 {
+		return
+	}
+	s := *r
+	first := sort.Search(len(s), func(n int) bool { return !s[n].endsBefore(lo) })
+	last := first
+	for ; last < len(s) && (len(hi) == 0 || bytes.Compare(s[last].lo, hi) <= 0); last++ {
+		if bytes.Compare(s[last].lo, lo) < 0 {
+			lo = s[last].lo
+		}
+		if len(hi) > 0 && (len(s[last].hi) == 0 || bytes.Compare(s[last].hi, hi) > 0) {
+			hi = s[last].hi
+		}
+	}
+	*r = slices.Replace(s, first, last, interval{lo, hi})
+}
+
+func (r ranges) has(key []byte) bool {
+	n := sort.Search(len(r), func(n int) bool { return len(r[n].hi) == 0 || bytes.Compare(key, r[n].hi) < 0 })
+	return n < len(r) && bytes.Compare(r[n].lo, key) <= 0
+}

@@ -1,0 +1,135 @@
+package badger
+
+import (
+	"fmt"
+	"strconv"
+
+	lib "github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+	"github.com/dgraph-io/badger/v4/skl"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/library"
+)
+
+const (
+	// memTableSize is the same in every directory, whatever the memory budget: a log left
+	// by a crash is replayed into a memtable of this size, and the library ends the
+	// process where it does not fit.
+	memTableSize = 64 << 20
+	// memTables is how many full memtables may wait to be flushed before writers stall.
+	memTables = 2
+
+	// valueThreshold is the size from which values live in the value log.
+	valueThreshold = 1 << 20
+	// valueLogFileSize is where the value log goes on to its next file. One batch must not
+	// take a file beyond twice of it: the library would move the file's mapping under its
+	// readers.
+	valueLogFileSize = 128 << 20
+
+	// The library's own limits of a transaction (see fits), and what batches merged into
+	// one transaction may come to, which is well below them.
+	maxTxnBytes   = memTableSize * 15 / 100
+	maxTxnOps     = maxTxnBytes / int64(skl.MaxNodeSize)
+	maxGroupBytes = 4 << 20
+	maxGroupOps   = 16 << 10
+
+	// maxBatchBytes is the encoded size up to which a batch fits whatever its operations
+	// are, if they are not too many: the library counts up to 10 bytes more for each.
+	maxBatchBytes = maxTxnBytes - 10*maxTxnOps - txnOverhead
+
+	defaultMemory = 256 << 20
+	minCache      = 16 << 20
+)
+
+// Describe says what the engine gives.
+func Describe() holdfast.Capabilities {
+	const how = "copied into a shared mapping of the log"
+	c := holdfast.Capabilities{
+		Engine:  Name,
+		Library: library.Version("github.com/dgraph-io/badger/v4"),
+		Memory: holdfast.Promise{Given: holdfast.Process, How: how,
+			Why: "its log is a mapped file, which is the operating system's from the first byte"},
+		Process:       holdfast.Promise{Given: holdfast.Process, How: how},
+		Power:         holdfast.Promise{Given: holdfast.Power, How: how + ", " + syncHow + " once for all that wait"},
+		AtomicBatches: true,
+		Checksums:     true,
+		FullDiskKills: true,
+		MaxKeySize:    holdfast.MaxKeySize,
+		MaxValueSize:  holdfast.MaxValueSize,
+		MaxBatchSize:  maxBatchBytes,
+		Caveats: []string{
+			fmt.Sprintf("A batch has at most %d operations; values from %d bytes on hardly count, but come to at most %d bytes together. The keys that a DeleteRange finds count as operations.", maxTxnOps-2, valueThreshold, valueLogFileSize),
+			fmt.Sprintf("Values from %d bytes on are synced with their batch at every level.", valueThreshold),
+			"Files are written through mappings: should the disk fill up all the same, the operating system kills the process with SIGBUS. To keep away from that, commits are refused while less than " + strconv.Itoa(minFree>>20) + " MiB are free.",
+			"A write or sync that fails in the library's own background work is retried there for ever, and some failures end the process.",
+			"Opening reads every table to check it.",
+			"Damage in the middle of a log that a crash left looks like a torn tail: what follows it is cut off.",
+			"A table that is damaged while it is open can make a scan end early; Get reports it.",
+		},
+	}
+	if !canSync {
+		const why = "the library does not sync mapped files on this system"
+		c.Power = holdfast.Promise{Why: why}
+	}
+	return c
+}
+
+// configure turns the memory budget into the library's options. Memtables come first:
+// there are up to memTables+2 of them, of which one is usually in use. What is left goes to
+// the caches, two thirds to blocks and one to table indexes.
+func configure(data string, o holdfast.Options) lib.Options {
+	memory := o.MemoryBytes
+	if memory == 0 {
+		memory = defaultMemory
+	}
+	caches := max(memory-(memTables+1)*memTableSize, minCache)
+	return lib.DefaultOptions(data).
+		WithLogger(logger{o.Logger}).
+		WithBypassLockGuard(true). // package home holds the lock
+		WithSyncWrites(false).     // its error would be logged and the write acknowledged
+		WithDetectConflicts(false).
+		WithMetricsEnabled(false). // they are the process's, not the engine's
+		WithMemTableSize(memTableSize).
+		WithNumMemtables(memTables).
+		WithValueThreshold(valueThreshold).
+		WithValueLogFileSize(valueLogFileSize).
+		WithVerifyValueChecksum(true).
+		WithCompression(options.None).
+		WithChecksumVerificationMode(options.OnBlockRead). // all of it at Open: see checkTables
+		WithBlockCacheSize(caches * 2 / 3).
+		WithIndexCacheSize(caches / 3)
+}
+
+// settings are what db really runs with.
+func settings(db *lib.DB) []holdfast.Setting {
+	o := db.Opts()
+	compression := map[options.CompressionType]string{options.None: "none", options.Snappy: "snappy", options.ZSTD: "zstd"}[o.Compression]
+	checks := map[options.ChecksumVerificationMode]string{
+		options.NoVerification: "never", options.OnTableRead: "table", options.OnBlockRead: "block", options.OnTableAndBlockRead: "table and block",
+	}[o.ChecksumVerificationMode]
+	var s []holdfast.Setting
+	for _, p := range []struct {
+		name  string
+		value any
+	}{
+		{"SyncWrites", o.SyncWrites},
+		{"DetectConflicts", o.DetectConflicts},
+		{"NumVersionsToKeep", o.NumVersionsToKeep},
+		{"MemTableSize", o.MemTableSize},
+		{"NumMemtables", o.NumMemtables},
+		{"MaxBatchSize", db.MaxBatchSize()},
+		{"MaxBatchCount", db.MaxBatchCount()},
+		{"ValueThreshold", o.ValueThreshold},
+		{"ValueLogFileSize", o.ValueLogFileSize},
+		{"VerifyValueChecksum", o.VerifyValueChecksum},
+		{"ChecksumVerificationMode", checks},
+		{"Compression", compression},
+		{"BlockCacheSize", o.BlockCacheSize},
+		{"IndexCacheSize", o.IndexCacheSize},
+		{"NumCompactors", o.NumCompactors},
+	} {
+		s = append(s, holdfast.Setting{Name: p.name, Value: fmt.Sprint(p.value)})
+	}
+	return s
+}

@@ -1,0 +1,311 @@
+package badger
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/home"
+)
+
+// logs brings the library's logs to the device. There are two kinds: each memtable has its
+// own write-ahead log (00001.mem, ...), and large values go to the value log (000001.vlog,
+// ...). Files of a kind are numbered without gaps and written one after the other.
+//
+// DB.Sync is not enough for a Power commit. It syncs the log of the memtable in use, not
+// that of a full one that waits to be flushed, and nobody syncs the directory when a log is
+// made. So logs keeps the newest file of each kind open, looks for the next one by its name,
+// and syncs in this order:
+//
+//   - the value log, with every transaction that wrote to it: neither the log nor a
+//     table made of it may be on the device before the values they point to;
+//   - a log that has been left for the next one, whatever the level, before anything of
+//     the next one: else a power cut takes the end of the one and leaves the other;
+//   - the directory, once for each new file;
+//   - the log in use, if the group is to be at Power.
+//
+// The library itself syncs a table and its entry in the manifest before it deletes the log
+// that the table was made of, and a value-log file before it goes on to the next. It does
+// not sync the directory for a table made of a log; it relies, and so does this engine, on
+// file systems that keep a new file's name when the file is synced, as ext4, xfs, btrfs and
+// APFS do.
+//
+// logs is used by one goroutine at a time, the one that commits.
+type logs struct {
+	dir    string
+	hooks  hooks
+	wal    file
+	values file
+	fill   fill
+	last   usage // of the latest transaction
+	dirty  bool  // wal has a transaction that no sync has covered
+	due    bool  // the latest transaction may have begun a new log
+	large  bool  // there are values in the value log
+	syncs  atomic.Int64
+}
+
+// file is the newest one of its kind.
+type file struct {
+	*os.File
+	number int
+}
+
+func walPath(dir string, n int) string   { return filepath.Join(dir, fmt.Sprintf("%05d.mem", n)) }
+func valuePath(dir string, n int) string { return filepath.Join(dir, fmt.Sprintf("%06d.vlog", n)) }
+
+// newLogs follows the logs that the library has just made in dir.
+func newLogs(dir string, h hooks) (*logs, error) {
+	l := &logs{dir: dir, hooks: h}
+	if err := l.catchUp(); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	values, err := numbered(dir, ".vlog")
+	l.large = len(values) > 1 // one is new and empty
+	l.fill.reset()
+	return l, err
+}
+
+// before is called before a transaction is written. If the log in use may be full, so that
+// the transaction begins a new one, the log is synced first.
+func (l *logs) before() error {
+	if l.hooks.write != nil {
+		if err := l.hooks.write(l.wal.Name()); err != nil {
+			return err
+		}
+	}
+	l.due = l.fill.full()
+	if !l.due || !l.dirty {
+		return nil
+	}
+	return l.syncWAL()
+}
+
+// after is called when a transaction has been written.
+func (l *logs) after(u usage, level holdfast.Level) error {
+	l.fill.add(u)
+	l.last = u
+	if u.values {
+		l.large = true
+		if err := l.syncValues(); err != nil {
+			return err
+		}
+	}
+	if l.due && level < holdfast.Power {
+		if _, err := l.follow(); err != nil {
+			return err
+		}
+	}
+	l.dirty = true
+	return nil
+}
+
+// sync brings everything written to the device.
+func (l *logs) sync() error {
+	if _, err := l.follow(); err != nil || !l.dirty {
+		return err
+	}
+	return l.syncWAL()
+}
+
+func (l *logs) syncWAL() error {
+	err := l.syncFile(l.wal.File)
+	l.dirty = l.dirty && err != nil
+	return err
+}
+
+// follow goes on to the next log if the library has.
+func (l *logs) follow() (bool, error) {
+	next, err := openNext(walPath(l.dir, l.wal.number+1))
+	if next == nil {
+		return false, err
+	}
+	if l.dirty {
+		err = l.syncWAL()
+	}
+	err = errors.Join(err, l.wal.Close())
+	l.wal = file{next, l.wal.number + 1}
+	l.dirty = true
+	l.fill.reset()
+	l.fill.add(l.last)
+	return true, errors.Join(err, l.syncDir())
+}
+
+// syncValues syncs the value log.
+func (l *logs) syncValues() error {
+	for {
+		if err := l.syncFile(l.values.File); err != nil {
+			return err
+		}
+		next, err := openNext(valuePath(l.dir, l.values.number+1))
+		if next == nil {
+			return err
+		}
+		err = l.values.Close()
+		l.values = file{next, l.values.number + 1}
+		if err = errors.Join(err, l.syncDir()); err != nil {
+			return err
+		}
+	}
+}
+
+// catchUp syncs all logs from the current ones on and goes on to the newest, whatever has been
+// written, made and deleted meanwhile.
+func (l *logs) catchUp() error {
+	for _, kind := range []struct {
+		at   *file
+		ext  string
+		path func(string, int) string
+	}{{&l.values, ".vlog", valuePath}, {&l.wal, ".mem", walPath}} {
+		numbers, err := numbered(l.dir, kind.ext)
+		if err != nil {
+			return err
+		}
+		for _, n := range numbers {
+			if n < kind.at.number {
+				continue
+			}
+			next, err := openNext(kind.path(l.dir, n))
+			if err != nil {
+				return err
+			}
+			if next == nil {
+				continue // deleted since it was listed
+			}
+			if kind.at.File != nil {
+				if err := kind.at.Close(); err != nil {
+					return err
+				}
+			}
+			*kind.at = file{next, n}
+			if err := l.syncFile(next); err != nil {
+				return err
+			}
+		}
+		if kind.at.File == nil {
+			return fmt.Errorf("there is no %s file in %s", kind.ext, l.dir)
+		}
+	}
+	l.dirty = false
+	return l.syncDir()
+}
+
+func (l *logs) syncFile(f *os.File) error {
+	if l.hooks.sync != nil {
+		if err := l.hooks.sync(f.Name()); err != nil {
+			return err
+		}
+	}
+	l.syncs.Add(1)
+	return syncFile(f)
+}
+
+func (l *logs) syncDir() error {
+	if l.hooks.sync != nil {
+		if err := l.hooks.sync(l.dir); err != nil {
+			return err
+		}
+	}
+	l.syncs.Add(1)
+	return home.SyncDir(l.dir)
+}
+
+func (l *logs) close() error {
+	var errs []error
+	for _, f := range []file{l.wal, l.values} {
+		if f.File != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// openNext returns nil where there is no such file.
+func openNext(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return f, err
+}
+
+// numbered lists the numbers of the files in dir with that extension, in order.
+func numbered(dir, ext string) ([]int, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var numbers []int
+	for _, e := range entries {
+		if base, ok := strings.CutSuffix(e.Name(), ext); ok {
+			if n, err := strconv.Atoi(base); err == nil {
+				numbers = append(numbers, n)
+			}
+		}
+	}
+	return numbers, nil // names are padded, so ReadDir's order is that of the numbers
+}
+
+// usage is what transactions take of a memtable and of its log.
+type usage struct {
+	arena  int64 // of the skip list, without what is by chance
+	nodes  int64
+	wal    int64
+	values bool // some are in the value log
+}
+
+// add counts an entry, the way the library lays it out: the key with 8 bytes of version, the
+// value with 3 of flags, a node of 23 bytes and 4 for each level.
+func (u *usage) add(key, value int) {
+	k, v := int64(key)+8, int64(value)
+	if value >= valueThreshold {
+		v, u.values = pointerSize, true
+	}
+	u.arena += 23 + k + v + 3
+	u.nodes++
+	u.wal += int64(3+uvarintLen(k)+uvarintLen(v)) + k + v + 4
+}
+
+// end counts the mark at the end of a transaction.
+func (u *usage) end() { u.wal += 48 }
+
+func uvarintLen(n int64) int {
+	var b [binary.MaxVarintLen64]byte
+	return binary.PutUvarint(b[:], uint64(n))
+}
+
+// fill follows how full the memtable in use is: once it may be full, the next
+// transaction may begin another.
+type fill struct {
+	arena      atomic.Int64 // read by Metrics
+	nodes, wal int64
+}
+
+func (f *fill) reset() {
+	f.arena.Store(256) // the list's head
+	f.nodes, f.wal = 0, 20
+}
+
+func (f *fill) add(u usage) {
+	f.arena.Add(u.arena)
+	f.nodes += u.nodes
+	f.wal += u.wal
+}
+
+// bound is what the memtable takes at most. A node has 1.5 levels on average, with a variance
+// of 0.75, so that six standard deviations more are exceeded once in a billion times; all
+// that hangs on it is that sync of a log comes before and not after the next log's first
+// transaction.
+func (f *fill) bound() int64 {
+	levels := 1.5*float64(f.nodes) + 6*math.Sqrt(0.75*float64(f.nodes))
+	return max(f.wal, f.arena.Load()+int64(4*levels)+128)
+}
+
+func (f *fill) full() bool { return f.bound() >= memTableSize }

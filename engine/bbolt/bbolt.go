@@ -1,0 +1,471 @@
+// Package bbolt is the engine over go.etcd.io/bbolt, a copy-on-write B+ tree in one
+// memory-mapped file with one writer at a time.
+//
+// bbolt syncs twice per transaction, so batches of concurrent writers are merged into one
+// transaction and share its syncs.
+//
+// A directory is bound to a level when it is made, by [holdfast.Options.Level]:
+//
+//   - power (the default): every transaction is synced, whatever level its batches ask
+//     for. After any crash the last synced state is there, whole.
+//   - process (also made by memory): bbolt's NoSync. Pages and the meta page that names them
+//     go to the operating system without order between them, so a power cut may leave a
+//     meta page that names pages which never arrived: the store is then lost as a whole,
+//     with everything that had been synced before. Commits at Power are refused, since they
+//     could not be kept safe from the next commit.
+//
+// The directory holds data.bbolt, which any tool for bbolt reads: one bucket, "kv".
+package bbolt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/gate"
+	"github.com/holdfastdb/holdfast/engine/internal/group"
+	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/engine/internal/library"
+	"github.com/holdfastdb/holdfast/engine/internal/window"
+)
+
+// Name is the engine's name in engine/all.
+const Name = "bbolt"
+
+const (
+	format   = 1
+	fileName = "data.bbolt"
+
+	// maxBatchSize bounds the memory of one transaction, which holds a copy of every page
+	// it changes until it is written: about three times the batch.
+	maxBatchSize = 256 << 20
+	// maxGroupSize bounds what is merged: far above what 64 writers queue up, and written
+	// in some milliseconds.
+	maxGroupSize = 8 << 20
+	// sortFrom is the number of operations from which a transaction is applied in key
+	// order: bbolt splits a leaf only at commit, so random inserts into one leaf cost the
+	// square of their number, ascending ones do not.
+	sortFrom = 128
+)
+
+var bucketName = []byte("kv")
+
+// Engine is the engine; see [Open].
+type Engine struct {
+	gate      gate.Gate
+	home      *home.Home
+	db        *bbolt.DB
+	file      *os.File // db's own
+	level     holdfast.Level
+	mapped    int // bytes of address space reserved at Open
+	pageSize  int
+	committer *group.Committer
+	window    *window.Window
+
+	// Only the committer's leader, or whoever is Exclusive, touches these.
+	ops      []holdfast.Op
+	unsynced bool // a transaction was committed without a sync
+	stuck    bool // bbolt's write lock is taken; outside a commit: and a panic has left it so
+	fileSize int64
+
+	syncs   atomic.Int64
+	written atomic.Int64
+}
+
+// Open opens or makes the store in dir. o.Level binds a new directory; an old one must be
+// opened with the level it was made for, or the error is ErrForeign.
+func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
+	o, err := o.WithDefaults()
+	if err != nil {
+		return nil, err
+	}
+	level := max(o.Level, holdfast.Process)
+	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Level: level})
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{home: h, level: level}
+	if err := e.open(); err != nil {
+		if e.file != nil {
+			e.file.Close() // after a panic in bbolt nobody else does
+		}
+		h.Close()
+		return nil, err
+	}
+	e.committer = group.New(Name, maxGroupSize, e.commit)
+	e.window = window.New(o.SyncEvery, e.sync)
+	return e, nil
+}
+
+// open opens the data file, making it under another name first: a file that is there under
+// its own name was whole and synced.
+func (e *Engine) open() (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer e.catch("open", &err)
+	path := e.path()
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := e.create(path); err != nil {
+			return e.fail("open", err)
+		}
+	}
+	// bbolt waits for all readers when it must map more of the file, so enough address
+	// space is reserved for that never to happen. It falls back where the system limits it.
+	e.mapped = mapSize(path)
+	for {
+		e.db, err = bbolt.Open(path, 0o644, e.options(e.mapped))
+		if err == nil {
+			break
+		}
+		if !outOfAddressSpace(err) || e.mapped == 0 {
+			return e.fail("open", err)
+		}
+		e.mapped /= 2
+		if e.mapped < 1<<20 {
+			e.mapped = 0
+		}
+	}
+	err = e.db.View(func(tx *bbolt.Tx) error {
+		if tx.Bucket(bucketName) == nil {
+			return e.corrupt("open", `bucket "kv" is missing`, nil)
+		}
+		return nil
+	})
+	if err == nil {
+		// A process that died in the middle of a commit may have left its last meta page
+		// in the page cache alone.
+		err = e.db.Sync()
+		e.syncs.Add(1)
+	}
+	if err == nil {
+		e.pageSize = e.db.Info().PageSize
+		e.fileSize, err = e.size()
+	}
+	if err != nil {
+		return errors.Join(e.fail("open", err), e.db.Close())
+	}
+	return nil
+}
+
+// create makes a new data file, all of it on the device.
+func (e *Engine) create(path string) error {
+	making := path + ".new"
+	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	o := e.options(0)
+	o.NoSync = false
+	db, err := bbolt.Open(making, 0o644, o)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucket(bucketName)
+		return err
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(making, path); err != nil {
+		return err
+	}
+	return home.SyncDir(e.home.Dir) // bbolt never does
+}
+
+func (e *Engine) options(mapped int) *bbolt.Options {
+	return &bbolt.Options{
+		// The directory is locked already; whoever holds the file is no holdfast.
+		Timeout: time.Millisecond,
+		// The array searches linearly for free pages.
+		FreelistType:    bbolt.FreelistMapType,
+		NoSync:          e.level < holdfast.Power,
+		InitialMmapSize: mapped,
+		NoStatistics:    true, // they take a lock that readers share
+		OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
+			f, err = os.OpenFile(name, flag, mode)
+			e.file = f
+			return f, err
+		},
+	}
+}
+
+func (e *Engine) path() string { return filepath.Join(e.home.Dir, fileName) }
+
+func (e *Engine) size() (int64, error) {
+	st, err := e.file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return st.Size(), nil
+}
+
+// Describe says what the engine gives; what an open one gives depends on its directory.
+func Describe() holdfast.Capabilities {
+	return holdfast.Capabilities{
+		Engine:  Name,
+		Library: library.Version("go.etcd.io/bbolt"),
+		Memory: holdfast.Promise{Given: holdfast.Process, How: "one NoSync transaction per group, in a directory made for process",
+			Why: "a transaction is written to the file before anybody sees it", CutMayCorrupt: true},
+		Process: holdfast.Promise{Given: holdfast.Process, How: "one NoSync transaction per group, in a directory made for process", CutMayCorrupt: true},
+		Power:   holdfast.Promise{Given: holdfast.Power, How: "one transaction per group: pages, fdatasync, meta page, fdatasync; in a directory made for power"},
+
+		AtomicBatches: true,
+		MaxKeySize:    holdfast.MaxKeySize,
+		MaxValueSize:  holdfast.MaxValueSize,
+		MaxBatchSize:  maxBatchSize,
+		Caveats: []string{
+			"A directory is made for level process or for level power, and stays so.",
+			"In a directory made for process a power cut may leave the whole store unreadable. Sync and the loss window make it safe only until the next commit; Close makes it safe until it is opened.",
+			"Only the two meta pages carry checksums: damage to other pages is found when it breaks the tree, damage inside a value is not found, and damage to the newest meta page brings back the state before the last commit.",
+			"The file never shrinks: freed pages are used again. An open snapshot keeps them from it, and makes every commit dearer the longer it is open.",
+			mapCaveat,
+		},
+	}
+}
+
+// Capabilities implements [holdfast.Engine].
+func (e *Engine) Capabilities() holdfast.Capabilities {
+	c := Describe()
+	c.LossWindow = e.window.Every()
+	if e.level == holdfast.Power {
+		const why = "the directory was made for power: without a sync, a power cut could take earlier commits too"
+		c.Memory, c.Process = c.Power, c.Power
+		c.Memory.Why, c.Process.Why = why, why
+	} else {
+		c.Power = holdfast.Promise{Why: "the directory was made for process: the next commit could put a synced one at risk"}
+	}
+	c.Settings = []holdfast.Setting{
+		{Name: "level", Value: e.level.String()},
+		{Name: "no_sync", Value: strconv.FormatBool(e.db.NoSync)},
+		{Name: "no_grow_sync", Value: strconv.FormatBool(e.db.NoGrowSync)},
+		{Name: "no_freelist_sync", Value: strconv.FormatBool(e.db.NoFreelistSync)},
+		{Name: "freelist_type", Value: string(e.db.FreelistType)},
+		{Name: "page_size", Value: strconv.Itoa(e.pageSize)},
+		{Name: "alloc_size", Value: strconv.Itoa(e.db.AllocSize)},
+		{Name: "initial_mmap_size", Value: strconv.Itoa(e.mapped)},
+		{Name: "memory_budget", Value: "none: bbolt reads through the page cache"},
+	}
+	return c
+}
+
+// Apply implements [holdfast.Engine].
+func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if err := e.gate.Enter(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	defer e.gate.Leave()
+	if !level.Valid() || level > e.level {
+		return holdfast.Receipt{}, e.Capabilities().CheckLevel(level)
+	}
+	if b.Size() > maxBatchSize {
+		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge,
+			Detail: fmt.Sprintf("the batch has %d bytes, bbolt takes %d", b.Size(), maxBatchSize), Remedy: "split it"}
+	}
+	r, err := e.committer.Apply(b, level)
+	if err == nil {
+		e.window.Dirty() // also at power: the receipt may never be waited for
+	}
+	return r, err
+}
+
+// commit makes one transaction of a group.
+func (e *Engine) commit(b *holdfast.Batch, _ holdfast.Level) error {
+	if b.Len() == 0 {
+		return nil // all before it is committed at the directory's level
+	}
+	tx, err := e.transact(b)
+	if err != nil {
+		if e.stuck && tx != nil {
+			e.abandon(tx)
+		}
+		return e.fail("commit", err)
+	}
+	e.count(tx.Stats())
+	return nil
+}
+
+func (e *Engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer e.catch("commit", &err)
+	e.stuck = true
+	if tx, err = e.db.Begin(true); err == nil {
+		if err = e.change(tx.Bucket(bucketName), b); err == nil {
+			err = tx.Commit() // which rolls back if it fails
+		} else {
+			_ = tx.Rollback()
+		}
+	}
+	e.stuck = false
+	return tx, err
+}
+
+// abandon releases the write lock after a panic, if bbolt still can.
+func (e *Engine) abandon(tx *bbolt.Tx) {
+	var err error
+	defer e.catch("roll back", &err)
+	_ = tx.Rollback()
+	e.stuck = false
+}
+
+// count derives from what bbolt tells how often it has synced and how much it has written: two
+// syncs for each transaction unless NoSync, and one when the file grew; every page that was
+// allocated, and the meta page.
+func (e *Engine) count(s bbolt.TxStats) {
+	e.written.Add(s.GetPageAlloc() + int64(e.pageSize))
+	if e.db.NoSync {
+		e.unsynced = true
+	} else {
+		e.syncs.Add(2)
+	}
+	if size, err := e.size(); err == nil && size != e.fileSize {
+		e.fileSize = size
+		e.syncs.Add(1)
+	}
+}
+
+// change carries out b's operations, in key order where that makes no difference to the
+// outcome but to the time.
+func (e *Engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
+	if b.Len() < sortFrom || b.HasRange() {
+		for op := range b.Ops() {
+			if err := apply(kv, op); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	e.ops = e.ops[:0]
+	for op := range b.Ops() {
+		e.ops = append(e.ops, op)
+	}
+	defer clear(e.ops)
+	slices.SortStableFunc(e.ops, func(a, b holdfast.Op) int { return bytes.Compare(a.Key, b.Key) })
+	for i, op := range e.ops {
+		if i+1 < len(e.ops) && bytes.Equal(op.Key, e.ops[i+1].Key) {
+			continue // a later one wins
+		}
+		if err := apply(kv, op); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func apply(kv *bbolt.Bucket, op holdfast.Op) error {
+	switch op.Kind {
+	case holdfast.KindSet:
+		return kv.Put(op.Key, op.Value)
+	case holdfast.KindDelete:
+		return kv.Delete(op.Key)
+	}
+	c := kv.Cursor()
+	for {
+		// A cursor does not keep its place over a Delete.
+		k, _ := c.Seek(op.Key)
+		if k == nil || len(op.Value) > 0 && bytes.Compare(k, op.Value) >= 0 {
+			return nil
+		}
+		if err := c.Delete(); err != nil {
+			return err
+		}
+	}
+}
+
+// Sync implements [holdfast.Engine]. In a directory made for process, what it has made safe
+// is at risk again with the next commit; see [Describe].
+func (e *Engine) Sync() error {
+	if err := e.gate.Enter(); err != nil {
+		return err
+	}
+	defer e.gate.Leave()
+	return e.sync()
+}
+
+func (e *Engine) sync() error {
+	if e.level == holdfast.Power {
+		return e.committer.Flush()
+	}
+	err := e.committer.Exclusive(func() error {
+		if !e.unsynced {
+			return nil
+		}
+		if err := e.db.Sync(); err != nil {
+			return e.fail("sync", err)
+		}
+		e.syncs.Add(1)
+		e.unsynced = false
+		return nil
+	})
+	if err != nil {
+		return e.committer.Fail(err)
+	}
+	return nil
+}
+
+// Metrics implements [holdfast.Engine].
+func (e *Engine) Metrics() holdfast.Metrics {
+	m := holdfast.UnknownMetrics()
+	e.committer.Fill(&m)
+	e.gate.Fill(&m)
+	m.Syncs, m.BytesWritten = e.syncs.Load(), e.written.Load()
+	m.Files, m.DiskBytes = home.Usage(e.home.Dir)
+	m.Stalls = 0    // there is no background work
+	m.TornBytes = 0 // an unfinished transaction leaves no tail
+	return m
+}
+
+// Close implements [holdfast.Engine].
+func (e *Engine) Close() error {
+	err := e.gate.Close(e.sync)
+	if errors.Is(err, holdfast.ErrBusy) || errors.Is(err, holdfast.ErrClosed) {
+		return err
+	}
+	e.window.Stop()
+	_ = e.committer.Close() // its poison is in err
+	if e.stuck {
+		// bbolt's Close would wait for the write lock for ever.
+		return errors.Join(err, e.file.Close(), e.home.Close())
+	}
+	return errors.Join(err, e.db.Close(), e.home.Close())
+}
+
+// catch makes an error of a panic, which is how bbolt answers to pages that make no sense.
+// It must be deferred itself.
+func (e *Engine) catch(op string, err *error) {
+	if p := recover(); p != nil {
+		*err = e.corrupt(op, fmt.Sprint(p), nil)
+	}
+}
+
+func (e *Engine) corrupt(op, detail string, cause error) error {
+	return &holdfast.Error{Op: op, Engine: Name, Path: e.path(), Class: holdfast.ErrCorrupt, Detail: detail, Cause: cause,
+		Remedy: "restore it from a backup, or try what `bbolt surgery` can save"}
+}
+
+// fail puts err in our terms.
+func (e *Engine) fail(op string, err error) error {
+	var known *holdfast.Error
+	wrapped := &holdfast.Error{Op: op, Engine: Name, Path: e.path(), Cause: err}
+	switch {
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum):
+		return e.corrupt(op, "both meta pages are damaged", err)
+	case errors.Is(err, berrors.ErrVersionMismatch):
+		wrapped.Class, wrapped.Remedy = holdfast.ErrVersion, "use a newer holdfast"
+	case errors.Is(err, berrors.ErrTimeout):
+		wrapped.Class, wrapped.Cause, wrapped.Remedy = holdfast.ErrLocked, nil, "close the file in the other program first"
+	}
+	return wrapped
+}

@@ -1,0 +1,344 @@
+package pebble
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/holdfastdb/holdfast"
+)
+
+// disk is the file system that Pebble sees. It counts, it decides which syncs of the log
+// are real (see log), and it keeps a failed write from becoming a hang or a lie.
+//
+// Pebble answers a failed write of its log by panicking with its mutexes held, a failed
+// write of its manifest by ending the process, and a failed flush by trying again for
+// ever while writers wait. So it is not told. The first failure freezes the disk:
+//
+//   - the engine is poisoned with the cause, before Pebble's call returns;
+//   - nothing below changes any more, so that what is on the device is what a crash at
+//     the moment of the failure would have left, and reopening is ordinary recovery;
+//   - what Pebble writes from then on goes to memory or nowhere. Its flushes succeed,
+//     whoever waits for one goes on and learns of the poison, and reads see everything.
+//
+// A table that was being written when the disk froze is the exception: its writer gets
+// the error, and writes it again, to memory.
+type disk struct {
+	vfs.FS // below
+	dir    string
+
+	cause atomic.Pointer[holdfast.Error] // what froze the disk
+	// memory holds what is created after freezing.
+	memory *vfs.MemFS
+
+	// mu guards what compactions wait for once the disk is frozen. They would fill memory
+	// with data that needs no rewriting, so they stop, unless a writer waits for them.
+	mu      sync.Mutex
+	changed sync.Cond
+	stalled int
+	closing bool
+
+	stalls  atomic.Int64
+	syncs   atomic.Int64
+	written atomic.Int64
+
+	demand demand
+}
+
+func newDisk(below vfs.FS, dir string) *disk {
+	d := &disk{FS: below, dir: dir, memory: vfs.NewMem()}
+	d.changed.L = &d.mu
+	return d
+}
+
+// fail freezes the disk; the first cause stays.
+func (d *disk) fail(op, path string, cause error) {
+	d.cause.CompareAndSwap(nil, &holdfast.Error{Op: op, Engine: Name, Path: path, Class: holdfast.ErrPoisoned, Cause: cause,
+		Remedy: "nothing is acknowledged any more; mend the cause and reopen"})
+}
+
+func (d *disk) frozen() bool { return d.cause.Load() != nil }
+
+// poison is what froze the disk, nil while it works.
+func (d *disk) poison() error {
+	if e := d.cause.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+// Wait makes the disk the waiter of receipts that have nothing left to wait for but the
+// poison.
+func (d *disk) Wait(uint64) error { return d.poison() }
+
+// stall notes that a writer began (1) or ceased (-1) to wait for a flush or compaction.
+func (d *disk) stall(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stalled += n
+	if n > 0 {
+		d.stalls.Add(1)
+	}
+	d.changed.Broadcast()
+}
+
+// release lets waiting compactions fail, so that Pebble can close.
+func (d *disk) release() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closing = true
+	d.changed.Broadcast()
+}
+
+// Create implements [vfs.FS].
+func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if !d.frozen() {
+		f, err := d.FS.Create(name, category)
+		if err == nil {
+			return d.wrap(f, name, category), nil
+		}
+		d.fail("create", name, err)
+	}
+	return d.substitute(name, category)
+}
+
+// ReuseForWrite implements [vfs.FS]; Pebble calls it for logs.
+func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if !d.frozen() {
+		f, err := d.FS.ReuseForWrite(oldname, newname, category)
+		if err == nil {
+			return d.wrap(f, newname, category), nil
+		}
+		d.fail("rename", newname, err)
+	}
+	return d.substitute(newname, category)
+}
+
+// OpenReadWrite implements [vfs.FS].
+func (d *disk) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	if !d.frozen() {
+		f, err := d.FS.OpenReadWrite(name, category, opts...)
+		if err == nil {
+			return d.wrap(f, name, category), nil
+		}
+		d.fail("open", name, err)
+	}
+	return d.substitute(name, category)
+}
+
+// OpenDir implements [vfs.FS].
+func (d *disk) OpenDir(name string) (vfs.File, error) {
+	f, err := d.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return &file{File: f, d: d, path: name}, nil
+}
+
+const (
+	categoryLog        = "pebble-wal"
+	categoryCompaction = "pebble-compaction"
+	categoryBlob       = "pebble-blob-file-rewrite"
+)
+
+func (d *disk) wrap(f vfs.File, name string, category vfs.DiskWriteCategory) vfs.File {
+	w := file{File: f, d: d, path: name, table: isTable(name)}
+	if category == categoryLog {
+		return &log{file: w}
+	}
+	return &w
+}
+
+// isTable reports whether Pebble reads the file back while it is open.
+func isTable(name string) bool {
+	return strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".blob")
+}
+
+// substitute makes a file for Pebble to write after the disk is frozen.
+func (d *disk) substitute(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	switch category {
+	case categoryLog:
+		// Nobody reads a log while the engine is open.
+		return d.wrap(vfs.NewMemFile(nil), name, category), nil
+	case categoryCompaction, categoryBlob:
+		d.mu.Lock()
+		for d.stalled == 0 && !d.closing {
+			d.changed.Wait()
+		}
+		closing := d.closing
+		d.mu.Unlock()
+		if closing {
+			return nil, d.poison()
+		}
+	}
+	if err := d.memory.MkdirAll(d.memory.PathDir(name), 0o755); err != nil {
+		return nil, err
+	}
+	return d.memory.Create(name, category)
+}
+
+// held reports whether name was created after freezing.
+func (d *disk) held(name string) bool {
+	if !d.frozen() {
+		return false
+	}
+	_, err := d.memory.Stat(name)
+	return err == nil
+}
+
+// Open implements [vfs.FS].
+func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if d.held(name) {
+		return d.memory.Open(name, opts...)
+	}
+	return d.FS.Open(name, opts...)
+}
+
+// Stat implements [vfs.FS].
+func (d *disk) Stat(name string) (vfs.FileInfo, error) {
+	if d.held(name) {
+		return d.memory.Stat(name)
+	}
+	return d.FS.Stat(name)
+}
+
+// Remove implements [vfs.FS]. A file that cannot be removed is no failed write: Pebble
+// tries again when it is next opened.
+func (d *disk) Remove(name string) error {
+	if d.held(name) {
+		return d.memory.Remove(name)
+	}
+	if d.frozen() {
+		return nil
+	}
+	return d.FS.Remove(name)
+}
+
+// Rename implements [vfs.FS].
+func (d *disk) Rename(oldname, newname string) error {
+	if d.held(oldname) {
+		return d.memory.Rename(oldname, newname)
+	}
+	if !d.frozen() {
+		err := d.FS.Rename(oldname, newname)
+		if err != nil {
+			d.fail("rename", newname, err)
+		}
+	}
+	return d.poison()
+}
+
+// Link implements [vfs.FS].
+func (d *disk) Link(oldname, newname string) error {
+	if d.frozen() {
+		return d.poison()
+	}
+	return d.FS.Link(oldname, newname)
+}
+
+// RemoveAll implements [vfs.FS].
+func (d *disk) RemoveAll(name string) error {
+	if d.frozen() {
+		return nil
+	}
+	return d.FS.RemoveAll(name)
+}
+
+// MkdirAll implements [vfs.FS].
+func (d *disk) MkdirAll(dir string, perm os.FileMode) error {
+	if d.frozen() {
+		return nil
+	}
+	return d.FS.MkdirAll(dir, perm)
+}
+
+// Unwrap implements [vfs.FS].
+func (d *disk) Unwrap() vfs.FS { return d.FS }
+
+// file is a file or directory on the disk. What it writes and syncs can freeze the disk.
+type file struct {
+	vfs.File
+	d     *disk
+	path  string
+	table bool // its writer is told of errors
+}
+
+// done freezes the disk if a call failed, and returns what Pebble is told.
+func (f *file) done(op string, err error) error {
+	if err != nil {
+		f.d.fail(op, f.path, err)
+	}
+	if f.table {
+		return f.d.poison()
+	}
+	return nil
+}
+
+func (f *file) Write(p []byte) (int, error) {
+	if f.d.frozen() {
+		return len(p), f.done("write", nil)
+	}
+	n, err := f.File.Write(p)
+	f.d.written.Add(int64(n))
+	if err == nil && n < len(p) {
+		err = fmt.Errorf("%d of %d bytes written", n, len(p))
+	}
+	return len(p), f.done("write", err)
+}
+
+func (f *file) WriteAt(p []byte, at int64) (int, error) {
+	if f.d.frozen() {
+		return len(p), f.done("write", nil)
+	}
+	n, err := f.File.WriteAt(p, at)
+	f.d.written.Add(int64(n))
+	return len(p), f.done("write", err)
+}
+
+func (f *file) Sync() error {
+	if f.d.frozen() {
+		return f.done("sync", nil)
+	}
+	f.d.syncs.Add(1)
+	return f.done("sync", f.File.Sync())
+}
+
+func (f *file) SyncData() error {
+	if f.d.frozen() {
+		return f.done("sync", nil)
+	}
+	f.d.syncs.Add(1)
+	return f.done("sync", f.File.SyncData())
+}
+
+func (f *file) SyncTo(length int64) (full bool, err error) {
+	if f.d.frozen() {
+		return false, f.done("sync", nil)
+	}
+	full, err = f.File.SyncTo(length)
+	if full {
+		f.d.syncs.Add(1)
+	}
+	return full, f.done("sync", err)
+}
+
+func (f *file) Preallocate(offset, length int64) error {
+	if f.d.frozen() {
+		return nil
+	}
+	// A full disk shows when the space is written to.
+	return f.File.Preallocate(offset, length)
+}
+
+func (f *file) Close() error {
+	err := f.File.Close()
+	if errors.Is(err, fs.ErrClosed) {
+		return err
+	}
+	return f.done("close", err)
+}

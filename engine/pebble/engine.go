@@ -1,0 +1,290 @@
+package pebble
+
+import (
+	"encoding/binary"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lib "github.com/cockroachdb/pebble/v2"
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/gate"
+	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/engine/internal/window"
+)
+
+// Engine is an open Pebble database. It implements [holdfast.Engine].
+type Engine struct {
+	gate      gate.Gate
+	db        *lib.DB
+	disk      *disk
+	home      *home.Home // nil in tests that have no directory
+	window    *window.Window
+	syncEvery time.Duration
+	settings  []holdfast.Setting
+	tickets   sync.Pool // of *ticket
+	commits   atomic.Int64
+}
+
+// Capabilities implements [holdfast.Engine].
+func (e *Engine) Capabilities() holdfast.Capabilities {
+	c := Describe()
+	c.LossWindow = e.syncEvery
+	c.Settings = append([]holdfast.Setting(nil), e.settings...)
+	return c
+}
+
+// Apply implements [holdfast.Engine]. The batch is visible when it returns.
+func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if err := e.gate.Enter(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	defer e.gate.Leave()
+	if err := b.Err(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	if err := e.disk.poison(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	switch level {
+	case holdfast.Memory:
+		return e.applyMemory(b)
+	case holdfast.Process, holdfast.Power:
+		pb, err := e.encode(b)
+		if err != nil {
+			return holdfast.Receipt{}, err
+		}
+		r, err := e.applyLogged(pb, level)
+		if err == nil {
+			e.commits.Add(1)
+		}
+		return r, err
+	}
+	return holdfast.Receipt{}, Describe().CheckLevel(level)
+}
+
+func (e *Engine) applyMemory(b *holdfast.Batch) (holdfast.Receipt, error) {
+	pb, err := e.encode(b)
+	if err != nil {
+		return holdfast.Receipt{}, err
+	}
+	if pb.Empty() {
+		e.commits.Add(1)
+		return holdfast.Receipt{}, pb.Close()
+	}
+	if err := e.db.Apply(pb, lib.NoSync); err != nil {
+		return holdfast.Receipt{}, refused(err)
+	}
+	_ = pb.Close()
+	e.commits.Add(1)
+	e.window.Dirty()
+	if e.disk.frozen() {
+		return holdfast.NewReceipt(e.disk, 0), nil
+	}
+	return holdfast.Receipt{}, nil
+}
+
+// applyLogged commits pb so that a sync of the log is asked for.
+func (e *Engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if pb.Empty() {
+		// Pebble passes over an empty batch; one that is only in the log waits for all before.
+		_ = pb.LogData(nil, nil)
+	}
+	power := level == holdfast.Power
+	if power {
+		e.disk.demand.begin()
+	}
+	err := e.db.ApplyNoSyncWait(pb, lib.Sync)
+	if power {
+		e.disk.demand.queued()
+	} else {
+		e.window.Dirty()
+	}
+	if err != nil {
+		if power {
+			e.disk.demand.settled()
+		}
+		return holdfast.Receipt{}, refused(err)
+	}
+	t := e.tickets.Get().(*ticket)
+	t.batch, t.power = pb, power
+	return holdfast.NewReceipt(t, t.generation.Load()), nil
+}
+
+// refused is an error that Pebble returns before it commits anything.
+func refused(err error) error {
+	return &holdfast.Error{Op: "apply", Engine: Name, Cause: err}
+}
+
+// The header of Pebble's batch is a sequence number of 8 bytes, which the
+// commit fills in, and the number of operations.
+const (
+	batchHeader = 12
+	batchCount  = 8
+)
+
+// encode copies b into one of Pebble's batches. The operations of both are encoded alike,
+// but for the bounds of ranges.
+func (e *Engine) encode(b *holdfast.Batch) (*lib.Batch, error) {
+	pb := e.db.NewBatchWithSize(batchHeader + b.Size())
+	if b.Len() == 0 {
+		return pb, nil
+	}
+	if b.HasRange() {
+		for op := range b.Ops() {
+			if err := addOp(pb, op); err != nil {
+				return nil, refused(err)
+			}
+		}
+		return pb, nil
+	}
+	repr := append(pb.Repr()[:batchHeader], b.Bytes()...)
+	binary.LittleEndian.PutUint32(repr[batchCount:], uint32(b.Len()))
+	if err := pb.SetRepr(repr); err != nil {
+		return nil, refused(err)
+	}
+	return pb, nil
+}
+
+// lastKey lies behind every key.
+var lastKey = func() []byte {
+	k := make([]byte, holdfast.MaxKeySize+1)
+	for i := range k {
+		k[i] = 0xff
+	}
+	return k
+}()
+
+func addOp(pb *lib.Batch, op holdfast.Op) error {
+	switch op.Kind {
+	case holdfast.KindSet:
+		return pb.Set(op.Key, op.Value, nil)
+	case holdfast.KindDelete:
+		return pb.Delete(op.Key, nil)
+	}
+	lo, hi := op.Key, op.Value
+	if len(hi) == 0 {
+		hi = lastKey
+	}
+	if string(lo) >= string(hi) {
+		return nil
+	}
+	return pb.DeleteRange(lo, hi, nil)
+}
+
+// ticket is what the receipt of a commit at Process or Power stands for. It is used again
+// once it has been waited for with success; the generation, which is the receipt's token,
+// tells a receipt of an earlier use, which has succeeded. One whose receipt is dropped is
+// garbage, with its batch.
+type ticket struct {
+	e          *Engine
+	generation atomic.Uint64
+
+	mu    sync.Mutex // guards the fields below while the receipt is out
+	batch *lib.Batch // nil once the commit is known to have failed
+	power bool
+}
+
+// Wait implements [holdfast.Waiter].
+func (t *ticket) Wait(token uint64) error {
+	if t.generation.Load() != token {
+		return nil
+	}
+	if err, done := t.settle(token); !done {
+		return err
+	}
+	t.e.tickets.Put(t)
+	return nil
+}
+
+// settle waits for the commit and reports whether the ticket has become free.
+func (t *ticket) settle(token uint64) (err error, free bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.generation.Load() != token {
+		return nil, false
+	}
+	if t.batch == nil {
+		return t.e.disk.poison(), false
+	}
+	err = t.batch.SyncWait()
+	if t.power {
+		t.e.disk.demand.settled()
+	}
+	if err != nil {
+		t.e.disk.fail("commit", t.e.disk.dir, err)
+	}
+	if err := t.e.disk.poison(); err != nil {
+		t.batch = nil
+		return err, false
+	}
+	_ = t.batch.Close()
+	t.batch = nil
+	t.generation.Add(1)
+	return nil, true
+}
+
+// Sync implements [holdfast.Engine].
+func (e *Engine) Sync() error {
+	if err := e.gate.Enter(); err != nil {
+		return err
+	}
+	defer e.gate.Leave()
+	return e.sync()
+}
+
+// sync brings everything applied so far to the device.
+func (e *Engine) sync() error {
+	if err := e.disk.poison(); err != nil {
+		return err
+	}
+	r, err := e.applyLogged(e.db.NewBatch(), holdfast.Power)
+	if err != nil {
+		return err
+	}
+	return r.Wait()
+}
+
+// Metrics implements [holdfast.Engine].
+func (e *Engine) Metrics() holdfast.Metrics {
+	m := holdfast.UnknownMetrics()
+	m.Commits = e.commits.Load()
+	m.Groups = m.Commits
+	m.Syncs = e.disk.syncs.Load()
+	m.BytesWritten = e.disk.written.Load()
+	m.Stalls = e.disk.stalls.Load()
+	m.Poison = e.disk.poison()
+	e.gate.Fill(&m)
+	if e.home != nil {
+		m.Files, m.DiskBytes = home.Usage(e.home.Dir)
+	}
+	if e.gate.Enter() == nil {
+		defer e.gate.Leave()
+		p := e.db.Metrics()
+		m.MemoryBytes = p.BlockCache.Size + int64(p.MemTable.Size+p.MemTable.ZombieSize)
+	}
+	return m
+}
+
+// Close implements [holdfast.Engine]. It leaves nothing in the log: what is in tables is
+// checked when it is read, while damage at the end of a log looks like a torn tail.
+func (e *Engine) Close() error {
+	err := e.gate.Close(e.sync)
+	if errors.Is(err, holdfast.ErrBusy) || errors.Is(err, holdfast.ErrClosed) {
+		return err
+	}
+	e.window.Stop()
+	if err == nil && e.commits.Load() > 0 {
+		err = e.db.Flush()
+	}
+	e.disk.release()
+	err = errors.Join(err, e.db.Close())
+	if poison := e.disk.poison(); poison != nil {
+		err = poison
+	}
+	if e.home != nil {
+		err = errors.Join(err, e.home.Close())
+	}
+	return err
+}

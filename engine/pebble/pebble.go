@@ -1,0 +1,212 @@
+// Package pebble is the engine over CockroachDB's Pebble, with the level that Pebble
+// itself does not have: Process, between its NoSync and its Sync. All three levels are
+// given per commit, in one open directory.
+//
+//	Memory   Pebble keeps the commit in its write-ahead log's buffer
+//	Process  the buffer is written to the log file
+//	Power    the log file is synced as well
+//
+// Pebble knows only the first and the last. Commits at Process ask it for a sync too, and
+// the file system it is given leaves that sync out unless a commit at Power waits for it;
+// see log. A log is synced for real before the next one is begun.
+//
+// A failed write or sync freezes the directory; see disk.
+package pebble
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	lib "github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/engine/internal/library"
+	"github.com/holdfastdb/holdfast/engine/internal/window"
+)
+
+// Name is the engine's name in engine/all.
+const Name = "pebble"
+
+// format is that of what the engine adds to Pebble's own, which has a version of its own.
+const format = 1
+
+// defaultMemory holds a block cache of 128 MiB and four memtables.
+const defaultMemory = 384 << 20
+
+// Describe says what the engine gives.
+func Describe() holdfast.Capabilities {
+	return holdfast.Capabilities{
+		Engine:            Name,
+		Library:           library.Version("github.com/cockroachdb/pebble/v2"),
+		Memory:            holdfast.Promise{Given: holdfast.Memory, How: "copied to the log's buffer and the memtable"},
+		Process:           holdfast.Promise{Given: holdfast.Process, How: "write to the log, shared by all that wait"},
+		Power:             holdfast.Promise{Given: holdfast.Power, How: "write to the log and fdatasync, shared by all that wait"},
+		LossWindow:        holdfast.DefaultSyncEvery,
+		AtomicBatches:     true,
+		NativeDeleteRange: true,
+		MaxKeySize:        holdfast.MaxKeySize,
+		MaxValueSize:      holdfast.MaxValueSize,
+		MaxBatchSize:      holdfast.MaxBatchSize,
+		Caveats: []string{
+			"Damage to the last 32 KiB written to a log before a crash cannot be told from a torn tail, and is cut off.",
+			"A failed write or sync of any file, also in the background, poisons the engine.",
+		},
+	}
+}
+
+// Open opens or makes the database in dir. Options.Level is ignored: every level is given.
+//
+// Options.MemoryBytes, 384 MiB unless named, is shared by the block cache and up to four
+// memtables of a sixth of it each; what memtables do not take is the cache's.
+func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
+	return open(vfs.Default, dir, o)
+}
+
+func open(below vfs.FS, dir string, o holdfast.Options) (_ *Engine, err error) {
+	if o, err = o.WithDefaults(); err != nil {
+		return nil, err
+	}
+	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format})
+	if err != nil {
+		return nil, err
+	}
+	e, err := start(below, filepath.Join(h.Dir, "data"), o)
+	if err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	e.home = h
+	return e, nil
+}
+
+// start opens the database in data.
+func start(below vfs.FS, data string, o holdfast.Options) (e *Engine, err error) {
+	d := newDisk(below, data)
+	e = &Engine{disk: d, syncEvery: max(o.SyncEvery, 0)}
+	options := settings(o, e)
+	defer func() {
+		// Pebble meets some kinds of damage with a panic.
+		if r := recover(); r != nil {
+			e, err = nil, openError(data, holdfast.ErrCorrupt, fmt.Errorf("%v", r))
+		}
+	}()
+	found, err := inspect(below, data)
+	if err != nil {
+		return nil, err
+	}
+	options.ErrorIfNotExists = found
+	e.db, err = lib.Open(data, options)
+	if d.frozen() {
+		// Pebble may have come this far in memory.
+		if err == nil {
+			d.release()
+			_ = e.db.Close()
+		}
+		return nil, openError(data, nil, d.cause.Load().Cause)
+	}
+	if err != nil {
+		return nil, openError(data, classify(err), err)
+	}
+	if !found {
+		// The first log of a new database was begun in Pebble's oldest format, which has no
+		// synced offsets.
+		if err := e.db.Flush(); err != nil || d.frozen() {
+			d.release()
+			return nil, openError(data, nil, errors.Join(err, d.poison(), e.db.Close()))
+		}
+	}
+	if e.settings, err = readSettings(below, data); err != nil {
+		return nil, openError(data, nil, errors.Join(err, e.db.Close()))
+	}
+	e.tickets.New = func() any { return &ticket{e: e} }
+	e.window = window.New(o.SyncEvery, e.Sync)
+	return e, nil
+}
+
+// settings are Pebble's options. They are near those of the event store that the first
+// study measured, with smaller memtables.
+func settings(o holdfast.Options, e *Engine) *lib.Options {
+	budget := o.MemoryBytes
+	if budget == 0 {
+		budget = defaultMemory
+	}
+	options := &lib.Options{
+		FS:                 e.disk,
+		Logger:             logger{o.Logger, e.disk},
+		FormatMajorVersion: lib.FormatNewest,
+
+		// Pebble counts memtables against the cache.
+		CacheSize:                   budget,
+		MemTableSize:                uint64(min(max(budget/6, 1<<20), 256<<20)),
+		MemTableStopWritesThreshold: 4,
+
+		L0CompactionThreshold: 4,
+		L0StopWritesThreshold: 20,
+		LBaseMaxBytes:         512 << 20,
+		CompactionConcurrencyRange: func() (int, int) {
+			return 1, min(4, runtime.GOMAXPROCS(0))
+		},
+		BytesPerSync: 1 << 20,
+	}
+	for i := range options.Levels {
+		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	options.EventListener = &lib.EventListener{
+		WriteStallBegin: func(info lib.WriteStallBeginInfo) {
+			e.disk.stall(1)
+			o.Logger.Warn("pebble: writers wait", "reason", info.Reason)
+		},
+		WriteStallEnd:   func() { e.disk.stall(-1) },
+		BackgroundError: func(err error) { o.Logger.Error("pebble: background work failed", "error", err) },
+	}
+	return options
+}
+
+// classify tells from an error of lib.Open what it means. Whatever Pebble itself refuses
+// in files that it has written itself is corruption.
+func classify(err error) error {
+	var errno syscall.Errno
+	switch {
+	case lib.IsCorruptionError(err), errors.Is(err, fs.ErrNotExist):
+		return holdfast.ErrCorrupt
+	case strings.Contains(err.Error(), "unknown format major version"):
+		return holdfast.ErrVersion
+	case errors.As(err, &errno), errors.Is(err, fs.ErrPermission):
+		return nil
+	}
+	return holdfast.ErrCorrupt
+}
+
+func openError(path string, class, cause error) error {
+	e := &holdfast.Error{Op: "open", Engine: Name, Path: path, Class: class, Cause: cause}
+	switch class {
+	case holdfast.ErrCorrupt:
+		e.Remedy = "restore the directory from a backup"
+		if info := lib.ExtractDataCorruptionInfo(cause); info != nil {
+			e.Path = info.Path
+		}
+	case holdfast.ErrVersion:
+		e.Remedy = "use a newer holdfast"
+	case nil:
+		e.Remedy = "the directory must be writable and have room"
+	}
+	return e
+}
+
+// readError is how an error of a read reaches the caller.
+func readError(op string, err error) error {
+	e := &holdfast.Error{Op: op, Engine: Name, Cause: err}
+	if lib.IsCorruptionError(err) {
+		e.Class, e.Remedy = holdfast.ErrCorrupt, "restore the directory from a backup"
+		if info := lib.ExtractDataCorruptionInfo(err); info != nil {
+			e.Path = info.Path
+		}
+	}
+	return e
+}

@@ -1,0 +1,257 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// kind is a statement that is kept prepared.
+type kind int
+
+const (
+	kindGet kind = iota
+	kindForward
+	kindForwardFrom // without an upper bound
+	kindReverse
+	kindReverseFrom
+	kindSet
+	kindSetMany
+	kindDelete
+	kindDeleteRange
+	kindDeleteFrom
+	kindBegin
+	kindCommit
+	kindLogLength
+	kindCheckpoint
+	kinds
+)
+
+// manyRows is the number of rows of kindSetMany.
+const manyRows = 16
+
+var statements = [kinds]string{
+	kindGet:         "SELECT v FROM kv WHERE k=?",
+	kindForward:     "SELECT k,v FROM kv WHERE k>=? AND k<? ORDER BY k",
+	kindForwardFrom: "SELECT k,v FROM kv WHERE k>=? ORDER BY k",
+	kindReverse:     "SELECT k,v FROM kv WHERE k>=? AND k<? ORDER BY k DESC",
+	kindReverseFrom: "SELECT k,v FROM kv WHERE k>=? ORDER BY k DESC",
+	kindSet:         "REPLACE INTO kv(k,v) VALUES(?,?)",
+	kindSetMany:     "REPLACE INTO kv(k,v) VALUES(?,?)" + strings.Repeat(",(?,?)", manyRows-1),
+	kindDelete:      "DELETE FROM kv WHERE k=?",
+	kindDeleteRange: "DELETE FROM kv WHERE k>=? AND k<?",
+	kindDeleteFrom:  "DELETE FROM kv WHERE k>=?",
+	kindBegin:       "BEGIN IMMEDIATE",
+	kindCommit:      "COMMIT",
+	kindLogLength:   "PRAGMA main.wal_checkpoint(noop)",
+	kindCheckpoint:  "PRAGMA main.wal_checkpoint(passive)",
+}
+
+// conn is one connection, with the statements prepared on it that are not in use. It has
+// one user at a time.
+type conn struct {
+	c    driver.Conn
+	free [kinds][]*stmt
+}
+
+// stmt is a prepared statement with room for its arguments and results.
+type stmt struct {
+	s    driver.Stmt
+	kind kind
+	args []driver.NamedValue
+	row  [3]driver.Value
+	rows driver.Rows // while it is being stepped through
+	cols int
+}
+
+// connect opens a connection to the database at path.
+func (e *Engine) connect(path string, cache int64) (*conn, error) {
+	slashed := filepath.ToSlash(path)
+	if !strings.HasPrefix(slashed, "/") {
+		slashed = "/" + slashed // C:/dir
+	}
+	dc, err := e.lib.driver.Open("file://" + (&url.URL{Path: slashed}).EscapedPath() + e.lib.params)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{c: dc}
+	pragmas := []string{
+		"busy_timeout=60000", // nobody else has the directory; only recovery and closing lock it
+		// The log is copied by e.checkpoint, which sees whether that fails.
+		"wal_autocheckpoint=0",
+		"journal_size_limit=67108864", // gives the space back that a long snapshot has cost
+		"mmap_size=0",                 // a page that cannot be read is an error, not a signal
+		"cell_size_check=1",
+		"trusted_schema=0",
+		// On macOS fsync does not reach the device; elsewhere these do nothing.
+		"fullfsync=1",
+		"checkpoint_fullfsync=1",
+	}
+	if cache > 0 {
+		pragmas = append(pragmas, fmt.Sprintf("cache_size=%d", -max(cache>>10, 64))) // KiB
+	}
+	for _, p := range pragmas {
+		if _, err := c.exec("PRAGMA " + p); err != nil {
+			c.close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// close also checkpoints and removes the log if it is the last connection.
+func (c *conn) close() error {
+	for _, list := range c.free {
+		for _, s := range list {
+			s.s.Close()
+		}
+	}
+	return c.c.Close()
+}
+
+// exec runs sql, which may be several statements.
+func (c *conn) exec(sql string) (driver.Result, error) {
+	return c.c.(driver.ExecerContext).ExecContext(context.Background(), sql, nil)
+}
+
+// text returns the first column of sql's first row as text, "" if there is no row.
+func (c *conn) text(sql string) (string, error) {
+	rows, err := c.c.(driver.QueryerContext).QueryContext(context.Background(), sql, nil)
+	if err != nil {
+		return "", err
+	}
+	row := make([]driver.Value, len(rows.Columns()))
+	if err = rows.Next(row); err == io.EOF {
+		return "", rows.Close()
+	}
+	if err := errors.Join(err, rows.Close()); err != nil {
+		return "", err
+	}
+	if b, ok := row[0].([]byte); ok {
+		return string(b), nil
+	}
+	return fmt.Sprint(row[0]), nil
+}
+
+// settings reads back what the connection runs with.
+func (c *conn) settings() ([]holdfast.Setting, error) {
+	var list []holdfast.Setting
+	for _, name := range []string{"journal_mode", "synchronous", "page_size", "cache_size", "mmap_size", "wal_autocheckpoint",
+		"journal_size_limit", "fullfsync", "checkpoint_fullfsync", "locking_mode", "auto_vacuum"} {
+		value, err := c.text("PRAGMA " + name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, holdfast.Setting{Name: name, Value: value})
+	}
+	version, err := c.text("SELECT sqlite_version()")
+	if err != nil {
+		return nil, err
+	}
+	options, err := c.text("SELECT group_concat(compile_options, ' ') FROM pragma_compile_options WHERE compile_options GLOB 'THREADSAFE*' OR compile_options GLOB 'DEFAULT_*SYNC*' OR compile_options GLOB 'COMPILER*'")
+	if err != nil {
+		return nil, err
+	}
+	return append(list,
+		holdfast.Setting{Name: "checkpoint", Value: fmt.Sprintf("passive, from %d pages", checkpointPages)},
+		holdfast.Setting{Name: "sqlite_version", Value: version},
+		holdfast.Setting{Name: "compile_options", Value: options}), nil
+}
+
+// stmt returns a prepared statement that nobody uses; done gives it back.
+func (c *conn) stmt(k kind) (*stmt, error) {
+	if n := len(c.free[k]); n > 0 {
+		s := c.free[k][n-1]
+		c.free[k] = c.free[k][:n-1]
+		return s, nil
+	}
+	prepared, err := c.c.(driver.ConnPrepareContext).PrepareContext(context.Background(), statements[k])
+	if err != nil {
+		return nil, err
+	}
+	s := &stmt{s: prepared, kind: k, args: make([]driver.NamedValue, strings.Count(statements[k], "?"))}
+	for i := range s.args {
+		s.args[i].Ordinal = i + 1
+	}
+	return s, nil
+}
+
+func (c *conn) done(s *stmt) {
+	for i := range s.args {
+		s.args[i].Value = nil
+	}
+	s.row = [3]driver.Value{}
+	c.free[s.kind] = append(c.free[s.kind], s)
+}
+
+// run executes a statement that returns no rows.
+func (c *conn) run(k kind, args ...[]byte) error {
+	s, err := c.stmt(k)
+	if err != nil {
+		return err
+	}
+	for i, a := range args {
+		s.args[i].Value = a
+	}
+	_, err = s.s.(driver.StmtExecContext).ExecContext(context.Background(), s.args)
+	c.done(s)
+	return err
+}
+
+// query begins to step through a statement's rows; end must follow.
+func (s *stmt) query(args ...[]byte) (err error) {
+	for i, a := range args {
+		s.args[i].Value = a
+	}
+	s.rows, err = s.s.(driver.StmtQueryContext).QueryContext(context.Background(), s.args)
+	if err == nil {
+		s.cols = len(s.rows.Columns())
+	}
+	return err
+}
+
+// next steps to the next row, in s.row; it returns io.EOF after the last.
+func (s *stmt) next() error {
+	s.row = [3]driver.Value{}
+	return s.rows.Next(s.row[:s.cols])
+}
+
+// end resets the statement, so that the state it has read may go.
+func (s *stmt) end() error {
+	if s.rows == nil {
+		return nil
+	}
+	err := s.rows.Close()
+	s.rows = nil
+	return err
+}
+
+// blob returns a column of the row.
+func (s *stmt) blob(column int) ([]byte, bool) {
+	b, ok := s.row[column].([]byte)
+	return b, ok
+}
+
+// ints runs a statement and returns the numbers in its first row.
+func (c *conn) ints(k kind) (n [3]int64, err error) {
+	s, err := c.stmt(k)
+	if err != nil {
+		return n, err
+	}
+	defer c.done(s)
+	if err = s.query(); err != nil {
+		return n, err
+	}
+	err = s.next()
+	for i := range n {
+		n[i], _ = s.row[i].(int64)
+	}
+	return n, errors.Join(err, s.end())
+}

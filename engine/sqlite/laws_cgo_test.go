@@ -1,0 +1,14 @@
+//go:build cgo
+
+package sqlite_test
+
+import (
+	"testing"
+
+	"github.com/holdfastdb/holdfast/engine/sqlite"
+	"github.com/holdfastdb/holdfast/enginetest"
+)
+
+func TestLaws(t *testing.T) {
+	enginetest.Run(t, enginetest.Harness{Open: sqlite.Open, Describe: sqlite.Describe})
+}

@@ -1,0 +1,47 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+	"errors"
+
+	"modernc.org/sqlite"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// sqliteLibrary is one way to SQLite. The drivers are used below database/sql, whose locks and
+// conversions would cost a fifth of a batch of 100; see BenchmarkLayers.
+type sqliteLibrary struct {
+	name   string
+	module string
+	driver driver.Driver
+	params string          // appended to a connection's address
+	code   func(error) int // SQLite's result code in an error, 0 if it has none
+}
+
+const (
+	module   = "github.com/mattn/go-sqlite3"
+	moduleGo = "modernc.org/sqlite"
+)
+
+var goLibrary = sqliteLibrary{
+	name:   NameGo,
+	module: moduleGo,
+	driver: &sqlite.Driver{},
+	code: func(err error) int {
+		var e *sqlite.Error
+		if errors.As(err, &e) {
+			return e.Code()
+		}
+		return 0
+	},
+}
+
+// OpenGo opens or makes the store in dir with the library translated to Go. It also opens
+// what [Open] has made.
+func OpenGo(dir string, o holdfast.Options) (holdfast.Engine, error) {
+	return open(&goLibrary, dir, o)
+}
+
+// DescribeGo says what the engine that [OpenGo] opens gives.
+func DescribeGo() holdfast.Capabilities { return describe(NameGo, moduleGo) }

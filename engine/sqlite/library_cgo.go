@@ -1,0 +1,33 @@
+//go:build cgo
+
+package sqlite
+
+import (
+	"errors"
+
+	sqlite3 "github.com/mattn/go-sqlite3"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+var cLibrary = sqliteLibrary{
+	name:   Name,
+	module: module,
+	driver: &sqlite3.SQLiteDriver{},
+	// A connection here has one user at a time; SQLite need not lock it.
+	params: "?_mutex=no",
+	code: func(err error) int {
+		var e sqlite3.Error
+		if errors.As(err, &e) {
+			return int(e.Code)
+		}
+		return 0
+	},
+}
+
+// Open opens or makes the store in dir with the C library. Without cgo it returns
+// ErrUnavailable; [OpenGo] then opens the same directory.
+func Open(dir string, o holdfast.Options) (holdfast.Engine, error) { return open(&cLibrary, dir, o) }
+
+// Describe says what the engine that [Open] opens gives.
+func Describe() holdfast.Capabilities { return describe(Name, module) }

@@ -1,0 +1,298 @@
+// Package sqlite is two engines over SQLite: "sqlite" is the C library through cgo
+// (github.com/mattn/go-sqlite3), "sqlite-go" the same library translated to Go
+// (modernc.org/sqlite). They run the same code here and share one file format: a directory
+// made by one can be opened by the other.
+//
+// The store is one table in write-ahead-log mode,
+//
+//	CREATE TABLE kv(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID
+//
+// in data.sqlite, which any tool for SQLite reads. SQLite has one writer at a time, so
+// batches of concurrent writers are merged into one transaction. A group at Power is
+// committed with synchronous=FULL, a weaker one with NORMAL.
+//
+// # Why a later commit cannot put an earlier one at risk
+//
+// Under FULL a commit ends with a sync of the log, which covers everything that was ever
+// appended to it, commits under NORMAL too. Under both, a checkpoint syncs the log before it
+// copies pages into the database, syncs the database before the log may be begun anew, and a
+// log begun anew has its header, with new salts, synced before anything follows. Frames carry a
+// running checksum, so what a power cut leaves of an unsynced tail is a prefix.
+// (SQLite's documents: "PRAGMA synchronous", "Write-Ahead Logging", "Database File Format", 4.)
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/gate"
+	"github.com/holdfastdb/holdfast/engine/internal/group"
+	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/engine/internal/library"
+	"github.com/holdfastdb/holdfast/engine/internal/window"
+)
+
+// The engines' names in engine/all.
+const (
+	Name   = "sqlite"    // with cgo, see [Open]
+	NameGo = "sqlite-go" // without, see [OpenGo]
+)
+
+const (
+	format   = 1
+	fileName = "data.sqlite"
+
+	// maxGroupSize bounds what is merged: far above what 64 writers queue up, and written
+	// in some tens of milliseconds.
+	maxGroupSize = 8 << 20
+	// checkpointPages is the length of the log from which it is copied into the database:
+	// SQLite's own default for wal_autocheckpoint.
+	checkpointPages = 1000
+	// maxIdle is how many connections are kept open for later readers.
+	maxIdle = 16
+)
+
+// Engine is the engine; see [Open] and [OpenGo].
+type Engine struct {
+	lib       *sqliteLibrary
+	gate      gate.Gate
+	home      *home.Home
+	committer *group.Committer
+	window    *window.Window
+	cache     int64 // bytes of page cache per connection, 0 for SQLite's default
+	settings  []holdfast.Setting
+	w         writer
+
+	syncs  atomic.Int64
+	stalls atomic.Int64
+
+	mu   sync.Mutex
+	idle []*conn // readers
+}
+
+// open is Open for either library.
+func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, error) {
+	o, err := o.WithDefaults()
+	if err != nil {
+		return nil, err
+	}
+	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format})
+	if err != nil {
+		return nil, err
+	}
+	// The writer takes half of the budget, the readers that are kept share the rest.
+	e := &Engine{lib: lib, home: h, cache: o.MemoryBytes / 2 / maxIdle}
+	if err := e.openWriter(o.MemoryBytes / 2); err != nil {
+		h.Close()
+		return nil, err
+	}
+	e.committer = group.New(lib.name, maxGroupSize, e.commit)
+	e.window = window.New(o.SyncEvery, e.sync)
+	return e, nil
+}
+
+// openWriter opens the database on the connection that will write, making it under another
+// name first: a file that is there under its own name was whole and synced.
+func (e *Engine) openWriter(cache int64) error {
+	path := e.path()
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = e.create(path)
+	}
+	if err != nil {
+		return e.fail("open", err)
+	}
+	st, err := os.Stat(path + "-wal")
+	crashed := err == nil && st.Size() > 0
+	c, err := e.connect(path, cache)
+	if err != nil {
+		return e.fail("open", err)
+	}
+	e.w.conn = c
+	err = e.check(c)
+	if err == nil && crashed {
+		// What a process left in the log that died may be in the page cache alone.
+		e.w.unsynced = true
+		err = e.checkpoint()
+	}
+	if err == nil {
+		e.settings, err = c.settings()
+	}
+	if err != nil {
+		c.close()
+		return e.fail("open", err)
+	}
+	return nil
+}
+
+// create makes a new database, all of it on the device.
+func (e *Engine) create(path string) error {
+	making := path + ".new"
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(making + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	c, err := e.connect(making, 0)
+	if err != nil {
+		return err
+	}
+	// The last connection that closes checkpoints the log, with a sync, and removes it.
+	_, err = c.exec("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; " + schema)
+	if err := errors.Join(err, c.close()); err != nil {
+		return err
+	}
+	if _, err := os.Stat(making + "-wal"); err == nil {
+		return errors.New("sqlite could not complete the new database")
+	}
+	if err := os.Rename(making, path); err != nil {
+		return err
+	}
+	return home.SyncDir(e.home.Dir)
+}
+
+const schema = "CREATE TABLE kv(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID"
+
+// check finds out whether the file is what create made.
+func (e *Engine) check(c *conn) error {
+	mode, err := c.text("PRAGMA journal_mode")
+	if err != nil {
+		return err
+	}
+	table, err := c.text("SELECT sql FROM sqlite_schema WHERE name='kv'")
+	if err != nil {
+		return err
+	}
+	version, err := c.text("PRAGMA user_version")
+	if err != nil {
+		return err
+	}
+	if e.w.version, err = strconv.ParseInt(version, 10, 64); err != nil || mode != "wal" || table != schema {
+		return e.corrupt("open", fmt.Sprintf("it should have the table kv in journal mode wal, and has %q in %q", table, mode), err)
+	}
+	return nil
+}
+
+func (e *Engine) path() string { return filepath.Join(e.home.Dir, fileName) }
+
+// describe is Describe for either library.
+func describe(name, module string) holdfast.Capabilities {
+	const how = "one transaction per group in the write-ahead log, synchronous=NORMAL"
+	return holdfast.Capabilities{
+		Engine:  name,
+		Library: library.Version(module),
+		Memory:  holdfast.Promise{Given: holdfast.Process, How: how, Why: "a transaction is written to the log before anybody sees it"},
+		Process: holdfast.Promise{Given: holdfast.Process, How: how},
+		Power:   holdfast.Promise{Given: holdfast.Power, How: "one transaction per group in the write-ahead log, synchronous=FULL: fdatasync"},
+
+		AtomicBatches: true,
+		MaxKeySize:    holdfast.MaxKeySize,
+		MaxValueSize:  holdfast.MaxValueSize,
+		MaxBatchSize:  holdfast.MaxBatchSize,
+		Caveats: []string{
+			"An open snapshot or iterator keeps the write-ahead log from being used again: it grows with all that is written meanwhile.",
+			"Every open snapshot and iterator has a connection, with its file descriptors and page cache, of its own.",
+			"Pages of the database carry no checksums: damage is found when it breaks the tree, damage inside a value is not found. Damage in the log reads as its end.",
+			"The file never shrinks: freed pages are used again.",
+		},
+	}
+}
+
+// Capabilities implements [holdfast.Engine].
+func (e *Engine) Capabilities() holdfast.Capabilities {
+	c := describe(e.lib.name, e.lib.module)
+	c.LossWindow = e.window.Every()
+	c.Settings = append([]holdfast.Setting(nil), e.settings...)
+	return c
+}
+
+// Apply implements [holdfast.Engine].
+func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if err := e.gate.Enter(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	defer e.gate.Leave()
+	if !level.Valid() {
+		return holdfast.Receipt{}, e.Capabilities().CheckLevel(level)
+	}
+	r, err := e.committer.Apply(b, level)
+	if err == nil {
+		e.window.Dirty() // also at Power: the receipt may never be waited for
+	}
+	return r, err
+}
+
+// Sync implements [holdfast.Engine].
+func (e *Engine) Sync() error {
+	if err := e.gate.Enter(); err != nil {
+		return err
+	}
+	defer e.gate.Leave()
+	return e.sync()
+}
+
+func (e *Engine) sync() error {
+	if err := e.committer.Exclusive(e.syncLog); err != nil {
+		return e.committer.Fail(err)
+	}
+	return nil
+}
+
+// Metrics implements [holdfast.Engine].
+func (e *Engine) Metrics() holdfast.Metrics {
+	m := holdfast.UnknownMetrics()
+	e.committer.Fill(&m)
+	e.gate.Fill(&m)
+	m.Syncs, m.Stalls = e.syncs.Load(), e.stalls.Load()
+	m.Files, m.DiskBytes = home.Usage(e.home.Dir)
+	return m
+}
+
+// Close implements [holdfast.Engine].
+func (e *Engine) Close() error {
+	err := e.gate.Close(e.sync)
+	if errors.Is(err, holdfast.ErrBusy) || errors.Is(err, holdfast.ErrClosed) {
+		return err
+	}
+	e.window.Stop()
+	_ = e.committer.Close() // its poison is in err
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.idle {
+		err = errors.Join(err, c.close())
+	}
+	e.idle = nil
+	return errors.Join(err, e.w.conn.close(), e.home.Close())
+}
+
+func (e *Engine) corrupt(op, detail string, cause error) error {
+	return &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Class: holdfast.ErrCorrupt, Detail: detail, Cause: cause,
+		Remedy: "restore it from a backup, or try what the sqlite3 shell's .recover can save"}
+}
+
+// The primary result codes of SQLite that mean something to us.
+const (
+	codeCorrupt = 11
+	codeFull    = 13
+	codeNotDB   = 26
+)
+
+// fail puts err in our terms.
+func (e *Engine) fail(op string, err error) error {
+	var known *holdfast.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	switch e.lib.code(err) & 0xff {
+	case codeCorrupt, codeNotDB:
+		return e.corrupt(op, "", err)
+	}
+	return &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Cause: err}
+}

@@ -1,0 +1,216 @@
+package enginetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// asked is one case being asked at one level.
+type asked struct {
+	tb
+	s     *suite
+	level holdfast.Level
+}
+
+// given is what commits at the level really get.
+func (a *asked) given() holdfast.Level { return a.s.caps.Promise(a.level).Given }
+
+// dir returns a directory that does not exist yet, or none for an engine that has no use for
+// one.
+func (a *asked) dir() string {
+	if !a.s.kept {
+		return ""
+	}
+	return filepath.Join(a.TempDir(), "engine")
+}
+
+// options are those that every case opens with.
+func (a *asked) options() holdfast.Options { return holdfast.Options{Level: a.level} }
+
+// open opens the engine in dir, and closes it when the case ends, if it has not.
+func (a *asked) open(dir string) holdfast.Engine {
+	a.Helper()
+	e, err := a.s.Open(dir, a.options())
+	if err != nil {
+		a.Fatalf("Open: %v", err)
+	}
+	a.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+// close closes e and fails if that does.
+func (a *asked) close(e holdfast.Engine) {
+	a.Helper()
+	if err := e.Close(); err != nil {
+		a.Fatalf("Close: %v", err)
+	}
+}
+
+// apply applies b at the case's level.
+func (a *asked) apply(e holdfast.Engine, b *holdfast.Batch) holdfast.Receipt {
+	a.Helper()
+	r, err := e.Apply(b, a.level)
+	if err != nil {
+		a.Fatalf("Apply: %v", err)
+	}
+	return r
+}
+
+// commit applies b at the case's level and waits.
+func (a *asked) commit(e holdfast.Engine, b *holdfast.Batch) {
+	a.Helper()
+	if err := a.apply(e, b).Wait(); err != nil {
+		a.Fatalf("Wait: %v", err)
+	}
+}
+
+// set commits one key.
+func (a *asked) set(e holdfast.Engine, key, value string) {
+	a.Helper()
+	a.commit(e, sets(key, value))
+}
+
+// wants fails unless r holds key with value.
+func (a *asked) wants(r holdfast.Reader, key, value string) {
+	a.Helper()
+	if got, err := r.Get(nil, []byte(key)); err != nil || string(got) != value {
+		a.Errorf("Get(%s) = %s, %v; want %s", show([]byte(key)), show(got), err, show([]byte(value)))
+	}
+}
+
+// lacks fails if r holds key.
+func (a *asked) lacks(r holdfast.Reader, key string) {
+	a.Helper()
+	if got, err := r.Get(nil, []byte(key)); !errors.Is(err, holdfast.ErrNotFound) {
+		a.Errorf("Get(%s) = %s, %v; want ErrNotFound", show([]byte(key)), show(got), err)
+	}
+}
+
+// wantsAll fails unless the keys and values in r are exactly these, given in turn.
+func (a *asked) wantsAll(r holdfast.Reader, rng holdfast.Range, keysAndValues ...string) {
+	a.Helper()
+	got, err := scan(r, rng)
+	if err != nil {
+		a.Errorf("Scan: %v", err)
+		return
+	}
+	var want []pair
+	for i := 0; i < len(keysAndValues); i += 2 {
+		want = append(want, pair{keysAndValues[i], keysAndValues[i+1]})
+	}
+	if d := difference(got, want); d != "" {
+		a.Errorf("Scan of [%s, %s), reverse %v: %s", show(rng.Lo), show(rng.Hi), rng.Reverse, d)
+	}
+}
+
+// wantsErr fails unless err is of class.
+func (a *asked) wantsErr(what string, err, class error) {
+	a.Helper()
+	if !errors.Is(err, class) {
+		a.Errorf("%s: %v; want %v", what, err, class)
+	}
+}
+
+// wantsScript fails unless r holds between least and most batches of the suite's script, and
+// nothing else. It returns how many.
+func (a *asked) wantsScript(r holdfast.Reader, least, most uint64) uint64 {
+	a.Helper()
+	state, err := scan(r, holdfast.Range{})
+	if err != nil {
+		a.Fatalf("Scan: %v", err)
+	}
+	n, breaches := a.s.script().judge(state)
+	for _, b := range breaches {
+		a.Errorf("%s", b.text)
+	}
+	if n < least || n > most {
+		a.Errorf("%d batches are there, want %d to %d", n, least, most)
+	}
+	return n
+}
+
+// sets returns a batch that sets these keys and values, given in turn.
+func sets(keysAndValues ...string) *holdfast.Batch {
+	var b holdfast.Batch
+	for i := 0; i < len(keysAndValues); i += 2 {
+		b.Set([]byte(keysAndValues[i]), []byte(keysAndValues[i+1]))
+	}
+	return &b
+}
+
+// pair is one key with its value.
+type pair struct{ key, value string }
+
+// scan reads all of a range.
+func scan(r holdfast.Reader, rng holdfast.Range) ([]pair, error) {
+	it := r.Scan(rng)
+	return drain(it)
+}
+
+// drain reads what is left of it, and closes it.
+func drain(it holdfast.Iterator) ([]pair, error) {
+	var all []pair
+	for it.Next() {
+		all = append(all, pair{string(it.Key()), string(it.Value())})
+	}
+	err := it.Err()
+	return all, errors.Join(err, it.Close())
+}
+
+// difference says where got and want part, or nothing.
+func difference(got, want []pair) string {
+	for i := range max(len(got), len(want)) {
+		switch {
+		case i >= len(got):
+			return fmt.Sprintf("it ends after %d keys, want %s next (%d keys in all)", len(got), show([]byte(want[i].key)), len(want))
+		case i >= len(want):
+			return fmt.Sprintf("key %d is %s, want the end", i, show([]byte(got[i].key)))
+		case got[i].key != want[i].key:
+			return fmt.Sprintf("key %d is %s, want %s", i, show([]byte(got[i].key)), show([]byte(want[i].key)))
+		case got[i].value != want[i].value:
+			return fmt.Sprintf("the value of %s is %s, want %s", show([]byte(got[i].key)), show([]byte(got[i].value)), show([]byte(want[i].value)))
+		}
+	}
+	return ""
+}
+
+// show quotes bytes, and only the beginning of many.
+func show(b []byte) string {
+	const most = 40
+	if len(b) > most {
+		return fmt.Sprintf("%q... (%d bytes)", b[:most], len(b))
+	}
+	return fmt.Sprintf("%q", b)
+}
+
+// filler returns n bytes that no engine can compress away, the same for the same seed.
+func filler(seed uint64, n int) []byte {
+	var b bytes.Buffer
+	b.Grow(n + 8)
+	for x := seed*0x9E3779B97F4A7C15 + 1; b.Len() < n; {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		b.Write([]byte{byte(x), byte(x >> 8), byte(x >> 16), byte(x >> 24), byte(x >> 32), byte(x >> 40), byte(x >> 48), byte(x >> 56)})
+	}
+	return b.Bytes()[:n]
+}
+
+// stuck is how long the suite waits for what should come at once before it says that it
+// never comes.
+var stuck = time.Minute
+
+// eventually reports whether ok becomes true.
+func eventually(ok func() bool) bool {
+	for end := time.Now().Add(stuck); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if ok() {
+			return true
+		}
+	}
+	return false
+}

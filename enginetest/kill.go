@@ -1,0 +1,188 @@
+package enginetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// killRounds is how often the writer is killed at each level; the odd ones while it opens
+// the directory that the one before has left, the others while it writes.
+const killRounds = 5
+
+// killBatches bounds what one writer writes, for engines that are very fast.
+const killBatches = 20_000
+
+// killed kills a writing process several times, and returns what it found. It is
+// done once for each level; the laws share what comes of it.
+func (s *suite) killed(a *asked) []finding {
+	return s.evidence("kill", a, func(breach func(law int, format string, args ...any)) {
+		seed := rand.Uint64()
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		a.Logf("kill -9 with seed %d", seed)
+		dir := a.dir()
+		done := uint64(0) // batches that are there for good
+		for round := range killRounds {
+			early := round%2 == 1
+			acked := a.killOnce(dir, done, early, rnd, breach)
+			n, ok := a.recover(dir, max(done, acked), round, breach)
+			a.Logf("round %d: from %d on, up to %d acknowledged; with three more, %d are there", round+1, done+1, acked, n)
+			if !ok {
+				return
+			}
+			done = n
+		}
+	})
+}
+
+// killOnce starts a writer at batch from+1 and kills it. It returns the last batch whose
+// acknowledgement binds the engine.
+func (a *asked) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, breach func(int, string, ...any)) (acked uint64) {
+	c := a.startChild(order{Role: "write", Dir: dir, From: from + 1}, nil)
+	delay := time.Duration(rnd.Int64N(int64(120 * time.Millisecond)))
+	signal := "ack"
+	if early {
+		delay, signal = time.Duration(rnd.Int64N(int64(15*time.Millisecond))), "opening"
+	}
+	heard := false
+	for line, ok := c.next(); ok; line, ok = c.next() {
+		kind, rest, _ := strings.Cut(line, " ")
+		if kind == signal && !heard {
+			heard = true
+			time.AfterFunc(delay, func() { _ = c.cmd.Process.Kill() })
+		}
+		switch kind {
+		case "ack":
+			number, level, _ := strings.Cut(rest, " ")
+			n, err := strconv.ParseUint(number, 10, 64)
+			if err != nil {
+				a.Fatalf("the child said %q", line)
+			}
+			l, err := holdfast.ParseLevel(level)
+			if err != nil {
+				a.Fatalf("the child said %q", line)
+			}
+			if l > holdfast.Memory {
+				acked = max(acked, n)
+			}
+		case "error":
+			breach(3, "the writing process, started at batch %d, failed: %s", from+1, rest)
+		}
+	}
+	err := c.cmd.Wait()
+	if !heard {
+		breach(3, "the writing process ended before it was killed: %v\n%s", err, c.stderr.bytes())
+	}
+	return acked
+}
+
+// recover opens dir as the next process would and judges what is there: at least batch acked.
+// It goes on writing, and returns how many batches there are then.
+func (a *asked) recover(dir string, acked uint64, round int, breach func(int, string, ...any)) (n uint64, ok bool) {
+	var before []pair
+	for attempt := range 2 {
+		e, err := a.s.Open(dir, a.options())
+		if err != nil {
+			breach(3, "after the kill of round %d, attempt %d to open the directory: %v", round+1, attempt+1, err)
+			return 0, false
+		}
+		state, err := scan(e, holdfast.Range{})
+		if err != nil {
+			breach(3, "after the kill of round %d, reading: %v", round+1, err)
+			_ = e.Close()
+			return 0, false
+		}
+		if attempt == 1 {
+			if d := difference(state, before); d != "" {
+				breach(3, "opened twice after the kill of round %d, the state is not the same: %s", round+1, d)
+			}
+		}
+		before = state
+		var breaches []finding
+		n, breaches = a.s.script().judge(state)
+		for _, b := range breaches {
+			breach(b.law, "after the kill of round %d: %s", round+1, b.text)
+		}
+		if n < acked {
+			breach(3, "batch %d had been acknowledged before the kill of round %d, but only %d survived", acked, round+1, n)
+		}
+		ok = len(breaches) == 0 && n >= acked
+		if attempt == 1 && ok {
+			var b holdfast.Batch
+			for range 3 {
+				if err := holdfast.Commit(e, a.s.script().batch(&b, n+1), a.level); err != nil {
+					breach(3, "writing on after the kill of round %d: %v", round+1, err)
+					ok = false
+					break
+				}
+				n++
+			}
+		}
+		if err := e.Close(); err != nil {
+			breach(3, "closing after the kill of round %d: %v", round+1, err)
+			return n, false
+		}
+	}
+	return n, ok
+}
+
+// childWrites applies numbered batches from many goroutines and tells of each that is
+// acknowledged, until it is killed.
+func (s *suite) childWrites(o order, t *teller) error {
+	t.tell("opening")
+	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
+	if err != nil {
+		return err
+	}
+	// Every fourth batch asks for another level than the case does, of those given here:
+	// what is acknowledged at one must not depend on what comes after at another.
+	var others []holdfast.Level
+	for _, l := range holdfast.Levels() {
+		if e.Capabilities().Promise(l).Given != 0 {
+			others = append(others, l)
+		}
+	}
+	var (
+		mu     sync.Mutex
+		next   = o.From
+		failed = make(chan error)
+	)
+	for range 4 {
+		go func() {
+			var b holdfast.Batch
+			for {
+				mu.Lock()
+				n := next
+				if n >= o.From+killBatches-10 {
+					mu.Unlock()
+					return
+				}
+				next++
+				level := o.Level
+				if n%4 == 0 {
+					level = others[n/4%uint64(len(others))]
+				}
+				r, err := e.Apply(s.script().batch(&b, n), level)
+				mu.Unlock()
+				if err != nil {
+					failed <- fmt.Errorf("Apply of batch %d at %v: %w", n, level, err)
+					return
+				}
+				if n%13 == 0 {
+					continue // nobody waits for this one
+				}
+				if err := r.Wait(); err != nil {
+					failed <- fmt.Errorf("Wait for batch %d at %v: %w", n, level, err)
+					return
+				}
+				t.tell("ack %d %v", n, e.Capabilities().Promise(level).Given)
+			}
+		}()
+	}
+	return <-failed
+}

@@ -1,0 +1,282 @@
+package enginetest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// markName is the file in which a directory remembers what made it.
+const markName = "HOLDFAST"
+
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+// write makes a file and the directories it needs.
+func (a *asked) write(name, text string) {
+	a.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		a.Fatalf("%v", err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		a.Fatalf("%v", err)
+	}
+}
+
+// mark returns the text of dir's mark.
+func (a *asked) mark(dir string) string {
+	a.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, markName))
+	if err != nil {
+		a.Fatalf("the directory does not remember what made it: %v", err)
+	}
+	return string(text)
+}
+
+// made makes a directory with one key in it, and closes it.
+func (a *asked) made() string {
+	a.Helper()
+	dir := a.dir()
+	e := a.open(dir)
+	a.set(e, "k", "v")
+	a.close(e)
+	return dir
+}
+
+// wantsUnharmed fails unless dir, made by made, opens and has its key.
+func (a *asked) wantsUnharmed(dir string) {
+	a.Helper()
+	e := a.open(dir)
+	a.wantsAll(e, holdfast.Range{}, "k", "v")
+	a.close(e)
+}
+
+// A directory has one owner, in this process and in all others, until that closes it.
+func secondOpener(a *asked) {
+	dir := a.dir()
+	e := a.open(dir)
+	a.set(e, "k", "v")
+	a.wantsRefused("a directory that is open in this process", dir, a.options(), holdfast.ErrLocked)
+	lines, err := a.runChild(order{Role: "lock", Dir: dir})
+	if err != nil || len(lines) != 1 || lines[0] != "locked" {
+		a.Errorf("a second process that opens the directory says %q, %v; want ErrLocked", lines, err)
+	}
+	a.wants(e, "k", "v")
+	a.set(e, "k", "w")
+	a.close(e)
+	lines, err = a.runChild(order{Role: "lock", Dir: dir})
+	if err != nil || len(lines) != 1 || lines[0] != "opened" {
+		a.Errorf("a second process that opens the directory after Close says %q, %v", lines, err)
+	}
+	e = a.open(dir)
+	a.wantsAll(e, holdfast.Range{}, "k", "w")
+	a.close(e)
+}
+
+func (s *suite) childOpens(o order, t *teller) error {
+	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
+	if err != nil {
+		t.tell("%s", className(err))
+		return nil
+	}
+	t.tell("opened")
+	return e.Close()
+}
+
+// A directory of another engine is refused and left as it is.
+func otherEngine(a *asked) {
+	dir := filepath.Join(a.TempDir(), "engine")
+	name, text := filepath.Join(dir, markName), "holdfast 1\nengine someother\nformat 1\n"
+	a.write(name, text)
+	a.write(filepath.Join(dir, "data"), "precious")
+	a.wantsRefused("a directory of another engine", dir, a.options(), holdfast.ErrForeign)
+	if got := a.mark(dir); got != text {
+		a.Errorf("the mark of another engine was changed to %q", got)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		a.Fatalf("%v", err)
+	}
+	for _, f := range left {
+		if f.Name() != markName && f.Name() != "data" && f.Name() != "LOCK" {
+			a.Errorf("%s was left in a directory of another engine", f.Name())
+		}
+	}
+}
+
+// A directory that is bound to a level is refused at any other, unless the engine gives the same
+// for both; one that is not opens.
+func otherLevel(a *asked) {
+	dir := a.made()
+	bound := strings.Contains(a.mark(dir), "\nlevel ")
+	for _, level := range a.s.levels() {
+		if level == a.level {
+			continue
+		}
+		o := holdfast.Options{Level: level}
+		if bound && a.s.caps.Promise(level).Given != a.s.caps.Promise(a.level).Given {
+			a.wantsRefused(fmt.Sprintf("a directory of level %v at %v", a.level, level), dir, o, holdfast.ErrForeign)
+			continue
+		}
+		e, err := a.s.Open(dir, o)
+		if err != nil {
+			a.Errorf("a directory made at %v, opened at %v: %v", a.level, level, err)
+			continue
+		}
+		a.wantsAll(e, holdfast.Range{}, "k", "v")
+		a.close(e)
+	}
+	a.wantsUnharmed(dir)
+}
+
+// What a newer version wrote is left to newer versions.
+func newerFormat(a *asked) {
+	for _, c := range []struct{ what, line, newer string }{
+		{"a newer format", "format", "999"},
+		{"a newer mark", "holdfast", "999"},
+	} {
+		dir := a.made()
+		old := a.mark(dir)
+		var lines []string
+		for line := range strings.Lines(old) {
+			if strings.HasPrefix(line, c.line+" ") {
+				line = c.line + " " + c.newer + "\n"
+			}
+			lines = append(lines, line)
+		}
+		a.write(filepath.Join(dir, markName), strings.Join(lines, ""))
+		a.wantsRefused("a directory of "+c.what, dir, a.options(), holdfast.ErrVersion)
+		a.write(filepath.Join(dir, markName), old)
+		a.wantsUnharmed(dir)
+	}
+}
+
+// A mark that cannot be read is damage.
+func spoiltMark(a *asked) {
+	for _, text := range []string{"", "holdfast", "holdfast x\n", "holdfast 1\nengine\n", "holdfast 1\nengine x\nformat 1\nlevel high\n", "\x00\x01\x02"} {
+		dir := a.made()
+		old := a.mark(dir)
+		a.write(filepath.Join(dir, markName), text)
+		a.wantsRefused(fmt.Sprintf("a directory whose mark reads %q", text), dir, a.options(), holdfast.ErrCorrupt)
+		a.write(filepath.Join(dir, markName), old)
+		a.wantsUnharmed(dir)
+	}
+}
+
+// A directory with files of something else is not taken over.
+func foreignDirectory(a *asked) {
+	dir := filepath.Join(a.TempDir(), "home")
+	name := filepath.Join(dir, "letters", "mother.txt")
+	a.write(name, "dear mother")
+	a.wantsRefused("a directory with somebody's files", dir, a.options(), holdfast.ErrForeign)
+	if exists(filepath.Join(dir, markName)) {
+		a.Errorf("a directory with somebody's files was marked as the engine's")
+	}
+	if got, err := os.ReadFile(name); string(got) != "dear mother" {
+		a.Errorf("somebody's file now reads %q, %v", got, err)
+	}
+}
+
+// A file is no directory, and cannot hold one.
+func noDirectory(a *asked) {
+	file := filepath.Join(a.TempDir(), "file")
+	a.write(file, "text")
+	a.wantsRefused("a file", file, a.options(), holdfast.ErrForeign)
+	a.wantsRefused("a directory below a file", filepath.Join(file, "below"), a.options(), nil)
+	if got, err := os.ReadFile(file); string(got) != "text" {
+		a.Errorf("the file now reads %q, %v", got, err)
+	}
+}
+
+// Directories that are missing are made. An empty one is as good as none.
+func missingParents(a *asked) {
+	for _, made := range []string{"", "one/two/three"} {
+		root := a.TempDir()
+		if err := os.MkdirAll(filepath.Join(root, made), 0o755); err != nil {
+			a.Fatalf("%v", err)
+		}
+		dir := filepath.Join(root, "one", "two", "three")
+		e := a.open(dir)
+		a.set(e, "k", "v")
+		a.close(e)
+		a.wantsUnharmed(dir)
+	}
+}
+
+// Where nothing may be written, Open says so.
+func readOnly(a *asked) {
+	if runtime.GOOS == "windows" {
+		a.Skipf("permissions of directories do not keep files out on Windows")
+	}
+	if os.Getuid() == 0 {
+		// Permissions do not bind root, but nobody can make a directory in /dev/null, or in
+		// /proc where there is one.
+		a.wantsRefused("a directory below a device", "/dev/null/engine", a.options(), nil)
+		if exists("/proc/self") {
+			a.wantsRefused("a directory in /proc", "/proc/self/holdfast", a.options(), nil)
+		}
+		return
+	}
+	parent := filepath.Join(a.TempDir(), "parent")
+	dir := filepath.Join(parent, "engine")
+	for _, made := range []string{parent, dir} {
+		if err := os.Mkdir(made, 0o755); err != nil {
+			a.Fatalf("%v", err)
+		}
+		if err := os.Chmod(made, 0o555); err != nil {
+			a.Fatalf("%v", err)
+		}
+		a.wantsRefused("a directory that may not be written to", dir, a.options(), nil)
+		if err := os.Chmod(made, 0o755); err != nil {
+			a.Fatalf("%v", err)
+		}
+	}
+}
+
+// An engine whose directory is removed under it may fail, and may not notice; it does not
+// take the process with it.
+func vanishes(a *asked) {
+	if runtime.GOOS == "windows" {
+		a.Skipf("files that are open cannot be removed on Windows")
+	}
+	dir := a.dir()
+	lines, err := a.runChild(order{Role: "vanish", Dir: dir})
+	if err != nil || len(lines) != 1 || lines[0] != "survived" {
+		a.Errorf("the process whose directory was removed says %q, %v", lines, err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		a.Fatalf("%v", err)
+	}
+	e := a.open(dir)
+	a.wantsAll(e, holdfast.Range{})
+	a.close(e)
+}
+
+func (s *suite) childVanishes(o order, t *teller) error {
+	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
+	if err != nil {
+		return err
+	}
+	var b holdfast.Batch
+	for n := uint64(1); n <= 100; n++ {
+		if n == 50 {
+			if err := os.RemoveAll(o.Dir); err != nil {
+				return err
+			}
+		}
+		if err := holdfast.Commit(e, s.script().batch(&b, n), o.Level); err != nil && n < 50 {
+			return err
+		}
+	}
+	_, _ = scan(e, holdfast.Range{})
+	_ = e.Sync()
+	_ = e.Close()
+	t.tell("survived")
+	return nil
+}

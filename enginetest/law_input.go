@@ -1,0 +1,289 @@
+package enginetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+var inputCases = []lawCase{
+	{name: "keys and bounds", once: true, run: badKeys},
+	{name: "sizes over the limits", once: true, run: tooLarge},
+	{name: "options", once: true, run: badOptions},
+	{name: "use after Close", run: afterClose},
+	{name: "Close among readers and writers", run: closeAmongMany},
+	{name: "no directory named", onDisk: true, once: true, run: unnamedDirectory},
+	{name: "a second opener", onDisk: true, run: secondOpener},
+	{name: "a directory of another engine", onDisk: true, once: true, run: otherEngine},
+	{name: "a directory of another level", onDisk: true, run: otherLevel},
+	{name: "a directory of a newer format", onDisk: true, once: true, run: newerFormat},
+	{name: "a spoilt mark", onDisk: true, once: true, run: spoiltMark},
+	{name: "a directory of something else", onDisk: true, once: true, run: foreignDirectory},
+	{name: "no directory at all", onDisk: true, once: true, run: noDirectory},
+	{name: "missing parents", onDisk: true, once: true, run: missingParents},
+	{name: "a directory that may not be written to", onDisk: true, once: true, run: readOnly},
+	{name: "a directory that vanishes", onDisk: true, once: true, run: vanishes},
+}
+
+// wantsNamed fails unless err is of class and says more than its class does.
+func (a *asked) wantsNamed(what string, err, class error) {
+	a.Helper()
+	if !errors.Is(err, class) {
+		a.Errorf("%s: %v; want %v", what, err, class)
+		return
+	}
+	var detailed *holdfast.Error
+	if !errors.As(err, &detailed) || (detailed.Detail == "" && detailed.Path == "" && detailed.Cause == nil) {
+		a.Errorf("%s: %q does not say what was wrong", what, err)
+	}
+}
+
+// Keys are 1 byte to 16 KiB long, bounds up to that.
+func badKeys(a *asked) {
+	e := a.open(a.dir())
+	a.set(e, "k", "v")
+	long := make([]byte, holdfast.MaxKeySize+1)
+	s := a.snapshot(e)
+	for name, r := range map[string]holdfast.Reader{"engine": e, "snapshot": s} {
+		for _, key := range [][]byte{nil, {}, long} {
+			got, err := r.Get([]byte("dst"), key)
+			a.wantsNamed(fmt.Sprintf("Get of a key of %d bytes from the %s", len(key), name), err, holdfast.ErrBadKey)
+			if string(got) != "dst" {
+				a.Errorf("Get of a bad key returned %q, want dst as it was", got)
+			}
+		}
+		for _, rng := range []holdfast.Range{{Lo: long}, {Hi: long}, {Lo: long, Hi: long, Reverse: true}} {
+			it := r.Scan(rng)
+			if it.Next() {
+				a.Errorf("Scan with a bound of %d bytes of the %s found a key", len(long), name)
+			}
+			a.wantsNamed("Err of a Scan with a long bound", it.Err(), holdfast.ErrBadKey)
+			a.wantsNamed("Close of a Scan with a long bound", it.Close(), holdfast.ErrBadKey)
+		}
+	}
+	a.closeAll(s)
+	for what, fill := range map[string]func(*holdfast.Batch){
+		"Set of an empty key":           func(b *holdfast.Batch) { b.Set(nil, []byte("v")) },
+		"Set of a long key":             func(b *holdfast.Batch) { b.Set(long, []byte("v")) },
+		"Delete of an empty key":        func(b *holdfast.Batch) { b.Delete(nil) },
+		"Delete of a long key":          func(b *holdfast.Batch) { b.Delete(long) },
+		"DeleteRange with a long bound": func(b *holdfast.Batch) { b.DeleteRange(nil, long) },
+	} {
+		var b holdfast.Batch
+		fill(&b)
+		_, err := e.Apply(&b, a.level)
+		a.wantsNamed(what, err, holdfast.ErrBadKey)
+		b.Reset()
+		a.commit(e, &b)
+	}
+	a.wantsAll(e, holdfast.Range{}, "k", "v")
+
+	// Iterators that are misused say nothing, and do not panic.
+	it := e.Scan(holdfast.Range{})
+	_, _ = it.Key(), it.Value()
+	for it.Next() {
+	}
+	_, _ = it.Key(), it.Value()
+	a.closeAll(it)
+	_, _ = it.Key(), it.Value()
+	a.close(e)
+}
+
+// What is over a limit of the contract or of the engine is refused, and only that.
+func tooLarge(a *asked) {
+	e := a.open(a.dir())
+	caps := e.Capabilities()
+	refuse := func(what string, b *holdfast.Batch, class error) {
+		a.Helper()
+		_, err := e.Apply(b, a.level)
+		a.wantsNamed(what, err, class)
+	}
+	value := make([]byte, holdfast.MaxValueSize+1)
+	var b holdfast.Batch
+	b.Set([]byte("other"), []byte("v"))
+	b.Set([]byte("k"), value)
+	refuse("a value of 64 MiB and a byte", &b, holdfast.ErrTooLarge)
+	if caps.MaxKeySize < holdfast.MaxKeySize {
+		refuse("a key over the engine's limit", sets(string(filler(1, int(caps.MaxKeySize+1))), "v"), holdfast.ErrBadKey)
+	}
+	if caps.MaxValueSize < holdfast.MaxValueSize {
+		b.Reset()
+		b.Set([]byte("other"), []byte("v"))
+		b.Set([]byte("k"), value[:caps.MaxValueSize+1])
+		refuse("a value over the engine's limit", &b, holdfast.ErrTooLarge)
+	}
+	if caps.MaxBatchSize < 256<<20 { // or it would take very much memory to ask
+		b.Reset()
+		piece := value[:min(1<<20, caps.MaxValueSize, caps.MaxBatchSize)]
+		for i := 0; int64(b.Size()) <= caps.MaxBatchSize; i++ {
+			b.Set([]byte(fmt.Sprintf("piece %06d", i)), piece)
+		}
+		refuse("a batch over the engine's limit", &b, holdfast.ErrTooLarge)
+	}
+	a.set(e, "k", "v")
+	a.wantsAll(e, holdfast.Range{}, "k", "v")
+	a.close(e)
+}
+
+// Options that make no sense are refused before anything is made.
+func badOptions(a *asked) {
+	for _, c := range []struct {
+		what  string
+		o     holdfast.Options
+		class error
+	}{
+		{"level 9", holdfast.Options{Level: 9}, holdfast.ErrLevel},
+		{"a loss window of 1ns", holdfast.Options{Level: a.level, SyncEvery: time.Nanosecond}, holdfast.ErrBadOption},
+		{"a memory budget of -1", holdfast.Options{Level: a.level, MemoryBytes: -1}, holdfast.ErrBadOption},
+	} {
+		dir := a.dir()
+		e, err := a.s.Open(dir, c.o)
+		a.wantsNamed("Open with "+c.what, err, c.class)
+		if err == nil {
+			_ = e.Close()
+		}
+		if dir != "" && exists(dir) {
+			a.Errorf("Open with %s left %s behind", c.what, dir)
+		}
+	}
+}
+
+// After Close, everything says ErrClosed.
+func afterClose(a *asked) {
+	e := a.open(a.dir())
+	a.set(e, "k", "v")
+	it := e.Scan(holdfast.Range{})
+	for it.Next() {
+	}
+	s := a.snapshot(e)
+	a.closeAll(it, s)
+	a.close(e)
+	_, err := e.Get(nil, []byte("k"))
+	a.wantsErr("Get after Close", err, holdfast.ErrClosed)
+	_, err = scan(e, holdfast.Range{})
+	a.wantsErr("Scan after Close", err, holdfast.ErrClosed)
+	if s, err := e.Snapshot(); !errors.Is(err, holdfast.ErrClosed) {
+		a.Errorf("Snapshot after Close: %v, %v; want ErrClosed", s, err)
+	}
+	_, err = e.Apply(sets("k", "v"), a.level)
+	a.wantsErr("Apply after Close", err, holdfast.ErrClosed)
+	_, err = e.Apply(&holdfast.Batch{}, a.level)
+	a.wantsErr("Apply of an empty batch after Close", err, holdfast.ErrClosed)
+	a.wantsErr("Sync after Close", e.Sync(), holdfast.ErrClosed)
+	a.wantsErr("Close after Close", e.Close(), holdfast.ErrClosed)
+	_, err = s.Get(nil, []byte("k"))
+	a.wantsErr("Get from a snapshot after Close", err, holdfast.ErrClosed)
+	if it.Next() {
+		a.Errorf("an iterator goes on after Close")
+	}
+	a.closeAll(it, s)
+	if got := e.Capabilities().Engine; got != a.s.caps.Engine {
+		a.Errorf("after Close, Capabilities says the engine is %q", got)
+	}
+	if m := e.Metrics(); m.OpenIterators > 0 || m.OpenSnapshots > 0 {
+		a.Errorf("after Close, Metrics counts %d iterators and %d snapshots", m.OpenIterators, m.OpenSnapshots)
+	}
+}
+
+// Close may come at any moment: what is under way ends well, what comes later is ErrClosed,
+// and what was applied is there.
+func closeAmongMany(a *asked) {
+	for round := range 5 {
+		dir := a.dir()
+		e := a.open(dir)
+		var (
+			mu      sync.Mutex
+			applied uint64
+			users   sync.WaitGroup
+		)
+		ended := func(what string, err error) bool {
+			if err != nil && !errors.Is(err, holdfast.ErrClosed) {
+				a.Errorf("%s while the engine is being closed: %v; want ErrClosed", what, err)
+			}
+			return err != nil
+		}
+		for range 3 {
+			users.Go(func() {
+				var b holdfast.Batch
+				for {
+					mu.Lock()
+					r, err := e.Apply(a.s.script().batch(&b, applied+1), a.level)
+					if err == nil {
+						applied++
+					}
+					mu.Unlock()
+					if ended("Apply", err) {
+						return
+					}
+					if err := r.Wait(); err != nil {
+						a.Errorf("Wait for a batch that was applied before Close: %v", err)
+					}
+				}
+			})
+		}
+		for range 3 {
+			users.Go(func() {
+				for {
+					_, err := e.Get(nil, []byte("a/00000001"))
+					if !errors.Is(err, holdfast.ErrNotFound) && ended("Get", err) {
+						return
+					}
+					if _, err := scan(e, holdfast.Range{Hi: []byte("b")}); ended("Scan", err) {
+						return
+					}
+					s, err := e.Snapshot()
+					if ended("Snapshot", err) {
+						return
+					}
+					_ = s.Close()
+				}
+			})
+		}
+		time.Sleep(time.Duration(round) * 2 * time.Millisecond)
+		if !eventually(func() bool {
+			err := e.Close()
+			if err != nil && !errors.Is(err, holdfast.ErrBusy) {
+				a.Errorf("Close among readers and writers: %v", err)
+			}
+			return !errors.Is(err, holdfast.ErrBusy)
+		}) {
+			a.Fatalf("Close was refused for %v", stuck)
+		}
+		users.Wait()
+		if a.s.kept {
+			e = a.open(dir)
+			a.wantsScript(e, applied, applied)
+			a.close(e)
+		}
+	}
+}
+
+// An empty directory name is not the working directory.
+func unnamedDirectory(a *asked) {
+	e, err := a.s.Open("", a.options())
+	a.wantsNamed("Open without a directory", err, holdfast.ErrBadOption)
+	if err == nil {
+		_ = e.Close()
+	}
+}
+
+// wantsRefused fails unless opening dir is refused with class, nil meaning any error.
+func (a *asked) wantsRefused(what, dir string, o holdfast.Options, class error) {
+	a.Helper()
+	e, err := a.s.Open(dir, o)
+	if err == nil {
+		_ = e.Close()
+		a.Errorf("Open of %s succeeded", what)
+		return
+	}
+	if class != nil {
+		a.wantsNamed("Open of "+what, err, class)
+	}
+	if !bytes.Contains([]byte(err.Error()), []byte(dir)) {
+		a.Errorf("Open of %s: %q does not name the directory", what, err)
+	}
+}

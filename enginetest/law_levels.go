@@ -1,0 +1,167 @@
+package enginetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+var levelCases = []lawCase{
+	{name: "the description", once: true, run: description},
+	{name: "the open engine", run: openCapabilities},
+	{name: "levels that are refused", once: true, run: refusedLevels},
+	{name: "Power syncs", onDisk: true, run: powerSyncs},
+	{name: "the loss window", onDisk: true, run: lossWindow},
+	{name: "no loss window", onDisk: true, run: noLossWindow},
+}
+
+// checkPromises fails where caps cannot be true.
+func (a *asked) checkPromises(caps holdfast.Capabilities) {
+	a.Helper()
+	if caps.Engine == "" {
+		a.Errorf("Capabilities names no engine")
+	}
+	for _, level := range holdfast.Levels() {
+		p := caps.Promise(level)
+		switch {
+		case p.Given == 0:
+			if p.Why == "" {
+				a.Errorf("%v is refused, and Why does not say why", level)
+			}
+		case !p.Given.Valid():
+			a.Errorf("%v gets %v, which is no level", level, p.Given)
+		case p.Given < level:
+			a.Errorf("asked for %v, it gives %v, which is weaker", level, p.Given)
+		case p.Given > level && p.Why == "":
+			a.Errorf("asked for %v, it gives %v, and Why does not say why", level, p.Given)
+		}
+		if p.Given != 0 && p.How == "" {
+			a.Errorf("How does not say what %v commits do", level)
+		}
+		if p.CutMayCorrupt && p.Given == holdfast.Power {
+			a.Errorf("%v is said to survive a power cut, and that one may cost the whole store", level)
+		}
+	}
+	for _, limit := range []struct {
+		name        string
+		value, most int64
+	}{
+		{"MaxKeySize", caps.MaxKeySize, holdfast.MaxKeySize},
+		{"MaxValueSize", caps.MaxValueSize, holdfast.MaxValueSize},
+		{"MaxBatchSize", caps.MaxBatchSize, holdfast.MaxBatchSize},
+	} {
+		if limit.value < 1 || limit.value > limit.most {
+			a.Errorf("%s is %d, want 1 to %d", limit.name, limit.value, limit.most)
+		}
+	}
+}
+
+// What is said before opening is possible.
+func description(a *asked) { a.checkPromises(a.s.caps) }
+
+// What the open engine says of the level that it was opened for is what its description
+// says.
+func openCapabilities(a *asked) {
+	e := a.open(a.dir())
+	caps := e.Capabilities()
+	a.checkPromises(caps)
+	if caps.Engine != a.s.caps.Engine {
+		a.Errorf("the engine calls itself %q, its description %q", caps.Engine, a.s.caps.Engine)
+	}
+	if got, want := caps.Promise(a.level).Given, a.given(); got != want {
+		a.Errorf("opened for %v, it gives %v; the description says %v", a.level, got, want)
+	}
+	if caps.AtomicBatches != a.s.caps.AtomicBatches || caps.NativeDeleteRange != a.s.caps.NativeDeleteRange ||
+		caps.Checksums != a.s.caps.Checksums {
+		a.Errorf("the open engine and its description disagree: %+v, %+v", caps, a.s.caps)
+	}
+	a.close(e)
+}
+
+// Levels that are refused, or that do not exist, are ErrLevel and have no effect.
+func refusedLevels(a *asked) {
+	e := a.open(a.dir())
+	a.set(e, "k", "1")
+	refused := []holdfast.Level{0, holdfast.Power + 1, 255}
+	for _, level := range holdfast.Levels() {
+		if e.Capabilities().Promise(level).Given == 0 {
+			refused = append(refused, level)
+		}
+	}
+	for _, level := range refused {
+		_, err := e.Apply(sets("k", "2", "l", "2"), level)
+		a.wantsErr(fmt.Sprintf("Apply at %v", level), err, holdfast.ErrLevel)
+		_, err = e.Apply(&holdfast.Batch{}, level)
+		a.wantsErr(fmt.Sprintf("Apply of an empty batch at %v", level), err, holdfast.ErrLevel)
+	}
+	a.commit(e, &holdfast.Batch{})
+	a.wantsAll(e, holdfast.Range{}, "k", "1")
+	a.close(e)
+}
+
+// A lone commit that is said to survive power loss has asked the device before it is
+// acknowledged.
+func powerSyncs(a *asked) {
+	e := a.open(a.dir())
+	if a.given() != holdfast.Power || e.Metrics().Syncs == holdfast.Unknown {
+		a.Logf("not asked: commits at %v get %v, and %d syncs are counted", a.level, a.given(), e.Metrics().Syncs)
+		a.close(e)
+		return
+	}
+	for i := range 10 {
+		before := e.Metrics().Syncs
+		a.set(e, "k", fmt.Sprint(i))
+		if after := e.Metrics().Syncs; after <= before {
+			a.Errorf("commit %d at %v was acknowledged without a sync: %d before, %d after", i, a.level, before, after)
+		}
+	}
+	a.close(e)
+}
+
+// Where commits do not reach the device by themselves, the loss window takes them there.
+func lossWindow(a *asked) {
+	const window = 20 * time.Millisecond
+	o := a.options()
+	o.SyncEvery = window
+	e, err := a.s.Open(a.dir(), o)
+	if err != nil {
+		a.Fatalf("Open: %v", err)
+	}
+	a.Cleanup(func() { _ = e.Close() })
+	defer a.close(e)
+	if a.given() == holdfast.Power {
+		a.Logf("not asked: commits at %v survive power loss by themselves", a.level)
+		return
+	}
+	if got := e.Capabilities().LossWindow; got <= 0 || got > window {
+		a.Errorf("LossWindow is %v, opened with SyncEvery %v", got, window)
+	}
+	if e.Metrics().Syncs == holdfast.Unknown {
+		a.Logf("not asked further: the engine does not count its syncs")
+		return
+	}
+	for i := range 2 {
+		before := e.Metrics().Syncs
+		a.set(e, "k", fmt.Sprint(i))
+		if !eventually(func() bool { return e.Metrics().Syncs > before }) {
+			a.Errorf("a commit at %v was never synced in the background: %d syncs", a.level, before)
+		}
+	}
+}
+
+// A negative SyncEvery turns the window off, and the engine says so.
+func noLossWindow(a *asked) {
+	o := a.options()
+	o.SyncEvery = -1
+	e, err := a.s.Open(a.dir(), o)
+	if err != nil {
+		a.Fatalf("Open: %v", err)
+	}
+	a.Cleanup(func() { _ = e.Close() })
+	if got := e.Capabilities().LossWindow; got != 0 {
+		a.Errorf("LossWindow is %v, opened with none", got)
+	}
+	a.set(e, "k", "v")
+	a.close(e)
+}

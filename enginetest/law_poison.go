@@ -1,0 +1,262 @@
+package enginetest
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+var poisonCases = []lawCase{
+	{name: "a failed sync", onDisk: true, needs: seam, run: failedSync},
+	{name: "a failed write", onDisk: true, needs: seam, run: failedWrite},
+	{name: "a failed background sync", onDisk: true, needs: seam, run: failedWindow},
+	{name: "a failure among many writers", onDisk: true, needs: seam, run: failureAmongMany},
+}
+
+// seam says why cases that inject failures cannot be asked.
+func seam(s *suite) string {
+	if s.OpenFaulty == nil {
+		return "the engine has no seam to inject failures (Harness.OpenFaulty)"
+	}
+	return ""
+}
+
+// openFaulty opens dir with failures to be injected.
+func (a *asked) openFaulty(dir string, o holdfast.Options, f *Faults) holdfast.Engine {
+	a.Helper()
+	e, err := a.s.OpenFaulty(dir, o, f)
+	if err != nil {
+		a.Fatalf("OpenFaulty: %v", err)
+	}
+	a.Cleanup(func() { f.FailWrites(nil); f.FailSyncs(nil); _ = e.Close() })
+	return e
+}
+
+// A failed sync stops the engine, even when the next one would succeed.
+func failedSync(a *asked) {
+	for i, before := range []uint64{0, 1, 30} {
+		a.poisoned(syscall.EIO, before, i == 1, (*Faults).FailSyncs, holdfast.Power)
+	}
+}
+
+// So does a failed write. It is an input/output error here; law 7 asks with a full disk.
+func failedWrite(a *asked) {
+	for i, before := range []uint64{0, 1, 30} {
+		a.poisoned(syscall.EIO, before, i == 1, (*Faults).FailWrites, holdfast.Process)
+	}
+}
+
+// poisoned makes an engine fail with cause after some batches, and follows what comes of it.
+// Commits that are given at least detected must notice it themselves; weaker ones may be
+// acknowledged, and Sync must notice. If healed is set, nothing is wrong any more by the time
+// anybody looks again.
+func (a *asked) poisoned(cause error, before uint64, healed bool, fail func(*Faults, error), detected holdfast.Level) {
+	var faults Faults
+	var b holdfast.Batch
+	dir := a.dir()
+	o := a.options()
+	o.SyncEvery = -1 // so that only what the case does can fail
+	e := a.openFaulty(dir, o, &faults)
+	var good []holdfast.Receipt
+	for n := uint64(1); n <= before; n++ {
+		r := a.apply(e, a.s.script().batch(&b, n))
+		if err := r.Wait(); err != nil {
+			a.Fatalf("Wait before anything failed: %v", err)
+		}
+		good = append(good, r)
+	}
+
+	fail(&faults, cause)
+	acked, applied := before, before+1
+	r, err := e.Apply(a.s.script().batch(&b, applied), a.level)
+	if err == nil {
+		err = r.Wait()
+		if err == nil {
+			acked = applied
+			if a.given() >= detected {
+				a.Errorf("batch %d was acknowledged at %v, given %v, while every attempt to store it failed with %q", applied, a.level, a.given(), cause)
+			}
+		} else if again := r.Wait(); again == nil {
+			a.Errorf("Wait returned %v, and nil when asked again", err)
+		}
+	}
+	if err == nil {
+		if err = e.Sync(); err == nil {
+			a.Errorf("Sync returned nil while every attempt failed with %q", cause)
+			return
+		}
+	}
+	a.wantsErr("the failure", err, holdfast.ErrPoisoned)
+	a.wantsErr("the failure, asked for its cause", err, cause)
+	if healed {
+		fail(&faults, nil)
+	}
+	a.wantsPoisoned(e, cause)
+	a.wantsScript(e, acked, applied)
+	s := a.snapshot(e)
+	a.wantsScript(s, acked, applied)
+	a.closeAll(s)
+	for i, r := range good {
+		if err := r.Wait(); err != nil {
+			a.Errorf("batch %d was acknowledged, and after the failure no more: %v", i+1, err)
+		}
+	}
+
+	// Close has nothing good to say, but gives the directory back.
+	if err := e.Close(); errors.Is(err, holdfast.ErrBusy) {
+		a.Errorf("Close of a poisoned engine: %v", err)
+	}
+	fail(&faults, nil)
+	if a.given() < holdfast.Process {
+		acked = 0 // in memory only: it may be gone
+	}
+	a.goesOn(dir, acked, applied)
+}
+
+// wantsPoisoned fails unless e refuses to write, and says why.
+func (a *asked) wantsPoisoned(e holdfast.Engine, cause error) {
+	a.Helper()
+	for range 2 {
+		_, err := e.Apply(sets("never", "written"), a.level)
+		if err == nil {
+			a.Errorf("Apply succeeded after a failure")
+			continue
+		}
+		a.wantsErr("Apply after a failure", err, holdfast.ErrPoisoned)
+		a.wantsErr("Apply after a failure, asked for the cause", err, cause)
+	}
+	if err := e.Sync(); err == nil {
+		a.Errorf("Sync succeeded after a failure")
+	}
+	if p := e.Metrics().Poison; !errors.Is(p, cause) {
+		a.Errorf("Metrics.Poison is %v, want %v", p, cause)
+	}
+}
+
+// goesOn opens dir without faults, wants between least and most batches there, and writes on.
+func (a *asked) goesOn(dir string, least, most uint64) {
+	a.Helper()
+	var b holdfast.Batch
+	e := a.open(dir)
+	n := a.wantsScript(e, least, most)
+	for range 5 {
+		n++
+		a.commit(e, a.s.script().batch(&b, n))
+	}
+	a.wantsScript(e, n, n)
+	a.close(e)
+	e = a.open(dir)
+	a.wantsScript(e, n, n)
+	a.close(e)
+}
+
+// Nobody waits for the sync of the loss window; its failure stops the engine all the same.
+func failedWindow(a *asked) {
+	if a.given() == holdfast.Power {
+		a.Logf("not asked: commits at %v survive power loss by themselves", a.level)
+		return
+	}
+	var faults Faults
+	dir := a.dir()
+	o := a.options()
+	o.SyncEvery = 5 * time.Millisecond
+	e := a.openFaulty(dir, o, &faults)
+	var b holdfast.Batch
+	a.commit(e, a.s.script().batch(&b, 1))
+	if err := e.Sync(); err != nil {
+		a.Fatalf("Sync: %v", err)
+	}
+	faults.FailSyncs(syscall.EIO)
+	r, err := e.Apply(a.s.script().batch(&b, 2), a.level)
+	if err == nil {
+		_ = r.Wait() // too early to say
+	}
+	if !eventually(func() bool { return e.Metrics().Poison != nil }) {
+		a.Errorf("every sync fails, and the engine goes on after the loss window has passed")
+		return
+	}
+	faults.FailSyncs(nil)
+	a.wantsPoisoned(e, syscall.EIO)
+	a.wantsScript(e, 1, 2)
+	_ = e.Close()
+	a.goesOn(dir, 1, 2)
+}
+
+// When a failure strikes among many writers, those before it in Apply order may have
+// succeeded, nobody after it has.
+func failureAmongMany(a *asked) {
+	for round := range 3 {
+		var (
+			faults  Faults
+			mu      sync.Mutex
+			next    uint64
+			failed  uint64 // the first batch that failed
+			acked   uint64 // the last one that did not
+			writers sync.WaitGroup
+		)
+		dir := a.dir()
+		e := a.openFaulty(dir, a.options(), &faults)
+		for range 8 {
+			writers.Go(func() {
+				var b holdfast.Batch
+				for {
+					mu.Lock()
+					if next == 100_000 {
+						mu.Unlock()
+						a.Errorf("%d batches were acknowledged while every write and sync failed", next)
+						return
+					}
+					next++
+					n := next
+					if n == uint64(20+round*40) {
+						faults.FailSyncs(syscall.EIO)
+						if a.given() < holdfast.Power {
+							faults.FailWrites(syscall.EIO)
+						}
+					}
+					r, err := e.Apply(a.s.script().batch(&b, n), a.level)
+					if err != nil {
+						next-- // it took no place
+					}
+					mu.Unlock()
+					if err == nil {
+						if err = r.Wait(); err == nil && a.given() == holdfast.Memory && n > 500 {
+							err = e.Sync()
+						}
+						mu.Lock()
+						if err == nil {
+							acked = max(acked, n)
+						} else if failed == 0 || n < failed {
+							failed = n
+						}
+						mu.Unlock()
+					}
+					if err != nil {
+						if !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, syscall.EIO) {
+							a.Errorf("a writer was refused with %v, want ErrPoisoned and the cause", err)
+						}
+						return
+					}
+				}
+			})
+		}
+		writers.Wait()
+		if failed > 0 && acked > failed && a.given() >= holdfast.Process {
+			a.Errorf("batch %d failed, batch %d, applied after it, was acknowledged", failed, acked)
+		}
+		faults.FailSyncs(nil)
+		faults.FailWrites(nil)
+		a.wantsPoisoned(e, syscall.EIO)
+		_ = e.Close()
+		if a.given() < holdfast.Process {
+			acked = 0
+		}
+		a.goesOn(dir, acked, next)
+		if a.Failed() {
+			a.Fatalf("... in round %d", round+1)
+		}
+	}
+}

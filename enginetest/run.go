@@ -1,0 +1,130 @@
+package enginetest
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Run asks the engine for every law of the contract, at every level that it gives. Each law
+// is a subtest ("1 atomic"), each level a subtest of that, and each case one again. Engines
+// that keep nothing on disk are asked what makes sense for them.
+//
+// It takes part of a minute. Run may call the test that called it in a child process, so it
+// must be called directly, before the test does anything else.
+func Run(t *testing.T, h Harness) {
+	s := newSuite(h, t.Name())
+	if s.playChild() {
+		return
+	}
+	for _, l := range laws {
+		t.Run(l.title(), func(t *testing.T) {
+			for _, c := range l.cases {
+				t.Run(c.name, func(t *testing.T) {
+					s.ask(l, c, t, func(level holdfast.Level, f func(tb)) { t.Run(level.String(), func(t *testing.T) { f(t) }) })
+				})
+			}
+		})
+	}
+	t.Run("model", s.model)
+}
+
+// tb is what a case needs of a test. It is testing.TB, except that the suite's own tests
+// can stand in for it and see whether a case fails.
+type tb interface {
+	Helper()
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+	Failed() bool
+	TempDir() string
+	Cleanup(func())
+}
+
+// law is one law of the contract and the cases that ask for it.
+type law struct {
+	number int
+	name   string
+	text   string
+	cases  []lawCase
+}
+
+func (l law) title() string { return fmt.Sprintf("%d %s", l.number, l.name) }
+
+// lawCase is one question. A case that is asked of engines with a disk only, or that has
+// nothing to do with levels, says so.
+type lawCase struct {
+	name   string
+	run    func(*asked)
+	onDisk bool // asked only of engines that keep something on disk
+	once   bool // asked at one level: the answer does not depend on it
+	needs  func(*suite) string
+}
+
+// suite is one engine under test.
+type suite struct {
+	Harness
+	name string // of the test that called Run
+	caps holdfast.Capabilities
+	kept bool // it keeps something on disk
+
+	mu    sync.Mutex
+	found map[string][]finding // by evidence
+}
+
+func newSuite(h Harness, name string) *suite {
+	caps := h.Describe()
+	return &suite{Harness: h, name: name, caps: caps, kept: caps.Strongest() > holdfast.Memory, found: map[string][]finding{}}
+}
+
+// levels lists the levels that the engine gives something for.
+func (s *suite) levels() []holdfast.Level {
+	var given []holdfast.Level
+	for _, l := range holdfast.Levels() {
+		if s.caps.Promise(l).Given != 0 {
+			given = append(given, l)
+		}
+	}
+	return given
+}
+
+// ask runs a case at every level it is asked at.
+func (s *suite) ask(l law, c lawCase, t tb, at func(holdfast.Level, func(tb))) {
+	if c.onDisk && !s.kept {
+		t.Logf("not asked: %s keeps nothing on disk", s.caps.Engine)
+		return
+	}
+	if c.needs != nil {
+		if why := c.needs(s); why != "" {
+			t.Logf("not asked: %s", why)
+			return
+		}
+	}
+	levels := s.levels()
+	if len(levels) == 0 {
+		t.Fatalf("%s gives no level at all", s.caps.Engine)
+	}
+	if c.once {
+		levels = levels[len(levels)-1:]
+	}
+	for _, level := range levels {
+		at(level, func(t tb) {
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("\nLaw %d, %s. %s", l.number, l.name, l.text)
+				}
+			})
+			// A panic of the engine breaks the law that was asked for. The other cases go on.
+			defer func() {
+				if p := recover(); p != nil {
+					t.Errorf("panic: %v\n%s", p, debug.Stack())
+				}
+			}()
+			c.run(&asked{tb: t, s: s, level: level})
+		})
+	}
+}

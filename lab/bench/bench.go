@@ -1,0 +1,70 @@
+// Package bench measures engines and stores at equal durability.
+//
+// One measurement is a fresh child process on a fresh directory: it prepares its inputs,
+// warms up, runs the workload in closed loops, closes, reopens, and verifies that all it
+// was told is safe is there and exact. What fails that is void. Measurements are
+// repeated in shuffled rounds and summed up as a median with a nonparametric interval, and
+// are only ever ranked within the level of durability that was really given.
+//
+// Two contenders stand beside the engines. "null" does nothing, and so shows what the
+// harness itself costs. "floor" does the least that this machine can do for the same
+// bytes: one write call, and one fdatasync for [holdfast.Power].
+package bench
+
+import (
+	"slices"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+)
+
+// The contenders that are no engines.
+const (
+	Null  = "null"
+	Floor = "floor"
+)
+
+// Lab is what can be measured.
+type Lab struct {
+	Engines   []all.Entry
+	Workloads []Workload
+}
+
+// Standard returns the lab with every engine and every workload.
+func Standard() Lab { return Lab{Engines: all.Engines(), Workloads: Workloads()} }
+
+func (l Lab) engineNames() []string {
+	var names []string
+	for _, e := range l.Engines {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+func (l Lab) workloadNames() []string {
+	var names []string
+	for _, w := range l.Workloads {
+		names = append(names, w.Name)
+	}
+	return names
+}
+
+func (l Lab) engine(name string) (all.Entry, error) {
+	i := slices.IndexFunc(l.Engines, func(e all.Entry) bool { return e.Name == name })
+	if i < 0 {
+		return all.Entry{}, unknown("engine", name, l.engineNames())
+	}
+	return l.Engines[i], nil
+}
+
+func (l Lab) workload(name string) (Workload, error) {
+	i := slices.IndexFunc(l.Workloads, func(w Workload) bool { return w.Name == name })
+	if i < 0 {
+		return Workload{}, unknown("workload", name, l.workloadNames())
+	}
+	return l.Workloads[i], nil
+}
+
+func badOption(detail, remedy string) error {
+	return &holdfast.Error{Op: "bench", Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+}

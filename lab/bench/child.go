@@ -1,0 +1,230 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// spec is what the parent asks of a child, as one line of JSON on its standard input.
+// The input stays open: when it ends, the parent is gone, and so goes the child.
+type spec struct {
+	Cell   Cell
+	For    time.Duration
+	WarmUp time.Duration
+	Dir    string
+	Seed   uint64
+}
+
+// outcome is what a child answers, as JSON on its standard output.
+type outcome struct {
+	Ops            int64
+	Seconds        float64
+	Latency        Latency
+	SettleSeconds  float64
+	CPUSeconds     float64
+	PeakRSS        int64
+	DiskBytes      int64
+	Commits        int64
+	Groups         int64
+	Syncs          int64
+	Items, Checked int64
+	Verified       bool
+	Error          string
+	Fatal          bool // the disk is full, or refuses: no use to go on
+}
+
+func unknownOutcome() outcome {
+	const unknown = holdfast.Unknown
+	return outcome{CPUSeconds: unknown, PeakRSS: unknown, DiskBytes: unknown, Commits: unknown, Groups: unknown, Syncs: unknown}
+}
+
+// Child does one measurement, as told on stdin. It is what a child process runs, and
+// returns its exit status.
+func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
+	in := json.NewDecoder(stdin)
+	var s spec
+	if err := in.Decode(&s); err != nil {
+		fmt.Fprintln(os.Stderr, "this command is for the bench command's own use:", err)
+		return 1
+	}
+	// Nothing else comes. The end of the input is the end of the parent.
+	go func() {
+		_, _ = io.Copy(io.Discard, io.MultiReader(in.Buffered(), stdin))
+		os.Exit(1)
+	}()
+	// A library that prints must not spoil the answer.
+	os.Stdout = os.Stderr
+
+	o := unknownOutcome()
+	if err := l.measure(s, &o); err != nil {
+		o.Verified = false
+		o.Error = err.Error()
+		o.Fatal = errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EDQUOT)
+	}
+	if err := json.NewEncoder(stdout).Encode(o); err != nil {
+		return 1
+	}
+	return 0
+}
+
+func (l Lab) measure(s spec, o *outcome) error {
+	load, err := l.prepare(s)
+	if err != nil {
+		return err
+	}
+	// What preparing left behind is not the contender's.
+	runtime.GC()
+	before := cpuTime()
+	err = drive(load, s, o)
+	metrics := holdfast.UnknownMetrics()
+	if load.Metrics != nil {
+		metrics = load.Metrics()
+	}
+	verify := func() error {
+		var err error
+		o.Items, o.Checked, err = load.Verify()
+		o.Verified = err == nil
+		return err
+	}
+	if err == nil && load.Volatile {
+		err = verify()
+	}
+	began := time.Now()
+	err = errors.Join(err, load.Close())
+	o.SettleSeconds = time.Since(began).Seconds()
+	o.CPUSeconds = -1
+	if before >= 0 {
+		o.CPUSeconds = (cpuTime() - before).Seconds()
+	}
+	// Taken before verification, which reads everything.
+	o.PeakRSS = peakRSS()
+	o.DiskBytes = usage(s.Dir)
+	o.Commits, o.Groups, o.Syncs = metrics.Commits, metrics.Groups, metrics.Syncs
+	if err == nil && !load.Volatile {
+		err = verify()
+	}
+	return err
+}
+
+// prepare opens the contender and makes the inputs.
+func (l Lab) prepare(s spec) (Load, error) {
+	w, err := l.workload(s.Cell.Workload)
+	if err != nil {
+		return Load{}, err
+	}
+	task := Task{Dir: s.Dir, Level: s.Cell.Asked, Clients: s.Cell.Clients, Seed: s.Seed}
+	switch s.Cell.Engine {
+	case Null:
+		return w.Null(task)
+	case Floor:
+		return w.Floor(task)
+	}
+	entry, err := l.engine(s.Cell.Engine)
+	if err != nil {
+		return Load{}, err
+	}
+	task.Open = func() (holdfast.Engine, error) {
+		dir := filepath.Join(s.Dir, "engine")
+		if entry.Describe().Strongest() == holdfast.Memory {
+			dir = "" // nothing on disk
+		}
+		e, err := entry.Open(dir, holdfast.Options{Level: s.Cell.Asked})
+		if err != nil {
+			return nil, err
+		}
+		// What was promised before opening is what the table will say.
+		if given := e.Capabilities().Promise(s.Cell.Asked).Given; given != s.Cell.Given {
+			err := fmt.Errorf("asked for %v it promised %v, and once open gives %v", s.Cell.Asked, s.Cell.Given, given)
+			return nil, errors.Join(err, e.Close())
+		}
+		return e, nil
+	}
+	return w.Engine(task)
+}
+
+// Latencies are recorded in nanoseconds, to three digits, up to a minute and a half.
+const (
+	highestLatency = int64(100 * time.Second)
+	latencyDigits  = 3
+)
+
+// drive runs the closed loops: warm-up, then all clients start together and go on until the time
+// is over.
+func drive(load Load, s spec, o *outcome) error {
+	n := s.Cell.Clients
+	var (
+		histograms = make([]*hdrhistogram.Histogram, n)
+		errs       = make([]error, n)
+		ends       = make([]time.Duration, n)
+		stop       atomic.Bool
+		warm, done sync.WaitGroup
+		start      = make(chan struct{})
+		epoch      = time.Now()
+		origin     time.Duration // of the measured time, set before start is closed
+	)
+	warm.Add(n)
+	for i := range n {
+		histograms[i] = hdrhistogram.New(1, highestLatency, latencyDigits)
+		done.Go(func() {
+			op, h := load.Client(i), histograms[i]
+			for {
+				if errs[i] = op(); errs[i] != nil {
+					stop.Store(true)
+				}
+				if errs[i] != nil || stop.Load() || time.Since(epoch) >= s.WarmUp {
+					break
+				}
+			}
+			warm.Done()
+			<-start
+			// One look at the clock per operation: the end of one is the begin of the next.
+			last := origin
+			for !stop.Load() {
+				if errs[i] = op(); errs[i] != nil {
+					stop.Store(true)
+					break
+				}
+				now := time.Since(epoch)
+				_ = h.RecordValue(min(int64(now-last), highestLatency))
+				last = now
+				if now-origin >= s.For {
+					break
+				}
+			}
+			ends[i] = last
+		})
+	}
+	warm.Wait()
+	origin = time.Since(epoch)
+	close(start)
+	done.Wait()
+
+	all := histograms[0]
+	for _, h := range histograms[1:] {
+		all.Merge(h)
+	}
+	o.Ops = all.TotalCount()
+	for _, end := range ends {
+		o.Seconds = max(o.Seconds, (end - origin).Seconds())
+	}
+	o.Latency = latencyOf(all)
+	return errors.Join(errs...)
+}
+
+func latencyOf(h *hdrhistogram.Histogram) Latency {
+	at := func(q float64) float64 { return micros(time.Duration(h.ValueAtQuantile(q))) }
+	return Latency{P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: micros(time.Duration(h.Max()))}
+}

@@ -1,0 +1,327 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event"
+)
+
+// The first study: an event store, by its three benchmarks. It had SQLite through a pure Go driver
+// with synchronous=NORMAL, and Pebble with and without Sync, and took the two modes without a sync
+// for equally durable.
+const (
+	eventType   = "BenchEvent"
+	eventRing   = 20_000 // distinct events; data is {"index": i}
+	eventRead   = 100    // events of one read
+	eventStored = 1000   // events there when reading
+)
+
+func eventWorkloads() []Workload {
+	return []Workload{
+		eventAppend(1, "append one event", map[figure]string{
+			{"sqlite-go", holdfast.Process}: "47 us",
+			{"pebble", holdfast.Power}:      `4,586 us: "the bug"`,
+			{"pebble", holdfast.Memory}:     `1.4 us: "same durability as SQLite"`,
+		}),
+		eventAppend(100, "append 100 events in one batch", map[figure]string{
+			{"sqlite-go", holdfast.Process}: "1.1 ms",
+			{"pebble", holdfast.Power}:      "5.42 ms",
+			{"pebble", holdfast.Memory}:     "73 us",
+		}),
+		{
+			Name: "event/read-100", About: "read events 1 to 100 out of 1,000", Unit: "events", Items: eventRead, Reads: true,
+			Study: study(map[figure]string{
+				{"sqlite-go", 0}: "139 us",
+				{"pebble", 0}:    "104 us",
+			}),
+			Engine: eventReadEngine, Floor: eventReadFloor, Null: eventNull(eventRead),
+		},
+	}
+}
+
+func eventAppend(n int, about string, figures map[figure]string) Workload {
+	return Workload{
+		Name: fmt.Sprintf("event/append-%d", n), About: about, Unit: "events", Items: n, Study: study(figures),
+		Engine: func(t Task) (Load, error) { return eventAppendEngine(t, n) },
+		Floor:  func(t Task) (Load, error) { return eventAppendFloor(t, n) },
+		Null:   eventNull(n),
+	}
+}
+
+// figure names a measurement of a study; level is 0 for reads.
+type figure struct {
+	engine string
+	level  holdfast.Level
+}
+
+// study looks figures up, and tells an engine that the study did not have from a level at which it
+// was not measured.
+func study(figures map[figure]string) func(string, holdfast.Level) string {
+	return func(engine string, given holdfast.Level) string {
+		if text, ok := figures[figure{engine, given}]; ok {
+			return text
+		}
+		if text, ok := figures[figure{engine, 0}]; ok {
+			return text
+		}
+		for f := range figures {
+			if f.engine == engine {
+				return "never measured at this level"
+			}
+		}
+		return "not in the study"
+	}
+}
+
+// eventInputs are all events that a run can append, made before the clock starts. A client takes
+// them in turn, from its own place on.
+type eventInputs struct {
+	events []event.Event
+	hashes []uint64
+	seed   maphash.Seed
+}
+
+func newEventInputs(n int) *eventInputs {
+	in := &eventInputs{seed: maphash.MakeSeed(), events: make([]event.Event, 0, n), hashes: make([]uint64, 0, n)}
+	for i := range n {
+		data := fmt.Appendf(nil, `{"index": %d}`, i)
+		in.events = append(in.events, event.Event{Type: eventType, Data: data})
+		in.hashes = append(in.hashes, maphash.Bytes(in.seed, data))
+	}
+	return in
+}
+
+// turns returns a function that gives client i of clients its next batch: the index of the first event.
+func (in *eventInputs) turns(i, clients, batch int) func() int {
+	batches := len(in.events) / batch
+	next := i * batches / clients
+	return func() int {
+		at := next * batch
+		if next++; next == batches {
+			next = 0
+		}
+		return at
+	}
+}
+
+// records encodes the events for the floor, one after another, padded to one size: lengths of type
+// and data, then both.
+func (in *eventInputs) records() (all []byte, size int) {
+	last := in.events[len(in.events)-1] // the longest
+	size = 4 + len(last.Type) + len(last.Data)
+	size = (size + 7) / 8 * 8
+	for i, e := range in.events {
+		all = binary.LittleEndian.AppendUint16(all, uint16(len(e.Type)))
+		all = binary.LittleEndian.AppendUint16(all, uint16(len(e.Data)))
+		all = append(append(all, e.Type...), e.Data...)
+		all = append(all, make([]byte, (i+1)*size-len(all))...)
+	}
+	return all, size
+}
+
+func eventNull(n int) func(Task) (Load, error) {
+	return func(t Task) (Load, error) {
+		in, log := newEventInputs(eventRing), newLedger()
+		var position atomic.Uint64
+		return Load{
+			Client: func(i int) func() error {
+				turn := in.turns(i, t.Clients, n)
+				return func() error {
+					at := turn()
+					log.add(position.Add(uint64(n))-uint64(n)+1, in.hashes[at:at+n]...)
+					return nil
+				}
+			},
+			Close:  func() error { return nil },
+			Verify: func() (int64, int64, error) { return 0, 0, nil },
+		}, nil
+	}
+}
+
+func eventAppendFloor(t Task, n int) (Load, error) {
+	in := newEventInputs(eventRing)
+	records, size := in.records()
+	file, err := newFloorFile(filepath.Join(t.Dir, "floor"), size, t.Level == holdfast.Power)
+	if err != nil {
+		return Load{}, err
+	}
+	return Load{
+		Client: func(i int) func() error {
+			turn := in.turns(i, t.Clients, n)
+			return func() error {
+				at := turn()
+				return file.append(records[at*size:(at+n)*size], at)
+			}
+		},
+		Close:  file.close,
+		Verify: func() (int64, int64, error) { return file.verify(recordOf(records, size)) },
+	}, nil
+}
+
+func recordOf(records []byte, size int) func(uint32) []byte {
+	return func(index uint32) []byte { return records[int(index)*size:][:size] }
+}
+
+func eventReadFloor(t Task) (Load, error) {
+	records, size := newEventInputs(eventStored).records()
+	file, err := newFloorFile(filepath.Join(t.Dir, "floor"), size, t.Level == holdfast.Power)
+	if err != nil {
+		return Load{}, err
+	}
+	if err := file.append(records, 0); err != nil {
+		return Load{}, errors.Join(err, file.close())
+	}
+	want := records[:eventRead*size]
+	return Load{
+		Client: func(int) func() error {
+			buf := make([]byte, len(want))
+			return func() error {
+				if err := file.read(buf, 0); err != nil {
+					return err
+				}
+				if !bytes.Equal(buf, want) {
+					return fmt.Errorf("%w: events 1 to %d read %q", ErrWrong, eventRead, buf)
+				}
+				return nil
+			}
+		},
+		Close:  file.close,
+		Verify: func() (int64, int64, error) { return file.verify(recordOf(records, size)) },
+	}, nil
+}
+
+// eventLog is the store under test and the engine that is its own.
+type eventLog struct {
+	engine   holdfast.Engine
+	store    *event.Store
+	volatile bool // nothing is left after close
+}
+
+func openEventLog(t Task) (eventLog, error) {
+	engine, err := t.Open()
+	if err != nil {
+		return eventLog{}, err
+	}
+	store, err := event.Open(engine, event.Options{Level: t.Level})
+	if err != nil {
+		return eventLog{}, errors.Join(err, engine.Close())
+	}
+	return eventLog{engine, store, engine.Capabilities().Strongest() == holdfast.Memory}, nil
+}
+
+func (l eventLog) close() error { return errors.Join(l.store.Close(), l.engine.Close()) }
+
+// again runs check on the log, opened again unless it is volatile.
+func (l eventLog) again(t Task, check func(eventLog) (int64, int64, error)) (int64, int64, error) {
+	if l.volatile {
+		items, checked, err := check(l)
+		return items, checked, wrong(err)
+	}
+	reopened, err := openEventLog(t)
+	if err != nil {
+		return 0, 0, wrong(err)
+	}
+	items, checked, err := check(reopened)
+	return items, checked, errors.Join(wrong(err), reopened.close())
+}
+
+func eventAppendEngine(t Task, n int) (Load, error) {
+	in, acked := newEventInputs(eventRing), newLedger()
+	log, err := openEventLog(t)
+	if err != nil {
+		return Load{}, err
+	}
+	return Load{
+		Client: func(i int) func() error {
+			ctx, turn := context.Background(), in.turns(i, t.Clients, n)
+			return func() error {
+				at := turn()
+				result, err := log.store.Append(ctx, in.events[at:at+n]...)
+				if err != nil {
+					return err
+				}
+				if result.Last != result.First+uint64(n)-1 {
+					return fmt.Errorf("%w: %d events acknowledged at positions %d to %d", ErrWrong, n, result.First, result.Last)
+				}
+				acked.add(result.First, in.hashes[at:at+n]...)
+				return nil
+			}
+		},
+		Metrics: log.engine.Metrics,
+		Close:   log.close,
+		Verify: func() (int64, int64, error) {
+			return log.again(t, func(l eventLog) (int64, int64, error) {
+				checked, err := acked.check(l.store.Last(), t.Seed, func(first, last uint64) ([]uint64, error) { return in.readHashes(l.store, first, last) })
+				return acked.count.Load(), checked, err
+			})
+		},
+		Volatile: log.volatile,
+	}, nil
+}
+
+// readHashes reads the events from first to last and returns the hashes of their data. It checks
+// the types, and that no position is missing.
+func (in *eventInputs) readHashes(s *event.Store, first, last uint64) ([]uint64, error) {
+	hashes := make([]uint64, 0, last-first+1)
+	for r, err := range s.Records(context.Background(), first, int(last-first+1)) {
+		if err != nil {
+			return hashes, err
+		}
+		if want := first + uint64(len(hashes)); r.Position != want || string(r.Type) != eventType {
+			return hashes, fmt.Errorf("position %d holds event %d of type %q", want, r.Position, r.Type)
+		}
+		hashes = append(hashes, maphash.Bytes(in.seed, r.Data))
+	}
+	return hashes, nil
+}
+
+func eventReadEngine(t Task) (Load, error) {
+	in := newEventInputs(eventStored)
+	log, err := openEventLog(t)
+	if err != nil {
+		return Load{}, err
+	}
+	if _, err := log.store.Append(context.Background(), in.events...); err != nil {
+		return Load{}, errors.Join(err, log.close())
+	}
+	return Load{
+		Client: func(int) func() error {
+			return func() error { return in.compare(log.store, 1, eventRead) }
+		},
+		Metrics: log.engine.Metrics,
+		Close:   log.close,
+		Verify: func() (int64, int64, error) {
+			return log.again(t, func(l eventLog) (int64, int64, error) {
+				return eventStored, eventStored, in.compare(l.store, 1, eventStored)
+			})
+		},
+		Volatile: log.volatile,
+	}, nil
+}
+
+// compare reads n events from position first on, byte for byte, from a log that begins with the
+// inputs.
+func (in *eventInputs) compare(s *event.Store, first uint64, n int) error {
+	at := first
+	for r, err := range s.Records(context.Background(), first, n) {
+		if err != nil {
+			return err
+		}
+		if r.Position != at || string(r.Type) != eventType || !bytes.Equal(r.Data, in.events[at-1].Data) {
+			return fmt.Errorf("%w: position %d holds event %d of type %q: %q", ErrWrong, at, r.Position, r.Type, r.Data)
+		}
+		at++
+	}
+	if at != first+uint64(n) {
+		return fmt.Errorf("%w: %d events read from position %d, of %d", ErrWrong, at-first, first, n)
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+// floorFile is the least a machine can do to keep records: a file that was written and
+// synced ahead, so that no write changes its size or allocates a block, and one write call
+// for all the records that wait, followed by one fdatasync if they must survive power loss.
+// At the end of the file it begins again.
+//
+// Records have one size and are named by index into a list that both sides know.
+type floorFile struct {
+	f      *os.File
+	record int
+	slots  int64
+	sync   bool
+
+	mu      sync.Mutex
+	changed sync.Cond
+	wrote   []uint32 // by slot, the index of the record last put there
+	next    int64    // records taken, never wrapped
+	settled int64    // of them, written and, if sync, synced
+	busy    bool     // somebody writes
+	pending []byte   // records from settled (or from what is being written) to next
+	spare   []byte
+	err     error
+}
+
+// floorBytes is the size of the file: large enough that one group of writers never laps
+// another, small enough to be made in a few milliseconds.
+const floorBytes = 16 << 20
+
+func newFloorFile(name string, record int, sync bool) (*floorFile, error) {
+	slots := int64(floorBytes / record)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	w := &floorFile{f: f, record: record, slots: slots, sync: sync, wrote: make([]uint32, slots)}
+	w.changed.L = &w.mu
+	zeros := make([]byte, 1<<20)
+	for left := slots * int64(record); left > 0 && err == nil; {
+		n := min(left, int64(len(zeros)))
+		_, err = f.Write(zeros[:n])
+		left -= n
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return w, nil
+}
+
+// append writes records, which are those from index on, and returns when they are kept.
+// Whoever finds nobody writing writes for all that wait.
+func (w *floorFile) append(records []byte, index int) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slot := w.next % w.slots
+	for i := range len(records) / w.record {
+		w.wrote[slot] = uint32(index + i)
+		if slot++; slot == w.slots {
+			slot = 0
+		}
+		w.next++
+	}
+	w.pending = append(w.pending, records...)
+	for mine := w.next; w.settled < mine && w.err == nil; {
+		if w.busy {
+			w.changed.Wait()
+			continue
+		}
+		w.busy = true
+		group, from, to := w.pending, w.settled, w.next
+		w.pending = w.spare[:0]
+		w.mu.Unlock()
+		err := w.write(group, from)
+		w.mu.Lock()
+		w.spare, w.busy, w.settled = group, false, to
+		if err != nil {
+			w.err = err
+		}
+		w.changed.Broadcast()
+	}
+	return w.err
+}
+
+func (w *floorFile) write(group []byte, from int64) error {
+	at := from % w.slots * int64(w.record)
+	head := group[:min(int64(len(group)), w.slots*int64(w.record)-at)]
+	if _, err := w.f.WriteAt(head, at); err != nil {
+		return err
+	}
+	if rest := group[len(head):]; len(rest) > 0 {
+		if _, err := w.f.WriteAt(rest, 0); err != nil {
+			return err
+		}
+	}
+	if w.sync {
+		return fdatasync(w.f)
+	}
+	return nil
+}
+
+// read reads records that lie side by side with one call.
+func (w *floorFile) read(buf []byte, slot int64) error {
+	_, err := w.f.ReadAt(buf, slot*int64(w.record))
+	return err
+}
+
+func (w *floorFile) close() error { return w.f.Close() }
+
+// verify opens the file again and compares all of it with what was written; record returns the
+// bytes of an index.
+func (w *floorFile) verify(record func(index uint32) []byte) (items, checked int64, err error) {
+	f, err := os.Open(w.f.Name())
+	if err != nil {
+		return w.next, 0, err
+	}
+	defer f.Close()
+	buf := make([]byte, w.slots*int64(w.record))
+	if _, err := io.ReadFull(f, buf); err != nil {
+		return w.next, 0, wrong(err)
+	}
+	n := min(w.next, w.slots)
+	for slot := range n {
+		if got := buf[slot*int64(w.record):][:w.record]; !bytes.Equal(got, record(w.wrote[slot])) {
+			return w.next, slot, fmt.Errorf("%w: slot %d holds %q", ErrWrong, slot, got)
+		}
+	}
+	return w.next, n, nil
+}

@@ -1,0 +1,107 @@
+package bench
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+)
+
+// ledger remembers what was acknowledged at which position of a gapless sequence, in
+// constant memory and a few nanoseconds, so that it can be kept while the clock runs.
+//
+// Position p of content h (a hash) counts as mix(p, h). A bucket is the sum of that
+// over a span of positions, so one that is lost, doubled, moved or changed shows in its bucket,
+// wherever it went. A bucket is checked whole or not at all.
+//
+// Positions start at 1. The ledger may be written by many goroutines, and read once they are
+// done.
+type ledger struct {
+	buckets []atomic.Uint64
+	count   atomic.Int64
+}
+
+const (
+	span        = 1 << 10 // positions of a bucket
+	buckets     = 1 << 14 // positions beyond span*buckets are added to the first buckets again
+	fullBuckets = 200     // up to this many buckets in use, all of them are checked
+	someBuckets = 64      // beyond, the first, the last, and so many others
+)
+
+func newLedger() *ledger { return &ledger{buckets: make([]atomic.Uint64, buckets)} }
+
+func bucketOf(position uint64) uint64 { return (position - 1) / span % buckets }
+
+func mix(position, hash uint64) uint64 {
+	x := (position ^ hash) * 0x9e3779b97f4a7c15
+	x ^= x >> 32
+	return x * (hash | 1)
+}
+
+// add notes that contents with these hashes were acknowledged at first and the positions
+// after it.
+func (l *ledger) add(first uint64, hashes ...uint64) {
+	l.count.Add(int64(len(hashes)))
+	sum, bucket := uint64(0), bucketOf(first)
+	for i, hash := range hashes {
+		position := first + uint64(i)
+		if b := bucketOf(position); b != bucket {
+			l.buckets[bucket].Add(sum)
+			sum, bucket = 0, b
+		}
+		sum += mix(position, hash)
+	}
+	l.buckets[bucket].Add(sum)
+}
+
+// check compares the ledger with a sequence that ends at last. read returns the hashes of the
+// positions from first to last, both included, and checks itself what it can. The result is how many
+// positions were checked.
+func (l *ledger) check(last uint64, seed uint64, read func(first, last uint64) ([]uint64, error)) (int64, error) {
+	if count := l.count.Load(); int64(last) != count {
+		return 0, fmt.Errorf("%w: %d acknowledged, %d there", ErrWrong, count, last)
+	}
+	checked := int64(0)
+	for _, b := range chooseBuckets(last, seed) {
+		sum := uint64(0)
+		for first := b*span + 1; first <= last; first += span * buckets {
+			end := min(first+span-1, last)
+			hashes, err := read(first, end)
+			if err != nil {
+				return checked, wrong(err)
+			}
+			if uint64(len(hashes)) != end-first+1 {
+				return checked, fmt.Errorf("%w: %d positions read from %d to %d", ErrWrong, len(hashes), first, end)
+			}
+			for i, hash := range hashes {
+				sum += mix(first+uint64(i), hash)
+			}
+			checked += int64(len(hashes))
+		}
+		if sum != l.buckets[b].Load() {
+			return checked, fmt.Errorf("%w: positions %d to %d do not hold what was acknowledged there", ErrWrong, b*span+1, min((b+1)*span, last))
+		}
+	}
+	return checked, nil
+}
+
+func chooseBuckets(last, seed uint64) []uint64 {
+	used := min((last+span-1)/span, buckets)
+	if used == 0 {
+		return nil
+	}
+	var chosen []uint64
+	if used <= fullBuckets {
+		for b := range used {
+			chosen = append(chosen, b)
+		}
+		return chosen
+	}
+	chosen = append(chosen, 0, bucketOf(last))
+	random := rand.New(rand.NewPCG(seed, last))
+	for range someBuckets {
+		chosen = append(chosen, random.Uint64N(used))
+	}
+	slices.Sort(chosen)
+	return slices.Compact(chosen)
+}

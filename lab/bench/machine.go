@@ -1,0 +1,118 @@
+package bench
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Machine is what a result was measured on. It names no host.
+type Machine struct {
+	OS          string `json:"os"`
+	Arch        string `json:"arch"`
+	Kernel      string `json:"kernel"` // empty if not known, like all strings here
+	CPU         string `json:"cpu"`
+	CPUs        int    `json:"cpus"`
+	MemoryBytes int64  `json:"memory_bytes"` // -1 if not known
+	Go          string `json:"go"`
+	VM          string `json:"vm"`        // what tells that this is a virtual machine; empty if nothing does
+	Container   string `json:"container"` // what tells that this is a container
+	Disk        Disk   `json:"disk"`
+}
+
+// Disk is where the measurements' directories were.
+type Disk struct {
+	FileSystem string `json:"file_system"`
+	Device     string `json:"device"`
+	Kind       string `json:"kind"`  // "virtual disk", "SSD", "rotating disk", "memory"
+	Cache      string `json:"cache"` // what the kernel believes of the device's cache: "write back", "write through"
+	// SyncP50 is the median time in microseconds of an fdatasync after one write of 4 KiB.
+	SyncP50 float64 `json:"fdatasync_p50_us"`
+}
+
+// The kinds of disk.
+const (
+	kindVirtual  = "virtual disk"
+	kindSSD      = "SSD"
+	kindRotating = "rotating disk"
+	kindMemory   = "memory"
+)
+
+// InMemory reports that the file system is memory: nothing on it survives the machine.
+func (d Disk) InMemory() bool { return d.FileSystem == "tmpfs" || d.FileSystem == "ramfs" }
+
+// Sentence says what kind of disk it is and whether its sync can be believed.
+func (m Machine) Sentence() string {
+	d := m.Disk
+	var s strings.Builder
+	s.WriteString("disk: " + cmp.Or(d.FileSystem, "unknown file system"))
+	switch d.Kind {
+	case "", kindMemory:
+	case kindSSD:
+		s.WriteString(" on an " + d.Kind)
+	default:
+		s.WriteString(" on a " + d.Kind)
+	}
+	if d.Cache != "" {
+		s.WriteString(" (" + d.Cache + " cache)")
+	}
+	s.WriteString(", fdatasync p50 " + duration(d.SyncP50) + ".")
+	switch {
+	case d.InMemory():
+		s.WriteString(" Memory: a sync reaches nothing, and no figure here is one of a disk.")
+	case m.VM != "":
+		s.WriteString(" A VM: whether a sync reaches the device cannot be told.")
+	case d.Kind == kindVirtual:
+		s.WriteString(" A virtual disk: whether a sync reaches a device cannot be told.")
+	case m.OS != "linux":
+		s.WriteString(" What kind of disk this is cannot be told on " + m.OS + ".")
+	case m.Container != "":
+		s.WriteString(" A container: other work on the machine may disturb.")
+	}
+	return s.String()
+}
+
+// describe looks at the machine and at the disk that holds dir, which must be writable.
+func describe(dir string) (Machine, error) {
+	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), MemoryBytes: -1, Go: runtime.Version()}
+	look(&m, dir)
+	var err error
+	m.Disk.SyncP50, err = syncTime(filepath.Join(dir, "sync"))
+	return m, err
+}
+
+// syncTime writes and syncs 4 KiB in a file prepared for it, for up to a third of a second.
+func syncTime(name string) (p50 float64, err error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(name)) }()
+	const block, blocks, times = 4 << 10, 64, 200
+	if _, err := f.Write(make([]byte, block*blocks)); err != nil {
+		return 0, err
+	}
+	if err := f.Sync(); err != nil {
+		return 0, err
+	}
+	var took []time.Duration
+	buf := make([]byte, block)
+	for began := time.Now(); len(took) < times && time.Since(began) < time.Second/3; {
+		buf[0]++
+		if _, err := f.WriteAt(buf, int64(len(took)%blocks)*block); err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		if err := fdatasync(f); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	return micros(took[len(took)/2]), nil
+}

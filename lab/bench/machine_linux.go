@@ -1,0 +1,159 @@
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// look finds out more about the machine from /proc and /sys. What cannot be read stays
+// unknown.
+func look(m *Machine, dir string) {
+	m.Kernel = line("/proc/sys/kernel/osrelease")
+	cpuinfo := contents("/proc/cpuinfo")
+	m.CPU = field(cpuinfo, "model name")
+	if fields := strings.Fields(field(contents("/proc/meminfo"), "MemTotal")); len(fields) > 0 {
+		if kib, err := strconv.ParseInt(fields[0], 10, 64); err == nil {
+			m.MemoryBytes = kib << 10
+		}
+	}
+	m.VM = hypervisor(cpuinfo)
+	m.Container = container()
+	m.Disk = lookDisk(dir)
+}
+
+// hypervisor says what tells that this is a virtual machine.
+func hypervisor(cpuinfo string) string {
+	for _, flag := range strings.Fields(field(cpuinfo, "flags")) {
+		if flag == "hypervisor" {
+			return "the processor's hypervisor flag"
+		}
+	}
+	product := line("/sys/class/dmi/id/sys_vendor") + " " + line("/sys/class/dmi/id/product_name")
+	for _, name := range []string{"QEMU", "KVM", "VMware", "VirtualBox", "Virtual Machine", "Xen", "Bochs", "Parallels", "Amazon EC2", "Google Compute Engine", "OpenStack", "Firecracker"} {
+		if strings.Contains(product, name) {
+			return "the firmware says " + name
+		}
+	}
+	if kind := line("/sys/hypervisor/type"); kind != "" {
+		return "the kernel says " + kind
+	}
+	return ""
+}
+
+func container() string {
+	for _, name := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Stat(name); err == nil {
+			return name
+		}
+	}
+	groups := contents("/proc/1/cgroup")
+	for _, name := range []string{"docker", "kubepods", "containerd", "lxc", "libpod"} {
+		if strings.Contains(groups, name) {
+			return "control group of " + name
+		}
+	}
+	return ""
+}
+
+func lookDisk(dir string) Disk {
+	d := mountOf(dir)
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err == nil {
+		switch int64(fs.Type) {
+		case unix.TMPFS_MAGIC:
+			d.FileSystem = "tmpfs"
+		case unix.RAMFS_MAGIC:
+			d.FileSystem = "ramfs"
+		}
+	}
+	if d.InMemory() {
+		d.Kind = kindMemory
+		return d
+	}
+	name := strings.TrimPrefix(d.Device, "/dev/")
+	if name == d.Device {
+		return d
+	}
+	if real, err := filepath.EvalSymlinks(d.Device); err == nil {
+		name = filepath.Base(real)
+	}
+	sys, err := filepath.EvalSymlinks("/sys/class/block/" + name)
+	if err != nil {
+		return d
+	}
+	if _, err := os.Stat(filepath.Join(sys, "partition")); err == nil {
+		sys = filepath.Dir(sys)
+	}
+	model := line(filepath.Join(sys, "device/model"))
+	base := filepath.Base(sys)
+	switch {
+	case strings.HasPrefix(base, "vd"), strings.HasPrefix(base, "xvd"),
+		strings.Contains(model, "QEMU"), strings.Contains(model, "Virtual"), strings.Contains(model, "VBOX"),
+		strings.Contains(model, "PersistentDisk"), strings.Contains(model, "Elastic Block Store"):
+		d.Kind = kindVirtual
+	case line(filepath.Join(sys, "queue/rotational")) == "1":
+		d.Kind = kindRotating
+	default:
+		d.Kind = kindSSD
+	}
+	d.Cache = line(filepath.Join(sys, "queue/write_cache"))
+	return d
+}
+
+// mountOf finds the mount that holds dir: the longest mount point above it, and of equal ones the last, which
+// hides the others.
+func mountOf(dir string) Disk {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return Disk{}
+	}
+	if real, err := filepath.EvalSymlinks(abs); err == nil {
+		abs = real
+	}
+	var d Disk
+	longest := 0
+	for l := range strings.Lines(contents("/proc/self/mountinfo")) {
+		// 36 35 98:0 /root /point options [optional...] - type source options
+		head, tail, ok := strings.Cut(l, " - ")
+		before, after := strings.Fields(head), strings.Fields(tail)
+		if !ok || len(before) < 5 || len(after) < 2 {
+			continue
+		}
+		point := unescape.Replace(before[4])
+		if abs == point || point == "/" || strings.HasPrefix(abs, point+"/") {
+			if len(point) >= longest {
+				longest = len(point)
+				d = Disk{FileSystem: after[0], Device: unescape.Replace(after[1])}
+			}
+		}
+	}
+	return d
+}
+
+// unescape undoes how mountinfo writes blanks and backslashes.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+func contents(name string) string {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+func line(name string) string { return strings.TrimSpace(contents(name)) }
+
+// field is the value of the first line "name : value".
+func field(text, name string) string {
+	for l := range strings.Lines(text) {
+		key, value, ok := strings.Cut(l, ":")
+		if ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

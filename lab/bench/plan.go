@@ -1,0 +1,341 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+)
+
+// Limits of what can be asked for.
+const (
+	maxRounds  = 1000
+	maxClients = 4096
+	minFor     = time.Millisecond
+	maxFor     = time.Hour
+)
+
+// Preset is a named choice of what to measure.
+type Preset struct {
+	Name, About string
+	Workloads   []string // patterns
+	Clients     []int
+	Rounds      int
+	For         time.Duration
+}
+
+// Presets returns the table of presets; the first is the default.
+//
+// Six rounds are the fewest from which the interval from the smallest to the largest value
+// holds the median with 95 % confidence (97 %).
+func Presets() []Preset {
+	return []Preset{
+		{"quick", "every workload with one client, about 90 s", []string{"*/*"}, []int{1}, 6, 200 * time.Millisecond},
+		{"event", "the event store with 1 and 64 clients, about 15 min", []string{"event/*"}, []int{1, 64}, 10, time.Second},
+		{"smoke", "every workload once, a few seconds: does it work at all", []string{"*/*"}, []int{1}, 1, 10 * time.Millisecond},
+	}
+}
+
+// Request is what the user asked for. What is empty or nil is taken from the preset.
+type Request struct {
+	Preset    string
+	Engines   []string // names or patterns
+	Workloads []string // names or patterns
+	Levels    []string
+	Clients   []int
+	Rounds    *int
+	For       *time.Duration
+	Seed      *uint64
+}
+
+// Plan is what will be measured.
+type Plan struct {
+	Preset      string
+	Engines     []string
+	Workloads   []string
+	Levels      []holdfast.Level
+	Clients     []int
+	Rounds      int
+	For         time.Duration // of each measurement
+	WarmUp      time.Duration // before it
+	Seed        uint64        // of the order
+	Cells       []Cell        // each is measured once per round
+	Unavailable []Unavailable
+	Command     string // repeats the plan
+}
+
+// Cell is one thing to measure.
+type Cell struct {
+	Workload string
+	Engine   string
+	Asked    holdfast.Level
+	Given    holdfast.Level
+	Clients  int
+	Reads    bool // of the workload
+}
+
+// Unavailable is a level that an engine does not give, or not under that name.
+type Unavailable struct {
+	Workload string         `json:"workload"`
+	Engine   string         `json:"engine"`
+	Asked    holdfast.Level `json:"asked"`
+	Reason   string         `json:"reason"`
+	// Instead is the level that it gives when asked for this one, 0 if none.
+	Instead holdfast.Level `json:"-"`
+}
+
+// Plan checks the request and lays out the cells. Errors are ErrBadOption or ErrLevel, and
+// list what is right.
+func (l Lab) Plan(r Request) (Plan, error) {
+	presets := Presets()
+	if r.Preset == "" {
+		r.Preset = presets[0].Name
+	}
+	i := slices.IndexFunc(presets, func(p Preset) bool { return p.Name == r.Preset })
+	if i < 0 {
+		var names []string
+		for _, p := range presets {
+			names = append(names, p.Name)
+		}
+		return Plan{}, unknown("preset", r.Preset, names)
+	}
+	preset := presets[i]
+	p := Plan{Preset: preset.Name, Clients: preset.Clients, Rounds: preset.Rounds, For: preset.For, Seed: uint64(rand.Uint32())}
+
+	var err error
+	patterns := preset.Workloads
+	if len(r.Workloads) > 0 {
+		patterns = r.Workloads
+	}
+	if p.Workloads, err = choose("workload", patterns, l.workloadNames(), nil); err != nil {
+		return Plan{}, err
+	}
+	patterns = []string{"*"}
+	if len(r.Engines) > 0 {
+		patterns = r.Engines
+	}
+	if p.Engines, err = choose("engine", patterns, l.engineNames(), []string{Null, Floor}); err != nil {
+		return Plan{}, err
+	}
+	p.Levels = holdfast.Levels()
+	if len(r.Levels) > 0 {
+		p.Levels = nil
+		for _, name := range r.Levels {
+			level, err := holdfast.ParseLevel(name)
+			if err != nil {
+				return Plan{}, unknown("level", name, levelNames(holdfast.Levels()))
+			}
+			p.Levels = append(p.Levels, level)
+		}
+		slices.Sort(p.Levels)
+		p.Levels = slices.Compact(p.Levels)
+	}
+	if len(r.Clients) > 0 {
+		p.Clients = slices.Compact(slices.Sorted(slices.Values(r.Clients)))
+	}
+	for _, n := range p.Clients {
+		if n < 1 || n > maxClients {
+			return Plan{}, badOption(fmt.Sprintf("%d clients", n), fmt.Sprintf("--clients takes 1 to %d, several with commas", maxClients))
+		}
+	}
+	if r.Rounds != nil {
+		p.Rounds = *r.Rounds
+	}
+	if p.Rounds < 1 || p.Rounds > maxRounds {
+		return Plan{}, badOption(fmt.Sprintf("%d rounds", p.Rounds), fmt.Sprintf("--rounds takes 1 to %d; 6 are the fewest for an interval with 95 %% confidence", maxRounds))
+	}
+	if r.For != nil {
+		p.For = *r.For
+	}
+	if p.For < minFor || p.For > maxFor {
+		return Plan{}, badOption(fmt.Sprintf("measuring for %v", p.For), fmt.Sprintf("--for takes %v to %v", minFor, maxFor))
+	}
+	p.WarmUp = min(p.For/4, time.Second)
+	if r.Seed != nil {
+		p.Seed = *r.Seed
+	}
+	p.Command = command(r, p)
+	return p, l.layOut(&p)
+}
+
+// layOut fills in the cells and what is unavailable.
+func (l Lab) layOut(p *Plan) error {
+	for _, name := range p.Workloads {
+		w, err := l.workload(name)
+		if err != nil {
+			return err
+		}
+		for _, clients := range p.Clients {
+			add := func(engine string, asked, given holdfast.Level) {
+				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients, Reads: w.Reads})
+			}
+			given := map[holdfast.Level]bool{}
+			for _, engine := range p.Engines {
+				entry, err := l.engine(engine)
+				if err != nil {
+					return err
+				}
+				cells, missing := levelsOf(entry, p.Levels, w.Reads)
+				for _, c := range cells {
+					add(engine, c.Asked, c.Given)
+					given[c.Given] = true
+				}
+				if clients == p.Clients[0] {
+					for _, u := range missing {
+						u.Workload = name
+						p.Unavailable = append(p.Unavailable, u)
+					}
+				}
+			}
+			if len(given) == 0 {
+				continue
+			}
+			add(Null, holdfast.Memory, holdfast.Memory)
+			if w.Reads {
+				add(Floor, holdfast.Power, holdfast.Power)
+				continue
+			}
+			for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
+				if given[level] {
+					add(Floor, level, level)
+				}
+			}
+		}
+	}
+	if len(p.Cells) == 0 {
+		var reasons []string
+		for _, u := range p.Unavailable {
+			reasons = append(reasons, fmt.Sprintf("%s at %v: %s", u.Engine, u.Asked, u.Reason))
+		}
+		slices.Sort(reasons)
+		return &holdfast.Error{Op: "bench", Class: holdfast.ErrLevel, Detail: strings.Join(slices.Compact(reasons), "; "), Remedy: "name other --engines or --levels"}
+	}
+	return nil
+}
+
+// levelsOf says at which of the levels an engine is measured: once for each level that it really
+// gives, asked for under that level's own name if that is among them.
+func levelsOf(e all.Entry, levels []holdfast.Level, reads bool) (cells []Cell, missing []Unavailable) {
+	have := e.Describe()
+	asked := map[holdfast.Level]holdfast.Level{} // by the level given; the strongest asked wins
+	for _, level := range levels {
+		if given := have.Promise(level).Given; given != 0 {
+			asked[given] = level
+		}
+	}
+	for _, level := range levels {
+		promise := have.Promise(level)
+		switch {
+		case promise.Given == 0:
+			// Reads only need some level to write with.
+			if !reads || len(asked) == 0 {
+				missing = append(missing, Unavailable{Engine: e.Name, Asked: level, Reason: promise.Why})
+			}
+		case asked[promise.Given] == level:
+			cells = append(cells, Cell{Asked: level, Given: promise.Given})
+		case !reads:
+			reason := fmt.Sprintf("gives %v, shown there", promise.Given)
+			if promise.Why != "" {
+				reason += ": " + promise.Why
+			}
+			missing = append(missing, Unavailable{Engine: e.Name, Asked: level, Reason: reason, Instead: promise.Given})
+		}
+	}
+	if reads && len(cells) > 1 {
+		cells = cells[len(cells)-1:]
+	}
+	return cells, missing
+}
+
+// Shuffled returns the cells in the order of one round, which follows from the seed.
+func (p Plan) Shuffled(round int) []Cell {
+	cells := slices.Clone(p.Cells)
+	rand.New(rand.NewPCG(p.Seed, uint64(round))).Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
+	return cells
+}
+
+// expectedOverhead is what a measurement takes beside warming up and measuring, for the first
+// guess of the time left.
+const expectedOverhead = 130 * time.Millisecond
+
+// Estimate guesses how long the plan takes.
+func (p Plan) Estimate() time.Duration {
+	return time.Duration(len(p.Cells)*p.Rounds) * (p.For + p.WarmUp + expectedOverhead)
+}
+
+// choose returns the names that match a pattern, in the order of names. extra are right as well, and
+// always chosen by whoever calls.
+func choose(kind string, patterns, names, extra []string) ([]string, error) {
+	chosen := map[string]bool{}
+	for _, pattern := range patterns {
+		found := slices.Contains(extra, pattern)
+		for _, name := range names {
+			ok, err := path.Match(pattern, name)
+			if err != nil {
+				return nil, badOption(fmt.Sprintf("%s pattern %q: %v", kind, pattern, err), "patterns are like 'event/*'")
+			}
+			if ok {
+				found, chosen[name] = true, true
+			}
+		}
+		if !found {
+			return nil, unknown(kind, pattern, names)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, badOption("no "+kind+" beside "+strings.Join(extra, " and ")+", which are always measured", fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !chosen[name] }), nil
+}
+
+func unknown(kind, name string, names []string) error {
+	return badOption(fmt.Sprintf("there is no %s %q", kind, name), fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
+}
+
+func levelNames(levels []holdfast.Level) []string {
+	var names []string
+	for _, level := range levels {
+		names = append(names, level.String())
+	}
+	return names
+}
+
+// command writes the command line that repeats the plan.
+func command(r Request, p Plan) string {
+	s := "holdfast bench " + p.Preset
+	list := func(flag string, values []string) {
+		if len(values) > 0 {
+			text := strings.Join(values, ",")
+			if strings.ContainsAny(text, "*?[") {
+				text = "'" + text + "'"
+			}
+			s += " --" + flag + " " + text
+		}
+	}
+	list("engines", r.Engines)
+	list("workloads", r.Workloads)
+	list("levels", r.Levels)
+	if len(r.Clients) > 0 {
+		var values []string
+		for _, n := range r.Clients {
+			values = append(values, fmt.Sprint(n))
+		}
+		list("clients", values)
+	}
+	if r.Rounds != nil {
+		s += fmt.Sprintf(" --rounds %d", p.Rounds)
+	}
+	if r.For != nil {
+		s += fmt.Sprintf(" --for %v", p.For)
+	}
+	return s + fmt.Sprintf(" --seed %d", p.Seed)
+}
+
+// micros is d in microseconds, with the nanoseconds as decimals.
+func micros(d time.Duration) float64 { return math.Round(float64(d)) / 1e3 }

@@ -1,0 +1,46 @@
+package bench
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// fdatasync asks the device to keep what was written to f.
+func fdatasync(f *os.File) error {
+	for {
+		err := unix.Fdatasync(int(f.Fd()))
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// peakRSS is the most memory this process had resident, in bytes, -1 if that is not known. The
+// kernel's own account in getrusage begins before exec, with what the parent had, and is
+// of no use here.
+func peakRSS() int64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return -1
+	}
+	_, rest, ok := bytes.Cut(status, []byte("VmHWM:"))
+	fields := bytes.Fields(rest)
+	if !ok || len(fields) == 0 {
+		return -1
+	}
+	kib, err := strconv.ParseInt(string(fields[0]), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return kib << 10
+}
+
+// childAttributes keep a child apart from the terminal's interrupts, which are the parent's to
+// handle, and kill it when the thread that started it ends.
+func childAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}

@@ -1,0 +1,40 @@
+//go:build unix
+
+package bench
+
+import (
+	"io/fs"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// cpuTime is what this process has used up to now, user and system.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return -1
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// allocated is the space a file takes on the device: less than its length where it has holes.
+func allocated(info fs.FileInfo) int64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Blocks * 512
+	}
+	return info.Size()
+}
+
+// maxRSS is the most memory a process that has ended had resident, in bytes.
+func maxRSS(p *os.ProcessState) int64 {
+	u, ok := p.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return -1
+	}
+	if runtime.GOOS == "darwin" || runtime.GOOS == "ios" {
+		return int64(u.Maxrss)
+	}
+	return int64(u.Maxrss) << 10
+}

@@ -1,0 +1,480 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// screen is where text for people goes.
+type screen struct {
+	w     io.Writer
+	width int
+	color bool
+}
+
+// ANSI renditions.
+const (
+	bold  = "1"
+	dim   = "2"
+	red   = "31"
+	green = "32"
+)
+
+func (s screen) paint(code, text string) string {
+	if !s.color || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (s screen) printf(format string, args ...any) { fmt.Fprintf(s.w, format, args...) }
+
+// header says what will be measured, where, and for how long.
+func (s screen) header(p Plan, m Machine) {
+	levels := map[holdfast.Level]bool{}
+	for _, c := range p.Cells {
+		levels[c.Given] = true
+	}
+	clients := ""
+	if !slices.Equal(p.Clients, []int{1}) {
+		clients = ", " + strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Clients), " ", " and "), "[]") + " clients"
+	}
+	s.printf("%s: %s, %s, %s%s, %s of %v, about %s\n", p.Preset, number(len(p.Workloads), "workload"), number(len(p.Engines), "engine"),
+		number(len(levels), "level"), clients, number(p.Rounds, "round"), p.For, left(p.Estimate()))
+	cpu := m.CPU
+	if cpu == "" {
+		cpu = m.Arch
+	}
+	s.printf("machine: %s, %s, %s %s\n", cpu, number(m.CPUs, "CPU"), m.OS, m.Go)
+	s.wrapped("", m.Sentence())
+}
+
+func number(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// report writes the tables, and what follows from them.
+func (s screen) report(l Lab, r *Report) {
+	for _, name := range r.Plan.Workloads {
+		w, err := l.workload(name)
+		if err != nil {
+			continue // a plan names no other
+		}
+		for _, clients := range r.Plan.Clients {
+			for _, g := range groups(w, r, clients) {
+				s.printf("\n%s\n", s.paint(bold, g.title()))
+				s.speed(g)
+			}
+			if !w.Reads {
+				s.cost(w, r, clients)
+			}
+		}
+	}
+	s.printf("\n")
+	s.legend(r)
+	s.unavailable(r.Unavailable)
+	s.conclusions(l, r)
+	s.void(r.Void())
+	s.printf("\nagain: %s\n", r.Plan.Command)
+}
+
+// group is one table: what may be ranked together.
+type group struct {
+	workload Workload
+	given    holdfast.Level
+	clients  int
+	rows     []Summary // best first
+	best     *Summary  // of the engines
+	floor    *Summary
+	void     []string // engines without a summary
+}
+
+func reference(engine string) bool { return engine == Null || engine == Floor }
+
+// groups splits the summaries of a workload by the level given, strongest first. Reads are one
+// group.
+func groups(w Workload, r *Report, clients int) []group {
+	levels := []holdfast.Level{holdfast.Power, holdfast.Process, holdfast.Memory}
+	if w.Reads {
+		levels = []holdfast.Level{0}
+	}
+	var list []group
+	for _, level := range levels {
+		in := func(name string, given holdfast.Level, n int) bool {
+			return name == w.Name && n == clients && (level == 0 || given == level)
+		}
+		g := group{workload: w, given: level, clients: clients}
+		for _, sum := range r.Summary {
+			if in(sum.Workload, sum.Given, sum.Clients) {
+				g.rows = append(g.rows, sum)
+			}
+		}
+		slices.SortStableFunc(g.rows, func(a, b Summary) int { return cmp.Compare(b.Median, a.Median) })
+		engines := 0
+		for i := range g.rows {
+			switch row := &g.rows[i]; {
+			case row.Engine == Floor:
+				g.floor = row
+			case !reference(row.Engine):
+				engines++
+				if g.best == nil {
+					g.best = row
+				}
+			}
+		}
+		for _, result := range r.Results {
+			if in(result.Workload, result.Given, result.Clients) && !result.Verified && !slices.Contains(g.void, result.Engine) {
+				g.void = append(g.void, result.Engine)
+			}
+		}
+		if engines > 0 || len(g.void) > 0 {
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
+func (g group) title() string {
+	how := g.given.Survives()
+	if g.workload.Reads {
+		how = "durability plays no part"
+	}
+	return fmt.Sprintf("%s, %s, %s", g.workload.Name, how, number(g.clients, "client"))
+}
+
+// against says how a row compares with the best engine.
+func (g group) against(s Summary) string {
+	switch {
+	case reference(s.Engine) || g.best == nil:
+		return ""
+	case s.Engine == g.best.Engine:
+		return "best"
+	case s.Rounds > 1 && overlap(s, *g.best):
+		return "no difference shown"
+	}
+	return digits(g.best.Median/s.Median) + "x slower"
+}
+
+// interval is the range that holds the median.
+func interval(s Summary, items float64) string {
+	if s.Rounds < 2 {
+		return "-"
+	}
+	return count(s.Low*items) + ".." + count(s.High*items)
+}
+
+// speed writes the group's table. Rates are of items, times of operations.
+func (s screen) speed(g group) {
+	items := float64(g.workload.Items)
+	t := s.table()
+	confidence := ""
+	for _, row := range g.rows {
+		if row.Confidence > 0 {
+			confidence = fmt.Sprintf("[%.0f %%]", 100*row.Confidence)
+		}
+	}
+	header := table.Row{"engine", g.workload.Unit + "/s", confidence, "p50", "p99", "of floor", "to the best"}
+	right := []int{2, 4, 5, 6}
+	// The study's column is as wide as the terminal leaves it, or becomes lines of its own.
+	const others = 2 + 10 + 9 + 15 + 9 + 9 + 10 + 21
+	studyWidth := s.width - others
+	inTable := studyWidth >= 18
+	if inTable {
+		header = append(header, "the study said")
+	}
+	t.AppendHeader(header)
+	var asides []string
+	for _, row := range g.rows {
+		share := ""
+		if g.floor != nil && row.Engine != Null {
+			share = percent(row.Median / g.floor.Median)
+		}
+		study := ""
+		if !reference(row.Engine) {
+			study = g.workload.Study(row.Engine, g.given)
+		}
+		against := g.against(row)
+		if !inTable {
+			against = strings.TrimSuffix(against, " shown")
+		}
+		cells := table.Row{row.Engine, count(row.Median * items), interval(row, items), duration(row.p50), duration(row.p99), share, against}
+		if inTable {
+			cells = append(cells, study)
+		} else if study != "" {
+			asides = append(asides, row.Engine+" "+study)
+		}
+		switch {
+		case reference(row.Engine):
+			s.paintRow(cells, dim)
+		case g.best != nil && row.Engine == g.best.Engine:
+			s.paintRow(cells, green)
+		}
+		t.AppendRow(cells)
+	}
+	for _, engine := range g.void {
+		cells := table.Row{engine, "void", "", "", "", "", "see below"}
+		s.paintRow(cells, red)
+		t.AppendRow(cells)
+	}
+	s.print(t, right, map[int]int{8: studyWidth})
+	if len(asides) > 0 {
+		s.wrapped("  the study said: ", strings.Join(asides, "; "))
+	}
+}
+
+// cost writes what else a workload takes, level by level.
+func (s screen) cost(w Workload, r *Report, clients int) {
+	one := strings.TrimSuffix(w.Unit, "s")
+	t := s.table()
+	t.AppendHeader(table.Row{"engine", "level", "CPU/" + one, "syncs/commit", "settle", "memory", w.Unit, "on disk"})
+	rows := 0
+	for _, g := range groups(w, r, clients) {
+		for _, row := range g.rows {
+			syncs, items, disk := "?", count(float64(row.items)), size(row.diskBytes)
+			switch {
+			case reference(row.Engine):
+				syncs, items, disk = "", "", "" // nothing, or a file prepared ahead
+			case row.syncsPerCommit >= 0:
+				syncs = digits(row.syncsPerCommit)
+			}
+			cells := table.Row{row.Engine, g.given.String(), duration(row.cpuPerItem), syncs, duration(row.settle * 1e6), size(row.peakRSS), items, disk}
+			if reference(row.Engine) {
+				s.paintRow(cells, dim)
+			}
+			t.AppendRow(cells)
+			rows++
+		}
+	}
+	if rows == 0 {
+		return
+	}
+	s.printf("\n%s\n", s.paint(bold, fmt.Sprintf("%s, what else it takes, %s", w.Name, number(clients, "client"))))
+	s.print(t, []int{3, 4, 5, 6, 7, 8}, nil)
+}
+
+func (s screen) paintRow(row table.Row, code string) {
+	for i := range row {
+		row[i] = s.paint(code, row[i].(string))
+	}
+}
+
+func (s screen) table() table.Writer {
+	t := table.NewWriter()
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "  ", ""
+	style.Format.Header = text.FormatDefault
+	t.SetStyle(style)
+	t.SuppressTrailingSpaces()
+	return t
+}
+
+func (s screen) print(t table.Writer, right []int, widths map[int]int) {
+	var columns []table.ColumnConfig
+	for _, n := range right {
+		columns = append(columns, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	for n, width := range widths {
+		columns = append(columns, table.ColumnConfig{Number: n, WidthMax: width, WidthMaxEnforcer: text.WrapSoft})
+	}
+	t.SetColumnConfigs(columns)
+	s.printf("%s\n", t.Render())
+}
+
+// wrapped writes text within the width, later lines indented.
+func (s screen) wrapped(first, rest string) {
+	line, empty := first, true
+	for _, word := range strings.Fields(rest) {
+		if !empty && len(line)+1+len(word) > s.width {
+			s.printf("%s\n", strings.TrimRight(line, " "))
+			line, empty = strings.Repeat(" ", 4), true
+		}
+		if !empty {
+			line += " "
+		}
+		line += word
+		empty = false
+	}
+	s.printf("%s\n", strings.TrimRight(line, " "))
+}
+
+// legend explains the tables in as few lines as it can.
+func (s screen) legend(r *Report) {
+	confidence := 0.0
+	for _, sum := range r.Summary {
+		confidence = sum.Confidence
+	}
+	switch {
+	case r.Plan.Rounds == 1:
+		s.wrapped("", "One round: no interval, so no difference is shown by these figures.")
+	case confidence < wantConfidence:
+		s.wrapped("", fmt.Sprintf("Medians of %d rounds, and the range of all of them, which holds the true median with %.0f %% confidence only; 6 rounds reach 97 %%. No difference shown: the ranges overlap.", r.Plan.Rounds, 100*confidence))
+	default:
+		s.wrapped("", fmt.Sprintf("Medians of %d rounds; the interval holds the true median with %.0f %% confidence. No difference shown: the intervals overlap.", r.Plan.Rounds, 100*confidence))
+	}
+	var null, floor bool
+	for _, sum := range r.Summary {
+		if sum.Engine == Null && !null {
+			null = true
+			s.wrapped("", fmt.Sprintf("null does nothing: %s an operation is what the harness itself takes (%s).", duration(sum.p50), sum.Workload))
+		}
+		if sum.Engine == Floor && !floor {
+			floor = true
+			s.wrapped("", "floor writes the same bytes into a file written ahead, by one call for all clients that wait, with one fdatasync where power loss is survived; it reads by one call, and compares.")
+		}
+	}
+	s.wrapped("", "CPU, settling (the time to close) and the peak of memory include the harness's own, which is null's; so do the events those of the warm-up.")
+	s.wrapped("", "The study's figures are times per operation on its own machines; compare ratios with them, nothing else.")
+}
+
+// unavailable groups by reason, so that one line says it for many.
+func (s screen) unavailable(list []Unavailable) {
+	type key struct {
+		reason string
+		asked  holdfast.Level
+	}
+	var keys []key
+	engines := map[key][]string{}
+	for _, u := range list {
+		k := key{u.Reason, u.Asked}
+		if engines[k] == nil {
+			keys = append(keys, k)
+		}
+		if !slices.Contains(engines[k], u.Engine) {
+			engines[k] = append(engines[k], u.Engine)
+		}
+	}
+	slices.SortStableFunc(keys, func(a, b key) int { return cmp.Compare(a.asked, b.asked) })
+	// What is the same at several levels is said once.
+	said := map[string]bool{}
+	for _, k := range keys {
+		id := strings.Join(engines[k], ", ") + k.reason
+		if said[id] {
+			continue
+		}
+		said[id] = true
+		var levels []string
+		for _, other := range keys {
+			if other.reason == k.reason && slices.Equal(engines[other], engines[k]) {
+				levels = append(levels, other.asked.String())
+			}
+		}
+		s.wrapped("", fmt.Sprintf("not available: %s at %s (%s)", strings.Join(engines[k], ", "), strings.Join(levels, ", "), k.reason))
+	}
+}
+
+// conclusions says what the figures show, and nothing that they do not.
+func (s screen) conclusions(l Lab, r *Report) {
+	var lines []string
+	for _, name := range r.Plan.Workloads {
+		w, err := l.workload(name)
+		if err != nil {
+			continue
+		}
+		for _, clients := range r.Plan.Clients {
+			for _, g := range groups(w, r, clients) {
+				if line := g.winner(); line != "" {
+					lines = append(lines, line)
+				}
+			}
+			if !w.Reads {
+				lines = append(lines, prices(w, r, clients)...)
+			}
+		}
+	}
+	if len(lines) == 0 || r.Plan.Rounds < 2 {
+		return
+	}
+	s.printf("\n%s\n", s.paint(bold, "what this shows, on this machine"))
+	for _, line := range lines {
+		s.wrapped("  ", line)
+	}
+}
+
+// winner says which engines are the fastest of a group.
+func (g group) winner() string {
+	if g.best == nil {
+		return ""
+	}
+	var equal []string
+	next := ""
+	for _, row := range g.rows {
+		if reference(row.Engine) || row.Engine == g.best.Engine {
+			continue
+		}
+		if overlap(row, *g.best) {
+			equal = append(equal, row.Engine)
+		} else if next == "" {
+			next = fmt.Sprintf("%s takes %s the time", row.Engine, digits(g.best.Median/row.Median)+"x")
+		}
+	}
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s: %s", g.title(), g.best.Engine)
+	if len(equal) == 0 && next == "" {
+		s.WriteString(" is the only one")
+	} else {
+		s.WriteString(" is fastest")
+	}
+	if len(equal) > 0 {
+		s.WriteString(", with no difference shown to " + strings.Join(equal, " and "))
+	}
+	if next != "" {
+		s.WriteString("; " + next)
+	}
+	return s.String() + "."
+}
+
+// prices says for each engine what surviving more costs it.
+func prices(w Workload, r *Report, clients int) []string {
+	var lines []string
+	for _, engine := range r.Plan.Engines {
+		var parts []string
+		for _, level := range holdfast.Levels() {
+			for _, sum := range r.Summary {
+				if sum.Workload == w.Name && sum.Engine == engine && sum.Clients == clients && sum.Given == level {
+					parts = append(parts, fmt.Sprintf("%s (%s)", count(sum.Median*float64(w.Items)), level.Survives()))
+				}
+			}
+		}
+		if len(parts) > 1 {
+			lines = append(lines, fmt.Sprintf("%s, %s: %s makes %s %s/s.", w.Name, number(clients, "client"), engine, strings.Join(parts, ", "), w.Unit))
+		}
+	}
+	return lines
+}
+
+// maxReason is how much of an error the tables show, in bytes.
+const maxReason = 300
+
+// void lists what failed, each reason once.
+func (s screen) void(results []Result) {
+	if len(results) == 0 {
+		return
+	}
+	s.printf("\n%s\n", s.paint(red, fmt.Sprintf("VOID: %s failed verification or broke off; not ranked.", number(len(results), "measurement"))))
+	said := map[string]bool{}
+	for _, r := range results {
+		id := r.Workload + r.Engine + r.Asked.String() + r.Error
+		if said[id] {
+			continue
+		}
+		said[id] = true
+		// The rest of a panic is in the JSON.
+		reason := strings.Join(strings.Fields(r.Error), " ")
+		if len(reason) > maxReason {
+			reason = reason[:maxReason] + "..."
+		}
+		s.wrapped("  ", fmt.Sprintf("%s, %s at %v, round %d: %s", r.Workload, r.Engine, r.Asked, r.Round, reason))
+	}
+}

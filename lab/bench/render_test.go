@@ -1,0 +1,166 @@
+package bench
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares text with testdata/name.
+func golden(t *testing.T, name, text string) {
+	t.Helper()
+	name = filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.ReplaceAll(string(want), "\r\n", "\n") != text {
+		t.Errorf("%s differs; see what changed with go test -run %s -update and git diff. Got:\n%s", name, t.Name(), text)
+	}
+}
+
+// invented is a report of figures that nobody measured.
+func invented(rounds int) (Lab, Plan, *Report) {
+	lab := testLab()
+	lab.Engines[0].Name, lab.Engines[1].Name, lab.Engines[2].Name = "pebble", "sqlite-go", "mem"
+	seed := uint64(1)
+	p, err := lab.Plan(Request{Rounds: &rounds, Seed: &seed})
+	if err != nil {
+		panic(err)
+	}
+	r := &Report{Schema: Schema, Plan: PlanJSON{Engines: p.Engines, Workloads: p.Workloads, Levels: p.Levels, Clients: p.Clients, Rounds: p.Rounds, Command: p.Command}, Unavailable: p.Unavailable}
+	for round := range rounds {
+		for i, c := range p.Cells {
+			us := 2.5 + 11*float64(i) + float64(c.Given*c.Given)*3 + float64(round)*float64(i%3)*2
+			if c.Engine == Floor {
+				us = 2 + float64(round)/10
+			}
+			if c.Engine == Null {
+				us = 0.05
+			}
+			w, err := lab.workload(c.Workload)
+			if err != nil {
+				panic(err)
+			}
+			result := Result{
+				Workload: c.Workload, Engine: c.Engine, Asked: c.Asked, Given: c.Given, Clients: c.Clients, Round: round + 1,
+				Ops: int64(2e5 / us), ItemsPerOp: w.Items, Seconds: 0.2, OpsPerSec: 1e6 / us,
+				Latency:       Latency{P50: us, P90: 1.2 * us, P99: 3 * us, P999: 9 * us, Max: 99 * us},
+				SettleSeconds: us / 1e5, CPUSeconds: 0.15, PeakRSS: 30e6, DiskBytes: 123_456, Commits: 1000, Groups: 900, Syncs: int64(c.Given-1) * 500,
+				Items: int64(2e5/us) * int64(w.Items), Verified: true,
+			}
+			if c.Engine == "mem" && c.Workload == "event/append-100" && round == rounds-1 {
+				result.Verified, result.Error = false, "failed verification: 100 acknowledged, 99 there\nand more of the kind"
+			}
+			r.Results = append(r.Results, result)
+		}
+	}
+	r.Summary = summarise(p.Cells, r.Results)
+	return lab, p, r
+}
+
+func TestReportLooksAsBefore(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		width, rounds int
+		color         bool
+	}{
+		{"report-120.txt", 120, 6, false},
+		{"report-80.txt", 80, 3, false},
+		{"report-color.txt", 120, 1, true},
+	} {
+		lab, plan, report := invented(test.rounds)
+		var out bytes.Buffer
+		s := screen{w: &out, width: test.width, color: test.color}
+		m := Machine{OS: "linux", CPU: "Imaginary 9000", CPUs: 2, Go: "go1", VM: "yes", Disk: Disk{FileSystem: "ext4", Kind: "virtual disk", Cache: "write back", SyncP50: 51}}
+		s.header(plan, m)
+		s.report(lab, report)
+		golden(t, test.name, out.String())
+		for line := range strings.Lines(out.String()) {
+			if n := len(strings.TrimRight(line, "\n")); !test.color && n > test.width && !strings.HasPrefix(line, "again: ") {
+				t.Errorf("%s: a line of %d columns: %s", test.name, n, line)
+			}
+		}
+	}
+}
+
+func TestDiskSentences(t *testing.T) {
+	for want, m := range map[string]Machine{
+		"disk: ext4 on a virtual disk (write back cache), fdatasync p50 51 us. A VM: whether a sync reaches the device cannot be told.": {OS: "linux", VM: "x", Disk: Disk{FileSystem: "ext4", Kind: "virtual disk", Cache: "write back", SyncP50: 51}},
+		"disk: xfs on an SSD, fdatasync p50 1.2 ms.":                                                                        {OS: "linux", Disk: Disk{FileSystem: "xfs", Kind: "SSD", SyncP50: 1200}},
+		"disk: tmpfs, fdatasync p50 200 ns. Memory: a sync reaches nothing, and no figure here is one of a disk.":           {OS: "linux", VM: "x", Disk: Disk{FileSystem: "tmpfs", Kind: "memory", SyncP50: 0.2}},
+		"disk: unknown file system, fdatasync p50 4 ms. What kind of disk this is cannot be told on darwin.":                {OS: "darwin", Disk: Disk{SyncP50: 4000}},
+		"disk: overlay, fdatasync p50 4 ms. A container: other work on the machine may disturb.":                            {OS: "linux", Container: "x", Disk: Disk{FileSystem: "overlay", SyncP50: 4000}},
+		"disk: ext4 on a virtual disk, fdatasync p50 4 ms. A virtual disk: whether a sync reaches a device cannot be told.": {OS: "linux", Disk: Disk{FileSystem: "ext4", Kind: "virtual disk", SyncP50: 4000}},
+	} {
+		if got := m.Sentence(); got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+func TestProgress(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		width int
+	}{{"progress-live.txt", 100}, {"progress-narrow.txt", 40}, {"progress-plain.txt", 0}} {
+		_, plan, _ := invented(2)
+		plan.Cells = plan.Cells[:6]
+		var out bytes.Buffer
+		p := newProgress(&out, plan, test.width > 0, func() int { return test.width })
+		now := time.Unix(0, 0)
+		p.now = func() time.Time { return now }
+		done := 0
+		for round := 1; round <= 2; round++ {
+			for _, c := range plan.Shuffled(round) {
+				p.Starts(c, round, done)
+				now = now.Add(400 * time.Millisecond)
+				done++
+			}
+		}
+		p.end()
+		golden(t, test.name, strings.NewReplacer("\r", "", "\x1b[K", "\n").Replace(out.String()))
+	}
+}
+
+func TestProgressEndsWithoutABeginning(t *testing.T) {
+	var out bytes.Buffer
+	newProgress(&out, Plan{}, true, func() int { return 80 }).end()
+	if out.Len() > 0 {
+		t.Errorf("it wrote %q", out.String())
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	row := func(engine string, low, high float64) Summary {
+		return Summary{Engine: engine, Low: low, Median: (low + high) / 2, High: high, Rounds: 6}
+	}
+	best := row("a", 90, 110)
+	g := group{workload: Workloads()[0], given: holdfast.Power, clients: 1, best: &best,
+		rows: []Summary{row(Floor, 500, 500), best, row("b", 80, 90), row("c", 40, 60)}}
+	for _, test := range []struct {
+		row  Summary
+		want string
+	}{{g.rows[0], ""}, {best, "best"}, {g.rows[2], "no difference shown"}, {g.rows[3], "2x slower"}} {
+		if got := g.against(test.row); got != test.want {
+			t.Errorf("%s: %q, want %q", test.row.Engine, got, test.want)
+		}
+	}
+	const want = "event/append-1, survives power loss, 1 client: a is fastest, with no difference shown to b; c takes 2x the time."
+	if got := g.winner(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}

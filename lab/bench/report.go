@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"encoding/json"
+	"io"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Schema names the format of the JSON that [Report.WriteJSON] writes. It is described in
+// docs/bench.schema.json; a change that readers must know about gets a new number.
+const Schema = "holdfast.bench/1"
+
+// Report is everything that a run found.
+type Report struct {
+	Schema      string        `json:"schema"`
+	Machine     Machine       `json:"machine"`
+	Plan        PlanJSON      `json:"plan"`
+	Results     []Result      `json:"results"`
+	Summary     []Summary     `json:"summary"`
+	Unavailable []Unavailable `json:"unavailable"`
+}
+
+// PlanJSON is the plan as the report tells it.
+type PlanJSON struct {
+	Preset        string           `json:"preset"`
+	Engines       []string         `json:"engines"`
+	Workloads     []string         `json:"workloads"`
+	Levels        []holdfast.Level `json:"levels"`
+	Clients       []int            `json:"clients"`
+	Rounds        int              `json:"rounds"`
+	Seconds       float64          `json:"seconds"`
+	WarmUpSeconds float64          `json:"warm_up_seconds"`
+	Seed          uint64           `json:"seed"`
+	Command       string           `json:"command"`
+}
+
+// Result is one measurement. An operation is one call (a batch of 100 is one operation), and handles
+// ItemsPerOp items. Metrics that are not known are -1.
+type Result struct {
+	Workload      string         `json:"workload"`
+	Engine        string         `json:"engine"`
+	Asked         holdfast.Level `json:"asked"`
+	Given         holdfast.Level `json:"given"`
+	Clients       int            `json:"clients"`
+	Round         int            `json:"round"` // from 1
+	Ops           int64          `json:"ops"`
+	ItemsPerOp    int            `json:"items_per_op"`
+	Seconds       float64        `json:"seconds"`
+	OpsPerSec     float64        `json:"ops_per_sec"`
+	Latency       Latency        `json:"latency_us"`
+	SettleSeconds float64        `json:"settle_seconds"` // of Close
+	CPUSeconds    float64        `json:"cpu_seconds"`    // of warm-up, measurement and Close, all threads
+	PeakRSS       int64          `json:"peak_rss_bytes"` // of the child up to Close, the harness included
+	DiskBytes     int64          `json:"disk_bytes"`     // allocated, after Close
+	Commits       int64          `json:"commits"`        // batches applied since opening
+	Groups        int64          `json:"groups"`         // engine transactions they became
+	Syncs         int64          `json:"syncs"`          // times the device was asked to keep what was written
+	Items         int64          `json:"items"`          // there should be after it
+	Checked       int64          `json:"checked_items"`  // of them, read back and compared after it
+	Verified      bool           `json:"verified"`
+	Error         string         `json:"error"` // empty if verified
+}
+
+// Latency is a distribution in microseconds.
+type Latency struct {
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
+	Max  float64 `json:"max"`
+}
+
+// Summary is what the rounds of one cell say together. A cell with a void result has none.
+type Summary struct {
+	Workload   string         `json:"workload"`
+	Engine     string         `json:"engine"`
+	Given      holdfast.Level `json:"given"`
+	Clients    int            `json:"clients"`
+	Median     float64        `json:"median_ops_per_sec"`
+	Low        float64        `json:"low"`
+	High       float64        `json:"high"`
+	Confidence float64        `json:"confidence"` // that low to high holds the true median; 0 if there is one round
+	Rounds     int            `json:"rounds"`
+
+	// Medians over the rounds, for the tables.
+	p50, p99, settle, cpuPerItem, syncsPerCommit float64
+	peakRSS, diskBytes, items                    int64
+	asked                                        holdfast.Level
+}
+
+// WriteJSON writes the report, indented.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// Void returns the results that failed verification or broke off.
+func (r *Report) Void() []Result {
+	var void []Result
+	for _, result := range r.Results {
+		if !result.Verified {
+			void = append(void, result)
+		}
+	}
+	return void
+}

@@ -1,0 +1,318 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.uber.org/goleak"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/mem"
+)
+
+// TestMain plays the child when a test starts this binary again.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "bench-child" {
+		os.Exit(Standard().Child(os.Stdin, os.Stdout))
+	}
+	os.Exit(m.Run())
+}
+
+func published(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	schema, err := jsonschema.NewCompiler().Compile("../../docs/bench.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}
+
+// TestSmoke measures everything there is, in real child processes, and holds the report
+// against the published schema.
+func TestSmoke(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	dir := t.TempDir()
+	var out, progress bytes.Buffer
+	none := func() int { return 0 }
+	file := filepath.Join(dir, "report.json")
+	err := Standard().Command(context.Background(), Request{Preset: "smoke"}, Place{Dir: dir, AllowTmpfs: true}, file,
+		Terminal{Out: &out, Err: &progress, OutWidth: none, ErrWidth: none})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || entries[0].Name() != "report.json" {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := published(t).Validate(document); err != nil {
+		t.Errorf("the report is not what docs/bench.schema.json says: %v", err)
+	}
+
+	var report Report
+	if err := json.Unmarshal(text, &report); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := Standard().Plan(Request{Preset: "smoke"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Results) != len(plan.Cells) || len(report.Summary) != len(plan.Cells) {
+		t.Errorf("%d results and %d summaries of %d cells", len(report.Results), len(report.Summary), len(plan.Cells))
+	}
+	for _, r := range report.Results {
+		name := r.Workload + " on " + r.Engine + " at " + r.Given.String()
+		if !r.Verified || r.Ops == 0 || r.OpsPerSec <= 0 || r.Seconds < plan.For.Seconds() {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if l := r.Latency; l.P50 <= 0 || l.P50 > l.P90 || l.P90 > l.P99 || l.P99 > l.P999 || l.P999 > l.Max {
+			t.Errorf("%s: percentiles %+v", name, l)
+		}
+		if r.Engine != Null && (r.Checked == 0 || r.Items < r.Checked) {
+			t.Errorf("%s: %d of %d items checked", name, r.Checked, r.Items)
+		}
+		if runtime.GOOS == "linux" && (r.PeakRSS < 1<<20 || r.CPUSeconds <= 0) {
+			t.Errorf("%s: %d bytes, %v CPU seconds", name, r.PeakRSS, r.CPUSeconds)
+		}
+	}
+	for _, w := range plan.Workloads {
+		if !strings.Contains(out.String(), w+", ") {
+			t.Errorf("no table of %s in\n%s", w, out.String())
+		}
+	}
+}
+
+// TestSchemaIsStrict breaks a right report in several ways.
+func TestSchemaIsStrict(t *testing.T) {
+	_, _, r := invented(2)
+	r.Machine = Machine{OS: "x", Arch: "x", CPUs: 1, Go: "x"}
+	r.Plan.Preset, r.Plan.Seconds = "quick", 1
+	var text bytes.Buffer
+	if err := r.WriteJSON(&text); err != nil {
+		t.Fatal(err)
+	}
+	schema := published(t)
+	result := func(d map[string]any, i int) map[string]any { return d["results"].([]any)[i].(map[string]any) }
+	for name, spoil := range map[string]func(map[string]any){
+		"":                       func(map[string]any) {},
+		"an unknown field":       func(d map[string]any) { result(d, 0)["extra"] = 1 },
+		"a missing field":        func(d map[string]any) { delete(result(d, 0), "ops") },
+		"another schema":         func(d map[string]any) { d["schema"] = "holdfast.bench/2" },
+		"no such level":          func(d map[string]any) { result(d, 0)["given"] = "disk" },
+		"no level":               func(d map[string]any) { result(d, 0)["given"] = "" },
+		"negative time":          func(d map[string]any) { result(d, 0)["seconds"] = -1 },
+		"verified with an error": func(d map[string]any) { result(d, 0)["error"] = "x" },
+		"void without an error": func(d map[string]any) {
+			result(d, 0)["verified"] = false
+		},
+		"no machine": func(d map[string]any) { delete(d, "machine") },
+	} {
+		document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text.Bytes()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		spoil(document.(map[string]any))
+		if err := schema.Validate(document); (err == nil) != (name == "") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// TestClientsTogether drives many clients in this process, for the race detector.
+func TestClientsTogether(t *testing.T) {
+	lab := Standard()
+	for _, w := range lab.workloadNames() {
+		for _, engine := range []string{mem.Name, Floor, Null} {
+			cell := Cell{Workload: w, Engine: engine, Asked: holdfast.Memory, Given: holdfast.Memory, Clients: 8}
+			o := unknownOutcome()
+			err := lab.measure(spec{Cell: cell, For: 20 * time.Millisecond, WarmUp: 5 * time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
+			if err != nil || !o.Verified || o.Ops < 8 {
+				t.Errorf("%s on %s: %v, %+v", w, engine, err, o)
+			}
+		}
+	}
+}
+
+// TestEngineThatGivesLessIsRefused: what Describe promises is what the tables say, so an open
+// engine that gives something else must not be measured.
+func TestEngineThatGivesLessIsRefused(t *testing.T) {
+	entry := all.Entry{Name: "boaster", Open: func(string, holdfast.Options) (holdfast.Engine, error) { return mem.New(), nil }, Describe: engineGiving("boaster", 1, 2, 3).Describe}
+	lab := Lab{Engines: []all.Entry{entry}, Workloads: Workloads()}
+	cell := Cell{Workload: "event/append-1", Engine: "boaster", Asked: holdfast.Power, Given: holdfast.Power, Clients: 1}
+	o := unknownOutcome()
+	err := lab.measure(spec{Cell: cell, For: time.Millisecond, Dir: t.TempDir()}, &o)
+	if err == nil || !strings.Contains(err.Error(), "promised power") || o.Verified {
+		t.Errorf("%v, %+v", err, o)
+	}
+}
+
+func TestRunStopsWhenItsContextDoes(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	dir := t.TempDir()
+	plan, err := Standard().Plan(Request{Preset: "smoke", Engines: []string{mem.Name}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewRunner(Standard(), plan, Place{Dir: dir, AllowTmpfs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if _, err := r.Run(ctx, watcher(func(_ Cell, _, done int) {
+		if done == 2 {
+			cancel()
+		}
+	})); !errors.Is(err, ErrInterrupted) {
+		t.Errorf("it says %v", err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+type watcher func(c Cell, round, done int)
+
+func (w watcher) Starts(c Cell, round, done int) { w(c, round, done) }
+
+func TestInMemoryFileSystemIsRefused(t *testing.T) {
+	const shm = "/dev/shm"
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells the file system")
+	}
+	m, err := describe(shm)
+	if err != nil || !m.Disk.InMemory() {
+		t.Skipf("%s is no tmpfs here: %+v, %v", shm, m.Disk, err)
+	}
+	count := func() int {
+		names, err := filepath.Glob(filepath.Join(shm, dirPrefix+"*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	before := count()
+	durable := Plan{Cells: []Cell{{Given: holdfast.Process}}}
+	if _, err := NewRunner(Standard(), durable, Place{Dir: shm}); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "--allow-tmpfs") {
+		t.Errorf("it says %v", err)
+	}
+	for _, test := range []struct {
+		level holdfast.Level
+		place Place
+	}{{holdfast.Memory, Place{Dir: shm}}, {holdfast.Power, Place{Dir: shm, AllowTmpfs: true}}} {
+		r, err := NewRunner(Standard(), Plan{Cells: []Cell{{Given: test.level}}}, test.place)
+		if err != nil {
+			t.Errorf("%v with %+v: %v", test.level, test.place, err)
+			continue
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if after := count(); after != before {
+		t.Errorf("%d directories left", after-before)
+	}
+}
+
+func TestMachineIsKnownHere(t *testing.T) {
+	m, err := describe(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.OS != runtime.GOOS || m.CPUs < 1 || m.Disk.SyncP50 <= 0 {
+		t.Errorf("%+v", m)
+	}
+	if runtime.GOOS == "linux" && (m.Kernel == "" || m.MemoryBytes <= 0 || m.Disk.FileSystem == "") {
+		t.Errorf("%+v", m)
+	}
+	if !slices.Contains([]string{"", kindVirtual, kindSSD, kindRotating, kindMemory}, m.Disk.Kind) {
+		t.Errorf("kind of disk %q", m.Disk.Kind)
+	}
+}
+
+// TestEventVerificationCatches: a result with fewer events than acknowledged must not be verified,
+// whatever the engine.
+func TestEventVerificationCatches(t *testing.T) {
+	for name, spoil := range map[string]func(e holdfast.Engine) error{
+		"a lost event": func(e holdfast.Engine) error {
+			return change(e, func(b *holdfast.Batch, key, _ []byte) { b.Delete(key) })
+		},
+		"a changed event": func(e holdfast.Engine) error {
+			return change(e, func(b *holdfast.Batch, key, value []byte) {
+				value = bytes.Clone(value)
+				value[len(value)-2] ^= 1
+				b.Set(key, value)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			engine := mem.New()
+			task := Task{Level: holdfast.Memory, Clients: 1, Open: func() (holdfast.Engine, error) { return engine, nil }}
+			for _, w := range eventWorkloads() {
+				engine = mem.New()
+				load, err := w.Engine(task)
+				if err != nil {
+					t.Fatal(err)
+				}
+				op := load.Client(0)
+				for range 50 {
+					if err := op(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, _, err := load.Verify(); err != nil {
+					t.Fatalf("%s: before anything is wrong: %v", w.Name, err)
+				}
+				if err := spoil(engine); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := load.Verify(); !errors.Is(err, ErrWrong) {
+					t.Errorf("%s: %v", w.Name, err)
+				}
+				if w.Reads {
+					if err := op(); err == nil {
+						t.Errorf("%s: a read found nothing wrong", w.Name)
+					}
+				}
+			}
+		})
+	}
+}
+
+// change applies f to the pair in the middle of those that hold an event's type.
+func change(e holdfast.Engine, f func(b *holdfast.Batch, key, value []byte)) error {
+	var b holdfast.Batch
+	it := e.Scan(holdfast.Range{})
+	n := 0
+	for it.Next() {
+		if bytes.Contains(it.Value(), []byte(eventType)) {
+			if n++; n == 20 {
+				f(&b, it.Key(), it.Value())
+			}
+		}
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+	return holdfast.Commit(e, &b, holdfast.Memory)
+}

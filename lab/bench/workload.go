@@ -1,0 +1,77 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Workloads returns the table of workloads, in the order in which they are shown.
+func Workloads() []Workload {
+	var table []Workload
+	table = append(table, eventWorkloads()...)
+	return table
+}
+
+// Workload is one kind of work. Its functions run in the child process.
+type Workload struct {
+	Name  string // "event/append-1"
+	About string // one line
+	Unit  string // what is counted, in the plural: "events"
+	Items int    // how many of them one operation handles
+
+	// Reads is true for work that only reads: durability plays no part in it, so it is
+	// measured once per contender and shown in one table.
+	Reads bool
+
+	// Study is what the original study measured for an engine at the level given, or says
+	// that it did not.
+	Study func(engine string, given holdfast.Level) string
+
+	// Engine, Floor and Null make the work ready on each kind of contender: all inputs
+	// made, all preloading done.
+	Engine func(Task) (Load, error)
+	Floor  func(Task) (Load, error)
+	Null   func(Task) (Load, error)
+}
+
+// Task is what a load is made for.
+type Task struct {
+	Dir     string         // of this measurement alone, empty at first
+	Level   holdfast.Level // that commits ask for
+	Clients int
+	Seed    uint64
+	// Open opens the engine in Dir; after its Close it may be called again.
+	Open func() (holdfast.Engine, error)
+}
+
+// Load is a workload made ready on one contender.
+type Load struct {
+	// Client returns the operation of client i, counted from 0. Each call does one
+	// operation and returns when it is acknowledged, or with an error if it failed or read
+	// something wrong. A client is one goroutine; clients run at the same time.
+	Client func(i int) func() error
+	// Metrics are the engine's. nil if there is none.
+	Metrics func() holdfast.Metrics
+	// Close settles: all background debt is paid when it returns.
+	Close func() error
+	// Verify reopens what Close closed and checks it against what was acknowledged. It
+	// returns how many items there should be and how many of them it read. Its errors
+	// wrap ErrWrong.
+	Verify func() (items, checked int64, err error)
+	// Volatile is true where nothing is left after Close: Verify then runs before it.
+	Volatile bool
+}
+
+// ErrWrong is in the chain of every error that says that a contender did not keep what it
+// acknowledged, or returned what was never written.
+var ErrWrong = errors.New("failed verification")
+
+// wrong puts ErrWrong in front of err, unless it is there or err is nil.
+func wrong(err error) error {
+	if err == nil || errors.Is(err, ErrWrong) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrWrong, err)
+}

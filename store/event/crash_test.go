@@ -1,0 +1,5 @@
+package event_test
+
+const childEnv = "HOLDFAST_EVENT_CHILD"
+
+func child() {}

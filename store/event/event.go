@@ -1,0 +1,139 @@
+// Package event keeps a log of events in any engine: one gapless sequence of positions
+// from 1, given in commit order.
+//
+//	log, err := event.Open(engine, event.Options{Name: "orders"}) // at Power unless told otherwise
+//	at, err := log.Append(ctx, event.Event{Type: "placed", Data: data})
+//	for e, err := range log.Follow(ctx, at.First) { ... }
+//
+// An append is one event or several that become one atomic commit. It can name the
+// position that the log must be at ([Store.AppendAfter]), and its events can carry ids: an
+// id that comes again gives back the first result instead of a second event. Many
+// appenders share one sync, for nobody holds a lock while waiting for the device.
+//
+// # What readers see
+//
+// A reader or follower sees an event once it survives what the store's level names, and
+// never earlier: no crash of that kind can take back what somebody has seen. Positions
+// arrive in order, without gaps and without repeats.
+//
+// # Retention
+//
+// [Store.TruncateBefore] removes the oldest events. Positions are never used again, not
+// even after everything has been removed; reading what is gone is [ErrTruncated].
+//
+// Offsets ([Store.SaveOffset]) remember how far a subscription has come, snapshots
+// ([Store.SaveSnapshot]) keep the state of a projection together with its position. Both
+// live in the engine beside the log, whatever is truncated.
+//
+// The bytes are drawn in docs/format-event.md.
+package event
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Limits in bytes. A whole event takes at most [holdfast.MaxValueSize], its header
+// included, and one append at most [holdfast.MaxBatchSize]; an engine may allow less, see
+// its Capabilities.
+const (
+	MaxIDSize   = 1024 // of an event's id, and of the name of a subscription or snapshot
+	MaxNameSize = 128  // of a store's name
+)
+
+// DefaultIDWindow is how many positions the ids of events are remembered for at least.
+const DefaultIDWindow = 1 << 20
+
+// Event is one entry of the log. Type, ID, Origin, Metadata and Data mean nothing to the
+// store and come back as they went in, but that empty slices come back nil.
+type Event struct {
+	// Position is the event's place, from 1. Append ignores it.
+	Position uint64
+	// Time is when it happened, in nanoseconds, between the years 1678 and 2262. If it is
+	// zero Append fills in the present. It comes back as UTC.
+	Time time.Time
+	// Type is what happened.
+	Type string
+	// ID names the event for idempotency; empty means none. Either all events of an append
+	// carry one, or none of them does.
+	ID string
+	// Origin is who appended it.
+	Origin string
+	// Metadata and Data are the payload.
+	Metadata, Data []byte
+}
+
+// Record is an event whose bytes are borrowed: they are valid until the loop that yields
+// them goes on, and must not be written to.
+type Record struct {
+	Position         uint64
+	Time             time.Time
+	Type, ID, Origin []byte
+	Metadata, Data   []byte
+}
+
+// Event returns a copy that is the caller's.
+func (r *Record) Event() Event {
+	text := make([]byte, 0, len(r.Type)+len(r.ID)+len(r.Origin))
+	text = append(append(append(text, r.Type...), r.ID...), r.Origin...)
+	s := string(text)
+	e := Event{Position: r.Position, Time: r.Time}
+	e.Type, s = s[:len(r.Type)], s[len(r.Type):]
+	e.ID, e.Origin = s[:len(r.ID)], s[len(r.ID):]
+	if n := len(r.Metadata); n+len(r.Data) > 0 {
+		both := append(append(make([]byte, 0, n+len(r.Data)), r.Metadata...), r.Data...)
+		if n > 0 {
+			e.Metadata = both[:n:n]
+		}
+		if len(both) > n {
+			e.Data = both[n:]
+		}
+	}
+	return e
+}
+
+// Result is where the events of an append are.
+type Result struct {
+	First, Last uint64
+	// Repeated is true if the ids were known: nothing was added, and First and Last are
+	// those of the first time.
+	Repeated bool
+}
+
+// The classes of errors beside those of package holdfast.
+var (
+	// ErrConflict: the log is not at the expected position; errors.As finds a [*Conflict].
+	ErrConflict = errors.New("holdfast: conflict")
+	// ErrTruncated: the position has been truncated away; errors.As finds a [*Truncated].
+	ErrTruncated = errors.New("holdfast: truncated")
+	// ErrPartialRepeat: some ids of an append are known and others are not, or they are
+	// known from another run of events.
+	ErrPartialRepeat = errors.New("holdfast: partly repeated")
+	// ErrBadEvent: an append of nothing, or an event that cannot be stored as it is.
+	ErrBadEvent = errors.New("holdfast: bad event")
+	// ErrAhead: a position that the log has not reached.
+	ErrAhead = errors.New("holdfast: ahead of the log")
+)
+
+// Conflict tells what an append expected and found. The position found may belong to an
+// append that is not durable yet.
+type Conflict struct{ Expected, Actual uint64 }
+
+func (c *Conflict) Error() string {
+	return fmt.Sprintf("expected last position %d, it is %d", c.Expected, c.Actual)
+}
+
+// Truncated tells what was asked for and what is the first position still there.
+type Truncated struct{ Position, First uint64 }
+
+func (t *Truncated) Error() string {
+	return fmt.Sprintf("position %d is gone, the log begins at %d", t.Position, t.First)
+}
+
+// fail builds an error of the operation op on s.
+func (s *Store) fail(op string, class error, cause error, remedy, format string, args ...any) error {
+	return &holdfast.Error{Op: "event " + op, Engine: s.caps.Engine, Class: class, Cause: cause, Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,522 @@
+package event_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/event"
+)
+
+// stage is an engine in memory whose tests decide when its receipts are in and what fails.
+// It shows batches at once, as Pebble does, or only when their receipts are in, as bbolt
+// does.
+type stage struct {
+	holdfast.Engine
+	late   bool  // show batches only when they are durable
+	native bool  // Capabilities.NativeDeleteRange
+	piece  int64 // positions that a DeleteRange may cover, 0 for any number
+
+	mu      sync.Mutex
+	changed sync.Cond
+	held    bool
+	fail    error // what Wait returns from now on
+	refuse  error // what Apply returns from now on
+	applied uint64
+	settled uint64
+	waiting int
+	queue   []*holdfast.Batch // applied, not yet shown
+	ranges  int               // DeleteRanges applied
+}
+
+func newStage() *stage {
+	s := &stage{Engine: mem.New(), native: true}
+	s.changed.L = &s.mu
+	return s
+}
+
+func (s *stage) Capabilities() holdfast.Capabilities {
+	c := s.Engine.Capabilities()
+	c.Engine = "stage"
+	c.NativeDeleteRange = s.native
+	c.MaxBatchSize, c.MaxValueSize = 1<<20, 1<<18
+	return c
+}
+
+func (s *stage) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse != nil {
+		return holdfast.Receipt{}, s.refuse
+	}
+	if s.fail != nil {
+		return holdfast.Receipt{}, &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: s.fail}
+	}
+	if err := b.Err(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	for op := range b.Ops() {
+		if op.Kind == holdfast.KindDeleteRange {
+			s.ranges++
+			if s.piece > 0 && s.count(op) > s.piece {
+				return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Class: holdfast.ErrTooLarge, Detail: "a range of too many keys"}
+			}
+		}
+	}
+	s.applied++
+	if s.late && s.held {
+		c := new(holdfast.Batch)
+		c.Append(b)
+		s.queue = append(s.queue, c)
+	} else if err := holdfast.Commit(s.Engine, b, level); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	if !s.held {
+		s.settled = s.applied
+	}
+	return holdfast.NewReceipt(s, s.applied), nil
+}
+
+func (s *stage) count(op holdfast.Op) (n int64) {
+	it := s.Engine.Scan(holdfast.Range{Lo: op.Key, Hi: op.Value})
+	defer it.Close()
+	for it.Next() {
+		n++
+	}
+	return n
+}
+
+// Wait makes the stage the Waiter of its receipts.
+func (s *stage) Wait(token uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting++
+	defer func() { s.waiting-- }()
+	s.changed.Broadcast()
+	for s.settled < token && s.fail == nil {
+		s.changed.Wait()
+	}
+	if s.settled < token {
+		return &holdfast.Error{Op: "sync", Class: holdfast.ErrPoisoned, Cause: s.fail}
+	}
+	return nil
+}
+
+// hold keeps receipts from coming in.
+func (s *stage) hold() { s.set(func() { s.held = true }) }
+
+// release lets the receipts of the first n batches since hold come in; n < 0 means all,
+// and those to come.
+func (s *stage) release(n int) {
+	s.set(func() {
+		upto := s.applied
+		if n >= 0 {
+			upto = s.settled + uint64(n)
+		} else {
+			s.held = false
+		}
+		for s.settled < upto {
+			s.settled++
+			if len(s.queue) > 0 {
+				if err := holdfast.Commit(s.Engine, s.queue[0], holdfast.Memory); err != nil {
+					panic(err)
+				}
+				s.queue = s.queue[1:]
+			}
+		}
+	})
+}
+
+func (s *stage) set(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	s.changed.Broadcast()
+}
+
+// awaitWaiters returns when n goroutines wait for receipts.
+func (s *stage) awaitWaiters(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.waiting < n {
+		s.changed.Wait()
+	}
+}
+
+func stages(t *testing.T, f func(t *testing.T, st *stage)) {
+	for _, late := range []bool{false, true} {
+		t.Run(map[bool]string{false: "shown at once", true: "shown when durable"}[late], func(t *testing.T) {
+			st := newStage()
+			st.late = late
+			f(t, st)
+		})
+	}
+}
+
+// Nobody is shown what is not durable: not Last, not a reader, not a follower, not an
+// offset. And what is durable is shown, though a later append is not.
+func TestOnlyDurableIsShown(t *testing.T) {
+	stages(t, func(t *testing.T, st *stage) {
+		s := openLog(t, st, event.Options{Level: holdfast.Memory})
+		appendOK(t, s, typed("1")...)
+		st.hold()
+
+		seen := make(chan uint64, 100)
+		stop, cancel := context.WithCancel(ctx)
+		followed := make(chan error)
+		go func() {
+			var last error
+			for e, err := range s.Follow(stop, 1) {
+				if last = err; err == nil {
+					seen <- e.Position
+				}
+			}
+			followed <- last
+		}()
+		if pos := <-seen; pos != 1 {
+			t.Fatal(pos)
+		}
+
+		var pending []event.Pending
+		for i := 2; i <= 4; i++ {
+			p, err := s.Submit(ctx, event.Event{Type: fmt.Sprint(i), ID: fmt.Sprint(i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pending = append(pending, p)
+		}
+		hidden := func(last uint64) {
+			t.Helper()
+			wantHead(t, s, 1, last)
+			if got := readOK(t, s, 1, 0); len(got) != int(last) {
+				t.Fatalf("%d events are shown, %d are durable", len(got), last)
+			}
+			if got := readOK(t, s, last+1, 0); len(got) != 0 {
+				t.Fatalf("a reader sees %+v", got)
+			}
+			wantError(t, s.SaveOffset(ctx, "sub", last+1), event.ErrAhead)
+			select {
+			case pos := <-seen:
+				t.Fatalf("a follower saw position %d, %d is durable", pos, last)
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		hidden(1)
+		// A conflict, a repeat and an expectation count what is under way.
+		_, err := s.SubmitAfter(ctx, 1, typed("x")...)
+		wantError(t, err, event.ErrConflict)
+		again, err := s.Submit(ctx, event.Event{Type: "3", ID: "3"})
+		if err != nil || (again.Result() != event.Result{First: 3, Last: 3, Repeated: true}) {
+			t.Fatal(again, err)
+		}
+		repeated := make(chan error)
+		go func() { _, err := again.Wait(); repeated <- err }()
+		select {
+		case err := <-repeated:
+			t.Fatalf("a repeat was acknowledged (%v) before the first", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+
+		st.release(1)
+		if _, err := pending[0].Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if pos := <-seen; pos != 2 {
+			t.Fatal(pos)
+		}
+		hidden(2)
+		// Nobody waits for the others but the follower.
+		st.release(-1)
+		for want := uint64(3); want <= 4; want++ {
+			if pos := <-seen; pos != want {
+				t.Fatal(pos)
+			}
+		}
+		if err := <-repeated; err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		wantError(t, <-followed, context.Canceled)
+		closeLog(t, s)
+	})
+}
+
+// Offsets and snapshots are returned only once they are durable.
+func TestCursorsAreDurable(t *testing.T) {
+	stages(t, func(t *testing.T, st *stage) {
+		s := openLog(t, st, event.Options{Level: holdfast.Memory})
+		defer closeLog(t, s)
+		appendOK(t, s, typed("1")...)
+		st.hold()
+		saved, loaded := make(chan error, 1), make(chan error, 1)
+		go func() { saved <- s.SaveOffset(ctx, "sub", 1) }()
+		st.awaitWaiters(1)
+		go func() { _, err := s.LoadOffset(ctx, "sub"); loaded <- err }()
+		st.awaitWaiters(2)
+		select {
+		case err := <-loaded:
+			t.Fatalf("the offset was shown (%v) before it was durable", err)
+		case err := <-saved:
+			t.Fatalf("the offset was acknowledged (%v) before it was durable", err)
+		default:
+		}
+		st.release(-1)
+		if err := <-saved; err != nil {
+			t.Fatal(err)
+		}
+		if err := <-loaded; err != nil && !(st.late && errors.Is(err, holdfast.ErrNotFound)) {
+			t.Fatal(err)
+		}
+		if pos, err := s.LoadOffset(ctx, "sub"); err != nil || pos != 1 {
+			t.Fatal(pos, err)
+		}
+	})
+}
+
+// A refused Apply leaves no hole.
+func TestRefusedApply(t *testing.T) {
+	st := newStage()
+	s := openLog(t, st, event.Options{Level: holdfast.Memory})
+	defer closeLog(t, s)
+	appendOK(t, s, typed("1")...)
+	full := errors.New("no space left on device")
+	st.set(func() { st.refuse = full })
+	_, err := s.Append(ctx, event.Event{Type: "x", ID: "x"})
+	wantError(t, err, full)
+	st.set(func() { st.refuse = nil })
+	if r := appendOK(t, s, event.Event{Type: "2", ID: "x"}); (r != event.Result{First: 2, Last: 2}) {
+		t.Fatal(r)
+	}
+	wantTypes(t, s, 1, "1", "2")
+}
+
+// After a failed Wait nothing of it, or of what comes later, is shown or acknowledged; what
+// was durable can still be read; followers and all later calls are told the cause.
+func TestFailedWait(t *testing.T) {
+	stages(t, func(t *testing.T, st *stage) {
+		s := openLog(t, st, event.Options{Level: holdfast.Memory})
+		appendOK(t, s, typed("1", "2")...)
+		followed := make(chan error)
+		go func() {
+			var last error
+			for e, err := range s.Follow(ctx, 2) {
+				if last = err; err == nil && e.Position != 2 {
+					last = fmt.Errorf("a follower saw position %d", e.Position)
+					break
+				}
+			}
+			followed <- last
+		}()
+		st.hold()
+		p, err := s.Submit(ctx, typed("3")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cause := errors.New("input/output error")
+		st.set(func() { st.fail = cause })
+		_, err = p.Wait()
+		wantError(t, err, holdfast.ErrPoisoned)
+		wantError(t, <-followed, cause)
+		_, err = s.Append(ctx, typed("4")...)
+		wantError(t, err, cause)
+		wantError(t, s.SaveOffset(ctx, "sub", 1), cause)
+		_, err = s.TruncateBefore(ctx, 2)
+		wantError(t, err, cause)
+		wantHead(t, s, 1, 2)
+		wantTypes(t, s, 1, "1", "2")
+		wantError(t, s.Close(), cause)
+	})
+}
+
+// Where removing a range costs what is in it, truncation goes in pieces as small as the
+// engine needs, and takes up again what a failure interrupted.
+func TestTruncateInPieces(t *testing.T) {
+	const n = 1000
+	st := newStage()
+	st.native, st.piece = false, 100
+	s := openLog(t, st, event.Options{Level: holdfast.Memory})
+	for i := 0; i < n; i += 100 {
+		appendOK(t, s, typed(strings.Split(strings.Repeat("x,", 99)+"x", ",")...)...)
+	}
+	stop, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err := s.TruncateBefore(stop, 500)
+	wantError(t, err, context.Canceled)
+	wantHead(t, s, 1, n)
+	if removed, err := s.TruncateBefore(ctx, 500); err != nil || removed != 499 {
+		t.Fatal(removed, err)
+	}
+	if left := st.events(); left != n-499 {
+		t.Fatalf("%d events are left", left)
+	}
+	if st.ranges < 5 {
+		t.Fatalf("it took %d pieces", st.ranges)
+	}
+
+	// The beginning has moved, but the removal fails.
+	full := errors.New("no space left on device")
+	st.piece = -1
+	st.Engine = &failRanges{Engine: st.Engine, err: full}
+	removed, err := s.TruncateBefore(ctx, n+1)
+	wantError(t, err, full)
+	if removed != n+1-500 {
+		t.Fatalf("%d removed", removed)
+	}
+	wantHead(t, s, n+1, n)
+	closeLog(t, s)
+	if left := st.events(); left != n-499 {
+		t.Fatalf("%d events are left", left)
+	}
+	st.Engine = st.Engine.(*failRanges).Engine
+	s = openLog(t, st, event.Options{Level: holdfast.Memory})
+	defer closeLog(t, s)
+	wantHead(t, s, n+1, n)
+	if got := readOK(t, s, 0, 0); len(got) != 0 {
+		t.Fatalf("truncated events came back: %+v", got)
+	}
+	_, err = s.Read(ctx, n, 1)
+	wantError(t, err, event.ErrTruncated)
+	if r := appendOK(t, s, typed("next")...); r.First != n+1 {
+		t.Fatal(r)
+	}
+	if removed, err := s.TruncateBefore(ctx, n+1); err != nil || removed != 0 {
+		t.Fatal(removed, err)
+	}
+	if left := st.events(); left != 1 {
+		t.Fatalf("%d events are left", left)
+	}
+}
+
+// events counts the events of the log without a name.
+func (s *stage) events() int64 {
+	return s.count(holdfast.Op{Key: []byte("e\x00e"), Value: []byte("e\x00f")})
+}
+
+// failRanges refuses to remove ranges.
+type failRanges struct {
+	holdfast.Engine
+	err error
+}
+
+func (f *failRanges) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if b.HasRange() {
+		return holdfast.Receipt{}, f.err
+	}
+	return f.Engine.Apply(b, level)
+}
+
+// Limits are those of the engine, and are refused before anything happens.
+func TestLimits(t *testing.T) {
+	st := newStage()
+	s := openLog(t, st, event.Options{Level: holdfast.Memory})
+	defer closeLog(t, s)
+	caps := st.Capabilities()
+	header := 9 + 3 + 4 // 3 bytes for the length of the metadata, 1 for that of the others
+	applied := st.applied
+	for _, c := range []struct {
+		class  error
+		events []event.Event
+	}{
+		{event.ErrBadEvent, nil},
+		{event.ErrBadEvent, named(strings.Repeat("i", event.MaxIDSize+1))},
+		{event.ErrBadEvent, []event.Event{{Time: time.Date(1600, 1, 1, 0, 0, 0, 0, time.UTC)}}},
+		{event.ErrBadEvent, []event.Event{{Time: time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC)}}},
+		{event.ErrBadEvent, []event.Event{{ID: "a"}, {}}},
+		{holdfast.ErrTooLarge, []event.Event{{Metadata: make([]byte, int(caps.MaxValueSize)-header+1), Data: []byte{1}}}},
+		{holdfast.ErrTooLarge, make([]event.Event, 100_000)},
+		{holdfast.ErrTooLarge, []event.Event{{Data: make([]byte, 200_000)}, {Data: make([]byte, 200_000)}, {Data: make([]byte, 200_000)}, {Data: make([]byte, 200_000)}, {Data: make([]byte, 200_000)}, {Data: make([]byte, 200_000)}}},
+	} {
+		_, err := s.Append(ctx, c.events...)
+		wantError(t, err, c.class)
+	}
+	wantError(t, s.SaveSnapshot(ctx, "s", 0, make([]byte, caps.MaxValueSize)), holdfast.ErrTooLarge)
+	wantHead(t, s, 1, 0)
+	if st.applied != applied {
+		t.Fatal("something was applied")
+	}
+	// The largest event that fits.
+	large := event.Event{Metadata: make([]byte, int(caps.MaxValueSize)-header)}
+	appendOK(t, s, large)
+	if got := readOK(t, s, 1, 0); len(got[0].Metadata) != len(large.Metadata) {
+		t.Fatal(len(got[0].Metadata))
+	}
+}
+
+// What Open finds that is not its own.
+func TestBadStores(t *testing.T) {
+	key := func(table string) []byte { return []byte("e\x00" + table) }
+	pos := "\x00\x00\x00\x00\x00\x00\x00\x01"
+	for _, c := range []struct {
+		name       string
+		key        []byte
+		value      string
+		open, read error
+	}{
+		{"a newer format", key("m"), "\x02 whatever it says", holdfast.ErrVersion, nil},
+		{"an empty description", key("m"), "", holdfast.ErrCorrupt, nil},
+		{"a short description", key("m"), "\x01\x00", holdfast.ErrCorrupt, nil},
+		{"no description", key("e" + pos), "\x01", holdfast.ErrCorrupt, nil},
+		{"a short key", key("e\xff"), "\x01", holdfast.ErrCorrupt, nil},
+		{"a long key", key("e" + pos + "x"), "\x01", holdfast.ErrCorrupt, nil},
+		{"a description of nothing", key("m"), "\x01" + strings.Repeat("\x00", 16), holdfast.ErrCorrupt, nil},
+		{"a gap", key("e\x00\x00\x00\x00\x00\x00\x00\x09"), "\x01", nil, holdfast.ErrCorrupt},
+		{"a bad record", key("e" + pos), "\x07", nil, holdfast.ErrCorrupt},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			eng := mem.New()
+			if c.read != nil {
+				closeLog(t, openLog(t, eng, event.Options{Level: holdfast.Memory}))
+			}
+			var b holdfast.Batch
+			b.Set(c.key, []byte(c.value))
+			if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
+				t.Fatal(err)
+			}
+			s, err := event.Open(eng, event.Options{Level: holdfast.Memory})
+			if c.open != nil {
+				wantError(t, err, c.open)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closeLog(t, s)
+			_, err = s.Read(ctx, 1, 0)
+			wantError(t, err, c.read)
+		})
+	}
+	for _, err := range []error{
+		func() error { _, err := event.Open(mem.New(), event.Options{}); return err }(),
+		func() error { _, err := event.Open(mem.New(), event.Options{Level: 9}); return err }(),
+	} {
+		wantError(t, err, holdfast.ErrLevel)
+	}
+	_, err := event.Open(nil, event.Options{})
+	wantError(t, err, holdfast.ErrBadOption)
+}
+
+// Damaged cursors are told, not guessed at.
+func TestBadCursors(t *testing.T) {
+	eng := mem.New()
+	s := openLog(t, eng, event.Options{Level: holdfast.Memory})
+	defer closeLog(t, s)
+	var b holdfast.Batch
+	b.Set([]byte("e\x00osub"), []byte{1, 2, 3})
+	b.Set([]byte("e\x00olong"), []byte("\x01\x00\x00\x00\x00\x00\x00\x00\x00 and more"))
+	b.Set([]byte("e\x00ssub"), nil)
+	if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"sub", "long"} {
+		_, err := s.LoadOffset(ctx, name)
+		wantError(t, err, holdfast.ErrCorrupt)
+	}
+	_, _, err := s.LoadSnapshot(ctx, "sub")
+	wantError(t, err, holdfast.ErrCorrupt)
+}

@@ -1,0 +1,195 @@
+package event_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/event"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		child()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+var (
+	ctx     = context.Background()
+	engines = all.Engines()
+)
+
+// target is an engine at a level it gives. Its open engine is shared by the tests of one
+// run, each with a log name of its own.
+type target struct {
+	entry all.Entry
+	level holdfast.Level
+	dir   string
+	eng   holdfast.Engine
+}
+
+// onDisk reports whether what is in the engine outlives it.
+func (tg *target) onDisk() bool { return tg.entry.Describe().Strongest() > holdfast.Memory }
+
+func (tg *target) open(t testing.TB) {
+	t.Helper()
+	eng, err := tg.entry.Open(tg.dir, holdfast.Options{Level: tg.level})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tg.eng = eng
+}
+
+func (tg *target) close(t testing.TB) {
+	t.Helper()
+	if err := tg.eng.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reopen closes the engine and opens it again, where that keeps what is in it.
+func (tg *target) reopen(t testing.TB) {
+	t.Helper()
+	if tg.onDisk() {
+		tg.close(t)
+		tg.open(t)
+	}
+}
+
+// targets calls f for every engine and every level that it gives.
+func targets(t *testing.T, f func(t *testing.T, tg *target)) {
+	given := 0
+	for _, entry := range engines {
+		caps := entry.Describe()
+		for _, level := range holdfast.Levels() {
+			if caps.Promise(level).Given == 0 {
+				continue
+			}
+			given++
+			t.Run(entry.Name+"/"+level.String(), func(t *testing.T) {
+				tg := &target{entry: entry, level: level}
+				if tg.onDisk() {
+					tg.dir = t.TempDir()
+				}
+				tg.open(t)
+				defer tg.close(t)
+				f(t, tg)
+			})
+		}
+	}
+	if given == 0 {
+		t.Fatal("no engine gives any level")
+	}
+}
+
+func openLog(t testing.TB, eng holdfast.Engine, o event.Options) *event.Store {
+	t.Helper()
+	s, err := event.Open(eng, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func closeLog(t testing.TB, s *event.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// memLog is a log in a new engine in memory, closed at the end of the test.
+func memLog(t testing.TB) *event.Store {
+	t.Helper()
+	s := openLog(t, mem.New(), event.Options{Level: holdfast.Memory})
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func appendOK(t testing.TB, s *event.Store, events ...event.Event) event.Result {
+	t.Helper()
+	r, err := s.Append(ctx, events...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func typed(types ...string) []event.Event {
+	var events []event.Event
+	for _, typ := range types {
+		events = append(events, event.Event{Type: typ, Data: []byte("data of " + typ)})
+	}
+	return events
+}
+
+func named(ids ...string) []event.Event {
+	var events []event.Event
+	for _, id := range ids {
+		events = append(events, event.Event{Type: "t", ID: id})
+	}
+	return events
+}
+
+func readOK(t testing.TB, s *event.Store, from uint64, limit int) []event.Event {
+	t.Helper()
+	events, err := s.Read(ctx, from, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+// wantTypes checks the types of all events from position from on, and that positions have
+// no gap.
+func wantTypes(t testing.TB, s *event.Store, from uint64, want ...string) {
+	t.Helper()
+	var got []string
+	for i, e := range readOK(t, s, from, 0) {
+		if e.Position != from+uint64(i) {
+			t.Fatalf("event %d after position %d is at %d", i, from, e.Position)
+		}
+		got = append(got, e.Type)
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("from position %d: got %q, want %q", from, got, want)
+	}
+}
+
+func wantError(t testing.TB, err, class error) {
+	t.Helper()
+	if !errors.Is(err, class) {
+		t.Fatalf("got error %v, want %v", err, class)
+	}
+	if err.Error() == "" {
+		t.Fatal("the error says nothing")
+	}
+}
+
+func wantHead(t testing.TB, s *event.Store, first, last uint64) {
+	t.Helper()
+	if s.First() != first || s.Last() != last {
+		t.Fatalf("the log goes from %d to %d, want %d to %d", s.First(), s.Last(), first, last)
+	}
+}
+
+// same compares events as the store promises to return them.
+func same(a, b event.Event) error {
+	if a.Position != b.Position || !a.Time.Equal(b.Time) || a.Type != b.Type || a.ID != b.ID || a.Origin != b.Origin ||
+		string(a.Metadata) != string(b.Metadata) || string(a.Data) != string(b.Data) {
+		return fmt.Errorf("got %+v, want %+v", a, b)
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+package event
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Options are how a store is opened. The zero value is a safe choice.
+type Options struct {
+	// Name tells several stores in one engine apart, at most MaxNameSize bytes; it may be
+	// empty.
+	Name string
+
+	// Level is what every append, offset, snapshot and truncation survives once it is
+	// acknowledged; 0 means Power. One log may be opened at another level the next time.
+	Level holdfast.Level
+
+	// IDWindow is for how many positions at least the id of an event is remembered, twice
+	// as many at most. It is fixed when the store is made: 0 means DefaultIDWindow for a
+	// new store and what it has for an old one.
+	IDWindow uint64
+}
+
+// Store is an open log. All methods may be called from many goroutines at once.
+//
+// Invariants: first-1 <= durable < next; positions up to durable have reached the store's
+// level and are visible in the engine; those above have been applied and nobody is shown
+// them.
+type Store struct {
+	eng    holdfast.Engine
+	caps   holdfast.Capabilities
+	level  holdfast.Level
+	keys   prefix
+	lock   lockKey
+	window uint64
+
+	maxID    int   // bytes
+	maxValue int64 // bytes
+	maxBatch int64 // bytes
+
+	durable atomic.Uint64 // last position that readers see; only grows
+	first   atomic.Uint64 // first position not truncated; only grows
+	arrived signal        // durable or the store's state has changed
+
+	// mu covers order alone: it is never held while waiting for a receipt.
+	mu       sync.Mutex
+	next     atomic.Uint64    // position of the next event; written under mu, read anywhere as a guess
+	receipt  holdfast.Receipt // of the last append applied
+	adrift   uint64           // last position submitted without anybody sure to wait for it
+	settling bool             // a goroutine waits for receipts on behalf of followers
+	settlers sync.WaitGroup
+	closed   atomic.Bool // written under mu
+	err      error       // the first failed Wait: the engine is poisoned
+	recent   recent
+
+	cursorMu sync.Mutex       // order of offsets and snapshots
+	cursor   holdfast.Receipt // of the last one applied
+
+	truncating sync.Mutex
+	sweeper    sweeper
+}
+
+// opened keeps a log from being opened twice: two stores would give the same position
+// twice.
+var opened struct {
+	sync.Mutex
+	logs map[lockKey]bool
+}
+
+type lockKey struct {
+	eng    holdfast.Engine
+	prefix string
+}
+
+// Open opens the log of that name in eng, and makes it if it is not there. The engine
+// stays the caller's, and must not be closed before the store is.
+//
+// What it finds is first brought to the store's level, so that nothing is shown that a
+// crash could take back. The time it takes does not depend on the length of the log.
+//
+// Errors: ErrLevel if the engine does not give the level, ErrLocked if the log is open in
+// this engine, ErrVersion if a newer program made it, ErrBadOption, ErrCorrupt.
+func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
+	s := &Store{eng: eng}
+	if eng == nil || !reflect.TypeOf(eng).Comparable() {
+		return nil, s.fail("open", holdfast.ErrBadOption, nil, "pass an open engine, by its pointer", "the engine is %T", eng)
+	}
+	s.caps = eng.Capabilities()
+	if len(o.Name) > MaxNameSize {
+		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use at most 128", "the name has %d bytes", len(o.Name))
+	}
+	if s.level = o.Level; s.level == 0 {
+		s.level = holdfast.Power
+	}
+	if err := s.caps.CheckLevel(s.level); err != nil {
+		return nil, s.fail("open", holdfast.ErrLevel, err, "", "a store runs at the level it is opened with")
+	}
+	s.keys = newPrefix(o.Name)
+	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-maxKeyOverhead-len(o.Name))
+	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
+	if s.maxID < 0 {
+		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use a shorter name", "the engine's keys have at most %d bytes", s.caps.MaxKeySize)
+	}
+
+	s.lock = lockKey{eng, string(s.keys)}
+	if !s.acquire() {
+		return nil, s.fail("open", holdfast.ErrLocked, nil, "use the store that is open, or close it", "the log %q is open in this engine", o.Name)
+	}
+	defer func() {
+		if err != nil {
+			s.release()
+		}
+	}()
+	if err := s.load(o.IDWindow); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) acquire() bool {
+	opened.Lock()
+	defer opened.Unlock()
+	if opened.logs[s.lock] {
+		return false
+	}
+	if opened.logs == nil {
+		opened.logs = map[lockKey]bool{}
+	}
+	opened.logs[s.lock] = true
+	return true
+}
+
+func (s *Store) release() {
+	opened.Lock()
+	defer opened.Unlock()
+	delete(opened.logs, s.lock)
+}
+
+// load reads or makes the store's description and finds the end of the log.
+func (s *Store) load(window uint64) error {
+	stored, err := s.eng.Get(nil, s.keys.meta())
+	made := errors.Is(err, holdfast.ErrNotFound)
+	if err != nil && !made {
+		return err
+	}
+	m := meta{window: window, first: 1}
+	if made && m.window == 0 {
+		m.window = DefaultIDWindow
+	}
+	if !made {
+		if m, err = decodeMeta(stored); err != nil {
+			return err
+		}
+		if window != 0 && window != m.window {
+			return s.fail("open", holdfast.ErrBadOption, nil, "leave IDWindow 0", "the store was made with an id window of %d, not %d", m.window, window)
+		}
+	}
+	s.window = m.window
+	s.first.Store(m.first)
+	s.recent.init()
+
+	// Everything applied before this commit reaches the level with it, and is visible
+	// after it: what an earlier process left in the page cache, and what an earlier store
+	// of this log applied at a weaker level.
+	if err := s.commitMeta(m.first); err != nil {
+		return err
+	}
+	last, err := s.edge(true)
+	if err != nil {
+		return err
+	}
+	if made && last != 0 {
+		return s.fail("open", holdfast.ErrCorrupt, nil, "", "there are events up to position %d but no description of the store", last)
+	}
+	last = max(last, m.first-1)
+	s.next.Store(last + 1)
+	s.durable.Store(last)
+	return nil
+}
+
+// commitMeta writes the description with that first position, and waits for it.
+func (s *Store) commitMeta(first uint64) error {
+	var b holdfast.Batch
+	b.Set(s.keys.meta(), meta{s.window, first}.encode())
+	return s.commit(&b)
+}
+
+// commit is for batches that hold no events.
+func (s *Store) commit(b *holdfast.Batch) error { return s.wait(s.eng.Apply(b, s.level)) }
+
+// wait takes what Apply returned for a batch without events.
+func (s *Store) wait(receipt holdfast.Receipt, err error) error {
+	if err != nil {
+		return err
+	}
+	return s.settled(0, receipt.Wait())
+}
+
+// edge returns the position of the first event in the engine, or the last, 0 if there is
+// none. It counts events that are truncated but not removed yet.
+func (s *Store) edge(last bool) (uint64, error) {
+	lo := s.keys.event(nil, 0)
+	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: append(s.keys.event(nil, 1<<64-1), 0), Reverse: last})
+	defer it.Close()
+	if !it.Next() {
+		return 0, it.Err()
+	}
+	if key := it.Key(); len(key) != len(lo) {
+		return 0, s.fail("open", holdfast.ErrCorrupt, nil, "", "there is a key %q among the events", key)
+	}
+	return position(it.Key()), nil
+}
+
+// Level is the level the store runs at.
+func (s *Store) Level() holdfast.Level { return s.level }
+
+// IDWindow is the number of positions for which ids are remembered at least.
+func (s *Store) IDWindow() uint64 { return s.window }
+
+// First is the first position that has not been truncated. In an empty log it is the one
+// the next event gets.
+func (s *Store) First() uint64 { return s.first.Load() }
+
+// Last is the last position that readers see, First-1 if there is none.
+func (s *Store) Last() uint64 { return s.durable.Load() }
+
+// state returns why the store does nothing more, nil if it works. It is called with mu
+// held.
+func (s *Store) state() error {
+	if s.closed.Load() {
+		return holdfast.ErrClosed
+	}
+	return s.err
+}
+
+// enter is asked first by everything that does not append. Reading goes on after a failed
+// write, but not after Close.
+func (s *Store) enter(ctx context.Context) error {
+	if s.closed.Load() {
+		return holdfast.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// Close waits for everything submitted, ends all followers with ErrClosed and releases
+// the log's name. The engine stays open. It returns the error of what could not be made
+// durable; closing twice returns ErrClosed.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed.Load() {
+		s.mu.Unlock()
+		return holdfast.ErrClosed
+	}
+	s.closed.Store(true)
+	receipt, last := s.receipt, s.next.Load()-1
+	s.mu.Unlock()
+	err := s.settled(last, receipt.Wait())
+	s.arrived.fire()
+	s.settlers.Wait()
+	s.release()
+	return err
+}
