@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -31,6 +32,7 @@ type order struct {
 	Args   []string // of this program, so that it plays the child
 	From   uint64   // the number of the first batch, or of the first directory
 	To     uint64   // the number of the last batch, or of the first directory no more
+	How    string   // of what else there is to choose from in a role
 	// Batches is how many batches a directory should hold.
 	Batches uint64
 	Fill    string // a file that takes up what room is left
@@ -40,14 +42,16 @@ type order struct {
 // roles are what a child can do. An error it returns is told to the parent. Most never
 // return: they are killed.
 var roles = map[string]func(*suite, order, *teller) error{
-	"write":  (*suite).childWrites,
-	"lock":   (*suite).childOpens,
-	"read":   (*suite).childReads,
-	"full":   (*suite).childFull,
-	"fill":   (*suite).childFills,
-	"after":  (*suite).childAfter,
-	"vanish": (*suite).childVanishes,
-	"leave":  (*suite).childLeaves,
+	"write":    (*suite).childWrites,
+	"settle":   (*suite).childSettles,
+	"lock":     (*suite).childOpens,
+	"readonly": (*suite).childReadOnly,
+	"read":     (*suite).childReads,
+	"full":     (*suite).childFull,
+	"fill":     (*suite).childFills,
+	"after":    (*suite).childAfter,
+	"vanish":   (*suite).childVanishes,
+	"leave":    (*suite).childLeaves,
 }
 
 // teller writes lines to the parent. The parent has a line once tell returns, even if the
@@ -161,7 +165,12 @@ func (a *asked) startChild(o order, attr *syscall.SysProcAttr) *child {
 	if err := c.cmd.Start(); err != nil {
 		a.Fatalf("%v", err)
 	}
-	a.Cleanup(func() { _ = c.cmd.Process.Kill(); _ = c.cmd.Wait() })
+	// A child that hangs must not hang its parent.
+	hangs := time.AfterFunc(3*stuck, func() {
+		fmt.Fprintf(&c.stderr, "it had not ended after %v\n", 3*stuck)
+		_ = c.cmd.Process.Kill()
+	})
+	a.Cleanup(func() { hangs.Stop(); _ = c.cmd.Process.Kill(); _ = c.cmd.Wait() })
 	return c
 }
 

@@ -1,9 +1,11 @@
 package enginetest
 
 import (
-	"bytes"
+	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"time"
 
@@ -152,14 +154,35 @@ func scan(r holdfast.Reader, rng holdfast.Range) ([]pair, error) {
 	return drain(it)
 }
 
+// endless is more keys than any case writes: an iterator that shows as many runs in a circle.
+const endless = 1 << 20
+
 // drain reads what is left of it, and closes it.
 func drain(it holdfast.Iterator) ([]pair, error) {
 	var all []pair
 	for it.Next() {
+		if len(all) == endless {
+			return nil, errors.Join(errEndless, it.Close())
+		}
 		all = append(all, pair{string(it.Key()), string(it.Value())})
 	}
 	err := it.Err()
 	return all, errors.Join(err, it.Close())
+}
+
+var errEndless = fmt.Errorf("a scan of over %d keys, which were never written", endless)
+
+// seedFlag is given to repeat what a failing case prints.
+var seedFlag = flag.Uint64("enginetest.seed", 0, "the seed of what the laws choose at random, 0 for another one each time")
+
+// random returns a source for one case, and logs its seed.
+func (a *asked) random() *rand.Rand {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	a.Logf("-enginetest.seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
 }
 
 // difference says where got and want part, or nothing.
@@ -190,15 +213,14 @@ func show(b []byte) string {
 
 // filler returns n bytes that no engine can compress away, the same for the same seed.
 func filler(seed uint64, n int) []byte {
-	var b bytes.Buffer
-	b.Grow(n + 8)
-	for x := seed*0x9E3779B97F4A7C15 + 1; b.Len() < n; {
+	b := make([]byte, 0, n+8)
+	for x := seed*0x9E3779B97F4A7C15 + 1; len(b) < n; {
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
-		b.Write([]byte{byte(x), byte(x >> 8), byte(x >> 16), byte(x >> 24), byte(x >> 32), byte(x >> 40), byte(x >> 48), byte(x >> 56)})
+		b = binary.LittleEndian.AppendUint64(b, x)
 	}
-	return b.Bytes()[:n]
+	return b[:n]
 }
 
 // stuck is how long the suite waits for what should come at once before it says that it

@@ -17,7 +17,9 @@ import (
 // toyHarness is the harness of the toy engine with one flaw, or none.
 func toyHarness(flaw string) Harness {
 	return Harness{
-		Open: func(dir string, o holdfast.Options) (holdfast.Engine, error) { return openToy(flaw, dir, o, new(Faults)) },
+		Open: func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+			return openToy(flaw, dir, o, new(Faults))
+		},
 		OpenFaulty: func(dir string, o holdfast.Options, f *Faults) (holdfast.Engine, error) {
 			return openToy(flaw, dir, o, f)
 		},
@@ -79,7 +81,11 @@ func TestFlaws(t *testing.T) {
 					continue
 				}
 				said, failed := record(t, func(r tb) {
-					s.ask(l, c, r, func(_ holdfast.Level, f func(tb)) { f(r) })
+					s.ask(l, c, r, func(_ holdfast.Level, f func(tb)) {
+						if !r.Failed() { // at one level is enough
+							f(r)
+						}
+					})
 				})
 				if !failed {
 					t.Errorf("an engine that %s keeps law %d, says the case %q:\n%s", f.flaw, f.law, c.name, said)

@@ -22,16 +22,14 @@ const killBatches = 20_000
 // done once for each level; the laws share what comes of it.
 func (s *suite) killed(a *asked) []finding {
 	return s.evidence("kill", a, func(breach func(law int, format string, args ...any)) {
-		seed := rand.Uint64()
-		rnd := rand.New(rand.NewPCG(seed, 0))
-		a.Logf("kill -9 with seed %d", seed)
+		rnd := a.random()
 		dir := a.dir()
 		done := uint64(0) // batches that are there for good
 		for round := range killRounds {
 			early := round%2 == 1
 			acked := a.killOnce(dir, done, early, rnd, breach)
 			n, ok := a.recover(dir, max(done, acked), round, breach)
-			a.Logf("round %d: from %d on, up to %d acknowledged; with three more, %d are there", round+1, done+1, acked, n)
+			a.Logf("round %d: from %d on, up to %d acknowledged; %d are there in the end", round+1, done+1, acked, n)
 			if !ok {
 				return
 			}
@@ -170,14 +168,14 @@ func (s *suite) childWrites(o order, t *teller) error {
 				r, err := e.Apply(s.script().batch(&b, n), level)
 				mu.Unlock()
 				if err != nil {
-					failed <- fmt.Errorf("Apply of batch %d at %v: %w", n, level, err)
+					failed <- fmt.Errorf("applying batch %d at %v: %w", n, level, err)
 					return
 				}
 				if n%13 == 0 {
 					continue // nobody waits for this one
 				}
 				if err := r.Wait(); err != nil {
-					failed <- fmt.Errorf("Wait for batch %d at %v: %w", n, level, err)
+					failed <- fmt.Errorf("waiting for batch %d at %v: %w", n, level, err)
 					return
 				}
 				t.tell("ack %d %v", n, e.Capabilities().Promise(level).Given)

@@ -209,20 +209,32 @@ func missingParents(a *asked) {
 	}
 }
 
-// Where nothing may be written, Open says so.
+// Where nothing may be written, Open says so, and harms nothing.
 func readOnly(a *asked) {
 	if runtime.GOOS == "windows" {
 		a.Skipf("permissions of directories do not keep files out on Windows")
 	}
-	if os.Getuid() == 0 {
-		// Permissions do not bind root, but nobody can make a directory in /dev/null, or in
-		// /proc where there is one.
-		a.wantsRefused("a directory below a device", "/dev/null/engine", a.options(), nil)
-		if exists("/proc/self") {
-			a.wantsRefused("a directory in /proc", "/proc/self/holdfast", a.options(), nil)
-		}
+	if os.Getuid() != 0 {
+		a.withoutPermission()
 		return
 	}
+	// Permissions do not bind root, but nobody can make a directory below a device, or in
+	// /proc where there is one.
+	a.wantsRefused("a directory below a device", "/dev/null/engine", a.options(), nil)
+	if exists("/proc/self") {
+		a.wantsRefused("a directory in /proc", "/proc/self/holdfast", a.options(), nil)
+	}
+	root := a.TempDir()
+	o := order{Role: "readonly", Dir: filepath.Join(root, "engine")}
+	lines, err := a.roomless(o, root)
+	if err != nil || len(lines) != 1 || lines[0] != "refused" && lines[0] != "no room" {
+		a.Errorf("opening a directory in a file system that was made read-only: %q, %v; want an error", lines, err)
+	}
+	a.Logf("read-only file system: %q", lines)
+}
+
+// withoutPermission asks as somebody whom permissions bind.
+func (a *asked) withoutPermission() {
 	parent := filepath.Join(a.TempDir(), "parent")
 	dir := filepath.Join(parent, "engine")
 	for _, made := range []string{parent, dir} {
@@ -237,6 +249,50 @@ func readOnly(a *asked) {
 			a.Fatalf("%v", err)
 		}
 	}
+}
+
+// childReadOnly makes a directory in a file system of its own, makes that read-only and opens
+// the directory again.
+func (s *suite) childReadOnly(o order, t *teller) error {
+	leave, err := o.enterRoom()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
+	if err != nil {
+		return err
+	}
+	if err := holdfast.Commit(e, sets("k", "v"), o.Level); err != nil {
+		return err
+	}
+	if err := e.Close(); err != nil {
+		return err
+	}
+	if ok, err := o.protectRoom(true); err != nil {
+		return err
+	} else if !ok {
+		t.tell("no room")
+		return nil
+	}
+	e, err = s.Open(o.Dir, holdfast.Options{Level: o.Level})
+	if err == nil {
+		return fmt.Errorf("it was opened, and closed with %v", e.Close())
+	}
+	if !strings.Contains(err.Error(), o.Dir) {
+		return fmt.Errorf("the error does not name the directory: %w", err)
+	}
+	if _, err := o.protectRoom(false); err != nil {
+		return err
+	}
+	if e, err = s.Open(o.Dir, holdfast.Options{Level: o.Level}); err != nil {
+		return fmt.Errorf("when it could be written to again: %w", err)
+	}
+	if got, err := e.Get(nil, []byte("k")); string(got) != "v" {
+		return fmt.Errorf("when it could be written to again, Get returned %q, %v", got, err)
+	}
+	t.tell("refused")
+	return e.Close()
 }
 
 // An engine whose directory is removed under it may fail, and may not notice; it does not

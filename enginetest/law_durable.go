@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -20,6 +22,9 @@ var durableCases = []lawCase{
 	{name: "values are the caller's", run: aliasing},
 	{name: "Sync", run: syncs},
 	{name: "Close keeps what nobody waited for", onDisk: true, run: dropped},
+	{name: "kept by Sync", onDisk: true, run: func(a *asked) { a.settledBy("sync") }},
+	{name: "kept by a Close that is refused", onDisk: true, run: func(a *asked) { a.settledBy("close") }},
+	{name: "kept by the loss window", onDisk: true, run: func(a *asked) { a.settledBy("window") }},
 	{name: "reopened many times", onDisk: true, run: reopened},
 	{name: "seen by readers", run: func(a *asked) { a.report(3, a.s.watched(a)) }},
 	{name: "kept after kill -9", onDisk: true, run: func(a *asked) { a.report(3, a.s.killed(a)) }},
@@ -277,4 +282,81 @@ func reopened(a *asked) {
 		a.wantsScript(e, n, n)
 		a.close(e)
 	}
+}
+
+// settleBatches is how many batches nobody waits for.
+const settleBatches = 40
+
+// settledBy lets a process die without Close, after something else than Wait has brought what
+// it applied to the device: Sync, a Close that was refused with ErrBusy, or the loss window.
+func (a *asked) settledBy(how string) {
+	dir := a.dir()
+	lines, err := a.runChild(order{Role: "settle", Dir: dir, How: how})
+	if err != nil || len(lines) != 1 {
+		a.Fatalf("the process that writes says %q, %v", lines, err)
+	}
+	if why, ok := strings.CutPrefix(lines[0], "not asked: "); ok {
+		a.Logf("not asked: %s", why)
+		return
+	}
+	if lines[0] != "settled" {
+		a.Fatalf("the process that writes says %q", lines)
+	}
+	e := a.open(dir)
+	a.wantsScript(e, settleBatches, settleBatches+2)
+	a.close(e)
+}
+
+func (s *suite) childSettles(o order, t *teller) error {
+	options := holdfast.Options{Level: o.Level, SyncEvery: -1}
+	if o.How == "window" {
+		options.SyncEvery = 5 * time.Millisecond
+	}
+	e, err := s.Open(o.Dir, options)
+	if err != nil {
+		return err
+	}
+	var b holdfast.Batch
+	next := uint64(0)
+	apply := func() error {
+		next++
+		_, err := e.Apply(s.script().batch(&b, next), o.Level)
+		return err
+	}
+	for range settleBatches {
+		if err := apply(); err != nil {
+			return err
+		}
+	}
+	switch o.How {
+	case "sync":
+		err = e.Sync()
+	case "close":
+		if _, err = e.Snapshot(); err != nil {
+			return err
+		}
+		if err := e.Close(); !errors.Is(err, holdfast.ErrBusy) {
+			return fmt.Errorf("with a snapshot open, Close returned %v", err)
+		}
+	case "window":
+		if s.caps.Promise(o.Level).Given == holdfast.Power || e.Metrics().Syncs == holdfast.Unknown {
+			t.tell("not asked: there is no window at %v, or its syncs are not counted", o.Level)
+			return nil
+		}
+		// The first sync to be seen may have begun before the last batch, the second not.
+		for range 2 {
+			before := e.Metrics().Syncs
+			if err := apply(); err != nil {
+				return err
+			}
+			if !eventually(func() bool { return e.Metrics().Syncs > before }) {
+				return fmt.Errorf("the loss window has passed without a sync")
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	t.tell("settled")
+	return nil // the process ends here, and nothing is closed
 }

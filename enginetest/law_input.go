@@ -240,6 +240,7 @@ func closeAmongMany(a *asked) {
 						return
 					}
 					_ = s.Close()
+					time.Sleep(time.Millisecond) // or Close would be refused for ever
 				}
 			})
 		}

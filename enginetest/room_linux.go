@@ -48,6 +48,22 @@ func (o *order) enterRoom() (leave func(), err error) {
 	return func() { _ = syscall.Unmount(o.Mount, syscall.MNT_DETACH) }, nil
 }
 
+// protectRoom makes the small file system read-only, or lets it be written to again. It reports
+// whether there is one.
+func (o *order) protectRoom(on bool) (bool, error) {
+	if o.Mount == "" {
+		return false, nil
+	}
+	flags := uintptr(syscall.MS_REMOUNT)
+	if on {
+		flags |= syscall.MS_RDONLY
+	}
+	if err := syscall.Mount("holdfast-test", o.Mount, "tmpfs", flags, roomBytes); err != nil {
+		return false, &os.PathError{Op: "remount", Path: o.Mount, Err: err}
+	}
+	return true, nil
+}
+
 // takeRoom leaves next to no room for what comes.
 func (o *order) takeRoom() error {
 	if o.Mount != "" {

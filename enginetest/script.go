@@ -55,9 +55,15 @@ func (s script) value(key string, n uint64) []byte {
 // batch makes batch n in b.
 func (s script) batch(b *holdfast.Batch, n uint64) *holdfast.Batch {
 	b.Reset()
-	if s.atomic {
-		lo, hi, clear := cleared(n)
-		if clear {
+	for i, part := range s.parts() {
+		key := partKey(part, n)
+		b.Set([]byte(key), s.value(key, n))
+		if i > 0 || !s.atomic {
+			continue
+		}
+		// The slots come between the parts, so that a batch torn anywhere has one part and
+		// lacks another.
+		if lo, hi, clear := cleared(n); clear {
 			b.DeleteRange([]byte(slotKey(lo)), []byte(slotKey(hi)))
 		}
 		for _, slot := range []uint64{n % slots, n * 7 % slots} {
@@ -66,10 +72,6 @@ func (s script) batch(b *holdfast.Batch, n uint64) *holdfast.Batch {
 		if n%5 == 0 {
 			b.Delete([]byte(slotKey(n * 3 % slots)))
 		}
-	}
-	for _, part := range s.parts() {
-		key := partKey(part, n)
-		b.Set([]byte(key), s.value(key, n))
 	}
 	return b
 }

@@ -45,7 +45,8 @@ type toy struct {
 	failed  error
 	closed  bool
 	timer   *time.Timer
-	held    *holdfast.Batch // "shows out of order"
+	held    *holdfast.Batch // "shows out of order" hides this batch, until
+	heldAt  uint64          // somebody waits for it or for a later one
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -332,18 +333,19 @@ func (t *toy) show(b *holdfast.Batch) {
 			runtime.Gosched()
 		}
 	case t.flaw == "shows out of order" && t.held == nil && t.applied%3 == 0:
-		t.held = new(holdfast.Batch)
+		t.held, t.heldAt = new(holdfast.Batch), t.applied
 		t.held.Append(b)
 	default:
 		must(b)
-		t.showHeld()
 	}
 }
 
 func (t *toy) showHeld() {
 	if b := t.held; b != nil {
+		if err := holdfast.Commit(t.Engine, b, holdfast.Memory); err != nil {
+			panic(err)
+		}
 		t.held = nil
-		t.show(b)
 	}
 }
 
@@ -365,8 +367,10 @@ func one(op holdfast.Op) *holdfast.Batch {
 func (t *toy) Wait(token uint64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.showHeld()
 	n, level := token>>2, holdfast.Level(token&3)
+	if n >= t.heldAt {
+		t.showHeld()
+	}
 	switch {
 	case t.flaw == "acknowledges too early":
 		return nil

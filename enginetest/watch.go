@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -42,8 +43,13 @@ func (a *asked) report(law int, found []finding) {
 	}
 }
 
-// watchBatches is how many batches are written while readers watch.
-const watchBatches = 300
+// Readers watch while writers write at least watchBatches batches, and more, up to
+// watchMost, until the readers have looked watchLooks times.
+const (
+	watchBatches = 300
+	watchMost    = 3000
+	watchLooks   = 1000
+)
 
 // watched writes numbered batches from many goroutines while others read, and returns what
 // the readers saw that cannot be.
@@ -54,6 +60,7 @@ func (s *suite) watched(a *asked) []finding {
 			mu      sync.Mutex
 			next    uint64
 			acked   atomic.Uint64 // a batch that has been acknowledged: all before it are, too
+			looks   atomic.Int64
 			writers sync.WaitGroup
 			readers sync.WaitGroup
 			done    = make(chan struct{})
@@ -63,7 +70,7 @@ func (s *suite) watched(a *asked) []finding {
 				var b holdfast.Batch
 				for {
 					mu.Lock()
-					if next == watchBatches {
+					if next == watchMost || next >= watchBatches && looks.Load() >= watchLooks {
 						mu.Unlock()
 						return
 					}
@@ -94,7 +101,13 @@ func (s *suite) watched(a *asked) []finding {
 					default:
 					}
 					due := acked.Load()
-					n, ok := s.look(e, holdfast.Range{Reverse: i%2 == 1}, reader%2 == 1, breach)
+					var n uint64
+					var ok bool
+					if looks.Add(1); i%16 == 0 || stop {
+						n, ok = s.look(e, holdfast.Range{Reverse: i%32 == 0}, reader%2 == 1, breach)
+					} else {
+						n, ok = s.glance(e, breach)
+					}
 					if !ok {
 						return
 					}
@@ -130,8 +143,8 @@ func (s *suite) watched(a *asked) []finding {
 		close(done)
 		readers.Wait()
 		n, ok := s.look(e, holdfast.Range{}, false, breach)
-		if ok && n != watchBatches {
-			breach(3, "%d batches were written, %d are there", watchBatches, n)
+		if ok && n != next {
+			breach(3, "%d batches were written, %d are there", next, n)
 		}
 		if err := e.Close(); err != nil {
 			breach(5, "Close, when every reader was done: %v", err)
@@ -161,4 +174,47 @@ func (s *suite) look(e holdfast.Engine, r holdfast.Range, snapshot bool, breach 
 		breach(b.law, "a reader, while others wrote: %s", b.text)
 	}
 	return n, len(breaches) == 0
+}
+
+// glance looks at the last batch only: it is there whole, and none is there after it. It
+// costs little, so that it can be done often.
+func (s *suite) glance(e holdfast.Engine, breach func(int, string, ...any)) (n uint64, ok bool) {
+	snap, err := e.Snapshot()
+	if err != nil {
+		breach(5, "Snapshot: %v", err)
+		return 0, false
+	}
+	defer snap.Close()
+	parts := s.script().parts()
+	it := snap.Scan(holdfast.Range{Lo: []byte("a/"), Hi: []byte("a0"), Reverse: true})
+	if it.Next() {
+		_, err = fmt.Sscanf(string(it.Key()), "a/%d", &n)
+	}
+	if err = errors.Join(err, it.Err(), it.Close()); err != nil {
+		breach(5, "Scan: %v", err)
+		return 0, false
+	}
+	for _, part := range parts {
+		for number := max(n, 2) - 1; number <= n+1; number++ {
+			key := partKey(part, number)
+			got, err := snap.Get(nil, []byte(key))
+			there := err == nil
+			switch {
+			case err != nil && !errors.Is(err, holdfast.ErrNotFound):
+				breach(5, "Get: %v", err)
+				return 0, false
+			case there != (number <= n):
+				law := 1
+				if part == "a" {
+					law = 2
+				}
+				breach(law, "a reader, while others wrote: the last batch is %d, and %q: there is %v", n, key, there)
+				return 0, false
+			case there && string(got) != string(s.script().value(key, number)):
+				breach(3, "a reader, while others wrote: %q holds %s, which was never written", key, show(got))
+				return 0, false
+			}
+		}
+	}
+	return n, true
 }

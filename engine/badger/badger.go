@@ -6,6 +6,10 @@
 // syncs the library's files itself, once for all batches that were merged into one
 // transaction; type logs says which files and in which order, and why DB.Sync is not enough.
 //
+// Large values live in the library's value log, which is collected in the background, see
+// type collector. Options.MemoryBytes covers memtables, whose size is fixed, and caches, which
+// get what is left of it but at least 16 MiB; see configure.
+//
 // A directory of the engine has the library's files in its subdirectory data. User keys
 // are stored behind one byte, because the library keeps the keys that begin with "!badger!"
 // for itself.
@@ -18,6 +22,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	lib "github.com/dgraph-io/badger/v4"
 
@@ -45,6 +50,7 @@ type engine struct {
 	group  *group.Committer
 	window *window.Window
 	gc     *collector
+	flush  *flushes
 
 	// Used by the one who commits, see group.Commit.
 	logs  *logs
@@ -95,11 +101,12 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if err != nil {
 		return nil, err
 	}
-	db, err := openLibrary(configure(data, o))
+	flush := newFlushes()
+	db, err := openLibrary(configure(data, o, flush))
 	if err != nil {
 		return nil, openFailed(data, err)
 	}
-	e := &engine{home: hm, db: db, caps: Describe(), torn: left.torn}
+	e := &engine{home: hm, db: db, flush: flush, caps: Describe(), torn: left.torn}
 	e.caps.Settings = settings(db)
 	if e.logs, err = newLogs(data, h); err != nil {
 		return nil, errors.Join(failed("open", data, err), db.Close())
@@ -107,6 +114,8 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	e.room = room{dir: data, freeSpace: h.freeSpace}
 	e.group = group.New(Name, maxGroupBytes, e.commit)
 	e.group.LimitOps(maxGroupOps)
+	poison := func(cause error) { _ = e.group.Fail(failed("write", data, cause)) }
+	flush.poison.Store(&poison)
 	every := o.SyncEvery
 	if !canSync {
 		every = 0
@@ -148,10 +157,10 @@ func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 			if err := e.expand(b, &plain); err != nil {
 				return err
 			}
-			return fits(&plain, "the keys in the ranges, one operation each, included")
+			return fits(&plain, true)
 		})
 	} else {
-		if err := fits(b, ""); err != nil {
+		if err := fits(b, false); err != nil {
 			return holdfast.Receipt{}, err
 		}
 		r, err = e.group.Apply(b, level)
@@ -263,7 +272,37 @@ func (e *engine) Close() error {
 	if poison := e.group.Close(); err == nil {
 		err = poison
 	}
-	return errors.Join(err, failed("close", e.home.Dir, e.db.Close()), failed("close", e.home.Dir, e.logs.close()), e.home.Close())
+	return errors.Join(err, e.release())
+}
+
+// release closes the library and gives the directory back. If the library cannot make a table of
+// what is in memory, or has no room to try it, release gives up on it: the log of it stays,
+// and the next Open replays it. But the library goes on trying, and keeps the directory until
+// it succeeds or the process ends.
+func (e *engine) release() error {
+	closed := make(chan error, 1)
+	go func() {
+		for {
+			err := e.room.need(uint64(e.logs.fill.bound()) + openFree)
+			if !errors.Is(err, syscall.ENOSPC) {
+				break
+			}
+			e.flush.report(err)
+			time.Sleep(time.Second)
+		}
+		err := failed("close", e.home.Dir, e.db.Close())
+		closed <- errors.Join(err, failed("close", e.home.Dir, e.logs.close()), e.home.Close())
+	}()
+	for failures := 0; ; {
+		select {
+		case err := <-closed:
+			return err
+		case cause := <-e.flush.failed:
+			if failures++; failures == 2 { // the first may be old
+				return failed("close", e.home.Dir, cause)
+			}
+		}
+	}
 }
 
 // failed wraps an error of the operating system or the library.

@@ -1,12 +1,34 @@
 package badger
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 )
+
+func mustOpen(t testing.TB, dir string, h hooks) *engine {
+	t.Helper()
+	e, err := open(dir, holdfast.Options{SyncEvery: -1}, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) && !errors.Is(err, holdfast.ErrPoisoned) {
+			t.Error(err)
+		}
+	})
+	return e.(*engine)
+}
 
 func commit(t testing.TB, e holdfast.Engine, level holdfast.Level, fill func(b *holdfast.Batch)) {
 	t.Helper()
@@ -17,36 +39,338 @@ func commit(t testing.TB, e holdfast.Engine, level holdfast.Level, fill func(b *
 	}
 }
 
+func closeAll(t testing.TB, closers ...interface{ Close() error }) {
+	t.Helper()
+	for _, c := range closers {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func key(n int) []byte { return fmt.Appendf(nil, "key%08d", n) }
 
-func mustOpen(t testing.TB, dir string, h hooks) *engine {
+// count is the number of keys that r shows.
+func count(t testing.TB, r holdfast.Reader) int {
 	t.Helper()
-	e, err := open(dir, holdfast.Options{}, h)
+	n := 0
+	it := r.Scan(holdfast.Range{})
+	for it.Next() {
+		n++
+	}
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Sixty-four writers at Power share transactions and syncs.
+func TestWritersShareSyncs(t *testing.T) {
+	e := mustOpen(t, t.TempDir(), hooks{})
+	before := e.Metrics()
+	const writers, each = 64, 40
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			var b holdfast.Batch
+			for n := range each {
+				b.Reset()
+				b.Set(key(w*each+n), []byte("value"))
+				if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	m := e.Metrics()
+	commits, syncs, groups := m.Commits-before.Commits, m.Syncs-before.Syncs, m.Groups-before.Groups
+	t.Logf("%d commits, %d transactions, %d syncs", commits, groups, syncs)
+	if commits != writers*each || groups*3 > commits || syncs > groups {
+		t.Errorf("%d commits in %d transactions with %d syncs: not shared", commits, groups, syncs)
+	}
+	if n := count(t, e); n != writers*each {
+		t.Errorf("%d keys, want %d", n, writers*each)
+	}
+}
+
+// A Process commit of small values needs no sync, one of a large value does.
+func TestProcessCommitsDoNotSync(t *testing.T) {
+	e := mustOpen(t, t.TempDir(), hooks{})
+	before := e.Metrics().Syncs
+	for n := range 100 {
+		commit(t, e, holdfast.Process, func(b *holdfast.Batch) { b.Set(key(n), []byte("value")) })
+	}
+	if n := e.Metrics().Syncs - before; n != 0 {
+		t.Errorf("%d syncs for commits at Process", n)
+	}
+	commit(t, e, holdfast.Process, func(b *holdfast.Batch) { b.Set(key(0), make([]byte, valueThreshold)) })
+	if n := e.Metrics().Syncs - before; n != 1 {
+		t.Errorf("%d syncs for a value in the value log, want 1", n)
+	}
+}
+
+// What the library counts is what fits expects: a batch just within each limit is committed,
+// one just over it is refused and leaves the engine as it was.
+func TestLimits(t *testing.T) {
+	e := mustOpen(t, t.TempDir(), hooks{})
+	if got := e.db.MaxBatchCount(); got != maxTxnOps {
+		t.Errorf("the library allows %d operations, the engine counts on %d", got, maxTxnOps)
+	}
+	if got := e.db.MaxBatchSize(); got != maxTxnBytes {
+		t.Errorf("the library allows %d bytes, the engine counts on %d", got, maxTxnBytes)
+	}
+	value := bytes.Repeat([]byte("v"), 900)
+	ops := func(n int) func(b *holdfast.Batch) {
+		return func(b *holdfast.Batch) {
+			for i := range n {
+				b.Delete(key(i))
+			}
+		}
+	}
+	size := func(n int64) func(b *holdfast.Batch) { // as the library counts
+		return func(b *holdfast.Batch) {
+			for i := 0; n > 2000; i++ {
+				b.Set(key(i), value)
+				n -= int64(len(key(i))+len(value)) + 1 + entryOverhead
+			}
+			b.Set(key(1e6), make([]byte, n-int64(len(key(1e6)))-1-entryOverhead))
+		}
+	}
+	values := func(n int) func(b *holdfast.Batch) {
+		return func(b *holdfast.Batch) {
+			for i := 0; b.Size() < n; i++ {
+				b.Set(key(i), make([]byte, min(4*valueThreshold, max(valueThreshold, n-b.Size()-len(key(i))-6))))
+			}
+		}
+	}
+	for name, c := range map[string]struct{ fits, not func(b *holdfast.Batch) }{
+		"operations":   {ops(int(maxTxnOps) - 2), ops(int(maxTxnOps) - 1)},
+		"bytes":        {size(maxTxnBytes - txnOverhead - 1), size(maxTxnBytes - txnOverhead)},
+		"large values": {values(maxBatchBytes), values(maxBatchBytes + 1)},
+		"thousands":    {func(b *holdfast.Batch) { size(8 << 20)(b) }, ops(int(maxTxnOps) * 2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			commit(t, e, holdfast.Process, c.fits)
+			var b holdfast.Batch
+			c.not(&b)
+			if _, err := e.Apply(&b, holdfast.Process); !errors.Is(err, holdfast.ErrTooLarge) {
+				t.Errorf("Apply over the limit: %v", err)
+			}
+			commit(t, e, holdfast.Process, func(b *holdfast.Batch) { b.Set(key(1), []byte("after")) })
+		})
+	}
+}
+
+// The largest key and value of the contract come back, also after reopening.
+func TestLargestValue(t *testing.T) {
+	dir := t.TempDir()
+	k, v := bytes.Repeat([]byte("k"), holdfast.MaxKeySize), make([]byte, holdfast.MaxValueSize)
+	for i := range v {
+		v[i] = byte(i * 7 >> 3)
+	}
+	e := mustOpen(t, dir, hooks{})
+	commit(t, e, holdfast.Power, func(b *holdfast.Batch) { b.Set(k, v) })
+	for range 2 {
+		got, err := e.Get([]byte("x"), k)
+		if err != nil || len(got) != len(v)+1 || got[0] != 'x' || !bytes.Equal(got[1:], v) {
+			t.Fatalf("Get gives %d bytes, %v", len(got), err)
+		}
+		it := e.Scan(holdfast.Range{})
+		if !it.Next() || !bytes.Equal(it.Key(), k) || !bytes.Equal(it.Value(), v) {
+			t.Fatal("Scan does not show it")
+		}
+		closeAll(t, it, e)
+		e = mustOpen(t, dir, hooks{})
+	}
+}
+
+// A DeleteRange is refused if it finds more keys than a transaction can delete, and has
+// no effect then; split, it works.
+func TestDeleteRangeTooLarge(t *testing.T) {
+	e := mustOpen(t, t.TempDir(), hooks{})
+	const n = int(maxTxnOps) + 1000
+	for at := 0; at < n; at += n / 2 {
+		commit(t, e, holdfast.Process, func(b *holdfast.Batch) {
+			for i := at; i < min(at+n/2, n); i++ {
+				b.Set(key(i), nil)
+			}
+		})
+	}
+	var b holdfast.Batch
+	b.Set([]byte("other"), nil)
+	b.DeleteRange(nil, nil)
+	_, err := e.Apply(&b, holdfast.Process)
+	if !errors.Is(err, holdfast.ErrTooLarge) {
+		t.Fatal(err)
+	}
+	t.Log(err)
+	if got := count(t, e); got != n {
+		t.Errorf("%d keys after a refused DeleteRange, want %d", got, n)
+	}
+	for at := 0; at < n; at += n / 2 {
+		commit(t, e, holdfast.Process, func(b *holdfast.Batch) { b.DeleteRange(key(at), key(at+n/2)) })
+	}
+	if got := count(t, e); got > 1 {
+		t.Errorf("%d keys left", got)
+	}
+}
+
+// The union of random intervals holds what one of them holds.
+func TestRanges(t *testing.T) {
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for range 2000 {
+		var r ranges
+		var all []interval
+		for range rnd.IntN(8) {
+			i := interval{lo: []byte{byte(rnd.IntN(20))}, hi: []byte{byte(rnd.IntN(20))}}
+			switch rnd.IntN(8) {
+			case 0:
+				i.lo = nil
+			case 1:
+				i.hi = nil
+			}
+			all = append(all, i)
+			r.add(i.lo, i.hi)
+		}
+		for n := range 21 {
+			k, want := []byte{byte(n)}, false
+			for _, i := range all {
+				want = want || bytes.Compare(i.lo, k) <= 0 && (len(i.hi) == 0 || bytes.Compare(k, i.hi) < 0)
+			}
+			if got := r.has(k); got != want {
+				t.Fatalf("seed %d: %v holds %v: %v; it is made of %v", seed, r, k, got, all)
+			}
+		}
+		for n := 1; n < len(r); n++ {
+			if bytes.Compare(r[n-1].hi, r[n].lo) >= 0 || len(r[n-1].hi) == 0 {
+				t.Fatalf("seed %d: %v is not disjoint and in order", seed, r)
+			}
+		}
+	}
+}
+
+// One snapshot serves many goroutines, and its iterators may even outlive it.
+func TestSnapshotShared(t *testing.T) {
+	e := mustOpen(t, t.TempDir(), hooks{})
+	commit(t, e, holdfast.Process, func(b *holdfast.Batch) {
+		for n := range 1000 {
+			b.Set(key(n), key(n))
+		}
+	})
+	s, err := e.Snapshot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
-			t.Error(err)
-		}
-	})
-	return e.(*engine)
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for n := range 200 {
+				if w == 0 {
+					commit(t, e, holdfast.Process, func(b *holdfast.Batch) { b.DeleteRange(key(n), key(n+1)) })
+					continue
+				}
+				if v, err := s.Get(nil, key(n)); err != nil || !bytes.Equal(v, key(n)) {
+					t.Errorf("Get gives %q, %v", v, err)
+				}
+				if n%50 == 0 && count(t, s) != 1000 {
+					t.Error("a scan misses keys")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	it := s.Scan(holdfast.Range{Reverse: true})
+	closeAll(t, s, s)
+	if !it.Next() || !bytes.Equal(it.Value(), key(999)) {
+		t.Error("the iterator ended with its snapshot")
+	}
+	if _, err := s.Get(nil, key(0)); !errors.Is(err, holdfast.ErrClosed) {
+		t.Errorf("Get of a closed snapshot: %v", err)
+	}
+	closeAll(t, it)
 }
 
-func TestSmoke(t *testing.T) {
+// While little is free, commits fail as on a full disk; with room again, reopening helps.
+func TestRoom(t *testing.T) {
 	dir := t.TempDir()
-	e := mustOpen(t, dir, hooks{})
-	commit(t, e, holdfast.Power, func(b *holdfast.Batch) { b.Set([]byte("!badger!x"), []byte("1")) })
-	v, err := e.Get(nil, []byte("!badger!x"))
-	if err != nil || string(v) != "1" {
-		t.Fatal(v, err)
+	free := uint64(1 << 40)
+	e := mustOpen(t, dir, hooks{freeSpace: func(string) (uint64, error) { return free, nil }})
+	commit(t, e, holdfast.Power, func(b *holdfast.Batch) { b.Set(key(1), []byte("v")) })
+	free = minFree - 1
+	var err error
+	for n := 0; err == nil && n < pageSize; n++ {
+		var b holdfast.Batch
+		b.Set(key(2), []byte("v"))
+		err = holdfast.Commit(e, &b, holdfast.Process)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
+	if !errors.Is(err, syscall.ENOSPC) || !errors.Is(err, holdfast.ErrPoisoned) {
+		t.Fatalf("a commit with little free: %v", err)
+	}
+	if v, err := e.Get(nil, key(1)); err != nil || string(v) != "v" {
+		t.Errorf("reading: %q, %v", v, err)
+	}
+	if err := e.Close(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Close: %v", err)
+	}
+	if _, err := open(dir, holdfast.Options{}, hooks{freeSpace: func(string) (uint64, error) { return 1000, nil }}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Open with nothing free: %v", err)
 	}
 	e = mustOpen(t, dir, hooks{})
-	v, err = e.Get(nil, []byte("!badger!x"))
-	if err != nil || string(v) != "1" {
-		t.Fatal(v, err)
+	commit(t, e, holdfast.Power, func(b *holdfast.Batch) { b.Set(key(3), []byte("v")) })
+}
+
+// Close does not let the library make a table where there is no room for it. The directory stays
+// locked until there is.
+func TestCloseWithoutRoom(t *testing.T) {
+	dir := t.TempDir()
+	var free atomic.Uint64
+	free.Store(1 << 40)
+	e := mustOpen(t, dir, hooks{freeSpace: func(string) (uint64, error) { return free.Load(), nil }})
+	commit(t, e, holdfast.Process, func(b *holdfast.Batch) { b.Set(key(1), []byte("v")) })
+	free.Store(1000)
+	if err := e.Close(); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("Close: %v", err)
+	}
+	if _, err := Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) {
+		t.Errorf("Open: %v", err)
+	}
+	free.Store(1 << 40)
+	again, err := Open(dir, holdfast.Options{})
+	for ; errors.Is(err, holdfast.ErrLocked); again, err = Open(dir, holdfast.Options{}) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := count(t, again); got != 1 {
+		t.Errorf("%d keys, want 1", got)
+	}
+	closeAll(t, again)
+}
+
+// The settings that make the engine's promises true are those that the library runs with.
+func TestSettings(t *testing.T) {
+	e, err := Open(t.TempDir(), holdfast.Options{MemoryBytes: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	got := map[string]string{}
+	for _, s := range e.Capabilities().Settings {
+		got[s.Name] = s.Value
+	}
+	for name, want := range map[string]string{
+		"SyncWrites": "false", "VerifyValueChecksum": "true", "ChecksumVerificationMode": "block", "Compression": "none",
+		"MemTableSize": fmt.Sprint(memTableSize), "BlockCacheSize": fmt.Sprint((1<<30 - 3*memTableSize) * 2 / 3),
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(e.(*engine).home.Dir, "data", "LOCK")); err == nil {
+		t.Error("the library has made a lock of its own")
 	}
 }

@@ -22,7 +22,9 @@ const (
 	collectRoom = 2 * valueLogFileSize / valueThreshold * (holdfast.MaxKeySize + 256)
 )
 
-// collector reclaims value-log files in the background.
+// collector reclaims value-log files in the background: every collectEvery at most one, if at
+// least collectRatio of it is garbage. Commits wait while it is rewritten, for as long as it
+// takes to copy and sync at most half of it, 64 MiB; readers and snapshots do not.
 type collector struct {
 	quit chan struct{}
 	once sync.Once

@@ -18,39 +18,38 @@ const (
 	pointerSize   = 12
 	// txnOverhead is at least what it counts for the mark at a transaction's end.
 	txnOverhead = 64
-	// valueOverhead is at least what a record of the value log has beside key and value.
-	valueOverhead = 64
 )
 
-// fits returns ErrTooLarge if b does not fit into one transaction of the library. note is
-// said in the error.
-func fits(b *holdfast.Batch, note string) error {
+// fits returns ErrTooLarge if b does not fit into one transaction of the library. expanded says
+// that its deletions are those of ranges.
+func fits(b *holdfast.Batch, expanded bool) error {
 	if b.Size() <= maxGroupBytes && b.Len() <= maxGroupOps {
 		return nil
 	}
 	tooLarge := func(detail string) error {
-		if note != "" {
-			detail += ", " + note
+		remedy := "split it"
+		if expanded {
+			detail += ", counting each key in its ranges"
+			remedy = "split the ranges over several batches"
 		}
-		return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: detail, Remedy: "split it"}
+		return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: detail, Remedy: remedy}
 	}
-	size, values := int64(txnOverhead), int64(0)
+	size := int64(txnOverhead)
 	for op := range b.Ops() {
 		size += int64(len(op.Key)) + 1 + entryOverhead
 		if len(op.Value) < valueThreshold {
 			size += int64(len(op.Value))
 		} else {
 			size += pointerSize
-			values += int64(len(op.Key)) + int64(len(op.Value)) + valueOverhead
 		}
 	}
 	switch {
+	case b.Size() > maxBatchBytes:
+		return tooLarge(fmt.Sprintf("the batch has %d bytes, the limit is %d", b.Size(), maxBatchBytes))
 	case int64(b.Len())+1 >= maxTxnOps:
 		return tooLarge(fmt.Sprintf("the batch has %d operations, the limit is %d", b.Len(), maxTxnOps-2))
 	case size >= maxTxnBytes:
 		return tooLarge(fmt.Sprintf("the batch comes to %d bytes, the limit is %d", size, maxTxnBytes-1))
-	case values > valueLogFileSize:
-		return tooLarge(fmt.Sprintf("the batch's large values come to %d bytes, the limit is %d", values, valueLogFileSize))
 	}
 	return nil
 }
@@ -115,15 +114,16 @@ type arena struct {
 	keys    []byte
 }
 
-// take returns empty slices that hold all of b without growing.
+// take returns empty slices for b; the entries must not grow, because the library keeps
+// pointers to them.
 func (a *arena) take(b *holdfast.Batch) ([]lib.Entry, []byte) {
-	if b.Len() > maxGroupOps || b.Size() > maxGroupBytes {
-		return make([]lib.Entry, 0, b.Len()), make([]byte, 0, 1024)
+	if b.Len() > maxGroupOps {
+		return make([]lib.Entry, 0, b.Len()), nil
 	}
-	clear(a.entries[:cap(a.entries)])
-	a.entries = slices.Grow(a.entries[:0], b.Len())
+	clear(a.entries)
+	a.entries = slices.Grow(a.entries[:0], b.Len())[:b.Len()]
 	a.keys = slices.Grow(a.keys[:0], min(b.Size(), 64<<10))
-	return a.entries, a.keys
+	return a.entries[:0], a.keys
 }
 
 // expand appends to plain what b comes to without DeleteRange on the state now visible: the
@@ -164,7 +164,7 @@ type ranges []interval
 
 type interval struct{ lo, hi []byte }
 
-// ends reports whether the interval lies below key wholly and does not touch it.
+// endsBefore reports whether the interval lies below key and does not touch it.
 func (i interval) endsBefore(key []byte) bool {
 	return len(i.hi) > 0 && bytes.Compare(i.hi, key) < 0
 }

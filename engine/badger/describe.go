@@ -2,7 +2,6 @@ package badger
 
 import (
 	"fmt"
-	"strconv"
 
 	lib "github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
@@ -22,9 +21,9 @@ const (
 
 	// valueThreshold is the size from which values live in the value log.
 	valueThreshold = 1 << 20
-	// valueLogFileSize is where the value log goes on to its next file. One batch must not
-	// take a file beyond twice of it: the library would move the file's mapping under its
-	// readers.
+	// valueLogFileSize is where the value log goes on to its next file. A batch's values must
+	// not be more, or a file could become longer than the mapping, twice this size, that it was
+	// made with: the library would move the mapping under its readers.
 	valueLogFileSize = 128 << 20
 
 	// The library's own limits of a transaction (see fits), and what batches merged into
@@ -34,9 +33,8 @@ const (
 	maxGroupBytes = 4 << 20
 	maxGroupOps   = 16 << 10
 
-	// maxBatchBytes is the encoded size up to which a batch fits whatever its operations
-	// are, if they are not too many: the library counts up to 10 bytes more for each.
-	maxBatchBytes = maxTxnBytes - 10*maxTxnOps - txnOverhead
+	// maxBatchBytes is the largest encoded batch. It can be reached only with large values.
+	maxBatchBytes = valueLogFileSize - 1<<20
 
 	defaultMemory = 256 << 20
 	minCache      = 16 << 20
@@ -59,10 +57,12 @@ func Describe() holdfast.Capabilities {
 		MaxValueSize:  holdfast.MaxValueSize,
 		MaxBatchSize:  maxBatchBytes,
 		Caveats: []string{
-			fmt.Sprintf("A batch has at most %d operations; values from %d bytes on hardly count, but come to at most %d bytes together. The keys that a DeleteRange finds count as operations.", maxTxnOps-2, valueThreshold, valueLogFileSize),
+			fmt.Sprintf("A batch has at most %d operations and %d bytes, %d more for each operation; a value of %d bytes or more counts as %d. The keys that a DeleteRange finds count as operations.",
+				maxTxnOps-2, maxTxnBytes-txnOverhead-1, entryOverhead+1, valueThreshold, pointerSize),
 			fmt.Sprintf("Values from %d bytes on are synced with their batch at every level.", valueThreshold),
-			"Files are written through mappings: should the disk fill up all the same, the operating system kills the process with SIGBUS. To keep away from that, commits are refused while less than " + strconv.Itoa(minFree>>20) + " MiB are free.",
-			"A write or sync that fails in the library's own background work is retried there for ever, and some failures end the process.",
+			fmt.Sprintf("Files are written through mappings: if the disk fills up, the operating system kills the process with SIGBUS. To keep away from that, commits are refused while less than %d MiB are free.", minFree>>20),
+			fmt.Sprintf("The space of large values is reclaimed in the background, at most one file of %d MiB every %v; commits wait while it is copied.", valueLogFileSize>>20, collectEvery),
+			"Some failures in the library's own background work end the process.",
 			"Opening reads every table to check it.",
 			"Damage in the middle of a log that a crash left looks like a torn tail: what follows it is cut off.",
 			"A table that is damaged while it is open can make a scan end early; Get reports it.",
@@ -78,14 +78,14 @@ func Describe() holdfast.Capabilities {
 // configure turns the memory budget into the library's options. Memtables come first:
 // there are up to memTables+2 of them, of which one is usually in use. What is left goes to
 // the caches, two thirds to blocks and one to table indexes.
-func configure(data string, o holdfast.Options) lib.Options {
+func configure(data string, o holdfast.Options, f *flushes) lib.Options {
 	memory := o.MemoryBytes
 	if memory == 0 {
 		memory = defaultMemory
 	}
 	caches := max(memory-(memTables+1)*memTableSize, minCache)
 	return lib.DefaultOptions(data).
-		WithLogger(logger{o.Logger}).
+		WithLogger(logger{o.Logger, f}).
 		WithBypassLockGuard(true). // package home holds the lock
 		WithSyncWrites(false).     // its error would be logged and the write acknowledged
 		WithDetectConflicts(false).

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	lib "github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/fb"
@@ -39,11 +38,15 @@ func inspect(dir string, h hooks) (left, error) {
 	if err != nil {
 		return found, failed("open", dir, err)
 	}
+	if wals, err = removeEmpty(dir, wals, walPath); err != nil {
+		return found, failed("open", dir, err)
+	}
+	if values, err = removeEmpty(dir, values, valuePath); err != nil {
+		return found, failed("open", dir, err)
+	}
 	var open []string // the logs that were in use, in the order in which they are to be synced
-	if n := len(values); n > 0 {
-		for _, n := range values[max(0, n-2):] {
-			open = append(open, valuePath(dir, n))
-		}
+	for _, n := range values[max(0, len(values)-2):] {
+		open = append(open, valuePath(dir, n))
 	}
 	for _, n := range wals {
 		open = append(open, walPath(dir, n))
@@ -72,11 +75,24 @@ func inspect(dir string, h hooks) (left, error) {
 			return found, failed("open", dir, err)
 		}
 	}
-	free, err := h.freeSpace(dir)
-	if err == nil && free < logBytes+openFree {
-		err = fmt.Errorf("%w: %d bytes are free, and opening may take %d", syscall.ENOSPC, free, logBytes+openFree)
+	return found, failed("open", dir, (&room{dir: dir, freeSpace: h.freeSpace}).need(logBytes+openFree))
+}
+
+// removeEmpty removes the files of length 0 and returns the numbers of the others.
+func removeEmpty(dir string, numbers []int, path func(string, int) string) ([]int, error) {
+	var kept []int
+	for _, n := range numbers {
+		st, err := os.Stat(path(dir, n))
+		if err == nil && st.Size() == 0 {
+			err = os.Remove(path(dir, n))
+		} else {
+			kept = append(kept, n)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	return found, failed("open", dir, err)
+	return kept, nil
 }
 
 // openFree is what the library may take to open, beside making tables of the logs it finds.
@@ -87,7 +103,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // checkLog finds the end of the log at path, cuts off what a crash tore, and syncs the log. A
 // log in use has the size full, most of which is a hole; the library cuts it to its
 // end, after syncing it, when it is done with it. So only in one of the size full can the end
-// be torn, and in any other it is damage. A log without anything in it is removed.
+// be torn, and in any other it is damage.
 func checkLog(path string, full int64, found *left) (int64, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -97,9 +113,6 @@ func checkLog(path string, full int64, found *left) (int64, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return 0, failed("open", path, err)
-	}
-	if st.Size() == 0 {
-		return 0, failed("open", path, os.Remove(path))
 	}
 	if st.Size() < logHeader {
 		return 0, corrupt("open", path, st.Size(), errors.New("the log is shorter than its header"))
@@ -192,11 +205,15 @@ func logEnd(f io.ReaderAt, size int64) (int64, error) {
 }
 
 // lastByte returns the end of what is not zero in f, from on at the least.
-func lastByte(f io.ReaderAt, from int64) (int64, error) {
+func lastByte(f *os.File, from int64) (int64, error) {
 	buf := make([]byte, 1<<18)
-	end := from
-	for at := from; ; {
-		n, err := f.ReadAt(buf, at)
+	end, at := from, from
+	for {
+		next, err := nextData(f, at)
+		n := 0
+		if at = next; err == nil {
+			n, err = f.ReadAt(buf, at)
+		}
 		if rest := bytes.TrimRight(buf[:n], "\x00"); len(rest) > 0 {
 			end = at + int64(len(rest))
 		}

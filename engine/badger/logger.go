@@ -5,13 +5,51 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 )
 
 // logger hands the library's messages to slog: what it calls an error as a warning, because
 // the engine returns its own errors, all else for debugging.
-type logger struct{ to *slog.Logger }
+//
+// One message is more than that. The library has no other way to say that it cannot make a
+// table of a memtable; it tries again every second, for ever, and so does its Close.
+type logger struct {
+	to    *slog.Logger
+	flush *flushes
+}
 
-func (l logger) Errorf(format string, args ...any)   { l.log(slog.LevelWarn, format, args) }
+const flushFailed = "error flushing memtable to disk"
+
+// flushes tells of failures to make a table of a memtable.
+type flushes struct {
+	poison atomic.Pointer[func(error)] // is told of each
+	failed chan error                  // has the latest
+}
+
+func newFlushes() *flushes { return &flushes{failed: make(chan error, 1)} }
+
+func (f *flushes) report(cause error) {
+	select {
+	case <-f.failed:
+	default:
+	}
+	select {
+	case f.failed <- cause:
+	default:
+	}
+	if poison := f.poison.Load(); poison != nil {
+		(*poison)(cause)
+	}
+}
+
+func (l logger) Errorf(format string, args ...any) {
+	if strings.HasPrefix(format, flushFailed) && len(args) > 0 {
+		if cause, ok := args[0].(error); ok {
+			l.flush.report(cause)
+		}
+	}
+	l.log(slog.LevelWarn, format, args)
+}
 func (l logger) Warningf(format string, args ...any) { l.log(slog.LevelDebug, format, args) }
 func (l logger) Infof(format string, args ...any)    { l.log(slog.LevelDebug, format, args) }
 func (l logger) Debugf(format string, args ...any)   { l.log(slog.LevelDebug, format, args) }

@@ -7,29 +7,35 @@ import (
 
 // minFree is how much must be free for commits to go on: the library writes through mappings
 // of files with holes, and a process that touches a hole on a full disk is killed. It is
-// enough for the log in use and for tables made of all memtables.
-const minFree = (memTables + 2) * memTableSize
+// enough for the rest of the log in use and a table made of it.
+const minFree = 2 * memTableSize
 
-// room refuses transactions while little is free. It asks once for every roomStep bytes.
+// room refuses transactions while little is free. It asks again before another page of the log can
+// have been touched.
 type room struct {
 	dir       string
 	freeSpace func(dir string) (uint64, error)
 	credit    int
 }
 
-const roomStep = 1 << 20
+const pageSize = 4096
 
 func (r *room) take(n int) error {
 	if r.credit -= n; r.credit > 0 {
 		return nil
 	}
-	free, err := r.freeSpace(r.dir)
-	if err != nil {
+	if err := r.need(minFree + uint64(n)); err != nil {
 		return err
 	}
-	if free < minFree+uint64(n) {
-		return fmt.Errorf("%w: %d bytes are free, and %d are kept free", syscall.ENOSPC, free, int64(minFree))
-	}
-	r.credit = roomStep
+	r.credit = pageSize
 	return nil
+}
+
+// need returns ENOSPC unless n bytes are free.
+func (r *room) need(n uint64) error {
+	free, err := r.freeSpace(r.dir)
+	if err == nil && free < n {
+		err = fmt.Errorf("%w: %d bytes are free, and %d must be", syscall.ENOSPC, free, n)
+	}
+	return err
 }

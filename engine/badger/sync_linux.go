@@ -1,6 +1,7 @@
 package badger
 
 import (
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -29,4 +30,13 @@ func freeSpace(dir string) (uint64, error) {
 		return 0, os.NewSyscallError("statfs", err)
 	}
 	return st.Bavail * uint64(st.Bsize), nil
+}
+
+// nextData returns where data begins in f, at at or behind it, or io.EOF.
+func nextData(f *os.File, at int64) (int64, error) {
+	next, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+	if err == unix.ENXIO {
+		return at, io.EOF
+	}
+	return next, os.NewSyscallError("lseek", err)
 }

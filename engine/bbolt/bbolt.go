@@ -187,8 +187,9 @@ func (e *Engine) options(mapped int) *bbolt.Options {
 	return &bbolt.Options{
 		// The directory is locked already; whoever holds the file is no holdfast.
 		Timeout: time.Millisecond,
-		// The array searches linearly for free pages.
-		FreelistType:    bbolt.FreelistMapType,
+		// Every commit writes the list of free pages in order, which the array keeps it in and
+		// the hash map must sort; see BenchmarkFreelist.
+		FreelistType:    bbolt.FreelistArrayType,
 		NoSync:          e.level < holdfast.Power,
 		InitialMmapSize: mapped,
 		NoStatistics:    true, // they take a lock that readers share
@@ -228,7 +229,7 @@ func Describe() holdfast.Capabilities {
 			"A directory is made for level process or for level power, and stays so.",
 			"In a directory made for process a power cut may leave the whole store unreadable. Sync and the loss window make it safe only until the next commit; Close makes it safe until it is opened.",
 			"Only the two meta pages carry checksums: damage to other pages is found when it breaks the tree, damage inside a value is not found, and damage to the newest meta page brings back the state before the last commit.",
-			"The file never shrinks: freed pages are used again. An open snapshot keeps them from it, and makes every commit dearer the longer it is open.",
+			"The file never shrinks: freed pages are used again. Every commit writes the whole list of them, so that it is dearer after much was deleted, or while an old snapshot is open.",
 			mapCaveat,
 		},
 	}

@@ -59,12 +59,13 @@ func (v *view) release() {
 	}
 }
 
-func (v *view) get(dst, key []byte) (out []byte, err error) {
+// get reads one key of kv.
+func (e *Engine) get(kv *bbolt.Bucket, dst, key []byte) (out []byte, err error) {
 	out = dst
 	// A page outside the file, or one that the device cannot read, is a fault.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer v.e.catch("get", &err)
-	value := v.kv.Get(key)
+	defer e.catch("get", &err)
+	value := kv.Get(key)
 	if value == nil {
 		return dst, holdfast.ErrNotFound
 	}
@@ -95,7 +96,7 @@ func (e *Engine) Get(dst, key []byte) ([]byte, error) {
 		return dst, err
 	}
 	defer v.release()
-	return v.get(dst, key)
+	return e.get(v.kv, dst, key)
 }
 
 // Scan implements [holdfast.Reader].
@@ -142,7 +143,7 @@ func (s *snapshot) Get(dst, key []byte) ([]byte, error) {
 		return dst, holdfast.ErrClosed
 	}
 	defer s.v.release()
-	return s.v.get(dst, key)
+	return s.v.e.get(s.v.kv, dst, key)
 }
 
 func (s *snapshot) Scan(r holdfast.Range) holdfast.Iterator {

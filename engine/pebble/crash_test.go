@@ -83,7 +83,6 @@ func crashRound(t *testing.T, seed uint64) {
 	type image struct {
 		fs       *vfs.MemFS
 		percent  int
-		at       uint64
 		min, max uint64
 	}
 	var images []image

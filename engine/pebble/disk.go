@@ -32,7 +32,10 @@ type disk struct {
 	vfs.FS // below
 	dir    string
 
-	cause atomic.Pointer[holdfast.Error] // what froze the disk
+	cause atomic.Pointer[holdfast.Error] // what froze the disk; set under ack
+
+	ack  sync.Mutex
+	safe uint64 // the highest end of a commit that settle has found good
 	// memory holds what is created after freezing.
 	memory *vfs.MemFS
 
@@ -58,6 +61,8 @@ func newDisk(below vfs.FS, dir string) *disk {
 
 // fail freezes the disk; the first cause stays.
 func (d *disk) fail(op, path string, cause error) {
+	d.ack.Lock()
+	defer d.ack.Unlock()
 	d.cause.CompareAndSwap(nil, &holdfast.Error{Op: op, Engine: Name, Path: path, Class: holdfast.ErrPoisoned, Cause: cause,
 		Remedy: "nothing is acknowledged any more; mend the cause and reopen"})
 }
@@ -69,6 +74,22 @@ func (d *disk) poison() error {
 	if e := d.cause.Load(); e != nil {
 		return e
 	}
+	return nil
+}
+
+// settle decides about a commit that Pebble takes to be settled. end is the sequence number
+// after its last one, or 0 if it has none that is known to be its own.
+//
+// Before the disk froze every such commit is good. Afterwards one is if a later one has
+// been found good, so that what is acknowledged is a prefix whoever asks first; of the
+// others nothing is known.
+func (d *disk) settle(end uint64) error {
+	d.ack.Lock()
+	defer d.ack.Unlock()
+	if d.frozen() && (end == 0 || end > d.safe) {
+		return d.poison()
+	}
+	d.safe = max(d.safe, end)
 	return nil
 }
 

@@ -25,6 +25,7 @@ type Engine struct {
 	settings  []holdfast.Setting
 	tickets   sync.Pool // of *ticket
 	commits   atomic.Int64
+	torn      int64 // bytes that opening cut off the log
 }
 
 // Capabilities implements [holdfast.Engine].
@@ -87,10 +88,12 @@ func (e *Engine) applyMemory(b *holdfast.Batch) (holdfast.Receipt, error) {
 
 // applyLogged commits pb so that a sync of the log is asked for.
 func (e *Engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Receipt, error) {
-	if pb.Empty() {
+	barrier := pb.Empty()
+	if barrier {
 		// Pebble passes over an empty batch; one that is only in the log waits for all before.
 		_ = pb.LogData(nil, nil)
 	}
+	count := uint64(pb.Count())
 	power := level == holdfast.Power
 	if power {
 		e.disk.demand.begin()
@@ -108,7 +111,11 @@ func (e *Engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Rece
 		return holdfast.Receipt{}, refused(err)
 	}
 	t := e.tickets.Get().(*ticket)
-	t.batch, t.power = pb, power
+	t.batch, t.power, t.end = pb, power, 0
+	// Pebble keeps the content of a large batch for itself, and the number with it.
+	if first := uint64(pb.SeqNum()); first > 0 && !barrier {
+		t.end = first + count
+	}
 	return holdfast.NewReceipt(t, t.generation.Load()), nil
 }
 
@@ -147,7 +154,9 @@ func (e *Engine) encode(b *holdfast.Batch) (*lib.Batch, error) {
 	return pb, nil
 }
 
-// lastKey lies behind every key.
+// firstKey is the first of all keys; lastKey lies behind the last.
+var firstKey = []byte{0}
+
 var lastKey = func() []byte {
 	k := make([]byte, holdfast.MaxKeySize+1)
 	for i := range k {
@@ -164,6 +173,9 @@ func addOp(pb *lib.Batch, op holdfast.Op) error {
 		return pb.Delete(op.Key, nil)
 	}
 	lo, hi := op.Key, op.Value
+	if len(lo) == 0 {
+		lo = firstKey // Pebble takes an empty bound for a missing one in places
+	}
 	if len(hi) == 0 {
 		hi = lastKey
 	}
@@ -184,6 +196,7 @@ type ticket struct {
 	mu    sync.Mutex // guards the fields below while the receipt is out
 	batch *lib.Batch // nil once the commit is known to have failed
 	power bool
+	end   uint64 // see disk.settle
 }
 
 // Wait implements [holdfast.Waiter].
@@ -215,7 +228,7 @@ func (t *ticket) settle(token uint64) (err error, free bool) {
 	if err != nil {
 		t.e.disk.fail("commit", t.e.disk.dir, err)
 	}
-	if err := t.e.disk.poison(); err != nil {
+	if err := t.e.disk.settle(t.end); err != nil {
 		t.batch = nil
 		return err, false
 	}
@@ -253,6 +266,7 @@ func (e *Engine) Metrics() holdfast.Metrics {
 	m.Groups = m.Commits
 	m.Syncs = e.disk.syncs.Load()
 	m.BytesWritten = e.disk.written.Load()
+	m.TornBytes = e.torn
 	m.Stalls = e.disk.stalls.Load()
 	m.Poison = e.disk.poison()
 	e.gate.Fill(&m)
@@ -268,15 +282,18 @@ func (e *Engine) Metrics() holdfast.Metrics {
 }
 
 // Close implements [holdfast.Engine]. It leaves nothing in the log: what is in tables is
-// checked when it is read, while damage at the end of a log looks like a torn tail.
+// checked when it is read, while damage at the end of a log, or of the manifest, looks like
+// a torn tail.
 func (e *Engine) Close() error {
 	err := e.gate.Close(e.sync)
 	if errors.Is(err, holdfast.ErrBusy) || errors.Is(err, holdfast.ErrClosed) {
 		return err
 	}
 	e.window.Stop()
-	if err == nil && e.commits.Load() > 0 {
-		err = e.db.Flush()
+	if err == nil {
+		// The second flush is of nothing, and puts a record behind the first one's in the
+		// manifest.
+		err = errors.Join(e.db.Flush(), e.db.Flush())
 	}
 	e.disk.release()
 	err = errors.Join(err, e.db.Close())

@@ -1,30 +1,41 @@
 package pebble
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
 	"io/fs"
 	"strings"
 
+	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/wal"
 	"github.com/holdfastdb/holdfast"
 )
 
-// inspect looks at what is in the directory before Pebble does, and reports whether it
-// holds a database: then Pebble must not make a new one because a file is missing. It
-// returns ErrCorrupt where Pebble would silently take an older state.
-func inspect(below vfs.FS, data string) (found bool, err error) {
+// findings are what is known of a directory before Pebble opens it.
+type findings struct {
+	database bool  // it holds one: Pebble must not make a new one because a file is missing
+	torn     int64 // bytes at the end of the log that Pebble will cut off
+}
+
+// inspect looks at what is in the directory before Pebble does. It returns ErrCorrupt where
+// Pebble would silently take an older state.
+func inspect(below vfs.FS, data string) (found findings, err error) {
 	names, err := below.List(data)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return found, nil
 	}
 	if err != nil {
-		return false, openError(data, nil, err)
+		return found, openError(data, nil, err)
+	}
+	if found.torn, err = tornTail(below, data); err != nil {
+		return found, openError(data, nil, err)
 	}
 	for _, name := range names {
 		// Written last when a database is made, and ever after there.
-		found = found || strings.HasPrefix(name, "OPTIONS-")
+		found.database = found.database || strings.HasPrefix(name, "OPTIONS-")
 	}
 	for _, name := range names {
 		// The marker's name ends in the name of the manifest that counts.
@@ -38,17 +49,17 @@ func inspect(below vfs.FS, data string) (found bool, err error) {
 			continue // Pebble says so if it matters: an older marker may be left
 		}
 		if err != nil {
-			return false, openError(path, nil, err)
+			return found, openError(path, nil, err)
 		}
 		if at, damaged := damage(content); damaged {
-			return false, &holdfast.Error{Op: "open", Engine: Name, Path: path, Offset: at, Class: holdfast.ErrCorrupt,
+			return found, &holdfast.Error{Op: "open", Engine: Name, Path: path, Offset: at, Class: holdfast.ErrCorrupt,
 				Detail: "a record is damaged and later ones are not", Remedy: "restore the directory from a backup"}
 		}
 	}
 	return found, nil
 }
 
-// damage looks for a chunk that is not whole before one that is. Records are synced one by
+// damage looks for a chunk that is whole after one that is not. Records are synced one by
 // one in a manifest, so only its end can be torn. Pebble reads up to the first chunk that
 // is not whole, and would take what came before for everything.
 func damage(manifest []byte) (at int64, damaged bool) {
@@ -56,34 +67,70 @@ func damage(manifest []byte) (at int64, damaged bool) {
 	for start := 0; start < len(manifest); start += blockSize {
 		block := manifest[start:min(start+blockSize, len(manifest))]
 		for i := 0; i+plainHeader <= len(block); {
-			header, length := chunkHeader(block[i+6]), int(binary.LittleEndian.Uint16(block[i+4:]))
-			n := header + length
-			whole := header > 0 && i+n <= len(block) && chunkSum(block[i+6:i+n]) == binary.LittleEndian.Uint32(block[i:])
-			if header == 0 && isZero(block[i:]) {
-				break // filling
-			}
-			if whole && at >= 0 {
+			n := wholeChunk(block[i:])
+			switch {
+			case n > 0 && at >= 0:
 				return at, true
-			}
-			if !whole && at < 0 {
+			case n > 0:
+				i += n
+				continue
+			case at < 0 && len(bytes.Trim(block[i:], "\x00")) > 0:
 				at = int64(start + i)
 			}
-			if header == 0 || i+n > len(block) {
-				break // where the next chunk begins is only known in the next block
-			}
-			i += n
+			i++ // the length may be what is damaged: the next chunk can begin anywhere
 		}
 	}
 	return 0, false
 }
 
-func isZero(p []byte) bool {
-	for _, b := range p {
-		if b != 0 {
-			return false
-		}
+// wholeChunk returns the length of the chunk at the beginning of p, 0 if it is not whole.
+func wholeChunk(p []byte) int {
+	header := chunkHeader(p[6])
+	n := header + int(binary.LittleEndian.Uint16(p[4:]))
+	if header == 0 || n > len(p) || chunkSum(p[6:n]) != binary.LittleEndian.Uint32(p) {
+		return 0
 	}
-	return true
+	return n
+}
+
+// tornTail returns the length of what Pebble will cut off the newest log.
+func tornTail(below vfs.FS, data string) (int64, error) {
+	logs, err := wal.Scan(wal.Dir{FS: below, Dirname: data})
+	if err != nil || len(logs) == 0 {
+		return 0, err
+	}
+	newest := logs[len(logs)-1]
+	r := newest.OpenForRead()
+	defer r.Close()
+	for {
+		_, at, err := r.NextRecord()
+		if err == nil {
+			continue
+		}
+		if !record.IsInvalidRecord(err) {
+			return 0, nil // the end, or something that Pebble will complain of itself
+		}
+		content, err := readFile(below, at.PhysicalFile)
+		if err != nil {
+			return 0, err
+		}
+		end := min((at.Physical/blockSize+1)*blockSize, int64(len(content)))
+		return torn(content[min(at.Physical, end):end], uint32(newest.Num)), nil
+	}
+}
+
+// torn returns how much of p, which begins where a log cannot be read on, is a chunk that
+// was being written. What a file holds from its earlier use as another log is not.
+func torn(p []byte, number uint32) int64 {
+	written := bytes.TrimRight(p, "\x00")
+	if len(written) < logHeader {
+		return int64(len(written))
+	}
+	header := chunkHeader(p[6])
+	if header >= logHeader && binary.LittleEndian.Uint32(p[plainHeader:]) != number {
+		return 0
+	}
+	return int64(min(header+int(binary.LittleEndian.Uint16(p[4:])), len(written)))
 }
 
 // shown are Pebble's own settings that matter when engines are compared, in the order in

@@ -51,11 +51,12 @@ func Describe() holdfast.Capabilities {
 		LossWindow:        holdfast.DefaultSyncEvery,
 		AtomicBatches:     true,
 		NativeDeleteRange: true,
+		Checksums:         true,
 		MaxKeySize:        holdfast.MaxKeySize,
 		MaxValueSize:      holdfast.MaxValueSize,
 		MaxBatchSize:      holdfast.MaxBatchSize,
 		Caveats: []string{
-			"Damage to the last 32 KiB written to a log before a crash cannot be told from a torn tail, and is cut off.",
+			"After a crash, damage to the last 32 KiB of the log, or to the last record of the manifest, cannot be told from a torn tail, and is cut off.",
 			"A failed write or sync of any file, also in the background, poisons the engine.",
 		},
 	}
@@ -100,7 +101,8 @@ func start(below vfs.FS, data string, o holdfast.Options) (e *Engine, err error)
 	if err != nil {
 		return nil, err
 	}
-	options.ErrorIfNotExists = found
+	options.ErrorIfNotExists = found.database
+	e.torn = found.torn
 	e.db, err = lib.Open(data, options)
 	if d.frozen() {
 		// Pebble may have come this far in memory.
@@ -113,7 +115,7 @@ func start(below vfs.FS, data string, o holdfast.Options) (e *Engine, err error)
 	if err != nil {
 		return nil, openError(data, classify(err), err)
 	}
-	if !found {
+	if !found.database {
 		// The first log of a new database was begun in Pebble's oldest format, which has no
 		// synced offsets.
 		if err := e.db.Flush(); err != nil || d.frozen() {

@@ -34,8 +34,8 @@ const (
 	kinds
 )
 
-// manyRows is the number of rows of kindSetMany.
-const manyRows = 16
+// manyRows is the number of rows of kindSetMany; more gain nothing.
+const manyRows = 32
 
 var statements = [kinds]string{
 	kindGet:         "SELECT v FROM kv WHERE k=?",
@@ -200,8 +200,14 @@ func (c *conn) run(k kind, args ...[]byte) error {
 	for i, a := range args {
 		s.args[i].Value = a
 	}
-	_, err = s.s.(driver.StmtExecContext).ExecContext(context.Background(), s.args)
+	err = s.exec()
 	c.done(s)
+	return err
+}
+
+// exec executes a statement that returns no rows.
+func (s *stmt) exec() error {
+	_, err := s.s.(driver.StmtExecContext).ExecContext(context.Background(), s.args)
 	return err
 }
 

@@ -56,7 +56,7 @@ const (
 	// SQLite's own default for wal_autocheckpoint.
 	checkpointPages = 1000
 	// maxIdle is how many connections are kept open for later readers.
-	maxIdle = 16
+	maxIdle = 32
 )
 
 // Engine is the engine; see [Open] and [OpenGo].
@@ -190,7 +190,7 @@ func describe(name, module string) holdfast.Capabilities {
 		Library: library.Version(module),
 		Memory:  holdfast.Promise{Given: holdfast.Process, How: how, Why: "a transaction is written to the log before anybody sees it"},
 		Process: holdfast.Promise{Given: holdfast.Process, How: how},
-		Power:   holdfast.Promise{Given: holdfast.Power, How: "one transaction per group in the write-ahead log, synchronous=FULL: fdatasync"},
+		Power:   holdfast.Promise{Given: holdfast.Power, How: "one transaction per group in the write-ahead log, synchronous=FULL: fsync"},
 
 		AtomicBatches: true,
 		MaxKeySize:    holdfast.MaxKeySize,

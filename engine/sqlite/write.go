@@ -1,8 +1,6 @@
 package sqlite
 
 import (
-	"context"
-	"database/sql/driver"
 	"fmt"
 
 	"github.com/holdfastdb/holdfast"
@@ -125,6 +123,9 @@ func (e *Engine) checkpoint() error {
 	if err != nil {
 		return err
 	}
+	if n[0] != 0 || n[1] < 0 {
+		return nil // not begun; the next look at the log comes back to it
+	}
 	e.syncs.Add(1) // of the log
 	if n[1] == n[2] {
 		e.syncs.Add(1) // of the database
@@ -156,47 +157,48 @@ func (c *conn) transact(b *holdfast.Batch, mark string) error {
 }
 
 // change carries out b's operations. Sets that follow each other share a statement.
-func (c *conn) change(b *holdfast.Batch) error {
-	many, err := c.stmt(kindSetMany)
-	if err != nil {
-		return err
-	}
-	defer c.done(many)
-	held := 0 // rows in many's arguments
-	flush := func() error {
-		for i := range held {
-			if err := c.run(kindSet, many.args[2*i].Value.([]byte), many.args[2*i+1].Value.([]byte)); err != nil {
-				return err
-			}
+func (c *conn) change(b *holdfast.Batch) (err error) {
+	var many *stmt
+	if b.Len() >= manyRows {
+		if many, err = c.stmt(kindSetMany); err != nil {
+			return err
 		}
-		held = 0
-		return nil
+		defer c.done(many)
 	}
+	held := 0 // rows in many's arguments
 	for op := range b.Ops() {
-		if op.Kind == holdfast.KindSet {
+		if op.Kind == holdfast.KindSet && many != nil {
 			many.args[2*held].Value, many.args[2*held+1].Value = op.Key, op.Value
 			if held++; held == manyRows {
 				held = 0
-				if _, err := many.s.(driver.StmtExecContext).ExecContext(context.Background(), many.args); err != nil {
-					return err
-				}
+				err = many.exec()
 			}
-			continue
-		}
-		if err := flush(); err != nil {
-			return err
-		}
-		switch {
-		case op.Kind == holdfast.KindDelete:
-			err = c.run(kindDelete, op.Key)
-		case len(op.Value) > 0:
-			err = c.run(kindDeleteRange, op.Key, op.Value)
-		default:
-			err = c.run(kindDeleteFrom, op.Key)
+		} else if err = c.single(many, held); err == nil {
+			held = 0
+			switch {
+			case op.Kind == holdfast.KindSet:
+				err = c.run(kindSet, op.Key, op.Value)
+			case op.Kind == holdfast.KindDelete:
+				err = c.run(kindDelete, op.Key)
+			case len(op.Value) > 0:
+				err = c.run(kindDeleteRange, op.Key, op.Value)
+			default:
+				err = c.run(kindDeleteFrom, op.Key)
+			}
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return flush()
+	return c.single(many, held)
+}
+
+// single sets the first rows of many's arguments one by one.
+func (c *conn) single(many *stmt, rows int) error {
+	for i := range rows {
+		if err := c.run(kindSet, many.args[2*i].Value.([]byte), many.args[2*i+1].Value.([]byte)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

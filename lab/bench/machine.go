@@ -22,7 +22,10 @@ type Machine struct {
 	Go          string `json:"go"`
 	VM          string `json:"vm"`        // what tells that this is a virtual machine; empty if nothing does
 	Container   string `json:"container"` // what tells that this is a container
-	Disk        Disk   `json:"disk"`
+	// OtherWork is the share of all CPUs that was busy during the run with anything but it, stolen
+	// time of a virtual machine included; -1 if not known.
+	OtherWork float64 `json:"other_work"`
+	Disk      Disk    `json:"disk"`
 }
 
 // Disk is where the measurements' directories were.
@@ -79,7 +82,7 @@ func (m Machine) Sentence() string {
 
 // describe looks at the machine and at the disk that holds dir, which must be writable.
 func describe(dir string) (Machine, error) {
-	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), MemoryBytes: -1, Go: runtime.Version()}
+	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), MemoryBytes: -1, OtherWork: -1, Go: runtime.Version()}
 	look(&m, dir)
 	var err error
 	m.Disk.SyncP50, err = syncTime(filepath.Join(dir, "sync"))

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -156,4 +157,50 @@ func field(text, name string) string {
 		}
 	}
 	return ""
+}
+
+// work returns a function that tells the share of all CPUs that was busy since with anything but this
+// process and the children it has waited for; -1 if that is not known.
+func work() func() float64 {
+	busy, total := cpuTicks()
+	own := ownCPU()
+	return func() float64 {
+		busyNow, totalNow := cpuTicks()
+		all := float64(totalNow - total)
+		if all <= 0 {
+			return -1
+		}
+		ownTicks := (ownCPU() - own).Seconds() * ticksPerSecond
+		return min(max((float64(busyNow-busy)-ownTicks)/all, 0), 1)
+	}
+}
+
+// ticksPerSecond is USER_HZ, which is 100 on every Linux that Go runs on.
+const ticksPerSecond = 100
+
+// cpuTicks reads how long all CPUs together were busy, and the whole time, since the start.
+func cpuTicks() (busy, total int64) {
+	first, _, _ := strings.Cut(contents("/proc/stat"), "\n")
+	fields := strings.Fields(first)
+	// cpu user nice system idle iowait irq softirq steal guest guest_nice; guest time is in
+	// user time already.
+	for i, f := range fields[min(1, len(fields)):min(9, len(fields))] {
+		ticks, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, 0
+		}
+		total += ticks
+		if i != 3 && i != 4 {
+			busy += ticks
+		}
+	}
+	return busy, total
+}
+
+func ownCPU() time.Duration {
+	var children unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &children); err != nil {
+		return 0
+	}
+	return max(cpuTime(), 0) + time.Duration(children.Utime.Nano()+children.Stime.Nano())
 }

@@ -37,7 +37,7 @@ type Preset struct {
 func Presets() []Preset {
 	return []Preset{
 		{"quick", "every workload with one client, about 90 s", []string{"*/*"}, []int{1}, 6, 200 * time.Millisecond},
-		{"event", "the event store with 1 and 64 clients, about 15 min", []string{"event/*"}, []int{1, 64}, 10, time.Second},
+		{"event", "the event store with 1 and 64 clients, about 18 min", []string{"event/*"}, []int{1, 64}, 10, time.Second},
 		{"smoke", "every workload once, a few seconds: does it work at all", []string{"*/*"}, []int{1}, 1, 10 * time.Millisecond},
 	}
 }
@@ -86,8 +86,9 @@ type Unavailable struct {
 	Engine   string         `json:"engine"`
 	Asked    holdfast.Level `json:"asked"`
 	Reason   string         `json:"reason"`
-	// Instead is the level that it gives when asked for this one, 0 if none.
-	Instead holdfast.Level `json:"-"`
+
+	instead holdfast.Level // that it gives when asked for this one, 0 if none
+	why     string         // in the engine's own words
 }
 
 // Plan checks the request and lays out the cells. Errors are ErrBadOption or ErrLevel, and
@@ -235,7 +236,7 @@ func levelsOf(e all.Entry, levels []holdfast.Level, reads bool) (cells []Cell, m
 		case promise.Given == 0:
 			// Reads only need some level to write with.
 			if !reads || len(asked) == 0 {
-				missing = append(missing, Unavailable{Engine: e.Name, Asked: level, Reason: promise.Why})
+				missing = append(missing, Unavailable{Engine: e.Name, Asked: level, Reason: promise.Why, why: promise.Why})
 			}
 		case asked[promise.Given] == level:
 			cells = append(cells, Cell{Asked: level, Given: promise.Given})
@@ -244,7 +245,7 @@ func levelsOf(e all.Entry, levels []holdfast.Level, reads bool) (cells []Cell, m
 			if promise.Why != "" {
 				reason += ": " + promise.Why
 			}
-			missing = append(missing, Unavailable{Engine: e.Name, Asked: level, Reason: reason, Instead: promise.Given})
+			missing = append(missing, Unavailable{Engine: e.Name, Asked: level, Reason: reason, instead: promise.Given, why: promise.Why})
 		}
 	}
 	if reads && len(cells) > 1 {

@@ -41,7 +41,9 @@ func (s screen) printf(format string, args ...any) { fmt.Fprintf(s.w, format, ar
 func (s screen) header(p Plan, m Machine) {
 	levels := map[holdfast.Level]bool{}
 	for _, c := range p.Cells {
-		levels[c.Given] = true
+		if !reference(c.Engine) {
+			levels[c.Given] = true
+		}
 	}
 	clients := ""
 	if !slices.Equal(p.Clients, []int{1}) {
@@ -189,7 +191,10 @@ func (s screen) speed(g group) {
 	// The study's column is as wide as the terminal leaves it, or becomes lines of its own.
 	const others = 2 + 10 + 9 + 15 + 9 + 9 + 10 + 21
 	studyWidth := s.width - others
-	inTable := studyWidth >= 18
+	wide := studyWidth >= 18
+	// The studies' benchmarks that are here had one client.
+	studied := g.clients == 1
+	inTable := wide && studied
 	if inTable {
 		header = append(header, "the study said")
 	}
@@ -201,11 +206,11 @@ func (s screen) speed(g group) {
 			share = percent(row.Median / g.floor.Median)
 		}
 		study := ""
-		if !reference(row.Engine) {
+		if studied && !reference(row.Engine) {
 			study = g.workload.Study(row.Engine, g.given)
 		}
 		against := g.against(row)
-		if !inTable {
+		if !wide {
 			against = strings.TrimSuffix(against, " shown")
 		}
 		cells := table.Row{row.Engine, count(row.Median * items), interval(row, items), duration(row.p50), duration(row.p99), share, against}
@@ -323,6 +328,9 @@ func (s screen) legend(r *Report) {
 	default:
 		s.wrapped("", fmt.Sprintf("Medians of %d rounds; the interval holds the true median with %.0f %% confidence. No difference shown: the intervals overlap.", r.Plan.Rounds, 100*confidence))
 	}
+	if other := r.Machine.OtherWork; other >= 0.05 {
+		s.wrapped("", fmt.Sprintf("Other work took %s of the machine's CPUs meanwhile: the figures are worse, and spread more, than they would on a quiet machine.", percent(other)))
+	}
 	var null, floor bool
 	for _, sum := range r.Summary {
 		if sum.Engine == Null && !null {
@@ -338,39 +346,46 @@ func (s screen) legend(r *Report) {
 	s.wrapped("", "The study's figures are times per operation on its own machines; compare ratios with them, nothing else.")
 }
 
-// unavailable groups by reason, so that one line says it for many.
+// unavailable says which engines are missing where, grouped by levels, and then by reason.
 func (s screen) unavailable(list []Unavailable) {
-	type key struct {
-		reason string
-		asked  holdfast.Level
+	type absence struct {
+		instead holdfast.Level
+		why     string
+		levels  string
 	}
-	var keys []key
-	engines := map[key][]string{}
+	// The levels at which each engine is missing for one reason.
+	levels := map[string][]string{}
+	key := func(u Unavailable) string { return fmt.Sprint(u.Engine, u.instead, u.why) }
 	for _, u := range list {
-		k := key{u.Reason, u.Asked}
-		if engines[k] == nil {
-			keys = append(keys, k)
-		}
-		if !slices.Contains(engines[k], u.Engine) {
-			engines[k] = append(engines[k], u.Engine)
+		if name := u.Asked.String(); !slices.Contains(levels[key(u)], name) {
+			levels[key(u)] = append(levels[key(u)], name)
 		}
 	}
-	slices.SortStableFunc(keys, func(a, b key) int { return cmp.Compare(a.asked, b.asked) })
-	// What is the same at several levels is said once.
-	said := map[string]bool{}
-	for _, k := range keys {
-		id := strings.Join(engines[k], ", ") + k.reason
-		if said[id] {
-			continue
+	var order []absence
+	engines := map[absence][]string{}
+	for _, u := range list {
+		a := absence{u.instead, u.why, strings.Join(levels[key(u)], ", ")}
+		if engines[a] == nil {
+			order = append(order, a)
 		}
-		said[id] = true
-		var levels []string
-		for _, other := range keys {
-			if other.reason == k.reason && slices.Equal(engines[other], engines[k]) {
-				levels = append(levels, other.asked.String())
-			}
+		if !slices.Contains(engines[a], u.Engine) {
+			engines[a] = append(engines[a], u.Engine)
 		}
-		s.wrapped("", fmt.Sprintf("not available: %s at %s (%s)", strings.Join(engines[k], ", "), strings.Join(levels, ", "), k.reason))
+	}
+	slices.SortStableFunc(order, func(a, b absence) int {
+		return cmp.Or(cmp.Compare(a.levels, b.levels), cmp.Compare(a.instead, b.instead))
+	})
+	title := ""
+	for _, a := range order {
+		now := "not available at " + a.levels + ":"
+		if a.instead != 0 {
+			now = fmt.Sprintf("not available at %s, for they give %v, shown there:", a.levels, a.instead)
+		}
+		if now != title {
+			title = now
+			s.printf("\n%s\n", title)
+		}
+		s.wrapped("  ", strings.Join(engines[a], ", ")+": "+a.why)
 	}
 }
 
@@ -407,32 +422,30 @@ func (g group) winner() string {
 	if g.best == nil {
 		return ""
 	}
-	var equal []string
+	first := []string{g.best.Engine}
 	next := ""
 	for _, row := range g.rows {
-		if reference(row.Engine) || row.Engine == g.best.Engine {
-			continue
+		switch {
+		case reference(row.Engine) || row.Engine == g.best.Engine:
+		case overlap(row, *g.best):
+			first = append(first, row.Engine)
+		case next == "":
+			next = fmt.Sprintf("; %s takes %sx the time of %s", row.Engine, digits(g.best.Median/row.Median), g.best.Engine)
 		}
-		if overlap(row, *g.best) {
-			equal = append(equal, row.Engine)
-		} else if next == "" {
-			next = fmt.Sprintf("%s takes %s the time", row.Engine, digits(g.best.Median/row.Median)+"x")
-		}
 	}
-	var s strings.Builder
-	fmt.Fprintf(&s, "%s: %s", g.title(), g.best.Engine)
-	if len(equal) == 0 && next == "" {
-		s.WriteString(" is the only one")
-	} else {
-		s.WriteString(" is fastest")
+	what := g.best.Engine + " is fastest"
+	switch {
+	case len(first) > 1:
+		what = "no difference shown between " + enumerate(first)
+	case next == "":
+		what = g.best.Engine + " is the only one"
 	}
-	if len(equal) > 0 {
-		s.WriteString(", with no difference shown to " + strings.Join(equal, " and "))
-	}
-	if next != "" {
-		s.WriteString("; " + next)
-	}
-	return s.String() + "."
+	return g.title() + ": " + what + next + "."
+}
+
+func enumerate(names []string) string {
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
 // prices says for each engine what surviving more costs it.

@@ -159,7 +159,7 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", test.row.Engine, got, test.want)
 		}
 	}
-	const want = "event/append-1, survives power loss, 1 client: a is fastest, with no difference shown to b; c takes 2x the time."
+	const want = "event/append-1, survives power loss, 1 client: no difference shown between a and b; c takes 2x the time of a."
 	if got := g.winner(); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}

@@ -126,6 +126,7 @@ func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 		Plan: PlanJSON{Preset: p.Preset, Engines: p.Engines, Workloads: p.Workloads, Levels: p.Levels, Clients: p.Clients,
 			Rounds: p.Rounds, Seconds: p.For.Seconds(), WarmUpSeconds: p.WarmUp.Seconds(), Seed: p.Seed, Command: p.Command},
 	}
+	otherWork := work()
 	for round := 1; round <= p.Rounds; round++ {
 		for _, c := range p.Shuffled(round) {
 			w.Starts(c, round, len(report.Results))
@@ -136,6 +137,7 @@ func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 			report.Results = append(report.Results, result)
 		}
 	}
+	report.Machine.OtherWork = otherWork()
 	report.Summary = summarise(p.Cells, report.Results)
 	return report, nil
 }

@@ -78,6 +78,9 @@ func TestSmoke(t *testing.T) {
 	if len(report.Results) != len(plan.Cells) || len(report.Summary) != len(plan.Cells) {
 		t.Errorf("%d results and %d summaries of %d cells", len(report.Results), len(report.Summary), len(plan.Cells))
 	}
+	if other := report.Machine.OtherWork; other > 1 || runtime.GOOS == "linux" && other < 0 {
+		t.Errorf("other work took %v of the machine", other)
+	}
 	for _, r := range report.Results {
 		name := r.Workload + " on " + r.Engine + " at " + r.Given.String()
 		if !r.Verified || r.Ops == 0 || r.OpsPerSec <= 0 || r.Seconds < plan.For.Seconds() {

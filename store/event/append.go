@@ -2,11 +2,11 @@ package event
 
 import (
 	"context"
-	"encoding/binary"
 	"sync"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
 // Append adds the events at the end of the log, atomically, and returns when they have
@@ -73,6 +73,13 @@ func (p Pending) Wait() (Result, error) {
 	}
 	return p.result, nil
 }
+
+// minSeconds and maxSeconds are the whole seconds since 1970 whose nanoseconds fit in an
+// int64.
+const (
+	minSeconds = -1 << 63 / 1_000_000_000
+	maxSeconds = (1<<63-1)/1_000_000_000 - 1
+)
 
 // appender is the memory that building one append needs.
 type appender struct {
@@ -202,7 +209,7 @@ func (s *Store) check(a *appender, events []Event) error {
 		} else if sec := e.Time.Unix(); sec < minSeconds || sec > maxSeconds {
 			return s.fail("append", ErrBadEvent, nil, "use a time between the years 1678 and 2262", "the time of event %d is %v", i, e.Time)
 		}
-		size := recordSize(e)
+		size := format.RecordSize(len(e.Type), len(e.ID), len(e.Origin), len(e.Metadata), len(e.Data))
 		if size > s.maxValue {
 			return s.fail("append", holdfast.ErrTooLarge, nil, "", "event %d takes %d bytes, the limit is %d", i, size, s.maxValue)
 		}
@@ -233,12 +240,16 @@ func (s *Store) build(a *appender, events []Event, first uint64) error {
 	b.Reset()
 	for i := range events {
 		e, pos := &events[i], first+uint64(i)
-		a.record = appendRecord(a.record[:0], e, a.now)
-		a.key = s.keys.event(a.key, pos)
+		at := a.now
+		if !e.Time.IsZero() {
+			at = e.Time.UnixNano()
+		}
+		a.record = format.AppendRecord(a.record[:0], at, e.Type, e.ID, e.Origin, e.Metadata, e.Data)
+		a.key = s.keys.Event(a.key, pos)
 		b.Set(a.key, a.record)
 		if e.ID != "" {
-			a.key = s.keys.id(a.key, pos/s.window, e.ID)
-			a.record = binary.BigEndian.AppendUint64(a.record[:0], pos)
+			a.key = s.keys.ID(a.key, pos/s.window, e.ID)
+			a.record = format.AppendPosition(a.record[:0], pos)
 			b.Set(a.key, a.record)
 		}
 	}

@@ -1,5 +1,279 @@
 package event_test
 
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/store/event"
+)
+
+// childEnv makes the test binary a child that appends until it is killed. Its value is
+// "engine level round dir".
 const childEnv = "HOLDFAST_EVENT_CHILD"
 
-func child() {}
+// crashEvent is the event with that id: all of it follows from the id.
+func crashEvent(id string) event.Event {
+	h := fnv.New64a()
+	h.Write([]byte(id))
+	r := rand.New(rand.NewPCG(h.Sum64(), 0))
+	data := make([]byte, r.IntN(300))
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	return event.Event{Type: "crash", ID: id, Origin: id[:1], Data: data, Time: time.Unix(int64(r.Uint32()), 0)}
+}
+
+// child appends from several goroutines, follows itself, and tells its parent what was
+// acknowledged and seen, one line each:
+//
+//	a POSITION ID   the event was acknowledged
+//	f POSITION ID   the follower saw the event
+//	o POSITION      the offset was saved
+//	t POSITION      everything before was truncated
+func child() {
+	fail := func(err error) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(3)
+	}
+	var engine, levelName, round, dir string
+	if _, err := fmt.Sscanf(os.Getenv(childEnv), "%s %s %s %s", &engine, &levelName, &round, &dir); err != nil {
+		fail(err)
+	}
+	level, err := holdfast.ParseLevel(levelName)
+	if err != nil {
+		fail(err)
+	}
+	eng, err := entryOf(engine).Open(dir, holdfast.Options{Level: level})
+	if err != nil {
+		fail(err)
+	}
+	s, err := event.Open(eng, event.Options{Level: level})
+	if err != nil {
+		fail(err)
+	}
+	var mu sync.Mutex
+	say := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, err := fmt.Fprintf(os.Stdout, format+"\n", args...); err != nil {
+			os.Exit(4) // the parent is gone
+		}
+	}
+	var followed atomic.Uint64
+	for w := range 4 {
+		go func() {
+			for n := 0; ; n++ {
+				var batch []event.Event
+				for k := range 1 + (n+w)%3 {
+					batch = append(batch, crashEvent(fmt.Sprintf("%d-%s-%d-%d", w, round, n, k)))
+				}
+				p, err := s.Submit(context.Background(), batch...)
+				if err != nil {
+					fail(err)
+				}
+				if w == 3 && n%4 != 0 {
+					continue // never waited for, never acknowledged
+				}
+				r, err := p.Wait()
+				if err != nil {
+					fail(err)
+				}
+				for k := range batch {
+					say("a %d %s", r.First+uint64(k), batch[k].ID)
+				}
+				if before := min(r.First/2, followed.Load()); w == 0 && n%50 == 49 {
+					if _, err := s.TruncateBefore(context.Background(), before); err != nil {
+						fail(err)
+					}
+					say("t %d", before)
+				}
+			}
+		}()
+	}
+	for e, err := range s.Follow(context.Background(), s.Last()+1) {
+		if err != nil {
+			fail(err)
+		}
+		say("f %d %s", e.Position, e.ID)
+		followed.Store(e.Position)
+		if e.Position%20 == 0 {
+			if err := s.SaveOffset(context.Background(), "follower", e.Position); err != nil {
+				fail(err)
+			}
+			say("o %d", e.Position)
+		}
+	}
+}
+
+func entryOf(name string) all.Entry {
+	for _, e := range engines {
+		if e.Name == name {
+			return e
+		}
+	}
+	panic("no engine " + name)
+}
+
+// witness is what the parent was told by all children on one directory.
+type witness struct {
+	ids           map[uint64]string // of events acknowledged or seen by a follower
+	acked, seen   int
+	offset, trunc uint64
+}
+
+func (w *witness) hear(t *testing.T, line string) {
+	var kind, id string
+	var pos uint64
+	fmt.Sscan(line, &kind, &pos, &id)
+	switch kind {
+	case "a", "f":
+		if was, ok := w.ids[pos]; ok && was != id {
+			t.Errorf("position %d was told to hold %q and %q", pos, was, id)
+		}
+		w.ids[pos] = id
+		if kind == "a" {
+			w.acked++
+		} else {
+			w.seen++
+		}
+	case "o":
+		w.offset = max(w.offset, pos)
+	case "t":
+		w.trunc = max(w.trunc, pos)
+	default:
+		t.Errorf("the child said %q", line)
+	}
+}
+
+// TestCrash kills processes in the middle of appending, and checks what their successor
+// finds against what they had said.
+func TestCrash(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	tried := 0
+	for _, entry := range engines {
+		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
+			if caps := entry.Describe(); caps.Promise(level).Given == 0 || !caps.AtomicBatches {
+				continue
+			}
+			tried++
+			t.Run(entry.Name+"/"+level.String(), func(t *testing.T) {
+				tg := &target{entry: entry, level: level, dir: t.TempDir()}
+				w := &witness{ids: map[uint64]string{}}
+				for round := range 2 {
+					kill(t, tg, round, time.Duration(20+r.IntN(300))*time.Millisecond, w)
+					checkCrashed(t, tg, w)
+				}
+				if w.acked == 0 || w.seen == 0 {
+					t.Fatalf("%d acknowledged, %d seen: nothing was tested", w.acked, w.seen)
+				}
+			})
+		}
+	}
+	if tried == 0 {
+		t.Log("no engine in this build survives a crash")
+	}
+}
+
+// kill starts a child, kills it when it has been appending for that long, and hears what
+// it said.
+func kill(t *testing.T, tg *target, round int, after time.Duration, w *witness) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s r%d %s", childEnv, tg.entry.Name, tg.level, round, tg.dir))
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	var killer *time.Timer
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			break // what is cut short was not said
+		}
+		if killer == nil {
+			killer = time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
+		}
+		w.hear(t, strings.TrimSuffix(line, "\n"))
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if complaint.Len() > 0 && cmd.ProcessState.Exited() {
+		t.Fatalf("the child ended by itself: %s", complaint.String())
+	}
+}
+
+func checkCrashed(t *testing.T, tg *target, w *witness) {
+	t.Helper()
+	tg.open(t)
+	defer tg.close(t)
+	s := openLog(t, tg.eng, event.Options{Level: tg.level})
+	defer closeLog(t, s)
+
+	pos, ids := s.First(), map[string]uint64{}
+	for e, err := range s.Events(ctx, 0, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Position != pos {
+			t.Fatalf("position %d follows %d", e.Position, pos-1)
+		}
+		if was, ok := ids[e.ID]; ok {
+			t.Fatalf("the id %q is at positions %d and %d", e.ID, was, e.Position)
+		}
+		ids[e.ID] = e.Position
+		want := crashEvent(e.ID)
+		want.Position = pos
+		if err := same(e, want); err != nil {
+			t.Fatal(err)
+		}
+		pos++
+	}
+	if pos != s.Last()+1 || s.First() < w.trunc {
+		t.Fatalf("the log goes from %d to %d, reading ends before %d, %d was truncated", s.First(), s.Last(), pos, w.trunc)
+	}
+	for p, id := range w.ids {
+		if p >= s.First() && ids[id] != p {
+			t.Fatalf("the event %q, told at position %d, is at %d now (0 is nowhere), the log goes from %d to %d", id, p, ids[id], s.First(), s.Last())
+		}
+	}
+	if got, err := s.LoadOffset(ctx, "follower"); w.offset > 0 && (err != nil || got < w.offset || got > s.Last()) {
+		t.Fatalf("the offset %d has become %d: %v", w.offset, got, err)
+	}
+	// Ids are still known, even of some that are truncated, and appending goes on.
+	tried := 0
+	for p, id := range w.ids {
+		r, err := s.Append(ctx, crashEvent(id))
+		if err != nil || !r.Repeated || r.First != p {
+			t.Fatalf("event %q of position %d appended again: %+v, %v", id, p, r, err)
+		}
+		if tried++; tried == 50 {
+			break
+		}
+	}
+	r, err := s.Append(ctx, crashEvent(fmt.Sprintf("9-after-%d", s.Last())))
+	if err != nil || r.First != pos {
+		t.Fatalf("the next append is at %d, want %d: %v", r.First, pos, err)
+	}
+	w.ids[r.First] = fmt.Sprintf("9-after-%d", pos-1)
+}

@@ -499,6 +499,17 @@ func TestBadStores(t *testing.T) {
 	}
 	_, err := event.Open(nil, event.Options{})
 	wantError(t, err, holdfast.ErrBadOption)
+	_, err = event.Open(&torn{mem.New()}, event.Options{Level: holdfast.Memory})
+	wantError(t, err, holdfast.ErrBadOption)
+}
+
+// torn is an engine without atomic batches.
+type torn struct{ holdfast.Engine }
+
+func (t *torn) Capabilities() holdfast.Capabilities {
+	c := t.Engine.Capabilities()
+	c.AtomicBatches = false
+	return c
 }
 
 // Damaged cursors are told, not guessed at.

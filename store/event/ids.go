@@ -1,12 +1,12 @@
 package event
 
 import (
-	"encoding/binary"
 	"errors"
 	"sync"
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
 // Ids are remembered by generation, the position divided by the window. An append looks
@@ -38,7 +38,7 @@ func (s *Store) lookUp(a *appender, events []Event, next uint64) error {
 }
 
 func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
-	a.key = s.keys.id(a.key, g, id)
+	a.key = s.keys.ID(a.key, g, id)
 	value, err := s.eng.Get(a.record[:0], a.key)
 	if errors.Is(err, holdfast.ErrNotFound) {
 		return 0, nil
@@ -47,10 +47,11 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 		return 0, err
 	}
 	a.record = value
-	if len(value) != 8 {
+	pos, ok := format.DecodePosition(value)
+	if !ok {
 		return 0, s.fail("append", holdfast.ErrCorrupt, nil, "", "the place of id %q is %d bytes long", id, len(value))
 	}
-	return binary.BigEndian.Uint64(value), nil
+	return pos, nil
 }
 
 // repeated finds out whether an append at next repeats an earlier one. It is called with
@@ -58,7 +59,7 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 func (s *Store) repeated(a *appender, events []Event, next, seen uint64) (Pending, bool, error) {
 	// An id that was not visible when it was looked up was above seen, and must be in
 	// memory still.
-	if false {
+	if s.recent.forgotten > seen {
 		if err := s.lookUp(a, events, next); err != nil {
 			return Pending{}, false, err
 		}
@@ -184,9 +185,9 @@ func (s *Store) sweep(last uint64, n int) {
 	if end <= w.clean.Load() {
 		return
 	}
-	lo, hi := w.from, s.keys.id(nil, end, "")
+	lo, hi := w.from, s.keys.ID(nil, end, "")
 	if lo == nil {
-		lo = s.keys.id(nil, w.clean.Load(), "")
+		lo = s.keys.ID(nil, w.clean.Load(), "")
 	}
 	cut := hi
 	if !s.caps.NativeDeleteRange {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"iter"
 	"sync"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
 // A reader names the position it begins at; 0 means the first that is still there.
@@ -121,12 +123,9 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 			return
 		}
 		for i := range p.ends {
-			p.record.Position = pos
 			err := s.enter(ctx)
-			if err == nil {
-				if err = p.decode(i); err != nil {
-					err = s.fail("read", holdfast.ErrCorrupt, err, "", "the event at position %d cannot be read", pos)
-				}
+			if err == nil && !p.decode(i, pos) {
+				err = s.fail("read", holdfast.ErrCorrupt, nil, "check the engine's files, or restore a backup", "the event at position %d is not one", pos)
 			}
 			if err != nil {
 				yield(nil, err)
@@ -159,17 +158,25 @@ var pages = sync.Pool{New: func() any { return new(page) }}
 
 func (p *page) free() {
 	if cap(p.buf) <= 4*pageBytes {
-		p.record = Record{}
 		pages.Put(p)
 	}
 }
 
-func (p *page) decode(i int) error {
+// decode sets p.record to the record with that index, and reports whether it could.
+func (p *page) decode(i int, pos uint64) bool {
 	start := 0
 	if i > 0 {
 		start = p.ends[i-1]
 	}
-	return decodeRecord(&p.record, p.buf[start:p.ends[i]:p.ends[i]])
+	nanos, typ, id, origin, metadata, fields, ok := format.SplitRecord(p.buf[start:p.ends[i]:p.ends[i]])
+	if !ok {
+		return false
+	}
+	r := &p.record
+	r.Position, r.Time = pos, time.Unix(0, nanos).UTC()
+	r.Type, r.ID, r.Origin = fields[:typ:typ], fields[typ:id:id], fields[id:origin:origin]
+	r.Metadata, r.Data = fields[origin:metadata:metadata], fields[metadata:]
+	return true
 }
 
 // fill copies the records from pos on, up to end or until the page is full, but at least
@@ -180,11 +187,11 @@ func (s *Store) fill(p *page, pos, end uint64) error {
 	}
 	end = min(end, pos+uint64(p.grow)-1)
 	p.buf, p.ends = p.buf[:0], p.ends[:0]
-	p.lo, p.hi = s.keys.event(p.lo, pos), s.keys.event(p.hi, end+1)
+	p.lo, p.hi = s.keys.Event(p.lo, pos), s.keys.Event(p.hi, end+1)
 	it := s.eng.Scan(holdfast.Range{Lo: p.lo, Hi: p.hi})
 	defer it.Close()
 	for ; pos <= end && len(p.buf) < pageBytes && it.Next(); pos++ {
-		if key := it.Key(); len(key) != len(p.lo) || position(key) != pos {
+		if at, ok := s.keys.Position(it.Key()); !ok || at != pos {
 			break
 		}
 		p.buf = append(p.buf, it.Value()...)
@@ -204,5 +211,5 @@ func (s *Store) fill(p *page, pos, end uint64) error {
 }
 
 func (s *Store) truncated(pos, first uint64) error {
-	return s.fail("read", ErrTruncated, &Truncated{pos, first}, "begin at the first position, or at a snapshot", "position %d", pos)
+	return s.fail("read", ErrTruncated, &Truncated{pos, first}, "begin at the first position, or at a snapshot", "")
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
 // Options are how a store is opened. The zero value is a safe choice.
@@ -20,8 +21,8 @@ type Options struct {
 	// acknowledged; 0 means Power. One log may be opened at another level the next time.
 	Level holdfast.Level
 
-	// IDWindow is for how many positions at least the id of an event is remembered, twice
-	// as many at most. It is fixed when the store is made: 0 means DefaultIDWindow for a
+	// IDWindow is for how many positions at least the id of an event is remembered; for
+	// twice as many at most. It is fixed when the store is made: 0 means DefaultIDWindow for a
 	// new store and what it has for an old one.
 	IDWindow uint64
 }
@@ -35,7 +36,7 @@ type Store struct {
 	eng    holdfast.Engine
 	caps   holdfast.Capabilities
 	level  holdfast.Level
-	keys   prefix
+	keys   format.Prefix
 	lock   lockKey
 	window uint64
 
@@ -84,7 +85,8 @@ type lockKey struct {
 // crash could take back. The time it takes does not depend on the length of the log.
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the log is open in
-// this engine, ErrVersion if a newer program made it, ErrBadOption, ErrCorrupt.
+// this engine, ErrVersion if a newer program made it, ErrBadOption also for an engine
+// without atomic batches, ErrCorrupt.
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	s := &Store{eng: eng}
 	if eng == nil || !reflect.TypeOf(eng).Comparable() {
@@ -100,8 +102,11 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	if err := s.caps.CheckLevel(s.level); err != nil {
 		return nil, s.fail("open", holdfast.ErrLevel, err, "", "a store runs at the level it is opened with")
 	}
-	s.keys = newPrefix(o.Name)
-	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-maxKeyOverhead-len(o.Name))
+	if !s.caps.AtomicBatches {
+		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use another engine", "a crash can tear a batch of this engine, and an append with it")
+	}
+	s.keys = format.NewPrefix(o.Name)
+	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-format.KeyOverhead-len(o.Name))
 	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
 	if s.maxID < 0 {
 		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use a shorter name", "the engine's keys have at most %d bytes", s.caps.MaxKeySize)
@@ -143,31 +148,31 @@ func (s *Store) release() {
 
 // load reads or makes the store's description and finds the end of the log.
 func (s *Store) load(window uint64) error {
-	stored, err := s.eng.Get(nil, s.keys.meta())
+	stored, err := s.eng.Get(nil, s.keys.Meta())
 	made := errors.Is(err, holdfast.ErrNotFound)
 	if err != nil && !made {
 		return err
 	}
-	m := meta{window: window, first: 1}
-	if made && m.window == 0 {
-		m.window = DefaultIDWindow
+	m := format.Meta{Window: window, First: 1}
+	if made && m.Window == 0 {
+		m.Window = DefaultIDWindow
 	}
 	if !made {
-		if m, err = decodeMeta(stored); err != nil {
+		if m, err = format.DecodeMeta(stored); err != nil {
 			return err
 		}
-		if window != 0 && window != m.window {
-			return s.fail("open", holdfast.ErrBadOption, nil, "leave IDWindow 0", "the store was made with an id window of %d, not %d", m.window, window)
+		if window != 0 && window != m.Window {
+			return s.fail("open", holdfast.ErrBadOption, nil, "leave IDWindow 0", "the store was made with an id window of %d, not %d", m.Window, window)
 		}
 	}
-	s.window = m.window
-	s.first.Store(m.first)
+	s.window = m.Window
+	s.first.Store(m.First)
 	s.recent.init()
 
 	// Everything applied before this commit reaches the level with it, and is visible
 	// after it: what an earlier process left in the page cache, and what an earlier store
 	// of this log applied at a weaker level.
-	if err := s.commitMeta(m.first); err != nil {
+	if err := s.commitMeta(m.First); err != nil {
 		return err
 	}
 	last, err := s.edge(true)
@@ -177,7 +182,7 @@ func (s *Store) load(window uint64) error {
 	if made && last != 0 {
 		return s.fail("open", holdfast.ErrCorrupt, nil, "", "there are events up to position %d but no description of the store", last)
 	}
-	last = max(last, m.first-1)
+	last = max(last, m.First-1)
 	s.next.Store(last + 1)
 	s.durable.Store(last)
 	return nil
@@ -186,7 +191,7 @@ func (s *Store) load(window uint64) error {
 // commitMeta writes the description with that first position, and waits for it.
 func (s *Store) commitMeta(first uint64) error {
 	var b holdfast.Batch
-	b.Set(s.keys.meta(), meta{s.window, first}.encode())
+	b.Set(s.keys.Meta(), format.Meta{Window: s.window, First: first}.Encode())
 	return s.commit(&b)
 }
 
@@ -204,16 +209,17 @@ func (s *Store) wait(receipt holdfast.Receipt, err error) error {
 // edge returns the position of the first event in the engine, or the last, 0 if there is
 // none. It counts events that are truncated but not removed yet.
 func (s *Store) edge(last bool) (uint64, error) {
-	lo := s.keys.event(nil, 0)
-	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: append(s.keys.event(nil, 1<<64-1), 0), Reverse: last})
+	lo, hi := s.keys.Events()
+	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi, Reverse: last})
 	defer it.Close()
 	if !it.Next() {
 		return 0, it.Err()
 	}
-	if key := it.Key(); len(key) != len(lo) {
-		return 0, s.fail("open", holdfast.ErrCorrupt, nil, "", "there is a key %q among the events", key)
+	pos, ok := s.keys.Position(it.Key())
+	if !ok {
+		return 0, s.fail("open", holdfast.ErrCorrupt, nil, "", "there is a key %q among the events", it.Key())
 	}
-	return position(it.Key()), nil
+	return pos, nil
 }
 
 // Level is the level the store runs at.

@@ -56,7 +56,7 @@ func (s *Store) reclaim(ctx context.Context, first uint64) error {
 		}
 		hi := min(lo+step, first)
 		b.Reset()
-		b.DeleteRange(s.keys.event(nil, lo), s.keys.event(nil, hi))
+		b.DeleteRange(s.keys.Event(nil, lo), s.keys.Event(nil, hi))
 		err := s.commit(&b)
 		switch {
 		case err == nil:

@@ -1,0 +1,404 @@
+package bbolt
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/home"
+)
+
+func open(t *testing.T, dir string, o holdfast.Options) *Engine {
+	t.Helper()
+	e, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	return e.(*Engine)
+}
+
+func set(t *testing.T, e *Engine, level holdfast.Level, pairs ...string) {
+	t.Helper()
+	var b holdfast.Batch
+	for i := 0; i < len(pairs); i += 2 {
+		b.Set([]byte(pairs[i]), []byte(pairs[i+1]))
+	}
+	if err := holdfast.Commit(e, &b, level); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// all reads r as "k=v" pairs.
+func all(t *testing.T, r holdfast.Reader, rng holdfast.Range) string {
+	t.Helper()
+	var got []string
+	it := r.Scan(rng)
+	for it.Next() {
+		got = append(got, string(it.Key())+"="+string(it.Value()))
+	}
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(got, " ")
+}
+
+// A directory made for process says that it may be lost, refuses Power, and is refused by
+// whoever wants Power.
+func TestProcessDirectory(t *testing.T) {
+	for _, level := range []holdfast.Level{holdfast.Memory, holdfast.Process} {
+		dir := t.TempDir()
+		e := open(t, dir, holdfast.Options{Level: level})
+		c := e.Capabilities()
+		if c.Memory.Given != holdfast.Process || c.Process.Given != holdfast.Process || c.Power.Given != 0 || c.Power.Why == "" {
+			t.Errorf("made for %v: it gives %v, %v, %v", level, c.Memory, c.Process, c.Power)
+		}
+		if !c.Memory.CutMayCorrupt || !c.Process.CutMayCorrupt {
+			t.Error("it does not say that a power cut may corrupt")
+		}
+		var b holdfast.Batch
+		b.Set([]byte("k"), []byte("v"))
+		if _, err := e.Apply(&b, holdfast.Power); !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(err.Error(), "made for process") {
+			t.Errorf("Power: %v", err)
+		}
+		set(t, e, level, "k", "v")
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrForeign) || !strings.Contains(err.Error(), "level process") {
+			t.Errorf("opened for power: %v", err)
+		}
+	}
+}
+
+// A directory made for power gives it to every commit and needs no further syncs.
+func TestPowerDirectory(t *testing.T) {
+	e := open(t, t.TempDir(), holdfast.Options{})
+	for _, l := range holdfast.Levels() {
+		p := e.Capabilities().Promise(l)
+		if p.Given != holdfast.Power || p.CutMayCorrupt || (p.Why == "") != (l == holdfast.Power) {
+			t.Errorf("%v: %+v", l, p)
+		}
+		set(t, e, l, "k", fmt.Sprint(l)) // the file has grown after the first
+		before := e.Metrics().Syncs
+		set(t, e, l, "k", fmt.Sprint(l))
+		if err := e.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if n := e.Metrics().Syncs - before; n != 2 {
+			t.Errorf("%v: %d syncs for a commit, want 2", l, n)
+		}
+	}
+}
+
+// Sync, the loss window and Close sync a directory made for process when there is something
+// to sync.
+func TestSyncOfProcessDirectory(t *testing.T) {
+	dir := t.TempDir()
+	e := open(t, dir, holdfast.Options{Level: holdfast.Process, SyncEvery: -1})
+	set(t, e, holdfast.Process, "k", "v") // grows the file
+	for _, want := range []int64{1, 0} {
+		before := e.Metrics().Syncs
+		if err := e.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if n := e.Metrics().Syncs - before; n != want {
+			t.Errorf("%d syncs, want %d", n, want)
+		}
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = open(t, dir, holdfast.Options{Level: holdfast.Process, SyncEvery: time.Millisecond})
+	before := e.Metrics().Syncs
+	set(t, e, holdfast.Process, "k", "w")
+	for e.Metrics().Syncs == before {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Writers go on while a snapshot is open, although the file grows far beyond what bbolt would
+// map by itself.
+func TestGrowthUnderSnapshot(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip(mapCaveat)
+	}
+	e := open(t, t.TempDir(), holdfast.Options{Level: holdfast.Process})
+	set(t, e, holdfast.Process, "a", "1")
+	s, err := e.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	it := e.Scan(holdfast.Range{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 50 {
+			set(t, e, holdfast.Process, fmt.Sprint("b", i), string(make([]byte, 1<<20)), "a", "2")
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Error("a writer waits for a snapshot")
+	}
+	if got := all(t, s, holdfast.Range{}); got != "a=1" {
+		t.Errorf("the snapshot reads %.40q", got)
+	}
+	if !it.Next() || string(it.Value()) != "1" || it.Next() {
+		t.Errorf("the iterator reads %.40q", it.Value())
+	}
+	if err := errors.Join(it.Close(), s.Close()); err != nil {
+		t.Error(err)
+	}
+	<-done
+}
+
+// One snapshot serves many goroutines while others write, and its iterators outlive it.
+func TestSharedSnapshot(t *testing.T) {
+	e := open(t, t.TempDir(), holdfast.Options{Level: holdfast.Process})
+	for i := range 1000 {
+		set(t, e, holdfast.Process, fmt.Sprintf("k%04d", i), fmt.Sprint(i))
+	}
+	s, err := e.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := all(t, s, holdfast.Range{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range 300 {
+			set(t, e, holdfast.Process, fmt.Sprintf("k%04d", i*3), "changed")
+		}
+	})
+	for range 4 {
+		wg.Go(func() {
+			for range 20 {
+				if got := all(t, s, holdfast.Range{}); got != want {
+					t.Error("the snapshot has changed")
+				}
+				if v, err := s.Get(nil, []byte("k0003")); string(v) != "3" || err != nil {
+					t.Errorf("%q, %v", v, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	it := s.Scan(holdfast.Range{Reverse: true})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(nil, []byte("k0003")); !errors.Is(err, holdfast.ErrClosed) {
+		t.Errorf("Get on a closed snapshot: %v", err)
+	}
+	n := 0
+	for it.Next() {
+		n++
+	}
+	if err := it.Close(); n != 1000 || err != nil {
+		t.Errorf("%d keys, %v", n, err)
+	}
+}
+
+// Large transactions are carried out in key order; what a batch says last still wins.
+func TestSortedBatch(t *testing.T) {
+	e := open(t, t.TempDir(), holdfast.Options{Level: holdfast.Process})
+	var b holdfast.Batch
+	want := map[string]string{}
+	for i := range uint64(10 * sortFrom) {
+		key := binary.BigEndian.AppendUint64(nil, i*0x9e3779b97f4a7c15%200)
+		if i%5 == 4 {
+			b.Delete(key)
+			delete(want, string(key))
+		} else {
+			b.Set(key, fmt.Append(nil, i))
+			want[string(key)] = fmt.Sprint(i)
+		}
+	}
+	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	it := e.Scan(holdfast.Range{})
+	for ; it.Next(); n++ {
+		if want[string(it.Key())] != string(it.Value()) {
+			t.Errorf("%x is %q, want %q", it.Key(), it.Value(), want[string(it.Key())])
+		}
+	}
+	if err := it.Close(); err != nil || n != len(want) {
+		t.Errorf("%d keys, want %d, %v", n, len(want), err)
+	}
+}
+
+// A deleted range leaves nothing behind, on pages that the same transaction has changed and on
+// others.
+func TestDeleteRange(t *testing.T) {
+	e := open(t, t.TempDir(), holdfast.Options{Level: holdfast.Process})
+	var b holdfast.Batch
+	for i := range 5000 {
+		b.Set(fmt.Appendf(nil, "k%05d", i), []byte("value"))
+	}
+	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
+		t.Fatal(err)
+	}
+	b.Reset()
+	for i := 0; i < 5000; i += 7 {
+		b.Set(fmt.Appendf(nil, "k%05d+", i), []byte("new"))
+	}
+	b.DeleteRange([]byte("k00010"), []byte("k04990"))
+	b.Set([]byte("k02000"), []byte("after"))
+	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
+		t.Fatal(err)
+	}
+	if got := all(t, e, holdfast.Range{Lo: []byte("k00009"), Hi: []byte("k04992")}); got != "k00009=value k02000=after k04990=value k04991=value k04991+=new" {
+		t.Errorf("%.200q", got)
+	}
+	b.Reset()
+	b.DeleteRange(nil, nil)
+	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
+		t.Fatal(err)
+	}
+	if got := all(t, e, holdfast.Range{}); got != "" {
+		t.Errorf("%.200q", got)
+	}
+}
+
+// What is there but is no store of ours is an error: never an empty store, never a panic, and
+// never a fault that ends the process.
+func TestDamage(t *testing.T) {
+	fill := func(from int64, to int64) func(string) error {
+		return func(path string) error {
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, int(to-from)), from)
+			return errors.Join(err, f.Close())
+		}
+	}
+	page := int64(os.Getpagesize())
+	for name, do := range map[string]func(path string) error{
+		"empty":      func(path string) error { return os.Truncate(path, 0) },
+		"cut short":  func(path string) error { return os.Truncate(path, 3*page) },
+		"one byte":   func(path string) error { return os.Truncate(path, 1) },
+		"meta pages": fill(0, 2*page),
+		"all others": fill(2*page, 40*page),
+		"no store":   func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte("x"), 9000), 0o644) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			e := open(t, dir, holdfast.Options{Level: holdfast.Process})
+			for i := range 1000 {
+				set(t, e, holdfast.Process, fmt.Sprintf("key%06d", i), "value of key")
+			}
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := do(filepath.Join(dir, fileName)); err != nil {
+				t.Fatal(err)
+			}
+			again, err := Open(dir, holdfast.Options{Level: holdfast.Process})
+			if !errors.Is(err, holdfast.ErrCorrupt) {
+				t.Errorf("Open: %v, want ErrCorrupt", err)
+			}
+			if err == nil {
+				again.Close()
+			}
+			if _, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Level: holdfast.Process}); err != nil {
+				t.Errorf("a failed Open keeps the directory: %v", err)
+			}
+		})
+	}
+}
+
+// Damage that comes to light later fails what meets it: reads with ErrCorrupt, a commit with
+// that as poison; and the engine still closes.
+func TestDamageWhileOpen(t *testing.T) {
+	dir := t.TempDir()
+	e := open(t, dir, holdfast.Options{Level: holdfast.Process, SyncEvery: -1})
+	for i := range 1000 {
+		set(t, e, holdfast.Process, fmt.Sprintf("key%06d", i), "value of key")
+	}
+	path := filepath.Join(dir, fileName)
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := int64(os.Getpagesize())
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err == nil {
+		_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, int(st.Size()-2*page)), 2*page)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Get(nil, []byte("key000500")); !errors.Is(err, holdfast.ErrCorrupt) {
+		t.Errorf("Get: %v", err)
+	}
+	it := e.Scan(holdfast.Range{})
+	if it.Next() {
+		t.Error("Scan goes on")
+	}
+	if err := it.Close(); !errors.Is(err, holdfast.ErrCorrupt) {
+		t.Errorf("Scan: %v", err)
+	}
+	var b holdfast.Batch
+	b.Set([]byte("k"), []byte("v"))
+	if err := holdfast.Commit(e, &b, holdfast.Process); !errors.Is(err, holdfast.ErrCorrupt) || !errors.Is(err, holdfast.ErrPoisoned) {
+		t.Errorf("a commit: %v", err)
+	}
+	if err := e.Close(); !errors.Is(err, holdfast.ErrCorrupt) {
+		t.Errorf("Close: %v", err)
+	}
+	if _, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Level: holdfast.Process}); err != nil {
+		t.Errorf("the directory is not released: %v", err)
+	}
+}
+
+// What a crash left of making the file is swept away.
+func TestCrashWhileMaking(t *testing.T) {
+	dir := t.TempDir()
+	e := open(t, dir, holdfast.Options{})
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, fileName)
+	if err := os.Rename(path, path+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path+".new", 5000); err != nil {
+		t.Fatal(err)
+	}
+	e = open(t, dir, holdfast.Options{})
+	set(t, e, holdfast.Power, "k", "v")
+	if _, err := os.Stat(path + ".new"); err == nil {
+		t.Error("it is still there")
+	}
+}
+
+func TestBatchTooLarge(t *testing.T) {
+	e := open(t, t.TempDir(), holdfast.Options{Level: holdfast.Process})
+	var b holdfast.Batch
+	value := make([]byte, holdfast.MaxValueSize)
+	for b.Size() <= maxBatchSize {
+		b.Set([]byte("k"), value)
+	}
+	if _, err := e.Apply(&b, holdfast.Process); !errors.Is(err, holdfast.ErrTooLarge) {
+		t.Errorf("%v", err)
+	}
+	set(t, e, holdfast.Process, "k", "v")
+}

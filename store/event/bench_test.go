@@ -1,0 +1,235 @@
+package event_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/event"
+)
+
+// benchTargets runs f on every engine at the weakest level it gives: what the store adds
+// shows most there.
+func benchTargets(b *testing.B, f func(b *testing.B, eng holdfast.Engine, level holdfast.Level)) {
+	for _, entry := range engines {
+		for _, level := range holdfast.Levels() {
+			if caps := entry.Describe(); caps.Promise(level).Given == 0 || !caps.AtomicBatches {
+				continue
+			}
+			b.Run(entry.Name, func(b *testing.B) {
+				tg := &target{entry: entry, level: level}
+				if tg.onDisk() {
+					tg.dir = b.TempDir()
+				}
+				tg.open(b)
+				defer tg.close(b)
+				f(b, tg.eng, level)
+			})
+			break
+		}
+	}
+}
+
+func benchEvents(n int) []event.Event {
+	events := make([]event.Event, n)
+	for i := range events {
+		events[i] = event.Event{Type: "BenchEvent", Data: make([]byte, 128)}
+	}
+	return events
+}
+
+// bare is a loop that gives the engine the same bytes as the store does, and nothing else.
+type bare struct {
+	batch       holdfast.Batch
+	key, record []byte
+	pos         uint64
+}
+
+func (l *bare) build(n int) {
+	if l.key == nil {
+		l.key = append([]byte("e\x00e"), make([]byte, 8)...)
+		l.record = make([]byte, 9+4+len("BenchEvent")+128)
+	}
+	l.batch.Reset()
+	for range n {
+		l.pos++
+		binary.BigEndian.PutUint64(l.key[3:], l.pos)
+		binary.BigEndian.PutUint64(l.record[1:], uint64(time.Now().UnixNano()))
+		l.batch.Set(l.key, l.record)
+	}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		events := benchEvents(n)
+		benchTargets(b, func(b *testing.B, eng holdfast.Engine, level holdfast.Level) {
+			b.Run(fmt.Sprint(n, "/engine"), func(b *testing.B) {
+				b.ReportAllocs()
+				var l bare
+				for b.Loop() {
+					l.build(n)
+					if err := holdfast.Commit(eng, &l.batch, level); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+			b.Run(fmt.Sprint(n, "/store"), func(b *testing.B) {
+				b.ReportAllocs()
+				s := openLog(b, eng, event.Options{Name: "store", Level: level})
+				defer closeLog(b, s)
+				for b.Loop() {
+					if _, err := s.Append(ctx, events...); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkAppendPebble is the same bytes given to Pebble itself, without holdfast.
+func BenchmarkAppendPebble(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			db, err := pebble.Open(b.TempDir(), &pebble.Options{Logger: quiet{}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer db.Close()
+			b.ReportAllocs()
+			var l bare
+			for b.Loop() {
+				l.build(n)
+				batch := db.NewBatch()
+				for op := range l.batch.Ops() {
+					if err := batch.Set(op.Key, op.Value, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if err := batch.Commit(pebble.NoSync); err != nil {
+					b.Fatal(err)
+				}
+				batch.Close()
+			}
+		})
+	}
+}
+
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...))
+}
+
+func BenchmarkAppendWithID(b *testing.B) {
+	benchTargets(b, func(b *testing.B, eng holdfast.Engine, level holdfast.Level) {
+		b.ReportAllocs()
+		s := openLog(b, eng, event.Options{Level: level})
+		defer closeLog(b, s)
+		events := benchEvents(1)
+		for i := 0; b.Loop(); i++ {
+			events[0].ID = fmt.Sprintf("01J%023d", i)
+			if _, err := s.Append(ctx, events...); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkRead100 reads 100 events out of 1,000 in order.
+func BenchmarkRead100(b *testing.B) {
+	benchTargets(b, func(b *testing.B, eng holdfast.Engine, level holdfast.Level) {
+		s := openLog(b, eng, event.Options{Level: level})
+		defer closeLog(b, s)
+		if _, err := s.Append(ctx, benchEvents(1000)...); err != nil {
+			b.Fatal(err)
+		}
+		bytes := 0
+		b.Run("engine", func(b *testing.B) {
+			b.ReportAllocs()
+			lo, hi := append([]byte("e\x00e"), make([]byte, 8)...), append([]byte("e\x00e"), make([]byte, 8)...)
+			lo[10], hi[10] = 1, 101
+			for b.Loop() {
+				it := eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
+				n := 0
+				for it.Next() {
+					n++
+					bytes += len(it.Key()) + len(it.Value())
+				}
+				if err := it.Close(); err != nil || n != 100 {
+					b.Fatal(n, err)
+				}
+			}
+		})
+		b.Run("records", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				n := 0
+				for r, err := range s.Records(ctx, 1, 100) {
+					if err != nil {
+						b.Fatal(err)
+					}
+					n++
+					bytes += len(r.Data)
+				}
+				if n != 100 {
+					b.Fatal(n)
+				}
+			}
+		})
+		b.Run("events", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if events, err := s.Read(ctx, 1, 100); err != nil || len(events) != 100 {
+					b.Fatal(err)
+				}
+			}
+		})
+	})
+}
+
+// nothing is an engine that accepts every batch and keeps none of it, to see what the
+// store itself allocates.
+type nothing struct{ holdfast.Engine }
+
+func (nothing) Apply(*holdfast.Batch, holdfast.Level) (holdfast.Receipt, error) {
+	return holdfast.Receipt{}, nil
+}
+
+// The store allocates nothing for an append, nor for an event that is read as a Record.
+func TestAllocations(t *testing.T) {
+	s := openLog(t, &nothing{mem.New()}, event.Options{Level: holdfast.Memory})
+	for _, n := range []int{1, 100} {
+		events := benchEvents(n)
+		if got := testing.AllocsPerRun(1000, func() {
+			if _, err := s.Append(ctx, events...); err != nil {
+				t.Fatal(err)
+			}
+		}); got != 0 {
+			t.Errorf("an append of %d makes %v allocations", n, got)
+		}
+	}
+	closeLog(t, s)
+
+	s = memLog(t)
+	appendOK(t, s, benchEvents(5000)...)
+	read := func(limit int) float64 {
+		return testing.AllocsPerRun(100, func() {
+			for _, err := range s.Records(ctx, 1, limit) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	// Not one more for 127 more events of the same page.
+	if one, more := read(1), read(128); more > one+1 {
+		t.Errorf("reading 1 event makes %v allocations, reading 128 makes %v", one, more)
+	}
+}

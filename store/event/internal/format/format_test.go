@@ -1,0 +1,157 @@
+package format_test
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event/internal/format"
+)
+
+type record struct {
+	Time                             int64
+	Type, ID, Origin, Metadata, Data []byte
+}
+
+func samples() []record {
+	return []record{
+		{},
+		{Time: 1, Type: []byte("placed"), Data: []byte(`{"index": 1}`)},
+		{Time: -1, Type: []byte("t"), ID: []byte("id"), Origin: []byte("o"), Metadata: []byte{1}, Data: []byte{2}},
+		{Time: math.MaxInt64, Metadata: bytes.Repeat([]byte{3}, 127)},
+		{Time: math.MinInt64, Metadata: bytes.Repeat([]byte{3}, 128)},
+		{ID: bytes.Repeat([]byte{4}, 1024), Data: bytes.Repeat([]byte{5}, 1<<15)},
+	}
+}
+
+func decode(b []byte) (record, bool) {
+	time, typ, id, origin, metadata, f, ok := format.SplitRecord(b)
+	if !ok {
+		return record{}, false
+	}
+	return record{time, f[:typ], f[typ:id], f[id:origin], f[origin:metadata], f[metadata:]}, true
+}
+
+func encode(r record) []byte {
+	return format.AppendRecord(nil, r.Time, string(r.Type), string(r.ID), string(r.Origin), r.Metadata, r.Data)
+}
+
+func equal(a, b record) bool {
+	return a.Time == b.Time && bytes.Equal(a.Type, b.Type) && bytes.Equal(a.ID, b.ID) && bytes.Equal(a.Origin, b.Origin) &&
+		bytes.Equal(a.Metadata, b.Metadata) && bytes.Equal(a.Data, b.Data)
+}
+
+func TestRecord(t *testing.T) {
+	for i, r := range samples() {
+		b := encode(r)
+		if size := format.RecordSize(len(r.Type), len(r.ID), len(r.Origin), len(r.Metadata), len(r.Data)); int64(len(b)) != size {
+			t.Errorf("record %d: %d bytes, announced %d", i, len(b), size)
+		}
+		if got, ok := decode(b); !ok || !equal(got, r) {
+			t.Errorf("record %d came back as %+v", i, got)
+		}
+		for n := range len(b) - len(r.Data) {
+			if _, ok := decode(b[:n]); ok {
+				t.Errorf("record %d can be read from its first %d bytes", i, n)
+			}
+		}
+	}
+}
+
+// The format does not change by accident.
+func TestGolden(t *testing.T) {
+	p := format.NewPrefix("log")
+	lo, hi := p.Events()
+	for _, c := range []struct {
+		got  []byte
+		want string
+	}{
+		{format.AppendRecord(nil, 1_000_000_002, "type", "id", "o", []byte("meta"), []byte("data")),
+			"\x01\x00\x00\x00\x00\x3b\x9a\xca\x02\x04\x02\x01\x04typeidometadata"},
+		{p.Event(nil, 258), "e\x03loge\x00\x00\x00\x00\x00\x00\x01\x02"},
+		{lo, "e\x03loge"},
+		{hi, "e\x03logf"},
+		{p.ID(nil, 1, "id"), "e\x03logi\x00\x00\x00\x00\x00\x00\x00\x01id"},
+		{format.AppendPosition(nil, 259), "\x00\x00\x00\x00\x00\x00\x01\x03"},
+		{p.Meta(), "e\x03logm"},
+		{format.Meta{Window: 1 << 20, First: 3}.Encode(), "\x01\x00\x00\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\x00\x00\x03"},
+		{p.Offset("sub"), "e\x03logosub"},
+		{p.Snapshot("pro"), "e\x03logspro"},
+		{format.AppendCursor(nil, 7), "\x01\x00\x00\x00\x00\x00\x00\x00\x07"},
+	} {
+		if string(c.got) != c.want {
+			t.Errorf("\n got %q\nwant %q", c.got, c.want)
+		}
+	}
+}
+
+func TestBadMeta(t *testing.T) {
+	good := format.Meta{Window: 5, First: 9}.Encode()
+	if m, err := format.DecodeMeta(good); err != nil || (m != format.Meta{Window: 5, First: 9}) {
+		t.Fatal(m, err)
+	}
+	for _, c := range []struct {
+		b    []byte
+		want error
+	}{
+		{nil, holdfast.ErrCorrupt},
+		{good[:16], holdfast.ErrCorrupt},
+		{append(good, 0), holdfast.ErrCorrupt},
+		{append([]byte{0}, good[1:]...), holdfast.ErrCorrupt},
+		{append([]byte{2}, good[1:]...), holdfast.ErrVersion},
+		{format.Meta{Window: 0, First: 1}.Encode(), holdfast.ErrCorrupt},
+		{format.Meta{Window: 1, First: 0}.Encode(), holdfast.ErrCorrupt},
+	} {
+		if _, err := format.DecodeMeta(c.b); !errors.Is(err, c.want) {
+			t.Errorf("%q: %v", c.b, err)
+		}
+	}
+}
+
+// FuzzRecord feeds anything to the decoder: it never panics, and what it accepts means the
+// same when it is encoded again.
+func FuzzRecord(f *testing.F) {
+	for _, r := range samples() {
+		f.Add(encode(r))
+	}
+	f.Add([]byte{})
+	f.Add([]byte{2})
+	f.Add(append(make([]byte, 9), 0, 0x80, 0, 0, 0)) // a length in more bytes than it needs
+	f.Add(append([]byte{1, 0, 0, 0, 0, 0, 0, 0, 0}, 0, 0x80, 0, 0, 0))
+	f.Add(append(bytes.Repeat([]byte{1}, 9), bytes.Repeat([]byte{0xff}, 40)...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, ok := decode(b)
+		if !ok {
+			return
+		}
+		encoded := encode(r)
+		if again, ok := decode(encoded); !ok || len(encoded) > len(b) || !equal(r, again) {
+			t.Fatalf("%q means %+v, then %+v", b, r, again)
+		}
+	})
+}
+
+// FuzzOther feeds anything to the other decoders: what they accept is what is encoded.
+func FuzzOther(f *testing.F) {
+	f.Add(format.Meta{Window: 1, First: 1}.Encode())
+	f.Add(format.AppendCursor(nil, 1))
+	f.Add(format.NewPrefix("log").Event(nil, 1))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := format.DecodeMeta(b); err == nil && !bytes.Equal(m.Encode(), b) {
+			t.Errorf("%q means %+v", b, m)
+		}
+		if pos, state, ok := format.DecodeCursor(b); ok && !bytes.Equal(append(format.AppendCursor(nil, pos), state...), b) {
+			t.Errorf("%q means %d and %q", b, pos, state)
+		}
+		if pos, ok := format.DecodePosition(b); ok && !bytes.Equal(format.AppendPosition(nil, pos), b) {
+			t.Errorf("%q means %d", b, pos)
+		}
+		p := format.NewPrefix("log")
+		if pos, ok := p.Position(b); ok && !bytes.Equal(p.Event(nil, pos)[len(p)+1:], b[len(b)-8:]) {
+			t.Errorf("%q means %d", b, pos)
+		}
+	})
+}
