@@ -39,9 +39,10 @@ type Op struct {
 //
 // which is the record format of LevelDB's write batch.
 type Batch struct {
-	buf   []byte
-	count int
-	err   error
+	buf    []byte
+	count  int
+	ranges int // how many of them are KindDeleteRange
+	err    error
 }
 
 // Set stores value under key, replacing what was there.
@@ -73,7 +74,9 @@ func (b *Batch) DeleteRange(lo, hi []byte) {
 		b.fail(err)
 		return
 	}
-	b.add(KindDeleteRange, lo, hi)
+	if b.add(KindDeleteRange, lo, hi); b.err == nil {
+		b.ranges++
+	}
 }
 
 func (b *Batch) add(kind Kind, key, value []byte) {
@@ -114,10 +117,11 @@ func (b *Batch) Append(other *Batch) {
 	}
 	b.buf = append(b.buf, other.buf...)
 	b.count += other.count
+	b.ranges += other.ranges
 }
 
 // Reset empties the batch and keeps its memory.
-func (b *Batch) Reset() { b.buf, b.count, b.err = b.buf[:0], 0, nil }
+func (b *Batch) Reset() { b.buf, b.count, b.ranges, b.err = b.buf[:0], 0, 0, nil }
 
 // Len is the number of operations.
 func (b *Batch) Len() int { return b.count }
@@ -153,14 +157,7 @@ func (b *Batch) Ops() iter.Seq[Op] {
 
 // HasRange reports whether the batch has a DeleteRange, for engines that must
 // treat one apart.
-func (b *Batch) HasRange() bool {
-	for op := range b.Ops() {
-		if op.Kind == KindDeleteRange {
-			return true
-		}
-	}
-	return false
-}
+func (b *Batch) HasRange() bool { return b.ranges > 0 }
 
 // chunk splits a length-prefixed string off b, which this package has encoded itself.
 func chunk(b []byte) (head, rest []byte) {

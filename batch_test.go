@@ -42,6 +42,13 @@ func TestBatchRoundTrip(t *testing.T) {
 		if all.Len() != len(want) || all.Err() != nil {
 			t.Fatalf("%d operations, error %v; want %d", all.Len(), all.Err(), len(want))
 		}
+		ranged := false
+		for _, op := range want {
+			ranged = ranged || op.Kind == holdfast.KindDeleteRange
+		}
+		if all.HasRange() != ranged {
+			t.Fatalf("HasRange is %v", all.HasRange())
+		}
 		i := 0
 		for op := range all.Ops() {
 			if w := want[i]; op.Kind != w.Kind || !bytes.Equal(op.Key, w.Key) || !bytes.Equal(op.Value, w.Value) {

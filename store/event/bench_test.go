@@ -204,6 +204,9 @@ func (nothing) Apply(*holdfast.Batch, holdfast.Level) (holdfast.Receipt, error) 
 
 // The store allocates nothing for an append, nor for an event that is read as a Record.
 func TestAllocations(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates itself")
+	}
 	s := openLog(t, &nothing{mem.New()}, event.Options{Level: holdfast.Memory})
 	for _, n := range []int{1, 100} {
 		events := benchEvents(n)
