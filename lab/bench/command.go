@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -142,23 +141,9 @@ func (l Lab) List(t Terminal) {
 	s := t.out()
 	s.printf("%s (and null and floor, which are always measured)\n", s.paint(bold, "engines"))
 	for _, e := range l.Engines {
-		have := e.Describe()
-		var gives []string
-		why := ""
-		for _, level := range holdfast.Levels() {
-			if p := have.Promise(level); p.Given == level {
-				gives = append(gives, level.String())
-			} else if why == "" {
-				why = p.Why
-			}
-		}
-		text := strings.Join(gives, ", ")
-		if len(gives) == 0 {
-			text = "not available: " + why
-		}
-		s.printf("  %-16s  %s\n", e.Name, text)
+		s.engine(e.Describe())
 	}
-	s.printf("\n%s\n", s.paint(bold, "workloads"))
+	s.printf("%s\n", s.paint(bold, "workloads"))
 	for _, w := range l.Workloads {
 		s.printf("  %-16s  %s\n", w.Name, w.About)
 	}
@@ -170,4 +155,29 @@ func (l Lab) List(t Terminal) {
 	for _, level := range holdfast.Levels() {
 		s.printf("  %-16s  %s\n", level, level.Survives())
 	}
+}
+
+// engine writes what an engine gives for each level asked, how, and its caveats.
+func (s screen) engine(c holdfast.Capabilities) {
+	library := c.Library
+	if library == "" {
+		library = "part of holdfast"
+	}
+	s.printf("  %s   %s\n", s.paint(bold, c.Engine), library)
+	for _, asked := range holdfast.Levels() {
+		switch p := c.Promise(asked); {
+		case p.Given == 0:
+			s.hanging(fmt.Sprintf("    %-9v", asked), "refused: "+p.Why, 13)
+		case p.Given > asked:
+			s.hanging(fmt.Sprintf("    %-9v", asked), fmt.Sprintf("gives %v: %s", p.Given, p.Why), 13)
+		case p.CutMayCorrupt:
+			s.hanging(fmt.Sprintf("    %-9v", asked), p.How+"; a power cut may cost the whole store", 13)
+		default:
+			s.hanging(fmt.Sprintf("    %-9v", asked), p.How, 13)
+		}
+	}
+	for _, caveat := range c.Caveats {
+		s.hanging("    - ", caveat, 6)
+	}
+	s.printf("\n")
 }

@@ -298,12 +298,15 @@ func (s screen) print(t table.Writer, right []int, widths map[int]int) {
 }
 
 // wrapped writes text within the width, later lines indented.
-func (s screen) wrapped(first, rest string) {
+func (s screen) wrapped(first, rest string) { s.hanging(first, rest, 4) }
+
+// hanging is wrapped with the indentation of the later lines.
+func (s screen) hanging(first, rest string, indent int) {
 	line, empty := first, true
 	for _, word := range strings.Fields(rest) {
 		if !empty && len(line)+1+len(word) > s.width {
 			s.printf("%s\n", strings.TrimRight(line, " "))
-			line, empty = strings.Repeat(" ", 4), true
+			line, empty = strings.Repeat(" ", indent), true
 		}
 		if !empty {
 			line += " "
