@@ -138,10 +138,11 @@ func TestLimits(t *testing.T) {
 			b.Set(key(1e6), make([]byte, n-int64(len(key(1e6)))-1-entryOverhead))
 		}
 	}
+	piece := make([]byte, 16*valueThreshold)
 	values := func(n int) func(b *holdfast.Batch) {
 		return func(b *holdfast.Batch) {
 			for i := 0; b.Size() < n; i++ {
-				b.Set(key(i), make([]byte, min(4*valueThreshold, max(valueThreshold, n-b.Size()-len(key(i))-6))))
+				b.Set(key(i), piece[:min(len(piece), n-b.Size()-len(key(i))-6)])
 			}
 		}
 	}
