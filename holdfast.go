@@ -61,7 +61,8 @@ const (
 // goroutines at once.
 //
 // An engine owns its directory until Close returns: a second opener, in this
-// process or another, gets [ErrLocked].
+// process or another, gets [ErrLocked]. An Open that fails says which directory it
+// was asked for, and leaves nothing behind in a directory that was not its own.
 type Engine interface {
 	// Reader reads the latest visible state. A batch is visible at the latest
 	// when its receipt's Wait returns nil; some engines show it earlier.
@@ -90,10 +91,12 @@ type Engine interface {
 	// where the engine keeps nothing on a device.
 	Sync() error
 
-	// Capabilities says what this open engine gives, as data.
+	// Capabilities says what this engine gives as it was opened, as data. It works
+	// after Close too.
 	Capabilities() Capabilities
 
-	// Metrics returns counters since Open and gauges of this moment.
+	// Metrics returns counters since Open and gauges of this moment. It works after
+	// Close too.
 	Metrics() Metrics
 
 	// Close brings everything applied to the strongest level the engine gives,
@@ -169,8 +172,9 @@ type Waiter interface {
 func NewReceipt(w Waiter, token uint64) Receipt { return Receipt{w, token} }
 
 // Wait returns nil once the batch, and every batch applied before it, is visible
-// and survives what its level names. An error means that none of this is known,
-// and that the engine is poisoned.
+// and survives what its level names; after a Close without error it returns nil too.
+// An error is ErrPoisoned with the cause: what became of the batch is not known until
+// the engine is opened again.
 func (r Receipt) Wait() error {
 	if r.waiter == nil {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -198,6 +199,7 @@ func closeAmongMany(a *asked) {
 		var (
 			mu      sync.Mutex
 			applied uint64
+			refused atomic.Int64
 			users   sync.WaitGroup
 		)
 		ended := func(what string, err error) bool {
@@ -227,12 +229,13 @@ func closeAmongMany(a *asked) {
 		}
 		for range 3 {
 			users.Go(func() {
-				for {
+				// Readers who never rest would keep Close out for ever.
+				for refused.Load() < 10 {
 					_, err := e.Get(nil, []byte("a/00000001"))
 					if !errors.Is(err, holdfast.ErrNotFound) && ended("Get", err) {
 						return
 					}
-					if _, err := scan(e, holdfast.Range{Hi: []byte("b")}); ended("Scan", err) {
+					if _, err := scan(e, holdfast.Range{Hi: []byte(partKey("a", 20))}); ended("Scan", err) {
 						return
 					}
 					s, err := e.Snapshot()
@@ -240,13 +243,13 @@ func closeAmongMany(a *asked) {
 						return
 					}
 					_ = s.Close()
-					time.Sleep(time.Millisecond) // or Close would be refused for ever
 				}
 			})
 		}
 		time.Sleep(time.Duration(round) * 2 * time.Millisecond)
 		if !eventually(func() bool {
 			err := e.Close()
+			refused.Add(1)
 			if err != nil && !errors.Is(err, holdfast.ErrBusy) {
 				a.Errorf("Close among readers and writers: %v", err)
 			}

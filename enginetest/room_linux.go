@@ -1,6 +1,8 @@
 package enginetest
 
 import (
+	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,4 +72,26 @@ func (o *order) takeRoom() error {
 		return fillUp(o.Fill)
 	}
 	return limitFiles(filepath.Dir(o.Dir))
+}
+
+// fillUp writes name until there is no room left, and gives back a little.
+func fillUp(name string) error {
+	const back = 1 << 20
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size := int64(0)
+	chunk := bytes.Repeat([]byte{1}, 1<<20)
+	for len(chunk) >= 4096 {
+		n, err := f.Write(chunk)
+		size += int64(n)
+		if errors.Is(err, syscall.ENOSPC) {
+			chunk = chunk[:len(chunk)/2]
+		} else if err != nil {
+			return err
+		}
+	}
+	return f.Truncate(max(size-back, 0))
 }

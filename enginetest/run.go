@@ -13,8 +13,10 @@ import (
 // is a subtest ("1 atomic"), each level a subtest of that, and each case one again. Engines
 // that keep nothing on disk are asked what makes sense for them.
 //
-// It takes part of a minute. Run may call the test that called it in a child process, so it
-// must be called directly, before the test does anything else.
+// It takes part of a minute. What is chosen at random is repeated with -enginetest.seed for the
+// laws and -rapid.seed for the model, which searches longer with -enginetest.model and
+// -rapid.checks. Some cases start the test that called Run again, alone, in a child process:
+// Run must be the first thing that test does.
 func Run(t *testing.T, h Harness) {
 	s := newSuite(h, t.Name())
 	if s.playChild() {
@@ -55,14 +57,13 @@ type law struct {
 
 func (l law) title() string { return fmt.Sprintf("%d %s", l.number, l.name) }
 
-// lawCase is one question. A case that is asked of engines with a disk only, or that has
-// nothing to do with levels, says so.
+// lawCase is one question.
 type lawCase struct {
 	name   string
 	run    func(*asked)
-	onDisk bool // asked only of engines that keep something on disk
-	once   bool // asked at one level: the answer does not depend on it
-	needs  func(*suite) string
+	onDisk bool                // asked only of engines that keep something on disk
+	once   bool                // asked only at the strongest level: the answer does not depend on it
+	needs  func(*suite) string // says why it cannot be asked of this engine, if so
 }
 
 // suite is one engine under test.

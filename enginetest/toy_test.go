@@ -365,6 +365,9 @@ func one(op holdfast.Op) *holdfast.Batch {
 
 // Wait makes a toy the Waiter of its receipts.
 func (t *toy) Wait(token uint64) error {
+	if t.flaw == "shows out of order" {
+		time.Sleep(time.Millisecond) // while others are shown
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n, level := token>>2, holdfast.Level(token&3)

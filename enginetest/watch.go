@@ -61,6 +61,7 @@ func (s *suite) watched(a *asked) []finding {
 			next    uint64
 			acked   atomic.Uint64 // a batch that has been acknowledged: all before it are, too
 			looks   atomic.Int64
+			broken  atomic.Bool // a reader has seen enough
 			writers sync.WaitGroup
 			readers sync.WaitGroup
 			done    = make(chan struct{})
@@ -70,7 +71,7 @@ func (s *suite) watched(a *asked) []finding {
 				var b holdfast.Batch
 				for {
 					mu.Lock()
-					if next == watchMost || next >= watchBatches && looks.Load() >= watchLooks {
+					if next == watchMost || next >= watchBatches && looks.Load() >= watchLooks || broken.Load() {
 						mu.Unlock()
 						return
 					}
@@ -109,6 +110,7 @@ func (s *suite) watched(a *asked) []finding {
 						n, ok = s.glance(e, breach)
 					}
 					if !ok {
+						broken.Store(true)
 						return
 					}
 					if n < due {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
 	"go.uber.org/goleak"
 )
@@ -153,7 +154,7 @@ func TestConcurrent(t *testing.T) {
 func TestNoLeaks(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	st := newStage()
-	s := openLog(t, st, event.Options{Level: 1})
+	s := openLog(t, st, event.Options{Level: holdfast.Memory})
 	st.hold()
 	for range 3 {
 		if _, err := s.Submit(ctx, typed("x")...); err != nil {

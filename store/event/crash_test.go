@@ -167,15 +167,20 @@ func TestCrash(t *testing.T) {
 	tried := 0
 	for _, entry := range engines {
 		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
-			if caps := entry.Describe(); caps.Promise(level).Given == 0 || !caps.AtomicBatches {
+			if caps := entry.Describe(); caps.Promise(level).Given != level || !caps.AtomicBatches {
 				continue
 			}
 			tried++
+			delays := [2]time.Duration{}
+			for i := range delays {
+				delays[i] = time.Duration(20+r.IntN(300)) * time.Millisecond
+			}
 			t.Run(entry.Name+"/"+level.String(), func(t *testing.T) {
+				t.Parallel()
 				tg := &target{entry: entry, level: level, dir: t.TempDir()}
 				w := &witness{ids: map[uint64]string{}}
-				for round := range 2 {
-					kill(t, tg, round, time.Duration(20+r.IntN(300))*time.Millisecond, w)
+				for round, delay := range delays {
+					kill(t, tg, round, delay, w)
 					checkCrashed(t, tg, w)
 				}
 				if w.acked == 0 || w.seen == 0 {

@@ -3,6 +3,7 @@ package group_test
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -145,6 +146,30 @@ func TestDroppedReceipts(t *testing.T) {
 	}
 	if committed.Load() != 10_000 {
 		t.Errorf("%d committed", committed.Load())
+	}
+}
+
+// A group has no more operations than it may, unless one batch alone has.
+func TestLimitOps(t *testing.T) {
+	var sizes []int
+	c := group.New("test", 1<<20, func(b *holdfast.Batch, _ holdfast.Level) error { sizes = append(sizes, b.Len()); return nil })
+	c.LimitOps(3)
+	for n := range uint64(7) {
+		b := numbered(n)
+		if n == 4 {
+			for range 4 {
+				b.Append(numbered(n))
+			}
+		}
+		if _, err := c.Apply(b, holdfast.Process); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(sizes, []int{3, 1, 5, 2}) {
+		t.Errorf("the groups have %v operations", sizes)
 	}
 }
 
