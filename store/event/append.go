@@ -2,7 +2,6 @@ package event
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -19,8 +18,8 @@ import (
 // means that the outcome is unknown until the log is opened again. Append again with the
 // same ids to find out.
 func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
-	p, err := s.place(ctx, events, 0, false, false)
-	if err != nil {
+	var p Pending
+	if err := s.place(ctx, &p, events, 0, false, false); err != nil {
 		return Result{}, err
 	}
 	return p.Wait()
@@ -30,8 +29,8 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 // log that never had an event, and ErrConflict otherwise. Appends that have their place but
 // are not durable yet count. Events with known ids are repeats whatever last is.
 func (s *Store) AppendAfter(ctx context.Context, last uint64, events ...Event) (Result, error) {
-	p, err := s.place(ctx, events, last, true, false)
-	if err != nil {
+	var p Pending
+	if err := s.place(ctx, &p, events, last, true, false); err != nil {
 		return Result{}, err
 	}
 	return p.Wait()
@@ -42,12 +41,16 @@ func (s *Store) AppendAfter(ctx context.Context, last uint64, events ...Event) (
 // can so keep many appends under way. When thousands of events with ids are, Submit waits
 // for them first.
 func (s *Store) Submit(ctx context.Context, events ...Event) (Pending, error) {
-	return s.place(ctx, events, 0, false, true)
+	var p Pending
+	err := s.place(ctx, &p, events, 0, false, true)
+	return p, err
 }
 
 // SubmitAfter is Submit with the condition of AppendAfter.
 func (s *Store) SubmitAfter(ctx context.Context, last uint64, events ...Event) (Pending, error) {
-	return s.place(ctx, events, last, true, true)
+	var p Pending
+	err := s.place(ctx, &p, events, last, true, true)
+	return p, err
 }
 
 // Pending is an append that has its place. It may be copied, waited for many times, or
@@ -84,37 +87,37 @@ const (
 // appender is the memory that building one append needs.
 type appender struct {
 	batch  holdfast.Batch
-	key    []byte
+	key    []byte // of an event; only the position in it changes
+	idKey  []byte
 	record []byte
 	now    int64               // stands in for the zero time, if an event has it
 	known  []uint64            // positions of events with known ids, 0 for the others
 	ids    map[string]struct{} // to find an id twice
 }
 
-var appenders = sync.Pool{New: func() any { return new(appender) }}
-
 // keepSize is the largest batch in bytes whose memory is kept for the next append.
 const keepSize = 1 << 20
 
-func (a *appender) free() {
+func (s *Store) free(a *appender) {
 	if a.batch.Size() > keepSize {
 		return
 	}
-	a.batch.Reset()
-	clear(a.ids)
-	appenders.Put(a)
+	if len(a.ids) > 0 {
+		clear(a.ids)
+	}
+	s.appenders.Put(a)
 }
 
-// place gives the events their place in the log. adrift says that the caller may never
-// wait for them.
-func (s *Store) place(ctx context.Context, events []Event, last uint64, conditional, adrift bool) (Pending, error) {
+// place gives the events their place in the log and sets p, unless it fails. adrift says
+// that the caller may never wait for them.
+func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint64, conditional, adrift bool) error {
 	if err := ctx.Err(); err != nil {
-		return Pending{}, err
+		return err
 	}
-	a := appenders.Get().(*appender)
-	defer a.free()
+	a := s.appenders.Get().(*appender)
+	defer s.free(a)
 	if err := s.check(a, events); err != nil {
-		return Pending{}, err
+		return err
 	}
 
 	// Everything that takes time is done before the lock is taken, for the place the
@@ -122,25 +125,25 @@ func (s *Store) place(ctx context.Context, events []Event, last uint64, conditio
 	// again under the lock.
 	guess := s.next.Load()
 	if err := s.build(a, events, guess); err != nil {
-		return Pending{}, err
+		return err
 	}
 	named := events[0].ID != ""
 	seen := s.durable.Load()
 	if named {
 		if err := s.lookUp(a, events, guess); err != nil {
-			return Pending{}, err
+			return err
 		}
 	}
 
 	s.mu.Lock()
-	p, err := s.apply(a, events, last, conditional, guess, seen)
+	err := s.apply(p, a, events, last, conditional, guess, seen)
 	if err == nil && adrift && !p.result.Repeated {
 		s.adrift = p.result.Last
 	}
 	crowded := s.recent.crowded()
 	s.mu.Unlock()
 	if err != nil {
-		return Pending{}, err
+		return err
 	}
 	if adrift && s.arrived.awaited() {
 		_ = s.settle() // the receipt tells
@@ -151,32 +154,31 @@ func (s *Store) place(ctx context.Context, events []Event, last uint64, conditio
 	if named && s.sweeper.due(p.result.Last, s.window) {
 		s.sweep(p.result.Last, len(events))
 	}
-	return p, nil
+	return nil
 }
 
 // apply is called with mu held. seen is how far readers saw when the ids were looked up.
-func (s *Store) apply(a *appender, events []Event, last uint64, conditional bool, guess, seen uint64) (Pending, error) {
+func (s *Store) apply(p *Pending, a *appender, events []Event, last uint64, conditional bool, guess, seen uint64) error {
 	if err := s.state(); err != nil {
-		return Pending{}, err
+		return err
 	}
 	next := s.next.Load()
 	if events[0].ID != "" {
-		p, found, err := s.repeated(a, events, next, seen)
-		if found || err != nil {
-			return p, err
+		if found, err := s.repeated(p, a, events, next, seen); found || err != nil {
+			return err
 		}
 	}
 	if conditional && next-1 != last {
-		return Pending{}, s.fail("append", ErrConflict, &Conflict{last, next - 1}, "", "nothing was appended")
+		return s.fail("append", ErrConflict, &Conflict{last, next - 1}, "", "nothing was appended")
 	}
 	if next != guess {
 		if err := s.build(a, events, next); err != nil {
-			return Pending{}, err
+			return err
 		}
 	}
 	receipt, err := s.eng.Apply(&a.batch, s.level)
 	if err != nil {
-		return Pending{}, err
+		return err
 	}
 	end := next + uint64(len(events))
 	s.next.Store(end)
@@ -184,7 +186,9 @@ func (s *Store) apply(a *appender, events []Event, last uint64, conditional bool
 	if events[0].ID != "" {
 		s.recent.add(events, next, s.durable.Load())
 	}
-	return Pending{s, receipt, end - 1, Result{First: next, Last: end - 1}}, nil
+	p.s, p.receipt, p.settles = s, receipt, end-1
+	p.result.First, p.result.Last = next, end-1
+	return nil
 }
 
 // check finds what is wrong with the events themselves.
@@ -245,12 +249,12 @@ func (s *Store) build(a *appender, events []Event, first uint64) error {
 			at = e.Time.UnixNano()
 		}
 		a.record = format.AppendRecord(a.record[:0], at, e.Type, e.ID, e.Origin, e.Metadata, e.Data)
-		a.key = s.keys.Event(a.key, pos)
+		format.SetPosition(a.key, pos)
 		b.Set(a.key, a.record)
 		if e.ID != "" {
-			a.key = s.keys.ID(a.key, pos/s.window, e.ID)
+			a.idKey = s.keys.ID(a.idKey, pos/s.window, e.ID)
 			a.record = format.AppendPosition(a.record[:0], pos)
-			b.Set(a.key, a.record)
+			b.Set(a.idKey, a.record)
 		}
 	}
 	if err := b.Err(); err != nil {

@@ -20,9 +20,11 @@ func TestConcurrent(t *testing.T) {
 	const workers, rounds = 6, 150
 	targets(t, func(t *testing.T, tg *target) {
 		s := openLog(t, tg.eng, event.Options{Level: tg.level})
+		all, giveUp := context.WithCancel(ctx)
+		defer giveUp()
 		var told sync.Map // position -> type
 		var done atomic.Bool
-		var appenders, others sync.WaitGroup
+		var appenders, followers, others sync.WaitGroup
 		tell := func(r event.Result, typ string) {
 			for pos := r.First; pos <= r.Last; pos++ {
 				if was, twice := told.Swap(pos, typ); twice {
@@ -53,6 +55,7 @@ func TestConcurrent(t *testing.T) {
 					}
 					if err != nil {
 						t.Error(err)
+						giveUp() // or followers would wait for what does not come
 						return
 					}
 					tell(r, typ)
@@ -64,10 +67,10 @@ func TestConcurrent(t *testing.T) {
 		types := make([][]string, len(seen))
 		for f := range seen {
 			types[f] = make([]string, total+1)
-			others.Go(func() {
+			followers.Go(func() {
 				next := uint64(1)
 				for next <= total {
-					stop, cancel := context.WithCancel(ctx)
+					stop, cancel := context.WithCancel(all)
 					for r, err := range s.FollowRecords(stop, next) {
 						if err != nil {
 							t.Errorf("follower %d at %d: %v", f, next, err)
@@ -124,15 +127,7 @@ func TestConcurrent(t *testing.T) {
 			}
 		})
 		appenders.Wait()
-		for f := range seen {
-			for seen[f].Load() < total && !t.Failed() {
-				// Followers need no more appends to get to the end, nor anybody to wait.
-				next := seen[f].Load() + 1
-				for range s.Follow(ctx, max(next, s.First())) {
-					break
-				}
-			}
-		}
+		followers.Wait() // they need no more appends to get to the end, nor anybody to wait
 		done.Store(true)
 		others.Wait()
 		for f := range types {

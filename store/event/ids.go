@@ -38,8 +38,8 @@ func (s *Store) lookUp(a *appender, events []Event, next uint64) error {
 }
 
 func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
-	a.key = s.keys.ID(a.key, g, id)
-	value, err := s.eng.Get(a.record[:0], a.key)
+	a.idKey = s.keys.ID(a.idKey, g, id)
+	value, err := s.eng.Get(a.record[:0], a.idKey)
 	if errors.Is(err, holdfast.ErrNotFound) {
 		return 0, nil
 	}
@@ -54,14 +54,14 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 	return pos, nil
 }
 
-// repeated finds out whether an append at next repeats an earlier one. It is called with
-// mu held.
-func (s *Store) repeated(a *appender, events []Event, next, seen uint64) (Pending, bool, error) {
+// repeated finds out whether an append at next repeats an earlier one, and then sets p. It
+// is called with mu held.
+func (s *Store) repeated(p *Pending, a *appender, events []Event, next, seen uint64) (bool, error) {
 	// An id that was not visible when it was looked up was above seen, and must be in
 	// memory still.
 	if s.recent.forgotten > seen {
 		if err := s.lookUp(a, events, next); err != nil {
-			return Pending{}, false, err
+			return false, err
 		}
 	}
 	found, oldest := 0, s.oldest(next)
@@ -78,19 +78,19 @@ func (s *Store) repeated(a *appender, events []Event, next, seen uint64) (Pendin
 		}
 	}
 	if found == 0 {
-		return Pending{}, false, nil
+		return false, nil
 	}
 	first := a.known[0]
 	for i, pos := range a.known {
 		if pos == 0 || pos != first+uint64(i) {
-			return Pending{}, false, s.partial(a, events)
+			return false, s.partial(a, events)
 		}
 	}
-	p := Pending{result: Result{First: first, Last: first + uint64(len(events)) - 1, Repeated: true}}
+	p.result = Result{First: first, Last: first + uint64(len(events)) - 1, Repeated: true}
 	if p.result.Last > s.durable.Load() {
 		p.s, p.receipt, p.settles = s, s.receipt, s.next.Load()-1
 	}
-	return p, true, nil
+	return true, nil
 }
 
 // partial tells the first known id and the first thing that keeps the append from being a

@@ -44,9 +44,11 @@ type Store struct {
 	maxValue int64 // bytes
 	maxBatch int64 // bytes
 
-	durable atomic.Uint64 // last position that readers see; only grows
-	first   atomic.Uint64 // first position not truncated; only grows
-	arrived signal        // durable or the store's state has changed
+	durable   atomic.Uint64 // last position that readers see; only grows
+	first     atomic.Uint64 // first position not truncated; only grows
+	appenders sync.Pool     // of *appender
+
+	arrived signal // durable or the store's state has changed
 
 	// mu covers order alone: it is never held while waiting for a receipt.
 	mu       sync.Mutex
@@ -106,6 +108,7 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use another engine", "a crash can tear a batch of this engine, and an append with it")
 	}
 	s.keys = format.NewPrefix(o.Name)
+	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
 	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-format.KeyOverhead-len(o.Name))
 	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
 	if s.maxID < 0 {

@@ -46,6 +46,11 @@ func (p Prefix) Event(dst []byte, pos uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, pos)
 }
 
+// SetPosition changes the position in the key of an event.
+func SetPosition(key []byte, pos uint64) {
+	binary.BigEndian.PutUint64(key[len(key)-8:], pos)
+}
+
 // Events returns the bounds of the keys of all events.
 func (p Prefix) Events() (lo, hi []byte) {
 	return p.table(tableEvents), p.table(tableEvents + 1)

@@ -23,22 +23,33 @@ const (
 
 // AppendRecord appends a record to dst.
 func AppendRecord(dst []byte, time int64, typ, id, origin string, metadata, data []byte) []byte {
-	dst = append(dst, recordVersion)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(time))
-	dst = binary.AppendUvarint(dst, uint64(len(typ)))
-	dst = binary.AppendUvarint(dst, uint64(len(id)))
-	dst = binary.AppendUvarint(dst, uint64(len(origin)))
-	dst = binary.AppendUvarint(dst, uint64(len(metadata)))
+	if len(typ)|len(id)|len(origin)|len(metadata) < 0x80 { // all lengths of one byte
+		t := uint64(time)
+		dst = append(dst, recordVersion,
+			byte(t>>56), byte(t>>48), byte(t>>40), byte(t>>32), byte(t>>24), byte(t>>16), byte(t>>8), byte(t),
+			byte(len(typ)), byte(len(id)), byte(len(origin)), byte(len(metadata)))
+	} else {
+		dst = append(dst, recordVersion)
+		dst = binary.BigEndian.AppendUint64(dst, uint64(time))
+		for _, n := range [recordLengths]int{len(typ), len(id), len(origin), len(metadata)} {
+			dst = binary.AppendUvarint(dst, uint64(n))
+		}
+	}
 	dst = append(dst, typ...)
-	dst = append(dst, id...)
-	dst = append(dst, origin...)
-	dst = append(dst, metadata...)
+	if len(id)+len(origin)+len(metadata) > 0 {
+		dst = append(dst, id...)
+		dst = append(dst, origin...)
+		dst = append(dst, metadata...)
+	}
 	return append(dst, data...)
 }
 
 // RecordSize is the length of a record with fields of these lengths.
 func RecordSize(typ, id, origin, metadata, data int) int64 {
 	n := int64(recordFixed) + int64(data)
+	if typ|id|origin|metadata < 0x80 {
+		return n + recordLengths + int64(typ+id+origin+metadata)
+	}
 	for _, length := range [...]int{typ, id, origin, metadata} {
 		n += int64((bits.Len(uint(length)|1)+6)/7) + int64(length)
 	}
