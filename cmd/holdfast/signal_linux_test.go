@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -68,10 +69,47 @@ func TestKilledParentTakesItsChildAlong(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	awaitGone(t, child)
-	names, err := filepath.Glob(filepath.Join(cmd.Dir, fmt.Sprintf("holdfast-bench-%d-*", cmd.Process.Pid)))
+	left := filepath.Join(cmd.Dir, fmt.Sprintf("holdfast-bench-%d-*", cmd.Process.Pid))
+	names, err := filepath.Glob(left)
 	if err != nil || len(names) != 1 {
-		t.Errorf("%q, %v", names, err)
+		t.Fatalf("%q, %v", names, err)
 	}
+
+	status, out, stderr := result(t, runBeside(t, cmd))
+	if status != exitOK || !strings.Contains(out, "had left: "+names[0]) {
+		t.Errorf("the next run there: status %d\n%s%s", status, out, stderr)
+	}
+	checkEmpty(t, cmd.Dir)
+}
+
+// TestLivingRunIsLeftAlone: what a run finds of another that is still going on, it does not touch.
+func TestLivingRunIsLeftAlone(t *testing.T) {
+	living := holdfastCommand(t, with(short, "--engines", "sleeper")...)
+	if err := living.Start(); err != nil {
+		t.Fatal(err)
+	}
+	child := awaitSleeper(t, living.Dir)
+	status, out, stderr := result(t, runBeside(t, living))
+	if status != exitOK || strings.Contains(out, "had left") {
+		t.Errorf("status %d\n%s%s", status, out, stderr)
+	}
+	names, err := filepath.Glob(filepath.Join(living.Dir, fmt.Sprintf("holdfast-bench-%d-*", living.Process.Pid)))
+	if err != nil || len(names) != 1 {
+		t.Errorf("the living run has %q, %v", names, err)
+	}
+	if err := living.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = living.Wait()
+	awaitGone(t, child)
+	checkEmpty(t, living.Dir)
+}
+
+// runBeside is a short run in the same directory as another.
+func runBeside(t *testing.T, other *exec.Cmd) *exec.Cmd {
+	cmd := holdfastCommand(t, "bench", "smoke", "--engines", "mem", "--levels", "memory", "--workloads", "event/append-1")
+	cmd.Dir = other.Dir
+	return cmd
 }
 
 // TestVanishedDirectoryEndsTheRun: the run's directory is removed under its feet.

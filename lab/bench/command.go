@@ -54,6 +54,9 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, json string, t Te
 	defer func() { err = errors.Join(err, runner.Close()) }()
 	s := t.out()
 	s.header(plan, runner.Machine())
+	for _, dir := range runner.swept {
+		s.wrapped("removed what a killed run had left: ", dir)
+	}
 	width := t.ErrWidth()
 	p := newProgress(t.Err, plan, width > 0, t.ErrWidth)
 	report, err := runner.Run(ctx, p)

@@ -39,6 +39,8 @@ type Runner struct {
 	plan    Plan
 	child   []string
 	dir     string
+	lock    *os.File // held while the run lives, nil where there are no locks
+	swept   []string // directories that killed runs had left
 	machine Machine
 }
 
@@ -67,6 +69,7 @@ func NewRunner(l Lab, p Plan, at Place) (_ *Runner, err error) {
 	} else if !st.IsDir() {
 		return nil, &holdfast.Error{Op: "bench", Path: parent, Class: holdfast.ErrBadOption, Detail: "it is a file", Remedy: "name a directory with --dir"}
 	}
+	r.swept = sweep(parent)
 	if r.dir, err = os.MkdirTemp(parent, dirPrefix+strconv.Itoa(os.Getpid())+"-"); err != nil {
 		return nil, dirError(parent, err)
 	}
@@ -75,6 +78,9 @@ func NewRunner(l Lab, p Plan, at Place) (_ *Runner, err error) {
 			err = errors.Join(err, r.Close())
 		}
 	}()
+	if r.lock, err = claim(r.dir); err != nil {
+		return nil, dirError(parent, err)
+	}
 	if r.machine, err = describe(r.dir); err != nil {
 		return nil, dirError(parent, err)
 	}
@@ -104,7 +110,13 @@ func unwrapPath(err error) error {
 }
 
 // Close removes everything that the run made.
-func (r *Runner) Close() error { return os.RemoveAll(r.dir) }
+func (r *Runner) Close() error {
+	err := os.RemoveAll(r.dir)
+	if r.lock != nil {
+		r.lock.Close()
+	}
+	return err
+}
 
 // Machine is what the run is measured on.
 func (r *Runner) Machine() Machine { return r.machine }
