@@ -6,8 +6,9 @@
 // syncs the library's files itself, once for all batches that were merged into one
 // transaction; type logs says which files and in which order, and why DB.Sync is not enough.
 //
-// Large values live in the library's value log, which is collected in the background, see
-// type collector. Options.MemoryBytes covers memtables, whose size is fixed, and caches, which
+// Large values live in the library's value log, whose space is never given back: the
+// library's collection copies values that a newer tombstone covers, and once a compaction has
+// dropped the tombstone with the version it knew of, the copy is alive again. Options.MemoryBytes covers memtables, whose size is fixed, and caches, which
 // get what is left of it but at least 16 MiB; see configure.
 //
 // A directory of the engine has the library's files in its subdirectory data. User keys
@@ -49,7 +50,6 @@ type engine struct {
 	gate   gate.Gate
 	group  *group.Committer
 	window *window.Window
-	gc     *collector
 	flush  *flushes
 
 	// Used by the one who commits, see group.Commit.
@@ -57,10 +57,9 @@ type engine struct {
 	room  room
 	arena arena
 
-	torn      int64        // bytes cut off by Open
-	txns      atomic.Int64 // library transactions
-	barriers  atomic.Int64 // empty batches of our own
-	collected atomic.Int64 // value-log files whose values have moved, see view.get
+	torn     int64        // bytes cut off by Open
+	txns     atomic.Int64 // library transactions
+	barriers atomic.Int64 // empty batches of our own
 }
 
 // hooks are what tests put in the place of the operating system.
@@ -122,7 +121,6 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	}
 	e.window = window.New(every, e.barrier)
 	e.caps.LossWindow = e.window.Every()
-	e.gc = startCollector(e, o.Logger)
 	return e, nil
 }
 
@@ -268,7 +266,6 @@ func (e *engine) Close() error {
 		return err
 	}
 	e.window.Stop()
-	e.gc.stop()
 	if poison := e.group.Close(); err == nil {
 		err = poison
 	}

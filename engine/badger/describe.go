@@ -61,7 +61,7 @@ func Describe() holdfast.Capabilities {
 				maxTxnOps-2, maxTxnBytes-txnOverhead-1, entryOverhead+1, valueThreshold, pointerSize),
 			fmt.Sprintf("Values from %d bytes on are synced with their batch at every level.", valueThreshold),
 			fmt.Sprintf("Files are written through mappings: if the disk fills up, the operating system kills the process with SIGBUS. To keep away from that, commits are refused while less than %d MiB are free.", minFree>>20),
-			fmt.Sprintf("The space of large values is reclaimed in the background, at most one file of %d MiB every %v; commits wait while it is copied.", valueLogFileSize>>20, collectEvery),
+			fmt.Sprintf("The space of values from %d bytes on is never given back, also when they are deleted: the library's collection can bring deleted values back, so it is not run.", valueThreshold),
 			"Some failures in the library's own background work end the process.",
 			"Opening reads every table to check it.",
 			"Damage in the middle of a log that a crash left looks like a torn tail: what follows it is cut off.",

@@ -303,3 +303,9 @@ func TestDamagedValue(t *testing.T) {
 		t.Errorf("Close of the iterator: %v", err)
 	}
 }
+
+// large is a value that goes to the value log.
+func large(n, version int) []byte {
+	v := bytes.Repeat([]byte{byte(n + 1), byte(version + 1)}, valueThreshold/2+n)
+	return v
+}

@@ -48,7 +48,6 @@ type logs struct {
 	last   usage // of the latest transaction
 	dirty  bool  // wal has a transaction that no sync has covered
 	due    bool  // the latest transaction may have begun a new log
-	large  bool  // there are values in the value log
 	syncs  atomic.Int64
 }
 
@@ -67,10 +66,8 @@ func newLogs(dir string, h hooks) (*logs, error) {
 	if err := l.catchUp(); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
-	values, err := numbered(dir, ".vlog")
-	l.large = len(values) > 1 // one is new and empty
 	l.fill.reset()
-	return l, err
+	return l, nil
 }
 
 // before is called before a transaction is written. If the log in use may be full, so that
@@ -93,7 +90,6 @@ func (l *logs) after(u usage, level holdfast.Level) error {
 	l.fill.add(u)
 	l.last = u
 	if u.values {
-		l.large = true
 		if err := l.syncValues(); err != nil {
 			return err
 		}

@@ -20,33 +20,26 @@ var errNoValue = errors.New("the value log does not hold the value that the key 
 // get appends the value of key to dst. A read-only transaction may be used by many goroutines
 // at once: the library's reads change nothing in it.
 func (e *engine) get(txn *lib.Txn, dst, key []byte) ([]byte, error) {
-	k := spaced(key)
-	for {
-		collected := e.collected.Load()
-		item, err := txn.Get(k)
-		if errors.Is(err, lib.ErrKeyNotFound) {
-			return dst, holdfast.ErrNotFound
-		}
-		if err != nil {
-			return dst, corrupt("get", e.logs.dir, 0, err)
-		}
-		value := dst
-		err = item.Value(func(v []byte) error {
-			value = append(dst, v...)
-			return nil
-		})
-		// The library answers a value it cannot read with an empty one and no error.
-		if err == nil && len(value) == len(dst) && item.ValueSize() > 0 {
-			err = errNoValue
-		}
-		if err == nil {
-			return value, nil
-		}
-		if e.collected.Load() == collected {
-			return dst, corrupt("get", e.logs.dir, 0, err)
-		}
-		// The value moved to another file after the key was found: look again.
+	item, err := txn.Get(spaced(key))
+	if errors.Is(err, lib.ErrKeyNotFound) {
+		return dst, holdfast.ErrNotFound
 	}
+	if err != nil {
+		return dst, corrupt("get", e.logs.dir, 0, err)
+	}
+	value := dst
+	err = item.Value(func(v []byte) error {
+		value = append(dst, v...)
+		return nil
+	})
+	// The library answers a value it cannot read with an empty one and no error.
+	if err == nil && len(value) == len(dst) && item.ValueSize() > 0 {
+		err = errNoValue
+	}
+	if err != nil {
+		return dst, corrupt("get", e.logs.dir, 0, err)
+	}
+	return value, nil
 }
 
 // view is a read-only transaction that its users share; the last one ends it.
@@ -233,7 +226,7 @@ func (i *iterator) Value() []byte {
 	i.loaded = true
 	item := i.cursor.it.Item()
 	buf, err := item.ValueCopy(i.buf)
-	// As in get. Files of the value log stay while an iterator is open.
+	// As in get.
 	if err == nil && len(buf) == 0 && item.ValueSize() > 0 {
 		err = errNoValue
 	}

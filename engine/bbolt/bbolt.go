@@ -397,7 +397,7 @@ func (e *Engine) sync() error {
 	if e.level == holdfast.Power {
 		return e.committer.Flush()
 	}
-	err := e.committer.Exclusive(func() error {
+	return e.committer.Exclusive(func() error {
 		if !e.unsynced {
 			return nil
 		}
@@ -408,10 +408,6 @@ func (e *Engine) sync() error {
 		e.unsynced = false
 		return nil
 	})
-	if err != nil {
-		return e.committer.Fail(err)
-	}
-	return nil
 }
 
 // Metrics implements [holdfast.Engine].

@@ -238,12 +238,7 @@ func (e *Engine) Sync() error {
 	return e.sync()
 }
 
-func (e *Engine) sync() error {
-	if err := e.committer.Exclusive(e.syncLog); err != nil {
-		return e.committer.Fail(err)
-	}
-	return nil
-}
+func (e *Engine) sync() error { return e.committer.Exclusive(e.syncLog) }
 
 // Metrics implements [holdfast.Engine].
 func (e *Engine) Metrics() holdfast.Metrics {

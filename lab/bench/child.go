@@ -99,18 +99,27 @@ func (l Lab) measure(s spec, o *outcome) error {
 		o.Verified = err == nil
 		return err
 	}
-	if err == nil && load.Volatile {
-		err = verify()
+	// CPU and memory are taken before verification, which reads everything. What is gone after
+	// Close is verified before it, and closing costs nothing there.
+	take := func() {
+		o.CPUSeconds = -1
+		if before >= 0 {
+			o.CPUSeconds = (cpuTime() - before).Seconds()
+		}
+		o.PeakRSS = peakRSS()
+	}
+	if load.Volatile {
+		take()
+		if err == nil {
+			err = verify()
+		}
 	}
 	began := time.Now()
 	err = errors.Join(err, load.Close())
 	o.SettleSeconds = time.Since(began).Seconds()
-	o.CPUSeconds = -1
-	if before >= 0 {
-		o.CPUSeconds = (cpuTime() - before).Seconds()
+	if !load.Volatile {
+		take()
 	}
-	// Taken before verification, which reads everything.
-	o.PeakRSS = peakRSS()
 	o.DiskBytes = usage(s.Dir)
 	o.Commits, o.Groups, o.Syncs = metrics.Commits, metrics.Groups, metrics.Syncs
 	if err == nil && !load.Volatile {

@@ -440,6 +440,8 @@ func (g group) winner() string {
 	switch {
 	case len(first) > 1:
 		what = "no difference shown between " + enumerate(first)
+	case next == "" && len(g.void) > 0:
+		what = g.best.Engine + " is the only one that is not void"
 	case next == "":
 		what = g.best.Engine + " is the only one"
 	}

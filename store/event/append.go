@@ -123,14 +123,22 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 	// Everything that takes time is done before the lock is taken, for the place the
 	// events will most likely get. If another append comes in between, the batch is built
 	// again under the lock.
+	//
+	// seen comes before guess: an id that was made durable before seen then lies in a
+	// generation that is looked into.
+	seen := s.durable.Load()
 	guess := s.next.Load()
 	if err := s.build(a, events, guess); err != nil {
 		return err
 	}
 	named := events[0].ID != ""
-	seen := s.durable.Load()
 	if named {
-		if err := s.lookUp(a, events, guess); err != nil {
+		if err := s.enter(ctx); err != nil {
+			return err
+		}
+		err := s.lookUp(a, events, guess)
+		s.leave()
+		if err != nil {
 			return err
 		}
 	}
@@ -164,7 +172,7 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, last uint64, cond
 	}
 	next := s.next.Load()
 	if events[0].ID != "" {
-		if found, err := s.repeated(p, a, events, next, seen); found || err != nil {
+		if found, err := s.repeated(p, a, events, guess, next, seen); found || err != nil {
 			return err
 		}
 	}

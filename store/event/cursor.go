@@ -86,6 +86,7 @@ func (s *Store) commitCursor(ctx context.Context, b *holdfast.Batch) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
+	defer s.leave()
 	s.cursorMu.Lock()
 	receipt, err := s.eng.Apply(b, s.level)
 	if err == nil {
@@ -102,6 +103,7 @@ func (s *Store) loadCursor(ctx context.Context, op string, key []byte, name stri
 	if err := s.enter(ctx); err != nil {
 		return 0, nil, err
 	}
+	defer s.leave()
 	value, err := s.eng.Get(nil, key)
 	missing := errors.Is(err, holdfast.ErrNotFound)
 	if err != nil && !missing {

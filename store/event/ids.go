@@ -1,6 +1,7 @@
 package event
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -56,10 +57,10 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 
 // repeated finds out whether an append at next repeats an earlier one, and then sets p. It
 // is called with mu held.
-func (s *Store) repeated(p *Pending, a *appender, events []Event, next, seen uint64) (bool, error) {
+func (s *Store) repeated(p *Pending, a *appender, events []Event, guess, next, seen uint64) (bool, error) {
 	// An id that was not visible when it was looked up was above seen, and must be in
 	// memory still.
-	if s.recent.forgotten > seen {
+	if s.recent.forgotten > seen || next/s.window != guess/s.window {
 		if err := s.lookUp(a, events, next); err != nil {
 			return false, err
 		}
@@ -176,6 +177,10 @@ func (w *sweeper) due(last, window uint64) bool {
 // sweep removes ids, after an append of n events up to last. It waits for nothing: if a
 // crash undoes it, or the engine refuses, it is done again.
 func (s *Store) sweep(last uint64, n int) {
+	if s.enter(context.Background()) != nil {
+		return
+	}
+	defer s.leave()
 	w := &s.sweeper
 	if !w.mu.TryLock() {
 		return

@@ -83,7 +83,7 @@ type span struct {
 // from the engine page by page, so that no iterator is open while yield runs: yield may
 // take long, and may write.
 func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) bool) {
-	err := s.enter(ctx)
+	err := s.alive(ctx)
 	if err == nil && what.limit < 0 {
 		err = s.fail("read", holdfast.ErrBadOption, nil, "use 0 for no limit", "the limit is %d", what.limit)
 	}
@@ -118,12 +118,17 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 			}
 			end = s.durable.Load()
 		}
-		if err := s.fill(p, pos, end); err != nil {
+		err := s.enter(ctx)
+		if err == nil {
+			err = s.fill(p, pos, end)
+			s.leave()
+		}
+		if err != nil {
 			yield(nil, err)
 			return
 		}
 		for i := range p.ends {
-			err := s.enter(ctx)
+			err := s.alive(ctx)
 			if err == nil && !p.decode(i, pos) {
 				err = s.fail("read", holdfast.ErrCorrupt, nil, "check the engine's files, or restore a backup", "the event at position %d is not one", pos)
 			}

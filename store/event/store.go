@@ -65,6 +65,7 @@ type Store struct {
 	cursor   holdfast.Receipt // of the last one applied
 
 	truncating sync.Mutex
+	inside     sync.RWMutex // read-locked by whoever uses the engine without mu, see enter
 	sweeper    sweeper
 }
 
@@ -171,6 +172,16 @@ func (s *Store) load(window uint64) error {
 	s.window = m.Window
 	s.first.Store(m.First)
 	s.recent.init()
+	if made {
+		// Asked before anything is written: what is refused once is refused again.
+		last, err := s.edge(true)
+		if err != nil {
+			return err
+		}
+		if last != 0 {
+			return s.fail("open", holdfast.ErrCorrupt, nil, "", "there are events up to position %d but no description of the store", last)
+		}
+	}
 
 	// Everything applied before this commit reaches the level with it, and is visible
 	// after it: what an earlier process left in the page cache, and what an earlier store
@@ -181,9 +192,6 @@ func (s *Store) load(window uint64) error {
 	last, err := s.edge(true)
 	if err != nil {
 		return err
-	}
-	if made && last != 0 {
-		return s.fail("open", holdfast.ErrCorrupt, nil, "", "there are events up to position %d but no description of the store", last)
 	}
 	last = max(last, m.First-1)
 	s.next.Store(last + 1)
@@ -247,16 +255,33 @@ func (s *Store) state() error {
 	return s.err
 }
 
-// enter is asked first by everything that does not append. Reading goes on after a failed
-// write, but not after Close.
-func (s *Store) enter(ctx context.Context) error {
+// alive returns why a caller must not go on: the store is closed, or ctx has ended. A failed
+// write is no reason not to read.
+func (s *Store) alive(ctx context.Context) error {
 	if s.closed.Load() {
 		return holdfast.ErrClosed
 	}
 	return ctx.Err()
 }
 
-// Close waits for everything submitted, ends all followers with ErrClosed and releases
+// enter is alive for what uses the engine without holding mu. If it returns nil, Close waits
+// until leave is called: whoever opens the log, or closes the engine, after Close finds
+// nobody in it. It is not nested.
+func (s *Store) enter(ctx context.Context) error {
+	if err := s.alive(ctx); err != nil {
+		return err
+	}
+	s.inside.RLock()
+	if err := s.alive(ctx); err != nil { // closed meanwhile
+		s.inside.RUnlock()
+		return err
+	}
+	return nil
+}
+
+func (s *Store) leave() { s.inside.RUnlock() }
+
+// Close waits for everything submitted and for calls that are under way, ends all followers with ErrClosed and releases
 // the log's name. The engine stays open. It returns the error of what could not be made
 // durable; closing twice returns ErrClosed.
 func (s *Store) Close() error {
@@ -271,6 +296,8 @@ func (s *Store) Close() error {
 	err := s.settled(last, receipt.Wait())
 	s.arrived.fire()
 	s.settlers.Wait()
+	s.inside.Lock() // when all have left; nobody enters any more
+	defer s.inside.Unlock()
 	s.release()
 	return err
 }

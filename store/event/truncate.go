@@ -25,6 +25,7 @@ func (s *Store) TruncateBefore(ctx context.Context, pos uint64) (removed uint64,
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
+	defer s.leave()
 	first := s.first.Load()
 	if last := s.durable.Load(); pos > last+1 {
 		return 0, s.fail("truncate", ErrAhead, nil, "", "position %d, the last one is %d", pos, last)

@@ -270,15 +270,17 @@ func (c *Committer) Flush() error {
 }
 
 // Exclusive commits everything applied before and then runs f while nobody commits or
-// applies. f's error is returned as it is; use Fail for one that must poison, after
-// Exclusive has returned.
+// applies. An error of f poisons before anybody else gets a turn, so that nothing is
+// acknowledged after a failed sync.
 func (c *Committer) Exclusive(f func() error) error {
 	c.hold()
 	defer c.release()
-	if c.err != nil {
-		return c.err
+	if c.err == nil {
+		if err := f(); err != nil {
+			c.err = Poisoned(c.engine, err)
+		}
 	}
-	return f()
+	return c.err
 }
 
 // ApplyChecked is Apply for a batch that only the state before it can judge: check runs

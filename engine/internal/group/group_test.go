@@ -211,3 +211,42 @@ func TestApplyChecked(t *testing.T) {
 		t.Errorf("%d operations took effect", state.Load())
 	}
 }
+
+// A failed sync in Exclusive poisons before those who wait behind it can commit: nothing that is
+// applied after the failure is acknowledged.
+func TestExclusiveFailureIsFinal(t *testing.T) {
+	cause := errors.New("input/output error")
+	for range 300 {
+		var failed atomic.Bool
+		var late atomic.Int64
+		c := group.New("test", 1<<20, func(*holdfast.Batch, holdfast.Level) error {
+			if failed.Load() {
+				late.Add(1)
+			}
+			return nil
+		})
+		var wg sync.WaitGroup
+		for n := range uint64(8) {
+			wg.Go(func() {
+				for {
+					r, err := c.Apply(numbered(n), holdfast.Power)
+					if err != nil || r.Wait() != nil {
+						return
+					}
+				}
+			})
+		}
+		err := c.Exclusive(func() error {
+			time.Sleep(100 * time.Microsecond)
+			failed.Store(true)
+			return cause
+		})
+		wg.Wait()
+		if !errors.Is(err, cause) || !errors.Is(err, holdfast.ErrPoisoned) {
+			t.Fatal(err)
+		}
+		if late.Load() > 0 {
+			t.Fatalf("%d groups were committed after the failure", late.Load())
+		}
+	}
+}

@@ -93,6 +93,10 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, markName))
 	if errors.Is(err, fs.ErrNotExist) {
 		h.New = true
+		// Somebody else may have made dir, and not synced its entry.
+		if err := SyncDir(filepath.Dir(dir)); err != nil {
+			return nil, fail(nil, "", "the directory above must be readable", err)
+		}
 		if err := writeMark(dir, id); err != nil {
 			return nil, fail(nil, "", "", err)
 		}
