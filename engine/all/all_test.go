@@ -142,3 +142,41 @@ func TestForeignDirectories(t *testing.T) {
 }
 
 func family(engine string) string { return strings.TrimSuffix(engine, "-go") }
+
+// A directory that has lost its data is an error, not a new and empty store.
+func TestLostData(t *testing.T) {
+	for _, e := range all.Engines() {
+		if e.Describe().Strongest() < holdfast.Process {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			eng, err := e.Open(dir, holdfast.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b holdfast.Batch
+			b.Set([]byte("key"), []byte("value"))
+			if err := errors.Join(holdfast.Commit(eng, &b, holdfast.Power), eng.Close()); err != nil {
+				t.Fatal(err)
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range entries {
+				if strings.HasPrefix(f.Name(), "data") {
+					if err := os.RemoveAll(filepath.Join(dir, f.Name())); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if eng, err := e.Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrCorrupt) {
+				t.Errorf("opened without its data: %v", err)
+				if err == nil {
+					eng.Close()
+				}
+			}
+		})
+	}
+}

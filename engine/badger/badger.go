@@ -83,7 +83,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if h.freeSpace == nil {
 		h.freeSpace = freeSpace
 	}
-	hm, err := home.Open(dir, home.Identity{Engine: Name, Format: format})
+	hm, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: filepath.Join("data", lib.ManifestFilename)})
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +109,9 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	e.caps.Settings = settings(db)
 	if e.logs, err = newLogs(data, h); err != nil {
 		return nil, errors.Join(failed("open", data, err), db.Close())
+	}
+	if err := hm.Made(); err != nil {
+		return nil, errors.Join(err, e.logs.close(), db.Close())
 	}
 	e.room = room{dir: data, freeSpace: h.freeSpace}
 	e.group = group.New(Name, maxGroupBytes, e.commit)

@@ -92,7 +92,7 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, err
 	}
 	level := max(o.Level, holdfast.Process)
-	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Level: level})
+	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Level: level, Keeps: fileName})
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +103,9 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		}
 		h.Close()
 		return nil, err
+	}
+	if err := h.Made(); err != nil {
+		return nil, errors.Join(err, e.db.Close(), h.Close())
 	}
 	e.committer = group.New(Name, maxGroupSize, e.commit)
 	e.window = window.New(o.SyncEvery, e.sync)

@@ -372,18 +372,15 @@ func TestDamageWhileOpen(t *testing.T) {
 // What a crash left of making the file is swept away.
 func TestCrashWhileMaking(t *testing.T) {
 	dir := t.TempDir()
-	e := open(t, dir, holdfast.Options{})
-	if err := e.Close(); err != nil {
+	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Level: holdfast.Power, Keeps: fileName})
+	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, fileName)
-	if err := os.Rename(path, path+".new"); err != nil {
+	if err := errors.Join(os.WriteFile(path+".new", make([]byte, 5000), 0o644), h.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(path+".new", 5000); err != nil {
-		t.Fatal(err)
-	}
-	e = open(t, dir, holdfast.Options{})
+	e := open(t, dir, holdfast.Options{})
 	set(t, e, holdfast.Power, "k", "v")
 	if _, err := os.Stat(path + ".new"); err == nil {
 		t.Error("it is still there")

@@ -74,7 +74,7 @@ func open(below vfs.FS, dir string, o holdfast.Options) (_ *Engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
-	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format})
+	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: "data"})
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +83,9 @@ func open(below vfs.FS, dir string, o holdfast.Options) (_ *Engine, err error) {
 		return nil, errors.Join(err, h.Close())
 	}
 	e.home = h
+	if err := h.Made(); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
 	return e, nil
 }
 

@@ -83,7 +83,7 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, 
 	if err != nil {
 		return nil, err
 	}
-	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format})
+	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: fileName})
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +92,9 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, 
 	if err := e.openWriter(o.MemoryBytes / 2); err != nil {
 		h.Close()
 		return nil, err
+	}
+	if err := h.Made(); err != nil {
+		return nil, errors.Join(err, e.w.conn.close(), h.Close())
 	}
 	e.committer = group.New(lib.name, maxGroupSize, e.commit)
 	e.window = window.New(o.SyncEvery, e.sync)
@@ -257,7 +260,11 @@ func (e *Engine) Close() error {
 		return err
 	}
 	e.window.Stop()
-	_ = e.committer.Close() // its poison is in err
+	if e.committer.Close() != nil { // the poison, which is in err
+		release, kept := keepLog(e.path())
+		defer release()
+		err = errors.Join(err, kept)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.idle {

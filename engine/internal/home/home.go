@@ -3,7 +3,7 @@
 //
 // A directory holds
 //
-//	HOLDFAST   what made it, as text (below), written once
+//	HOLDFAST   what made it, as text (below)
 //	LOCK       empty, locked while the directory is open
 //	...        the engine's own files
 //
@@ -13,6 +13,10 @@
 //	engine bbolt
 //	format 1
 //	level power        only where the engine binds a directory to a level
+//	state making       until the engine's own files are complete
+//
+// The last line tells a directory whose making was interrupted from one that has lost its
+// data.
 package home
 
 import (
@@ -40,12 +44,17 @@ type Identity struct {
 	Engine string
 	Format int            // the engine's own format, from 1
 	Level  holdfast.Level // 0 unless the directory is bound to a level
+
+	// Keeps names a file or directory of the engine's own that is there as soon as the
+	// directory is made. It is not remembered.
+	Keeps string
 }
 
 // Home is an open, locked directory.
 type Home struct {
 	Dir  string // as an absolute path
-	New  bool   // made, or found empty, by this Open
+	New  bool   // being made: the engine calls Made when its files are complete
+	id   Identity
 	lock *os.File
 }
 
@@ -83,7 +92,7 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 		}
 		return nil, fail(nil, "lock", "the file system must support file locks", err)
 	}
-	h := &Home{Dir: dir, lock: lock}
+	h := &Home{Dir: dir, id: id, lock: lock}
 	defer func() {
 		if err != nil {
 			h.Close()
@@ -97,7 +106,7 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 		if err := SyncDir(filepath.Dir(dir)); err != nil {
 			return nil, fail(nil, "", "the directory above must be readable", err)
 		}
-		if err := writeMark(dir, id); err != nil {
+		if err := writeMark(dir, id, true); err != nil {
 			return nil, fail(nil, "", "", err)
 		}
 		return h, nil
@@ -105,7 +114,8 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 	if err != nil {
 		return nil, fail(nil, "", "", err)
 	}
-	found, v, err := parseMark(string(text))
+	found, v, making, err := parseMark(string(text))
+	h.New = making
 	switch {
 	case err != nil:
 		return nil, fail(holdfast.ErrCorrupt, markName+": "+err.Error(), "restore the file from a backup", nil)
@@ -119,7 +129,24 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 		return nil, fail(holdfast.ErrForeign, fmt.Sprintf("%s binds a directory to one level, and this one was made for %v, not %v", id.Engine, found.Level, id.Level),
 			fmt.Sprintf("open it with level %v, or name another directory", found.Level), nil)
 	}
+	if id.Keeps != "" && !making {
+		if _, err := os.Stat(filepath.Join(dir, id.Keeps)); errors.Is(err, fs.ErrNotExist) {
+			return nil, fail(holdfast.ErrCorrupt, id.Keeps+" is gone", "restore it from a backup; to begin anew, name another directory", nil)
+		}
+	}
 	return h, nil
+}
+
+// Made notes that the engine's files are complete and synced. It does nothing in a directory
+// that was made before.
+func (h *Home) Made() error {
+	if !h.New {
+		return nil
+	}
+	if err := writeMark(h.Dir, h.id, false); err != nil {
+		return &holdfast.Error{Op: "open", Engine: h.id.Engine, Path: h.Dir, Cause: err, Remedy: "the directory must be writable and have room"}
+	}
+	return nil
 }
 
 // Close releases the directory.
@@ -132,7 +159,7 @@ func Identify(dir string) (Identity, error) {
 	if err != nil {
 		return Identity{}, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrForeign, Cause: err, Remedy: "name a directory that holdfast made"}
 	}
-	id, v, err := parseMark(string(text))
+	id, v, _, err := parseMark(string(text))
 	if err != nil {
 		return Identity{}, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrCorrupt, Detail: markName, Cause: err}
 	}
@@ -164,10 +191,13 @@ func foreign(dir string) (string, error) {
 	return other, nil
 }
 
-func writeMark(dir string, id Identity) error {
+func writeMark(dir string, id Identity, making bool) error {
 	text := fmt.Sprintf("holdfast %d\nengine %s\nformat %d\n", version, id.Engine, id.Format)
 	if id.Level != 0 {
 		text += fmt.Sprintf("level %v\n", id.Level)
+	}
+	if making {
+		text += "state making\n"
 	}
 	name := filepath.Join(dir, markName)
 	if err := writeSynced(name+".tmp", text); err != nil {
@@ -192,34 +222,34 @@ func writeSynced(name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-func parseMark(text string) (id Identity, v int, err error) {
+func parseMark(text string) (id Identity, v int, making bool, err error) {
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		if !ok {
-			return id, 0, fmt.Errorf("a line reads %q", line)
+			return id, 0, false, fmt.Errorf("a line reads %q", line)
 		}
-		switch key {
-		case "holdfast":
+		switch {
+		case key == "holdfast":
 			v, err = strconv.Atoi(value)
-		case "engine":
+		case key == "engine":
 			id.Engine = value
-		case "format":
+		case key == "format":
 			id.Format, err = strconv.Atoi(value)
-		case "level":
+		case key == "level":
 			id.Level, err = holdfast.ParseLevel(value)
-		default:
-			if v <= version {
-				err = fmt.Errorf("a line reads %q", line)
-			}
+		case key == "state" && value == "making":
+			making = true
+		case v <= version:
+			err = fmt.Errorf("a line reads %q", line)
 		}
 		if err != nil {
-			return id, 0, err
+			return id, 0, false, err
 		}
 	}
 	if v < 1 || v == version && (id.Engine == "" || id.Format < 1) {
-		return id, 0, errors.New("it is incomplete")
+		return id, 0, false, errors.New("it is incomplete")
 	}
-	return id, v, nil
+	return id, v, making, nil
 }
 
 // MkdirAll makes dir and its missing parents, and syncs the directories that hold them,

@@ -25,7 +25,7 @@ func TestOpenRemembers(t *testing.T) {
 	if _, err := home.Open(dir, bolt); !errors.Is(err, holdfast.ErrLocked) {
 		t.Errorf("a second opener got %v", err)
 	}
-	if err := h.Close(); err != nil {
+	if err := errors.Join(h.Made(), h.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if id, err := home.Identify(dir); err != nil || id != bolt {
@@ -121,4 +121,41 @@ func TestOpenAfterCrashWhileMaking(t *testing.T) {
 		t.Error("it is not New")
 	}
 	h.Close()
+}
+
+// A directory that was made and has lost its data is not made again; one whose making was
+// interrupted is.
+func TestLostData(t *testing.T) {
+	id := home.Identity{Engine: "bbolt", Format: 1, Keeps: "data.bbolt"}
+	dir := t.TempDir()
+	for range 2 { // the first is interrupted
+		h, err := home.Open(dir, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !h.New {
+			t.Error("a directory that was never made is not New")
+		}
+		h.Close()
+	}
+	h, err := home.Open(dir, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(dir, id.Keeps)
+	if err := errors.Join(os.WriteFile(data, nil, 0o644), h.Made(), h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if h, err = home.Open(dir, id); err != nil {
+		t.Fatal(err)
+	}
+	if h.New {
+		t.Error("a directory that was made is New")
+	}
+	if err := errors.Join(h.Close(), os.Remove(data)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := home.Open(dir, id); !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "data.bbolt is gone") {
+		t.Errorf("without its data: %v", err)
+	}
 }
