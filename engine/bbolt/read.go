@@ -139,6 +139,10 @@ func (s *snapshot) Get(dst, key []byte) ([]byte, error) {
 	if err := holdfast.CheckKey(key); err != nil {
 		return dst, err
 	}
+	if err := s.v.e.gate.Enter(); err != nil {
+		return dst, err
+	}
+	defer s.v.e.gate.Leave()
 	if !s.acquire() {
 		return dst, holdfast.ErrClosed
 	}
@@ -147,6 +151,11 @@ func (s *snapshot) Get(dst, key []byte) ([]byte, error) {
 }
 
 func (s *snapshot) Scan(r holdfast.Range) holdfast.Iterator {
+	// Inside, so that the engine is not closed between the snapshot and its iterator.
+	if err := s.v.e.gate.Enter(); err != nil {
+		return holdfast.FailedIterator(err)
+	}
+	defer s.v.e.gate.Leave()
 	if !s.acquire() {
 		return holdfast.FailedIterator(holdfast.ErrClosed)
 	}

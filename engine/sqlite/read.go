@@ -194,6 +194,10 @@ func (s *snapshot) Get(dst, key []byte) ([]byte, error) {
 	if err := holdfast.CheckKey(key); err != nil {
 		return dst, err
 	}
+	if err := s.v.e.gate.Enter(); err != nil {
+		return dst, err
+	}
+	defer s.v.e.gate.Leave()
 	if !s.acquire() {
 		return dst, holdfast.ErrClosed
 	}
@@ -207,6 +211,11 @@ func (s *snapshot) Scan(r holdfast.Range) holdfast.Iterator {
 	if err := holdfast.CheckRange(r); err != nil {
 		return holdfast.FailedIterator(err)
 	}
+	// Inside, so that the engine is not closed between the snapshot and its iterator.
+	if err := s.v.e.gate.Enter(); err != nil {
+		return holdfast.FailedIterator(err)
+	}
+	defer s.v.e.gate.Leave()
 	if !s.acquire() {
 		return holdfast.FailedIterator(holdfast.ErrClosed)
 	}
