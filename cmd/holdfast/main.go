@@ -34,8 +34,10 @@ const (
 
 // grammar is the command line.
 type grammar struct {
-	Bench benchCommand `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
-	Child childCommand `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
+	Bench  benchCommand  `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
+	Crash  crashCommand  `cmd:"" help:"Crash engines by kill -9 and by cutting the power, and check what each claims to survive."`
+	Child  childCommand  `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
+	Victim victimCommand `cmd:"" name:"crash-victim" hidden:"" help:"A process to be crashed, for the crash command's own use."`
 }
 
 type benchCommand struct {
@@ -83,6 +85,10 @@ func run(lab bench.Lab, args []string) int {
 	switch parsed.Selected().Name {
 	case "bench-child":
 		return lab.Child(os.Stdin, os.Stdout)
+	case "crash":
+		return g.Crash.run(crashLab())
+	case "crash-victim":
+		return crashLab().Child(os.Stdin, os.Stdout)
 	default:
 		return g.Bench.run(lab)
 	}

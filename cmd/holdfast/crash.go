@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/holdfastdb/holdfast/lab/crash"
+)
+
+// crashLab is what the crash command tests. A simulation of an engine's own is added here, as
+// crash.Histories("name", simulate.Run).
+func crashLab() crash.Lab {
+	lab := crash.Standard()
+	lab.Simulations = []crash.Simulation{}
+	return lab
+}
+
+type crashCommand struct {
+	Engines []string       `help:"Engines, names or patterns." placeholder:"A,B"`
+	Levels  []string       `help:"Levels that commits ask for: memory, process, power." placeholder:"LEVEL"`
+	Kind    []string       `help:"How to crash: kill, power, faults, simulate. Default: kill, and power and faults where the machine can." placeholder:"KIND"`
+	Subject []string       `help:"What to crash: kv (the default), event." placeholder:"NAME"`
+	Cuts    *int           `help:"Crashes of each engine at each level." placeholder:"N"`
+	FS      string         `name:"fs" help:"File system below for power and faults: ext4 (the default), xfs, btrfs." placeholder:"FS"`
+	Seed    *uint64        `help:"Seed of everything that follows from one; a run prints its own." placeholder:"N"`
+	For     *time.Duration `help:"Go on until this much time has passed." placeholder:"10m"`
+	JSON    string         `name:"json" help:"Write the report to this file too; - is standard output, and then the tables go to standard error." placeholder:"FILE"`
+	Keep    string         `help:"Directory for the evidence of broken claims. Default: a new one in --dir, if there is any." placeholder:"DIR"`
+	Dir     string         `help:"Directory on the disk to work on; all that is made there, but evidence, is removed. Default: the current one." placeholder:"DIR"`
+	Replay  string         `help:"Check again what a run has kept as evidence in this directory." placeholder:"DIR"`
+}
+
+type victimCommand struct{}
+
+func (c *crashCommand) run(lab crash.Lab) int {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	defer stop()
+	at := crash.Place{Dir: c.Dir, Keep: c.Keep}
+	var err error
+	if c.Replay != "" {
+		err = lab.Replay(ctx, c.Replay, at, terminal())
+	} else {
+		err = lab.Command(ctx, crash.Request{
+			Engines: c.Engines, Levels: c.Levels, Kinds: c.Kind, Subjects: c.Subject, Cuts: c.Cuts, FS: c.FS, Seed: c.Seed, For: c.For,
+		}, at, c.JSON, terminal())
+	}
+	if fail(err) == exitOK {
+		return exitOK
+	}
+	return crash.Status(err)
+}

@@ -1,0 +1,459 @@
+// Package db is the engine logtree without its directory's identity and lock: a log that
+// is the database, and indexes of it that can be rebuilt.
+//
+// A commit is a frame in the log (frame.go, segment.go, log.go). Its operations are indexed in
+// a memtable (memory.go), which a flush turns into a run of keys and places in the log
+// (flush.go). Runs are kept in tiers (version.go) and merged (merge.go), which also moves values
+// out of segments that hold little else than garbage. The manifest (manifest.go) says what is
+// alive; opening reads it and replays the rest of the log (recover.go).
+package db
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/gate"
+	"github.com/holdfastdb/holdfast/engine/internal/window"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// Config is how a database is opened.
+type Config struct {
+	FS     vfs.FS
+	Dir    string
+	New    bool // make it; otherwise it must be there
+	ID     [16]byte
+	Memory int64 // bytes of memtables and caches
+	Logger *slog.Logger
+
+	// SyncEvery is the loss window; <= 0 means never.
+	SyncEvery time.Duration
+
+	// Manual leaves all background work to Work, so that what happens depends on the calls
+	// alone. A writer that would have to wait for it does it.
+	Manual bool
+
+	// NoMapping reads and writes through file calls even where files can be mapped.
+	NoMapping bool
+}
+
+// The sizes that follow from the memory budget.
+const (
+	minMemory  = 64 << 10
+	maxImm     = 2 // full memtables that wait to be flushed; then writers wait
+	maxSegment = 64 << 20
+	minSegment = 256 << 10 // of the first segment, if the budget allows
+	maxRun     = 32 << 20 // bytes of a run file, roughly
+)
+
+// DB is an open database; its methods are those of [holdfast.Engine].
+type DB struct {
+	gate   gate.Gate
+	fs     vfs.FS
+	dir    string
+	id     dbID
+	log    log
+	logger *slog.Logger
+	manual bool
+	noMap  bool
+	window *window.Window
+	pool   *memtable.Pool
+	cache  *run.Cache
+
+	tableLimit   int64
+	segmentLimit int64
+	runLimit     int64
+
+	visible atomic.Uint64 // the last operation that readers see
+	view    atomic.Pointer[view]
+
+	mu       sync.Mutex // order: whoever holds it appends to the log and the memtable
+	changed  sync.Cond  // a memtable was flushed, or the database failed
+	cur      *segment   // the log's last; nil until the first commit
+	off      int64      // where its next frame goes
+	next     *segment   // prepared to follow cur
+	lastSize int64      // of the segment made last
+	prev     uint32     // the log's segment before cur, or its last one while cur is nil
+	seq      uint64
+	lsn      uint64
+	segs     map[uint32]*segment // all that are alive, with a reference each
+
+	flushing sync.Mutex // one flush at a time; taken before edit
+	edit     sync.Mutex // one change of the version at a time; taken before mu
+	nextFile uint64     // under mu
+	nextTier uint64     // under edit
+	from     position   // the log from here on is not in runs; under edit
+	merging  *merge     // under edit
+	spare    []*segment // closed files that can be used again; under mu
+
+	trashMu sync.Mutex // taken last of all
+	trash   []func()   // removes what nobody needs any more
+
+	work    chan struct{} // wakes the goroutines that flush, merge and prepare
+	merges  chan struct{}
+	prepare chan struct{}
+	stop    chan struct{}
+	done    sync.WaitGroup
+
+	commits, stalls, torn atomic.Int64
+	otherSyncs            atomic.Int64 // of runs, manifests, moved segments
+	otherBytes            atomic.Int64
+	syncedCommits         atomic.Int64 // Power commits in the present segment; says whether to write segments ahead
+}
+
+// view is what a reader needs: the memtables and runs that together are the database. Each view
+// holds references to all of its parts; the database holds one to the latest view.
+type view struct {
+	mem  *table
+	imm  []*table // newest first
+	ver  *version
+	refs atomic.Int32
+}
+
+func (v *view) tryAcquire() bool {
+	for {
+		n := v.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if v.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (v *view) release() {
+	if v.refs.Add(-1) > 0 {
+		return
+	}
+	v.mem.release()
+	for _, t := range v.imm {
+		t.release()
+	}
+	v.ver.release()
+}
+
+// publish makes a view of those parts the latest. It is called with mu held, or by Open.
+func (d *DB) publish(mem *table, imm []*table, ver *version) {
+	v := &view{mem: mem, imm: imm, ver: ver}
+	v.refs.Store(1)
+	mem.refs.Add(1)
+	for _, t := range imm {
+		t.refs.Add(1)
+	}
+	ver.refs.Add(1)
+	if old := d.view.Swap(v); old != nil {
+		old.release()
+	}
+}
+
+// state is one point of the database, for reading.
+type state struct {
+	view  *view
+	seq   uint64
+	tombs *tombs // of view.mem, as they are at seq
+}
+
+// latest returns what is visible now; the caller releases the view.
+func (d *DB) latest() state {
+	for {
+		v := d.view.Load()
+		if !v.tryAcquire() {
+			continue
+		}
+		ts := v.mem.tombs.Load()
+		seq := d.visible.Load()
+		// A range delete is stored before it is visible, and a new view before anything in its
+		// memtable is: if nothing has changed, all three belong together.
+		if ts.newest() <= seq && v.mem.tombs.Load() == ts && d.view.Load() == v {
+			return state{v, seq, ts}
+		}
+		v.release()
+		runtime.Gosched()
+	}
+}
+
+// token packs what a receipt stands for.
+func token(lsn uint64, level holdfast.Level) uint64 { return lsn<<2 | uint64(level) }
+
+// Wait implements [holdfast.Waiter].
+func (d *DB) Wait(t uint64) error {
+	lsn := t >> 2
+	switch holdfast.Level(t & 3) {
+	case holdfast.Process:
+		return d.log.writeTo(lsn)
+	case holdfast.Power:
+		return d.log.syncTo(lsn)
+	}
+	return nil // Apply has done it
+}
+
+// maxBatch is the largest encoded batch.
+const maxBatch = maxBody
+
+// Apply implements [holdfast.Engine]. The batch is visible when it returns.
+func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if err := d.gate.Enter(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	defer d.gate.Leave()
+	if !level.Valid() {
+		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrLevel, Detail: level.String(), Remedy: "ask for memory, process or power"}
+	}
+	if err := b.Err(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	if b.Len() == 0 {
+		if err := d.log.err(); err != nil {
+			return holdfast.Receipt{}, err
+		}
+		return holdfast.NewReceipt(d, token(d.log.appended.Load(), level)), nil
+	}
+	body := b.Bytes()
+	if len(body) > maxBatch {
+		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("the batch has %d bytes", len(body)), Remedy: fmt.Sprintf("split it: at most %d", maxBatch)}
+	}
+	sum := checksum(body)
+
+	d.mu.Lock()
+	if err := d.room(frameSize(len(body)), b.Len()); err != nil {
+		d.mu.Unlock()
+		return holdfast.Receipt{}, err
+	}
+	mem := d.view.Load().mem
+	addr := d.frame(mem, frameBatch, body, sum)
+	d.seq = mem.add(addr+frameHeader, mem.image.At(addr+frameHeader, len(body)), d.seq+1)
+	d.cur.payload.Add(int64(len(body)))
+	lsn := d.lsn
+	d.visible.Store(d.seq)
+	d.mu.Unlock()
+
+	d.commits.Add(1)
+	if level < holdfast.Power {
+		d.window.Dirty()
+		if lsn-d.log.written.Load() > maxUnwritten { // nobody waits for them
+			d.log.writeTo(lsn) // an error shows at the next commit
+		}
+	} else {
+		d.syncedCommits.Add(1)
+	}
+	return holdfast.NewReceipt(d, token(lsn, level)), nil
+}
+
+// maxUnwritten bounds what commits at Memory leave in the program's own memory.
+const maxUnwritten = 256 << 10
+
+// frame appends a frame to the log and to mem's image, and returns its address there. Room for it
+// has been made. It is called with mu held.
+func (d *DB) frame(mem *table, kind frameKind, body []byte, sum uint32) memtable.Addr {
+	n := frameSize(len(body))
+	addr, buf := mem.reserve(d.cur.id, d.off, n)
+	unsynced := min(d.lsn-d.log.synced.Load(), 1<<32-1)
+	copy(buf[frameHeader:], body)
+	clear(buf[frameHeader+len(body) : n])
+	putFrameHeader(buf, d.cur.epoch, kind, len(body), sum, uint32(d.seq-d.cur.baseSeq), uint32(unsynced))
+	d.lsn += uint64(n)
+	d.log.push(piece{seg: d.cur, off: d.off, image: mem.image, addr: addr, size: n, end: d.lsn})
+	d.off += int64(n)
+	return addr
+}
+
+// room makes sure that a frame of n bytes with so many operations fits the memtable and the
+// segment. It is called with mu held, and may release and take it again.
+func (d *DB) room(n, ops int) error {
+	for {
+		if err := d.log.err(); err != nil {
+			return err
+		}
+		v := d.view.Load()
+		fits := v.mem.index.Fits(ops)
+		if v.mem.empty() {
+			if !fits {
+				return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("the batch has %d operations", ops), Remedy: "split it"}
+			}
+			break
+		}
+		if fits && v.mem.bytes()+int64(n) <= d.tableLimit && len(v.mem.tombs.Load().ranges()) < maxTombs {
+			break
+		}
+		if len(v.imm) < maxImm {
+			d.rotateTable()
+			continue
+		}
+		d.stalls.Add(1)
+		if d.manual {
+			d.mu.Unlock()
+			_, err := d.flush()
+			d.mu.Lock()
+			if err != nil {
+				return d.log.fail(err)
+			}
+			continue
+		}
+		d.wake(d.work)
+		d.changed.Wait()
+	}
+	if d.cur == nil || d.off+int64(n)+int64(frameSize(endBody)) > d.cur.size {
+		if err := d.rotateSegment(n); err != nil {
+			return d.log.fail(err)
+		}
+	}
+	// A sequence number in a frame has 32 bits.
+	if d.seq+uint64(ops)-d.cur.baseSeq >= 1<<32 {
+		if err := d.rotateSegment(n); err != nil {
+			return d.log.fail(err)
+		}
+	}
+	return nil
+}
+
+// maxTombs is the number of range deletes that fill a memtable.
+const maxTombs = 1 << 12
+
+// rotateTable begins a new memtable. It is called with mu held.
+func (d *DB) rotateTable() {
+	v := d.view.Load()
+	at := d.position()
+	v.mem.end = at
+	mem := newTable(d.pool, at)
+	d.publish(mem, append([]*table{v.mem}, v.imm...), v.ver)
+	mem.release() // the view has it
+	d.wake(d.work)
+}
+
+// position is the end of the log. It is called with mu held.
+func (d *DB) position() position {
+	p := position{seg: d.prev, lsn: d.lsn, seq: d.seq}
+	if d.cur != nil {
+		p.seg, p.off = d.cur.id, d.off
+	} else if s := d.segs[d.prev]; s != nil {
+		p.off = segmentHeader + int64(d.lsn-s.start)
+	}
+	return p
+}
+
+func (d *DB) wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Sync implements [holdfast.Engine].
+func (d *DB) Sync() error {
+	if err := d.gate.Enter(); err != nil {
+		return err
+	}
+	defer d.gate.Leave()
+	return d.sync()
+}
+
+func (d *DB) sync() error {
+	if err := d.log.err(); err != nil {
+		return err
+	}
+	return d.log.syncTo(d.log.appended.Load())
+}
+
+// poisoned wraps the cause that stopped the database.
+func poisoned(cause error) error {
+	if errors.Is(cause, holdfast.ErrPoisoned) {
+		return cause
+	}
+	return &holdfast.Error{Op: "write", Engine: Name, Class: holdfast.ErrPoisoned, Cause: cause, Remedy: "nothing is acknowledged any more; mend the cause and reopen"}
+}
+
+// Close implements [holdfast.Engine].
+func (d *DB) Close() error {
+	err := d.gate.Close(d.sync)
+	if !d.gate.Closed() || errors.Is(err, holdfast.ErrClosed) {
+		return err
+	}
+	close(d.stop)
+	d.done.Wait()
+	d.window.Stop()
+	return errors.Join(err, d.shut(err == nil))
+}
+
+// shut releases everything. In good order it also notes in the manifest how far the log goes, so
+// that a log cut short is found out, and gives back what the last segment does not use.
+func (d *DB) shut(orderly bool) (err error) {
+	d.mu.Lock()
+	cur, off, next := d.cur, d.off, d.next
+	d.mu.Unlock()
+	if orderly {
+		if cur != nil && off < cur.size {
+			// The mapping stays as long as the file was; nobody reads beyond off.
+			if f, e := d.fs.OpenWrite(cur.file.Name()); e == nil {
+				err = errors.Join(f.Truncate(off), f.Datasync(), f.Close())
+			} else {
+				err = e
+			}
+		}
+		if err == nil {
+			d.edit.Lock()
+			err = d.saveManifest(d.view.Load().ver.tiers, d.from)
+			d.edit.Unlock()
+		}
+		if err != nil {
+			err = ioError("close", d.dir, err)
+		}
+	}
+	if next != nil {
+		next.close()
+		d.fs.Remove(next.file.Name())
+	}
+	d.view.Load().release()
+	for _, s := range d.segs {
+		s.release()
+	}
+	d.sweep()
+	for _, s := range d.spare {
+		d.fs.Remove(segmentName(d.dir, s.id))
+	}
+	return err
+}
+
+// Metrics implements [holdfast.Engine].
+func (d *DB) Metrics() holdfast.Metrics {
+	m := holdfast.Metrics{
+		Commits: d.commits.Load(), Groups: d.log.groups.Load(), Syncs: d.log.syncs.Load() + d.otherSyncs.Load(),
+		BytesWritten: d.log.bytes.Load() + d.otherBytes.Load(), Stalls: d.stalls.Load(), TornBytes: d.torn.Load(),
+		DiskBytes: holdfast.Unknown, Files: holdfast.Unknown, Poison: d.log.err(),
+	}
+	d.gate.Fill(&m)
+	m.MemoryBytes = d.cache.Bytes() + d.pool.Free()
+	if d.gate.Enter() == nil {
+		v := d.latest().view
+		m.MemoryBytes += v.mem.bytes()
+		for _, t := range v.imm {
+			m.MemoryBytes += t.bytes()
+		}
+		v.release()
+		d.gate.Leave()
+	}
+	return m
+}
+
+// MaxBatch is the largest encoded batch in bytes.
+const MaxBatch = maxBatch
+
+// Closed reports whether Close has released the database.
+func (d *DB) Closed() bool { return d.gate.Closed() }
+
+// Settings are the sizes that follow from the memory budget.
+func (d *DB) Settings() []holdfast.Setting {
+	return []holdfast.Setting{
+		{Name: "memtable", Value: fmt.Sprint(d.tableLimit)},
+		{Name: "segment", Value: fmt.Sprint(d.segmentLimit)},
+		{Name: "run", Value: fmt.Sprint(d.runLimit)},
+	}
+}

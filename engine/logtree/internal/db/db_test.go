@@ -1,0 +1,187 @@
+package db
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// testConfig opens small files in dir, so that all kinds of background work happen soon.
+func testConfig(fsys vfs.FS, dir string) Config {
+	return Config{FS: fsys, Dir: dir, New: true, ID: [16]byte{1, 2, 3}, Memory: 64 << 10, Logger: slog.New(slog.DiscardHandler), SyncEvery: time.Second}
+}
+
+// TestModel compares long random histories with the reference engine: reads, scans both ways and
+// snapshots, through flushes, merges, reclaim and reopening.
+func TestModel(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"background, mapped": func(*Config) {},
+		"manual, mapped":     func(c *Config) { c.Manual = true },
+		"manual, not mapped": func(c *Config) { c.Manual, c.NoMapping = true, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 3 {
+				testModel(t, rand.Uint64(), change)
+			}
+		})
+	}
+}
+
+func testModel(t *testing.T, seed uint64, change func(*Config)) {
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	dir := t.TempDir()
+	c := testConfig(vfs.OS(), dir)
+	change(&c)
+	open := func() *DB {
+		d, err := Open(c)
+		if err != nil {
+			t.Fatalf("open: %v", err)
+		}
+		c.New = false
+		return d
+	}
+	d, model := open(), mem.New()
+	key := func() []byte {
+		if rnd.IntN(3) == 0 {
+			return fmt.Appendf(nil, "log/%08d", rnd.IntN(3000))
+		}
+		return fmt.Appendf(nil, "%c%d", 'a'+rune(rnd.IntN(3)), rnd.IntN(1500))
+	}
+	next := 0
+	type view struct{ got, want holdfast.Snapshot }
+	var views []view
+	drop := func(i int) {
+		views[i].got.Close()
+		views[i].want.Close()
+		views = append(views[:i], views[i+1:]...)
+	}
+	var b holdfast.Batch
+	for step := range 2500 {
+		switch n := rnd.IntN(100); {
+		case n < 70:
+			b.Reset()
+			for range 1 + rnd.IntN(12) {
+				switch k := rnd.IntN(40); {
+				case k < 20:
+					b.Set(key(), bytes.Repeat([]byte{byte(step)}, rnd.IntN(200)))
+				case k < 30: // ascending
+					next++
+					b.Set(fmt.Appendf(nil, "seq/%09d", next), fmt.Appendf(nil, "value %d of step %d", next, step))
+				case k < 38:
+					b.Delete(key())
+				case k == 38:
+					lo, hi := key(), key()
+					if rnd.IntN(8) == 0 {
+						hi = nil
+					}
+					b.DeleteRange(lo, hi)
+				default: // truncation of a log
+					b.DeleteRange([]byte("seq/"), fmt.Appendf(nil, "seq/%09d", max(0, next-rnd.IntN(2000))))
+				}
+			}
+			if err := commit(d, &b, holdfast.Levels()[rnd.IntN(3)]); err != nil {
+				t.Fatalf("step %d: %v", step, err)
+			}
+			if err := holdfast.Commit(model, &b, holdfast.Memory); err != nil {
+				t.Fatal(err)
+			}
+		case n < 80:
+			k := key()
+			got, err := d.Get(nil, k)
+			want, wantErr := model.Get(nil, k)
+			if !bytes.Equal(got, want) || (err == nil) != (wantErr == nil) {
+				t.Fatalf("step %d: Get(%q) = %q, %v; want %q, %v", step, k, got, err, want, wantErr)
+			}
+		case n < 86:
+			compare(t, step, d, model, holdfast.Range{Lo: key(), Hi: key(), Reverse: rnd.IntN(2) == 0})
+		case n < 88:
+			compare(t, step, d, model, holdfast.Range{Reverse: rnd.IntN(2) == 0})
+		case n < 91:
+			got, err := d.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, _ := model.Snapshot()
+			views = append(views, view{got, want})
+			if len(views) > 4 {
+				drop(rnd.IntN(len(views)))
+			}
+		case n < 94 && len(views) > 0:
+			v := views[rnd.IntN(len(views))]
+			compare(t, step, v.got, v.want, holdfast.Range{Reverse: rnd.IntN(2) == 0})
+		case n < 98:
+			if c.Manual {
+				if _, err := d.Work(1 + rnd.IntN(3)); err != nil {
+					t.Fatalf("step %d: %v", step, err)
+				}
+			}
+		case n == 98:
+			for len(views) > 0 {
+				drop(0)
+			}
+			if err := d.Close(); err != nil {
+				t.Fatalf("step %d: close: %v", step, err)
+			}
+			d = open()
+		}
+	}
+	compare(t, -1, d, model, holdfast.Range{})
+	for len(views) > 0 {
+		drop(0)
+	}
+	if c.Manual {
+		if _, err := d.Work(1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	compare(t, -2, d, model, holdfast.Range{})
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = open()
+	compare(t, -3, d, model, holdfast.Range{})
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) > 200 {
+		t.Errorf("%d files are left, %v", len(entries), err)
+	}
+}
+
+func compare(t *testing.T, step int, got, want holdfast.Reader, r holdfast.Range) {
+	t.Helper()
+	g, w := got.Scan(r), want.Scan(r)
+	defer g.Close()
+	defer w.Close()
+	for n := 0; ; n++ {
+		a, b := g.Next(), w.Next()
+		if a != b || a && (!bytes.Equal(g.Key(), w.Key()) || !bytes.Equal(g.Value(), w.Value())) {
+			t.Fatalf("step %d: entry %d of [%q, %q): %v %q = %q, %v; want %v %q = %q", step, n, r.Lo, r.Hi, a, g.Key(), g.Value(), g.Err(), b, w.Key(), w.Value())
+		}
+		if !a {
+			if g.Err() != nil {
+				t.Fatalf("step %d: %v", step, g.Err())
+			}
+			return
+		}
+	}
+}
+
+// commit applies b and waits.
+func commit(d *DB, b *holdfast.Batch, level holdfast.Level) error {
+	r, err := d.Apply(b, level)
+	if err != nil {
+		return err
+	}
+	return r.Wait()
+}

@@ -1,0 +1,440 @@
+package db
+
+import (
+	"bytes"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+)
+
+// source is one of the sorted sequences that an iterator merges: a memtable or a tier. It moves
+// one way only.
+type source struct {
+	table *table
+	tombs *tombs
+	mi    memtable.Iter
+
+	tier *tier
+	at   int // the ref that ri is in
+	ri   run.Iter
+
+	ok  bool
+	key []byte // if ok
+}
+
+// seek goes to the first key of the walk that begins at bound: forward the first that is not
+// below it, backward the last that is below it; an empty bound is the end of all keys on that side.
+func (s *source) seek(bound []byte, reverse bool) error {
+	if s.table != nil {
+		switch {
+		case !reverse && len(bound) == 0:
+			s.ok = s.mi.First()
+		case !reverse:
+			s.ok = s.mi.SeekGE(bound)
+		case len(bound) == 0:
+			s.ok = s.mi.Last()
+		default:
+			s.ok = s.mi.SeekLT(bound)
+		}
+		s.load()
+		return nil
+	}
+	refs := s.tier.refs
+	if !reverse {
+		s.at = s.tier.find(bound)
+		return s.enter(bound, false)
+	}
+	s.at = len(refs) - 1
+	if len(bound) > 0 {
+		s.at = s.tier.find(bound)
+		if s.at == len(refs) || bytes.Compare(refs[s.at].lo, bound) >= 0 {
+			s.at--
+		}
+	}
+	return s.enter(bound, true)
+}
+
+// enter begins at ref at, or the first one after it, in the direction of the walk, that has a key
+// within bound.
+func (s *source) enter(bound []byte, reverse bool) error {
+	for refs := s.tier.refs; s.at >= 0 && s.at < len(refs); {
+		r := &refs[s.at]
+		r.file.r.Init(&s.ri)
+		if reverse {
+			if len(r.hi) > 0 && (len(bound) == 0 || bytes.Compare(r.hi, bound) < 0) {
+				bound = r.hi
+			}
+			if len(bound) == 0 {
+				s.ok = s.ri.Last()
+			} else {
+				s.ok = s.ri.SeekLT(bound)
+			}
+		} else {
+			if bytes.Compare(bound, r.lo) < 0 {
+				bound = r.lo
+			}
+			s.ok = s.ri.SeekGE(bound)
+		}
+		if done, err := s.settle(r, reverse); done || err != nil {
+			return err
+		}
+		bound = nil
+	}
+	s.ok = false
+	return nil
+}
+
+// settle looks at where the run's iterator came to. It returns false, and goes to the next ref, if
+// that is outside of r.
+func (s *source) settle(r *ref, reverse bool) (bool, error) {
+	if s.ok {
+		s.key = s.ri.Key()
+		if reverse {
+			s.ok = bytes.Compare(s.key, r.lo) >= 0
+		} else {
+			s.ok = len(r.hi) == 0 || bytes.Compare(s.key, r.hi) < 0
+		}
+	} else if err := s.ri.Err(); err != nil {
+		return false, err
+	}
+	if !s.ok {
+		if reverse {
+			s.at--
+		} else {
+			s.at++
+		}
+	}
+	return s.ok, nil
+}
+
+func (s *source) load() {
+	if s.ok {
+		s.key = s.mi.Key()
+	}
+}
+
+// move goes to the next key of the walk.
+func (s *source) move(reverse bool) error {
+	if s.table != nil {
+		if reverse {
+			s.ok = s.mi.Prev()
+		} else {
+			s.ok = s.mi.Next()
+		}
+		s.load()
+		return nil
+	}
+	if reverse {
+		s.ok = s.ri.Prev()
+	} else {
+		s.ok = s.ri.Next()
+	}
+	if s.ok {
+		r := &s.tier.refs[s.at]
+		if !reverse && len(r.hi) == 0 {
+			s.key = s.ri.Key()
+			return nil
+		}
+	}
+	if done, err := s.settle(&s.tier.refs[s.at], reverse); done || err != nil {
+		return err
+	}
+	return s.enter(nil, reverse)
+}
+
+// merged walks over several sources at once, the newest first among them, and comes to each key
+// once, at the newest source that has it.
+type merged struct {
+	src     []source
+	reverse bool
+	cur     int    // the source of the present key, -1 at the end
+	second  int    // the one that follows it, -1 if none
+	bound   []byte // its key
+	same    bool   // second has the present key too
+}
+
+// compare orders keys in the direction of the walk.
+func (m *merged) compare(a, b []byte) int {
+	c := bytes.Compare(a, b)
+	if m.reverse {
+		return -c
+	}
+	return c
+}
+
+func (m *merged) seek(bound []byte) error {
+	for i := range m.src {
+		if err := m.src[i].seek(bound, m.reverse); err != nil {
+			return err
+		}
+	}
+	m.choose()
+	return nil
+}
+
+// choose finds the present key's source and the one that follows it.
+func (m *merged) choose() {
+	m.cur, m.second, m.same = -1, -1, false
+	for i := range m.src {
+		s := &m.src[i]
+		switch {
+		case !s.ok:
+		case m.cur < 0:
+			m.cur = i
+		case m.compare(s.key, m.src[m.cur].key) < 0:
+			m.second, m.cur = m.cur, i
+		case m.second < 0 || m.compare(s.key, m.src[m.second].key) < 0:
+			m.second = i
+		}
+	}
+	if m.second >= 0 {
+		m.bound = m.src[m.second].key
+		m.same = bytes.Equal(m.bound, m.src[m.cur].key)
+	}
+}
+
+// next goes to the next key.
+func (m *merged) next() error {
+	cur := &m.src[m.cur]
+	if m.same {
+		for i := range m.src {
+			if s := &m.src[i]; i != m.cur && s.ok && bytes.Equal(s.key, cur.key) {
+				if err := s.move(m.reverse); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if err := cur.move(m.reverse); err != nil {
+		return err
+	}
+	return m.moved()
+}
+
+// moved chooses again if the present source does not come first any more.
+func (m *merged) moved() error {
+	if m.second < 0 && m.src[m.cur].ok {
+		return nil
+	}
+	if !m.same && m.src[m.cur].ok && m.compare(m.src[m.cur].key, m.bound) < 0 {
+		return nil
+	}
+	m.choose()
+	return nil
+}
+
+// skip goes on with the present source from bound.
+func (m *merged) skip(bound []byte) error {
+	s := &m.src[m.cur]
+	if len(bound) == 0 {
+		s.ok = false
+	} else if err := s.seek(bound, m.reverse); err != nil {
+		return err
+	}
+	m.same = true // choose anew
+	return m.moved()
+}
+
+// iterator implements [holdfast.Iterator]. It reads some entries ahead at a time, more the longer
+// the walk is: entering the guard against memory faults, and choosing between sources, then costs
+// little per entry, and what it hands out lies in its own memory, where nothing can fault.
+type iterator struct {
+	d      *DB
+	st     state
+	m      merged
+	lo, hi []byte
+	hidden bool // there are range deletes
+
+	items  []item
+	at     int
+	ahead  int // how many to read
+	arena  []byte
+	ended  bool
+	err    error
+	closed bool
+}
+
+type item struct{ key, value []byte }
+
+const (
+	firstAhead = 4
+	maxAhead   = 128
+	maxArena   = 64 << 10 // bytes read ahead, roughly
+)
+
+// scan returns an iterator; it takes over the reference to the state's view.
+func (d *DB) scan(st state, r holdfast.Range) holdfast.Iterator {
+	d.gate.AddIterator(1)
+	it := &iterator{d: d, st: st, lo: bytes.Clone(r.Lo), hi: bytes.Clone(r.Hi), ahead: firstAhead}
+	it.m.reverse = r.Reverse
+	it.m.src = make([]source, 0, 1+len(st.view.imm)+len(st.view.ver.tiers))
+	add := func(t *table, ts *tombs) {
+		it.hidden = it.hidden || !ts.empty()
+		if t.index.Len() > 0 || !ts.empty() {
+			it.m.src = append(it.m.src, source{table: t, tombs: ts, mi: t.index.Iter(st.seq)})
+		}
+	}
+	add(st.view.mem, st.tombs)
+	for _, t := range st.view.imm {
+		add(t, t.tombs.Load())
+	}
+	for i := range st.view.ver.tiers {
+		it.m.src = append(it.m.src, source{tier: &st.view.ver.tiers[i]})
+	}
+	if len(r.Lo) > 0 && len(r.Hi) > 0 && bytes.Compare(r.Lo, r.Hi) >= 0 {
+		it.ended = true
+		return it
+	}
+	start := it.lo
+	if r.Reverse {
+		start = it.hi
+	}
+	it.err = it.seek(start)
+	return it
+}
+
+func (it *iterator) seek(bound []byte) (err error) {
+	defer unguard(guard(), &err)
+	return it.m.seek(bound)
+}
+
+func (it *iterator) Next() bool {
+	if it.at+1 < len(it.items) {
+		it.at++
+		return true
+	}
+	if it.closed || it.ended || it.err != nil {
+		it.items = it.items[:0]
+		it.at = 0
+		return false
+	}
+	it.at = 0
+	it.err = it.fill()
+	if it.ahead < maxAhead {
+		it.ahead *= 2
+	}
+	return len(it.items) > 0
+}
+
+func (it *iterator) Key() []byte {
+	if it.at < len(it.items) {
+		return it.items[it.at].key
+	}
+	return nil
+}
+
+func (it *iterator) Value() []byte {
+	if it.at < len(it.items) {
+		return it.items[it.at].value
+	}
+	return nil
+}
+
+// Err implements [holdfast.Iterator]: an error shows when all before it has been handed out.
+func (it *iterator) Err() error {
+	if it.at+1 < len(it.items) {
+		return nil
+	}
+	return it.err
+}
+
+func (it *iterator) Close() error {
+	if !it.closed {
+		it.closed = true
+		it.items, it.at = nil, 0
+		it.m.src = nil
+		it.st.view.release()
+		it.d.gate.AddIterator(-1)
+	}
+	return it.err
+}
+
+// fill reads entries ahead.
+func (it *iterator) fill() (err error) {
+	it.items, it.arena = it.items[:0], it.arena[:0]
+	if cap(it.arena) > 4*maxArena {
+		it.arena = nil // after a large value
+	}
+	defer unguard(guard(), &err)
+	m := &it.m
+	for len(it.items) < it.ahead && len(it.arena) < maxArena {
+		if m.cur < 0 {
+			it.ended = true
+			return nil
+		}
+		s := &m.src[m.cur]
+		if m.reverse {
+			if len(it.lo) > 0 && bytes.Compare(s.key, it.lo) < 0 {
+				it.ended = true
+				return nil
+			}
+		} else if len(it.hi) > 0 && bytes.Compare(s.key, it.hi) >= 0 {
+			it.ended = true
+			return nil
+		}
+		if it.hidden {
+			skipped, err := it.skipDeleted(s)
+			if err != nil {
+				return err
+			}
+			if skipped {
+				continue
+			}
+		}
+		if err := it.take(s); err != nil {
+			return err
+		}
+		if err := m.next(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take adds what s is at, unless it is a tombstone.
+func (it *iterator) take(s *source) error {
+	if s.table != nil {
+		if v := s.mi.Version(); v.Kind == holdfast.KindSet {
+			it.items = append(it.items, item{v.Key, v.Value})
+		}
+		return nil
+	}
+	e := s.ri.Entry()
+	if e.Tombstone {
+		return nil
+	}
+	k := len(it.arena)
+	arena := append(it.arena, s.key...)
+	v := len(arena)
+	arena, err := it.st.view.ver.value(arena, e)
+	if err != nil {
+		return err
+	}
+	it.arena = arena
+	it.items = append(it.items, item{arena[k:v:v], arena[v:len(arena):len(arena)]})
+	return nil
+}
+
+// skipDeleted moves on if a range delete covers what s is at: in s's own memtable if it is newer,
+// in a newer memtable in any case, and then it covers everything of s in the range.
+func (it *iterator) skipDeleted(s *source) (bool, error) {
+	m := &it.m
+	for j := 0; j <= m.cur && m.src[j].table != nil; j++ {
+		t := m.src[j].tombs.find(s.key)
+		if t == nil {
+			continue
+		}
+		if j == m.cur {
+			if t.seq < s.mi.Seq() {
+				continue
+			}
+			return true, m.next() // which leaves the key of older sources behind too
+		}
+		if m.reverse {
+			return true, m.skip(t.lo)
+		}
+		return true, m.skip(t.hi)
+	}
+	return false, nil
+}

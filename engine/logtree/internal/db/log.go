@@ -1,0 +1,249 @@
+package db
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// log is where commits go: pieces are queued in order by whoever holds the database's mu,
+// and written and synced by whoever needs it first.
+//
+// Places in the log are lsns: bytes of frames since the log began. Three of them tell how
+// far things are, always synced <= written <= appended.
+type log struct {
+	fs  vfs.FS
+	dir string
+
+	appended atomic.Uint64
+	written  atomic.Uint64
+	synced   atomic.Uint64
+
+	queueMu sync.Mutex // guards queue; taken after the database's mu, never before
+	queue   []piece
+
+	writeMu sync.Mutex // one writer at a time
+	spare   []piece
+	dirty   []*segment // written to since they were last synced, in order; under writeMu
+	last    *segment   // written to last; under writeMu
+
+	syncs, bytes, groups atomic.Int64
+
+	// The rest is for sharing syncs; see sync.
+	mu      sync.Mutex
+	busy    bool // somebody syncs
+	called  bool // somebody was called to sync and has not begun
+	leaving int  // waiters that were told of success and are still waking up
+	waiting []*syncWaiter
+
+	failed atomic.Pointer[failure]
+	onFail func(error)
+}
+
+type failure struct{ err error }
+
+// piece is a stretch of log that is not written yet.
+type piece struct {
+	seg   *segment
+	off   int64
+	image *memtable.Image
+	addr  memtable.Addr
+	size  int
+	end   uint64 // lsn
+}
+
+type syncWaiter struct {
+	lsn  uint64
+	call chan bool // true: the sync is yours to make; false: it is made, or has failed
+}
+
+var syncWaiters = sync.Pool{New: func() any { return &syncWaiter{call: make(chan bool, 1)} }}
+
+// push queues a piece. It is called with the database's mu held.
+func (l *log) push(p piece) {
+	l.queueMu.Lock()
+	if n := len(l.queue); n > 0 && l.queue[n-1].extends(p) {
+		l.queue[n-1].size += p.size
+		l.queue[n-1].end = p.end
+	} else {
+		l.queue = append(l.queue, p)
+	}
+	l.queueMu.Unlock()
+	l.appended.Store(p.end)
+}
+
+// extends reports whether next goes on where p ends, in memory and in the file.
+func (p *piece) extends(next piece) bool {
+	return p.seg == next.seg && p.image == next.image && p.addr+memtable.Addr(p.size) == next.addr && p.off+int64(p.size) == next.off
+}
+
+// err is what stopped the log, nil while it works.
+func (l *log) err() error {
+	if f := l.failed.Load(); f != nil {
+		return f.err
+	}
+	return nil
+}
+
+// fail stops the log; the first cause stays.
+func (l *log) fail(err error) error {
+	if l.failed.CompareAndSwap(nil, &failure{poisoned(err)}) {
+		l.onFail(l.err())
+	}
+	return l.err()
+}
+
+// writeTo returns when everything up to lsn is in the operating system's hands.
+func (l *log) writeTo(lsn uint64) error {
+	if l.written.Load() >= lsn {
+		return nil
+	}
+	l.writeMu.Lock()
+	defer l.writeMu.Unlock()
+	if l.written.Load() >= lsn {
+		return nil
+	}
+	return l.write()
+}
+
+// write writes what is queued. It is called with writeMu held.
+func (l *log) write() error {
+	if err := l.err(); err != nil {
+		return err
+	}
+	l.queueMu.Lock()
+	todo := l.queue
+	l.queue = l.spare[:0]
+	l.queueMu.Unlock()
+	for i := range todo {
+		p := &todo[i]
+		if err := p.seg.write(p.image.At(p.addr, p.size), p.off); err != nil {
+			return l.fail(err)
+		}
+		p.seg.used.Store(p.off + int64(p.size))
+		l.bytes.Add(int64(p.size))
+		if l.last != p.seg {
+			if l.last != nil {
+				l.last.unmapOut() // it is full
+			}
+			l.last = p.seg
+		}
+		if n := len(l.dirty); n == 0 || l.dirty[n-1] != p.seg {
+			l.dirty = append(l.dirty, p.seg)
+		}
+		l.written.Store(p.end)
+	}
+	if len(todo) > 0 {
+		l.groups.Add(1)
+	}
+	clear(todo)
+	l.spare = todo[:0]
+	return nil
+}
+
+// syncNow writes and syncs everything queued so far. One goroutine at a time calls it.
+func (l *log) syncNow() error {
+	l.writeMu.Lock()
+	if err := l.write(); err != nil {
+		l.writeMu.Unlock()
+		return err
+	}
+	files, target := l.dirty, l.written.Load()
+	l.dirty = nil
+	l.writeMu.Unlock()
+	for _, seg := range files {
+		if err := l.syncSegment(seg); err != nil {
+			return l.fail(err)
+		}
+	}
+	l.synced.Store(target)
+	return nil
+}
+
+// syncSegment makes durable what is written to seg, and its name.
+func (l *log) syncSegment(seg *segment) error {
+	l.syncs.Add(1)
+	if seg.durable {
+		if err := seg.file.Datasync(); err != nil {
+			return ioError("sync", seg.file.Name(), err)
+		}
+		return nil
+	}
+	if err := seg.file.Sync(); err != nil {
+		return ioError("sync", seg.file.Name(), err)
+	}
+	if err := l.fs.SyncDir(l.dir); err != nil {
+		return ioError("sync", l.dir, err)
+	}
+	seg.durable = true
+	return nil
+}
+
+// syncTo returns when everything up to lsn survives power loss. Whoever finds nobody syncing
+// does it for all that wait; a lone caller does it without meeting another goroutine.
+//
+// When a sync is done, the last of its waiters to wake up calls one of those that still wait
+// to make the next. By then most have appended again, and so share it; otherwise small and
+// large groups would take turns.
+func (l *log) syncTo(lsn uint64) error {
+	if l.synced.Load() >= lsn {
+		return nil
+	}
+	l.mu.Lock()
+	if l.synced.Load() >= lsn {
+		l.mu.Unlock()
+		return nil
+	}
+	if l.busy || l.called || l.leaving > 0 {
+		w := syncWaiters.Get().(*syncWaiter)
+		w.lsn = lsn
+		l.waiting = append(l.waiting, w)
+		l.mu.Unlock()
+		mine := <-w.call
+		syncWaiters.Put(w)
+		l.mu.Lock()
+		if !mine {
+			l.leaving--
+			l.handOver()
+			l.mu.Unlock()
+			if l.synced.Load() >= lsn {
+				return nil
+			}
+			return l.err()
+		}
+		l.called = false
+	}
+	l.busy = true
+	l.mu.Unlock()
+	err := l.syncNow()
+	l.mu.Lock()
+	l.busy = false
+	synced := l.synced.Load()
+	keep := l.waiting[:0]
+	for _, w := range l.waiting {
+		if err == nil && w.lsn > synced {
+			keep = append(keep, w)
+			continue
+		}
+		l.leaving++
+		w.call <- false
+	}
+	clear(l.waiting[len(keep):])
+	l.waiting = keep
+	l.handOver()
+	l.mu.Unlock()
+	return err
+}
+
+// handOver calls one of those who wait to make the next sync. It is called with mu held.
+func (l *log) handOver() {
+	if l.busy || l.called || l.leaving > 0 || len(l.waiting) == 0 {
+		return
+	}
+	w := l.waiting[0]
+	l.waiting = append(l.waiting[:0], l.waiting[1:]...)
+	l.called = true
+	w.call <- true
+}

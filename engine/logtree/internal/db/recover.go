@@ -1,0 +1,539 @@
+package db
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/window"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+type file = vfs.File
+
+// unmapped hides that a file can be mapped.
+type unmapped struct{ vfs.File }
+
+func (d *DB) runInput(f file) file {
+	if d.noMap {
+		return unmapped{f}
+	}
+	return f
+}
+
+// Open opens or, with c.New, makes a database. Nobody else may have it open.
+func Open(c Config) (_ *DB, err error) {
+	memory := max(c.Memory, minMemory)
+	d := &DB{
+		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual, noMap: c.NoMapping,
+		tableLimit:   min(memory/4, 256<<20),
+		segmentLimit: min(memory/2, maxSegment),
+		runLimit:     min(memory/4, maxRun),
+		segs:         map[uint32]*segment{},
+		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{}, 1),
+		stop: make(chan struct{}),
+	}
+	d.log.fs, d.log.dir = c.FS, c.Dir
+	d.log.onFail = func(error) {
+		// Whoever waits for a flush must learn of it. The lock may be held by the caller.
+		go func() {
+			d.mu.Lock()
+			d.changed.Broadcast()
+			d.mu.Unlock()
+		}()
+	}
+	d.changed.L = &d.mu
+	d.pool = memtable.NewPool(int(min(max(d.tableLimit/16, 1<<10), 1<<20)), int(d.tableLimit))
+	d.cache = run.NewCache(memory / 8)
+	m, err := d.load(c)
+	if err != nil {
+		return nil, err
+	}
+	d.window = window.New(c.SyncEvery, func() error {
+		if d.log.synced.Load() == d.log.appended.Load() {
+			return nil
+		}
+		return d.sync()
+	})
+	if err := d.recover(m); err != nil {
+		d.abandon()
+		return nil, err
+	}
+	if !d.manual {
+		d.background(d.work, d.flush)
+		d.background(d.merges, d.mergeOnce)
+		d.background(d.prepare, d.prepareNext)
+		d.wake(d.work)
+		d.wake(d.merges)
+		d.wake(d.prepare)
+	}
+	return d, nil
+}
+
+// abandon releases what a failed Open has opened.
+func (d *DB) abandon() {
+	d.window.Stop()
+	if v := d.view.Load(); v != nil {
+		v.release()
+	}
+	for _, s := range d.segs {
+		s.release()
+	}
+}
+
+// load reads the manifest, or writes the first one.
+func (d *DB) load(c Config) (*manifest, error) {
+	m, err := readManifest(c.FS, c.Dir)
+	switch {
+	case err != nil:
+		return nil, err
+	case m == nil && !c.New:
+		return nil, corrupt(filepath.Join(c.Dir, manifestName), 0, "the file is missing", fs.ErrNotExist)
+	case m == nil:
+		m = &manifest{db: c.ID}
+		if err := writeManifest(c.FS, c.Dir, m); err != nil {
+			return nil, err
+		}
+	}
+	d.id = m.db
+	d.nextFile, d.nextTier, d.from = m.nextFile, m.nextTier, m.from
+	return m, nil
+}
+
+// recover opens what the manifest names, replays the log behind it, and removes what belongs to
+// neither: what was being made when the database was last open.
+func (d *DB) recover(m *manifest) error {
+	names, err := d.fs.List(d.dir)
+	if err != nil {
+		return ioError("open", d.dir, err)
+	}
+	segFiles, runFiles := map[uint32]bool{}, map[uint64]bool{}
+	for _, name := range names {
+		if n, ok := numbered(name, ".seg"); ok && n <= math.MaxUint32 {
+			segFiles[uint32(n)] = true
+			d.nextFile = max(d.nextFile, n)
+		}
+		if n, ok := numbered(name, ".run"); ok {
+			runFiles[n] = true
+			d.nextFile = max(d.nextFile, n)
+		}
+	}
+	for _, s := range m.segs {
+		seg, err := openSegment(d.fs, d.dir, d.id, s.id, d.noMap)
+		if err != nil {
+			return err
+		}
+		seg.free = d.freeSegment
+		d.segs[s.id] = seg
+		if seg.used.Load() < s.size {
+			return corrupt(seg.file.Name(), seg.used.Load(), fmt.Sprintf("the file has been cut short: it had %d bytes", s.size), nil)
+		}
+		seg.used.Store(s.size)
+		seg.payload.Store(s.payload)
+	}
+	files := map[uint64]*runFile{}
+	fail := func(err error) error {
+		for _, f := range files {
+			f.r.Close()
+		}
+		return err
+	}
+	var tiers []tier
+	for _, mt := range m.tiers {
+		t := tier{id: mt.id}
+		for _, mr := range mt.refs {
+			f := files[mr.run]
+			if f == nil {
+				if f, err = d.loadRun(mr.run); err != nil {
+					return fail(err)
+				}
+				files[mr.run] = f
+			}
+			r := newRef(f, mr.lo, mr.hi)
+			if len(t.refs) > 0 && !t.refs[len(t.refs)-1].endsBefore(r.lo) {
+				return fail(corrupt(d.manifestPath(), 0, fmt.Sprintf("runs overlap in tier %d", t.id), nil))
+			}
+			t.refs = append(t.refs, r)
+		}
+		tiers = append(tiers, t)
+	}
+	// Runs may name the segment in which the replay begins.
+	if m.from.seg != 0 && d.segs[m.from.seg] == nil {
+		s, err := openSegment(d.fs, d.dir, d.id, m.from.seg, d.noMap)
+		if err != nil {
+			return fail(err)
+		}
+		s.free = d.freeSegment
+		s.payload.Store(max(m.from.off-segmentHeader, 0))
+		d.segs[s.id] = s
+	}
+	for _, f := range files {
+		for _, u := range f.info.Segments {
+			if d.segs[u.ID] == nil {
+				return fail(corrupt(runName(d.dir, f.id), 0, fmt.Sprintf("it names segment %d, which the manifest does not", u.ID), nil))
+			}
+		}
+	}
+	ver := newVersion(tiers, func(id uint32) *segment { return d.segs[id] })
+	defer ver.release()
+	mem := newTable(d.pool, m.from)
+	defer mem.release()
+	d.publish(mem, nil, ver)
+
+	if err := d.replay(m, segFiles); err != nil {
+		return err
+	}
+
+	for id := range segFiles {
+		if d.segs[id] == nil {
+			d.remove(segmentName(d.dir, id))
+		}
+	}
+	for id := range runFiles {
+		if files[id] == nil {
+			d.remove(runName(d.dir, id))
+		}
+	}
+	return nil
+}
+
+func (d *DB) loadRun(id uint64) (*runFile, error) {
+	name := runName(d.dir, id)
+	f, err := d.fs.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, corrupt(name, 0, "the file is missing", err)
+	}
+	if err != nil {
+		return nil, ioError("open", name, err)
+	}
+	r, err := d.openRun(f, id)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	info := r.Info()
+	if info.Entries == 0 {
+		r.Close()
+		return nil, corrupt(name, 0, "it is empty", nil)
+	}
+	return &runFile{id: id, r: r, info: info, free: d.freeRun}, nil
+}
+
+// replay reads the log from where the runs end, and makes sure that what it found survives power
+// loss, as everything that is read must before more is built on it.
+//
+// The log goes from segment to segment: a full one ends with a frame that names the next. One that
+// was the last when the program stopped has none, and the next says that it goes on from there. The
+// first frame that is not whole ends the log. It was torn off by a crash, unless something says
+// that it had been synced: the manifest, or a later frame.
+func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
+	at := m.from
+	d.lsn, d.seq = at.lsn, at.seq
+	d.prev = at.seg
+	var replayed []*segment
+	var torn *tear
+	var later []uint32 // segments that may follow, in order
+	for id := range segFiles {
+		if id > at.seg && (d.segs[id] == nil) {
+			later = append(later, id)
+		}
+	}
+	slices.Sort(later)
+
+	seg := d.segs[at.seg]
+	if at.seg == 0 {
+		seg = nil
+	}
+	var named successor // what the last frame said comes next
+	for {
+		if seg == nil {
+			next, err := d.follows(later, at, named)
+			if err != nil {
+				return err
+			}
+			if next == nil {
+				break
+			}
+			seg = next
+			d.segs[seg.id] = seg
+			at.seg, at.off = seg.id, segmentHeader
+			seg.start, seg.baseSeq = at.lsn, at.seq
+		} else if at.off > segmentHeader {
+			seg.start = at.lsn - uint64(at.off-segmentHeader)
+		}
+		replayed = append(replayed, seg)
+		d.prev = seg.id
+		var err error
+		if named, torn, err = d.replaySegment(seg, &at); err != nil {
+			return err
+		}
+		for len(later) > 0 && later[0] <= seg.id {
+			later = later[1:]
+		}
+		d.lastSize = min(seg.size, d.segmentLimit)
+		seg = nil
+		if err := d.spill(&at, &replayed); err != nil {
+			return err
+		}
+	}
+	if at.lsn < m.synced {
+		return corrupt(segmentName(d.dir, max(at.seg, 1)), at.off, fmt.Sprintf("the log ends %d bytes before what had been synced", m.synced-at.lsn), nil)
+	}
+	if err := d.checkTear(torn, at, later); err != nil {
+		return err
+	}
+	if err := d.syncReplayed(replayed, at); err != nil {
+		return err
+	}
+	if s := d.segs[at.seg]; s != nil {
+		s.used.Store(max(at.off, segmentHeader))
+	}
+	d.visible.Store(d.seq)
+	return nil
+}
+
+// syncReplayed makes durable what was read.
+func (d *DB) syncReplayed(replayed []*segment, at position) error {
+	for _, s := range replayed {
+		d.otherSyncs.Add(1)
+		if err := s.file.Sync(); err != nil {
+			return ioError("sync", s.file.Name(), err)
+		}
+	}
+	if err := d.fs.SyncDir(d.dir); err != nil {
+		return ioError("sync", d.dir, err)
+	}
+	d.log.appended.Store(at.lsn)
+	d.log.written.Store(at.lsn)
+	d.log.synced.Store(at.lsn)
+	return nil
+}
+
+// spill flushes the memtable that the replay fills when it is full.
+func (d *DB) spill(at *position, replayed *[]*segment) error {
+	v := d.view.Load()
+	if v.mem.bytes() < d.tableLimit {
+		return nil
+	}
+	if err := d.syncReplayed(*replayed, *at); err != nil {
+		return err
+	}
+	*replayed = nil
+	d.mu.Lock()
+	d.visible.Store(d.seq)
+	d.rotateTable()
+	d.mu.Unlock()
+	_, err := d.flush()
+	return err
+}
+
+// follows opens the segment that the log goes on in, nil if there is none.
+func (d *DB) follows(later []uint32, at position, named successor) (*segment, error) {
+	if named.id != 0 {
+		s, err := openSegment(d.fs, d.dir, d.id, named.id, d.noMap)
+		if err == nil {
+			s.free = d.freeSegment
+			return s, nil
+		}
+		if named.durable || !errors.Is(err, holdfast.ErrCorrupt) {
+			return nil, err
+		}
+		return nil, nil // it did not come to be synced; checkTear looks at what is left of it
+	}
+	for _, id := range later {
+		s, err := openSegment(d.fs, d.dir, d.id, id, d.noMap)
+		if err != nil {
+			continue // checkTear looks at it
+		}
+		s.free = d.freeSegment
+		if b, ok := s.readBegin(); ok && s.kind == kindLog && b.prev == at.seg && b.lsn == at.lsn && b.seq == at.seq {
+			return s, nil
+		}
+		s.release()
+	}
+	return nil, nil
+}
+
+// readBegin reads a segment's first frame.
+func (s *segment) readBegin() (begin, bool) {
+	b := make([]byte, beginSize)
+	if n, _ := s.file.ReadAt(b, segmentHeader); n < len(b) {
+		return begin{}, false
+	}
+	f, ok := parseFrame(b, s.epoch)
+	if !ok {
+		return begin{}, false
+	}
+	return parseBegin(f)
+}
+
+// tear is where a segment's frames end, and what follows.
+type tear struct {
+	seg   *segment
+	off   int64
+	start uint64
+	rest  []byte
+}
+
+// replaySegment reads the frames of a segment from at on. It returns the segment that the last of
+// them names, or what follows where there is no whole frame.
+func (d *DB) replaySegment(s *segment, at *position) (named successor, torn *tear, err error) {
+	size, err := s.file.Size()
+	if err != nil {
+		return named, nil, ioError("read", s.file.Name(), err)
+	}
+	name := s.file.Name()
+	if at.off > size {
+		return named, nil, corrupt(name, size, "the file has been cut short", nil)
+	}
+	from := at.off
+	if from == 0 {
+		from, at.off = segmentHeader, segmentHeader
+	}
+	if from > segmentHeader {
+		b, ok := s.readBegin()
+		if !ok {
+			return named, nil, corrupt(name, segmentHeader, "the first frame is damaged", nil)
+		}
+		s.baseSeq = b.seq
+	}
+	data := make([]byte, size-from)
+	if n, err := s.file.ReadAt(data, from); err != nil && (err != io.EOF || n < len(data)) {
+		return named, nil, readError(name, from+int64(n), err)
+	}
+	mem := d.view.Load().mem
+	mem.image.NewChunk(1)
+	for pos := 0; ; {
+		f, ok := parseFrame(data[pos:], s.epoch)
+		if !ok {
+			s.used.Store(at.off)
+			d.torn.Store(extent(data[pos:]))
+			return named, &tear{s, at.off, s.start, data[pos:]}, nil
+		}
+		n := f.size() // the file may have been cut in its padding
+		bad := func(detail string) (successor, *tear, error) {
+			return named, nil, corrupt(name, at.off, detail, nil)
+		}
+		ops := 0
+		switch f.kind {
+		case frameBegin:
+			b, ok := parseBegin(f)
+			if !ok || at.off != segmentHeader || b.seq != at.seq || b.lsn != at.lsn {
+				return bad("the segment does not follow the one before it")
+			}
+			s.baseSeq, s.start = b.seq, b.lsn
+		case frameEnd:
+			if named, ok = parseEnd(f); !ok {
+				return bad("the last frame makes no sense")
+			}
+		default:
+			if at.off == segmentHeader || s.baseSeq+uint64(f.seq) != at.seq {
+				return bad("the frame does not follow the one before it")
+			}
+			if ops, err = checkBody(f.body); err != nil {
+				return bad(err.Error())
+			}
+			s.payload.Add(int64(len(f.body)))
+		}
+		// The image has every frame, so that addresses in it and in the file go together.
+		addr, buf := mem.reserve(s.id, at.off, n)
+		clear(buf)
+		copy(buf, data[pos:min(pos+n, len(data))])
+		if f.kind == frameBatch {
+			mem.add(addr+frameHeader, buf[frameHeader:frameHeader+len(f.body)], at.seq+1)
+		}
+		pos = min(pos+n, len(data))
+		at.off += int64(n)
+		at.lsn += uint64(n)
+		at.seq += uint64(ops)
+		d.lsn, d.seq = at.lsn, at.seq
+		if named.id != 0 {
+			s.used.Store(min(at.off, size))
+			return named, nil, nil
+		}
+		if mem.bytes() > d.tableLimit && f.kind == frameBatch {
+			s.used.Store(at.off)
+			if err := d.spill(at, &[]*segment{s}); err != nil {
+				return named, nil, err
+			}
+			mem = d.view.Load().mem
+		}
+	}
+}
+
+// extent is the length of b without the zeros at its end.
+func extent(b []byte) int64 { return int64(len(bytes.TrimRight(b, "\x00"))) }
+
+// checkTear returns ErrCorrupt if something behind the end of the log says that more than was found
+// had been synced.
+func (d *DB) checkTear(t *tear, at position, later []uint32) error {
+	if t != nil {
+		end := t.start + uint64(t.off-segmentHeader)
+		for _, f := range framesIn(t.rest, t.seg.epoch) {
+			lsn := end + uint64(f.at)
+			if lsn-uint64(f.unsynced) > end {
+				return corrupt(t.seg.file.Name(), t.off, fmt.Sprintf("a frame is damaged that had been synced: one at byte %d says so", t.off+int64(f.at)), nil)
+			}
+		}
+	}
+	for _, id := range later {
+		name := segmentName(d.dir, id)
+		b, err := readFile(d.fs, name)
+		if err != nil {
+			return readError(name, 0, err)
+		}
+		s := &segment{epoch: d.id.epoch(id)}
+		if len(b) < segmentHeader {
+			continue
+		}
+		if err := s.parseHeader(b, d.id, id, name); err == nil && s.kind != kindLog {
+			continue // moved values that no run came to name
+		}
+		for _, f := range framesIn(b[segmentHeader:], s.epoch) {
+			if f.kind == frameBegin {
+				if g, ok := parseBegin(f.frame); ok && g.lsn-uint64(f.unsynced) > at.lsn {
+					return corrupt(segmentName(d.dir, max(at.seg, 1)), at.off, fmt.Sprintf("the log ends before what segment %d says had been synced", id), nil)
+				}
+			} else if int64(f.unsynced) < int64(f.at) && f.at > 0 {
+				return corrupt(name, segmentHeader, fmt.Sprintf("a frame at byte %d says that the segment had been synced, but the log does not reach it", segmentHeader+f.at), nil)
+			}
+		}
+	}
+	return nil
+}
+
+// found is a frame and its offset in what was searched.
+type found struct {
+	frame
+	at int
+}
+
+// framesIn looks for whole frames anywhere in b.
+func framesIn(b []byte, epoch uint32) (all []found) {
+	for at := 0; at+frameHeader <= len(b); {
+		if b[at+4]&3 == 0 { // no kind: zeros, mostly
+			at += frameAlign
+			continue
+		}
+		f, ok := parseFrame(b[at:], epoch)
+		if !ok {
+			at += frameAlign
+			continue
+		}
+		all = append(all, found{f, at})
+		at += f.size()
+	}
+	return all
+}
+
+// segmentIDs are those of all open segments, in order.
+func (d *DB) segmentIDs() []uint32 { return slices.Sorted(maps.Keys(d.segs)) }

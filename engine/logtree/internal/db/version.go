@@ -1,0 +1,254 @@
+package db
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+)
+
+func runName(dir string, id uint64) string { return filepath.Join(dir, fmt.Sprintf("%08d.run", id)) }
+
+// runFile is an open run. Versions that have it count as references.
+type runFile struct {
+	id   uint64
+	r    *run.Reader
+	raw  file // while it is written
+	info run.Info
+	refs atomic.Int32
+	dead atomic.Bool
+	free func(*runFile)
+}
+
+func (f *runFile) release() {
+	if f.refs.Add(-1) > 0 {
+		return
+	}
+	f.r.Close()
+	if f.dead.Load() {
+		f.free(f)
+	}
+}
+
+// ref is the part of a run that is alive: its keys in [lo, hi). Range deletes cut runs
+// without rewriting them; a run that is cut in the middle has two refs.
+type ref struct {
+	file   *runFile
+	lo, hi []byte // empty: not cut on that side
+	last   []byte // the greatest key that can be in it; not a key of it where hi cuts
+	cutHi  bool   // last is hi itself, which is outside
+}
+
+func newRef(f *runFile, lo, hi []byte) ref {
+	r := ref{file: f, lo: f.info.Smallest, last: f.info.Largest}
+	if len(lo) > 0 && bytes.Compare(lo, r.lo) > 0 {
+		r.lo = lo
+	}
+	if len(hi) > 0 && bytes.Compare(hi, r.last) <= 0 {
+		r.hi, r.last, r.cutHi = hi, hi, true
+	}
+	return r
+}
+
+// empty reports whether nothing can be left of the run.
+func (r *ref) empty() bool {
+	c := bytes.Compare(r.lo, r.last)
+	return c > 0 || c == 0 && r.cutHi
+}
+
+func (r *ref) cut() bool {
+	return r.cutHi || !bytes.Equal(r.lo, r.file.info.Smallest)
+}
+
+// contains reports whether key lies in the ref.
+func (r *ref) contains(key []byte) bool {
+	return bytes.Compare(r.lo, key) <= 0 && !r.endsBefore(key)
+}
+
+// endsBefore reports whether all of the ref lies before key.
+func (r *ref) endsBefore(key []byte) bool {
+	c := bytes.Compare(r.last, key)
+	return c < 0 || c == 0 && r.cutHi
+}
+
+// span is a closed interval of keys.
+type span struct{ lo, hi []byte }
+
+func (r *ref) span() span { return span{r.lo, r.last} }
+
+func (s span) overlaps(o span) bool {
+	return bytes.Compare(s.lo, o.hi) <= 0 && bytes.Compare(o.lo, s.hi) <= 0
+}
+
+// without returns what is left of r when [lo, hi) is deleted.
+func (r ref) without(lo, hi []byte) []ref {
+	if r.endsBefore(lo) || len(hi) > 0 && bytes.Compare(hi, r.lo) <= 0 {
+		return []ref{r}
+	}
+	var left []ref
+	if bytes.Compare(r.lo, lo) < 0 {
+		a := newRef(r.file, r.lo, lo)
+		if !a.empty() {
+			left = append(left, a)
+		}
+	}
+	if len(hi) > 0 && !r.endsBefore(hi) {
+		b := newRef(r.file, hi, r.hi)
+		if !b.empty() {
+			left = append(left, b)
+		}
+	}
+	return left
+}
+
+// tier is a sequence of refs that do not overlap, in order of keys. A tier is newer than those
+// with smaller ids: where two have the same key, the newer one is right.
+type tier struct {
+	id   uint64
+	refs []ref
+}
+
+func (t *tier) bytes() (n int64) {
+	for i := range t.refs {
+		n += t.refs[i].file.info.FileBytes
+	}
+	return n
+}
+
+// find returns the index of the first ref that does not end before key.
+func (t *tier) find(key []byte) int {
+	lo, hi := 0, len(t.refs)
+	for lo < hi {
+		m := int(uint(lo+hi) >> 1)
+		if t.refs[m].endsBefore(key) {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	return lo
+}
+
+// overlaps reports whether a ref of the tier overlaps s.
+func (t *tier) overlaps(s span) bool {
+	i := t.find(s.lo)
+	return i < len(t.refs) && t.refs[i].span().overlaps(s)
+}
+
+func (t *tier) insert(r ref) {
+	t.refs = slices.Insert(t.refs, t.find(r.lo), r)
+}
+
+// version is the runs of a moment, and the segments they need. A version is never changed.
+type version struct {
+	tiers []tier     // newest first
+	segs  []*segment // by id
+	files []*runFile // each once
+	refs  atomic.Int32
+}
+
+// newVersion returns a version of those tiers, with a reference of the caller's. It counts itself
+// at its runs, and at the segments that find returns.
+func newVersion(tiers []tier, find func(uint32) *segment) *version {
+	v := &version{tiers: tiers}
+	v.refs.Store(1)
+	seen := map[*runFile]bool{}
+	need := map[uint32]bool{}
+	for _, t := range tiers {
+		for i := range t.refs {
+			f := t.refs[i].file
+			if seen[f] {
+				continue
+			}
+			seen[f] = true
+			v.files = append(v.files, f)
+			f.refs.Add(1)
+			for _, u := range f.info.Segments {
+				need[u.ID] = true
+			}
+		}
+	}
+	for id := range need {
+		s := find(id)
+		s.acquire()
+		v.segs = append(v.segs, s)
+	}
+	slices.SortFunc(v.segs, func(a, b *segment) int { return int(int64(a.id) - int64(b.id)) })
+	return v
+}
+
+func (v *version) release() {
+	if v.refs.Add(-1) > 0 {
+		return
+	}
+	for _, f := range v.files {
+		f.release()
+	}
+	for _, s := range v.segs {
+		s.release()
+	}
+}
+
+// segment returns the open segment of that id, nil if the version has none.
+func (v *version) segment(id uint32) *segment {
+	lo, hi := 0, len(v.segs)
+	for lo < hi {
+		m := int(uint(lo+hi) >> 1)
+		if v.segs[m].id < id {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	if lo < len(v.segs) && v.segs[lo].id == id {
+		return v.segs[lo]
+	}
+	return nil
+}
+
+// value appends the value that a run's entry names to dst.
+func (v *version) value(dst []byte, e run.Entry) ([]byte, error) {
+	s := v.segment(uint32(e.Place >> 32))
+	if s == nil {
+		return dst, corrupt("", 0, fmt.Sprintf("a run names segment %d, which it does not list", e.Place>>32), nil)
+	}
+	return s.value(dst, int64(uint32(e.Place)), int(e.Len), e.Sum)
+}
+
+// copyTiers returns tiers that can be changed without changing v.
+func (v *version) copyTiers() []tier {
+	tiers := make([]tier, len(v.tiers))
+	for i, t := range v.tiers {
+		tiers[i] = tier{t.id, slices.Clone(t.refs)}
+	}
+	return tiers
+}
+
+// deleteRanges cuts the ranges out of all refs.
+func deleteRanges(tiers []tier, ts *tombs) []tier {
+	if ts.empty() {
+		return tiers
+	}
+	for i := range tiers {
+		for _, d := range ts.list {
+			var out []ref
+			from := tiers[i].find(d.lo)
+			to := from
+			for to < len(tiers[i].refs) && (len(d.hi) == 0 || bytes.Compare(tiers[i].refs[to].lo, d.hi) < 0) {
+				out = append(out, tiers[i].refs[to].without(d.lo, d.hi)...)
+				to++
+			}
+			if to > from {
+				tiers[i].refs = slices.Replace(tiers[i].refs, from, to, out...)
+			}
+		}
+	}
+	return dropEmpty(tiers)
+}
+
+func dropEmpty(tiers []tier) []tier {
+	return slices.DeleteFunc(tiers, func(t tier) bool { return len(t.refs) == 0 })
+}

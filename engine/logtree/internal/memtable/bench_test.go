@@ -1,0 +1,192 @@
+package memtable
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// The designs take turns within one run; make several with -count. An operation is one key.
+//
+//	go test -run='^$' -bench=. -count=5 ./engine/logtree/internal/memtable
+
+// benchKeys are keys and their records in an image, made once for all designs.
+type benchKeys struct {
+	image *Image
+	keys  [][]byte
+	recs  []Addr
+}
+
+var benchCache = map[string]*benchKeys{}
+
+// keysFor returns n keys of a shape: ascending and random are 16 bytes; prefixed share 20 bytes and
+// are random beyond; streams are positions in 100 streams, taking turns at random.
+func keysFor(shape string, n int) *benchKeys {
+	name := fmt.Sprint(shape, n)
+	if k := benchCache[name]; k != nil {
+		return k
+	}
+	clear(benchCache) // one at a time, for the sake of memory
+	r := rand.New(rand.NewPCG(1, 2))
+	k := &benchKeys{image: NewImage(NewPool(0, 0))}
+	value := make([]byte, 32)
+	var positions [100]uint64
+	for i := range n {
+		var key []byte
+		switch shape {
+		case "ascending":
+			key = binary.BigEndian.AppendUint64([]byte("events//"), uint64(i))
+		case "random":
+			key = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, r.Uint64()), r.Uint64())
+		case "prefixed":
+			key = binary.BigEndian.AppendUint64([]byte("tenant/17/customers/"), r.Uint64())
+		case "streams":
+			s := r.IntN(len(positions))
+			positions[s]++
+			key = binary.BigEndian.AppendUint64(fmt.Appendf(nil, "stream-%02d/", s), positions[s])
+		}
+		rec, imageKey := put(k.image, holdfast.KindSet, key, value)
+		k.keys, k.recs = append(k.keys, imageKey), append(k.recs, rec)
+	}
+	benchCache[name] = k
+	return k
+}
+
+func (k *benchKeys) fill(table rival) {
+	for i, key := range k.keys {
+		table.Add(k.recs[i], key, uint64(i+1))
+	}
+}
+
+func eachDesign(b *testing.B, shapes []string, f func(b *testing.B, k *benchKeys, make func(*Image) rival)) {
+	for _, shape := range shapes {
+		for _, n := range []int{100_000, 1_000_000} {
+			for _, design := range rivals {
+				b.Run(fmt.Sprintf("%s/%d/%s", shape, n, design.name), func(b *testing.B) {
+					f(b, keysFor(shape, n), design.new)
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkAdd fills tables; the table gets its nodes from a pool that has them, as in an engine.
+func BenchmarkAdd(b *testing.B) {
+	eachDesign(b, []string{"ascending", "random", "prefixed", "streams"}, func(b *testing.B, k *benchKeys, make func(*Image) rival) {
+		var bytes int64
+		im := k.image
+		im.pool.keep = 1 << 30
+		table := make(im)
+		i := 0
+		b.ResetTimer()
+		for range b.N {
+			if i == len(k.keys) {
+				b.StopTimer()
+				bytes, i = table.Bytes(), 0
+				if t, ok := table.(*Table); ok {
+					t.Release()
+				}
+				table = nil
+				runtime.GC()
+				table = make(im)
+				b.StartTimer()
+			}
+			table.Add(k.recs[i], k.keys[i], uint64(i+1))
+			i++
+		}
+		if bytes > 0 {
+			b.ReportMetric(float64(bytes)/float64(len(k.keys)), "B/key")
+		}
+	})
+}
+
+func benchmarkGet(b *testing.B, k *benchKeys, make func(*Image) rival, hit bool) {
+	table := make(k.image)
+	k.fill(table)
+	order := rand.New(rand.NewPCG(8, 8)).Perm(len(k.keys))
+	var miss [32]byte
+	b.ResetTimer()
+	for i := range b.N {
+		key := k.keys[order[i%len(order)]]
+		if !hit {
+			key = append(miss[:0], key...)
+			key[len(key)-1] ^= 0x55
+			key = append(key, 0)
+		}
+		if _, ok := table.Get(key, math.MaxUint64); ok != hit {
+			b.Fatal("wrong answer")
+		}
+	}
+}
+
+func BenchmarkGetHit(b *testing.B) {
+	eachDesign(b, []string{"ascending", "random", "prefixed"}, func(b *testing.B, k *benchKeys, make func(*Image) rival) { benchmarkGet(b, k, make, true) })
+}
+
+func BenchmarkGetMiss(b *testing.B) {
+	eachDesign(b, []string{"random"}, func(b *testing.B, k *benchKeys, make func(*Image) rival) { benchmarkGet(b, k, make, false) })
+}
+
+func benchmarkScan(b *testing.B, k *benchKeys, make func(*Image) rival, reverse bool) {
+	table := make(k.image)
+	k.fill(table)
+	b.ResetTimer()
+	sum := 0
+	for n := b.N; n > 0; n -= len(k.keys) {
+		table.scan(reverse, func(v Version) { sum += len(v.Value) })
+	}
+	if sum < 32*b.N {
+		b.Fatal("the scan is too short")
+	}
+}
+
+func BenchmarkScan(b *testing.B) {
+	eachDesign(b, []string{"ascending", "random"}, func(b *testing.B, k *benchKeys, make func(*Image) rival) { benchmarkScan(b, k, make, false) })
+}
+
+func BenchmarkScanReverse(b *testing.B) {
+	eachDesign(b, []string{"ascending", "random"}, func(b *testing.B, k *benchKeys, make func(*Image) rival) { benchmarkScan(b, k, make, true) })
+}
+
+// BenchmarkGetWhileAdding reads with one goroutine while another adds as fast as it can; adds/op says
+// how many it made for every read.
+func BenchmarkGetWhileAdding(b *testing.B) {
+	for _, design := range rivals {
+		b.Run("random/1000000/"+design.name, func(b *testing.B) {
+			k := keysFor("random", 1_000_000)
+			table := design.new(k.image)
+			half := len(k.keys) / 2
+			for i := range half {
+				table.Add(k.recs[i], k.keys[i], uint64(i+1))
+			}
+			var stop atomic.Bool
+			adds := make(chan float64)
+			b.ResetTimer()
+			go func() {
+				begin, i := time.Now(), half
+				for ; !stop.Load(); i++ {
+					at := i % len(k.keys) // a second time round: new versions
+					table.Add(k.recs[at], k.keys[at], uint64(i+1))
+				}
+				adds <- float64(time.Since(begin).Nanoseconds()) / float64(i-half)
+			}()
+			r := rand.New(rand.NewPCG(9, 9))
+			for range b.N {
+				i := r.IntN(half)
+				if _, ok := table.Get(k.keys[i], uint64(half)); !ok {
+					b.Fatal("wrong answer")
+				}
+			}
+			b.StopTimer()
+			stop.Store(true)
+			b.ReportMetric(<-adds, "ns/add")
+		})
+	}
+}

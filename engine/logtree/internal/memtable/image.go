@@ -1,0 +1,167 @@
+package memtable
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Addr is a place in an [Image]: chunk<<32 | offset in it.
+type Addr uint64
+
+// Pool keeps memory that images and tables gave back, for the next ones: fresh memory costs a
+// page fault for every 4 KiB of it. It may be used from many goroutines at once.
+type Pool struct {
+	chunkSize, keep int
+
+	mu     sync.Mutex
+	chunks [][]byte
+	leaves []*leafSlab
+	inners []*innerSlab
+}
+
+// NewPool returns a pool of image chunks of chunkSize bytes that keeps at most keep bytes of free
+// chunks, and as much of free tree nodes. A chunkSize below 1 means 1 MiB.
+func NewPool(chunkSize, keep int) *Pool {
+	if chunkSize < 1 {
+		chunkSize = 1 << 20
+	}
+	return &Pool{chunkSize: chunkSize, keep: max(keep, 0)}
+}
+
+// Free is how many bytes the pool holds that nobody uses.
+func (p *Pool) Free() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int64(len(p.chunks)*p.chunkSize) + int64(len(p.leaves))*leafSlabSize + int64(len(p.inners))*innerSlabSize
+}
+
+func (p *Pool) chunk(n int) []byte {
+	if n <= p.chunkSize {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if c, ok := pop(&p.chunks); ok {
+			return c
+		}
+		n = p.chunkSize
+	}
+	return make([]byte, n)
+}
+
+func (p *Pool) putChunks(chunks [][]byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range chunks {
+		if len(c) == p.chunkSize && (len(p.chunks)+1)*p.chunkSize <= p.keep {
+			p.chunks = append(p.chunks, c)
+		}
+	}
+}
+
+func (p *Pool) leafSlab() *leafSlab {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s, ok := pop(&p.leaves); ok {
+		return s
+	}
+	return new(leafSlab)
+}
+
+func (p *Pool) innerSlab() *innerSlab {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s, ok := pop(&p.inners); ok {
+		return s
+	}
+	return new(innerSlab)
+}
+
+func (p *Pool) putNodes(leaves []*leafSlab, inners []*innerSlab) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	room := func() bool {
+		return int64(len(p.leaves)+1)*leafSlabSize+int64(len(p.inners)+1)*innerSlabSize <= int64(p.keep)
+	}
+	for _, s := range inners {
+		if room() {
+			p.inners = append(p.inners, s)
+		}
+	}
+	for _, s := range leaves {
+		if room() {
+			p.leaves = append(p.leaves, s)
+		}
+	}
+}
+
+func pop[T any](list *[]T) (v T, ok bool) {
+	if n := len(*list) - 1; n >= 0 {
+		v, (*list)[n] = (*list)[n], v
+		*list = (*list)[:n]
+		return v, true
+	}
+	return v, false
+}
+
+// Image is append-only memory in chunks that never move: the bytes of a stretch of the log. One
+// goroutine appends at a time (Reserve, NewChunk); any number may read, at the same time, what was
+// filled before they were told of it.
+type Image struct {
+	pool   *Pool
+	chunks atomic.Pointer[[][]byte] // for readers; appended to, never changed below its length
+	bytes  atomic.Int64
+
+	free  []byte // the writer's: what is left of the last chunk
+	next  Addr   // where free begins
+	least int    // the next chunk is at least this long
+}
+
+// NewImage returns an empty image whose chunks come from pool.
+func NewImage(pool *Pool) *Image {
+	im := &Image{pool: pool}
+	im.chunks.Store(new([][]byte))
+	return im
+}
+
+// Reserve returns n bytes in one piece, and their place. The caller fills them; until it has,
+// they hold anything. Where the last chunk lacks room, a new one begins. n is at most 1<<32 - 1.
+func (im *Image) Reserve(n int) (Addr, []byte) {
+	if n > len(im.free) || im.least > 0 {
+		im.grow(n)
+	}
+	a, b := im.next, im.free[:n:n]
+	im.free, im.next = im.free[n:], im.next+Addr(n)
+	return a, b
+}
+
+// NewChunk makes the next Reserve begin a new chunk, of at least n bytes.
+func (im *Image) NewChunk(n int) { im.least = max(n, 1) }
+
+func (im *Image) grow(n int) {
+	c := im.pool.chunk(max(n, im.least))
+	old := *im.chunks.Load()
+	chunks := append(old, c) // readers of old never look beyond its length
+	im.chunks.Store(&chunks)
+	im.bytes.Add(int64(len(c)))
+	im.free, im.next, im.least = c, Addr(len(old))<<32, 0
+}
+
+// At returns the n bytes at a, which must lie within what one Reserve returned. They are valid
+// until Release and must not be changed.
+func (im *Image) At(a Addr, n int) []byte {
+	return im.from(a)[:n:n]
+}
+
+// from is the rest of a's chunk, beginning at a.
+func (im *Image) from(a Addr) []byte { return (*im.chunks.Load())[a>>32][uint32(a):] }
+
+// Bytes is the memory held, in bytes. It may be called from any goroutine.
+func (im *Image) Bytes() int64 { return im.bytes.Load() }
+
+// Release gives the memory back to the pool and empties the image. Nobody may read it, or hold
+// slices of it, from then on.
+func (im *Image) Release() {
+	im.pool.putChunks(*im.chunks.Load())
+	im.chunks.Store(new([][]byte))
+	im.bytes.Store(0)
+	im.free, im.next, im.least = nil, 0, 0
+}

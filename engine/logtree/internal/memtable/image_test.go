@@ -1,0 +1,84 @@
+package memtable
+
+import (
+	"bytes"
+	"testing"
+)
+
+func TestImage(t *testing.T) {
+	pool := NewPool(100, 250)
+	im := NewImage(pool)
+	type piece struct {
+		at   Addr
+		want []byte
+	}
+	var pieces []piece
+	reserve := func(n int, chunk Addr, offset Addr) {
+		t.Helper()
+		a, b := im.Reserve(n)
+		if a != chunk<<32|offset || len(b) != n || cap(b) != n {
+			t.Fatalf("Reserve(%d) is %x with %d bytes, capacity %d; want chunk %d, offset %d", n, a, len(b), cap(b), chunk, offset)
+		}
+		for i := range b {
+			b[i] = byte(len(pieces) + i)
+		}
+		pieces = append(pieces, piece{a, bytes.Clone(b)})
+	}
+	reserve(60, 0, 0)
+	reserve(40, 0, 60)
+	reserve(1, 1, 0)
+	reserve(100, 2, 0) // does not straddle
+	reserve(1000, 3, 0)
+	reserve(5, 4, 0)
+	im.NewChunk(0)
+	reserve(5, 5, 0)
+	reserve(5, 5, 5)
+	im.NewChunk(500)
+	reserve(20, 6, 0)
+	reserve(480, 6, 20)
+	reserve(0, 6, 500)
+	for _, p := range pieces {
+		if !bytes.Equal(im.At(p.at, len(p.want)), p.want) {
+			t.Errorf("At(%x) is not what was written", p.at)
+		}
+	}
+	if want := int64(5*100 + 1000 + 500); im.Bytes() != want {
+		t.Errorf("Bytes is %d, want %d", im.Bytes(), want)
+	}
+	im.Release()
+	if im.Bytes() != 0 || pool.Free() != 200 {
+		t.Errorf("after Release: %d bytes held, %d free in the pool; want 0 and 200", im.Bytes(), pool.Free())
+	}
+	pieces = nil
+	reserve(10, 0, 0)
+	if pool.Free() != 100 {
+		t.Errorf("%d bytes free in the pool, want 100", pool.Free())
+	}
+}
+
+// TestPoolBounds checks that nodes come back to the pool, up to its bound.
+func TestPoolBounds(t *testing.T) {
+	pool := NewPool(1<<10, int(3*leafSlabSize))
+	var tables []*Table
+	for range 2 {
+		table := New(NewImage(pool))
+		for i := range uint64(20000) {
+			rec, key := put(table.image, 1, []byte{byte(i * 7), byte(i >> 3), byte(i)}, nil)
+			table.Add(rec, key, i)
+		}
+		tables = append(tables, table)
+	}
+	held := tables[0].Bytes()
+	tables[0].Release()
+	if free := pool.Free(); free == 0 || free > 3*leafSlabSize || held <= 3*leafSlabSize {
+		t.Errorf("%d bytes of %d came back, the bound is %d", free, held, 3*leafSlabSize)
+	}
+	if tables[0].Len() != 0 || tables[0].Bytes() != 0 {
+		t.Error("a released table is not empty")
+	}
+	free := pool.Free()
+	tables[1].Release()
+	if pool.Free() < free || pool.Free() > 3*leafSlabSize {
+		t.Errorf("%d bytes free, bound %d", pool.Free(), 3*leafSlabSize)
+	}
+}

@@ -1,0 +1,242 @@
+package memtable
+
+import (
+	"bytes"
+	"math"
+)
+
+// near is how many versions of one key an iterator steps over before it searches instead.
+const near = 4
+
+// Iter walks over the keys of a table in order and shows for each its newest version with a number up
+// to maxSeq, KindDelete included; keys without one are left out. It begins before the first key,
+// goes to either side, and may be turned round anywhere, from behind either end too.
+//
+// It is a value: a copy walks on its own. One goroutine uses it at a time, while others read and one
+// adds. It is valid until the table or the image is released.
+type Iter struct {
+	t      *Table
+	maxSeq uint64
+	l      *leaf // nil before the first key, when no leaf has been chosen yet
+	p      perm  // of l, when it was entered: later versions are above maxSeq
+	pos    int   // -1 before the first entry, p.count() after the last
+	ok     bool  // on a version
+}
+
+// Iter returns an iterator over the state at maxSeq.
+func (t *Table) Iter(maxSeq uint64) Iter { return Iter{t: t, maxSeq: maxSeq, pos: -1} }
+
+// Valid reports whether the iterator is on a version: what the last move returned.
+func (it *Iter) Valid() bool { return it.ok }
+
+// Version is the version the iterator is on, of which the last move must have said that there is one.
+func (it *Iter) Version() Version {
+	slot := it.p.slot(it.pos)
+	return it.t.image.version(it.l.rec[slot], it.l.seq[slot])
+}
+
+// Seq is Version().Seq, for less.
+func (it *Iter) Seq() uint64 { return it.l.seq[it.p.slot(it.pos)] }
+
+// Key is Version().Key, for less.
+func (it *Iter) Key() []byte { return it.t.image.key(it.l.rec[it.p.slot(it.pos)]) }
+
+// First moves to the first key and reports whether there is one.
+func (it *Iter) First() bool {
+	it.l, it.pos = nil, -1
+	return it.forward(it.step())
+}
+
+// Last moves to the last key and reports whether there is one.
+func (it *Iter) Last() bool {
+	it.l, it.pos = nil, -1
+	if ref := it.t.last.Load(); ref != 0 {
+		it.enter(it.t.leaf(ref))
+		for ref = it.l.next.Load(); ref != 0; ref = it.l.next.Load() {
+			it.enter(it.t.leaf(ref))
+		}
+		it.pos = it.p.count()
+	}
+	return it.backward(it.back())
+}
+
+// SeekGE moves to the first key that is not before key and reports whether there is one.
+func (it *Iter) SeekGE(key []byte) bool { return it.forward(it.seek(key, math.MaxUint64)) }
+
+// SeekLT moves to the last key that is before key and reports whether there is one.
+func (it *Iter) SeekLT(key []byte) bool {
+	it.seek(key, math.MaxUint64)
+	return it.backward(it.back())
+}
+
+// Next moves to the next key and reports whether there is one; from before the first key, to the
+// first.
+func (it *Iter) Next() bool {
+	if !it.ok {
+		return it.forward(it.step())
+	}
+	if it.pos+1 < it.p.count() { // most often, the next entry is another key's newest version
+		a, b := it.p.slot(it.pos), it.p.slot(it.pos+1)
+		if it.l.prefix[a] != it.l.prefix[b] && it.l.seq[b] <= it.maxSeq {
+			it.pos++
+			return true
+		}
+	}
+	return it.forward(it.skipForward())
+}
+
+// Prev moves to the key before and reports whether there is one; from behind the last key, to the
+// last.
+func (it *Iter) Prev() bool {
+	if !it.ok {
+		return it.backward(it.back())
+	}
+	if it.pos >= 2 { // most often, the entry before is its key's only version
+		a, b, c := it.p.slot(it.pos-2), it.p.slot(it.pos-1), it.p.slot(it.pos)
+		if it.l.prefix[a] != it.l.prefix[b] && it.l.prefix[b] != it.l.prefix[c] && it.l.seq[b] <= it.maxSeq {
+			it.pos--
+			return true
+		}
+	}
+	return it.backward(it.skipBack())
+}
+
+// forward goes on from an entry that is its key's first (when on says that there is one) to the
+// first version that maxSeq shows.
+func (it *Iter) forward(on bool) bool {
+	for n := 0; on; n++ {
+		if it.Seq() <= it.maxSeq {
+			break
+		}
+		if n < near {
+			on = it.step()
+			continue
+		}
+		n, on = 0, it.seek(it.Key(), it.maxSeq)
+	}
+	it.ok = on
+	return on
+}
+
+// skipForward goes from an entry to the first one of the next key.
+func (it *Iter) skipForward() bool {
+	was := *it
+	for n := 0; ; n++ {
+		if !it.step() {
+			return false
+		}
+		if !it.same(&was) {
+			return true
+		}
+		if n == near {
+			if !it.seek(was.Key(), 0) { // only version 0 can still be there
+				return false
+			}
+			if !it.same(&was) {
+				return true
+			}
+		}
+	}
+}
+
+// backward goes back from an entry that is its key's last to the newest version that maxSeq shows.
+func (it *Iter) backward(on bool) bool {
+	for on && it.Seq() > it.maxSeq {
+		on = it.skipBack()
+	}
+	if it.ok = on; !on {
+		return false
+	}
+	for n := 0; ; n++ {
+		was := *it
+		if n == near {
+			it.seek(was.Key(), it.maxSeq)
+			it.ok = true
+			return true
+		}
+		if !it.back() || it.Seq() > it.maxSeq || !it.same(&was) {
+			*it = was
+			return true
+		}
+	}
+}
+
+// skipBack goes from an entry to the last one of the key before.
+func (it *Iter) skipBack() bool {
+	was := *it
+	for n := 0; ; n++ {
+		if !it.back() {
+			return false
+		}
+		if !it.same(&was) {
+			return true
+		}
+		if n == near {
+			it.seek(was.Key(), math.MaxUint64)
+		}
+	}
+}
+
+// same reports whether the keys of two entries are the same.
+func (it *Iter) same(other *Iter) bool {
+	a, b := it.p.slot(it.pos), other.p.slot(other.pos)
+	if it.l.skip == other.l.skip && it.l.prefix[a] != other.l.prefix[b] {
+		return false
+	}
+	return bytes.Equal(it.t.image.key(it.l.rec[a]), it.t.image.key(other.l.rec[b]))
+}
+
+// seek goes to the first entry that is not before (key, seq), or behind the last one, and reports
+// whether there is one.
+func (it *Iter) seek(key []byte, seq uint64) bool {
+	g := target{key: key, seq: seq}
+	it.l, it.p, it.pos = it.t.find(&g)
+	if it.l == nil {
+		it.pos = -1
+	}
+	it.ok = false
+	return it.l != nil && it.pos < it.p.count()
+}
+
+func (it *Iter) enter(l *leaf) { it.l, it.p = l, perm(l.perm.Load()) }
+
+// step goes to the next entry, or behind the last one, and reports whether there is one.
+func (it *Iter) step() bool {
+	if it.l == nil {
+		ref := it.t.first.Load()
+		if ref == 0 {
+			return false
+		}
+		it.enter(it.t.leaf(ref))
+		it.pos = -1
+	}
+	if it.pos++; it.pos < it.p.count() {
+		return true
+	}
+	ref := it.l.next.Load()
+	if ref == 0 {
+		it.pos = it.p.count()
+		return false
+	}
+	it.enter(it.t.leaf(ref))
+	it.pos = 0
+	return true
+}
+
+// back goes to the entry before, or before the first one, and reports whether there is one.
+func (it *Iter) back() bool {
+	if it.l == nil {
+		return false
+	}
+	if it.pos--; it.pos >= 0 {
+		return true
+	}
+	ref := it.l.prev.Load()
+	if ref == 0 {
+		it.pos = -1
+		return false
+	}
+	it.enter(it.t.leaf(ref))
+	it.pos = it.p.count() - 1
+	return true
+}

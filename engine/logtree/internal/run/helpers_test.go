@@ -1,0 +1,137 @@
+package run
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sort"
+	"testing"
+
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+var testID = Identity{DB: [16]byte{'a', ' ', 's', 't', 'o', 'r', 'e', 7: 1, 15: 9}, ID: 42}
+
+// memFile is a file in memory that cannot be mapped. It notes what is done to it and fails on demand.
+type memFile struct {
+	b      []byte
+	writes []int // lengths
+	syncs  int
+	closed int
+
+	failWrite, failSync, failRead error
+}
+
+func (f *memFile) Name() string           { return "mem.run" }
+func (f *memFile) Size() (int64, error)   { return int64(len(f.b)), nil }
+func (f *memFile) Close() error           { f.closed++; return nil }
+func (f *memFile) Datasync() error        { return f.Sync() }
+func (f *memFile) Allocate(n int64) error { return f.Truncate(max(n, int64(len(f.b)))) }
+func (f *memFile) Sync() error            { f.syncs++; return f.failSync }
+func (f *memFile) Truncate(size int64) error {
+	f.b = append(f.b[:min(size, int64(len(f.b)))], make([]byte, max(0, size-int64(len(f.b))))...)
+	return nil
+}
+
+func (f *memFile) ReadAt(b []byte, off int64) (int, error) {
+	if f.failRead != nil {
+		return 0, f.failRead
+	}
+	if off >= int64(len(f.b)) {
+		return 0, io.EOF
+	}
+	n := copy(b, f.b[off:])
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (f *memFile) WriteAt(b []byte, off int64) (int, error) {
+	if f.failWrite != nil {
+		return 0, f.failWrite
+	}
+	f.writes = append(f.writes, len(b))
+	if end := off + int64(len(b)); end > int64(len(f.b)) {
+		f.b = append(f.b, make([]byte, end-int64(len(f.b)))...)
+	}
+	return copy(f.b[off:], b), nil
+}
+
+// mapFile is a memFile that can be mapped.
+type mapFile struct{ memFile }
+
+type memMapping struct{ b []byte }
+
+func (m memMapping) Bytes() []byte { return m.b }
+func (m memMapping) Unmap() error  { return nil }
+
+func (f *mapFile) Map(size int64) (vfs.Mapping, error) { return memMapping{f.b[:size:size]}, nil }
+
+// modes are the ways a run is read.
+var modes = []struct {
+	name string
+	open func(b []byte, id Identity) (*Reader, error)
+}{
+	{"mapped", func(b []byte, id Identity) (*Reader, error) { return Open(&mapFile{memFile{b: b}}, id, nil) }},
+	{"cached", func(b []byte, id Identity) (*Reader, error) { return Open(&memFile{b: b}, id, NewCache(1<<20)) }},
+	{"uncached", func(b []byte, id Identity) (*Reader, error) { return Open(&memFile{b: b}, id, nil) }},
+}
+
+type pair struct {
+	key []byte
+	e   Entry
+}
+
+// build writes a run of the pairs, with blocks of about target bytes.
+func build(t testing.TB, pairs []pair, target int) ([]byte, Info) {
+	t.Helper()
+	f := new(memFile)
+	w := NewWriter(f, testID)
+	w.target = target
+	for _, p := range pairs {
+		if err := w.Add(p.key, p.e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := w.Finish(1234)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.b, info
+}
+
+// ascending is n pairs with 16-byte keys and 100-byte values, as a log leaves them that is written in the order of its keys, a
+// batch at a time.
+func ascending(n int) []pair {
+	pairs := make([]pair, n)
+	place := uint64(3<<32 + 64)
+	for i := range pairs {
+		key := make([]byte, 16)
+		copy(key, "e\x04nametbl")
+		binary.BigEndian.PutUint64(key[8:], uint64(i))
+		if i%100 == 0 {
+			place += 40
+		}
+		place += 20
+		pairs[i] = pair{key, Entry{Place: place, Len: 100, Sum: uint32(i) * 2654435761}}
+		place += 100
+	}
+	return pairs
+}
+
+// scattered is n pairs with random 16-byte keys in the order of the keys, and places in that of a log written in another.
+func scattered(n int, seed uint64) []pair {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	pairs := ascending(n)
+	for i := range pairs {
+		binary.BigEndian.PutUint64(pairs[i].key, rnd.Uint64())
+		binary.BigEndian.PutUint64(pairs[i].key[8:], rnd.Uint64())
+	}
+	sort.Slice(pairs, func(i, j int) bool { return bytes.Compare(pairs[i].key, pairs[j].key) < 0 })
+	return pairs
+}
+
+func (p pair) String() string { return fmt.Sprintf("%.30q: %+v", p.key, p.e) }

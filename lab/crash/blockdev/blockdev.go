@@ -1,0 +1,236 @@
+// Package blockdev records everything that a file system asks of its disk, and rebuilds the disks that
+// a power cut at any moment could leave.
+//
+// A [Disk] is a real ext4, xfs or btrfs, made with the file system's own mkfs and mounted with its default options, on a
+// loop device, on the one file of a small FUSE server in this process. The server sees every write,
+// discard and flush of the loop device, whatever the program above does: mmap, cgo, anything. [Disk.Mark] puts
+// acknowledgements into the same sequence. [Record.Cut] makes an [Image]: everything that the last flush before
+// the cut covers, and of the later writes none, all, or a seeded subset, torn at sectors of 512 bytes.
+//
+// # The disk that is modelled
+//
+// It has a volatile write cache and handles one request at a time, in the order in which they reach the server, which
+// is the order of the record; a flush covers every write before it. A device may cover less only with requests that are under
+// way together with the flush, and no file system counts on those. Of the writes that no flush covers, a cut keeps any
+// subset, and sectors of one write may part; a sector is old or new, never anything else, and when two kept writes overlap the
+// later one wins. The loop device has no FUA, so the kernel sends a flush after such a write. A discarded range reads as zeros; a discard
+// is cached like a write. A failed request (see [Fault]) changes nothing and covers nothing.
+//
+// # Rules for the process that holds a Disk
+//
+// It serves the disk, so it must not wait for the disk where the Go runtime cannot run something else: it must not map files
+// of [Disk.Path] into memory, nor start programs with a working directory or an executable there. Plain system calls
+// (open, read, write, fsync) are safe. What is tested runs in a child process and is told the path. An [Image] that is
+// mounted is not served by this process: there, everything is allowed.
+//
+// Everything may be called concurrently. Disks and images of several processes do not disturb each other; what a killed
+// process left, [Sweep] removes. It needs Linux, root, /dev/fuse and loop devices: [Check] says what is missing.
+package blockdev
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Sector is the unit in bytes in which writes tear.
+const Sector = 512
+
+// Bounds of Options in bytes. Each file system has its own lower bound on top: see [MinSize].
+const (
+	sizeUnit = 1 << 20
+	maxSize  = 16 << 30
+	// A sector of the record is a number of 32 bits.
+	maxRecord = 1 << 40
+)
+
+// DefaultRecord is Options.MaxRecord when none is named.
+const DefaultRecord = 4 << 30
+
+// fsInfo is what is known of a file system.
+type fsInfo struct {
+	mkfs, pack        string // the command, and the Debian package that has it
+	args              []string
+	minSize, normSize int64
+	options           string // of mount(2), beyond the defaults
+}
+
+// fileSystems are those a Disk can have. The arguments leave everything that shows in use at its default. ext4 gets the
+// block size of large disks, and its tables and journal are made at once instead of by a kernel thread after mounting, which
+// would fill the record with writes of its own.
+var fileSystems = map[string]fsInfo{
+	"ext4": {
+		mkfs: "mkfs.ext4", pack: "e2fsprogs", minSize: 16 << 20, normSize: 256 << 20,
+		args: []string{"-q", "-F", "-b", "4096", "-I", "256", "-E", "lazy_itable_init=0,lazy_journal_init=0"},
+	},
+	// Every image has the same UUID; xfs mounts two of them at a time only when told to.
+	"xfs": {mkfs: "mkfs.xfs", pack: "xfsprogs", minSize: 300 << 20, normSize: 512 << 20, args: []string{"-q", "-f"}, options: "nouuid"},
+	"btrfs": {
+		mkfs: "mkfs.btrfs", pack: "btrfs-progs", minSize: 128 << 20, normSize: 512 << 20, args: []string{"-q", "-f"},
+	},
+}
+
+// FileSystems lists the file systems that a Disk can have, the default first.
+func FileSystems() []string { return []string{"ext4", "xfs", "btrfs"} }
+
+// MinSize returns the smallest Options.Size of a file system in bytes, 0 if it is not known.
+func MinSize(fs string) int64 { return fileSystems[fs].minSize }
+
+// Options say what disk to make. The zero value is an ext4 of 256 MiB with its scratch data in the directory for temporary files.
+type Options struct {
+	// FS is ext4, xfs or btrfs; empty means ext4, or that of the image.
+	FS string
+	// Size is that of the disk in bytes, a multiple of 1 MiB up to 16 GiB; 0 means 256 MiB for ext4, 512 MiB for the others.
+	// What is not written takes no space. Images have the size of their disk.
+	Size int64
+	// Dir is an existing directory on a real disk for mount points and scratch data; empty means os.TempDir.
+	Dir string
+	// MaxRecord bounds the record in bytes of scratch space; 0 means DefaultRecord. Each event counts for 512 bytes more
+	// than its data, so that the 40 bytes of memory that each takes are bounded too. Beyond it recording ends:
+	// [Record.Err] says so.
+	MaxRecord int64
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.FS == "" {
+		o.FS = "ext4"
+	}
+	fs, ok := fileSystems[o.FS]
+	if !ok {
+		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("file system %q", o.FS), Remedy: "use " + strings.Join(FileSystems(), ", ")}
+	}
+	if o.Size == 0 {
+		o.Size = fs.normSize
+	}
+	if o.Size < fs.minSize || o.Size > maxSize || o.Size%sizeUnit != 0 {
+		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("a disk of %d bytes for %s", o.Size, o.FS),
+			Remedy: fmt.Sprintf("use a multiple of 1 MiB from %d MiB to %d MiB", fs.minSize>>20, int64(maxSize)>>20)}
+	}
+	if o.MaxRecord == 0 {
+		o.MaxRecord = DefaultRecord
+	}
+	if o.MaxRecord < 0 || o.MaxRecord > maxRecord {
+		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("a record of %d bytes", o.MaxRecord), Remedy: "use up to 1 TiB, 0 for the default"}
+	}
+	return o, nil
+}
+
+// Position is a place in a record: the number of events before it.
+type Position int
+
+// Unrecorded is the Position of a mark that came after the record had ended.
+const Unrecorded Position = -1
+
+// Kind is what an Event is.
+type Kind uint8
+
+// The kinds of events.
+const (
+	Write   Kind = iota + 1 // data was written to the cache of the disk
+	Flush                   // everything before it became durable
+	Discard                 // a range was made to read as zeros
+	Mark                    // Disk.Mark was called
+)
+
+// String returns the kind in one lower-case word.
+func (k Kind) String() string {
+	switch k {
+	case Write:
+		return "write"
+	case Flush:
+		return "flush"
+	case Discard:
+		return "discard"
+	case Mark:
+		return "mark"
+	}
+	return "kind " + strconv.Itoa(int(k))
+}
+
+// Event is one entry of a Record.
+type Event struct {
+	Kind   Kind
+	Offset int64         // in bytes; of a write or discard
+	Length int64         // in bytes; of a write or discard
+	Value  uint64        // of a mark
+	At     time.Duration // since the disk was made
+	Err    syscall.Errno // with which the request failed; it then changed nothing
+}
+
+// String returns the event in one line.
+func (e Event) String() string {
+	s := e.Kind.String()
+	switch e.Kind {
+	case Write, Discard:
+		s += fmt.Sprintf(" of %d bytes at %d", e.Length, e.Offset)
+	case Mark:
+		s += " " + strconv.FormatUint(e.Value, 10)
+	}
+	if e.Err != 0 {
+		s += ", failed: " + e.Err.Error()
+	}
+	return s
+}
+
+// Fault makes requests of a disk fail, as a broken or full device does. The zero value makes none fail.
+type Fault struct {
+	Writes  bool          // writes and discards fail
+	Flushes bool          // flushes fail
+	Err     syscall.Errno // with this; 0 means EIO. The loop device may show the file system EIO for any error.
+	After   int64         // so many such requests still succeed
+}
+
+// A Policy says what a power cut leaves of the writes that no flush covers. The zero value is Nothing.
+type Policy struct {
+	mode policyMode
+	seed uint64
+}
+
+type policyMode uint8
+
+const (
+	modeNothing policyMode = iota
+	modeEverything
+	modeSubset
+)
+
+// Nothing is a cut that loses every write that was not flushed.
+func Nothing() Policy { return Policy{} }
+
+// Everything is a cut that loses no write that had reached the disk.
+func Everything() Policy { return Policy{mode: modeEverything} }
+
+// Subset is a cut that keeps some of the writes that were not flushed, whole or torn at sectors, in whatever order. The
+// seed and the position decide which; the same two give the same image again.
+func Subset(seed uint64) Policy { return Policy{mode: modeSubset, seed: seed} }
+
+// String returns the policy as ParsePolicy reads it: nothing, everything, subset:SEED.
+func (p Policy) String() string {
+	switch p.mode {
+	case modeEverything:
+		return "everything"
+	case modeSubset:
+		return "subset:" + strconv.FormatUint(p.seed, 10)
+	}
+	return "nothing"
+}
+
+// ParsePolicy reads what Policy.String returns. The error is ErrBadOption.
+func ParsePolicy(s string) (Policy, error) {
+	switch s {
+	case "nothing":
+		return Nothing(), nil
+	case "everything":
+		return Everything(), nil
+	}
+	if digits, ok := strings.CutPrefix(s, "subset:"); ok {
+		if seed, err := strconv.ParseUint(digits, 10, 64); err == nil {
+			return Subset(seed), nil
+		}
+	}
+	return Policy{}, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("cut policy %q", s), Remedy: "use nothing, everything or subset:SEED"}
+}

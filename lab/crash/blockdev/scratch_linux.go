@@ -1,0 +1,204 @@
+package blockdev
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// A scratch directory is called scratchPrefix and a random number. It holds nothing but mount points and a file that is
+// locked as long as its owner lives; data is in files without names.
+const (
+	scratchPrefix = "holdfast-disk-"
+	lockName      = "LOCK"
+	mountName     = "mnt"
+	fuseName      = "fuse"
+	makeName      = "mkfs" // the file that mkfs is run on
+)
+
+type scratch struct {
+	path string // absolute, without symbolic links, as in mountinfo
+	lock *os.File
+}
+
+// newScratch makes a scratch directory below parent.
+func newScratch(parent string) (*scratch, error) {
+	if parent == "" {
+		parent = os.TempDir()
+	}
+	parent, err := realPath(parent)
+	if err != nil {
+		return nil, err
+	}
+	path, err := os.MkdirTemp(parent, scratchPrefix)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	s := &scratch{path, lock}
+	for _, name := range []string{mountName, fuseName} {
+		if err == nil {
+			err = os.Mkdir(s.sub(name), 0o700)
+		}
+	}
+	if err != nil {
+		s.remove()
+		return nil, err
+	}
+	return s, nil
+}
+
+func realPath(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(dir)
+}
+
+func (s *scratch) sub(name string) string { return filepath.Join(s.path, name) }
+
+// remove removes the directory with what belongs in it, by name: were something still mounted there, a recursive
+// removal would reach into it.
+func (s *scratch) remove() error {
+	for _, name := range []string{makeName, mountName, fuseName, lockName} {
+		if err := os.Remove(s.sub(name)); err != nil && !os.IsNotExist(err) && name != lockName {
+			s.lock.Close()
+			return err
+		}
+	}
+	err := os.Remove(s.path)
+	return firstOf(err, s.lock.Close())
+}
+
+// patience bounds how long unmounting waits for the last user of a mount, or for the kernel to let go of what stands on
+// a mount after its last user has gone.
+var patience = 5 * time.Second // shorter in a test
+
+// unmount unmounts path. A mount in use is detached once patience is over: it goes with its last user.
+func unmount(path string, patience time.Duration) error {
+	until := time.Now().Add(patience)
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
+		if err != unix.EBUSY {
+			return err
+		}
+		if time.Now().After(until) {
+			break
+		}
+		time.Sleep(pause)
+	}
+	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
+		return err
+	}
+	return errDetached
+}
+
+var errDetached = errors.New("still in use: detached, to go with its last user")
+
+// Sweep removes what killed processes have left in dir, their Options.Dir (empty means os.TempDir): mounts, loop devices and
+// scratch directories. It touches nothing that a living process owns, nothing of other programs and no record or image that
+// was saved. It returns how many disks and images it removed, and the first failure; it goes on after one.
+func Sweep(dir string) (cleaned int, err error) {
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	dir, err = realPath(dir)
+	if err != nil {
+		return 0, &holdfast.Error{Op: "sweep", Path: dir, Class: holdfast.ErrUnavailable, Cause: err}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, &holdfast.Error{Op: "sweep", Path: dir, Class: holdfast.ErrUnavailable, Cause: err}
+	}
+	var first error
+	for _, entry := range entries {
+		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), scratchPrefix) {
+			continue
+		}
+		swept, err := sweepOne(filepath.Join(dir, entry.Name()))
+		if swept {
+			cleaned++
+		}
+		if err != nil && first == nil {
+			first = &holdfast.Error{Op: "sweep", Path: filepath.Join(dir, entry.Name()), Class: holdfast.ErrUnavailable, Cause: err, Remedy: "unmount what is mounted below it, and remove it"}
+		}
+	}
+	return cleaned, first
+}
+
+func sweepOne(path string) (swept bool, err error) {
+	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR, 0)
+	if os.IsNotExist(err) {
+		// Just being made, or being removed, or left at such a moment. The last is empty, and old.
+		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > time.Minute {
+			return os.Remove(path) == nil, nil
+		}
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		lock.Close()
+		return false, nil // its owner lives
+	}
+	s := &scratch{path, lock}
+	// The file system first: it holds the loop device, which holds the FUSE file. Its I/O fails at once, since
+	// nobody serves it, so there is no need to wait for a victim that still has files open.
+	for _, name := range []string{mountName, fuseName} {
+		for mounted(s.sub(name)) {
+			if err := unmount(s.sub(name), time.Second); err != nil && err != errDetached {
+				lock.Close()
+				return false, err
+			}
+		}
+		if name == mountName {
+			detachAll(s.backs)
+		}
+	}
+	return true, s.remove()
+}
+
+// backs reports whether the backing file of a loop device belongs to s.
+func (s *scratch) backs(backing string) bool {
+	return strings.HasPrefix(backing, s.path+"/") || strings.HasPrefix(backing, "/memfd:"+filepath.Base(s.path)+" ")
+}
+
+// mounted reports whether something is mounted at path.
+func mounted(path string) bool {
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(info)) {
+		// 36 35 98:0 /root /point options ...
+		if f := strings.Fields(line); len(f) > 4 && unescape.Replace(f[4]) == path {
+			return true
+		}
+	}
+	return false
+}
+
+// unescape undoes how mountinfo writes blanks and backslashes.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// closeWhenDone calls closer when ctx is done, unless *stop is called first.
+func closeWhenDone(ctx context.Context, stop *func() bool, closer func() error) {
+	stored := make(chan struct{})
+	*stop = context.AfterFunc(ctx, func() {
+		<-stored // closer reads *stop
+		closer()
+	})
+	close(stored)
+}

@@ -1,0 +1,150 @@
+// Package crash tests by crashing what an engine's capabilities claim.
+//
+// A victim, a child process, opens an engine and works on it; it reports each batch before it
+// applies it and each acknowledgement after Wait returned. The supervisor keeps that ledger outside
+// the victim, ends the victim's world in one of several ways, lets a fresh child open what is
+// left, and decides from the ledger whether what is there may be there. What a batch contains
+// follows from a seed and the batch's number, so that the state after any number of batches
+// can be computed without having been told.
+//
+//	kill      SIGKILL, at random moments and at chosen ones, on the real file system
+//	power     a recorded block device, cut at any write; see package blockdev
+//	faults    the same device refuses flushes or writes
+//	simulate  an engine's own simulation of its file system
+//
+// Every run has controls: engines that lie about what they give. A run in which a lie is not found
+// out is not to be believed.
+package crash
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+)
+
+// Kind is how the victim's world ends.
+type Kind string
+
+// The kinds.
+const (
+	Kill     Kind = "kill"
+	Power    Kind = "power"
+	Faults   Kind = "faults"
+	Simulate Kind = "simulate"
+)
+
+// Kinds lists the kinds in the order in which they are shown.
+func Kinds() []Kind { return []Kind{Kill, Power, Faults, Simulate} }
+
+// survives is the weakest level that a crash of this kind must not cost.
+func (k Kind) survives() holdfast.Level {
+	if k == Kill {
+		return holdfast.Process
+	}
+	return holdfast.Power
+}
+
+// What a run can find, beside errors of its use.
+var (
+	// ErrBroken: an engine does not keep what it claims.
+	ErrBroken = errors.New("a claim is broken")
+	// ErrControl: an engine that is known to lie was not found out.
+	ErrControl = errors.New("a control held: this lab is not to be believed")
+	// ErrInterrupted: the context ended before the run did.
+	ErrInterrupted = errors.New("interrupted")
+)
+
+// The exit statuses of the command.
+const (
+	exitOK          = 0
+	exitUse         = 1
+	exitBroken      = 2
+	exitControl     = 3
+	exitCannot      = 4
+	exitInterrupted = 130
+)
+
+// Status is the exit status for an error of [Lab.Command] or [Lab.Replay].
+func Status(err error) int {
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, ErrInterrupted):
+		return exitInterrupted
+	case errors.Is(err, ErrControl):
+		return exitControl
+	case errors.Is(err, ErrBroken):
+		return exitBroken
+	case errors.Is(err, holdfast.ErrUnavailable):
+		return exitCannot
+	}
+	return exitUse
+}
+
+// Lab is what can be crashed.
+type Lab struct {
+	Engines     []all.Entry
+	Subjects    []Subject
+	Simulations []Simulation
+}
+
+// Standard returns the lab with every engine and every subject.
+func Standard() Lab { return Lab{Engines: all.Engines(), Subjects: Subjects()} }
+
+// Subject is what the victim does and how it is judged: the bare contract, or a store over it. A
+// new one is a file of this package and a line in [Subjects].
+type Subject struct {
+	Name, About string
+
+	// work works on an open engine until stop is closed, and returns once nothing is under way any
+	// more. It runs in the victim.
+	work func(w *worker, e holdfast.Engine, stop <-chan struct{}) error
+	// read tells all that is in an engine. It runs in the child that checks.
+	read func(c *check, e holdfast.Engine, emit func(entry)) error
+	// judge decides what there is. It runs in the supervisor.
+	judge func(h *history, found []entry) Judgement
+	// size is how many numbers the batch takes that begins at n.
+	size func(h *history, n uint64) uint64
+}
+
+// Subjects lists the subjects.
+func Subjects() []Subject { return []Subject{kv, events} }
+
+func (l Lab) engine(name string) (all.Entry, error) {
+	for _, e := range append(slices.Clone(l.Engines), liars(l.Engines)...) {
+		if e.Name == name {
+			return e, nil
+		}
+	}
+	return all.Entry{}, unknown("engine", name, l.engineNames())
+}
+
+func (l Lab) engineNames() []string {
+	var names []string
+	for _, e := range l.Engines {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+func (l Lab) subject(name string) (Subject, error) {
+	var names []string
+	for _, s := range l.Subjects {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return Subject{}, unknown("subject", name, names)
+}
+
+func unknown(what, name string, names []string) error {
+	return badOption("there is no "+what+" "+name, "the "+what+"s are "+strings.Join(names, ", "))
+}
+
+func badOption(detail, remedy string) error {
+	return &holdfast.Error{Op: "crash", Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+}

@@ -1,0 +1,284 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event"
+)
+
+// events is package store/event: appends through several writers, a follower that tells what it was
+// shown, offsets, and truncation.
+var events = Subject{
+	Name: "event", About: "the event store: appends, a follower, offsets, truncation",
+	work: eventWork, read: eventRead, judge: eventJudge, size: eventSize,
+}
+
+// follower is the subscription whose offset is saved.
+const follower = "follower"
+
+// appended makes the events of the append that begins at position first.
+func (p plan) appended(gen uint32, first uint64) []event.Event {
+	r := p.random(gen, first)
+	list := make([]event.Event, 1+r.IntN(4))
+	for i := range list {
+		n := first + uint64(i)
+		size := headerSize + r.IntN(200)
+		if r.IntN(60) == 0 {
+			size += r.IntN(100 << 10)
+		}
+		id := ""
+		if first%3 == 0 {
+			id = fmt.Sprintf("%d-%d", gen, n)
+		}
+		list[i] = event.Event{Type: fmt.Sprintf("type-%d", n%5), ID: id, Origin: fmt.Sprint(gen), Time: time.Unix(0, int64(n)), Data: p.value(nil, gen, n, "event", size)}
+	}
+	return list
+}
+
+func eventSize(h *history, n uint64) uint64 {
+	return uint64(len(plan{h.Seed}.appended(h.generation(n), n)))
+}
+
+func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
+	s, err := event.Open(e, event.Options{Level: w.spec.Level})
+	if err != nil {
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	defer func() {
+		if closeErr := s.Close(); closeErr != nil && !w.refused(closeErr) {
+			err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
+		}
+	}()
+	if s.Last()+1 != w.next {
+		// The store is closed before it is opened again, or a check has seen what is there.
+		w.wrong("the log ends with position %d, not with %d", s.Last(), w.next-1)
+		return nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	given := e.Capabilities().Promise(w.spec.Level).Given
+	p := plan{w.spec.Seed}
+	group, readers := w.crew(), w.crew()
+	for range w.spec.Writers {
+		group.do(func() error {
+			for !stopped(stop) {
+				w.pace()
+				w.mu.Lock()
+				first := w.next
+				list := p.appended(w.spec.Gen, first)
+				last := first + uint64(len(list)) - 1
+				w.next = last + 1
+				w.tell.tell(tellIssued, last, 0)
+				pending, err := s.Submit(ctx, list...)
+				w.mu.Unlock()
+				for i := range list {
+					w.spent.Add(int64(len(list[i].Data) + 100))
+				}
+				if err == nil && first%13 == 0 {
+					continue
+				}
+				var at event.Result
+				if err == nil {
+					at, err = pending.Wait()
+				}
+				if err != nil {
+					if !w.refused(err) {
+						return fmt.Errorf("appending at position %d: %w", first, err)
+					}
+					continue
+				}
+				if at.First != first || at.Last != last || at.Repeated {
+					w.wrong("an append of positions %d to %d was told %+v", first, last, at)
+				}
+				w.acked(last, given)
+			}
+			return nil
+		})
+	}
+	readers.do(func() error {
+		offset, err := s.LoadOffset(ctx, follower)
+		if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+			return fmt.Errorf("loading the offset: %w", err)
+		}
+		next := max(s.First(), offset+1)
+		for e, err := range s.Follow(ctx, next) {
+			if ctx.Err() != nil {
+				return nil
+			}
+			if errors.Is(err, event.ErrTruncated) {
+				return nil // it was too slow
+			}
+			if err != nil {
+				if w.refused(err) {
+					return nil
+				}
+				return fmt.Errorf("following: %w", err)
+			}
+			if e.Position != next {
+				w.wrong("a follower was shown position %d, not %d", e.Position, next)
+			}
+			next++
+			w.tell.tell(tellShown, e.Position, uint64(given))
+			if e.Position%32 == 0 {
+				w.tell.tell(tellSaved, e.Position, 0)
+				if err := s.SaveOffset(ctx, follower, e.Position); err != nil {
+					if ctx.Err() != nil || w.refused(err) {
+						return nil
+					}
+					return fmt.Errorf("saving an offset: %w", err)
+				}
+				w.tell.tell(tellSaved, e.Position, uint64(given))
+			}
+		}
+		return nil
+	})
+	readers.do(func() error {
+		for w.rest(stop, 70*time.Millisecond) {
+			last := s.Last()
+			if last < 2*kept {
+				continue
+			}
+			first := last - kept
+			w.tell.tell(tellCut, first, 0)
+			if _, err := s.TruncateBefore(ctx, first); err != nil {
+				if ctx.Err() != nil || w.refused(err) {
+					return nil
+				}
+				return fmt.Errorf("truncating: %w", err)
+			}
+			w.tell.tell(tellCut, first, uint64(given))
+		}
+		return nil
+	})
+	group.Wait()
+	cancel()
+	readers.Wait()
+	return nil
+}
+
+// The entries that are no events.
+const (
+	entryFirst  = "first"
+	entryOffset = "offset"
+)
+
+func eventRead(c *check, e holdfast.Engine, emit func(entry)) error {
+	s, err := event.Open(e, event.Options{Level: c.spec.Level})
+	if err != nil {
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	ctx := context.Background()
+	read := func() error {
+		emit(entry{Key: entryFirst, N: s.First()})
+		offset, err := s.LoadOffset(ctx, follower)
+		if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+			return err
+		}
+		emit(entry{Key: entryOffset, N: offset})
+		next := s.First()
+		for ev, err := range s.Events(ctx, s.First(), 0) {
+			if err != nil {
+				return err
+			}
+			if ev.Position != next {
+				c.wrong("position %d follows %d", ev.Position, next-1)
+			}
+			next = ev.Position + 1
+			emit(eventEntry(ev))
+		}
+		if next != s.Last()+1 {
+			c.wrong("the log says it ends with position %d, but reading ends with %d", s.Last(), next-1)
+		}
+		return nil
+	}
+	return errors.Join(read(), s.Close())
+}
+
+// eventEntry describes an event; its digest covers all of it.
+func eventEntry(e event.Event) entry {
+	text := fmt.Appendf(nil, "%q %q %q %d %q ", e.Type, e.ID, e.Origin, e.Time.UnixNano(), e.Metadata)
+	found := newEntry(fmt.Sprintf("e/%d", e.Position), e.Data)
+	found.N = e.Position
+	found.Sum = digestOf(append(text, e.Data...))
+	return found
+}
+
+// eventJudge walks through the appends that were made and compares.
+func eventJudge(h *history, found []entry) Judgement {
+	var j Judgement
+	p := plan{h.Seed}
+	first, offset := uint64(1), uint64(0)
+	there := map[uint64]entry{}
+	for _, e := range found {
+		switch e.Key {
+		case entryFirst:
+			first = e.N
+		case entryOffset:
+			offset = e.N
+		default:
+			there[e.N] = e
+			j.Last = max(j.Last, e.N)
+		}
+	}
+	if first > 0 {
+		j.Last = max(j.Last, first-1)
+	}
+	missing := map[uint64]bool{}
+	for n := uint64(1); n <= j.Last; {
+		if n > h.Issued {
+			j.find(&j.Wrong, "positions from %d to %d are there, and nobody appended them", n, j.Last)
+			break
+		}
+		gen := h.generation(n)
+		list := p.appended(gen, n)
+		last := n + uint64(len(list)) - 1
+		inside, gone := 0, 0
+		for i := range list {
+			at := n + uint64(i)
+			if at < first {
+				inside++
+				continue
+			}
+			e, ok := there[at]
+			list[i].Position = at
+			want := eventEntry(list[i])
+			switch {
+			case !ok:
+				gone++
+			case e != want:
+				j.find(&j.Wrong, "position %d does not hold what was appended there: %v instead of %v", at, e, want)
+				inside++
+			default:
+				inside++
+			}
+		}
+		switch {
+		case gone > 0 && inside > 0:
+			j.find(&j.Torn, "the append of positions %d to %d is there in part: %d events are missing", n, last, gone)
+		case gone > 0:
+			j.find(&j.OutOfOrder, "positions %d to %d are missing, but %d is there", n, last, j.Last)
+		}
+		if gone > 0 {
+			for i := n; i <= last; i++ {
+				missing[i] = true
+			}
+		}
+		n = last + 1
+	}
+	within := func(what string, got uint64, want interval) {
+		if got < want.Low || got > max(want.High, want.Low) {
+			j.find(&j.Wrong, "%s is %d, and must be from %d to %d", what, got, want.Low, max(want.High, want.Low))
+		}
+	}
+	within("the first position", first, interval{max(h.First.Low, 1), max(h.First.High, 1)})
+	within("the saved offset", offset, h.Offset)
+	if offset > j.Last {
+		j.find(&j.Wrong, "the saved offset is %d, but the log ends with %d", offset, j.Last)
+	}
+	j.settle(h, missing)
+	return j
+}

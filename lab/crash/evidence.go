@@ -1,0 +1,247 @@
+package crash
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+)
+
+// Evidence of a broken claim is a directory with
+//
+//	evidence.json   what was asked for, what had been promised, and what was found
+//	before/         a killed victim's directory, as nobody has opened it since
+//	disk.img        or the disk after a power cut, which mounts
+//
+// from which the check can be made again.
+const (
+	evidenceName = "evidence.json"
+	treeName     = "before"
+	imageName    = "disk.img"
+)
+
+// EvidenceSchema names the format of evidence.json.
+const EvidenceSchema = "holdfast.crash.evidence/1"
+
+// evidence is what will be kept if a round breaks a claim.
+type evidence struct {
+	cell    cell
+	history *history
+	spec    spec
+	when    string
+	tree    string          // a copy of the directory
+	image   *blockdev.Image // or the disk
+}
+
+// evidenceFile is evidence.json.
+type evidenceFile struct {
+	Schema   string
+	Engine   string
+	Level    holdfast.Level
+	Kind     Kind
+	Subject  string
+	FS       string
+	Library  string
+	When     string
+	Seed     uint64
+	Spec     spec
+	Findings []string
+	Bound    uint64 // the last number that must be there
+	Issued   uint64 // the last number that may be there
+	Shown    uint64
+	Offset   interval
+	First    interval
+	Segments []segment
+	Acks     []ackFile // of the last generation, with the time since it was started
+}
+
+type ackFile struct {
+	N     uint64
+	Batch bool
+	Level holdfast.Level
+	Ms    float64
+}
+
+// maxTree is how large a directory is copied, in bytes.
+const maxTree = 512 << 20
+
+// take copies dir before anybody opens it.
+func (e *evidence) take(r *runner, dir string) error {
+	to, err := os.MkdirTemp(r.dir, "before-")
+	if err != nil {
+		return err
+	}
+	e.tree = to
+	return copyTree(filepath.Join(dir, engineDir), filepath.Join(to, engineDir), maxTree)
+}
+
+// drop removes what was not needed.
+func (e *evidence) drop() {
+	if e.tree != "" {
+		_ = os.RemoveAll(e.tree)
+	}
+}
+
+// save keeps the evidence below the directory for it, and returns its name.
+func (e *evidence) save(r *runner, findings []string) (string, error) {
+	parent, err := r.evidenceDir()
+	if err != nil {
+		return "", err
+	}
+	name := fmt.Sprintf("%s-%v-%s-%s-", strings.Map(fileRune, e.cell.Engine), e.cell.Level, e.cell.Kind, e.cell.Subject)
+	dir, err := os.MkdirTemp(parent, name)
+	if err != nil {
+		return "", err
+	}
+	h := e.history
+	f := evidenceFile{
+		Schema: EvidenceSchema, Engine: e.cell.Engine, Level: e.cell.Level, Kind: e.cell.Kind, Subject: e.cell.Subject, FS: e.cell.FS,
+		Library: e.cell.capabilities.Library, When: e.when, Seed: h.Seed, Spec: e.spec, Findings: findings,
+		Bound: h.Bound, Issued: h.Issued, Shown: h.Shown, Offset: h.Offset, First: h.First, Segments: h.Segments,
+	}
+	for _, a := range h.Acks {
+		f.Acks = append(f.Acks, ackFile{a.n, a.batch, a.level, float64(a.at.Microseconds()) / 1000})
+	}
+	text, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, evidenceName), append(text, '\n'), 0o644); err != nil {
+		return "", err
+	}
+	switch {
+	case e.image != nil:
+		err = e.image.Save(filepath.Join(dir, imageName))
+	case e.tree != "":
+		// The evidence may be on another disk than the run.
+		err = copyTree(e.tree, filepath.Join(dir, treeName), maxTree)
+		e.drop()
+	}
+	return dir, err
+}
+
+func fileRune(r rune) rune {
+	if r == '-' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+		return r
+	}
+	return '_'
+}
+
+// load reads what save wrote.
+func load(dir string) (*evidenceFile, *history, error) {
+	bad := func(err error) (*evidenceFile, *history, error) {
+		return nil, nil, &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrBadOption, Cause: err, Remedy: "name a directory that a run kept as evidence"}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, evidenceName))
+	if err != nil {
+		return bad(err)
+	}
+	var f evidenceFile
+	if err := json.Unmarshal(text, &f); err != nil {
+		return bad(err)
+	}
+	if f.Schema != EvidenceSchema {
+		return bad(fmt.Errorf("its schema is %q, not %q", f.Schema, EvidenceSchema))
+	}
+	h := &history{Seed: f.Seed, Segments: f.Segments, Issued: f.Issued, Bound: f.Bound, Shown: f.Shown, Survives: f.Kind.survives(), Offset: f.Offset, First: f.First}
+	for _, a := range f.Acks {
+		h.Acks = append(h.Acks, ack{n: a.N, batch: a.Batch, level: a.Level, at: time.Duration(a.Ms * float64(time.Millisecond))})
+	}
+	return &f, h, nil
+}
+
+// copyTree copies a directory without its holes. One that is larger than limit is left out, and a file says
+// so.
+func copyTree(from, to string, limit int64) error {
+	err := filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, name)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, rel)
+		if d.IsDir() {
+			return os.MkdirAll(target, 0o755)
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		n, err := copySparse(name, target, limit)
+		limit -= n
+		return err
+	})
+	if errors.Is(err, errTooMuch) {
+		if err := os.RemoveAll(to); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, "TOO-LARGE"), []byte("the directory was too large to be kept\n"), 0o644)
+	}
+	return err
+}
+
+var errTooMuch = errors.New("too much to copy")
+
+func copySparse(from, to string, limit int64) (copied int64, err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return 0, err
+	}
+	defer in.Close()
+	st, err := in.Stat()
+	if err != nil {
+		return 0, err
+	}
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if err := out.Truncate(st.Size()); err != nil {
+		return 0, err
+	}
+	for at := int64(0); at < st.Size(); {
+		from, end, err := dataAfter(in, at)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return copied, err
+		}
+		if copied += end - from; copied > limit {
+			return copied, errTooMuch
+		}
+		if _, err := io.Copy(io.NewOffsetWriter(out, from), io.NewSectionReader(in, from, end-from)); err != nil {
+			return copied, err
+		}
+		at = end
+	}
+	return copied, nil
+}
+
+// wholeAfter is the rest of f.
+func wholeAfter(f *os.File, at int64) (from, to int64, err error) {
+	st, err := f.Stat()
+	if err != nil {
+		return 0, 0, err
+	}
+	if at >= st.Size() {
+		return 0, 0, io.EOF
+	}
+	return at, st.Size(), nil
+}

@@ -1,0 +1,257 @@
+package crash
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+)
+
+// Request is what a run is asked for. The zero value is the default run.
+type Request struct {
+	Engines  []string // names or patterns; empty means all
+	Levels   []string
+	Kinds    []string // empty means kill, and power and faults where the machine can
+	Subjects []string // empty means kv
+	Cuts     *int
+	FS       string
+	Seed     *uint64
+	For      *time.Duration
+}
+
+// defaultCuts is how many crashes of a row are judged.
+const defaultCuts = 20
+
+// cell is one row of what will be tested.
+type cell struct {
+	Engine       string
+	Subject      string
+	Level, Given holdfast.Level
+	Kind         Kind
+	FS           string
+	Control      bool
+	capabilities holdfast.Capabilities
+	notAvailable string // why this is not tested
+}
+
+// runPlan is what a run will do.
+type runPlan struct {
+	cells    []cell
+	missing  []Missing
+	engines  []string
+	levels   []holdfast.Level
+	kinds    []Kind
+	subjects []string
+	cuts     int
+	fs       string
+	seed     uint64
+	length   time.Duration // 0 if not named
+	command  string
+}
+
+// plan makes a plan of a request. The error is ErrBadOption, or ErrUnavailable if a kind is named that
+// this machine cannot do.
+func (l Lab) plan(q Request) (*runPlan, error) {
+	p := &runPlan{cuts: defaultCuts, fs: cmp.Or(q.FS, blockdev.FileSystems()[0]), subjects: q.Subjects}
+	var err error
+	if p.engines, err = match(q.Engines, l.engineNames()); err != nil {
+		return nil, err
+	}
+	for _, name := range q.Levels {
+		level, err := holdfast.ParseLevel(name)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(p.levels, level) {
+			p.levels = append(p.levels, level)
+		}
+	}
+	if slices.Sort(p.levels); len(p.levels) == 0 {
+		p.levels = holdfast.Levels()
+	}
+	if len(p.subjects) == 0 {
+		p.subjects = []string{kv.Name}
+	}
+	for _, name := range p.subjects {
+		if _, err := l.subject(name); err != nil {
+			return nil, err
+		}
+	}
+	if !slices.Contains(blockdev.FileSystems(), p.fs) {
+		return nil, unknown("file system", p.fs, blockdev.FileSystems())
+	}
+	if err := p.chooseKinds(q.Kinds); err != nil {
+		return nil, err
+	}
+	if q.Cuts != nil {
+		if p.cuts = *q.Cuts; p.cuts < 1 || p.cuts > 1e6 {
+			return nil, badOption(fmt.Sprintf("%d cuts", p.cuts), "use a number from 1 to a million")
+		}
+	}
+	if q.For != nil {
+		if p.length = *q.For; p.length <= 0 {
+			return nil, badOption(fmt.Sprintf("a run of %v", p.length), "use a time like 10m")
+		}
+	}
+	p.seed = uint64(rand.Uint32())
+	if q.Seed != nil {
+		p.seed = *q.Seed
+	}
+	p.command = commandOf(q, p.seed)
+	return p, l.cells(p)
+}
+
+// match returns the names that one of the patterns matches, in their own order; no patterns match all.
+func match(patterns, names []string) ([]string, error) {
+	if len(patterns) == 0 {
+		return names, nil
+	}
+	chosen := map[string]bool{}
+	for _, pattern := range patterns {
+		found := false
+		for _, name := range names {
+			if ok, err := path.Match(pattern, name); err == nil && ok {
+				chosen[name], found = true, true
+			}
+		}
+		if !found {
+			return nil, unknown("engine", strconv.Quote(pattern), names)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !chosen[name] }), nil
+}
+
+// chooseKinds leaves out what this machine cannot do, unless it was named.
+func (p *runPlan) chooseKinds(names []string) error {
+	all := []Kind{Kill, Power, Faults}
+	for _, name := range names {
+		k := Kind(name)
+		if !slices.Contains(Kinds(), k) {
+			var have []string
+			for _, k := range Kinds() {
+				have = append(have, string(k))
+			}
+			return unknown("kind", name, have)
+		}
+		if !slices.Contains(p.kinds, k) {
+			p.kinds = append(p.kinds, k)
+		}
+	}
+	named := len(p.kinds) > 0
+	if !named {
+		p.kinds = all
+	}
+	cannot := blockdev.Check(p.fs)
+	p.kinds = slices.DeleteFunc(p.kinds, func(k Kind) bool {
+		if cannot == nil || k != Power && k != Faults || named {
+			return false
+		}
+		p.missing = append(p.missing, Missing{k, cannot.Error()})
+		return true
+	})
+	if named && cannot != nil && (slices.Contains(p.kinds, Power) || slices.Contains(p.kinds, Faults)) {
+		return cannot
+	}
+	return nil
+}
+
+// cells lists the rows: controls first, then kinds, subjects and engines in their order.
+func (l Lab) cells(p *runPlan) error {
+	for _, kind := range p.kinds {
+		for _, subject := range p.subjects {
+			fs := ""
+			if kind == Power || kind == Faults {
+				fs = p.fs
+			}
+			if kind == Simulate {
+				if subject == p.subjects[0] {
+					p.cells = append(p.cells, l.simulated(p)...)
+				}
+				continue
+			}
+			for _, liar := range liars(l.Engines) {
+				if lies := (liar.Name == noSyncs && kind == Power) || (liar.Name == notWritten && kind == Kill); lies {
+					p.cells = append(p.cells, cell{Engine: liar.Name, Subject: subject, Level: kind.survives(), Given: kind.survives(),
+						Kind: kind, FS: fs, Control: true, capabilities: liar.Describe()})
+				}
+			}
+			for _, name := range p.engines {
+				e, err := l.engine(name)
+				if err != nil {
+					return err
+				}
+				for _, level := range p.levels {
+					if kind == Faults && level != holdfast.Power {
+						continue // what a refused flush can break is Power's
+					}
+					c := cell{Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, capabilities: e.Describe()}
+					promise := c.capabilities.Promise(level)
+					c.Given = promise.Given
+					switch {
+					case c.Given == 0:
+						c.notAvailable = promise.Why
+					case c.Given > level && slices.Contains(p.levels, c.Given):
+						c.notAvailable = fmt.Sprintf("gives %v, shown there", c.Given)
+					case kind != Kill && c.capabilities.Strongest() <= holdfast.Memory:
+						c.notAvailable = "it keeps nothing on a device"
+					}
+					p.cells = append(p.cells, c)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// simulated lists the simulations of the engines asked for.
+func (l Lab) simulated(p *runPlan) []cell {
+	var list []cell
+	for _, name := range p.engines {
+		c := cell{Engine: name, Kind: Simulate, notAvailable: "it has no simulation"}
+		if l.simulation(name) != nil {
+			c.notAvailable = ""
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+func (l Lab) simulation(engine string) *Simulation {
+	for i := range l.Simulations {
+		if l.Simulations[i].Engine == engine {
+			return &l.Simulations[i]
+		}
+	}
+	return nil
+}
+
+// commandOf is the command line of a request.
+func commandOf(q Request, seed uint64) string {
+	words := []string{"holdfast crash"}
+	list := func(flag string, values []string) {
+		if len(values) > 0 {
+			words = append(words, flag, strings.Join(values, ","))
+		}
+	}
+	list("--engines", q.Engines)
+	list("--levels", q.Levels)
+	list("--kind", q.Kinds)
+	list("--subject", q.Subjects)
+	if q.Cuts != nil {
+		words = append(words, "--cuts", strconv.Itoa(*q.Cuts))
+	}
+	if q.FS != "" {
+		words = append(words, "--fs", q.FS)
+	}
+	if q.For != nil {
+		words = append(words, "--for", q.For.String())
+	}
+	return strings.Join(append(words, "--seed", strconv.FormatUint(seed, 10)), " ")
+}

@@ -1,0 +1,296 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+)
+
+const (
+	cutsPerRecord = 10 // of one recorded victim
+	cutsPerFault  = 5
+	diskSize      = 1 << 30 // sparse
+)
+
+func (r *runner) diskOptions(c cell) blockdev.Options {
+	return blockdev.Options{FS: c.FS, Size: max(diskSize, blockdev.MinSize(c.FS)), Dir: r.dir}
+}
+
+// recorded is one victim's run on a recorded disk.
+type recorded struct {
+	record *blockdev.Record
+	ledger *ledger
+	spec   spec
+	acked  []int // positions of marks of acknowledgements
+	flush  []int // positions of flushes
+}
+
+// record runs a victim on a disk for a while, and cuts the power. before is called with the engine's
+// place before the victim starts.
+func (r *runner) record(ctx context.Context, d *blockdev.Disk, c cell, s spec, length time.Duration, during func()) (*recorded, error) {
+	v := &victim{command: r.child, spec: s, ledger: &ledger{}, entry: c.capabilities, place: func(n uint64) position {
+		if at := d.Mark(n); at != blockdev.Unrecorded {
+			return position(at)
+		}
+		return never
+	}}
+	rec := &recorded{ledger: v.ledger, spec: s}
+	m := moment{delay: length}
+	if err := r.runVictim(ctx, v, m, func() {
+		if during != nil {
+			during()
+		}
+		rec.record = d.Freeze()
+	}); err != nil {
+		if rec.record != nil {
+			_ = rec.record.Close()
+		}
+		return nil, err
+	}
+	if err := rec.record.Err(); err != nil {
+		return nil, errors.Join(err, rec.record.Close())
+	}
+	for i := range rec.record.Len() {
+		switch e := rec.record.Event(i); {
+		case e.Kind == blockdev.Mark:
+			rec.acked = append(rec.acked, i)
+		case e.Kind == blockdev.Flush && e.Err == 0:
+			rec.flush = append(rec.flush, i)
+		}
+	}
+	return rec, nil
+}
+
+// cut chooses where the power is cut, and what the disk makes of what it had not flushed.
+func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
+	at := rnd.IntN(rec.record.Len() + 1)
+	switch what := rnd.IntN(20); {
+	case what < 9 && len(rec.acked) > 0:
+		at = rec.acked[rnd.IntN(len(rec.acked))] + 1 + rnd.IntN(2)
+	case what < 14 && len(rec.flush) > 0:
+		at = rec.flush[rnd.IntN(len(rec.flush))] + rnd.IntN(2)
+	case what < 16 && len(rec.acked) > 0:
+		at = rnd.IntN(rec.acked[0] + 1) // while everything is being made, or recovered
+	}
+	policy := blockdev.Subset(rnd.Uint64())
+	switch what := rnd.IntN(10); {
+	case what < 3:
+		policy = blockdev.Nothing()
+	case what < 4:
+		policy = blockdev.Everything()
+	}
+	return blockdev.Position(min(at, rec.record.Len())), policy
+}
+
+// powerSession records one victim, and judges what cuts of the power would have left.
+func (r *runner) powerSession(ctx context.Context, c cell, seed uint64, cuts int, t *tally) error {
+	rnd := rand.New(rand.NewPCG(mix(seed, 2), 0))
+	d, err := blockdev.New(ctx, r.diskOptions(c))
+	if err != nil {
+		return r.lost(ctx, err)
+	}
+	defer d.Close()
+	h := &history{Seed: seed, Survives: c.Kind.survives()}
+	h.begin(0, 1)
+	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, seed, 0, 1, rnd), r.recordLength(c, rnd), nil)
+	if err != nil {
+		return r.lost(ctx, err)
+	}
+	defer rec.record.Close()
+	rec.judgeVictim(c, "", t)
+	if err := d.Close(); err != nil {
+		return r.lost(ctx, err)
+	}
+	for i := range cuts {
+		at, policy := rec.cut(rnd)
+		if c.Control && len(rec.acked) > 0 {
+			at, policy = blockdev.Position(rec.acked[rnd.IntN(len(rec.acked))]+1), blockdev.Nothing()
+		}
+		last, p, err := r.powerCut(ctx, c, rec, h, at, policy, rnd, t)
+		if err != nil {
+			return err
+		}
+		// Of some cuts, writing goes on from what survived, and the power is cut again.
+		if last != nil && i%5 == 2 && !c.Control && i+1 < cuts {
+			if err := r.powerAgain(ctx, c, rec, last, p, at, policy, rnd, t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lost tells an interrupt from a failure.
+func (r *runner) lost(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ErrInterrupted
+	}
+	return err
+}
+
+func (r *runner) powerVictim(c cell, d *blockdev.Disk, seed uint64, gen uint32, from uint64, rnd *rand.Rand) spec {
+	s := r.victimSpec(c, d.Path(), seed, gen, from, powerRate)
+	if !c.Control && rnd.IntN(2) == 0 {
+		s.Reopen = int64(250 * time.Millisecond)
+	}
+	return s
+}
+
+// recordLength is how long a victim works before the power is cut, from its first acknowledgement on.
+func (r *runner) recordLength(c cell, rnd *rand.Rand) time.Duration {
+	if c.Given < c.Kind.survives() {
+		// Longer than the limit that its loss window is held to.
+		return windowLimit + 300*time.Millisecond
+	}
+	return 200*time.Millisecond + time.Duration(rnd.Int64N(int64(700*time.Millisecond)))
+}
+
+// powerCut judges one image. It returns the history up to the cut and what survived; nil if no more is to be made
+// of it.
+func (r *runner) powerCut(ctx context.Context, c cell, rec *recorded, h *history, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t *tally) (*history, uint64, error) {
+	if ctx.Err() != nil {
+		return nil, 0, ErrInterrupted
+	}
+	h = h.clone()
+	h.add(rec.ledger, position(at))
+	image := rec.record.Cut(at, policy)
+	mounted, err := image.Mount(ctx, r.diskOptions(c))
+	if errors.Is(err, holdfast.ErrCorrupt) {
+		t.note("%s itself refused an image (%v)", c.FS, err)
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, r.lost(ctx, err)
+	}
+	defer mounted.Close()
+	j, fatal, err := r.judge(ctx, c, h, rec.spec, mounted.Path(), rnd, t, nil)
+	if err != nil {
+		return nil, 0, r.lost(ctx, err)
+	}
+	if fatal || j.broken() {
+		ev := &evidence{cell: c, history: h, spec: rec.spec, image: image,
+			when: fmt.Sprintf("power cut before event %d of %d, keeping %v of what was not flushed: %+v", at, rec.record.Len(), policy, image.Fate())}
+		t.breaks(r, ev, j)
+		return nil, 0, mounted.Close()
+	}
+	return h, j.Survived, mounted.Close()
+}
+
+// powerAgain lets a victim go on with what a cut has left, and cuts the power again.
+func (r *runner) powerAgain(ctx context.Context, c cell, first *recorded, h *history, survived uint64, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t *tally) error {
+	d, err := blockdev.Restore(ctx, r.diskOptions(c), first.record.Cut(at, policy))
+	if err != nil {
+		return r.lost(ctx, err)
+	}
+	defer d.Close()
+	gen := first.spec.Gen + 1
+	h.begin(gen, survived+1)
+	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, h.Seed, gen, survived+1, rnd), 100*time.Millisecond+time.Duration(rnd.Int64N(int64(300*time.Millisecond))), nil)
+	if err != nil {
+		return r.lost(ctx, err)
+	}
+	defer rec.record.Close()
+	rec.judgeVictim(c, "", t)
+	if err := d.Close(); err != nil {
+		return r.lost(ctx, err)
+	}
+	for range 2 {
+		at, policy := rec.cut(rnd)
+		if _, _, err := r.powerCut(ctx, c, rec, h, at, policy, rnd, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// faultSession lets a disk refuse flushes or writes while a victim works, and judges what is on the
+// disk then.
+func (r *runner) faultSession(ctx context.Context, c cell, seed uint64, cuts int, t *tally) error {
+	rnd := rand.New(rand.NewPCG(mix(seed, 3), 0))
+	d, err := blockdev.New(ctx, r.diskOptions(c))
+	if err != nil {
+		return r.lost(ctx, err)
+	}
+	defer d.Close()
+	h := &history{Seed: seed, Survives: c.Kind.survives()}
+	h.begin(0, 1)
+	s := r.victimSpec(c, d.Path(), seed, 0, 1, powerRate)
+	s.Failing = true
+	fault := faultOf(rnd)
+	rec, err := r.record(ctx, d, c, s, 50*time.Millisecond+time.Duration(rnd.Int64N(int64(200*time.Millisecond))), func() {
+		d.Fail(fault)
+		sleep(ctx, 400*time.Millisecond)
+	})
+	if err != nil {
+		return r.lost(ctx, err)
+	}
+	defer rec.record.Close()
+	rec.judgeVictim(c, fmt.Sprintf("with %+v: ", fault), t)
+	if err := d.Close(); err != nil {
+		// A file system that cannot write its own records may refuse to go in order.
+		t.note("unmounting after a fault: %v", err)
+	}
+	for i := range cuts {
+		policy := blockdev.Subset(rnd.Uint64())
+		switch i {
+		case 0:
+			policy = blockdev.Nothing()
+		case 1:
+			policy = blockdev.Everything()
+		}
+		if _, _, err := r.powerCut(ctx, c, rec, h, blockdev.Position(rec.record.Len()), policy, rnd, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judgeVictim enters what the victim itself saw, once for all cuts, and what its acknowledgements took.
+func (rec *recorded) judgeVictim(c cell, when string, t *tally) {
+	l := rec.ledger
+	l.mu.Lock()
+	findings, refused, acked := l.findings(), len(l.refused), 0
+	for _, a := range l.acks {
+		if a.batch {
+			acked++
+		}
+	}
+	l.mu.Unlock()
+	t.synced(int64(acked), int64(len(rec.flush)))
+	if c.Kind == Faults && refused == 0 && len(findings) == 0 {
+		t.note("in some rounds no write was refused in time")
+	}
+	for _, finding := range findings {
+		t.wrong(when + finding)
+	}
+}
+
+// faultOf chooses what the disk refuses.
+func faultOf(rnd *rand.Rand) blockdev.Fault {
+	f := blockdev.Fault{Err: syscall.EIO, After: rnd.Int64N(4)}
+	if rnd.IntN(3) == 0 {
+		f.Err = syscall.ENOSPC
+	}
+	switch rnd.IntN(3) {
+	case 0:
+		f.Flushes = true
+	case 1:
+		f.Writes = true
+	default:
+		f.Flushes, f.Writes = true, true
+	}
+	return f
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,110 @@
+package crash
+
+import (
+	"encoding/json"
+	"io"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Schema names the format of the JSON that [Report.WriteJSON] writes. A change that readers must know about
+// gets a new number.
+const Schema = "holdfast.crash/1"
+
+// Report is everything that a run found.
+type Report struct {
+	Schema  string    `json:"schema"`
+	Machine Machine   `json:"machine"`
+	Plan    PlanJSON  `json:"plan"`
+	Seconds float64   `json:"seconds"`
+	Results []Result  `json:"results"`
+	Missing []Missing `json:"missing"` // kinds that were left out
+}
+
+// Machine is what the run was made on. It names no host.
+type Machine struct {
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+	CPUs int    `json:"cpus"`
+	Go   string `json:"go"`
+}
+
+// PlanJSON is what was asked for.
+type PlanJSON struct {
+	Engines  []string         `json:"engines"`
+	Levels   []holdfast.Level `json:"levels"`
+	Kinds    []Kind           `json:"kinds"`
+	Subjects []string         `json:"subjects"`
+	Cuts     int              `json:"cuts"`
+	FS       string           `json:"fs"`
+	Seed     uint64           `json:"seed"`
+	Seconds  float64          `json:"for_seconds"` // 0 if not named
+	Command  string           `json:"command"`
+}
+
+// Missing is a kind that this machine cannot do.
+type Missing struct {
+	Kind Kind   `json:"kind"`
+	Why  string `json:"why"`
+}
+
+// Verdict is what a row comes to.
+type Verdict string
+
+// The verdicts.
+const (
+	Held         Verdict = "held"          // all that must survive did
+	Broken       Verdict = "BROKEN"        // it did not
+	AsDocumented Verdict = "as documented" // what was lost may be lost
+	NotAvailable Verdict = "n/a"           // the engine does not claim this
+)
+
+// Result is one row: an engine at a level against one kind of crash. Counts are of batches, added up over all
+// cuts; -1 is not known.
+type Result struct {
+	Engine  string         `json:"engine"`
+	Level   holdfast.Level `json:"level"` // that commits asked for
+	Given   holdfast.Level `json:"given"` // that the engine says they get
+	Kind    Kind           `json:"kind"`
+	FS      string         `json:"fs"` // empty where that of the directory was used
+	Subject string         `json:"subject"`
+	Control bool           `json:"control"` // a lie, which must be BROKEN
+
+	Cuts             int     `json:"cuts"` // crashes that were judged
+	Acked            int64   `json:"acked"`
+	Survived         int64   `json:"survived"` // of the acknowledged
+	Lost             int64   `json:"lost"`     // acknowledged at a level that must survive, and gone
+	Torn             int64   `json:"torn"`
+	OutOfOrder       int64   `json:"out_of_order"`
+	Wrong            int64   `json:"wrong"` // found and never written, damaged, different when opened again, or seen by the victim
+	RecoveryFailures int64   `json:"recovery_failures"`
+	Verdict          Verdict `json:"verdict"`
+	Why              string  `json:"why"`
+
+	// SyncsPerAck is the number of syncs the engine told of per batch under kill, and of flushes the disk
+	// saw per acknowledged batch, those of the file system included, under power.
+	SyncsPerAck float64  `json:"syncs_per_ack"`
+	RecoveryMs  Recovery `json:"recovery_ms"`
+	// LostCommits and LossWindowMs are the most that one crash took of what was acknowledged, at whatever
+	// level: batches, and the time from the first of them to the last acknowledgement.
+	LostCommits  int     `json:"lost_commits"`
+	LossWindowMs float64 `json:"loss_window_ms"`
+
+	Seed     uint64   `json:"seed"`
+	Findings []string `json:"findings,omitempty"`
+	Evidence []string `json:"evidence,omitempty"` // directories
+	Replay   string   `json:"replay,omitempty"`   // a command line
+}
+
+// Recovery is how long opening took after a crash, in milliseconds; -1 if nothing was opened.
+type Recovery struct {
+	Median float64 `json:"median"`
+	Max    float64 `json:"max"`
+}
+
+// WriteJSON writes the report, indented.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}

@@ -1,0 +1,186 @@
+package crash
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// tally adds up what the rounds of one row find. It may be used by several goroutines.
+type tally struct {
+	mu             sync.Mutex
+	cell           cell
+	result         Result
+	gone           int64
+	recovery       []float64 // ms
+	commits, syncs int64     // of which syncs may be -1
+	failed         error     // of keeping evidence
+	unmountable    int
+	notes          []string
+}
+
+func newTally(c cell, seed uint64) *tally {
+	return &tally{cell: c, result: Result{
+		Engine: c.Engine, Level: c.Level, Given: c.Given, Kind: c.Kind, FS: c.FS, Subject: c.Subject, Control: c.Control, Seed: seed,
+	}}
+}
+
+func (t *tally) add(j Judgement, fatal bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := &t.result
+	r.Cuts++
+	r.Acked += int64(j.Acked)
+	r.Survived += int64(j.Kept)
+	r.Lost += int64(j.Lost)
+	r.Torn += int64(j.Torn)
+	r.OutOfOrder += int64(j.OutOfOrder)
+	r.Wrong += int64(j.Wrong)
+	t.gone += int64(j.Gone)
+	if fatal {
+		r.RecoveryFailures++
+	}
+	r.LostCommits = max(r.LostCommits, j.Lost+j.Gone)
+	r.LossWindowMs = max(r.LossWindowMs, j.Window)
+}
+
+func (t *tally) recovered(d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.recovery = append(t.recovery, float64(d.Microseconds())/1000)
+}
+
+// metrics adds what an engine told of its syncs.
+func (t *tally) metrics(l *ledger) {
+	l.mu.Lock()
+	commits, syncs := l.perCommit()
+	l.mu.Unlock()
+	t.synced(commits, syncs)
+}
+
+func (t *tally) synced(commits, syncs int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if syncs < 0 || t.syncs < 0 {
+		t.syncs = holdfast.Unknown
+		return
+	}
+	t.commits, t.syncs = t.commits+commits, t.syncs+syncs
+}
+
+// The number of findings and evidence directories that are kept of one row.
+const (
+	maxEvidence    = 3
+	maxRowFindings = 20
+)
+
+// breaks enters a round that breaks a claim, and keeps the evidence of the first ones.
+func (t *tally) breaks(r *runner, e *evidence, j Judgement) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, f := range j.Findings {
+		if len(t.result.Findings) < maxRowFindings {
+			t.result.Findings = append(t.result.Findings, f)
+		}
+	}
+	// What a control breaks, or may be lost with the whole store, needs no evidence.
+	if t.cell.Control || t.excused() || len(t.result.Evidence) >= maxEvidence {
+		e.drop()
+		return
+	}
+	dir, err := e.save(r, j.Findings)
+	if err != nil {
+		t.failed = err
+		return
+	}
+	t.result.Evidence = append(t.result.Evidence, dir)
+	if t.result.Replay == "" {
+		t.result.Replay = "holdfast crash --replay " + dir
+	}
+}
+
+// excused reports that a crash of this kind may cost the whole store.
+func (t *tally) excused() bool {
+	return t.cell.Kind != Kill && t.cell.Given < t.cell.Kind.survives() && t.cell.capabilities.Promise(t.cell.Level).CutMayCorrupt
+}
+
+// wrong enters what is found without a cut.
+func (t *tally) wrong(finding string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.result.Wrong++
+	if len(t.result.Findings) < maxRowFindings {
+		t.result.Findings = append(t.result.Findings, finding)
+	}
+}
+
+// note adds a sentence for the reader of the row.
+func (t *tally) note(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := fmt.Sprintf(format, args...); !slices.Contains(t.notes, s) {
+		t.notes = append(t.notes, s)
+	}
+}
+
+// windowLimit is the loss window from which on the engine cannot have synced in the background at all.
+const windowLimit = 20*shortWindow + time.Second
+
+// finish gives the row its verdict.
+func (t *tally) finish() Result {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := &t.result
+	r.RecoveryMs = Recovery{-1, -1}
+	if len(t.recovery) > 0 {
+		slices.Sort(t.recovery)
+		r.RecoveryMs = Recovery{t.recovery[len(t.recovery)/2], t.recovery[len(t.recovery)-1]}
+	}
+	r.SyncsPerAck = holdfast.Unknown
+	if t.commits > 0 && t.syncs >= 0 {
+		r.SyncsPerAck = float64(t.syncs) / float64(t.commits)
+	}
+	broken := r.Lost+r.Torn+r.OutOfOrder+r.Wrong+r.RecoveryFailures > 0
+	switch {
+	case t.cell.notAvailable != "":
+		r.Verdict, r.Why, r.SyncsPerAck = NotAvailable, t.cell.notAvailable, holdfast.Unknown
+	case r.Cuts == 0:
+		r.Verdict, r.Why = NotAvailable, "the run ended before"
+	case broken && t.excused():
+		r.Verdict, r.Why = AsDocumented, fmt.Sprintf("a power cut may cost the whole store: %d of %d did", r.RecoveryFailures, r.Cuts)
+	case broken:
+		r.Verdict = Broken
+		if len(r.Findings) > 0 {
+			r.Why = r.Findings[0]
+		}
+	case t.cell.Given >= t.cell.Kind.survives():
+		r.Verdict = Held
+	case t.cell.Kind == Power && r.LossWindowMs > float64(windowLimit.Milliseconds()):
+		r.Verdict, r.Why = Broken, fmt.Sprintf("it lost %.0f ms of acknowledged commits, with a loss window of %v", r.LossWindowMs, shortWindow)
+	default:
+		r.Verdict, r.Why = AsDocumented, t.loss()
+	}
+	for _, n := range t.notes {
+		if r.Why != "" {
+			r.Why += "; "
+		}
+		r.Why += n
+	}
+	return *r
+}
+
+// loss says how much a weaker level lost.
+func (t *tally) loss() string {
+	r := &t.result
+	if r.LostCommits == 0 {
+		return "nothing acknowledged was lost"
+	}
+	text := fmt.Sprintf("lost at most %d commits, %.3g ms", r.LostCommits, r.LossWindowMs)
+	if t.cell.Kind == Power {
+		text += fmt.Sprintf(" (loss window %v)", shortWindow)
+	}
+	return text
+}

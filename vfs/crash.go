@@ -1,0 +1,405 @@
+package vfs
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+)
+
+// Crash returns the file system as it may be found after a power cut now: one of the many outcomes that
+// [Mem] describes, chosen by rnd (nil is the same as a fresh generator each time). All in it is
+// durable. It has m's capacity, but no hook. m is as it was before, and shares nothing with the
+// new one; call [Mem.Halt] first, or open files go on writing to what nobody finds.
+func (m *Mem) Crash(rnd *rand.Rand) *Mem {
+	if rnd == nil {
+		rnd = rand.New(rand.NewPCG(0, 0))
+	}
+	p := &plan{rnd: rnd, mode: modeEach}
+	switch rnd.IntN(8) {
+	case 0:
+		p.mode = modeNothing
+	case 1:
+		p.mode = modeAll
+	case 2, 3:
+		p.mode = modeHorizon
+	}
+	return m.crash(p)
+}
+
+// CrashNothing returns the file system after a power cut that nothing survives but what was synced.
+func (m *Mem) CrashNothing() *Mem { return m.crash(&plan{mode: modeNothing}) }
+
+// CrashAll returns the file system after a power cut before which everything happened to reach
+// the disk, except what a failed sync dropped.
+func (m *Mem) CrashAll() *Mem { return m.crash(&plan{mode: modeAll}) }
+
+// Kill returns the file system as it is found after kill -9: everything that was written is there,
+// and what was not synced still is not. It is the same as Clone.
+func (m *Mem) Kill() *Mem { return m.Clone() }
+
+// Clone returns a copy, with its history and its capacity, that is not halted and has no hook. Open
+// files stay with m.
+func (m *Mem) Clone() *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	copies := map[*node]*node{}
+	var reach func(n *node) *node
+	all := func(entries map[string]*node) map[string]*node {
+		if entries == nil {
+			return nil
+		}
+		fresh := make(map[string]*node, len(entries))
+		for name, n := range entries {
+			fresh[name] = reach(n)
+		}
+		return fresh
+	}
+	c := newMem(nil)
+	reach = func(n *node) *node {
+		if n == nil || copies[n] != nil {
+			return copies[n]
+		}
+		fresh := &node{names: n.names, changes: slices.Clone(n.changes), log: slices.Clone(n.log), most: n.most}
+		copies[n] = fresh
+		fresh.seen, fresh.disk = n.seen.share(), n.disk.share()
+		if n.base != nil {
+			base := n.base.share()
+			fresh.base = &base
+		}
+		if n.names > 0 {
+			fresh.blocks = slices.Clone(n.blocks)
+			c.used += n.room()
+		}
+		fresh.entries, fresh.durable = all(n.entries), all(n.durable)
+		return fresh
+	}
+	c.root = reach(m.root)
+	for _, e := range m.journal {
+		for i, s := range e.sides {
+			e.sides[i] = side{reach(s.dir), s.name, reach(s.node)}
+		}
+		c.journal = append(c.journal, e)
+	}
+	c.capacity, c.ops, c.pcg = m.capacity, m.ops, m.pcg
+	return c
+}
+
+// DropCaches makes the process see what is on the disk where a failed sync had dropped
+// what it wrote, as when the system needs the memory of those pages. What is still to be
+// synced stays.
+func (m *Mem) DropCaches() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := map[*node]bool{}
+	var visit func(n *node)
+	visit = func(n *node) {
+		if seen[n] {
+			return
+		}
+		seen[n] = true
+		if n.base != nil {
+			n.evict()
+		}
+		for _, below := range n.entries {
+			visit(below)
+		}
+	}
+	visit(m.root)
+}
+
+// evict gives up what is seen in sectors that are not dirty.
+func (n *node) evict() {
+	seen, base := n.disk.share(), n.disk.share()
+	seen.zero(n.low())
+	base.zero(n.base.size)
+	for _, r := range n.dirty() {
+		seen.take(&n.seen, r.lo, r.hi)
+		base.take(n.base, r.lo, r.hi)
+	}
+	seen.size, base.size = n.seen.size, n.base.size
+	n.seen, *n.base = seen, base
+}
+
+// plan decides what of the history reaches the disk.
+type plan struct {
+	rnd     *rand.Rand
+	mode    mode
+	horizon int64 // of modeHorizon: what was done before is kept, what was done after is lost
+	long    bool  // whatever else, all changes of length are kept
+}
+
+type mode int
+
+const (
+	modeNothing mode = iota
+	modeAll
+	modeHorizon // everything up to one moment
+	modeMixed   // each change has a fate of its own
+	modeSectors // each sector of each change has
+	modeEach    // another mode for each file
+)
+
+// forOne returns the plan of one file, or of the journal, with the given moments.
+func (p *plan) forOne(moments []int64) *plan {
+	if p.mode != modeEach {
+		return p
+	}
+	q := &plan{rnd: p.rnd, mode: mode(p.rnd.IntN(int(modeEach))), long: p.long}
+	q.horizon = moments[p.rnd.IntN(len(moments))]
+	return q
+}
+
+// fate is what becomes of one change.
+type fate int
+
+const (
+	lost fate = iota
+	kept
+	torn
+)
+
+func (p *plan) fate(seq int64) fate {
+	switch p.mode {
+	case modeAll:
+		return kept
+	case modeHorizon:
+		switch {
+		case seq < p.horizon:
+			return kept
+		case seq == p.horizon:
+			return torn
+		}
+	case modeMixed:
+		return fate(p.rnd.IntN(3))
+	case modeSectors:
+		return torn
+	}
+	return lost
+}
+
+// lengths returns how many of count changes of a file's length reach the disk; done is how many
+// the plan's moment makes.
+func (p *plan) lengths(count, done int) int {
+	switch {
+	case p.mode == modeAll || p.long:
+		return count
+	case p.mode == modeNothing:
+		return 0
+	case p.mode == modeHorizon && p.rnd.IntN(4) > 0:
+		return done
+	}
+	return p.rnd.IntN(count + 1)
+}
+
+// tear returns which of count sectors of a torn write are kept: a beginning, an end or any.
+func (p *plan) tear(count int64) func(i int64) bool {
+	from := p.rnd.Int64N(count + 1)
+	switch p.rnd.IntN(4) {
+	case 0:
+		return func(i int64) bool { return i < from }
+	case 1:
+		return func(i int64) bool { return i >= from }
+	}
+	return func(int64) bool { return p.rnd.IntN(2) == 0 }
+}
+
+// crash builds the file system that p finds.
+func (m *Mem) crash(p *plan) *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.mode == modeHorizon {
+		oldest := m.oldest()
+		p.horizon = oldest + p.rnd.Int64N(m.ops-oldest+2)
+	}
+	entries := m.entriesAfter(p)
+	c := newMem(nil)
+	var build func(n *node) *node
+	build = func(n *node) *node {
+		fresh := &node{names: 1}
+		if !n.isDir() {
+			fresh.disk = n.image(p)
+			fresh.seen = fresh.disk.share()
+			fresh.blocks = slices.Clone(n.blocks)
+			fresh.clip(fresh.disk.size)
+			c.used += fresh.room()
+			return fresh
+		}
+		found := entries(n)
+		fresh.entries = make(map[string]*node, len(found))
+		for _, name := range slices.Sorted(maps.Keys(found)) {
+			fresh.entries[name] = build(found[name])
+		}
+		fresh.durable = maps.Clone(fresh.entries)
+		return fresh
+	}
+	c.root = build(m.root)
+	c.capacity, c.pcg = m.capacity, m.pcg
+	return c
+}
+
+// oldest returns the moment of the first change that is not durable, the next one if all are.
+func (m *Mem) oldest() int64 {
+	oldest := m.ops + 1
+	if len(m.journal) > 0 {
+		oldest = m.journal[0].seq
+	}
+	var visit func(entries map[string]*node)
+	visit = func(entries map[string]*node) {
+		for _, n := range entries {
+			if len(n.changes) > 0 {
+				oldest = min(oldest, n.changes[0].seq)
+			}
+			visit(n.entries)
+		}
+	}
+	visit(m.root.entries)
+	return oldest
+}
+
+// entriesAfter decides what becomes of the journal, and returns what then is in a directory.
+func (m *Mem) entriesAfter(p *plan) func(dir *node) map[string]*node {
+	changed := map[*node]map[string]*node{}
+	if len(m.journal) > 0 {
+		moments := make([]int64, len(m.journal))
+		for i, e := range m.journal {
+			moments[i] = e.seq
+		}
+		p = p.forOne(moments)
+	}
+	missing := map[entry]bool{} // names of which a change is lost
+	for _, e := range m.journal {
+		f := p.fate(e.seq)
+		keep := f == kept || f == torn && p.rnd.IntN(2) == 0
+		for _, s := range e.sides {
+			keep = keep && (s.dir == nil || !missing[entry{s.dir, s.name}])
+		}
+		for _, s := range e.sides {
+			switch {
+			case s.dir == nil:
+			case !keep:
+				missing[entry{s.dir, s.name}] = true
+			default:
+				if changed[s.dir] == nil {
+					changed[s.dir] = maps.Clone(s.dir.durable)
+				}
+				set(changed[s.dir], s)
+			}
+		}
+	}
+	return func(dir *node) map[string]*node {
+		if entries := changed[dir]; entries != nil {
+			return entries
+		}
+		return dir.durable
+	}
+}
+
+// image returns what the disk holds of a file after p. It makes the history again, and takes over
+// from it the sectors that p keeps, as they were then.
+func (n *node) image(p *plan) contents {
+	img := n.disk.share()
+	if len(n.changes) == 0 {
+		return img
+	}
+	moments := make([]int64, len(n.changes))
+	for i, c := range n.changes {
+		moments[i] = c.seq
+	}
+	p = p.forOne(moments)
+	left := p.lengths(n.countLengths(p))
+	now := n.start().share()
+	size := img.size               // on the disk
+	before := img.size             // as it was seen before the change
+	limit := int64(maxMemFile)     // nothing from here on can be kept: a cut that is lost freed it
+	short := p.mode == modeNothing // no length in between
+	for _, c := range n.changes {
+		f := p.fate(c.seq)
+		if c.n > 0 {
+			now.write(n.log[c.at:c.at+int(c.n)], c.off)
+			img.keep(&now, p, f, span{c.off, c.off + c.n}, limit)
+		}
+		if c.size == before {
+			continue
+		}
+		cut := c.size < now.size
+		if cut {
+			now.resize(c.size)
+		}
+		now.size = c.size
+		page := roundUp(c.size, pageSize)
+		switch {
+		case left > 0 && c.size < before:
+			img.zero(c.size)
+			size = c.size
+		case left > 0:
+			size = c.size
+		case c.size < before:
+			if limit = min(limit, page); page > c.size {
+				img.keep(&now, p, f, span{c.size, page}, limit)
+			}
+			short = true
+		case !short && f == torn:
+			size = max(size, (size+p.rnd.Int64N(c.size-size))/sectorSize*sectorSize)
+			short = true
+		default:
+			short = true
+		}
+		left--
+		before = c.size
+	}
+	img.size = size
+	img.zero(size)
+	return img
+}
+
+// countLengths returns how many changes change the length, and how many of them p's moment has
+// made.
+func (n *node) countLengths(p *plan) (count, done int) {
+	before := n.disk.size
+	for _, c := range n.changes {
+		if c.size != before {
+			if count++; c.seq < p.horizon {
+				done++
+			}
+		}
+		before = c.size
+	}
+	return count, done
+}
+
+// keep takes those sectors of r below limit over from now that f leaves.
+func (c *contents) keep(now *contents, p *plan, f fate, r span, limit int64) {
+	lo, hi := r.lo/sectorSize*sectorSize, min(roundUp(r.hi, sectorSize), limit)
+	switch {
+	case f == lost || lo >= hi:
+	case f == kept:
+		c.take(now, lo, hi)
+	default:
+		keep := p.tear((hi - lo + sectorSize - 1) / sectorSize)
+		for i, at := int64(0), lo; at < hi; i, at = i+1, at+sectorSize {
+			if keep(i) {
+				c.take(now, at, min(at+sectorSize, hi))
+			}
+		}
+	}
+}
+
+// drop is a sync that fails: what was not on the disk may not come there any more, though it is
+// seen; half of the time some of it is there, with the length. Otherwise that stays to be synced.
+func (n *node) drop(rnd *rand.Rand) {
+	if len(n.changes) == 0 {
+		return
+	}
+	if rnd.IntN(2) == 0 {
+		n.disk = n.image(&plan{rnd: rnd, mode: modeEach, long: true})
+	} else if low := n.low(); low < n.seen.size && low < n.disk.size {
+		n.disk.resize(low) // by a cut; only the length that the file has now stays to be synced
+	}
+	seq := n.changes[len(n.changes)-1].seq
+	n.forget()
+	base := n.seen.share()
+	n.base = &base
+	if n.disk.size != n.seen.size {
+		n.changes = append(n.changes, change{seq: seq, size: n.seen.size})
+	}
+}

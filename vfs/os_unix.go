@@ -1,0 +1,101 @@
+//go:build unix
+
+package vfs
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+var _ Mapper = (*osFile)(nil)
+
+// Map implements [Mapper].
+func (f *osFile) Map(size int64) (Mapping, error) {
+	return f.mapFile("map", size, unix.PROT_READ)
+}
+
+func (f *osFile) mapFile(op string, size int64, protection int) (Mapping, error) {
+	fail := func(err error) (Mapping, error) {
+		return nil, &fs.PathError{Op: op, Path: f.Name(), Err: err}
+	}
+	if err := f.checkSize(op, size); err != nil {
+		return nil, err
+	}
+	length, err := f.Size()
+	switch {
+	case err != nil:
+		return nil, err
+	case size > length:
+		return nil, pathError("map", f.Name(), fmt.Errorf("%d bytes of a file of %d: %w", size, length, io.ErrUnexpectedEOF))
+	case size > math.MaxInt:
+		return nil, pathError("map", f.Name(), syscall.ENOMEM)
+	case size == 0:
+		return &mapping{}, nil // mmap refuses it
+	}
+	var bytes []byte
+	var failed error
+	raw, err := f.f.SyscallConn()
+	if err != nil {
+		return fail(err)
+	}
+	err = raw.Control(func(fd uintptr) {
+		bytes, failed = unix.Mmap(int(fd), 0, int(size), protection, unix.MAP_SHARED)
+	})
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return &mapping{bytes: bytes}, nil
+}
+
+type mapping struct {
+	mu    sync.Mutex // Unmap only
+	bytes []byte
+	ended bool
+}
+
+func (m *mapping) Bytes() []byte { return m.bytes }
+
+// Unmap implements [Mapping]. A second call fails with fs.ErrClosed.
+func (m *mapping) Unmap() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended {
+		return os.ErrClosed
+	}
+	bytes := m.bytes
+	m.bytes, m.ended = nil, true
+	if len(bytes) == 0 {
+		return nil
+	}
+	return unix.Munmap(bytes)
+}
+
+// call makes a system call on the descriptor, which cannot be closed meanwhile.
+func (f *osFile) call(op string, do func(fd int) error) error {
+	raw, err := f.f.SyscallConn()
+	if err != nil {
+		return pathError(op, f.Name(), err)
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		for {
+			if failed = do(int(fd)); failed != unix.EINTR {
+				return
+			}
+		}
+	})
+	if err != nil { // it says "use of closed file" in no form that can be tested for
+		failed = fs.ErrClosed
+	}
+	return pathError(op, f.Name(), failed)
+}

@@ -1,0 +1,73 @@
+// Package vfs is the seam between a storage engine and its files: the real file
+// system ([OS]), and one in memory that can be crashed ([Mem]).
+//
+// It is as narrow as an engine that writes logs and immutable files needs. Names are
+// paths in the form of the operating system. All methods may be called from many
+// goroutines at once unless they say otherwise.
+package vfs
+
+import "io"
+
+// FS is a file system. Errors are those of package os: test for them with errors.Is and
+// fs.ErrNotExist, fs.ErrExist, syscall.ENOSPC.
+type FS interface {
+	// Create makes a new file, open for reading and writing. It fails with fs.ErrExist
+	// if the name is taken.
+	Create(name string) (File, error)
+	// Open opens a file for reading.
+	Open(name string) (File, error)
+	// OpenWrite opens a file that exists for reading and writing.
+	OpenWrite(name string) (File, error)
+	// Remove removes a file or an empty directory.
+	Remove(name string) error
+	// Rename gives a file another name, atomically replacing a file of that name.
+	Rename(from, to string) error
+	// MkdirAll makes a directory and its missing parents.
+	MkdirAll(dir string) error
+	// List returns the names of a directory's entries, sorted.
+	List(dir string) ([]string, error)
+	// Size returns a file's length in bytes.
+	Size(name string) (int64, error)
+	// SyncDir makes the entries of a directory durable: what was created, renamed and removed
+	// in it before the call.
+	SyncDir(dir string) error
+}
+
+// File is an open file. Reads and writes name their place; there is no file position.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+
+	// Name is the name the file was opened with.
+	Name() string
+	// Size returns the file's length in bytes.
+	Size() (int64, error)
+	// Truncate sets the file's length. New bytes read as zeros.
+	Truncate(size int64) error
+	// Allocate reserves room on the device up to size and makes the file at least that long, new
+	// bytes reading as zeros. Where the file system can do no such thing the file only
+	// becomes longer, and a later write may still find the disk full.
+	Allocate(size int64) error
+	// Datasync makes the contents durable, with what of the metadata is needed to read them
+	// back (the length), but not the file's name: see SyncDir.
+	Datasync() error
+	// Sync is Datasync, with all metadata.
+	Sync() error
+}
+
+// Mapper is a File whose contents can be mapped into memory for reading. A read error of the
+// device, or a file cut short, then shows as a memory fault in whoever touches the page: see
+// debug.SetPanicOnFault.
+type Mapper interface {
+	// Map maps the first size bytes, which must be there. What is written to the file later
+	// shows in the mapping. The mapping outlives the file's Close.
+	Map(size int64) (Mapping, error)
+}
+
+// Mapping is a file's bytes in memory. They must not be written to.
+type Mapping interface {
+	Bytes() []byte
+	// Unmap ends the mapping; nobody may touch the bytes any more.
+	Unmap() error
+}
