@@ -17,15 +17,17 @@ const module = "github.com/holdfastdb/holdfast"
 // light lists the packages that, with all they import, need nothing but the standard
 // library and golang.org/x/sys, so that whoever uses only those compiles nothing else.
 var light = []string{
-	"", "engine/mem", "store/event",
+	"", "vfs", "engine/mem", "engine/logtree", "store/event",
 }
 
 // layers says what a folder may import of this module; the longest prefix counts. Imports run
 // downwards only.
 var layers = map[string][]string{
 	"":                     {},
-	"engine/":              {"", "engine/internal/"}, // never another engine
+	"vfs":                  {},
+	"engine/":              {"", "engine/internal/", "vfs"}, // never another engine
 	"engine/internal/":     {"", "engine/internal/"},
+	"engine/logtree/":      {"", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/all":           {"", "engine/"},
 	"enginetest":           {"", "engine/mem"},
 	"store/":               {""}, // no engine

@@ -219,8 +219,7 @@ func (m *Mem) crash(p *plan) *Mem {
 		if !n.isDir() {
 			fresh.disk = n.image(p)
 			fresh.seen = fresh.disk.share()
-			fresh.blocks = slices.Clone(n.blocks)
-			fresh.clip(fresh.disk.size)
+			fresh.settle(n)
 			c.used += fresh.room()
 			return fresh
 		}
@@ -235,6 +234,19 @@ func (m *Mem) crash(p *plan) *Mem {
 	c.root = build(m.root)
 	c.capacity, c.pcg = m.capacity, m.pcg
 	return c
+}
+
+// settle gives a file that was found after a crash the room that old had, and that of bytes which
+// came back because a cut or a removal was lost.
+func (n *node) settle(old *node) {
+	n.blocks = slices.Clone(old.blocks)
+	removed := old.names == 0 && old.handles == 0
+	for i := range pagesOf(n.disk.size) {
+		if removed || int(i) < len(n.disk.pages) && n.disk.pages[i] != nil {
+			n.give(i)
+		}
+	}
+	n.clip(n.disk.size)
 }
 
 // oldest returns the moment of the first change that is not durable, the next one if all are.

@@ -250,7 +250,7 @@ func (o *model) check(t *testing.T, found []byte) (stale int) {
 // compares with the model.
 func TestHistories(t *testing.T) {
 	whole, stale, short := 0, 0, 0
-	for run := range uint64(1500) {
+	for run := range uint64(1000) {
 		r := seeded(*seed + run)
 		m, f := synced(t, "/f", nil)
 		m.Seed(run)
@@ -298,6 +298,7 @@ func TestHistories(t *testing.T) {
 		for range 4 {
 			c := m.Crash(r)
 			found := contentsOf(t, c, "/f")
+			checkHistory(t, c.root, map[*node]bool{})
 			before := t.Failed()
 			n := o.check(t, found)
 			if t.Failed() && !before {
@@ -314,14 +315,14 @@ func TestHistories(t *testing.T) {
 			has(t, c.CrashNothing(), "/f", found) // what was found is durable
 		}
 	}
-	if whole < 500 || stale < 500 || short < 500 {
+	if whole < 300 || stale < 300 || short < 300 {
 		t.Errorf("%d whole, %d with stale sectors, %d short: too few of one kind", whole, stale, short)
 	}
 }
 
 // TestHistoriesWithCuts allows cuts as well, and checks each byte for itself.
 func TestHistoriesWithCuts(t *testing.T) {
-	for run := range uint64(600) {
+	for run := range uint64(400) {
 		r := seeded(*seed + run)
 		m, f := synced(t, "/f", bytes.Repeat([]byte("."), 9000))
 		now := contentsOf(t, m, "/f")
@@ -358,7 +359,9 @@ func TestHistoriesWithCuts(t *testing.T) {
 			checkHistory(t, m.root, map[*node]bool{})
 		}
 		for range 4 {
-			found := contentsOf(t, m.Crash(r), "/f")
+			c := m.Crash(r)
+			checkHistory(t, c.root, map[*node]bool{})
+			found := contentsOf(t, c, "/f")
 			if !slices.Contains(lengths, len(found)) && (len(found)%sectorSize != 0 || len(found) > slices.Max(lengths) || len(found) < slices.Min(lengths)) {
 				t.Fatalf("-vfs.seed=%d: the length %d is none of %d", *seed+run, len(found), lengths)
 			}
@@ -467,7 +470,7 @@ func TestNameHistories(t *testing.T) {
 	}
 	names := []string{"/d/a", "/d/b", "/e/a"}
 	covered, possible := 0, 0
-	for run := range uint64(150) {
+	for run := range uint64(100) {
 		r := seeded(*seed + run)
 		m := NewMem()
 		must(t, errors.Join(m.MkdirAll("/d"), m.MkdirAll("/e"), m.SyncDir("/")))
@@ -530,7 +533,7 @@ func TestNameHistories(t *testing.T) {
 			allowed[text(state)] = true
 		}
 		seen := map[string]bool{}
-		for range 1500 {
+		for range 600 {
 			got := tree(t, m.Crash(r))
 			got = strings.Join(slices.DeleteFunc(strings.Fields(got), func(s string) bool { return strings.HasSuffix(s, "/") }), " ")
 			if !allowed[got] {
@@ -540,7 +543,7 @@ func TestNameHistories(t *testing.T) {
 		}
 		covered, possible = covered+len(seen), possible+len(allowed)
 	}
-	if covered*100 < possible*95 {
+	if covered*100 < possible*85 {
 		t.Errorf("saw %d of %d outcomes", covered, possible)
 	}
 }
@@ -601,6 +604,27 @@ func TestFailedSyncOfGrowth(t *testing.T) {
 	want := []string{"later a0", "later ab", "then a", "then a0", "then ab"}
 	if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, want) {
 		t.Errorf("saw %q, want %q", got, want)
+	}
+}
+
+// TestDropCachesKeepsCuts: what is still to be synced stays, a cut too.
+func TestDropCachesKeepsCuts(t *testing.T) {
+	for run := range uint64(20) {
+		m, f := synced(t, "/f", sectors("aaaaaaaaaaaa"))
+		m.Seed(*seed + run)
+		write(t, f, 0, sectors("b"))
+		m.SetHook(Faults(Fault{Kind: OpSync, Count: 1}))
+		wants(t, "the sync", f.Sync(), syscall.EIO)
+		write(t, f, 2*sectorSize, sectors("c"))
+		must(t, f.Truncate(4*sectorSize))
+		must(t, f.Truncate(10*sectorSize))
+		m.DropCaches()
+		checkHistory(t, m.root, map[*node]bool{})
+		if got := show(t, "/f")(m); got != "aaca000000" && got != "baca000000" {
+			t.Fatalf("-vfs.seed=%d: seen is %s", *seed+run, got)
+		}
+		must(t, f.Sync())
+		has(t, m.CrashNothing(), "/f", contentsOf(t, m, "/f"))
 	}
 }
 
@@ -725,6 +749,47 @@ func TestHalt(t *testing.T) {
 	has(t, m.Clone(), "/f", []byte("safe"))
 }
 
+// TestHaltedHalfWay: the operation during which the power goes may have been done, or not, or in part.
+func TestHaltedHalfWay(t *testing.T) {
+	for what, test := range map[string]struct {
+		do   func(*Mem, File) error
+		see  func(*Mem) string
+		want []string
+	}{
+		"write": {
+			func(_ *Mem, f File) error { return second(f.WriteAt([]byte("bb"), 0)) },
+			func(m *Mem) string { return string(contentsOf(t, m.Kill(), "/f")) }, []string{"aa", "ba", "bb"},
+		},
+		"sync": {
+			func(_ *Mem, f File) error { return f.Sync() },
+			func(m *Mem) string { return string(contentsOf(t, m.CrashNothing(), "/f")) }, []string{"aa", "ac"},
+		},
+		"truncate": {
+			func(_ *Mem, f File) error { return f.Truncate(1) },
+			func(m *Mem) string { return string(contentsOf(t, m.Kill(), "/f")) }, []string{"a", "ac"},
+		},
+		"create": {
+			func(m *Mem, _ File) error { return second(m.Create("/g")) },
+			func(m *Mem) string { return tree(t, m.Kill()) }, []string{"f=ac", "f=ac g="},
+		},
+	} {
+		seen := map[string]int{}
+		for run := range uint64(100) {
+			m, f := synced(t, "/f", []byte("aa"))
+			if what != "write" {
+				write(t, f, 1, []byte("c"))
+			}
+			m.Seed(*seed + run)
+			m.HaltAfter(1)
+			wants(t, what, test.do(m, f), ErrHalted)
+			seen[test.see(m)]++
+		}
+		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, test.want) {
+			t.Errorf("halted in a %s: saw %q, want %q", what, got, test.want)
+		}
+	}
+}
+
 func second[T any](_ T, err error) error { return err }
 
 // TestKill: what a process wrote is there after kill -9, and what was not synced may still be lost.
@@ -798,7 +863,8 @@ func TestSameSeed(t *testing.T) {
 // TestLongHistory: a file that is never synced takes no memory without end, and a crash of it finds
 // what was written.
 func TestLongHistory(t *testing.T) {
-	m, f := synced(t, "/f", make([]byte, 64<<10))
+	before := bytes.Repeat([]byte("."), 64<<10)
+	m, f := synced(t, "/f", before)
 	r := seeded(*seed)
 	limit := 1<<20 + 3*64<<10
 	check := func() {
@@ -809,15 +875,15 @@ func TestLongHistory(t *testing.T) {
 		checkHistory(t, m.root, map[*node]bool{})
 	}
 	for i := range 8000 {
-		write(t, f, r.Int64N(60<<10), bytes.Repeat([]byte{byte(i)}, 1000))
-		if i%500 == 499 {
-			must(t, f.Truncate(30<<10+r.Int64N(30<<10)))
+		if write(t, f, r.Int64N(30<<10), bytes.Repeat([]byte{byte(i)}, 1000)); i%500 == 0 {
+			must(t, f.Truncate(31<<10+r.Int64N(10<<10)))
+			must(t, f.Truncate(50<<10))
 			check()
 		}
 	}
 	check()
 	has(t, m.CrashAll(), "/f", contentsOf(t, m, "/f"))
-	has(t, m.CrashNothing(), "/f", make([]byte, 64<<10))
+	has(t, m.CrashNothing(), "/f", before)
 	must(t, f.Sync())
 	has(t, m.CrashNothing(), "/f", contentsOf(t, m, "/f"))
 
@@ -897,6 +963,25 @@ func TestCapacity(t *testing.T) {
 	must(t, g.Close())
 	if m.Used() != 2*pageSize {
 		t.Errorf("after a rename over it: %d bytes are used", m.Used())
+	}
+	if used := m.CrashNothing().Used(); used != 2*pageSize { // of f, which is back
+		t.Errorf("what was removed comes back with %d bytes", used)
+	}
+	must(t, errors.Join(h.Sync(), m.SyncDir("/")))
+	write(t, h, 0, make([]byte, 2*pageSize))
+	must(t, h.Truncate(1))
+	if used := m.CrashNothing().Used(); m.Used() != pageSize || used != 2*pageSize {
+		t.Errorf("cut to %d bytes, what was cut off comes back with %d", m.Used(), used)
+	}
+	must(t, errors.Join(h.Allocate(2*pageSize), h.Sync()))
+	write(t, h, 2*pageSize-1, []byte("1"))
+	grown := m.Clone()
+	grown.SetCapacity(-1)
+	hh, err := grown.OpenWrite("/g")
+	must(t, err)
+	write(t, hh, 0, make([]byte, 9*pageSize))
+	if used := grown.CrashNothing().Used(); grown.Used() != 9*pageSize || used != 2*pageSize {
+		t.Errorf("grown to %d bytes, what is durable has %d", grown.Used(), used)
 	}
 	for _, c := range []*Mem{m.Clone(), m.CrashAll()} {
 		if c.Used() != 2*pageSize {

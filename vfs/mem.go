@@ -80,7 +80,7 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 //
 // Names may be written as the operating system wants them. There is one root, and relative names
 // start there. Links, permissions, times and locks do not exist; directories cannot be renamed.
-// Files do not implement [Mapper]. A file that was removed stays readable for who has it
+// Files implement neither [Mapper] nor [WriteMapper]. A file that was removed stays readable for who has it
 // open, and takes its room until then.
 type Mem struct {
 	mu       sync.RWMutex

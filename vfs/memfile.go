@@ -202,6 +202,13 @@ func (n *node) has(block int64) bool {
 	return i < len(n.blocks) && n.blocks[i]&(1<<(block%64)) != 0
 }
 
+func (n *node) give(block int64) {
+	for int64(len(n.blocks))*64 <= block {
+		n.blocks = append(n.blocks, 0)
+	}
+	n.blocks[block/64] |= 1 << (block % 64)
+}
+
 // missing returns the bytes that n lacks to have room up to size.
 func (m *Mem) missing(n *node, size int64) int64 {
 	missing := int64(0)
@@ -220,9 +227,6 @@ func (m *Mem) reserve(n *node, off, want int64) int64 {
 	}
 	free := m.free()
 	end := pagesOf(off + want)
-	for int64(len(n.blocks))*64 < end {
-		n.blocks = append(n.blocks, 0)
-	}
 	for block := off / pageSize; block < end; block++ {
 		if n.has(block) {
 			continue
@@ -230,7 +234,7 @@ func (m *Mem) reserve(n *node, off, want int64) int64 {
 		if free < pageSize {
 			return max(0, block*pageSize-off)
 		}
-		n.blocks[block/64] |= 1 << (block % 64)
+		n.give(block)
 		m.used += pageSize
 		free -= pageSize
 	}

@@ -22,9 +22,6 @@ func (f *osFile) Map(size int64) (Mapping, error) {
 }
 
 func (f *osFile) mapFile(op string, size int64, protection int) (Mapping, error) {
-	fail := func(err error) (Mapping, error) {
-		return nil, &fs.PathError{Op: op, Path: f.Name(), Err: err}
-	}
 	if err := f.checkSize(op, size); err != nil {
 		return nil, err
 	}
@@ -33,26 +30,19 @@ func (f *osFile) mapFile(op string, size int64, protection int) (Mapping, error)
 	case err != nil:
 		return nil, err
 	case size > length:
-		return nil, pathError("map", f.Name(), fmt.Errorf("%d bytes of a file of %d: %w", size, length, io.ErrUnexpectedEOF))
+		return nil, pathError(op, f.Name(), fmt.Errorf("%d bytes of a file of %d: %w", size, length, io.ErrUnexpectedEOF))
 	case size > math.MaxInt:
-		return nil, pathError("map", f.Name(), syscall.ENOMEM)
+		return nil, pathError(op, f.Name(), syscall.ENOMEM)
 	case size == 0:
 		return &mapping{}, nil // mmap refuses it
 	}
 	var bytes []byte
-	var failed error
-	raw, err := f.f.SyscallConn()
-	if err != nil {
-		return fail(err)
-	}
-	err = raw.Control(func(fd uintptr) {
-		bytes, failed = unix.Mmap(int(fd), 0, int(size), protection, unix.MAP_SHARED)
+	err = f.call(op, func(fd int) (err error) {
+		bytes, err = unix.Mmap(fd, 0, int(size), protection, unix.MAP_SHARED)
+		return err
 	})
-	if err == nil {
-		err = failed
-	}
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	return &mapping{bytes: bytes}, nil
 }

@@ -65,7 +65,8 @@ type Mapper interface {
 	Map(size int64) (Mapping, error)
 }
 
-// Mapping is a file's bytes in memory. They must not be written to.
+// Mapping is a file's bytes in memory. They must not be written to, unless they come from
+// [WriteMapper].
 type Mapping interface {
 	Bytes() []byte
 	// Unmap ends the mapping; nobody may touch the bytes any more.

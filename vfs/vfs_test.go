@@ -613,6 +613,44 @@ func TestMap(t *testing.T) {
 	wants(t, "more than there is", err, io.ErrUnexpectedEOF)
 	_, err = f.(Mapper).Map(-1)
 	wants(t, "less than nothing", err, syscall.EINVAL)
+	must(t, f.Close())
+	_, err = f.(Mapper).Map(1)
+	wants(t, "a closed file", err, fs.ErrClosed)
+}
+
+func TestMapWrite(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	f := create(t, OS(), name)
+	defer f.Close()
+	mapper, ok := f.(WriteMapper)
+	if !ok {
+		if runtime.GOOS != "linux" {
+			t.Skip("only Linux maps files for writing")
+		}
+		t.Fatal("files cannot be mapped for writing")
+	}
+	must(t, f.Allocate(10000))
+	write(t, f, 0, []byte("one"))
+	m, err := mapper.MapWrite(10000)
+	must(t, err)
+	if copy(m.Bytes()[9997:], "two"); string(m.Bytes()[:3]) != "one" {
+		t.Errorf("the mapping begins with %q", m.Bytes()[:3])
+	}
+	b := make([]byte, 3)
+	if _, err := f.ReadAt(b, 9997); err != nil || string(b) != "two" {
+		t.Errorf("what was written through the mapping reads as %q, %v", b, err)
+	}
+	must(t, errors.Join(f.Datasync(), m.Unmap()))
+	if got := contentsOf(t, OS(), name); string(got[:3]) != "one" || string(got[9997:]) != "two" {
+		t.Errorf("after Unmap the file has %q and %q", got[:3], got[9997:])
+	}
+	_, err = mapper.MapWrite(10001)
+	wants(t, "more than there is", err, io.ErrUnexpectedEOF)
+	r, err := OS().Open(name)
+	must(t, err)
+	defer r.Close()
+	_, err = r.(WriteMapper).MapWrite(10000)
+	wants(t, "a file open for reading", err, fs.ErrPermission)
 }
 
 // TestAllocateTakesRoom asks the disk itself, where there is fallocate.

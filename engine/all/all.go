@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/badger"
 	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/engine/pebble"
 	"github.com/holdfastdb/holdfast/engine/sqlite"
@@ -28,6 +29,7 @@ type Entry struct {
 
 // table lists the engines in the order in which they are shown.
 var table = []Entry{
+	{logtree.Name, logtree.Open, logtree.Describe},
 	{pebble.Name, pebble.Open, pebble.Describe},
 	{badger.Name, badger.Open, badger.Describe},
 	{bbolt.Name, bbolt.Open, bbolt.Describe},

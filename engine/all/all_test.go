@@ -30,7 +30,7 @@ func TestParseURL(t *testing.T) {
 	}
 	for address, say := range map[string]string{
 		"pebble":                    "no colon",
-		"leveldb:x":                 "the engines are pebble, ",
+		"leveldb:x":                 "the engines are logtree, ",
 		"pebble:x?level=strong":     "memory, process, power",
 		"pebble:x?cache=1":          "level, sync-every, memory",
 		"pebble:x?sync-every=-1s":   "sync-every",
@@ -165,7 +165,7 @@ func TestLostData(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, f := range entries {
-				if strings.HasPrefix(f.Name(), "data") {
+				if f.Name() != "HOLDFAST" && f.Name() != "LOCK" {
 					if err := os.RemoveAll(filepath.Join(dir, f.Name())); err != nil {
 						t.Fatal(err)
 					}

@@ -126,12 +126,14 @@ func start(ctx context.Context, o Options, s *scratch, rec *Record, im *Image) (
 	if d.served, err = d.server.serve(s.sub(fuseName)); err != nil {
 		return nil, failure("mount FUSE", s.sub(fuseName), err)
 	}
-	backing, err := os.OpenFile(filepath.Join(s.sub(fuseName), diskName), os.O_RDWR, 0)
+	// Package os would ask whether the file can be polled, in a system call that the runtime takes for one that
+	// never waits: when the answer needs a thread that is not there, everything stops.
+	backing, err := unix.Open(filepath.Join(s.sub(fuseName), diskName), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, failure("open disk", s.sub(fuseName), err)
 	}
 	d.loop, err = attach(backing)
-	backing.Close()
+	unix.Close(backing) // the loop device has its own hold
 	if err != nil {
 		return nil, failure("attach loop device", s.path, err)
 	}
@@ -280,11 +282,11 @@ func (im *Image) Mount(ctx context.Context, o Options) (_ *Mounted, err error) {
 		return nil, failure("make memory file", s.path, err)
 	}
 	backing := os.NewFile(uintptr(fd), "memfd")
-	defer backing.Close() // the loop device has its own hold
+	defer backing.Close()
 	if err = im.fill(backing); err != nil {
 		return nil, failure("copy image", s.path, err)
 	}
-	if m.loop, err = attach(backing); err != nil {
+	if m.loop, err = attach(fd); err != nil {
 		return nil, failure("attach loop device", s.path, err)
 	}
 	if err = mount(m.loop.Name(), m.Path(), o.FS); err != nil {

@@ -22,11 +22,14 @@ import (
 )
 
 // childDir in the environment makes the test binary a child that leaves a disk and an image there until it is killed.
-const childDir = "HOLDFAST_BLOCKDEV_CHILD"
+const (
+	childDir  = "HOLDFAST_BLOCKDEV_CHILD"
+	childSelf = "HOLDFAST_BLOCKDEV_SELF" // it writes itself, if not empty
+)
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
-		fmt.Println(leave(dir))
+		fmt.Println(leave(dir, os.Getenv(childSelf) != ""))
 		return
 	}
 	os.Exit(m.Run())
@@ -625,8 +628,9 @@ func TestCloseInUse(t *testing.T) {
 	}
 }
 
-// leave makes a disk and an image in dir and waits to be killed in the midst of writing.
-func leave(dir string) error {
+// leave makes a disk and an image in dir and waits to be killed in the midst of writing: a program of its own writes, or, which is
+// worse, this process, whose thread then waits for the server that is killed with it.
+func leave(dir string, self bool) error {
 	ctx := context.Background()
 	d, err := New(ctx, Options{Dir: dir})
 	if err != nil {
@@ -637,9 +641,21 @@ func leave(dir string) error {
 	if err != nil {
 		return err
 	}
+	if !self {
+		cmd := exec.Command("sh", "-c", `while dd if=/dev/zero of="$0/file" bs=100k count=1 conv=fsync; do :; done`, d.Path())
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+	}
 	fmt.Println("ready")
 	for i := 0; ; i++ {
-		if err := firstOf(writeSynced(filepath.Join(d.Path(), "file"), make([]byte, i%100000)), writeSynced(filepath.Join(m.Path(), "file"), make([]byte, i%100000))); err != nil {
+		if err := writeSynced(filepath.Join(m.Path(), "file"), make([]byte, i%100000)); err != nil {
+			return err
+		}
+		if !self {
+			continue
+		}
+		if err := writeSynced(filepath.Join(d.Path(), "file"), make([]byte, i%100000)); err != nil {
 			return err
 		}
 	}
@@ -654,25 +670,35 @@ func TestSweep(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(o.Dir, scratchPrefix+"young"), 0o700), os.Mkdir(filepath.Join(o.Dir, "other"), 0o700),
 		os.WriteFile(filepath.Join(o.Dir, scratchPrefix+"file"), nil, 0o600))
 	defer os.Remove(filepath.Join(o.Dir, scratchPrefix+"file"))
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childDir+"="+o.Dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.StdoutPipe()
-	must(t, err, cmd.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if line != "ready\n" {
-		t.Fatalf("the child says %q, %v", line, err)
-	}
-	if n, err := Sweep(o.Dir); n != 0 || err != nil {
-		t.Errorf("swept %d of the living, %v", n, err)
-	}
-	must(t, cmd.Process.Kill())
-	cmd.Wait()
-	if n, err := Sweep(o.Dir); n != 2 || err != nil {
-		t.Errorf("swept %d of two, %v", n, err)
-	}
-	if n, err := Sweep(o.Dir); n != 0 || err != nil {
-		t.Errorf("swept %d again, %v", n, err)
+	for _, self := range []string{"", "1"} {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childDir+"="+o.Dir, childSelf+"="+self)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		out, err := cmd.StdoutPipe()
+		must(t, err, cmd.Start())
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if line != "ready\n" {
+			t.Fatalf("the child says %q, %v", line, err)
+		}
+		if n, err := Sweep(o.Dir); n != 0 || err != nil {
+			t.Errorf("swept %d of the living, %v", n, err)
+		}
+		must(t, cmd.Process.Kill())
+		swept := 0
+		for until := time.Now().Add(time.Minute); swept < 2 && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+			n, err := Sweep(o.Dir)
+			if err != nil {
+				t.Error(err)
+			}
+			swept += n
+		}
+		if swept != 2 {
+			t.Fatalf("swept %d of two", swept)
+		}
+		cmd.Wait() // it could not end before it was swept, perhaps
+		if n, err := Sweep(o.Dir); n != 0 || err != nil {
+			t.Errorf("swept %d again, %v", n, err)
+		}
 	}
 	must(t, writeSynced(filepath.Join(alive.Path(), "file"), []byte("alive")), second(os.Stat(filepath.Join(o.Dir, "other"))))
 	closeAll(t, alive)

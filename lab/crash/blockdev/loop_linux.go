@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attach puts a loop device on backing and returns its open node. The device detaches itself when its last user is
+// attach puts a loop device on the open file backing and returns its open node. The device detaches itself when its last user is
 // gone: after Close and the unmount, or when this process is killed before it has mounted anything.
-func attach(backing *os.File) (*os.File, error) {
+func attach(backing int) (*os.File, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -28,7 +28,7 @@ func attach(backing *os.File) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{Fd: uint32(backing.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}})
+		err = unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{Fd: uint32(backing), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}})
 		if err == nil {
 			return dev, nil
 		}

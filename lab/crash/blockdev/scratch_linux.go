@@ -1,8 +1,11 @@
 package blockdev
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,6 +47,10 @@ func newScratch(parent string) (*scratch, error) {
 	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {
 		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		pid := os.Getpid()
+		_, err = fmt.Fprintf(lock, "%d %s\n", pid, startOf(pid))
 	}
 	s := &scratch{path, lock}
 	for _, name := range []string{mountName, fuseName} {
@@ -149,13 +156,17 @@ func sweepOne(path string) (swept bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil && !dying(lock) {
 		lock.Close()
 		return false, nil // its owner lives
 	}
 	s := &scratch{path, lock}
-	// The file system first: it holds the loop device, which holds the FUSE file. Its I/O fails at once, since
-	// nobody serves it, so there is no need to wait for a victim that still has files open.
+	// Whoever waits for the server is told that it is gone, its own process included.
+	if mounted(s.sub(fuseName)) {
+		unix.Unmount(s.sub(fuseName), unix.MNT_FORCE)
+	}
+	// The file system first: it holds the loop device, which holds the FUSE file. Its I/O fails at once, so
+	// there is no need to wait for a victim that still has files open.
 	for _, name := range []string{mountName, fuseName} {
 		for mounted(s.sub(name)) {
 			if err := unmount(s.sub(name), time.Second); err != nil && err != errDetached {
@@ -168,6 +179,36 @@ func sweepOne(path string) (swept bool, err error) {
 		}
 	}
 	return true, s.remove()
+}
+
+// dying reports whether the owner named in a lock file was killed, but cannot end, and so still holds the lock: one of its threads
+// waits in the kernel for the disk that the others do not serve any more. An owner that is not seen from here, as in
+// another container, is alive.
+func dying(lock *os.File) bool {
+	var pid int
+	var start string
+	if n, _ := fmt.Fscan(io.NewSectionReader(lock, 0, 100), &pid, &start); n != 2 {
+		return false
+	}
+	fields := processStat(pid)
+	return len(fields) > 0 && (fields[0] == "Z" || fields[0] == "X") && startOf(pid) == start
+}
+
+// startOf returns when a process started, in the kernel's own units; with the number it names the process.
+func startOf(pid int) string {
+	if fields := processStat(pid); len(fields) > 19 {
+		return fields[19]
+	}
+	return "?"
+}
+
+// processStat returns the fields of /proc/PID/stat from the state on, none if there is no such process.
+func processStat(pid int) []string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 }
 
 // backs reports whether the backing file of a loop device belongs to s.

@@ -185,3 +185,43 @@ func commit(d *DB, b *holdfast.Batch, level holdfast.Level) error {
 	}
 	return r.Wait()
 }
+
+// TestSegmentsAscend: the ids of the log's segments ascend along the log even when one is prepared
+// while the log cannot wait for it and makes another. What is no longer needed is told by its id:
+// out of order, segments that the log still writes to were closed.
+func TestSegmentsAscend(t *testing.T) {
+	c := testConfig(vfs.NewMem(), "db")
+	if err := c.FS.MkdirAll(c.Dir); err != nil {
+		t.Fatal(err)
+	}
+	c.Manual = true
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b holdfast.Batch
+	last := uint32(0)
+	for i := range 300 {
+		b.Reset()
+		n := 100
+		if i%7 == 0 {
+			n = 40_000 // larger than a prepared segment
+		}
+		b.Set(fmt.Appendf(nil, "key %d", i%50), make([]byte, n))
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatalf("commit %d: %v", i, err)
+		}
+		if d.cur.id < last {
+			t.Fatalf("segment %d follows segment %d", d.cur.id, last)
+		}
+		last = d.cur.id
+		if i%3 == 0 {
+			if _, err := d.Work(1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -15,6 +15,8 @@ func (d *DB) rotateSegment(n int) error {
 	if next == nil || next.size < need {
 		var err error
 		ahead = false
+		d.drop(next)
+		d.next = nil
 		d.nextFile++
 		if next, err = d.createSegment(uint32(d.nextFile), kindLog, max(need, d.segmentSize()), false, false); err != nil {
 			return err
@@ -173,9 +175,21 @@ func (d *DB) prepareNext() (bool, error) {
 		return swept, nil
 	}
 	d.mu.Lock()
-	d.next = s
+	if d.cur.id < s.id {
+		d.next = s
+	} else {
+		d.drop(s) // the log could not wait, and made one with a later id; ids ascend along the log
+	}
 	d.mu.Unlock()
 	return true, nil
+}
+
+// drop gives up a prepared segment, if there is one.
+func (d *DB) drop(s *segment) {
+	if s != nil {
+		s.dead.Store(true)
+		s.release()
+	}
 }
 
 // maxSpare is the number of files that are kept to be used again.

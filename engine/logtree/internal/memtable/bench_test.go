@@ -13,9 +13,14 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// The designs take turns within one run; make several with -count. An operation is one key.
+// An operation is one key. Within a run the designs follow one another, so make several runs and compare
+// medians; -count would make all runs of one design before the next. The number of operations is
+// fixed, because what one costs depends on how full the table is:
 //
-//	go test -run='^$' -bench=. -count=5 ./engine/logtree/internal/memtable
+//	for i in 1 2 3 4 5; do
+//		go test -run='^$' -bench=Add -benchtime=1000001x ./engine/logtree/internal/memtable
+//		go test -run='^$' -bench='Get|Scan' -benchtime=1000000x ./engine/logtree/internal/memtable
+//	done
 
 // benchKeys are keys and their records in an image, made once for all designs.
 type benchKeys struct {

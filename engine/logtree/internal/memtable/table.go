@@ -390,6 +390,11 @@ func (t *Table) find(g *target) (*leaf, perm, int) {
 	if ref == 0 {
 		return nil, 0, 0
 	}
+	return t.arrive(ref, g)
+}
+
+// arrive is find from a leaf on that is the right one, or to the left of it.
+func (t *Table) arrive(ref uint32, g *target) (*leaf, perm, int) {
 	for {
 		l := t.leaf(ref)
 		p := perm(l.perm.Load())
@@ -459,7 +464,7 @@ func (t *Table) Get(key []byte, maxSeq uint64) (v Version, ok bool) {
 		return Version{}, false
 	}
 	slot := p.slot(pos)
-	if int(l.skip) == g.skip && l.prefix[slot] != g.window {
+	if l.prefix[slot] != g.window { // or the key does not begin as those in l do, which comes to the same
 		return Version{}, false
 	}
 	v = t.image.version(l.rec[slot], l.seq[slot])

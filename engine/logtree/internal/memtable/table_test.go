@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -74,6 +75,15 @@ func equal(a, b Version) bool {
 	return a.Seq == b.Seq && a.Kind == b.Kind && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
 }
 
+// edgeKey is a key on the left or the right of all that begin with a letter between a and z. Past its
+// first byte it would stand on the other side.
+func edgeKey(left bool, i int) []byte {
+	if left {
+		return fmt.Appendf(nil, "a-zzzzzzzzzzzzzzzzzz/%02x", i)
+	}
+	return fmt.Appendf(nil, "z-++++++++++++++++++/%02x", i)
+}
+
 // keyKinds make keys of many shapes. They return the next key; some go on from the one before.
 var keyKinds = []struct {
 	name string
@@ -106,6 +116,12 @@ var keyKinds = []struct {
 	{"hot", func(r *rand.Rand, _ int) []byte { return fmt.Appendf(nil, "a-counter-that-is-hot/%d", r.IntN(3)) }},
 	{"carry", func(_ *rand.Rand, i int) []byte { return fmt.Appendf(nil, "carry/%08x", i*4099) }},
 	{"nested", func(r *rand.Rand, _ int) []byte { return bytes.Repeat([]byte("ab"), 1+r.IntN(200)) }},
+	{"edges", func(r *rand.Rand, i int) []byte { // a big group, then a few keys on either side of it
+		if i < 200 || r.IntN(8) > 0 {
+			return fmt.Appendf(nil, "middle/of/all/the/keys/%05x", 256+r.IntN(1<<16))
+		}
+		return edgeKey(r.IntN(2) == 0, r.IntN(40))
+	}},
 	{"long", func(r *rand.Rand, _ int) []byte {
 		key := bytes.Repeat([]byte{'k'}, holdfast.MaxKeySize-r.IntN(3))
 		key[[]int{0, 7, 8, 8191, len(key) - 1}[r.IntN(5)]] = byte(r.IntN(256))
@@ -204,8 +220,30 @@ func checkModel(t *testing.T, pool *Pool, seed uint64, n int, next func(*rand.Ra
 			t.Fatalf("ValueAddr %x of %.40q is not where the value is", got.ValueAddr, key)
 		}
 	}
+	checkArrive(t, r, table, probes)
 	for _, maxSeq := range []uint64{0, lastSeq / 3, lastSeq / 2, lastSeq, math.MaxUint64} {
 		checkWalk(t, r, table, m.at(maxSeq), maxSeq, probes)
+	}
+}
+
+// checkArrive lets searches begin where a reader with an old view of the inner nodes begins: in a leaf
+// too far left.
+func checkArrive(t *testing.T, r *rand.Rand, table *Table, probes [][]byte) {
+	t.Helper()
+	for range 100 {
+		key := probes[r.IntN(len(probes))]
+		g := target{key: key, seq: math.MaxUint64}
+		wantLeaf, _, wantPos := table.find(&g)
+		ref := table.descend(&target{key: key, seq: math.MaxUint64})
+		for range 4 {
+			g = target{key: key, seq: math.MaxUint64, window: window(key, 0)}
+			if l, _, pos := table.arrive(ref, &g); l != wantLeaf || pos != wantPos {
+				t.Fatalf("%.40q: a search that begins in leaf %d ends elsewhere", key, ref)
+			}
+			if before := table.leaf(ref).prev.Load(); before != 0 {
+				ref = before
+			}
+		}
 	}
 }
 
@@ -348,6 +386,35 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
+// TestEdges looks for keys that begin as all bounds of an inner node do, where its first or last child
+// holds only keys that begin otherwise.
+func TestEdges(t *testing.T) {
+	im := NewImage(NewPool(0, 0))
+	table := New(im)
+	middle := func(i int) []byte { return fmt.Appendf(nil, "middle/of/all/the/keys/%05x", i) }
+	seq := uint64(0)
+	add := func(key []byte) {
+		rec, imageKey := put(im, holdfast.KindSet, key, nil)
+		table.Add(rec, imageKey, seq)
+		seq++
+	}
+	for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(400) {
+		add(middle(1000 + i))
+	}
+	for i := range 100 {
+		add(edgeKey(true, i))
+		add(edgeKey(false, i))
+		checkNodes(t, table)
+		it := table.Iter(math.MaxUint64)
+		if low := middle(999); !it.SeekGE(low) || !bytes.Equal(it.Key(), middle(1000)) || !it.SeekLT(low) || !bytes.Equal(it.Key(), edgeKey(true, i)) {
+			t.Fatalf("%d keys on each side: a seek to the low end fails", i+1)
+		}
+		if high := middle(1400); !it.SeekGE(high) || !bytes.Equal(it.Key(), edgeKey(false, 0)) || !it.SeekLT(high) || !bytes.Equal(it.Key(), middle(1399)) {
+			t.Fatalf("%d keys on each side: a seek to the high end fails", i+1)
+		}
+	}
+}
+
 // TestManyVersions reads old states of keys that have thousands of versions, which iterators must
 // pass by searching, not by stepping.
 func TestManyVersions(t *testing.T) {
@@ -446,6 +513,74 @@ func testConcurrent(t *testing.T, next func(*rand.Rand, int) []byte) {
 	done.Store(true)
 	wg.Wait()
 	checkNodes(t, table)
+}
+
+// TestConcurrentSplits keeps tables small, so that readers are often where a leaf is being split.
+func TestConcurrentSplits(t *testing.T) {
+	const tables, n, readers = 50, 500, 2
+	type state struct {
+		table     *Table
+		keys      [][]byte
+		published atomic.Int64 // keys[:published] are there, key i as version i
+		done      atomic.Bool
+	}
+	pool := NewPool(64<<10, 0)
+	for number := range uint64(tables) {
+		r := rand.New(rand.NewPCG(number, 11))
+		s := &state{table: New(NewImage(pool)), keys: make([][]byte, n)}
+		for i := range s.keys { // unique, half of them with a common prefix
+			s.keys[i] = binary.BigEndian.AppendUint64(nil, r.Uint64())
+			if number%2 == 0 {
+				s.keys[i] = append([]byte("common/prefix/"), s.keys[i]...)
+			}
+		}
+		var wg sync.WaitGroup
+		for reader := range uint64(readers) {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(number, reader))
+				for !s.done.Load() && !t.Failed() {
+					known := s.published.Load()
+					if known == 0 {
+						continue
+					}
+					for range 20 {
+						i := r.Int64N(known)
+						if v, ok := s.table.Get(s.keys[i], math.MaxUint64); !ok || v.Seq != uint64(i) {
+							t.Errorf("table %d: key %d of %d: %v, version %d", number, i, known, ok, v.Seq)
+						}
+						it := s.table.Iter(uint64(known - 1))
+						if !it.SeekGE(s.keys[i]) || it.Seq() != uint64(i) || it.Prev() && (!it.Next() || it.Seq() != uint64(i)) {
+							t.Errorf("table %d: a seek to key %d of %d fails", number, i, known)
+						}
+					}
+					it := s.table.Iter(uint64(known - 1))
+					up, down := int64(0), int64(0)
+					for on := it.First(); on; on = it.Next() {
+						up++
+					}
+					for on := it.Last(); on; on = it.Prev() {
+						down++
+					}
+					if up != known || down != known {
+						t.Errorf("table %d: %d keys upwards, %d downwards, want %d", number, up, down, known)
+					}
+				}
+			})
+		}
+		for i, key := range s.keys {
+			rec, imageKey := put(s.table.image, holdfast.KindSet, key, nil)
+			s.table.Add(rec, imageKey, uint64(i))
+			s.published.Store(int64(i + 1))
+			if i%100 == 0 {
+				runtime.Gosched()
+			}
+		}
+		s.done.Store(true)
+		wg.Wait()
+		if t.Failed() {
+			return
+		}
+	}
 }
 
 // readState checks the state at maxSeq in several ways while more is added.

@@ -263,6 +263,7 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 		if suffix > hi-i {
 			return Entry{}, false, false
 		}
+		// shared is as long as it can be, so the key before differs from this one right behind it.
 		if shared < match {
 			return Entry{}, false, true
 		}
@@ -422,6 +423,19 @@ func (w *window) decode(blk *block, g int) bool {
 	w.begin[n] = uint32(at)
 	w.n = n
 	return true
+}
+
+// appendTo appends the group as a writer writes it: there is one way to.
+func (w *window) appendTo(b []byte) []byte {
+	var c context
+	for i := range w.n {
+		shared := 0
+		if i > 0 {
+			shared = common(w.key(i-1), w.key(i))
+		}
+		b = c.appendEntry(b, w.key(i), shared, i == 0, w.entries[i])
+	}
+	return b
 }
 
 // search returns the first entry of the window whose key is at least key; n if there is none.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"sort"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfastdb/holdfast/vfs"
@@ -19,6 +20,7 @@ type memFile struct {
 	b      []byte
 	writes []int // lengths
 	syncs  int
+	reads  atomic.Int64
 	closed int
 
 	failWrite, failSync, failRead error
@@ -36,6 +38,7 @@ func (f *memFile) Truncate(size int64) error {
 }
 
 func (f *memFile) ReadAt(b []byte, off int64) (int, error) {
+	f.reads.Add(1)
 	if f.failRead != nil {
 		return 0, f.failRead
 	}

@@ -33,6 +33,7 @@ type verifier struct {
 	place int64 // where the next block begins
 	win   window
 	last  []byte // key
+	group []byte // written again
 
 	entries, tombstones int64
 	filter              []byte
@@ -71,19 +72,19 @@ func (v *verifier) index() error {
 
 // block checks block i, and that the index leads to it.
 func (v *verifier) block(i int) error {
-	lo, hi, err := v.r.span(v.x, i)
+	at, end, err := v.r.span(v.x, i)
 	if err != nil {
 		return err
 	}
-	if lo != v.place {
-		return corrupt(v.r.path, lo, fmt.Sprintf("block %d does not begin where the one before ends", i))
+	if at != v.place {
+		return corrupt(v.r.path, at, fmt.Sprintf("block %d does not begin where the one before ends", i))
 	}
-	v.place = hi
-	b, err := v.read(lo, hi)
+	v.place = end
+	b, err := v.read(at, end)
 	if err != nil {
 		return err
 	}
-	if err := v.r.check(b, lo, 0, 4); err != nil {
+	if err := v.r.check(b, at, 0, 4); err != nil {
 		return err
 	}
 	blk, ok := parseBlock(b)
@@ -94,10 +95,23 @@ func (v *verifier) block(i int) error {
 		if !v.win.decode(&blk, g) {
 			return v.r.malformed(v.x, i)
 		}
+		// Searching relies on it that groups are written in the one way there is.
+		lo, hi, _ := blk.group(g)
+		for j := 1; j < v.win.n; j++ {
+			if bytes.Compare(v.win.key(j-1), v.win.key(j)) >= 0 {
+				return corrupt(v.r.path, at, fmt.Sprintf("in block %d keys do not ascend", i))
+			}
+		}
+		if v.group = v.win.appendTo(v.group[:0]); !bytes.Equal(v.group, b[lo:hi]) {
+			return v.r.malformed(v.x, i)
+		}
 		for j := range v.win.n {
-			key := v.win.key(j)
+			key, e := v.win.key(j), v.win.entries[j]
+			if uint64(uint32(e.Place))+uint64(e.Len) > 1<<32 {
+				return v.r.malformed(v.x, i)
+			}
 			if v.entries > 0 && bytes.Compare(v.last, key) >= 0 {
-				return corrupt(v.r.path, lo, fmt.Sprintf("in block %d keys do not ascend", i))
+				return corrupt(v.r.path, at, fmt.Sprintf("in block %d keys do not ascend", i))
 			}
 			if g == 0 && j == 0 {
 				if err := v.separator(i, key); err != nil {
@@ -105,7 +119,7 @@ func (v *verifier) block(i int) error {
 				}
 			}
 			v.last = append(v.last[:0], key...)
-			v.entry(key, v.win.entries[j])
+			v.entry(key, e)
 		}
 	}
 	first, ok := blk.firstKey(0)
@@ -115,7 +129,7 @@ func (v *verifier) block(i int) error {
 		ok = ok && blk.head(g) == uint32(head(first[blk.skip:])>>32)
 	}
 	if !ok {
-		return corrupt(v.r.path, lo, fmt.Sprintf("the heads of block %d are not those of its keys", i))
+		return corrupt(v.r.path, at, fmt.Sprintf("the heads of block %d are not those of its keys", i))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -147,12 +148,7 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 	for _, use := range w.segment {
 		w.info.Segments = append(w.info.Segments, *use)
 	}
-	slices.SortFunc(w.info.Segments, func(a, b SegmentUse) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(w.info.Segments, func(a, b SegmentUse) int { return cmp.Compare(a.ID, b.ID) })
 	t := trailer{info: w.info, dataEnd: w.offset(), blocks: int64(len(w.offsets)), lines: filterLines(w.info.Entries)}
 	if pad := -w.offset() & (lineSize - 1); pad > 0 {
 		w.buf = append(w.buf, make([]byte, pad)...)
