@@ -32,12 +32,13 @@ type floorFile struct {
 	err     error
 }
 
-// floorBytes is the size of the file: large enough that one group of writers never laps
-// another, small enough to be made in a few milliseconds.
+// floorBytes is the size of the file where nothing else is needed: large enough that one group of
+// writers never laps another, small enough to be made in a few milliseconds.
 const floorBytes = 16 << 20
 
-func newFloorFile(name string, record int, sync bool) (*floorFile, error) {
-	slots := int64(floorBytes / record)
+// newFloorFile makes the file with room for so many records. There must be as many as all clients together
+// append at one time.
+func newFloorFile(name string, record int, slots int64, sync bool) (*floorFile, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return nil, err

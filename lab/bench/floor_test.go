@@ -14,7 +14,7 @@ func TestFloorKeepsWhatManyClientsAppend(t *testing.T) {
 		in := newEventInputs(500)
 		records, size := in.records()
 		name := filepath.Join(t.TempDir(), "floor")
-		f, err := newFloorFile(name, size, syncs)
+		f, err := newFloorFile(name, size, int64(floorBytes/size), syncs)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 func Workloads() []Workload {
 	var table []Workload
 	table = append(table, eventWorkloads()...)
+	table = append(table, kvWorkloads()...)
 	return table
 }
 
@@ -21,12 +22,20 @@ type Workload struct {
 	Unit  string // what is counted, in the plural: "events"
 	Items int    // how many of them one operation handles
 
+	// ItemBytes is what one item takes, key and value, in bytes; 0 if nothing is shown of that. What is on disk is
+	// compared with it, and where InBytes is true rates are of bytes.
+	ItemBytes int
+	InBytes   bool
+
 	// Reads is true for work that only reads: durability plays no part in it, so it is
 	// measured once per contender and shown in one table.
 	Reads bool
 
+	// Refused says of engines, by name, why they cannot do the work.
+	Refused map[string]string
+
 	// Study is what the original study measured for an engine at the level given, or says
-	// that it did not.
+	// that it did not. nil if the study had no such work.
 	Study func(engine string, given holdfast.Level) string
 
 	// Engine, Floor and Null make the work ready on each kind of contender: all inputs

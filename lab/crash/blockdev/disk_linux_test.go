@@ -673,7 +673,7 @@ func TestSweep(t *testing.T) {
 	for _, self := range []string{"", "1"} {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), childDir+"="+o.Dir, childSelf+"="+self)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 		out, err := cmd.StdoutPipe()
 		must(t, err, cmd.Start())
 		line, err := bufio.NewReader(out).ReadString('\n')
@@ -695,7 +695,8 @@ func TestSweep(t *testing.T) {
 		if swept != 2 {
 			t.Fatalf("swept %d of two", swept)
 		}
-		cmd.Wait() // it could not end before it was swept, perhaps
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the program that writes
+		cmd.Wait()                                      // it could not end before it was swept, perhaps
 		if n, err := Sweep(o.Dir); n != 0 || err != nil {
 			t.Errorf("swept %d again, %v", n, err)
 		}

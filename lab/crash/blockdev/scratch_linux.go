@@ -24,6 +24,7 @@ const (
 	mountName     = "mnt"
 	fuseName      = "fuse"
 	makeName      = "mkfs" // the file that mkfs is run on
+	goneName      = "gone" // a mount point that is being removed
 )
 
 type scratch struct {
@@ -75,17 +76,25 @@ func realPath(dir string) (string, error) {
 
 func (s *scratch) sub(name string) string { return filepath.Join(s.path, name) }
 
-// remove removes the directory with what belongs in it, by name: were something still mounted there, a recursive
-// removal would reach into it.
+// remove removes the directory with what belongs in it. A program that did not notice the end of its disk may have gone on
+// in the bare mount point; that goes too, unless something is still mounted there, which it must not reach into. The lock
+// goes last, so that another sweep can repeat it.
 func (s *scratch) remove() error {
-	for _, name := range []string{makeName, mountName, fuseName, lockName} {
-		if err := os.Remove(s.sub(name)); err != nil && !os.IsNotExist(err) && name != lockName {
-			s.lock.Close()
+	defer s.lock.Close()
+	for _, name := range []string{mountName, fuseName} {
+		if mounted(s.sub(name)) {
+			return &os.PathError{Op: "remove", Path: s.sub(name), Err: unix.EBUSY}
+		}
+	}
+	if err := os.Rename(s.sub(mountName), s.sub(goneName)); err != nil && !os.IsNotExist(err) {
+		return err // whoever still writes there does not find it any more
+	}
+	for _, name := range []string{goneName, fuseName, makeName, lockName} {
+		if err := os.RemoveAll(s.sub(name)); err != nil {
 			return err
 		}
 	}
-	err := os.Remove(s.path)
-	return firstOf(err, s.lock.Close())
+	return os.Remove(s.path)
 }
 
 // patience bounds how long unmounting waits for the last user of a mount, or for the kernel to let go of what stands on
@@ -149,7 +158,7 @@ func sweepOne(path string) (swept bool, err error) {
 	if os.IsNotExist(err) {
 		// Just being made, or being removed, or left at such a moment. The last is empty, and old.
 		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > time.Minute {
-			return os.Remove(path) == nil, nil
+			return os.Remove(path) == nil, nil // not if it holds anything
 		}
 		return false, nil
 	}
@@ -178,7 +187,8 @@ func sweepOne(path string) (swept bool, err error) {
 			detachAll(s.backs)
 		}
 	}
-	return true, s.remove()
+	err = s.remove()
+	return err == nil, err
 }
 
 // dying reports whether the owner named in a lock file was killed, but cannot end, and so still holds the lock: one of its threads

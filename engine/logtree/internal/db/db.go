@@ -51,7 +51,7 @@ const (
 	maxImm     = 2 // full memtables that wait to be flushed; then writers wait
 	maxSegment = 64 << 20
 	minSegment = 256 << 10 // of the first segment, if the budget allows
-	maxRun     = 32 << 20 // bytes of a run file, roughly
+	maxRun     = 32 << 20  // bytes of a run file, roughly
 )
 
 // DB is an open database; its methods are those of [holdfast.Engine].

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
@@ -23,9 +22,9 @@ func testConfig(fsys vfs.FS, dir string) Config {
 // snapshots, through flushes, merges, reclaim and reopening.
 func TestModel(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"background, mapped": func(*Config) {},
-		"manual, mapped":     func(c *Config) { c.Manual = true },
-		"manual, not mapped": func(c *Config) { c.Manual, c.NoMapping = true, true },
+		"background, mapped": func(c *Config) { c.Memory *= 4 },
+		"manual, mapped":     func(c *Config) { c.Manual, c.Memory = true, 4*c.Memory },
+		"manual, in memory":  func(c *Config) { c.Manual, c.FS, c.Dir = true, vfs.NewMem(), "db" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 3 {
@@ -41,6 +40,9 @@ func testModel(t *testing.T, seed uint64, change func(*Config)) {
 	dir := t.TempDir()
 	c := testConfig(vfs.OS(), dir)
 	change(&c)
+	if err := c.FS.MkdirAll(c.Dir); err != nil {
+		t.Fatal(err)
+	}
 	open := func() *DB {
 		d, err := Open(c)
 		if err != nil {
@@ -152,7 +154,7 @@ func testModel(t *testing.T, seed uint64, change func(*Config)) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	entries, err := os.ReadDir(dir)
+	entries, err := c.FS.List(c.Dir)
 	if err != nil || len(entries) > 200 {
 		t.Errorf("%d files are left, %v", len(entries), err)
 	}

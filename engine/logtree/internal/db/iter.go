@@ -2,6 +2,7 @@ package db
 
 import (
 	"bytes"
+	"sync"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
@@ -14,6 +15,7 @@ type source struct {
 	table *table
 	tombs *tombs
 	mi    memtable.Iter
+	v     memtable.Version // that mi is at
 
 	tier *tier
 	at   int // the ref that ri is in
@@ -110,7 +112,8 @@ func (s *source) settle(r *ref, reverse bool) (bool, error) {
 
 func (s *source) load() {
 	if s.ok {
-		s.key = s.mi.Key()
+		s.v = s.mi.Version()
+		s.key = s.v.Key
 	}
 }
 
@@ -240,25 +243,30 @@ func (m *merged) skip(bound []byte) error {
 // the walk is: entering the guard against memory faults, and choosing between sources, then costs
 // little per entry, and what it hands out lies in its own memory, where nothing can fault.
 type iterator struct {
+	*walk  // nil once it is closed
 	d      *DB
 	st     state
+	at     int
+	ended  bool
+	hidden bool // there are range deletes
+	err    error
+}
+
+// walk is the memory of an iterator, for the next one to use again.
+type walk struct {
 	m      merged
 	lo, hi []byte
-	hidden bool // there are range deletes
-
 	items  []item
-	at     int
-	ahead  int // how many to read
+	ahead  int // how many items to read
 	arena  []byte
-	ended  bool
-	err    error
-	closed bool
 }
 
 type item struct{ key, value []byte }
 
+var walks = sync.Pool{New: func() any { return new(walk) }}
+
 const (
-	firstAhead = 4
+	firstAhead = 8
 	maxAhead   = 128
 	maxArena   = 64 << 10 // bytes read ahead, roughly
 )
@@ -266,32 +274,60 @@ const (
 // scan returns an iterator; it takes over the reference to the state's view.
 func (d *DB) scan(st state, r holdfast.Range) holdfast.Iterator {
 	d.gate.AddIterator(1)
-	it := &iterator{d: d, st: st, lo: bytes.Clone(r.Lo), hi: bytes.Clone(r.Hi), ahead: firstAhead}
-	it.m.reverse = r.Reverse
-	it.m.src = make([]source, 0, 1+len(st.view.imm)+len(st.view.ver.tiers))
-	add := func(t *table, ts *tombs) {
-		it.hidden = it.hidden || !ts.empty()
-		if t.index.Len() > 0 || !ts.empty() {
-			it.m.src = append(it.m.src, source{table: t, tombs: ts, mi: t.index.Iter(st.seq)})
-		}
-	}
-	add(st.view.mem, st.tombs)
+	w := walks.Get().(*walk)
+	it := &iterator{walk: w, d: d, st: st}
+	w.lo, w.hi = append(w.lo[:0], r.Lo...), append(w.hi[:0], r.Hi...)
+	w.items, w.ahead = w.items[:0], firstAhead
+	w.m.reverse, w.m.src = r.Reverse, w.m.src[:0]
+	it.addTable(st.view.mem, st.tombs)
 	for _, t := range st.view.imm {
-		add(t, t.tombs.Load())
+		it.addTable(t, t.tombs.Load())
 	}
 	for i := range st.view.ver.tiers {
-		it.m.src = append(it.m.src, source{tier: &st.view.ver.tiers[i]})
+		w.add().tier = &st.view.ver.tiers[i]
 	}
 	if len(r.Lo) > 0 && len(r.Hi) > 0 && bytes.Compare(r.Lo, r.Hi) >= 0 {
 		it.ended = true
 		return it
 	}
-	start := it.lo
+	start := w.lo
 	if r.Reverse {
-		start = it.hi
+		start = w.hi
 	}
 	it.err = it.seek(start)
 	return it
+}
+
+func (it *iterator) addTable(t *table, ts *tombs) {
+	if t.image.Bytes() == 0 {
+		return
+	}
+	it.hidden = it.hidden || !ts.empty()
+	s := it.add()
+	s.table, s.tombs, s.mi = t, ts, t.index.Iter(it.st.seq)
+}
+
+// add returns one more source; the memory of its iterator may have been used before.
+func (w *walk) add() *source {
+	src := w.m.src
+	if n := len(src); n < cap(src) {
+		w.m.src = src[:n+1]
+	} else {
+		w.m.src = append(src, source{})
+	}
+	return &w.m.src[len(src)]
+}
+
+// recycle gives the memory back, without what it refers to.
+func (w *walk) recycle() {
+	for i := range w.m.src {
+		s := &w.m.src[i]
+		s.table, s.tombs, s.tier, s.mi, s.v, s.key, s.ok = nil, nil, nil, memtable.Iter{}, memtable.Version{}, nil, false
+	}
+	clear(w.items)
+	if cap(w.arena) <= 4*maxArena {
+		walks.Put(w)
+	}
 }
 
 func (it *iterator) seek(bound []byte) (err error) {
@@ -300,32 +336,32 @@ func (it *iterator) seek(bound []byte) (err error) {
 }
 
 func (it *iterator) Next() bool {
+	if it.walk == nil {
+		return false
+	}
 	if it.at+1 < len(it.items) {
 		it.at++
 		return true
 	}
-	if it.closed || it.ended || it.err != nil {
+	it.at = 0
+	if it.ended || it.err != nil {
 		it.items = it.items[:0]
-		it.at = 0
 		return false
 	}
-	it.at = 0
 	it.err = it.fill()
-	if it.ahead < maxAhead {
-		it.ahead *= 2
-	}
+	it.ahead = min(4*it.ahead, maxAhead)
 	return len(it.items) > 0
 }
 
 func (it *iterator) Key() []byte {
-	if it.at < len(it.items) {
+	if it.walk != nil && it.at < len(it.items) {
 		return it.items[it.at].key
 	}
 	return nil
 }
 
 func (it *iterator) Value() []byte {
-	if it.at < len(it.items) {
+	if it.walk != nil && it.at < len(it.items) {
 		return it.items[it.at].value
 	}
 	return nil
@@ -333,17 +369,16 @@ func (it *iterator) Value() []byte {
 
 // Err implements [holdfast.Iterator]: an error shows when all before it has been handed out.
 func (it *iterator) Err() error {
-	if it.at+1 < len(it.items) {
+	if it.walk != nil && it.at+1 < len(it.items) {
 		return nil
 	}
 	return it.err
 }
 
 func (it *iterator) Close() error {
-	if !it.closed {
-		it.closed = true
-		it.items, it.at = nil, 0
-		it.m.src = nil
+	if it.walk != nil {
+		it.recycle()
+		it.walk = nil
 		it.st.view.release()
 		it.d.gate.AddIterator(-1)
 	}
@@ -395,8 +430,8 @@ func (it *iterator) fill() (err error) {
 // take adds what s is at, unless it is a tombstone.
 func (it *iterator) take(s *source) error {
 	if s.table != nil {
-		if v := s.mi.Version(); v.Kind == holdfast.KindSet {
-			it.items = append(it.items, item{v.Key, v.Value})
+		if s.v.Kind == holdfast.KindSet {
+			it.items = append(it.items, item{s.v.Key, s.v.Value})
 		}
 		return nil
 	}
@@ -426,7 +461,7 @@ func (it *iterator) skipDeleted(s *source) (bool, error) {
 			continue
 		}
 		if j == m.cur {
-			if t.seq < s.mi.Seq() {
+			if t.seq < s.v.Seq {
 				continue
 			}
 			return true, m.next() // which leaves the key of older sources behind too

@@ -183,6 +183,48 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
+// BenchmarkGroup is Get and Next with groups of several sizes, in a mapped run in memory.
+func BenchmarkGroup(b *testing.B) {
+	for _, keys := range benchKeys {
+		pairs := keys.pairs(benchEntries)
+		probes, size := shuffled(pairs, 0)
+		for _, group := range []int{4, 8, 16} {
+			f := new(memFile)
+			w := NewWriter(f, testID)
+			w.group = group
+			for _, p := range pairs {
+				if err := w.Add(p.key, p.e); err != nil {
+					b.Fatal(err)
+				}
+			}
+			info, err := w.Finish(0)
+			if err != nil {
+				b.Fatal(err)
+			}
+			r, err := Open(&mapFile{memFile{b: f.b}}, testID, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Run(fmt.Sprintf("%s/group=%d/get", keys.name, group), func(b *testing.B) {
+				for at := 0; b.Loop(); at = (at + size) % len(probes) {
+					if _, ok, err := r.Get(probes[at : at+size]); err != nil || !ok {
+						b.Fatal(ok, err)
+					}
+				}
+				b.ReportMetric(float64(info.FileBytes)/float64(len(pairs)), "B/entry")
+			})
+			b.Run(fmt.Sprintf("%s/group=%d/next", keys.name, group), func(b *testing.B) {
+				it := r.Iter()
+				for b.Loop() {
+					if !it.Next() && !it.First() {
+						b.Fatal(it.Err())
+					}
+				}
+			})
+		}
+	}
+}
+
 // BenchmarkOpen opens and closes a run of a million entries, and finds one key in it.
 func BenchmarkOpen(b *testing.B) {
 	image, _ := build(b, ascending(benchEntries), blockTarget)

@@ -77,7 +77,10 @@ func Open(f vfs.File, id Identity, cache *Cache) (*Reader, error) {
 		return nil, corrupt(r.path, r.t.meta, problem)
 	}
 	if m, ok := f.(vfs.Mapper); ok {
-		return r, r.openMapped(m)
+		if err := r.openMapped(m); err != nil {
+			return nil, err
+		}
+		return r, nil
 	}
 	if cache != nil {
 		r.file = cache.files.Add(1)
@@ -89,6 +92,10 @@ func (r *Reader) openMapped(m vfs.Mapper) error {
 	mapping, err := m.Map(r.t.size)
 	if err != nil {
 		return r.fault(0, err)
+	}
+	if int64(len(mapping.Bytes())) != r.t.size {
+		_ = mapping.Unmap() // the other error says more
+		return corrupt(r.path, 0, fmt.Sprintf("%d of %d bytes were mapped", len(mapping.Bytes()), r.t.size))
 	}
 	r.mapping, r.data = mapping, mapping.Bytes()
 	r.seen = make([]atomic.Uint32, (r.t.blocks+filterPages(r.t.lines)+31)/32)

@@ -92,8 +92,9 @@
 //
 // # Invariants
 //
-// Keys ascend strictly over the whole run and have 1 to 16384 bytes. Sections touch each other, and the
-// footer ends the file. A reader knows the header's first 12 bytes and its last 4 in every version; a
+// Keys ascend strictly over the whole run and have 1 to 16384 bytes. There is one way to write a group: shared is as
+// long and every number as short as it can be, and what a tag can leave out is left out; searching relies on the first of
+// these. Sections touch each other, and the footer ends the file. A reader knows the header's first 12 bytes and its last 4 in every version; a
 // file with another version and a valid header is refused as a newer one, anything else that does not fit as corrupt.
 package run
 

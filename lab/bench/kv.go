@@ -1,0 +1,109 @@
+package bench
+
+import (
+	"math/rand/v2"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/badger"
+	"github.com/holdfastdb/holdfast/engine/bbolt"
+)
+
+// The third study: a key-value table, by its benchmarks. It compared Thunder, a B+ tree in Rust, with bbolt,
+// both syncing each commit. Here its work is done in closed loops, so that what it did once is repeated with new
+// values. The reads of a million keys, and what sustained changes do to the space on disk, are ours.
+const (
+	kvValueSize = 100
+	kvBatch     = 100 // keys of one transaction, where it has many
+)
+
+// kvSizes are the numbers of keys, and bytes, that the workloads work on.
+type kvSizes struct {
+	keys  int // of the study
+	many  int // where more is wanted
+	mixed int // under reads and writes mixed
+	large int // bytes of large values there can be, before they are replaced
+}
+
+func kvWorkloads() []Workload {
+	return kvStudy(kvSizes{keys: 100_000, many: 1_000_000, mixed: 10_000, large: 100 << 20})
+}
+
+func kvStudy(n kvSizes) []Workload {
+	put := func(name, about string, batch int, figure string) Workload {
+		p := kvPut{batch: batch, value: kvValueSize, ring: n.many}
+		return Workload{
+			Name: name, About: about, Unit: "keys", Items: batch, ItemBytes: kvKeySize + kvValueSize,
+			Study: kvFigure(holdfast.Power, figure), Engine: p.engine, Floor: p.floor, Null: p.null,
+		}
+	}
+	value := func(name, about string, size int, figure string) Workload {
+		p := kvPut{batch: 1, value: size, ring: max(n.large/size, 1)}
+		return Workload{
+			Name: name, About: about, Unit: "values", Items: 1, ItemBytes: kvKeySize + size, InBytes: true,
+			Study: kvFigure(holdfast.Power, figure), Engine: p.engine, Floor: p.floor, Null: p.null,
+		}
+	}
+	read := func(name, about string, r kvRead, figure string) Workload {
+		w := Workload{
+			Name: name, About: about, Unit: "keys", Items: 1, Reads: true, ItemBytes: kvKeySize + kvValueSize,
+			Engine: r.engine, Floor: r.floor, Null: r.null,
+		}
+		if r.order == kvWhole {
+			w.Items = r.keys
+		}
+		if figure != "" {
+			w.Study = kvFigure(0, figure)
+		}
+		return w
+	}
+	sequential := put("kv/seq-write", "put 100,000 keys in order, in one transaction", n.keys, "398k/s (Thunder 197k/s)")
+	sequential.Refused = map[string]string{badger.Name: "100,000 keys are more than it takes in one transaction"}
+	mixed, overwrite := kvMixed{keys: n.mixed}, kvOverwrite{keys: n.keys}
+	return []Workload{
+		sequential,
+		put("kv/batch", "put 100 keys in order, in one transaction", kvBatch, "122k/s (Thunder 170/s)"),
+		{
+			Name: "kv/mixed", About: "of ten steps get a key in seven and put one in three, random among 10,000", Unit: "keys", Items: 1,
+			ItemBytes: kvKeySize + kvValueSize, Study: kvFigure(holdfast.Power, "5,448/s (Thunder 8/s)"),
+			Engine: mixed.engine, Floor: mixed.floor, Null: mixed.null,
+		},
+		{
+			Name: "kv/overwrite", About: "change 100 random keys of 100,000 in one transaction: update, delete one in five, put what is not there", Unit: "keys",
+			Items: kvBatch, ItemBytes: kvKeySize + kvValueSize, Engine: overwrite.engine, Floor: overwrite.floor, Null: overwrite.null,
+		},
+		value("kv/value-1k", "put one value of 1 KiB", 1<<10, "34 MB/s (Thunder 0.1 MB/s)"),
+		value("kv/value-10k", "put one value of 10 KiB", 10<<10, "367 MB/s (Thunder 1.2 MB/s)"),
+		value("kv/value-100k", "put one value of 100 KiB", 100<<10, "555 MB/s (Thunder 11 MB/s)"),
+		value("kv/value-1m", "put one value of 1 MiB", 1<<20, "227 MB/s (Thunder 77 MB/s)"),
+		read("kv/seq-read", "get 100,000 keys one by one, in order", kvRead{n.keys, kvInOrder}, "1.5M/s (Thunder 2.5M/s)"),
+		read("kv/random-read", "get random keys of 100,000", kvRead{n.keys, kvRandom}, "1.1M/s (Thunder 1.36M/s)"),
+		read("kv/random-read-1m", "get random keys of 1,000,000", kvRead{n.many, kvRandom}, ""),
+		read("kv/scan", "iterate over all of 100,000 keys", kvRead{n.keys, kvWhole}, "36M/s (Thunder 96M/s)"),
+		read("kv/scan-1m", "iterate over all of 1,000,000 keys", kvRead{n.many, kvWhole}, ""),
+	}
+}
+
+// kvFigure is what the study measured for bbolt, the only engine of it that is here.
+func kvFigure(level holdfast.Level, text string) func(string, holdfast.Level) string {
+	return study(map[figure]string{{bbolt.Name, level}: text})
+}
+
+// share returns the keys of client i of clients: first, and how many.
+func share(keys, i, clients int) (first, n int) {
+	first = keys * i / clients
+	return first, keys*(i+1)/clients - first
+}
+
+// kvRandomKeys draws keys among those of one client.
+type kvRandomKeys struct {
+	*rand.Rand
+	first, n int
+}
+
+// newKVRandom draws for client i from its share of the keys.
+func newKVRandom(t Task, i, keys int) kvRandomKeys {
+	first, n := share(keys, i, t.Clients)
+	return kvRandomKeys{rand.New(rand.NewPCG(t.Seed, uint64(i))), first, n}
+}
+
+func (r kvRandomKeys) key() uint32 { return uint32(r.first + r.IntN(r.n)) }

@@ -1,0 +1,208 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// kvNull takes what clients put and keeps nothing; what they get is of a few values that are there already. It shows
+// what making the batches, and checking what was read, take.
+type kvNull struct {
+	kvTable
+	sample [][]byte
+}
+
+// nullSample is how many values are there to be read: they fit into the processor's caches.
+const nullSample = 512
+
+func newKVNull(t Task, keys, value int) *kvNull {
+	n := &kvNull{kvTable: kvTable{task: t, values: newKVValues(value, t.Seed), ledger: make(kvLedger, keys)}}
+	for key := range uint32(min(nullSample, kvPreloadBytes/value)) {
+		v := n.values.lay(make([]byte, value))
+		n.values.fill(v, key, 1)
+		n.sample = append(n.sample, v)
+	}
+	return n
+}
+
+func (n *kvNull) writer() *kvWriter {
+	return n.writerTo(func(*holdfast.Batch) error { return nil })
+}
+
+func (n *kvNull) get(key uint32) error {
+	key %= uint32(len(n.sample))
+	return n.values.check(n.sample[key], key, 1)
+}
+
+func (n *kvNull) scan() error {
+	for key := range n.ledger {
+		if err := n.get(uint32(key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *kvNull) load(client func(int) func() error) Load {
+	return Load{
+		Client: client,
+		Close:  func() error { return nil },
+		Verify: func() (int64, int64, error) { return n.ledger.count(), 0, nil },
+	}
+}
+
+// kvFloor is a floorFile of keys with their values, each a record: key, value, and zeros up to a multiple of 8. Record number
+// n is of key n % floorKeys in version n / floorKeys.
+type kvFloor struct {
+	task   Task
+	file   *floorFile
+	values kvValues
+	record int // bytes
+	batch  int // records of one append
+}
+
+const floorKeys = 1_000_000
+
+func kvRecordSize(value int) int { return (kvKeySize + value + 7) / 8 * 8 }
+
+// newKVFloor is a file for appends of batch records.
+func newKVFloor(t Task, batch, value int) (*kvFloor, error) {
+	record := kvRecordSize(value)
+	slots := int64(max(floorBytes/record, t.Clients*batch))
+	file, err := newFloorFile(filepath.Join(t.Dir, "floor"), record, slots, t.Level == holdfast.Power)
+	if err != nil {
+		return nil, err
+	}
+	return &kvFloor{task: t, file: file, values: newKVValues(value, t.Seed), record: record, batch: batch}, nil
+}
+
+// floorChunk is how many records are written or read by one call where all are.
+const floorChunk = 8192
+
+// newKVFloorLoaded is a file of that many keys, of which all are there.
+func newKVFloorLoaded(t Task, keys int) (_ *kvFloor, err error) {
+	record := kvRecordSize(kvValueSize)
+	file, err := newFloorFile(filepath.Join(t.Dir, "floor-read"), record, int64(keys), false)
+	if err != nil {
+		return nil, err
+	}
+	f := &kvFloor{task: t, file: file, values: newKVValues(kvValueSize, t.Seed), record: record, batch: keys}
+	buf := f.lay(min(floorChunk, keys))
+	for first := 0; first < keys && err == nil; first += floorChunk {
+		n := min(floorChunk, keys-first)
+		f.fill(buf[:n*record], uint32(first))
+		err = file.append(buf[:n*record], first)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.close())
+	}
+	return f, nil
+}
+
+// lay returns memory for n records, ready for fill.
+func (f *kvFloor) lay(n int) []byte {
+	buf := make([]byte, n*f.record)
+	for at := 0; at < len(buf); at += f.record {
+		f.values.lay(f.value(buf[at:]))
+	}
+	return buf
+}
+
+// value is that of the record which buf begins with.
+func (f *kvFloor) value(buf []byte) []byte { return buf[kvKeySize:][:f.values.size] }
+
+// fill makes buf the records from index on.
+func (f *kvFloor) fill(buf []byte, index uint32) {
+	var key kvKey
+	for ; len(buf) > 0; buf = buf[f.record:] {
+		copy(buf, key.of(index%floorKeys))
+		f.values.fill(f.value(buf), index%floorKeys, index/floorKeys)
+		index++
+	}
+}
+
+// appender returns the operation of client i: appending records that nobody appended before, until after
+// billions the numbers begin again.
+func (f *kvFloor) appender(i int) func() error {
+	buf := f.lay(f.batch)
+	turns := math.MaxUint32 / f.batch
+	return func() error {
+		first := i % turns * f.batch
+		i += f.task.Clients
+		f.fill(buf, uint32(first))
+		return f.file.append(buf, first)
+	}
+}
+
+func (f *kvFloor) load(client func(int) func() error) Load {
+	return Load{Client: client, Close: f.file.close, Verify: f.verify}
+}
+
+func (f *kvFloor) verify() (items, checked int64, err error) {
+	buf := f.lay(1)
+	return f.file.verify(func(index uint32) []byte {
+		f.fill(buf, index)
+		return buf
+	})
+}
+
+// kvFloorReader reads for one client.
+type kvFloorReader struct {
+	*kvFloor
+	buf []byte
+}
+
+func (f *kvFloor) reader() *kvFloorReader {
+	return &kvFloorReader{f, make([]byte, min(floorChunk, f.batch)*f.record)}
+}
+
+// get reads the record of a key by one call.
+func (r *kvFloorReader) get(key uint32) error { return r.read(int(key), 1) }
+
+// scan reads all records by few calls.
+func (r *kvFloorReader) scan() error {
+	for first := 0; first < r.batch; first += floorChunk {
+		if err := r.read(first, min(floorChunk, r.batch-first)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read reads n records from first on, and checks them.
+func (r *kvFloorReader) read(first, n int) error {
+	buf := r.buf[:n*r.record]
+	if err := r.file.read(buf, int64(first)); err != nil {
+		return err
+	}
+	var key kvKey
+	key.of(uint32(first))
+	for ; len(buf) > 0; buf = buf[r.record:] {
+		if !bytes.Equal(buf[:kvKeySize], key[:]) {
+			return fmt.Errorf("%w: record %d is of key %q", ErrWrong, first, buf[:kvKeySize])
+		}
+		if err := r.values.check(r.value(buf), uint32(first), 0); err != nil {
+			return err
+		}
+		key.next()
+		first++
+	}
+	return nil
+}
+
+// beside is a load that closes and verifies another one too, which has no clients and whose items do not count.
+func (l Load) beside(other Load) Load {
+	closes, verifies := l.Close, l.Verify
+	l.Close = func() error { return errors.Join(closes(), other.Close()) }
+	l.Verify = func() (items, checked int64, err error) {
+		items, checked, err = verifies()
+		_, _, otherErr := other.Verify()
+		return items, checked, errors.Join(err, otherErr)
+	}
+	return l
+}

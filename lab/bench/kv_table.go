@@ -1,0 +1,234 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// kvLedger is what there should be: for each key the version put last and whether it is alive. A key
+// belongs to one client, which alone reads and writes its place here; all of it is read once they are done.
+type kvLedger []uint32
+
+// alive is the bit that a key has while it is there; the bits above are its version.
+const alive = 1
+
+// put returns the version that the key gets with its next value.
+func (l kvLedger) put(key uint32) uint32 {
+	l[key] = (l[key]>>1+1)<<1 | alive
+	return l[key] >> 1
+}
+
+func (l kvLedger) delete(key uint32) { l[key] &^= alive }
+
+// has returns the key's version, and whether it is there.
+func (l kvLedger) has(key uint32) (version uint32, ok bool) { return l[key] >> 1, l[key]&alive != 0 }
+
+// count returns how many keys there should be.
+func (l kvLedger) count() int64 {
+	n := int64(0)
+	for _, state := range l {
+		n += int64(state & alive)
+	}
+	return n
+}
+
+// compare walks over all of r, which must hold the keys of the ledger with their values, and nothing else. It
+// returns how many it compared.
+func (l kvLedger) compare(r holdfast.Reader, values kvValues) (n int64, err error) {
+	it := r.Scan(holdfast.Range{})
+	defer func() { err = errors.Join(err, wrong(it.Close())) }()
+	var key kvKey
+	key.of(0)
+	for i, state := range l {
+		if state&alive != 0 {
+			switch {
+			case !it.Next():
+				return n, fmt.Errorf("%w: %s is not there, nor anything behind it", ErrWrong, key)
+			case !bytes.Equal(it.Key(), key[:]):
+				return n, fmt.Errorf("%w: %q where %s should be", ErrWrong, it.Key(), key)
+			}
+			if err := values.check(it.Value(), uint32(i), state>>1); err != nil {
+				return n, err
+			}
+			n++
+		}
+		key.next()
+	}
+	if it.Next() {
+		return n, fmt.Errorf("%w: %q behind the last key", ErrWrong, it.Key())
+	}
+	return n, nil
+}
+
+// kvTable is the engine under test and what should be in it.
+type kvTable struct {
+	task     Task
+	engine   holdfast.Engine
+	volatile bool // nothing is left after Close
+	values   kvValues
+	ledger   kvLedger
+}
+
+// newKVTable opens an engine for as many keys, of which none is there yet.
+func newKVTable(t Task, keys, value int) (*kvTable, error) {
+	if keys > kvMaxKeys {
+		return nil, badOption(fmt.Sprintf("%d keys", keys), "use fewer --clients")
+	}
+	engine, err := t.Open()
+	if err != nil {
+		return nil, err
+	}
+	return &kvTable{
+		task: t, engine: engine, volatile: engine.Capabilities().Strongest() == holdfast.Memory,
+		values: newKVValues(value, t.Seed), ledger: make(kvLedger, keys),
+	}, nil
+}
+
+// kvPreloadBytes is about what the values of one batch of the preload have.
+const kvPreloadBytes = 2 << 20
+
+// newKVLoaded is newKVTable with all keys there: put in large batches at the weakest level, synced, and the
+// engine closed and opened again, so that no engine reads from its write buffers what another reads from its files.
+func newKVLoaded(t Task, keys, value int) (*kvTable, error) {
+	table, err := newKVTable(t, keys, value)
+	if err != nil {
+		return nil, err
+	}
+	if err := table.fill(); err != nil {
+		return nil, errors.Join(err, table.engine.Close())
+	}
+	if table.volatile {
+		return table, nil
+	}
+	if err := table.engine.Close(); err != nil {
+		return nil, err
+	}
+	table.engine, err = t.Open()
+	return table, err
+}
+
+// fill puts all keys, and makes them safe.
+func (t *kvTable) fill() error {
+	weakest := t.task.Level
+	for _, level := range holdfast.Levels() {
+		if t.engine.Capabilities().Promise(level).Given != 0 {
+			weakest = level
+			break
+		}
+	}
+	w := t.writerTo(func(b *holdfast.Batch) error { return holdfast.Commit(t.engine, b, weakest) })
+	batch := max(kvPreloadBytes/t.values.size, 1)
+	for key := range t.ledger {
+		w.put(uint32(key))
+		if (key+1)%batch == 0 || key == len(t.ledger)-1 {
+			if err := w.commit(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := t.engine.Sync(); err != nil && !(t.volatile && errors.Is(err, holdfast.ErrLevel)) {
+		return err
+	}
+	return nil
+}
+
+// load is a load of these clients on the table, which verifies all that is there.
+func (t *kvTable) load(client func(i int) func() error) Load {
+	return Load{
+		Client:   client,
+		Metrics:  func() holdfast.Metrics { return t.engine.Metrics() },
+		Close:    func() error { return t.engine.Close() },
+		Verify:   t.verify,
+		Volatile: t.volatile,
+	}
+}
+
+// verify compares all that is there, in the engine opened again unless it is volatile.
+func (t *kvTable) verify() (items, checked int64, err error) {
+	items = t.ledger.count()
+	if t.volatile {
+		checked, err = t.ledger.compare(t.engine, t.values)
+		return items, checked, err
+	}
+	engine, err := t.task.Open()
+	if err != nil {
+		return items, 0, wrong(err)
+	}
+	checked, err = t.ledger.compare(engine, t.values)
+	return items, checked, errors.Join(err, engine.Close())
+}
+
+// scan walks over all keys and compares them.
+func (t *kvTable) scan() error {
+	_, err := t.ledger.compare(t.engine, t.values)
+	return err
+}
+
+// writer returns a client's writer, which commits at the task's level.
+func (t *kvTable) writer() *kvWriter {
+	return t.writerTo(func(b *holdfast.Batch) error { return holdfast.Commit(t.engine, b, t.task.Level) })
+}
+
+// writerTo returns a client's writer, which gives its batches to keep.
+func (t *kvTable) writerTo(keep func(*holdfast.Batch) error) *kvWriter {
+	return &kvWriter{values: t.values, ledger: t.ledger, value: t.values.lay(make([]byte, t.values.size)), keep: keep}
+}
+
+// kvWriter makes the transactions of one client. What it puts is in the ledger before it is acknowledged: a commit
+// that fails voids the run.
+type kvWriter struct {
+	values kvValues
+	ledger kvLedger
+	keep   func(*holdfast.Batch) error
+	batch  holdfast.Batch
+	key    kvKey
+	value  []byte
+}
+
+func (w *kvWriter) put(key uint32) {
+	w.values.fill(w.value, key, w.ledger.put(key))
+	w.batch.Set(w.key.of(key), w.value)
+}
+
+func (w *kvWriter) delete(key uint32) {
+	w.ledger.delete(key)
+	w.batch.Delete(w.key.of(key))
+}
+
+func (w *kvWriter) commit() error {
+	err := w.keep(&w.batch)
+	w.batch.Reset()
+	return err
+}
+
+// putOne puts a key in a transaction of its own.
+func (w *kvWriter) putOne(key uint32) error {
+	w.put(key)
+	return w.commit()
+}
+
+// reader returns a client's reader.
+func (t *kvTable) reader() *kvReader { return &kvReader{table: t} }
+
+// kvReader gets keys for one client, and checks what it gets.
+type kvReader struct {
+	table *kvTable
+	key   kvKey
+	value []byte
+}
+
+// get reads a key that must be there.
+func (r *kvReader) get(key uint32) error {
+	version, _ := r.table.ledger.has(key)
+	var err error
+	if r.value, err = r.table.engine.Get(r.value[:0], r.key.of(key)); err != nil {
+		if errors.Is(err, holdfast.ErrNotFound) {
+			err = fmt.Errorf("%w: %s: %w", ErrWrong, r.key, err)
+		}
+		return err
+	}
+	return r.table.values.check(r.value, key, version)
+}
