@@ -31,6 +31,7 @@ type spec struct {
 // outcome is what a child answers, as JSON on its standard output.
 type outcome struct {
 	Ops            int64
+	WarmUpOps      int64
 	Seconds        float64
 	Latency        Latency
 	SettleSeconds  float64
@@ -178,6 +179,7 @@ func drive(load Load, s spec, o *outcome) error {
 		histograms = make([]*hdrhistogram.Histogram, n)
 		errs       = make([]error, n)
 		ends       = make([]time.Duration, n)
+		warmUps    atomic.Int64
 		stop       atomic.Bool
 		warm, done sync.WaitGroup
 		start      = make(chan struct{})
@@ -192,6 +194,8 @@ func drive(load Load, s spec, o *outcome) error {
 			for {
 				if errs[i] = op(); errs[i] != nil {
 					stop.Store(true)
+				} else {
+					warmUps.Add(1)
 				}
 				if errs[i] != nil || stop.Load() || time.Since(epoch) >= s.WarmUp {
 					break
@@ -225,7 +229,7 @@ func drive(load Load, s spec, o *outcome) error {
 	for _, h := range histograms[1:] {
 		all.Merge(h)
 	}
-	o.Ops = all.TotalCount()
+	o.Ops, o.WarmUpOps = all.TotalCount(), warmUps.Load()
 	for _, end := range ends {
 		o.Seconds = max(o.Seconds, (end - origin).Seconds())
 	}

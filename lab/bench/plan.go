@@ -36,9 +36,10 @@ type Preset struct {
 // holds the median with 95 % confidence (97 %).
 func Presets() []Preset {
 	return []Preset{
-		{"quick", "every workload with one client, about 90 s", []string{"*/*"}, []int{1}, 6, 200 * time.Millisecond},
+		{"quick", "the event store with one client, about 90 s", []string{"event/*"}, []int{1}, 6, 200 * time.Millisecond},
 		{"event", "the event store with 1 and 64 clients, about 18 min", []string{"event/*"}, []int{1, 64}, 10, time.Second},
-		{"smoke", "every workload once, a few seconds: does it work at all", []string{"*/*"}, []int{1}, 1, 10 * time.Millisecond},
+		{"smoke", "some workloads of each kind once, some seconds: does it work at all", []string{"event/*", "kv/mixed", "kv/scan"}, []int{1}, 1, 10 * time.Millisecond},
+		{"kv", "the key-value table with one client, about 4 min", []string{"kv/*"}, []int{1}, 3, 100 * time.Millisecond},
 	}
 }
 
@@ -77,7 +78,8 @@ type Cell struct {
 	Asked    holdfast.Level
 	Given    holdfast.Level
 	Clients  int
-	Reads    bool // of the workload
+	Reads    bool          // of the workload
+	Overhead time.Duration // of the workload, for the estimate
 }
 
 // Unavailable is a level that an engine does not give, or not under that name.
@@ -174,7 +176,7 @@ func (l Lab) layOut(p *Plan) error {
 		}
 		for _, clients := range p.Clients {
 			add := func(engine string, asked, given holdfast.Level) {
-				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients, Reads: w.Reads})
+				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients, Reads: w.Reads, Overhead: w.Overhead})
 			}
 			given := map[holdfast.Level]bool{}
 			for _, engine := range p.Engines {
@@ -183,6 +185,9 @@ func (l Lab) layOut(p *Plan) error {
 					return err
 				}
 				cells, missing := levelsOf(entry, p.Levels, w.Reads)
+				if why, ok := w.Refused[engine]; ok {
+					cells, missing = nil, refuse(engine, name, why, cells, missing)
+				}
 				for _, c := range cells {
 					add(engine, c.Asked, c.Given)
 					given[c.Given] = true
@@ -254,6 +259,19 @@ func levelsOf(e all.Entry, levels []holdfast.Level, reads bool) (cells []Cell, m
 	return cells, missing
 }
 
+// refuse returns what is missing of an engine that cannot do the workload at all.
+func refuse(engine, workload, why string, cells []Cell, missing []Unavailable) []Unavailable {
+	for i, u := range missing {
+		if u.instead != 0 {
+			missing[i] = Unavailable{Engine: engine, Asked: u.Asked, Reason: why, why: workload + ": " + why}
+		}
+	}
+	for _, c := range cells {
+		missing = append(missing, Unavailable{Engine: engine, Asked: c.Asked, Reason: why, why: workload + ": " + why})
+	}
+	return missing
+}
+
 // Shuffled returns the cells in the order of one round, which follows from the seed.
 func (p Plan) Shuffled(round int) []Cell {
 	cells := slices.Clone(p.Cells)
@@ -267,7 +285,11 @@ const expectedOverhead = 130 * time.Millisecond
 
 // Estimate guesses how long the plan takes.
 func (p Plan) Estimate() time.Duration {
-	return time.Duration(len(p.Cells)*p.Rounds) * (p.For + p.WarmUp + expectedOverhead)
+	round := time.Duration(0)
+	for _, c := range p.Cells {
+		round += p.For + p.WarmUp + expectedOverhead + c.Overhead
+	}
+	return round * time.Duration(p.Rounds)
 }
 
 // choose returns the names that match a pattern, in the order of names. extra are right as well, and

@@ -84,7 +84,7 @@ func (s screen) report(l Lab, r *Report) {
 		}
 	}
 	s.printf("\n")
-	s.legend(r)
+	s.legend(l, r)
 	s.unavailable(r.Unavailable)
 	s.conclusions(l, r)
 	s.void(r.Void())
@@ -178,7 +178,7 @@ func interval(s Summary, items float64) string {
 
 // speed writes the group's table. Rates are of items, times of operations.
 func (s screen) speed(g group) {
-	items := float64(g.workload.Items)
+	unit, items := g.workload.rates()
 	t := s.table()
 	confidence := ""
 	for _, row := range g.rows {
@@ -186,14 +186,14 @@ func (s screen) speed(g group) {
 			confidence = fmt.Sprintf("[%.0f %%]", 100*row.Confidence)
 		}
 	}
-	header := table.Row{"engine", g.workload.Unit + "/s", confidence, "p50", "p99", "of floor", "to the best"}
+	header := table.Row{"engine", unit + "/s", confidence, "p50", "p99", "of floor", "to the best"}
 	right := []int{2, 4, 5, 6}
 	// The study's column is as wide as the terminal leaves it, or becomes lines of its own.
 	const others = 2 + 10 + 9 + 15 + 9 + 9 + 10 + 21
 	studyWidth := s.width - others
 	wide := studyWidth >= 18
 	// The studies' benchmarks that are here had one client.
-	studied := g.clients == 1
+	studied := g.clients == 1 && g.workload.Study != nil
 	inTable := wide && studied
 	if inTable {
 		header = append(header, "the study said")
@@ -247,6 +247,9 @@ func (s screen) cost(w Workload, r *Report, clients int) {
 	for _, g := range groups(w, r, clients) {
 		for _, row := range g.rows {
 			syncs, items, disk := "?", count(float64(row.items)), size(row.diskBytes)
+			if alive := float64(row.items) * float64(w.ItemBytes); w.showsSpace() && alive > 0 && row.diskBytes > 0 {
+				disk += " (" + digits(float64(row.diskBytes)/alive) + "x)"
+			}
 			switch {
 			case reference(row.Engine):
 				syncs, items, disk = "", "", "" // nothing, or a file prepared ahead
@@ -317,8 +320,16 @@ func (s screen) hanging(first, rest string, indent int) {
 	s.printf("%s\n", strings.TrimRight(line, " "))
 }
 
+// showsSpace reports that one of the report's tables compares what is on disk with what is alive.
+func (l Lab) showsSpace(r *Report) bool {
+	return slices.ContainsFunc(r.Plan.Workloads, func(name string) bool {
+		w, err := l.workload(name)
+		return err == nil && w.showsSpace()
+	})
+}
+
 // legend explains the tables in as few lines as it can.
-func (s screen) legend(r *Report) {
+func (s screen) legend(l Lab, r *Report) {
 	confidence := 0.0
 	for _, sum := range r.Summary {
 		confidence = sum.Confidence
@@ -345,8 +356,11 @@ func (s screen) legend(r *Report) {
 			s.wrapped("", "floor writes the same bytes into a file written ahead, by one call for all clients that wait, with one fdatasync where power loss is survived; it reads by one call, and compares.")
 		}
 	}
-	s.wrapped("", "CPU, settling (the time to close) and the peak of memory include the harness's own, which is null's; so do the events those of the warm-up.")
-	s.wrapped("", "The study's figures are times per operation on its own machines; compare ratios with them, nothing else.")
+	s.wrapped("", "CPU, settling (the time to close) and the peak of memory include the harness's own, which is null's; what is there in the end includes what the warm-up wrote.")
+	if l.showsSpace(r) {
+		s.wrapped("", "On disk, (2x) is twice the bytes of the keys and values that are there in the end.")
+	}
+	s.wrapped("", "The study's figures are of its own machines; compare ratios with them, nothing else.")
 }
 
 // unavailable says which engines are missing where, grouped by levels, and then by reason.
@@ -456,17 +470,18 @@ func enumerate(names []string) string {
 // prices says for each engine what surviving more costs it.
 func prices(w Workload, r *Report, clients int) []string {
 	var lines []string
+	unit, items := w.rates()
 	for _, engine := range r.Plan.Engines {
 		var parts []string
 		for _, level := range holdfast.Levels() {
 			for _, sum := range r.Summary {
 				if sum.Workload == w.Name && sum.Engine == engine && sum.Clients == clients && sum.Given == level {
-					parts = append(parts, fmt.Sprintf("%s (%s)", count(sum.Median*float64(w.Items)), level.Survives()))
+					parts = append(parts, fmt.Sprintf("%s (%s)", count(sum.Median*items), level.Survives()))
 				}
 			}
 		}
 		if len(parts) > 1 {
-			lines = append(lines, fmt.Sprintf("%s, %s: %s makes %s %s/s.", w.Name, number(clients, "client"), engine, strings.Join(parts, ", "), w.Unit))
+			lines = append(lines, fmt.Sprintf("%s, %s: %s makes %s %s/s.", w.Name, number(clients, "client"), engine, strings.Join(parts, ", "), unit))
 		}
 	}
 	return lines

@@ -45,6 +45,7 @@ type Result struct {
 	Clients       int            `json:"clients"`
 	Round         int            `json:"round"` // from 1
 	Ops           int64          `json:"ops"`
+	WarmUpOps     int64          `json:"warm_up_ops"` // before the clock ran
 	ItemsPerOp    int            `json:"items_per_op"`
 	Seconds       float64        `json:"seconds"`
 	OpsPerSec     float64        `json:"ops_per_sec"`

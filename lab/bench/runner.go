@@ -191,7 +191,7 @@ func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, err
 	}
 	result := Result{
 		Workload: c.Workload, Engine: c.Engine, Asked: c.Asked, Given: c.Given, Clients: c.Clients, Round: round,
-		Ops: o.Ops, ItemsPerOp: workload.Items, Seconds: o.Seconds, Latency: o.Latency,
+		Ops: o.Ops, WarmUpOps: o.WarmUpOps, ItemsPerOp: workload.Items, Seconds: o.Seconds, Latency: o.Latency,
 		SettleSeconds: o.SettleSeconds, CPUSeconds: o.CPUSeconds, PeakRSS: o.PeakRSS, DiskBytes: o.DiskBytes,
 		Commits: o.Commits, Groups: o.Groups, Syncs: o.Syncs, Items: o.Items, Checked: o.Checked,
 		Verified: o.Verified, Error: o.Error,

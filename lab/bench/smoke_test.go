@@ -38,7 +38,7 @@ func published(t *testing.T) *jsonschema.Schema {
 	return schema
 }
 
-// TestSmoke measures everything there is, in real child processes, and holds the report
+// TestSmoke measures something of every kind, in real child processes, and holds the report
 // against the published schema.
 func TestSmoke(t *testing.T) {
 	defer goleak.VerifyNone(t)
@@ -141,7 +141,7 @@ func TestSchemaIsStrict(t *testing.T) {
 
 // TestClientsTogether drives many clients in this process, for the race detector.
 func TestClientsTogether(t *testing.T) {
-	lab := Standard()
+	lab := smallLab()
 	for _, w := range lab.workloadNames() {
 		for _, engine := range []string{mem.Name, Floor, Null} {
 			cell := Cell{Workload: w, Engine: engine, Asked: holdfast.Memory, Given: holdfast.Memory, Clients: 8}

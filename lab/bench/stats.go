@@ -64,10 +64,11 @@ func summarise(cells []Cell, results []Result) []Summary {
 		s.diskBytes = int64(middle(column(func(r Result) float64 { return float64(r.DiskBytes) })))
 		s.items = int64(middle(column(func(r Result) float64 { return float64(r.Items) })))
 		s.cpuPerItem = middle(column(func(r Result) float64 {
-			if r.CPUSeconds < 0 || r.Ops == 0 {
+			ops := r.Ops + r.WarmUpOps
+			if r.CPUSeconds < 0 || ops == 0 {
 				return -1
 			}
-			return r.CPUSeconds * 1e6 / float64(max(r.Items, r.Ops*int64(r.ItemsPerOp)))
+			return r.CPUSeconds * 1e6 / (float64(ops) * float64(r.ItemsPerOp))
 		}))
 		s.syncsPerCommit = middle(column(func(r Result) float64 {
 			if r.Syncs < 0 || r.Commits <= 0 {

@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -22,8 +23,8 @@ type Workload struct {
 	Unit  string // what is counted, in the plural: "events"
 	Items int    // how many of them one operation handles
 
-	// ItemBytes is what one item takes, key and value, in bytes; 0 if nothing is shown of that. What is on disk is
-	// compared with it, and where InBytes is true rates are of bytes.
+	// ItemBytes is what one item is, key and value, in bytes. Where it is named, what is on disk is shown as a multiple of
+	// that, or, if InBytes is true, rates are of bytes.
 	ItemBytes int
 	InBytes   bool
 
@@ -33,6 +34,10 @@ type Workload struct {
 
 	// Refused says of engines, by name, why they cannot do the work.
 	Refused map[string]string
+
+	// Overhead is what a measurement takes on the average beside warming up, measuring and what
+	// starting a process does, to guess how long a plan takes.
+	Overhead time.Duration
 
 	// Study is what the original study measured for an engine at the level given, or says
 	// that it did not. nil if the study had no such work.
@@ -44,6 +49,17 @@ type Workload struct {
 	Floor  func(Task) (Load, error)
 	Null   func(Task) (Load, error)
 }
+
+// rates returns what rates are of, and how much of that one operation does.
+func (w Workload) rates() (unit string, perOp float64) {
+	if w.InBytes {
+		return "bytes", float64(w.Items) * float64(w.ItemBytes)
+	}
+	return w.Unit, float64(w.Items)
+}
+
+// showsSpace reports that space on disk is shown as a multiple of what is alive.
+func (w Workload) showsSpace() bool { return w.ItemBytes > 0 && !w.InBytes }
 
 // Task is what a load is made for.
 type Task struct {

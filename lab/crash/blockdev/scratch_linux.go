@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -201,7 +202,24 @@ func dying(lock *os.File) bool {
 		return false
 	}
 	fields := processStat(pid)
-	return len(fields) > 0 && (fields[0] == "Z" || fields[0] == "X") && startOf(pid) == start
+	return len(fields) > 0 && startOf(pid) == start && (fields[0] == "Z" || fields[0] == "X" || killed(pid))
+}
+
+// killed reports whether a process has a SIGKILL waiting for its first thread.
+func killed(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		if name == "SigPnd" || name == "ShdPnd" {
+			if set, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64); err == nil && set>>(unix.SIGKILL-1)&1 != 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // startOf returns when a process started, in the kernel's own units; with the number it names the process.

@@ -43,7 +43,13 @@ type Config struct {
 
 	// NoMapping reads and writes through file calls even where files can be mapped.
 	NoMapping bool
+
+	// Sizes are for tests, whose files are small.
+	Sizes Sizes
 }
+
+// Sizes, in bytes, take the place of those that follow from the memory budget, but where they are 0.
+type Sizes struct{ Table, Segment, Run int64 }
 
 // The sizes that follow from the memory budget.
 const (
@@ -103,6 +109,7 @@ type DB struct {
 	stop    chan struct{}
 	done    sync.WaitGroup
 
+	debt, paced           atomic.Int64 // see pace
 	commits, stalls, torn atomic.Int64
 	otherSyncs            atomic.Int64 // of runs, manifests, moved segments
 	otherBytes            atomic.Int64
@@ -222,6 +229,7 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("the batch has %d bytes", len(body)), Remedy: fmt.Sprintf("split it: at most %d", maxBatch)}
 	}
 	sum := checksum(body)
+	d.pace(len(body))
 
 	d.mu.Lock()
 	if err := d.room(frameSize(len(body)), b.Len()); err != nil {
@@ -246,6 +254,20 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 		d.syncedCommits.Add(1)
 	}
 	return holdfast.NewReceipt(d, token(lsn, level)), nil
+}
+
+// pace slows writers down while reclaim is behind, so that space stays bounded: a little and often,
+// not all of them for long.
+func (d *DB) pace(n int) {
+	debt := d.debt.Load()
+	if debt == 0 || d.manual {
+		return
+	}
+	if d.paced.Add(int64(n)) >= paceBytes {
+		d.paced.Store(0)
+		d.stalls.Add(1)
+		time.Sleep(time.Duration(debt) * time.Millisecond)
+	}
 }
 
 // maxUnwritten bounds what commits at Memory leave in the program's own memory.
@@ -412,8 +434,8 @@ func (d *DB) shut(orderly bool) (err error) {
 		d.fs.Remove(next.file.Name())
 	}
 	d.view.Load().release()
-	for _, s := range d.segs {
-		s.release()
+	for _, id := range d.segmentIDs() {
+		d.segs[id].release()
 	}
 	d.sweep()
 	for _, s := range d.spare {

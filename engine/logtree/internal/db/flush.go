@@ -291,16 +291,47 @@ func (d *DB) install(tiers []tier, from position, flushed *table, moved []*segme
 		imm = imm[: len(imm)-1 : len(imm)-1]
 	}
 	d.publish(v.mem, imm, ver)
-	for id, s := range d.segs {
+	for _, id := range d.segmentIDs() {
+		s := d.segs[id]
 		if ver.segment(id) == nil && (s.kind == kindMoved || id < from.seg) {
 			delete(d.segs, id)
 			s.dead.Store(true)
 			s.release()
 		}
 	}
+	d.debt.Store(d.measureDebt(ver))
 	d.changed.Broadcast()
 	return nil
 }
+
+// measureDebt says how far reclaim is behind: for each paceBytes of log, by how many milliseconds
+// writers are to be slowed down. What is alive is estimated by what the oldest tier names.
+func (d *DB) measureDebt(ver *version) int64 {
+	if len(ver.tiers) == 0 {
+		return 0
+	}
+	var segs, live int64
+	for _, s := range ver.segs {
+		segs += s.used.Load()
+	}
+	t := &ver.tiers[len(ver.tiers)-1]
+	for i := range t.refs {
+		if i == 0 || t.refs[i].file != t.refs[i-1].file {
+			live += valueBytes(t.refs[i].file)
+		}
+	}
+	over := float64(segs-2*d.segmentLimit)/float64(max(live, 1)) - startPacing
+	return int64(min(max(over*pacing, 0), maxPause))
+}
+
+// A log of startPacing times what is alive is as much as reclaim is happy with; writers are slowed
+// down more the longer it is.
+const (
+	startPacing = 1.35
+	pacing      = 20 // milliseconds per paceBytes for each time that the log is longer
+	maxPause    = 10 // milliseconds
+	paceBytes   = 64 << 10
+)
 
 // saveManifest writes the manifest for those tiers. It is called with edit held.
 func (d *DB) saveManifest(tiers []tier, from position) error {

@@ -52,12 +52,16 @@ const (
 	minMerge = 4
 	// maxAbove is what newer tiers may hold, as a share of the oldest one's values, before they are
 	// merged into it: garbage that no merge has met is at most that much.
-	maxAbove = 0.3
+	maxAbove = 0.2
 	// maxGarbage is the share of the log that may be known garbage before segments are emptied, and
-	// leftGarbage what is left then. Less than minGarbage bytes of it are not worth the work.
-	maxGarbage  = 0.3
-	leftGarbage = 0.15
+	// leftGarbage what is left then, if maxVictims (a share of the log, and at least minVictims segments) are
+	// enough for that: what a merge writes is there beside what it replaces until it is done. Less than
+	// minGarbage bytes are not worth the work.
+	maxGarbage  = 0.2
+	leftGarbage = 0.1
 	minGarbage  = 8 << 20
+	maxVictims  = 0.15
+	minVictims  = 2
 	// maxSmall is the number of small runs in one tier before neighbours are joined.
 	maxSmall = 64
 )
@@ -173,13 +177,16 @@ func (d *DB) victims(ver *version) map[uint32]bool {
 		return int(int64(a.id) - int64(b.id))
 	})
 	victims := map[uint32]bool{}
+	left, chosen := total, int64(0)
 	for _, c := range all {
-		if float64(garbage) < leftGarbage*float64(total) || c.garbage*10 < c.used {
+		if float64(garbage) < leftGarbage*float64(left) || c.garbage*10 < c.used ||
+			len(victims) >= minVictims && float64(chosen) > maxVictims*float64(total) {
 			break
 		}
 		victims[c.id] = true
+		chosen += c.used
 		garbage -= c.garbage
-		total -= c.garbage
+		left -= c.garbage
 	}
 	return victims
 }

@@ -2,6 +2,7 @@ package db
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -35,9 +36,9 @@ func Open(c Config) (_ *DB, err error) {
 	memory := max(c.Memory, minMemory)
 	d := &DB{
 		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual, noMap: c.NoMapping,
-		tableLimit:   min(memory/4, 256<<20),
-		segmentLimit: min(memory/2, maxSegment),
-		runLimit:     min(memory/4, maxRun),
+		tableLimit:   cmp.Or(c.Sizes.Table, min(memory/4, 256<<20)),
+		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment)),
+		runLimit:     cmp.Or(c.Sizes.Run, min(memory/4, maxRun)),
 		segs:         map[uint32]*segment{},
 		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{}, 1),
 		stop: make(chan struct{}),
@@ -193,12 +194,12 @@ func (d *DB) recover(m *manifest) error {
 		return err
 	}
 
-	for id := range segFiles {
+	for _, id := range slices.Sorted(maps.Keys(segFiles)) {
 		if d.segs[id] == nil {
 			d.remove(segmentName(d.dir, id))
 		}
 	}
-	for id := range runFiles {
+	for _, id := range slices.Sorted(maps.Keys(runFiles)) {
 		if files[id] == nil {
 			d.remove(runName(d.dir, id))
 		}

@@ -18,7 +18,8 @@ func (d *DB) rotateSegment(n int) error {
 		d.drop(next)
 		d.next = nil
 		d.nextFile++
-		if next, err = d.createSegment(uint32(d.nextFile), kindLog, max(need, d.segmentSize()), false, false); err != nil {
+		size := max(need, d.segmentSize())
+		if next, err = d.createSegment(uint32(d.nextFile), kindLog, size, false, size <= minSegment); err != nil {
 			return err
 		}
 	} else {
@@ -193,7 +194,7 @@ func (d *DB) drop(s *segment) {
 }
 
 // maxSpare is the number of files that are kept to be used again.
-const maxSpare = 2
+const maxSpare = 1
 
 // freeSegment is called when nobody needs a dead segment any more, with any lock held.
 func (d *DB) freeSegment(s *segment) {

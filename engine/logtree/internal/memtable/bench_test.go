@@ -15,7 +15,8 @@ import (
 
 // An operation is one key. Within a run the designs follow one another, so make several runs and compare
 // medians; -count would make all runs of one design before the next. The number of operations is
-// fixed, because what one costs depends on how full the table is:
+// fixed, because what one costs depends on how full the table is; for scans it must be a multiple of
+// the number of keys:
 //
 //	for i in 1 2 3 4 5; do
 //		go test -run='^$' -bench=Add -benchtime=1000001x ./engine/logtree/internal/memtable

@@ -1,0 +1,769 @@
+package db
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"slices"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// Repaired is what a repair has salvaged, and what not.
+type Repaired struct {
+	// Source says what the new database was made from.
+	Source string
+
+	Values     int64 // taken over from runs, each with its checksum right
+	Batches    int64 // taken over from frames of the log
+	Operations int64 // in those batches
+	Moved      int64 // frames of moved values that were taken over
+	Keys       int64 // in the new database
+	TornBytes  int64 // behind the log's end, which opening would have cut off too; nothing that was acknowledged to survive
+
+	// Lost is what could not be read: stretches of files and, where its place is known, what they held.
+	Lost []Loss
+	// LostKeys is how many keys had a value that is damaged; they are in Lost too.
+	LostKeys int64
+	// Doubtful is how many keys of the new database may have an older value than they had, or may have
+	// been deleted: what the log says of them later is gone. Examples are the first of them.
+	Doubtful int64
+	Examples [][]byte
+	// Unsure says what could not be found out; empty if all could.
+	Unsure []string
+}
+
+// Loss is a stretch of a file that cannot be read.
+type Loss struct {
+	Path   string
+	Offset int64
+	Bytes  int64  // 0: not known
+	Key    []byte // whose value it is, nil: not one value
+	Why    string
+}
+
+// Complete reports whether nothing was lost and nothing is in doubt.
+func (r *Repaired) Complete() bool {
+	return len(r.Lost) == 0 && r.Doubtful == 0 && len(r.Unsure) == 0
+}
+
+// maxExamples bounds Repaired.Examples.
+const maxExamples = 100
+
+// Repair writes all that is intact in dir to the engine into, which must be empty, and syncs it. Nothing
+// in dir is changed, and nobody may have it open. An error means that into is of no use.
+//
+// Only bytes whose checksum is right are taken over, values only as values of their own key:
+//
+//   - What the manifest and intact runs say of a key is right, and is taken over as it is.
+//   - Of keys where a run is damaged, or of all keys if there is no manifest, the log itself is read,
+//     from its oldest segment to its newest. It may lack segments that held nothing but
+//     garbage, deletes among it, so that a deleted key can come back, or an old value: those
+//     keys are counted as doubtful.
+//   - The log's tail follows. Behind damage in it whatever is whole is taken over too, so that later batches are there
+//     without earlier ones.
+//
+// It reads one segment at a time into memory, and remembers 8 bytes or a little more for each key that it finds in
+// the place of damaged runs.
+func Repair(fsys vfs.FS, dir string, into holdfast.Engine) (*Repaired, error) {
+	k, err := readDisk(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &repairer{disk: k, into: into, open: map[uint32]*segment{}, seed: maphash.MakeSeed(), sure: map[uint64]struct{}{}}
+	defer r.close()
+	if err := r.all(); err != nil {
+		return nil, err
+	}
+	return &r.out, nil
+}
+
+type repairer struct {
+	*disk
+	into  holdfast.Engine
+	batch holdfast.Batch
+	out   Repaired
+	open  map[uint32]*segment
+	files []*run.Reader
+	tiers []layer
+	log   []leg
+	stop  uint64 // lsn where the log ends in good order, or none
+	end   uint64 // lsn behind the last frame taken over
+
+	seed maphash.Seed
+	sure map[uint64]struct{} // keys in holes about which there is no doubt
+}
+
+func (r *repairer) close() {
+	for _, s := range r.open {
+		if s != nil {
+			s.close()
+		}
+	}
+	for _, f := range r.files {
+		f.Close()
+	}
+}
+
+func (r *repairer) all() error {
+	upTo := uint64(math.MaxUint64)
+	r.stop = math.MaxUint64
+	r.log = r.legs()
+	if r.m == nil {
+		r.out.Source = "the log alone, without the manifest"
+		r.out.Unsure = append(r.out.Unsure, "without the manifest nobody knows how far the log went")
+		r.lose(r.manifestErr)
+		r.tiers = []layer{{holes: []hole{{}}}}
+	} else {
+		r.out.Source = "the manifest, the runs it names and the log behind them"
+		upTo = r.m.from.seq
+		r.openTiers()
+		if r.holed() {
+			r.out.Source += "; where runs are damaged, the log before them too"
+		}
+		t := r.readTail(nil)
+		if len(t.damage) == 0 {
+			r.stop, r.out.TornBytes = t.end.lsn, t.info.TornBytes
+		}
+		for _, err := range t.damage {
+			r.lose(err)
+		}
+	}
+	if r.holed() {
+		if err := r.fromTiers(false); err != nil {
+			return err
+		}
+		if err := r.fromLog(0, upTo); err != nil {
+			return err
+		}
+	}
+	if err := r.fromTiers(true); err != nil {
+		return err
+	}
+	if r.m != nil {
+		r.end = max(r.end, r.m.from.lsn)
+		if err := r.fromLog(upTo, math.MaxUint64); err != nil {
+			return err
+		}
+	}
+	if err := r.flush(0); err != nil {
+		return err
+	}
+	if err := r.into.Sync(); err != nil {
+		return err
+	}
+	return r.count()
+}
+
+// lose notes a loss that an error describes.
+func (r *repairer) lose(err error) {
+	l := Loss{Why: err.Error()}
+	if e, ok := err.(*holdfast.Error); ok {
+		l.Path, l.Offset, l.Why = e.Path, e.Offset, e.Detail
+	}
+	r.lost(l)
+}
+
+func (r *repairer) lost(l Loss) {
+	same := func(o Loss) bool { return o.Path == l.Path && o.Offset == l.Offset && o.Key == nil && l.Key == nil }
+	if i := slices.IndexFunc(r.out.Lost, same); i >= 0 && l.Key == nil {
+		r.out.Lost[i].Bytes = max(r.out.Lost[i].Bytes, l.Bytes)
+		return
+	}
+	r.out.Lost = append(r.out.Lost, l)
+}
+
+// flushAt is the size in bytes of the batches that are written.
+const flushAt = 1 << 20
+
+func (r *repairer) flush(least int) error {
+	if err := r.batch.Err(); err != nil {
+		return err
+	}
+	if r.batch.Len() == 0 || r.batch.Size() < least {
+		return nil
+	}
+	level := holdfast.Memory
+	if r.into.Capabilities().Memory.Given == 0 {
+		level = r.into.Capabilities().Strongest()
+	}
+	if _, err := r.into.Apply(&r.batch, level); err != nil {
+		return err
+	}
+	r.batch.Reset()
+	return nil
+}
+
+// hole is an interval of keys, [lo, hi), of which a tier's runs do not tell any more; an empty hi is the end.
+type hole struct{ lo, hi []byte }
+
+func (h hole) has(key []byte) bool {
+	return bytes.Compare(h.lo, key) <= 0 && (len(h.hi) == 0 || bytes.Compare(key, h.hi) < 0)
+}
+
+// layer is a tier, as far as it can be read.
+type layer struct {
+	pieces []intact // in order
+	holes  []hole   // in order
+}
+
+// intact is a sequence of entries of one run without damage between them: from the first key to
+// the last, both included. Behind the last nothing must be read.
+type intact struct {
+	r           *run.Reader
+	first, last []byte
+}
+
+func (l *layer) hole(key []byte) bool {
+	i, ok := slices.BinarySearchFunc(l.holes, key, func(h hole, key []byte) int { return bytes.Compare(h.lo, key) })
+	if !ok {
+		i--
+	}
+	return i >= 0 && l.holes[i].has(key)
+}
+
+func (r *repairer) holed() bool {
+	return slices.ContainsFunc(r.tiers, func(l layer) bool { return len(l.holes) > 0 })
+}
+
+func (r *repairer) inHole(key []byte) bool {
+	for i := range r.tiers {
+		if r.tiers[i].hole(key) {
+			return true
+		}
+	}
+	return false
+}
+
+// openTiers opens the runs and looks for what of them can be read.
+func (r *repairer) openTiers() {
+	opened := map[uint64]*run.Reader{}
+	for _, t := range r.m.tiers {
+		var l layer
+		var end []byte // of the ref before
+		for i, mr := range t.refs {
+			f, seen := opened[mr.run]
+			if !seen {
+				var err error
+				if f, err = r.openRun(mr.run); err != nil {
+					r.lose(err)
+				} else {
+					r.files = append(r.files, f)
+				}
+				opened[mr.run] = f
+			}
+			h := hole{mr.lo, mr.hi}
+			if i+1 < len(t.refs) && len(h.hi) == 0 {
+				h.hi = t.refs[i+1].lo // if that is not known either, the hole is larger than it must be
+			}
+			if len(h.lo) == 0 {
+				h.lo = end
+			}
+			if f == nil || f.Info().Entries == 0 {
+				l.holes = append(l.holes, h)
+				continue
+			}
+			info := f.Info()
+			now := newRef(&runFile{r: f, info: info}, mr.lo, mr.hi)
+			h.lo = now.lo
+			if h.hi = now.hi; !now.cutHi {
+				h.hi = after(info.Largest)
+			}
+			end = h.hi
+			if n := len(l.holes); n > 0 && (len(l.holes[n-1].hi) == 0 || bytes.Compare(l.holes[n-1].hi, h.lo) > 0) {
+				l.holes[n-1].hi = h.lo
+			}
+			r.examine(&l, f, h)
+		}
+		r.tiers = append(r.tiers, l)
+	}
+}
+
+// after is the least key above key.
+func after(key []byte) []byte { return append(bytes.Clone(key), 0) }
+
+// examine divides the part of a run that lies in all into what can be read and a hole. If the run is damaged
+// in several places, what lies between them is in the hole too.
+func (r *repairer) examine(l *layer, f *run.Reader, all hole) {
+	var it run.Iter
+	f.Init(&it)
+	ok := it.SeekGE(all.lo)
+	var first, last []byte
+	for ; ok && all.has(it.Key()); ok = it.Next() {
+		if first == nil {
+			first = bytes.Clone(it.Key())
+		}
+		last = append(last[:0], it.Key()...)
+	}
+	if first != nil {
+		l.pieces = append(l.pieces, intact{f, first, last})
+	}
+	if ok || it.Err() == nil {
+		return
+	}
+	r.lose(it.Err())
+	h := all
+	if first != nil {
+		h.lo = after(last)
+	}
+	first, last = nil, nil
+	f.Init(&it)
+	for ok := it.SeekLT(all.hi); ok && h.has(it.Key()); ok = it.Prev() {
+		if last == nil {
+			last = bytes.Clone(it.Key())
+		}
+		first = append(first[:0], it.Key()...)
+	}
+	if last != nil {
+		h.hi = first
+		l.pieces = append(l.pieces, intact{f, first, last})
+	}
+	l.holes = append(l.holes, h)
+}
+
+// cursor walks over the intact entries of a layer.
+type cursor struct {
+	l    *layer
+	next int // piece
+	it   run.Iter
+	end  []byte // last key of the present piece
+	ok   bool
+	err  error
+}
+
+func (c *cursor) move() {
+	if c.ok && !bytes.Equal(c.it.Key(), c.end) {
+		if c.ok = c.it.Next(); !c.ok {
+			c.err = c.it.Err()
+		}
+		return
+	}
+	if c.ok = c.next < len(c.l.pieces); !c.ok {
+		return
+	}
+	p := &c.l.pieces[c.next]
+	c.next++
+	p.r.Init(&c.it)
+	c.end = p.last
+	if c.ok = c.it.SeekGE(p.first); !c.ok {
+		c.err = c.it.Err()
+	}
+}
+
+// fromTiers takes over what the tiers say: the keys about which they say the last word, if exact, or those about which a
+// hole in a newer tier might have said more.
+func (r *repairer) fromTiers(exact bool) error {
+	cursors := make([]cursor, len(r.tiers))
+	for i := range cursors {
+		cursors[i].l = &r.tiers[i]
+		cursors[i].move()
+	}
+	holed := r.holed()
+	var key []byte
+	for {
+		newest := -1
+		for i := range cursors {
+			c := &cursors[i]
+			if c.err != nil { // it could be read a moment ago
+				return c.err
+			}
+			if c.ok && (newest < 0 || bytes.Compare(c.it.Key(), cursors[newest].it.Key()) < 0) {
+				newest = i
+			}
+		}
+		if newest < 0 {
+			return nil
+		}
+		key = append(key[:0], cursors[newest].it.Key()...)
+		hidden, within := false, false
+		if holed {
+			within = r.inHole(key)
+			for i := 0; i < newest && within; i++ {
+				hidden = hidden || r.tiers[i].hole(key)
+			}
+		}
+		if hidden != exact {
+			if err := r.takeEntry(key, cursors[newest].it.Entry(), exact, within); err != nil {
+				return err
+			}
+		}
+		for i := range cursors {
+			if c := &cursors[i]; c.ok && bytes.Equal(c.it.Key(), key) {
+				c.move()
+			}
+		}
+	}
+}
+
+// takeEntry takes over one entry. within says that a hole has the key too, so that something may be there already.
+func (r *repairer) takeEntry(key []byte, e run.Entry, exact, within bool) error {
+	if within && exact {
+		r.sure[maphash.Bytes(r.seed, key)] = struct{}{}
+	}
+	if e.Tombstone {
+		if within {
+			r.batch.Delete(key)
+		}
+		return r.flush(flushAt)
+	}
+	id := uint32(e.Place >> 32)
+	s, ok := r.open[id]
+	if !ok {
+		s = r.openForValues(id)
+		r.open[id] = s
+	}
+	why := error(corrupt(segmentName(r.dir, id), int64(uint32(e.Place)), "the file is missing", nil))
+	var val []byte
+	if s != nil {
+		val, why = r.value(nil, s, key, e)
+	}
+	if why != nil {
+		if !exact {
+			return nil
+		}
+		l := Loss{Path: segmentName(r.dir, id), Offset: int64(uint32(e.Place)), Bytes: int64(e.Len), Key: bytes.Clone(key), Why: "the value is damaged"}
+		if s == nil {
+			l.Why = "the file is missing"
+		}
+		r.lost(l)
+		r.out.LostKeys++
+		if within {
+			r.batch.Delete(key)
+		}
+		return r.flush(flushAt)
+	}
+	r.batch.Set(key, val)
+	if exact {
+		r.out.Values++
+	}
+	return r.flush(flushAt)
+}
+
+// leg is the part of a log segment that belongs to the log.
+type leg struct {
+	p    *part
+	lsn  uint64 // of its begin frame
+	base uint64 // number of the last operation before it
+	size int64  // of the file, up to where a later segment goes on
+	last bool   // no segment goes on from it
+	why  string // base is a guess
+}
+
+// legs are the log's segments in order. A segment made later begins where the log ended at that time: what older ones hold
+// beyond that had been cut off.
+func (k *disk) legs() (all []leg) {
+	var before *part // begun or placed
+	for _, id := range k.segs {
+		p := k.parts[id]
+		if p.moved() {
+			continue
+		}
+		l := leg{p: p, size: p.size, lsn: p.begin.lsn, base: p.begin.seq}
+		if !p.begun && !k.place(&l, before, all) {
+			continue // nothing was written to it, or nothing is left
+		}
+		if k.m != nil {
+			if i := slices.IndexFunc(k.m.segs, func(s manifestSegment) bool { return s.id == id }); i >= 0 {
+				l.size = min(l.size, k.m.segs[i].size)
+			}
+		}
+		before = p
+		all = append(all, l)
+	}
+	least := uint64(math.MaxUint64)
+	for i, l := range slices.Backward(all) {
+		switch {
+		case least == math.MaxUint64:
+			all[i].last = true
+		case l.lsn >= least: // all of it had been cut off
+			all[i].size = segmentHeader
+		default:
+			all[i].size = segmentHeader + int64(min(uint64(l.size-segmentHeader), least-l.lsn))
+		}
+		least = min(least, l.lsn)
+	}
+	return slices.DeleteFunc(all, func(l leg) bool { return l.size <= segmentHeader })
+}
+
+// place finds out where a segment belongs whose first frame is damaged. It reports false if there is no whole frame in it.
+func (k *disk) place(l *leg, before *part, all []leg) bool {
+	if _, _, frames := k.extentOf(l.p); frames == 0 {
+		return false
+	}
+	from := k.from()
+	if from.seg == l.p.id && from.off > segmentHeader {
+		l.lsn = from.lsn - uint64(from.off-segmentHeader)
+		l.base = from.seq - uint64(k.seqAt(l.p, from.off))
+		return true
+	}
+	var named uint32
+	if before != nil {
+		b := all[len(all)-1]
+		end, next, _ := k.extentOf(before)
+		l.lsn, l.base, named = b.lsn+uint64(end.off-segmentHeader), b.base+end.seq, next
+	}
+	if named != l.p.id {
+		l.why = "its first frame is damaged, and none before names it: where it belongs is a guess"
+	}
+	return true
+}
+
+func (k *disk) from() position {
+	if k.m == nil {
+		return position{}
+	}
+	return k.m.from
+}
+
+// extentOf is where the last whole frame of a segment ends, with the seq there, the segment that it names, and how many there are.
+func (k *disk) extentOf(p *part) (end position, named uint32, frames int) {
+	end.off = segmentHeader
+	data, _ := k.read(p, segmentHeader, p.size)
+	for s := range stretches(data, segmentHeader, p.epoch) {
+		if s.kind == 0 {
+			continue
+		}
+		frames++
+		named = 0
+		if next, ok := parseEnd(s.frame); ok {
+			named = next.id
+		}
+		end.off, end.seq = s.off+int64(s.size()), uint64(s.next)
+	}
+	return end, named, frames
+}
+
+// seqAt is how many operations a segment has before the offset off.
+func (k *disk) seqAt(p *part, off int64) (seq uint32) {
+	data, _ := k.read(p, segmentHeader, p.size)
+	for s := range stretches(data, segmentHeader, p.epoch) {
+		if s.off == off && s.kind != 0 {
+			return s.seq
+		}
+		if s.off >= off {
+			break
+		}
+		seq = s.next
+	}
+	return seq
+}
+
+// fromLog takes over the operations of the log numbered above from and up to upTo. Those up to the manifest's position are about
+// keys in holes only.
+func (r *repairer) fromLog(from, upTo uint64) error {
+	g := logReplay{r: r, from: from, upTo: upTo, at: from, tail: r.m != nil && from == r.m.from.seq && upTo == math.MaxUint64}
+	var moved []*part
+	if !g.tail {
+		for _, id := range r.segs {
+			p := r.parts[id]
+			named := r.m == nil || slices.ContainsFunc(r.m.segs, func(s manifestSegment) bool { return s.id == id })
+			if named && p.moved() && p.begun && p.begin.seq <= upTo {
+				moved = append(moved, p)
+			}
+		}
+		slices.SortStableFunc(moved, func(a, b *part) int { return cmp.Compare(a.begin.seq, b.begin.seq) })
+	}
+	for i := range r.log {
+		l := &r.log[i]
+		if i+1 < len(r.log) && r.log[i+1].base <= from || l.base >= upTo || g.tail && l.p.id < r.m.from.seg {
+			continue
+		}
+		if l.why != "" && !g.tail {
+			r.out.Unsure = append(r.out.Unsure, l.p.name+": "+l.why)
+		}
+		if err := g.leg(l, &moved); err != nil {
+			return err
+		}
+	}
+	if err := g.movedUpTo(&moved, math.MaxUint64); err != nil {
+		return err
+	}
+	if upTo != math.MaxUint64 {
+		g.gap(upTo, "")
+	}
+	if g.tail && r.end < r.m.synced {
+		r.lost(Loss{Path: r.dir, Why: fmt.Sprintf("the log ends %d bytes before what had been synced", r.m.synced-r.end)})
+	}
+	return nil
+}
+
+// logReplay goes through the log.
+type logReplay struct {
+	r          *repairer
+	from, upTo uint64
+	at         uint64 // number of the last operation seen
+	tail       bool   // behind the manifest's position: it is about all keys
+}
+
+// gap notes that the operations up to seq were not all found. What was found before them, in the place of damaged runs, is in doubt.
+func (g *logReplay) gap(seq uint64, name string) {
+	if seq <= g.at {
+		return
+	}
+	if g.tail {
+		g.r.lost(Loss{Path: name, Why: fmt.Sprintf("operations %d to %d of the log are gone", g.at+1, seq)})
+	} else {
+		clear(g.r.sure)
+	}
+	g.at = seq
+}
+
+func (g *logReplay) leg(l *leg, moved *[]*part) error {
+	r := g.r
+	start, size := int64(segmentHeader), l.size
+	if g.tail && l.p.id == r.m.from.seg {
+		start = max(start, r.m.from.off)
+	}
+	if l.lsn+uint64(size-segmentHeader) > r.stop {
+		size = segmentHeader + int64(max(r.stop, l.lsn)-l.lsn)
+	}
+	data, err := r.read(l.p, start, size)
+	if err != nil {
+		r.lose(err)
+	}
+	if l.last && r.m == nil {
+		n := tornAt(data, start, l.p.epoch)
+		r.out.TornBytes = extent(data[n:])
+		data = data[:n]
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	if g.gap(min(l.base, g.upTo), l.p.name); l.p.headerErr != nil {
+		r.lose(l.p.headerErr)
+	}
+	for s := range stretches(data, start, l.p.epoch) {
+		seq := l.base + uint64(s.seq)
+		switch {
+		case s.kind == 0:
+			if extent(data[s.off-start:]) > 0 { // else it is room that was never used
+				r.lost(Loss{Path: l.p.name, Offset: s.off, Bytes: s.n, Why: s.why})
+			}
+			continue
+		case seq >= g.upTo && s.kind == frameBatch:
+			return nil
+		}
+		r.end = max(r.end, l.lsn+uint64(s.off-segmentHeader)+uint64(s.size()))
+		if s.kind != frameBatch || seq+uint64(s.ops) <= g.from {
+			continue
+		}
+		if err := g.movedUpTo(moved, seq); err != nil {
+			return err
+		}
+		g.gap(seq, l.p.name)
+		if err := r.takeFrame(s, g.tail); err != nil {
+			return err
+		}
+		r.out.Batches++
+		r.out.Operations += int64(s.ops)
+		g.at = seq + uint64(s.ops)
+	}
+	return nil
+}
+
+// tornAt is where the log ends in its last segment: before the first stretch that is no frame, unless a
+// later frame says that it had been synced.
+func tornAt(data []byte, start int64, epoch uint32) int64 {
+	torn := int64(-1)
+	for s := range stretches(data, start, epoch) {
+		switch {
+		case s.kind == 0 && torn < 0:
+			torn = s.off
+		case s.kind != 0 && torn >= 0 && int64(s.unsynced) < s.off-torn:
+			return int64(len(data))
+		}
+	}
+	if torn < 0 {
+		return int64(len(data))
+	}
+	return torn - start
+}
+
+// movedUpTo takes over the moved segments whose values are no newer than seq.
+func (g *logReplay) movedUpTo(moved *[]*part, seq uint64) error {
+	r := g.r
+	for len(*moved) > 0 && (*moved)[0].begin.seq <= seq {
+		p := (*moved)[0]
+		*moved = (*moved)[1:]
+		end := p.size
+		if r.m != nil {
+			if i := slices.IndexFunc(r.m.segs, func(s manifestSegment) bool { return s.id == p.id }); i >= 0 {
+				end = r.m.segs[i].size
+			}
+		}
+		if p.headerErr != nil {
+			r.lose(p.headerErr)
+		}
+		data, err := r.read(p, segmentHeader, end)
+		if err != nil {
+			r.lose(err)
+		}
+		for s := range stretches(data, segmentHeader, p.epoch) {
+			switch {
+			case s.kind == 0 && (r.m != nil || extent(data[s.off-segmentHeader:]) > 0):
+				r.lost(Loss{Path: p.name, Offset: s.off, Bytes: s.n, Why: s.why})
+			case s.kind == frameBatch:
+				// Its keys had these values when operation begin.seq had been made.
+				g.gap(min(p.begin.seq, g.upTo), p.name)
+				if err := r.takeFrame(s, false); err != nil {
+					return err
+				}
+				r.out.Moved++
+			}
+		}
+	}
+	return nil
+}
+
+// takeFrame takes over the operations of a batch: all of them, or those about keys in holes.
+func (r *repairer) takeFrame(s stretch, all bool) error {
+	holed := r.holed()
+	for at := 0; at < len(s.body); {
+		rec, _ := parseRecord(s.body[at:])
+		at += rec.size
+		if rec.kind == holdfast.KindDeleteRange {
+			// Where there is no hole nothing was written yet, and what is written later is right.
+			r.batch.DeleteRange(rec.key, rec.value)
+			continue
+		}
+		if holed {
+			within := r.inHole(rec.key)
+			if !all && !within {
+				continue
+			}
+			if within {
+				r.sure[maphash.Bytes(r.seed, rec.key)] = struct{}{}
+			}
+		}
+		if rec.kind == holdfast.KindSet {
+			r.batch.Set(rec.key, rec.value)
+		} else {
+			r.batch.Delete(rec.key)
+		}
+	}
+	return r.flush(flushAt)
+}
+
+// count looks at the result: how many keys it has, and which of them are in doubt.
+func (r *repairer) count() error {
+	holed := r.holed()
+	it := r.into.Scan(holdfast.Range{})
+	defer it.Close()
+	for it.Next() {
+		r.out.Keys++
+		if !holed || !r.inHole(it.Key()) {
+			continue
+		}
+		if _, ok := r.sure[maphash.Bytes(r.seed, it.Key())]; ok {
+			continue
+		}
+		if r.out.Doubtful++; r.out.Doubtful <= maxExamples {
+			r.out.Examples = append(r.out.Examples, bytes.Clone(it.Key()))
+		}
+	}
+	return it.Err()
+}

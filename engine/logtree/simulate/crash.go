@@ -1,0 +1,470 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"syscall"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+var discard = slog.New(slog.DiscardHandler)
+
+// crash ends the program or the machine, and opens what is left.
+func (h *history) crash() error {
+	h.gone()
+	return h.crashed()
+}
+
+// crashed is crash when no database is open.
+func (h *history) crashed() error {
+	if err := h.lose(); err != nil {
+		return err
+	}
+	return h.recover()
+}
+
+// lose takes the place of the file system by what a crash leaves of it.
+func (h *history) lose() error {
+	if h.fs.Halted() {
+		h.stats.Halts++
+	}
+	h.fs.Halt()
+	switch n := h.rnd.IntN(12); {
+	case n < 5:
+		h.stats.Kills++
+		h.note("kill -9: %d of %d batches must be there", max(h.ledger.written, h.ledger.durable), len(h.ledger.batches))
+		h.fs = h.fs.Kill()
+	default:
+		h.stats.Cuts++
+		h.ledger.written = h.ledger.durable
+		h.note("power cut: %d of %d batches must be there", h.ledger.durable, len(h.ledger.batches))
+		switch {
+		case n < 6:
+			h.fs = h.fs.CrashNothing()
+		case n < 7:
+			h.fs = h.fs.CrashAll()
+		default:
+			h.fs = h.fs.Crash(h.rnd)
+		}
+	}
+	h.fs.Seed(h.rnd.Uint64())
+	h.armed, h.reads = false, false
+	if h.rnd.IntN(2) == 0 {
+		h.fs.SetCapacity(-1)
+	}
+	h.armed = h.limited()
+	return nil
+}
+
+// limited reports whether the disk may be full. It is asked what it has room for.
+func (h *history) limited() bool {
+	probe := h.fs.Clone()
+	f, err := probe.Create("/probe")
+	if err != nil {
+		return true
+	}
+	return f.Allocate(1<<30) != nil
+}
+
+// disarm ends all faults; it does not mend what they did.
+func (h *history) disarm() {
+	h.fs.SetHook(nil)
+	h.fs.HaltAfter(0)
+	h.fs.SetCapacity(-1)
+	h.armed, h.reads = false, false
+}
+
+// recover opens the database on what there is until it opens, through faults and further crashes, and compares what
+// it finds with the ledger.
+func (h *history) recover() error {
+	for try := 0; ; try++ {
+		h.poisoned = false
+		if try > 4 {
+			h.disarm()
+		} else {
+			switch h.rnd.IntN(10) {
+			case 0, 1:
+				h.halting(30)
+			case 2:
+				h.arm(25)
+			}
+		}
+		if h.made && h.rnd.IntN(5) == 0 {
+			if err := h.twice(); err != nil {
+				return err
+			}
+		}
+		d, err := h.open(h.fs)
+		if err == nil {
+			h.db = d
+			h.stats.Recoveries++
+			break
+		}
+		h.note("open: %v", err)
+		if !h.armed {
+			return fmt.Errorf("Open fails without a reason: %w", err)
+		}
+		switch {
+		case h.fs.Halted() || h.rnd.IntN(3) == 0:
+			if err := h.lose(); err != nil {
+				return err
+			}
+		case h.rnd.IntN(2) == 0:
+			h.disarm()
+		}
+	}
+	h.made = true
+	found, err := contents(h.db)
+	if err != nil {
+		if err := h.unread("a scan of everything after Open", err); err != nil {
+			return err
+		}
+		// Only a read fault is in the way.
+		h.gone()
+		if h.fs.Halted() {
+			return h.crashed()
+		}
+		h.disarm()
+		return h.recover()
+	}
+	n, wrong := h.ledger.settle(found, max(h.ledger.durable, h.ledger.written))
+	if wrong != "" {
+		return errors.New(wrong)
+	}
+	h.note("%d batches are found, %d entries", n, len(found))
+	for range 3 {
+		if err := h.getFrom(h.db, h.ledger.now); err != nil {
+			return err
+		}
+	}
+	return h.scanFrom(h.db, h.ledger.now)
+}
+
+// open opens the database on a file system.
+func (h *history) open(on vfs.FS) (*db.DB, error) {
+	c := h.config
+	c.FS = on
+	c.New = !h.made
+	if h.wrap != nil {
+		c.FS = h.wrap(on, &h.opening)
+	}
+	h.opening = true
+	defer func() { h.opening = false }()
+	return db.Open(c)
+}
+
+// twice opens two copies of what there is, one of them twice, and sees that all have the same contents.
+func (h *history) twice() error {
+	one := h.fs.Clone()
+	first, err := h.peek(one)
+	if err != nil {
+		return nil // so will the real one be
+	}
+	for what, on := range []*vfs.Mem{h.fs.Clone(), one.Clone(), one.CrashNothing(), one.Crash(h.rnd)} {
+		again, err := h.peek(on)
+		if err == nil {
+			if d := difference(again, first); d != "" {
+				err = errors.New(d)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("opening again (%s) finds something else: %w", [...]string{"the same", "after a kill", "after a power cut", "after a power cut"}[what], err)
+		}
+	}
+	return nil
+}
+
+// peek opens a database without faults and returns what is in it.
+func (h *history) peek(on *vfs.Mem) (state, error) {
+	on.SetCapacity(-1)
+	d, err := h.open(on)
+	if err != nil {
+		return nil, err
+	}
+	return contents(d)
+}
+
+// halt makes the power go during one of the next operations.
+func (h *history) halt() error {
+	h.halting(60)
+	return nil
+}
+
+func (h *history) halting(most int64) {
+	n := 1 + h.rnd.Int64N(1+h.rnd.Int64N(most))
+	h.note("halts during operation %d from here", n)
+	h.fs.HaltAfter(n)
+	h.armed = true
+}
+
+// fault makes operations fail, or mends what failed before.
+func (h *history) fault() error {
+	if h.armed && h.rnd.IntN(2) == 0 {
+		h.fs.SetHook(nil)
+		h.reads = false
+		if h.rnd.IntN(2) == 0 {
+			h.note("caches are dropped")
+			h.fs.DropCaches()
+			h.ledger.written = h.ledger.durable
+		}
+		return nil
+	}
+	h.arm(40)
+	return nil
+}
+
+var faultKinds = []vfs.Kind{
+	vfs.OpWrite, vfs.OpWrite, vfs.OpWrite, vfs.OpSync, vfs.OpSync, vfs.OpSync, vfs.OpSync, vfs.OpSyncDir, vfs.OpSyncDir, vfs.OpCreate,
+	vfs.OpRemove, vfs.OpRename, vfs.OpTruncate, vfs.OpAllocate, vfs.OpOpen, vfs.OpList, vfs.OpSize, vfs.OpRead, vfs.OpRead, vfs.OpRead, vfs.OpClose, 0,
+}
+
+// arm makes one kind of operation fail, within the next most of them or so.
+func (h *history) arm(most int64) {
+	r := h.rnd
+	f := vfs.Fault{Kind: faultKinds[r.IntN(len(faultKinds))], Skip: r.Int64N(1 + r.Int64N(most))}
+	if r.IntN(4) > 0 {
+		f.Count = 1 + r.Int64N(2)
+	}
+	switch r.IntN(6) {
+	case 0:
+		f.Name = "*.seg"
+	case 1:
+		f.Name = []string{"*.run", "MANIFEST*"}[r.IntN(2)]
+	}
+	switch f.Kind {
+	case vfs.OpWrite, vfs.OpAllocate, vfs.OpCreate, vfs.OpRename:
+		if r.IntN(3) == 0 {
+			f.Err = syscall.ENOSPC
+		}
+		if r.IntN(2) == 0 {
+			f.Short = 1 + r.Int64N(200)
+		}
+	}
+	h.stats.Faults++
+	h.note("fails: %v of %q, %d after %d, short %d", f.Kind, f.Name, f.Count, f.Skip, f.Short)
+	h.fs.SetHook(vfs.Faults(f))
+	h.armed = true
+	h.reads = h.reads || f.Kind == 0 || !f.Kind.Mutates()
+}
+
+// full limits the disk to little more than what is used, or ends that.
+func (h *history) full() error {
+	if h.rnd.IntN(4) == 0 {
+		h.fs.SetCapacity(-1)
+		return nil
+	}
+	room := h.rnd.Int64N(1 + h.rnd.Int64N(200<<10))
+	h.note("the disk has room for %d bytes more", room)
+	h.stats.Full++
+	h.fs.SetCapacity(h.fs.Used() + room)
+	h.armed = true
+	return nil
+}
+
+// end closes the database in good order, or crashes it once more, looks at what is left, and damages it.
+func (h *history) end() error {
+	if h.rnd.IntN(2) == 0 || h.fs.Halted() {
+		if err := h.crash(); err != nil {
+			return err
+		}
+	}
+	if err := h.release(); err != nil {
+		return err
+	}
+	switch h.rnd.IntN(4) {
+	case 0:
+		return h.damageOpen()
+	case 1:
+		h.gone()
+		h.note("kill -9, and then damage")
+		h.fs.Halt()
+		h.fs = h.fs.Kill()
+		h.armed, h.reads = false, false
+		h.fs.SetCapacity(-1)
+		return h.damaged(false)
+	}
+	if err := h.close(); err != nil {
+		return err
+	}
+	orderly := !h.poisoned
+	if h.fs.Halted() {
+		return h.crashed()
+	}
+	if !orderly {
+		h.disarm()
+		return h.recover()
+	}
+	h.disarm()
+	return h.damaged(true)
+}
+
+// damage flips bits, or cuts a file.
+func (h *history) damage() {
+	names, err := h.fs.List("db")
+	if err != nil || len(names) == 0 {
+		return
+	}
+	h.stats.Damages++
+	for range 1 + h.rnd.IntN(2) {
+		name := "db/" + names[h.rnd.IntN(len(names))]
+		size, err := h.fs.Size(name)
+		if err != nil || size == 0 {
+			continue
+		}
+		at := h.rnd.Int64N(size)
+		if h.rnd.IntN(4) == 0 {
+			at = h.rnd.Int64N(min(size, 200))
+		}
+		if h.rnd.IntN(8) == 0 {
+			h.note("%s is cut to %d bytes of %d", name, at, size)
+			h.fs.CutFile(name, at)
+			continue
+		}
+		h.note("byte %d of %s is flipped, of %d", at, name, size)
+		h.fs.Flip(name, at, h.rnd.IntN(8))
+	}
+}
+
+// intact judges an error of a database with damage.
+func (h *history) intact(what string, err error) error {
+	if !errors.Is(err, holdfast.ErrCorrupt) {
+		return fmt.Errorf("%s of a damaged database fails with an error that is not ErrCorrupt: %w", what, err)
+	}
+	h.stats.Refusals++
+	h.note("%s: %v", what, err)
+	return nil
+}
+
+// damaged damages a database that is not open. If it was closed in good order, only all that was in it
+// or ErrCorrupt will do; after a crash, what had been synced last may also be taken for a torn tail.
+func (h *history) damaged(orderly bool) error {
+	h.damage()
+	d, err := h.open(h.fs)
+	if err != nil {
+		return h.intact("Open", err)
+	}
+	found, err := contents(d)
+	if err == nil && orderly {
+		if d := difference(found, h.ledger.now); d != "" {
+			return fmt.Errorf("after damage to a closed database: %s", d)
+		}
+	}
+	if err != nil {
+		if err := h.intact("Scan", err); err != nil {
+			return err
+		}
+	}
+	// What was found, be it only in part, must be of one state.
+	want := state(nil)
+	fits := 0
+	h.ledger.states(func(n int, st state) bool {
+		if err == nil && difference(found, st) == "" || err != nil && len(st) >= len(found) && difference(found, st[:len(found)]) == "" {
+			want = slices.Clone(st)
+			fits++
+		}
+		return true
+	})
+	if fits == 0 {
+		return fmt.Errorf("after damage, what is found was never there: compared with all, %s", difference(found, h.ledger.now))
+	}
+	if err != nil && (fits > 1 && !orderly) {
+		return nil // which one is not known
+	}
+	if orderly {
+		want = h.ledger.now
+	}
+	h.db = d
+	return h.readDamaged(want)
+}
+
+// readDamaged reads what can be read, lets the engine work and looks again.
+func (h *history) readDamaged(want state) error {
+	check := func() error {
+		for range 20 {
+			h.stats.Reads++
+			key := h.traffic.key()
+			if len(want) > 0 && h.rnd.IntN(4) > 0 {
+				key = want[h.rnd.IntN(len(want))].key
+			}
+			got, err := h.db.Get(nil, []byte(key))
+			value, there := want.get(key)
+			switch {
+			case err == nil && there && string(got) == value, errors.Is(err, holdfast.ErrNotFound) && !there:
+			case err == nil || errors.Is(err, holdfast.ErrNotFound):
+				return fmt.Errorf("Get of a damaged database finds %s, %v; it should be %q, %v", brief(entry{key, string(got)}), err, value, there)
+			default:
+				if err := h.intact("Get", err); err != nil {
+					return err
+				}
+			}
+		}
+		for range 3 {
+			h.stats.Reads++
+			r, part := h.span(want)
+			it := h.db.Scan(r)
+			var got state
+			for it.Next() {
+				got = append(got, entry{string(it.Key()), string(it.Value())})
+			}
+			err := it.Close()
+			if err == nil {
+				if !slices.Equal(got, part) {
+					return fmt.Errorf("Scan of a damaged database, of [%q, %q), reverse %v, finds %d entries of %d, and no error", r.Lo, r.Hi, r.Reverse, len(got), len(part))
+				}
+				continue
+			}
+			if len(got) > len(part) || !slices.Equal(got, part[:len(got)]) {
+				return fmt.Errorf("Scan of a damaged database, of [%q, %q), reverse %v, finds what should not be there before it fails", r.Lo, r.Hi, r.Reverse)
+			}
+			if err := h.intact("Scan", err); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := check(); err != nil {
+		return err
+	}
+	if _, err := h.db.Work(1 + h.rnd.IntN(20)); err != nil {
+		if err := h.intact("Work", err); err != nil {
+			return err
+		}
+	}
+	if err := check(); err != nil {
+		return err
+	}
+	if err := h.db.Close(); err != nil {
+		return h.intact("Close", err)
+	}
+	d, err := h.open(h.fs)
+	if err != nil {
+		return h.intact("Open", err)
+	}
+	h.db = d
+	return check()
+}
+
+// damageOpen damages a database while it is open.
+func (h *history) damageOpen() error {
+	if h.fs.Halted() {
+		return h.crash()
+	}
+	h.disarm()
+	if h.poisoned {
+		return h.crash()
+	}
+	if _, err := h.db.Work(h.rnd.IntN(30)); err != nil {
+		return h.failed("Work", err)
+	}
+	if err := h.db.Sync(); err != nil {
+		return h.failed("Sync", err)
+	}
+	h.damage()
+	return h.readDamaged(h.ledger.now)
+}
+

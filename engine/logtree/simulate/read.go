@@ -1,0 +1,220 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// unread judges the error of a read.
+func (h *history) unread(what string, err error) error {
+	if h.reads || h.fs.Halted() {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+func (h *history) get() error {
+	h.stats.Reads++
+	return h.getFrom(h.db, h.ledger.now)
+}
+
+// getFrom compares a key's value.
+func (h *history) getFrom(from holdfast.Reader, want state) error {
+	key := h.traffic.key()
+	switch {
+	case h.rnd.IntN(4) == 0:
+		key = logKey(h.traffic.first + h.rnd.IntN(h.traffic.next-h.traffic.first+2))
+	case len(want) > 0 && h.rnd.IntN(2) == 0:
+		key = want[h.rnd.IntN(len(want))].key
+	}
+	return h.getKey(from, want, key)
+}
+
+func (h *history) getKey(from holdfast.Reader, want state, key string) error {
+	got, err := from.Get(nil, []byte(key))
+	value, there := want.get(key)
+	switch {
+	case err == nil && there && string(got) == value:
+		return nil
+	case err == nil && !there:
+		return fmt.Errorf("Get(%q) finds %s, which should not be", key, brief(entry{key, string(got)}))
+	case err == nil:
+		return fmt.Errorf("Get finds %s, which should be %s", brief(entry{key, string(got)}), brief(entry{key, value}))
+	case errors.Is(err, holdfast.ErrNotFound) && !there:
+		return nil
+	case errors.Is(err, holdfast.ErrNotFound):
+		return fmt.Errorf("Get does not find %s", brief(entry{key, value}))
+	}
+	return h.unread(fmt.Sprintf("Get(%q)", key), err)
+}
+
+// span chooses what to scan, and what of want is in it.
+func (h *history) span(want state) (holdfast.Range, state) {
+	lo, hi := "", ""
+	if h.rnd.IntN(3) > 0 {
+		lo, hi = h.traffic.bounds()
+	}
+	r := holdfast.Range{Lo: []byte(lo), Hi: []byte(hi), Reverse: h.rnd.IntN(2) == 0}
+	part := want.within(lo, hi)
+	if r.Reverse {
+		part = slices.Clone(part)
+		slices.Reverse(part)
+	}
+	return r, part
+}
+
+func (h *history) scan() error {
+	h.stats.Reads++
+	return h.scanFrom(h.db, h.ledger.now)
+}
+
+func (h *history) scanFrom(from holdfast.Reader, want state) error {
+	r, part := h.span(want)
+	it := from.Scan(r)
+	defer it.Close()
+	for i, w := range part {
+		if !it.Next() {
+			if err := it.Err(); err != nil {
+				return h.unread("Scan", err)
+			}
+			return fmt.Errorf("Scan of [%q, %q), reverse %v, ends after %d of %d entries: %s is missing", r.Lo, r.Hi, r.Reverse, i, len(part), brief(w))
+		}
+		if err := same(it, w); err != nil {
+			return fmt.Errorf("Scan of [%q, %q), reverse %v, entry %d: %w", r.Lo, r.Hi, r.Reverse, i, err)
+		}
+	}
+	if it.Next() {
+		return fmt.Errorf("Scan of [%q, %q), reverse %v: there is %s, which should not be", r.Lo, r.Hi, r.Reverse, brief(entry{string(it.Key()), string(it.Value())}))
+	}
+	if err := it.Err(); err != nil {
+		return h.unread("Scan", err)
+	}
+	return nil
+}
+
+func same(it holdfast.Iterator, w entry) error {
+	if string(it.Key()) != w.key || string(it.Value()) != w.value {
+		return fmt.Errorf("there is %s, which should be %s", brief(entry{string(it.Key()), string(it.Value())}), brief(w))
+	}
+	return nil
+}
+
+// contents returns all that there is.
+func contents(from holdfast.Reader) (state, error) {
+	var st state
+	it := from.Scan(holdfast.Range{})
+	for it.Next() {
+		st = append(st, entry{string(it.Key()), string(it.Value())})
+	}
+	return st, it.Close()
+}
+
+// walk opens an iterator that stays open, or goes on with one.
+func (h *history) walk() error {
+	if len(h.walks) < 3 && h.rnd.IntN(2) == 0 {
+		var from holdfast.Reader = h.db
+		want, of := h.ledger.now, -1
+		if len(h.views) > 0 && h.rnd.IntN(2) == 0 {
+			of = h.rnd.IntN(len(h.views))
+			from, want = h.views[of], h.views[of].want
+		}
+		r, part := h.span(want)
+		if len(part) > 0 && !r.Reverse {
+			part = slices.Clone(part)
+		}
+		h.walks = append(h.walks, walk{from.Scan(r), part, of})
+		return nil
+	}
+	if len(h.walks) == 0 {
+		return nil
+	}
+	i := h.rnd.IntN(len(h.walks))
+	w := &h.walks[i]
+	for range h.rnd.IntN(40) {
+		if len(w.want) == 0 {
+			return h.endWalk(i)
+		}
+		if !w.Next() {
+			if err := w.Err(); err != nil {
+				if err := h.unread("an open iterator", err); err != nil {
+					return err
+				}
+				w.Close()
+				h.walks = slices.Delete(h.walks, i, i+1)
+				return nil
+			}
+			return fmt.Errorf("an open iterator ends before %s", brief(w.want[0]))
+		}
+		if err := same(w, w.want[0]); err != nil {
+			return fmt.Errorf("an open iterator: %w", err)
+		}
+		w.want = w.want[1:]
+	}
+	return nil
+}
+
+// endWalk closes an iterator; if it should be at its end, it is.
+func (h *history) endWalk(i int) error {
+	w := h.walks[i]
+	h.walks = slices.Delete(h.walks, i, i+1)
+	if len(w.want) == 0 && w.Next() {
+		return fmt.Errorf("an open iterator goes on with %s after the end", brief(entry{string(w.Key()), string(w.Value())}))
+	}
+	if err := w.Close(); err != nil {
+		return h.unread("an open iterator", err)
+	}
+	return nil
+}
+
+func (h *history) snapshot() error {
+	if len(h.views) >= 4 {
+		return h.dropView(h.rnd.IntN(len(h.views)))
+	}
+	s, err := h.db.Snapshot()
+	if err != nil {
+		return h.unread("Snapshot", err)
+	}
+	h.views = append(h.views, view{s, slices.Clone(h.ledger.now)})
+	return nil
+}
+
+// dropView closes a snapshot, and before it the iterators over it.
+func (h *history) dropView(i int) error {
+	for k := len(h.walks) - 1; k >= 0; k-- {
+		if h.walks[k].of == i {
+			if err := h.endWalk(k); err != nil {
+				return err
+			}
+		}
+	}
+	for k := range h.walks {
+		if h.walks[k].of > i {
+			h.walks[k].of--
+		}
+	}
+	v := h.views[i]
+	h.views = slices.Delete(h.views, i, i+1)
+	if err := v.Close(); err != nil {
+		return h.unread("a snapshot's Close", err)
+	}
+	if _, err := v.Get(nil, []byte("k")); !errors.Is(err, holdfast.ErrClosed) {
+		return fmt.Errorf("a closed snapshot's Get: %w", err)
+	}
+	return nil
+}
+
+// look reads through a snapshot.
+func (h *history) look() error {
+	if len(h.views) == 0 {
+		return nil
+	}
+	h.stats.Reads++
+	v := h.views[h.rnd.IntN(len(h.views))]
+	if h.rnd.IntN(2) == 0 {
+		return h.getFrom(v, v.want)
+	}
+	return h.scanFrom(v, v.want)
+}

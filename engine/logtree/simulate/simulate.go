@@ -1,0 +1,426 @@
+// Package simulate runs histories of the engine logtree on a file system in memory that is crashed, halted
+// and made to fail, and checks after each crash that what is found is what the laws of the contract
+// allow. Each history follows from a seed alone: the same seed is the same history.
+package simulate
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// Stats is what one history did.
+type Stats struct {
+	Steps      int // whatever was done
+	Commits    int // batches applied
+	Reads      int // gets and scans compared
+	Cuts       int // power cuts
+	Kills      int // kill -9
+	Halts      int // crashes in the middle of an operation, among Cuts and Kills
+	Faults     int // times that operations of the file system were made to fail
+	Full       int // times that the disk was made full
+	Damages    int // times that bits were flipped and files cut
+	Poisons    int // times that the engine stopped after a failure
+	Recoveries int // times that it opened after a crash
+	Refusals   int // reads and opens that found damage
+}
+
+// Add adds what another history did.
+func (s *Stats) Add(o Stats) {
+	s.Steps += o.Steps
+	s.Commits += o.Commits
+	s.Reads += o.Reads
+	s.Cuts += o.Cuts
+	s.Kills += o.Kills
+	s.Halts += o.Halts
+	s.Faults += o.Faults
+	s.Full += o.Full
+	s.Damages += o.Damages
+	s.Poisons += o.Poisons
+	s.Recoveries += o.Recoveries
+	s.Refusals += o.Refusals
+}
+
+// Run runs the history of that seed. The error, unless it is ctx's, is a law that does not hold; it
+// names the seed, the step and what is wrong.
+func Run(ctx context.Context, seed uint64) (Stats, error) { return run(ctx, seed, nil, nil) }
+
+// wrapper makes a file system over the simulated one, for each that a history opens a database on. While
+// opening is true, Open is at work.
+type wrapper func(fsys vfs.FS, opening *bool) vfs.FS
+
+// run is Run with a wrapper and a function that is told every step; both may be nil.
+func run(ctx context.Context, seed uint64, wrap wrapper, trace func(step int, what string)) (s Stats, err error) {
+	h := &history{ctx: ctx, rnd: rand.New(rand.NewPCG(seed, 0x5eed)), fs: vfs.NewMem(), wrap: wrap, trace: trace}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+		s = h.stats
+		if err != nil && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
+			err = fmt.Errorf("logtree, seed %d, step %d (%s): %w", seed, h.stats.Steps, h.last, err)
+		}
+	}()
+	return h.stats, h.run()
+}
+
+// history is one in progress.
+type history struct {
+	ctx   context.Context
+	rnd   *rand.Rand
+	stats Stats
+	wrap  wrapper
+	trace func(step int, what string)
+	last  string // what is being done
+
+	fs      *vfs.Mem
+	config  db.Config
+	db      *db.DB // nil while none is open
+	made    bool   // it has been open
+	opening bool
+	traffic *traffic
+	habits  habits
+
+	ledger   ledger
+	receipts []receipt
+	views    []view
+	walks    []walk
+
+	// Of the time since the file system was found:
+	armed    bool // operations may fail, or could: a poison needs no other reason
+	reads    bool // reads may fail
+	poisoned bool
+}
+
+// receipt is one not yet waited for.
+type receipt struct {
+	holdfast.Receipt
+	level holdfast.Level
+	upto  int // it stands for so many batches
+}
+
+// view is an open snapshot, and walk an open iterator, with what is to be seen through it.
+type view struct {
+	holdfast.Snapshot
+	want state
+}
+
+type walk struct {
+	holdfast.Iterator
+	want state // what is still to come, in the order of the walk
+	of   int   // the view it belongs to, -1: none
+}
+
+// habits are how often what is done, chosen once for a history.
+type habits struct {
+	steps  int
+	weight [len(deeds)]int
+	total  int
+	waits  int // of 100 commits so many are waited for at once
+	level  [3]int
+	crash  int // steps from one crash to the next, about
+}
+
+// deed is one thing that a history can do.
+type deed struct {
+	name  string
+	usual int
+	do    func(h *history) error
+}
+
+// deeds has them all. It is filled in below: some of them choose others.
+var deeds [14]deed
+
+func init() {
+	deeds = [...]deed{
+		{"commit", 300, (*history).commit},
+		{"wait", 15, (*history).wait},
+		{"sync", 8, (*history).sync},
+		{"get", 40, (*history).get},
+		{"scan", 20, (*history).scan},
+		{"walk", 10, (*history).walk},
+		{"snapshot", 10, (*history).snapshot},
+		{"look", 10, (*history).look},
+		{"work", 60, (*history).work},
+		{"reopen", 4, (*history).reopen},
+		{"crash", 8, (*history).crash},
+		{"halt", 8, (*history).halt},
+		{"fault", 5, (*history).fault},
+		{"full", 2, (*history).full},
+	}
+}
+
+func (h *history) choose() {
+	r := h.rnd
+	h.traffic = newTraffic(r)
+	g := &h.habits
+	g.steps = 30 + r.IntN(250)
+	for i := range deeds {
+		w := deeds[i].usual * 10
+		switch r.IntN(4) {
+		case 0:
+			w /= 10
+		case 1:
+			w *= 3
+		}
+		g.weight[i] = w
+		g.total += w
+	}
+	g.waits = []int{0, 20, 60, 100}[r.IntN(4)]
+	g.level = [][3]int{{1, 1, 1}, {0, 0, 1}, {1, 4, 1}, {5, 1, 1}, {0, 1, 0}}[r.IntN(5)]
+	sizes := func(list ...int64) int64 { return list[r.IntN(len(list))] }
+	h.config = db.Config{Dir: "db", Memory: 64 << 10, Manual: true, SyncEvery: -1, Logger: discard, Sizes: db.Sizes{
+		// A memtable begins with some 132000 bytes of tree.
+		Table: sizes(1, 136<<10, 144<<10, 160<<10, 256<<10), Segment: sizes(600, 2<<10, 8<<10, 32<<10), Run: sizes(1<<10, 4<<10, 64<<10),
+	}}
+	binary.LittleEndian.PutUint64(h.config.ID[:], r.Uint64())
+}
+
+// run does what the habits say, and at last closes the database, looks at what is left, and
+// damages it.
+func (h *history) run() error {
+	h.choose()
+	h.fs.Seed(h.rnd.Uint64())
+	if err := errors.Join(h.fs.MkdirAll("db"), h.fs.SyncDir("/")); err != nil {
+		return err
+	}
+	if err := h.recover(); err != nil {
+		return err
+	}
+	for range h.habits.steps {
+		if err := h.ctx.Err(); err != nil {
+			return err
+		}
+		n := h.rnd.IntN(h.habits.total)
+		i := 0
+		for n >= h.habits.weight[i] {
+			n -= h.habits.weight[i]
+			i++
+		}
+		if err := h.do(deeds[i]); err != nil {
+			return err
+		}
+		if h.fs.Halted() && h.rnd.IntN(3) > 0 {
+			if err := h.do(deed{"crash", 0, (*history).crash}); err != nil {
+				return err
+			}
+		}
+	}
+	return h.do(deed{"end", 0, (*history).end})
+}
+
+func (h *history) do(d deed) error {
+	h.stats.Steps++
+	h.last = d.name
+	h.note("%s", d.name)
+	return d.do(h)
+}
+
+// note tells the trace.
+func (h *history) note(format string, args ...any) {
+	if h.trace != nil {
+		h.trace(h.stats.Steps, fmt.Sprintf(format, args...))
+	}
+}
+
+func (h *history) level() holdfast.Level {
+	w := h.habits.level
+	n := h.rnd.IntN(w[0] + w[1] + w[2])
+	switch {
+	case n < w[0]:
+		return holdfast.Memory
+	case n < w[0]+w[1]:
+		return holdfast.Process
+	}
+	return holdfast.Power
+}
+
+// failed judges the error of something that writes. It returns an error if there was no reason for it, or if
+// it is not what the laws say.
+func (h *history) failed(what string, err error) error {
+	if !h.armed {
+		return fmt.Errorf("%s fails without a reason: %w", what, err)
+	}
+	if !errors.Is(err, holdfast.ErrPoisoned) {
+		return fmt.Errorf("%s fails with an error that is not ErrPoisoned: %w", what, err)
+	}
+	if p := h.db.Metrics().Poison; p == nil {
+		return fmt.Errorf("%s fails, and Metrics tell of no poison: %w", what, err)
+	}
+	if !h.poisoned {
+		h.poisoned = true
+		h.stats.Poisons++
+		h.note("poisoned: %v", err)
+	}
+	return nil
+}
+
+// refused returns an error if something that writes succeeds though the engine has stopped.
+func (h *history) refused(what string, err error) error {
+	if h.poisoned && err == nil {
+		return fmt.Errorf("%s succeeds after a failed write or sync", what)
+	}
+	return nil
+}
+
+func (h *history) commit() error {
+	list := h.traffic.batch()
+	var b holdfast.Batch
+	encode(&b, list)
+	level := h.level()
+	r, err := h.db.Apply(&b, level)
+	if err := h.refused("Apply", err); err != nil {
+		return err
+	}
+	if err != nil {
+		return h.failed("Apply", err)
+	}
+	h.stats.Commits++
+	if len(list) > 0 {
+		h.ledger.apply(list)
+	}
+	h.note("batch %d at %v: %d operations, %d bytes", len(h.ledger.batches), level, len(list), b.Size())
+	rc := receipt{r, level, len(h.ledger.batches)}
+	if h.rnd.IntN(100) < h.habits.waits {
+		return h.settle(rc)
+	}
+	if len(h.receipts) < 8 {
+		h.receipts = append(h.receipts, rc)
+	}
+	return nil
+}
+
+func (h *history) settle(r receipt) error {
+	if err := r.Wait(); err != nil {
+		return h.failed("Wait", err)
+	}
+	h.note("%d batches are acknowledged at %v", r.upto, r.level)
+	h.ledger.acknowledged(r.upto, r.level)
+	return nil
+}
+
+func (h *history) wait() error {
+	if len(h.receipts) == 0 {
+		return nil
+	}
+	i := h.rnd.IntN(len(h.receipts))
+	r := h.receipts[i]
+	h.receipts = append(h.receipts[:i], h.receipts[i+1:]...)
+	return h.settle(r)
+}
+
+func (h *history) sync() error {
+	err := h.db.Sync()
+	if err := h.refused("Sync", err); err != nil {
+		return err
+	}
+	if err != nil {
+		return h.failed("Sync", err)
+	}
+	h.ledger.acknowledged(len(h.ledger.batches), holdfast.Power)
+	return nil
+}
+
+func (h *history) work() error {
+	limit := 1 + h.rnd.IntN(3)
+	if h.rnd.IntN(6) == 0 {
+		limit = 50
+	}
+	n, err := h.db.Work(limit)
+	if err != nil {
+		return h.failed("Work", err)
+	}
+	h.note("%d pieces of work", n)
+	return nil
+}
+
+// reopen closes the database and opens it again.
+func (h *history) reopen() error {
+	if h.rnd.IntN(3) == 0 && len(h.views)+len(h.walks) > 0 {
+		return h.busy()
+	}
+	if err := h.release(); err != nil {
+		return err
+	}
+	if err := h.close(); err != nil {
+		return err
+	}
+	if h.fs.Halted() {
+		return h.crashed()
+	}
+	if h.armed && h.rnd.IntN(2) == 0 {
+		h.disarm()
+	}
+	return h.recover()
+}
+
+// busy closes the database while something is open.
+func (h *history) busy() error {
+	err := h.db.Close()
+	if !errors.Is(err, holdfast.ErrBusy) {
+		return fmt.Errorf("Close with %d snapshots and %d iterators open: %w", len(h.views), len(h.walks), err)
+	}
+	if !errors.Is(err, holdfast.ErrPoisoned) {
+		h.ledger.acknowledged(len(h.ledger.batches), holdfast.Power)
+		return h.refused("Close", nil)
+	}
+	return h.failed("Close", err)
+}
+
+// close closes the database, in which nothing is open any more.
+func (h *history) close() error {
+	err := h.db.Close()
+	if !h.db.Closed() {
+		return fmt.Errorf("Close leaves it open: %w", err)
+	}
+	if err := h.refused("Close", err); err != nil {
+		return err
+	}
+	all := len(h.ledger.batches)
+	switch {
+	case err == nil:
+		h.ledger.acknowledged(all, holdfast.Power)
+		for _, r := range h.receipts {
+			if err := r.Wait(); err != nil {
+				return fmt.Errorf("a receipt's Wait after Close: %w", err)
+			}
+		}
+	case !h.armed:
+		return fmt.Errorf("Close fails without a reason: %w", err)
+	default:
+		h.note("close: %v", err)
+		h.poisoned = true
+	}
+	if _, err := h.db.Apply(new(holdfast.Batch), holdfast.Power); !errors.Is(err, holdfast.ErrClosed) {
+		return fmt.Errorf("Apply after Close: %w", err)
+	}
+	h.gone()
+	return nil
+}
+
+// release closes all snapshots and iterators.
+func (h *history) release() error {
+	for len(h.walks) > 0 {
+		if err := h.endWalk(0); err != nil {
+			return err
+		}
+	}
+	for len(h.views) > 0 {
+		if err := h.dropView(0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gone forgets the database that was open.
+func (h *history) gone() {
+	h.db, h.receipts, h.views, h.walks = nil, nil, nil, nil
+}

@@ -1,0 +1,579 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/badger"
+	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/engine/mem"
+)
+
+// smallKV is the table of workloads, on little data.
+func smallKV() []Workload {
+	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20})
+}
+
+// smallLab is the standard one, on little data.
+func smallLab() Lab {
+	return Lab{Engines: all.Engines(), Workloads: append(eventWorkloads(), smallKV()...)}
+}
+
+func TestKVKeys(t *testing.T) {
+	var key, next kvKey
+	next.of(0)
+	for n := range uint32(200_000) {
+		if want := fmt.Sprintf("key_%08d", n); string(key.of(n)) != want || string(next[:]) != want {
+			t.Fatalf("key %d is %s, or %s", n, key, next)
+		}
+		next.next()
+	}
+	if got := string(key.of(kvMaxKeys - 1)); got != "key_99999999" {
+		t.Errorf("the last key is %s", got)
+	}
+}
+
+func TestKVValues(t *testing.T) {
+	for _, size := range []int{kvStamp, 9, kvValueSize, 1 << 10, kvPage, kvPage + 3, kvPage + kvStamp, 10 << 10, kvFixedBody - 1, kvFixedBody, 100 << 10, 1 << 20} {
+		values := newKVValues(size, 7)
+		value := values.lay(make([]byte, size))
+		seen := map[string]bool{}
+		for key := range uint32(5) {
+			for version := range uint32(5) {
+				values.fill(value, key, version)
+				if seen[string(value)] {
+					t.Errorf("%d bytes: two values are the same", size)
+				}
+				seen[string(value)] = true
+				if err := values.check(value, key, version); err != nil {
+					t.Errorf("%d bytes: %v", size, err)
+				}
+				for name, err := range map[string]error{
+					"another version": values.check(value, key, version+1),
+					"another key":     values.check(value, key+1, version),
+					"a shorter value": values.check(value[:size-1], key, version),
+					"a longer value":  values.check(append(bytes.Clone(value), 0), key, version),
+				} {
+					if !errors.Is(err, ErrWrong) {
+						t.Errorf("%d bytes: %s: %v", size, name, err)
+					}
+				}
+			}
+		}
+		// Each byte of a short one, some of a long one, and the last.
+		values.fill(value, 3, 4)
+		for at := 0; at < size; at += max(size/1000, 1) {
+			value[at] ^= 1
+			if err := values.check(value, 3, 4); !errors.Is(err, ErrWrong) {
+				t.Errorf("%d bytes: byte %d changed: %v", size, at, err)
+			}
+			value[at] ^= 1
+		}
+		value[size-1] ^= 0x80
+		if err := values.check(value, 3, 4); !errors.Is(err, ErrWrong) {
+			t.Errorf("%d bytes: the last byte changed: %v", size, err)
+		}
+	}
+}
+
+func TestKVValuesFollowFromTheSeed(t *testing.T) {
+	value := func(seed uint64) []byte {
+		values := newKVValues(kvValueSize, seed)
+		v := values.lay(make([]byte, kvValueSize))
+		values.fill(v, 1, 1)
+		return v
+	}
+	if !bytes.Equal(value(1), value(1)) || bytes.Equal(value(1), value(2)) {
+		t.Error("values do not follow from the seed")
+	}
+}
+
+func TestKVLedger(t *testing.T) {
+	l := make(kvLedger, 3)
+	state := func(key uint32) string {
+		version, ok := l.has(key)
+		return fmt.Sprint(version, ok)
+	}
+	if got := state(1); got != "0 false" {
+		t.Error(got)
+	}
+	if v := l.put(1); v != 1 || state(1) != "1 true" || l.count() != 1 {
+		t.Errorf("put gave %d, then %s, %d there", v, state(1), l.count())
+	}
+	l.delete(1)
+	if state(1) != "1 false" || l.count() != 0 {
+		t.Errorf("deleted: %s, %d there", state(1), l.count())
+	}
+	// The version of what was deleted must not come back.
+	if v := l.put(1); v != 2 || state(1) != "2 true" || state(0) != "0 false" || state(2) != "0 false" {
+		t.Errorf("put again gave %d, then %s", v, state(1))
+	}
+}
+
+func TestClientsShareKeys(t *testing.T) {
+	for _, test := range []struct{ keys, clients int }{{10, 1}, {10, 3}, {500, 64}, {64, 64}, {10_000, 4096}} {
+		end := 0
+		for i := range test.clients {
+			first, n := share(test.keys, i, test.clients)
+			if first != end || n < 1 {
+				t.Errorf("%+v: client %d has %d keys from %d on, after %d", test, i, n, first, end)
+			}
+			end = first + n
+		}
+		if end != test.keys {
+			t.Errorf("%+v: the last key is %d", test, end)
+		}
+	}
+}
+
+func TestKVClientsPutKeysOfTheirOwn(t *testing.T) {
+	for _, clients := range []int{1, 3, 64} {
+		p := kvPut{batch: 10, ring: 330, value: kvValueSize}
+		owner := map[uint32]int{}
+		for i := range clients {
+			turn := p.turns(i, clients)
+			for range 200 {
+				first := turn()
+				if o, ok := owner[first]; ok && o != i || first%10 != 0 || int(first)+10 > p.keys(clients) {
+					t.Fatalf("%d clients: client %d puts from key %d on, which is client %d's", clients, i, first, o)
+				}
+				owner[first] = i
+			}
+		}
+		if len(owner)*10 != p.keys(clients) || p.keys(clients) < max(330, 10*clients) {
+			t.Errorf("%d clients: %d batches put, %d keys", clients, len(owner), p.keys(clients))
+		}
+	}
+}
+
+// TestKVEverywhere runs every workload with one and with many clients on the engine in memory, on real ones, and on what
+// stands beside them.
+func TestKVEverywhere(t *testing.T) {
+	lab := smallLab()
+	for _, engine := range []string{mem.Name, logtree.Name, bbolt.Name, Floor, Null} {
+		for _, w := range smallKV() {
+			for _, clients := range []int{1, 64} {
+				level := holdfast.Process
+				if engine == mem.Name || engine == Null {
+					level = holdfast.Memory
+				}
+				cell := Cell{Workload: w.Name, Engine: engine, Asked: level, Given: level, Clients: clients, Reads: w.Reads}
+				o := unknownOutcome()
+				err := lab.measure(spec{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
+				if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) {
+					t.Errorf("%s on %s with %d clients: %v, %+v", w.Name, engine, clients, err, o)
+				}
+				if engine != Null && (o.Checked == 0 || engine != Floor && o.Checked != o.Items) {
+					t.Errorf("%s on %s with %d clients: %d of %d checked", w.Name, engine, clients, o.Checked, o.Items)
+				}
+			}
+		}
+	}
+}
+
+// TestKVAtPower is one workload of each kind with syncs.
+func TestKVAtPower(t *testing.T) {
+	lab := smallLab()
+	for _, engine := range []string{logtree.Name, bbolt.Name, Floor} {
+		for _, w := range []string{"kv/batch", "kv/mixed", "kv/overwrite", "kv/random-read"} {
+			cell := Cell{Workload: w, Engine: engine, Asked: holdfast.Power, Given: holdfast.Power, Clients: 4}
+			o := unknownOutcome()
+			err := lab.measure(spec{Cell: cell, For: 5 * time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
+			if err != nil || !o.Verified || o.Checked == 0 {
+				t.Errorf("%s on %s: %v, %+v", w, engine, err, o)
+			}
+		}
+	}
+}
+
+// TestKVRingsBeginAgain: what is put again has a new value, and the old one is not taken for it.
+func TestKVRingsBeginAgain(t *testing.T) {
+	p := kvPut{batch: 5, ring: 20, value: kvValueSize}
+	engine := mem.New()
+	load, err := p.engine(Task{Level: holdfast.Memory, Clients: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	op := load.Client(0)
+	var first []byte
+	for round := range 3 {
+		for range 4 {
+			if err := op(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if items, checked, err := load.Verify(); err != nil || items != 20 || checked != 20 {
+			t.Fatalf("round %d: %d of %d checked: %v", round, checked, items, err)
+		}
+		now, err := engine.Get(nil, []byte("key_00000007"))
+		if err != nil || bytes.Equal(now, first) {
+			t.Fatalf("round %d: the value is the one of the round before, or %v", round, err)
+		}
+		first = now
+	}
+}
+
+// TestKVSizes: the workloads do what their names and descriptions say.
+func TestKVSizes(t *testing.T) {
+	items := map[string]int{"kv/seq-write": 100_000, "kv/batch": 100, "kv/overwrite": 100, "kv/scan": 100_000, "kv/scan-1m": 1_000_000}
+	bytes := map[string]int{"kv/overwrite": 112, "kv/value-1k": 12 + 1024, "kv/value-10k": 12 + 10240, "kv/value-100k": 12 + 102400, "kv/value-1m": 12 + 1<<20}
+	for _, w := range kvWorkloads() {
+		want := items[w.Name]
+		if want == 0 {
+			want = 1
+		}
+		if w.Items != want || w.ItemBytes != bytes[w.Name] {
+			t.Errorf("%s: %d items of %d bytes", w.Name, w.Items, w.ItemBytes)
+		}
+		if strings.Contains(w.Name, "value") != w.InBytes {
+			t.Errorf("%s: rates in bytes: %v", w.Name, w.InBytes)
+		}
+		ours := strings.HasSuffix(w.Name, "overwrite") || strings.HasSuffix(w.Name, "read-1m") || strings.HasSuffix(w.Name, "scan-1m")
+		if (w.Study == nil) != ours {
+			t.Errorf("%s: a figure of the study: %v", w.Name, w.Study != nil)
+		}
+		if ours {
+			continue
+		}
+		level := holdfast.Power
+		if w.Reads {
+			level = 0
+		}
+		if text := w.Study(bbolt.Name, level); !strings.Contains(text, "Thunder") {
+			t.Errorf("%s: of bbolt the study said %q", w.Name, text)
+		}
+	}
+}
+
+// TestRefusedIsTrue: an engine that is said not to be able to do a workload cannot.
+func TestRefusedIsTrue(t *testing.T) {
+	n := 0
+	for _, w := range Workloads() {
+		for name := range w.Refused {
+			n++
+			engine, err := all.Open(name, filepath.Join(t.TempDir(), "engine"), holdfast.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			load, err := w.Engine(Task{Level: holdfast.Process, Clients: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := load.Client(0)(); !errors.Is(err, holdfast.ErrTooLarge) {
+				t.Errorf("%s does %s: %v", name, w.Name, err)
+			}
+			if err := load.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("nothing is refused")
+	}
+}
+
+func TestRefusedIsShown(t *testing.T) {
+	p, err := Standard().Plan(Request{Preset: "kv", Engines: []string{badger.Name, mem.Name}, Workloads: []string{"kv/seq-write", "kv/batch"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cells(p, "kv/seq-write"); slices.ContainsFunc(got, func(c string) bool { return strings.HasPrefix(c, badger.Name) }) || len(got) == 0 {
+		t.Errorf("the cells are %q", got)
+	}
+	if got := cells(p, "kv/batch"); !slices.ContainsFunc(got, func(c string) bool { return strings.HasPrefix(c, badger.Name) }) {
+		t.Errorf("the cells are %q", got)
+	}
+	refused := 0
+	for _, u := range p.Unavailable {
+		if u.Workload == "kv/seq-write" && u.Engine == badger.Name {
+			refused++
+			if !strings.Contains(u.Reason, "one transaction") {
+				t.Errorf("%+v", u)
+			}
+		}
+	}
+	if refused != len(holdfast.Levels()) {
+		t.Errorf("refused at %d levels", refused)
+	}
+}
+
+// TestEstimateKnowsWhatTakesLong: the estimate of much data is more than that of as many short measurements.
+func TestEstimateKnowsWhatTakesLong(t *testing.T) {
+	estimate := func(workload string) time.Duration {
+		p, err := Standard().Plan(Request{Preset: "kv", Engines: []string{mem.Name}, Workloads: []string{workload}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Estimate() / time.Duration(len(p.Cells))
+	}
+	if short, long := estimate("kv/batch"), estimate("kv/scan-1m"); long <= short {
+		t.Errorf("%v for little data, %v for much", short, long)
+	}
+}
+
+// liar is an engine that does not keep its promises.
+type liar struct {
+	holdfast.Engine
+	apply func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error)
+	get   func(e holdfast.Engine, dst, key []byte) ([]byte, error)
+	scan  func(holdfast.Iterator) holdfast.Iterator
+}
+
+func (l *liar) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if l.apply != nil {
+		return l.apply(l.Engine, b)
+	}
+	return l.Engine.Apply(b, level)
+}
+
+func (l *liar) Get(dst, key []byte) ([]byte, error) {
+	if l.get != nil {
+		return l.get(l.Engine, dst, key)
+	}
+	return l.Engine.Get(dst, key)
+}
+
+func (l *liar) Scan(r holdfast.Range) holdfast.Iterator {
+	if l.scan != nil {
+		return l.scan(l.Engine.Scan(r))
+	}
+	return l.Engine.Scan(r)
+}
+
+// skipping iterators leave out the first pair; doctored ones spoil each value.
+type skipping struct {
+	holdfast.Iterator
+	skipped bool
+}
+
+func (s *skipping) Next() bool {
+	if !s.skipped {
+		s.skipped = true
+		s.Iterator.Next()
+	}
+	return s.Iterator.Next()
+}
+
+type doctored struct{ holdfast.Iterator }
+
+func (d doctored) Value() []byte {
+	value := bytes.Clone(d.Iterator.Value())
+	value[len(value)-1] ^= 1
+	return value
+}
+
+// TestKVVerificationCatches: whatever an engine does wrong, the workloads that can see it do.
+func TestKVVerificationCatches(t *testing.T) {
+	changed := func(b *holdfast.Batch, f func(to *holdfast.Batch, op holdfast.Op)) *holdfast.Batch {
+		var to holdfast.Batch
+		for op := range b.Ops() {
+			f(&to, op)
+		}
+		return &to
+	}
+	same := func(to *holdfast.Batch, op holdfast.Op) {
+		if op.Kind == holdfast.KindDelete {
+			to.Delete(op.Key)
+		} else {
+			to.Set(op.Key, op.Value)
+		}
+	}
+	writes, gets := "seq-write batch mixed overwrite value-1k value-100k", "mixed seq-read random-read random-read-1m"
+	scans := writes + " seq-read random-read random-read-1m scan scan-1m"
+	for name, test := range map[string]struct {
+		lie  liar
+		seen string // by which workloads
+	}{
+		"a batch is dropped": {liar{apply: func(holdfast.Engine, *holdfast.Batch) (holdfast.Receipt, error) {
+			return holdfast.Receipt{}, nil
+		}}, writes},
+		"the last key of a batch is dropped": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
+			n := 0
+			return e.Apply(changed(b, func(to *holdfast.Batch, op holdfast.Op) {
+				if n++; n < b.Len() {
+					same(to, op)
+				}
+			}), holdfast.Memory)
+		}}, writes},
+		"a value is changed": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
+			return e.Apply(changed(b, func(to *holdfast.Batch, op holdfast.Op) {
+				value := bytes.Clone(op.Value)
+				if op.Kind == holdfast.KindSet {
+					value[len(value)/2] ^= 1
+				}
+				same(to, holdfast.Op{Kind: op.Kind, Key: op.Key, Value: value})
+			}), holdfast.Memory)
+		}}, writes},
+		"nothing is deleted": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
+			return e.Apply(changed(b, func(to *holdfast.Batch, op holdfast.Op) {
+				if op.Kind == holdfast.KindSet {
+					same(to, op)
+				}
+			}), holdfast.Memory)
+		}}, "overwrite"},
+		"a key too many": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
+			to := changed(b, same)
+			to.Set([]byte("key_"), nil)
+			return e.Apply(to, holdfast.Memory)
+		}}, writes},
+		"nothing is found": {liar{get: func(_ holdfast.Engine, dst, _ []byte) ([]byte, error) {
+			return dst, holdfast.ErrNotFound
+		}}, gets},
+		"another key's value is found": {liar{get: func(e holdfast.Engine, dst, key []byte) ([]byte, error) {
+			other := bytes.Clone(key)
+			other[len(other)-1] ^= 1
+			return e.Get(dst, other)
+		}}, gets},
+		"a value is cut short": {liar{get: func(e holdfast.Engine, dst, key []byte) ([]byte, error) {
+			value, err := e.Get(dst, key)
+			return value[:max(len(value)-1, 0)], err
+		}}, gets},
+		"an iterator skips": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator { return &skipping{Iterator: it} }}, scans},
+		"an iterator spoils": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator { return doctored{it} }}, scans},
+		"an iterator fails": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator {
+			it.Close()
+			return holdfast.FailedIterator(holdfast.ErrCorrupt)
+		}}, scans},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, w := range smallKV() {
+				lie := test.lie
+				run := func() error {
+					honest := mem.New()
+					engine := &liar{Engine: honest}
+					load, err := w.Engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+					if err != nil {
+						return err
+					}
+					engine.apply, engine.get, engine.scan = lie.apply, lie.get, lie.scan
+					op := load.Client(0)
+					for range 30 {
+						if err := op(); err != nil {
+							return err
+						}
+					}
+					_, _, err = load.Verify()
+					return err
+				}
+				err := run()
+				if seen := slices.Contains(strings.Fields(test.seen), strings.TrimPrefix(w.Name, "kv/")); seen && !errors.Is(err, ErrWrong) {
+					t.Errorf("%s does not see it: %v", w.Name, err)
+				}
+				lie = liar{}
+				if err := run(); err != nil {
+					t.Errorf("%s with an honest engine: %v", w.Name, err)
+				}
+			}
+		})
+	}
+}
+
+// TestKVStaleReadsAreCaught: an engine that answers with what a key had before is caught by what reads.
+func TestKVStaleReadsAreCaught(t *testing.T) {
+	m := kvMixed{keys: 3}
+	old := map[string][]byte{}
+	engine := &liar{Engine: mem.New()}
+	load, err := m.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine.get = func(e holdfast.Engine, dst, key []byte) ([]byte, error) {
+		if value, ok := old[string(key)]; ok {
+			return append(dst, value...), nil
+		}
+		value, err := e.Get(dst, key)
+		old[string(key)] = bytes.Clone(value)
+		return value, err
+	}
+	op := load.Client(0)
+	for range 1000 {
+		if err = op(); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, ErrWrong) {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// TestKVPreloadIsSettled: what reads find was closed and opened again, and nothing was committed since.
+func TestKVPreloadIsSettled(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "engine")
+	opened := 0
+	load, err := kvRead{1000, kvRandom}.engine(Task{Level: holdfast.Power, Clients: 1, Open: func() (holdfast.Engine, error) {
+		opened++
+		return bbolt.Open(dir, holdfast.Options{})
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := load.Metrics(); opened != 2 || m.Commits != 0 {
+		t.Errorf("opened %d times, %d commits", opened, m.Commits)
+	}
+	if err := load.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if items, checked, err := load.Verify(); err != nil || items != 1000 || checked != 1000 {
+		t.Errorf("%d of %d: %v", checked, items, err)
+	}
+}
+
+// TestKVFloorCatches: what stands in the floor's files is checked too.
+func TestKVFloorCatches(t *testing.T) {
+	for _, w := range smallKV() {
+		dir := t.TempDir()
+		load, err := w.Floor(Task{Dir: dir, Level: holdfast.Process, Clients: 1, Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		op := load.Client(0)
+		for range 20 {
+			if err := op(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		names, err := filepath.Glob(filepath.Join(dir, "floor*"))
+		if err != nil || len(names) == 0 {
+			t.Fatalf("%s: no files: %v", w.Name, err)
+		}
+		for _, name := range names {
+			content, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			content[kvKeySize+50] ^= 1
+			if err := os.WriteFile(name, content, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if w.Reads && !strings.Contains(w.Name, "random") {
+				if err := load.Client(0)(); !errors.Is(err, ErrWrong) {
+					t.Errorf("%s: a read found nothing wrong: %v", w.Name, err)
+				}
+			}
+			if _, _, err := load.Verify(); !errors.Is(err, ErrWrong) {
+				t.Errorf("%s: %s was changed: %v", w.Name, filepath.Base(name), err)
+			}
+			content[kvKeySize+50] ^= 1
+			if err := os.WriteFile(name, content, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := load.Verify(); err != nil {
+				t.Errorf("%s: %v", w.Name, err)
+			}
+		}
+		if err := load.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
