@@ -438,7 +438,7 @@ func TestKVVerificationCatches(t *testing.T) {
 			value, err := e.Get(dst, key)
 			return value[:max(len(value)-1, 0)], err
 		}}, gets},
-		"an iterator skips": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator { return &skipping{Iterator: it} }}, scans},
+		"an iterator skips":  {liar{scan: func(it holdfast.Iterator) holdfast.Iterator { return &skipping{Iterator: it} }}, scans},
 		"an iterator spoils": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator { return doctored{it} }}, scans},
 		"an iterator fails": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator {
 			it.Close()
@@ -576,4 +576,3 @@ func TestKVFloorCatches(t *testing.T) {
 		}
 	}
 }
-

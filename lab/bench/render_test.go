@@ -34,15 +34,23 @@ func golden(t *testing.T, name, text string) {
 
 // invented is a report of figures that nobody measured.
 func invented(rounds int) (Lab, Plan, *Report) {
+	return inventedOf(Request{Rounds: &rounds}, "pebble", "sqlite-go", "mem")
+}
+
+// inventedOf is such a report of a plan, with these names for the engines of testLab.
+func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 	lab := testLab()
-	lab.Engines[0].Name, lab.Engines[1].Name, lab.Engines[2].Name = "pebble", "sqlite-go", "mem"
+	for i, name := range names {
+		lab.Engines[i].Name = name
+	}
 	seed := uint64(1)
-	p, err := lab.Plan(Request{Rounds: &rounds, Seed: &seed})
+	request.Seed = &seed
+	p, err := lab.Plan(request)
 	if err != nil {
 		panic(err)
 	}
 	r := &Report{Schema: Schema, Plan: PlanJSON{Engines: p.Engines, Workloads: p.Workloads, Levels: p.Levels, Clients: p.Clients, Rounds: p.Rounds, Command: p.Command}, Unavailable: p.Unavailable}
-	for round := range rounds {
+	for round := range p.Rounds {
 		for i, c := range p.Cells {
 			us := 2.5 + 11*float64(i) + float64(c.Given*c.Given)*3 + float64(round)*float64(i%3)*2
 			if c.Engine == Floor {
@@ -62,7 +70,7 @@ func invented(rounds int) (Lab, Plan, *Report) {
 				SettleSeconds: us / 1e5, CPUSeconds: 0.15, PeakRSS: 30e6, DiskBytes: 123_456, Commits: 1000, Groups: 900, Syncs: int64(c.Given-1) * 500,
 				Items: int64(2e5/us) * int64(w.Items), Verified: true,
 			}
-			if c.Engine == "mem" && c.Workload == "event/append-100" && round == rounds-1 {
+			if c.Engine == "mem" && c.Workload == "event/append-100" && round == p.Rounds-1 {
 				result.Verified, result.Error = false, "failed verification: 100 acknowledged, 99 there\nand more of the kind"
 			}
 			r.Results = append(r.Results, result)
@@ -93,6 +101,21 @@ func TestReportLooksAsBefore(t *testing.T) {
 			if n := len(strings.TrimRight(line, "\n")); !test.color && n > test.width && !strings.HasPrefix(line, "again: ") {
 				t.Errorf("%s: a line of %d columns: %s", test.name, n, line)
 			}
+		}
+	}
+}
+
+// TestKVReportLooksAsBefore: rates in bytes, space on disk, figures of a study or none, a workload that an engine refuses.
+func TestKVReportLooksAsBefore(t *testing.T) {
+	rounds := 3
+	lab, _, report := inventedOf(Request{Preset: "kv", Rounds: &rounds, Workloads: []string{"kv/seq-write", "kv/overwrite", "kv/value-100k", "kv/scan"}}, "bbolt", "badger", "mem")
+	var out bytes.Buffer
+	s := screen{w: &out, width: 120}
+	s.report(lab, report)
+	golden(t, "kv-120.txt", out.String())
+	for line := range strings.Lines(out.String()) {
+		if n := len(strings.TrimRight(line, "\n")); n > s.width && !strings.HasPrefix(line, "again: ") {
+			t.Errorf("a line of %d columns: %s", n, line)
 		}
 	}
 }

@@ -22,14 +22,12 @@ func (h *history) crash() error {
 
 // crashed is crash when no database is open.
 func (h *history) crashed() error {
-	if err := h.lose(); err != nil {
-		return err
-	}
+	h.lose()
 	return h.recover()
 }
 
 // lose takes the place of the file system by what a crash leaves of it.
-func (h *history) lose() error {
+func (h *history) lose() {
 	if h.fs.Halted() {
 		h.stats.Halts++
 	}
@@ -54,21 +52,11 @@ func (h *history) lose() error {
 	}
 	h.fs.Seed(h.rnd.Uint64())
 	h.armed, h.reads = false, false
-	if h.rnd.IntN(2) == 0 {
+	if h.capped && h.rnd.IntN(2) == 0 {
 		h.fs.SetCapacity(-1)
+		h.capped = false
 	}
-	h.armed = h.limited()
-	return nil
-}
-
-// limited reports whether the disk may be full. It is asked what it has room for.
-func (h *history) limited() bool {
-	probe := h.fs.Clone()
-	f, err := probe.Create("/probe")
-	if err != nil {
-		return true
-	}
-	return f.Allocate(1<<30) != nil
+	h.armed = h.capped
 }
 
 // disarm ends all faults; it does not mend what they did.
@@ -76,7 +64,7 @@ func (h *history) disarm() {
 	h.fs.SetHook(nil)
 	h.fs.HaltAfter(0)
 	h.fs.SetCapacity(-1)
-	h.armed, h.reads = false, false
+	h.armed, h.reads, h.capped = false, false, false
 }
 
 // recover opens the database on what there is until it opens, through faults and further crashes, and compares what
@@ -111,9 +99,7 @@ func (h *history) recover() error {
 		}
 		switch {
 		case h.fs.Halted() || h.rnd.IntN(3) == 0:
-			if err := h.lose(); err != nil {
-				return err
-			}
+			h.lose()
 		case h.rnd.IntN(2) == 0:
 			h.disarm()
 		}
@@ -256,13 +242,14 @@ func (h *history) arm(most int64) {
 func (h *history) full() error {
 	if h.rnd.IntN(4) == 0 {
 		h.fs.SetCapacity(-1)
+		h.capped = false
 		return nil
 	}
 	room := h.rnd.Int64N(1 + h.rnd.Int64N(200<<10))
 	h.note("the disk has room for %d bytes more", room)
 	h.stats.Full++
 	h.fs.SetCapacity(h.fs.Used() + room)
-	h.armed = true
+	h.armed, h.capped = true, true
 	return nil
 }
 
@@ -284,8 +271,7 @@ func (h *history) end() error {
 		h.note("kill -9, and then damage")
 		h.fs.Halt()
 		h.fs = h.fs.Kill()
-		h.armed, h.reads = false, false
-		h.fs.SetCapacity(-1)
+		h.disarm()
 		return h.damaged(false)
 	}
 	if err := h.close(); err != nil {
@@ -348,35 +334,29 @@ func (h *history) damaged(orderly bool) error {
 	if err != nil {
 		return h.intact("Open", err)
 	}
-	found, err := contents(d)
-	if err == nil && orderly {
-		if d := difference(found, h.ledger.now); d != "" {
-			return fmt.Errorf("after damage to a closed database: %s", d)
-		}
-	}
-	if err != nil {
-		if err := h.intact("Scan", err); err != nil {
+	found, unread := contents(d)
+	if unread != nil {
+		if err := h.intact("Scan", unread); err != nil {
 			return err
 		}
 	}
 	// What was found, be it only in part, must be of one state.
-	want := state(nil)
-	fits := 0
+	fits, want := 0, h.ledger.now
 	h.ledger.states(func(n int, st state) bool {
-		if err == nil && difference(found, st) == "" || err != nil && len(st) >= len(found) && difference(found, st[:len(found)]) == "" {
+		if orderly && n < len(h.ledger.batches) {
+			return true
+		}
+		if unread == nil && difference(found, st) == "" || unread != nil && len(st) >= len(found) && slices.Equal(found, st[:len(found)]) {
 			want = slices.Clone(st)
 			fits++
 		}
 		return true
 	})
 	if fits == 0 {
-		return fmt.Errorf("after damage, what is found was never there: compared with all, %s", difference(found, h.ledger.now))
+		return fmt.Errorf("after damage, what is found was never there, or should be all (%v): compared with all, %s", orderly, difference(found, h.ledger.now))
 	}
-	if err != nil && (fits > 1 && !orderly) {
-		return nil // which one is not known
-	}
-	if orderly {
-		want = h.ledger.now
+	if unread != nil && fits > 1 {
+		return nil // which one it is is not known
 	}
 	h.db = d
 	return h.readDamaged(want)
@@ -467,4 +447,3 @@ func (h *history) damageOpen() error {
 	h.damage()
 	return h.readDamaged(h.ledger.now)
 }
-

@@ -96,6 +96,7 @@ type history struct {
 	// Of the time since the file system was found:
 	armed    bool // operations may fail, or could: a poison needs no other reason
 	reads    bool // reads may fail
+	capped   bool // the disk may be full
 	poisoned bool
 }
 
@@ -121,7 +122,7 @@ type walk struct {
 // habits are how often what is done, chosen once for a history.
 type habits struct {
 	steps  int
-	weight [len(deeds)]int
+	weight [deedCount]int
 	total  int
 	waits  int // of 100 commits so many are waited for at once
 	level  [3]int
@@ -135,26 +136,23 @@ type deed struct {
 	do    func(h *history) error
 }
 
-// deeds has them all. It is filled in below: some of them choose others.
-var deeds [14]deed
+const deedCount = 14
 
-func init() {
-	deeds = [...]deed{
-		{"commit", 300, (*history).commit},
-		{"wait", 15, (*history).wait},
-		{"sync", 8, (*history).sync},
-		{"get", 40, (*history).get},
-		{"scan", 20, (*history).scan},
-		{"walk", 10, (*history).walk},
-		{"snapshot", 10, (*history).snapshot},
-		{"look", 10, (*history).look},
-		{"work", 60, (*history).work},
-		{"reopen", 4, (*history).reopen},
-		{"crash", 8, (*history).crash},
-		{"halt", 8, (*history).halt},
-		{"fault", 5, (*history).fault},
-		{"full", 2, (*history).full},
-	}
+var deeds = [deedCount]deed{
+	{"commit", 300, (*history).commit},
+	{"wait", 15, (*history).wait},
+	{"sync", 8, (*history).sync},
+	{"get", 40, (*history).get},
+	{"scan", 20, (*history).scan},
+	{"walk", 10, (*history).walk},
+	{"snapshot", 10, (*history).snapshot},
+	{"look", 10, (*history).look},
+	{"work", 60, (*history).work},
+	{"reopen", 4, (*history).reopen},
+	{"crash", 8, (*history).crash},
+	{"halt", 8, (*history).halt},
+	{"fault", 5, (*history).fault},
+	{"full", 2, (*history).full},
 }
 
 func (h *history) choose() {

@@ -206,7 +206,7 @@ func (s *server) injected(mine bool) syscall.Errno {
 
 // failed records a request that changed nothing.
 func (s *server) failed(e event, err syscall.Errno) syscall.Errno {
-	e.err = uint16(err)
+	e.err = uint32(err)
 	s.rec.add(e, nil)
 	return err
 }

@@ -17,7 +17,7 @@ type event struct {
 	off, n int64
 	arg    uint64 // where the data of a write begins in the scratch file, in bytes; the value of a mark
 	at     time.Duration
-	err    uint16
+	err    uint32
 	kind   Kind
 }
 

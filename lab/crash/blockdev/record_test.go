@@ -71,9 +71,9 @@ func TestCutModel(t *testing.T) {
 		for i := range 80 {
 			n := 1 + rng.IntN(8)
 			at := rng.IntN(sectors - n + 1)
-			var failed uint16
+			var failed uint32
 			if rng.IntN(10) == 0 {
-				failed = uint16(syscall.EIO)
+				failed = uint32(syscall.EIO)
 			}
 			place := s.now[at*Sector : (at+n)*Sector]
 			switch k := rng.IntN(10); {
@@ -190,10 +190,10 @@ func TestRecordAccess(t *testing.T) {
 	r := testRecorder(t, make([]byte, 16*Sector), DefaultRecord)
 	data := sectorsOf(7, 2)
 	write(r, Sector, data)
-	r.add(event{kind: Write, off: 0, n: Sector, err: uint16(syscall.EIO)}, nil)
+	r.add(event{kind: Write, off: 0, n: Sector, err: uint32(syscall.EIO)}, nil)
 	r.add(event{kind: Flush}, nil)
 	r.mark(42)
-	r.add(event{kind: Flush, err: uint16(syscall.EIO)}, nil)
+	r.add(event{kind: Flush, err: uint32(syscall.EIO)}, nil)
 	rec := r.freeze()
 	if rec.Len() != 5 || rec.FS() != "ext4" || rec.Size() != 16*Sector || rec.Err() != nil {
 		t.Fatalf("len %d, %s, %d bytes, %v", rec.Len(), rec.FS(), rec.Size(), rec.Err())

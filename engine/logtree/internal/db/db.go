@@ -242,6 +242,9 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 	d.cur.payload.Add(int64(len(body)))
 	lsn := d.lsn
 	d.visible.Store(d.seq)
+	if b.HasRange() {
+		d.freeEarly()
+	}
 	d.mu.Unlock()
 
 	d.commits.Add(1)
@@ -254,6 +257,25 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 		d.syncedCommits.Add(1)
 	}
 	return holdfast.NewReceipt(d, token(lsn, level)), nil
+}
+
+// freeEarly ends the memtable when its range deletes cover so much, run by run, that the space is
+// worth more than the flush. It is called with mu held.
+func (d *DB) freeEarly() {
+	v := d.view.Load()
+	ranges := v.mem.tombs.Load().ranges()
+	if len(v.imm) == maxImm || len(ranges) > maxTombs/64 {
+		return
+	}
+	var covered int64
+	for _, r := range ranges {
+		for i := range v.ver.tiers {
+			covered += v.ver.tiers[i].covered(r.lo, r.hi)
+		}
+	}
+	if covered >= d.tableLimit {
+		d.rotateTable()
+	}
 }
 
 // pace slows writers down while reclaim is behind, so that space stays bounded: a little and often,

@@ -227,3 +227,72 @@ func TestSegmentsAscend(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestTruncationFreesFiles: deleting the front of a log removes whole runs and segments, without
+// anything being written but the delete.
+func TestTruncationFreesFiles(t *testing.T) {
+	c := testConfig(vfs.NewMem(), "db")
+	if err := c.FS.MkdirAll(c.Dir); err != nil {
+		t.Fatal(err)
+	}
+	c.Manual = true
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b holdfast.Batch
+	key := func(i int) []byte { return fmt.Appendf(nil, "log/%08d", i) }
+	const n = 20_000
+	for i := range n {
+		b.Set(key(i), make([]byte, 100))
+		if b.Len() == 50 {
+			if err := commit(d, &b, holdfast.Process); err != nil {
+				t.Fatal(err)
+			}
+			b.Reset()
+			if _, err := d.Work(100); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	size := func() (n int64) {
+		names, err := c.FS.List(c.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			s, err := c.FS.Size(c.Dir + "/" + name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += s
+		}
+		return n
+	}
+	before, written := size(), d.Metrics().BytesWritten
+	b.Reset()
+	b.DeleteRange(key(0), key(n-1000))
+	if err := commit(d, &b, holdfast.Power); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Work(100); err != nil {
+		t.Fatal(err)
+	}
+	if after := size(); after > before/4 {
+		t.Errorf("%d bytes before, %d after 95 %% of the log were deleted", before, after)
+	}
+	if w := d.Metrics().BytesWritten - written; w > before/4 {
+		t.Errorf("%d bytes were written for it", w)
+	}
+	it := d.Scan(holdfast.Range{})
+	left := 0
+	for it.Next() {
+		left++
+	}
+	if err := it.Close(); err != nil || left != 1000 {
+		t.Errorf("%d keys are left, %v", left, err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

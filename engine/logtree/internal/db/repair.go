@@ -191,7 +191,7 @@ func (r *repairer) flush(least int) error {
 	if r.into.Capabilities().Memory.Given == 0 {
 		level = r.into.Capabilities().Strongest()
 	}
-	if _, err := r.into.Apply(&r.batch, level); err != nil {
+	if err := holdfast.Commit(r.into, &r.batch, level); err != nil {
 		return err
 	}
 	r.batch.Reset()

@@ -138,6 +138,20 @@ func (t *tier) overlaps(s span) bool {
 	return i < len(t.refs) && t.refs[i].span().overlaps(s)
 }
 
+// covered is how many bytes of values the refs name that lie wholly in [lo, hi).
+func (t *tier) covered(lo, hi []byte) (n int64) {
+	for i := t.find(lo); i < len(t.refs); i++ {
+		r := &t.refs[i]
+		if len(hi) > 0 && !r.endsBefore(hi) {
+			break
+		}
+		if bytes.Compare(r.lo, lo) >= 0 {
+			n += valueBytes(r.file)
+		}
+	}
+	return n
+}
+
 func (t *tier) insert(r ref) {
 	t.refs = slices.Insert(t.refs, t.find(r.lo), r)
 }

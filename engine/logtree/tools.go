@@ -1,0 +1,113 @@
+package logtree
+
+import (
+	"errors"
+	"path/filepath"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/engine/internal/transfer"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// Inspection is what a directory holds; see [Inspect].
+type Inspection = db.Inspection
+
+// Verification is what [Verify] found.
+type Verification = db.Verification
+
+// Repaired is what [Repair] has salvaged, and what not.
+type Repaired = db.Repaired
+
+// Loss is a stretch of a file that Repair could not read.
+type Loss = db.Loss
+
+// IsDatabase reports whether dir holds files that only this engine makes, even if HOLDFAST or
+// other files are damaged or gone.
+func IsDatabase(dir string) bool { return db.IsDatabase(vfs.OS(), dir) }
+
+// Inspect reads what is in dir. It takes no lock, changes nothing, and works on damaged directories; if the database
+// is open, parts of what it says may belong to different moments.
+func Inspect(dir string) (*Inspection, error) { return db.Inspect(vfs.OS(), dir) }
+
+// Verify checks every checksum and every reference in dir, and goes on after damage, so that all of it is in
+// the result. It changes nothing, and holds the directory meanwhile: ErrLocked if it is open elsewhere. Values are
+// read one by one; it takes about as long as reading the directory twice.
+func Verify(dir string) (*Verification, error) {
+	release, err := home.Hold(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	v, err := db.Verify(vfs.OS(), dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkMark(dir); err != nil {
+		v.Damage = append(v.Damage, err)
+	}
+	return v, nil
+}
+
+// checkMark checks the file HOLDFAST.
+func checkMark(dir string) error {
+	mark := filepath.Join(dir, "HOLDFAST")
+	id, err := home.Identify(dir)
+	switch {
+	case errors.Is(err, holdfast.ErrVersion):
+		return err
+	case err != nil:
+		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrCorrupt, Cause: err, Remedy: "salvage what is intact: holdfast repair"}
+	case id.Engine != Name:
+		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrForeign, Detail: "it says that " + id.Engine + " made the directory"}
+	case id.Format > format:
+		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrVersion, Detail: "a newer format", Remedy: "use a newer holdfast"}
+	}
+	return nil
+}
+
+// Repair makes a new database in the directory into of all that is intact in dir, which is not changed. What could not
+// be salvaged is in the result, and no error. into must not be there, or be empty; after an error it is
+// not there. ErrLocked: dir is open elsewhere. ErrVersion: a newer format wrote it.
+//
+// Only what has the right checksum is taken over. If the manifest and the runs are intact, the result
+// is the exact state less the values that are damaged; what else can happen is at
+// [Repaired].
+func Repair(dir, into string, o holdfast.Options) (r *Repaired, err error) {
+	release, err := home.Hold(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	err = transfer.Make(into, opener(o), func(e holdfast.Engine) error {
+		r, err = db.Repair(vfs.OS(), dir, e)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func opener(o holdfast.Options) func(string) (holdfast.Engine, error) {
+	return func(dir string) (holdfast.Engine, error) { return Open(dir, o) }
+}
+
+// Backup copies what is visible now to the new directory dir, while others go on writing. The copy is a database
+// of its own, with one consistent state, and survives power loss when Backup returns. dir must not be there, or be empty;
+// after an error it is not there. What is deleted meanwhile keeps its room until Backup returns.
+//
+// Writers to e's disk share it with the copy; nothing else slows them.
+func (e *Engine) Backup(dir string) error {
+	_, err := transfer.Snapshot(e, dir, opener(holdfast.Options{}))
+	return err
+}
+
+// BackupAt is Backup of the state that a snapshot of e shows.
+func (e *Engine) BackupAt(s holdfast.Snapshot, dir string) error {
+	return transfer.Make(dir, opener(holdfast.Options{}), func(into holdfast.Engine) error {
+		_, err := transfer.Copy(into, s)
+		return err
+	})
+}
