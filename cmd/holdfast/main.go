@@ -34,10 +34,14 @@ const (
 
 // grammar is the command line.
 type grammar struct {
-	Bench  benchCommand  `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
-	Crash  crashCommand  `cmd:"" help:"Crash engines by kill -9 and by cutting the power, and check what each claims to survive."`
-	Child  childCommand  `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
-	Victim victimCommand `cmd:"" name:"crash-victim" hidden:"" help:"A process to be crashed, for the crash command's own use."`
+	Bench   benchCommand   `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
+	Crash   crashCommand   `cmd:"" help:"Crash engines by kill -9 and by cutting the power, and check what each claims to survive."`
+	Inspect inspectCommand `cmd:"" help:"Show what is in a directory."`
+	Verify  verifyCommand  `cmd:"" help:"Check everything in a directory that can be checked."`
+	Repair  repairCommand  `cmd:"" help:"Make a new directory of all that is intact in a damaged one."`
+	Backup  backupCommand  `cmd:"" help:"Copy a directory: its contents at one moment, durably."`
+	Child   childCommand   `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
+	Victim  victimCommand  `cmd:"" name:"crash-victim" hidden:"" help:"A process to be crashed, for the crash command's own use."`
 }
 
 type benchCommand struct {
@@ -89,6 +93,14 @@ func run(lab bench.Lab, args []string) int {
 		return g.Crash.run(crashLab())
 	case "crash-victim":
 		return crashLab().Child(os.Stdin, os.Stdout)
+	case "inspect":
+		return g.Inspect.run()
+	case "verify":
+		return g.Verify.run()
+	case "repair":
+		return g.Repair.run()
+	case "backup":
+		return g.Backup.run()
 	default:
 		return g.Bench.run(lab)
 	}

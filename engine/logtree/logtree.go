@@ -65,7 +65,7 @@ type Engine struct {
 
 // Open opens or makes the database in dir. Options.Level is ignored: every level is given.
 //
-// Options.MemoryBytes, 128 MiB unless named, is shared by the memtables (up to three of a quarter of
+// Options.MemoryBytes, 128 MiB unless named, is shared by the memtables (up to three of a fifth of
 // it each) and what is kept of other files. Where files can be mapped, those are the
 // operating system's to keep.
 func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {

@@ -156,13 +156,17 @@ func TestKVClientsPutKeysOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestKVEverywhere runs every workload with one and with many clients on the engine in memory, on real ones, and on what
-// stands beside them.
+// TestKVEverywhere runs every workload with one and with several clients on the engine in memory, on real ones, and on
+// what stands beside them; with many where clients change what they read.
 func TestKVEverywhere(t *testing.T) {
 	lab := smallLab()
 	for _, engine := range []string{mem.Name, logtree.Name, bbolt.Name, Floor, Null} {
 		for _, w := range smallKV() {
-			for _, clients := range []int{1, 64} {
+			many := 4
+			if w.Name == "kv/mixed" || w.Name == "kv/overwrite" {
+				many = 64
+			}
+			for _, clients := range []int{1, many} {
 				level := holdfast.Process
 				if engine == mem.Name || engine == Null {
 					level = holdfast.Memory

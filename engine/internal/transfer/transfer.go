@@ -30,6 +30,7 @@ func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(
 		return fail(nil, dir, "", "", err)
 	}
 	entries, err := os.ReadDir(dir)
+	there := err == nil
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -71,7 +72,7 @@ func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(
 	if err := home.Show(partial); err != nil {
 		return fail(nil, partial, "", "", err)
 	}
-	if entries != nil {
+	if there {
 		if err := os.Remove(dir); err != nil {
 			return fail(nil, dir, "it cannot be replaced", "name a new directory", err)
 		}

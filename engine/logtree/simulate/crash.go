@@ -51,6 +51,7 @@ func (h *history) lose() {
 		}
 	}
 	h.fs.Seed(h.rnd.Uint64())
+	h.hook(nil)
 	h.armed, h.reads = false, false
 	if h.capped && h.rnd.IntN(2) == 0 {
 		h.fs.SetCapacity(-1)
@@ -59,9 +60,26 @@ func (h *history) lose() {
 	h.armed = h.capped
 }
 
+// hook makes operations fail, and tells the trace of all that change something.
+func (h *history) hook(faults func(vfs.Op) error) {
+	if h.trace == nil {
+		h.fs.SetHook(faults)
+		return
+	}
+	h.fs.SetHook(func(op vfs.Op) (err error) {
+		if faults != nil {
+			err = faults(op)
+		}
+		if op.Kind.Mutates() || err != nil {
+			h.note("  %v %s%s at %d, %d bytes: %v", op.Kind, op.Name, op.To, op.Offset, op.Len, err)
+		}
+		return err
+	})
+}
+
 // disarm ends all faults; it does not mend what they did.
 func (h *history) disarm() {
-	h.fs.SetHook(nil)
+	h.hook(nil)
 	h.fs.HaltAfter(0)
 	h.fs.SetCapacity(-1)
 	h.armed, h.reads, h.capped = false, false, false
@@ -191,7 +209,7 @@ func (h *history) halting(most int64) {
 // fault makes operations fail, or mends what failed before.
 func (h *history) fault() error {
 	if h.armed && h.rnd.IntN(2) == 0 {
-		h.fs.SetHook(nil)
+		h.hook(nil)
 		h.reads = false
 		if h.rnd.IntN(2) == 0 {
 			h.note("caches are dropped")
@@ -233,9 +251,12 @@ func (h *history) arm(most int64) {
 	}
 	h.stats.Faults++
 	h.note("fails: %v of %q, %d after %d, short %d", f.Kind, f.Name, f.Count, f.Skip, f.Short)
-	h.fs.SetHook(vfs.Faults(f))
+	h.hook(vfs.Faults(f))
 	h.armed = true
 	h.reads = h.reads || f.Kind == 0 || !f.Kind.Mutates()
+	for i := range h.walks {
+		h.walks[i].weak = h.walks[i].weak || h.reads
+	}
 }
 
 // full limits the disk to little more than what is used, or ends that.
@@ -332,7 +353,13 @@ func (h *history) damaged(orderly bool) error {
 	h.damage()
 	d, err := h.open(h.fs)
 	if err != nil {
-		return h.intact("Open", err)
+		if err := h.intact("Open", err); err != nil {
+			return err
+		}
+		// It stays refused, whatever the first attempt has done.
+		if d, err = h.open(h.fs); err != nil {
+			return h.intact("Open", err)
+		}
 	}
 	found, unread := contents(d)
 	if unread != nil {

@@ -125,7 +125,7 @@ func (h *history) walk() error {
 		if len(part) > 0 && !r.Reverse {
 			part = slices.Clone(part)
 		}
-		h.walks = append(h.walks, walk{from.Scan(r), part, of})
+		h.walks = append(h.walks, walk{from.Scan(r), part, of, h.reads})
 		return nil
 	}
 	if len(h.walks) == 0 {
@@ -139,7 +139,7 @@ func (h *history) walk() error {
 		}
 		if !w.Next() {
 			if err := w.Err(); err != nil {
-				if err := h.unread("an open iterator", err); err != nil {
+				if err := h.unread("an open iterator", err); err != nil && !w.weak {
 					return err
 				}
 				w.Close()
@@ -163,7 +163,7 @@ func (h *history) endWalk(i int) error {
 	if len(w.want) == 0 && w.Next() {
 		return fmt.Errorf("an open iterator goes on with %s after the end", brief(entry{string(w.Key()), string(w.Value())}))
 	}
-	if err := w.Close(); err != nil {
+	if err := w.Close(); err != nil && !w.weak {
 		return h.unread("an open iterator", err)
 	}
 	return nil

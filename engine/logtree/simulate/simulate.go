@@ -117,6 +117,7 @@ type walk struct {
 	holdfast.Iterator
 	want state // what is still to come, in the order of the walk
 	of   int   // the view it belongs to, -1: none
+	weak bool  // it may have met a read that failed, and remembers
 }
 
 // habits are how often what is done, chosen once for a history.
@@ -186,6 +187,7 @@ func (h *history) choose() {
 func (h *history) run() error {
 	h.choose()
 	h.fs.Seed(h.rnd.Uint64())
+	h.hook(nil)
 	if err := errors.Join(h.fs.MkdirAll("db"), h.fs.SyncDir("/")); err != nil {
 		return err
 	}

@@ -167,7 +167,7 @@ func TestSyncedSurvives(t *testing.T) {
 			must(t, noise.Close(), d.Close(), rec.Err())
 			defer closeAll(t, rec)
 			cuts := 0
-			for at := int(marks[0]) + 1; at <= rec.Len(); at += 1 + rec.Len()/40 {
+			for at := int(marks[0]) + 1; at <= rec.Len(); at += 1 + rec.Len()/25 {
 				for _, policy := range []Policy{Nothing(), Everything(), Subset(uint64(at)), Subset(uint64(at) + 1)}[at%3:][:2] {
 					cuts++
 					withImage(t, o, rec.Cut(Position(at), policy), func(path string) {
@@ -183,7 +183,7 @@ func TestSyncedSurvives(t *testing.T) {
 				}
 			}
 			t.Logf("%d events, %d images", rec.Len(), cuts)
-			if cuts < 40 {
+			if cuts < 25 {
 				t.Errorf("only %d images", cuts)
 			}
 		})
@@ -753,5 +753,36 @@ func TestServerRefuses(t *testing.T) {
 	}
 	if n := r.position(); n != 2 {
 		t.Errorf("%d events", n)
+	}
+}
+
+// BenchmarkImage is what one check of a power cut costs besides the check.
+func BenchmarkImage(b *testing.B) {
+	for _, fs := range FileSystems() {
+		b.Run(fs, func(b *testing.B) {
+			if err := Check(fs); err != nil {
+				b.Skip(err)
+			}
+			o := Options{FS: fs, Dir: b.TempDir()}
+			d, err := New(b.Context(), o)
+			if err != nil {
+				b.Fatal(err)
+			}
+			err = writeSynced(filepath.Join(d.Path(), "file"), make([]byte, 8<<20))
+			rec := d.Freeze()
+			if err := firstOf(err, d.Close()); err != nil {
+				b.Fatal(err)
+			}
+			defer rec.Close()
+			for i := 0; b.Loop(); i++ {
+				m, err := rec.Cut(Position(rec.Len()), Subset(uint64(i))).Mount(b.Context(), o)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := m.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

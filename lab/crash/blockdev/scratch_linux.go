@@ -46,13 +46,17 @@ func newScratch(parent string) (*scratch, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	// It gets its name once it is locked, or a sweep might take it for one whose owner is dead.
+	lock, err := os.CreateTemp(path, lockName)
 	if err == nil {
 		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err == nil {
 		pid := os.Getpid()
 		_, err = fmt.Fprintf(lock, "%d %s\n", pid, startOf(pid))
+	}
+	if err == nil {
+		err = os.Rename(lock.Name(), filepath.Join(path, lockName))
 	}
 	s := &scratch{path, lock}
 	for _, name := range []string{mountName, fuseName} {
@@ -61,7 +65,8 @@ func newScratch(parent string) (*scratch, error) {
 		}
 	}
 	if err != nil {
-		s.remove()
+		lock.Close()
+		os.RemoveAll(path) // nothing is mounted yet
 		return nil, err
 	}
 	return s, nil
@@ -125,7 +130,8 @@ var errDetached = errors.New("still in use: detached, to go with its last user")
 
 // Sweep removes what killed processes have left in dir, their Options.Dir (empty means os.TempDir): mounts, loop devices and
 // scratch directories. It touches nothing that a living process owns, nothing of other programs and no record or image that
-// was saved. It returns how many disks and images it removed, and the first failure; it goes on after one.
+// was saved. A process that was killed while one of its threads waited for its own disk cannot end before this. It returns how
+// many disks and images it removed, and the first failure; it goes on after one.
 func Sweep(dir string) (cleaned int, err error) {
 	if dir == "" {
 		dir = os.TempDir()

@@ -97,6 +97,7 @@ type DB struct {
 	nextFile uint64     // under mu
 	nextTier uint64     // under edit
 	from     position   // the log from here on is not in runs; under edit
+	promised uint64     // up to this lsn, what was opened says, the log had been synced
 	merging  *merge     // under edit
 	spare    []*segment // closed files that can be used again; under mu
 

@@ -336,10 +336,14 @@ const (
 // saveManifest writes the manifest for those tiers. It is called with edit held.
 func (d *DB) saveManifest(tiers []tier, from position) error {
 	m := &manifest{db: d.id, nextTier: d.nextTier, from: from}
+	need := map[uint32]bool{}
 	for _, t := range tiers {
 		mt := manifestTier{id: t.id}
 		for i := range t.refs {
 			r := &t.refs[i]
+			for _, u := range r.file.info.Segments {
+				need[u.ID] = true
+			}
 			mr := manifestRef{run: r.file.id, hi: r.hi}
 			if !bytes.Equal(r.lo, r.file.info.Smallest) {
 				mr.lo = r.lo
@@ -351,13 +355,14 @@ func (d *DB) saveManifest(tiers []tier, from position) error {
 	d.mu.Lock()
 	m.nextFile = d.nextFile
 	for id, s := range d.segs {
-		if s.kind == kindMoved || id < from.seg {
+		// What is not needed any more is removed once the manifest does not name it.
+		if need[id] && (s.kind == kindMoved || id < from.seg) {
 			m.segs = append(m.segs, manifestSegment{id: id, size: s.used.Load(), payload: s.payload.Load()})
 		}
 	}
 	d.mu.Unlock()
 	slices.SortFunc(m.segs, func(a, b manifestSegment) int { return int(int64(a.id) - int64(b.id)) })
-	m.synced = d.log.synced.Load()
+	m.synced = max(d.log.synced.Load(), d.promised) // a replay may stop short of it yet
 	d.otherSyncs.Add(2)
 	if err := writeManifest(d.fs, d.dir, m); err != nil {
 		return err

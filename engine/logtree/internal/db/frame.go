@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -13,10 +14,10 @@ import (
 //	sum       4   CRC32C of the body, then of the next 12 bytes, xor the segment's epoch
 //	length    4   of the body in bytes, times 4, plus the kind
 //	seq       4   operations of the log before this frame, less those before its segment
-//	unsynced  4   bytes of log before this frame that were not known to be synced, at most 2^32-1
+//	unsynced  4   bytes of log before this frame that were not known to be synced; 2^32-1: as many or more
 //	body          padded with zeros to a multiple of 4 bytes
 //
-// In a moved segment every frame has seq 0, and what it holds is no newer than the operation
+// In a moved segment every frame has seq 0 and unsynced 2^32-1, and what it holds is no newer than the operation
 // that the begin frame names.
 const (
 	frameHeader = 16
@@ -61,6 +62,15 @@ type frame struct {
 }
 
 func (f frame) size() int { return frameSize(len(f.body)) }
+
+// synced returns up to where the log was known to be synced when the frame at lsn was made; false if
+// the frame cannot tell.
+func (f frame) synced(lsn uint64) (uint64, bool) {
+	if f.unsynced == math.MaxUint32 || uint64(f.unsynced) > lsn {
+		return 0, false
+	}
+	return lsn - uint64(f.unsynced), true
+}
 
 // putFrameHeader fills the header of a frame whose body has that length and checksum.
 func putFrameHeader(dst []byte, epoch uint32, kind frameKind, body int, bodySum, seq, unsynced uint32) {

@@ -3,6 +3,7 @@ package db
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"runtime"
 	"slices"
 
@@ -472,7 +473,7 @@ func (w *mover) flush() error {
 // appendMoved writes a frame, whose body stands in b behind room for the header.
 func (d *DB) appendMoved(s *segment, kind frameKind, b []byte) error {
 	body := b[frameHeader:]
-	putFrameHeader(b, s.epoch, kind, len(body), checksum(body), 0, 0)
+	putFrameHeader(b, s.epoch, kind, len(body), checksum(body), 0, math.MaxUint32)
 	at := s.used.Load()
 	n := frameSize(len(body))
 	b = append(b, make([]byte, n-len(b))...)

@@ -3,6 +3,7 @@ package db
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +37,7 @@ func Open(c Config) (_ *DB, err error) {
 	memory := max(c.Memory, minMemory)
 	d := &DB{
 		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual, noMap: c.NoMapping,
-		tableLimit:   cmp.Or(c.Sizes.Table, min(memory/4, 256<<20)),
+		tableLimit:   cmp.Or(c.Sizes.Table, min(memory/5, 256<<20)),
 		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment)),
 		runLimit:     cmp.Or(c.Sizes.Run, min(memory/4, maxRun)),
 		segs:         map[uint32]*segment{},
@@ -53,7 +54,7 @@ func Open(c Config) (_ *DB, err error) {
 		}()
 	}
 	d.changed.L = &d.mu
-	d.pool = memtable.NewPool(int(min(max(d.tableLimit/16, 1<<10), 1<<20)), int(d.tableLimit))
+	d.pool = memtable.NewPool(int(min(max(d.tableLimit/16, 1<<10), 1<<20)), int(d.tableLimit/2))
 	d.cache = run.NewCache(memory / 8)
 	m, err := d.load(c)
 	if err != nil {
@@ -107,6 +108,7 @@ func (d *DB) load(c Config) (*manifest, error) {
 	}
 	d.id = m.db
 	d.nextFile, d.nextTier, d.from = m.nextFile, m.nextTier, m.from
+	d.promised = m.synced
 	return m, nil
 }
 
@@ -268,13 +270,13 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 			d.segs[seg.id] = seg
 			at.seg, at.off = seg.id, segmentHeader
 			seg.start, seg.baseSeq = at.lsn, at.seq
-		} else if at.off > segmentHeader {
-			seg.start = at.lsn - uint64(at.off-segmentHeader)
+		} else {
+			seg.start = at.lsn - uint64(max(at.off-segmentHeader, 0))
 		}
 		replayed = append(replayed, seg)
 		d.prev = seg.id
 		var err error
-		if named, torn, err = d.replaySegment(seg, &at); err != nil {
+		if named, torn, err = d.replaySegment(seg, &at, &replayed); err != nil {
 			return err
 		}
 		for len(later) > 0 && later[0] <= seg.id {
@@ -282,6 +284,9 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 		}
 		d.lastSize = min(seg.size, d.segmentLimit)
 		seg = nil
+		if named.id != 0 {
+			continue // a replay that began behind the last frame would not know what it names
+		}
 		if err := d.spill(&at, &replayed); err != nil {
 			return err
 		}
@@ -302,9 +307,13 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 	return nil
 }
 
-// syncReplayed makes durable what was read.
+// syncReplayed makes durable what was read. A sync alone would not do: after one that failed, the
+// system may show what is not on the disk, and not write it at the next.
 func (d *DB) syncReplayed(replayed []*segment, at position) error {
 	for _, s := range replayed {
+		if err := d.writeAgain(s); err != nil {
+			return ioError("write", s.file.Name(), err)
+		}
 		d.otherSyncs.Add(1)
 		if err := s.file.Sync(); err != nil {
 			return ioError("sync", s.file.Name(), err)
@@ -319,6 +328,37 @@ func (d *DB) syncReplayed(replayed []*segment, at position) error {
 	return nil
 }
 
+// writeAgain writes what a segment's file shows, but for what is known to have been synced.
+func (d *DB) writeAgain(s *segment) (err error) {
+	off, end := int64(0), s.used.Load()
+	if s.start < d.promised {
+		off = segmentHeader + int64(d.promised-s.start)
+	}
+	if off >= end {
+		return nil
+	}
+	f, err := d.fs.OpenWrite(s.file.Name())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	b := make([]byte, min(end-off, 1<<20))
+	for off < end {
+		n, err := f.ReadAt(b[:min(end-off, int64(len(b)))], off)
+		if n == 0 && err == io.EOF {
+			return nil // the file was cut in the padding of its last frame
+		}
+		if n == 0 {
+			return err
+		}
+		if _, err := f.WriteAt(b[:n], off); err != nil {
+			return err
+		}
+		off += int64(n)
+	}
+	return nil
+}
+
 // spill flushes the memtable that the replay fills when it is full.
 func (d *DB) spill(at *position, replayed *[]*segment) error {
 	v := d.view.Load()
@@ -328,7 +368,8 @@ func (d *DB) spill(at *position, replayed *[]*segment) error {
 	if err := d.syncReplayed(*replayed, *at); err != nil {
 		return err
 	}
-	*replayed = nil
+	*replayed = (*replayed)[len(*replayed)-1:] // there may be more in it
+	d.promised = max(d.promised, at.lsn)
 	d.mu.Lock()
 	d.visible.Store(d.seq)
 	d.rotateTable()
@@ -348,33 +389,45 @@ func (d *DB) follows(later []uint32, at position, named successor) (*segment, er
 		if named.durable || !errors.Is(err, holdfast.ErrCorrupt) {
 			return nil, err
 		}
-		return nil, nil // it did not come to be synced; checkTear looks at what is left of it
+		// It did not come to be synced; checkTear looks at what is left of it. If the log has been opened
+		// since, it went on in another one.
 	}
 	for _, id := range later {
 		s, err := openSegment(d.fs, d.dir, d.id, id, d.noMap)
-		if err != nil {
+		if errors.Is(err, holdfast.ErrCorrupt) {
 			continue // checkTear looks at it
 		}
+		if err != nil {
+			return nil, err
+		}
 		s.free = d.freeSegment
-		if b, ok := s.readBegin(); ok && s.kind == kindLog && b.prev == at.seg && b.lsn == at.lsn && b.seq == at.seq {
+		b, ok, err := s.readBegin()
+		if ok && s.kind == kindLog && b.prev == at.seg && b.lsn == at.lsn && b.seq == at.seq {
 			return s, nil
 		}
 		s.release()
+		if err != nil {
+			return nil, err
+		}
 	}
 	return nil, nil
 }
 
-// readBegin reads a segment's first frame.
-func (s *segment) readBegin() (begin, bool) {
+// readBegin reads a segment's first frame; it returns false if there is no whole one.
+func (s *segment) readBegin() (_ begin, ok bool, err error) {
 	b := make([]byte, beginSize)
-	if n, _ := s.file.ReadAt(b, segmentHeader); n < len(b) {
-		return begin{}, false
+	if n, err := s.file.ReadAt(b, segmentHeader); n < len(b) {
+		if err != io.EOF {
+			return begin{}, false, ioError("read", s.file.Name(), err)
+		}
+		return begin{}, false, nil
 	}
 	f, ok := parseFrame(b, s.epoch)
 	if !ok {
-		return begin{}, false
+		return begin{}, false, nil
 	}
-	return parseBegin(f)
+	first, ok := parseBegin(f)
+	return first, ok, nil
 }
 
 // tear is where a segment's frames end, and what follows.
@@ -387,7 +440,7 @@ type tear struct {
 
 // replaySegment reads the frames of a segment from at on. It returns the segment that the last of
 // them names, or what follows where there is no whole frame.
-func (d *DB) replaySegment(s *segment, at *position) (named successor, torn *tear, err error) {
+func (d *DB) replaySegment(s *segment, at *position, replayed *[]*segment) (named successor, torn *tear, err error) {
 	size, err := s.file.Size()
 	if err != nil {
 		return named, nil, ioError("read", s.file.Name(), err)
@@ -401,7 +454,10 @@ func (d *DB) replaySegment(s *segment, at *position) (named successor, torn *tea
 		from, at.off = segmentHeader, segmentHeader
 	}
 	if from > segmentHeader {
-		b, ok := s.readBegin()
+		b, ok, err := s.readBegin()
+		if err != nil {
+			return named, nil, err
+		}
 		if !ok {
 			return named, nil, corrupt(name, segmentHeader, "the first frame is damaged", nil)
 		}
@@ -436,6 +492,8 @@ func (d *DB) replaySegment(s *segment, at *position) (named successor, torn *tea
 			if named, ok = parseEnd(f); !ok {
 				return bad("the last frame makes no sense")
 			}
+			// Even if that segment is lost: another of this number would be taken for it.
+			d.nextFile = max(d.nextFile, uint64(named.id))
 		default:
 			if at.off == segmentHeader || s.baseSeq+uint64(f.seq) != at.seq {
 				return bad("the frame does not follow the one before it")
@@ -444,6 +502,9 @@ func (d *DB) replaySegment(s *segment, at *position) (named successor, torn *tea
 				return bad(err.Error())
 			}
 			s.payload.Add(int64(len(f.body)))
+		}
+		if synced, ok := f.synced(at.lsn); ok {
+			d.promised = max(d.promised, synced)
 		}
 		// The image has every frame, so that addresses in it and in the file go together.
 		addr, buf := mem.reserve(s.id, at.off, n)
@@ -463,7 +524,7 @@ func (d *DB) replaySegment(s *segment, at *position) (named successor, torn *tea
 		}
 		if mem.bytes() > d.tableLimit && f.kind == frameBatch {
 			s.used.Store(at.off)
-			if err := d.spill(at, &[]*segment{s}); err != nil {
+			if err := d.spill(at, replayed); err != nil {
 				return named, nil, err
 			}
 			mem = d.view.Load().mem
@@ -479,9 +540,9 @@ func extent(b []byte) int64 { return int64(len(bytes.TrimRight(b, "\x00"))) }
 func (d *DB) checkTear(t *tear, at position, later []uint32) error {
 	if t != nil {
 		end := t.start + uint64(t.off-segmentHeader)
-		for _, f := range framesIn(t.rest, t.seg.epoch) {
+		for _, f := range framesIn(t.rest, t.off-segmentHeader, t.seg.epoch) {
 			lsn := end + uint64(f.at)
-			if lsn-uint64(f.unsynced) > end {
+			if synced, ok := f.synced(lsn); ok && synced > end {
 				return corrupt(t.seg.file.Name(), t.off, fmt.Sprintf("a frame is damaged that had been synced: one at byte %d says so", t.off+int64(f.at)), nil)
 			}
 		}
@@ -499,12 +560,13 @@ func (d *DB) checkTear(t *tear, at position, later []uint32) error {
 		if err := s.parseHeader(b, d.id, id, name); err == nil && s.kind != kindLog {
 			continue // moved values that no run came to name
 		}
-		for _, f := range framesIn(b[segmentHeader:], s.epoch) {
+		for _, f := range framesIn(b[segmentHeader:], 0, s.epoch) {
 			if f.kind == frameBegin {
-				if g, ok := parseBegin(f.frame); ok && g.lsn-uint64(f.unsynced) > at.lsn {
+				g, ok := parseBegin(f.frame)
+				if synced, told := f.synced(g.lsn); ok && told && synced > at.lsn {
 					return corrupt(segmentName(d.dir, max(at.seg, 1)), at.off, fmt.Sprintf("the log ends before what segment %d says had been synced", id), nil)
 				}
-			} else if int64(f.unsynced) < int64(f.at) && f.at > 0 {
+			} else if f.unsynced < math.MaxUint32 && int64(f.unsynced) < int64(f.at) && f.at > 0 {
 				return corrupt(name, segmentHeader, fmt.Sprintf("a frame at byte %d says that the segment had been synced, but the log does not reach it", segmentHeader+f.at), nil)
 			}
 		}
@@ -518,10 +580,12 @@ type found struct {
 	at int
 }
 
-// framesIn looks for whole frames anywhere in b.
-func framesIn(b []byte, epoch uint32) (all []found) {
+// framesIn looks for whole frames anywhere in b, before which the segment has so many bytes of frames. Bytes of values look
+// like the header of a long frame often enough for summing them all up to take minutes; few have a number of
+// operations that fits into what is before them, with three bytes or more each.
+func framesIn(b []byte, before int64, epoch uint32) (all []found) {
 	for at := 0; at+frameHeader <= len(b); {
-		if b[at+4]&3 == 0 { // no kind: zeros, mostly
+		if b[at+4]&3 == 0 || int64(binary.LittleEndian.Uint32(b[at+8:])) > (before+int64(at))/3 { // zeros, mostly
 			at += frameAlign
 			continue
 		}

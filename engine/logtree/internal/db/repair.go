@@ -92,7 +92,6 @@ type repairer struct {
 	tiers []layer
 	log   []leg
 	stop  uint64 // lsn where the log ends in good order, or none
-	end   uint64 // lsn behind the last frame taken over
 
 	seed maphash.Seed
 	sure map[uint64]struct{} // keys in holes about which there is no doubt
@@ -145,7 +144,6 @@ func (r *repairer) all() error {
 		return err
 	}
 	if r.m != nil {
-		r.end = max(r.end, r.m.from.lsn)
 		if err := r.fromLog(upTo, math.MaxUint64); err != nil {
 			return err
 		}
@@ -585,9 +583,6 @@ func (r *repairer) fromLog(from, upTo uint64) error {
 	if upTo != math.MaxUint64 {
 		g.gap(upTo, "")
 	}
-	if g.tail && r.end < r.m.synced {
-		r.lost(Loss{Path: r.dir, Why: fmt.Sprintf("the log ends %d bytes before what had been synced", r.m.synced-r.end)})
-	}
 	return nil
 }
 
@@ -633,6 +628,9 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 	if len(data) == 0 {
 		return nil
 	}
+	if err := g.movedUpTo(moved, l.base); err != nil {
+		return err
+	}
 	if g.gap(min(l.base, g.upTo), l.p.name); l.p.headerErr != nil {
 		r.lose(l.p.headerErr)
 	}
@@ -647,7 +645,6 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 		case seq >= g.upTo && s.kind == frameBatch:
 			return nil
 		}
-		r.end = max(r.end, l.lsn+uint64(s.off-segmentHeader)+uint64(s.size()))
 		if s.kind != frameBatch || seq+uint64(s.ops) <= g.from {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"strconv"
@@ -141,6 +142,9 @@ func openSegment(fsys vfs.FS, dir string, db dbID, id uint32, noMap bool) (_ *se
 	}()
 	h := make([]byte, segmentHeader)
 	if n, err := f.ReadAt(h, 0); n < len(h) {
+		if !errors.Is(err, io.EOF) {
+			return nil, ioError("read", name, err)
+		}
 		return nil, corrupt(name, 0, "it is too short for a header", err)
 	}
 	s := &segment{file: f, epoch: db.epoch(id), durable: true}

@@ -1,0 +1,291 @@
+package all
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/engine/internal/transfer"
+	"github.com/holdfastdb/holdfast/engine/logtree"
+)
+
+// Inspection is what can be said of a directory without opening it.
+type Inspection struct {
+	Dir     string              `json:"dir"`
+	Engine  string              `json:"engine"`
+	Format  int                 `json:"format"`
+	Level   holdfast.Level      `json:"level,omitempty"` // empty unless the directory is bound to a level
+	Open    bool                `json:"open"`            // elsewhere, at this moment
+	Files   int64               `json:"files"`
+	Bytes   int64               `json:"bytes"` // on the device
+	Logtree *logtree.Inspection `json:"logtree,omitempty"`
+
+	// Capabilities are those of the engine, if it is in this build.
+	Capabilities *holdfast.Capabilities `json:"capabilities,omitempty"`
+	// Notes say what could not be found out, and why.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Inspect looks at a directory that an engine made. It takes no lock and changes nothing, so what it says of one that
+// is open may belong to different moments. The error is ErrForeign where nothing of ours made it.
+func Inspect(dir string) (*Inspection, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, &holdfast.Error{Op: "inspect", Path: dir, Cause: err, Remedy: "name a directory that holdfast made"}
+	}
+	id, note, err := identify("inspect", dir)
+	if err != nil {
+		return nil, err
+	}
+	in := &Inspection{Dir: dir, Engine: id.Engine, Format: id.Format, Level: id.Level}
+	if note != "" {
+		in.Notes = append(in.Notes, note)
+	}
+	if release, err := home.Hold(dir); err == nil {
+		release()
+	} else {
+		in.Open = errors.Is(err, holdfast.ErrLocked)
+	}
+	in.Files, in.Bytes = home.Usage(dir)
+	e, err := Lookup(id.Engine)
+	if err != nil {
+		in.Notes = append(in.Notes, "this build does not know the engine")
+		return in, nil
+	}
+	c := e.Describe()
+	in.Capabilities = &c
+	if id.Engine != logtree.Name {
+		in.Notes = append(in.Notes, "what is in the files only the engine itself can tell: more is not available for "+id.Engine)
+		return in, nil
+	}
+	if in.Open {
+		in.Notes = append(in.Notes, "it is open elsewhere: the figures may belong to different moments")
+	}
+	in.Logtree, err = logtree.Inspect(dir)
+	return in, err
+}
+
+// identify says which engine made dir. A logtree is known by its files too.
+func identify(op, dir string) (id home.Identity, note string, err error) {
+	id, err = home.Identify(dir)
+	if err != nil && !errors.Is(err, holdfast.ErrVersion) && logtree.IsDatabase(dir) {
+		return home.Identity{Engine: logtree.Name}, "HOLDFAST cannot be read; the files are those of " + logtree.Name + ": " + err.Error(), nil
+	}
+	var e *holdfast.Error
+	if errors.As(err, &e) {
+		e.Op = op
+	}
+	return id, "", err
+}
+
+// Verification is what a check of a directory found.
+type Verification struct {
+	Engine    string
+	Checked   string                // what was, in words
+	Checksums bool                  // the engine has checksums on everything stored; otherwise damage may have been read as data
+	Keys      int64                 // read, unless Logtree says more
+	Bytes     int64                 // of those keys and values
+	Logtree   *logtree.Verification // for that engine
+	Damage    []error
+}
+
+// Verify checks all that the engine of dir can check. For logtree that is every byte that matters, and nothing is changed.
+// Others are opened, which may recover or tidy up their files, and everything is read by scan and by key. ErrLocked: it is
+// open elsewhere.
+func Verify(dir string) (*Verification, error) {
+	id, _, err := identify("verify", dir)
+	if err != nil {
+		return nil, err
+	}
+	if id.Engine == logtree.Name {
+		l, err := logtree.Verify(dir)
+		if err != nil {
+			return nil, err
+		}
+		return &Verification{Engine: id.Engine, Checksums: true, Logtree: l, Damage: l.Damage,
+			Checked: "every checksum and every reference, without opening it"}, nil
+	}
+	e, err := open(id, dir)
+	if err != nil {
+		if errors.Is(err, holdfast.ErrCorrupt) {
+			return &Verification{Engine: id.Engine, Checked: "that it opens", Damage: []error{err}}, nil
+		}
+		return nil, err
+	}
+	v := &Verification{Engine: id.Engine, Checksums: e.Capabilities().Checksums,
+		Checked: "that it opens, and that every key reads the same by scan and alone"}
+	v.read(e)
+	if err := e.Close(); err != nil {
+		v.Damage = append(v.Damage, err)
+	}
+	return v, nil
+}
+
+// open opens a directory as it was made.
+func open(id home.Identity, dir string) (holdfast.Engine, error) {
+	for _, e := range table {
+		// The engines that read each other's files share one identity.
+		if (e.Name == id.Engine || e.Name == id.Engine+"-go") && e.Describe().Strongest() != 0 {
+			return e.Open(dir, holdfast.Options{Level: id.Level})
+		}
+	}
+	_, err := Lookup(id.Engine)
+	if err == nil {
+		err = &holdfast.Error{Op: "open", Engine: id.Engine, Path: dir, Class: holdfast.ErrUnavailable, Detail: "the engine is not in this build"}
+	}
+	return nil, err
+}
+
+// read reads everything.
+func (v *Verification) read(e holdfast.Engine) {
+	it := e.Scan(holdfast.Range{})
+	defer it.Close()
+	var val []byte
+	for it.Next() {
+		v.Keys++
+		v.Bytes += int64(len(it.Key()) + len(it.Value()))
+		var err error
+		if val, err = e.Get(val[:0], it.Key()); err == nil && !bytes.Equal(val, it.Value()) {
+			err = errors.New("its value differs from the one that a scan shows")
+		}
+		if err != nil {
+			v.Damage = append(v.Damage, &holdfast.Error{Op: "verify", Engine: v.Engine, Class: holdfast.ErrCorrupt, Detail: fmt.Sprintf("key %.40q", it.Key()), Cause: err})
+		}
+	}
+	if err := it.Err(); err != nil {
+		v.Damage = append(v.Damage, err)
+	}
+}
+
+// Repaired is what was salvaged.
+type Repaired struct {
+	Engine  string
+	How     string            // what was done, in words
+	Keys    int64             // salvaged
+	Logtree *logtree.Repaired // for that engine
+	Lost    []error           // what ended the reading; empty for logtree, which says it itself
+}
+
+// Complete reports whether nothing was lost and nothing is in doubt.
+func (r *Repaired) Complete() bool {
+	return len(r.Lost) == 0 && (r.Logtree == nil || r.Logtree.Complete())
+}
+
+// Repair makes a new directory, into, of what is intact in dir, which is not changed. It is of the same engine. For
+// logtree see [logtree.Repair]. Of other engines a copy is opened, beside into, and what a scan shows from both ends until an
+// error is taken over; where the engine has no checksums, damage can be among it. An error means that nothing was made.
+func Repair(dir, into string) (*Repaired, error) {
+	id, _, err := identify("repair", dir)
+	if err != nil {
+		return nil, err
+	}
+	if id.Engine == logtree.Name {
+		l, err := logtree.Repair(dir, into, holdfast.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return &Repaired{Engine: id.Engine, How: "from " + l.Source, Keys: l.Keys, Logtree: l}, nil
+	}
+	r := &Repaired{Engine: id.Engine, How: "a copy was opened and scanned from both ends"}
+	err = transfer.Make(into, func(at string) (holdfast.Engine, error) { return open(id, at) }, func(to holdfast.Engine) (err error) {
+		source := into + ".source"
+		release, err := home.Hold(dir)
+		if err != nil {
+			return err
+		}
+		defer release()
+		if _, err := os.Lstat(source); err == nil {
+			return &holdfast.Error{Op: "repair", Path: source, Class: holdfast.ErrBadOption, Detail: "it is there already", Remedy: "remove it if it was left by an interrupted repair"}
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(source)) }()
+		if err := transfer.Files(dir, source); err != nil {
+			return err
+		}
+		e, err := open(id, source)
+		if err != nil {
+			return err
+		}
+		err = r.salvage(to, e)
+		if closed := e.Close(); closed != nil && err == nil {
+			r.Lost = append(r.Lost, closed)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// salvage copies from both ends until an error.
+func (r *Repaired) salvage(to holdfast.Engine, from holdfast.Reader) error {
+	w := transfer.NewWriter(to)
+	defer func() { r.Keys = w.Done.Keys }()
+	var last []byte
+	walk := func(reverse bool) error {
+		it := from.Scan(holdfast.Range{Reverse: reverse})
+		defer it.Close()
+		for it.Next() {
+			if reverse && last != nil && bytes.Compare(it.Key(), last) <= 0 {
+				return nil
+			}
+			if err := w.Set(it.Key(), it.Value()); err != nil {
+				return err
+			}
+			if !reverse {
+				last = append(last[:0], it.Key()...)
+			}
+		}
+		if err := it.Err(); err != nil {
+			r.Lost = append(r.Lost, err)
+		}
+		return nil
+	}
+	if err := walk(false); err != nil {
+		return err
+	}
+	if len(r.Lost) > 0 {
+		if err := walk(true); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// Backup copies what e shows now to the new directory into, while others go on writing to e. The copy is of the same
+// engine, holds one consistent state, and survives power loss when Backup returns. After an error into is not there. It returns
+// how many keys were copied. ErrBadOption: e keeps nothing in a directory.
+func Backup(e holdfast.Engine, into string) (keys int64, err error) {
+	name := e.Capabilities().Engine
+	entry, err := Lookup(name)
+	if err != nil {
+		return 0, err
+	}
+	level := e.Capabilities().Strongest()
+	if level < holdfast.Process {
+		return 0, &holdfast.Error{Op: "backup", Engine: name, Class: holdfast.ErrBadOption, Detail: "it keeps nothing in a directory"}
+	}
+	n, err := transfer.Snapshot(e, into, func(dir string) (holdfast.Engine, error) {
+		return entry.Open(dir, holdfast.Options{Level: level})
+	})
+	return n.Keys, err
+}
+
+// BackupDir is Backup of a directory that nobody has open; it is opened for that, as any program would.
+func BackupDir(dir, into string) (keys int64, err error) {
+	id, err := home.Identify(dir)
+	if err != nil {
+		return 0, err
+	}
+	e, err := open(id, dir)
+	if err != nil {
+		return 0, err
+	}
+	keys, err = Backup(e, into)
+	if closed := e.Close(); err == nil {
+		err = closed
+	}
+	return keys, err
+}

@@ -1,0 +1,140 @@
+package logtree
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/engine/internal/transfer"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+var update = flag.Bool("update", false, "make the golden directories of the present format anew; older ones stay as they are")
+
+// golden is where the directories are kept that each format's programs have made: closed in order, and as kill -9 leaves them. A
+// text file beside each lists what is in it.
+const golden = "testdata"
+
+// TestGolden opens a copy of every golden directory: what older programs have written stays readable, and writable, for ever.
+func TestGolden(t *testing.T) {
+	if *update {
+		makeGolden(t, filepath.Join(golden, fmt.Sprint("format-", format)))
+	}
+	listings, err := filepath.Glob(filepath.Join(golden, "format-*", "*.txt"))
+	if err != nil || len(listings) < 2 {
+		t.Fatalf("%v, %v", listings, err)
+	}
+	for _, listing := range listings {
+		t.Run(strings.TrimSuffix(listing, ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(listing)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Join(t.TempDir(), "db")
+			if err := transfer.Files(strings.TrimSuffix(listing, ".txt"), dir); err != nil {
+				t.Fatal(err)
+			}
+			in, err := Inspect(dir)
+			if err != nil || len(in.Damage) > 0 || len(in.Runs) == 0 || len(in.Log.Segments) < 2 {
+				t.Fatalf("Inspect: %v, %+v", err, in)
+			}
+			got := opened(t, dir)
+			if list(got) != string(want) {
+				t.Errorf("it holds\n%s\nnot\n%s", list(got), want)
+			}
+			e := openFor(t, dir)
+			var b holdfast.Batch
+			b.Set([]byte("new"), []byte("value"))
+			if err := errors.Join(holdfast.Commit(e, &b, holdfast.Power), e.Close()); err != nil {
+				t.Fatal(err)
+			}
+			got["new"] = "value"
+			if again := opened(t, dir); !maps.Equal(again, got) {
+				t.Errorf("after a commit it holds\n%s", list(again))
+			}
+		})
+	}
+}
+
+// list is the listing's form.
+func list(all map[string]string) string {
+	var s strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(&s, "%q = %q\n", key, all[key])
+	}
+	return s.String()
+}
+
+// makeGolden makes them. What is in them depends on nothing but the code.
+func makeGolden(t *testing.T, to string) {
+	if err := errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "db")
+	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: "MANIFEST"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := db.Open(db.Config{FS: vfs.OS(), Dir: dir, New: true, ID: [16]byte{'g', 'o', 'l', 'd', 'e', 'n', format}, Memory: 1 << 20,
+		Logger: slog.New(slog.DiscardHandler), SyncEvery: -1, Manual: true, Sizes: db.Sizes{Table: 120 << 10, Segment: 4 << 10, Run: 4 << 10}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Made(); err != nil {
+		t.Fatal(err)
+	}
+	var b holdfast.Batch
+	for i := range 900 {
+		b.Reset()
+		b.Set(fmt.Appendf(nil, "log/%06d", i), fmt.Appendf(nil, "entry %d", i))
+		b.Set(fmt.Appendf(nil, "key/%03d", i*i%211), bytes.Repeat(fmt.Appendf(nil, "%d,", i), 1+i%7))
+		switch {
+		case i%50 == 49:
+			b.DeleteRange([]byte("log/"), fmt.Appendf(nil, "log/%06d", i-120))
+		case i%60 == 0:
+			b.DeleteRange(fmt.Appendf(nil, "key/%03d", i%200), fmt.Appendf(nil, "key/%03d", i%200+3))
+		case i%9 == 0:
+			b.Delete(fmt.Appendf(nil, "key/%03d", i%211))
+		}
+		r, err := d.Apply(&b, holdfast.Levels()[i%3])
+		if err == nil {
+			err = r.Wait()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%100 == 0 && i <= 600 {
+			if err := d.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.Work(2); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	listing := list(contents(t, d))
+	keep := func(name string) {
+		if err := errors.Join(transfer.Files(dir, filepath.Join(to, name)), os.WriteFile(filepath.Join(to, name+".txt"), []byte(listing), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep("killed")
+	if err := errors.Join(d.Close(), h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	keep("closed")
+}

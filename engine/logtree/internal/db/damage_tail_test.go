@@ -1,0 +1,192 @@
+package db
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// tailed is a database that was not closed, of which the last segment is to be damaged.
+type tailed struct {
+	fs     *vfs.Mem
+	c      Config
+	name   string
+	id     uint32
+	used   int64               // bytes of the segment that hold frames
+	first  int                 // the states before the segment
+	ends   []int64             // where the batches of the segment end
+	synced []int               // when that batch was made, so many of the segment's were known to be synced
+	states []map[string]string // after each batch
+}
+
+// newTailed commits batches, each group of so many synced together, in segments of that size, and kills the
+// program.
+func newTailed(t *testing.T, group int, segment int64) *tailed {
+	t.Helper()
+	c := testConfig(vfs.NewMem(), "/")
+	c.Manual, c.SyncEvery, c.Sizes = true, -1, Sizes{Segment: segment, Table: 1 << 20}
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &tailed{fs: c.FS.(*vfs.Mem), states: []map[string]string{{}}}
+	var b holdfast.Batch
+	begin, synced := 0, 0
+	for i := range 13 {
+		b.Reset()
+		now := maps.Clone(x.states[i])
+		for k := range 1 + i%3 {
+			key, value := fmt.Sprintf("key%d", (i+k)%7), strings.Repeat(fmt.Sprint(i), 1+(i*7+k)%40)
+			b.Set([]byte(key), []byte(value))
+			now[key] = value
+		}
+		if i%5 == 4 {
+			b.Delete([]byte("key3"))
+			delete(now, "key3")
+		}
+		if i == 9 {
+			b.DeleteRange([]byte("key5"), nil)
+			delete(now, "key5")
+			delete(now, "key6")
+		}
+		level := holdfast.Process
+		if i%group == group-1 {
+			level = holdfast.Power
+		}
+		was := d.cur
+		if err := commit(d, &b, level); err != nil {
+			t.Fatal(err)
+		}
+		if d.cur != was {
+			begin, x.first, x.ends, x.synced = i, i, nil, nil
+		}
+		x.states = append(x.states, now)
+		x.ends = append(x.ends, d.off)
+		x.synced = append(x.synced, max(synced-begin, 0))
+		if level == holdfast.Power {
+			synced = i + 1
+		}
+		x.id, x.name, x.used = d.cur.id, d.cur.file.Name(), d.off
+	}
+	x.fs.Halt()
+	x.fs = x.fs.Kill()
+	c.New = false
+	x.c = c
+	return x
+}
+
+// open returns the number of the state that is found, or ErrCorrupt.
+func (x *tailed) open(t *testing.T, fsys *vfs.Mem) (int, error) {
+	t.Helper()
+	found := [2]int{-1, -1}
+	for try := range found { // the second time finds the same
+		c := x.c
+		c.FS = fsys
+		d, err := Open(c)
+		if err != nil {
+			if !errors.Is(err, holdfast.ErrCorrupt) {
+				t.Fatalf("an error that is not ErrCorrupt: %v", err)
+			}
+			if try > 0 {
+				t.Fatalf("opening a second time: %v", err)
+			}
+			return -1, err
+		}
+		got := map[string]string{}
+		it := d.Scan(holdfast.Range{})
+		for it.Next() {
+			got[string(it.Key())] = string(it.Value())
+		}
+		if err := it.Close(); err != nil {
+			t.Fatal(err)
+		}
+		found[try] = slices.IndexFunc(x.states, func(s map[string]string) bool { return maps.Equal(s, got) })
+		if found[try] < 0 {
+			t.Fatalf("what is found was never there: %v", got)
+		}
+		fsys.Halt()
+		fsys = fsys.CrashNothing()
+	}
+	if found[0] != found[1] {
+		t.Fatalf("state %d is found, and then state %d", found[0], found[1])
+	}
+	return found[0], nil
+}
+
+// whole is how many batches of the segment lie before off.
+func (x *tailed) whole(off int64) int {
+	return len(x.ends) - len(slices.DeleteFunc(slices.Clone(x.ends), func(end int64) bool { return end <= off }))
+}
+
+func eachTailed(t *testing.T, test func(t *testing.T, x *tailed)) {
+	for _, group := range []int{1, 3, 100} {
+		for _, segment := range []int64{64 << 10, 700} {
+			t.Run(fmt.Sprintf("synced by %d, segments of %d", group, segment), func(t *testing.T) { test(t, newTailed(t, group, segment)) })
+		}
+	}
+}
+
+// TestTailCut cuts the last segment at every byte. Nothing behind the cut can say that it was synced: what is
+// found is the whole batches before it. Only where the segment itself is not there any more, and the one before says that
+// it was durable, that is damage.
+func TestTailCut(t *testing.T) {
+	eachTailed(t, func(t *testing.T, x *tailed) {
+		for n := range x.used {
+			fsys := x.fs.Clone()
+			if err := fsys.CutFile(x.name, n); err != nil {
+				t.Fatal(err)
+			}
+			n := n
+			// A frame's padding may be missing.
+			found, err := x.open(t, fsys)
+			switch want := x.first + x.whole(n); {
+			case err != nil && n >= segmentHeader:
+				t.Fatalf("cut to %d bytes: %v", n, err)
+			case err == nil && found != want && found != x.first+x.whole(n+frameAlign-1):
+				t.Fatalf("cut to %d bytes: state %d is found, not %d", n, found, want)
+			}
+		}
+	})
+}
+
+// TestTailFlipped flips every byte of the last segment. A batch of which a later frame knows that it had been
+// synced must not be missed in silence; what is found instead is the batches before.
+func TestTailFlipped(t *testing.T) {
+	eachTailed(t, func(t *testing.T, x *tailed) {
+		refused := 0
+		for off := range x.used {
+			for _, bit := range []int{int(off) % 8, int(off+3) % 8} {
+				fsys := x.fs.Clone()
+				if err := fsys.Flip(x.name, off, bit); err != nil {
+					t.Fatal(err)
+				}
+				found, err := x.open(t, fsys)
+				before := x.whole(off) // batches that are still reached
+				if off < segmentHeader {
+					before = 0
+				}
+				if err != nil {
+					refused++
+					continue
+				}
+				// The damaged batch is number before; some later one may know of it.
+				for i := before + 1; i < len(x.synced); i++ {
+					if x.synced[i] > before {
+						t.Fatalf("bit %d of byte %d: batch %d is missed in silence, though batch %d knows that %d were synced: state %d is found",
+							bit, off, x.first+before, x.first+i, x.first+x.synced[i], found)
+					}
+				}
+				if found != x.first+before && found != len(x.states)-1 { // padding does not matter
+					t.Fatalf("bit %d of byte %d: state %d is found, not %d", bit, off, found, x.first+before)
+				}
+			}
+		}
+		t.Logf("%d of %d refused", refused, 2*x.used)
+	})
+}

@@ -1,0 +1,253 @@
+package logtree
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+func openFor(t *testing.T, dir string) *Engine {
+	t.Helper()
+	e, err := Open(dir, holdfast.Options{MemoryBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.(*Engine)
+}
+
+func contents(t *testing.T, r holdfast.Reader) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	it := r.Scan(holdfast.Range{})
+	defer it.Close()
+	for it.Next() {
+		all[string(it.Key())] = string(it.Value())
+	}
+	if err := it.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// opened returns what a directory holds when it is opened, and checks it with Verify.
+func opened(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	v, err := Verify(dir)
+	if err != nil || len(v.Damage) > 0 {
+		t.Fatalf("Verify of %s: %v, %+v", dir, err, v)
+	}
+	e := openFor(t, dir)
+	all := contents(t, e)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestBackupWhileWriting: writers keep the sum of all counters at the number of a key beside them, batch by batch. Every
+// backup must show one state between two batches, and at least what had been acknowledged when it began.
+func TestBackupWhileWriting(t *testing.T) {
+	dir := t.TempDir()
+	e := openFor(t, filepath.Join(dir, "db"))
+	var stop atomic.Bool
+	var order sync.Mutex
+	var writers sync.WaitGroup
+	var applied atomic.Uint64
+	total, counters := uint64(0), map[int]uint64{}
+	for w := range 4 {
+		writers.Go(func() {
+			var b holdfast.Batch
+			for i := 0; !stop.Load(); i++ {
+				b.Reset()
+				order.Lock()
+				key := (i*7 + w) % 500
+				total++
+				counters[key]++
+				b.Set(fmt.Appendf(nil, "c%03d", key), append(binary.BigEndian.AppendUint64(nil, counters[key]), bytes.Repeat([]byte{byte(i)}, 100)...))
+				b.Set([]byte("total"), binary.BigEndian.AppendUint64(nil, total))
+				r, err := e.Apply(&b, holdfast.Levels()[i%2])
+				n := total
+				order.Unlock()
+				if err == nil {
+					err = r.Wait()
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				applied.Store(max(applied.Load(), n))
+			}
+		})
+	}
+	for i := range 4 {
+		for least := uint64(i+1) * 200; applied.Load() < least && !t.Failed(); time.Sleep(time.Millisecond) {
+		}
+		least := applied.Load()
+		copied := filepath.Join(dir, fmt.Sprint("copy", i))
+		if err := e.Backup(copied); err != nil {
+			t.Fatal(err)
+		}
+		sum, said := uint64(0), uint64(0)
+		for key, value := range opened(t, copied) {
+			if n := binary.BigEndian.Uint64([]byte(value)); key == "total" {
+				said = n
+			} else {
+				sum += n
+			}
+		}
+		if sum != said || said+4 < least {
+			t.Errorf("backup %d: the counters' sum is %d, the total %d; %d had been applied", i, sum, said, least)
+		}
+	}
+	s, err := e.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := contents(t, s)
+	at := filepath.Join(dir, "at")
+	if err := errors.Join(e.BackupAt(s, at), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	stop.Store(true)
+	writers.Wait()
+	if got := opened(t, at); !maps.Equal(got, want) {
+		t.Errorf("%d keys, want %d", len(got), len(want))
+	}
+	if err := e.Backup(at); !errors.Is(err, holdfast.ErrBadOption) {
+		t.Errorf("into a directory that is not empty: %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUnfinishedBackup: what an interrupted backup leaves cannot be taken for one.
+func TestUnfinishedBackup(t *testing.T) {
+	dir := t.TempDir()
+	e := openFor(t, filepath.Join(dir, "db"))
+	defer e.Close()
+	var b holdfast.Batch
+	b.Set([]byte("k"), []byte("v"))
+	if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
+		t.Fatal(err)
+	}
+	s := &peeking{t: t, Engine: e, dir: filepath.Join(dir, "copy")}
+	if err := e.BackupAt(s, s.dir); err != nil {
+		t.Fatal(err)
+	}
+	if !s.peeked {
+		t.Error("nobody looked")
+	}
+	if err := os.Mkdir(filepath.Join(dir, "other.partial"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Backup(filepath.Join(dir, "other")); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("beside what an interrupted one left: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "other.partial")); err != nil {
+		t.Errorf("what was there is gone: %v", err)
+	}
+	failing := failingSnapshot{errors.New("the disk is on fire")}
+	if err := e.BackupAt(failing, filepath.Join(dir, "failed")); !errors.Is(err, failing.err) {
+		t.Error(err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "failed*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("a failed backup left %v, %v", left, err)
+	}
+}
+
+// peeking looks at the directory that is being made while it is read from.
+type peeking struct {
+	*Engine
+	t      *testing.T
+	dir    string
+	peeked bool
+}
+
+func (p *peeking) Close() error { return nil }
+
+func (p *peeking) Scan(r holdfast.Range) holdfast.Iterator {
+	p.peeked = true
+	if _, err := os.Stat(p.dir); !errors.Is(err, os.ErrNotExist) {
+		p.t.Errorf("the copy has its name already: %v", err)
+	}
+	if e, err := Open(p.dir+".partial", holdfast.Options{}); !errors.Is(err, holdfast.ErrForeign) {
+		p.t.Errorf("a copy that is not complete was opened: %v, %v", e, err)
+	}
+	return p.Engine.Scan(r)
+}
+
+type failingSnapshot struct{ err error }
+
+func (f failingSnapshot) Close() error                      { return nil }
+func (f failingSnapshot) Get(dst, _ []byte) ([]byte, error) { return dst, f.err }
+func (f failingSnapshot) Scan(holdfast.Range) holdfast.Iterator {
+	return holdfast.FailedIterator(f.err)
+}
+
+// TestToolsRefuse: an open directory is not verified or repaired, and a repair makes only new directories.
+func TestToolsRefuse(t *testing.T) {
+	dir := t.TempDir()
+	db, into := filepath.Join(dir, "db"), filepath.Join(dir, "into")
+	e := openFor(t, db)
+	if _, err := Verify(db); !errors.Is(err, holdfast.ErrLocked) {
+		t.Errorf("Verify: %v", err)
+	}
+	if _, err := Repair(db, into, holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) {
+		t.Errorf("Repair: %v", err)
+	}
+	if _, err := Inspect(db); err != nil {
+		t.Errorf("Inspect: %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Repair(db, dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrBadOption) {
+		t.Errorf("Repair into a full directory: %v", err)
+	}
+	if _, err := Repair(filepath.Join(dir, "nothing"), into, holdfast.Options{}); err == nil {
+		t.Error("nothing was repaired")
+	}
+	if _, err := os.Stat(into); err == nil {
+		t.Error("a refused repair made something")
+	}
+	if err := os.Mkdir(into, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Repair(db, into, holdfast.Options{}); err != nil || !r.Complete() {
+		t.Errorf("Repair into an empty directory: %v, %+v", err, r)
+	}
+}
+
+// TestLostMark: without HOLDFAST, a repair still knows the files.
+func TestLostMark(t *testing.T) {
+	dir := t.TempDir()
+	db, into := filepath.Join(dir, "db"), filepath.Join(dir, "into")
+	e := openFor(t, db)
+	var b holdfast.Batch
+	b.Set([]byte("k"), []byte("v"))
+	if err := errors.Join(holdfast.Commit(e, &b, holdfast.Power), e.Close(), os.Remove(filepath.Join(db, "HOLDFAST"))); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := Verify(db); err != nil || len(v.Damage) != 1 || !errors.Is(v.Damage[0], holdfast.ErrCorrupt) {
+		t.Errorf("Verify: %v, %+v", err, v)
+	}
+	if r, err := Repair(db, into, holdfast.Options{}); err != nil || !r.Complete() {
+		t.Errorf("Repair: %v, %+v", err, r)
+	}
+	if got := opened(t, into); !maps.Equal(got, map[string]string{"k": "v"}) {
+		t.Errorf("%v", got)
+	}
+}
