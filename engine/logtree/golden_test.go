@@ -70,6 +70,12 @@ func TestGolden(t *testing.T) {
 			if list(got) != string(want) {
 				t.Errorf("it holds\n%s\nnot\n%s", list(got), want)
 			}
+			into := filepath.Join(t.TempDir(), "repaired")
+			if r, err := Repair(dir, into, holdfast.Options{}); err != nil || !r.Complete() {
+				t.Errorf("Repair: %v, %+v", err, r)
+			} else if repaired := opened(t, into); !maps.Equal(repaired, got) {
+				t.Errorf("repaired it holds\n%s", list(repaired))
+			}
 			e := openFor(t, dir)
 			var b holdfast.Batch
 			b.Set([]byte("new"), []byte("value"))

@@ -89,7 +89,7 @@ func (h *history) disarm() {
 // it finds with the ledger.
 func (h *history) recover() error {
 	for try := 0; ; try++ {
-		h.poisoned = false
+		h.poisoned, h.dropped = false, false
 		if try > 4 {
 			h.disarm()
 		} else {
@@ -215,6 +215,7 @@ func (h *history) fault() error {
 			h.note("caches are dropped")
 			h.fs.DropCaches()
 			h.ledger.written = h.ledger.durable
+			h.dropped = true
 		}
 		return nil
 	}

@@ -97,6 +97,7 @@ type history struct {
 	armed    bool // operations may fail, or could: a poison needs no other reason
 	reads    bool // reads may fail
 	capped   bool // the disk may be full
+	dropped  bool // the system has given up what a failed sync did not write
 	poisoned bool
 }
 
@@ -302,6 +303,9 @@ func (h *history) settle(r receipt) error {
 		return h.failed("Wait", err)
 	}
 	h.note("%d batches are acknowledged at %v", r.upto, r.level)
+	if r.level == holdfast.Process && h.dropped {
+		return nil // it was written when the system had not yet forgotten it
+	}
 	h.ledger.acknowledged(r.upto, r.level)
 	return nil
 }

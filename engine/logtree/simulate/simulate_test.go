@@ -3,47 +3,112 @@ package simulate
 import (
 	"context"
 	"flag"
+	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
 var (
-	one  = flag.Uint64("simulate.seed", 0, "run the history of this seed only, and tell its steps")
-	long = flag.Duration("simulate.for", 0, "run fresh histories for this long; default: some seconds")
+	oneSeed = flag.Uint64("simulate.seed", 0, "run the history of this seed only, and tell its steps")
+	runFor  = flag.Duration("simulate.for", 0, "run fresh histories for this long; default: some seconds")
 )
+
+// tell runs a history and logs what it does.
+func tell(t *testing.T, seed uint64) {
+	s, err := run(context.Background(), seed, nil, func(step int, what string) { t.Logf("%4d %s", step, what) })
+	t.Logf("%+v", s)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestFresh runs histories of fresh seeds.
 func TestFresh(t *testing.T) {
-	if *one != 0 {
-		s, err := run(context.Background(), *one, nil, func(step int, what string) { t.Logf("%4d %s", step, what) })
-		t.Logf("%+v", s)
-		if err != nil {
-			t.Fatal(err)
-		}
+	if *oneSeed != 0 {
+		tell(t, *oneSeed)
 		return
 	}
 	d := 4 * time.Second
 	if testing.Short() {
 		d = time.Second
 	}
-	if *long > 0 {
-		d = *long
+	if *runFor > 0 {
+		d = *runFor
 	}
-	seed := rand.Uint64()
-	t.Logf("from seed %d", seed)
+	first := rand.Uint64()
+	t.Logf("from seed %d on; -simulate.seed=N repeats one", first)
 	var all Stats
-	n := 0
-	for began := time.Now(); time.Since(began) < d; n++ {
-		s, err := Run(context.Background(), seed)
+	var mu sync.Mutex
+	var n, bad atomic.Int64
+	began := time.Now()
+	inParallel(func() bool {
+		s, err := Run(context.Background(), first+uint64(n.Add(1))-1)
+		mu.Lock()
+		defer mu.Unlock()
 		all.Add(s)
 		if err != nil {
-			t.Errorf("%v", err)
-			if t.Failed() && *long == 0 {
-				break
-			}
+			t.Error(err)
+			bad.Add(1)
 		}
-		seed++
+		return bad.Load() < 20 && time.Since(began) < d
+	})
+	t.Logf("%d histories in %v: %+v", n.Load(), d, all)
+	if all.Cuts == 0 || all.Kills == 0 || all.Halts == 0 || all.Poisons == 0 || all.Refusals == 0 {
+		t.Errorf("some things never happened: %+v", all)
 	}
-	t.Logf("%d histories: %+v", n, all)
+}
+
+// inParallel calls f on all processors until it returns false.
+func inParallel(f func() bool) {
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for f() {
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// TestSameSeed: a seed is one history, to the last operation on the file system.
+func TestSameSeed(t *testing.T) {
+	first := rand.Uint64()
+	for seed := first; seed < first+25; seed++ {
+		var sums [2]uint64
+		var stats [2]Stats
+		var lines [2][]string
+		for i := range sums {
+			h := fnv.New64()
+			s, err := run(context.Background(), seed, nil, func(step int, what string) {
+				fmt.Fprintln(h, step, what)
+				lines[i] = append(lines[i], what)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sums[i], stats[i] = h.Sum64(), s
+		}
+		if sums[0] != sums[1] || stats[0] != stats[1] {
+			for i := range lines[0] {
+				if i >= len(lines[1]) || lines[0][i] != lines[1][i] {
+					t.Errorf("line %d: %s, and then %s", i, lines[0][i], lines[1][min(i, len(lines[1])-1)])
+					break
+				}
+			}
+			t.Fatalf("seed %d: two runs differ: %+v, %+v", seed, stats[0], stats[1])
+		}
+	}
+}
+
+func TestContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := Run(ctx, 1); err != context.Canceled {
+		t.Fatalf("with a context that is done: %v", err)
+	}
 }

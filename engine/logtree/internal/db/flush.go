@@ -293,7 +293,8 @@ func (d *DB) install(tiers []tier, from position, flushed *table, moved []*segme
 	d.publish(v.mem, imm, ver)
 	for _, id := range d.segmentIDs() {
 		s := d.segs[id]
-		if ver.segment(id) == nil && (s.kind == kindMoved || id < from.seg) {
+		// A merge may write runs with values in segments that nothing else needs any more.
+		if ver.segment(id) == nil && (s.kind == kindMoved || id < from.seg) && !d.merging.reads(id) {
 			delete(d.segs, id)
 			s.dead.Store(true)
 			s.release()

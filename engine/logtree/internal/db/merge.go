@@ -15,6 +15,7 @@ import (
 // theirs that overlap no other are moved there as they are; only clusters of runs that do overlap
 // are rewritten, and runs with values in segments that are to be emptied.
 type merge struct {
+	ver      *version          // what is merged, as it was when the merge was planned
 	target   uint64            // the tier that the others join
 	tiers    map[uint64]bool   // those that take part
 	clusters []cluster         // to be rewritten
@@ -46,6 +47,9 @@ func (m *merge) occupies(id uint64, s span) bool {
 	}
 	return slices.ContainsFunc(m.clusters, func(c cluster) bool { return c.span.overlaps(s) })
 }
+
+// reads reports whether what is merged needs that segment.
+func (m *merge) reads(id uint32) bool { return m != nil && m.ver.segment(id) != nil }
 
 // When to merge.
 const (
@@ -281,9 +285,10 @@ func (d *DB) mergeOnce() (bool, error) {
 		d.edit.Unlock()
 		return false, nil
 	}
-	d.merging = m
 	ver := d.view.Load().ver
 	ver.refs.Add(1)
+	m.ver = ver
+	d.merging = m
 	d.edit.Unlock()
 	defer ver.release()
 
@@ -291,7 +296,7 @@ func (d *DB) mergeOnce() (bool, error) {
 	err := d.rewrite(m, ver, out, home)
 	d.edit.Lock()
 	defer d.edit.Unlock()
-	defer func() { d.merging = nil }()
+	d.merging = nil
 	if err == nil {
 		err = d.install(d.result(m, out), d.from, nil, home.done)
 		if err != nil {

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+)
+
+// TestToolCommands runs inspect, verify, backup and repair on sound and on damaged directories.
+func TestToolCommands(t *testing.T) {
+	at := t.TempDir()
+	path := func(name string) string { return filepath.Join(at, name) }
+	run := func(want int, say string, args ...string) string {
+		t.Helper()
+		status, stdout, stderr := result(t, holdfastCommand(t, args...))
+		if status != want || !strings.Contains(stdout+stderr, say) {
+			t.Errorf("%v: status %d, want %d, with %q\n%s%s", args, status, want, say, stdout, stderr)
+		}
+		if strings.Contains(stderr, "panic") {
+			t.Errorf("%v: %s", args, stderr)
+		}
+		return stdout
+	}
+	for _, engine := range []string{"logtree", "bbolt"} {
+		e, err := all.Open(engine, path(engine), holdfast.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			var b holdfast.Batch
+			b.Set(fmt.Appendf(nil, "key %d", i), fmt.Appendf(nil, "value %d", i))
+			if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run(exitOK, "open elsewhere", "inspect", path(engine))
+		run(exitError, "directory in use", "verify", path(engine))
+		run(exitError, "directory in use", "repair", path(engine), "--into", path("no"))
+		run(exitError, "directory in use", "backup", path(engine), "--into", path("no"))
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		run(exitOK, "engine", "inspect", path(engine))
+		var in all.Inspection
+		if err := json.Unmarshal([]byte(run(exitOK, "", "inspect", path(engine), "--json")), &in); err != nil || in.Engine != engine || in.Files == 0 {
+			t.Errorf("JSON: %v, %+v", err, in)
+		}
+		run(exitOK, "\ndamage ", "verify", path(engine))
+		run(exitOK, "100 keys", "backup", path(engine), "--into", path(engine+"-copy"))
+		run(exitOK, "100 in", "repair", path(engine), "--into", path(engine+"-repaired"))
+		run(exitError, "not empty", "repair", path(engine), "--into", path(engine+"-copy"))
+		run(exitOK, "", "verify", path(engine+"-copy"))
+		run(exitOK, "", "verify", path(engine+"-repaired"))
+	}
+	segments, err := filepath.Glob(filepath.Join(path("logtree"), "*.seg"))
+	if err != nil || len(segments) == 0 {
+		t.Fatal(segments, err)
+	}
+	b, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(segments[0], b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(exitWrong, "damage: ", "verify", path("logtree"))
+	run(exitWrong, "damage", "inspect", path("logtree"))
+	run(exitWrong, "corrupt", "backup", path("logtree"), "--into", path("no"))
+	run(exitWrong, "lost: ", "repair", path("logtree"), "--into", path("salvaged"))
+	run(exitOK, "", "verify", path("salvaged"))
+	run(exitError, "foreign", "verify", at)
+	run(exitError, "", "inspect", path("missing"))
+	run(exitError, "", "verify")
+	if _, err := os.Stat(path("no")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a refused command made something: %v", err)
+	}
+	if left, err := filepath.Glob(path("*.partial")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}

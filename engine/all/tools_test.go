@@ -1,0 +1,263 @@
+package all_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/logtree"
+)
+
+// fill makes a directory with some thousand keys, some of them deleted again.
+func fill(t *testing.T, e all.Entry, dir string, level holdfast.Level) map[string]string {
+	t.Helper()
+	eng, err := e.Open(dir, holdfast.Options{Level: level})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	var b holdfast.Batch
+	for i := range 30 {
+		b.Reset()
+		for k := range 100 {
+			key, value := fmt.Sprintf("key/%05d", (i*100+k)*7919%5000), fmt.Sprintf("value %d.%d", i, k)
+			b.Set([]byte(key), []byte(value))
+			want[key] = value
+		}
+		key := fmt.Sprintf("key/%05d", i*100*7919%5000)
+		b.Delete([]byte(key))
+		delete(want, key)
+		if err := holdfast.Commit(eng, &b, level); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := eng.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return want
+}
+
+func holds(t *testing.T, e all.Entry, dir string, level holdfast.Level) map[string]string {
+	t.Helper()
+	eng, err := e.Open(dir, holdfast.Options{Level: level})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	it := eng.Scan(holdfast.Range{})
+	for it.Next() {
+		got[string(it.Key())] = string(it.Value())
+	}
+	if err := errors.Join(it.Close(), eng.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// tree is the names and bytes of all files below dir.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.Walk(dir, func(name string, info os.FileInfo, err error) error {
+		if err != nil || info.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(name)
+		files[name] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// TestTools: on a sound directory of each engine, at each level that binds it, everything is well and every copy is the same.
+func TestTools(t *testing.T) {
+	for _, e := range all.Engines() {
+		for _, level := range []holdfast.Level{holdfast.Power, holdfast.Process} {
+			if e.Describe().Strongest() < holdfast.Process {
+				continue
+			}
+			t.Run(e.Name+"/"+level.String(), func(t *testing.T) {
+				at := t.TempDir()
+				dir := filepath.Join(at, "db")
+				want := fill(t, e, dir, level)
+				before := tree(t, dir)
+				in, err := all.Inspect(dir)
+				if err != nil || in.Files == 0 || in.Bytes == 0 || in.Open || in.Capabilities == nil || (in.Logtree == nil) != (len(in.Notes) > 0) {
+					t.Errorf("Inspect: %v, %+v", err, in)
+				}
+				r, err := all.Repair(dir, filepath.Join(at, "repaired"))
+				if err != nil || !r.Complete() || r.Keys != int64(len(want)) {
+					t.Errorf("Repair: %v, %+v", err, r)
+				}
+				if !maps.Equal(tree(t, dir), before) {
+					t.Error("Inspect or Repair changed the directory")
+				}
+				v, err := all.Verify(dir)
+				if err != nil || len(v.Damage) > 0 || v.Checked == "" || v.Checksums != e.Describe().Checksums {
+					t.Errorf("Verify: %v, %+v", err, v)
+				}
+				if err == nil && v.Logtree == nil && v.Keys != int64(len(want)) {
+					t.Errorf("Verify read %d keys, not %d", v.Keys, len(want))
+				}
+				n, err := all.BackupDir(dir, filepath.Join(at, "copy"))
+				if err != nil || n != int64(len(want)) {
+					t.Errorf("BackupDir: %d, %v", n, err)
+				}
+				for _, name := range []string{"repaired", "copy", "db"} {
+					if got := holds(t, e, filepath.Join(at, name), level); !maps.Equal(got, want) {
+						t.Errorf("%s holds %d keys, want %d", name, len(got), len(want))
+					}
+				}
+				names, err := os.ReadDir(at)
+				if err != nil || len(names) != 3 {
+					t.Errorf("left behind: %v, %v", names, err)
+				}
+			})
+		}
+	}
+}
+
+// TestHotBackup: any engine is copied while it is open and written to.
+func TestHotBackup(t *testing.T) {
+	for _, e := range all.Engines() {
+		t.Run(e.Name, func(t *testing.T) {
+			d := e.Describe()
+			if d.Strongest() == 0 {
+				t.Skipf("%s is not in this build", e.Name)
+			}
+			at, dir := t.TempDir(), ""
+			if d.Strongest() > holdfast.Memory {
+				dir = filepath.Join(at, "db")
+			}
+			eng, err := e.Open(dir, holdfast.Options{})
+			if err != nil && d.Strongest() > holdfast.Memory {
+				t.Fatal(err)
+			}
+			defer eng.Close()
+			if dir == "" {
+				if _, err := all.Backup(eng, filepath.Join(at, "copy")); !errors.Is(err, holdfast.ErrBadOption) {
+					t.Errorf("an engine in memory: %v", err)
+				}
+				return
+			}
+			// Two keys always go together: a state between batches has both alike.
+			commit := func(i int) {
+				var b holdfast.Batch
+				b.Set([]byte("a"), fmt.Append(nil, i))
+				b.Set(fmt.Appendf(nil, "m%d", i%50), make([]byte, 1000))
+				b.Set([]byte("z"), fmt.Append(nil, i))
+				if err := holdfast.Commit(eng, &b, holdfast.Power); err != nil {
+					t.Error(err)
+				}
+			}
+			commit(0)
+			stop, done := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(done)
+				for i := 1; ; i++ {
+					select {
+					case <-stop:
+						return
+					default:
+						commit(i)
+					}
+				}
+			}()
+			for i := range 2 {
+				to := filepath.Join(at, fmt.Sprint("copy", i))
+				if _, err := all.Backup(eng, to); err != nil {
+					t.Error(err)
+					continue
+				}
+				if in, err := all.Inspect(dir); err != nil || !in.Open {
+					t.Errorf("Inspect while it is open: %v, %+v", err, in)
+				}
+				if got := holds(t, e, to, holdfast.Power); got["a"] == "" || got["a"] != got["z"] {
+					t.Errorf("the copy has %q and %q", got["a"], got["z"])
+				}
+			}
+			close(stop)
+			<-done
+		})
+	}
+}
+
+// TestToolsOnNothing: what is no directory of ours is refused, and nothing is made.
+func TestToolsOnNothing(t *testing.T) {
+	at := t.TempDir()
+	for _, dir := range []string{filepath.Join(at, "missing"), at} {
+		if _, err := all.Inspect(dir); err == nil {
+			t.Errorf("Inspect of %s: no error", dir)
+		}
+		if _, err := all.Verify(dir); !errors.Is(err, holdfast.ErrForeign) {
+			t.Errorf("Verify of %s: %v", dir, err)
+		}
+		if _, err := all.Repair(dir, filepath.Join(at, "into")); !errors.Is(err, holdfast.ErrForeign) {
+			t.Errorf("Repair of %s: %v", dir, err)
+		}
+		if _, err := all.BackupDir(dir, filepath.Join(at, "into")); !errors.Is(err, holdfast.ErrForeign) {
+			t.Errorf("BackupDir of %s: %v", dir, err)
+		}
+	}
+	if left, err := os.ReadDir(at); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestToolsOnDamage: damage to a file of an engine with checksums is found, unless the engine does not need what was damaged, and a
+// repair that loses something says so. Logtree needs all that its largest file has.
+func TestToolsOnDamage(t *testing.T) {
+	for _, e := range all.Engines() {
+		if !e.Describe().Checksums || e.Describe().Strongest() < holdfast.Process {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			at := t.TempDir()
+			dir := filepath.Join(at, "db")
+			want := fill(t, e, dir, holdfast.Power)
+			largest, size := "", 0
+			for name, b := range tree(t, dir) {
+				if len(b) > size && filepath.Ext(name) != ".mem" {
+					largest, size = name, len(b)
+				}
+			}
+			b, err := os.ReadFile(largest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 64 {
+				b[size/4+i] ^= 0x55
+			}
+			if err := os.WriteFile(largest, b, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			into, needed := filepath.Join(at, "into"), true
+			r, err := all.Repair(dir, into)
+			if err != nil {
+				t.Logf("Repair: %v", err)
+				if _, err := os.Stat(into); err == nil {
+					t.Error("a failed repair made a directory")
+				}
+			} else {
+				got := holds(t, e, into, holdfast.Power)
+				t.Logf("%d of %d keys salvaged; lost %v, %+v", len(got), len(want), r.Lost, r.Logtree)
+				needed = e.Name == logtree.Name || !maps.Equal(got, want)
+				if r.Complete() && needed {
+					t.Error("it says that nothing is lost")
+				}
+			}
+			v, err := all.Verify(dir)
+			if err != nil || needed && len(v.Damage) == 0 {
+				t.Errorf("Verify of %s: %v, %+v", largest, err, v)
+			}
+		})
+	}
+}
