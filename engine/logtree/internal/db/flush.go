@@ -40,7 +40,10 @@ func (d *DB) flush() (bool, error) {
 		}
 	}
 	for _, f := range out.files {
-		tiers = d.placeRun(tiers, newRef(f, nil, nil))
+		var err error
+		if tiers, err = d.placeRun(tiers, newRef(f, nil, nil)); err != nil {
+			return false, err
+		}
 	}
 	if err := d.install(tiers, t.end, t, nil); err != nil {
 		return false, err
@@ -63,7 +66,10 @@ func (d *DB) writeTable(out *output, t *table, ver *version) error {
 		if ts.covers(v.Key) > v.Seq {
 			continue
 		}
-		inside, crossed := border.pass(v.Key)
+		inside, crossed, err := border.pass(v.Key)
+		if err != nil {
+			return err
+		}
 		if crossed && out.size() >= minPiece {
 			if err := out.finish(); err != nil {
 				return err
@@ -92,21 +98,32 @@ const minPiece = 16 << 10
 type borders struct {
 	ver    *version
 	began  bool
-	inside bool   // the last key lies in a ref
+	inside bool   // the last key lies among keys of a ref
 	next   []byte // where that can change, nil: nowhere
 	after  bool   // it changes after next, not at it
+	keys   int    // passed
+	probes int    // of runs
 }
 
-// pass goes on to key. It reports whether key lies within a ref of any tier, and whether a run
-// from the last key to this one should be split: because they lie on both sides of a border
+// A key between the first and the last of a run may still lie in a gap that many keys fit in: that
+// of a sequence, say, beside one key of another kind behind it. Looking into the run tells; it is
+// done for one key in maxProbes, besides the first few.
+const (
+	freeProbes = 32
+	maxProbes  = 64
+)
+
+// pass goes on to key. It reports whether key lies among the keys of a ref of any tier, and whether
+// a run from the last key to this one should be split: because they lie on both sides of a border
 // between refs and free space, or in free space with a ref between them.
-func (b *borders) pass(key []byte) (inside, crossed bool) {
+func (b *borders) pass(key []byte) (inside, crossed bool, err error) {
+	b.keys++
 	if b.began {
 		if b.next == nil {
-			return b.inside, false
+			return b.inside, false, nil
 		}
 		if c := bytes.Compare(key, b.next); c < 0 || c == 0 && b.after {
-			return b.inside, false
+			return b.inside, false, nil
 		}
 	}
 	began, was := b.began, b.inside
@@ -119,16 +136,26 @@ func (b *borders) pass(key []byte) (inside, crossed bool) {
 		}
 		r := &t.refs[k]
 		in := bytes.Compare(r.lo, key) <= 0
-		b.inside = b.inside || in
 		border, after := r.lo, false
 		if in {
 			border, after = r.last, !r.cutHi
+			if b.probes < freeProbes+b.keys/maxProbes {
+				b.probes++
+				next, ok, err := r.firstFrom(key)
+				if err != nil {
+					return false, false, err
+				}
+				if in = ok && bytes.Equal(next, key); !in && ok {
+					border, after = next, false
+				}
+			}
 		}
+		b.inside = b.inside || in
 		if c := bytes.Compare(border, b.next); b.next == nil || c < 0 || c == 0 && !after {
 			b.next, b.after = border, after
 		}
 	}
-	return b.inside, began && !(was && b.inside)
+	return b.inside, began && !(was && b.inside), nil
 }
 
 // output writes entries to runs of limited size.
@@ -232,23 +259,34 @@ func (d *DB) openRun(f file, id uint64) (*run.Reader, error) {
 	return run.Open(d.runInput(f), run.Identity{DB: d.id, ID: id}, d.cache)
 }
 
-// placeRun adds a run to the oldest tier that it fits in: it must not overlap that tier or a newer
-// one, nor what a merge in progress may put there.
-func (d *DB) placeRun(tiers []tier, r ref) []tier {
+// placeRun adds a run to the oldest tier that it fits in: it must have no key among those of that tier
+// or a newer one, nor lie where a merge in progress may put something. A ref that has keys on both
+// sides of it, but none between, is split.
+func (d *DB) placeRun(tiers []tier, r ref) ([]tier, error) {
 	s := r.span()
 	at := -1
 	for i := range tiers {
-		if tiers[i].overlaps(s) || d.merging.occupies(tiers[i].id, s) {
+		if d.merging.occupies(tiers[i].id, s) {
+			break
+		}
+		free, err := tiers[i].free(s)
+		if err != nil {
+			return nil, err
+		}
+		if !free {
 			break
 		}
 		at = i
 	}
 	if at < 0 {
 		d.nextTier++
-		return slices.Insert(tiers, 0, tier{d.nextTier, []ref{r}})
+		return slices.Insert(tiers, 0, tier{d.nextTier, []ref{r}}), nil
+	}
+	if err := tiers[at].split(s); err != nil {
+		return nil, err
 	}
 	tiers[at].insert(r)
-	return tiers
+	return tiers, nil
 }
 
 // install makes tiers the present version, with the log from there on beside them: it writes the

@@ -106,9 +106,8 @@ func (d *DB) pick() *merge {
 	return nil
 }
 
-// small reports whether a run is so small, or so much of it deleted, that it had better be joined
-// with its neighbours.
-func (d *DB) small(r *ref) bool { return r.file.info.FileBytes < d.runLimit/32 || r.cut() }
+// small reports whether a run is so small that it had better be joined with its neighbours.
+func (d *DB) small(r *ref) bool { return r.file.info.FileBytes < d.runLimit/32 }
 
 // above reports whether newer tiers hold too much beside the oldest one.
 func (d *DB) above(ver *version) bool {

@@ -83,6 +83,22 @@ func (s span) overlaps(o span) bool {
 	return bytes.Compare(s.lo, o.hi) <= 0 && bytes.Compare(o.lo, s.hi) <= 0
 }
 
+// firstFrom returns the first key of the ref that is not below key.
+func (r *ref) firstFrom(key []byte) (first []byte, ok bool, err error) {
+	defer unguard(guard(), &err)
+	if bytes.Compare(key, r.lo) < 0 {
+		key = r.lo
+	}
+	it := r.file.r.Iter()
+	if !it.SeekGE(key) {
+		return nil, false, it.Err()
+	}
+	if len(r.hi) > 0 && bytes.Compare(it.Key(), r.hi) >= 0 {
+		return nil, false, nil
+	}
+	return bytes.Clone(it.Key()), true, nil
+}
+
 // without returns what is left of r when [lo, hi) is deleted.
 func (r ref) without(lo, hi []byte) []ref {
 	if r.endsBefore(lo) || len(hi) > 0 && bytes.Compare(hi, r.lo) <= 0 {
@@ -132,10 +148,40 @@ func (t *tier) find(key []byte) int {
 	return lo
 }
 
-// overlaps reports whether a ref of the tier overlaps s.
-func (t *tier) overlaps(s span) bool {
-	i := t.find(s.lo)
-	return i < len(t.refs) && t.refs[i].span().overlaps(s)
+// free reports whether the tier has no key in s.
+func (t *tier) free(s span) (bool, error) {
+	for i := t.find(s.lo); i < len(t.refs) && t.refs[i].span().overlaps(s); i++ {
+		key, ok, err := t.refs[i].firstFrom(s.lo)
+		if err != nil {
+			return false, err
+		}
+		if ok && bytes.Compare(key, s.hi) <= 0 {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// split cuts s, in which the tier has no key, out of the refs around it.
+func (t *tier) split(s span) error {
+	from := t.find(s.lo)
+	to := from
+	var out []ref
+	for ; to < len(t.refs) && t.refs[to].span().overlaps(s); to++ {
+		r := t.refs[to]
+		if bytes.Compare(r.lo, s.lo) < 0 {
+			out = append(out, newRef(r.file, r.lo, s.lo))
+		}
+		key, ok, err := r.firstFrom(s.lo)
+		if err != nil {
+			return err
+		}
+		if ok {
+			out = append(out, newRef(r.file, key, r.hi))
+		}
+	}
+	t.refs = slices.Replace(t.refs, from, to, out...)
+	return nil
 }
 
 // covered is how many bytes of values the refs name that lie wholly in [lo, hi).
