@@ -8,11 +8,14 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// BenchmarkProcess compares the two ways in which a commit at Process reaches the operating system: a
-// store to a mapping of the log's file, and a write call.
-func BenchmarkProcess(b *testing.B) {
-	for _, name := range []string{"mapping", "write call"} {
-		for _, size := range []int{100, 10_000} {
+// BenchmarkProcess and BenchmarkPower compare the two ways in which a commit reaches the operating
+// system: a store to a mapping of the log's file, and a write call.
+func BenchmarkProcess(b *testing.B) { benchmarkWrites(b, holdfast.Process) }
+func BenchmarkPower(b *testing.B)   { benchmarkWrites(b, holdfast.Power) }
+
+func benchmarkWrites(b *testing.B, level holdfast.Level) {
+	for _, size := range []int{100, 10_000} {
+		for _, name := range []string{"mapping", "write call"} {
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
 				c := testConfig(vfs.OS(), b.TempDir())
 				c.Memory = 128 << 20
@@ -30,7 +33,7 @@ func BenchmarkProcess(b *testing.B) {
 					batch.Reset()
 					n++
 					batch.Set(fmt.Appendf(key[:0], "key%013d", n), value)
-					if err := commit(d, &batch, holdfast.Process); err != nil {
+					if err := commit(d, &batch, level); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -2,9 +2,11 @@ package db
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
@@ -21,12 +23,19 @@ func (d *DB) flush() (bool, error) {
 		return false, nil
 	}
 	t := v.imm[len(v.imm)-1]
-	// A run must not name what a power cut can take away.
-	if err := d.log.syncTo(t.end.lsn); err != nil {
-		return false, err
+	// A run must not be in use that names what a power cut can take away. The log is synced while the
+	// run is written.
+	var syncing sync.WaitGroup
+	var syncErr error
+	if d.manual {
+		syncErr = d.log.syncTo(t.end.lsn)
+	} else {
+		syncing.Go(func() { syncErr = d.log.syncTo(t.end.lsn) })
 	}
 	out := d.newOutput()
-	if err := d.writeTable(out, t, v.ver); err != nil {
+	err := d.writeTable(out, t, v.ver)
+	syncing.Wait()
+	if err = errors.Join(err, syncErr); err != nil {
 		out.abandon()
 		return false, err
 	}
@@ -40,7 +49,6 @@ func (d *DB) flush() (bool, error) {
 		}
 	}
 	for _, f := range out.files {
-		var err error
 		if tiers, err = d.placeRun(tiers, newRef(f, nil, nil)); err != nil {
 			return false, err
 		}

@@ -54,6 +54,11 @@ type piece struct {
 	end   uint64 // lsn
 }
 
+// maxStore is the largest piece in bytes that is stored through the mapping: a page costs a fault, which
+// a write call does not have. Nor is what is synced at once: a sync has to make the pages that
+// were stored to read-only again, so that each commit would meet the fault once more.
+const maxStore = 2 << 10
+
 type syncWaiter struct {
 	lsn  uint64
 	call chan bool // true: the sync is yours to make; false: it is made, or has failed
@@ -105,11 +110,11 @@ func (l *log) writeTo(lsn uint64) error {
 	if l.written.Load() >= lsn {
 		return nil
 	}
-	return l.write()
+	return l.write(false)
 }
 
-// write writes what is queued. It is called with writeMu held.
-func (l *log) write() error {
+// write writes what is queued, to be synced at once or not. It is called with writeMu held.
+func (l *log) write(toSync bool) error {
 	if err := l.err(); err != nil {
 		return err
 	}
@@ -119,7 +124,7 @@ func (l *log) write() error {
 	l.queueMu.Unlock()
 	for i := range todo {
 		p := &todo[i]
-		if err := p.seg.write(p.image.At(p.addr, p.size), p.off); err != nil {
+		if err := p.seg.write(p.image.At(p.addr, p.size), p.off, !toSync && p.size <= maxStore); err != nil {
 			return l.fail(err)
 		}
 		p.seg.used.Store(p.off + int64(p.size))
@@ -146,7 +151,7 @@ func (l *log) write() error {
 // syncNow writes and syncs everything queued so far. One goroutine at a time calls it.
 func (l *log) syncNow() error {
 	l.writeMu.Lock()
-	if err := l.write(); err != nil {
+	if err := l.write(true); err != nil {
 		l.writeMu.Unlock()
 		return err
 	}

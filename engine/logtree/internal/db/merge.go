@@ -481,7 +481,7 @@ func (d *DB) appendMoved(s *segment, kind frameKind, b []byte) error {
 	at := s.used.Load()
 	n := frameSize(len(body))
 	b = append(b, make([]byte, n-len(b))...)
-	if err := s.write(b, at); err != nil {
+	if err := s.write(b, at, false); err != nil {
 		return err
 	}
 	d.otherBytes.Add(int64(n))

@@ -146,6 +146,10 @@ func (d *DB) finishSegment(s *segment, durable bool) error {
 // write the next one ahead: that costs writing every byte of it once more.
 const aheadCommits = 16
 
+// aheadAlways is the size in bytes up to which a segment is written ahead in any case: it costs
+// little, and at first there is nothing to go by.
+const aheadAlways = 4 << 20
+
 // prepareNext makes the segment that will follow the present one, if it is missing, and removes
 // what is not needed any more. It reports whether there was anything to do.
 func (d *DB) prepareNext() (bool, error) {
@@ -168,7 +172,7 @@ func (d *DB) prepareNext() (bool, error) {
 	if old != nil {
 		s, err = d.reuseSegment(old, id)
 	} else {
-		s, err = d.createSegment(id, kindLog, size, true, d.syncedCommits.Swap(0) >= aheadCommits)
+		s, err = d.createSegment(id, kindLog, size, true, d.syncedCommits.Swap(0) >= aheadCommits || size <= aheadAlways)
 	}
 	if err != nil {
 		// The log makes one itself when it comes to that, and fails if it cannot.

@@ -242,10 +242,10 @@ func (s *segment) value(dst []byte, off int64, n int, sum uint32) ([]byte, error
 	return dst, nil
 }
 
-// write writes frames at off. A mapping that faults is given up, and the write call then
-// says what is wrong.
-func (s *segment) write(p []byte, off int64) error {
-	if s.out != nil && off+int64(len(p)) <= int64(len(s.out)) {
+// write writes frames at off, by a store to the mapping if that is wanted and there is one. Where it
+// faults, the write call then says what is wrong.
+func (s *segment) write(p []byte, off int64, store bool) error {
+	if store && s.out != nil && off+int64(len(p)) <= int64(len(s.out)) {
 		if guarded(func() { copy(s.out[off:], p) }) == nil {
 			return nil
 		}
