@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/engine/logtree/simulate"
 	"github.com/holdfastdb/holdfast/lab/crash"
 )
 
@@ -14,7 +16,7 @@ import (
 // crash.Histories("name", simulate.Run).
 func crashLab() crash.Lab {
 	lab := crash.Standard()
-	lab.Simulations = []crash.Simulation{}
+	lab.Simulations = []crash.Simulation{crash.Histories(logtree.Name, simulate.Run)}
 	return lab
 }
 

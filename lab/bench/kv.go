@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/badger"
-	"github.com/holdfastdb/holdfast/engine/bbolt"
 )
 
 // The third study: a key-value table, by its benchmarks. It compared Thunder, a B+ tree in Rust, with bbolt,
@@ -60,7 +58,7 @@ func kvStudy(n kvSizes) []Workload {
 	}
 	sequential := put("kv/seq-write", "put 100,000 keys in order, in one transaction", n.keys, "398k/s (Thunder 197k/s)")
 	sequential.Overhead = 150 * time.Millisecond
-	sequential.Refused = map[string]string{badger.Name: "100,000 keys are more than it takes in one transaction"}
+	sequential.Refused = map[string]string{"badger": "100,000 keys are more than it takes in one transaction"}
 	mixed, overwrite := kvMixed{keys: n.mixed}, kvOverwrite{keys: n.keys}
 	return []Workload{
 		sequential,
@@ -89,7 +87,7 @@ func kvStudy(n kvSizes) []Workload {
 
 // kvFigure is what the study measured for bbolt, the only engine of it that is here.
 func kvFigure(level holdfast.Level, text string) func(string, holdfast.Level) string {
-	return study(map[figure]string{{bbolt.Name, level}: text})
+	return study(map[figure]string{{"bbolt", level}: text})
 }
 
 // share returns the keys of client i of clients: first, and how many.
