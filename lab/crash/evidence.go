@@ -45,7 +45,8 @@ type evidence struct {
 type evidenceFile struct {
 	Schema   string
 	Engine   string
-	Level    holdfast.Level
+	Level    holdfast.Level // that was asked for
+	Given    holdfast.Level
 	Kind     Kind
 	Subject  string
 	FS       string
@@ -103,7 +104,7 @@ func (e *evidence) save(r *runner, findings []string) (string, error) {
 	}
 	h := e.history
 	f := evidenceFile{
-		Schema: EvidenceSchema, Engine: e.cell.Engine, Level: e.cell.Level, Kind: e.cell.Kind, Subject: e.cell.Subject, FS: e.cell.FS,
+		Schema: EvidenceSchema, Engine: e.cell.Engine, Level: e.cell.Level, Given: e.cell.Given, Kind: e.cell.Kind, Subject: e.cell.Subject, FS: e.cell.FS,
 		Library: e.cell.capabilities.Library, When: e.when, Seed: h.Seed, Spec: e.spec, Findings: findings,
 		Bound: h.Bound, Issued: h.Issued, Shown: h.Shown, Offset: h.Offset, First: h.First, Segments: h.Segments,
 	}
@@ -151,7 +152,7 @@ func load(dir string) (*evidenceFile, *history, error) {
 	if f.Schema != EvidenceSchema {
 		return bad(fmt.Errorf("its schema is %q, not %q", f.Schema, EvidenceSchema))
 	}
-	h := &history{Seed: f.Seed, Segments: f.Segments, Issued: f.Issued, Bound: f.Bound, Shown: f.Shown, Survives: f.Kind.survives(), Offset: f.Offset, First: f.First}
+	h := &history{Seed: f.Seed, Segments: f.Segments, Issued: f.Issued, Bound: f.Bound, Shown: f.Shown, Survives: f.Kind.survives(), Level: f.Given, Offset: f.Offset, First: f.First}
 	for _, a := range f.Acks {
 		h.Acks = append(h.Acks, ack{n: a.N, batch: a.Batch, level: a.Level, at: time.Duration(a.Ms * float64(time.Millisecond))})
 	}

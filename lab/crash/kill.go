@@ -53,7 +53,11 @@ func killMoment(r *rand.Rand, c cell, s *spec, round int) moment {
 		s.Rate = 0
 		return moment{name: "while it acknowledges", acks: 200 + r.IntN(2000)}
 	}
-	switch (round + r.IntN(2)) % 6 {
+	what := (round + r.IntN(2)) % 6
+	if c.capabilities.Strongest() <= holdfast.Memory {
+		what = 0 // it has no files, and nothing after it was closed
+	}
+	switch what {
 	case 0:
 		return moment{name: "at random", delay: delay(250 * time.Millisecond)}
 	case 1:
@@ -72,6 +76,11 @@ func killMoment(r *rand.Rand, c cell, s *spec, round int) moment {
 	return moment{name: "between reopenings", delay: delay(400 * time.Millisecond)}
 }
 
+// history begins the history of a directory.
+func (c cell) history(seed uint64) *history {
+	return &history{Seed: seed, Survives: c.Kind.survives(), Level: c.Given}
+}
+
 // killSession kills victims on one directory, and judges after each what is there.
 func (r *runner) killSession(ctx context.Context, c cell, seed uint64, kills int, t *tally) error {
 	dir, err := os.MkdirTemp(r.dir, "kill-")
@@ -80,7 +89,7 @@ func (r *runner) killSession(ctx context.Context, c cell, seed uint64, kills int
 	}
 	defer os.RemoveAll(dir)
 	rnd := rand.New(rand.NewPCG(mix(seed, 1), 0))
-	h := &history{Seed: seed, Survives: c.Kind.survives()}
+	h := c.history(seed)
 	from := uint64(1)
 	for round := range kills {
 		s := r.victimSpec(c, dir, seed, uint32(round), from, killRate)
@@ -138,8 +147,7 @@ func (r *runner) judge(ctx context.Context, c cell, h *history, s spec, dir stri
 		found, recovery = append(found, d.found...), append(recovery, d.recovery...)
 		if d.failure != "" {
 			if len(found) == 0 {
-				// Everything that was acknowledged is lost with it.
-				j = kvLess(j, h)
+				j.unread(h)
 			}
 			j.Findings = append([]string{"recovery failed: " + d.failure}, j.Findings...)
 			fatal = true
@@ -171,14 +179,13 @@ func (r *runner) judge(ctx context.Context, c cell, h *history, s spec, dir stri
 	return j, fatal, nil
 }
 
-// kvLess counts what was acknowledged where nothing could be read.
-func kvLess(j Judgement, h *history) Judgement {
+// unread counts what was acknowledged where nothing could be read.
+func (j *Judgement) unread(h *history) {
 	for _, a := range h.Acks {
-		if a.batch {
+		if h.counts(a) {
 			j.Acked++
 		}
 	}
-	return j
 }
 
 func noRoom(dir, text string) error {

@@ -140,8 +140,9 @@ type history struct {
 	Shown    uint64 // the last number that a follower saw, where that must stay
 	Acks     []ack  // of the last generation
 	Survives holdfast.Level
-	Offset   interval // of the offset that was saved
-	First    interval // of the log's beginning
+	Level    holdfast.Level // that the batches which count are given; weaker ones among them are company
+	Offset   interval       // of the offset that was saved
+	First    interval       // of the log's beginning
 }
 
 // interval holds a value that is known up to what was under way.
@@ -198,6 +199,10 @@ func (h *history) add(l *ledger, pos position) {
 	enter(&h.First, l.first)
 }
 
+// counts reports whether a is one of the acknowledgements that are added up. A row is about one level: what was
+// acknowledged below it may be gone, and says nothing about it.
+func (h *history) counts(a ack) bool { return a.batch && a.level >= h.Level }
+
 // clone returns a history that shares nothing that changes.
 func (h *history) clone() *history {
 	c := *h
@@ -209,7 +214,7 @@ func (h *history) clone() *history {
 type Judgement struct {
 	Survived   uint64   `json:"survived"` // the last number of which nothing and nothing before is missing
 	Last       uint64   `json:"last"`     // the last number of which something is there
-	Acked      int      `json:"acked"`    // acknowledged in the last generation
+	Acked      int      `json:"acked"`    // acknowledged in the last generation, at history.Level or above
 	Kept       int      `json:"kept"`     // of them, there
 	Lost       int      `json:"lost"`     // acknowledged at a level that must survive this, and not there
 	Gone       int      `json:"gone"`     // acknowledged at a weaker level, and not there
@@ -240,11 +245,11 @@ func (j *Judgement) settle(h *history, missing map[uint64]bool) {
 	for n := range missing {
 		j.Survived = min(j.Survived, n-1)
 	}
-	firstGone, lastAck := time.Duration(-1), time.Duration(0)
+	firstGone, lastAck := time.Duration(-1), time.Duration(0) // since the victim was started
 	lost := 0
 	for _, a := range h.Acks {
 		lastAck = max(lastAck, a.at)
-		if !a.batch {
+		if !h.counts(a) {
 			continue
 		}
 		j.Acked++
@@ -252,13 +257,13 @@ func (j *Judgement) settle(h *history, missing map[uint64]bool) {
 			j.Kept++
 			continue
 		}
-		if a.level >= h.Survives {
-			lost++
-			continue
-		}
-		j.Gone++
 		if firstGone < 0 || a.at < firstGone {
 			firstGone = a.at
+		}
+		if a.level >= h.Survives {
+			lost++
+		} else {
+			j.Gone++
 		}
 	}
 	if firstGone >= 0 {

@@ -96,7 +96,7 @@ func (r *runner) powerSession(ctx context.Context, c cell, seed uint64, cuts int
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
-	h := &history{Seed: seed, Survives: c.Kind.survives()}
+	h := c.history(seed)
 	h.begin(0, 1)
 	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, seed, 0, 1, rnd), r.recordLength(c, rnd), nil)
 	if err != nil {
@@ -218,7 +218,7 @@ func (r *runner) faultSession(ctx context.Context, c cell, seed uint64, cuts int
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
-	h := &history{Seed: seed, Survives: c.Kind.survives()}
+	h := c.history(seed)
 	h.begin(0, 1)
 	s := r.victimSpec(c, d.Path(), seed, 0, 1, powerRate)
 	s.Failing = true

@@ -171,11 +171,19 @@ func recoveryText(r Recovery) string {
 	return fmt.Sprintf("%.0f..%.0f", r.Median, r.Max)
 }
 
+// milliseconds shows three digits.
+func milliseconds(ms float64) string {
+	if ms >= 1000 {
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return fmt.Sprintf("%.3g ms", ms)
+}
+
 func window(r Result) string {
 	if r.LostCommits == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%d, %.3g ms", r.LostCommits, r.LossWindowMs)
+	return fmt.Sprintf("%d, %s", r.LostCommits, milliseconds(r.LossWindowMs))
 }
 
 // broken tells of each broken claim what was found, and where the evidence is.

@@ -60,7 +60,7 @@ const (
 )
 
 // Result is one row: an engine at a level against one kind of crash. Counts are of batches, added up over all
-// cuts; -1 is not known.
+// cuts; what was acknowledged below the level given, as company for others, is not counted. -1 is not known.
 type Result struct {
 	Engine  string         `json:"engine"`
 	Level   holdfast.Level `json:"level"` // that commits asked for
@@ -91,9 +91,9 @@ type Result struct {
 	LossWindowMs float64 `json:"loss_window_ms"`
 
 	Seed     uint64   `json:"seed"`
-	Findings []string `json:"findings,omitempty"`
-	Evidence []string `json:"evidence,omitempty"` // directories
-	Replay   string   `json:"replay,omitempty"`   // a command line
+	Findings []string `json:"findings"`
+	Evidence []string `json:"evidence"` // directories
+	Replay   string   `json:"replay"`   // a command line, empty if there is no evidence
 }
 
 // Recovery is how long opening took after a crash, in milliseconds; -1 if nothing was opened.

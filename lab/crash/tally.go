@@ -14,17 +14,16 @@ type tally struct {
 	mu             sync.Mutex
 	cell           cell
 	result         Result
-	gone           int64
 	recovery       []float64 // ms
 	commits, syncs int64     // of which syncs may be -1
 	failed         error     // of keeping evidence
-	unmountable    int
 	notes          []string
 }
 
 func newTally(c cell, seed uint64) *tally {
 	return &tally{cell: c, result: Result{
 		Engine: c.Engine, Level: c.Level, Given: c.Given, Kind: c.Kind, FS: c.FS, Subject: c.Subject, Control: c.Control, Seed: seed,
+		Findings: []string{}, Evidence: []string{},
 	}}
 }
 
@@ -39,7 +38,6 @@ func (t *tally) add(j Judgement, fatal bool) {
 	r.Torn += int64(j.Torn)
 	r.OutOfOrder += int64(j.OutOfOrder)
 	r.Wrong += int64(j.Wrong)
-	t.gone += int64(j.Gone)
 	if fatal {
 		r.RecoveryFailures++
 	}
@@ -156,7 +154,7 @@ func (t *tally) finish() Result {
 		if len(r.Findings) > 0 {
 			r.Why = r.Findings[0]
 		}
-	case t.cell.Given >= t.cell.Kind.survives():
+	case t.cell.Kind == Simulate || t.cell.Given >= t.cell.Kind.survives():
 		r.Verdict = Held
 	case t.cell.Kind == Power && r.LossWindowMs > float64(windowLimit.Milliseconds()):
 		r.Verdict, r.Why = Broken, fmt.Sprintf("it lost %.0f ms of acknowledged commits, with a loss window of %v", r.LossWindowMs, shortWindow)
@@ -178,7 +176,7 @@ func (t *tally) loss() string {
 	if r.LostCommits == 0 {
 		return "nothing acknowledged was lost"
 	}
-	text := fmt.Sprintf("lost at most %d commits, %.3g ms", r.LostCommits, r.LossWindowMs)
+	text := fmt.Sprintf("lost at most %d commits, %s", r.LostCommits, milliseconds(r.LossWindowMs))
 	if t.cell.Kind == Power {
 		text += fmt.Sprintf(" (loss window %v)", shortWindow)
 	}

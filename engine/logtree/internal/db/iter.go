@@ -259,6 +259,8 @@ type walk struct {
 	items  []item
 	ahead  int // how many items to read
 	arena  []byte
+	seg    *segment // that the last value came from
+	mapped []byte   // as much of it as holds frames, if it is mapped
 }
 
 type item struct{ key, value []byte }
@@ -325,6 +327,7 @@ func (w *walk) recycle() {
 		s.table, s.tombs, s.tier, s.mi, s.v, s.key, s.ok = nil, nil, nil, memtable.Iter{}, memtable.Version{}, nil, false
 	}
 	clear(w.items)
+	w.seg, w.mapped = nil, nil
 	if cap(w.arena) <= 4*maxArena {
 		walks.Put(w)
 	}
@@ -442,13 +445,31 @@ func (it *iterator) take(s *source) error {
 	k := len(it.arena)
 	arena := append(it.arena, s.key...)
 	v := len(arena)
-	arena, err := it.st.view.ver.value(arena, e)
-	if err != nil {
-		return err
+	if id := uint32(e.Place >> 32); it.seg == nil || it.seg.id != id {
+		it.enterSegment(id)
+	}
+	off := uint64(uint32(e.Place))
+	end := off + uint64(e.Len)
+	if end <= uint64(len(it.mapped)) && checksum(it.mapped[off:end]) == e.Sum {
+		arena = append(arena, it.mapped[off:end]...)
+	} else {
+		var err error
+		if arena, err = it.st.view.ver.value(arena, e); err != nil {
+			return err
+		}
 	}
 	it.arena = arena
 	it.items = append(it.items, item{arena[k:v:v], arena[v:len(arena):len(arena)]})
 	return nil
+}
+
+// enterSegment remembers where the next values are, to save the way there for each.
+func (it *iterator) enterSegment(id uint32) {
+	it.seg, it.mapped = it.st.view.ver.segment(id), nil
+	if it.seg != nil && it.seg.in != nil {
+		b := it.seg.in.Bytes()
+		it.mapped = b[:min(it.seg.used.Load(), int64(len(b)))]
+	}
 }
 
 // skipDeleted moves on if a range delete covers what s is at: in s's own memtable if it is newer,

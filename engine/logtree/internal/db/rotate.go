@@ -142,9 +142,9 @@ func (d *DB) finishSegment(s *segment, durable bool) error {
 	return nil
 }
 
-// aheadCommits is how many Power commits since the last segment was prepared make it worth to
-// write the next one ahead: that costs writing every byte of it once more.
-const aheadCommits = 16
+// A segment is written ahead if Power commits in the last one came at least as often as every
+// aheadEvery bytes: writing every byte once more costs more than it saves where commits are large.
+const aheadEvery = 64 << 10
 
 // aheadAlways is the size in bytes up to which a segment is written ahead in any case: it costs
 // little, and at first there is nothing to go by.
@@ -160,7 +160,7 @@ func (d *DB) prepareNext() (bool, error) {
 		return swept, nil
 	}
 	d.nextFile++
-	id, size := uint32(d.nextFile), d.segmentSize()
+	id, size, last := uint32(d.nextFile), d.segmentSize(), d.lastSize
 	var old *segment
 	if n := len(d.spare); n > 0 && d.spare[n-1].size == size {
 		old, d.spare = d.spare[n-1], d.spare[:n-1]
@@ -172,7 +172,7 @@ func (d *DB) prepareNext() (bool, error) {
 	if old != nil {
 		s, err = d.reuseSegment(old, id)
 	} else {
-		s, err = d.createSegment(id, kindLog, size, true, d.syncedCommits.Swap(0) >= aheadCommits || size <= aheadAlways)
+		s, err = d.createSegment(id, kindLog, size, true, d.syncedCommits.Swap(0) >= last/aheadEvery || size <= aheadAlways)
 	}
 	if err != nil {
 		// The log makes one itself when it comes to that, and fails if it cannot.
