@@ -249,13 +249,12 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 	d.mu.Unlock()
 
 	d.commits.Add(1)
-	if level < holdfast.Power {
-		d.window.Dirty()
-		if lsn-d.log.written.Load() > maxUnwritten { // nobody waits for them
-			d.log.writeTo(lsn) // an error shows at the next commit
-		}
-	} else {
+	if level == holdfast.Power {
 		d.syncedCommits.Add(1)
+	}
+	d.window.Dirty() // at Power too: the receipt may be dropped
+	if lsn-d.log.written.Load() > maxUnwritten {
+		d.log.writeTo(lsn) // an error shows at the next commit
 	}
 	return holdfast.NewReceipt(d, token(lsn, level)), nil
 }
@@ -293,7 +292,7 @@ func (d *DB) pace(n int) {
 	}
 }
 
-// maxUnwritten bounds what commits at Memory leave in the program's own memory.
+// maxUnwritten bounds what commits that nobody waits for leave in the program's own memory.
 const maxUnwritten = 256 << 10
 
 // frame appends a frame to the log and to mem's image, and returns its address there. Room for it
@@ -431,6 +430,10 @@ func (d *DB) Close() error {
 // shut releases everything. In good order it also notes in the manifest how far the log goes, so
 // that a log cut short is found out, and gives back what the last segment does not use.
 func (d *DB) shut(orderly bool) (err error) {
+	// Somebody may still be writing for a receipt, though the database has failed meanwhile. Whoever comes
+	// later sees that it has, or finds nothing to write.
+	d.log.writeMu.Lock()
+	d.log.writeMu.Unlock() //nolint:staticcheck // waiting is all that is wanted
 	d.mu.Lock()
 	cur, off, next := d.cur, d.off, d.next
 	d.mu.Unlock()

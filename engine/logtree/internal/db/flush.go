@@ -3,6 +3,7 @@ package db
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -264,7 +265,14 @@ func (o *output) abandon() {
 
 // openRun opens a run over a file that is open already; the run then owns it.
 func (d *DB) openRun(f file, id uint64) (*run.Reader, error) {
-	return run.Open(d.runInput(f), run.Identity{DB: d.id, ID: id}, d.cache)
+	r, err := run.Open(d.runInput(f), run.Identity{DB: d.id, ID: id}, d.cache)
+	if err != nil && !d.noMap && !errors.Is(err, holdfast.ErrCorrupt) && !errors.Is(err, holdfast.ErrVersion) {
+		// The file may be one that cannot be mapped.
+		if again, e := run.Open(unmapped{f}, run.Identity{DB: d.id, ID: id}, d.cache); e == nil {
+			return again, nil
+		}
+	}
+	return r, err
 }
 
 // placeRun adds a run to the oldest tier that it fits in: it must have no key among those of that tier
@@ -301,6 +309,10 @@ func (d *DB) placeRun(tiers []tier, r ref) ([]tier, error) {
 // manifest, publishes a view without the memtable flushed, if any, and gives up what is not
 // needed any more. moved are new segments that the tiers refer to. It is called with edit held.
 func (d *DB) install(tiers []tier, from position, flushed *table, moved []*segment) error {
+	if t := overlapping(tiers); t != nil {
+		// Nobody could open what such a manifest describes.
+		return fmt.Errorf("runs overlap in tier %d: this is a bug in %s", t.id, Name)
+	}
 	old := d.view.Load().ver // only we replace it
 	d.mu.Lock()
 	for _, s := range moved {
@@ -362,9 +374,11 @@ func (d *DB) measureDebt(ver *version) int64 {
 		segs += s.used.Load()
 	}
 	t := &ver.tiers[len(ver.tiers)-1]
+	seen := map[*runFile]bool{}
 	for i := range t.refs {
-		if i == 0 || t.refs[i].file != t.refs[i-1].file {
-			live += valueBytes(t.refs[i].file)
+		if f := t.refs[i].file; !seen[f] {
+			seen[f] = true
+			live += valueBytes(f)
 		}
 	}
 	over := float64(segs-2*d.segmentLimit)/float64(max(live, 1)) - startPacing

@@ -49,8 +49,8 @@ func (t *table) release() {
 	}
 }
 
-// empty reports whether the table has no operations.
-func (t *table) empty() bool { return t.index.Len() == 0 && t.tombs.Load().empty() }
+// empty reports whether nothing has been put into the table.
+func (t *table) empty() bool { return t.image.Bytes() == 0 }
 
 func (t *table) bytes() int64 { return t.image.Bytes() + t.index.Bytes() }
 
@@ -75,17 +75,21 @@ func (t *table) place(a memtable.Addr) uint64 {
 // seq. It returns the number of the last.
 func (t *table) add(addr memtable.Addr, body []byte, seq uint64) uint64 {
 	seq--
+	var ranges []tomb
 	for at := 0; at < len(body); {
 		r, _ := parseRecord(body[at:]) // checked when it was encoded, or when it was read back
 		seq++
 		if r.kind == holdfast.KindDeleteRange {
 			if len(r.value) == 0 || string(r.key) < string(r.value) {
-				t.tombs.Store(t.tombs.Load().with(r.key, r.value, seq))
+				ranges = append(ranges, tomb{r.key, r.value, seq})
 			}
 		} else {
 			t.index.Add(addr+memtable.Addr(at), r.key, seq)
 		}
 		at += r.size
+	}
+	if len(ranges) > 0 {
+		t.tombs.Store(t.tombs.Load().with(ranges))
 	}
 	return seq
 }

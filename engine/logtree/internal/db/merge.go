@@ -19,6 +19,7 @@ type merge struct {
 	target   uint64            // the tier that the others join
 	tiers    map[uint64]bool   // those that take part
 	clusters []cluster         // to be rewritten
+	moves    []span            // of refs that come to the target as they are
 	bottom   bool              // no tier is older: tombstones are dropped
 	victims  map[uint32]bool   // segments to be emptied
 	known    map[*runFile]bool // what was in those tiers when the merge was planned
@@ -33,17 +34,13 @@ type cluster struct {
 	tiers []tier // newest first
 }
 
-func (c *cluster) refs() (n int) {
-	for i := range c.tiers {
-		n += len(c.tiers[i].refs)
-	}
-	return n
-}
-
 // occupies reports whether the merge may put a run that overlaps s into that tier.
 func (m *merge) occupies(id uint64, s span) bool {
 	if m == nil || !m.tiers[id] {
 		return false
+	}
+	if id == m.target && slices.ContainsFunc(m.moves, s.overlaps) {
+		return true
 	}
 	return slices.ContainsFunc(m.clusters, func(c cluster) bool { return c.span.overlaps(s) })
 }
@@ -212,31 +209,30 @@ func (d *DB) plan(ver *version, n int, victims map[uint32]bool, join bool) *merg
 	}
 	slices.SortFunc(all, func(a, b piece) int { return bytes.Compare(a.ref.lo, b.ref.lo) })
 	var groups [][]piece
-	var last []byte // the greatest key of the last group
+	var covered span // by the last group
 	for _, p := range all {
-		if k := len(groups); k > 0 && bytes.Compare(p.ref.lo, last) <= 0 {
+		if k := len(groups); k > 0 && !covered.endsBefore(p.ref.lo) {
 			groups[k-1] = append(groups[k-1], p)
-			if bytes.Compare(p.ref.last, last) > 0 {
-				last = p.ref.last
-			}
+			covered.extend(p.ref.span())
 			continue
 		}
 		groups = append(groups, []piece{p})
-		last = p.ref.last
+		covered = p.ref.span()
 	}
 	if join {
 		groups = joinSmall(groups, func(g []piece) bool { return len(g) == 1 && d.small(&g[0].ref) })
 	}
 	for _, g := range groups {
 		if len(g) == 1 && !slices.ContainsFunc(g[0].ref.file.info.Segments, func(u run.SegmentUse) bool { return victims[u.ID] }) {
+			if g[0].tier != n-1 {
+				m.moves = append(m.moves, g[0].ref.span())
+			}
 			continue // it can stay as it is
 		}
 		c := cluster{span: g[0].ref.span()}
 		byTier := make([]tier, n)
 		for _, p := range g {
-			if bytes.Compare(p.ref.last, c.span.hi) > 0 {
-				c.span.hi = p.ref.last
-			}
+			c.span.extend(p.ref.span())
 			byTier[p.tier].refs = append(byTier[p.tier].refs, p.ref)
 		}
 		for i := range byTier {
@@ -300,6 +296,12 @@ func (d *DB) mergeOnce() (bool, error) {
 		err = d.install(d.result(m, out), d.from, nil, home.done)
 		if err != nil {
 			return false, err // the files may be in the manifest
+		}
+		for _, f := range out.files {
+			if f.refs.Load() == 0 { // range deletes have covered all of it meanwhile
+				f.r.Close()
+				d.freeRun(f)
+			}
 		}
 		return true, nil
 	}
@@ -530,9 +532,7 @@ func (w *mover) finish() error {
 	}
 	s.durable = true
 	if !w.d.noMap {
-		if err := s.mapIn(s.size); err != nil {
-			return ioError("map", s.file.Name(), err)
-		}
+		s.mapIn(s.size)
 	}
 	w.done = append(w.done, s)
 	w.seg = nil

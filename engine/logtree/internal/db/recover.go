@@ -473,7 +473,7 @@ func (d *DB) replaySegment(s *segment, at *position, replayed *[]*segment) (name
 		f, ok := parseFrame(data[pos:], s.epoch)
 		if !ok {
 			s.used.Store(at.off)
-			d.torn.Store(extent(data[pos:]))
+			d.torn.Store(tornBytes(data[pos:], at.off-segmentHeader, s.epoch))
 			return named, &tear{s, at.off, s.start, data[pos:]}, nil
 		}
 		n := f.size() // the file may have been cut in its padding
@@ -530,6 +530,23 @@ func (d *DB) replaySegment(s *segment, at *position, replayed *[]*segment) (name
 			mem = d.view.Load().mem
 		}
 	}
+}
+
+// tornBytes is how much of b, which does not begin with a whole frame, may be frames that a crash tore. What else is
+// there belongs to an earlier life of the file.
+func tornBytes(b []byte, before int64, epoch uint32) int64 {
+	if len(b) < frameHeader {
+		return extent(b)
+	}
+	word := binary.LittleEndian.Uint32(b[4:])
+	if word&3 == 0 {
+		return 0
+	}
+	torn := min(int64(frameSize(int(word>>2))), extent(b))
+	for _, f := range framesIn(b, before, epoch) {
+		torn = max(torn, int64(f.at+f.size()))
+	}
+	return torn
 }
 
 // extent is the length of b without the zeros at its end.

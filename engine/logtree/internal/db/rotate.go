@@ -2,6 +2,7 @@ package db
 
 import (
 	"errors"
+	"io/fs"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -97,6 +98,11 @@ func (d *DB) reuseSegment(old *segment, id uint32) (_ *segment, err error) {
 	if err := d.fs.Rename(from, name); err != nil {
 		return nil, ioError("rename", from, err)
 	}
+	defer func() {
+		if err != nil {
+			d.fs.Remove(name)
+		}
+	}()
 	f, err := d.fs.OpenWrite(name)
 	if err != nil {
 		return nil, ioError("open", name, err)
@@ -130,9 +136,7 @@ func (d *DB) finishSegment(s *segment, durable bool) error {
 	if d.noMap {
 		return nil
 	}
-	if err := s.mapIn(s.size); err != nil {
-		return ioError("map", name, err)
-	}
+	s.mapIn(s.size)
 	if m, ok := s.file.(vfs.WriteMapper); ok && s.kind == kindLog {
 		// Without the mapping, writes go through the file.
 		if out, err := m.MapWrite(s.size); err == nil {
@@ -203,8 +207,9 @@ const maxSpare = 1
 // freeSegment is called when nobody needs a dead segment any more, with any lock held.
 func (d *DB) freeSegment(s *segment) {
 	d.discard(func() {
+		size, err := d.fs.Size(segmentName(d.dir, s.id)) // the last one of a session was cut by Close
 		d.mu.Lock()
-		keep := s.kind == kindLog && s.size == d.segmentSize() && len(d.spare) < maxSpare && s.flags&flagWritten != 0
+		keep := err == nil && size == s.size && s.kind == kindLog && s.size == d.segmentSize() && len(d.spare) < maxSpare && s.flags&flagWritten != 0
 		if keep {
 			d.spare = append(d.spare, s)
 		}
@@ -240,7 +245,7 @@ func (d *DB) sweep() bool {
 
 // remove removes a file that is not needed. If it stays, opening the database removes it.
 func (d *DB) remove(name string) {
-	if err := d.fs.Remove(name); err != nil {
+	if err := d.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.logger.Warn("cannot remove a file that is not needed", "path", name, "error", err)
 	}
 }

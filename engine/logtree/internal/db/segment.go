@@ -157,20 +157,19 @@ func openSegment(fsys vfs.FS, dir string, db dbID, id uint32, noMap bool) (_ *se
 	}
 	s.used.Store(size)
 	if !noMap {
-		if err := s.mapIn(size); err != nil {
-			return nil, ioError("open", name, err)
-		}
+		s.mapIn(size)
 	}
 	s.refs.Store(1)
 	return s, nil
 }
 
-// mapIn maps the file for reading where files can be mapped.
-func (s *segment) mapIn(size int64) (err error) {
+// mapIn maps the file for reading where files can be mapped; elsewhere it is read by calls.
+func (s *segment) mapIn(size int64) {
 	if m, ok := s.file.(vfs.Mapper); ok && size > 0 {
-		s.in, err = m.Map(size)
+		if in, err := m.Map(size); err == nil {
+			s.in = in
+		}
 	}
-	return err
 }
 
 func (s *segment) acquire() { s.refs.Add(1) }

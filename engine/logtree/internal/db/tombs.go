@@ -20,40 +20,70 @@ type tomb struct {
 	seq    uint64
 }
 
-// with returns t and one more, newer, range.
-func (t *tombs) with(lo, hi []byte, seq uint64) *tombs {
-	n := &tombs{seq: seq}
-	if t != nil {
-		n.list = make([]tomb, 0, len(t.list)+2)
-	}
-	added := false
-	add := func() {
-		if !added {
-			n.list = append(n.list, tomb{bytes.Clone(lo), bytes.Clone(hi), seq})
-			added = true
+// with returns t and newer ranges, in the order in which they were deleted. It takes time in proportion
+// to all of them, but for sorting.
+//
+// The keys are cut at every bound. The stretches between are then painted with ranges, the newest
+// first: a stretch that is painted already is skipped, for good, by next.
+func (t *tombs) with(newer []tomb) *tombs {
+	all := append(slices.Clone(t.ranges()), newer...) // what is in t is older than all of newer
+	var bounds [][]byte
+	endless := false
+	for _, r := range all {
+		bounds = append(bounds, r.lo)
+		if len(r.hi) > 0 {
+			bounds = append(bounds, r.hi)
+		} else {
+			endless = true
 		}
 	}
-	if t != nil {
-		for _, old := range t.list {
-			if below(old.hi, lo) { // ends before the new one
-				n.list = append(n.list, old)
-				continue
-			}
-			if len(hi) > 0 && bytes.Compare(old.lo, hi) >= 0 { // begins after it
-				add()
-				n.list = append(n.list, old)
-				continue
-			}
-			if bytes.Compare(old.lo, lo) < 0 {
-				n.list = append(n.list, tomb{old.lo, bytes.Clone(lo), old.seq})
-			}
-			add()
-			if len(hi) > 0 && (len(old.hi) == 0 || bytes.Compare(old.hi, hi) > 0) {
-				n.list = append(n.list, tomb{bytes.Clone(hi), old.hi, old.seq})
-			}
+	slices.SortFunc(bounds, bytes.Compare)
+	bounds = slices.CompactFunc(bounds, bytes.Equal)
+	stretches := len(bounds) - 1
+	if endless {
+		stretches++ // from the last bound to the end of all keys
+	}
+	painted := make([]uint64, stretches+1)
+	next := make([]int, stretches+1) // the first stretch from here on that may not be painted
+	for i := range next {
+		next[i] = i
+	}
+	find := func(i int) int {
+		for next[i] != i {
+			next[i] = next[next[i]]
+			i = next[i]
+		}
+		return i
+	}
+	index := func(key []byte) int {
+		i, _ := slices.BinarySearchFunc(bounds, key, bytes.Compare)
+		return i
+	}
+	for k := len(all) - 1; k >= 0; k-- {
+		end := stretches
+		if len(all[k].hi) > 0 {
+			end = index(all[k].hi)
+		}
+		for i := find(index(all[k].lo)); i < end; i = find(i) {
+			painted[i] = all[k].seq
+			next[i] = i + 1
 		}
 	}
-	add()
+	n := &tombs{seq: newer[len(newer)-1].seq}
+	for i := range stretches {
+		if painted[i] == 0 {
+			continue
+		}
+		var hi []byte
+		if i+1 < len(bounds) {
+			hi = bytes.Clone(bounds[i+1])
+		}
+		if k := len(n.list); k > 0 && n.list[k-1].seq == painted[i] && bytes.Equal(n.list[k-1].hi, bounds[i]) {
+			n.list[k-1].hi = hi
+			continue
+		}
+		n.list = append(n.list, tomb{bytes.Clone(bounds[i]), hi, painted[i]})
+	}
 	return n
 }
 

@@ -313,9 +313,7 @@ func (k *disk) openForValues(id uint32) *segment {
 	}
 	s := &segment{id: id, file: f}
 	s.used.Store(p.size)
-	if s.mapIn(p.size) != nil { // then it is read through the file
-		s.in = nil
-	}
+	s.mapIn(p.size)
 	return s
 }
 

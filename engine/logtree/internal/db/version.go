@@ -74,13 +74,26 @@ func (r *ref) endsBefore(key []byte) bool {
 	return c < 0 || c == 0 && r.cutHi
 }
 
-// span is a closed interval of keys.
-type span struct{ lo, hi []byte }
+// span is an interval of keys; hi is in it unless open.
+type span struct {
+	lo, hi []byte
+	open   bool
+}
 
-func (r *ref) span() span { return span{r.lo, r.last} }
+func (r *ref) span() span { return span{r.lo, r.last, r.cutHi} }
 
-func (s span) overlaps(o span) bool {
-	return bytes.Compare(s.lo, o.hi) <= 0 && bytes.Compare(o.lo, s.hi) <= 0
+func (s span) endsBefore(key []byte) bool {
+	c := bytes.Compare(s.hi, key)
+	return c < 0 || c == 0 && s.open
+}
+
+func (s span) overlaps(o span) bool { return !s.endsBefore(o.lo) && !o.endsBefore(s.lo) }
+
+// extend makes the span reach as far as o.
+func (s *span) extend(o span) {
+	if c := bytes.Compare(o.hi, s.hi); c > 0 || c == 0 && !o.open {
+		s.hi, s.open = o.hi, o.open
+	}
 }
 
 // firstFrom returns the first key of the ref that is not below key.
@@ -128,10 +141,26 @@ type tier struct {
 }
 
 func (t *tier) bytes() (n int64) {
+	seen := map[*runFile]bool{}
 	for i := range t.refs {
-		n += t.refs[i].file.info.FileBytes
+		if f := t.refs[i].file; !seen[f] {
+			seen[f] = true
+			n += f.info.FileBytes
+		}
 	}
 	return n
+}
+
+// overlapping returns the first tier in which refs overlap, which none may.
+func overlapping(tiers []tier) *tier {
+	for i := range tiers {
+		for j := 1; j < len(tiers[i].refs); j++ {
+			if !tiers[i].refs[j-1].endsBefore(tiers[i].refs[j].lo) {
+				return &tiers[i]
+			}
+		}
+	}
+	return nil
 }
 
 // find returns the index of the first ref that does not end before key.

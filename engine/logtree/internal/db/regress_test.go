@@ -1,0 +1,334 @@
+package db
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// manual opens a new database in memory that does no work by itself.
+func manual(t *testing.T) (*DB, Config) {
+	t.Helper()
+	c := testConfig(vfs.NewMem(), "db")
+	c.Manual = true
+	if err := c.FS.MkdirAll(c.Dir); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.New = false
+	return d, c
+}
+
+// put commits sets, or with a value of nil deletes of ranges, and flushes them.
+func (d *DB) put(t *testing.T, change func(b *holdfast.Batch)) {
+	t.Helper()
+	var b holdfast.Batch
+	change(&b)
+	if err := commit(d, &b, holdfast.Process); err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	d.rotateTable()
+	d.mu.Unlock()
+	for len(d.view.Load().imm) > 0 {
+		if _, err := d.flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func sets(keys ...string) func(*holdfast.Batch) {
+	return func(b *holdfast.Batch) {
+		for _, k := range keys {
+			b.Set([]byte(k), []byte("value of "+k))
+		}
+	}
+}
+
+func cut(lo, hi string) func(*holdfast.Batch) {
+	return func(b *holdfast.Batch) { b.DeleteRange([]byte(lo), []byte(hi)) }
+}
+
+// TestFlushBesideMoves: a run that is flushed while a merge is in progress must not be linked into the
+// merge's target where a ref from a newer tier is about to come. It once was: the tier then overlapped, keys
+// could not be found, and the directory not be opened again.
+func TestFlushBesideMoves(t *testing.T) {
+	d, c := manual(t)
+	d.put(t, sets("q1", "q2"))
+	d.put(t, sets("b", "c"))
+	d.put(t, sets("m", "q1", "z"))
+	d.put(t, cut("q1", "q3"))
+	ver := d.view.Load().ver
+	if len(ver.tiers) < 2 {
+		t.Fatalf("%d tiers: this tests nothing", len(ver.tiers))
+	}
+	d.edit.Lock()
+	m := d.plan(ver, len(ver.tiers), nil, false)
+	d.merging = m
+	ver.refs.Add(1)
+	d.edit.Unlock()
+	out, home := d.newOutput(), &mover{d: d, seq: m.seq}
+	if err := d.rewrite(m, ver, out, home); err != nil {
+		t.Fatal(err)
+	}
+	d.put(t, sets("n", "o"))
+	d.edit.Lock()
+	tiers := d.result(m, out)
+	if bad := overlapping(tiers); bad != nil {
+		t.Errorf("refs overlap in tier %d", bad.id)
+	}
+	if err := d.install(tiers, d.from, nil, home.done); err != nil {
+		t.Fatal(err)
+	}
+	d.merging = nil
+	d.edit.Unlock()
+	ver.release()
+	check := func() {
+		t.Helper()
+		for _, k := range []string{"b", "c", "m", "n", "o", "z"} {
+			if v, err := d.Get(nil, []byte(k)); err != nil || string(v) != "value of "+k {
+				t.Errorf("%s is %q, %v", k, v, err)
+			}
+		}
+	}
+	check()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if d, err = Open(c); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	d.Close()
+}
+
+// TestNeighboursAreNoCluster: a run linked into a gap touches the refs that were cut for it, and
+// overlaps neither.
+func TestNeighboursAreNoCluster(t *testing.T) {
+	d, _ := manual(t)
+	defer d.Close()
+	d.put(t, sets("a", "z"))
+	d.put(t, sets("m", "n"))
+	ver := d.view.Load().ver
+	if len(ver.tiers) != 1 || len(ver.tiers[0].refs) != 3 {
+		t.Fatalf("%d tiers: the run was not linked", len(ver.tiers))
+	}
+	if m := d.plan(ver, 1, nil, false); len(m.clusters) > 0 {
+		t.Errorf("%d clusters are to be rewritten", len(m.clusters))
+	}
+}
+
+// TestDroppedOutputs: what a merge has written and a range delete covered before it takes effect is
+// removed.
+func TestDroppedOutputs(t *testing.T) {
+	d, c := manual(t)
+	d.put(t, sets("a", "b", "c"))
+	d.put(t, sets("b", "d"))
+	var once atomic.Bool
+	c.FS.(*vfs.Mem).SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpCreate && strings.HasSuffix(op.Name, ".run") && once.CompareAndSwap(false, true) {
+			d.put(t, cut("a", "z"))
+		}
+		return nil
+	})
+	if did, err := d.mergeOnce(); !did || err != nil || !once.Load() {
+		t.Fatalf("no merge: %v, %v", did, err)
+	}
+	if _, err := d.Work(10); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(d.view.Load().ver.files); n > 0 {
+		t.Fatalf("%d runs are alive", n)
+	}
+	names, err := c.FS.List(c.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if strings.HasSuffix(n, ".run") {
+			t.Errorf("%s is left", n)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDroppedReceipt: a batch at Power whose receipt is dropped reaches the device within the loss
+// window.
+func TestDroppedReceipt(t *testing.T) {
+	c := testConfig(vfs.OS(), t.TempDir())
+	c.SyncEvery = 10 * time.Millisecond
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var b holdfast.Batch
+	b.Set([]byte("key"), []byte("value"))
+	if _, err := d.Apply(&b, holdfast.Power); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); d.log.synced.Load() < d.log.appended.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it was not synced in 30 s with a window of 10 ms")
+		}
+	}
+}
+
+// TestTombs compares range deletes with a list of every one of them.
+func TestTombs(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 3))
+	key := func() []byte { return fmt.Appendf(nil, "%02d", rnd.IntN(60)) }
+	for range 200 {
+		var all []tomb
+		var ts *tombs
+		seq := uint64(0)
+		for range 1 + rnd.IntN(8) {
+			var batch []tomb
+			for range 1 + rnd.IntN(6) {
+				seq++
+				lo, hi := key(), key()
+				switch c := bytes.Compare(lo, hi); {
+				case rnd.IntN(10) == 0:
+					hi = nil
+				case c > 0:
+					lo, hi = hi, lo
+				case c == 0:
+					continue
+				}
+				if rnd.IntN(10) == 0 {
+					lo = nil
+				}
+				batch = append(batch, tomb{lo, hi, seq})
+			}
+			if len(batch) == 0 {
+				continue
+			}
+			all = append(all, batch...)
+			ts = ts.with(batch)
+			for i := range 61 {
+				k := fmt.Appendf(nil, "%02d", i)
+				want := uint64(0)
+				for _, r := range all {
+					if bytes.Compare(r.lo, k) <= 0 && (len(r.hi) == 0 || bytes.Compare(k, r.hi) < 0) {
+						want = max(want, r.seq)
+					}
+				}
+				if got := ts.covers(k); got != want {
+					t.Fatalf("%s was deleted by %d, want %d, of %v: %v", k, got, want, all, ts.list)
+				}
+			}
+		}
+	}
+}
+
+// TestReusedSegmentSizes: the last segment of a session, which Close cuts, is not used again as if it
+// had its full length.
+func TestReusedSegmentSizes(t *testing.T) {
+	var said bytes.Buffer
+	c := testConfig(vfs.OS(), t.TempDir())
+	c.Manual = true
+	c.Logger = slog.New(slog.NewTextHandler(&said, nil))
+	for range 6 {
+		d, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.New = false
+		for range 3 {
+			d.put(t, sets("a", "b"))
+			if _, err := d.Work(10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if said.Len() > 0 {
+		t.Errorf("it warned: %s", said.String())
+	}
+}
+
+// TestEmptyRanges: batches that do nothing still count as something in the memtable, which is given up when it
+// is full.
+func TestEmptyRanges(t *testing.T) {
+	d, _ := manual(t)
+	defer d.Close()
+	var b holdfast.Batch
+	for range 1000 {
+		b.DeleteRange([]byte("z"), []byte("a"))
+	}
+	for range 200 {
+		if err := commit(d, &b, holdfast.Memory); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if held := d.Metrics().MemoryBytes; held > 1<<20 {
+		t.Errorf("%d bytes of memory are held, with a budget of 64 KiB", held)
+	}
+}
+
+// TestCloseWhilePoisonedWrites: closing a failed database waits for whoever still writes for a receipt.
+func TestCloseWhilePoisonedWrites(t *testing.T) {
+	c := testConfig(vfs.NewMem(), "db")
+	c.Manual = true
+	mem := c.FS.(*vfs.Mem)
+	if err := mem.MkdirAll(c.Dir); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b holdfast.Batch
+	sets("a")(&b)
+	if err := commit(d, &b, holdfast.Power); err != nil {
+		t.Fatal(err)
+	}
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	mem.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite && first.CompareAndSwap(false, true) {
+			close(inside)
+			<-goOn
+		}
+		return nil
+	})
+	r, err := d.Apply(&b, holdfast.Process)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- r.Wait() }()
+	<-inside
+	d.log.fail(errors.New("a device fails"))
+	closed := make(chan error, 1)
+	go func() { closed <- d.Close() }()
+	select {
+	case err := <-closed:
+		t.Errorf("Close returned (%v) while a write was under way", err)
+	case <-time.After(50 * time.Millisecond): // it waits
+	}
+	close(goOn)
+	<-waited
+	if err := <-closed; !errors.Is(err, holdfast.ErrPoisoned) {
+		t.Errorf("Close returned %v", err)
+	}
+}

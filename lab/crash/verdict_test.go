@@ -1,0 +1,494 @@
+package crash
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+)
+
+func TestMessages(t *testing.T) {
+	want := []message{{kind: tellAcked, a: 1<<63 + 5, b: 3}, {kind: tellWrong, text: "so it is"}, {kind: tellMetrics, b: 1<<64 - 1}}
+	found := entry{Key: "a\x00b", N: 7, Gen: 2, Len: 1 << 20, Sum: digestOf([]byte("x"))}
+	want = append(want, found.message())
+	var stream []byte
+	for _, m := range want {
+		stream = m.append(stream)
+	}
+	r := bufio.NewReader(bytes.NewReader(stream))
+	var got []message
+	for {
+		m, err := receive(r)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, m)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if e, err := entryOf(got[3]); err != nil || e != found {
+		t.Errorf("%v, %v", e, err)
+	}
+	if _, err := entryOf(message{text: "short"}); err == nil {
+		t.Error("an entry without a digest is one")
+	}
+	// A child that is killed in the middle of a message has not told it.
+	for cut := 1; cut < len(message{kind: tellAcked, a: 300, b: 3, text: "x"}.append(nil)); cut++ {
+		part := message{kind: tellAcked, a: 300, b: 3, text: "x"}.append(nil)[:cut]
+		if m, err := receive(bufio.NewReader(bytes.NewReader(part))); !errors.Is(err, io.EOF) {
+			t.Errorf("%d bytes of a message are %v, %v", cut, m, err)
+		}
+	}
+	if _, err := receive(bufio.NewReader(strings.NewReader("w\x00\x00\xff\xff\xff\x7f"))); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("a text of 256 MiB: %v", err)
+	}
+}
+
+// TestLedger: what counts as promised, and where in the record.
+func TestLedger(t *testing.T) {
+	l := &ledger{began: time.Now()}
+	at := position(0)
+	hear := func(kind byte, a, b uint64, text string) {
+		at += 10
+		l.hear(message{kind: kind, a: a, b: b, text: text}, holdfast.Power, func(uint64) position { return at })
+	}
+	hear(tellPhase, phaseOpened, 0, "")
+	hear(tellIssued, 5, 0, "")
+	hear(tellIssued, 4, 0, "")                       // told late
+	hear(tellAcked, 2, uint64(holdfast.Power), "")   // at 40
+	hear(tellAcked, 3, uint64(holdfast.Process), "") // at 50
+	hear(tellSynced, 4, 0, "")                       // at 60
+	hear(tellShown, 2, uint64(holdfast.Power), "")   // at 70
+	hear(tellSaved, 9, 0, "")                        // at 80
+	hear(tellSaved, 9, uint64(holdfast.Power), "")   // at 90
+	hear(tellCut, 3, 0, "")                          // at 100
+	hear(tellMetrics, 5, 2, "")
+	hear(tellPhase, phaseClosed, 5, "") // at 120
+	hear(tellPhase, phaseOpened, 0, "")
+	hear(tellMetrics, 7, 1, "")
+	for _, test := range []struct {
+		pos           position
+		bound, shown  uint64
+		acks          int
+		offset, first interval
+	}{
+		{0, 0, 0, 0, interval{0, 9}, interval{0, 3}},
+		{40, 0, 0, 0, interval{0, 9}, interval{0, 3}},
+		{41, 2, 0, 1, interval{0, 9}, interval{0, 3}},
+		{51, 2, 0, 2, interval{0, 9}, interval{0, 3}}, // Process does not survive this
+		{61, 4, 0, 3, interval{0, 9}, interval{0, 3}},
+		{90, 4, 2, 3, interval{0, 9}, interval{0, 3}},
+		{91, 4, 2, 3, interval{9, 9}, interval{0, 3}},
+		{never, 5, 2, 4, interval{9, 9}, interval{0, 3}},
+	} {
+		h := &history{Survives: holdfast.Power, Level: holdfast.Power}
+		h.begin(0, 1)
+		h.add(l, test.pos)
+		if h.Issued != 5 || h.Bound != test.bound || h.Shown != test.shown || len(h.Acks) != test.acks || h.Offset != test.offset || h.First != test.first {
+			t.Errorf("cut at %d: %+v", test.pos, h)
+		}
+	}
+	if commits, syncs := l.perCommit(); commits != 12 || syncs != 3 {
+		t.Errorf("%d commits, %d syncs", commits, syncs)
+	}
+	if list := l.findings(); len(list) != 0 {
+		t.Errorf("%q", list)
+	}
+
+	hear(tellRefused, 0, 0, "the disk is full") // a refusal that stops nothing
+	hear(tellIssued, 6, 0, "")
+	hear(tellAcked, 6, uint64(holdfast.Power), "")
+	hear(tellRefused, 1, 0, "stopped")
+	hear(tellAcked, 6, uint64(holdfast.Power), "") // was under way
+	if list := l.findings(); len(list) != 0 {
+		t.Errorf("%q", list)
+	}
+	hear(tellIssued, 7, 0, "")
+	hear(tellAcked, 7, uint64(holdfast.Power), "")
+	hear(tellWrong, 0, 0, "two and two is five")
+	hear(tellError, 1, 0, "no space")
+	hear(tellMetrics, 1, 1<<64-1, "")
+	list := strings.Join(l.findings(), "\n")
+	for _, want := range []string{"batch 7 was acknowledged after a failed write", "two and two is five", "the victim failed: no space"} {
+		if !strings.Contains(list, want) {
+			t.Errorf("no %q in %q", want, list)
+		}
+	}
+	if !l.full {
+		t.Error("a full disk is not told")
+	}
+	if _, syncs := l.perCommit(); syncs != holdfast.Unknown {
+		t.Errorf("%d syncs of an engine that does not tell", syncs)
+	}
+}
+
+func TestGenerations(t *testing.T) {
+	h := &history{}
+	h.begin(0, 1)
+	h.Issued, h.Bound = 90, 40
+	h.begin(1, 51)
+	if h.Issued != 50 || h.Bound != 40 {
+		t.Errorf("%+v", h)
+	}
+	h.begin(2, 45) // what the second one did was taken back too
+	for n, gen := range map[uint64]uint32{1: 0, 44: 0, 45: 2, 51: 2, 99: 2} {
+		if got := h.generation(n); got != gen {
+			t.Errorf("%d is of generation %d, want %d", n, got, gen)
+		}
+	}
+	c := h.clone()
+	c.begin(3, 10)
+	if h.generation(20) != 0 || c.generation(20) != 3 {
+		t.Error("a clone shares its segments")
+	}
+}
+
+// row is a cell of an engine that promises given.
+func row(kind Kind, given holdfast.Level) cell {
+	return cell{Engine: "x", Subject: kv.Name, Level: holdfast.Memory, Given: given, Kind: kind}
+}
+
+func TestVerdicts(t *testing.T) {
+	fragile := row(Power, holdfast.Process)
+	fragile.capabilities.Memory = holdfast.Promise{Given: holdfast.Process, CutMayCorrupt: true}
+	fragileKill := fragile
+	fragileKill.Kind = Kill
+	refused := row(Kill, 0)
+	refused.notAvailable = "it cannot"
+	good := Judgement{Survived: 9, Last: 9, Acked: 9, Kept: 9}
+	gone := Judgement{Survived: 5, Last: 5, Acked: 9, Kept: 5, Gone: 4, Window: 12}
+	lost := Judgement{Survived: 5, Last: 5, Acked: 9, Kept: 5, Lost: 4, Window: 12, Findings: []string{"4 are lost"}}
+	slow := gone
+	slow.Window = float64(windowLimit.Milliseconds()) + 1
+	for name, test := range map[string]struct {
+		cell      cell
+		judgement []Judgement
+		fatal     bool
+		want      Verdict
+		why       string
+	}{
+		"held":                         {row(Kill, holdfast.Process), []Judgement{good, good}, false, Held, ""},
+		"stronger than needed":         {row(Kill, holdfast.Power), []Judgement{good}, false, Held, ""},
+		"lost":                         {row(Kill, holdfast.Process), []Judgement{good, lost}, false, Broken, "4 are lost"},
+		"torn":                         {row(Power, holdfast.Process), []Judgement{{Torn: 1, Findings: []string{"half"}}}, false, Broken, "half"},
+		"out of order":                 {row(Kill, holdfast.Memory), []Judgement{{OutOfOrder: 1}}, false, Broken, ""},
+		"wrong":                        {row(Kill, holdfast.Memory), []Judgement{{Wrong: 1}}, false, Broken, ""},
+		"a recovery failure":           {row(Power, holdfast.Power), []Judgement{good}, true, Broken, ""},
+		"weaker, nothing lost":         {row(Kill, holdfast.Memory), []Judgement{good}, false, AsDocumented, "nothing acknowledged was lost"},
+		"weaker, some lost":            {row(Kill, holdfast.Memory), []Judgement{gone, good}, false, AsDocumented, "lost at most 4 commits, 12 ms"},
+		"weaker, within the window":    {row(Power, holdfast.Process), []Judgement{gone}, false, AsDocumented, "loss window 50ms"},
+		"weaker, beyond the window":    {row(Power, holdfast.Process), []Judgement{slow}, false, Broken, "loss window"},
+		"weaker, and does not open":    {row(Power, holdfast.Process), []Judgement{good}, true, Broken, ""},
+		"a whole store may go":         {fragile, []Judgement{good}, true, AsDocumented, "a power cut may cost the whole store: 1 of 1 did"},
+		"but not with kill -9":         {fragileKill, []Judgement{good}, true, Broken, ""},
+		"refused":                      {refused, nil, false, NotAvailable, "it cannot"},
+		"nothing tried":                {row(Kill, holdfast.Process), nil, false, NotAvailable, "the run ended before"},
+		"a simulation that went well":  {cell{Engine: "x", Kind: Simulate}, []Judgement{{}}, false, Held, ""},
+		"a simulation that went wrong": {cell{Engine: "x", Kind: Simulate}, []Judgement{{Wrong: 1}}, false, Broken, ""},
+	} {
+		tally := newTally(test.cell, 7)
+		for _, j := range test.judgement {
+			tally.add(j, test.fatal)
+			if j.broken() || test.fatal {
+				tally.result.Findings = append(tally.result.Findings, j.Findings...)
+			}
+		}
+		// What breaks shows while the run goes on, too.
+		if early := tally.broken() == 1; early != (test.want == Broken) && !strings.Contains(name, "beyond the window") {
+			t.Errorf("%s: %v while it runs", name, early)
+		}
+		if r := tally.finish(); r.Verdict != test.want || !strings.Contains(r.Why, test.why) {
+			t.Errorf("%s: %s, %q", name, r.Verdict, r.Why)
+		}
+	}
+}
+
+func TestTally(t *testing.T) {
+	tally := newTally(row(Kill, holdfast.Process), 7)
+	tally.add(Judgement{Acked: 10, Kept: 8, Lost: 2, Torn: 1, OutOfOrder: 3, Wrong: 4, Window: 7}, true)
+	tally.add(Judgement{Acked: 10, Kept: 9, Lost: 0, Gone: 1, Window: 20}, false)
+	for _, ms := range []time.Duration{30, 10, 20} {
+		tally.recovered(ms * time.Millisecond)
+	}
+	tally.synced(100, 25)
+	tally.synced(100, 25)
+	tally.note("by the way")
+	tally.note("by the way")
+	r := tally.finish()
+	if r.Cuts != 2 || r.Acked != 20 || r.Survived != 17 || r.Lost != 2 || r.Torn != 1 || r.OutOfOrder != 3 || r.Wrong != 4 || r.RecoveryFailures != 1 ||
+		r.LostCommits != 2 || r.LossWindowMs != 20 || r.RecoveryMs != (Recovery{20, 30}) || r.SyncsPerAck != 0.25 || r.Seed != 7 || r.Why != "by the way" {
+		t.Errorf("%+v", r)
+	}
+	tally.synced(100, holdfast.Unknown)
+	if r := tally.finish(); r.SyncsPerAck != holdfast.Unknown {
+		t.Errorf("%v syncs per batch, of which some are not known", r.SyncsPerAck)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 0},
+		{badOption("x", "y"), 1},
+		{errors.New("x"), 1},
+		{fmt.Errorf("3 of 4 rows: %w", ErrBroken), 2},
+		{ErrControl, 3},
+		{errors.Join(ErrBroken, ErrControl), 3},
+		{&holdfast.Error{Class: holdfast.ErrUnavailable}, 4},
+		{errors.Join(ErrInterrupted, ErrBroken), 130},
+	} {
+		if got := Status(test.err); got != test.want {
+			t.Errorf("%v: status %d, want %d", test.err, got, test.want)
+		}
+	}
+}
+
+// command runs the command in this process on a lab, and returns what it wrote and its exit status.
+func command(ctx context.Context, l Lab, q Request, at Place, json string) (status int, out string, err error) {
+	var stdout, stderr bytes.Buffer
+	none := func() int { return 0 }
+	err = l.Command(ctx, q, at, json, bench.Terminal{Out: &stdout, Err: &stderr, OutWidth: none, ErrWidth: none})
+	return Status(err), stdout.String() + stderr.String(), err
+}
+
+func TestWrongUse(t *testing.T) {
+	dir := t.TempDir()
+	zero, seconds := 0, -time.Second
+	for name, test := range map[string]struct {
+		q    Request
+		at   Place
+		json string
+		says string
+	}{
+		"engine":    {q: Request{Engines: []string{"oracle"}}, says: "the engines are logtree, pebble"},
+		"level":     {q: Request{Levels: []string{"disk"}}, says: "memory, process, power"},
+		"kind":      {q: Request{Kinds: []string{"fire"}}, says: "the kinds are kill, power, faults, simulate"},
+		"subject":   {q: Request{Subjects: []string{"raft"}}, says: "the subjects are kv, event"},
+		"fs":        {q: Request{FS: "fat"}, says: "the file systems are ext4, xfs, btrfs"},
+		"cuts":      {q: Request{Cuts: &zero}, says: "0 cuts"},
+		"for":       {q: Request{For: &seconds}, says: "use a time like 10m"},
+		"json":      {q: Request{Kinds: []string{"kill"}}, json: dir, says: "it is a directory"},
+		"directory": {q: Request{Kinds: []string{"kill"}}, at: Place{Dir: "/does/not/exist"}, says: "name a writable directory"},
+	} {
+		if test.at.Dir == "" {
+			test.at.Dir = dir
+		}
+		status, out, err := command(t.Context(), Standard(), test.q, test.at, test.json)
+		if status != exitUse || err == nil || !strings.Contains(err.Error(), test.says) || out != "" {
+			t.Errorf("%s: status %d, %v, %q", name, status, err, out)
+		}
+	}
+}
+
+// TestPlan: every level of every engine has its row or a reason; controls are there with each kind.
+func TestPlan(t *testing.T) {
+	seed := uint64(9)
+	p, err := Standard().plan(Request{Kinds: []string{"kill", "simulate"}, Subjects: []string{"kv", "event"}, Seed: &seed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	controls, simulated := 0, 0
+	rows := map[string]bool{}
+	for _, c := range p.cells {
+		switch {
+		case c.Control:
+			controls++
+		case c.Kind == Simulate:
+			simulated++
+		case c.notAvailable == "" && c.Given == 0:
+			t.Errorf("%+v", c)
+		}
+		rows[fmt.Sprint(c.Engine, c.Level, c.Kind, c.Subject)] = true
+	}
+	if engines := len(all.Engines()); controls != 2 || simulated != engines || len(rows) != 2+engines+2*3*engines {
+		t.Errorf("%d controls, %d simulations, %d rows", controls, simulated, len(rows))
+	}
+	if p.command != "holdfast crash --kind kill,simulate --subject kv,event --seed 9" {
+		t.Errorf("again: %s", p.command)
+	}
+	if p, err = Standard().plan(Request{Engines: []string{"sql*", "mem"}, Kinds: []string{"kill"}}); err != nil || !slices.Equal(p.engines, []string{"sqlite", "sqlite-go", "mem"}) {
+		t.Errorf("%v, %v", p.engines, err)
+	}
+	for _, c := range p.cells {
+		if c.Engine == mem.Name && c.Level > holdfast.Memory && c.notAvailable == "" {
+			t.Errorf("%+v", c)
+		}
+	}
+	// What is not named is left out where it cannot be done, with the reason.
+	p, err = Standard().plan(Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Kind{Kill, Power, Faults}
+	if blockdev.Check("ext4") != nil {
+		want = []Kind{Kill}
+	}
+	if !slices.Equal(p.kinds, want) || len(p.kinds)+len(p.missing) != 3 {
+		t.Errorf("%v, and not %v", p.kinds, p.missing)
+	}
+}
+
+// TestSimulations: the seam takes a function that runs one history.
+func TestSimulations(t *testing.T) {
+	var seeds []uint64
+	broken := errors.New("law 3")
+	one := func(_ context.Context, seed uint64) (struct{}, error) {
+		seeds = append(seeds, seed)
+		if seed == 12 {
+			return struct{}{}, broken
+		}
+		return struct{}{}, nil
+	}
+	s := Histories("mem", one)
+	if r, err := s.Run(t.Context(), 10, time.Hour); !errors.Is(err, broken) || r.Failed != 12 || r.Histories != 2 || !slices.Equal(seeds, []uint64{10, 11, 12}) {
+		t.Errorf("%+v, %v, %v", r, err, seeds)
+	}
+	lab := Standard()
+	lab.Simulations = []Simulation{{Engine: mem.Name, Run: func(ctx context.Context, seed uint64, _ time.Duration) (SimulationResult, error) {
+		return s.Run(ctx, 20, time.Nanosecond)
+	}}}
+	q := Request{Kinds: []string{"simulate"}, Engines: []string{"mem", "bbolt"}}
+	status, out, err := command(t.Context(), lab, q, Place{Dir: t.TempDir()}, "")
+	if status != exitOK || !strings.Contains(out, "bbolt: n/a: it has no simulation") || !strings.Contains(out, "held") {
+		t.Errorf("status %d, %v\n%s", status, err, out)
+	}
+	lab.Simulations[0].Run = func(ctx context.Context, _ uint64, _ time.Duration) (SimulationResult, error) {
+		return s.Run(ctx, 12, 1)
+	}
+	status, out, err = command(t.Context(), lab, q, Place{Dir: t.TempDir()}, "")
+	if status != exitBroken || !strings.Contains(out, "holdfast crash --kind simulate --engines mem --seed 12") {
+		t.Errorf("status %d, %v\n%s", status, err, out)
+	}
+}
+
+func published(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	schema, err := jsonschema.NewCompiler().Compile("../../docs/crash.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}
+
+// checkReport holds a report against the published schema and decodes it.
+func checkReport(t *testing.T, text []byte) *Report {
+	t.Helper()
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := published(t).Validate(document); err != nil {
+		t.Errorf("the report is not what docs/crash.schema.json says: %v", err)
+	}
+	var r Report
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		t.Fatal(err)
+	}
+	return &r
+}
+
+// TestSchemaIsStrict breaks a right report in several ways.
+func TestSchemaIsStrict(t *testing.T) {
+	ok := newTally(row(Kill, holdfast.Process), 7)
+	ok.add(Judgement{Acked: 3, Kept: 3}, false)
+	none := row(Power, 0)
+	none.notAvailable = "it cannot"
+	r := &Report{Schema: Schema, Machine: Machine{"x", "x", 1, "x"}, Missing: []Missing{{Faults, "no root"}},
+		Plan:    PlanJSON{Engines: []string{"x"}, Levels: holdfast.Levels(), Kinds: []Kind{Kill}, Subjects: []string{"kv"}, Cuts: 1, FS: "ext4", Command: "x"},
+		Results: []Result{ok.finish(), newTally(none, 1).finish(), newTally(cell{Engine: "x", Kind: Simulate}, 1).finish()}}
+	var text bytes.Buffer
+	if err := r.WriteJSON(&text); err != nil {
+		t.Fatal(err)
+	}
+	checkReport(t, text.Bytes())
+	result := func(d map[string]any, i int) map[string]any { return d["results"].([]any)[i].(map[string]any) }
+	for name, spoil := range map[string]func(map[string]any){
+		"an unknown field":    func(d map[string]any) { result(d, 0)["extra"] = 1 },
+		"another schema":      func(d map[string]any) { d["schema"] = "holdfast.crash/2" },
+		"no such level":       func(d map[string]any) { result(d, 0)["level"] = "disk" },
+		"no level":            func(d map[string]any) { result(d, 0)["level"] = "" },
+		"no such verdict":     func(d map[string]any) { result(d, 0)["verdict"] = "fine" },
+		"held with a loss":    func(d map[string]any) { result(d, 0)["lost"] = 1 },
+		"held without a cut":  func(d map[string]any) { result(d, 0)["cuts"] = 0 },
+		"broken without why":  func(d map[string]any) { result(d, 0)["verdict"] = "BROKEN" },
+		"a negative count":    func(d map[string]any) { result(d, 0)["acked"] = -1 },
+		"no such kind":        func(d map[string]any) { result(d, 1)["kind"] = "fire" },
+		"missing without why": func(d map[string]any) { d["missing"].([]any)[0].(map[string]any)["why"] = "" },
+		"no machine":          func(d map[string]any) { delete(d, "machine") },
+		"findings are null":   func(d map[string]any) { result(d, 0)["findings"] = nil },
+	} {
+		document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text.Bytes()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		spoil(document.(map[string]any))
+		if published(t).Validate(document) == nil {
+			t.Errorf("%s passes", name)
+		}
+	}
+	for _, field := range []string{"engine", "level", "kind", "fs", "subject", "cuts", "acked", "survived", "lost", "torn", "out_of_order", "recovery_failures",
+		"verdict", "why", "syncs_per_ack", "recovery_ms", "loss_window_ms", "lost_commits", "control", "seed", "evidence", "replay"} {
+		document, _ := jsonschema.UnmarshalJSON(bytes.NewReader(text.Bytes()))
+		if _, there := result(document.(map[string]any), 0)[field]; !there {
+			t.Errorf("no %s in the report", field)
+		}
+		delete(result(document.(map[string]any), 0), field)
+		if published(t).Validate(document) == nil {
+			t.Errorf("a result without %s passes", field)
+		}
+	}
+}
+
+// TestHeldControlSpoilsTheReport, whatever else there is.
+func TestHeldControlSpoilsTheReport(t *testing.T) {
+	lie := func(j Judgement, fatal bool) Result {
+		c := row(Kill, holdfast.Process)
+		c.Control, c.Engine = true, notWritten
+		tally := newTally(c, 1)
+		tally.add(j, fatal)
+		return tally.finish()
+	}
+	for name, test := range map[string]struct {
+		result Result
+		held   bool
+	}{
+		"lost":             {lie(Judgement{Lost: 1}, false), false},
+		"held":             {lie(Judgement{Acked: 1, Kept: 1}, false), true},
+		"wrong in another": {lie(Judgement{Wrong: 1}, false), true},
+		"does not open":    {lie(Judgement{}, true), true},
+		"not tried":        {newTally(cell{Control: true}, 1).finish(), true},
+	} {
+		r := &Report{Results: []Result{test.result}}
+		if r.heldControls() != test.held || r.brokenRows() != 0 {
+			t.Errorf("%s: held %v, %d rows broken", name, r.heldControls(), r.brokenRows())
+		}
+		var out strings.Builder
+		screen{w: &out, width: plainWidth}.controls(r)
+		if strings.Contains(strings.Join(strings.Fields(out.String()), " "), "nothing above is to be believed") != test.held {
+			t.Errorf("%s: %s", name, out.String())
+		}
+	}
+}
