@@ -31,6 +31,7 @@ func Histories[S any](engine string, one func(ctx context.Context, seed uint64) 
 		for began := time.Now(); r.Histories == 0 || time.Since(began) < d; r.Histories++ {
 			if _, err := one(ctx, seed); err != nil {
 				r.Failed = seed
+				r.Histories++
 				return r, err
 			}
 			if err := ctx.Err(); err != nil {

@@ -145,15 +145,16 @@ func (t *tally) finish() Result {
 	switch {
 	case t.cell.notAvailable != "":
 		r.Verdict, r.Why, r.SyncsPerAck = NotAvailable, t.cell.notAvailable, holdfast.Unknown
-	case r.Cuts == 0:
-		r.Verdict, r.Why = NotAvailable, "the run ended before"
 	case broken && t.excused():
 		r.Verdict, r.Why = AsDocumented, fmt.Sprintf("a power cut may cost the whole store: %d of %d did", r.RecoveryFailures, r.Cuts)
 	case broken:
 		r.Verdict = Broken
+		r.Why = fmt.Sprintf("%d recovery failures", r.RecoveryFailures)
 		if len(r.Findings) > 0 {
 			r.Why = r.Findings[0]
 		}
+	case r.Cuts == 0:
+		r.Verdict, r.Why = NotAvailable, "the run ended before"
 	case t.cell.Kind == Simulate || t.cell.Given >= t.cell.Kind.survives():
 		r.Verdict = Held
 	case t.cell.Kind == Power && r.LossWindowMs > float64(windowLimit.Milliseconds()):

@@ -200,12 +200,16 @@ func TestVerdicts(t *testing.T) {
 		"weaker, and does not open":    {row(Power, holdfast.Process), []Judgement{good}, true, Broken, ""},
 		"a whole store may go":         {fragile, []Judgement{good}, true, AsDocumented, "a power cut may cost the whole store: 1 of 1 did"},
 		"but not with kill -9":         {fragileKill, []Judgement{good}, true, Broken, ""},
+		"seen without a cut":           {row(Power, holdfast.Power), nil, false, Broken, "by the victim"},
 		"refused":                      {refused, nil, false, NotAvailable, "it cannot"},
 		"nothing tried":                {row(Kill, holdfast.Process), nil, false, NotAvailable, "the run ended before"},
 		"a simulation that went well":  {cell{Engine: "x", Kind: Simulate}, []Judgement{{}}, false, Held, ""},
 		"a simulation that went wrong": {cell{Engine: "x", Kind: Simulate}, []Judgement{{Wrong: 1}}, false, Broken, ""},
 	} {
 		tally := newTally(test.cell, 7)
+		if name == "seen without a cut" {
+			tally.wrong("by the victim")
+		}
 		for _, j := range test.judgement {
 			tally.add(j, test.fatal)
 			if j.broken() || test.fatal {
@@ -361,7 +365,7 @@ func TestSimulations(t *testing.T) {
 		return struct{}{}, nil
 	}
 	s := Histories("mem", one)
-	if r, err := s.Run(t.Context(), 10, time.Hour); !errors.Is(err, broken) || r.Failed != 12 || r.Histories != 2 || !slices.Equal(seeds, []uint64{10, 11, 12}) {
+	if r, err := s.Run(t.Context(), 10, time.Hour); !errors.Is(err, broken) || r.Failed != 12 || r.Histories != 3 || !slices.Equal(seeds, []uint64{10, 11, 12}) {
 		t.Errorf("%+v, %v, %v", r, err, seeds)
 	}
 	lab := Standard()

@@ -27,7 +27,11 @@ func TestModel(t *testing.T) {
 		"manual, in memory":  func(c *Config) { c.Manual, c.FS, c.Dir = true, vfs.NewMem(), "db" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 3 {
+			histories := 3
+			if testing.Short() {
+				histories = 1
+			}
+			for range histories {
 				testModel(t, rand.Uint64(), change)
 			}
 		})
@@ -67,7 +71,7 @@ func testModel(t *testing.T, seed uint64, change func(*Config)) {
 		views = append(views[:i], views[i+1:]...)
 	}
 	var b holdfast.Batch
-	for step := range 2500 {
+	for step := range 2000 {
 		switch n := rnd.IntN(100); {
 		case n < 70:
 			b.Reset()

@@ -24,7 +24,10 @@ func TestManyWriters(t *testing.T) {
 			var order sync.Mutex
 			var last uint64
 			var writers sync.WaitGroup
-			rounds := 400
+			rounds := 300
+			if testing.Short() {
+				rounds = 60
+			}
 			if level == holdfast.Power {
 				rounds = 60
 			}
