@@ -239,7 +239,7 @@ func TestTally(t *testing.T) {
 	tally.note("by the way")
 	r := tally.finish()
 	if r.Cuts != 2 || r.Acked != 20 || r.Survived != 17 || r.Lost != 2 || r.Torn != 1 || r.OutOfOrder != 3 || r.Wrong != 4 || r.RecoveryFailures != 1 ||
-		r.LostCommits != 2 || r.LossWindowMs != 20 || r.RecoveryMs != (Recovery{20, 30}) || r.SyncsPerAck != 0.25 || r.Seed != 7 || r.Why != "by the way" {
+		r.LostCommits != 2 || r.LossWindowMs != 20 || r.RecoveryMs != (Recovery{20, 30}) || r.SyncsPerAck != 0.25 || r.Seed != 7 || r.Why != "1 recovery failures; by the way" {
 		t.Errorf("%+v", r)
 	}
 	tally.synced(100, holdfast.Unknown)

@@ -388,7 +388,7 @@ func (d *DB) measureDebt(ver *version) int64 {
 // A log of startPacing times what is alive is as much as reclaim is happy with; writers are slowed
 // down more the longer it is.
 const (
-	startPacing = 1.35
+	startPacing = 1.28
 	pacing      = 20 // milliseconds per paceBytes for each time that the log is longer
 	maxPause    = 10 // milliseconds
 	paceBytes   = 64 << 10
