@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 )
 
@@ -19,7 +19,7 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 
-	engine, err := bbolt.Open(dir, holdfast.Options{})
+	engine, err := logtree.Open(dir, holdfast.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -20,6 +20,10 @@ import (
 	"github.com/holdfastdb/holdfast/engine/sqlite"
 )
 
+// Default is the engine for whoever has no reason to choose another: logtree passes the laws, the crash lab
+// and its own simulation, and every value in it is written once.
+const Default = logtree.Name
+
 // Entry is one engine.
 type Entry struct {
 	Name     string
@@ -84,7 +88,7 @@ func OpenURL(address string) (holdfast.Engine, error) {
 //
 //	ENGINE:DIR?level=LEVEL&sync-every=DURATION&memory=SIZE
 //
-// in which everything from the question mark on may be missing, SIZE is a number of bytes or
+// in which an empty ENGINE is [Default], everything from the question mark on may be missing, SIZE is a number of bytes or
 // one with a suffix KiB, MiB or GiB, and sync-every=never turns the loss window off. DIR is
 // taken as it is, but that %3F stands for a question mark and %25 for a percent sign.
 func ParseURL(address string) (name, dir string, o holdfast.Options, err error) {
@@ -94,6 +98,9 @@ func ParseURL(address string) (name, dir string, o holdfast.Options, err error) 
 	name, rest, ok := strings.Cut(address, ":")
 	if !ok {
 		return bad("it has no colon", `write it as "pebble:DIR?level=process"`)
+	}
+	if name == "" {
+		name = Default
 	}
 	if _, err := Lookup(name); err != nil {
 		return "", "", o, err

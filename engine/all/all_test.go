@@ -18,6 +18,7 @@ func TestParseURL(t *testing.T) {
 		o                  holdfast.Options
 	}{
 		{"mem:", "mem", "", holdfast.Options{}},
+		{":data", all.Default, "data", holdfast.Options{}},
 		{"bbolt:data", "bbolt", "data", holdfast.Options{}},
 		{"pebble:/var/lib/x?level=process", "pebble", "/var/lib/x", holdfast.Options{Level: holdfast.Process}},
 		{"badger:C:\\data?sync-every=250ms&memory=64MiB", "badger", "C:\\data", holdfast.Options{SyncEvery: 250 * time.Millisecond, MemoryBytes: 64 << 20}},

@@ -1,0 +1,173 @@
+package crash
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+)
+
+// traces lists what there is of a run in dir: its children, mounts and loop devices.
+func traces(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range lines {
+		text, _ := os.ReadFile(name)
+		if bytes.Contains(text, []byte("crash-victim")) && bytes.Contains(text, []byte(dir)) {
+			list = append(list, name)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, dir) {
+			list = append(list, strings.TrimSpace(line))
+		}
+	}
+	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, name := range loops {
+		if text, _ := os.ReadFile(name); bytes.Contains(text, []byte(dir)) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// until waits for something that must come, however slow the machine.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not after a minute: %s", what)
+		}
+	}
+}
+
+// aRun starts a run in dir and returns once it is in the middle of its work.
+func aRun(t *testing.T, dir string, kind Kind) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	if kind == Power {
+		if err := blockdev.Check("ext4"); err != nil {
+			t.Skip(err)
+		}
+	}
+	cmd := exec.Command(os.Args[0], "crash-run", standard, dir, string(kind))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	want := "/cmdline"
+	if kind == Power {
+		want = "backing_file"
+	}
+	until(t, "the run is at work", func() bool { return strings.Contains(strings.Join(traces(t, dir), "\n"), want) })
+	return cmd, &out
+}
+
+func realDir(t *testing.T) string {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestInterruptLeavesNothing: no process, mount, loop device or directory; status 130.
+func TestInterruptLeavesNothing(t *testing.T) {
+	for _, kind := range []Kind{Kill, Power} {
+		t.Run(string(kind), func(t *testing.T) {
+			dir := realDir(t)
+			cmd, out := aRun(t, dir, kind)
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			if status := cmd.ProcessState.ExitCode(); status != exitInterrupted || !strings.HasSuffix(out.String(), ErrInterrupted.Error()+"\n") {
+				t.Errorf("status %d: %s", status, out)
+			}
+			until(t, "its children are gone", func() bool { return !strings.Contains(fmt.Sprint(traces(t, dir)), "/cmdline") })
+			if left := traces(t, dir); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+			if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+				t.Errorf("left behind: %v, %v", entries, err)
+			}
+		})
+	}
+}
+
+// TestKilledRunIsCleanedUp by the next one there.
+func TestKilledRunIsCleanedUp(t *testing.T) {
+	for _, kind := range []Kind{Kill, Power} {
+		t.Run(string(kind), func(t *testing.T) {
+			dir := realDir(t)
+			cmd, _ := aRun(t, dir, kind)
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			until(t, "its children die with it", func() bool { return !strings.Contains(fmt.Sprint(traces(t, dir)), "/cmdline") })
+			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+				t.Fatalf("%v, %v", entries, err)
+			}
+			status, out, err := command(t.Context(), Standard(), request(Kill, 1, "power", bbolt.Name), Place{Dir: dir, Child: victims(standard, dir)}, "")
+			if status != exitOK || !strings.Contains(out, "removed what a killed run had left") {
+				t.Errorf("status %d, %v\n%s", status, err, out)
+			}
+			if left := traces(t, dir); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+			if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+				t.Errorf("left behind: %v, %v", entries, err)
+			}
+		})
+	}
+}
+
+// TestLivingRunIsLeftAlone by another one there.
+func TestLivingRunIsLeftAlone(t *testing.T) {
+	dir := realDir(t)
+	cmd, _ := aRun(t, dir, Kill)
+	status, out, err := command(t.Context(), Standard(), request(Kill, 1, "power", bbolt.Name), Place{Dir: dir, Child: victims(standard, dir)}, "")
+	if status != exitOK || strings.Contains(out, "had left") {
+		t.Errorf("status %d, %v\n%s", status, err, out)
+	}
+	if names, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("%s%d-*", dirPrefix, cmd.Process.Pid))); err != nil || len(names) != 1 {
+		t.Errorf("the living run has %q, %v", names, err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if status := cmd.ProcessState.ExitCode(); status != exitInterrupted {
+		t.Errorf("status %d", status)
+	}
+}
+
+// TestWithoutRoot runs as nobody: what is named and cannot be done is 4 and says what is missing.
+func TestWithoutRoot(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can be somebody else; TestWithoutBlockDevices has it")
+	}
+	cmd := exec.Command("/proc/self/exe", "crash-run", standard, "/", string(Power))
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, _ := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Skipf("this binary cannot be run by nobody here")
+	}
+	if status := cmd.ProcessState.ExitCode(); status != exitCannot || !strings.Contains(string(out), "root") {
+		t.Errorf("status %d: %s", status, out)
+	}
+}

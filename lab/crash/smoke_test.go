@@ -1,0 +1,299 @@
+package crash
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+)
+
+// TestMain plays a victim when a test starts this binary again, or a whole run for tests that end it.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 {
+		switch lab := labs()[os.Args[2]]; os.Args[1] {
+		case "crash-victim":
+			os.Exit(lab.Child(os.Stdin, os.Stdout))
+		case "crash-run":
+			os.Exit(runHere(lab, os.Args[2], os.Args[3], os.Args[4]))
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// runHere is a run of many cuts in dir, until it is interrupted.
+func runHere(lab Lab, name, dir, kinds string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cuts, none := 1000, func() int { return 0 }
+	err := lab.Command(ctx, Request{Engines: []string{logtree.Name}, Levels: []string{"power"}, Kinds: strings.Split(kinds, ","), Cuts: &cuts},
+		Place{Dir: dir, Child: victims(name, dir)}, "", bench.Terminal{Out: os.Stdout, Err: os.Stderr, OutWidth: none, ErrWidth: none})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return Status(err)
+}
+
+// victims is the command line of children of that lab. mark can be found in it.
+func victims(lab, mark string) []string { return []string{os.Args[0], "crash-victim", lab, mark} }
+
+// The labs of tests, by name.
+const (
+	standard = "standard"
+	toys     = "toys"
+	honest   = "honest"
+)
+
+func labs() map[string]Lab {
+	with := func(name string, open func(dir string, o holdfast.Options) (holdfast.Engine, error)) all.Entry {
+		return all.Entry{Name: name, Describe: bbolt.Describe, Open: open}
+	}
+	// spoiled applies a change to what is there, each time it is opened.
+	spoiled := func(change func(e holdfast.Engine, b *holdfast.Batch) error) func(string, holdfast.Options) (holdfast.Engine, error) {
+		return func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+			e, err := bbolt.Open(dir, o)
+			if err != nil {
+				return nil, err
+			}
+			var b holdfast.Batch
+			if err := change(e, &b); err != nil {
+				return nil, errors.Join(err, e.Close())
+			}
+			if err := holdfast.Commit(e, &b, o.Level); err != nil {
+				return nil, errors.Join(err, e.Close())
+			}
+			return e, nil
+		}
+	}
+	first := func(e holdfast.Engine, prefix string, do func(key, value []byte)) error {
+		it := e.Scan(holdfast.Range{Lo: []byte(prefix), Hi: []byte(prefix + "\xff")})
+		if it.Next() {
+			do(bytes.Clone(it.Key()), bytes.Clone(it.Value()))
+		}
+		return it.Close()
+	}
+	lies := Standard()
+	lies.Engines = append(lies.Engines,
+		with("refuses", func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+			if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+				return nil, errors.New("it will not open what is there")
+			}
+			return bbolt.Open(dir, o)
+		}),
+		with("tears", spoiled(func(e holdfast.Engine, b *holdfast.Batch) error {
+			return first(e, "s/", func(key, _ []byte) { b.Delete(key) })
+		})),
+		with("flips", spoiled(func(e holdfast.Engine, b *holdfast.Batch) error {
+			return first(e, "s/", func(key, value []byte) {
+				value[len(value)-1] ^= 1
+				b.Set(key, value)
+			})
+		})),
+		with("invents", spoiled(func(_ holdfast.Engine, b *holdfast.Batch) error {
+			b.Set([]byte("zebra"), []byte("striped"))
+			return nil
+		})))
+	for _, e := range all.Engines() {
+		if e.Name == liarBase {
+			// Said to give Process, and gives Memory.
+			lies.Engines = append(lies.Engines, liar{e, "forgets", holdfast.Process, holdfast.Memory}.entry())
+		}
+	}
+	// The controls are made of an engine that gives more than they ask it for.
+	good := Standard()
+	for i, e := range good.Engines {
+		if e.Name == liarBase {
+			good.Engines[i].Open = func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+				base, err := e.Open(dir, o)
+				return atLeast{base, holdfast.Process}, err
+			}
+		}
+	}
+	return map[string]Lab{standard: Standard(), toys: lies, honest: good}
+}
+
+// atLeast commits at a level at least.
+type atLeast struct {
+	holdfast.Engine
+	level holdfast.Level
+}
+
+func (e atLeast) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	return e.Engine.Apply(b, max(level, e.level))
+}
+
+// request is a short run.
+func request(kind Kind, cuts int, levels string, engines ...string) Request {
+	return Request{Engines: engines, Kinds: []string{string(kind)}, Levels: strings.Split(levels, ","), Cuts: &cuts}
+}
+
+// ran runs the command on a lab with real children, and returns its exit status and report, nil if there is none.
+func ran(t *testing.T, lab string, q Request) (int, *Report, string) {
+	t.Helper()
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "report.json")
+	status, out, err := command(t.Context(), labs()[lab], q, Place{Dir: dir, Keep: filepath.Join(t.TempDir(), "keep"), Child: victims(lab, dir)}, file)
+	if err != nil {
+		out += err.Error()
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return status, nil, out
+	}
+	return status, checkReport(t, text), out
+}
+
+// believable holds what every row of a good run must have against a report.
+func believable(t *testing.T, r *Report, out string, kind Kind) {
+	t.Helper()
+	if r == nil {
+		t.Fatalf("no report\n%s", out)
+	}
+	rows, controls := 0, 0
+	for _, row := range r.Results {
+		switch {
+		case row.Control:
+			if controls++; row.Verdict != Broken || row.Lost == 0 || row.Level != kind.survives() {
+				t.Errorf("control: %+v", row)
+			}
+		case row.Verdict == Held:
+			if rows++; row.Cuts == 0 || row.Acked == 0 || row.Survived != row.Acked || row.RecoveryMs.Max < row.RecoveryMs.Median || row.RecoveryMs.Median <= 0 {
+				t.Errorf("%+v", row)
+			}
+			if row.Level == holdfast.Power && row.SyncsPerAck <= 0 {
+				t.Errorf("Power without a sync: %+v", row)
+			}
+		case row.Verdict != NotAvailable:
+			t.Errorf("%+v", row)
+		}
+	}
+	if rows == 0 || controls != 1 {
+		t.Errorf("%d rows, %d controls\n%s", rows, controls, out)
+	}
+}
+
+// TestKill kills a victim of every engine, at every level that must survive it.
+func TestKill(t *testing.T) {
+	status, r, out := ran(t, standard, request(Kill, 2, "process,power"))
+	if status != exitOK {
+		t.Fatalf("status %d\n%s", status, out)
+	}
+	believable(t, r, out, Kill)
+	for _, e := range all.Engines() {
+		if !strings.Contains(out, e.Name) {
+			t.Errorf("nothing of %s in\n%s", e.Name, out)
+		}
+	}
+}
+
+func TestKillEventStore(t *testing.T) {
+	q := request(Kill, 4, "process", logtree.Name)
+	q.Subjects = []string{events.Name}
+	status, r, out := ran(t, standard, q)
+	if status != exitOK {
+		t.Fatalf("status %d\n%s", status, out)
+	}
+	believable(t, r, out, Kill)
+}
+
+func needsDisk(t *testing.T) {
+	t.Helper()
+	if err := blockdev.Check("ext4"); err != nil {
+		t.Skip(err)
+	}
+}
+
+func TestPower(t *testing.T) {
+	needsDisk(t)
+	for _, kind := range []Kind{Power, Faults} {
+		status, r, out := ran(t, standard, request(kind, 5, "power", logtree.Name, bbolt.Name))
+		if status != exitOK {
+			t.Fatalf("%s: status %d\n%s", kind, status, out)
+		}
+		if kind == Power {
+			believable(t, r, out, kind)
+		}
+	}
+}
+
+// TestLiarsAreFoundOut: engines that break one thing each, with evidence that shows it again.
+func TestLiarsAreFoundOut(t *testing.T) {
+	for name, test := range map[string]struct {
+		count func(r Result) int64
+		says  string
+	}{
+		"refuses": {func(r Result) int64 { return r.RecoveryFailures }, "it will not open what is there"},
+		"tears":   {func(r Result) int64 { return r.Torn }, "is there in part"},
+		"flips":   {func(r Result) int64 { return r.Wrong }, "its bytes are damaged"},
+		"invents": {func(r Result) int64 { return r.Wrong }, "no batch wrote it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := request(Kill, 3, "power", name)
+			seed := uint64(2)
+			q.Seed = &seed
+			status, r, out := ran(t, toys, q)
+			if status != exitBroken || r == nil {
+				t.Fatalf("status %d\n%s", status, out)
+			}
+			for _, row := range r.Results {
+				if row.Control {
+					continue
+				}
+				if row.Verdict != Broken || test.count(row) == 0 || !strings.Contains(strings.Join(row.Findings, "\n"), test.says) || len(row.Evidence) == 0 || row.Replay == "" {
+					t.Fatalf("%+v", row)
+				}
+				var again bytes.Buffer
+				none := func() int { return 0 }
+				dir := t.TempDir()
+				err := labs()[toys].Replay(t.Context(), row.Evidence[0], Place{Dir: dir, Child: victims(toys, dir)}, bench.Terminal{Out: &again, Err: &again, OutWidth: none, ErrWidth: none})
+				if Status(err) != exitBroken {
+					t.Errorf("replayed: %v\n%s", err, again.String())
+				}
+			}
+		})
+	}
+}
+
+// TestHonestControl: a run in which a control does not lie ends with 3.
+func TestHonestControl(t *testing.T) {
+	status, r, out := ran(t, honest, request(Kill, 1, "power", bbolt.Name))
+	if status != exitControl || r == nil || !r.heldControls() || !strings.Contains(out, "NOT found out") {
+		t.Errorf("status %d\n%s", status, out)
+	}
+}
+
+func TestReplayNeedsEvidence(t *testing.T) {
+	none := func() int { return 0 }
+	var out bytes.Buffer
+	err := Standard().Replay(t.Context(), t.TempDir(), Place{Dir: t.TempDir()}, bench.Terminal{Out: &out, Err: &out, OutWidth: none, ErrWidth: none})
+	if Status(err) != exitUse || !strings.Contains(err.Error(), "name a directory that a run kept as evidence") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestWithoutBlockDevices: a kind that is named and cannot be done is 4; TestPlan has what happens otherwise.
+func TestWithoutBlockDevices(t *testing.T) {
+	if runtime.GOOS == "linux" && blockdev.Check("ext4") == nil {
+		t.Skip("this machine has block devices for tests")
+	}
+	status, out, err := command(t.Context(), Standard(), request(Power, 1, "power", bbolt.Name), Place{Dir: t.TempDir()}, "")
+	if status != exitCannot || !errors.Is(err, holdfast.ErrUnavailable) {
+		t.Errorf("status %d, %v\n%s", status, err, out)
+	}
+}
