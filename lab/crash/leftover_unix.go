@@ -5,6 +5,7 @@ package crash
 import (
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,17 @@ func claim(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// dying reports whether the process that made the directory, whose name has its number, is dead but not gone.
+func dying(dir string) bool {
+	pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), dirPrefix), "-")
+	b, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	if err != nil {
+		return false
+	}
+	_, rest, ok := strings.Cut(string(b), ") ") // the state follows the name
+	return ok && (rest[0] == 'Z' || rest[0] == 'X')
+}
+
 // sweep removes the directories below parent that killed runs have left, with the mounts in them, and returns
 // their names. One without the file may just be being made, and stays.
 func sweep(parent string) (swept []string) {
@@ -37,8 +49,11 @@ func sweep(parent string) (swept []string) {
 		if err != nil {
 			continue
 		}
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			dir := filepath.Dir(name)
+		dir := filepath.Dir(name)
+		// A killed process that serves a file system, and waits for it in a request of its own, keeps its locks
+		// until its connection is ended, which is a part of sweeping, or even longer.
+		free := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil || dying(dir)
+		if free {
 			// A directory with something mounted in it stays, lock file and all, until that can be undone.
 			if _, err := blockdev.Sweep(dir); err == nil && os.RemoveAll(dir) == nil {
 				swept = append(swept, dir)

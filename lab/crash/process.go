@@ -198,7 +198,6 @@ type victim struct {
 type heard struct {
 	phase uint64 // of a phase message
 	ack   bool
-	end   bool
 }
 
 // launch starts the victim and reads what it tells in the background. Everything that may matter for the

@@ -175,7 +175,8 @@ func believable(t *testing.T, r *Report, out string, kind Kind) {
 			if rows++; row.Cuts == 0 || row.Acked == 0 || row.Survived != row.Acked || row.RecoveryMs.Max < row.RecoveryMs.Median || row.RecoveryMs.Median <= 0 {
 				t.Errorf("%+v", row)
 			}
-			if row.Level == holdfast.Power && row.SyncsPerAck <= 0 {
+			// A victim that is killed early has not told of its syncs yet.
+			if row.Level == holdfast.Power && row.SyncsPerAck <= 0 && (row.SyncsPerAck != holdfast.Unknown || row.Acked > 200) {
 				t.Errorf("Power without a sync: %+v", row)
 			}
 		case row.Verdict != NotAvailable:

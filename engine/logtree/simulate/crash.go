@@ -113,7 +113,7 @@ func (h *history) recover() error {
 		}
 		h.note("open: %v", err)
 		if !h.armed {
-			return fmt.Errorf("Open fails without a reason: %w", err)
+			return fmt.Errorf("db.Open fails without a reason: %w", err)
 		}
 		switch {
 		case h.fs.Halted() || h.rnd.IntN(3) == 0:
@@ -404,7 +404,7 @@ func (h *history) readDamaged(want state) error {
 			switch {
 			case err == nil && there && string(got) == value, errors.Is(err, holdfast.ErrNotFound) && !there:
 			case err == nil || errors.Is(err, holdfast.ErrNotFound):
-				return fmt.Errorf("Get of a damaged database finds %s, %v; it should be %q, %v", brief(entry{key, string(got)}), err, value, there)
+				return fmt.Errorf("db.Get of a damaged database finds %s, %v; it should be %q, %v", brief(entry{key, string(got)}), err, value, there)
 			default:
 				if err := h.intact("Get", err); err != nil {
 					return err
@@ -422,12 +422,12 @@ func (h *history) readDamaged(want state) error {
 			err := it.Close()
 			if err == nil {
 				if !slices.Equal(got, part) {
-					return fmt.Errorf("Scan of a damaged database, of [%q, %q), reverse %v, finds %d entries of %d, and no error", r.Lo, r.Hi, r.Reverse, len(got), len(part))
+					return fmt.Errorf("db.Scan of a damaged database, of [%q, %q), reverse %v, finds %d entries of %d, and no error", r.Lo, r.Hi, r.Reverse, len(got), len(part))
 				}
 				continue
 			}
 			if len(got) > len(part) || !slices.Equal(got, part[:len(got)]) {
-				return fmt.Errorf("Scan of a damaged database, of [%q, %q), reverse %v, finds what should not be there before it fails", r.Lo, r.Hi, r.Reverse)
+				return fmt.Errorf("db.Scan of a damaged database, of [%q, %q), reverse %v, finds what should not be there before it fails", r.Lo, r.Hi, r.Reverse)
 			}
 			if err := h.intact("Scan", err); err != nil {
 				return err

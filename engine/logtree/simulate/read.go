@@ -40,13 +40,13 @@ func (h *history) getKey(from holdfast.Reader, want state, key string) error {
 	case err == nil && there && string(got) == value:
 		return nil
 	case err == nil && !there:
-		return fmt.Errorf("Get(%q) finds %s, which should not be", key, brief(entry{key, string(got)}))
+		return fmt.Errorf("db.Get(%q) finds %s, which should not be", key, brief(entry{key, string(got)}))
 	case err == nil:
-		return fmt.Errorf("Get finds %s, which should be %s", brief(entry{key, string(got)}), brief(entry{key, value}))
+		return fmt.Errorf("db.Get finds %s, which should be %s", brief(entry{key, string(got)}), brief(entry{key, value}))
 	case errors.Is(err, holdfast.ErrNotFound) && !there:
 		return nil
 	case errors.Is(err, holdfast.ErrNotFound):
-		return fmt.Errorf("Get does not find %s", brief(entry{key, value}))
+		return fmt.Errorf("db.Get does not find %s", brief(entry{key, value}))
 	}
 	return h.unread(fmt.Sprintf("Get(%q)", key), err)
 }
@@ -80,14 +80,14 @@ func (h *history) scanFrom(from holdfast.Reader, want state) error {
 			if err := it.Err(); err != nil {
 				return h.unread("Scan", err)
 			}
-			return fmt.Errorf("Scan of [%q, %q), reverse %v, ends after %d of %d entries: %s is missing", r.Lo, r.Hi, r.Reverse, i, len(part), brief(w))
+			return fmt.Errorf("db.Scan of [%q, %q), reverse %v, ends after %d of %d entries: %s is missing", r.Lo, r.Hi, r.Reverse, i, len(part), brief(w))
 		}
 		if err := same(it, w); err != nil {
-			return fmt.Errorf("Scan of [%q, %q), reverse %v, entry %d: %w", r.Lo, r.Hi, r.Reverse, i, err)
+			return fmt.Errorf("db.Scan of [%q, %q), reverse %v, entry %d: %w", r.Lo, r.Hi, r.Reverse, i, err)
 		}
 	}
 	if it.Next() {
-		return fmt.Errorf("Scan of [%q, %q), reverse %v: there is %s, which should not be", r.Lo, r.Hi, r.Reverse, brief(entry{string(it.Key()), string(it.Value())}))
+		return fmt.Errorf("db.Scan of [%q, %q), reverse %v: there is %s, which should not be", r.Lo, r.Hi, r.Reverse, brief(entry{string(it.Key()), string(it.Value())}))
 	}
 	if err := it.Err(); err != nil {
 		return h.unread("Scan", err)

@@ -128,7 +128,6 @@ type habits struct {
 	total  int
 	waits  int // of 100 commits so many are waited for at once
 	level  [3]int
-	crash  int // steps from one crash to the next, about
 }
 
 // deed is one thing that a history can do.
@@ -369,7 +368,7 @@ func (h *history) reopen() error {
 func (h *history) busy() error {
 	err := h.db.Close()
 	if !errors.Is(err, holdfast.ErrBusy) {
-		return fmt.Errorf("Close with %d snapshots and %d iterators open: %w", len(h.views), len(h.walks), err)
+		return fmt.Errorf("db.Close with %d snapshots and %d iterators open: %w", len(h.views), len(h.walks), err)
 	}
 	if !errors.Is(err, holdfast.ErrPoisoned) {
 		h.ledger.acknowledged(len(h.ledger.batches), holdfast.Power)
@@ -382,7 +381,7 @@ func (h *history) busy() error {
 func (h *history) close() error {
 	err := h.db.Close()
 	if !h.db.Closed() {
-		return fmt.Errorf("Close leaves it open: %w", err)
+		return fmt.Errorf("db.Close leaves it open: %w", err)
 	}
 	if err := h.refused("Close", err); err != nil {
 		return err
@@ -397,13 +396,13 @@ func (h *history) close() error {
 			}
 		}
 	case !h.armed:
-		return fmt.Errorf("Close fails without a reason: %w", err)
+		return fmt.Errorf("db.Close fails without a reason: %w", err)
 	default:
 		h.note("close: %v", err)
 		h.poisoned = true
 	}
 	if _, err := h.db.Apply(new(holdfast.Batch), holdfast.Power); !errors.Is(err, holdfast.ErrClosed) {
-		return fmt.Errorf("Apply after Close: %w", err)
+		return fmt.Errorf("db.Apply after Close: %w", err)
 	}
 	h.gone()
 	return nil

@@ -432,8 +432,7 @@ func (d *DB) Close() error {
 func (d *DB) shut(orderly bool) (err error) {
 	// Somebody may still be writing for a receipt, though the database has failed meanwhile. Whoever comes
 	// later sees that it has, or finds nothing to write.
-	d.log.writeMu.Lock()
-	d.log.writeMu.Unlock() //nolint:staticcheck // waiting is all that is wanted
+	d.log.settle()
 	d.mu.Lock()
 	cur, off, next := d.cur, d.off, d.next
 	d.mu.Unlock()

@@ -148,6 +148,13 @@ func (l *log) write(toSync bool) error {
 	return nil
 }
 
+// settle returns when nobody writes any more. The log must have failed, or have nothing to write.
+func (l *log) settle() {
+	l.writeMu.Lock()
+	defer l.writeMu.Unlock()
+	l.last = nil
+}
+
 // syncNow writes and syncs everything queued so far. One goroutine at a time calls it.
 func (l *log) syncNow() error {
 	l.writeMu.Lock()

@@ -59,15 +59,6 @@ func (r *ref) empty() bool {
 	return c > 0 || c == 0 && r.cutHi
 }
 
-func (r *ref) cut() bool {
-	return r.cutHi || !bytes.Equal(r.lo, r.file.info.Smallest)
-}
-
-// contains reports whether key lies in the ref.
-func (r *ref) contains(key []byte) bool {
-	return bytes.Compare(r.lo, key) <= 0 && !r.endsBefore(key)
-}
-
 // endsBefore reports whether all of the ref lies before key.
 func (r *ref) endsBefore(key []byte) bool {
 	c := bytes.Compare(r.last, key)
