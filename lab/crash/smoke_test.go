@@ -236,7 +236,7 @@ func TestPower(t *testing.T) {
 func TestLiarsAreFoundOut(t *testing.T) {
 	for name, test := range map[string]struct {
 		count func(r Result) int64
-		says  string
+		says  string // or, if the first opening found nothing yet, that the second one differs
 	}{
 		"refuses": {func(r Result) int64 { return r.RecoveryFailures }, "it will not open what is there"},
 		"tears":   {func(r Result) int64 { return r.Torn }, "is there in part"},
@@ -256,7 +256,7 @@ func TestLiarsAreFoundOut(t *testing.T) {
 				if row.Control {
 					continue
 				}
-				if row.Verdict != Broken || test.count(row) == 0 || !strings.Contains(strings.Join(row.Findings, "\n"), test.says) || len(row.Evidence) == 0 || row.Replay == "" {
+				if row.Verdict != Broken || test.count(row) == 0 || !strings.Contains(strings.Join(row.Findings, "\n"), test.says) && !strings.Contains(strings.Join(row.Findings, "\n"), "opened again") || len(row.Evidence) == 0 || row.Replay == "" {
 					t.Fatalf("%+v", row)
 				}
 				var again bytes.Buffer
