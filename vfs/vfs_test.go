@@ -24,8 +24,8 @@ func systems(t *testing.T) map[string]func(t *testing.T) (FS, string) {
 		"os": func(t *testing.T) (FS, string) { return OS(), t.TempDir() },
 		"mem": func(t *testing.T) (FS, string) {
 			m := NewMem()
-			must(t, m.MkdirAll("/work/here"))
-			return m, "/work/here"
+			must(t, m.MkdirAll("/data/here"))
+			return m, "/data/here"
 		},
 	}
 }

@@ -148,15 +148,15 @@ func (l Lab) List(t Terminal) {
 	}
 	s.printf("%s\n", s.paint(bold, "workloads"))
 	for _, w := range l.Workloads {
-		s.printf("  %-16s  %s\n", w.Name, w.About)
+		s.printf("  %-18s  %s\n", w.Name, w.About)
 	}
 	s.printf("\n%s\n", s.paint(bold, "presets"))
 	for _, p := range Presets() {
-		s.printf("  %-16s  %s: %s of %v\n", p.Name, p.About, number(p.Rounds, "round"), p.For.Round(time.Millisecond))
+		s.printf("  %-18s  %s: %s of %v\n", p.Name, p.About, number(p.Rounds, "round"), p.For.Round(time.Millisecond))
 	}
 	s.printf("\n%s\n", s.paint(bold, "levels"))
 	for _, level := range holdfast.Levels() {
-		s.printf("  %-16s  %s\n", level, level.Survives())
+		s.printf("  %-18s  %s\n", level, level.Survives())
 	}
 }
 
