@@ -45,7 +45,7 @@ type grammar struct {
 }
 
 type benchCommand struct {
-	Preset     string         `arg:"" optional:"" help:"quick (the default), event or smoke; --list says more."`
+	Preset     string         `arg:"" optional:"" help:"quick (the default), event, smoke or kv; --list says more."`
 	Engines    []string       `help:"Engines, names or patterns." placeholder:"A,B"`
 	Workloads  []string       `help:"Workloads, names or patterns." placeholder:"'EVENT/*'"`
 	Levels     []string       `help:"What writes must survive: memory, process, power." placeholder:"LEVEL"`

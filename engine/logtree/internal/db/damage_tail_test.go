@@ -192,3 +192,80 @@ func TestTailFlipped(t *testing.T) {
 		t.Logf("%d of %d refused", refused, 2*x.used)
 	})
 }
+
+// TestReadFaultsWhileOpening lets each read of an Open fail, once. That Open fails, or has no need of
+// what it could not read; what it could not read is not taken for lost, and nothing is removed.
+func TestReadFaultsWhileOpening(t *testing.T) {
+	c := testConfig(vfs.NewMem(), "/")
+	c.Manual, c.SyncEvery, c.Sizes = true, -1, Sizes{Segment: 700, Table: 140 << 10}
+	want := map[string]string{}
+	var b holdfast.Batch
+	for session := range 4 { // the log goes on in a new segment each time
+		d, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.New = false
+		for i := range 6 {
+			b.Reset()
+			key, value := fmt.Sprintf("key%d", i*session), strings.Repeat(fmt.Sprint(session), 100+i)
+			b.Set([]byte(key), []byte(value))
+			want[key] = value
+			if err := commit(d, &b, holdfast.Process); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if session == 1 {
+			if _, err := d.Work(10); err != nil {
+				t.Fatal(err)
+			}
+			d.mu.Lock()
+			d.rotateTable()
+			d.mu.Unlock()
+			if _, err := d.Work(10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := c.FS.(*vfs.Mem)
+		m.Halt()
+		c.FS = m.Kill()
+	}
+	sound := c.FS.(*vfs.Mem)
+	failed := 0
+	for _, kind := range []vfs.Kind{vfs.OpOpen, vfs.OpList, vfs.OpSize, vfs.OpRead} {
+		for skip := range int64(200) {
+			fsys, struck := sound.Clone(), false
+			faults := vfs.Faults(vfs.Fault{Kind: kind, Skip: skip, Count: 1})
+			fsys.SetHook(func(op vfs.Op) error {
+				err := faults(op)
+				struck = struck || err != nil
+				return err
+			})
+			c.FS = fsys
+			if _, err := Open(c); err != nil {
+				failed++
+			}
+			fsys.SetHook(nil)
+			c.FS = fsys.Kill()
+			d, err := Open(c)
+			if err != nil {
+				t.Fatalf("after %v %d failed once: %v", kind, skip, err)
+			}
+			got := map[string]string{}
+			it := d.Scan(holdfast.Range{})
+			for it.Next() {
+				got[string(it.Key())] = string(it.Value())
+			}
+			if err := it.Close(); err != nil || !maps.Equal(got, want) {
+				t.Fatalf("after %v %d failed once, %d of %d keys are found, %v", kind, skip, len(got), len(want), err)
+			}
+			if !struck {
+				break
+			}
+		}
+	}
+	if failed < 10 {
+		t.Errorf("only %d times did Open fail", failed)
+	}
+	t.Logf("%d times Open failed", failed)
+}
