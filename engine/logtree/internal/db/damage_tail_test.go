@@ -98,14 +98,7 @@ func (x *tailed) open(t *testing.T, fsys *vfs.Mem) (int, error) {
 			}
 			return -1, err
 		}
-		got := map[string]string{}
-		it := d.Scan(holdfast.Range{})
-		for it.Next() {
-			got[string(it.Key())] = string(it.Value())
-		}
-		if err := it.Close(); err != nil {
-			t.Fatal(err)
-		}
+		got := contentsOf(t, d)
 		found[try] = slices.IndexFunc(x.states, func(s map[string]string) bool { return maps.Equal(s, got) })
 		if found[try] < 0 {
 			t.Fatalf("what is found was never there: %v", got)
@@ -251,13 +244,8 @@ func TestReadFaultsWhileOpening(t *testing.T) {
 			if err != nil {
 				t.Fatalf("after %v %d failed once: %v", kind, skip, err)
 			}
-			got := map[string]string{}
-			it := d.Scan(holdfast.Range{})
-			for it.Next() {
-				got[string(it.Key())] = string(it.Value())
-			}
-			if err := it.Close(); err != nil || !maps.Equal(got, want) {
-				t.Fatalf("after %v %d failed once, %d of %d keys are found, %v", kind, skip, len(got), len(want), err)
+			if got := contentsOf(t, d); !maps.Equal(got, want) {
+				t.Fatalf("after %v %d failed once, %d of %d keys are found", kind, skip, len(got), len(want))
 			}
 			if !struck {
 				break
@@ -268,4 +256,45 @@ func TestReadFaultsWhileOpening(t *testing.T) {
 		t.Errorf("only %d times did Open fail", failed)
 	}
 	t.Logf("%d times Open failed", failed)
+}
+
+// TestStrangeNumbers: a file whose number no segment can have is none of ours. It once made the next segment's
+// number begin anew, at that of a file which was alive.
+func TestStrangeNumbers(t *testing.T) {
+	c := testConfig(vfs.NewMem(), "/")
+	c.Manual = true
+	var b holdfast.Batch
+	for i := range 3 {
+		d, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.New = false
+		if n := contentsOf(t, d); len(n) != i {
+			t.Fatalf("opening %d finds %v", i, n)
+		}
+		b.Reset()
+		b.Set(fmt.Appendf(nil, "key%d", i), []byte("value"))
+		if err := errors.Join(commit(d, &b, holdfast.Power), d.Close()); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"/4294967296.run", "/4294967296.seg"} {
+			if err := writeFile(c.FS, name, []byte("strange")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func contentsOf(t *testing.T, d *DB) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	it := d.Scan(holdfast.Range{})
+	for it.Next() {
+		got[string(it.Key())] = string(it.Value())
+	}
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return got
 }

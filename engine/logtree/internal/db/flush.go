@@ -195,9 +195,12 @@ func (o *output) add(key []byte, e run.Entry) error {
 	if o.w == nil {
 		d := o.d
 		d.mu.Lock()
-		d.nextFile++
-		id := d.nextFile
+		n, err := d.number()
 		d.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		id := uint64(n)
 		name := runName(d.dir, id)
 		d.fs.Remove(name)
 		f, err := d.fs.Create(name)

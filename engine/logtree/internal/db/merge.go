@@ -437,9 +437,11 @@ func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
 	}
 	if w.seg == nil {
 		d.mu.Lock()
-		d.nextFile++
-		id := uint32(d.nextFile)
+		id, err := d.number()
 		d.mu.Unlock()
+		if err != nil {
+			return 0, err
+		}
 		if w.seg, err = d.createMoved(id, w.seq); err != nil {
 			return 0, err
 		}

@@ -125,7 +125,7 @@ func (d *DB) recover(m *manifest) error {
 			segFiles[uint32(n)] = true
 			d.nextFile = max(d.nextFile, n)
 		}
-		if n, ok := numbered(name, ".run"); ok {
+		if n, ok := numbered(name, ".run"); ok && n <= math.MaxUint32 { // no other file is ours
 			runFiles[n] = true
 			d.nextFile = max(d.nextFile, n)
 		}

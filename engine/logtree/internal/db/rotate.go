@@ -3,6 +3,7 @@ package db
 import (
 	"errors"
 	"io/fs"
+	"math"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -14,13 +15,15 @@ func (d *DB) rotateSegment(n int) error {
 	need := int64(segmentHeader + beginSize + n + endSize + frameAlign)
 	next, ahead := d.next, true // a prepared one is durable
 	if next == nil || next.size < need {
-		var err error
 		ahead = false
 		d.drop(next)
 		d.next = nil
-		d.nextFile++
+		id, err := d.number()
+		if err != nil {
+			return err
+		}
 		size := max(need, d.segmentSize())
-		if next, err = d.createSegment(uint32(d.nextFile), kindLog, size, false, size <= minSegment); err != nil {
+		if next, err = d.createSegment(id, kindLog, size, false, size <= minSegment); err != nil {
 			return err
 		}
 	} else {
@@ -154,6 +157,16 @@ const aheadEvery = 64 << 10
 // little, and at first there is nothing to go by.
 const aheadAlways = 4 << 20
 
+// number returns the number of a new file. Segments have 32 bits for theirs, and one that was used before
+// could be that of a file which is alive. It is called with mu held.
+func (d *DB) number() (uint32, error) {
+	if d.nextFile >= math.MaxUint32 {
+		return 0, &holdfast.Error{Op: "create", Engine: Name, Path: d.dir, Class: holdfast.ErrTooLarge, Detail: "all numbers of files have been used", Remedy: "copy what is in it to a new database"}
+	}
+	d.nextFile++
+	return uint32(d.nextFile), nil
+}
+
 // prepareNext makes the segment that will follow the present one, if it is missing, and removes
 // what is not needed any more. It reports whether there was anything to do.
 func (d *DB) prepareNext() (bool, error) {
@@ -163,8 +176,12 @@ func (d *DB) prepareNext() (bool, error) {
 		d.mu.Unlock()
 		return swept, nil
 	}
-	d.nextFile++
-	id, size, last := uint32(d.nextFile), d.segmentSize(), d.lastSize
+	id, err := d.number()
+	if err != nil {
+		d.mu.Unlock()
+		return swept, nil // the log says so when it comes to that
+	}
+	size, last := d.segmentSize(), d.lastSize
 	var old *segment
 	if n := len(d.spare); n > 0 && d.spare[n-1].size == size {
 		old, d.spare = d.spare[n-1], d.spare[:n-1]
@@ -172,7 +189,6 @@ func (d *DB) prepareNext() (bool, error) {
 	d.mu.Unlock()
 
 	var s *segment
-	var err error
 	if old != nil {
 		s, err = d.reuseSegment(old, id)
 	} else {
