@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -35,6 +36,10 @@ func awaitGone(t *testing.T, pid int) {
 func TestInterruptLeavesNothing(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {
+			// Under nohup a hangup is ignored, by children too; a signal that is caught here is not ignored there.
+			caught := make(chan os.Signal, 1)
+			signal.Notify(caught, sig)
+			defer signal.Stop(caught)
 			cmd := holdfastCommand(t, with(short, "--engines", "sleeper", "--json", "report.json")...)
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
