@@ -246,24 +246,30 @@ func (s *Store) tooLarge(n int) error {
 	return s.fail("append", holdfast.ErrTooLarge, nil, "append fewer at a time", "%d events take more than the %d bytes of a batch", n, s.maxBatch)
 }
 
+// Events of one append that are small share one entry of the engine, a pack: what an engine takes
+// for an entry, writing and reading, is many times what the store takes for an event. Who reads a
+// single event reads its whole pack, so packs are not large.
+const (
+	packEvents = 128
+	packBytes  = 8 << 10
+	// packEntry is what an entry of such a pack takes at most beside its fields: the time, and five
+	// lengths below 2^14.
+	packEntry = 10 + 5*2
+)
+
 // build makes the batch of the events at positions from first on.
 func (s *Store) build(a *appender, events []Event, first uint64) error {
 	b := &a.batch
 	b.Reset()
-	for i := range events {
-		e, pos := &events[i], first+uint64(i)
-		at := a.now
-		if !e.Time.IsZero() {
-			at = e.Time.UnixNano()
-		}
-		a.record = format.AppendRecord(a.record[:0], at, e.Type, e.ID, e.Origin, e.Metadata, e.Data)
-		format.SetPosition(a.key, pos)
+	for rest := events; len(rest) > 0; {
+		n := s.fit(rest)
+		a.encode(rest[:n])
+		format.SetPosition(a.key, first+uint64(n)-1)
 		b.Set(a.key, a.record)
-		if e.ID != "" {
-			a.idKey = s.keys.ID(a.idKey, pos/s.window, e.ID)
-			a.record = format.AppendPosition(a.record[:0], pos)
-			b.Set(a.idKey, a.record)
+		if rest[0].ID != "" {
+			s.buildIDs(a, rest[:n], first)
 		}
+		rest, first = rest[n:], first+uint64(n)
 	}
 	if err := b.Err(); err != nil {
 		return err
@@ -272,4 +278,51 @@ func (s *Store) build(a *appender, events []Event, first uint64) error {
 		return s.tooLarge(len(events))
 	}
 	return nil
+}
+
+func (s *Store) buildIDs(a *appender, events []Event, first uint64) {
+	for i := range events {
+		pos := first + uint64(i)
+		a.idKey = s.keys.ID(a.idKey, pos/s.window, events[i].ID)
+		a.record = format.AppendPosition(a.record[:0], pos)
+		a.batch.Set(a.idKey, a.record)
+	}
+}
+
+// fit returns how many of the first events share a pack; 1 means that the first stands alone.
+func (s *Store) fit(events []Event) int {
+	size := format.PackHead
+	for i := range min(len(events), packEvents) {
+		e := &events[i]
+		size += packEntry + len(e.Type) + len(e.ID) + len(e.Origin) + len(e.Metadata) + len(e.Data)
+		if size > s.packBytes {
+			return max(i, 1)
+		}
+	}
+	return min(len(events), packEvents)
+}
+
+// encode sets a.record to the value that holds the events.
+func (a *appender) encode(events []Event) {
+	e := &events[0]
+	start := a.nanos(e)
+	if len(events) == 1 {
+		a.record = format.AppendRecord(a.record[:0], start, e.Type, e.ID, e.Origin, e.Metadata, e.Data)
+		return
+	}
+	pack := format.BeginPack(a.record[:0], start)
+	for i := range events {
+		e := &events[i]
+		pack = format.AppendEntry(pack, a.nanos(e)-start, e.Type, e.ID, e.Origin, e.Metadata, e.Data)
+	}
+	format.EndPack(pack, len(events))
+	a.record = pack
+}
+
+// nanos is the time of e in nanoseconds since 1970.
+func (a *appender) nanos(e *Event) int64 {
+	if e.Time.IsZero() {
+		return a.now
+	}
+	return e.Time.UnixNano()
 }

@@ -42,7 +42,8 @@ func benchEvents(n int) []event.Event {
 	return events
 }
 
-// bare is a loop that gives the engine the same bytes as the store does, and nothing else.
+// bare is a loop that gives the engine the bytes of events, one key for each, and nothing else. For a
+// single event that is what the store does.
 type bare struct {
 	batch       holdfast.Batch
 	key, record []byte
@@ -142,12 +143,30 @@ func BenchmarkAppendWithID(b *testing.B) {
 	})
 }
 
-// BenchmarkRead100 reads 100 events out of 1,000 in order.
+// BenchmarkRead100 reads 100 events out of 1,000 in order: as the engine's own entries, one for each,
+// and from a log to which they were appended together, or one by one.
 func BenchmarkRead100(b *testing.B) {
 	benchTargets(b, func(b *testing.B, eng holdfast.Engine, level holdfast.Level) {
-		s := openLog(b, eng, event.Options{Level: level})
+		s := openLog(b, eng, event.Options{Name: "together", Level: level})
 		defer closeLog(b, s)
 		if _, err := s.Append(ctx, benchEvents(1000)...); err != nil {
+			b.Fatal(err)
+		}
+		single := openLog(b, eng, event.Options{Name: "single", Level: level})
+		defer closeLog(b, single)
+		var pending event.Pending
+		for _, e := range benchEvents(1000) {
+			var err error
+			if pending, err = single.Submit(ctx, e); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if _, err := pending.Wait(); err != nil {
+			b.Fatal(err)
+		}
+		var l bare
+		l.build(1000)
+		if err := holdfast.Commit(eng, &l.batch, level); err != nil {
 			b.Fatal(err)
 		}
 		bytes := 0
@@ -167,7 +186,7 @@ func BenchmarkRead100(b *testing.B) {
 				}
 			}
 		})
-		b.Run("records", func(b *testing.B) {
+		records := func(b *testing.B, s *event.Store) {
 			b.ReportAllocs()
 			for b.Loop() {
 				n := 0
@@ -182,7 +201,9 @@ func BenchmarkRead100(b *testing.B) {
 					b.Fatal(n)
 				}
 			}
-		})
+		}
+		b.Run("records", func(b *testing.B) { records(b, s) })
+		b.Run("single", func(b *testing.B) { records(b, single) })
 		b.Run("events", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -27,6 +27,7 @@ func TestConformance(t *testing.T) {
 		{"pipelining", testSubmit},
 		{"following", testFollow},
 		{"offsets and snapshots", testCursors},
+		{"packs", testPacks},
 		{"truncation", testTruncation},
 		{"names", testNames},
 		{"opening again", testReopen},

@@ -19,12 +19,21 @@ import (
 func (s *Store) Read(ctx context.Context, from uint64, limit int) ([]Event, error) {
 	var events []Event
 	var failed error
+	typ := ""
 	s.walk(ctx, span{from: from, limit: limit}, func(r *Record, err error) bool {
 		if err != nil {
 			failed = err
 			return false
 		}
-		events = append(events, r.Event())
+		if events == nil {
+			n := s.durable.Load() - r.Position + 1
+			if limit > 0 {
+				n = min(n, uint64(limit))
+			}
+			events = make([]Event, 0, min(n, nextPages))
+		}
+		events = append(events, r.copyAfter(typ))
+		typ = events[len(events)-1].Type
 		return true
 	})
 	if failed != nil {
@@ -63,11 +72,14 @@ func (s *Store) FollowRecords(ctx context.Context, from uint64) iter.Seq2[*Recor
 
 func (s *Store) copies(ctx context.Context, what span) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
+		typ := ""
 		s.walk(ctx, what, func(r *Record, err error) bool {
 			if err != nil {
 				return yield(Event{}, err)
 			}
-			return yield(r.Event(), nil)
+			e := r.copyAfter(typ)
+			typ = e.Type
+			return yield(e, nil)
 		})
 	}
 }
@@ -81,33 +93,18 @@ type span struct {
 
 // walk calls yield for each event, and for the error that ends the walk early. It copies
 // from the engine page by page, so that no iterator is open while yield runs: yield may
-// take long, and may write.
+// take long, may write, and may close the store.
 func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) bool) {
-	err := s.alive(ctx)
-	if err == nil && what.limit < 0 {
-		err = s.fail("read", holdfast.ErrBadOption, nil, "use 0 for no limit", "the limit is %d", what.limit)
-	}
-	pos, end := max(what.from, 1), s.durable.Load()
-	if what.from == 0 {
-		pos = s.first.Load()
-	}
-	if next := s.next.Load(); err == nil && pos > next {
-		err = s.fail("read", ErrAhead, nil, "", "position %d, the next one is %d", pos, next)
-	}
-	if first := s.first.Load(); err == nil && pos < first {
-		err = s.truncated(pos, first)
-	}
+	pos, end, err := s.bounds(ctx, what)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
-	if n := uint64(what.limit); n > 0 && end >= pos && end-pos >= n {
-		end = pos + n - 1
-	}
-
 	p := pages.Get().(*page)
 	defer p.free()
-	for p.grow = firstPage; ; p.grow = nextPages {
+	p.some = false
+	stoppable := ctx.Done() != nil
+	for grow := uint64(firstPage); ; grow = nextPages {
 		if pos > end {
 			if !what.live {
 				return
@@ -120,20 +117,28 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 		}
 		err := s.enter(ctx)
 		if err == nil {
-			err = s.fill(p, pos, end)
+			err = s.fill(p, pos, min(end, pos+grow-1))
 			s.leave()
 		}
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		for i := range p.ends {
-			err := s.alive(ctx)
-			if err == nil && !p.decode(i, pos) {
-				err = s.fail("read", holdfast.ErrCorrupt, nil, "check the engine's files, or restore a backup", "the event at position %d is not one", pos)
+		// What a page has beyond end is of a pack that end lies in.
+		for pos <= end && p.more() {
+			ok := p.decode(pos)
+			if s.closed.Load() {
+				yield(nil, holdfast.ErrClosed)
+				return
 			}
-			if err != nil {
-				yield(nil, err)
+			if stoppable {
+				if err := ctx.Err(); err != nil {
+					yield(nil, err)
+					return
+				}
+			}
+			if !ok {
+				yield(nil, s.fail("read", holdfast.ErrCorrupt, nil, "check the engine's files, or restore a backup", "the event at position %d is not one", pos))
 				return
 			}
 			if !yield(&p.record, nil) {
@@ -144,22 +149,57 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 	}
 }
 
-// page is a run of records copied from the engine.
+// bounds checks where a walk begins and returns the first position of it and the last, for now.
+func (s *Store) bounds(ctx context.Context, what span) (pos, end uint64, err error) {
+	if err := s.alive(ctx); err != nil {
+		return 0, 0, err
+	}
+	if what.limit < 0 {
+		return 0, 0, s.fail("read", holdfast.ErrBadOption, nil, "use 0 for no limit", "the limit is %d", what.limit)
+	}
+	pos, end = max(what.from, 1), s.durable.Load()
+	if what.from == 0 {
+		pos = s.first.Load()
+	}
+	if next := s.next.Load(); pos > next {
+		return 0, 0, s.fail("read", ErrAhead, nil, "", "position %d, the next one is %d", pos, next)
+	}
+	if first := s.first.Load(); pos < first {
+		return 0, 0, s.truncated(pos, first)
+	}
+	if n := uint64(what.limit); n > 0 && end >= pos && end-pos >= n {
+		end = pos + n - 1
+	}
+	return pos, end, nil
+}
+
+// page is a run of records and packs copied from the engine, and the event among them that the
+// walk is at.
 type page struct {
-	buf    []byte
-	ends   []int // of each record in buf
-	lo, hi []byte
-	grow   int
+	buf  []byte
+	ends []int  // of each record or pack in buf
+	skip uint64 // events of the first pack that the walk begins behind
+	some bool   // the walk has begun; it goes on where a record or pack begins
+
+	at     int    // the next of ends
+	from   int    // where it begins in buf
+	left   uint64 // events of the present pack still to come
+	rest   []byte // their entries
+	start  int64  // the time of its first event
 	record Record
+	nanos  int64 // the time of record
+	time   time.Time
+
+	lo, hi []byte
 }
 
 const (
-	firstPage = 128  // records
-	nextPages = 1024 // records
+	firstPage = 128  // events
+	nextPages = 1024 // events
 	pageBytes = 256 << 10
 )
 
-var pages = sync.Pool{New: func() any { return new(page) }}
+var pages = sync.Pool{New: func() any { return &page{time: time.Unix(0, 0).UTC()} }}
 
 func (p *page) free() {
 	if cap(p.buf) <= 4*pageBytes {
@@ -167,52 +207,124 @@ func (p *page) free() {
 	}
 }
 
-// decode sets p.record to the record with that index, and reports whether it could.
-func (p *page) decode(i int, pos uint64) bool {
-	start := 0
-	if i > 0 {
-		start = p.ends[i-1]
+func (p *page) reset() {
+	p.buf, p.ends, p.skip, p.at, p.from, p.left = p.buf[:0], p.ends[:0], 0, 0, 0, 0
+}
+
+// more reports whether there is another event in the page.
+func (p *page) more() bool { return p.left > 0 || p.at < len(p.ends) }
+
+// decode sets p.record to the next event of the page, which is the one at pos, and reports whether
+// it could. After a false the page is of no use.
+func (p *page) decode(pos uint64) bool {
+	var (
+		nanos                     int64
+		typ, id, origin, metadata int
+		fields                    []byte
+	)
+	if p.left == 0 {
+		fields = p.buf[p.from:p.ends[p.at]]
+		p.from = p.ends[p.at]
+		p.at++
+		if count := format.Count(fields); count > 1 && !p.open(fields, count) {
+			return false
+		}
 	}
-	nanos, typ, id, origin, metadata, fields, ok := format.SplitRecord(p.buf[start:p.ends[i]:p.ends[i]])
-	if !ok {
-		return false
+	if p.left == 0 {
+		var ok bool
+		if nanos, typ, id, origin, metadata, fields, ok = format.SplitRecord(fields); !ok {
+			return false
+		}
+	} else {
+		head, after, t, i, o, m, data := format.SplitEntry(p.rest)
+		if head == 0 {
+			return false
+		}
+		nanos, typ, id, origin, metadata = p.start+after, t, i, o, m
+		fields, p.rest = p.rest[head:head+data], p.rest[head+data:]
+		if p.left--; p.left == 0 && len(p.rest) > 0 {
+			return false
+		}
 	}
+	if nanos != p.nanos { // the events of one append often have one time
+		p.nanos, p.time = nanos, time.Unix(0, nanos).UTC()
+	}
+	// All of the record is written: who was shown it may have changed it.
 	r := &p.record
-	r.Position, r.Time = pos, time.Unix(0, nanos).UTC()
-	r.Type, r.ID, r.Origin = fields[:typ:typ], fields[typ:id:id], fields[id:origin:origin]
-	r.Metadata, r.Data = fields[origin:metadata:metadata], fields[metadata:]
+	r.Position, r.Time = pos, p.time
+	r.Type, r.Data = fields[:typ:typ], fields[metadata:len(fields):len(fields)]
+	if metadata == typ {
+		r.ID, r.Origin, r.Metadata = nil, nil, nil
+	} else {
+		r.ID, r.Origin, r.Metadata = fields[typ:id:id], fields[id:origin:origin], fields[origin:metadata:metadata]
+	}
 	return true
 }
 
-// fill copies the records from pos on, up to end or until the page is full, but at least
-// one.
+// open begins with a pack, behind what the walk skips.
+func (p *page) open(value []byte, count uint64) (ok bool) {
+	p.start, p.rest, ok = format.SplitPack(value)
+	for p.left = count; ok && p.skip > 0; p.skip-- {
+		head, _, _, _, _, _, data := format.SplitEntry(p.rest)
+		ok = head > 0
+		p.rest = p.rest[head+data:]
+		p.left--
+	}
+	return ok
+}
+
+// fill copies the events from pos on, up to end or until the page is full, but at least one; packs
+// are copied whole.
 func (s *Store) fill(p *page, pos, end uint64) error {
 	if first := s.first.Load(); pos < first {
 		return s.truncated(pos, first)
 	}
-	end = min(end, pos+uint64(p.grow)-1)
-	p.buf, p.ends = p.buf[:0], p.ends[:0]
-	p.lo, p.hi = s.keys.Event(p.lo, pos), s.keys.Event(p.hi, end+1)
-	it := s.eng.Scan(holdfast.Range{Lo: p.lo, Hi: p.hi})
-	defer it.Close()
-	for ; pos <= end && len(p.buf) < pageBytes && it.Next(); pos++ {
-		if at, ok := s.keys.Position(it.Key()); !ok || at != pos {
+	p.reset()
+	// A pack has the key of its last event. The one that end lies in may have a key behind it, and
+	// how far is guessed: a wrong guess costs another scan, now or with the next page.
+	for ahead := s.packed.Load(); ; ahead = format.MaxPack {
+		if err := s.scan(p, pos, end, ahead); err != nil || len(p.ends) > 0 {
+			return err
+		}
+		if ahead == format.MaxPack {
 			break
 		}
-		p.buf = append(p.buf, it.Value()...)
-		p.ends = append(p.ends, len(p.buf))
-	}
-	if err := it.Err(); err != nil {
-		return err
-	}
-	if len(p.ends) > 0 {
-		return nil // a gap shows when the next page begins with it
 	}
 	// Truncation moves first before it removes anything.
 	if first := s.first.Load(); pos < first {
 		return s.truncated(pos, first)
 	}
 	return s.fail("read", holdfast.ErrCorrupt, nil, "check the engine's files, or restore a backup", "the event at position %d is missing", pos)
+}
+
+// scan is fill as far as the keys below end+ahead go. It copies nothing if there is a gap at pos; one
+// further on shows when the next page begins with it.
+func (s *Store) scan(p *page, pos, end, ahead uint64) error {
+	p.lo, p.hi = s.keys.Event(p.lo, pos), s.keys.Event(p.hi, end+ahead)
+	it := s.eng.Scan(holdfast.Range{Lo: p.lo, Hi: p.hi})
+	defer it.Close()
+	buf, ends, n := p.buf, p.ends, uint64(0)
+	for pos <= end && len(buf) < pageBytes && it.Next() {
+		last, ok := s.keys.Position(it.Key())
+		value := it.Value()
+		n = format.Count(value)
+		if first := last - n + 1; !ok || first != pos {
+			if !ok || p.some || len(ends) > 0 || last < n || first > pos || last < pos {
+				break
+			}
+			p.skip = pos - first // the walk begins within a pack
+		}
+		buf, ends = append(buf, value...), append(ends, len(buf)+len(value))
+		pos = last + 1
+	}
+	p.buf, p.ends = buf, ends
+	if len(ends) > 0 {
+		p.some = true
+		if n != s.packed.Load() {
+			s.packed.Store(n)
+		}
+	}
+	return it.Err()
 }
 
 func (s *Store) truncated(pos, first uint64) error {

@@ -40,9 +40,12 @@ type Store struct {
 	lock   lockKey
 	window uint64
 
-	maxID    int   // bytes
-	maxValue int64 // bytes
-	maxBatch int64 // bytes
+	maxID     int   // bytes
+	maxValue  int64 // bytes
+	maxBatch  int64 // bytes
+	packBytes int
+
+	packed atomic.Uint64 // how many events the last entry had that was read, a guess for the next
 
 	durable   atomic.Uint64 // last position that readers see; only grows
 	first     atomic.Uint64 // first position not truncated; only grows
@@ -112,6 +115,8 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
 	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-format.KeyOverhead-len(o.Name))
 	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
+	s.packBytes = int(min(packBytes, s.maxValue))
+	s.packed.Store(1)
 	if s.maxID < 0 {
 		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use a shorter name", "the engine's keys have at most %d bytes", s.caps.MaxKeySize)
 	}
@@ -217,8 +222,8 @@ func (s *Store) wait(receipt holdfast.Receipt, err error) error {
 	return s.settled(0, receipt.Wait())
 }
 
-// edge returns the position of the first event in the engine, or the last, 0 if there is
-// none. It counts events that are truncated but not removed yet.
+// edge returns the last position of the first entry of events in the engine, or of the last one, 0
+// if there is none. It counts events that are truncated but not removed yet.
 func (s *Store) edge(last bool) (uint64, error) {
 	lo, hi := s.keys.Events()
 	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi, Reverse: last})

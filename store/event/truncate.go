@@ -18,7 +18,8 @@ const truncateEvents = 4096
 // First the beginning of the log is moved, at the store's level: from then on the events
 // are gone for every reader, after a crash too. Then the engine is told to drop them, in
 // pieces where it needs that. If that ends early, because of a crash, an error or ctx, the
-// next call, with the same position even, goes on with it.
+// next call, with the same position even, goes on with it. Small events that were appended together
+// are dropped together, once the last of them is truncated.
 func (s *Store) TruncateBefore(ctx context.Context, pos uint64) (removed uint64, err error) {
 	s.truncating.Lock()
 	defer s.truncating.Unlock()

@@ -15,7 +15,8 @@ import "encoding/binary"
 //
 // and goes on with
 //
-//	table 'e'   position (8 bytes)           an event, see AppendRecord
+//	table 'e'   position (8 bytes)           the event there, see AppendRecord, or several of which it is
+//	                                         the last, see BeginPack
 //	table 'i'   generation (8 bytes), id     the position (8 bytes) of the event with that id
 //	table 'm'                                the store itself, see Meta
 //	table 'o'   subscription                 an offset, see AppendCursor
@@ -40,7 +41,7 @@ func NewPrefix(name string) Prefix {
 	return append(Prefix{kind, byte(len(name))}, name...)
 }
 
-// Event sets dst to the key of the event at pos.
+// Event sets dst to the key of the events that end at pos.
 func (p Prefix) Event(dst []byte, pos uint64) []byte {
 	dst = append(append(dst[:0], p...), tableEvents)
 	return binary.BigEndian.AppendUint64(dst, pos)

@@ -4,11 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/holdfastdb/holdfast"
 )
 
-// A record is the value of an event's key:
+// A record is the value of the key of an event that stands alone:
 //
 //	version    1 byte, 1
 //	time       8 bytes, nanoseconds since 1970 UTC, signed
@@ -86,9 +87,135 @@ func SplitRecord(value []byte) (time int64, typ, id, origin, metadata int, field
 	return time, ends[0], ends[1], ends[2], ends[3], fields, ends[3] <= len(fields)
 }
 
+// A pack is the value of the key of the last of several events that one append has put at
+// positions in a row:
+//
+//	version    1 byte, 2
+//	count      1 byte, of events, 2 or more
+//	time       8 bytes, of the first: nanoseconds since 1970 UTC, signed
+//	entries    as many as count says, each
+//	             time       uvarint, zigzag: nanoseconds after the first, modulo 2^64
+//	             lengths    5 uvarints: of type, id, origin, metadata, data
+//	             type, id, origin, metadata, data
+//
+// and nothing follows the last of them.
+const (
+	packVersion = 2
+	packCount   = 1 // where the count is
+	entryFields = 6
+
+	// PackHead is what a pack holds beside its entries.
+	PackHead = 1 + 1 + 8
+	// MaxPack is how many events a pack holds at most.
+	MaxPack = 1<<8 - 1
+	// MaxEntryHead is what an entry holds at most beside its fields.
+	MaxEntryHead = entryFields * binary.MaxVarintLen64
+)
+
+// BeginPack appends the head of a pack to dst; AppendEntry follows, then EndPack.
+func BeginPack(dst []byte, time int64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, packVersion, 0), uint64(time))
+}
+
+// AppendEntry appends an entry to a pack. after is how much later it is than the first, modulo 2^64.
+func AppendEntry(pack []byte, after int64, typ, id, origin string, metadata, data []byte) []byte {
+	size := len(typ) + len(id) + len(origin) + len(metadata) + len(data)
+	pack = slices.Grow(pack, MaxEntryHead+size)
+	n, zigzag := len(pack), uint64(after)<<1^uint64(after>>63)
+	pack = pack[:n+MaxEntryHead+size]
+	if zigzag|uint64(len(typ)|len(id)|len(origin)|len(metadata)) < 0x80 && len(data) < 1<<14 {
+		head := zigzag | uint64(len(typ))<<8 | uint64(len(id))<<16 | uint64(len(origin))<<24 | uint64(len(metadata))<<32
+		if len(data) < 0x80 {
+			binary.LittleEndian.PutUint64(pack[n:], head|uint64(len(data))<<40)
+			n += entryFields
+		} else {
+			binary.LittleEndian.PutUint64(pack[n:], head|uint64(len(data)&0x7f|0x80)<<40|uint64(len(data)>>7)<<48)
+			n += entryFields + 1
+		}
+	} else {
+		n += binary.PutUvarint(pack[n:], zigzag)
+		for _, length := range [...]int{len(typ), len(id), len(origin), len(metadata), len(data)} {
+			n += binary.PutUvarint(pack[n:], uint64(length))
+		}
+	}
+	n += copy(pack[n:], typ)
+	if len(id)|len(origin)|len(metadata) != 0 {
+		n += copy(pack[n:], id)
+		n += copy(pack[n:], origin)
+		n += copy(pack[n:], metadata)
+	}
+	n += copy(pack[n:], data)
+	return pack[:n]
+}
+
+// EndPack writes how many entries the pack has: 2 to MaxPack.
+func EndPack(pack []byte, count int) { pack[packCount] = byte(count) }
+
+// Count returns how many events the value of an event's key holds, as far as its first bytes tell:
+// 1 too for what is neither a record nor a pack.
+func Count(value []byte) uint64 {
+	if len(value) > PackHead && value[0] == packVersion {
+		return max(1, uint64(value[packCount]))
+	}
+	return 1
+}
+
+// SplitPack returns the time of a pack's first event, and its entries. False means that it is not a
+// pack.
+func SplitPack(value []byte) (time int64, entries []byte, ok bool) {
+	if len(value) <= PackHead || value[0] != packVersion || value[packCount] < 2 {
+		return 0, nil, false
+	}
+	return int64(binary.BigEndian.Uint64(value[2:])), value[PackHead:], true
+}
+
+// SplitEntry takes the entry apart that b begins with: the fields begin after head bytes and end,
+// counted from there, at the offsets; the next entry follows data. With a head of 0 it is not an
+// entry.
+func SplitEntry(b []byte) (head int, after int64, typ, id, origin, metadata, data int) {
+	if len(b) < 8 {
+		return splitEntry(b)
+	}
+	h := binary.LittleEndian.Uint64(b)
+	if h&0x8080808080 != 0 || h&(0x8080<<40) == 0x8080<<40 {
+		return splitEntry(b)
+	}
+	head, data = entryFields, int(h>>40&0x7f)
+	if h&(0x80<<40) != 0 {
+		head, data = entryFields+1, data|int(h>>48&0x7f)<<7
+	}
+	typ = int(h >> 8 & 0x7f)
+	id = typ + int(h>>16&0x7f)
+	origin = id + int(h>>24&0x7f)
+	metadata = origin + int(h>>32&0x7f)
+	data += metadata
+	if data > len(b)-head {
+		return 0, 0, 0, 0, 0, 0, 0
+	}
+	return head, int64(h>>1&0x3f) ^ -int64(h&1), typ, id, origin, metadata, data
+}
+
+// splitEntry is SplitEntry for lengths of any kind.
+func splitEntry(b []byte) (head int, after int64, typ, id, origin, metadata, data int) {
+	var f [entryFields]uint64
+	for i := range f {
+		n, w := binary.Uvarint(b[head:])
+		if w <= 0 || i > 0 && n > uint64(len(b)) {
+			return 0, 0, 0, 0, 0, 0, 0
+		}
+		if f[i], head = n, head+w; i > 1 {
+			f[i] += f[i-1]
+		}
+	}
+	if f[entryFields-1] > uint64(len(b)-head) {
+		return 0, 0, 0, 0, 0, 0, 0
+	}
+	return head, int64(f[0]>>1) ^ -int64(f[0]&1), int(f[1]), int(f[2]), int(f[3]), int(f[4]), int(f[5])
+}
+
 // Meta is what a store knows of itself:
 //
-//	version   1 byte, 1
+//	version   1 byte, 2; 1 where no packs are
 //	window    8 bytes, positions per generation of ids, not 0
 //	first     8 bytes, the first position that is not truncated, not 0
 //
@@ -97,7 +224,7 @@ func SplitRecord(value []byte) (time int64, typ, id, origin, metadata int, field
 type Meta struct{ Window, First uint64 }
 
 const (
-	metaVersion = 1
+	metaVersion = 2 // that is written; all from 1 on are read
 	metaSize    = 1 + 8 + 8
 )
 
@@ -118,7 +245,7 @@ func DecodeMeta(b []byte) (Meta, error) {
 		return bad(holdfast.ErrCorrupt, "", "the store's description is empty")
 	case b[0] > metaVersion:
 		return bad(holdfast.ErrVersion, "use a newer holdfast", "the store has format %d, this program knows %d", b[0], metaVersion)
-	case b[0] != metaVersion || len(b) != metaSize:
+	case b[0] == 0 || len(b) != metaSize:
 		return bad(holdfast.ErrCorrupt, "", "the store's description has %d bytes and begins with %d", len(b), b[0])
 	}
 	m := Meta{binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint64(b[9:])}
