@@ -32,8 +32,10 @@ var layers = map[string][]string{
 	"enginetest":           {"", "engine/mem"},
 	"store/":               {""}, // no engine
 	"store/event/eventbus": {"", "store/event"},
+	"store/raftlog/":       {"", "store/raftlog"},
 	"lab/":                 {"", "engine/all", "store/", "lab/"},
 	"cmd/":                 {"", "engine/", "store/", "lab/"},
+	"examples/":            {"", "engine/", "store/"},
 }
 
 // TestImports checks the layers over all files, whatever system they are built for. Tests may

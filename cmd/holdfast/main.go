@@ -40,12 +40,13 @@ type grammar struct {
 	Verify  verifyCommand  `cmd:"" help:"Check everything in a directory that can be checked."`
 	Repair  repairCommand  `cmd:"" help:"Make a new directory of all that is intact in a damaged one."`
 	Backup  backupCommand  `cmd:"" help:"Copy a directory: its contents at one moment, durably."`
+	Raft    raftCommand    `cmd:"" help:"Raft stores: make one of a raft-boltdb or a raft-wal, or look at one."`
 	Child   childCommand   `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
 	Victim  victimCommand  `cmd:"" name:"crash-victim" hidden:"" help:"A process to be crashed, for the crash command's own use."`
 }
 
 type benchCommand struct {
-	Preset     string         `arg:"" optional:"" help:"quick (the default), event, smoke or kv; --list says more."`
+	Preset     string         `arg:"" optional:"" help:"quick (the default), event, kv, raft, raft-long or smoke; --list says more."`
 	Engines    []string       `help:"Engines, names or patterns." placeholder:"A,B"`
 	Workloads  []string       `help:"Workloads, names or patterns." placeholder:"'EVENT/*'"`
 	Levels     []string       `help:"What writes must survive: memory, process, power." placeholder:"LEVEL"`
@@ -86,7 +87,7 @@ func run(lab bench.Lab, args []string) int {
 	if err != nil {
 		return fail(fmt.Errorf("%w; %s", err, hint(parser, args)))
 	}
-	switch parsed.Selected().Name {
+	switch parsed.Selected().Path() {
 	case "bench-child":
 		return lab.Child(os.Stdin, os.Stdout)
 	case "crash":
@@ -101,6 +102,10 @@ func run(lab bench.Lab, args []string) int {
 		return g.Repair.run()
 	case "backup":
 		return g.Backup.run()
+	case "raft import":
+		return g.Raft.Import.run()
+	case "raft inspect":
+		return g.Raft.Inspect.run()
 	default:
 		return g.Bench.run(lab)
 	}

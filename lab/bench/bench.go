@@ -8,7 +8,8 @@
 //
 // Two contenders stand beside the engines. "null" does nothing, and so shows what the
 // harness itself costs. "floor" does the least that this machine can do for the same
-// bytes: one write call, and one fdatasync for [holdfast.Power].
+// bytes: one write call, and one fdatasync for [holdfast.Power]. Beside our store for Raft, on each engine, stand the peers of
+// package contender, other stores for Raft as they are.
 package bench
 
 import (
@@ -16,6 +17,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/contender"
 )
 
 // The contenders that are no engines.
@@ -27,18 +29,28 @@ const (
 // Lab is what can be measured.
 type Lab struct {
 	Engines   []all.Entry
+	Peers     []all.Entry // that hold Raft logs only
 	Workloads []Workload
 }
 
-// Standard returns the lab with every engine and every workload.
-func Standard() Lab { return Lab{Engines: all.Engines(), Workloads: Workloads()} }
+// Standard returns the lab with every engine, every peer and every workload.
+func Standard() Lab {
+	return Lab{Engines: all.Engines(), Peers: contender.Engines(), Workloads: Workloads()}
+}
+
+// entries are the engines and the peers.
+func (l Lab) entries() []all.Entry { return slices.Concat(l.Engines, l.Peers) }
 
 func (l Lab) engineNames() []string {
 	var names []string
-	for _, e := range l.Engines {
+	for _, e := range l.entries() {
 		names = append(names, e.Name)
 	}
 	return names
+}
+
+func (l Lab) isPeer(name string) bool {
+	return slices.ContainsFunc(l.Peers, func(e all.Entry) bool { return e.Name == name })
 }
 
 func (l Lab) workloadNames() []string {
@@ -50,11 +62,12 @@ func (l Lab) workloadNames() []string {
 }
 
 func (l Lab) engine(name string) (all.Entry, error) {
-	i := slices.IndexFunc(l.Engines, func(e all.Entry) bool { return e.Name == name })
+	entries := l.entries()
+	i := slices.IndexFunc(entries, func(e all.Entry) bool { return e.Name == name })
 	if i < 0 {
 		return all.Entry{}, unknown("engine", name, l.engineNames())
 	}
-	return l.Engines[i], nil
+	return entries[i], nil
 }
 
 func (l Lab) workload(name string) (Workload, error) {

@@ -38,6 +38,8 @@ type outcome struct {
 	CPUSeconds     float64
 	PeakRSS        int64
 	DiskBytes      int64
+	PeakDisk       int64
+	Samples        []Sample
 	Commits        int64
 	Groups         int64
 	Syncs          int64
@@ -49,7 +51,7 @@ type outcome struct {
 
 func unknownOutcome() outcome {
 	const unknown = holdfast.Unknown
-	return outcome{CPUSeconds: unknown, PeakRSS: unknown, DiskBytes: unknown, Commits: unknown, Groups: unknown, Syncs: unknown}
+	return outcome{CPUSeconds: unknown, PeakRSS: unknown, DiskBytes: unknown, PeakDisk: unknown, Commits: unknown, Groups: unknown, Syncs: unknown}
 }
 
 // Child does one measurement, as told on stdin. It is what a child process runs, and
@@ -82,14 +84,27 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 }
 
 func (l Lab) measure(s spec, o *outcome) error {
-	load, err := l.prepare(s)
+	w, err := l.workload(s.Cell.Workload)
+	if err != nil {
+		return err
+	}
+	load, err := l.prepare(w, s)
 	if err != nil {
 		return err
 	}
 	// What preparing left behind is not the contender's.
 	runtime.GC()
+	sampler := newSampler(s.Dir, sampleEvery)
+	if w.Samples {
+		load.Client = sampler.counting(load.Client)
+	}
 	before := cpuTime()
+	sampler.start()
 	err = drive(load, s, o)
+	samples := sampler.stop()
+	if w.Samples {
+		o.Samples = samples
+	}
 	metrics := holdfast.UnknownMetrics()
 	if load.Metrics != nil {
 		metrics = load.Metrics()
@@ -122,6 +137,7 @@ func (l Lab) measure(s spec, o *outcome) error {
 		take()
 	}
 	o.DiskBytes = usage(s.Dir)
+	o.PeakDisk = max(sampler.peak, o.DiskBytes)
 	o.Commits, o.Groups, o.Syncs = metrics.Commits, metrics.Groups, metrics.Syncs
 	if err == nil && !load.Volatile {
 		err = verify()
@@ -130,11 +146,7 @@ func (l Lab) measure(s spec, o *outcome) error {
 }
 
 // prepare opens the contender and makes the inputs.
-func (l Lab) prepare(s spec) (Load, error) {
-	w, err := l.workload(s.Cell.Workload)
-	if err != nil {
-		return Load{}, err
-	}
+func (l Lab) prepare(w Workload, s spec) (Load, error) {
 	task := Task{Dir: s.Dir, Level: s.Cell.Asked, Clients: s.Cell.Clients, Seed: s.Seed}
 	switch s.Cell.Engine {
 	case Null:

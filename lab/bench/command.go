@@ -146,6 +146,12 @@ func (l Lab) List(t Terminal) {
 	for _, e := range l.Engines {
 		s.engine(e.Describe())
 	}
+	if len(l.Peers) > 0 {
+		s.printf("%s, which the raft workloads measure too\n", s.paint(bold, "other stores for Raft"))
+	}
+	for _, e := range l.Peers {
+		s.engine(e.Describe())
+	}
 	s.printf("%s\n", s.paint(bold, "workloads"))
 	for _, w := range l.Workloads {
 		s.printf("  %-18s  %s\n", w.Name, w.About)

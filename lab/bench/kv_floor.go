@@ -85,13 +85,13 @@ func newKVFloor(t Task, batch, value int) (*kvFloor, error) {
 const floorChunk = 8192
 
 // newKVFloorLoaded is a file of that many keys, of which all are there.
-func newKVFloorLoaded(t Task, keys int) (_ *kvFloor, err error) {
-	record := kvRecordSize(kvValueSize)
+func newKVFloorLoaded(t Task, keys, value int) (_ *kvFloor, err error) {
+	record := kvRecordSize(value)
 	file, err := newFloorFile(filepath.Join(t.Dir, "floor-read"), record, int64(keys), false)
 	if err != nil {
 		return nil, err
 	}
-	f := &kvFloor{task: t, file: file, values: newKVValues(kvValueSize, t.Seed), record: record, batch: keys}
+	f := &kvFloor{task: t, file: file, values: newKVValues(value, t.Seed), record: record, batch: keys}
 	buf := f.lay(min(floorChunk, keys))
 	for first := 0; first < keys && err == nil; first += floorChunk {
 		n := min(floorChunk, keys-first)

@@ -49,7 +49,7 @@ func (r kvRead) null(t Task) (Load, error) {
 }
 
 func (r kvRead) floor(t Task) (Load, error) {
-	f, err := newKVFloorLoaded(t, r.keys)
+	f, err := newKVFloorLoaded(t, r.keys, kvValueSize)
 	if err != nil {
 		return Load{}, err
 	}

@@ -112,14 +112,8 @@ func newKVLoaded(t Task, keys, value int) (*kvTable, error) {
 
 // fill puts all keys, and makes them safe.
 func (t *kvTable) fill() error {
-	weakest := t.task.Level
-	for _, level := range holdfast.Levels() {
-		if t.engine.Capabilities().Promise(level).Given != 0 {
-			weakest = level
-			break
-		}
-	}
-	w := t.writerTo(func(b *holdfast.Batch) error { return holdfast.Commit(t.engine, b, weakest) })
+	level := weakest(t.engine, t.task.Level)
+	w := t.writerTo(func(b *holdfast.Batch) error { return holdfast.Commit(t.engine, b, level) })
 	batch := max(kvPreloadBytes/t.values.size, 1)
 	for key := range t.ledger {
 		w.put(uint32(key))
@@ -133,6 +127,16 @@ func (t *kvTable) fill() error {
 		return err
 	}
 	return nil
+}
+
+// weakest is the weakest level that the engine does not refuse; otherwise if it refuses all.
+func weakest(e holdfast.Engine, otherwise holdfast.Level) holdfast.Level {
+	for _, level := range holdfast.Levels() {
+		if e.Capabilities().Promise(level).Given != 0 {
+			return level
+		}
+	}
+	return otherwise
 }
 
 // load is a load of these clients on the table, which verifies all that is there.

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/lab/contender"
 )
 
 // smallKV is the table of workloads, on little data.
@@ -26,7 +27,7 @@ func smallKV() []Workload {
 
 // smallLab is the standard one, on little data.
 func smallLab() Lab {
-	return Lab{Engines: all.Engines(), Workloads: append(eventWorkloads(), smallKV()...)}
+	return Lab{Engines: all.Engines(), Peers: contender.Engines(), Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft())}
 }
 
 func TestKVKeys(t *testing.T) {

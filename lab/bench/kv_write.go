@@ -101,7 +101,7 @@ func (m kvMixed) floor(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	read, err := newKVFloorLoaded(t, m.room(t))
+	read, err := newKVFloorLoaded(t, m.room(t), kvValueSize)
 	if err != nil {
 		return Load{}, errors.Join(err, written.file.close())
 	}

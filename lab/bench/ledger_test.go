@@ -99,5 +99,5 @@ func TestLedgerReportsReadErrors(t *testing.T) {
 func ExampleLab_Plan() {
 	_, err := Standard().Plan(Request{Preset: "slow"})
 	fmt.Println(err)
-	// Output: bench: bad option: there is no preset "slow"; the presets are quick, event, smoke, kv
+	// Output: bench: bad option: there is no preset "slow"; the presets are quick, event, smoke, kv, raft, raft-long
 }

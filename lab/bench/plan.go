@@ -28,6 +28,7 @@ type Preset struct {
 	Clients     []int
 	Rounds      int
 	For         time.Duration
+	Levels      []holdfast.Level // empty for all
 }
 
 // Presets returns the table of presets; the first is the default.
@@ -36,10 +37,14 @@ type Preset struct {
 // holds the median with 95 % confidence (97 %).
 func Presets() []Preset {
 	return []Preset{
-		{"quick", "the event store with one client, about 90 s", []string{"event/*"}, []int{1}, 6, 200 * time.Millisecond},
-		{"event", "the event store with 1 and 64 clients, about 18 min", []string{"event/*"}, []int{1, 64}, 10, time.Second},
-		{"smoke", "some workloads of each kind once, some seconds: does it work at all", []string{"event/*", "kv/mixed"}, []int{1}, 1, 10 * time.Millisecond},
-		{"kv", "the key-value table with one client, about 4 min", []string{"kv/*"}, []int{1}, 3, 100 * time.Millisecond},
+		{"quick", "the event store with one client, about 90 s", []string{"event/*"}, []int{1}, 6, 200 * time.Millisecond, nil},
+		{"event", "the event store with 1 and 64 clients, about 18 min", []string{"event/*"}, []int{1, 64}, 10, time.Second, nil},
+		{"smoke", "some workloads of each kind once, some seconds: does it work at all", []string{"event/*", "kv/mixed", "raft/stable-get", "raft/store-16"}, []int{1}, 1, 10 * time.Millisecond, nil},
+		{"kv", "the key-value table with one client, about 4 min", []string{"kv/*"}, []int{1}, 3, 100 * time.Millisecond, nil},
+		{"raft", "stores for Raft, others among them, about 4 min", []string{"raft/s*", "raft/get-log", "raft/truncate"}, []int{1}, 3, 150 * time.Millisecond,
+			[]holdfast.Level{holdfast.Process, holdfast.Power}},
+		{"raft-long", "a Raft log that grows and is truncated, 10 min for each store", []string{"raft/long"}, []int{1}, 1, 10 * time.Minute,
+			[]holdfast.Level{holdfast.Power}},
 	}
 }
 
@@ -119,14 +124,21 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if p.Workloads, err = choose("workload", patterns, l.workloadNames(), nil); err != nil {
 		return Plan{}, err
 	}
-	patterns = []string{"*"}
-	if len(r.Engines) > 0 {
-		patterns = r.Engines
+	named := len(r.Engines) > 0
+	patterns = r.Engines
+	if !named {
+		patterns = []string{"*"}
 	}
 	if p.Engines, err = choose("engine", patterns, l.engineNames(), []string{Null, Floor}); err != nil {
 		return Plan{}, err
 	}
-	p.Levels = holdfast.Levels()
+	if !named && !slices.ContainsFunc(l.Workloads, func(w Workload) bool { return w.Raft && slices.Contains(p.Workloads, w.Name) }) {
+		p.Engines = slices.DeleteFunc(p.Engines, l.isPeer)
+	}
+	p.Levels = preset.Levels
+	if len(p.Levels) == 0 {
+		p.Levels = holdfast.Levels()
+	}
 	if len(r.Levels) > 0 {
 		p.Levels = nil
 		for _, name := range r.Levels {
@@ -164,17 +176,21 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		p.Seed = *r.Seed
 	}
 	p.Command = command(r, p)
-	return p, l.layOut(&p)
+	return p, l.layOut(&p, named)
 }
 
-// layOut fills in the cells and what is unavailable.
-func (l Lab) layOut(p *Plan) error {
+// onlyRaft is why a peer cannot do other work.
+const onlyRaft = "holds Raft logs only"
+
+// layOut fills in the cells and what is unavailable. Peers are only said to be missing where they were named.
+func (l Lab) layOut(p *Plan, named bool) error {
 	for _, name := range p.Workloads {
 		w, err := l.workload(name)
 		if err != nil {
 			return err
 		}
-		for _, clients := range p.Clients {
+		numbers := w.clients(p.Clients)
+		for _, clients := range numbers {
 			add := func(engine string, asked, given holdfast.Level) {
 				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients, Reads: w.Reads, Overhead: w.Overhead})
 			}
@@ -188,11 +204,17 @@ func (l Lab) layOut(p *Plan) error {
 				if why, ok := w.Refused[engine]; ok {
 					cells, missing = nil, refuse(engine, name, why, cells, missing)
 				}
+				if l.isPeer(engine) && !w.Raft {
+					cells, missing = nil, absent(engine, p.Levels, onlyRaft)
+					if !named {
+						missing = nil
+					}
+				}
 				for _, c := range cells {
 					add(engine, c.Asked, c.Given)
 					given[c.Given] = true
 				}
-				if clients == p.Clients[0] {
+				if clients == numbers[0] {
 					for _, u := range missing {
 						u.Workload = name
 						p.Unavailable = append(p.Unavailable, u)
@@ -202,7 +224,9 @@ func (l Lab) layOut(p *Plan) error {
 			if len(given) == 0 {
 				continue
 			}
-			add(Null, holdfast.Memory, holdfast.Memory)
+			if !w.Samples {
+				add(Null, holdfast.Memory, holdfast.Memory)
+			}
 			if w.Reads {
 				add(Floor, holdfast.Power, holdfast.Power)
 				continue
@@ -257,6 +281,15 @@ func levelsOf(e all.Entry, levels []holdfast.Level, reads bool) (cells []Cell, m
 		cells = cells[len(cells)-1:]
 	}
 	return cells, missing
+}
+
+// absent is what is missing of an engine that has nothing to do with the work.
+func absent(engine string, levels []holdfast.Level, why string) []Unavailable {
+	var missing []Unavailable
+	for _, level := range levels {
+		missing = append(missing, Unavailable{Engine: engine, Asked: level, Reason: why, why: why})
+	}
+	return missing
 }
 
 // refuse returns what is missing of an engine that cannot do the workload at all.

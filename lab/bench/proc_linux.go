@@ -39,6 +39,23 @@ func peakRSS() int64 {
 	return kib << 10
 }
 
+// rss is the memory this process has resident now, in bytes, -1 if that is not known.
+func rss() int64 {
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return -1
+	}
+	fields := bytes.Fields(statm)
+	if len(fields) < 2 {
+		return -1
+	}
+	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return pages * int64(os.Getpagesize())
+}
+
 // childAttributes keep a child apart from the terminal's interrupts, which are the parent's to
 // handle, and kill it when the thread that started it ends.
 func childAttributes() *syscall.SysProcAttr {

@@ -3,7 +3,6 @@
 package bench
 
 import (
-	"io/fs"
 	"os"
 	"runtime"
 	"syscall"
@@ -17,14 +16,6 @@ func cpuTime() time.Duration {
 		return -1
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// allocated is the space a file takes on the device: less than its length where it has holes.
-func allocated(info fs.FileInfo) int64 {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return st.Blocks * 512
-	}
-	return info.Size()
 }
 
 // maxRSS is the most memory a process that has ended had resident, in bytes.

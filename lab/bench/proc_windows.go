@@ -3,7 +3,6 @@
 package bench
 
 import (
-	"io/fs"
 	"os"
 	"syscall"
 	"time"
@@ -24,8 +23,6 @@ func cpuTime() time.Duration {
 	}
 	return ticks(kernel) + ticks(user)
 }
-
-func allocated(info fs.FileInfo) int64 { return info.Size() }
 
 // maxRSS is not told of a process that has ended.
 func maxRSS(*os.ProcessState) int64 { return -1 }

@@ -59,6 +59,14 @@ func (s screen) header(p Plan, m Machine) {
 	s.wrapped("", m.Sentence())
 }
 
+// singular is one of what a workload counts.
+func singular(unit string) string {
+	if stem, ok := strings.CutSuffix(unit, "ies"); ok {
+		return stem + "y"
+	}
+	return strings.TrimSuffix(unit, "s")
+}
+
 func number(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
@@ -73,10 +81,17 @@ func (s screen) report(l Lab, r *Report) {
 		if err != nil {
 			continue // a plan names no other
 		}
-		for _, clients := range r.Plan.Clients {
+		for _, clients := range w.clients(r.Plan.Clients) {
 			for _, g := range groups(w, r, clients) {
 				s.printf("\n%s\n", s.paint(bold, g.title()))
-				s.speed(g)
+				if w.Samples {
+					s.tails(g)
+				} else {
+					s.speed(g)
+				}
+			}
+			if w.Samples {
+				s.course(w, r, clients)
 			}
 			if !w.Reads {
 				s.cost(w, r, clients)
@@ -240,7 +255,7 @@ func (s screen) speed(g group) {
 
 // cost writes what else a workload takes, level by level.
 func (s screen) cost(w Workload, r *Report, clients int) {
-	one := strings.TrimSuffix(w.Unit, "s")
+	one := singular(w.Unit)
 	t := s.table()
 	t.AppendHeader(table.Row{"engine", "level", "CPU/" + one, "syncs/commit", "settle", "memory", w.Unit, "on disk"})
 	rows := 0
@@ -414,7 +429,7 @@ func (s screen) conclusions(l Lab, r *Report) {
 		if err != nil {
 			continue
 		}
-		for _, clients := range r.Plan.Clients {
+		for _, clients := range w.clients(r.Plan.Clients) {
 			for _, g := range groups(w, r, clients) {
 				if line := g.winner(); line != "" {
 					lines = append(lines, line)

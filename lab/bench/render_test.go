@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -43,6 +44,9 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 	for i, name := range names {
 		lab.Engines[i].Name = name
 	}
+	if strings.HasPrefix(request.Preset, "raft") {
+		lab.Peers = []all.Entry{engineGiving("raft-wal", 0, 0, holdfast.Power)}
+	}
 	seed := uint64(1)
 	request.Seed = &seed
 	p, err := lab.Plan(request)
@@ -68,10 +72,15 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 				Ops: int64(2e5 / us), ItemsPerOp: w.Items, Seconds: 0.2, OpsPerSec: 1e6 / us,
 				Latency:       Latency{P50: us, P90: 1.2 * us, P99: 3 * us, P999: 9 * us, Max: 99 * us},
 				SettleSeconds: us / 1e5, CPUSeconds: 0.15, PeakRSS: 30e6, DiskBytes: 123_456, Commits: 1000, Groups: 900, Syncs: int64(c.Given-1) * 500,
-				Items: int64(2e5/us) * int64(w.Items), Verified: true,
+				Items: int64(2e5/us) * int64(w.Items), Verified: true, PeakDisk: 234_567, Samples: []Sample{},
 			}
 			if c.Engine == "mem" && c.Workload == "event/append-100" && round == p.Rounds-1 {
 				result.Verified, result.Error = false, "failed verification: 100 acknowledged, 99 there\nand more of the kind"
+			}
+			if w.Samples {
+				for i := range 8 {
+					result.Samples = append(result.Samples, Sample{Seconds: float64(i+1) / 40, Ops: result.Ops * int64(i+1) / 8, DiskBytes: int64(i+1) * 29_000, RSS: int64(i+1) * 3e6})
+				}
 			}
 			r.Results = append(r.Results, result)
 		}
@@ -116,6 +125,26 @@ func TestKVReportLooksAsBefore(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		if n := len(strings.TrimRight(line, "\n")); n > s.width && !strings.HasPrefix(line, "again: ") {
 			t.Errorf("a line of %d columns: %s", n, line)
+		}
+	}
+}
+
+// TestRaftReportLooksAsBefore: a peer, work that only one client can do, and the tables of a long run.
+func TestRaftReportLooksAsBefore(t *testing.T) {
+	rounds := 1
+	for _, test := range []struct {
+		name  string
+		width int
+	}{{"raft-120.txt", 120}, {"raft-88.txt", 88}} {
+		lab, _, report := inventedOf(Request{Preset: "raft", Rounds: &rounds, Clients: []int{2}, Workloads: []string{"raft/stable-set", "raft/get-log", "raft/long"}}, "badger", "pebble", "mem")
+		var out bytes.Buffer
+		s := screen{w: &out, width: test.width}
+		s.report(lab, report)
+		golden(t, test.name, out.String())
+		for line := range strings.Lines(out.String()) {
+			if n := len(strings.TrimRight(line, "\n")); n > s.width && !strings.HasPrefix(line, "again: ") {
+				t.Errorf("a line of %d columns: %s", n, line)
+			}
 		}
 	}
 }

@@ -50,17 +50,27 @@ type Result struct {
 	Seconds       float64        `json:"seconds"`
 	OpsPerSec     float64        `json:"ops_per_sec"`
 	Latency       Latency        `json:"latency_us"`
-	SettleSeconds float64        `json:"settle_seconds"` // of Close
-	CPUSeconds    float64        `json:"cpu_seconds"`    // of warm-up, measurement and Close, all threads
-	PeakRSS       int64          `json:"peak_rss_bytes"` // of the child up to Close, the harness included
-	DiskBytes     int64          `json:"disk_bytes"`     // allocated, after Close
-	Commits       int64          `json:"commits"`        // batches applied since opening
-	Groups        int64          `json:"groups"`         // engine transactions they became
-	Syncs         int64          `json:"syncs"`          // times the device was asked to keep what was written
-	Items         int64          `json:"items"`          // there should be after it
-	Checked       int64          `json:"checked_items"`  // of them, read back and compared after it
+	SettleSeconds float64        `json:"settle_seconds"`  // of Close
+	CPUSeconds    float64        `json:"cpu_seconds"`     // of warm-up, measurement and Close, all threads
+	PeakRSS       int64          `json:"peak_rss_bytes"`  // of the child up to Close, the harness included
+	DiskBytes     int64          `json:"disk_bytes"`      // allocated, after Close
+	PeakDisk      int64          `json:"peak_disk_bytes"` // the most of what was seen once a second, at the end of measuring, and after Close
+	Commits       int64          `json:"commits"`         // batches applied since opening
+	Groups        int64          `json:"groups"`          // engine transactions they became
+	Syncs         int64          `json:"syncs"`           // times the device was asked to keep what was written
+	Items         int64          `json:"items"`           // there should be after it
+	Checked       int64          `json:"checked_items"`   // of them, read back and compared after it
 	Verified      bool           `json:"verified"`
-	Error         string         `json:"error"` // empty if verified
+	Error         string         `json:"error"`   // empty if verified
+	Samples       []Sample       `json:"samples"` // one for each second and one at the end, where the workload asks for them
+}
+
+// Sample is how far a measurement had come at one moment.
+type Sample struct {
+	Seconds   float64 `json:"seconds"`    // since warming up began
+	Ops       int64   `json:"ops"`        // since then
+	DiskBytes int64   `json:"disk_bytes"` // allocated
+	RSS       int64   `json:"rss_bytes"`  // resident memory of the process, -1 if not known
 }
 
 // Latency is a distribution in microseconds.
@@ -85,9 +95,9 @@ type Summary struct {
 	Rounds     int            `json:"rounds"`
 
 	// Medians over the rounds, for the tables.
-	p50, p99, settle, cpuPerItem, syncsPerCommit float64
-	peakRSS, diskBytes, items                    int64
-	asked                                        holdfast.Level
+	p50, p99, p999, max, settle, cpuPerItem, syncsPerCommit float64
+	peakRSS, diskBytes, peakDisk, items                     int64
+	asked                                                   holdfast.Level
 }
 
 // WriteJSON writes the report, indented.

@@ -194,7 +194,7 @@ func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, err
 		Ops: o.Ops, WarmUpOps: o.WarmUpOps, ItemsPerOp: workload.Items, Seconds: o.Seconds, Latency: o.Latency,
 		SettleSeconds: o.SettleSeconds, CPUSeconds: o.CPUSeconds, PeakRSS: o.PeakRSS, DiskBytes: o.DiskBytes,
 		Commits: o.Commits, Groups: o.Groups, Syncs: o.Syncs, Items: o.Items, Checked: o.Checked,
-		Verified: o.Verified, Error: o.Error,
+		Verified: o.Verified, Error: o.Error, PeakDisk: o.PeakDisk, Samples: append([]Sample{}, o.Samples...),
 	}
 	if o.Seconds > 0 {
 		result.OpsPerSec = float64(o.Ops) / o.Seconds

@@ -59,9 +59,12 @@ func summarise(cells []Cell, results []Result) []Summary {
 		s.Median, s.Low, s.High, s.Confidence = median(column(func(r Result) float64 { return r.OpsPerSec }))
 		s.p50 = middle(column(func(r Result) float64 { return r.Latency.P50 }))
 		s.p99 = middle(column(func(r Result) float64 { return r.Latency.P99 }))
+		s.p999 = middle(column(func(r Result) float64 { return r.Latency.P999 }))
+		s.max = middle(column(func(r Result) float64 { return r.Latency.Max }))
 		s.settle = middle(column(func(r Result) float64 { return r.SettleSeconds }))
 		s.peakRSS = int64(middle(column(func(r Result) float64 { return float64(r.PeakRSS) })))
 		s.diskBytes = int64(middle(column(func(r Result) float64 { return float64(r.DiskBytes) })))
+		s.peakDisk = int64(middle(column(func(r Result) float64 { return float64(r.PeakDisk) })))
 		s.items = int64(middle(column(func(r Result) float64 { return float64(r.Items) })))
 		s.cpuPerItem = middle(column(func(r Result) float64 {
 			ops := r.Ops + r.WarmUpOps

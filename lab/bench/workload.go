@@ -13,6 +13,7 @@ func Workloads() []Workload {
 	var table []Workload
 	table = append(table, eventWorkloads()...)
 	table = append(table, kvWorkloads()...)
+	table = append(table, raftWorkloads()...)
 	return table
 }
 
@@ -31,6 +32,14 @@ type Workload struct {
 	// Reads is true for work that only reads: durability plays no part in it, so it is
 	// measured once per contender and shown in one table.
 	Reads bool
+
+	// Raft is true for work on a Raft store, which the peers can do; see [Lab].
+	Raft bool
+	// OneClient is true for work that only one client can do. It is then measured with one, whatever is asked for.
+	OneClient bool
+	// Samples is true where the report shows how rate, disk and memory go over the time. Then null, which would take as
+	// long, is left out.
+	Samples bool
 
 	// Refused says of engines, by name, why they cannot do the work.
 	Refused map[string]string
@@ -56,6 +65,14 @@ func (w Workload) rates() (unit string, perOp float64) {
 		return "bytes", float64(w.Items) * float64(w.ItemBytes)
 	}
 	return w.Unit, float64(w.Items)
+}
+
+// clients returns the numbers of clients that the work is measured with, of those that were asked for.
+func (w Workload) clients(asked []int) []int {
+	if w.OneClient {
+		return []int{1}
+	}
+	return asked
 }
 
 // showsSpace reports that space on disk is shown as a multiple of what is alive.

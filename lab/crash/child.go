@@ -85,6 +85,8 @@ type worker struct {
 	spent   atomic.Int64  // bytes written
 	began   time.Time
 	errors  atomic.Int64
+
+	model *raftState // of the store for Raft, from one opening to the next
 }
 
 // acked is told after Wait returned.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/contender"
 )
 
 // Kind is how the victim's world ends.
@@ -87,12 +88,17 @@ func Status(err error) int {
 // Lab is what can be crashed.
 type Lab struct {
 	Engines     []all.Entry
+	Peers       []all.Entry // other stores for Raft; tested when they are named, with the subject raft alone
 	Subjects    []Subject
 	Simulations []Simulation
+
+	patience patience // zero means the standard one
 }
 
-// Standard returns the lab with every engine and every subject.
-func Standard() Lab { return Lab{Engines: all.Engines(), Subjects: Subjects()} }
+// Standard returns the lab with every engine, every peer and every subject.
+func Standard() Lab {
+	return Lab{Engines: all.Engines(), Peers: contender.Engines(), Subjects: Subjects()}
+}
 
 // Subject is what the victim does and how it is judged: the bare contract, or a store over it. A
 // new one is a file of this package and a line in [Subjects].
@@ -106,25 +112,23 @@ type Subject struct {
 	read func(c *check, e holdfast.Engine, emit func(entry)) error
 	// judge decides what there is. It runs in the supervisor.
 	judge func(h *history, found []entry) Judgement
-	// size is how many numbers the batch takes that begins at n.
-	size func(h *history, n uint64) uint64
 }
 
 // Subjects lists the subjects.
-func Subjects() []Subject { return []Subject{kv, events} }
+func Subjects() []Subject { return []Subject{kv, events, rafts} }
 
 func (l Lab) engine(name string) (all.Entry, error) {
-	for _, e := range append(slices.Clone(l.Engines), liars(l.Engines)...) {
+	for _, e := range slices.Concat(l.Engines, l.Peers, liars(l.Engines)) {
 		if e.Name == name {
 			return e, nil
 		}
 	}
-	return all.Entry{}, unknown("engine", name, l.engineNames())
+	return all.Entry{}, unknown("engine", name, append(namesOf(l.Engines), namesOf(l.Peers)...))
 }
 
-func (l Lab) engineNames() []string {
+func namesOf(engines []all.Entry) []string {
 	var names []string
-	for _, e := range l.Engines {
+	for _, e := range engines {
 		names = append(names, e.Name)
 	}
 	return names

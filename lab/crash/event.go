@@ -14,7 +14,7 @@ import (
 // shown, offsets, and truncation.
 var events = Subject{
 	Name: "event", About: "the event store: appends, a follower, offsets, truncation",
-	work: eventWork, read: eventRead, judge: eventJudge, size: eventSize,
+	work: eventWork, read: eventRead, judge: eventJudge,
 }
 
 // follower is the subscription whose offset is saved.
@@ -37,10 +37,6 @@ func (p plan) appended(gen uint32, first uint64) []event.Event {
 		list[i] = event.Event{Type: fmt.Sprintf("type-%d", n%5), ID: id, Origin: fmt.Sprint(gen), Time: time.Unix(0, int64(n)), Data: p.value(nil, gen, n, "event", size)}
 	}
 	return list
-}
-
-func eventSize(h *history, n uint64) uint64 {
-	return uint64(len(plan{h.Seed}.appended(h.generation(n), n)))
 }
 
 func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
@@ -101,6 +97,9 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	}
 	readers.do(func() error {
 		offset, err := s.LoadOffset(ctx, follower)
+		if ctx.Err() != nil {
+			return nil // stopped before it began
+		}
 		if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 			return fmt.Errorf("loading the offset: %w", err)
 		}

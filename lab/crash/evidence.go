@@ -61,7 +61,10 @@ type evidenceFile struct {
 	Offset   interval
 	First    interval
 	Segments []segment
-	Acks     []ackFile // of the last generation, with the time since it was started
+	// Of a store for Raft.
+	Monotonic bool      `json:",omitzero"`
+	Skipped   []span    `json:",omitempty"`
+	Acks      []ackFile // of the last generation, with the time since it was started
 }
 
 type ackFile struct {
@@ -107,6 +110,7 @@ func (e *evidence) save(r *runner, findings []string) (string, error) {
 		Schema: EvidenceSchema, Engine: e.cell.Engine, Level: e.cell.Level, Given: e.cell.Given, Kind: e.cell.Kind, Subject: e.cell.Subject, FS: e.cell.FS,
 		Library: e.cell.capabilities.Library, When: e.when, Seed: h.Seed, Spec: e.spec, Findings: findings,
 		Bound: h.Bound, Issued: h.Issued, Shown: h.Shown, Offset: h.Offset, First: h.First, Segments: h.Segments,
+		Monotonic: h.Monotonic, Skipped: h.Skipped,
 	}
 	for _, a := range h.Acks {
 		f.Acks = append(f.Acks, ackFile{a.n, a.batch, a.level, float64(a.at.Microseconds()) / 1000})
@@ -152,7 +156,8 @@ func load(dir string) (*evidenceFile, *history, error) {
 	if f.Schema != EvidenceSchema {
 		return bad(fmt.Errorf("its schema is %q, not %q", f.Schema, EvidenceSchema))
 	}
-	h := &history{Seed: f.Seed, Segments: f.Segments, Issued: f.Issued, Bound: f.Bound, Shown: f.Shown, Survives: f.Kind.survives(), Level: f.Given, Offset: f.Offset, First: f.First}
+	h := &history{Seed: f.Seed, Segments: f.Segments, Issued: f.Issued, Bound: f.Bound, Shown: f.Shown, Survives: f.Kind.survives(), Level: f.Given, Offset: f.Offset, First: f.First,
+		Monotonic: f.Monotonic, Skipped: f.Skipped}
 	for _, a := range f.Acks {
 		h.Acks = append(h.Acks, ack{n: a.N, batch: a.Batch, level: a.Level, at: time.Duration(a.Ms * float64(time.Millisecond))})
 	}

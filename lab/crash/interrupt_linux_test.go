@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,11 +68,21 @@ func aRun(t *testing.T, dir string, kind Kind) (*exec.Cmd, *bytes.Buffer) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	want := "/cmdline"
+	// Whatever the test comes to, nothing of the run stays mounted when its directory is removed.
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		for end := time.Now().Add(time.Minute); len(traces(t, dir)) > 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			_ = sweep(dir)
+		}
+	})
+	want := []string{"/cmdline"}
 	if kind == Power {
-		want = "backing_file"
+		want = append(want, "backing_file", " ext4 ") // a victim, that is, writes to a recorded disk
 	}
-	until(t, "the run is at work", func() bool { return strings.Contains(strings.Join(traces(t, dir), "\n"), want) })
+	until(t, "the run is at work", func() bool {
+		found := strings.Join(traces(t, dir), "\n")
+		return !slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(found, w) })
+	})
 	return cmd, &out
 }
 
@@ -107,12 +118,13 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestKilledRunIsCleanedUp by the next one there.
+// TestKilledRunIsCleanedUp by the next one there: its mounts, loop devices and directory.
 func TestKilledRunIsCleanedUp(t *testing.T) {
-	for _, kind := range []Kind{Kill} {
+	for _, kind := range []Kind{Kill, Power} {
 		t.Run(string(kind), func(t *testing.T) {
 			dir := realDir(t)
 			cmd, _ := aRun(t, dir, kind)
+			time.Sleep(100 * time.Millisecond) // into the work, and not only at its beginning
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}

@@ -294,6 +294,11 @@ func appendsOf(h *history, end uint64) (found []entry, last uint64) {
 	return found, last
 }
 
+// eventSize is the number of events in the append that begins at position n.
+func eventSize(h *history, n uint64) uint64 {
+	return uint64(len(plan{h.Seed}.appended(h.generation(n), n)))
+}
+
 func TestEventJudgeFindsWhatIsWrong(t *testing.T) {
 	base := &history{Seed: 8}
 	base.begin(0, 1)

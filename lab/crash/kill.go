@@ -25,13 +25,19 @@ const (
 	shortWindow   = 50 * time.Millisecond // Options.SyncEvery where losses are measured by it
 )
 
-// victimSpec is what a victim of generation gen is told.
-func (r *runner) victimSpec(c cell, dir string, seed uint64, gen uint32, from uint64, rate int64) spec {
+// victimSpec is what a victim is told that goes on with a history.
+func (r *runner) victimSpec(c cell, dir string, h *history, rate int64) spec {
+	h = h.clone()
+	last := h.Segments[len(h.Segments)-1]
+	seed, gen := h.Seed, last.Gen
 	s := spec{
-		Engine: c.Engine, Subject: c.Subject, Level: c.Level, Dir: dir, Seed: seed, Gen: gen, From: from,
+		Engine: c.Engine, Subject: c.Subject, Level: c.Level, Dir: dir, Seed: seed, Gen: gen, From: last.From,
 		Memory: victimMemory, Writers: victimWriters, Rate: rate,
 		// Nothing in the background helps a claim to hold.
 		Window: -1,
+	}
+	if c.Subject == rafts.Name {
+		s.Segments, s.Skipped, s.Monotonic = h.Segments, h.Skipped, h.Monotonic
 	}
 	if c.Given < c.Kind.survives() {
 		// What can be lost is to be measured.
@@ -78,7 +84,11 @@ func killMoment(r *rand.Rand, c cell, s *spec, round int) moment {
 
 // history begins the history of a directory.
 func (c cell) history(seed uint64) *history {
-	return &history{Seed: seed, Survives: c.Kind.survives(), Level: c.Given}
+	h := &history{Seed: seed, Survives: c.Kind.survives(), Level: c.Given}
+	if c.Subject == rafts.Name {
+		c.raftHistory(h)
+	}
+	return h
 }
 
 // killSession kills victims on one directory, and judges after each what is there.
@@ -92,10 +102,10 @@ func (r *runner) killSession(ctx context.Context, c cell, seed uint64, kills int
 	h := c.history(seed)
 	from := uint64(1)
 	for round := range kills {
-		s := r.victimSpec(c, dir, seed, uint32(round), from, killRate)
+		h.begin(uint32(round), from)
+		s := r.victimSpec(c, dir, h, killRate)
 		m := killMoment(rnd, c, &s, round)
 		v := &victim{command: r.child, spec: s, ledger: &ledger{}, place: func(uint64) position { return 0 }, entry: c.capabilities}
-		h.begin(s.Gen, from)
 		if err := r.runVictim(ctx, v, m, nil); err != nil {
 			return err
 		}
@@ -120,7 +130,7 @@ func (r *runner) killSession(ctx context.Context, c cell, seed uint64, kills int
 		if fatal || j.broken() || c.Control {
 			return nil // what comes after is not to be judged
 		}
-		from = j.Survived + 1
+		from, h.Skipped = j.Survived+1, append(h.Skipped, j.Skipped...)
 	}
 	return nil
 }
@@ -134,7 +144,7 @@ func (r *runner) judge(ctx context.Context, c cell, h *history, s spec, dir stri
 		if rnd.IntN(2) == 0 {
 			s.Opens = 2 - len(found) // in one process
 		}
-		d, err := checks(ctx, r.child, s)
+		d, err := checks(ctx, r.child, s, r.lab.patient().checking)
 		if err != nil {
 			return j, false, err
 		}
@@ -202,7 +212,7 @@ func (r *runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 	if err != nil {
 		return err
 	}
-	died := !await(ctx, v, m, events)
+	died := !await(ctx, v, m, events, r.lab.patient().silence)
 	if last != nil {
 		last()
 	}
@@ -225,8 +235,8 @@ func (r *runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 	return nil
 }
 
-// await returns when the moment has come, false if the victim is dead before.
-func await(ctx context.Context, v *victim, m moment, events <-chan heard) bool {
+// await returns when the moment has come, or the victim was silent for so long; false if it is dead before.
+func await(ctx context.Context, v *victim, m moment, events <-chan heard, silence time.Duration) bool {
 	quiet := time.NewTimer(silence)
 	defer quiet.Stop()
 	acks := 0

@@ -16,7 +16,7 @@ import (
 // range-delete, while snapshots check themselves.
 var kv = Subject{
 	Name: "kv", About: "the contract: concurrent batches, overwrites, deletes, range deletes, large values, snapshots, reopening",
-	work: kvWork, read: kvRead, judge: kvJudge, size: func(*history, uint64) uint64 { return 1 },
+	work: kvWork, read: kvRead, judge: kvJudge,
 }
 
 func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {

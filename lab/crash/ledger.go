@@ -143,6 +143,10 @@ type history struct {
 	Level    holdfast.Level // that the batches which count are given; weaker ones among them are company
 	Offset   interval       // of the offset that was saved
 	First    interval       // of the log's beginning
+
+	// Of a store for Raft.
+	Monotonic bool   // it has no gaps
+	Skipped   []span // deletions that a crash has taken back, though not what ran beside them
 }
 
 // interval holds a value that is known up to what was under way.
@@ -154,6 +158,7 @@ func (h *history) begin(gen uint32, from uint64) {
 		h.Segments = h.Segments[:len(h.Segments)-1]
 	}
 	h.Segments = append(h.Segments, segment{gen, from})
+	h.Skipped = slices.DeleteFunc(h.Skipped, func(s span) bool { return s.From >= from })
 	h.Issued, h.Acks = from-1, nil
 }
 
@@ -206,7 +211,7 @@ func (h *history) counts(a ack) bool { return a.batch && a.level >= h.Level }
 // clone returns a history that shares nothing that changes.
 func (h *history) clone() *history {
 	c := *h
-	c.Segments, c.Acks = slices.Clone(h.Segments), slices.Clone(h.Acks)
+	c.Segments, c.Acks, c.Skipped = slices.Clone(h.Segments), slices.Clone(h.Acks), slices.Clone(h.Skipped)
 	return &c
 }
 
@@ -223,6 +228,7 @@ type Judgement struct {
 	Wrong      int      `json:"wrong"` // found and never written, damaged, or different when opened again
 	Window     float64  `json:"window_ms"`
 	Findings   []string `json:"findings,omitempty"`
+	Skipped    []span   `json:"skipped,omitempty"` // of a store for Raft: see history
 }
 
 // maxFindings is how many findings are kept in words.

@@ -16,10 +16,10 @@ import (
 
 // Request is what a run is asked for. The zero value is the default run.
 type Request struct {
-	Engines  []string // names or patterns; empty means all
+	Engines  []string // names or patterns; empty means all, but no peers
 	Levels   []string
 	Kinds    []string // empty means kill, and power and faults where the machine can
-	Subjects []string // empty means kv
+	Subjects []string // empty means kv and raft, and raft alone for peers
 	Cuts     *int
 	FS       string
 	Seed     *uint64
@@ -37,6 +37,7 @@ type cell struct {
 	Kind         Kind
 	FS           string
 	Control      bool
+	peer         bool // not an engine, but another store for Raft
 	capabilities holdfast.Capabilities
 	notAvailable string // why this is not tested
 }
@@ -49,11 +50,14 @@ type runPlan struct {
 	levels   []holdfast.Level
 	kinds    []Kind
 	subjects []string
-	cuts     int
-	fs       string
-	seed     uint64
-	length   time.Duration // 0 if not named
-	command  string
+	// Neither levels nor subjects were named.
+	allLevels, allSubjects bool
+
+	cuts    int
+	fs      string
+	seed    uint64
+	length  time.Duration // 0 if not named
+	command string
 }
 
 // plan makes a plan of a request. The error is ErrBadOption, or ErrUnavailable if a kind is named that
@@ -61,7 +65,11 @@ type runPlan struct {
 func (l Lab) plan(q Request) (*runPlan, error) {
 	p := &runPlan{cuts: defaultCuts, fs: cmp.Or(q.FS, blockdev.FileSystems()[0]), subjects: q.Subjects}
 	var err error
-	if p.engines, err = match(q.Engines, l.engineNames()); err != nil {
+	names := namesOf(l.Engines)
+	if len(q.Engines) > 0 {
+		names = append(names, namesOf(l.Peers)...)
+	}
+	if p.engines, err = match(q.Engines, names); err != nil {
 		return nil, err
 	}
 	for _, name := range q.Levels {
@@ -74,10 +82,15 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 		}
 	}
 	if slices.Sort(p.levels); len(p.levels) == 0 {
-		p.levels = holdfast.Levels()
+		p.levels, p.allLevels = holdfast.Levels(), true
 	}
-	if len(p.subjects) == 0 {
-		p.subjects = []string{kv.Name}
+	onlyPeers := !slices.ContainsFunc(p.engines, func(name string) bool { return !l.peer(name) })
+	switch {
+	case len(p.subjects) > 0:
+	case onlyPeers:
+		p.subjects = []string{rafts.Name}
+	default:
+		p.subjects, p.allSubjects = []string{kv.Name, rafts.Name}, true
 	}
 	for _, name := range p.subjects {
 		if _, err := l.subject(name); err != nil {
@@ -107,6 +120,9 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	p.command = commandOf(q, p.seed)
 	return p, l.cells(p)
 }
+
+// peer reports whether that is the name of a peer.
+func (l Lab) peer(name string) bool { return slices.Contains(namesOf(l.Peers), name) }
 
 // match returns the names that one of the patterns matches, in their own order; no patterns match all.
 func match(patterns, names []string) ([]string, error) {
@@ -187,14 +203,22 @@ func (l Lab) cells(p *runPlan) error {
 				if err != nil {
 					return err
 				}
+				if l.peer(name) && subject != rafts.Name && p.allSubjects {
+					continue
+				}
 				for _, level := range p.levels {
 					if kind == Faults && level != holdfast.Power {
 						continue // what a refused flush can break is Power's
 					}
-					c := cell{Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, capabilities: e.Describe()}
+					if subject == rafts.Name && level == holdfast.Memory && p.allLevels {
+						continue // not even the end of a process: of use to nobody who votes
+					}
+					c := cell{Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, peer: l.peer(name), capabilities: e.Describe()}
 					promise := c.capabilities.Promise(level)
 					c.Given = promise.Given
 					switch {
+					case c.peer && subject != rafts.Name:
+						c.notAvailable = "it is a store for Raft and nothing else"
 					case c.Given == 0:
 						c.notAvailable = promise.Why
 					case c.Given > level && slices.Contains(p.levels, c.Given):

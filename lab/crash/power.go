@@ -98,7 +98,7 @@ func (r *runner) powerSession(ctx context.Context, c cell, seed uint64, cuts int
 	defer d.Close()
 	h := c.history(seed)
 	h.begin(0, 1)
-	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, seed, 0, 1, rnd), r.recordLength(c, rnd), nil)
+	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, h, rnd), r.recordLength(c, rnd), nil)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
@@ -134,8 +134,8 @@ func (r *runner) lost(ctx context.Context, err error) error {
 	return err
 }
 
-func (r *runner) powerVictim(c cell, d *blockdev.Disk, seed uint64, gen uint32, from uint64, rnd *rand.Rand) spec {
-	s := r.victimSpec(c, d.Path(), seed, gen, from, powerRate)
+func (r *runner) powerVictim(c cell, d *blockdev.Disk, h *history, rnd *rand.Rand) spec {
+	s := r.victimSpec(c, d.Path(), h, powerRate)
 	if !c.Control && rnd.IntN(2) == 0 {
 		s.Reopen = int64(250 * time.Millisecond)
 	}
@@ -179,6 +179,7 @@ func (r *runner) powerCut(ctx context.Context, c cell, rec *recorded, h *history
 		t.breaks(r, ev, j)
 		return nil, 0, mounted.Close()
 	}
+	h.Skipped = append(h.Skipped, j.Skipped...)
 	return h, j.Survived, mounted.Close()
 }
 
@@ -189,9 +190,8 @@ func (r *runner) powerAgain(ctx context.Context, c cell, first *recorded, h *his
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
-	gen := first.spec.Gen + 1
-	h.begin(gen, survived+1)
-	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, h.Seed, gen, survived+1, rnd), 100*time.Millisecond+time.Duration(rnd.Int64N(int64(300*time.Millisecond))), nil)
+	h.begin(first.spec.Gen+1, survived+1)
+	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, h, rnd), 100*time.Millisecond+time.Duration(rnd.Int64N(int64(300*time.Millisecond))), nil)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
@@ -220,7 +220,7 @@ func (r *runner) faultSession(ctx context.Context, c cell, seed uint64, cuts int
 	defer d.Close()
 	h := c.history(seed)
 	h.begin(0, 1)
-	s := r.victimSpec(c, d.Path(), seed, 0, 1, powerRate)
+	s := r.victimSpec(c, d.Path(), h, powerRate)
 	s.Failing = true
 	fault := faultOf(rnd)
 	rec, err := r.record(ctx, d, c, s, 50*time.Millisecond+time.Duration(rnd.Int64N(int64(200*time.Millisecond))), func() {

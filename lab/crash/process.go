@@ -2,6 +2,7 @@ package crash
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,11 +17,16 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// Limits of patience with children. They are generous: what they find is a hang.
-const (
-	silence      = time.Minute     // of a victim that has not acknowledged anything yet
-	checkingTime = 2 * time.Minute // of a check
-)
+// patience is how long children are waited for. It is generous: what it finds is a hang.
+type patience struct {
+	silence  time.Duration // of a victim that has not acknowledged anything yet
+	checking time.Duration // of a check
+}
+
+// standardPatience is that of a lab that has none of its own.
+var standardPatience = patience{silence: time.Minute, checking: 2 * time.Minute}
+
+func (l Lab) patient() patience { return cmp.Or(l.patience, standardPatience) }
 
 // process is a running child.
 type process struct {
@@ -115,16 +121,16 @@ type dump struct {
 	full     bool     // because of the disk
 }
 
-// checks runs a child that checks. An error is not of what is checked, but of the lab, or
+// checks runs a child that checks, for no longer than limit. An error is not of what is checked, but of the lab, or
 // ctx's.
-func checks(ctx context.Context, command []string, s spec) (*dump, error) {
+func checks(ctx context.Context, command []string, s spec, limit time.Duration) (*dump, error) {
 	s.Role = "check"
 	p, err := start(command, s)
 	if err != nil {
 		return nil, err
 	}
 	timeout := false
-	ctx, cancel := context.WithTimeoutCause(ctx, checkingTime, errHang)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errHang)
 	defer cancel()
 	stop := context.AfterFunc(ctx, p.kill)
 	defer stop()
@@ -163,7 +169,7 @@ func checks(ctx context.Context, command []string, s spec) (*dump, error) {
 	timeout = errors.Is(context.Cause(ctx), errHang)
 	switch {
 	case timeout:
-		d.failure = fmt.Sprintf("it had not been opened and read after %v", checkingTime)
+		d.failure = fmt.Sprintf("it hangs: it had not been opened, read and closed after %v", limit)
 	case ctx.Err() != nil:
 		return nil, ErrInterrupted
 	case nonsense != nil:

@@ -196,7 +196,7 @@ func (c cell) rounds(cuts int) int {
 	switch {
 	case c.Control:
 		return min(cuts, 8)
-	case c.Subject == events.Name:
+	case c.Subject == events.Name || c.Subject == rafts.Name:
 		return (cuts + 1) / 2 // it is an addition
 	case c.Kind == Faults:
 		return (cuts + 1) / 2
@@ -350,7 +350,7 @@ func (r *runner) replayOne(ctx context.Context, dir string) (*evidenceFile, Judg
 	if err != nil {
 		return nil, Judgement{}, false, err
 	}
-	c := cell{Engine: f.Engine, Subject: f.Subject, Level: f.Level, Kind: f.Kind, FS: f.FS, capabilities: e.Describe()}
+	c := cell{Engine: f.Engine, Subject: f.Subject, Level: f.Level, Kind: f.Kind, FS: f.FS, peer: r.lab.peer(f.Engine), capabilities: e.Describe()}
 	c.Given = c.capabilities.Promise(c.Level).Given
 	rnd := rand.New(rand.NewPCG(f.Seed, 9))
 	j, fatal, err := r.judge(ctx, c, h, f.Spec, work, rnd, newTally(c, f.Seed), nil)

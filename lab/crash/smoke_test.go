@@ -12,13 +12,16 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
 // TestMain plays a victim when a test starts this binary again, or a whole run for tests that end it.
@@ -106,6 +109,30 @@ func labs() map[string]Lab {
 			b.Set([]byte("zebra"), []byte("striped"))
 			return nil
 		})))
+	lies.Engines = append(lies.Engines, with("hangs", func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+		if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+			select {}
+		}
+		return bbolt.Open(dir, o)
+	}))
+	lies.patience = patience{silence: time.Minute, checking: 5 * time.Second}
+	for name, spoil := range spoils {
+		lies.Peers = append(lies.Peers, with(name, func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+			e, err := bbolt.Open(dir, o)
+			if err != nil {
+				return nil, err
+			}
+			s, err := raftlog.Open(e, raftlog.Options{Level: o.Level})
+			if err != nil {
+				return nil, errors.Join(err, e.Close())
+			}
+			p := spoiltRaft{e, s}
+			if err := spoil(s); err != nil {
+				return nil, errors.Join(err, p.Close())
+			}
+			return p, nil
+		}))
+	}
 	for _, e := range all.Engines() {
 		if e.Name == liarBase {
 			// Said to give Process, and gives Memory.
@@ -177,7 +204,7 @@ func believable(t *testing.T, r *Report, out string, kind Kind) {
 				t.Errorf("%+v", row)
 			}
 			// A victim that is killed early has not told of its syncs yet.
-			if row.Level == holdfast.Power && row.SyncsPerAck <= 0 && (row.SyncsPerAck != holdfast.Unknown || row.Acked > 200) {
+			if row.Level == holdfast.Power && row.SyncsPerAck <= 0 && (row.SyncsPerAck != holdfast.Unknown || row.Acked > 1000) {
 				t.Errorf("Power without a sync: %+v", row)
 			}
 		case row.Verdict != NotAvailable:
@@ -191,7 +218,9 @@ func believable(t *testing.T, r *Report, out string, kind Kind) {
 
 // TestKill kills a victim of every engine, at every level that must survive it.
 func TestKill(t *testing.T) {
-	status, r, out := ran(t, standard, request(Kill, 2, "process,power"))
+	q := request(Kill, 2, "process,power")
+	q.Subjects = []string{kv.Name}
+	status, r, out := ran(t, standard, q)
 	if status != exitOK {
 		t.Fatalf("status %d\n%s", status, out)
 	}
@@ -213,6 +242,22 @@ func TestKillEventStore(t *testing.T) {
 	believable(t, r, out, Kill)
 }
 
+// TestKillRaft kills victims that work on Raft stores, ours and others'.
+func TestKillRaft(t *testing.T) {
+	q := request(Kill, 4, "process,power", append(all.Names(), contender.RaftWAL, contender.RaftBoltDB)...)
+	q.Subjects = []string{rafts.Name}
+	status, r, out := ran(t, standard, q)
+	if status != exitOK {
+		t.Fatalf("status %d\n%s", status, out)
+	}
+	believable(t, r, out, Kill)
+	for _, name := range q.Engines {
+		if !strings.Contains(out, name) {
+			t.Errorf("nothing of %s in\n%s", name, out)
+		}
+	}
+}
+
 func needsDisk(t *testing.T) {
 	t.Helper()
 	if err := blockdev.Check("ext4"); err != nil {
@@ -223,7 +268,9 @@ func needsDisk(t *testing.T) {
 func TestPower(t *testing.T) {
 	needsDisk(t)
 	for _, kind := range []Kind{Power, Faults} {
-		status, r, out := ran(t, standard, request(kind, 5, "power", logtree.Name, bbolt.Name))
+		q := request(kind, 5, "power", logtree.Name, bbolt.Name)
+		q.Subjects = []string{kv.Name}
+		status, r, out := ran(t, standard, q)
 		if status != exitOK {
 			t.Fatalf("%s: status %d\n%s", kind, status, out)
 		}
@@ -233,20 +280,46 @@ func TestPower(t *testing.T) {
 	}
 }
 
-// TestLiarsAreFoundOut: engines that break one thing each, with evidence that shows it again.
+// TestPowerRaft cuts the power of the default engine's Raft store and of others.
+func TestPowerRaft(t *testing.T) {
+	needsDisk(t)
+	q := request(Power, 8, "power", logtree.Name, contender.RaftWAL, contender.RaftBoltDB)
+	q.Subjects = []string{rafts.Name}
+	status, r, out := ran(t, standard, q)
+	if status != exitOK {
+		t.Fatalf("status %d\n%s", status, out)
+	}
+	believable(t, r, out, Power)
+}
+
+// TestLiarsAreFoundOut: engines and stores that break one thing each, with evidence that shows it again.
 func TestLiarsAreFoundOut(t *testing.T) {
+	// missing counts what is not there: whether it had been acknowledged hangs on the moment of the kill.
+	missing := func(r Result) int64 { return r.Lost + r.Torn + r.OutOfOrder }
 	for name, test := range map[string]struct {
 		count func(r Result) int64
 		says  string // or, if the first opening found nothing yet, that the second one differs
 	}{
-		"refuses": {func(r Result) int64 { return r.RecoveryFailures }, "it will not open what is there"},
-		"tears":   {func(r Result) int64 { return r.Torn }, "is there in part"},
-		"flips":   {func(r Result) int64 { return r.Wrong }, "its bytes are damaged"},
-		"invents": {func(r Result) int64 { return r.Wrong }, "no batch wrote it"},
+		"refuses":          {func(r Result) int64 { return r.RecoveryFailures }, "it will not open what is there"},
+		"hangs":            {func(r Result) int64 { return r.RecoveryFailures }, "it hangs: it had not been opened, read and closed after 5s"},
+		"tears":            {func(r Result) int64 { return r.Torn }, "is there in part"},
+		"flips":            {func(r Result) int64 { return r.Wrong }, "its bytes are damaged"},
+		"invents":          {func(r Result) int64 { return r.Wrong }, "no batch wrote it"},
+		"forgets the vote": {missing, "LastVoteTerm is not there"},
+		"forgets the term": {func(r Result) int64 { return r.Wrong }, "no operation stored that there"},
+		"resurrects":       {func(r Result) int64 { return r.Wrong }, "no operation stored that there"},
+		"leaves a hole":    {missing, "which it stored, is not there"},
+		"mixes up":         {func(r Result) int64 { return r.Wrong }, "it does not hold what was stored"},
+		"shortens":         {missing, "which it stored, is not there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			q := request(Kill, 3, "power", name)
+			if spoils[name] == nil {
+				q.Subjects = []string{kv.Name}
+			} else {
+				*q.Cuts = 8 // a victim may be killed before its first vote
+			}
 			seed := uint64(2)
 			q.Seed = &seed
 			status, r, out := ran(t, toys, q)

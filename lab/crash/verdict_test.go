@@ -288,7 +288,7 @@ func TestWrongUse(t *testing.T) {
 		"engine":    {q: Request{Engines: []string{"oracle"}}, says: "the engines are logtree, pebble"},
 		"level":     {q: Request{Levels: []string{"disk"}}, says: "memory, process, power"},
 		"kind":      {q: Request{Kinds: []string{"fire"}}, says: "the kinds are kill, power, faults, simulate"},
-		"subject":   {q: Request{Subjects: []string{"raft"}}, says: "the subjects are kv, event"},
+		"subject":   {q: Request{Subjects: []string{"task"}}, says: "the subjects are kv, event, raft"},
 		"fs":        {q: Request{FS: "fat"}, says: "the file systems are ext4, xfs, btrfs"},
 		"cuts":      {q: Request{Cuts: &zero}, says: "0 cuts"},
 		"for":       {q: Request{For: &seconds}, says: "use a time like 10m"},
@@ -337,6 +337,39 @@ func TestPlan(t *testing.T) {
 	for _, c := range p.cells {
 		if c.Engine == mem.Name && c.Level > holdfast.Memory && c.notAvailable == "" {
 			t.Errorf("%+v", c)
+		}
+	}
+	// Raft and its peers: a row at Process and Power unless levels are named; a peer is tested with raft alone, and if it is named.
+	type expected struct {
+		q        Request
+		subjects string
+		rows     int // controls aside
+		n        int // of them, that can be tested
+	}
+	for name, w := range map[string]expected{
+		"all":         {Request{}, "kv raft", 5 * len(all.Engines()), -1},
+		"one":         {Request{Engines: []string{"logtree"}}, "kv raft", 5, 5},
+		"its levels":  {Request{Engines: []string{"logtree"}, Levels: []string{"memory", "power"}}, "kv raft", 4, 4},
+		"peers":       {Request{Engines: []string{"raft-*"}}, "raft", 4, 2},
+		"with a peer": {Request{Engines: []string{"logtree", "raft-wal"}}, "kv raft", 7, 6},
+		"a wrong one": {Request{Engines: []string{"raft-wal"}, Subjects: []string{"kv"}, Levels: []string{"power"}}, "kv", 1, 0},
+	} {
+		w.q.Kinds = []string{"kill"}
+		p, err := Standard().plan(w.q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, n := 0, 0
+		for _, c := range p.cells {
+			if !c.Control {
+				rows++
+			}
+			if !c.Control && c.notAvailable == "" {
+				n++
+			}
+		}
+		if got := strings.Join(p.subjects, " "); got != w.subjects || rows != w.rows || w.n >= 0 && n != w.n {
+			t.Errorf("%s: subjects %s, %d rows, %d can be tested; want %+v", name, got, rows, n, w)
 		}
 	}
 	// What is not named is left out where it cannot be done, with the reason.

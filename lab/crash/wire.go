@@ -155,8 +155,13 @@ type spec struct {
 	Seed    uint64
 	Gen     uint32
 	From    uint64 // the number of the first batch
-	Memory  int64  // Options.MemoryBytes
-	Window  int64  // Options.SyncEvery, ns
+	// The history so far, of a store for Raft: what an operation is follows from those before it.
+	Segments  []segment
+	Skipped   []span
+	Monotonic bool
+
+	Memory int64 // Options.MemoryBytes
+	Window int64 // Options.SyncEvery, ns
 
 	Writers int
 	Rate    int64 // bytes of values a second that the victim writes at most

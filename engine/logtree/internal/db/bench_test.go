@@ -1,6 +1,7 @@
 package db
 
 import (
+	"encoding/binary"
 	"fmt"
 	"testing"
 
@@ -10,11 +11,12 @@ import (
 
 // BenchmarkProcess and BenchmarkPower compare the two ways in which a commit reaches the operating
 // system: a store to a mapping of the log's file, and a write call.
+func BenchmarkMemory(b *testing.B)  { benchmarkWrites(b, holdfast.Memory) }
 func BenchmarkProcess(b *testing.B) { benchmarkWrites(b, holdfast.Process) }
 func BenchmarkPower(b *testing.B)   { benchmarkWrites(b, holdfast.Power) }
 
 func benchmarkWrites(b *testing.B, level holdfast.Level) {
-	for _, size := range []int{100, 10_000} {
+	for _, size := range []int{100, 10_000, 1 << 20} {
 		for _, name := range []string{"mapping", "write call"} {
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
 				c := testConfig(vfs.OS(), b.TempDir())
@@ -128,6 +130,40 @@ func BenchmarkGet(b *testing.B) {
 				if dst, err = d.Get(dst[:0], fmt.Appendf(key[:0], "key_%08d", at)); err != nil {
 					b.Fatal(err)
 				}
+			}
+		})
+	}
+}
+
+// BenchmarkAppend commits 100 small values with ascending keys at a time, as an event store does.
+func BenchmarkAppend(b *testing.B) {
+	for _, level := range []holdfast.Level{holdfast.Memory, holdfast.Process} {
+		b.Run(level.String(), func(b *testing.B) {
+			c := testConfig(vfs.OS(), b.TempDir())
+			c.Memory = 128 << 20
+			d, err := Open(c)
+			if err != nil {
+				b.Fatal(err)
+			}
+			var batch holdfast.Batch
+			key, value := []byte("e\x00e00000000"), make([]byte, 150)
+			n := uint64(0)
+			b.ReportAllocs()
+			for b.Loop() {
+				batch.Reset()
+				for range 100 {
+					n++
+					binary.BigEndian.PutUint64(key[3:], n)
+					batch.Set(key, value)
+				}
+				if err := commit(d, &batch, level); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(d.Metrics().Stalls), "stalls")
+			if err := d.Close(); err != nil {
+				b.Fatal(err)
 			}
 		})
 	}

@@ -77,6 +77,7 @@ type DB struct {
 	tableLimit   int64
 	segmentLimit int64
 	runLimit     int64
+	farLeast     int // bytes of a batch's usual record from which on values stay in the log
 
 	visible atomic.Uint64 // the last operation that readers see
 	view    atomic.Pointer[view]
@@ -85,6 +86,7 @@ type DB struct {
 	changed  sync.Cond  // a memtable was flushed, or the database failed
 	cur      *segment   // the log's last; nil until the first commit
 	off      int64      // where its next frame goes
+	warmAt   int64      // where off wakes warmAhead
 	next     *segment   // prepared to follow cur
 	lastSize int64      // of the segment made last
 	prev     uint32     // the log's segment before cur, or its last one while cur is nil
@@ -104,9 +106,10 @@ type DB struct {
 	trashMu sync.Mutex // taken last of all
 	trash   []func()   // removes what nobody needs any more
 
-	work    chan struct{} // wakes the goroutines that flush, merge and prepare
+	work    chan struct{} // wakes the goroutines that flush, merge, prepare, and get memory for the log
 	merges  chan struct{}
 	prepare chan struct{}
+	warm    chan struct{}
 	stop    chan struct{}
 	done    sync.WaitGroup
 
@@ -197,11 +200,13 @@ func (d *DB) Wait(t uint64) error {
 	lsn := t >> 2
 	switch holdfast.Level(t & 3) {
 	case holdfast.Process:
-		return d.log.writeTo(lsn)
+		if err := d.log.writeTo(lsn); err != nil {
+			return err
+		}
 	case holdfast.Power:
 		return d.log.syncTo(lsn)
 	}
-	return nil // Apply has done it
+	return d.log.acknowledge(lsn)
 }
 
 // maxBatch is the largest encoded batch.
@@ -229,22 +234,32 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 	if len(body) > maxBatch {
 		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("the batch has %d bytes", len(body)), Remedy: fmt.Sprintf("split it: at most %d", maxBatch)}
 	}
-	sum := checksum(body)
+	far, sum := d.newFar(body, b.Len())
+	if far != nil {
+		defer far.recycle()
+		far.join(body)
+	}
 	d.pace(len(body))
 
 	d.mu.Lock()
-	if err := d.room(frameSize(len(body)), b.Len()); err != nil {
+	if err := d.room(frameSize(len(body)), b.Len(), far != nil); err != nil {
 		d.mu.Unlock()
 		return holdfast.Receipt{}, err
 	}
 	mem := d.view.Load().mem
-	addr := d.frame(mem, frameBatch, body, sum)
-	d.seq = mem.add(addr+frameHeader, mem.image.At(addr+frameHeader, len(body)), d.seq+1)
+	if far == nil || !d.appendFar(mem, far, body) {
+		addr := d.frame(mem, frameBatch, body, sum)
+		d.seq = mem.add(addr+frameHeader, mem.image.At(addr+frameHeader, len(body)), d.seq+1)
+	}
 	d.cur.payload.Add(int64(len(body)))
 	lsn := d.lsn
 	d.visible.Store(d.seq)
 	if b.HasRange() {
 		d.freeEarly()
+	}
+	if d.off >= d.warmAt && !d.manual {
+		d.warmAt = d.off + warmBytes/2
+		d.wake(d.warm)
 	}
 	d.mu.Unlock()
 
@@ -300,19 +315,28 @@ const maxUnwritten = 256 << 10
 func (d *DB) frame(mem *table, kind frameKind, body []byte, sum uint32) memtable.Addr {
 	n := frameSize(len(body))
 	addr, buf := mem.reserve(d.cur.id, d.off, n)
-	unsynced := min(d.lsn-d.log.synced.Load(), 1<<32-1)
 	copy(buf[frameHeader:], body)
 	clear(buf[frameHeader+len(body) : n])
-	putFrameHeader(buf, d.cur.epoch, kind, len(body), sum, uint32(d.seq-d.cur.baseSeq), uint32(unsynced))
+	d.header(buf, kind, len(body), sum)
 	d.lsn += uint64(n)
 	d.log.push(piece{seg: d.cur, off: d.off, image: mem.image, addr: addr, size: n, end: d.lsn})
 	d.off += int64(n)
 	return addr
 }
 
-// room makes sure that a frame of n bytes with so many operations fits the memtable and the
-// segment. It is called with mu held, and may release and take it again.
-func (d *DB) room(n, ops int) error {
+// header fills the header of the log's next frame, whose body has that length and checksum. It is called with mu held.
+func (d *DB) header(dst []byte, kind frameKind, body int, sum uint32) {
+	unsynced := min(d.lsn-d.log.synced.Load(), 1<<32-1)
+	putFrameHeader(dst, d.cur.epoch, kind, body, sum, uint32(d.seq-d.cur.baseSeq), uint32(unsynced))
+}
+
+// room makes sure that a frame of n bytes with so many operations fits the memtable, which it is copied
+// to unless it is far, and the segment. It is called with mu held, and may release and take it again.
+func (d *DB) room(n, ops int, far bool) error {
+	weight := int64(n)
+	if far {
+		weight /= farWeight
+	}
 	for {
 		if err := d.log.err(); err != nil {
 			return err
@@ -325,7 +349,7 @@ func (d *DB) room(n, ops int) error {
 			}
 			break
 		}
-		if fits && v.mem.bytes()+int64(n) <= d.tableLimit && len(v.mem.tombs.Load().ranges()) < maxTombs {
+		if fits && v.mem.weight()+weight <= d.tableLimit && len(v.mem.tombs.Load().ranges()) < maxTombs {
 			break
 		}
 		if len(v.imm) < maxImm {

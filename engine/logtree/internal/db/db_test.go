@@ -75,7 +75,18 @@ func testModel(t *testing.T, seed uint64, change func(*Config)) {
 		switch n := rnd.IntN(100); {
 		case n < 70:
 			b.Reset()
+			if rnd.IntN(4) == 0 { // values that stay in the log
+				for range 1 + rnd.IntN(3) {
+					if rnd.IntN(5) == 0 {
+						b.Delete(key())
+					}
+					b.Set(key(), bytes.Repeat([]byte{byte(step)}, 300+rnd.IntN(3000)))
+				}
+			}
 			for range 1 + rnd.IntN(12) {
+				if b.Size() > 200 && rnd.IntN(4) > 0 {
+					break
+				}
 				switch k := rnd.IntN(40); {
 				case k < 20:
 					b.Set(key(), bytes.Repeat([]byte{byte(step)}, rnd.IntN(200)))

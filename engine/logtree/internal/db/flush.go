@@ -69,6 +69,7 @@ func (d *DB) flush() (bool, error) {
 func (d *DB) writeTable(out *output, t *table, ver *version) error {
 	ts := t.tombs.Load()
 	border := borders{ver: ver}
+	at := placer{t: t}
 	it := t.index.Iter(math.MaxUint64)
 	for ok := it.First(); ok; ok = it.Next() {
 		v := it.Version()
@@ -90,8 +91,10 @@ func (d *DB) writeTable(out *output, t *table, ver *version) error {
 				continue
 			}
 			e.Tombstone = true
+		} else if v.Far {
+			e = run.Entry{Place: v.Place.At, Len: v.Place.Len, Sum: v.Place.Sum}
 		} else {
-			e = run.Entry{Place: t.place(v.ValueAddr), Len: uint32(len(v.Value)), Sum: checksum(v.Value)}
+			e = run.Entry{Place: at.of(v.ValueAddr), Len: uint32(len(v.Value)), Sum: checksum(v.Value)}
 		}
 		if err := out.add(v.Key, e); err != nil {
 			return err

@@ -420,6 +420,13 @@ func (it *iterator) fill() (err error) {
 				continue
 			}
 		}
+		for n := it.near(s); n > 1 && len(it.items) < it.ahead && len(it.arena) < maxArena; n-- {
+			if err := it.takeRun(s); err != nil {
+				return err
+			}
+			s.ri.Next()
+			s.key = s.ri.Key()
+		}
 		if err := it.take(s); err != nil {
 			return err
 		}
@@ -430,14 +437,50 @@ func (it *iterator) fill() (err error) {
 	return nil
 }
 
+// near returns how many entries of s, the present one first, can be taken without a look at anything else: they
+// are at hand, within all bounds, and before what other sources have.
+func (it *iterator) near(s *source) int {
+	m := &it.m
+	if s.table != nil || m.reverse || it.hidden || m.same {
+		return 1
+	}
+	n := s.ri.Near()
+	if n < 2 {
+		return 1
+	}
+	last := s.ri.NearKey(n - 1)
+	if len(it.hi) > 0 && bytes.Compare(last, it.hi) >= 0 || m.second >= 0 && bytes.Compare(last, m.bound) >= 0 {
+		return 1
+	}
+	if hi := s.tier.refs[s.at].hi; len(hi) > 0 && bytes.Compare(last, hi) >= 0 {
+		return 1
+	}
+	return n
+}
+
 // take adds what s is at, unless it is a tombstone.
 func (it *iterator) take(s *source) error {
 	if s.table != nil {
-		if s.v.Kind == holdfast.KindSet {
-			it.items = append(it.items, item{s.v.Key, s.v.Value})
+		if s.v.Kind != holdfast.KindSet {
+			return nil
 		}
+		value := s.v.Value
+		if s.v.Far {
+			k := len(it.arena)
+			arena, err := s.table.value(it.arena, &s.v)
+			if err != nil {
+				return err
+			}
+			it.arena, value = arena, arena[k:len(arena):len(arena)]
+		}
+		it.items = append(it.items, item{s.v.Key, value})
 		return nil
 	}
+	return it.takeRun(s)
+}
+
+// takeRun is take from a run.
+func (it *iterator) takeRun(s *source) error {
 	e := s.ri.Entry()
 	if e.Tombstone {
 		return nil

@@ -38,17 +38,22 @@ type log struct {
 	leaving int  // waiters that were told of success and are still waking up
 	waiting []*syncWaiter
 
+	acked  atomic.Uint64 // an lsn: somebody was told that all before it is as safe as asked
 	failed atomic.Pointer[failure]
 	onFail func(error)
 }
 
-type failure struct{ err error }
+type failure struct {
+	err   error
+	acked uint64        // all before this lsn had been acknowledged; nothing else is any more
+	fixed chan struct{} // closed when acked is
+}
 
 // piece is a stretch of log that is not written yet.
 type piece struct {
 	seg   *segment
 	off   int64
-	image *memtable.Image
+	image *memtable.Image // nil: it is written, but not counted yet
 	addr  memtable.Addr
 	size  int
 	end   uint64 // lsn
@@ -81,7 +86,7 @@ func (l *log) push(p piece) {
 
 // extends reports whether next goes on where p ends, in memory and in the file.
 func (p *piece) extends(next piece) bool {
-	return p.seg == next.seg && p.image == next.image && p.addr+memtable.Addr(p.size) == next.addr && p.off+int64(p.size) == next.off
+	return p.seg == next.seg && p.image == next.image && p.off+int64(p.size) == next.off && (p.image == nil || p.addr+memtable.Addr(p.size) == next.addr)
 }
 
 // err is what stopped the log, nil while it works.
@@ -94,10 +99,29 @@ func (l *log) err() error {
 
 // fail stops the log; the first cause stays.
 func (l *log) fail(err error) error {
-	if l.failed.CompareAndSwap(nil, &failure{poisoned(err)}) {
+	f := &failure{err: poisoned(err), fixed: make(chan struct{})}
+	if l.failed.CompareAndSwap(nil, f) {
+		f.acked = max(l.acked.Load(), l.synced.Load())
+		close(f.fixed)
 		l.onFail(l.err())
 	}
 	return l.err()
+}
+
+// acknowledge is called when all before lsn is as safe as its level asks, and returns nil if somebody may be
+// told. Once the log has failed, only what had been acknowledged or synced is: after a failed sync the system may
+// drop what it had taken, without a crash. Asked again, it gives the same answer.
+func (l *log) acknowledge(lsn uint64) error {
+	for a := l.acked.Load(); a < lsn && !l.acked.CompareAndSwap(a, lsn); {
+		a = l.acked.Load()
+	}
+	// Whoever finds no failure here has raised acked before the failure looks at it.
+	if f := l.failed.Load(); f != nil {
+		if <-f.fixed; lsn > f.acked {
+			return f.err
+		}
+	}
+	return nil
 }
 
 // writeTo returns when everything up to lsn is in the operating system's hands.
@@ -124,8 +148,10 @@ func (l *log) write(toSync bool) error {
 	l.queueMu.Unlock()
 	for i := range todo {
 		p := &todo[i]
-		if err := p.seg.write(p.image.At(p.addr, p.size), p.off, !toSync && p.size <= maxStore); err != nil {
-			return l.fail(err)
+		if p.image != nil {
+			if err := p.seg.write(p.image.At(p.addr, p.size), p.off, !toSync && p.size <= maxStore); err != nil {
+				return l.fail(err)
+			}
 		}
 		p.seg.used.Store(p.off + int64(p.size))
 		l.bytes.Add(int64(p.size))

@@ -1,6 +1,8 @@
 package db
 
 import (
+	"cmp"
+	"slices"
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
@@ -23,16 +25,19 @@ type table struct {
 	index *memtable.Table
 	tombs atomic.Pointer[tombs]
 
-	bases      []base // by chunk of the image
+	bases      []base                     // ascending by addr
+	far        int64                      // bytes of frames that are in the log only
+	segs       atomic.Pointer[[]*segment] // that those are in, with a reference each
 	start, end position
 
 	refs atomic.Int32
 }
 
-// base is where in the log a chunk of the image begins.
+// base is where in the log a stretch of the image begins, which goes on until the next base.
 type base struct {
-	seg uint32
-	off int64
+	addr memtable.Addr
+	seg  uint32
+	off  int64
 }
 
 func newTable(pool *memtable.Pool, start position) *table {
@@ -46,6 +51,11 @@ func (t *table) release() {
 	if t.refs.Add(-1) == 0 {
 		t.index.Release()
 		t.image.Release()
+		if p := t.segs.Load(); p != nil {
+			for _, s := range *p {
+				s.release()
+			}
+		}
 	}
 }
 
@@ -54,21 +64,40 @@ func (t *table) empty() bool { return t.image.Bytes() == 0 }
 
 func (t *table) bytes() int64 { return t.image.Bytes() + t.index.Bytes() }
 
+// weight is how full the table is, to be compared with the limit of its bytes.
+func (t *table) weight() int64 { return t.bytes() + t.far/farWeight }
+
 // reserve returns room for a frame that goes to off in segment seg.
 func (t *table) reserve(seg uint32, off int64, n int) (memtable.Addr, []byte) {
 	addr, buf := t.image.Reserve(n)
-	if chunk := int(addr >> 32); chunk >= len(t.bases) {
-		for len(t.bases) <= chunk {
-			t.bases = append(t.bases, base{seg, off - int64(uint32(addr))})
-		}
+	if n := len(t.bases); n == 0 || t.bases[n-1].place(addr) != uint64(seg)<<32|uint64(off) || addr>>32 != t.bases[n-1].addr>>32 {
+		t.bases = append(t.bases, base{addr, seg, off})
 	}
 	return addr, buf
 }
 
-// place returns where in the log an address of the image is.
-func (t *table) place(a memtable.Addr) uint64 {
-	b := t.bases[a>>32]
-	return uint64(b.seg)<<32 | uint64(b.off+int64(uint32(a)))
+// place returns where in the log an address is that lies behind the base.
+func (b *base) place(a memtable.Addr) uint64 {
+	return uint64(b.seg)<<32 | uint64(b.off+int64(a-b.addr))
+}
+
+// placer finds places of a table's addresses, best when each lies near the one before.
+type placer struct {
+	t  *table
+	at int // the base of the last one
+}
+
+// of returns where in the log an address of the image is.
+func (p *placer) of(a memtable.Addr) uint64 {
+	bases := p.t.bases
+	if b := bases[p.at:]; a < b[0].addr || len(b) > 1 && a >= b[1].addr {
+		i, found := slices.BinarySearchFunc(bases, a, func(b base, a memtable.Addr) int { return cmp.Compare(b.addr, a) })
+		if !found {
+			i--
+		}
+		p.at = i
+	}
+	return bases[p.at].place(a)
 }
 
 // add indexes the operations of a batch whose encoding is at addr; the first has the number

@@ -35,6 +35,9 @@ func (st *state) get(dst, key []byte) ([]byte, error) {
 			if !live {
 				return dst, holdfast.ErrNotFound
 			}
+			if v.Far {
+				return t.getFar(dst, &v)
+			}
 			return append(dst, v.Value...), nil
 		}
 	}

@@ -41,11 +41,12 @@ func Open(c Config) (_ *DB, err error) {
 		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment)),
 		runLimit:     cmp.Or(c.Sizes.Run, min(memory/4, maxRun)),
 		segs:         map[uint32]*segment{},
-		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{}, 1),
+		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{}, 1), warm: make(chan struct{}, 1),
 		stop: make(chan struct{}),
 	}
 	d.log.fs, d.log.dir = c.FS, c.Dir
 	d.log.onFail = func(error) {
+		d.save()
 		// Whoever waits for a flush must learn of it. The lock may be held by the caller.
 		go func() {
 			d.mu.Lock()
@@ -53,6 +54,7 @@ func Open(c Config) (_ *DB, err error) {
 			d.mu.Unlock()
 		}()
 	}
+	d.farLeast = int(min(max(d.tableLimit/farShare, 1), mostFar))
 	d.changed.L = &d.mu
 	d.pool = memtable.NewPool(int(min(max(d.tableLimit/16, 1<<10), 1<<20)), int(d.tableLimit/2))
 	d.cache = run.NewCache(memory / 8)
@@ -74,6 +76,7 @@ func Open(c Config) (_ *DB, err error) {
 		d.background(d.work, d.flush)
 		d.background(d.merges, d.mergeOnce)
 		d.background(d.prepare, d.prepareNext)
+		d.background(d.warm, d.warmAhead)
 		d.wake(d.work)
 		d.wake(d.merges)
 		d.wake(d.prepare)
@@ -362,7 +365,7 @@ func (d *DB) writeAgain(s *segment) (err error) {
 // spill flushes the memtable that the replay fills when it is full.
 func (d *DB) spill(at *position, replayed *[]*segment) error {
 	v := d.view.Load()
-	if v.mem.bytes() < d.tableLimit {
+	if v.mem.weight() < d.tableLimit {
 		return nil
 	}
 	if err := d.syncReplayed(*replayed, *at); err != nil {
@@ -468,7 +471,6 @@ func (d *DB) replaySegment(s *segment, at *position, replayed *[]*segment) (name
 		return named, nil, readError(name, from+int64(n), err)
 	}
 	mem := d.view.Load().mem
-	mem.image.NewChunk(1)
 	for pos := 0; ; {
 		f, ok := parseFrame(data[pos:], s.epoch)
 		if !ok {
@@ -506,12 +508,8 @@ func (d *DB) replaySegment(s *segment, at *position, replayed *[]*segment) (name
 		if synced, ok := f.synced(at.lsn); ok {
 			d.promised = max(d.promised, synced)
 		}
-		// The image has every frame, so that addresses in it and in the file go together.
-		addr, buf := mem.reserve(s.id, at.off, n)
-		clear(buf)
-		copy(buf, data[pos:min(pos+n, len(data))])
-		if f.kind == frameBatch {
-			mem.add(addr+frameHeader, buf[frameHeader:frameHeader+len(f.body)], at.seq+1)
+		if f.kind == frameBatch && ops > 0 {
+			d.indexReplayed(mem, s, at, f.body, ops)
 		}
 		pos = min(pos+n, len(data))
 		at.off += int64(n)
@@ -522,7 +520,7 @@ func (d *DB) replaySegment(s *segment, at *position, replayed *[]*segment) (name
 			s.used.Store(min(at.off, size))
 			return named, nil, nil
 		}
-		if mem.bytes() > d.tableLimit && f.kind == frameBatch {
+		if mem.weight() > d.tableLimit && f.kind == frameBatch {
 			s.used.Store(at.off)
 			if err := d.spill(at, replayed); err != nil {
 				return named, nil, err
@@ -530,6 +528,20 @@ func (d *DB) replaySegment(s *segment, at *position, replayed *[]*segment) (name
 			mem = d.view.Load().mem
 		}
 	}
+}
+
+// indexReplayed puts a batch that has been read from position at into the memtable: large values stay in the log, the
+// others are copied.
+func (d *DB) indexReplayed(mem *table, s *segment, at *position, body []byte, ops int) {
+	if f, _ := d.newFar(body, ops); f != nil {
+		mem.far += int64(frameSize(len(body)))
+		mem.addFar(s, at.off+frameHeader, body, f.sums, at.seq+1)
+		f.recycle()
+		return
+	}
+	addr, own := mem.reserve(s.id, at.off+frameHeader, len(body))
+	copy(own, body)
+	mem.add(addr, own, at.seq+1)
 }
 
 // tornBytes is how much of b, which does not begin with a whole frame, may be frames that a crash tore. What else is
@@ -597,12 +609,17 @@ type found struct {
 	at int
 }
 
-// framesIn looks for whole frames anywhere in b, before which the segment has so many bytes of frames. Bytes of values look
-// like the header of a long frame often enough for summing them all up to take minutes; few have a number of
-// operations that fits into what is before them, with three bytes or more each.
+// mayBeFrame reports whether b, before which its segment has so many bytes of frames, can begin with a frame. Bytes of
+// values look like the header of a long one often enough for summing them all up to take minutes; few have a
+// number of operations that fits into what is before them, with three bytes or more each.
+func mayBeFrame(b []byte, before int64) bool {
+	return b[4]&3 != 0 && int64(binary.LittleEndian.Uint32(b[8:])) <= before/3
+}
+
+// framesIn looks for whole frames anywhere in b, before which the segment has so many bytes of frames.
 func framesIn(b []byte, before int64, epoch uint32) (all []found) {
 	for at := 0; at+frameHeader <= len(b); {
-		if b[at+4]&3 == 0 || int64(binary.LittleEndian.Uint32(b[at+8:])) > (before+int64(at))/3 { // zeros, mostly
+		if !mayBeFrame(b[at:], before+int64(at)) {
 			at += frameAlign
 			continue
 		}

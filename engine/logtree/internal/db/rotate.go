@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"math"
+	"sync"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -23,6 +24,9 @@ func (d *DB) rotateSegment(n int) error {
 			return err
 		}
 		size := max(need, d.segmentSize())
+		if n > minSegment { // room for more like this one
+			size = max(size, min(4*need, d.segmentLimit))
+		}
 		if next, err = d.createSegment(id, kindLog, size, false, size <= minSegment); err != nil {
 			return err
 		}
@@ -36,13 +40,12 @@ func (d *DB) rotateSegment(n int) error {
 		d.frame(mem, frameEnd, b[:], checksum(b[:]))
 		d.prev = d.cur.id
 	}
-	d.cur, d.off = next, segmentHeader
+	d.cur, d.off, d.warmAt = next, segmentHeader, 0
 	d.segs[next.id] = next
 	next.start, next.baseSeq = d.lsn, d.seq
 	if need <= d.segmentLimit {
 		d.lastSize = next.size
 	}
-	mem.image.NewChunk(n + beginSize)
 	var b [beginBody]byte
 	begin{seq: d.seq, lsn: d.lsn, prev: d.prev}.put(b[:])
 	d.frame(mem, frameBegin, b[:], checksum(b[:]))
@@ -208,6 +211,37 @@ func (d *DB) prepareNext() (bool, error) {
 	d.mu.Unlock()
 	return true, nil
 }
+
+// warmAhead reads what of the log's present segment comes next, if nobody has written those blocks before: the
+// system so has memory for them, which otherwise commits would have to wait for, page by page.
+func (d *DB) warmAhead() (bool, error) {
+	d.mu.Lock()
+	s := d.cur
+	if s == nil || s.in == nil || s.flags&flagWritten != 0 {
+		d.mu.Unlock()
+		return false, nil
+	}
+	from, end := max(s.warmed, d.off), min(d.off+warmBytes, s.size)
+	if from >= end {
+		d.mu.Unlock()
+		return false, nil
+	}
+	s.warmed = min(from+warmPiece, end)
+	s.acquire()
+	d.mu.Unlock()
+	defer s.release()
+	b := warmBuffers.Get().(*[warmPiece]byte)
+	defer warmBuffers.Put(b)
+	_, err := s.file.ReadAt(b[:min(warmPiece, end-from)], from)
+	return err == nil, nil // the log will meet the error too, if it matters
+}
+
+const (
+	warmBytes = 8 << 20   // so far ahead of the log's end
+	warmPiece = 256 << 10 // read at a time
+)
+
+var warmBuffers = sync.Pool{New: func() any { return new([warmPiece]byte) }}
 
 // drop gives up a prepared segment, if there is one.
 func (d *DB) drop(s *segment) {

@@ -66,7 +66,10 @@ type segment struct {
 	baseSeq uint64       // of the begin frame
 	used    atomic.Int64 // bytes of the file that hold frames, header included
 	payload atomic.Int64 // bytes of keys and values in them
-	durable bool         // its name and length are synced; only the syncing goroutine looks
+	reach   atomic.Int64 // where its last far frame ends
+	saved   atomic.Pointer[saved]
+	warmed  int64 // see warmAhead; under the database's mu
+	durable bool  // its name and length are synced; only the syncing goroutine looks
 
 	refs atomic.Int32
 	dead atomic.Bool // to be removed, or used again, at the last release
@@ -204,7 +207,15 @@ func (s *segment) unmapOut() {
 
 // read appends n bytes at off to dst. The caller guards against memory faults.
 func (s *segment) read(dst []byte, off int64, n int) ([]byte, error) {
-	if off < segmentHeader || n < 0 || off+int64(n) > s.used.Load() {
+	return s.readTo(dst, off, n, s.used.Load())
+}
+
+// readTo is read in a file of which the first end bytes hold something.
+func (s *segment) readTo(dst []byte, off int64, n int, end int64) ([]byte, error) {
+	if v := s.saved.Load(); v != nil && n >= 0 && off >= v.from && off+int64(n) <= v.from+int64(len(v.b)) {
+		return append(dst, v.b[off-v.from:][:n]...), nil
+	}
+	if off < segmentHeader || n < 0 || off+int64(n) > end {
 		return dst, corrupt(s.file.Name(), off, fmt.Sprintf("a value of %d bytes is not in the file", n), nil)
 	}
 	if s.in != nil {
@@ -235,10 +246,7 @@ func (s *segment) value(dst []byte, off int64, n int, sum uint32) ([]byte, error
 	if err != nil {
 		return dst, err
 	}
-	if checksum(dst[old:]) != sum {
-		return dst[:old], corrupt(s.file.Name(), off, fmt.Sprintf("the checksum of a value of %d bytes is wrong", n), nil)
-	}
-	return dst, nil
+	return s.checked(dst, old, off, sum)
 }
 
 // write writes frames at off, by a store to the mapping if that is wanted and there is one. Where it

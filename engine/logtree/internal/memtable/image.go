@@ -103,16 +103,15 @@ func pop[T any](list *[]T) (v T, ok bool) {
 }
 
 // Image is append-only memory in chunks that never move: the bytes of a stretch of the log. One
-// goroutine appends at a time (Reserve, NewChunk); any number may read, at the same time, what was
+// goroutine appends at a time (Reserve); any number may read, at the same time, what was
 // filled before they were told of it.
 type Image struct {
 	pool   *Pool
 	chunks atomic.Pointer[[][]byte] // for readers; appended to, never changed below its length
 	bytes  atomic.Int64
 
-	free  []byte // the writer's: what is left of the last chunk
-	next  Addr   // where free begins
-	least int    // the next chunk is at least this long
+	free []byte // the writer's: what is left of the last chunk
+	next Addr   // where free begins
 }
 
 // NewImage returns an empty image whose chunks come from pool.
@@ -125,7 +124,7 @@ func NewImage(pool *Pool) *Image {
 // Reserve returns n bytes in one piece, and their place. The caller fills them; until it has,
 // they hold anything. Where the last chunk lacks room, a new one begins. n is at most 1<<32 - 1.
 func (im *Image) Reserve(n int) (Addr, []byte) {
-	if n > len(im.free) || im.least > 0 {
+	if n > len(im.free) {
 		im.grow(n)
 	}
 	a, b := im.next, im.free[:n:n]
@@ -133,16 +132,13 @@ func (im *Image) Reserve(n int) (Addr, []byte) {
 	return a, b
 }
 
-// NewChunk makes the next Reserve begin a new chunk, of at least n bytes.
-func (im *Image) NewChunk(n int) { im.least = max(n, 1) }
-
 func (im *Image) grow(n int) {
-	c := im.pool.chunk(max(n, im.least))
+	c := im.pool.chunk(n)
 	old := *im.chunks.Load()
 	chunks := append(old, c) // readers of old never look beyond its length
 	im.chunks.Store(&chunks)
 	im.bytes.Add(int64(len(c)))
-	im.free, im.next, im.least = c, Addr(len(old))<<32, 0
+	im.free, im.next = c, Addr(len(old))<<32
 }
 
 // At returns the n bytes at a, which must lie within what one Reserve returned. They are valid
@@ -163,5 +159,5 @@ func (im *Image) Release() {
 	im.pool.putChunks(*im.chunks.Load())
 	im.chunks.Store(new([][]byte))
 	im.bytes.Store(0)
-	im.free, im.next, im.least = nil, 0, 0
+	im.free, im.next = nil, 0
 }

@@ -19,6 +19,7 @@ package memtable
 import (
 	"bytes"
 	"encoding/binary"
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
@@ -63,8 +64,40 @@ type Version struct {
 	Seq        uint64
 	Kind       holdfast.Kind // KindSet or KindDelete
 	Key, Value []byte        // no Value when Kind is KindDelete
-	ValueAddr  Addr          // where Value begins in the image; 0 when Kind is KindDelete
+	ValueAddr  Addr          // where Value begins in the image; 0 when there is no Value
+
+	// Far says that the value is not in the image, and Place, which is its owner's, where it is.
+	Far   bool
+	Place Place
 }
+
+// Place is where a value is that is not in the image, and what it must be. The table only keeps it.
+type Place struct {
+	At  uint64
+	Len uint32
+	Sum uint32
+}
+
+// kindFar is the kind of a record that names a value's place instead of holding it:
+//
+//	kind (1), key (string), place (8), length (4), sum (4)
+const kindFar = 0x80 | byte(holdfast.KindSet)
+
+// AddFar adds version seq of key like [Table.Add], with a value that is kept elsewhere. The key is copied.
+func (t *Table) AddFar(key []byte, p Place, seq uint64) {
+	addr, b := t.image.Reserve(1 + uvarintLen(len(key)) + len(key) + 16)
+	b[0] = kindFar
+	at := 1 + binary.PutUvarint(b[1:], uint64(len(key)))
+	own := b[at : at+len(key) : at+len(key)]
+	copy(own, key)
+	at += len(key)
+	binary.LittleEndian.PutUint64(b[at:], p.At)
+	binary.LittleEndian.PutUint32(b[at+8:], p.Len)
+	binary.LittleEndian.PutUint32(b[at+12:], p.Sum)
+	t.Add(addr, own, seq)
+}
+
+func uvarintLen(n int) int { return (bits.Len(uint(n)|1) + 6) / 7 }
 
 // New returns an empty table over records in image. Its nodes come from image's pool.
 func New(image *Image) *Table {
@@ -502,6 +535,11 @@ func (im *Image) version(rec Addr, seq uint64) Version {
 		return v
 	}
 	at += n
+	if b[0] == kindFar {
+		v.Kind, v.Far = holdfast.KindSet, true
+		v.Place = Place{binary.LittleEndian.Uint64(b[at:]), binary.LittleEndian.Uint32(b[at+8:]), binary.LittleEndian.Uint32(b[at+12:])}
+		return v
+	}
 	n = int(b[at])
 	if at++; n >= 0x80 {
 		n, at = long(b[at-1:], at-1)

@@ -72,7 +72,7 @@ func (m *model) at(maxSeq uint64) (list []Version) {
 }
 
 func equal(a, b Version) bool {
-	return a.Seq == b.Seq && a.Kind == b.Kind && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
+	return a.Seq == b.Seq && a.Kind == b.Kind && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) && a.Far == b.Far && a.Place == b.Place
 }
 
 // edgeKey is a key on the left or the right of all that begin with a letter between a and z. Past its
@@ -172,11 +172,13 @@ func checkModel(t *testing.T, pool *Pool, seed uint64, n int, next func(*rand.Ra
 		} else {
 			v.Value = fmt.Appendf(nil, "%0*d", []int{1, 127, 128, 300}[r.IntN(4)], seq)
 		}
-		if r.IntN(50) == 0 {
-			im.NewChunk(r.IntN(100))
+		if v.Kind == holdfast.KindSet && r.IntN(4) == 0 {
+			v.Value, v.Far, v.Place = nil, true, Place{r.Uint64(), r.Uint32(), r.Uint32()}
+			table.AddFar(v.Key, v.Place, seq)
+		} else {
+			rec, imageKey := put(im, v.Kind, v.Key, v.Value)
+			table.Add(rec, imageKey, seq)
 		}
-		rec, imageKey := put(im, v.Kind, v.Key, v.Value)
-		table.Add(rec, imageKey, seq)
 		m.add(v)
 		if got, ok := table.Get(key, seq); !ok || !equal(got, v) {
 			t.Fatalf("version %d of %.40q: just added, not there", seq, key)
@@ -216,7 +218,7 @@ func checkModel(t *testing.T, pool *Pool, seed uint64, n int, next func(*rand.Ra
 		if ok != found || !equal(got, want) {
 			t.Fatalf("Get(%.40q, %d): %v %.80v, want %v %.80v", key, maxSeq, ok, got, found, want)
 		}
-		if ok && got.Kind == holdfast.KindSet && !bytes.Equal(im.At(got.ValueAddr, len(got.Value)), got.Value) {
+		if ok && got.Kind == holdfast.KindSet && !got.Far && !bytes.Equal(im.At(got.ValueAddr, len(got.Value)), got.Value) {
 			t.Fatalf("ValueAddr %x of %.40q is not where the value is", got.ValueAddr, key)
 		}
 	}

@@ -51,6 +51,13 @@ func (it *Iter) Key() []byte { return it.win.key(it.pos) }
 // Entry is what the run says of the key.
 func (it *Iter) Entry() Entry { return it.win.entries[it.pos] }
 
+// Near is how many entries, from the present one on, are at hand: Next goes to them without reading or decoding
+// anything.
+func (it *Iter) Near() int { return it.win.n - it.pos }
+
+// NearKey is the key of the entry i behind the present one, which must be near. It is valid until a move to one that is not.
+func (it *Iter) NearKey(i int) []byte { return it.win.key(it.pos + i) }
+
 // Err is what ended the last move other than the end of the run.
 func (it *Iter) Err() error {
 	if it.state == failed && it.err == nil {

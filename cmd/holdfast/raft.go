@@ -1,0 +1,373 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/store/raftlog/migrate"
+)
+
+// The commands about Raft stores. They exit as those about directories do, and with 130 when interrupted.
+
+type raftCommand struct {
+	Import  raftImportCommand  `cmd:"" help:"Copy the log, votes and terms of a raft-boltdb or a raft-wal into a Raft store, and compare."`
+	Inspect raftInspectCommand `cmd:"" help:"Show what the Raft stores in a directory hold."`
+}
+
+type raftImportCommand struct {
+	Source   string   `arg:"" help:"File of a raft-boltdb, or directory of a raft-wal, or the one that holds a raft.db; not open elsewhere. Nothing in it is changed."`
+	Into     string   `required:"" help:"Directory for the store: a new one, or one that an engine made." placeholder:"[ENGINE:]DIR"`
+	Name     string   `help:"Name of the store in it; empty unless the program names its stores."`
+	Number   []string `help:"Stable keys of a raft-wal that are numbers, beside raft's own." placeholder:"KEY"`
+	Bytes    []string `help:"Stable keys of a raft-wal that have 8 bytes and are no numbers." placeholder:"KEY"`
+	DropTorn bool     `help:"Leave out the end of a raft-wal if it was not written whole, as raft-wal would."`
+}
+
+type raftInspectCommand struct {
+	Dir  string  `arg:"" help:"Directory that an engine made, not open elsewhere." placeholder:"[ENGINE:]DIR"`
+	Name *string `help:"Only the store of this name."`
+	All  bool    `help:"Read every entry: count them, and find damage."`
+	JSON bool    `name:"json" help:"Write JSON."`
+}
+
+// interruptible returns a context that ends with a signal that should end the command.
+func interruptible() (context.Context, context.CancelFunc) {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(context.Background(), signals...)
+}
+
+func (c *raftImportCommand) run() int {
+	ctx, stop := interruptible()
+	defer stop()
+	p := &importProgress{t: terminal()}
+	r, at, err := c.copy(ctx, p.show)
+	p.end()
+	if err != nil && ctx.Err() != nil {
+		// Another error than that of the context says what is left.
+		if e, ok := err.(*holdfast.Error); ok && errors.Is(e.Cause, context.Cause(ctx)) {
+			err = bench.ErrInterrupted
+		} else {
+			err = fmt.Errorf("%w: %w", bench.ErrInterrupted, err)
+		}
+	}
+	if err != nil {
+		return failTool(err)
+	}
+	return fail(c.print(r, at))
+}
+
+// copy imports and says where to.
+func (c *raftImportCommand) copy(ctx context.Context, show func(migrate.Progress)) (r *migrate.Result, at string, err error) {
+	name, dir, o, err := parseDir(c.Into)
+	if err != nil {
+		return nil, "", err
+	}
+	if o.Level != 0 && o.Level != holdfast.Power {
+		return nil, "", &holdfast.Error{Op: "import", Path: dir, Class: holdfast.ErrLevel, Detail: "a server's votes must survive power loss", Remedy: "leave the level out"}
+	}
+	fill := func(e holdfast.Engine) (err error) {
+		r, err = migrate.Import(ctx, c.Source, e, migrate.Options{Name: c.Name, Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn, Progress: show})
+		return err
+	}
+	if _, err := all.Inspect(dir); err == nil {
+		engine, e, err := openMade(name, dir, o)
+		if err != nil {
+			return nil, "", err
+		}
+		err = fill(e)
+		if closed := e.Close(); err == nil {
+			err = closed
+		}
+		return r, dir + ", " + engine, err
+	}
+	if name == "" {
+		name = all.Default
+	}
+	err = makeDir(dir, func(at string) (holdfast.Engine, error) { return all.Open(name, at, o) }, fill)
+	return r, dir + ", " + name, err
+}
+
+// parseDir reads [ENGINE:]DIR, with the options of an address behind it if there is an engine. No engine is the
+// empty name.
+func parseDir(s string) (name, dir string, o holdfast.Options, err error) {
+	before, _, ok := strings.Cut(s, ":")
+	// C:\data is a directory too.
+	if !ok || strings.ContainsAny(before, `/\`) || len(before) == 1 && runtime.GOOS == "windows" {
+		return "", s, o, nil
+	}
+	return all.ParseURL(s)
+}
+
+// openMade opens a directory that an engine made, with that engine, which must be name unless that is empty.
+func openMade(name, dir string, o holdfast.Options) (engine string, e holdfast.Engine, err error) {
+	in, err := all.Inspect(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	if o.Level == 0 {
+		o.Level = in.Level
+	}
+	// The engines that read each other's files share one identity.
+	for _, entry := range all.Engines() {
+		if entry.Name != in.Engine && entry.Name != in.Engine+"-go" || name != "" && name != entry.Name || name == "" && entry.Describe().Strongest() == 0 {
+			continue
+		}
+		e, err := entry.Open(dir, o)
+		return entry.Name, e, err
+	}
+	if name != "" {
+		return "", nil, &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: holdfast.ErrForeign, Detail: "it was made by engine " + in.Engine, Remedy: "leave the engine out"}
+	}
+	return "", nil, &holdfast.Error{Op: "open", Engine: in.Engine, Path: dir, Class: holdfast.ErrUnavailable, Detail: "the engine is not in this build"}
+}
+
+// makeDir makes the directory dir, which must not be there or be empty: fill fills an engine in a new directory beside it,
+// and when that is closed it gets its name. If it fails it leaves nothing. A process that is killed may leave DIR.partial.
+func makeDir(dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) error) (err error) {
+	fail := func(class error, path, detail, remedy string, cause error) error {
+		return &holdfast.Error{Op: "import", Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
+	}
+	if dir == "" {
+		return fail(holdfast.ErrBadOption, "", "no directory is named", "name one", nil)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return fail(nil, dir, "", "", err)
+	}
+	entries, err := os.ReadDir(dir)
+	there := err == nil
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fail(holdfast.ErrBadOption, dir, "", "name a directory", err)
+	case len(entries) > 0:
+		return fail(holdfast.ErrBadOption, dir, "it is not empty, and no engine made it", "name a new directory", nil)
+	}
+	partial := dir + ".partial"
+	if err := os.Mkdir(partial, 0o755); errors.Is(err, fs.ErrExist) {
+		return fail(holdfast.ErrBadOption, partial, "it is there already", "remove it if it was left by an interrupted import", nil)
+	} else if err != nil {
+		return fail(nil, partial, "", "the directory above must be there and be writable", err)
+	}
+	defer func() {
+		if err != nil {
+			if left := os.RemoveAll(partial); left != nil {
+				err = errors.Join(err, left)
+			}
+		}
+	}()
+	e, err := open(partial)
+	if err != nil {
+		return err
+	}
+	err = fill(e)
+	if closed := e.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
+	}
+	if there {
+		if err := os.Remove(dir); err != nil {
+			return fail(nil, dir, "it cannot be replaced", "name a new directory", err)
+		}
+	}
+	if err := os.Rename(partial, dir); err != nil {
+		return fail(nil, dir, "", "", err)
+	}
+	if err := syncDir(filepath.Dir(dir)); err != nil {
+		return fail(nil, filepath.Dir(dir), "the copy is there, but a power cut could still take away its name", "", err)
+	}
+	return nil
+}
+
+// syncDir makes the names in a directory durable, where the system knows that.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func (c *raftImportCommand) print(r *migrate.Result, at string) error {
+	p := newPage(os.Stdout)
+	p.line("source\t%s, %s", r.Source, r.Kind)
+	p.line("store\t%q in %s", c.Name, at)
+	p.line("entries\t%s", extent(r.Entries, r.First, r.Last, r.Gaps))
+	p.line("data\t%s", size(r.Bytes))
+	p.line("stable keys\t%s", names(r.Keys))
+	if slices.Contains(r.Keys, "CurrentTerm") {
+		p.line("current term\t%d; the last entry's is %d", r.CurrentTerm, r.LastTerm)
+	}
+	if r.Dropped != "" {
+		p.line("left out\t%s", r.Dropped)
+	}
+	for _, n := range r.Notes {
+		p.line("note\t%s", n)
+	}
+	p.line("verified\tevery entry and every key was read back and is the same")
+	p.line("took\t%.2f s", r.Took.Seconds())
+	return p.end()
+}
+
+func extent(n int64, first, last uint64, gaps int64) string {
+	if n == 0 {
+		return "none"
+	}
+	s := fmt.Sprintf("%d, of index %d to %d", n, first, last)
+	if gaps > 0 {
+		s += fmt.Sprintf(", with %d gaps", gaps)
+	}
+	return s
+}
+
+func names(list []string) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	var shown []string
+	for _, k := range list {
+		if q := key([]byte(k)); q != `"`+k+`"` || strings.ContainsAny(k, " ,") {
+			k = q
+		}
+		shown = append(shown, k)
+	}
+	return strings.Join(shown, ", ")
+}
+
+// importProgress is one line on a terminal, and nothing elsewhere.
+type importProgress struct {
+	t     bench.Terminal
+	last  time.Time
+	drawn bool
+}
+
+func (p *importProgress) show(at migrate.Progress) {
+	width := p.t.ErrWidth()
+	if width == 0 || time.Since(p.last) < 100*time.Millisecond {
+		return
+	}
+	p.last, p.drawn = time.Now(), true
+	line := fmt.Sprintf("  %s: %d entries", at.Phase, at.Entries)
+	if at.Of > 0 {
+		line = fmt.Sprintf("  %s: %d of %d entries", at.Phase, at.Entries, at.Of)
+	}
+	fmt.Fprintf(p.t.Err, "\r\x1b[K%s", line[:min(len(line), width-1)])
+}
+
+// end takes the line away.
+func (p *importProgress) end() {
+	if p.drawn {
+		fmt.Fprint(p.t.Err, "\r\x1b[K")
+	}
+}
+
+func (c *raftInspectCommand) run() int {
+	name, dir, o, err := parseDir(c.Dir)
+	if err != nil {
+		return failTool(err)
+	}
+	engine, e, err := openMade(name, dir, o)
+	if err != nil {
+		return failTool(err)
+	}
+	list, err := c.inspect(e)
+	if closed := e.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return failTool(err)
+	}
+	if c.JSON {
+		enc := json.NewEncoder(os.Stdout)
+		enc.SetIndent("", "  ")
+		return fail(enc.Encode(list))
+	}
+	p := newPage(os.Stdout)
+	p.line("engine\t%s", engine)
+	for _, in := range list {
+		printStore(p, in)
+	}
+	return fail(p.end())
+}
+
+func (c *raftInspectCommand) inspect(e holdfast.Engine) ([]*migrate.Inspection, error) {
+	stores := []string{}
+	if c.Name != nil {
+		stores = append(stores, *c.Name)
+	} else {
+		var err error
+		if stores, err = migrate.Stores(e); err != nil {
+			return nil, err
+		}
+		if len(stores) == 0 {
+			return nil, &holdfast.Error{Op: "inspect", Engine: e.Capabilities().Engine, Class: holdfast.ErrNotFound, Detail: "there is no Raft store in it"}
+		}
+	}
+	var list []*migrate.Inspection
+	for _, name := range stores {
+		in, err := migrate.Inspect(e, name, c.All)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, in)
+	}
+	return list, nil
+}
+
+func printStore(p *page, in *migrate.Inspection) {
+	p.line("\nstore\t%q", in.Name)
+	if in.Last == 0 {
+		p.line("log\tempty")
+	} else {
+		p.line("log\tindex %d to %d, term %d to %d", in.First, in.Last, in.FirstTerm, in.LastTerm)
+		for _, end := range []struct {
+			what string
+			at   *time.Time
+		}{{"first", in.Oldest}, {"last", in.Newest}} {
+			if end.at != nil {
+				p.line("%s appended\t%s", end.what, end.at.Format(time.RFC3339Nano))
+			}
+		}
+	}
+	if in.CommitIndex > 0 {
+		p.line("commit index\t%d", in.CommitIndex)
+	}
+	for _, k := range in.Keys {
+		value := key(k.Value)
+		if k.Number != nil {
+			value = fmt.Sprint(*k.Number)
+		}
+		p.line("stable %s\t%s", names([]string{k.Name}), value)
+	}
+	if f := in.Full; f != nil {
+		p.line("entries\t%d, with %d gaps, in %d terms, %s of data", f.Entries, f.Gaps, f.Terms, size(f.Bytes))
+		var types []string
+		for t := range f.Types {
+			types = append(types, t)
+		}
+		slices.Sort(types)
+		for _, t := range types {
+			p.line("%s\t%d", t, f.Types[t])
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startImport starts an import of a large source in an empty directory and returns when it is copying.
+func startImport(t *testing.T, into string) (kill func(syscall.Signal) (status int, stderr string), dir string) {
+	t.Helper()
+	source := boltSource(t, t.TempDir(), 30000, 2000)
+	cmd := holdfastCommand(t, "raft", "import", source, "--into", into)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	try(t, cmd.Start())
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(time.Millisecond) {
+		var n int64
+		_ = filepath.WalkDir(filepath.Join(cmd.Dir, "new.partial"), func(_ string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return nil
+			}
+			if info, err := d.Info(); err == nil && !d.IsDir() {
+				n += info.Sys().(*syscall.Stat_t).Blocks * 512
+			}
+			return nil
+		})
+		if n > 4<<20 {
+			break
+		}
+		if time.Now().After(end) {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			t.Fatalf("nothing is copied: %s", stderr.String())
+		}
+	}
+	return func(sig syscall.Signal) (int, string) {
+		try(t, cmd.Process.Signal(sig))
+		_ = cmd.Wait()
+		return cmd.ProcessState.ExitCode(), stderr.String()
+	}, cmd.Dir
+}
+
+// TestInterruptedImportLeavesNothing: one line, status 130, no directory.
+func TestInterruptedImportLeavesNothing(t *testing.T) {
+	kill, dir := startImport(t, "new")
+	if status, stderr := kill(syscall.SIGINT); status != exitInterrupted || stderr != "holdfast: interrupted\n" {
+		t.Errorf("status %d: %q", status, stderr)
+	}
+	checkEmpty(t, dir)
+}
+
+// TestKilledImportIsUnfinished: what it leaves has another name, and cannot be mistaken for a store.
+func TestKilledImportIsUnfinished(t *testing.T) {
+	kill, dir := startImport(t, "bbolt:new")
+	kill(syscall.SIGKILL)
+	if _, err := os.Stat(filepath.Join(dir, "new")); !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		status int
+		say    string
+		args   []string
+	}{
+		{exitWrong, "not finished", []string{"inspect", "new.partial"}},
+		{exitError, "new.partial: bad option: it is there already", []string{"import", boltSource(t, t.TempDir(), 5, 5), "--into", "new"}},
+		{exitOK, "5, of index 3 to 7", []string{"import", boltSource(t, t.TempDir(), 5, 5), "--into", "new.partial"}},
+		{exitOK, "index 3 to 7", []string{"inspect", "new.partial"}},
+	} {
+		cmd := holdfastCommand(t, append([]string{"raft"}, c.args...)...)
+		cmd.Dir = dir
+		status, stdout, stderr := result(t, cmd)
+		if status != c.status || !strings.Contains(stdout+stderr, c.say) {
+			t.Errorf("%v: status %d\n%s%s", c.args, status, stdout, stderr)
+		}
+	}
+}

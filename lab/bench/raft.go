@@ -1,0 +1,121 @@
+package bench
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// The second study: stores for hashicorp/raft, by Set and Get of a StableStore. Only its Badger did not sync, and it was
+// that which it found fastest. The log itself, and what ten minutes of it do to a store, are ours.
+const (
+	raftKeySize = 26  // bytes of a stable key, as the study had it
+	raftValue   = 256 // bytes of its value
+	raftData    = 128 // bytes of an entry's data
+	raftBatch   = 64  // entries of one append, where the log is truncated
+)
+
+// raftSizes are the numbers that the workloads work on.
+type raftSizes struct {
+	keys    int // stable keys of the study
+	many    int // where more are wanted
+	entries int // of a log that is read
+	keep    int // entries of a log from which its front is deleted
+	cut     int // how many are, half of keep or less
+}
+
+func raftWorkloads() []Workload {
+	return raftStudy(raftSizes{keys: 11, many: 1000, entries: 1_000_000, keep: 20_000, cut: 10_000})
+}
+
+// raftStudy is the table of workloads on so much.
+func raftStudy(n raftSizes) []Workload {
+	set := func(name, about string, keys int) Workload {
+		s := raftStable{keys}
+		return Workload{
+			Name: name, About: about, Unit: "sets", Items: 1, Raft: true, OneClient: true, Overhead: 30 * time.Millisecond,
+			Engine: s.setEngine, Floor: s.setFloor, Null: s.setNull,
+		}
+	}
+	get := func(name, about string, keys int) Workload {
+		s := raftStable{keys}
+		return Workload{
+			Name: name, About: about, Unit: "gets", Items: 1, Raft: true, Reads: true, Overhead: 100 * time.Millisecond,
+			Engine: s.getEngine, Floor: s.getFloor, Null: s.getNull,
+		}
+	}
+	store := func(name, about string, batch int) Workload {
+		s := raftAppend{batch}
+		return Workload{
+			Name: name, About: about, Unit: "entries", Items: batch, Raft: true, OneClient: true, Overhead: 100 * time.Millisecond,
+			Engine: s.engine, Floor: s.floor, Null: s.null,
+		}
+	}
+	studySet := set("raft/stable-set", "set one of 11 stable keys to a value of 256 bytes", n.keys)
+	studySet.Study = study(map[figure]string{
+		{"badger", holdfast.Process}:    "104.9 us (353.3 us in 1 s)",
+		{"bbolt", holdfast.Power}:       "39,334 us (39,137 us in 1 s), old Bolt",
+		{"raft-boltdb", holdfast.Power}: "39,334 us (39,137 us in 1 s), old Bolt",
+		{"pebble", holdfast.Power}:      "19,035 us (18,795 us in 1 s)",
+	})
+	studyGet := get("raft/stable-get", "get one of 11 stable keys", n.keys)
+	studyGet.Study = study(map[figure]string{
+		{"badger", 0}:      "3.83 us (2.73 us in 1 s)",
+		{"bbolt", 0}:       "3.35 us (1.58 us in 1 s), old Bolt",
+		{"raft-boltdb", 0}: "3.35 us (1.58 us in 1 s), old Bolt",
+		{"pebble", 0}:      "2.70 us (1.44 us in 1 s)",
+	})
+	getLog, truncate := raftGetLog{n.entries}, raftTruncate{n.keep, n.cut}
+	long := Workload{
+		Name: "raft/truncate", About: "append 64 entries to a log of 10,000 to 20,000, beside which the first 10,000 are deleted again and again",
+		Unit: "entries", Items: raftBatch, ItemBytes: raftIndexSize + raftData, Raft: true, OneClient: true, Overhead: 150 * time.Millisecond,
+		Engine: truncate.engine, Floor: truncate.floor, Null: truncate.null,
+	}
+	short := long
+	long.Name, long.About, long.Samples = "raft/long", "raft/truncate for long, with what it does to the disk and to the slowest appends", true
+	return []Workload{
+		studySet,
+		set("raft/stable-set-1k", "set one of 1,000 stable keys to a value of 256 bytes", n.many),
+		studyGet,
+		get("raft/stable-get-1k", "get one of 1,000 stable keys", n.many),
+		store("raft/store-1", "append one entry of 128 bytes", 1),
+		store("raft/store-16", "append 16 entries of 128 bytes in one batch", 16),
+		store("raft/store-128", "append 128 entries of 128 bytes in one batch", 128),
+		{
+			Name: "raft/get-log", About: "get random entries of a log of 1,000,000", Unit: "entries", Items: 1, Raft: true, Reads: true, Overhead: 2 * time.Second,
+			Engine: getLog.engine, Floor: getLog.floor, Null: getLog.null,
+		},
+		short,
+		long,
+	}
+}
+
+// raftKeys makes n keys that look like ULIDs: ten digits of a time that ascends, sixteen that are random.
+func raftKeys(n int, seed uint64) [][]byte {
+	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+	random := rand.New(rand.NewPCG(seed, uint64(n)))
+	keys := make([][]byte, n)
+	for i := range keys {
+		key := make([]byte, raftKeySize)
+		now := uint64(raftEpoch.UnixMilli()) + uint64(i)
+		for at := 9; at >= 0; at-- {
+			key[at] = digits[now%32]
+			now /= 32
+		}
+		for at := 10; at < raftKeySize; at++ {
+			key[at] = digits[random.IntN(32)]
+		}
+		keys[i] = key
+	}
+	return keys
+}
+
+// oneClient refuses more: Raft appends, votes and deletes from one place.
+func oneClient(t Task) error {
+	if t.Clients > 1 {
+		return badOption(fmt.Sprintf("%d clients", t.Clients), "Raft has one writer")
+	}
+	return nil
+}

@@ -1,0 +1,448 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/contender"
+)
+
+// raftIndexSize is what an entry's index takes, in bytes.
+const raftIndexSize = 8
+
+// raftEpoch is when entry 0 would have been appended.
+var raftEpoch = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// raftTermOf: a new term now and then.
+func raftTermOf(index uint64) uint64 { return 1 + index>>16 }
+
+func raftTimeOf(index uint64) time.Time {
+	return raftEpoch.Add(time.Duration(index) * time.Microsecond)
+}
+
+// raftEntries makes and checks entries, each of which follows from its index.
+type raftEntries struct{ values kvValues }
+
+func newRaftEntries(seed uint64) raftEntries { return raftEntries{newKVValues(raftData, seed)} }
+
+// check compares an entry with the one of that index. Its error wraps ErrWrong.
+func (e raftEntries) check(log *raft.Log, index uint64) error {
+	if log.Index != index || log.Term != raftTermOf(index) || log.Type != raft.LogCommand || len(log.Extensions) > 0 || !log.AppendedAt.Equal(raftTimeOf(index)) {
+		return fmt.Errorf("%w: entry %d has index %d, term %d, type %v, %d bytes of extensions, appended at %v", ErrWrong, index, log.Index, log.Term, log.Type, len(log.Extensions), log.AppendedAt)
+	}
+	return e.values.check(log.Data, uint32(index), uint32(index>>32))
+}
+
+// raftBatcher makes batches of entries in the same memory again and again: no store keeps what it was handed.
+type raftBatcher struct {
+	entries raftEntries
+	logs    []*raft.Log
+}
+
+// batcher is for batches of size entries or fewer.
+func (e raftEntries) batcher(size int) *raftBatcher {
+	b := &raftBatcher{entries: e}
+	for range size {
+		b.logs = append(b.logs, &raft.Log{Type: raft.LogCommand, Data: e.values.lay(make([]byte, raftData))})
+	}
+	return b
+}
+
+// batch returns n entries from first on, until it is called again.
+func (b *raftBatcher) batch(first uint64, n int) []*raft.Log {
+	for i, log := range b.logs[:n] {
+		index := first + uint64(i)
+		log.Index, log.Term, log.AppendedAt = index, raftTermOf(index), raftTimeOf(index)
+		b.entries.values.fill(log.Data, uint32(index), uint32(index>>32))
+	}
+	return b.logs[:n]
+}
+
+// raftTable is a store for Raft under test, on an engine that is its own.
+type raftTable struct {
+	task     Task
+	engine   holdfast.Engine
+	store    contender.RaftStore
+	shut     func() error
+	volatile bool // nothing is left after close
+}
+
+func openRaft(t Task) (*raftTable, error) {
+	engine, err := t.Open()
+	if err != nil {
+		return nil, err
+	}
+	table := &raftTable{task: t, engine: engine, volatile: engine.Capabilities().Strongest() == holdfast.Memory}
+	if table.store, table.shut, err = contender.OpenRaft(engine, t.Level); err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	return table, nil
+}
+
+// openRaftLoaded is openRaft with what fill puts there: at the weakest level, then synced, and the engine closed and opened again, so
+// that no store reads from its write buffers what another reads from its files.
+func openRaftLoaded(t Task, fill func(contender.RaftStore) error) (*raftTable, error) {
+	engine, err := t.Open()
+	if err != nil {
+		return nil, err
+	}
+	table := &raftTable{task: t, engine: engine, volatile: engine.Capabilities().Strongest() == holdfast.Memory}
+	if err := table.fill(fill); err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	if !table.volatile {
+		if err := engine.Close(); err != nil {
+			return nil, err
+		}
+		return openRaft(t)
+	}
+	if table.store, table.shut, err = contender.OpenRaft(engine, t.Level); err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	return table, nil
+}
+
+func (r *raftTable) fill(fill func(contender.RaftStore) error) (err error) {
+	store, shut, err := contender.OpenRaft(r.engine, weakest(r.engine, r.task.Level))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(fill(store), shut()); err != nil {
+		return err
+	}
+	if err := r.engine.Sync(); err != nil && !(r.volatile && errors.Is(err, holdfast.ErrLevel)) {
+		return err
+	}
+	return nil
+}
+
+func (r *raftTable) close() error { return errors.Join(r.shut(), r.engine.Close()) }
+
+// load is a load of these clients on the table. verify is given the store, opened again unless nothing is left of it, and
+// returns what [Load.Verify] does.
+func (r *raftTable) load(client func(i int) func() error, verify func(contender.RaftStore) (items, checked int64, err error)) Load {
+	return Load{
+		Client:   client,
+		Metrics:  r.engine.Metrics,
+		Close:    r.close,
+		Volatile: r.volatile,
+		Verify: func() (items, checked int64, err error) {
+			if r.volatile {
+				items, checked, err = verify(r.store)
+				return items, checked, wrong(err)
+			}
+			again, err := openRaft(r.task)
+			if err != nil {
+				return 0, 0, wrong(err)
+			}
+			items, checked, err = verify(again.store)
+			return items, checked, errors.Join(wrong(err), again.close())
+		},
+	}
+}
+
+// stretch is the entries that are read at one place where not all are; as many as fullBuckets of them are all read.
+const stretch = span
+
+// verify checks that the log is first to last, both included (0 and 0 if it is empty), and reads all of it, or the ends and stretches of it.
+func (e raftEntries) verify(store contender.RaftStore, first, last, seed uint64) (items, checked int64, err error) {
+	items = int64(last - first + 1)
+	if last == 0 {
+		items = 0
+	}
+	gotFirst, err := store.FirstIndex()
+	if err != nil {
+		return items, 0, err
+	}
+	gotLast, err := store.LastIndex()
+	if err != nil {
+		return items, 0, err
+	}
+	if gotFirst != first || gotLast != last {
+		return items, 0, fmt.Errorf("%w: entries %d to %d acknowledged, %d to %d there", ErrWrong, first, last, gotFirst, gotLast)
+	}
+	var log raft.Log
+	for _, index := range []uint64{first - 1, last + 1} {
+		if index+1 == 0 { // before an empty log
+			continue
+		}
+		if err := store.GetLog(index, &log); !errors.Is(err, raft.ErrLogNotFound) {
+			return items, 0, fmt.Errorf("%w: entry %d is outside of the log, and getting it gives: %v", ErrWrong, index, err)
+		}
+	}
+	if items == 0 {
+		return 0, 0, nil
+	}
+	read := func(from, to uint64) error {
+		for index := from; index <= to; index++ {
+			log = raft.Log{}
+			if err := store.GetLog(index, &log); err != nil {
+				return fmt.Errorf("entry %d: %w", index, err)
+			}
+			if err := e.check(&log, index); err != nil {
+				return err
+			}
+			checked++
+		}
+		return nil
+	}
+	if items <= fullBuckets*stretch {
+		return items, checked, read(first, last)
+	}
+	// Never the same one twice: there are thousands of stretches.
+	starts := map[uint64]bool{first: true, last - stretch + 1: true}
+	random := rand.New(rand.NewPCG(seed, last))
+	for len(starts) < someBuckets+2 {
+		starts[first+random.Uint64N(uint64(items)/stretch-1)*stretch] = true
+	}
+	for from := range starts {
+		if err := read(from, from+stretch-1); err != nil {
+			return items, checked, err
+		}
+	}
+	return items, min(checked, items), nil
+}
+
+// raftAppend is batches of entries, appended one after another.
+type raftAppend struct{ batch int }
+
+// client appends by keep, and notes the last index that was acknowledged.
+func (a raftAppend) client(entries raftEntries, last *uint64, keep func([]*raft.Log) error) func() error {
+	b := entries.batcher(a.batch)
+	return func() error {
+		if err := keep(b.batch(*last+1, a.batch)); err != nil {
+			return err
+		}
+		*last += uint64(a.batch)
+		return nil
+	}
+}
+
+func (a raftAppend) engine(t Task) (Load, error) {
+	if err := oneClient(t); err != nil {
+		return Load{}, err
+	}
+	table, err := openRaft(t)
+	if err != nil {
+		return Load{}, err
+	}
+	entries, last := newRaftEntries(t.Seed), uint64(0)
+	return table.load(
+		func(int) func() error { return a.client(entries, &last, table.store.StoreLogs) },
+		func(store contender.RaftStore) (int64, int64, error) {
+			return entries.verify(store, min(1, last), last, t.Seed)
+		}), nil
+}
+
+func (a raftAppend) null(t Task) (Load, error) {
+	last := uint64(0)
+	return Load{
+		Client: func(int) func() error {
+			return a.client(newRaftEntries(t.Seed), &last, func([]*raft.Log) error { return nil })
+		},
+		Close:  func() error { return nil },
+		Verify: func() (int64, int64, error) { return int64(last), 0, nil },
+	}, oneClient(t)
+}
+
+func (a raftAppend) floor(t Task) (Load, error) {
+	f, err := newKVFloor(t, a.batch, raftData)
+	if err != nil {
+		return Load{}, err
+	}
+	return f.load(f.appender), nil
+}
+
+// raftGetLog is reads of random entries of a log.
+type raftGetLog struct{ entries int }
+
+// raftPreload is how many entries are appended at once before the clock starts.
+const raftPreload = 8192
+
+func (g raftGetLog) client(t Task, i int, get func(n uint32) error) func() error {
+	random := rand.New(rand.NewPCG(t.Seed, uint64(i)))
+	return func() error { return get(uint32(random.IntN(g.entries))) }
+}
+
+func (g raftGetLog) engine(t Task) (Load, error) {
+	entries := newRaftEntries(t.Seed)
+	table, err := openRaftLoaded(t, func(store contender.RaftStore) error { return entries.append(store, 1, g.entries, raftPreload) })
+	if err != nil {
+		return Load{}, err
+	}
+	return table.load(
+		func(i int) func() error {
+			var log raft.Log
+			return g.client(t, i, func(n uint32) error {
+				index := uint64(n) + 1
+				log = raft.Log{} // as Raft has it: nothing is decoded into what was read before
+				if err := table.store.GetLog(index, &log); err != nil {
+					return wrong(fmt.Errorf("entry %d: %w", index, err))
+				}
+				return entries.check(&log, index)
+			})
+		},
+		func(store contender.RaftStore) (int64, int64, error) {
+			return entries.verify(store, 1, uint64(g.entries), t.Seed)
+		}), nil
+}
+
+// append appends n entries from first on, in batches of that size.
+func (e raftEntries) append(store contender.RaftStore, first uint64, n, batch int) error {
+	b := e.batcher(min(batch, n))
+	for n > 0 {
+		size := min(batch, n)
+		if err := store.StoreLogs(b.batch(first, size)); err != nil {
+			return err
+		}
+		first += uint64(size)
+		n -= size
+	}
+	return nil
+}
+
+func (g raftGetLog) null(t Task) (Load, error) {
+	n := newKVNull(t, g.entries, raftData)
+	return n.load(func(i int) func() error { return g.client(t, i, n.get) }), nil
+}
+
+func (g raftGetLog) floor(t Task) (Load, error) {
+	f, err := newKVFloorLoaded(t, g.entries, raftData)
+	if err != nil {
+		return Load{}, err
+	}
+	return f.load(func(i int) func() error { return g.client(t, i, f.reader().get) }), nil
+}
+
+// raftTruncate is appends to a log, the front of which is deleted as soon as keep entries are there: cut of them at once, and from
+// another goroutine, as Raft does after a snapshot.
+type raftTruncate struct{ keep, cut int }
+
+// raftRunaway is how many times keep the log may get while a deletion lasts, before appends wait for it.
+const raftRunaway = 5
+
+// raftCutter deletes for one appender, who calls step before each append.
+type raftCutter struct {
+	raftTruncate
+	first, last uint64 // that are there, as far as it was acknowledged
+	pending     bool   // a deletion is under way
+	wanted      chan uint64
+	done        chan error
+}
+
+// newCutter begins with entries 1 to last. stop must be called.
+func (r raftTruncate) newCutter(last uint64, deleteRange func(min, max uint64) error) *raftCutter {
+	c := &raftCutter{raftTruncate: r, first: 1, last: last, wanted: make(chan uint64), done: make(chan error, 1)}
+	go func() {
+		for first := range c.wanted {
+			c.done <- deleteRange(first, first+uint64(r.cut)-1)
+		}
+	}()
+	return c
+}
+
+func (c *raftCutter) there() uint64 { return c.last - c.first + 1 }
+
+// step starts the next deletion if it is time, and takes note of the one before.
+func (c *raftCutter) step() error {
+	if c.pending && c.there() >= raftRunaway*uint64(c.keep) {
+		if err := c.settle(); err != nil {
+			return err
+		}
+	}
+	if c.pending {
+		select {
+		case err := <-c.done:
+			if err := c.deleted(err); err != nil {
+				return err
+			}
+		default:
+		}
+	}
+	if !c.pending && c.there() >= uint64(c.keep) {
+		c.pending = true
+		c.wanted <- c.first
+	}
+	return nil
+}
+
+func (c *raftCutter) deleted(err error) error {
+	c.pending = false
+	if err == nil {
+		c.first += uint64(c.cut)
+	}
+	return err
+}
+
+// settle waits for the deletion that is under way.
+func (c *raftCutter) settle() error {
+	if !c.pending {
+		return nil
+	}
+	return c.deleted(<-c.done)
+}
+
+// stop settles and ends the goroutine.
+func (c *raftCutter) stop() error {
+	err := c.settle()
+	close(c.wanted)
+	return err
+}
+
+// start is how many entries are there at first: the first deletion then comes after half as many appends as those that follow, so that
+// a short run has its share of them too.
+func (r raftTruncate) start() int { return r.keep - r.cut/2 }
+
+func (r raftTruncate) client(c *raftCutter, entries raftEntries, keep func([]*raft.Log) error) func() error {
+	add := raftAppend{raftBatch}.client(entries, &c.last, keep)
+	return func() error {
+		if err := c.step(); err != nil {
+			return err
+		}
+		return add()
+	}
+}
+
+func (r raftTruncate) engine(t Task) (Load, error) {
+	if err := oneClient(t); err != nil {
+		return Load{}, err
+	}
+	entries := newRaftEntries(t.Seed)
+	table, err := openRaftLoaded(t, func(store contender.RaftStore) error { return entries.append(store, 1, r.start(), raftPreload) })
+	if err != nil {
+		return Load{}, err
+	}
+	c := r.newCutter(uint64(r.start()), table.store.DeleteRange)
+	load := table.load(
+		func(int) func() error { return r.client(c, entries, table.store.StoreLogs) },
+		func(store contender.RaftStore) (int64, int64, error) {
+			// What is verified before it is closed may still be deleting.
+			if err := c.settle(); err != nil {
+				return 0, 0, err
+			}
+			return entries.verify(store, c.first, c.last, t.Seed)
+		})
+	load.Close = func() error { return errors.Join(c.stop(), table.close()) }
+	return load, nil
+}
+
+func (r raftTruncate) null(t Task) (Load, error) {
+	if err := oneClient(t); err != nil {
+		return Load{}, err
+	}
+	c := r.newCutter(uint64(r.start()), func(_, _ uint64) error { return nil })
+	return Load{
+		Client: func(int) func() error {
+			return r.client(c, newRaftEntries(t.Seed), func([]*raft.Log) error { return nil })
+		},
+		Close:  c.stop,
+		Verify: func() (int64, int64, error) { return int64(c.there()), 0, nil },
+	}, nil
+}
+
+func (r raftTruncate) floor(t Task) (Load, error) { return raftAppend{raftBatch}.floor(t) }

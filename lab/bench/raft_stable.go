@@ -1,0 +1,130 @@
+package bench
+
+import (
+	"fmt"
+
+	"github.com/holdfastdb/holdfast/lab/contender"
+)
+
+// raftStable is work on that many stable keys, one after another.
+type raftStable struct{ keys int }
+
+// raftLedger is what the stable keys should hold.
+type raftLedger struct {
+	keys   [][]byte
+	values kvValues
+	ledger kvLedger
+}
+
+func (s raftStable) ledger(t Task) *raftLedger {
+	return &raftLedger{raftKeys(s.keys, t.Seed), newKVValues(raftValue, t.Seed), make(kvLedger, s.keys)}
+}
+
+// setter returns what sets a key to its next value by set.
+func (l *raftLedger) setter(set func(key, value []byte) error) func(key uint32) error {
+	value := l.values.lay(make([]byte, raftValue))
+	return func(key uint32) error {
+		l.values.fill(value, key, l.ledger.put(key))
+		return set(l.keys[key], value)
+	}
+}
+
+// get reads a key, and compares.
+func (l *raftLedger) get(store contender.RaftStore, key uint32) error {
+	version, there := l.ledger.has(key)
+	value, err := store.Get(l.keys[key])
+	switch missing := len(value) == 0 && (err == nil || err.Error() == "not found"); {
+	case missing && !there:
+		return nil
+	case missing:
+		return fmt.Errorf("%w: key %s, version %d, is not there", ErrWrong, l.keys[key], version)
+	case err != nil:
+		return fmt.Errorf("key %s: %w", l.keys[key], err)
+	case !there:
+		return fmt.Errorf("%w: key %s is there, and was never set", ErrWrong, l.keys[key])
+	}
+	return l.values.check(value, key, version)
+}
+
+// verify reads all keys.
+func (l *raftLedger) verify(store contender.RaftStore) (items, checked int64, err error) {
+	items = l.ledger.count()
+	for key := range l.keys {
+		if err := l.get(store, uint32(key)); err != nil {
+			return items, checked, err
+		}
+		if _, there := l.ledger.has(uint32(key)); there {
+			checked++
+		}
+	}
+	return items, checked, nil
+}
+
+// client does its work on the keys in turn; clients begin at different ones.
+func (s raftStable) client(t Task, i int, work func(key uint32) error) func() error {
+	return kvRead{s.keys, kvInOrder}.client(t, i, work, nil)
+}
+
+func (s raftStable) setEngine(t Task) (Load, error) {
+	if err := oneClient(t); err != nil {
+		return Load{}, err
+	}
+	table, err := openRaft(t)
+	if err != nil {
+		return Load{}, err
+	}
+	l := s.ledger(t)
+	return table.load(func(i int) func() error { return s.client(t, i, l.setter(table.store.Set)) }, l.verify), nil
+}
+
+func (s raftStable) setNull(t Task) (Load, error) {
+	l := s.ledger(t)
+	return Load{
+		Client: func(i int) func() error { return s.client(t, i, l.setter(func(_, _ []byte) error { return nil })) },
+		Close:  func() error { return nil },
+		Verify: func() (int64, int64, error) { return l.ledger.count(), 0, nil },
+	}, oneClient(t)
+}
+
+// raftRecord is the value of the floor's records that have as many bytes as a stable key and its value.
+const raftRecord = raftKeySize + raftValue - kvKeySize
+
+func (s raftStable) setFloor(t Task) (Load, error) {
+	f, err := newKVFloor(t, 1, raftRecord)
+	if err != nil {
+		return Load{}, err
+	}
+	return f.load(f.appender), nil
+}
+
+func (s raftStable) getEngine(t Task) (Load, error) {
+	l := s.ledger(t)
+	table, err := openRaftLoaded(t, func(store contender.RaftStore) error {
+		set := l.setter(store.Set)
+		for key := range l.keys {
+			if err := set(uint32(key)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return Load{}, err
+	}
+	return table.load(func(i int) func() error {
+		return s.client(t, i, func(key uint32) error { return wrong(l.get(table.store, key)) })
+	}, l.verify), nil
+}
+
+func (s raftStable) getNull(t Task) (Load, error) {
+	n := newKVNull(t, s.keys, raftValue)
+	return n.load(func(i int) func() error { return s.client(t, i, n.get) }), nil
+}
+
+func (s raftStable) getFloor(t Task) (Load, error) {
+	f, err := newKVFloorLoaded(t, s.keys, raftRecord)
+	if err != nil {
+		return Load{}, err
+	}
+	return f.load(func(i int) func() error { return s.client(t, i, f.reader().get) }), nil
+}

@@ -1,0 +1,650 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.uber.org/goleak"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/badger"
+	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/engine/pebble"
+	"github.com/holdfastdb/holdfast/lab/contender"
+	"github.com/holdfastdb/holdfast/store/raftlog"
+)
+
+// smallRaft is the table of workloads, on little data.
+func smallRaft() []Workload {
+	return raftStudy(raftSizes{keys: 5, many: 20, entries: 2000, keep: 400, cut: 200})
+}
+
+func TestRaftKeys(t *testing.T) {
+	keys := raftKeys(1000, 3)
+	for i, key := range keys {
+		if len(key) != raftKeySize || strings.Trim(string(key), "0123456789ABCDEFGHJKMNPQRSTVWXYZ") != "" {
+			t.Fatalf("key %d is %q", i, key)
+		}
+		if i > 0 && bytes.Compare(keys[i-1], key) >= 0 {
+			t.Fatalf("key %d is %q, after %q", i, key, keys[i-1])
+		}
+	}
+	if !slices.EqualFunc(keys, raftKeys(1000, 3), bytes.Equal) || bytes.Equal(keys[0], raftKeys(1000, 4)[0]) {
+		t.Error("keys do not follow from the seed")
+	}
+}
+
+func TestRaftEntries(t *testing.T) {
+	entries := newRaftEntries(1)
+	b := entries.batcher(3)
+	for _, first := range []uint64{1, 65_535, 1 << 32} {
+		for i, log := range b.batch(first, 3) {
+			index := first + uint64(i)
+			if err := entries.check(log, index); err != nil || len(log.Data) != 128 || log.Index != index {
+				t.Errorf("entry %d: %v", index, err)
+			}
+			for name, spoil := range map[string]func(l *raft.Log){
+				"index":      func(l *raft.Log) { l.Index++ },
+				"term":       func(l *raft.Log) { l.Term++ },
+				"type":       func(l *raft.Log) { l.Type = raft.LogNoop },
+				"extensions": func(l *raft.Log) { l.Extensions = []byte{0} },
+				"time":       func(l *raft.Log) { l.AppendedAt = l.AppendedAt.Add(1) },
+				"length":     func(l *raft.Log) { l.Data = l.Data[1:] },
+				"first byte": func(l *raft.Log) { l.Data = bytes.Clone(l.Data); l.Data[0] ^= 1 },
+				"last byte":  func(l *raft.Log) { l.Data = bytes.Clone(l.Data); l.Data[127] ^= 1 },
+			} {
+				wrong := *log
+				spoil(&wrong)
+				if err := entries.check(&wrong, index); !errors.Is(err, ErrWrong) {
+					t.Errorf("entry %d with another %s: %v", index, name, err)
+				}
+			}
+		}
+	}
+	// What is 2^32 apart must not look alike.
+	if err := entries.check(b.batch(1<<32+7, 1)[0], 7); !errors.Is(err, ErrWrong) {
+		t.Error(err)
+	}
+}
+
+// TestRaftEverywhere runs every workload on the engine in memory, on real ones, on the peers, and on what stands beside them.
+func TestRaftEverywhere(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	lab := smallLab()
+	for _, engine := range []string{mem.Name, logtree.Name, bbolt.Name, contender.RaftWAL, contender.RaftBoltDB, Floor, Null} {
+		for _, w := range smallRaft() {
+			clients := 1
+			if !w.OneClient {
+				clients = 4
+			}
+			level := holdfast.Power
+			if engine == mem.Name || engine == Null {
+				level = holdfast.Memory
+			}
+			cell := Cell{Workload: w.Name, Engine: engine, Asked: level, Given: level, Clients: clients, Reads: w.Reads}
+			o := unknownOutcome()
+			err := lab.measure(spec{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
+			if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) || w.Samples != (len(o.Samples) > 0) {
+				t.Errorf("%s on %s: %v, %+v", w.Name, engine, err, o)
+			}
+			if engine != Null && (o.Checked == 0 || engine != Floor && o.Checked != o.Items) {
+				t.Errorf("%s on %s: %d of %d checked", w.Name, engine, o.Checked, o.Items)
+			}
+			if engine != mem.Name && engine != Null && (o.DiskBytes <= 0 || o.PeakDisk < o.DiskBytes) {
+				t.Errorf("%s on %s: %d bytes on disk, at most %d", w.Name, engine, o.DiskBytes, o.PeakDisk)
+			}
+		}
+	}
+}
+
+// TestRaftHasOneWriter: appends from several clients would not be in order.
+func TestRaftHasOneWriter(t *testing.T) {
+	for _, w := range smallRaft() {
+		for name, make := range map[string]func(Task) (Load, error){mem.Name: w.Engine, Null: w.Null} {
+			load, err := make(Task{Level: holdfast.Memory, Clients: 2, Open: func() (holdfast.Engine, error) { return mem.New(), nil }})
+			if (err == nil) == w.OneClient || err != nil && !errors.Is(err, holdfast.ErrBadOption) {
+				t.Errorf("%s on %s with two clients: %v", w.Name, name, err)
+			}
+			if err == nil {
+				if err := load.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}
+
+// toyRaft is a peer that does not keep its promises.
+type toyRaft struct {
+	holdfast.Engine
+	store contender.RaftStore
+}
+
+func (r *toyRaft) RaftStore() contender.RaftStore { return r.store }
+
+// raftLiar is its store: ours, in which some calls are others.
+type raftLiar struct {
+	*raftlog.Store
+	storeLogs   func(s *raftlog.Store, logs []*raft.Log) error
+	getLog      func(s *raftlog.Store, index uint64, log *raft.Log) error
+	deleteRange func(s *raftlog.Store, min, max uint64) error
+	first, last func(s *raftlog.Store) (uint64, error)
+	set         func(s *raftlog.Store, key, value []byte) error
+	get         func(s *raftlog.Store, key []byte) ([]byte, error)
+}
+
+func (l *raftLiar) StoreLogs(logs []*raft.Log) error {
+	if l.storeLogs != nil {
+		return l.storeLogs(l.Store, logs)
+	}
+	return l.Store.StoreLogs(logs)
+}
+
+func (l *raftLiar) GetLog(index uint64, log *raft.Log) error {
+	if l.getLog != nil {
+		return l.getLog(l.Store, index, log)
+	}
+	return l.Store.GetLog(index, log)
+}
+
+func (l *raftLiar) DeleteRange(min, max uint64) error {
+	if l.deleteRange != nil {
+		return l.deleteRange(l.Store, min, max)
+	}
+	return l.Store.DeleteRange(min, max)
+}
+
+func (l *raftLiar) FirstIndex() (uint64, error) {
+	if l.first != nil {
+		return l.first(l.Store)
+	}
+	return l.Store.FirstIndex()
+}
+
+func (l *raftLiar) LastIndex() (uint64, error) {
+	if l.last != nil {
+		return l.last(l.Store)
+	}
+	return l.Store.LastIndex()
+}
+
+func (l *raftLiar) Set(key, value []byte) error {
+	if l.set != nil {
+		return l.set(l.Store, key, value)
+	}
+	return l.Store.Set(key, value)
+}
+
+func (l *raftLiar) Get(key []byte) ([]byte, error) {
+	if l.get != nil {
+		return l.get(l.Store, key)
+	}
+	return l.Store.Get(key)
+}
+
+// newToyRaft is one in memory that is honest as yet.
+func newToyRaft(t *testing.T) (*toyRaft, *raftLiar) {
+	t.Helper()
+	engine := mem.New()
+	store, err := raftlog.Open(engine, raftlog.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	liar := &raftLiar{Store: store}
+	return &toyRaft{engine, liar}, liar
+}
+
+// TestRaftVerificationCatches: whatever a store does wrong, the workloads that can see it do.
+func TestRaftVerificationCatches(t *testing.T) {
+	clone := func(logs []*raft.Log) (list []*raft.Log) {
+		for _, log := range logs {
+			same := *log
+			same.Data = bytes.Clone(log.Data)
+			list = append(list, &same)
+		}
+		return list
+	}
+	appends, sets := "store-1 store-16 store-128 truncate long", "stable-set stable-set-1k"
+	logs, keys := appends+" get-log", sets+" stable-get stable-get-1k"
+	for name, test := range map[string]struct {
+		lie  raftLiar
+		seen string // by which workloads
+	}{
+		"a batch is dropped":            {raftLiar{storeLogs: func(*raftlog.Store, []*raft.Log) error { return nil }}, appends},
+		"the last of a batch is missed": {raftLiar{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error { return s.StoreLogs(logs[:len(logs)-1]) }}, appends},
+		"an entry is changed": {raftLiar{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
+			logs = clone(logs)
+			logs[0].Data[60] ^= 1
+			return s.StoreLogs(logs)
+		}}, appends},
+		"a term is changed": {raftLiar{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
+			logs = clone(logs)
+			logs[len(logs)-1].Term++
+			return s.StoreLogs(logs)
+		}}, appends},
+		"an entry too many": {raftLiar{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
+			more := clone(logs[len(logs)-1:])
+			more[0].Index++
+			return errors.Join(s.StoreLogs(logs), s.StoreLogs(more))
+		}}, appends},
+		"nothing is deleted":   {raftLiar{deleteRange: func(*raftlog.Store, uint64, uint64) error { return nil }}, "truncate long"},
+		"one too many deleted": {raftLiar{deleteRange: func(s *raftlog.Store, min, max uint64) error { return s.DeleteRange(min, max+1) }}, "truncate long"},
+		"one too few deleted":  {raftLiar{deleteRange: func(s *raftlog.Store, min, max uint64) error { return s.DeleteRange(min, max-1) }}, "truncate long"},
+		"deleted, but readable": {raftLiar{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
+			if err := s.GetLog(index, log); !errors.Is(err, raft.ErrLogNotFound) {
+				return err
+			}
+			return nil
+		}}, logs},
+		"the first index is wrong": {raftLiar{first: func(s *raftlog.Store) (uint64, error) { return 7, nil }}, logs},
+		"the last index is wrong":  {raftLiar{last: func(s *raftlog.Store) (uint64, error) { return 7, nil }}, logs},
+		"the first index fails":    {raftLiar{first: func(s *raftlog.Store) (uint64, error) { return 0, holdfast.ErrCorrupt }}, logs},
+		"an entry is not found":    {raftLiar{getLog: func(*raftlog.Store, uint64, *raft.Log) error { return raft.ErrLogNotFound }}, logs},
+		"the entry before is read": {raftLiar{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error { return s.GetLog(index-1, log) }}, logs},
+		"what was read is changed": {raftLiar{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
+			err := s.GetLog(index, log)
+			if err == nil {
+				log.Data[3] ^= 1
+			}
+			return err
+		}}, logs},
+		"a value is dropped": {raftLiar{set: func(*raftlog.Store, []byte, []byte) error { return nil }}, sets},
+		"a value is changed": {raftLiar{set: func(s *raftlog.Store, key, value []byte) error {
+			value = bytes.Clone(value)
+			value[100] ^= 1
+			return s.Set(key, value)
+		}}, sets},
+		"the first value stays": {raftLiar{set: func(s *raftlog.Store, key, value []byte) error {
+			if _, err := s.Get(key); err == nil {
+				return nil
+			}
+			return s.Set(key, value)
+		}}, sets},
+		"a key is not found": {raftLiar{get: func(*raftlog.Store, []byte) ([]byte, error) { return nil, raftlog.ErrKeyNotFound }}, keys},
+		"a key is nil":       {raftLiar{get: func(*raftlog.Store, []byte) ([]byte, error) { return nil, nil }}, keys},
+		"a key fails":        {raftLiar{get: func(*raftlog.Store, []byte) ([]byte, error) { return nil, holdfast.ErrCorrupt }}, keys},
+		"a value loses its last": {raftLiar{get: func(s *raftlog.Store, key []byte) ([]byte, error) {
+			v, err := s.Get(key)
+			return v[:max(len(v)-1, 0)], err
+		}}, keys},
+		"a value is another key's ": {raftLiar{get: func(s *raftlog.Store, key []byte) ([]byte, error) { return s.Get(raftKeys(5, 1)[0]) }}, "stable-set stable-get"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, w := range smallRaft() {
+				run := func(lie raftLiar) error {
+					engine, store := newToyRaft(t)
+					load, err := w.Engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+					if err != nil {
+						return err
+					}
+					lie.Store = store.Store
+					*store = lie
+					err = func() error {
+						op := load.Client(0)
+						for range 60 {
+							if err := op(); err != nil {
+								return err
+							}
+						}
+						_, _, err := load.Verify()
+						return err
+					}()
+					return errors.Join(err, load.Close())
+				}
+				err := run(test.lie)
+				if seen := slices.Contains(strings.Fields(test.seen), strings.TrimPrefix(w.Name, "raft/")); seen && !errors.Is(err, ErrWrong) {
+					t.Errorf("%s does not see it: %v", w.Name, err)
+				}
+				if err := run(raftLiar{}); err != nil {
+					t.Errorf("%s with an honest store: %v", w.Name, err)
+				}
+			}
+		})
+	}
+}
+
+// TestRaftVerifiesStretches: of a log that is too long to be read, the ends and some stretches are, none of them twice.
+func TestRaftVerifiesStretches(t *testing.T) {
+	const first, n = 77, fullBuckets*stretch + 12_345
+	const last = first + n - 1
+	entries := newRaftEntries(1)
+	log := entries.batcher(1)
+	read := map[uint64]bool{}
+	store := &raftLiar{
+		first: func(*raftlog.Store) (uint64, error) { return first, nil },
+		last:  func(*raftlog.Store) (uint64, error) { return last, nil },
+		getLog: func(_ *raftlog.Store, index uint64, to *raft.Log) error {
+			if index < first || index > last {
+				return raft.ErrLogNotFound
+			}
+			read[index] = true
+			*to = *log.batch(index, 1)[0]
+			return nil
+		},
+	}
+	items, checked, err := entries.verify(store, first, last, 5)
+	if err != nil || items != n || checked != (someBuckets+2)*stretch || int64(len(read)) > checked || int64(len(read)) < checked-stretch || !read[first] || !read[last] {
+		t.Errorf("%d of %d, %d different ones: %v", checked, items, len(read), err)
+	}
+}
+
+// TestTruncationKeepsTheLogShort: deletions run beside the appends, and the log stays within bounds.
+func TestTruncationKeepsTheLogShort(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	engine, store := newToyRaft(t)
+	deletions := 0
+	store.deleteRange = func(s *raftlog.Store, min, max uint64) error {
+		deletions++
+		if max-min+1 != 200 {
+			t.Errorf("entries %d to %d are deleted", min, max)
+		}
+		return s.DeleteRange(min, max)
+	}
+	load, err := raftTruncate{keep: 400, cut: 200}.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	op := load.Client(0)
+	for range 500 {
+		if err := op(); err != nil {
+			t.Fatal(err)
+		}
+		first, _ := store.FirstIndex()
+		last, _ := store.LastIndex()
+		if there := last - first + 1; there > raftRunaway*400+raftBatch {
+			t.Fatalf("%d entries", there)
+		}
+	}
+	items, checked, err := load.Verify()
+	if err != nil || items != checked || items < 200 {
+		t.Errorf("%d of %d: %v", checked, items, err)
+	}
+	if err := load.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Deletions come when 400 are there, of which 200 go; how far they lag behind depends on the machine.
+	if appended := 300 + 500*raftBatch; deletions < appended/(raftRunaway*400) || deletions > appended/200 {
+		t.Errorf("%d deletions", deletions)
+	}
+}
+
+// TestTruncationThatLastsHoldsAppendsUp: a log whose front cannot be deleted in time does not fill the disk.
+func TestTruncationThatLastsHoldsAppendsUp(t *testing.T) {
+	release := make(chan struct{})
+	c := raftTruncate{keep: 10, cut: 5}.newCutter(10, func(_, _ uint64) error { <-release; return nil })
+	for c.there() < raftRunaway*10 {
+		if err := c.step(); err != nil {
+			t.Fatal(err)
+		}
+		c.last++
+	}
+	stepped := make(chan error)
+	go func() { stepped <- c.step() }()
+	select {
+	case err := <-stepped:
+		t.Fatalf("it goes on, %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(release)
+	if err := <-stepped; err != nil {
+		t.Fatal(err)
+	}
+	if err := c.stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTruncationThatFailsIsSeen(t *testing.T) {
+	boom := errors.New("boom")
+	engine, store := newToyRaft(t)
+	store.deleteRange = func(*raftlog.Store, uint64, uint64) error { return boom }
+	load, err := raftTruncate{keep: 400, cut: 200}.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	op := load.Client(0)
+	for range 100 {
+		if err = op(); err != nil {
+			break
+		}
+	}
+	if err := errors.Join(err, load.Close()); !errors.Is(err, boom) {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// TestRaftPreloadIsSettled: what reads find was closed and opened again, and nothing was committed since.
+func TestRaftPreloadIsSettled(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "engine")
+	opened := 0
+	load, err := raftGetLog{500}.engine(Task{Level: holdfast.Power, Clients: 1, Open: func() (holdfast.Engine, error) {
+		opened++
+		return contender.OpenRaftBoltDB(dir, holdfast.Options{})
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := load.Metrics(); opened != 2 || m.Commits != 0 {
+		t.Errorf("opened %d times, %d commits", opened, m.Commits)
+	}
+	if err := load.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if items, checked, err := load.Verify(); err != nil || items != 500 || checked != 500 {
+		t.Errorf("%d of %d: %v", checked, items, err)
+	}
+}
+
+func TestRaftPlan(t *testing.T) {
+	p, err := Standard().Plan(Request{Preset: "raft"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(p.Workloads, "raft/long") || len(p.Workloads) != len(raftWorkloads())-1 {
+		t.Errorf("the workloads are %q", p.Workloads)
+	}
+	got := cells(p, "raft/stable-set")
+	for _, want := range []string{"badger process", "badger power", "logtree process", "logtree power", "raft-wal power", "raft-boltdb power", "null memory", "floor process", "floor power"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%s is missing in %q", want, got)
+		}
+	}
+	if slices.Contains(got, "raft-wal process") || slices.Contains(got, "mem memory") {
+		t.Errorf("the cells are %q", got)
+	}
+	if !slices.ContainsFunc(unavailable(p, "raft/stable-set"), func(u string) bool { return strings.HasPrefix(u, "raft-wal process: ") }) {
+		t.Errorf("missing: %q", unavailable(p, "raft/stable-set"))
+	}
+	// Writes have one client whatever is asked for, and reads those that are.
+	p, err = Standard().Plan(Request{Preset: "raft", Engines: []string{"raft-*"}, Clients: []int{4, 8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cells(p, "raft/store-1"); !slices.Equal(got, []string{"raft-wal power", "raft-boltdb power", "null memory", "floor power"}) {
+		t.Errorf("the cells are %q", got)
+	}
+	if got := cells(p, "raft/get-log"); len(got) != 8 || !slices.Contains(got, "raft-wal power x8") {
+		t.Errorf("the cells are %q", got)
+	}
+	if got := unavailable(p, "raft/store-1"); len(got) != 2 {
+		t.Errorf("missing: %q", got)
+	}
+	// What lasts long does not measure the harness, which would last as long.
+	p, err = Standard().Plan(Request{Preset: "raft-long"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cells(p, "raft/long"); len(got) != len(all.Engines())-1+len(contender.Engines())+1 || p.For != 10*time.Minute {
+		t.Errorf("for %v: %q", p.For, got)
+	}
+}
+
+// TestPeersDoNothingElse: other work does not ask for them, and says why it has none if the user does.
+func TestPeersDoNothingElse(t *testing.T) {
+	for _, preset := range []string{"quick", "kv"} {
+		p, err := Standard().Plan(Request{Preset: preset})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(p.Engines, Standard().isPeer) {
+			t.Errorf("%s has engines %q", preset, p.Engines)
+		}
+	}
+	p, err := Standard().Plan(Request{Preset: "smoke"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Concat(cells(p, "event/append-1"), unavailable(p, "event/append-1")); slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "raft") }) {
+		t.Errorf("the event store has %q", got)
+	}
+	p, err = Standard().Plan(Request{Engines: []string{"raft-wal", "mem"}, Workloads: []string{"event/append-1", "event/read-100"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range p.Workloads {
+		want := []string{"raft-wal memory: " + onlyRaft, "raft-wal process: " + onlyRaft, "raft-wal power: " + onlyRaft}
+		if got := unavailable(p, w); !slices.Equal(got[len(got)-3:], want) {
+			t.Errorf("%s: missing: %q", w, got)
+		}
+	}
+	if _, err := Standard().Plan(Request{Engines: []string{"raft-wal"}}); !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(err.Error(), onlyRaft) {
+		t.Errorf("events on a peer alone: %v", err)
+	}
+}
+
+// TestRaftStudy: the figures are those of the study, and only where it had any.
+func TestRaftStudy(t *testing.T) {
+	for _, w := range raftWorkloads() {
+		if (w.Study != nil) != (w.Name == "raft/stable-set" || w.Name == "raft/stable-get") {
+			t.Errorf("%s: a figure of the study: %v", w.Name, w.Study != nil)
+		}
+		if !w.Raft || w.OneClient == w.Reads || w.Samples != (w.Name == "raft/long") {
+			t.Errorf("%+v", w)
+		}
+	}
+	set, get := raftWorkloads()[0], raftWorkloads()[2]
+	for _, test := range []struct{ got, want string }{
+		{set.Study(badger.Name, holdfast.Process), "104.9 us"},
+		{set.Study(badger.Name, holdfast.Power), "never measured at this level"},
+		{set.Study(bbolt.Name, holdfast.Power), "39,334 us"},
+		{set.Study(contender.RaftBoltDB, holdfast.Power), "39,334 us"},
+		{set.Study(pebble.Name, holdfast.Power), "19,035 us"},
+		{set.Study(contender.RaftWAL, holdfast.Power), "not in the study"},
+		{get.Study(badger.Name, holdfast.Power), "3.83 us"},
+		{get.Study(pebble.Name, holdfast.Power), "2.70 us"},
+	} {
+		if !strings.HasPrefix(test.got, test.want) {
+			t.Errorf("%q, want %q", test.got, test.want)
+		}
+	}
+}
+
+func TestSampler(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	dir := t.TempDir()
+	name := filepath.Join(dir, "file")
+	s := newSampler(dir, time.Millisecond)
+	op := s.counting(func(int) func() error { return func() error { return nil } })(0)
+	if err := os.WriteFile(name, make([]byte, 1<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	for range 10 {
+		if err := op(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One sample at least must see the file, and none can after it is gone.
+	for s.began.Add(20 * time.Millisecond).After(time.Now()) {
+		time.Sleep(time.Millisecond)
+	}
+	samples := s.stop()
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	last := samples[len(samples)-1]
+	if last.Ops != 10 || last.Seconds < 0.02 || last.DiskBytes < 1<<20 || s.peak != last.DiskBytes || runtime.GOOS == "linux" && last.RSS < 1<<20 {
+		t.Errorf("%d samples, the last %+v, at most %d bytes", len(samples), last, s.peak)
+	}
+	if !slices.IsSortedFunc(samples, func(a, b Sample) int { return int(a.Ops - b.Ops) }) {
+		t.Errorf("operations become fewer: %+v", samples)
+	}
+	s = newSampler(dir, time.Hour)
+	s.start()
+	if samples := s.stop(); len(samples) != 1 || s.peak != 0 {
+		t.Errorf("%+v, at most %d bytes", samples, s.peak)
+	}
+}
+
+func TestQuarters(t *testing.T) {
+	var samples []Sample
+	for i := 1; i <= 8; i++ {
+		samples = append(samples, Sample{Seconds: float64(i), Ops: int64(i * i), DiskBytes: int64(100 - i), RSS: int64(50 + i)})
+	}
+	want := [4]quarter{{2, 4, 99, 52}, {2, 12, 97, 54}, {2, 20, 95, 56}, {2, 28, 93, 58}}
+	if got := quarters(samples); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := quarters(samples[:1]); got != ([4]quarter{2: {1, 1, 99, 51}}) {
+		t.Errorf("of one sample %+v", got)
+	}
+	if got := quarters(nil); got != ([4]quarter{}) {
+		t.Errorf("of nothing %+v", got)
+	}
+}
+
+// TestLongReport: a long measurement, made short, is in the report as the schema has it, and in tables of its own.
+func TestLongReport(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "report.json")
+	var out bytes.Buffer
+	none := func() int { return 0 }
+	length := 20 * time.Millisecond
+	err := Standard().Command(context.Background(), Request{Preset: "raft-long", Engines: []string{logtree.Name, contender.RaftBoltDB}, For: &length}, Place{Dir: dir, AllowTmpfs: true}, file,
+		Terminal{Out: &out, Err: &out, OutWidth: none, ErrWidth: none})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := published(t).Validate(document); err != nil {
+		t.Errorf("the report is not what docs/bench.schema.json says: %v", err)
+	}
+	var report Report
+	if err := json.Unmarshal(text, &report); err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Results) != 3 {
+		t.Errorf("%d results", len(report.Results))
+	}
+	for _, r := range report.Results {
+		if !r.Verified || len(r.Samples) == 0 || r.Samples[len(r.Samples)-1].Ops != r.Ops+r.WarmUpOps {
+			t.Errorf("%s: %d and %d operations, %+v, %s", r.Engine, r.WarmUpOps, r.Ops, r.Samples, r.Error)
+		}
+	}
+	for _, part := range []string{"p99.9", "the most on disk", "the most resident memory", "1st quarter", contender.RaftBoltDB} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("no %q in\n%s", part, out.String())
+		}
+	}
+}

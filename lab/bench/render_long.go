@@ -1,0 +1,118 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+)
+
+// The tables of a workload that is measured for long: what is slow is rare, and what grows does so late.
+
+// tails writes a group's rates, and how slow the slowest operations were.
+func (s screen) tails(g group) {
+	unit, items := g.workload.rates()
+	t := s.table()
+	t.AppendHeader(table.Row{"engine", unit + "/s", "p50", "p99", "p99.9", "max", "of floor"})
+	for _, row := range g.rows {
+		share := ""
+		if g.floor != nil {
+			share = percent(row.Median / g.floor.Median)
+		}
+		cells := table.Row{row.Engine, count(row.Median * items), duration(row.p50), duration(row.p99), duration(row.p999), duration(row.max), share}
+		switch {
+		case reference(row.Engine):
+			s.paintRow(cells, dim)
+		case g.best != nil && row.Engine == g.best.Engine:
+			s.paintRow(cells, green)
+		}
+		t.AppendRow(cells)
+	}
+	for _, engine := range g.void {
+		cells := table.Row{engine, "void", "", "", "", "", "see below"}
+		s.paintRow(cells, red)
+		t.AppendRow(cells)
+	}
+	s.print(t, []int{2, 3, 4, 5, 6, 7}, nil)
+}
+
+// course writes how rate, disk and memory went over the time, in quarters. With several rounds it is that of the first.
+func (s screen) course(w Workload, r *Report, clients int) {
+	unit, items := w.rates()
+	for _, part := range []struct {
+		title string
+		value func(quarter) string
+		whole func(Summary) string
+	}{
+		{unit + "/s", func(q quarter) string { return count(float64(q.ops) * items / q.seconds) }, func(s Summary) string { return count(s.Median * items) }},
+		{"the most on disk", func(q quarter) string { return size(q.disk) }, func(s Summary) string { return size(s.peakDisk) }},
+		{"the most resident memory", func(q quarter) string { return size(cmp.Or(q.rss, -1)) }, func(s Summary) string { return size(s.peakRSS) }},
+	} {
+		t := s.table()
+		t.AppendHeader(table.Row{"engine", "level", "1st quarter", "2nd", "3rd", "4th", "all"})
+		rows := 0
+		for _, g := range groups(w, r, clients) {
+			for _, row := range g.rows {
+				result, ok := firstOf(r, row)
+				if !ok {
+					continue
+				}
+				cells := table.Row{row.Engine, g.given.String()}
+				for _, q := range quarters(result.Samples) {
+					text := "-"
+					if q.seconds > 0 {
+						text = part.value(q)
+					}
+					cells = append(cells, text)
+				}
+				cells = append(cells, part.whole(row))
+				if reference(row.Engine) {
+					s.paintRow(cells, dim)
+				}
+				t.AppendRow(cells)
+				rows++
+			}
+		}
+		if rows == 0 {
+			return
+		}
+		s.printf("\n%s\n", s.paint(bold, fmt.Sprintf("%s over the time, %s", w.Name, part.title)))
+		s.print(t, []int{3, 4, 5, 6, 7}, nil)
+	}
+}
+
+// firstOf finds the first measurement that a summary is of.
+func firstOf(r *Report, s Summary) (Result, bool) {
+	for _, result := range r.Results {
+		if result.Workload == s.Workload && result.Engine == s.Engine && result.Given == s.Given && result.Clients == s.Clients {
+			return result, true
+		}
+	}
+	return Result{}, false
+}
+
+// quarter is a part of a measurement.
+type quarter struct {
+	seconds float64
+	ops     int64
+	disk    int64 // bytes, the most that was seen
+	rss     int64 // likewise, 0 if not known
+}
+
+// quarters splits the samples into four parts of equal time. A part without a sample is empty.
+func quarters(samples []Sample) (parts [4]quarter) {
+	if len(samples) == 0 {
+		return parts
+	}
+	length := samples[len(samples)-1].Seconds / float64(len(parts))
+	before := Sample{}
+	for _, sample := range samples {
+		p := &parts[min(int((sample.Seconds+before.Seconds)/2/length), len(parts)-1)]
+		p.seconds += sample.Seconds - before.Seconds
+		p.ops += sample.Ops - before.Ops
+		p.disk = max(p.disk, sample.DiskBytes)
+		p.rss = max(p.rss, sample.RSS)
+		before = sample
+	}
+	return parts
+}

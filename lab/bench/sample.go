@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// sampleEvery is how often a measurement is looked at while it lasts.
+const sampleEvery = time.Second
+
+// sampler looks at the directory, and at the process, while a load runs in it.
+type sampler struct {
+	dir     string
+	every   time.Duration
+	ops     atomic.Int64
+	began   time.Time
+	samples []Sample
+	peak    int64 // bytes on disk, the most that was seen; to be read after stop
+	end     chan struct{}
+	ended   sync.WaitGroup
+}
+
+func newSampler(dir string, every time.Duration) *sampler {
+	return &sampler{dir: dir, every: every, end: make(chan struct{})}
+}
+
+// counting returns client with its operations counted.
+func (s *sampler) counting(client func(int) func() error) func(int) func() error {
+	return func(i int) func() error {
+		op := client(i)
+		return func() error {
+			err := op()
+			s.ops.Add(1)
+			return err
+		}
+	}
+}
+
+func (s *sampler) start() {
+	s.began = time.Now()
+	s.ended.Go(func() {
+		ticker := time.NewTicker(s.every)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-s.end:
+				return
+			case <-ticker.C:
+				s.take()
+			}
+		}
+	})
+}
+
+func (s *sampler) take() {
+	sample := Sample{Seconds: time.Since(s.began).Seconds(), Ops: s.ops.Load(), DiskBytes: usage(s.dir), RSS: rss()}
+	s.peak = max(s.peak, sample.DiskBytes)
+	s.samples = append(s.samples, sample)
+}
+
+// stop takes a last sample and returns all.
+func (s *sampler) stop() []Sample {
+	close(s.end)
+	s.ended.Wait()
+	s.take()
+	return s.samples
+}

@@ -1,0 +1,258 @@
+// Package contender holds what Holdfast is measured and crashed against, though it is none of its engines: other stores for
+// hashicorp/raft, as they are.
+//
+// A peer is dressed as a [holdfast.Engine], so that the lab opens, closes and describes it like any other, but it keeps Raft logs
+// only: what reads or writes keys fails with ErrUnavailable. Its own store is behind [RaftEngine]. [OpenRaft] is the one way to
+// a Raft store on any engine, a peer's or ours.
+package contender
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+)
+
+// RaftStore is all that hashicorp/raft keeps: its log, its votes and its terms.
+//
+// A key that is not there is an error that reads "not found" from raft-boltdb and raftlog; from raft-wal it is nil without one.
+type RaftStore interface {
+	raft.LogStore
+	raft.StableStore
+}
+
+// RaftEngine is an engine that is a Raft store and nothing else.
+type RaftEngine interface {
+	holdfast.Engine
+	// RaftStore returns the store, the same each time. It lives as long as the engine is open. Writes are safe from power loss
+	// before they return.
+	RaftStore() RaftStore
+}
+
+// Engines returns the peers in the order in which they are shown. Their Open makes the directory if need be. It refuses levels
+// below Power (ErrLevel), directories that another engine or program made (ErrForeign), and those that are open elsewhere
+// (ErrLocked).
+func Engines() []all.Entry {
+	return []all.Entry{
+		{Name: RaftWAL, Open: OpenRaftWAL, Describe: DescribeRaftWAL},
+		{Name: RaftBoltDB, Open: OpenRaftBoltDB, Describe: DescribeRaftBoltDB},
+	}
+}
+
+// onlyRaft is why the Engine side of a peer refuses keys.
+const onlyRaft = "holds Raft logs only"
+
+// peer is the Engine side of a store for Raft.
+type peer struct {
+	name     string
+	dir      string
+	store    RaftStore
+	shut     func() error
+	describe func() holdfast.Capabilities
+	settings []holdfast.Setting
+	written  func() int64 // bytes given to the operating system
+	counts   *counts
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// counts are what a peer has done since it was opened.
+type counts struct{ commits, syncs, bytes atomic.Int64 }
+
+// commit counts one write that succeeded, and passes its result on.
+func (c *counts) commit(err error) error {
+	if err == nil {
+		c.commits.Add(1)
+	}
+	return err
+}
+
+// RaftStore implements [RaftEngine].
+func (p *peer) RaftStore() RaftStore { return p.store }
+
+func (p *peer) refuse(op string) error {
+	return &holdfast.Error{Op: op, Engine: p.name, Path: p.dir, Class: holdfast.ErrUnavailable, Detail: onlyRaft, Remedy: "use its RaftStore, or another engine"}
+}
+
+// Apply implements [holdfast.Engine]; the error is ErrUnavailable.
+func (p *peer) Apply(*holdfast.Batch, holdfast.Level) (holdfast.Receipt, error) {
+	return holdfast.Receipt{}, p.refuse("apply")
+}
+
+// Get implements [holdfast.Engine]; the error is ErrUnavailable.
+func (p *peer) Get(dst, _ []byte) ([]byte, error) { return dst, p.refuse("get") }
+
+// Scan implements [holdfast.Engine]; the iterator's error is ErrUnavailable.
+func (p *peer) Scan(holdfast.Range) holdfast.Iterator {
+	return holdfast.FailedIterator(p.refuse("scan"))
+}
+
+// Snapshot implements [holdfast.Engine]; the error is ErrUnavailable.
+func (p *peer) Snapshot() (holdfast.Snapshot, error) { return nil, p.refuse("snapshot") }
+
+// Sync implements [holdfast.Engine]. There is nothing to do: every write is synced before it returns.
+func (p *peer) Sync() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return p.isClosed("sync")
+	}
+	return nil
+}
+
+func (p *peer) isClosed(op string) error {
+	return &holdfast.Error{Op: op, Engine: p.name, Path: p.dir, Class: holdfast.ErrClosed}
+}
+
+// Capabilities implements [holdfast.Engine].
+func (p *peer) Capabilities() holdfast.Capabilities {
+	c := p.describe()
+	c.Settings = append([]holdfast.Setting(nil), p.settings...)
+	return c
+}
+
+// Metrics implements [holdfast.Engine]. What the library does not tell is Unknown.
+func (p *peer) Metrics() holdfast.Metrics {
+	m := holdfast.UnknownMetrics()
+	m.Commits = p.counts.commits.Load()
+	m.Groups = m.Commits // nothing is merged
+	m.Syncs = p.counts.syncs.Load()
+	m.BytesWritten = p.written()
+	m.Files, m.DiskBytes = Usage(p.dir)
+	m.OpenSnapshots, m.OpenIterators = 0, 0
+	return m
+}
+
+// Close implements [holdfast.Engine].
+func (p *peer) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return p.isClosed("close")
+	}
+	p.closed = true
+	if err := p.shut(); err != nil {
+		return &holdfast.Error{Op: "close", Engine: p.name, Path: p.dir, Cause: err}
+	}
+	return nil
+}
+
+// promises fills in what both peers give: power loss is survived, and nothing less is on offer.
+func promises(c holdfast.Capabilities, how, why string) holdfast.Capabilities {
+	c.Memory = holdfast.Promise{Why: why}
+	c.Process = holdfast.Promise{Why: why}
+	c.Power = holdfast.Promise{Given: holdfast.Power, How: how}
+	return c
+}
+
+// begin checks the options and makes dir, which may hold nothing but what owns says yes to, and returns its absolute path.
+func begin(describe func() holdfast.Capabilities, dir string, o holdfast.Options, owns func(file string) bool) (string, holdfast.Options, error) {
+	name := describe().Engine
+	refuse := func(class error, detail, remedy string, cause error) (string, holdfast.Options, error) {
+		return "", o, &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
+	}
+	o, err := o.WithDefaults()
+	if err != nil {
+		return "", o, err
+	}
+	if p := describe().Promise(o.Level); p.Given == 0 {
+		return refuse(holdfast.ErrLevel, fmt.Sprintf("%v: %s", o.Level, p.Why), "ask for power", nil)
+	}
+	if dir == "" {
+		return refuse(holdfast.ErrBadOption, "no directory is named", "name one", nil)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return refuse(nil, "", "", err)
+	}
+	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
+		return refuse(holdfast.ErrForeign, "it is a file", "name a directory", nil)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !os.IsNotExist(err) {
+		return refuse(nil, "", "the directory must be readable", err)
+	}
+	for _, e := range entries {
+		const remedy = "name an empty or new directory"
+		switch file := e.Name(); {
+		case owns(file) || file == "lost+found": // a fresh file system's own
+		case file == "HOLDFAST":
+			return refuse(holdfast.ErrForeign, "an engine of holdfast made it", remedy, nil)
+		case file == boltFile:
+			return refuse(holdfast.ErrForeign, RaftBoltDB+" made it", remedy, nil)
+		case file == walMeta:
+			return refuse(holdfast.ErrForeign, RaftWAL+" made it", remedy, nil)
+		default:
+			return refuse(holdfast.ErrForeign, "it holds "+file+", which is not "+name+"'s", remedy, nil)
+		}
+	}
+	if err := mkdirAll(dir); err != nil {
+		return refuse(nil, "", "", err)
+	}
+	return dir, o, nil
+}
+
+// mkdirAll makes dir and its missing parents, and syncs the directories that hold them: the libraries take the directory as
+// given, and a power cut must not take it away from under them.
+func mkdirAll(dir string) error {
+	if st, err := os.Stat(dir); err == nil && st.IsDir() {
+		return nil
+	}
+	parent := filepath.Dir(dir)
+	if parent != dir {
+		if err := mkdirAll(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
+		return err
+	}
+	return syncDir(parent)
+}
+
+// opening runs a library's open, and makes an error of a panic: damaged files must not end the process.
+func opening(name, dir string, open func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: holdfast.ErrCorrupt, Detail: fmt.Sprintf("the library panics: %v", p), Remedy: "restore it from a backup"}
+		}
+	}()
+	return open()
+}
+
+// Usage counts the regular files below dir and the bytes they take on the device. What cannot be read, because it is just
+// being removed, counts nothing.
+func Usage(dir string) (files, bytes int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			files++
+			bytes += allocated(info)
+		}
+		return nil
+	})
+	return files, bytes
+}
+
+// version returns "PATH VERSION" for a module, or the path alone where the build does not tell.
+func version(path string) string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == path && m.Version != "" {
+				return path + " " + m.Version
+			}
+		}
+	}
+	return path
+}

@@ -1,0 +1,305 @@
+package crash
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// raftFound is what there is in a store for Raft, by index and by key.
+type raftFound struct {
+	logs    map[uint64]entry
+	keys    map[string]entry
+	commit  uint64
+	tracked bool // there is a commit index
+}
+
+// log and key are what is found as the model has it.
+func (f *raftFound) log(index uint64) raftMark {
+	e := f.logs[index]
+	return raftMark{n: e.N, gen: e.Gen}
+}
+
+func (f *raftFound) key(key string) raftMark {
+	e := f.keys[key]
+	return raftMark{n: e.N, gen: e.Gen}
+}
+
+// sameMark compares what can be found.
+func sameMark(a, b raftMark) bool { return a.n == b.n && a.gen == b.gen }
+
+// raftJudge finds the operation after which a store holds exactly what is there. If there is none, it takes the one that
+// explains it best and tells what is different.
+func raftJudge(h *history, found []entry) Judgement {
+	var j Judgement
+	f := raftSort(&j, found)
+	seen := f.knownOnly(&j, h)
+	m := &raftMatch{h: h, f: f, seen: seen}
+	h.raftFold(h.Issued, m.begin, m.visit)
+	if m.matches {
+		missing := map[uint64]bool{}
+		for n := m.skipped.From; m.skipped.From > 0 && n <= m.skipped.To; n++ {
+			missing[n] = true
+		}
+		j.Last = m.at
+		j.settle(h, missing)
+		if len(missing) > 0 && !j.broken() {
+			j.Survived, j.Skipped = j.Last, []span{m.skipped}
+		}
+		return j
+	}
+	j.Last = m.best
+	j.settle(h, raftBlame(&j, h, f))
+	return j
+}
+
+// raftSort sorts what was found, and finds what contradicts itself.
+func raftSort(j *Judgement, found []entry) *raftFound {
+	f := &raftFound{logs: map[uint64]entry{}, keys: map[string]entry{}}
+	var first, last uint64
+	for _, e := range found {
+		twice := false
+		switch digits, isLog := strings.CutPrefix(e.Key, "l/"); {
+		case e.Key == entryFirst:
+			first = e.N
+		case e.Key == entryLast:
+			last = e.N
+		case e.Key == entryCommit:
+			f.commit, f.tracked = e.N, true
+		case isLog:
+			index, err := strconv.ParseUint(digits, 10, 64)
+			if err != nil {
+				j.find(&j.Wrong, "%v: there is no such index", e)
+				continue
+			}
+			_, twice = f.logs[index]
+			f.logs[index] = e
+		default:
+			_, twice = f.keys[e.Key]
+			f.keys[e.Key] = e
+		}
+		if twice {
+			j.find(&j.Wrong, "%v is there twice", e)
+		}
+	}
+	var low, high uint64
+	if len(f.logs) > 0 {
+		indexes := slices.Sorted(maps.Keys(f.logs))
+		low, high = indexes[0], indexes[len(indexes)-1]
+	}
+	if first != low || last != high {
+		j.find(&j.Wrong, "the log says that it is from index %d to %d, but there are entries from %d to %d", first, last, low, high)
+	}
+	return f
+}
+
+// knownOnly takes out what no operation has written as it is, and returns the last number that wrote something of what is there.
+func (f *raftFound) knownOnly(j *Judgement, h *history) (seen uint64) {
+	p := plan{h.Seed}
+	goodLogs, goodKeys, why := map[uint64]bool{}, map[string]bool{}, map[string]string{}
+	compare := func(got, want entry, n uint64, keep func()) {
+		if got == want {
+			seen = max(seen, n)
+			keep()
+			return
+		}
+		why[got.Key] = fmt.Sprintf("it does not hold what was stored: %v", want)
+	}
+	h.raftFold(h.Issued, func(s *raftState) {
+		s.onLog = func(index uint64, _, now raftMark) {
+			if e, ok := f.logs[index]; ok && sameMark(now, f.log(index)) {
+				compare(e, logEntry(index, p.raftLog(index, now)), now.n, func() { goodLogs[index] = true })
+			}
+		}
+	}, func(s *raftState, o, _ *raftOp, n uint64) {
+		e, ok := f.keys[o.key]
+		switch {
+		case !ok || o.kind != raftUint && o.kind != raftSet || !sameMark(s.stable[o.key], f.key(o.key)):
+		case o.kind == raftUint:
+			compare(e, uintEntry(o.key, o.value), n, func() { goodKeys[o.key] = true })
+		default:
+			compare(e, newEntry(o.key, p.raftValue(o.key, s.stable[o.key])), n, func() { goodKeys[o.key] = true })
+		}
+	})
+	strange := func(e entry) {
+		text := why[e.Key]
+		switch {
+		case text != "":
+		case e.N > 0 && e.N <= h.Issued && e.Gen != h.generation(e.N) && strings.HasPrefix(e.Key, "l/"):
+			text = "a crash had taken that back, or nobody stored it"
+		default:
+			text = "no operation stored that there"
+		}
+		j.find(&j.Wrong, "%v: %s", e, text)
+	}
+	for _, index := range slices.Sorted(maps.Keys(f.logs)) {
+		if !goodLogs[index] {
+			strange(f.logs[index])
+			delete(f.logs, index)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(f.keys)) {
+		if !goodKeys[key] {
+			strange(f.keys[key])
+			delete(f.keys, key)
+		}
+	}
+	return seen
+}
+
+// raftMatch compares what was found with each state of a history.
+type raftMatch struct {
+	h      *history
+	f      *raftFound
+	seen   uint64
+	differ int // indexes and keys in which the state is another
+
+	matches bool
+	at      uint64 // the last number after which nothing differs
+	skipped span   // but these had no effect
+	best    uint64 // the first number after which the least differs
+	least   int
+}
+
+func (m *raftMatch) begin(s *raftState) {
+	m.differ = len(m.f.logs) + len(m.f.keys)
+	s.onLog = func(index uint64, old, now raftMark) { m.change(m.f.log(index), old, now) }
+	s.onKey = func(key string, old, now raftMark) { m.change(m.f.key(key), old, now) }
+	m.least = m.differ + 1<<20
+	m.compare(s, 0, span{})
+}
+
+func (m *raftMatch) change(found, old, now raftMark) {
+	if !sameMark(found, old) {
+		m.differ--
+	}
+	if !sameMark(found, now) {
+		m.differ++
+	}
+}
+
+// compare enters the state after number n, without those of skipped.
+func (m *raftMatch) compare(s *raftState, n uint64, skipped span) {
+	if n < m.seen {
+		return
+	}
+	differ := m.differ
+	if m.f.tracked && s.committed() != m.f.commit {
+		differ++
+	}
+	if differ == 0 {
+		m.matches, m.at, m.skipped = true, n, skipped
+	}
+	if differ < m.least && skipped.From == 0 {
+		m.best, m.least = n, differ
+	}
+}
+
+func (m *raftMatch) visit(s *raftState, o, beside *raftOp, n uint64) {
+	if n != o.end() {
+		return // each call is there whole, or not at all
+	}
+	if beside != nil {
+		// The deletion may not have happened, though what ran beside it is done.
+		s.undo(beside)
+		m.compare(s, n, span{beside.n, beside.end()})
+		for _, index := range beside.removed {
+			s.drop(index)
+		}
+	}
+	m.compare(s, n, span{})
+}
+
+// raftBlame finds the operations up to j.Last of which something is missing, and says of each whether all of it is.
+func raftBlame(j *Judgement, h *history, f *raftFound) map[uint64]bool {
+	var ops []*raftOp
+	opOf := func(n uint64) *raftOp { // n is not above j.Last
+		return ops[sort.Search(len(ops)-1, func(i int) bool { return ops[i].end() >= n })]
+	}
+	gone, set, commits := map[uint64]uint64{}, map[string]uint64{}, uint64(0) // by index and key, the last number that
+	s := h.raftFold(j.Last, nil, func(_ *raftState, o, _ *raftOp, n uint64) {
+		if n == o.n {
+			ops = append(ops, o)
+		}
+		switch o.kind {
+		case raftStore:
+			delete(gone, o.from+n-o.n)
+			if n == o.end() && o.commit > 0 {
+				commits = n
+			}
+		case raftFront, raftBack:
+			gone[o.removed[n-o.n]] = n
+		default:
+			set[o.key] = n
+		}
+	})
+	type op = *raftOp
+	example, kept := map[op]string{}, map[op]bool{}
+	blame := func(n uint64, format string, args ...any) {
+		if o := opOf(n); example[o] == "" {
+			example[o] = fmt.Sprintf(format, args...)
+		}
+	}
+	for _, index := range slices.Sorted(maps.Keys(s.logs)) {
+		switch want, got := s.logs[index], f.log(index); {
+		case sameMark(want, got):
+			kept[opOf(want.n)] = true
+		case got.n == 0:
+			blame(want.n, "index %d, which it stored, is not there", index)
+		default:
+			blame(want.n, "index %d, which it stored, is still of operation %d", index, got.n)
+		}
+	}
+	for _, index := range slices.Sorted(maps.Keys(f.logs)) {
+		if _, ok := s.logs[index]; !ok {
+			blame(gone[index], "index %d, of operation %d, which it deleted, is there", index, f.logs[index].N)
+		}
+	}
+	for index, n := range gone {
+		if _, there := f.logs[index]; !there {
+			kept[opOf(n)] = true
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.stable)) {
+		if want, got := s.stable[key], f.key(key); !sameMark(want, got) {
+			blame(set[key], "%s is %s, and it set it to %s", key, keyText(key, got), keyText(key, want))
+		}
+	}
+	switch {
+	case !f.tracked || s.committed() == f.commit:
+	case commits == 0:
+		j.find(&j.Wrong, "the commit index is %d, and nothing is committed", f.commit)
+	default:
+		blame(commits, "the commit index is %d, and must be %d", f.commit, s.committed())
+	}
+	missing := map[uint64]bool{}
+	for _, o := range ops {
+		text, ok := example[o]
+		if !ok {
+			continue
+		}
+		for n := o.n; n <= o.end(); n++ {
+			missing[n] = true
+		}
+		if kept[o] || o.end() >= j.Last {
+			j.find(&j.Torn, "operation %d, %v, is there in part: %s", o.n, o, text)
+		} else {
+			j.find(&j.OutOfOrder, "operation %d, %v, is not there, but later ones up to %d are: %s", o.n, o, j.Last, text)
+		}
+	}
+	return missing
+}
+
+// keyText says what a key holds.
+func keyText(key string, m raftMark) string {
+	switch {
+	case m.n == 0:
+		return "not there"
+	case key == raftTerm || key == raftVoteTerm:
+		return strconv.FormatUint(m.n, 10)
+	}
+	return fmt.Sprintf("that of operation %d", m.n)
+}

@@ -1,0 +1,164 @@
+package raftlog_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	raftbench "github.com/hashicorp/raft/bench"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/store/raftlog"
+)
+
+// benchTargets calls f for every engine and level with a way to get an empty store.
+func benchTargets(b *testing.B, f func(b *testing.B, s *raftlog.Store)) {
+	for _, entry := range engines {
+		for _, level := range holdfast.Levels() {
+			if entry.Describe().Promise(level).Given != level {
+				continue
+			}
+			b.Run(entry.Name+"/"+level.String(), func(b *testing.B) {
+				dir := ""
+				if entry.Describe().Strongest() > holdfast.Memory {
+					dir = b.TempDir()
+				}
+				eng, err := entry.Open(dir, holdfast.Options{Level: level})
+				if err != nil {
+					b.Fatal(err)
+				}
+				s := openStore(b, eng, raftlog.Options{Level: level})
+				f(b, s)
+				b.StopTimer()
+				closeStore(b, s)
+				if err := eng.Close(); err != nil {
+					b.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+// The library's own suite, its calls as they are, on every engine at every level.
+
+func BenchmarkFirstIndex(b *testing.B) { logSuite(b, raftbench.FirstIndex) }
+func BenchmarkLastIndex(b *testing.B)  { logSuite(b, raftbench.LastIndex) }
+func BenchmarkGetLog(b *testing.B)     { logSuite(b, raftbench.GetLog) }
+func BenchmarkStoreLog(b *testing.B)   { logSuite(b, raftbench.StoreLog) }
+func BenchmarkStoreLogs(b *testing.B)  { logSuite(b, raftbench.StoreLogs) }
+func BenchmarkDeleteRange(b *testing.B) {
+	logSuite(b, raftbench.DeleteRange)
+}
+func BenchmarkSet(b *testing.B)       { stableSuite(b, raftbench.Set) }
+func BenchmarkGet(b *testing.B)       { stableSuite(b, raftbench.Get) }
+func BenchmarkSetUint64(b *testing.B) { stableSuite(b, raftbench.SetUint64) }
+func BenchmarkGetUint64(b *testing.B) { stableSuite(b, raftbench.GetUint64) }
+
+func logSuite(b *testing.B, run func(*testing.B, raft.LogStore)) {
+	benchTargets(b, func(b *testing.B, s *raftlog.Store) { run(b, s) })
+}
+
+func stableSuite(b *testing.B, run func(*testing.B, raft.StableStore)) {
+	benchTargets(b, func(b *testing.B, s *raftlog.Store) { run(b, s) })
+}
+
+// logs of n entries of 128 bytes, from index first on.
+func batchOf(first uint64, n int) []*raft.Log {
+	logs := make([]*raft.Log, n)
+	data := make([]byte, 128)
+	for i := range logs {
+		logs[i] = &raft.Log{Index: first + uint64(i), Term: 7, Data: data, AppendedAt: entry(1, 1).AppendedAt}
+	}
+	return logs
+}
+
+// BenchmarkAppend stores 1, 16 and 128 entries of 128 bytes a call on logtree.
+func BenchmarkAppend(b *testing.B) {
+	for _, level := range holdfast.Levels() {
+		for _, n := range []int{1, 16, 128} {
+			b.Run(fmt.Sprintf("%s/%d", level, n), func(b *testing.B) {
+				s := benchStore(b, level)
+				logs := batchOf(1, n)
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := s.StoreLogs(logs); err != nil {
+						b.Fatal(err)
+					}
+					for _, log := range logs {
+						log.Index += uint64(n)
+					}
+				}
+				b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "entries/s")
+			})
+		}
+	}
+}
+
+// BenchmarkGetLogRandom gets entries at random out of a million of 128 bytes on logtree.
+func BenchmarkGetLogRandom(b *testing.B) {
+	const n = 1_000_000
+	s := benchStore(b, holdfast.Process)
+	for first := uint64(1); first <= n; first += 1000 {
+		if err := s.StoreLogs(batchOf(first, 1000)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	var log raft.Log
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.GetLog(1+r.Uint64N(n), &log); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkStable reads and writes 11 stable values of 256 bytes on logtree.
+func BenchmarkStable(b *testing.B) {
+	keys := make([][]byte, 11)
+	for i := range keys {
+		keys[i] = fmt.Appendf(nil, "%026d", i)
+	}
+	value := make([]byte, 256)
+	for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
+		s := benchStore(b, level)
+		b.Run(level.String()+"/set", func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if err := s.Set(keys[i%11], value); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(level.String()+"/get", func(b *testing.B) {
+			for _, key := range keys {
+				if err := s.Set(key, value); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if _, err := s.Get(keys[i%11]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func benchStore(b *testing.B, level holdfast.Level) *raftlog.Store {
+	eng, err := logtree.Open(b.TempDir(), holdfast.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := openStore(b, eng, raftlog.Options{Level: level})
+	b.Cleanup(func() {
+		closeStore(b, s)
+		if err := eng.Close(); err != nil {
+			b.Fatal(err)
+		}
+	})
+	return s
+}

@@ -1,0 +1,392 @@
+package raftlog_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/store/raftlog"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// script is a sequence of operations like raft's, of which each follows from a seed, its number and
+// the bounds of the log before it.
+type script struct {
+	seed        uint64
+	n           uint64 // operations so far
+	first, last uint64
+}
+
+// operation is one of them, for a store and for its model.
+type operation struct {
+	name  string
+	store func(*raftlog.Store) error
+	model func(*model)
+}
+
+// next returns the next operation.
+func (s *script) next() operation {
+	s.n++
+	n, first, last := s.n, s.first, s.last
+	r := rand.New(rand.NewPCG(s.seed, n))
+	put := func(logs []*raft.Log) operation {
+		if s.last == 0 {
+			s.first = logs[0].Index
+		}
+		s.last = max(s.last, logs[len(logs)-1].Index)
+		commit, staged := logs[0].Index, r.IntN(2) == 0
+		return operation{fmt.Sprintf("store %d to %d", logs[0].Index, logs[len(logs)-1].Index),
+			func(st *raftlog.Store) error {
+				if staged {
+					if err := st.StageCommitIndex(commit); err != nil {
+						return err
+					}
+				}
+				return st.StoreLogs(logs)
+			},
+			func(m *model) {
+				if staged {
+					m.staged = &commit
+				}
+				_ = m.store(logs)
+			}}
+	}
+	cut := func(lo, hi uint64) operation {
+		switch {
+		case lo <= first && hi >= last:
+			s.first, s.last = 0, 0
+		case lo <= first:
+			s.first = hi + 1
+		default:
+			s.last = lo - 1
+		}
+		return operation{fmt.Sprintf("delete %d to %d", lo, hi), func(st *raftlog.Store) error { return st.DeleteRange(lo, hi) }, func(m *model) { _ = m.remove(lo, hi) }}
+	}
+	what := r.IntN(100)
+	long := last-first > 40
+	switch {
+	case what < 15:
+		return operation{fmt.Sprintf("set the term to %d", n), func(st *raftlog.Store) error { return st.SetUint64([]byte("CurrentTerm"), n) },
+			func(m *model) {
+				m.stable["CurrentTerm"] = string([]byte{byte(n >> 56), byte(n >> 48), byte(n >> 40), byte(n >> 32), byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+			}}
+	case what < 25 && long:
+		return cut(last-r.Uint64N(10), last+r.Uint64N(2)) // a conflict
+	case what < 33 && long:
+		return cut(first-min(first, r.Uint64N(2)), last-10-r.Uint64N(20)) // after a snapshot
+	case what < 35 && last > 0:
+		return cut(0, last) // after a snapshot was restored
+	case what < 39 && long:
+		at := last - r.Uint64N(10)
+		return put(entries(at, at+r.Uint64N(20), n)) // an overwrite
+	case what < 43 && last > 0:
+		return put(entries(last+5_000, last+5_010, n)) // a gap
+	}
+	return put(entries(last+1, last+1+r.Uint64N(20), n))
+}
+
+// The bounds that a script keeps leave gaps out of account; the log's own are taken before each
+// operation.
+func (s *script) at(first, last uint64) { s.first, s.last = first, last }
+
+// run does operations on a store until it fails, and tells each that succeeded.
+func (s *script) run(st *raftlog.Store, did func(n uint64)) error {
+	for {
+		first, err := st.FirstIndex()
+		if err != nil {
+			return err
+		}
+		last, err := st.LastIndex()
+		if err != nil {
+			return err
+		}
+		s.at(first, last)
+		if err := s.next().store(st); err != nil {
+			return err
+		}
+		did(s.n)
+	}
+}
+
+// follow does operations on the model, up to number n, and returns their names.
+func (s *script) follow(m *model, n uint64) (names []string) {
+	for s.n < n {
+		s.at(m.bounds())
+		o := s.next()
+		o.model(m)
+		names = append(names, o.name)
+	}
+	return names
+}
+
+// resume brings script and model, which are behind, to the state that a store is found in: after
+// acked operations or one more.
+func (s *script) resume(m *model, acked uint64, st *raftlog.Store) error {
+	names := s.follow(m, acked)
+	m.staged = nil
+	without := m.differs(st)
+	if without == nil {
+		return nil
+	}
+	names = append(names, s.follow(m, acked+1)...)
+	m.staged = nil
+	if with := m.differs(st); with != nil {
+		return fmt.Errorf("after operation %d of seed %d the store is neither as then (%v) nor as after the next one (%v); the last ones are %q",
+			acked, s.seed, without, with, names[max(0, len(names)-5):])
+	}
+	return nil
+}
+
+// childEnv makes the test binary a child that works until it is killed. Its value is
+// "engine level seed operation vote dir".
+const childEnv = "HOLDFAST_RAFTLOG_CHILD"
+
+// child runs a script and votes beside it, reads what it has written, and tells its parent what was
+// acknowledged, one line each:
+//
+//	o NUMBER   the operation
+//	v NUMBER   the vote
+func child() {
+	fail := func(err error) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(3)
+	}
+	var engine, levelName, dir string
+	var vote uint64
+	var sc script
+	if _, err := fmt.Sscanf(os.Getenv(childEnv), "%s %s %d %d %d %s", &engine, &levelName, &sc.seed, &sc.n, &vote, &dir); err != nil {
+		fail(err)
+	}
+	level, err := holdfast.ParseLevel(levelName)
+	if err != nil {
+		fail(err)
+	}
+	kind, err := all.Lookup(engine)
+	if err != nil {
+		fail(err)
+	}
+	eng, err := kind.Open(dir, holdfast.Options{Level: level})
+	if err != nil {
+		fail(err)
+	}
+	s, err := raftlog.Open(eng, raftlog.Options{Level: level})
+	if err != nil {
+		fail(err)
+	}
+	voter, err := raftlog.Open(eng, raftlog.Options{Level: level, Name: "voter"})
+	if err != nil {
+		fail(err)
+	}
+	var mu sync.Mutex
+	say := func(kind string, n uint64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, err := fmt.Fprintf(os.Stdout, "%s %d\n", kind, n); err != nil {
+			os.Exit(4) // the parent is gone
+		}
+	}
+	go func() {
+		for {
+			vote++
+			if err := voter.SetUint64([]byte("LastVoteTerm"), vote); err != nil {
+				fail(err)
+			}
+			say("v", vote)
+		}
+	}()
+	go func() {
+		var log raft.Log
+		for {
+			last, err := s.LastIndex()
+			if err == nil {
+				err = s.GetLog(last, &log)
+			}
+			if err == nil {
+				err = same(&log, entry(last, log.Term))
+			}
+			if err != nil && err != raft.ErrLogNotFound {
+				fail(err)
+			}
+		}
+	}()
+	fail(sc.run(s, func(n uint64) { say("o", n) }))
+}
+
+// TestKill kills processes in the middle of their work, and checks what their successor finds
+// against what they had said.
+func TestKill(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	tried := 0
+	for _, entry := range engines {
+		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
+			if caps := entry.Describe(); caps.Promise(level).Given != level || !caps.AtomicBatches {
+				continue
+			}
+			tried++
+			seed, delays := r.Uint64(), [3]time.Duration{}
+			for i := range delays {
+				delays[i] = time.Duration(20+r.IntN(250)) * time.Millisecond
+			}
+			t.Run(entry.Name+"/"+level.String(), func(t *testing.T) {
+				t.Parallel()
+				tg := &target{entry: entry, level: level, dir: t.TempDir()}
+				m, sc, vote := newModel(), script{seed: seed}, uint64(0)
+				for _, delay := range delays {
+					acked, voted := kill(t, tg, sc, vote, delay)
+					sc, vote = checkKilled(t, tg, sc, m, acked, voted)
+				}
+				if sc.n == 0 || vote == 0 {
+					t.Fatalf("%d operations, %d votes: nothing was tested", sc.n, vote)
+				}
+			})
+		}
+	}
+	if tried == 0 {
+		t.Log("no engine in this build survives a crash")
+	}
+}
+
+// kill starts a child, kills it when it has been working for that long, and returns what it said.
+func kill(t *testing.T, tg *target, sc script, vote uint64, after time.Duration) (acked, voted uint64) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %d %d %s", childEnv, tg.entry.Name, tg.level, sc.seed, sc.n, vote, tg.dir))
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	acked, voted = sc.n, vote
+	lines := bufio.NewReader(out)
+	var killer *time.Timer
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			break // what is cut short was not said
+		}
+		if killer == nil {
+			killer = time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
+		}
+		var kind string
+		var n uint64
+		fmt.Sscan(line, &kind, &n)
+		switch kind {
+		case "o":
+			acked = n
+		case "v":
+			voted = n
+		default:
+			t.Errorf("the child said %q", line)
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if complaint.Len() > 0 && cmd.ProcessState.Exited() {
+		t.Fatalf("the child ended by itself: %s", complaint.String())
+	}
+	return acked, voted
+}
+
+// checkKilled returns where the next child goes on.
+func checkKilled(t *testing.T, tg *target, sc script, m *model, acked, voted uint64) (script, uint64) {
+	t.Helper()
+	tg.open(t)
+	defer tg.close(t)
+	s := openStore(t, tg.eng, raftlog.Options{Level: tg.level})
+	defer closeStore(t, s)
+	if err := sc.resume(m, acked, s); err != nil {
+		t.Fatal(err)
+	}
+	voter := openStore(t, tg.eng, raftlog.Options{Level: tg.level, Name: "voter"})
+	defer closeStore(t, voter)
+	vote, err := voter.GetUint64([]byte("LastVoteTerm"))
+	if err != nil && (err != raftlog.ErrKeyNotFound || voted > 0) || vote < voted {
+		t.Fatalf("the vote is %d, %v, and %d was acknowledged", vote, err, voted)
+	}
+	return sc, vote
+}
+
+// TestCrashImages cuts the power under logtree, and kills it, at any moment, and opens what is left:
+// it is the state after the operations that were acknowledged, or one more.
+func TestCrashImages(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	histories := 60
+	if testing.Short() {
+		histories = 15
+	}
+	for i := range histories {
+		if crashImage(t, seed+uint64(i), holdfast.Level(2+i%2)); t.Failed() {
+			t.Fatalf("seed %d", seed+uint64(i))
+		}
+	}
+}
+
+func crashImage(t *testing.T, seed uint64, level holdfast.Level) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	fs, dir := vfs.NewMem(), t.TempDir()
+	if err := fs.MkdirAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	for parent := dir; filepath.Dir(parent) != parent; parent = filepath.Dir(parent) {
+		if err := fs.SyncDir(filepath.Dir(parent)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func() holdfast.Engine {
+		eng, err := logtree.OpenFS(fs, dir, holdfast.Options{SyncEvery: -1, MemoryBytes: 4 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return eng
+	}
+	// The directory's identity is in the real file system, and it is missed there what it is for.
+	if err := errors.Join(open().Close(), os.WriteFile(filepath.Join(dir, "MANIFEST"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	m, sc, o := newModel(), script{seed: seed}, raftlog.Options{Level: level}
+	for range 4 {
+		fs.Seed(r.Uint64())
+		eng := open()
+		s, acked := openStore(t, eng, o), sc.n
+		running := sc
+		fs.HaltAfter(1 + r.Int64N(400))
+		if err := running.run(s, func(n uint64) { acked = n }); !fs.Halted() {
+			t.Fatalf("operation %d: %v", running.n, err)
+		}
+		_, _ = s.Close(), eng.Close() // they fail: there is no power
+		if level == holdfast.Power {
+			fs = fs.Crash(r)
+		} else {
+			fs = fs.Kill()
+		}
+		eng = open()
+		s = openStore(t, eng, o)
+		if err := sc.resume(m, acked, s); err != nil {
+			t.Fatalf("%s: %v", level, err)
+		}
+		closeStore(t, s)
+		if err := eng.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

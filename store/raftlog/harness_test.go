@@ -1,0 +1,266 @@
+package raftlog_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/raftlog"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		child()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+var engines = all.Engines()
+
+// target is an engine at a level it gives.
+type target struct {
+	entry all.Entry
+	level holdfast.Level
+	dir   string
+	eng   holdfast.Engine
+}
+
+// onDisk reports whether what is in the engine outlives it.
+func (tg *target) onDisk() bool { return tg.entry.Describe().Strongest() > holdfast.Memory }
+
+func (tg *target) open(t testing.TB) {
+	t.Helper()
+	eng, err := tg.entry.Open(tg.dir, holdfast.Options{Level: tg.level})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tg.eng = eng
+}
+
+func (tg *target) close(t testing.TB) {
+	t.Helper()
+	if err := tg.eng.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reopen closes the engine and opens it again, where that keeps what is in it.
+func (tg *target) reopen(t testing.TB) {
+	t.Helper()
+	if tg.onDisk() {
+		tg.close(t)
+		tg.open(t)
+	}
+}
+
+// targets calls f for every engine and every level that it gives. Where a weaker level is asked for
+// and a stronger one given, there is no difference to test.
+func targets(t *testing.T, f func(t *testing.T, tg *target)) {
+	given := 0
+	for _, entry := range engines {
+		caps := entry.Describe()
+		for _, level := range holdfast.Levels() {
+			if caps.Promise(level).Given != level || !caps.AtomicBatches { // TestBadStores has the refusal
+				continue
+			}
+			given++
+			t.Run(entry.Name+"/"+level.String(), func(t *testing.T) {
+				t.Parallel()
+				tg := &target{entry: entry, level: level}
+				if tg.onDisk() {
+					tg.dir = t.TempDir()
+				}
+				tg.open(t)
+				defer tg.close(t)
+				f(t, tg)
+			})
+		}
+	}
+	if given == 0 {
+		t.Fatal("no engine gives any level")
+	}
+}
+
+func openStore(t testing.TB, eng holdfast.Engine, o raftlog.Options) *raftlog.Store {
+	t.Helper()
+	s, err := raftlog.Open(eng, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func closeStore(t testing.TB, s *raftlog.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var inMemory = raftlog.Options{Level: holdfast.Memory}
+
+// memStore is a store in a new engine in memory, closed at the end of the test.
+func memStore(t testing.TB, o raftlog.Options) *raftlog.Store {
+	t.Helper()
+	o.Level = holdfast.Memory
+	s := openStore(t, mem.New(), o)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// entry is the entry at index in term: all of it follows from them.
+func entry(index, term uint64) *raft.Log {
+	log := &raft.Log{Index: index, Term: term, Type: raft.LogType(index % 6), Data: fmt.Appendf(nil, "data of %d in %d", index, term)}
+	if index%3 == 0 {
+		log.Extensions = fmt.Appendf(nil, "extensions of %d", index)
+	}
+	if index%5 != 0 {
+		log.AppendedAt = time.Unix(1_700_000_000+int64(index), int64(term)).UTC()
+	}
+	return log
+}
+
+// entries are those from lo to hi in term.
+func entries(lo, hi, term uint64) []*raft.Log {
+	var logs []*raft.Log
+	for i := lo; i <= hi; i++ {
+		logs = append(logs, entry(i, term))
+	}
+	return logs
+}
+
+func store(t testing.TB, s *raftlog.Store, logs ...*raft.Log) {
+	t.Helper()
+	if err := s.StoreLogs(logs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t testing.TB, s *raftlog.Store, min, max uint64) {
+	t.Helper()
+	if err := s.DeleteRange(min, max); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// same tells in what two entries differ.
+func same(got, want *raft.Log) error {
+	g, w := *got, *want
+	g.AppendedAt, w.AppendedAt = time.Time{}, time.Time{}
+	if !reflect.DeepEqual(g, w) || !got.AppendedAt.Equal(want.AppendedAt) || got.AppendedAt.Location() != time.UTC {
+		return fmt.Errorf("got %+v, want %+v", got, want)
+	}
+	return nil
+}
+
+func wantBounds(t testing.TB, s *raftlog.Store, first, last uint64) {
+	t.Helper()
+	f, err := s.FirstIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f != first || l != last {
+		t.Fatalf("the log goes from %d to %d, want %d to %d", f, l, first, last)
+	}
+}
+
+func wantEntry(t testing.TB, s *raftlog.Store, want *raft.Log) {
+	t.Helper()
+	var got raft.Log
+	if err := s.GetLog(want.Index, &got); err != nil {
+		t.Fatalf("entry %d: %v", want.Index, err)
+	}
+	if err := same(&got, want); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantNone(t testing.TB, s *raftlog.Store, indexes ...uint64) {
+	t.Helper()
+	for _, index := range indexes {
+		if err := s.GetLog(index, new(raft.Log)); err != raft.ErrLogNotFound {
+			t.Fatalf("entry %d: %v", index, err)
+		}
+	}
+}
+
+// wantLog checks that the log holds these entries and no others.
+func wantLog(t testing.TB, s *raftlog.Store, logs ...*raft.Log) {
+	t.Helper()
+	if len(logs) == 0 {
+		wantBounds(t, s, 0, 0)
+		wantNone(t, s, 0, 1)
+		return
+	}
+	logs = slices.Clone(logs)
+	slices.SortFunc(logs, func(a, b *raft.Log) int { return int(int64(a.Index - b.Index)) })
+	wantBounds(t, s, logs[0].Index, logs[len(logs)-1].Index)
+	at := logs[0].Index
+	if at > 0 {
+		wantNone(t, s, at-1)
+	}
+	for _, log := range logs {
+		for ; at < log.Index; at++ {
+			wantNone(t, s, at)
+		}
+		wantEntry(t, s, log)
+		at++
+	}
+	wantNone(t, s, at, at+1, 1<<64-1)
+}
+
+func wantError(t testing.TB, err, class error) {
+	t.Helper()
+	if !errors.Is(err, class) {
+		t.Fatalf("got error %v, want %v", err, class)
+	}
+	if err.Error() == "" {
+		t.Fatal("the error says nothing")
+	}
+}
+
+func wantStable(t testing.TB, s *raftlog.Store, key, want string) {
+	t.Helper()
+	if got, err := s.Get([]byte(key)); err != nil || string(got) != want {
+		t.Fatalf("key %q: %q, %v, want %q", key, got, err, want)
+	}
+}
+
+func wantCommit(t testing.TB, s *raftlog.Store, want uint64) {
+	t.Helper()
+	if got, err := s.GetCommitIndex(); err != nil || got != want {
+		t.Fatalf("the commit index is %d, %v, want %d", got, err, want)
+	}
+}
+
+func set(t testing.TB, s *raftlog.Store, key, value string) {
+	t.Helper()
+	if err := s.Set([]byte(key), []byte(value)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func stageCommit(t testing.TB, s *raftlog.Store, index uint64) {
+	t.Helper()
+	if err := s.StageCommitIndex(index); err != nil {
+		t.Fatal(err)
+	}
+}

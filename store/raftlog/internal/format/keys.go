@@ -1,0 +1,79 @@
+// Package format is the bytes of a Raft store: its keys and values. They are also drawn, with the
+// rules that hold between them, in docs/format-raftlog.md.
+//
+// All numbers are big-endian, and unsigned unless it says otherwise.
+package format
+
+import "encoding/binary"
+
+// Every key of a store begins with
+//
+//	kind      1 byte, 'r': this is a Raft store
+//	length    1 byte, of the name, so that no store's keys begin with another's
+//	name
+//	table     1 byte
+//
+// and goes on with
+//
+//	table 'c'                     the commit index, see AppendCommit
+//	table 'l'   index (8 bytes)   an entry of the log, see AppendLog
+//	table 'm'                     the store itself, see Meta
+//	table 's'   key               a stable value, see AppendStable
+const (
+	kind        = 'r'
+	tableCommit = 'c'
+	tableLogs   = 'l'
+	tableMeta   = 'm'
+	tableStable = 's'
+)
+
+// KeyOverhead is what a key holds, at most, beside the store's name and a stable key.
+const KeyOverhead = 3 + 8
+
+// Prefix is what all keys of one store begin with.
+type Prefix []byte
+
+// NewPrefix returns the prefix of the store of that name, which has at most 255 bytes.
+func NewPrefix(name string) Prefix {
+	return append(Prefix{kind, byte(len(name))}, name...)
+}
+
+// Log sets dst to the key of the entry at index.
+func (p Prefix) Log(dst []byte, index uint64) []byte {
+	dst = append(append(dst[:0], p...), tableLogs)
+	return binary.BigEndian.AppendUint64(dst, index)
+}
+
+// SetIndex changes the index in the key of an entry.
+func SetIndex(key []byte, index uint64) {
+	binary.BigEndian.PutUint64(key[len(key)-8:], index)
+}
+
+// Logs returns the bounds of the keys of all entries.
+func (p Prefix) Logs() (lo, hi []byte) { return p.table(tableLogs), p.table(tableLogs + 1) }
+
+// Index reads the index from the key of an entry; false means that it is none.
+func (p Prefix) Index(key []byte) (uint64, bool) {
+	if len(key) != len(p)+1+8 {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(key[len(key)-8:]), true
+}
+
+// Stable sets dst to the key of the stable value of k.
+func (p Prefix) Stable(dst, k []byte) []byte {
+	dst = append(append(dst[:0], p...), tableStable)
+	return append(dst, k...)
+}
+
+// Stables returns the bounds of the keys of all stable values. What follows the lower one in a
+// key is the stable key.
+func (p Prefix) Stables() (lo, hi []byte) { return p.table(tableStable), p.table(tableStable + 1) }
+
+// Meta returns the key of the store's own description.
+func (p Prefix) Meta() []byte { return p.table(tableMeta) }
+
+// Commit returns the key of the commit index.
+func (p Prefix) Commit() []byte { return p.table(tableCommit) }
+
+func (p Prefix) table(t byte) []byte { return append(append([]byte(nil), p...), t) }

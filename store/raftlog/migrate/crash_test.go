@@ -1,0 +1,220 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/raftlog"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// TestInterrupted ends an import in every phase; it leaves nothing, and its source as it was.
+func TestInterrupted(t *testing.T) {
+	sources(t, func(t *testing.T, kind Kind, make func(func(both)) string) {
+		rnd := rand.New(rand.NewPCG(9, 9))
+		list := logs(rnd, 1, 400)
+		for _, l := range list {
+			l.Data = bytesOf(rnd, 3000)
+		}
+		path := make(func(to both) {
+			store(t, rnd, to, list)
+			votes(t, to, 20)
+		})
+		before := contentsOf(t, path)
+		e := memory(t, vfs.NewMem())
+		for _, phase := range []Phase{Checking, Copying, Verifying} {
+			cause := errors.New("no more of " + string(phase))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			calls := 0
+			_, err := Import(ctx, path, e, Options{BatchBytes: 50_000, Progress: func(p Progress) {
+				if p.Phase == phase {
+					if calls++; calls == 2 {
+						cancel(cause)
+					}
+				}
+			}})
+			if !errors.Is(err, cause) {
+				t.Fatalf("%s: %v", phase, err)
+			}
+			wantNothing(t, e)
+			if names, err := Stores(e); err != nil || len(names) != 0 {
+				t.Errorf("stores: %q, %v", names, err)
+			}
+		}
+		wantUnchanged(t, path, before)
+		_, err := Import(t.Context(), path, e, Options{})
+		ok(t, err)
+		want(t, e, "", list, map[string]any{currentTerm: uint64(20), lastVoteTerm: uint64(19), lastVoteCand: "10.0.0.7"})
+	})
+}
+
+// TestCrash cuts the power at every step of an import. What is left is no store, or an unfinished one that nobody can
+// open, or the whole one; and a new import makes the whole one of it.
+func TestCrash(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for name, entries := range map[string]uint64{"a log": 120, "only keys": 0} {
+		t.Run(name, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, entries))
+			list := logs(rnd, 1, entries)
+			keys := map[string]any{currentTerm: uint64(20), lastVoteTerm: uint64(19), lastVoteCand: "10.0.0.7"}
+			path := makeWAL(t, 64<<10, func(to both) {
+				store(t, rnd, to, list)
+				votes(t, to, 20)
+			})
+			outcomes := map[string]int{}
+			for steps := int64(1); ; steps++ {
+				fsys, dir := vfs.NewMem(), t.TempDir()
+				fsys.Seed(rnd.Uint64())
+				ok(t, fsys.MkdirAll(dir))
+				for d := dir; d != filepath.Dir(d); d = filepath.Dir(d) {
+					ok(t, fsys.SyncDir(filepath.Dir(d)))
+				}
+				e := openOn(t, fsys, dir)
+				fsys.HaltAfter(steps)
+				_, err := Import(t.Context(), path, e, Options{BatchBytes: 2000})
+				done := err == nil
+				fsys.Halt()
+				_ = e.Close() // the disk is gone
+				for _, image := range []*vfs.Mem{fsys.Crash(rnd), fsys.CrashNothing(), fsys.CrashAll()} {
+					e := openOn(t, image, dir)
+					names, err := Stores(e)
+					ok(t, err)
+					s, err := raftlog.Open(e, raftlog.Options{})
+					switch {
+					case len(names) == 0 && err == nil && !done:
+						outcomes["nothing"]++
+						ok(t, s.Close())
+					case len(names) == 1 && errors.Is(err, holdfast.ErrCorrupt) && !done:
+						outcomes["unfinished"]++
+						_, err := Inspect(e, "", false)
+						wantError(t, err, holdfast.ErrCorrupt, "not finished")
+					case len(names) == 1 && err == nil:
+						outcomes["whole"]++
+						ok(t, s.Close())
+						want(t, e, "", list, keys)
+						_, err := Import(t.Context(), path, e, Options{})
+						wantError(t, err, holdfast.ErrBadOption, "not empty")
+						ok(t, e.Close())
+						continue
+					default:
+						t.Fatalf("after %d steps, done %v: stores %q, %v", steps, done, names, err)
+					}
+					_, err = Import(t.Context(), path, e, Options{})
+					ok(t, err)
+					want(t, e, "", list, keys)
+					ok(t, e.Close())
+				}
+				if done {
+					break
+				}
+			}
+			t.Log(outcomes)
+			if outcomes["unfinished"] == 0 || outcomes["whole"] == 0 {
+				t.Error("this cannot be")
+			}
+		})
+	}
+}
+
+// TestFailingEngine: an engine that stops in the middle leaves an unfinished import, and the error says so.
+func TestFailingEngine(t *testing.T) {
+	path := makeBolt(t, false, func(to both) { ok(t, to.StoreLog(&raft.Log{Index: 1, Term: 1})) })
+	e := memory(t, vfs.NewMem())
+	broken := &failing{Engine: e, after: 2}
+	_, err := Import(t.Context(), path, broken, Options{})
+	wantError(t, err, errBroken, "still there")
+	_, err = raftlog.Open(e, raftlog.Options{})
+	wantError(t, err, holdfast.ErrCorrupt)
+	_, err = Import(t.Context(), path, e, Options{})
+	ok(t, err)
+	want(t, e, "", []*raft.Log{{Index: 1, Term: 1}}, nil)
+}
+
+var errBroken = errors.New("broken")
+
+// failing refuses batches after some.
+type failing struct {
+	holdfast.Engine
+	after int
+}
+
+func (f *failing) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if f.after--; f.after < 0 {
+		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Class: holdfast.ErrPoisoned, Cause: errBroken}
+	}
+	return f.Engine.Apply(b, level)
+}
+
+// TestWrongCopies: an engine that stores something else is found out, and nothing of it stays.
+func TestWrongCopies(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(10, 10))
+	path := makeBolt(t, false, func(to both) {
+		store(t, rnd, to, logs(rnd, 1, 50))
+		votes(t, to, 3)
+	})
+	for name, change := range map[string]func(op holdfast.Op, n int, b *holdfast.Batch){
+		"lost": func(op holdfast.Op, n int, b *holdfast.Batch) {
+			if n != 30 {
+				b.Set(op.Key, op.Value)
+			}
+		},
+		"flipped": func(op holdfast.Op, n int, b *holdfast.Batch) {
+			if n == 30 {
+				op.Value[len(op.Value)-1] ^= 1
+			}
+			b.Set(op.Key, op.Value)
+		},
+		"twice": func(op holdfast.Op, n int, b *holdfast.Batch) {
+			b.Set(op.Key, op.Value)
+			if n == 30 {
+				key := append([]byte(nil), op.Key...)
+				key[len(key)-2]++
+				b.Set(key, op.Value)
+			}
+		},
+		"other key": func(op holdfast.Op, n int, b *holdfast.Batch) {
+			if n > 50 {
+				op.Value[len(op.Value)-1] ^= 1
+			}
+			b.Set(op.Key, op.Value)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := memory(t, vfs.NewMem())
+			_, err := Import(t.Context(), path, &liar{Engine: e, change: change}, Options{BatchBytes: 1000})
+			wantError(t, err, holdfast.ErrCorrupt)
+			wantNothing(t, e)
+		})
+	}
+}
+
+// liar changes what is set.
+type liar struct {
+	holdfast.Engine
+	n      int
+	change func(op holdfast.Op, n int, b *holdfast.Batch)
+}
+
+func (l *liar) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	var other holdfast.Batch
+	for op := range b.Ops() {
+		switch op.Kind {
+		case holdfast.KindSet:
+			l.n++
+			op.Key, op.Value = append([]byte(nil), op.Key...), append([]byte(nil), op.Value...)
+			l.change(op, l.n, &other)
+		case holdfast.KindDelete:
+			other.Delete(op.Key)
+		case holdfast.KindDeleteRange:
+			other.DeleteRange(op.Key, op.Value)
+		}
+	}
+	return l.Engine.Apply(&other, level)
+}

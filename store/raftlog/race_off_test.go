@@ -1,0 +1,5 @@
+//go:build !race
+
+package raftlog_test
+
+const raceDetector = false

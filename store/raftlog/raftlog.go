@@ -1,0 +1,83 @@
+// Package raftlog keeps what hashicorp/raft must not forget - its log, its votes and terms - in any
+// engine.
+//
+//	store, err := raftlog.Open(engine, raftlog.Options{}) // at Power unless told otherwise
+//	node, err := raft.NewRaft(config, fsm, store, store, snapshots, transport)
+//
+// A [Store] is a raft.LogStore, a raft.StableStore and a raft.MonotonicLogStore, and tracks the
+// commit index in the way that newer versions of the library ask for.
+//
+// # What survives
+//
+// Every write returns once it survives what the store's level names: power loss, unless a weaker
+// level is asked for. At a weaker one a server can forget its vote and vote twice in one term, by
+// which a cluster can lose what it has acknowledged; Open logs a warning.
+//
+// A call of StoreLogs or of DeleteRange is there whole after a crash, or not at all. Only a call of
+// StoreLogs over the engine's limit for a batch becomes several, in the order of the entries, of
+// which a crash can leave the first ones.
+//
+// # What readers see
+//
+// Nobody is shown an entry, an index or a stable value that a crash could take back. While an entry
+// is overwritten or deleted, whoever asks for it waits until that is settled. Reading other entries,
+// and the first and last index, never waits for the device.
+//
+// Every value is stored with a checksum of itself and its key: what is damaged, or has come under a
+// wrong index, is ErrCorrupt and never a wrong entry, whether the engine has checksums or not.
+//
+// The bytes are drawn in docs/format-raftlog.md.
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// MaxNameSize is the longest name of a store, in bytes.
+const MaxNameSize = 128
+
+var (
+	// ErrKeyNotFound: the stable store has no such key. It is returned as it is, and its text is
+	// what hashicorp/raft looks for.
+	ErrKeyNotFound = errors.New("not found")
+	// ErrOrder: a monotonic store was asked to leave a gap or to overwrite an entry.
+	ErrOrder = errors.New("raftlog: out of order")
+)
+
+// Options are how a store is opened. The zero value is a safe choice.
+type Options struct {
+	// Name tells several stores in one engine apart, at most MaxNameSize bytes; it may be empty.
+	Name string
+
+	// Level is what every write survives once it returns; 0 means Power. A weaker one is unsafe
+	// for votes. A store may be opened at another level the next time.
+	Level holdfast.Level
+
+	// Monotonic makes the store refuse gaps and overwrites with ErrOrder, and say so to raft,
+	// which then wipes the log after it has restored a snapshot instead of leaving a gap. It can be
+	// chosen anew whenever the store is opened.
+	Monotonic bool
+
+	// Logger takes the warning about a weak level. nil discards it.
+	Logger *slog.Logger
+}
+
+var (
+	_ raft.LogStore          = (*Store)(nil)
+	_ raft.StableStore       = (*Store)(nil)
+	_ raft.MonotonicLogStore = (*Store)(nil)
+)
+
+// fail builds an error of the operation op on s.
+func (s *Store) fail(op string, class error, cause error, remedy, format string, args ...any) error {
+	return &holdfast.Error{Op: "raftlog " + op, Engine: s.caps.Engine, Class: class, Cause: cause, Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
+}
+
+// damaged is the remedy for what does not read back as written.
+const damaged = "check the engine's files, or make this server anew from the others of its cluster"

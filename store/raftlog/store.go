@@ -1,0 +1,374 @@
+package raftlog
+
+import (
+	"errors"
+	"log/slog"
+	"reflect"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
+)
+
+// Store is an open Raft store. All methods may be called from many goroutines at once.
+//
+// There are two kinds of writes to the log. An append adds entries above the last one; any number
+// of them can be under way. An edit is everything else: a deletion, or an overwrite. There is one at
+// a time, which the mutex editing sees to, and readers know which indexes it touches.
+//
+// Invariants: begin and end bound what readers see, and what is in there is durable and visible in
+// the engine unless the edit under way touches it. planned is what begin and end will be once
+// everything applied so far is durable. An entry exists at either end of both.
+type Store struct {
+	eng       holdfast.Engine
+	caps      holdfast.Capabilities
+	level     holdfast.Level
+	monotonic bool
+	keys      format.Prefix
+	metaKey   []byte
+	commitKey []byte
+	lock      lockKey
+
+	maxValue int64 // bytes of an entry's value
+	maxBatch int64 // bytes, beside what order adds
+
+	encoders sync.Pool // of *encoder
+	getters  sync.Pool // of *getter
+
+	// What readers see. It changes under mu; version is odd meanwhile.
+	version atomic.Uint64
+	begin   atomic.Uint64 // first index
+	end     atomic.Uint64 // last index + 1; 0 without entries
+	commit  atomic.Uint64 // the commit index as it is stored
+	dead    atomic.Pointer[format.Span]
+
+	edit    atomic.Pointer[edit] // the edit under way, or the one that failed
+	editing sync.Mutex           // held by an edit from its first look to the end
+
+	// mu covers order alone: it is never held while waiting for a receipt.
+	mu        sync.Mutex
+	planned   bounds
+	seq       uint64           // of the last write to the log applied
+	published uint64           // of the last write to the log that readers see
+	receipt   holdfast.Receipt // of the last batch applied
+	closed    atomic.Bool      // written under mu
+	err       error            // the first failed Wait: the engine is poisoned
+
+	staged atomic.Uint64 // commit index to be stored + 1, 0 for none
+
+	stable stable
+	inside sync.RWMutex // read-locked by whoever uses the engine without mu, see enter
+}
+
+// bounds is the state of the log beside its entries.
+type bounds struct {
+	begin, end uint64 // as in Store
+	commit     uint64
+	dead       *format.Span // deleted, but not removed yet; nil for none; changes under editing
+}
+
+func (b bounds) empty() bool  { return b.end == 0 }
+func (b bounds) last() uint64 { return b.end - 1 } // not of an empty log
+
+func (b bounds) meta() format.Meta {
+	return format.Meta{Entries: !b.empty(), First: b.begin, Dead: b.dead}
+}
+
+// opened keeps a store from being opened twice: each would not know what the other does.
+var opened struct {
+	sync.Mutex
+	stores map[lockKey]bool
+}
+
+type lockKey struct {
+	eng    holdfast.Engine
+	prefix string
+}
+
+// reserve is more than the description and the commit index take in a batch.
+const reserve = 1 << 10
+
+// Open opens the store of that name in eng, and makes it if it is not there. The engine stays the
+// caller's, and must not be closed before the store is.
+//
+// What it finds is first brought to the store's level, so that nothing is shown that a crash could
+// take back. The time it takes does not depend on the length of the log, nor on what was deleted.
+//
+// Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this
+// engine, ErrVersion if a newer program made it, ErrBadOption also for an engine without atomic
+// batches, ErrCorrupt.
+func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
+	s := &Store{eng: eng, monotonic: o.Monotonic}
+	if eng == nil || !reflect.TypeOf(eng).Comparable() {
+		return nil, s.fail("open", holdfast.ErrBadOption, nil, "pass an open engine, by its pointer", "the engine is %T", eng)
+	}
+	s.caps = eng.Capabilities()
+	if len(o.Name) > MaxNameSize {
+		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use at most 128", "the name has %d bytes", len(o.Name))
+	}
+	if s.level = o.Level; s.level == 0 {
+		s.level = holdfast.Power
+	}
+	if err := s.caps.CheckLevel(s.level); err != nil {
+		return nil, s.fail("open", holdfast.ErrLevel, err, "", "a store runs at the level it is opened with")
+	}
+	if !s.caps.AtomicBatches {
+		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use another engine", "a crash can tear a batch of this engine, and an append with it")
+	}
+	if int64(format.KeyOverhead+len(o.Name)) > s.caps.MaxKeySize {
+		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use a shorter name", "the engine's keys have at most %d bytes", s.caps.MaxKeySize)
+	}
+	if s.level < holdfast.Power && o.Logger != nil {
+		o.Logger.Warn("raftlog: unsafe for votes: this level does not survive power loss", slog.String("level", s.level.String()), slog.String("store", o.Name))
+	}
+	s.keys = format.NewPrefix(o.Name)
+	s.metaKey, s.commitKey = s.keys.Meta(), s.keys.Commit()
+	s.encoders.New = func() any { return &encoder{key: s.keys.Log(nil, 0)} }
+	s.getters.New = func() any { return &getter{key: s.keys.Log(nil, 0)} }
+	s.maxBatch = s.caps.MaxBatchSize - reserve
+	s.maxValue = min(s.caps.MaxValueSize, s.maxBatch-reserve) // and its key
+	s.stable.init()
+
+	s.lock = lockKey{eng, string(s.keys)}
+	if !s.acquire() {
+		return nil, s.fail("open", holdfast.ErrLocked, nil, "use the store that is open, or close it", "the store %q is open in this engine", o.Name)
+	}
+	defer func() {
+		if err != nil {
+			s.release()
+		}
+	}()
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) acquire() bool {
+	opened.Lock()
+	defer opened.Unlock()
+	if opened.stores[s.lock] {
+		return false
+	}
+	if opened.stores == nil {
+		opened.stores = map[lockKey]bool{}
+	}
+	opened.stores[s.lock] = true
+	return true
+}
+
+func (s *Store) release() {
+	opened.Lock()
+	defer opened.Unlock()
+	delete(opened.stores, s.lock)
+}
+
+// load reads or makes the store's description and finds the end of the log.
+func (s *Store) load() error {
+	stored, err := s.eng.Get(nil, s.metaKey)
+	made := errors.Is(err, holdfast.ErrNotFound)
+	if err != nil && !made {
+		return err
+	}
+	var m format.Meta
+	if !made {
+		if m, err = format.DecodeMeta(s.metaKey, stored); err != nil {
+			return err
+		}
+	} else if _, found, err := s.edge(0, noEnd, true); err != nil || found {
+		// Asked before anything is written: what is refused once is refused again.
+		if err == nil {
+			err = s.fail("open", holdfast.ErrCorrupt, nil, damaged, "there are entries but no description of the store")
+		}
+		return err
+	}
+
+	// Everything applied before this commit reaches the level with it, and is visible after
+	// it: what an earlier process left in the page cache, and what an earlier store of this name
+	// applied at a weaker level.
+	var b holdfast.Batch
+	b.Set(s.metaKey, format.AppendMeta(nil, s.metaKey, m))
+	if err := holdfast.Commit(s.eng, &b, s.level); err != nil {
+		return err
+	}
+	p := bounds{dead: m.Dead}
+	if m.Entries {
+		p.begin = m.First
+		last, err := s.findLast(m)
+		if err != nil {
+			return err
+		}
+		p.end = last + 1
+	}
+	if p.commit, err = s.loadCommit(); err != nil {
+		return err
+	}
+	s.planned = p
+	s.show(p)
+	return nil
+}
+
+// findLast returns the last index of a log with that description, which has entries.
+func (s *Store) findLast(m format.Meta) (uint64, error) {
+	first, found, err := s.edge(m.First, noEnd, false)
+	if err == nil && (!found || first != m.First) {
+		err = s.fail("open", holdfast.ErrCorrupt, nil, damaged, "the log begins at index %d, but there is no such entry", m.First)
+	}
+	if err != nil {
+		return 0, err
+	}
+	last, _, err := s.edge(m.First, noEnd, true)
+	if err == nil && m.Dead != nil && m.Dead.Has(last) { // there is an entry below, the first one
+		last, _, err = s.edge(m.First, m.Dead.Lo-1, true)
+	}
+	if err == nil && last == noEnd {
+		err = s.fail("open", holdfast.ErrCorrupt, nil, damaged, "there is an entry at index %d, which is never stored", last)
+	}
+	return last, err
+}
+
+func (s *Store) loadCommit() (uint64, error) {
+	stored, err := s.eng.Get(nil, s.commitKey)
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	index, ok := format.DecodeCommit(s.commitKey, stored)
+	if !ok {
+		return 0, s.fail("open", holdfast.ErrCorrupt, nil, damaged, "the stored commit index is damaged")
+	}
+	return index, nil
+}
+
+// noEnd, as the upper end of a span, means all indexes. It is no entry's.
+const noEnd = 1<<64 - 1
+
+// edge returns the first index from lo to hi that has an entry in the engine, or the last.
+func (s *Store) edge(lo, hi uint64, last bool) (index uint64, found bool, err error) {
+	from, to := s.span(lo, hi)
+	it := s.eng.Scan(holdfast.Range{Lo: from, Hi: to, Reverse: last})
+	defer it.Close()
+	if !it.Next() {
+		return 0, false, it.Err()
+	}
+	index, ok := s.keys.Index(it.Key())
+	if !ok {
+		return 0, false, s.fail("read", holdfast.ErrCorrupt, nil, damaged, "there is a key %q among the entries", it.Key())
+	}
+	return index, true, nil
+}
+
+// span returns the bounds of the keys of the entries from lo to hi.
+func (s *Store) span(lo, hi uint64) (from, to []byte) {
+	if hi == noEnd {
+		_, to = s.keys.Logs()
+	} else {
+		to = s.keys.Log(nil, hi+1)
+	}
+	return s.keys.Log(nil, lo), to
+}
+
+// IsMonotonic implements [raft.MonotonicLogStore].
+func (s *Store) IsMonotonic() bool { return s.monotonic }
+
+// Level is the level the store runs at.
+func (s *Store) Level() holdfast.Level { return s.level }
+
+// show makes b what readers see. It is called with mu held, or by Open.
+func (s *Store) show(b bounds) {
+	s.version.Add(1)
+	s.begin.Store(b.begin)
+	s.end.Store(b.end)
+	s.commit.Store(b.commit)
+	s.dead.Store(b.dead)
+	s.version.Add(1)
+}
+
+// shown returns what readers see.
+func (s *Store) shown() bounds {
+	v := s.version.Load()
+	b := bounds{s.begin.Load(), s.end.Load(), s.commit.Load(), s.dead.Load()}
+	if v&1 == 0 && s.version.Load() == v {
+		return b
+	}
+	s.mu.Lock() // it is changing: wait for that
+	defer s.mu.Unlock()
+	return bounds{s.begin.Load(), s.end.Load(), s.commit.Load(), s.dead.Load()}
+}
+
+// mark is a write to the log that has its place.
+type mark struct {
+	seq     uint64
+	after   bounds
+	receipt holdfast.Receipt
+}
+
+// applied notes a write to the log, after which its state is b. It is called with mu held.
+func (s *Store) applied(receipt holdfast.Receipt, b bounds) {
+	s.seq++
+	s.planned, s.receipt = b, receipt
+}
+
+// mark returns the last write applied. It is called with mu held.
+func (s *Store) mark() mark { return mark{s.seq, s.planned, s.receipt} }
+
+// settle waits for m and everything before it, and shows it to readers.
+func (s *Store) settle(m mark) error {
+	err := m.receipt.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		if s.err == nil {
+			s.err = err
+		}
+		return err
+	}
+	if m.seq > s.published {
+		s.published = m.seq
+		s.show(m.after)
+	}
+	return nil
+}
+
+// state returns why the store does nothing more, nil if it works. It is called with mu held.
+func (s *Store) state() error {
+	if s.closed.Load() {
+		return holdfast.ErrClosed
+	}
+	return s.err
+}
+
+// enter is for what uses the engine without holding mu. If it returns nil, Close waits until leave
+// is called: whoever opens the store, or closes the engine, after Close finds nobody in it. It is
+// not nested. A failed write is no reason not to read.
+func (s *Store) enter() error {
+	s.inside.RLock()
+	if s.closed.Load() {
+		s.inside.RUnlock()
+		return holdfast.ErrClosed
+	}
+	return nil
+}
+
+func (s *Store) leave() { s.inside.RUnlock() }
+
+// Close waits for everything under way and releases the store's name. The engine stays open. It
+// returns the error of what could not be made durable; closing twice returns ErrClosed.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed.Load() {
+		s.mu.Unlock()
+		return holdfast.ErrClosed
+	}
+	s.closed.Store(true)
+	m := s.mark()
+	s.mu.Unlock()
+	err := s.settle(m)
+	s.inside.Lock() // when all have left; nobody enters any more
+	defer s.inside.Unlock()
+	s.release()
+	return err
+}
