@@ -24,7 +24,7 @@ type crashCommand struct {
 	Engines []string       `help:"Engines, names or patterns." placeholder:"A,B"`
 	Levels  []string       `help:"Levels that commits ask for: memory, process, power." placeholder:"LEVEL"`
 	Kind    []string       `help:"How to crash: kill, power, faults, simulate. Default: kill, and power and faults where the machine can." placeholder:"KIND"`
-	Subject []string       `help:"What to crash: kv (the default), event." placeholder:"NAME"`
+	Subject []string       `help:"What to crash: kv, event, raft. Default: kv and raft; of raft-wal and raft-boltdb, which are named with --engines, raft alone." placeholder:"NAME"`
 	Cuts    *int           `help:"Crashes of each engine at each level." placeholder:"N"`
 	FS      string         `name:"fs" help:"File system below for power and faults: ext4 (the default), xfs, btrfs." placeholder:"FS"`
 	Seed    *uint64        `help:"Seed of everything that follows from one; a run prints its own." placeholder:"N"`
