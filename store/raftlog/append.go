@@ -23,7 +23,7 @@ const keepSize = 1 << 20
 
 func (s *Store) free(e *encoder) {
 	e.one[0] = nil
-	if e.batch.Size() <= keepSize && cap(e.value) <= keepSize {
+	if cap(e.batch.Bytes()) <= keepSize && cap(e.value) <= keepSize {
 		s.encoders.Put(e)
 	}
 }

@@ -362,3 +362,67 @@ func TestCloseWhileBusy(t *testing.T) {
 		}
 	}
 }
+
+// parked is an engine whose next Get comes back only when it is let go.
+type parked struct {
+	*stage
+	park chan chan struct{} // what is received from it is closed when the value has been read
+	free chan struct{}
+}
+
+func (p *parked) Get(dst, key []byte) ([]byte, error) {
+	value, err := p.stage.Get(dst, key)
+	select {
+	case read := <-p.park:
+		close(read)
+		<-p.free
+	default:
+	}
+	return value, err
+}
+
+// TestSlowGetBesideSet: a Get that read the old value from the engine while a Set was under way, and returns after
+// it, must not leave the old value in memory.
+func TestSlowGetBesideSet(t *testing.T) {
+	st := newStage()
+	st.late = true
+	eng := &parked{stage: st, park: make(chan chan struct{}, 1), free: make(chan struct{})}
+	open := func() *raftlog.Store {
+		s, err := raftlog.Open(eng, raftlog.Options{Level: holdfast.Memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := open()
+	set(t, s, "vote", "old")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open() // without the value in memory
+	st.hold()
+	done, got := make(chan error), make(chan error)
+	go func() { done <- s.Set([]byte("vote"), []byte("new")) }()
+	st.awaitWaiters(1)
+	read := make(chan struct{})
+	eng.park <- read
+	go func() {
+		_, err := s.Get([]byte("vote"))
+		got <- err
+	}()
+	<-read
+	st.release(-1)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	close(eng.free)
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	if v, err := s.Get([]byte("vote")); err != nil || string(v) != "new" {
+		t.Fatalf("after Set returned, Get says %q, %v", v, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -603,3 +603,39 @@ func TestDefaultLevel(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestStagedGoesDownWithTheLog: what was staged for entries that have been deleted says nothing of those that take
+// their places.
+func TestStagedGoesDownWithTheLog(t *testing.T) {
+	s, err := raftlog.Open(mem.New(), raftlog.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := func(term uint64, from, to uint64) (list []*raft.Log) {
+		for i := from; i <= to; i++ {
+			list = append(list, &raft.Log{Index: i, Term: term})
+		}
+		return list
+	}
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ok(s.StoreLogs(entries(1, 1, 10)))
+	stageCommit(t, s, 12) // ahead of the log
+	ok(s.DeleteRange(1, 2))
+	stageCommit(t, s, 10)
+	ok(s.DeleteRange(6, 10))
+	ok(s.StoreLogs(entries(2, 6, 9)))
+	if got, err := s.GetCommitIndex(); err != nil || got != 5 {
+		t.Errorf("the commit index is %d, %v, want 5", got, err)
+	}
+	stageCommit(t, s, 12)
+	ok(s.DeleteRange(3, 4)) // from the front: what is staged stays
+	ok(s.StoreLogs(entries(2, 10, 12)))
+	if got, err := s.GetCommitIndex(); err != nil || got != 12 {
+		t.Errorf("the commit index is %d, %v, want 12", got, err)
+	}
+}

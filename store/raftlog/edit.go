@@ -205,6 +205,9 @@ func (s *Store) apply(e *encoder, p, after bounds, dead format.Span, suffix bool
 			var receipt holdfast.Receipt
 			if receipt, err = s.eng.Apply(&e.batch, s.level); err == nil {
 				s.applied(receipt, after)
+				if suffix {
+					s.lowerStaged(after)
+				}
 			}
 		}
 		m := s.mark()
@@ -221,6 +224,17 @@ func (s *Store) apply(e *encoder, p, after bounds, dead format.Span, suffix bool
 		err = s.settle(m)
 		s.endEdit(ed, err)
 		return true, err
+	}
+}
+
+// lowerStaged makes the staged commit index one of the log b, whose end has been deleted.
+func (s *Store) lowerStaged(b bounds) {
+	limit := uint64(0) // none
+	if !b.empty() {
+		limit = b.last() + 1
+	}
+	for staged := s.staged.Load(); staged > limit && !s.staged.CompareAndSwap(staged, limit); {
+		staged = s.staged.Load()
 	}
 }
 

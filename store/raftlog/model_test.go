@@ -73,8 +73,14 @@ func (m *model) remove(lo, hi uint64) error {
 			delete(m.logs, index)
 		}
 	}
+	suffix := hi >= last
 	_, last = m.bounds()
 	m.commit = min(m.commit, last)
+	if suffix && m.staged != nil {
+		if m.staged = new(min(*m.staged, last)); len(m.logs) == 0 {
+			m.staged = nil
+		}
+	}
 	return nil
 }
 

@@ -85,7 +85,8 @@ func (s *Store) there(index uint64) bool {
 }
 
 // StageCommitIndex names the commit index that the next StoreLogs stores, in the same batch. Until
-// then it is kept in memory only, and a later call replaces it.
+// then it is kept in memory only, and a later call replaces it. Deleting the end of the log lowers it
+// to what is left.
 func (s *Store) StageCommitIndex(index uint64) error {
 	if s.closed.Load() {
 		return holdfast.ErrClosed

@@ -187,6 +187,7 @@ func (s *Store) value(k []byte) ([]byte, error) {
 	}
 	s.stable.mu.RLock()
 	seq := s.stable.seq
+	_, written := s.stable.pending[string(k)]
 	s.stable.mu.RUnlock()
 	key := s.keys.Stable(nil, k)
 	stored, err := s.eng.Get(nil, key)
@@ -200,7 +201,9 @@ func (s *Store) value(k []byte) ([]byte, error) {
 			return nil, s.fail("get", holdfast.ErrCorrupt, nil, damaged, "the value of key %.40q does not read back as it was written", k)
 		}
 	}
-	if waited := s.durable(k, v, err == nil, seq); waited != nil {
+	// What is read while k is being written may be the old value, and the write over by the time it
+	// would be kept.
+	if waited := s.durable(k, v, err == nil && !written, seq); waited != nil {
 		return nil, waited
 	}
 	if err != nil {
@@ -209,12 +212,12 @@ func (s *Store) value(k []byte) ([]byte, error) {
 	return v, nil
 }
 
-// durable returns once what the engine showed of k is durable, and keeps it in memory if nothing
-// was written meanwhile. seq is that of the last write before the engine was asked.
-func (s *Store) durable(k, v []byte, found bool, seq uint64) error {
+// durable returns once what the engine showed of k is durable. It keeps a value in memory if keep
+// says so and nothing was written since the write numbered seq, the last before the engine was asked.
+func (s *Store) durable(k, v []byte, keep bool, seq uint64) error {
 	s.stable.mu.Lock()
 	_, written := s.stable.pending[string(k)]
-	if !written && found && s.stable.seq == seq {
+	if !written && keep && s.stable.seq == seq {
 		s.stable.put(string(k), cached{value: v})
 	}
 	s.stable.mu.Unlock()
