@@ -197,16 +197,17 @@ func token(lsn uint64, level holdfast.Level) uint64 { return lsn<<2 | uint64(lev
 
 // Wait implements [holdfast.Waiter].
 func (d *DB) Wait(t uint64) error {
-	lsn := t >> 2
+	lsn, level := t>>2, atMemory
 	switch holdfast.Level(t & 3) {
 	case holdfast.Process:
 		if err := d.log.writeTo(lsn); err != nil {
 			return err
 		}
+		level = atProcess
 	case holdfast.Power:
 		return d.log.syncTo(lsn)
 	}
-	return d.log.acknowledge(lsn)
+	return d.log.acknowledge(lsn, level)
 }
 
 // maxBatch is the largest encoded batch.

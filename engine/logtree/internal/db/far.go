@@ -96,9 +96,13 @@ func (d *DB) appendFar(mem *table, f *far, body []byte) bool {
 		d.log.fail(err)
 		return false
 	}
+	mem.keep(d.cur)
+	d.cur.reach.Store(at + int64(n))
+	if d.log.err() != nil {
+		return false // save may have missed it
+	}
 	d.lsn += uint64(n)
 	d.off += int64(n)
-	d.cur.reach.Store(d.off)
 	d.log.push(piece{seg: d.cur, off: at, size: n, end: d.lsn})
 	mem.far += int64(n)
 	d.seq = mem.addFar(d.cur, at+frameHeader, body, f.sums, d.seq+1)

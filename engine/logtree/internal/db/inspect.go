@@ -401,10 +401,11 @@ type stretch struct {
 func stretches(b []byte, off int64, epoch uint32) iter.Seq[stretch] {
 	return func(yield func(stretch) bool) {
 		least := uint32(0)
+		search := frameSearch{b: b, epoch: epoch}
 		for at := 0; at < len(b); {
 			f, ok := parseFrame(b[at:], epoch)
 			if !ok {
-				n := resync(b[at:], epoch, least)
+				n := search.resync(at, least) - at
 				if !yield(stretch{off: off + int64(at), n: int64(n), next: least, why: "there is no whole frame"}) {
 					return
 				}
@@ -429,24 +430,22 @@ func stretches(b []byte, off int64, epoch uint32) iter.Seq[stretch] {
 	}
 }
 
-// resync returns the offset of the next whole frame in b behind its beginning, len(b) if there is none. least
-// is the least seq that it can have in the log. What cannot be a frame for its header alone is not summed up: bytes of values look
-// like frames often enough for that to take hours.
-func resync(b []byte, epoch uint32, least uint32) int {
-	for at := frameAlign; at+frameHeader <= len(b); at += frameAlign {
-		word := binary.LittleEndian.Uint32(b[at+4:])
-		if word&3 == 0 || int(word>>2) > len(b)-at-frameHeader {
+// resync returns the offset of the next whole frame behind from, the length of the text if there is none. least is the
+// least seq that it can have in the log.
+func (s *frameSearch) resync(from int, least uint32) int {
+	for at := from + frameAlign; at+frameHeader <= len(s.b); at += frameAlign {
+		if s.b[at+4]&3 == 0 {
 			continue
 		}
 		// Operations have at least three bytes. In a moved segment all seqs are 0.
-		if seq := binary.LittleEndian.Uint32(b[at+8:]); seq != 0 && (seq < least || int64(seq-least) > int64(at)/3) {
+		if seq := binary.LittleEndian.Uint32(s.b[at+8:]); seq != 0 && (seq < least || int64(seq-least) > int64(at-from)/3) {
 			continue
 		}
-		if _, ok := parseFrame(b[at:], epoch); ok {
+		if _, ok := s.at(at); ok {
 			return at
 		}
 	}
-	return len(b)
+	return len(s.b)
 }
 
 // tail is what the log holds behind the manifest's position, found as opening finds it.

@@ -38,16 +38,23 @@ type log struct {
 	leaving int  // waiters that were told of success and are still waking up
 	waiting []*syncWaiter
 
-	acked  atomic.Uint64 // an lsn: somebody was told that all before it is as safe as asked
+	// Lsns: somebody was told, at Memory or at Process, that all before it is that safe.
+	acked  [2]atomic.Uint64
 	failed atomic.Pointer[failure]
 	onFail func(error)
 }
 
 type failure struct {
 	err   error
-	acked uint64        // all before this lsn had been acknowledged; nothing else is any more
+	acked [2]uint64     // all before these lsns had been acknowledged; nothing else is any more
 	fixed chan struct{} // closed when acked is
 }
+
+// Indexes of acked.
+const (
+	atMemory  = 0
+	atProcess = 1
+)
 
 // piece is a stretch of log that is not written yet.
 type piece struct {
@@ -101,7 +108,8 @@ func (l *log) err() error {
 func (l *log) fail(err error) error {
 	f := &failure{err: poisoned(err), fixed: make(chan struct{})}
 	if l.failed.CompareAndSwap(nil, f) {
-		f.acked = max(l.acked.Load(), l.synced.Load())
+		f.acked[atProcess] = max(l.acked[atProcess].Load(), l.synced.Load())
+		f.acked[atMemory] = max(l.acked[atMemory].Load(), f.acked[atProcess])
 		close(f.fixed)
 		l.onFail(l.err())
 	}
@@ -111,13 +119,13 @@ func (l *log) fail(err error) error {
 // acknowledge is called when all before lsn is as safe as its level asks, and returns nil if somebody may be
 // told. Once the log has failed, only what had been acknowledged or synced is: after a failed sync the system may
 // drop what it had taken, without a crash. Asked again, it gives the same answer.
-func (l *log) acknowledge(lsn uint64) error {
-	for a := l.acked.Load(); a < lsn && !l.acked.CompareAndSwap(a, lsn); {
-		a = l.acked.Load()
+func (l *log) acknowledge(lsn uint64, level int) error {
+	for a := l.acked[level].Load(); a < lsn && !l.acked[level].CompareAndSwap(a, lsn); {
+		a = l.acked[level].Load()
 	}
 	// Whoever finds no failure here has raised acked before the failure looks at it.
 	if f := l.failed.Load(); f != nil {
-		if <-f.fixed; lsn > f.acked {
+		if <-f.fixed; lsn > f.acked[level] {
 			return f.err
 		}
 	}

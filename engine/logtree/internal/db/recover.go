@@ -550,11 +550,10 @@ func tornBytes(b []byte, before int64, epoch uint32) int64 {
 	if len(b) < frameHeader {
 		return extent(b)
 	}
-	word := binary.LittleEndian.Uint32(b[4:])
-	if word&3 == 0 {
-		return 0
+	torn := int64(0)
+	if word := binary.LittleEndian.Uint32(b[4:]); word&3 != 0 {
+		torn = min(int64(frameSize(int(word>>2))), extent(b))
 	}
-	torn := min(int64(frameSize(int(word>>2))), extent(b))
 	for _, f := range framesIn(b, before, epoch) {
 		torn = max(torn, int64(f.at+f.size()))
 	}
@@ -618,20 +617,61 @@ func mayBeFrame(b []byte, before int64) bool {
 
 // framesIn looks for whole frames anywhere in b, before which the segment has so many bytes of frames.
 func framesIn(b []byte, before int64, epoch uint32) (all []found) {
+	search := frameSearch{b: b, epoch: epoch}
 	for at := 0; at+frameHeader <= len(b); {
-		if !mayBeFrame(b[at:], before+int64(at)) {
-			at += frameAlign
-			continue
+		if mayBeFrame(b[at:], before+int64(at)) {
+			if f, ok := search.at(at); ok {
+				all = append(all, found{f, at})
+				at += f.size()
+				continue
+			}
 		}
-		f, ok := parseFrame(b[at:], epoch)
-		if !ok {
-			at += frameAlign
-			continue
-		}
-		all = append(all, found{f, at})
-		at += f.size()
+		at += frameAlign
 	}
 	return all
+}
+
+// frameSearch parses frames at many places of one text. Bytes of values can look like the headers of long frames at
+// all of them (numbers of 8 bytes do), and summing up what each would hold could take hours. So sums of what is
+// before every sumEvery-th byte are kept, of which that of any stretch follows.
+type frameSearch struct {
+	b     []byte
+	epoch uint32
+	sums  []uint32 // sums[i] is that of the first i*sumEvery bytes; nil until it is needed
+}
+
+const sumEvery = 64
+
+// at returns the whole frame that begins at an offset, if one does.
+func (s *frameSearch) at(off int) (frame, bool) {
+	from := off + frameHeader
+	if from > len(s.b) {
+		return frame{}, false
+	}
+	n := int(binary.LittleEndian.Uint32(s.b[off+4:]) >> 2)
+	if n > len(s.b)-from {
+		return frame{}, false
+	}
+	if n > 16*sumEvery {
+		// Joining is its own inverse.
+		sum := crcJoin(s.before(from), s.before(from+n), n)
+		if crcUpdate(sum, s.b[off+4:from])^s.epoch != binary.LittleEndian.Uint32(s.b[off:]) {
+			return frame{}, false
+		}
+	}
+	return parseFrame(s.b[off:], s.epoch)
+}
+
+// before returns the sum of the first n bytes.
+func (s *frameSearch) before(n int) uint32 {
+	if s.sums == nil {
+		s.sums = make([]uint32, 1, len(s.b)/sumEvery+1)
+		for i := 0; i+sumEvery <= len(s.b); i += sumEvery {
+			s.sums = append(s.sums, crcUpdate(s.sums[len(s.sums)-1], s.b[i:i+sumEvery]))
+		}
+	}
+	i := n / sumEvery
+	return crcUpdate(s.sums[i], s.b[i*sumEvery:n])
 }
 
 // segmentIDs are those of all open segments, in order.

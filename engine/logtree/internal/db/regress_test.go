@@ -2,6 +2,7 @@ package db
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -500,5 +501,97 @@ func TestWriteAgain(t *testing.T) {
 			}
 			again.Close()
 		}
+	}
+}
+
+// TestMemoryVouchesForMemory: that a Memory commit was acknowledged says nothing of a Process commit before it, for which
+// nobody has waited.
+func TestMemoryVouchesForMemory(t *testing.T) {
+	d, c := manualWith(t, 4<<20)
+	apply := func(level holdfast.Level) holdfast.Receipt {
+		t.Helper()
+		var b holdfast.Batch
+		sets(level.String())(&b)
+		r, err := d.Apply(&b, level)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	process := apply(holdfast.Process)
+	memory := apply(holdfast.Memory)
+	if err := memory.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	c.FS.(*vfs.Mem).SetHook(vfs.Faults(vfs.Fault{Kind: vfs.OpSync, Name: "*.seg"}))
+	if err := d.Sync(); !errors.Is(err, holdfast.ErrPoisoned) {
+		t.Fatalf("a failed sync returned %v", err)
+	}
+	c.FS.(*vfs.Mem).SetHook(nil)
+	if err := process.Wait(); !errors.Is(err, holdfast.ErrPoisoned) {
+		t.Errorf("a Process commit that had not been acknowledged before a sync failed returned %v after it", err)
+	}
+	if err := memory.Wait(); err != nil {
+		t.Errorf("a Memory commit that had been acknowledged returned %v", err)
+	}
+	if err := d.Close(); !errors.Is(err, holdfast.ErrPoisoned) {
+		t.Errorf("Close returned %v", err)
+	}
+}
+
+// TestFramesAmongNumbers: numbers of eight bytes look like headers of long frames, each of which was summed up: a minute for
+// four MiB, and an hour for 64.
+func TestFramesAmongNumbers(t *testing.T) {
+	const epoch = 77
+	b := make([]byte, 4<<20)
+	for at := 0; at < len(b); at += 8 {
+		binary.LittleEndian.PutUint64(b[at:], uint64(8_000_001+at/8))
+	}
+	body := bytes.Clone(b[1<<20 : 1<<20+300_000])
+	at := 2 << 20
+	copy(b[at+frameHeader:], body)
+	putFrameHeader(b[at:], epoch, frameBatch, len(body), checksum(body), 5, 0)
+	may := 0
+	for i := 0; i+frameHeader <= len(b); i += frameAlign {
+		if mayBeFrame(b[i:], int64(i)) && int(binary.LittleEndian.Uint32(b[i+4:])>>2) <= len(b)-i-frameHeader {
+			may++
+		}
+	}
+	if found := framesIn(b, 0, epoch); len(found) != 1 || found[0].at != at || !bytes.Equal(found[0].body, body) || may < 10_000 {
+		t.Errorf("%d frames found, of %d places that look like one", len(found), may)
+	}
+	search := frameSearch{b: b, epoch: epoch}
+	if got := search.resync(0, 5); got != at {
+		t.Errorf("the next frame is found at %d, not at %d", got, at)
+	}
+	if got := search.resync(at, 5); got != len(b) {
+		t.Errorf("a frame is found at %d, behind the last one", got)
+	}
+}
+
+// TestTornBehindAHole: a kill can leave zeros, for what was not written yet, before a large value that was.
+func TestTornBehindAHole(t *testing.T) {
+	d, c := manualWith(t, 8<<20)
+	d.put(t, sets("near"))
+	var b holdfast.Batch
+	sets("near")(&b)
+	if _, err := d.Apply(&b, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+	b.Reset()
+	b.Set([]byte("far"), bytes.Repeat([]byte("v"), 100_000))
+	if _, err := d.Apply(&b, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+	c.FS = c.FS.(*vfs.Mem).Kill()
+	again, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if torn := again.Metrics().TornBytes; torn < 100_000 {
+		t.Errorf("%d bytes are reported torn", torn)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
