@@ -21,13 +21,13 @@ func benchTargets(b *testing.B, f func(b *testing.B, eng holdfast.Engine, level 
 				continue
 			}
 			b.Run(entry.Name, func(b *testing.B) {
-				tg := &target{entry: entry, level: level}
-				if tg.onDisk() {
-					tg.dir = b.TempDir()
+				tg := &target{Entry: entry, Level: level}
+				if tg.OnDisk() {
+					tg.Dir = b.TempDir()
 				}
-				tg.open(b)
-				defer tg.close(b)
-				f(b, tg.eng, level)
+				tg.Open(b)
+				defer tg.Close(b)
+				f(b, tg.Engine, level)
 			})
 			break
 		}

@@ -19,7 +19,7 @@ import (
 func TestConcurrent(t *testing.T) {
 	const workers, rounds = 6, 150
 	targets(t, func(t *testing.T, tg *target) {
-		s := openLog(t, tg.eng, event.Options{Level: tg.level})
+		s := openLog(t, tg.Engine, event.Options{Level: tg.Level})
 		all, giveUp := context.WithCancel(ctx)
 		defer giveUp()
 		var told sync.Map // position -> type
@@ -150,7 +150,7 @@ func TestNoLeaks(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	st := newStage()
 	s := openLog(t, st, event.Options{Level: holdfast.Memory})
-	st.hold()
+	st.Hold()
 	for range 3 {
 		if _, err := s.Submit(ctx, typed("x")...); err != nil {
 			t.Fatal(err)
@@ -167,9 +167,9 @@ func TestNoLeaks(t *testing.T) {
 			}
 		})
 	}
-	st.awaitWaiters(1) // one waits for all
+	st.AwaitWaiters(1) // one waits for all
 	cancel()
 	followers.Wait() // though the receipt is not in
-	st.release(-1)
+	st.Release(-1)
 	closeLog(t, s)
 }

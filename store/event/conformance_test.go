@@ -34,13 +34,13 @@ func TestConformance(t *testing.T) {
 	}
 	targets(t, func(t *testing.T, tg *target) {
 		for _, c := range cases {
-			t.Run(c.name, func(t *testing.T) { c.run(t, tg, event.Options{Name: c.name, Level: tg.level}) })
+			t.Run(c.name, func(t *testing.T) { c.run(t, tg, event.Options{Name: c.name, Level: tg.Level}) })
 		}
 	})
 }
 
 func testFields(t *testing.T, tg *target, o event.Options) {
-	s := openLog(t, tg.eng, o)
+	s := openLog(t, tg.Engine, o)
 	defer closeLog(t, s)
 	wantHead(t, s, 1, 0)
 	if got := readOK(t, s, 1, 0); len(got) != 0 {
@@ -81,7 +81,7 @@ func testFields(t *testing.T, tg *target, o event.Options) {
 }
 
 func testRanges(t *testing.T, tg *target, o event.Options) {
-	s := openLog(t, tg.eng, o)
+	s := openLog(t, tg.Engine, o)
 	defer closeLog(t, s)
 	const n = 2500 // several pages
 	for i := 0; i < n; i += 500 {
@@ -153,7 +153,7 @@ func testRanges(t *testing.T, tg *target, o event.Options) {
 }
 
 func testExpected(t *testing.T, tg *target, o event.Options) {
-	s := openLog(t, tg.eng, o)
+	s := openLog(t, tg.Engine, o)
 	defer closeLog(t, s)
 	_, err := s.AppendAfter(ctx, 1, typed("a")...)
 	wantError(t, err, event.ErrConflict)
@@ -180,7 +180,7 @@ func testExpected(t *testing.T, tg *target, o event.Options) {
 }
 
 func testIDs(t *testing.T, tg *target, o event.Options) {
-	s := openLog(t, tg.eng, o)
+	s := openLog(t, tg.Engine, o)
 	appendOK(t, s, typed("first")...)
 	if r := appendOK(t, s, named("a", "b", "c")...); (r != event.Result{First: 2, Last: 4}) {
 		t.Fatal(r)
@@ -208,12 +208,12 @@ func testIDs(t *testing.T, tg *target, o event.Options) {
 	_, err = s.Append(ctx, named("x", "")...)
 	wantError(t, err, event.ErrBadEvent)
 	closeLog(t, s)
-	s = openLog(t, tg.eng, o)
+	s = openLog(t, tg.Engine, o)
 	check()
 	closeLog(t, s)
-	tg.reopen(t)
-	if tg.onDisk() {
-		s = openLog(t, tg.eng, o)
+	tg.Reopen(t)
+	if tg.OnDisk() {
+		s = openLog(t, tg.Engine, o)
 		check()
 		if r := appendOK(t, s, named("x")...); r.First != 6 {
 			t.Fatal(r)
@@ -225,7 +225,7 @@ func testIDs(t *testing.T, tg *target, o event.Options) {
 // Ids are remembered for at least the window and at most twice as long, and do not pile up.
 func testWindow(t *testing.T, tg *target, o event.Options) {
 	o.IDWindow = 600 // more than one sweep where that goes in steps
-	s := openLog(t, tg.eng, o)
+	s := openLog(t, tg.Engine, o)
 	at := map[string]uint64{}
 	last := uint64(0)
 	for i := range 40 {
@@ -265,18 +265,18 @@ func testWindow(t *testing.T, tg *target, o event.Options) {
 	}
 	check("at once")
 	closeLog(t, s)
-	s = openLog(t, tg.eng, event.Options{Name: o.Name, Level: o.Level})
+	s = openLog(t, tg.Engine, event.Options{Name: o.Name, Level: o.Level})
 	if s.IDWindow() != o.IDWindow {
 		t.Fatalf("the window has become %d", s.IDWindow())
 	}
 	check("after opening again")
 	closeLog(t, s)
-	_, err := event.Open(tg.eng, event.Options{Name: o.Name, Level: o.Level, IDWindow: 7})
+	_, err := event.Open(tg.Engine, event.Options{Name: o.Name, Level: o.Level, IDWindow: 7})
 	wantError(t, err, holdfast.ErrBadOption)
 
 	// The index is the keys of this log with table 'i'; most generations are gone.
 	prefix := append([]byte{'e', byte(len(o.Name))}, o.Name...)
-	it := tg.eng.Scan(holdfast.Range{Lo: append(prefix[:len(prefix):len(prefix)], 'i'), Hi: append(prefix[:len(prefix):len(prefix)], 'j')})
+	it := tg.Engine.Scan(holdfast.Range{Lo: append(prefix[:len(prefix):len(prefix)], 'i'), Hi: append(prefix[:len(prefix):len(prefix)], 'j')})
 	defer it.Close()
 	kept := 0
 	for it.Next() {
@@ -288,7 +288,7 @@ func testWindow(t *testing.T, tg *target, o event.Options) {
 }
 
 func testSubmit(t *testing.T, tg *target, o event.Options) {
-	s := openLog(t, tg.eng, o)
+	s := openLog(t, tg.Engine, o)
 	var pending []event.Pending
 	for i := range 300 {
 		p, err := s.Submit(ctx, typed(fmt.Sprint(i))...)
@@ -318,7 +318,7 @@ func testSubmit(t *testing.T, tg *target, o event.Options) {
 	if s.Last() != 301 {
 		t.Fatalf("Close left the log at %d", s.Last())
 	}
-	s = openLog(t, tg.eng, o)
+	s = openLog(t, tg.Engine, o)
 	defer closeLog(t, s)
 	for i, e := range readOK(t, s, 1, 0) {
 		if e.Type != fmt.Sprint(i) {
@@ -330,7 +330,7 @@ func testSubmit(t *testing.T, tg *target, o event.Options) {
 
 // Followers see what is there and what comes, whether anybody waits for it or not.
 func testFollow(t *testing.T, tg *target, o event.Options) {
-	s := openLog(t, tg.eng, o)
+	s := openLog(t, tg.Engine, o)
 	appendOK(t, s, typed("1", "2", "3")...)
 	const n = 200
 	type outcome struct {
@@ -386,7 +386,7 @@ func testFollow(t *testing.T, tg *target, o event.Options) {
 }
 
 func testCursors(t *testing.T, tg *target, o event.Options) {
-	s := openLog(t, tg.eng, o)
+	s := openLog(t, tg.Engine, o)
 	_, err := s.LoadOffset(ctx, "sub")
 	wantError(t, err, holdfast.ErrNotFound)
 	_, _, err = s.LoadSnapshot(ctx, "sub")
@@ -433,9 +433,9 @@ func testCursors(t *testing.T, tg *target, o event.Options) {
 	}
 	check()
 	closeLog(t, s)
-	tg.reopen(t)
-	if tg.onDisk() {
-		s = openLog(t, tg.eng, o)
+	tg.Reopen(t)
+	if tg.OnDisk() {
+		s = openLog(t, tg.Engine, o)
 		check()
 		closeLog(t, s)
 	}
@@ -443,7 +443,7 @@ func testCursors(t *testing.T, tg *target, o event.Options) {
 
 func testTruncation(t *testing.T, tg *target, o event.Options) {
 	const n = 6_000 // more than goes in one piece
-	s := openLog(t, tg.eng, o)
+	s := openLog(t, tg.Engine, o)
 	for i := 0; i < n; i += 1000 {
 		batch := make([]event.Event, 1000)
 		for j := range batch {
@@ -499,9 +499,9 @@ func testTruncation(t *testing.T, tg *target, o event.Options) {
 	}
 	wantHead(t, s, n+1, n)
 	closeLog(t, s)
-	tg.reopen(t)
-	if tg.onDisk() {
-		s = openLog(t, tg.eng, o)
+	tg.Reopen(t)
+	if tg.OnDisk() {
+		s = openLog(t, tg.Engine, o)
 		wantHead(t, s, n+1, n)
 		if r := appendOK(t, s, typed("next")...); r.First != n+1 {
 			t.Fatal(r)
@@ -515,8 +515,8 @@ func testTruncation(t *testing.T, tg *target, o event.Options) {
 func testNames(t *testing.T, tg *target, o event.Options) {
 	names := []string{"", "n", "ne", "n\x00", "\x01n", strings.Repeat("n", event.MaxNameSize)}
 	for i, name := range names {
-		s := openLog(t, tg.eng, event.Options{Name: name, Level: tg.level})
-		if _, err := event.Open(tg.eng, event.Options{Name: name, Level: tg.level}); !errors.Is(err, holdfast.ErrLocked) {
+		s := openLog(t, tg.Engine, event.Options{Name: name, Level: tg.Level})
+		if _, err := event.Open(tg.Engine, event.Options{Name: name, Level: tg.Level}); !errors.Is(err, holdfast.ErrLocked) {
 			t.Fatalf("opening twice: %v", err)
 		}
 		for j := range i + 2 {
@@ -536,7 +536,7 @@ func testNames(t *testing.T, tg *target, o event.Options) {
 		closeLog(t, s)
 	}
 	for i, name := range names {
-		s := openLog(t, tg.eng, event.Options{Name: name, Level: tg.level})
+		s := openLog(t, tg.Engine, event.Options{Name: name, Level: tg.Level})
 		if s.Last() != uint64(i)+3 || (s.First() == 1) != (i%2 == 0) {
 			t.Errorf("log %q goes from %d to %d", name, s.First(), s.Last())
 		}
@@ -545,23 +545,23 @@ func testNames(t *testing.T, tg *target, o event.Options) {
 		}
 		closeLog(t, s)
 	}
-	_, err := event.Open(tg.eng, event.Options{Name: strings.Repeat("n", event.MaxNameSize+1), Level: tg.level})
+	_, err := event.Open(tg.Engine, event.Options{Name: strings.Repeat("n", event.MaxNameSize+1), Level: tg.Level})
 	wantError(t, err, holdfast.ErrBadOption)
 }
 
 func testReopen(t *testing.T, tg *target, o event.Options) {
-	if !tg.onDisk() {
-		s := openLog(t, tg.eng, o)
+	if !tg.OnDisk() {
+		s := openLog(t, tg.Engine, o)
 		appendOK(t, s, typed("kept while the engine is open")...)
 		closeLog(t, s)
-		s = openLog(t, tg.eng, o)
+		s = openLog(t, tg.Engine, o)
 		wantHead(t, s, 1, 1)
 		closeLog(t, s)
 		return
 	}
 	var want []string
 	for round := range 3 {
-		s := openLog(t, tg.eng, o)
+		s := openLog(t, tg.Engine, o)
 		wantHead(t, s, 1, uint64(len(want)))
 		wantTypes(t, s, 1, want...)
 		for i := range 5 {
@@ -575,6 +575,6 @@ func testReopen(t *testing.T, tg *target, o event.Options) {
 		_, err = s.Read(ctx, 1, 0)
 		wantError(t, err, holdfast.ErrClosed)
 		wantError(t, s.SaveOffset(ctx, "late", 0), holdfast.ErrClosed)
-		tg.reopen(t)
+		tg.Reopen(t)
 	}
 }

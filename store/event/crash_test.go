@@ -177,7 +177,7 @@ func TestCrash(t *testing.T) {
 			}
 			t.Run(entry.Name+"/"+level.String(), func(t *testing.T) {
 				t.Parallel()
-				tg := &target{entry: entry, level: level, dir: t.TempDir()}
+				tg := &target{Entry: entry, Level: level, Dir: t.TempDir()}
 				w := &witness{ids: map[uint64]string{}}
 				for round, delay := range delays {
 					kill(t, tg, round, delay, w)
@@ -199,7 +199,7 @@ func TestCrash(t *testing.T) {
 func kill(t *testing.T, tg *target, round int, after time.Duration, w *witness) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s r%d %s", childEnv, tg.entry.Name, tg.level, round, tg.dir))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s r%d %s", childEnv, tg.Entry.Name, tg.Level, round, tg.Dir))
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	out, err := cmd.StdoutPipe()
@@ -230,9 +230,9 @@ func kill(t *testing.T, tg *target, round int, after time.Duration, w *witness) 
 
 func checkCrashed(t *testing.T, tg *target, w *witness) {
 	t.Helper()
-	tg.open(t)
-	defer tg.close(t)
-	s := openLog(t, tg.eng, event.Options{Level: tg.level})
+	tg.Open(t)
+	defer tg.Close(t)
+	s := openLog(t, tg.Engine, event.Options{Level: tg.Level})
 	defer closeLog(t, s)
 
 	pos, ids := s.First(), map[string]uint64{}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,158 +13,13 @@ import (
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
-// stage is an engine in memory whose tests decide when its receipts are in and what fails.
-// It shows batches at once, as Pebble does, or only when their receipts are in, as bbolt
-// does.
-type stage struct {
-	holdfast.Engine
-	late   bool  // show batches only when they are durable
-	native bool  // Capabilities.NativeDeleteRange
-	piece  int64 // positions that a DeleteRange may cover, 0 for any number
-
-	mu      sync.Mutex
-	changed sync.Cond
-	held    bool
-	fail    error // what Wait returns from now on
-	refuse  error // what Apply returns from now on
-	applied uint64
-	settled uint64
-	waiting int
-	queue   []*holdfast.Batch // applied, not yet shown
-	ranges  int               // DeleteRanges applied
-}
-
-func newStage() *stage {
-	s := &stage{Engine: mem.New(), native: true}
-	s.changed.L = &s.mu
-	return s
-}
-
-func (s *stage) Capabilities() holdfast.Capabilities {
-	c := s.Engine.Capabilities()
-	c.Engine = "stage"
-	c.NativeDeleteRange = s.native
-	c.MaxBatchSize, c.MaxValueSize = 1<<20, 1<<18
-	return c
-}
-
-func (s *stage) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.refuse != nil {
-		return holdfast.Receipt{}, s.refuse
-	}
-	if s.fail != nil {
-		return holdfast.Receipt{}, &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: s.fail}
-	}
-	if err := b.Err(); err != nil {
-		return holdfast.Receipt{}, err
-	}
-	for op := range b.Ops() {
-		if op.Kind == holdfast.KindDeleteRange {
-			s.ranges++
-			if s.piece > 0 && s.count(op) > s.piece {
-				return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Class: holdfast.ErrTooLarge, Detail: "a range of too many keys"}
-			}
-		}
-	}
-	s.applied++
-	if s.late && s.held {
-		c := new(holdfast.Batch)
-		c.Append(b)
-		s.queue = append(s.queue, c)
-	} else if err := holdfast.Commit(s.Engine, b, level); err != nil {
-		return holdfast.Receipt{}, err
-	}
-	if !s.held {
-		s.settled = s.applied
-	}
-	return holdfast.NewReceipt(s, s.applied), nil
-}
-
-func (s *stage) count(op holdfast.Op) (n int64) {
-	it := s.Engine.Scan(holdfast.Range{Lo: op.Key, Hi: op.Value})
-	defer it.Close()
-	for it.Next() {
-		n++
-	}
-	return n
-}
-
-// Wait makes the stage the Waiter of its receipts.
-func (s *stage) Wait(token uint64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiting++
-	defer func() { s.waiting-- }()
-	s.changed.Broadcast()
-	for s.settled < token && s.fail == nil {
-		s.changed.Wait()
-	}
-	if s.settled < token {
-		return &holdfast.Error{Op: "sync", Class: holdfast.ErrPoisoned, Cause: s.fail}
-	}
-	return nil
-}
-
-// hold keeps receipts from coming in.
-func (s *stage) hold() { s.set(func() { s.held = true }) }
-
-// release lets the receipts of the first n batches since hold come in; n < 0 means all,
-// and those to come.
-func (s *stage) release(n int) {
-	s.set(func() {
-		upto := s.applied
-		if n >= 0 {
-			upto = s.settled + uint64(n)
-		} else {
-			s.held = false
-		}
-		for s.settled < upto {
-			s.settled++
-			if len(s.queue) > 0 {
-				if err := holdfast.Commit(s.Engine, s.queue[0], holdfast.Memory); err != nil {
-					panic(err)
-				}
-				s.queue = s.queue[1:]
-			}
-		}
-	})
-}
-
-func (s *stage) set(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f()
-	s.changed.Broadcast()
-}
-
-// awaitWaiters returns when n goroutines wait for receipts.
-func (s *stage) awaitWaiters(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for s.waiting < n {
-		s.changed.Wait()
-	}
-}
-
-func stages(t *testing.T, f func(t *testing.T, st *stage)) {
-	for _, late := range []bool{false, true} {
-		t.Run(map[bool]string{false: "shown at once", true: "shown when durable"}[late], func(t *testing.T) {
-			st := newStage()
-			st.late = late
-			f(t, st)
-		})
-	}
-}
-
 // Nobody is shown what is not durable: not Last, not a reader, not a follower, not an
 // offset. And what is durable is shown, though a later append is not.
 func TestOnlyDurableIsShown(t *testing.T) {
 	stages(t, func(t *testing.T, st *stage) {
 		s := openLog(t, st, event.Options{Level: holdfast.Memory})
 		appendOK(t, s, typed("1")...)
-		st.hold()
+		st.Hold()
 
 		seen := make(chan uint64, 100)
 		stop, cancel := context.WithCancel(ctx)
@@ -223,7 +77,7 @@ func TestOnlyDurableIsShown(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 
-		st.release(1)
+		st.Release(1)
 		if _, err := pending[0].Wait(); err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +86,7 @@ func TestOnlyDurableIsShown(t *testing.T) {
 		}
 		hidden(2)
 		// Nobody waits for the others but the follower.
-		st.release(-1)
+		st.Release(-1)
 		for want := uint64(3); want <= 4; want++ {
 			if pos := <-seen; pos != want {
 				t.Fatal(pos)
@@ -253,12 +107,12 @@ func TestCursorsAreDurable(t *testing.T) {
 		s := openLog(t, st, event.Options{Level: holdfast.Memory})
 		defer closeLog(t, s)
 		appendOK(t, s, typed("1")...)
-		st.hold()
+		st.Hold()
 		saved, loaded := make(chan error, 1), make(chan error, 1)
 		go func() { saved <- s.SaveOffset(ctx, "sub", 1) }()
-		st.awaitWaiters(1)
+		st.AwaitWaiters(1)
 		go func() { _, err := s.LoadOffset(ctx, "sub"); loaded <- err }()
-		st.awaitWaiters(2)
+		st.AwaitWaiters(2)
 		select {
 		case err := <-loaded:
 			t.Fatalf("the offset was shown (%v) before it was durable", err)
@@ -266,11 +120,11 @@ func TestCursorsAreDurable(t *testing.T) {
 			t.Fatalf("the offset was acknowledged (%v) before it was durable", err)
 		default:
 		}
-		st.release(-1)
+		st.Release(-1)
 		if err := <-saved; err != nil {
 			t.Fatal(err)
 		}
-		if err := <-loaded; err != nil && !(st.late && errors.Is(err, holdfast.ErrNotFound)) {
+		if err := <-loaded; err != nil && !(st.Late && errors.Is(err, holdfast.ErrNotFound)) {
 			t.Fatal(err)
 		}
 		if pos, err := s.LoadOffset(ctx, "sub"); err != nil || pos != 1 {
@@ -286,10 +140,10 @@ func TestRefusedApply(t *testing.T) {
 	defer closeLog(t, s)
 	appendOK(t, s, typed("1")...)
 	full := errors.New("no space left on device")
-	st.set(func() { st.refuse = full })
+	st.Locked(func() { st.Refuse = full })
 	_, err := s.Append(ctx, event.Event{Type: "x", ID: "x"})
 	wantError(t, err, full)
-	st.set(func() { st.refuse = nil })
+	st.Locked(func() { st.Refuse = nil })
 	if r := appendOK(t, s, event.Event{Type: "2", ID: "x"}); (r != event.Result{First: 2, Last: 2}) {
 		t.Fatal(r)
 	}
@@ -313,13 +167,13 @@ func TestFailedWait(t *testing.T) {
 			}
 			followed <- last
 		}()
-		st.hold()
+		st.Hold()
 		p, err := s.Submit(ctx, typed("3")...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		cause := errors.New("input/output error")
-		st.set(func() { st.fail = cause })
+		st.Locked(func() { st.Fail = cause })
 		_, err = p.Wait()
 		wantError(t, err, holdfast.ErrPoisoned)
 		wantError(t, <-followed, cause)
@@ -339,7 +193,7 @@ func TestFailedWait(t *testing.T) {
 func TestTruncateInPieces(t *testing.T) {
 	const n = 1000
 	st := newStage()
-	st.native, st.piece = false, 100
+	st.Native, st.Ops = false, 100
 	s := openLog(t, st, event.Options{Level: holdfast.Memory})
 	for range n {
 		appendOK(t, s, typed("x")...)
@@ -352,16 +206,16 @@ func TestTruncateInPieces(t *testing.T) {
 	if removed, err := s.TruncateBefore(ctx, 500); err != nil || removed != 499 {
 		t.Fatal(removed, err)
 	}
-	if left := st.events(); left != n-499 {
+	if left := len(entries(t, st)); left != n-499 {
 		t.Fatalf("%d events are left", left)
 	}
-	if st.ranges < 5 {
-		t.Fatalf("it took %d pieces", st.ranges)
+	if st.Ranges < 5 {
+		t.Fatalf("it took %d pieces", st.Ranges)
 	}
 
 	// The beginning has moved, but the removal fails.
 	full := errors.New("no space left on device")
-	st.piece = -1
+	st.Ops = -1
 	st.Engine = &failRanges{Engine: st.Engine, err: full}
 	removed, err := s.TruncateBefore(ctx, n+1)
 	wantError(t, err, full)
@@ -370,7 +224,7 @@ func TestTruncateInPieces(t *testing.T) {
 	}
 	wantHead(t, s, n+1, n)
 	closeLog(t, s)
-	if left := st.events(); left != n-499 {
+	if left := len(entries(t, st)); left != n-499 {
 		t.Fatalf("%d events are left", left)
 	}
 	st.Engine = st.Engine.(*failRanges).Engine
@@ -388,14 +242,9 @@ func TestTruncateInPieces(t *testing.T) {
 	if removed, err := s.TruncateBefore(ctx, n+1); err != nil || removed != 0 {
 		t.Fatal(removed, err)
 	}
-	if left := st.events(); left != 1 {
+	if left := len(entries(t, st)); left != 1 {
 		t.Fatalf("%d events are left", left)
 	}
-}
-
-// events counts the events of the log without a name.
-func (s *stage) events() int64 {
-	return s.count(holdfast.Op{Key: []byte("e\x00e"), Value: []byte("e\x00f")})
 }
 
 // failRanges refuses to remove ranges.
@@ -418,7 +267,7 @@ func TestLimits(t *testing.T) {
 	defer closeLog(t, s)
 	caps := st.Capabilities()
 	header := 9 + 3 + 4 // 3 bytes for the length of the metadata, 1 for that of the others
-	applied := st.applied
+	applied := st.Applied
 	for _, c := range []struct {
 		class  error
 		events []event.Event
@@ -437,7 +286,7 @@ func TestLimits(t *testing.T) {
 	}
 	wantError(t, s.SaveSnapshot(ctx, "s", 0, make([]byte, caps.MaxValueSize)), holdfast.ErrTooLarge)
 	wantHead(t, s, 1, 0)
-	if st.applied != applied {
+	if st.Applied != applied {
 		t.Fatal("something was applied")
 	}
 	// The largest event that fits.

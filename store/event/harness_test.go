@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
 func TestMain(m *testing.M) {
@@ -27,70 +28,16 @@ var (
 	engines = all.Engines()
 )
 
-// target is an engine at a level it gives. Its open engine is shared by the tests of one
-// run, each with a log name of its own.
-type target struct {
-	entry all.Entry
-	level holdfast.Level
-	dir   string
-	eng   holdfast.Engine
-}
+type (
+	stage  = storetest.Stage
+	target = storetest.Target
+)
 
-// onDisk reports whether what is in the engine outlives it.
-func (tg *target) onDisk() bool { return tg.entry.Describe().Strongest() > holdfast.Memory }
-
-func (tg *target) open(t testing.TB) {
-	t.Helper()
-	eng, err := tg.entry.Open(tg.dir, holdfast.Options{Level: tg.level})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tg.eng = eng
-}
-
-func (tg *target) close(t testing.TB) {
-	t.Helper()
-	if err := tg.eng.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// reopen closes the engine and opens it again, where that keeps what is in it.
-func (tg *target) reopen(t testing.TB) {
-	t.Helper()
-	if tg.onDisk() {
-		tg.close(t)
-		tg.open(t)
-	}
-}
-
-// targets calls f for every engine and every level that it gives. Where a weaker level is
-// asked for and a stronger one given, there is no difference to test.
-func targets(t *testing.T, f func(t *testing.T, tg *target)) {
-	given := 0
-	for _, entry := range engines {
-		caps := entry.Describe()
-		for _, level := range holdfast.Levels() {
-			if caps.Promise(level).Given != level || !caps.AtomicBatches { // TestBadStores has the refusal
-				continue
-			}
-			given++
-			t.Run(entry.Name+"/"+level.String(), func(t *testing.T) {
-				t.Parallel()
-				tg := &target{entry: entry, level: level}
-				if tg.onDisk() {
-					tg.dir = t.TempDir()
-				}
-				tg.open(t)
-				defer tg.close(t)
-				f(t, tg)
-			})
-		}
-	}
-	if given == 0 {
-		t.Fatal("no engine gives any level")
-	}
-}
+var (
+	newStage = storetest.NewStage
+	stages   = storetest.Stages
+	targets  = storetest.Targets
+)
 
 func openLog(t testing.TB, eng holdfast.Engine, o event.Options) *event.Store {
 	t.Helper()

@@ -47,7 +47,7 @@ func TestIDOvertaken(t *testing.T) {
 // Of many who append the same ids at once, one adds the events and all get its result.
 func TestIDsRace(t *testing.T) {
 	targets(t, func(t *testing.T, tg *target) {
-		s := openLog(t, tg.eng, event.Options{Level: tg.level})
+		s := openLog(t, tg.Engine, event.Options{Level: tg.Level})
 		const workers, rounds = 8, 100
 		results := make([][workers]event.Result, rounds)
 		var all sync.WaitGroup

@@ -72,8 +72,8 @@ func TestModel(t *testing.T) {
 				ids:     map[string]uint64{},
 				cursors: map[string]cursor{},
 			}
-			o := event.Options{Name: fmt.Sprint("model ", logs), Level: tg.level, IDWindow: m.window}
-			s, err := event.Open(tg.eng, o)
+			o := event.Options{Name: fmt.Sprint("model ", logs), Level: tg.Level, IDWindow: m.window}
+			s, err := event.Open(tg.Engine, o)
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -175,7 +175,7 @@ func TestModel(t *testing.T) {
 						rt.Fatal(err)
 					}
 					o.IDWindow = 0
-					if s, err = event.Open(tg.eng, o); err != nil {
+					if s, err = event.Open(tg.Engine, o); err != nil {
 						rt.Fatal(err)
 					}
 				},

@@ -88,7 +88,7 @@ func testPacks(t *testing.T, tg *target, o event.Options) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	s := openLog(t, tg.eng, o)
+	s := openLog(t, tg.Engine, o)
 	var want []event.Event
 	base := time.Unix(1_700_000_000, 0)
 	for _, n := range []int{1, 2, 3, 1, 1, 127, 128, 129, 300, 1, 40, 2} {
@@ -180,7 +180,7 @@ func testPacks(t *testing.T, tg *target, o event.Options) {
 		wantError(t, err, event.ErrTruncated)
 		if r.IntN(3) == 0 {
 			closeLog(t, s)
-			s = openLog(t, tg.eng, o)
+			s = openLog(t, tg.Engine, o)
 			wantHead(t, s, first, uint64(len(want)))
 		}
 	}

@@ -31,26 +31,20 @@ type busy struct {
 
 func newBusy(late bool) *busy {
 	b := &busy{stage: newStage(), stop: make(chan struct{}), done: make(chan struct{})}
-	b.late = late
-	b.hold()
+	b.Late = late
+	b.Hold()
 	go func() {
 		defer close(b.done)
 		for {
 			select {
 			case <-b.stop:
-				b.stage.release(-1)
+				b.Release(-1)
 				return
 			default:
 			}
-			b.stage.set(func() {
-				for b.settled < b.applied && rand.IntN(4) > 0 {
-					b.settled++
-					if len(b.queue) > 0 {
-						if err := holdfast.Commit(b.Engine, b.queue[0], holdfast.Memory); err != nil {
-							panic(err)
-						}
-						b.queue = b.queue[1:]
-					}
+			b.Locked(func() {
+				for b.Settled < b.Applied && rand.IntN(4) > 0 {
+					b.Settle()
 				}
 			})
 			runtime.Gosched()
@@ -61,9 +55,8 @@ func newBusy(late bool) *busy {
 
 func (b *busy) Apply(batch *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	// One batch at a time, so that it is known before it is applied, and so before it can be seen.
-	b.stage.mu.Lock()
-	token := b.applied + 1
-	b.stage.mu.Unlock()
+	var token uint64
+	b.Locked(func() { token = b.Applied + 1 })
 	prefix := format.NewPrefix("")
 	for op := range batch.Ops() {
 		if index, ok := prefix.Index(op.Key); ok && op.Kind == holdfast.KindSet {
@@ -82,9 +75,9 @@ func (b *busy) Apply(batch *holdfast.Batch, level holdfast.Level) (holdfast.Rece
 // durable reports whether what was written with that name has reached the level.
 func (b *busy) durable(name string) error {
 	token, ok := b.of.Load(name)
-	b.stage.mu.Lock()
-	defer b.stage.mu.Unlock()
-	if !ok || token.(uint64) > b.settled {
+	var settled uint64
+	b.Locked(func() { settled = b.Settled })
+	if !ok || token.(uint64) > settled {
 		return fmt.Errorf("%s was seen and is not durable", name)
 	}
 	return nil
@@ -230,7 +223,7 @@ func drive(t *testing.T, lead string, n int, enough func() bool, workers map[str
 // one deletes what a snapshot holds, one votes, others replicate.
 func TestConcurrent(t *testing.T) {
 	targets(t, func(t *testing.T, tg *target) {
-		s := openStore(t, tg.eng, raftlog.Options{Level: tg.level})
+		s := openStore(t, tg.Engine, raftlog.Options{Level: tg.Level})
 		var term, vote uint64
 		var last, settled atomic.Uint64 // settled is what no conflict reaches
 		drive(t, "main", 100, func() bool { return true }, map[string]func(r *rand.Rand) error{
@@ -354,10 +347,10 @@ func TestCloseWhileBusy(t *testing.T) {
 		time.Sleep(time.Duration(round) * 100 * time.Microsecond)
 		closeStore(t, s)
 		var applied, more uint64
-		st.set(func() { applied = st.applied })
+		st.Locked(func() { applied = st.Applied })
 		closeStore(t, openStore(t, st, inMemory)) // the name is free
 		wg.Wait()
-		if st.set(func() { more = st.applied - applied - 1 }); more != 0 {
+		if st.Locked(func() { more = st.Applied - applied - 1 }); more != 0 {
 			t.Fatalf("%d batches came after Close", more)
 		}
 	}
@@ -385,7 +378,7 @@ func (p *parked) Get(dst, key []byte) ([]byte, error) {
 // it, must not leave the old value in memory.
 func TestSlowGetBesideSet(t *testing.T) {
 	st := newStage()
-	st.late = true
+	st.Late = true
 	eng := &parked{stage: st, park: make(chan chan struct{}, 1), free: make(chan struct{})}
 	open := func() *raftlog.Store {
 		s, err := raftlog.Open(eng, raftlog.Options{Level: holdfast.Memory})
@@ -400,10 +393,10 @@ func TestSlowGetBesideSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open() // without the value in memory
-	st.hold()
+	st.Hold()
 	done, got := make(chan error), make(chan error)
 	go func() { done <- s.Set([]byte("vote"), []byte("new")) }()
-	st.awaitWaiters(1)
+	st.AwaitWaiters(1)
 	read := make(chan struct{})
 	eng.park <- read
 	go func() {
@@ -411,7 +404,7 @@ func TestSlowGetBesideSet(t *testing.T) {
 		got <- err
 	}()
 	<-read
-	st.release(-1)
+	st.Release(-1)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 	}
 	targets(t, func(t *testing.T, tg *target) {
 		for i, c := range cases {
-			t.Run(c.name, func(t *testing.T) { c.run(t, tg, raftlog.Options{Name: fmt.Sprint("case", i), Level: tg.level}) })
+			t.Run(c.name, func(t *testing.T) { c.run(t, tg, raftlog.Options{Name: fmt.Sprint("case", i), Level: tg.Level}) })
 		}
 	})
 }
@@ -48,17 +48,17 @@ func TestConformance(t *testing.T) {
 func again(t *testing.T, tg *target, o raftlog.Options, s *raftlog.Store) *raftlog.Store {
 	t.Helper()
 	closeStore(t, s)
-	tg.reopen(t)
-	return openStore(t, tg.eng, o)
+	tg.Reopen(t)
+	return openStore(t, tg.Engine, o)
 }
 
 // First and last index are 0 and an entry is raft.ErrLogNotFound itself while there is none.
 func testEmpty(t *testing.T, tg *target, o raftlog.Options) {
-	s := openStore(t, tg.eng, o)
+	s := openStore(t, tg.Engine, o)
 	for range 2 {
 		wantLog(t, s)
 		wantCommit(t, s, 0)
-		if s.IsMonotonic() || s.Level() != tg.level {
+		if s.IsMonotonic() || s.Level() != tg.Level {
 			t.Fatal(s.IsMonotonic(), s.Level())
 		}
 		if err := s.StoreLogs(nil); err != nil {
@@ -73,7 +73,7 @@ func testEmpty(t *testing.T, tg *target, o raftlog.Options) {
 
 // Every field comes back as it went in.
 func testFields(t *testing.T, tg *target, o raftlog.Options) {
-	s := openStore(t, tg.eng, o)
+	s := openStore(t, tg.Engine, o)
 	wide, max := time.Unix(1<<62, 999_999_999).UTC(), bytes.Repeat([]byte{7}, 100_000)
 	var logs []*raft.Log
 	for i, log := range []raft.Log{
@@ -125,7 +125,7 @@ func testFields(t *testing.T, tg *target, o raftlog.Options) {
 }
 
 func testAppend(t *testing.T, tg *target, o raftlog.Options) {
-	s := openStore(t, tg.eng, o)
+	s := openStore(t, tg.Engine, o)
 	store(t, s, entry(1, 1))
 	wantBounds(t, s, 1, 1)
 	store(t, s, entries(2, 40, 1)...)
@@ -145,7 +145,7 @@ func testAppend(t *testing.T, tg *target, o raftlog.Options) {
 // Without the monotonic promise an index may be stored again, in one call too; the order of a call
 // does not matter.
 func testOverwrite(t *testing.T, tg *target, o raftlog.Options) {
-	s := openStore(t, tg.eng, o)
+	s := openStore(t, tg.Engine, o)
 	store(t, s, entries(5, 10, 1)...)
 	store(t, s, entry(7, 2), entry(9, 2), entry(7, 3))
 	store(t, s, entries(10, 12, 4)...)
@@ -161,7 +161,7 @@ func testOverwrite(t *testing.T, tg *target, o raftlog.Options) {
 // Index gaps, as raft leaves one after it has restored a snapshot, are accepted; the index 0 is one
 // like any other.
 func testGaps(t *testing.T, tg *target, o raftlog.Options) {
-	s := openStore(t, tg.eng, o)
+	s := openStore(t, tg.Engine, o)
 	store(t, s, entry(0, 1))
 	wantLog(t, s, entry(0, 1))
 	s = again(t, tg, o, s)
@@ -198,7 +198,7 @@ func testGaps(t *testing.T, tg *target, o raftlog.Options) {
 
 // DeleteRange includes both ends, may be said again, and may name what is not there.
 func testDelete(t *testing.T, tg *target, o raftlog.Options) {
-	s := openStore(t, tg.eng, o)
+	s := openStore(t, tg.Engine, o)
 	store(t, s, entries(1, 30, 1)...)
 	remove(t, s, 1, 5) // a prefix
 	wantLog(t, s, entries(6, 30, 1)...)
@@ -233,7 +233,7 @@ func testDelete(t *testing.T, tg *target, o raftlog.Options) {
 
 // Deletions of more than is removed at a time.
 func testDeleteMany(t *testing.T, tg *target, o raftlog.Options) {
-	s := openStore(t, tg.eng, o)
+	s := openStore(t, tg.Engine, o)
 	store(t, s, entries(1, 10_000, 1)...)
 	store(t, s, entries(1<<40, 1<<40+10, 1)...)
 	remove(t, s, 4, 5_000)
@@ -259,7 +259,7 @@ func testDeleteMany(t *testing.T, tg *target, o raftlog.Options) {
 
 // After everything is deleted the log may begin anew anywhere.
 func testWipe(t *testing.T, tg *target, o raftlog.Options) {
-	s := openStore(t, tg.eng, o)
+	s := openStore(t, tg.Engine, o)
 	for round, first := range []uint64{100, 7, 5_000, 0, 3} {
 		term := uint64(round + 1)
 		want := entries(first, first+20, term)
@@ -282,7 +282,7 @@ func testWipe(t *testing.T, tg *target, o raftlog.Options) {
 // A monotonic store refuses gaps and overwrites, and begins anywhere when it is empty.
 func testMonotonic(t *testing.T, tg *target, o raftlog.Options) {
 	o.Monotonic = true
-	s := openStore(t, tg.eng, o)
+	s := openStore(t, tg.Engine, o)
 	if !s.IsMonotonic() {
 		t.Fatal("it says it is not")
 	}
@@ -323,7 +323,7 @@ func testMonotonic(t *testing.T, tg *target, o raftlog.Options) {
 
 // A missing stable key is an error of exactly that text, and 0 with it.
 func testStable(t *testing.T, tg *target, o raftlog.Options) {
-	s := openStore(t, tg.eng, o)
+	s := openStore(t, tg.Engine, o)
 	for _, key := range []string{"CurrentTerm", "", "\x00"} {
 		if v, err := s.Get([]byte(key)); v != nil || err != raftlog.ErrKeyNotFound || err.Error() != "not found" {
 			t.Fatalf("%q: %q, %v", key, v, err)
@@ -383,7 +383,7 @@ func testStable(t *testing.T, tg *target, o raftlog.Options) {
 
 // The staged commit index is stored with the next StoreLogs and never exceeds the last index.
 func testCommit(t *testing.T, tg *target, o raftlog.Options) {
-	s := openStore(t, tg.eng, o)
+	s := openStore(t, tg.Engine, o)
 	stageCommit(t, s, 3)
 	wantCommit(t, s, 0)
 	store(t, s, entries(1, 5, 1)...)
@@ -433,7 +433,7 @@ func testNames(t *testing.T, tg *target, o raftlog.Options) {
 	names := []string{"", "n", "na", strings.Repeat("n", raftlog.MaxNameSize)}
 	var stores []*raftlog.Store
 	open := func(i int) *raftlog.Store {
-		return openStore(t, tg.eng, raftlog.Options{Name: o.Name[:1] + names[i], Level: o.Level})
+		return openStore(t, tg.Engine, raftlog.Options{Name: o.Name[:1] + names[i], Level: o.Level})
 	}
 	names[3] = names[3][1:]
 	for i := range names {
@@ -443,7 +443,7 @@ func testNames(t *testing.T, tg *target, o raftlog.Options) {
 		set(t, s, "name", names[i])
 		stageCommit(t, s, uint64(i+2))
 		store(t, s, entry(uint64(10*i+11), uint64(i)))
-		_, err := raftlog.Open(tg.eng, raftlog.Options{Name: o.Name[:1] + names[i], Level: o.Level})
+		_, err := raftlog.Open(tg.Engine, raftlog.Options{Name: o.Name[:1] + names[i], Level: o.Level})
 		wantError(t, err, holdfast.ErrLocked)
 	}
 	remove(t, stores[1], 0, math.MaxUint64)
@@ -463,14 +463,14 @@ func testNames(t *testing.T, tg *target, o raftlog.Options) {
 		}
 		closeStore(t, s)
 	}
-	_, err := raftlog.Open(tg.eng, raftlog.Options{Name: strings.Repeat("n", raftlog.MaxNameSize+1), Level: o.Level})
+	_, err := raftlog.Open(tg.Engine, raftlog.Options{Name: strings.Repeat("n", raftlog.MaxNameSize+1), Level: o.Level})
 	wantError(t, err, holdfast.ErrBadOption)
 }
 
 // Everything is there when store and engine are opened again, at another level too, and time and
 // again.
 func testReopen(t *testing.T, tg *target, o raftlog.Options) {
-	s := openStore(t, tg.eng, o)
+	s := openStore(t, tg.Engine, o)
 	var want []*raft.Log
 	for round := range uint64(5) {
 		next := entries(10*round+1, 10*round+10, round)
@@ -494,7 +494,7 @@ func testReopen(t *testing.T, tg *target, o raftlog.Options) {
 
 // After Close there is nothing but ErrClosed, and the name is free.
 func testClosed(t *testing.T, tg *target, o raftlog.Options) {
-	s := openStore(t, tg.eng, o)
+	s := openStore(t, tg.Engine, o)
 	store(t, s, entry(1, 1))
 	set(t, s, "k", "v")
 	closeStore(t, s)
@@ -520,7 +520,7 @@ func testClosed(t *testing.T, tg *target, o raftlog.Options) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	s = openStore(t, tg.eng, o)
+	s = openStore(t, tg.Engine, o)
 	wantLog(t, s, entry(1, 1))
 	closeStore(t, s)
 }

@@ -244,7 +244,7 @@ func TestKill(t *testing.T) {
 			}
 			t.Run(entry.Name+"/"+level.String(), func(t *testing.T) {
 				t.Parallel()
-				tg := &target{entry: entry, level: level, dir: t.TempDir()}
+				tg := &target{Entry: entry, Level: level, Dir: t.TempDir()}
 				m, sc, vote := newModel(), script{seed: seed}, uint64(0)
 				for _, delay := range delays {
 					acked, voted := kill(t, tg, sc, vote, delay)
@@ -265,7 +265,7 @@ func TestKill(t *testing.T) {
 func kill(t *testing.T, tg *target, sc script, vote uint64, after time.Duration) (acked, voted uint64) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %d %d %s", childEnv, tg.entry.Name, tg.level, sc.seed, sc.n, vote, tg.dir))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %d %d %s", childEnv, tg.Entry.Name, tg.Level, sc.seed, sc.n, vote, tg.Dir))
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	out, err := cmd.StdoutPipe()
@@ -309,14 +309,14 @@ func kill(t *testing.T, tg *target, sc script, vote uint64, after time.Duration)
 // checkKilled returns where the next child goes on.
 func checkKilled(t *testing.T, tg *target, sc script, m *model, acked, voted uint64) (script, uint64) {
 	t.Helper()
-	tg.open(t)
-	defer tg.close(t)
-	s := openStore(t, tg.eng, raftlog.Options{Level: tg.level})
+	tg.Open(t)
+	defer tg.Close(t)
+	s := openStore(t, tg.Engine, raftlog.Options{Level: tg.Level})
 	defer closeStore(t, s)
 	if err := sc.resume(m, acked, s); err != nil {
 		t.Fatal(err)
 	}
-	voter := openStore(t, tg.eng, raftlog.Options{Level: tg.level, Name: "voter"})
+	voter := openStore(t, tg.Engine, raftlog.Options{Level: tg.Level, Name: "voter"})
 	defer closeStore(t, voter)
 	vote, err := voter.GetUint64([]byte("LastVoteTerm"))
 	if err != nil && (err != raftlog.ErrKeyNotFound || voted > 0) || vote < voted {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
@@ -75,22 +76,22 @@ func TestAppendIsShownWhenDurable(t *testing.T) {
 	stages(t, func(t *testing.T, st *stage) {
 		s := openStore(t, st, inMemory)
 		defer closeStore(t, s)
-		defer st.release(-1)
-		st.hold()
+		defer st.Release(-1)
+		st.Hold()
 		stageCommit(t, s, 10)
 		first := async(func() error { return s.StoreLogs(entries(10, 12, 1)) })
-		st.awaitWaiters(1)
+		st.AwaitWaiters(1)
 		second := async(func() error { return s.StoreLog(entry(13, 1)) })
-		st.awaitWaiters(2)
+		st.AwaitWaiters(2)
 		wantLog(t, s)
 		wantCommit(t, s, 0)
-		st.release(1)
+		st.Release(1)
 		finished(t, nil, first)
 		unfinished(t, second)
 		wantBounds(t, s, 10, 12)
 		wantNone(t, s, 13)
 		wantCommit(t, s, 10)
-		st.release(-1)
+		st.Release(-1)
 		finished(t, nil, second)
 		wantLog(t, s, entries(10, 13, 1)...)
 	})
@@ -102,24 +103,24 @@ func TestOverwriteIsShownWhenDurable(t *testing.T) {
 	stages(t, func(t *testing.T, st *stage) {
 		s := openStore(t, st, inMemory)
 		defer closeStore(t, s)
-		defer st.release(-1)
+		defer st.Release(-1)
 		store(t, s, entries(1, 9, 1)...)
-		st.hold()
+		st.Hold()
 		over := async(func() error { return s.StoreLogs(entries(4, 6, 2)) })
-		st.awaitWaiters(1)
+		st.AwaitWaiters(1)
 		read := async(get(s, entry(5, 2)))
 		more := async(func() error { return s.StoreLog(entry(10, 2)) })
 		again := async(func() error { return s.StoreLog(entry(9, 3)) }) // edits come one by one
-		st.awaitWaiters(2)
+		st.AwaitWaiters(2)
 		unfinished(t, over, read, more, again)
 		wantEntry(t, s, entry(3, 1))
 		wantEntry(t, s, entry(7, 1))
 		wantEntry(t, s, entry(9, 1))
 		wantBounds(t, s, 1, 9)
-		st.release(1)
+		st.Release(1)
 		finished(t, nil, over, read)
 		unfinished(t, more, again)
-		st.release(-1)
+		st.Release(-1)
 		finished(t, nil, more, again)
 		want := append(entries(1, 3, 1), entries(4, 6, 2)...)
 		want = append(append(want, entries(7, 8, 1)...), entry(9, 3), entry(10, 2))
@@ -132,15 +133,15 @@ func TestDeletionIsShownWhenDurable(t *testing.T) {
 	stages(t, func(t *testing.T, st *stage) {
 		s := openStore(t, st, inMemory)
 		defer closeStore(t, s)
-		defer st.release(-1)
+		defer st.Release(-1)
 		store(t, s, entries(1, 9, 1)...)
-		st.hold()
+		st.Hold()
 		prefix := async(func() error { return s.DeleteRange(0, 3) })
-		st.awaitWaiters(1)
+		st.AwaitWaiters(1)
 		wantBounds(t, s, 1, 9)
 		wantEntry(t, s, entry(4, 1))
 		var read chan error
-		if st.late {
+		if st.Late {
 			wantEntry(t, s, entry(3, 1)) // still there
 			read = async(func() error { return nil })
 		} else {
@@ -148,26 +149,26 @@ func TestDeletionIsShownWhenDurable(t *testing.T) {
 			unfinished(t, read)
 		}
 		more := async(func() error { return s.StoreLog(entry(10, 1)) }) // does not wait for the edit
-		st.awaitWaiters(2)
+		st.AwaitWaiters(2)
 		unfinished(t, prefix, more)
-		st.release(1)
+		st.Release(1)
 		finished(t, nil, prefix, read)
 		wantBounds(t, s, 4, 9)
-		st.release(-1)
+		st.Release(-1)
 		finished(t, nil, more)
 		wantLog(t, s, entries(4, 10, 1)...)
 
 		// A suffix goes and other entries come in its place before that is settled.
-		st.hold()
+		st.Hold()
 		suffix := async(func() error { return s.DeleteRange(8, 100) })
-		st.awaitWaiters(1)
+		st.AwaitWaiters(1)
 		more = async(func() error { return s.StoreLogs(entries(8, 9, 2)) })
-		st.awaitWaiters(2)
+		st.AwaitWaiters(2)
 		reads := []chan error{async(get(s, entry(9, 2))), async(missing(s, 10))}
 		unfinished(t, append(reads, suffix, more)...)
 		wantBounds(t, s, 4, 10)
 		wantEntry(t, s, entry(7, 1))
-		st.release(-1)
+		st.Release(-1)
 		finished(t, nil, suffix, more, reads[1])
 		if err := <-reads[0]; err != nil && err != raft.ErrLogNotFound { // or between the two
 			t.Fatal(err)
@@ -182,20 +183,20 @@ func TestDeletionFromAGap(t *testing.T) {
 	stages(t, func(t *testing.T, st *stage) {
 		s := openStore(t, st, inMemory)
 		defer closeStore(t, s)
-		defer st.release(-1)
+		defer st.Release(-1)
 		store(t, s, append(entries(1, 3, 1), entries(10, 12, 1)...)...)
-		st.hold()
+		st.Hold()
 		suffix := async(func() error { return s.DeleteRange(8, 12) })
-		st.awaitWaiters(1)
+		st.AwaitWaiters(1)
 		more := async(func() error { return s.StoreLog(entry(5, 2)) }) // an append, to the log as it will be
-		st.awaitWaiters(2)
+		st.AwaitWaiters(2)
 		read := async(func() error { _ = s.GetLog(5, new(raft.Log)); return nil })
 		unfinished(t, suffix, more, read)
-		st.release(1)
+		st.Release(1)
 		finished(t, nil, suffix, read)
 		wantBounds(t, s, 1, 3)
 		wantNone(t, s, 5)
-		st.release(-1)
+		st.Release(-1)
 		finished(t, nil, more)
 		wantLog(t, s, append(entries(1, 3, 1), entry(5, 2))...)
 	})
@@ -218,15 +219,15 @@ func TestDeletionOfWhatIsUnderWay(t *testing.T) {
 			stages(t, func(t *testing.T, st *stage) {
 				s := openStore(t, st, inMemory)
 				store(t, s, entries(1, 5, 1)...)
-				st.hold()
+				st.Hold()
 				first := async(func() error { return s.StoreLogs(entries(6, 7, 1)) })
-				st.awaitWaiters(1)
+				st.AwaitWaiters(1)
 				second := async(func() error { return s.StoreLogs(entries(8, 9, 1)) })
-				st.awaitWaiters(2)
+				st.AwaitWaiters(2)
 				gone := async(func() error { return s.DeleteRange(c.lo, c.hi) })
-				st.awaitWaiters(3)
+				st.AwaitWaiters(3)
 				unfinished(t, gone)
-				st.release(-1)
+				st.Release(-1)
 				finished(t, nil, first, second, gone)
 				wantLog(t, s, c.want...)
 				closeStore(t, s)
@@ -249,20 +250,20 @@ func TestStableIsShownWhenDurable(t *testing.T) {
 		closeStore(t, s)
 		s = openStore(t, st, inMemory)
 		defer closeStore(t, s)
-		defer st.release(-1)
+		defer st.Release(-1)
 		wantStable(t, s, "voted", "for a") // from now on in memory
-		st.hold()
+		st.Hold()
 		var sets, gets []chan error
 		for i, key := range []string{"voted", "cold", "new", "large"} {
 			sets = append(sets, async(func() error { return s.Set([]byte(key), []byte("for b")) }))
-			st.awaitWaiters(i + 1)
+			st.AwaitWaiters(i + 1)
 		}
 		wantStable(t, s, "voted", "for a")
 		for _, key := range []string{"cold", "new", "large"} {
 			gets = append(gets, async(func() error {
 				v, err := s.Get([]byte(key))
 				old := key == "new" && err == raftlog.ErrKeyNotFound || key == "cold" && string(v) == "before" || key == "large" && len(v) == 100_000
-				if string(v) != "for b" && !(st.late && old) {
+				if string(v) != "for b" && !(st.Late && old) {
 					return fmt.Errorf("%s: %q, %v", key, v, err)
 				}
 				return nil
@@ -270,7 +271,7 @@ func TestStableIsShownWhenDurable(t *testing.T) {
 		}
 		list := async(func() error { _, err := s.Keys(); return err })
 		unfinished(t, append(append(sets, gets...), list)...)
-		st.release(-1)
+		st.Release(-1)
 		finished(t, nil, append(append(sets, gets...), list)...)
 		for _, key := range []string{"voted", "cold", "new", "large"} {
 			wantStable(t, s, key, "for b")
@@ -283,15 +284,15 @@ func TestStableOrder(t *testing.T) {
 	stages(t, func(t *testing.T, st *stage) {
 		s := openStore(t, st, inMemory)
 		defer closeStore(t, s)
-		defer st.release(-1)
+		defer st.Release(-1)
 		for round := range 20 {
 			key := fmt.Sprint(round)
-			st.hold()
+			st.Hold()
 			first := async(func() error { return s.Set([]byte(key), []byte("first")) })
-			st.awaitWaiters(1)
+			st.AwaitWaiters(1)
 			second := async(func() error { return s.Set([]byte(key), []byte("second")) })
-			st.awaitWaiters(2)
-			st.release(-1)
+			st.AwaitWaiters(2)
+			st.Release(-1)
 			finished(t, nil, second, first)
 			wantStable(t, s, key, "second")
 		}
@@ -316,19 +317,19 @@ func TestFailedWait(t *testing.T) {
 				s := openStore(t, st, inMemory)
 				store(t, s, entries(1, 5, 1)...)
 				set(t, s, "k", "before")
-				st.hold()
+				st.Hold()
 				failing := async(func() error { return write(s) })
-				st.awaitWaiters(1)
+				st.AwaitWaiters(1)
 				waiting := async(get(s, entry(2, 2)))
-				st.set(func() { st.fail = cause })
+				st.Locked(func() { st.Fail = cause })
 				finished(t, holdfast.ErrPoisoned, failing)
 				wantBounds(t, s, 1, 5)
 				unsure := name != "append" && name != "set"
-				if err := <-waiting; unsure && !errors.Is(err, cause) && !(st.late && name == "prefix") {
+				if err := <-waiting; unsure && !errors.Is(err, cause) && !(st.Late && name == "prefix") {
 					t.Fatalf("entry 2: %v", err)
 				}
 				err := s.GetLog(2, new(raft.Log))
-				if err != nil && (!unsure || !errors.Is(err, cause)) || err == nil && unsure && !(st.late && name == "prefix") {
+				if err != nil && (!unsure || !errors.Is(err, cause)) || err == nil && unsure && !(st.Late && name == "prefix") {
 					t.Fatalf("entry 2: %v", err)
 				}
 				if name != "wipe" && name != "suffix" && name != "overwrite" {
@@ -344,9 +345,9 @@ func TestFailedWait(t *testing.T) {
 				}
 				wantError(t, s.Close(), cause)
 				// What is then found in the engine is either.
-				st.set(func() { st.fail, st.held, st.queue, st.settled = nil, false, nil, st.applied })
+				st.Locked(func() { st.Fail, st.Held, st.Queue, st.Settled = nil, false, nil, st.Applied })
 				s = openStore(t, st, inMemory)
-				if st.late {
+				if st.Late {
 					wantLog(t, s, entries(1, 5, 1)...)
 				}
 				closeStore(t, s)
@@ -363,7 +364,7 @@ func TestRefusedApply(t *testing.T) {
 	store(t, s, entries(1, 5, 1)...)
 	set(t, s, "k", "before")
 	full := errors.New("no space left on device")
-	st.set(func() { st.refuse = full })
+	st.Locked(func() { st.Refuse = full })
 	stageCommit(t, s, 4)
 	for _, err := range []error{
 		s.StoreLog(entry(6, 1)), s.StoreLog(entry(2, 2)), s.DeleteRange(0, 2), s.DeleteRange(4, 9), s.DeleteRange(0, 9), s.Set([]byte("k"), []byte("x")), s.Set([]byte("l"), nil),
@@ -375,7 +376,7 @@ func TestRefusedApply(t *testing.T) {
 	if _, err := s.Get([]byte("l")); err != raftlog.ErrKeyNotFound {
 		t.Fatal(err)
 	}
-	st.set(func() { st.refuse = nil })
+	st.Locked(func() { st.Refuse = nil })
 	wantCommit(t, s, 0)
 	store(t, s, entry(6, 1))
 	wantCommit(t, s, 4) // it is still staged
@@ -392,17 +393,17 @@ func TestManyBatches(t *testing.T) {
 		name string
 		st   func() *stage
 	}{
-		{"bytes", func() *stage { st := newStage(); st.batch = 2400; return st }},
-		{"operations", func() *stage { st := newStage(); st.ops = 7; return st }},
+		{"bytes", func() *stage { st := newStage(); st.MaxBatch = 2400; return st }},
+		{"operations", func() *stage { st := newStage(); st.Ops = 7; return st }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			st := c.st()
 			s := openStore(t, st, inMemory)
 			stageCommit(t, s, 7)
-			applied := st.applied
+			applied := st.Applied
 			store(t, s, entries(1, 100, 1)...)
-			if st.applied-applied < 4 {
-				t.Fatalf("%d batches", st.applied-applied)
+			if st.Applied-applied < 4 {
+				t.Fatalf("%d batches", st.Applied-applied)
 			}
 			wantLog(t, s, entries(1, 100, 1)...)
 			wantCommit(t, s, 7)
@@ -412,14 +413,14 @@ func TestManyBatches(t *testing.T) {
 
 			full := errors.New("no space left on device")
 			for _, first := range []uint64{121, 100} { // an append, an edit
-				st.set(func() { st.refuse, st.spare = full, 3 })
+				st.Locked(func() { st.Refuse, st.Spare = full, 3 })
 				stageCommit(t, s, 110)
 				err := s.StoreLogs(entries(first, first+99, 3))
 				wantError(t, err, full)
 				if !strings.Contains(err.Error(), "entries of 100, up to index") {
 					t.Fatal(err)
 				}
-				st.set(func() { st.refuse = nil })
+				st.Locked(func() { st.Refuse = nil })
 				var n uint64
 				for n = 0; s.GetLog(first+n, new(raft.Log)) == nil && get(s, entry(first+n, 3))() == nil; n++ {
 				}
@@ -435,7 +436,7 @@ func TestManyBatches(t *testing.T) {
 			remove(t, s, 2, 1000)
 			wantLog(t, s, entry(1, 1))
 			closeStore(t, s)
-			if got := keys(st); got > 3 {
+			if got := storetest.Keys(st, holdfast.Range{}); got > 3 {
 				t.Fatalf("%d keys are left", got)
 			}
 		})
@@ -460,16 +461,16 @@ func TestDeletionEndsEarly(t *testing.T) {
 			for _, goOn := range []string{"again", "another", "reopen", "store"} {
 				for pieces := 1; pieces < 4; pieces += 2 {
 					st := newStage()
-					st.native = false
+					st.Native = false
 					s := openStore(t, st, inMemory)
 					for at := uint64(1); at < 20_000; at += 5_000 {
 						store(t, s, entries(at, at+4_999, 1)...)
 					}
-					st.set(func() { st.refuse, st.spare = full, pieces })
+					st.Locked(func() { st.Refuse, st.Spare = full, pieces })
 					wantError(t, s.DeleteRange(c.lo, c.hi), full)
-					st.set(func() { st.refuse = nil })
+					st.Locked(func() { st.Refuse = nil })
 					wantSome(t, s, c.want)
-					if left := keys(st); left <= 1+len(c.want) {
+					if left := storetest.Keys(st, holdfast.Range{}); left <= 1+len(c.want) {
 						t.Fatalf("%d keys are left", left)
 					}
 					want := c.want
@@ -492,7 +493,7 @@ func TestDeletionEndsEarly(t *testing.T) {
 						want = append(append([]*raft.Log(nil), want...), entry(at, 2))
 					}
 					wantSome(t, s, want)
-					if got := keys(st); got != 1+len(want) {
+					if got := storetest.Keys(st, holdfast.Range{}); got != 1+len(want) {
 						t.Fatalf("%d keys, want %d", got, 1+len(want))
 					}
 					closeStore(t, s)
@@ -539,30 +540,30 @@ func TestOpenAndCloseWait(t *testing.T) {
 	stages(t, func(t *testing.T, st *stage) {
 		s := openStore(t, st, inMemory)
 		store(t, s, entry(1, 1))
-		st.hold()
+		st.Hold()
 		under := async(func() error { return s.StoreLog(entry(2, 1)) })
-		st.awaitWaiters(1)
+		st.AwaitWaiters(1)
 		closing := async(s.Close)
-		st.awaitWaiters(2)
+		st.AwaitWaiters(2)
 		_, err := raftlog.Open(st, inMemory)
 		wantError(t, err, holdfast.ErrLocked)
 		unfinished(t, under, closing)
-		st.release(-1)
+		st.Release(-1)
 		finished(t, nil, under, closing)
-		st.hold()
+		st.Hold()
 		opening := async(func() (err error) { s, err = raftlog.Open(st, inMemory); return err })
-		st.awaitWaiters(1)
+		st.AwaitWaiters(1)
 		unfinished(t, opening)
-		st.release(-1)
+		st.Release(-1)
 		finished(t, nil, opening)
 		wantLog(t, s, entries(1, 2, 1)...)
 		closeStore(t, s)
 
 		// An Open that fails leaves the name free.
-		st.set(func() { st.refuse = errors.New("full") })
+		st.Locked(func() { st.Refuse = errors.New("full") })
 		_, err = raftlog.Open(st, inMemory)
-		wantError(t, err, st.refuse)
-		st.set(func() { st.refuse = nil })
+		wantError(t, err, st.Refuse)
+		st.Locked(func() { st.Refuse = nil })
 		closeStore(t, openStore(t, st, inMemory))
 	})
 }

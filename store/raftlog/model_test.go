@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
@@ -225,8 +226,8 @@ func TestModel(t *testing.T) {
 			stores++
 			m := newModel()
 			m.monotonic = rapid.IntRange(0, 2).Draw(rt, "monotonic") == 0
-			o := raftlog.Options{Name: fmt.Sprint("model ", stores), Level: tg.level, Monotonic: m.monotonic}
-			s, err := raftlog.Open(tg.eng, o)
+			o := raftlog.Options{Name: fmt.Sprint("model ", stores), Level: tg.Level, Monotonic: m.monotonic}
+			s, err := raftlog.Open(tg.Engine, o)
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -238,9 +239,9 @@ func TestModel(t *testing.T) {
 					rt.Fatal(err)
 				}
 				if w.staged = nil; rapid.IntRange(0, 15).Draw(rt, "engine") == 0 {
-					tg.reopen(t)
+					tg.Reopen(t)
 				}
-				if w.s, err = raftlog.Open(tg.eng, o); err != nil {
+				if w.s, err = raftlog.Open(tg.Engine, o); err != nil {
 					rt.Fatal(err)
 				}
 			}
@@ -267,7 +268,7 @@ func TestEveryPrefix(t *testing.T) {
 
 func everyPrefix(rt *rapid.T, native bool, ops, bytes int64) {
 	st := newStage()
-	st.record, st.native, st.ops, st.batch = true, native, ops, bytes
+	st.Record, st.Native, st.Ops, st.MaxBatch = true, native, ops, bytes
 	s, err := raftlog.Open(st, inMemory)
 	if err != nil {
 		rt.Fatal(err)
@@ -283,12 +284,12 @@ func everyPrefix(rt *rapid.T, native bool, ops, bytes int64) {
 			continue
 		}
 		actions[name] = func(rt *rapid.T) {
-			before, from := w.model.clone(), len(st.batches)
+			before, from := w.model.clone(), len(st.Batches)
 			action(rt)
 			after := w.model.clone()
 			after.staged = nil
-			for n := from; n <= len(st.batches); n++ {
-				if legal[n] = append(legal[n], after); n < len(st.batches) {
+			for n := from; n <= len(st.Batches); n++ {
+				if legal[n] = append(legal[n], after); n < len(st.Batches) {
 					legal[n] = append(legal[n], before)
 				}
 			}
@@ -296,7 +297,7 @@ func everyPrefix(rt *rapid.T, native bool, ops, bytes int64) {
 	}
 	// A call of several batches leaves the first of its entries.
 	actions["store"] = func(rt *rapid.T) {
-		before, from := w.model.clone(), len(st.batches)
+		before, from := w.model.clone(), len(st.Batches)
 		logs := w.drawLogs(rt)
 		if err := w.s.StoreLogs(logs); err != nil {
 			rt.Fatal(err)
@@ -305,12 +306,12 @@ func everyPrefix(rt *rapid.T, native bool, ops, bytes int64) {
 			part := before.clone()
 			part.staged = nil
 			_ = part.store(logs[:i])
-			for n := from; n < len(st.batches); n++ {
+			for n := from; n < len(st.Batches); n++ {
 				legal[n] = append(legal[n], part)
 			}
 		}
 		_ = w.store(logs)
-		legal[len(st.batches)] = append(legal[len(st.batches)], w.model.clone())
+		legal[len(st.Batches)] = append(legal[len(st.Batches)], w.model.clone())
 	}
 	rt.Repeat(actions)
 
@@ -330,7 +331,7 @@ func everyPrefix(rt *rapid.T, native bool, ops, bytes int64) {
 			}
 		}
 		if state == nil {
-			rt.Fatalf("after %d batches of %d the store is in none of %d states: %v", n, len(st.batches), len(legal[n]), wrong)
+			rt.Fatalf("after %d batches of %d the store is in none of %d states: %v", n, len(st.Batches), len(legal[n]), wrong)
 		}
 		if n%4 != 0 {
 			return
@@ -344,7 +345,7 @@ func everyPrefix(rt *rapid.T, native bool, ops, bytes int64) {
 		}
 	}
 	check(0)
-	for n, b := range st.batches {
+	for n, b := range st.Batches {
 		if err := holdfast.Commit(eng, b, holdfast.Memory); err != nil {
 			rt.Fatal(err)
 		}
@@ -358,7 +359,7 @@ func everyPrefix(rt *rapid.T, native bool, ops, bytes int64) {
 	if err := s.DeleteRange(1, 0); err != nil {
 		rt.Fatal(err)
 	}
-	if got, want := keys(st), 1+len(w.logs)+len(w.stable); got != want && got != want+1 {
+	if got, want := storetest.Keys(st, holdfast.Range{}), 1+len(w.logs)+len(w.stable); got != want && got != want+1 {
 		rt.Fatalf("there are %d keys, want %d", got, want)
 	}
 }
