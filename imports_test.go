@@ -30,9 +30,9 @@ var layers = map[string][]string{
 	"engine/logtree/":          {"", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/all":               {"", "engine/"},
 	"enginetest":               {"", "engine/mem"},
-	"store/":                   {""}, // no engine
+	"store/":                   {"", "store/internal/exclusive"}, // no engine
 	"store/event/eventbus":     {"", "store/event"},
-	"store/raftlog/":           {"", "store/raftlog"},
+	"store/raftlog/":           {"", "store/raftlog", "store/internal/exclusive"},
 	"store/internal/storetest": {"", "engine/"}, // for tests
 	"lab/":                     {"", "engine/all", "store/", "lab/"},
 	"cmd/":                     {"", "engine/", "store/", "lab/"},

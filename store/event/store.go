@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
+	"github.com/holdfastdb/holdfast/store/internal/exclusive"
 )
 
 // Options are how a store is opened. The zero value is a safe choice.
@@ -37,7 +38,7 @@ type Store struct {
 	caps   holdfast.Capabilities
 	level  holdfast.Level
 	keys   format.Prefix
-	lock   lockKey
+	lock   exclusive.Key
 	window uint64
 
 	maxID     int   // bytes
@@ -70,18 +71,6 @@ type Store struct {
 	truncating sync.Mutex
 	inside     sync.RWMutex // read-locked by whoever uses the engine without mu, see enter
 	sweeper    sweeper
-}
-
-// opened keeps a log from being opened twice: two stores would give the same position
-// twice.
-var opened struct {
-	sync.Mutex
-	logs map[lockKey]bool
-}
-
-type lockKey struct {
-	eng    holdfast.Engine
-	prefix string
 }
 
 // Open opens the log of that name in eng, and makes it if it is not there. The engine
@@ -121,38 +110,19 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use a shorter name", "the engine's keys have at most %d bytes", s.caps.MaxKeySize)
 	}
 
-	s.lock = lockKey{eng, string(s.keys)}
-	if !s.acquire() {
+	s.lock = exclusive.Key{Engine: eng, Prefix: string(s.keys)}
+	if !s.lock.Acquire() {
 		return nil, s.fail("open", holdfast.ErrLocked, nil, "use the store that is open, or close it", "the log %q is open in this engine", o.Name)
 	}
 	defer func() {
 		if err != nil {
-			s.release()
+			s.lock.Release()
 		}
 	}()
 	if err := s.load(o.IDWindow); err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-func (s *Store) acquire() bool {
-	opened.Lock()
-	defer opened.Unlock()
-	if opened.logs[s.lock] {
-		return false
-	}
-	if opened.logs == nil {
-		opened.logs = map[lockKey]bool{}
-	}
-	opened.logs[s.lock] = true
-	return true
-}
-
-func (s *Store) release() {
-	opened.Lock()
-	defer opened.Unlock()
-	delete(opened.logs, s.lock)
 }
 
 // load reads or makes the store's description and finds the end of the log.
@@ -303,6 +273,6 @@ func (s *Store) Close() error {
 	s.settlers.Wait()
 	s.inside.Lock() // when all have left; nobody enters any more
 	defer s.inside.Unlock()
-	s.release()
+	s.lock.Release()
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/exclusive"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -28,7 +29,7 @@ type Store struct {
 	keys      format.Prefix
 	metaKey   []byte
 	commitKey []byte
-	lock      lockKey
+	lock      exclusive.Key
 
 	maxValue int64 // bytes of an entry's value
 	maxBatch int64 // bytes, beside what order adds
@@ -75,17 +76,6 @@ func (b bounds) meta() format.Meta {
 	return format.Meta{Entries: !b.empty(), First: b.begin, Dead: b.dead}
 }
 
-// opened keeps a store from being opened twice: each would not know what the other does.
-var opened struct {
-	sync.Mutex
-	stores map[lockKey]bool
-}
-
-type lockKey struct {
-	eng    holdfast.Engine
-	prefix string
-}
-
 // reserve is more than the description and the commit index take in a batch.
 const reserve = 1 << 10
 
@@ -130,38 +120,19 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	s.maxValue = min(s.caps.MaxValueSize, s.maxBatch-reserve) // and its key
 	s.stable.init()
 
-	s.lock = lockKey{eng, string(s.keys)}
-	if !s.acquire() {
+	s.lock = exclusive.Key{Engine: eng, Prefix: string(s.keys)}
+	if !s.lock.Acquire() {
 		return nil, s.fail("open", holdfast.ErrLocked, nil, "use the store that is open, or close it", "the store %q is open in this engine", o.Name)
 	}
 	defer func() {
 		if err != nil {
-			s.release()
+			s.lock.Release()
 		}
 	}()
 	if err := s.load(); err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-func (s *Store) acquire() bool {
-	opened.Lock()
-	defer opened.Unlock()
-	if opened.stores[s.lock] {
-		return false
-	}
-	if opened.stores == nil {
-		opened.stores = map[lockKey]bool{}
-	}
-	opened.stores[s.lock] = true
-	return true
-}
-
-func (s *Store) release() {
-	opened.Lock()
-	defer opened.Unlock()
-	delete(opened.stores, s.lock)
 }
 
 // load reads or makes the store's description and finds the end of the log.
@@ -369,6 +340,6 @@ func (s *Store) Close() error {
 	err := s.settle(m)
 	s.inside.Lock() // when all have left; nobody enters any more
 	defer s.inside.Unlock()
-	s.release()
+	s.lock.Release()
 	return err
 }
