@@ -1,10 +1,6 @@
 package main
 
 import (
-	"context"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/holdfastdb/holdfast/engine/logtree"
@@ -25,7 +21,7 @@ type crashCommand struct {
 	Levels  []string       `help:"Levels that commits ask for: memory, process, power." placeholder:"LEVEL"`
 	Kind    []string       `help:"How to crash: kill, power, faults, simulate. Default: kill, and power and faults where the machine can." placeholder:"KIND"`
 	Subject []string       `help:"What to crash: kv, event, raft. Default: kv and raft; of raft-wal and raft-boltdb, which are named with --engines, raft alone." placeholder:"NAME"`
-	Cuts    *int           `help:"Crashes of each engine at each level." placeholder:"N"`
+	Cuts    *int           `help:"Crashes of each row. Default: 20, and 10 where less is to be learnt." placeholder:"N"`
 	FS      string         `name:"fs" help:"File system below for power and faults: ext4 (the default), xfs, btrfs." placeholder:"FS"`
 	Seed    *uint64        `help:"Seed of everything that follows from one; a run prints its own." placeholder:"N"`
 	For     *time.Duration `help:"Go on until this much time has passed." placeholder:"10m"`
@@ -38,11 +34,7 @@ type crashCommand struct {
 type victimCommand struct{}
 
 func (c *crashCommand) run(lab crash.Lab) int {
-	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
-		signals = append(signals, syscall.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	ctx, stop := interruptible()
 	defer stop()
 	at := crash.Place{Dir: c.Dir, Keep: c.Keep}
 	var err error

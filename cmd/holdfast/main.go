@@ -1,10 +1,17 @@
-// Command holdfast measures storage engines at equal durability.
+// Command holdfast measures storage engines at equal durability, crashes them, and looks after their directories.
 //
 //	holdfast bench           about 90 seconds: which engine is how fast, at which level
 //	holdfast bench --list    what can be measured
+//	holdfast crash           kill -9 and power cuts: does each engine keep what it claims to keep
+//	holdfast inspect DIR     what is in a directory
+//	holdfast verify DIR      whether all in it that can be checked is sound
+//	holdfast repair DIR      a new directory of what is intact in a damaged one
+//	holdfast backup DIR      a copy of it, as it is at one moment
+//	holdfast raft import     a Raft store of a raft-boltdb or a raft-wal
+//	holdfast raft inspect    what the Raft stores in a directory hold
 //
-// It exits with status 0 if all went well, 1 if it was used wrongly or could not run, 2 if
-// a result failed verification, and 130 if it was interrupted.
+// It exits with status 0 if all went well; 1 if it was used wrongly or could not run; 2 if a result failed verification,
+// a claim was broken in a crash, or something is damaged or lost; and 130 if it was interrupted.
 package main
 
 import (
@@ -14,6 +21,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -113,11 +121,19 @@ func run(lab bench.Lab, args []string) int {
 
 // hint says what would have been right.
 func hint(parser *kong.Kong, args []string) string {
-	var commands []string
-	for _, c := range parser.Model.Children {
-		if c.Name == args[0] {
-			return "see holdfast " + c.Name + " --help"
+	at := parser.Model.Node
+	for _, arg := range args {
+		i := slices.IndexFunc(at.Children, func(c *kong.Node) bool { return c.Name == arg })
+		if i < 0 {
+			break
 		}
+		at = at.Children[i]
+	}
+	if at != parser.Model.Node {
+		return "see holdfast " + at.Path() + " --help"
+	}
+	var commands []string
+	for _, c := range at.Children {
 		if !c.Hidden {
 			commands = append(commands, c.Name)
 		}
@@ -131,17 +147,22 @@ func (b *benchCommand) run(lab bench.Lab) int {
 		lab.List(t)
 		return exitOK
 	}
-	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
-		signals = append(signals, syscall.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	ctx, stop := interruptible()
 	defer stop()
 	err := lab.Command(ctx, bench.Request{
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
 		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed,
 	}, bench.Place{Dir: b.Dir, AllowTmpfs: b.AllowTmpfs}, b.JSON, t)
 	return fail(err)
+}
+
+// interruptible returns a context that ends with a signal that should end the command.
+func interruptible() (context.Context, context.CancelFunc) {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(context.Background(), signals...)
 }
 
 // fail prints err as one line and returns the status for it.

@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -25,12 +23,12 @@ import (
 
 type raftCommand struct {
 	Import  raftImportCommand  `cmd:"" help:"Copy the log, votes and terms of a raft-boltdb or a raft-wal into a Raft store, and compare."`
-	Inspect raftInspectCommand `cmd:"" help:"Show what the Raft stores in a directory hold."`
+	Inspect raftInspectCommand `cmd:"" help:"Show what the Raft stores in a directory hold. It is opened as a program would open it, which writes to it."`
 }
 
 type raftImportCommand struct {
 	Source   string   `arg:"" help:"File of a raft-boltdb, or directory of a raft-wal, or the one that holds a raft.db; not open elsewhere. Nothing in it is changed."`
-	Into     string   `required:"" help:"Directory for the store: a new one, or one that an engine made." placeholder:"[ENGINE:]DIR"`
+	Into     string   `required:"" help:"Directory for the store: a new or empty one, or one that an engine made." placeholder:"[ENGINE:]DIR"`
 	Name     string   `help:"Name of the store in it; empty unless the program names its stores."`
 	Number   []string `help:"Stable keys of a raft-wal that are numbers, beside raft's own." placeholder:"KEY"`
 	Bytes    []string `help:"Stable keys of a raft-wal that have 8 bytes and are no numbers." placeholder:"KEY"`
@@ -42,15 +40,6 @@ type raftInspectCommand struct {
 	Name *string `help:"Only the store of this name."`
 	All  bool    `help:"Read every entry: count them, and find damage."`
 	JSON bool    `name:"json" help:"Write JSON."`
-}
-
-// interruptible returns a context that ends with a signal that should end the command.
-func interruptible() (context.Context, context.CancelFunc) {
-	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
-		signals = append(signals, syscall.SIGHUP)
-	}
-	return signal.NotifyContext(context.Background(), signals...)
 }
 
 func (c *raftImportCommand) run() int {
@@ -84,7 +73,7 @@ func (c *raftImportCommand) copy(ctx context.Context, show func(migrate.Progress
 	}
 	fill := func(e holdfast.Engine) (err error) {
 		r, err = migrate.Import(ctx, c.Source, e, migrate.Options{Name: c.Name, Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn, Progress: show})
-		return err
+		return in(dir, err)
 	}
 	if _, err := all.Inspect(dir); err == nil {
 		engine, e, err := openMade(name, dir, o)
@@ -102,6 +91,14 @@ func (c *raftImportCommand) copy(ctx context.Context, show func(migrate.Progress
 	}
 	err = makeDir(dir, func(at string) (holdfast.Engine, error) { return all.Open(name, at, o) }, fill)
 	return r, dir + ", " + name, err
+}
+
+// in adds the directory to an error about the engine in it that names none.
+func in(dir string, err error) error {
+	if e, ok := err.(*holdfast.Error); ok && e.Engine != "" && e.Path == "" {
+		e.Path = dir
+	}
+	return err
 }
 
 // parseDir reads [ENGINE:]DIR, with the options of an address behind it if there is an engine. No engine is the
@@ -139,7 +136,8 @@ func openMade(name, dir string, o holdfast.Options) (engine string, e holdfast.E
 }
 
 // makeDir makes the directory dir, which must not be there or be empty: fill fills an engine in a new directory beside it,
-// and when that is closed it gets its name. If it fails it leaves nothing. A process that is killed may leave DIR.partial.
+// and when that is closed it gets its name, and the mode and, where the system lets it, the owner of the empty one that it
+// replaces. If it fails it leaves nothing. A process that is killed may leave DIR.partial.
 func makeDir(dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) error) (err error) {
 	fail := func(class error, path, detail, remedy string, cause error) error {
 		return &holdfast.Error{Op: "import", Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
@@ -150,16 +148,29 @@ func makeDir(dir string, open func(dir string) (holdfast.Engine, error), fill fu
 	if dir, err = filepath.Abs(dir); err != nil {
 		return fail(nil, dir, "", "", err)
 	}
-	entries, err := os.ReadDir(dir)
-	there := err == nil
-	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
+	was, err := os.Lstat(dir) // nil if it is not there
+	mode := os.FileMode(0o755)
+	if err == nil {
+		target, err := filepath.EvalSymlinks(dir)
+		if err == nil {
+			was, err = os.Stat(target)
+		}
+		var entries []os.DirEntry
+		if err == nil {
+			entries, err = os.ReadDir(target)
+		}
+		switch {
+		case err != nil:
+			return fail(holdfast.ErrBadOption, dir, "", "name a directory", err)
+		case len(entries) > 0:
+			return fail(holdfast.ErrBadOption, dir, "it is not empty, and no engine made it", "name a new directory", nil)
+		}
+		dir, mode = target, 0o700 // the link stays, and nobody looks in before it is whole
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fail(holdfast.ErrBadOption, dir, "", "name a directory", err)
-	case len(entries) > 0:
-		return fail(holdfast.ErrBadOption, dir, "it is not empty, and no engine made it", "name a new directory", nil)
 	}
 	partial := dir + ".partial"
-	if err := os.Mkdir(partial, 0o755); errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(partial, mode); errors.Is(err, fs.ErrExist) {
 		return fail(holdfast.ErrBadOption, partial, "it is there already", "remove it if it was left by an interrupted import", nil)
 	} else if err != nil {
 		return fail(nil, partial, "", "the directory above must be there and be writable", err)
@@ -182,7 +193,10 @@ func makeDir(dir string, open func(dir string) (holdfast.Engine, error), fill fu
 	if err != nil {
 		return err
 	}
-	if there {
+	if was != nil {
+		if err := become(partial, was); err != nil {
+			return fail(nil, partial, "it cannot be given the mode of the directory that it replaces", "name a new directory", err)
+		}
 		if err := os.Remove(dir); err != nil {
 			return fail(nil, dir, "it cannot be replaced", "name a new directory", err)
 		}
@@ -194,6 +208,18 @@ func makeDir(dir string, open func(dir string) (holdfast.Engine, error), fill fu
 		return fail(nil, filepath.Dir(dir), "the copy is there, but a power cut could still take away its name", "", err)
 	}
 	return nil
+}
+
+// become gives the directory the mode of another, durably, and its owner if that is allowed.
+func become(dir string, other fs.FileInfo) error {
+	chown(dir, other) // which may take bits from the mode
+	if err := os.Chmod(dir, other.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky)); err != nil {
+		return err
+	}
+	if other.Mode()&0o400 == 0 { // it cannot be opened to be synced
+		return nil
+	}
+	return syncDir(dir)
 }
 
 // syncDir makes the names in a directory durable, where the system knows that.
@@ -268,7 +294,10 @@ func (p *importProgress) show(at migrate.Progress) {
 	}
 	p.last, p.drawn = time.Now(), true
 	line := fmt.Sprintf("  %s: %d entries", at.Phase, at.Entries)
-	if at.Of > 0 {
+	switch {
+	case at.Bytes > 0:
+		line = fmt.Sprintf("  %s: %s read", at.Phase, size(at.Bytes))
+	case at.Of > 0:
 		line = fmt.Sprintf("  %s: %d of %d entries", at.Phase, at.Entries, at.Of)
 	}
 	fmt.Fprintf(p.t.Err, "\r\x1b[K%s", line[:min(len(line), width-1)])
@@ -281,6 +310,12 @@ func (p *importProgress) end() {
 	}
 }
 
+// noStore is a Raft store that cannot be shown.
+type noStore struct {
+	Name  string `json:"name"`
+	Error string `json:"error"`
+}
+
 func (c *raftInspectCommand) run() int {
 	name, dir, o, err := parseDir(c.Dir)
 	if err != nil {
@@ -288,50 +323,81 @@ func (c *raftInspectCommand) run() int {
 	}
 	engine, e, err := openMade(name, dir, o)
 	if err != nil {
+		return failTool(hintImport(dir, err))
+	}
+	list, err := c.inspect(dir, e)
+	if closed := e.Close(); closed != nil {
+		err = errors.Join(err, closed)
+	}
+	if len(list) == 0 {
 		return failTool(err)
 	}
-	list, err := c.inspect(e)
-	if closed := e.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return failTool(err)
-	}
+	var printed error
 	if c.JSON {
 		enc := json.NewEncoder(os.Stdout)
 		enc.SetIndent("", "  ")
-		return fail(enc.Encode(list))
+		printed = enc.Encode(list)
+	} else {
+		p := newPage(os.Stdout)
+		p.line("engine\t%s", engine)
+		for _, store := range list {
+			switch store := store.(type) {
+			case *migrate.Inspection:
+				printStore(p, store)
+			case noStore:
+				p.line("\nstore\t%q", store.Name)
+				p.line("error\t%s", store.Error)
+			}
+		}
+		printed = p.end()
 	}
-	p := newPage(os.Stdout)
-	p.line("engine\t%s", engine)
-	for _, in := range list {
-		printStore(p, in)
-	}
-	return fail(p.end())
+	return failTool(errors.Join(err, printed))
 }
 
-func (c *raftInspectCommand) inspect(e holdfast.Engine) ([]*migrate.Inspection, error) {
+// hintImport makes of an error about a directory that no engine made the advice to import it, if it is a source.
+func hintImport(dir string, err error) error {
+	e, ok := err.(*holdfast.Error)
+	if !ok {
+		return err
+	}
+	for _, source := range []string{filepath.Join(dir, "raft.db"), filepath.Join(dir, "wal-meta.db"), dir} {
+		if st, err := os.Stat(source); err == nil && st.Mode().IsRegular() {
+			e.Remedy = "holdfast raft import makes a Raft store of a raft-boltdb or a raft-wal"
+			break
+		}
+	}
+	return e
+}
+
+// inspect returns what there is to be shown of the stores, each an Inspection or a noStore: one that cannot be shown does not
+// hide the others. Why it cannot is the error, too.
+func (c *raftInspectCommand) inspect(dir string, e holdfast.Engine) (list []any, err error) {
 	stores := []string{}
 	if c.Name != nil {
 		stores = append(stores, *c.Name)
 	} else {
-		var err error
 		if stores, err = migrate.Stores(e); err != nil {
-			return nil, err
+			return nil, in(dir, err)
 		}
 		if len(stores) == 0 {
-			return nil, &holdfast.Error{Op: "inspect", Engine: e.Capabilities().Engine, Class: holdfast.ErrNotFound, Detail: "there is no Raft store in it"}
+			return nil, &holdfast.Error{Op: "inspect", Engine: e.Capabilities().Engine, Path: dir, Class: holdfast.ErrNotFound, Detail: "there is no Raft store in it"}
 		}
 	}
-	var list []*migrate.Inspection
+	var errs []error
 	for _, name := range stores {
-		in, err := migrate.Inspect(e, name, c.All)
-		if err != nil {
-			return nil, err
+		store, err := migrate.Inspect(e, name, c.All)
+		if err == nil {
+			list = append(list, store)
+			continue
 		}
-		list = append(list, in)
+		err = in(dir, err)
+		errs = append(errs, err)
+		list = append(list, noStore{name, strings.ReplaceAll(err.Error(), "\n", "; ")})
 	}
-	return list, nil
+	if c.Name != nil && len(errs) > 0 { // it is all there is to say
+		list = nil
+	}
+	return list, errors.Join(errs...)
 }
 
 func printStore(p *page, in *migrate.Inspection) {

@@ -80,3 +80,41 @@ func TestKilledImportIsUnfinished(t *testing.T) {
 		}
 	}
 }
+
+// TestImportKeepsTheDirectory: an empty directory is filled through a link to it, which stays, and keeps its mode and owner.
+func TestImportKeepsTheDirectory(t *testing.T) {
+	at := t.TempDir()
+	source := boltSource(t, at, 5, 5)
+	real, link, dangling := filepath.Join(at, "real"), filepath.Join(at, "link"), filepath.Join(at, "dangling")
+	try(t, os.Mkdir(real, 0o700))
+	try(t, os.Chmod(real, 0o700|os.ModeSetgid))
+	uid := os.Getuid()
+	if uid == 0 {
+		uid = 12345
+		try(t, os.Chown(real, uid, 54321))
+		try(t, os.Chmod(real, 0o700|os.ModeSetgid))
+	}
+	before, err := os.Stat(real)
+	try(t, err)
+	try(t, os.Symlink("real", link))
+	try(t, os.Symlink("nothing", dangling))
+	if status, _, stderr := result(t, holdfastCommand(t, "raft", "import", source, "--into", dangling)); status != exitError || !strings.Contains(stderr, "name a directory") {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+	if status, _, stderr := result(t, holdfastCommand(t, "raft", "import", source, "--into", link)); status != exitOK {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	for _, name := range []string{link, dangling} {
+		if st, err := os.Lstat(name); err != nil || st.Mode()&fs.ModeSymlink == 0 {
+			t.Errorf("%s is no link any more: %v, %v", name, st, err)
+		}
+	}
+	after, err := os.Stat(real)
+	try(t, err)
+	if after.Mode() != before.Mode() || int(after.Sys().(*syscall.Stat_t).Uid) != uid || after.Sys().(*syscall.Stat_t).Gid != before.Sys().(*syscall.Stat_t).Gid {
+		t.Errorf("%v, %+v; it was %v", after.Mode(), after.Sys(), before.Mode())
+	}
+	if status, stdout, stderr := result(t, holdfastCommand(t, "raft", "inspect", real)); status != exitOK || !strings.Contains(stdout, "index 3 to 7") {
+		t.Errorf("status %d: %s%s", status, stdout, stderr)
+	}
+}

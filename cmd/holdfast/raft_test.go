@@ -165,3 +165,73 @@ func TestRaftCommands(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
+
+// TestRaftInspectShowsTheOthers: a store that cannot be shown hides no other one.
+func TestRaftInspectShowsTheOthers(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "d")
+	e, err := all.Open("logtree", dir, holdfast.Options{})
+	try(t, err)
+	for _, name := range []string{"a", "b", "c"} {
+		s, err := raftlog.Open(e, raftlog.Options{Name: name})
+		try(t, err)
+		try(t, s.StoreLog(&raft.Log{Index: 8, Term: 1}))
+		try(t, s.Close())
+	}
+	var b holdfast.Batch
+	b.Set([]byte("r\x01bm"), []byte("no description"))
+	b.Set([]byte("record/17"), []byte("another program's"))
+	try(t, holdfast.Commit(e, &b, holdfast.Power))
+	try(t, e.Close())
+
+	status, stdout, stderr := result(t, holdfastCommand(t, "raft", "inspect", dir))
+	if status != exitWrong || strings.Count(stdout, "index 8 to 8") != 2 || strings.Count(stdout, "error ") != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "corrupt") {
+		t.Errorf("status %d\n%s%s", status, stdout, stderr)
+	}
+	status, stdout, stderr = result(t, holdfastCommand(t, "raft", "inspect", dir, "--json"))
+	var list []struct {
+		Name, Error string
+		Last        uint64
+	}
+	if err := json.Unmarshal([]byte(stdout), &list); err != nil || status != exitWrong || len(list) != 3 || list[0].Last != 8 || list[1].Error == "" || list[1].Name != "b" || list[2].Last != 8 {
+		t.Errorf("status %d, %v\n%s%s", status, err, stdout, stderr)
+	}
+}
+
+// TestRaftErrorsSayWhatToDo.
+func TestRaftErrorsSayWhatToDo(t *testing.T) {
+	at := t.TempDir()
+	bolt := boltSource(t, at, 5, 5)
+	dir := filepath.Join(at, "d")
+	walDir := filepath.Join(at, "wal")
+	try(t, os.Mkdir(walDir, 0o755))
+	w, err := wal.Open(walDir, wal.WithLogger(hclog.NewNullLogger()))
+	try(t, err)
+	try(t, w.Close())
+	for _, c := range []struct {
+		status int
+		say    []string
+		args   []string
+	}{
+		{exitOK, []string{`no stable key "no", which was named as a number`, "no torn end"}, []string{"raft", "import", bolt, "--into", dir, "--number", "no", "--drop-torn"}},
+		{exitError, []string{"import " + dir + ": bad option", `the store "" is not empty; the engine has the stores ""`, "--name"}, []string{"raft", "import", bolt, "--into", dir}},
+		{exitError, []string{"inspect " + dir + ": not found", `the store "zz" is not there; the engine has the stores ""`}, []string{"raft", "inspect", dir, "--name", "zz"}},
+		{exitError, []string{"foreign", "holdfast raft import"}, []string{"raft", "inspect", at}},
+		{exitError, []string{"foreign", "holdfast raft import"}, []string{"raft", "inspect", walDir}},
+		{exitError, []string{"holdfast raft import"}, []string{"raft", "inspect", bolt}},
+		{exitError, []string{"see holdfast raft inspect --help"}, []string{"raft", "inspect"}},
+		{exitError, []string{"see holdfast raft import --help"}, []string{"raft", "import", bolt}},
+		{exitError, []string{"see holdfast raft --help"}, []string{"raft", "export"}},
+		{exitError, []string{"see holdfast bench --help"}, []string{"bench", "--nothing"}},
+		{exitError, []string{"the commands are: bench, crash"}, []string{"nothing"}},
+		{exitOK, []string{"writes to it"}, []string{"raft", "--help"}},
+		{exitOK, []string{"writes to it"}, []string{"raft", "inspect", "--help"}},
+	} {
+		status, stdout, stderr := result(t, holdfastCommand(t, c.args...))
+		text := strings.Join(strings.Fields(stdout+stderr), " ")
+		for _, s := range c.say {
+			if status != c.status || !strings.Contains(text, s) {
+				t.Errorf("%q: status %d, want %d and %q\n%s%s", c.args, status, c.status, s, stdout, stderr)
+			}
+		}
+	}
+}

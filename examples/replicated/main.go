@@ -1,13 +1,12 @@
-// Replicated is an event log on several machines. github.com/hashicorp/raft agrees on the order of events; on
-// each machine one Holdfast engine keeps raft's log and the events themselves.
+// Replicated is an event log on several machines. github.com/hashicorp/raft agrees on the order of events; on each machine one
+// Holdfast engine keeps raft's log and the events. Every node prints them in order, and the leader appends what is typed into it.
 //
 //	replicated --id a --addr 127.0.0.1:7001 --dir a --peers a=127.0.0.1:7001,b=127.0.0.1:7002,c=127.0.0.1:7003
-//
-// Every node prints its events in order. Lines on the leader's standard input are appended.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/gob"
@@ -33,12 +32,14 @@ func main() {
 	id, addr := flag.String("id", "a", "this node's name"), flag.String("addr", "127.0.0.1:7001", "its `address`, as the others reach it")
 	dir, peers := flag.String("dir", "replicated", "its `directory`"), flag.String("peers", "a=127.0.0.1:7001", "all `nodes`, this one too: id=addr,...")
 	flag.Parse()
+	if !strings.Contains(","+*peers, ","+*id+"=") {
+		log.Fatalf("--peers %q does not name this node, --id %s", *peers, *id)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	engine := must(logtree.Open(filepath.Join(*dir, "store"), holdfast.Options{}))
 	logs := must(raftlog.Open(engine, raftlog.Options{Name: "raft"})) // at Power: raft relies on its entries and votes
-	// Events are at Process: what a power cut takes from their end is applied again from raft's log,
-	// which is cut off only after a snapshot, and Persist syncs before it writes one.
+	// Events are at Process: what a power cut takes is applied again from raft's log, which no snapshot cuts off before it has synced.
 	events := must(event.Open(engine, event.Options{Name: "events", Level: holdfast.Process}))
 	m := &machine{engine: engine, events: events}
 	for _, e := range must(events.Read(ctx, max(events.Last(), 1), 1)) {
@@ -51,19 +52,20 @@ func main() {
 	}
 	config := raft.DefaultConfig()
 	config.LocalID, config.LogLevel = raft.ServerID(*id), "OFF"
-	snapshots := must(raft.NewFileSnapshotStore(*dir, 2, io.Discard))
 	transport := must(raft.NewTCPTransport(*addr, nil, 3, 10*time.Second, io.Discard))
-	node := must(raft.NewRaft(config, m, logs, logs, snapshots, transport))
-	if err := node.BootstrapCluster(all).Error(); err != nil && !errors.Is(err, raft.ErrCantBootstrap) { // that is: not the first start
-		log.Fatal(err)
+	node := must(raft.NewRaft(config, m, logs, logs, must(raft.NewFileSnapshotStore(*dir, 2, io.Discard)), transport))
+	node.RegisterObserver(raft.NewObserver(nil, false, sayLeader))
+	if err := node.BootstrapCluster(all).Error(); !errors.Is(err, raft.ErrCantBootstrap) { // that is: not the first start
+		check(err)
 	}
 	go func() {
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		lines := bufio.NewScanner(os.Stdin)
+		for lines.Buffer(nil, 1<<20); lines.Scan(); {
 			if err := node.Apply([]byte(lines.Text()), 10*time.Second).Error(); err != nil {
-				_, leader := node.LeaderWithID()
-				log.Printf("perhaps not appended: %v; the leader is %q", err, leader)
+				log.Printf("perhaps not appended: %v", err)
 			}
 		}
+		log.Print("no more lines are read: ", cmp.Or(lines.Err(), io.EOF))
 	}()
 	for e, err := range events.Follow(ctx, 1) {
 		if err != nil {
@@ -72,13 +74,18 @@ func main() {
 		}
 		fmt.Printf("%d %s\n", e.Position, e.Data)
 	}
-	if err := errors.Join(node.Shutdown().Error(), transport.Close(), events.Close(), logs.Close(), engine.Close()); err != nil {
-		log.Fatal(err)
-	}
+	check(errors.Join(node.Shutdown().Error(), transport.Close(), events.Close(), logs.Close(), engine.Close()))
 }
 
-// machine is raft's state machine: the event store. Each event carries the index of its raft entry, so
-// the store itself tells what it has, whatever was the last thing before a crash.
+// sayLeader sees all that raft tells its observers, and prints who leads from now on.
+func sayLeader(o *raft.Observation) bool {
+	if now, ok := o.Data.(raft.LeaderObservation); ok {
+		log.Printf("the leader is %q", now.LeaderID)
+	}
+	return false
+}
+
+// machine is raft's state machine, the events. Each has the index of its raft entry, so the store itself tells what it has.
 type machine struct {
 	engine  holdfast.Engine
 	events  *event.Store
@@ -87,8 +94,7 @@ type machine struct {
 
 func index(e event.Event) uint64 { return binary.BigEndian.Uint64(e.Metadata) }
 
-// add appends e unless it is there, and returns its position. A node that cannot must stop: if it left one
-// out, its positions would no longer be those of the others.
+// add appends e unless it is there. A node that cannot must stop: its positions would no longer be those of the others.
 func (m *machine) add(e event.Event) (position uint64) {
 	if index(e) > m.applied {
 		position, m.applied = must(m.events.Append(context.Background(), e)).First, index(e)
@@ -101,9 +107,8 @@ func (m *machine) Apply(entry *raft.Log) any {
 	return m.add(event.Event{Time: entry.AppendedAt, Metadata: binary.BigEndian.AppendUint64(nil, entry.Index), Data: entry.Data})
 }
 
-// Restore appends what the store lacks of a newer snapshot. An older one, as at most starts, it has whole;
-// what it has beyond that is committed too, and is skipped when raft applies it again. This needs one
-// history: whoever calls raft.Restore to go back to a backup must put a new store in this one's place.
+// Restore appends what the store lacks of a newer snapshot. An older one, as at most starts, it has whole; what it has beyond that is
+// committed too, and is skipped when raft applies it again. To go back to a backup with raft.Restore, begin with a new store.
 func (m *machine) Restore(from io.ReadCloser) error {
 	for decoder := gob.NewDecoder(from); ; {
 		var e event.Event
@@ -116,22 +121,16 @@ func (m *machine) Restore(from io.ReadCloser) error {
 	}
 }
 
-type snapshot struct {
-	*machine
-	last uint64
-}
+type snapshot struct{ machine } // as it was
 
-func (m *machine) Snapshot() (raft.FSMSnapshot, error) { return snapshot{m, m.events.Last()}, nil }
+func (m *machine) Snapshot() (raft.FSMSnapshot, error) { return snapshot{*m}, m.engine.Sync() }
 func (snapshot) Release()                              {}
 
-// Persist writes the events up to last, while others are appended.
+// Persist writes the events up to the last that was applied then, while others are appended.
 func (s snapshot) Persist(sink raft.SnapshotSink) error {
-	if err := s.engine.Sync(); err != nil {
-		return err
-	}
 	encoder := gob.NewEncoder(sink)
 	for e, err := range s.events.Events(context.Background(), 1, 0) {
-		if err == nil && e.Position <= s.last {
+		if err == nil && index(e) <= s.applied {
 			err = encoder.Encode(e)
 		}
 		if err != nil {
@@ -141,9 +140,10 @@ func (s snapshot) Persist(sink raft.SnapshotSink) error {
 	return sink.Close()
 }
 
-func must[T any](value T, err error) T {
+func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return value
 }
+
+func must[T any](value T, err error) T { check(err); return value }

@@ -41,10 +41,28 @@ func (l *lines) get() []string {
 	return slices.Clone(l.list)
 }
 
+// messages are what it has said on standard error.
+type messages struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (m *messages) Write(p []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.text.Write(p)
+}
+
+func (m *messages) String() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.text.String()
+}
+
 type node struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
-	stderr bytes.Buffer
+	stderr messages
 	out    *lines
 	read   chan struct{} // closed at the end of its output
 }
@@ -66,7 +84,8 @@ func start(t *testing.T, args ...string) *node {
 	}
 	go func() {
 		defer close(n.read)
-		for in := bufio.NewScanner(stdout); in.Scan(); {
+		in := bufio.NewScanner(stdout)
+		for in.Buffer(nil, 2<<20); in.Scan(); {
 			n.out.mu.Lock()
 			n.out.list = append(n.out.list, in.Text())
 			n.out.mu.Unlock()
@@ -83,6 +102,54 @@ func (n *node) kill() error {
 	_ = n.cmd.Process.Kill()
 	<-n.read
 	return n.cmd.Wait()
+}
+
+// TestPeersMustNameTheNode: the error says so, and nothing is made.
+func TestPeersMustNameTheNode(t *testing.T) {
+	for _, peers := range []string{"", "b=127.0.0.1:1", "aa=127.0.0.1:1,ba=127.0.0.1:2", "a"} {
+		dir := filepath.Join(t.TempDir(), "a")
+		n := start(t, "--id", "a", "--addr", "127.0.0.1:0", "--dir", dir, "--peers", peers)
+		<-n.read
+		err := n.cmd.Wait()
+		if _, exists := os.Stat(dir); err == nil || !strings.Contains(n.stderr.String(), "does not name this node") || !errors.Is(exists, os.ErrNotExist) {
+			t.Errorf("--peers %q: %v, %s", peers, err, n.stderr.String())
+		}
+	}
+}
+
+// TestLongLines: one node leads itself and says so; a line of 100 kB is an event, and one that is too long is told of.
+func TestLongLines(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		err = l.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	n := start(t, "--id", "a", "--addr", addr, "--dir", t.TempDir(), "--peers", "a="+addr)
+	long := strings.Repeat("x", 100_000)
+	for until := time.Now().Add(2 * time.Minute); len(n.out.get()) == 0; time.Sleep(100 * time.Millisecond) { // until it leads
+		if _, err := io.WriteString(n.stdin, long+"\n"); err != nil || time.Now().After(until) {
+			_ = n.kill()
+			t.Fatalf("%v: %s", err, n.stderr.String())
+		}
+	}
+	if line := n.out.get()[0]; line != "1 "+long {
+		t.Errorf("it printed %d bytes, %.40q", len(line), line)
+	}
+	// It reads no more once the line is too long, which may be before all of it is written.
+	go func() { _, _ = io.WriteString(n.stdin, strings.Repeat("y", 2<<20)) }()
+	said, mayRead := "no more lines are read: bufio.Scanner: token too long", time.Now().Add(2*time.Minute)
+	for !strings.Contains(n.stderr.String(), said) && time.Now().Before(mayRead) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	_ = n.kill()
+	for _, want := range []string{said, `the leader is "a"`} {
+		if !strings.Contains(n.stderr.String(), want) {
+			t.Errorf("it does not say %q: %s", want, n.stderr.String())
+		}
+	}
 }
 
 // TestReplicated types lines into three nodes, kills one, goes on, starts it again, and wants the

@@ -62,6 +62,12 @@ type figure struct {
 	level  holdfast.Level
 }
 
+// What is said of an engine where a study has no figure.
+const (
+	notAtLevel = "never measured at this level"
+	notInStudy = "not in the study"
+)
+
 // study looks figures up, and tells an engine that the study did not have from a level at which it
 // was not measured.
 func study(figures map[figure]string) func(string, holdfast.Level) string {
@@ -74,10 +80,10 @@ func study(figures map[figure]string) func(string, holdfast.Level) string {
 		}
 		for f := range figures {
 			if f.engine == engine {
-				return "never measured at this level"
+				return notAtLevel
 			}
 		}
-		return "not in the study"
+		return notInStudy
 	}
 }
 

@@ -96,6 +96,7 @@ type Unavailable struct {
 
 	instead holdfast.Level // that it gives when asked for this one, 0 if none
 	why     string         // in the engine's own words
+	never   bool           // it is the work that it cannot do, at any level
 }
 
 // Plan checks the request and lays out the cells. Errors are ErrBadOption or ErrLevel, and
@@ -239,14 +240,52 @@ func (l Lab) layOut(p *Plan, named bool) error {
 		}
 	}
 	if len(p.Cells) == 0 {
-		var reasons []string
-		for _, u := range p.Unavailable {
-			reasons = append(reasons, fmt.Sprintf("%s at %v: %s", u.Engine, u.Asked, u.Reason))
-		}
-		slices.Sort(reasons)
-		return &holdfast.Error{Op: "bench", Class: holdfast.ErrLevel, Detail: strings.Join(slices.Compact(reasons), "; "), Remedy: "name other --engines or --levels"}
+		return l.nothing(p.Unavailable)
 	}
 	return nil
+}
+
+// nothing is the error of a plan in which nothing is available, ErrLevel, or ErrBadOption where it is the work that nobody can do:
+// each reason once, with what would help.
+func (l Lab) nothing(missing []Unavailable) error {
+	type absence struct{ engine, reason string }
+	var order []absence
+	levels := map[absence][]holdfast.Level{} // none where no level helps
+	otherLevels, otherWork := false, false
+	for _, u := range missing {
+		a := absence{u.Engine, u.Reason}
+		if _, ok := levels[a]; !ok {
+			order, levels[a] = append(order, a), nil
+		}
+		if u.never {
+			otherWork = true
+			continue
+		}
+		if !slices.Contains(levels[a], u.Asked) {
+			levels[a] = append(levels[a], u.Asked)
+		}
+		e, err := l.engine(u.Engine)
+		otherLevels = otherLevels || err == nil && e.Describe().Strongest() > 0
+	}
+	var reasons []string
+	for _, a := range order {
+		at := ""
+		if slices.Sort(levels[a]); len(levels[a]) > 0 {
+			at = " at " + strings.Join(levelNames(levels[a]), ", ")
+		}
+		reasons = append(reasons, a.engine+at+": "+a.reason)
+	}
+	class, remedy := holdfast.ErrLevel, "name other --engines"
+	if otherWork && !otherLevels {
+		class = holdfast.ErrBadOption
+	}
+	if otherLevels {
+		remedy += " or --levels"
+	}
+	if otherWork {
+		remedy += " or --workloads"
+	}
+	return &holdfast.Error{Op: "bench", Class: class, Detail: strings.Join(reasons, "; "), Remedy: remedy}
 }
 
 // levelsOf says at which of the levels an engine is measured: once for each level that it really
@@ -287,7 +326,7 @@ func levelsOf(e all.Entry, levels []holdfast.Level, reads bool) (cells []Cell, m
 func absent(engine string, levels []holdfast.Level, why string) []Unavailable {
 	var missing []Unavailable
 	for _, level := range levels {
-		missing = append(missing, Unavailable{Engine: engine, Asked: level, Reason: why, why: why})
+		missing = append(missing, Unavailable{Engine: engine, Asked: level, Reason: why, why: why, never: true})
 	}
 	return missing
 }
@@ -296,11 +335,11 @@ func absent(engine string, levels []holdfast.Level, why string) []Unavailable {
 func refuse(engine, workload, why string, cells []Cell, missing []Unavailable) []Unavailable {
 	for i, u := range missing {
 		if u.instead != 0 {
-			missing[i] = Unavailable{Engine: engine, Asked: u.Asked, Reason: why, why: workload + ": " + why}
+			missing[i] = Unavailable{Engine: engine, Asked: u.Asked, Reason: why, why: workload + ": " + why, never: true}
 		}
 	}
 	for _, c := range cells {
-		missing = append(missing, Unavailable{Engine: engine, Asked: c.Asked, Reason: why, why: workload + ": " + why})
+		missing = append(missing, Unavailable{Engine: engine, Asked: c.Asked, Reason: why, why: workload + ": " + why, never: true})
 	}
 	return missing
 }

@@ -126,10 +126,13 @@ func TestPlanRefuses(t *testing.T) {
 		{Request{For: span(-time.Second)}, holdfast.ErrBadOption, []string{"-1s", "1ms to 1h"}},
 		{Request{For: span(0)}, holdfast.ErrBadOption, []string{"0s"}},
 		{Request{For: span(1000 * time.Hour)}, holdfast.ErrBadOption, []string{"1000h"}},
-		{Request{Engines: []string{"ram"}, Levels: []string{"power"}}, holdfast.ErrLevel, []string{"ram at power: because"}},
-		{Request{Engines: []string{"absent"}}, holdfast.ErrLevel, []string{"absent at memory: because"}},
+		{Request{Engines: []string{"ram"}, Levels: []string{"power"}}, holdfast.ErrLevel, []string{"ram at power: because", "name other --engines or --levels"}},
+		{Request{Engines: []string{"absent"}}, holdfast.ErrLevel, []string{": absent at memory, process, power: because; name other --engines"}},
+		{Request{Preset: "kv", Engines: []string{"peer"}}, holdfast.ErrBadOption, []string{": peer: holds Raft logs only; name other --engines or --workloads"}},
 	} {
-		_, err := testLab().Plan(test.request)
+		lab := testLab()
+		lab.Peers = []all.Entry{engineGiving("peer", 0, 0, holdfast.Power)}
+		_, err := lab.Plan(test.request)
 		if !errors.Is(err, test.class) {
 			t.Errorf("%+v: %v, want %v", test.request, err, test.class)
 			continue

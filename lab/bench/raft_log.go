@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/contender"
+	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
 // raftIndexSize is what an entry's index takes, in bytes.
@@ -78,7 +79,7 @@ func openRaft(t Task) (*raftTable, error) {
 		return nil, err
 	}
 	table := &raftTable{task: t, engine: engine, volatile: engine.Capabilities().Strongest() == holdfast.Memory}
-	if table.store, table.shut, err = contender.OpenRaft(engine, t.Level); err != nil {
+	if table.store, table.shut, err = contender.OpenRaft(engine, raftlog.Options{Level: t.Level}); err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}
 	return table, nil
@@ -101,14 +102,14 @@ func openRaftLoaded(t Task, fill func(contender.RaftStore) error) (*raftTable, e
 		}
 		return openRaft(t)
 	}
-	if table.store, table.shut, err = contender.OpenRaft(engine, t.Level); err != nil {
+	if table.store, table.shut, err = contender.OpenRaft(engine, raftlog.Options{Level: t.Level}); err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}
 	return table, nil
 }
 
 func (r *raftTable) fill(fill func(contender.RaftStore) error) (err error) {
-	store, shut, err := contender.OpenRaft(r.engine, weakest(r.engine, r.task.Level))
+	store, shut, err := contender.OpenRaft(r.engine, raftlog.Options{Level: weakest(r.engine, r.task.Level)})
 	if err != nil {
 		return err
 	}

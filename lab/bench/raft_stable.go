@@ -33,7 +33,7 @@ func (l *raftLedger) setter(set func(key, value []byte) error) func(key uint32) 
 func (l *raftLedger) get(store contender.RaftStore, key uint32) error {
 	version, there := l.ledger.has(key)
 	value, err := store.Get(l.keys[key])
-	switch missing := len(value) == 0 && (err == nil || err.Error() == "not found"); {
+	switch missing := len(value) == 0 && (err == nil || contender.KeyMissing(err)); {
 	case missing && !there:
 		return nil
 	case missing:

@@ -521,7 +521,7 @@ func TestPeersDoNothingElse(t *testing.T) {
 			t.Errorf("%s: missing: %q", w, got)
 		}
 	}
-	if _, err := Standard().Plan(Request{Engines: []string{"raft-wal"}}); !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(err.Error(), onlyRaft) {
+	if _, err := Standard().Plan(Request{Engines: []string{"raft-wal"}}); !errors.Is(err, holdfast.ErrBadOption) || strings.Count(err.Error(), onlyRaft) != 1 || strings.Contains(err.Error(), "--levels") {
 		t.Errorf("events on a peer alone: %v", err)
 	}
 }

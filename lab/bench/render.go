@@ -203,6 +203,13 @@ func (s screen) speed(g group) {
 	}
 	header := table.Row{"engine", unit + "/s", confidence, "p50", "p99", "of floor", "to the best"}
 	right := []int{2, 4, 5, 6}
+	// Where no row has an interval there is no column for it.
+	fit := func(cells table.Row) table.Row { return cells }
+	if confidence == "" {
+		fit = func(cells table.Row) table.Row { return slices.Delete(cells, 2, 3) }
+		right = []int{2, 3, 4, 5}
+	}
+	header = fit(header)
 	// The study's column is as wide as the terminal leaves it, or becomes lines of its own.
 	const others = 2 + 10 + 9 + 15 + 9 + 9 + 10 + 21
 	studyWidth := s.width - others
@@ -228,7 +235,7 @@ func (s screen) speed(g group) {
 		if !wide {
 			against = strings.TrimSuffix(against, " shown")
 		}
-		cells := table.Row{row.Engine, count(row.Median * items), interval(row, items), duration(row.p50), duration(row.p99), share, against}
+		cells := fit(table.Row{row.Engine, count(row.Median * items), interval(row, items), duration(row.p50), duration(row.p99), share, against})
 		if inTable {
 			cells = append(cells, study)
 		} else if study != "" {
@@ -243,11 +250,15 @@ func (s screen) speed(g group) {
 		t.AppendRow(cells)
 	}
 	for _, engine := range g.void {
-		cells := table.Row{engine, "void", "", "", "", "", "see below"}
+		cells := fit(table.Row{engine, "void", "", "", "", "", "see below"})
 		s.paintRow(cells, red)
 		t.AppendRow(cells)
 	}
-	s.print(t, right, map[int]int{8: studyWidth})
+	var widths map[int]int
+	if inTable {
+		widths = map[int]int{len(header): studyWidth}
+	}
+	s.print(t, right, widths)
 	if len(asides) > 0 {
 		s.wrapped("  the study said: ", strings.Join(asides, "; "))
 	}
@@ -360,22 +371,73 @@ func (s screen) legend(l Lab, r *Report) {
 	if other := r.Machine.OtherWork; other >= 0.05 {
 		s.wrapped("", fmt.Sprintf("Other work took %s of the machine's CPUs meanwhile: the figures are worse, and spread more, than they would on a quiet machine.", percent(other)))
 	}
-	var null, floor bool
-	for _, sum := range r.Summary {
-		if sum.Engine == Null && !null {
-			null = true
-			s.wrapped("", fmt.Sprintf("null does nothing: %s an operation is what the harness itself takes (%s).", duration(sum.p50), sum.Workload))
-		}
-		if sum.Engine == Floor && !floor {
-			floor = true
-			s.wrapped("", "floor writes the same bytes into a file written ahead, by one call for all clients that wait, with one fdatasync where power loss is survived; it reads by one call, and compares.")
-		}
-	}
-	s.wrapped("", "CPU, settling (the time to close) and the peak of memory include the harness's own, which is null's; what is there in the end includes what the warm-up wrote.")
+	s.references(l, r)
 	if l.showsSpace(r) {
 		s.wrapped("", "On disk, (2x) is twice the bytes of the keys and values that are there in the end.")
 	}
-	s.wrapped("", "The study's figures are of its own machines; compare ratios with them, nothing else.")
+	s.studied(l, r)
+}
+
+// references explains null and floor, as far as they were measured, and what the tables of costs include.
+func (s screen) references(l Lab, r *Report) {
+	var null *Summary
+	var nullWrites, floorWrites, floorReads, writes bool
+	for i := range r.Summary {
+		sum := &r.Summary[i]
+		w, err := l.workload(sum.Workload)
+		if err != nil {
+			continue // a plan names no other
+		}
+		writes = writes || !w.Reads
+		switch sum.Engine {
+		case Null:
+			null, nullWrites = cmp.Or(null, sum), nullWrites || !w.Reads
+		case Floor:
+			floorReads, floorWrites = floorReads || w.Reads, floorWrites || !w.Reads
+		}
+	}
+	if null != nil {
+		s.wrapped("", fmt.Sprintf("null does nothing: %s an operation is what the harness itself takes (%s).", duration(null.p50), null.Workload))
+	}
+	var parts []string
+	if floorWrites {
+		parts = append(parts, "writes the same bytes into a file written ahead, by one call for all clients that wait, with one fdatasync where power loss is survived")
+	}
+	if floorReads {
+		parts = append(parts, "reads by one call, and compares")
+	}
+	if len(parts) > 0 {
+		s.wrapped("", "floor "+strings.Join(parts, "; it ")+".")
+	}
+	if writes {
+		own := ""
+		if nullWrites {
+			own = ", which is null's"
+		}
+		s.wrapped("", "CPU, settling (the time to close) and the peak of memory include the harness's own"+own+"; what is there in the end includes what the warm-up wrote.")
+	}
+}
+
+// studied explains the figures of the studies, if the tables have any.
+func (s screen) studied(l Lab, r *Report) {
+	notes := []string{"The study's figures are of its own machines; compare ratios with them, nothing else."}
+	has := false
+	for _, sum := range r.Summary {
+		w, err := l.workload(sum.Workload)
+		if err != nil || w.Study == nil || w.Samples || sum.Clients != 1 || reference(sum.Engine) {
+			continue
+		}
+		if text := w.Study(sum.Engine, sum.Given); text == "" || text == notAtLevel || text == notInStudy {
+			continue
+		}
+		has = true
+		if w.StudyNote != "" && !slices.Contains(notes, w.StudyNote) {
+			notes = append(notes, w.StudyNote)
+		}
+	}
+	if has {
+		s.wrapped("", strings.Join(notes, " "))
+	}
 }
 
 // unavailable says which engines are missing where, grouped by levels, and then by reason.
@@ -386,17 +448,18 @@ func (s screen) unavailable(list []Unavailable) {
 		levels  string
 	}
 	// The levels at which each engine is missing for one reason.
-	levels := map[string][]string{}
+	levels := map[string][]holdfast.Level{}
 	key := func(u Unavailable) string { return fmt.Sprint(u.Engine, u.instead, u.why) }
 	for _, u := range list {
-		if name := u.Asked.String(); !slices.Contains(levels[key(u)], name) {
-			levels[key(u)] = append(levels[key(u)], name)
+		if !slices.Contains(levels[key(u)], u.Asked) {
+			levels[key(u)] = append(levels[key(u)], u.Asked)
+			slices.Sort(levels[key(u)])
 		}
 	}
 	var order []absence
 	engines := map[absence][]string{}
 	for _, u := range list {
-		a := absence{u.instead, u.why, strings.Join(levels[key(u)], ", ")}
+		a := absence{u.instead, u.why, strings.Join(levelNames(levels[key(u)]), ", ")}
 		if engines[a] == nil {
 			order = append(order, a)
 		}

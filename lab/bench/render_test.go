@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,6 +145,35 @@ func TestRaftReportLooksAsBefore(t *testing.T) {
 		for line := range strings.Lines(out.String()) {
 			if n := len(strings.TrimRight(line, "\n")); n > s.width && !strings.HasPrefix(line, "again: ") {
 				t.Errorf("a line of %d columns: %s", n, line)
+			}
+		}
+	}
+}
+
+// TestLegendExplainsWhatIsThere, and nothing else.
+func TestLegendExplainsWhatIsThere(t *testing.T) {
+	const null, ofNull, reads, costs, studied, brackets = "null does nothing", "which is null's", "reads by one call", "CPU, settling", "The study's figures", "in brackets, of a run of 1 s"
+	all := []string{null, ofNull, reads, costs, studied, brackets}
+	for _, test := range []struct {
+		preset, workloads string
+		want              []string
+	}{
+		{"raft-long", "", []string{costs}},
+		{"raft", "raft/stable-get,raft/store-1", all},
+		{"raft", "raft/get-log", []string{null, reads}},
+		{"raft", "raft/stable-get-1k,raft/truncate", []string{null, ofNull, reads, costs}},
+		{"quick", "event/append-1", []string{null, ofNull, costs, studied}},
+	} {
+		request := Request{Preset: test.preset}
+		if test.workloads != "" {
+			request.Workloads = strings.Split(test.workloads, ",")
+		}
+		lab, _, report := inventedOf(request, "badger", "pebble", "mem")
+		var out bytes.Buffer
+		screen{w: &out, width: 1000}.report(lab, report)
+		for _, text := range all {
+			if strings.Contains(out.String(), text) != slices.Contains(test.want, text) {
+				t.Errorf("%s %s: %q is there or is not, wrongly:\n%s", test.preset, test.workloads, text, out.String())
 			}
 		}
 	}

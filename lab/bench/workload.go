@@ -51,6 +51,8 @@ type Workload struct {
 	// Study is what the original study measured for an engine at the level given, or says
 	// that it did not. nil if the study had no such work.
 	Study func(engine string, given holdfast.Level) string
+	// StudyNote explains those figures below the tables, in a sentence; empty if there is nothing to explain.
+	StudyNote string
 
 	// Engine, Floor and Null make the work ready on each kind of contender: all inputs
 	// made, all preloading done.

@@ -23,7 +23,7 @@ import (
 
 // RaftStore is all that hashicorp/raft keeps: its log, its votes and its terms.
 //
-// A key that is not there is an error that reads "not found" from raft-boltdb and raftlog; from raft-wal it is nil without one.
+// A key that is not there is an error from raft-boltdb and raftlog, see [KeyMissing]; from raft-wal it is nil without one.
 type RaftStore interface {
 	raft.LogStore
 	raft.StableStore

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
 // each runs a test on every peer.
@@ -91,12 +92,12 @@ func TestPeerKeepsARaftLog(t *testing.T) {
 	each(t, func(t *testing.T, peer all.Entry) {
 		dir := filepath.Join(t.TempDir(), "new", "dir")
 		e := open(t, peer, dir)
-		s, shut, err := OpenRaft(e, 0)
+		s, shut, err := OpenRaft(e, raftlog.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		holds(t, s, 0, 0)
-		if v, err := s.Get([]byte("CurrentTerm")); len(v) != 0 || err != nil && err.Error() != "not found" {
+		if v, err := s.Get([]byte("CurrentTerm")); len(v) != 0 || err != nil && !KeyMissing(err) {
 			t.Errorf("a key that is not there: %q, %v", v, err)
 		}
 		for _, err := range []error{
@@ -134,7 +135,7 @@ func TestPeerKeepsARaftLog(t *testing.T) {
 			}
 		}
 		e = open(t, peer, dir)
-		if s, _, err = OpenRaft(e, holdfast.Power); err != nil {
+		if s, _, err = OpenRaft(e, raftlog.Options{Level: holdfast.Power}); err != nil {
 			t.Fatal(err)
 		}
 		check(s)
@@ -356,19 +357,22 @@ func TestOpenRaftOnEngines(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, shut, err := OpenRaft(e, level)
+			s, shut, err := OpenRaft(e, raftlog.Options{Level: level})
 			if err != nil {
 				t.Fatalf("%s at %v: %v", entry.Name, level, err)
 			}
 			if err := errors.Join(s.StoreLogs(entries(1, 20)), s.DeleteRange(1, 5), s.Set([]byte("k"), []byte("v"))); err != nil {
 				t.Errorf("%s at %v: %v", entry.Name, level, err)
 			}
+			if n, err := s.GetUint64([]byte("none")); n != 0 || KeyMissing(err) == (entry.Name == RaftWAL) || err != nil && !KeyMissing(err) {
+				t.Errorf("%s: a number that is not there: %d, %v", entry.Name, n, err)
+			}
 			if entry.Name == RaftWAL { // see TestWALDeletedEntriesCanBeGot
 				if err := errors.Join(shut(), e.Close()); err != nil {
 					t.Fatal(err)
 				}
 				e = open(t, entry, dir)
-				if s, shut, err = OpenRaft(e, level); err != nil {
+				if s, shut, err = OpenRaft(e, raftlog.Options{Level: level}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -380,16 +384,37 @@ func TestOpenRaftOnEngines(t *testing.T) {
 	}
 }
 
+// TestOpenRaftPassesOptionsOn to our store; a peer is as it is.
+func TestOpenRaftPassesOptionsOn(t *testing.T) {
+	e := mem.New()
+	defer e.Close()
+	for _, monotonic := range []bool{false, true} {
+		s, shut, err := OpenRaft(e, raftlog.Options{Level: holdfast.Memory, Monotonic: monotonic})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, ok := s.(raft.MonotonicLogStore); !ok || m.IsMonotonic() != monotonic {
+			t.Errorf("monotonic %v is not what the store says", monotonic)
+		}
+		if err := shut(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if KeyMissing(nil) || KeyMissing(raft.ErrLogNotFound) || !KeyMissing(raftlog.ErrKeyNotFound) {
+		t.Error("KeyMissing tells errors apart wrongly")
+	}
+}
+
 func TestOpenRaftRefusesLevels(t *testing.T) {
 	e := mem.New()
 	for _, level := range []holdfast.Level{0, holdfast.Process, holdfast.Power, 9} {
-		if _, _, err := OpenRaft(e, level); !errors.Is(err, holdfast.ErrLevel) {
+		if _, _, err := OpenRaft(e, raftlog.Options{Level: level}); !errors.Is(err, holdfast.ErrLevel) {
 			t.Errorf("%v on an engine in memory: %v", level, err)
 		}
 	}
 	each(t, func(t *testing.T, peer all.Entry) {
 		e := open(t, peer, t.TempDir())
-		if _, _, err := OpenRaft(e, holdfast.Process); !errors.Is(err, holdfast.ErrLevel) {
+		if _, _, err := OpenRaft(e, raftlog.Options{Level: holdfast.Process}); !errors.Is(err, holdfast.ErrLevel) {
 			t.Errorf("process on %s: %v", peer.Name, err)
 		}
 		if err := e.Close(); err != nil {

@@ -20,7 +20,7 @@ type Request struct {
 	Levels   []string
 	Kinds    []string // empty means kill, and power and faults where the machine can
 	Subjects []string // empty means kv and raft, and raft alone for peers
-	Cuts     *int
+	Cuts     *int     // of each row; nil means defaultCuts, and half of them where less is to be learnt
 	FS       string
 	Seed     *uint64
 	For      *time.Duration
@@ -53,15 +53,16 @@ type runPlan struct {
 	// Neither levels nor subjects were named.
 	allLevels, allSubjects bool
 
-	cuts    int
-	fs      string
-	seed    uint64
-	length  time.Duration // 0 if not named
-	command string
+	cuts      int
+	cutsNamed bool
+	fs        string
+	seed      uint64
+	length    time.Duration // 0 if not named
+	command   string
 }
 
-// plan makes a plan of a request. The error is ErrBadOption, or ErrUnavailable if a kind is named that
-// this machine cannot do.
+// plan makes a plan of a request. The error is ErrBadOption, or ErrLevel if nothing is available at the levels, or ErrUnavailable
+// if a kind is named that this machine cannot do.
 func (l Lab) plan(q Request) (*runPlan, error) {
 	p := &runPlan{cuts: defaultCuts, fs: cmp.Or(q.FS, blockdev.FileSystems()[0]), subjects: q.Subjects}
 	var err error
@@ -104,7 +105,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 		return nil, err
 	}
 	if q.Cuts != nil {
-		if p.cuts = *q.Cuts; p.cuts < 1 || p.cuts > 1e6 {
+		if p.cuts, p.cutsNamed = *q.Cuts, true; p.cuts < 1 || p.cuts > 1e6 {
 			return nil, badOption(fmt.Sprintf("%d cuts", p.cuts), "use a number from 1 to a million")
 		}
 	}
@@ -118,7 +119,81 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 		p.seed = *q.Seed
 	}
 	p.command = commandOf(q, p.seed)
-	return p, l.cells(p)
+	if err := l.cells(p); err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(p.cells, func(c cell) bool { return !c.Control && c.notAvailable == "" }) {
+		return nil, p.nothing()
+	}
+	p.keepLevels()
+	return p, nil
+}
+
+// keepLevels leaves out the levels that nobody named and no row has.
+func (p *runPlan) keepLevels() {
+	has := func(level holdfast.Level) bool {
+		return slices.ContainsFunc(p.cells, func(c cell) bool { return !c.Control && c.Level == level })
+	}
+	if p.allLevels && slices.ContainsFunc(p.levels, has) { // simulations have none
+		p.levels = slices.DeleteFunc(p.levels, func(level holdfast.Level) bool { return !has(level) })
+	}
+}
+
+// What stands in the way of rows, beside the engines' own words.
+const (
+	onlyRaft     = "it is a store for Raft and nothing else"
+	noSimulation = "it has no simulation"
+	noDevice     = "it keeps nothing on a device"
+	faultsLevel  = "faults tests power alone: what a refused flush can break is of no other level"
+)
+
+// nothing is the error of a plan of which only the controls are left: ErrLevel where another level would do, else ErrBadOption.
+func (p *runPlan) nothing() error {
+	type absence struct{ engine, why string }
+	var order []absence
+	levels := map[absence][]string{}
+	helps := map[string]bool{}
+	for _, c := range p.cells {
+		if c.Control {
+			continue
+		}
+		a := absence{c.Engine, c.notAvailable}
+		if _, ok := levels[a]; !ok {
+			order, levels[a] = append(order, a), nil
+		}
+		strongest := c.capabilities.Strongest()
+		switch name := c.Level.String(); {
+		case c.notAvailable == onlyRaft:
+			helps["--subject"] = true
+		case c.Kind == Simulate:
+			helps["--kind"] = true
+		case !slices.Contains(levels[a], name):
+			levels[a] = append(levels[a], name)
+			helps["--levels"] = helps["--levels"] || strongest > holdfast.Memory || strongest > 0 && c.Kind == Kill
+			helps["--kind"] = helps["--kind"] || strongest == holdfast.Memory && c.Kind != Kill
+		}
+	}
+	var reasons []string
+	for _, a := range order {
+		at := ""
+		if len(levels[a]) > 0 {
+			at = " at " + strings.Join(levels[a], ", ")
+		}
+		reasons = append(reasons, a.engine+at+": "+a.why)
+	}
+	if len(reasons) == 0 {
+		reasons, helps["--levels"] = []string{faultsLevel}, true
+	}
+	e := &holdfast.Error{Op: "crash", Class: holdfast.ErrBadOption, Detail: "there is nothing to test: " + strings.Join(reasons, "; "), Remedy: "name other --engines"}
+	if helps["--levels"] {
+		e.Class = holdfast.ErrLevel
+	}
+	for _, flag := range []string{"--levels", "--subject", "--kind"} {
+		if helps[flag] {
+			e.Remedy += " or " + flag
+		}
+	}
+	return e
 }
 
 // peer reports whether that is the name of a peer.
@@ -218,13 +293,13 @@ func (l Lab) cells(p *runPlan) error {
 					c.Given = promise.Given
 					switch {
 					case c.peer && subject != rafts.Name:
-						c.notAvailable = "it is a store for Raft and nothing else"
+						c.notAvailable = onlyRaft
 					case c.Given == 0:
 						c.notAvailable = promise.Why
 					case c.Given > level && slices.Contains(p.levels, c.Given):
 						c.notAvailable = fmt.Sprintf("gives %v, shown there", c.Given)
 					case kind != Kill && c.capabilities.Strongest() <= holdfast.Memory:
-						c.notAvailable = "it keeps nothing on a device"
+						c.notAvailable = noDevice
 					}
 					p.cells = append(p.cells, c)
 				}
@@ -238,7 +313,7 @@ func (l Lab) cells(p *runPlan) error {
 func (l Lab) simulated(p *runPlan) []cell {
 	var list []cell
 	for _, name := range p.engines {
-		c := cell{Engine: name, Kind: Simulate, notAvailable: "it has no simulation"}
+		c := cell{Engine: name, Kind: Simulate, notAvailable: noSimulation}
 		if l.simulation(name) != nil {
 			c.notAvailable = ""
 		}

@@ -31,14 +31,11 @@ type tracking interface {
 
 // openRaft opens the store that there is on an engine.
 func openRaft(s spec, e holdfast.Engine) (contender.RaftStore, func() error, error) {
-	if p, ok := e.(contender.RaftEngine); ok {
-		return p.RaftStore(), func() error { return nil }, nil
-	}
-	store, err := raftlog.Open(e, raftlog.Options{Level: s.Level, Monotonic: s.Monotonic})
+	store, closeStore, err := contender.OpenRaft(e, raftlog.Options{Level: s.Level, Monotonic: s.Monotonic})
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the store: %w", err)
 	}
-	return store, store.Close, nil
+	return store, closeStore, nil
 }
 
 // raftHistory enters what a judge must know of the store.
@@ -394,7 +391,7 @@ func tracks(store contender.RaftStore) bool {
 // storedUint is what GetUint64 answers, 0 if the key is not there.
 func storedUint(store contender.RaftStore, key string) (uint64, error) {
 	n, err := store.GetUint64([]byte(key))
-	if err != nil && err.Error() == raftlog.ErrKeyNotFound.Error() {
+	if contender.KeyMissing(err) {
 		return 0, nil
 	}
 	return n, err
@@ -410,7 +407,7 @@ func storedKey(store contender.RaftStore, key string) (entry, error) {
 		return uintEntry(key, n), nil
 	}
 	value, err := store.Get([]byte(key))
-	if err != nil && err.Error() == raftlog.ErrKeyNotFound.Error() || err == nil && len(value) == 0 {
+	if contender.KeyMissing(err) || err == nil && len(value) == 0 {
 		return entry{}, nil
 	}
 	return newEntry(key, value), err

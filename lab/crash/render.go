@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/bench"
 )
 
@@ -65,11 +67,37 @@ func (s screen) header(p *runPlan) {
 	for _, l := range p.levels {
 		levels = append(levels, l.String())
 	}
-	s.wrapped("crash: ", fmt.Sprintf("%s; engines %s; levels %s; %d cuts a row; %s; seed %d", strings.Join(kinds, ", "), strings.Join(p.engines, ", "),
-		strings.Join(levels, ", "), p.cuts, strings.Join(p.subjects, ", "), p.seed))
+	s.wrapped("crash: ", fmt.Sprintf("%s; engines %s; levels %s; %s a row; %s; seed %d", strings.Join(kinds, ", "), strings.Join(p.engines, ", "),
+		strings.Join(levels, ", "), p.cutsText(), p.subjectsText(), p.seed))
 	for _, m := range p.missing {
 		s.wrapped("left out: ", fmt.Sprintf("%s: %s", m.Kind, m.Why))
 	}
+}
+
+// cutsText is how many cuts the rows get, controls aside: some may get fewer.
+func (p *runPlan) cutsText() string {
+	least, most := p.cuts, 0
+	for _, c := range p.cells {
+		if !c.Control && c.notAvailable == "" && c.Kind != Simulate {
+			least, most = min(least, p.rounds(c)), max(most, p.rounds(c))
+		}
+	}
+	switch {
+	case most == 1:
+		return "1 cut"
+	case least < most:
+		return fmt.Sprintf("%d or %d cuts", least, most)
+	}
+	return fmt.Sprintf("%d cuts", cmp.Or(most, p.cuts))
+}
+
+// subjectsText lists the subjects, and says at which level raft is left out.
+func (p *runPlan) subjectsText() string {
+	text := strings.Join(p.subjects, ", ")
+	if p.allLevels && len(p.subjects) > 1 && slices.Contains(p.levels, holdfast.Memory) {
+		text = strings.Replace(text, rafts.Name, rafts.Name+" (not at memory)", 1)
+	}
+	return text
 }
 
 // report writes the tables and what follows from them.

@@ -176,7 +176,7 @@ func (r *runner) passes(ctx context.Context, p *runPlan, tallies []*tally, w wat
 				continue
 			}
 			size := map[Kind]int{Kill: killsPerSession, Power: cutsPerRecord, Faults: cutsPerFault, Simulate: p.cuts}[t.cell.Kind]
-			for left := t.cell.rounds(p.cuts); left > 0; left -= size {
+			for left := p.rounds(t.cell); left > 0; left -= size {
 				units = append(units, unit{t, min(left, size), mix(t.result.Seed, uint64(pass), uint64(len(units)))})
 			}
 		}
@@ -191,19 +191,22 @@ func (r *runner) passes(ctx context.Context, p *runPlan, tallies []*tally, w wat
 	return nil
 }
 
-// rounds is how many crashes of a row are judged in one pass.
-func (c cell) rounds(cuts int) int {
+// rounds is how many crashes of a row are judged in one pass: as many as were asked for, and where nobody has said how many,
+// half of the usual number in rows that tell less.
+func (p *runPlan) rounds(c cell) int {
 	switch {
 	case c.Control:
-		return min(cuts, 8)
-	case c.Subject == events.Name || c.Subject == rafts.Name:
-		return (cuts + 1) / 2 // it is an addition
+		return min(p.cuts, 8)
+	case p.cutsNamed:
+		return p.cuts
+	case p.allSubjects && c.Subject == rafts.Name:
+		return (p.cuts + 1) / 2 // it is an addition
 	case c.Kind == Faults:
-		return (cuts + 1) / 2
+		return (p.cuts + 1) / 2
 	case c.Given < c.Kind.survives() && c.Kind == Kill:
-		return (cuts + 1) / 2 // it is known what comes of it
+		return (p.cuts + 1) / 2 // it is known what comes of it
 	}
-	return cuts
+	return p.cuts
 }
 
 func (r *runner) pass(ctx context.Context, p *runPlan, units []unit, tallies []*tally, w watcher, began time.Time, mayEnd bool) error {

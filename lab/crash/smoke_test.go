@@ -233,7 +233,7 @@ func TestKill(t *testing.T) {
 }
 
 func TestKillEventStore(t *testing.T) {
-	q := request(Kill, 4, "process", logtree.Name)
+	q := request(Kill, 2, "process", logtree.Name)
 	q.Subjects = []string{events.Name}
 	status, r, out := ran(t, standard, q)
 	if status != exitOK {
@@ -244,7 +244,7 @@ func TestKillEventStore(t *testing.T) {
 
 // TestKillRaft kills victims that work on Raft stores, ours and others'.
 func TestKillRaft(t *testing.T) {
-	q := request(Kill, 4, "process,power", append(all.Names(), contender.RaftWAL, contender.RaftBoltDB)...)
+	q := request(Kill, 2, "process,power", append(all.Names(), contender.RaftWAL, contender.RaftBoltDB)...)
 	q.Subjects = []string{rafts.Name}
 	status, r, out := ran(t, standard, q)
 	if status != exitOK {
@@ -283,7 +283,7 @@ func TestPower(t *testing.T) {
 // TestPowerRaft cuts the power of the default engine's Raft store and of others.
 func TestPowerRaft(t *testing.T) {
 	needsDisk(t)
-	q := request(Power, 8, "power", logtree.Name, contender.RaftWAL, contender.RaftBoltDB)
+	q := request(Power, 4, "power", logtree.Name, contender.RaftWAL, contender.RaftBoltDB)
 	q.Subjects = []string{rafts.Name}
 	status, r, out := ran(t, standard, q)
 	if status != exitOK {
@@ -318,7 +318,7 @@ func TestLiarsAreFoundOut(t *testing.T) {
 			if spoils[name] == nil {
 				q.Subjects = []string{kv.Name}
 			} else {
-				*q.Cuts = 8 // a victim may be killed before its first vote
+				*q.Cuts = 4 // a victim may be killed before its first vote
 			}
 			seed := uint64(2)
 			q.Seed = &seed

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -352,7 +353,7 @@ func TestPlan(t *testing.T) {
 		"its levels":  {Request{Engines: []string{"logtree"}, Levels: []string{"memory", "power"}}, "kv raft", 4, 4},
 		"peers":       {Request{Engines: []string{"raft-*"}}, "raft", 4, 2},
 		"with a peer": {Request{Engines: []string{"logtree", "raft-wal"}}, "kv raft", 7, 6},
-		"a wrong one": {Request{Engines: []string{"raft-wal"}, Subjects: []string{"kv"}, Levels: []string{"power"}}, "kv", 1, 0},
+		"a wrong one": {Request{Engines: []string{"raft-wal", "logtree"}, Subjects: []string{"kv"}, Levels: []string{"power"}}, "kv", 2, 1},
 	} {
 		w.q.Kinds = []string{"kill"}
 		p, err := Standard().plan(w.q)
@@ -383,6 +384,90 @@ func TestPlan(t *testing.T) {
 	}
 	if !slices.Equal(p.kinds, want) || len(p.kinds)+len(p.missing) != 3 {
 		t.Errorf("%v, and not %v", p.kinds, p.missing)
+	}
+}
+
+// TestCuts: what is named is what each row gets; half of the default is for rows that tell less, and the header says so.
+func TestCuts(t *testing.T) {
+	five := 5
+	for name, test := range map[string]struct {
+		q      Request
+		want   map[string]int // by the subject and level
+		header string
+	}{
+		"default":        {Request{}, map[string]int{"kv power": 20, "kv process": 20, "kv memory": 10, "raft power": 10, "raft process": 10}, "levels memory, process, power; 10 or 20 cuts a row; kv, raft (not at memory);"},
+		"a subject":      {Request{Subjects: []string{"raft"}}, map[string]int{"raft power": 20, "raft process": 20}, "levels process, power; 20 cuts a row; raft;"},
+		"a number":       {Request{Cuts: &five}, map[string]int{"kv power": 5, "kv process": 5, "kv memory": 5, "raft power": 5, "raft process": 5}, "5 cuts a row;"},
+		"both":           {Request{Cuts: &five, Subjects: []string{"event"}, Levels: []string{"memory"}}, map[string]int{"event memory": 5}, "levels memory; 5 cuts a row; event;"},
+		"both of a peer": {Request{Cuts: &five, Engines: []string{"raft-wal"}}, map[string]int{"raft power": 5}, "levels process, power; 5 cuts a row; raft;"},
+	} {
+		if test.q.Kinds = []string{"kill"}; test.q.Engines == nil {
+			test.q.Engines = []string{"logtree"}
+		}
+		p, err := Standard().plan(test.q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]int{}
+		for _, c := range p.cells {
+			switch n := p.rounds(c); {
+			case c.Control && n != min(p.cuts, 8):
+				t.Errorf("%s: %d cuts of a control", name, n)
+			case !c.Control && c.notAvailable == "":
+				got[c.Subject+" "+c.Level.String()] = n
+			}
+		}
+		if !maps.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+		var out strings.Builder
+		screen{w: &out, width: 1000}.header(p)
+		if !strings.Contains(out.String(), test.header) {
+			t.Errorf("%s: %q, want %q", name, out.String(), test.header)
+		}
+	}
+	faults := cell{Subject: kv.Name, Kind: Faults, Given: holdfast.Power}
+	if p := (&runPlan{cuts: 20}); p.rounds(faults) != 10 {
+		t.Errorf("faults by default: %d", p.rounds(faults))
+	}
+	if p := (&runPlan{cuts: 20, cutsNamed: true}); p.rounds(faults) != 20 {
+		t.Errorf("faults of 20: %d", p.rounds(faults))
+	}
+}
+
+// TestNothingToTest: a run of controls alone says nothing about anybody, and must not end well.
+func TestNothingToTest(t *testing.T) {
+	for name, test := range map[string]struct {
+		q     Request
+		class error
+		says  []string
+	}{
+		"volatile votes": {Request{Subjects: []string{"raft"}, Engines: []string{"mem"}}, holdfast.ErrLevel, []string{"mem at process, power: ", "name other --engines or --levels"}},
+		"keys of a peer": {Request{Subjects: []string{"kv"}, Engines: []string{"raft-wal"}}, holdfast.ErrBadOption, []string{"to test: raft-wal: " + onlyRaft, "name other --engines or --subject"}},
+		"a peer's level": {Request{Subjects: []string{"raft"}, Engines: []string{"raft-wal"}, Levels: []string{"process"}}, holdfast.ErrLevel, []string{"raft-wal at process: ", "or --levels"}},
+		"no simulation":  {Request{Kinds: []string{"simulate"}, Engines: []string{"mem"}}, holdfast.ErrBadOption, []string{"mem: " + noSimulation, "or --kind"}},
+	} {
+		if test.q.Kinds == nil {
+			test.q.Kinds = []string{"kill"}
+		}
+		dir := t.TempDir()
+		status, out, err := command(t.Context(), Standard(), test.q, Place{Dir: dir}, "")
+		if status != exitUse || !errors.Is(err, test.class) || out != "" {
+			t.Errorf("%s: status %d, %v, %q", name, status, err, out)
+			continue
+		}
+		for _, part := range test.says {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %q does not say %q", name, err, part)
+			}
+		}
+	}
+	if err := (&runPlan{}).nothing(); !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(err.Error(), faultsLevel) {
+		t.Errorf("faults below power: %v", err)
+	}
+	device := &runPlan{cells: []cell{{Engine: "mem", Kind: Power, Level: holdfast.Memory, notAvailable: noDevice, capabilities: mem.Describe()}}}
+	if err := device.nothing(); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "or --kind") || strings.Contains(err.Error(), "--levels") {
+		t.Errorf("a disk for memory: %v", err)
 	}
 }
 

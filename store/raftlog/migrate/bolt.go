@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"syscall"
 	"time"
@@ -95,7 +96,7 @@ func isBolt(r io.ReaderAt) bool {
 }
 
 // openBolt locks the file as bolt's readers do and reads its meta pages and the root bucket. It changes nothing.
-func openBolt(path string) (_ *boltFile, err error) {
+func openBolt(path string, read func(n int64) error) (_ *boltFile, err error) {
 	b := &boltFile{path: path}
 	// The library is asked for its lock, which is the one that writers respect; the file it opened is read here.
 	// The timeout is so short that it tries once.
@@ -119,7 +120,7 @@ func openBolt(path string) (_ *boltFile, err error) {
 			b.close()
 		}
 	}()
-	b.r = f
+	b.r = watched{f, read}
 	st, err := f.Stat()
 	if err != nil {
 		return nil, &holdfast.Error{Op: "import", Path: path, Cause: err}
@@ -203,6 +204,11 @@ func (b *boltFile) readPage(id uint64, buf []byte) ([]byte, error) {
 	if binary.LittleEndian.Uint64(head) != id || more >= b.high-id {
 		return nil, corrupt(b.path, off, "page %d: its header is that of page %d with %d more", id, binary.LittleEndian.Uint64(head), more)
 	}
+	if more > 0 { // the number may be damaged: what the page holds is asked before so much is read
+		if err := b.checkOverflow(id, int64(more)+1); err != nil {
+			return nil, err
+		}
+	}
 	if b.seen != nil {
 		for i := id; i <= id+more; i++ {
 			if !b.seen.set(i) {
@@ -211,6 +217,56 @@ func (b *boltFile) readPage(id uint64, buf []byte) ([]byte, error) {
 		}
 	}
 	return b.readInto(head, off, int64(more+1)*b.page)
+}
+
+// checkOverflow reports whether bolt would give so many pages to what the first of them says it holds. It gives as many
+// as are needed, or, in old versions and to a freelist, one more than is needed where the last would be full.
+func (b *boltFile) checkOverflow(id uint64, pages int64) error {
+	off := int64(id) * b.page
+	bad := func(used int64) error {
+		return corrupt(b.path, off, "page %d goes on for %d pages of %d bytes, and has %d bytes in them", id, pages, b.page, used)
+	}
+	head, err := b.read(off, boltHeader+8)
+	if err != nil {
+		return err
+	}
+	flags, n := binary.LittleEndian.Uint16(head[8:]), int64(binary.LittleEndian.Uint16(head[10:]))
+	used := int64(boltHeader)
+	switch {
+	case flags == pageFree:
+		count := uint64(n)
+		if n == 0xFFFF {
+			count = binary.LittleEndian.Uint64(head[boltHeader:])
+			used += 8
+		}
+		if count > b.high {
+			return corrupt(b.path, off, "a list of %d free pages, of %d", count, b.high)
+		}
+		used += 8 * int64(count)
+		// The pages were counted before these here were taken from among them, and before the count went below 0xFFFF.
+		if most := (used+8*pages+8)/b.page + 1; pages > most || (used+b.page-1)/b.page > pages {
+			return bad(used)
+		}
+		return nil
+	case n > 0 && (flags == pageLeaf || flags == pageBranch):
+		// The keys are packed, in order: the last tells where they end.
+		last := used + (n-1)*boltElement
+		e, err := b.read(off+last, boltElement)
+		if err != nil {
+			return err
+		}
+		u32 := func(at int) int64 { return int64(binary.LittleEndian.Uint32(e[at:])) }
+		if used = last + u32(0) + u32(4); flags == pageLeaf {
+			used = last + u32(4) + u32(8) + u32(12)
+		}
+	}
+	if used > math.MaxInt32 { // bolt's values are shorter
+		return bad(used)
+	}
+	if needed := (used + b.page - 1) / b.page; pages < needed || pages > used/b.page+1 {
+		return bad(used)
+	}
+	return nil
 }
 
 // items splits a page into its keys. In a branch the value of an item is a page number.

@@ -24,7 +24,7 @@ type content struct {
 
 // readSource reads all of a source as an import does before it stores anything, and again as it copies.
 func readSource(path string, o Options) (c content, err error) {
-	s, err := openSource(path, &o)
+	s, err := openSource(path, &o, nil)
 	if err != nil {
 		return c, err
 	}
@@ -130,6 +130,12 @@ func TestDamagedBolt(t *testing.T) {
 	if len(whole.logs) != 109 {
 		t.Fatalf("%d entries", len(whole.logs))
 	}
+	// Keys that the page had earlier, under its present header and all between those of its neighbours, cannot be told
+	// from those it should have; where they are not the same, indexes are missing, which an import reports.
+	const oldKeys = 1 << 20
+	hasGap := func(list []*raft.Log) bool {
+		return len(list) > 0 && list[len(list)-1].Index-list[0].Index != uint64(len(list)-1)
+	}
 	found, exact, value := 0, 0, 0
 	check := func(what string, limit int) {
 		got, err := readSource(path, Options{})
@@ -143,7 +149,9 @@ func TestDamagedBolt(t *testing.T) {
 		switch n := differences(whole, got); {
 		case n == 0:
 			exact++
-		case n > limit:
+		case limit == oldKeys && n > 1 && hasGap(got.logs):
+			value++
+		case n > min(limit, 1):
 			t.Fatalf("%s: %d differences", what, n)
 		default:
 			value++
@@ -179,7 +187,7 @@ func TestDamagedBolt(t *testing.T) {
 			check(fmt.Sprintf("page %d is %d", page, other), 1)
 			copy(part, b[page*os.Getpagesize():][:boltHeader]) // and says that it is the right one
 			put(page, part)
-			check(fmt.Sprintf("page %d has the keys of %d", page, other), 1)
+			check(fmt.Sprintf("page %d has the keys of %d", page, other), oldKeys)
 		}
 		ok(t, os.WriteFile(path, b[:page*os.Getpagesize()+rnd.IntN(os.Getpagesize())], 0o600))
 		check(fmt.Sprintf("cut in page %d", page), 0)

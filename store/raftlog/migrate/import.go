@@ -31,7 +31,7 @@ type Options struct {
 
 	// DropTorn leaves out the end of a raft-wal if it was not written whole, as raft-wal does when it is opened. Without
 	// it such an end is ErrCorrupt, because a torn batch, which nobody was told is safe, looks like a damaged one, which
-	// may have been acknowledged. Where sound entries follow, it is damage, and ErrCorrupt in any case.
+	// may have been acknowledged. Where sound entries follow, or that cannot be told, it is damage, and ErrCorrupt in any case.
 	DropTorn bool
 
 	// BatchBytes is how many bytes of entries are written at once, about; 0 means DefaultBatchBytes. A batch holds one
@@ -57,6 +57,7 @@ type Progress struct {
 	Phase   Phase
 	Entries int64 // done in this phase
 	Of      int64 // of so many; 0 while that is not known
+	Bytes   int64 // of the source that were read before its entries can be counted; 0 from then on
 }
 
 // Result is what was imported.
@@ -101,7 +102,7 @@ func Import(ctx context.Context, path string, eng holdfast.Engine, o Options) (_
 	if err := im.prepare(); err != nil {
 		return nil, err
 	}
-	if im.src, err = openSource(path, &o); err != nil {
+	if im.src, err = openSource(path, &o, im.reading()); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -213,7 +214,11 @@ func (im *importer) empty() error {
 	defer it.Close()
 	for it.Next() {
 		if !bytes.Equal(it.Key(), im.keys.Meta()) {
-			return im.fail(holdfast.ErrBadOption, "name another store, or another directory", "the store %q is not empty", im.o.Name)
+			others, err := others(im.eng)
+			if err != nil {
+				return err
+			}
+			return im.fail(holdfast.ErrBadOption, "name another store (--name), or another directory", "the store %q is not empty; %s", im.o.Name, others)
 		}
 	}
 	return it.Err()
@@ -243,6 +248,26 @@ func (im *importer) remove() error {
 		return fmt.Errorf("what was copied is still there, and unfinished: %w", err)
 	}
 	return nil
+}
+
+// reading returns what a source tells of its reads. It ends them when ctx does, and while there are no entries to be
+// counted yet, it says how many bytes were read.
+func (im *importer) reading() func(int64) error {
+	p := Progress{Phase: Checking}
+	var told int64
+	return func(n int64) error {
+		if im.ctx.Err() != nil {
+			return context.Cause(im.ctx)
+		}
+		if im.src != nil || im.o.Progress == nil {
+			return nil
+		}
+		if p.Bytes += n; p.Bytes-told >= 1<<18 {
+			told = p.Bytes
+			im.o.Progress(p)
+		}
+		return nil
+	}
 }
 
 // step returns what counts the entries of a phase, and ends it when ctx does.

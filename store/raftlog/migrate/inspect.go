@@ -1,8 +1,11 @@
 package migrate
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -43,30 +46,47 @@ type Contents struct {
 }
 
 // Stores returns the names of the raftlog stores in e, and of those whose import is not finished, ascending by length
-// and name.
+// and name. Other keys that begin as theirs do are passed over, and so is a store whose description is missing.
 func Stores(e holdfast.Reader) ([]string, error) {
 	names := []string{}
 	lo, hi := []byte{format.NewPrefix("")[0]}, []byte{format.NewPrefix("")[0] + 1}
 	for {
-		it := e.Scan(holdfast.Range{Lo: lo, Hi: hi})
-		found := it.Next()
-		var key []byte
-		if found {
-			key = append(key, it.Key()...)
+		prefix, err := nextPrefix(e, lo, hi)
+		if err != nil || prefix == nil {
+			return names, err
 		}
-		if err := it.Close(); err != nil {
+		made, err := has(e, prefix.Meta())
+		if err == nil && !made {
+			made, err = has(e, markOf(prefix))
+		}
+		if err != nil {
 			return nil, err
 		}
-		if !found {
-			return names, nil
+		if made {
+			names = append(names, string(prefix[2:]))
 		}
-		if len(key) < 2 || len(key) < 3+int(key[1]) {
-			return nil, &holdfast.Error{Op: "inspect", Class: holdfast.ErrCorrupt, Detail: fmt.Sprintf("there is a key %s, which is no Raft store's", quote(key))}
-		}
-		prefix := key[:2+key[1]]
-		names = append(names, string(prefix[2:]))
 		_, lo = (&importer{keys: prefix}).bounds()
 	}
+}
+
+// nextPrefix returns what the first key from lo to hi that can be a store's begins with, nil if there is none.
+func nextPrefix(e holdfast.Reader, lo, hi []byte) (_ format.Prefix, err error) {
+	it := e.Scan(holdfast.Range{Lo: lo, Hi: hi})
+	defer func() {
+		if closed := it.Close(); err == nil {
+			err = closed
+		}
+	}()
+	for it.Next() {
+		key := it.Key()
+		if len(key) >= 2 && int(key[1]) > raftlog.MaxNameSize { // and so are all that follow
+			break
+		}
+		if len(key) >= 2 && len(key) > 2+int(key[1]) {
+			return bytes.Clone(key[:2+int(key[1])]), nil
+		}
+	}
+	return nil, it.Err()
 }
 
 // Inspect opens the raftlog store of that name in e, which nobody else may have open, and says what is in it. With
@@ -88,7 +108,11 @@ func Inspect(e holdfast.Engine, name string, full bool) (_ *Inspection, err erro
 	if made, err := has(e, keys.Meta()); err != nil {
 		return nil, err
 	} else if !made {
-		return nil, fail(holdfast.ErrNotFound, "", "is not there")
+		others, err := others(e)
+		if err != nil {
+			return nil, err
+		}
+		return nil, fail(holdfast.ErrNotFound, "", "is not there; "+others)
 	}
 	s, err := raftlog.Open(e, raftlog.Options{Name: name, Level: e.Capabilities().Strongest()})
 	if err != nil {
@@ -133,6 +157,24 @@ func Inspect(e holdfast.Engine, name string, full bool) (_ *Inspection, err erro
 		in.Full, err = contents(e, s, keys)
 	}
 	return in, err
+}
+
+// others says which stores there are.
+func others(e holdfast.Reader) (string, error) {
+	const most = 20
+	names, err := Stores(e)
+	switch {
+	case err != nil:
+		return "", err
+	case len(names) == 0:
+		return "the engine has no stores", nil
+	case len(names) > most:
+		return fmt.Sprintf("the engine has %d stores, from %q to %q", len(names), names[0], names[len(names)-1]), nil
+	}
+	for i, name := range names {
+		names[i] = strconv.Quote(name)
+	}
+	return "the engine has the stores " + strings.Join(names, ", "), nil
 }
 
 func (in *Inspection) readKeys(s *raftlog.Store) error {

@@ -258,5 +258,11 @@ func decodeWAL(b []byte, log *raft.Log) error {
 	case t > math.MaxUint8:
 		return fmt.Errorf("the type is %d", t)
 	}
-	return log.AppendedAt.UnmarshalBinary(b)
+	if err := log.AppendedAt.UnmarshalBinary(b); err != nil {
+		return err
+	}
+	if n := binary.BigEndian.Uint32(b[9:]); n >= 1e9 {
+		return fmt.Errorf("a time with %d nanoseconds", n)
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -39,6 +40,7 @@ type source struct {
 	wal   *walSource // of RaftWAL
 	keys  []stableKey
 	notes []string
+	read  func(n int64) error
 
 	// What check has found.
 	entries     int64
@@ -54,9 +56,25 @@ type stableKey struct {
 	number      bool // known to be one
 }
 
-// openSource finds out what path is by what is in it, and opens it.
-func openSource(path string, o *Options) (_ *source, err error) {
-	s := &source{path: path}
+// watched tells of every read of a source, before it, and fails if that does.
+type watched struct {
+	io.ReaderAt
+	read func(n int64) error
+}
+
+func (w watched) ReadAt(b []byte, off int64) (int, error) {
+	if w.read != nil {
+		if err := w.read(int64(len(b))); err != nil {
+			return 0, err
+		}
+	}
+	return w.ReaderAt.ReadAt(b, off)
+}
+
+// openSource finds out what path is by what is in it, and opens it. It reads all of it once, to see that its
+// structure is sound. Whenever something is read, here and later, read is told how many bytes, and can end it; nil does not.
+func openSource(path string, o *Options, read func(n int64) error) (_ *source, err error) {
+	s := &source{path: path, read: read}
 	foreign := func(detail string) error {
 		return &holdfast.Error{Op: "import", Path: path, Class: holdfast.ErrForeign, Detail: detail,
 			Remedy: "name the file of a raft-boltdb, or the directory of a raft-wal"}
@@ -97,7 +115,7 @@ func openSource(path string, o *Options) (_ *source, err error) {
 	if !bolt {
 		return nil, foreign("it is no bolt file")
 	}
-	if s.bolt, err = openBolt(file); err != nil {
+	if s.bolt, err = openBolt(file, read); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -142,7 +160,7 @@ func (s *source) load(o *Options, foreign func(string) error) error {
 	if s.kind == "" {
 		s.kind = RaftBoltDB
 	} else {
-		s.wal = &walSource{dir: filepath.Dir(s.bolt.path), meta: s.bolt}
+		s.wal = &walSource{dir: filepath.Dir(s.bolt.path), meta: s.bolt, read: s.read}
 		if err := s.wal.open(o.DropTorn); err != nil {
 			return err
 		}
@@ -159,7 +177,7 @@ func (s *source) close() error { return s.bolt.close() }
 // readStable reads the stable keys. raft-boltdb stores a number as 8 bytes, big-endian, as raftlog does; raft-wal has it
 // little-endian, so there it must be known which keys are numbers.
 func (s *source) readStable(bucket string, o *Options) error {
-	return s.bolt.walk(s.bolt.buckets[bucket], func(it boltItem) error {
+	err := s.bolt.walk(s.bolt.buckets[bucket], func(it boltItem) error {
 		if it.bucket {
 			return corrupt(s.bolt.path, it.off, "the stable key %s is a bucket", quote(it.key))
 		}
@@ -183,6 +201,23 @@ func (s *source) readStable(bucket string, o *Options) error {
 		s.keys = append(s.keys, k)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	for _, list := range []struct {
+		names []string
+		as    string
+	}{{o.Numbers, "a number"}, {o.Bytes, "bytes"}} {
+		for _, name := range list.names {
+			if _, ok := s.stable(name); !ok {
+				s.notes = append(s.notes, fmt.Sprintf("there is no stable key %s, which was named as %s", quote([]byte(name)), list.as))
+			}
+		}
+	}
+	if s.kind != RaftWAL && o.DropTorn {
+		s.notes = append(s.notes, "nothing was left out: a raft-boltdb has no torn end")
+	}
+	return nil
 }
 
 func (s *source) stable(name string) (value []byte, ok bool) {

@@ -71,6 +71,7 @@ type walSegment struct {
 type walSource struct {
 	dir      string
 	meta     *boltFile
+	read     func(n int64) error // see watched
 	segments []walSegment
 	dropped  string // what was left out as torn, empty if nothing was
 	notes    []string
@@ -172,8 +173,8 @@ func (w *walSource) check(seg *walSegment, drop bool) error {
 		e := corrupt(seg.path, 0, "the file of the log from index %d on is not there", seg.BaseIndex)
 		if !seg.sealed() {
 			if drop {
-				w.dropped = e.Detail
 				seg.last = seg.BaseIndex - 1
+				w.drop(seg, e)
 				return nil
 			}
 			e.Remedy = tornRemedy
@@ -188,7 +189,7 @@ func (w *walSource) check(seg *walSegment, drop bool) error {
 	if err != nil {
 		return &holdfast.Error{Op: "import", Path: seg.path, Cause: err}
 	}
-	return w.checkFile(f, st.Size(), seg, drop)
+	return w.checkFile(watched{f, w.read}, st.Size(), seg, drop)
 }
 
 func (w *walSource) checkFile(f io.ReaderAt, size int64, seg *walSegment, drop bool) error {
@@ -205,8 +206,8 @@ func (w *walSource) checkFile(f io.ReaderAt, size int64, seg *walSegment, drop b
 	seg.end, seg.last = r.committed, r.lastCommitted
 	var broken *holdfast.Error
 	switch {
-	case err != nil && !errors.As(err, &broken):
-		return err
+	case err != nil && (!errors.Is(err, holdfast.ErrCorrupt) || !errors.As(err, &broken)):
+		return err // nothing is known of the file
 	case err == nil: // zeros from a commit on
 		if at, err := r.nonzero(r.off); err != nil {
 			return err
@@ -215,9 +216,13 @@ func (w *walSource) checkFile(f io.ReaderAt, size int64, seg *walSegment, drop b
 		}
 	}
 	if broken != nil && !(seg.sealed() && r.indexAt == int64(seg.IndexStart) && seg.MaxIndex <= r.lastCommitted) {
-		if later, err := r.laterCommit(r.committed, broken.Offset); err != nil {
+		switch later, err := r.laterCommit(r.committed, broken.Offset); {
+		case err != nil:
 			return err
-		} else if later >= 0 {
+		case later == unclear:
+			broken.Detail += "; so much of what follows looks like the ends of batches that it cannot be told whether sound entries are among it"
+			return broken
+		case later >= 0:
 			broken.Detail += fmt.Sprintf("; sound entries follow, up to byte %d", later)
 			return broken
 		}
@@ -228,7 +233,7 @@ func (w *walSource) checkFile(f io.ReaderAt, size int64, seg *walSegment, drop b
 			broken.Remedy = tornRemedy
 			return broken
 		}
-		w.dropped = broken.Detail
+		w.drop(seg, broken)
 	}
 	if seg.sealed() {
 		switch {
@@ -243,6 +248,11 @@ func (w *walSource) checkFile(f io.ReaderAt, size int64, seg *walSegment, drop b
 		return corrupt(seg.path, seg.end, "it ends after index %d, and its lowest index should be %d", seg.last, seg.MinIndex)
 	}
 	return nil
+}
+
+// drop notes that what follows seg.last is left out, and why.
+func (w *walSource) drop(seg *walSegment, why *holdfast.Error) {
+	w.dropped = fmt.Sprintf("everything after index %d: %s", seg.last, why.Detail)
 }
 
 const tornRemedy = "if the machine stopped while it was written, this was never acknowledged, and raft-wal would leave it out; to leave it out here too, import with DropTorn (--drop-torn); otherwise restore it from a backup, or let the node join anew"
@@ -269,7 +279,7 @@ func (w *walSource) walkSegment(seg *walSegment, do func(int64, *raft.Log) error
 	if err != nil {
 		return &holdfast.Error{Op: "import", Path: seg.path, Cause: err}
 	}
-	return seg.walk(f, st.Size(), do)
+	return seg.walk(watched{f, w.read}, st.Size(), do)
 }
 
 func (seg *walSegment) walk(f io.ReaderAt, size int64, do func(int64, *raft.Log) error) error {
@@ -323,6 +333,7 @@ type walReader struct {
 	committed     int64
 	lastCommitted uint64
 	payload       []byte
+	scratch       []byte // see copying
 }
 
 func newWalReader(f io.ReaderAt, size int64, seg *walSegment) (*walReader, error) {
@@ -462,12 +473,54 @@ func (r *walReader) nonzero(off int64) (int64, error) {
 	return -1, nil
 }
 
+// What laterCommit and batch return where there is no commit to return.
+const (
+	none    = -1 // there is none
+	unclear = -2 // what is left of the budget does not suffice to tell
+)
+
+// budget is what a search for later commits may cost. In a file of batches every frame is read and every byte summed up
+// twice at most, so what exceeds it are bytes that were made to look like batches, which else would cost the square
+// of their number.
+type budget struct {
+	frames, reads, bytes int64 // headers looked at, pieces read for them, bytes summed up
+
+	piece [1 << 12]byte
+	have  []byte // what of piece was read
+	at    int64  // from there
+}
+
+func newBudget(size int64) *budget {
+	return &budget{frames: size/4 + 1<<16, reads: size/512 + 1<<12, bytes: 4*size + 64<<20}
+}
+
+// header returns the header of the frame at off, nil if that is over the budget.
+func (l *budget) header(r *walReader, off int64) ([]byte, error) {
+	if l.frames--; l.frames < 0 {
+		return nil, nil
+	}
+	if off < l.at || off > l.at+int64(len(l.have))-walFrame {
+		if l.reads--; l.reads < 0 {
+			return nil, nil
+		}
+		l.at, l.have = off, l.piece[:min(int64(len(l.piece)), r.size-off)]
+		if _, err := r.f.ReadAt(l.have, off); err != nil {
+			return nil, &holdfast.Error{Op: "import", Path: r.path, Offset: off, Cause: err}
+		}
+	}
+	return l.have[off-l.at:][:walFrame], nil
+}
+
 // laterCommit tells damage from a torn end. It looks behind what is broken, from offset from on with something wrong at
 // offset at, for entries that some later commit vouches for: a batch that was written when the broken one had
-// been. It returns where that commit ends, -1 if there is none.
+// been. It returns where that commit ends, none, or unclear.
+//
+// An entry whose data is a sound batch itself is taken for one, so a torn batch with such an entry in it is damage
+// here: what is refused wrongly can still be had otherwise, but not what is left out wrongly.
 func (r *walReader) laterCommit(from, at int64) (int64, error) {
 	// A batch begins behind a commit; with the commit damaged, behind the place at which the reading ended.
 	from = max(from, walHeader) &^ (walFrame - 1)
+	left := newBudget(r.size)
 	b := make([]byte, min(chunk, r.size))
 	for off := from; off < r.size; off += chunk {
 		part := b[:min(int64(len(b)), r.size-off)]
@@ -477,42 +530,56 @@ func (r *walReader) laterCommit(from, at int64) (int64, error) {
 		for i := 0; i+walFrame <= len(part); i += walFrame {
 			// The first four bytes of a commit never change.
 			if p := off + int64(i); p == at || part[i] == frameCommit && part[i+1]|part[i+2]|part[i+3] == 0 {
-				if end, err := r.batch(p + walFrame); err != nil || end >= 0 {
+				if end, err := r.batch(p+walFrame, left); err != nil || end != none {
 					return end, err
 				}
 			}
 		}
 	}
-	return -1, nil
+	return none, nil
 }
 
-// batch returns the end of the batch that begins at off, -1 if there is no sound one.
-func (r *walReader) batch(off int64) (int64, error) {
+// batch returns the end of the batch that begins at off, none if there is no sound one, or unclear.
+func (r *walReader) batch(off int64, left *budget) (int64, error) {
 	start := off
-	var h [walFrame]byte
 	for off <= r.size-walFrame {
-		if _, err := r.f.ReadAt(h[:], off); err != nil {
-			return 0, &holdfast.Error{Op: "import", Path: r.path, Offset: off, Cause: err}
+		h, err := left.header(r, off)
+		if err != nil {
+			return 0, err
+		}
+		if h == nil {
+			return unclear, nil
 		}
 		n := int64(binary.LittleEndian.Uint32(h[4:]))
-		if h[1]|h[2]|h[3] != 0 || h[0] == 0 || h[0] > frameCommit {
-			return -1, nil
+		if h[1]|h[2]|h[3] != 0 || h[0] == 0 || h[0] > frameCommit || h[0] == frameEntry && n > walMaxEntry {
+			return none, nil
 		}
 		if h[0] != frameCommit {
 			off += walFrame + (n+walFrame-1)&^(walFrame-1)
 			continue
 		}
 		if off == start {
-			return -1, nil
+			return none, nil
+		}
+		if left.bytes -= off - start; left.bytes < 0 {
+			return unclear, nil
 		}
 		sum := crc32.New(castagnoli)
-		if _, err := io.Copy(sum, io.NewSectionReader(r.f, start, off-start)); err != nil {
+		if _, err := io.CopyBuffer(sum, io.NewSectionReader(r.f, start, off-start), r.copying()); err != nil {
 			return 0, &holdfast.Error{Op: "import", Path: r.path, Offset: start, Cause: err}
 		}
 		if sum.Sum32() == uint32(n) {
 			return off + walFrame, nil
 		}
-		return -1, nil
+		return none, nil
 	}
-	return -1, nil
+	return none, nil
+}
+
+// copying returns a buffer for sums.
+func (r *walReader) copying() []byte {
+	if r.scratch == nil {
+		r.scratch = make([]byte, chunk)
+	}
+	return r.scratch
 }
