@@ -72,7 +72,7 @@ func (s *Store) store(e *encoder, logs []*raft.Log) error {
 	s.mu.Lock()
 	if s.edits(touched, ascending, n == len(logs)) {
 		s.mu.Unlock()
-		return s.overwrite(e, logs, n, touched, ascending)
+		return s.alone(func() error { return s.overwrite(e, logs, n, touched, ascending) })
 	}
 	err = s.place(e, logs, n, touched, ascending)
 	m := s.mark()

@@ -41,8 +41,8 @@ func (s *Store) endEdit(e *edit, unknown error) {
 	close(e.done)
 }
 
-// overwrite is the part of store for entries that are no mere append. mu is not held.
-func (s *Store) overwrite(e *encoder, logs []*raft.Log, n int, touched format.Span, ascending bool) error {
+// alone runs f while no other edit is under way and nothing is left in the dead span. mu is not held.
+func (s *Store) alone(f func() error) error {
 	s.editing.Lock()
 	defer s.editing.Unlock()
 	if err := s.enter(); err != nil {
@@ -57,6 +57,11 @@ func (s *Store) overwrite(e *encoder, logs []*raft.Log, n int, touched format.Sp
 	if err := s.reclaim(); err != nil {
 		return err
 	}
+	return f()
+}
+
+// overwrite is the part of store for entries that are no mere append. It is called by alone.
+func (s *Store) overwrite(e *encoder, logs []*raft.Log, n int, touched format.Span, ascending bool) error {
 	ed := s.beginEdit(touched, false)
 	s.mu.Lock()
 	err := s.place(e, logs, n, touched, ascending)
@@ -87,29 +92,17 @@ const pieceSize = 4096
 //
 // A monotonic store refuses with ErrOrder to delete entries that have others on both sides.
 func (s *Store) DeleteRange(min, max uint64) error {
-	s.editing.Lock()
-	defer s.editing.Unlock()
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.leave()
-	if s.edit.Load() != nil { // one has failed
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.state()
-	}
-	if err := s.reclaim(); err != nil {
-		return err
-	}
-	if min > max {
-		return nil
-	}
-	e := s.encoders.Get().(*encoder)
-	defer s.free(e)
-	if err := s.remove(e, min, max); err != nil {
-		return err
-	}
-	return s.reclaim()
+	return s.alone(func() error {
+		if min > max {
+			return nil
+		}
+		e := s.encoders.Get().(*encoder)
+		defer s.free(e)
+		if err := s.remove(e, min, max); err != nil {
+			return err
+		}
+		return s.reclaim()
+	})
 }
 
 // remove deletes the entries for all to see; some may be left as the dead span. It is called with
