@@ -78,7 +78,10 @@ func TestSmoke(t *testing.T) {
 	if len(report.Results) != len(plan.Cells) || len(report.Summary) != len(plan.Cells) {
 		t.Errorf("%d results and %d summaries of %d cells", len(report.Results), len(report.Summary), len(plan.Cells))
 	}
-	if other := report.Machine.OtherWork; other > 1 || runtime.GOOS == "linux" && other < 0 {
+	// Some kernels for containers have the file and count nothing in it.
+	stat, _ := os.ReadFile("/proc/stat")
+	cpus, _, _ := strings.Cut(string(stat), "\n")
+	if other := report.Machine.OtherWork; other > 1 || other < 0 && strings.ContainsAny(cpus, "123456789") {
 		t.Errorf("other work took %v of the machine", other)
 	}
 	for _, r := range report.Results {
@@ -214,26 +217,24 @@ func TestInMemoryFileSystemIsRefused(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells the file system")
 	}
-	m, err := describe(shm)
+	// In a directory of its own, other runs there and what killed ones have left do not count.
+	dir, err := os.MkdirTemp(shm, "holdfast-test-")
+	if err != nil {
+		t.Skipf("nothing can be made in %s: %v", shm, err)
+	}
+	defer os.RemoveAll(dir)
+	m, err := describe(dir)
 	if err != nil || !m.Disk.InMemory() {
 		t.Skipf("%s is no tmpfs here: %+v, %v", shm, m.Disk, err)
 	}
-	count := func() int {
-		names, err := filepath.Glob(filepath.Join(shm, dirPrefix+"*"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(names)
-	}
-	before := count()
 	durable := Plan{Cells: []Cell{{Given: holdfast.Process}}}
-	if _, err := NewRunner(Standard(), durable, Place{Dir: shm}); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "--allow-tmpfs") {
+	if _, err := NewRunner(Standard(), durable, Place{Dir: dir}); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "--allow-tmpfs") {
 		t.Errorf("it says %v", err)
 	}
 	for _, test := range []struct {
 		level holdfast.Level
 		place Place
-	}{{holdfast.Memory, Place{Dir: shm}}, {holdfast.Power, Place{Dir: shm, AllowTmpfs: true}}} {
+	}{{holdfast.Memory, Place{Dir: dir}}, {holdfast.Power, Place{Dir: dir, AllowTmpfs: true}}} {
 		r, err := NewRunner(Standard(), Plan{Cells: []Cell{{Given: test.level}}}, test.place)
 		if err != nil {
 			t.Errorf("%v with %+v: %v", test.level, test.place, err)
@@ -243,8 +244,8 @@ func TestInMemoryFileSystemIsRefused(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if after := count(); after != before {
-		t.Errorf("%d directories left", after-before)
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

@@ -44,6 +44,7 @@ func DescribeRaftWAL() holdfast.Capabilities {
 			"A deleted prefix gives back whole files of 64 MiB only, and an empty log takes as much.",
 			"Checksums are looked at for the last batch when it opens, and never when an entry is read: damage can be answered as data.",
 			"If the next file cannot be made (no room), that is only logged, and appends fail until the log is opened again.",
+			"A kill between the sealing of a file, which deleting a suffix does too, and the transaction that notes it leaves a log that takes no more entries, however often it is opened: see docs/findings/raft-wal.md.",
 			"Entries that were deleted from the front can still be got from the file that is appended to, until it is opened again; FirstIndex is right.",
 			"Each GetLog reads 64 KiB, or what is left of the file.",
 			"A key that is not there is nil without an error.",

@@ -78,7 +78,10 @@ func (l Lab) Replay(ctx context.Context, dir string, at Place, t bench.Terminal)
 	if fatal || j.broken() {
 		return ErrBroken
 	}
-	s.wrapped("", "nothing is wrong this time")
+	s.wrapped("", "nothing is wrong this time, also when it is written to; what the run had found:")
+	for _, finding := range f.Findings {
+		s.wrapped("  ", finding)
+	}
 	return nil
 }
 

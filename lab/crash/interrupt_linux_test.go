@@ -47,9 +47,9 @@ func traces(t *testing.T, dir string) (list []string) {
 // until waits for something that must come, however slow the machine.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not after a minute: %s", what)
+			t.Fatalf("not after three minutes: %s", what)
 		}
 	}
 }

@@ -51,8 +51,8 @@ func (r *runner) victimSpec(c cell, dir string, h *history, rate int64) spec {
 	return s
 }
 
-// killMoment chooses when the victim of a round is killed.
-func killMoment(r *rand.Rand, c cell, s *spec, round int) moment {
+// killMoment chooses when the victim of a round is killed. acked says that it must not be before the first acknowledgement.
+func killMoment(r *rand.Rand, c cell, s *spec, round int, acked bool) moment {
 	delay := func(limit time.Duration) time.Duration { return time.Duration(r.Int64N(int64(limit))) }
 	if c.Control {
 		// Acknowledgements are fast just before.
@@ -60,8 +60,11 @@ func killMoment(r *rand.Rand, c cell, s *spec, round int) moment {
 		return moment{name: "while it acknowledges", acks: 200 + r.IntN(2000)}
 	}
 	what := (round + r.IntN(2)) % 6
-	if c.capabilities.Strongest() <= holdfast.Memory {
+	switch {
+	case c.capabilities.Strongest() <= holdfast.Memory:
 		what = 0 // it has no files, and nothing after it was closed
+	case acked && what == 1:
+		what = 0
 	}
 	switch what {
 	case 0:
@@ -100,16 +103,18 @@ func (r *runner) killSession(ctx context.Context, c cell, seed uint64, kills int
 	defer os.RemoveAll(dir)
 	rnd := rand.New(rand.NewPCG(mix(seed, 1), 0))
 	h := c.history(seed)
-	from := uint64(1)
+	from, acks := uint64(1), 0
 	for round := range kills {
 		h.begin(uint32(round), from)
 		s := r.victimSpec(c, dir, h, killRate)
-		m := killMoment(rnd, c, &s, round)
+		// However slow the machine, a session has something to judge.
+		m := killMoment(rnd, c, &s, round, round == kills-1 && acks == 0)
 		v := &victim{command: r.child, spec: s, ledger: &ledger{}, place: func(uint64) position { return 0 }, entry: c.capabilities}
 		if err := r.runVictim(ctx, v, m, nil); err != nil {
 			return err
 		}
 		h.add(v.ledger, never)
+		acks += len(h.Acks)
 		t.metrics(v.ledger)
 		ev := &evidence{cell: c, history: h.clone(), spec: s, when: fmt.Sprintf("killed %s, %v after that, in round %d", m.name, m.delay.Round(time.Microsecond), round+1)}
 		if !c.Control {

@@ -88,10 +88,10 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		w.wrong("opened again, the store holds something else: %s", difference(want, found))
 		return nil
 	}
-	readers := w.crew()
+	group := w.crew()
 	for i := range uint64(2) {
 		r := rand.New(rand.NewPCG(mix(w.spec.Seed, 6), mix(w.next, i)))
-		readers.do(func() error {
+		group.do(func() error {
 			for w.rest(stop, 2*time.Millisecond) {
 				if err := v.look(r); err != nil {
 					if w.refused(err) {
@@ -103,9 +103,9 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 			return nil
 		})
 	}
-	err = v.write(stop)
-	readers.Wait()
-	return err
+	group.do(func() error { return v.write(stop) }) // which readers must not outlast if it fails
+	group.Wait()
+	return nil
 }
 
 // write does one operation after the other, until stop is closed.

@@ -368,6 +368,18 @@ func (s spoiltRaft) RaftStore() contender.RaftStore { return s.store }
 
 func (s spoiltRaft) Close() error { return errors.Join(s.store.Close(), s.Engine.Close()) }
 
+// fullRaft takes no entries, as raft-wal does after a kill at the wrong moment.
+type fullRaft struct{ spoiltRaft }
+
+func (s fullRaft) RaftStore() contender.RaftStore { return takesNoMore{s.store} }
+
+type takesNoMore struct{ *raftlog.Store }
+
+var errNoMore = errors.New("it takes no more")
+
+func (takesNoMore) StoreLog(*raft.Log) error    { return errNoMore }
+func (takesNoMore) StoreLogs([]*raft.Log) error { return errNoMore }
+
 // spoils are the things, by the name of the peer.
 var spoils = map[string]func(s *raftlog.Store) error{
 	"forgets the vote": func(s *raftlog.Store) error {

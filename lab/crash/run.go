@@ -357,5 +357,21 @@ func (r *runner) replayOne(ctx context.Context, dir string) (*evidenceFile, Judg
 	c.Given = c.capabilities.Promise(c.Level).Given
 	rnd := rand.New(rand.NewPCG(f.Seed, 9))
 	j, fatal, err := r.judge(ctx, c, h, f.Spec, work, rnd, newTally(c, f.Seed), nil)
-	return f, j, fatal, err
+	if err != nil || fatal || j.broken() {
+		return f, j, fatal, err
+	}
+	// What a victim could not do shows when one goes on.
+	h.Skipped = append(h.Skipped, j.Skipped...)
+	h.begin(f.Spec.Gen+1, j.Survived+1)
+	v := &victim{command: r.child, spec: r.victimSpec(c, work, h, killRate), ledger: &ledger{}, place: func(uint64) position { return 0 }, entry: c.capabilities}
+	if err := r.runVictim(ctx, v, moment{acks: replayAcks}, nil); err != nil {
+		return f, j, false, err
+	}
+	for _, finding := range v.ledger.findings() {
+		j.find(&j.Wrong, "going on, %s", finding)
+	}
+	return f, j, false, nil
 }
+
+// replayAcks is how many batches are written after what evidence holds was found in order.
+const replayAcks = 20
