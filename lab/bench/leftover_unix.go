@@ -13,13 +13,17 @@ import (
 // run leaves its directory, but not the lock.
 const lockName = "RUNNING"
 
-// claim marks dir as that of a living run.
+// claim marks dir as that of a living run. The file gets its name once it is locked, or a sweep might take it for one whose
+// run is dead.
 func claim(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := os.CreateTemp(dir, lockName)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, lockName))
+	}
+	if err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -237,6 +237,8 @@ func (v *raftVictim) look(r *rand.Rand) error {
 		v.state.Lock()
 		mark, there := m.logs[index]
 		quiet := !v.touches(index)
+		// A peer may go on answering the entries before the first one until it is opened again: nobody asks for them.
+		asked := !v.peer || index >= m.first
 		before := v.moves
 		v.state.Unlock()
 		var l raft.Log
@@ -249,8 +251,7 @@ func (v *raftVictim) look(r *rand.Rand) error {
 		now, still := m.logs[index]
 		// An index that was touched twice meanwhile may look as if it had not been.
 		quiet = quiet && !v.touches(index) && now == mark && still == there && v.moves < before+4
-		// A peer may go on answering the entries before the first one until it is opened again: nobody asks for them.
-		asked := !v.peer || index >= m.first
+		asked = asked && (!v.peer || index >= m.first)
 		v.state.Unlock()
 		switch {
 		case !missing && l.Index != index:

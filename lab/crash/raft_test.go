@@ -1,8 +1,10 @@
 package crash
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -437,4 +439,43 @@ var spoils = map[string]func(s *raftlog.Store) error{
 		}
 		return s.DeleteRange(last, last)
 	},
+}
+
+// lingering is a peer's store that answers what was deleted from the front, and is emptied while it does.
+type lingering struct {
+	contender.RaftStore
+	v *raftVictim
+}
+
+func (s lingering) FirstIndex() (uint64, error)      { return s.v.model.first, nil }
+func (s lingering) LastIndex() (uint64, error)       { return s.v.model.last, nil }
+func (s lingering) GetUint64([]byte) (uint64, error) { return 0, nil }
+
+func (s lingering) GetLog(index uint64, l *raft.Log) error {
+	s.v.state.Lock()
+	defer s.v.state.Unlock()
+	if s.v.model.first == 0 || index > s.v.model.first {
+		return raft.ErrLogNotFound
+	}
+	l.Index = index
+	s.v.model.logs, s.v.model.first, s.v.model.last = map[uint64]raftMark{}, 0, 0
+	s.v.moves += 2 // one operation
+	return nil
+}
+
+// TestNobodyAsksForTheFront: the entries before the first one may be answered by a peer, also while the rest goes.
+func TestNobodyAsksForTheFront(t *testing.T) {
+	var told bytes.Buffer
+	v := &raftVictim{worker: &worker{tell: &teller{w: &told}}, peer: true}
+	v.store = lingering{v: v}
+	for seed := range uint64(200) { // some look before the first entry
+		v.model = newRaftState(plan{1}, true)
+		v.model.put(90, raftMark{n: 1, term: 1})
+		if err := v.look(rand.New(rand.NewPCG(seed, 0))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told.Len() > 0 {
+		t.Errorf("the victim told of %q", told.String())
+	}
 }
