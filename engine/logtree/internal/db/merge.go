@@ -66,6 +66,10 @@ const (
 	minVictims  = 2
 	// maxSmall is the number of small runs in one tier before neighbours are joined.
 	maxSmall = 64
+	// maxScraps is the number of small segments, besides one for each that is not small, before their values are moved
+	// together: each time that a database is opened and little is written, it gets one.
+	maxScraps = 32
+	scrap     = 1.0 / 16 // of a segment's usual size is small
 )
 
 // pick decides what to merge next, nil if nothing. It is called with edit held.
@@ -136,8 +140,8 @@ func valueBytes(f *runFile) (n int64) {
 	return n
 }
 
-// victims chooses segments to be emptied: none while the log holds little known garbage, otherwise
-// the emptiest ones.
+// victims chooses segments to be emptied: the small ones if there are many; else none while the log holds little known
+// garbage, otherwise the emptiest ones.
 func (d *DB) victims(ver *version) map[uint32]bool {
 	live := map[uint32]int64{}
 	for _, f := range ver.files {
@@ -151,10 +155,14 @@ func (d *DB) victims(ver *version) map[uint32]bool {
 	}
 	var all []candidate
 	var total, garbage int64
+	var scraps []*segment
 	for _, s := range ver.segs {
 		used, payload := s.used.Load(), s.payload.Load()
 		if s.id >= d.from.seg && s.kind == kindLog {
 			continue // the log still needs it
+		}
+		if float64(used) < scrap*float64(d.segmentLimit) {
+			scraps = append(scraps, s)
 		}
 		dead := max(payload-live[s.id], 0)
 		c := candidate{s.id, used, 0}
@@ -164,6 +172,16 @@ func (d *DB) victims(ver *version) map[uint32]bool {
 		total += used
 		garbage += c.garbage
 		all = append(all, c)
+	}
+	if 2*len(scraps)-len(ver.segs) > maxScraps {
+		victims, sum := map[uint32]bool{}, int64(0)
+		for _, s := range scraps {
+			if sum += s.used.Load(); sum > d.segmentLimit {
+				break
+			}
+			victims[s.id] = true
+		}
+		return victims
 	}
 	if float64(garbage) < maxGarbage*float64(total) || garbage < min(minGarbage, 2*d.segmentLimit) {
 		return nil
@@ -310,6 +328,10 @@ func (d *DB) mergeOnce() (bool, error) {
 	return false, err
 }
 
+// mergeUnstopped is how many entries a merge goes on for before it looks whether the database is closed: small merges
+// come to their end also where it is never open for long.
+const mergeUnstopped = 64 << 10
+
 // rewrite writes the clusters of a merge.
 func (d *DB) rewrite(m *merge, ver *version, out *output, home *mover) (err error) {
 	defer unguard(guard(), &err)
@@ -340,11 +362,13 @@ func (d *DB) rewrite(m *merge, ver *version, out *output, home *mover) (err erro
 				return err
 			}
 			if entries++; entries%1024 == 0 {
+				runtime.Gosched()
+			}
+			if entries%mergeUnstopped == 0 {
 				select {
 				case <-d.stop:
 					return errStopped
 				default:
-					runtime.Gosched()
 				}
 			}
 		}

@@ -307,8 +307,18 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 		s.used.Store(max(at.off, segmentHeader))
 	}
 	d.visible.Store(d.seq)
+	// Each time that a database is opened and written to, its log gets another piece. If many are to be read, those in
+	// runs need not be read again.
+	if len(replayed) > maxPieces && !d.view.Load().mem.empty() {
+		d.mu.Lock()
+		d.rotateTable()
+		d.mu.Unlock()
+	}
 	return nil
 }
+
+// maxPieces is how many segments of the log are read at opening before the memtable is flushed for their sake.
+const maxPieces = 8
 
 // syncReplayed makes durable what was read. A sync alone would not do: after one that failed, the
 // system may show what is not on the disk, and not write it at the next.

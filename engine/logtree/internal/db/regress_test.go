@@ -595,3 +595,61 @@ func TestTornBehindAHole(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestOpenedOften: a database that is opened many times, with little written each time, keeps few files. It once got a
+// segment each time, which the next opening read and synced, all of them, as long as the memtable was not full.
+func TestOpenedOften(t *testing.T) {
+	d, c := manualWith(t, 8<<20)
+	const sessions = 500
+	most, read := 0, 0
+	for i := range sessions {
+		var b holdfast.Batch
+		sets(fmt.Sprintf("key %d", i), fmt.Sprintf("other %d", sessions-i))(&b)
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if d, err = Open(c); err != nil {
+			t.Fatal(err)
+		}
+		pieces := 0
+		for id := range d.segs {
+			if id >= d.from.seg && d.segs[id].kind == kindLog {
+				pieces++
+			}
+		}
+		read = max(read, pieces)
+		for more := true; more; {
+			flushed, err := d.flush()
+			if err != nil {
+				t.Fatal(err)
+			}
+			merged, err := d.mergeOnce()
+			if err != nil {
+				t.Fatal(err)
+			}
+			more = flushed || merged
+		}
+		names, err := c.FS.List(c.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, len(names))
+	}
+	if most > 2*maxScraps+maxSmall || read > maxPieces+1 {
+		t.Errorf("%d files, of which %d were read at one opening", most, read)
+	}
+	for i := range sessions {
+		for _, key := range []string{fmt.Sprintf("key %d", i), fmt.Sprintf("other %d", i+1)} {
+			if v, err := d.Get(nil, []byte(key)); err != nil || string(v) != "value of "+key {
+				t.Fatalf("%s: %q, %v", key, v, err)
+			}
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
