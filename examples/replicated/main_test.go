@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -95,6 +96,22 @@ func start(t *testing.T, args ...string) *node {
 	return n
 }
 
+// addresses returns n that are free. Their ports are not of those that the system gives to whoever dials, from 32768 on or
+// above: while a node is dead, the others dial it, and one of them might be given its port.
+func addresses(t *testing.T, n int) (list []string) {
+	t.Helper()
+	for try := 1; len(list) < n; try++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
+		if err == nil {
+			defer l.Close() // held until all are found
+			list = append(list, l.Addr().String())
+		} else if try == 1000 {
+			t.Fatal(err)
+		}
+	}
+	return list
+}
+
 func (n *node) kill() error {
 	if n.cmd.ProcessState != nil {
 		return nil
@@ -119,14 +136,7 @@ func TestPeersMustNameTheNode(t *testing.T) {
 
 // TestLongLines: one node leads itself and says so; a line of 100 kB is an event, and one that is too long is told of.
 func TestLongLines(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err == nil {
-		err = l.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
+	addr := addresses(t, 1)[0]
 	n := start(t, "--id", "a", "--addr", addr, "--dir", t.TempDir(), "--peers", "a="+addr)
 	long := strings.Repeat("x", 100_000)
 	for until := time.Now().Add(2 * time.Minute); len(n.out.get()) == 0; time.Sleep(100 * time.Millisecond) { // until it leads
@@ -157,28 +167,17 @@ func TestLongLines(t *testing.T) {
 func TestReplicated(t *testing.T) {
 	dir, names := t.TempDir(), []string{"a", "b", "c"}
 	var peers []string
-	var held []net.Listener // until all have an address
-	for _, name := range names {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		held = append(held, l)
-		peers = append(peers, name+"="+l.Addr().String())
-	}
-	for _, l := range held {
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+	addrs := addresses(t, len(names))
+	for i, name := range names {
+		peers = append(peers, name+"="+addrs[i])
 	}
 	launch := func(i int) *node {
-		return start(t, "--id", names[i], "--addr", strings.TrimPrefix(peers[i], names[i]+"="), "--dir", filepath.Join(dir, names[i]), "--peers", strings.Join(peers, ","))
+		return start(t, "--id", names[i], "--addr", addrs[i], "--dir", filepath.Join(dir, names[i]), "--peers", strings.Join(peers, ","))
 	}
 	nodes := []*node{launch(0), launch(1), launch(2)}
-	until := time.Now().Add(2 * time.Minute)
 	wait := func(what string, done func() bool) {
 		t.Helper()
-		for !done() {
+		for until := time.Now().Add(2 * time.Minute); !done(); {
 			if time.Now().After(until) {
 				for i, n := range nodes {
 					_ = n.kill()

@@ -3,8 +3,10 @@
 package bench
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,10 +41,44 @@ func sweep(parent string) (swept []string) {
 		if err != nil {
 			continue
 		}
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && os.RemoveAll(filepath.Dir(name)) == nil {
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && still(f, name) && clean(filepath.Dir(name)) == nil {
 			swept = append(swept, filepath.Dir(name))
 		}
 		f.Close()
 	}
 	return swept
+}
+
+// still reports whether f is what name names: a run that ends removes its directory before it lets go of the lock.
+func still(f *os.File, name string) bool {
+	was, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	is, err := os.Stat(name)
+	return err == nil && os.SameFile(was, is)
+}
+
+// clean removes the directory of a killed run. Its children die with it, but not before it, and may be making files: under
+// another name they do not find it. The lock file goes last, so that the next sweep finds what cannot be removed now.
+func clean(dir string) error {
+	gone := dir + "-gone"
+	if err := os.Rename(dir, gone); err != nil {
+		return err
+	}
+	for pause := time.Millisecond; ; pause *= 2 {
+		entries, err := os.ReadDir(gone)
+		for _, e := range entries {
+			if e.Name() != lockName {
+				err = errors.Join(err, os.RemoveAll(filepath.Join(gone, e.Name())))
+			}
+		}
+		if err == nil {
+			return os.RemoveAll(gone)
+		}
+		if !errors.Is(err, unix.ENOTEMPTY) || pause > time.Second {
+			return err
+		}
+		time.Sleep(pause) // something was just being made
+	}
 }

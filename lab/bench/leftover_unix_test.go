@@ -3,13 +3,50 @@
 package bench
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
-// TestSweepSparesWhoBegins: a run that is just making its directory is no killed one.
-func TestSweepSparesWhoBegins(t *testing.T) {
+// TestClaimedFromTheBeginning: a file with the name is locked from its first moment on, so that no sweep can lock it before.
+// The one here is what such a sweep would hold.
+func TestClaimedFromTheBeginning(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, lockName)
+	sweeper, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sweeper.Close()
+	if err := unix.Flock(int(sweeper.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := claim(dir)
+	if err != nil {
+		t.Fatalf("it locks what it has made under its name: %v", err)
+	}
+	defer lock.Close()
+	other, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := unix.Flock(int(other.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != unix.EWOULDBLOCK {
+		t.Errorf("it is not locked: %v", err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// TestSweepSparesWhoEnds: a run that removes its directory is no killed one.
+func TestSweepSparesWhoEnds(t *testing.T) {
 	parent := t.TempDir()
 	var done atomic.Bool
 	swept := make(chan []string)
@@ -20,7 +57,7 @@ func TestSweepSparesWhoBegins(t *testing.T) {
 		}
 		swept <- all
 	}()
-	for range 500 {
+	for range 300 {
 		dir, err := os.MkdirTemp(parent, dirPrefix)
 		if err != nil {
 			t.Error(err)
@@ -38,6 +75,58 @@ func TestSweepSparesWhoBegins(t *testing.T) {
 	}
 	done.Store(true)
 	if all := <-swept; len(all) > 0 {
-		t.Errorf("%d directories of living runs were swept", len(all))
+		t.Errorf("%d directories of runs that ended were swept", len(all))
+	}
+}
+
+// TestSweepBesideDyingChildren: the children of a killed run may still be making files when it is swept.
+func TestSweepBesideDyingChildren(t *testing.T) {
+	for range 20 {
+		parent := t.TempDir()
+		dir, err := os.MkdirTemp(parent, dirPrefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock, err := claim(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made := filepath.Join(dir, "made")
+		if err := os.Mkdir(made, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		began, ended := make(chan struct{}), make(chan error)
+		for child := range 2 {
+			go func() {
+				for i := 0; ; i++ {
+					if err := os.WriteFile(filepath.Join(made, fmt.Sprint(child, "-", i)), nil, 0o644); err != nil {
+						ended <- err
+						return
+					}
+					if i == 10 {
+						began <- struct{}{}
+					}
+				}
+			}()
+		}
+		<-began
+		<-began
+		lock.Close() // the run is dead
+		swept := sweep(parent)
+		left, err := os.ReadDir(parent)
+		if len(swept) != 1 || swept[0] != dir || err != nil || len(left) > 0 {
+			t.Errorf("swept %q, left %v, %v", swept, left, err)
+		}
+		if err := os.RemoveAll(dir); err != nil { // or the children go on
+			t.Error(err)
+		}
+		for range 2 {
+			if err := <-ended; !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("making a file: %v", err)
+			}
+		}
+		if t.Failed() {
+			return
+		}
 	}
 }

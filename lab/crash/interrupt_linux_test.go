@@ -118,6 +118,21 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	}
 }
 
+// unlocked reports whether the directory of the run in dir is locked by nobody.
+func unlocked(t *testing.T, dir string) bool {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, dirPrefix+"*", lockName))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	f, err := os.Open(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}
+
 // TestKilledRunIsCleanedUp by the next one there: its mounts, loop devices and directory.
 func TestKilledRunIsCleanedUp(t *testing.T) {
 	for _, kind := range []Kind{Kill, Power} {
@@ -131,8 +146,9 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 			// Who serves a file system and has a request of its own under way there may stay until the next run ends
 			// the connection: nobody waits for it.
 			go func() { _ = cmd.Wait() }()
+			// A child that it was just starting has a share in its lock until that is a program of its own.
 			until(t, "it dies", func() bool {
-				return dying(fmt.Sprintf("%s%d-", dirPrefix, cmd.Process.Pid)) || cmd.Process.Signal(syscall.Signal(0)) != nil
+				return dying(fmt.Sprintf("%s%d-", dirPrefix, cmd.Process.Pid)) || cmd.Process.Signal(syscall.Signal(0)) != nil && unlocked(t, dir)
 			})
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 				t.Fatalf("%v, %v", entries, err)

@@ -3,9 +3,11 @@
 package crash
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -57,13 +59,52 @@ func sweep(parent string) (swept []string) {
 		// A killed process that serves a file system, and waits for it in a request of its own, keeps its locks
 		// until its connection is ended, which is a part of sweeping, or even longer.
 		free := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil || dying(dir)
-		if free {
+		if free && still(f, name) {
 			// A directory with something mounted in it stays, lock file and all, until that can be undone.
-			if _, err := blockdev.Sweep(dir); err == nil && os.RemoveAll(dir) == nil {
+			_, err := blockdev.Sweep(dir)
+			// The children of a killed run end with its threads, which may be waiting for what was just swept.
+			for end := time.Now().Add(time.Second); dying(dir) && time.Now().Before(end); {
+				time.Sleep(5 * time.Millisecond)
+			}
+			if err == nil && clean(dir) == nil {
 				swept = append(swept, dir)
 			}
 		}
 		f.Close()
 	}
 	return swept
+}
+
+// still reports whether f is what name names: a run that ends removes its directory before it lets go of the lock.
+func still(f *os.File, name string) bool {
+	was, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	is, err := os.Stat(name)
+	return err == nil && os.SameFile(was, is)
+}
+
+// clean removes the directory of a killed run. Its children die with it, but not before it, and may be making files: under
+// another name they do not find it. The lock file goes last, so that the next sweep finds what cannot be removed now.
+func clean(dir string) error {
+	gone := dir + "-gone"
+	if err := os.Rename(dir, gone); err != nil {
+		return err
+	}
+	for pause := time.Millisecond; ; pause *= 2 {
+		entries, err := os.ReadDir(gone)
+		for _, e := range entries {
+			if e.Name() != lockName {
+				err = errors.Join(err, os.RemoveAll(filepath.Join(gone, e.Name())))
+			}
+		}
+		if err == nil {
+			return os.RemoveAll(gone)
+		}
+		if !errors.Is(err, unix.ENOTEMPTY) || pause > time.Second {
+			return err
+		}
+		time.Sleep(pause) // something was just being made
+	}
 }
