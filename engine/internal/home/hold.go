@@ -27,7 +27,7 @@ func Hold(dir string) (release func() error, err error) {
 		}
 		return nil, e
 	}
-	return lock.Close, nil
+	return func() error { return errors.Join(unlockFile(lock), lock.Close()) }, nil
 }
 
 // hidden is what the mark is called in a directory that must not be opened yet.

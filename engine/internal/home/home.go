@@ -48,6 +48,10 @@ type Identity struct {
 	// Keeps names a file or directory of the engine's own that is there as soon as the
 	// directory is made. It is not remembered.
 	Keeps string
+
+	// Salvage says what makes a sound copy of a directory whose mark or Keeps is damaged or gone, if anything
+	// does. It is not remembered.
+	Salvage string
 }
 
 // Home is an open, locked directory.
@@ -118,7 +122,7 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 	h.New = making
 	switch {
 	case err != nil:
-		return nil, fail(holdfast.ErrCorrupt, markName+": "+err.Error(), "restore the file from a backup", nil)
+		return nil, fail(holdfast.ErrCorrupt, markName+": "+err.Error(), id.salvageOr("restore the file from a backup"), nil)
 	case v > version:
 		return nil, fail(holdfast.ErrVersion, fmt.Sprintf("%s has version %d, this program knows %d", markName, v, version), "use a newer holdfast", nil)
 	case found.Engine != id.Engine:
@@ -131,10 +135,17 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 	}
 	if id.Keeps != "" && !making {
 		if _, err := os.Stat(filepath.Join(dir, id.Keeps)); errors.Is(err, fs.ErrNotExist) {
-			return nil, fail(holdfast.ErrCorrupt, id.Keeps+" is gone", "restore it from a backup; to begin anew, name another directory", nil)
+			return nil, fail(holdfast.ErrCorrupt, id.Keeps+" is gone", id.salvageOr("restore it from a backup")+"; to begin anew, name another directory", nil)
 		}
 	}
 	return h, nil
+}
+
+func (id Identity) salvageOr(remedy string) string {
+	if id.Salvage != "" {
+		return id.Salvage + ", or " + remedy
+	}
+	return remedy
 }
 
 // Made notes that the engine's files are complete and synced. It does nothing in a directory
@@ -150,18 +161,30 @@ func (h *Home) Made() error {
 }
 
 // Close releases the directory.
-func (h *Home) Close() error { return h.lock.Close() }
+func (h *Home) Close() error { return errors.Join(unlockFile(h.lock), h.lock.Close()) }
 
 // Identify reads what made dir, without opening or locking it. It returns ErrForeign
-// where nothing of ours did.
+// where nothing of ours did, and an error of no class, of the operating system, where dir is not there.
 func Identify(dir string) (Identity, error) {
+	foreign := &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrForeign, Remedy: "name a directory that holdfast made"}
+	if st, err := os.Stat(dir); err != nil {
+		foreign.Class, foreign.Cause = nil, err
+		return Identity{}, foreign
+	} else if !st.IsDir() {
+		foreign.Detail = "it is a file"
+		return Identity{}, foreign
+	}
 	text, err := os.ReadFile(filepath.Join(dir, markName))
-	if err != nil {
-		return Identity{}, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrForeign, Cause: err, Remedy: "name a directory that holdfast made"}
+	if errors.Is(err, fs.ErrNotExist) {
+		foreign.Detail = "it has no file " + markName
+		return Identity{}, foreign
+	} else if err != nil {
+		foreign.Class, foreign.Cause, foreign.Remedy = nil, err, ""
+		return Identity{}, foreign
 	}
 	id, v, _, err := parseMark(string(text))
 	if err != nil {
-		return Identity{}, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrCorrupt, Detail: markName, Cause: err}
+		return Identity{}, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrCorrupt, Detail: markName, Cause: err, Remedy: "restore the file from a backup"}
 	}
 	if v > version {
 		return Identity{}, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrVersion, Detail: fmt.Sprintf("%s has version %d", markName, v), Remedy: "use a newer holdfast"}

@@ -22,6 +22,11 @@ func lockFile(f *os.File) error {
 	return err
 }
 
+// unlockFile gives up the lock.
+func unlockFile(f *os.File) error {
+	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, new(windows.Overlapped))
+}
+
 // SyncDir does nothing: Windows has no sync of a directory, and NTFS logs its entries.
 func SyncDir(string) error { return nil }
 
