@@ -2,6 +2,7 @@ package db
 
 import (
 	"bytes"
+	"slices"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
@@ -241,29 +242,31 @@ func (m *merged) skip(bound []byte) error {
 
 // iterator implements [holdfast.Iterator]. It reads some entries ahead at a time, more the longer
 // the walk is: entering the guard against memory faults, and choosing between sources, then costs
-// little per entry, and what it hands out lies in its own memory, where nothing can fault.
+// little per entry, and what it hands out lies in memory where nothing can fault: its own, or that of a memtable.
 type iterator struct {
-	*walk  // nil once it is closed
+	items  []item
+	at     int   // in items
+	w      *walk // nil once it is closed
 	d      *DB
 	st     state
-	at     int
 	ended  bool
 	hidden bool // there are range deletes
 	err    error
 }
+
+type item = memtable.Pair
 
 // walk is the memory of an iterator, for the next one to use again.
 type walk struct {
 	m      merged
 	lo, hi []byte
 	items  []item
+	used   int // of items, at most
 	ahead  int // how many items to read
 	arena  []byte
 	seg    *segment // that the last value came from
 	mapped []byte   // as much of it as holds frames, if it is mapped
 }
-
-type item struct{ key, value []byte }
 
 var walks = sync.Pool{New: func() any { return new(walk) }}
 
@@ -277,9 +280,9 @@ const (
 func (d *DB) scan(st state, r holdfast.Range) holdfast.Iterator {
 	d.gate.AddIterator(1)
 	w := walks.Get().(*walk)
-	it := &iterator{walk: w, d: d, st: st}
+	it := &iterator{w: w, d: d, st: st}
 	w.lo, w.hi = append(w.lo[:0], r.Lo...), append(w.hi[:0], r.Hi...)
-	w.items, w.ahead = w.items[:0], firstAhead
+	w.ahead = firstAhead
 	w.m.reverse, w.m.src = r.Reverse, w.m.src[:0]
 	it.addTable(st.view.mem, st.tombs)
 	for _, t := range st.view.imm {
@@ -296,7 +299,7 @@ func (d *DB) scan(st state, r holdfast.Range) holdfast.Iterator {
 	if r.Reverse {
 		start = w.hi
 	}
-	it.err = it.seek(start)
+	it.err = w.seek(start)
 	return it
 }
 
@@ -305,7 +308,7 @@ func (it *iterator) addTable(t *table, ts *tombs) {
 		return
 	}
 	it.hidden = it.hidden || !ts.empty()
-	s := it.add()
+	s := it.w.add()
 	s.table, s.tombs, s.mi = t, ts, t.index.Iter(it.st.seq)
 }
 
@@ -326,88 +329,101 @@ func (w *walk) recycle() {
 		s := &w.m.src[i]
 		s.table, s.tombs, s.tier, s.mi, s.v, s.key, s.ok = nil, nil, nil, memtable.Iter{}, memtable.Version{}, nil, false
 	}
-	clear(w.items)
-	w.seg, w.mapped = nil, nil
+	clear(w.items[:w.used])
+	w.used, w.seg, w.mapped = 0, nil, nil
 	if cap(w.arena) <= 4*maxArena {
 		walks.Put(w)
 	}
 }
 
-func (it *iterator) seek(bound []byte) (err error) {
+func (w *walk) seek(bound []byte) (err error) {
 	defer unguard(guard(), &err)
-	return it.m.seek(bound)
+	return w.m.seek(bound)
 }
 
 func (it *iterator) Next() bool {
-	if it.walk == nil {
-		return false
-	}
 	if it.at+1 < len(it.items) {
 		it.at++
 		return true
 	}
-	it.at = 0
-	if it.ended || it.err != nil {
-		it.items = it.items[:0]
+	return it.more()
+}
+
+// more is Next when nothing is left of what was read ahead.
+func (it *iterator) more() bool {
+	w := it.w
+	it.items, it.at = nil, 0
+	if w == nil || it.ended || it.err != nil {
 		return false
 	}
+	w.items, w.arena = w.items[:0], w.arena[:0]
+	if cap(w.arena) > 4*maxArena {
+		w.arena = nil // after a large value
+	}
 	it.err = it.fill()
-	it.ahead = min(4*it.ahead, maxAhead)
+	w.used = max(w.used, len(w.items))
+	w.ahead = min(4*w.ahead, maxAhead)
+	it.items = w.items
 	return len(it.items) > 0
 }
 
 func (it *iterator) Key() []byte {
-	if it.walk != nil && it.at < len(it.items) {
-		return it.items[it.at].key
+	if it.at < len(it.items) {
+		return it.items[it.at].Key
 	}
 	return nil
 }
 
 func (it *iterator) Value() []byte {
-	if it.walk != nil && it.at < len(it.items) {
-		return it.items[it.at].value
+	if it.at < len(it.items) {
+		return it.items[it.at].Value
 	}
 	return nil
 }
 
 // Err implements [holdfast.Iterator]: an error shows when all before it has been handed out.
 func (it *iterator) Err() error {
-	if it.walk != nil && it.at+1 < len(it.items) {
+	if it.at+1 < len(it.items) {
 		return nil
 	}
 	return it.err
 }
 
 func (it *iterator) Close() error {
-	if it.walk != nil {
-		it.recycle()
-		it.walk = nil
+	if it.w != nil {
+		it.w.recycle()
+		it.w, it.items = nil, nil
 		it.st.view.release()
 		it.d.gate.AddIterator(-1)
 	}
 	return it.err
 }
 
+// room is how many more items to read ahead.
+func (w *walk) room() int {
+	if len(w.arena) >= maxArena {
+		return 0
+	}
+	return w.ahead - len(w.items)
+}
+
 // fill reads entries ahead.
 func (it *iterator) fill() (err error) {
-	it.items, it.arena = it.items[:0], it.arena[:0]
-	if cap(it.arena) > 4*maxArena {
-		it.arena = nil // after a large value
-	}
 	defer unguard(guard(), &err)
-	m := &it.m
-	for len(it.items) < it.ahead && len(it.arena) < maxArena {
+	w := it.w
+	m := &w.m
+	for w.room() > 0 {
 		if m.cur < 0 {
 			it.ended = true
 			return nil
 		}
 		s := &m.src[m.cur]
 		if m.reverse {
-			if len(it.lo) > 0 && bytes.Compare(s.key, it.lo) < 0 {
+			if len(w.lo) > 0 && bytes.Compare(s.key, w.lo) < 0 {
 				it.ended = true
 				return nil
 			}
-		} else if len(it.hi) > 0 && bytes.Compare(s.key, it.hi) >= 0 {
+		} else if len(w.hi) > 0 && bytes.Compare(s.key, w.hi) >= 0 {
 			it.ended = true
 			return nil
 		}
@@ -420,12 +436,11 @@ func (it *iterator) fill() (err error) {
 				continue
 			}
 		}
-		for n := it.near(s); n > 1 && len(it.items) < it.ahead && len(it.arena) < maxArena; n-- {
-			if err := it.takeRun(s); err != nil {
+		if bound, open, ok := it.alone(s); ok {
+			if err := it.takeMany(s, bound, open); err != nil {
 				return err
 			}
-			s.ri.Next()
-			s.key = s.ri.Key()
+			continue
 		}
 		if err := it.take(s); err != nil {
 			return err
@@ -437,88 +452,255 @@ func (it *iterator) fill() (err error) {
 	return nil
 }
 
-// near returns how many entries of s, the present one first, can be taken without a look at anything else: they
-// are at hand, within all bounds, and before what other sources have.
-func (it *iterator) near(s *source) int {
-	m := &it.m
-	if s.table != nil || m.reverse || it.hidden || m.same {
-		return 1
+// alone returns the key up to which s can be followed without a look at anything else: forward those below it, backward those
+// above it, and at it unless open. An empty one is the end of all keys. It returns false if s had better be followed one by one.
+func (it *iterator) alone(s *source) (bound []byte, open, ok bool) {
+	m := &it.w.m
+	if m.same || m.reverse && s.table != nil {
+		return nil, false, false
 	}
-	n := s.ri.Near()
-	if n < 2 {
-		return 1
+	if m.reverse {
+		return it.aloneBack(s)
 	}
-	last := s.ri.NearKey(n - 1)
-	if len(it.hi) > 0 && bytes.Compare(last, it.hi) >= 0 || m.second >= 0 && bytes.Compare(last, m.bound) >= 0 {
-		return 1
+	bound = it.w.hi
+	if m.second >= 0 {
+		bound = sooner(bound, m.bound)
 	}
-	if hi := s.tier.refs[s.at].hi; len(hi) > 0 && bytes.Compare(last, hi) >= 0 {
-		return 1
+	if s.table == nil {
+		bound = sooner(bound, s.tier.refs[s.at].hi)
 	}
-	return n
+	if it.hidden {
+		for j := 0; j <= m.cur && m.src[j].table != nil; j++ {
+			ts := m.src[j].tombs
+			if j == m.cur && ts.find(s.key) != nil {
+				return nil, false, false // deleted before the present key was set, but perhaps not before the next
+			}
+			bound = sooner(bound, ts.after(s.key))
+		}
+	}
+	return bound, false, true
+}
+
+func (it *iterator) aloneBack(s *source) (bound []byte, open, ok bool) {
+	m := &it.w.m
+	bound = later(it.w.lo, s.tier.refs[s.at].lo)
+	if it.hidden {
+		for j := 0; j < m.cur && m.src[j].table != nil; j++ {
+			bound = later(bound, m.src[j].tombs.before(s.key))
+		}
+	}
+	if m.second >= 0 && bytes.Compare(m.bound, bound) >= 0 {
+		return m.bound, true, true
+	}
+	return bound, false, true
+}
+
+// sooner returns the lesser of two bounds; an empty one is the end of all keys.
+func sooner(a, b []byte) []byte {
+	if len(a) == 0 || len(b) > 0 && bytes.Compare(b, a) < 0 {
+		return b
+	}
+	return a
+}
+
+// later returns the greater of two bounds; an empty one is the begin of all keys.
+func later(a, b []byte) []byte {
+	if bytes.Compare(a, b) < 0 {
+		return b
+	}
+	return a
+}
+
+// after returns where the first range behind key, which is in none, begins; nil if there is none.
+func (t *tombs) after(key []byte) []byte {
+	if i := t.behind(key); i < len(t.ranges()) {
+		return t.list[i].lo
+	}
+	return nil
+}
+
+// before returns where the last range before key, which is in none, ends; nil if there is none.
+func (t *tombs) before(key []byte) []byte {
+	if i := t.behind(key); i > 0 {
+		return t.list[i-1].hi
+	}
+	return nil
+}
+
+// behind returns the number of the first range that begins behind key, which is in none.
+func (t *tombs) behind(key []byte) int {
+	i, _ := slices.BinarySearchFunc(t.ranges(), key, func(a tomb, key []byte) int { return bytes.Compare(a.lo, key) })
+	return i
+}
+
+// takeMany takes what s is at, as much as is at hand in the direction of the walk up to the bound that alone has returned, and goes on.
+func (it *iterator) takeMany(s *source, bound []byte, open bool) error {
+	w := it.w
+	if s.table == nil {
+		n, err := it.takeNear(s.ri.Near(w.m.reverse, w.room(), bound, open))
+		if err != nil {
+			return err
+		}
+		if n--; w.m.reverse {
+			n = -n
+		}
+		s.ri.Skip(n)
+		s.key = s.ri.Key()
+		return w.m.next()
+	}
+	n := len(w.items)
+	if w.items = s.mi.Take(w.items, w.room(), bound); len(w.items) == n {
+		if err := it.take(s); err != nil {
+			return err
+		}
+		return w.m.next()
+	}
+	s.ok = s.mi.Valid()
+	s.load()
+	return w.m.moved()
 }
 
 // take adds what s is at, unless it is a tombstone.
 func (it *iterator) take(s *source) error {
-	if s.table != nil {
-		if s.v.Kind != holdfast.KindSet {
-			return nil
-		}
-		value := s.v.Value
-		if s.v.Far {
-			k := len(it.arena)
-			arena, err := s.table.value(it.arena, &s.v)
-			if err != nil {
-				return err
-			}
-			it.arena, value = arena, arena[k:len(arena):len(arena)]
-		}
-		it.items = append(it.items, item{s.v.Key, value})
+	if s.table == nil {
+		_, err := it.takeNear(s.ri.Near(false, 1, nil, false))
+		return err
+	}
+	v := &s.v
+	if v.Kind != holdfast.KindSet {
 		return nil
 	}
-	return it.takeRun(s)
-}
-
-// takeRun is take from a run.
-func (it *iterator) takeRun(s *source) error {
-	e := s.ri.Entry()
-	if e.Tombstone {
-		return nil
-	}
-	k := len(it.arena)
-	arena := append(it.arena, s.key...)
-	v := len(arena)
-	if id := uint32(e.Place >> 32); it.seg == nil || it.seg.id != id {
-		it.enterSegment(id)
-	}
-	off := uint64(uint32(e.Place))
-	end := off + uint64(e.Len)
-	if end <= uint64(len(it.mapped)) && checksum(it.mapped[off:end]) == e.Sum {
-		arena = append(arena, it.mapped[off:end]...)
-	} else {
-		var err error
-		if arena, err = it.st.view.ver.value(arena, e); err != nil {
+	w := it.w
+	if v.Far {
+		at := len(w.arena)
+		arena, err := s.table.value(w.arena, v)
+		if err != nil {
 			return err
 		}
+		w.arena, v.Value = arena, arena[at:len(arena):len(arena)]
 	}
-	it.arena = arena
-	it.items = append(it.items, item{arena[k:v:v], arena[v:len(arena):len(arena)]})
+	w.items = append(w.items, item{Key: v.Key, Value: v.Value})
 	return nil
 }
 
-// enterSegment remembers where the next values are, to save the way there for each.
-func (it *iterator) enterSegment(id uint32) {
-	it.seg, it.mapped = it.st.view.ver.segment(id), nil
-	if it.seg != nil && it.seg.in != nil {
-		b := it.seg.in.Bytes()
-		it.mapped = b[:min(it.seg.used.Load(), int64(len(b)))]
+// takeNear adds entries of a run, other than tombstones, in the direction of the walk, as long as there is room, one at least. It returns
+// how many it looked at.
+func (it *iterator) takeNear(near run.Near) (int, error) {
+	if it.takeSpan(near) {
+		return len(near.Entries), nil
 	}
+	w := it.w
+	for k := range near.Entries {
+		i := k
+		if w.m.reverse {
+			i = len(near.Entries) - 1 - k
+		}
+		e := &near.Entries[i]
+		if e.Tombstone {
+			continue
+		}
+		if k > 0 && len(w.arena) >= maxArena {
+			return k, nil
+		}
+		at := len(w.arena)
+		w.arena = append(w.arena, near.Keys[near.Begin[i]:near.Begin[i+1]]...)
+		to := len(w.arena)
+		var err error
+		if w.arena, err = it.value(e); err != nil {
+			return k, err
+		}
+		end := len(w.arena)
+		w.items = append(w.items, item{Key: w.arena[at:to:to], Value: w.arena[to:end:end]})
+	}
+	return len(near.Entries), nil
+}
+
+// takeSpan is takeNear for entries whose values lie close to each other in a segment, one behind the other, as those of keys do
+// that were written in their order: keys and values are then copied, or read, at once. It returns false, and has done nothing, if they
+// do not, or if one of them is not in order.
+func (it *iterator) takeSpan(near run.Near) bool {
+	w, n := it.w, len(near.Entries)
+	first, last := &near.Entries[0], &near.Entries[n-1]
+	lo, hi := uint64(uint32(first.Place)), uint64(uint32(last.Place))+uint64(last.Len)
+	begin := near.Begin[0]
+	keys := near.Keys[begin:near.Begin[n]]
+	// Between two values there are a key and a few bytes; twice as much is still less work than one at a time.
+	most := min(maxArena-len(w.arena), 2*(len(keys)+n*(8+int(max(first.Len, last.Len)))))
+	if n < 2 || hi <= lo || hi-lo > uint64(max(most, 0)) || !w.enter(it.st.view.ver, first.Place) {
+		return false
+	}
+	size := int(hi - lo)
+	at := len(w.arena)
+	w.arena = slices.Grow(w.arena, len(keys)+size)
+	own := w.arena[at : at+len(keys)+size]
+	values := own[len(keys):]
+	from := values
+	if hi <= uint64(len(w.mapped)) {
+		from = w.mapped[lo:hi]
+	} else if b, err := w.seg.read(values[:0], int64(lo), size); err != nil || len(b) != size || &b[0] != &values[0] {
+		return false // what is wrong, a single value tells
+	}
+	w.items = slices.Grow(w.items, n)
+	items := w.items[len(w.items) : len(w.items)+n]
+	taken := 0
+	for k := range n {
+		i := k
+		if w.m.reverse {
+			i = n - 1 - k
+		}
+		e := &near.Entries[i]
+		if e.Tombstone {
+			continue
+		}
+		lo := e.Place - first.Place // far beyond if it is in another segment, or before the first
+		hi := lo + uint64(e.Len)
+		if lo > uint64(size) || hi > uint64(size) || checksum(from[lo:hi]) != e.Sum {
+			return false
+		}
+		key, end := near.Begin[i]-begin, near.Begin[i+1]-begin
+		items[taken] = item{Key: own[key:end:end], Value: values[lo:hi:hi]}
+		taken++
+	}
+	copy(own, keys)
+	copy(values, from)
+	w.arena, w.items = w.arena[:at+len(own)], w.items[:len(w.items)+taken]
+	return true
+}
+
+// enter remembers the segment of a place, to save the way there for each, and what of it can be read in memory. It returns false
+// if there is no such segment.
+func (w *walk) enter(ver *version, place uint64) bool {
+	id := uint32(place >> 32)
+	if w.seg != nil && w.seg.id == id {
+		return true
+	}
+	if w.seg, w.mapped = ver.segment(id), nil; w.seg == nil {
+		return false
+	}
+	if w.seg.in != nil {
+		b := w.seg.in.Bytes()
+		w.mapped = b[:min(w.seg.used.Load(), int64(len(b)))]
+	}
+	return true
+}
+
+// value appends a value of a run to the arena and returns that.
+func (it *iterator) value(e *run.Entry) ([]byte, error) {
+	w := it.w
+	if !w.enter(it.st.view.ver, e.Place) {
+		return it.st.view.ver.value(w.arena, *e)
+	}
+	off := uint64(uint32(e.Place))
+	if end := off + uint64(e.Len); end <= uint64(len(w.mapped)) && checksum(w.mapped[off:end]) == e.Sum {
+		return append(w.arena, w.mapped[off:end]...), nil
+	}
+	return w.seg.value(w.arena, int64(off), int(e.Len), e.Sum)
 }
 
 // skipDeleted moves on if a range delete covers what s is at: in s's own memtable if it is newer,
 // in a newer memtable in any case, and then it covers everything of s in the range.
 func (it *iterator) skipDeleted(s *source) (bool, error) {
-	m := &it.m
+	m := &it.w.m
 	for j := 0; j <= m.cur && m.src[j].table != nil; j++ {
 		t := m.src[j].tombs.find(s.key)
 		if t == nil {

@@ -3,6 +3,8 @@ package memtable
 import (
 	"bytes"
 	"math"
+
+	"github.com/holdfastdb/holdfast"
 )
 
 // near is how many versions of one key an iterator steps over before it searches instead.
@@ -40,6 +42,60 @@ func (it *Iter) Seq() uint64 { return it.l.seq[it.p.slot(it.pos)] }
 
 // Key is Version().Key, for less.
 func (it *Iter) Key() []byte { return it.t.image.key(it.l.rec[it.p.slot(it.pos)]) }
+
+// Pair is a key and its value. The slices are the image's: valid until it is released, and not to be changed.
+type Pair struct{ Key, Value []byte }
+
+// Take appends the present key and those after it, with their values, to dst. It ends after most of them, or before a key that is not
+// below bound (if bound is not empty), that is deleted, or whose value is not in the image; it is then on the first that it did not
+// take, if there is one. It may be called when Valid says true.
+func (it *Iter) Take(dst []Pair, most int, bound []byte) []Pair {
+	for first := true; most > 0 && it.ok; first = false {
+		l, p := it.l, it.p
+		n := p.count()
+		below := len(bound) == 0
+		if !below && !first { // else the last key is far away if only few are wanted
+			below = bytes.Compare(it.t.image.key(l.rec[p.slot(n-1)]), bound) < 0
+		}
+		chunks := *it.t.image.chunks.Load() // after p, which is of versions in them
+		slot := p.slot(it.pos)
+		for {
+			rec := l.rec[slot]
+			b := chunks[rec>>32][uint32(rec):]
+			if b[0] != byte(holdfast.KindSet) {
+				return dst
+			}
+			size, at := int(b[1]), 2
+			if size >= 0x80 {
+				size, at = long(b[1:], 1)
+			}
+			key := b[at : at+size : at+size]
+			if !below && bytes.Compare(key, bound) >= 0 {
+				return dst
+			}
+			b = b[at+size:]
+			size, at = int(b[0]), 1
+			if size >= 0x80 {
+				size, at = long(b, 0)
+			}
+			dst = append(dst, Pair{key, b[at : at+size : at+size]})
+			most--
+			if it.pos+1 == n {
+				break
+			}
+			next := p.slot(it.pos + 1)
+			if l.prefix[slot] == l.prefix[next] || l.seq[next] > it.maxSeq {
+				break
+			}
+			it.pos++
+			if slot = next; most == 0 {
+				return dst
+			}
+		}
+		it.forward(it.skipForward())
+	}
+	return dst
+}
 
 // First moves to the first key and reports whether there is one.
 func (it *Iter) First() bool {

@@ -312,14 +312,19 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 	return Entry{}, false, true
 }
 
-// window is a group with its keys built and its entries decoded, so that an iterator moves in it
+// window is a group, or some that follow each other, with the keys built and the entries decoded, so that an iterator moves in it
 // both ways. The zero value is an empty one; its memory is used again.
 type window struct {
 	n       int
-	entries [groupSize]Entry
-	begin   [groupSize + 1]uint32 // of the keys in keys
-	keys    []byte                // all of its capacity may be written to
+	entries [windowSize]Entry
+	begin   [windowSize + 1]uint32 // of the keys in keys
+	keys    []byte                 // all of its capacity may be written to
 }
+
+const (
+	windowGroups = 4 // at most
+	windowSize   = windowGroups * groupSize
+)
 
 // key is that of entry i.
 func (w *window) key(i int) []byte {
@@ -330,7 +335,7 @@ func (w *window) key(i int) []byte {
 // keySlack lets short keys be copied in pieces of fixed size.
 const keySlack = 24
 
-// grow makes room for a key of n bytes at offset at.
+// grow makes room for n bytes of keys at offset at.
 func (w *window) grow(at, n int) {
 	keys := make([]byte, max(2*len(w.keys), at+n+keySlack, 512))
 	copy(keys, w.keys[:at])
@@ -340,15 +345,24 @@ func (w *window) grow(at, n int) {
 // decode fills the window with a group of b. If it is malformed it reports false, and the window is empty.
 func (w *window) decode(blk *block, g int) bool {
 	w.n = 0
+	return w.add(blk, g)
+}
+
+// add is decode for a group that follows the last one in the window. If it is malformed the window stays as it was.
+func (w *window) add(blk *block, g int) bool {
 	lo, hi, ok := blk.group(g)
 	if !ok {
 		return false
 	}
-	// What follows the entries, at least eight bytes, lets a short suffix be read as eight bytes.
+	// What follows the entries, at least 14 bytes, lets a short suffix be read as eight bytes.
 	b := blk.b
 	var c context
-	prev, at := 0, 0 // where the key before begins and ends
-	n := 0
+	at := 0
+	if w.n > 0 {
+		at = int(w.begin[w.n])
+	}
+	prev, n := at, 0 // where the key before begins
+	entries, begin := w.entries[w.n:w.n+groupSize], w.begin[w.n:w.n+groupSize+1]
 	for i := lo; i < hi; n++ {
 		if n == groupSize {
 			return false
@@ -391,9 +405,9 @@ func (w *window) decode(blk *block, g int) bool {
 			copy(w.keys[at+shared:], b[i:i+suffix])
 		}
 		i += suffix
-		w.begin[n] = uint32(at)
+		begin[n] = uint32(at)
 		prev, at = at, at+c.keyLen
-		e := &w.entries[n]
+		e := &entries[n]
 		if tag&tagTombstone != 0 {
 			*e = Entry{Tombstone: true}
 			continue
@@ -420,8 +434,8 @@ func (w *window) decode(blk *block, g int) bool {
 		c.end += c.len
 		i += 4
 	}
-	w.begin[n] = uint32(at)
-	w.n = n
+	begin[n] = uint32(at)
+	w.n += n
 	return true
 }
 

@@ -1,6 +1,8 @@
 package run
 
 import (
+	"bytes"
+
 	"github.com/holdfastdb/holdfast"
 )
 
@@ -25,7 +27,8 @@ type Iter struct {
 	state int
 	win   window
 	pos   int // in win; 0 unless placed
-	group int // that win shows
+	group int // the first one that win shows
+	shown int // how many it shows
 	at    int // the block of it
 	blk   block
 	ahead ahead
@@ -51,12 +54,41 @@ func (it *Iter) Key() []byte { return it.win.key(it.pos) }
 // Entry is what the run says of the key.
 func (it *Iter) Entry() Entry { return it.win.entries[it.pos] }
 
-// Near is how many entries, from the present one on, are at hand: Next goes to them without reading or decoding
-// anything.
-func (it *Iter) Near() int { return it.win.n - it.pos }
+// Near is entries that are at hand, with their keys: those of entry i from Begin[i] up to Begin[i+1] in Keys.
+type Near struct {
+	Keys    []byte
+	Begin   []uint32 // one more than Entries
+	Entries []Entry
+}
 
-// NearKey is the key of the entry i behind the present one, which must be near. It is valid until a move to one that is not.
-func (it *Iter) NearKey(i int) []byte { return it.win.key(it.pos + i) }
+// Near returns the present entry and those that follow it and are at hand: moving to them reads and decodes nothing. With back they
+// are those before it, and the present one is the last. It returns at most so many, only keys below bound (back: above bound, or at
+// it unless open) if bound is not empty, and at least the present one. It is valid until a move to another entry than those, and must
+// not be written to.
+func (it *Iter) Near(back bool, most int, bound []byte, open bool) Near {
+	w := &it.win
+	lo, hi := it.pos, it.pos+1
+	if back {
+		if lo = max(0, hi-most); len(bound) > 0 && !beyond(w.key(lo), bound, open) {
+			lo = min(it.pos, w.search(bound))
+			if !beyond(w.key(lo), bound, open) {
+				lo = min(it.pos, lo+1)
+			}
+		}
+	} else if hi = min(w.n, lo+most); len(bound) > 0 && bytes.Compare(w.key(hi-1), bound) >= 0 {
+		hi = min(hi, max(lo+1, w.search(bound)))
+	}
+	return Near{w.keys, w.begin[lo : hi+1], w.entries[lo:hi]}
+}
+
+// beyond reports whether key is above bound, or at it unless open.
+func beyond(key, bound []byte, open bool) bool {
+	c := bytes.Compare(key, bound)
+	return c > 0 || c == 0 && !open
+}
+
+// Skip goes to the entry that is n entries behind the present one, or -n before it. That must be near.
+func (it *Iter) Skip(n int) { it.pos += n }
 
 // Err is what ended the last move other than the end of the run.
 func (it *Iter) Err() error {
@@ -90,10 +122,10 @@ func (it *Iter) nextGroup() bool {
 		return it.First()
 	case it.state != placed:
 		return false
-	case it.group+1 < it.blk.n:
-		return it.load(it.group+1, false)
+	case it.group+it.shown < it.blk.n:
+		return it.loadMore(it.group + it.shown)
 	case it.at+1 < it.x.n:
-		return it.open(it.at+1) && it.load(0, false)
+		return it.open(it.at+1) && it.loadMore(0)
 	}
 	it.leave(after)
 	return false
@@ -106,14 +138,14 @@ func (it *Iter) prevGroup() bool {
 	case it.state != placed:
 		return false
 	case it.group > 0:
-		return it.load(it.group-1, true)
+		return it.loadLess(it.group - 1)
 	}
 	return it.prevBlock()
 }
 
 func (it *Iter) prevBlock() bool {
 	if it.at > 0 {
-		return it.open(it.at-1) && it.load(it.blk.n-1, true)
+		return it.open(it.at-1) && it.loadLess(it.blk.n-1)
 	}
 	it.leave(before)
 	return false
@@ -214,7 +246,7 @@ func (it *Iter) fail(err error) bool {
 // failed, so that a memory fault leaves it so.
 func (it *Iter) begin() bool {
 	it.leave(failed)
-	it.err = nil
+	it.err, it.shown = nil, 0
 	x, err := it.r.index()
 	if err != nil {
 		return it.fail(err)
@@ -240,10 +272,36 @@ func (it *Iter) load(group int, last bool) bool {
 	if !it.win.decode(&it.blk, group) {
 		return it.fail(it.r.malformed(it.x, it.at))
 	}
-	it.group, it.state = group, placed
+	it.group, it.shown, it.state = group, 1, placed
 	if last {
 		it.pos = it.win.n - 1
 	}
+	return true
+}
+
+// loadMore goes to the first entry of a group of the block, to which walking led: it shows more groups behind it than it did
+// before. One of them that is malformed is an error when it is come to.
+func (it *Iter) loadMore(group int) bool {
+	most := min(max(2*it.shown, 1), windowGroups, it.blk.n-group)
+	if !it.load(group, false) {
+		return false
+	}
+	for it.shown < most && it.win.add(&it.blk, group+it.shown) {
+		it.shown++
+	}
+	return true
+}
+
+// loadLess is loadMore the other way: it goes to the last entry of a group, and shows groups before it.
+func (it *Iter) loadLess(group int) bool {
+	it.leave(failed)
+	first := group + 1 - min(max(2*it.shown, 1), windowGroups, group+1)
+	for g := first; g <= group; g++ {
+		if !it.win.add(&it.blk, g) {
+			return it.load(group, true)
+		}
+	}
+	it.group, it.shown, it.state, it.pos = first, group+1-first, placed, it.win.n-1
 	return true
 }
 
