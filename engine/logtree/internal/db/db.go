@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -68,6 +69,7 @@ type DB struct {
 	id     dbID
 	log    log
 	logger *slog.Logger
+	watch  *watch
 	manual bool
 	noMap  bool
 	window *window.Window
@@ -87,12 +89,17 @@ type DB struct {
 	cur      *segment   // the log's last; nil until the first commit
 	off      int64      // where its next frame goes
 	warmAt   int64      // where off wakes warmAhead
+	pieceAt  int64      // where off wakes prepareNext, to write another piece ahead
 	next     *segment   // prepared to follow cur
 	lastSize int64      // of the segment made last
 	prev     uint32     // the log's segment before cur, or its last one while cur is nil
 	seq      uint64
 	lsn      uint64
 	segs     map[uint32]*segment // all that are alive, with a reference each
+
+	preparing sync.Mutex // one step towards the next segment at a time; taken before mu
+	making    *segment   // it is being made; under preparing
+	made      int64      // bytes of it that are written ahead; under preparing
 
 	flushing sync.Mutex // one flush at a time; taken before edit
 	edit     sync.Mutex // one change of the version at a time; taken before mu
@@ -262,6 +269,10 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 		d.warmAt = d.off + warmBytes/2
 		d.wake(d.warm)
 	}
+	if d.off >= d.pieceAt && !d.manual {
+		d.pieceAt = never
+		d.wake(d.prepare)
+	}
 	d.mu.Unlock()
 
 	d.commits.Add(1)
@@ -308,6 +319,9 @@ func (d *DB) pace(n int) {
 	}
 }
 
+// never is a place that no log reaches.
+const never = math.MaxInt64
+
 // maxUnwritten bounds what commits that nobody waits for leave in the program's own memory.
 const maxUnwritten = 256 << 10
 
@@ -338,6 +352,7 @@ func (d *DB) room(n, ops int, far bool) error {
 	if far {
 		weight /= farWeight
 	}
+	cleared := false // for a segment that there was no room for
 	for {
 		if err := d.log.err(); err != nil {
 			return err
@@ -348,10 +363,20 @@ func (d *DB) room(n, ops int, far bool) error {
 			if !fits {
 				return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("the batch has %d operations", ops), Remedy: "split it"}
 			}
-			break
 		}
-		if fits && v.mem.weight()+weight <= d.tableLimit && len(v.mem.tombs.Load().ranges()) < maxTombs {
-			break
+		if v.mem.empty() || fits && v.mem.weight()+weight <= d.tableLimit && len(v.mem.tombs.Load().ranges()) < maxTombs {
+			err := d.roomInLog(n, ops)
+			if err == nil {
+				return nil
+			}
+			if cleared {
+				return d.log.fail(err)
+			}
+			cleared = true
+			if err := d.clear(); err != nil {
+				return err
+			}
+			continue
 		}
 		if len(v.imm) < maxImm {
 			d.rotateTable()
@@ -368,19 +393,54 @@ func (d *DB) room(n, ops int, far bool) error {
 			continue
 		}
 		d.wake(d.work)
+		start := time.Now()
 		d.changed.Wait()
+		if d.watch.long(start) {
+			d.watch.waited(start, "a flush: memtables are full")
+		}
 	}
+}
+
+// roomInLog makes sure that a frame of n bytes with so many operations fits the segment. It is called with mu held.
+func (d *DB) roomInLog(n, ops int) error {
 	if d.cur == nil || d.off+int64(n)+int64(frameSize(endBody)) > d.cur.size {
 		if err := d.rotateSegment(n); err != nil {
-			return d.log.fail(err)
+			return err
 		}
 	}
 	// A sequence number in a frame has 32 bits.
 	if d.seq+uint64(ops)-d.cur.baseSeq >= 1<<32 {
-		if err := d.rotateSegment(n); err != nil {
+		return d.rotateSegment(n)
+	}
+	return nil
+}
+
+// clear flushes what can be and removes what nobody needs then: there was no room for the log to go on, and what has been deleted
+// may make some. It is called with mu held, and releases and takes it again.
+func (d *DB) clear() error {
+	if v := d.view.Load(); !v.mem.empty() && len(v.imm) < maxImm {
+		d.rotateTable()
+	}
+	for len(d.view.Load().imm) > 0 {
+		if err := d.log.err(); err != nil {
+			return err
+		}
+		if !d.manual {
+			d.changed.Wait()
+			continue
+		}
+		d.mu.Unlock()
+		_, err := d.flush()
+		d.mu.Lock()
+		if err != nil {
 			return d.log.fail(err)
 		}
 	}
+	d.mu.Unlock()
+	d.preparing.Lock()
+	d.sweep()
+	d.preparing.Unlock()
+	d.mu.Lock()
 	return nil
 }
 
@@ -480,8 +540,10 @@ func (d *DB) shut(orderly bool) (err error) {
 		}
 	}
 	if next != nil {
-		next.close()
-		d.fs.Remove(next.file.Name())
+		d.undo(next)
+	}
+	if d.making != nil { // the goroutine that made it has ended
+		d.undo(d.making)
 	}
 	d.view.Load().release()
 	for _, id := range d.segmentIDs() {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
@@ -92,7 +93,12 @@ func (d *DB) appendFar(mem *table, f *far, body []byte) bool {
 	at := d.off
 	var h [frameHeader]byte
 	d.header(h[:], frameBatch, len(body), f.sum)
-	if err := f.write(d.cur, at, h[:], body); err != nil {
+	start := time.Now()
+	err := f.write(d.cur, at, h[:], body)
+	if d.watch.long(start) {
+		d.watch.waited(start, "writing to the log", "path", d.cur.file.Name(), "bytes", n)
+	}
+	if err != nil {
 		d.log.fail(err)
 		return false
 	}

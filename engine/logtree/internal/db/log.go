@@ -3,6 +3,7 @@ package db
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -14,8 +15,9 @@ import (
 // Places in the log are lsns: bytes of frames since the log began. Three of them tell how
 // far things are, always synced <= written <= appended.
 type log struct {
-	fs  vfs.FS
-	dir string
+	fs    vfs.FS
+	dir   string
+	watch *watch
 
 	appended atomic.Uint64
 	written  atomic.Uint64
@@ -37,6 +39,7 @@ type log struct {
 	called  bool // somebody was called to sync and has not begun
 	leaving int  // waiters that were told of success and are still waking up
 	waiting []*syncWaiter
+	took    syncTimes // by the last one
 
 	// Lsns: somebody was told, at Memory or at Process, that all before it is that safe.
 	acked  [2]atomic.Uint64
@@ -74,6 +77,12 @@ const maxStore = 2 << 10
 type syncWaiter struct {
 	lsn  uint64
 	call chan bool // true: the sync is yours to make; false: it is made, or has failed
+}
+
+// syncTimes is how long the parts of a sync took.
+type syncTimes struct {
+	write, sync time.Duration
+	path        string // of the last file synced
 }
 
 var syncWaiters = sync.Pool{New: func() any { return &syncWaiter{call: make(chan bool, 1)} }}
@@ -157,7 +166,7 @@ func (l *log) write(toSync bool) error {
 	for i := range todo {
 		p := &todo[i]
 		if p.image != nil {
-			if err := p.seg.write(p.image.At(p.addr, p.size), p.off, !toSync && p.size <= maxStore); err != nil {
+			if err := l.writePiece(p, !toSync && p.size <= maxStore); err != nil {
 				return l.fail(err)
 			}
 		}
@@ -182,6 +191,20 @@ func (l *log) write(toSync bool) error {
 	return nil
 }
 
+// writePiece writes one, by a store to the mapping if that is wanted and there is one.
+func (l *log) writePiece(p *piece, store bool) error {
+	b := p.image.At(p.addr, p.size)
+	if store {
+		return p.seg.write(b, p.off, true)
+	}
+	start := time.Now()
+	err := p.seg.write(b, p.off, false)
+	if l.watch.long(start) {
+		l.watch.waited(start, "writing to the log", "path", p.seg.file.Name(), "bytes", p.size)
+	}
+	return err
+}
+
 // settle returns when nobody writes any more. The log must have failed, or have nothing to write.
 func (l *log) settle() {
 	l.writeMu.Lock()
@@ -190,22 +213,26 @@ func (l *log) settle() {
 }
 
 // syncNow writes and syncs everything queued so far. One goroutine at a time calls it.
-func (l *log) syncNow() error {
+func (l *log) syncNow() (took syncTimes, err error) {
+	start := time.Now()
 	l.writeMu.Lock()
 	if err := l.write(true); err != nil {
 		l.writeMu.Unlock()
-		return err
+		return took, err
 	}
 	files, target := l.dirty, l.written.Load()
 	l.dirty = nil
 	l.writeMu.Unlock()
+	written := time.Now()
 	for _, seg := range files {
+		took.path = seg.file.Name()
 		if err := l.syncSegment(seg); err != nil {
-			return l.fail(err)
+			return took, l.fail(err)
 		}
 	}
+	took.write, took.sync = written.Sub(start), time.Since(written)
 	l.synced.Store(target)
-	return nil
+	return took, nil
 }
 
 // syncSegment makes durable what is written to seg, and its name.
@@ -237,6 +264,7 @@ func (l *log) syncTo(lsn uint64) error {
 	if l.synced.Load() >= lsn {
 		return nil
 	}
+	start := time.Now()
 	l.mu.Lock()
 	if l.synced.Load() >= lsn {
 		l.mu.Unlock()
@@ -253,7 +281,11 @@ func (l *log) syncTo(lsn uint64) error {
 		if !mine {
 			l.leaving--
 			l.handOver()
+			took := l.took
 			l.mu.Unlock()
+			if l.watch.long(start) {
+				l.watch.waited(start, "syncs by others", "path", took.path, "last_write", took.write, "last_sync", took.sync)
+			}
 			if l.synced.Load() >= lsn {
 				return nil
 			}
@@ -263,9 +295,12 @@ func (l *log) syncTo(lsn uint64) error {
 	}
 	l.busy = true
 	l.mu.Unlock()
-	err := l.syncNow()
+	took, err := l.syncNow()
+	if l.watch.long(start) {
+		l.watch.waited(start, "a sync of the log", "path", took.path, "write", took.write, "sync", took.sync)
+	}
 	l.mu.Lock()
-	l.busy = false
+	l.busy, l.took = false, took
 	synced := l.synced.Load()
 	keep := l.waiting[:0]
 	for _, w := range l.waiting {

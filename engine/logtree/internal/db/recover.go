@@ -44,7 +44,8 @@ func Open(c Config) (_ *DB, err error) {
 		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{}, 1), warm: make(chan struct{}, 1),
 		stop: make(chan struct{}),
 	}
-	d.log.fs, d.log.dir = c.FS, c.Dir
+	d.watch = newWatch(c.Logger)
+	d.log.fs, d.log.dir, d.log.watch = c.FS, c.Dir, d.watch
 	d.log.onFail = func(error) {
 		d.save()
 		// Whoever waits for a flush must learn of it. The lock may be held by the caller.
@@ -73,10 +74,10 @@ func Open(c Config) (_ *DB, err error) {
 		return nil, err
 	}
 	if !d.manual {
-		d.background(d.work, d.flush)
-		d.background(d.merges, d.mergeOnce)
-		d.background(d.prepare, d.prepareNext)
-		d.background(d.warm, d.warmAhead)
+		d.background(isFlushing, d.work, d.flush)
+		d.background(isMerging, d.merges, d.mergeOnce)
+		d.background(isPreparing, d.prepare, d.prepareNext)
+		d.background(isReadingAhead, d.warm, d.warmAhead)
 		d.wake(d.work)
 		d.wake(d.merges)
 		d.wake(d.prepare)
@@ -90,8 +91,8 @@ func (d *DB) abandon() {
 	if v := d.view.Load(); v != nil {
 		v.release()
 	}
-	for _, s := range d.segs {
-		s.release()
+	for _, id := range d.segmentIDs() { // in order: the same seed must do the same
+		d.segs[id].release()
 	}
 }
 
@@ -148,8 +149,8 @@ func (d *DB) recover(m *manifest) error {
 	}
 	files := map[uint64]*runFile{}
 	fail := func(err error) error {
-		for _, f := range files {
-			f.r.Close()
+		for _, id := range slices.Sorted(maps.Keys(files)) {
+			files[id].r.Close()
 		}
 		return err
 	}
@@ -285,7 +286,7 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 		for len(later) > 0 && later[0] <= seg.id {
 			later = later[1:]
 		}
-		d.lastSize = min(seg.size, d.segmentLimit)
+		d.lastSize = min(seg.used.Load(), d.segmentLimit)
 		seg = nil
 		if named.id != 0 {
 			continue // a replay that began behind the last frame would not know what it names
@@ -305,6 +306,9 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 	}
 	if s := d.segs[at.seg]; s != nil {
 		s.used.Store(max(at.off, segmentHeader))
+	}
+	if err := d.trim(m.from); err != nil {
+		return err
 	}
 	d.visible.Store(d.seq)
 	// Each time that a database is opened and written to, its log gets another piece. If many are to be read, those in
@@ -340,6 +344,33 @@ func (d *DB) syncReplayed(replayed []*segment, at position) error {
 	d.log.synced.Store(at.lsn)
 	return nil
 }
+
+// trim gives back what was reserved for the last segment of a program that was killed, or of several: nothing will ever be
+// written there. What a crash tore stays. It is called when nothing behind the frames is looked at any more.
+func (d *DB) trim(from position) error {
+	for _, id := range d.segmentIDs() {
+		s := d.segs[id]
+		end := s.used.Load() + s.torn
+		size, err := s.file.Size()
+		if err != nil {
+			return ioError("read", s.file.Name(), err)
+		}
+		if s.kind != kindLog || id < from.seg || size-end < leastTrim {
+			continue
+		}
+		f, err := d.fs.OpenWrite(s.file.Name())
+		if err != nil {
+			return ioError("open", s.file.Name(), err)
+		}
+		if err := errors.Join(f.Truncate(end), f.Close()); err != nil {
+			return ioError("truncate", s.file.Name(), err)
+		}
+	}
+	return nil
+}
+
+// leastTrim is what is worth it, in bytes. A full segment has less left, and its file can be used again as it is.
+const leastTrim = 64 << 10
 
 // writeAgain writes what a segment's file shows, but for what is known to have been synced.
 func (d *DB) writeAgain(s *segment) (err error) {
@@ -485,7 +516,8 @@ func (d *DB) replaySegment(s *segment, at *position, replayed *[]*segment) (name
 		f, ok := parseFrame(data[pos:], s.epoch)
 		if !ok {
 			s.used.Store(at.off)
-			d.torn.Store(tornBytes(data[pos:], at.off-segmentHeader, s.epoch))
+			s.torn = tornBytes(data[pos:], at.off-segmentHeader, s.epoch)
+			d.torn.Store(s.torn)
 			return named, &tear{s, at.off, s.start, data[pos:]}, nil
 		}
 		n := f.size() // the file may have been cut in its padding

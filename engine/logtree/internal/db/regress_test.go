@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -646,6 +647,119 @@ func TestOpenedOften(t *testing.T) {
 		for _, key := range []string{fmt.Sprintf("key %d", i), fmt.Sprintf("other %d", i+1)} {
 			if v, err := d.Get(nil, []byte(key)); err != nil || string(v) != "value of "+key {
 				t.Fatalf("%s: %q, %v", key, v, err)
+			}
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKilledOften: what was reserved for the log of a program that is killed is given back at the next opening, and the next
+// segment is no larger for it. Files of 32 MiB once stayed, one for each kill, and opening searched them all.
+func TestKilledOften(t *testing.T) {
+	c := testConfig(vfs.OS(), t.TempDir())
+	c.Memory, c.Manual = 64<<20, true
+	value := bytes.Repeat([]byte("v"), 100)
+	for i := range 30 {
+		d, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.New = false
+		var b holdfast.Batch
+		b.Set(fmt.Appendf(nil, "key %d", i), value)
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatal(err)
+		}
+		for range 100 { // prepare the next segment, too
+			if _, err := d.Work(1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.abandon() // as a kill does
+	}
+	if n := diskBytes(t, c.Dir); n > 4<<20 {
+		t.Errorf("30 records of 100 bytes take %d bytes", n)
+	}
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 30 {
+		if v, err := d.Get(nil, fmt.Appendf(nil, "key %d", i)); err != nil || !bytes.Equal(v, value) {
+			t.Fatalf("key %d: %q, %v", i, v, err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDeleteMakesRoom: on a disk that has filled up, a database that is opened again can delete with the little room there is, and
+// write again when that has made room. It once wanted a whole segment for the first delete.
+func TestDeleteMakesRoom(t *testing.T) {
+	fsys := vfs.NewMem()
+	c := testConfig(fsys, "db")
+	c.Memory, c.Manual = 64<<20, true
+	if err := c.FS.MkdirAll(c.Dir); err != nil {
+		t.Fatal(err)
+	}
+	fsys.SetCapacity(24 << 20)
+	open := func() *DB {
+		t.Helper()
+		d, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.New = false
+		return d
+	}
+	d := open()
+	value := bytes.Repeat([]byte("v"), 2000)
+	n := 0
+	for ; ; n++ {
+		var b holdfast.Batch
+		b.Set(fmt.Appendf(nil, "key %06d", n), value)
+		err := commit(d, &b, holdfast.Power)
+		if errors.Is(err, syscall.ENOSPC) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if int64(n)*2000 < 12<<20 {
+		t.Errorf("no room for more than %d values of 2000 bytes", n)
+	}
+	if err := d.Close(); err != nil && !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	d = open()
+	for i := range 100 {
+		var b holdfast.Batch
+		b.Delete(fmt.Appendf(nil, "key %06d", i))
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatalf("after %d deletes: %v", i, err)
+		}
+	}
+	var all holdfast.Batch
+	all.DeleteRange([]byte("key "), []byte("key!"))
+	if err := commit(d, &all, holdfast.Power); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Work(1000); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n / 2 {
+		var b holdfast.Batch
+		b.Set(fmt.Appendf(nil, "again %06d", i), value)
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatalf("after %d new values: %v", i, err)
+		}
+		if i%1000 == 0 {
+			if _, err := d.Work(1000); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}

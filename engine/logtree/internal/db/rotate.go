@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -17,6 +18,9 @@ func (d *DB) rotateSegment(n int) error {
 	next, ahead := d.next, true // a prepared one is durable
 	if next == nil || next.size < need {
 		ahead = false
+		if d.cur != nil && next == nil {
+			d.stalls.Add(1)
+		}
 		d.drop(next)
 		d.next = nil
 		id, err := d.number()
@@ -27,8 +31,14 @@ func (d *DB) rotateSegment(n int) error {
 		if n > minSegment { // room for more like this one
 			size = max(size, min(4*need, d.segmentLimit))
 		}
-		if next, err = d.createSegment(id, kindLog, size, false, size <= minSegment); err != nil {
-			return err
+		start := time.Now()
+		if next, err = d.createSegment(id, size, 0, size <= minSegment); err != nil {
+			if next, err = d.createSmall(id, size, need, err); err != nil {
+				return err
+			}
+		}
+		if d.watch.long(start) {
+			d.watch.waited(start, "a new segment, which was not prepared in time", "path", next.file.Name())
 		}
 	} else {
 		d.next = nil
@@ -40,7 +50,7 @@ func (d *DB) rotateSegment(n int) error {
 		d.frame(mem, frameEnd, b[:], checksum(b[:]))
 		d.prev = d.cur.id
 	}
-	d.cur, d.off, d.warmAt = next, segmentHeader, 0
+	d.cur, d.off, d.warmAt, d.pieceAt = next, segmentHeader, 0, never
 	d.segs[next.id] = next
 	next.start, next.baseSeq = d.lsn, d.seq
 	if need <= d.segmentLimit {
@@ -59,10 +69,52 @@ func (d *DB) segmentSize() int64 {
 	return min(max(2*d.lastSize, minSegment), d.segmentLimit)
 }
 
-// createSegment makes a segment file. One that is prepared is durable when it returns; otherwise its
-// name and length become so with the first sync. Written ahead, all its blocks are on the
-// device, and a commit that is synced to it changes no metadata of the file system.
-func (d *DB) createSegment(id uint32, kind uint32, size int64, prepared, ahead bool) (_ *segment, err error) {
+// createSmall makes a segment where one of that size could not be made, for which there may be no room. Deletes, which make
+// room, need little; so the first segment of a session takes what there is. Later ones leave some, for flushing the memtable
+// when the database is opened again.
+func (d *DB) createSmall(id uint32, size, need int64, err error) (*segment, error) {
+	left := int64(0)
+	if d.cur != nil {
+		left = max(d.tableLimit/4, minSegment)
+	}
+	for size/2 >= max(need, leastSegment) {
+		size /= 2
+		var s *segment
+		if s, err = d.createSegment(id, size, left, true); err == nil {
+			d.logger.Warn("there is little room for the log", "path", s.file.Name(), "bytes", size)
+			return s, nil
+		}
+	}
+	return nil, err
+}
+
+// leastSegment is the size in bytes of the smallest segment that is tried.
+const leastSegment = 16 << 10
+
+// createSegment makes a segment file of the log; its name and length become durable with the first sync. Written
+// ahead, all its blocks are on the device, and a commit that is synced to it changes no metadata of the file system. It
+// fails if there is no room for left bytes besides.
+func (d *DB) createSegment(id uint32, size, left int64, ahead bool) (*segment, error) {
+	s, err := d.newSegment(id, size, left)
+	if err != nil {
+		return nil, err
+	}
+	if ahead {
+		err = d.writeAhead(s, 0, size)
+		s.flags = flagWritten
+	}
+	if err == nil {
+		err = d.finishSegment(s, false)
+	}
+	if err != nil {
+		d.undo(s)
+		return nil, err
+	}
+	return s, nil
+}
+
+// newSegment makes a file with room for a segment, but without a header. It fails if there is no room for left bytes besides.
+func (d *DB) newSegment(id uint32, size, left int64) (*segment, error) {
 	name := segmentName(d.dir, id)
 	if err := d.fs.Remove(name); err == nil {
 		d.logger.Warn("removed a file in the way of a new segment", "path", name)
@@ -71,31 +123,37 @@ func (d *DB) createSegment(id uint32, kind uint32, size int64, prepared, ahead b
 	if err != nil {
 		return nil, ioError("create", name, err)
 	}
-	s := &segment{id: id, kind: kind, size: size, epoch: d.id.epoch(id), file: f, free: d.freeSegment}
+	s := &segment{id: id, kind: kindLog, size: size, epoch: d.id.epoch(id), file: f, free: d.freeSegment}
 	s.refs.Store(1)
-	defer func() {
-		if err != nil {
-			s.close()
-			d.fs.Remove(name)
-		}
-	}()
-	if ahead {
-		s.flags = flagWritten
+	err = f.Allocate(size + left)
+	if err == nil && left > 0 {
+		err = f.Truncate(size)
 	}
-	if err := f.Allocate(size); err != nil {
+	if err != nil {
+		d.undo(s)
 		return nil, ioError("allocate", name, err)
 	}
-	if ahead {
-		zeros := make([]byte, min(size, 1<<20))
-		for at := int64(0); at < size; at += int64(len(zeros)) {
-			if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), size-at)], at); err != nil {
-				return nil, ioError("write", name, err)
-			}
-		}
-		d.otherBytes.Add(size)
-	}
-	return s, d.finishSegment(s, prepared)
+	return s, nil
 }
+
+// undo removes a segment that could not be completed, or is not needed.
+func (d *DB) undo(s *segment) {
+	s.close()
+	d.remove(s.file.Name())
+}
+
+// writeAhead writes zeros to a stretch of a new segment's file.
+func (d *DB) writeAhead(s *segment, from, to int64) error {
+	for at := from; at < to; at += int64(len(zeros)) {
+		if _, err := s.file.WriteAt(zeros[:min(int64(len(zeros)), to-at)], at); err != nil {
+			return ioError("write", s.file.Name(), err)
+		}
+	}
+	d.otherBytes.Add(to - from)
+	return nil
+}
+
+var zeros [aheadPiece]byte
 
 // reuseSegment makes a segment of the file of one that is not needed any more. All its blocks
 // are there and have been written.
@@ -170,19 +228,46 @@ func (d *DB) number() (uint32, error) {
 	return uint32(d.nextFile), nil
 }
 
-// prepareNext makes the segment that will follow the present one, if it is missing, and removes
+// prepareNext does the next step towards the segment that will follow the present one, if it is missing, and removes
 // what is not needed any more. It reports whether there was anything to do.
 func (d *DB) prepareNext() (bool, error) {
+	d.preparing.Lock()
+	defer d.preparing.Unlock()
 	swept := d.sweep()
+	did, err := d.prepareStep()
+	if err != nil {
+		// The log makes one itself when it comes to that, and fails if it cannot.
+		d.logger.Warn("cannot prepare a log segment", "error", err)
+		return swept, nil
+	}
+	return swept || did, nil
+}
+
+// prepareStep begins to make the next segment, or goes on with it, and reports whether there was anything to do. After an error
+// nothing is left of it. It is called with preparing held.
+func (d *DB) prepareStep() (bool, error) {
+	if d.making == nil {
+		return d.beginNext()
+	}
+	to := d.nextPiece()
+	if to == d.made {
+		return false, nil
+	}
+	return true, d.makePiece(to)
+}
+
+// beginNext begins to make the next segment if it is missing, and completes it if it need not be written ahead. It is
+// called with preparing held.
+func (d *DB) beginNext() (bool, error) {
 	d.mu.Lock()
 	if d.next != nil || d.cur == nil {
 		d.mu.Unlock()
-		return swept, nil
+		return false, nil
 	}
 	id, err := d.number()
 	if err != nil {
 		d.mu.Unlock()
-		return swept, nil // the log says so when it comes to that
+		return false, nil // the log says so when it comes to that
 	}
 	size, last := d.segmentSize(), d.lastSize
 	var old *segment
@@ -191,26 +276,105 @@ func (d *DB) prepareNext() (bool, error) {
 	}
 	d.mu.Unlock()
 
-	var s *segment
 	if old != nil {
-		s, err = d.reuseSegment(old, id)
-	} else {
-		s, err = d.createSegment(id, kindLog, size, true, d.syncedCommits.Swap(0) >= last/aheadEvery || size <= aheadAlways)
+		s, err := d.reuseSegment(old, id)
+		if err == nil {
+			d.follow(s)
+		}
+		return true, err
 	}
+	s, err := d.newSegment(id, size, 0)
 	if err != nil {
-		// The log makes one itself when it comes to that, and fails if it cannot.
-		d.logger.Warn("cannot prepare a log segment", "error", err)
-		return swept, nil
+		return false, err
+	}
+	d.making, d.made = s, size
+	if d.syncedCommits.Swap(0) >= last/aheadEvery || size <= aheadAlways {
+		s.flags, d.made = flagWritten, 0
+		return true, nil
+	}
+	return true, d.makePiece(size)
+}
+
+// nextPiece returns how far the segment in the making should be written ahead next. It goes on as the log does, in
+// pieces, so that a commit seldom finds the device busy with much else, and is complete when the log still has some
+// room left in its present segment. Next to a small one it is made at once. It is called with preparing held.
+func (d *DB) nextPiece() int64 {
+	s := d.making
+	to := min(d.made+min(max(s.size/leastPieces, leastPiece), aheadPiece), s.size)
+	if d.manual {
+		return to
 	}
 	d.mu.Lock()
-	if d.cur.id < s.id {
+	defer d.mu.Unlock()
+	left := max(d.cur.size/leftShare, leastLeft)
+	at := int64(float64(d.made) / float64(s.size) * float64(d.cur.size-left))
+	if d.cur.id < s.id && d.off < at {
+		d.pieceAt = at
+		return d.made
+	}
+	return to
+}
+
+// makePiece writes the segment in the making ahead up to there, and completes it if that is its end. It is called
+// with preparing held.
+func (d *DB) makePiece(to int64) (err error) {
+	s := d.making
+	defer func() {
+		if err != nil {
+			d.making = nil
+			d.undo(s)
+		}
+	}()
+	d.mu.Lock()
+	late := d.cur.id > s.id
+	d.mu.Unlock()
+	if late { // the log could not wait, and made one with a later id; ids ascend along the log
+		d.making = nil
+		d.undo(s)
+		return nil
+	}
+	if d.made < to {
+		if err := d.writeAhead(s, d.made, to); err != nil {
+			return err
+		}
+		d.made = to
+		if to < s.size && to%aheadSync == 0 {
+			d.otherSyncs.Add(1)
+			if err := s.file.Datasync(); err != nil {
+				return ioError("sync", s.file.Name(), err)
+			}
+		}
+	}
+	if to < s.size {
+		return nil
+	}
+	if err := d.finishSegment(s, true); err != nil {
+		return err
+	}
+	d.making = nil
+	d.follow(s)
+	return nil
+}
+
+// follow makes a prepared segment the next one.
+func (d *DB) follow(s *segment) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cur.id < s.id && d.next == nil {
 		d.next = s
 	} else {
-		d.drop(s) // the log could not wait, and made one with a later id; ids ascend along the log
+		d.drop(s)
 	}
-	d.mu.Unlock()
-	return true, nil
 }
+
+const (
+	aheadPiece  = 256 << 10 // bytes of a segment that are written ahead at a time
+	aheadSync   = 512 << 10 // and synced together
+	leastPieces = 8         // that a segment is written ahead in,
+	leastPiece  = 4 << 10   // of so many bytes at least
+	leftShare   = 8         // the share of the log's segment that is left when the next is complete,
+	leastLeft   = 2 << 20   // and so many bytes at least
+)
 
 // warmAhead reads what of the log's present segment comes next, if nobody has written those blocks before: the
 // system so has memory for them, which otherwise commits would have to wait for, page by page.
@@ -321,7 +485,7 @@ func (d *DB) Work(limit int) (n int, err error) {
 }
 
 // background runs f whenever c says so, and on until f has nothing to do.
-func (d *DB) background(c chan struct{}, f func() (bool, error)) {
+func (d *DB) background(a activity, c chan struct{}, f func() (bool, error)) {
 	d.done.Go(func() {
 		for {
 			select {
@@ -331,7 +495,9 @@ func (d *DB) background(c chan struct{}, f func() (bool, error)) {
 			}
 			for more := true; more; {
 				var err error
+				d.watch.during(a, true)
 				more, err = f()
+				d.watch.during(a, false)
 				if errors.Is(err, errStopped) {
 					return
 				}
