@@ -25,17 +25,18 @@ var light = []string{
 var layers = map[string][]string{
 	"":                         {},
 	"vfs":                      {},
+	"internal/":                {""},
 	"engine/":                  {"", "engine/internal/", "vfs"}, // never another engine
-	"engine/internal/":         {"", "engine/internal/"},
+	"engine/internal/":         {"", "engine/internal/", "internal/"},
 	"engine/logtree/":          {"", "engine/internal/", "engine/logtree/", "vfs"},
-	"engine/all":               {"", "engine/"},
+	"engine/all":               {"", "engine/", "internal/"},
 	"enginetest":               {"", "engine/mem"},
-	"store/":                   {"", "store/internal/exclusive"}, // no engine
+	"store/":                   {"", "store/internal/exclusive", "store/internal/pieces"}, // no engine
 	"store/event/eventbus":     {"", "store/event"},
-	"store/raftlog/":           {"", "store/raftlog", "store/internal/exclusive"},
+	"store/raftlog/":           {"", "store/raftlog", "store/internal/exclusive", "store/internal/pieces"},
 	"store/internal/storetest": {"", "engine/"}, // for tests
 	"lab/":                     {"", "engine/all", "store/", "lab/"},
-	"cmd/":                     {"", "engine/", "store/", "lab/"},
+	"cmd/":                     {"", "engine/", "store/", "lab/", "internal/"},
 	"examples/":                {"", "engine/", "store/"},
 }
 
