@@ -48,11 +48,11 @@ type Batch struct {
 // Set stores value under key, replacing what was there.
 func (b *Batch) Set(key, value []byte) {
 	if err := CheckKey(key); err != nil {
-		b.fail(err)
+		b.failHere(err)
 		return
 	}
 	if len(value) > MaxValueSize {
-		b.fail(&Error{Op: "set", Class: ErrTooLarge, Detail: fmt.Sprintf("the value has %d bytes", len(value)), Remedy: "values have at most 67108864 bytes: split it over several keys"})
+		b.failHere(&Error{Op: "set", Class: ErrTooLarge, Detail: fmt.Sprintf("the value has %d bytes", len(value)), Remedy: "values have at most 67108864 bytes: split it over several keys"})
 		return
 	}
 	b.add(KindSet, key, value)
@@ -61,7 +61,7 @@ func (b *Batch) Set(key, value []byte) {
 // Delete removes key; removing what is not there is no error.
 func (b *Batch) Delete(key []byte) {
 	if err := CheckKey(key); err != nil {
-		b.fail(err)
+		b.failHere(err)
 		return
 	}
 	b.add(KindDelete, key, nil)
@@ -71,7 +71,7 @@ func (b *Batch) Delete(key []byte) {
 // last, as in [Range].
 func (b *Batch) DeleteRange(lo, hi []byte) {
 	if err := CheckRange(Range{Lo: lo, Hi: hi}); err != nil {
-		b.fail(err)
+		b.failHere(err)
 		return
 	}
 	if b.add(KindDeleteRange, lo, hi); b.err == nil {
@@ -95,6 +95,14 @@ func (b *Batch) add(kind Kind, key, value []byte) {
 		b.buf = append(b.buf, value...)
 	}
 	b.count++
+}
+
+// failHere fails with a new error about the operation that would have been next.
+func (b *Batch) failHere(err error) {
+	if e, ok := err.(*Error); ok {
+		e.Detail = fmt.Sprintf("at index %d of the batch: %s", b.count, e.Detail)
+	}
+	b.fail(err)
 }
 
 func (b *Batch) fail(err error) {
@@ -129,8 +137,8 @@ func (b *Batch) Len() int { return b.count }
 // Size is the length in bytes of the encoded operations.
 func (b *Batch) Size() int { return len(b.buf) }
 
-// Err is the error of the first operation that broke a limit. From then on,
-// operations are ignored until Reset.
+// Err is the error of the first operation that broke a limit, and names its index in the batch that
+// it was given to, from 0. From then on, operations are ignored until Reset.
 func (b *Batch) Err() error { return b.err }
 
 // Bytes is the encoded form described at [Batch], for engines that can store it as it

@@ -72,7 +72,7 @@ func TestBatchLimits(t *testing.T) {
 		say  string
 	}{
 		{"longest key", func(b *holdfast.Batch) { b.Set(longest, nil) }, nil, ""},
-		{"empty key", func(b *holdfast.Batch) { b.Set(nil, nil) }, holdfast.ErrBadKey, "empty"},
+		{"empty key", func(b *holdfast.Batch) { b.Set(nil, nil) }, holdfast.ErrBadKey, "index 0 of the batch: it is empty"},
 		{"long key", func(b *holdfast.Batch) { b.Set(tooLong, nil) }, holdfast.ErrBadKey, "16385 bytes"},
 		{"delete empty key", func(b *holdfast.Batch) { b.Delete(nil) }, holdfast.ErrBadKey, "empty"},
 		{"long bound", func(b *holdfast.Batch) { b.DeleteRange(nil, tooLong) }, holdfast.ErrBadKey, "16385 bytes"},
@@ -159,9 +159,25 @@ func TestOptions(t *testing.T) {
 	if err != nil || o.Level != holdfast.Power || o.SyncEvery != holdfast.DefaultSyncEvery || o.Logger == nil {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
-	for _, bad := range []holdfast.Options{{Level: 7}, {SyncEvery: 1}, {MemoryBytes: -1}} {
+	for _, bad := range []holdfast.Options{{Level: 7}, {SyncEvery: 1}, {MemoryBytes: -1}, {MemoryBytes: 1}, {MemoryBytes: holdfast.MinMemoryBytes - 1}} {
 		if _, err := bad.WithDefaults(); err == nil {
 			t.Errorf("%+v was accepted", bad)
+		}
+	}
+}
+
+// The error says which operation it was, also in a batch to which another is appended.
+func TestBatchErrorIndex(t *testing.T) {
+	var b, other holdfast.Batch
+	b.Set([]byte("a"), nil)
+	b.Delete([]byte("b"))
+	b.Set(nil, nil)
+	b.Delete(nil)
+	other.Set([]byte("a"), nil)
+	other.Append(&b)
+	for _, err := range []error{b.Err(), other.Err()} {
+		if !errors.Is(err, holdfast.ErrBadKey) || strings.Count(err.Error(), "index") != 1 || !strings.Contains(err.Error(), "at index 2 of the batch: it is empty") {
+			t.Errorf("got %v", err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package holdfast
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 )
 
@@ -11,7 +12,8 @@ import (
 var (
 	// ErrNotFound: the key is not there. Get returns it as it is.
 	ErrNotFound = errors.New("holdfast: not found")
-	// ErrClosed: the engine, store or iterator has been closed.
+	// ErrClosed: the engine, store or snapshot has been closed. An iterator that has been closed
+	// only ends.
 	ErrClosed = errors.New("holdfast: closed")
 	// ErrBusy: Close found iterators or snapshots still open.
 	ErrBusy = errors.New("holdfast: in use")
@@ -65,27 +67,72 @@ func (e *Error) Error() string {
 		}
 	}
 	if e.Path != "" {
-		fmt.Fprintf(&s, " %s", e.Path)
+		if s.Len() > 0 {
+			s.WriteByte(' ')
+		}
+		s.WriteString(e.Path)
 		if e.Offset > 0 {
 			fmt.Fprintf(&s, " at byte %d", e.Offset)
 		}
 	}
+	var class, cause string
 	if e.Class != nil {
-		if s.Len() > 0 {
-			s.WriteString(": ")
-		}
-		s.WriteString(strings.TrimPrefix(e.Class.Error(), "holdfast: "))
-	}
-	if e.Detail != "" {
-		s.WriteString(": " + e.Detail)
+		class = strings.TrimPrefix(e.Class.Error(), "holdfast: ")
 	}
 	if e.Cause != nil {
-		s.WriteString(": " + e.Cause.Error())
+		cause = e.cause()
+	}
+	for _, part := range []string{class, e.Detail, cause} {
+		if part != "" {
+			if s.Len() > 0 {
+				s.WriteString(": ")
+			}
+			s.WriteString(part)
+		}
 	}
 	if e.Remedy != "" {
 		s.WriteString("; " + e.Remedy)
 	}
 	return s.String()
+}
+
+// cause is the text of the cause without what is said already: the engine, the operation and the path.
+func (e *Error) cause() string {
+	switch c := e.Cause.(type) {
+	case *Error:
+		inner := *c
+		if inner.Engine == e.Engine {
+			inner.Engine = ""
+		}
+		if inner.Op == e.Op {
+			inner.Op = ""
+		}
+		if inner.Remedy == e.Remedy {
+			inner.Remedy = ""
+		}
+		if inner.Path == e.Path && inner.Offset == e.Offset {
+			inner.Path = ""
+		}
+		if inner.Path == "" && e.Path != "" {
+			// What it says of its own cause's path holds for e's.
+			if p, ok := inner.Cause.(*fs.PathError); ok && p.Path == e.Path {
+				inner.Cause = withoutPath(p, c.Op)
+			}
+		}
+		return inner.Error()
+	case *fs.PathError:
+		if c.Path == e.Path {
+			return withoutPath(c, e.Op).Error()
+		}
+	}
+	return e.Cause.Error()
+}
+
+func withoutPath(p *fs.PathError, op string) error {
+	if p.Op == op {
+		return p.Err
+	}
+	return fmt.Errorf("%s: %w", p.Op, p.Err)
 }
 
 // Unwrap returns the class and the cause.

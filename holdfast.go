@@ -143,7 +143,8 @@ type Range struct {
 //	}
 //	if err := it.Err(); err != nil { ... }
 type Iterator interface {
-	// Next moves to the next key and reports whether there is one.
+	// Next moves to the next key and reports whether there is one. After Close there is none, and
+	// that is no error: Err stays as it was.
 	Next() bool
 	// Key and Value are valid until the next call of Next or Close and must not
 	// be written to.

@@ -9,6 +9,9 @@ import (
 // DefaultSyncEvery is the loss window when none is named.
 const DefaultSyncEvery = time.Second
 
+// MinMemoryBytes is the smallest budget that can be named. Less is taken for an error in the unit.
+const MinMemoryBytes = 64 << 10
+
 // Options are what every engine understands. The zero value is a safe choice.
 type Options struct {
 	// Level is the strongest level that commits will ask for; 0 means Power. Most
@@ -22,7 +25,7 @@ type Options struct {
 	SyncEvery time.Duration
 
 	// MemoryBytes is the budget in bytes for caches and write buffers. 0 means the
-	// engine's own default. Engines hold to it as well as their libraries let them; what
+	// engine's own default, less than MinMemoryBytes is refused. Engines hold to it as well as their libraries let them; what
 	// was set is in Capabilities.
 	MemoryBytes int64
 
@@ -45,8 +48,9 @@ func (o Options) WithDefaults() (Options, error) {
 	if o.SyncEvery > 0 && o.SyncEvery < time.Millisecond {
 		return o, &Error{Op: "open", Class: ErrBadOption, Detail: fmt.Sprintf("a loss window of %v", o.SyncEvery), Remedy: "use 1ms or more, or commit at Power"}
 	}
-	if o.MemoryBytes < 0 {
-		return o, &Error{Op: "open", Class: ErrBadOption, Detail: fmt.Sprintf("a memory budget of %d bytes", o.MemoryBytes), Remedy: "use 0 for the default"}
+	if o.MemoryBytes < 0 || o.MemoryBytes > 0 && o.MemoryBytes < MinMemoryBytes {
+		return o, &Error{Op: "open", Class: ErrBadOption, Detail: fmt.Sprintf("a memory budget of %d bytes", o.MemoryBytes),
+			Remedy: fmt.Sprintf("use %d or more, or 0 for the default", MinMemoryBytes)}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

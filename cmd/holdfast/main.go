@@ -88,7 +88,7 @@ func run(lab bench.Lab, args []string) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	parsed, err := parser.Parse(args)
+	parsed, err := parser.Parse(joinNegative(args))
 	if exited >= 0 { // --help
 		return exited
 	}
@@ -117,6 +117,25 @@ func run(lab bench.Lab, args []string) int {
 	default:
 		return g.Bench.run(lab)
 	}
+}
+
+// joinNegative makes --flag=-1 of --flag -1, so that it is the flag, and not the parser, that says what it takes.
+func joinNegative(args []string) []string {
+	var joined []string
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if arg == "--" {
+			return append(joined, args[i:]...)
+		}
+		if i+1 < len(args) && strings.HasPrefix(arg, "--") && !strings.Contains(arg, "=") {
+			if next := args[i+1]; len(next) > 1 && next[0] == '-' && (next[1] >= '0' && next[1] <= '9' || next[1] == '.') {
+				arg += "=" + next
+				i++
+			}
+		}
+		joined = append(joined, arg)
+	}
+	return joined
 }
 
 // hint says what would have been right.

@@ -201,6 +201,9 @@ func TestWrongUse(t *testing.T) {
 		"level":         {[]string{"bench", "--levels", "disk"}, []string{`"disk"`, "memory, process, power"}},
 		"workload":      {[]string{"bench", "--workloads", "kv/none"}, []string{`"kv/none"`, "event/append-1"}},
 		"rounds":        {[]string{"bench", "--rounds", "0"}, []string{"0 rounds", "1 to"}},
+		"negative for":  {[]string{"bench", "--for", "-1s"}, []string{"measuring for -1s", "--for takes"}},
+		"negative run":  {[]string{"crash", "--for", "-1s"}, []string{"a run of -1s"}},
+		"negative":      {[]string{"bench", "--rounds", "-1"}, []string{"-1 rounds", "1 to"}},
 		"rounds text":   {[]string{"bench", "--rounds", "many"}, []string{"--rounds", "many"}},
 		"for":           {[]string{"bench", "--for=-1s"}, []string{"-1s", "1ms to 1h"}},
 		"for text":      {[]string{"bench", "--for", "long"}, []string{"--for", "long"}},
@@ -334,7 +337,7 @@ func TestChildRefusesOtherInput(t *testing.T) {
 // of its process.
 func awaitSleeper(t *testing.T, dir string) int {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, pattern := range []string{"pid", "holdfast-bench-*/*/pid"} {
 			names, err := filepath.Glob(filepath.Join(dir, pattern))
 			if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/apart"
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/store/raftlog/migrate"
 )
@@ -71,6 +72,11 @@ func (c *raftImportCommand) copy(ctx context.Context, show func(migrate.Progress
 	if o.Level != 0 && o.Level != holdfast.Power {
 		return nil, "", &holdfast.Error{Op: "import", Path: dir, Class: holdfast.ErrLevel, Detail: "a server's votes must survive power loss", Remedy: "leave the level out"}
 	}
+	if dir != "" {
+		if err := apart.Check("import", dir, sourceFiles(c.Source)); err != nil {
+			return nil, "", err
+		}
+	}
 	fill := func(e holdfast.Engine) (err error) {
 		r, err = migrate.Import(ctx, c.Source, e, migrate.Options{Name: c.Name, Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn, Progress: show})
 		return in(dir, err)
@@ -91,6 +97,19 @@ func (c *raftImportCommand) copy(ctx context.Context, show func(migrate.Progress
 	}
 	err = makeDir(dir, func(at string) (holdfast.Engine, error) { return all.Open(name, at, o) }, fill)
 	return r, dir + ", " + name, err
+}
+
+// sourceFiles is what an import reads: of a directory that holds a raft.db and no raft-wal only that file, so that the store
+// can be made beside it.
+func sourceFiles(source string) string {
+	db := filepath.Join(source, "raft.db")
+	if _, err := os.Stat(filepath.Join(source, "wal-meta.db")); err == nil {
+		return source
+	}
+	if st, err := os.Stat(db); err == nil && st.Mode().IsRegular() {
+		return db
+	}
+	return source
 }
 
 // in adds the directory to an error about the engine in it that names none.
@@ -323,7 +342,7 @@ func (c *raftInspectCommand) run() int {
 	}
 	engine, e, err := openMade(name, dir, o)
 	if err != nil {
-		return failTool(hintImport(dir, err))
+		return failTool(hintInspect(dir, err))
 	}
 	list, err := c.inspect(dir, e)
 	if closed := e.Close(); closed != nil {
@@ -354,11 +373,16 @@ func (c *raftInspectCommand) run() int {
 	return failTool(errors.Join(err, printed))
 }
 
-// hintImport makes of an error about a directory that no engine made the advice to import it, if it is a source.
-func hintImport(dir string, err error) error {
+// hintInspect makes of an error about a directory that is open elsewhere the advice what works meanwhile, and of one that no
+// engine made the advice to import it, if it is a source.
+func hintInspect(dir string, err error) error {
 	e, ok := err.(*holdfast.Error)
 	if !ok {
 		return err
+	}
+	if errors.Is(err, holdfast.ErrLocked) {
+		e.Remedy = "close it there first; while it is open, holdfast inspect shows what can be seen from outside, and not its stores"
+		return e
 	}
 	for _, source := range []string{filepath.Join(dir, "raft.db"), filepath.Join(dir, "wal-meta.db"), dir} {
 		if st, err := os.Stat(source); err == nil && st.Mode().IsRegular() {

@@ -11,45 +11,61 @@ import (
 	"time"
 )
 
-// startImport starts an import of a large source in an empty directory and returns when it is copying.
-func startImport(t *testing.T, into string) (kill func(syscall.Signal) (status int, stderr string), dir string) {
+// stopImport imports a large source in an empty directory and sends a signal in the middle of copying. One that was done
+// before the signal came is repeated with a larger source.
+func stopImport(t *testing.T, into string, sig syscall.Signal) (status int, stderr, dir string) {
 	t.Helper()
-	source := boltSource(t, t.TempDir(), 30000, 2000)
-	cmd := holdfastCommand(t, "raft", "import", source, "--into", into)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	try(t, cmd.Start())
-	for end := time.Now().Add(60 * time.Second); ; time.Sleep(time.Millisecond) {
-		var n int64
-		_ = filepath.WalkDir(filepath.Join(cmd.Dir, "new.partial"), func(_ string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return nil
-			}
-			if info, err := d.Info(); err == nil && !d.IsDir() {
-				n += info.Sys().(*syscall.Stat_t).Blocks * 512
-			}
-			return nil
-		})
-		if n > 4<<20 {
-			break
-		}
-		if time.Now().After(end) {
-			_ = cmd.Process.Kill()
+	for entries := 30_000; ; entries *= 2 {
+		source := boltSource(t, t.TempDir(), entries, 2000)
+		cmd := holdfastCommand(t, "raft", "import", source, "--into", into)
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		try(t, cmd.Start())
+		ended := make(chan struct{})
+		go func() {
 			_ = cmd.Wait()
-			t.Fatalf("nothing is copied: %s", stderr.String())
+			close(ended)
+		}()
+		late := false
+		for end := time.Now().Add(2 * time.Minute); !late && copied(filepath.Join(cmd.Dir, "new.partial")) <= 4<<20; {
+			select {
+			case <-ended:
+				late = true
+			case <-time.After(time.Millisecond):
+			}
+			if time.Now().After(end) {
+				_ = cmd.Process.Kill()
+				<-ended
+				t.Fatalf("nothing is copied: %s", said.String())
+			}
 		}
+		_ = cmd.Process.Signal(sig)
+		<-ended
+		if status = cmd.ProcessState.ExitCode(); status != exitOK || entries > 200_000 {
+			return status, said.String(), cmd.Dir
+		}
+		t.Logf("%d entries were imported before the signal came", entries)
 	}
-	return func(sig syscall.Signal) (int, string) {
-		try(t, cmd.Process.Signal(sig))
-		_ = cmd.Wait()
-		return cmd.ProcessState.ExitCode(), stderr.String()
-	}, cmd.Dir
+}
+
+// copied is how many bytes the files below dir take.
+func copied(dir string) (n int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if info, err := d.Info(); err == nil && !d.IsDir() {
+			n += info.Sys().(*syscall.Stat_t).Blocks * 512
+		}
+		return nil
+	})
+	return n
 }
 
 // TestInterruptedImportLeavesNothing: one line, status 130, no directory.
 func TestInterruptedImportLeavesNothing(t *testing.T) {
-	kill, dir := startImport(t, "new")
-	if status, stderr := kill(syscall.SIGINT); status != exitInterrupted || stderr != "holdfast: interrupted\n" {
+	status, stderr, dir := stopImport(t, "new", syscall.SIGINT)
+	if status != exitInterrupted || stderr != "holdfast: interrupted\n" {
 		t.Errorf("status %d: %q", status, stderr)
 	}
 	checkEmpty(t, dir)
@@ -57,8 +73,7 @@ func TestInterruptedImportLeavesNothing(t *testing.T) {
 
 // TestKilledImportIsUnfinished: what it leaves has another name, and cannot be mistaken for a store.
 func TestKilledImportIsUnfinished(t *testing.T) {
-	kill, dir := startImport(t, "bbolt:new")
-	kill(syscall.SIGKILL)
+	_, _, dir := stopImport(t, "bbolt:new", syscall.SIGKILL)
 	if _, err := os.Stat(filepath.Join(dir, "new")); !os.IsNotExist(err) {
 		t.Fatal(err)
 	}

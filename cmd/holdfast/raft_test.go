@@ -109,7 +109,7 @@ func TestRaftCommands(t *testing.T) {
 	}
 	e, err := all.Open("logtree", path("new"), holdfast.Options{})
 	try(t, err)
-	run(exitError, []string{"directory in use"}, "inspect", path("new"))
+	run(exitError, []string{"directory in use", "close it there first", "holdfast inspect"}, "inspect", path("new"))
 	run(exitError, []string{"directory in use"}, "import", bolt, "--into", path("new"), "--name", "c")
 	s, err := raftlog.Open(e, raftlog.Options{Name: "b"})
 	try(t, err)
@@ -122,6 +122,10 @@ func TestRaftCommands(t *testing.T) {
 
 	run(exitError, []string{`"b" is not empty`}, "import", bolt, "--into", path("new"), "--name", "b")
 	run(exitError, []string{"not empty", "no engine made it"}, "import", bolt, "--into", walDir)
+	for _, into := range []string{walDir, filepath.Join(walDir, "sub"), "bbolt:" + filepath.Join(walDir, "a", "b")} {
+		run(exitError, []string{"bad option", "name a directory elsewhere"}, "import", walDir, "--into", into)
+	}
+	run(exitError, []string{"bad option", "which an engine made"}, "import", walDir, "--into", filepath.Join(path("b"), "sub"))
 	run(exitError, []string{"made by engine logtree"}, "import", bolt, "--into", "bbolt:"+path("new"), "--name", "c")
 	run(exitError, []string{`no engine "rocks"`, "logtree"}, "import", bolt, "--into", "rocks:"+path("no"))
 	run(exitError, []string{"power loss"}, "import", bolt, "--into", "bbolt:"+path("no")+"?level=process")
@@ -213,8 +217,8 @@ func TestRaftErrorsSayWhatToDo(t *testing.T) {
 		args   []string
 	}{
 		{exitOK, []string{`no stable key "no", which was named as a number`, "no torn end"}, []string{"raft", "import", bolt, "--into", dir, "--number", "no", "--drop-torn"}},
-		{exitError, []string{"import " + dir + ": bad option", `the store "" is not empty; the engine has the stores ""`, "--name"}, []string{"raft", "import", bolt, "--into", dir}},
-		{exitError, []string{"inspect " + dir + ": not found", `the store "zz" is not there; the engine has the stores ""`}, []string{"raft", "inspect", dir, "--name", "zz"}},
+		{exitError, []string{"import " + dir + ": bad option", `the store "" is not empty; the engine has one store, which has no name`, "--name"}, []string{"raft", "import", bolt, "--into", dir}},
+		{exitError, []string{"inspect " + dir + ": not found", `the store "zz" is not there; the engine has one store, which has no name`}, []string{"raft", "inspect", dir, "--name", "zz"}},
 		{exitError, []string{"foreign", "holdfast raft import"}, []string{"raft", "inspect", at}},
 		{exitError, []string{"foreign", "holdfast raft import"}, []string{"raft", "inspect", walDir}},
 		{exitError, []string{"holdfast raft import"}, []string{"raft", "inspect", bolt}},

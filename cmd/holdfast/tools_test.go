@@ -77,7 +77,13 @@ func TestToolCommands(t *testing.T) {
 	run(exitWrong, "lost: ", "repair", path("logtree"), "--into", path("salvaged"))
 	run(exitOK, "", "verify", path("salvaged"))
 	run(exitError, "foreign", "verify", at)
-	run(exitError, "", "inspect", path("missing"))
+	run(exitError, "foreign directory: it has no file HOLDFAST", "backup", at, "--into", path("no"))
+	for _, args := range [][]string{{"inspect"}, {"verify"}, {"repair", "--into", path("no")}, {"backup", "--into", path("no")}} {
+		run(exitError, args[0]+" "+path("missing")+": stat", append(args, path("missing"))...)
+	}
+	for _, command := range []string{"repair", "backup"} {
+		run(exitError, "bad option: it lies in "+path("logtree"), command, path("logtree"), "--into", filepath.Join(path("logtree"), "data", "sub"))
+	}
 	run(exitError, "", "verify")
 	if _, err := os.Stat(path("no")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a refused command made something: %v", err)

@@ -30,16 +30,19 @@ func TestParseURL(t *testing.T) {
 		}
 	}
 	for address, say := range map[string]string{
-		"pebble":                    "no colon",
-		"leveldb:x":                 "the engines are logtree, ",
-		"pebble:x?level=strong":     "memory, process, power",
-		"pebble:x?cache=1":          "level, sync-every, memory",
-		"pebble:x?sync-every=-1s":   "sync-every",
-		"pebble:x?sync-every=soon":  "sync-every",
-		"pebble:x?memory=-5":        "memory",
-		"pebble:x?memory=99999TiB":  "memory",
-		"pebble:x?memory=1&memory=": "twice",
-		"pebble:100%?level=power":   "%25",
+		"pebble":                         "no colon",
+		"leveldb:x":                      "the engines are logtree, ",
+		"pebble:x?level=strong":          "memory, process, power",
+		"pebble:x?cache=1":               "level, sync-every, memory",
+		"pebble:x?sync-every=-1s":        "sync-every",
+		"pebble:x?sync-every=soon":       "sync-every",
+		"pebble:x?memory=-5":             "memory",
+		"pebble:x?memory=99999TiB":       "memory",
+		"pebble:x?memory=1&memory=":      "twice",
+		"pebble:100%?level=power":        "%25",
+		"logtree://data/x?level=process": `write "logtree:data/x?level=process" for a directory below the current one, "logtree:/data/x?level=process" for`,
+		"://data/x":                      `"logtree:/data/x"`,
+		"bbolt:///data/x":                `; write "bbolt:/data/x"`,
 	} {
 		if _, _, _, err := all.ParseURL(address); err == nil || !strings.Contains(err.Error(), say) {
 			t.Errorf("%s: %v; want an error with %q", address, err, say)
@@ -178,6 +181,72 @@ func TestLostData(t *testing.T) {
 					eng.Close()
 				}
 			}
+		})
+	}
+}
+
+// Every engine takes the least budget, and refuses a smaller one; its errors name it, and an iterator that was closed only ends.
+func TestSmallThings(t *testing.T) {
+	for _, e := range all.Engines() {
+		if e.Describe().Strongest() == 0 {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			dir := ""
+			if e.Describe().Strongest() > holdfast.Memory {
+				dir = filepath.Join(t.TempDir(), "db")
+			}
+			if _, err := all.OpenURL(e.Name + ":" + dir + "?memory=1"); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "65536") {
+				t.Errorf("a budget of one byte: %v", err)
+			}
+			eng, err := all.OpenURL(e.Name + ":" + dir + "?memory=64KiB")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b holdfast.Batch
+			for i := range 100 {
+				b.Set([]byte{'k', byte(i)}, make([]byte, 1000))
+			}
+			if err := holdfast.Commit(eng, &b, e.Describe().Strongest()); err != nil {
+				t.Fatal(err)
+			}
+			it := eng.Scan(holdfast.Range{})
+			if !it.Next() {
+				t.Error(it.Err())
+			}
+			named := func(what string, err, class error) {
+				t.Helper()
+				var named *holdfast.Error
+				if !errors.Is(err, class) || !errors.As(err, &named) || named.Engine != e.Name || dir != "" && named.Path != dir {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			named("Close with an open iterator", eng.Close(), holdfast.ErrBusy)
+			if err := it.Close(); err != nil || it.Next() || it.Err() != nil || it.Close() != nil {
+				t.Errorf("a closed iterator: %v, %v", err, it.Err())
+			}
+			s, err := eng.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.Get(nil, []byte("k")); !errors.Is(err, holdfast.ErrClosed) {
+				t.Errorf("Get from a closed snapshot: %v", err)
+			} else {
+				named("Get from a closed snapshot", err, holdfast.ErrClosed)
+			}
+			if err := eng.Close(); err != nil {
+				t.Fatal(err)
+			}
+			_, err = eng.Get(nil, []byte("k"))
+			named("Get after Close", err, holdfast.ErrClosed)
+			_, err = eng.Apply(&b, holdfast.Memory)
+			named("Apply after Close", err, holdfast.ErrClosed)
+			named("Scan after Close", eng.Scan(holdfast.Range{}).Err(), holdfast.ErrClosed)
+			named("Sync after Close", eng.Sync(), holdfast.ErrClosed)
+			named("Close after Close", eng.Close(), holdfast.ErrClosed)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/internal/home"
 	"github.com/holdfastdb/holdfast/engine/internal/transfer"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/internal/apart"
 )
 
 // Inspection is what can be said of a directory without opening it.
@@ -30,11 +31,9 @@ type Inspection struct {
 }
 
 // Inspect looks at a directory that an engine made. It takes no lock and changes nothing, so what it says of one that
-// is open may belong to different moments. The error is ErrForeign where nothing of ours made it.
+// is open may belong to different moments. The error is ErrForeign where nothing of ours made it, and the
+// operating system's where there is nothing.
 func Inspect(dir string) (*Inspection, error) {
-	if _, err := os.Stat(dir); err != nil {
-		return nil, &holdfast.Error{Op: "inspect", Path: dir, Cause: err, Remedy: "name a directory that holdfast made"}
-	}
 	id, note, err := identify("inspect", dir)
 	if err != nil {
 		return nil, err
@@ -175,11 +174,17 @@ func (r *Repaired) Complete() bool {
 
 // Repair makes a new directory, into, of what is intact in dir, which is not changed. It is of the same engine. For
 // logtree see [logtree.Repair]. Of other engines a copy is opened, beside into, and what a scan shows from both ends until an
-// error is taken over; where the engine has no checksums, damage can be among it. An error means that nothing was made.
+// error is taken over; where the engine has no checksums, damage can be among it. into must not be there, or be empty, and lie neither in dir nor in another directory that an engine made. An
+// error means that nothing was made.
 func Repair(dir, into string) (*Repaired, error) {
 	id, _, err := identify("repair", dir)
 	if err != nil {
 		return nil, err
+	}
+	if into != "" {
+		if err := apart.Check("repair", into, dir); err != nil {
+			return nil, err
+		}
 	}
 	if id.Engine == logtree.Name {
 		l, err := logtree.Repair(dir, into, holdfast.Options{})
@@ -256,7 +261,8 @@ func (r *Repaired) salvage(to holdfast.Engine, from holdfast.Reader) error {
 
 // Backup copies what e shows now to the new directory into, while others go on writing to e. The copy is of the same
 // engine, holds one consistent state, and survives power loss when Backup returns. After an error into is not there. It returns
-// how many keys were copied. ErrBadOption: e keeps nothing in a directory.
+// how many keys were copied. ErrBadOption: e keeps nothing in a directory, or into is not empty or lies in a directory that an
+// engine made.
 func Backup(e holdfast.Engine, into string) (keys int64, err error) {
 	name := e.Capabilities().Engine
 	entry, err := Lookup(name)
@@ -276,11 +282,29 @@ func Backup(e holdfast.Engine, into string) (keys int64, err error) {
 // BackupDir is Backup of a directory that nobody has open; it is opened for that, as any program would.
 func BackupDir(dir, into string) (keys int64, err error) {
 	id, err := home.Identify(dir)
+	if e, ok := err.(*holdfast.Error); ok {
+		e.Op = "backup"
+		if errors.Is(err, holdfast.ErrCorrupt) && logtree.IsDatabase(dir) {
+			e.Remedy = "holdfast repair makes a copy of what is intact, or restore the file from a backup"
+		}
+	}
 	if err != nil {
 		return 0, err
 	}
+	if into != "" {
+		if err := apart.Check("backup", into, dir); err != nil {
+			return 0, err
+		}
+	}
 	e, err := open(id, dir)
 	if err != nil {
+		var locked *holdfast.Error
+		if errors.Is(err, holdfast.ErrLocked) && errors.As(err, &locked) {
+			locked.Op, locked.Remedy = "backup", "close it there first; the program that has it open can copy it meanwhile, with Backup of package engine/all"
+			if id.Engine == logtree.Name {
+				locked.Remedy += " or of its logtree.Engine"
+			}
+		}
 		return 0, err
 	}
 	keys, err = Backup(e, into)

@@ -3,9 +3,12 @@ package all_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -193,17 +196,17 @@ func TestHotBackup(t *testing.T) {
 // TestToolsOnNothing: what is no directory of ours is refused, and nothing is made.
 func TestToolsOnNothing(t *testing.T) {
 	at := t.TempDir()
-	for _, dir := range []string{filepath.Join(at, "missing"), at} {
-		if _, err := all.Inspect(dir); err == nil {
-			t.Errorf("Inspect of %s: no error", dir)
+	for dir, want := range map[string]error{filepath.Join(at, "missing"): fs.ErrNotExist, at: holdfast.ErrForeign} {
+		if _, err := all.Inspect(dir); !errors.Is(err, want) {
+			t.Errorf("Inspect of %s: %v", dir, err)
 		}
-		if _, err := all.Verify(dir); !errors.Is(err, holdfast.ErrForeign) {
+		if _, err := all.Verify(dir); !errors.Is(err, want) || errors.Is(err, holdfast.ErrForeign) != (want == holdfast.ErrForeign) {
 			t.Errorf("Verify of %s: %v", dir, err)
 		}
-		if _, err := all.Repair(dir, filepath.Join(at, "into")); !errors.Is(err, holdfast.ErrForeign) {
+		if _, err := all.Repair(dir, filepath.Join(at, "into")); !errors.Is(err, want) {
 			t.Errorf("Repair of %s: %v", dir, err)
 		}
-		if _, err := all.BackupDir(dir, filepath.Join(at, "into")); !errors.Is(err, holdfast.ErrForeign) {
+		if _, err := all.BackupDir(dir, filepath.Join(at, "into")); !errors.Is(err, want) {
 			t.Errorf("BackupDir of %s: %v", dir, err)
 		}
 	}
@@ -259,5 +262,115 @@ func TestToolsOnDamage(t *testing.T) {
 				t.Errorf("Verify of %s: %v, %+v", largest, err, v)
 			}
 		})
+	}
+}
+
+// TestCopyApart: no copy is made in the directory that is copied, nor is anything else.
+func TestCopyApart(t *testing.T) {
+	for _, e := range all.Engines() {
+		if e.Describe().Strongest() < holdfast.Process {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			at := t.TempDir()
+			dir := filepath.Join(at, "db")
+			fill(t, e, dir, holdfast.Power)
+			into := []string{dir, filepath.Join(dir, "sub"), filepath.Join(dir, "data"), filepath.Join(dir, "data", "sub", "deep"), at}
+			if link := filepath.Join(at, "link"); runtime.GOOS != "windows" {
+				if err := os.Symlink(dir, link); err != nil {
+					t.Fatal(err)
+				}
+				into = append(into, filepath.Join(link, "sub"), link)
+			}
+			before := tree(t, dir)
+			for _, to := range into {
+				if _, err := all.Repair(dir, to); !errors.Is(err, holdfast.ErrBadOption) {
+					t.Errorf("Repair into %s: %v", to, err)
+				}
+				if _, err := all.BackupDir(dir, to); !errors.Is(err, holdfast.ErrBadOption) {
+					t.Errorf("BackupDir into %s: %v", to, err)
+				}
+			}
+			if !maps.Equal(tree(t, dir), before) {
+				t.Error("the directory was changed")
+			}
+			eng, err := e.Open(dir, holdfast.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, to := range into {
+				if _, err := all.Backup(eng, to); !errors.Is(err, holdfast.ErrBadOption) {
+					t.Errorf("Backup into %s: %v", to, err)
+				}
+			}
+			if err := eng.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range into[1:] {
+				if _, err := os.Stat(name + ".partial"); err == nil {
+					t.Errorf("%s.partial was left", name)
+				}
+			}
+			// The mark tells who made a directory; without it, it is still the source.
+			if e.Name != logtree.Name {
+				return
+			}
+			if err := os.Remove(filepath.Join(dir, "HOLDFAST")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := all.Repair(dir, filepath.Join(dir, "sub")); !errors.Is(err, holdfast.ErrBadOption) {
+				t.Errorf("Repair without a mark: %v", err)
+			}
+		})
+	}
+}
+
+// TestRemedies: what an error says to do works.
+func TestRemedies(t *testing.T) {
+	at := t.TempDir()
+	says := func(err, class error, words ...string) {
+		t.Helper()
+		for _, w := range words {
+			if !errors.Is(err, class) || !strings.Contains(err.Error(), w) {
+				t.Errorf("%v; want %v with %q", err, class, w)
+			}
+		}
+	}
+	for _, e := range all.Engines() {
+		if e.Describe().Strongest() < holdfast.Process {
+			continue
+		}
+		dir := filepath.Join(at, e.Name)
+		want := fill(t, e, dir, holdfast.Power)
+		eng, err := e.Open(dir, holdfast.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = all.BackupDir(dir, filepath.Join(at, "into"))
+		says(err, holdfast.ErrLocked, "backup "+dir, "Backup of package engine/all")
+		if err := eng.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "HOLDFAST"), []byte("holdfast 1\nengine\x00"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, opened := e.Open(dir, holdfast.Options{})
+		_, copied := all.BackupDir(dir, filepath.Join(at, "into"))
+		into := dir + "-repaired"
+		r, err := all.Repair(dir, into)
+		if e.Name != logtree.Name {
+			says(opened, holdfast.ErrCorrupt, "restore the file")
+			says(copied, holdfast.ErrCorrupt, "restore the file")
+			says(err, holdfast.ErrCorrupt, "restore the file")
+			continue
+		}
+		says(opened, holdfast.ErrCorrupt, "holdfast repair", "restore the file")
+		says(copied, holdfast.ErrCorrupt, "holdfast repair", "restore the file")
+		if err != nil || r.Keys != int64(len(want)) {
+			t.Errorf("Repair: %+v, %v", r, err)
+		}
+		if v, err := all.Verify(dir); err != nil || len(v.Damage) != 1 || !strings.Contains(v.Damage[0].Error(), "holdfast repair") {
+			t.Errorf("Verify: %+v, %v", v, err)
+		}
 	}
 }

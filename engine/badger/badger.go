@@ -106,6 +106,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 		return nil, openFailed(data, err)
 	}
 	e := &engine{home: hm, db: db, flush: flush, caps: Describe(), torn: left.torn}
+	e.gate.Name(Name, hm.Dir)
 	e.caps.Settings = settings(db)
 	if e.logs, err = newLogs(data, h); err != nil {
 		return nil, errors.Join(failed("open", data, err), db.Close())

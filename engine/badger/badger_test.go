@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -215,41 +214,6 @@ func TestDeleteRangeTooLarge(t *testing.T) {
 	}
 	if got := count(t, e); got > 1 {
 		t.Errorf("%d keys left", got)
-	}
-}
-
-// The union of random intervals holds what one of them holds.
-func TestRanges(t *testing.T) {
-	seed := rand.Uint64()
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	for range 2000 {
-		var r ranges
-		var all []interval
-		for range rnd.IntN(8) {
-			i := interval{lo: []byte{byte(rnd.IntN(20))}, hi: []byte{byte(rnd.IntN(20))}}
-			switch rnd.IntN(8) {
-			case 0:
-				i.lo = nil
-			case 1:
-				i.hi = nil
-			}
-			all = append(all, i)
-			r.add(i.lo, i.hi)
-		}
-		for n := range 21 {
-			k, want := []byte{byte(n)}, false
-			for _, i := range all {
-				want = want || bytes.Compare(i.lo, k) <= 0 && (len(i.hi) == 0 || bytes.Compare(k, i.hi) < 0)
-			}
-			if got := r.has(k); got != want {
-				t.Fatalf("seed %d: %v holds %v: %v; it is made of %v", seed, r, k, got, all)
-			}
-		}
-		for n := 1; n < len(r); n++ {
-			if bytes.Compare(r[n-1].hi, r[n].lo) >= 0 || len(r[n-1].hi) == 0 {
-				t.Fatalf("seed %d: %v is not disjoint and in order", seed, r)
-			}
-		}
 	}
 }
 

@@ -1,14 +1,13 @@
 package badger
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
-	"sort"
 
 	lib "github.com/dgraph-io/badger/v4"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/ranges"
 )
 
 const (
@@ -130,19 +129,11 @@ func (a *arena) take(b *holdfast.Batch) ([]lib.Entry, []byte) {
 // keys in its ranges are deleted first, and then what none of its later ranges covers is
 // done in order. It stops when plain is sure to be too large.
 func (e *engine) expand(b *holdfast.Batch, plain *holdfast.Batch) error {
-	ops := slices.Collect(b.Ops())
-	var covered ranges
-	for i := len(ops) - 1; i >= 0; i-- {
-		if op := &ops[i]; op.Kind == holdfast.KindDeleteRange {
-			covered.add(op.Key, op.Value)
-		} else if covered.has(op.Key) {
-			op.Kind = holdfast.KindDeleteRange // does nothing below
-		}
-	}
+	covered, ops := ranges.Split(slices.Collect(b.Ops()))
 	txn := e.db.NewTransaction(false)
 	defer txn.Discard()
 	for _, r := range covered {
-		it := openCursor(txn, holdfast.Range{Lo: r.lo, Hi: r.hi})
+		it := openCursor(txn, holdfast.Range{Lo: r.Lo, Hi: r.Hi})
 		for it.next() && int64(plain.Len()) < maxTxnOps {
 			plain.Delete(it.key())
 		}
@@ -157,37 +148,4 @@ func (e *engine) expand(b *holdfast.Batch, plain *holdfast.Batch) error {
 		}
 	}
 	return plain.Err()
-}
-
-// ranges is a union of intervals [lo, hi), disjoint and in order; an empty hi is the end.
-type ranges []interval
-
-type interval struct{ lo, hi []byte }
-
-// endsBefore reports whether the interval lies below key and does not touch it.
-func (i interval) endsBefore(key []byte) bool {
-	return len(i.hi) > 0 && bytes.Compare(i.hi, key) < 0
-}
-
-func (r *ranges) add(lo, hi []byte) {
-	if len(hi) > 0 && bytes.Compare(lo, hi) >= 0 {
-		return
-	}
-	s := *r
-	first := sort.Search(len(s), func(n int) bool { return !s[n].endsBefore(lo) })
-	last := first
-	for ; last < len(s) && (len(hi) == 0 || bytes.Compare(s[last].lo, hi) <= 0); last++ {
-		if bytes.Compare(s[last].lo, lo) < 0 {
-			lo = s[last].lo
-		}
-		if len(hi) > 0 && (len(s[last].hi) == 0 || bytes.Compare(s[last].hi, hi) > 0) {
-			hi = s[last].hi
-		}
-	}
-	*r = slices.Replace(s, first, last, interval{lo, hi})
-}
-
-func (r ranges) has(key []byte) bool {
-	n := sort.Search(len(r), func(n int) bool { return len(r[n].hi) == 0 || bytes.Compare(key, r[n].hi) < 0 })
-	return n < len(r) && bytes.Compare(r[n].lo, key) <= 0
 }

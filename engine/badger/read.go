@@ -86,7 +86,7 @@ func (s *snapshot) enter() error {
 	}
 	if s.closed.Load() || !s.view.acquire() {
 		s.view.e.gate.Leave()
-		return holdfast.ErrClosed
+		return s.view.e.gate.ErrSnapshotClosed()
 	}
 	return nil
 }

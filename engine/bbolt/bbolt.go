@@ -38,6 +38,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/internal/group"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
 	"github.com/holdfastdb/holdfast/engine/internal/library"
+	"github.com/holdfastdb/holdfast/engine/internal/ranges"
 	"github.com/holdfastdb/holdfast/engine/internal/window"
 )
 
@@ -58,6 +59,9 @@ const (
 	// order: bbolt splits a leaf only at commit, so random inserts into one leaf cost the
 	// square of their number, ascending ones do not.
 	sortFrom = 128
+	// rangeChunk is how many keys of a DeleteRange are held at a time: 24 bytes each, beside the
+	// pages, which bbolt holds until the transaction ends.
+	rangeChunk = 4096
 )
 
 var bucketName = []byte("kv")
@@ -97,6 +101,7 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, err
 	}
 	e := &Engine{home: h, level: level}
+	e.gate.Name(Name, h.Dir)
 	if err := e.open(); err != nil {
 		if e.file != nil {
 			e.file.Close() // after a panic in bbolt nobody else does
@@ -338,10 +343,10 @@ func (e *Engine) count(s bbolt.TxStats) {
 	}
 }
 
-// change carries out b's operations, in key order where that makes no difference to the
-// outcome but to the time.
+// change carries out b's operations, the ranges first and in key order where that makes no
+// difference to the outcome but to the time.
 func (e *Engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
-	if b.Len() < sortFrom || b.HasRange() {
+	if b.Len() < sortFrom && !b.HasRange() {
 		for op := range b.Ops() {
 			if err := apply(kv, op); err != nil {
 				return err
@@ -353,7 +358,17 @@ func (e *Engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
 	for op := range b.Ops() {
 		e.ops = append(e.ops, op)
 	}
-	defer clear(e.ops)
+	all := e.ops
+	defer clear(all)
+	if b.HasRange() {
+		var covered ranges.Union
+		covered, e.ops = ranges.Split(all)
+		for _, r := range covered {
+			if err := e.deleteRange(kv.Cursor(), kv.Delete, r); err != nil {
+				return err
+			}
+		}
+	}
 	slices.SortStableFunc(e.ops, func(a, b holdfast.Op) int { return bytes.Compare(a.Key, b.Key) })
 	for i, op := range e.ops {
 		if i+1 < len(e.ops) && bytes.Equal(op.Key, e.ops[i+1].Key) {
@@ -366,23 +381,46 @@ func (e *Engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
 	return nil
 }
 
+// apply carries out what is no range.
 func apply(kv *bbolt.Bucket, op holdfast.Op) error {
-	switch op.Kind {
-	case holdfast.KindSet:
+	if op.Kind == holdfast.KindSet {
 		return kv.Put(op.Key, op.Value)
-	case holdfast.KindDelete:
-		return kv.Delete(op.Key)
 	}
-	c := kv.Cursor()
+	return kv.Delete(op.Key)
+}
+
+// cursor is what deleteRange needs of a bbolt.Cursor.
+type cursor interface {
+	Seek(key []byte) (k, v []byte)
+	Next() (k, v []byte)
+}
+
+// deleteRange deletes the keys in r one by one. c and remove belong to the same bucket.
+//
+// A cursor does not keep its place over a deletion, and a leaf that was emptied stays in the tree
+// until commit: to look from the beginning each time would walk over all that were. So it
+// collects up to rangeChunk keys, deletes them, and goes on from the last of them.
+func (e *Engine) deleteRange(c cursor, remove func([]byte) error, r ranges.Interval) error {
+	var keys [][]byte // in the mapped file or in bbolt's nodes, for as long as the transaction lasts
+	from := r.Lo
 	for {
-		// A cursor does not keep its place over a Delete.
-		k, _ := c.Seek(op.Key)
-		if k == nil || len(op.Value) > 0 && bytes.Compare(k, op.Value) >= 0 {
+		k, _ := c.Seek(from)
+		if len(keys) > 0 && k != nil && bytes.Compare(k, from) <= 0 {
+			return e.corrupt("commit", "keys are out of order", nil)
+		}
+		for keys = keys[:0]; k != nil && (len(r.Hi) == 0 || bytes.Compare(k, r.Hi) < 0) && len(keys) < rangeChunk; k, _ = c.Next() {
+			keys = append(keys, k)
+		}
+		if len(keys) == 0 {
 			return nil
 		}
-		if err := c.Delete(); err != nil {
-			return err
+		// The last first: what is behind a key in its leaf is moved up.
+		for _, key := range slices.Backward(keys) {
+			if err := remove(key); err != nil {
+				return err
+			}
 		}
+		from = keys[len(keys)-1]
 	}
 }
 

@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/engine/internal/ranges"
 )
 
 func open(t *testing.T, dir string, o holdfast.Options) *Engine {
@@ -152,7 +155,7 @@ func TestGrowthUnderSnapshot(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-time.After(3 * time.Minute):
 		t.Error("a writer waits for a snapshot")
 	}
 	if got := all(t, s, holdfast.Range{}); got != "a=1" {
@@ -398,4 +401,99 @@ func TestBatchTooLarge(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	set(t, e, holdfast.Process, "k", "v")
+}
+
+// countingCursor notes where deleteRange looks.
+type countingCursor struct {
+	cursor
+	seeks [][]byte
+	nexts int
+}
+
+func (c *countingCursor) Seek(key []byte) (k, v []byte) {
+	c.seeks = append(c.seeks, bytes.Clone(key))
+	return c.cursor.Seek(key)
+}
+
+func (c *countingCursor) Next() (k, v []byte) {
+	c.nexts++
+	return c.cursor.Next()
+}
+
+// TestDeleteRangeWork: a DeleteRange takes as many steps as it finds keys, and never looks again at
+// leaves that it has emptied; what it deletes is the range and nothing else, or nothing.
+func TestDeleteRangeWork(t *testing.T) {
+	e := open(t, t.TempDir(), holdfast.Options{Level: holdfast.Process})
+	const n = 3*rangeChunk + 17
+	key := func(i int) []byte { return fmt.Appendf(nil, "key/%06d", i) }
+	var b holdfast.Batch
+	for i := range n + 20 {
+		b.Set(key(i), []byte("value"))
+	}
+	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("refused")
+	err := e.db.Update(func(tx *bbolt.Tx) error {
+		kv := tx.Bucket(bucketName)
+		c := &countingCursor{cursor: kv.Cursor()}
+		if err := e.deleteRange(c, kv.Delete, ranges.Interval{Lo: key(10), Hi: key(n + 10)}); err != nil {
+			return err
+		}
+		if len(c.seeks) > n/rangeChunk+2 || c.nexts > n {
+			t.Errorf("%d keys took %d seeks and %d steps", n, len(c.seeks), c.nexts)
+		}
+		for i := 1; i < len(c.seeks); i++ {
+			if bytes.Compare(c.seeks[i-1], c.seeks[i]) >= 0 {
+				t.Errorf("seek %d goes back from %q to %q", i, c.seeks[i-1], c.seeks[i])
+			}
+		}
+		return refused
+	})
+	if !errors.Is(err, refused) {
+		t.Fatal(err)
+	}
+	count := func() (keys int) {
+		it := e.Scan(holdfast.Range{})
+		defer it.Close()
+		for it.Next() {
+			keys++
+		}
+		return keys
+	}
+	if got := count(); got != n+20 {
+		t.Errorf("after a deletion that was rolled back there are %d keys, not %d", got, n+20)
+	}
+	b.Reset()
+	b.DeleteRange(key(10), key(n+10))
+	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
+		t.Fatal(err)
+	}
+	if got := count(); got != 20 {
+		t.Errorf("%d keys are left, not 20", got)
+	}
+	for i, there := range map[int]bool{0: true, 9: true, 10: false, n + 9: false, n + 10: true, n + 19: true} {
+		if _, err := e.Get(nil, key(i)); (err == nil) != there {
+			t.Errorf("%s: %v", key(i), err)
+		}
+	}
+}
+
+// TestDeleteRangeAfterSets: a range deletes what its own batch has set before it, and not what it sets
+// after it, though ranges are carried out first.
+func TestDeleteRangeAfterSets(t *testing.T) {
+	e := open(t, t.TempDir(), holdfast.Options{Level: holdfast.Process})
+	set(t, e, holdfast.Process, "a", "1", "k5", "old", "z", "1")
+	var b holdfast.Batch
+	for i := range 1000 {
+		b.Set(fmt.Appendf(nil, "k%d", i), []byte("new"))
+	}
+	b.DeleteRange([]byte("k"), []byte("l"))
+	b.Set([]byte("k7"), []byte("newest"))
+	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
+		t.Fatal(err)
+	}
+	if got := all(t, e, holdfast.Range{}); got != "a=1 k7=newest z=1" {
+		t.Errorf("it holds %s", got)
+	}
 }

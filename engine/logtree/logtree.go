@@ -82,7 +82,7 @@ func OpenFS(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = DefaultMemory
 	}
-	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: "MANIFEST"})
+	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: "MANIFEST", Salvage: "salvage what is intact: holdfast repair"})
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,11 @@ type Engine struct {
 }
 
 // New returns an empty engine. What is in it is gone when it is closed.
-func New() *Engine { return new(Engine) }
+func New() *Engine {
+	e := new(Engine)
+	e.gate.Name(Name, "")
+	return e
+}
 
 // Open is New with the shape that engine/all wants. dir must be empty: an engine in memory
 // has no directory.
@@ -158,14 +162,14 @@ type snapshot struct {
 
 func (s *snapshot) Get(dst, key []byte) ([]byte, error) {
 	if s.closed.Load() {
-		return dst, holdfast.ErrClosed
+		return dst, s.e.gate.ErrSnapshotClosed()
 	}
 	return get(s.root, dst, key)
 }
 
 func (s *snapshot) Scan(r holdfast.Range) holdfast.Iterator {
 	if s.closed.Load() {
-		return holdfast.FailedIterator(holdfast.ErrClosed)
+		return holdfast.FailedIterator(s.e.gate.ErrSnapshotClosed())
 	}
 	return s.e.scan(s.root, r)
 }

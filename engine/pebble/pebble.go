@@ -83,6 +83,7 @@ func open(below vfs.FS, dir string, o holdfast.Options) (_ *Engine, err error) {
 		return nil, errors.Join(err, h.Close())
 	}
 	e.home = h
+	e.gate.Name(Name, h.Dir)
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}

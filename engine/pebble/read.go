@@ -73,7 +73,7 @@ func (s *snapshot) Get(dst, key []byte) ([]byte, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.snap == nil {
-		return dst, holdfast.ErrClosed
+		return dst, s.e.gate.ErrSnapshotClosed()
 	}
 	return get(s.snap, dst, key)
 }
@@ -82,7 +82,7 @@ func (s *snapshot) Scan(r holdfast.Range) holdfast.Iterator {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.snap == nil {
-		return holdfast.FailedIterator(holdfast.ErrClosed)
+		return holdfast.FailedIterator(s.e.gate.ErrSnapshotClosed())
 	}
 	return s.e.scan(s.snap, r)
 }

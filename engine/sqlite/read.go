@@ -199,7 +199,7 @@ func (s *snapshot) Get(dst, key []byte) ([]byte, error) {
 	}
 	defer s.v.e.gate.Leave()
 	if !s.acquire() {
-		return dst, holdfast.ErrClosed
+		return dst, s.v.e.gate.ErrSnapshotClosed()
 	}
 	defer s.v.release()
 	s.v.mu.Lock()
@@ -217,7 +217,7 @@ func (s *snapshot) Scan(r holdfast.Range) holdfast.Iterator {
 	}
 	defer s.v.e.gate.Leave()
 	if !s.acquire() {
-		return holdfast.FailedIterator(holdfast.ErrClosed)
+		return holdfast.FailedIterator(s.v.e.gate.ErrSnapshotClosed())
 	}
 	return s.v.scan(r)
 }

@@ -89,6 +89,7 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, 
 	}
 	// The writer takes half of the budget, the readers that are kept share the rest.
 	e := &Engine{lib: lib, home: h, cache: o.MemoryBytes / 2 / maxIdle}
+	e.gate.Name(lib.name, h.Dir)
 	if err := e.openWriter(o.MemoryBytes / 2); err != nil {
 		h.Close()
 		return nil, err

@@ -2,6 +2,7 @@ package event
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -28,12 +29,28 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 // AppendAfter is Append if last is the last position of the log at that moment, 0 for a
 // log that never had an event, and ErrConflict otherwise. Appends that have their place but
 // are not durable yet count. Events with known ids are repeats whatever last is.
+//
+// ErrConflict is returned once readers see what was in the way, all events up to
+// [Conflict].Actual: whoever reads what is new, decides again and tries again conflicts at most
+// once with each append of another. If ctx ends before that, or the log fails or is closed, the
+// error is that one; nothing was appended then either.
 func (s *Store) AppendAfter(ctx context.Context, last uint64, events ...Event) (Result, error) {
 	var p Pending
 	if err := s.place(ctx, &p, events, last, true, false); err != nil {
-		return Result{}, err
+		return Result{}, s.caughtUp(ctx, err)
 	}
 	return p.Wait()
+}
+
+// caughtUp returns err; if it is a conflict, when readers see what was in the way.
+func (s *Store) caughtUp(ctx context.Context, err error) error {
+	var c *Conflict
+	if errors.As(err, &c) {
+		if err := s.await(ctx, c.Actual); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // Submit is Append without waiting: it gives the events their place and returns. Readers
@@ -46,7 +63,9 @@ func (s *Store) Submit(ctx context.Context, events ...Event) (Pending, error) {
 	return p, err
 }
 
-// SubmitAfter is Submit with the condition of AppendAfter.
+// SubmitAfter is Submit with the condition of AppendAfter, and does not wait after a conflict
+// either: readers may not see yet what was in the way. Follow from Last()+1, or AppendAfter, waits
+// for that; to try again at once, with the same events, is to conflict again.
 func (s *Store) SubmitAfter(ctx context.Context, last uint64, events ...Event) (Pending, error) {
 	var p Pending
 	err := s.place(ctx, &p, events, last, true, true)
@@ -137,9 +156,9 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 			return err
 		}
 		err := s.lookUp(a, events, guess)
-		s.leave()
+		s.door.Leave()
 		if err != nil {
-			return err
+			return s.met(err)
 		}
 	}
 
@@ -151,7 +170,7 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 	crowded := s.recent.crowded()
 	s.mu.Unlock()
 	if err != nil {
-		return err
+		return s.met(err)
 	}
 	if adrift && s.arrived.awaited() {
 		_ = s.settle() // the receipt tells

@@ -8,30 +8,20 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
 // benchTargets runs f on every engine at the weakest level it gives: what the store adds
 // shows most there.
 func benchTargets(b *testing.B, f func(b *testing.B, eng holdfast.Engine, level holdfast.Level)) {
-	for _, entry := range engines {
-		for _, level := range holdfast.Levels() {
-			if caps := entry.Describe(); caps.Promise(level).Given == 0 || !caps.AtomicBatches {
-				continue
-			}
-			b.Run(entry.Name, func(b *testing.B) {
-				tg := &target{Entry: entry, Level: level}
-				if tg.OnDisk() {
-					tg.Dir = b.TempDir()
-				}
-				tg.Open(b)
-				defer tg.Close(b)
-				f(b, tg.Engine, level)
-			})
-			break
+	seen := map[string]bool{}
+	storetest.Benchmarks(b, func(b *testing.B, tg *target) {
+		if !seen[tg.Entry.Name] {
+			seen[tg.Entry.Name] = true
+			f(b, tg.Engine, tg.Level)
 		}
-	}
+	})
 }
 
 func benchEvents(n int) []event.Event {
@@ -215,20 +205,12 @@ func BenchmarkRead100(b *testing.B) {
 	})
 }
 
-// nothing is an engine that accepts every batch and keeps none of it, to see what the
-// store itself allocates.
-type nothing struct{ holdfast.Engine }
-
-func (nothing) Apply(*holdfast.Batch, holdfast.Level) (holdfast.Receipt, error) {
-	return holdfast.Receipt{}, nil
-}
-
 // The store allocates nothing for an append, nor for an event that is read as a Record.
 func TestAllocations(t *testing.T) {
-	if raceDetector {
+	if storetest.Race {
 		t.Skip("the race detector allocates itself")
 	}
-	s := openLog(t, &nothing{mem.New()}, event.Options{Level: holdfast.Memory})
+	s := openLog(t, storetest.Nothing(), event.Options{Level: holdfast.Memory})
 	for _, n := range []int{1, 100} {
 		events := benchEvents(n)
 		if got := testing.AllocsPerRun(1000, func() {

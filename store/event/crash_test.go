@@ -1,28 +1,16 @@
 package event_test
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
-
-// childEnv makes the test binary a child that appends until it is killed. Its value is
-// "engine level round dir".
-const childEnv = "HOLDFAST_EVENT_CHILD"
 
 // crashEvent is the event with that id: all of it follows from the id.
 func crashEvent(id string) event.Event {
@@ -43,88 +31,46 @@ func crashEvent(id string) event.Event {
 //	f POSITION ID   the follower saw the event
 //	o POSITION      the offset was saved
 //	t POSITION      everything before was truncated
-func child() {
-	fail := func(err error) {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(3)
-	}
-	var engine, levelName, round, dir string
-	if _, err := fmt.Sscanf(os.Getenv(childEnv), "%s %s %s %s", &engine, &levelName, &round, &dir); err != nil {
-		fail(err)
-	}
-	level, err := holdfast.ParseLevel(levelName)
-	if err != nil {
-		fail(err)
-	}
-	eng, err := entryOf(engine).Open(dir, holdfast.Options{Level: level})
-	if err != nil {
-		fail(err)
-	}
-	s, err := event.Open(eng, event.Options{Level: level})
-	if err != nil {
-		fail(err)
-	}
-	var mu sync.Mutex
-	say := func(format string, args ...any) {
-		mu.Lock()
-		defer mu.Unlock()
-		if _, err := fmt.Fprintf(os.Stdout, format+"\n", args...); err != nil {
-			os.Exit(4) // the parent is gone
-		}
-	}
+//
+// Its argument tells it from the other children on its directory.
+func child(c *storetest.Child) {
+	s, err := event.Open(c.Engine, event.Options{Level: c.Level})
+	c.Check(err)
 	var followed atomic.Uint64
 	for w := range 4 {
 		go func() {
 			for n := 0; ; n++ {
 				var batch []event.Event
 				for k := range 1 + (n+w)%3 {
-					batch = append(batch, crashEvent(fmt.Sprintf("%d-%s-%d-%d", w, round, n, k)))
+					batch = append(batch, crashEvent(fmt.Sprintf("%d-%s-%d-%d", w, c.Args, n, k)))
 				}
-				p, err := s.Submit(context.Background(), batch...)
-				if err != nil {
-					fail(err)
-				}
+				p, err := s.Submit(ctx, batch...)
+				c.Check(err)
 				if w == 3 && n%4 != 0 {
 					continue // never waited for, never acknowledged
 				}
 				r, err := p.Wait()
-				if err != nil {
-					fail(err)
-				}
+				c.Check(err)
 				for k := range batch {
-					say("a %d %s", r.First+uint64(k), batch[k].ID)
+					c.Say("a %d %s", r.First+uint64(k), batch[k].ID)
 				}
 				if before := min(r.First/2, followed.Load()); w == 0 && n%50 == 49 {
-					if _, err := s.TruncateBefore(context.Background(), before); err != nil {
-						fail(err)
-					}
-					say("t %d", before)
+					_, err := s.TruncateBefore(ctx, before)
+					c.Check(err)
+					c.Say("t %d", before)
 				}
 			}
 		}()
 	}
-	for e, err := range s.Follow(context.Background(), s.Last()+1) {
-		if err != nil {
-			fail(err)
-		}
-		say("f %d %s", e.Position, e.ID)
+	for e, err := range s.Follow(ctx, s.Last()+1) {
+		c.Check(err)
+		c.Say("f %d %s", e.Position, e.ID)
 		followed.Store(e.Position)
 		if e.Position%20 == 0 {
-			if err := s.SaveOffset(context.Background(), "follower", e.Position); err != nil {
-				fail(err)
-			}
-			say("o %d", e.Position)
+			c.Check(s.SaveOffset(ctx, "follower", e.Position))
+			c.Say("o %d", e.Position)
 		}
 	}
-}
-
-func entryOf(name string) all.Entry {
-	for _, e := range engines {
-		if e.Name == name {
-			return e
-		}
-	}
-	panic("no engine " + name)
 }
 
 // witness is what the parent was told by all children on one directory.
@@ -161,71 +107,16 @@ func (w *witness) hear(t *testing.T, line string) {
 // TestCrash kills processes in the middle of appending, and checks what their successor
 // finds against what they had said.
 func TestCrash(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
-	tried := 0
-	for _, entry := range engines {
-		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
-			if caps := entry.Describe(); caps.Promise(level).Given != level || !caps.AtomicBatches {
-				continue
-			}
-			tried++
-			delays := [2]time.Duration{}
-			for i := range delays {
-				delays[i] = time.Duration(20+r.IntN(300)) * time.Millisecond
-			}
-			t.Run(entry.Name+"/"+level.String(), func(t *testing.T) {
-				t.Parallel()
-				tg := &target{Entry: entry, Level: level, Dir: t.TempDir()}
-				w := &witness{ids: map[uint64]string{}}
-				for round, delay := range delays {
-					kill(t, tg, round, delay, w)
-					checkCrashed(t, tg, w)
-				}
-				if w.acked == 0 || w.seen == 0 {
-					t.Fatalf("%d acknowledged, %d seen: nothing was tested", w.acked, w.seen)
-				}
-			})
+	storetest.Survivors(t, func(t *testing.T, tg *target, r *rand.Rand) {
+		w := &witness{ids: map[uint64]string{}}
+		for round := range 2 {
+			storetest.Kill(t, tg, fmt.Sprint("r", round), time.Duration(20+r.IntN(300))*time.Millisecond, func(line string) { w.hear(t, line) })
+			checkCrashed(t, tg, w)
 		}
-	}
-	if tried == 0 {
-		t.Log("no engine in this build survives a crash")
-	}
-}
-
-// kill starts a child, kills it when it has been appending for that long, and hears what
-// it said.
-func kill(t *testing.T, tg *target, round int, after time.Duration, w *witness) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s r%d %s", childEnv, tg.Entry.Name, tg.Level, round, tg.Dir))
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewReader(out)
-	var killer *time.Timer
-	for {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			break // what is cut short was not said
+		if w.acked == 0 || w.seen == 0 {
+			t.Fatalf("%d acknowledged, %d seen: nothing was tested", w.acked, w.seen)
 		}
-		if killer == nil {
-			killer = time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
-		}
-		w.hear(t, strings.TrimSuffix(line, "\n"))
-	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	if complaint.Len() > 0 && cmd.ProcessState.Exited() {
-		t.Fatalf("the child ended by itself: %s", complaint.String())
-	}
+	})
 }
 
 func checkCrashed(t *testing.T, tg *target, w *witness) {

@@ -86,7 +86,7 @@ func (s *Store) commitCursor(ctx context.Context, b *holdfast.Batch) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.leave()
+	defer s.door.Leave()
 	s.cursorMu.Lock()
 	receipt, err := s.eng.Apply(b, s.level)
 	if err == nil {
@@ -103,11 +103,11 @@ func (s *Store) loadCursor(ctx context.Context, op string, key []byte, name stri
 	if err := s.enter(ctx); err != nil {
 		return 0, nil, err
 	}
-	defer s.leave()
+	defer s.door.Leave()
 	value, err := s.eng.Get(nil, key)
 	missing := errors.Is(err, holdfast.ErrNotFound)
 	if err != nil && !missing {
-		return 0, nil, err
+		return 0, nil, s.met(err)
 	}
 	// An engine may show what a crash could still take back. Whatever was read had been
 	// applied by then, so this receipt covers it.

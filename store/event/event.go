@@ -10,11 +10,23 @@
 // id that comes again gives back the first result instead of a second event. Many
 // appenders share one sync, for nobody holds a lock while waiting for the device.
 //
+// The expected position is the whole log's. There are no streams within a log and no versions of
+// them: an append after position 17 conflicts with any other, whatever that is about. Who decides
+// on the state of one thing among many reads the events up to the end, whatever they are about,
+// and tries again after a conflict; ExampleStore_AppendAfter_again is that loop. Where many decide
+// at once on things that have nothing to do with each other, give each thing, or group of them, a
+// log of its own in the same engine ([Options].Name). It has its own positions, offsets and
+// snapshots; what it costs is a commit when it is opened, two kilobytes of memory while it is open,
+// and what its last thousand ids take, and its name in each of its keys. The program keeps the list
+// of names, and nothing is atomic across two logs.
+//
 // # What readers see
 //
 // A reader or follower sees an event once it survives what the store's level names, and
 // never earlier: no crash of that kind can take back what somebody has seen. Positions
-// arrive in order, without gaps and without repeats.
+// arrive in order, without gaps and without repeats. Where events have been lost, by the repair of a
+// damaged engine for example, reading ends with [holdfast.ErrCorrupt] in front of the [Gap], and never passes
+// over it by itself.
 //
 // # Retention
 //
@@ -24,6 +36,15 @@
 // Offsets ([Store.SaveOffset]) remember how far a subscription has come, snapshots
 // ([Store.SaveSnapshot]) keep the state of a projection together with its position. Both
 // live in the engine beside the log, whatever is truncated.
+//
+// # Keys in the engine
+//
+// All keys of a log begin with the byte 'e', the length of its name in one byte, and the name. An
+// engine can be shared with other stores, and with a program's own keys as long as they do not
+// begin so: leave alone all that begin with 'e' and you are safe from logs of whatever name. Nothing
+// keeps the program's own writes from these keys: a DeleteRange that covers them, such as that of
+// everything, DeleteRange(nil, nil), removes the log, or a part of it, under an open store too. To
+// remove one log, close it and delete the range of its prefix.
 //
 // # What it costs
 //
@@ -147,6 +168,19 @@ type Truncated struct{ Position, First uint64 }
 
 func (t *Truncated) Error() string {
 	return fmt.Sprintf("position %d is gone, the log begins at %d", t.Position, t.First)
+}
+
+// Gap tells of events that should be there and cannot be read. errors.As finds it in the ErrCorrupt
+// that reading ends with, again and again: a reader that can do without them begins anew at Next.
+// TruncateBefore of Next removes them, and all before them. The ErrCorrupt of an engine that cannot
+// read its own files has no Gap: repair the engine first.
+type Gap struct {
+	Position uint64 // the first that cannot be read
+	Next     uint64 // the first after it where there is an event again; Last()+1 if there is none
+}
+
+func (g *Gap) Error() string {
+	return fmt.Sprintf("position %d cannot be read, the log goes on at %d", g.Position, g.Next)
 }
 
 // fail builds an error of the operation op on s.

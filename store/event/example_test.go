@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
@@ -95,6 +97,97 @@ func ExampleStore_AppendAfter() {
 	// Output:
 	// first: <nil>
 	// second: expected 0, found 1
+}
+
+// Many who decide on one state: each reads what is new, decides, and appends if nothing has come in
+// between; otherwise it does so again. A conflict waits until what was in the way can be read, so
+// this does not spin.
+func ExampleStore_AppendAfter_again() {
+	ctx := context.Background()
+	log := exampleLog()
+	defer log.Close()
+	if _, err := log.Append(ctx, event.Event{Type: "10 seats"}); err != nil {
+		panic(err)
+	}
+
+	book := func(who int) error {
+		seats, last := 0, uint64(0)
+		for {
+			for e, err := range log.Events(ctx, last+1, 0) {
+				if err != nil {
+					return err
+				}
+				switch last = e.Position; e.Type {
+				case "10 seats":
+					seats += 10
+				case "booked":
+					seats--
+				}
+			}
+			if seats == 0 {
+				return errors.New("full")
+			}
+			_, err := log.AppendAfter(ctx, last, event.Event{Type: "booked", Data: fmt.Append(nil, who)})
+			if !errors.Is(err, event.ErrConflict) {
+				return err
+			}
+		}
+	}
+	var booked, refused atomic.Int32
+	var customers sync.WaitGroup
+	for who := range 12 {
+		customers.Go(func() {
+			if book(who) == nil {
+				booked.Add(1)
+			} else {
+				refused.Add(1)
+			}
+		})
+	}
+	customers.Wait()
+	fmt.Println(booked.Load(), "booked,", refused.Load(), "refused")
+	// Output: 10 booked, 2 refused
+}
+
+// A log that has lost events, by the repair of a damaged engine perhaps, is read as far as the reader can do without them:
+// what is missing is an error, again and again, and nothing is passed over but by the reader's own decision.
+func ExampleGap() {
+	ctx := context.Background()
+	engine := mem.New()
+	log, err := event.Open(engine, event.Options{Name: "orders", Level: holdfast.Memory})
+	if err != nil {
+		panic(err)
+	}
+	defer log.Close()
+	for range 9 {
+		if _, err := log.Append(ctx, event.Event{Type: "order"}); err != nil {
+			panic(err)
+		}
+	}
+	var b holdfast.Batch
+	b.DeleteRange([]byte("e\x06orderse\x00\x00\x00\x00\x00\x00\x00\x04"), []byte("e\x06orderse\x00\x00\x00\x00\x00\x00\x00\x07"))
+	if err := holdfast.Commit(engine, &b, holdfast.Memory); err != nil {
+		panic(err)
+	}
+
+	for from := uint64(1); from <= log.Last(); {
+		for e, err := range log.Events(ctx, from, 0) {
+			var gap *event.Gap
+			switch {
+			case errors.As(err, &gap):
+				fmt.Printf("lost: %d to %d\n", gap.Position, gap.Next-1)
+				from = gap.Next
+			case err != nil:
+				panic(err)
+			default:
+				from = e.Position + 1
+			}
+		}
+	}
+	fmt.Println("read up to", log.Last())
+	// Output:
+	// lost: 4 to 6
+	// read up to 9
 }
 
 // An append that may or may not have happened is simply done again.

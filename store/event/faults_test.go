@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/pieces"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
 // Nobody is shown what is not durable: not Last, not a reader, not a follower, not an
@@ -247,6 +250,89 @@ func TestTruncateInPieces(t *testing.T) {
 	}
 }
 
+// Where removing a range costs what is in it, a piece has few keys, and few bytes, so that an append
+// between two of them waits for little.
+func TestTruncateInSmallPieces(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		events, size int
+		least        int // pieces
+	}{
+		{"many", 4 * pieces.Keys, 0, 4},
+		{"large", 64, 1 << 17, 64 << 17 / pieces.Bytes},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			st := newStage()
+			st.Native = false
+			s := openLog(t, st, event.Options{Level: holdfast.Memory})
+			defer closeLog(t, s)
+			for range c.events {
+				appendOK(t, s, event.Event{Data: make([]byte, c.size)})
+			}
+			st.Hold()
+			before := st.Applied
+			truncated := storetest.Async(func() error { _, err := s.TruncateBefore(ctx, s.Last()); return err })
+			st.AwaitApplied(before + 1)
+			st.Release(1) // the beginning has moved
+			st.AwaitApplied(before + 2)
+			// An append needs the piece before it, and no more.
+			p, err := s.Submit(ctx, typed("between")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			st.Release(2)
+			if _, err := p.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			if left := len(entries(t, st)); left < c.events/2 {
+				t.Fatalf("%d events were left when the append had come through", left)
+			}
+			st.Release(-1)
+			storetest.Finished(t, nil, truncated)
+			if left := len(entries(t, st)); left != 2 || st.Ranges < c.least {
+				t.Fatalf("%d events are left after %d pieces", left, st.Ranges)
+			}
+			wantTypes(t, s, s.Last(), "between")
+		})
+	}
+}
+
+// Close does not wait for the rest of a truncation, and the next one goes on with it.
+func TestCloseBetweenPieces(t *testing.T) {
+	st := newStage()
+	st.Native = false
+	s := openLog(t, st, event.Options{Level: holdfast.Memory})
+	const n = 8 * pieces.Keys
+	for range n {
+		appendOK(t, s, event.Event{})
+	}
+	st.Hold()
+	before := st.Applied
+	truncated := storetest.Async(func() error { _, err := s.TruncateBefore(ctx, n); return err })
+	st.AwaitApplied(before + 1)
+	st.Release(1)
+	st.AwaitApplied(before + 2)
+	closing := storetest.Async(s.Close)
+	for err := error(nil); err != holdfast.ErrClosed; _, err = s.Read(ctx, 0, 1) { // until Close has begun
+		runtime.Gosched()
+	}
+	st.Release(-1)
+	storetest.Finished(t, nil, closing)
+	storetest.Finished(t, holdfast.ErrClosed, truncated)
+	if left := len(entries(t, st)); left < n/2 {
+		t.Fatalf("%d events are left: Close has waited for more than a piece", left)
+	}
+	s = openLog(t, st, event.Options{Level: holdfast.Memory})
+	defer closeLog(t, s)
+	wantHead(t, s, n, n)
+	if removed, err := s.TruncateBefore(ctx, n); removed != 0 || err != nil {
+		t.Fatal(removed, err)
+	}
+	if left := len(entries(t, st)); left != 1 {
+		t.Fatalf("%d events are left", left)
+	}
+}
+
 // failRanges refuses to remove ranges.
 type failRanges struct {
 	holdfast.Engine
@@ -348,17 +434,8 @@ func TestBadStores(t *testing.T) {
 	}
 	_, err := event.Open(nil, event.Options{})
 	wantError(t, err, holdfast.ErrBadOption)
-	_, err = event.Open(&torn{mem.New()}, event.Options{Level: holdfast.Memory})
+	_, err = event.Open(storetest.Torn(), event.Options{Level: holdfast.Memory})
 	wantError(t, err, holdfast.ErrBadOption)
-}
-
-// torn is an engine without atomic batches.
-type torn struct{ holdfast.Engine }
-
-func (t *torn) Capabilities() holdfast.Capabilities {
-	c := t.Engine.Capabilities()
-	c.AtomicBatches = false
-	return c
 }
 
 // Damaged cursors are told, not guessed at.

@@ -2,31 +2,19 @@ package event_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) != "" {
-		child()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { storetest.Main(m, child) }
 
-var (
-	ctx     = context.Background()
-	engines = all.Engines()
-)
+var ctx = context.Background()
 
 type (
 	stage  = storetest.Stage
@@ -37,6 +25,8 @@ var (
 	newStage = storetest.NewStage
 	stages   = storetest.Stages
 	targets  = storetest.Targets
+
+	wantError = storetest.WantError
 )
 
 func openLog(t testing.TB, eng holdfast.Engine, o event.Options) *event.Store {
@@ -50,20 +40,14 @@ func openLog(t testing.TB, eng holdfast.Engine, o event.Options) *event.Store {
 
 func closeLog(t testing.TB, s *event.Store) {
 	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Close(t, s)
 }
 
 // memLog is a log in a new engine in memory, closed at the end of the test.
 func memLog(t testing.TB) *event.Store {
 	t.Helper()
 	s := openLog(t, mem.New(), event.Options{Level: holdfast.Memory})
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
-			t.Error(err)
-		}
-	})
+	storetest.CloseAtEnd(t, s)
 	return s
 }
 
@@ -114,16 +98,6 @@ func wantTypes(t testing.TB, s *event.Store, from uint64, want ...string) {
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("from position %d: got %q, want %q", from, got, want)
-	}
-}
-
-func wantError(t testing.TB, err, class error) {
-	t.Helper()
-	if !errors.Is(err, class) {
-		t.Fatalf("got error %v, want %v", err, class)
-	}
-	if err.Error() == "" {
-		t.Fatal("the error says nothing")
 	}
 }
 

@@ -2,8 +2,12 @@ package event
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
 )
 
 // settled notes how waiting for everything up to last ended, and returns err: either
@@ -30,8 +34,35 @@ func (s *Store) settled(last uint64, err error) error {
 	}
 }
 
+// met notes an error of the engine if it means that nothing more will arrive, because the engine is closed or poisoned, and
+// returns it. Other errors it only returns. It is called without mu.
+func (s *Store) met(err error) error {
+	closed := errors.Is(err, holdfast.ErrClosed)
+	if !closed && !errors.Is(err, holdfast.ErrPoisoned) {
+		return err
+	}
+	s.mu.Lock()
+	if s.door.IsShut() { // it may be the store that is closed
+		s.mu.Unlock()
+		return err
+	}
+	if s.err == nil {
+		if s.err = err; closed {
+			s.err = s.fail("log", holdfast.ErrClosed, nil, "close the log before its engine", "the engine has been closed")
+		}
+	}
+	if closed && errors.Is(s.err, holdfast.ErrClosed) {
+		err = s.err
+	}
+	s.mu.Unlock()
+	s.arrived.fire()
+	return err
+}
+
 // await returns when readers may see pos.
 func (s *Store) await(ctx context.Context, pos uint64) error {
+	s.waiting.Add(1)
+	defer s.waiting.Add(-1)
 	for {
 		changed := s.arrived.wait() // armed before looking, so that nothing is missed
 		if s.durable.Load() >= pos {
@@ -48,9 +79,9 @@ func (s *Store) await(ctx context.Context, pos uint64) error {
 	}
 }
 
-// settle makes sure that somebody waits for what was submitted. An Append waits itself,
-// but he who submits may do so late or never, and a follower must get on meanwhile. It
-// returns why nothing more will arrive, if so.
+// settle makes sure that somebody waits for what was submitted, and looks after the engine. An
+// Append waits itself, but he who submits may do so late or never, and a follower must get on
+// meanwhile. It returns why nothing more will arrive, if so.
 func (s *Store) settle() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,6 +91,10 @@ func (s *Store) settle() error {
 	if s.adrift > s.durable.Load() && !s.settling {
 		s.settling = true
 		s.settlers.Go(s.settleLoop)
+	}
+	if !s.watching && s.waiting.Load() > 0 {
+		s.watching = true
+		s.settlers.Go(s.watch)
 	}
 	return nil
 }
@@ -77,6 +112,49 @@ func (s *Store) settleLoop() {
 		s.mu.Unlock()
 		_ = s.settled(last, receipt.Wait()) // a failure is the store's state now
 	}
+}
+
+const (
+	lookEvery   = time.Second
+	poisonEvery = 10 // looks; for the metrics, an engine may count its files
+)
+
+// watch looks after the engine as long as followers wait: others can close or poison it, and if nobody appends then, nothing
+// else would tell.
+func (s *Store) watch() {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-tick.C:
+		case <-s.closing:
+			return
+		}
+		s.mu.Lock()
+		if s.state() != nil || s.waiting.Load() == 0 {
+			s.watching = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		s.look(n%poisonEvery == 0)
+	}
+}
+
+// look notes if the engine is closed, or, if that is asked for too, poisoned.
+func (s *Store) look(poison bool) {
+	if s.door.Enter() != nil {
+		return
+	}
+	_, err := s.eng.Get(nil, s.keys.Meta())
+	if poison && !errors.Is(err, holdfast.ErrClosed) {
+		err = s.eng.Metrics().Poison
+		if err != nil && !errors.Is(err, holdfast.ErrPoisoned) {
+			err = s.fail("log", holdfast.ErrPoisoned, err, "open the engine again once the cause is mended", "")
+		}
+	}
+	s.door.Leave()
+	_ = s.met(err)
 }
 
 // signal wakes all who wait for a change. Firing costs one atomic load while nobody

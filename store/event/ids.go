@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
+	"github.com/holdfastdb/holdfast/store/internal/pieces"
 )
 
 // Ids are remembered by generation, the position divided by the window. An append looks
@@ -180,7 +181,7 @@ func (s *Store) sweep(last uint64, n int) {
 	if s.enter(context.Background()) != nil {
 		return
 	}
-	defer s.leave()
+	defer s.door.Leave()
 	w := &s.sweeper
 	if !w.mu.TryLock() {
 		return
@@ -196,9 +197,12 @@ func (s *Store) sweep(last uint64, n int) {
 	}
 	cut := hi
 	if !s.caps.NativeDeleteRange {
-		var err error
-		if cut, err = s.after(lo, hi, max(sweepKeys, 2*n)); err != nil {
+		last, more, err := pieces.Cut(s.eng, holdfast.Range{Lo: lo, Hi: hi}, max(sweepKeys, 2*n), pieces.Bytes)
+		if err != nil {
 			return
+		}
+		if more {
+			cut = append(last, 0)
 		}
 	}
 	var b holdfast.Batch
@@ -210,17 +214,4 @@ func (s *Store) sweep(last uint64, n int) {
 		w.from = nil
 		w.clean.Store(end)
 	}
-}
-
-// after returns the lower bound of what follows the first n keys in [lo, hi), hi itself if
-// nothing does.
-func (s *Store) after(lo, hi []byte, n int) ([]byte, error) {
-	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
-	defer it.Close()
-	for ; n > 0; n-- {
-		if !it.Next() {
-			return hi, it.Err()
-		}
-	}
-	return append(append([]byte(nil), it.Key()...), 0), it.Err()
 }

@@ -2,6 +2,7 @@ package event
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"sync"
 	"time"
@@ -13,9 +14,13 @@ import (
 // A reader names the position it begins at; 0 means the first that is still there.
 // Reading from one that was truncated is ErrTruncated, from one that no append has taken
 // or is next to take ErrAhead.
+//
+// Positions have no gaps, so a missing event is damage, and reading ends with ErrCorrupt and a Gap
+// before it.
 
 // Read returns the events from position from on, at most limit of them; 0 means all. It
-// returns none where the log ends.
+// returns none where the log ends, and none with an error: those before a [Gap] can be had with a
+// limit that ends at its Position, or from Events.
 func (s *Store) Read(ctx context.Context, from uint64, limit int) ([]Event, error) {
 	var events []Event
 	var failed error
@@ -59,8 +64,11 @@ func (s *Store) Records(ctx context.Context, from uint64, limit int) iter.Seq2[*
 // Follow yields the events from position from on, and then each new one as soon as it has
 // reached the store's level: in order, none missing, none twice. Use Last()+1 for new ones
 // only. The loop ends with an error: ctx's, ErrClosed after Close, ErrTruncated if
-// truncation overtakes it, or the failure that keeps new events from arriving. Any number
-// of followers may run. A waiting one costs nothing: it does not poll.
+// truncation overtakes it, or the failure that keeps new events from arriving, which is
+// ErrClosed too if the engine was closed first. Any number of followers may run, and a waiting
+// one costs nothing. As long as there are any, the store asks its engine once a second whether it
+// is closed, and every ten seconds whether it is poisoned; where a call of the store finds that
+// out, they end at once.
 func (s *Store) Follow(ctx context.Context, from uint64) iter.Seq2[Event, error] {
 	return s.copies(ctx, span{from: from, live: true})
 }
@@ -118,16 +126,16 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 		err := s.enter(ctx)
 		if err == nil {
 			err = s.fill(p, pos, min(end, pos+grow-1))
-			s.leave()
+			s.door.Leave()
 		}
 		if err != nil {
-			yield(nil, err)
+			yield(nil, s.met(err))
 			return
 		}
 		// What a page has beyond end is of a pack that end lies in.
 		for pos <= end && p.more() {
 			ok := p.decode(pos)
-			if s.closed.Load() {
+			if s.door.IsShut() {
 				yield(nil, holdfast.ErrClosed)
 				return
 			}
@@ -138,7 +146,12 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 				}
 			}
 			if !ok {
-				yield(nil, s.fail("read", holdfast.ErrCorrupt, nil, "check the engine's files, or restore a backup", "the event at position %d is not one", pos))
+				err := s.enter(ctx)
+				if err == nil {
+					err = s.gap(pos, "an event does not read back as it was written")
+					s.door.Leave()
+				}
+				yield(nil, s.met(err))
 				return
 			}
 			if !yield(&p.record, nil) {
@@ -290,11 +303,42 @@ func (s *Store) fill(p *page, pos, end uint64) error {
 			break
 		}
 	}
+	err := s.gap(pos, "events are missing")
 	// Truncation moves first before it removes anything.
 	if first := s.first.Load(); pos < first {
 		return s.truncated(pos, first)
 	}
-	return s.fail("read", holdfast.ErrCorrupt, nil, "check the engine's files, or restore a backup", "the event at position %d is missing", pos)
+	return err
+}
+
+// gap is the error for an event that cannot be read. The entry that it is in, or should be, is of no use.
+func (s *Store) gap(pos uint64, what string) error {
+	next, err := s.behind(pos)
+	if err != nil {
+		return err
+	}
+	remedy := fmt.Sprintf("check the engine's files, restore a backup, or do without these events and go on from position %d", next)
+	return s.fail("read", holdfast.ErrCorrupt, &Gap{pos, next}, remedy, "%s", what)
+}
+
+// behind returns the first position behind pos that an entry begins at, the end of the log if there is none.
+func (s *Store) behind(pos uint64) (uint64, error) {
+	end := s.durable.Load() + 1
+	_, hi := s.keys.Events()
+	it := s.eng.Scan(holdfast.Range{Lo: s.keys.Event(nil, pos), Hi: hi})
+	defer it.Close()
+	next := pos + 1
+	for next < end && it.Next() {
+		last, ok := s.keys.Position(it.Key())
+		if !ok {
+			continue
+		}
+		if n := format.Count(it.Value()); last >= pos+n {
+			return min(max(next, last-n+1), end), nil
+		}
+		next = last + 1 // pos is in this entry
+	}
+	return end, it.Err()
 }
 
 // scan is fill as far as the keys below end+ahead go. It copies nothing if there is a gap at pos; one

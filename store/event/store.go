@@ -3,7 +3,6 @@ package event
 import (
 	"context"
 	"errors"
-	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -38,7 +37,7 @@ type Store struct {
 	caps   holdfast.Capabilities
 	level  holdfast.Level
 	keys   format.Prefix
-	lock   exclusive.Key
+	claim  exclusive.Place
 	window uint64
 
 	maxID     int   // bytes
@@ -52,7 +51,9 @@ type Store struct {
 	first     atomic.Uint64 // first position not truncated; only grows
 	appenders sync.Pool     // of *appender
 
-	arrived signal // durable or the store's state has changed
+	arrived signal        // durable or the store's state has changed
+	waiting atomic.Int64  // calls of await
+	closing chan struct{} // closed by Close
 
 	// mu covers order alone: it is never held while waiting for a receipt.
 	mu       sync.Mutex
@@ -60,21 +61,22 @@ type Store struct {
 	receipt  holdfast.Receipt // of the last append applied
 	adrift   uint64           // last position submitted without anybody sure to wait for it
 	settling bool             // a goroutine waits for receipts on behalf of followers
-	settlers sync.WaitGroup
-	closed   atomic.Bool // written under mu
-	err      error       // the first failed Wait: the engine is poisoned
+	watching bool             // a goroutine looks after the engine on behalf of followers
+	settlers sync.WaitGroup   // both
+	err      error            // why nothing more can be written: the first failed Wait, or the engine is closed or poisoned
 	recent   recent
 
 	cursorMu sync.Mutex       // order of offsets and snapshots
 	cursor   holdfast.Receipt // of the last one applied
 
 	truncating sync.Mutex
-	inside     sync.RWMutex // read-locked by whoever uses the engine without mu, see enter
+	door       exclusive.Door // entered by whoever uses the engine without mu; shut under mu
 	sweeper    sweeper
 }
 
 // Open opens the log of that name in eng, and makes it if it is not there. The engine
-// stays the caller's, and must not be closed before the store is.
+// stays the caller's, and must not be closed before the store is: all calls and followers then end
+// with ErrClosed.
 //
 // What it finds is first brought to the store's level, so that nothing is shown that a
 // crash could take back. The time it takes does not depend on the length of the log.
@@ -83,42 +85,24 @@ type Store struct {
 // this engine, ErrVersion if a newer program made it, ErrBadOption also for an engine
 // without atomic batches, ErrCorrupt.
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
-	s := &Store{eng: eng}
-	if eng == nil || !reflect.TypeOf(eng).Comparable() {
-		return nil, s.fail("open", holdfast.ErrBadOption, nil, "pass an open engine, by its pointer", "the engine is %T", eng)
+	keys := format.NewPrefix(o.Name)
+	place, err := exclusive.Claim(eng, exclusive.Request{
+		Kind: "event", Thing: "log", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys), KeySize: format.KeyOverhead + len(o.Name),
+	})
+	if err != nil {
+		return nil, err
 	}
-	s.caps = eng.Capabilities()
-	if len(o.Name) > MaxNameSize {
-		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use at most 128", "the name has %d bytes", len(o.Name))
-	}
-	if s.level = o.Level; s.level == 0 {
-		s.level = holdfast.Power
-	}
-	if err := s.caps.CheckLevel(s.level); err != nil {
-		return nil, s.fail("open", holdfast.ErrLevel, err, "", "a store runs at the level it is opened with")
-	}
-	if !s.caps.AtomicBatches {
-		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use another engine", "a crash can tear a batch of this engine, and an append with it")
-	}
-	s.keys = format.NewPrefix(o.Name)
+	defer func() {
+		if err != nil {
+			place.Release()
+		}
+	}()
+	s := &Store{eng: eng, claim: place, caps: place.Caps, level: place.Level, keys: keys, closing: make(chan struct{})}
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
 	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-format.KeyOverhead-len(o.Name))
 	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
 	s.packBytes = int(min(packBytes, s.maxValue))
 	s.packed.Store(1)
-	if s.maxID < 0 {
-		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use a shorter name", "the engine's keys have at most %d bytes", s.caps.MaxKeySize)
-	}
-
-	s.lock = exclusive.Key{Engine: eng, Prefix: string(s.keys)}
-	if !s.lock.Acquire() {
-		return nil, s.fail("open", holdfast.ErrLocked, nil, "use the store that is open, or close it", "the log %q is open in this engine", o.Name)
-	}
-	defer func() {
-		if err != nil {
-			s.lock.Release()
-		}
-	}()
 	if err := s.load(o.IDWindow); err != nil {
 		return nil, err
 	}
@@ -187,7 +171,7 @@ func (s *Store) commit(b *holdfast.Batch) error { return s.wait(s.eng.Apply(b, s
 // wait takes what Apply returned for a batch without events.
 func (s *Store) wait(receipt holdfast.Receipt, err error) error {
 	if err != nil {
-		return err
+		return s.met(err)
 	}
 	return s.settled(0, receipt.Wait())
 }
@@ -203,9 +187,14 @@ func (s *Store) edge(last bool) (uint64, error) {
 	}
 	pos, ok := s.keys.Position(it.Key())
 	if !ok {
-		return 0, s.fail("open", holdfast.ErrCorrupt, nil, "", "there is a key %q among the events", it.Key())
+		return 0, s.strange("open", it.Key())
 	}
 	return pos, nil
+}
+
+// strange is the error for a key among those of the events that is none of theirs.
+func (s *Store) strange(op string, key []byte) error {
+	return s.fail(op, holdfast.ErrCorrupt, nil, "", "there is a key %q among the events", key)
 }
 
 // Level is the level the store runs at.
@@ -224,7 +213,7 @@ func (s *Store) Last() uint64 { return s.durable.Load() }
 // state returns why the store does nothing more, nil if it works. It is called with mu
 // held.
 func (s *Store) state() error {
-	if s.closed.Load() {
+	if s.door.IsShut() {
 		return holdfast.ErrClosed
 	}
 	return s.err
@@ -233,46 +222,37 @@ func (s *Store) state() error {
 // alive returns why a caller must not go on: the store is closed, or ctx has ended. A failed
 // write is no reason not to read.
 func (s *Store) alive(ctx context.Context) error {
-	if s.closed.Load() {
+	if s.door.IsShut() {
 		return holdfast.ErrClosed
 	}
 	return ctx.Err()
 }
 
-// enter is alive for what uses the engine without holding mu. If it returns nil, Close waits
-// until leave is called: whoever opens the log, or closes the engine, after Close finds
-// nobody in it. It is not nested.
+// enter is alive for what uses the engine without holding mu. If it returns nil, the door's Leave must
+// follow. It is not nested.
 func (s *Store) enter(ctx context.Context) error {
 	if err := s.alive(ctx); err != nil {
 		return err
 	}
-	s.inside.RLock()
-	if err := s.alive(ctx); err != nil { // closed meanwhile
-		s.inside.RUnlock()
-		return err
-	}
-	return nil
+	return s.door.Enter()
 }
-
-func (s *Store) leave() { s.inside.RUnlock() }
 
 // Close waits for everything submitted and for calls that are under way, ends all followers with ErrClosed and releases
 // the log's name. The engine stays open. It returns the error of what could not be made
 // durable; closing twice returns ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	if s.closed.Load() {
+	if !s.door.Shut() {
 		s.mu.Unlock()
 		return holdfast.ErrClosed
 	}
-	s.closed.Store(true)
+	close(s.closing)
 	receipt, last := s.receipt, s.next.Load()-1
 	s.mu.Unlock()
 	err := s.settled(last, receipt.Wait())
 	s.arrived.fire()
 	s.settlers.Wait()
-	s.inside.Lock() // when all have left; nobody enters any more
-	defer s.inside.Unlock()
-	s.lock.Release()
+	s.door.AwaitEmpty()
+	s.claim.Release()
 	return err
 }

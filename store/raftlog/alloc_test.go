@@ -5,25 +5,17 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
-
-// nothing is an engine that takes batches and forgets them.
-type nothing struct{ holdfast.Engine }
-
-func (nothing) Apply(*holdfast.Batch, holdfast.Level) (holdfast.Receipt, error) {
-	return holdfast.Receipt{}, nil
-}
 
 // TestAllocations: storing allocates nothing, however many entries there are; getting allocates what
 // the caller keeps; the indexes cost nothing.
 func TestAllocations(t *testing.T) {
-	if raceDetector {
+	if storetest.Race {
 		t.Skip("the race detector makes sync.Pool forget")
 	}
-	s := openStore(t, nothing{mem.New()}, inMemory)
+	s := openStore(t, storetest.Nothing(), inMemory)
 	next := uint64(1)
 	measure := func(name string, most float64, f func() error) {
 		t.Helper()

@@ -55,7 +55,7 @@ func (s *Store) StoreLogs(logs []*raft.Log) error {
 
 func (s *Store) store(e *encoder, logs []*raft.Log) error {
 	if len(logs) == 0 {
-		if s.closed.Load() {
+		if s.door.IsShut() {
 			return holdfast.ErrClosed
 		}
 		return nil
@@ -72,7 +72,7 @@ func (s *Store) store(e *encoder, logs []*raft.Log) error {
 	s.mu.Lock()
 	if s.edits(touched, ascending, n == len(logs)) {
 		s.mu.Unlock()
-		return s.alone(func() error { return s.overwrite(e, logs, n, touched, ascending) })
+		return s.alone(touched, func() error { return s.overwrite(e, logs, n, touched, ascending) })
 	}
 	err = s.place(e, logs, n, touched, ascending)
 	m := s.mark()
@@ -144,7 +144,7 @@ func (s *Store) build(e *encoder, logs []*raft.Log) (int, error) {
 func (s *Store) edits(touched format.Span, ascending, whole bool) bool {
 	p := &s.planned
 	return !p.empty() && touched.Lo < p.end || // overwrites, or fills a gap
-		p.dead != nil && touched.Lo <= p.dead.Hi && p.dead.Lo <= touched.Hi || // what is there must go first
+		p.dead != nil && p.dead.Meets(touched) || // what is there must go first
 		!ascending && !whole // the second part may overwrite the first
 }
 

@@ -10,35 +10,18 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
-// benchTargets calls f for every engine and level with a way to get an empty store.
+// benchTargets calls f for an empty store on every engine at every level.
 func benchTargets(b *testing.B, f func(b *testing.B, s *raftlog.Store)) {
-	for _, entry := range engines {
-		for _, level := range holdfast.Levels() {
-			if entry.Describe().Promise(level).Given != level {
-				continue
-			}
-			b.Run(entry.Name+"/"+level.String(), func(b *testing.B) {
-				dir := ""
-				if entry.Describe().Strongest() > holdfast.Memory {
-					dir = b.TempDir()
-				}
-				eng, err := entry.Open(dir, holdfast.Options{Level: level})
-				if err != nil {
-					b.Fatal(err)
-				}
-				s := openStore(b, eng, raftlog.Options{Level: level})
-				f(b, s)
-				b.StopTimer()
-				closeStore(b, s)
-				if err := eng.Close(); err != nil {
-					b.Fatal(err)
-				}
-			})
-		}
-	}
+	storetest.Benchmarks(b, func(b *testing.B, tg *target) {
+		s := openStore(b, tg.Engine, raftlog.Options{Level: tg.Level})
+		f(b, s)
+		b.StopTimer()
+		closeStore(b, s)
+	})
 }
 
 // The library's own suite, its calls as they are, on every engine at every level.

@@ -224,6 +224,7 @@ func drive(t *testing.T, lead string, n int, enough func() bool, workers map[str
 func TestConcurrent(t *testing.T) {
 	targets(t, func(t *testing.T, tg *target) {
 		s := openStore(t, tg.Engine, raftlog.Options{Level: tg.Level})
+		s.SmallPieces(2)
 		var term, vote uint64
 		var last, settled atomic.Uint64 // settled is what no conflict reaches
 		drive(t, "main", 100, func() bool { return true }, map[string]func(r *rand.Rand) error{
@@ -283,9 +284,10 @@ func TestConcurrent(t *testing.T) {
 					return err
 				}
 				at := first + r.Uint64N(end-first+1)
+				sure := settled.Load() // before it is read: what is settled after that may be missing in between
 				var log raft.Log
 				if err := s.GetLog(at, &log); errors.Is(err, raft.ErrLogNotFound) {
-					if now, _ := s.FirstIndex(); at >= now && at <= settled.Load() {
+					if now, _ := s.FirstIndex(); at >= now && at <= sure {
 						return fmt.Errorf("entry %d is missing, the log begins at %d", at, now)
 					}
 					return nil

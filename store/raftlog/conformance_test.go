@@ -12,7 +12,9 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
@@ -36,6 +38,7 @@ func TestConformance(t *testing.T) {
 		{"Names", testNames},
 		{"Reopen", testReopen},
 		{"Closed", testClosed},
+		{"EngineGone", testEngineGone},
 	}
 	targets(t, func(t *testing.T, tg *target) {
 		for i, c := range cases {
@@ -558,50 +561,28 @@ func TestBadInput(t *testing.T) {
 
 // A weaker level is said once, as unsafe for votes.
 func TestWarning(t *testing.T) {
-	for _, entry := range engines {
-		for _, level := range holdfast.Levels() {
-			if entry.Describe().Promise(level).Given != level {
-				continue
-			}
-			var said bytes.Buffer
-			dir := ""
-			if entry.Describe().Strongest() > holdfast.Memory {
-				dir = t.TempDir()
-			}
-			eng, err := entry.Open(dir, holdfast.Options{Level: level})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := openStore(t, eng, raftlog.Options{Level: level, Logger: slog.New(slog.NewTextHandler(&said, nil))})
-			store(t, s, &raft.Log{Index: 1})
-			closeStore(t, s)
-			if err := eng.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if want := map[bool]int{false: 1}[level == holdfast.Power]; strings.Count(said.String(), "level=WARN") != want || strings.Count(said.String(), "unsafe for votes") != want {
-				t.Errorf("%s at %s: %q", entry.Name, level, said.String())
-			}
+	targets(t, func(t *testing.T, tg *target) {
+		var said bytes.Buffer
+		s := openStore(t, tg.Engine, raftlog.Options{Level: tg.Level, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+		store(t, s, &raft.Log{Index: 1})
+		closeStore(t, s)
+		if want := map[bool]int{false: 1}[tg.Level == holdfast.Power]; strings.Count(said.String(), "level=WARN") != want || strings.Count(said.String(), "unsafe for votes") != want {
+			t.Errorf("%q", said.String())
 		}
-	}
+	})
 }
 
 // The zero options mean Power, which not every engine gives.
 func TestDefaultLevel(t *testing.T) {
 	_, err := raftlog.Open(mem.New(), raftlog.Options{})
 	wantError(t, err, holdfast.ErrLevel)
-	entry := engines[0]
-	eng, err := entry.Open(t.TempDir(), holdfast.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := openStore(t, eng, raftlog.Options{})
+	tg := storetest.NewTarget(t, all.Engines()[0], holdfast.Power)
+	defer tg.Close(t)
+	s := openStore(t, tg.Engine, raftlog.Options{})
 	if s.Level() != holdfast.Power {
 		t.Error(s.Level())
 	}
 	closeStore(t, s)
-	if err := eng.Close(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestStagedGoesDownWithTheLog: what was staged for entries that have been deleted says nothing of those that take

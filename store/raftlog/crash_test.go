@@ -1,23 +1,19 @@
 package raftlog_test
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 	"github.com/holdfastdb/holdfast/vfs"
 )
@@ -150,61 +146,28 @@ func (s *script) resume(m *model, acked uint64, st *raftlog.Store) error {
 	return nil
 }
 
-// childEnv makes the test binary a child that works until it is killed. Its value is
-// "engine level seed operation vote dir".
-const childEnv = "HOLDFAST_RAFTLOG_CHILD"
-
 // child runs a script and votes beside it, reads what it has written, and tells its parent what was
 // acknowledged, one line each:
 //
 //	o NUMBER   the operation
 //	v NUMBER   the vote
-func child() {
-	fail := func(err error) {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(3)
-	}
-	var engine, levelName, dir string
+//
+// Its arguments are the script's seed, and the last operation and vote there are.
+func child(c *storetest.Child) {
 	var vote uint64
 	var sc script
-	if _, err := fmt.Sscanf(os.Getenv(childEnv), "%s %s %d %d %d %s", &engine, &levelName, &sc.seed, &sc.n, &vote, &dir); err != nil {
-		fail(err)
-	}
-	level, err := holdfast.ParseLevel(levelName)
-	if err != nil {
-		fail(err)
-	}
-	kind, err := all.Lookup(engine)
-	if err != nil {
-		fail(err)
-	}
-	eng, err := kind.Open(dir, holdfast.Options{Level: level})
-	if err != nil {
-		fail(err)
-	}
-	s, err := raftlog.Open(eng, raftlog.Options{Level: level})
-	if err != nil {
-		fail(err)
-	}
-	voter, err := raftlog.Open(eng, raftlog.Options{Level: level, Name: "voter"})
-	if err != nil {
-		fail(err)
-	}
-	var mu sync.Mutex
-	say := func(kind string, n uint64) {
-		mu.Lock()
-		defer mu.Unlock()
-		if _, err := fmt.Fprintf(os.Stdout, "%s %d\n", kind, n); err != nil {
-			os.Exit(4) // the parent is gone
-		}
-	}
+	_, err := fmt.Sscan(c.Args, &sc.seed, &sc.n, &vote)
+	c.Check(err)
+	s, err := raftlog.Open(c.Engine, raftlog.Options{Level: c.Level})
+	c.Check(err)
+	s.SmallPieces(3) // so that most deletions are killed between two of them
+	voter, err := raftlog.Open(c.Engine, raftlog.Options{Level: c.Level, Name: "voter"})
+	c.Check(err)
 	go func() {
 		for {
 			vote++
-			if err := voter.SetUint64([]byte("LastVoteTerm"), vote); err != nil {
-				fail(err)
-			}
-			say("v", vote)
+			c.Check(voter.SetUint64([]byte("LastVoteTerm"), vote))
+			c.Say("v %d", vote)
 		}
 	}()
 	go func() {
@@ -218,74 +181,33 @@ func child() {
 				err = same(&log, entry(last, log.Term))
 			}
 			if err != nil && err != raft.ErrLogNotFound {
-				fail(err)
+				c.Fail(err)
 			}
 		}
 	}()
-	fail(sc.run(s, func(n uint64) { say("o", n) }))
+	c.Fail(sc.run(s, func(n uint64) { c.Say("o %d", n) }))
 }
 
 // TestKill kills processes in the middle of their work, and checks what their successor finds
 // against what they had said.
 func TestKill(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
-	tried := 0
-	for _, entry := range engines {
-		for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
-			if caps := entry.Describe(); caps.Promise(level).Given != level || !caps.AtomicBatches {
-				continue
-			}
-			tried++
-			seed, delays := r.Uint64(), [3]time.Duration{}
-			for i := range delays {
-				delays[i] = time.Duration(20+r.IntN(250)) * time.Millisecond
-			}
-			t.Run(entry.Name+"/"+level.String(), func(t *testing.T) {
-				t.Parallel()
-				tg := &target{Entry: entry, Level: level, Dir: t.TempDir()}
-				m, sc, vote := newModel(), script{seed: seed}, uint64(0)
-				for _, delay := range delays {
-					acked, voted := kill(t, tg, sc, vote, delay)
-					sc, vote = checkKilled(t, tg, sc, m, acked, voted)
-				}
-				if sc.n == 0 || vote == 0 {
-					t.Fatalf("%d operations, %d votes: nothing was tested", sc.n, vote)
-				}
-			})
+	storetest.Survivors(t, func(t *testing.T, tg *target, r *rand.Rand) {
+		m, sc, vote := newModel(), script{seed: r.Uint64()}, uint64(0)
+		for range 3 {
+			acked, voted := kill(t, tg, sc, vote, time.Duration(20+r.IntN(250))*time.Millisecond)
+			sc, vote = checkKilled(t, tg, sc, m, acked, voted)
 		}
-	}
-	if tried == 0 {
-		t.Log("no engine in this build survives a crash")
-	}
+		if sc.n == 0 || vote == 0 {
+			t.Fatalf("%d operations, %d votes: nothing was tested", sc.n, vote)
+		}
+	})
 }
 
 // kill starts a child, kills it when it has been working for that long, and returns what it said.
 func kill(t *testing.T, tg *target, sc script, vote uint64, after time.Duration) (acked, voted uint64) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %d %d %s", childEnv, tg.Entry.Name, tg.Level, sc.seed, sc.n, vote, tg.Dir))
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	acked, voted = sc.n, vote
-	lines := bufio.NewReader(out)
-	var killer *time.Timer
-	for {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			break // what is cut short was not said
-		}
-		if killer == nil {
-			killer = time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
-		}
+	storetest.Kill(t, tg, fmt.Sprint(sc.seed, sc.n, vote), after, func(line string) {
 		var kind string
 		var n uint64
 		fmt.Sscan(line, &kind, &n)
@@ -297,12 +219,7 @@ func kill(t *testing.T, tg *target, sc script, vote uint64, after time.Duration)
 		default:
 			t.Errorf("the child said %q", line)
 		}
-	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	if complaint.Len() > 0 && cmd.ProcessState.Exited() {
-		t.Fatalf("the child ended by itself: %s", complaint.String())
-	}
+	})
 	return acked, voted
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/pieces"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -41,23 +42,50 @@ func (s *Store) endEdit(e *edit, unknown error) {
 	close(e.done)
 }
 
-// alone runs f while no other edit is under way and nothing is left in the dead span. mu is not held.
-func (s *Store) alone(f func() error) error {
-	s.editing.Lock()
-	defer s.editing.Unlock()
-	if err := s.enter(); err != nil {
+// turns is a mutex that goes to those who wait in the order in which they came. So whoever removes a long span piece by
+// piece, and asks again at once, lets all others in between.
+type turns chan struct{} // of capacity 1
+
+func (t turns) lock()   { t <- struct{}{} }
+func (t turns) unlock() { <-t }
+
+// turn runs f while no other edit is under way. mu is not held.
+func (s *Store) turn(f func() error) error {
+	s.editing.lock()
+	defer s.editing.unlock()
+	if err := s.door.Enter(); err != nil {
 		return err
 	}
-	defer s.leave()
+	defer s.door.Leave()
 	if s.edit.Load() != nil { // one has failed
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.state()
 	}
-	if err := s.reclaim(); err != nil {
-		return err
-	}
 	return f()
+}
+
+// alone is turn for an f that needs the indexes of touched not to be in the dead span.
+func (s *Store) alone(touched format.Span, f func() error) error {
+	for {
+		clear := false
+		err := s.turn(func() error {
+			if clear = !s.isDead(touched); clear {
+				return f()
+			}
+			return s.removePiece(touched)
+		})
+		if err != nil || clear {
+			return err
+		}
+	}
+}
+
+// isDead reports whether an index of span is in the dead span.
+func (s *Store) isDead(span format.Span) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.planned.dead != nil && s.planned.dead.Meets(span)
 }
 
 // overwrite is the part of store for entries that are no mere append. It is called by alone.
@@ -79,35 +107,78 @@ func (s *Store) overwrite(e *encoder, logs []*raft.Log, n int, touched format.Sp
 	return err
 }
 
-// pieceSize is how many indexes are removed at a time where the cost of removing a range grows with
-// what is in it.
-const pieceSize = 4096
+// atOnce is how many pieces are removed in one batch where the rest of an earlier deletion is in the way of doing it in
+// several.
+const atOnce = 16
+
+// everything is the span of all indexes.
+var everything = format.Span{Hi: noEnd}
 
 // DeleteRange deletes the entries from min to max, both included, and returns when that has reached
 // the store's level and their space is the engine's again. Indexes without entries are no error, nor
 // is min > max, which names nothing. All of the entries go at once, for readers and in a crash.
 //
-// Where the engine removes keys one by one, they are then removed in pieces. If that ends early,
-// because of a crash or an error, the next call, with whatever range, goes on with it.
+// Where the engine removes keys one by one, what is more than a piece, 512 entries or 1 MiB, is then
+// removed piece by piece, and every other call gets its turn in between. If that ends early, because
+// of a crash, an error or Close, the next call goes on with it, with whatever range, but not one that
+// deletes the end of the log, for which raft waits: that removes only what is its own.
 //
 // A monotonic store refuses with ErrOrder to delete entries that have others on both sides.
 func (s *Store) DeleteRange(min, max uint64) error {
-	return s.alone(func() error {
-		if min > max {
-			return nil
-		}
-		e := s.encoders.Get().(*encoder)
-		defer s.free(e)
-		if err := s.remove(e, min, max); err != nil {
+	var d deletion
+	for !d.placed {
+		err := s.turn(func() (err error) {
+			if min > max {
+				d.placed = true
+				return nil
+			}
+			e := s.encoders.Get().(*encoder)
+			defer s.free(e)
+			if d, err = s.remove(e, min, max); err != nil || d.placed {
+				return err
+			}
+			return s.removePiece(everything) // it is in the way
+		})
+		if err != nil {
 			return err
 		}
-		return s.reclaim()
-	})
+	}
+	if !d.end && s.removing.CompareAndSwap(false, true) {
+		defer s.removing.Store(false)
+		return s.removeAll(everything)
+	}
+	if d.gone == nil {
+		return nil
+	}
+	return s.removeAll(*d.gone)
 }
 
-// remove deletes the entries for all to see; some may be left as the dead span. It is called with
-// editing held.
-func (s *Store) remove(e *encoder, lo, hi uint64) error {
+// deletion is what has become of a call of DeleteRange.
+type deletion struct {
+	placed bool         // it has its effect; what it has deleted may be in the dead span
+	gone   *format.Span // what it has deleted, nil for nothing
+	end    bool         // that was the end of the log, and not all of it
+}
+
+// removeAll removes what is in the dead span of the indexes of wanted, piece by piece.
+func (s *Store) removeAll(wanted format.Span) error {
+	for s.isDead(wanted) {
+		err := s.turn(func() error {
+			if !s.isDead(wanted) { // any more
+				return nil
+			}
+			return s.removePiece(wanted)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove deletes the entries for all to see; some may be left in the dead span. It is not placed if
+// what is in the dead span must go first. It is called with editing held.
+func (s *Store) remove(e *encoder, lo, hi uint64) (deletion, error) {
 	// Whether an edge of the log moves, and where to, is planned for the log as it is once
 	// everything applied has happened. Appends may come in between: then the plan is made anew,
 	// which ends because what is deleted can at most cease to be all there is, or the end of it.
@@ -117,12 +188,12 @@ func (s *Store) remove(e *encoder, lo, hi uint64) error {
 		err := s.state()
 		s.mu.Unlock()
 		if err != nil || p.empty() || lo >= p.end || hi < p.begin {
-			return err
+			return deletion{placed: true}, err
 		}
-		dead := format.Span{Lo: max(lo, p.begin), Hi: min(hi, p.last())}
-		prefix, suffix := dead.Lo == p.begin, dead.Hi == p.last()
+		gone := format.Span{Lo: max(lo, p.begin), Hi: min(hi, p.last())}
+		prefix, suffix := gone.Lo == p.begin, gone.Hi == p.last()
 		if s.monotonic && !prefix && !suffix {
-			return s.fail("delete", ErrOrder, nil, "", "entries %d to %d have others on both sides, the log goes from %d to %d", dead.Lo, dead.Hi, p.begin, p.last())
+			return deletion{}, s.fail("delete", ErrOrder, nil, "", "entries %d to %d have others on both sides, the log goes from %d to %d", gone.Lo, gone.Hi, p.begin, p.last())
 		}
 		after := p
 		switch {
@@ -132,92 +203,129 @@ func (s *Store) remove(e *encoder, lo, hi uint64) error {
 			// The neighbour is looked up in the engine, which is sure to show only what is
 			// durable.
 			if err := s.settle(m); err != nil {
-				return err
+				return deletion{}, err
 			}
 			if prefix {
-				after.begin, err = s.neighbour(dead.Hi+1, p.last(), false)
+				after.begin, err = s.neighbour(gone.Hi+1, p.last(), false, p.dead)
 			} else {
-				after.end, err = s.neighbour(p.begin, dead.Lo-1, true)
+				after.end, err = s.neighbour(p.begin, gone.Lo-1, true, p.dead)
 				after.end++
 			}
 			if err != nil {
-				return err
+				return deletion{}, err
 			}
 		}
-		if done, err := s.apply(e, p, after, dead, suffix); done || err != nil {
-			return err
+		var fits bool
+		if after.dead, fits, err = s.rest(p, gone); err != nil || !fits {
+			return deletion{}, err
+		}
+		switch done, err := s.apply(e, p, after, gone, suffix); {
+		case errors.Is(err, holdfast.ErrTooLarge) && s.piece > 1:
+			s.piece /= 2 // the engine has a limit of its own
+		case done || err != nil:
+			return deletion{placed: true, gone: &gone, end: suffix && !prefix}, err
 		}
 	}
 }
 
+// rest returns what the dead span is once p's log has lost gone: with gone in it if it is to be
+// removed in pieces, otherwise as it was. There is one dead span; fits is false if gone cannot be
+// in it, nor be removed at once.
+func (s *Store) rest(p bounds, gone format.Span) (dead *format.Span, fits bool, err error) {
+	if s.caps.NativeDeleteRange && s.piece == pieces.Keys {
+		return p.dead, true, nil
+	}
+	more, err := s.exceeds(gone, 1)
+	if err != nil || !more {
+		return p.dead, true, err
+	}
+	if joined, ok := p.join(gone); ok {
+		return &joined, true, nil
+	}
+	more, err = s.exceeds(gone, atOnce)
+	return p.dead, !more, err
+}
+
+// exceeds reports whether there is more in span than that many pieces.
+func (s *Store) exceeds(span format.Span, n int) (bool, error) {
+	from, to := s.span(span.Lo, span.Hi)
+	_, more, err := pieces.Cut(s.eng, holdfast.Range{Lo: from, Hi: to}, n*s.piece, int64(n)*pieces.Bytes)
+	return more, err
+}
+
+// join returns the span of what is dead in b and of gone, which b is to lose, if there is no entry
+// between them.
+func (b bounds) join(gone format.Span) (format.Span, bool) {
+	d := b.dead
+	if d == nil {
+		return gone, true
+	}
+	joined := format.Span{Lo: min(d.Lo, gone.Lo), Hi: max(d.Hi, gone.Hi)}
+	switch {
+	case d.Hi < gone.Lo:
+		return joined, gone.Lo == d.Hi+1 || gone.Lo == b.begin
+	case gone.Hi < d.Lo:
+		return joined, d.Lo == gone.Hi+1 || gone.Hi == b.last()
+	}
+	return joined, true
+}
+
 // neighbour returns the index of the entry that becomes an edge of the log. There is one from lo to
 // hi.
-func (s *Store) neighbour(lo, hi uint64, last bool) (uint64, error) {
-	index, found, err := s.edge(lo, hi, last)
+func (s *Store) neighbour(lo, hi uint64, last bool, dead *format.Span) (uint64, error) {
+	index, found, err := s.live(lo, hi, last, dead)
 	if err == nil && !found {
 		err = s.fail("delete", holdfast.ErrCorrupt, nil, damaged, "there are no entries from %d to %d, one of which is an end of the log", lo, hi)
 	}
 	return index, err
 }
 
-// apply makes after of the log, which p was the plan for, by deleting what is in dead. It reports
+// apply makes after of the log, which p was the plan for, by deleting what is in gone. It reports
 // whether it did: not if the log has changed too much.
-func (s *Store) apply(e *encoder, p, after bounds, dead format.Span, suffix bool) (bool, error) {
-	// All of it in one batch, unless that could be much work; then what is left is the dead span.
-	pieces := !s.caps.NativeDeleteRange && dead.Hi-dead.Lo >= pieceSize
+func (s *Store) apply(e *encoder, p, after bounds, gone format.Span, suffix bool) (bool, error) {
 	// What is touched is all that the log loses, a gap before a suffix too: an append can come there
 	// while readers still see the old end.
-	touched := dead
+	touched := gone
 	if suffix && !after.empty() {
 		touched.Lo = after.end
 	}
-	for {
-		ed := s.beginEdit(touched, !suffix)
-		s.mu.Lock()
-		err := s.state()
-		done := err == nil && (s.planned.begin == p.begin) && (s.planned.end == p.end || !suffix)
-		if done {
-			if !suffix {
-				after.end = s.planned.end
-			}
-			// The commit index goes down with the log: what comes to be there is not committed.
-			if after.commit = s.planned.commit; after.empty() {
-				after.commit = 0
-			} else {
-				after.commit = min(after.commit, after.last())
-			}
-			after.dead = nil
-			e.batch.Reset()
-			if pieces {
-				after.dead = &dead
-			} else {
-				from, to := s.span(dead.Lo, dead.Hi)
-				e.batch.DeleteRange(from, to)
-			}
-			s.describe(&e.batch, e, after)
-			var receipt holdfast.Receipt
-			if receipt, err = s.eng.Apply(&e.batch, s.level); err == nil {
-				s.applied(receipt, after)
-				if suffix {
-					s.lowerStaged(after)
-				}
+	ed := s.beginEdit(touched, !suffix)
+	s.mu.Lock()
+	err := s.state()
+	done := err == nil && (s.planned.begin == p.begin) && (s.planned.end == p.end || !suffix)
+	if done {
+		if !suffix {
+			after.end = s.planned.end
+		}
+		// The commit index goes down with the log: what comes to be there is not committed.
+		if after.commit = s.planned.commit; after.empty() {
+			after.commit = 0
+		} else {
+			after.commit = min(after.commit, after.last())
+		}
+		e.batch.Reset()
+		if after.dead == p.dead {
+			from, to := s.span(gone.Lo, gone.Hi)
+			e.batch.DeleteRange(from, to)
+		}
+		s.describe(&e.batch, e, after)
+		var receipt holdfast.Receipt
+		if receipt, err = s.eng.Apply(&e.batch, s.level); err == nil {
+			s.applied(receipt, after)
+			if suffix {
+				s.lowerStaged(after)
 			}
 		}
-		m := s.mark()
-		s.mu.Unlock()
-		if errors.Is(err, holdfast.ErrTooLarge) && !pieces {
-			pieces = true
-			s.endEdit(ed, nil)
-			continue
-		}
-		if err != nil || !done {
-			s.endEdit(ed, nil) // without effect
-			return false, err
-		}
-		err = s.settle(m)
-		s.endEdit(ed, err)
-		return true, err
 	}
+	m := s.mark()
+	s.mu.Unlock()
+	if err != nil || !done {
+		s.endEdit(ed, nil) // without effect
+		return false, err
+	}
+	err = s.settle(m)
+	s.endEdit(ed, err)
+	return true, err
 }
 
 // lowerStaged makes the staged commit index one of the log b, whose end has been deleted.
@@ -231,55 +339,57 @@ func (s *Store) lowerStaged(b bounds) {
 	}
 }
 
-// reclaim removes what is left in the dead span. It is called with editing held.
-func (s *Store) reclaim() error {
+// removePiece removes some of what is in the dead span, and leaves the rest in it: from that end of
+// it from where the indexes of wanted are free sooner. It is called with editing held, and there is a
+// dead span that has some of them.
+func (s *Store) removePiece(wanted format.Span) error {
 	s.mu.Lock()
-	dead := s.planned.dead
+	dead := *s.planned.dead // changes under editing
 	s.mu.Unlock()
-	if dead == nil {
-		return nil
-	}
-	e := s.encoders.Get().(*encoder)
-	defer s.free(e)
-	for lo, step := dead.Lo, uint64(pieceSize); ; {
-		// Empty pieces are skipped: a span can be much longer than what is in it.
-		first, found, err := s.edge(lo, dead.Hi, false)
+	down := dead.Hi-max(dead.Lo, wanted.Lo) < min(dead.Hi, wanted.Hi)-dead.Lo
+	for {
+		piece, rest, err := s.cut(dead, down)
 		if err != nil {
 			return err
 		}
-		if found {
-			lo = first
-		}
-		hi := dead.Hi
-		if found && hi-lo >= step {
-			hi = lo + step - 1
-		}
-		switch err := s.removePiece(e, lo, hi, found && hi < dead.Hi); {
-		case err == nil && hi == dead.Hi:
-			return nil
-		case err == nil:
-			lo = hi + 1
-		case errors.Is(err, holdfast.ErrTooLarge) && hi > lo:
-			step = (hi-lo)/2 + 1
-		default:
+		if err := s.removeDead(piece, rest); !errors.Is(err, holdfast.ErrTooLarge) || s.piece == 1 {
 			return err
 		}
+		s.piece /= 2 // the engine has a limit of its own
 	}
 }
 
-// removePiece removes the entries from lo to hi of the dead span, which ends there unless more is
-// left.
-func (s *Store) removePiece(e *encoder, lo, hi uint64, more bool) error {
+// cut divides the dead span into a piece from its beginning, or its end, and the rest, nil if nothing
+// is there.
+func (s *Store) cut(dead format.Span, down bool) (piece format.Span, rest *format.Span, err error) {
+	from, to := s.span(dead.Lo, dead.Hi)
+	key, more, err := pieces.Cut(s.eng, holdfast.Range{Lo: from, Hi: to, Reverse: down}, s.piece, pieces.Bytes)
+	if err != nil || !more {
+		return dead, nil, err
+	}
+	index, ok := s.keys.Index(key)
+	switch {
+	case !ok:
+		return dead, nil, s.strange(key)
+	case down:
+		return format.Span{Lo: index, Hi: dead.Hi}, &format.Span{Lo: dead.Lo, Hi: index - 1}, nil
+	default:
+		return format.Span{Lo: dead.Lo, Hi: index}, &format.Span{Lo: index + 1, Hi: dead.Hi}, nil
+	}
+}
+
+// removeDead removes the entries of piece; rest is what is then left of the dead span.
+func (s *Store) removeDead(piece format.Span, rest *format.Span) error {
+	e := s.encoders.Get().(*encoder)
+	defer s.free(e)
+	e.batch.Reset()
+	from, to := s.span(piece.Lo, piece.Hi)
+	e.batch.DeleteRange(from, to)
 	s.mu.Lock()
 	err := s.state()
 	if err == nil {
 		after := s.planned
-		e.batch.Reset()
-		from, to := s.span(lo, hi)
-		e.batch.DeleteRange(from, to)
-		if !more {
-			after.dead = nil
-		}
+		after.dead = rest
 		s.describe(&e.batch, e, after)
 		var receipt holdfast.Receipt
 		if receipt, err = s.eng.Apply(&e.batch, s.level); err == nil {

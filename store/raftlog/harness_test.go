@@ -1,9 +1,7 @@
 package raftlog_test
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"testing"
@@ -12,21 +10,12 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) != "" {
-		child()
-		return
-	}
-	os.Exit(m.Run())
-}
-
-var engines = all.Engines()
+func TestMain(m *testing.M) { storetest.Main(m, child) }
 
 type (
 	stage  = storetest.Stage
@@ -37,6 +26,11 @@ var (
 	newStage = storetest.NewStage
 	stages   = storetest.Stages
 	targets  = storetest.Targets
+
+	wantError  = storetest.WantError
+	async      = storetest.Async
+	unfinished = storetest.Unfinished
+	finished   = storetest.Finished
 )
 
 func openStore(t testing.TB, eng holdfast.Engine, o raftlog.Options) *raftlog.Store {
@@ -50,9 +44,7 @@ func openStore(t testing.TB, eng holdfast.Engine, o raftlog.Options) *raftlog.St
 
 func closeStore(t testing.TB, s *raftlog.Store) {
 	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Close(t, s)
 }
 
 var inMemory = raftlog.Options{Level: holdfast.Memory}
@@ -62,11 +54,7 @@ func memStore(t testing.TB, o raftlog.Options) *raftlog.Store {
 	t.Helper()
 	o.Level = holdfast.Memory
 	s := openStore(t, mem.New(), o)
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
-			t.Error(err)
-		}
-	})
+	storetest.CloseAtEnd(t, s)
 	return s
 }
 
@@ -173,16 +161,6 @@ func wantLog(t testing.TB, s *raftlog.Store, logs ...*raft.Log) {
 		at++
 	}
 	wantNone(t, s, at, at+1, 1<<64-1)
-}
-
-func wantError(t testing.TB, err, class error) {
-	t.Helper()
-	if !errors.Is(err, class) {
-		t.Fatalf("got error %v, want %v", err, class)
-	}
-	if err.Error() == "" {
-		t.Fatal("the error says nothing")
-	}
 }
 
 func wantStable(t testing.TB, s *raftlog.Store, key, want string) {

@@ -26,6 +26,15 @@
 // Every value is stored with a checksum of itself and its key: what is damaged, or has come under a
 // wrong index, is ErrCorrupt and never a wrong entry, whether the engine has checksums or not.
 //
+// # Keys in the engine
+//
+// All keys of a store begin with the byte 'r', the length of its name in one byte, and the name. An
+// engine can be shared with other stores, and with a program's own keys as long as they do not
+// begin so: leave alone all that begin with 'r' and you are safe from stores of whatever name.
+// Nothing keeps the program's own writes from these keys: a DeleteRange that covers them, such as
+// that of everything, DeleteRange(nil, nil), removes votes and entries, under an open store too, and
+// a server that has forgotten its vote is a danger to its cluster.
+//
 // The bytes are drawn in docs/format-raftlog.md.
 package raftlog
 
@@ -62,6 +71,10 @@ type Options struct {
 	// Monotonic makes the store refuse gaps and overwrites with ErrOrder, and say so to raft,
 	// which then wipes the log after it has restored a snapshot instead of leaving a gap. It can be
 	// chosen anew whenever the store is opened.
+	//
+	// With hashicorp/raft 1.7.3 better leave it off: a follower that is sent a snapshot older than the end of
+	// its log empties a monotonic store, goes on from the old end, and panics on an entry that it has deleted
+	// itself, again at every start (issue 697 of hashicorp/raft).
 	Monotonic bool
 
 	// Logger takes the warning about a weak level. nil discards it.

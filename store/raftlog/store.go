@@ -3,12 +3,12 @@ package raftlog
 import (
 	"errors"
 	"log/slog"
-	"reflect"
 	"sync"
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/internal/exclusive"
+	"github.com/holdfastdb/holdfast/store/internal/pieces"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -16,7 +16,8 @@ import (
 //
 // There are two kinds of writes to the log. An append adds entries above the last one; any number
 // of them can be under way. An edit is everything else: a deletion, or an overwrite. There is one at
-// a time, which the mutex editing sees to, and readers know which indexes it touches.
+// a time, which the lock editing sees to, and readers know which indexes it touches. What a large
+// deletion has left to be removed is removed in pieces, each of which is an edit of its own.
 //
 // Invariants: begin and end bound what readers see, and what is in there is durable and visible in
 // the engine unless the edit under way touches it. planned is what begin and end will be once
@@ -29,7 +30,7 @@ type Store struct {
 	keys      format.Prefix
 	metaKey   []byte
 	commitKey []byte
-	lock      exclusive.Key
+	claim     exclusive.Place
 
 	maxValue int64 // bytes of an entry's value
 	maxBatch int64 // bytes, beside what order adds
@@ -44,8 +45,10 @@ type Store struct {
 	commit  atomic.Uint64 // the commit index as it is stored
 	dead    atomic.Pointer[format.Span]
 
-	edit    atomic.Pointer[edit] // the edit under way, or the one that failed
-	editing sync.Mutex           // held by an edit from its first look to the end
+	edit     atomic.Pointer[edit] // the edit under way, or the one that failed
+	editing  turns                // held by an edit from its first look to the end
+	piece    int                  // keys that are removed at a time; changes under editing
+	removing atomic.Bool          // a call is about to remove all that is dead
 
 	// mu covers order alone: it is never held while waiting for a receipt.
 	mu        sync.Mutex
@@ -53,13 +56,12 @@ type Store struct {
 	seq       uint64           // of the last write to the log applied
 	published uint64           // of the last write to the log that readers see
 	receipt   holdfast.Receipt // of the last batch applied
-	closed    atomic.Bool      // written under mu
 	err       error            // the first failed Wait: the engine is poisoned
 
 	staged atomic.Uint64 // commit index to be stored + 1, 0 for none
 
 	stable stable
-	inside sync.RWMutex // read-locked by whoever uses the engine without mu, see enter
+	door   exclusive.Door // entered by whoever uses the engine without mu; shut under mu. A failed write is no reason not to read
 }
 
 // bounds is the state of the log beside its entries.
@@ -89,46 +91,30 @@ const reserve = 1 << 10
 // engine, ErrVersion if a newer program made it, ErrBadOption also for an engine without atomic
 // batches, ErrCorrupt.
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
-	s := &Store{eng: eng, monotonic: o.Monotonic}
-	if eng == nil || !reflect.TypeOf(eng).Comparable() {
-		return nil, s.fail("open", holdfast.ErrBadOption, nil, "pass an open engine, by its pointer", "the engine is %T", eng)
+	keys := format.NewPrefix(o.Name)
+	place, err := exclusive.Claim(eng, exclusive.Request{
+		Kind: "raftlog", Thing: "store", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys), KeySize: format.KeyOverhead + len(o.Name),
+	})
+	if err != nil {
+		return nil, err
 	}
-	s.caps = eng.Capabilities()
-	if len(o.Name) > MaxNameSize {
-		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use at most 128", "the name has %d bytes", len(o.Name))
-	}
-	if s.level = o.Level; s.level == 0 {
-		s.level = holdfast.Power
-	}
-	if err := s.caps.CheckLevel(s.level); err != nil {
-		return nil, s.fail("open", holdfast.ErrLevel, err, "", "a store runs at the level it is opened with")
-	}
-	if !s.caps.AtomicBatches {
-		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use another engine", "a crash can tear a batch of this engine, and an append with it")
-	}
-	if int64(format.KeyOverhead+len(o.Name)) > s.caps.MaxKeySize {
-		return nil, s.fail("open", holdfast.ErrBadOption, nil, "use a shorter name", "the engine's keys have at most %d bytes", s.caps.MaxKeySize)
+	defer func() {
+		if err != nil {
+			place.Release()
+		}
+	}()
+	s := &Store{
+		eng: eng, claim: place, caps: place.Caps, level: place.Level, monotonic: o.Monotonic, keys: keys, metaKey: keys.Meta(), commitKey: keys.Commit(),
+		editing: make(turns, 1), piece: pieces.Keys,
 	}
 	if s.level < holdfast.Power && o.Logger != nil {
 		o.Logger.Warn("raftlog: unsafe for votes: this level does not survive power loss", slog.String("level", s.level.String()), slog.String("store", o.Name))
 	}
-	s.keys = format.NewPrefix(o.Name)
-	s.metaKey, s.commitKey = s.keys.Meta(), s.keys.Commit()
 	s.encoders.New = func() any { return &encoder{key: s.keys.Log(nil, 0)} }
 	s.getters.New = func() any { return &getter{key: s.keys.Log(nil, 0)} }
 	s.maxBatch = s.caps.MaxBatchSize - reserve
 	s.maxValue = min(s.caps.MaxValueSize, s.maxBatch-reserve) // and its key
 	s.stable.init()
-
-	s.lock = exclusive.Key{Engine: eng, Prefix: string(s.keys)}
-	if !s.lock.Acquire() {
-		return nil, s.fail("open", holdfast.ErrLocked, nil, "use the store that is open, or close it", "the store %q is open in this engine", o.Name)
-	}
-	defer func() {
-		if err != nil {
-			s.lock.Release()
-		}
-	}()
 	if err := s.load(); err != nil {
 		return nil, err
 	}
@@ -189,10 +175,7 @@ func (s *Store) findLast(m format.Meta) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	last, _, err := s.edge(m.First, noEnd, true)
-	if err == nil && m.Dead != nil && m.Dead.Has(last) { // there is an entry below, the first one
-		last, _, err = s.edge(m.First, m.Dead.Lo-1, true)
-	}
+	last, _, err := s.live(m.First, noEnd, true, m.Dead)
 	if err == nil && last == noEnd {
 		err = s.fail("open", holdfast.ErrCorrupt, nil, damaged, "there is an entry at index %d, which is never stored", last)
 	}
@@ -227,9 +210,27 @@ func (s *Store) edge(lo, hi uint64, last bool) (index uint64, found bool, err er
 	}
 	index, ok := s.keys.Index(it.Key())
 	if !ok {
-		return 0, false, s.fail("read", holdfast.ErrCorrupt, nil, damaged, "there is a key %q among the entries", it.Key())
+		return 0, false, s.strange(it.Key())
 	}
 	return index, true, nil
+}
+
+// strange is the error for a key among those of the entries that is none of theirs.
+func (s *Store) strange(key []byte) error {
+	return s.fail("read", holdfast.ErrCorrupt, nil, damaged, "there is a key %q among the entries", key)
+}
+
+// live is edge of what is not in the dead span. One of lo and hi is an entry that is not: the one that is looked for lies
+// between it and the span, or behind the span.
+func (s *Store) live(lo, hi uint64, last bool, dead *format.Span) (index uint64, found bool, err error) {
+	index, found, err = s.edge(lo, hi, last)
+	if err != nil || !found || dead == nil || !dead.Has(index) {
+		return index, found, err
+	}
+	if last {
+		return s.edge(lo, dead.Lo-1, true)
+	}
+	return s.edge(dead.Hi+1, hi, false)
 }
 
 // span returns the bounds of the keys of the entries from lo to hi.
@@ -306,40 +307,24 @@ func (s *Store) settle(m mark) error {
 
 // state returns why the store does nothing more, nil if it works. It is called with mu held.
 func (s *Store) state() error {
-	if s.closed.Load() {
+	if s.door.IsShut() {
 		return holdfast.ErrClosed
 	}
 	return s.err
 }
 
-// enter is for what uses the engine without holding mu. If it returns nil, Close waits until leave
-// is called: whoever opens the store, or closes the engine, after Close finds nobody in it. It is
-// not nested. A failed write is no reason not to read.
-func (s *Store) enter() error {
-	s.inside.RLock()
-	if s.closed.Load() {
-		s.inside.RUnlock()
-		return holdfast.ErrClosed
-	}
-	return nil
-}
-
-func (s *Store) leave() { s.inside.RUnlock() }
-
 // Close waits for everything under way and releases the store's name. The engine stays open. It
 // returns the error of what could not be made durable; closing twice returns ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	if s.closed.Load() {
+	if !s.door.Shut() {
 		s.mu.Unlock()
 		return holdfast.ErrClosed
 	}
-	s.closed.Store(true)
 	m := s.mark()
 	s.mu.Unlock()
 	err := s.settle(m)
-	s.inside.Lock() // when all have left; nobody enters any more
-	defer s.inside.Unlock()
-	s.lock.Release()
+	s.door.AwaitEmpty()
+	s.claim.Release()
 	return err
 }

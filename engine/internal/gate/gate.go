@@ -10,12 +10,40 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// Gate is embedded in an engine. The zero Gate is open.
+// Gate is embedded in an engine. The zero Gate is open, and its errors name no engine.
 type Gate struct {
 	mu        sync.RWMutex
 	closed    bool
+	who       holdfast.Error // with Engine and Path; the others are made of it when the gate is named
+	isClosed  *holdfast.Error
+	viewOver  *holdfast.Error
 	iterators atomic.Int64
 	snapshots atomic.Int64
+}
+
+// Name makes errors name the engine and its directory, or "" if it has none. It is called before any other method.
+func (g *Gate) Name(engine, path string) {
+	g.who = holdfast.Error{Engine: engine, Path: path}
+	g.isClosed, g.viewOver = new(holdfast.Error), new(holdfast.Error)
+	*g.isClosed, *g.viewOver = g.who, g.who
+	g.isClosed.Class = holdfast.ErrClosed
+	g.viewOver.Class, g.viewOver.Detail = holdfast.ErrClosed, "the snapshot"
+}
+
+// ErrClosed is what those get who come after Close. It is always the same, so that it costs nothing.
+func (g *Gate) ErrClosed() error {
+	if g.isClosed == nil {
+		return holdfast.ErrClosed
+	}
+	return g.isClosed
+}
+
+// ErrSnapshotClosed is what those get who use a closed snapshot. It is always the same.
+func (g *Gate) ErrSnapshotClosed() error {
+	if g.viewOver == nil {
+		return holdfast.ErrClosed
+	}
+	return g.viewOver
 }
 
 // Enter returns ErrClosed after Close. Otherwise Close waits until Leave is called.
@@ -24,7 +52,7 @@ func (g *Gate) Enter() error {
 	g.mu.RLock()
 	if g.closed {
 		g.mu.RUnlock()
-		return holdfast.ErrClosed
+		return g.ErrClosed()
 	}
 	return nil
 }
@@ -52,11 +80,11 @@ func (g *Gate) Close(settle func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return holdfast.ErrClosed
+		return g.ErrClosed()
 	}
 	err := settle()
 	if it, sn := g.iterators.Load(), g.snapshots.Load(); it+sn > 0 {
-		return &holdfast.Error{Op: "close", Class: holdfast.ErrBusy, Cause: err,
+		return &holdfast.Error{Op: "close", Engine: g.who.Engine, Path: g.who.Path, Class: holdfast.ErrBusy, Cause: err,
 			Detail: fmt.Sprintf("%d iterators and %d snapshots are open", it, sn), Remedy: "close them first"}
 	}
 	g.closed = true

@@ -2,6 +2,7 @@ package gate_test
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -76,5 +77,30 @@ func TestCloseRefusesWhileInUse(t *testing.T) {
 	cause := errors.New("device gone")
 	if err := g.Close(func() error { return cause }); !errors.Is(err, cause) || !g.Closed() {
 		t.Errorf("Close that could not settle: %v, closed %v", err, g.Closed())
+	}
+}
+
+// A gate that has a name gives it in every error, and a refused Enter allocates nothing.
+func TestName(t *testing.T) {
+	var g gate.Gate
+	g.Name("bbolt", "/data/x")
+	g.AddIterator(1)
+	if err := g.Close(nothing); !errors.Is(err, holdfast.ErrBusy) || !strings.HasPrefix(err.Error(), "bbolt close /data/x: in use: 1 iterators") {
+		t.Errorf("Close while in use: %v", err)
+	}
+	g.AddIterator(-1)
+	if err := g.Close(nothing); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{g.Enter(), g.Close(nothing), g.ErrClosed()} {
+		if !errors.Is(err, holdfast.ErrClosed) || err.Error() != "bbolt /data/x: closed" {
+			t.Errorf("after Close: %v", err)
+		}
+	}
+	if err := g.ErrSnapshotClosed(); !errors.Is(err, holdfast.ErrClosed) || err.Error() != "bbolt /data/x: closed: the snapshot" {
+		t.Errorf("a closed snapshot: %v", err)
+	}
+	if n := testing.AllocsPerRun(100, func() { _ = g.Enter() }); n > 0 {
+		t.Errorf("Enter after Close allocates %v times", n)
 	}
 }

@@ -348,6 +348,11 @@ func Poisoned(engine string, cause error) error {
 	if errors.Is(cause, holdfast.ErrPoisoned) {
 		return cause
 	}
-	return &holdfast.Error{Op: "write", Engine: engine, Class: holdfast.ErrPoisoned, Cause: cause,
+	p := &holdfast.Error{Op: "write", Engine: engine, Class: holdfast.ErrPoisoned, Cause: cause,
 		Remedy: "nothing is acknowledged any more; mend the cause and reopen"}
+	var known *holdfast.Error
+	if errors.As(cause, &known) {
+		p.Op, p.Path, p.Offset = known.Op, known.Path, known.Offset
+	}
+	return p
 }

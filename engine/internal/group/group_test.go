@@ -3,6 +3,7 @@ package group_test
 import (
 	"encoding/binary"
 	"errors"
+	"io/fs"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -247,6 +248,34 @@ func TestExclusiveFailureIsFinal(t *testing.T) {
 		}
 		if late.Load() > 0 {
 			t.Fatalf("%d groups were committed after the failure", late.Load())
+		}
+	}
+}
+
+// A poison says what failed, and where, and says it once.
+func TestPoisonText(t *testing.T) {
+	const path = "/data/x/data.bbolt"
+	full := &fs.PathError{Op: "write", Path: path, Err: errors.New("no space left on device")}
+	const remedy = "; nothing is acknowledged any more; mend the cause and reopen"
+	for _, c := range []struct {
+		cause      error
+		path, want string
+	}{
+		{&holdfast.Error{Op: "commit", Engine: "bbolt", Path: path, Cause: full}, path,
+			"bbolt commit " + path + ": stopped after a failed write: write: no space left on device" + remedy},
+		{&holdfast.Error{Op: "write", Engine: "bbolt", Path: path, Cause: full}, path,
+			"bbolt write " + path + ": stopped after a failed write: no space left on device" + remedy},
+		{&holdfast.Error{Op: "read", Engine: "bbolt", Path: path, Offset: 4096, Class: holdfast.ErrCorrupt, Detail: "a page", Remedy: "restore it"}, path,
+			"bbolt read " + path + " at byte 4096: stopped after a failed write: corrupt: a page; restore it" + remedy},
+		{errors.New("device gone"), "", "bbolt write: stopped after a failed write: device gone" + remedy},
+	} {
+		var e *holdfast.Error
+		err := group.Poisoned("bbolt", c.cause)
+		if !errors.As(err, &e) || !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, c.cause) || e.Path != c.path || err.Error() != c.want {
+			t.Errorf("path %q, text\n%v, want\n%s", e.Path, err, c.want)
+		}
+		if again := group.Poisoned("bbolt", err); again != err {
+			t.Errorf("wrapped twice: %v", again)
 		}
 	}
 }

@@ -12,10 +12,12 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/internal/apart"
 )
 
 // Make makes the directory dir: open opens the engine in a new directory beside it, fill fills that, and when
-// everything in it is on the device it gets its name. dir must not be there, or be empty.
+// everything in it is on the device it gets its name. dir must not be there, or be empty,
+// and not lie in a directory that an engine made: that is most likely the one to be copied.
 //
 // If it fails it leaves nothing. If the process ends, it may leave DIR.partial, which no engine opens once
 // something is in it.
@@ -28,6 +30,9 @@ func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return fail(nil, dir, "", "", err)
+	}
+	if err := apart.Check("make", dir); err != nil {
+		return err
 	}
 	entries, err := os.ReadDir(dir)
 	there := err == nil

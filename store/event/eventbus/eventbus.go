@@ -25,6 +25,9 @@
 // earlier. An Append of an id that the log remembers returns the first offset; see
 // [event.Options] for how long it does. An offset that the log has never reached is an
 // error rather than the end of the log: it means that the log was replaced by an older one.
+//
+// If the log has lost events, reading ends there with an error in which errors.As finds an
+// [event.Gap]. Whoever can do without them goes on after the offset that is its Next-1.
 package eventbus
 
 import (

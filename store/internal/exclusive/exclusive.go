@@ -1,40 +1,89 @@
-// Package exclusive keeps a store in an engine from being opened twice: each of two would not know what the other does.
+// Package exclusive opens stores in engines: it asks of an engine what every store needs, and keeps a store from being
+// opened twice, because each of two would not know what the other does.
 package exclusive
 
 import (
+	"fmt"
+	"reflect"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
 )
 
-// Key names a store: the engine, which must be comparable, and the prefix of the store's keys in it.
-type Key struct {
-	Engine holdfast.Engine
-	Prefix string
+// Request is what a store asks of an engine before it looks at what is in it.
+type Request struct {
+	Kind    string         // of store, as its errors begin: "event"
+	Thing   string         // what its users call it: "log"
+	Name    string         // which tells several of that kind in one engine apart
+	MaxName int            // bytes
+	Level   holdfast.Level // of all its writes; 0 means Power
+	Prefix  string         // of all its keys, which has the name in it
+	KeySize int            // bytes of the longest key that no store of that name can do without
+}
+
+// Place is a store's place in an engine. It is Released when the store is closed, or could not be opened.
+type Place struct {
+	Caps  holdfast.Capabilities // of the engine
+	Level holdfast.Level        // of the store
+	key   key
+}
+
+// key names a place. The engine is comparable.
+type key struct {
+	engine holdfast.Engine
+	prefix string
 }
 
 var taken struct {
 	sync.Mutex
-	keys map[Key]bool
+	keys map[key]bool
 }
 
-// Acquire reports whether the store was free, and takes it. It may be called from many goroutines at once.
-func (k Key) Acquire() bool {
+// Claim takes a store's place in eng. It neither reads nor writes anything there, and may be called from many goroutines at
+// once.
+//
+// Errors: ErrBadOption if eng is nil or not comparable, has no atomic batches or too short keys, or if the name is too long;
+// ErrLevel if eng does not give the level; ErrLocked if the place is taken.
+func Claim(eng holdfast.Engine, r Request) (Place, error) {
+	var p Place
+	fail := func(class, cause error, remedy, format string, args ...any) (Place, error) {
+		return Place{}, &holdfast.Error{Op: r.Kind + " open", Engine: p.Caps.Engine, Class: class, Cause: cause, Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
+	}
+	if eng == nil || !reflect.TypeOf(eng).Comparable() {
+		return fail(holdfast.ErrBadOption, nil, "pass an open engine, by its pointer", "the engine is %T", eng)
+	}
+	p.Caps = eng.Capabilities()
+	if len(r.Name) > r.MaxName {
+		return fail(holdfast.ErrBadOption, nil, fmt.Sprintf("use at most %d", r.MaxName), "the name has %d bytes", len(r.Name))
+	}
+	if p.Level = r.Level; p.Level == 0 {
+		p.Level = holdfast.Power
+	}
+	if err := p.Caps.CheckLevel(p.Level); err != nil {
+		return fail(holdfast.ErrLevel, err, "", "a store runs at the level it is opened with")
+	}
+	if !p.Caps.AtomicBatches {
+		return fail(holdfast.ErrBadOption, nil, "use another engine", "a crash can tear a batch of this engine, and an append with it")
+	}
+	if int64(r.KeySize) > p.Caps.MaxKeySize {
+		return fail(holdfast.ErrBadOption, nil, "use a shorter name", "the engine's keys have at most %d bytes", p.Caps.MaxKeySize)
+	}
+	p.key = key{eng, r.Prefix}
 	taken.Lock()
 	defer taken.Unlock()
-	if taken.keys[k] {
-		return false
+	if taken.keys[p.key] {
+		return fail(holdfast.ErrLocked, nil, fmt.Sprintf("use the %s that is open, or close it", r.Thing), "the %s %q is open in this engine", r.Thing, r.Name)
 	}
 	if taken.keys == nil {
-		taken.keys = map[Key]bool{}
+		taken.keys = map[key]bool{}
 	}
-	taken.keys[k] = true
-	return true
+	taken.keys[p.key] = true
+	return p, nil
 }
 
-// Release frees a store that was acquired.
-func (k Key) Release() {
+// Release gives up a place that was claimed. Nobody in the store uses the engine any more.
+func (p Place) Release() {
 	taken.Lock()
 	defer taken.Unlock()
-	delete(taken.keys, k)
+	delete(taken.keys, p.key)
 }

@@ -83,6 +83,7 @@ func (s *Stage) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt
 		}
 	}
 	s.Applied++
+	s.changed.Broadcast()
 	for op := range b.Ops() {
 		if op.Kind == holdfast.KindDeleteRange {
 			s.Ranges++
@@ -172,6 +173,15 @@ func (s *Stage) AwaitWaiters(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.waiting < n {
+		s.changed.Wait()
+	}
+}
+
+// AwaitApplied returns when n batches have been applied in all.
+func (s *Stage) AwaitApplied(n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.Applied < n {
 		s.changed.Wait()
 	}
 }

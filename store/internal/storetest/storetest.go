@@ -1,5 +1,5 @@
-// Package storetest is what the tests of the stores share: every engine at every level that it gives, and an engine whose
-// tests decide when it is durable.
+// Package storetest is what the tests of the stores share: every engine at every level that it gives, an engine whose tests
+// decide when it is durable, and processes that are killed in the middle of their work.
 package storetest
 
 import (
@@ -23,11 +23,15 @@ func (tg *Target) OnDisk() bool { return tg.Entry.Describe().Strongest() > holdf
 // Open opens the engine.
 func (tg *Target) Open(t testing.TB) {
 	t.Helper()
-	eng, err := tg.Entry.Open(tg.Dir, holdfast.Options{Level: tg.Level})
+	eng, err := open(tg.Entry, tg.Dir, tg.Level)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tg.Engine = eng
+}
+
+func open(kind all.Entry, dir string, level holdfast.Level) (holdfast.Engine, error) {
+	return kind.Open(dir, holdfast.Options{Level: level})
 }
 
 // Close closes the engine.
@@ -47,30 +51,54 @@ func (tg *Target) Reopen(t testing.TB) {
 	}
 }
 
-// Targets calls f for every engine and every level that it gives. Where a weaker level is asked for
-// and a stronger one given, there is no difference to test.
-func Targets(t *testing.T, f func(t *testing.T, tg *Target)) {
-	given := 0
+// NewTarget returns an engine of that kind, made and open. The caller closes it.
+func NewTarget(t testing.TB, entry all.Entry, level holdfast.Level) *Target {
+	t.Helper()
+	tg := &Target{Entry: entry, Level: level}
+	if tg.OnDisk() {
+		tg.Dir = t.TempDir()
+	}
+	tg.Open(t)
+	return tg
+}
+
+// given calls f for every engine and every level that it gives. Where a weaker level is asked for and a stronger one given,
+// there is no difference to test.
+func given(f func(entry all.Entry, level holdfast.Level)) {
 	for _, entry := range all.Engines() {
 		caps := entry.Describe()
 		for _, level := range holdfast.Levels() {
-			if caps.Promise(level).Given != level || !caps.AtomicBatches { // TestBadStores has the refusal
-				continue
+			if caps.Promise(level).Given == level && caps.AtomicBatches { // TestBadStores has the refusal
+				f(entry, level)
 			}
-			given++
-			t.Run(entry.Name+"/"+level.String(), func(t *testing.T) {
-				t.Parallel()
-				tg := &Target{Entry: entry, Level: level}
-				if tg.OnDisk() {
-					tg.Dir = t.TempDir()
-				}
-				tg.Open(t)
-				defer tg.Close(t)
-				f(t, tg)
-			})
 		}
 	}
-	if given == 0 {
+}
+
+// Targets calls f, in parallel, for every engine and every level that it gives.
+func Targets(t *testing.T, f func(t *testing.T, tg *Target)) {
+	found := false
+	given(func(entry all.Entry, level holdfast.Level) {
+		found = true
+		t.Run(entry.Name+"/"+level.String(), func(t *testing.T) {
+			t.Parallel()
+			tg := NewTarget(t, entry, level)
+			defer tg.Close(t)
+			f(t, tg)
+		})
+	})
+	if !found {
 		t.Fatal("no engine gives any level")
 	}
+}
+
+// Benchmarks calls f for every engine and every level that it gives, one after the other.
+func Benchmarks(b *testing.B, f func(b *testing.B, tg *Target)) {
+	given(func(entry all.Entry, level holdfast.Level) {
+		b.Run(entry.Name+"/"+level.String(), func(b *testing.B) {
+			tg := NewTarget(b, entry, level)
+			defer tg.Close(b)
+			f(b, tg)
+		})
+	})
 }

@@ -109,7 +109,8 @@ func storm(t *testing.T, cfg nodeConfig, seed uint64, lasts time.Duration) {
 
 // disturb kills and restarts nodes, cuts them off, pauses them, moves leadership and asks for snapshots, at random.
 func (c *cluster) disturb(r *rand.Rand, until time.Time) (n tally) {
-	for time.Now().Before(until) || n.kills == 0 {
+	// However slow the machine, enough must come of it.
+	for latest := until.Add(answerTime); time.Now().Before(until) || time.Now().Before(latest) && (n.kills == 0 || !c.lively()); {
 		time.Sleep(time.Duration(50+r.IntN(250)) * time.Millisecond)
 		id := members[r.IntN(3)]
 		switch r.IntN(14) {
@@ -171,6 +172,13 @@ func (c *cluster) disturb(r *rand.Rand, until time.Time) (n tally) {
 		}
 	}
 	return n
+}
+
+// lively reports whether leadership has changed and a client has been answered a read.
+func (c *cluster) lively() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.leaders) > 1 && c.reads > 0
 }
 
 // likely returns who led last, or otherwise if nobody did.

@@ -168,6 +168,10 @@ func others(e holdfast.Reader) (string, error) {
 		return "", err
 	case len(names) == 0:
 		return "the engine has no stores", nil
+	case len(names) == 1 && names[0] == "":
+		return "the engine has one store, which has no name", nil
+	case len(names) == 1:
+		return fmt.Sprintf("the engine has the store %q", names[0]), nil
 	case len(names) > most:
 		return fmt.Sprintf("the engine has %d stores, from %q to %q", len(names), names[0], names[len(names)-1]), nil
 	}

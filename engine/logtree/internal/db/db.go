@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
+	"github.com/holdfastdb/holdfast/engine/internal/group"
 	"github.com/holdfastdb/holdfast/engine/internal/window"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
@@ -493,12 +494,7 @@ func (d *DB) sync() error {
 }
 
 // poisoned wraps the cause that stopped the database.
-func poisoned(cause error) error {
-	if errors.Is(cause, holdfast.ErrPoisoned) {
-		return cause
-	}
-	return &holdfast.Error{Op: "write", Engine: Name, Class: holdfast.ErrPoisoned, Cause: cause, Remedy: "nothing is acknowledged any more; mend the cause and reopen"}
-}
+func poisoned(cause error) error { return group.Poisoned(Name, cause) }
 
 // Close implements [holdfast.Engine].
 func (d *DB) Close() error {

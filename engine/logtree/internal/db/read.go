@@ -97,10 +97,10 @@ type snapshot struct {
 	closed atomic.Bool
 }
 
-// enter returns the snapshot's state with a reference to its view of the caller's, or ErrClosed.
+// enter returns the snapshot's state with a reference to its view of the caller's, or an ErrClosed.
 func (s *snapshot) enter() (state, error) {
 	if s.closed.Load() || !s.st.view.tryAcquire() {
-		return state{}, holdfast.ErrClosed
+		return state{}, s.d.gate.ErrSnapshotClosed()
 	}
 	return s.st, nil
 }

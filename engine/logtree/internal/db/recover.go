@@ -44,6 +44,7 @@ func Open(c Config) (_ *DB, err error) {
 		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{}, 1), warm: make(chan struct{}, 1),
 		stop: make(chan struct{}),
 	}
+	d.gate.Name(Name, c.Dir)
 	d.watch = newWatch(c.Logger)
 	d.log.fs, d.log.dir, d.log.watch = c.FS, c.Dir, d.watch
 	d.log.onFail = func(error) {
@@ -296,7 +297,7 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 		}
 	}
 	if at.lsn < m.synced {
-		return corrupt(segmentName(d.dir, max(at.seg, 1)), at.off, fmt.Sprintf("the log ends %d bytes before what had been synced", m.synced-at.lsn), nil)
+		return endsEarly(d.dir, at, m.synced, torn)
 	}
 	if err := d.checkTear(torn, at, later); err != nil {
 		return err

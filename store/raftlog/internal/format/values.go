@@ -227,6 +227,9 @@ type Span struct{ Lo, Hi uint64 }
 // Has reports whether index is in the span.
 func (s Span) Has(index uint64) bool { return s.Lo <= index && index <= s.Hi }
 
+// Meets reports whether an index is in both.
+func (s Span) Meets(other Span) bool { return s.Lo <= other.Hi && other.Lo <= s.Hi }
+
 // Meta is what a store knows of itself:
 //
 //	sum, version

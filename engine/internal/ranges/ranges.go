@@ -1,0 +1,62 @@
+// Package ranges is for engines that must carry out a DeleteRange key by key: it says what a
+// batch comes to if its ranges are deleted first.
+package ranges
+
+import (
+	"bytes"
+	"slices"
+	"sort"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Union is a union of intervals, disjoint and in order.
+type Union []Interval
+
+// Interval is [Lo, Hi); an empty Hi is the end.
+type Interval struct{ Lo, Hi []byte }
+
+// endsBefore reports whether the interval lies below key and does not touch it.
+func (i Interval) endsBefore(key []byte) bool {
+	return len(i.Hi) > 0 && bytes.Compare(i.Hi, key) < 0
+}
+
+// Add adds [lo, hi), whose slices it keeps.
+func (u *Union) Add(lo, hi []byte) {
+	if len(hi) > 0 && bytes.Compare(lo, hi) >= 0 {
+		return
+	}
+	s := *u
+	first := sort.Search(len(s), func(n int) bool { return !s[n].endsBefore(lo) })
+	last := first
+	for ; last < len(s) && (len(hi) == 0 || bytes.Compare(s[last].Lo, hi) <= 0); last++ {
+		if bytes.Compare(s[last].Lo, lo) < 0 {
+			lo = s[last].Lo
+		}
+		if len(hi) > 0 && (len(s[last].Hi) == 0 || bytes.Compare(s[last].Hi, hi) > 0) {
+			hi = s[last].Hi
+		}
+	}
+	*u = slices.Replace(s, first, last, Interval{lo, hi})
+}
+
+// Has reports whether key is in one of the intervals.
+func (u Union) Has(key []byte) bool {
+	n := sort.Search(len(u), func(n int) bool { return len(u[n].Hi) == 0 || bytes.Compare(key, u[n].Hi) < 0 })
+	return n < len(u) && bytes.Compare(u[n].Lo, key) <= 0
+}
+
+// Split takes the ranges out of ops. To delete first what the union has and then to carry out
+// left in order comes to the same as ops: what a later range would delete is not in left, which
+// has the memory of ops.
+func Split(ops []holdfast.Op) (covered Union, left []holdfast.Op) {
+	for i := len(ops) - 1; i >= 0; i-- {
+		if op := &ops[i]; op.Kind == holdfast.KindDeleteRange {
+			covered.Add(op.Key, op.Value)
+		} else if covered.Has(op.Key) {
+			op.Kind = holdfast.KindDeleteRange
+		}
+	}
+	left = slices.DeleteFunc(ops, func(op holdfast.Op) bool { return op.Kind == holdfast.KindDeleteRange })
+	return covered, left
+}

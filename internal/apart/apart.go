@@ -1,0 +1,135 @@
+// Package apart keeps a copy out of what it is a copy of.
+package apart
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Check returns ErrBadOption if target, a directory that need not be there yet, is one of the sources, lies in
+// one or has one in it, or lies in any directory that an engine made. Links are followed, those to what is not there
+// too. Sources are files or directories; one that is not there is ignored. op is for the error.
+func Check(op, target string, sources ...string) error {
+	refuse := func(detail string, cause error) error {
+		return &holdfast.Error{Op: op, Path: target, Class: holdfast.ErrBadOption, Detail: detail, Cause: cause, Remedy: "name a directory elsewhere"}
+	}
+	at, err := resolve(target, 0)
+	if err != nil {
+		return refuse("", err)
+	}
+	held := make([]fs.FileInfo, len(sources)) // nil where nothing is
+	for i, s := range sources {
+		if held[i], err = os.Stat(s); err != nil {
+			held[i] = nil
+		}
+	}
+	for dir := range above(at) {
+		st, err := os.Stat(dir)
+		if err != nil {
+			continue // not there yet
+		}
+		for i, s := range held {
+			switch {
+			case s == nil || !os.SameFile(st, s):
+			case dir == at:
+				return refuse("it is "+sources[i]+" itself", nil)
+			default:
+				return refuse("it lies in "+sources[i], nil)
+			}
+		}
+		if dir != at && marked(dir) {
+			return refuse("it lies in "+dir+", which an engine made", nil)
+		}
+	}
+	st, err := os.Stat(at)
+	if err != nil {
+		return nil // nothing is in it
+	}
+	for i, s := range sources {
+		if held[i] == nil {
+			continue
+		}
+		whole, err := resolve(s, 0)
+		if err != nil {
+			return refuse("", err)
+		}
+		for dir := range above(filepath.Dir(whole)) {
+			if other, err := os.Stat(dir); err == nil && os.SameFile(st, other) {
+				return refuse(s+" lies in it", nil)
+			}
+		}
+	}
+	return nil
+}
+
+// above yields dir and all directories that it lies in.
+func above(dir string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for yield(dir) && dir != filepath.Dir(dir) {
+			dir = filepath.Dir(dir)
+		}
+	}
+}
+
+// maxLinks is how many links that lead nowhere are followed; systems follow 40 that lead somewhere.
+const maxLinks = 40
+
+// resolve returns the absolute path to which name leads, or would lead if what is missing were made.
+func resolve(name string, links int) (string, error) {
+	name, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	whole, err := filepath.EvalSymlinks(name)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return whole, err
+	}
+	dir := filepath.Dir(name)
+	if dir == name {
+		return "", err
+	}
+	if dir, err = resolve(dir, links); err != nil {
+		return "", err
+	}
+	name = filepath.Join(dir, filepath.Base(name))
+	to, err := os.Readlink(name)
+	if err != nil { // no link
+		return name, nil
+	}
+	if links == maxLinks {
+		return "", fmt.Errorf("%s: too many links", name)
+	}
+	if !filepath.IsAbs(to) {
+		to = filepath.Join(dir, to)
+	}
+	return resolve(to, links+1)
+}
+
+// marked reports whether an engine made dir. What is not sure is no: a file may be called as the mark is where names have
+// no case.
+func marked(dir string) bool {
+	const begin = "holdfast "
+	for _, mark := range []string{"HOLDFAST", "HOLDFAST.partial"} {
+		name := filepath.Join(dir, mark)
+		if st, err := os.Stat(name); err != nil || !st.Mode().IsRegular() {
+			continue
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		var head [len(begin)]byte
+		_, err = io.ReadFull(f, head[:])
+		f.Close()
+		if err == nil && string(head[:]) == begin {
+			return true
+		}
+	}
+	return false
+}

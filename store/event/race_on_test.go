@@ -1,6 +1,0 @@
-//go:build race
-
-package event_test
-
-// The race detector makes sync.Pool forget at random, so allocations cannot be counted.
-const raceDetector = true

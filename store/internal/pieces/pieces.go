@@ -1,0 +1,35 @@
+// Package pieces says how much a store removes at a time where an engine removes the keys of a range one by one.
+//
+// Such an engine has one writer, for whom all others wait. So a store removes many keys in pieces, each a commit of its
+// own, and others get their turn in between.
+package pieces
+
+import "github.com/holdfastdb/holdfast"
+
+// A piece is bounded by both: some engines take time for each key, some for each page of a value. See decision 20 for what
+// was measured.
+const (
+	Keys  = 512
+	Bytes = 1 << 20
+)
+
+// Cut walks over the keys of r, from its end if r.Reverse, until there are that many or their values take that many bytes,
+// but over one at least. It returns the key that it came to, nil if there is none in r, and whether others follow it.
+//
+// A value that cannot be read ends the walk early without an error, unless it is that of the first key: removing what is
+// damaged must be possible. Cut has no state: it may be called from many goroutines at once.
+func Cut(reader holdfast.Reader, r holdfast.Range, keys int, bytes int64) (last []byte, more bool, err error) {
+	it := reader.Scan(r)
+	defer it.Close()
+	for n, size := 0, int64(0); it.Next(); n++ {
+		if n > 0 && (n >= keys || size >= bytes) {
+			return last, true, nil
+		}
+		last = append(last[:0], it.Key()...)
+		size += int64(len(it.Value()))
+	}
+	if err := it.Err(); err != nil && last == nil {
+		return nil, false, err
+	}
+	return last, it.Err() != nil, nil
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package raftlog_test
-
-const raceDetector = false
