@@ -28,7 +28,7 @@ var layers = map[string][]string{
 	"internal/":                {""},
 	"engine/":                  {"", "engine/internal/", "vfs"}, // never another engine
 	"engine/internal/":         {"", "engine/internal/", "internal/"},
-	"engine/logtree/":          {"", "engine/internal/", "engine/logtree/", "vfs"},
+	"engine/logtree/":          {"", "internal/apart", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/all":               {"", "engine/", "internal/"},
 	"enginetest":               {"", "engine/mem"},
 	"store/":                   {"", "store/internal/exclusive", "store/internal/pieces"}, // no engine

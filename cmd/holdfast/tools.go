@@ -234,8 +234,12 @@ func (c *repairCommand) run() int {
 	p.line("how\t%s", r.How)
 	p.line("keys\t%d in %s", r.Keys, c.Into)
 	if l := r.Logtree; l != nil {
+		stretches := 0
 		for _, x := range l.Lost {
 			fmt.Fprintln(os.Stderr, "lost:", loss(x))
+			if x.Operations == 0 {
+				stretches++
+			}
 		}
 		for _, x := range l.Unsure {
 			fmt.Fprintln(os.Stderr, "unsure:", x)
@@ -243,11 +247,17 @@ func (c *repairCommand) run() int {
 		for _, k := range l.Examples {
 			fmt.Fprintln(os.Stderr, "doubtful:", key(k))
 		}
+		if more := l.Doubtful - int64(len(l.Examples)); more > 0 {
+			fmt.Fprintln(os.Stderr, "doubtful: and", more, "more keys")
+		}
 		p.line("from runs\t%d values", l.Values)
 		p.line("from the log\t%d batches with %d operations; %d frames of moved values", l.Batches, l.Operations, l.Moved)
 		p.line("torn\t%d bytes, which opening would have cut off too", l.TornBytes)
-		p.line("lost\t%d stretches, %d of them values of keys", len(l.Lost), l.LostKeys)
-		p.line("doubtful\t%d keys: they may have had a newer value, or have been deleted", l.Doubtful)
+		p.line("lost\t%d stretches, %d of them values of keys, which are missing now", stretches, l.LostKeys)
+		if l.Gone > 0 {
+			p.line("gone\toperations of the log: %d; which keys they changed is not known", l.Gone)
+		}
+		p.line("doubtful\t%d keys: an operation that is gone may have given them a newer value, or deleted them", l.Doubtful)
 	}
 	if err := p.end(); err != nil {
 		return fail(err)
@@ -269,7 +279,11 @@ func loss(l logtree.Loss) string {
 	if l.Key != nil {
 		s += ", key " + key(l.Key)
 	}
-	return s + ": " + l.Why
+	s += ": " + l.Why
+	for i, k := range l.Maybe {
+		s += []string{"; it seems to be about ", ", "}[min(i, 1)] + key(k)
+	}
+	return s
 }
 
 func (c *backupCommand) run() int {

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/internal/home"
 	"github.com/holdfastdb/holdfast/engine/internal/transfer"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
+	"github.com/holdfastdb/holdfast/internal/apart"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -75,6 +76,12 @@ func checkMark(dir string) error {
 // is the exact state less the values that are damaged; what else can happen is at
 // [Repaired].
 func Repair(dir, into string, o holdfast.Options) (r *Repaired, err error) {
+	if into != "" {
+		// Also where nothing tells any more that dir is a database.
+		if err := apart.Check("repair", into, dir); err != nil {
+			return nil, err
+		}
+	}
 	release, err := home.Hold(dir)
 	if err != nil {
 		return nil, err

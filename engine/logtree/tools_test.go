@@ -217,8 +217,14 @@ func TestToolsRefuse(t *testing.T) {
 	if _, err := Repair(db, dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("Repair into a full directory: %v", err)
 	}
-	if _, err := Repair(filepath.Join(dir, "nothing"), into, holdfast.Options{}); err == nil {
-		t.Error("nothing was repaired")
+	nothing := filepath.Join(dir, "nothing")
+	_, repaired := Repair(nothing, into, holdfast.Options{})
+	_, verified := Verify(nothing)
+	_, inspected := Inspect(nothing)
+	for _, err := range []error{repaired, verified, inspected} {
+		if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "no such directory") {
+			t.Errorf("of a directory that is not there: %v", err)
+		}
 	}
 	if _, err := os.Stat(into); err == nil {
 		t.Error("a refused repair made something")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"math"
 	"path/filepath"
@@ -126,6 +127,7 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 	roles := map[string]string{manifestName: roleManifest, "HOLDFAST": roleHome, "LOCK": roleHome}
 	used := map[uint32]manifestSegment{}
 	named := map[uint64]bool{}
+	var t tail
 	if k.m == nil {
 		damaged(k.manifestErr)
 	} else {
@@ -138,7 +140,7 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 				named[r.run] = true
 			}
 		}
-		t := k.readTail(nil)
+		t = k.readTail(nil)
 		in.Log = t.info
 		for _, err := range t.damage {
 			damaged(err)
@@ -185,9 +187,7 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 				si.Garbage = max(0, 1-float64(si.Live)/float64(mine.payload))
 			}
 		} else if si.Role == roleLog && k.m != nil {
-			if si.Used = p.size; id == in.Log.End.Segment {
-				si.Used = in.Log.End.Offset
-			}
+			si.Used = t.ends[id]
 		}
 		if p.headerErr != nil && si.Role != roleLeft {
 			damaged(p.headerErr)
@@ -246,6 +246,7 @@ type part struct {
 	headerErr error
 	begin     begin
 	begun     bool // there is a whole begin frame
+	alike     bool // neither it nor the header is whole, and all frames that are look as those of moved values do
 }
 
 // moved reports whether the segment holds moved values. Where the header is damaged, the begin frame
@@ -254,7 +255,7 @@ func (p *part) moved() bool {
 	if p.headerErr == nil {
 		return p.head.kind == kindMoved
 	}
-	return p.begun && p.begin.lsn == 0 && p.begin.seq > 0
+	return p.begun && p.begin.lsn == 0 && p.begin.seq > 0 || p.alike
 }
 
 // readDisk reads the names, the manifest and the beginnings of segments. Only what makes all
@@ -262,7 +263,9 @@ func (p *part) moved() bool {
 func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 	k := &disk{fs: fsys, dir: dir, parts: map[uint32]*part{}}
 	var err error
-	if k.names, err = fsys.List(dir); err != nil {
+	if k.names, err = fsys.List(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, &holdfast.Error{Op: "read", Engine: Name, Path: dir, Detail: "there is no such directory", Cause: fs.ErrNotExist, Remedy: "name a directory that holdfast made"}
+	} else if err != nil {
 		return nil, ioError("read", dir, err)
 	}
 	for _, name := range k.names {
@@ -308,9 +311,27 @@ func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 				p.begin, p.begun = parseBegin(f)
 			}
 		}
+		if !p.begun && p.headerErr != nil {
+			p.alike = k.looksMoved(p)
+		}
 		k.parts[id] = p
 	}
 	return k, nil
+}
+
+// looksMoved reports whether a segment has whole frames, and all are like those of moved values.
+func (k *disk) looksMoved(p *part) (moved bool) {
+	data, _ := k.read(p, segmentHeader, p.size)
+	for s := range stretches(data, segmentHeader, p.epoch) {
+		if s.kind == 0 {
+			continue
+		}
+		if s.seq != 0 || s.unsynced != math.MaxUint32 {
+			return false
+		}
+		moved = true
+	}
+	return moved
 }
 
 // readHead reads a segment's header and first frame, as far as they are there.
@@ -452,7 +473,8 @@ func (s *frameSearch) resync(from int, least uint32) int {
 type tail struct {
 	info   LogInfo
 	end    position
-	damage []error // if opening would refuse
+	ends   map[uint32]int64 // where the frames end in each of its segments, as far as they were read
+	damage []error          // if opening would refuse
 }
 
 // readTail goes through the log's tail and calls visit, if it is not nil, with each batch and the number of
@@ -460,6 +482,7 @@ type tail struct {
 func (k *disk) readTail(visit func(p *part, s stretch, seq uint64)) (t tail) {
 	d := &DB{fs: k.fs, dir: k.dir, id: k.id, noMap: true, segs: map[uint32]*segment{}}
 	at := k.m.from
+	t.ends = map[uint32]int64{}
 	fail := func(err error) tail {
 		t.damage = append(t.damage, err)
 		t.end, t.info.End = at, at.info()
@@ -502,13 +525,14 @@ func (k *disk) readTail(visit func(p *part, s stretch, seq uint64)) (t tail) {
 			later = later[1:]
 		}
 		var err error
-		if named, torn, err = k.readTailSegment(p, &at, &t, visit); err != nil {
+		named, torn, err = k.readTailSegment(p, &at, &t, visit)
+		if t.ends[cur] = at.off; err != nil {
 			return fail(err)
 		}
 	}
 	t.end, t.info.End = at, at.info()
 	if at.lsn < k.m.synced {
-		return fail(corrupt(segmentName(k.dir, max(at.seg, 1)), at.off, fmt.Sprintf("the log ends %d bytes before what had been synced", k.m.synced-at.lsn), nil))
+		return fail(endsEarly(k.dir, at, k.m.synced, torn))
 	}
 	if torn != nil {
 		t.info.TornBytes = extent(torn.rest)
@@ -580,6 +604,27 @@ func (k *disk) readTailSegment(p *part, at *position, t *tail, visit func(p *par
 		}
 	}
 	return named, &tear{seg: &segment{file: nameOnly{name: p.name}, epoch: p.epoch}, off: at.off, start: start}, nil
+}
+
+// endsEarly is the error of a log of which whole frames were found up to at only, though it had been synced up to that lsn. torn is what
+// stands there, nil if that is not known.
+func endsEarly(dir string, at position, synced uint64, torn *tear) error {
+	n := synced - at.lsn
+	detail := fmt.Sprintf("the log ends %d bytes before what had been synced", n)
+	if torn != nil && extent(torn.rest) > 0 {
+		detail = fmt.Sprintf("the frame is damaged; from it on, %d bytes of log had been synced", n)
+		search := frameSearch{b: torn.rest, epoch: torn.seg.epoch}
+		for i := frameAlign; i+frameHeader <= len(torn.rest); i += frameAlign {
+			if !mayBeFrame(torn.rest[i:], at.off-segmentHeader+int64(i)) {
+				continue
+			}
+			if _, ok := search.at(i); ok {
+				detail += fmt.Sprintf(", and sound frames follow it, the first at byte %d", at.off+int64(i))
+				break
+			}
+		}
+	}
+	return corrupt(segmentName(dir, max(at.seg, 1)), at.off, detail, nil)
 }
 
 // nameOnly is a file of which nothing but the name is needed.

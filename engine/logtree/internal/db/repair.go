@@ -3,6 +3,8 @@ package db
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -27,10 +29,15 @@ type Repaired struct {
 
 	// Lost is what could not be read: stretches of files and, where its place is known, what they held.
 	Lost []Loss
-	// LostKeys is how many keys had a value that is damaged; they are in Lost too.
+	// LostKeys is how many keys had a value that is damaged; they are in Lost too. Older values of theirs are not taken
+	// over.
 	LostKeys int64
-	// Doubtful is how many keys of the new database may have an older value than they had, or may have
-	// been deleted: what the log says of them later is gone. Examples are the first of them.
+	// Gone is how many operations of the log behind the runs are gone, as far as their number is known; Lost has their
+	// numbers. What keys they were about nobody can tell.
+	Gone int64
+	// Doubtful is how many keys of the new database may have an older value than they had, or may have been deleted: what
+	// the log says of them later is gone, or may be, because operations are gone of which the keys are not known. Keys that
+	// intact operations behind those are about are not among them. Examples are the first of them.
 	Doubtful int64
 	Examples [][]byte
 	// Unsure says what could not be found out; empty if all could.
@@ -44,6 +51,10 @@ type Loss struct {
 	Bytes  int64  // 0: not known
 	Key    []byte // whose value it is, nil: not one value
 	Why    string
+	// Maybe are keys that what stands there seems to be about, a few at most. That is a hint: the checksum is wrong, and any of it may be.
+	Maybe [][]byte
+	// Operations is how many of the log are gone; then it is about those, and not about a stretch.
+	Operations int64
 }
 
 // Complete reports whether nothing was lost and nothing is in doubt.
@@ -65,10 +76,11 @@ const maxExamples = 100
 //     garbage, deletes among it, so that a deleted key can come back, or an old value: those
 //     keys are counted as doubtful.
 //   - The log's tail follows. Behind damage in it whatever is whole is taken over too, so that later batches are there
-//     without earlier ones.
+//     without earlier ones. Nobody knows what keys the operations that are gone were about: all keys are doubtful but those that the log
+//     names later.
 //
 // It reads one segment at a time into memory, and remembers 8 bytes or a little more for each key that it finds in
-// the place of damaged runs.
+// the place of damaged runs, or in the log behind operations that are gone.
 func Repair(fsys vfs.FS, dir string, into holdfast.Engine) (*Repaired, error) {
 	k, err := readDisk(fsys, dir)
 	if err != nil {
@@ -92,10 +104,23 @@ type repairer struct {
 	tiers []layer
 	log   []leg
 	stop  uint64 // lsn where the log ends in good order, or none
+	end   uint64 // lsn where the last whole frame ends that was found
+	named uint32 // the segment that it names as the next, or 0
 
-	seed maphash.Seed
-	sure map[uint64]struct{} // keys in holes about which there is no doubt
+	frayed  bool // something stands behind it that is no frame
+	seed    maphash.Seed
+	dubious bool                // operations are gone that may have been about any key
+	sure    map[uint64]struct{} // keys in holes, or all if dubious, about which there is no doubt
 }
+
+// doubtAll notes that operations are gone which may have been about any of the keys that were found up to now.
+func (r *repairer) doubtAll() {
+	r.dubious = true
+	clear(r.sure)
+}
+
+// trust notes that what was found of a key is the last that the log says of it, as far as was read.
+func (r *repairer) trust(key []byte) { r.sure[maphash.Bytes(r.seed, key)] = struct{}{} }
 
 func (r *repairer) close() {
 	for _, s := range r.open {
@@ -112,6 +137,7 @@ func (r *repairer) all() error {
 	upTo := uint64(math.MaxUint64)
 	r.stop = math.MaxUint64
 	r.log = r.legs()
+	var t tail
 	if r.m == nil {
 		r.out.Source = "the log alone, without the manifest"
 		r.out.Unsure = append(r.out.Unsure, "without the manifest nobody knows how far the log went")
@@ -124,7 +150,7 @@ func (r *repairer) all() error {
 		if r.holed() {
 			r.out.Source += "; where runs are damaged, the log before them too"
 		}
-		t := r.readTail(nil)
+		t = r.readTail(nil)
 		if len(t.damage) == 0 {
 			r.stop, r.out.TornBytes = t.end.lsn, t.info.TornBytes
 		}
@@ -144,9 +170,13 @@ func (r *repairer) all() error {
 		return err
 	}
 	if r.m != nil {
+		r.end, r.named = r.m.from.lsn, 0
 		if err := r.fromLog(upTo, math.MaxUint64); err != nil {
 			return err
 		}
+	}
+	if r.m == nil || len(t.damage) > 0 {
+		r.weighEnd(t.end)
 	}
 	if err := r.flush(0); err != nil {
 		return err
@@ -155,6 +185,76 @@ func (r *repairer) all() error {
 		return err
 	}
 	return r.count()
+}
+
+// weighEnd finds out whether the log may have gone on behind the last of it that was found. Where there is a manifest, at is where opening
+// would stop.
+func (r *repairer) weighEnd(at position) {
+	why := ""
+	switch p := r.parts[at.seg]; {
+	case r.named != 0:
+		why = fmt.Sprintf("the log goes on in segment %d, of which nothing can be read", r.named)
+	case r.m == nil && r.frayed:
+		why = "something stands behind the last whole frame, and without the manifest nobody knows whether it had been synced"
+	case r.m != nil && r.end < r.m.synced:
+		why = fmt.Sprintf("the last %d bytes of log that had been synced cannot be read", r.m.synced-r.end)
+	case r.m != nil && r.end <= at.lsn && (p == nil || p.size < at.off || r.used(p, at.off)):
+		why = "behind the damage in the log nothing can be read, and nobody knows how much there was"
+	default:
+		id, moved := r.unplaced()
+		if id == 0 {
+			return
+		}
+		why = fmt.Sprintf("nothing can be read of segment %d, which may have been the log's last", id)
+		if moved {
+			why = fmt.Sprintf("the first frame of segment %d is damaged: how old the values in it are is not known", id)
+		}
+	}
+	r.out.Unsure = append(r.out.Unsure, why)
+	r.doubtAll()
+}
+
+// used reports whether there is anything in a segment from that offset on.
+func (k *disk) used(p *part, off int64) bool {
+	b, _ := k.read(p, off, p.size)
+	return extent(b) > 0
+}
+
+// unplaced returns a segment behind the log's others that may belong to it and holds no whole frame, but something else; 0 if there
+// is none. One that was being prepared may hold what a former use of its file left; its header is whole. Without the manifest, moved
+// values whose age is not known belong nowhere either.
+func (r *repairer) unplaced() (id uint32, moved bool) {
+	last := r.from().seg
+	if n := len(r.log); n > 0 {
+		last = max(last, r.log[n-1].p.id)
+	}
+	for _, id := range r.segs {
+		p := r.parts[id]
+		if p.begun || r.m != nil && (p.headerErr == nil || r.behind(id) >= 0) {
+			continue
+		}
+		if p.moved() {
+			if r.m == nil {
+				return id, true
+			}
+			continue
+		}
+		if id <= last {
+			continue
+		}
+		if _, _, frames := r.extentOf(p); frames == 0 && r.used(p, 0) && (p.headerErr != nil || r.used(p, segmentHeader)) {
+			return id, false
+		}
+	}
+	return 0, false
+}
+
+// behind is the place of a segment among those that the manifest says the log has left behind, -1 if it is not among them.
+func (k *disk) behind(id uint32) int {
+	if k.m == nil {
+		return -1
+	}
+	return slices.IndexFunc(k.m.segs, func(s manifestSegment) bool { return s.id == id })
 }
 
 // lose notes a loss that an error describes.
@@ -167,9 +267,14 @@ func (r *repairer) lose(err error) {
 }
 
 func (r *repairer) lost(l Loss) {
-	same := func(o Loss) bool { return o.Path == l.Path && o.Offset == l.Offset && o.Key == nil && l.Key == nil }
+	same := func(o Loss) bool {
+		return o.Path == l.Path && o.Offset == l.Offset && o.Key == nil && l.Key == nil && o.Operations == 0
+	}
 	if i := slices.IndexFunc(r.out.Lost, same); i >= 0 && l.Key == nil {
-		r.out.Lost[i].Bytes = max(r.out.Lost[i].Bytes, l.Bytes)
+		o := &r.out.Lost[i]
+		if o.Bytes = max(o.Bytes, l.Bytes); len(o.Maybe) == 0 {
+			o.Maybe = l.Maybe
+		}
 		return
 	}
 	r.out.Lost = append(r.out.Lost, l)
@@ -400,7 +505,7 @@ func (r *repairer) fromTiers(exact bool) error {
 // takeEntry takes over one entry. within says that a hole has the key too, so that something may be there already.
 func (r *repairer) takeEntry(key []byte, e run.Entry, exact, within bool) error {
 	if within && exact {
-		r.sure[maphash.Bytes(r.seed, key)] = struct{}{}
+		r.trust(key)
 	}
 	if e.Tombstone {
 		if within {
@@ -465,7 +570,7 @@ func (k *disk) legs() (all []leg) {
 			continue // nothing was written to it, or nothing is left
 		}
 		if k.m != nil {
-			if i := slices.IndexFunc(k.m.segs, func(s manifestSegment) bool { return s.id == id }); i >= 0 {
+			if i := k.behind(id); i >= 0 {
 				l.size = min(l.size, k.m.segs[i].size)
 			}
 		}
@@ -493,16 +598,24 @@ func (k *disk) place(l *leg, before *part, all []leg) bool {
 		return false
 	}
 	from := k.from()
-	if from.seg == l.p.id && from.off > segmentHeader {
-		l.lsn = from.lsn - uint64(from.off-segmentHeader)
-		l.base = from.seq - uint64(k.seqAt(l.p, from.off))
-		return true
+	within := from.seg == l.p.id && from.off > segmentHeader
+	if within {
+		if seq, ok := k.seqAt(l.p, from.off); ok {
+			l.lsn, l.base = from.lsn-uint64(from.off-segmentHeader), from.seq-uint64(seq)
+			return true
+		}
 	}
 	var named uint32
 	if before != nil {
 		b := all[len(all)-1]
 		end, next, _ := k.extentOf(before)
 		l.lsn, l.base, named = b.lsn+uint64(end.off-segmentHeader), b.base+end.seq, next
+	}
+	if within {
+		l.lsn = from.lsn - uint64(from.off-segmentHeader)
+	}
+	if from.seg < l.p.id { // it is not older than that
+		l.lsn, l.base = max(l.lsn, from.lsn), max(l.base, from.seq)
 	}
 	if named != l.p.id {
 		l.why = "its first frame is damaged, and none before names it: where it belongs is a guess"
@@ -535,19 +648,19 @@ func (k *disk) extentOf(p *part) (end position, named uint32, frames int) {
 	return end, named, frames
 }
 
-// seqAt is how many operations a segment has before the offset off.
-func (k *disk) seqAt(p *part, off int64) (seq uint32) {
+// seqAt is how many operations a segment has before the offset off; false if the frames on both sides of it are damaged.
+func (k *disk) seqAt(p *part, off int64) (seq uint32, ok bool) {
 	data, _ := k.read(p, segmentHeader, p.size)
 	for s := range stretches(data, segmentHeader, p.epoch) {
-		if s.off == off && s.kind != 0 {
-			return s.seq
+		switch {
+		case s.off == off && s.kind != 0:
+			return s.seq, true
+		case s.off >= off:
+			return seq, ok
 		}
-		if s.off >= off {
-			break
-		}
-		seq = s.next
+		seq, ok = s.next, s.kind != 0 && s.off+int64(s.size()) == off
 	}
-	return seq
+	return seq, ok
 }
 
 // fromLog takes over the operations of the log numbered above from and up to upTo. Those up to the manifest's position are about
@@ -558,7 +671,7 @@ func (r *repairer) fromLog(from, upTo uint64) error {
 	if !g.tail {
 		for _, id := range r.segs {
 			p := r.parts[id]
-			named := r.m == nil || slices.ContainsFunc(r.m.segs, func(s manifestSegment) bool { return s.id == id })
+			named := r.m == nil || r.behind(id) >= 0
 			if named && p.moved() && p.begun && p.begin.seq <= upTo {
 				moved = append(moved, p)
 			}
@@ -570,9 +683,16 @@ func (r *repairer) fromLog(from, upTo uint64) error {
 		if i+1 < len(r.log) && r.log[i+1].base <= from || l.base >= upTo || g.tail && l.p.id < r.m.from.seg {
 			continue
 		}
-		if l.why != "" && !g.tail {
+		if l.why != "" {
 			r.out.Unsure = append(r.out.Unsure, l.p.name+": "+l.why)
+			if clear(r.sure); g.tail {
+				r.doubtAll()
+			}
 		}
+		if err := g.movedUpTo(&moved, l.base); err != nil {
+			return err
+		}
+		g.guessed = l.why != ""
 		if err := g.leg(l, &moved); err != nil {
 			return err
 		}
@@ -592,6 +712,7 @@ type logReplay struct {
 	from, upTo uint64
 	at         uint64 // number of the last operation seen
 	tail       bool   // behind the manifest's position: it is about all keys
+	guessed    bool   // at is too low, perhaps
 }
 
 // gap notes that the operations up to seq were not all found. What was found before them, in the place of damaged runs, is in doubt.
@@ -599,10 +720,15 @@ func (g *logReplay) gap(seq uint64, name string) {
 	if seq <= g.at {
 		return
 	}
+	clear(g.r.sure)
 	if g.tail {
-		g.r.lost(Loss{Path: name, Why: fmt.Sprintf("operations %d to %d of the log are gone", g.at+1, seq)})
-	} else {
-		clear(g.r.sure)
+		why := fmt.Sprintf("operation %d of the log is gone", seq)
+		if n := seq - g.at; n > 1 {
+			why = fmt.Sprintf("operations %d to %d of the log, %d in all, are gone", g.at+1, seq, n)
+		}
+		g.r.out.Lost = append(g.r.out.Lost, Loss{Path: name, Why: why + ": any key may have been changed", Operations: int64(seq - g.at)})
+		g.r.out.Gone += int64(seq - g.at)
+		g.r.doubtAll()
 	}
 	g.at = seq
 }
@@ -614,7 +740,10 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 		start = max(start, r.m.from.off)
 	}
 	if l.lsn+uint64(size-segmentHeader) > r.stop {
-		size = segmentHeader + int64(max(r.stop, l.lsn)-l.lsn)
+		if size = segmentHeader + int64(max(r.stop, l.lsn)-l.lsn); size == segmentHeader { // and it is not where the log ends
+			torn, _ := r.read(l.p, segmentHeader, l.size)
+			r.out.TornBytes += extent(torn)
+		}
 	}
 	data, err := r.read(l.p, start, size)
 	if err != nil {
@@ -623,27 +752,40 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 	if l.last && r.m == nil {
 		n := tornAt(data, start, l.p.epoch)
 		r.out.TornBytes = extent(data[n:])
+		r.frayed = r.out.TornBytes > 0
 		data = data[:n]
 	}
 	if len(data) == 0 {
 		return nil
-	}
-	if err := g.movedUpTo(moved, l.base); err != nil {
-		return err
 	}
 	if g.gap(min(l.base, g.upTo), l.p.name); l.p.headerErr != nil {
 		r.lose(l.p.headerErr)
 	}
 	for s := range stretches(data, start, l.p.epoch) {
 		seq := l.base + uint64(s.seq)
+		if s.kind != 0 {
+			r.end, r.named = l.lsn+uint64(s.off-segmentHeader)+uint64(s.size()), 0
+			if next, ok := parseEnd(s.frame); ok {
+				r.named = next.id
+			}
+		}
 		switch {
 		case s.kind == 0:
-			if extent(data[s.off-start:]) > 0 { // else it is room that was never used
-				r.lost(Loss{Path: l.p.name, Offset: s.off, Bytes: s.n, Why: s.why})
+			b := data[s.off-start:]
+			switch left := extent(b); {
+			case left == 0: // room that was never used
+			case l.last && s.n == int64(len(b)) && g.tail && r.end >= r.m.synced: // nothing says that it had been synced
+				r.out.TornBytes = left
+			default:
+				r.frayed = l.last && s.n == int64(len(b))
+				r.lost(Loss{Path: l.p.name, Offset: s.off, Bytes: min(s.n, left), Why: s.why, Maybe: mayBeKeys(b[:s.n])})
 			}
 			continue
 		case seq >= g.upTo && s.kind == frameBatch:
 			return nil
+		}
+		if g.tail { // where it stands says so, whatever its number is
+			seq = max(seq, g.at)
 		}
 		if s.kind != frameBatch || seq+uint64(s.ops) <= g.from {
 			continue
@@ -652,7 +794,7 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 			return err
 		}
 		g.gap(seq, l.p.name)
-		if err := r.takeFrame(s, g.tail); err != nil {
+		if err := r.takeFrame(s, g.tail, true); err != nil {
 			return err
 		}
 		r.out.Batches++
@@ -660,6 +802,36 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 		g.at = seq + uint64(s.ops)
 	}
 	return nil
+}
+
+// maxMaybe bounds Loss.Maybe.
+const maxMaybe = 10
+
+// mayBeKeys are the keys in what seem to be frames of batches at the beginning of b, whose checksums are wrong.
+func mayBeKeys(b []byte) (keys [][]byte) {
+	for len(b) >= frameHeader {
+		word := binary.LittleEndian.Uint32(b[4:])
+		n := int(word >> 2)
+		if frameKind(word&3) != frameBatch || n > len(b)-frameHeader {
+			return keys
+		}
+		body := b[frameHeader : frameHeader+n]
+		if _, err := checkBody(body); err != nil {
+			return keys
+		}
+		for at := 0; at < n; {
+			rec, _ := parseRecord(body[at:])
+			at += rec.size
+			if len(keys) == maxMaybe {
+				return keys
+			}
+			if rec.kind != holdfast.KindDeleteRange && !slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(k, rec.key) }) {
+				keys = append(keys, bytes.Clone(rec.key))
+			}
+		}
+		b = b[min(frameSize(n), len(b)):]
+	}
+	return keys
 }
 
 // tornAt is where the log ends in its last segment: before the first stretch that is no frame, unless a
@@ -688,7 +860,7 @@ func (g *logReplay) movedUpTo(moved *[]*part, seq uint64) error {
 		*moved = (*moved)[1:]
 		end := p.size
 		if r.m != nil {
-			if i := slices.IndexFunc(r.m.segs, func(s manifestSegment) bool { return s.id == p.id }); i >= 0 {
+			if i := r.behind(p.id); i >= 0 {
 				end = r.m.segs[i].size
 			}
 		}
@@ -704,9 +876,10 @@ func (g *logReplay) movedUpTo(moved *[]*part, seq uint64) error {
 			case s.kind == 0 && (r.m != nil || extent(data[s.off-segmentHeader:]) > 0):
 				r.lost(Loss{Path: p.name, Offset: s.off, Bytes: s.n, Why: s.why})
 			case s.kind == frameBatch:
-				// Its keys had these values when operation begin.seq had been made.
+				// Its keys had these values when operation begin.seq had been made. Whether that was before what was
+				// found in a segment of which the place is a guess is not known.
 				g.gap(min(p.begin.seq, g.upTo), p.name)
-				if err := r.takeFrame(s, false); err != nil {
+				if err := r.takeFrame(s, false, !g.guessed); err != nil {
 					return err
 				}
 				r.out.Moved++
@@ -716,8 +889,9 @@ func (g *logReplay) movedUpTo(moved *[]*part, seq uint64) error {
 	return nil
 }
 
-// takeFrame takes over the operations of a batch: all of them, or those about keys in holes.
-func (r *repairer) takeFrame(s stretch, all bool) error {
+// takeFrame takes over the operations of a batch: all of them, or those about keys in holes. latest says that nothing which was taken over
+// before is later.
+func (r *repairer) takeFrame(s stretch, all, latest bool) error {
 	holed := r.holed()
 	for at := 0; at < len(s.body); {
 		rec, _ := parseRecord(s.body[at:])
@@ -727,14 +901,16 @@ func (r *repairer) takeFrame(s stretch, all bool) error {
 			r.batch.DeleteRange(rec.key, rec.value)
 			continue
 		}
-		if holed {
-			within := r.inHole(rec.key)
-			if !all && !within {
-				continue
-			}
-			if within {
-				r.sure[maphash.Bytes(r.seed, rec.key)] = struct{}{}
-			}
+		within := holed && r.inHole(rec.key)
+		if holed && !all && !within {
+			continue
+		}
+		switch {
+		case !within && !r.dubious:
+		case latest:
+			r.trust(rec.key)
+		default:
+			delete(r.sure, maphash.Bytes(r.seed, rec.key))
 		}
 		if rec.kind == holdfast.KindSet {
 			r.batch.Set(rec.key, rec.value)
@@ -745,14 +921,14 @@ func (r *repairer) takeFrame(s stretch, all bool) error {
 	return r.flush(flushAt)
 }
 
-// count looks at the result: how many keys it has, and which of them are in doubt.
+// count looks at the result: how many keys it has, which of them are in doubt, and which got a value after one that is damaged.
 func (r *repairer) count() error {
 	holed := r.holed()
 	it := r.into.Scan(holdfast.Range{})
 	defer it.Close()
 	for it.Next() {
 		r.out.Keys++
-		if !holed || !r.inHole(it.Key()) {
+		if !r.dubious && !(holed && r.inHole(it.Key())) {
 			continue
 		}
 		if _, ok := r.sure[maphash.Bytes(r.seed, it.Key())]; ok {
@@ -762,5 +938,23 @@ func (r *repairer) count() error {
 			r.out.Examples = append(r.out.Examples, bytes.Clone(it.Key()))
 		}
 	}
-	return it.Err()
+	if err := it.Err(); err != nil || r.out.LostKeys == 0 {
+		return err
+	}
+	var failed error
+	r.out.Lost = slices.DeleteFunc(r.out.Lost, func(l Loss) bool {
+		if l.Key == nil || failed != nil {
+			return false
+		}
+		_, err := r.into.Get(nil, l.Key)
+		switch {
+		case err == nil: // the log has a newer one
+			r.out.LostKeys--
+			return true
+		case !errors.Is(err, holdfast.ErrNotFound):
+			failed = err
+		}
+		return false
+	})
+	return failed
 }

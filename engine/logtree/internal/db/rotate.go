@@ -368,12 +368,12 @@ func (d *DB) follow(s *segment) {
 }
 
 const (
-	aheadPiece  = 256 << 10 // bytes of a segment that are written ahead at a time
-	aheadSync   = 512 << 10 // and synced together
-	leastPieces = 8         // that a segment is written ahead in,
-	leastPiece  = 4 << 10   // of so many bytes at least
-	leftShare   = 8         // the share of the log's segment that is left when the next is complete,
-	leastLeft   = 2 << 20   // and so many bytes at least
+	aheadPiece  = 1 << 20 // bytes of a segment that are written ahead at a time
+	aheadSync   = 8 << 20 // and synced together
+	leastPieces = 8       // that a segment is written ahead in,
+	leastPiece  = 4 << 10 // of so many bytes at least
+	leftShare   = 8       // the share of the log's segment that is left when the next is complete,
+	leastLeft   = 2 << 20 // and so many bytes at least
 )
 
 // warmAhead reads what of the log's present segment comes next, if nobody has written those blocks before: the
