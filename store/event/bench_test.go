@@ -213,7 +213,7 @@ func TestAllocations(t *testing.T) {
 	s := openLog(t, storetest.Nothing(), event.Options{Level: holdfast.Memory})
 	for _, n := range []int{1, 100} {
 		events := benchEvents(n)
-		if got := testing.AllocsPerRun(1000, func() {
+		if got := storetest.Allocations(1000, func() {
 			if _, err := s.Append(ctx, events...); err != nil {
 				t.Fatal(err)
 			}
@@ -226,7 +226,7 @@ func TestAllocations(t *testing.T) {
 	s = memLog(t)
 	appendOK(t, s, benchEvents(5000)...)
 	read := func(limit int) float64 {
-		return testing.AllocsPerRun(100, func() {
+		return storetest.Allocations(100, func() {
 			for _, err := range s.Records(ctx, 1, limit) {
 				if err != nil {
 					t.Fatal(err)

@@ -20,7 +20,7 @@ func TestAllocations(t *testing.T) {
 	measure := func(name string, most float64, f func() error) {
 		t.Helper()
 		var err error
-		if got := testing.AllocsPerRun(200, func() {
+		if got := storetest.Allocations(200, func() {
 			if e := f(); e != nil {
 				err = e
 			}
