@@ -137,8 +137,8 @@ func (b *Batch) Len() int { return b.count }
 // Size is the length in bytes of the encoded operations.
 func (b *Batch) Size() int { return len(b.buf) }
 
-// Err is the error of the first operation that broke a limit, and names its index in the batch that
-// it was given to, from 0. From then on, operations are ignored until Reset.
+// Err is the error of the first operation that broke a limit. That of a key or value names its index in the batch that
+// it was given to, from 0; that of a batch over MaxBatchSize does not. From then on, operations are ignored until Reset.
 func (b *Batch) Err() error { return b.err }
 
 // Bytes is the encoded form described at [Batch], for engines that can store it as it

@@ -29,7 +29,8 @@ type Options struct {
 	// was set is in Capabilities.
 	MemoryBytes int64
 
-	// Logger takes what an engine has to say beside its errors. nil discards it.
+	// Logger takes what an engine has to say beside its errors. nil discards it. It must not use the engine itself,
+	// which may hold locks while it speaks.
 	Logger *slog.Logger
 }
 

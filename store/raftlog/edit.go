@@ -121,7 +121,8 @@ var everything = format.Span{Hi: noEnd}
 // Where the engine removes keys one by one, what is more than a piece, 512 entries or 1 MiB, is then
 // removed piece by piece, and every other call gets its turn in between. If that ends early, because
 // of a crash, an error or Close, the next call goes on with it, with whatever range, but not one that
-// deletes the end of the log, for which raft waits: that removes only what is its own.
+// deletes the end of the log, for which raft waits: that removes only what is its own, if that is at most
+// 16 pieces.
 //
 // A monotonic store refuses with ErrOrder to delete entries that have others on both sides.
 func (s *Store) DeleteRange(min, max uint64) error {
@@ -371,6 +372,8 @@ func (s *Store) cut(dead format.Span, down bool) (piece format.Span, rest *forma
 	switch {
 	case !ok:
 		return dead, nil, s.strange(key)
+	case down && index == dead.Lo, !down && index == dead.Hi:
+		return dead, nil, nil // the walk ended early, at what cannot be read, but nothing is behind it
 	case down:
 		return format.Span{Lo: index, Hi: dead.Hi}, &format.Span{Lo: dead.Lo, Hi: index - 1}, nil
 	default:

@@ -1,6 +1,7 @@
 package raftlog_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/store/internal/pieces"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
@@ -70,7 +72,7 @@ func TestOthersComeBetweenPieces(t *testing.T) {
 				begun := make(chan struct{})
 				go func() { close(begun); call <- other(s) }()
 				<-begun
-				time.Sleep(10 * time.Millisecond) // until it waits: it may wait for its turn, which nothing shows
+				time.Sleep(50 * time.Millisecond) // until it waits: it may wait for its turn, which nothing shows
 				released := 0
 				for done := false; !done; {
 					select {
@@ -79,7 +81,9 @@ func TestOthersComeBetweenPieces(t *testing.T) {
 							t.Fatal(err)
 						}
 					case err := <-long:
-						t.Fatalf("the long deletion came to its end (%v) before the call", err)
+						if long = nil; err != nil || name != "more of the same" {
+							t.Fatalf("the long deletion came to its end (%v) before the call", err)
+						}
 					default:
 						st.Locked(func() {
 							if st.Settled < st.Applied {
@@ -87,16 +91,18 @@ func TestOthersComeBetweenPieces(t *testing.T) {
 								released++
 							}
 						})
-						time.Sleep(100 * time.Microsecond)
+						time.Sleep(500 * time.Microsecond)
 					}
 				}
 				left := 0
 				lo, hi := []byte("r\x00l"), []byte("r\x00m")
-				if left = storetest.Keys(st, holdfast.Range{Lo: lo, Hi: hi}); left < 5*pieces.Keys {
+				if left = storetest.Keys(st, holdfast.Range{Lo: lo, Hi: hi}); left < 5*pieces.Keys && name != "more of the same" { // which returns when all of it is gone, whoever of the two removes it
 					t.Fatalf("%d keys were left when the call had come through, after %d receipts", left, released)
 				}
 				st.Release(-1)
-				finished(t, nil, long)
+				if long != nil {
+					finished(t, nil, long)
+				}
 				first, _ := s.FirstIndex()
 				last, _ := s.LastIndex()
 				if want := uint64(n + 1); first != want && !(name == "more of the same" && first == n+11) {
@@ -364,5 +370,67 @@ func TestPiecesBesideEverything(t *testing.T) {
 			}
 			closeStore(t, s)
 		})
+	}
+}
+
+// lazyBad is an engine that finds a value damaged only when it is asked for, and removes keys one by one.
+type lazyBad struct {
+	holdfast.Engine
+	mark []byte // of the damaged value
+}
+
+func (e *lazyBad) Capabilities() holdfast.Capabilities {
+	c := e.Engine.Capabilities()
+	c.NativeDeleteRange = false
+	return c
+}
+
+func (e *lazyBad) Scan(r holdfast.Range) holdfast.Iterator {
+	return &lazyIterator{Iterator: e.Engine.Scan(r), mark: e.mark}
+}
+
+type lazyIterator struct {
+	holdfast.Iterator
+	mark []byte
+	err  error
+}
+
+func (it *lazyIterator) Next() bool { return it.err == nil && it.Iterator.Next() }
+
+func (it *lazyIterator) Value() []byte {
+	v := it.Iterator.Value()
+	if bytes.Contains(v, it.mark) {
+		it.err = errors.New("the value is damaged")
+		return nil
+	}
+	return v
+}
+
+func (it *lazyIterator) Err() error { return it.err }
+
+// TestDeleteDamaged: entries that cannot be read can be deleted, wherever in the deletion they are, and the store opens again. A damaged last
+// one once left a dead span that ended before it began, which no Open took.
+func TestDeleteDamaged(t *testing.T) {
+	for damaged := uint64(1); damaged <= 10; damaged++ {
+		for _, span := range [][2]uint64{{1, damaged}, {damaged, 10}, {1, 10}, {damaged, damaged}, {2, 9}} {
+			eng := &lazyBad{Engine: mem.New(), mark: fmt.Appendf(nil, "data of %d in", damaged)}
+			s := openStore(t, eng, inMemory)
+			store(t, s, entries(1, 10, 1)...)
+			if err := s.DeleteRange(span[0], span[1]); err != nil {
+				t.Fatalf("%d is damaged: DeleteRange(%d, %d): %v", damaged, span[0], span[1], err)
+			}
+			first, err := s.FirstIndex()
+			if err != nil {
+				t.Fatal(err)
+			}
+			last, err := s.LastIndex()
+			if err != nil {
+				t.Fatal(err)
+			}
+			closeStore(t, s)
+			s = openStore(t, eng, inMemory)
+			wantBounds(t, s, first, last)
+			closeStore(t, s)
+		}
 	}
 }

@@ -49,7 +49,7 @@ func Claim(eng holdfast.Engine, r Request) (Place, error) {
 	fail := func(class, cause error, remedy, format string, args ...any) (Place, error) {
 		return Place{}, &holdfast.Error{Op: r.Kind + " open", Engine: p.Caps.Engine, Class: class, Cause: cause, Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
 	}
-	if eng == nil || !reflect.TypeOf(eng).Comparable() {
+	if eng == nil || !reflect.ValueOf(eng).Comparable() {
 		return fail(holdfast.ErrBadOption, nil, "pass an open engine, by its pointer", "the engine is %T", eng)
 	}
 	p.Caps = eng.Capabilities()

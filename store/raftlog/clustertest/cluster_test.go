@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -128,20 +130,52 @@ func (c *cluster) must() {
 
 // wedged reports whether a node has ended as hashicorp/raft's issue 697 tells: it was sent a snapshot that is older than the end of its
 // log, empties a monotonic store, as it does after every snapshot, goes on from the old end all the same, and panics when it then applies an
-// entry that it has deleted itself. A store that does not say that it is monotonic is spared that. It is called with mu held.
+// entry that it has deleted itself. A store that does not say that it is monotonic is spared that. One that has lost the entry looks the
+// same but for what it holds: then there are entries before it, or it is there. It is called with mu held.
 func (c *cluster) wedged() bool {
-	if !c.cfg.Monotonic {
+	if !c.cfg.Monotonic || !errors.Is(c.failed, errEnded) {
 		return false
 	}
 	for _, id := range members {
 		text, _ := os.ReadFile(filepath.Join(c.dir, id+".err"))
-		_, panicked, _ := strings.Cut(string(text), "panic: log not found")
-		if first, _, _ := strings.Cut(panicked, "\n\ngoroutine 1 "); strings.Contains(first, "(*Raft).processLogs(") {
-			return true
+		before, panicked, _ := strings.Cut(string(text), "panic: log not found")
+		first, _, _ := strings.Cut(panicked, "\n\ngoroutine 1 ")
+		if !strings.Contains(first, "(*Raft).processLogs(") {
+			continue
 		}
+		asked := regexp.MustCompile(`failed to get log: index=(\d+)`).FindAllStringSubmatch(before, -1)
+		if len(asked) == 0 {
+			return false
+		}
+		index, err := strconv.ParseUint(asked[len(asked)-1][1], 10, 64)
+		if err != nil {
+			return false
+		}
+		begin, err := c.begins(id)
+		c.t.Logf("node %s wanted entry %d of a log that begins with %d, %v", id, index, begin, err)
+		return err == nil && (begin == 0 || index < begin)
 	}
 	return false
 }
+
+// begins returns the first index of a node that has ended.
+func (c *cluster) begins(id string) (_ uint64, err error) {
+	cfg := c.nodeConfig(id)
+	eng, err := all.Open(cfg.Engine, filepath.Join(cfg.Dir, "store"), cfg.engineOptions())
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, eng.Close()) }()
+	logs, err := raftlog.Open(eng, raftlog.Options{Name: "raft", Level: cfg.Level, Monotonic: cfg.Monotonic})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, logs.Close()) }()
+	return logs.FirstIndex()
+}
+
+// errEnded: a node ended that nobody had ended.
+var errEnded = errors.New("ended by itself")
 
 // start starts a node that is not running and waits until it is up, or has ended.
 func (c *cluster) start(id string) {
@@ -246,7 +280,7 @@ func (c *cluster) hear(p *process, out io.Reader) {
 	expected := p.expected
 	p.mu.Unlock()
 	if !expected {
-		c.wrong("node %s ended by itself: %v", p.id, err)
+		c.wrong("node %s %w: %v", p.id, errEnded, err)
 	}
 	c.mu.Lock()
 	if c.nodes[p.id] == p {

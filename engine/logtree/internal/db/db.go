@@ -86,7 +86,8 @@ type DB struct {
 	view    atomic.Pointer[view]
 
 	mu       sync.Mutex // order: whoever holds it appends to the log and the memtable
-	changed  sync.Cond  // a memtable was flushed, or the database failed
+	changed  sync.Cond  // a memtable was flushed, or could not be, or the database failed
+	stuck    error      // why the last flush could not be: for lack of room
 	cur      *segment   // the log's last; nil until the first commit
 	off      int64      // where its next frame goes
 	warmAt   int64      // where off wakes warmAhead
@@ -292,7 +293,7 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 func (d *DB) freeEarly() {
 	v := d.view.Load()
 	ranges := v.mem.tombs.Load().ranges()
-	if len(v.imm) == maxImm || len(ranges) > maxTombs/64 {
+	if len(v.imm) >= maxImm || len(ranges) > maxTombs/64 {
 		return
 	}
 	var covered int64
@@ -354,6 +355,7 @@ func (d *DB) room(n, ops int, far bool) error {
 		weight /= farWeight
 	}
 	cleared := false // for a segment that there was no room for
+	waited := false  // for a flush
 	for {
 		if err := d.log.err(); err != nil {
 			return err
@@ -393,6 +395,10 @@ func (d *DB) room(n, ops int, far bool) error {
 			}
 			continue
 		}
+		if waited && d.stuck != nil {
+			return d.log.fail(d.stuck)
+		}
+		waited, d.stuck = true, nil
 		d.wake(d.work)
 		start := time.Now()
 		d.changed.Wait()
@@ -422,7 +428,9 @@ func (d *DB) clear() error {
 	if v := d.view.Load(); !v.mem.empty() && len(v.imm) < maxImm {
 		d.rotateTable()
 	}
-	for len(d.view.Load().imm) > 0 {
+	d.stuck = nil
+	d.wake(d.work)
+	for len(d.view.Load().imm) > 0 && d.stuck == nil {
 		if err := d.log.err(); err != nil {
 			return err
 		}
@@ -431,7 +439,7 @@ func (d *DB) clear() error {
 			continue
 		}
 		d.mu.Unlock()
-		_, err := d.flush()
+		_, err := d.flushIfRoom()
 		d.mu.Lock()
 		if err != nil {
 			return d.log.fail(err)
@@ -440,6 +448,17 @@ func (d *DB) clear() error {
 	d.mu.Unlock()
 	d.preparing.Lock()
 	d.sweep()
+	if d.making != nil {
+		d.undo(d.making)
+		d.making = nil
+	}
+	d.mu.Lock()
+	spare := d.spare
+	d.spare = nil
+	d.mu.Unlock()
+	for _, s := range spare {
+		d.remove(segmentName(d.dir, s.id))
+	}
 	d.preparing.Unlock()
 	d.mu.Lock()
 	return nil

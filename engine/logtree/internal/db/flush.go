@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
@@ -38,7 +39,7 @@ func (d *DB) flush() (bool, error) {
 	syncing.Wait()
 	if err = errors.Join(err, syncErr); err != nil {
 		out.abandon()
-		return false, err
+		return false, d.roomless(err)
 	}
 	d.edit.Lock()
 	defer d.edit.Unlock()
@@ -59,6 +60,40 @@ func (d *DB) flush() (bool, error) {
 	}
 	d.wake(d.merges)
 	return true, nil
+}
+
+// flushIfRoom is flush, but where there is no room it does nothing: as long as no writer needs the memory, there may be some later.
+func (d *DB) flushIfRoom() (bool, error) {
+	did, err := d.flush()
+	if err != nil && !noRoom(err) {
+		return did, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stuck = err
+	if err != nil {
+		d.logger.Warn("no room to flush a memtable", "error", err)
+		d.changed.Broadcast()
+	}
+	return did, nil
+}
+
+// roomError is the error of work that found no room and has undone what it did: it can be tried again.
+type roomError struct{ error }
+
+func (e *roomError) Unwrap() error { return e.error }
+
+// roomless makes a roomError of err if it says that the disk is full, or the user's share of it.
+func (d *DB) roomless(err error) error {
+	if (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && d.log.err() == nil {
+		return &roomError{err}
+	}
+	return err
+}
+
+func noRoom(err error) bool {
+	_, ok := err.(*roomError)
+	return ok
 }
 
 // writeTable writes the newest versions of a memtable's keys. What a range delete of the same

@@ -325,17 +325,25 @@ func (d *DB) mergeOnce() (bool, error) {
 	}
 	out.abandon()
 	home.abandon()
+	if err = d.roomless(err); noRoom(err) {
+		// What it would have made room for can still be deleted, which may let the next one be done.
+		d.logger.Warn("no room to merge", "error", err)
+		return false, nil
+	}
 	return false, err
 }
 
-// mergeUnstopped is how many entries a merge goes on for before it looks whether the database is closed: small merges
-// come to their end also where it is never open for long.
-const mergeUnstopped = 64 << 10
+// mergeUnstopped is how many entries, and mergeBytes how many bytes of values moved, a merge goes on for before it looks whether the
+// database is closed: small merges come to their end also where it is never open for long.
+const (
+	mergeUnstopped = 64 << 10
+	mergeBytes     = 16 << 20
+)
 
 // rewrite writes the clusters of a merge.
 func (d *DB) rewrite(m *merge, ver *version, out *output, home *mover) (err error) {
 	defer unguard(guard(), &err)
-	entries := 0
+	entries, look := 0, int64(mergeBytes)
 	for i := range m.clusters {
 		c := &m.clusters[i]
 		w := merged{}
@@ -364,7 +372,8 @@ func (d *DB) rewrite(m *merge, ver *version, out *output, home *mover) (err erro
 			if entries++; entries%1024 == 0 {
 				runtime.Gosched()
 			}
-			if entries%mergeUnstopped == 0 {
+			if entries%mergeUnstopped == 0 || home.moved >= look {
+				look = home.moved + mergeBytes
 				select {
 				case <-d.stop:
 					return errStopped
@@ -441,6 +450,8 @@ type mover struct {
 	buf  []byte // a frame in the making: its header, still empty, and records
 	val  []byte
 	done []*segment
+
+	moved int64 // bytes of values
 }
 
 // moveFrame is the size in bytes at which a frame of moved values is written.
@@ -480,6 +491,7 @@ func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
 	at := w.seg.used.Load() + int64(len(w.buf))
 	w.buf = append(w.buf, w.val...)
 	w.seg.payload.Add(int64(len(key) + len(w.val)))
+	w.moved += int64(len(w.val))
 	place := uint64(w.seg.id)<<32 | uint64(at)
 	if len(w.buf) >= moveFrame {
 		err = w.flush()

@@ -75,7 +75,7 @@ func Open(c Config) (_ *DB, err error) {
 		return nil, err
 	}
 	if !d.manual {
-		d.background(isFlushing, d.work, d.flush)
+		d.background(isFlushing, d.work, d.flushIfRoom)
 		d.background(isMerging, d.merges, d.mergeOnce)
 		d.background(isPreparing, d.prepare, d.prepareNext)
 		d.background(isReadingAhead, d.warm, d.warmAhead)
@@ -197,6 +197,12 @@ func (d *DB) recover(m *manifest) error {
 	defer mem.release()
 	d.publish(mem, nil, ver)
 
+	// The replay may need the room that runs take which nothing names.
+	for _, id := range slices.Sorted(maps.Keys(runFiles)) {
+		if files[id] == nil {
+			d.remove(runName(d.dir, id))
+		}
+	}
 	if err := d.replay(m, segFiles); err != nil {
 		return err
 	}
@@ -204,11 +210,6 @@ func (d *DB) recover(m *manifest) error {
 	for _, id := range slices.Sorted(maps.Keys(segFiles)) {
 		if d.segs[id] == nil {
 			d.remove(segmentName(d.dir, id))
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(runFiles)) {
-		if files[id] == nil {
-			d.remove(runName(d.dir, id))
 		}
 	}
 	return nil
@@ -356,7 +357,8 @@ func (d *DB) trim(from position) error {
 		if err != nil {
 			return ioError("read", s.file.Name(), err)
 		}
-		if s.kind != kindLog || id < from.seg || size-end < leastTrim {
+		// A file that was cut in the padding of its last frame is lengthened: its frames are said to reach to there.
+		if s.kind != kindLog || id < from.seg || size >= end && size-end < leastTrim {
 			continue
 		}
 		f, err := d.fs.OpenWrite(s.file.Name())
@@ -420,6 +422,11 @@ func (d *DB) spill(at *position, replayed *[]*segment) error {
 	d.rotateTable()
 	d.mu.Unlock()
 	_, err := d.flush()
+	if noRoom(err) {
+		// It was in memory when it was written, so it can be again; once Open has removed what is left over, there may be room.
+		d.logger.Warn("no room to flush what the log holds", "error", err)
+		return nil
+	}
 	return err
 }
 

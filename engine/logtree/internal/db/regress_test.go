@@ -767,3 +767,124 @@ func TestDeleteMakesRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestOpenWithoutRoom: what could be flushed while the disk had room may be in memory again at the next opening if there is none, and a log in
+// many pieces need not be flushed at all. Opening once failed, or was followed by a poison, so that nothing could be deleted.
+func TestOpenWithoutRoom(t *testing.T) {
+	for name, fill := range map[string]func(d *DB, c Config, n *int) *DB{
+		"memtables to flush": func(d *DB, _ Config, n *int) *DB {
+			for ; len(d.view.Load().imm) < 2 || d.view.Load().mem.weight() < 1<<19; *n++ {
+				write(t, d, *n)
+			}
+			for d.next == nil {
+				if _, err := d.prepareNext(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return d
+		},
+		"many pieces": func(d *DB, c Config, n *int) *DB {
+			for range 2 * maxPieces {
+				for range 200 {
+					write(t, d, *n)
+					*n++
+				}
+				if err := d.Close(); err != nil {
+					t.Fatal(err)
+				}
+				var err error
+				if d, err = Open(c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return d
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := testConfig(vfs.NewMem(), "db")
+			c.Manual, c.Memory, c.SyncEvery, c.Sizes.Segment, c.Sizes.Table = true, 8<<20, -1, 4<<20, 1<<20
+			if err := errors.Join(c.FS.MkdirAll(c.Dir), c.FS.SyncDir("/")); err != nil {
+				t.Fatal(err)
+			}
+			d, err := Open(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.New = false
+			n := 0
+			fill(d, c, &n)
+			disk := c.FS.(*vfs.Mem).Kill()
+			c.FS = disk
+			disk.SetCapacity(disk.Used() + 40<<10)
+			if d, err = Open(c); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.Work(100); err != nil {
+				t.Fatal(err)
+			}
+			for i := range n {
+				if v, err := d.Get(nil, fmt.Appendf(nil, "%08d", i)); err != nil || len(v) != 50 {
+					t.Fatalf("key %d of %d: %d bytes, %v", i, n, len(v), err)
+				}
+			}
+			var all holdfast.Batch
+			all.DeleteRange([]byte("0"), []byte("9"))
+			if err := commit(d, &all, holdfast.Power); err != nil {
+				t.Fatal(err)
+			}
+			disk.SetCapacity(disk.Used() + 16<<20)
+			if _, err := d.Work(100); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// write commits 50 bytes under key i.
+func write(t *testing.T, d *DB, i int) {
+	t.Helper()
+	var b holdfast.Batch
+	b.Set(fmt.Appendf(nil, "%08d", i), make([]byte, 50))
+	if err := commit(d, &b, holdfast.Power); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCutInPadding: a file that was cut in the padding of its last frame is read, and stays readable when its frames are in runs. The manifest
+// once said that it had those bytes, and the next opening that it was cut short.
+func TestCutInPadding(t *testing.T) {
+	d, c := manualWith(t, 8<<20)
+	for i := range maxPieces + 2 {
+		write(t, d, i)
+		name, off := d.cur.file.Name(), d.off
+		d.abandon()
+		f, err := c.FS.OpenWrite(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Truncate(off-1), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if d, err = Open(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if _, err := d.Work(100); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if d, err = Open(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

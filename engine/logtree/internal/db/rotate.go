@@ -32,7 +32,7 @@ func (d *DB) rotateSegment(n int) error {
 			size = max(size, min(4*need, d.segmentLimit))
 		}
 		start := time.Now()
-		if next, err = d.createSegment(id, size, 0, size <= minSegment); err != nil {
+		if next, err = d.createSegment(id, size, d.leave(), size <= minSegment); err != nil {
 			if next, err = d.createSmall(id, size, need, err); err != nil {
 				return err
 			}
@@ -69,14 +69,18 @@ func (d *DB) segmentSize() int64 {
 	return min(max(2*d.lastSize, minSegment), d.segmentLimit)
 }
 
-// createSmall makes a segment where one of that size could not be made, for which there may be no room. Deletes, which make
-// room, need little; so the first segment of a session takes what there is. Later ones leave some, for flushing the memtable
-// when the database is opened again.
-func (d *DB) createSmall(id uint32, size, need int64, err error) (*segment, error) {
-	left := int64(0)
-	if d.cur != nil {
-		left = max(d.tableLimit/4, minSegment)
+// leave is how much room a new segment leaves on the disk, for flushing memtables. The first one of a session takes what there is:
+// deletes, which make room, need little. It is called with mu held.
+func (d *DB) leave() int64 {
+	if d.cur == nil {
+		return 0
 	}
+	return max(d.tableLimit/4, minSegment)
+}
+
+// createSmall makes a segment where one of that size could not be made, for which there may be no room.
+func (d *DB) createSmall(id uint32, size, need int64, err error) (*segment, error) {
+	left := d.leave()
 	for size/2 >= max(need, leastSegment) {
 		size /= 2
 		var s *segment
@@ -89,7 +93,7 @@ func (d *DB) createSmall(id uint32, size, need int64, err error) (*segment, erro
 }
 
 // leastSegment is the size in bytes of the smallest segment that is tried.
-const leastSegment = 16 << 10
+const leastSegment = 4 << 10
 
 // createSegment makes a segment file of the log; its name and length become durable with the first sync. Written
 // ahead, all its blocks are on the device, and a commit that is synced to it changes no metadata of the file system. It
@@ -269,7 +273,7 @@ func (d *DB) beginNext() (bool, error) {
 		d.mu.Unlock()
 		return false, nil // the log says so when it comes to that
 	}
-	size, last := d.segmentSize(), d.lastSize
+	size, last, left := d.segmentSize(), d.lastSize, d.leave()
 	var old *segment
 	if n := len(d.spare); n > 0 && d.spare[n-1].size == size {
 		old, d.spare = d.spare[n-1], d.spare[:n-1]
@@ -283,7 +287,7 @@ func (d *DB) beginNext() (bool, error) {
 		}
 		return true, err
 	}
-	s, err := d.newSegment(id, size, 0)
+	s, err := d.newSegment(id, size, left)
 	if err != nil {
 		return false, err
 	}
@@ -469,7 +473,7 @@ func (d *DB) remove(name string) {
 func (d *DB) Work(limit int) (n int, err error) {
 	for n < limit {
 		did := false
-		for _, f := range []func() (bool, error){d.flush, d.mergeOnce, d.prepareNext} {
+		for _, f := range []func() (bool, error){d.flushIfRoom, d.mergeOnce, d.prepareNext} {
 			ok, err := f()
 			if err != nil {
 				return n, d.log.fail(err)
