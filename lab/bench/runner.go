@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/internal/leftover"
 )
 
 // ErrInterrupted: the context ended before the run did.
@@ -69,7 +70,7 @@ func NewRunner(l Lab, p Plan, at Place) (_ *Runner, err error) {
 	} else if !st.IsDir() {
 		return nil, &holdfast.Error{Op: "bench", Path: parent, Class: holdfast.ErrBadOption, Detail: "it is a file", Remedy: "name a directory with --dir"}
 	}
-	r.swept = sweep(parent)
+	r.swept = leftover.Sweep(parent, dirPrefix, leftover.Options{})
 	if r.dir, err = os.MkdirTemp(parent, dirPrefix+strconv.Itoa(os.Getpid())+"-"); err != nil {
 		return nil, dirError(parent, err)
 	}
@@ -78,7 +79,7 @@ func NewRunner(l Lab, p Plan, at Place) (_ *Runner, err error) {
 			err = errors.Join(err, r.Close())
 		}
 	}()
-	if r.lock, err = claim(r.dir); err != nil {
+	if r.lock, err = leftover.Claim(r.dir); err != nil {
 		return nil, dirError(parent, err)
 	}
 	if r.machine, err = describe(r.dir); err != nil {

@@ -92,6 +92,19 @@ func TestRaftWALSealed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
+			// Deleting a suffix does.
+			if w, err = wal.Open(killed, wal.WithSegmentSize(64<<10)); err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			end, err := w.LastIndex()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(w.DeleteRange(end, end), w.StoreLog(entry(end))); err != nil {
+				t.Errorf("an append after a deletion: %v", err)
+			}
 		})
 	}
 }

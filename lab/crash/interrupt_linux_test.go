@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/internal/leftover"
 )
 
 // traces lists what there is of a run in dir: its children, mounts and loop devices.
@@ -121,7 +122,7 @@ func TestInterruptLeavesNothing(t *testing.T) {
 // unlocked reports whether the directory of the run in dir is locked by nobody.
 func unlocked(t *testing.T, dir string) bool {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(dir, dirPrefix+"*", lockName))
+	names, err := filepath.Glob(filepath.Join(dir, dirPrefix+"*", leftover.Lock))
 	if err != nil || len(names) != 1 {
 		t.Fatalf("%q, %v", names, err)
 	}

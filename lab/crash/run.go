@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/internal/leftover"
 )
 
 // Place says where and how children run.
@@ -73,7 +74,7 @@ func newRunner(l Lab, at Place) (_ *runner, err error) {
 	if r.dir, err = os.MkdirTemp(r.parent, dirPrefix+strconv.Itoa(os.Getpid())+"-"); err != nil {
 		return nil, dirError(r.parent, err)
 	}
-	if r.lock, err = claim(r.dir); err != nil {
+	if r.lock, err = leftover.Claim(r.dir); err != nil {
 		return nil, errors.Join(dirError(r.parent, err), r.close())
 	}
 	return r, nil

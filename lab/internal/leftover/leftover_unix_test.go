@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package leftover
 
 import (
 	"errors"
@@ -14,11 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const prefix = "run-"
+
 // TestClaimedFromTheBeginning: a file with the name is locked from its first moment on, so that no sweep can lock it before.
 // The one here is what such a sweep would hold.
 func TestClaimedFromTheBeginning(t *testing.T) {
 	dir := t.TempDir()
-	name := filepath.Join(dir, lockName)
+	name := filepath.Join(dir, Lock)
 	sweeper, err := os.Create(name)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +29,7 @@ func TestClaimedFromTheBeginning(t *testing.T) {
 	if err := unix.Flock(int(sweeper.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := claim(dir)
+	lock, err := Claim(dir)
 	if err != nil {
 		t.Fatalf("it locks what it has made under its name: %v", err)
 	}
@@ -53,17 +55,17 @@ func TestSweepSparesWhoEnds(t *testing.T) {
 	go func() {
 		var all []string
 		for !done.Load() {
-			all = append(all, sweep(parent)...)
+			all = append(all, Sweep(parent, prefix, Options{})...)
 		}
 		swept <- all
 	}()
 	for range 300 {
-		dir, err := os.MkdirTemp(parent, dirPrefix)
+		dir, err := os.MkdirTemp(parent, prefix)
 		if err != nil {
 			t.Error(err)
 			break
 		}
-		lock, err := claim(dir)
+		lock, err := Claim(dir)
 		if err != nil {
 			t.Errorf("claiming: %v", err)
 			break
@@ -83,11 +85,11 @@ func TestSweepSparesWhoEnds(t *testing.T) {
 func TestSweepBesideDyingChildren(t *testing.T) {
 	for range 20 {
 		parent := t.TempDir()
-		dir, err := os.MkdirTemp(parent, dirPrefix)
+		dir, err := os.MkdirTemp(parent, prefix)
 		if err != nil {
 			t.Fatal(err)
 		}
-		lock, err := claim(dir)
+		lock, err := Claim(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +114,7 @@ func TestSweepBesideDyingChildren(t *testing.T) {
 		<-began
 		<-began
 		lock.Close() // the run is dead
-		swept := sweep(parent)
+		swept := Sweep(parent, prefix, Options{})
 		left, err := os.ReadDir(parent)
 		if len(swept) != 1 || swept[0] != dir || err != nil || len(left) > 0 {
 			t.Errorf("swept %q, left %v, %v", swept, left, err)

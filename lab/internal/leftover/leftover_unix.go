@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package leftover
 
 import (
 	"errors"
@@ -11,19 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockName is a file in a run's directory that is locked as long as the run lives. A killed
-// run leaves its directory, but not the lock.
-const lockName = "RUNNING"
-
-// claim marks dir as that of a living run. The file gets its name once it is locked, or a sweep might take it for one whose
-// run is dead.
-func claim(dir string) (*os.File, error) {
-	f, err := os.CreateTemp(dir, lockName)
+// Claim marks dir as that of a living run, until the file is closed or the process ends. The file gets its name once it is
+// locked, or a sweep might take it for one whose run is dead.
+func Claim(dir string) (*os.File, error) {
+	f, err := os.CreateTemp(dir, Lock)
 	if err != nil {
 		return nil, err
 	}
 	if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, lockName))
+		err = os.Rename(f.Name(), filepath.Join(dir, Lock))
 	}
 	if err != nil {
 		f.Close()
@@ -32,17 +28,19 @@ func claim(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep removes the directories below parent that killed runs have left, and returns their names.
-// One without the file may just be being made, and stays.
-func sweep(parent string) (swept []string) {
-	names, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*", lockName))
+// Sweep removes the directories below parent whose names begin with prefix and that killed runs have left, and returns their
+// names. One without the file may just be being made, and stays.
+func Sweep(parent, prefix string, o Options) (swept []string) {
+	names, _ := filepath.Glob(filepath.Join(parent, prefix+"*", Lock))
 	for _, name := range names {
 		f, err := os.OpenFile(name, os.O_RDWR, 0)
 		if err != nil {
 			continue
 		}
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && still(f, name) && clean(filepath.Dir(name)) == nil {
-			swept = append(swept, filepath.Dir(name))
+		dir := filepath.Dir(name)
+		free := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil || o.Dead != nil && o.Dead(dir)
+		if free && still(f, name) && (o.Undo == nil || o.Undo(dir) == nil) && clean(dir) == nil {
+			swept = append(swept, dir)
 		}
 		f.Close()
 	}
@@ -69,7 +67,7 @@ func clean(dir string) error {
 	for pause := time.Millisecond; ; pause *= 2 {
 		entries, err := os.ReadDir(gone)
 		for _, e := range entries {
-			if e.Name() != lockName {
+			if e.Name() != Lock {
 				err = errors.Join(err, os.RemoveAll(filepath.Join(gone, e.Name())))
 			}
 		}
