@@ -113,6 +113,9 @@ type Metrics struct {
 
 	// Poison is the failure that stopped the engine, nil while it works.
 	Poison error
+	// Trouble is what does not stop the engine and should be looked at: background work that failed and is tried
+	// again, damage that it met. nil if there is none, or if the engine does not tell.
+	Trouble error
 }
 
 // UnknownMetrics returns Metrics of which every number is Unknown, for engines to fill

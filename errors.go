@@ -35,6 +35,9 @@ var (
 	ErrBadKey = errors.New("holdfast: bad key")
 	// ErrTooLarge: a value or batch over its limit.
 	ErrTooLarge = errors.New("holdfast: too large")
+	// ErrFull: there is no room left on the device. Nothing of the batch was written, and the engine works on:
+	// deletes may still be accepted, and other writes are once there is room again.
+	ErrFull = errors.New("holdfast: no room on the device")
 	// ErrUnavailable: this engine or feature is not in this build or not on this
 	// system.
 	ErrUnavailable = errors.New("holdfast: not available here")

@@ -103,7 +103,7 @@ func write(t *testing.T, seed uint64, d *db.DB, l *ledger, made *traffic) {
 					}
 				}
 				if err != nil {
-					if !errors.Is(err, holdfast.ErrPoisoned) {
+					if !errors.Is(err, holdfast.ErrPoisoned) && !errors.Is(err, vfs.ErrHalted) {
 						t.Errorf("seed %d: %v", seed, err)
 					}
 					return

@@ -27,6 +27,7 @@ type Stats struct {
 	Faults     int // times that operations of the file system were made to fail
 	Full       int // times that the disk was made full
 	Damages    int // times that bits were flipped and files cut
+	Declined   int // batches that were refused for a failure, and not applied
 	Poisons    int // times that the engine stopped after a failure
 	Recoveries int // times that it opened after a crash
 	Refusals   int // reads and opens that found damage
@@ -43,6 +44,7 @@ func (s *Stats) Add(o Stats) {
 	s.Faults += o.Faults
 	s.Full += o.Full
 	s.Damages += o.Damages
+	s.Declined += o.Declined
 	s.Poisons += o.Poisons
 	s.Recoveries += o.Recoveries
 	s.Refusals += o.Refusals
@@ -278,6 +280,10 @@ func (h *history) commit() error {
 	r, err := h.db.Apply(&b, level)
 	if err := h.refused("Apply", err); err != nil {
 		return err
+	}
+	if err != nil && h.armed && !errors.Is(err, holdfast.ErrPoisoned) && h.db.Metrics().Poison == nil {
+		h.stats.Declined++ // nothing of it may be there
+		return nil
 	}
 	if err != nil {
 		return h.failed("Apply", err)

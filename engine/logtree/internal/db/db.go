@@ -59,7 +59,7 @@ const (
 	maxImm     = 2 // full memtables that wait to be flushed; then writers wait
 	maxSegment = 64 << 20
 	minSegment = 256 << 10 // of the first segment, if the budget allows
-	maxRun     = 32 << 20  // bytes of a run file, roughly
+	maxRun     = 8 << 20   // bytes of a run file, roughly
 )
 
 // DB is an open database; its methods are those of [holdfast.Engine].
@@ -87,7 +87,7 @@ type DB struct {
 
 	mu       sync.Mutex // order: whoever holds it appends to the log and the memtable
 	changed  sync.Cond  // a memtable was flushed, or could not be, or the database failed
-	stuck    error      // why the last flush could not be: for lack of room
+	stuck    error      // why the last flush could not be, nil if it could
 	cur      *segment   // the log's last; nil until the first commit
 	off      int64      // where its next frame goes
 	warmAt   int64      // where off wakes warmAhead
@@ -109,8 +109,23 @@ type DB struct {
 	nextTier uint64     // under edit
 	from     position   // the log from here on is not in runs; under edit
 	promised uint64     // up to this lsn, what was opened says, the log had been synced
-	merging  *merge     // under edit
 	spare    []*segment // closed files that can be used again; under mu
+	reserve  int64      // bytes of the reserve file; under preparing
+
+	merging     *step // the step of a merge that is under way, and its pass; under edit
+	mergingPass *pass
+	passes      []*pass     // under way, those over newer tiers behind; under edit
+	fruitless   [2]*version // a pass over it had nothing to do, the second while the log waited for room; under edit
+
+	tight      atomic.Bool  // there was no room for the last segment, but for deletes
+	needed     int64        // bytes that a merge of everything needs for its index, about; under mu
+	wanting    atomic.Int32                      // writers that wait for room on the disk
+	installs   uint64                            // changes of the version; under mu
+	idleMerges uint64                            // times that no merge was to be done, though a writer wanted room; under mu
+	reclaiming bool                              // merges have something to do, and can; under mu
+	tidying    bool                              // tidy will run; under mu
+	rot        atomic.Pointer[error]             // the last damage that a merge met
+	troubles   [activities]atomic.Pointer[error] // why background work failed, nil once it has not
 
 	trashMu sync.Mutex // taken last of all
 	trash   []func()   // removes what nobody needs any more
@@ -122,7 +137,8 @@ type DB struct {
 	stop    chan struct{}
 	done    sync.WaitGroup
 
-	debt, paced           atomic.Int64 // see pace
+	debt                  atomic.Pointer[debt]
+	paced                 atomic.Int64 // nanoseconds since watch.began: when the next write that is slowed down may begin
 	commits, stalls, torn atomic.Int64
 	otherSyncs            atomic.Int64 // of runs, manifests, moved segments
 	otherBytes            atomic.Int64
@@ -252,16 +268,20 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 	d.pace(len(body))
 
 	d.mu.Lock()
-	if err := d.room(frameSize(len(body)), b.Len(), far != nil); err != nil {
+	if err := d.room(frameSize(len(body)), b.Len(), far != nil, body); err != nil {
 		d.mu.Unlock()
 		return holdfast.Receipt{}, err
 	}
 	mem := d.view.Load().mem
 	if far == nil || !d.appendFar(mem, far, body) {
 		addr := d.frame(mem, frameBatch, body, sum)
-		d.seq = mem.add(addr+frameHeader, mem.image.At(addr+frameHeader, len(body)), d.seq+1)
+		seq, payload := mem.add(addr+frameHeader, mem.image.At(addr+frameHeader, len(body)), d.seq+1)
+		d.seq = seq
+		d.cur.payload.Add(payload)
 	}
-	d.cur.payload.Add(int64(len(body)))
+	if mem.deletes > 0 {
+		d.armTidy()
+	}
 	lsn := d.lsn
 	d.visible.Store(d.seq)
 	if b.HasRange() {
@@ -307,20 +327,6 @@ func (d *DB) freeEarly() {
 	}
 }
 
-// pace slows writers down while reclaim is behind, so that space stays bounded: a little and often,
-// not all of them for long.
-func (d *DB) pace(n int) {
-	debt := d.debt.Load()
-	if debt == 0 || d.manual {
-		return
-	}
-	if d.paced.Add(int64(n)) >= paceBytes {
-		d.paced.Store(0)
-		d.stalls.Add(1)
-		time.Sleep(time.Duration(debt) * time.Millisecond)
-	}
-}
-
 // never is a place that no log reaches.
 const never = math.MaxInt64
 
@@ -348,8 +354,9 @@ func (d *DB) header(dst []byte, kind frameKind, body int, sum uint32) {
 }
 
 // room makes sure that a frame of n bytes with so many operations fits the memtable, which it is copied
-// to unless it is far, and the segment. It is called with mu held, and may release and take it again.
-func (d *DB) room(n, ops int, far bool) error {
+// to unless it is far, and the segment. If it returns an error, nothing of the batch is there. It is called with mu held, and may
+// release and take it again.
+func (d *DB) room(n, ops int, far bool, body []byte) error {
 	weight := int64(n)
 	if far {
 		weight /= farWeight
@@ -368,18 +375,35 @@ func (d *DB) room(n, ops int, far bool) error {
 			}
 		}
 		if v.mem.empty() || fits && v.mem.weight()+weight <= d.tableLimit && len(v.mem.tombs.Load().ranges()) < maxTombs {
-			err := d.roomInLog(n, ops)
+			err := d.roomInLog(n, ops, false)
 			if err == nil {
 				return nil
 			}
-			if cleared {
-				return d.log.fail(err)
+			if !noRoom(err) {
+				return d.notApplied(err)
 			}
-			cleared = true
-			if err := d.clear(); err != nil {
-				return err
+			if !cleared {
+				cleared = true
+				if err := d.clear(); err != nil {
+					return err
+				}
+				continue
 			}
-			continue
+			if d.awaitRoom() {
+				continue
+			}
+			if !onlyDeletes(body) {
+				return d.notApplied(err)
+			}
+			if err = d.roomInLog(n, ops, true); err == nil {
+				return nil
+			}
+			d.mu.Unlock()
+			gave := d.giveRoom()
+			d.mu.Lock()
+			if !gave {
+				return d.notApplied(err)
+			}
 		}
 		if len(v.imm) < maxImm {
 			d.rotateTable()
@@ -388,15 +412,15 @@ func (d *DB) room(n, ops int, far bool) error {
 		d.stalls.Add(1)
 		if d.manual {
 			d.mu.Unlock()
-			_, err := d.flush()
+			_, err := d.flushOnce()
 			d.mu.Lock()
 			if err != nil {
-				return d.log.fail(err)
+				return d.notApplied(err)
 			}
 			continue
 		}
 		if waited && d.stuck != nil {
-			return d.log.fail(d.stuck)
+			return d.notApplied(d.stuck)
 		}
 		waited, d.stuck = true, nil
 		d.wake(d.work)
@@ -408,16 +432,40 @@ func (d *DB) room(n, ops int, far bool) error {
 	}
 }
 
-// roomInLog makes sure that a frame of n bytes with so many operations fits the segment. It is called with mu held.
-func (d *DB) roomInLog(n, ops int) error {
-	if d.cur == nil || d.off+int64(n)+int64(frameSize(endBody)) > d.cur.size {
-		if err := d.rotateSegment(n); err != nil {
-			return err
-		}
+// notApplied is the answer to a batch that there is no room for, on the disk or in memory that could not be flushed. It changes nothing:
+// the next batch may find room. Only what leaves two manifests stops the database.
+func (d *DB) notApplied(cause error) error {
+	if isFatal(cause) {
+		return d.log.fail(cause)
 	}
+	if err := d.log.err(); err != nil {
+		return err
+	}
+	e := &holdfast.Error{Op: "apply", Engine: Name, Path: d.dir, Cause: cause, Remedy: "try again once the cause is mended; nothing was written"}
+	if noRoom(cause) {
+		e.Class, e.Remedy = holdfast.ErrFull, "make room on the disk, or delete keys: that still works; nothing was written"
+	}
+	return e
+}
+
+// onlyDeletes reports whether a batch sets nothing.
+func onlyDeletes(body []byte) bool {
+	for at := 0; at < len(body); {
+		r, _ := parseRecord(body[at:])
+		if r.kind == holdfast.KindSet {
+			return false
+		}
+		at += r.size
+	}
+	return true
+}
+
+// roomInLog makes sure that a frame of n bytes with so many operations fits the segment. For the last room there is, deletes are let
+// in where nothing else is. It is called with mu held.
+func (d *DB) roomInLog(n, ops int, last bool) error {
 	// A sequence number in a frame has 32 bits.
-	if d.seq+uint64(ops)-d.cur.baseSeq >= 1<<32 {
-		return d.rotateSegment(n)
+	if d.cur == nil || d.off+int64(n)+int64(frameSize(endBody)) > d.cur.size || d.seq+uint64(ops)-d.cur.baseSeq >= 1<<32 {
+		return d.rotateSegment(n, last)
 	}
 	return nil
 }
@@ -439,9 +487,9 @@ func (d *DB) clear() error {
 			continue
 		}
 		d.mu.Unlock()
-		_, err := d.flushIfRoom()
+		_, err := d.flushOnce()
 		d.mu.Lock()
-		if err != nil {
+		if isFatal(err) {
 			return d.log.fail(err)
 		}
 	}
@@ -524,6 +572,14 @@ func (d *DB) Close() error {
 	close(d.stop)
 	d.done.Wait()
 	d.window.Stop()
+	if err == nil {
+		// What was deleted gives its space back also to programs that never run for long.
+		for more := d.tidy(); more; {
+			if more, err = d.flushOnce(); noRoom(err) {
+				err = nil // the log has it
+			}
+		}
+	}
 	return errors.Join(err, d.shut(err == nil))
 }
 
@@ -576,7 +632,7 @@ func (d *DB) Metrics() holdfast.Metrics {
 	m := holdfast.Metrics{
 		Commits: d.commits.Load(), Groups: d.log.groups.Load(), Syncs: d.log.syncs.Load() + d.otherSyncs.Load(),
 		BytesWritten: d.log.bytes.Load() + d.otherBytes.Load(), Stalls: d.stalls.Load(), TornBytes: d.torn.Load(),
-		DiskBytes: holdfast.Unknown, Files: holdfast.Unknown, Poison: d.log.err(),
+		DiskBytes: holdfast.Unknown, Files: holdfast.Unknown, Poison: d.log.err(), Trouble: d.trouble(),
 	}
 	d.gate.Fill(&m)
 	m.MemoryBytes = d.cache.Bytes() + d.pool.Free()
@@ -590,6 +646,20 @@ func (d *DB) Metrics() holdfast.Metrics {
 		d.gate.Leave()
 	}
 	return m
+}
+
+// trouble is what background work could not do and goes on without.
+func (d *DB) trouble() error {
+	var all []error
+	for i := range d.troubles {
+		if p := d.troubles[i].Load(); p != nil {
+			all = append(all, *p)
+		}
+	}
+	if p := d.rot.Load(); p != nil {
+		all = append(all, *p)
+	}
+	return errors.Join(all...)
 }
 
 // MaxBatch is the largest encoded batch in bytes.

@@ -111,7 +111,9 @@ func (d *DB) appendFar(mem *table, f *far, body []byte) bool {
 	d.off += int64(n)
 	d.log.push(piece{seg: d.cur, off: at, size: n, end: d.lsn})
 	mem.far += int64(n)
-	d.seq = mem.addFar(d.cur, at+frameHeader, body, f.sums, d.seq+1)
+	seq, payload := mem.addFar(d.cur, at+frameHeader, body, f.sums, d.seq+1)
+	d.seq = seq
+	d.cur.payload.Add(payload)
 	return true
 }
 
@@ -178,13 +180,16 @@ func (s *segment) save(synced uint64) {
 }
 
 // addFar is add for a batch whose encoding is at off in segment s and not in the image.
-func (t *table) addFar(s *segment, off int64, body []byte, sums []uint32, seq uint64) uint64 {
+func (t *table) addFar(s *segment, off int64, body []byte, sums []uint32, seq uint64) (uint64, int64) {
 	t.keep(s)
 	seq--
+	payload := int64(0)
 	for at := 0; at < len(body); {
 		r, _ := parseRecord(body[at:])
 		seq++
+		payload += int64(len(r.key) + len(r.value))
 		if r.kind == holdfast.KindDelete {
+			t.deletes++
 			addr, own := t.image.Reserve(r.size)
 			copy(own, body[at:])
 			t.index.Add(addr, own[r.size-len(r.key):], seq)
@@ -195,7 +200,7 @@ func (t *table) addFar(s *segment, off int64, body []byte, sums []uint32, seq ui
 		}
 		at += r.size
 	}
-	return seq
+	return seq, payload
 }
 
 // keep makes the table hold a reference to s, from before anything in it is indexed.

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 )
 
-// flush turns the oldest full memtable into runs, and reports whether there was one. It is called
-// from one goroutine at a time, but for databases opened with Config.Manual by any.
+// flush turns the oldest full memtable into runs, and reports whether there was one. After an error, unless it is fatal, everything is
+// as it was before. It is called from one goroutine at a time, but for databases opened with Config.Manual by any.
 func (d *DB) flush() (bool, error) {
 	d.flushing.Lock()
 	defer d.flushing.Unlock()
@@ -39,11 +39,12 @@ func (d *DB) flush() (bool, error) {
 	syncing.Wait()
 	if err = errors.Join(err, syncErr); err != nil {
 		out.abandon()
-		return false, d.roomless(err)
+		return false, err
 	}
 	d.edit.Lock()
 	defer d.edit.Unlock()
 	tiers := d.view.Load().ver.copyTiers()
+	nextTier := d.nextTier
 	if ts := t.tombs.Load(); !ts.empty() {
 		tiers = deleteRanges(tiers, ts)
 		if d.merging != nil {
@@ -51,49 +52,50 @@ func (d *DB) flush() (bool, error) {
 		}
 	}
 	for _, f := range out.files {
-		if tiers, err = d.placeRun(tiers, newRef(f, nil, nil)); err != nil {
-			return false, err
-		}
+		tiers = d.placeRun(tiers, newRef(f, nil, nil))
 	}
 	if err := d.install(tiers, t.end, t, nil); err != nil {
+		if !isFatal(err) {
+			d.nextTier = nextTier
+			out.abandon()
+		}
 		return false, err
 	}
 	d.wake(d.merges)
 	return true, nil
 }
 
-// flushIfRoom is flush, but where there is no room it does nothing: as long as no writer needs the memory, there may be some later.
-func (d *DB) flushIfRoom() (bool, error) {
-	did, err := d.flush()
-	if err != nil && !noRoom(err) {
+// flushOnce is flush in the background. If it cannot be done now, writers that wait for its memory learn of it: they are refused, and
+// it is tried again.
+func (d *DB) flushOnce() (did bool, err error) {
+	for did, err = d.flush(); noRoom(err) && d.giveRoom(); {
+		did, err = d.flush()
+	}
+	if isFatal(err) {
 		return did, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stuck = err
 	if err != nil {
-		d.logger.Warn("no room to flush a memtable", "error", err)
 		d.changed.Broadcast()
 	}
-	return did, nil
+	return did, err
 }
 
-// roomError is the error of work that found no room and has undone what it did: it can be tried again.
-type roomError struct{ error }
-
-func (e *roomError) Unwrap() error { return e.error }
-
-// roomless makes a roomError of err if it says that the disk is full, or the user's share of it.
-func (d *DB) roomless(err error) error {
-	if (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && d.log.err() == nil {
-		return &roomError{err}
-	}
-	return err
-}
-
+// noRoom reports whether an error says that the disk is full, or the user's share of it.
 func noRoom(err error) bool {
-	_, ok := err.(*roomError)
-	return ok
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// fatal is an error after which it is not known which of two manifests is the durable one.
+type fatal struct{ error }
+
+func (e *fatal) Unwrap() error { return e.error }
+
+func isFatal(err error) bool {
+	var f *fatal
+	return errors.As(err, &f)
 }
 
 // writeTable writes the newest versions of a memtable's keys. What a range delete of the same
@@ -111,10 +113,7 @@ func (d *DB) writeTable(out *output, t *table, ver *version) error {
 		if ts.covers(v.Key) > v.Seq {
 			continue
 		}
-		inside, crossed, err := border.pass(v.Key)
-		if err != nil {
-			return err
-		}
+		inside, crossed := border.pass(v.Key)
 		if crossed && out.size() >= minPiece {
 			if err := out.finish(); err != nil {
 				return err
@@ -163,14 +162,14 @@ const (
 // pass goes on to key. It reports whether key lies among the keys of a ref of any tier, and whether
 // a run from the last key to this one should be split: because they lie on both sides of a border
 // between refs and free space, or in free space with a ref between them.
-func (b *borders) pass(key []byte) (inside, crossed bool, err error) {
+func (b *borders) pass(key []byte) (inside, crossed bool) {
 	b.keys++
 	if b.began {
 		if b.next == nil {
-			return b.inside, false, nil
+			return b.inside, false
 		}
 		if c := bytes.Compare(key, b.next); c < 0 || c == 0 && b.after {
-			return b.inside, false, nil
+			return b.inside, false
 		}
 	}
 	began, was := b.began, b.inside
@@ -188,12 +187,11 @@ func (b *borders) pass(key []byte) (inside, crossed bool, err error) {
 			border, after = r.last, !r.cutHi
 			if b.probes < freeProbes+b.keys/maxProbes {
 				b.probes++
-				next, ok, err := r.firstFrom(key)
-				if err != nil {
-					return false, false, err
-				}
-				if in = ok && bytes.Equal(next, key); !in && ok {
-					border, after = next, false
+				// What cannot be read may have the key.
+				if next, ok, err := r.firstFrom(key); err == nil {
+					if in = ok && bytes.Equal(next, key); !in && ok {
+						border, after = next, false
+					}
 				}
 			}
 		}
@@ -202,7 +200,7 @@ func (b *borders) pass(key []byte) (inside, crossed bool, err error) {
 			b.next, b.after = border, after
 		}
 	}
-	return b.inside, began && !(was && b.inside), nil
+	return b.inside, began && !(was && b.inside)
 }
 
 // output writes entries to runs of limited size.
@@ -212,10 +210,14 @@ type output struct {
 	file  *runFile // of w
 	name  string
 	files []*runFile
+	done  int64 // bytes of files
 	maxed int64
 }
 
 func (d *DB) newOutput() *output { return &output{d: d, maxed: d.runLimit} }
+
+// written is how many bytes of runs were written.
+func (o *output) written() int64 { return o.done + o.size() }
 
 func (o *output) size() int64 {
 	if o.w == nil {
@@ -266,6 +268,7 @@ func (o *output) finish() error {
 	}
 	o.d.otherSyncs.Add(1)
 	o.d.otherBytes.Add(info.FileBytes)
+	o.done += info.FileBytes
 	f := o.file
 	r, err := o.d.openRun(f.raw, f.id)
 	if err != nil {
@@ -318,32 +321,22 @@ func (d *DB) openRun(f file, id uint64) (*run.Reader, error) {
 
 // placeRun adds a run to the oldest tier that it fits in: it must have no key among those of that tier
 // or a newer one, nor lie where a merge in progress may put something. A ref that has keys on both
-// sides of it, but none between, is split.
-func (d *DB) placeRun(tiers []tier, r ref) ([]tier, error) {
+// sides of it, but none between, is split. A ref that cannot be read has keys everywhere.
+func (d *DB) placeRun(tiers []tier, r ref) []tier {
 	s := r.span()
 	at := -1
 	for i := range tiers {
-		if d.merging.occupies(tiers[i].id, s) {
-			break
-		}
-		free, err := tiers[i].free(s)
-		if err != nil {
-			return nil, err
-		}
-		if !free {
+		if d.merging.occupies(d.mergingPass, tiers[i].id, s) || !tiers[i].free(s) {
 			break
 		}
 		at = i
 	}
-	if at < 0 {
+	if at < 0 || !tiers[at].split(s) {
 		d.nextTier++
-		return slices.Insert(tiers, 0, tier{d.nextTier, []ref{r}}), nil
-	}
-	if err := tiers[at].split(s); err != nil {
-		return nil, err
+		return slices.Insert(tiers, 0, tier{d.nextTier, []ref{r}})
 	}
 	tiers[at].insert(r)
-	return tiers, nil
+	return tiers
 }
 
 // install makes tiers the present version, with the log from there on beside them: it writes the
@@ -370,6 +363,11 @@ func (d *DB) install(tiers []tier, from position, flushed *table, moved []*segme
 	})
 	defer ver.release() // the view has it
 	if err := d.saveManifest(tiers, from); err != nil {
+		d.mu.Lock()
+		for _, s := range moved {
+			delete(d.segs, s.id)
+		}
+		d.mu.Unlock()
 		return err
 	}
 	d.from = from
@@ -393,47 +391,17 @@ func (d *DB) install(tiers []tier, from position, flushed *table, moved []*segme
 	for _, id := range d.segmentIDs() {
 		s := d.segs[id]
 		// A merge may write runs with values in segments that nothing else needs any more.
-		if ver.segment(id) == nil && (s.kind == kindMoved || id < from.seg) && !d.merging.reads(id) {
+		if ver.segment(id) == nil && (s.kind == kindMoved && !s.open.Load() || s.kind == kindLog && id < from.seg) && !d.merging.reads(id) {
 			delete(d.segs, id)
 			s.dead.Store(true)
 			s.release()
 		}
 	}
-	d.debt.Store(d.measureDebt(ver))
+	d.measureDebt(ver)
+	d.installs++
 	d.changed.Broadcast()
 	return nil
 }
-
-// measureDebt says how far reclaim is behind: for each paceBytes of log, by how many milliseconds
-// writers are to be slowed down. What is alive is estimated by what the oldest tier names.
-func (d *DB) measureDebt(ver *version) int64 {
-	if len(ver.tiers) == 0 {
-		return 0
-	}
-	var segs, live int64
-	for _, s := range ver.segs {
-		segs += s.used.Load()
-	}
-	t := &ver.tiers[len(ver.tiers)-1]
-	seen := map[*runFile]bool{}
-	for i := range t.refs {
-		if f := t.refs[i].file; !seen[f] {
-			seen[f] = true
-			live += valueBytes(f)
-		}
-	}
-	over := float64(segs-2*d.segmentLimit)/float64(max(live, 1)) - startPacing
-	return int64(min(max(over*pacing, 0), maxPause))
-}
-
-// A log of startPacing times what is alive is as much as reclaim is happy with; writers are slowed
-// down more the longer it is.
-const (
-	startPacing = 1.28
-	pacing      = 20 // milliseconds per paceBytes for each time that the log is longer
-	maxPause    = 10 // milliseconds
-	paceBytes   = 64 << 10
-)
 
 // saveManifest writes the manifest for those tiers. It is called with edit held.
 func (d *DB) saveManifest(tiers []tier, from position) error {

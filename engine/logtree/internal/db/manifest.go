@@ -193,18 +193,19 @@ func readFile(fsys vfs.FS, name string) ([]byte, error) {
 	return b[:n], err
 }
 
-// writeManifest replaces the manifest durably.
+// writeManifest replaces the manifest durably. Unless the error is fatal the old one is still there.
 func writeManifest(fsys vfs.FS, dir string, m *manifest) error {
 	name := filepath.Join(dir, manifestName)
 	temp := name + ".new"
 	if err := writeFile(fsys, temp, m.encode()); err != nil {
+		fsys.Remove(temp) // it may take the room that is missing
 		return ioError("write", temp, err)
 	}
 	if err := fsys.Rename(temp, name); err != nil {
-		return ioError("rename", temp, err)
+		return &fatal{ioError("rename", temp, err)}
 	}
 	if err := fsys.SyncDir(dir); err != nil {
-		return ioError("sync", dir, err)
+		return &fatal{ioError("sync", dir, err)}
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ type table struct {
 
 	bases      []base                     // ascending by addr
 	far        int64                      // bytes of frames that are in the log only
+	deletes    int64                      // operations that delete
 	segs       atomic.Pointer[[]*segment] // that those are in, with a reference each
 	start, end position
 
@@ -101,13 +102,18 @@ func (p *placer) of(a memtable.Addr) uint64 {
 }
 
 // add indexes the operations of a batch whose encoding is at addr; the first has the number
-// seq. It returns the number of the last.
-func (t *table) add(addr memtable.Addr, body []byte, seq uint64) uint64 {
+// seq. It returns the number of the last, and how many bytes of keys and values they have.
+func (t *table) add(addr memtable.Addr, body []byte, seq uint64) (uint64, int64) {
 	seq--
+	payload := int64(0)
 	var ranges []tomb
 	for at := 0; at < len(body); {
 		r, _ := parseRecord(body[at:]) // checked when it was encoded, or when it was read back
 		seq++
+		payload += int64(len(r.key) + len(r.value))
+		if r.kind != holdfast.KindSet {
+			t.deletes++
+		}
 		if r.kind == holdfast.KindDeleteRange {
 			if len(r.value) == 0 || string(r.key) < string(r.value) {
 				ranges = append(ranges, tomb{r.key, r.value, seq})
@@ -120,7 +126,7 @@ func (t *table) add(addr memtable.Addr, body []byte, seq uint64) uint64 {
 	if len(ranges) > 0 {
 		t.tombs.Store(t.tombs.Load().with(ranges))
 	}
-	return seq
+	return seq, payload
 }
 
 // get returns the newest version of key that a reader at seq sees in the table, and whether the

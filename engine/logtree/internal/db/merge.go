@@ -2,8 +2,8 @@ package db
 
 import (
 	"bytes"
-	"encoding/binary"
-	"math"
+	"cmp"
+	"errors"
 	"runtime"
 	"slices"
 
@@ -11,255 +11,147 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 )
 
-// merge is one in progress: the tiers that take part become one, the oldest of them. Runs of
-// theirs that overlap no other are moved there as they are; only clusters of runs that do overlap
-// are rewritten, and runs with values in segments that are to be emptied.
-type merge struct {
-	ver      *version          // what is merged, as it was when the merge was planned
-	target   uint64            // the tier that the others join
-	tiers    map[uint64]bool   // those that take part
-	clusters []cluster         // to be rewritten
-	moves    []span            // of refs that come to the target as they are
+// pass is a merge of neighbouring tiers into the oldest of them, which can also move values out of segments that are to be
+// emptied (victims). It is done in steps. A step takes the next keys in order, rewrites them, and installs the result: it is
+// complete by itself. So a pass needs room for one step beside what it reads, can be stopped after any step, and does not keep
+// flushes waiting. Its fields are used under edit or by the one goroutine that merges.
+type pass struct {
+	oldest, newest uint64          // ids of the tiers; all between them take part, also those that come to be there
+	victims        map[uint32]bool // segments to be emptied; if there are any, all tiers take part
+	join           bool            // neighbouring small runs are joined
+	urgent         bool            // the log waits for room
+	next           []byte          // keys before it are done
+	limit          int64           // bytes of index, or of moved values, that a step may write
+	mover          *mover
+	did            bool // a step has changed something
+}
+
+// step is one step of a pass, as it is planned and while it is done.
+type step struct {
+	ver      *version
+	clusters []cluster
+	known    map[*runFile]bool // what took part when the step was planned
 	bottom   bool              // no tier is older: tombstones are dropped
-	victims  map[uint32]bool   // segments to be emptied
-	known    map[*runFile]bool // what was in those tiers when the merge was planned
-	seq      uint64            // nothing that takes part is newer
-	tombs    []*tombs          // range deletes flushed since the merge began
+	tombs    []*tombs          // range deletes flushed since
+
+	done int    // clusters that are done
+	upto []byte // and of the next one the keys before upto, if it is not nil
 }
 
-// cluster is refs that cover a stretch of keys which no ref outside of it, in the same tiers,
-// overlaps.
+// cluster is refs that cover a stretch of keys which no other ref of the same tiers overlaps.
 type cluster struct {
-	span  span
-	tiers []tier // newest first
+	span    span
+	rewrite bool
+	tiers   []tier   // newest first
+	move    *runFile // what joins the target as it is, nil if that is nothing
 }
 
-// occupies reports whether the merge may put a run that overlaps s into that tier.
-func (m *merge) occupies(id uint64, s span) bool {
-	if m == nil || !m.tiers[id] {
+// exclusive returns the bound that lies just behind the span.
+func (s span) exclusive() []byte {
+	if s.open {
+		return s.hi
+	}
+	return append(bytes.Clone(s.hi), 0)
+}
+
+// occupies reports whether the step may put a run that overlaps s into that tier.
+func (s *step) occupies(p *pass, id uint64, at span) bool {
+	if s == nil || id < p.oldest || id > p.newest {
 		return false
 	}
-	if id == m.target && slices.ContainsFunc(m.moves, s.overlaps) {
-		return true
-	}
-	return slices.ContainsFunc(m.clusters, func(c cluster) bool { return c.span.overlaps(s) })
+	return slices.ContainsFunc(s.clusters, func(g cluster) bool {
+		return (g.rewrite || g.move != nil && id == p.oldest) && g.span.overlaps(at)
+	})
 }
 
 // reads reports whether what is merged needs that segment.
-func (m *merge) reads(id uint32) bool { return m != nil && m.ver.segment(id) != nil }
+func (s *step) reads(id uint32) bool { return s != nil && s.ver.segment(id) != nil }
 
-// When to merge.
-const (
-	// minMerge is how many tiers of like size are merged; fewer would rewrite too often.
-	minMerge = 4
-	// maxAbove is what newer tiers may hold, as a share of the oldest one's values, before they are
-	// merged into it: garbage that no merge has met is at most that much.
-	maxAbove = 0.2
-	// maxGarbage is the share of the log that may be known garbage before segments are emptied, and
-	// leftGarbage what is left then, if maxVictims (a share of the log, and at least minVictims segments) are
-	// enough for that: what a merge writes is there beside what it replaces until it is done. Less than
-	// minGarbage bytes are not worth the work.
-	maxGarbage  = 0.2
-	leftGarbage = 0.1
-	minGarbage  = 8 << 20
-	maxVictims  = 0.15
-	minVictims  = 2
-	// maxSmall is the number of small runs in one tier before neighbours are joined.
-	maxSmall = 64
-	// maxScraps is the number of small segments, besides one for each that is not small, before their values are moved
-	// together: each time that a database is opened and little is written, it gets one.
-	maxScraps = 32
-	scrap     = 1.0 / 16 // of a segment's usual size is small
-)
-
-// pick decides what to merge next, nil if nothing. It is called with edit held.
-func (d *DB) pick() *merge {
+// plan makes the next step of a pass. It is called with edit held.
+func (d *DB) plan(p *pass) *step {
 	ver := d.view.Load().ver
-	n := len(ver.tiers)
-	if n == 0 {
-		return nil
+	s := &step{ver: ver, known: map[*runFile]bool{}, bottom: true}
+	type part struct {
+		tier  uint64
+		ref   ref
+		whole bool
 	}
-	victims := d.victims(ver)
-	if len(victims) > 0 || n > 1 && d.above(ver) {
-		return d.plan(ver, n, victims, false)
-	}
-	sum, k := ver.tiers[0].bytes(), 1
-	for k < n && ver.tiers[k].bytes() <= 2*sum {
-		sum += ver.tiers[k].bytes()
-		k++
-	}
-	if k >= minMerge {
-		return d.plan(ver, k, nil, false)
-	}
-	for i := range ver.tiers {
-		small := 0
-		for j := range ver.tiers[i].refs {
-			if d.small(&ver.tiers[i].refs[j]) {
-				small++
-			}
-		}
-		if small > maxSmall {
-			if m := d.plan(ver, n, nil, true); len(m.clusters) > 0 {
-				return m
-			}
-		}
-	}
-	return nil
-}
-
-// small reports whether a run is so small that it had better be joined with its neighbours.
-func (d *DB) small(r *ref) bool { return r.file.info.FileBytes < d.runLimit/32 }
-
-// above reports whether newer tiers hold too much beside the oldest one.
-func (d *DB) above(ver *version) bool {
-	var newer, oldest int64
-	seen := map[*runFile]bool{}
-	for i := range ver.tiers {
-		for j := range ver.tiers[i].refs {
-			f := ver.tiers[i].refs[j].file
-			if seen[f] {
-				continue
-			}
-			seen[f] = true
-			// Tombstones stand for values of the usual size: what they delete is garbage too.
-			n := valueBytes(f) + f.info.Tombstones*100
-			if i < len(ver.tiers)-1 {
-				newer += n
-			} else {
-				oldest += n
-			}
-		}
-	}
-	return float64(newer) > maxAbove*float64(oldest)
-}
-
-func valueBytes(f *runFile) (n int64) {
-	for _, u := range f.info.Segments {
-		n += u.Bytes
-	}
-	return n
-}
-
-// victims chooses segments to be emptied: the small ones if there are many; else none while the log holds little known
-// garbage, otherwise the emptiest ones.
-func (d *DB) victims(ver *version) map[uint32]bool {
-	live := map[uint32]int64{}
-	for _, f := range ver.files {
-		for _, u := range f.info.Segments {
-			live[u.ID] += u.Bytes
-		}
-	}
-	type candidate struct {
-		id            uint32
-		used, garbage int64
-	}
-	var all []candidate
-	var total, garbage int64
-	var scraps []*segment
-	for _, s := range ver.segs {
-		used, payload := s.used.Load(), s.payload.Load()
-		if s.id >= d.from.seg && s.kind == kindLog {
-			continue // the log still needs it
-		}
-		if float64(used) < scrap*float64(d.segmentLimit) {
-			scraps = append(scraps, s)
-		}
-		dead := max(payload-live[s.id], 0)
-		c := candidate{s.id, used, 0}
-		if payload > 0 {
-			c.garbage = int64(float64(used) * float64(dead) / float64(payload))
-		}
-		total += used
-		garbage += c.garbage
-		all = append(all, c)
-	}
-	if 2*len(scraps)-len(ver.segs) > maxScraps {
-		victims, sum := map[uint32]bool{}, int64(0)
-		for _, s := range scraps {
-			if sum += s.used.Load(); sum > d.segmentLimit {
-				break
-			}
-			victims[s.id] = true
-		}
-		return victims
-	}
-	if float64(garbage) < maxGarbage*float64(total) || garbage < min(minGarbage, 2*d.segmentLimit) {
-		return nil
-	}
-	slices.SortFunc(all, func(a, b candidate) int {
-		switch x, y := float64(a.garbage)/float64(a.used), float64(b.garbage)/float64(b.used); {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return int(int64(a.id) - int64(b.id))
-	})
-	victims := map[uint32]bool{}
-	left, chosen := total, int64(0)
-	for _, c := range all {
-		if float64(garbage) < leftGarbage*float64(left) || c.garbage*10 < c.used ||
-			len(victims) >= minVictims && float64(chosen) > maxVictims*float64(total) {
-			break
-		}
-		victims[c.id] = true
-		chosen += c.used
-		garbage -= c.garbage
-		left -= c.garbage
-	}
-	return victims
-}
-
-// plan makes a merge of the newest n tiers.
-func (d *DB) plan(ver *version, n int, victims map[uint32]bool, join bool) *merge {
-	m := &merge{target: ver.tiers[n-1].id, tiers: map[uint64]bool{}, bottom: n == len(ver.tiers), victims: victims, known: map[*runFile]bool{}, seq: d.from.seq}
-	type piece struct {
-		tier int
-		ref  ref
-	}
-	var all []piece
-	for i := range ver.tiers[:n] {
-		m.tiers[ver.tiers[i].id] = true
-		for _, r := range ver.tiers[i].refs {
-			all = append(all, piece{i, r})
-			m.known[r.file] = true
-		}
-	}
-	slices.SortFunc(all, func(a, b piece) int { return bytes.Compare(a.ref.lo, b.ref.lo) })
-	var groups [][]piece
-	var covered span // by the last group
-	for _, p := range all {
-		if k := len(groups); k > 0 && !covered.endsBefore(p.ref.lo) {
-			groups[k-1] = append(groups[k-1], p)
-			covered.extend(p.ref.span())
+	var all []part
+	var damaged []span
+	for _, t := range ver.tiers {
+		s.bottom = s.bottom && t.id >= p.oldest
+		if t.id < p.oldest || t.id > p.newest {
 			continue
 		}
-		groups = append(groups, []piece{p})
-		covered = p.ref.span()
+		for _, r := range t.refs {
+			if r.file.damaged.Load() {
+				damaged = append(damaged, r.span())
+				continue
+			}
+			s.known[r.file] = true
+			all = append(all, part{t.id, r, true})
+		}
 	}
-	if join {
-		groups = joinSmall(groups, func(g []piece) bool { return len(g) == 1 && d.small(&g[0].ref) })
+	cut := func(lo, hi []byte) {
+		var left []part
+		for _, a := range all {
+			for _, r := range a.ref.without(lo, hi) {
+				left = append(left, part{a.tier, r, a.whole && bytes.Equal(r.lo, a.ref.lo) && bytes.Equal(r.last, a.ref.last)})
+			}
+		}
+		all = left
+	}
+	if len(p.next) > 0 {
+		cut(nil, p.next)
+	}
+	for _, x := range damaged { // what cannot be read keeps its keys, and what is newer than it stays above it
+		cut(x.lo, x.exclusive())
+	}
+	slices.SortStableFunc(all, func(a, b part) int { return bytes.Compare(a.ref.lo, b.ref.lo) })
+	var groups [][]part
+	var covered span // by the last group
+	for _, a := range all {
+		if k := len(groups); k > 0 && !covered.endsBefore(a.ref.lo) {
+			groups[k-1] = append(groups[k-1], a)
+			covered.extend(a.ref.span())
+			continue
+		}
+		groups = append(groups, []part{a})
+		covered = a.ref.span()
+	}
+	if p.join {
+		groups = joinSmall(groups, func(g []part) bool { return len(g) == 1 && d.small(&g[0].ref) })
 	}
 	for _, g := range groups {
-		if len(g) == 1 && !slices.ContainsFunc(g[0].ref.file.info.Segments, func(u run.SegmentUse) bool { return victims[u.ID] }) {
-			if g[0].tier != n-1 {
-				m.moves = append(m.moves, g[0].ref.span())
+		out := cluster{span: g[0].ref.span()}
+		if len(g) == 1 && !p.empties(g[0].ref.file) {
+			if g[0].tier != p.oldest && g[0].whole {
+				out.move = g[0].ref.file
 			}
-			continue // it can stay as it is
+			s.clusters = append(s.clusters, out)
+			continue
 		}
-		c := cluster{span: g[0].ref.span()}
-		byTier := make([]tier, n)
-		for _, p := range g {
-			c.span.extend(p.ref.span())
-			byTier[p.tier].refs = append(byTier[p.tier].refs, p.ref)
+		out.rewrite = true
+		for _, t := range ver.tiers {
+			x := tier{id: t.id}
+			for _, a := range g {
+				if a.tier == t.id {
+					out.span.extend(a.ref.span())
+					x.refs = append(x.refs, a.ref)
+				}
+			}
+			if len(x.refs) > 0 {
+				out.tiers = append(out.tiers, x)
+			}
 		}
-		for i := range byTier {
-			byTier[i].id = ver.tiers[i].id
-		}
-		c.tiers = dropEmpty(byTier)
-		m.clusters = append(m.clusters, c)
+		s.clusters = append(s.clusters, out)
 	}
-	return m
+	return s
+}
+
+// empties reports whether the run names a segment that is to be emptied.
+func (p *pass) empties(f *runFile) bool {
+	return slices.ContainsFunc(f.info.Segments, func(u run.SegmentUse) bool { return p.victims[u.ID] })
 }
 
 // joinSmall makes one group of several neighbours for which small holds.
@@ -286,51 +178,100 @@ func joinSmall[G ~[]E, E any](groups []G, small func(G) bool) []G {
 	return out
 }
 
-// mergeOnce does one merge, if one is due, and reports whether it did.
+// mergeOnce does one step of a merge, if one is due, and reports whether it did. A step that fails is undone. One that found no
+// room is tried again with less, as long as there is less; one that met damage leaves out what is damaged.
 func (d *DB) mergeOnce() (bool, error) {
+	d.countCuts()
 	d.edit.Lock()
-	if d.merging != nil {
+	p := d.nextPass()
+	if p == nil {
+		d.noMerge()
 		d.edit.Unlock()
 		return false, nil
 	}
-	m := d.pick()
-	if m == nil {
+	s := d.plan(p)
+	if !slices.ContainsFunc(s.clusters, func(g cluster) bool { return g.rewrite || g.move != nil }) {
+		d.endPass(p)
 		d.edit.Unlock()
-		return false, nil
+		return true, nil
 	}
-	ver := d.view.Load().ver
-	ver.refs.Add(1)
-	m.ver = ver
-	d.merging = m
+	s.ver.refs.Add(1)
+	defer s.ver.release()
+	d.merging, d.mergingPass = s, p
 	d.edit.Unlock()
-	defer ver.release()
 
-	out, home := d.newOutput(), &mover{d: d, seq: m.seq}
-	err := d.rewrite(m, ver, out, home)
+	out := d.newOutput()
+	p.mover.begin()
+	unreadable, err := d.rewrite(p, s, out)
 	d.edit.Lock()
 	defer d.edit.Unlock()
-	d.merging = nil
+	d.merging, d.mergingPass = nil, nil
 	if err == nil {
-		err = d.install(d.result(m, out), d.from, nil, home.done)
-		if err != nil {
-			return false, err // the files may be in the manifest
-		}
+		err = d.install(d.result(p, s, out), d.from, nil, p.mover.commit())
+	}
+	switch {
+	case err == nil:
+		p.did = true
 		for _, f := range out.files {
 			if f.refs.Load() == 0 { // range deletes have covered all of it meanwhile
 				f.r.Close()
 				d.freeRun(f)
 			}
 		}
+		switch {
+		case s.upto != nil:
+			p.next = s.upto
+		case s.done < len(s.clusters):
+			p.next = s.clusters[s.done].span.lo
+		default:
+			d.endPass(p)
+		}
 		return true, nil
+	case isFatal(err) || d.log.err() != nil:
+		return false, err // the files may be in the manifest
 	}
 	out.abandon()
-	home.abandon()
-	if err = d.roomless(err); noRoom(err) {
-		// What it would have made room for can still be deleted, which may let the next one be done.
-		d.logger.Warn("no room to merge", "error", err)
-		return false, nil
+	p.mover.undo()
+	switch {
+	case errors.Is(err, holdfast.ErrCorrupt) && unreadable != nil && unreadable.damaged.CompareAndSwap(false, true):
+		d.logger.Error("an index file is damaged: it is not merged any more, and reading what it names fails", "error", err)
+		d.rot.Store(&err)
+		return true, nil
+	case noRoom(err) && d.smaller(p):
+		return true, nil
 	}
+	p.did = true // it is to be tried again
+	d.endPass(p)
+	d.noMerge()
 	return false, err
+}
+
+// leastStep is the least limit of a step, in bytes.
+const leastStep = 64 << 10
+
+// smaller makes a pass that found no room need less, and reports whether it could. It is called with edit held.
+func (d *DB) smaller(p *pass) bool {
+	least := min(leastStep, d.runLimit)
+	if p.limit > least {
+		p.limit = max(p.limit/8, least)
+		return true
+	}
+	if len(p.victims) > 1 { // one with little to move frees what the others need, later
+		all, _, _ := d.candidates(d.view.Load().ver)
+		all = slices.DeleteFunc(all, func(c candidate) bool { return !p.victims[c.seg.id] })
+		clear(p.victims)
+		if len(all) > 0 {
+			least := slices.MinFunc(all, func(a, b candidate) int { return cmp.Compare(a.used-a.garbage, b.used-b.garbage) })
+			p.victims[least.seg.id] = true
+		}
+		return true
+	}
+	if d.giveRoom() {
+		return true
+	}
+	moves := len(p.victims) > 0
+	clear(p.victims) // what is merged without moving anything shows at least where there is garbage
+	return moves
 }
 
 // mergeUnstopped is how many entries, and mergeBytes how many bytes of values moved, a merge goes on for before it looks whether the
@@ -340,92 +281,128 @@ const (
 	mergeBytes     = 16 << 20
 )
 
-// rewrite writes the clusters of a merge.
-func (d *DB) rewrite(m *merge, ver *version, out *output, home *mover) (err error) {
+// rewrite writes what a step makes of its groups. After an error it returns the run that could not be read, if that is why.
+func (d *DB) rewrite(p *pass, s *step, out *output) (unreadable *runFile, err error) {
 	defer unguard(guard(), &err)
 	entries, look := 0, int64(mergeBytes)
-	for i := range m.clusters {
-		c := &m.clusters[i]
+	for ; s.done < len(s.clusters); s.done++ {
+		g := &s.clusters[s.done]
+		if !g.rewrite {
+			continue
+		}
+		if out.written() >= p.limit || p.mover.moved >= p.limit {
+			break
+		}
 		w := merged{}
-		for k := range c.tiers {
-			w.src = append(w.src, source{tier: &c.tiers[k]})
+		for k := range g.tiers {
+			w.src = append(w.src, source{tier: &g.tiers[k]})
 		}
 		if err := w.seek(nil); err != nil {
-			return err
+			return w.failed(), err
 		}
 		for w.cur >= 0 {
-			s := &w.src[w.cur]
-			e := s.ri.Entry()
-			if m.victims[uint32(e.Place>>32)] && !e.Tombstone {
-				if e.Place, err = home.move(s.key, ver, e); err != nil {
-					return err
+			src := &w.src[w.cur]
+			if (out.written() >= p.limit || p.mover.moved >= p.limit) && entries > 0 {
+				s.upto = bytes.Clone(src.key)
+				break
+			}
+			if entries++; entries%mergeUnstopped == 0 || p.mover.moved >= look {
+				look = p.mover.moved + mergeBytes
+				select {
+				case <-d.stop:
+					s.upto = bytes.Clone(src.key)
+				default:
+				}
+				if s.upto != nil {
+					break
 				}
 			}
-			if !e.Tombstone || !m.bottom {
-				if err := out.add(s.key, e); err != nil {
-					return err
+			e := src.ri.Entry()
+			if p.victims[uint32(e.Place>>32)] && !e.Tombstone {
+				if e.Place, err = p.mover.move(src.key, s.ver, e); err != nil {
+					return nil, err
+				}
+			}
+			if !e.Tombstone || !s.bottom {
+				if err := out.add(src.key, e); err != nil {
+					return nil, err
 				}
 			}
 			if err := w.next(); err != nil {
-				return err
+				return w.failed(), err
 			}
-			if entries++; entries%1024 == 0 {
+			if entries%1024 == 0 {
 				runtime.Gosched()
-			}
-			if entries%mergeUnstopped == 0 || home.moved >= look {
-				look = home.moved + mergeBytes
-				select {
-				case <-d.stop:
-					return errStopped
-				default:
-				}
 			}
 		}
 		if err := out.finish(); err != nil {
-			return err
+			return nil, err
+		}
+		if s.upto != nil {
+			break
 		}
 	}
-	if err := home.close(); err != nil {
-		return err
+	if err := p.mover.settle(); err != nil {
+		return nil, err
 	}
-	return out.close()
+	return nil, out.close()
 }
 
-// result is the present tiers with the merge done. They may have changed since it was planned:
-// flushes have added runs, and cut some by range deletes. It is called with edit held.
-func (d *DB) result(m *merge, out *output) []tier {
-	rewritten := map[*runFile]bool{}
-	for _, c := range m.clusters {
-		for _, t := range c.tiers {
-			for i := range t.refs {
-				rewritten[t.refs[i].file] = true
-			}
+// failed returns the run whose iterator has met an error.
+func (m *merged) failed() *runFile {
+	for i := range m.src {
+		if s := &m.src[i]; s.tier != nil && s.ri.Err() != nil && s.at < len(s.tier.refs) {
+			return s.tier.refs[s.at].file
 		}
 	}
-	target := tier{id: m.target}
+	return nil
+}
+
+// result is the present tiers with a step done. They may have changed since it was planned: flushes have added runs, and cut
+// some by range deletes. It is called with edit held.
+func (d *DB) result(p *pass, s *step, out *output) []tier {
+	var gone []span // the keys that were rewritten
+	moved := map[*runFile][]span{}
+	for i, g := range s.clusters {
+		switch {
+		case i > s.done || i == s.done && s.upto == nil:
+		case g.rewrite && i == s.done:
+			gone = append(gone, span{g.span.lo, s.upto, true})
+		case g.rewrite:
+			gone = append(gone, g.span)
+		case g.move != nil:
+			moved[g.move] = append(moved[g.move], g.span)
+		}
+	}
+	target := tier{id: p.oldest}
 	var tiers []tier
 	for _, t := range d.view.Load().ver.tiers {
-		if !m.tiers[t.id] {
+		if t.id < p.oldest || t.id > p.newest {
 			tiers = append(tiers, tier{t.id, slices.Clone(t.refs)})
 			continue
 		}
 		stays := tier{id: t.id}
 		for _, r := range t.refs {
 			switch {
-			case rewritten[r.file] && slices.ContainsFunc(m.clusters, func(c cluster) bool { return c.span.overlaps(r.span()) }):
-			case m.known[r.file] || t.id == m.target:
-				target.refs = append(target.refs, r)
-			default: // it came since; it may overlap what comes to the target from older tiers
+			case !s.known[r.file]: // it came since; it may overlap what comes to the target from newer tiers
 				stays.refs = append(stays.refs, r)
+			case slices.ContainsFunc(moved[r.file], r.span().overlaps):
+				target.refs = append(target.refs, r)
+			default:
+				stays.refs = append(stays.refs, withoutSpans(r, gone)...)
 			}
 		}
-		tiers = append(tiers, stays)
+		if t.id == p.oldest {
+			target.refs = append(target.refs, stays.refs...)
+		} else {
+			tiers = append(tiers, stays)
+		}
 	}
-	made := []tier{{refs: nil}}
+	made := []tier{{}}
 	for _, f := range out.files {
 		made[0].refs = append(made[0].refs, newRef(f, nil, nil))
 	}
-	for _, ts := range m.tombs {
+	for _, ts := range s.tombs {
 		made = deleteRanges(made, ts)
 	}
 	if len(made) > 0 {
@@ -442,162 +419,18 @@ func (d *DB) result(m *merge, out *output) []tier {
 	return dropEmpty(tiers)
 }
 
-// mover gives values a new home, in segments of their own.
-type mover struct {
-	d    *DB
-	seq  uint64 // the values are no newer
-	seg  *segment
-	buf  []byte // a frame in the making: its header, still empty, and records
-	val  []byte
-	done []*segment
-
-	moved int64 // bytes of values
-}
-
-// moveFrame is the size in bytes at which a frame of moved values is written.
-const moveFrame = 64 << 10
-
-// move copies a value and returns its new place.
-func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
-	var err error
-	if w.val, err = ver.value(w.val[:0], e); err != nil {
-		return 0, err
-	}
-	d := w.d
-	size := int64(frameSize(len(key) + len(w.val) + 16))
-	if w.seg != nil && w.seg.used.Load()+int64(frameSize(len(w.buf)))+size > d.segmentLimit {
-		if err := w.finish(); err != nil {
-			return 0, err
+// withoutSpans returns what is left of r without the spans, which are in order and do not overlap.
+func withoutSpans(r ref, gone []span) []ref {
+	i, _ := slices.BinarySearchFunc(gone, r.lo, func(s span, key []byte) int {
+		if s.endsBefore(key) {
+			return -1
 		}
+		return 1
+	})
+	left := []ref{r}
+	for ; i < len(gone) && len(left) > 0 && left[len(left)-1].span().overlaps(gone[i]); i++ {
+		last := left[len(left)-1]
+		left = append(left[:len(left)-1], last.without(gone[i].lo, gone[i].exclusive())...)
 	}
-	if w.seg == nil {
-		d.mu.Lock()
-		id, err := d.number()
-		d.mu.Unlock()
-		if err != nil {
-			return 0, err
-		}
-		if w.seg, err = d.createMoved(id, w.seq); err != nil {
-			return 0, err
-		}
-	}
-	if len(w.buf) == 0 {
-		w.buf = append(w.buf, make([]byte, frameHeader)...)
-	}
-	w.buf = append(w.buf, byte(holdfast.KindSet))
-	w.buf = binary.AppendUvarint(w.buf, uint64(len(key)))
-	w.buf = append(w.buf, key...)
-	w.buf = binary.AppendUvarint(w.buf, uint64(len(w.val)))
-	at := w.seg.used.Load() + int64(len(w.buf))
-	w.buf = append(w.buf, w.val...)
-	w.seg.payload.Add(int64(len(key) + len(w.val)))
-	w.moved += int64(len(w.val))
-	place := uint64(w.seg.id)<<32 | uint64(at)
-	if len(w.buf) >= moveFrame {
-		err = w.flush()
-	}
-	return place, err
-}
-
-// flush writes the present frame.
-func (w *mover) flush() error {
-	if len(w.buf) == 0 {
-		return nil
-	}
-	if err := w.d.appendMoved(w.seg, frameBatch, w.buf); err != nil {
-		return err
-	}
-	w.buf = w.buf[:0]
-	if cap(w.buf) > 4*moveFrame {
-		w.buf = nil
-	}
-	return nil
-}
-
-// appendMoved writes a frame, whose body stands in b behind room for the header.
-func (d *DB) appendMoved(s *segment, kind frameKind, b []byte) error {
-	body := b[frameHeader:]
-	putFrameHeader(b, s.epoch, kind, len(body), checksum(body), 0, math.MaxUint32)
-	at := s.used.Load()
-	n := frameSize(len(body))
-	b = append(b, make([]byte, n-len(b))...)
-	if err := s.write(b, at, false); err != nil {
-		return err
-	}
-	d.otherBytes.Add(int64(n))
-	s.used.Store(at + int64(n))
-	return nil
-}
-
-// createMoved begins a segment of moved values that are no newer than the operation seq.
-func (d *DB) createMoved(id uint32, seq uint64) (*segment, error) {
-	name := segmentName(d.dir, id)
-	d.fs.Remove(name)
-	f, err := d.fs.Create(name)
-	if err != nil {
-		return nil, ioError("create", name, err)
-	}
-	s := &segment{id: id, kind: kindMoved, epoch: d.id.epoch(id), file: f, free: d.freeSegment}
-	s.refs.Store(1)
-	s.used.Store(segmentHeader)
-	b := make([]byte, frameHeader+beginBody)
-	begin{seq: seq}.put(b[frameHeader:])
-	if err := d.appendMoved(s, frameBegin, b); err != nil {
-		s.close()
-		d.remove(name)
-		return nil, err
-	}
-	return s, nil
-}
-
-// finish completes the present segment and syncs it.
-func (w *mover) finish() error {
-	if w.seg == nil {
-		return nil
-	}
-	if err := w.flush(); err != nil {
-		return err
-	}
-	s := w.seg
-	s.size = s.used.Load()
-	s.flags = flagWritten
-	if _, err := s.file.WriteAt(s.header(w.d.id), 0); err != nil {
-		return ioError("write", s.file.Name(), err)
-	}
-	w.d.otherSyncs.Add(1)
-	if err := s.file.Sync(); err != nil {
-		return ioError("sync", s.file.Name(), err)
-	}
-	s.durable = true
-	if !w.d.noMap {
-		s.mapIn(s.size)
-	}
-	w.done = append(w.done, s)
-	w.seg = nil
-	return nil
-}
-
-// close completes the last segment and makes the names durable.
-func (w *mover) close() error {
-	if err := w.finish(); err != nil {
-		return err
-	}
-	if len(w.done) == 0 {
-		return nil
-	}
-	if err := w.d.fs.SyncDir(w.d.dir); err != nil {
-		return ioError("sync", w.d.dir, err)
-	}
-	return nil
-}
-
-// abandon removes what was written, after a failure.
-func (w *mover) abandon() {
-	if w.seg != nil {
-		w.done = append(w.done, w.seg)
-	}
-	for _, s := range w.done {
-		s.close()
-		w.d.remove(segmentName(w.d.dir, s.id))
-	}
+	return left
 }

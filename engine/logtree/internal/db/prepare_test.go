@@ -250,11 +250,7 @@ func TestPreparingFails(t *testing.T) {
 			return nil
 		})
 		for d.next == nil {
-			did, err := d.prepareNext()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !did {
+			if did, err := d.prepareNext(); !did || err != nil {
 				break
 			}
 		}

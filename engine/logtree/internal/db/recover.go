@@ -39,7 +39,7 @@ func Open(c Config) (_ *DB, err error) {
 		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual, noMap: c.NoMapping,
 		tableLimit:   cmp.Or(c.Sizes.Table, min(memory/5, 256<<20)),
 		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment)),
-		runLimit:     cmp.Or(c.Sizes.Run, min(memory/4, maxRun)),
+		runLimit:     cmp.Or(c.Sizes.Run, min(memory/16, maxRun)),
 		segs:         map[uint32]*segment{},
 		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{}, 1), warm: make(chan struct{}, 1),
 		stop: make(chan struct{}),
@@ -75,10 +75,15 @@ func Open(c Config) (_ *DB, err error) {
 		return nil, err
 	}
 	if !d.manual {
-		d.background(isFlushing, d.work, d.flushIfRoom)
+		d.background(isFlushing, d.work, d.flushOnce)
 		d.background(isMerging, d.merges, d.mergeOnce)
 		d.background(isPreparing, d.prepare, d.prepareNext)
 		d.background(isReadingAhead, d.warm, d.warmAhead)
+		d.mu.Lock()
+		if d.view.Load().mem.deletes > 0 {
+			d.armTidy()
+		}
+		d.mu.Unlock()
 		d.wake(d.work)
 		d.wake(d.merges)
 		d.wake(d.prepare)
@@ -126,6 +131,11 @@ func (d *DB) recover(m *manifest) error {
 	}
 	segFiles, runFiles := map[uint32]bool{}, map[uint64]bool{}
 	for _, name := range names {
+		if name == reserveName {
+			if d.reserve, err = d.fs.Size(filepath.Join(d.dir, name)); err != nil {
+				return ioError("open", filepath.Join(d.dir, name), err)
+			}
+		}
 		if n, ok := numbered(name, ".seg"); ok && n <= math.MaxUint32 {
 			segFiles[uint32(n)] = true
 			d.nextFile = max(d.nextFile, n)
@@ -553,7 +563,6 @@ func (d *DB) replaySegment(s *segment, at *position, replayed *[]*segment) (name
 			if ops, err = checkBody(f.body); err != nil {
 				return bad(err.Error())
 			}
-			s.payload.Add(int64(len(f.body)))
 		}
 		if synced, ok := f.synced(at.lsn); ok {
 			d.promised = max(d.promised, synced)
@@ -585,13 +594,15 @@ func (d *DB) replaySegment(s *segment, at *position, replayed *[]*segment) (name
 func (d *DB) indexReplayed(mem *table, s *segment, at *position, body []byte, ops int) {
 	if f, _ := d.newFar(body, ops); f != nil {
 		mem.far += int64(frameSize(len(body)))
-		mem.addFar(s, at.off+frameHeader, body, f.sums, at.seq+1)
+		_, payload := mem.addFar(s, at.off+frameHeader, body, f.sums, at.seq+1)
+		s.payload.Add(payload)
 		f.recycle()
 		return
 	}
 	addr, own := mem.reserve(s.id, at.off+frameHeader, len(body))
 	copy(own, body)
-	mem.add(addr, own, at.seq+1)
+	_, payload := mem.add(addr, own, at.seq+1)
+	s.payload.Add(payload)
 }
 
 // tornBytes is how much of b, which does not begin with a whole frame, may be frames that a crash tore. What else is

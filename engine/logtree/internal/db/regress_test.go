@@ -80,24 +80,25 @@ func TestFlushBesideMoves(t *testing.T) {
 		t.Fatalf("%d tiers: this tests nothing", len(ver.tiers))
 	}
 	d.edit.Lock()
-	m := d.plan(ver, len(ver.tiers), nil, false)
-	d.merging = m
+	p := &pass{oldest: ver.tiers[len(ver.tiers)-1].id, newest: ver.tiers[0].id, limit: d.runLimit, mover: &mover{d: d}}
+	s := d.plan(p)
+	d.merging, d.mergingPass = s, p
 	ver.refs.Add(1)
 	d.edit.Unlock()
-	out, home := d.newOutput(), &mover{d: d, seq: m.seq}
-	if err := d.rewrite(m, ver, out, home); err != nil {
+	out := d.newOutput()
+	if _, err := d.rewrite(p, s, out); err != nil {
 		t.Fatal(err)
 	}
 	d.put(t, sets("n", "o"))
 	d.edit.Lock()
-	tiers := d.result(m, out)
+	tiers := d.result(p, s, out)
 	if bad := overlapping(tiers); bad != nil {
 		t.Errorf("refs overlap in tier %d", bad.id)
 	}
-	if err := d.install(tiers, d.from, nil, home.done); err != nil {
+	if err := d.install(tiers, d.from, nil, p.mover.commit()); err != nil {
 		t.Fatal(err)
 	}
-	d.merging = nil
+	d.merging, d.mergingPass = nil, nil
 	d.edit.Unlock()
 	ver.release()
 	check := func() {
@@ -131,8 +132,11 @@ func TestNeighboursAreNoCluster(t *testing.T) {
 	if len(ver.tiers) != 1 || len(ver.tiers[0].refs) != 3 {
 		t.Fatalf("%d tiers: the run was not linked", len(ver.tiers))
 	}
-	if m := d.plan(ver, 1, nil, false); len(m.clusters) > 0 {
-		t.Errorf("%d clusters are to be rewritten", len(m.clusters))
+	s := d.plan(&pass{oldest: ver.tiers[0].id, newest: ver.tiers[0].id})
+	for _, c := range s.clusters {
+		if c.rewrite {
+			t.Errorf("%q to %q is to be rewritten", c.span.lo, c.span.hi)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"math"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 )
 
 // rotateSegment ends the log's present segment and begins the next, with room for a frame of n
-// bytes. It is called with mu held.
-func (d *DB) rotateSegment(n int) error {
+// bytes; last says that it may take all the room there is. It is called with mu held.
+func (d *DB) rotateSegment(n int, last bool) error {
 	need := int64(segmentHeader + beginSize + n + endSize + frameAlign)
 	next, ahead := d.next, true // a prepared one is durable
 	if next == nil || next.size < need {
@@ -31,11 +32,16 @@ func (d *DB) rotateSegment(n int) error {
 		if n > minSegment { // room for more like this one
 			size = max(size, min(4*need, d.segmentLimit))
 		}
+		if last { // it comes out of what merges need
+			size = max(need, min(size, lastRoom))
+		}
 		start := time.Now()
-		if next, err = d.createSegment(id, size, d.leave(), size <= minSegment); err != nil {
-			if next, err = d.createSmall(id, size, need, err); err != nil {
-				return err
-			}
+		if next, err = d.createSegment(id, size, d.leave(last), size <= minSegment); err != nil {
+			next, err = d.createSmall(id, size, need, last, err)
+		}
+		d.tight.Store(last || noRoom(err))
+		if err != nil {
+			return err
 		}
 		if d.watch.long(start) {
 			d.watch.waited(start, "a new segment, which was not prepared in time", "path", next.file.Name())
@@ -69,22 +75,32 @@ func (d *DB) segmentSize() int64 {
 	return min(max(2*d.lastSize, minSegment), d.segmentLimit)
 }
 
-// leave is how much room a new segment leaves on the disk, for flushing memtables. The first one of a session takes what there is:
-// deletes, which make room, need little. It is called with mu held.
-func (d *DB) leave() int64 {
-	if d.cur == nil {
+// leave is how much room a new segment leaves on the disk, for what makes more of it: a flush, and a merge of everything that empties
+// one segment. It is called with mu held.
+func (d *DB) leave(last bool) int64 {
+	if last {
 		return 0
 	}
-	return max(d.tableLimit/4, minSegment)
+	largest := int64(0)
+	for _, s := range d.segs {
+		largest = max(largest, s.used.Load())
+	}
+	return largest + d.tableLimit/4 + d.needed
 }
 
+// lastRoom is the size in bytes of a segment that is made for deletes where there is no room for others.
+const lastRoom = 64 << 10
+
 // createSmall makes a segment where one of that size could not be made, for which there may be no room.
-func (d *DB) createSmall(id uint32, size, need int64, err error) (*segment, error) {
-	left := d.leave()
-	for size/2 >= max(need, leastSegment) {
+func (d *DB) createSmall(id uint32, size, need int64, last bool, err error) (*segment, error) {
+	least := int64(lastRoom)
+	if last {
+		least = leastSegment
+	}
+	for size/2 >= max(need, least) && noRoom(err) {
 		size /= 2
 		var s *segment
-		if s, err = d.createSegment(id, size, left, true); err == nil {
+		if s, err = d.createSegment(id, size, d.leave(last), true); err == nil {
 			d.logger.Warn("there is little room for the log", "path", s.file.Name(), "bytes", size)
 			return s, nil
 		}
@@ -239,12 +255,58 @@ func (d *DB) prepareNext() (bool, error) {
 	defer d.preparing.Unlock()
 	swept := d.sweep()
 	did, err := d.prepareStep()
-	if err != nil {
-		// The log makes one itself when it comes to that, and fails if it cannot.
-		d.logger.Warn("cannot prepare a log segment", "error", err)
-		return swept, nil
+	if !did && err == nil {
+		d.makeReserve()
 	}
-	return swept || did, nil
+	return swept || did, err // the log makes one itself when it comes to that, and says so if it cannot
+}
+
+// The reserve is a file that takes room on the disk while there is some, in proportion to the database. It is given up when there is
+// none left, so that deletes can be logged, and flushes and merges find room for what gives back more.
+const (
+	reserveName  = "RESERVE"
+	reserveShare = 16 // of the log's bytes
+	leastReserve = 64 << 10
+)
+
+// makeReserve makes the reserve, or a larger one when the database has grown. It is called with preparing held.
+func (d *DB) makeReserve() {
+	var log int64
+	d.mu.Lock()
+	for _, s := range d.segs {
+		log += s.used.Load()
+	}
+	wanting := d.wanting.Load() > 0
+	d.mu.Unlock()
+	size := min(log/reserveShare, d.segmentLimit/2)
+	if size < leastReserve || size < 2*d.reserve || wanting {
+		return
+	}
+	name := filepath.Join(d.dir, reserveName)
+	d.fs.Remove(name)
+	d.reserve = 0
+	f, err := d.fs.Create(name)
+	if err != nil {
+		return
+	}
+	// Where there is little room, the log has more use for it.
+	if f.Allocate(size+d.segmentLimit) == nil && f.Truncate(size) == nil {
+		d.reserve = size
+	}
+	f.Close()
+	if d.reserve == 0 {
+		d.fs.Remove(name)
+	}
+}
+
+// releaseReserve gives up the reserve, and reports whether there was one. It is called with preparing held.
+func (d *DB) releaseReserve() bool {
+	if d.reserve == 0 {
+		return false
+	}
+	d.reserve = 0
+	d.remove(filepath.Join(d.dir, reserveName))
+	return true
 }
 
 // prepareStep begins to make the next segment, or goes on with it, and reports whether there was anything to do. After an error
@@ -273,7 +335,8 @@ func (d *DB) beginNext() (bool, error) {
 		d.mu.Unlock()
 		return false, nil // the log says so when it comes to that
 	}
-	size, last, left := d.segmentSize(), d.lastSize, d.leave()
+	size, last := d.segmentSize(), d.lastSize
+	left := d.leave(false)
 	var old *segment
 	if n := len(d.spare); n > 0 && d.spare[n-1].size == size {
 		old, d.spare = d.spare[n-1], d.spare[:n-1]
@@ -473,10 +536,10 @@ func (d *DB) remove(name string) {
 func (d *DB) Work(limit int) (n int, err error) {
 	for n < limit {
 		did := false
-		for _, f := range []func() (bool, error){d.flushIfRoom, d.mergeOnce, d.prepareNext} {
+		for a, f := range []func() (bool, error){d.flushOnce, d.mergeOnce, d.prepareNext} {
 			ok, err := f()
-			if err != nil {
-				return n, d.log.fail(err)
+			if err = d.worked(activity(a), err); err != nil {
+				return n, err
 			}
 			did = did || ok
 		}
@@ -488,9 +551,26 @@ func (d *DB) Work(limit int) (n int, err error) {
 	return n, nil
 }
 
-// background runs f whenever c says so, and on until f has nothing to do.
+// worked notes how background work ended. What failed has been undone and is tried again: only what leaves two manifests stops the
+// database, and is returned.
+func (d *DB) worked(a activity, err error) error {
+	if err == nil {
+		d.troubles[a].Store(nil)
+		return nil
+	}
+	if isFatal(err) || d.log.err() != nil {
+		return d.log.fail(err)
+	}
+	if d.troubles[a].Swap(&err) == nil {
+		d.logger.Warn("background work failed, and is tried again", "work", a, "error", err)
+	}
+	return nil
+}
+
+// background runs f whenever c says so, and on until f has nothing to do. What fails is tried again after a while.
 func (d *DB) background(a activity, c chan struct{}, f func() (bool, error)) {
 	d.done.Go(func() {
+		pause := leastRetry
 		for {
 			select {
 			case <-d.stop:
@@ -498,16 +578,20 @@ func (d *DB) background(a activity, c chan struct{}, f func() (bool, error)) {
 			case <-c:
 			}
 			for more := true; more; {
-				var err error
 				d.watch.during(a, true)
+				var err error
 				more, err = f()
 				d.watch.during(a, false)
-				if errors.Is(err, errStopped) {
+				if d.worked(a, err) != nil {
 					return
 				}
 				if err != nil {
-					d.log.fail(err)
-					return
+					more = false
+					retry := time.AfterFunc(pause, func() { d.wake(c) })
+					defer retry.Stop()
+					pause = min(2*pause, mostRetry)
+				} else if more {
+					pause = leastRetry
 				}
 				select {
 				case <-d.stop:
@@ -519,5 +603,8 @@ func (d *DB) background(a activity, c chan struct{}, f func() (bool, error)) {
 	})
 }
 
-// errStopped ends background work when the database is closed.
-var errStopped = &holdfast.Error{Op: "work", Engine: Name, Class: holdfast.ErrClosed}
+// How long background work that failed waits before it is tried again.
+const (
+	leastRetry = 100 * time.Millisecond
+	mostRetry  = 10 * time.Second
+)

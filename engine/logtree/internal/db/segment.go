@@ -72,6 +72,9 @@ type segment struct {
 	warmed  int64 // see warmAhead; under the database's mu
 	durable bool  // its name and length are synced; only the syncing goroutine looks
 
+	open    atomic.Bool // of moved values: a merge still adds to it
+	damaged atomic.Bool // a value in it cannot be read: it is not emptied
+
 	refs atomic.Int32
 	dead atomic.Bool // to be removed, or used again, at the last release
 	free func(*segment)

@@ -85,11 +85,11 @@ func small(t testing.TB, fsys vfs.FS) (*DB, history) {
 		})
 	}
 	flush()
-	for range 2 {
+	for _, lo := range []string{"log/0010", "log/0005"} {
 		if _, err := d.Work(100); err != nil {
 			t.Fatal(err)
 		}
-		write(func() { b.DeleteRange([]byte("log/0010"), []byte("log/0020")) })
+		write(func() { b.DeleteRange([]byte(lo), []byte("log/0022")) })
 		write(func() { b.Delete([]byte("k03")) })
 		flush()
 	}

@@ -21,6 +21,8 @@ type runFile struct {
 	refs atomic.Int32
 	dead atomic.Bool
 	free func(*runFile)
+
+	damaged atomic.Bool // a part of it cannot be read: merges leave it alone
 }
 
 func (f *runFile) release() {
@@ -40,15 +42,16 @@ type ref struct {
 	lo, hi []byte // empty: not cut on that side
 	last   []byte // the greatest key that can be in it; not a key of it where hi cuts
 	cutHi  bool   // last is hi itself, which is outside
+	cut    *cutUse
 }
 
 func newRef(f *runFile, lo, hi []byte) ref {
 	r := ref{file: f, lo: f.info.Smallest, last: f.info.Largest}
 	if len(lo) > 0 && bytes.Compare(lo, r.lo) > 0 {
-		r.lo = lo
+		r.lo, r.cut = lo, new(cutUse)
 	}
 	if len(hi) > 0 && bytes.Compare(hi, r.last) <= 0 {
-		r.hi, r.last, r.cutHi = hi, hi, true
+		r.hi, r.last, r.cutHi, r.cut = hi, hi, true, new(cutUse)
 	}
 	return r
 }
@@ -168,22 +171,19 @@ func (t *tier) find(key []byte) int {
 	return lo
 }
 
-// free reports whether the tier has no key in s.
-func (t *tier) free(s span) (bool, error) {
+// free reports whether the tier has no key in s, as far as it can be read.
+func (t *tier) free(s span) bool {
 	for i := t.find(s.lo); i < len(t.refs) && t.refs[i].span().overlaps(s); i++ {
-		key, ok, err := t.refs[i].firstFrom(s.lo)
-		if err != nil {
-			return false, err
-		}
-		if ok && bytes.Compare(key, s.hi) <= 0 {
-			return false, nil
+		if key, ok, err := t.refs[i].firstFrom(s.lo); err != nil || ok && bytes.Compare(key, s.hi) <= 0 {
+			return false
 		}
 	}
-	return true, nil
+	return true
 }
 
-// split cuts s, in which the tier has no key, out of the refs around it.
-func (t *tier) split(s span) error {
+// split cuts s, in which the tier has no key, out of the refs around it. It returns false, and has done nothing, if one of them
+// cannot be read.
+func (t *tier) split(s span) bool {
 	from := t.find(s.lo)
 	to := from
 	var out []ref
@@ -194,26 +194,31 @@ func (t *tier) split(s span) error {
 		}
 		key, ok, err := r.firstFrom(s.lo)
 		if err != nil {
-			return err
+			return false
 		}
 		if ok {
 			out = append(out, newRef(r.file, key, r.hi))
 		}
 	}
 	t.refs = slices.Replace(t.refs, from, to, out...)
-	return nil
+	return true
 }
 
-// covered is how many bytes of values the refs name that lie wholly in [lo, hi).
+// covered is how many bytes of values the refs name that lie wholly in [lo, hi), and half of what they name that lie there in part.
 func (t *tier) covered(lo, hi []byte) (n int64) {
 	for i := t.find(lo); i < len(t.refs); i++ {
 		r := &t.refs[i]
-		if len(hi) > 0 && !r.endsBefore(hi) {
+		if len(hi) > 0 && bytes.Compare(r.lo, hi) >= 0 {
 			break
 		}
-		if bytes.Compare(r.lo, lo) >= 0 {
-			n += valueBytes(r.file)
+		var bytesOf int64
+		for u := range liveIn(t.refs[i : i+1]) {
+			bytesOf += u.Bytes
 		}
+		if bytes.Compare(r.lo, lo) < 0 || len(hi) > 0 && !r.endsBefore(hi) {
+			bytesOf /= 2
+		}
+		n += bytesOf
 	}
 	return n
 }

@@ -1,0 +1,205 @@
+package db
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+)
+
+// mover copies values out of segments that are to be emptied into segments of their own. It goes on in the same segment from
+// step to step of a pass: what a step has moved is synced, and counted in the segment's used bytes, when the step settles.
+type mover struct {
+	d   *DB
+	seq uint64 // the values are no newer than that operation
+
+	seg     *segment // that is being written
+	at      int64    // where its next frame goes
+	payload int64    // of all of its frames
+	buf     []byte   // a frame in the making: its header, still empty, and records
+	val     []byte
+	fresh   []*segment // begun in this step, seg perhaps among them
+	moved   int64      // bytes of values, in this step
+	synced  []fill     // what the step adds to segments
+
+	was fill // seg, at and payload when the step began
+}
+
+// fill is how far a segment is filled.
+type fill struct {
+	seg         *segment
+	at, payload int64
+}
+
+// moveFrame is the size in bytes at which a frame of moved values is written.
+const moveFrame = 64 << 10
+
+// begin begins a step.
+func (w *mover) begin() {
+	w.fresh, w.synced, w.moved = nil, nil, 0
+	w.was = fill{w.seg, w.at, w.payload}
+}
+
+// commit counts what was moved among the segments' used bytes, and returns the new segments. The step is installed next; it is
+// called with edit held, so that no other manifest tells of what may still be undone.
+func (w *mover) commit() []*segment {
+	for _, x := range w.synced {
+		x.seg.used.Store(x.at)
+		x.seg.payload.Store(x.payload)
+	}
+	return w.fresh
+}
+
+// move copies a value and returns its new place. A value that is damaged stays where it is, and so does its segment: it is
+// reported, and everything else goes on.
+func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
+	var err error
+	if w.val, err = ver.value(w.val[:0], e); err != nil {
+		if errors.Is(err, holdfast.ErrCorrupt) {
+			w.d.rotten(ver.segment(uint32(e.Place>>32)), key, err)
+			return e.Place, nil
+		}
+		return 0, err
+	}
+	d := w.d
+	size := int64(frameSize(len(key) + len(w.val) + 16))
+	if w.seg != nil && w.at+int64(frameSize(len(w.buf)))+size > d.segmentLimit {
+		if err := w.seal(); err != nil {
+			return 0, err
+		}
+	}
+	if w.seg == nil {
+		if err := w.create(size); err != nil {
+			return 0, err
+		}
+	}
+	if len(w.buf) == 0 {
+		w.buf = append(w.buf, make([]byte, frameHeader)...)
+	}
+	w.buf = append(w.buf, byte(holdfast.KindSet))
+	w.buf = binary.AppendUvarint(w.buf, uint64(len(key)))
+	w.buf = append(w.buf, key...)
+	w.buf = binary.AppendUvarint(w.buf, uint64(len(w.val)))
+	place := uint64(w.seg.id)<<32 | uint64(w.at+int64(len(w.buf)))
+	w.buf = append(w.buf, w.val...)
+	w.payload += int64(len(key) + len(w.val))
+	w.moved += int64(len(w.val))
+	if len(w.buf) >= moveFrame {
+		err = w.flush()
+	}
+	return place, err
+}
+
+// flush writes the present frame.
+func (w *mover) flush() error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	if err := w.append(frameBatch, w.buf); err != nil {
+		return err
+	}
+	w.buf = w.buf[:0]
+	if cap(w.buf) > 4*moveFrame {
+		w.buf = nil
+	}
+	return nil
+}
+
+// append writes a frame, whose body stands in b behind room for the header.
+func (w *mover) append(kind frameKind, b []byte) error {
+	body := b[frameHeader:]
+	putFrameHeader(b, w.seg.epoch, kind, len(body), checksum(body), 0, math.MaxUint32)
+	n := frameSize(len(body))
+	b = append(b, make([]byte, n-len(b))...)
+	if err := w.seg.write(b, w.at, false); err != nil {
+		return err
+	}
+	w.d.otherBytes.Add(int64(n))
+	w.at += int64(n)
+	return nil
+}
+
+// create begins a segment that has room for a value of that size.
+func (w *mover) create(size int64) error {
+	d := w.d
+	d.mu.Lock()
+	id, err := d.number()
+	d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	name := segmentName(d.dir, id)
+	d.fs.Remove(name)
+	f, err := d.fs.Create(name)
+	if err != nil {
+		return ioError("create", name, err)
+	}
+	s := &segment{id: id, kind: kindMoved, epoch: d.id.epoch(id), file: f, free: d.freeSegment}
+	s.size = max(d.segmentLimit, segmentHeader+beginSize+size)
+	s.refs.Store(1)
+	s.used.Store(segmentHeader)
+	s.open.Store(true)
+	w.seg, w.at, w.payload, w.fresh = s, segmentHeader, 0, append(w.fresh, s)
+	if _, err := f.WriteAt(s.header(d.id), 0); err != nil {
+		return ioError("write", name, err)
+	}
+	b := make([]byte, frameHeader+beginBody)
+	begin{seq: w.seq}.put(b[frameHeader:])
+	return w.append(frameBegin, b)
+}
+
+// settle makes durable what was moved, but for the names of new files.
+func (w *mover) settle() error {
+	if w.seg == nil {
+		return nil
+	}
+	if err := w.flush(); err != nil {
+		return err
+	}
+	s := w.seg
+	if s == w.was.seg && w.at == w.was.at {
+		return nil
+	}
+	w.d.otherSyncs.Add(1)
+	if err := s.file.Sync(); err != nil {
+		return ioError("sync", s.file.Name(), err)
+	}
+	s.durable = true
+	w.synced = append(w.synced, fill{s, w.at, w.payload})
+	return nil
+}
+
+// seal completes the present segment: nothing is added to it any more.
+func (w *mover) seal() error {
+	if err := w.settle(); err != nil {
+		return err
+	}
+	if s := w.seg; s != nil {
+		if !w.d.noMap && s != w.was.seg { // nobody reads it yet
+			s.mapIn(w.at)
+		}
+		s.open.Store(false)
+		w.seg = nil
+	}
+	return nil
+}
+
+// undo removes what this step has written.
+func (w *mover) undo() {
+	for _, s := range w.fresh {
+		s.close()
+		w.d.remove(segmentName(w.d.dir, s.id))
+	}
+	w.seg, w.at, w.payload = w.was.seg, w.was.at, w.was.payload
+	w.buf, w.fresh, w.synced = w.buf[:0], nil, nil
+	if s := w.seg; s != nil {
+		s.open.Store(true)
+		s.used.Store(w.at)
+		s.payload.Store(w.payload)
+		if err := s.file.Truncate(w.at); err != nil { // what is behind means nothing; it only takes room
+			w.d.logger.Warn("cannot cut off what an abandoned merge has written", "path", s.file.Name(), "error", err)
+		}
+	}
+}
