@@ -32,11 +32,12 @@
 //  4. Never weaker than asked.
 //  5. Snapshots and iterators see one fixed state and never block a writer; one
 //     that is never closed shows in [Metrics].
-//  6. The first failed write or sync poisons the engine: later Applies fail with
-//     that cause ([ErrPoisoned]), reads go on. Nothing is acknowledged after a
-//     failed sync.
+//  6. The first failed write or sync of what has taken its place poisons the
+//     engine: later Applies fail with that cause ([ErrPoisoned]), reads go on.
+//     Nothing is acknowledged after a failed sync.
 //  7. A full disk is an ordinary error: nothing acknowledged is lost, and the
-//     engine works again, at the latest when it is reopened, once there is room.
+//     engine works again once there is room: at once if Apply has refused the
+//     batch ([ErrFull]), at the latest when it is reopened.
 //  8. Bad input is an error that names it, never a panic.
 //  9. Corruption is told from tearing: a torn tail is cut off in silence and
 //     reported in Metrics; damage to anything that had been synced is
@@ -79,7 +80,7 @@ type Engine interface {
 	//
 	// An error from Apply means that the batch took no place and has no effect:
 	// ErrLevel when the engine cannot give level, ErrBadKey, ErrTooLarge,
-	// ErrClosed, ErrPoisoned. An error from Wait poisons the engine.
+	// ErrClosed, ErrFull, ErrPoisoned. An error from Wait poisons the engine.
 	Apply(b *Batch, level Level) (Receipt, error)
 
 	// Snapshot returns a view of everything visible now. It costs no copy and

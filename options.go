@@ -9,8 +9,8 @@ import (
 // DefaultSyncEvery is the loss window when none is named.
 const DefaultSyncEvery = time.Second
 
-// MinMemoryBytes is the smallest budget that can be named. Less is taken for an error in the unit.
-const MinMemoryBytes = 64 << 10
+// MinMemoryBytes is the smallest budget that can be named. With less, engines would spend their time on syncs and files.
+const MinMemoryBytes = 1 << 20
 
 // Options are what every engine understands. The zero value is a safe choice.
 type Options struct {

@@ -89,8 +89,13 @@ func (a *asked) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 			return
 		}
 	}
-	a.wantsErr("the failure", err, holdfast.ErrPoisoned)
 	a.wantsErr("the failure, asked for its cause", err, cause)
+	if errors.Is(err, holdfast.ErrFull) {
+		a.refused(e, before, func() { fail(&faults, nil) })
+		a.goesOn(dir, before+1, before+1)
+		return
+	}
+	a.wantsErr("the failure", err, holdfast.ErrPoisoned)
 	if healed {
 		fail(&faults, nil)
 	}
@@ -114,6 +119,20 @@ func (a *asked) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 		acked = 0 // in memory only: it may be gone
 	}
 	a.goesOn(dir, acked, applied)
+}
+
+// refused follows an engine that has answered ErrFull: nothing of the batch is there, and the engine works on as soon as there is room.
+func (a *asked) refused(e holdfast.Engine, before uint64, heal func()) {
+	a.Helper()
+	var b holdfast.Batch
+	a.wantsScript(e, before, before)
+	if p := e.Metrics().Poison; p != nil {
+		a.Errorf("Apply answered ErrFull, and Metrics.Poison is %v", p)
+	}
+	heal()
+	a.commit(e, a.s.script().batch(&b, before+1))
+	a.wantsScript(e, before+1, before+1)
+	a.close(e)
 }
 
 // wantsPoisoned fails unless e refuses to write, and says why.

@@ -111,14 +111,16 @@ type DB struct {
 	promised uint64     // up to this lsn, what was opened says, the log had been synced
 	spare    []*segment // closed files that can be used again; under mu
 	reserve  int64      // bytes of the reserve file; under preparing
+	released int64      // bytes that it had before it was given up; under preparing
 
 	merging     *step // the step of a merge that is under way, and its pass; under edit
 	mergingPass *pass
 	passes      []*pass     // under way, those over newer tiers behind; under edit
 	fruitless   [2]*version // a pass over it had nothing to do, the second while the log waited for room; under edit
 
-	tight      atomic.Bool  // there was no room for the last segment, but for deletes
-	needed     int64        // bytes that a merge of everything needs for its index, about; under mu
+	deleting   atomic.Bool                       // deletes wait for room, or have got the last there was
+	tight      atomic.Bool                       // there was no room for the last segment, but for deletes
+	needed     int64                             // bytes that a merge of everything needs for its index, about; under mu
 	wanting    atomic.Int32                      // writers that wait for room on the disk
 	installs   uint64                            // changes of the version; under mu
 	idleMerges uint64                            // times that no merge was to be done, though a writer wanted room; under mu
@@ -363,6 +365,7 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 	}
 	cleared := false // for a segment that there was no room for
 	waited := false  // for a flush
+	over := false    // deletes may take more memory than there is: they make room for what cannot be flushed
 	for {
 		if err := d.log.err(); err != nil {
 			return err
@@ -374,13 +377,16 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 				return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("the batch has %d operations", ops), Remedy: "split it"}
 			}
 		}
-		if v.mem.empty() || fits && v.mem.weight()+weight <= d.tableLimit && len(v.mem.tombs.Load().ranges()) < maxTombs {
+		if v.mem.empty() || fits && over || fits && v.mem.weight()+weight <= d.tableLimit && len(v.mem.tombs.Load().ranges()) < maxTombs {
 			err := d.roomInLog(n, ops, false)
 			if err == nil {
 				return nil
 			}
-			if !noRoom(err) {
+			if isTransient(err) {
 				return d.notApplied(err)
+			}
+			if !noRoom(err) {
+				return d.log.fail(err)
 			}
 			if !cleared {
 				cleared = true
@@ -389,17 +395,21 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 				}
 				continue
 			}
+			deletes := onlyDeletes(body)
+			if deletes {
+				d.deleting.Store(true)
+			}
 			if d.awaitRoom() {
 				continue
 			}
-			if !onlyDeletes(body) {
+			if !deletes {
 				return d.notApplied(err)
 			}
 			if err = d.roomInLog(n, ops, true); err == nil {
 				return nil
 			}
 			d.mu.Unlock()
-			gave := d.giveRoom()
+			gave := d.giveRoom(true)
 			d.mu.Lock()
 			if !gave {
 				return d.notApplied(err)
@@ -414,12 +424,15 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 			d.mu.Unlock()
 			_, err := d.flushOnce()
 			d.mu.Lock()
-			if err != nil {
+			if over = err != nil && onlyDeletes(body); err != nil && !over {
 				return d.notApplied(err)
 			}
 			continue
 		}
 		if waited && d.stuck != nil {
+			if over = onlyDeletes(body); over {
+				continue
+			}
 			return d.notApplied(d.stuck)
 		}
 		waited, d.stuck = true, nil
@@ -574,7 +587,7 @@ func (d *DB) Close() error {
 	d.window.Stop()
 	if err == nil {
 		// What was deleted gives its space back also to programs that never run for long.
-		for more := d.tidy(); more; {
+		for more := d.tidy(true); more; {
 			if more, err = d.flushOnce(); noRoom(err) {
 				err = nil // the log has it
 			}

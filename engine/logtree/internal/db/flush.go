@@ -25,17 +25,25 @@ func (d *DB) flush() (bool, error) {
 		return false, nil
 	}
 	t := v.imm[len(v.imm)-1]
+	// Range deletes of newer memtables cover what is flushed, too. They have to be as durable as the run is.
+	newer, upto := []*tombs{v.mem.tombs.Load()}, t.end.lsn
+	for _, x := range v.imm[:len(v.imm)-1] {
+		newer = append(newer, x.tombs.Load())
+	}
+	if newer = slices.DeleteFunc(newer, (*tombs).empty); len(newer) > 0 {
+		upto = d.log.appended.Load()
+	}
 	// A run must not be in use that names what a power cut can take away. The log is synced while the
 	// run is written.
 	var syncing sync.WaitGroup
 	var syncErr error
 	if d.manual {
-		syncErr = d.log.syncTo(t.end.lsn)
+		syncErr = d.log.syncTo(upto)
 	} else {
-		syncing.Go(func() { syncErr = d.log.syncTo(t.end.lsn) })
+		syncing.Go(func() { syncErr = d.log.syncTo(upto) })
 	}
 	out := d.newOutput()
-	err := d.writeTable(out, t, v.ver)
+	err := d.writeTable(out, t, newer, v.ver)
 	syncing.Wait()
 	if err = errors.Join(err, syncErr); err != nil {
 		out.abandon()
@@ -68,7 +76,7 @@ func (d *DB) flush() (bool, error) {
 // flushOnce is flush in the background. If it cannot be done now, writers that wait for its memory learn of it: they are refused, and
 // it is tried again.
 func (d *DB) flushOnce() (did bool, err error) {
-	for did, err = d.flush(); noRoom(err) && d.giveRoom(); {
+	for did, err = d.flush(); noRoom(err) && d.giveRoom(d.deletes()); {
 		did, err = d.flush()
 	}
 	if isFatal(err) {
@@ -83,9 +91,22 @@ func (d *DB) flushOnce() (did bool, err error) {
 	return did, err
 }
 
+// deletes reports whether a memtable holds deletes.
+func (d *DB) deletes() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v := d.view.Load()
+	return v.mem.deletes > 0 || slices.ContainsFunc(v.imm, func(t *table) bool { return t.deletes > 0 })
+}
+
 // noRoom reports whether an error says that the disk is full, or the user's share of it.
 func noRoom(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// isTransient reports whether an error says that the process or the system is short of something, which passes.
+func isTransient(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }
 
 // fatal is an error after which it is not known which of two manifests is the durable one.
@@ -99,18 +120,18 @@ func isFatal(err error) bool {
 }
 
 // writeTable writes the newest versions of a memtable's keys. What a range delete of the same
-// memtable covers is left out, and so are tombstones of keys that no run can have.
+// memtable or a newer one covers is left out, and so are tombstones of keys that no run can have.
 //
 // Keys that lie where no run has any go to files of their own, so that they can be linked to the
 // oldest tier: that is how ascending keys are never rewritten.
-func (d *DB) writeTable(out *output, t *table, ver *version) error {
+func (d *DB) writeTable(out *output, t *table, newer []*tombs, ver *version) error {
 	ts := t.tombs.Load()
 	border := borders{ver: ver}
 	at := placer{t: t}
 	it := t.index.Iter(math.MaxUint64)
 	for ok := it.First(); ok; ok = it.Next() {
 		v := it.Version()
-		if ts.covers(v.Key) > v.Seq {
+		if ts.covers(v.Key) > v.Seq || slices.ContainsFunc(newer, func(ts *tombs) bool { return ts.find(v.Key) != nil }) {
 			continue
 		}
 		inside, crossed := border.pass(v.Key)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"math"
 	"runtime"
 	"slices"
 
@@ -41,8 +42,10 @@ type step struct {
 // cluster is refs that cover a stretch of keys which no other ref of the same tiers overlaps.
 type cluster struct {
 	span    span
+	target  uint64 // the tier that it comes to: that of the pass, but above what is damaged
 	rewrite bool
 	tiers   []tier   // newest first
+	files   [2]int   // the output's files from and to
 	move    *runFile // what joins the target as it is, nil if that is nothing
 }
 
@@ -60,7 +63,7 @@ func (s *step) occupies(p *pass, id uint64, at span) bool {
 		return false
 	}
 	return slices.ContainsFunc(s.clusters, func(g cluster) bool {
-		return (g.rewrite || g.move != nil && id == p.oldest) && g.span.overlaps(at)
+		return (g.rewrite || g.move != nil && id == g.target) && g.span.overlaps(at)
 	})
 }
 
@@ -77,7 +80,7 @@ func (d *DB) plan(p *pass) *step {
 		whole bool
 	}
 	var all []part
-	var damaged []span
+	var damaged []part
 	for _, t := range ver.tiers {
 		s.bottom = s.bottom && t.id >= p.oldest
 		if t.id < p.oldest || t.id > p.newest {
@@ -85,27 +88,36 @@ func (d *DB) plan(p *pass) *step {
 		}
 		for _, r := range t.refs {
 			if r.file.damaged.Load() {
-				damaged = append(damaged, r.span())
+				damaged = append(damaged, part{t.id, r, true})
 				continue
 			}
 			s.known[r.file] = true
 			all = append(all, part{t.id, r, true})
 		}
 	}
-	cut := func(lo, hi []byte) {
+	// cut takes [lo, hi) out of all parts; what is newer than the tier above is put back as parts of their own.
+	cut := func(lo, hi []byte, above uint64) {
 		var left []part
 		for _, a := range all {
-			for _, r := range a.ref.without(lo, hi) {
+			add := func(r ref) {
 				left = append(left, part{a.tier, r, a.whole && bytes.Equal(r.lo, a.ref.lo) && bytes.Equal(r.last, a.ref.last)})
+			}
+			for _, r := range a.ref.without(lo, hi) {
+				add(r)
+			}
+			if a.tier > above {
+				if r := a.ref.within(lo, hi); !r.empty() {
+					add(r)
+				}
 			}
 		}
 		all = left
 	}
 	if len(p.next) > 0 {
-		cut(nil, p.next)
+		cut(nil, p.next, math.MaxUint64)
 	}
 	for _, x := range damaged { // what cannot be read keeps its keys, and what is newer than it stays above it
-		cut(x.lo, x.exclusive())
+		cut(x.ref.lo, x.ref.span().exclusive(), x.tier)
 	}
 	slices.SortStableFunc(all, func(a, b part) int { return bytes.Compare(a.ref.lo, b.ref.lo) })
 	var groups [][]part
@@ -119,13 +131,20 @@ func (d *DB) plan(p *pass) *step {
 		groups = append(groups, []part{a})
 		covered = a.ref.span()
 	}
-	if p.join {
-		groups = joinSmall(groups, func(g []part) bool { return len(g) == 1 && d.small(&g[0].ref) })
+	if len(damaged) == 0 {
+		small := func(g []part) bool { return len(g) == 1 && d.small(&g[0].ref) }
+		due := func(g []part) bool { return len(g) > 1 || p.empties(g[0].ref.file) }
+		groups = joinSmall(groups, p.join, small, due)
 	}
 	for _, g := range groups {
-		out := cluster{span: g[0].ref.span()}
+		out := cluster{span: g[0].ref.span(), target: p.oldest}
+		for _, x := range damaged {
+			if x.ref.span().overlaps(out.span) {
+				out.target = slices.MinFunc(g, func(a, b part) int { return cmp.Compare(a.tier, b.tier) }).tier
+			}
+		}
 		if len(g) == 1 && !p.empties(g[0].ref.file) {
-			if g[0].tier != p.oldest && g[0].whole {
+			if g[0].tier != out.target && g[0].whole {
 				out.move = g[0].ref.file
 			}
 			s.clusters = append(s.clusters, out)
@@ -154,24 +173,23 @@ func (p *pass) empties(f *runFile) bool {
 	return slices.ContainsFunc(f.info.Segments, func(u run.SegmentUse) bool { return p.victims[u.ID] })
 }
 
-// joinSmall makes one group of several neighbours for which small holds.
-func joinSmall[G ~[]E, E any](groups []G, small func(G) bool) []G {
+// joinSmall makes one group of neighbours that are small, or due to be rewritten anyway, if one of them is due, or if there are many
+// and join is set: runs would become smaller and smaller otherwise.
+func joinSmall[G ~[]E, E any](groups []G, join bool, small, due func(G) bool) []G {
 	var out []G
 	for i := 0; i < len(groups); {
-		k := i
 		var joined G
-		for k < len(groups) && small(groups[k]) {
+		k, rewrite := i, false
+		for ; k < len(groups) && (due(groups[k]) || small(groups[k])); k++ {
 			joined = append(joined, groups[k]...)
-			k++
+			rewrite = rewrite || due(groups[k])
 		}
-		if k-i >= minMerge {
+		if rewrite || join && k-i >= minMerge {
 			out = append(out, joined)
 			i = k
 			continue
 		}
-		if k == i {
-			k++
-		}
+		k = max(k, i+1)
 		out = append(out, groups[i:k]...)
 		i = k
 	}
@@ -242,6 +260,7 @@ func (d *DB) mergeOnce() (bool, error) {
 	}
 	p.did = true // it is to be tried again
 	d.endPass(p)
+	d.keepReserve()
 	d.noMerge()
 	return false, err
 }
@@ -266,7 +285,7 @@ func (d *DB) smaller(p *pass) bool {
 		}
 		return true
 	}
-	if d.giveRoom() {
+	if d.giveRoom(d.deleting.Load()) {
 		return true
 	}
 	moves := len(p.victims) > 0
@@ -293,6 +312,7 @@ func (d *DB) rewrite(p *pass, s *step, out *output) (unreadable *runFile, err er
 		if out.written() >= p.limit || p.mover.moved >= p.limit {
 			break
 		}
+		g.files[0] = len(out.files)
 		w := merged{}
 		for k := range g.tiers {
 			w.src = append(w.src, source{tier: &g.tiers[k]})
@@ -323,7 +343,7 @@ func (d *DB) rewrite(p *pass, s *step, out *output) (unreadable *runFile, err er
 					return nil, err
 				}
 			}
-			if !e.Tombstone || !s.bottom {
+			if !e.Tombstone || !s.bottom || g.target != p.oldest {
 				if err := out.add(src.key, e); err != nil {
 					return nil, err
 				}
@@ -338,6 +358,7 @@ func (d *DB) rewrite(p *pass, s *step, out *output) (unreadable *runFile, err er
 		if err := out.finish(); err != nil {
 			return nil, err
 		}
+		g.files[1] = len(out.files)
 		if s.upto != nil {
 			break
 		}
@@ -362,7 +383,8 @@ func (m *merged) failed() *runFile {
 // some by range deletes. It is called with edit held.
 func (d *DB) result(p *pass, s *step, out *output) []tier {
 	var gone []span // the keys that were rewritten
-	moved := map[*runFile][]span{}
+	moved := map[*runFile][]cluster{}
+	come := map[uint64][]ref{} // to which tier
 	for i, g := range s.clusters {
 		switch {
 		case i > s.done || i == s.done && s.upto == nil:
@@ -371,10 +393,19 @@ func (d *DB) result(p *pass, s *step, out *output) []tier {
 		case g.rewrite:
 			gone = append(gone, g.span)
 		case g.move != nil:
-			moved[g.move] = append(moved[g.move], g.span)
+			moved[g.move] = append(moved[g.move], g)
+		}
+		made := []tier{{}}
+		for _, f := range out.files[g.files[0]:g.files[1]] {
+			made[0].refs = append(made[0].refs, newRef(f, nil, nil))
+		}
+		for _, ts := range s.tombs {
+			made = deleteRanges(made, ts)
+		}
+		if len(made) > 0 {
+			come[g.target] = append(come[g.target], made[0].refs...)
 		}
 	}
-	target := tier{id: p.oldest}
 	var tiers []tier
 	for _, t := range d.view.Load().ver.tiers {
 		if t.id < p.oldest || t.id > p.newest {
@@ -386,30 +417,26 @@ func (d *DB) result(p *pass, s *step, out *output) []tier {
 			switch {
 			case !s.known[r.file]: // it came since; it may overlap what comes to the target from newer tiers
 				stays.refs = append(stays.refs, r)
-			case slices.ContainsFunc(moved[r.file], r.span().overlaps):
-				target.refs = append(target.refs, r)
 			default:
+				if i := slices.IndexFunc(moved[r.file], func(g cluster) bool { return g.span.overlaps(r.span()) }); i >= 0 {
+					to := moved[r.file][i].target
+					come[to] = append(come[to], r)
+					continue
+				}
 				stays.refs = append(stays.refs, withoutSpans(r, gone)...)
 			}
 		}
-		if t.id == p.oldest {
-			target.refs = append(target.refs, stays.refs...)
-		} else {
-			tiers = append(tiers, stays)
+		tiers = append(tiers, stays)
+	}
+	for id, refs := range come {
+		i := slices.IndexFunc(tiers, func(t tier) bool { return t.id == id })
+		if i < 0 {
+			i = len(tiers)
+			tiers = append(tiers, tier{id: id})
 		}
+		tiers[i].refs = append(tiers[i].refs, refs...)
+		slices.SortFunc(tiers[i].refs, func(a, b ref) int { return bytes.Compare(a.lo, b.lo) })
 	}
-	made := []tier{{}}
-	for _, f := range out.files {
-		made[0].refs = append(made[0].refs, newRef(f, nil, nil))
-	}
-	for _, ts := range s.tombs {
-		made = deleteRanges(made, ts)
-	}
-	if len(made) > 0 {
-		target.refs = append(target.refs, made[0].refs...)
-	}
-	slices.SortFunc(target.refs, func(a, b ref) int { return bytes.Compare(a.lo, b.lo) })
-	tiers = append(tiers, target)
 	slices.SortFunc(tiers, func(a, b tier) int {
 		if a.id > b.id {
 			return -1

@@ -437,27 +437,35 @@ func (d *DB) paceAt(seconds float64) {
 // tidyAfter is how long after a delete its space is looked at, if nothing else has brought it back.
 const tidyAfter = time.Second
 
-// armTidy makes tidy run in a while. It is called with mu held, when something was deleted.
+// armTidy makes tidy run in a while, and again as long as it has something to do. It is called with mu held, when something was deleted.
 func (d *DB) armTidy() {
 	if d.tidying || d.manual {
 		return
 	}
 	d.tidying = true
+	before := d.commits.Load()
 	time.AfterFunc(tidyAfter, func() {
 		if d.gate.Enter() != nil {
 			return
 		}
 		defer d.gate.Leave()
+		did := d.tidy(d.commits.Load() == before)
+		d.edit.Lock()
+		busy := len(d.passes) > 0
+		d.edit.Unlock()
 		d.mu.Lock()
+		defer d.mu.Unlock()
 		d.tidying = false
-		d.mu.Unlock()
-		d.tidy()
+		if did || busy || len(d.view.Load().imm) > 0 {
+			d.armTidy()
+		}
 	})
 }
 
-// tidy ends the memtable if deletes in it, once flushed, give back space that is worth it, and the log's segment if little else
-// than garbage is in it. It reports whether it did.
-func (d *DB) tidy() bool {
+// tidy makes what was deleted give its space back though nothing else brings that about: it ends the memtable if deletes in it, once
+// flushed, are worth it, and the log's segment if it is much larger than what is left, which an idle log does not need. It reports
+// whether it did.
+func (d *DB) tidy(idle bool) bool {
 	v := d.latest().view
 	defer v.release()
 	t := v.mem
@@ -468,45 +476,54 @@ func (d *DB) tidy() bool {
 	}
 	deletes, tail := t.deletes, int64(d.lsn-t.start.lsn)
 	d.mu.Unlock()
-	if deletes == 0 {
-		return false
-	}
-	gain := int64(0)
+	var gain, named int64 // of what the runs name: what the memtable deletes, and all
 	ranges := t.tombs.Load().ranges()
 	for i := range v.ver.tiers {
+		bytes, entries := v.ver.tiers[i].values()
+		named += bytes
+		if i == len(v.ver.tiers)-1 {
+			gain += bytes / max(entries, 1) * deletes
+		}
 		for _, r := range ranges {
 			gain += v.ver.tiers[i].covered(r.lo, r.hi)
 		}
 	}
-	if n := len(v.ver.tiers); n > 0 {
-		bytes, entries := v.ver.tiers[n-1].values()
-		gain += bytes / max(entries, 1) * deletes
+	least, live := max(minGarbage, disk/8), tail
+	if deletes > 0 && gain+tail >= least {
+		live = t.live()
 	}
-	least := max(minGarbage, disk/8)
-	dead := int64(0)
-	if gain+tail >= least {
-		dead = max(tail-t.live(), 0)
-	}
-	if gain+dead < least {
-		return false
-	}
+	flush := gain+tail-live >= least && deletes > 0
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.view.Load().mem != t || len(v.imm) >= maxImm || d.log.err() != nil {
 		return false
 	}
-	// A segment is freed only when the log has left it.
-	if d.cur != nil && d.off > minGarbage && dead > d.off/2 {
+	left := max(named-gain, 0) + live
+	shrink := d.cur != nil && (flush || idle && len(v.imm) == 0) && d.cur.size >= 4*max(left, minSegment)
+	if !flush && !shrink {
+		return false
+	}
+	if shrink { // a segment is freed only when the log has left it
 		d.lastSize = 0
 		d.drop(d.next)
 		d.next = nil
+		for _, s := range d.spare {
+			d.discard(func() { d.remove(segmentName(d.dir, s.id)) })
+		}
+		d.spare = nil
+		old := d.cur
 		if err := d.rotateSegment(0, true); err != nil {
 			d.logger.Warn("cannot begin a new log segment to give back the old one", "error", err)
+		} else if err := old.file.Truncate(d.endOf(old)); err != nil { // what was reserved for it
+			d.logger.Warn("cannot give back the room reserved for a log segment", "path", old.file.Name(), "error", err)
 		}
 	}
 	d.rotateTable()
 	return true
 }
+
+// endOf is where the frames of a segment end that the log has just left. It is called with mu held.
+func (d *DB) endOf(s *segment) int64 { return segmentHeader + int64(d.cur.start-s.start) }
 
 // live is how many bytes of log the table's newest versions take, without what its own range deletes cover.
 func (t *table) live() (n int64) {
@@ -553,8 +570,8 @@ func (d *DB) awaitRoom() bool {
 }
 
 // giveRoom gives back files that were made for later, and reports whether there were any: a flush or merge that finds no room for
-// itself may make more with it.
-func (d *DB) giveRoom() bool {
+// itself may make more with it. The reserve is for deletes, and what follows from them.
+func (d *DB) giveRoom(reserve bool) bool {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
 	gave := d.sweep()
@@ -573,5 +590,5 @@ func (d *DB) giveRoom() bool {
 		d.drop(next)
 		d.sweep()
 	}
-	return d.releaseReserve() || gave || next != nil || len(spare) > 0
+	return reserve && d.releaseReserve() || gave || next != nil || len(spare) > 0
 }

@@ -40,6 +40,9 @@ func (d *DB) rotateSegment(n int, last bool) error {
 			next, err = d.createSmall(id, size, need, last, err)
 		}
 		d.tight.Store(last || noRoom(err))
+		if err == nil && !last {
+			d.deleting.Store(false)
+		}
 		if err != nil {
 			return err
 		}
@@ -299,12 +302,32 @@ func (d *DB) makeReserve() {
 	}
 }
 
+// keepReserve makes the reserve again, or what there is room for, after it was given up for a merge that came to nothing.
+func (d *DB) keepReserve() {
+	d.preparing.Lock()
+	defer d.preparing.Unlock()
+	name := filepath.Join(d.dir, reserveName)
+	for size := d.released; d.reserve == 0 && size >= leastReserve/4; size /= 2 {
+		f, err := d.fs.Create(name)
+		if err != nil {
+			return
+		}
+		if f.Allocate(size) == nil {
+			d.reserve, d.released = size, 0
+		}
+		f.Close()
+		if d.reserve == 0 {
+			d.fs.Remove(name)
+		}
+	}
+}
+
 // releaseReserve gives up the reserve, and reports whether there was one. It is called with preparing held.
 func (d *DB) releaseReserve() bool {
 	if d.reserve == 0 {
 		return false
 	}
-	d.reserve = 0
+	d.released, d.reserve = d.reserve, 0
 	d.remove(filepath.Join(d.dir, reserveName))
 	return true
 }

@@ -127,6 +127,17 @@ func (r ref) without(lo, hi []byte) []ref {
 	return left
 }
 
+// within returns what of r lies in [lo, hi).
+func (r ref) within(lo, hi []byte) ref {
+	if bytes.Compare(lo, r.lo) < 0 {
+		lo = r.lo
+	}
+	if len(r.hi) > 0 && (len(hi) == 0 || bytes.Compare(r.hi, hi) < 0) {
+		hi = r.hi
+	}
+	return newRef(r.file, lo, hi)
+}
+
 // tier is a sequence of refs that do not overlap, in order of keys. A tier is newer than those
 // with smaller ids: where two have the same key, the newer one is right.
 type tier struct {

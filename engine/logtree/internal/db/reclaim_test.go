@@ -1,0 +1,534 @@
+package db
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// scattered is a key of eight bytes whose place among the others has nothing to do with i.
+func scattered(i int) []byte {
+	return binary.BigEndian.AppendUint64(nil, uint64(i+1)*0x9E3779B97F4A7C15)
+}
+
+// drive is a database in memory on a disk that can fill up, with its background work done after each commit.
+type drive struct {
+	t  *testing.T
+	fs *vfs.Mem
+	c  Config
+	d  *DB
+}
+
+func newDrive(t *testing.T, memory int64) *drive {
+	t.Helper()
+	x := &drive{t: t, fs: vfs.NewMem()}
+	x.c = testConfig(x.fs, "db")
+	x.c.Manual, x.c.SyncEvery, x.c.Memory = true, -1, memory
+	if err := errors.Join(x.fs.MkdirAll("db"), x.fs.SyncDir("/")); err != nil {
+		t.Fatal(err)
+	}
+	x.open()
+	t.Cleanup(func() { x.d.Close() })
+	return x
+}
+
+func (x *drive) open() {
+	x.t.Helper()
+	var err error
+	if x.d, err = Open(x.c); err != nil {
+		x.t.Fatal(err)
+	}
+	x.c.New = false
+}
+
+func (x *drive) work() {
+	x.t.Helper()
+	if _, err := x.d.Work(10_000); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// each commits an operation for each of n numbers, 100 at a time. It returns how many were committed before the first error.
+func (x *drive) each(n int, op func(b *holdfast.Batch, i int)) (int, error) {
+	x.t.Helper()
+	var b holdfast.Batch
+	for i := range n {
+		op(&b, i)
+		if b.Len() < 100 && i < n-1 {
+			continue
+		}
+		if err := commit(x.d, &b, holdfast.Power); err != nil {
+			return i - b.Len() + 1, err
+		}
+		b.Reset()
+		x.work()
+	}
+	return n, nil
+}
+
+func (x *drive) count() int {
+	x.t.Helper()
+	all, err := contents(x.d)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return len(all)
+}
+
+// TestNearlyFullDisk: on a disk of one and a half times the live data, overwriting at random goes on for ever. A merge once needed room
+// for all that it read, and the database could not be written to any more, nor after reopening.
+func TestNearlyFullDisk(t *testing.T) {
+	const n = 50_000
+	x := newDrive(t, 1<<20)
+	rnd := rand.New(rand.NewPCG(1, 1))
+	value := make([]byte, 100)
+	if _, err := x.each(n, func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }); err != nil {
+		t.Fatal(err)
+	}
+	x.fs.SetCapacity(n * 108 * 3 / 2)
+	done, err := x.each(n, func(b *holdfast.Batch, _ int) { b.Set(scattered(rnd.IntN(n)), value) })
+	if err != nil {
+		t.Fatalf("after %d overwrites: %v", done, err)
+	}
+	if got := x.count(); got != n {
+		t.Errorf("%d of %d keys", got, n)
+	}
+}
+
+// TestFullDisk: what does not fit is refused and nothing else: what is there can be read and deleted key by key, and then there is
+// room again. A full disk once ended all writing, and deleting did not get further after reopening.
+func TestFullDisk(t *testing.T) {
+	for _, reopen := range []bool{false, true} {
+		x := newDrive(t, 1<<20)
+		x.fs.SetCapacity(4 << 20)
+		value := make([]byte, 100)
+		set := func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }
+		n, err := x.each(1_000_000, set)
+		if !errors.Is(err, holdfast.ErrFull) || !errors.Is(err, syscall.ENOSPC) || x.d.Metrics().Poison != nil {
+			t.Fatalf("after %d keys: %v, poison %v", n, err, x.d.Metrics().Poison)
+		}
+		if n < 20_000 {
+			t.Errorf("only %d keys of 108 bytes fit into 4 MiB", n)
+		}
+		if got := x.count(); got != n {
+			t.Fatalf("%d of %d keys on the full disk", got, n)
+		}
+		if reopen {
+			if err := x.d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			x.open()
+		}
+		if done, err := x.each(n, func(b *holdfast.Batch, i int) { b.Delete(scattered(i)) }); err != nil {
+			t.Fatalf("after %d of %d deletes: %v", done, n, err)
+		}
+		if got := x.count(); got != 0 {
+			t.Errorf("%d keys after all were deleted", got)
+		}
+		if again, err := x.each(n*9/10, set); err != nil {
+			t.Errorf("%d of %d keys fit again: %v", again, n, err)
+		}
+	}
+}
+
+// TestNoByteLeft: where somebody else has taken the last byte, a range delete still works, and makes room.
+func TestNoByteLeft(t *testing.T) {
+	x := newDrive(t, 8<<20)
+	value := make([]byte, 1000)
+	if _, err := x.each(10_000, func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }); err != nil {
+		t.Fatal(err)
+	}
+	fill := func() {
+		x.fs.SetCapacity(x.fs.Used())
+	}
+	fill()
+	i := 0
+	for ; ; i++ { // until the log's last segment is full, too
+		var b holdfast.Batch
+		b.Set(scattered(i), value)
+		if err := commit(x.d, &b, holdfast.Power); errors.Is(err, holdfast.ErrFull) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		fill()
+	}
+	before := x.fs.Used()
+	var b holdfast.Batch
+	b.DeleteRange(nil, nil)
+	if err := commit(x.d, &b, holdfast.Power); err != nil {
+		t.Fatalf("a range delete after %d overwrites: %v", i, err)
+	}
+	for range 3 {
+		x.work()
+		x.d.tidy(true)
+	}
+	x.work()
+	if now := x.fs.Used(); now > before/2 {
+		t.Errorf("%d bytes on disk, %d before everything was deleted", now, before)
+	}
+	if _, err := x.each(1000, func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRangeDeleteIsGarbage: what a range delete has cut off runs counts as garbage, also if it covers none of them as a whole.
+func TestRangeDeleteIsGarbage(t *testing.T) {
+	const n = 40_000
+	x := newDrive(t, 4<<20)
+	value := make([]byte, 200)
+	if _, err := x.each(n, func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }); err != nil {
+		t.Fatal(err)
+	}
+	var b holdfast.Batch
+	b.DeleteRange([]byte{1}, []byte{255})
+	if err := commit(x.d, &b, holdfast.Power); err != nil {
+		t.Fatal(err)
+	}
+	x.d.tidy(true)
+	x.work()
+	if left := x.count(); left == 0 || left > n/50 {
+		t.Fatalf("%d keys are left: this tests nothing", left)
+	}
+	var used int64
+	for _, s := range x.d.view.Load().ver.segs {
+		used += s.used.Load()
+	}
+	if used > n*208/8 {
+		t.Errorf("%d bytes of log are kept for %d keys", used, x.count())
+	}
+}
+
+// TestDeletesGiveBack: what was deleted gives its space back though nothing else is written: by a range, key by key, and in the memtable;
+// while the database is open, and when it is closed at once.
+func TestDeletesGiveBack(t *testing.T) {
+	const n = 8_000
+	value := make([]byte, 1000)
+	for name, remove := range map[string]func(b *holdfast.Batch){
+		"everything": func(b *holdfast.Batch) { b.DeleteRange(nil, nil) },
+		"the front":  func(b *holdfast.Batch) { b.DeleteRange([]byte("key 0"), []byte("key 00007999")) },
+		"by key": func(b *holdfast.Batch) {
+			for i := range n {
+				b.Delete(fmt.Appendf(nil, "key %08d", i))
+			}
+		},
+	} {
+		for _, memory := range []int64{4 << 20, 128 << 20} { // most is in runs, all is in the memtable
+			for _, closed := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %d MiB, closed %v", name, memory>>20, closed), func(t *testing.T) {
+					x := newDrive(t, memory)
+					if _, err := x.each(n, func(b *holdfast.Batch, i int) { b.Set(fmt.Appendf(nil, "key %08d", i), value) }); err != nil {
+						t.Fatal(err)
+					}
+					var b holdfast.Batch
+					remove(&b)
+					if err := commit(x.d, &b, holdfast.Power); err != nil {
+						t.Fatal(err)
+					}
+					if closed {
+						for range 2 {
+							if err := x.d.Close(); err != nil {
+								t.Fatal(err)
+							}
+							x.open()
+						}
+					} else {
+						for range 3 {
+							x.work()
+							x.d.tidy(true)
+						}
+					}
+					x.work()
+					if used := x.fs.Used(); used > 2<<20 {
+						names, _ := x.fs.List("db")
+						for i, name := range names {
+							size, _ := x.fs.Size(filepath.Join("db", name))
+							names[i] = fmt.Sprintf("%s %d", name, size)
+						}
+						t.Errorf("%d bytes on disk for %d keys: %v", used, x.count(), names)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestTidyComesByItself: nobody has to write or close for the space of what was deleted to come back.
+func TestTidyComesByItself(t *testing.T) {
+	fsys := vfs.NewMem()
+	c := testConfig(fsys, "db")
+	c.Memory = 64 << 20
+	if err := fsys.MkdirAll("db"); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b holdfast.Batch
+	for i := range 10_000 {
+		b.Set(scattered(i), make([]byte, 500))
+	}
+	if err := commit(d, &b, holdfast.Power); err != nil {
+		t.Fatal(err)
+	}
+	b.Reset()
+	b.DeleteRange(nil, nil)
+	if err := commit(d, &b, holdfast.Power); err != nil {
+		t.Fatal(err)
+	}
+	for fsys.Used() > 2<<20 { // the test's own limit ends it
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flip changes a bit in the middle of that text in the files of that kind, or, for no text, of the largest of them.
+func flip(t *testing.T, fsys *vfs.Mem, kind string, text []byte) {
+	t.Helper()
+	names, err := fsys.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	largest, most := "", int64(0)
+	for _, name := range names {
+		if name = filepath.Join("db", name); !strings.HasSuffix(name, kind) {
+			continue
+		}
+		b, err := readFile(fsys, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := bytes.Index(b, text); len(text) > 0 && at >= 0 {
+			largest, most = name, int64(2*at+len(text))
+			break
+		}
+		if len(text) == 0 && int64(len(b)) > most {
+			largest, most = name, int64(len(b))
+		}
+	}
+	if err := fsys.Flip(largest, most/2, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRottenValue: a value that cannot be read stays where it is, and all others are moved and written as before. It once stopped
+// all writing, again after each opening.
+func TestRottenValue(t *testing.T) {
+	const n = 10_000
+	x := newDrive(t, 2<<20)
+	value, odd := bytes.Repeat([]byte("v"), 200), bytes.Repeat([]byte("Q"), 200)
+	if _, err := x.each(n, func(b *holdfast.Batch, i int) {
+		v := value
+		if i == 77 {
+			v = odd
+		}
+		b.Set(scattered(i), v)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	flip(t, x.fs, ".seg", odd)
+	x.open()
+	rnd := rand.New(rand.NewPCG(1, 1))
+	for session := range 2 {
+		if done, err := x.each(4*n, func(b *holdfast.Batch, _ int) { b.Set(scattered(100+rnd.IntN(n-100)), value) }); err != nil {
+			t.Fatalf("session %d, after %d overwrites: %v", session, done, err)
+		}
+		if _, err := x.d.Get(nil, scattered(77)); !errors.Is(err, holdfast.ErrCorrupt) {
+			t.Errorf("session %d: the damaged value: %v", session, err)
+		}
+		if v, err := x.d.Get(nil, scattered(78)); err != nil || !bytes.Equal(v, value) {
+			t.Errorf("session %d: another value: %v", session, err)
+		}
+		m := x.d.Metrics()
+		if m.Poison != nil || !errors.Is(m.Trouble, holdfast.ErrCorrupt) {
+			t.Errorf("session %d: poison %v, trouble %v", session, m.Poison, m.Trouble)
+		}
+		if used := x.fs.Used(); used > 3*n*208 {
+			t.Errorf("session %d: %d bytes on disk for %d of data", session, used, n*208)
+		}
+		if err := x.d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		v, err := Verify(x.fs, "db")
+		if err != nil || len(v.Damage) == 0 {
+			t.Errorf("session %d: Verify: %v, %v", session, err, v.Damage)
+		}
+		x.open()
+	}
+}
+
+// TestDamagedRun: an index file of which a block cannot be read is left out of merges, and everything else goes on.
+func TestDamagedRun(t *testing.T) {
+	const n = 20_000
+	x := newDrive(t, 2<<20)
+	value := make([]byte, 100)
+	if _, err := x.each(n, func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	flip(t, x.fs, ".run", nil)
+	x.open()
+	rnd := rand.New(rand.NewPCG(1, 1))
+	if done, err := x.each(3*n, func(b *holdfast.Batch, _ int) { b.Set(scattered(rnd.IntN(n)), value) }); err != nil {
+		t.Fatalf("after %d overwrites: %v", done, err)
+	}
+	if m := x.d.Metrics(); m.Poison != nil || !errors.Is(m.Trouble, holdfast.ErrCorrupt) {
+		t.Errorf("poison %v, trouble %v", m.Poison, m.Trouble)
+	}
+	bad := 0
+	for i := range n {
+		v, err := x.d.Get(nil, scattered(i))
+		if errors.Is(err, holdfast.ErrCorrupt) {
+			bad++
+		} else if err != nil || !bytes.Equal(v, value) {
+			t.Fatalf("key %d: %v", i, err)
+		}
+	}
+	if bad > n/20 {
+		t.Errorf("%d of %d keys cannot be read for one damaged block", bad, n)
+	}
+	if tiers := len(x.d.view.Load().ver.tiers); tiers > 20 {
+		t.Errorf("%d tiers", tiers)
+	}
+}
+
+// TestBackgroundFailures: what background work could not do for want of something is undone and done later, and writing goes on.
+func TestBackgroundFailures(t *testing.T) {
+	for _, cause := range []error{syscall.ENOSPC, syscall.EMFILE, syscall.EIO} {
+		for _, kind := range []vfs.Kind{vfs.OpCreate, vfs.OpWrite, vfs.OpSync} {
+			for _, suffix := range []string{".run", manifestName + ".new", ".seg"} {
+				x := newDrive(t, 1<<20)
+				value := make([]byte, 100)
+				set := func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }
+				if _, err := x.each(2_000, set); err != nil {
+					t.Fatal(err)
+				}
+				x.d.mu.Lock()
+				x.d.rotateTable()
+				x.d.mu.Unlock()
+				failed := 0
+				cur := x.d.cur.file.Name()
+				x.fs.SetHook(func(op vfs.Op) error {
+					if op.Kind == kind && strings.HasSuffix(path.Base(op.Name), suffix) && op.Name != cur {
+						failed++
+						return cause
+					}
+					return nil
+				})
+				x.work()
+				if m := x.d.Metrics(); m.Poison != nil || failed > 0 && suffix != ".seg" && !errors.Is(m.Trouble, cause) {
+					t.Errorf("%v of %s: %v; poison %v, trouble %v", kind, suffix, cause, m.Poison, m.Trouble)
+				}
+				x.fs.SetHook(nil)
+				x.work()
+				if m := x.d.Metrics(); m.Trouble != nil || m.Poison != nil || len(x.d.view.Load().imm) > 0 {
+					t.Errorf("%v of %s: %v, and later: %v, %v", kind, suffix, cause, m.Trouble, m.Poison)
+				}
+				if _, err := x.each(4_000, set); err != nil {
+					t.Fatal(err)
+				}
+				if err := x.d.Close(); err != nil {
+					t.Fatal(err)
+				}
+				x.open()
+				if got := x.count(); got != 4_000 {
+					t.Errorf("%v of %s: %v: then %d keys", kind, suffix, cause, got)
+				}
+			}
+		}
+	}
+}
+
+// TestPaceIsShared: writers that are slowed down get one rate together, however many they are. Each once got its own.
+func TestPaceIsShared(t *testing.T) {
+	d := &DB{watch: newWatch(testConfig(vfs.NewMem(), "db").Logger)}
+	d.debt.Store(&debt{base: 1, width: 1000})
+	d.log.appended.Store(501) // halfway
+	const writers, each = 64, 128 << 10
+	start := time.Now()
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			for range each / (4 << 10) {
+				d.pace(4 << 10)
+			}
+		})
+	}
+	all.Wait()
+	if took, least := time.Since(start).Seconds(), float64(writers*each)/pacing*0.9; took < least {
+		t.Errorf("%d bytes in %.3f s, less than %.3f", writers*each, took, least)
+	}
+}
+
+// TestLastStop: at the bound of the debt writers wait until reclaim has caught up, or has nothing to do.
+func TestLastStop(t *testing.T) {
+	d := &DB{watch: newWatch(testConfig(vfs.NewMem(), "db").Logger), merges: make(chan struct{}, 1)}
+	d.changed.L = &d.mu
+	for name, release := range map[string]func(){
+		"less debt":       func() { d.debt.Store(&debt{base: 5000, width: 1000}) },
+		"no merge to do":  func() { d.reclaiming = false },
+		"a failed engine": func() { d.log.failed.Store(&failure{err: syscall.EIO}) },
+	} {
+		d.log.appended.Store(5000)
+		d.debt.Store(&debt{base: 1, width: 1000})
+		d.reclaiming = true
+		d.log.failed.Store(nil)
+		through := make(chan struct{})
+		go func() {
+			d.pace(1)
+			close(through)
+		}()
+		<-d.merges // it is about to wait
+		select {
+		case <-through:
+			t.Errorf("%s: a writer did not wait", name)
+		default:
+		}
+		d.mu.Lock()
+		release()
+		d.changed.Broadcast()
+		d.mu.Unlock()
+		<-through
+	}
+}
+
+// TestHeadersAreNoGarbage: what is written once and never changed is not moved, however small it is.
+func TestHeadersAreNoGarbage(t *testing.T) {
+	x := newDrive(t, 2<<20)
+	var b holdfast.Batch
+	for i := range 300 {
+		b.Reset()
+		for k := range 1000 {
+			b.Set(binary.BigEndian.AppendUint64(nil, uint64(i*1000+k)), nil)
+		}
+		if err := commit(x.d, &b, holdfast.Memory); err != nil {
+			t.Fatal(err)
+		}
+		x.work()
+	}
+	for id, s := range x.d.segs {
+		if s.kind == kindMoved {
+			t.Errorf("segment %d holds %d bytes that were moved", id, s.used.Load())
+		}
+	}
+}
