@@ -6,62 +6,16 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
-
-// buried is an engine that notes how many deleted keys its scans have walked over: as an engine does that keeps tombstones.
-type buried struct {
-	holdfast.Engine
-	keyed  bool // it removes the keys of a range one by one
-	dead   map[string]bool
-	walked int
-}
-
-func newBuried(keyed bool) *buried {
-	return &buried{Engine: mem.New(), keyed: keyed, dead: map[string]bool{}}
-}
-
-func (e *buried) Capabilities() holdfast.Capabilities {
-	c := e.Engine.Capabilities()
-	c.NativeDeleteRange = !e.keyed
-	return c
-}
-
-func (e *buried) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
-	for op := range b.Ops() {
-		switch op.Kind {
-		case holdfast.KindSet:
-			delete(e.dead, string(op.Key))
-		case holdfast.KindDelete:
-			e.dead[string(op.Key)] = true
-		case holdfast.KindDeleteRange:
-			it := e.Engine.Scan(holdfast.Range{Lo: op.Key, Hi: op.Value})
-			for it.Next() {
-				e.dead[string(it.Key())] = true
-			}
-			it.Close()
-		}
-	}
-	return e.Engine.Apply(b, level)
-}
-
-func (e *buried) Scan(r holdfast.Range) holdfast.Iterator {
-	for key := range e.dead {
-		if key >= string(r.Lo) && (len(r.Hi) == 0 || key < string(r.Hi)) {
-			e.walked++
-		}
-	}
-	return e.Engine.Scan(r)
-}
 
 // What was deleted long ago is not walked over again: by Open, by the next truncation, by the next removal of ids, and by what
 // comes after the log is opened anew.
 func TestTheDeletedIsLeftBehind(t *testing.T) {
 	for _, keyed := range []bool{false, true} {
 		t.Run(fmt.Sprint("keyed ", keyed), func(t *testing.T) {
-			eng := newBuried(keyed)
+			eng := storetest.NewBuried(!keyed)
 			o := event.Options{Level: holdfast.Memory, IDWindow: 500}
 			s := openLog(t, eng, o)
 			fill := func(n int) {
@@ -70,10 +24,10 @@ func TestTheDeletedIsLeftBehind(t *testing.T) {
 				}
 			}
 			fill(5000)
-			if len(eng.dead) < 3000 {
-				t.Fatalf("only %d ids are gone", len(eng.dead))
+			if len(eng.Dead) < 3000 {
+				t.Fatalf("only %d ids are gone", len(eng.Dead))
 			}
-			eng.walked = 0
+			eng.Walked = 0
 			if _, err := s.TruncateBefore(ctx, 5001); err != nil {
 				t.Fatal(err)
 			}
@@ -91,8 +45,8 @@ func TestTheDeletedIsLeftBehind(t *testing.T) {
 				fill(2000) // ids are removed
 			}
 			// Some are met: those below the end of a span that is removed in pieces.
-			if eng.walked > 100 {
-				t.Errorf("%d deleted keys were walked over, of %d", eng.walked, len(eng.dead))
+			if eng.Walked > 100 {
+				t.Errorf("%d deleted keys were walked over, of %d", eng.Walked, len(eng.Dead))
 			}
 			if left := storetest.Keys(eng.Engine, holdfast.Range{Lo: []byte("e\x00i"), Hi: []byte("e\x00j")}); left > 4*500 {
 				t.Errorf("%d ids are left", left)
