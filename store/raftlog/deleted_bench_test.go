@@ -33,10 +33,10 @@ func BenchmarkAfterDeletion(b *testing.B) {
 			}
 		}
 		fillBench(b, s, 1)
-		b.Run("suffix", func(b *testing.B) { remove(b, s, 2, deletedEntries) })
+		remove(b, s, 2, deletedEntries)
 		b.Run("open/suffix", open)
 		fillBench(b, s, 2)
-		b.Run("prefix", func(b *testing.B) { remove(b, s, 1, deletedEntries-1) })
+		remove(b, s, 1, deletedEntries-1)
 		b.Run("open/prefix", open)
 		remove(b, s, 0, 2*deletedEntries)
 		store(b, s, batchOf(deletedEntries/2, 1)...)
