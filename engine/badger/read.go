@@ -129,8 +129,8 @@ func (s *snapshot) Close() error {
 	return nil
 }
 
-// cursor walks over the keys of a range. It sorts out by itself what is deleted: the library would look for the next key that is
-// not, and for one more, beyond the range too, over as many tombstones as lie there.
+// cursor walks over the keys of a range. It sorts out by itself what is deleted: the library would look for the next
+// key that is not, and for one more, beyond the range too, over as many tombstones as lie there.
 type cursor struct {
 	txn     *lib.Txn
 	it      *lib.Iterator // of all versions, the newest first, or last if reverse

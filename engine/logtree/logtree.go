@@ -110,9 +110,9 @@ type memDir struct {
 
 var openMem sync.Map // the memDirs that are open
 
-// OpenMem is Open on a file system in memory, for tests that crash it, fill it, and make it fail. Nothing is on the real one, and
-// no HOLDFAST tells what made the directory. A file system that came of a crash is another one; the engine on the old one need
-// not be closed first.
+// OpenMem is Open on a file system in memory, for tests that crash it, fill it, and make it fail. Nothing is on the
+// real one, and no HOLDFAST tells what made the directory. A file system that came of a crash is another one; the
+// engine on the old one need not be closed first.
 func OpenMem(fsys *vfs.Mem, dir string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// A database on a file system in memory is there after it is closed, and after a crash; nobody opens it twice at a time; and nothing
-// of it is on the real disk.
+// A database on a file system in memory is there after it is closed, and after a crash; nobody opens it twice at a
+// time; and nothing of it is on the real disk.
 func TestOpenMem(t *testing.T) {
 	t.Chdir(t.TempDir())
 	fsys, dir := vfs.NewMem(), filepath.Join("a", "b")

@@ -18,9 +18,9 @@ func (s *Store) SaveOffset(ctx context.Context, subscription string, pos uint64)
 	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil)
 }
 
-// LoadOffset returns what SaveOffset has saved last, or ErrNotFound; what is being saved, once that is safe. After a failed
-// write it goes on, but for a subscription whose own save has failed: what is kept of that is not known until the log is
-// opened again.
+// LoadOffset returns what SaveOffset has saved last, or ErrNotFound; what is being saved, once that is safe. After a
+// failed write it goes on, but for a subscription whose own save has failed: what is kept of that is not known until
+// the log is opened again.
 func (s *Store) LoadOffset(ctx context.Context, subscription string) (uint64, error) {
 	pos, rest, err := s.loadCursor(ctx, "load offset", s.keys.Offset(subscription), subscription)
 	if err == nil && len(rest) > 0 {
@@ -86,8 +86,8 @@ func (s *Store) drop(ctx context.Context, op string, key []byte, name string) er
 	return s.commitCursor(ctx, key, &b)
 }
 
-// saving is what loads must know of saves: the last save of each key that is not known to be safe, because it is under way or
-// has failed.
+// saving is what loads must know of saves: the last save of each key that is not known to be safe, because it is
+// under way or has failed.
 type saving struct {
 	mu   sync.Mutex // covers order too
 	last map[string]*save

@@ -29,8 +29,8 @@ func submitAll(b *testing.B, s *event.Store, n int, e event.Event) {
 	}
 }
 
-// BenchmarkAfterTruncation opens a log of which everything but its last events was truncated, and truncates one event more. What
-// either takes must not depend on how much was deleted. -benchtime=20x is enough.
+// BenchmarkAfterTruncation opens a log of which everything but its last events was truncated, and truncates one event
+// more. What either takes must not depend on how much was deleted. -benchtime=20x is enough.
 func BenchmarkAfterTruncation(b *testing.B) {
 	benchTargets(b, func(b *testing.B, eng holdfast.Engine, level holdfast.Level) {
 		s := openLog(b, eng, event.Options{Level: level})

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
-// What was deleted long ago is not walked over again: by Open, by the next truncation, by the next removal of ids, and by what
-// comes after the log is opened anew.
+// What was deleted long ago is not walked over again: by Open, by the next truncation, by the next removal of ids,
+// and by what comes after the log is opened anew.
 func TestTheDeletedIsLeftBehind(t *testing.T) {
 	for _, keyed := range []bool{false, true} {
 		t.Run(fmt.Sprint("keyed ", keyed), func(t *testing.T) {
@@ -115,7 +115,8 @@ func TestManyIDsAreRemoved(t *testing.T) {
 	}
 }
 
-// An append whose ids would be forgotten before it can be repeated is refused; the longest one that is not can be repeated.
+// An append whose ids would be forgotten before it can be repeated is refused; the longest one that is not can be
+// repeated.
 func TestAppendLongerThanTheWindow(t *testing.T) {
 	targets(t, func(t *testing.T, tg *target) {
 		s := openLog(t, tg.Engine, event.Options{Level: tg.Level, IDWindow: 7})

@@ -173,8 +173,9 @@ func (r *recent) add(events []Event, first, durable uint64) {
 	}
 }
 
-// sweeper removes generations that no append looks into any more. It does so when sweepEvery positions have come together, for
-// each time costs as much as some appends. Where deleting costs as much as the keys do, it does a little after each append.
+// sweeper removes generations that no append looks into any more. It does so when sweepEvery positions have come
+// together, for each time costs as much as some appends. Where deleting costs as much as the keys do, it does a
+// little after each append.
 type sweeper struct {
 	due atomic.Uint64 // the generation that an append must have reached
 	mu  sync.Mutex    // held by one who removes

@@ -210,8 +210,8 @@ func TestTruncatePack(t *testing.T) {
 	}
 }
 
-// A store of format 1, in which every event has an entry of its own, is read and gone on with. Here it left an event that was
-// truncated and not removed; that is done with the next truncation.
+// A store of format 1, in which every event has an entry of its own, is read and gone on with. Here it left an event
+// that was truncated and not removed; that is done with the next truncation.
 func TestFormat1(t *testing.T) {
 	eng := mem.New()
 	record := func(typ string) []byte {

@@ -191,8 +191,8 @@ func (s *Store) wait(receipt holdfast.Receipt, err error) error {
 	return s.settled(0, receipt.Wait())
 }
 
-// last returns the position of the last event in the engine, 0 if there is none from first on. What is below was deleted, and an
-// engine may have to walk over all of it.
+// last returns the position of the last event in the engine, 0 if there is none from first on. What is below was
+// deleted, and an engine may have to walk over all of it.
 func (s *Store) last(first uint64) (uint64, error) {
 	_, hi := s.keys.Events()
 	it := s.eng.Scan(holdfast.Range{Lo: s.keys.Event(nil, first), Hi: hi, Reverse: true})

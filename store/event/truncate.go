@@ -68,9 +68,9 @@ func (s *Store) truncate(ctx context.Context, first, pos uint64) error {
 	return s.reclaim(ctx, max(first, pos))
 }
 
-// reclaim removes the events below first, and notes how far it has come: to look for the first that is there would be to walk
-// over all that were removed before. Where the engine removes keys one by one it does so in pieces, so that an append waits for
-// one of them at most.
+// reclaim removes the events below first, and notes how far it has come: to look for the first that is there would be
+// to walk over all that were removed before. Where the engine removes keys one by one it does so in pieces, so that
+// an append waits for one of them at most.
 func (s *Store) reclaim(ctx context.Context, first uint64) error {
 	s.aboutMu.Lock()
 	pos := s.about.Removed

@@ -101,7 +101,8 @@ func TestIDsPinNothing(t *testing.T) {
 	}
 }
 
-// After a failed save the offsets and snapshots of others are loaded as before. What is kept under the name itself is not known.
+// After a failed save the offsets and snapshots of others are loaded as before. What is kept under the name itself is
+// not known.
 func TestLoadsAfterAFailedSave(t *testing.T) {
 	stages(t, func(t *testing.T, st *stage) {
 		s := openLog(t, st, event.Options{Level: holdfast.Memory})

@@ -21,8 +21,9 @@ func fillBench(b *testing.B, s *raftlog.Store, from uint64) {
 	}
 }
 
-// BenchmarkAfterDeletion opens a store whose log has lost its end, all but one entry, and one whose log was emptied and goes on
-// in the middle of what it was. What that takes must not depend on how much was deleted. -benchtime=20x is enough.
+// BenchmarkAfterDeletion opens a store whose log has lost its end, all but one entry, and one whose log was emptied
+// and goes on in the middle of what it was. What that takes must not depend on how much was deleted. -benchtime=20x
+// is enough.
 func BenchmarkAfterDeletion(b *testing.B) {
 	weakest(b, func(b *testing.B, eng holdfast.Engine, level holdfast.Level) {
 		s := openStore(b, eng, raftlog.Options{Level: level})
@@ -45,8 +46,8 @@ func BenchmarkAfterDeletion(b *testing.B) {
 	})
 }
 
-// BenchmarkStoreWhileWiping empties a log and stores one entry in the middle of what it was, and one above it, while the removal
-// goes on. -benchtime=3x is enough: each iteration fills a log.
+// BenchmarkStoreWhileWiping empties a log and stores one entry in the middle of what it was, and one above it, while
+// the removal goes on. -benchtime=3x is enough: each iteration fills a log.
 func BenchmarkStoreWhileWiping(b *testing.B) {
 	weakest(b, func(b *testing.B, eng holdfast.Engine, level holdfast.Level) {
 		for name, at := range map[string]uint64{"middle": deletedEntries / 2, "above": 2 * deletedEntries} {

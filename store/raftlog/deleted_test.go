@@ -11,8 +11,9 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
-// Open looks for the last entry, and a deletion for the entry beside it, without walking over what was deleted behind it, or before
-// it: after the end of the log is gone, while it grows again, and when a log that was emptied goes on in the middle of what it was.
+// Open looks for the last entry, and a deletion for the entry beside it, without walking over what was deleted behind
+// it, or before it: after the end of the log is gone, while it grows again, and when a log that was emptied goes on
+// in the middle of what it was.
 func TestTheDeletedIsLeftBehind(t *testing.T) {
 	for _, native := range []bool{false, true} {
 		t.Run(fmt.Sprint("native ", native), func(t *testing.T) {
@@ -63,8 +64,8 @@ func TestTheDeletedIsLeftBehind(t *testing.T) {
 	}
 }
 
-// Storing in the middle of what has been deleted, and is not removed yet, needs one piece, not half of all, and the log goes on there
-// as anywhere; so does another deletion. What is left is removed in the end.
+// Storing in the middle of what has been deleted, and is not removed yet, needs one piece, not half of all, and the
+// log goes on there as anywhere; so does another deletion. What is left is removed in the end.
 func TestStoreAmongTheDead(t *testing.T) {
 	stages(t, func(t *testing.T, st *stage) {
 		st.Native = false
@@ -104,8 +105,8 @@ func TestStoreAmongTheDead(t *testing.T) {
 	})
 }
 
-// Nothing that is removed makes the engine expand a range, for which it lets all others wait; where a range costs the same for any
-// number of entries, a few are deleted singly.
+// Nothing that is removed makes the engine expand a range, for which it lets all others wait; where a range costs the
+// same for any number of entries, a few are deleted singly.
 func TestRanges(t *testing.T) {
 	for _, native := range []bool{false, true} {
 		st := newStage()

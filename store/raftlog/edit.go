@@ -225,8 +225,8 @@ func (s *Store) remove(e *encoder, lo, hi uint64) (deletion, error) {
 	}
 }
 
-// erase sets b to what removes the entries in gone, and returns the dead spans of p as they then are: with gone if that is to be
-// removed in pieces, and b is empty.
+// erase sets b to what removes the entries in gone, and returns the dead spans of p as they then are: with gone if
+// that is to be removed in pieces, and b is empty.
 func (s *Store) erase(b *holdfast.Batch, p bounds, gone format.Span) (*spans, error) {
 	b.Reset()
 	from, to := s.span(gone.Lo, gone.Hi)
@@ -318,9 +318,9 @@ func (s *Store) lowerStaged(b bounds) {
 	}
 }
 
-// removePiece removes some of what is in the first dead span that has an index of wanted, and leaves the rest in it: from the first
-// such index on, or, if the span cannot be divided any more, from that end of it from where the indexes of wanted are free sooner.
-// It is called with editing held, and there is such a span.
+// removePiece removes some of what is in the first dead span that has an index of wanted, and leaves the rest in it:
+// from the first such index on, or, if the span cannot be divided any more, from that end of it from where the
+// indexes of wanted are free sooner. It is called with editing held, and there is such a span.
 func (s *Store) removePiece(wanted format.Span) error {
 	s.mu.Lock()
 	all := s.planned.dead // changes under editing

@@ -70,8 +70,8 @@ type bounds struct {
 	commit     uint64
 	dead       *spans // deleted, but not removed yet; changes under editing
 
-	// void is behind the last entry, or was: nothing that counts is in it, but much may have been deleted there, which to
-	// look for the last entry is not to walk over. nil for none.
+	// void is behind the last entry, or was: nothing that counts is in it, but much may have been deleted there,
+	// which to look for the last entry is not to walk over. nil for none.
 	void *format.Span
 }
 

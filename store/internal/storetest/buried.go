@@ -7,8 +7,8 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 )
 
-// Buried is an engine in memory that notes how many deleted keys its scans may have had to walk over, as those of an engine do that
-// keeps tombstones.
+// Buried is an engine in memory that notes how many deleted keys its scans may have had to walk over, as those of an
+// engine do that keeps tombstones.
 type Buried struct {
 	holdfast.Engine
 	native bool // Capabilities.NativeDeleteRange
@@ -50,7 +50,8 @@ func (e *Buried) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	return e.Engine.Apply(b, level)
 }
 
-// Scan implements [holdfast.Engine]. What lies behind the first key that it comes to is not counted: scans for one key end there.
+// Scan implements [holdfast.Engine]. What lies behind the first key that it comes to is not counted: scans for one
+// key end there.
 func (e *Buried) Scan(r holdfast.Range) holdfast.Iterator {
 	it, all := e.Engine.Scan(r), r
 	if it.Next() {
