@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -337,5 +338,91 @@ func TestSettings(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(e.(*engine).home.Dir, "data", "LOCK")); err == nil {
 		t.Error("the library has made a lock of its own")
+	}
+}
+
+// A scan does not walk over what is deleted beyond its range, to find what is not.
+func TestScanStaysInItsRange(t *testing.T) {
+	e := mustOpen(t, t.TempDir(), hooks{})
+	const n = 1000
+	commit(t, e, holdfast.Process, func(b *holdfast.Batch) {
+		for _, name := range []string{"a", "b", "x", "z"} {
+			b.Set([]byte(name), nil)
+		}
+		for i := range n {
+			b.Set(key(i), nil)
+		}
+	})
+	commit(t, e, holdfast.Process, func(b *holdfast.Batch) { b.DeleteRange(key(0), key(n)) })
+	txn := e.db.NewTransaction(false)
+	defer txn.Discard()
+	for _, c := range []struct {
+		lo, hi  string
+		reverse bool
+		keys    int
+		next    []byte
+	}{
+		{"c", "k", false, 0, key(0)},
+		{"b", "k", false, 1, key(0)},
+		{"l", "y", true, 1, key(n - 1)},
+		{"l", "m", true, 0, key(n - 1)},
+		{string(key(n)), "z", true, 1, key(n - 1)},
+	} {
+		cur := openCursor(txn, holdfast.Range{Lo: []byte(c.lo), Hi: []byte(c.hi), Reverse: c.reverse})
+		keys := 0
+		for cur.next() {
+			keys++
+		}
+		if got := cur.it.Item().Key()[1:]; keys != c.keys || !bytes.Equal(got, c.next) {
+			t.Errorf("%+v: %d keys, and then the iterator is at %q, want %q", c, keys, got, c.next)
+		}
+		cur.close()
+	}
+}
+
+// What a scan shows, whatever older versions there are, is what Get shows, in both directions and in a snapshot.
+func TestScanOfVersions(t *testing.T) {
+	e := mustOpen(t, t.TempDir(), hooks{})
+	var snaps []holdfast.Snapshot
+	for round := range 5 {
+		commit(t, e, holdfast.Process, func(b *holdfast.Batch) {
+			for i := range 50 {
+				switch (i*7 + round*3) % 5 {
+				case 0, 1:
+					b.Set(key(i), fmt.Appendf(nil, "%d in round %d", i, round))
+				case 2:
+					b.Delete(key(i))
+				}
+			}
+		})
+		snap, err := e.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		snaps = append(snaps, snap)
+	}
+	for round, snap := range snaps {
+		for _, reverse := range []bool{false, true} {
+			var want, got []string
+			for i := 5; i < 45; i++ {
+				if v, err := snap.Get(nil, key(i)); err == nil {
+					want = append(want, string(key(i))+string(v))
+				}
+			}
+			it := snap.Scan(holdfast.Range{Lo: key(5), Hi: key(45), Reverse: reverse})
+			for it.Next() {
+				got = append(got, string(it.Key())+string(it.Value()))
+			}
+			if err := it.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if reverse {
+				slices.Reverse(got)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("round %d, reverse %v: got %q, want %q", round, reverse, got, want)
+			}
+		}
+		closeAll(t, snap)
 	}
 }

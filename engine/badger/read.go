@@ -129,17 +129,20 @@ func (s *snapshot) Close() error {
 	return nil
 }
 
-// cursor walks over the keys of a range.
+// cursor walks over the keys of a range. It sorts out by itself what is deleted: the library would look for the next
+// key that is not, and for one more, beyond the range too, over as many tombstones as lie there.
 type cursor struct {
-	it      *lib.Iterator
-	lo, hi  []byte // as the library has them
+	txn     *lib.Txn
+	it      *lib.Iterator // of all versions, the newest first, or last if reverse
+	lo, hi  []byte        // as the library has them
 	reverse bool
 	begun   bool
 	ended   bool
+	at      []byte // the current key; if reverse, the iterator is behind it
 }
 
 func openCursor(txn *lib.Txn, r holdfast.Range) *cursor {
-	c := &cursor{lo: spaced(r.Lo), hi: []byte{keyspace + 1}, reverse: r.Reverse}
+	c := &cursor{txn: txn, lo: spaced(r.Lo), hi: []byte{keyspace + 1}, reverse: r.Reverse}
 	shared := c.lo[:1]
 	if len(r.Hi) > 0 {
 		c.hi = spaced(r.Hi)
@@ -150,37 +153,68 @@ func openCursor(txn *lib.Txn, r holdfast.Range) *cursor {
 	c.ended = bytes.Compare(c.lo, c.hi) >= 0
 	// The prefix that all keys of the range share leaves out tables without it. Values are
 	// not fetched ahead: the library starts a goroutine for each.
-	c.it = txn.NewIterator(lib.IteratorOptions{Reverse: r.Reverse, Prefix: shared})
+	c.it = txn.NewIterator(lib.IteratorOptions{Reverse: r.Reverse, Prefix: shared, AllVersions: true})
 	return c
 }
 
 func (c *cursor) next() bool {
-	switch {
-	case c.ended:
-		return false
-	case c.begun:
-		c.it.Next()
-	case c.reverse:
-		c.it.Seek(c.hi)
-		if c.it.Valid() && bytes.Equal(c.it.Item().Key(), c.hi) {
-			c.it.Next() // the bound itself is outside
+	for !c.ended {
+		switch {
+		case c.begun && !c.reverse:
+			c.it.Next()
+		case c.begun:
+		case c.reverse:
+			c.it.Seek(c.hi)
+			c.skip(c.hi) // the bound itself is outside
+		default:
+			c.it.Seek(c.lo)
 		}
-	default:
-		c.it.Seek(c.lo)
+		if c.ended = !c.inside(); c.ended {
+			break
+		}
+		item := c.it.Item()
+		older := c.begun && !c.reverse && bytes.Equal(item.Key(), c.at)
+		c.begun, c.at = true, append(c.at[:0], item.Key()...)
+		deleted := item.IsDeletedOrExpired()
+		if c.reverse {
+			deleted = c.skip(c.at)
+		}
+		if !older && !deleted {
+			return true
+		}
 	}
-	c.begun = true
+	return false
+}
+
+// inside reports whether the iterator is at a key of the range.
+func (c *cursor) inside() bool {
 	if !c.it.Valid() {
-		c.ended = true
-	} else if key := c.it.Item().Key(); c.reverse {
-		c.ended = bytes.Compare(key, c.lo) < 0
-	} else {
-		c.ended = bytes.Compare(key, c.hi) >= 0
+		return false
 	}
-	return !c.ended
+	if c.reverse {
+		return bytes.Compare(c.it.Item().Key(), c.lo) >= 0
+	}
+	return bytes.Compare(c.it.Item().Key(), c.hi) < 0
+}
+
+// skip moves the iterator behind all versions of key, and reports whether the last of them is a deletion.
+func (c *cursor) skip(key []byte) (deleted bool) {
+	for ; c.it.Valid() && bytes.Equal(c.it.Item().Key(), key); c.it.Next() {
+		deleted = c.it.Item().IsDeletedOrExpired()
+	}
+	return deleted
 }
 
 // key is valid until next.
-func (c *cursor) key() []byte { return c.it.Item().Key()[1:] }
+func (c *cursor) key() []byte { return c.at[1:] }
+
+// item is that of the current key.
+func (c *cursor) item() (*lib.Item, error) {
+	if c.reverse {
+		return c.txn.Get(c.at)
+	}
+	return c.it.Item(), nil
+}
 
 func (c *cursor) close() { c.it.Close() }
 
@@ -224,8 +258,11 @@ func (i *iterator) Value() []byte {
 		return i.value
 	}
 	i.loaded = true
-	item := i.cursor.it.Item()
-	buf, err := item.ValueCopy(i.buf)
+	var buf []byte
+	item, err := i.cursor.item()
+	if err == nil {
+		buf, err = item.ValueCopy(i.buf)
+	}
 	// As in get.
 	if err == nil && len(buf) == 0 && item.ValueSize() > 0 {
 		err = errNoValue

@@ -14,7 +14,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"sync"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
@@ -59,8 +62,9 @@ func Describe() holdfast.Capabilities {
 // Engine is an open logtree; see [Open].
 type Engine struct {
 	*db.DB
-	home *home.Home
-	caps holdfast.Capabilities
+	caps    holdfast.Capabilities
+	usage   func() (files, bytes int64)
+	release func() error // of the directory
 }
 
 // Open opens or makes the database in dir. Options.Level is ignored: every level is given.
@@ -69,18 +73,14 @@ type Engine struct {
 // it each) and what is kept of other files. Where files can be mapped, those are the
 // operating system's to keep.
 func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	return OpenFS(vfs.OS(), dir, o)
+	return openHome(vfs.OS(), dir, o)
 }
 
-// OpenFS is Open with the engine's files, but not the identity and the lock of the directory, on
-// another file system. It is for tests that make it fail; dir must be there, or possible to
-// make, on the real one too.
-func OpenFS(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err error) {
+// openHome is Open with the engine's files, but not the identity and the lock of the directory, on
+// what stands before the real file system.
+func openHome(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
-	}
-	if o.MemoryBytes == 0 {
-		o.MemoryBytes = DefaultMemory
 	}
 	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: "MANIFEST", Salvage: "salvage what is intact: holdfast repair"})
 	if err != nil {
@@ -91,16 +91,81 @@ func OpenFS(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 			err = errors.Join(err, h.Close())
 		}
 	}()
-	c := db.Config{FS: fsys, Dir: h.Dir, New: h.New, Memory: o.MemoryBytes, Logger: o.Logger, SyncEvery: o.SyncEvery}
+	e, err := openDB(fsys, h.Dir, h.New, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.Made(); err != nil {
+		return nil, errors.Join(err, e.DB.Close())
+	}
+	e.usage, e.release = func() (int64, int64) { return home.Usage(h.Dir) }, h.Close
+	return e, nil
+}
+
+// memDir is a directory of a file system in memory.
+type memDir struct {
+	fsys *vfs.Mem
+	dir  string
+}
+
+var openMem sync.Map // the memDirs that are open
+
+// OpenMem is Open on a file system in memory, for tests that crash it, fill it, and make it fail. Nothing is on the
+// real one, and no HOLDFAST tells what made the directory. A file system that came of a crash is another one; the
+// engine on the old one need not be closed first.
+func OpenMem(fsys *vfs.Mem, dir string, o holdfast.Options) (_ holdfast.Engine, err error) {
+	if o, err = o.WithDefaults(); err != nil {
+		return nil, err
+	}
+	fail := func(class, cause error, remedy string) error {
+		return &holdfast.Error{Op: "open", Engine: Name, Path: dir, Class: class, Cause: cause, Remedy: remedy}
+	}
+	if fsys == nil {
+		return nil, fail(holdfast.ErrBadOption, nil, "pass a file system")
+	}
+	at := memDir{fsys, filepath.Clean(dir)}
+	if _, taken := openMem.LoadOrStore(at, true); taken {
+		return nil, fail(holdfast.ErrLocked, nil, "close it there first, or choose another directory")
+	}
+	defer func() {
+		if err != nil {
+			openMem.Delete(at)
+		}
+	}()
+	err = fsys.MkdirAll(at.dir)
+	for parent := at.dir; err == nil && filepath.Dir(parent) != parent; {
+		parent = filepath.Dir(parent)
+		err = fsys.SyncDir(parent)
+	}
+	names, listed := fsys.List(at.dir)
+	if err = errors.Join(err, listed); err != nil {
+		return nil, fail(nil, err, "")
+	}
+	// A segment is made after the manifest.
+	made := slices.ContainsFunc(names, func(name string) bool { return filepath.Ext(name) == ".seg" })
+	e, err := openDB(fsys, at.dir, !made, o)
+	if err != nil {
+		return nil, err
+	}
+	e.usage = func() (files, _ int64) {
+		names, _ := fsys.List(at.dir)
+		return int64(len(names)), fsys.Used()
+	}
+	e.release = func() error { openMem.Delete(at); return nil }
+	return e, nil
+}
+
+func openDB(fsys vfs.FS, dir string, making bool, o holdfast.Options) (*Engine, error) {
+	if o.MemoryBytes == 0 {
+		o.MemoryBytes = DefaultMemory
+	}
+	c := db.Config{FS: fsys, Dir: dir, New: making, Memory: o.MemoryBytes, Logger: o.Logger, SyncEvery: o.SyncEvery}
 	rand.Read(c.ID[:])
 	d, err := db.Open(c)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.Made(); err != nil {
-		return nil, errors.Join(err, d.Close())
-	}
-	e := &Engine{DB: d, home: h, caps: Describe()}
+	e := &Engine{DB: d, caps: Describe()}
 	e.caps.LossWindow = max(o.SyncEvery, 0)
 	e.caps.Settings = append(d.Settings(), holdfast.Setting{Name: "memory", Value: fmt.Sprint(o.MemoryBytes)})
 	return e, nil
@@ -112,7 +177,7 @@ func (e *Engine) Capabilities() holdfast.Capabilities { return e.caps }
 // Metrics implements [holdfast.Engine].
 func (e *Engine) Metrics() holdfast.Metrics {
 	m := e.DB.Metrics()
-	m.Files, m.DiskBytes = home.Usage(e.home.Dir)
+	m.Files, m.DiskBytes = e.usage()
 	return m
 }
 
@@ -122,5 +187,5 @@ func (e *Engine) Close() error {
 	if !e.DB.Closed() || errors.Is(err, holdfast.ErrClosed) {
 		return err
 	}
-	return errors.Join(err, e.home.Close())
+	return errors.Join(err, e.release())
 }

@@ -3,6 +3,7 @@ package event
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -56,7 +57,7 @@ func (s *Store) caughtUp(ctx context.Context, err error) error {
 // Submit is Append without waiting: it gives the events their place and returns. Readers
 // see them when Wait returns, or earlier if something later is waited for. One goroutine
 // can so keep many appends under way. When thousands of events with ids are, Submit waits
-// for them first.
+// for them first, or until ctx ends.
 func (s *Store) Submit(ctx context.Context, events ...Event) (Pending, error) {
 	var p Pending
 	err := s.place(ctx, &p, events, 0, false, true)
@@ -152,6 +153,11 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 	}
 	named := events[0].ID != ""
 	if named {
+		if crowd := s.crowd.Load(); adrift && crowd > s.durable.Load() {
+			if err := s.await(ctx, crowd); err != nil {
+				return err
+			}
+		}
 		if err := s.enter(ctx); err != nil {
 			return err
 		}
@@ -167,7 +173,6 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 	if err == nil && adrift && !p.result.Repeated {
 		s.adrift = p.result.Last
 	}
-	crowded := s.recent.crowded()
 	s.mu.Unlock()
 	if err != nil {
 		return s.met(err)
@@ -175,10 +180,7 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 	if adrift && s.arrived.awaited() {
 		_ = s.settle() // the receipt tells
 	}
-	if crowded {
-		_, _ = p.Wait() // the receipt tells
-	}
-	if named && s.sweeper.due(p.result.Last, s.window) {
+	if named && p.result.Last/s.window >= s.sweeper.due.Load() {
 		s.sweep(p.result.Last, len(events))
 	}
 	return nil
@@ -212,6 +214,7 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, last uint64, cond
 	s.receipt = receipt
 	if events[0].ID != "" {
 		s.recent.add(events, next, s.durable.Load())
+		s.crowd.Store(s.recent.crowd())
 	}
 	p.s, p.receipt, p.settles = s, receipt, end-1
 	p.result.First, p.result.Last = next, end-1
@@ -247,6 +250,11 @@ func (s *Store) check(a *appender, events []Event) error {
 		if total += size; total > s.maxBatch {
 			return s.tooLarge(len(events))
 		}
+	}
+	if events[0].ID != "" && uint64(len(events)) > s.window {
+		// The first ids would be forgotten before the last are remembered, and a repeat be taken for something else.
+		return s.fail("append", holdfast.ErrTooLarge, nil, fmt.Sprintf("append at most %d at a time, or make the log with a larger IDWindow", s.window),
+			"%d events with ids, and the log remembers those of %d positions", len(events), s.window)
 	}
 	if len(events) > 1 && events[0].ID != "" {
 		if a.ids == nil {

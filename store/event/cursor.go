@@ -3,6 +3,7 @@ package event
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
@@ -11,12 +12,15 @@ import (
 // SaveOffset remembers, at the store's level, that the subscription of that name has come
 // as far as position: the last one it has handled, 0 for none. The last save wins, so a
 // subscription can be set back. Names have 1 to MaxIDSize bytes. A position that readers
-// have not been shown is ErrAhead; one that is truncated is as good as any.
+// have not been shown is ErrAhead; one that is truncated is as good as any. As in Append, ctx is asked
+// before the save takes its place and not after.
 func (s *Store) SaveOffset(ctx context.Context, subscription string, pos uint64) error {
 	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil)
 }
 
-// LoadOffset returns what SaveOffset has saved last, or ErrNotFound.
+// LoadOffset returns what SaveOffset has saved last, or ErrNotFound; what is being saved, once that is safe. After a
+// failed write it goes on, but for a subscription whose own save has failed: what is kept of that is not known until
+// the log is opened again.
 func (s *Store) LoadOffset(ctx context.Context, subscription string) (uint64, error) {
 	pos, rest, err := s.loadCursor(ctx, "load offset", s.keys.Offset(subscription), subscription)
 	if err == nil && len(rest) > 0 {
@@ -38,7 +42,7 @@ func (s *Store) SaveSnapshot(ctx context.Context, projection string, pos uint64,
 }
 
 // LoadSnapshot returns what SaveSnapshot has saved last, or ErrNotFound. The state is the
-// caller's.
+// caller's. It goes on after a failed write as LoadOffset does.
 func (s *Store) LoadSnapshot(ctx context.Context, projection string) (pos uint64, state []byte, err error) {
 	return s.loadCursor(ctx, "load snapshot", s.keys.Snapshot(projection), projection)
 }
@@ -70,7 +74,7 @@ func (s *Store) save(ctx context.Context, op string, key []byte, name string, po
 	if int64(b.Size()) > s.maxBatch {
 		return s.fail(op, holdfast.ErrTooLarge, nil, "", "the state takes %d bytes, a batch at most %d", len(state), s.maxBatch)
 	}
-	return s.commitCursor(ctx, &b)
+	return s.commitCursor(ctx, key, &b)
 }
 
 func (s *Store) drop(ctx context.Context, op string, key []byte, name string) error {
@@ -79,21 +83,44 @@ func (s *Store) drop(ctx context.Context, op string, key []byte, name string) er
 	}
 	var b holdfast.Batch
 	b.Delete(key)
-	return s.commitCursor(ctx, &b)
+	return s.commitCursor(ctx, key, &b)
 }
 
-func (s *Store) commitCursor(ctx context.Context, b *holdfast.Batch) error {
+// saving is what loads must know of saves: the last save of each key that is not known to be safe, because it is
+// under way or has failed.
+type saving struct {
+	mu   sync.Mutex // covers order too
+	last map[string]*save
+}
+
+type save struct {
+	done chan struct{} // closed when it is settled
+	err  error         // set before done is closed
+}
+
+func (s *Store) commitCursor(ctx context.Context, key []byte, b *holdfast.Batch) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.door.Leave()
-	s.cursorMu.Lock()
+	c, w := &s.saving, &save{done: make(chan struct{})}
+	c.mu.Lock()
 	receipt, err := s.eng.Apply(b, s.level)
 	if err == nil {
-		s.cursor = receipt
+		c.last[string(key)] = w
 	}
-	s.cursorMu.Unlock()
-	return s.wait(receipt, err)
+	c.mu.Unlock()
+	if err != nil {
+		return s.met(err)
+	}
+	w.err = s.wait(receipt, nil)
+	c.mu.Lock()
+	if w.err == nil && c.last[string(key)] == w {
+		delete(c.last, string(key))
+	}
+	c.mu.Unlock()
+	close(w.done)
+	return w.err
 }
 
 func (s *Store) loadCursor(ctx context.Context, op string, key []byte, name string) (uint64, []byte, error) {
@@ -110,12 +137,19 @@ func (s *Store) loadCursor(ctx context.Context, op string, key []byte, name stri
 		return 0, nil, s.met(err)
 	}
 	// An engine may show what a crash could still take back. Whatever was read had been
-	// applied by then, so this receipt covers it.
-	s.cursorMu.Lock()
-	receipt := s.cursor
-	s.cursorMu.Unlock()
-	if err := s.wait(receipt, nil); err != nil {
-		return 0, nil, err
+	// applied by then: either this save covers it, or it is safe.
+	s.saving.mu.Lock()
+	w := s.saving.last[string(key)]
+	s.saving.mu.Unlock()
+	if w != nil {
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			return 0, nil, ctx.Err()
+		}
+		if w.err != nil {
+			return 0, nil, w.err
+		}
 	}
 	if missing {
 		return 0, nil, holdfast.ErrNotFound

@@ -1,8 +1,11 @@
 package event
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -132,7 +135,13 @@ const (
 
 func (r *recent) init() { r.at = map[string]uint64{} }
 
-func (r *recent) crowded() bool { return len(r.queue)-r.head > crowdIDs }
+// crowd returns the position that must be durable before no more than crowdIDs ids are under way, 0 if no more are.
+func (r *recent) crowd() uint64 {
+	if len(r.queue)-r.head <= crowdIDs {
+		return 0
+	}
+	return r.queue[len(r.queue)-1-crowdIDs].pos
+}
 
 // add remembers the ids of events at positions from first on, and forgets the oldest that
 // are durable.
@@ -151,67 +160,86 @@ func (r *recent) add(events []Event, first, durable uint64) {
 		clear(r.queue[n:])
 		r.queue, r.head = r.queue[:n], 0
 	}
+	// Copied, because the caller's id may be a part of something large.
+	var ids strings.Builder
 	for i := range events {
-		pos := first + uint64(i)
-		r.at[events[i].ID] = pos
-		r.queue = append(r.queue, idAt{events[i].ID, pos})
+		ids.WriteString(events[i].ID)
+	}
+	for i, rest := 0, ids.String(); i < len(events); i++ {
+		id, pos := rest[:len(events[i].ID)], first+uint64(i)
+		rest = rest[len(id):]
+		r.at[id] = pos
+		r.queue = append(r.queue, idAt{id, pos})
 	}
 }
 
-// sweeper removes generations that no append looks into any more. Where deleting a range
-// costs as much as the keys in it, it does a little after each append.
+// sweeper removes generations that no append looks into any more. It does so when sweepEvery positions have come
+// together, for each time costs as much as some appends. Where deleting costs as much as the keys do, it does a
+// little after each append.
 type sweeper struct {
-	clean atomic.Uint64 // generations below this are gone
-	mu    sync.Mutex    // covers from
-	from  []byte        // where to go on, nil for the beginning
+	due atomic.Uint64 // the generation that an append must have reached
+	mu  sync.Mutex    // held by one who removes
 }
 
-// sweepKeys is how many ids are removed at a time, at least.
-const sweepKeys = 256
+const (
+	sweepEvery = 1 << 10 // positions, at least
+	sweepKeys  = 256     // ids that are removed after an append, at least
+)
 
-// due reports whether there is something to remove after an append up to last.
-func (w *sweeper) due(last, window uint64) bool {
-	g := last / window
-	return g > 1 && g-1 > w.clean.Load()
+// plan sets when the next ids are to be removed, now that none is left below a place.
+func (w *sweeper) plan(ids []byte, window uint64) {
+	var g uint64
+	if len(ids) >= 8 {
+		g = binary.BigEndian.Uint64(ids)
+	}
+	if len(ids) > 8 { // within a generation
+		w.due.Store(0)
+		return
+	}
+	w.due.Store(g + 1 + max(1, sweepEvery/window))
 }
 
 // sweep removes ids, after an append of n events up to last. It waits for nothing: if a
 // crash undoes it, or the engine refuses, it is done again.
 func (s *Store) sweep(last uint64, n int) {
-	if s.enter(context.Background()) != nil {
+	if last < s.window || s.enter(context.Background()) != nil {
 		return
 	}
 	defer s.door.Leave()
-	w := &s.sweeper
-	if !w.mu.TryLock() {
+	if !s.sweeper.mu.TryLock() {
 		return
 	}
-	defer w.mu.Unlock()
-	end := last/s.window - 1
-	if end <= w.clean.Load() {
-		return
-	}
-	lo, hi := w.from, s.keys.ID(nil, end, "")
-	if lo == nil {
-		lo = s.keys.ID(nil, w.clean.Load(), "")
-	}
-	cut := hi
-	if !s.caps.NativeDeleteRange {
-		last, more, err := pieces.Cut(s.eng, holdfast.Range{Lo: lo, Hi: hi}, max(sweepKeys, 2*n), pieces.Bytes)
-		if err != nil {
+	defer s.sweeper.mu.Unlock()
+	s.aboutMu.Lock()
+	lo, hi := s.keys.FromID(s.about.IDs), s.keys.ID(nil, last/s.window-1, "")
+	s.aboutMu.Unlock()
+	keys := pieces.Keys
+	for left, more := max(sweepKeys, 2*n), true; more && left > 0 && bytes.Compare(lo, hi) < 0; {
+		var b holdfast.Batch
+		end := hi
+		if s.caps.NativeDeleteRange {
+			b.DeleteRange(lo, hi)
+		} else {
+			var at []byte
+			var err error
+			if at, more, err = pieces.Cut(&b, s.eng, holdfast.Range{Lo: lo, Hi: hi}, min(keys, left), pieces.Bytes); err != nil {
+				_ = s.met(err)
+				return
+			}
+			if more {
+				end = append(at, 0)
+			}
+		}
+		removed := b.Len()
+		switch _, err := s.applyAbout(&b, func(m *format.Meta) { m.IDs = s.keys.Place(end) }); {
+		case err == nil:
+			lo, left = end, left-removed
+			s.sweeper.plan(s.keys.Place(end), s.window)
+		case errors.Is(err, holdfast.ErrTooLarge) && keys > 1: // the engine has a limit of its own
+			keys, more = keys/2, true
+		default:
+			_ = s.met(err)
 			return
 		}
-		if more {
-			cut = append(last, 0)
-		}
-	}
-	var b holdfast.Batch
-	b.DeleteRange(lo, cut)
-	if _, err := s.eng.Apply(&b, s.level); err != nil {
-		return
-	}
-	if w.from = cut; &cut[0] == &hi[0] {
-		w.from = nil
-		w.clean.Store(end)
 	}
 }

@@ -29,6 +29,9 @@ func (m *model) next() uint64 { return uint64(len(m.events)) + 1 }
 
 // append does what the log should do, and returns the class of its error.
 func (m *model) append(after *uint64, events []event.Event) (event.Result, error) {
+	if events[0].ID != "" && uint64(len(events)) > m.window {
+		return event.Result{}, holdfast.ErrTooLarge
+	}
 	known, run := 0, true
 	var base uint64
 	for i, e := range events {

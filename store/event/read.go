@@ -2,6 +2,7 @@ package event
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"sync"
@@ -11,7 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
-// A reader names the position it begins at; 0 means the first that is still there.
+// A reader names the position it begins at; 0 means the first that is still there when it begins to read.
 // Reading from one that was truncated is ErrTruncated, from one that no append has taken
 // or is next to take ErrAhead.
 //
@@ -20,8 +21,17 @@ import (
 
 // Read returns the events from position from on, at most limit of them; 0 means all. It
 // returns none where the log ends, and none with an error: those before a [Gap] can be had with a
-// limit that ends at its Position, or from Events.
+// limit that ends at its Position, or from Events. From 0 on it begins anew when a truncation overtakes it.
 func (s *Store) Read(ctx context.Context, from uint64, limit int) ([]Event, error) {
+	for {
+		events, err := s.read(ctx, from, limit)
+		if from != 0 || !errors.Is(err, ErrTruncated) {
+			return events, err
+		}
+	}
+}
+
+func (s *Store) read(ctx context.Context, from uint64, limit int) ([]Event, error) {
 	var events []Event
 	var failed error
 	typ := ""
@@ -86,7 +96,9 @@ func (s *Store) copies(ctx context.Context, what span) iter.Seq2[Event, error] {
 				return yield(Event{}, err)
 			}
 			e := r.copyAfter(typ)
-			typ = e.Type
+			if typ = e.Type; len(typ)+len(e.ID)+len(e.Origin) > keepText {
+				typ = "" // a follower would keep all of it
+			}
 			return yield(e, nil)
 		})
 	}
@@ -109,25 +121,39 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 		return
 	}
 	p := pages.Get().(*page)
-	defer p.free()
-	p.some = false
+	defer func() {
+		if p != nil {
+			p.free()
+		}
+	}()
+	begun, some := false, false // something was waited for, or yielded; read
 	stoppable := ctx.Done() != nil
 	for grow := uint64(firstPage); ; grow = nextPages {
 		if pos > end {
 			if !what.live {
 				return
 			}
+			p.free() // it may be long until there is more to read
+			p = nil
 			if err := s.await(ctx, pos); err != nil {
 				yield(nil, err)
 				return
 			}
-			end = s.durable.Load()
+			end, begun = s.durable.Load(), true
+			p = pages.Get().(*page)
 		}
+		p.some = some
 		err := s.enter(ctx)
 		if err == nil {
 			err = s.fill(p, pos, min(end, pos+grow-1))
 			s.door.Leave()
 		}
+		if what.from == 0 && !begun && errors.Is(err, ErrTruncated) { // the first event is another one by now
+			if pos, end, err = s.bounds(ctx, what); err == nil {
+				continue
+			}
+		}
+		some, begun = true, true
 		if err != nil {
 			yield(nil, s.met(err))
 			return
@@ -177,7 +203,7 @@ func (s *Store) bounds(ctx context.Context, what span) (pos, end uint64, err err
 	if next := s.next.Load(); pos > next {
 		return 0, 0, s.fail("read", ErrAhead, nil, "", "position %d, the next one is %d", pos, next)
 	}
-	if first := s.first.Load(); pos < first {
+	if first := s.first.Load(); pos < first && what.from != 0 {
 		return 0, 0, s.truncated(pos, first)
 	}
 	if n := uint64(what.limit); n > 0 && end >= pos && end-pos >= n {
@@ -205,6 +231,9 @@ type page struct {
 
 	lo, hi []byte
 }
+
+// keepText is how long the text of an event may be of which a follower keeps the type, in case the next has the same.
+const keepText = 1 << 10
 
 const (
 	firstPage = 128  // events

@@ -22,8 +22,8 @@ type Options struct {
 	Level holdfast.Level
 
 	// IDWindow is for how many positions at least the id of an event is remembered; for
-	// twice as many at most. It is fixed when the store is made: 0 means DefaultIDWindow for a
-	// new store and what it has for an old one.
+	// twice as many at most. It is also how many events with ids one append may have. It is fixed when
+	// the store is made: 0 means DefaultIDWindow for a new store and what it has for an old one.
 	IDWindow uint64
 }
 
@@ -65,11 +65,14 @@ type Store struct {
 	settlers sync.WaitGroup   // both
 	err      error            // why nothing more can be written: the first failed Wait, or the engine is closed or poisoned
 	recent   recent
+	crowd    atomic.Uint64 // the position that must be durable before Submit takes more ids, 0 for none; written under mu
 
-	cursorMu sync.Mutex       // order of offsets and snapshots
-	cursor   holdfast.Receipt // of the last one applied
+	saving saving
 
-	truncating sync.Mutex
+	aboutMu sync.Mutex  // order of descriptions
+	about   format.Meta // as applied last
+
+	truncating chan struct{}  // of capacity 1: full while a truncation is under way
 	door       exclusive.Door // entered by whoever uses the engine without mu; shut under mu
 	sweeper    sweeper
 }
@@ -97,7 +100,7 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 			place.Release()
 		}
 	}()
-	s := &Store{eng: eng, claim: place, caps: place.Caps, level: place.Level, keys: keys, closing: make(chan struct{})}
+	s := &Store{eng: eng, claim: place, caps: place.Caps, level: place.Level, keys: keys, closing: make(chan struct{}), truncating: make(chan struct{}, 1)}
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
 	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-format.KeyOverhead-len(o.Name))
 	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
@@ -128,12 +131,14 @@ func (s *Store) load(window uint64) error {
 			return s.fail("open", holdfast.ErrBadOption, nil, "leave IDWindow 0", "the store was made with an id window of %d, not %d", m.Window, window)
 		}
 	}
-	s.window = m.Window
+	s.window, s.about = m.Window, m
 	s.first.Store(m.First)
 	s.recent.init()
+	s.saving.last = map[string]*save{}
+	s.sweeper.plan(m.IDs, m.Window)
 	if made {
 		// Asked before anything is written: what is refused once is refused again.
-		last, err := s.edge(true)
+		last, err := s.last(0)
 		if err != nil {
 			return err
 		}
@@ -145,10 +150,11 @@ func (s *Store) load(window uint64) error {
 	// Everything applied before this commit reaches the level with it, and is visible
 	// after it: what an earlier process left in the page cache, and what an earlier store
 	// of this log applied at a weaker level.
-	if err := s.commitMeta(m.First); err != nil {
+	var b holdfast.Batch
+	if err := s.describe(&b, func(*format.Meta) {}); err != nil {
 		return err
 	}
-	last, err := s.edge(true)
+	last, err := s.last(m.First)
 	if err != nil {
 		return err
 	}
@@ -158,15 +164,24 @@ func (s *Store) load(window uint64) error {
 	return nil
 }
 
-// commitMeta writes the description with that first position, and waits for it.
-func (s *Store) commitMeta(first uint64) error {
-	var b holdfast.Batch
-	b.Set(s.keys.Meta(), format.Meta{Window: s.window, First: first}.Encode())
-	return s.commit(&b)
+// describe adds the description to b, as change makes it, and waits for b.
+func (s *Store) describe(b *holdfast.Batch, change func(m *format.Meta)) error {
+	return s.wait(s.applyAbout(b, change))
 }
 
-// commit is for batches that hold no events.
-func (s *Store) commit(b *holdfast.Batch) error { return s.wait(s.eng.Apply(b, s.level)) }
+// applyAbout is describe without waiting.
+func (s *Store) applyAbout(b *holdfast.Batch, change func(m *format.Meta)) (holdfast.Receipt, error) {
+	s.aboutMu.Lock()
+	defer s.aboutMu.Unlock()
+	m := s.about
+	change(&m)
+	b.Set(s.keys.Meta(), m.Encode())
+	receipt, err := s.eng.Apply(b, s.level)
+	if err == nil {
+		s.about = m
+	}
+	return receipt, err
+}
 
 // wait takes what Apply returned for a batch without events.
 func (s *Store) wait(receipt holdfast.Receipt, err error) error {
@@ -176,11 +191,11 @@ func (s *Store) wait(receipt holdfast.Receipt, err error) error {
 	return s.settled(0, receipt.Wait())
 }
 
-// edge returns the last position of the first entry of events in the engine, or of the last one, 0
-// if there is none. It counts events that are truncated but not removed yet.
-func (s *Store) edge(last bool) (uint64, error) {
-	lo, hi := s.keys.Events()
-	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi, Reverse: last})
+// last returns the position of the last event in the engine, 0 if there is none from first on. What is below was
+// deleted, and an engine may have to walk over all of it.
+func (s *Store) last(first uint64) (uint64, error) {
+	_, hi := s.keys.Events()
+	it := s.eng.Scan(holdfast.Range{Lo: s.keys.Event(nil, first), Hi: hi, Reverse: true})
 	defer it.Close()
 	if !it.Next() {
 		return 0, it.Err()

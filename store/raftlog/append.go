@@ -144,7 +144,7 @@ func (s *Store) build(e *encoder, logs []*raft.Log) (int, error) {
 func (s *Store) edits(touched format.Span, ascending, whole bool) bool {
 	p := &s.planned
 	return !p.empty() && touched.Lo < p.end || // overwrites, or fills a gap
-		p.dead != nil && p.dead.Meets(touched) || // what is there must go first
+		p.dead.meets(touched) || // what is there must go first
 		!ascending && !whole // the second part may overwrite the first
 }
 
@@ -170,6 +170,7 @@ func (s *Store) place(e *encoder, logs []*raft.Log, n int, touched format.Span, 
 		} else {
 			after.begin, after.end = min(after.begin, span.Lo), max(after.end, span.Hi+1)
 		}
+		after.fill(span)
 		staged := s.staged.Load()
 		if n < len(logs) {
 			staged = 0 // it comes with the last part
@@ -205,7 +206,7 @@ func (s *Store) place(e *encoder, logs []*raft.Log, n int, touched format.Span, 
 // describe adds to b what after changes in the description and in the commit index. It is called
 // with mu held.
 func (s *Store) describe(b *holdfast.Batch, e *encoder, after bounds) {
-	if before := &s.planned; after.begin != before.begin || after.empty() != before.empty() || after.dead != before.dead {
+	if before := &s.planned; after.begin != before.begin || after.empty() != before.empty() || after.dead != before.dead || after.void != before.void {
 		e.value = format.AppendMeta(e.value[:0], s.metaKey, after.meta())
 		b.Set(s.metaKey, e.value)
 	}

@@ -65,7 +65,7 @@ func (s *Store) turn(f func() error) error {
 	return f()
 }
 
-// alone is turn for an f that needs the indexes of touched not to be in the dead span.
+// alone is turn for an f that needs the indexes of touched not to be in a dead span.
 func (s *Store) alone(touched format.Span, f func() error) error {
 	for {
 		clear := false
@@ -81,11 +81,11 @@ func (s *Store) alone(touched format.Span, f func() error) error {
 	}
 }
 
-// isDead reports whether an index of span is in the dead span.
+// isDead reports whether an index of span is in a dead span.
 func (s *Store) isDead(span format.Span) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.planned.dead != nil && s.planned.dead.Meets(span)
+	return s.planned.dead.meets(span)
 }
 
 // overwrite is the part of store for entries that are no mere append. It is called by alone.
@@ -107,10 +107,6 @@ func (s *Store) overwrite(e *encoder, logs []*raft.Log, n int, touched format.Sp
 	return err
 }
 
-// atOnce is how many pieces are removed in one batch where the rest of an earlier deletion is in the way of doing it in
-// several.
-const atOnce = 16
-
 // everything is the span of all indexes.
 var everything = format.Span{Hi: noEnd}
 
@@ -121,8 +117,8 @@ var everything = format.Span{Hi: noEnd}
 // Where the engine removes keys one by one, what is more than a piece, 512 entries or 1 MiB, is then
 // removed piece by piece, and every other call gets its turn in between. If that ends early, because
 // of a crash, an error or Close, the next call goes on with it, with whatever range, but not one that
-// deletes the end of the log, for which raft waits: that removes only what is its own, if that is at most
-// 16 pieces.
+// deletes the end of the log, for which raft waits: that removes only what is its own. After Close it
+// returns nil all the same, for the entries are gone.
 //
 // A monotonic store refuses with ErrOrder to delete entries that have others on both sides.
 func (s *Store) DeleteRange(min, max uint64) error {
@@ -144,24 +140,27 @@ func (s *Store) DeleteRange(min, max uint64) error {
 			return err
 		}
 	}
+	var err error
 	if !d.end && s.removing.CompareAndSwap(false, true) {
 		defer s.removing.Store(false)
-		return s.removeAll(everything)
+		err = s.removeAll(everything)
+	} else if d.gone != nil {
+		err = s.removeAll(*d.gone)
 	}
-	if d.gone == nil {
-		return nil
+	if errors.Is(err, holdfast.ErrClosed) {
+		return nil // it has its effect, and the rest has time
 	}
-	return s.removeAll(*d.gone)
+	return err
 }
 
 // deletion is what has become of a call of DeleteRange.
 type deletion struct {
-	placed bool         // it has its effect; what it has deleted may be in the dead span
+	placed bool         // it has its effect; what it has deleted may be in a dead span
 	gone   *format.Span // what it has deleted, nil for nothing
 	end    bool         // that was the end of the log, and not all of it
 }
 
-// removeAll removes what is in the dead span of the indexes of wanted, piece by piece.
+// removeAll removes what is dead of the indexes of wanted, piece by piece.
 func (s *Store) removeAll(wanted format.Span) error {
 	for s.isDead(wanted) {
 		err := s.turn(func() error {
@@ -177,8 +176,8 @@ func (s *Store) removeAll(wanted format.Span) error {
 	return nil
 }
 
-// remove deletes the entries for all to see; some may be left in the dead span. It is not placed if
-// what is in the dead span must go first. It is called with editing held.
+// remove deletes the entries for all to see; some may be left in a dead span. It is not placed if
+// there is no room for another one. It is called with editing held.
 func (s *Store) remove(e *encoder, lo, hi uint64) (deletion, error) {
 	// Whether an edge of the log moves, and where to, is planned for the log as it is once
 	// everything applied has happened. Appends may come in between: then the plan is made anew,
@@ -196,28 +195,25 @@ func (s *Store) remove(e *encoder, lo, hi uint64) (deletion, error) {
 		if s.monotonic && !prefix && !suffix {
 			return deletion{}, s.fail("delete", ErrOrder, nil, "", "entries %d to %d have others on both sides, the log goes from %d to %d", gone.Lo, gone.Hi, p.begin, p.last())
 		}
+		// The engine is asked for the neighbour, and for the keys to delete, and is sure to show only
+		// what is durable.
+		if err := s.settle(m); err != nil {
+			return deletion{}, err
+		}
 		after := p
 		switch {
 		case prefix && suffix:
 			after.begin, after.end = 0, 0
-		case prefix || suffix:
-			// The neighbour is looked up in the engine, which is sure to show only what is
-			// durable.
-			if err := s.settle(m); err != nil {
-				return deletion{}, err
-			}
-			if prefix {
-				after.begin, err = s.neighbour(gone.Hi+1, p.last(), false, p.dead)
-			} else {
-				after.end, err = s.neighbour(p.begin, gone.Lo-1, true, p.dead)
-				after.end++
-			}
-			if err != nil {
-				return deletion{}, err
-			}
+		case prefix:
+			after.begin, err = s.neighbour(gone.Hi+1, p.last(), false, p.holes())
+		case suffix:
+			after.end, err = s.neighbour(p.begin, gone.Lo-1, true, p.holes())
+			after.end++
 		}
-		var fits bool
-		if after.dead, fits, err = s.rest(p, gone); err != nil || !fits {
+		if err == nil {
+			after.dead, err = s.erase(&e.batch, p, gone)
+		}
+		if err != nil || len(after.dead.list()) > maxSpans {
 			return deletion{}, err
 		}
 		switch done, err := s.apply(e, p, after, gone, suffix); {
@@ -229,59 +225,39 @@ func (s *Store) remove(e *encoder, lo, hi uint64) (deletion, error) {
 	}
 }
 
-// rest returns what the dead span is once p's log has lost gone: with gone in it if it is to be
-// removed in pieces, otherwise as it was. There is one dead span; fits is false if gone cannot be
-// in it, nor be removed at once.
-func (s *Store) rest(p bounds, gone format.Span) (dead *format.Span, fits bool, err error) {
-	if s.caps.NativeDeleteRange && s.piece == pieces.Keys {
-		return p.dead, true, nil
+// erase sets b to what removes the entries in gone, and returns the dead spans of p as they then are: with gone if
+// that is to be removed in pieces, and b is empty.
+func (s *Store) erase(b *holdfast.Batch, p bounds, gone format.Span) (*spans, error) {
+	b.Reset()
+	from, to := s.span(gone.Lo, gone.Hi)
+	atOnce, keys := s.caps.NativeDeleteRange && s.piece == pieces.Keys, s.piece
+	if atOnce {
+		keys = pieces.Few
 	}
-	more, err := s.exceeds(gone, 1)
-	if err != nil || !more {
-		return p.dead, true, err
-	}
-	if joined, ok := p.join(gone); ok {
-		return &joined, true, nil
-	}
-	more, err = s.exceeds(gone, atOnce)
-	return p.dead, !more, err
-}
-
-// exceeds reports whether there is more in span than that many pieces.
-func (s *Store) exceeds(span format.Span, n int) (bool, error) {
-	from, to := s.span(span.Lo, span.Hi)
-	_, more, err := pieces.Cut(s.eng, holdfast.Range{Lo: from, Hi: to}, n*s.piece, int64(n)*pieces.Bytes)
-	return more, err
-}
-
-// join returns the span of what is dead in b and of gone, which b is to lose, if there is no entry
-// between them.
-func (b bounds) join(gone format.Span) (format.Span, bool) {
-	d := b.dead
-	if d == nil {
-		return gone, true
-	}
-	joined := format.Span{Lo: min(d.Lo, gone.Lo), Hi: max(d.Hi, gone.Hi)}
+	_, more, err := pieces.Cut(b, s.eng, holdfast.Range{Lo: from, Hi: to}, keys, pieces.Bytes)
 	switch {
-	case d.Hi < gone.Lo:
-		return joined, gone.Lo == d.Hi+1 || gone.Lo == b.begin
-	case gone.Hi < d.Lo:
-		return joined, d.Lo == gone.Hi+1 || gone.Hi == b.last()
+	case atOnce && (more || err != nil):
+		b.Reset()
+		b.DeleteRange(from, to)
+		return p.dead, nil
+	case more:
+		b.Reset()
+		return p.dead.with(gone), nil
 	}
-	return joined, true
+	return p.dead, err
 }
 
 // neighbour returns the index of the entry that becomes an edge of the log. There is one from lo to
 // hi.
-func (s *Store) neighbour(lo, hi uint64, last bool, dead *format.Span) (uint64, error) {
-	index, found, err := s.live(lo, hi, last, dead)
+func (s *Store) neighbour(lo, hi uint64, last bool, holes []format.Span) (uint64, error) {
+	index, found, err := s.live(lo, hi, last, holes)
 	if err == nil && !found {
 		err = s.fail("delete", holdfast.ErrCorrupt, nil, damaged, "there are no entries from %d to %d, one of which is an end of the log", lo, hi)
 	}
 	return index, err
 }
 
-// apply makes after of the log, which p was the plan for, by deleting what is in gone. It reports
+// apply makes after of the log, which p was the plan for, with e's batch, which deletes what is in gone. It reports
 // whether it did: not if the log has changed too much.
 func (s *Store) apply(e *encoder, p, after bounds, gone format.Span, suffix bool) (bool, error) {
 	// What is touched is all that the log loses, a gap before a suffix too: an append can come there
@@ -304,10 +280,12 @@ func (s *Store) apply(e *encoder, p, after bounds, gone format.Span, suffix bool
 		} else {
 			after.commit = min(after.commit, after.last())
 		}
-		e.batch.Reset()
-		if after.dead == p.dead {
-			from, to := s.span(gone.Lo, gone.Hi)
-			e.batch.DeleteRange(from, to)
+		if after.void = s.planned.void; suffix {
+			void := format.Span{Lo: after.end, Hi: gone.Hi}
+			if after.void != nil {
+				void.Hi = max(void.Hi, after.void.Hi)
+			}
+			after.void = &void
 		}
 		s.describe(&e.batch, e, after)
 		var receipt holdfast.Receipt
@@ -340,54 +318,55 @@ func (s *Store) lowerStaged(b bounds) {
 	}
 }
 
-// removePiece removes some of what is in the dead span, and leaves the rest in it: from that end of
-// it from where the indexes of wanted are free sooner. It is called with editing held, and there is a
-// dead span that has some of them.
+// removePiece removes some of what is in the first dead span that has an index of wanted, and leaves the rest in it:
+// from the first such index on, or, if the span cannot be divided any more, from that end of it from where the
+// indexes of wanted are free sooner. It is called with editing held, and there is such a span.
 func (s *Store) removePiece(wanted format.Span) error {
 	s.mu.Lock()
-	dead := *s.planned.dead // changes under editing
+	all := s.planned.dead // changes under editing
 	s.mu.Unlock()
-	down := dead.Hi-max(dead.Lo, wanted.Lo) < min(dead.Hi, wanted.Hi)-dead.Lo
+	dead, _ := all.meeting(wanted)
+	down := false
+	if len(*all) < maxSpans {
+		dead.Lo = max(dead.Lo, wanted.Lo)
+	} else {
+		down = dead.Hi-max(dead.Lo, wanted.Lo) < min(dead.Hi, wanted.Hi)-dead.Lo
+	}
+	e := s.encoders.Get().(*encoder)
+	defer s.free(e)
 	for {
-		piece, rest, err := s.cut(dead, down)
+		piece, err := s.cut(&e.batch, dead, down)
 		if err != nil {
 			return err
 		}
-		if err := s.removeDead(piece, rest); !errors.Is(err, holdfast.ErrTooLarge) || s.piece == 1 {
+		if err := s.removeDead(e, all.without(piece)); !errors.Is(err, holdfast.ErrTooLarge) || s.piece == 1 {
 			return err
 		}
 		s.piece /= 2 // the engine has a limit of its own
 	}
 }
 
-// cut divides the dead span into a piece from its beginning, or its end, and the rest, nil if nothing
-// is there.
-func (s *Store) cut(dead format.Span, down bool) (piece format.Span, rest *format.Span, err error) {
+// cut returns a piece from the beginning of a dead span, or from its end, and sets b to what removes its entries.
+func (s *Store) cut(b *holdfast.Batch, dead format.Span, down bool) (format.Span, error) {
+	b.Reset()
 	from, to := s.span(dead.Lo, dead.Hi)
-	key, more, err := pieces.Cut(s.eng, holdfast.Range{Lo: from, Hi: to, Reverse: down}, s.piece, pieces.Bytes)
+	key, more, err := pieces.Cut(b, s.eng, holdfast.Range{Lo: from, Hi: to, Reverse: down}, s.piece, pieces.Bytes)
 	if err != nil || !more {
-		return dead, nil, err
+		return dead, err
 	}
 	index, ok := s.keys.Index(key)
 	switch {
 	case !ok:
-		return dead, nil, s.strange(key)
-	case down && index == dead.Lo, !down && index == dead.Hi:
-		return dead, nil, nil // the walk ended early, at what cannot be read, but nothing is behind it
+		return dead, s.strange(key)
 	case down:
-		return format.Span{Lo: index, Hi: dead.Hi}, &format.Span{Lo: dead.Lo, Hi: index - 1}, nil
+		return format.Span{Lo: index, Hi: dead.Hi}, nil
 	default:
-		return format.Span{Lo: dead.Lo, Hi: index}, &format.Span{Lo: index + 1, Hi: dead.Hi}, nil
+		return format.Span{Lo: dead.Lo, Hi: index}, nil
 	}
 }
 
-// removeDead removes the entries of piece; rest is what is then left of the dead span.
-func (s *Store) removeDead(piece format.Span, rest *format.Span) error {
-	e := s.encoders.Get().(*encoder)
-	defer s.free(e)
-	e.batch.Reset()
-	from, to := s.span(piece.Lo, piece.Hi)
-	e.batch.DeleteRange(from, to)
+// removeDead applies e's batch, which removes what is dead but for rest.
+func (s *Store) removeDead(e *encoder, rest *spans) error {
 	s.mu.Lock()
 	err := s.state()
 	if err == nil {

@@ -137,7 +137,7 @@ func TestCloseBetweenPieces(t *testing.T) {
 				st.AwaitWaiters(2)
 				st.Release(-1)
 				finished(t, nil, closing)
-				finished(t, holdfast.ErrClosed, long)
+				finished(t, nil, long) // it has its effect
 				if left := storetest.Keys(st, holdfast.Range{}); left < n/2 {
 					t.Fatalf("%d keys are left: Close has waited for more than a piece", left)
 				}
@@ -180,9 +180,9 @@ func TestPiecesOfLargeEntries(t *testing.T) {
 	for i := uint64(1); i <= n; i++ {
 		store(t, s, &raft.Log{Index: i, Term: 1, Data: make([]byte, size)})
 	}
-	before := st.Ranges
+	before := st.Applied
 	remove(t, s, 0, n)
-	if took, least := st.Ranges-before, n*size/pieces.Bytes; took < least {
+	if took, least := st.Applied-before, uint64(n*size/pieces.Bytes); took < least {
 		t.Fatalf("%d MiB went in %d pieces, want %d or more", n*size>>20, took, least)
 	}
 	wantLog(t, s)

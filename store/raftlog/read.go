@@ -81,7 +81,7 @@ func (s *Store) GetLog(index uint64, log *raft.Log) error {
 // there reports whether readers may see an entry at index, if one is there.
 func (s *Store) there(index uint64) bool {
 	b := s.shown()
-	return b.begin <= index && index < b.end && (b.dead == nil || !b.dead.Has(index))
+	return b.begin <= index && index < b.end && !b.dead.has(index)
 }
 
 // StageCommitIndex names the commit index that the next StoreLogs stores, in the same batch. Until

@@ -43,7 +43,7 @@ type Store struct {
 	begin   atomic.Uint64 // first index
 	end     atomic.Uint64 // last index + 1; 0 without entries
 	commit  atomic.Uint64 // the commit index as it is stored
-	dead    atomic.Pointer[format.Span]
+	dead    atomic.Pointer[spans]
 
 	edit     atomic.Pointer[edit] // the edit under way, or the one that failed
 	editing  turns                // held by an edit from its first look to the end
@@ -68,14 +68,41 @@ type Store struct {
 type bounds struct {
 	begin, end uint64 // as in Store
 	commit     uint64
-	dead       *format.Span // deleted, but not removed yet; nil for none; changes under editing
+	dead       *spans // deleted, but not removed yet; changes under editing
+
+	// void is behind the last entry, or was: nothing that counts is in it, but much may have been deleted there,
+	// which to look for the last entry is not to walk over. nil for none.
+	void *format.Span
 }
 
 func (b bounds) empty() bool  { return b.end == 0 }
 func (b bounds) last() uint64 { return b.end - 1 } // not of an empty log
 
 func (b bounds) meta() format.Meta {
-	return format.Meta{Entries: !b.empty(), First: b.begin, Dead: b.dead}
+	return format.Meta{Entries: !b.empty(), First: b.begin, Void: b.void, Dead: b.dead.list()}
+}
+
+// holes are where no entry is that counts.
+func (b bounds) holes() []format.Span {
+	if b.void == nil {
+		return b.dead.list()
+	}
+	return b.dead.with(*b.void).list()
+}
+
+// voidStep is how many indexes the void span gives up at least: then it changes with one append in many.
+const voidStep = 1 << 10
+
+// fill takes out of the void what is stored in span, and all below it.
+func (b *bounds) fill(span format.Span) {
+	if b.void == nil || !b.void.Meets(span) {
+		return
+	}
+	if b.void.Hi <= span.Hi || b.void.Hi-span.Hi < voidStep {
+		b.void = nil
+		return
+	}
+	b.void = &format.Span{Lo: span.Hi + voidStep, Hi: b.void.Hi}
 }
 
 // reserve is more than the description and the commit index take in a batch.
@@ -149,10 +176,13 @@ func (s *Store) load() error {
 	if err := holdfast.Commit(s.eng, &b, s.level); err != nil {
 		return err
 	}
-	p := bounds{dead: m.Dead}
+	p := bounds{void: m.Void}
+	if m.Dead != nil {
+		p.dead = (*spans)(&m.Dead)
+	}
 	if m.Entries {
 		p.begin = m.First
-		last, err := s.findLast(m)
+		last, err := s.findLast(m, p.holes())
 		if err != nil {
 			return err
 		}
@@ -167,7 +197,7 @@ func (s *Store) load() error {
 }
 
 // findLast returns the last index of a log with that description, which has entries.
-func (s *Store) findLast(m format.Meta) (uint64, error) {
+func (s *Store) findLast(m format.Meta, holes []format.Span) (uint64, error) {
 	first, found, err := s.edge(m.First, noEnd, false)
 	if err == nil && (!found || first != m.First) {
 		err = s.fail("open", holdfast.ErrCorrupt, nil, damaged, "the log begins at index %d, but there is no such entry", m.First)
@@ -175,7 +205,7 @@ func (s *Store) findLast(m format.Meta) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	last, _, err := s.live(m.First, noEnd, true, m.Dead)
+	last, _, err := s.live(m.First, noEnd, true, holes)
 	if err == nil && last == noEnd {
 		err = s.fail("open", holdfast.ErrCorrupt, nil, damaged, "there is an entry at index %d, which is never stored", last)
 	}
@@ -220,17 +250,31 @@ func (s *Store) strange(key []byte) error {
 	return s.fail("read", holdfast.ErrCorrupt, nil, damaged, "there is a key %q among the entries", key)
 }
 
-// live is edge of what is not in the dead span. One of lo and hi is an entry that is not: the one that is looked for lies
-// between it and the span, or behind the span.
-func (s *Store) live(lo, hi uint64, last bool, dead *format.Span) (index uint64, found bool, err error) {
-	index, found, err = s.edge(lo, hi, last)
-	if err != nil || !found || dead == nil || !dead.Has(index) {
-		return index, found, err
+// live is edge of what is not in the holes, which it does not walk over.
+func (s *Store) live(lo, hi uint64, last bool, holes []format.Span) (index uint64, found bool, err error) {
+	for i := range holes {
+		hole := holes[i]
+		if last {
+			hole = holes[len(holes)-1-i]
+		}
+		switch {
+		case hole.Hi < lo || hole.Lo > hi:
+			continue
+		case last && hole.Hi < hi:
+			index, found, err = s.edge(hole.Hi+1, hi, true)
+		case !last && hole.Lo > lo:
+			index, found, err = s.edge(lo, hole.Lo-1, false)
+		}
+		if found || err != nil || last && hole.Lo <= lo || !last && hole.Hi >= hi {
+			return index, found, err
+		}
+		if last {
+			hi = hole.Lo - 1
+		} else {
+			lo = hole.Hi + 1
+		}
 	}
-	if last {
-		return s.edge(lo, dead.Lo-1, true)
-	}
-	return s.edge(dead.Hi+1, hi, false)
+	return s.edge(lo, hi, last)
 }
 
 // span returns the bounds of the keys of the entries from lo to hi.
@@ -262,13 +306,13 @@ func (s *Store) show(b bounds) {
 // shown returns what readers see.
 func (s *Store) shown() bounds {
 	v := s.version.Load()
-	b := bounds{s.begin.Load(), s.end.Load(), s.commit.Load(), s.dead.Load()}
+	b := bounds{begin: s.begin.Load(), end: s.end.Load(), commit: s.commit.Load(), dead: s.dead.Load()}
 	if v&1 == 0 && s.version.Load() == v {
 		return b
 	}
 	s.mu.Lock() // it is changing: wait for that
 	defer s.mu.Unlock()
-	return bounds{s.begin.Load(), s.end.Load(), s.commit.Load(), s.dead.Load()}
+	return bounds{begin: s.begin.Load(), end: s.end.Load(), commit: s.commit.Load(), dead: s.dead.Load()}
 }
 
 // mark is a write to the log that has its place.

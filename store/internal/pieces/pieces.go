@@ -13,12 +13,18 @@ const (
 	Bytes = 1 << 20
 )
 
-// Cut walks over the keys of r, from its end if r.Reverse, until there are that many or their values take that many bytes,
-// but over one at least. It returns the key that it came to, nil if there is none in r, and whether others follow it.
+// Few is how many keys are removed one by one where a range costs the same for any number of them: what is left of
+// the range is in the way of later walks, and many small ones add up.
+const Few = 16
+
+// Cut walks over the keys of r, from its end if r.Reverse, until there are that many or their values take that many
+// bytes, but over one at least. It returns the key that it came to, nil if there is none in r, and whether others
+// follow it. It adds to b, unless that is nil, the deletion of each key that it walks over. Keys are named one by one
+// because an engine that expands ranges must commit all that was applied before it can, while others wait.
 //
 // A value that cannot be read ends the walk early without an error, unless it is that of the first key: removing what is
 // damaged must be possible. Cut has no state: it may be called from many goroutines at once.
-func Cut(reader holdfast.Reader, r holdfast.Range, keys int, bytes int64) (last []byte, more bool, err error) {
+func Cut(b *holdfast.Batch, reader holdfast.Reader, r holdfast.Range, keys int, bytes int64) (last []byte, more bool, err error) {
 	it := reader.Scan(r)
 	defer it.Close()
 	for n, size := 0, int64(0); it.Next(); n++ {
@@ -26,6 +32,9 @@ func Cut(reader holdfast.Reader, r holdfast.Range, keys int, bytes int64) (last 
 			return last, true, nil
 		}
 		last = append(last[:0], it.Key()...)
+		if b != nil {
+			b.Delete(last)
+		}
 		size += int64(len(it.Value()))
 	}
 	if err := it.Err(); err != nil && last == nil {

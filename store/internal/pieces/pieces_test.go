@@ -79,17 +79,28 @@ func TestCut(t *testing.T) {
 		if c.bad != "" {
 			reader = bad{Reader: eng, key: c.bad}
 		}
-		last, more, err := pieces.Cut(reader, holdfast.Range{Lo: []byte(c.lo), Hi: []byte(c.hi), Reverse: c.reverse}, c.keys, c.bytes)
+		var deleted holdfast.Batch
+		last, more, err := pieces.Cut(&deleted, reader, holdfast.Range{Lo: []byte(c.lo), Hi: []byte(c.hi), Reverse: c.reverse}, c.keys, c.bytes)
 		if err != nil || string(last) != c.last || more != c.more {
 			t.Errorf("%+v: got %q, %v, %v", c, last, more, err)
+		}
+		end := ""
+		for op := range deleted.Ops() {
+			end = string(op.Key)
+			if op.Kind != holdfast.KindDelete {
+				t.Errorf("%+v: %v", c, op.Kind)
+			}
+		}
+		if end != c.last {
+			t.Errorf("%+v: deletes up to %q", c, end)
 		}
 	}
 	// A key whose value cannot be read is a piece, one that cannot be read itself an error.
 	r := holdfast.Range{Lo: []byte("k5")}
-	if last, more, err := pieces.Cut(bad{eng, "k5", true}, r, 9, 1); err != nil || string(last) != "k5" || !more {
+	if last, more, err := pieces.Cut(nil, bad{eng, "k5", true}, r, 9, 1); err != nil || string(last) != "k5" || !more {
 		t.Errorf("got %q, %v, %v", last, more, err)
 	}
-	if _, _, err := pieces.Cut(bad{eng, "k5", false}, r, 9, 1); !errors.Is(err, errBad) {
+	if _, _, err := pieces.Cut(nil, bad{eng, "k5", false}, r, 9, 1); !errors.Is(err, errBad) {
 		t.Errorf("got %v", err)
 	}
 	if m := eng.Metrics(); m.OpenIterators != 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"path/filepath"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -70,20 +69,16 @@ func TestCrash(t *testing.T) {
 			})
 			outcomes := map[string]int{}
 			for steps := int64(1); ; steps++ {
-				fsys, dir := vfs.NewMem(), t.TempDir()
+				fsys := vfs.NewMem()
 				fsys.Seed(rnd.Uint64())
-				ok(t, fsys.MkdirAll(dir))
-				for d := dir; d != filepath.Dir(d); d = filepath.Dir(d) {
-					ok(t, fsys.SyncDir(filepath.Dir(d)))
-				}
-				e := openOn(t, fsys, dir)
+				e := openOn(t, fsys)
 				fsys.HaltAfter(steps)
 				_, err := Import(t.Context(), path, e, Options{BatchBytes: 2000})
 				done := err == nil
 				fsys.Halt()
 				_ = e.Close() // the disk is gone
 				for _, image := range []*vfs.Mem{fsys.Crash(rnd), fsys.CrashNothing(), fsys.CrashAll()} {
-					e := openOn(t, image, dir)
+					e := openOn(t, image)
 					names, err := Stores(e)
 					ok(t, err)
 					s, err := raftlog.Open(e, raftlog.Options{})

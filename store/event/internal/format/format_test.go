@@ -176,7 +176,12 @@ func TestGolden(t *testing.T) {
 		{pack(1_000_000_002, record{Time: 1_000_000_002, Type: []byte("type"), ID: []byte("id"), Origin: []byte("o"), Metadata: []byte("meta"), Data: []byte("data")},
 			record{Time: 1_000_000_001, Data: bytes.Repeat([]byte("d"), 130)}),
 			"\x02\x02\x00\x00\x00\x00\x3b\x9a\xca\x02" + "\x00\x04\x02\x01\x04\x04typeidometadata" + "\x01\x00\x00\x00\x00\x82\x01" + strings.Repeat("d", 130)},
-		{format.Meta{Window: 1 << 20, First: 3}.Encode(), "\x02\x00\x00\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\x00\x00\x03"},
+		{format.Meta{Window: 1 << 20, First: 3, Removed: 2}.Encode(), "\x03\x00\x00\x00\x00\x00\x10\x00\x00" +
+			"\x00\x00\x00\x00\x00\x00\x00\x03" + "\x00\x00\x00\x00\x00\x00\x00\x02" + "\x00\x00\x00\x00\x00\x00\x00\x00"},
+		{format.Meta{Window: 1, First: 1, IDs: p.Place(p.ID(nil, 1, "id"))}.Encode(), "\x03\x00\x00\x00\x00\x00\x00\x00\x01" +
+			"\x00\x00\x00\x00\x00\x00\x00\x01" + "\x00\x00\x00\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x00\x01id"},
+		{p.FromID([]byte("\x00\x00\x00\x00\x00\x00\x00\x01id")), "e\x03logi\x00\x00\x00\x00\x00\x00\x00\x01id"},
+		{p.FromID(nil), "e\x03logi\x00\x00\x00\x00\x00\x00\x00\x00"},
 		{p.Offset("sub"), "e\x03logosub"},
 		{p.Snapshot("pro"), "e\x03logspro"},
 		{format.AppendCursor(nil, 7), "\x01\x00\x00\x00\x00\x00\x00\x00\x07"},
@@ -188,13 +193,15 @@ func TestGolden(t *testing.T) {
 }
 
 func TestBadMeta(t *testing.T) {
-	good := format.Meta{Window: 5, First: 9}.Encode()
-	if m, err := format.DecodeMeta(good); err != nil || (m != format.Meta{Window: 5, First: 9}) {
+	good := format.Meta{Window: 5, First: 9, Removed: 9, IDs: []byte("generation")}.Encode()
+	if m, err := format.DecodeMeta(good); err != nil || m.Window != 5 || m.First != 9 || m.Removed != 9 || string(m.IDs) != "generation" {
 		t.Fatal(m, err)
 	}
-	old := append([]byte{1}, good[1:]...) // of format 1
-	if m, err := format.DecodeMeta(old); err != nil || (m != format.Meta{Window: 5, First: 9}) {
-		t.Fatal(m, err)
+	for version := byte(1); version < 3; version++ {
+		old := append([]byte{version}, good[1:17]...)
+		if m, err := format.DecodeMeta(old); err != nil || m.Window != 5 || m.First != 9 || m.Removed != 0 || m.IDs != nil {
+			t.Fatal(m, err)
+		}
 	}
 	for _, c := range []struct {
 		b    []byte
@@ -202,11 +209,13 @@ func TestBadMeta(t *testing.T) {
 	}{
 		{nil, holdfast.ErrCorrupt},
 		{good[:16], holdfast.ErrCorrupt},
-		{append(good, 0), holdfast.ErrCorrupt},
+		{good[:32], holdfast.ErrCorrupt},
+		{append([]byte{2}, good[1:]...), holdfast.ErrCorrupt},
 		{append([]byte{0}, good[1:]...), holdfast.ErrCorrupt},
-		{append([]byte{3}, good[1:]...), holdfast.ErrVersion},
+		{append([]byte{4}, good[1:]...), holdfast.ErrVersion},
 		{format.Meta{Window: 0, First: 1}.Encode(), holdfast.ErrCorrupt},
 		{format.Meta{Window: 1, First: 0}.Encode(), holdfast.ErrCorrupt},
+		{format.Meta{Window: 1, First: 1, Removed: 2}.Encode(), holdfast.ErrCorrupt},
 	} {
 		if _, err := format.DecodeMeta(c.b); !errors.Is(err, c.want) {
 			t.Errorf("%q: %v", c.b, err)
@@ -244,7 +253,7 @@ func FuzzOther(f *testing.F) {
 	f.Add(format.NewPrefix("log").Event(nil, 1))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if m, err := format.DecodeMeta(b); err == nil && !bytes.Equal(m.Encode()[1:], b[1:]) {
+		if m, err := format.DecodeMeta(b); err == nil && !bytes.Equal(m.Encode()[1:], b[1:]) && b[0] == 3 {
 			t.Errorf("%q means %+v", b, m)
 		}
 		if pos, state, ok := format.DecodeCursor(b); ok && !bytes.Equal(append(format.AppendCursor(nil, pos), state...), b) {

@@ -72,6 +72,17 @@ func (p Prefix) ID(dst []byte, g uint64, id string) []byte {
 	return append(binary.BigEndian.AppendUint64(dst, g), id...)
 }
 
+// FromID returns the key of a place among the ids, [Meta].IDs.
+func (p Prefix) FromID(place []byte) []byte {
+	if len(place) == 0 {
+		return p.ID(nil, 0, "")
+	}
+	return append(p.table(tableIDs), place...)
+}
+
+// Place is the opposite of FromID.
+func (p Prefix) Place(key []byte) []byte { return key[len(p)+1:] }
+
 // AppendPosition appends the value of the key of an id.
 func AppendPosition(dst []byte, pos uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, pos)

@@ -215,24 +215,37 @@ func splitEntry(b []byte) (head int, after int64, typ, id, origin, metadata, dat
 
 // Meta is what a store knows of itself:
 //
-//	version   1 byte, 2; 1 where no packs are
+//	version   1 byte, 3
 //	window    8 bytes, positions per generation of ids, not 0
 //	first     8 bytes, the first position that is not truncated, not 0
+//	removed   8 bytes, a position, at most first: no event has a key below it
+//	ids       8 bytes and up to an id, to the end: no id has a key that goes on with less
+//
+// Versions 1, where no packs are, and 2 end before removed; both it and ids are then 0.
 //
 // The last position is not in it: it is that of the last event, or first-1 if there is
 // none, since truncation never passes the end of the log.
-type Meta struct{ Window, First uint64 }
+type Meta struct {
+	Window, First, Removed uint64
+	IDs                    []byte // never written to; nil is the beginning
+}
 
 const (
-	metaVersion = 2 // that is written; all from 1 on are read
-	metaSize    = 1 + 8 + 8
+	metaVersion = 3 // that is written; all from 1 on are read
+	metaOld     = 1 + 8 + 8
+	metaSize    = metaOld + 8 + 8 // at least
 )
 
 // Encode returns the value of the store's description.
 func (m Meta) Encode() []byte {
-	b := append(make([]byte, 0, metaSize), metaVersion)
+	b := append(make([]byte, 0, metaSize+len(m.IDs)), metaVersion)
 	b = binary.BigEndian.AppendUint64(b, m.Window)
-	return binary.BigEndian.AppendUint64(b, m.First)
+	b = binary.BigEndian.AppendUint64(b, m.First)
+	b = binary.BigEndian.AppendUint64(b, m.Removed)
+	if len(m.IDs) == 0 {
+		return append(b, make([]byte, 8)...)
+	}
+	return append(b, m.IDs...)
 }
 
 // DecodeMeta reads the store's description. The error is ErrVersion or ErrCorrupt.
@@ -245,12 +258,15 @@ func DecodeMeta(b []byte) (Meta, error) {
 		return bad(holdfast.ErrCorrupt, "", "the store's description is empty")
 	case b[0] > metaVersion:
 		return bad(holdfast.ErrVersion, "use a newer holdfast", "the store has format %d, this program knows %d", b[0], metaVersion)
-	case b[0] == 0 || len(b) != metaSize:
+	case b[0] == 0 || b[0] < metaVersion && len(b) != metaOld || b[0] == metaVersion && len(b) < metaSize:
 		return bad(holdfast.ErrCorrupt, "", "the store's description has %d bytes and begins with %d", len(b), b[0])
 	}
-	m := Meta{binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint64(b[9:])}
-	if m.Window == 0 || m.First == 0 {
-		return bad(holdfast.ErrCorrupt, "", "the store's description says window %d and first position %d", m.Window, m.First)
+	m := Meta{Window: binary.BigEndian.Uint64(b[1:]), First: binary.BigEndian.Uint64(b[9:])}
+	if b[0] == metaVersion {
+		m.Removed, m.IDs = binary.BigEndian.Uint64(b[metaOld:]), b[metaOld+8:]
+	}
+	if m.Window == 0 || m.First == 0 || m.Removed > m.First {
+		return bad(holdfast.ErrCorrupt, "", "the store's description says window %d, first position %d, and nothing below %d", m.Window, m.First, m.Removed)
 	}
 	return m, nil
 }

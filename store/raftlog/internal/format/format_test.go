@@ -106,7 +106,7 @@ func TestDamage(t *testing.T) {
 			_, ok := format.DecodeCommit(key, value)
 			return ok
 		}},
-		"meta": {prefix.Meta(), format.AppendMeta(nil, prefix.Meta(), format.Meta{Entries: true, First: 9, Dead: &format.Span{Lo: 3, Hi: 5}}), func(key, value []byte) bool {
+		"meta": {prefix.Meta(), format.AppendMeta(nil, prefix.Meta(), format.Meta{Entries: true, First: 9, Dead: []format.Span{{Lo: 3, Hi: 5}}}), func(key, value []byte) bool {
 			_, err := format.DecodeMeta(key, value)
 			if err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
 				t.Error(err)
@@ -168,8 +168,10 @@ func TestGolden(t *testing.T) {
 		{format.AppendStable(nil, stable, []byte("\x00\x00\x00\x00\x00\x00\x00\x07")), string(sealed(stable, []byte("\x10\x00\x00\x00\x00\x00\x00\x00\x07")...))},
 		{format.AppendCommit(nil, prefix.Commit(), 7), string(sealed(prefix.Commit(), []byte("\x10\x00\x00\x00\x00\x00\x00\x00\x07")...))},
 		{format.AppendMeta(nil, prefix.Meta(), format.Meta{}), string(sealed(prefix.Meta(), 0x10))},
-		{format.AppendMeta(nil, prefix.Meta(), format.Meta{Entries: true, First: 9, Dead: &format.Span{Lo: 3, Hi: 5}}),
+		{format.AppendMeta(nil, prefix.Meta(), format.Meta{Entries: true, First: 9, Dead: []format.Span{{Lo: 3, Hi: 5}}}),
 			string(sealed(prefix.Meta(), []byte("\x13\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x05")...))},
+		{format.AppendMeta(nil, prefix.Meta(), format.Meta{Void: &format.Span{Lo: 7, Hi: 9}, Dead: []format.Span{{Lo: 1, Hi: 1}, {Lo: 3, Hi: 3}}}),
+			string(sealed(prefix.Meta(), bytes.Join([][]byte{{0x26}, {7}, {9}, {1}, {1}, {3}, {3}}, make([]byte, 7))...))},
 	} {
 		if string(c.got) != c.want {
 			t.Errorf("%d:\n got %q\nwant %q", i, c.got, c.want)
@@ -204,7 +206,16 @@ func TestNonsense(t *testing.T) {
 	for body, want := range map[string]error{
 		"":                               holdfast.ErrCorrupt,
 		"\x00":                           holdfast.ErrCorrupt,
-		"\x20":                           holdfast.ErrVersion,
+		"\x30":                           holdfast.ErrVersion,
+		"\x20":                           holdfast.ErrCorrupt, // nothing that needs version 2
+		"\x24" + "87654321" + "12345678": holdfast.ErrCorrupt, // upside down
+		"\x24" + "12345678":              holdfast.ErrCorrupt,
+		"\x28":                           holdfast.ErrCorrupt,
+		"\x22" + "12345678" + "12345678": holdfast.ErrCorrupt, // one dead span needs no version 2
+		"\x12" + "12345671" + "12345671" + "12345673" + "12345673": holdfast.ErrCorrupt, // two do
+		"\x22" + "12345671" + "12345671" + "12345672" + "12345672": holdfast.ErrCorrupt, // they touch
+		"\x22" + "12345673" + "12345673" + "12345671" + "12345671": holdfast.ErrCorrupt, // not ascending
+		"\x25" + "12345678" + "12345678" + "12345678":              holdfast.ErrCorrupt, // the first one is in the void
 		"\xff and more":                  holdfast.ErrVersion,
 		"\x14":                           holdfast.ErrCorrupt,
 		"\x10x":                          holdfast.ErrCorrupt,
@@ -284,12 +295,13 @@ func FuzzOther(f *testing.F) {
 	meta, commit, stable := prefix.Meta(), prefix.Commit(), prefix.Stable(nil, []byte("k"))
 	f.Add(format.AppendMeta(nil, meta, format.Meta{})[4:])
 	f.Add(format.AppendMeta(nil, meta, format.Meta{Entries: true, First: 1})[4:])
-	f.Add(format.AppendMeta(nil, meta, format.Meta{Entries: true, First: 1, Dead: &format.Span{Lo: 2, Hi: 3}})[4:])
-	f.Add(format.AppendMeta(nil, meta, format.Meta{Dead: &format.Span{Lo: 2, Hi: 3}})[4:])
+	f.Add(format.AppendMeta(nil, meta, format.Meta{Entries: true, First: 1, Dead: []format.Span{{Lo: 2, Hi: 3}}})[4:])
+	f.Add(format.AppendMeta(nil, meta, format.Meta{Dead: []format.Span{{Lo: 2, Hi: 3}}})[4:])
 	f.Add(format.AppendCommit(nil, commit, 1)[4:])
 	f.Add(format.AppendStable(nil, stable, []byte("v"))[4:])
 	f.Add([]byte{})
-	f.Add([]byte{0x20})
+	f.Add(format.AppendMeta(nil, meta, format.Meta{Void: &format.Span{Lo: 7, Hi: 9}, Dead: []format.Span{{Lo: 1, Hi: 2}, {Lo: 4, Hi: 5}}})[4:])
+	f.Add([]byte{0x30})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		value := sealed(meta, body...)
 		if m, err := format.DecodeMeta(meta, value); err == nil && !bytes.Equal(format.AppendMeta(nil, meta, m), value) {

@@ -233,42 +233,71 @@ func (s Span) Meets(other Span) bool { return s.Lo <= other.Hi && other.Lo <= s.
 // Meta is what a store knows of itself:
 //
 //	sum, version
-//	flags     4 bits: 1, there are entries; 2, there is a dead span
+//	flags     4 bits: 1, there are entries; 2, there are dead spans; 4, there is a void span
 //	first     8 bytes, the index of the first entry, if there are entries
-//	dead      8 and 8 bytes, its first and last index, if there is one
+//	void      8 and 8 bytes, its first and last index, if there is one
+//	dead      8 and 8 bytes for each, to the end, ascending and apart
 //
-// What lies in the dead span has been deleted; it may still be found there, and counts for
-// nothing. The last index is not in the description: it is that of the last entry.
+// What lies in a dead span has been deleted; it may still be found there, and counts for
+// nothing. The void span is behind the last entry, or was when it was written: there is no entry in it,
+// but there were some, which an engine may have to walk over. The last index is not in the description: it
+// is that of the last entry.
+//
+// The version is 2 where there is a void span, or more than one dead span.
 type Meta struct {
 	Entries bool
 	First   uint64 // 0 without entries
-	Dead    *Span
+	Void    *Span
+	Dead    []Span
 }
 
 const (
 	metaEntries = 1
 	metaDead    = 2
+	metaVoid    = 4
+	metaVersion = 2 << 4 // the latest
 )
 
 // AppendMeta appends the store's description, under its key.
 func AppendMeta(dst, key []byte, m Meta) []byte {
 	start := len(dst)
 	head := byte(version)
+	if m.Void != nil || len(m.Dead) > 1 {
+		head = metaVersion
+	}
 	if m.Entries {
 		head |= metaEntries
 	}
-	if m.Dead != nil {
+	if len(m.Dead) > 0 {
 		head |= metaDead
+	}
+	if m.Void != nil {
+		head |= metaVoid
 	}
 	dst = append(dst, 0, 0, 0, 0, head)
 	if m.Entries {
 		dst = binary.BigEndian.AppendUint64(dst, m.First)
 	}
-	if m.Dead != nil {
-		dst = binary.BigEndian.AppendUint64(dst, m.Dead.Lo)
-		dst = binary.BigEndian.AppendUint64(dst, m.Dead.Hi)
+	if m.Void != nil {
+		dst = appendSpan(dst, *m.Void)
+	}
+	for _, dead := range m.Dead {
+		dst = appendSpan(dst, dead)
 	}
 	return seal(dst, key, start)
+}
+
+func appendSpan(dst []byte, s Span) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(dst, s.Lo), s.Hi)
+}
+
+// span splits a span off b; false means that there is none.
+func span(b []byte) (s Span, rest []byte, ok bool) {
+	if len(b) < 16 {
+		return Span{}, nil, false
+	}
+	s = Span{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}
+	return s, b[16:], s.Lo <= s.Hi
 }
 
 // DecodeMeta reads the store's description. The error is ErrVersion or ErrCorrupt.
@@ -279,23 +308,32 @@ func DecodeMeta(key, value []byte) (Meta, error) {
 	if len(value) < headSize || binary.BigEndian.Uint32(value) != sum(key, value) {
 		return bad(holdfast.ErrCorrupt, "check the engine's files, or make this server anew from the others", "the store's description has a wrong checksum")
 	}
-	if v := value[sumSize] >> 4; v > version>>4 {
-		return bad(holdfast.ErrVersion, "use a newer holdfast", "the store has format %d, this program knows %d", v, version>>4)
+	if v := value[sumSize] >> 4; v > metaVersion>>4 {
+		return bad(holdfast.ErrVersion, "use a newer holdfast", "the store has format %d, this program knows %d", v, metaVersion>>4)
 	}
-	flags, b, ok := unseal(key, value)
+	flags, b := value[sumSize]&flagsMask, value[headSize:]
 	var m Meta
-	if ok = ok && flags < metaEntries|metaDead+1; ok && flags&metaEntries != 0 {
+	ok := value[sumSize] >= version && flags <= metaEntries|metaDead|metaVoid
+	if ok && flags&metaEntries != 0 {
 		if ok = len(b) >= 8; ok {
 			m.Entries, m.First, b = true, binary.BigEndian.Uint64(b), b[8:]
 		}
 	}
-	if ok && flags&metaDead != 0 {
-		if ok = len(b) >= 16; ok {
-			m.Dead, b = &Span{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}, b[16:]
-			ok = m.Dead.Lo <= m.Dead.Hi && !(m.Entries && m.Dead.Has(m.First))
-		}
+	if ok && flags&metaVoid != 0 {
+		m.Void = new(Span)
+		*m.Void, b, ok = span(b)
+		ok = ok && !(m.Entries && m.Void.Has(m.First))
 	}
-	if !ok || len(b) > 0 {
+	for ok && flags&metaDead != 0 && (len(b) > 0 || m.Dead == nil) {
+		var dead Span
+		dead, b, ok = span(b)
+		if n := len(m.Dead); n > 0 { // they do not touch either
+			ok = ok && m.Dead[n-1].Hi < dead.Lo-1 && dead.Lo > 0
+		}
+		ok = ok && !(m.Entries && dead.Has(m.First))
+		m.Dead = append(m.Dead, dead)
+	}
+	if newer := m.Void != nil || len(m.Dead) > 1; !ok || len(b) > 0 || newer != (value[sumSize]&^flagsMask == metaVersion) {
 		return bad(holdfast.ErrCorrupt, "", "the store's description is %x", value)
 	}
 	return m, nil
