@@ -24,6 +24,9 @@ var (
 	ErrCorrupt = errors.New("holdfast: corrupt")
 	// ErrLocked: the directory is open elsewhere.
 	ErrLocked = errors.New("holdfast: directory in use")
+	// ErrReplaced: the directory was removed, renamed or replaced while it was open, or its
+	// LOCK file was. It poisons the engine.
+	ErrReplaced = errors.New("holdfast: directory replaced")
 	// ErrForeign: the directory holds something else: another engine's data,
 	// another level's, or no engine's at all.
 	ErrForeign = errors.New("holdfast: foreign directory")

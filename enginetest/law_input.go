@@ -28,6 +28,7 @@ var inputCases = []lawCase{
 	{name: "missing parents", onDisk: true, once: true, run: missingParents},
 	{name: "a directory that may not be written to", onDisk: true, once: true, run: readOnly},
 	{name: "a directory that vanishes", onDisk: true, once: true, run: vanishes},
+	{name: "a directory that is replaced", onDisk: true, run: replaced},
 }
 
 // wantsNamed fails unless err is of class and says more than its class does.
