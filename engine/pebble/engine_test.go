@@ -148,7 +148,7 @@ func TestDamage(t *testing.T) {
 		t.Helper()
 		dir := t.TempDir()
 		o, _ := never.WithDefaults()
-		e, err := start(vfs.Default, filepath.Join(dir, "live"), o)
+		e, err := start(vfs.Default, filepath.Join(dir, "live"), here, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func TestDamage(t *testing.T) {
 	}
 	reopen := func(data string) (uint64, error) {
 		o, _ := never.WithDefaults()
-		e, err := start(vfs.Default, data, o)
+		e, err := start(vfs.Default, data, here, o)
 		if err != nil {
 			return 0, err
 		}

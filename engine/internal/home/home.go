@@ -61,6 +61,7 @@ type Home struct {
 	id   Identity
 	lock *os.File
 	held os.FileInfo // of lock
+	same quick       // the same, for Check
 }
 
 // Open makes dir if need be, locks it and checks that id made it. Errors are ErrLocked,
@@ -106,6 +107,7 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 	if h.held, err = lock.Stat(); err != nil {
 		return nil, fail(nil, "", "", err)
 	}
+	h.same = newQuick(lock.Name(), lock)
 	if err := h.Check(); err != nil {
 		return nil, err // between opening the lock and locking it
 	}
@@ -173,7 +175,10 @@ func (h *Home) Made() error {
 //
 // What is replaced in the very moment between Check and what it is asked for is not found out.
 func (h *Home) Check() error {
-	st, err := os.Stat(filepath.Join(h.Dir, lockName))
+	if h.same.same() {
+		return nil
+	}
+	st, err := os.Stat(h.lock.Name())
 	if err == nil && os.SameFile(st, h.held) {
 		return nil
 	}
