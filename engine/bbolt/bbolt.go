@@ -301,7 +301,10 @@ func (e *Engine) commit(b *holdfast.Batch, _ holdfast.Level) error {
 		return e.fail("commit", err)
 	}
 	e.count(tx.Stats())
-	return nil
+	if e.level < holdfast.Power {
+		return nil
+	}
+	return e.home.Check() // bbolt has its one file open; nobody might find it
 }
 
 func (e *Engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
@@ -447,7 +450,7 @@ func (e *Engine) sync() error {
 		}
 		e.syncs.Add(1)
 		e.unsynced = false
-		return nil
+		return e.home.Check()
 	})
 }
 
