@@ -45,6 +45,7 @@ const keyspace = 'k'
 
 type engine struct {
 	home   *home.Home
+	data   handle
 	db     *lib.DB
 	caps   holdfast.Capabilities
 	gate   gate.Gate
@@ -100,12 +101,21 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if err != nil {
 		return nil, err
 	}
-	flush := newFlushes()
-	db, err := openLibrary(configure(data, o, flush))
+	held, err := openHandle(data)
 	if err != nil {
-		return nil, openFailed(data, err)
+		return nil, failed("open", data, err)
 	}
-	e := &engine{home: hm, db: db, flush: flush, caps: Describe(), torn: left.torn}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, held.close())
+		}
+	}()
+	flush := newFlushes()
+	db, err := openLibrary(configure(held, o, flush))
+	if err != nil {
+		return nil, openFailed(data, held.err(err))
+	}
+	e := &engine{home: hm, data: held, db: db, flush: flush, caps: Describe(), torn: left.torn}
 	e.gate.Name(Name, hm.Dir)
 	e.caps.Settings = settings(db)
 	if e.logs, err = newLogs(data, h); err != nil {
@@ -114,10 +124,10 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if err := hm.Made(); err != nil {
 		return nil, errors.Join(err, e.logs.close(), db.Close())
 	}
-	e.room = room{dir: data, freeSpace: h.freeSpace}
+	e.room = room{dir: data, freeSpace: h.freeSpace, check: hm.Check}
 	e.group = group.New(Name, maxGroupBytes, e.commit)
 	e.group.LimitOps(maxGroupOps)
-	poison := func(cause error) { _ = e.group.Fail(failed("write", data, cause)) }
+	poison := func(cause error) { _ = e.group.Fail(failed("write", data, held.err(cause))) }
 	flush.poison.Store(&poison)
 	every := o.SyncEvery
 	if !canSync {
@@ -281,6 +291,10 @@ func (e *engine) Close() error {
 // and the next Open replays it. But the library goes on trying, and keeps the directory until
 // it succeeds or the process ends.
 func (e *engine) release() error {
+	if err := e.home.Check(); err != nil && e.data.file == nil {
+		// The library would remove its logs by name, which are another's now.
+		return errors.Join(err, e.logs.close(), e.home.Close())
+	}
 	closed := make(chan error, 1)
 	go func() {
 		for {
@@ -291,8 +305,8 @@ func (e *engine) release() error {
 			e.flush.report(err)
 			time.Sleep(time.Second)
 		}
-		err := failed("close", e.home.Dir, e.db.Close())
-		closed <- errors.Join(err, failed("close", e.home.Dir, e.logs.close()), e.home.Close())
+		err := failed("close", e.home.Dir, e.data.err(e.db.Close()))
+		closed <- errors.Join(err, failed("close", e.home.Dir, e.logs.close()), e.data.close(), e.home.Close())
 	}()
 	for failures := 0; ; {
 		select {
@@ -300,7 +314,7 @@ func (e *engine) release() error {
 			return err
 		case cause := <-e.flush.failed:
 			if failures++; failures == 2 { // the first may be old
-				return failed("close", e.home.Dir, cause)
+				return failed("close", e.home.Dir, e.data.err(cause))
 			}
 		}
 	}
@@ -308,8 +322,9 @@ func (e *engine) release() error {
 
 // failed wraps an error of the operating system or the library.
 func failed(op, path string, err error) error {
-	if err == nil {
-		return nil
+	var known *holdfast.Error
+	if err == nil || errors.As(err, &known) {
+		return err
 	}
 	return &holdfast.Error{Op: op, Engine: Name, Path: path, Cause: systemError(err)}
 }

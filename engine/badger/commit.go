@@ -64,7 +64,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		}
 		u, err := e.write(b)
 		if err != nil {
-			return failed("write", e.logs.dir, err)
+			return failed("write", e.logs.dir, e.data.err(err))
 		}
 		if err := e.logs.after(u, level); err != nil {
 			return failed("sync", e.logs.dir, err)
@@ -73,7 +73,10 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if level < holdfast.Power {
 		return nil
 	}
-	return failed("sync", e.logs.dir, e.logs.sync())
+	if err := e.logs.sync(); err != nil {
+		return failed("sync", e.logs.dir, err)
+	}
+	return e.home.Check()
 }
 
 // write makes one transaction of b, which has no DeleteRange.

@@ -78,14 +78,14 @@ func Describe() holdfast.Capabilities {
 // configure turns the memory budget into the library's options. Memtables come first:
 // there are up to memTables+2 of them, of which one is usually in use. What is left goes to
 // the caches, two thirds to blocks and one to table indexes.
-func configure(data string, o holdfast.Options, f *flushes) lib.Options {
+func configure(data handle, o holdfast.Options, f *flushes) lib.Options {
 	memory := o.MemoryBytes
 	if memory == 0 {
 		memory = defaultMemory
 	}
 	caches := max(memory-(memTables+1)*memTableSize, minCache)
-	return lib.DefaultOptions(data).
-		WithLogger(logger{o.Logger, f}).
+	return lib.DefaultOptions(data.name).
+		WithLogger(logger{o.Logger, data, f}).
 		WithBypassLockGuard(true). // package home holds the lock
 		WithSyncWrites(false).     // its error would be logged and the write acknowledged
 		WithDetectConflicts(false).
