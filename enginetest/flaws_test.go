@@ -62,6 +62,7 @@ func TestFlaws(t *testing.T) {
 		{8, "takes empty keys", "keys and bounds"},
 		{8, "panics after Close", "use after Close"},
 		{8, "locks nothing", "a second opener"},
+		{8, "goes on in a replaced directory", "a directory that is replaced"},
 		{8, "takes over directories", "a directory of something else"},
 		{9, "checks no sums", "damaged files"},
 		{9, "takes damage for tearing", "damaged files"},

@@ -391,7 +391,10 @@ func (t *toy) store(level holdfast.Level) error {
 	if t.failed != nil {
 		return t.failed
 	}
-	err := t.write()
+	err := t.here()
+	if err == nil {
+		err = t.write()
+	}
 	if err == nil && level == holdfast.Power && t.synced < t.applied {
 		t.syncs++
 		if err = t.faults.Sync(t.file.Name()); err == nil {
@@ -412,6 +415,15 @@ func (t *toy) store(level holdfast.Level) error {
 		t.failed = poison
 	}
 	return t.failed
+}
+
+// here fails if the directory was replaced.
+func (t *toy) here() error {
+	held, err := t.lock.Stat()
+	if found, e := os.Stat(t.lock.Name()); err == nil && (e != nil || !os.SameFile(held, found)) && t.flaw != "goes on in a replaced directory" {
+		err = &holdfast.Error{Op: "check", Engine: "toy", Path: t.dir, Class: holdfast.ErrReplaced, Cause: e}
+	}
+	return err
 }
 
 func (t *toy) write() error {
