@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,7 +42,7 @@ var (
 	// ErrUnavailable: this engine or feature is not in this build or not on this
 	// system.
 	ErrUnavailable = errors.New("holdfast: not available here")
-	// ErrBadOption: an option, name or address that makes no sense.
+	// ErrBadOption: an option, name or address that makes no sense, or a nil batch or context.
 	ErrBadOption = errors.New("holdfast: bad option")
 )
 
@@ -170,6 +171,14 @@ func CheckRange(r Range) error {
 		}
 	}
 	return nil
+}
+
+// CheckContext returns ErrBadOption for a nil context, and otherwise what ended it. Stores call it before they use one.
+func CheckContext(ctx context.Context) error {
+	if ctx == nil {
+		return &Error{Op: "check context", Class: ErrBadOption, Detail: "it is nil", Remedy: "pass context.Background()"}
+	}
+	return ctx.Err()
 }
 
 // FailedIterator returns an iterator over nothing that reports err. It is for

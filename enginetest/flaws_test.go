@@ -60,6 +60,7 @@ func TestFlaws(t *testing.T) {
 		{7, "panics when the disk is full", "a disk that is really full"},
 		{7, "overlooks failed writes", "a disk that is really full"},
 		{8, "takes empty keys", "keys and bounds"},
+		{8, "trips over a nil batch", "a nil batch"},
 		{8, "panics after Close", "use after Close"},
 		{8, "locks nothing", "a second opener"},
 		{8, "goes on in a replaced directory", "a directory that is replaced"},

@@ -277,6 +277,9 @@ func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if !level.Valid() || level > e.level {
 		return holdfast.Receipt{}, e.Capabilities().CheckLevel(level)
 	}
+	if err := b.Err(); err != nil {
+		return holdfast.Receipt{}, err
+	}
 	if b.Size() > maxBatchSize {
 		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge,
 			Detail: fmt.Sprintf("the batch has %d bytes, bbolt takes %d", b.Size(), maxBatchSize), Remedy: "split it"}
