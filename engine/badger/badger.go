@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -31,6 +32,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
 	"github.com/holdfastdb/holdfast/engine/internal/group"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/engine/internal/ranges"
 	"github.com/holdfastdb/holdfast/engine/internal/window"
 )
 
@@ -163,13 +165,11 @@ func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	var r holdfast.Receipt
 	var err error
 	if b.HasRange() {
-		// What a range holds is known only once everything before it is committed.
-		var plain holdfast.Batch
-		r, err = e.group.ApplyChecked(&plain, level, func() error {
-			if err := e.expand(b, &plain); err != nil {
-				return err
-			}
-			return fits(&plain, true)
+		x := expansion{}
+		x.covered, x.ops = ranges.Split(slices.Collect(b.Ops()))
+		r, err = e.group.ApplyChecked(&x.plain, level, x.pending, func() error {
+			e.expand(&x)
+			return fits(&x.plain, true)
 		})
 	} else {
 		if err := fits(b, false); err != nil {

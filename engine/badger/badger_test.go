@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -337,5 +338,55 @@ func TestSettings(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(e.(*engine).home.Dir, "data", "LOCK")); err == nil {
 		t.Error("the library has made a lock of its own")
+	}
+}
+
+// Apply of a DeleteRange waits for no sync, and deletes what was applied before it, whether that is committed or not.
+func TestDeleteRangeWaitsForNoDevice(t *testing.T) {
+	var slow atomic.Bool
+	begun, device := make(chan bool), make(chan bool)
+	e := mustOpen(t, t.TempDir(), hooks{sync: func(string) error {
+		if slow.Load() {
+			begun <- true
+			<-device
+		}
+		return nil
+	}})
+	commit(t, e, holdfast.Power, func(b *holdfast.Batch) { b.Set(key(1), nil) })
+	slow.Store(true)
+	apply := func(fill func(b *holdfast.Batch)) holdfast.Receipt {
+		var b holdfast.Batch
+		fill(&b)
+		r, err := e.Apply(&b, holdfast.Power)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	var wg sync.WaitGroup
+	first := apply(func(b *holdfast.Batch) { b.Set(key(2), nil) })
+	wg.Go(func() {
+		if err := first.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	<-begun
+	apply(func(b *holdfast.Batch) { b.Set(key(3), nil); b.Set(key(9), nil) })
+	apply(func(b *holdfast.Batch) { b.DeleteRange(nil, key(9)); b.Set(key(4), nil) })
+	last := apply(func(b *holdfast.Batch) { b.DeleteRange(key(4), key(5)); b.Set(key(2), nil) })
+	slow.Store(false)
+	device <- true
+	wg.Wait()
+	if err := last.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	it := e.Scan(holdfast.Range{})
+	for it.Next() {
+		got = append(got, string(it.Key()))
+	}
+	closeAll(t, it)
+	if want := []string{string(key(2)), string(key(9))}; !slices.Equal(got, want) {
+		t.Errorf("keys %q, want %q", got, want)
 	}
 }

@@ -128,27 +128,47 @@ func (a *arena) take(b *holdfast.Batch) ([]lib.Entry, []byte) {
 	return a.entries[:0], a.keys
 }
 
-// expand appends to plain what b comes to without DeleteRange on the state now visible: the
-// keys in its ranges are deleted first, and then what none of its later ranges covers is
-// done in order. It stops when plain is sure to be too large.
-func (e *engine) expand(b *holdfast.Batch, plain *holdfast.Batch) error {
-	covered, ops := ranges.Split(slices.Collect(b.Ops()))
+// expansion turns a batch into one without DeleteRange: the keys that may be in its ranges are deleted first, and
+// then what none of its later ranges covers is done in order.
+type expansion struct {
+	covered ranges.Union
+	ops     []holdfast.Op
+	queued  map[string]bool // keys in covered that batches set which were not committed yet
+	plain   holdfast.Batch
+}
+
+// pending notes an operation of a batch before this one that may not be visible yet. Deleting a key that is not
+// there does no harm, so it does not matter what becomes of it.
+func (x *expansion) pending(op holdfast.Op) {
+	if op.Kind == holdfast.KindSet && x.covered.Has(op.Key) {
+		if x.queued == nil {
+			x.queued = map[string]bool{}
+		}
+		x.queued[string(op.Key)] = true
+	}
+}
+
+// expand completes x on the state now visible. It stops when the batch is sure to be too large.
+func (e *engine) expand(x *expansion) {
 	txn := e.db.NewTransaction(false)
 	defer txn.Discard()
-	for _, r := range covered {
+	for _, r := range x.covered {
 		it := openCursor(txn, holdfast.Range{Lo: r.Lo, Hi: r.Hi})
-		for it.next() && int64(plain.Len()) < maxTxnOps {
-			plain.Delete(it.key())
+		for it.next() && int64(x.plain.Len()) < maxTxnOps {
+			x.plain.Delete(it.key())
+			delete(x.queued, string(it.key()))
 		}
 		it.close()
 	}
-	for _, op := range ops {
+	for key := range x.queued {
+		x.plain.Delete([]byte(key))
+	}
+	for _, op := range x.ops {
 		switch op.Kind {
 		case holdfast.KindSet:
-			plain.Set(op.Key, op.Value)
+			x.plain.Set(op.Key, op.Value)
 		case holdfast.KindDelete:
-			plain.Delete(op.Key)
+			x.plain.Delete(op.Key)
 		}
 	}
-	return plain.Err()
 }
