@@ -248,7 +248,7 @@ func (e *engine) Snapshot() (holdfast.Snapshot, error) {
 func (e *engine) Capabilities() holdfast.Capabilities { return e.caps }
 
 // Metrics implements [holdfast.Engine]. Syncs counts the engine's own; the library adds two for
-// every table it makes in the background. MemoryBytes is the caches and the newest memtable.
+// every table it makes in the background. MemoryBytes is the caches and the memtables, each of which has a log.
 func (e *engine) Metrics() holdfast.Metrics {
 	m := holdfast.UnknownMetrics()
 	e.gate.Fill(&m)
@@ -258,7 +258,11 @@ func (e *engine) Metrics() holdfast.Metrics {
 	m.Syncs = e.logs.syncs.Load()
 	m.Files, m.DiskBytes = home.Usage(e.home.Dir)
 	m.TornBytes = e.torn
-	m.MemoryBytes = e.logs.fill.arena.Load()
+	if memtables, err := numbered(e.logs.dir, ".mem"); err == nil {
+		m.MemoryBytes = int64(len(memtables)) * arenaBytes
+	} else {
+		m.MemoryBytes = 0
+	}
 	if b := e.db.BlockCacheMetrics(); b != nil {
 		m.MemoryBytes += int64(b.CostAdded() - b.CostEvicted())
 	}

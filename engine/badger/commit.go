@@ -10,14 +10,8 @@ import (
 	"github.com/holdfastdb/holdfast/engine/internal/ranges"
 )
 
-const (
-	// entryOverhead is what the library counts for an entry of a transaction beside key and
-	// value, and pointerSize what it counts for a value that lives in the value log.
-	entryOverhead = 12
-	pointerSize   = 12
-	// txnOverhead is at least what it counts for the mark at a transaction's end.
-	txnOverhead = 64
-)
+// pointerSize is what is left in a log of a value that lives in the value log.
+const pointerSize = 12
 
 // fits returns ErrTooLarge if b does not fit into one transaction of the library. expanded says
 // that its deletions are those of ranges.
@@ -33,13 +27,9 @@ func fits(b *holdfast.Batch, expanded bool) error {
 		}
 		return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: detail, Remedy: remedy}
 	}
-	size := int64(txnOverhead)
 	for op := range b.Ops() {
-		size += int64(len(op.Key)) + 1 + entryOverhead
-		if len(op.Value) < valueThreshold {
-			size += int64(len(op.Value))
-		} else {
-			size += pointerSize
+		if len(op.Value) > maxValueBytes {
+			return tooLarge(fmt.Sprintf("a value has %d bytes, the limit is %d", len(op.Value), maxValueBytes))
 		}
 	}
 	switch {
@@ -47,8 +37,6 @@ func fits(b *holdfast.Batch, expanded bool) error {
 		return tooLarge(fmt.Sprintf("the batch has %d bytes, the limit is %d", b.Size(), maxBatchBytes))
 	case int64(b.Len())+1 >= maxTxnOps:
 		return tooLarge(fmt.Sprintf("the batch has %d operations, the limit is %d", b.Len(), maxTxnOps-2))
-	case size >= maxTxnBytes:
-		return tooLarge(fmt.Sprintf("the batch comes to %d bytes, the limit is %d", size, maxTxnBytes-1))
 	}
 	return nil
 }
