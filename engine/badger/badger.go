@@ -8,8 +8,15 @@
 //
 // Large values live in the library's value log, whose space is never given back: the
 // library's collection copies values that a newer tombstone covers, and once a compaction has
-// dropped the tombstone with the version it knew of, the copy is alive again. Options.MemoryBytes covers memtables, whose size is fixed, and caches, which
-// get what is left of it but at least 16 MiB; see configure.
+// dropped the tombstone with the version it knew of, the copy is alive again.
+//
+// Options.MemoryBytes is not held to: memtables have a fixed size, because a log that a crash leaves must fit into one,
+// and the buffers in which the library makes tables have no limit. It says what caches get: what memtables leave of
+// it, but at least 16 MiB; see configure, and the caveats for what was measured.
+//
+// The library makes and removes files by name, in the background too. So that it does nothing to another directory
+// that has come to have the name, on Linux it works through a handle; see handle. Elsewhere it is given up, not
+// closed, when Close finds that the directory was replaced; until then it may make files there.
 //
 // A directory of the engine has the library's files in its subdirectory data. User keys
 // are stored behind one byte, because the library keeps the keys that begin with "!badger!"

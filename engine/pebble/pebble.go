@@ -58,6 +58,7 @@ func Describe() holdfast.Capabilities {
 		Caveats: []string{
 			"After a crash, damage to the last 32 KiB of the log, or to the last record of the manifest, cannot be told from a torn tail, and is cut off.",
 			"A failed write or sync of any file, also in the background, poisons the engine.",
+			"A directory on a full disk cannot be opened, not even to read: opening writes a log, a manifest and an options file, and a table of what the last log holds.",
 		},
 	}
 }
