@@ -143,7 +143,8 @@ func (b *Batch) Size() int { return len(b.buf) }
 // That of a nil batch is ErrBadOption: engines ask in Apply before anything else of it.
 func (b *Batch) Err() error {
 	if b == nil {
-		return &Error{Op: "apply", Class: ErrBadOption, Detail: "the batch is nil", Remedy: "apply an empty one to wait for all before it"}
+		return &Error{Op: "apply", Class: ErrBadOption, Detail: "the batch is nil",
+			Remedy: "apply an empty one to wait for all before it"}
 	}
 	return b.err
 }

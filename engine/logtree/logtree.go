@@ -91,7 +91,8 @@ func OpenFS(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 			err = errors.Join(err, h.Close())
 		}
 	}()
-	c := db.Config{FS: owned{fsys, h}, Check: h.Check, Dir: h.Dir, New: h.New, Memory: o.MemoryBytes, Logger: o.Logger, SyncEvery: o.SyncEvery}
+	c := db.Config{FS: owned{fsys, h}, Check: h.Check, Dir: h.Dir, New: h.New, Memory: o.MemoryBytes, Logger: o.Logger,
+		SyncEvery: o.SyncEvery}
 	rand.Read(c.ID[:])
 	d, err := db.Open(c)
 	if err != nil {

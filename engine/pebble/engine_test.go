@@ -315,3 +315,29 @@ func TestDeletedStaysDeleted(t *testing.T) {
 		}
 	}
 }
+
+// While an engine is open whose directory was replaced, Pebble does not let this process open the new one. That is a
+// directory in use, not damage.
+func TestSecondOpener(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "engine")
+	old, err := Open(dir, holdfast.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) || errors.Is(err, holdfast.ErrCorrupt) {
+		t.Errorf("a second opener gets %v", err)
+	}
+	if err := old.Close(); !errors.Is(err, holdfast.ErrReplaced) {
+		t.Errorf("Close: %v", err)
+	}
+	e, err := Open(dir, holdfast.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -280,7 +280,8 @@ func (c *Committer) Exclusive(f func() error) error {
 // ApplyChecked is Apply for a batch that depends on what is there before it: check may still change b, and its error
 // refuses b. What is there is what can be read when check is called, and what is not committed yet: pending has
 // been called before with the operations of that, in order. Nobody else applies meanwhile.
-func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, pending func(holdfast.Op), check func() error) (holdfast.Receipt, error) {
+func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, pending func(holdfast.Op),
+	check func() error) (holdfast.Receipt, error) {
 	c.mu.Lock()
 	for c.held {
 		c.changed.Wait()
@@ -308,7 +309,8 @@ func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, pendin
 	return c.push(b, level)
 }
 
-// uncommitted calls pending with every operation that is not known to be committed, in order. It is called with mu held.
+// uncommitted calls pending with every operation that is not known to be committed, in order. It is called with mu
+// held.
 func (c *Committer) uncommitted(pending func(holdfast.Op)) {
 	groups := c.queue
 	if c.current != nil {

@@ -183,7 +183,8 @@ func (h *Home) Check() error {
 		return nil
 	}
 	e := &holdfast.Error{Op: "check", Engine: h.id.Engine, Path: h.Dir, Class: holdfast.ErrReplaced, Cause: err,
-		Detail: "its LOCK is not the file that was locked when it was opened", Remedy: "close this engine, and open the directory that is meant"}
+		Detail: "its LOCK is not the file that was locked when it was opened",
+		Remedy: "close this engine, and open the directory that is meant"}
 	if err != nil {
 		e.Detail = ""
 	}

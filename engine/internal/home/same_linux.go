@@ -31,6 +31,7 @@ func (q *quick) same() bool {
 	}
 	var st unix.Statx_t
 	// The name is absolute: no directory is needed.
-	_, _, errno := unix.Syscall6(unix.SYS_STATX, 0, uintptr(unsafe.Pointer(q.name)), 0, unix.STATX_INO, uintptr(unsafe.Pointer(&st)), 0)
+	_, _, errno := unix.Syscall6(unix.SYS_STATX, 0, uintptr(unsafe.Pointer(q.name)), 0, unix.STATX_INO,
+		uintptr(unsafe.Pointer(&st)), 0)
 	return errno == 0 && st.Ino == q.file.Ino && st.Dev_major == q.file.Dev_major && st.Dev_minor == q.file.Dev_minor
 }
