@@ -113,8 +113,8 @@ func (b *Batch) fail(err error) {
 
 // Append adds all operations of other, and its error if it has one.
 func (b *Batch) Append(other *Batch) {
-	if other.err != nil {
-		b.fail(other.err)
+	if err := other.Err(); err != nil {
+		b.fail(err)
 	}
 	if b.err != nil {
 		return
@@ -139,7 +139,15 @@ func (b *Batch) Size() int { return len(b.buf) }
 
 // Err is the error of the first operation that broke a limit. That of a key or value names its index in the batch that
 // it was given to, from 0; that of a batch over MaxBatchSize does not. From then on, operations are ignored until Reset.
-func (b *Batch) Err() error { return b.err }
+//
+// That of a nil batch is ErrBadOption: engines ask in Apply before anything else of it.
+func (b *Batch) Err() error {
+	if b == nil {
+		return &Error{Op: "apply", Class: ErrBadOption, Detail: "the batch is nil",
+			Remedy: "apply an empty one to wait for all before it"}
+	}
+	return b.err
+}
 
 // Bytes is the encoded form described at [Batch], for engines that can store it as it
 // is. It is valid until the batch is changed and must not be written to.

@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,6 +25,9 @@ var (
 	ErrCorrupt = errors.New("holdfast: corrupt")
 	// ErrLocked: the directory is open elsewhere.
 	ErrLocked = errors.New("holdfast: directory in use")
+	// ErrReplaced: the directory was removed, renamed or replaced while it was open, or its
+	// LOCK file was. It poisons the engine.
+	ErrReplaced = errors.New("holdfast: directory replaced")
 	// ErrForeign: the directory holds something else: another engine's data,
 	// another level's, or no engine's at all.
 	ErrForeign = errors.New("holdfast: foreign directory")
@@ -41,7 +45,7 @@ var (
 	// ErrUnavailable: this engine or feature is not in this build or not on this
 	// system.
 	ErrUnavailable = errors.New("holdfast: not available here")
-	// ErrBadOption: an option, name or address that makes no sense.
+	// ErrBadOption: an option, name or address that makes no sense, or a nil batch or context.
 	ErrBadOption = errors.New("holdfast: bad option")
 )
 
@@ -170,6 +174,14 @@ func CheckRange(r Range) error {
 		}
 	}
 	return nil
+}
+
+// CheckContext returns ErrBadOption for a nil context, and otherwise what ended it. Stores call it before they use one.
+func CheckContext(ctx context.Context) error {
+	if ctx == nil {
+		return &Error{Op: "check context", Class: ErrBadOption, Detail: "it is nil", Remedy: "pass context.Background()"}
+	}
+	return ctx.Err()
 }
 
 // FailedIterator returns an iterator over nothing that reports err. It is for

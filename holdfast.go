@@ -63,7 +63,9 @@ const (
 //
 // An engine owns its directory until Close returns: a second opener, in this
 // process or another, gets [ErrLocked]. An Open that fails says which directory it
-// was asked for, and leaves nothing behind in a directory that was not its own.
+// was asked for, and leaves nothing behind in a directory that was not its own. If the directory is removed,
+// renamed or replaced meanwhile, the engine acknowledges nothing more at Power, leaves alone what has the
+// directory's name now, and is poisoned with [ErrReplaced], at the latest by the next sync.
 type Engine interface {
 	// Reader reads the latest visible state. A batch is visible at the latest
 	// when its receipt's Wait returns nil; some engines show it earlier.

@@ -52,6 +52,7 @@ var roles = map[string]func(*suite, order, *teller) error{
 	"after":    (*suite).childAfter,
 	"vanish":   (*suite).childVanishes,
 	"leave":    (*suite).childLeaves,
+	"own":      (*suite).childOwns,
 }
 
 // teller writes lines to the parent. The parent has a line once tell returns, even if the

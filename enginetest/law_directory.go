@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -335,4 +336,108 @@ func (s *suite) childVanishes(o order, t *teller) error {
 	_ = e.Close()
 	t.tell("survived")
 	return nil
+}
+
+// An engine whose directory was removed or renamed does nothing to the one that has its name
+// now, which may be another's, and acknowledges nothing at Power: nobody would find it.
+func replaced(a *asked) {
+	if runtime.GOOS == "windows" {
+		a.Skipf("a directory with open files cannot be removed or renamed on Windows")
+	}
+	for _, how := range []string{"removed", "renamed"} {
+		for _, end := range []string{"closed", "died"} {
+			dir := a.dir()
+			e := a.open(dir)
+			a.apply(e, sets("mine", "before"))
+			if err := e.Sync(); err != nil && a.s.caps.Power.Given != 0 && !errors.Is(err, holdfast.ErrLevel) {
+				a.Fatalf("Sync: %v", err)
+			}
+			err := os.Rename(dir, dir+".away")
+			if how == "removed" {
+				err = os.RemoveAll(dir)
+			}
+			if err != nil {
+				a.Fatalf("%v", err)
+			}
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				a.Fatalf("%v", err)
+			}
+			a.usesReplaced(e)
+			made, err := os.ReadDir(dir)
+			if err != nil || len(made) > 0 {
+				a.Errorf("the engine whose directory was %s made files where it had been: %v, %v", how, made, err)
+			}
+			if err := os.RemoveAll(dir); err != nil {
+				a.Fatalf("%v", err)
+			}
+
+			lines, err := a.runChild(order{Role: "own", Dir: dir, How: end, To: ownBatches})
+			if err != nil || len(lines) != 1 || lines[0] != "owned" {
+				a.Fatalf("a process that opens the new directory says %q, %v", lines, err)
+			}
+			a.usesReplaced(e)
+			if err := e.Close(); err == nil && e.Capabilities().Strongest() == holdfast.Power {
+				a.Errorf("Close of an engine whose directory was %s succeeds", how)
+			}
+			e = a.open(dir)
+			a.wantsScript(e, ownBatches, ownBatches)
+			a.close(e)
+		}
+	}
+}
+
+const ownBatches = 100
+
+// usesReplaced reads and writes with an engine whose directory is another's by now.
+func (a *asked) usesReplaced(e holdfast.Engine) {
+	a.Helper()
+	value := filler(1, 64<<10)
+	var b holdfast.Batch
+	for n := range 400 { // enough for new files
+		b.Reset()
+		b.Set(fmt.Appendf(nil, "mine %d", n), value)
+		r, err := e.Apply(&b, a.level)
+		if err == nil {
+			err = r.Wait()
+		}
+		if err == nil && a.given() == holdfast.Power {
+			a.Errorf("a commit at %v is acknowledged", a.level)
+			return
+		}
+		if err != nil {
+			a.wantsNamed("a commit to a directory that was replaced", err, holdfast.ErrReplaced)
+			a.wantsErr("a commit to a directory that was replaced", err, holdfast.ErrPoisoned)
+			break
+		}
+	}
+	if e.Capabilities().Strongest() == holdfast.Power {
+		a.wantsNamed("Sync of a directory that was replaced", e.Sync(), holdfast.ErrReplaced)
+		_, err := e.Apply(sets("mine", "after"), a.level)
+		a.wantsErr("Apply after that", err, holdfast.ErrPoisoned)
+	}
+	if got, err := e.Get(nil, []byte("mine")); err == nil && string(got) != "before" || errors.Is(err, holdfast.ErrNotFound) {
+		a.Errorf("Get(mine) = %s, %v; want before, or what hinders it", show(got), err)
+	}
+}
+
+// childOwns makes a directory and commits to it.
+func (s *suite) childOwns(o order, t *teller) error {
+	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
+	if err != nil {
+		return err
+	}
+	var b holdfast.Batch
+	for n := uint64(1); n <= o.To; n++ {
+		if err := holdfast.Commit(e, s.script().batch(&b, n), o.Level); err != nil {
+			return err
+		}
+	}
+	if err := e.Sync(); err != nil && !errors.Is(err, holdfast.ErrLevel) { // at Memory they would be lost
+		return err
+	}
+	t.tell("owned")
+	if o.How == "died" {
+		return nil
+	}
+	return e.Close()
 }

@@ -287,6 +287,9 @@ func reopened(a *asked) {
 // settleBatches is how many batches nobody waits for.
 const settleBatches = 40
 
+// settleSyncs is how many syncs of the loss window are waited for after them.
+const settleSyncs = 8
+
 // settledBy lets a process die without Close, after something else than Wait has brought what
 // it applied to the device: Sync, a Close that was refused with ErrBusy, or the loss window.
 func (a *asked) settledBy(how string) {
@@ -303,7 +306,7 @@ func (a *asked) settledBy(how string) {
 		a.Fatalf("the process that writes says %q", lines)
 	}
 	e := a.open(dir)
-	a.wantsScript(e, settleBatches, settleBatches+2)
+	a.wantsScript(e, settleBatches, settleBatches+settleSyncs)
 	a.close(e)
 }
 
@@ -343,8 +346,9 @@ func (s *suite) childSettles(o order, t *teller) error {
 			t.tell("not asked: there is no window at %v, or its syncs are not counted", o.Level)
 			return nil
 		}
-		// The first sync to be seen may have begun before the last batch, the second not.
-		for range 2 {
+		// The first to be seen may be of a pass that began before the last batch. A pass counts a few: of the log, of a
+		// file that has grown.
+		for range settleSyncs {
 			before := e.Metrics().Syncs
 			if err := apply(); err != nil {
 				return err

@@ -13,6 +13,7 @@ import (
 
 var inputCases = []lawCase{
 	{name: "keys and bounds", once: true, run: badKeys},
+	{name: "a nil batch", run: nilBatch},
 	{name: "sizes over the limits", once: true, run: tooLarge},
 	{name: "options", once: true, run: badOptions},
 	{name: "use after Close", run: afterClose},
@@ -28,6 +29,7 @@ var inputCases = []lawCase{
 	{name: "missing parents", onDisk: true, once: true, run: missingParents},
 	{name: "a directory that may not be written to", onDisk: true, once: true, run: readOnly},
 	{name: "a directory that vanishes", onDisk: true, once: true, run: vanishes},
+	{name: "a directory that is replaced", onDisk: true, run: replaced},
 }
 
 // wantsNamed fails unless err is of class and says more than its class does.
@@ -91,6 +93,17 @@ func badKeys(a *asked) {
 	_, _ = it.Key(), it.Value()
 	a.closeAll(it)
 	_, _ = it.Key(), it.Value()
+	a.close(e)
+}
+
+// A nil batch is an error, and no barrier: an empty one is that.
+func nilBatch(a *asked) {
+	e := a.open(a.dir())
+	_, err := e.Apply(nil, a.level)
+	a.wantsNamed("Apply of a nil batch", err, holdfast.ErrBadOption)
+	a.wantsNamed("Commit of a nil batch", holdfast.Commit(e, nil, a.level), holdfast.ErrBadOption)
+	a.set(e, "k", "v")
+	a.wantsAll(e, holdfast.Range{}, "k", "v")
 	a.close(e)
 }
 

@@ -292,6 +292,9 @@ func (t *toy) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, 
 	if err := describeToy(t.flaw).CheckLevel(level); err != nil {
 		return holdfast.Receipt{}, err
 	}
+	if t.flaw == "trips over a nil batch" && b.Len() == 0 {
+		return holdfast.Receipt{}, nil
+	}
 	if err := b.Err(); err != nil {
 		return holdfast.Receipt{}, err
 	}
@@ -391,7 +394,10 @@ func (t *toy) store(level holdfast.Level) error {
 	if t.failed != nil {
 		return t.failed
 	}
-	err := t.write()
+	err := t.here()
+	if err == nil {
+		err = t.write()
+	}
 	if err == nil && level == holdfast.Power && t.synced < t.applied {
 		t.syncs++
 		if err = t.faults.Sync(t.file.Name()); err == nil {
@@ -412,6 +418,15 @@ func (t *toy) store(level holdfast.Level) error {
 		t.failed = poison
 	}
 	return t.failed
+}
+
+// here fails if the directory was replaced.
+func (t *toy) here() error {
+	held, err := t.lock.Stat()
+	if found, e := os.Stat(t.lock.Name()); err == nil && (e != nil || !os.SameFile(held, found)) && t.flaw != "goes on in a replaced directory" {
+		err = &holdfast.Error{Op: "check", Engine: "toy", Path: t.dir, Class: holdfast.ErrReplaced, Cause: e}
+	}
+	return err
 }
 
 func (t *toy) write() error {

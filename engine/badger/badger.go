@@ -8,8 +8,15 @@
 //
 // Large values live in the library's value log, whose space is never given back: the
 // library's collection copies values that a newer tombstone covers, and once a compaction has
-// dropped the tombstone with the version it knew of, the copy is alive again. Options.MemoryBytes covers memtables, whose size is fixed, and caches, which
-// get what is left of it but at least 16 MiB; see configure.
+// dropped the tombstone with the version it knew of, the copy is alive again.
+//
+// Options.MemoryBytes is not held to: memtables have a fixed size, because a log that a crash leaves must fit into one,
+// and the buffers in which the library makes tables have no limit. It says what caches get: what memtables leave of
+// it, but at least 16 MiB; see configure, and the caveats for what was measured.
+//
+// The library makes and removes files by name, in the background too. So that it does nothing to another directory
+// that has come to have the name, on Linux it works through a handle; see handle. Elsewhere it is given up, not
+// closed, when Close finds that the directory was replaced; until then it may make files there.
 //
 // A directory of the engine has the library's files in its subdirectory data. User keys
 // are stored behind one byte, because the library keeps the keys that begin with "!badger!"
@@ -20,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -31,6 +39,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
 	"github.com/holdfastdb/holdfast/engine/internal/group"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/engine/internal/ranges"
 	"github.com/holdfastdb/holdfast/engine/internal/window"
 )
 
@@ -45,6 +54,7 @@ const keyspace = 'k'
 
 type engine struct {
 	home   *home.Home
+	data   handle
 	db     *lib.DB
 	caps   holdfast.Capabilities
 	gate   gate.Gate
@@ -100,12 +110,21 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if err != nil {
 		return nil, err
 	}
-	flush := newFlushes()
-	db, err := openLibrary(configure(data, o, flush))
+	held, err := openHandle(data)
 	if err != nil {
-		return nil, openFailed(data, err)
+		return nil, failed("open", data, err)
 	}
-	e := &engine{home: hm, db: db, flush: flush, caps: Describe(), torn: left.torn}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, held.close())
+		}
+	}()
+	flush := newFlushes()
+	db, err := openLibrary(configure(held, o, flush))
+	if err != nil {
+		return nil, openFailed(data, held.err(err))
+	}
+	e := &engine{home: hm, data: held, db: db, flush: flush, caps: Describe(), torn: left.torn}
 	e.gate.Name(Name, hm.Dir)
 	e.caps.Settings = settings(db)
 	if e.logs, err = newLogs(data, h); err != nil {
@@ -114,10 +133,10 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if err := hm.Made(); err != nil {
 		return nil, errors.Join(err, e.logs.close(), db.Close())
 	}
-	e.room = room{dir: data, freeSpace: h.freeSpace}
+	e.room = room{dir: data, freeSpace: h.freeSpace, check: hm.Check}
 	e.group = group.New(Name, maxGroupBytes, e.commit)
 	e.group.LimitOps(maxGroupOps)
-	poison := func(cause error) { _ = e.group.Fail(failed("write", data, cause)) }
+	poison := func(cause error) { _ = e.group.Fail(failed("write", data, held.err(cause))) }
 	flush.poison.Store(&poison)
 	every := o.SyncEvery
 	if !canSync {
@@ -153,13 +172,11 @@ func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	var r holdfast.Receipt
 	var err error
 	if b.HasRange() {
-		// What a range holds is known only once everything before it is committed.
-		var plain holdfast.Batch
-		r, err = e.group.ApplyChecked(&plain, level, func() error {
-			if err := e.expand(b, &plain); err != nil {
-				return err
-			}
-			return fits(&plain, true)
+		x := expansion{}
+		x.covered, x.ops = ranges.Split(slices.Collect(b.Ops()))
+		r, err = e.group.ApplyChecked(&x.plain, level, x.pending, func() error {
+			e.expand(&x)
+			return fits(&x.plain, true)
 		})
 	} else {
 		if err := fits(b, false); err != nil {
@@ -238,7 +255,7 @@ func (e *engine) Snapshot() (holdfast.Snapshot, error) {
 func (e *engine) Capabilities() holdfast.Capabilities { return e.caps }
 
 // Metrics implements [holdfast.Engine]. Syncs counts the engine's own; the library adds two for
-// every table it makes in the background. MemoryBytes is the caches and the newest memtable.
+// every table it makes in the background. MemoryBytes is the caches and the memtables, each of which has a log.
 func (e *engine) Metrics() holdfast.Metrics {
 	m := holdfast.UnknownMetrics()
 	e.gate.Fill(&m)
@@ -248,7 +265,11 @@ func (e *engine) Metrics() holdfast.Metrics {
 	m.Syncs = e.logs.syncs.Load()
 	m.Files, m.DiskBytes = home.Usage(e.home.Dir)
 	m.TornBytes = e.torn
-	m.MemoryBytes = e.logs.fill.arena.Load()
+	if memtables, err := numbered(e.logs.dir, ".mem"); err == nil {
+		m.MemoryBytes = int64(len(memtables)) * arenaBytes
+	} else {
+		m.MemoryBytes = 0
+	}
 	if b := e.db.BlockCacheMetrics(); b != nil {
 		m.MemoryBytes += int64(b.CostAdded() - b.CostEvicted())
 	}
@@ -281,6 +302,10 @@ func (e *engine) Close() error {
 // and the next Open replays it. But the library goes on trying, and keeps the directory until
 // it succeeds or the process ends.
 func (e *engine) release() error {
+	if err := e.home.Check(); err != nil && e.data.file == nil {
+		// The library would remove its logs by name, which are another's now.
+		return errors.Join(err, e.logs.close(), e.home.Close())
+	}
 	closed := make(chan error, 1)
 	go func() {
 		for {
@@ -291,8 +316,8 @@ func (e *engine) release() error {
 			e.flush.report(err)
 			time.Sleep(time.Second)
 		}
-		err := failed("close", e.home.Dir, e.db.Close())
-		closed <- errors.Join(err, failed("close", e.home.Dir, e.logs.close()), e.home.Close())
+		err := failed("close", e.home.Dir, e.data.err(e.db.Close()))
+		closed <- errors.Join(err, failed("close", e.home.Dir, e.logs.close()), e.data.close(), e.home.Close())
 	}()
 	for failures := 0; ; {
 		select {
@@ -300,7 +325,7 @@ func (e *engine) release() error {
 			return err
 		case cause := <-e.flush.failed:
 			if failures++; failures == 2 { // the first may be old
-				return failed("close", e.home.Dir, cause)
+				return failed("close", e.home.Dir, e.data.err(cause))
 			}
 		}
 	}
@@ -308,8 +333,9 @@ func (e *engine) release() error {
 
 // failed wraps an error of the operating system or the library.
 func failed(op, path string, err error) error {
-	if err == nil {
-		return nil
+	var known *holdfast.Error
+	if err == nil || errors.As(err, &known) {
+		return err
 	}
 	return &holdfast.Error{Op: op, Engine: Name, Path: path, Cause: systemError(err)}
 }

@@ -121,7 +121,6 @@ func TestLimits(t *testing.T) {
 	if got := e.db.MaxBatchSize(); got != maxTxnBytes {
 		t.Errorf("the library allows %d bytes, the engine counts on %d", got, maxTxnBytes)
 	}
-	value := bytes.Repeat([]byte("v"), 900)
 	ops := func(n int) func(b *holdfast.Batch) {
 		return func(b *holdfast.Batch) {
 			for i := range n {
@@ -129,28 +128,23 @@ func TestLimits(t *testing.T) {
 			}
 		}
 	}
-	size := func(n int64) func(b *holdfast.Batch) { // as the library counts
+	values := func(each, n int) func(b *holdfast.Batch) {
 		return func(b *holdfast.Batch) {
-			for i := 0; n > 2000; i++ {
-				b.Set(key(i), value)
-				n -= int64(len(key(i))+len(value)) + 1 + entryOverhead
+			piece := make([]byte, each)
+			for i := 0; n-b.Size() > 2*each; i++ {
+				b.Set(key(i), piece)
 			}
-			b.Set(key(1e6), make([]byte, n-int64(len(key(1e6)))-1-entryOverhead))
-		}
-	}
-	piece := make([]byte, 16*valueThreshold)
-	values := func(n int) func(b *holdfast.Batch) {
-		return func(b *holdfast.Batch) {
-			for i := 0; b.Size() < n; i++ {
-				b.Set(key(i), piece[:min(len(piece), n-b.Size()-len(key(i))-6)])
+			for n > b.Size() { // its length may take some bytes more or less
+				b.Set(key(1e6), make([]byte, max(0, n-b.Size()-len(key(1e6))-6)))
 			}
 		}
 	}
 	for name, c := range map[string]struct{ fits, not func(b *holdfast.Batch) }{
 		"operations":   {ops(int(maxTxnOps) - 2), ops(int(maxTxnOps) - 1)},
-		"bytes":        {size(maxTxnBytes - txnOverhead - 1), size(maxTxnBytes - txnOverhead)},
-		"large values": {values(maxBatchBytes), values(maxBatchBytes + 1)},
-		"thousands":    {func(b *holdfast.Batch) { size(8 << 20)(b) }, ops(int(maxTxnOps) * 2)},
+		"small values": {values(68, maxBatchBytes-100), values(68, maxBatchBytes+1)}, // nearly as many operations as there may be
+		"values":       {values(10_000, maxBatchBytes-100), values(10_000, maxBatchBytes+1)},
+		"large values": {values(2*valueThreshold, maxBatchBytes-100), values(2*valueThreshold, maxBatchBytes+1)},
+		"one value":    {values(maxValueBytes, maxValueBytes), func(b *holdfast.Batch) { b.Set(key(1), make([]byte, maxValueBytes+1)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			commit(t, e, holdfast.Process, c.fits)
@@ -164,10 +158,10 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// The largest key and value of the contract come back, also after reopening.
+// The largest key and value come back, also after reopening.
 func TestLargestValue(t *testing.T) {
 	dir := t.TempDir()
-	k, v := bytes.Repeat([]byte("k"), holdfast.MaxKeySize), make([]byte, holdfast.MaxValueSize)
+	k, v := bytes.Repeat([]byte("k"), holdfast.MaxKeySize), make([]byte, maxValueBytes)
 	for i := range v {
 		v[i] = byte(i * 7 >> 3)
 	}
@@ -424,5 +418,63 @@ func TestScanOfVersions(t *testing.T) {
 			}
 		}
 		closeAll(t, snap)
+	}
+}
+
+// Apply of a DeleteRange waits for no sync, and deletes what was applied before it, whether that is committed or not.
+func TestDeleteRangeWaitsForNoDevice(t *testing.T) {
+	var slow atomic.Bool
+	begun, device := make(chan bool), make(chan bool)
+	e := mustOpen(t, t.TempDir(), hooks{sync: func(string) error {
+		if slow.Load() {
+			begun <- true
+			<-device
+		}
+		return nil
+	}})
+	commit(t, e, holdfast.Power, func(b *holdfast.Batch) { b.Set(key(1), nil) })
+	slow.Store(true)
+	apply := func(fill func(b *holdfast.Batch)) holdfast.Receipt {
+		var b holdfast.Batch
+		fill(&b)
+		r, err := e.Apply(&b, holdfast.Power)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	var wg sync.WaitGroup
+	first := apply(func(b *holdfast.Batch) { b.Set(key(2), nil) })
+	wg.Go(func() {
+		if err := first.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	<-begun
+	apply(func(b *holdfast.Batch) { b.Set(key(3), nil); b.Set(key(9), nil) })
+	apply(func(b *holdfast.Batch) { b.DeleteRange(nil, key(9)); b.Set(key(4), nil) })
+	last := apply(func(b *holdfast.Batch) { b.DeleteRange(key(4), key(5)); b.Set(key(2), nil) })
+	slow.Store(false)
+	device <- true
+	wg.Wait()
+	if err := last.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	it := e.Scan(holdfast.Range{})
+	for it.Next() {
+		got = append(got, string(it.Key()))
+	}
+	closeAll(t, it)
+	if want := []string{string(key(2)), string(key(9))}; !slices.Equal(got, want) {
+		t.Errorf("keys %q, want %q", got, want)
+	}
+}
+
+// Memtables are counted whole, as they are allocated, also those that wait to be flushed.
+func TestMemory(t *testing.T) {
+	e := mustOpen(t, t.TempDir(), hooks{})
+	if got := e.Metrics().MemoryBytes; got < arenaBytes {
+		t.Errorf("MemoryBytes is %d, and a memtable has %d", got, arenaBytes)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 func benchLibrary(b *testing.B, syncWrites bool) *lib.DB {
 	b.Helper()
-	o := configure(b.TempDir(), holdfast.Options{Logger: nil}, newFlushes()).WithSyncWrites(syncWrites).WithLogger(nil)
+	o := configure(bare(b.TempDir()), holdfast.Options{Logger: nil}, newFlushes()).WithSyncWrites(syncWrites).WithLogger(nil)
 	db, err := lib.Open(o)
 	if err != nil {
 		b.Fatal(err)
@@ -136,3 +136,5 @@ func BenchmarkGet(b *testing.B) {
 		}
 	})
 }
+
+func bare(dir string) handle { return handle{name: dir, dir: dir} }

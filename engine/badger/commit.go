@@ -10,14 +10,8 @@ import (
 	"github.com/holdfastdb/holdfast/engine/internal/ranges"
 )
 
-const (
-	// entryOverhead is what the library counts for an entry of a transaction beside key and
-	// value, and pointerSize what it counts for a value that lives in the value log.
-	entryOverhead = 12
-	pointerSize   = 12
-	// txnOverhead is at least what it counts for the mark at a transaction's end.
-	txnOverhead = 64
-)
+// pointerSize is what is left in a log of a value that lives in the value log.
+const pointerSize = 12
 
 // fits returns ErrTooLarge if b does not fit into one transaction of the library. expanded says
 // that its deletions are those of ranges.
@@ -33,13 +27,9 @@ func fits(b *holdfast.Batch, expanded bool) error {
 		}
 		return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: detail, Remedy: remedy}
 	}
-	size := int64(txnOverhead)
 	for op := range b.Ops() {
-		size += int64(len(op.Key)) + 1 + entryOverhead
-		if len(op.Value) < valueThreshold {
-			size += int64(len(op.Value))
-		} else {
-			size += pointerSize
+		if len(op.Value) > maxValueBytes {
+			return tooLarge(fmt.Sprintf("a value has %d bytes, the limit is %d", len(op.Value), maxValueBytes))
 		}
 	}
 	switch {
@@ -47,8 +37,6 @@ func fits(b *holdfast.Batch, expanded bool) error {
 		return tooLarge(fmt.Sprintf("the batch has %d bytes, the limit is %d", b.Size(), maxBatchBytes))
 	case int64(b.Len())+1 >= maxTxnOps:
 		return tooLarge(fmt.Sprintf("the batch has %d operations, the limit is %d", b.Len(), maxTxnOps-2))
-	case size >= maxTxnBytes:
-		return tooLarge(fmt.Sprintf("the batch comes to %d bytes, the limit is %d", size, maxTxnBytes-1))
 	}
 	return nil
 }
@@ -64,7 +52,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		}
 		u, err := e.write(b)
 		if err != nil {
-			return failed("write", e.logs.dir, err)
+			return failed("write", e.logs.dir, e.data.err(err))
 		}
 		if err := e.logs.after(u, level); err != nil {
 			return failed("sync", e.logs.dir, err)
@@ -73,7 +61,10 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if level < holdfast.Power {
 		return nil
 	}
-	return failed("sync", e.logs.dir, e.logs.sync())
+	if err := e.logs.sync(); err != nil {
+		return failed("sync", e.logs.dir, err)
+	}
+	return e.home.Check()
 }
 
 // write makes one transaction of b, which has no DeleteRange.
@@ -125,27 +116,47 @@ func (a *arena) take(b *holdfast.Batch) ([]lib.Entry, []byte) {
 	return a.entries[:0], a.keys
 }
 
-// expand appends to plain what b comes to without DeleteRange on the state now visible: the
-// keys in its ranges are deleted first, and then what none of its later ranges covers is
-// done in order. It stops when plain is sure to be too large.
-func (e *engine) expand(b *holdfast.Batch, plain *holdfast.Batch) error {
-	covered, ops := ranges.Split(slices.Collect(b.Ops()))
+// expansion turns a batch into one without DeleteRange: the keys that may be in its ranges are deleted first, and
+// then what none of its later ranges covers is done in order.
+type expansion struct {
+	covered ranges.Union
+	ops     []holdfast.Op
+	queued  map[string]bool // keys in covered that batches set which were not committed yet
+	plain   holdfast.Batch
+}
+
+// pending notes an operation of a batch before this one that may not be visible yet. Deleting a key that is not
+// there does no harm, so it does not matter what becomes of it.
+func (x *expansion) pending(op holdfast.Op) {
+	if op.Kind == holdfast.KindSet && x.covered.Has(op.Key) {
+		if x.queued == nil {
+			x.queued = map[string]bool{}
+		}
+		x.queued[string(op.Key)] = true
+	}
+}
+
+// expand completes x on the state now visible. It stops when the batch is sure to be too large.
+func (e *engine) expand(x *expansion) {
 	txn := e.db.NewTransaction(false)
 	defer txn.Discard()
-	for _, r := range covered {
+	for _, r := range x.covered {
 		it := openCursor(txn, holdfast.Range{Lo: r.Lo, Hi: r.Hi})
-		for it.next() && int64(plain.Len()) < maxTxnOps {
-			plain.Delete(it.key())
+		for it.next() && int64(x.plain.Len()) < maxTxnOps {
+			x.plain.Delete(it.key())
+			delete(x.queued, string(it.key()))
 		}
 		it.close()
 	}
-	for _, op := range ops {
+	for key := range x.queued {
+		x.plain.Delete([]byte(key))
+	}
+	for _, op := range x.ops {
 		switch op.Kind {
 		case holdfast.KindSet:
-			plain.Set(op.Key, op.Value)
+			x.plain.Set(op.Key, op.Value)
 		case holdfast.KindDelete:
-			plain.Delete(op.Key)
+			x.plain.Delete(op.Key)
 		}
 	}
-	return plain.Err()
 }

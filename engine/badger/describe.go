@@ -29,12 +29,15 @@ const (
 	// The library's own limits of a transaction (see fits), and what batches merged into
 	// one transaction may come to, which is well below them.
 	maxTxnBytes   = memTableSize * 15 / 100
+	arenaBytes    = memTableSize + maxTxnBytes + maxTxnOps*int64(skl.MaxNodeSize) // of a memtable
 	maxTxnOps     = maxTxnBytes / int64(skl.MaxNodeSize)
 	maxGroupBytes = 4 << 20
 	maxGroupOps   = 16 << 10
 
-	// maxBatchBytes is the largest encoded batch. It can be reached only with large values.
-	maxBatchBytes = valueLogFileSize - 1<<20
+	// maxBatchBytes is the largest encoded batch: with as many operations as a transaction may have, each of which the
+	// library counts for up to 11 bytes more than its encoding, it is still less than maxTxnBytes.
+	maxBatchBytes = 8 << 20
+	maxValueBytes = maxBatchBytes - holdfast.MaxKeySize - 16
 
 	defaultMemory = 256 << 20
 	minCache      = 16 << 20
@@ -54,11 +57,12 @@ func Describe() holdfast.Capabilities {
 		Checksums:     true,
 		FullDiskKills: true,
 		MaxKeySize:    holdfast.MaxKeySize,
-		MaxValueSize:  holdfast.MaxValueSize,
+		MaxValueSize:  maxValueBytes,
 		MaxBatchSize:  maxBatchBytes,
 		Caveats: []string{
-			fmt.Sprintf("A batch has at most %d operations and %d bytes, %d more for each operation; a value of %d bytes or more counts as %d. The keys that a DeleteRange finds count as operations.",
-				maxTxnOps-2, maxTxnBytes-txnOverhead-1, entryOverhead+1, valueThreshold, pointerSize),
+			fmt.Sprintf("A batch has at most %d operations. The keys that a DeleteRange finds count as operations, and those in it that are just being written.", maxTxnOps-2),
+			fmt.Sprintf("The memory budget is not held to: there are up to %d memtables of %d MiB, and the library makes tables in buffers of up to 500 MiB. With 32 MiB named, after 1 GiB was written in values of 1,000 bytes under random keys, 1.6 GB of memory and 1.4 GB of mapped files were resident. Metrics counts memtables and caches, not those buffers.",
+				memTables+2, arenaBytes>>20),
 			fmt.Sprintf("Values from %d bytes on are synced with their batch at every level.", valueThreshold),
 			fmt.Sprintf("Files are written through mappings: if the disk fills up, the operating system kills the process with SIGBUS. To keep away from that, commits are refused while less than %d MiB are free.", minFree>>20),
 			fmt.Sprintf("The space of values from %d bytes on is never given back, also when they are deleted: the library's collection can bring deleted values back, so it is not run.", valueThreshold),
@@ -78,14 +82,14 @@ func Describe() holdfast.Capabilities {
 // configure turns the memory budget into the library's options. Memtables come first:
 // there are up to memTables+2 of them, of which one is usually in use. What is left goes to
 // the caches, two thirds to blocks and one to table indexes.
-func configure(data string, o holdfast.Options, f *flushes) lib.Options {
+func configure(data handle, o holdfast.Options, f *flushes) lib.Options {
 	memory := o.MemoryBytes
 	if memory == 0 {
 		memory = defaultMemory
 	}
 	caches := max(memory-(memTables+1)*memTableSize, minCache)
-	return lib.DefaultOptions(data).
-		WithLogger(logger{o.Logger, f}).
+	return lib.DefaultOptions(data.name).
+		WithLogger(logger{o.Logger, data, f}).
 		WithBypassLockGuard(true). // package home holds the lock
 		WithSyncWrites(false).     // its error would be logged and the write acknowledged
 		WithDetectConflicts(false).

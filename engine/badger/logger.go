@@ -15,6 +15,7 @@ import (
 // table of a memtable; it tries again every second, for ever, and so does its Close.
 type logger struct {
 	to    *slog.Logger
+	data  handle
 	flush *flushes
 }
 
@@ -56,6 +57,6 @@ func (l logger) Debugf(format string, args ...any)   { l.log(slog.LevelDebug, fo
 
 func (l logger) log(level slog.Level, format string, args []any) {
 	if l.to.Enabled(context.Background(), level) {
-		l.to.Log(context.Background(), level, strings.TrimSpace(fmt.Sprintf(format, args...)), "engine", Name)
+		l.to.Log(context.Background(), level, strings.TrimSpace(l.data.plain(fmt.Sprintf(format, args...))), "engine", Name)
 	}
 }

@@ -25,7 +25,7 @@ func (e *engine) get(txn *lib.Txn, dst, key []byte) ([]byte, error) {
 		return dst, holdfast.ErrNotFound
 	}
 	if err != nil {
-		return dst, corrupt("get", e.logs.dir, 0, err)
+		return dst, corrupt("get", e.logs.dir, 0, e.data.err(err))
 	}
 	value := dst
 	err = item.Value(func(v []byte) error {
@@ -37,7 +37,7 @@ func (e *engine) get(txn *lib.Txn, dst, key []byte) ([]byte, error) {
 		err = errNoValue
 	}
 	if err != nil {
-		return dst, corrupt("get", e.logs.dir, 0, err)
+		return dst, corrupt("get", e.logs.dir, 0, e.data.err(err))
 	}
 	return value, nil
 }
@@ -268,7 +268,7 @@ func (i *iterator) Value() []byte {
 		err = errNoValue
 	}
 	if err != nil {
-		i.err = corrupt("scan", i.view.e.logs.dir, 0, err)
+		i.err = corrupt("scan", i.view.e.logs.dir, 0, i.view.e.data.err(err))
 		return nil
 	}
 	i.buf, i.value = buf, buf

@@ -15,6 +15,7 @@ const minFree = 2 * memTableSize
 type room struct {
 	dir       string
 	freeSpace func(dir string) (uint64, error)
+	check     func() error // see home.Home.Check
 	credit    int
 }
 
@@ -23,6 +24,9 @@ const pageSize = 4096
 func (r *room) take(n int) error {
 	if r.credit -= n; r.credit > 0 {
 		return nil
+	}
+	if err := r.check(); err != nil {
+		return err
 	}
 	if err := r.need(minFree + uint64(n)); err != nil {
 		return err

@@ -277,6 +277,9 @@ func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if !level.Valid() || level > e.level {
 		return holdfast.Receipt{}, e.Capabilities().CheckLevel(level)
 	}
+	if err := b.Err(); err != nil {
+		return holdfast.Receipt{}, err
+	}
 	if b.Size() > maxBatchSize {
 		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge,
 			Detail: fmt.Sprintf("the batch has %d bytes, bbolt takes %d", b.Size(), maxBatchSize), Remedy: "split it"}
@@ -301,7 +304,10 @@ func (e *Engine) commit(b *holdfast.Batch, _ holdfast.Level) error {
 		return e.fail("commit", err)
 	}
 	e.count(tx.Stats())
-	return nil
+	if e.level < holdfast.Power {
+		return nil
+	}
+	return e.home.Check() // bbolt has its one file open; nobody might find it
 }
 
 func (e *Engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
@@ -447,7 +453,7 @@ func (e *Engine) sync() error {
 		}
 		e.syncs.Add(1)
 		e.unsynced = false
-		return nil
+		return e.home.Check()
 	})
 }
 

@@ -91,7 +91,7 @@ func openHome(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, e
 			err = errors.Join(err, h.Close())
 		}
 	}()
-	e, err := openDB(fsys, h.Dir, h.New, o)
+	e, err := openDB(owned{fsys, h}, h.Check, h.Dir, h.New, o)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func OpenMem(fsys *vfs.Mem, dir string, o holdfast.Options) (_ holdfast.Engine, 
 	}
 	// A segment is made after the manifest.
 	made := slices.ContainsFunc(names, func(name string) bool { return filepath.Ext(name) == ".seg" })
-	e, err := openDB(fsys, at.dir, !made, o)
+	e, err := openDB(fsys, nil, at.dir, !made, o)
 	if err != nil {
 		return nil, err
 	}
@@ -155,11 +155,12 @@ func OpenMem(fsys *vfs.Mem, dir string, o holdfast.Options) (_ holdfast.Engine, 
 	return e, nil
 }
 
-func openDB(fsys vfs.FS, dir string, making bool, o holdfast.Options) (*Engine, error) {
+// openDB opens what is in a directory that is ours; check, if it is not nil, returns an error once it is not any more.
+func openDB(fsys vfs.FS, check func() error, dir string, making bool, o holdfast.Options) (*Engine, error) {
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = DefaultMemory
 	}
-	c := db.Config{FS: fsys, Dir: dir, New: making, Memory: o.MemoryBytes, Logger: o.Logger, SyncEvery: o.SyncEvery}
+	c := db.Config{FS: fsys, Check: check, Dir: dir, New: making, Memory: o.MemoryBytes, Logger: o.Logger, SyncEvery: o.SyncEvery}
 	rand.Read(c.ID[:])
 	d, err := db.Open(c)
 	if err != nil {

@@ -112,7 +112,7 @@ func crashRound(t *testing.T, seed uint64) {
 	for i, im := range images {
 		where := fmt.Sprintf("image %d, %d%% of what was not synced kept", i, im.percent)
 		o, _ := holdfast.Options{SyncEvery: -1, MemoryBytes: 1 << 20}.WithDefaults()
-		after, err := start(im.fs, "data", o)
+		after, err := start(im.fs, "data", here, o)
 		if err != nil {
 			t.Fatalf("%s: open: %v", where, err)
 		}
@@ -126,7 +126,7 @@ func crashRound(t *testing.T, seed uint64) {
 		if err := after.Close(); err != nil {
 			t.Fatalf("%s: close: %v", where, err)
 		}
-		again, err := start(second, "data", o)
+		again, err := start(second, "data", here, o)
 		if err != nil {
 			t.Fatalf("%s: open after the second crash: %v", where, err)
 		}

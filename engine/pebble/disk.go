@@ -31,6 +31,7 @@ import (
 type disk struct {
 	vfs.FS // below
 	dir    string
+	check  func() error // see home.Home.Check
 
 	cause atomic.Pointer[holdfast.Error] // what froze the disk; set under ack
 
@@ -53,8 +54,8 @@ type disk struct {
 	demand demand
 }
 
-func newDisk(below vfs.FS, dir string) *disk {
-	d := &disk{FS: below, dir: dir, memory: vfs.NewMem()}
+func newDisk(below vfs.FS, dir string, check func() error) *disk {
+	d := &disk{FS: below, dir: dir, check: check, memory: vfs.NewMem()}
 	d.changed.L = &d.mu
 	return d
 }
@@ -68,6 +69,17 @@ func (d *disk) fail(op, path string, cause error) {
 }
 
 func (d *disk) frozen() bool { return d.cause.Load() != nil }
+
+// lost freezes the disk if the directory's name now leads to another, and reports whether the disk is frozen. It is
+// asked before anything is done to a file by its name.
+func (d *disk) lost() bool {
+	if !d.frozen() {
+		if err := d.check(); err != nil {
+			d.fail("check", d.dir, err)
+		}
+	}
+	return d.frozen()
+}
 
 // poison is what froze the disk, nil while it works.
 func (d *disk) poison() error {
@@ -118,7 +130,7 @@ func (d *disk) release() {
 
 // Create implements [vfs.FS].
 func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if !d.frozen() {
+	if !d.lost() {
 		f, err := d.FS.Create(name, category)
 		if err == nil {
 			return d.wrap(f, name, category), nil
@@ -130,7 +142,7 @@ func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, er
 
 // ReuseForWrite implements [vfs.FS]; Pebble calls it for logs.
 func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if !d.frozen() {
+	if !d.lost() {
 		f, err := d.FS.ReuseForWrite(oldname, newname, category)
 		if err == nil {
 			return d.wrap(f, newname, category), nil
@@ -142,7 +154,7 @@ func (d *disk) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCate
 
 // OpenReadWrite implements [vfs.FS].
 func (d *disk) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	if !d.frozen() {
+	if !d.lost() {
 		f, err := d.FS.OpenReadWrite(name, category, opts...)
 		if err == nil {
 			return d.wrap(f, name, category), nil
@@ -217,7 +229,15 @@ func (d *disk) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if d.held(name) {
 		return d.memory.Open(name, opts...)
 	}
-	return d.FS.Open(name, opts...)
+	f, err := d.FS.Open(name, opts...)
+	if err := d.check(); err != nil { // what was opened may be another's
+		if f != nil {
+			_ = f.Close()
+		}
+		d.fail("check", d.dir, err)
+		return nil, err
+	}
+	return f, err
 }
 
 // Stat implements [vfs.FS].
@@ -234,7 +254,7 @@ func (d *disk) Remove(name string) error {
 	if d.held(name) {
 		return d.memory.Remove(name)
 	}
-	if d.frozen() {
+	if d.lost() {
 		return nil
 	}
 	return d.FS.Remove(name)
@@ -245,7 +265,7 @@ func (d *disk) Rename(oldname, newname string) error {
 	if d.held(oldname) {
 		return d.memory.Rename(oldname, newname)
 	}
-	if !d.frozen() {
+	if !d.lost() {
 		err := d.FS.Rename(oldname, newname)
 		if err != nil {
 			d.fail("rename", newname, err)
@@ -256,7 +276,7 @@ func (d *disk) Rename(oldname, newname string) error {
 
 // Link implements [vfs.FS].
 func (d *disk) Link(oldname, newname string) error {
-	if d.frozen() {
+	if d.lost() {
 		return d.poison()
 	}
 	return d.FS.Link(oldname, newname)
@@ -264,7 +284,7 @@ func (d *disk) Link(oldname, newname string) error {
 
 // RemoveAll implements [vfs.FS].
 func (d *disk) RemoveAll(name string) error {
-	if d.frozen() {
+	if d.lost() {
 		return nil
 	}
 	return d.FS.RemoveAll(name)
@@ -272,7 +292,7 @@ func (d *disk) RemoveAll(name string) error {
 
 // MkdirAll implements [vfs.FS].
 func (d *disk) MkdirAll(dir string, perm os.FileMode) error {
-	if d.frozen() {
+	if d.lost() {
 		return nil
 	}
 	return d.FS.MkdirAll(dir, perm)

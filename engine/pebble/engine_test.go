@@ -148,7 +148,7 @@ func TestDamage(t *testing.T) {
 		t.Helper()
 		dir := t.TempDir()
 		o, _ := never.WithDefaults()
-		e, err := start(vfs.Default, filepath.Join(dir, "live"), o)
+		e, err := start(vfs.Default, filepath.Join(dir, "live"), here, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func TestDamage(t *testing.T) {
 	}
 	reopen := func(data string) (uint64, error) {
 		o, _ := never.WithDefaults()
-		e, err := start(vfs.Default, data, o)
+		e, err := start(vfs.Default, data, here, o)
 		if err != nil {
 			return 0, err
 		}
@@ -313,5 +313,31 @@ func TestDeletedStaysDeleted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// While an engine is open whose directory was replaced, Pebble does not let this process open the new one. That is a
+// directory in use, not damage.
+func TestSecondOpener(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "engine")
+	old, err := Open(dir, holdfast.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) || errors.Is(err, holdfast.ErrCorrupt) {
+		t.Errorf("a second opener gets %v", err)
+	}
+	if err := old.Close(); !errors.Is(err, holdfast.ErrReplaced) {
+		t.Errorf("Close: %v", err)
+	}
+	e, err := Open(dir, holdfast.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
 	}
 }

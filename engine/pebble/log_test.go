@@ -135,7 +135,7 @@ func TestRotation(t *testing.T) {
 func TestStampOffsets(t *testing.T) {
 	const name = "000007.log"
 	mem := vfs.NewMem()
-	d := newDisk(mem, "")
+	d := newDisk(mem, "", here)
 	below, err := mem.Create(name, categoryLog)
 	if err != nil {
 		t.Fatal(err)

@@ -58,6 +58,7 @@ func Describe() holdfast.Capabilities {
 		Caveats: []string{
 			"After a crash, damage to the last 32 KiB of the log, or to the last record of the manifest, cannot be told from a torn tail, and is cut off.",
 			"A failed write or sync of any file, also in the background, poisons the engine.",
+			"A directory on a full disk cannot be opened, not even to read: opening writes a log, a manifest and an options file, and a table of what the last log holds.",
 		},
 	}
 }
@@ -78,7 +79,7 @@ func open(below vfs.FS, dir string, o holdfast.Options) (_ *Engine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := start(below, filepath.Join(h.Dir, "data"), o)
+	e, err := start(below, filepath.Join(h.Dir, "data"), h.Check, o)
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
@@ -90,9 +91,9 @@ func open(below vfs.FS, dir string, o holdfast.Options) (_ *Engine, err error) {
 	return e, nil
 }
 
-// start opens the database in data.
-func start(below vfs.FS, data string, o holdfast.Options) (e *Engine, err error) {
-	d := newDisk(below, data)
+// start opens the database in data. check is that of the directory that has it.
+func start(below vfs.FS, data string, check func() error, o holdfast.Options) (e *Engine, err error) {
+	d := newDisk(below, data, check)
 	e = &Engine{disk: d, syncEvery: max(o.SyncEvery, 0)}
 	options := settings(o, e)
 	defer func() {
@@ -179,6 +180,8 @@ func settings(o holdfast.Options, e *Engine) *lib.Options {
 func classify(err error) error {
 	var errno syscall.Errno
 	switch {
+	case strings.Contains(err.Error(), "lock held by current process"), errors.Is(err, syscall.EAGAIN):
+		return holdfast.ErrLocked
 	case lib.IsCorruptionError(err), errors.Is(err, fs.ErrNotExist):
 		return holdfast.ErrCorrupt
 	case strings.Contains(err.Error(), "unknown format major version"):
@@ -199,6 +202,8 @@ func openError(path string, class, cause error) error {
 		}
 	case holdfast.ErrVersion:
 		e.Remedy = "use a newer holdfast"
+	case holdfast.ErrLocked: // by another program, or by an engine that had the directory's name before
+		e.Remedy = "close it there first"
 	case nil:
 		e.Remedy = "the directory must be writable and have room"
 	}

@@ -124,7 +124,7 @@ func poisonRound(t *testing.T, op, place string, after int64) {
 		fs    vfs.FS
 		least uint64
 	}{{"after reopening", mem, process}, {"after a power cut", cut, power}} {
-		again, err := start(image.fs, "data", o)
+		again, err := start(image.fs, "data", here, o)
 		if err != nil {
 			t.Fatalf("%s: %v", image.what, err)
 		}
@@ -153,7 +153,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 			}
 			return nil
 		}
-		e, err := start(&observedFS{FS: mem, write: fault, sync: fault}, "data", o)
+		e, err := start(&observedFS{FS: mem, write: fault, sync: fault}, "data", here, o)
 		if err == nil {
 			if room < 10 {
 				t.Errorf("opened after %d writes: the test covers nothing", room)
@@ -186,7 +186,7 @@ func TestReplayOnFullDisk(t *testing.T) {
 			}
 			return nil
 		}
-		if again, err := start(&observedFS{FS: left, write: fault, sync: fault}, "data", o); err == nil {
+		if again, err := start(&observedFS{FS: left, write: fault, sync: fault}, "data", here, o); err == nil {
 			if err := again.Close(); place != "OPTIONS" {
 				t.Errorf("opened with no room for %s (%v)", place, err)
 			}
@@ -203,7 +203,7 @@ func TestReplayOnFullDisk(t *testing.T) {
 // Once the disk is frozen, merging stops, because it would fill memory, but for a writer
 // that waits for it; and when the database closes.
 func TestFrozenCompactions(t *testing.T) {
-	d := newDisk(vfs.NewMem(), "data")
+	d := newDisk(vfs.NewMem(), "data", here)
 	d.fail("write", "data/000001.log", syscall.ENOSPC)
 	created := make(chan error)
 	create := func() {

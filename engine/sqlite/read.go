@@ -32,11 +32,18 @@ func (e *Engine) borrow() (*conn, error) {
 		return c, nil
 	}
 	e.mu.Unlock()
+	if err := e.home.Check(); err != nil { // SQLite might make files there
+		return nil, err
+	}
 	c, err := e.connect(e.path(), e.cache)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.exec("PRAGMA query_only=1"); err != nil {
+	_, err = c.exec("PRAGMA query_only=1; PRAGMA user_version") // the second opens the log
+	if err == nil {
+		err = e.home.Check() // it may be another's that was opened
+	}
+	if err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil

@@ -261,6 +261,10 @@ func (e *Engine) Close() error {
 		return err
 	}
 	e.window.Stop()
+	if replaced := e.home.Check(); replaced != nil {
+		// The connection is left as it is: SQLite would remove the log by its name, which is another's now.
+		return errors.Join(e.committer.Fail(replaced), e.home.Close())
+	}
 	if e.committer.Close() != nil { // the poison, which is in err
 		release, kept := keepLog(e.path())
 		defer release()

@@ -34,6 +34,11 @@ func (e *Engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		return e.fail("commit", err)
 	}
 	e.committed(level)
+	if level == holdfast.Power {
+		if err := e.home.Check(); err != nil { // the files are open; nobody might find them
+			return err
+		}
+	}
 	e.w.groups++
 	e.w.bytes += b.Size()
 	if e.w.groups < 16 && e.w.bytes < 256<<10 {
@@ -114,7 +119,7 @@ func (e *Engine) syncLog() error {
 		return e.fail("sync", err)
 	}
 	e.committed(holdfast.Power)
-	return nil
+	return e.home.Check()
 }
 
 // checkpoint copies the log into the database, as far as open snapshots and iterators let it.

@@ -131,7 +131,7 @@ func (s *Store) free(a *appender) {
 // place gives the events their place in the log and sets p, unless it fails. adrift says
 // that the caller may never wait for them.
 func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint64, conditional, adrift bool) error {
-	if err := ctx.Err(); err != nil {
+	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
 	a := s.appenders.Get().(*appender)

@@ -240,7 +240,7 @@ func (s *Store) alive(ctx context.Context) error {
 	if s.door.IsShut() {
 		return holdfast.ErrClosed
 	}
-	return ctx.Err()
+	return holdfast.CheckContext(ctx)
 }
 
 // enter is alive for what uses the engine without holding mu. If it returns nil, the door's Leave must

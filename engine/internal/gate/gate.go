@@ -12,6 +12,7 @@ import (
 
 // Gate is embedded in an engine. The zero Gate is open, and its errors name no engine.
 type Gate struct {
+	closing   sync.Mutex // one Close at a time; taken before mu
 	mu        sync.RWMutex
 	closed    bool
 	who       holdfast.Error // with Engine and Path; the others are made of it when the gate is named
@@ -71,24 +72,44 @@ func (g *Gate) Fill(m *holdfast.Metrics) {
 	m.OpenIterators, m.OpenSnapshots = g.iterators.Load(), g.snapshots.Load()
 }
 
-// Close waits until nobody is inside, lets settle bring everything to the device, and
+// Close lets settle bring everything to the device, waits until nobody is inside, and
 // closes the gate, unless iterators or snapshots are open: then it returns ErrBusy and
 // the gate stays open. It returns ErrClosed if the gate was closed before. settle's
 // error is returned with the gate closed: an engine that cannot settle must still be
 // released.
+//
+// settle is called while others come and go, which a slow device so does not stop, and once more, for what they have
+// applied meanwhile, when nobody can come any more.
 func (g *Gate) Close(settle func() error) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
+	g.closing.Lock()
+	defer g.closing.Unlock()
+	if g.Closed() {
 		return g.ErrClosed()
 	}
 	err := settle()
-	if it, sn := g.iterators.Load(), g.snapshots.Load(); it+sn > 0 {
-		return &holdfast.Error{Op: "close", Engine: g.who.Engine, Path: g.who.Path, Class: holdfast.ErrBusy, Cause: err,
-			Detail: fmt.Sprintf("%d iterators and %d snapshots are open", it, sn), Remedy: "close them first"}
+	if busy := g.busy(err); busy != nil {
+		return busy
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if busy := g.busy(err); busy != nil {
+		return busy
+	}
+	if err == nil {
+		err = settle()
 	}
 	g.closed = true
 	return err
+}
+
+// busy returns ErrBusy while iterators or snapshots are open.
+func (g *Gate) busy(cause error) error {
+	it, sn := g.iterators.Load(), g.snapshots.Load()
+	if it+sn == 0 {
+		return nil
+	}
+	return &holdfast.Error{Op: "close", Engine: g.who.Engine, Path: g.who.Path, Class: holdfast.ErrBusy, Cause: cause,
+		Detail: fmt.Sprintf("%d iterators and %d snapshots are open", it, sn), Remedy: "close them first"}
 }
 
 // Closed reports whether Close has succeeded.

@@ -37,16 +37,18 @@ func TestCloseWaitsForThoseInside(t *testing.T) {
 		<-inside
 	}
 	go close(release)
+	last := 0
 	err := g.Close(func() error {
 		mu.Lock()
 		defer mu.Unlock()
-		if left != 8 {
-			t.Errorf("Close went on with %d inside", 8-left)
-		}
+		last = left
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if last != 8 {
+		t.Errorf("what %d of 8 have done inside was settled", last)
 	}
 	wg.Wait()
 	if err := g.Enter(); !errors.Is(err, holdfast.ErrClosed) {
@@ -102,5 +104,28 @@ func TestName(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() { _ = g.Enter() }); n > 0 {
 		t.Errorf("Enter after Close allocates %v times", n)
+	}
+}
+
+// A Close that a slow device keeps waiting keeps nobody out, least of all if it is refused in the end.
+func TestCloseStallsNobody(t *testing.T) {
+	var g gate.Gate
+	g.AddIterator(1)
+	settling, device, closed := make(chan bool), make(chan bool), make(chan error)
+	go func() {
+		closed <- g.Close(func() error {
+			settling <- true
+			<-device
+			return nil
+		})
+	}()
+	<-settling
+	if err := g.Enter(); err != nil { // or it would wait for ever
+		t.Fatal(err)
+	}
+	g.Leave()
+	device <- true
+	if err := <-closed; !errors.Is(err, holdfast.ErrBusy) {
+		t.Fatal(err)
 	}
 }

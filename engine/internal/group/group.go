@@ -9,13 +9,16 @@ package group
 
 import (
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
 )
 
 // Commit makes one transaction of b and returns when it is visible and survives what
-// level names. It is never called twice at a time. An error poisons the committer.
+// level names. It is never called twice at a time. An error, or a panic, poisons
+// the committer.
 type Commit func(b *holdfast.Batch, level holdfast.Level) error
 
 // Committer is safe for concurrent use.
@@ -35,8 +38,8 @@ type Committer struct {
 	current *group
 	called  bool      // a waiter was called to lead and is on its way; nobody else begins meanwhile
 	leaving int       // waiters of settled groups on their way out; the last of them hands over
-	holds   int       // Exclusive callers; new batches wait until it is 0
-	changed sync.Cond // current became nil, or holds 0
+	held    bool      // by ApplyChecked: others wait to apply
+	changed sync.Cond // held became false
 	err     error
 	closed  bool
 	spare   []*holdfast.Batch
@@ -44,10 +47,11 @@ type Committer struct {
 	groups  int64
 }
 
-// group is a run of batches that become one transaction.
+// group is a run of batches that become one transaction, or the work that Exclusive was given.
 type group struct {
 	c       *Committer
-	batch   *holdfast.Batch
+	work    func() error    // then there is no batch
+	batch   *holdfast.Batch // nil once it is settled
 	level   holdfast.Level
 	settle  bool // done, with err
 	err     error
@@ -74,36 +78,28 @@ func (c *Committer) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Rec
 		return holdfast.Receipt{}, err
 	}
 	c.mu.Lock()
-	g, err := c.enqueue(b, level)
-	crowded := c.pending > 4*c.maxBytes
-	c.mu.Unlock()
-	if err != nil {
-		return holdfast.Receipt{}, err
-	}
-	if crowded {
-		_ = g.Wait(0) // the receipt tells
-	}
-	return holdfast.NewReceipt(g, 0), nil
-}
-
-// enqueue is called with mu held.
-func (c *Committer) enqueue(b *holdfast.Batch, level holdfast.Level) (*group, error) {
-	for c.holds > 0 {
+	for c.held {
 		c.changed.Wait()
 	}
 	return c.push(b, level)
 }
 
-// push is called with mu held, by enqueue or by the one who holds the others up.
-func (c *Committer) push(b *holdfast.Batch, level holdfast.Level) (*group, error) {
+// refuses returns why nothing is taken any more. It is called with mu held.
+func (c *Committer) refuses() error {
 	if c.closed {
-		return nil, holdfast.ErrClosed
+		return holdfast.ErrClosed
 	}
-	if c.err != nil {
-		return nil, c.err
+	return c.err
+}
+
+// push is called with mu held, and releases it.
+func (c *Committer) push(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if err := c.refuses(); err != nil {
+		c.mu.Unlock()
+		return holdfast.Receipt{}, err
 	}
 	var g *group
-	if n := len(c.queue); n > 0 && c.fit(c.queue[n-1].batch, b) {
+	if n := len(c.queue); n > 0 && c.queue[n-1].work == nil && c.fit(c.queue[n-1].batch, b) {
 		g = c.queue[n-1]
 	} else {
 		g = &group{c: c, batch: c.take()}
@@ -113,7 +109,12 @@ func (c *Committer) push(b *holdfast.Batch, level holdfast.Level) (*group, error
 	g.level = max(g.level, level)
 	c.pending += b.Size()
 	c.commits++
-	return g, nil
+	crowded := c.pending > 4*c.maxBytes
+	c.mu.Unlock()
+	if crowded {
+		_ = g.Wait(0) // the receipt tells
+	}
+	return holdfast.NewReceipt(g, 0), nil
 }
 
 // fit reports whether b may join the batches that are in merged.
@@ -177,13 +178,17 @@ func (c *Committer) lead() {
 	g := c.queue[0]
 	c.queue[0] = nil
 	c.queue = c.queue[1:]
-	c.pending -= g.batch.Size()
+	if g.work == nil {
+		c.pending -= g.batch.Size()
+	}
 	err := c.err
 	if err == nil {
 		c.current = g
-		c.groups++
+		if g.work == nil {
+			c.groups++
+		}
 		c.mu.Unlock()
-		err = c.commit(g.batch, g.level)
+		err = c.carryOut(g)
 		c.mu.Lock()
 		c.current = nil
 		if err != nil && c.err == nil {
@@ -194,14 +199,31 @@ func (c *Committer) lead() {
 		}
 	}
 	g.settle, g.err = true, err
-	c.give(g.batch)
-	g.batch = nil
+	if g.batch != nil {
+		c.give(g.batch)
+	}
+	g.batch, g.work = nil, nil
 	if g.wake != nil {
 		close(g.wake)
 	}
 	c.leaving += g.waiting
-	c.changed.Broadcast()
 	c.handOver()
+}
+
+// carryOut does what g is for.
+func (c *Committer) carryOut(g *group) (err error) {
+	defer catch(&err)
+	if g.work != nil {
+		return g.work()
+	}
+	return c.commit(g.batch, g.level)
+}
+
+// catch makes an error of a panic, so that nobody who waits is left behind. It must be deferred itself.
+func catch(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+	}
 }
 
 // handOver calls one of those who wait for the next groups to lead, unless somebody leads or
@@ -224,35 +246,6 @@ func (c *Committer) handOver() {
 	}
 }
 
-// drain commits everything queued and returns with mu held and nobody committing. Only
-// with holds > 0 is it sure to end.
-func (c *Committer) drain() {
-	for {
-		switch {
-		case c.current != nil:
-			c.changed.Wait()
-		case len(c.queue) > 0:
-			c.lead()
-		default:
-			return
-		}
-	}
-}
-
-// hold commits everything applied before and keeps later batches out until release. It
-// locks mu, which release unlocks.
-func (c *Committer) hold() {
-	c.mu.Lock()
-	c.holds++
-	c.drain()
-}
-
-func (c *Committer) release() {
-	c.holds--
-	c.changed.Broadcast()
-	c.mu.Unlock()
-}
-
 // Flush returns when everything applied before is committed. It returns the poison if
 // there is one.
 func (c *Committer) Flush() error {
@@ -269,44 +262,67 @@ func (c *Committer) Flush() error {
 	return last.Wait(0)
 }
 
-// Exclusive commits everything applied before and then runs f while nobody commits or
-// applies. An error of f poisons before anybody else gets a turn, so that nothing is
+// Exclusive runs f once everything applied before is committed, while nobody commits; what is applied
+// meanwhile comes after it. An error of f poisons before anybody else gets a turn, so that nothing is
 // acknowledged after a failed sync.
 func (c *Committer) Exclusive(f func() error) error {
-	c.hold()
-	defer c.release()
-	if c.err == nil {
-		if err := f(); err != nil {
-			c.err = Poisoned(c.engine, err)
-		}
+	c.mu.Lock()
+	if err := c.refuses(); err != nil {
+		c.mu.Unlock()
+		return err
 	}
-	return c.err
+	g := &group{c: c, work: f}
+	c.queue = append(c.queue, g)
+	c.mu.Unlock()
+	return g.Wait(0)
 }
 
-// ApplyChecked is Apply for a batch that only the state before it can judge: check runs
-// once everything before it is committed, and its error refuses the batch. The batch is
-// committed before it returns.
-func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, check func() error) (holdfast.Receipt, error) {
-	if err := b.Err(); err != nil {
-		return holdfast.Receipt{}, err
+// ApplyChecked is Apply for a batch that depends on what is there before it: check may still change b, and its error
+// refuses b. What is there is what can be read when check is called, and what is not committed yet: pending has
+// been called before with the operations of that, in order. Nobody else applies meanwhile.
+func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, pending func(holdfast.Op),
+	check func() error) (holdfast.Receipt, error) {
+	c.mu.Lock()
+	for c.held {
+		c.changed.Wait()
 	}
-	c.hold()
-	defer c.release()
-	if c.closed {
-		return holdfast.Receipt{}, holdfast.ErrClosed
+	err := c.refuses()
+	if err == nil {
+		c.held = true
+		c.uncommitted(pending)
+		c.mu.Unlock()
+		func() {
+			defer catch(&err)
+			err = check()
+		}()
+		if err == nil {
+			err = b.Err()
+		}
+		c.mu.Lock()
+		c.held = false
+		c.changed.Broadcast()
 	}
-	if c.err != nil {
-		return holdfast.Receipt{}, c.err
-	}
-	if err := check(); err != nil {
-		return holdfast.Receipt{}, err
-	}
-	g, err := c.push(b, level)
 	if err != nil {
+		c.mu.Unlock()
 		return holdfast.Receipt{}, err
 	}
-	c.drain()
-	return holdfast.NewReceipt(g, 0), nil
+	return c.push(b, level)
+}
+
+// uncommitted calls pending with every operation that is not known to be committed, in order. It is called with mu
+// held.
+func (c *Committer) uncommitted(pending func(holdfast.Op)) {
+	groups := c.queue
+	if c.current != nil {
+		groups = append([]*group{c.current}, groups...)
+	}
+	for _, g := range groups {
+		if g.batch != nil {
+			for op := range g.batch.Ops() {
+				pending(op)
+			}
+		}
+	}
 }
 
 // Fail poisons the committer with cause, which may already be a poison, and returns the
@@ -330,10 +346,10 @@ func (c *Committer) Err() error {
 // Close commits what is queued and refuses everything later with ErrClosed. It returns
 // the poison if there is one.
 func (c *Committer) Close() error {
-	c.hold()
-	defer c.release()
+	c.mu.Lock()
 	c.closed = true
-	return c.err
+	c.mu.Unlock()
+	return c.Flush()
 }
 
 // Fill sets the counters that the committer knows.

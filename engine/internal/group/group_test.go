@@ -3,8 +3,10 @@ package group_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -174,20 +176,46 @@ func TestLimitOps(t *testing.T) {
 	}
 }
 
-// A checked batch is judged on the state that all before it have made, while others keep
-// writing.
+// A checked batch sees all that was applied before it, committed or not, and waits for nothing of it.
 func TestApplyChecked(t *testing.T) {
-	var state atomic.Int64
-	c := group.New("test", 1<<20, func(b *holdfast.Batch, _ holdfast.Level) error {
-		state.Add(int64(b.Len()))
+	var mu sync.Mutex
+	committed := map[uint64]bool{}
+	c := group.New("test", 1000, func(b *holdfast.Batch, _ holdfast.Level) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for op := range b.Ops() {
+			committed[binary.BigEndian.Uint64(op.Key)] = true
+		}
 		return nil
 	})
 	refused := errors.New("refused")
+	var order sync.Mutex
+	var next uint64
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			for n := range uint64(200) {
-				r, err := c.Apply(numbered(n), holdfast.Process)
+			for n := range 200 {
+				order.Lock()
+				next++
+				before := next
+				var r holdfast.Receipt
+				var err error
+				if n%10 > 0 {
+					r, err = c.Apply(numbered(next), holdfast.Process)
+				} else {
+					seen := map[uint64]bool{}
+					r, err = c.ApplyChecked(numbered(next), holdfast.Process, func(op holdfast.Op) { seen[binary.BigEndian.Uint64(op.Key)] = true }, func() error {
+						mu.Lock()
+						defer mu.Unlock()
+						for n := uint64(1); n < before; n++ {
+							if !seen[n] && !committed[n] {
+								return fmt.Errorf("batch %d is not seen by %d", n, before)
+							}
+						}
+						return nil
+					})
+				}
+				order.Unlock()
 				if err == nil {
 					err = r.Wait()
 				}
@@ -198,18 +226,104 @@ func TestApplyChecked(t *testing.T) {
 		})
 	}
 	for range 50 {
-		before := int64(-1)
-		r, err := c.ApplyChecked(numbered(0), holdfast.Process, func() error { before = state.Load(); return nil })
-		if err != nil || r.Wait() != nil || before < 0 {
-			t.Fatal(before, err)
-		}
-		if _, err := c.ApplyChecked(numbered(0), holdfast.Process, func() error { return refused }); err != refused {
-			t.Fatal(err)
+		if _, err := c.ApplyChecked(numbered(0), holdfast.Process, func(holdfast.Op) {}, func() error { return refused }); err != refused {
+			t.Error(err)
 		}
 	}
 	wg.Wait()
-	if state.Load() != 8*200+50 {
-		t.Errorf("%d operations took effect", state.Load())
+	if len(committed) != 8*200 {
+		t.Errorf("%d batches took effect", len(committed))
+	}
+}
+
+// While a group is being committed, or Exclusive's work done, batches are applied, checked ones too, and counters read.
+func TestApplyWaitsForNoDevice(t *testing.T) {
+	begun, device := make(chan bool), make(chan bool)
+	c := group.New("test", 1<<20, func(*holdfast.Batch, holdfast.Level) error {
+		begun <- true
+		<-device
+		return nil
+	})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, busy := range []func() error{
+		func() error {
+			r, err := c.Apply(numbered(1), holdfast.Power)
+			if err != nil {
+				return err
+			}
+			return r.Wait()
+		},
+		func() error {
+			return c.Exclusive(func() error {
+				begun <- true
+				<-device
+				return nil
+			})
+		},
+	} {
+		wg.Go(func() {
+			if err := busy(); err != nil {
+				t.Error(err)
+			}
+		})
+		<-begun
+		first, err := c.Apply(numbered(2), holdfast.Power)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := 0
+		second, err := c.ApplyChecked(numbered(3), holdfast.Power, func(holdfast.Op) { seen++ }, func() error { return nil })
+		if err != nil || seen == 0 {
+			t.Fatal(err, seen)
+		}
+		var m holdfast.Metrics
+		c.Fill(&m)
+		device <- true // the test would not come here
+		wg.Go(func() { <-begun; device <- true })
+		if err := errors.Join(first.Wait(), second.Wait()); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+	}
+}
+
+// A panic while a group is committed, or in Exclusive, poisons, and nobody waits for ever; one in a check refuses the batch.
+func TestPanic(t *testing.T) {
+	for _, where := range []string{"commit", "exclusive"} {
+		c := group.New("test", 12, func(*holdfast.Batch, holdfast.Level) error { panic("no such page") })
+		bad := func() error { panic("no such page") }
+		if _, err := c.ApplyChecked(numbered(1), holdfast.Power, func(holdfast.Op) {}, bad); err == nil || errors.Is(err, holdfast.ErrPoisoned) {
+			t.Errorf("a panic in a check: %v", err)
+		}
+		var receipts []holdfast.Receipt
+		var err error
+		if where == "exclusive" {
+			err = c.Exclusive(bad)
+		} else {
+			for n := range uint64(3) {
+				r, err := c.Apply(numbered(n), holdfast.Power)
+				if err != nil {
+					t.Fatal(err)
+				}
+				receipts = append(receipts, r)
+			}
+			err = receipts[0].Wait()
+		}
+		if !errors.Is(err, holdfast.ErrPoisoned) || !strings.Contains(err.Error(), "no such page") {
+			t.Errorf("%s: %v", where, err)
+		}
+		for _, r := range receipts {
+			if err := r.Wait(); !errors.Is(err, holdfast.ErrPoisoned) {
+				t.Errorf("%s: a later Wait: %v", where, err)
+			}
+		}
+		if _, err := c.Apply(numbered(9), holdfast.Power); !errors.Is(err, holdfast.ErrPoisoned) {
+			t.Errorf("%s: a later Apply: %v", where, err)
+		}
+		if err := c.Close(); !errors.Is(err, holdfast.ErrPoisoned) {
+			t.Errorf("%s: Close: %v", where, err)
+		}
 	}
 }
 

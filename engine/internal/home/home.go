@@ -60,6 +60,8 @@ type Home struct {
 	New  bool   // being made: the engine calls Made when its files are complete
 	id   Identity
 	lock *os.File
+	held os.FileInfo // of lock
+	same quick       // the same, for Check
 }
 
 // Open makes dir if need be, locks it and checks that id made it. Errors are ErrLocked,
@@ -102,6 +104,13 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 			h.Close()
 		}
 	}()
+	if h.held, err = lock.Stat(); err != nil {
+		return nil, fail(nil, "", "", err)
+	}
+	h.same = newQuick(lock.Name(), lock)
+	if err := h.Check(); err != nil {
+		return nil, err // between opening the lock and locking it
+	}
 
 	text, err := os.ReadFile(filepath.Join(dir, markName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -158,6 +167,28 @@ func (h *Home) Made() error {
 		return &holdfast.Error{Op: "open", Engine: h.id.Engine, Path: h.Dir, Cause: err, Remedy: "the directory must be writable and have room"}
 	}
 	return nil
+}
+
+// Check returns ErrReplaced if the path no longer leads to the directory that was opened: its files
+// could be another's. Engines ask before they make, rename or remove a file by its name, after
+// they have opened one, and between a sync and acknowledging it. It takes a microsecond.
+//
+// What is replaced in the very moment between Check and what it is asked for is not found out.
+func (h *Home) Check() error {
+	if h.same.same() {
+		return nil
+	}
+	st, err := os.Stat(h.lock.Name())
+	if err == nil && os.SameFile(st, h.held) {
+		return nil
+	}
+	e := &holdfast.Error{Op: "check", Engine: h.id.Engine, Path: h.Dir, Class: holdfast.ErrReplaced, Cause: err,
+		Detail: "its LOCK is not the file that was locked when it was opened",
+		Remedy: "close this engine, and open the directory that is meant"}
+	if err != nil {
+		e.Detail = ""
+	}
+	return e
 }
 
 // Close releases the directory.

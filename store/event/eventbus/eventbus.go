@@ -126,7 +126,7 @@ func (s *Store[E, S, O]) Append(ctx context.Context, e *E) (O, error) {
 // and the end of the log.
 func (s *Store[E, S, O]) Read(ctx context.Context, from O, limit int) ([]*S, O, error) {
 	if from == newest {
-		return nil, offset[O](s.log.Last()), ctx.Err()
+		return nil, offset[O](s.log.Last()), holdfast.CheckContext(ctx)
 	}
 	for {
 		start, err := s.after(from)
@@ -182,7 +182,7 @@ func (s *Store[E, S, O]) Tail(ctx context.Context, from O) iter.Seq2[*S, error] 
 			return
 		}
 		s.forward(s.log.FollowRecords(ctx, start), func(e *S, err error) bool {
-			if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			if ctx != nil && err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 				return false
 			}
 			return yield(e, err)

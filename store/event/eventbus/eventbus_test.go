@@ -564,3 +564,21 @@ func FuzzMetadata(f *testing.F) {
 		}
 	})
 }
+
+// A nil context is an error.
+func TestNilContext(t *testing.T) {
+	s, _ := open(t)
+	var none context.Context
+	if _, _, err := s.Read(none, OffsetNewest, 0); !errors.Is(err, holdfast.ErrBadOption) {
+		t.Errorf("Read: %v", err)
+	}
+	seen := 0
+	for _, err := range s.Tail(none, OffsetOldest) {
+		if seen++; !errors.Is(err, holdfast.ErrBadOption) {
+			t.Errorf("Tail: %v", err)
+		}
+	}
+	if seen != 1 {
+		t.Errorf("Tail yields %d errors", seen)
+	}
+}

@@ -288,3 +288,11 @@ func TestOptionsWithoutEffect(t *testing.T) {
 		}
 	})
 }
+
+// A nil context is an error.
+func TestNilContext(t *testing.T) {
+	var none context.Context
+	if _, err := Import(none, t.TempDir(), memory(t, vfs.NewMem()), Options{}); !errors.Is(err, holdfast.ErrBadOption) {
+		t.Error(err)
+	}
+}

@@ -97,6 +97,9 @@ type Result struct {
 // format that raft-wal does not know itself; ErrBadOption: the store is not empty, or a stable key is ambiguous;
 // ErrTooLarge: the engine cannot take an entry, which is named; ErrLevel; what ended ctx.
 func Import(ctx context.Context, path string, eng holdfast.Engine, o Options) (_ *Result, err error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return nil, err
+	}
 	began := time.Now()
 	im := importer{ctx: ctx, eng: eng, o: o}
 	if err := im.prepare(); err != nil {

@@ -36,6 +36,9 @@ type Config struct {
 	Memory int64 // bytes of memtables and caches
 	Logger *slog.Logger
 
+	// Check, if there is one, is asked between a sync of the log and acknowledging it.
+	Check func() error
+
 	// SyncEvery is the loss window; <= 0 means never.
 	SyncEvery time.Duration
 

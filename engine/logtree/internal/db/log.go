@@ -45,6 +45,7 @@ type log struct {
 	acked  [2]atomic.Uint64
 	failed atomic.Pointer[failure]
 	onFail func(error)
+	check  func() error // see Config.Check
 }
 
 type failure struct {
@@ -227,6 +228,11 @@ func (l *log) syncNow() (took syncTimes, err error) {
 	for _, seg := range files {
 		took.path = seg.file.Name()
 		if err := l.syncSegment(seg); err != nil {
+			return took, l.fail(err)
+		}
+	}
+	if l.check != nil {
+		if err := l.check(); err != nil {
 			return took, l.fail(err)
 		}
 	}

@@ -46,7 +46,7 @@ func Open(c Config) (_ *DB, err error) {
 	}
 	d.gate.Name(Name, c.Dir)
 	d.watch = newWatch(c.Logger)
-	d.log.fs, d.log.dir, d.log.watch = c.FS, c.Dir, d.watch
+	d.log.fs, d.log.dir, d.log.watch, d.log.check = c.FS, c.Dir, d.watch, c.Check
 	d.log.onFail = func(error) {
 		d.save()
 		// Whoever waits for a flush must learn of it. The lock may be held by the caller.

@@ -1,0 +1,63 @@
+package home_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/home"
+)
+
+// Check tells the directory that was opened from all others that may come to have its name.
+func TestCheck(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a directory with open files cannot be removed or renamed on Windows")
+	}
+	for what, replace := range map[string]func(dir string) error{
+		"removed":  os.RemoveAll,
+		"renamed":  func(dir string) error { return os.Rename(dir, dir+".away") },
+		"unlocked": func(dir string) error { return os.Remove(filepath.Join(dir, "LOCK")) },
+	} {
+		dir := filepath.Join(t.TempDir(), "home")
+		h, err := home.Open(dir, bolt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Check(); err != nil {
+			t.Errorf("before it was %s: %v", what, err)
+		}
+		if err := replace(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Check(); !errors.Is(err, holdfast.ErrReplaced) {
+			t.Errorf("%s: %v", what, err)
+		}
+		other, err := home.Open(dir, bolt)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if err := h.Check(); !errors.Is(err, holdfast.ErrReplaced) {
+			t.Errorf("%s, and made again: %v", what, err)
+		}
+		if err := errors.Join(other.Check(), h.Close(), other.Check(), other.Close()); err != nil {
+			t.Errorf("%s: the other: %v", what, err)
+		}
+	}
+}
+
+func BenchmarkCheck(b *testing.B) {
+	h, err := home.Open(filepath.Join(b.TempDir(), "home"), bolt)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer h.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := h.Check(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
