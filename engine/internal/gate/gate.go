@@ -71,24 +71,41 @@ func (g *Gate) Fill(m *holdfast.Metrics) {
 	m.OpenIterators, m.OpenSnapshots = g.iterators.Load(), g.snapshots.Load()
 }
 
-// Close waits until nobody is inside, lets settle bring everything to the device, and
-// closes the gate, unless iterators or snapshots are open: then it returns ErrBusy and
-// the gate stays open. It returns ErrClosed if the gate was closed before. settle's
-// error is returned with the gate closed: an engine that cannot settle must still be
-// released.
+// Close lets settle bring everything to the device while others go in and out, waits until nobody is
+// inside, lets it bring what came meanwhile, and closes the gate, unless iterators or snapshots are
+// open: then it returns ErrBusy and the gate stays open, and nobody has had to wait for the device. It
+// returns ErrClosed if the gate was closed before. settle's error is returned with the gate closed: an
+// engine that cannot settle must still be released.
 func (g *Gate) Close(settle func() error) error {
+	if err := g.Enter(); err != nil {
+		return err
+	}
+	err := settle()
+	busy := g.busy(err)
+	g.Leave()
+	if busy != nil {
+		return busy
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return g.ErrClosed()
 	}
-	err := settle()
-	if it, sn := g.iterators.Load(), g.snapshots.Load(); it+sn > 0 {
-		return &holdfast.Error{Op: "close", Engine: g.who.Engine, Path: g.who.Path, Class: holdfast.ErrBusy, Cause: err,
-			Detail: fmt.Sprintf("%d iterators and %d snapshots are open", it, sn), Remedy: "close them first"}
+	if busy := g.busy(err); busy != nil {
+		return busy
 	}
 	g.closed = true
-	return err
+	return settle()
+}
+
+// busy is ErrBusy with that cause while iterators or snapshots are open.
+func (g *Gate) busy(cause error) error {
+	it, sn := g.iterators.Load(), g.snapshots.Load()
+	if it+sn == 0 {
+		return nil
+	}
+	return &holdfast.Error{Op: "close", Engine: g.who.Engine, Path: g.who.Path, Class: holdfast.ErrBusy, Cause: cause,
+		Detail: fmt.Sprintf("%d iterators and %d snapshots are open", it, sn), Remedy: "close them first"}
 }
 
 // Closed reports whether Close has succeeded.
