@@ -20,6 +20,9 @@ type writer struct {
 
 // commit makes one transaction of a group.
 func (e *Engine) commit(b *holdfast.Batch, level holdfast.Level) error {
+	if e.hold != nil && level == holdfast.Power {
+		e.hold()
+	}
 	if b.Len() == 0 {
 		if level < holdfast.Power {
 			return nil // all before it is committed
