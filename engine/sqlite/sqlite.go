@@ -30,6 +30,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
@@ -55,7 +56,12 @@ const (
 	// checkpointPages is the length of the log from which it is copied into the database:
 	// SQLite's own default for wal_autocheckpoint.
 	checkpointPages = 1000
-	// maxIdle is how many connections are kept open for later readers.
+	// pausePages is the length of the log from which commits pause for readers, so that it can be begun
+	// anew: 64 MiB, which is what journal_size_limit leaves of the file.
+	pausePages = 16 << 10
+	// longestPause is a few scans of some thousand keys.
+	longestPause = 250 * time.Millisecond
+	// maxIdle is how many connections are kept open for later readers, and how many Gets read at a time.
 	maxIdle = 32
 )
 
@@ -75,8 +81,14 @@ type Engine struct {
 	stalls   atomic.Int64
 	barriers atomic.Int64 // empty batches of our own
 
-	mu   sync.Mutex
-	idle []*conn // readers
+	gets chan struct{} // holds one for each Get that has a connection
+
+	mu       sync.Mutex
+	idle     []*conn       // readers
+	borrowed int           // connections that readers have
+	turn     uint64        // of readers: those of earlier turns are awaited
+	earlier  int           // connections that readers of earlier turns have
+	gone     chan struct{} // closed when earlier becomes 0; nil if nobody waits
 }
 
 // open is Open for either library.
@@ -90,7 +102,8 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, 
 		return nil, err
 	}
 	// The writer takes half of the budget, the readers that are kept share the rest.
-	e := &Engine{lib: lib, home: h, cache: o.MemoryBytes / 2 / maxIdle}
+	e := &Engine{lib: lib, home: h, cache: o.MemoryBytes / 2 / maxIdle, gets: make(chan struct{}, maxIdle)}
+	e.w.patience, e.w.pause = pausePages, longestPause
 	e.gate.Name(lib.name, h.Dir)
 	if err := e.openWriter(o.MemoryBytes / 2); err != nil {
 		h.Close()
@@ -203,8 +216,8 @@ func describe(name, module string) holdfast.Capabilities {
 		MaxValueSize:  holdfast.MaxValueSize,
 		MaxBatchSize:  holdfast.MaxBatchSize,
 		Caveats: []string{
-			"An open snapshot or iterator keeps the write-ahead log from being used again: it grows with all that is written meanwhile.",
-			"Every open snapshot and iterator has a connection, with its file descriptors and page cache, of its own.",
+			"An open snapshot or iterator keeps the write-ahead log from being begun anew: it grows with all that is written meanwhile. When it reaches 64 MiB, and whenever it has doubled since, commits pause for up to 250 ms until the readers of that moment are done, which is enough where many overlap and none lasts longer than some 100 ms.",
+			"Every open snapshot and iterator has a connection, with two file descriptors and a page cache, of its own; Gets share 32.",
 			"Pages of the database carry no checksums: damage is found when it breaks the tree, damage inside a value is not found. Damage in the log reads as its end.",
 			"The file never shrinks: freed pages are used again.",
 		},
