@@ -390,6 +390,19 @@ func TestLogUnderReadersThatOverlap(t *testing.T) {
 	})
 }
 
+// What opening on a full disk fails with says what to do.
+func TestNoRoomToOpen(t *testing.T) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+		e := open(t.TempDir(), holdfast.Options{})
+		lib := *e.lib
+		lib.code = func(error) int { return codeIndexSize }
+		e.lib = &lib
+		if err := e.fail("open", errors.New("disk I/O error")); !strings.Contains(err.Error(), "32 KiB of room") {
+			t.Error(err)
+		}
+	})
+}
+
 // Any number of Gets at a time share a few connections.
 func TestGetsShareConnections(t *testing.T) {
 	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
