@@ -249,7 +249,7 @@ func Describe() holdfast.Capabilities {
 			"A directory is made for level process or for level power, and stays so.",
 			"In a directory made for process a power cut may leave the whole store unreadable. Sync and the loss window make it safe only until the next commit; Close makes it safe until it is opened.",
 			"Only the two meta pages carry checksums: damage to other pages is found when it breaks the tree, damage inside a value is not found, and damage to the newest meta page brings back the state before the last commit.",
-			"Every commit writes the list of free pages, those that an open snapshot or iterator needs among them: some MiB where GiB are free. When 128 MiB are free and twice as many pages as are live, the file is replaced by a copy without them: while commits wait if 64 MiB or less are live, and at opening if 1 GiB or less are. Otherwise it never shrinks. The old file takes its room until those who read from it are done.",
+			"Every commit writes the list of free pages, those that an open snapshot or iterator needs among them: some MiB where GiB are free. When 128 MiB are free and twice as many pages as are live, the file is replaced by a copy without them: while commits wait if 64 MiB or less are live, and at opening if 256 MiB or less are, which takes some seconds. Otherwise it never shrinks. The old file takes its room until those who read from it are done.",
 			mapCaveat,
 		},
 	}

@@ -23,7 +23,7 @@ const (
 	// compactLive is how many bytes that takes at most, since commits wait meanwhile, and compactLiveOpening how
 	// many while the store is opened.
 	compactLive        = 64 << 20
-	compactLiveOpening = 1 << 30
+	compactLiveOpening = 256 << 20
 	// lookEvery is how many bytes are written between two looks at the list.
 	lookEvery = 16 << 20
 )
