@@ -43,6 +43,7 @@ func TestFlaws(t *testing.T) {
 		{1, "tears on disk", "whole after kill -9"},
 		{2, "shows out of order", "seen in order"},
 		{2, "recovers out of order", "levels mixed"},
+		{2, "syncs under its lock", "Apply does not wait for the device"},
 		{3, "acknowledges too early", "kept after kill -9"},
 		{3, "forgets what nobody waited for", "Close keeps what nobody waited for"},
 		{4, "gives less than asked", "the description"},
@@ -73,7 +74,7 @@ func TestFlaws(t *testing.T) {
 			if s.playChild() {
 				return
 			}
-			if f.flaw == "blocks writers" {
+			if f.flaw == "blocks writers" || f.flaw == "syncs under its lock" {
 				defer func(d time.Duration) { stuck = d }(stuck)
 				stuck = time.Second
 			}

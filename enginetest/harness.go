@@ -29,6 +29,10 @@ type Harness struct {
 	// only with what the operating system can be made to refuse.
 	OpenFaulty func(dir string, o holdfast.Options, faults *Faults) (holdfast.Engine, error)
 
+	// OpenHeld is Open with every sync of the engine's files asking faults first, for engines that have no
+	// seam for OpenFaulty: syncs may then be held up, but do not fail. nil where there is OpenFaulty.
+	OpenHeld func(dir string, o holdfast.Options, faults *Faults) (holdfast.Engine, error)
+
 	// Tail names the file of an engine in dir, open or just killed, to whose end commits
 	// are written, and which a crash can tear. nil where there is no such file.
 	Tail func(dir string) string
@@ -37,12 +41,14 @@ type Harness struct {
 	Describe func() holdfast.Capabilities
 }
 
-// Faults decides whether a write or sync fails. The seam of an engine under test calls
+// Faults decides whether a write or sync fails, or how long a sync takes. The seam of an engine under test calls
 // Write and Sync before doing the real thing, and returns their error instead of doing it.
 // It is safe for concurrent use; the zero Faults lets everything pass.
 type Faults struct {
 	mu         sync.Mutex
 	write, fsy error
+	begun      chan struct{} // while syncs are held up
+	released   chan struct{}
 }
 
 // FailWrites makes every write fail with err; nil lets them pass again.
@@ -59,6 +65,20 @@ func (f *Faults) FailSyncs(err error) {
 	f.fsy = err
 }
 
+// HoldSyncs makes every sync wait until release is called, which may be called again. begun receives
+// when the first one waits.
+func (f *Faults) HoldSyncs() (begun <-chan struct{}, release func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.begun, f.released = make(chan struct{}, 1), make(chan struct{})
+	return f.begun, sync.OnceFunc(func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		close(f.released)
+		f.begun, f.released = nil, nil
+	})
+}
+
 // Write is asked before bytes are written to the file at path.
 func (f *Faults) Write(path string) error {
 	f.mu.Lock()
@@ -68,6 +88,16 @@ func (f *Faults) Write(path string) error {
 
 // Sync is asked before the file at path is synced.
 func (f *Faults) Sync(path string) error {
+	f.mu.Lock()
+	begun, released := f.begun, f.released
+	f.mu.Unlock()
+	if released != nil {
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
+		<-released
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.fsy

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -9,6 +10,7 @@ import (
 var orderedCases = []lawCase{
 	{name: "overwrites", run: overwrites},
 	{name: "levels mixed", run: mixedLevels},
+	{name: "Apply does not wait for the device", onDisk: true, needs: heldSeam, run: applyBesideSync},
 	{name: "seen in order", run: func(a *asked) { a.report(2, a.s.watched(a)) }},
 	{name: "in order after kill -9", onDisk: true, run: func(a *asked) { a.report(2, a.s.killed(a)) }},
 }
@@ -70,4 +72,61 @@ func mixedLevels(a *asked) {
 		a.wantsScript(e, batches, batches)
 		a.close(e)
 	}
+}
+
+// heldSeam says why syncs cannot be held up.
+func heldSeam(s *suite) string {
+	if s.OpenHeld == nil {
+		return seam(s)
+	}
+	return ""
+}
+
+// While the device takes its time over a sync, batches get their places, and readers are answered.
+func applyBesideSync(a *asked) {
+	var faults Faults
+	o := a.options()
+	o.SyncEvery = -1
+	open := a.s.OpenHeld
+	if open == nil {
+		open = a.s.OpenFaulty
+	}
+	e, err := open(a.dir(), o, &faults)
+	if err != nil {
+		a.Fatalf("Open: %v", err)
+	}
+	a.Cleanup(func() { _ = e.Close() })
+	a.set(e, "a", "1")
+	a.apply(e, sets("b", "1"))
+	begun, release := faults.HoldSyncs()
+	defer release()
+	synced := make(chan error, 1)
+	go func() { synced <- e.Sync() }()
+	select {
+	case <-begun:
+	case err := <-synced:
+		a.Fatalf("Sync has not asked the device for what was applied: %v", err)
+	}
+	passed := make(chan struct{})
+	go func() {
+		defer close(passed)
+		for i := range 10 {
+			a.apply(e, sets("c", fmt.Sprint(i)))
+		}
+		a.wants(e, "a", "1")
+		_ = e.Metrics()
+	}()
+	select {
+	case <-passed:
+	case <-time.After(stuck):
+		a.Errorf("Apply, Get or Metrics waits for a sync that the device has not finished")
+	}
+	release()
+	<-passed
+	if err := <-synced; err != nil {
+		a.Errorf("Sync: %v", err)
+	}
+	a.commit(e, &holdfast.Batch{})
+	a.wantsAll(e, holdfast.Range{}, "a", "1", "b", "1", "c", "9")
+	a.close(e)
 }

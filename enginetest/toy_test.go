@@ -43,8 +43,11 @@ type toy struct {
 	torn    int64
 	syncs   int64
 	failed  error
+	closing bool // nobody may come between the last sync and closed
 	closed  bool
 	timer   *time.Timer
+	syncing bool // by somebody, who does not hold mu meanwhile
+	settled sync.Cond
 	held    *holdfast.Batch // "shows out of order" hides this batch, until
 	heldAt  uint64          // somebody waits for it or for a later one
 }
@@ -82,6 +85,7 @@ func openToy(flaw, dir string, o holdfast.Options, faults *Faults) (holdfast.Eng
 		return nil, err
 	}
 	t := &toy{Engine: mem.New(), flaw: flaw, dir: dir, o: o, lock: lock, faults: faults}
+	t.settled.L = &t.mu
 	if err := t.recover(); err != nil {
 		lock.Close()
 		return nil, err
@@ -383,31 +387,47 @@ func (t *toy) Wait(token uint64) error {
 	case t.flaw == "never syncs" && level == holdfast.Power:
 		level = holdfast.Process
 	}
+	for level == holdfast.Power && n > t.synced && t.syncing {
+		t.settled.Wait()
+	}
 	if level == holdfast.Memory || level == holdfast.Process && n <= t.written || n <= t.synced {
 		return nil
 	}
 	return t.store(level)
 }
 
-// store brings everything applied to level. It is called with mu held.
+// store brings everything applied to level. It is called with mu held, and gives it up while it syncs.
 func (t *toy) store(level holdfast.Level) error {
-	if t.failed != nil {
+	for t.syncing {
+		t.settled.Wait()
+	}
+	if t.failed != nil || t.closed {
 		return t.failed
 	}
 	err := t.here()
 	if err == nil {
 		err = t.write()
 	}
-	if err == nil && level == holdfast.Power && t.synced < t.applied {
+	if applied := t.applied; err == nil && level == holdfast.Power && t.synced < applied {
 		t.syncs++
+		t.syncing = true
+		locked := t.closing || t.flaw == "syncs under its lock"
+		if !locked {
+			t.mu.Unlock()
+		}
 		if err = t.faults.Sync(t.file.Name()); err == nil {
 			err = t.file.Sync()
 		}
+		if !locked {
+			t.mu.Lock()
+		}
+		t.syncing = false
+		t.settled.Broadcast()
 		if t.flaw == "overlooks failed syncs" {
 			err = nil
 		}
 		if err == nil {
-			t.synced = t.applied
+			t.synced = applied
 		}
 	}
 	if err != nil {
@@ -533,6 +553,8 @@ func (t *toy) Close() error {
 		return holdfast.ErrClosed
 	}
 	t.showHeld()
+	t.closing = true
+	defer func() { t.closing = false }()
 	var err error
 	if t.flaw != "forgets what nobody waited for" {
 		err = t.store(holdfast.Power)

@@ -27,6 +27,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -70,22 +71,28 @@ var bucketName = []byte("kv")
 type Engine struct {
 	gate      gate.Gate
 	home      *home.Home
+	swap      sync.RWMutex // guards db and users, which the committer's leader replaces
 	db        *bbolt.DB
-	file      *os.File // db's own
+	users     *atomic.Int64 // of db: the engine and each view; the last one closes it
+	file      *os.File      // db's own
 	level     holdfast.Level
 	mapped    int // bytes of address space reserved at Open
 	pageSize  int
 	committer *group.Committer
 	window    *window.Window
+	hold      func() // a test's, called before what is committed at Power; nil otherwise
 
 	// Only the committer's leader, or whoever is Exclusive, touches these.
-	ops      []holdfast.Op
-	unsynced bool // a transaction was committed without a sync
-	stuck    bool // bbolt's write lock is taken; outside a commit: and a panic has left it so
-	fileSize int64
+	ops        []holdfast.Op
+	unsynced   bool // a transaction was committed without a sync
+	stuck      bool // bbolt's write lock is taken; outside a commit: and a panic has left it so
+	fileSize   int64
+	looked     int64 // bytes written when the free pages were counted last
+	sparseFrom int64 // free pages from which the file may be copied without them
 
-	syncs   atomic.Int64
-	written atomic.Int64
+	syncs    atomic.Int64
+	written  atomic.Int64
+	barriers atomic.Int64 // empty batches of our own
 }
 
 // Open opens or makes the store in dir. o.Level binds a new directory; an old one must be
@@ -100,7 +107,8 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{home: h, level: level}
+	e := &Engine{home: h, level: level, users: new(atomic.Int64), sparseFrom: compactFrom}
+	e.users.Store(1)
 	e.gate.Name(Name, h.Dir)
 	if err := e.open(); err != nil {
 		if e.file != nil {
@@ -128,6 +136,7 @@ func (e *Engine) open() (err error) {
 			return e.fail("open", err)
 		}
 	}
+	_ = os.Remove(path + ".new") // of a process that died while it copied the file
 	// bbolt waits for all readers when it must map more of the file, so enough address
 	// space is reserved for that never to happen. It falls back where the system limits it.
 	e.mapped = mapSize(path)
@@ -159,6 +168,9 @@ func (e *Engine) open() (err error) {
 	if err == nil {
 		e.pageSize = e.db.Info().PageSize
 		e.fileSize, err = e.size()
+	}
+	if err == nil {
+		err = e.compactIfSparse(compactLiveOpening)
 	}
 	if err != nil {
 		return errors.Join(e.fail("open", err), e.db.Close())
@@ -237,7 +249,7 @@ func Describe() holdfast.Capabilities {
 			"A directory is made for level process or for level power, and stays so.",
 			"In a directory made for process a power cut may leave the whole store unreadable. Sync and the loss window make it safe only until the next commit; Close makes it safe until it is opened.",
 			"Only the two meta pages carry checksums: damage to other pages is found when it breaks the tree, damage inside a value is not found, and damage to the newest meta page brings back the state before the last commit.",
-			"The file never shrinks: freed pages are used again. Every commit writes the whole list of them, so that it is dearer after much was deleted, or while an old snapshot is open.",
+			"Every commit writes the list of free pages, those that an open snapshot or iterator needs among them: some MiB where GiB are free. When 128 MiB are free and twice as many pages as are live, the file is replaced by a copy without them: while commits wait if 64 MiB or less are live, and at opening if 256 MiB or less are, which takes some seconds. Otherwise it never shrinks. The old file takes its room until those who read from it are done.",
 			mapCaveat,
 		},
 	}
@@ -254,6 +266,8 @@ func (e *Engine) Capabilities() holdfast.Capabilities {
 	} else {
 		c.Power = holdfast.Promise{Why: "the directory was made for process: the next commit could put a synced one at risk"}
 	}
+	e.swap.RLock()
+	defer e.swap.RUnlock()
 	c.Settings = []holdfast.Setting{
 		{Name: "level", Value: e.level.String()},
 		{Name: "no_sync", Value: strconv.FormatBool(e.db.NoSync)},
@@ -291,21 +305,37 @@ func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	return r, err
 }
 
-// commit makes one transaction of a group.
-func (e *Engine) commit(b *holdfast.Batch, _ holdfast.Level) error {
-	if b.Len() == 0 {
-		return nil // all before it is committed at the directory's level
+// commit makes one transaction of a group, if there is anything in it. In a directory made for
+// process only sync asks for Power.
+func (e *Engine) commit(b *holdfast.Batch, level holdfast.Level) error {
+	if e.hold != nil && level == holdfast.Power {
+		e.hold()
 	}
-	tx, err := e.transact(b)
-	if err != nil {
-		if e.stuck && tx != nil {
-			e.abandon(tx)
+	if b.Len() > 0 {
+		tx, err := e.transact(b)
+		if err != nil {
+			if e.stuck && tx != nil {
+				e.abandon(tx)
+			}
+			return e.fail("commit", err)
 		}
-		return e.fail("commit", err)
+		e.count(tx.Stats())
+		if written := e.written.Load(); written-e.looked > lookEvery {
+			e.looked = written
+			if err := e.compactIfSparse(compactLive); err != nil {
+				return e.fail("compact", err)
+			}
+		}
 	}
-	e.count(tx.Stats())
-	if e.level < holdfast.Power {
+	if level < holdfast.Power {
 		return nil
+	}
+	if e.unsynced {
+		if err := e.db.Sync(); err != nil {
+			return e.fail("sync", err)
+		}
+		e.syncs.Add(1)
+		e.unsynced = false
 	}
 	return e.home.Check() // bbolt has its one file open; nobody might find it
 }
@@ -440,27 +470,23 @@ func (e *Engine) Sync() error {
 	return e.sync()
 }
 
+// sync waits for an empty batch at Power, so that nobody but those who wait for a commit waits
+// for the device.
 func (e *Engine) sync() error {
-	if e.level == holdfast.Power {
-		return e.committer.Flush()
+	r, err := e.committer.Apply(new(holdfast.Batch), holdfast.Power)
+	if err != nil {
+		return err
 	}
-	return e.committer.Exclusive(func() error {
-		if !e.unsynced {
-			return nil
-		}
-		if err := e.db.Sync(); err != nil {
-			return e.fail("sync", err)
-		}
-		e.syncs.Add(1)
-		e.unsynced = false
-		return e.home.Check()
-	})
+	e.barriers.Add(1)
+	return r.Wait()
 }
 
 // Metrics implements [holdfast.Engine].
 func (e *Engine) Metrics() holdfast.Metrics {
 	m := holdfast.UnknownMetrics()
+	barriers := e.barriers.Load() // before the committer counts, so that none is taken off that it has not counted
 	e.committer.Fill(&m)
+	m.Commits -= barriers
 	e.gate.Fill(&m)
 	m.Syncs, m.BytesWritten = e.syncs.Load(), e.written.Load()
 	m.Files, m.DiskBytes = home.Usage(e.home.Dir)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -495,5 +496,162 @@ func TestDeleteRangeAfterSets(t *testing.T) {
 	}
 	if got := all(t, e, holdfast.Range{}); got != "a=1 k7=newest z=1" {
 		t.Errorf("it holds %s", got)
+	}
+}
+
+// A file of which most is free is replaced by a copy of what is live, while readers of the old one go on with what they
+// see, and others read and write. The copy is what a reopened store finds.
+func TestCompact(t *testing.T) {
+	for _, level := range []holdfast.Level{holdfast.Process, holdfast.Power} {
+		dir := t.TempDir()
+		e := open(t, dir, holdfast.Options{Level: level})
+		e.sparseFrom = 1000
+		large := func(n int) { // writes 20 MiB, and deletes them
+			var b holdfast.Batch
+			for i := range 20 {
+				b.Set(fmt.Appendf(nil, "large/%d", i), make([]byte, 1<<20))
+			}
+			if err := holdfast.Commit(e, &b, level); err != nil {
+				t.Fatal(err)
+			}
+			b.Reset()
+			b.DeleteRange([]byte("large/"), []byte("large0"))
+			b.Set([]byte("n"), fmt.Append(nil, n))
+			if err := holdfast.Commit(e, &b, level); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set(t, e, level, "a", "1", "n", "first")
+		s, err := e.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		it := e.Scan(holdfast.Range{})
+		var readers sync.WaitGroup
+		stop := make(chan struct{})
+		for range 4 {
+			readers.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if got := all(t, e, holdfast.Range{Hi: []byte("b")}); got != "a=1" {
+						t.Errorf("a reader sees %q", got)
+					}
+					if v, err := e.Get(nil, []byte("a")); string(v) != "1" || err != nil {
+						t.Errorf("a reader sees %q, %v", v, err)
+					}
+				}
+			})
+		}
+		first := e.db
+		for n := range 3 {
+			large(n)
+		}
+		close(stop)
+		readers.Wait()
+		if e.db == first {
+			t.Error("the file was not replaced")
+		}
+		if st, err := os.Stat(e.path()); err != nil || st.Size() > 50<<20 {
+			t.Errorf("after 60 MiB were written and deleted, it has %d bytes, %v", st.Size(), err)
+		}
+		if got := all(t, s, holdfast.Range{}); got != "a=1 n=first" {
+			t.Errorf("the snapshot reads %.100q", got)
+		}
+		if !it.Next() || string(it.Key()) != "a" || !it.Next() || string(it.Value()) != "first" || it.Next() {
+			t.Errorf("the iterator reads %q=%.40q, %v", it.Key(), it.Value(), it.Err())
+		}
+		if err := errors.Join(it.Close(), s.Close(), e.Close()); err != nil {
+			t.Fatal(err)
+		}
+		e = open(t, dir, holdfast.Options{Level: level})
+		if got := all(t, e, holdfast.Range{}); got != "a=1 n=2" {
+			t.Errorf("reopened, it holds %.100q", got)
+		}
+	}
+}
+
+// Opening gives back what is free of a file that is mostly free, and what a process left that died while it copied.
+func TestCompactWhileOpening(t *testing.T) {
+	dir := t.TempDir()
+	e := open(t, dir, holdfast.Options{Level: holdfast.Process})
+	e.sparseFrom = math.MaxInt64
+	var b holdfast.Batch
+	for i := range 3 {
+		b.Set([]byte{'l', byte(i)}, make([]byte, 60<<20))
+	}
+	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
+		t.Fatal(err)
+	}
+	b.Reset()
+	b.DeleteRange([]byte("l"), []byte("m"))
+	b.Set([]byte("a"), []byte("1"))
+	err := holdfast.Commit(e, &b, holdfast.Process)
+	if err := errors.Join(err, e.Close(), os.WriteFile(e.path()+".new", make([]byte, 5000), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		e = open(t, dir, holdfast.Options{Level: holdfast.Process})
+		if st, err := os.Stat(e.path()); err != nil || st.Size() > 40<<20 {
+			t.Errorf("it has %d bytes, %v", st.Size(), err)
+		}
+		if m := e.Metrics(); m.Files != 3 {
+			t.Errorf("the directory has %d files", m.Files)
+		}
+		if got := all(t, e, holdfast.Range{}); got != "a=1" {
+			t.Errorf("it holds %.100q", got)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Where the file cannot be copied it stays as it is, and the store goes on.
+func TestCompactFails(t *testing.T) {
+	for name, obstruct := range map[string]func(t *testing.T, e *Engine){
+		"no place for the copy": func(t *testing.T, e *Engine) {
+			if err := os.MkdirAll(filepath.Join(e.path()+".new", "x"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"damage": func(t *testing.T, e *Engine) { // two keys change places
+			data, err := os.ReadFile(e.path())
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, b := bytes.LastIndex(data, []byte("key-a")), bytes.LastIndex(data, []byte("key-b"))
+			_, err = e.file.WriteAt([]byte("key-b"), int64(a))
+			if err == nil {
+				_, err = e.file.WriteAt([]byte("key-a"), int64(b))
+			}
+			if a < 0 || b < 0 || err != nil {
+				t.Fatal(a, b, err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, t.TempDir(), holdfast.Options{Level: holdfast.Process})
+			set(t, e, holdfast.Process, "large", string(make([]byte, 8<<20)))
+			var b holdfast.Batch
+			b.Delete([]byte("large"))
+			if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
+				t.Fatal(err)
+			}
+			set(t, e, holdfast.Process, "key-a", "1", "key-b", "2")
+			obstruct(t, e)
+			want, first := all(t, e, holdfast.Range{}), e.db
+			e.sparseFrom = 1000
+			if err := e.compactIfSparse(compactLive); err != nil || e.db != first || e.sparseFrom < 2000 {
+				t.Errorf("%v, replaced %v, the next try at %d free pages", err, e.db != first, e.sparseFrom)
+			}
+			if got := all(t, e, holdfast.Range{}); got != want {
+				t.Errorf("it holds %.100q, not %.100q", got, want)
+			}
+			set(t, e, holdfast.Process, "x", "3")
+		})
 	}
 }

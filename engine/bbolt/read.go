@@ -15,17 +15,22 @@ import (
 // has its own cursor.
 type view struct {
 	e    *Engine
+	db   *bbolt.DB
+	used *atomic.Int64 // see Engine.users
 	tx   *bbolt.Tx
 	kv   *bbolt.Bucket
-	refs atomic.Int64 // tx is ended when it drops to 0
+	refs atomic.Int64 // tx is ended, and used left, when it drops to 0
 }
 
 func (e *Engine) view(op string) (v *view, err error) {
-	tx, err := e.db.Begin(false)
-	if err != nil {
+	e.swap.RLock()
+	v = &view{e: e, db: e.db, used: e.users}
+	v.used.Add(1)
+	e.swap.RUnlock()
+	if v.tx, err = v.db.Begin(false); err != nil {
+		leave(v.db, v.used)
 		return nil, e.fail(op, err)
 	}
-	v = &view{e: e, tx: tx}
 	v.refs.Store(1)
 	defer func() {
 		if err != nil {
@@ -34,7 +39,7 @@ func (e *Engine) view(op string) (v *view, err error) {
 	}()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer e.catch(op, &err)
-	if v.kv = tx.Bucket(bucketName); v.kv == nil {
+	if v.kv = v.tx.Bucket(bucketName); v.kv == nil {
 		return nil, e.corrupt(op, `bucket "kv" is missing`, nil)
 	}
 	return v, nil
@@ -56,6 +61,7 @@ func (v *view) acquire() bool {
 func (v *view) release() {
 	if v.refs.Add(-1) == 0 {
 		_ = v.tx.Rollback() // cannot fail: it is open and reads only
+		leave(v.db, v.used)
 	}
 }
 

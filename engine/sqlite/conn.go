@@ -59,6 +59,7 @@ var statements = [kinds]string{
 type conn struct {
 	c    driver.Conn
 	free [kinds][]*stmt
+	turn uint64 // when it was borrowed; guarded by Engine.mu
 }
 
 // stmt is a prepared statement with room for its arguments and results.

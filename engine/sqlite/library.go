@@ -16,7 +16,7 @@ type sqliteLibrary struct {
 	module string
 	driver driver.Driver
 	params string          // appended to a connection's address
-	code   func(error) int // SQLite's result code in an error, 0 if it has none
+	code   func(error) int // SQLite's result code in an error, extended if it is known, 0 if there is none
 }
 
 const (

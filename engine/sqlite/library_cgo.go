@@ -19,6 +19,9 @@ var cLibrary = sqliteLibrary{
 	code: func(err error) int {
 		var e sqlite3.Error
 		if errors.As(err, &e) {
+			if extended := int(e.ExtendedCode); extended&0xff == int(e.Code) {
+				return extended
+			}
 			return int(e.Code)
 		}
 		return 0

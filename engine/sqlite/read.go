@@ -23,20 +23,19 @@ type view struct {
 }
 
 // borrow returns a connection to read with.
-func (e *Engine) borrow() (*conn, error) {
+func (e *Engine) borrow() (c *conn, err error) {
 	e.mu.Lock()
 	if n := len(e.idle); n > 0 {
-		c := e.idle[n-1]
-		e.idle = e.idle[:n-1]
+		c, e.idle = e.idle[n-1], e.idle[:n-1]
+		e.lend(c)
 		e.mu.Unlock()
 		return c, nil
 	}
 	e.mu.Unlock()
-	if err := e.home.Check(); err != nil { // SQLite might make files there
+	if err = e.home.Check(); err != nil { // SQLite might make files there
 		return nil, err
 	}
-	c, err := e.connect(e.path(), e.cache)
-	if err != nil {
+	if c, err = e.connect(e.path(), e.cache); err != nil {
 		return nil, err
 	}
 	_, err = c.exec("PRAGMA query_only=1; PRAGMA user_version") // the second opens the log
@@ -46,20 +45,54 @@ func (e *Engine) borrow() (*conn, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.close())
 	}
+	e.mu.Lock()
+	e.lend(c)
+	e.mu.Unlock()
 	return c, nil
 }
 
+// lend counts c as borrowed, before it reads anything. It is called with mu held.
+func (e *Engine) lend(c *conn) {
+	c.turn = e.turn
+	e.borrowed++
+}
+
 func (e *Engine) giveBack(c *conn, broken bool) {
-	if !broken {
-		e.mu.Lock()
-		if len(e.idle) < maxIdle {
-			e.idle = append(e.idle, c)
-			c = nil
-		}
-		e.mu.Unlock()
-	}
-	if c != nil {
+	if broken {
 		_ = c.close() // it has written nothing
+	}
+	e.mu.Lock()
+	e.borrowed--
+	if c.turn != e.turn {
+		if e.earlier--; e.earlier == 0 && e.gone != nil {
+			close(e.gone)
+			e.gone = nil
+		}
+	}
+	keep := len(e.idle) < maxIdle
+	if keep && !broken {
+		e.idle = append(e.idle, c)
+	}
+	e.mu.Unlock()
+	if !keep && !broken {
+		_ = c.close()
+	}
+}
+
+// awaitReaders returns when all who read now are done, or enough is closed.
+func (e *Engine) awaitReaders(enough <-chan struct{}) {
+	gone := make(chan struct{})
+	e.mu.Lock()
+	e.turn++
+	e.earlier, e.gone = e.borrowed, gone
+	if e.earlier == 0 {
+		close(gone)
+		e.gone = nil
+	}
+	e.mu.Unlock()
+	select {
+	case <-gone:
+	case <-enough:
 	}
 }
 
@@ -138,6 +171,8 @@ func (e *Engine) Get(dst, key []byte) ([]byte, error) {
 	if err := holdfast.CheckKey(key); err != nil {
 		return dst, err
 	}
+	e.gets <- struct{}{}
+	defer func() { <-e.gets }()
 	c, err := e.borrow()
 	if err != nil {
 		return dst, e.fail("get", err)

@@ -30,6 +30,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
@@ -55,7 +56,12 @@ const (
 	// checkpointPages is the length of the log from which it is copied into the database:
 	// SQLite's own default for wal_autocheckpoint.
 	checkpointPages = 1000
-	// maxIdle is how many connections are kept open for later readers.
+	// pausePages is the length of the log from which commits pause for readers, so that it can be begun
+	// anew: 64 MiB, which is what journal_size_limit leaves of the file.
+	pausePages = 16 << 10
+	// longestPause is a few scans of some thousand keys.
+	longestPause = 250 * time.Millisecond
+	// maxIdle is how many connections are kept open for later readers, and how many Gets read at a time.
 	maxIdle = 32
 )
 
@@ -69,12 +75,20 @@ type Engine struct {
 	cache     int64 // bytes of page cache per connection, 0 for SQLite's default
 	settings  []holdfast.Setting
 	w         writer
+	hold      func() // a test's, called before what is committed at Power; nil otherwise
 
-	syncs  atomic.Int64
-	stalls atomic.Int64
+	syncs    atomic.Int64
+	stalls   atomic.Int64
+	barriers atomic.Int64 // empty batches of our own
 
-	mu   sync.Mutex
-	idle []*conn // readers
+	gets chan struct{} // holds one for each Get that has a connection
+
+	mu       sync.Mutex
+	idle     []*conn       // readers
+	borrowed int           // connections that readers have
+	turn     uint64        // of readers: those of earlier turns are awaited
+	earlier  int           // connections that readers of earlier turns have
+	gone     chan struct{} // closed when earlier becomes 0; nil if nobody waits
 }
 
 // open is Open for either library.
@@ -88,7 +102,8 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, 
 		return nil, err
 	}
 	// The writer takes half of the budget, the readers that are kept share the rest.
-	e := &Engine{lib: lib, home: h, cache: o.MemoryBytes / 2 / maxIdle}
+	e := &Engine{lib: lib, home: h, cache: o.MemoryBytes / 2 / maxIdle, gets: make(chan struct{}, maxIdle)}
+	e.w.patience, e.w.pause = pausePages, longestPause
 	e.gate.Name(lib.name, h.Dir)
 	if err := e.openWriter(o.MemoryBytes / 2); err != nil {
 		h.Close()
@@ -201,10 +216,12 @@ func describe(name, module string) holdfast.Capabilities {
 		MaxValueSize:  holdfast.MaxValueSize,
 		MaxBatchSize:  holdfast.MaxBatchSize,
 		Caveats: []string{
-			"An open snapshot or iterator keeps the write-ahead log from being used again: it grows with all that is written meanwhile.",
-			"Every open snapshot and iterator has a connection, with its file descriptors and page cache, of its own.",
+			"An open snapshot or iterator keeps the write-ahead log from being begun anew: it grows with all that is written meanwhile. When it reaches 64 MiB, and whenever it has doubled since, commits pause for up to 250 ms until the readers of that moment are done, which is enough where many overlap and none lasts longer than some 100 ms.",
+			"Every open snapshot and iterator has a connection, with two file descriptors and a page cache, of its own; Gets share 32.",
 			"Pages of the database carry no checksums: damage is found when it breaks the tree, damage inside a value is not found. Damage in the log reads as its end.",
 			"The file never shrinks: freed pages are used again.",
+			"A key with its value, if over some 1,000 bytes, gets pages of 4 KiB beside the tree: 1,000 bytes take 4.6 times their size, 2,000 bytes 2.3 times, 3,000 bytes 1.6 times, where 960 take 1.05 times and 5,000 take 1.02.",
+			"It cannot be opened on a full disk, not even to read: that takes 32 KiB of room.",
 		},
 	}
 }
@@ -242,12 +259,23 @@ func (e *Engine) Sync() error {
 	return e.sync()
 }
 
-func (e *Engine) sync() error { return e.committer.Exclusive(e.syncLog) }
+// sync waits for an empty batch at Power, so that nobody but those who wait for a commit waits
+// for the device.
+func (e *Engine) sync() error {
+	r, err := e.committer.Apply(new(holdfast.Batch), holdfast.Power)
+	if err != nil {
+		return err
+	}
+	e.barriers.Add(1)
+	return r.Wait()
+}
 
 // Metrics implements [holdfast.Engine].
 func (e *Engine) Metrics() holdfast.Metrics {
 	m := holdfast.UnknownMetrics()
+	barriers := e.barriers.Load() // before the committer counts, so that none is taken off that it has not counted
 	e.committer.Fill(&m)
+	m.Commits -= barriers
 	e.gate.Fill(&m)
 	m.Syncs, m.Stalls = e.syncs.Load(), e.stalls.Load()
 	m.Files, m.DiskBytes = home.Usage(e.home.Dir)
@@ -284,11 +312,12 @@ func (e *Engine) corrupt(op, detail string, cause error) error {
 		Remedy: "restore it from a backup, or try what the sqlite3 shell's .recover can save"}
 }
 
-// The primary result codes of SQLite that mean something to us.
+// The result codes of SQLite that mean something to us: primary ones, and an extended one.
 const (
 	codeCorrupt = 11
-	codeFull    = 13
 	codeNotDB   = 26
+
+	codeIndexSize = 4874 // SQLITE_IOERR_SHMSIZE, with which opening on a full disk ends
 )
 
 // fail puts err in our terms.
@@ -297,9 +326,12 @@ func (e *Engine) fail(op string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	switch e.lib.code(err) & 0xff {
-	case codeCorrupt, codeNotDB:
+	wrapped := &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Cause: err}
+	switch code := e.lib.code(err); {
+	case code&0xff == codeCorrupt, code&0xff == codeNotDB:
 		return e.corrupt(op, "", err)
+	case code == codeIndexSize:
+		wrapped.Detail, wrapped.Remedy = "no room for the index of the log", "make 32 KiB of room on the disk, which SQLite needs even to read"
 	}
-	return &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Cause: err}
+	return wrapped
 }

@@ -2,13 +2,17 @@ package sqlite
 
 import (
 	"bytes"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
@@ -82,7 +86,7 @@ func TestSynchronousFollowsTheLevel(t *testing.T) {
 			want  string // PRAGMA synchronous: 1 NORMAL, 2 FULL
 			syncs int64
 		}{
-			{holdfast.Process, "1", 0}, {holdfast.Power, "2", 1}, {holdfast.Power, "2", 1},
+			{holdfast.Process, "1", 1}, {holdfast.Power, "2", 1}, {holdfast.Power, "2", 1}, // the first syncs the log's header
 			{holdfast.Memory, "1", 0}, {holdfast.Process, "1", 0}, {holdfast.Power, "2", 1},
 		} {
 			before := e.Metrics().Syncs
@@ -300,6 +304,150 @@ func TestCheckpoint(t *testing.T) {
 			t.Errorf("the log has %d bytes, %v", st.Size(), err)
 		}
 	})
+}
+
+// Syncs counts none where SQLite makes none: a checkpoint that a snapshot does not let copy anything, a commit at
+// Power that changes nothing.
+func TestSyncsThatAreNotMade(t *testing.T) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+		e := open(t.TempDir(), holdfast.Options{SyncEvery: -1})
+		s, err := e.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 600 {
+			set(t, e, holdfast.Process, fmt.Sprint("k", i%100), strings.Repeat(fmt.Sprintf("%04d", i), 2500))
+		}
+		if m := e.Metrics(); m.Syncs != 1 || m.Stalls == 0 { // of the log's header
+			t.Errorf("%d syncs of a log that nothing can be copied from, in %d tries", m.Syncs, m.Stalls)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		set(t, e, holdfast.Power, "a", "1")
+		before := e.Metrics().Syncs
+		var b holdfast.Batch
+		b.Delete([]byte("missing"))
+		if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
+			t.Fatal(err)
+		}
+		if n := e.Metrics().Syncs - before; n != 0 {
+			t.Errorf("%d syncs for a transaction that writes nothing", n)
+		}
+	})
+}
+
+// A long log is begun anew although readers always overlap: the commit that makes it too long waits for those who read
+// from it, first until it can be copied, then until nobody reads from it. Those who come meanwhile do not wait, nor are
+// they waited for.
+func TestLogUnderReadersThatOverlap(t *testing.T) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+		e := open(t.TempDir(), holdfast.Options{SyncEvery: -1})
+		e.w.patience, e.w.pause = 2*checkpointPages, time.Hour
+		set(t, e, holdfast.Process, "a", "1")
+		reader := func() func() {
+			it := e.Scan(holdfast.Range{Hi: []byte("b")})
+			if !it.Next() || string(it.Value()) != "1" {
+				t.Errorf("a reader sees %q, %v", it.Value(), it.Err())
+			}
+			return func() {
+				if err := it.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		awaited := func(turn uint64) { // until readers of earlier turns are waited for
+			for {
+				e.mu.Lock()
+				waits := e.turn == turn && e.gone != nil
+				e.mu.Unlock()
+				if waits {
+					return
+				}
+				runtime.Gosched()
+			}
+		}
+		first := reader()
+		var written sync.WaitGroup
+		written.Go(func() {
+			for i := 0; e.w.patience == 2*checkpointPages; i++ {
+				set(t, e, holdfast.Process, fmt.Sprint("k", i%100), strings.Repeat(fmt.Sprintf("%04d", i), 2500))
+			}
+		})
+		awaited(1)
+		second := reader()
+		first()
+		awaited(2)
+		third := reader()
+		second()
+		written.Wait()
+		long := e.w.pages
+		set(t, e, holdfast.Process, "l", "1")
+		if err := e.look(); err != nil || e.w.pages >= long {
+			t.Errorf("the log had %d pages and has %d, %v", long, e.w.pages, err)
+		}
+		third()
+	})
+}
+
+// What opening on a full disk fails with says what to do.
+func TestNoRoomToOpen(t *testing.T) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+		e := open(t.TempDir(), holdfast.Options{})
+		lib := *e.lib
+		lib.code = func(error) int { return codeIndexSize }
+		e.lib = &lib
+		if err := e.fail("open", errors.New("disk I/O error")); !strings.Contains(err.Error(), "32 KiB of room") {
+			t.Error(err)
+		}
+	})
+}
+
+// Any number of Gets at a time share a few connections.
+func TestGetsShareConnections(t *testing.T) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+		e := open(t.TempDir(), holdfast.Options{})
+		set(t, e, holdfast.Process, "a", "1")
+		counted := countedDriver{Driver: e.lib.driver, first: make(chan struct{}), all: make(chan struct{})}
+		lib := *e.lib
+		lib.driver = &counted
+		e.lib = &lib
+		var begun, done sync.WaitGroup
+		for range 8 * maxIdle {
+			begun.Add(1)
+			done.Go(func() {
+				begun.Done()
+				if v, err := e.Get(nil, []byte("a")); string(v) != "1" || err != nil {
+					t.Errorf("%q, %v", v, err)
+				}
+			})
+		}
+		<-counted.first
+		begun.Wait()
+		for range 1000 {
+			runtime.Gosched()
+		}
+		close(counted.all)
+		done.Wait()
+		if n := counted.opened.Load(); n > maxIdle {
+			t.Errorf("%d Gets opened %d connections, want at most %d", 8*maxIdle, n, maxIdle)
+		}
+	})
+}
+
+// countedDriver counts connections, and opens none before all is closed.
+type countedDriver struct {
+	driver.Driver
+	opened     atomic.Int64
+	first, all chan struct{}
+}
+
+func (d *countedDriver) Open(name string) (driver.Conn, error) {
+	if d.opened.Add(1) == 1 {
+		close(d.first)
+	}
+	<-d.all
+	return d.Driver.Open(name)
 }
 
 // What is there but is no store of ours is an error, never an empty store.

@@ -1,7 +1,9 @@
 package sqlite
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -15,11 +17,18 @@ type writer struct {
 	version  int64          // PRAGMA user_version, see mark
 	groups   int            // committed since the log was looked at
 	bytes    int            // of batches committed since then
-	restart  bool           // the log was copied whole: the next write begins it anew, with a sync
+	pages    int64          // in the log when it was looked at last; current unless unsynced
+	copied   int64          // of these, how many were in the database
+	tried    int64          // pages in the log when it was copied last, as far as could be
+	patience int64          // pages in the log from which the next pause for readers is made
+	pause    time.Duration  // how long that is at most
 }
 
 // commit makes one transaction of a group.
 func (e *Engine) commit(b *holdfast.Batch, level holdfast.Level) error {
+	if e.hold != nil && level == holdfast.Power {
+		e.hold()
+	}
 	if b.Len() == 0 {
 		if level < holdfast.Power {
 			return nil // all before it is committed
@@ -33,7 +42,6 @@ func (e *Engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if err != nil {
 		return e.fail("commit", err)
 	}
-	e.committed(level)
 	if level == holdfast.Power {
 		if err := e.home.Check(); err != nil { // the files are open; nobody might find them
 			return err
@@ -41,15 +49,9 @@ func (e *Engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	}
 	e.w.groups++
 	e.w.bytes += b.Size()
-	if e.w.groups < 16 && e.w.bytes < 256<<10 {
-		return nil
-	}
-	// Looking at the log takes a microsecond, so not every commit does.
-	e.w.groups, e.w.bytes = 0, 0
-	n, err := e.w.conn.ints(kindLogLength)
-	if err == nil && n[1] >= checkpointPages {
+	if err = e.committed(level); err == nil && e.w.pages-e.w.tried >= checkpointPages {
 		e.stalls.Add(1)
-		err = e.checkpoint()
+		err = e.shorten()
 	}
 	if err != nil {
 		return e.fail("checkpoint", err)
@@ -57,16 +59,39 @@ func (e *Engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	return nil
 }
 
-// committed counts the syncs of a transaction and notes what it leaves to be synced.
-func (e *Engine) committed(level holdfast.Level) {
-	if e.w.restart {
-		e.w.restart = false
-		e.syncs.Add(1)
-	}
-	if level == holdfast.Power {
-		e.syncs.Add(1)
-	}
+// committed notes what a transaction leaves to be synced, and from time to time looks at the log.
+func (e *Engine) committed(level holdfast.Level) error {
 	e.w.unsynced = level < holdfast.Power
+	// That takes a microsecond, which is much only where nothing was synced. A log that was copied whole may have been
+	// begun anew.
+	if e.w.unsynced && e.w.groups < 16 && e.w.bytes < 256<<10 && e.w.copied < e.w.pages {
+		return nil
+	}
+	e.w.groups, e.w.bytes = 0, 0
+	pages, copied := e.w.pages, e.w.copied
+	if err := e.look(); err != nil {
+		return err
+	}
+	if e.w.copied < copied { // begun anew
+		e.w.tried, e.w.patience = 0, pausePages
+		pages = 0
+	}
+	if pages == 0 && e.w.pages > 0 {
+		e.syncs.Add(1) // of the log's header
+	}
+	if level == holdfast.Power && e.w.pages > pages { // a transaction that changes nothing writes and syncs nothing
+		e.syncs.Add(1)
+	}
+	return nil
+}
+
+// look finds out how long the log is.
+func (e *Engine) look() error {
+	n, err := e.w.conn.ints(kindLogLength) // busy, pages in the log, pages copied
+	if err == nil {
+		e.w.pages, e.w.copied = max(n[1], 0), max(n[2], 0)
+	}
+	return err
 }
 
 // synchronous sets what a commit at level needs, and reads it back.
@@ -118,24 +143,58 @@ func (e *Engine) syncLog() error {
 	if err != nil {
 		return e.fail("sync", err)
 	}
-	e.committed(holdfast.Power)
+	if err := e.committed(holdfast.Power); err != nil {
+		return e.fail("sync", err)
+	}
 	return e.home.Check()
+}
+
+// shorten copies the log into the database and has the next write begin it anew, as far as readers
+// let it.
+//
+// The log can be copied up to where the oldest reader is, and begun anew when it is copied whole and nobody
+// reads from it. Where readers always overlap, that moment never comes by itself. So once the log is long, and
+// here no commit makes it longer, readers of the log are waited for twice: first for those who do not see all of it,
+// then for those who read from it although it is copied. Whoever begins to read meanwhile need not wait, and after
+// the copying reads from the database alone. Who keeps a snapshot for long makes that futile, so it is tried again
+// only when the log has doubled.
+func (e *Engine) shorten() error {
+	err := e.checkpoint()
+	e.w.tried = e.w.pages
+	if err != nil || e.w.pages < e.w.patience {
+		return err
+	}
+	pause, cancel := context.WithTimeout(context.Background(), e.w.pause)
+	defer cancel()
+	e.awaitReaders(pause.Done())
+	if err := e.checkpoint(); err != nil {
+		return err
+	}
+	e.w.patience = 2 * e.w.pages
+	if e.w.copied == e.w.pages {
+		e.awaitReaders(pause.Done())
+	}
+	return nil
 }
 
 // checkpoint copies the log into the database, as far as open snapshots and iterators let it.
 func (e *Engine) checkpoint() error {
+	if err := e.look(); err != nil {
+		return err
+	}
+	before := e.w.copied
 	n, err := e.w.conn.ints(kindCheckpoint) // busy, pages in the log, pages copied
 	if err != nil {
 		return err
 	}
-	if n[0] != 0 || n[1] < 0 {
-		return nil // not begun; the next look at the log comes back to it
+	if n[0] != 0 || n[2] <= before {
+		return nil // not begun, or nothing to copy; the next look at the log comes back to it
 	}
+	e.w.pages, e.w.copied = n[1], n[2]
 	e.syncs.Add(1) // of the log
 	if n[1] == n[2] {
 		e.syncs.Add(1) // of the database
 		e.w.unsynced = false
-		e.w.restart = true
 	}
 	return nil
 }

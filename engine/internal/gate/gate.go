@@ -12,7 +12,6 @@ import (
 
 // Gate is embedded in an engine. The zero Gate is open, and its errors name no engine.
 type Gate struct {
-	closing   sync.Mutex // one Close at a time; taken before mu
 	mu        sync.RWMutex
 	closed    bool
 	who       holdfast.Error // with Engine and Path; the others are made of it when the gate is named
@@ -72,37 +71,34 @@ func (g *Gate) Fill(m *holdfast.Metrics) {
 	m.OpenIterators, m.OpenSnapshots = g.iterators.Load(), g.snapshots.Load()
 }
 
-// Close lets settle bring everything to the device, waits until nobody is inside, and
-// closes the gate, unless iterators or snapshots are open: then it returns ErrBusy and
-// the gate stays open. It returns ErrClosed if the gate was closed before. settle's
-// error is returned with the gate closed: an engine that cannot settle must still be
-// released.
-//
-// settle is called while others come and go, which a slow device so does not stop, and once more, for what they have
-// applied meanwhile, when nobody can come any more.
+// Close lets settle bring everything to the device while others go in and out, waits until nobody is
+// inside, lets it bring what came meanwhile, and closes the gate, unless iterators or snapshots are
+// open: then it returns ErrBusy and the gate stays open, and nobody has had to wait for the device. It
+// returns ErrClosed if the gate was closed before. settle's error is returned with the gate closed: an
+// engine that cannot settle must still be released.
 func (g *Gate) Close(settle func() error) error {
-	g.closing.Lock()
-	defer g.closing.Unlock()
-	if g.Closed() {
-		return g.ErrClosed()
+	if err := g.Enter(); err != nil {
+		return err
 	}
 	err := settle()
-	if busy := g.busy(err); busy != nil {
+	busy := g.busy(err)
+	g.Leave()
+	if busy != nil {
 		return busy
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.closed {
+		return g.ErrClosed()
+	}
 	if busy := g.busy(err); busy != nil {
 		return busy
 	}
-	if err == nil {
-		err = settle()
-	}
 	g.closed = true
-	return err
+	return settle()
 }
 
-// busy returns ErrBusy while iterators or snapshots are open.
+// busy is ErrBusy with that cause while iterators or snapshots are open.
 func (g *Gate) busy(cause error) error {
 	it, sn := g.iterators.Load(), g.snapshots.Load()
 	if it+sn == 0 {

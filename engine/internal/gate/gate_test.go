@@ -37,18 +37,18 @@ func TestCloseWaitsForThoseInside(t *testing.T) {
 		<-inside
 	}
 	go close(release)
-	last := 0
+	var gone int // when it settled last
 	err := g.Close(func() error {
 		mu.Lock()
 		defer mu.Unlock()
-		last = left
+		gone = left
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last != 8 {
-		t.Errorf("what %d of 8 have done inside was settled", last)
+	if gone != 8 {
+		t.Errorf("Close went on with %d inside", 8-gone)
 	}
 	wg.Wait()
 	if err := g.Enter(); !errors.Is(err, holdfast.ErrClosed) {
@@ -107,25 +107,39 @@ func TestName(t *testing.T) {
 	}
 }
 
-// A Close that a slow device keeps waiting keeps nobody out, least of all if it is refused in the end.
-func TestCloseStallsNobody(t *testing.T) {
+// While Close brings to the device what was applied, others go in and out, whether it then closes or
+// refuses; once it has, nobody new is let in while the rest is brought there.
+func TestCloseSettlesBesideOthers(t *testing.T) {
 	var g gate.Gate
-	g.AddIterator(1)
-	settling, device, closed := make(chan bool), make(chan bool), make(chan error)
-	go func() {
-		closed <- g.Close(func() error {
-			settling <- true
-			<-device
-			return nil
-		})
-	}()
-	<-settling
-	if err := g.Enter(); err != nil { // or it would wait for ever
-		t.Fatal(err)
+	pass := func() error {
+		passed := make(chan error)
+		go func() {
+			err := g.Enter()
+			if err == nil {
+				g.Leave()
+			}
+			passed <- err
+		}()
+		return <-passed
 	}
-	g.Leave()
-	device <- true
-	if err := <-closed; !errors.Is(err, holdfast.ErrBusy) {
-		t.Fatal(err)
+	g.AddSnapshot(1)
+	if err := g.Close(pass); !errors.Is(err, holdfast.ErrBusy) || errors.Is(err, holdfast.ErrClosed) {
+		t.Errorf("Close with an open snapshot: %v", err)
+	}
+	g.AddSnapshot(-1)
+	settles := 0
+	err := g.Close(func() error {
+		if settles++; settles == 1 {
+			return pass()
+		}
+		return nil
+	})
+	if err != nil || settles != 2 {
+		t.Errorf("Close: %v, settled %d times", err, settles)
+	}
+	// A snapshot that is opened while Close settles keeps it from closing.
+	g = gate.Gate{}
+	if err := g.Close(func() error { g.AddSnapshot(1); return nil }); !errors.Is(err, holdfast.ErrBusy) || g.Closed() {
+		t.Errorf("Close with a snapshot opened meanwhile: %v, closed %v", err, g.Closed())
 	}
 }

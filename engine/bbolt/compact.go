@@ -1,0 +1,165 @@
+package bbolt
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/fnv"
+	"io/fs"
+	"math"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/holdfastdb/holdfast/engine/internal/home"
+)
+
+const (
+	// compactFrom is the number of free pages from which a file is copied without them. Every commit
+	// writes their list, which then has 256 KiB.
+	compactFrom = 32 << 10
+	// compactLive is how many bytes that takes at most, since commits wait meanwhile, and compactLiveOpening how
+	// many while the store is opened.
+	compactLive        = 64 << 20
+	compactLiveOpening = 256 << 20
+	// lookEvery is how many bytes are written between two looks at the list.
+	lookEvery = 16 << 20
+)
+
+// meta is what is read from bbolt's file.
+type meta struct{ freelist, pages, txid uint64 }
+
+// readMeta reads the newer of the two meta pages: behind the page's header of 16 bytes magic, version, page size and
+// flags of 4 bytes each, root and sequence of the root bucket, the page of the free list, the number of pages, the
+// transaction, and a checksum of what is before it, of 8 bytes each, in the order of the machine's bytes.
+func (e *Engine) readMeta() (newest meta, err error) {
+	for i := range int64(2) {
+		var b [80]byte
+		if _, err := e.file.ReadAt(b[:], i*int64(e.pageSize)); err != nil {
+			return meta{}, err
+		}
+		sum := fnv.New64a()
+		sum.Write(b[16:72])
+		word := func(at int) uint64 { return binary.NativeEndian.Uint64(b[at:]) }
+		if m := (meta{word(48), word(56), word(64)}); word(72) == sum.Sum64() && m.txid >= newest.txid {
+			newest = m
+		}
+	}
+	return newest, nil
+}
+
+// pages returns how many pages of the file are in use and how many are free, those that a reader still needs among
+// them.
+func (e *Engine) pages() (live, free int64, err error) {
+	m, err := e.readMeta()
+	if err != nil || m.freelist == 0 || m.freelist >= m.pages {
+		return math.MaxInt64, 0, err
+	}
+	var b [24]byte // id 8, flags 2, count 2, overflow 4, and the first entry, which is the count if that is 0xffff
+	if _, err := e.file.ReadAt(b[:], int64(m.freelist)*int64(e.pageSize)); err != nil {
+		return 0, 0, err
+	}
+	n := uint64(binary.NativeEndian.Uint16(b[10:]))
+	if n == math.MaxUint16 {
+		n = binary.NativeEndian.Uint64(b[16:])
+	}
+	return int64(m.pages - n), int64(n), nil
+}
+
+// compactIfSparse puts a copy in the file's place if most of its pages are free, and what is live has at most so many
+// bytes. That there is no room for it, or damage, is no failure: the file stays as it is. An error means that nobody
+// knows which of them a crash would leave.
+func (e *Engine) compactIfSparse(most int64) error {
+	live, free, err := e.pages()
+	if err != nil || free < e.sparseFrom || live > free/2 || live*int64(e.pageSize) > most {
+		return nil
+	}
+	e.sparseFrom = 2 * free // unless it succeeds
+	file, making := e.file, e.path()+".new"
+	if err := e.home.Check(); err != nil { // files are made and renamed by name
+		return err
+	}
+	db, err := e.copyTo(making)
+	if err == nil {
+		err = e.home.Check()
+	}
+	if err == nil {
+		err = os.Rename(making, e.path())
+	}
+	copied := e.file
+	e.file = file
+	if err != nil {
+		if db != nil {
+			_ = db.Close()
+		} else if copied != file {
+			_ = copied.Close()
+		}
+		_ = os.Remove(making)
+		return nil
+	}
+	if err := home.SyncDir(e.home.Dir); err != nil {
+		return errors.Join(e.fail("compact", err), db.Close())
+	}
+	e.swap.Lock()
+	old, users := e.db, e.users
+	e.db, e.users = db, new(atomic.Int64)
+	e.users.Store(1)
+	e.swap.Unlock()
+	leave(old, users)
+	e.file, e.sparseFrom, e.unsynced = copied, compactFrom, false
+	e.fileSize, err = e.size()
+	return err
+}
+
+// leave ends one use of db. bbolt's own Close waits for readers, but keeps them from ending if there are several.
+func leave(db *bbolt.DB, users *atomic.Int64) {
+	if users.Add(-1) == 0 {
+		_ = db.Close() // all that was in it is in the file that replaced it
+	}
+}
+
+// copyTo makes a file of all that is in this one, and brings it to the device.
+func (e *Engine) copyTo(making string) (db *bbolt.DB, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer e.catch("compact", &err)
+	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	o := e.options(e.mapped)
+	o.PageSize = e.pageSize
+	if db, err = bbolt.Open(making, 0o644, o); err != nil {
+		return nil, err
+	}
+	db.NoSync = true // once at the end is enough
+	if err := bbolt.Compact(db, e.db, maxGroupSize); err != nil {
+		return db, err
+	}
+	if err := e.compare(db); err != nil {
+		return db, err
+	}
+	if err := db.Sync(); err != nil {
+		return db, err
+	}
+	e.syncs.Add(1)
+	db.NoSync = e.db.NoSync
+	return db, nil
+}
+
+// compare fails unless db holds what the engine holds, which damage to the order of keys would show.
+func (e *Engine) compare(db *bbolt.DB) error {
+	return e.db.View(func(from *bbolt.Tx) error {
+		return db.View(func(to *bbolt.Tx) error {
+			a, b := from.Bucket(bucketName).Cursor(), to.Bucket(bucketName).Cursor()
+			ak, av := a.First()
+			for bk, bv := b.First(); ak != nil || bk != nil; bk, bv = b.Next() {
+				if !bytes.Equal(ak, bk) || !bytes.Equal(av, bv) {
+					return e.corrupt("compact", "keys are out of order", nil)
+				}
+				ak, av = a.Next()
+			}
+			return nil
+		})
+	})
+}
