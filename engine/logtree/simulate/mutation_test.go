@@ -28,6 +28,7 @@ type mutant struct {
 	rot     bool                              // some reads have a bit turned over
 	short   bool                              // a list lacks the newest segment while opening
 	reads   int
+	dirs    int // syncs of directories
 }
 
 func (m *mutant) Create(name string) (vfs.File, error)    { return m.file(m.FS.Create(name)) }
@@ -42,6 +43,7 @@ func (m *mutant) file(f vfs.File, err error) (vfs.File, error) {
 }
 
 func (m *mutant) SyncDir(dir string) error {
+	m.dirs++
 	if m.syncDir != nil && !m.syncDir(m) {
 		return nil
 	}
@@ -150,25 +152,26 @@ func TestMutants(t *testing.T) {
 		within uint64 // so many seeds
 		make   mutant
 	}{
-		"nothing is synced":                       {40, mutant{sync: func(*mutant, string) bool { return false }}},
-		"segments are not synced":                 {40, mutant{sync: not(".seg")}},
-		"runs are not synced":                     {200, mutant{sync: not(".run")}},
-		"the manifest is not synced":              {200, mutant{sync: not(".new")}},
-		"directories are not synced":              {40, mutant{syncDir: func(*mutant) bool { return false }}},
-		"segments found are not synced":           {400, mutant{sync: notOpening}},
-		"no directory is synced in recovery":      {1000, mutant{syncDir: func(m *mutant) bool { return !*m.opening }}},
-		"nothing found is written again":          {3000, mutant{again: true}},
-		"failed syncs are ignored":                {400, mutant{blind: true}},
-		"failed and short writes are ignored":     {400, mutant{deaf: true}},
-		"writes are held back until a sync":       {100, mutant{later: true}},
-		"the manifest is removed before a rename": {400, mutant{gap: true}},
-		"reads turn bits over":                    {40, mutant{rot: true}},
-		"the newest segment is overlooked":        {100, mutant{short: true}},
+		"nothing is synced":                                       {40, mutant{sync: func(*mutant, string) bool { return false }}},
+		"segments are not synced":                                 {40, mutant{sync: not(".seg")}},
+		"runs are not synced":                                     {200, mutant{sync: not(".run")}},
+		"the manifest is not synced":                              {200, mutant{sync: not(".new")}},
+		"directories are not synced":                              {40, mutant{syncDir: func(*mutant) bool { return false }}},
+		"segments found are not synced":                           {400, mutant{sync: notOpening}},
+		"no directory is synced in recovery":                      {1000, mutant{syncDir: func(m *mutant) bool { return !*m.opening }}},
+		"files are removed before the manifest's name is durable": {400, mutant{syncDir: func(m *mutant) bool { return !*m.opening || m.dirs > 1 }}},
+		"nothing found is written again":                          {3000, mutant{again: true}},
+		"failed syncs are ignored":                                {400, mutant{blind: true}},
+		"failed and short writes are ignored":                     {400, mutant{deaf: true}},
+		"writes are held back until a sync":                       {100, mutant{later: true}},
+		"the manifest is removed before a rename":                 {400, mutant{gap: true}},
+		"reads turn bits over":                                    {40, mutant{rot: true}},
+		"the newest segment is overlooked":                        {100, mutant{short: true}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= c.within; seed++ {
-				_, err := run(context.Background(), seed, func(fsys vfs.FS, opening *bool) vfs.FS {
+				_, err := run(context.Background(), seed, mannerOf(seed), func(fsys vfs.FS, opening *bool) vfs.FS {
 					m := c.make
 					m.FS, m.opening = fsys, opening
 					return &m

@@ -24,7 +24,7 @@ func TestRegressions(t *testing.T) {
 		"directory entries found, but not durable yet, after a kill (syncReplayed)":                       25,
 	} {
 		t.Run(what, func(t *testing.T) {
-			if _, err := Run(context.Background(), seed); err != nil {
+			if _, err := run(context.Background(), seed, manner{}, nil, nil); err != nil {
 				t.Fatal(err)
 			}
 		})

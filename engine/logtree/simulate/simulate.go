@@ -24,6 +24,7 @@ type Stats struct {
 	Cuts       int // power cuts
 	Kills      int // kill -9
 	Halts      int // crashes in the middle of an operation, among Cuts and Kills
+	Doubles    int // crashes during the Open that follows a crash
 	Faults     int // times that operations of the file system were made to fail
 	Full       int // times that the disk was made full
 	Damages    int // times that bits were flipped and files cut
@@ -40,6 +41,7 @@ func (s *Stats) Add(o Stats) {
 	s.Cuts += o.Cuts
 	s.Kills += o.Kills
 	s.Halts += o.Halts
+	s.Doubles += o.Doubles
 	s.Faults += o.Faults
 	s.Full += o.Full
 	s.Damages += o.Damages
@@ -50,15 +52,24 @@ func (s *Stats) Add(o Stats) {
 
 // Run runs the history of that seed. The error, unless it is ctx's, is a law that does not hold; it
 // names the seed, the step and what is wrong.
-func Run(ctx context.Context, seed uint64) (Stats, error) { return run(ctx, seed, nil, nil) }
+func Run(ctx context.Context, seed uint64) (Stats, error) {
+	return run(ctx, seed, mannerOf(seed), nil, nil)
+}
+
+// manner is how a history is run. It follows from the seed, unless a test chooses it.
+type manner struct {
+	twofold bool // it ends with a crash during the Open after a crash
+}
+
+func mannerOf(seed uint64) manner { return manner{twofold: seed%8 == 0 || seed%8 == 5} }
 
 // wrapper makes a file system over the simulated one, for each that a history opens a database on. While
 // opening is true, Open is at work.
 type wrapper func(fsys vfs.FS, opening *bool) vfs.FS
 
-// run is Run with a wrapper and a function that is told every step; both may be nil.
-func run(ctx context.Context, seed uint64, wrap wrapper, trace func(step int, what string)) (s Stats, err error) {
-	h := &history{ctx: ctx, rnd: rand.New(rand.NewPCG(seed, 0x5eed)), fs: vfs.NewMem(), wrap: wrap, trace: trace}
+// run is Run with a manner, and with a wrapper and a function that is told every step; both may be nil.
+func run(ctx context.Context, seed uint64, m manner, wrap wrapper, trace func(step int, what string)) (s Stats, err error) {
+	h := &history{ctx: ctx, manner: m, rnd: rand.New(rand.NewPCG(seed, 0x5eed)), fs: vfs.NewMem(), wrap: wrap, trace: trace}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
@@ -73,6 +84,7 @@ func run(ctx context.Context, seed uint64, wrap wrapper, trace func(step int, wh
 
 // history is one in progress.
 type history struct {
+	manner
 	ctx   context.Context
 	rnd   *rand.Rand
 	stats Stats
@@ -161,6 +173,9 @@ func (h *history) choose() {
 	h.traffic = newTraffic(r)
 	g := &h.habits
 	g.steps = 30 + r.IntN(250)
+	if h.twofold {
+		g.steps /= 4
+	}
 	for i := range deeds {
 		w := deeds[i].usual * 10
 		switch r.IntN(4) {
@@ -212,6 +227,9 @@ func (h *history) run() error {
 				return err
 			}
 		}
+	}
+	if h.twofold {
+		return h.do(deed{"double", 0, (*history).double})
 	}
 	return h.do(deed{"end", 0, (*history).end})
 }
