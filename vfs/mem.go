@@ -59,6 +59,8 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 // A failed SyncDir makes nothing durable, and a later one may. A failed operation of another kind
 // has no effect.
 //
+// Syncing a file that was opened with Open fails with EBADF, as Windows refuses it.
+//
 // [Mem.SetCapacity] limits the space in pages of 4096 bytes that were written or allocated. What
 // was allocated can be written to on a full disk. A write that finds too little writes what fits.
 // Names need no space.

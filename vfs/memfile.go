@@ -151,6 +151,8 @@ func (f *memFile) Sync() error {
 	switch {
 	case f.closed:
 		err = fs.ErrClosed
+	case !f.writable:
+		err = syscall.EBADF
 	case last:
 		if err = ErrHalted; f.m.rnd.IntN(2) == 0 {
 			f.n.sync()

@@ -50,7 +50,8 @@ type File interface {
 	// becomes longer, and a later write may still find the disk full.
 	Allocate(size int64) error
 	// Datasync makes the contents durable, with what of the metadata is needed to read them
-	// back (the length), but not the file's name: see SyncDir.
+	// back (the length), but not the file's name: see SyncDir. The file must be open for writing: Windows
+	// refuses to flush another.
 	Datasync() error
 	// Sync is Datasync, with all metadata.
 	Sync() error
