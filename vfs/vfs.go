@@ -1,6 +1,8 @@
 // Package vfs is the seam between a storage engine and its files: the real file
 // system ([OS]), and one in memory that can be crashed ([Mem]).
 //
+// The comment of Mem lists which faults it may inject, and which not.
+//
 // It is as narrow as an engine that writes logs and immutable files needs. Names are
 // paths in the form of the operating system. All methods may be called from many
 // goroutines at once unless they say otherwise.
