@@ -66,6 +66,7 @@ func (h *history) double() error {
 			return fmt.Errorf("db.Open after a crash: %w", err)
 		}
 		fs.Halt()
+		fs.Unmap()
 		for _, again := range []struct {
 			how   string
 			fs    *vfs.Mem

@@ -27,6 +27,8 @@ type mutant struct {
 	gap     bool                              // a rename is two steps: the old file goes first
 	rot     bool                              // some reads have a bit turned over
 	short   bool                              // a list lacks the newest segment while opening
+	stale   bool                              // files that are mapped for writing are not synced
+	private bool                              // what is stored through a mapping does not reach the file
 	reads   int
 	dirs    int // syncs of directories
 }
@@ -38,6 +40,9 @@ func (m *mutant) OpenWrite(name string) (vfs.File, error) { return m.file(m.FS.O
 func (m *mutant) file(f vfs.File, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
+	}
+	if _, ok := f.(vfs.WriteMapper); ok {
+		return &mappedMutant{mutantFile{File: f, m: m}}, nil
 	}
 	return &mutantFile{File: f, m: m}, nil
 }
@@ -79,9 +84,30 @@ func (m *mutant) List(dir string) ([]string, error) {
 
 type mutantFile struct {
 	vfs.File
-	m    *mutant
-	held []heldWrite
+	m      *mutant
+	held   []heldWrite
+	mapped bool // for writing
 }
+
+// mappedMutant is a mutantFile that can be mapped.
+type mappedMutant struct{ mutantFile }
+
+func (f *mappedMutant) Map(size int64) (vfs.Mapping, error) { return f.File.(vfs.Mapper).Map(size) }
+
+func (f *mappedMutant) MapWrite(size int64) (vfs.Mapping, error) {
+	m, err := f.File.(vfs.WriteMapper).MapWrite(size)
+	if f.mapped = err == nil; f.mapped && f.m.private {
+		return privateMapping{m, slices.Clone(m.Bytes())}, nil
+	}
+	return m, err
+}
+
+type privateMapping struct {
+	vfs.Mapping
+	bytes []byte
+}
+
+func (m privateMapping) Bytes() []byte { return m.bytes }
 
 type heldWrite struct {
 	b   []byte
@@ -133,7 +159,7 @@ func (f *mutantFile) doSync(sync func() error) error {
 	if err := f.flush(); err != nil {
 		return err
 	}
-	if f.m.sync != nil && !f.m.sync(f.m, f.Name()) {
+	if f.m.sync != nil && !f.m.sync(f.m, f.Name()) || f.m.stale && f.mapped {
 		return nil
 	}
 	if err := sync(); err != nil && (!f.m.blind || errors.Is(err, vfs.ErrHalted)) {
@@ -166,6 +192,8 @@ func TestMutants(t *testing.T) {
 		"writes are held back until a sync":                       {100, mutant{later: true}},
 		"the manifest is removed before a rename":                 {400, mutant{gap: true}},
 		"reads turn bits over":                                    {40, mutant{rot: true}},
+		"mapped segments are not synced":                          {100, mutant{stale: true}},
+		"stores to mappings stay private":                         {100, mutant{private: true}},
 		"the newest segment is overlooked":                        {100, mutant{short: true}},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -59,9 +59,12 @@ func Run(ctx context.Context, seed uint64) (Stats, error) {
 // manner is how a history is run. It follows from the seed, unless a test chooses it.
 type manner struct {
 	twofold bool // it ends with a crash during the Open after a crash
+	mapped  bool // files are mapped
 }
 
-func mannerOf(seed uint64) manner { return manner{twofold: seed%8 == 0 || seed%8 == 5} }
+func mannerOf(seed uint64) manner {
+	return manner{twofold: seed%8 == 0 || seed%8 == 5, mapped: seed%2 == 1}
+}
 
 // wrapper makes a file system over the simulated one, for each that a history opens a database on. While
 // opening is true, Open is at work.
@@ -201,6 +204,8 @@ func (h *history) choose() {
 // damages it.
 func (h *history) run() error {
 	h.choose()
+	h.fs.SetMapping(h.mapped)
+	defer func() { h.fs.Unmap() }()
 	h.fs.Seed(h.rnd.Uint64())
 	h.hook(nil)
 	if err := errors.Join(h.fs.MkdirAll("db"), h.fs.SyncDir("/")); err != nil {
