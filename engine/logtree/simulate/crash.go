@@ -27,14 +27,20 @@ func (h *history) crashed() error {
 }
 
 // lose takes the place of the file system by what a crash leaves of it.
-func (h *history) lose() {
+func (h *history) lose() { h.loseBy(h.rnd.IntN(crashes)) }
+
+// There are so many crashes to choose among, of which the first are kills.
+const crashes, kills = 12, 5
+
+// loseBy is lose by a crash that was chosen.
+func (h *history) loseBy(n int) {
 	if h.fs.Halted() {
 		h.stats.Halts++
 	}
 	h.fs.Halt()
 	defer h.fs.Unmap()
-	switch n := h.rnd.IntN(12); {
-	case n < 5:
+	switch {
+	case n < kills:
 		h.stats.Kills++
 		h.note("kill -9: %d of %d batches must be there", max(h.ledger.written, h.ledger.durable), len(h.ledger.batches))
 		h.fs = h.fs.Kill()

@@ -13,7 +13,7 @@ func (h *history) haltBehind() {
 	kind, left := kinds[h.rnd.IntN(len(kinds))], h.rnd.IntN(6)
 	fs := h.fs
 	h.hook(func(op vfs.Op) error {
-		if op.Kind == kind {
+		if op.Kind == kind && (kind != vfs.OpRename || op.To == "db/MANIFEST") {
 			if left--; left == -1 {
 				fs.HaltAfter(1)
 			}
@@ -47,7 +47,11 @@ func (h *history) double() error {
 		}
 	}
 	h.gone()
-	h.lose()
+	if h.rnd.IntN(2) == 0 {
+		h.loseBy(0) // after a kill there is more to lose for the next crash than after a power cut
+	} else {
+		h.lose()
+	}
 	h.disarm()
 	for n := int64(1); ; n++ {
 		if err := h.ctx.Err(); err != nil {

@@ -173,33 +173,40 @@ func TestMutants(t *testing.T) {
 	not := func(suffix string) func(*mutant, string) bool {
 		return func(_ *mutant, name string) bool { return !strings.HasSuffix(name, suffix) }
 	}
+	twofold := func(seed uint64) manner { return manner{twofold: true, mapped: seed%2 == 1} }
+	mapped := func(uint64) manner { return manner{mapped: true} }
 	notOpening := func(m *mutant, name string) bool { return !*m.opening || !strings.HasSuffix(name, ".seg") }
 	for what, c := range map[string]struct {
 		within uint64 // so many seeds
 		make   mutant
+		manner func(seed uint64) manner // nil: mannerOf
 	}{
-		"nothing is synced":                                       {40, mutant{sync: func(*mutant, string) bool { return false }}},
-		"segments are not synced":                                 {40, mutant{sync: not(".seg")}},
-		"runs are not synced":                                     {200, mutant{sync: not(".run")}},
-		"the manifest is not synced":                              {200, mutant{sync: not(".new")}},
-		"directories are not synced":                              {40, mutant{syncDir: func(*mutant) bool { return false }}},
-		"segments found are not synced":                           {400, mutant{sync: notOpening}},
-		"no directory is synced in recovery":                      {1000, mutant{syncDir: func(m *mutant) bool { return !*m.opening }}},
-		"files are removed before the manifest's name is durable": {400, mutant{syncDir: func(m *mutant) bool { return !*m.opening || m.dirs > 1 }}},
-		"nothing found is written again":                          {3000, mutant{again: true}},
-		"failed syncs are ignored":                                {400, mutant{blind: true}},
-		"failed and short writes are ignored":                     {400, mutant{deaf: true}},
-		"writes are held back until a sync":                       {100, mutant{later: true}},
-		"the manifest is removed before a rename":                 {400, mutant{gap: true}},
-		"reads turn bits over":                                    {40, mutant{rot: true}},
-		"mapped segments are not synced":                          {100, mutant{stale: true}},
-		"stores to mappings stay private":                         {100, mutant{private: true}},
-		"the newest segment is overlooked":                        {100, mutant{short: true}},
+		"nothing is synced":                                       {within: 40, make: mutant{sync: func(*mutant, string) bool { return false }}},
+		"segments are not synced":                                 {within: 40, make: mutant{sync: not(".seg")}},
+		"runs are not synced":                                     {within: 200, make: mutant{sync: not(".run")}},
+		"the manifest is not synced":                              {within: 200, make: mutant{sync: not(".new")}},
+		"directories are not synced":                              {within: 40, make: mutant{syncDir: func(*mutant) bool { return false }}},
+		"segments found are not synced":                           {within: 400, make: mutant{sync: notOpening}},
+		"no directory is synced in recovery":                      {within: 1000, make: mutant{syncDir: func(m *mutant) bool { return !*m.opening }}},
+		"files are removed before the manifest's name is durable": {within: 1000, make: mutant{syncDir: func(m *mutant) bool { return !*m.opening || m.dirs > 1 }}, manner: twofold},
+		"nothing found is written again":                          {within: 3000, make: mutant{again: true}},
+		"failed syncs are ignored":                                {within: 400, make: mutant{blind: true}},
+		"failed and short writes are ignored":                     {within: 400, make: mutant{deaf: true}},
+		"writes are held back until a sync":                       {within: 100, make: mutant{later: true}},
+		"the manifest is removed before a rename":                 {within: 400, make: mutant{gap: true}},
+		"reads turn bits over":                                    {within: 40, make: mutant{rot: true}},
+		"mapped segments are not synced":                          {within: 100, make: mutant{stale: true}, manner: mapped},
+		"stores to mappings stay private":                         {within: 100, make: mutant{private: true}, manner: mapped},
+		"the newest segment is overlooked":                        {within: 100, make: mutant{short: true}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= c.within; seed++ {
-				_, err := run(context.Background(), seed, mannerOf(seed), func(fsys vfs.FS, opening *bool) vfs.FS {
+				m := mannerOf(seed)
+				if c.manner != nil {
+					m = c.manner(seed)
+				}
+				_, err := run(context.Background(), seed, m, func(fsys vfs.FS, opening *bool) vfs.FS {
 					m := c.make
 					m.FS, m.opening = fsys, opening
 					return &m
