@@ -299,7 +299,13 @@ func (m *Mem) halt() {
 // read fills b with what is seen from off on, stores through mappings too.
 func (n *node) read(b []byte, off int64) {
 	n.seen.read(b, off)
-	if r := n.region; r != nil && r.writers > 0 && off < int64(len(r.bytes)) {
-		copy(b, r.bytes[off:])
+	r := n.region
+	if r == nil || r.writers == 0 {
+		return
+	}
+	for u := off / unit; u < int64(len(r.may)) && u*unit < off+int64(len(b)); u++ {
+		if lo := max(off, u*unit); r.may[u] != nothing {
+			copy(b[lo-off:], r.bytes[lo:(u+1)*unit])
+		}
 	}
 }
