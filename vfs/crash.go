@@ -370,8 +370,8 @@ func (n *node) image(p *plan) contents {
 	return img
 }
 
-// parts are the steps in which the bytes of c came to be seen, each of which may be what the disk holds: those of a store
-// that p tears are two, at any byte of it.
+// parts are the steps in which the bytes of c came to be seen, each of which may be what the disk holds: those
+// of a store that p tears are two, at any byte of it.
 func (c *change) parts(p *plan, f fate) []span {
 	if !c.stored || f != torn {
 		return []span{{0, c.n}}

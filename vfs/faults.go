@@ -11,8 +11,8 @@ import (
 // Kind is a kind of operation on a [Mem].
 type Kind uint8
 
-// The kinds of operations. Datasync and Sync are both OpSync; Open and OpenWrite are both OpOpen; Map and MapWrite are both
-// OpMap. What is done through a mapping is no operation.
+// The kinds of operations. Datasync and Sync are both OpSync; Open and OpenWrite are both OpOpen; Map and
+// MapWrite are both OpMap. What is done through a mapping is no operation.
 const (
 	OpCreate Kind = iota + 1
 	OpRemove

@@ -107,8 +107,8 @@ var (
 // Map implements [Mapper].
 func (f mappedFile) Map(size int64) (Mapping, error) { return f.mapFile("map", size, false) }
 
-// MapWrite implements [WriteMapper]. A store to a page that has no room on the disk is a memory fault, though there may be
-// some: write it first, or Allocate.
+// MapWrite implements [WriteMapper]. A store to a page that has no room on the disk is a memory fault, though
+// there may be some: write it first, or Allocate.
 func (f mappedFile) MapWrite(size int64) (Mapping, error) {
 	return f.mapFile("map for writing", size, true)
 }

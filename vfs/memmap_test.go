@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// mappedMem returns a Mem in which the given file is durable, an open handle of it, and its bytes in memory, to store to.
+// mappedMem returns a Mem in which the given file is durable, an open handle of it, and its bytes in memory, to
+// store to.
 func mappedMem(t testing.TB, name string, b []byte) (*Mem, File, []byte) {
 	t.Helper()
 	m, f := synced(t, name, b)
@@ -175,8 +176,8 @@ func TestReadMappingIsReadOnly(t *testing.T) {
 	must(t, in.Unmap())
 }
 
-// TestMappedHistories stores and writes at random, and compares with plain bytes: after a kill all is there; after a power
-// cut each byte is one that was there since the last sync.
+// TestMappedHistories stores and writes at random, and compares with plain bytes: after a kill all is there;
+// after a power cut each byte is one that was there since the last sync.
 func TestMappedHistories(t *testing.T) {
 	const size = 3*pageSize + 100
 	for n := range uint64(60) {

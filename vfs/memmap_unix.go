@@ -12,5 +12,5 @@ func allocateRegion(size int) ([]byte, error) {
 func freeRegion(b []byte) error { return unix.Munmap(b) }
 
 func protectRegion(b []byte, may access) error {
-	return unix.Mprotect(b, [...]int{nothing: unix.PROT_NONE, reading: unix.PROT_READ, writing: unix.PROT_READ | unix.PROT_WRITE}[may])
+	return unix.Mprotect(b, [...]int{unix.PROT_NONE, unix.PROT_READ, unix.PROT_READ | unix.PROT_WRITE}[may])
 }

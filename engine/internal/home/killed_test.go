@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestKilledMaker: directories and a mark that are there may have been made by a process that was killed before they were
-// durable. Who goes on with them makes them so.
+// TestKilledMaker: directories and a mark that are there may have been made by a process that was killed before
+// they were durable. Who goes on with them makes them so.
 func TestKilledMaker(t *testing.T) {
 	var synced []string
 	syncDir = func(dir string) error {

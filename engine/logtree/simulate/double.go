@@ -6,10 +6,12 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// haltBehind makes the power go during the operation after one of a kind: after a rename as often as after a write, of which
-// there are many more.
+// haltBehind makes the power go during the operation after one of a kind: after a rename as often as after a
+// write, of which there are many more.
 func (h *history) haltBehind() {
-	kinds := [...]vfs.Kind{vfs.OpRename, vfs.OpRename, vfs.OpRename, vfs.OpRemove, vfs.OpSyncDir, vfs.OpCreate, vfs.OpSync, vfs.OpWrite}
+	kinds := [...]vfs.Kind{
+		vfs.OpRename, vfs.OpRename, vfs.OpRename, vfs.OpRemove, vfs.OpSyncDir, vfs.OpCreate, vfs.OpSync, vfs.OpWrite,
+	}
 	kind, left := kinds[h.rnd.IntN(len(kinds))], h.rnd.IntN(6)
 	fs := h.fs
 	h.hook(func(op vfs.Op) error {
@@ -24,8 +26,9 @@ func (h *history) haltBehind() {
 	h.armed = true
 }
 
-// double crashes once more while the crash before is recovered from. It lets the power go in the middle of the work, and
-// then, on a copy each, during every operation of the next Open, and looks at what the second crash leaves.
+// double crashes once more while the crash before is recovered from. It lets the power go in the middle of the
+// work, and then, on a copy each, during every operation of the next Open, and looks at what the second crash
+// leaves.
 func (h *history) double() error {
 	if h.fs.Halted() || h.poisoned {
 		if err := h.crash(); err != nil {

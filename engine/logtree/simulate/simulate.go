@@ -1,7 +1,8 @@
-// Package simulate runs histories of the engine logtree on a file system in memory that is crashed, halted
-// and made to fail, and checks after each crash that what is found is what the laws of the contract
-// allow. Each history follows from a seed alone: the same seed is the same history. In half of them the files are
-// mapped; some end with a crash during the Open that follows a crash, at each of its operations. Package vfs lists the faults.
+// Package simulate runs histories of the engine logtree on a file system in memory that is crashed, halted and
+// made to fail, and checks after each crash that what is found is what the laws of the contract allow. Each
+// history follows from a seed alone: the same seed is the same history. In half of them the files are mapped;
+// some end with a crash during the Open that follows a crash, at each of its operations. Package vfs lists the
+// faults.
 package simulate
 
 import (
@@ -73,7 +74,8 @@ type wrapper func(fsys vfs.FS, opening *bool) vfs.FS
 
 // run is Run with a manner, and with a wrapper and a function that is told every step; both may be nil.
 func run(ctx context.Context, seed uint64, m manner, wrap wrapper, trace func(step int, what string)) (s Stats, err error) {
-	h := &history{ctx: ctx, manner: m, rnd: rand.New(rand.NewPCG(seed, 0x5eed)), fs: vfs.NewMem(), wrap: wrap, trace: trace}
+	rnd := rand.New(rand.NewPCG(seed, 0x5eed))
+	h := &history{ctx: ctx, manner: m, rnd: rnd, fs: vfs.NewMem(), wrap: wrap, trace: trace}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())

@@ -376,9 +376,9 @@ func (d *DB) trim(from position) error {
 // leastTrim is what is worth it, in bytes. A full segment has less left, and its file can be used again as it is.
 const leastTrim = 64 << 10
 
-// writeAgain writes again what a segment's file shows, but for what is known to have been synced, and syncs it. Where an
-// acknowledged frame is among it, each byte is overwritten with itself: whether a power cut then leaves the old bytes or the
-// new ones, they are the same.
+// writeAgain writes again what a segment's file shows, but for what is known to have been synced, and syncs it.
+// Where an acknowledged frame is among it, each byte is overwritten with itself: whether a power cut then
+// leaves the old bytes or the new ones, they are the same.
 func (d *DB) writeAgain(s *segment) (err error) {
 	name := s.file.Name()
 	f, err := d.fs.OpenWrite(name) // s has it open for reading, which is not enough to sync it everywhere

@@ -94,8 +94,8 @@ func (f sameFile) WriteAt(b []byte, off int64) (int, error) {
 	return f.File.WriteAt(b, off)
 }
 
-// TestWriteAgainChangesNothing: what Open writes over acknowledged frames are the bytes that are there, so that a torn write
-// of them is harmless. It is torn here, at sectors, at each operation.
+// TestWriteAgainChangesNothing: what Open writes over acknowledged frames are the bytes that are there, so that
+// a torn write of them is harmless. It is torn here, at sectors, at each operation.
 func TestWriteAgainChangesNothing(t *testing.T) {
 	d, c := manualWith(t, 4<<20)
 	mem := c.FS.(*vfs.Mem)
