@@ -42,6 +42,7 @@ func (m *Mem) Kill() *Mem { return m.Clone() }
 func (m *Mem) Clone() *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.absorb()
 	copies := map[*node]*node{}
 	var reach func(n *node) *node
 	all := func(entries map[string]*node) map[string]*node {
@@ -80,7 +81,7 @@ func (m *Mem) Clone() *Mem {
 		}
 		c.journal = append(c.journal, e)
 	}
-	c.capacity, c.ops, c.pcg = m.capacity, m.ops, m.pcg
+	c.capacity, c.ops, c.pcg, c.mapping = m.capacity, m.ops, m.pcg, m.mapping
 	return c
 }
 
@@ -90,6 +91,7 @@ func (m *Mem) Clone() *Mem {
 func (m *Mem) DropCaches() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.absorb()
 	seen := map[*node]bool{}
 	var visit func(n *node)
 	visit = func(n *node) {
@@ -99,6 +101,7 @@ func (m *Mem) DropCaches() {
 		seen[n] = true
 		if n.base != nil {
 			n.evict()
+			m.show(n, 0, n.seen.size)
 		}
 		for _, below := range n.entries {
 			visit(below)
@@ -207,6 +210,7 @@ func (p *plan) tear(count int64) func(i int64) bool {
 func (m *Mem) crash(p *plan) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.absorb()
 	if p.mode == modeHorizon {
 		oldest := m.oldest()
 		p.horizon = oldest + p.rnd.Int64N(m.ops-oldest+2)
@@ -232,7 +236,7 @@ func (m *Mem) crash(p *plan) *Mem {
 		return fresh
 	}
 	c.root = build(m.root)
-	c.capacity, c.pcg = m.capacity, m.pcg
+	c.capacity, c.pcg, c.mapping = m.capacity, m.pcg, m.mapping
 	return c
 }
 
@@ -327,8 +331,10 @@ func (n *node) image(p *plan) contents {
 	for _, c := range n.changes {
 		f := p.fate(c.seq)
 		if c.n > 0 {
-			now.write(n.log[c.at:c.at+int(c.n)], c.off)
-			img.keep(&now, p, f, span{c.off, c.off + c.n}, limit)
+			for _, part := range c.parts(p, f) {
+				now.write(n.log[c.at+int(part.lo):c.at+int(part.hi)], c.off+part.lo)
+				img.keep(&now, p, f, span{c.off + part.lo, c.off + part.hi}, limit)
+			}
 		}
 		if c.size == before {
 			continue
@@ -362,6 +368,20 @@ func (n *node) image(p *plan) contents {
 	img.size = size
 	img.zero(size)
 	return img
+}
+
+// parts are the steps in which the bytes of c came to be seen, each of which may be what the disk holds: those
+// of a store that p tears are two, at any byte of it.
+func (c *change) parts(p *plan, f fate) []span {
+	if !c.stored || f != torn {
+		return []span{{0, c.n}}
+	}
+	at := p.rnd.Int64N(c.n + 1)
+	parts := []span{{0, at}, {at, c.n}}
+	if p.rnd.IntN(4) == 0 {
+		slices.Reverse(parts)
+	}
+	return parts
 }
 
 // countLengths returns how many changes change the length, and how many of them p's moment has

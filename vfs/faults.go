@@ -11,7 +11,8 @@ import (
 // Kind is a kind of operation on a [Mem].
 type Kind uint8
 
-// The kinds of operations. Datasync and Sync are both OpSync; Open and OpenWrite are both OpOpen.
+// The kinds of operations. Datasync and Sync are both OpSync; Open and OpenWrite are both OpOpen; Map and
+// MapWrite are both OpMap. What is done through a mapping is no operation.
 const (
 	OpCreate Kind = iota + 1
 	OpRemove
@@ -26,13 +27,14 @@ const (
 	OpList
 	OpSize
 	OpRead
+	OpMap
 	OpClose
 )
 
 var kindNames = [...]string{
 	OpCreate: "create", OpRemove: "remove", OpRename: "rename", OpMkdir: "mkdir", OpSyncDir: "syncdir", OpWrite: "write",
 	OpTruncate: "truncate", OpAllocate: "allocate", OpSync: "sync", OpOpen: "open", OpList: "list", OpSize: "size",
-	OpRead: "read", OpClose: "close",
+	OpRead: "read", OpMap: "map", OpClose: "close",
 }
 
 // String returns the kind's name in lower case.
@@ -53,7 +55,7 @@ type Op struct {
 	Name   string // as the file was opened, or as it was given
 	To     string // the new name of an OpRename
 	Offset int64  // of the bytes read or written; the size in OpTruncate and OpAllocate
-	Len    int64  // of the bytes read or written
+	Len    int64  // of the bytes read, written or mapped
 }
 
 // Short is an error that a hook may return for an OpWrite to have the first N bytes written before
@@ -169,7 +171,7 @@ func (m *Mem) Ops() int64 {
 func (m *Mem) Halt() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.halted = true
+	m.halt()
 }
 
 // HaltAfter halts during the n-th mutating operation from now on, the next one being the first.
@@ -211,6 +213,7 @@ func (m *Mem) Used() int64 {
 func (m *Mem) Flip(name string, off int64, bit int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.absorb()
 	n, err := m.file(name)
 	if err == nil && (off < 0 || off >= n.seen.size || bit < 0 || bit > 7) {
 		err = syscall.EINVAL
@@ -223,6 +226,7 @@ func (m *Mem) Flip(name string, off int64, bit int) error {
 			c.own(int(off / pageSize)).bytes[off%pageSize] ^= 1 << bit
 		}
 	}
+	m.show(n, off, off+1)
 	return nil
 }
 
@@ -231,6 +235,7 @@ func (m *Mem) Flip(name string, off int64, bit int) error {
 func (m *Mem) CutFile(name string, size int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.absorb()
 	n, err := m.file(name)
 	if err == nil && (size < 0 || size >= n.seen.size) {
 		err = syscall.EINVAL
@@ -243,5 +248,6 @@ func (m *Mem) CutFile(name string, size int64) error {
 	n.base = nil
 	n.forget()
 	m.release(n)
+	m.show(n, size, maxMemFile)
 	return nil
 }

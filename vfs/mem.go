@@ -59,6 +59,8 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 // A failed SyncDir makes nothing durable, and a later one may. A failed operation of another kind
 // has no effect.
 //
+// Syncing a file that was opened with Open fails with EBADF, as Windows refuses it.
+//
 // [Mem.SetCapacity] limits the space in pages of 4096 bytes that were written or allocated. What
 // was allocated can be written to on a full disk. A write that finds too little writes what fits.
 // Names need no space.
@@ -66,9 +68,23 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 // [Mem.Flip] and [Mem.CutFile] damage what is on the disk. [Mem.HaltAfter] cuts the power in the
 // middle of an operation.
 //
+// # Mappings
+//
+// After [Mem.SetMapping] files implement [Mapper] and [WriteMapper], on Unix. All mappings of a file show what
+// is seen of it, at once. What is stored through one is a write that is not synced: it survives [Mem.Kill], a
+// sync of the file makes it durable, a failed sync drops it. The system may write a page to the disk at any
+// time, also while a store to it is under way: so each sector that a power cut finds holds what it held at the
+// last sync, after any of the stores and writes since, or in the middle of a store, of which it then has the
+// first bytes or the last. A store of the bytes that were there already is not noticed.
+//
+// Pages are read again too: what [Mem.Flip], [Mem.CutFile] and [Mem.DropCaches] do shows in mappings that were read
+// before. A memory fault (see debug.SetPanicOnFault) meets who touches a page behind the end of the file, or one that
+// [Mem.Spoil] made unreadable; who stores to a page without room on the disk, through a mapping for reading, or after
+// the power went. A hook makes Map and MapWrite fail, by OpMap; what is done through a mapping is no operation.
+//
 // # What real disks may do beyond it
 //
-// Acknowledge a sync and lose it. Tear a sector, or lose synced bytes next to a write
+// Acknowledge a sync and lose it. Tear a sector that it is writing, or lose synced bytes next to a write
 // (the erase block of a flash disk). Show what a file held before that was removed. Put a
 // write in another place. Lose or double a file that is renamed (file systems without a
 // journal). Want room for overwriting (file systems that copy on write). Fail a system call for
@@ -80,8 +96,7 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 //
 // Names may be written as the operating system wants them. There is one root, and relative names
 // start there. Links, permissions, times and locks do not exist; directories cannot be renamed.
-// Files implement neither [Mapper] nor [WriteMapper]. A file that was removed stays readable for who has it
-// open, and takes its room until then.
+// A file that was removed stays readable for who has it open, and takes its room until then.
 type Mem struct {
 	mu       sync.RWMutex
 	root     *node
@@ -92,6 +107,9 @@ type Mem struct {
 	ops      int64 // mutating operations so far
 	haltAt   int64 // the one during which the power goes, 0: none
 	halted   bool
+	mapping  bool
+	mapped   []*node // that have a region
+	spoiled  []*node
 	pcg      rand.PCG
 	rnd      *rand.Rand // over pcg: what an operation leaves open
 }
@@ -106,12 +124,14 @@ type node struct {
 	// base is what was seen before the first of changes, nil if that is what is on the disk. It
 	// is not after a failed sync.
 	base    *contents
-	changes []change // not yet on the disk, oldest first
-	log     []byte   // what changes wrote
-	most    int      // changes before the history is shortened, 0: as many as bound says
-	blocks  []uint64 // a bit for each page that has room on the disk
-	names   int      // entries that are seen
-	handles int      // open files
+	changes []change       // not yet on the disk, oldest first
+	log     []byte         // what changes wrote
+	most    int            // changes before the history is shortened, 0: as many as bound says
+	blocks  []uint64       // a bit for each page that has room on the disk
+	names   int            // entries that are seen
+	handles int            // open files and mappings
+	region  *region        // nil if it is not mapped
+	bad     map[int64]bool // pages that cannot be read
 }
 
 // change is a write or a change of length that was not synced.
@@ -120,6 +140,7 @@ type change struct {
 	off, n int64 // the bytes written; n is 0 if none were
 	at     int   // of the bytes in node.log
 	size   int64 // the file's length after it
+	stored bool  // through a mapping: no more than a byte of it is sure to be there at once
 }
 
 // entryChange is a change of one name, or of two by a rename, that was not synced.
@@ -162,10 +183,11 @@ func (m *Mem) begin(op Op) (last bool, err error) {
 	if m.halted {
 		return false, ErrHalted
 	}
+	m.absorb()
 	if op.Kind.Mutates() {
 		m.ops++
 		if m.ops == m.haltAt {
-			m.halted = true
+			m.halt()
 			return true, nil
 		}
 	}
@@ -313,7 +335,7 @@ func (m *Mem) Create(name string) (File, error) {
 	if err != nil {
 		return nil, pathError("create", name, err)
 	}
-	return f, nil
+	return m.opened(f), nil
 }
 
 // Open implements [FS].
@@ -336,7 +358,17 @@ func (m *Mem) open(name string, writable bool) (File, error) {
 	if err != nil {
 		return nil, pathError("open", name, err)
 	}
-	return f, nil
+	return m.opened(f), nil
+}
+
+// opened makes f one that can be mapped if it is to be.
+func (m *Mem) opened(f *memFile) File {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.mapping {
+		return mappedFile{f}
+	}
+	return f
 }
 
 // Remove implements [FS].

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"math/bits"
 	"slices"
 	"syscall"
@@ -43,7 +44,10 @@ func (f *memFile) ReadAt(b []byte, off int64) (int, error) {
 		return 0, pathError("read", f.name, err)
 	}
 	n := int(max(0, min(int64(len(b)), f.n.seen.size-off)))
-	f.n.seen.read(b[:n], off)
+	if f.n.isBad(off, int64(n)) {
+		return 0, pathError("read", f.name, syscall.EIO)
+	}
+	f.n.read(b[:n], off)
 	if n < len(b) {
 		return n, io.EOF
 	}
@@ -73,6 +77,9 @@ func (f *memFile) writeAt(b []byte, off int64, last bool, err error) (int, error
 	if off > maxMemFile-int64(len(b)) {
 		return 0, syscall.EFBIG
 	}
+	if f.n.isBad(off, int64(len(b))) {
+		return 0, syscall.EIO
+	}
 	want := int64(len(b))
 	switch {
 	case last:
@@ -82,6 +89,7 @@ func (f *memFile) writeAt(b []byte, off int64, last bool, err error) (int, error
 	}
 	n := f.m.reserve(f.n, off, want)
 	f.n.write(b[:n], off, f.m.ops)
+	f.m.show(f.n, off, off+n)
 	switch {
 	case last:
 		return 0, ErrHalted
@@ -104,8 +112,10 @@ func (f *memFile) Truncate(size int64) error {
 		if err := f.checkSize(size); err != nil {
 			return err
 		}
+		from := min(size, f.n.seen.size)
 		f.n.resize(size, f.m.ops)
 		f.m.release(f.n)
+		f.m.show(f.n, from, maxMemFile)
 		return nil
 	}))
 }
@@ -126,6 +136,7 @@ func (f *memFile) Allocate(size int64) error {
 		if got := f.m.reserve(f.n, 0, size); got > f.n.seen.size {
 			f.n.resize(got, f.m.ops)
 		}
+		f.m.show(f.n, 0, 0)
 		return err
 	}))
 }
@@ -151,6 +162,8 @@ func (f *memFile) Sync() error {
 	switch {
 	case f.closed:
 		err = fs.ErrClosed
+	case !f.writable:
+		err = syscall.EBADF
 	case last:
 		if err = ErrHalted; f.m.rnd.IntN(2) == 0 {
 			f.n.sync()
@@ -277,12 +290,14 @@ func pagesOf(size int64) int64 { return (size + pageSize - 1) / pageSize }
 
 // Of the contents:
 
-func (n *node) write(b []byte, off, seq int64) {
+func (n *node) write(b []byte, off, seq int64) { n.record(b, off, seq, false) }
+
+func (n *node) record(b []byte, off, seq int64, stored bool) {
 	if len(b) == 0 {
 		return
 	}
 	n.seen.write(b, off)
-	n.changes = append(n.changes, change{seq, off, int64(len(b)), len(n.log), n.seen.size})
+	n.changes = append(n.changes, change{seq, off, int64(len(b)), len(n.log), n.seen.size, stored})
 	n.log = append(n.log, b...)
 	n.bound()
 }
@@ -292,6 +307,7 @@ func (n *node) resize(size, seq int64) {
 		return
 	}
 	n.seen.resize(size)
+	maps.DeleteFunc(n.bad, func(page int64, _ bool) bool { return page*pageSize >= size })
 	n.changes = append(n.changes, change{seq: seq, size: size})
 	n.bound()
 }
@@ -320,7 +336,7 @@ func (n *node) bound() {
 		log = append(log, make([]byte, hi-r.lo)...)
 		n.seen.read(log[at:], r.lo)
 		size = max(size, hi)
-		fresh = append(fresh, change{seq, r.lo, hi - r.lo, at, size})
+		fresh = append(fresh, change{seq, r.lo, hi - r.lo, at, size, false})
 	}
 	if size != n.seen.size || n.disk.size != n.seen.size {
 		fresh = append(fresh, change{seq: seq, size: n.seen.size})

@@ -4,6 +4,19 @@
 // It is as narrow as an engine that writes logs and immutable files needs. Names are
 // paths in the form of the operating system. All methods may be called from many
 // goroutines at once unless they say otherwise.
+//
+// # Faults that Mem may inject
+//
+//   - Power cuts, between operations, in the middle of one, or of a store to a mapping: of what was not synced (writes,
+//     stores, lengths, names) any part may be kept, lost or torn.
+//   - Kills, which lose nothing that was written or stored.
+//   - Calls that fail, short writes, and failed syncs, which drop what they should have written.
+//   - Full disks.
+//   - Memory that is given up: what a failed sync dropped is read again as the disk has it.
+//   - Bits that rot, files that are cut short, and pages that cannot be read, all of which show in mappings too, the last
+//     two as memory faults.
+//
+// The comment of [Mem] says how far each goes, and what real disks may do beyond it.
 package vfs
 
 import "io"
@@ -50,7 +63,8 @@ type File interface {
 	// becomes longer, and a later write may still find the disk full.
 	Allocate(size int64) error
 	// Datasync makes the contents durable, with what of the metadata is needed to read them
-	// back (the length), but not the file's name: see SyncDir.
+	// back (the length), but not the file's name: see SyncDir. The file must be open for writing: Windows
+	// refuses to flush another.
 	Datasync() error
 	// Sync is Datasync, with all metadata.
 	Sync() error

@@ -147,6 +147,11 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 			return nil, fail(holdfast.ErrCorrupt, id.Keeps+" is gone", id.salvageOr("restore it from a backup")+"; to begin anew, name another directory", nil)
 		}
 	}
+	if making { // by whom, may have been killed before the mark was durable; without it, files would be somebody else's
+		if err := syncDir(dir); err != nil {
+			return nil, fail(nil, "", "the directory must be readable", err)
+		}
+	}
 	return h, nil
 }
 
@@ -317,15 +322,20 @@ func MkdirAll(dir string) error {
 	}
 	parent := filepath.Dir(dir)
 	if parent != dir {
-		if err := MkdirAll(parent); err != nil {
+		if _, err := os.Stat(parent); err == nil {
+			// Whoever made it may have been killed before its entry was synced. It need not be ours to sync.
+			_ = syncDir(filepath.Dir(parent))
+		} else if err := MkdirAll(parent); err != nil {
 			return err
 		}
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return SyncDir(parent)
+	return syncDir(parent)
 }
+
+var syncDir = SyncDir // another one in tests
 
 // Usage counts the regular files below dir and the bytes they take on the device. What
 // cannot be read, because it is just being removed, counts nothing.

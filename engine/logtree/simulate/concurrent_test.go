@@ -41,6 +41,8 @@ func concurrent(t *testing.T, seed uint64) (crashes int) {
 	c := db.Config{Dir: "/", New: true, ID: [16]byte{9}, Memory: 64 << 10, SyncEvery: time.Millisecond, Logger: discard, Sizes: db.Sizes{
 		Table: pick(1, 136<<10, 144<<10), Segment: pick(600, 2<<10, 16<<10), Run: pick(1<<10, 16<<10)}}
 	on := vfs.NewMem()
+	on.SetMapping(rnd.IntN(2) == 0)
+	defer func() { on.Unmap() }()
 	var l ledger
 	for generation := range 4 {
 		c.FS = on
@@ -66,6 +68,7 @@ func concurrent(t *testing.T, seed uint64) (crashes int) {
 			t.Errorf("seed %d: Close without power succeeds", seed)
 		}
 		crashes++
+		on.Unmap()
 		if rnd.IntN(2) == 0 {
 			on = on.Kill()
 			continue

@@ -27,13 +27,20 @@ func (h *history) crashed() error {
 }
 
 // lose takes the place of the file system by what a crash leaves of it.
-func (h *history) lose() {
+func (h *history) lose() { h.loseBy(h.rnd.IntN(crashes)) }
+
+// There are so many crashes to choose among, of which the first are kills.
+const crashes, kills = 12, 5
+
+// loseBy is lose by a crash that was chosen.
+func (h *history) loseBy(n int) {
 	if h.fs.Halted() {
 		h.stats.Halts++
 	}
 	h.fs.Halt()
-	switch n := h.rnd.IntN(12); {
-	case n < 5:
+	defer h.fs.Unmap()
+	switch {
+	case n < kills:
 		h.stats.Kills++
 		h.note("kill -9: %d of %d batches must be there", max(h.ledger.written, h.ledger.durable), len(h.ledger.batches))
 		h.fs = h.fs.Kill()
@@ -80,6 +87,7 @@ func (h *history) hook(faults func(vfs.Op) error) {
 // disarm ends all faults; it does not mend what they did.
 func (h *history) disarm() {
 	h.hook(nil)
+	h.fs.Unspoil()
 	h.fs.HaltAfter(0)
 	h.fs.SetCapacity(-1)
 	h.armed, h.reads, h.capped = false, false, false
@@ -186,6 +194,7 @@ func (h *history) twice() error {
 // peek opens a database without faults and returns what is in it.
 func (h *history) peek(on *vfs.Mem) (state, error) {
 	on.SetCapacity(-1)
+	defer on.Unmap()
 	d, err := h.open(on)
 	if err != nil {
 		return nil, err
@@ -210,6 +219,7 @@ func (h *history) halting(most int64) {
 func (h *history) fault() error {
 	if h.armed && h.rnd.IntN(2) == 0 {
 		h.hook(nil)
+		h.fs.Unspoil()
 		h.reads = false
 		if h.rnd.IntN(2) == 0 {
 			h.note("caches are dropped")
@@ -219,8 +229,39 @@ func (h *history) fault() error {
 		}
 		return nil
 	}
+	if h.mapped && h.rnd.IntN(4) == 0 {
+		h.spoil()
+		return nil
+	}
 	h.arm(40)
 	return nil
+}
+
+// spoil makes pages of some files unreadable.
+func (h *history) spoil() {
+	names, err := h.fs.List("db")
+	if err != nil {
+		return
+	}
+	for range 1 + h.rnd.IntN(4) {
+		name := "db/" + names[h.rnd.IntN(len(names))]
+		at := h.rnd.Int64N(1 + h.rnd.Int64N(40<<10))
+		h.note("%s cannot be read from byte %d on", name, at)
+		if err := h.fs.Spoil(name, at, at+1+h.rnd.Int64N(20<<10)); err != nil {
+			return
+		}
+	}
+	h.stats.Faults++
+	h.armed = true
+	h.unreadable()
+}
+
+// unreadable notes that reads may fail from now on.
+func (h *history) unreadable() {
+	h.reads = true
+	for i := range h.walks {
+		h.walks[i].weak = true
+	}
 }
 
 var faultKinds = []vfs.Kind{
@@ -231,7 +272,11 @@ var faultKinds = []vfs.Kind{
 // arm makes one kind of operation fail, within the next most of them or so.
 func (h *history) arm(most int64) {
 	r := h.rnd
-	f := vfs.Fault{Kind: faultKinds[r.IntN(len(faultKinds))], Skip: r.Int64N(1 + r.Int64N(most))}
+	kinds := faultKinds
+	if h.mapped {
+		kinds = append(slices.Clip(kinds), vfs.OpMap, vfs.OpMap)
+	}
+	f := vfs.Fault{Kind: kinds[r.IntN(len(kinds))], Skip: r.Int64N(1 + r.Int64N(most))}
 	if r.IntN(4) > 0 {
 		f.Count = 1 + r.Int64N(2)
 	}
@@ -254,9 +299,8 @@ func (h *history) arm(most int64) {
 	h.note("fails: %v of %q, %d after %d, short %d", f.Kind, f.Name, f.Count, f.Skip, f.Short)
 	h.hook(vfs.Faults(f))
 	h.armed = true
-	h.reads = h.reads || f.Kind == 0 || !f.Kind.Mutates()
-	for i := range h.walks {
-		h.walks[i].weak = h.walks[i].weak || h.reads
+	if f.Kind == 0 || !f.Kind.Mutates() {
+		h.unreadable()
 	}
 }
 
@@ -292,6 +336,7 @@ func (h *history) end() error {
 		h.gone()
 		h.note("kill -9, and then damage")
 		h.fs.Halt()
+		defer h.fs.Unmap()
 		h.fs = h.fs.Kill()
 		h.disarm()
 		return h.damaged(false)

@@ -27,7 +27,10 @@ type mutant struct {
 	gap     bool                              // a rename is two steps: the old file goes first
 	rot     bool                              // some reads have a bit turned over
 	short   bool                              // a list lacks the newest segment while opening
+	stale   bool                              // files that are mapped for writing are not synced
+	private bool                              // what is stored through a mapping does not reach the file
 	reads   int
+	dirs    int // syncs of directories
 }
 
 func (m *mutant) Create(name string) (vfs.File, error)    { return m.file(m.FS.Create(name)) }
@@ -38,10 +41,14 @@ func (m *mutant) file(f vfs.File, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, ok := f.(vfs.WriteMapper); ok {
+		return &mappedMutant{mutantFile{File: f, m: m}}, nil
+	}
 	return &mutantFile{File: f, m: m}, nil
 }
 
 func (m *mutant) SyncDir(dir string) error {
+	m.dirs++
 	if m.syncDir != nil && !m.syncDir(m) {
 		return nil
 	}
@@ -77,9 +84,30 @@ func (m *mutant) List(dir string) ([]string, error) {
 
 type mutantFile struct {
 	vfs.File
-	m    *mutant
-	held []heldWrite
+	m      *mutant
+	held   []heldWrite
+	mapped bool // for writing
 }
+
+// mappedMutant is a mutantFile that can be mapped.
+type mappedMutant struct{ mutantFile }
+
+func (f *mappedMutant) Map(size int64) (vfs.Mapping, error) { return f.File.(vfs.Mapper).Map(size) }
+
+func (f *mappedMutant) MapWrite(size int64) (vfs.Mapping, error) {
+	m, err := f.File.(vfs.WriteMapper).MapWrite(size)
+	if f.mapped = err == nil; f.mapped && f.m.private {
+		return privateMapping{m, slices.Clone(m.Bytes())}, nil
+	}
+	return m, err
+}
+
+type privateMapping struct {
+	vfs.Mapping
+	bytes []byte
+}
+
+func (m privateMapping) Bytes() []byte { return m.bytes }
 
 type heldWrite struct {
 	b   []byte
@@ -131,7 +159,7 @@ func (f *mutantFile) doSync(sync func() error) error {
 	if err := f.flush(); err != nil {
 		return err
 	}
-	if f.m.sync != nil && !f.m.sync(f.m, f.Name()) {
+	if f.m.sync != nil && !f.m.sync(f.m, f.Name()) || f.m.stale && f.mapped {
 		return nil
 	}
 	if err := sync(); err != nil && (!f.m.blind || errors.Is(err, vfs.ErrHalted)) {
@@ -145,30 +173,40 @@ func TestMutants(t *testing.T) {
 	not := func(suffix string) func(*mutant, string) bool {
 		return func(_ *mutant, name string) bool { return !strings.HasSuffix(name, suffix) }
 	}
+	twofold := func(seed uint64) manner { return manner{twofold: true, mapped: seed%2 == 1} }
+	mapped := func(uint64) manner { return manner{mapped: true} }
 	notOpening := func(m *mutant, name string) bool { return !*m.opening || !strings.HasSuffix(name, ".seg") }
 	for what, c := range map[string]struct {
 		within uint64 // so many seeds
 		make   mutant
+		manner func(seed uint64) manner // nil: mannerOf
 	}{
-		"nothing is synced":                       {40, mutant{sync: func(*mutant, string) bool { return false }}},
-		"segments are not synced":                 {40, mutant{sync: not(".seg")}},
-		"runs are not synced":                     {200, mutant{sync: not(".run")}},
-		"the manifest is not synced":              {200, mutant{sync: not(".new")}},
-		"directories are not synced":              {40, mutant{syncDir: func(*mutant) bool { return false }}},
-		"segments found are not synced":           {400, mutant{sync: notOpening}},
-		"no directory is synced in recovery":      {1000, mutant{syncDir: func(m *mutant) bool { return !*m.opening }}},
-		"nothing found is written again":          {3000, mutant{again: true}},
-		"failed syncs are ignored":                {400, mutant{blind: true}},
-		"failed and short writes are ignored":     {400, mutant{deaf: true}},
-		"writes are held back until a sync":       {100, mutant{later: true}},
-		"the manifest is removed before a rename": {400, mutant{gap: true}},
-		"reads turn bits over":                    {40, mutant{rot: true}},
-		"the newest segment is overlooked":        {100, mutant{short: true}},
+		"nothing is synced":                                       {within: 40, make: mutant{sync: func(*mutant, string) bool { return false }}},
+		"segments are not synced":                                 {within: 40, make: mutant{sync: not(".seg")}},
+		"runs are not synced":                                     {within: 200, make: mutant{sync: not(".run")}},
+		"the manifest is not synced":                              {within: 200, make: mutant{sync: not(".new")}},
+		"directories are not synced":                              {within: 40, make: mutant{syncDir: func(*mutant) bool { return false }}},
+		"segments found are not synced":                           {within: 400, make: mutant{sync: notOpening}},
+		"no directory is synced in recovery":                      {within: 1000, make: mutant{syncDir: func(m *mutant) bool { return !*m.opening }}},
+		"files are removed before the manifest's name is durable": {within: 1000, make: mutant{syncDir: func(m *mutant) bool { return !*m.opening || m.dirs > 1 }}, manner: twofold},
+		"nothing found is written again":                          {within: 3000, make: mutant{again: true}},
+		"failed syncs are ignored":                                {within: 400, make: mutant{blind: true}},
+		"failed and short writes are ignored":                     {within: 400, make: mutant{deaf: true}},
+		"writes are held back until a sync":                       {within: 100, make: mutant{later: true}},
+		"the manifest is removed before a rename":                 {within: 400, make: mutant{gap: true}},
+		"reads turn bits over":                                    {within: 40, make: mutant{rot: true}},
+		"mapped segments are not synced":                          {within: 100, make: mutant{stale: true}, manner: mapped},
+		"stores to mappings stay private":                         {within: 100, make: mutant{private: true}, manner: mapped},
+		"the newest segment is overlooked":                        {within: 100, make: mutant{short: true}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= c.within; seed++ {
-				_, err := run(context.Background(), seed, func(fsys vfs.FS, opening *bool) vfs.FS {
+				m := mannerOf(seed)
+				if c.manner != nil {
+					m = c.manner(seed)
+				}
+				_, err := run(context.Background(), seed, m, func(fsys vfs.FS, opening *bool) vfs.FS {
 					m := c.make
 					m.FS, m.opening = fsys, opening
 					return &m

@@ -24,8 +24,10 @@ func TestRegressions(t *testing.T) {
 		"directory entries found, but not durable yet, after a kill (syncReplayed)":                       25,
 	} {
 		t.Run(what, func(t *testing.T) {
-			if _, err := Run(context.Background(), seed); err != nil {
-				t.Fatal(err)
+			for _, mapped := range []bool{false, true} {
+				if _, err := run(context.Background(), seed, manner{mapped: mapped}, nil, nil); err != nil {
+					t.Fatal(err)
+				}
 			}
 		})
 	}

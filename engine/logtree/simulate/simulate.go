@@ -1,6 +1,8 @@
-// Package simulate runs histories of the engine logtree on a file system in memory that is crashed, halted
-// and made to fail, and checks after each crash that what is found is what the laws of the contract
-// allow. Each history follows from a seed alone: the same seed is the same history.
+// Package simulate runs histories of the engine logtree on a file system in memory that is crashed, halted and
+// made to fail, and checks after each crash that what is found is what the laws of the contract allow. Each
+// history follows from a seed alone: the same seed is the same history. In half of them the files are mapped;
+// some end with a crash during the Open that follows a crash, at each of its operations. Package vfs lists the
+// faults.
 package simulate
 
 import (
@@ -24,6 +26,7 @@ type Stats struct {
 	Cuts       int // power cuts
 	Kills      int // kill -9
 	Halts      int // crashes in the middle of an operation, among Cuts and Kills
+	Doubles    int // crashes during the Open that follows a crash
 	Faults     int // times that operations of the file system were made to fail
 	Full       int // times that the disk was made full
 	Damages    int // times that bits were flipped and files cut
@@ -41,6 +44,7 @@ func (s *Stats) Add(o Stats) {
 	s.Cuts += o.Cuts
 	s.Kills += o.Kills
 	s.Halts += o.Halts
+	s.Doubles += o.Doubles
 	s.Faults += o.Faults
 	s.Full += o.Full
 	s.Damages += o.Damages
@@ -52,15 +56,28 @@ func (s *Stats) Add(o Stats) {
 
 // Run runs the history of that seed. The error, unless it is ctx's, is a law that does not hold; it
 // names the seed, the step and what is wrong.
-func Run(ctx context.Context, seed uint64) (Stats, error) { return run(ctx, seed, nil, nil) }
+func Run(ctx context.Context, seed uint64) (Stats, error) {
+	return run(ctx, seed, mannerOf(seed), nil, nil)
+}
+
+// manner is how a history is run. It follows from the seed, unless a test chooses it.
+type manner struct {
+	twofold bool // it ends with a crash during the Open after a crash
+	mapped  bool // files are mapped
+}
+
+func mannerOf(seed uint64) manner {
+	return manner{twofold: seed%8 == 0 || seed%8 == 5, mapped: seed%2 == 1}
+}
 
 // wrapper makes a file system over the simulated one, for each that a history opens a database on. While
 // opening is true, Open is at work.
 type wrapper func(fsys vfs.FS, opening *bool) vfs.FS
 
-// run is Run with a wrapper and a function that is told every step; both may be nil.
-func run(ctx context.Context, seed uint64, wrap wrapper, trace func(step int, what string)) (s Stats, err error) {
-	h := &history{ctx: ctx, rnd: rand.New(rand.NewPCG(seed, 0x5eed)), fs: vfs.NewMem(), wrap: wrap, trace: trace}
+// run is Run with a manner, and with a wrapper and a function that is told every step; both may be nil.
+func run(ctx context.Context, seed uint64, m manner, wrap wrapper, trace func(step int, what string)) (s Stats, err error) {
+	rnd := rand.New(rand.NewPCG(seed, 0x5eed))
+	h := &history{ctx: ctx, manner: m, rnd: rnd, fs: vfs.NewMem(), wrap: wrap, trace: trace}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
@@ -75,6 +92,7 @@ func run(ctx context.Context, seed uint64, wrap wrapper, trace func(step int, wh
 
 // history is one in progress.
 type history struct {
+	manner
 	ctx   context.Context
 	rnd   *rand.Rand
 	stats Stats
@@ -163,6 +181,9 @@ func (h *history) choose() {
 	h.traffic = newTraffic(r)
 	g := &h.habits
 	g.steps = 30 + r.IntN(250)
+	if h.twofold {
+		g.steps /= 4
+	}
 	for i := range deeds {
 		w := deeds[i].usual * 10
 		switch r.IntN(4) {
@@ -188,6 +209,8 @@ func (h *history) choose() {
 // damages it.
 func (h *history) run() error {
 	h.choose()
+	h.fs.SetMapping(h.mapped)
+	defer func() { h.fs.Unmap() }()
 	h.fs.Seed(h.rnd.Uint64())
 	h.hook(nil)
 	if err := errors.Join(h.fs.MkdirAll("db"), h.fs.SyncDir("/")); err != nil {
@@ -214,6 +237,9 @@ func (h *history) run() error {
 				return err
 			}
 		}
+	}
+	if h.twofold {
+		return h.do(deed{"double", 0, (*history).double})
 	}
 	return h.do(deed{"end", 0, (*history).end})
 }

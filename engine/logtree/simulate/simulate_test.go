@@ -20,7 +20,7 @@ var (
 
 // tell runs a history and logs what it does.
 func tell(t *testing.T, seed uint64) {
-	s, err := run(context.Background(), seed, nil, func(step int, what string) { t.Logf("%4d %s", step, what) })
+	s, err := run(context.Background(), seed, mannerOf(seed), nil, func(step int, what string) { t.Logf("%4d %s", step, what) })
 	t.Logf("%+v", s)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestFresh(t *testing.T) {
 		return bad.Load() < 20 && time.Since(began) < d
 	})
 	t.Logf("%d histories in %v: %+v", n.Load(), d, all)
-	if all.Cuts == 0 || all.Kills == 0 || all.Halts == 0 || all.Poisons == 0 || all.Refusals == 0 {
+	if all.Cuts == 0 || all.Kills == 0 || all.Halts == 0 || all.Doubles == 0 || all.Poisons == 0 || all.Refusals == 0 {
 		t.Errorf("some things never happened: %+v", all)
 	}
 }
@@ -84,7 +84,7 @@ func TestSameSeed(t *testing.T) {
 		var lines [2][]string
 		for i := range sums {
 			h := fnv.New64()
-			s, err := run(context.Background(), seed, nil, func(step int, what string) {
+			s, err := run(context.Background(), seed, mannerOf(seed), nil, func(step int, what string) {
 				fmt.Fprintln(h, step, what)
 				lines[i] = append(lines[i], what)
 			})

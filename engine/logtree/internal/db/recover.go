@@ -207,6 +207,11 @@ func (d *DB) recover(m *manifest) error {
 	defer mem.release()
 	d.publish(mem, nil, ver)
 
+	// Until this manifest's name is durable, a power cut may bring back the one before it, which names files that this one
+	// does not.
+	if err := d.fs.SyncDir(d.dir); err != nil {
+		return ioError("sync", d.dir, err)
+	}
 	// The replay may need the room that runs take which nothing names.
 	for _, id := range slices.Sorted(maps.Keys(runFiles)) {
 		if files[id] == nil {
@@ -341,11 +346,7 @@ const maxPieces = 8
 func (d *DB) syncReplayed(replayed []*segment, at position) error {
 	for _, s := range replayed {
 		if err := d.writeAgain(s); err != nil {
-			return ioError("write", s.file.Name(), err)
-		}
-		d.otherSyncs.Add(1)
-		if err := s.file.Sync(); err != nil {
-			return ioError("sync", s.file.Name(), err)
+			return err
 		}
 	}
 	if err := d.fs.SyncDir(d.dir); err != nil {
@@ -385,33 +386,41 @@ func (d *DB) trim(from position) error {
 // leastTrim is what is worth it, in bytes. A full segment has less left, and its file can be used again as it is.
 const leastTrim = 64 << 10
 
-// writeAgain writes what a segment's file shows, but for what is known to have been synced.
+// writeAgain writes again what a segment's file shows, but for what is known to have been synced, and syncs it.
+// Where an acknowledged frame is among it, each byte is overwritten with itself: whether a power cut then
+// leaves the old bytes or the new ones, they are the same.
 func (d *DB) writeAgain(s *segment) (err error) {
+	name := s.file.Name()
+	f, err := d.fs.OpenWrite(name) // s has it open for reading, which is not enough to sync it everywhere
+	if err != nil {
+		return ioError("open", name, err)
+	}
+	defer func() {
+		if e := f.Close(); err == nil && e != nil {
+			err = ioError("close", name, e)
+		}
+	}()
 	off, end := int64(0), s.used.Load()
 	if s.start < d.promised {
 		off = segmentHeader + int64(d.promised-s.start)
 	}
-	if off >= end {
-		return nil
-	}
-	f, err := d.fs.OpenWrite(s.file.Name())
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	b := make([]byte, min(end-off, 1<<20))
+	b := make([]byte, min(max(end-off, 0), 1<<20))
 	for off < end {
 		n, err := f.ReadAt(b[:min(end-off, int64(len(b)))], off)
 		if n == 0 && err == io.EOF {
-			return nil // the file was cut in the padding of its last frame
+			break // the file was cut in the padding of its last frame
 		}
 		if n == 0 {
-			return err
+			return ioError("read", name, err)
 		}
 		if _, err := f.WriteAt(b[:n], off); err != nil {
-			return err
+			return ioError("write", name, err)
 		}
 		off += int64(n)
+	}
+	d.otherSyncs.Add(1)
+	if err := f.Sync(); err != nil {
+		return ioError("sync", name, err)
 	}
 	return nil
 }

@@ -1,0 +1,108 @@
+package simulate
+
+import (
+	"fmt"
+
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// haltBehind makes the power go during the operation after one of a kind: after a rename as often as after a
+// write, of which there are many more.
+func (h *history) haltBehind() {
+	kinds := [...]vfs.Kind{
+		vfs.OpRename, vfs.OpRename, vfs.OpRename, vfs.OpRemove, vfs.OpSyncDir, vfs.OpCreate, vfs.OpSync, vfs.OpWrite,
+	}
+	kind, left := kinds[h.rnd.IntN(len(kinds))], h.rnd.IntN(6)
+	fs := h.fs
+	h.hook(func(op vfs.Op) error {
+		if op.Kind == kind && (kind != vfs.OpRename || op.To == "db/MANIFEST") {
+			if left--; left == -1 {
+				fs.HaltAfter(1)
+			}
+		}
+		return nil
+	})
+	h.note("halts after %d times %v", left+1, kind)
+	h.armed = true
+}
+
+// double crashes once more while the crash before is recovered from. It lets the power go in the middle of the
+// work, and then, on a copy each, during every operation of the next Open, and looks at what the second crash
+// leaves.
+func (h *history) double() error {
+	if h.fs.Halted() || h.poisoned {
+		if err := h.crash(); err != nil {
+			return err
+		}
+	}
+	h.disarm()
+	h.haltBehind()
+	for range 200 {
+		if h.fs.Halted() {
+			break
+		}
+		d := deeds[0]
+		if n := h.rnd.IntN(4); n > 0 {
+			d = [...]deed{{"work", 0, (*history).work}, {"work", 0, (*history).work}, {"sync", 0, (*history).sync}}[n-1]
+		}
+		if err := h.do(d); err != nil {
+			return err
+		}
+	}
+	h.gone()
+	if h.rnd.IntN(2) == 0 {
+		h.loseBy(0) // after a kill there is more to lose for the next crash than after a power cut
+	} else {
+		h.lose()
+	}
+	h.disarm()
+	for n := int64(1); ; n++ {
+		if err := h.ctx.Err(); err != nil {
+			return err
+		}
+		fs := h.fs.Clone()
+		fs.Seed(h.rnd.Uint64())
+		fs.HaltAfter(n)
+		var shown state
+		d, err := h.open(fs)
+		if err == nil {
+			shown, err = contents(d)
+		}
+		opened := err == nil
+		if !opened && !fs.Halted() {
+			return fmt.Errorf("db.Open after a crash: %w", err)
+		}
+		fs.Halt()
+		fs.Unmap()
+		for _, again := range []struct {
+			how   string
+			fs    *vfs.Mem
+			least int
+		}{
+			{"kill -9", fs.Kill(), max(h.ledger.durable, h.ledger.written)},
+			{"a power cut", fs.CrashNothing(), h.ledger.durable},
+			{"a power cut", fs.Crash(h.rnd), h.ledger.durable},
+			{"a power cut", fs.Crash(h.rnd), h.ledger.durable},
+			{"a power cut", fs.Crash(h.rnd), h.ledger.durable},
+		} {
+			found, err := h.peek(again.fs)
+			if err != nil {
+				return fmt.Errorf("%s during operation %d of Open after the first crash: %w", again.how, n, err)
+			}
+			h.stats.Doubles++
+			wrong := ""
+			if opened { // what it has shown is durable
+				wrong = difference(found, shown)
+			} else {
+				l := h.ledger
+				_, wrong = l.settle(found, again.least)
+			}
+			if wrong != "" {
+				return fmt.Errorf("%s during operation %d of Open after the first crash: %s", again.how, n, wrong)
+			}
+		}
+		if opened {
+			return nil
+		}
+	}
+}
