@@ -65,7 +65,12 @@ func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(
 	if err := home.Hide(partial); err != nil {
 		return errors.Join(fail(nil, partial, "", "", err), e.Close())
 	}
-	if err := fill(e); err != nil {
+	err = fill(e)
+	if f, ok := e.(interface{ Flush() error }); ok && err == nil {
+		// Damage to a log takes whole batches, and what follows them may be in doubt; in an index it has a key.
+		err = f.Flush()
+	}
+	if err != nil {
 		return errors.Join(err, e.Close())
 	}
 	if err := e.Close(); err != nil {
@@ -111,7 +116,7 @@ func syncAll(dir string) error {
 	})
 }
 
-// batchBytes is the size of the batches in which a copy is written.
+// batchBytes is the size of the batches in which a copy is written to an engine that makes a transaction of each.
 const batchBytes = 1 << 20
 
 // Copied counts what was copied.
@@ -119,8 +124,8 @@ type Copied struct {
 	Keys, Bytes int64 // of keys and values
 }
 
-// Writer writes keys to an engine in large batches, at the weakest level it gives; whoever closes or syncs the
-// engine makes them durable.
+// Writer writes keys to an engine at the weakest level it gives; whoever closes or syncs the engine makes them durable. The batches are
+// large only where each is a transaction on disk. Elsewhere each key has its own: damage takes whole batches.
 type Writer struct {
 	into  holdfast.Engine
 	level holdfast.Level
@@ -137,6 +142,9 @@ func NewWriter(into holdfast.Engine) *Writer {
 		if w.level == 0 && c.Promise(l).Given != 0 {
 			w.level = l
 		}
+	}
+	if c.Promise(w.level).Given == holdfast.Memory {
+		w.limit = 0
 	}
 	return w
 }

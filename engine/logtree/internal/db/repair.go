@@ -175,7 +175,7 @@ func (r *repairer) all() error {
 	if r.m == nil || len(t.damage) > 0 {
 		r.weighEnd(t.end)
 	}
-	if err := r.flush(0); err != nil {
+	if err := r.flush(); err != nil {
 		return err
 	}
 	if err := r.into.Sync(); err != nil {
@@ -277,14 +277,13 @@ func (r *repairer) lost(l Loss) {
 	r.out.Lost = append(r.out.Lost, l)
 }
 
-// flushAt is the size in bytes of the batches that are written.
-const flushAt = 1 << 20
-
-func (r *repairer) flush(least int) error {
+// flush writes what was taken over from one frame, or entry: damage to the new database is to take no more at once than damage to the old
+// one.
+func (r *repairer) flush() error {
 	if err := r.batch.Err(); err != nil {
 		return err
 	}
-	if r.batch.Len() == 0 || r.batch.Size() < least {
+	if r.batch.Len() == 0 {
 		return nil
 	}
 	level := holdfast.Memory
@@ -508,7 +507,7 @@ func (r *repairer) takeEntry(key []byte, e run.Entry, exact, within bool) error 
 		if within {
 			r.batch.Delete(key)
 		}
-		return r.flush(flushAt)
+		return r.flush()
 	}
 	id := uint32(e.Place >> 32)
 	s, ok := r.open[id]
@@ -534,11 +533,11 @@ func (r *repairer) takeEntry(key []byte, e run.Entry, exact, within bool) error 
 		if within {
 			r.batch.Delete(key)
 		}
-		return r.flush(flushAt)
+		return r.flush()
 	}
 	r.batch.Set(key, val)
 	if exact {
 		r.out.Values++
 	}
-	return r.flush(flushAt)
+	return r.flush()
 }
