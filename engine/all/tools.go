@@ -19,7 +19,8 @@ type Inspection struct {
 	Engine  string              `json:"engine"`
 	Format  int                 `json:"format"`
 	Level   holdfast.Level      `json:"level,omitempty"` // empty unless the directory is bound to a level
-	Open    bool                `json:"open"`            // elsewhere, at this moment
+	Lost    string              `json:"lost,omitempty"`  // what a repair that made it could not salvage; see [AcceptLoss]
+	Open    bool                `json:"open"`            // elsewhere for writing, at this moment
 	Files   int64               `json:"files"`
 	Bytes   int64               `json:"bytes"` // on the device
 	Logtree *logtree.Inspection `json:"logtree,omitempty"`
@@ -38,7 +39,7 @@ func Inspect(dir string) (*Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Inspection{Dir: dir, Engine: id.Engine, Format: id.Format, Level: id.Level}
+	in := &Inspection{Dir: dir, Engine: id.Engine, Format: id.Format, Level: id.Level, Lost: id.Lost}
 	if note != "" {
 		in.Notes = append(in.Notes, note)
 	}
@@ -91,8 +92,8 @@ type Verification struct {
 }
 
 // Verify checks all that the engine of dir can check. For logtree that is every byte that matters, and nothing is changed.
-// Others are opened, which may recover or tidy up their files, and everything is read by scan and by key. ErrLocked: it is
-// open elsewhere.
+// Others are opened, which may recover or tidy up their files unless they can be opened for reading only, and everything is read by
+// scan and by key. ErrLocked: it is open elsewhere.
 func Verify(dir string) (*Verification, error) {
 	id, _, err := identify("verify", dir)
 	if err != nil {
@@ -106,7 +107,7 @@ func Verify(dir string) (*Verification, error) {
 		return &Verification{Engine: id.Engine, Checksums: true, Logtree: l, Damage: l.Damage,
 			Checked: "every checksum and every reference, without opening it"}, nil
 	}
-	e, err := open(id, dir)
+	e, err := open(id, dir, true)
 	if err != nil {
 		if errors.Is(err, holdfast.ErrCorrupt) {
 			return &Verification{Engine: id.Engine, Checked: "that it opens", Damage: []error{err}}, nil
@@ -122,12 +123,12 @@ func Verify(dir string) (*Verification, error) {
 	return v, nil
 }
 
-// open opens a directory as it was made.
-func open(id home.Identity, dir string) (holdfast.Engine, error) {
+// open opens a directory as it was made; only to read it, if that will do and can be had.
+func open(id home.Identity, dir string, read bool) (holdfast.Engine, error) {
 	for _, e := range table {
 		// The engines that read each other's files share one identity.
 		if (e.Name == id.Engine || e.Name == id.Engine+"-go") && e.Describe().Strongest() != 0 {
-			return e.Open(dir, holdfast.Options{Level: id.Level})
+			return e.Open(dir, holdfast.Options{Level: id.Level, ReadOnly: read && e.Describe().ReadOnly})
 		}
 	}
 	_, err := Lookup(id.Engine)
@@ -194,29 +195,33 @@ func Repair(dir, into string) (*Repaired, error) {
 		return &Repaired{Engine: id.Engine, How: "from " + l.Source, Keys: l.Keys, Logtree: l}, nil
 	}
 	r := &Repaired{Engine: id.Engine, How: "a copy was opened and scanned from both ends"}
-	err = transfer.Make(into, func(at string) (holdfast.Engine, error) { return open(id, at) }, func(to holdfast.Engine) (err error) {
+	opener := func(at string) (holdfast.Engine, error) { return open(id, at, false) }
+	err = transfer.Make(into, opener, func(to holdfast.Engine) (lost string, err error) {
 		source := into + ".source"
 		release, err := home.Hold(dir)
 		if err != nil {
-			return err
+			return "", err
 		}
 		defer release()
 		if _, err := os.Lstat(source); err == nil {
-			return &holdfast.Error{Op: "repair", Path: source, Class: holdfast.ErrBadOption, Detail: "it is there already", Remedy: "remove it if it was left by an interrupted repair"}
+			return "", &holdfast.Error{Op: "repair", Path: source, Class: holdfast.ErrBadOption, Detail: "it is there already", Remedy: "remove it if it was left by an interrupted repair"}
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(source)) }()
 		if err := transfer.Files(dir, source); err != nil {
-			return err
+			return "", err
 		}
-		e, err := open(id, source)
+		e, err := open(id, source, false)
 		if err != nil {
-			return err
+			return "", err
 		}
 		err = r.salvage(to, e)
 		if closed := e.Close(); closed != nil && err == nil {
 			r.Lost = append(r.Lost, closed)
 		}
-		return err
+		if len(r.Lost) > 0 {
+			lost = "what cannot be read of " + id.Engine + "'s files"
+		}
+		return transfer.Lost(id.Lost, lost), err
 	})
 	if err != nil {
 		return nil, err
@@ -264,12 +269,19 @@ func (r *Repaired) salvage(to holdfast.Engine, from holdfast.Reader) error {
 // how many keys were copied. ErrBadOption: e keeps nothing in a directory, or into is not empty or lies in a directory that an
 // engine made.
 func Backup(e holdfast.Engine, into string) (keys int64, err error) {
+	return backup(e, e.Capabilities().Strongest(), into)
+}
+
+// backup is Backup to a directory of that level.
+func backup(e holdfast.Engine, level holdfast.Level, into string) (keys int64, err error) {
 	name := e.Capabilities().Engine
 	entry, err := Lookup(name)
 	if err != nil {
 		return 0, err
 	}
-	level := e.Capabilities().Strongest()
+	if level == 0 { // it is open for reading, and so its directory is bound to no level
+		level = entry.Describe().Strongest()
+	}
 	if level < holdfast.Process {
 		return 0, &holdfast.Error{Op: "backup", Engine: name, Class: holdfast.ErrBadOption, Detail: "it keeps nothing in a directory"}
 	}
@@ -279,13 +291,14 @@ func Backup(e holdfast.Engine, into string) (keys int64, err error) {
 	return n.Keys, err
 }
 
-// BackupDir is Backup of a directory that nobody has open; it is opened for that, as any program would.
+// BackupDir is Backup of a directory that nobody has open for writing. It is opened for reading only where the engine can do that, and
+// otherwise as any program would.
 func BackupDir(dir, into string) (keys int64, err error) {
 	id, err := home.Identify(dir)
 	if e, ok := err.(*holdfast.Error); ok {
 		e.Op = "backup"
-		if errors.Is(err, holdfast.ErrCorrupt) && logtree.IsDatabase(dir) {
-			e.Remedy = "holdfast repair makes a copy of what is intact, or restore the file from a backup"
+		if (errors.Is(err, holdfast.ErrCorrupt) || errors.Is(err, holdfast.ErrForeign)) && logtree.IsDatabase(dir) {
+			e.Class, e.Remedy = holdfast.ErrCorrupt, "holdfast repair makes a copy of what is intact, or restore the file from a backup"
 		}
 	}
 	if err != nil {
@@ -296,7 +309,7 @@ func BackupDir(dir, into string) (keys int64, err error) {
 			return 0, err
 		}
 	}
-	e, err := open(id, dir)
+	e, err := open(id, dir, true)
 	if err != nil {
 		var locked *holdfast.Error
 		if errors.Is(err, holdfast.ErrLocked) && errors.As(err, &locked) {
@@ -307,9 +320,17 @@ func BackupDir(dir, into string) (keys int64, err error) {
 		}
 		return 0, err
 	}
-	keys, err = Backup(e, into)
+	level := id.Level
+	if level == 0 {
+		level = e.Capabilities().Strongest()
+	}
+	keys, err = backup(e, level, into)
 	if closed := e.Close(); err == nil {
 		err = closed
 	}
 	return keys, err
 }
+
+// AcceptLoss makes dir, which a repair has made that could not salvage everything, an ordinary directory: stores open in it again. It
+// returns what was lost, empty if nothing was. Nobody may have dir open.
+func AcceptLoss(dir string) (lost string, err error) { return home.Accept(dir) }

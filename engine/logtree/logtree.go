@@ -49,6 +49,7 @@ func Describe() holdfast.Capabilities {
 		MaxKeySize:        holdfast.MaxKeySize,
 		MaxValueSize:      holdfast.MaxValueSize,
 		MaxBatchSize:      db.MaxBatch,
+		ReadOnly:          true,
 		Caveats: []string{
 			"After a crash, damage to commits that nothing written later says to have been synced cannot be told from a torn tail, and is cut off.",
 			"A failed write or sync of any file, also in the background, poisons the engine.",
@@ -82,7 +83,12 @@ func OpenFS(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = DefaultMemory
 	}
-	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: "MANIFEST", Salvage: "salvage what is intact: holdfast repair"})
+	const salvage = "salvage what is intact: holdfast repair"
+	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: "MANIFEST", Salvage: salvage, ReadOnly: o.ReadOnly})
+	if errors.Is(err, holdfast.ErrForeign) && home.Unmarked(dir) && IsDatabase(dir) {
+		err = &holdfast.Error{Op: "open", Engine: Name, Path: dir, Class: holdfast.ErrCorrupt,
+			Detail: "its file HOLDFAST is missing; the other files are logtree's", Remedy: salvage + ", or restore it from a backup"}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +97,7 @@ func OpenFS(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 			err = errors.Join(err, h.Close())
 		}
 	}()
-	c := db.Config{FS: fsys, Dir: h.Dir, New: h.New, Memory: o.MemoryBytes, Logger: o.Logger, SyncEvery: o.SyncEvery}
+	c := db.Config{FS: fsys, Dir: h.Dir, New: h.New, Memory: o.MemoryBytes, Logger: o.Logger, SyncEvery: o.SyncEvery, ReadOnly: o.ReadOnly}
 	rand.Read(c.ID[:])
 	d, err := db.Open(c)
 	if err != nil {
@@ -101,7 +107,10 @@ func OpenFS(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 		return nil, errors.Join(err, d.Close())
 	}
 	e := &Engine{DB: d, home: h, caps: Describe()}
-	e.caps.LossWindow = max(o.SyncEvery, 0)
+	e.caps.LossWindow, e.caps.Lost = max(o.SyncEvery, 0), h.Lost
+	if o.ReadOnly {
+		e.caps = e.caps.ForReading()
+	}
 	e.caps.Settings = append(d.Settings(), holdfast.Setting{Name: "memory", Value: fmt.Sprint(o.MemoryBytes)})
 	return e, nil
 }

@@ -32,6 +32,9 @@ type Engine struct {
 func (e *Engine) Capabilities() holdfast.Capabilities {
 	c := Describe()
 	c.LossWindow = e.syncEvery
+	if e.home != nil {
+		c.Lost = e.home.Lost
+	}
 	c.Settings = append([]holdfast.Setting(nil), e.settings...)
 	return c
 }
@@ -304,14 +307,4 @@ func (e *Engine) Close() error {
 		err = errors.Join(err, e.home.Close())
 	}
 	return err
-}
-
-// Flush writes what is only in memory and in the log to tables. Pebble opens no database whose log is damaged before its end; damage to a
-// table takes a block.
-func (e *Engine) Flush() error {
-	if err := e.gate.Enter(); err != nil {
-		return err
-	}
-	defer e.gate.Leave()
-	return errors.Join(e.disk.poison(), e.db.Flush(), e.disk.poison())
 }

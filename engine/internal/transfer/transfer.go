@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
@@ -16,12 +18,12 @@ import (
 )
 
 // Make makes the directory dir: open opens the engine in a new directory beside it, fill fills that, and when
-// everything in it is on the device it gets its name. dir must not be there, or be empty,
+// everything in it is on the device it gets its name. What fill says is lost, in words, the new directory remembers. dir must not be there, or be empty,
 // and not lie in a directory that an engine made: that is most likely the one to be copied.
 //
 // If it fails it leaves nothing. If the process ends, it may leave DIR.partial, which no engine opens once
 // something is in it.
-func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) error) (err error) {
+func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) (lost string, err error)) (err error) {
 	fail := func(class error, path, detail, remedy string, cause error) error {
 		return &holdfast.Error{Op: "make", Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
 	}
@@ -65,7 +67,7 @@ func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(
 	if err := home.Hide(partial); err != nil {
 		return errors.Join(fail(nil, partial, "", "", err), e.Close())
 	}
-	err = fill(e)
+	lost, err := fill(e)
 	if f, ok := e.(interface{ Flush() error }); ok && err == nil {
 		// Damage to a log takes whole batches, and what follows them may be in doubt; in an index it has a key.
 		err = f.Flush()
@@ -79,7 +81,7 @@ func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(
 	if err := syncAll(partial); err != nil {
 		return fail(nil, partial, "", "", err)
 	}
-	if err := home.Show(partial); err != nil {
+	if err := home.Show(partial, lost); err != nil {
 		return fail(nil, partial, "", "", err)
 	}
 	if there {
@@ -94,6 +96,11 @@ func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(
 		return fail(nil, parent, "", "", err)
 	}
 	return nil
+}
+
+// Lost joins what earlier and later repairs could not salvage.
+func Lost(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; and ")
 }
 
 // syncAll makes everything below dir durable: not every engine syncs at the level it was opened with.
@@ -193,9 +200,9 @@ func Snapshot(e holdfast.Engine, dir string, open func(dir string) (holdfast.Eng
 		return n, err
 	}
 	defer s.Close()
-	err = Make(dir, open, func(into holdfast.Engine) error {
+	err = Make(dir, open, func(into holdfast.Engine) (string, error) {
 		n, err = Copy(into, s)
-		return err
+		return e.Capabilities().Lost, err
 	})
 	return n, err
 }

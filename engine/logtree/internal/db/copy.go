@@ -7,7 +7,7 @@ func (d *DB) Flush() error {
 		return err
 	}
 	defer d.gate.Leave()
-	if err := d.log.err(); err != nil {
+	if err := d.log.err(); err != nil || d.reads {
 		return err
 	}
 	d.mu.Lock()

@@ -39,6 +39,9 @@ type Config struct {
 	// SyncEvery is the loss window; <= 0 means never.
 	SyncEvery time.Duration
 
+	// ReadOnly writes nothing. What only the log holds stays in memory, whatever Memory says, and is not made durable.
+	ReadOnly bool
+
 	// Manual leaves all background work to Work, so that what happens depends on the calls
 	// alone. A writer that would have to wait for it does it.
 	Manual bool
@@ -72,6 +75,7 @@ type DB struct {
 	logger *slog.Logger
 	watch  *watch
 	manual bool
+	reads  bool // nothing else: nothing is written
 	noMap  bool
 	window *window.Window
 	pool   *memtable.Pool
@@ -230,6 +234,9 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 	defer d.gate.Leave()
 	if !level.Valid() {
 		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrLevel, Detail: level.String(), Remedy: "ask for memory, process or power"}
+	}
+	if d.reads {
+		return holdfast.Receipt{}, holdfast.Capabilities{Engine: Name}.ForReading().CheckLevel(level)
 	}
 	if err := b.Err(); err != nil {
 		return holdfast.Receipt{}, err
@@ -502,6 +509,9 @@ func (d *DB) Sync() error {
 		return err
 	}
 	defer d.gate.Leave()
+	if d.reads {
+		return holdfast.Capabilities{Engine: Name}.ForReading().CheckLevel(holdfast.Power)
+	}
 	return d.sync()
 }
 
@@ -524,7 +534,7 @@ func (d *DB) Close() error {
 	close(d.stop)
 	d.done.Wait()
 	d.window.Stop()
-	return errors.Join(err, d.shut(err == nil))
+	return errors.Join(err, d.shut(err == nil && !d.reads))
 }
 
 // shut releases everything. In good order it also notes in the manifest how far the log goes, so

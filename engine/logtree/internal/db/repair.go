@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
@@ -57,6 +58,28 @@ type Loss struct {
 // Complete reports whether nothing was lost and nothing is in doubt.
 func (r *Repaired) Complete() bool {
 	return len(r.Lost) == 0 && r.Doubtful == 0 && len(r.Unsure) == 0
+}
+
+// Summary says in a few words what was lost, empty if nothing was.
+func (r *Repaired) Summary() string {
+	var parts []string
+	add := func(n int64, one, more string) {
+		if n == 1 {
+			parts = append(parts, one)
+		} else if n > 1 {
+			parts = append(parts, fmt.Sprintf(more, n))
+		}
+	}
+	add(r.LostKeys, "the value of a key", "the values of %d keys")
+	add(r.Gone, "an operation on a key that is not known", "%d operations on keys that are not known")
+	add(r.Doubtful, "perhaps the latest change of a key", "perhaps the latest changes of %d keys")
+	if len(parts) == 0 {
+		add(int64(len(r.Lost)), "what stood in a damaged place of a file", "what stood in %d damaged places of files")
+	}
+	if len(r.Unsure) > 0 {
+		parts = append(parts, "perhaps more")
+	}
+	return strings.Join(parts, ", ")
 }
 
 // maxExamples bounds Repaired.Examples.
