@@ -164,6 +164,7 @@ type Repaired struct {
 	Engine  string
 	How     string            // what was done, in words
 	Keys    int64             // salvaged
+	Loss    string            // what could not be, as the new directory remembers it; empty if nothing
 	Logtree *logtree.Repaired // for that engine
 	Lost    []error           // what ended the reading; empty for logtree, which says it itself
 }
@@ -192,11 +193,11 @@ func Repair(dir, into string) (*Repaired, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Repaired{Engine: id.Engine, How: "from " + l.Source, Keys: l.Keys, Logtree: l}, nil
+		return &Repaired{Engine: id.Engine, How: "from " + l.Source, Keys: l.Keys, Loss: l.Summary(), Logtree: l}, nil
 	}
 	r := &Repaired{Engine: id.Engine, How: "a copy was opened and scanned from both ends"}
 	opener := func(at string) (holdfast.Engine, error) { return open(id, at, false) }
-	err = transfer.Make(into, opener, func(to holdfast.Engine) (lost string, err error) {
+	err = transfer.Make(into, opener, func(to holdfast.Engine) (_ string, err error) {
 		source := into + ".source"
 		release, err := home.Hold(dir)
 		if err != nil {
@@ -219,9 +220,9 @@ func Repair(dir, into string) (*Repaired, error) {
 			r.Lost = append(r.Lost, closed)
 		}
 		if len(r.Lost) > 0 {
-			lost = "what cannot be read of " + id.Engine + "'s files"
+			r.Loss = "what cannot be read of " + id.Engine + "'s files"
 		}
-		return transfer.Lost(id.Lost, lost), err
+		return transfer.Lost(id.Lost, r.Loss), err
 	})
 	if err != nil {
 		return nil, err

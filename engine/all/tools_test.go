@@ -369,8 +369,26 @@ func TestRemedies(t *testing.T) {
 		if err != nil || r.Keys != int64(len(want)) {
 			t.Errorf("Repair: %+v, %v", r, err)
 		}
-		if v, err := all.Verify(dir); err != nil || len(v.Damage) != 1 || !strings.Contains(v.Damage[0].Error(), "holdfast repair") {
-			t.Errorf("Verify: %+v, %v", v, err)
+		check := func() {
+			t.Helper()
+			if v, err := all.Verify(dir); err != nil || len(v.Damage) != 1 || !strings.Contains(v.Damage[0].Error(), "holdfast repair") {
+				t.Errorf("Verify: %+v, %v", v, err)
+			}
 		}
+		check()
+		// The same if the file is gone: the others are known to be logtree's.
+		if err := os.Remove(filepath.Join(dir, "HOLDFAST")); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range []holdfast.Options{{}, {ReadOnly: true}} {
+			_, opened = e.Open(dir, o)
+			says(opened, holdfast.ErrCorrupt, "HOLDFAST is missing", "holdfast repair", "restore it")
+		}
+		_, copied = all.BackupDir(dir, filepath.Join(at, "into"))
+		says(copied, holdfast.ErrCorrupt, "holdfast repair", "restore the file")
+		if r, err := all.Repair(dir, dir+"-again"); err != nil || r.Keys != int64(len(want)) || !r.Complete() {
+			t.Errorf("Repair: %+v, %v", r, err)
+		}
+		check()
 	}
 }
