@@ -238,7 +238,7 @@ func (c *repairCommand) run() int {
 		return failTool(err)
 	}
 	for _, err := range first(r.Lost, "errors") {
-		fmt.Fprintln(os.Stderr, "lost:", err)
+		fmt.Fprintln(os.Stderr, "lost:", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	p := newPage(os.Stdout)
 	p.line("engine\t%s", r.Engine)

@@ -2,8 +2,10 @@ package all
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	"github.com/holdfastdb/holdfast"
@@ -175,8 +177,8 @@ func (r *Repaired) Complete() bool {
 }
 
 // Repair makes a new directory, into, of what is intact in dir, which is not changed. It is of the same engine. For
-// logtree see [logtree.Repair]. Of other engines a copy is opened, beside into, and what a scan shows from both ends until an
-// error is taken over; where the engine has no checksums, damage can be among it. into must not be there, or be empty, and lie neither in dir nor in another directory that an engine made. An
+// logtree see [logtree.Repair]. Of other engines a copy is opened, beside into, and what scans show between damaged places
+// is taken over; where the engine has no checksums, damage can be among it. into must not be there, or be empty, and lie neither in dir nor in another directory that an engine made. An
 // error means that nothing was made.
 func Repair(dir, into string) (*Repaired, error) {
 	id, _, err := identify("repair", dir)
@@ -195,7 +197,7 @@ func Repair(dir, into string) (*Repaired, error) {
 		}
 		return &Repaired{Engine: id.Engine, How: "from " + l.Source, Keys: l.Keys, Loss: l.Summary(), Logtree: l}, nil
 	}
-	r := &Repaired{Engine: id.Engine, How: "a copy was opened and scanned from both ends"}
+	r := &Repaired{Engine: id.Engine, How: "a copy was opened and scanned from both ends, and between damaged places"}
 	opener := func(at string) (holdfast.Engine, error) { return open(id, at, false) }
 	err = transfer.Make(into, opener, func(to holdfast.Engine) (_ string, err error) {
 		source := into + ".source"
@@ -216,7 +218,7 @@ func Repair(dir, into string) (*Repaired, error) {
 			return "", err
 		}
 		err = r.salvage(to, e)
-		if closed := e.Close(); closed != nil && err == nil {
+		if closed := e.Close(); closed != nil && err == nil && len(r.Lost) == 0 {
 			r.Lost = append(r.Lost, closed)
 		}
 		if len(r.Lost) > 0 {
@@ -230,39 +232,95 @@ func Repair(dir, into string) (*Repaired, error) {
 	return r, nil
 }
 
-// salvage copies from both ends until an error.
+// probes bounds how often a repair looks again for what can be read between damaged places.
+const probes = 100
+
+// salvage copies what can be read: from both ends until an error, and then, as long as there are probes, from the middle of each interval of
+// keys in which nothing has been read.
 func (r *Repaired) salvage(to holdfast.Engine, from holdfast.Reader) error {
 	w := transfer.NewWriter(to)
 	defer func() { r.Keys = w.Done.Keys }()
-	var last []byte
-	walk := func(reverse bool) error {
-		it := from.Scan(holdfast.Range{Reverse: reverse})
+	said := map[string]bool{}
+	// walk copies what lies in rng, and returns the last key that it has read, nil if none, and whether it came to the end.
+	walk := func(rng holdfast.Range) (last []byte, whole bool, err error) {
+		it := from.Scan(rng)
 		defer it.Close()
 		for it.Next() {
-			if reverse && last != nil && bytes.Compare(it.Key(), last) <= 0 {
-				return nil
-			}
 			if err := w.Set(it.Key(), it.Value()); err != nil {
-				return err
+				return last, false, err
 			}
-			if !reverse {
-				last = append(last[:0], it.Key()...)
-			}
+			last = append(last[:0], it.Key()...)
 		}
-		if err := it.Err(); err != nil {
+		err = it.Err()
+		if err != nil && !said[err.Error()] {
+			said[err.Error()] = true
 			r.Lost = append(r.Lost, err)
 		}
-		return nil
+		return last, err == nil, nil
 	}
-	if err := walk(false); err != nil {
-		return err
-	}
-	if len(r.Lost) > 0 {
-		if err := walk(true); err != nil {
+	dark := []holdfast.Range{{}} // intervals in which nothing has been read; the first is walked from its ends
+	for n := 0; n < probes && len(dark) > 0; n++ {
+		rng := dark[0]
+		dark = dark[1:]
+		lo, hi := rng, rng // below the middle, and above it
+		if n > 0 {
+			mid := middle(rng.Lo, rng.Hi)
+			if mid == nil {
+				continue
+			}
+			lo.Hi, hi.Lo = mid, mid
+		}
+		last, whole, err := walk(hi)
+		if err != nil {
 			return err
+		}
+		if n == 0 && whole {
+			break
+		}
+		if last != nil {
+			hi.Lo = append(last, 0)
+		}
+		if n == 0 {
+			lo = hi
+		}
+		lo.Reverse = true
+		last, below, err := walk(lo)
+		if err != nil {
+			return err
+		}
+		if lo.Reverse = false; last != nil {
+			lo.Hi = last
+		}
+		if !below {
+			dark = append(dark, lo)
+		}
+		if !whole && n > 0 {
+			dark = append(dark, hi)
 		}
 	}
 	return w.Flush()
+}
+
+// middle returns a key about in the middle between lo and hi, an empty hi being the end of all keys; nil if they are too close.
+func middle(lo, hi []byte) []byte {
+	same := 0
+	for same < len(lo) && same < len(hi) && lo[same] == hi[same] {
+		same++
+	}
+	digits := func(key []byte) uint64 { // of the number whose first digits both have
+		var b [8]byte
+		copy(b[:], key[min(same, len(key)):])
+		return binary.BigEndian.Uint64(b[:])
+	}
+	from, to := digits(lo), uint64(math.MaxUint64)
+	if len(hi) > 0 {
+		to = digits(hi)
+	}
+	mid := binary.BigEndian.AppendUint64(bytes.Clone(lo[:same]), from+(to-from)/2)
+	if from >= to || bytes.Compare(mid, lo) <= 0 || len(hi) > 0 && bytes.Compare(mid, hi) >= 0 {
+		return nil
+	}
+	return mid
 }
 
 // Backup copies what e shows now to the new directory into, while others go on writing to e. The copy is of the same
