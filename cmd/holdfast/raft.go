@@ -131,8 +131,8 @@ func parseDir(s string) (name, dir string, o holdfast.Options, err error) {
 	return all.ParseURL(s)
 }
 
-// openMade opens a directory that an engine made, with that engine, which must be name unless that is empty. If o says so, it is opened for
-// reading only where the engine can do that.
+// openMade opens a directory that an engine made, with that engine, which must be name unless that is empty. If o
+// says so, it is opened for reading only where the engine can do that.
 func openMade(name, dir string, o holdfast.Options) (engine string, e holdfast.Engine, err error) {
 	in, err := all.Inspect(dir)
 	if err != nil {

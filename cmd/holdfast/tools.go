@@ -252,7 +252,8 @@ func (c *repairCommand) run() int {
 			fmt.Fprintln(os.Stderr, "unsure:", x)
 		}
 		p.line("from runs\t%d values", l.Values)
-		p.line("from the log\t%d of %d operations, in %d batches; %d frames of moved values", l.Operations, l.Operations+l.Gone, l.Batches, l.Moved)
+		p.line("from the log\t%d of %d operations, in %d batches; %d frames of moved values",
+			l.Operations, l.Operations+l.Gone, l.Batches, l.Moved)
 		p.line("torn\t%d bytes, which opening would have cut off too", l.TornBytes)
 		if l.LostKeys > 0 {
 			p.line("lost values\t%d, of keys that are missing now", l.LostKeys)
@@ -358,7 +359,8 @@ func describeRaft(s raftlog.Report) string {
 	if s.Undescribed {
 		return text + "; its description is lost, so that it cannot be opened"
 	}
-	return text + "; entries behind, votes and terms may be lost too: better make this server anew from the others of its cluster"
+	return text + "; entries behind, votes and terms may be lost too: " +
+		"better make this server anew from the others of its cluster"
 }
 
 func stretch(from, to uint64) string {

@@ -93,9 +93,9 @@ type Verification struct {
 	Damage    []error
 }
 
-// Verify checks all that the engine of dir can check. For logtree that is every byte that matters, and nothing is changed.
-// Others are opened, which may recover or tidy up their files unless they can be opened for reading only, and everything is read by
-// scan and by key. ErrLocked: it is open elsewhere.
+// Verify checks all that the engine of dir can check. For logtree that is every byte that matters, and nothing is
+// changed. Others are opened, which may recover or tidy up their files unless they can be opened for reading only,
+// and everything is read by scan and by key. ErrLocked: it is open elsewhere.
 func Verify(dir string) (*Verification, error) {
 	id, _, err := identify("verify", dir)
 	if err != nil {
@@ -177,9 +177,9 @@ func (r *Repaired) Complete() bool {
 }
 
 // Repair makes a new directory, into, of what is intact in dir, which is not changed. It is of the same engine. For
-// logtree see [logtree.Repair]. Of other engines a copy is opened, beside into, and what scans show between damaged places
-// is taken over; where the engine has no checksums, damage can be among it. into must not be there, or be empty, and lie neither in dir nor in another directory that an engine made. An
-// error means that nothing was made.
+// logtree see [logtree.Repair]. Of other engines a copy is opened, beside into, and what scans show between damaged
+// places is taken over; where the engine has no checksums, damage can be among it. into must not be there, or be
+// empty, and lie neither in dir nor in another directory that an engine made. An error means that nothing was made.
 func Repair(dir, into string) (*Repaired, error) {
 	id, _, err := identify("repair", dir)
 	if err != nil {
@@ -207,7 +207,8 @@ func Repair(dir, into string) (*Repaired, error) {
 		}
 		defer release()
 		if _, err := os.Lstat(source); err == nil {
-			return "", &holdfast.Error{Op: "repair", Path: source, Class: holdfast.ErrBadOption, Detail: "it is there already", Remedy: "remove it if it was left by an interrupted repair"}
+			return "", &holdfast.Error{Op: "repair", Path: source, Class: holdfast.ErrBadOption, Detail: "it is there already",
+				Remedy: "remove it if it was left by an interrupted repair"}
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(source)) }()
 		if err := transfer.Files(dir, source); err != nil {
@@ -235,13 +236,14 @@ func Repair(dir, into string) (*Repaired, error) {
 // probes bounds how often a repair looks again for what can be read between damaged places.
 const probes = 100
 
-// salvage copies what can be read: from both ends until an error, and then, as long as there are probes, from the middle of each interval of
-// keys in which nothing has been read.
+// salvage copies what can be read: from both ends until an error, and then, as long as there are probes, from the
+// middle of each interval of keys in which nothing has been read.
 func (r *Repaired) salvage(to holdfast.Engine, from holdfast.Reader) error {
 	w := transfer.NewWriter(to)
 	defer func() { r.Keys = w.Done.Keys }()
 	said := map[string]bool{}
-	// walk copies what lies in rng, and returns the last key that it has read, nil if none, and whether it came to the end.
+	// walk copies what lies in rng, and returns the last key that it has read, nil if none, and whether it came to
+	// the end.
 	walk := func(rng holdfast.Range) (last []byte, whole bool, err error) {
 		it := from.Scan(rng)
 		defer it.Close()
@@ -301,7 +303,8 @@ func (r *Repaired) salvage(to holdfast.Engine, from holdfast.Reader) error {
 	return w.Flush()
 }
 
-// middle returns a key about in the middle between lo and hi, an empty hi being the end of all keys; nil if they are too close.
+// middle returns a key about in the middle between lo and hi, an empty hi being the end of all keys; nil if they
+// are too close.
 func middle(lo, hi []byte) []byte {
 	same := 0
 	for same < len(lo) && same < len(hi) && lo[same] == hi[same] {
@@ -350,14 +353,15 @@ func backup(e holdfast.Engine, level holdfast.Level, into string) (keys int64, e
 	return n.Keys, err
 }
 
-// BackupDir is Backup of a directory that nobody has open for writing. It is opened for reading only where the engine can do that, and
-// otherwise as any program would.
+// BackupDir is Backup of a directory that nobody has open for writing. It is opened for reading only where the
+// engine can do that, and otherwise as any program would.
 func BackupDir(dir, into string) (keys int64, err error) {
 	id, err := home.Identify(dir)
 	if e, ok := err.(*holdfast.Error); ok {
 		e.Op = "backup"
 		if (errors.Is(err, holdfast.ErrCorrupt) || errors.Is(err, holdfast.ErrForeign)) && logtree.IsDatabase(dir) {
-			e.Class, e.Remedy = holdfast.ErrCorrupt, "holdfast repair makes a copy of what is intact, or restore the file from a backup"
+			e.Class = holdfast.ErrCorrupt
+			e.Remedy = "holdfast repair makes a copy of what is intact, or restore the file from a backup"
 		}
 	}
 	if err != nil {
@@ -390,6 +394,6 @@ func BackupDir(dir, into string) (keys int64, err error) {
 	return keys, err
 }
 
-// AcceptLoss makes dir, which a repair has made that could not salvage everything, an ordinary directory: stores open in it again. It
-// returns what was lost, empty if nothing was. Nobody may have dir open.
+// AcceptLoss makes dir, which a repair has made that could not salvage everything, an ordinary directory: stores
+// open in it again. It returns what was lost, empty if nothing was. Nobody may have dir open.
 func AcceptLoss(dir string) (lost string, err error) { return home.Accept(dir) }

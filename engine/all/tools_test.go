@@ -372,7 +372,8 @@ func TestRemedies(t *testing.T) {
 		}
 		check := func() {
 			t.Helper()
-			if v, err := all.Verify(dir); err != nil || len(v.Damage) != 1 || !strings.Contains(v.Damage[0].Error(), "holdfast repair") {
+			v, err := all.Verify(dir)
+			if err != nil || len(v.Damage) != 1 || !strings.Contains(v.Damage[0].Error(), "holdfast repair") {
 				t.Errorf("Verify: %+v, %v", v, err)
 			}
 		}
@@ -394,8 +395,8 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// TestScatteredDamage: a repair of any engine with checksums takes over what lies between two damaged places, not only what is before and
-// behind them, each key once.
+// TestScatteredDamage: a repair of any engine with checksums takes over what lies between two damaged places, not
+// only what is before and behind them, each key once.
 func TestScatteredDamage(t *testing.T) {
 	for _, e := range all.Engines() {
 		if !e.Describe().Checksums || e.Describe().Strongest() < holdfast.Process {
@@ -445,7 +446,8 @@ func TestScatteredDamage(t *testing.T) {
 			into := filepath.Join(at, "into")
 			r, err := all.Repair(dir, into)
 			if err != nil {
-				if v, verified := all.Verify(dir); verified != nil || len(v.Damage) == 0 || !errors.Is(err, holdfast.ErrCorrupt) {
+				v, verified := all.Verify(dir)
+				if verified != nil || len(v.Damage) == 0 || !errors.Is(err, holdfast.ErrCorrupt) {
 					t.Errorf("Repair: %v; Verify: %+v, %v", err, v, verified)
 				}
 				return // the engine does not open it

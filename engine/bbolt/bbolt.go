@@ -97,7 +97,8 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, err
 	}
 	level := max(o.Level, holdfast.Process)
-	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Level: level, Keeps: fileName, ReadOnly: o.ReadOnly})
+	id := home.Identity{Engine: Name, Format: format, Level: level, Keeps: fileName, ReadOnly: o.ReadOnly}
+	h, err := home.Open(dir, id)
 	if err != nil {
 		return nil, err
 	}

@@ -84,10 +84,12 @@ func OpenFS(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 		o.MemoryBytes = DefaultMemory
 	}
 	const salvage = "salvage what is intact: holdfast repair"
-	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: "MANIFEST", Salvage: salvage, ReadOnly: o.ReadOnly})
+	id := home.Identity{Engine: Name, Format: format, Keeps: "MANIFEST", Salvage: salvage, ReadOnly: o.ReadOnly}
+	h, err := home.Open(dir, id)
 	if errors.Is(err, holdfast.ErrForeign) && home.Unmarked(dir) && IsDatabase(dir) {
 		err = &holdfast.Error{Op: "open", Engine: Name, Path: dir, Class: holdfast.ErrCorrupt,
-			Detail: "its file HOLDFAST is missing; the other files are logtree's", Remedy: salvage + ", or restore it from a backup"}
+			Detail: "its file HOLDFAST is missing; the other files are logtree's",
+			Remedy: salvage + ", or restore it from a backup"}
 	}
 	if err != nil {
 		return nil, err
@@ -97,7 +99,8 @@ func OpenFS(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 			err = errors.Join(err, h.Close())
 		}
 	}()
-	c := db.Config{FS: fsys, Dir: h.Dir, New: h.New, Memory: o.MemoryBytes, Logger: o.Logger, SyncEvery: o.SyncEvery, ReadOnly: o.ReadOnly}
+	c := db.Config{FS: fsys, Dir: h.Dir, New: h.New, Memory: o.MemoryBytes, Logger: o.Logger, SyncEvery: o.SyncEvery,
+		ReadOnly: o.ReadOnly}
 	rand.Read(c.ID[:])
 	d, err := db.Open(c)
 	if err != nil {

@@ -32,9 +32,9 @@ func IsDatabase(dir string) bool { return db.IsDatabase(vfs.OS(), dir) }
 // is open, parts of what it says may belong to different moments.
 func Inspect(dir string) (*Inspection, error) { return db.Inspect(vfs.OS(), dir) }
 
-// Verify checks every checksum and every reference in dir, and goes on after damage, so that all of it is in
-// the result. It changes nothing, and holds the directory meanwhile: ErrLocked if it is open elsewhere for writing. Values are
-// read one by one; it takes about as long as reading the directory twice.
+// Verify checks every checksum and every reference in dir, and goes on after damage, so that all of it is in the
+// result. It changes nothing, and holds the directory meanwhile: ErrLocked if it is open elsewhere for writing.
+// Values are read one by one; it takes about as long as reading the directory twice.
 func Verify(dir string) (*Verification, error) {
 	release, err := home.Hold(dir)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
-// Report is what the keys of one log tell of what it should hold, and does not. Events, and those that are lost, are as many as there are
-// positions from First to Last.
+// Report is what the keys of one log tell of what it should hold, and does not. Events, and those that are lost,
+// are as many as there are positions from First to Last.
 type Report struct {
 	Name        string
 	First, Last uint64 // positions that the log has had, as far as what is left tells; Last is First-1 if there are none
@@ -18,9 +18,9 @@ type Report struct {
 	Undescribed bool   // its description is lost, without which it cannot be opened
 }
 
-// Examine looks for the logs in r, an engine or a snapshot of one, and for what each has lost. It changes nothing, and works where a log
-// cannot be opened: in an engine that is open for reading only, or that a repair has made. What was lost at the end of a log shows
-// only if the events had ids.
+// Examine looks for the logs in r, an engine or a snapshot of one, and for what each has lost. It changes nothing,
+// and works where a log cannot be opened: in an engine that is open for reading only, or that a repair has made.
+// What was lost at the end of a log shows only if the events had ids.
 func Examine(r holdfast.Reader) (reports []Report, err error) {
 	it := r.Scan(holdfast.Range{Lo: format.Kind, Hi: format.KindEnd})
 	defer it.Close()

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
-// TestExamine: events, single ones and packs, that are taken out of a log are found missing, and all numbers fit together.
+// TestExamine: events, single ones and packs, that are taken out of a log are found missing, and all numbers fit
+// together.
 func TestExamine(t *testing.T) {
 	eng := mem.New()
 	for _, name := range []string{"", "orders", "short"} {
@@ -23,7 +24,9 @@ func TestExamine(t *testing.T) {
 		for i := range 20 {
 			events := []event.Event{{Type: "a", ID: fmt.Sprint("a", i)}}
 			if i%2 == 1 {
-				events = append(events, event.Event{Type: "b", ID: fmt.Sprint("b", i)}, event.Event{Type: "c", ID: fmt.Sprint("c", i)})
+				more := event.Event{Type: "b", ID: fmt.Sprint("b", i)}
+				last := event.Event{Type: "c", ID: fmt.Sprint("c", i)}
+				events = append(events, more, last)
 			}
 			if _, err := log.Append(context.Background(), events...); err != nil {
 				t.Fatal(err)
@@ -59,7 +62,8 @@ func TestExamine(t *testing.T) {
 	}
 	want := []event.Report{sound,
 		{Name: "short", First: 2, Last: 16, Events: 15, Undescribed: true},
-		{Name: "orders", First: 4, Last: 40, Events: 29, Lost: []event.Gap{{Position: 5, Next: 9}, {Position: 13, Next: 14}, {Position: 38, Next: 41}}},
+		{Name: "orders", First: 4, Last: 40, Events: 29, Lost: []event.Gap{
+			{Position: 5, Next: 9}, {Position: 13, Next: 14}, {Position: 38, Next: 41}}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("\n got %+v\nwant %+v", got, want)

@@ -24,9 +24,9 @@ type Report struct {
 // Missing is a run of indexes without entries, both included.
 type Missing struct{ First, Last uint64 }
 
-// Examine looks for the stores in r, an engine or a snapshot of one. It changes nothing, and works where a store cannot be opened: in an
-// engine that is open for reading only, or that a repair has made. What was lost at the end of a log, and which stable values were, does not
-// show.
+// Examine looks for the stores in r, an engine or a snapshot of one. It changes nothing, and works where a store
+// cannot be opened: in an engine that is open for reading only, or that a repair has made. What was lost at the end
+// of a log, and which stable values were, does not show.
 func Examine(r holdfast.Reader) (reports []Report, err error) {
 	it := r.Scan(holdfast.Range{Lo: format.Kind, Hi: format.KindEnd})
 	defer it.Close()

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
-// TestExamine: entries that are taken out of a store are found missing, what is damaged is named, and what was deleted counts for nothing.
+// TestExamine: entries that are taken out of a store are found missing, what is damaged is named, and what was
+// deleted counts for nothing.
 func TestExamine(t *testing.T) {
 	eng := mem.New()
 	s, err := raftlog.Open(eng, raftlog.Options{Name: "node", Level: holdfast.Memory})

@@ -9,8 +9,9 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// Hold keeps others from opening dir for writing until release is called, and fails with ErrLocked if somebody has. It changes nothing, and
-// many can hold a directory, and have it open for reading, at once. In one that was never open it holds nothing.
+// Hold keeps others from opening dir for writing until release is called, and fails with ErrLocked if somebody has.
+// It changes nothing, and many can hold a directory, and have it open for reading, at once. In one that was never
+// open it holds nothing.
 func Hold(dir string) (release func() error, err error) { return hold(dir, true) }
 
 func hold(dir string, shared bool) (release func() error, err error) {
@@ -41,8 +42,8 @@ func openLock(dir string) (*os.File, error) {
 	return lock, err
 }
 
-// Accept takes from the mark of dir what a repair could not salvage, and returns it: somebody has seen it. Nobody may have dir
-// open.
+// Accept takes from the mark of dir what a repair could not salvage, and returns it: somebody has seen it. Nobody
+// may have dir open.
 func Accept(dir string) (lost string, err error) {
 	release, err := hold(dir, false)
 	if err != nil {

@@ -217,10 +217,12 @@ func identify(dir string) (id Identity, making bool, err error) {
 	}
 	id, v, making, err := parseMark(string(text))
 	if err != nil {
-		return Identity{}, false, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrCorrupt, Detail: markName, Cause: err, Remedy: "restore the file from a backup"}
+		return Identity{}, false, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrCorrupt, Detail: markName,
+			Cause: err, Remedy: "restore the file from a backup"}
 	}
 	if v > version {
-		return Identity{}, false, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrVersion, Detail: fmt.Sprintf("%s has version %d", markName, v), Remedy: "use a newer holdfast"}
+		return Identity{}, false, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrVersion,
+			Detail: fmt.Sprintf("%s has version %d", markName, v), Remedy: "use a newer holdfast"}
 	}
 	return id, making, nil
 }

@@ -18,12 +18,15 @@ import (
 )
 
 // Make makes the directory dir: open opens the engine in a new directory beside it, fill fills that, and when
-// everything in it is on the device it gets its name. What fill says is lost, in words, the new directory remembers. dir must not be there, or be empty,
-// and not lie in a directory that an engine made: that is most likely the one to be copied.
+// everything in it is on the device it gets its name. What fill says is lost, in words, the new directory
+// remembers. dir must not be there, or be empty, and not lie in a directory that an engine made: that is most
+// likely the one to be copied.
 //
 // If it fails it leaves nothing. If the process ends, it may leave DIR.partial, which no engine opens once
 // something is in it.
-func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) (lost string, err error)) (err error) {
+func Make(
+	dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) (lost string, err error),
+) (err error) {
 	fail := func(class error, path, detail, remedy string, cause error) error {
 		return &holdfast.Error{Op: "make", Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
 	}
@@ -131,8 +134,9 @@ type Copied struct {
 	Keys, Bytes int64 // of keys and values
 }
 
-// Writer writes keys to an engine at the weakest level it gives; whoever closes or syncs the engine makes them durable. The batches are
-// large only where each is a transaction on disk. Elsewhere each key has its own: damage takes whole batches.
+// Writer writes keys to an engine at the weakest level it gives; whoever closes or syncs the engine makes them
+// durable. The batches are large only where each is a transaction on disk. Elsewhere each key has its own: damage
+// takes whole batches.
 type Writer struct {
 	into  holdfast.Engine
 	level holdfast.Level

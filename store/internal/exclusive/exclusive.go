@@ -42,8 +42,9 @@ var taken struct {
 // Claim takes a store's place in eng. It neither reads nor writes anything there, and may be called from many goroutines at
 // once.
 //
-// Errors: ErrBadOption if eng is nil or not comparable, has no atomic batches or too short keys, or if the name is too long;
-// ErrLevel if eng does not give the level; ErrCorrupt if a repair that made it has lost something and nobody has accepted that; ErrLocked if the place is taken.
+// Errors: ErrBadOption if eng is nil or not comparable, has no atomic batches or too short keys, or if the name is
+// too long; ErrLevel if eng does not give the level; ErrCorrupt if a repair that made it has lost something and
+// nobody has accepted that; ErrLocked if the place is taken.
 func Claim(eng holdfast.Engine, r Request) (Place, error) {
 	var p Place
 	fail := func(class, cause error, remedy, format string, args ...any) (Place, error) {
@@ -63,8 +64,8 @@ func Claim(eng holdfast.Engine, r Request) (Place, error) {
 		return fail(holdfast.ErrLevel, err, "", "a store runs at the level it is opened with")
 	}
 	if lost := p.Caps.Lost; lost != "" {
-		return fail(holdfast.ErrCorrupt, nil, fmt.Sprintf("restore a backup, or accept what is missing: holdfast accept. The %s may then lack its newest entries without a gap", r.Thing),
-			"the directory was made by a repair, which lost: %s", lost)
+		remedy := "restore a backup, or accept what is missing, at the end of the " + r.Thing + " too: holdfast accept"
+		return fail(holdfast.ErrCorrupt, nil, remedy, "the directory was made by a repair, which lost: %s", lost)
 	}
 	if !p.Caps.AtomicBatches {
 		return fail(holdfast.ErrBadOption, nil, "use another engine", "a crash can tear a batch of this engine, and an append with it")

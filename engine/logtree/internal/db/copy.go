@@ -1,7 +1,7 @@
 package db
 
-// Flush writes everything that was applied before the call to runs. Damage to a value is then known by its key, and opening has no
-// log to read.
+// Flush writes everything that was applied before the call to runs. Damage to a value is then known by its key, and
+// opening has no log to read.
 func (d *DB) Flush() error {
 	if err := d.gate.Enter(); err != nil {
 		return err

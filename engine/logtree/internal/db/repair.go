@@ -300,8 +300,8 @@ func (r *repairer) lost(l Loss) {
 	r.out.Lost = append(r.out.Lost, l)
 }
 
-// flush writes what was taken over from one frame, or entry: damage to the new database is to take no more at once than damage to the old
-// one.
+// flush writes what was taken over from one frame, or entry: damage to the new database is to take no more at once
+// than damage to the old one.
 func (r *repairer) flush() error {
 	if err := r.batch.Err(); err != nil {
 		return err

@@ -147,6 +147,14 @@ func (r *repairer) fromLog(from, upTo uint64) error {
 		}
 		slices.SortStableFunc(moved, func(a, b *part) int { return cmp.Compare(a.begin.seq, b.begin.seq) })
 	}
+	for i := 0; !g.tail && r.m != nil && i < len(r.m.segs); i++ {
+		if s := r.m.segs[i]; r.parts[s.id] == nil {
+			name := segmentName(r.dir, s.id)
+			r.lost(Loss{Path: name, Why: "the file is missing"})
+			why := ": the file is missing, and what it said of keys in damaged runs is not known"
+			r.out.Unsure = append(r.out.Unsure, name+why)
+		}
+	}
 	for i := range r.log {
 		l := &r.log[i]
 		if i+1 < len(r.log) && r.log[i+1].base <= from || l.base >= upTo || g.tail && l.p.id < r.m.from.seg {
@@ -182,25 +190,29 @@ type logReplay struct {
 	at         uint64 // number of the last operation seen
 	tail       bool   // behind the manifest's position: it is about all keys
 	guessed    bool   // at is too low, perhaps
+	broken     bool   // the last that was read of a segment is damaged
 }
 
-// gap notes that the operations up to seq were not all found. What was found before them, in the place of damaged runs, is in doubt. They
-// are lost if needed says so; otherwise their segment may have been removed because all of them were garbage.
+// gap notes that the operations up to seq were not all found. What was found before them, in the place of damaged
+// runs, is in doubt. They are lost if needed says so; otherwise their segment may have been removed because all of
+// them were garbage.
 func (g *logReplay) gap(seq uint64, name string, needed bool) {
 	if seq <= g.at {
 		return
 	}
 	clear(g.r.sure)
-	if needed {
-		why := fmt.Sprintf("operation %d of the log is gone", seq)
+	if needed || g.broken {
+		why := fmt.Sprintf("operation %d of the log is lost", seq)
 		if n := seq - g.at; n > 1 {
-			why = fmt.Sprintf("operations %d to %d of the log, %d in all, are gone", g.at+1, seq, n)
+			why = fmt.Sprintf("operations %d to %d of the log, %d in all, are lost", g.at+1, seq, n)
 		}
-		g.r.out.Lost = append(g.r.out.Lost, Loss{Path: name, Why: why + ": any key may have been changed", Operations: int64(seq - g.at)})
+		g.r.out.Lost = append(g.r.out.Lost, Loss{Path: name, Why: why, Operations: int64(seq - g.at)})
 		g.r.out.Gone += int64(seq - g.at)
-		g.r.doubtAll()
+		if g.tail {
+			g.r.doubtAll()
+		}
 	}
-	g.at = seq
+	g.at, g.broken = seq, false
 }
 
 func (g *logReplay) leg(l *leg, moved *[]*part) error {
@@ -238,11 +250,13 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 			b := data[s.off-start:]
 			switch left := extent(b); {
 			case left == 0: // room that was never used
-			case l.last && s.n == int64(len(b)) && (r.m == nil || g.tail && r.end >= r.m.synced): // nothing says that it had been synced
+			case l.last && s.n == int64(len(b)) && (r.m == nil || g.tail && r.end >= r.m.synced):
+				// Nothing says that it had been synced.
 				r.out.TornBytes, r.frayed = left, r.m == nil
 			default:
 				r.frayed = l.last && s.n == int64(len(b))
 				r.lost(Loss{Path: l.p.name, Offset: s.off, Bytes: min(s.n, left), Why: s.why, Maybe: mayBeKeys(b[:s.n])})
+				g.broken = true
 			}
 			continue
 		case seq >= g.upTo && s.kind == frameBatch:
@@ -257,7 +271,8 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 		if err := g.movedUpTo(moved, seq); err != nil {
 			return err
 		}
-		g.gap(seq, l.p.name, g.tail || r.m == nil)
+		g.gap(seq, l.p.name, true)
+		g.broken = false
 		if err := r.takeFrame(s, g.tail, true); err != nil {
 			return err
 		}
@@ -317,10 +332,12 @@ func (g *logReplay) movedUpTo(moved *[]*part, seq uint64) error {
 		if err != nil {
 			r.lose(err)
 		}
+		damaged := r.m != nil && segmentHeader+int64(len(data)) < end
 		for s := range stretches(data, segmentHeader, p.epoch) {
 			switch {
 			case s.kind == 0 && (r.m != nil || extent(data[s.off-segmentHeader:]) > 0):
 				r.lost(Loss{Path: p.name, Offset: s.off, Bytes: s.n, Why: s.why})
+				damaged = true
 			case s.kind == frameBatch:
 				// Its keys had these values when operation begin.seq had been made. Whether that was before what was
 				// found in a segment of which the place is a guess is not known.
@@ -330,6 +347,9 @@ func (g *logReplay) movedUpTo(moved *[]*part, seq uint64) error {
 				}
 				r.out.Moved++
 			}
+		}
+		if damaged {
+			r.out.Unsure = append(r.out.Unsure, p.name+": values are lost of keys that are not known")
 		}
 	}
 	return nil
