@@ -147,13 +147,8 @@ func (r *repairer) fromLog(from, upTo uint64) error {
 		}
 		slices.SortStableFunc(moved, func(a, b *part) int { return cmp.Compare(a.begin.seq, b.begin.seq) })
 	}
-	for i := 0; !g.tail && r.m != nil && i < len(r.m.segs); i++ {
-		if s := r.m.segs[i]; r.parts[s.id] == nil {
-			name := segmentName(r.dir, s.id)
-			r.lost(Loss{Path: name, Why: "the file is missing"})
-			why := ": the file is missing, and what it said of keys in damaged runs is not known"
-			r.out.Unsure = append(r.out.Unsure, name+why)
-		}
+	if !g.tail && r.m != nil {
+		r.weighSegments()
 	}
 	for i := range r.log {
 		l := &r.log[i]
@@ -181,6 +176,25 @@ func (r *repairer) fromLog(from, upTo uint64) error {
 		g.gap(upTo, "", false)
 	}
 	return nil
+}
+
+// weighSegments notes which segments are needed in the place of damaged runs and tell nothing, or nothing that has a place in time.
+func (r *repairer) weighSegments() {
+	for _, s := range r.m.segs {
+		p, name, why := r.parts[s.id], segmentName(r.dir, s.id), ""
+		switch {
+		case p == nil:
+			why = "the file is missing"
+		case p.moved() && !p.begun:
+			why = "the first frame is damaged, and how old the values in it are is not known"
+		case p.begun || slices.ContainsFunc(r.log, func(l leg) bool { return l.p == p }):
+			continue
+		default:
+			why = "nothing can be read of it"
+		}
+		r.lost(Loss{Path: name, Why: why})
+		r.out.Unsure = append(r.out.Unsure, name+": "+why+"; it may have held keys of damaged runs")
+	}
 }
 
 // logReplay goes through the log.
