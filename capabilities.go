@@ -29,6 +29,14 @@ type Capabilities struct {
 	// through a memory map, which has no way to report an error.
 	FullDiskKills bool
 
+	// ReadOnly is true where Options.ReadOnly can be had.
+	ReadOnly bool
+
+	// Lost says what a repair that made this directory could not salvage; it is empty if nothing is lost, and once
+	// somebody has accepted the loss (AcceptLoss of package engine/all). Until then what is missing, or old, may be
+	// anything that was acknowledged: stores refuse to open with ErrCorrupt. Copies of the directory say the same.
+	Lost string
+
 	// Limits in bytes, never above those of the contract.
 	MaxKeySize, MaxValueSize, MaxBatchSize int64
 
@@ -84,7 +92,19 @@ func (c Capabilities) CheckLevel(asked Level) error {
 			remedy += l.String()
 		}
 	}
-	return &Error{Op: "apply", Engine: c.Engine, Class: ErrLevel, Detail: fmt.Sprintf("%s: %s", asked, p.Why), Remedy: "ask for " + remedy}
+	if remedy != "" {
+		remedy = "ask for " + remedy
+	}
+	return &Error{Op: "apply", Engine: c.Engine, Class: ErrLevel, Remedy: remedy,
+		Detail: fmt.Sprintf("%s: %s", asked, p.Why)}
+}
+
+// ForReading returns c as it is of an engine that was opened with Options.ReadOnly: it refuses every level. It is
+// for engines.
+func (c Capabilities) ForReading() Capabilities {
+	c.Memory = Promise{Why: "the engine is open for reading only"}
+	c.Process, c.Power, c.LossWindow = c.Memory, c.Memory, 0
+	return c
 }
 
 // Strongest returns the strongest level the engine gives, 0 if none.

@@ -29,6 +29,14 @@ type Options struct {
 	// was set is in Capabilities.
 	MemoryBytes int64
 
+	// ReadOnly opens a directory that is there, and only to read it: nothing in it is written or made. Many can
+	// have it open so at once, but nobody for writing: that is ErrLocked. Every commit, and Sync, is ErrLevel.
+	// Engines that cannot do it return ErrUnavailable; see [Capabilities].
+	//
+	// A reader makes nothing durable. If the program that wrote last did not come to close its engine, a power cut
+	// can take back the end of what a reader shows, until the directory has been opened for writing.
+	ReadOnly bool
+
 	// Logger takes what an engine has to say beside its errors. nil discards it. It must not use the engine itself,
 	// which may hold locks while it speaks.
 	Logger *slog.Logger

@@ -66,8 +66,10 @@ func TestFlaws(t *testing.T) {
 		{8, "locks nothing", "a second opener"},
 		{8, "goes on in a replaced directory", "a directory that is replaced"},
 		{8, "takes over directories", "a directory of something else"},
+		{8, "writes though it only reads", "opened for reading only"},
 		{9, "checks no sums", "damaged files"},
 		{9, "takes damage for tearing", "damaged files"},
+		{9, "hides what a repair lost", "what a repair lost"},
 	} {
 		t.Run(fmt.Sprintf("%d %s, %s", f.law, f.flaw, f.kase), func(t *testing.T) {
 			s := newSuite(toyHarness(f.flaw), t.Name())

@@ -28,6 +28,7 @@ var inputCases = []lawCase{
 	{name: "no directory at all", onDisk: true, once: true, run: noDirectory},
 	{name: "missing parents", onDisk: true, once: true, run: missingParents},
 	{name: "a directory that may not be written to", onDisk: true, once: true, run: readOnly},
+	{name: "opened for reading only", onDisk: true, run: readingOnly},
 	{name: "a directory that vanishes", onDisk: true, once: true, run: vanishes},
 	{name: "a directory that is replaced", onDisk: true, run: replaced},
 }

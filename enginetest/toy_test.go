@@ -32,6 +32,7 @@ type toy struct {
 	dir         string
 	o           holdfast.Options
 	file, lock  *os.File
+	lost        string // by a repair
 	faults      *Faults
 
 	mu      sync.Mutex
@@ -62,6 +63,7 @@ func describeToy(flaw string) holdfast.Capabilities {
 		Power:         holdfast.Promise{Given: holdfast.Power, How: "written to the log, synced"},
 		AtomicBatches: true,
 		Checksums:     true,
+		ReadOnly:      true,
 		MaxKeySize:    holdfast.MaxKeySize,
 		MaxValueSize:  holdfast.MaxValueSize,
 		MaxBatchSize:  holdfast.MaxBatchSize,
@@ -80,11 +82,11 @@ func openToy(flaw, dir string, o holdfast.Options, faults *Faults) (holdfast.Eng
 	if err != nil {
 		return nil, err
 	}
-	lock, err := toyHome(flaw, dir)
+	lock, lost, err := toyHome(flaw, dir, o.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
-	t := &toy{Engine: mem.New(), flaw: flaw, dir: dir, o: o, lock: lock, faults: faults}
+	t := &toy{Engine: mem.New(), flaw: flaw, dir: dir, o: o, lock: lock, lost: lost, faults: faults}
 	t.settled.L = &t.mu
 	if err := t.recover(); err != nil {
 		lock.Close()
@@ -93,67 +95,73 @@ func openToy(flaw, dir string, o holdfast.Options, faults *Faults) (holdfast.Eng
 	return t, nil
 }
 
-// toyHome marks and locks the directory.
-func toyHome(flaw, dir string) (*os.File, error) {
+// toyHome marks and locks the directory. It also returns what a repair that made it has lost.
+func toyHome(flaw, dir string, reads bool) (_ *os.File, lost string, err error) {
 	fail := func(class error, detail string, cause error) error {
 		return &holdfast.Error{Op: "open", Engine: "toy", Path: dir, Class: class, Detail: detail, Cause: cause}
 	}
 	if dir == "" {
-		return nil, fail(holdfast.ErrBadOption, "no directory is named", nil)
+		return nil, "", fail(holdfast.ErrBadOption, "no directory is named", nil)
 	}
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return nil, fail(holdfast.ErrForeign, "it is a file", nil)
+		return nil, "", fail(holdfast.ErrForeign, "it is a file", nil)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fail(nil, "", err)
+		return nil, "", fail(nil, "", err)
 	}
 	marked := exists(filepath.Join(dir, markName))
 	if len(entries) > 0 && !marked && flaw != "takes over directories" {
-		return nil, fail(holdfast.ErrForeign, "it holds "+entries[0].Name(), nil)
+		return nil, "", fail(holdfast.ErrForeign, "it holds "+entries[0].Name(), nil)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fail(nil, "", err)
+	flag, how := os.O_CREATE|os.O_RDWR, syscall.LOCK_EX
+	if reads {
+		flag, how = os.O_RDONLY, syscall.LOCK_SH
+	} else if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, "", fail(nil, "", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "LOCK"), os.O_CREATE|os.O_RDWR, 0o644)
+	lock, err := os.OpenFile(filepath.Join(dir, "LOCK"), flag, 0o644)
 	if err != nil {
-		return nil, fail(nil, "", err)
+		return nil, "", fail(nil, "", err)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil && flaw != "locks nothing" {
+	if err := syscall.Flock(int(lock.Fd()), how|syscall.LOCK_NB); err != nil && flaw != "locks nothing" {
 		lock.Close()
-		return nil, fail(holdfast.ErrLocked, "", err)
+		return nil, "", fail(holdfast.ErrLocked, "", err)
 	}
 	if !marked {
 		err = os.WriteFile(filepath.Join(dir, markName), []byte("holdfast 1\nengine toy\nformat 1\n"), 0o644)
 	} else {
-		err = toyMark(dir, fail)
+		lost, err = toyMark(dir, fail)
 	}
 	if err != nil {
 		lock.Close()
-		return nil, err
+		return nil, "", err
 	}
-	return lock, nil
+	return lock, lost, nil
 }
 
-func toyMark(dir string, fail func(error, string, error) error) error {
+func toyMark(dir string, fail func(error, string, error) error) (lost string, _ error) {
 	text, err := os.ReadFile(filepath.Join(dir, markName))
 	if err != nil {
-		return fail(nil, "", err)
+		return "", fail(nil, "", err)
+	}
+	if i := bytes.Index(text, []byte("lost ")); i >= 0 {
+		text, lost = text[:i], string(bytes.TrimSpace(text[i+5:]))
 	}
 	var version, format int
 	var engine string
 	if n, err := fmt.Sscanf(string(text), "holdfast %d\nengine %s\nformat %d\n", &version, &engine, &format); n < 3 || bytes.Count(text, []byte("\n")) != 3 {
-		return fail(holdfast.ErrCorrupt, markName, err)
+		return "", fail(holdfast.ErrCorrupt, markName, err)
 	}
 	switch {
 	case version < 1 || format < 1:
-		return fail(holdfast.ErrCorrupt, markName, nil)
+		return "", fail(holdfast.ErrCorrupt, markName, nil)
 	case version > 1 || format > 1:
-		return fail(holdfast.ErrVersion, "it is newer", nil)
+		return "", fail(holdfast.ErrVersion, "it is newer", nil)
 	case engine != "toy":
-		return fail(holdfast.ErrForeign, "it was made by "+engine, nil)
+		return "", fail(holdfast.ErrForeign, "it was made by "+engine, nil)
 	}
-	return nil
+	return lost, nil
 }
 
 // recover reads the log, tells damage from a torn tail, and makes the log ready for more.
@@ -202,6 +210,9 @@ func (t *toy) recover() error {
 		}
 	}
 	t.torn, t.length = int64(len(log)-at), int64(at)
+	if t.o.ReadOnly && t.flaw != "writes though it only reads" {
+		return nil
+	}
 	if err := os.Remove(clean); settled && err != nil {
 		return err
 	}
@@ -293,7 +304,7 @@ func (t *toy) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, 
 	if !level.Valid() && t.flaw == "takes any level" {
 		level = holdfast.Memory
 	}
-	if err := describeToy(t.flaw).CheckLevel(level); err != nil {
+	if err := t.Capabilities().CheckLevel(level); err != nil {
 		return holdfast.Receipt{}, err
 	}
 	if t.flaw == "trips over a nil batch" && b.Len() == 0 {
@@ -488,6 +499,9 @@ func (t *toy) Sync() error {
 	if t.closed {
 		return holdfast.ErrClosed
 	}
+	if t.o.ReadOnly {
+		return t.Capabilities().CheckLevel(holdfast.Power)
+	}
 	t.showHeld()
 	return t.store(holdfast.Power)
 }
@@ -530,6 +544,12 @@ func (t *toy) Snapshot() (holdfast.Snapshot, error) {
 func (t *toy) Capabilities() holdfast.Capabilities {
 	c := describeToy(t.flaw)
 	c.LossWindow = max(t.o.SyncEvery, 0)
+	if t.flaw != "hides what a repair lost" {
+		c.Lost = t.lost
+	}
+	if t.o.ReadOnly {
+		c = c.ForReading()
+	}
 	return c
 }
 
@@ -553,6 +573,13 @@ func (t *toy) Close() error {
 		return holdfast.ErrClosed
 	}
 	t.showHeld()
+	if t.o.ReadOnly {
+		if busy := t.Engine.Close(); busy != nil {
+			return busy
+		}
+		t.closed = true
+		return t.lock.Close()
+	}
 	t.closing = true
 	defer func() { t.closing = false }()
 	var err error

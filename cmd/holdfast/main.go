@@ -6,6 +6,7 @@
 //	holdfast inspect DIR     what is in a directory
 //	holdfast verify DIR      whether all in it that can be checked is sound
 //	holdfast repair DIR      a new directory of what is intact in a damaged one
+//	holdfast accept DIR      makes stores open in a directory from which a repair could not salvage everything
 //	holdfast backup DIR      a copy of it, as it is at one moment
 //	holdfast raft import     a Raft store of a raft-boltdb or a raft-wal
 //	holdfast raft inspect    what the Raft stores in a directory hold
@@ -47,6 +48,7 @@ type grammar struct {
 	Inspect inspectCommand `cmd:"" help:"Show what is in a directory."`
 	Verify  verifyCommand  `cmd:"" help:"Check everything in a directory that can be checked."`
 	Repair  repairCommand  `cmd:"" help:"Make a new directory of all that is intact in a damaged one."`
+	Accept  acceptCommand  `cmd:"" help:"Accept what a repair could not salvage: stores open in the directory again."`
 	Backup  backupCommand  `cmd:"" help:"Copy a directory: its contents at one moment, durably."`
 	Raft    raftCommand    `cmd:"" help:"Raft stores: make one of a raft-boltdb or a raft-wal, or look at one."`
 	Child   childCommand   `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
@@ -108,6 +110,8 @@ func run(lab bench.Lab, args []string) int {
 		return g.Verify.run()
 	case "repair":
 		return g.Repair.run()
+	case "accept":
+		return g.Accept.run()
 	case "backup":
 		return g.Backup.run()
 	case "raft import":

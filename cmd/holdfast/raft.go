@@ -131,7 +131,8 @@ func parseDir(s string) (name, dir string, o holdfast.Options, err error) {
 	return all.ParseURL(s)
 }
 
-// openMade opens a directory that an engine made, with that engine, which must be name unless that is empty.
+// openMade opens a directory that an engine made, with that engine, which must be name unless that is empty. If o
+// says so, it is opened for reading only where the engine can do that.
 func openMade(name, dir string, o holdfast.Options) (engine string, e holdfast.Engine, err error) {
 	in, err := all.Inspect(dir)
 	if err != nil {
@@ -145,6 +146,7 @@ func openMade(name, dir string, o holdfast.Options) (engine string, e holdfast.E
 		if entry.Name != in.Engine && entry.Name != in.Engine+"-go" || name != "" && name != entry.Name || name == "" && entry.Describe().Strongest() == 0 {
 			continue
 		}
+		o.ReadOnly = o.ReadOnly && entry.Describe().ReadOnly
 		e, err := entry.Open(dir, o)
 		return entry.Name, e, err
 	}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"strconv"
 	"strings"
@@ -13,6 +15,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
 // The commands about one directory. They exit with 0 if all is well, 2 if something is damaged or lost, 1 otherwise.
@@ -23,16 +27,20 @@ type inspectCommand struct {
 }
 
 type verifyCommand struct {
-	Dir string `arg:"" help:"Directory that an engine made, not open elsewhere."`
+	Dir string `arg:"" help:"Directory that an engine made, not open elsewhere for writing."`
 }
 
 type repairCommand struct {
-	Dir  string `arg:"" help:"Directory that an engine made, not open elsewhere. Nothing in it is changed."`
+	Dir  string `arg:"" help:"Directory that an engine made, not open elsewhere for writing. Nothing in it is changed."`
 	Into string `required:"" help:"New directory for what is salvaged." placeholder:"NEW"`
 }
 
+type acceptCommand struct {
+	Dir string `arg:"" help:"Directory that a repair made, not open elsewhere."`
+}
+
 type backupCommand struct {
-	Dir  string `arg:"" help:"Directory that an engine made, not open elsewhere."`
+	Dir  string `arg:"" help:"Directory that an engine made, not open elsewhere for writing."`
 	Into string `required:"" help:"New directory for the copy." placeholder:"NEW"`
 }
 
@@ -84,6 +92,9 @@ func printInspection(w io.Writer, in *all.Inspection) error {
 	p.line("engine\t%s, format %d", in.Engine, in.Format)
 	if in.Level != 0 {
 		p.line("level\t%v", in.Level)
+	}
+	if in.Lost != "" {
+		p.line("lost\tby a repair, not accepted yet: %s", in.Lost)
 	}
 	p.line("open elsewhere\t%s", map[bool]string{true: "yes", false: "no"}[in.Open])
 	p.line("files\t%d, %s on the device", in.Files, size(in.Bytes))
@@ -226,46 +237,150 @@ func (c *repairCommand) run() int {
 	if err != nil {
 		return failTool(err)
 	}
-	for _, err := range r.Lost {
-		fmt.Fprintln(os.Stderr, "lost:", err)
+	for _, err := range first(r.Lost, "errors") {
+		fmt.Fprintln(os.Stderr, "lost:", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	p := newPage(os.Stdout)
 	p.line("engine\t%s", r.Engine)
 	p.line("how\t%s", r.How)
 	p.line("keys\t%d in %s", r.Keys, c.Into)
 	if l := r.Logtree; l != nil {
-		stretches := 0
-		for _, x := range l.Lost {
+		for _, x := range first(l.Lost, "damaged places") {
 			fmt.Fprintln(os.Stderr, "lost:", loss(x))
-			if x.Operations == 0 {
-				stretches++
-			}
 		}
 		for _, x := range l.Unsure {
 			fmt.Fprintln(os.Stderr, "unsure:", x)
 		}
-		for _, k := range l.Examples {
-			fmt.Fprintln(os.Stderr, "doubtful:", key(k))
-		}
-		if more := l.Doubtful - int64(len(l.Examples)); more > 0 {
-			fmt.Fprintln(os.Stderr, "doubtful: and", more, "more keys")
-		}
 		p.line("from runs\t%d values", l.Values)
-		p.line("from the log\t%d batches with %d operations; %d frames of moved values", l.Batches, l.Operations, l.Moved)
+		p.line("from the log\t%d of %d operations, in %d batches; %d frames of moved values",
+			l.Operations, l.Operations+l.Gone, l.Batches, l.Moved)
 		p.line("torn\t%d bytes, which opening would have cut off too", l.TornBytes)
-		p.line("lost\t%d stretches, %d of them values of keys, which are missing now", stretches, l.LostKeys)
-		if l.Gone > 0 {
-			p.line("gone\toperations of the log: %d; which keys they changed is not known", l.Gone)
+		if l.LostKeys > 0 {
+			p.line("lost values\t%d, of keys that are missing now", l.LostKeys)
 		}
-		p.line("doubtful\t%d keys: an operation that is gone may have given them a newer value, or deleted them", l.Doubtful)
+		if l.Gone > 0 {
+			p.line("lost operations\t%d, on keys that are not known", l.Gone)
+		}
+		if l.Doubtful > 0 {
+			p.line("doubtful\t%d of the keys: a lost operation may have changed or deleted them", l.Doubtful)
+		}
 	}
-	if err := p.end(); err != nil {
-		return fail(err)
+	if r.Complete() {
+		p.line("lost\tnothing")
+		return failTool(p.end())
 	}
-	if !r.Complete() {
-		return exitWrong
+	p.line("lost\t%s", r.Loss)
+	return c.lost(p)
+}
+
+// lost says what a new directory lacks, and what to do about it.
+func (c *repairCommand) lost(p *page) int {
+	err := printStores(p, c.Into)
+	p.line("next\tstores refuse to open in %s until somebody accepts the loss: holdfast accept %s", c.Into, c.Into)
+	if err = errors.Join(err, p.end()); err != nil {
+		return failTool(err)
 	}
-	return exitOK
+	return exitWrong
+}
+
+// maxShown is how many of many are shown.
+const maxShown = 10
+
+// first yields the first of a list, and says on standard error how many more there are.
+func first[T any](list []T, what string) iter.Seq2[int, T] {
+	return func(yield func(int, T) bool) {
+		for i, x := range list[:min(len(list), maxShown)] {
+			if !yield(i, x) {
+				return
+			}
+		}
+		if n := len(list) - maxShown; n > 0 {
+			fmt.Fprintf(os.Stderr, "... and %d more %s\n", n, what)
+		}
+	}
+}
+
+// printStores says of each store in dir what it lacks.
+func printStores(p *page, dir string) error {
+	_, e, err := openMade("", dir, holdfast.Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	logs, err := event.Examine(e)
+	if err != nil {
+		return err
+	}
+	for _, l := range logs {
+		p.line("log %q\t%s", l.Name, describeLog(l))
+	}
+	stores, err := raftlog.Examine(e)
+	if err != nil {
+		return err
+	}
+	for _, s := range stores {
+		p.line("raft store %q\t%s", s.Name, describeRaft(s))
+	}
+	return nil
+}
+
+func describeLog(l event.Report) string {
+	var spans []string
+	lost := uint64(0)
+	for _, g := range l.Lost {
+		lost += g.Next - g.Position
+		spans = append(spans, stretch(g.Position, g.Next-1))
+	}
+	text := "no events"
+	if l.Last >= l.First {
+		text = fmt.Sprintf("events %d to %d: %d are there", l.First, l.Last, l.Events)
+	}
+	if lost > 0 {
+		text += fmt.Sprintf(", %d lost: %s", lost, some(spans))
+	}
+	if l.Undescribed {
+		return text + "; its description is lost, so that it cannot be opened"
+	}
+	return text + fmt.Sprintf("; events behind %d may be lost too", l.Last)
+}
+
+func describeRaft(s raftlog.Report) string {
+	var spans []string
+	for _, g := range s.Gaps {
+		spans = append(spans, stretch(g.First, g.Last))
+	}
+	text := fmt.Sprintf("entries %d to %d: %d are there", s.First, s.Last, s.Entries)
+	if len(spans) > 0 {
+		text += ", no " + some(spans)
+	}
+	if text += fmt.Sprintf("; %d stable values", s.Stable); len(s.Damaged) > 0 {
+		text += "; damaged: " + some(s.Damaged)
+	}
+	if s.Undescribed {
+		return text + "; its description is lost, so that it cannot be opened"
+	}
+	return text + "; entries behind, votes and terms may be lost too: " +
+		"better make this server anew from the others of its cluster"
+}
+
+func stretch(from, to uint64) string {
+	if from == to {
+		return fmt.Sprint(from)
+	}
+	return fmt.Sprintf("%d to %d", from, to)
+}
+
+// some joins the first of a list.
+func some(list []string) string {
+	if n := len(list) - maxShown; n > 0 {
+		return strings.Join(list[:maxShown], ", ") + fmt.Sprintf(" and %d more", n)
+	}
+	return strings.Join(list, ", ")
+}
+
+// keyName says whose key k is, or shows it.
+func keyName(k []byte) string {
+	return cmp.Or(event.KeyName(k), raftlog.KeyName(k), "key "+key(k))
 }
 
 func loss(l logtree.Loss) string {
@@ -277,13 +392,33 @@ func loss(l logtree.Loss) string {
 		s += fmt.Sprintf(", %d bytes", l.Bytes)
 	}
 	if l.Key != nil {
-		s += ", key " + key(l.Key)
+		s += ", " + keyName(l.Key)
 	}
 	s += ": " + l.Why
-	for i, k := range l.Maybe {
-		s += []string{"; it seems to be about ", ", "}[min(i, 1)] + key(k)
+	var about []string
+	for _, k := range l.Maybe {
+		about = append(about, keyName(k))
+	}
+	if len(about) > 0 {
+		s += "; it seems to be about " + strings.Join(about, ", ")
 	}
 	return s
+}
+
+func (c *acceptCommand) run() int {
+	lost, err := all.AcceptLoss(c.Dir)
+	if err != nil {
+		return failTool(err)
+	}
+	p := newPage(os.Stdout)
+	if lost == "" {
+		p.line("lost\tnothing, or it was accepted before")
+		return failTool(p.end())
+	}
+	p.line("lost\t%s", lost)
+	err = printStores(p, c.Dir)
+	p.line("accepted\tstores open in %s", c.Dir)
+	return failTool(errors.Join(err, p.end()))
 }
 
 func (c *backupCommand) run() int {

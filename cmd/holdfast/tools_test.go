@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
 // TestToolCommands runs inspect, verify, backup and repair on sound and on damaged directories.
@@ -90,5 +93,86 @@ func TestToolCommands(t *testing.T) {
 	}
 	if left, err := filepath.Glob(path("*.partial")); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestLostEvents: a repair says which events of a log are lost, in numbers that fit together; the log does not open
+// before that is accepted, and then has the gap.
+func TestLostEvents(t *testing.T) {
+	at := t.TempDir()
+	path := func(name string) string { return filepath.Join(at, name) }
+	e, err := all.Open("logtree", path("db"), holdfast.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := event.Open(e, event.Options{Name: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		placed := event.Event{Data: fmt.Appendf(nil, "this is event %d.", i+1)}
+		if _, err := log.Append(t.Context(), placed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(log.Close(), e.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := all.BackupDir(path("db"), path("copy")); err != nil || n != 51 {
+		t.Fatal(n, err)
+	}
+	for _, name := range []string{"db", "copy"} {
+		segments, err := filepath.Glob(filepath.Join(path(name), "*.seg"))
+		if err != nil || len(segments) != 1 {
+			t.Fatal(segments, err)
+		}
+		b, err := os.ReadFile(segments[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[bytes.Index(b, []byte("this is event 17."))] ^= 1
+		if err := os.WriteFile(segments[0], b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		fixed := path(name + "-fixed")
+		status, stdout, stderr := result(t, holdfastCommand(t, "repair", path(name), "--into", fixed))
+		for _, words := range []string{"50 in " + fixed, `log "orders"`, "events 1 to 50: 49 are there, 1 lost: 17;",
+			"holdfast accept " + fixed} {
+			if !strings.Contains(stdout, words) {
+				t.Errorf("it does not say %q", words)
+			}
+		}
+		if status != exitWrong || strings.Count(stderr, "\n") > 3 || t.Failed() ||
+			!strings.Contains(stderr, `event 17 of log "orders"`) {
+			t.Fatalf("status %d\n%s%s", status, stdout, stderr)
+		}
+		open := func() error {
+			e, err := all.Open("logtree", fixed, holdfast.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			_, err = raftlog.Open(e, raftlog.Options{})
+			if e.Capabilities().Lost != "" && !errors.Is(err, holdfast.ErrCorrupt) {
+				t.Errorf("a new Raft store: %v", err)
+			}
+			log, err := event.Open(e, event.Options{Name: "orders"})
+			if err != nil {
+				return err
+			}
+			_, err = log.Read(t.Context(), 1, 0)
+			return errors.Join(err, log.Close())
+		}
+		if err := open(); !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "holdfast accept") {
+			t.Errorf("opened before the loss was accepted: %v", err)
+		}
+		status, stdout, stderr = result(t, holdfastCommand(t, "accept", fixed))
+		if status != exitOK || !strings.Contains(stdout, "1 lost: 17;") {
+			t.Errorf("accept: status %d\n%s%s", status, stdout, stderr)
+		}
+		var gap *event.Gap
+		if err := open(); !errors.As(err, &gap) || *gap != (event.Gap{Position: 17, Next: 18}) {
+			t.Errorf("opened after the loss was accepted: %v", err)
+		}
 	}
 }

@@ -86,7 +86,7 @@ func OpenURL(address string) (holdfast.Engine, error) {
 
 // ParseURL reads an address of the form
 //
-//	ENGINE:DIR?level=LEVEL&sync-every=DURATION&memory=SIZE
+//	ENGINE:DIR?level=LEVEL&sync-every=DURATION&memory=SIZE&read-only=true
 //
 // in which an empty ENGINE is [Default], everything from the question mark on may be missing, SIZE is a number of bytes or
 // one with a suffix KiB, MiB or GiB, not below [holdfast.MinMemoryBytes], and sync-every=never turns the loss window off. DIR is
@@ -143,8 +143,12 @@ func ParseURL(address string) (name, dir string, o holdfast.Options, err error) 
 			if o.MemoryBytes, err = parseSize(value); err != nil {
 				return bad(fmt.Sprintf("memory=%q is no size", value), "write it as 268435456 or 256MiB")
 			}
+		case "read-only":
+			if o.ReadOnly, err = strconv.ParseBool(value); err != nil {
+				return bad(fmt.Sprintf("read-only=%q is neither", value), "write it as true or false")
+			}
 		default:
-			return bad(fmt.Sprintf("there is no option %q", key), "the options are level, sync-every, memory")
+			return bad(fmt.Sprintf("there is no option %q", key), "the options are level, sync-every, memory, read-only")
 		}
 	}
 	return name, dir, o, nil

@@ -2,8 +2,10 @@ package all
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	"github.com/holdfastdb/holdfast"
@@ -19,7 +21,8 @@ type Inspection struct {
 	Engine  string              `json:"engine"`
 	Format  int                 `json:"format"`
 	Level   holdfast.Level      `json:"level,omitempty"` // empty unless the directory is bound to a level
-	Open    bool                `json:"open"`            // elsewhere, at this moment
+	Lost    string              `json:"lost,omitempty"`  // what a repair that made it could not salvage; see [AcceptLoss]
+	Open    bool                `json:"open"`            // elsewhere for writing, at this moment
 	Files   int64               `json:"files"`
 	Bytes   int64               `json:"bytes"` // on the device
 	Logtree *logtree.Inspection `json:"logtree,omitempty"`
@@ -38,7 +41,7 @@ func Inspect(dir string) (*Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Inspection{Dir: dir, Engine: id.Engine, Format: id.Format, Level: id.Level}
+	in := &Inspection{Dir: dir, Engine: id.Engine, Format: id.Format, Level: id.Level, Lost: id.Lost}
 	if note != "" {
 		in.Notes = append(in.Notes, note)
 	}
@@ -90,9 +93,9 @@ type Verification struct {
 	Damage    []error
 }
 
-// Verify checks all that the engine of dir can check. For logtree that is every byte that matters, and nothing is changed.
-// Others are opened, which may recover or tidy up their files, and everything is read by scan and by key. ErrLocked: it is
-// open elsewhere.
+// Verify checks all that the engine of dir can check. For logtree that is every byte that matters, and nothing is
+// changed. Others are opened, which may recover or tidy up their files unless they can be opened for reading only,
+// and everything is read by scan and by key. ErrLocked: it is open elsewhere.
 func Verify(dir string) (*Verification, error) {
 	id, _, err := identify("verify", dir)
 	if err != nil {
@@ -106,7 +109,7 @@ func Verify(dir string) (*Verification, error) {
 		return &Verification{Engine: id.Engine, Checksums: true, Logtree: l, Damage: l.Damage,
 			Checked: "every checksum and every reference, without opening it"}, nil
 	}
-	e, err := open(id, dir)
+	e, err := open(id, dir, true)
 	if err != nil {
 		if errors.Is(err, holdfast.ErrCorrupt) {
 			return &Verification{Engine: id.Engine, Checked: "that it opens", Damage: []error{err}}, nil
@@ -122,12 +125,12 @@ func Verify(dir string) (*Verification, error) {
 	return v, nil
 }
 
-// open opens a directory as it was made.
-func open(id home.Identity, dir string) (holdfast.Engine, error) {
+// open opens a directory as it was made; only to read it, if that will do and can be had.
+func open(id home.Identity, dir string, read bool) (holdfast.Engine, error) {
 	for _, e := range table {
 		// The engines that read each other's files share one identity.
 		if (e.Name == id.Engine || e.Name == id.Engine+"-go") && e.Describe().Strongest() != 0 {
-			return e.Open(dir, holdfast.Options{Level: id.Level})
+			return e.Open(dir, holdfast.Options{Level: id.Level, ReadOnly: read && e.Describe().ReadOnly})
 		}
 	}
 	_, err := Lookup(id.Engine)
@@ -163,6 +166,7 @@ type Repaired struct {
 	Engine  string
 	How     string            // what was done, in words
 	Keys    int64             // salvaged
+	Loss    string            // what could not be, as the new directory remembers it; empty if nothing
 	Logtree *logtree.Repaired // for that engine
 	Lost    []error           // what ended the reading; empty for logtree, which says it itself
 }
@@ -173,9 +177,9 @@ func (r *Repaired) Complete() bool {
 }
 
 // Repair makes a new directory, into, of what is intact in dir, which is not changed. It is of the same engine. For
-// logtree see [logtree.Repair]. Of other engines a copy is opened, beside into, and what a scan shows from both ends until an
-// error is taken over; where the engine has no checksums, damage can be among it. into must not be there, or be empty, and lie neither in dir nor in another directory that an engine made. An
-// error means that nothing was made.
+// logtree see [logtree.Repair]. Of other engines a copy is opened, beside into, and what scans show between damaged
+// places is taken over; where the engine has no checksums, damage can be among it. into must not be there, or be
+// empty, and lie neither in dir nor in another directory that an engine made. An error means that nothing was made.
 func Repair(dir, into string) (*Repaired, error) {
 	id, _, err := identify("repair", dir)
 	if err != nil {
@@ -191,32 +195,37 @@ func Repair(dir, into string) (*Repaired, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Repaired{Engine: id.Engine, How: "from " + l.Source, Keys: l.Keys, Logtree: l}, nil
+		return &Repaired{Engine: id.Engine, How: "from " + l.Source, Keys: l.Keys, Loss: l.Summary(), Logtree: l}, nil
 	}
-	r := &Repaired{Engine: id.Engine, How: "a copy was opened and scanned from both ends"}
-	err = transfer.Make(into, func(at string) (holdfast.Engine, error) { return open(id, at) }, func(to holdfast.Engine) (err error) {
+	r := &Repaired{Engine: id.Engine, How: "a copy was opened and scanned from both ends, and between damaged places"}
+	opener := func(at string) (holdfast.Engine, error) { return open(id, at, false) }
+	err = transfer.Make(into, opener, func(to holdfast.Engine) (_ string, err error) {
 		source := into + ".source"
 		release, err := home.Hold(dir)
 		if err != nil {
-			return err
+			return "", err
 		}
 		defer release()
 		if _, err := os.Lstat(source); err == nil {
-			return &holdfast.Error{Op: "repair", Path: source, Class: holdfast.ErrBadOption, Detail: "it is there already", Remedy: "remove it if it was left by an interrupted repair"}
+			return "", &holdfast.Error{Op: "repair", Path: source, Class: holdfast.ErrBadOption, Detail: "it is there already",
+				Remedy: "remove it if it was left by an interrupted repair"}
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(source)) }()
 		if err := transfer.Files(dir, source); err != nil {
-			return err
+			return "", err
 		}
-		e, err := open(id, source)
+		e, err := open(id, source, false)
 		if err != nil {
-			return err
+			return "", err
 		}
 		err = r.salvage(to, e)
-		if closed := e.Close(); closed != nil && err == nil {
+		if closed := e.Close(); closed != nil && err == nil && len(r.Lost) == 0 {
 			r.Lost = append(r.Lost, closed)
 		}
-		return err
+		if len(r.Lost) > 0 {
+			r.Loss = "what cannot be read of " + id.Engine + "'s files"
+		}
+		return transfer.Lost(id.Lost, r.Loss), err
 	})
 	if err != nil {
 		return nil, err
@@ -224,39 +233,97 @@ func Repair(dir, into string) (*Repaired, error) {
 	return r, nil
 }
 
-// salvage copies from both ends until an error.
+// probes bounds how often a repair looks again for what can be read between damaged places.
+const probes = 100
+
+// salvage copies what can be read: from both ends until an error, and then, as long as there are probes, from the
+// middle of each interval of keys in which nothing has been read.
 func (r *Repaired) salvage(to holdfast.Engine, from holdfast.Reader) error {
 	w := transfer.NewWriter(to)
 	defer func() { r.Keys = w.Done.Keys }()
-	var last []byte
-	walk := func(reverse bool) error {
-		it := from.Scan(holdfast.Range{Reverse: reverse})
+	said := map[string]bool{}
+	// walk copies what lies in rng, and returns the last key that it has read, nil if none, and whether it came to
+	// the end.
+	walk := func(rng holdfast.Range) (last []byte, whole bool, err error) {
+		it := from.Scan(rng)
 		defer it.Close()
 		for it.Next() {
-			if reverse && last != nil && bytes.Compare(it.Key(), last) <= 0 {
-				return nil
-			}
 			if err := w.Set(it.Key(), it.Value()); err != nil {
-				return err
+				return last, false, err
 			}
-			if !reverse {
-				last = append(last[:0], it.Key()...)
-			}
+			last = append(last[:0], it.Key()...)
 		}
-		if err := it.Err(); err != nil {
+		err = it.Err()
+		if err != nil && !said[err.Error()] {
+			said[err.Error()] = true
 			r.Lost = append(r.Lost, err)
 		}
-		return nil
+		return last, err == nil, nil
 	}
-	if err := walk(false); err != nil {
-		return err
-	}
-	if len(r.Lost) > 0 {
-		if err := walk(true); err != nil {
+	dark := []holdfast.Range{{}} // intervals in which nothing has been read; the first is walked from its ends
+	for n := 0; n < probes && len(dark) > 0; n++ {
+		rng := dark[0]
+		dark = dark[1:]
+		lo, hi := rng, rng // below the middle, and above it
+		if n > 0 {
+			mid := middle(rng.Lo, rng.Hi)
+			if mid == nil {
+				continue
+			}
+			lo.Hi, hi.Lo = mid, mid
+		}
+		last, whole, err := walk(hi)
+		if err != nil {
 			return err
+		}
+		if n == 0 && whole {
+			break
+		}
+		if last != nil {
+			hi.Lo = append(last, 0)
+		}
+		if n == 0 {
+			lo = hi
+		}
+		lo.Reverse = true
+		last, below, err := walk(lo)
+		if err != nil {
+			return err
+		}
+		if lo.Reverse = false; last != nil {
+			lo.Hi = last
+		}
+		if !below {
+			dark = append(dark, lo)
+		}
+		if !whole && n > 0 {
+			dark = append(dark, hi)
 		}
 	}
 	return w.Flush()
+}
+
+// middle returns a key about in the middle between lo and hi, an empty hi being the end of all keys; nil if they
+// are too close.
+func middle(lo, hi []byte) []byte {
+	same := 0
+	for same < len(lo) && same < len(hi) && lo[same] == hi[same] {
+		same++
+	}
+	digits := func(key []byte) uint64 { // of the number whose first digits both have
+		var b [8]byte
+		copy(b[:], key[min(same, len(key)):])
+		return binary.BigEndian.Uint64(b[:])
+	}
+	from, to := digits(lo), uint64(math.MaxUint64)
+	if len(hi) > 0 {
+		to = digits(hi)
+	}
+	mid := binary.BigEndian.AppendUint64(bytes.Clone(lo[:same]), from+(to-from)/2)
+	if from >= to || bytes.Compare(mid, lo) <= 0 || len(hi) > 0 && bytes.Compare(mid, hi) >= 0 {
+		return nil
+	}
+	return mid
 }
 
 // Backup copies what e shows now to the new directory into, while others go on writing to e. The copy is of the same
@@ -264,12 +331,19 @@ func (r *Repaired) salvage(to holdfast.Engine, from holdfast.Reader) error {
 // how many keys were copied. ErrBadOption: e keeps nothing in a directory, or into is not empty or lies in a directory that an
 // engine made.
 func Backup(e holdfast.Engine, into string) (keys int64, err error) {
+	return backup(e, e.Capabilities().Strongest(), into)
+}
+
+// backup is Backup to a directory of that level.
+func backup(e holdfast.Engine, level holdfast.Level, into string) (keys int64, err error) {
 	name := e.Capabilities().Engine
 	entry, err := Lookup(name)
 	if err != nil {
 		return 0, err
 	}
-	level := e.Capabilities().Strongest()
+	if level == 0 { // it is open for reading, and so its directory is bound to no level
+		level = entry.Describe().Strongest()
+	}
 	if level < holdfast.Process {
 		return 0, &holdfast.Error{Op: "backup", Engine: name, Class: holdfast.ErrBadOption, Detail: "it keeps nothing in a directory"}
 	}
@@ -279,12 +353,14 @@ func Backup(e holdfast.Engine, into string) (keys int64, err error) {
 	return n.Keys, err
 }
 
-// BackupDir is Backup of a directory that nobody has open; it is opened for that, as any program would.
+// BackupDir is Backup of a directory that nobody has open for writing. It is opened for reading only where the
+// engine can do that, and otherwise as any program would.
 func BackupDir(dir, into string) (keys int64, err error) {
 	id, err := home.Identify(dir)
 	if e, ok := err.(*holdfast.Error); ok {
 		e.Op = "backup"
-		if errors.Is(err, holdfast.ErrCorrupt) && logtree.IsDatabase(dir) {
+		if (errors.Is(err, holdfast.ErrCorrupt) || errors.Is(err, holdfast.ErrForeign)) && logtree.IsDatabase(dir) {
+			e.Class = holdfast.ErrCorrupt
 			e.Remedy = "holdfast repair makes a copy of what is intact, or restore the file from a backup"
 		}
 	}
@@ -296,7 +372,7 @@ func BackupDir(dir, into string) (keys int64, err error) {
 			return 0, err
 		}
 	}
-	e, err := open(id, dir)
+	e, err := open(id, dir, true)
 	if err != nil {
 		var locked *holdfast.Error
 		if errors.Is(err, holdfast.ErrLocked) && errors.As(err, &locked) {
@@ -307,9 +383,17 @@ func BackupDir(dir, into string) (keys int64, err error) {
 		}
 		return 0, err
 	}
-	keys, err = Backup(e, into)
+	level := id.Level
+	if level == 0 {
+		level = e.Capabilities().Strongest()
+	}
+	keys, err = backup(e, level, into)
 	if closed := e.Close(); err == nil {
 		err = closed
 	}
 	return keys, err
 }
+
+// AcceptLoss makes dir, which a repair has made that could not salvage everything, an ordinary directory: stores
+// open in it again. It returns what was lost, empty if nothing was. Nobody may have dir open.
+func AcceptLoss(dir string) (lost string, err error) { return home.Accept(dir) }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -369,8 +370,98 @@ func TestRemedies(t *testing.T) {
 		if err != nil || r.Keys != int64(len(want)) {
 			t.Errorf("Repair: %+v, %v", r, err)
 		}
-		if v, err := all.Verify(dir); err != nil || len(v.Damage) != 1 || !strings.Contains(v.Damage[0].Error(), "holdfast repair") {
-			t.Errorf("Verify: %+v, %v", v, err)
+		check := func() {
+			t.Helper()
+			v, err := all.Verify(dir)
+			if err != nil || len(v.Damage) != 1 || !strings.Contains(v.Damage[0].Error(), "holdfast repair") {
+				t.Errorf("Verify: %+v, %v", v, err)
+			}
 		}
+		check()
+		// The same if the file is gone: the others are known to be logtree's.
+		if err := os.Remove(filepath.Join(dir, "HOLDFAST")); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range []holdfast.Options{{}, {ReadOnly: true}} {
+			_, opened = e.Open(dir, o)
+			says(opened, holdfast.ErrCorrupt, "HOLDFAST is missing", "holdfast repair", "restore it")
+		}
+		_, copied = all.BackupDir(dir, filepath.Join(at, "into"))
+		says(copied, holdfast.ErrCorrupt, "holdfast repair", "restore the file")
+		if r, err := all.Repair(dir, dir+"-again"); err != nil || r.Keys != int64(len(want)) || !r.Complete() {
+			t.Errorf("Repair: %+v, %v", r, err)
+		}
+		check()
+	}
+}
+
+// TestScatteredDamage: a repair of any engine with checksums takes over what lies between two damaged places, not
+// only what is before and behind them, each key once.
+func TestScatteredDamage(t *testing.T) {
+	for _, e := range all.Engines() {
+		if !e.Describe().Checksums || e.Describe().Strongest() < holdfast.Process {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			at := t.TempDir()
+			dir := filepath.Join(at, "db")
+			eng, err := e.Open(dir, holdfast.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rnd, want := rand.NewChaCha8([32]byte{1}), map[string]string{}
+			var b holdfast.Batch
+			for i := range 20000 {
+				value := make([]byte, 100)
+				rnd.Read(value)
+				key := fmt.Sprintf("key/%08d", i*7919%20000)
+				b.Set([]byte(key), value)
+				want[key] = string(value)
+				if b.Len() == 100 {
+					if err := holdfast.Commit(eng, &b, holdfast.Power); err != nil {
+						t.Fatal(err)
+					}
+					b.Reset()
+				}
+			}
+			if err := eng.Close(); err != nil {
+				t.Fatal(err)
+			}
+			largest, size := "", 0
+			for name, b := range tree(t, dir) {
+				if len(b) > size {
+					largest, size = name, len(b)
+				}
+			}
+			file, err := os.ReadFile(largest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, at := range []int{size / 5, size / 2, size / 5 * 4} {
+				file[at] ^= 0x55
+			}
+			if err := os.WriteFile(largest, file, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			into := filepath.Join(at, "into")
+			r, err := all.Repair(dir, into)
+			if err != nil {
+				v, verified := all.Verify(dir)
+				if verified != nil || len(v.Damage) == 0 || !errors.Is(err, holdfast.ErrCorrupt) {
+					t.Errorf("Repair: %v; Verify: %+v, %v", err, v, verified)
+				}
+				return // the engine does not open it
+			}
+			got := holds(t, e, into, holdfast.Power)
+			for key, value := range got {
+				if want[key] != value {
+					t.Fatalf("%s is %q, want %q", key, value, want[key])
+				}
+			}
+			t.Logf("%s: %d of %d keys: %v", filepath.Base(largest), len(got), len(want), r.Lost)
+			if len(got) < len(want)*95/100 || r.Keys != int64(len(got)) || r.Complete() && len(got) < len(want) {
+				t.Errorf("%d keys in it, %d salvaged, of %d", len(got), r.Keys, len(want))
+			}
+		})
 	}
 }

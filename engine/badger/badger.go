@@ -90,6 +90,9 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
+	if o.ReadOnly {
+		return nil, gate.NoReadOnly(Name, dir)
+	}
 	if h.freeSpace == nil {
 		h.freeSpace = freeSpace
 	}
@@ -126,7 +129,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	}
 	e := &engine{home: hm, data: held, db: db, flush: flush, caps: Describe(), torn: left.torn}
 	e.gate.Name(Name, hm.Dir)
-	e.caps.Settings = settings(db)
+	e.caps.Settings, e.caps.Lost = settings(db), hm.Lost
 	if e.logs, err = newLogs(data, h); err != nil {
 		return nil, errors.Join(failed("open", data, err), db.Close())
 	}

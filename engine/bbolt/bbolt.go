@@ -76,6 +76,7 @@ type Engine struct {
 	users     *atomic.Int64 // of db: the engine and each view; the last one closes it
 	file      *os.File      // db's own
 	level     holdfast.Level
+	readOnly  bool
 	mapped    int // bytes of address space reserved at Open
 	pageSize  int
 	committer *group.Committer
@@ -103,11 +104,12 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, err
 	}
 	level := max(o.Level, holdfast.Process)
-	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Level: level, Keeps: fileName})
+	id := home.Identity{Engine: Name, Format: format, Level: level, Keeps: fileName, ReadOnly: o.ReadOnly}
+	h, err := home.Open(dir, id)
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{home: h, level: level, users: new(atomic.Int64), sparseFrom: compactFrom}
+	e := &Engine{home: h, level: level, users: new(atomic.Int64), sparseFrom: compactFrom, readOnly: o.ReadOnly}
 	e.users.Store(1)
 	e.gate.Name(Name, h.Dir)
 	if err := e.open(); err != nil {
@@ -159,7 +161,7 @@ func (e *Engine) open() (err error) {
 		}
 		return nil
 	})
-	if err == nil {
+	if err == nil && !e.readOnly {
 		// A process that died in the middle of a commit may have left its last meta page
 		// in the page cache alone.
 		err = e.db.Sync()
@@ -212,6 +214,7 @@ func (e *Engine) options(mapped int) *bbolt.Options {
 		FreelistType:    bbolt.FreelistArrayType,
 		NoSync:          e.level < holdfast.Power,
 		InitialMmapSize: mapped,
+		ReadOnly:        e.readOnly,
 		NoStatistics:    true, // they take a lock that readers share
 		OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
 			f, err = os.OpenFile(name, flag, mode)
@@ -245,6 +248,7 @@ func Describe() holdfast.Capabilities {
 		MaxKeySize:    holdfast.MaxKeySize,
 		MaxValueSize:  holdfast.MaxValueSize,
 		MaxBatchSize:  maxBatchSize,
+		ReadOnly:      true,
 		Caveats: []string{
 			"A directory is made for level process or for level power, and stays so.",
 			"In a directory made for process a power cut may leave the whole store unreadable. Sync and the loss window make it safe only until the next commit; Close makes it safe until it is opened.",
@@ -258,8 +262,10 @@ func Describe() holdfast.Capabilities {
 // Capabilities implements [holdfast.Engine].
 func (e *Engine) Capabilities() holdfast.Capabilities {
 	c := Describe()
-	c.LossWindow = e.window.Every()
-	if e.level == holdfast.Power {
+	c.LossWindow, c.Lost = e.window.Every(), e.home.Lost
+	if e.readOnly {
+		c = c.ForReading()
+	} else if e.level == holdfast.Power {
 		const why = "the directory was made for power: without a sync, a power cut could take earlier commits too"
 		c.Memory, c.Process = c.Power, c.Power
 		c.Memory.Why, c.Process.Why = why, why
@@ -288,7 +294,7 @@ func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 		return holdfast.Receipt{}, err
 	}
 	defer e.gate.Leave()
-	if !level.Valid() || level > e.level {
+	if !level.Valid() || level > e.level || e.readOnly {
 		return holdfast.Receipt{}, e.Capabilities().CheckLevel(level)
 	}
 	if err := b.Err(); err != nil {
@@ -467,6 +473,9 @@ func (e *Engine) Sync() error {
 		return err
 	}
 	defer e.gate.Leave()
+	if e.readOnly {
+		return e.Capabilities().CheckLevel(e.level)
+	}
 	return e.sync()
 }
 
@@ -497,7 +506,11 @@ func (e *Engine) Metrics() holdfast.Metrics {
 
 // Close implements [holdfast.Engine].
 func (e *Engine) Close() error {
-	err := e.gate.Close(e.sync)
+	sync := e.sync
+	if e.readOnly {
+		sync = func() error { return nil }
+	}
+	err := e.gate.Close(sync)
 	if errors.Is(err, holdfast.ErrBusy) || errors.Is(err, holdfast.ErrClosed) {
 		return err
 	}

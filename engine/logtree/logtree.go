@@ -52,6 +52,7 @@ func Describe() holdfast.Capabilities {
 		MaxKeySize:        holdfast.MaxKeySize,
 		MaxValueSize:      holdfast.MaxValueSize,
 		MaxBatchSize:      db.MaxBatch,
+		ReadOnly:          true,
 		Caveats: []string{
 			"After a crash, damage to commits that nothing written later says to have been synced cannot be told from a torn tail, and is cut off.",
 			"A failed write or sync of any file, also in the background, poisons the engine.",
@@ -82,7 +83,14 @@ func openHome(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, e
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
-	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: "MANIFEST", Salvage: "salvage what is intact: holdfast repair"})
+	const salvage = "salvage what is intact: holdfast repair"
+	id := home.Identity{Engine: Name, Format: format, Keeps: "MANIFEST", Salvage: salvage, ReadOnly: o.ReadOnly}
+	h, err := home.Open(dir, id)
+	if errors.Is(err, holdfast.ErrForeign) && home.Unmarked(dir) && IsDatabase(dir) {
+		err = &holdfast.Error{Op: "open", Engine: Name, Path: dir, Class: holdfast.ErrCorrupt,
+			Detail: "its file HOLDFAST is missing; the other files are logtree's",
+			Remedy: salvage + ", or restore it from a backup"}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +106,7 @@ func openHome(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, e
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.DB.Close())
 	}
+	e.caps.Lost = h.Lost
 	e.usage, e.release = func() (int64, int64) { return home.Usage(h.Dir) }, h.Close
 	return e, nil
 }
@@ -160,7 +169,8 @@ func openDB(fsys vfs.FS, check func() error, dir string, making bool, o holdfast
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = DefaultMemory
 	}
-	c := db.Config{FS: fsys, Check: check, Dir: dir, New: making, Memory: o.MemoryBytes, Logger: o.Logger, SyncEvery: o.SyncEvery}
+	c := db.Config{FS: fsys, Check: check, Dir: dir, New: making, Memory: o.MemoryBytes, Logger: o.Logger, SyncEvery: o.SyncEvery,
+		ReadOnly: o.ReadOnly}
 	rand.Read(c.ID[:])
 	d, err := db.Open(c)
 	if err != nil {
@@ -168,6 +178,9 @@ func openDB(fsys vfs.FS, check func() error, dir string, making bool, o holdfast
 	}
 	e := &Engine{DB: d, caps: Describe()}
 	e.caps.LossWindow = max(o.SyncEvery, 0)
+	if o.ReadOnly {
+		e.caps = e.caps.ForReading()
+	}
 	e.caps.Settings = append(d.Settings(), holdfast.Setting{Name: "memory", Value: fmt.Sprint(o.MemoryBytes)})
 	return e, nil
 }

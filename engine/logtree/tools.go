@@ -32,9 +32,9 @@ func IsDatabase(dir string) bool { return db.IsDatabase(vfs.OS(), dir) }
 // is open, parts of what it says may belong to different moments.
 func Inspect(dir string) (*Inspection, error) { return db.Inspect(vfs.OS(), dir) }
 
-// Verify checks every checksum and every reference in dir, and goes on after damage, so that all of it is in
-// the result. It changes nothing, and holds the directory meanwhile: ErrLocked if it is open elsewhere. Values are
-// read one by one; it takes about as long as reading the directory twice.
+// Verify checks every checksum and every reference in dir, and goes on after damage, so that all of it is in the
+// result. It changes nothing, and holds the directory meanwhile: ErrLocked if it is open elsewhere for writing.
+// Values are read one by one; it takes about as long as reading the directory twice.
 func Verify(dir string) (*Verification, error) {
 	release, err := home.Hold(dir)
 	if err != nil {
@@ -70,7 +70,9 @@ func checkMark(dir string) error {
 
 // Repair makes a new database in the directory into of all that is intact in dir, which is not changed. What could not
 // be salvaged is in the result, and no error. into must not be there, or be empty; after an error it is
-// not there. ErrLocked: dir is open elsewhere. ErrVersion: a newer format wrote it.
+// not there. ErrLocked: dir is open elsewhere for writing. ErrVersion: a newer format wrote it.
+//
+// Where something was lost, the result says so, in Capabilities of whoever opens it, until somebody accepts that.
 //
 // Only what has the right checksum is taken over. If the manifest and the runs are intact, the result
 // is the exact state less the values that are damaged; what else can happen is at
@@ -87,9 +89,12 @@ func Repair(dir, into string, o holdfast.Options) (r *Repaired, err error) {
 		return nil, err
 	}
 	defer release()
-	err = transfer.Make(into, opener(o), func(e holdfast.Engine) error {
-		r, err = db.Repair(vfs.OS(), dir, e)
-		return err
+	err = transfer.Make(into, opener(o), func(e holdfast.Engine) (string, error) {
+		if r, err = db.Repair(vfs.OS(), dir, e); err != nil {
+			return "", err
+		}
+		id, _ := home.Identify(dir) // damaged, it cannot say that an earlier repair lost something
+		return transfer.Lost(id.Lost, r.Summary()), nil
 	})
 	if err != nil {
 		return nil, err
@@ -113,8 +118,8 @@ func (e *Engine) Backup(dir string) error {
 
 // BackupAt is Backup of the state that a snapshot of e shows.
 func (e *Engine) BackupAt(s holdfast.Snapshot, dir string) error {
-	return transfer.Make(dir, opener(holdfast.Options{}), func(into holdfast.Engine) error {
+	return transfer.Make(dir, opener(holdfast.Options{}), func(into holdfast.Engine) (string, error) {
 		_, err := transfer.Copy(into, s)
-		return err
+		return e.caps.Lost, err
 	})
 }

@@ -44,6 +44,9 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	if _, err := o.WithDefaults(); err != nil {
 		return nil, err
 	}
+	if o.ReadOnly {
+		return nil, gate.NoReadOnly(Name, "")
+	}
 	return New(), nil
 }
 

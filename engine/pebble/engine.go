@@ -32,6 +32,9 @@ type Engine struct {
 func (e *Engine) Capabilities() holdfast.Capabilities {
 	c := Describe()
 	c.LossWindow = e.syncEvery
+	if e.home != nil {
+		c.Lost = e.home.Lost
+	}
 	c.Settings = append([]holdfast.Setting(nil), e.settings...)
 	return c
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/gate"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
 	"github.com/holdfastdb/holdfast/engine/internal/library"
 	"github.com/holdfastdb/holdfast/engine/internal/window"
@@ -74,6 +75,9 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 func open(below vfs.FS, dir string, o holdfast.Options) (_ *Engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
+	}
+	if o.ReadOnly {
+		return nil, gate.NoReadOnly(Name, dir)
 	}
 	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: "data"})
 	if err != nil {

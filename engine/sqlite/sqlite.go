@@ -97,6 +97,9 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, 
 	if err != nil {
 		return nil, err
 	}
+	if o.ReadOnly {
+		return nil, gate.NoReadOnly(lib.name, dir)
+	}
 	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: fileName})
 	if err != nil {
 		return nil, err
@@ -229,7 +232,7 @@ func describe(name, module string) holdfast.Capabilities {
 // Capabilities implements [holdfast.Engine].
 func (e *Engine) Capabilities() holdfast.Capabilities {
 	c := describe(e.lib.name, e.lib.module)
-	c.LossWindow = e.window.Every()
+	c.LossWindow, c.Lost = e.window.Every(), e.home.Lost
 	c.Settings = append([]holdfast.Setting(nil), e.settings...)
 	return c
 }

@@ -22,11 +22,12 @@
 //
 // # What readers see
 //
-// A reader or follower sees an event once it survives what the store's level names, and
-// never earlier: no crash of that kind can take back what somebody has seen. Positions
-// arrive in order, without gaps and without repeats. Where events have been lost, by the repair of a
-// damaged engine for example, reading ends with [holdfast.ErrCorrupt] in front of the [Gap], and never passes
-// over it by itself.
+// A reader or follower sees an event once it survives what the store's level names, and never earlier: no crash of
+// that kind can take back what somebody has seen. Positions arrive in order, without gaps and without repeats.
+// Where events have been lost, by the repair of a damaged engine for example, reading ends with
+// [holdfast.ErrCorrupt] in front of the [Gap], and never passes over it by itself. A repair that lost something may
+// have lost the end of a log too, which no gap shows, or all of it: in what it made no log opens, with
+// [holdfast.ErrCorrupt], until somebody has accepted the loss. [Examine] shows what is left.
 //
 // # Retention
 //

@@ -86,7 +86,7 @@ type Store struct {
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the log is open in
 // this engine, ErrVersion if a newer program made it, ErrBadOption also for an engine
-// without atomic batches, ErrCorrupt.
+// without atomic batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost.
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.NewPrefix(o.Name)
 	place, err := exclusive.Claim(eng, exclusive.Request{

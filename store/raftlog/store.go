@@ -116,7 +116,7 @@ const reserve = 1 << 10
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this
 // engine, ErrVersion if a newer program made it, ErrBadOption also for an engine without atomic
-// batches, ErrCorrupt.
+// batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost.
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.NewPrefix(o.Name)
 	place, err := exclusive.Claim(eng, exclusive.Request{

@@ -30,6 +30,12 @@ func (g *Gate) Name(engine, path string) {
 	g.viewOver.Class, g.viewOver.Detail = holdfast.ErrClosed, "the snapshot"
 }
 
+// NoReadOnly is what Open of an engine returns that cannot be opened for reading only.
+func NoReadOnly(engine, path string) error {
+	return &holdfast.Error{Op: "open", Engine: engine, Path: path, Class: holdfast.ErrUnavailable,
+		Detail: engine + " cannot be opened for reading only", Remedy: "open it for writing, or a copy of the directory"}
+}
+
 // ErrClosed is what those get who come after Close. It is always the same, so that it costs nothing.
 func (g *Gate) ErrClosed() error {
 	if g.isClosed == nil {

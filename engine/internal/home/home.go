@@ -13,6 +13,7 @@
 //	engine bbolt
 //	format 1
 //	level power        only where the engine binds a directory to a level
+//	lost 2 values      what a repair that made it could not salvage, until somebody accepts that
 //	state making       until the engine's own files are complete
 //
 // The last line tells a directory whose making was interrupted from one that has lost its
@@ -44,6 +45,10 @@ type Identity struct {
 	Engine string
 	Format int            // the engine's own format, from 1
 	Level  holdfast.Level // 0 unless the directory is bound to a level
+	Lost   string         // what a repair could not salvage, empty if nothing; see [holdfast.Capabilities]
+
+	// ReadOnly opens the directory beside others who do, and writes nothing in it. It is not remembered.
+	ReadOnly bool
 
 	// Keeps names a file or directory of the engine's own that is there as soon as the
 	// directory is made. It is not remembered.
@@ -58,8 +63,9 @@ type Identity struct {
 type Home struct {
 	Dir  string // as an absolute path
 	New  bool   // being made: the engine calls Made when its files are complete
+	Lost string // as in Identity
 	id   Identity
-	lock *os.File
+	lock *os.File    // nil for one that is open for reading and was never open for writing
 	held os.FileInfo // of lock
 	same quick       // the same, for Check
 }
@@ -81,38 +87,53 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 	}
 	if held, err := foreign(dir); err != nil {
 		return nil, fail(nil, "", "", err)
+	} else if held == hidden {
+		return nil, fail(holdfast.ErrForeign, "it is a copy that was not finished", "remove it, or name another directory", nil)
 	} else if held != "" {
 		return nil, fail(holdfast.ErrForeign, "it holds "+held+", which holdfast did not make", "name an empty or new directory", nil)
 	}
-	if err := MkdirAll(dir); err != nil {
-		return nil, fail(nil, "", "", err)
+	var lock *os.File
+	if id.ReadOnly {
+		if _, err := os.Stat(dir); err != nil {
+			return nil, fail(nil, "", "", err)
+		}
+		lock, err = openLock(dir)
+	} else {
+		if err := MkdirAll(dir); err != nil {
+			return nil, fail(nil, "", "", err)
+		}
+		lock, err = os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o644)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fail(nil, "", "the directory must be writable", err)
 	}
-	if err := lockFile(lock); err != nil {
+	h := &Home{Dir: dir, id: id, lock: lock}
+	if err := lockFile(lock, id.ReadOnly); err != nil {
 		lock.Close()
 		if errors.Is(err, errLocked) {
 			return nil, fail(holdfast.ErrLocked, "", "close it there first, or choose another directory", nil)
 		}
 		return nil, fail(nil, "lock", "the file system must support file locks", err)
 	}
-	h := &Home{Dir: dir, id: id, lock: lock}
 	defer func() {
 		if err != nil {
 			h.Close()
 		}
 	}()
-	if h.held, err = lock.Stat(); err != nil {
-		return nil, fail(nil, "", "", err)
-	}
-	h.same = newQuick(lock.Name(), lock)
-	if err := h.Check(); err != nil {
-		return nil, err // between opening the lock and locking it
+	if lock != nil {
+		if h.held, err = lock.Stat(); err != nil {
+			return nil, fail(nil, "", "", err)
+		}
+		h.same = newQuick(lock.Name(), lock)
+		if err := h.Check(); err != nil {
+			return nil, err // between opening the lock and locking it
+		}
 	}
 
 	text, err := os.ReadFile(filepath.Join(dir, markName))
+	if errors.Is(err, fs.ErrNotExist) && id.ReadOnly {
+		return nil, fail(holdfast.ErrForeign, "it has no file "+markName, "name a directory that holdfast made", nil)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		h.New = true
 		// Somebody else may have made dir, and not synced its entry.
@@ -128,7 +149,8 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 		return nil, fail(nil, "", "", err)
 	}
 	found, v, making, err := parseMark(string(text))
-	h.New = making
+	h.New, h.Lost = making, found.Lost
+	h.id.Lost = found.Lost
 	switch {
 	case err != nil:
 		return nil, fail(holdfast.ErrCorrupt, markName+": "+err.Error(), id.salvageOr("restore the file from a backup"), nil)
@@ -141,6 +163,9 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 	case found.Level != id.Level:
 		return nil, fail(holdfast.ErrForeign, fmt.Sprintf("%s binds a directory to one level, and this one was made for %v, not %v", id.Engine, found.Level, id.Level),
 			fmt.Sprintf("open it with level %v, or name another directory", found.Level), nil)
+	}
+	if making && id.ReadOnly {
+		return nil, fail(holdfast.ErrForeign, "its making was interrupted; nothing is in it", "open it for writing once", nil)
 	}
 	if id.Keeps != "" && !making {
 		if _, err := os.Stat(filepath.Join(dir, id.Keeps)); errors.Is(err, fs.ErrNotExist) {
@@ -180,7 +205,7 @@ func (h *Home) Made() error {
 //
 // What is replaced in the very moment between Check and what it is asked for is not found out.
 func (h *Home) Check() error {
-	if h.same.same() {
+	if h.lock == nil || h.same.same() {
 		return nil
 	}
 	st, err := os.Stat(h.lock.Name())
@@ -197,35 +222,47 @@ func (h *Home) Check() error {
 }
 
 // Close releases the directory.
-func (h *Home) Close() error { return errors.Join(unlockFile(h.lock), h.lock.Close()) }
+func (h *Home) Close() error {
+	if h.lock == nil {
+		return nil
+	}
+	return errors.Join(unlockFile(h.lock), h.lock.Close())
+}
 
 // Identify reads what made dir, without opening or locking it. It returns ErrForeign
 // where nothing of ours did, and an error of no class, of the operating system, where dir is not there.
 func Identify(dir string) (Identity, error) {
+	id, _, err := identify(dir)
+	return id, err
+}
+
+func identify(dir string) (id Identity, making bool, err error) {
 	foreign := &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrForeign, Remedy: "name a directory that holdfast made"}
 	if st, err := os.Stat(dir); err != nil {
 		foreign.Class, foreign.Cause = nil, err
-		return Identity{}, foreign
+		return Identity{}, false, foreign
 	} else if !st.IsDir() {
 		foreign.Detail = "it is a file"
-		return Identity{}, foreign
+		return Identity{}, false, foreign
 	}
 	text, err := os.ReadFile(filepath.Join(dir, markName))
 	if errors.Is(err, fs.ErrNotExist) {
 		foreign.Detail = "it has no file " + markName
-		return Identity{}, foreign
+		return Identity{}, false, foreign
 	} else if err != nil {
 		foreign.Class, foreign.Cause, foreign.Remedy = nil, err, ""
-		return Identity{}, foreign
+		return Identity{}, false, foreign
 	}
-	id, v, _, err := parseMark(string(text))
+	id, v, making, err := parseMark(string(text))
 	if err != nil {
-		return Identity{}, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrCorrupt, Detail: markName, Cause: err, Remedy: "restore the file from a backup"}
+		return Identity{}, false, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrCorrupt, Detail: markName,
+			Cause: err, Remedy: "restore the file from a backup"}
 	}
 	if v > version {
-		return Identity{}, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrVersion, Detail: fmt.Sprintf("%s has version %d", markName, v), Remedy: "use a newer holdfast"}
+		return Identity{}, false, &holdfast.Error{Op: "identify", Path: dir, Class: holdfast.ErrVersion,
+			Detail: fmt.Sprintf("%s has version %d", markName, v), Remedy: "use a newer holdfast"}
 	}
-	return id, nil
+	return id, making, nil
 }
 
 // foreign names a file in dir if dir has files but no mark.
@@ -242,6 +279,8 @@ func foreign(dir string) (string, error) {
 		switch name := e.Name(); name {
 		case markName:
 			return "", nil
+		case hidden:
+			return hidden, nil
 		case lockName, markName + ".tmp", "lost+found": // left by a crash while it was being made; a fresh file system's own
 		default:
 			other = name
@@ -254,6 +293,9 @@ func writeMark(dir string, id Identity, making bool) error {
 	text := fmt.Sprintf("holdfast %d\nengine %s\nformat %d\n", version, id.Engine, id.Format)
 	if id.Level != 0 {
 		text += fmt.Sprintf("level %v\n", id.Level)
+	}
+	if id.Lost != "" {
+		text += "lost " + strings.Join(strings.Fields(id.Lost), " ") + "\n"
 	}
 	if making {
 		text += "state making\n"
@@ -296,6 +338,8 @@ func parseMark(text string) (id Identity, v int, making bool, err error) {
 			id.Format, err = strconv.Atoi(value)
 		case key == "level":
 			id.Level, err = holdfast.ParseLevel(value)
+		case key == "lost":
+			id.Lost = value
 		case key == "state" && value == "making":
 			making = true
 		case v <= version:

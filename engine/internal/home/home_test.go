@@ -2,6 +2,7 @@ package home_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -157,5 +158,114 @@ func TestLostData(t *testing.T) {
 	}
 	if _, err := home.Open(dir, id); !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "data.bbolt is gone") {
 		t.Errorf("without its data: %v", err)
+	}
+}
+
+// TestLost: what a directory that was made by a repair lacks is in its mark until it is accepted, whoever opens it.
+func TestLost(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "engine")
+	id := home.Identity{Engine: "bbolt", Format: 3, Level: holdfast.Power}
+	h, err := home.Open(dir, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(h.Made(), home.Hide(dir), h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := home.Open(dir, id); !errors.Is(err, holdfast.ErrForeign) {
+		t.Fatalf("a hidden directory was opened: %v", err)
+	}
+	if err := home.Show(dir, "2 keys\nof 3"); err != nil {
+		t.Fatal(err)
+	}
+	for _, id.ReadOnly = range []bool{false, true, false} {
+		h, err := home.Open(dir, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Lost != "2 keys of 3" {
+			t.Errorf("it says that it lost %q", h.Lost)
+		}
+		if _, err := home.Accept(dir); !errors.Is(err, holdfast.ErrLocked) {
+			t.Errorf("accepted under somebody who has it open: %v", err)
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"2 keys of 3", ""} {
+		if lost, err := home.Accept(dir); err != nil || lost != want {
+			t.Errorf("Accept: %q, %v; want %q", lost, err, want)
+		}
+	}
+	want := home.Identity{Engine: "bbolt", Format: 3, Level: holdfast.Power}
+	if got, err := home.Identify(dir); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestReadOnly: many read a directory at once, and somebody holds it beside them; nobody writes, and nothing is made.
+func TestReadOnly(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "engine")
+	id := home.Identity{Engine: "bbolt", Format: 3}
+	reads := id
+	reads.ReadOnly = true
+	if _, err := home.Open(dir, reads); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("a directory that is not there: %v", err)
+	}
+	h, err := home.Open(dir, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := home.Open(dir, reads); !errors.Is(err, holdfast.ErrLocked) {
+		t.Fatalf("beside a writer: %v", err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := home.Open(dir, reads); !errors.Is(err, holdfast.ErrForeign) {
+		t.Fatalf("a directory that was not finished: %v", err)
+	}
+	if h, err = home.Open(dir, id); err == nil {
+		err = errors.Join(h.Made(), h.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, locked := range []bool{true, false} {
+		if !locked { // a copy that came without it
+			if err := os.Remove(filepath.Join(dir, "LOCK")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var open []func() error
+		for range 2 {
+			h, err := home.Open(dir, reads)
+			if err != nil {
+				t.Fatal(err)
+			}
+			release, err := home.Hold(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			open = append(open, h.Close, release)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "LOCK")); (err == nil) != locked {
+			t.Errorf("the file LOCK: %v", err)
+		}
+		for locked && len(open) > 0 {
+			if _, err := home.Open(dir, id); !errors.Is(err, holdfast.ErrLocked) {
+				t.Errorf("a writer beside %d readers: %v", len(open), err)
+			}
+			if err := open[0](); err != nil {
+				t.Error(err)
+			}
+			open = open[1:]
+		}
+		for _, end := range open {
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }

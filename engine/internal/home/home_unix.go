@@ -13,10 +13,17 @@ import (
 
 var errLocked = errors.New("locked")
 
-// lockFile takes an exclusive lock that belongs to the open file: it also keeps this
-// process from opening the directory twice, and goes with the process.
-func lockFile(f *os.File) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+// lockFile takes a lock, exclusive or shared, that belongs to the open file: it also keeps this
+// process from opening the directory twice, and goes with the process. Without a file there is nothing to lock.
+func lockFile(f *os.File, shared bool) error {
+	if f == nil {
+		return nil
+	}
+	how := unix.LOCK_EX
+	if shared {
+		how = unix.LOCK_SH
+	}
+	err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return errLocked
 	}

@@ -12,10 +12,17 @@ import (
 
 var errLocked = errors.New("locked")
 
-// lockFile takes an exclusive lock that belongs to the open file and goes with the
-// process.
-func lockFile(f *os.File) error {
-	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, new(windows.Overlapped))
+// lockFile takes a lock, exclusive or shared, that belongs to the open file and goes with the
+// process. Without a file there is nothing to lock.
+func lockFile(f *os.File, shared bool) error {
+	if f == nil {
+		return nil
+	}
+	how := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)
+	if !shared {
+		how |= windows.LOCKFILE_EXCLUSIVE_LOCK
+	}
+	err := windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, new(windows.Overlapped))
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return errLocked
 	}

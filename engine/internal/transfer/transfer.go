@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
@@ -16,12 +18,15 @@ import (
 )
 
 // Make makes the directory dir: open opens the engine in a new directory beside it, fill fills that, and when
-// everything in it is on the device it gets its name. dir must not be there, or be empty,
-// and not lie in a directory that an engine made: that is most likely the one to be copied.
+// everything in it is on the device it gets its name. What fill says is lost, in words, the new directory
+// remembers. dir must not be there, or be empty, and not lie in a directory that an engine made: that is most
+// likely the one to be copied.
 //
 // If it fails it leaves nothing. If the process ends, it may leave DIR.partial, which no engine opens once
 // something is in it.
-func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) error) (err error) {
+func Make(
+	dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) (lost string, err error),
+) (err error) {
 	fail := func(class error, path, detail, remedy string, cause error) error {
 		return &holdfast.Error{Op: "make", Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
 	}
@@ -65,7 +70,12 @@ func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(
 	if err := home.Hide(partial); err != nil {
 		return errors.Join(fail(nil, partial, "", "", err), e.Close())
 	}
-	if err := fill(e); err != nil {
+	lost, err := fill(e)
+	if f, ok := e.(interface{ Flush() error }); ok && err == nil {
+		// Damage to a log takes whole batches, and what follows them may be in doubt; in an index it has a key.
+		err = f.Flush()
+	}
+	if err != nil {
 		return errors.Join(err, e.Close())
 	}
 	if err := e.Close(); err != nil {
@@ -74,7 +84,7 @@ func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(
 	if err := syncAll(partial); err != nil {
 		return fail(nil, partial, "", "", err)
 	}
-	if err := home.Show(partial); err != nil {
+	if err := home.Show(partial, lost); err != nil {
 		return fail(nil, partial, "", "", err)
 	}
 	if there {
@@ -89,6 +99,11 @@ func Make(dir string, open func(dir string) (holdfast.Engine, error), fill func(
 		return fail(nil, parent, "", "", err)
 	}
 	return nil
+}
+
+// Lost joins what earlier and later repairs could not salvage.
+func Lost(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; and ")
 }
 
 // syncAll makes everything below dir durable: not every engine syncs at the level it was opened with.
@@ -111,7 +126,7 @@ func syncAll(dir string) error {
 	})
 }
 
-// batchBytes is the size of the batches in which a copy is written.
+// batchBytes is the size of the batches in which a copy is written to an engine that makes a transaction of each.
 const batchBytes = 1 << 20
 
 // Copied counts what was copied.
@@ -119,8 +134,9 @@ type Copied struct {
 	Keys, Bytes int64 // of keys and values
 }
 
-// Writer writes keys to an engine in large batches, at the weakest level it gives; whoever closes or syncs the
-// engine makes them durable.
+// Writer writes keys to an engine at the weakest level it gives; whoever closes or syncs the engine makes them
+// durable. The batches are large only where each is a transaction on disk. Elsewhere each key has its own: damage
+// takes whole batches.
 type Writer struct {
 	into  holdfast.Engine
 	level holdfast.Level
@@ -137,6 +153,9 @@ func NewWriter(into holdfast.Engine) *Writer {
 		if w.level == 0 && c.Promise(l).Given != 0 {
 			w.level = l
 		}
+	}
+	if c.Promise(w.level).Given == holdfast.Memory {
+		w.limit = 0
 	}
 	return w
 }
@@ -185,9 +204,9 @@ func Snapshot(e holdfast.Engine, dir string, open func(dir string) (holdfast.Eng
 		return n, err
 	}
 	defer s.Close()
-	err = Make(dir, open, func(into holdfast.Engine) error {
+	err = Make(dir, open, func(into holdfast.Engine) (string, error) {
 		n, err = Copy(into, s)
-		return err
+		return e.Capabilities().Lost, err
 	})
 	return n, err
 }

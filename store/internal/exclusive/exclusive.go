@@ -42,8 +42,9 @@ var taken struct {
 // Claim takes a store's place in eng. It neither reads nor writes anything there, and may be called from many goroutines at
 // once.
 //
-// Errors: ErrBadOption if eng is nil or not comparable, has no atomic batches or too short keys, or if the name is too long;
-// ErrLevel if eng does not give the level; ErrLocked if the place is taken.
+// Errors: ErrBadOption if eng is nil or not comparable, has no atomic batches or too short keys, or if the name is
+// too long; ErrLevel if eng does not give the level; ErrCorrupt if a repair that made it has lost something and
+// nobody has accepted that; ErrLocked if the place is taken.
 func Claim(eng holdfast.Engine, r Request) (Place, error) {
 	var p Place
 	fail := func(class, cause error, remedy, format string, args ...any) (Place, error) {
@@ -61,6 +62,10 @@ func Claim(eng holdfast.Engine, r Request) (Place, error) {
 	}
 	if err := p.Caps.CheckLevel(p.Level); err != nil {
 		return fail(holdfast.ErrLevel, err, "", "a store runs at the level it is opened with")
+	}
+	if lost := p.Caps.Lost; lost != "" {
+		remedy := "restore a backup, or accept what is missing, at the end of the " + r.Thing + " too: holdfast accept"
+		return fail(holdfast.ErrCorrupt, nil, remedy, "the directory was made by a repair, which lost: %s", lost)
 	}
 	if !p.Caps.AtomicBatches {
 		return fail(holdfast.ErrBadOption, nil, "use another engine", "a crash can tear a batch of this engine, and an append with it")

@@ -33,6 +33,7 @@ func request() exclusive.Request {
 
 func TestRefused(t *testing.T) {
 	torn := func(c *holdfast.Capabilities) { c.AtomicBatches = false }
+	lost := func(c *holdfast.Capabilities) { c.Lost = "2 keys" }
 	short := func(c *holdfast.Capabilities) { c.MaxKeySize = 16 }
 	for _, c := range []struct {
 		name string
@@ -47,6 +48,7 @@ func TestRefused(t *testing.T) {
 		{"no such level", mem.New(), func(r *exclusive.Request) { r.Level = 9 }, holdfast.ErrLevel, "level"},
 		{"level not given", mem.New(), func(r *exclusive.Request) { r.Level = 0 }, holdfast.ErrLevel, "level"},
 		{"torn batches", &odd{Engine: mem.New(), change: torn}, nil, holdfast.ErrBadOption, "tear"},
+		{"a repair that lost something", &odd{Engine: mem.New(), change: lost}, nil, holdfast.ErrCorrupt, "2 keys; restore a backup, or accept"},
 		{"short keys", &odd{Engine: mem.New(), change: short}, nil, holdfast.ErrBadOption, "16 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

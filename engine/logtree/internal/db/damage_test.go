@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -105,7 +106,11 @@ func testEveryByte(t *testing.T, make func(testing.TB) (*vfs.Mem, history), torn
 					repairSmall(t, fsys, h)
 				}
 			}
-			got, err := readSmall(fsys)
+			read := readSmall
+			if off%5 == 0 {
+				read = readBoth
+			}
+			got, err := read(fsys)
 			if err != nil {
 				if refused++; !isDamage(err) || !damaged {
 					t.Fatalf("bit %d of byte %d of %s: %v; Verify: %v", bit, off, name, err, damaged)
@@ -142,7 +147,7 @@ func TestTailCutAtEveryByte(t *testing.T) {
 			}
 			v, err := Verify(fsys, smallDir)
 			damaged := err != nil || len(v.Damage) > 0
-			got, err := readSmall(fsys)
+			got, err := readBoth(fsys)
 			if err != nil {
 				if !isDamage(err) || !damaged {
 					t.Fatalf("segment %d, the %dth, cut at %d: %v; Verify: %v", id, id-first, size, err, damaged)
@@ -232,7 +237,7 @@ func TestDamage(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						got, err := readSmall(fsys)
+						got, err := readBoth(fsys)
 						switch {
 						case err != nil && !isDamage(err):
 							t.Error(err)
@@ -429,5 +434,40 @@ func TestAllDamageIsReported(t *testing.T) {
 		}) {
 			t.Errorf("nothing is said of %s: %v", name, v.Damage)
 		}
+	}
+}
+
+// TestDamagedValueBehindDamagedBlock: a value whose place stands behind the damaged first block of its run is checked all the same.
+func TestDamagedValueBehindDamagedBlock(t *testing.T) {
+	fsys := vfs.NewMem()
+	if err := fsys.MkdirAll(smallDir); err != nil {
+		t.Fatal(err)
+	}
+	c := testConfig(fsys, smallDir)
+	c.Manual, c.New, c.SyncEvery, c.Sizes = true, true, -1, Sizes{Table: 1 << 20, Segment: 1 << 20, Run: 1 << 20}
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2000 {
+		put(t, d, fmt.Sprintf("key/%06d", i), fmt.Sprintf("value %d.", i))
+	}
+	if err := errors.Join(d.Flush(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range listAll(t, fsys) {
+		if filepath.Ext(name) == ".run" {
+			b := readAll(t, fsys, name)
+			b[100] ^= 1
+			writeAll(t, fsys, name, b)
+		}
+	}
+	flipIn(t, fsys, "value 1990.")
+	v, err := Verify(fsys, smallDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(v.Damage, func(err error) bool { return strings.Contains(err.Error(), "key/001990") }) {
+		t.Errorf("%d entries were read, and of the value nothing is said: %v", v.Entries, v.Damage)
 	}
 }

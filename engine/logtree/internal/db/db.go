@@ -42,6 +42,9 @@ type Config struct {
 	// SyncEvery is the loss window; <= 0 means never.
 	SyncEvery time.Duration
 
+	// ReadOnly writes nothing. What only the log holds stays in memory, whatever Memory says, and is not made durable.
+	ReadOnly bool
+
 	// Manual leaves all background work to Work, so that what happens depends on the calls
 	// alone. A writer that would have to wait for it does it.
 	Manual bool
@@ -75,6 +78,7 @@ type DB struct {
 	logger *slog.Logger
 	watch  *watch
 	manual bool
+	reads  bool // nothing else: nothing is written
 	noMap  bool
 	window *window.Window
 	pool   *memtable.Pool
@@ -251,6 +255,9 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 	defer d.gate.Leave()
 	if !level.Valid() {
 		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrLevel, Detail: level.String(), Remedy: "ask for memory, process or power"}
+	}
+	if d.reads {
+		return holdfast.Receipt{}, holdfast.Capabilities{Engine: Name}.ForReading().CheckLevel(level)
 	}
 	if err := b.Err(); err != nil {
 		return holdfast.Receipt{}, err
@@ -566,6 +573,9 @@ func (d *DB) Sync() error {
 		return err
 	}
 	defer d.gate.Leave()
+	if d.reads {
+		return holdfast.Capabilities{Engine: Name}.ForReading().CheckLevel(holdfast.Power)
+	}
 	return d.sync()
 }
 
@@ -588,7 +598,7 @@ func (d *DB) Close() error {
 	close(d.stop)
 	d.done.Wait()
 	d.window.Stop()
-	if err == nil {
+	if err == nil && !d.reads {
 		// What was deleted gives its space back also to programs that never run for long.
 		for more := d.tidy(true); more; {
 			if more, err = d.flushOnce(); noRoom(err) {
@@ -596,7 +606,7 @@ func (d *DB) Close() error {
 			}
 		}
 	}
-	return errors.Join(err, d.shut(err == nil))
+	return errors.Join(err, d.shut(err == nil && !d.reads))
 }
 
 // shut releases everything. In good order it also notes in the manifest how far the log goes, so

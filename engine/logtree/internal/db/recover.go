@@ -36,7 +36,7 @@ func (d *DB) runInput(f file) file {
 func Open(c Config) (_ *DB, err error) {
 	memory := max(c.Memory, minMemory)
 	d := &DB{
-		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual, noMap: c.NoMapping,
+		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual || c.ReadOnly, reads: c.ReadOnly, noMap: c.NoMapping,
 		tableLimit:   cmp.Or(c.Sizes.Table, min(memory/5, 256<<20)),
 		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment)),
 		runLimit:     cmp.Or(c.Sizes.Run, min(memory/16, maxRun)),
@@ -214,7 +214,7 @@ func (d *DB) recover(m *manifest) error {
 	}
 	// The replay may need the room that runs take which nothing names.
 	for _, id := range slices.Sorted(maps.Keys(runFiles)) {
-		if files[id] == nil {
+		if files[id] == nil && !d.reads {
 			d.remove(runName(d.dir, id))
 		}
 	}
@@ -223,7 +223,7 @@ func (d *DB) recover(m *manifest) error {
 	}
 
 	for _, id := range slices.Sorted(maps.Keys(segFiles)) {
-		if d.segs[id] == nil {
+		if d.segs[id] == nil && !d.reads {
 			d.remove(segmentName(d.dir, id))
 		}
 	}
@@ -324,8 +324,10 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 	if s := d.segs[at.seg]; s != nil {
 		s.used.Store(max(at.off, segmentHeader))
 	}
-	if err := d.trim(m.from); err != nil {
-		return err
+	if !d.reads {
+		if err := d.trim(m.from); err != nil {
+			return err
+		}
 	}
 	d.visible.Store(d.seq)
 	// Each time that a database is opened and written to, its log gets another piece. If many are to be read, those in
@@ -344,6 +346,9 @@ const maxPieces = 8
 // syncReplayed makes durable what was read. A sync alone would not do: after one that failed, the
 // system may show what is not on the disk, and not write it at the next.
 func (d *DB) syncReplayed(replayed []*segment, at position) error {
+	if d.reads {
+		return nil
+	}
 	for _, s := range replayed {
 		if err := d.writeAgain(s); err != nil {
 			return err
@@ -440,6 +445,9 @@ func (d *DB) spill(at *position, replayed *[]*segment) error {
 	d.visible.Store(d.seq)
 	d.rotateTable()
 	d.mu.Unlock()
+	if d.reads {
+		return nil
+	}
 	_, err := d.flush()
 	if noRoom(err) {
 		// It was in memory when it was written, so it can be again; once Open has removed what is left over, there may be room.

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
@@ -57,6 +58,28 @@ type Loss struct {
 // Complete reports whether nothing was lost and nothing is in doubt.
 func (r *Repaired) Complete() bool {
 	return len(r.Lost) == 0 && r.Doubtful == 0 && len(r.Unsure) == 0
+}
+
+// Summary says in a few words what was lost, empty if nothing was.
+func (r *Repaired) Summary() string {
+	var parts []string
+	add := func(n int64, one, more string) {
+		if n == 1 {
+			parts = append(parts, one)
+		} else if n > 1 {
+			parts = append(parts, fmt.Sprintf(more, n))
+		}
+	}
+	add(r.LostKeys, "the value of a key", "the values of %d keys")
+	add(r.Gone, "an operation on a key that is not known", "%d operations on keys that are not known")
+	add(r.Doubtful, "perhaps the latest change of a key", "perhaps the latest changes of %d keys")
+	if len(parts) == 0 {
+		add(int64(len(r.Lost)), "what stood in a damaged place of a file", "what stood in %d damaged places of files")
+	}
+	if len(r.Unsure) > 0 {
+		parts = append(parts, "perhaps more")
+	}
+	return strings.Join(parts, ", ")
 }
 
 // maxExamples bounds Repaired.Examples.
@@ -175,7 +198,7 @@ func (r *repairer) all() error {
 	if r.m == nil || len(t.damage) > 0 {
 		r.weighEnd(t.end)
 	}
-	if err := r.flush(0); err != nil {
+	if err := r.flush(); err != nil {
 		return err
 	}
 	if err := r.into.Sync(); err != nil {
@@ -277,14 +300,13 @@ func (r *repairer) lost(l Loss) {
 	r.out.Lost = append(r.out.Lost, l)
 }
 
-// flushAt is the size in bytes of the batches that are written.
-const flushAt = 1 << 20
-
-func (r *repairer) flush(least int) error {
+// flush writes what was taken over from one frame, or entry: damage to the new database is to take no more at once
+// than damage to the old one.
+func (r *repairer) flush() error {
 	if err := r.batch.Err(); err != nil {
 		return err
 	}
-	if r.batch.Len() == 0 || r.batch.Size() < least {
+	if r.batch.Len() == 0 {
 		return nil
 	}
 	level := holdfast.Memory
@@ -508,7 +530,7 @@ func (r *repairer) takeEntry(key []byte, e run.Entry, exact, within bool) error 
 		if within {
 			r.batch.Delete(key)
 		}
-		return r.flush(flushAt)
+		return r.flush()
 	}
 	id := uint32(e.Place >> 32)
 	s, ok := r.open[id]
@@ -534,11 +556,11 @@ func (r *repairer) takeEntry(key []byte, e run.Entry, exact, within bool) error 
 		if within {
 			r.batch.Delete(key)
 		}
-		return r.flush(flushAt)
+		return r.flush()
 	}
 	r.batch.Set(key, val)
 	if exact {
 		r.out.Values++
 	}
-	return r.flush(flushAt)
+	return r.flush()
 }

@@ -147,6 +147,9 @@ func (r *repairer) fromLog(from, upTo uint64) error {
 		}
 		slices.SortStableFunc(moved, func(a, b *part) int { return cmp.Compare(a.begin.seq, b.begin.seq) })
 	}
+	if !g.tail && r.m != nil {
+		r.weighSegments()
+	}
 	for i := range r.log {
 		l := &r.log[i]
 		if i+1 < len(r.log) && r.log[i+1].base <= from || l.base >= upTo || g.tail && l.p.id < r.m.from.seg {
@@ -170,9 +173,28 @@ func (r *repairer) fromLog(from, upTo uint64) error {
 		return err
 	}
 	if upTo != math.MaxUint64 {
-		g.gap(upTo, "")
+		g.gap(upTo, "", false)
 	}
 	return nil
+}
+
+// weighSegments notes which segments are needed in the place of damaged runs and tell nothing, or nothing that has a place in time.
+func (r *repairer) weighSegments() {
+	for _, s := range r.m.segs {
+		p, name, why := r.parts[s.id], segmentName(r.dir, s.id), ""
+		switch {
+		case p == nil:
+			why = "the file is missing"
+		case p.moved() && !p.begun:
+			why = "the first frame is damaged, and how old the values in it are is not known"
+		case p.begun || slices.ContainsFunc(r.log, func(l leg) bool { return l.p == p }):
+			continue
+		default:
+			why = "nothing can be read of it"
+		}
+		r.lost(Loss{Path: name, Why: why})
+		r.out.Unsure = append(r.out.Unsure, name+": "+why+"; it may have held keys of damaged runs")
+	}
 }
 
 // logReplay goes through the log.
@@ -182,24 +204,29 @@ type logReplay struct {
 	at         uint64 // number of the last operation seen
 	tail       bool   // behind the manifest's position: it is about all keys
 	guessed    bool   // at is too low, perhaps
+	broken     bool   // the last that was read of a segment is damaged
 }
 
-// gap notes that the operations up to seq were not all found. What was found before them, in the place of damaged runs, is in doubt.
-func (g *logReplay) gap(seq uint64, name string) {
+// gap notes that the operations up to seq were not all found. What was found before them, in the place of damaged
+// runs, is in doubt. They are lost if needed says so; otherwise their segment may have been removed because all of
+// them were garbage.
+func (g *logReplay) gap(seq uint64, name string, needed bool) {
 	if seq <= g.at {
 		return
 	}
 	clear(g.r.sure)
-	if g.tail {
-		why := fmt.Sprintf("operation %d of the log is gone", seq)
+	if needed || g.broken {
+		why := fmt.Sprintf("operation %d of the log is lost", seq)
 		if n := seq - g.at; n > 1 {
-			why = fmt.Sprintf("operations %d to %d of the log, %d in all, are gone", g.at+1, seq, n)
+			why = fmt.Sprintf("operations %d to %d of the log, %d in all, are lost", g.at+1, seq, n)
 		}
-		g.r.out.Lost = append(g.r.out.Lost, Loss{Path: name, Why: why + ": any key may have been changed", Operations: int64(seq - g.at)})
+		g.r.out.Lost = append(g.r.out.Lost, Loss{Path: name, Why: why, Operations: int64(seq - g.at)})
 		g.r.out.Gone += int64(seq - g.at)
-		g.r.doubtAll()
+		if g.tail {
+			g.r.doubtAll()
+		}
 	}
-	g.at = seq
+	g.at, g.broken = seq, false
 }
 
 func (g *logReplay) leg(l *leg, moved *[]*part) error {
@@ -218,16 +245,10 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 	if err != nil {
 		r.lose(err)
 	}
-	if l.last && r.m == nil {
-		n := tornAt(data, start, l.p.epoch)
-		r.out.TornBytes = extent(data[n:])
-		r.frayed = r.out.TornBytes > 0
-		data = data[:n]
-	}
 	if len(data) == 0 {
 		return nil
 	}
-	if g.gap(min(l.base, g.upTo), l.p.name); l.p.headerErr != nil {
+	if g.gap(min(l.base, g.upTo), l.p.name, g.tail); l.p.headerErr != nil {
 		r.lose(l.p.headerErr)
 	}
 	for s := range stretches(data, start, l.p.epoch) {
@@ -243,11 +264,13 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 			b := data[s.off-start:]
 			switch left := extent(b); {
 			case left == 0: // room that was never used
-			case l.last && s.n == int64(len(b)) && g.tail && r.end >= r.m.synced: // nothing says that it had been synced
-				r.out.TornBytes = left
+			case l.last && s.n == int64(len(b)) && (r.m == nil || g.tail && r.end >= r.m.synced):
+				// Nothing says that it had been synced.
+				r.out.TornBytes, r.frayed = left, r.m == nil
 			default:
 				r.frayed = l.last && s.n == int64(len(b))
 				r.lost(Loss{Path: l.p.name, Offset: s.off, Bytes: min(s.n, left), Why: s.why, Maybe: mayBeKeys(b[:s.n])})
+				g.broken = true
 			}
 			continue
 		case seq >= g.upTo && s.kind == frameBatch:
@@ -262,7 +285,8 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 		if err := g.movedUpTo(moved, seq); err != nil {
 			return err
 		}
-		g.gap(seq, l.p.name)
+		g.gap(seq, l.p.name, true)
+		g.broken = false
 		if err := r.takeFrame(s, g.tail, true); err != nil {
 			return err
 		}
@@ -303,24 +327,6 @@ func mayBeKeys(b []byte) (keys [][]byte) {
 	return keys
 }
 
-// tornAt is where the log ends in its last segment: before the first stretch that is no frame, unless a
-// later frame says that it had been synced.
-func tornAt(data []byte, start int64, epoch uint32) int64 {
-	torn := int64(-1)
-	for s := range stretches(data, start, epoch) {
-		switch {
-		case s.kind == 0 && torn < 0:
-			torn = s.off
-		case s.kind != 0 && torn >= 0 && int64(s.unsynced) < s.off-torn:
-			return int64(len(data))
-		}
-	}
-	if torn < 0 {
-		return int64(len(data))
-	}
-	return torn - start
-}
-
 // movedUpTo takes over the moved segments whose values are no newer than seq.
 func (g *logReplay) movedUpTo(moved *[]*part, seq uint64) error {
 	r := g.r
@@ -340,19 +346,24 @@ func (g *logReplay) movedUpTo(moved *[]*part, seq uint64) error {
 		if err != nil {
 			r.lose(err)
 		}
+		damaged := r.m != nil && segmentHeader+int64(len(data)) < end
 		for s := range stretches(data, segmentHeader, p.epoch) {
 			switch {
 			case s.kind == 0 && (r.m != nil || extent(data[s.off-segmentHeader:]) > 0):
 				r.lost(Loss{Path: p.name, Offset: s.off, Bytes: s.n, Why: s.why})
+				damaged = true
 			case s.kind == frameBatch:
 				// Its keys had these values when operation begin.seq had been made. Whether that was before what was
 				// found in a segment of which the place is a guess is not known.
-				g.gap(min(p.begin.seq, g.upTo), p.name)
+				g.gap(min(p.begin.seq, g.upTo), p.name, false)
 				if err := r.takeFrame(s, false, !g.guessed); err != nil {
 					return err
 				}
 				r.out.Moved++
 			}
+		}
+		if damaged {
+			r.out.Unsure = append(r.out.Unsure, p.name+": values are lost of keys that are not known")
 		}
 	}
 	return nil
@@ -387,7 +398,7 @@ func (r *repairer) takeFrame(s stretch, all, latest bool) error {
 			r.batch.Delete(rec.key)
 		}
 	}
-	return r.flush(flushAt)
+	return r.flush()
 }
 
 // count looks at the result: how many keys it has, which of them are in doubt, and which got a value after one that is damaged.

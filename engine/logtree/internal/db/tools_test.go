@@ -144,8 +144,24 @@ func killedSmall(t testing.TB) (*vfs.Mem, history) {
 }
 
 // readSmall opens it and reads everything, by scan and by key.
-func readSmall(fsys vfs.FS) (map[string]string, error) {
-	d, err := openSmall(fsys, false)
+func readSmall(fsys vfs.FS) (map[string]string, error) { return readOpened(openSmall(fsys, false)) }
+
+// readBoth opens it for reading only before it does what readSmall does. Both must show the same.
+func readBoth(fsys vfs.FS) (map[string]string, error) {
+	c := testConfig(fsys, smallDir)
+	c.ReadOnly, c.Sizes = true, Sizes{Table: 256 << 10}
+	shown, early := readOpened(Open(c))
+	found, err := readSmall(fsys)
+	if (early == nil) != (err == nil) || isDamage(early) != isDamage(err) {
+		return found, fmt.Errorf("opened for reading: %v, for writing: %v", early, err)
+	}
+	if err == nil && !maps.Equal(shown, found) {
+		return found, fmt.Errorf("opened for reading and for writing: %s", difference(shown, found))
+	}
+	return found, err
+}
+
+func readOpened(d *DB, err error) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -270,6 +286,15 @@ func TestVerifyAndRepairClean(t *testing.T) {
 				func() error { _, err := Inspect(fsys, smallDir); return err },
 				func() error { _, err := Verify(fsys, smallDir); return err },
 				func() error { _, err := Repair(fsys, smallDir, receiver{mem.New()}); return err },
+				func() error {
+					c := testConfig(fsys, smallDir)
+					c.ReadOnly, c.Sizes = true, Sizes{Table: 2 << 10} // a replay fills many memtables
+					got, err := readOpened(Open(c))
+					if err == nil && !maps.Equal(got, h.want) {
+						t.Errorf("opened for reading: %s", difference(got, h.want))
+					}
+					return err
+				},
 			} {
 				if err := look(); err != nil {
 					t.Error(err)

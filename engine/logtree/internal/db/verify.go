@@ -61,7 +61,8 @@ type verifier struct {
 	out     Verification
 	open    map[uint32]*segment // for values
 	missing map[uint32]bool     // cannot be opened; said already
-	listed  map[uint32]bool     // segments that the manifest or the log's tail names
+	val     []byte
+	listed  map[uint32]bool // segments that the manifest or the log's tail names
 }
 
 func (v *verifier) damage(err error) { v.out.Damage = append(v.out.Damage, err) }
@@ -269,35 +270,53 @@ func (v *verifier) run(id uint64, r *run.Reader) {
 	}
 }
 
-// values reads what the entries of a ref name. Verify has told what is wrong with the run itself.
+// values reads what the entries of a ref name, from both ends if the run is damaged between. Verify has told what is
+// wrong with the run itself.
 func (v *verifier) values(r *ref) {
 	skipped := map[uint32]int64{}
-	var val []byte
 	var it run.Iter
 	r.file.r.Init(&it)
+	var last []byte
 	for ok := it.SeekGE(r.lo); ok && (len(r.hi) == 0 || bytes.Compare(it.Key(), r.hi) < 0); ok = it.Next() {
-		v.out.Entries++
-		e := it.Entry()
-		if e.Tombstone {
-			continue
+		last = append(last[:0], it.Key()...)
+		v.entry(it.Key(), it.Entry(), skipped)
+	}
+	if it.Err() != nil {
+		above := max(string(r.lo), string(last))
+		end := r.hi
+		if len(end) == 0 {
+			end = after(r.file.info.Largest)
 		}
-		id := uint32(e.Place >> 32)
-		s := v.segment(id)
-		if s == nil {
-			skipped[id]++
-			continue
+		r.file.r.Init(&it)
+		for ok := it.SeekLT(end); ok && string(it.Key()) >= above && !bytes.Equal(it.Key(), last); ok = it.Prev() {
+			v.entry(it.Key(), it.Entry(), skipped)
 		}
-		var err error
-		if val, err = v.value(val[:0], s, it.Key(), e); err != nil {
-			v.damage(err)
-			continue
-		}
-		v.out.Values++
-		v.out.ValueBytes += int64(len(val))
 	}
 	for id, n := range skipped {
-		v.damage(corrupt(runName(v.dir, r.file.id), 0, fmt.Sprintf("%d of its values are in segment %d, which cannot be read", n, id), nil))
+		detail := fmt.Sprintf("%d of its values are in segment %d, which cannot be read", n, id)
+		v.damage(corrupt(runName(v.dir, r.file.id), 0, detail, nil))
 	}
+}
+
+// entry reads the value that an entry names. It counts those of segments that cannot be read.
+func (v *verifier) entry(key []byte, e run.Entry, skipped map[uint32]int64) {
+	v.out.Entries++
+	if e.Tombstone {
+		return
+	}
+	id := uint32(e.Place >> 32)
+	s := v.segment(id)
+	if s == nil {
+		skipped[id]++
+		return
+	}
+	var err error
+	if v.val, err = v.value(v.val[:0], s, key, e); err != nil {
+		v.damage(err)
+		return
+	}
+	v.out.Values++
+	v.out.ValueBytes += int64(len(v.val))
 }
 
 // openForValues opens a segment for reading values, and returns nil if it cannot. A damaged header

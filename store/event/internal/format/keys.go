@@ -23,11 +23,11 @@ import "encoding/binary"
 //	table 's'   projection                   a snapshot, see AppendCursor
 const (
 	kind           = 'e'
-	tableEvents    = 'e'
-	tableIDs       = 'i'
-	tableMeta      = 'm'
-	tableOffsets   = 'o'
-	tableSnapshots = 's'
+	TableEvents    = 'e'
+	TableIDs       = 'i'
+	TableMeta      = 'm'
+	TableOffsets   = 'o'
+	TableSnapshots = 's'
 )
 
 // KeyOverhead is what a key holds, at most, beside the store's name and one other.
@@ -43,7 +43,7 @@ func NewPrefix(name string) Prefix {
 
 // Event sets dst to the key of the events that end at pos.
 func (p Prefix) Event(dst []byte, pos uint64) []byte {
-	dst = append(append(dst[:0], p...), tableEvents)
+	dst = append(append(dst[:0], p...), TableEvents)
 	return binary.BigEndian.AppendUint64(dst, pos)
 }
 
@@ -54,7 +54,7 @@ func SetPosition(key []byte, pos uint64) {
 
 // Events returns the bounds of the keys of all events.
 func (p Prefix) Events() (lo, hi []byte) {
-	return p.table(tableEvents), p.table(tableEvents + 1)
+	return p.table(TableEvents), p.table(TableEvents + 1)
 }
 
 // Position reads the position from the key of an event; false means that it is none.
@@ -68,7 +68,7 @@ func (p Prefix) Position(key []byte) (uint64, bool) {
 // ID sets dst to the key of id in generation g. With an empty id, which no event has, it is
 // the lower bound of the generation.
 func (p Prefix) ID(dst []byte, g uint64, id string) []byte {
-	dst = append(append(dst[:0], p...), tableIDs)
+	dst = append(append(dst[:0], p...), TableIDs)
 	return append(binary.BigEndian.AppendUint64(dst, g), id...)
 }
 
@@ -77,7 +77,7 @@ func (p Prefix) FromID(place []byte) []byte {
 	if len(place) == 0 {
 		return p.ID(nil, 0, "")
 	}
-	return append(p.table(tableIDs), place...)
+	return append(p.table(TableIDs), place...)
 }
 
 // Place is the opposite of FromID.
@@ -97,16 +97,28 @@ func DecodePosition(value []byte) (uint64, bool) {
 }
 
 // Meta returns the key of the store's own description.
-func (p Prefix) Meta() []byte { return p.table(tableMeta) }
+func (p Prefix) Meta() []byte { return p.table(TableMeta) }
 
 // Offset returns the key of a subscription's offset.
 func (p Prefix) Offset(subscription string) []byte {
-	return append(p.table(tableOffsets), subscription...)
+	return append(p.table(TableOffsets), subscription...)
 }
 
 // Snapshot returns the key of a projection's snapshot.
 func (p Prefix) Snapshot(projection string) []byte {
-	return append(p.table(tableSnapshots), projection...)
+	return append(p.table(TableSnapshots), projection...)
 }
 
 func (p Prefix) table(t byte) []byte { return append(append([]byte(nil), p...), t) }
+
+// Kind is what the keys of all stores of this kind begin with, and KindEnd what the keys behind them do.
+var Kind, KindEnd = []byte{kind}, []byte{kind + 1}
+
+// Split takes a key apart; false means that it is no store's.
+func Split(key []byte) (name string, table byte, rest []byte, ok bool) {
+	if len(key) < 3 || key[0] != kind || len(key) < 3+int(key[1]) {
+		return "", 0, nil, false
+	}
+	at := 2 + int(key[1])
+	return string(key[2:at]), key[at], key[at+1:], true
+}

@@ -21,10 +21,10 @@ import "encoding/binary"
 //	table 's'   key               a stable value, see AppendStable
 const (
 	kind        = 'r'
-	tableCommit = 'c'
-	tableLogs   = 'l'
-	tableMeta   = 'm'
-	tableStable = 's'
+	TableCommit = 'c'
+	TableLogs   = 'l'
+	TableMeta   = 'm'
+	TableStable = 's'
 )
 
 // KeyOverhead is what a key holds, at most, beside the store's name and a stable key.
@@ -40,7 +40,7 @@ func NewPrefix(name string) Prefix {
 
 // Log sets dst to the key of the entry at index.
 func (p Prefix) Log(dst []byte, index uint64) []byte {
-	dst = append(append(dst[:0], p...), tableLogs)
+	dst = append(append(dst[:0], p...), TableLogs)
 	return binary.BigEndian.AppendUint64(dst, index)
 }
 
@@ -50,7 +50,7 @@ func SetIndex(key []byte, index uint64) {
 }
 
 // Logs returns the bounds of the keys of all entries.
-func (p Prefix) Logs() (lo, hi []byte) { return p.table(tableLogs), p.table(tableLogs + 1) }
+func (p Prefix) Logs() (lo, hi []byte) { return p.table(TableLogs), p.table(TableLogs + 1) }
 
 // Index reads the index from the key of an entry; false means that it is none.
 func (p Prefix) Index(key []byte) (uint64, bool) {
@@ -62,18 +62,30 @@ func (p Prefix) Index(key []byte) (uint64, bool) {
 
 // Stable sets dst to the key of the stable value of k.
 func (p Prefix) Stable(dst, k []byte) []byte {
-	dst = append(append(dst[:0], p...), tableStable)
+	dst = append(append(dst[:0], p...), TableStable)
 	return append(dst, k...)
 }
 
 // Stables returns the bounds of the keys of all stable values. What follows the lower one in a
 // key is the stable key.
-func (p Prefix) Stables() (lo, hi []byte) { return p.table(tableStable), p.table(tableStable + 1) }
+func (p Prefix) Stables() (lo, hi []byte) { return p.table(TableStable), p.table(TableStable + 1) }
 
 // Meta returns the key of the store's own description.
-func (p Prefix) Meta() []byte { return p.table(tableMeta) }
+func (p Prefix) Meta() []byte { return p.table(TableMeta) }
 
 // Commit returns the key of the commit index.
-func (p Prefix) Commit() []byte { return p.table(tableCommit) }
+func (p Prefix) Commit() []byte { return p.table(TableCommit) }
 
 func (p Prefix) table(t byte) []byte { return append(append([]byte(nil), p...), t) }
+
+// Kind is what the keys of all stores of this kind begin with, and KindEnd what the keys behind them do.
+var Kind, KindEnd = []byte{kind}, []byte{kind + 1}
+
+// Split takes a key apart; false means that it is no store's.
+func Split(key []byte) (name string, table byte, rest []byte, ok bool) {
+	if len(key) < 3 || key[0] != kind || len(key) < 3+int(key[1]) {
+		return "", 0, nil, false
+	}
+	at := 2 + int(key[1])
+	return string(key[2:at]), key[at], key[at+1:], true
+}

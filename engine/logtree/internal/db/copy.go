@@ -1,0 +1,23 @@
+package db
+
+// Flush writes everything that was applied before the call to runs. Damage to a value is then known by its key, and
+// opening has no log to read.
+func (d *DB) Flush() error {
+	if err := d.gate.Enter(); err != nil {
+		return err
+	}
+	defer d.gate.Leave()
+	if err := d.log.err(); err != nil || d.reads {
+		return err
+	}
+	d.mu.Lock()
+	if !d.view.Load().mem.empty() {
+		d.rotateTable()
+	}
+	d.mu.Unlock()
+	for {
+		if did, err := d.flush(); err != nil || !did {
+			return err
+		}
+	}
+}

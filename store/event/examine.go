@@ -1,0 +1,136 @@
+package event
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event/internal/format"
+)
+
+// Report is what the keys of one log tell of what it should hold, and does not. Events, and those that are lost,
+// are as many as there are positions from First to Last.
+type Report struct {
+	Name        string
+	First, Last uint64 // positions that the log has had, as far as what is left tells; Last is First-1 if there are none
+	Events      uint64 // of them that are there
+	Lost        []Gap  // in between
+	Undescribed bool   // its description is lost, without which it cannot be opened
+}
+
+// Examine looks for the logs in r, an engine or a snapshot of one, and for what each has lost. It changes nothing,
+// and works where a log cannot be opened: in an engine that is open for reading only, or that a repair has made.
+// What was lost at the end of a log shows only if the events had ids.
+func Examine(r holdfast.Reader) (reports []Report, err error) {
+	it := r.Scan(holdfast.Range{Lo: format.Kind, Hi: format.KindEnd})
+	defer it.Close()
+	var log *examined
+	for it.Next() {
+		name, table, rest, ok := format.Split(it.Key())
+		if !ok {
+			continue
+		}
+		if log == nil || log.name != name {
+			if log != nil {
+				reports = append(reports, log.report())
+			}
+			log = &examined{name: name}
+		}
+		switch table {
+		case format.TableEvents:
+			if pos, n := position(rest), format.Count(it.Value()); pos >= n {
+				log.add(pos-n+1, pos+1)
+			}
+		case format.TableIDs:
+			if pos, ok := format.DecodePosition(it.Value()); ok {
+				log.known = max(log.known, pos)
+			}
+		case format.TableMeta:
+			if m, err := format.DecodeMeta(it.Value()); err == nil {
+				log.first = m.First
+			}
+		}
+	}
+	if log != nil {
+		reports = append(reports, log.report())
+	}
+	return reports, it.Err()
+}
+
+// position is that in what follows the table in the key of an event, 0 if there is none.
+func position(rest []byte) uint64 {
+	if len(rest) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(rest)
+}
+
+// examined is what was found of a log.
+type examined struct {
+	name  string
+	there []Gap  // stretches of events, in order
+	first uint64 // as the description has it, 0 if there is none
+	known uint64 // the last position that an id has
+}
+
+// add notes that the events from pos up to before next are there.
+func (e *examined) add(pos, next uint64) {
+	if n := len(e.there); n > 0 && pos <= e.there[n-1].Next {
+		e.there[n-1].Next = max(e.there[n-1].Next, next)
+		return
+	}
+	e.there = append(e.there, Gap{pos, next})
+}
+
+func (e *examined) report() Report {
+	r := Report{Name: e.name, First: e.first, Undescribed: e.first == 0}
+	if r.First == 0 && len(e.there) > 0 {
+		r.First = e.there[0].Position
+	}
+	r.First = max(r.First, 1)
+	at := r.First
+	for _, g := range e.there {
+		if g.Next <= at { // truncated
+			continue
+		}
+		if g.Position > at {
+			r.Lost = append(r.Lost, Gap{at, g.Position})
+			at = g.Position
+		}
+		r.Events += g.Next - at
+		at = g.Next
+	}
+	if e.known >= at {
+		r.Lost = append(r.Lost, Gap{at, e.known + 1})
+		at = e.known + 1
+	}
+	r.Last = at - 1
+	return r
+}
+
+// KeyName says what a log keeps under a key of an engine; empty if it is no log's.
+func KeyName(key []byte) string {
+	name, table, rest, ok := format.Split(key)
+	what := ""
+	switch table {
+	case format.TableEvents:
+		what = fmt.Sprintf("event %d", position(rest))
+		ok = ok && position(rest) > 0
+	case format.TableIDs:
+		if ok = ok && len(rest) > 8; ok {
+			what = fmt.Sprintf("id %.40q", rest[8:])
+		}
+	case format.TableMeta:
+		what = "the description"
+	case format.TableOffsets:
+		what = fmt.Sprintf("offset %.40q", rest)
+	case format.TableSnapshots:
+		what = fmt.Sprintf("snapshot %.40q", rest)
+	default:
+		ok = false
+	}
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%s of log %q", what, name)
+}

@@ -1,0 +1,143 @@
+package raftlog
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
+)
+
+// Report is what the keys of one store tell of what it holds.
+type Report struct {
+	Name        string
+	First, Last uint64    // indexes of the entries that are there; 0 without entries
+	Entries     uint64    // that are there
+	Gaps        []Missing // between First and Last, or before the first; gaps that raft itself has left are among them
+	Stable      uint64    // stable values that are there
+	Damaged     []string  // keys, by KeyName, whose values do not read back as they were written
+	Undescribed bool      // its description is lost, without which it cannot be opened
+}
+
+// Missing is a run of indexes without entries, both included.
+type Missing struct{ First, Last uint64 }
+
+// Examine looks for the stores in r, an engine or a snapshot of one. It changes nothing, and works where a store
+// cannot be opened: in an engine that is open for reading only, or that a repair has made. What was lost at the end
+// of a log, and which stable values were, does not show.
+func Examine(r holdfast.Reader) (reports []Report, err error) {
+	it := r.Scan(holdfast.Range{Lo: format.Kind, Hi: format.KindEnd})
+	defer it.Close()
+	var s *examined
+	var log raft.Log
+	for it.Next() {
+		name, table, rest, ok := format.Split(it.Key())
+		if !ok {
+			continue
+		}
+		if s == nil || s.Name != name {
+			if s != nil {
+				reports = append(reports, s.report())
+			}
+			s = &examined{Report: Report{Name: name, Undescribed: true}}
+		}
+		switch table {
+		case format.TableLogs:
+			if ok = len(rest) == 8; ok {
+				s.add(number(rest))
+				ok = format.DecodeLog(it.Key(), it.Value(), number(rest), &log)
+			}
+		case format.TableStable:
+			s.Stable++
+			_, ok = format.DecodeStable(it.Key(), it.Value())
+		case format.TableCommit:
+			_, ok = format.DecodeCommit(it.Key(), it.Value())
+		case format.TableMeta:
+			m, err := format.DecodeMeta(it.Key(), it.Value())
+			if ok = err == nil; ok {
+				s.meta, s.Undescribed = m, false
+			}
+		}
+		if !ok {
+			s.Damaged = append(s.Damaged, KeyName(it.Key()))
+		}
+	}
+	if s != nil {
+		reports = append(reports, s.report())
+	}
+	return reports, it.Err()
+}
+
+// number is the index in what follows the table in the key of an entry.
+func number(rest []byte) uint64 {
+	if len(rest) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(rest)
+}
+
+// examined is what was found of a store.
+type examined struct {
+	Report
+	meta  format.Meta
+	there []Missing // runs of indexes that have entries, in order
+}
+
+func (e *examined) add(index uint64) {
+	if n := len(e.there); n > 0 && index == e.there[n-1].Last+1 {
+		e.there[n-1].Last = index
+		return
+	}
+	e.there = append(e.there, Missing{index, index})
+}
+
+func (e *examined) report() Report {
+	for _, d := range e.meta.Dead { // what is found there has been deleted
+		var live []Missing
+		for _, m := range e.there {
+			if below := (Missing{m.First, min(m.Last, d.Lo-1)}); m.First < d.Lo {
+				live = append(live, below)
+			}
+			if above := (Missing{max(m.First, d.Hi+1), m.Last}); m.Last > d.Hi {
+				live = append(live, above)
+			}
+		}
+		e.there = live
+	}
+	next := e.meta.First
+	for _, m := range e.there {
+		if e.Entries == 0 {
+			e.First = m.First
+		}
+		if next > 0 && m.First > next {
+			e.Gaps = append(e.Gaps, Missing{next, m.First - 1})
+		}
+		e.Entries += m.Last - m.First + 1
+		e.Last, next = m.Last, m.Last+1
+	}
+	return e.Report
+}
+
+// KeyName says what a store keeps under a key of an engine; empty if it is no store's.
+func KeyName(key []byte) string {
+	name, table, rest, ok := format.Split(key)
+	what := ""
+	switch table {
+	case format.TableLogs:
+		what = fmt.Sprintf("entry %d", number(rest))
+	case format.TableStable:
+		what = fmt.Sprintf("stable value %.40q", rest)
+	case format.TableCommit:
+		what = "the commit index"
+	case format.TableMeta:
+		what = "the description"
+	default:
+		ok = false
+	}
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%s of raft store %q", what, name)
+}
