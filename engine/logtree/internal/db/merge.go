@@ -42,6 +42,7 @@ type step struct {
 // cluster is refs that cover a stretch of keys which no other ref of the same tiers overlaps.
 type cluster struct {
 	span    span
+	above   uint64 // only newer tiers have a part in it: one that cannot be read lies between them and the others
 	target  uint64 // the tier that it comes to: that of the pass, but above what is damaged
 	rewrite bool
 	tiers   []tier   // newest first
@@ -140,6 +141,7 @@ func (d *DB) plan(p *pass) *step {
 		out := cluster{span: g[0].ref.span(), target: p.oldest}
 		for _, x := range damaged {
 			if x.ref.span().overlaps(out.span) {
+				out.above = max(out.above, x.tier)
 				out.target = slices.MinFunc(g, func(a, b part) int { return cmp.Compare(a.tier, b.tier) }).tier
 			}
 		}
@@ -382,16 +384,17 @@ func (m *merged) failed() *runFile {
 // result is the present tiers with a step done. They may have changed since it was planned: flushes have added runs, and cut
 // some by range deletes. It is called with edit held.
 func (d *DB) result(p *pass, s *step, out *output) []tier {
-	var gone []span // the keys that were rewritten
+	var gone []cluster // what was rewritten
 	moved := map[*runFile][]cluster{}
 	come := map[uint64][]ref{} // to which tier
 	for i, g := range s.clusters {
 		switch {
 		case i > s.done || i == s.done && s.upto == nil:
 		case g.rewrite && i == s.done:
-			gone = append(gone, span{g.span.lo, s.upto, true})
+			g.span.hi, g.span.open = s.upto, true
+			gone = append(gone, g)
 		case g.rewrite:
-			gone = append(gone, g.span)
+			gone = append(gone, g)
 		case g.move != nil:
 			moved[g.move] = append(moved[g.move], g)
 		}
@@ -423,7 +426,7 @@ func (d *DB) result(p *pass, s *step, out *output) []tier {
 					come[to] = append(come[to], r)
 					continue
 				}
-				stays.refs = append(stays.refs, withoutSpans(r, gone)...)
+				stays.refs = append(stays.refs, without(r, t.id, gone)...)
 			}
 		}
 		tiers = append(tiers, stays)
@@ -446,18 +449,21 @@ func (d *DB) result(p *pass, s *step, out *output) []tier {
 	return dropEmpty(tiers)
 }
 
-// withoutSpans returns what is left of r without the spans, which are in order and do not overlap.
-func withoutSpans(r ref, gone []span) []ref {
-	i, _ := slices.BinarySearchFunc(gone, r.lo, func(s span, key []byte) int {
-		if s.endsBefore(key) {
+// without returns what is left of a tier's ref without the clusters that the tier had a part in. They are in order and do not overlap.
+func without(r ref, tier uint64, gone []cluster) []ref {
+	i, _ := slices.BinarySearchFunc(gone, r.lo, func(g cluster, key []byte) int {
+		if g.span.endsBefore(key) {
 			return -1
 		}
 		return 1
 	})
 	left := []ref{r}
-	for ; i < len(gone) && len(left) > 0 && left[len(left)-1].span().overlaps(gone[i]); i++ {
+	for ; i < len(gone) && len(left) > 0 && left[len(left)-1].span().overlaps(gone[i].span); i++ {
+		if tier <= gone[i].above {
+			continue
+		}
 		last := left[len(left)-1]
-		left = append(left[:len(left)-1], last.without(gone[i].lo, gone[i].exclusive())...)
+		left = append(left[:len(left)-1], last.without(gone[i].span.lo, gone[i].span.exclusive())...)
 	}
 	return left
 }

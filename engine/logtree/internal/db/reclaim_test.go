@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path"
 	"path/filepath"
@@ -529,6 +530,78 @@ func TestHeadersAreNoGarbage(t *testing.T) {
 	for id, s := range x.d.segs {
 		if s.kind == kindMoved {
 			t.Errorf("segment %d holds %d bytes that were moved", id, s.used.Load())
+		}
+	}
+}
+
+// TestDamagedRunAmongTiers: whichever index file is damaged, merges of what is newer, and of what is older, lose nothing of what can be
+// read. Keys of tiers below a damaged one were once dropped where tiers above it were merged.
+func TestDamagedRunAmongTiers(t *testing.T) {
+	key := func(i int) []byte { return fmt.Appendf(nil, "key %04d", i) }
+	made := newDrive(t, 2<<20)
+	want := map[int]string{}
+	rnd := rand.New(rand.NewPCG(2, 2))
+	round := func(d *DB, n int) {
+		t.Helper()
+		var b holdfast.Batch
+		for range n {
+			i := rnd.IntN(400)
+			want[i] = fmt.Sprintf("value %x of %d", rnd.Uint64(), i)
+			b.Set(key(i), []byte(want[i]))
+		}
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatal(err)
+		}
+		d.mu.Lock()
+		d.rotateTable()
+		d.mu.Unlock()
+		if _, err := d.flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range []int{300, 40, 30, 20} {
+		round(made.d, n)
+	}
+	if tiers := len(made.d.view.Load().ver.tiers); tiers < 3 {
+		t.Fatalf("%d tiers: this tests nothing", tiers)
+	}
+	if err := made.d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := maps.Clone(want)
+	names, err := made.fs.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if filepath.Ext(name) != ".run" {
+			continue
+		}
+		want = maps.Clone(before)
+		x := &drive{t: t, fs: made.fs.Clone(), c: made.c}
+		x.c.FS = x.fs
+		if err := x.fs.Flip(filepath.Join("db", name), 100, 0); err != nil {
+			t.Fatal(err)
+		}
+		x.open()
+		for range 6 {
+			round(x.d, 25)
+			x.work()
+		}
+		unreadable := 0
+		for i, value := range want {
+			v, err := x.d.Get(nil, key(i))
+			if errors.Is(err, holdfast.ErrCorrupt) {
+				unreadable++
+			} else if err != nil || string(v) != value {
+				t.Errorf("%s damaged: key %d is %q, %v, want %q", name, i, v, err, value)
+			}
+		}
+		if unreadable == 0 || unreadable == len(want) {
+			t.Errorf("%s damaged: %d of %d keys cannot be read", name, unreadable, len(want))
+		}
+		if err := x.d.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -209,8 +209,10 @@ func (d *DB) recover(m *manifest) error {
 
 	// Until this manifest's name is durable, a power cut may bring back the one before it, which names files that this one
 	// does not.
-	if err := d.fs.SyncDir(d.dir); err != nil {
-		return ioError("sync", d.dir, err)
+	if !d.reads {
+		if err := d.fs.SyncDir(d.dir); err != nil {
+			return ioError("sync", d.dir, err)
+		}
 	}
 	// The replay may need the room that runs take which nothing names.
 	for _, id := range slices.Sorted(maps.Keys(runFiles)) {

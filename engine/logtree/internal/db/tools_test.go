@@ -78,7 +78,7 @@ func small(t testing.TB, fsys vfs.FS) (*DB, history) {
 		}
 		return all
 	}
-	for i := range 60 {
+	for i := range 100 {
 		write(func() {
 			set(fmt.Sprintf("k%02d", i%12), i)
 			set(fmt.Sprintf("log/%04d", i), i)
