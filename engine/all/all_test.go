@@ -2,6 +2,7 @@ package all_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -196,10 +197,10 @@ func TestSmallThings(t *testing.T) {
 			if e.Describe().Strongest() > holdfast.Memory {
 				dir = filepath.Join(t.TempDir(), "db")
 			}
-			if _, err := all.OpenURL(e.Name + ":" + dir + "?memory=1"); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "65536") {
+			if _, err := all.OpenURL(e.Name + ":" + dir + "?memory=1"); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), fmt.Sprint(holdfast.MinMemoryBytes)) {
 				t.Errorf("a budget of one byte: %v", err)
 			}
-			eng, err := all.OpenURL(e.Name + ":" + dir + "?memory=64KiB")
+			eng, err := all.OpenURL(e.Name + ":" + dir + "?memory=1MiB")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,6 +22,9 @@ import (
 // ctx's error can come before anything has happened, and while what has been applied is not yet known
 // to be safe: First then tells, a little later, whether the beginning has moved.
 func (s *Store) TruncateBefore(ctx context.Context, pos uint64) (removed uint64, err error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return 0, err
+	}
 	select {
 	case s.truncating <- struct{}{}:
 	case <-ctx.Done():
