@@ -15,7 +15,7 @@ import (
 
 var testID = Identity{DB: [16]byte{'a', ' ', 's', 't', 'o', 'r', 'e', 7: 1, 15: 9}, ID: 42}
 
-// memFile is a file in memory that cannot be mapped. It notes what is done to it and fails on demand.
+// memFile is a file in memory. It notes what is done to it and fails on demand.
 type memFile struct {
 	b      []byte
 	writes []int // lengths
@@ -63,24 +63,31 @@ func (f *memFile) WriteAt(b []byte, off int64) (int, error) {
 	return copy(f.b[off:], b), nil
 }
 
-// mapFile is a memFile that can be mapped.
-type mapFile struct{ memFile }
+// memFS opens one file, whatever the name.
+type memFS struct {
+	vfs.FS
+	f     *memFile
+	opens int
 
-type memMapping struct{ b []byte }
+	failOpen error
+}
 
-func (m memMapping) Bytes() []byte { return m.b }
-func (m memMapping) Unmap() error  { return nil }
+func (fs *memFS) Open(string) (vfs.File, error) {
+	fs.opens++
+	return fs.f, fs.failOpen
+}
 
-func (f *mapFile) Map(size int64) (vfs.Mapping, error) { return memMapping{f.b[:size:size]}, nil }
+func openMem(f *memFile, id Identity, c *Cache) (*Reader, error) {
+	return Open(&memFS{f: f}, f.Name(), id, c)
+}
 
 // modes are the ways a run is read.
 var modes = []struct {
 	name string
 	open func(b []byte, id Identity) (*Reader, error)
 }{
-	{"mapped", func(b []byte, id Identity) (*Reader, error) { return Open(&mapFile{memFile{b: b}}, id, nil) }},
-	{"cached", func(b []byte, id Identity) (*Reader, error) { return Open(&memFile{b: b}, id, NewCache(1<<20)) }},
-	{"uncached", func(b []byte, id Identity) (*Reader, error) { return Open(&memFile{b: b}, id, nil) }},
+	{"cached", func(b []byte, id Identity) (*Reader, error) { return openMem(&memFile{b: b}, id, NewCache(1<<20)) }},
+	{"uncached", func(b []byte, id Identity) (*Reader, error) { return openMem(&memFile{b: b}, id, NewCache(0)) }},
 }
 
 type pair struct {
