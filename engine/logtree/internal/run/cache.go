@@ -10,11 +10,11 @@ const (
 	maxFiles      = 256 // files of runs that are open at a time, of one cache
 )
 
-// Cache keeps verified pieces of runs in memory, and their files open. Many readers share one, from many goroutines. Both are bounded; what
-// has not been used for a round is dropped first (CLOCK). Who finds a piece in memory takes no lock.
+// Cache keeps verified pieces of runs in memory, and their files open. Many readers share one, from many goroutines. Both are bounded: pieces
+// that have not been used for a round are dropped first (CLOCK), files are closed in turn. Who finds a piece in memory takes no lock.
 type Cache struct {
 	limit int64
-	most  int // that may be open
+	most  int // files that may be open
 
 	mu     sync.Mutex // taken after a reader's
 	pinned int64      // bytes that stay while readers are open: indexes, and what remembers the pieces
@@ -109,12 +109,11 @@ func (c *Cache) remove(p *piece) {
 func (c *Cache) opened(r *Reader) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for looks := 2 * len(c.files); looks > 0 && len(c.files) >= c.most; looks-- {
+	for looks := len(c.files); looks > 0 && len(c.files) >= c.most; looks-- {
 		if c.next >= len(c.files) {
 			c.next = 0
 		}
-		o := c.files[c.next]
-		if !o.touch.Swap(false) && o.mu.TryLock() {
+		if o := c.files[c.next]; o.mu.TryLock() {
 			_ = c.closeFile(o) // nothing was written through it
 			o.mu.Unlock()
 		}

@@ -22,18 +22,26 @@ type memFile struct {
 	syncs  int
 	reads  atomic.Int64
 	closed int
+	open   *atomic.Int64 // if not nil, how many of many are open
 
 	failWrite, failSync, failRead error
 }
 
 func (f *memFile) Name() string           { return "mem.run" }
 func (f *memFile) Size() (int64, error)   { return int64(len(f.b)), nil }
-func (f *memFile) Close() error           { f.closed++; return nil }
 func (f *memFile) Datasync() error        { return f.Sync() }
 func (f *memFile) Allocate(n int64) error { return f.Truncate(max(n, int64(len(f.b)))) }
 func (f *memFile) Sync() error            { f.syncs++; return f.failSync }
 func (f *memFile) Truncate(size int64) error {
 	f.b = append(f.b[:min(size, int64(len(f.b)))], make([]byte, max(0, size-int64(len(f.b))))...)
+	return nil
+}
+
+func (f *memFile) Close() error {
+	f.closed++
+	if f.open != nil {
+		f.open.Add(-1)
+	}
 	return nil
 }
 
@@ -66,14 +74,14 @@ func (f *memFile) WriteAt(b []byte, off int64) (int, error) {
 // memFS opens one file, whatever the name.
 type memFS struct {
 	vfs.FS
-	f     *memFile
-	opens int
-
+	f        *memFile
 	failOpen error
 }
 
 func (fs *memFS) Open(string) (vfs.File, error) {
-	fs.opens++
+	if fs.f.open != nil && fs.failOpen == nil {
+		fs.f.open.Add(1)
+	}
 	return fs.f, fs.failOpen
 }
 

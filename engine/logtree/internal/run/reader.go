@@ -28,10 +28,9 @@ type Reader struct {
 	pieces []atomic.Pointer[piece] // that the cache keeps: the blocks, then the pages of the filter
 	x      atomic.Pointer[index]   // nil until it is needed
 
-	mu    sync.RWMutex // held for reading while the file is read
-	f     vfs.File     // nil: closed, as too many are open
-	touch atomic.Bool  // f has been read since the cache last looked
-	at    int          // our place in the cache's files, while f is open; under its mu
+	mu sync.RWMutex // held for reading while the file is read
+	f  vfs.File     // nil: closed, as too many were open
+	at int          // our place in the cache's files, while f is open; under its mu
 }
 
 // tailSize is how much of the end of a file Open reads at once.
@@ -122,9 +121,6 @@ func (r *Reader) readAt(b []byte, off int64) error {
 		r.mu.RLock()
 		if r.f != nil {
 			defer r.mu.RUnlock()
-			if !r.touch.Load() {
-				r.touch.Store(true)
-			}
 			return r.fill(b, off)
 		}
 		r.mu.RUnlock()

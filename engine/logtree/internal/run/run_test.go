@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -938,6 +939,93 @@ func TestAllocations(t *testing.T) {
 		read()
 		if n := testing.AllocsPerRun(3, read); n > 0 {
 			t.Errorf("%s: %v allocations", mode.name, n)
+		}
+	}
+}
+
+// TestFiles: of many readers that are used, only so many have their files open, and each finds its own again.
+func TestFiles(t *testing.T) {
+	const files, most = 20, 4
+	c := NewCache(0)
+	c.most = most
+	var open, greatest atomic.Int64
+	var readers []*Reader
+	var pairs [][]pair
+	for i := range files {
+		pairs = append(pairs, scattered(300, uint64(i)))
+		image, _ := build(t, pairs[i], 300)
+		fsys := &memFS{f: &memFile{b: image, open: &open}}
+		r, err := Open(fsys, fmt.Sprint(i), testID, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readers = append(readers, r)
+	}
+	var wg sync.WaitGroup
+	for g := range uint64(3) {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(g, 2))
+			for range 500 {
+				i := rnd.IntN(files)
+				p := pairs[i][rnd.IntN(300)]
+				if e, ok, err := readers[i].Get(p.key); !ok || err != nil || e != p.e {
+					t.Error(e, ok, err)
+					return
+				}
+				for n := open.Load(); n > greatest.Load(); {
+					greatest.Store(n)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := greatest.Load(); n > most+3 || n < most { // each that opens one may meet others that are being read
+		t.Error(n, "files were open")
+	}
+	for _, r := range readers {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if open.Load() != 0 || c.Bytes() != 0 {
+		t.Error(open.Load(), "files are open,", c.Bytes(), "bytes held when all is closed")
+	}
+}
+
+// TestReopen: a file that is opened again must be the same; what goes wrong then is an error, and over when it is mended.
+func TestReopen(t *testing.T) {
+	image, pairs, absent := smallRun(t)
+	c := NewCache(0)
+	c.most = 1
+	fsys := &memFS{f: &memFile{b: image}}
+	r, err := Open(fsys, "one", testID, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	other, err := openMem(&memFile{b: image}, testID, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	swapped, _ := build(t, pairs[1:], 150)
+	sound := fsys.f
+	for _, bad := range []struct {
+		b     []byte
+		fail  error
+		class error
+	}{{swapped, nil, holdfast.ErrCorrupt}, {image[:len(image)-1], nil, holdfast.ErrCorrupt}, {nil, nil, holdfast.ErrCorrupt},
+		{image, fs.ErrNotExist, holdfast.ErrCorrupt}, {image, syscall.EMFILE, syscall.EMFILE}} {
+		fsys.f, fsys.failOpen = &memFile{b: bad.b}, bad.fail
+		if _, _, err := r.Get(pairs[3].key); !errors.Is(err, bad.class) {
+			t.Errorf("%d bytes, %v: %v", len(bad.b), bad.fail, err)
+		}
+		fsys.f, fsys.failOpen = sound, nil
+		if failed, problem := readAll(r, pairs, absent); failed || problem != "" {
+			t.Error("when it is back:", problem)
+		}
+		if _, _, err := other.Get(pairs[3].key); err != nil { // closes the file
+			t.Error(err)
 		}
 	}
 }
