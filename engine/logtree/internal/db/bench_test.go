@@ -47,8 +47,8 @@ func benchmarkWrites(b *testing.B, level holdfast.Level) {
 	}
 }
 
-// stores are the ways in which the keys of the reading benchmarks lie: in the memtable, or in runs whose blocks the budget has room for
-// or not.
+// stores are the ways in which the keys of the reading benchmarks lie: in the memtable, or in runs whose blocks the
+// budget has room for or not.
 var stores = []struct {
 	name     string
 	memory   int64

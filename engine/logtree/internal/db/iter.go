@@ -327,6 +327,7 @@ func (w *walk) recycle() {
 	for i := range w.m.src {
 		s := &w.m.src[i]
 		s.table, s.tombs, s.tier, s.mi, s.v, s.key, s.ok = nil, nil, nil, memtable.Iter{}, memtable.Version{}, nil, false
+		s.ri.Forget()
 	}
 	clear(w.items[:w.used])
 	w.used, w.seg = 0, nil

@@ -49,7 +49,8 @@ func Open(c Config) (_ *DB, err error) {
 	d.farLeast = int(min(max(d.tableLimit/farShare, 1), mostFar))
 	d.changed.L = &d.mu
 	d.pool = memtable.NewPool(int(min(max(d.tableLimit/16, 1<<10), 1<<20)), int(d.tableLimit/2))
-	d.cache = run.NewCache(memory / 8)
+	// It gets what the memtables leave, but for a quarter: merges and scans have buffers.
+	d.cache = run.NewCache(max((memory-(maxImm+1)*d.tableLimit)*3/4, memory/8))
 	m, err := d.load(c)
 	if err != nil {
 		return nil, err

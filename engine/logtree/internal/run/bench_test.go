@@ -20,7 +20,8 @@ var benchKeys = []struct {
 	{"scattered", func(n int) []pair { return scattered(n, 1) }},
 }
 
-// benchReaders runs f on a run of a million entries in a file, for kinds of keys, sizes of blocks, and caches that hold all of it or a tenth.
+// benchReaders runs f on a run of a million entries in a file, for kinds of keys, sizes of blocks, and caches that hold
+// all of it or a tenth.
 func benchReaders(b *testing.B, f func(b *testing.B, r *Reader, pairs []pair)) {
 	for _, keys := range benchKeys {
 		pairs := keys.pairs(benchEntries)

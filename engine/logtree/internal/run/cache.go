@@ -10,8 +10,9 @@ const (
 	maxFiles      = 256 // files of runs that are open at a time, of one cache
 )
 
-// Cache keeps verified pieces of runs in memory, and their files open. Many readers share one, from many goroutines. Both are bounded: pieces
-// that have not been used for a round are dropped first (CLOCK), files are closed in turn. Who finds a piece in memory takes no lock.
+// Cache keeps verified pieces of runs in memory, and their files open. Many readers share one, from many goroutines.
+// Both are bounded: pieces that have not been used for a round are dropped first (CLOCK), files are closed in turn. Who
+// finds a piece in memory takes no lock.
 type Cache struct {
 	limit int64
 	most  int // files that may be open
@@ -79,8 +80,8 @@ func (c *Cache) put(slot *atomic.Pointer[piece], data []byte) {
 	slot.Store(p)
 }
 
-// evict drops one piece. There is one: only pieces make bytes. The newest takes its place, which the hand passes: it is looked at
-// last of all.
+// evict drops one piece. There is one: only pieces make bytes. The newest takes its place, which the hand passes: it is
+// looked at last of all.
 func (c *Cache) evict() {
 	for ; ; c.hand++ {
 		if c.hand >= len(c.ring) {

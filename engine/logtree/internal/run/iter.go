@@ -14,8 +14,9 @@ const (
 	failed
 )
 
-// Iter moves over the entries of a run in the order of their keys, both ways. It is for one goroutine, needs
-// no closing, and must not be used after its reader's Close. Its memory is used again by Init.
+// Iter moves over the entries of a run in the order of their keys, both ways. It is for one goroutine, needs no
+// closing, and must not be used after its reader's Close. Its memory is used again by Init; until then, Forget lets go
+// of the run's.
 //
 // Each move returns whether it came to an entry; if not, Err tells an end from an error. From
 // an end the iterator can be moved back, after an error only be positioned anew.
@@ -46,6 +47,9 @@ func (r *Reader) Init(it *Iter) {
 	it.leave(unplaced)
 	it.ahead.reset(r)
 }
+
+// Forget makes the iterator one of no run.
+func (it *Iter) Forget() { (*Reader)(nil).Init(it) }
 
 // Key is the key of the entry, valid until the next move. It must not be written to.
 func (it *Iter) Key() []byte { return it.win.key(it.pos) }
@@ -300,8 +304,8 @@ const (
 	aheadMax = 64 << 10
 )
 
-// ahead gets the blocks for one iterator. Where blocks are asked for one after the other and the cache does not have them, it
-// reads many at once, more each time, into memory of its own: a long scan does not empty the cache.
+// ahead gets the blocks for one iterator. Where blocks are asked for one after the other and the cache does not have
+// them, it reads many at once, more each time, into memory of its own: a long scan does not empty the cache.
 type ahead struct {
 	r      *Reader
 	last   int   // block asked for before

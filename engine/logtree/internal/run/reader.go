@@ -16,8 +16,9 @@ import (
 
 // Reader reads one run. Its methods, other than Close, may be called from many goroutines at once.
 //
-// The file is read by calls, never through a mapping: what was found in order is a copy that nothing changes any more. Blocks, pages
-// of the filter and the index are checked each time they are read; the cache then keeps them. The index stays until Close.
+// The file is read by calls, never through a mapping: what was found in order is a copy that nothing changes any more.
+// Blocks, pages of the filter and the index are checked each time they are read; the cache then keeps them. The index
+// stays until Close.
 type Reader struct {
 	fs     vfs.FS
 	path   string
@@ -141,7 +142,8 @@ func (r *Reader) fill(b []byte, off int64) error {
 	return nil
 }
 
-// reopen opens the file again, unless somebody else has. It must be the same file: a backup put in its place could have the same identity.
+// reopen opens the file again, unless somebody else has. It must be the same file: a backup put in its place could have
+// the same identity.
 func (r *Reader) reopen() (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,8 +217,8 @@ func (r *Reader) mayContain(key []byte) (bool, error) {
 	return hasBits(b[line*lineSize-page*pageSize:], h), nil
 }
 
-// piece returns piece i, the bytes from lo to hi, verified: from the cache, or from the file. Their checksum is sum, or, if end is not 0,
-// stands in the last end bytes.
+// piece returns piece i, the bytes from lo to hi, verified: from the cache, or from the file. Their checksum is sum,
+// or, if end is not 0, stands in the last end bytes.
 func (r *Reader) piece(i int, lo, hi int64, sum uint32, end int) ([]byte, error) {
 	if p := r.pieces[i].Load(); p != nil {
 		return p.use(), nil
@@ -244,8 +246,8 @@ func (r *Reader) check(b []byte, off int64, sum uint32, end int) error {
 	return nil
 }
 
-// index returns the index, which is read and verified when it is needed first. Several goroutines may do so at once; that costs less
-// than a lock.
+// index returns the index, which is read and verified when it is needed first. Several goroutines may do so at once;
+// that costs less than a lock.
 func (r *Reader) index() (*index, error) {
 	if x := r.x.Load(); x != nil {
 		return x, nil

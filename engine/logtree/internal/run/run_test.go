@@ -495,7 +495,8 @@ func TestEveryByte(t *testing.T) {
 	}
 }
 
-// TestRotAfterFirstRead damages each byte of a run that an open reader has read before. What it answers must still be right, or an error.
+// TestRotAfterFirstRead damages each byte of a run that an open reader has read before. What it answers must still be
+// right, or an error.
 func TestRotAfterFirstRead(t *testing.T) {
 	image, pairs, absent := smallRun(t)
 	for _, mode := range modes {
@@ -734,7 +735,8 @@ func TestGolden(t *testing.T) {
 func TestReadError(t *testing.T) {
 	image, pairs, _ := smallRun(t)
 	f := &memFile{b: image}
-	if _, err := openMem(&memFile{b: image, failRead: syscall.EIO}, testID, NewCache(0)); !errors.Is(err, syscall.EIO) || errors.Is(err, holdfast.ErrCorrupt) {
+	if _, err := openMem(&memFile{b: image, failRead: syscall.EIO}, testID, NewCache(0)); !errors.Is(err, syscall.EIO) ||
+		errors.Is(err, holdfast.ErrCorrupt) {
 		t.Error("Open:", err)
 	}
 	r, err := openMem(f, testID, NewCache(1<<20))
@@ -992,7 +994,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestReopen: a file that is opened again must be the same; what goes wrong then is an error, and over when it is mended.
+// TestReopen: a file that is opened again must be the same; what goes wrong then is an error, and over when it is
+// mended.
 func TestReopen(t *testing.T) {
 	image, pairs, absent := smallRun(t)
 	c := NewCache(0)
@@ -1014,8 +1017,13 @@ func TestReopen(t *testing.T) {
 		b     []byte
 		fail  error
 		class error
-	}{{swapped, nil, holdfast.ErrCorrupt}, {image[:len(image)-1], nil, holdfast.ErrCorrupt}, {nil, nil, holdfast.ErrCorrupt},
-		{image, fs.ErrNotExist, holdfast.ErrCorrupt}, {image, syscall.EMFILE, syscall.EMFILE}} {
+	}{
+		{swapped, nil, holdfast.ErrCorrupt},
+		{image[:len(image)-1], nil, holdfast.ErrCorrupt},
+		{nil, nil, holdfast.ErrCorrupt},
+		{image, fs.ErrNotExist, holdfast.ErrCorrupt},
+		{image, syscall.EMFILE, syscall.EMFILE},
+	} {
 		fsys.f, fsys.failOpen = &memFile{b: bad.b}, bad.fail
 		if _, _, err := r.Get(pairs[3].key); !errors.Is(err, bad.class) {
 			t.Errorf("%d bytes, %v: %v", len(bad.b), bad.fail, err)
