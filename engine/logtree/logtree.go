@@ -71,8 +71,8 @@ type Engine struct {
 // Open opens or makes the database in dir. Options.Level is ignored: every level is given.
 //
 // Options.MemoryBytes, 128 MiB unless named, is shared by the memtables (up to three of a fifth of
-// it each) and what is kept of other files. Where files can be mapped, those are the
-// operating system's to keep.
+// it each) and what is kept of runs, the indexes of keys (three tenths). What else is kept of files is the
+// operating system's.
 func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	return openHome(vfs.OS(), dir, o)
 }

@@ -47,18 +47,40 @@ func benchmarkWrites(b *testing.B, level holdfast.Level) {
 	}
 }
 
-// filled opens a database with n keys in order, in the memtable or, settled, in runs.
-func filled(b *testing.B, n int, settled, noMapping bool) *DB {
+// stores are the ways in which the keys of the reading benchmarks lie: in the memtable, or in runs whose blocks the
+// budget has room for or not.
+var stores = []struct {
+	name     string
+	memory   int64
+	shuffled bool // written in another order than that of the keys
+	settled  bool
+}{
+	{"memtable", 1 << 30, false, false},
+	{"runs", 128 << 20, false, true},
+	{"runs, shuffled", 128 << 20, true, true},
+	{"runs, shuffled, small budget", 8 << 20, true, true},
+}
+
+// stride goes through all of n keys, n a power of ten, in another order.
+const stride = 618_033
+
+// filled opens a database with n keys, in the memtable or, settled, in runs.
+func filled(b *testing.B, n int, memory int64, shuffled, settled bool) *DB {
 	c := testConfig(vfs.OS(), b.TempDir())
-	c.Memory, c.Manual, c.NoMapping = 1<<30, true, noMapping
+	c.Memory, c.Manual = memory, true
 	d, err := Open(c)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { d.Close() })
 	var batch holdfast.Batch
+	var key [16]byte
 	for i := range n {
-		batch.Set(fmt.Appendf(nil, "key_%08d", i), make([]byte, 100))
+		at := i
+		if shuffled {
+			at = i * stride % n
+		}
+		batch.Set(benchKey(&key, at), make([]byte, 100))
 		if batch.Len() == 1000 || i == n-1 {
 			if err := commit(d, &batch, holdfast.Memory); err != nil {
 				b.Fatal(err)
@@ -77,25 +99,28 @@ func filled(b *testing.B, n int, settled, noMapping bool) *DB {
 	return d
 }
 
-var places = []struct {
-	name               string
-	settled, noMapping bool
-}{{"memtable", false, false}, {"run, mapped", true, false}, {"run, read calls", true, true}}
+// benchKey is key i of those of the reading benchmarks.
+func benchKey(key *[16]byte, i int) []byte {
+	copy(key[:], "bench/k/")
+	binary.BigEndian.PutUint64(key[8:], uint64(i))
+	return key[:]
+}
 
-// BenchmarkScan walks over 100 keys at a time, and over all of 200,000.
+// BenchmarkScan walks over 100 keys at a time, and over all of 1,000,000.
 func BenchmarkScan(b *testing.B) {
-	const n = 200_000
-	for _, p := range places {
+	const n = 1_000_000
+	for _, s := range stores {
 		for _, length := range []int{100, n} {
-			b.Run(fmt.Sprintf("%s/%d", p.name, length), func(b *testing.B) {
-				d := filled(b, n, p.settled, p.noMapping)
+			b.Run(fmt.Sprintf("%s/%d", s.name, length), func(b *testing.B) {
+				d := filled(b, n, s.memory, s.shuffled, s.settled)
 				b.ReportAllocs()
+				var lo, hi [16]byte
 				seen, at := 0, 0
 				for b.Loop() {
 					r := holdfast.Range{}
 					if length < n {
 						at = (at + 7919) % (n - length)
-						r = holdfast.Range{Lo: fmt.Appendf(nil, "key_%08d", at), Hi: fmt.Appendf(nil, "key_%08d", at+length)}
+						r = holdfast.Range{Lo: benchKey(&lo, at), Hi: benchKey(&hi, at+length)}
 					}
 					it := d.Scan(r)
 					for it.Next() {
@@ -117,17 +142,17 @@ func BenchmarkScan(b *testing.B) {
 // BenchmarkGet reads keys at random.
 func BenchmarkGet(b *testing.B) {
 	const n = 1_000_000
-	for _, p := range places {
-		b.Run(p.name, func(b *testing.B) {
-			d := filled(b, n, p.settled, p.noMapping)
+	for _, s := range stores {
+		b.Run(s.name, func(b *testing.B) {
+			d := filled(b, n, s.memory, s.shuffled, s.settled)
 			var key [16]byte
 			var dst []byte
 			at := 0
 			b.ReportAllocs()
 			for b.Loop() {
-				at = (at + 618_033) % n
+				at = (at + stride) % n
 				var err error
-				if dst, err = d.Get(dst[:0], fmt.Appendf(key[:0], "key_%08d", at)); err != nil {
+				if dst, err = d.Get(dst[:0], benchKey(&key, at)); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,12 +1,14 @@
 package db
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -469,5 +471,83 @@ func TestDamagedValueBehindDamagedBlock(t *testing.T) {
 	}
 	if !slices.ContainsFunc(v.Damage, func(err error) bool { return strings.Contains(err.Error(), "key/001990") }) {
 		t.Errorf("%d entries were read, and of the value nothing is said: %v", v.Entries, v.Damage)
+	}
+}
+
+// TestRotAfterFirstRead flips bits of a run that has been read, in a database that is open. What it answers must still
+// be right, or an error, whether there is memory for what was read or not.
+func TestRotAfterFirstRead(t *testing.T) {
+	for _, memory := range []int64{minMemory, 4 << 20} {
+		c := testConfig(vfs.OS(), t.TempDir())
+		c.Memory, c.SyncEvery, c.Manual = memory, -1, true
+		d, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		const keys = 600
+		d.put(t, func(b *holdfast.Batch) {
+			for i := range keys {
+				b.Set(scanKey(2*i), fmt.Appendf(nil, "value %d", i))
+			}
+		})
+		names, err := filepath.Glob(filepath.Join(c.Dir, "*.run"))
+		if err != nil || len(names) == 0 {
+			t.Fatal(names, err)
+		}
+		for _, name := range names {
+			f, err := os.OpenFile(name, os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			image, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			readRight(t, d, keys)
+			for at := 0; at < len(image) && !t.Failed(); at += 5 {
+				if _, err := f.WriteAt([]byte{image[at] ^ 1<<(at%8)}, int64(at)); err != nil {
+					t.Fatal(err)
+				}
+				readRight(t, d, keys)
+				if _, err := f.WriteAt(image[at:at+1], int64(at)); err != nil {
+					t.Fatal(err)
+				}
+				if t.Failed() {
+					t.Fatalf("memory %d, %s, byte %d", memory, name, at)
+				}
+			}
+		}
+	}
+}
+
+// readRight reads the keys that [TestRotAfterFirstRead] has put, and some between them.
+func readRight(t *testing.T, d *DB, keys int) {
+	t.Helper()
+	for i := 0; i < 2*keys; i += 9 {
+		v, err := d.Get(nil, scanKey(i))
+		want, there := fmt.Sprintf("value %d", i/2), i%2 == 0
+		switch {
+		case errors.Is(err, holdfast.ErrCorrupt):
+		case there && (err != nil || string(v) != want), !there && !errors.Is(err, holdfast.ErrNotFound):
+			t.Errorf("Get(%q) = %q, %v", scanKey(i), v, err)
+		}
+	}
+	for _, reverse := range []bool{false, true} {
+		it, n := d.Scan(holdfast.Range{Reverse: reverse}), 0
+		for ; it.Next(); n++ {
+			i := n
+			if reverse {
+				i = keys - 1 - n
+			}
+			if !bytes.Equal(it.Key(), scanKey(2*i)) || string(it.Value()) != fmt.Sprintf("value %d", i) {
+				t.Errorf("entry %d of a scan, reverse %v: %q = %q", n, reverse, it.Key(), it.Value())
+				break
+			}
+		}
+		if err := it.Close(); err == nil && n != keys || err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
+			t.Errorf("a scan, reverse %v, has %d entries, %v", reverse, n, err)
+		}
 	}
 }

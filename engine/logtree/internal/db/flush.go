@@ -291,10 +291,11 @@ func (o *output) finish() error {
 	o.d.otherBytes.Add(info.FileBytes)
 	o.done += info.FileBytes
 	f := o.file
-	r, err := o.d.openRun(f.raw, f.id)
+	r, err := o.d.openRun(f.id)
 	if err != nil {
 		return err
 	}
+	_ = f.raw.Close() // what was written is synced
 	f.r, f.info, f.raw = r, r.Info(), nil
 	o.files = append(o.files, f)
 	o.w, o.file = nil, nil
@@ -328,16 +329,8 @@ func (o *output) abandon() {
 	}
 }
 
-// openRun opens a run over a file that is open already; the run then owns it.
-func (d *DB) openRun(f file, id uint64) (*run.Reader, error) {
-	r, err := run.Open(d.runInput(f), run.Identity{DB: d.id, ID: id}, d.cache)
-	if err != nil && !d.noMap && !errors.Is(err, holdfast.ErrCorrupt) && !errors.Is(err, holdfast.ErrVersion) {
-		// The file may be one that cannot be mapped.
-		if again, e := run.Open(unmapped{f}, run.Identity{DB: d.id, ID: id}, d.cache); e == nil {
-			return again, nil
-		}
-	}
-	return r, err
+func (d *DB) openRun(id uint64) (*run.Reader, error) {
+	return run.Open(d.fs, runName(d.dir, id), run.Identity{DB: d.id, ID: id}, d.cache)
 }
 
 // placeRun adds a run to the oldest tier that it fits in: it must have no key among those of that tier

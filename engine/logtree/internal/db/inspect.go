@@ -234,6 +234,7 @@ type disk struct {
 	segs        []uint32 // ascending
 	runs        []uint64 // ascending
 	parts       map[uint32]*part
+	cache       *run.Cache // keeps no pieces: only files open
 }
 
 // part is a segment's file.
@@ -261,7 +262,7 @@ func (p *part) moved() bool {
 // readDisk reads the names, the manifest and the beginnings of segments. Only what makes all
 // else pointless is an error: the directory cannot be read, or has a newer format.
 func readDisk(fsys vfs.FS, dir string) (*disk, error) {
-	k := &disk{fs: fsys, dir: dir, parts: map[uint32]*part{}}
+	k := &disk{fs: fsys, dir: dir, parts: map[uint32]*part{}, cache: run.NewCache(0)}
 	var err error
 	if k.names, err = fsys.List(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, &holdfast.Error{Op: "read", Engine: Name, Path: dir, Detail: "there is no such directory", Cause: fs.ErrNotExist, Remedy: "name a directory that holdfast made"}
@@ -364,22 +365,9 @@ func guessID(heads map[uint32][]byte) (best dbID) {
 	return best
 }
 
-// openRun opens a run, unmapped: a read error is then an error.
+// openRun opens a run.
 func (k *disk) openRun(id uint64) (*run.Reader, error) {
-	name := runName(k.dir, id)
-	if !slices.Contains(k.runs, id) {
-		return nil, corrupt(name, 0, "the file is missing", nil)
-	}
-	f, err := k.fs.Open(name)
-	if err != nil {
-		return nil, readError(name, 0, err)
-	}
-	r, err := run.Open(unmapped{f}, run.Identity{DB: k.id, ID: id}, nil)
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return r, nil
+	return run.Open(k.fs, runName(k.dir, id), run.Identity{DB: k.id, ID: id}, k.cache)
 }
 
 // read returns what of a segment's file can be read, from off to end at most, and why it is not all.

@@ -265,7 +265,6 @@ type walk struct {
 	ahead  int // how many items to read
 	arena  []byte
 	seg    *segment // that the last value came from
-	mapped []byte   // as much of it as holds frames, if it is mapped
 }
 
 var walks = sync.Pool{New: func() any { return new(walk) }}
@@ -299,7 +298,7 @@ func (d *DB) scan(st state, r holdfast.Range) holdfast.Iterator {
 	if r.Reverse {
 		start = w.hi
 	}
-	it.err = w.seek(start)
+	it.err = w.m.seek(start)
 	return it
 }
 
@@ -328,17 +327,13 @@ func (w *walk) recycle() {
 	for i := range w.m.src {
 		s := &w.m.src[i]
 		s.table, s.tombs, s.tier, s.mi, s.v, s.key, s.ok = nil, nil, nil, memtable.Iter{}, memtable.Version{}, nil, false
+		s.ri.Forget()
 	}
 	clear(w.items[:w.used])
-	w.used, w.seg, w.mapped = 0, nil, nil
+	w.used, w.seg = 0, nil
 	if cap(w.arena) <= 4*maxArena {
 		walks.Put(w)
 	}
-}
-
-func (w *walk) seek(bound []byte) (err error) {
-	defer unguard(guard(), &err)
-	return w.m.seek(bound)
 }
 
 func (it *iterator) Next() bool {
@@ -634,10 +629,8 @@ func (it *iterator) takeSpan(near run.Near) bool {
 	w.arena = slices.Grow(w.arena, len(keys)+size)
 	own := w.arena[at : at+len(keys)+size]
 	values := own[len(keys):]
-	from := values
-	if hi <= uint64(len(w.mapped)) {
-		from = w.mapped[lo:hi]
-	} else if b, err := w.seg.read(values[:0], int64(lo), size); err != nil || len(b) != size || &b[0] != &values[0] {
+	// They are copied before they are checked: what is mapped may change.
+	if b, err := w.seg.read(values[:0], int64(lo), size); err != nil || len(b) != size || &b[0] != &values[0] {
 		return false // what is wrong, a single value tells
 	}
 	w.items = slices.Grow(w.items, n)
@@ -654,7 +647,7 @@ func (it *iterator) takeSpan(near run.Near) bool {
 		}
 		lo := e.Place - first.Place // far beyond if it is in another segment, or before the first
 		hi := lo + uint64(e.Len)
-		if lo > uint64(size) || hi > uint64(size) || checksum(from[lo:hi]) != e.Sum {
+		if lo > uint64(size) || hi > uint64(size) || checksum(values[lo:hi]) != e.Sum {
 			return false
 		}
 		key, end := near.Begin[i]-begin, near.Begin[i+1]-begin
@@ -662,26 +655,16 @@ func (it *iterator) takeSpan(near run.Near) bool {
 		taken++
 	}
 	copy(own, keys)
-	copy(values, from)
 	w.arena, w.items = w.arena[:at+len(own)], w.items[:len(w.items)+taken]
 	return true
 }
 
-// enter remembers the segment of a place, to save the way there for each, and what of it can be read in memory. It returns false
-// if there is no such segment.
+// enter remembers the segment of a place, to save the way there for each. It returns false if there is no such segment.
 func (w *walk) enter(ver *version, place uint64) bool {
-	id := uint32(place >> 32)
-	if w.seg != nil && w.seg.id == id {
-		return true
+	if id := uint32(place >> 32); w.seg == nil || w.seg.id != id {
+		w.seg = ver.segment(id)
 	}
-	if w.seg, w.mapped = ver.segment(id), nil; w.seg == nil {
-		return false
-	}
-	if w.seg.in != nil {
-		b := w.seg.in.Bytes()
-		w.mapped = b[:min(w.seg.used.Load(), int64(len(b)))]
-	}
-	return true
+	return w.seg != nil
 }
 
 // value appends a value of a run to the arena and returns that.
@@ -690,11 +673,7 @@ func (it *iterator) value(e *run.Entry) ([]byte, error) {
 	if !w.enter(it.st.view.ver, e.Place) {
 		return it.st.view.ver.value(w.arena, *e)
 	}
-	off := uint64(uint32(e.Place))
-	if end := off + uint64(e.Len); end <= uint64(len(w.mapped)) && checksum(w.mapped[off:end]) == e.Sum {
-		return append(w.arena, w.mapped[off:end]...), nil
-	}
-	return w.seg.value(w.arena, int64(off), int(e.Len), e.Sum)
+	return w.seg.value(w.arena, int64(uint32(e.Place)), int(e.Len), e.Sum)
 }
 
 // skipDeleted moves on if a range delete covers what s is at: in s's own memtable if it is newer,

@@ -22,16 +22,6 @@ import (
 
 type file = vfs.File
 
-// unmapped hides that a file can be mapped.
-type unmapped struct{ vfs.File }
-
-func (d *DB) runInput(f file) file {
-	if d.noMap {
-		return unmapped{f}
-	}
-	return f
-}
-
 // Open opens or, with c.New, makes a database. Nobody else may have it open.
 func Open(c Config) (_ *DB, err error) {
 	memory := max(c.Memory, minMemory)
@@ -59,7 +49,8 @@ func Open(c Config) (_ *DB, err error) {
 	d.farLeast = int(min(max(d.tableLimit/farShare, 1), mostFar))
 	d.changed.L = &d.mu
 	d.pool = memtable.NewPool(int(min(max(d.tableLimit/16, 1<<10), 1<<20)), int(d.tableLimit/2))
-	d.cache = run.NewCache(memory / 8)
+	// It gets what the memtables leave, but for a quarter: merges and scans have buffers.
+	d.cache = run.NewCache(max((memory-(maxImm+1)*d.tableLimit)*3/4, memory/8))
 	m, err := d.load(c)
 	if err != nil {
 		return nil, err
@@ -233,23 +224,14 @@ func (d *DB) recover(m *manifest) error {
 }
 
 func (d *DB) loadRun(id uint64) (*runFile, error) {
-	name := runName(d.dir, id)
-	f, err := d.fs.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, corrupt(name, 0, "the file is missing", err)
-	}
+	r, err := d.openRun(id)
 	if err != nil {
-		return nil, ioError("open", name, err)
-	}
-	r, err := d.openRun(f, id)
-	if err != nil {
-		f.Close()
 		return nil, err
 	}
 	info := r.Info()
 	if info.Entries == 0 {
 		r.Close()
-		return nil, corrupt(name, 0, "it is empty", nil)
+		return nil, corrupt(runName(d.dir, id), 0, "it is empty", nil)
 	}
 	return &runFile{id: id, r: r, info: info, free: d.freeRun}, nil
 }

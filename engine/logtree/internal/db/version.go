@@ -92,7 +92,6 @@ func (s *span) extend(o span) {
 
 // firstFrom returns the first key of the ref that is not below key.
 func (r *ref) firstFrom(key []byte) (first []byte, ok bool, err error) {
-	defer unguard(guard(), &err)
 	if bytes.Compare(key, r.lo) < 0 {
 		key = r.lo
 	}

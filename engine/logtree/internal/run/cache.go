@@ -6,142 +6,147 @@ import (
 )
 
 const (
-	cacheShards  = 16           // at most
-	leastShard   = 4 * maxBlock // a smaller cache has fewer shards, so that each holds some pieces
-	slotOverhead = 96           // bytes of memory a cached piece costs besides its own, about
+	pieceOverhead = 56  // bytes of memory a cached piece costs besides its own
+	maxFiles      = 256 // files of runs that are open at a time, of one cache
 )
 
-// Cache keeps verified pieces of runs that are not mapped into memory. Many readers share one, from many
-// goroutines. Its memory is bounded; what has not been used for a round is dropped first (CLOCK).
+// Cache keeps verified pieces of runs in memory, and their files open. Many readers share one, from many goroutines.
+// Both are bounded: pieces that have not been used for a round are dropped first (CLOCK), files are closed in turn. Who
+// finds a piece in memory takes no lock.
 type Cache struct {
-	limit  int64 // of all shards
-	pinned atomic.Int64
-	files  atomic.Uint64
-	shards []shard // a power of two
+	limit int64
+	most  int // files that may be open
+
+	mu     sync.Mutex // taken after a reader's
+	pinned int64      // bytes that stay while readers are open: indexes, and what remembers the pieces
+	bytes  int64      // of pieces
+	ring   []*piece
+	hand   int
+	files  []*Reader // whose file is open
+	next   int       // of files
 }
 
-type cacheKey struct {
-	file   uint64
-	offset int64
+// piece is a block or a page of a filter.
+type piece struct {
+	slot *atomic.Pointer[piece] // where its reader has it
+	data []byte                 // nobody may write to it
+	used atomic.Bool            // since the hand came by
+	at   int                    // in the ring; under the cache's mu
 }
 
-type slot struct {
-	key  cacheKey
-	data []byte // nil: the slot is free
-	used atomic.Bool
-}
-
-type shard struct {
-	mu    sync.RWMutex
-	at    map[cacheKey]*slot
-	slots []*slot
-	hand  int
-	bytes int64
-	_     [64]byte
-}
-
-// NewCache returns a cache that holds at most so many bytes.
-func NewCache(bytes int64) *Cache {
-	n := 1
-	for n < cacheShards && bytes >= int64(2*n*leastShard) {
-		n *= 2
-	}
-	c := &Cache{limit: max(bytes, 0), shards: make([]shard, n)}
-	for i := range c.shards {
-		c.shards[i].at = map[cacheKey]*slot{}
-	}
-	return c
-}
-
-// Bytes is how much memory the cache holds, and the indexes of the readers that use it: those stay while a
-// reader is open, about 1 % of its file, and the cache makes room for them down to a quarter of its size.
-func (c *Cache) Bytes() int64 {
-	n := c.pinned.Load()
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.RLock()
-		n += s.bytes
-		s.mu.RUnlock()
-	}
-	return n
-}
-
-func (c *Cache) shard(k cacheKey) *shard {
-	h := (k.file<<40 ^ uint64(k.offset)) * filterMixer
-	return &c.shards[h>>60&uint64(len(c.shards)-1)]
-}
-
-// get returns a piece, which nobody may write to, or nil.
-func (c *Cache) get(k cacheKey) []byte {
-	s := c.shard(k)
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	p := s.at[k]
-	if p == nil {
-		return nil
-	}
+// use returns the piece's bytes. They stay as they are, even when the cache has dropped the piece.
+func (p *piece) use() []byte {
 	if !p.used.Load() {
 		p.used.Store(true)
 	}
 	return p.data
 }
 
-// put gives the cache a piece, which nobody may write to any more.
-func (c *Cache) put(k cacheKey, data []byte) {
-	s, cost := c.shard(k), int64(len(data)+slotOverhead)
-	limit := max(c.limit-c.pinned.Load(), c.limit/4) / int64(len(c.shards))
-	if cost > limit {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.at[k] != nil {
-		return
-	}
-	for s.bytes+cost > limit {
-		s.evict()
-	}
-	p := &slot{key: k, data: data}
-	s.at[k] = p
-	s.bytes += cost
-	s.slots = append(s.slots, p)
+func (p *piece) cost() int64 { return int64(cap(p.data) + pieceOverhead) }
+
+// NewCache returns a cache that holds at most so many bytes.
+func NewCache(bytes int64) *Cache { return &Cache{limit: max(bytes, 0), most: maxFiles} }
+
+// Bytes is how much memory the cache holds, and the indexes of the readers that use it: those stay while a
+// reader is open, about 1 % of its file, and the cache makes room for them down to a quarter of its size.
+func (c *Cache) Bytes() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes + c.pinned
 }
 
-// evict drops one piece. There is one: only pieces make bytes.
-func (s *shard) evict() {
-	for {
-		if s.hand >= len(s.slots) {
-			s.hand = 0
-		}
-		p := s.slots[s.hand]
-		if p.used.Swap(false) {
-			s.hand++
-			continue
-		}
-		s.remove(s.hand)
+// pin counts memory that a reader needs as long as it is open.
+func (c *Cache) pin(bytes int64) {
+	c.mu.Lock()
+	c.pinned += bytes
+	c.mu.Unlock()
+}
+
+// put gives the cache a piece, to be found in slot.
+func (c *Cache) put(slot *atomic.Pointer[piece], data []byte) {
+	p := &piece{slot: slot, data: data}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	limit := max(c.limit-c.pinned, c.limit/4)
+	if p.cost() > limit || slot.Load() != nil {
 		return
 	}
-}
-
-// remove drops the piece in slot i; the last slot takes its place.
-func (s *shard) remove(i int) {
-	p, last := s.slots[i], len(s.slots)-1
-	delete(s.at, p.key)
-	s.bytes -= int64(len(p.data) + slotOverhead)
-	s.slots[i], s.slots[last] = s.slots[last], nil
-	s.slots = s.slots[:last]
-}
-
-// drop forgets a file.
-func (c *Cache) drop(file uint64) {
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		for i := len(s.slots) - 1; i >= 0; i-- {
-			if s.slots[i].key.file == file {
-				s.remove(i)
-			}
-		}
-		s.mu.Unlock()
+	for c.bytes+p.cost() > limit {
+		c.evict()
 	}
+	p.at = len(c.ring)
+	c.ring = append(c.ring, p)
+	c.bytes += p.cost()
+	slot.Store(p)
+}
+
+// evict drops one piece. There is one: only pieces make bytes. The newest takes its place, which the hand passes: it is
+// looked at last of all.
+func (c *Cache) evict() {
+	for ; ; c.hand++ {
+		if c.hand >= len(c.ring) {
+			c.hand = 0
+		}
+		if p := c.ring[c.hand]; !p.used.Swap(false) {
+			c.remove(p)
+			c.hand++
+			return
+		}
+	}
+}
+
+// remove drops a piece; the last one takes its place in the ring.
+func (c *Cache) remove(p *piece) {
+	p.slot.Store(nil)
+	c.bytes -= p.cost()
+	n := len(c.ring) - 1
+	last := c.ring[n]
+	c.ring[p.at], last.at = last, p.at
+	c.ring[n] = nil
+	c.ring = c.ring[:n]
+}
+
+// opened notes that a reader's file is open, and closes others if there are too many, but none that is being read.
+func (c *Cache) opened(r *Reader) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for looks := len(c.files); looks > 0 && len(c.files) >= c.most; looks-- {
+		if c.next >= len(c.files) {
+			c.next = 0
+		}
+		if o := c.files[c.next]; o.mu.TryLock() {
+			_ = c.closeFile(o) // nothing was written through it
+			o.mu.Unlock()
+		}
+		c.next++
+	}
+	r.at = len(c.files)
+	c.files = append(c.files, r)
+}
+
+// closeFile closes a reader's file, if it is open.
+func (c *Cache) closeFile(r *Reader) error {
+	if r.f == nil {
+		return nil
+	}
+	f := r.f
+	r.f = nil
+	n := len(c.files) - 1
+	last := c.files[n]
+	c.files[r.at], last.at = last, r.at
+	c.files[n] = nil
+	c.files = c.files[:n]
+	return f.Close()
+}
+
+// drop forgets what it keeps of a reader, which nobody uses any more.
+func (c *Cache) drop(r *Reader) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range r.pieces {
+		if p := r.pieces[i].Load(); p != nil {
+			c.remove(p)
+		}
+	}
+	return c.closeFile(r)
 }

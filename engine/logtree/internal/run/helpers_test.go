@@ -15,25 +15,33 @@ import (
 
 var testID = Identity{DB: [16]byte{'a', ' ', 's', 't', 'o', 'r', 'e', 7: 1, 15: 9}, ID: 42}
 
-// memFile is a file in memory that cannot be mapped. It notes what is done to it and fails on demand.
+// memFile is a file in memory. It notes what is done to it and fails on demand.
 type memFile struct {
 	b      []byte
 	writes []int // lengths
 	syncs  int
 	reads  atomic.Int64
 	closed int
+	open   *atomic.Int64 // if not nil, how many of many are open
 
 	failWrite, failSync, failRead error
 }
 
 func (f *memFile) Name() string           { return "mem.run" }
 func (f *memFile) Size() (int64, error)   { return int64(len(f.b)), nil }
-func (f *memFile) Close() error           { f.closed++; return nil }
 func (f *memFile) Datasync() error        { return f.Sync() }
 func (f *memFile) Allocate(n int64) error { return f.Truncate(max(n, int64(len(f.b)))) }
 func (f *memFile) Sync() error            { f.syncs++; return f.failSync }
 func (f *memFile) Truncate(size int64) error {
 	f.b = append(f.b[:min(size, int64(len(f.b)))], make([]byte, max(0, size-int64(len(f.b))))...)
+	return nil
+}
+
+func (f *memFile) Close() error {
+	f.closed++
+	if f.open != nil {
+		f.open.Add(-1)
+	}
 	return nil
 }
 
@@ -63,24 +71,31 @@ func (f *memFile) WriteAt(b []byte, off int64) (int, error) {
 	return copy(f.b[off:], b), nil
 }
 
-// mapFile is a memFile that can be mapped.
-type mapFile struct{ memFile }
+// memFS opens one file, whatever the name.
+type memFS struct {
+	vfs.FS
+	f        *memFile
+	failOpen error
+}
 
-type memMapping struct{ b []byte }
+func (fs *memFS) Open(string) (vfs.File, error) {
+	if fs.f.open != nil && fs.failOpen == nil {
+		fs.f.open.Add(1)
+	}
+	return fs.f, fs.failOpen
+}
 
-func (m memMapping) Bytes() []byte { return m.b }
-func (m memMapping) Unmap() error  { return nil }
-
-func (f *mapFile) Map(size int64) (vfs.Mapping, error) { return memMapping{f.b[:size:size]}, nil }
+func openMem(f *memFile, id Identity, c *Cache) (*Reader, error) {
+	return Open(&memFS{f: f}, f.Name(), id, c)
+}
 
 // modes are the ways a run is read.
 var modes = []struct {
 	name string
 	open func(b []byte, id Identity) (*Reader, error)
 }{
-	{"mapped", func(b []byte, id Identity) (*Reader, error) { return Open(&mapFile{memFile{b: b}}, id, nil) }},
-	{"cached", func(b []byte, id Identity) (*Reader, error) { return Open(&memFile{b: b}, id, NewCache(1<<20)) }},
-	{"uncached", func(b []byte, id Identity) (*Reader, error) { return Open(&memFile{b: b}, id, nil) }},
+	{"cached", func(b []byte, id Identity) (*Reader, error) { return openMem(&memFile{b: b}, id, NewCache(1<<20)) }},
+	{"uncached", func(b []byte, id Identity) (*Reader, error) { return openMem(&memFile{b: b}, id, NewCache(0)) }},
 }
 
 type pair struct {

@@ -2,8 +2,7 @@ package run
 
 import (
 	"bytes"
-
-	"github.com/holdfastdb/holdfast"
+	"slices"
 )
 
 // Where an iterator is.
@@ -15,8 +14,9 @@ const (
 	failed
 )
 
-// Iter moves over the entries of a run in the order of their keys, both ways. It is for one goroutine, needs
-// no closing, and must not be used after its reader's Close. Its memory is used again by Init.
+// Iter moves over the entries of a run in the order of their keys, both ways. It is for one goroutine, needs no
+// closing, and must not be used after its reader's Close. Its memory is used again by Init; until then, Forget lets go
+// of the run's.
 //
 // Each move returns whether it came to an entry; if not, Err tells an end from an error. From
 // an end the iterator can be moved back, after an error only be positioned anew.
@@ -47,6 +47,9 @@ func (r *Reader) Init(it *Iter) {
 	it.leave(unplaced)
 	it.ahead.reset(r)
 }
+
+// Forget makes the iterator one of no run.
+func (it *Iter) Forget() { (*Reader)(nil).Init(it) }
 
 // Key is the key of the entry, valid until the next move. It must not be written to.
 func (it *Iter) Key() []byte { return it.win.key(it.pos) }
@@ -91,12 +94,7 @@ func beyond(key, bound []byte, open bool) bool {
 func (it *Iter) Skip(n int) { it.pos += n }
 
 // Err is what ended the last move other than the end of the run.
-func (it *Iter) Err() error {
-	if it.state == failed && it.err == nil {
-		return &holdfast.Error{Op: "read run", Engine: engineName, Path: it.r.path, Detail: "a memory fault interrupted it"}
-	}
-	return it.err
-}
+func (it *Iter) Err() error { return it.err }
 
 // Next goes to the next entry.
 func (it *Iter) Next() bool {
@@ -242,10 +240,8 @@ func (it *Iter) fail(err error) bool {
 	return false
 }
 
-// begin starts a move that does not depend on where the iterator is. Until it is over the iterator counts as
-// failed, so that a memory fault leaves it so.
+// begin starts a move that does not depend on where the iterator is.
 func (it *Iter) begin() bool {
-	it.leave(failed)
 	it.err, it.shown = nil, 0
 	x, err := it.r.index()
 	if err != nil {
@@ -257,7 +253,6 @@ func (it *Iter) begin() bool {
 
 // open goes to block i, without standing at an entry yet.
 func (it *Iter) open(i int) bool {
-	it.leave(failed)
 	blk, err := it.ahead.block(it.x, i)
 	if err != nil {
 		return it.fail(err)
@@ -268,11 +263,10 @@ func (it *Iter) open(i int) bool {
 
 // load goes to the first or last entry of a group of the block.
 func (it *Iter) load(group int, last bool) bool {
-	it.leave(failed)
 	if !it.win.decode(&it.blk, group) {
 		return it.fail(it.r.malformed(it.x, it.at))
 	}
-	it.group, it.shown, it.state = group, 1, placed
+	it.group, it.shown, it.state, it.pos = group, 1, placed, 0
 	if last {
 		it.pos = it.win.n - 1
 	}
@@ -294,7 +288,7 @@ func (it *Iter) loadMore(group int) bool {
 
 // loadLess is loadMore the other way: it goes to the last entry of a group, and shows groups before it.
 func (it *Iter) loadLess(group int) bool {
-	it.leave(failed)
+	it.win.n = 0
 	first := group + 1 - min(max(2*it.shown, 1), windowGroups, group+1)
 	for g := first; g <= group; g++ {
 		if !it.win.add(&it.blk, g) {
@@ -307,15 +301,15 @@ func (it *Iter) loadLess(group int) bool {
 
 const (
 	aheadMin = 16 << 10
-	aheadMax = 256 << 10
+	aheadMax = 64 << 10
 )
 
-// ahead gets the blocks for one iterator. Where the file is not mapped and blocks are asked for one after the other, it
-// reads many at once, more each time, into memory of its own: a long scan does not empty the cache.
+// ahead gets the blocks for one iterator. Where blocks are asked for one after the other and the cache does not have
+// them, it reads many at once, more each time, into memory of its own: a long scan does not empty the cache.
 type ahead struct {
 	r      *Reader
-	last   int // block asked for before
-	size   int64
+	last   int   // block asked for before
+	size   int64 // what was read ahead the last time; 0: nothing since a jump
 	buf    []byte
 	lo, hi int64 // what buf holds
 }
@@ -326,9 +320,6 @@ func (a *ahead) reset(r *Reader) { a.r, a.last, a.size, a.lo, a.hi = r, -2, 0, 0
 func (a *ahead) block(x *index, i int) (block, error) {
 	step := i - a.last
 	a.last = i
-	if a.r.data != nil {
-		return a.r.block(x, i)
-	}
 	lo, hi, err := a.r.span(x, i)
 	if err != nil {
 		return block{}, err
@@ -338,12 +329,10 @@ func (a *ahead) block(x *index, i int) (block, error) {
 			a.size = 0
 			return a.r.block(x, i)
 		}
-		if c := a.r.cache; c != nil {
-			if b := c.get(cacheKey{a.r.file, lo}); b != nil {
-				if blk, ok := parseBlock(b); ok {
-					return blk, nil
-				}
-			}
+		// A short walk over a border reads no more than the two blocks, which may be wanted again.
+		if a.r.pieces[i].Load() != nil || a.size == 0 {
+			a.size = max(a.size, aheadMin/2)
+			return a.r.block(x, i)
 		}
 		if err := a.read(x, i, step); err != nil {
 			return block{}, err
@@ -362,7 +351,7 @@ func (a *ahead) block(x *index, i int) (block, error) {
 
 // read fills buf with block i and as many as fit behind it, or before it.
 func (a *ahead) read(x *index, i, step int) error {
-	a.size = min(max(2*a.size, aheadMin), aheadMax)
+	a.size = min(2*a.size, aheadMax)
 	lo, hi, err := a.r.span(x, i)
 	if err != nil {
 		return err
@@ -374,12 +363,9 @@ func (a *ahead) read(x *index, i, step int) error {
 		}
 		lo, hi = min(lo, l), max(hi, h)
 	}
-	if int64(cap(a.buf)) < hi-lo {
-		a.buf = make([]byte, max(hi-lo, a.size))
-	}
 	a.lo, a.hi = 0, 0
-	b := a.buf[:hi-lo]
-	if err := a.r.readAt(b, lo); err != nil {
+	a.buf = slices.Grow(a.buf[:0], int(hi-lo))[:hi-lo]
+	if err := a.r.readAt(a.buf, lo); err != nil {
 		return err
 	}
 	a.lo, a.hi = lo, hi

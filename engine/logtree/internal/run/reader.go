@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
@@ -13,26 +16,22 @@ import (
 
 // Reader reads one run. Its methods, other than Close, may be called from many goroutines at once.
 //
-// A file that can be mapped is: its blocks, filter and index are then read in place, and the file itself is
-// closed. A block or a page of the filter is checked when this reader touches it for the first time, the index
-// when it is needed first. A memory fault in the mapping (a read error of the device) panics in whoever called
-// a Reader or an Iter; with debug.SetPanicOnFault it can be recovered from: no lock is held, the reader stays as it
-// was, and an iterator has to be positioned again.
-//
-// Other files are read in pieces, which are checked each time they are read, through the cache.
+// The file is read by calls, never through a mapping: what was found in order is a copy that nothing changes any more.
+// Blocks, pages of the filter and the index are checked each time they are read; the cache then keeps them. The index
+// stays until Close.
 type Reader struct {
-	path string
-	seed seed
-	t    trailer
+	fs     vfs.FS
+	path   string
+	seed   seed
+	t      trailer
+	footer [footerSize]byte
+	cache  *Cache
+	pieces []atomic.Pointer[piece] // that the cache keeps: the blocks, then the pages of the filter
+	x      atomic.Pointer[index]   // nil until it is needed
 
-	mapping vfs.Mapping     // nil: not mapped
-	data    []byte          // the mapped bytes
-	seen    []atomic.Uint32 // bit i: block i is in order, then the pages of the filter. Only for mapped files
-	x       atomic.Pointer[index]
-
-	f     vfs.File // nil if mapped
-	cache *Cache   // may be nil
-	file  uint64   // our name in the cache
+	mu sync.RWMutex // held for reading while the file is read
+	f  vfs.File     // nil: closed, as too many were open
+	at int          // our place in the cache's files, while f is open; under its mu
 }
 
 // tailSize is how much of the end of a file Open reads at once.
@@ -40,11 +39,18 @@ const tailSize = 8 << 10
 
 // Open opens a run. The header, the footer and the meta section are read and checked; blocks, filter and index
 // are when they are used. What is not in order, a file of another store or with another number included, is ErrCorrupt with
-// the path and offset; a newer format is ErrVersion. On success the reader owns f; otherwise
-// the caller still does. cache may be nil.
-func Open(f vfs.File, id Identity, cache *Cache) (*Reader, error) {
-	r := &Reader{path: f.Name(), seed: id.seed(), cache: cache, f: f}
-	size, err := f.Size()
+// the path and offset; a newer format is ErrVersion. The file must stay under its name until Close.
+func Open(fsys vfs.FS, name string, id Identity, cache *Cache) (_ *Reader, err error) {
+	r := &Reader{fs: fsys, path: name, seed: id.seed(), cache: cache}
+	if r.f, err = fsys.Open(name); err != nil {
+		return nil, r.fault(0, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = r.f.Close() // the other error says more
+		}
+	}()
+	size, err := r.f.Size()
 	if err != nil {
 		return nil, r.fault(0, err)
 	}
@@ -52,7 +58,7 @@ func Open(f vfs.File, id Identity, cache *Cache) (*Reader, error) {
 		return nil, corrupt(r.path, 0, fmt.Sprintf("%d bytes are too few for a run", size))
 	}
 	var h [headerSize]byte
-	if err := r.readAt(h[:], 0); err != nil {
+	if err := r.fill(h[:], 0); err != nil {
 		return nil, err
 	}
 	if err := r.checkHeader(h[:], id); err != nil {
@@ -61,49 +67,26 @@ func Open(f vfs.File, id Identity, cache *Cache) (*Reader, error) {
 	r.t.size = size
 	tail := make([]byte, min(size, tailSize))
 	tailAt := size - int64(len(tail))
-	if err := r.readAt(tail, tailAt); err != nil {
+	if err := r.fill(tail, tailAt); err != nil {
 		return nil, err
 	}
-	if problem := r.t.decode(tail[len(tail)-footerSize:], r.seed); problem != "" {
+	copy(r.footer[:], tail[len(tail)-footerSize:])
+	if problem := r.t.decode(r.footer[:], r.seed); problem != "" {
 		return nil, corrupt(r.path, size-footerSize, problem)
 	}
 	if r.t.meta < tailAt {
 		tail, tailAt = make([]byte, size-r.t.meta), r.t.meta
-		if err := r.readAt(tail, tailAt); err != nil {
+		if err := r.fill(tail, tailAt); err != nil {
 			return nil, err
 		}
 	}
 	if problem := r.t.decodeMeta(tail[r.t.meta-tailAt:len(tail)-footerSize], r.seed); problem != "" {
 		return nil, corrupt(r.path, r.t.meta, problem)
 	}
-	if m, ok := f.(vfs.Mapper); ok {
-		if err := r.openMapped(m); err != nil {
-			return nil, err
-		}
-		return r, nil
-	}
-	if cache != nil {
-		r.file = cache.files.Add(1)
-	}
+	r.pieces = make([]atomic.Pointer[piece], r.t.blocks+filterPages(r.t.lines))
+	cache.pin(int64(8 * len(r.pieces)))
+	cache.opened(r)
 	return r, nil
-}
-
-func (r *Reader) openMapped(m vfs.Mapper) error {
-	mapping, err := m.Map(r.t.size)
-	if err != nil {
-		return r.fault(0, err)
-	}
-	if int64(len(mapping.Bytes())) != r.t.size {
-		_ = mapping.Unmap() // the other error says more
-		return corrupt(r.path, 0, fmt.Sprintf("%d of %d bytes were mapped", len(mapping.Bytes()), r.t.size))
-	}
-	r.mapping, r.data = mapping, mapping.Bytes()
-	r.seen = make([]atomic.Uint32, (r.t.blocks+filterPages(r.t.lines)+31)/32)
-	f := r.f
-	r.f = nil
-	// Nothing was written through it, so there is nothing that closing it could lose.
-	_ = f.Close()
-	return nil
 }
 
 func (r *Reader) checkHeader(h []byte, id Identity) error {
@@ -124,20 +107,64 @@ func (r *Reader) checkHeader(h []byte, id Identity) error {
 
 // fault makes an error of one that the file returned. A file that ends too early has been cut.
 func (r *Reader) fault(off int64, err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	switch {
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		return corrupt(r.path, off, "the file is shorter than it was")
+	case errors.Is(err, fs.ErrNotExist):
+		return corrupt(r.path, off, "the file is missing")
 	}
 	return &holdfast.Error{Op: "read run", Engine: engineName, Path: r.path, Offset: off, Cause: err}
 }
 
-// readAt fills b from the file.
+// readAt fills b from the file, which it opens again if the cache has closed it.
 func (r *Reader) readAt(b []byte, off int64) error {
+	for {
+		r.mu.RLock()
+		if r.f != nil {
+			defer r.mu.RUnlock()
+			return r.fill(b, off)
+		}
+		r.mu.RUnlock()
+		if err := r.reopen(); err != nil {
+			return err
+		}
+	}
+}
+
+// fill is readAt for a file that stays open meanwhile.
+func (r *Reader) fill(b []byte, off int64) error {
 	if n, err := r.f.ReadAt(b, off); n < len(b) {
 		if err == nil {
 			err = io.ErrUnexpectedEOF
 		}
 		return r.fault(off, err)
 	}
+	return nil
+}
+
+// reopen opens the file again, unless somebody else has. It must be the same file: a backup put in its place could have
+// the same identity.
+func (r *Reader) reopen() (err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.f != nil {
+		return nil
+	}
+	if r.f, err = r.fs.Open(r.path); err != nil {
+		r.f = nil
+		return r.fault(0, err)
+	}
+	var footer [footerSize]byte
+	at := r.t.size - footerSize
+	if err = r.fill(footer[:], at); err == nil && footer != r.footer {
+		err = corrupt(r.path, at, "it is another file than the one that was opened first")
+	}
+	if err != nil {
+		_ = r.f.Close() // the other error says more
+		r.f = nil
+		return err
+	}
+	r.cache.opened(r)
 	return nil
 }
 
@@ -182,54 +209,28 @@ func (r *Reader) mayContain(key []byte) (bool, error) {
 	h := hash(key)
 	line := int64(filterLine(h, uint64(r.t.lines)))
 	page := line / (pageSize / lineSize)
-	if r.data != nil {
-		if bit := uint64(r.t.blocks + page); r.seen[bit/32].Load()>>(bit%32)&1 == 0 {
-			if _, err := r.filterPage(page); err != nil {
-				return false, err
-			}
-		}
-		return hasBits(r.data[r.t.filter+line*lineSize:], h), nil
-	}
-	b, err := r.filterPage(page)
+	lo := r.t.filter + page*pageSize
+	b, err := r.piece(int(r.t.blocks+page), lo, min(lo+pageSize, r.t.index), le.Uint32(r.t.sums[4*page:]), 0)
 	if err != nil {
 		return false, err
 	}
 	return hasBits(b[line*lineSize-page*pageSize:], h), nil
 }
 
-// filterPage returns a page of the filter, verified.
-func (r *Reader) filterPage(page int64) ([]byte, error) {
-	lo := r.t.filter + page*pageSize
-	hi := min(lo+pageSize, r.t.index)
-	return r.piece(lo, hi, int(r.t.blocks+page), le.Uint32(r.t.sums[4*page:]), 0)
-}
-
-// piece returns the bytes from lo to hi, verified. Their checksum is sum, or, if end is not 0, stands in the last end bytes.
-// bit is theirs in seen.
-func (r *Reader) piece(lo, hi int64, bit int, sum uint32, end int) ([]byte, error) {
-	if r.data != nil {
-		b := r.data[lo:hi:hi]
-		if err := r.check(b, lo, sum, end); err != nil {
-			return nil, err
-		}
-		r.seen[bit/32].Or(1 << (bit % 32))
-		return b, nil
+// piece returns piece i, the bytes from lo to hi, verified: from the cache, or from the file. Their checksum is sum,
+// or, if end is not 0, stands in the last end bytes.
+func (r *Reader) piece(i int, lo, hi int64, sum uint32, end int) ([]byte, error) {
+	if p := r.pieces[i].Load(); p != nil {
+		return p.use(), nil
 	}
-	if r.cache != nil {
-		if b := r.cache.get(cacheKey{r.file, lo}); b != nil {
-			return b, nil
-		}
-	}
-	b := make([]byte, hi-lo)
+	b := slices.Grow([]byte(nil), int(hi-lo))[:hi-lo] // its capacity is what it takes in memory
 	if err := r.readAt(b, lo); err != nil {
 		return nil, err
 	}
 	if err := r.check(b, lo, sum, end); err != nil {
 		return nil, err
 	}
-	if r.cache != nil {
-		r.cache.put(cacheKey{r.file, lo}, b)
-	}
+	r.cache.put(&r.pieces[i], b)
 	return b, nil
 }
 
@@ -245,27 +246,21 @@ func (r *Reader) check(b []byte, off int64, sum uint32, end int) error {
 	return nil
 }
 
-// index returns the index, which is verified, and without a mapping read, when it is needed first. Several goroutines may do so
-// at once; that costs less than a lock that a memory fault could leave taken.
+// index returns the index, which is read and verified when it is needed first. Several goroutines may do so at once;
+// that costs less than a lock.
 func (r *Reader) index() (*index, error) {
 	if x := r.x.Load(); x != nil {
 		return x, nil
 	}
-	b := r.data
-	if b != nil {
-		b = b[r.t.index:r.t.meta:r.t.meta]
-	} else {
-		b = make([]byte, r.t.meta-r.t.index)
-		if err := r.readAt(b, r.t.index); err != nil {
-			return nil, err
-		}
+	b := make([]byte, r.t.meta-r.t.index)
+	if err := r.readAt(b, r.t.index); err != nil {
+		return nil, err
 	}
 	if err := r.check(b, r.t.index, r.t.indexSum, 0); err != nil {
 		return nil, err
 	}
-	x := r.t.parseIndex(b)
-	if r.x.CompareAndSwap(nil, x) && r.data == nil && r.cache != nil {
-		r.cache.pinned.Add(int64(len(b)))
+	if r.x.CompareAndSwap(nil, r.t.parseIndex(b)) {
+		r.cache.pin(int64(len(b)))
 	}
 	return r.x.Load(), nil
 }
@@ -284,10 +279,8 @@ func (r *Reader) block(x *index, i int) (block, error) {
 	if err != nil {
 		return block{}, err
 	}
-	var b []byte
-	if r.data != nil && r.seen[i/32].Load()>>(i%32)&1 != 0 {
-		b = r.data[lo:hi:hi]
-	} else if b, err = r.piece(lo, hi, i, 0, 4); err != nil {
+	b, err := r.piece(i, lo, hi, 0, 4)
+	if err != nil {
 		return block{}, err
 	}
 	blk, ok := parseBlock(b)
@@ -305,19 +298,16 @@ func (r *Reader) malformed(x *index, i int) error {
 
 // Close ends reading. Nobody may be using the reader or an iterator of it.
 func (r *Reader) Close() error {
-	var err error
-	if r.mapping != nil {
-		err = r.mapping.Unmap()
-	} else if r.f != nil {
-		err = r.f.Close()
+	if r.pieces == nil {
+		return nil
 	}
-	if x := r.x.Swap(nil); x != nil && r.data == nil && r.cache != nil {
-		r.cache.pinned.Add(r.t.index - r.t.meta)
+	pinned := int64(8 * len(r.pieces))
+	if r.x.Swap(nil) != nil {
+		pinned += r.t.meta - r.t.index
 	}
-	if r.mapping == nil && r.f != nil && r.cache != nil {
-		r.cache.drop(r.file)
-	}
-	r.mapping, r.data, r.f = nil, nil, nil
+	err := r.cache.drop(r)
+	r.cache.pin(-pinned)
+	r.pieces = nil
 	if err != nil {
 		return r.fault(0, err)
 	}

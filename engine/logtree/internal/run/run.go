@@ -1,6 +1,7 @@
 // Package run keeps the immutable sorted index files of logtree, its runs. A value has one home, the
 // log; a run says for each of its keys where in the log the value lies, or that the key is deleted.
-// It holds no values, and can be rebuilt from the log.
+// It holds no values, and can be rebuilt from the log. Readers believe only copies in memory whose checksum
+// they have verified: what rots in the file later is an error when it is read again, or not met at all.
 //
 // # The bytes of a run, format 1
 //

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -493,6 +495,30 @@ func TestEveryByte(t *testing.T) {
 	}
 }
 
+// TestRotAfterFirstRead damages each byte of a run that an open reader has read before. What it answers must still be
+// right, or an error.
+func TestRotAfterFirstRead(t *testing.T) {
+	image, pairs, absent := smallRun(t)
+	for _, mode := range modes {
+		file := bytes.Clone(image)
+		r, err := mode.open(file, testID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := range file {
+			if failed, problem := readAll(r, pairs, absent); failed || problem != "" {
+				t.Fatalf("%s, byte %d, in order: %v, %s", mode.name, at, failed, problem)
+			}
+			file[at] ^= 1 << (at % 8)
+			if _, problem := readAll(r, pairs, absent); problem != "" {
+				t.Fatalf("%s, byte %d: %s", mode.name, at, problem)
+			}
+			file[at] = image[at]
+		}
+		r.Close()
+	}
+}
+
 // TestEveryLength cuts a run at every length, and makes it longer.
 func TestEveryLength(t *testing.T) {
 	image, pairs, absent := smallRun(t)
@@ -505,7 +531,7 @@ func TestEveryLength(t *testing.T) {
 		}
 		// A file cut under an open reader.
 		f := &memFile{b: bytes.Clone(image)}
-		r, err := Open(f, testID, nil)
+		r, err := openMem(f, testID, NewCache(0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -709,10 +735,11 @@ func TestGolden(t *testing.T) {
 func TestReadError(t *testing.T) {
 	image, pairs, _ := smallRun(t)
 	f := &memFile{b: image}
-	if _, err := Open(&memFile{b: image, failRead: syscall.EIO}, testID, nil); !errors.Is(err, syscall.EIO) || errors.Is(err, holdfast.ErrCorrupt) {
+	if _, err := openMem(&memFile{b: image, failRead: syscall.EIO}, testID, NewCache(0)); !errors.Is(err, syscall.EIO) ||
+		errors.Is(err, holdfast.ErrCorrupt) {
 		t.Error("Open:", err)
 	}
-	r, err := Open(f, testID, NewCache(1<<20))
+	r, err := openMem(f, testID, NewCache(1<<20))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -743,7 +770,7 @@ func TestCache(t *testing.T) {
 	c := NewCache(limit)
 	var readers []*Reader
 	for range 3 {
-		r, err := Open(&memFile{b: image}, testID, c)
+		r, err := openMem(&memFile{b: image}, testID, c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -775,14 +802,39 @@ func TestCache(t *testing.T) {
 
 // TestCacheKeepsUsed: what is used again and again stays while other pieces pass through.
 func TestCacheKeepsUsed(t *testing.T) {
-	c := NewCache(cacheShards * 40 * (1000 + slotOverhead))
-	hot := cacheKey{1, 0}
-	c.put(hot, make([]byte, 1000))
-	for i := range int64(100_000) {
-		if c.get(hot) == nil {
+	c := NewCache(40 * (1024 + pieceOverhead))
+	slots := make([]atomic.Pointer[piece], 10_000)
+	c.put(&slots[0], make([]byte, 1024))
+	for i := range slots[1:] {
+		p := slots[0].Load()
+		if p == nil {
 			t.Fatal("gone after", i)
 		}
-		c.put(cacheKey{2, i}, make([]byte, 1000))
+		p.use()
+		c.put(&slots[i+1], make([]byte, 1024))
+	}
+}
+
+// TestCacheTurns: what is used now takes the place of what was used before.
+func TestCacheTurns(t *testing.T) {
+	const room = 100
+	c := NewCache(room * (1024 + pieceOverhead))
+	slots := make([]atomic.Pointer[piece], 3*room)
+	for phase := range 3 {
+		hits := 0
+		for round := range 5 {
+			for i := range room / 2 {
+				slot := &slots[phase*room+i]
+				if p := slot.Load(); p == nil {
+					c.put(slot, make([]byte, 1024))
+				} else if p.use(); round == 4 {
+					hits++
+				}
+			}
+		}
+		if hits < room/2 {
+			t.Errorf("phase %d: %d of %d pieces are at hand", phase, hits, room/2)
+		}
 	}
 }
 
@@ -792,7 +844,7 @@ func TestConcurrent(t *testing.T) {
 	image, _ := build(t, pairs, 1024)
 	for _, f := range []func() (*Reader, error){
 		func() (*Reader, error) { return modes[0].open(image, testID) },
-		func() (*Reader, error) { return Open(&memFile{b: image}, testID, NewCache(100<<10)) },
+		func() (*Reader, error) { return openMem(&memFile{b: image}, testID, NewCache(100<<10)) },
 	} {
 		r, err := f()
 		if err != nil {
@@ -839,7 +891,7 @@ func TestReadAhead(t *testing.T) {
 	pairs := ascending(200_000)
 	image, info := build(t, pairs, blockTarget)
 	f, c := &memFile{b: image}, NewCache(64<<20)
-	r, err := Open(f, testID, c)
+	r, err := openMem(f, testID, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -864,7 +916,7 @@ func TestReadAhead(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	pairs := scattered(20_000, 3)
 	image, _ := build(t, pairs, blockTarget)
-	for _, mode := range modes[:2] {
+	for _, mode := range modes[:1] {
 		r, err := mode.open(image, testID)
 		if err != nil {
 			t.Fatal(err)
@@ -889,6 +941,99 @@ func TestAllocations(t *testing.T) {
 		read()
 		if n := testing.AllocsPerRun(3, read); n > 0 {
 			t.Errorf("%s: %v allocations", mode.name, n)
+		}
+	}
+}
+
+// TestFiles: of many readers that are used, only so many have their files open, and each finds its own again.
+func TestFiles(t *testing.T) {
+	const files, most = 20, 4
+	c := NewCache(0)
+	c.most = most
+	var open, greatest atomic.Int64
+	var readers []*Reader
+	var pairs [][]pair
+	for i := range files {
+		pairs = append(pairs, scattered(300, uint64(i)))
+		image, _ := build(t, pairs[i], 300)
+		fsys := &memFS{f: &memFile{b: image, open: &open}}
+		r, err := Open(fsys, fmt.Sprint(i), testID, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readers = append(readers, r)
+	}
+	var wg sync.WaitGroup
+	for g := range uint64(3) {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(g, 2))
+			for range 500 {
+				i := rnd.IntN(files)
+				p := pairs[i][rnd.IntN(300)]
+				if e, ok, err := readers[i].Get(p.key); !ok || err != nil || e != p.e {
+					t.Error(e, ok, err)
+					return
+				}
+				for n := open.Load(); n > greatest.Load(); {
+					greatest.Store(n)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := greatest.Load(); n > most+3 || n < most { // each that opens one may meet others that are being read
+		t.Error(n, "files were open")
+	}
+	for _, r := range readers {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if open.Load() != 0 || c.Bytes() != 0 {
+		t.Error(open.Load(), "files are open,", c.Bytes(), "bytes held when all is closed")
+	}
+}
+
+// TestReopen: a file that is opened again must be the same; what goes wrong then is an error, and over when it is
+// mended.
+func TestReopen(t *testing.T) {
+	image, pairs, absent := smallRun(t)
+	c := NewCache(0)
+	c.most = 1
+	fsys := &memFS{f: &memFile{b: image}}
+	r, err := Open(fsys, "one", testID, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	other, err := openMem(&memFile{b: image}, testID, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	swapped, _ := build(t, pairs[1:], 150)
+	sound := fsys.f
+	for _, bad := range []struct {
+		b     []byte
+		fail  error
+		class error
+	}{
+		{swapped, nil, holdfast.ErrCorrupt},
+		{image[:len(image)-1], nil, holdfast.ErrCorrupt},
+		{nil, nil, holdfast.ErrCorrupt},
+		{image, fs.ErrNotExist, holdfast.ErrCorrupt},
+		{image, syscall.EMFILE, syscall.EMFILE},
+	} {
+		fsys.f, fsys.failOpen = &memFile{b: bad.b}, bad.fail
+		if _, _, err := r.Get(pairs[3].key); !errors.Is(err, bad.class) {
+			t.Errorf("%d bytes, %v: %v", len(bad.b), bad.fail, err)
+		}
+		fsys.f, fsys.failOpen = sound, nil
+		if failed, problem := readAll(r, pairs, absent); failed || problem != "" {
+			t.Error("when it is back:", problem)
+		}
+		if _, _, err := other.Get(pairs[3].key); err != nil { // closes the file
+			t.Error(err)
 		}
 	}
 }

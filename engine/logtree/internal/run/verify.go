@@ -42,9 +42,6 @@ type verifier struct {
 
 // read returns bytes of the run, past the cache; they are valid until the next call.
 func (v *verifier) read(lo, hi int64) ([]byte, error) {
-	if v.r.data != nil {
-		return v.r.data[lo:hi], nil
-	}
 	v.buf = slices.Grow(v.buf[:0], int(hi-lo))[:hi-lo]
 	return v.buf, v.r.readAt(v.buf, lo)
 }
