@@ -149,7 +149,7 @@ func readSmall(fsys vfs.FS) (map[string]string, error) { return readOpened(openS
 // readBoth opens it for reading only before it does what readSmall does. Both must show the same.
 func readBoth(fsys vfs.FS) (map[string]string, error) {
 	c := testConfig(fsys, smallDir)
-	c.ReadOnly, c.Sizes = true, Sizes{Table: 256 << 10}
+	c.New, c.ReadOnly, c.Sizes = false, true, Sizes{Table: 256 << 10}
 	shown, early := readOpened(Open(c))
 	found, err := readSmall(fsys)
 	if (early == nil) != (err == nil) || isDamage(early) != isDamage(err) {
