@@ -87,11 +87,7 @@ func (g *Gate) Close(settle func() error) error {
 		return err
 	}
 	err := settle()
-	busy := g.busy(err)
 	g.Leave()
-	if busy != nil {
-		return busy
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
