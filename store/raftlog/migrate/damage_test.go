@@ -246,8 +246,8 @@ func TestDamagedWAL(t *testing.T) {
 		})
 	}
 	t.Logf("segments: %d errors, %d times exact; the last batch left out: %d", found, exact, torn)
-	if found == 0 || torn == 0 {
-		t.Error("this cannot be")
+	if found == 0 { // whether a flip meets the last batch is chance; TestTornWAL is about that
+		t.Error("no damage was found")
 	}
 
 	// Segments that are cut off, swapped, or gone.
