@@ -421,7 +421,7 @@ func TestBackgroundFailures(t *testing.T) {
 				x := newDrive(t, 1<<20)
 				value := make([]byte, 100)
 				set := func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }
-				if _, err := x.each(2_000, set); err != nil {
+				if _, err := x.each(500, set); err != nil {
 					t.Fatal(err)
 				}
 				x.d.mu.Lock()
@@ -445,14 +445,14 @@ func TestBackgroundFailures(t *testing.T) {
 				if m := x.d.Metrics(); m.Trouble != nil || m.Poison != nil || len(x.d.view.Load().imm) > 0 {
 					t.Errorf("%v of %s: %v, and later: %v, %v", kind, suffix, cause, m.Trouble, m.Poison)
 				}
-				if _, err := x.each(4_000, set); err != nil {
+				if _, err := x.each(1_500, set); err != nil {
 					t.Fatal(err)
 				}
 				if err := x.d.Close(); err != nil {
 					t.Fatal(err)
 				}
 				x.open()
-				if got := x.count(); got != 4_000 {
+				if got := x.count(); got != 1_500 {
 					t.Errorf("%v of %s: %v: then %d keys", kind, suffix, cause, got)
 				}
 			}
