@@ -561,10 +561,10 @@ func (d *DB) Work(limit int) (n int, err error) {
 		did := false
 		for a, f := range []func() (bool, error){d.flushOnce, d.mergeOnce, d.prepareNext} {
 			ok, err := f()
+			did = did || ok && err == nil
 			if err = d.worked(activity(a), err); err != nil {
 				return n, err
 			}
-			did = did || ok
 		}
 		if !did {
 			return n, nil
