@@ -436,7 +436,9 @@ func TestBackgroundFailures(t *testing.T) {
 					}
 					return nil
 				})
-				x.work()
+				if _, err := x.d.Work(20); err != nil {
+					t.Fatal(err)
+				}
 				if m := x.d.Metrics(); m.Poison != nil || failed > 0 && suffix != ".seg" && !errors.Is(m.Trouble, cause) {
 					t.Errorf("%v of %s: %v; poison %v, trouble %v", kind, suffix, cause, m.Poison, m.Trouble)
 				}
