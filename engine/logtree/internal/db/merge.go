@@ -365,7 +365,11 @@ func (d *DB) rewrite(p *pass, s *step, out *output) (unreadable *runFile, err er
 			break
 		}
 	}
-	if err := p.mover.settle(); err != nil {
+	moved := p.mover.settle
+	if s.done == len(s.clusters) { // the pass has come to its end
+		moved = p.mover.seal
+	}
+	if err := moved(); err != nil {
 		return nil, err
 	}
 	return nil, out.close()

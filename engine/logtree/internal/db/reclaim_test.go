@@ -605,3 +605,123 @@ func TestDamagedRunAmongTiers(t *testing.T) {
 		}
 	}
 }
+
+// movingSteps is a database of n keys whose values a pass moves, step by step, out of all segments that the log has left. A step
+// moves some 16 KiB, a segment of moved values holds 24.
+func movingSteps(t *testing.T, n int, mapped bool) *drive {
+	t.Helper()
+	fsys := vfs.NewMem()
+	fsys.SetMapping(mapped)
+	t.Cleanup(fsys.Unmap)
+	x := &drive{t: t, fs: fsys, c: testConfig(fsys, "db")}
+	x.c.Manual, x.c.SyncEvery, x.c.Sizes = true, -1, Sizes{Table: 1 << 20, Segment: 24 << 10, Run: 16 << 10}
+	if err := errors.Join(x.fs.MkdirAll("db"), x.fs.SyncDir("/")); err != nil {
+		t.Fatal(err)
+	}
+	x.open()
+	t.Cleanup(func() { x.d.Close() })
+	d := x.d
+	for at := 0; at < n; at += 20 {
+		var b holdfast.Batch
+		for i := at; i < at+20; i++ {
+			b.Set(stepKey(i), stepValue(i))
+		}
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	x.moveAll()
+	return x
+}
+
+// moveAll begins a pass that empties all segments that the log has left.
+func (x *drive) moveAll() {
+	d, victims := x.d, map[uint32]bool{}
+	for _, s := range d.view.Load().ver.segs {
+		if s.id < d.from.seg {
+			victims[s.id] = true
+		}
+	}
+	tiers := d.view.Load().ver.tiers
+	d.passes = append(d.passes, &pass{
+		oldest: tiers[len(tiers)-1].id, newest: tiers[0].id, victims: victims, limit: d.runLimit, mover: &mover{d: d, seq: d.from.seq},
+	})
+}
+
+func stepKey(i int) []byte   { return fmt.Appendf(nil, "key %06d", i) }
+func stepValue(i int) []byte { return bytes.Repeat(fmt.Appendf(nil, "%06d ", i), 14) }
+
+// TestSegmentFilledByLaterStep: a segment of moved values that nothing names any more stays as long as a step adds to it, also when
+// the step has filled it and something else is installed before the step is.
+func TestSegmentFilledByLaterStep(t *testing.T) {
+	x := movingSteps(t, 2000, false)
+	d := x.d
+	if _, err := d.mergeOnce(); err != nil {
+		t.Fatal(err)
+	}
+	p := d.passes[len(d.passes)-1]
+	first, next := p.mover.seg, bytes.Clone(p.next)
+	if first == nil || next == nil {
+		t.Fatal("the first step has moved all, or nothing: this tests nothing")
+	}
+	d.put(t, func(b *holdfast.Batch) { b.DeleteRange(nil, next) })
+	if d.view.Load().ver.segment(first.id) != nil {
+		t.Fatal("the segment is still named: this tests nothing")
+	}
+	between := false
+	x.fs.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpCreate && strings.HasSuffix(op.Name, ".seg") && !between { // the first one is full
+			between = true
+			d.put(t, func(b *holdfast.Batch) { b.Set([]byte("another"), []byte("value")) })
+		}
+		return nil
+	})
+	if _, err := d.mergeOnce(); err != nil {
+		t.Fatal(err)
+	}
+	if !between {
+		t.Fatal("the second step did not fill the segment: this tests nothing")
+	}
+	for range 2 {
+		x.work()
+		for i := range 2000 {
+			v, err := d.Get(nil, stepKey(i))
+			if deleted := bytes.Compare(stepKey(i), next) < 0; deleted != errors.Is(err, holdfast.ErrNotFound) || !deleted && !bytes.Equal(v, stepValue(i)) {
+				t.Fatalf("key %d: %q, %v", i, v, err)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		x.open()
+		d = x.d
+	}
+}
+
+// TestMovedSegmentIsMappedUnread: a segment of moved values is mapped before it is installed, when nobody reads it yet. One that
+// the last step of a pass began was once mapped while readers looked whether it was.
+func TestMovedSegmentIsMappedUnread(t *testing.T) {
+	x := movingSteps(t, 300, true)
+	d, mapped := x.d, 0
+	d.passes[0].limit = 1 << 20 // one step
+	x.fs.SetHook(func(op vfs.Op) error {
+		if id, ok := numbered(path.Base(op.Name), ".seg"); ok && op.Kind == vfs.OpMap {
+			if d.view.Load().ver.segment(uint32(id)) != nil {
+				t.Errorf("segment %d is mapped while it is read", id)
+			}
+			mapped++
+		}
+		return nil
+	})
+	for len(d.passes) > 0 {
+		if _, err := d.mergeOnce(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mapped == 0 {
+		t.Error("no segment of moved values was mapped: this tests nothing")
+	}
+}
