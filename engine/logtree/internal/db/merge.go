@@ -201,6 +201,9 @@ func joinSmall[G ~[]E, E any](groups []G, join bool, small, due func(G) bool) []
 // mergeOnce does one step of a merge, if one is due, and reports whether it did. A step that fails is undone. One that found no
 // room is tried again with less, as long as there is less; one that met damage leaves out what is damaged.
 func (d *DB) mergeOnce() (bool, error) {
+	if err := d.log.err(); err != nil {
+		return false, err // it may be that a step of the pass under way could not be undone
+	}
 	d.countCuts()
 	d.edit.Lock()
 	p := d.nextPass()
@@ -247,7 +250,7 @@ func (d *DB) mergeOnce() (bool, error) {
 			d.endPass(p)
 		}
 		return true, nil
-	case isFatal(err) || d.log.err() != nil:
+	case isFatal(err):
 		return false, err // the files may be in the manifest
 	}
 	out.abandon()

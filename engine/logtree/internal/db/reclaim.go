@@ -551,7 +551,7 @@ func (d *DB) awaitRoom() bool {
 	if d.manual {
 		d.mu.Unlock()
 		ok, err := d.mergeOnce()
-		did = ok && err == nil
+		did = d.worked(isMerging, err) == nil && ok
 		d.mu.Lock()
 	} else {
 		installs, idle := d.installs, d.idleMerges

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -723,5 +724,33 @@ func TestMovedSegmentIsMappedUnread(t *testing.T) {
 	}
 	if mapped == 0 {
 		t.Error("no segment of moved values was mapped: this tests nothing")
+	}
+}
+
+// TestNoMergeAfterFailure: a step that fails after the log has is undone like any other, and no other follows. The next one once
+// went on in a segment that had been given up.
+func TestNoMergeAfterFailure(t *testing.T) {
+	x := movingSteps(t, 300, false)
+	d := x.d
+	before, err := x.fs.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.fs.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite && op.Name == runName("db", d.nextFile) {
+			d.log.fail(syscall.EIO)
+			return syscall.EIO
+		}
+		return nil
+	})
+	if _, err := d.mergeOnce(); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("the step: %v", err)
+	}
+	x.fs.SetHook(nil)
+	if after, err := x.fs.List("db"); err != nil || !slices.Equal(before, after) {
+		t.Errorf("%v, %v are left of %v", after, err, before)
+	}
+	if did, err := d.mergeOnce(); did || !errors.Is(err, holdfast.ErrPoisoned) {
+		t.Errorf("another step: %v, %v", did, err)
 	}
 }
