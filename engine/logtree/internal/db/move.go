@@ -60,7 +60,7 @@ func (w *mover) commit() []*segment {
 // reported, and everything else goes on.
 func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
 	var err error
-	if w.val, err = ver.value(w.val[:0], e); err != nil {
+	if err = w.read(ver, e); err != nil {
 		if errors.Is(err, holdfast.ErrCorrupt) {
 			w.d.rotten(ver.segment(uint32(e.Place>>32)), key, err)
 			return e.Place, nil
@@ -94,6 +94,13 @@ func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
 		err = w.flush()
 	}
 	return place, err
+}
+
+// read reads a value. That it cannot be read from a mapped file is damage like any other.
+func (w *mover) read(ver *version, e run.Entry) (err error) {
+	defer unguard(guard(), &err)
+	w.val, err = ver.value(w.val[:0], e)
+	return err
 }
 
 // flush writes the present frame.

@@ -754,3 +754,48 @@ func TestNoMergeAfterFailure(t *testing.T) {
 		t.Errorf("another step: %v, %v", did, err)
 	}
 }
+
+// TestUnreadablePages: what lies in pages of a mapped file that cannot be read stays out of merges, be it values or an index, and
+// everything else goes on, as it does where the damage shows in a checksum.
+func TestUnreadablePages(t *testing.T) {
+	const n = 2000
+	for _, kind := range []string{".seg", ".run"} {
+		x := movingSteps(t, n, true)
+		name := segmentName("db", 1)
+		if kind == ".run" {
+			name = runName("db", x.d.view.Load().ver.files[0].id)
+		}
+		if err := x.fs.Spoil(name, 4096, 8192); err != nil {
+			t.Fatal(err)
+		}
+		x.d.put(t, func(b *holdfast.Batch) {
+			for i := 0; i < n; i += 3 {
+				b.Set(stepKey(i), stepValue(i+1))
+			}
+		})
+		x.d.passes = nil
+		x.moveAll()
+		for len(x.d.passes) > 0 {
+			if _, err := x.d.mergeOnce(); err != nil {
+				t.Errorf("%s: %v", kind, err)
+			}
+		}
+		if m := x.d.Metrics(); m.Poison != nil || !errors.Is(m.Trouble, holdfast.ErrCorrupt) {
+			t.Errorf("%s: poison %v, trouble %v", kind, m.Poison, m.Trouble)
+		}
+		for _, s := range x.d.view.Load().ver.segs {
+			if kind == ".seg" && s.kind == kindLog && s.id != 1 && s.id < x.d.from.seg {
+				t.Errorf("segment %d was not emptied", s.id)
+			}
+		}
+		for i := range n {
+			want := stepValue(i)
+			if i%3 == 0 {
+				want = stepValue(i + 1)
+			}
+			if v, err := x.d.Get(nil, stepKey(i)); !errors.Is(err, holdfast.ErrCorrupt) && (err != nil || !bytes.Equal(v, want)) {
+				t.Fatalf("%s: key %d: %q, %v", kind, i, v, err)
+			}
+		}
+	}
+}
