@@ -42,6 +42,9 @@ func (d *DB) flush() (bool, error) {
 	} else {
 		syncing.Go(func() { syncErr = d.log.syncTo(upto) })
 	}
+	for _, f := range v.ver.files { // what is left out, and where the rest comes to, depends on their keys
+		f.r.Recheck()
+	}
 	out := d.newOutput()
 	err := d.writeTable(out, t, newer, v.ver)
 	syncing.Wait()

@@ -324,6 +324,9 @@ func (d *DB) rewrite(p *pass, s *step, out *output) (err error) {
 		g.files[0] = len(out.files)
 		w := merged{}
 		for k := range g.tiers {
+			for i := range g.tiers[k].refs {
+				g.tiers[k].refs[i].file.r.Recheck()
+			}
 			w.src = append(w.src, source{tier: &g.tiers[k]})
 		}
 		if err := w.seek(nil); err != nil {

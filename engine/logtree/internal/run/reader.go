@@ -267,7 +267,19 @@ func (r *Reader) index() (*index, error) {
 	if r.x.CompareAndSwap(nil, x) && r.data == nil && r.cache != nil {
 		r.cache.pinned.Add(int64(len(b)))
 	}
-	return r.x.Load(), nil
+	return x, nil
+}
+
+// Recheck makes everything in a mapped file be checked again when it is touched next. What has been in order may not be any more: the
+// system drops pages, and reads them from the device again. Whoever writes down what it reads must not give rot a new checksum.
+func (r *Reader) Recheck() {
+	if r.data == nil {
+		return
+	}
+	for i := range r.seen {
+		r.seen[i].Store(0)
+	}
+	r.x.Store(nil)
 }
 
 // span is where block i is; the index may say anything.
