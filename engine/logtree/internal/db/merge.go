@@ -63,9 +63,12 @@ func (s *step) occupies(p *pass, id uint64, at span) bool {
 	if s == nil || id < p.oldest || id > p.newest {
 		return false
 	}
-	return slices.ContainsFunc(s.clusters, func(g cluster) bool {
-		return (g.rewrite || g.move != nil && id == g.target) && g.span.overlaps(at)
-	})
+	for i := range s.clusters { // not copied: the step writes to them meanwhile
+		if g := &s.clusters[i]; (g.rewrite || g.move != nil && id == g.target) && g.span.overlaps(at) {
+			return true
+		}
+	}
+	return false
 }
 
 // reads reports whether what is merged needs that segment.

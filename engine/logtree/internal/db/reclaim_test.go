@@ -842,3 +842,26 @@ func TestMergeChecksAgain(t *testing.T) {
 		t.Errorf("%d of %d keys cannot be read: this tests nothing", bad, n)
 	}
 }
+
+// TestPlacingBesideStep: a flush may ask where a step is at work while it is (the race detector sees if it touches what the step writes).
+func TestPlacingBesideStep(t *testing.T) {
+	x := movingSteps(t, 1000, false)
+	d, p := x.d, x.d.passes[0]
+	d.edit.Lock()
+	s := d.plan(p)
+	d.edit.Unlock()
+	p.mover.begin()
+	out := d.newOutput()
+	var placing sync.WaitGroup
+	placing.Go(func() {
+		if at := (span{lo: stepKey(0), hi: stepKey(10)}); !s.occupies(p, p.oldest, at) {
+			t.Error("the step does not keep runs out of the way")
+		}
+	})
+	if err := d.rewrite(p, s, out); err != nil {
+		t.Fatal(err)
+	}
+	placing.Wait()
+	out.abandon()
+	p.mover.undo()
+}
