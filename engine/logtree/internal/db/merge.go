@@ -63,9 +63,12 @@ func (s *step) occupies(p *pass, id uint64, at span) bool {
 	if s == nil || id < p.oldest || id > p.newest {
 		return false
 	}
-	return slices.ContainsFunc(s.clusters, func(g cluster) bool {
-		return (g.rewrite || g.move != nil && id == g.target) && g.span.overlaps(at)
-	})
+	for i := range s.clusters { // not copied: the step writes to them meanwhile
+		if g := &s.clusters[i]; (g.rewrite || g.move != nil && id == g.target) && g.span.overlaps(at) {
+			return true
+		}
+	}
+	return false
 }
 
 // reads reports whether what is merged needs that segment.
@@ -201,6 +204,9 @@ func joinSmall[G ~[]E, E any](groups []G, join bool, small, due func(G) bool) []
 // mergeOnce does one step of a merge, if one is due, and reports whether it did. A step that fails is undone. One that found no
 // room is tried again with less, as long as there is less; one that met damage leaves out what is damaged.
 func (d *DB) mergeOnce() (bool, error) {
+	if err := d.log.err(); err != nil {
+		return false, err // it may be that a step of the pass under way could not be undone
+	}
 	d.countCuts()
 	d.edit.Lock()
 	p := d.nextPass()
@@ -222,7 +228,11 @@ func (d *DB) mergeOnce() (bool, error) {
 
 	out := d.newOutput()
 	p.mover.begin()
-	unreadable, err := d.rewrite(p, s, out)
+	err := d.rewrite(p, s, out)
+	var unreadable *runFile
+	if errors.Is(err, holdfast.ErrCorrupt) {
+		unreadable = s.unreadable()
+	}
 	d.edit.Lock()
 	defer d.edit.Unlock()
 	d.merging, d.mergingPass = nil, nil
@@ -247,13 +257,13 @@ func (d *DB) mergeOnce() (bool, error) {
 			d.endPass(p)
 		}
 		return true, nil
-	case isFatal(err) || d.log.err() != nil:
+	case isFatal(err):
 		return false, err // the files may be in the manifest
 	}
 	out.abandon()
 	p.mover.undo()
 	switch {
-	case errors.Is(err, holdfast.ErrCorrupt) && unreadable != nil && unreadable.damaged.CompareAndSwap(false, true):
+	case unreadable != nil && unreadable.damaged.CompareAndSwap(false, true):
 		d.logger.Error("an index file is damaged: it is not merged any more, and reading what it names fails", "error", err)
 		d.rot.Store(&err)
 		return true, nil
@@ -302,8 +312,8 @@ const (
 	mergeBytes     = 16 << 20
 )
 
-// rewrite writes what a step makes of its groups. After an error it returns the run that could not be read, if that is why.
-func (d *DB) rewrite(p *pass, s *step, out *output) (unreadable *runFile, err error) {
+// rewrite writes what a step makes of its groups.
+func (d *DB) rewrite(p *pass, s *step, out *output) (err error) {
 	defer unguard(guard(), &err)
 	entries, look := 0, int64(mergeBytes)
 	for ; s.done < len(s.clusters); s.done++ {
@@ -320,7 +330,7 @@ func (d *DB) rewrite(p *pass, s *step, out *output) (unreadable *runFile, err er
 			w.src = append(w.src, source{tier: &g.tiers[k]})
 		}
 		if err := w.seek(nil); err != nil {
-			return w.failed(), err
+			return err
 		}
 		for w.cur >= 0 {
 			src := &w.src[w.cur]
@@ -342,40 +352,50 @@ func (d *DB) rewrite(p *pass, s *step, out *output) (unreadable *runFile, err er
 			e := src.ri.Entry()
 			if p.victims[uint32(e.Place>>32)] && !e.Tombstone {
 				if e.Place, err = p.mover.move(src.key, s.ver, e); err != nil {
-					return nil, err
+					return err
 				}
 			}
 			if !e.Tombstone || !s.bottom || g.target != p.oldest {
 				if err := out.add(src.key, e); err != nil {
-					return nil, err
+					return err
 				}
 			}
 			if err := w.next(); err != nil {
-				return w.failed(), err
+				return err
 			}
 			if entries%1024 == 0 {
 				runtime.Gosched()
 			}
 		}
 		if err := out.finish(); err != nil {
-			return nil, err
+			return err
 		}
 		g.files[1] = len(out.files)
 		if s.upto != nil {
 			break
 		}
 	}
-	if err := p.mover.settle(); err != nil {
-		return nil, err
+	moved := p.mover.settle
+	if s.done == len(s.clusters) { // the pass has come to its end
+		moved = p.mover.seal
 	}
-	return nil, out.close()
+	if err := moved(); err != nil {
+		return err
+	}
+	return out.close()
 }
 
-// failed returns the run whose iterator has met an error.
-func (m *merged) failed() *runFile {
-	for i := range m.src {
-		if s := &m.src[i]; s.tier != nil && s.ri.Err() != nil && s.at < len(s.tier.refs) {
-			return s.tier.refs[s.at].file
+// unreadable returns a run that a step which met damage cannot read, nil if it can read all. The error does not tell: a memory fault
+// has no name.
+func (s *step) unreadable() *runFile {
+	if s.done == len(s.clusters) {
+		return nil
+	}
+	for _, t := range s.clusters[s.done].tiers {
+		for i := range t.refs {
+			if _, err := t.refs[i].count(); errors.Is(err, holdfast.ErrCorrupt) {
+				return t.refs[i].file
+			}
 		}
 	}
 	return nil

@@ -48,6 +48,10 @@ func (w *mover) commit() []*segment {
 	for _, x := range w.synced {
 		x.seg.used.Store(x.at)
 		x.seg.payload.Store(x.payload)
+		x.seg.open.Store(x.seg == w.seg)
+	}
+	if s := w.was.seg; s != nil && s != w.seg {
+		s.open.Store(false)
 	}
 	return w.fresh
 }
@@ -56,7 +60,7 @@ func (w *mover) commit() []*segment {
 // reported, and everything else goes on.
 func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
 	var err error
-	if w.val, err = ver.value(w.val[:0], e); err != nil {
+	if err = w.read(ver, e); err != nil {
 		if errors.Is(err, holdfast.ErrCorrupt) {
 			w.d.rotten(ver.segment(uint32(e.Place>>32)), key, err)
 			return e.Place, nil
@@ -90,6 +94,13 @@ func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
 		err = w.flush()
 	}
 	return place, err
+}
+
+// read reads a value. That it cannot be read from a mapped file is damage like any other.
+func (w *mover) read(ver *version, e run.Entry) (err error) {
+	defer unguard(guard(), &err)
+	w.val, err = ver.value(w.val[:0], e)
+	return err
 }
 
 // flush writes the present frame.
@@ -171,7 +182,8 @@ func (w *mover) settle() error {
 	return nil
 }
 
-// seal completes the present segment: nothing is added to it any more.
+// seal completes the present segment: nothing is added to it any more. It stays open until the step is installed, though nothing
+// may name it any more: what the step adds to it does.
 func (w *mover) seal() error {
 	if err := w.settle(); err != nil {
 		return err
@@ -180,10 +192,17 @@ func (w *mover) seal() error {
 		if !w.d.noMap && s != w.was.seg { // nobody reads it yet
 			s.mapIn(w.at)
 		}
-		s.open.Store(false)
 		w.seg = nil
 	}
 	return nil
+}
+
+// end gives up the present segment, between steps. Readers may be in it, so that it is too late to map it.
+func (w *mover) end() {
+	if w.seg != nil {
+		w.seg.open.Store(false)
+		w.seg = nil
+	}
 }
 
 // undo removes what this step has written.

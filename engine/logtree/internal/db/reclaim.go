@@ -68,9 +68,7 @@ func (d *DB) noMerge() {
 // endPass ends the newest pass. It is called with edit held.
 func (d *DB) endPass(p *pass) {
 	d.passes = d.passes[:len(d.passes)-1]
-	if err := p.mover.seal(); err != nil {
-		d.logger.Warn("cannot complete a segment of moved values", "error", err) // what it holds is synced
-	}
+	p.mover.end()
 	if !p.did {
 		d.fruitless[choose(p.urgent)] = d.view.Load().ver
 	}
@@ -553,7 +551,7 @@ func (d *DB) awaitRoom() bool {
 	if d.manual {
 		d.mu.Unlock()
 		ok, err := d.mergeOnce()
-		did = ok && err == nil
+		did = d.worked(isMerging, err) == nil && ok
 		d.mu.Lock()
 	} else {
 		installs, idle := d.installs, d.idleMerges

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -606,4 +607,263 @@ func TestDamagedRunAmongTiers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// movingSteps is a database of n keys whose values a pass moves, step by step, out of all segments that the log has left. A step
+// moves some 16 KiB, a segment of moved values holds 24.
+func movingSteps(t *testing.T, n int, mapped bool) *drive {
+	t.Helper()
+	fsys := vfs.NewMem()
+	fsys.SetMapping(mapped)
+	t.Cleanup(fsys.Unmap)
+	x := &drive{t: t, fs: fsys, c: testConfig(fsys, "db")}
+	x.c.Manual, x.c.SyncEvery, x.c.Sizes = true, -1, Sizes{Table: 1 << 20, Segment: 24 << 10, Run: 16 << 10}
+	if err := errors.Join(x.fs.MkdirAll("db"), x.fs.SyncDir("/")); err != nil {
+		t.Fatal(err)
+	}
+	x.open()
+	t.Cleanup(func() { x.d.Close() })
+	d := x.d
+	for at := 0; at < n; at += 20 {
+		var b holdfast.Batch
+		for i := at; i < at+20; i++ {
+			b.Set(stepKey(i), stepValue(i))
+		}
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	x.moveAll()
+	return x
+}
+
+// moveAll begins a pass that empties all segments that the log has left.
+func (x *drive) moveAll() {
+	d, victims := x.d, map[uint32]bool{}
+	for _, s := range d.view.Load().ver.segs {
+		if s.id < d.from.seg {
+			victims[s.id] = true
+		}
+	}
+	tiers := d.view.Load().ver.tiers
+	d.passes = append(d.passes, &pass{
+		oldest: tiers[len(tiers)-1].id, newest: tiers[0].id, victims: victims, limit: d.runLimit, mover: &mover{d: d, seq: d.from.seq},
+	})
+}
+
+func stepKey(i int) []byte   { return fmt.Appendf(nil, "key %06d", i) }
+func stepValue(i int) []byte { return bytes.Repeat(fmt.Appendf(nil, "%06d ", i), 14) }
+
+// TestSegmentFilledByLaterStep: a segment of moved values that nothing names any more stays as long as a step adds to it, also when
+// the step has filled it and something else is installed before the step is.
+func TestSegmentFilledByLaterStep(t *testing.T) {
+	x := movingSteps(t, 2000, false)
+	d := x.d
+	if _, err := d.mergeOnce(); err != nil {
+		t.Fatal(err)
+	}
+	p := d.passes[len(d.passes)-1]
+	first, next := p.mover.seg, bytes.Clone(p.next)
+	if first == nil || next == nil {
+		t.Fatal("the first step has moved all, or nothing: this tests nothing")
+	}
+	d.put(t, func(b *holdfast.Batch) { b.DeleteRange(nil, next) })
+	if d.view.Load().ver.segment(first.id) != nil {
+		t.Fatal("the segment is still named: this tests nothing")
+	}
+	between := false
+	x.fs.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpCreate && strings.HasSuffix(op.Name, ".seg") && !between { // the first one is full
+			between = true
+			d.put(t, func(b *holdfast.Batch) { b.Set([]byte("another"), []byte("value")) })
+		}
+		return nil
+	})
+	if _, err := d.mergeOnce(); err != nil {
+		t.Fatal(err)
+	}
+	if !between {
+		t.Fatal("the second step did not fill the segment: this tests nothing")
+	}
+	for range 2 {
+		x.work()
+		for i := range 2000 {
+			v, err := d.Get(nil, stepKey(i))
+			if deleted := bytes.Compare(stepKey(i), next) < 0; deleted != errors.Is(err, holdfast.ErrNotFound) || !deleted && !bytes.Equal(v, stepValue(i)) {
+				t.Fatalf("key %d: %q, %v", i, v, err)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		x.open()
+		d = x.d
+	}
+}
+
+// TestMovedSegmentIsMappedUnread: a segment of moved values is mapped before it is installed, when nobody reads it yet. One that
+// the last step of a pass began was once mapped while readers looked whether it was.
+func TestMovedSegmentIsMappedUnread(t *testing.T) {
+	x := movingSteps(t, 300, true)
+	d, mapped := x.d, 0
+	d.passes[0].limit = 1 << 20 // one step
+	x.fs.SetHook(func(op vfs.Op) error {
+		if id, ok := numbered(path.Base(op.Name), ".seg"); ok && op.Kind == vfs.OpMap {
+			if d.view.Load().ver.segment(uint32(id)) != nil {
+				t.Errorf("segment %d is mapped while it is read", id)
+			}
+			mapped++
+		}
+		return nil
+	})
+	for len(d.passes) > 0 {
+		if _, err := d.mergeOnce(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mapped == 0 {
+		t.Error("no segment of moved values was mapped: this tests nothing")
+	}
+}
+
+// TestNoMergeAfterFailure: a step that fails after the log has is undone like any other, and no other follows. The next one once
+// went on in a segment that had been given up.
+func TestNoMergeAfterFailure(t *testing.T) {
+	x := movingSteps(t, 300, false)
+	d := x.d
+	before, err := x.fs.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.fs.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite && op.Name == runName("db", d.nextFile) {
+			d.log.fail(syscall.EIO)
+			return syscall.EIO
+		}
+		return nil
+	})
+	if _, err := d.mergeOnce(); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("the step: %v", err)
+	}
+	x.fs.SetHook(nil)
+	if after, err := x.fs.List("db"); err != nil || !slices.Equal(before, after) {
+		t.Errorf("%v, %v are left of %v", after, err, before)
+	}
+	if did, err := d.mergeOnce(); did || !errors.Is(err, holdfast.ErrPoisoned) {
+		t.Errorf("another step: %v, %v", did, err)
+	}
+}
+
+// TestUnreadablePages: what lies in pages of a mapped file that cannot be read stays out of merges, be it values or an index, and
+// everything else goes on, as it does where the damage shows in a checksum.
+func TestUnreadablePages(t *testing.T) {
+	const n = 2000
+	for _, kind := range []string{".seg", ".run"} {
+		x := movingSteps(t, n, true)
+		name := segmentName("db", 1)
+		if kind == ".run" {
+			name = runName("db", x.d.view.Load().ver.files[0].id)
+		}
+		if err := x.fs.Spoil(name, 4096, 8192); err != nil {
+			t.Fatal(err)
+		}
+		x.d.put(t, func(b *holdfast.Batch) {
+			for i := 0; i < n; i += 3 {
+				b.Set(stepKey(i), stepValue(i+1))
+			}
+		})
+		x.d.passes = nil
+		x.moveAll()
+		for len(x.d.passes) > 0 {
+			if _, err := x.d.mergeOnce(); err != nil {
+				t.Errorf("%s: %v", kind, err)
+			}
+		}
+		if m := x.d.Metrics(); m.Poison != nil || !errors.Is(m.Trouble, holdfast.ErrCorrupt) {
+			t.Errorf("%s: poison %v, trouble %v", kind, m.Poison, m.Trouble)
+		}
+		for _, s := range x.d.view.Load().ver.segs {
+			if kind == ".seg" && s.kind == kindLog && s.id != 1 && s.id < x.d.from.seg {
+				t.Errorf("segment %d was not emptied", s.id)
+			}
+		}
+		for i := range n {
+			want := stepValue(i)
+			if i%3 == 0 {
+				want = stepValue(i + 1)
+			}
+			if v, err := x.d.Get(nil, stepKey(i)); !errors.Is(err, holdfast.ErrCorrupt) && (err != nil || !bytes.Equal(v, want)) {
+				t.Fatalf("%s: key %d: %q, %v", kind, i, v, err)
+			}
+		}
+	}
+}
+
+// TestMergeChecksAgain: an index file that rots after it was read is not merged as it is, with a new checksum over the rot.
+func TestMergeChecksAgain(t *testing.T) {
+	const n = 500
+	x := movingSteps(t, n, true)
+	x.d.passes = nil
+	if got := x.count(); got != n {
+		t.Fatalf("%d of %d keys", got, n)
+	}
+	name := runName("db", x.d.view.Load().ver.files[0].id)
+	for bit := range int64(8) {
+		if err := x.fs.Flip(name, 200+100*bit, int(bit)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.d.put(t, func(b *holdfast.Batch) {
+		for i := 0; i < n; i += 3 {
+			b.Set(stepKey(i), stepValue(i))
+		}
+	})
+	x.moveAll()
+	for len(x.d.passes) > 0 {
+		if _, err := x.d.mergeOnce(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := x.d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	x.open()
+	bad := 0
+	for i := range n {
+		v, err := x.d.Get(nil, stepKey(i))
+		if errors.Is(err, holdfast.ErrCorrupt) {
+			bad++
+		} else if err != nil || !bytes.Equal(v, stepValue(i)) {
+			t.Fatalf("key %d: %q, %v", i, v, err)
+		}
+	}
+	if bad == n { // what was in memory may still be right
+		t.Errorf("none of %d keys can be read", n)
+	}
+}
+
+// TestPlacingBesideStep: a flush may ask where a step is at work while it is (the race detector sees if it touches what the step writes).
+func TestPlacingBesideStep(t *testing.T) {
+	x := movingSteps(t, 1000, false)
+	d, p := x.d, x.d.passes[0]
+	d.edit.Lock()
+	s := d.plan(p)
+	d.edit.Unlock()
+	p.mover.begin()
+	out := d.newOutput()
+	var placing sync.WaitGroup
+	placing.Go(func() {
+		if at := (span{lo: stepKey(0), hi: stepKey(10)}); !s.occupies(p, p.oldest, at) {
+			t.Error("the step does not keep runs out of the way")
+		}
+	})
+	if err := d.rewrite(p, s, out); err != nil {
+		t.Fatal(err)
+	}
+	placing.Wait()
+	out.abandon()
+	p.mover.undo()
 }

@@ -86,7 +86,7 @@ func TestFlushBesideMoves(t *testing.T) {
 	ver.refs.Add(1)
 	d.edit.Unlock()
 	out := d.newOutput()
-	if _, err := d.rewrite(p, s, out); err != nil {
+	if err := d.rewrite(p, s, out); err != nil {
 		t.Fatal(err)
 	}
 	d.put(t, sets("n", "o"))
