@@ -14,6 +14,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -99,7 +100,20 @@ func openHome(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, e
 			err = errors.Join(err, h.Close())
 		}
 	}()
-	e, err := openDB(owned{fsys, h}, h.Check, h.Dir, h.New, o)
+	var held *os.File
+	release := h.Close
+	if runtime.GOOS != "windows" {
+		if held, err = os.Open(h.Dir); err != nil {
+			return nil, &holdfast.Error{Op: "open", Engine: Name, Path: h.Dir, Cause: err}
+		}
+		release = func() error { return errors.Join(held.Close(), h.Close()) }
+		defer func() {
+			if err != nil {
+				held.Close()
+			}
+		}()
+	}
+	e, err := openDB(owned{fsys, h, held}, h.Check, h.Dir, h.New, o)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +121,7 @@ func openHome(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, e
 		return nil, errors.Join(err, e.DB.Close())
 	}
 	e.caps.Lost = h.Lost
-	e.usage, e.release = func() (int64, int64) { return home.Usage(h.Dir) }, h.Close
+	e.usage, e.release = func() (int64, int64) { return home.Usage(h.Dir) }, release
 	return e, nil
 }
 

@@ -1,6 +1,10 @@
 package logtree
 
 import (
+	"errors"
+	"os"
+	"syscall"
+
 	"github.com/holdfastdb/holdfast/engine/internal/home"
 	"github.com/holdfastdb/holdfast/vfs"
 )
@@ -9,6 +13,7 @@ import (
 type owned struct {
 	vfs.FS
 	home *home.Home
+	dir  *os.File // held open, for a sync of it when there is no file descriptor left; nil where directories are not synced
 }
 
 func (o owned) open(open func(string) (vfs.File, error), name string) (vfs.File, error) {
@@ -40,5 +45,10 @@ func (o owned) SyncDir(dir string) error {
 	if err := o.home.Check(); err != nil {
 		return err
 	}
-	return o.FS.SyncDir(dir)
+	err := o.FS.SyncDir(dir)
+	if o.dir != nil && dir == o.home.Dir && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) {
+		// The names are made already: whoever waits for them could not go back.
+		return o.dir.Sync()
+	}
+	return err
 }

@@ -600,13 +600,34 @@ func (d *DB) Close() error {
 	d.window.Stop()
 	if err == nil && !d.reads {
 		// What was deleted gives its space back also to programs that never run for long.
-		for more := d.tidy(true); more; {
-			if more, err = d.flushOnce(); noRoom(err) {
-				err = nil // the log has it
-			}
+		if d.deletes() {
+			err = d.flushAll()
+		}
+		if err == nil && d.tidy(true) {
+			err = d.flushAll()
 		}
 	}
 	return errors.Join(err, d.shut(err == nil && !d.reads))
+}
+
+// flushAll flushes the full memtables, as far as there is room and what else it takes.
+func (d *DB) flushAll() error {
+	for {
+		more, err := d.flushOnce()
+		if !isFatal(err) && (noRoom(err) || isTransient(err)) {
+			return nil // the log has it
+		}
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// saveAtEnd writes the manifest as it is, with how far the log was synced.
+func (d *DB) saveAtEnd() error {
+	d.edit.Lock()
+	defer d.edit.Unlock()
+	return d.saveManifest(d.view.Load().ver.tiers, d.from)
 }
 
 // shut releases everything. In good order it also notes in the manifest how far the log goes, so
@@ -616,26 +637,33 @@ func (d *DB) shut(orderly bool) (err error) {
 	// later sees that it has, or finds nothing to write.
 	d.log.settle()
 	d.mu.Lock()
-	cur, off, next := d.cur, d.off, d.next
+	cur, off := d.cur, d.off
 	d.mu.Unlock()
 	if orderly {
 		if cur != nil && off < cur.size {
 			// The mapping stays as long as the file was; nobody reads beyond off.
 			if f, e := d.fs.OpenWrite(cur.file.Name()); e == nil {
 				err = errors.Join(f.Truncate(off), f.Datasync(), f.Close())
-			} else {
+			} else if !isTransient(e) {
 				err = e
 			}
 		}
 		if err == nil {
-			d.edit.Lock()
-			err = d.saveManifest(d.view.Load().ver.tiers, d.from)
-			d.edit.Unlock()
+			if err = d.saveAtEnd(); noRoom(err) && d.giveRoom(true) {
+				err = d.saveAtEnd()
+			}
+			if !isFatal(err) && (noRoom(err) || isTransient(err)) {
+				d.logger.Warn("cannot note in the manifest how far the log goes", "path", d.dir, "error", err)
+				err = nil // the log has everything
+			}
 		}
 		if err != nil {
 			err = ioError("close", d.dir, err)
 		}
 	}
+	d.mu.Lock()
+	next := d.next
+	d.mu.Unlock()
 	if next != nil {
 		d.undo(next)
 	}

@@ -267,6 +267,64 @@ func TestDeletesGiveBack(t *testing.T) {
 	}
 }
 
+// TestClosedBeforeFlush: a range delete that ends the memtable gives its space back also when the database is closed before the flush.
+func TestClosedBeforeFlush(t *testing.T) {
+	x := newDrive(t, 4<<20)
+	value := make([]byte, 1000)
+	if _, err := x.each(8_000, func(b *holdfast.Batch, i int) { b.Set(fmt.Appendf(nil, "key %08d", i), value) }); err != nil {
+		t.Fatal(err)
+	}
+	x.d.mu.Lock()
+	x.d.rotateTable()
+	x.d.mu.Unlock()
+	x.work()
+	var b holdfast.Batch
+	b.DeleteRange(nil, nil)
+	if err := commit(x.d, &b, holdfast.Power); err != nil {
+		t.Fatal(err)
+	}
+	if v := x.d.view.Load(); len(v.imm) == 0 {
+		t.Fatal("the range delete has not ended the memtable")
+	}
+	if err := x.d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if used := x.fs.Used(); used > 2<<20 {
+		t.Errorf("%d bytes are left on disk", used)
+	}
+	x.open()
+}
+
+// TestCloseWithoutRoom: what is synced needs no room on the disk, nor a file descriptor, for the database to be closed in good order.
+func TestCloseWithoutRoom(t *testing.T) {
+	for _, cause := range []error{syscall.ENOSPC, syscall.EMFILE} {
+		x := newDrive(t, 4<<20)
+		if _, err := x.each(1_000, func(b *holdfast.Batch, i int) { b.Set(scattered(i), make([]byte, 1000)) }); err != nil {
+			t.Fatal(err)
+		}
+		var b holdfast.Batch
+		b.DeleteRange(nil, []byte{0x10})
+		if err := commit(x.d, &b, holdfast.Memory); err != nil {
+			t.Fatal(err)
+		}
+		want := x.count()
+		x.fs.SetHook(func(op vfs.Op) error {
+			if op.Kind == vfs.OpCreate {
+				return cause
+			}
+			return nil
+		})
+		if err := x.d.Close(); err != nil {
+			t.Errorf("%v: %v", cause, err)
+		}
+		x.fs.SetHook(nil)
+		x.open()
+		if got := x.count(); got != want {
+			t.Errorf("%v: %d keys of %d are there", cause, got, want)
+		}
+	}
+}
+
 // TestTidyComesByItself: nobody has to write or close for the space of what was deleted to come back.
 func TestTidyComesByItself(t *testing.T) {
 	fsys := vfs.NewMem()

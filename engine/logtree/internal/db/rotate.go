@@ -44,6 +44,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 			d.deleting.Store(false)
 		}
 		if err != nil {
+			d.nextFile-- // there is no such file; a full disk that is tried for weeks would use up all numbers
 			return err
 		}
 		if d.watch.long(start) {

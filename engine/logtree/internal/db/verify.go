@@ -395,7 +395,7 @@ func (v *verifier) others() {
 	for _, name := range v.names {
 		_, seg := numbered(name, ".seg")
 		_, run := numbered(name, ".run")
-		if !seg && !run && !slices.Contains([]string{manifestName, "HOLDFAST", "LOCK"}, name) {
+		if !seg && !run && !slices.Contains([]string{manifestName, reserveName, "HOLDFAST", "LOCK"}, name) {
 			v.notef("%s is not the database's", name)
 		}
 	}
