@@ -297,12 +297,27 @@ func (d *DB) smaller(p *pass) bool {
 		}
 		return true
 	}
-	if d.giveRoom(d.deleting.Load()) {
+	if d.giveRoom(d.deleting.Load() && d.reserveFor(p)) {
 		return true
 	}
 	moves := len(p.victims) > 0
 	clear(p.victims) // what is merged without moving anything shows at least where there is garbage
 	return moves
+}
+
+// reserveFor reports whether the reserve is enough for what a pass moves: a segment that is emptied in part has taken room and gives
+// none back. It is called with edit held.
+func (d *DB) reserveFor(p *pass) bool {
+	d.preparing.Lock()
+	left := d.reserve
+	d.preparing.Unlock()
+	all, _, _ := d.candidates(d.view.Load().ver)
+	for _, c := range all {
+		if p.victims[c.seg.id] {
+			left -= c.used - c.garbage
+		}
+	}
+	return left >= 0
 }
 
 // mergeUnstopped is how many entries, and mergeBytes how many bytes of values moved, a merge goes on for before it looks whether the
