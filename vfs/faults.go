@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"io"
+	"math"
 	"path"
 	"path/filepath"
 	"sync"
@@ -205,6 +206,16 @@ func (m *Mem) Used() int64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.used
+}
+
+// Free implements [FS]: what is left of the capacity.
+func (m *Mem) Free(string) int64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.capacity < 0 {
+		return math.MaxInt64
+	}
+	return m.free()
 }
 
 // Flip turns over one bit (0 to 7) of the byte at off of a file, on the disk and as it is seen.

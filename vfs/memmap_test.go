@@ -159,11 +159,11 @@ func TestMemoryFaults(t *testing.T) {
 
 // TestReadMappingIsReadOnly: as the operating system has it.
 func TestReadMappingIsReadOnly(t *testing.T) {
-	m, f, b := mappedMem(t, "/f", sectors("ab"))
+	m, f, _ := mappedMem(t, "/f", sectors("ab"))
 	m.Unmap()
 	in, err := f.(Mapper).Map(2)
 	must(t, err)
-	if b = in.Bytes(); !faults(scribble(b)) || faults(touch(b)) {
+	if b := in.Bytes(); !faults(scribble(b)) || faults(touch(b)) {
 		t.Error("a store to a mapping for reading succeeds")
 	}
 	_, err = f.(Mapper).Map(100000)

@@ -44,6 +44,9 @@ type FS interface {
 	// SyncDir makes the entries of a directory durable: what was created, renamed and removed
 	// in it before the call.
 	SyncDir(dir string) error
+	// Free returns how many bytes can still be written in a directory, about; math.MaxInt64 where that
+	// is not known or not limited.
+	Free(dir string) int64
 }
 
 // File is an open file. Reads and writes name their place; there is no file position.

@@ -925,3 +925,33 @@ func TestPlacingBesideStep(t *testing.T) {
 	out.abandon()
 	p.mover.undo()
 }
+
+// TestDefaultBudgetOnSmallDisk: files are small beside a small disk, whatever memory there is. With files of the usual size, overwrites
+// were refused for ever with half of the disk free: there was no room to empty the largest segment.
+func TestDefaultBudgetOnSmallDisk(t *testing.T) {
+	for _, mib := range []int64{64, 96} {
+		x := &drive{t: t, fs: vfs.NewMem()}
+		x.c = testConfig(x.fs, "db")
+		x.c.Manual, x.c.SyncEvery, x.c.Memory = true, -1, 128<<20
+		x.fs.SetCapacity(mib << 20)
+		if err := errors.Join(x.fs.MkdirAll("db"), x.fs.SyncDir("/")); err != nil {
+			t.Fatal(err)
+		}
+		x.open()
+		n := int(mib<<20/4096) / 2 // a third of it and more is left
+		rnd := rand.New(rand.NewPCG(1, 1))
+		value := make([]byte, 4096)
+		if done, err := x.each(n, func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }); err != nil {
+			t.Fatalf("%d MiB: after %d of %d values: %v", mib, done, n, err)
+		}
+		if done, err := x.each(2*n, func(b *holdfast.Batch, _ int) { b.Set(scattered(rnd.IntN(n)), value) }); err != nil {
+			t.Fatalf("%d MiB: after %d of %d overwrites: %v", mib, done, 2*n, err)
+		}
+		if got := x.count(); got != n {
+			t.Errorf("%d MiB: %d of %d keys", mib, got, n)
+		}
+		if err := x.d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

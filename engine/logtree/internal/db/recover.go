@@ -25,11 +25,12 @@ type file = vfs.File
 // Open opens or, with c.New, makes a database. Nobody else may have it open.
 func Open(c Config) (_ *DB, err error) {
 	memory := max(c.Memory, minMemory)
+	room := roomFor(c)
 	d := &DB{
 		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual || c.ReadOnly, reads: c.ReadOnly, noMap: c.NoMapping,
-		tableLimit:   cmp.Or(c.Sizes.Table, min(memory/5, 256<<20)),
-		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment)),
-		runLimit:     cmp.Or(c.Sizes.Run, min(memory/16, maxRun)),
+		tableLimit:   cmp.Or(c.Sizes.Table, min(memory/5, 256<<20, max(room/16, leastTable))),
+		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment, max(room/16, minSegment))),
+		runLimit:     cmp.Or(c.Sizes.Run, min(memory/16, maxRun, max(room/64, leastStep))),
 		segs:         map[uint32]*segment{},
 		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{}, 1), warm: make(chan struct{}, 1),
 		stop: make(chan struct{}),
@@ -80,6 +81,24 @@ func Open(c Config) (_ *DB, err error) {
 		d.wake(d.prepare)
 	}
 	return d, nil
+}
+
+// leastTable is the least memtable in bytes on a small disk.
+const leastTable = 1 << 20
+
+// roomFor is how many bytes a database can have on its disk: what it has, and what is free. Files are small beside that, for
+// emptying a segment takes as much room as there is alive in it.
+func roomFor(c Config) int64 {
+	free := c.FS.Free(c.Dir)
+	if free == math.MaxInt64 {
+		return free
+	}
+	names, _ := c.FS.List(c.Dir) // what is wrong, recover tells
+	for _, name := range names {
+		size, _ := c.FS.Size(filepath.Join(c.Dir, name))
+		free += size
+	}
+	return free
 }
 
 // abandon releases what a failed Open has opened.

@@ -1,0 +1,18 @@
+//go:build linux || darwin
+
+package vfs
+
+import (
+	"math"
+
+	"golang.org/x/sys/unix"
+)
+
+// Free implements [FS] with statfs.
+func (osFS) Free(dir string) int64 {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil || st.Bavail > math.MaxInt64/uint64(st.Bsize) {
+		return math.MaxInt64
+	}
+	return int64(st.Bavail * uint64(st.Bsize))
+}
