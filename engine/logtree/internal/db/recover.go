@@ -108,7 +108,7 @@ func (d *DB) load(c Config) (*manifest, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case m == nil && !c.New:
+	case m == nil && (!c.New || c.ReadOnly):
 		return nil, corrupt(filepath.Join(c.Dir, manifestName), 0, "the file is missing", fs.ErrNotExist)
 	case m == nil:
 		m = &manifest{db: c.ID}
