@@ -16,7 +16,11 @@ func (d *DB) Flush() error {
 	}
 	d.mu.Unlock()
 	for {
-		if did, err := d.flush(); err != nil || !did {
+		did, err := d.flush()
+		if isFatal(err) {
+			return d.log.fail(err)
+		}
+		if err != nil || !did {
 			return err
 		}
 	}

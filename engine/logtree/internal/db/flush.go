@@ -99,9 +99,9 @@ func (d *DB) deletes() bool {
 	return v.mem.deletes > 0 || slices.ContainsFunc(v.imm, func(t *table) bool { return t.deletes > 0 })
 }
 
-// noRoom reports whether an error says that the disk is full, or the user's share of it.
+// noRoom reports whether an error says that the disk is full, or the user's share of it, and nothing worse.
 func noRoom(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !isFatal(err)
 }
 
 // isTransient reports whether an error says that the process or the system is short of something, which passes.

@@ -955,3 +955,42 @@ func TestDefaultBudgetOnSmallDisk(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoManifests: when it is not known which of two manifests is durable the engine stops, whoever flushes, and also if the cause is a
+// full disk, of which something could be given back.
+func TestTwoManifests(t *testing.T) {
+	for _, cause := range []error{syscall.EIO, syscall.ENOSPC} {
+		for name, flush := range map[string]func(d *DB) error{
+			"Flush": (*DB).Flush,
+			"Work": func(d *DB) error {
+				d.mu.Lock()
+				d.rotateTable()
+				d.mu.Unlock()
+				_, err := d.Work(1)
+				return err
+			},
+		} {
+			x := movingSteps(t, 100, false)
+			x.d.passes = nil
+			x.work() // the next segment is prepared, and could be given back
+			var b holdfast.Batch
+			b.Set([]byte("key"), []byte("value"))
+			if err := commit(x.d, &b, holdfast.Power); err != nil {
+				t.Fatal(err)
+			}
+			renamed, failed := false, false
+			x.fs.SetHook(func(op vfs.Op) error {
+				renamed = renamed || op.Kind == vfs.OpRename && path.Base(op.To) == manifestName
+				if op.Kind == vfs.OpSyncDir && renamed && !failed {
+					failed = true
+					return cause
+				}
+				return nil
+			})
+			if err := flush(x.d); !failed || !errors.Is(err, holdfast.ErrPoisoned) || x.d.Metrics().Poison == nil {
+				t.Errorf("%s, %v: %v, poison %v", name, cause, err, x.d.Metrics().Poison)
+			}
+			x.fs.SetHook(nil)
+		}
+	}
+}
