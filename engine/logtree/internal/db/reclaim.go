@@ -2,6 +2,7 @@ package db
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -311,11 +312,16 @@ func (d *DB) victims(ver *version, urgent bool) map[uint32]bool {
 	if urgent {
 		most = d.tableLimit / 4 // of what segments leave; see leave
 	}
+	room := d.roomToMove()
 	for _, c := range all {
 		if !urgent && float64(garbage) < leftGarbage*float64(left) || c.garbage*least < c.used {
 			break
 		}
-		if moved += c.used - c.garbage; len(victims) > 0 && moved > most {
+		live := c.used - c.garbage
+		if moved+live > room {
+			continue // one that is emptied in part has taken room and gives none back
+		}
+		if moved += live; len(victims) > 0 && moved > most {
 			break
 		}
 		victims[c.seg.id] = true
@@ -323,6 +329,17 @@ func (d *DB) victims(ver *version, urgent bool) map[uint32]bool {
 		left -= c.garbage
 	}
 	return victims
+}
+
+// roomToMove is how many bytes of values can be moved beside the index that is written with them. It is called with edit held.
+func (d *DB) roomToMove() int64 {
+	room := d.fs.Free(d.dir)
+	if d.deleting.Load() {
+		d.preparing.Lock()
+		room += min(d.reserve, math.MaxInt64-room)
+		d.preparing.Unlock()
+	}
+	return room - min(room, leastStep/2, d.runLimit)
 }
 
 // rotten notes that a value of a segment cannot be read: the segment is not emptied, and is kept as long as the value is named.

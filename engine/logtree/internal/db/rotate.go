@@ -89,7 +89,7 @@ func (d *DB) leave(last bool) int64 {
 	for _, s := range d.segs {
 		largest = max(largest, s.used.Load())
 	}
-	return largest + d.tableLimit/4 + d.needed
+	return largest + d.tableLimit/4 + d.needed + min(leastStep, d.runLimit)
 }
 
 // lastRoom is the size in bytes of a segment that is made for deletes where there is no room for others.
