@@ -365,8 +365,8 @@ func (d *DB) header(dst []byte, kind frameKind, body int, sum uint32) {
 	putFrameHeader(dst, d.cur.epoch, kind, body, sum, uint32(d.seq-d.cur.baseSeq), uint32(unsynced))
 }
 
-// room makes sure that a frame of n bytes with so many operations fits the memtable, which it is copied
-// to unless it is far, and the segment. If it returns an error, nothing of the batch is there. It is called with mu held, and may
+// room makes sure that a frame of n bytes with so many operations fits the memtable, which it is copied to unless it
+// is far, and the segment. If it returns an error, nothing of the batch is there. It is called with mu held, and may
 // release and take it again.
 func (d *DB) room(n, ops int, far bool, body []byte) error {
 	weight := int64(n)
@@ -455,8 +455,8 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 	}
 }
 
-// notApplied is the answer to a batch that there is no room for, on the disk or in memory that could not be flushed. It changes nothing:
-// the next batch may find room. Only what leaves two manifests stops the database.
+// notApplied is the answer to a batch that there is no room for, on the disk or in memory that could not be flushed.
+// It changes nothing: the next batch may find room. Only what leaves two manifests stops the database.
 func (d *DB) notApplied(cause error) error {
 	if isFatal(cause) {
 		return d.log.fail(cause)
@@ -483,8 +483,8 @@ func onlyDeletes(body []byte) bool {
 	return true
 }
 
-// roomInLog makes sure that a frame of n bytes with so many operations fits the segment. For the last room there is, deletes are let
-// in where nothing else is. It is called with mu held.
+// roomInLog makes sure that a frame of n bytes with so many operations fits the segment. For the last room there is,
+// deletes are let in where nothing else is. It is called with mu held.
 func (d *DB) roomInLog(n, ops int, last bool) error {
 	// A sequence number in a frame has 32 bits.
 	if d.cur == nil || d.off+int64(n)+int64(frameSize(endBody)) > d.cur.size || d.seq+uint64(ops)-d.cur.baseSeq >= 1<<32 {
@@ -493,8 +493,8 @@ func (d *DB) roomInLog(n, ops int, last bool) error {
 	return nil
 }
 
-// clear flushes what can be and removes what nobody needs then: there was no room for the log to go on, and what has been deleted
-// may make some. It is called with mu held, and releases and takes it again.
+// clear flushes what can be and removes what nobody needs then: there was no room for the log to go on, and what has
+// been deleted may make some. It is called with mu held, and releases and takes it again.
 func (d *DB) clear() error {
 	if v := d.view.Load(); !v.mem.empty() && len(v.imm) < maxImm {
 		d.rotateTable()

@@ -14,8 +14,9 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 )
 
-// flush turns the oldest full memtable into runs, and reports whether there was one. After an error, unless it is fatal, everything is
-// as it was before. It is called from one goroutine at a time, but for databases opened with Config.Manual by any.
+// flush turns the oldest full memtable into runs, and reports whether there was one. After an error, unless it is
+// fatal, everything is as it was before. It is called from one goroutine at a time, but for databases opened with
+// Config.Manual by any.
 func (d *DB) flush() (bool, error) {
 	d.flushing.Lock()
 	defer d.flushing.Unlock()
@@ -73,8 +74,8 @@ func (d *DB) flush() (bool, error) {
 	return true, nil
 }
 
-// flushOnce is flush in the background. If it cannot be done now, writers that wait for its memory learn of it: they are refused, and
-// it is tried again.
+// flushOnce is flush in the background. If it cannot be done now, writers that wait for its memory learn of it: they
+// are refused, and it is tried again.
 func (d *DB) flushOnce() (did bool, err error) {
 	for did, err = d.flush(); noRoom(err) && d.giveRoom(d.deletes()); {
 		did, err = d.flush()

@@ -40,8 +40,8 @@ func TestRefusedNumbers(t *testing.T) {
 	}
 }
 
-// TestDeletesFromTheReserve: where somebody else has taken the last byte, the reserve is kept for deletes. It once went into emptying a
-// segment for which it was not enough, which gave nothing back: 141 deletes were possible.
+// TestDeletesFromTheReserve: where somebody else has taken the last byte, the reserve is kept for deletes. It once
+// went into emptying a segment for which it was not enough, which gave nothing back: 141 deletes were possible.
 func TestDeletesFromTheReserve(t *testing.T) {
 	x := newDrive(t, 64<<20)
 	if _, err := x.each(20_000, func(b *holdfast.Batch, i int) { b.Set(scattered((i*i+i/3)%10_000), make([]byte, 4000)) }); err != nil {

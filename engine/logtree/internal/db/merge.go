@@ -12,10 +12,10 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 )
 
-// pass is a merge of neighbouring tiers into the oldest of them, which can also move values out of segments that are to be
-// emptied (victims). It is done in steps. A step takes the next keys in order, rewrites them, and installs the result: it is
-// complete by itself. So a pass needs room for one step beside what it reads, can be stopped after any step, and does not keep
-// flushes waiting. Its fields are used under edit or by the one goroutine that merges.
+// pass is a merge of neighbouring tiers into the oldest of them, which can also move values out of segments that are
+// to be emptied (victims). It is done in steps. A step takes the next keys in order, rewrites them, and installs the
+// result: it is complete by itself. So a pass needs room for one step beside what it reads, can be stopped after any
+// step, and does not keep flushes waiting. Its fields are used under edit or by the one goroutine that merges.
 type pass struct {
 	oldest, newest uint64          // ids of the tiers; all between them take part, also those that come to be there
 	victims        map[uint32]bool // segments to be emptied; if there are any, all tiers take part
@@ -178,8 +178,8 @@ func (p *pass) empties(f *runFile) bool {
 	return slices.ContainsFunc(f.info.Segments, func(u run.SegmentUse) bool { return p.victims[u.ID] })
 }
 
-// joinSmall makes one group of neighbours that are small, or due to be rewritten anyway, if one of them is due, or if there are many
-// and join is set: runs would become smaller and smaller otherwise.
+// joinSmall makes one group of neighbours that are small, or due to be rewritten anyway, if one of them is due, or if
+// there are many and join is set: runs would become smaller and smaller otherwise.
 func joinSmall[G ~[]E, E any](groups []G, join bool, small, due func(G) bool) []G {
 	var out []G
 	for i := 0; i < len(groups); {
@@ -201,8 +201,9 @@ func joinSmall[G ~[]E, E any](groups []G, join bool, small, due func(G) bool) []
 	return out
 }
 
-// mergeOnce does one step of a merge, if one is due, and reports whether it did. A step that fails is undone. One that found no
-// room is tried again with less, as long as there is less; one that met damage leaves out what is damaged.
+// mergeOnce does one step of a merge, if one is due, and reports whether it did. A step that fails is undone. One
+// that found no room is tried again with less, as long as there is less; one that met damage leaves out what is
+// damaged.
 func (d *DB) mergeOnce() (bool, error) {
 	if err := d.log.err(); err != nil {
 		return false, err // it may be that a step of the pass under way could not be undone
@@ -305,8 +306,8 @@ func (d *DB) smaller(p *pass) bool {
 	return moves
 }
 
-// reserveFor reports whether the reserve is enough for what a pass moves: a segment that is emptied in part has taken room and gives
-// none back. It is called with edit held.
+// reserveFor reports whether the reserve is enough for what a pass moves: a segment that is emptied in part has taken
+// room and gives none back. It is called with edit held.
 func (d *DB) reserveFor(p *pass) bool {
 	d.preparing.Lock()
 	left := d.reserve
@@ -320,8 +321,8 @@ func (d *DB) reserveFor(p *pass) bool {
 	return left >= 0
 }
 
-// mergeUnstopped is how many entries, and mergeBytes how many bytes of values moved, a merge goes on for before it looks whether the
-// database is closed: small merges come to their end also where it is never open for long.
+// mergeUnstopped is how many entries, and mergeBytes how many bytes of values moved, a merge goes on for before it
+// looks whether the database is closed: small merges come to their end also where it is never open for long.
 const (
 	mergeUnstopped = 64 << 10
 	mergeBytes     = 16 << 20
@@ -400,8 +401,8 @@ func (d *DB) rewrite(p *pass, s *step, out *output) (err error) {
 	return out.close()
 }
 
-// unreadable returns a run that a step which met damage cannot read, nil if it can read all. The error does not tell: a memory fault
-// has no name.
+// unreadable returns a run that a step which met damage cannot read, nil if it can read all. The error does not tell:
+// a memory fault has no name.
 func (s *step) unreadable() *runFile {
 	if s.done == len(s.clusters) {
 		return nil
@@ -416,8 +417,8 @@ func (s *step) unreadable() *runFile {
 	return nil
 }
 
-// result is the present tiers with a step done. They may have changed since it was planned: flushes have added runs, and cut
-// some by range deletes. It is called with edit held.
+// result is the present tiers with a step done. They may have changed since it was planned: flushes have added runs,
+// and cut some by range deletes. It is called with edit held.
 func (d *DB) result(p *pass, s *step, out *output) []tier {
 	var gone []cluster // what was rewritten
 	moved := map[*runFile][]cluster{}
@@ -484,7 +485,8 @@ func (d *DB) result(p *pass, s *step, out *output) []tier {
 	return dropEmpty(tiers)
 }
 
-// without returns what is left of a tier's ref without the clusters that the tier had a part in. They are in order and do not overlap.
+// without returns what is left of a tier's ref without the clusters that the tier had a part in. They are in order
+// and do not overlap.
 func without(r ref, tier uint64, gone []cluster) []ref {
 	i, _ := slices.BinarySearchFunc(gone, r.lo, func(g cluster, key []byte) int {
 		if g.span.endsBefore(key) {

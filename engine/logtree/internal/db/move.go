@@ -9,8 +9,9 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 )
 
-// mover copies values out of segments that are to be emptied into segments of their own. It goes on in the same segment from
-// step to step of a pass: what a step has moved is synced, and counted in the segment's used bytes, when the step settles.
+// mover copies values out of segments that are to be emptied into segments of their own. It goes on in the same
+// segment from step to step of a pass: what a step has moved is synced, and counted in the segment's used bytes, when
+// the step settles.
 type mover struct {
 	d   *DB
 	seq uint64 // the values are no newer than that operation
@@ -42,8 +43,8 @@ func (w *mover) begin() {
 	w.was = fill{w.seg, w.at, w.payload}
 }
 
-// commit counts what was moved among the segments' used bytes, and returns the new segments. The step is installed next; it is
-// called with edit held, so that no other manifest tells of what may still be undone.
+// commit counts what was moved among the segments' used bytes, and returns the new segments. The step is installed
+// next; it is called with edit held, so that no other manifest tells of what may still be undone.
 func (w *mover) commit() []*segment {
 	for _, x := range w.synced {
 		x.seg.used.Store(x.at)
@@ -56,8 +57,8 @@ func (w *mover) commit() []*segment {
 	return w.fresh
 }
 
-// move copies a value and returns its new place. A value that is damaged stays where it is, and so does its segment: it is
-// reported, and everything else goes on.
+// move copies a value and returns its new place. A value that is damaged stays where it is, and so does its segment:
+// it is reported, and everything else goes on.
 func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
 	var err error
 	if err = w.read(ver, e); err != nil {
@@ -182,8 +183,8 @@ func (w *mover) settle() error {
 	return nil
 }
 
-// seal completes the present segment: nothing is added to it any more. It stays open until the step is installed, though nothing
-// may name it any more: what the step adds to it does.
+// seal completes the present segment: nothing is added to it any more. It stays open until the step is installed,
+// though nothing may name it any more: what the step adds to it does.
 func (w *mover) seal() error {
 	if err := w.settle(); err != nil {
 		return err

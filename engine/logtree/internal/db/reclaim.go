@@ -18,9 +18,9 @@ const (
 	// maxAbove is what newer tiers may hold, as a share of the oldest one's values, before they are
 	// merged into it: garbage that no merge has met is at most that much.
 	maxAbove = 0.2
-	// maxGarbage is the share of the log that may be known garbage before segments are emptied, and
-	// leftGarbage what is left then, if no more than maxMoved (a share of the log) has to be moved for that: what a pass
-	// moves is there beside what it replaces until the pass is done. Less than minGarbage bytes are not worth the work.
+	// maxGarbage is the share of the log that may be known garbage before segments are emptied, and leftGarbage what
+	// is left then, if no more than maxMoved (a share of the log) has to be moved for that: what a pass moves is
+	// there beside what it replaces until the pass is done. Less than minGarbage bytes are not worth the work.
 	maxGarbage  = 0.2
 	leftGarbage = 0.1
 	minGarbage  = 1 << 20
@@ -33,8 +33,8 @@ const (
 	scrap     = 1.0 / 16 // of a segment's usual size is small
 )
 
-// nextPass returns the pass to go on with: the newest begun, or a new one if it is due, nil if nothing is to be done. Passes
-// over newer tiers do not wait for one over older tiers that is under way. It is called with edit held.
+// nextPass returns the pass to go on with: the newest begun, or a new one if it is due, nil if nothing is to be done.
+// Passes over newer tiers do not wait for one over older tiers that is under way. It is called with edit held.
 func (d *DB) nextPass() *pass {
 	ver := d.view.Load().ver
 	var under *pass
@@ -213,8 +213,8 @@ func (r *ref) count() (uses []run.SegmentUse, err error) {
 	return uses, err
 }
 
-// countCuts counts what is left of the runs that range deletes have cut, so that what they deleted is known to be garbage.
-// While a pass is under way it does nothing: its steps cut what they have read.
+// countCuts counts what is left of the runs that range deletes have cut, so that what they deleted is known to be
+// garbage. While a pass is under way it does nothing: its steps cut what they have read.
 func (d *DB) countCuts() {
 	d.edit.Lock()
 	v := d.latest().view
@@ -248,8 +248,8 @@ type candidate struct {
 	used, garbage int64 // bytes of the file
 }
 
-// candidates returns the segments that the log has left behind, those with the greatest share of known garbage first, and the
-// bytes and the garbage of all.
+// candidates returns the segments that the log has left behind, those with the greatest share of known garbage first,
+// and the bytes and the garbage of all.
 func (d *DB) candidates(ver *version) (all []candidate, total, garbage int64) {
 	live := map[uint32]int64{}
 	for i := range ver.tiers {
@@ -331,7 +331,8 @@ func (d *DB) victims(ver *version, urgent bool) map[uint32]bool {
 	return victims
 }
 
-// roomToMove is how many bytes of values can be moved beside the index that is written with them. It is called with edit held.
+// roomToMove is how many bytes of values can be moved beside the index that is written with them. It is called with
+// edit held.
 func (d *DB) roomToMove() int64 {
 	room := d.fs.Free(d.dir)
 	if d.deleting.Load() {
@@ -342,7 +343,8 @@ func (d *DB) roomToMove() int64 {
 	return room - min(room, leastStep/2, d.runLimit)
 }
 
-// rotten notes that a value of a segment cannot be read: the segment is not emptied, and is kept as long as the value is named.
+// rotten notes that a value of a segment cannot be read: the segment is not emptied, and is kept as long as the value
+// is named.
 func (d *DB) rotten(s *segment, key []byte, err error) {
 	if s != nil && !s.damaged.CompareAndSwap(false, true) {
 		return
@@ -351,13 +353,15 @@ func (d *DB) rotten(s *segment, key []byte, err error) {
 	d.logger.Error("a value is damaged: it stays where it is, and reading it fails", "key", string(key), "error", err)
 }
 
-// debt says how far the log is above what reclaim is happy with. It is measured at each change of the version, and grows with the log.
+// debt says how far the log is above what reclaim is happy with. It is measured at each change of the version, and
+// grows with the log.
 type debt struct {
 	base  uint64 // lsn from which on writers are slowed down
 	width uint64 // so many bytes further they stop until reclaim has caught up
 }
 
-// measureDebt measures it. What is alive is estimated by what the oldest tier names. It is called with edit and mu held.
+// measureDebt measures it. What is alive is estimated by what the oldest tier names. It is called with edit and mu
+// held.
 func (d *DB) measureDebt(ver *version) {
 	d.needed = 2 * d.runLimit
 	for i := range ver.tiers[:max(len(ver.tiers)-1, 0)] {
@@ -380,8 +384,8 @@ func (d *DB) measureDebt(ver *version) {
 	})
 }
 
-// A log of startPacing times what is alive is as much as reclaim is happy with; the longer it is, the slower writers are, and at
-// stopPacing times they stop. Halfway they write pacing bytes a second, all of them together.
+// A log of startPacing times what is alive is as much as reclaim is happy with; the longer it is, the slower writers
+// are, and at stopPacing times they stop. Halfway they write pacing bytes a second, all of them together.
 const (
 	startPacing = 1.28
 	stopPacing  = 2.0
@@ -452,7 +456,8 @@ func (d *DB) paceAt(seconds float64) {
 // tidyAfter is how long after a delete its space is looked at, if nothing else has brought it back.
 const tidyAfter = time.Second
 
-// armTidy makes tidy run in a while, and again as long as it has something to do. It is called with mu held, when something was deleted.
+// armTidy makes tidy run in a while, and again as long as it has something to do. It is called with mu held, when
+// something was deleted.
 func (d *DB) armTidy() {
 	if d.tidying || d.manual {
 		return
@@ -477,9 +482,9 @@ func (d *DB) armTidy() {
 	})
 }
 
-// tidy makes what was deleted give its space back though nothing else brings that about: it ends the memtable if deletes in it, once
-// flushed, are worth it, and the log's segment if it is much larger than what is left, which an idle log does not need. It reports
-// whether it did.
+// tidy makes what was deleted give its space back though nothing else brings that about: it ends the memtable if
+// deletes in it, once flushed, are worth it, and the log's segment if it is much larger than what is left, which an
+// idle log does not need. It reports whether it did.
 func (d *DB) tidy(idle bool) bool {
 	v := d.latest().view
 	defer v.release()
@@ -559,8 +564,8 @@ func (t *table) live() (n int64) {
 	return n
 }
 
-// awaitRoom waits until a merge may have made room for the log, and returns false if none can. It is called with mu held, and
-// releases and takes it again.
+// awaitRoom waits until a merge may have made room for the log, and returns false if none can. It is called with mu
+// held, and releases and takes it again.
 func (d *DB) awaitRoom() bool {
 	d.wanting.Add(1)
 	defer d.wanting.Add(-1)
@@ -584,8 +589,8 @@ func (d *DB) awaitRoom() bool {
 	return did
 }
 
-// giveRoom gives back files that were made for later, and reports whether there were any: a flush or merge that finds no room for
-// itself may make more with it. The reserve is for deletes, and what follows from them.
+// giveRoom gives back files that were made for later, and reports whether there were any: a flush or merge that finds
+// no room for itself may make more with it. The reserve is for deletes, and what follows from them.
 func (d *DB) giveRoom(reserve bool) bool {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()

@@ -62,7 +62,8 @@ func (x *drive) work() {
 	}
 }
 
-// each commits an operation for each of n numbers, 100 at a time. It returns how many were committed before the first error.
+// each commits an operation for each of n numbers, 100 at a time. It returns how many were committed before the first
+// error.
 func (x *drive) each(n int, op func(b *holdfast.Batch, i int)) (int, error) {
 	x.t.Helper()
 	var b holdfast.Batch
@@ -89,8 +90,9 @@ func (x *drive) count() int {
 	return len(all)
 }
 
-// TestNearlyFullDisk: on a disk of one and a half times the live data, overwriting at random goes on for ever. A merge once needed room
-// for all that it read, and the database could not be written to any more, nor after reopening.
+// TestNearlyFullDisk: on a disk of one and a half times the live data, overwriting at random goes on for ever. A
+// merge once needed room for all that it read, and the database could not be written to any more, nor after
+// reopening.
 func TestNearlyFullDisk(t *testing.T) {
 	const n = 50_000
 	x := newDrive(t, 1<<20)
@@ -109,8 +111,8 @@ func TestNearlyFullDisk(t *testing.T) {
 	}
 }
 
-// TestFullDisk: what does not fit is refused and nothing else: what is there can be read and deleted key by key, and then there is
-// room again. A full disk once ended all writing, and deleting did not get further after reopening.
+// TestFullDisk: what does not fit is refused and nothing else: what is there can be read and deleted key by key, and
+// then there is room again. A full disk once ended all writing, and deleting did not get further after reopening.
 func TestFullDisk(t *testing.T) {
 	for _, reopen := range []bool{false, true} {
 		x := newDrive(t, 1<<20)
@@ -186,7 +188,8 @@ func TestNoByteLeft(t *testing.T) {
 	}
 }
 
-// TestRangeDeleteIsGarbage: what a range delete has cut off runs counts as garbage, also if it covers none of them as a whole.
+// TestRangeDeleteIsGarbage: what a range delete has cut off runs counts as garbage, also if it covers none of them as
+// a whole.
 func TestRangeDeleteIsGarbage(t *testing.T) {
 	const n = 40_000
 	x := newDrive(t, 4<<20)
@@ -213,8 +216,8 @@ func TestRangeDeleteIsGarbage(t *testing.T) {
 	}
 }
 
-// TestDeletesGiveBack: what was deleted gives its space back though nothing else is written: by a range, key by key, and in the memtable;
-// while the database is open, and when it is closed at once.
+// TestDeletesGiveBack: what was deleted gives its space back though nothing else is written: by a range, key by key,
+// and in the memtable; while the database is open, and when it is closed at once.
 func TestDeletesGiveBack(t *testing.T) {
 	const n = 8_000
 	value := make([]byte, 1000)
@@ -267,7 +270,8 @@ func TestDeletesGiveBack(t *testing.T) {
 	}
 }
 
-// TestClosedBeforeFlush: a range delete that ends the memtable gives its space back also when the database is closed before the flush.
+// TestClosedBeforeFlush: a range delete that ends the memtable gives its space back also when the database is closed
+// before the flush.
 func TestClosedBeforeFlush(t *testing.T) {
 	x := newDrive(t, 4<<20)
 	value := make([]byte, 1000)
@@ -295,7 +299,8 @@ func TestClosedBeforeFlush(t *testing.T) {
 	x.open()
 }
 
-// TestCloseWithoutRoom: what is synced needs no room on the disk, nor a file descriptor, for the database to be closed in good order.
+// TestCloseWithoutRoom: what is synced needs no room on the disk, nor a file descriptor, for the database to be
+// closed in good order.
 func TestCloseWithoutRoom(t *testing.T) {
 	for _, cause := range []error{syscall.ENOSPC, syscall.EMFILE} {
 		x := newDrive(t, 4<<20)
@@ -386,8 +391,8 @@ func flip(t *testing.T, fsys *vfs.Mem, kind string, text []byte) {
 	}
 }
 
-// TestRottenValue: a value that cannot be read stays where it is, and all others are moved and written as before. It once stopped
-// all writing, again after each opening.
+// TestRottenValue: a value that cannot be read stays where it is, and all others are moved and written as before. It
+// once stopped all writing, again after each opening.
 func TestRottenValue(t *testing.T) {
 	const n = 10_000
 	x := newDrive(t, 2<<20)
@@ -472,7 +477,8 @@ func TestDamagedRun(t *testing.T) {
 	}
 }
 
-// TestBackgroundFailures: what background work could not do for want of something is undone and done later, and writing goes on.
+// TestBackgroundFailures: what background work could not do for want of something is undone and done later, and
+// writing goes on.
 func TestBackgroundFailures(t *testing.T) {
 	for _, cause := range []error{syscall.ENOSPC, syscall.EMFILE, syscall.EIO} {
 		for _, kind := range []vfs.Kind{vfs.OpCreate, vfs.OpWrite, vfs.OpSync} {
@@ -595,8 +601,8 @@ func TestHeadersAreNoGarbage(t *testing.T) {
 	}
 }
 
-// TestDamagedRunAmongTiers: whichever index file is damaged, merges of what is newer, and of what is older, lose nothing of what can be
-// read. Keys of tiers below a damaged one were once dropped where tiers above it were merged.
+// TestDamagedRunAmongTiers: whichever index file is damaged, merges of what is newer, and of what is older, lose
+// nothing of what can be read. Keys of tiers below a damaged one were once dropped where tiers above it were merged.
 func TestDamagedRunAmongTiers(t *testing.T) {
 	key := func(i int) []byte { return fmt.Appendf(nil, "key %04d", i) }
 	made := newDrive(t, 2<<20)
@@ -667,8 +673,8 @@ func TestDamagedRunAmongTiers(t *testing.T) {
 	}
 }
 
-// movingSteps is a database of n keys whose values a pass moves, step by step, out of all segments that the log has left. A step
-// moves some 16 KiB, a segment of moved values holds 24.
+// movingSteps is a database of n keys whose values a pass moves, step by step, out of all segments that the log has
+// left. A step moves some 16 KiB, a segment of moved values holds 24.
 func movingSteps(t *testing.T, n int, mapped bool) *drive {
 	t.Helper()
 	fsys := vfs.NewMem()
@@ -715,8 +721,8 @@ func (x *drive) moveAll() {
 func stepKey(i int) []byte   { return fmt.Appendf(nil, "key %06d", i) }
 func stepValue(i int) []byte { return bytes.Repeat(fmt.Appendf(nil, "%06d ", i), 14) }
 
-// TestSegmentFilledByLaterStep: a segment of moved values that nothing names any more stays as long as a step adds to it, also when
-// the step has filled it and something else is installed before the step is.
+// TestSegmentFilledByLaterStep: a segment of moved values that nothing names any more stays as long as a step adds to
+// it, also when the step has filled it and something else is installed before the step is.
 func TestSegmentFilledByLaterStep(t *testing.T) {
 	x := movingSteps(t, 2000, false)
 	d := x.d
@@ -762,8 +768,8 @@ func TestSegmentFilledByLaterStep(t *testing.T) {
 	}
 }
 
-// TestMovedSegmentIsMappedUnread: a segment of moved values is mapped before it is installed, when nobody reads it yet. One that
-// the last step of a pass began was once mapped while readers looked whether it was.
+// TestMovedSegmentIsMappedUnread: a segment of moved values is mapped before it is installed, when nobody reads it
+// yet. One that the last step of a pass began was once mapped while readers looked whether it was.
 func TestMovedSegmentIsMappedUnread(t *testing.T) {
 	x := movingSteps(t, 300, true)
 	d, mapped := x.d, 0
@@ -787,8 +793,8 @@ func TestMovedSegmentIsMappedUnread(t *testing.T) {
 	}
 }
 
-// TestNoMergeAfterFailure: a step that fails after the log has is undone like any other, and no other follows. The next one once
-// went on in a segment that had been given up.
+// TestNoMergeAfterFailure: a step that fails after the log has is undone like any other, and no other follows. The
+// next one once went on in a segment that had been given up.
 func TestNoMergeAfterFailure(t *testing.T) {
 	x := movingSteps(t, 300, false)
 	d := x.d
@@ -815,8 +821,8 @@ func TestNoMergeAfterFailure(t *testing.T) {
 	}
 }
 
-// TestUnreadablePages: what lies in pages of a mapped file that cannot be read stays out of merges, be it values or an index, and
-// everything else goes on, as it does where the damage shows in a checksum.
+// TestUnreadablePages: what lies in pages of a mapped file that cannot be read stays out of merges, be it values or
+// an index, and everything else goes on, as it does where the damage shows in a checksum.
 func TestUnreadablePages(t *testing.T) {
 	const n = 2000
 	for _, kind := range []string{".seg", ".run"} {
@@ -860,7 +866,8 @@ func TestUnreadablePages(t *testing.T) {
 	}
 }
 
-// TestMergeChecksAgain: an index file that rots after it was read is not merged as it is, with a new checksum over the rot.
+// TestMergeChecksAgain: an index file that rots after it was read is not merged as it is, with a new checksum over
+// the rot.
 func TestMergeChecksAgain(t *testing.T) {
 	const n = 500
 	x := movingSteps(t, n, true)
@@ -903,7 +910,8 @@ func TestMergeChecksAgain(t *testing.T) {
 	}
 }
 
-// TestPlacingBesideStep: a flush may ask where a step is at work while it is (the race detector sees if it touches what the step writes).
+// TestPlacingBesideStep: a flush may ask where a step is at work while it is (the race detector sees if it touches
+// what the step writes).
 func TestPlacingBesideStep(t *testing.T) {
 	x := movingSteps(t, 1000, false)
 	d, p := x.d, x.d.passes[0]
@@ -926,8 +934,9 @@ func TestPlacingBesideStep(t *testing.T) {
 	p.mover.undo()
 }
 
-// TestDefaultBudgetOnSmallDisk: files are small beside a small disk, whatever memory there is. With files of the usual size, overwrites
-// were refused for ever with half of the disk free: there was no room to empty the largest segment.
+// TestDefaultBudgetOnSmallDisk: files are small beside a small disk, whatever memory there is. With files of the
+// usual size, overwrites were refused for ever with half of the disk free: there was no room to empty the largest
+// segment.
 func TestDefaultBudgetOnSmallDisk(t *testing.T) {
 	for _, mib := range []int64{64, 96} {
 		x := &drive{t: t, fs: vfs.NewMem()}
@@ -956,8 +965,8 @@ func TestDefaultBudgetOnSmallDisk(t *testing.T) {
 	}
 }
 
-// TestTwoManifests: when it is not known which of two manifests is durable the engine stops, whoever flushes, and also if the cause is a
-// full disk, of which something could be given back.
+// TestTwoManifests: when it is not known which of two manifests is durable the engine stops, whoever flushes, and
+// also if the cause is a full disk, of which something could be given back.
 func TestTwoManifests(t *testing.T) {
 	for _, cause := range []error{syscall.EIO, syscall.ENOSPC} {
 		for name, flush := range map[string]func(d *DB) error{

@@ -79,8 +79,8 @@ func (d *DB) segmentSize() int64 {
 	return min(max(2*d.lastSize, minSegment), d.segmentLimit)
 }
 
-// leave is how much room a new segment leaves on the disk, for what makes more of it: a flush, and a merge of everything that empties
-// one segment. It is called with mu held.
+// leave is how much room a new segment leaves on the disk, for what makes more of it: a flush, and a merge of
+// everything that empties one segment. It is called with mu held.
 func (d *DB) leave(last bool) int64 {
 	if last {
 		return 0
@@ -137,7 +137,8 @@ func (d *DB) createSegment(id uint32, size, left int64, ahead bool) (*segment, e
 	return s, nil
 }
 
-// newSegment makes a file with room for a segment, but without a header. It fails if there is no room for left bytes besides.
+// newSegment makes a file with room for a segment, but without a header. It fails if there is no room for left bytes
+// besides.
 func (d *DB) newSegment(id uint32, size, left int64) (*segment, error) {
 	name := segmentName(d.dir, id)
 	if err := d.fs.Remove(name); err == nil {
@@ -265,8 +266,9 @@ func (d *DB) prepareNext() (bool, error) {
 	return swept || did, err // the log makes one itself when it comes to that, and says so if it cannot
 }
 
-// The reserve is a file that takes room on the disk while there is some, in proportion to the database. It is given up when there is
-// none left, so that deletes can be logged, and flushes and merges find room for what gives back more.
+// The reserve is a file that takes room on the disk while there is some, in proportion to the database. It is given
+// up when there is none left, so that deletes can be logged, and flushes and merges find room for what gives back
+// more.
 const (
 	reserveName  = "RESERVE"
 	reserveShare = 16 // of the log's bytes
@@ -303,7 +305,8 @@ func (d *DB) makeReserve() {
 	}
 }
 
-// keepReserve makes the reserve again, or what there is room for, after it was given up for a merge that came to nothing.
+// keepReserve makes the reserve again, or what there is room for, after it was given up for a merge that came to
+// nothing.
 func (d *DB) keepReserve() {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
@@ -333,8 +336,8 @@ func (d *DB) releaseReserve() bool {
 	return true
 }
 
-// prepareStep begins to make the next segment, or goes on with it, and reports whether there was anything to do. After an error
-// nothing is left of it. It is called with preparing held.
+// prepareStep begins to make the next segment, or goes on with it, and reports whether there was anything to do.
+// After an error nothing is left of it. It is called with preparing held.
 func (d *DB) prepareStep() (bool, error) {
 	if d.making == nil {
 		return d.beginNext()
@@ -575,8 +578,8 @@ func (d *DB) Work(limit int) (n int, err error) {
 	return n, nil
 }
 
-// worked notes how background work ended. What failed has been undone and is tried again: only what leaves two manifests stops the
-// database, and is returned.
+// worked notes how background work ended. What failed has been undone and is tried again: only what leaves two
+// manifests stops the database, and is returned.
 func (d *DB) worked(a activity, err error) error {
 	if err == nil {
 		d.troubles[a].Store(nil)

@@ -191,8 +191,8 @@ func (t *tier) free(s span) bool {
 	return true
 }
 
-// split cuts s, in which the tier has no key, out of the refs around it. It returns false, and has done nothing, if one of them
-// cannot be read.
+// split cuts s, in which the tier has no key, out of the refs around it. It returns false, and has done nothing, if
+// one of them cannot be read.
 func (t *tier) split(s span) bool {
 	from := t.find(s.lo)
 	to := from
@@ -214,7 +214,8 @@ func (t *tier) split(s span) bool {
 	return true
 }
 
-// covered is how many bytes of values the refs name that lie wholly in [lo, hi), and half of what they name that lie there in part.
+// covered is how many bytes of values the refs name that lie wholly in [lo, hi), and half of what they name that lie
+// there in part.
 func (t *tier) covered(lo, hi []byte) (n int64) {
 	for i := t.find(lo); i < len(t.refs); i++ {
 		r := &t.refs[i]
