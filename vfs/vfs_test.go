@@ -729,3 +729,21 @@ func TestKindNames(t *testing.T) {
 		t.Error("what is no kind has a name")
 	}
 }
+
+// TestFree: the operating system knows how much room there is, and a limited Mem what is left of its capacity.
+func TestFree(t *testing.T) {
+	if free := OS().Free(t.TempDir()); free <= 0 {
+		t.Errorf("%d bytes are free", free)
+	}
+	m := NewMem()
+	if free := m.Free("/"); free != math.MaxInt64 {
+		t.Errorf("without a limit, %d bytes are free", free)
+	}
+	m.SetCapacity(1 << 20)
+	f, err := m.Create("/f")
+	must(t, err)
+	must(t, f.Allocate(64<<10))
+	if free := m.Free("/"); free != 1<<20-64<<10 {
+		t.Errorf("%d bytes are free", free)
+	}
+}
