@@ -469,14 +469,15 @@ func (d *DB) armTidy() {
 			return
 		}
 		defer d.gate.Leave()
-		did := d.tidy(d.commits.Load() == before)
+		idle := d.commits.Load() == before
+		did := d.tidy(idle)
 		d.edit.Lock()
 		busy := len(d.passes) > 0
 		d.edit.Unlock()
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.tidying = false
-		if did || busy || len(d.view.Load().imm) > 0 {
+		if did || busy || !idle || len(d.view.Load().imm) > 0 {
 			d.armTidy()
 		}
 	})

@@ -330,35 +330,40 @@ func TestCloseWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestTidyComesByItself: nobody has to write or close for the space of what was deleted to come back.
+// TestTidyComesByItself: nobody has to write or close for the space of what was deleted to come back, whether it was
+// in a memtable or in runs.
 func TestTidyComesByItself(t *testing.T) {
-	fsys := vfs.NewMem()
-	c := testConfig(fsys, "db")
-	c.Memory = 64 << 20
-	if err := fsys.MkdirAll("db"); err != nil {
-		t.Fatal(err)
-	}
-	d, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b holdfast.Batch
-	for i := range 10_000 {
-		b.Set(scattered(i), make([]byte, 500))
-	}
-	if err := commit(d, &b, holdfast.Power); err != nil {
-		t.Fatal(err)
-	}
-	b.Reset()
-	b.DeleteRange(nil, nil)
-	if err := commit(d, &b, holdfast.Power); err != nil {
-		t.Fatal(err)
-	}
-	for fsys.Used() > 2<<20 { // the test's own limit ends it
-		time.Sleep(10 * time.Millisecond)
-	}
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
+	for _, memory := range []int64{128 << 20, 32 << 20} {
+		fsys := vfs.NewMem()
+		c := testConfig(fsys, "db")
+		c.Memory = memory
+		if err := fsys.MkdirAll("db"); err != nil {
+			t.Fatal(err)
+		}
+		d, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 200 {
+			var b holdfast.Batch
+			for k := range 100 {
+				b.Set(scattered(i*100+k), make([]byte, 1000))
+			}
+			if err := commit(d, &b, holdfast.Power); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var b holdfast.Batch
+		b.DeleteRange(nil, nil)
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatal(err)
+		}
+		for fsys.Used() > 2<<20 { // the test's own limit ends it
+			time.Sleep(10 * time.Millisecond)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
