@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"syscall"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
@@ -231,7 +232,7 @@ func (d *DB) mergeOnce() (bool, error) {
 	p.mover.begin()
 	err := d.rewrite(p, s, out)
 	var unreadable *runFile
-	if errors.Is(err, holdfast.ErrCorrupt) {
+	if isUnreadable(err) {
 		unreadable = s.unreadable()
 	}
 	d.edit.Lock()
@@ -401,6 +402,11 @@ func (d *DB) rewrite(p *pass, s *step, out *output) (err error) {
 	return out.close()
 }
 
+// isUnreadable reports whether an error says that something stored cannot be read any more.
+func isUnreadable(err error) bool {
+	return errors.Is(err, holdfast.ErrCorrupt) || errors.Is(err, syscall.EIO)
+}
+
 // unreadable returns a run that a step which met damage cannot read, nil if it can read all. The error does not tell:
 // a memory fault has no name.
 func (s *step) unreadable() *runFile {
@@ -409,7 +415,7 @@ func (s *step) unreadable() *runFile {
 	}
 	for _, t := range s.clusters[s.done].tiers {
 		for i := range t.refs {
-			if _, err := t.refs[i].count(); errors.Is(err, holdfast.ErrCorrupt) {
+			if _, err := t.refs[i].count(); isUnreadable(err) {
 				return t.refs[i].file
 			}
 		}

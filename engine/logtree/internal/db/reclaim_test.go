@@ -851,7 +851,7 @@ func TestUnreadablePages(t *testing.T) {
 				t.Errorf("%s: %v", kind, err)
 			}
 		}
-		if m := x.d.Metrics(); m.Poison != nil || !errors.Is(m.Trouble, holdfast.ErrCorrupt) {
+		if m := x.d.Metrics(); m.Poison != nil || !isUnreadable(m.Trouble) {
 			t.Errorf("%s: poison %v, trouble %v", kind, m.Poison, m.Trouble)
 		}
 		for _, s := range x.d.view.Load().ver.segs {
@@ -864,7 +864,7 @@ func TestUnreadablePages(t *testing.T) {
 			if i%3 == 0 {
 				want = stepValue(i + 1)
 			}
-			if v, err := x.d.Get(nil, stepKey(i)); !errors.Is(err, holdfast.ErrCorrupt) && (err != nil || !bytes.Equal(v, want)) {
+			if v, err := x.d.Get(nil, stepKey(i)); !isUnreadable(err) && (err != nil || !bytes.Equal(v, want)) {
 				t.Fatalf("%s: key %d: %q, %v", kind, i, v, err)
 			}
 		}
