@@ -51,7 +51,11 @@ func TestFewFileDescriptors(t *testing.T) {
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
 			t.Fatal(err)
 		}
-		if err := set(); err != nil {
+		err = set()
+		for errors.Is(err, syscall.EMFILE) && !errors.Is(err, holdfast.ErrPoisoned) { // a flush that began with too few
+			err = set()
+		}
+		if err != nil {
 			t.Fatalf("with file descriptors again: %v", err)
 		}
 	}
