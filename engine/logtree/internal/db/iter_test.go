@@ -351,7 +351,7 @@ func TestScanAllocations(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			if n > 10 { // the iterator; its memory, where the pool has been emptied
+			if n > 100 { // the iterator; its memory, where the pools have been emptied, as the race detector does by chance
 				t.Errorf("flushed %v, reverse %v: %v allocations for 5000 entries", flushed, reverse, n)
 			}
 		}
