@@ -466,7 +466,7 @@ func (d *DB) notApplied(cause error) error {
 	}
 	e := &holdfast.Error{Op: "apply", Engine: Name, Path: d.dir, Cause: cause, Remedy: "try again once the cause is mended; nothing was written"}
 	if noRoom(cause) {
-		e.Class, e.Remedy = holdfast.ErrFull, "make room on the disk, or delete keys: that still works; nothing was written"
+		e.Class, e.Remedy = holdfast.ErrFull, "make room on the disk, or delete a range of keys; nothing was written"
 	}
 	return e
 }
