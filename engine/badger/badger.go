@@ -37,10 +37,10 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
-	"github.com/holdfastdb/holdfast/engine/internal/group"
+	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
-	"github.com/holdfastdb/holdfast/engine/internal/ranges"
-	"github.com/holdfastdb/holdfast/engine/internal/window"
+	"github.com/holdfastdb/holdfast/engine/internal/intervals"
+	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 )
 
 // Name is the engine's name in engine/all.
@@ -58,11 +58,11 @@ type engine struct {
 	db     *lib.DB
 	caps   holdfast.Capabilities
 	gate   gate.Gate
-	group  *group.Committer
-	window *window.Window
+	group  *groupcommit.Committer
+	window *losswindow.Window
 	flush  *flushes
 
-	// Used by the one who commits, see group.Commit.
+	// Used by the one who commits, see groupcommit.Commit.
 	logs  *logs
 	room  room
 	arena arena
@@ -137,7 +137,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 		return nil, errors.Join(err, e.logs.close(), db.Close())
 	}
 	e.room = room{dir: data, freeSpace: h.freeSpace, check: hm.Check}
-	e.group = group.New(Name, maxGroupBytes, e.commit)
+	e.group = groupcommit.New(Name, maxGroupBytes, e.commit)
 	e.group.LimitOps(maxGroupOps)
 	poison := func(cause error) { _ = e.group.Fail(failed("write", data, held.err(cause))) }
 	flush.poison.Store(&poison)
@@ -145,7 +145,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if !canSync {
 		every = 0
 	}
-	e.window = window.New(every, e.barrier)
+	e.window = losswindow.New(every, e.barrier)
 	e.caps.LossWindow = e.window.Every()
 	return e, nil
 }
@@ -176,7 +176,7 @@ func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	var err error
 	if b.HasRange() {
 		x := expansion{}
-		x.covered, x.ops = ranges.Split(slices.Collect(b.Ops()))
+		x.covered, x.ops = intervals.Split(slices.Collect(b.Ops()))
 		r, err = e.group.ApplyChecked(&x.plain, level, x.pending, func() error {
 			e.expand(&x)
 			return fits(&x.plain, true)

@@ -7,7 +7,7 @@ import (
 	lib "github.com/dgraph-io/badger/v4"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/ranges"
+	"github.com/holdfastdb/holdfast/engine/internal/intervals"
 )
 
 // pointerSize is what is left in a log of a value that lives in the value log.
@@ -119,7 +119,7 @@ func (a *arena) take(b *holdfast.Batch) ([]lib.Entry, []byte) {
 // expansion turns a batch into one without DeleteRange: the keys that may be in its ranges are deleted first, and
 // then what none of its later ranges covers is done in order.
 type expansion struct {
-	covered ranges.Union
+	covered intervals.Union
 	ops     []holdfast.Op
 	queued  map[string]bool // keys in covered that batches set which were not committed yet
 	plain   holdfast.Batch

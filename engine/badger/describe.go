@@ -8,7 +8,7 @@ import (
 	"github.com/dgraph-io/badger/v4/skl"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/library"
+	"github.com/holdfastdb/holdfast/engine/internal/modversion"
 )
 
 const (
@@ -48,7 +48,7 @@ func Describe() holdfast.Capabilities {
 	const how = "copied into a shared mapping of the log"
 	c := holdfast.Capabilities{
 		Engine:  Name,
-		Library: library.Version("github.com/dgraph-io/badger/v4"),
+		Library: modversion.Version("github.com/dgraph-io/badger/v4"),
 		Memory: holdfast.Promise{Given: holdfast.Process, How: how,
 			Why: "its log is a mapped file, which is the operating system's from the first byte"},
 		Process:       holdfast.Promise{Given: holdfast.Process, How: how},

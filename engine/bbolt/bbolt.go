@@ -36,11 +36,11 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
-	"github.com/holdfastdb/holdfast/engine/internal/group"
+	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
-	"github.com/holdfastdb/holdfast/engine/internal/library"
-	"github.com/holdfastdb/holdfast/engine/internal/ranges"
-	"github.com/holdfastdb/holdfast/engine/internal/window"
+	"github.com/holdfastdb/holdfast/engine/internal/intervals"
+	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
+	"github.com/holdfastdb/holdfast/engine/internal/modversion"
 )
 
 // Name is the engine's name in engine/all.
@@ -79,8 +79,8 @@ type Engine struct {
 	readOnly  bool
 	mapped    int // bytes of address space reserved at Open
 	pageSize  int
-	committer *group.Committer
-	window    *window.Window
+	committer *groupcommit.Committer
+	window    *losswindow.Window
 	hold      func() // a test's, called before what is committed at Power; nil otherwise
 
 	// Only the committer's leader, or whoever is Exclusive, touches these.
@@ -122,8 +122,8 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.db.Close(), h.Close())
 	}
-	e.committer = group.New(Name, maxGroupSize, e.commit)
-	e.window = window.New(o.SyncEvery, e.sync)
+	e.committer = groupcommit.New(Name, maxGroupSize, e.commit)
+	e.window = losswindow.New(o.SyncEvery, e.sync)
 	return e, nil
 }
 
@@ -238,7 +238,7 @@ func (e *Engine) size() (int64, error) {
 func Describe() holdfast.Capabilities {
 	return holdfast.Capabilities{
 		Engine:  Name,
-		Library: library.Version("go.etcd.io/bbolt"),
+		Library: modversion.Version("go.etcd.io/bbolt"),
 		Memory: holdfast.Promise{Given: holdfast.Process, How: "one NoSync transaction per group, in a directory made for process",
 			Why: "a transaction is written to the file before anybody sees it", CutMayCorrupt: true},
 		Process: holdfast.Promise{Given: holdfast.Process, How: "one NoSync transaction per group, in a directory made for process", CutMayCorrupt: true},
@@ -403,8 +403,8 @@ func (e *Engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
 	all := e.ops
 	defer clear(all)
 	if b.HasRange() {
-		var covered ranges.Union
-		covered, e.ops = ranges.Split(all)
+		var covered intervals.Union
+		covered, e.ops = intervals.Split(all)
 		for _, r := range covered {
 			if err := e.deleteRange(kv.Cursor(), kv.Delete, r); err != nil {
 				return err
@@ -442,7 +442,7 @@ type cursor interface {
 // A cursor does not keep its place over a deletion, and a leaf that was emptied stays in the tree
 // until commit: to look from the beginning each time would walk over all that were. So it
 // collects up to rangeChunk keys, deletes them, and goes on from the last of them.
-func (e *Engine) deleteRange(c cursor, remove func([]byte) error, r ranges.Interval) error {
+func (e *Engine) deleteRange(c cursor, remove func([]byte) error, r intervals.Interval) error {
 	var keys [][]byte // in the mapped file or in bbolt's nodes, for as long as the transaction lasts
 	from := r.Lo
 	for {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
-	"github.com/holdfastdb/holdfast/engine/internal/ranges"
+	"github.com/holdfastdb/holdfast/engine/internal/intervals"
 )
 
 func open(t *testing.T, dir string, o holdfast.Options) *Engine {
@@ -438,7 +438,7 @@ func TestDeleteRangeWork(t *testing.T) {
 	err := e.db.Update(func(tx *bbolt.Tx) error {
 		kv := tx.Bucket(bucketName)
 		c := &countingCursor{cursor: kv.Cursor()}
-		if err := e.deleteRange(c, kv.Delete, ranges.Interval{Lo: key(10), Hi: key(n + 10)}); err != nil {
+		if err := e.deleteRange(c, kv.Delete, intervals.Interval{Lo: key(10), Hi: key(n + 10)}); err != nil {
 			return err
 		}
 		if len(c.seeks) > n/rangeChunk+2 || c.nexts > n {

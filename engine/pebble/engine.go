@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
-	"github.com/holdfastdb/holdfast/engine/internal/window"
+	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 )
 
 // Engine is an open Pebble database. It implements [holdfast.Engine].
@@ -20,7 +20,7 @@ type Engine struct {
 	db        *lib.DB
 	disk      *disk
 	home      *home.Home // nil in tests that have no directory
-	window    *window.Window
+	window    *losswindow.Window
 	syncEvery time.Duration
 	settings  []holdfast.Setting
 	tickets   sync.Pool // of *ticket

@@ -28,8 +28,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
-	"github.com/holdfastdb/holdfast/engine/internal/library"
-	"github.com/holdfastdb/holdfast/engine/internal/window"
+	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
+	"github.com/holdfastdb/holdfast/engine/internal/modversion"
 )
 
 // Name is the engine's name in engine/all.
@@ -45,7 +45,7 @@ const defaultMemory = 384 << 20
 func Describe() holdfast.Capabilities {
 	return holdfast.Capabilities{
 		Engine:            Name,
-		Library:           library.Version("github.com/cockroachdb/pebble/v2"),
+		Library:           modversion.Version("github.com/cockroachdb/pebble/v2"),
 		Memory:            holdfast.Promise{Given: holdfast.Memory, How: "copied to the log's buffer and the memtable"},
 		Process:           holdfast.Promise{Given: holdfast.Process, How: "write to the log, shared by all that wait"},
 		Power:             holdfast.Promise{Given: holdfast.Power, How: "write to the log and fdatasync, shared by all that wait"},
@@ -136,7 +136,7 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options) (e
 		return nil, openError(data, nil, errors.Join(err, e.db.Close()))
 	}
 	e.tickets.New = func() any { return &ticket{e: e} }
-	e.window = window.New(o.SyncEvery, e.Sync)
+	e.window = losswindow.New(o.SyncEvery, e.Sync)
 	return e, nil
 }
 

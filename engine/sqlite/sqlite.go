@@ -34,10 +34,10 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
-	"github.com/holdfastdb/holdfast/engine/internal/group"
+	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
 	"github.com/holdfastdb/holdfast/engine/internal/home"
-	"github.com/holdfastdb/holdfast/engine/internal/library"
-	"github.com/holdfastdb/holdfast/engine/internal/window"
+	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
+	"github.com/holdfastdb/holdfast/engine/internal/modversion"
 )
 
 // The engines' names in engine/all.
@@ -70,8 +70,8 @@ type Engine struct {
 	lib       *sqliteLibrary
 	gate      gate.Gate
 	home      *home.Home
-	committer *group.Committer
-	window    *window.Window
+	committer *groupcommit.Committer
+	window    *losswindow.Window
 	cache     int64 // bytes of page cache per connection, 0 for SQLite's default
 	settings  []holdfast.Setting
 	w         writer
@@ -115,8 +115,8 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, 
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.w.conn.close(), h.Close())
 	}
-	e.committer = group.New(lib.name, maxGroupSize, e.commit)
-	e.window = window.New(o.SyncEvery, e.sync)
+	e.committer = groupcommit.New(lib.name, maxGroupSize, e.commit)
+	e.window = losswindow.New(o.SyncEvery, e.sync)
 	return e, nil
 }
 
@@ -209,7 +209,7 @@ func describe(name, module string) holdfast.Capabilities {
 	const how = "one transaction per group in the write-ahead log, synchronous=NORMAL"
 	return holdfast.Capabilities{
 		Engine:  name,
-		Library: library.Version(module),
+		Library: modversion.Version(module),
 		Memory:  holdfast.Promise{Given: holdfast.Process, How: how, Why: "a transaction is written to the log before anybody sees it"},
 		Process: holdfast.Promise{Given: holdfast.Process, How: how},
 		Power:   holdfast.Promise{Given: holdfast.Power, How: "one transaction per group in the write-ahead log, synchronous=FULL: fsync"},

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/store/event"
-	"github.com/holdfastdb/holdfast/store/internal/pieces"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
@@ -260,8 +260,8 @@ func TestTruncateInSmallPieces(t *testing.T) {
 		events, size int
 		least        int // pieces
 	}{
-		{"many", 4 * pieces.Keys, 0, 4},
-		{"large", 64, 1 << 17, 64 << 17 / pieces.Bytes},
+		{"many", 4 * chunks.Keys, 0, 4},
+		{"large", 64, 1 << 17, 64 << 17 / chunks.Bytes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			st := newStage()
@@ -304,7 +304,7 @@ func TestCloseBetweenPieces(t *testing.T) {
 	st := newStage()
 	st.Native = false
 	s := openLog(t, st, event.Options{Level: holdfast.Memory})
-	const n = 8 * pieces.Keys
+	const n = 8 * chunks.Keys
 	for range n {
 		appendOK(t, s, event.Event{})
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
-	"github.com/holdfastdb/holdfast/store/internal/pieces"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 )
 
 // Ids are remembered by generation, the position divided by the window. An append looks
@@ -213,7 +213,7 @@ func (s *Store) sweep(last uint64, n int) {
 	s.aboutMu.Lock()
 	lo, hi := s.keys.FromID(s.about.IDs), s.keys.ID(nil, last/s.window-1, "")
 	s.aboutMu.Unlock()
-	keys := pieces.Keys
+	keys := chunks.Keys
 	for left, more := max(sweepKeys, 2*n), true; more && left > 0 && bytes.Compare(lo, hi) < 0; {
 		var b holdfast.Batch
 		end := hi
@@ -222,7 +222,7 @@ func (s *Store) sweep(last uint64, n int) {
 		} else {
 			var at []byte
 			var err error
-			if at, more, err = pieces.Cut(&b, s.eng, holdfast.Range{Lo: lo, Hi: hi}, min(keys, left), pieces.Bytes); err != nil {
+			if at, more, err = chunks.Cut(&b, s.eng, holdfast.Range{Lo: lo, Hi: hi}, min(keys, left), chunks.Bytes); err != nil {
 				_ = s.met(err)
 				return
 			}

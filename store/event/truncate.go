@@ -6,7 +6,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
-	"github.com/holdfastdb/holdfast/store/internal/pieces"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 )
 
 // TruncateBefore removes all events below position and returns how many the log has become
@@ -78,9 +78,9 @@ func (s *Store) reclaim(ctx context.Context, first uint64) error {
 	s.aboutMu.Lock()
 	pos := s.about.Removed
 	s.aboutMu.Unlock()
-	keys, singly := pieces.Keys, true
+	keys, singly := chunks.Keys, true
 	if s.caps.NativeDeleteRange {
-		keys, singly = pieces.Few, false
+		keys, singly = chunks.Few, false
 	}
 	for pos < first {
 		if err := s.alive(ctx); err != nil {
@@ -88,7 +88,7 @@ func (s *Store) reclaim(ctx context.Context, first uint64) error {
 		}
 		var b holdfast.Batch
 		lo, hi, end := s.keys.Event(nil, pos), s.keys.Event(nil, first), first
-		last, more, err := pieces.Cut(&b, s.eng, holdfast.Range{Lo: lo, Hi: hi}, keys, pieces.Bytes)
+		last, more, err := chunks.Cut(&b, s.eng, holdfast.Range{Lo: lo, Hi: hi}, keys, chunks.Bytes)
 		switch {
 		case !singly && (more || err != nil):
 			b.Reset()
@@ -106,7 +106,7 @@ func (s *Store) reclaim(ctx context.Context, first uint64) error {
 		case err == nil:
 			pos = end
 		case errors.Is(err, holdfast.ErrTooLarge) && !singly: // the engine has a limit of its own
-			keys, singly = pieces.Keys, true
+			keys, singly = chunks.Keys, true
 		case errors.Is(err, holdfast.ErrTooLarge) && keys > 1:
 			keys /= 2
 		default:

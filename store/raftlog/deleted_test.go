@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/store/internal/pieces"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
@@ -70,14 +70,14 @@ func TestStoreAmongTheDead(t *testing.T) {
 	stages(t, func(t *testing.T, st *stage) {
 		st.Native = false
 		s := openStore(t, st, inMemory)
-		const n = 100 * pieces.Keys
+		const n = 100 * chunks.Keys
 		fill(t, s, n)
 		full := errors.New("no space left on device")
 		st.Locked(func() { st.Refuse, st.Spare = full, 1 })
 		wantError(t, s.DeleteRange(0, n), full)
 		st.Locked(func() { st.Refuse = nil })
 		wantLog(t, s)
-		logs := entries(n/2, n/2+2*pieces.Keys, 2)
+		logs := entries(n/2, n/2+2*chunks.Keys, 2)
 		before := st.Applied
 		for _, log := range logs {
 			store(t, s, log)
@@ -88,7 +88,7 @@ func TestStoreAmongTheDead(t *testing.T) {
 		wantLog(t, s, logs...)
 		// Now here and there, so that more dead spans would come of it than a description may have.
 		for i := uint64(1); i < 40; i++ {
-			more := entries(i*pieces.Keys+i, i*pieces.Keys+i, 3)
+			more := entries(i*chunks.Keys+i, i*chunks.Keys+i, 3)
 			logs = append(logs, more...)
 			store(t, s, more...)
 		}
@@ -112,18 +112,18 @@ func TestRanges(t *testing.T) {
 		st := newStage()
 		st.Native = native
 		s := openStore(t, st, raftlog.Options{Level: holdfast.Memory})
-		fill(t, s, 3*pieces.Keys)
+		fill(t, s, 3*chunks.Keys)
 		remove(t, s, 1, 10)
-		remove(t, s, 3*pieces.Keys, 4*pieces.Keys)
+		remove(t, s, 3*chunks.Keys, 4*chunks.Keys)
 		remove(t, s, 20, 25)
 		if st.Ranges > 0 {
 			t.Errorf("native %v: few entries took %d ranges", native, st.Ranges)
 		}
-		remove(t, s, 0, 2*pieces.Keys)
+		remove(t, s, 0, 2*chunks.Keys)
 		if native != (st.Ranges == 1) {
 			t.Errorf("native %v: many entries took %d ranges", native, st.Ranges)
 		}
-		wantBounds(t, s, 2*pieces.Keys+1, 3*pieces.Keys-1)
+		wantBounds(t, s, 2*chunks.Keys+1, 3*chunks.Keys-1)
 		closeStore(t, s)
 	}
 }

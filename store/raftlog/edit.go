@@ -6,7 +6,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/store/internal/pieces"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -230,11 +230,11 @@ func (s *Store) remove(e *encoder, lo, hi uint64) (deletion, error) {
 func (s *Store) erase(b *holdfast.Batch, p bounds, gone format.Span) (*spans, error) {
 	b.Reset()
 	from, to := s.span(gone.Lo, gone.Hi)
-	atOnce, keys := s.caps.NativeDeleteRange && s.piece == pieces.Keys, s.piece
+	atOnce, keys := s.caps.NativeDeleteRange && s.piece == chunks.Keys, s.piece
 	if atOnce {
-		keys = pieces.Few
+		keys = chunks.Few
 	}
-	_, more, err := pieces.Cut(b, s.eng, holdfast.Range{Lo: from, Hi: to}, keys, pieces.Bytes)
+	_, more, err := chunks.Cut(b, s.eng, holdfast.Range{Lo: from, Hi: to}, keys, chunks.Bytes)
 	switch {
 	case atOnce && (more || err != nil):
 		b.Reset()
@@ -350,7 +350,7 @@ func (s *Store) removePiece(wanted format.Span) error {
 func (s *Store) cut(b *holdfast.Batch, dead format.Span, down bool) (format.Span, error) {
 	b.Reset()
 	from, to := s.span(dead.Lo, dead.Hi)
-	key, more, err := pieces.Cut(b, s.eng, holdfast.Range{Lo: from, Hi: to, Reverse: down}, s.piece, pieces.Bytes)
+	key, more, err := chunks.Cut(b, s.eng, holdfast.Range{Lo: from, Hi: to, Reverse: down}, s.piece, chunks.Bytes)
 	if err != nil || !more {
 		return dead, err
 	}

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/internal/exclusive"
-	"github.com/holdfastdb/holdfast/store/internal/pieces"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -132,7 +132,7 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	}()
 	s := &Store{
 		eng: eng, claim: place, caps: place.Caps, level: place.Level, monotonic: o.Monotonic, keys: keys, metaKey: keys.Meta(), commitKey: keys.Commit(),
-		editing: make(turns, 1), piece: pieces.Keys,
+		editing: make(turns, 1), piece: chunks.Keys,
 	}
 	if s.level < holdfast.Power && o.Logger != nil {
 		o.Logger.Warn("raftlog: unsafe for votes: this level does not survive power loss", slog.String("level", s.level.String()), slog.String("store", o.Name))

@@ -20,8 +20,8 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
-	"github.com/holdfastdb/holdfast/engine/internal/group"
-	"github.com/holdfastdb/holdfast/engine/internal/window"
+	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
+	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -80,7 +80,7 @@ type DB struct {
 	manual bool
 	reads  bool // nothing else: nothing is written
 	noMap  bool
-	window *window.Window
+	window *losswindow.Window
 	pool   *memtable.Pool
 	cache  *run.Cache
 
@@ -587,7 +587,7 @@ func (d *DB) sync() error {
 }
 
 // poisoned wraps the cause that stopped the database.
-func poisoned(cause error) error { return group.Poisoned(Name, cause) }
+func poisoned(cause error) error { return groupcommit.Poisoned(Name, cause) }
 
 // Close implements [holdfast.Engine].
 func (d *DB) Close() error {

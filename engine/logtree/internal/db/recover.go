@@ -14,7 +14,7 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/window"
+	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -56,7 +56,7 @@ func Open(c Config) (_ *DB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d.window = window.New(c.SyncEvery, func() error {
+	d.window = losswindow.New(c.SyncEvery, func() error {
 		if d.log.synced.Load() == d.log.appended.Load() {
 			return nil
 		}

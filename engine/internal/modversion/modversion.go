@@ -1,5 +1,5 @@
-// Package library tells which version of a module this program was built with.
-package library
+// Package modversion tells which version of a module this program was built with.
+package modversion
 
 import (
 	"runtime/debug"

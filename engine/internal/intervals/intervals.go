@@ -1,6 +1,6 @@
-// Package ranges is for engines that must carry out a DeleteRange key by key: it says what a
+// Package intervals is for engines that must carry out a DeleteRange key by key: it says what a
 // batch comes to if its ranges are deleted first.
-package ranges
+package intervals
 
 import (
 	"bytes"

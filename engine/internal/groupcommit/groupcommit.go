@@ -1,11 +1,11 @@
-// Package group merges the batches of many writers into few engine transactions. It
+// Package groupcommit merges the batches of many writers into few engine transactions. It
 // serves engines that have one writer at a time (bbolt, SQLite, Badger): waiting
 // batches become, in order, one transaction and one sync.
 //
 // There is no goroutine of its own and no delay: the first to wait commits for
 // everybody who has applied by then, while the next group fills. A lone writer commits
 // inline.
-package group
+package groupcommit
 
 import (
 	"errors"

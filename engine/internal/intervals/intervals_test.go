@@ -1,4 +1,4 @@
-package ranges_test
+package intervals_test
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/ranges"
+	"github.com/holdfastdb/holdfast/engine/internal/intervals"
 )
 
 // within reports whether key is in [lo, hi).
@@ -48,7 +48,7 @@ func TestSplit(t *testing.T) {
 			}
 		}
 		shown := slices.Clone(ops)
-		covered, left := ranges.Split(ops)
+		covered, left := intervals.Split(ops)
 		for i, c := range covered {
 			maps.DeleteFunc(got, func(k, _ string) bool { return within(k, string(c.Lo), string(c.Hi)) })
 			if i > 0 && string(covered[i-1].Hi) >= string(c.Lo) {
@@ -73,10 +73,10 @@ func TestUnion(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for range 2000 {
-		var r ranges.Union
-		var all []ranges.Interval
+		var r intervals.Union
+		var all []intervals.Interval
 		for range rnd.IntN(8) {
-			i := ranges.Interval{Lo: []byte{byte(rnd.IntN(20))}, Hi: []byte{byte(rnd.IntN(20))}}
+			i := intervals.Interval{Lo: []byte{byte(rnd.IntN(20))}, Hi: []byte{byte(rnd.IntN(20))}}
 			switch rnd.IntN(8) {
 			case 0:
 				i.Lo = nil

@@ -15,7 +15,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/store/internal/pieces"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
@@ -38,7 +38,7 @@ func fill(t testing.TB, s *raftlog.Store, n uint64) {
 // TestOthersComeBetweenPieces holds a long deletion between any two of its pieces and calls everything else, which must
 // come through without the rest of it: each needs no more receipts than those of the piece under way and its own.
 func TestOthersComeBetweenPieces(t *testing.T) {
-	const n = 20 * pieces.Keys
+	const n = 20 * chunks.Keys
 	others := map[string]func(s *raftlog.Store) error{
 		"suffix":           func(s *raftlog.Store) error { return s.DeleteRange(n+50, n+100) },
 		"long suffix":      func(s *raftlog.Store) error { return s.DeleteRange(n+20, 2*n) },
@@ -96,7 +96,7 @@ func TestOthersComeBetweenPieces(t *testing.T) {
 				}
 				left := 0
 				lo, hi := []byte("r\x00l"), []byte("r\x00m")
-				if left = storetest.Keys(st, holdfast.Range{Lo: lo, Hi: hi}); left < 5*pieces.Keys && name != "more of the same" { // which returns when all of it is gone, whoever of the two removes it
+				if left = storetest.Keys(st, holdfast.Range{Lo: lo, Hi: hi}); left < 5*chunks.Keys && name != "more of the same" { // which returns when all of it is gone, whoever of the two removes it
 					t.Fatalf("%d keys were left when the call had come through, after %d receipts", left, released)
 				}
 				st.Release(-1)
@@ -120,7 +120,7 @@ func TestOthersComeBetweenPieces(t *testing.T) {
 // TestCloseBetweenPieces: Close does not wait for the rest of a long deletion, which is over for readers; the next deletion
 // after the store is opened again goes on with it, unless it is one of the end of the log, which removes what is its own.
 func TestCloseBetweenPieces(t *testing.T) {
-	const n = 20 * pieces.Keys
+	const n = 20 * chunks.Keys
 	for _, name := range []string{"nothing", "prefix", "suffix"} {
 		t.Run(name, func(t *testing.T) {
 			stages(t, func(t *testing.T, st *stage) {
@@ -182,7 +182,7 @@ func TestPiecesOfLargeEntries(t *testing.T) {
 	}
 	before := st.Applied
 	remove(t, s, 0, n)
-	if took, least := st.Applied-before, uint64(n*size/pieces.Bytes); took < least {
+	if took, least := st.Applied-before, uint64(n*size/chunks.Bytes); took < least {
 		t.Fatalf("%d MiB went in %d pieces, want %d or more", n*size>>20, took, least)
 	}
 	wantLog(t, s)

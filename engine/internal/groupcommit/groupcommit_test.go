@@ -1,4 +1,4 @@
-package group_test
+package groupcommit_test
 
 import (
 	"encoding/binary"
@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/group"
+	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
 )
 
 func numbered(n uint64) *holdfast.Batch {
@@ -26,7 +26,7 @@ func numbered(n uint64) *holdfast.Batch {
 // twice, none missing, in far fewer transactions than there are batches.
 func TestOrderAndMerging(t *testing.T) {
 	var got []uint64
-	c := group.New("test", 1<<20, func(b *holdfast.Batch, _ holdfast.Level) error {
+	c := groupcommit.New("test", 1<<20, func(b *holdfast.Batch, _ holdfast.Level) error {
 		time.Sleep(200 * time.Microsecond) // as long as a sync takes
 		for op := range b.Ops() {
 			got = append(got, binary.BigEndian.Uint64(op.Key))
@@ -79,7 +79,7 @@ func TestOrderAndMerging(t *testing.T) {
 // A group runs at the strongest level that any of its batches asks for.
 func TestStrongestLevel(t *testing.T) {
 	var got holdfast.Level
-	c := group.New("test", 1<<20, func(_ *holdfast.Batch, l holdfast.Level) error { got = l; return nil })
+	c := groupcommit.New("test", 1<<20, func(_ *holdfast.Batch, l holdfast.Level) error { got = l; return nil })
 	for _, l := range []holdfast.Level{holdfast.Process, holdfast.Power, holdfast.Process} {
 		if _, err := c.Apply(numbered(1), l); err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestStrongestLevel(t *testing.T) {
 func TestPoison(t *testing.T) {
 	cause := errors.New("no space left")
 	calls := 0
-	c := group.New("test", 1, func(*holdfast.Batch, holdfast.Level) error {
+	c := groupcommit.New("test", 1, func(*holdfast.Batch, holdfast.Level) error {
 		calls++
 		if calls == 2 {
 			return cause
@@ -135,7 +135,7 @@ func TestPoison(t *testing.T) {
 // What nobody waits for stays bounded, and Close commits it.
 func TestDroppedReceipts(t *testing.T) {
 	var committed atomic.Int64
-	c := group.New("test", 1000, func(b *holdfast.Batch, _ holdfast.Level) error { committed.Add(int64(b.Len())); return nil })
+	c := groupcommit.New("test", 1000, func(b *holdfast.Batch, _ holdfast.Level) error { committed.Add(int64(b.Len())); return nil })
 	for n := range uint64(10_000) {
 		if _, err := c.Apply(numbered(n), holdfast.Process); err != nil {
 			t.Fatal(err)
@@ -155,7 +155,7 @@ func TestDroppedReceipts(t *testing.T) {
 // A group has no more operations than it may, unless one batch alone has.
 func TestLimitOps(t *testing.T) {
 	var sizes []int
-	c := group.New("test", 1<<20, func(b *holdfast.Batch, _ holdfast.Level) error { sizes = append(sizes, b.Len()); return nil })
+	c := groupcommit.New("test", 1<<20, func(b *holdfast.Batch, _ holdfast.Level) error { sizes = append(sizes, b.Len()); return nil })
 	c.LimitOps(3)
 	for n := range uint64(7) {
 		b := numbered(n)
@@ -180,7 +180,7 @@ func TestLimitOps(t *testing.T) {
 func TestApplyChecked(t *testing.T) {
 	var mu sync.Mutex
 	committed := map[uint64]bool{}
-	c := group.New("test", 1000, func(b *holdfast.Batch, _ holdfast.Level) error {
+	c := groupcommit.New("test", 1000, func(b *holdfast.Batch, _ holdfast.Level) error {
 		mu.Lock()
 		defer mu.Unlock()
 		for op := range b.Ops() {
@@ -239,7 +239,7 @@ func TestApplyChecked(t *testing.T) {
 // While a group is being committed, or Exclusive's work done, batches are applied, checked ones too, and counters read.
 func TestApplyWaitsForNoDevice(t *testing.T) {
 	begun, device := make(chan bool), make(chan bool)
-	c := group.New("test", 1<<20, func(*holdfast.Batch, holdfast.Level) error {
+	c := groupcommit.New("test", 1<<20, func(*holdfast.Batch, holdfast.Level) error {
 		begun <- true
 		<-device
 		return nil
@@ -291,7 +291,7 @@ func TestApplyWaitsForNoDevice(t *testing.T) {
 // A panic while a group is committed, or in Exclusive, poisons, and nobody waits for ever; one in a check refuses the batch.
 func TestPanic(t *testing.T) {
 	for _, where := range []string{"commit", "exclusive"} {
-		c := group.New("test", 12, func(*holdfast.Batch, holdfast.Level) error { panic("no such page") })
+		c := groupcommit.New("test", 12, func(*holdfast.Batch, holdfast.Level) error { panic("no such page") })
 		bad := func() error { panic("no such page") }
 		if _, err := c.ApplyChecked(numbered(1), holdfast.Power, func(holdfast.Op) {}, bad); err == nil || errors.Is(err, holdfast.ErrPoisoned) {
 			t.Errorf("a panic in a check: %v", err)
@@ -334,7 +334,7 @@ func TestExclusiveFailureIsFinal(t *testing.T) {
 	for range 300 {
 		var failed atomic.Bool
 		var late atomic.Int64
-		c := group.New("test", 1<<20, func(*holdfast.Batch, holdfast.Level) error {
+		c := groupcommit.New("test", 1<<20, func(*holdfast.Batch, holdfast.Level) error {
 			if failed.Load() {
 				late.Add(1)
 			}
@@ -384,11 +384,11 @@ func TestPoisonText(t *testing.T) {
 		{errors.New("device gone"), "", "bbolt write: stopped after a failed write: device gone" + remedy},
 	} {
 		var e *holdfast.Error
-		err := group.Poisoned("bbolt", c.cause)
+		err := groupcommit.Poisoned("bbolt", c.cause)
 		if !errors.As(err, &e) || !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, c.cause) || e.Path != c.path || err.Error() != c.want {
 			t.Errorf("path %q, text\n%v, want\n%s", e.Path, err, c.want)
 		}
-		if again := group.Poisoned("bbolt", err); again != err {
+		if again := groupcommit.Poisoned("bbolt", err); again != err {
 			t.Errorf("wrapped twice: %v", again)
 		}
 	}

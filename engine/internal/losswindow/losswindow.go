@@ -1,6 +1,6 @@
-// Package window keeps an engine's loss window: what commits weaker than Power can lose
+// Package losswindow keeps an engine's loss window: what commits weaker than Power can lose
 // to a power cut is bounded by a sync in the background.
-package window
+package losswindow
 
 import (
 	"sync"

@@ -1,8 +1,8 @@
-// Package pieces says how much a store removes at a time where an engine removes the keys of a range one by one.
+// Package chunks says how much a store removes at a time where an engine removes the keys of a range one by one.
 //
 // Such an engine has one writer, for whom all others wait. So a store removes many keys in pieces, each a commit of its
 // own, and others get their turn in between.
-package pieces
+package chunks
 
 import "github.com/holdfastdb/holdfast"
 

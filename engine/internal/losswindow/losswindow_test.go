@@ -1,18 +1,18 @@
-package window_test
+package losswindow_test
 
 import (
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/holdfastdb/holdfast/engine/internal/window"
+	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 )
 
 // Each weak commit is followed by a sync, and nothing is synced without one.
 func TestSyncFollowsDirty(t *testing.T) {
 	var syncs atomic.Int64
 	synced := make(chan struct{}, 100)
-	w := window.New(5*time.Millisecond, func() error { syncs.Add(1); synced <- struct{}{}; return nil })
+	w := losswindow.New(5*time.Millisecond, func() error { syncs.Add(1); synced <- struct{}{}; return nil })
 	for range 3 {
 		w.Dirty()
 		w.Dirty() // which the same sync covers, unless this comes after it
@@ -34,9 +34,9 @@ func TestSyncFollowsDirty(t *testing.T) {
 // A commit that comes while a sync is running is not covered by it.
 func TestDirtyDuringSync(t *testing.T) {
 	var syncs atomic.Int64
-	var w *window.Window
+	var w *losswindow.Window
 	done := make(chan struct{})
-	w = window.New(time.Millisecond, func() error {
+	w = losswindow.New(time.Millisecond, func() error {
 		switch syncs.Add(1) {
 		case 1:
 			w.Dirty()
@@ -51,7 +51,7 @@ func TestDirtyDuringSync(t *testing.T) {
 }
 
 func TestNever(t *testing.T) {
-	w := window.New(-1, func() error { t.Error("synced"); return nil })
+	w := losswindow.New(-1, func() error { t.Error("synced"); return nil })
 	w.Dirty()
 	time.Sleep(10 * time.Millisecond)
 	w.Stop()

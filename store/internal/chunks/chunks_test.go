@@ -1,4 +1,4 @@
-package pieces_test
+package chunks_test
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/store/internal/pieces"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 )
 
 // bad is a reader whose iterators end with an error at one key.
@@ -80,7 +80,7 @@ func TestCut(t *testing.T) {
 			reader = bad{Reader: eng, key: c.bad}
 		}
 		var deleted holdfast.Batch
-		last, more, err := pieces.Cut(&deleted, reader, holdfast.Range{Lo: []byte(c.lo), Hi: []byte(c.hi), Reverse: c.reverse}, c.keys, c.bytes)
+		last, more, err := chunks.Cut(&deleted, reader, holdfast.Range{Lo: []byte(c.lo), Hi: []byte(c.hi), Reverse: c.reverse}, c.keys, c.bytes)
 		if err != nil || string(last) != c.last || more != c.more {
 			t.Errorf("%+v: got %q, %v, %v", c, last, more, err)
 		}
@@ -97,10 +97,10 @@ func TestCut(t *testing.T) {
 	}
 	// A key whose value cannot be read is a piece, one that cannot be read itself an error.
 	r := holdfast.Range{Lo: []byte("k5")}
-	if last, more, err := pieces.Cut(nil, bad{eng, "k5", true}, r, 9, 1); err != nil || string(last) != "k5" || !more {
+	if last, more, err := chunks.Cut(nil, bad{eng, "k5", true}, r, 9, 1); err != nil || string(last) != "k5" || !more {
 		t.Errorf("got %q, %v, %v", last, more, err)
 	}
-	if _, _, err := pieces.Cut(nil, bad{eng, "k5", false}, r, 9, 1); !errors.Is(err, errBad) {
+	if _, _, err := chunks.Cut(nil, bad{eng, "k5", false}, r, 9, 1); !errors.Is(err, errBad) {
 		t.Errorf("got %v", err)
 	}
 	if m := eng.Metrics(); m.OpenIterators != 0 {
