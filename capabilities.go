@@ -40,6 +40,10 @@ type Capabilities struct {
 	// Limits in bytes, never above those of the contract.
 	MaxKeySize, MaxValueSize, MaxBatchSize int64
 
+	// MinMemoryBytes is the least Options.MemoryBytes that is not refused with ErrBadOption, where that is more than
+	// MinMemoryBytes of this package; otherwise it is 0.
+	MinMemoryBytes int64
+
 	// Settings are the engine's own, read back from it after opening, not as they
 	// were asked for. Empty in a description of an engine that is not open.
 	Settings []Setting

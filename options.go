@@ -25,8 +25,9 @@ type Options struct {
 	SyncEvery time.Duration
 
 	// MemoryBytes is the budget in bytes for caches and write buffers. 0 means the
-	// engine's own default, less than MinMemoryBytes is refused. Engines hold to it as well as their libraries let them; what
-	// was set is in Capabilities.
+	// engine's own default. Less than MinMemoryBytes is refused, and what the engine cannot hold to: see
+	// Capabilities.MinMemoryBytes. Engines hold to it as well as their libraries let them; what was set is in
+	// Capabilities.
 	MemoryBytes int64
 
 	// ReadOnly opens a directory that is there, and only to read it: nothing in it is written or made. Many can

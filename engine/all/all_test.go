@@ -197,10 +197,14 @@ func TestSmallThings(t *testing.T) {
 			if e.Describe().Strongest() > holdfast.Memory {
 				dir = filepath.Join(t.TempDir(), "db")
 			}
-			if _, err := all.OpenURL(e.Name + ":" + dir + "?memory=1"); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), fmt.Sprint(holdfast.MinMemoryBytes)) {
-				t.Errorf("a budget of one byte: %v", err)
+			least := max(holdfast.MinMemoryBytes, e.Describe().MinMemoryBytes)
+			url := func(memory int64) string { return fmt.Sprintf("%s:%s?memory=%d", e.Name, dir, memory) }
+			for _, memory := range []int64{1, least - 1} {
+				if _, err := all.OpenURL(url(memory)); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), fmt.Sprint(least)) {
+					t.Errorf("a budget of %d bytes, the least is %d: %v", memory, least, err)
+				}
 			}
-			eng, err := all.OpenURL(e.Name + ":" + dir + "?memory=1MiB")
+			eng, err := all.OpenURL(url(least))
 			if err != nil {
 				t.Fatal(err)
 			}

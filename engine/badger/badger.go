@@ -10,9 +10,9 @@
 // library's collection copies values that a newer tombstone covers, and once a compaction has
 // dropped the tombstone with the version it knew of, the copy is alive again.
 //
-// Options.MemoryBytes is not held to: memtables have a fixed size, because a log that a crash leaves must fit into one,
-// and the buffers in which the library makes tables have no limit. It says what caches get: what memtables leave of
-// it, but at least 16 MiB; see configure, and the caveats for what was measured.
+// Options.MemoryBytes below 1.5 GiB is refused: memtables have a fixed size, because a batch of 8 MiB and a log that a
+// crash leaves must fit into one, and the library keeps the buffers in which it makes tables. What is named above that
+// goes to the block cache; see configure, and the caveats for what was measured.
 //
 // The library makes and removes files by name, in the background too. So that it does nothing to another directory
 // that has come to have the name, on Linux it works through a handle; see handle. Elsewhere it is given up, not
@@ -87,6 +87,11 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 }
 
 func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error) {
+	if o.MemoryBytes != 0 && o.MemoryBytes < minMemory {
+		return nil, &holdfast.Error{Op: "open", Engine: Name, Path: dir, Class: holdfast.ErrBadOption,
+			Detail: fmt.Sprintf("a memory budget of %d bytes, which Badger would exceed", o.MemoryBytes),
+			Remedy: fmt.Sprintf("use %d or more, or 0 for the default", minMemory)}
+	}
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
@@ -258,7 +263,8 @@ func (e *engine) Snapshot() (holdfast.Snapshot, error) {
 func (e *engine) Capabilities() holdfast.Capabilities { return e.caps }
 
 // Metrics implements [holdfast.Engine]. Syncs counts the engine's own; the library adds two for
-// every table it makes in the background. MemoryBytes is the caches and the memtables, each of which has a log.
+// every table it makes in the background. MemoryBytes is the cache and the memtables, each of which has
+// a log; the library does not say how large its buffers for making tables are.
 func (e *engine) Metrics() holdfast.Metrics {
 	m := holdfast.UnknownMetrics()
 	e.gate.Fill(&m)
@@ -275,9 +281,6 @@ func (e *engine) Metrics() holdfast.Metrics {
 	}
 	if b := e.db.BlockCacheMetrics(); b != nil {
 		m.MemoryBytes += int64(b.CostAdded() - b.CostEvicted())
-	}
-	if i := e.db.IndexCacheMetrics(); i != nil {
-		m.MemoryBytes += int64(i.CostAdded() - i.CostEvicted())
 	}
 	return m
 }

@@ -313,7 +313,7 @@ func TestCloseWithoutRoom(t *testing.T) {
 
 // The settings that make the engine's promises true are those that the library runs with.
 func TestSettings(t *testing.T) {
-	e, err := Open(t.TempDir(), holdfast.Options{MemoryBytes: 1 << 30})
+	e, err := Open(t.TempDir(), holdfast.Options{MemoryBytes: 2 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,8 @@ func TestSettings(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"SyncWrites": "false", "VerifyValueChecksum": "true", "ChecksumVerificationMode": "block", "Compression": "none",
-		"MemTableSize": fmt.Sprint(memTableSize), "BlockCacheSize": fmt.Sprint((1<<30 - 3*memTableSize) * 2 / 3),
+		"MemTableSize": fmt.Sprint(memTableSize), "BlockCacheSize": fmt.Sprint(2<<30 - minMemory + minCache),
+		"NumMemtables": "1", "NumCompactors": "2", "NumLevelZeroTables": "2", "NumLevelZeroTablesStall": "3",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)

@@ -14,10 +14,16 @@ import (
 const (
 	// memTableSize is the same in every directory, whatever the memory budget: a log left
 	// by a crash is replayed into a memtable of this size, and the library ends the
-	// process where it does not fit.
+	// process where it does not fit. With a smaller one, batches would have to be smaller.
 	memTableSize = 64 << 20
-	// memTables is how many full memtables may wait to be flushed before writers stall.
-	memTables = 2
+	// memTables is how many full memtables may wait, besides one that is being flushed, before writers stall. With 0
+	// they would stall for ever.
+	memTables = 1
+	// compactors is the least that the library takes.
+	compactors = 2
+	// levelZeroStall is at how many tables in level 0 flushes wait for a compaction. From 4 on, the library could merge
+	// all of them into one table, which it makes in memory.
+	levelZeroStall = 3
 
 	// valueThreshold is the size from which values live in the value log.
 	valueThreshold = 1 << 20
@@ -39,8 +45,13 @@ const (
 	maxBatchBytes = 8 << 20
 	maxValueBytes = maxBatchBytes - holdfast.MaxKeySize - 16
 
-	defaultMemory = 256 << 20
-	minCache      = 16 << 20
+	// minMemory is the least budget that is held: peaks of 1.4 to 1.65 GB were measured, see BenchmarkMemory. That is
+	// up to three memtables; eight buffers that tables are made in, which the library keeps, each of which grows to
+	// the size of a memtable and more because flushes and compactions share them; and as much again until Go
+	// collects what was given up. It is the default, too.
+	minMemory = 1536 << 20
+	// minCache is what of minMemory the block cache has.
+	minCache = 64 << 20
 )
 
 // Describe says what the engine gives.
@@ -51,18 +62,19 @@ func Describe() holdfast.Capabilities {
 		Library: modversion.Version("github.com/dgraph-io/badger/v4"),
 		Memory: holdfast.Promise{Given: holdfast.Process, How: how,
 			Why: "its log is a mapped file, which is the operating system's from the first byte"},
-		Process:       holdfast.Promise{Given: holdfast.Process, How: how},
-		Power:         holdfast.Promise{Given: holdfast.Power, How: how + ", " + syncHow + " once for all that wait"},
-		AtomicBatches: true,
-		Checksums:     true,
-		FullDiskKills: true,
-		MaxKeySize:    holdfast.MaxKeySize,
-		MaxValueSize:  maxValueBytes,
-		MaxBatchSize:  maxBatchBytes,
+		Process:        holdfast.Promise{Given: holdfast.Process, How: how},
+		Power:          holdfast.Promise{Given: holdfast.Power, How: how + ", " + syncHow + " once for all that wait"},
+		AtomicBatches:  true,
+		Checksums:      true,
+		FullDiskKills:  true,
+		MaxKeySize:     holdfast.MaxKeySize,
+		MaxValueSize:   maxValueBytes,
+		MaxBatchSize:   maxBatchBytes,
+		MinMemoryBytes: minMemory,
 		Caveats: []string{
 			fmt.Sprintf("A batch has at most %d operations. The keys that a DeleteRange finds count as operations, and those in it that are just being written.", maxTxnOps-2),
-			fmt.Sprintf("The memory budget is not held to: there are up to %d memtables of %d MiB, and the library makes tables in buffers of up to 500 MiB. With 32 MiB named, after 1 GiB was written in values of 1,000 bytes under random keys, 1.6 GB of memory and 1.4 GB of mapped files were resident. Metrics counts memtables and caches, not those buffers.",
-				memTables+2, arenaBytes>>20),
+			fmt.Sprintf("Memory budgets below %d MiB are refused, because the library would exceed them: there are up to %d memtables of %d MiB, and it keeps 8 buffers that it makes tables in, of up to 124 MiB. While 1 GiB was written in values of 1,000 bytes, up to 1.65 GB of memory and 1.3 GB of mapped files were resident; with GOGC=25 in the environment, 0.9 GB. Metrics counts memtables and the cache, not those buffers.",
+				minMemory>>20, memTables+2, arenaBytes>>20),
 			fmt.Sprintf("Values from %d bytes on are synced with their batch at every level.", valueThreshold),
 			fmt.Sprintf("Files are written through mappings: if the disk fills up, the operating system kills the process with SIGBUS. To keep away from that, commits are refused while less than %d MiB are free.", minFree>>20),
 			fmt.Sprintf("The space of values from %d bytes on is never given back, also when they are deleted: the library's collection can bring deleted values back, so it is not run.", valueThreshold),
@@ -79,15 +91,9 @@ func Describe() holdfast.Capabilities {
 	return c
 }
 
-// configure turns the memory budget into the library's options. Memtables come first:
-// there are up to memTables+2 of them, of which one is usually in use. What is left goes to
-// the caches, two thirds to blocks and one to table indexes.
+// configure turns o into the library's options. What the memory budget has above minMemory goes to the block cache.
 func configure(data handle, o holdfast.Options, f *flushes) lib.Options {
-	memory := o.MemoryBytes
-	if memory == 0 {
-		memory = defaultMemory
-	}
-	caches := max(memory-(memTables+1)*memTableSize, minCache)
+	cache := max(o.MemoryBytes-minMemory, 0) + minCache
 	return lib.DefaultOptions(data.name).
 		WithLogger(logger{o.Logger, data, f}).
 		WithBypassLockGuard(true). // package home holds the lock
@@ -96,13 +102,15 @@ func configure(data handle, o holdfast.Options, f *flushes) lib.Options {
 		WithMetricsEnabled(false). // they are the process's, not the engine's
 		WithMemTableSize(memTableSize).
 		WithNumMemtables(memTables).
+		WithNumCompactors(compactors).
+		WithNumLevelZeroTables(levelZeroStall - 1).
+		WithNumLevelZeroTablesStall(levelZeroStall).
 		WithValueThreshold(valueThreshold).
 		WithValueLogFileSize(valueLogFileSize).
 		WithVerifyValueChecksum(true).
 		WithCompression(options.None).
 		WithChecksumVerificationMode(options.OnBlockRead). // all of it at Open: see checkTables
-		WithBlockCacheSize(caches * 2 / 3).
-		WithIndexCacheSize(caches / 3)
+		WithBlockCacheSize(cache)
 }
 
 // settings are what db really runs with.
@@ -130,8 +138,9 @@ func settings(db *lib.DB) []holdfast.Setting {
 		{"ChecksumVerificationMode", checks},
 		{"Compression", compression},
 		{"BlockCacheSize", o.BlockCacheSize},
-		{"IndexCacheSize", o.IndexCacheSize},
 		{"NumCompactors", o.NumCompactors},
+		{"NumLevelZeroTables", o.NumLevelZeroTables},
+		{"NumLevelZeroTablesStall", o.NumLevelZeroTablesStall},
 	} {
 		s = append(s, holdfast.Setting{Name: p.name, Value: fmt.Sprint(p.value)})
 	}

@@ -70,7 +70,7 @@ func (l Lab) open(s spec) (holdfast.Engine, error) {
 	if entry.Describe().Strongest() == holdfast.Memory {
 		dir = "" // nothing on disk
 	}
-	return entry.Open(dir, holdfast.Options{Level: s.Level, MemoryBytes: s.Memory, SyncEvery: time.Duration(s.Window)})
+	return entry.Open(dir, holdfast.Options{Level: s.Level, MemoryBytes: max(s.Memory, entry.Describe().MinMemoryBytes), SyncEvery: time.Duration(s.Window)})
 }
 
 // worker is what a subject works with in a victim.

@@ -160,7 +160,7 @@ type spec struct {
 	Skipped   []span
 	Monotonic bool
 
-	Memory int64 // Options.MemoryBytes
+	Memory int64 // Options.MemoryBytes, unless the engine takes no budget so small
 	Window int64 // Options.SyncEvery, ns
 
 	Writers int
