@@ -146,6 +146,7 @@ func tooLarge(a *asked) {
 
 // Options that make no sense are refused before anything is made.
 func badOptions(a *asked) {
+	least := max(holdfast.MinMemoryBytes, a.s.caps.MinMemoryBytes)
 	for _, c := range []struct {
 		what  string
 		o     holdfast.Options
@@ -154,7 +155,7 @@ func badOptions(a *asked) {
 		{"level 9", holdfast.Options{Level: 9}, holdfast.ErrLevel},
 		{"a loss window of 1ns", holdfast.Options{Level: a.level, SyncEvery: time.Nanosecond}, holdfast.ErrBadOption},
 		{"a memory budget of -1", holdfast.Options{Level: a.level, MemoryBytes: -1}, holdfast.ErrBadOption},
-		{"a budget below the least", holdfast.Options{Level: a.level, MemoryBytes: max(a.s.caps.MinMemoryBytes, holdfast.MinMemoryBytes) - 1}, holdfast.ErrBadOption},
+		{"a budget below the least", holdfast.Options{Level: a.level, MemoryBytes: least - 1}, holdfast.ErrBadOption},
 	} {
 		dir := a.dir()
 		e, err := a.s.Open(dir, c.o)

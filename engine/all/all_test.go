@@ -200,7 +200,8 @@ func TestSmallThings(t *testing.T) {
 			least := max(holdfast.MinMemoryBytes, e.Describe().MinMemoryBytes)
 			url := func(memory int64) string { return fmt.Sprintf("%s:%s?memory=%d", e.Name, dir, memory) }
 			for _, memory := range []int64{1, least - 1} {
-				if _, err := all.OpenURL(url(memory)); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), fmt.Sprint(least)) {
+				_, err := all.OpenURL(url(memory))
+				if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), fmt.Sprint(least)) {
 					t.Errorf("a budget of %d bytes, the least is %d: %v", memory, least, err)
 				}
 			}

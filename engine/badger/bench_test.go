@@ -97,8 +97,8 @@ func BenchmarkCommit(b *testing.B) {
 	})
 }
 
-// BenchmarkMemory writes 1 GiB in values of 1,000 bytes at Process with the least memory budget, and fails if a quarter more
-// than that was resident. Run it alone, once: go test -run '^$' -bench Memory -benchtime 1x ./engine/badger
+// BenchmarkMemory writes 1 GiB in values of 1,000 bytes at Process with the least memory budget, and fails if a quarter
+// more than that was resident. Run it alone, once: go test -run '^$' -bench Memory -benchtime 1x ./engine/badger
 func BenchmarkMemory(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 2))
 	ascending := uint64(0)

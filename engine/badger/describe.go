@@ -45,7 +45,7 @@ const (
 	maxBatchBytes = 8 << 20
 	maxValueBytes = maxBatchBytes - holdfast.MaxKeySize - 16
 
-	// minMemory is the least budget that is held: peaks of 1.4 to 1.65 GB were measured, see BenchmarkMemory. That is
+	// minMemory is the least budget that is held: peaks of 1.4 to 1.7 GB were measured, see BenchmarkMemory. That is
 	// up to three memtables; eight buffers that tables are made in, which the library keeps, each of which grows to
 	// the size of a memtable and more because flushes and compactions share them; and as much again until Go
 	// collects what was given up. It is the default, too.
@@ -73,7 +73,7 @@ func Describe() holdfast.Capabilities {
 		MinMemoryBytes: minMemory,
 		Caveats: []string{
 			fmt.Sprintf("A batch has at most %d operations. The keys that a DeleteRange finds count as operations, and those in it that are just being written.", maxTxnOps-2),
-			fmt.Sprintf("Memory budgets below %d MiB are refused, because the library would exceed them: there are up to %d memtables of %d MiB, and it keeps 8 buffers that it makes tables in, of up to 124 MiB. While 1 GiB was written in values of 1,000 bytes, up to 1.65 GB of memory and 1.3 GB of mapped files were resident; with GOGC=25 in the environment, 0.9 GB. Metrics counts memtables and the cache, not those buffers.",
+			fmt.Sprintf("Memory budgets below %d MiB are refused, because the library would exceed them: there are up to %d memtables of %d MiB, and it keeps 8 buffers that it makes tables in, of up to 124 MiB. While 1 GiB was written in values of 1,000 bytes, up to 1.7 GB of memory and 1.3 GB of mapped files were resident; with GOGC=25 in the environment, 0.9 GB. Metrics counts memtables and the cache, not those buffers.",
 				minMemory>>20, memTables+2, arenaBytes>>20),
 			fmt.Sprintf("Values from %d bytes on are synced with their batch at every level.", valueThreshold),
 			fmt.Sprintf("Files are written through mappings: if the disk fills up, the operating system kills the process with SIGBUS. To keep away from that, commits are refused while less than %d MiB are free.", minFree>>20),
