@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // Append adds the events at the end of the log, atomically, and returns when they have
@@ -291,7 +292,7 @@ func (s *Store) build(a *appender, events []Event, first uint64) error {
 	for rest := events; len(rest) > 0; {
 		n := s.fit(rest)
 		a.encode(rest[:n])
-		format.SetPosition(a.key, first+uint64(n)-1)
+		keyspace.SetNumber(a.key, first+uint64(n)-1)
 		b.Set(a.key, a.record)
 		if rest[0].ID != "" {
 			s.buildIDs(a, rest[:n], first)

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // Ids are remembered by generation, the position divided by the window. An append looks
@@ -52,7 +53,7 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 		return 0, err
 	}
 	a.record = value
-	pos, ok := format.DecodePosition(value)
+	pos, ok := keyspace.Number(value)
 	if !ok {
 		return 0, s.fail("append", holdfast.ErrCorrupt, nil, "", "the place of id %q is %d bytes long", id, len(value))
 	}
@@ -231,10 +232,10 @@ func (s *Store) sweep(last uint64, n int) {
 			}
 		}
 		removed := b.Len()
-		switch _, err := s.applyAbout(&b, func(m *format.Meta) { m.IDs = s.keys.Place(end) }); {
+		switch _, err := s.applyAbout(&b, func(m *format.Meta) { m.IDs = s.keys.Rest(end) }); {
 		case err == nil:
 			lo, left = end, left-removed
-			s.sweeper.plan(s.keys.Place(end), s.window)
+			s.sweeper.plan(s.keys.Rest(end), s.window)
 		case errors.Is(err, holdfast.ErrTooLarge) && keys > 1: // the engine has a limit of its own
 			keys, more = keys/2, true
 		default:

@@ -358,7 +358,7 @@ func (s *Store) behind(pos uint64) (uint64, error) {
 	defer it.Close()
 	next := pos + 1
 	for next < end && it.Next() {
-		last, ok := s.keys.Position(it.Key())
+		last, ok := s.keys.Number(it.Key())
 		if !ok {
 			continue
 		}
@@ -378,7 +378,7 @@ func (s *Store) scan(p *page, pos, end, ahead uint64) error {
 	defer it.Close()
 	buf, ends, n := p.buf, p.ends, uint64(0)
 	for pos <= end && len(buf) < pageBytes && it.Next() {
-		last, ok := s.keys.Position(it.Key())
+		last, ok := s.keys.Number(it.Key())
 		value := it.Value()
 		n = format.Count(value)
 		if first := last - n + 1; !ok || first != pos {

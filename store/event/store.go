@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/exclusive"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // Options are how a store is opened. The zero value is a safe choice.
@@ -90,7 +91,7 @@ type Store struct {
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.NewPrefix(o.Name)
 	place, err := exclusive.Claim(eng, exclusive.Request{
-		Kind: "event", Thing: "log", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys), KeySize: format.KeyOverhead + len(o.Name),
+		Kind: "event", Thing: "log", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name),
 	})
 	if err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	}()
 	s := &Store{eng: eng, claim: place, caps: place.Caps, level: place.Level, keys: keys, closing: make(chan struct{}), truncating: make(chan struct{}, 1)}
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
-	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-format.KeyOverhead-len(o.Name))
+	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-keyspace.Overhead-len(o.Name))
 	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
 	s.packBytes = int(min(packBytes, s.maxValue))
 	s.packed.Store(1)
@@ -200,7 +201,7 @@ func (s *Store) last(first uint64) (uint64, error) {
 	if !it.Next() {
 		return 0, it.Err()
 	}
-	pos, ok := s.keys.Position(it.Key())
+	pos, ok := s.keys.Number(it.Key())
 	if !ok {
 		return 0, s.strange("open", it.Key())
 	}

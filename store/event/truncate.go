@@ -96,7 +96,7 @@ func (s *Store) reclaim(ctx context.Context, first uint64) error {
 		case err != nil:
 			return err
 		case more:
-			at, ok := s.keys.Position(last)
+			at, ok := s.keys.Number(last)
 			if !ok {
 				return s.strange("truncate", last)
 			}

@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -133,7 +134,7 @@ func (s *Store) build(e *encoder, logs []*raft.Log) (int, error) {
 		if size := int64(e.batch.Size()) + format.LogSize(log) + int64(len(e.key)) + 16; i > 0 && size > s.maxBatch {
 			return i, nil
 		}
-		format.SetIndex(e.key, log.Index)
+		keyspace.SetNumber(e.key, log.Index)
 		e.value = format.AppendLog(e.value[:0], e.key, log)
 		e.batch.Set(e.key, e.value)
 	}

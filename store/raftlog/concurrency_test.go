@@ -59,7 +59,7 @@ func (b *busy) Apply(batch *holdfast.Batch, level holdfast.Level) (holdfast.Rece
 	b.Locked(func() { token = b.Applied + 1 })
 	prefix := format.NewPrefix("")
 	for op := range batch.Ops() {
-		if index, ok := prefix.Index(op.Key); ok && op.Kind == holdfast.KindSet {
+		if index, ok := prefix.Number(op.Key); ok && op.Kind == holdfast.KindSet {
 			var log raft.Log
 			if format.DecodeLog(op.Key, op.Value, index, &log) {
 				b.of.Store(fmt.Sprintf("%d %d", index, log.Term), token)

@@ -354,7 +354,7 @@ func (s *Store) cut(b *holdfast.Batch, dead format.Span, down bool) (format.Span
 	if err != nil || !more {
 		return dead, err
 	}
-	index, ok := s.keys.Index(key)
+	index, ok := s.keys.Number(key)
 	switch {
 	case !ok:
 		return dead, s.strange(key)

@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -50,7 +51,7 @@ func (s *Store) GetLog(index uint64, log *raft.Log) error {
 	defer s.door.Leave()
 	g := s.getters.Get().(*getter)
 	defer s.getters.Put(g)
-	format.SetIndex(g.key, index)
+	keyspace.SetNumber(g.key, index)
 	for {
 		if !s.there(index) {
 			return raft.ErrLogNotFound

@@ -106,7 +106,7 @@ func (s *Store) Set(k, v []byte) error {
 	if size := int64(len(v)) + format.StableOverhead; size > s.maxValue {
 		return s.fail("set", holdfast.ErrTooLarge, nil, "", "the value of key %.40q takes %d bytes, the limit is %d", k, size, s.maxValue)
 	}
-	if size := int64(len(s.keys) + 1 + len(k)); size > s.caps.MaxKeySize {
+	if size := int64(len(s.keys.Prefix) + 1 + len(k)); size > s.caps.MaxKeySize {
 		return s.fail("set", holdfast.ErrBadKey, nil, "use a shorter one", "the key %.40q... takes %d bytes, the limit is %d", k, size, s.caps.MaxKeySize)
 	}
 	e := s.encoders.Get().(*encoder)
@@ -182,7 +182,7 @@ func (s *Store) value(k []byte) ([]byte, error) {
 		return nil, err
 	}
 	defer s.door.Leave()
-	if int64(len(s.keys)+1+len(k)) > s.caps.MaxKeySize {
+	if int64(len(s.keys.Prefix)+1+len(k)) > s.caps.MaxKeySize {
 		return nil, ErrKeyNotFound
 	}
 	s.stable.mu.RLock()

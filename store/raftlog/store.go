@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/internal/exclusive"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -120,7 +121,7 @@ const reserve = 1 << 10
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.NewPrefix(o.Name)
 	place, err := exclusive.Claim(eng, exclusive.Request{
-		Kind: "raftlog", Thing: "store", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys), KeySize: format.KeyOverhead + len(o.Name),
+		Kind: "raftlog", Thing: "store", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name),
 	})
 	if err != nil {
 		return nil, err
@@ -238,7 +239,7 @@ func (s *Store) edge(lo, hi uint64, last bool) (index uint64, found bool, err er
 	if !it.Next() {
 		return 0, false, it.Err()
 	}
-	index, ok := s.keys.Index(it.Key())
+	index, ok := s.keys.Number(it.Key())
 	if !ok {
 		return 0, false, s.strange(it.Key())
 	}
