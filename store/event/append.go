@@ -8,17 +8,17 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // Append adds the events at the end of the log, atomically, and returns when they have
 // reached the store's level and readers see them.
 //
-// ctx is asked before the events take their place and not after: what has its place cannot
-// be taken back, so Append then waits for the outcome. A nil error means that the events
-// are safe. An error before they took their place (ErrConflict, ErrPartialRepeat,
-// ErrBadEvent, ErrTooLarge, ErrClosed, ctx's) means that nothing happened; ErrPoisoned
-// means that the outcome is unknown until the log is opened again. Append again with the
-// same ids to find out.
+// ctx is checked until the events have their position in the log, and not after: they cannot
+// be taken back then, so Append waits for the outcome. A nil error means that the events
+// are safe. An error before that (ErrConflict, ErrPartialRepeat, ErrBadEvent, ErrTooLarge,
+// ErrClosed, ctx's) means that nothing was appended. ErrPoisoned means that the outcome is
+// unknown until the log is opened again: append again with the same ids to find out.
 func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 	var p Pending
 	if err := s.place(ctx, &p, events, 0, false, false); err != nil {
@@ -28,13 +28,13 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 }
 
 // AppendAfter is Append if last is the last position of the log at that moment, 0 for a
-// log that never had an event, and ErrConflict otherwise. Appends that have their place but
-// are not durable yet count. Events with known ids are repeats whatever last is.
+// log that never had an event. Otherwise it returns ErrConflict. Appends that have their
+// position but are not durable yet count. Events with known ids are repeats whatever last is.
 //
-// ErrConflict is returned once readers see what was in the way, all events up to
-// [Conflict].Actual: whoever reads what is new, decides again and tries again conflicts at most
-// once with each append of another. If ctx ends before that, or the log fails or is closed, the
-// error is that one; nothing was appended then either.
+// ErrConflict is returned once readers see the conflicting events, all up to [Conflict].Actual.
+// So a writer that reads them, decides again and retries conflicts at most once with each append
+// of another. If ctx ends before that, or the log fails or is closed, the error is that one;
+// nothing was appended then either.
 func (s *Store) AppendAfter(ctx context.Context, last uint64, events ...Event) (Result, error) {
 	var p Pending
 	if err := s.place(ctx, &p, events, last, true, false); err != nil {
@@ -43,7 +43,7 @@ func (s *Store) AppendAfter(ctx context.Context, last uint64, events ...Event) (
 	return p.Wait()
 }
 
-// caughtUp returns err; if it is a conflict, when readers see what was in the way.
+// caughtUp returns err; if it is a conflict, it first waits until readers see the conflicting events.
 func (s *Store) caughtUp(ctx context.Context, err error) error {
 	var c *Conflict
 	if errors.As(err, &c) {
@@ -54,26 +54,26 @@ func (s *Store) caughtUp(ctx context.Context, err error) error {
 	return err
 }
 
-// Submit is Append without waiting: it gives the events their place and returns. Readers
-// see them when Wait returns, or earlier if something later is waited for. One goroutine
-// can so keep many appends under way. When thousands of events with ids are, Submit waits
-// for them first, or until ctx ends.
+// Submit is Append without waiting: it gives the events their positions and returns. Readers
+// see them when Wait returns, or earlier if a later append is waited for. So one goroutine
+// can keep many appends in flight. When thousands of events with ids are in flight, Submit
+// waits for them first, or until ctx ends.
 func (s *Store) Submit(ctx context.Context, events ...Event) (Pending, error) {
 	var p Pending
 	err := s.place(ctx, &p, events, 0, false, true)
 	return p, err
 }
 
-// SubmitAfter is Submit with the condition of AppendAfter, and does not wait after a conflict
-// either: readers may not see yet what was in the way. Follow from Last()+1, or AppendAfter, waits
-// for that; to try again at once, with the same events, is to conflict again.
+// SubmitAfter is Submit with the condition of AppendAfter. It does not wait after a conflict
+// either: readers may not see the conflicting events yet. Follow from Last()+1, or AppendAfter,
+// waits for them; retrying at once with the same events conflicts again.
 func (s *Store) SubmitAfter(ctx context.Context, last uint64, events ...Event) (Pending, error) {
 	var p Pending
 	err := s.place(ctx, &p, events, last, true, true)
 	return p, err
 }
 
-// Pending is an append that has its place. It may be copied, waited for many times, or
+// Pending is an append that has its positions. It may be copied, waited for many times, or
 // dropped. The zero Pending is settled.
 type Pending struct {
 	s       *Store
@@ -110,7 +110,7 @@ type appender struct {
 	key    []byte // of an event; only the position in it changes
 	idKey  []byte
 	record []byte
-	now    int64               // stands in for the zero time, if an event has it
+	now    int64               // replaces the zero time of an event
 	known  []uint64            // positions of events with known ids, 0 for the others
 	ids    map[string]struct{} // to find an id twice
 }
@@ -128,9 +128,9 @@ func (s *Store) free(a *appender) {
 	s.appenders.Put(a)
 }
 
-// place gives the events their place in the log and sets p, unless it fails. adrift says
-// that the caller may never wait for them.
-func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint64, conditional, adrift bool) error {
+// place gives the events their positions in the log and sets p, unless it fails. unawaited
+// says that the caller may never wait for them.
+func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint64, conditional, unawaited bool) error {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
@@ -140,8 +140,8 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 		return err
 	}
 
-	// Everything that takes time is done before the lock is taken, for the place the
-	// events will most likely get. If another append comes in between, the batch is built
+	// Everything that takes time is done before the lock is taken, for the positions that
+	// the events will most likely get. If another append comes first, the batch is built
 	// again under the lock.
 	//
 	// seen comes before guess: an id that was made durable before seen then lies in a
@@ -153,7 +153,7 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 	}
 	named := events[0].ID != ""
 	if named {
-		if crowd := s.crowd.Load(); adrift && crowd > s.durable.Load() {
+		if crowd := s.crowd.Load(); unawaited && crowd > s.durable.Load() {
 			if err := s.await(ctx, crowd); err != nil {
 				return err
 			}
@@ -170,14 +170,14 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 
 	s.mu.Lock()
 	err := s.apply(p, a, events, last, conditional, guess, seen)
-	if err == nil && adrift && !p.result.Repeated {
-		s.adrift = p.result.Last
+	if err == nil && unawaited && !p.result.Repeated {
+		s.unawaited = p.result.Last
 	}
 	s.mu.Unlock()
 	if err != nil {
 		return s.met(err)
 	}
-	if adrift && s.arrived.awaited() {
+	if unawaited && s.arrived.awaited() {
 		_ = s.settle() // the receipt tells
 	}
 	if named && p.result.Last/s.window >= s.sweeper.due.Load() {
@@ -252,7 +252,7 @@ func (s *Store) check(a *appender, events []Event) error {
 		}
 	}
 	if events[0].ID != "" && uint64(len(events)) > s.window {
-		// The first ids would be forgotten before the last are remembered, and a repeat be taken for something else.
+		// The first ids would be forgotten before the last are remembered, so a repeat would not be recognised.
 		return s.fail("append", holdfast.ErrTooLarge, nil, fmt.Sprintf("append at most %d at a time, or make the log with a larger IDWindow", s.window),
 			"%d events with ids, and the log remembers those of %d positions", len(events), s.window)
 	}
@@ -273,13 +273,13 @@ func (s *Store) tooLarge(n int) error {
 	return s.fail("append", holdfast.ErrTooLarge, nil, "append fewer at a time", "%d events take more than the %d bytes of a batch", n, s.maxBatch)
 }
 
-// Events of one append that are small share one entry of the engine, a pack: what an engine takes
-// for an entry, writing and reading, is many times what the store takes for an event. Who reads a
-// single event reads its whole pack, so packs are not large.
+// Small events of one append share one entry of the engine, a pack: an entry costs the engine, in
+// writing and reading, many times what an event costs the store. Reading a single event reads its
+// whole pack, so packs are not large.
 const (
 	packEvents = 128
 	packBytes  = 8 << 10
-	// packEntry is what an entry of such a pack takes at most beside its fields: the time, and five
+	// packEntry is what an entry of such a pack takes at most without its fields: the time, and five
 	// lengths below 2^14.
 	packEntry = 10 + 5*2
 )
@@ -291,7 +291,7 @@ func (s *Store) build(a *appender, events []Event, first uint64) error {
 	for rest := events; len(rest) > 0; {
 		n := s.fit(rest)
 		a.encode(rest[:n])
-		format.SetPosition(a.key, first+uint64(n)-1)
+		keyspace.SetNumber(a.key, first+uint64(n)-1)
 		b.Set(a.key, a.record)
 		if rest[0].ID != "" {
 			s.buildIDs(a, rest[:n], first)
@@ -316,7 +316,7 @@ func (s *Store) buildIDs(a *appender, events []Event, first uint64) {
 	}
 }
 
-// fit returns how many of the first events share a pack; 1 means that the first stands alone.
+// fit returns how many of the first events share a pack; 1 means that the first has a record of its own.
 func (s *Store) fit(events []Event) int {
 	size := format.PackHead
 	for i := range min(len(events), packEvents) {

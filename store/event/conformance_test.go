@@ -445,7 +445,7 @@ func testCursors(t *testing.T, tg *target, o event.Options) {
 }
 
 func testTruncation(t *testing.T, tg *target, o event.Options) {
-	const n = 6_000 // more than goes in one piece
+	const n = 6_000 // more than goes in one chunk
 	s := openLog(t, tg.Engine, o)
 	for i := 0; i < n; i += 1000 {
 		batch := make([]event.Event, 1000)

@@ -9,18 +9,18 @@ import (
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
-// SaveOffset remembers, at the store's level, that the subscription of that name has come
+// SaveOffset stores, at the store's level, that the subscription of that name has come
 // as far as position: the last one it has handled, 0 for none. The last save wins, so a
 // subscription can be set back. Names have 1 to MaxIDSize bytes. A position that readers
-// have not been shown is ErrAhead; one that is truncated is as good as any. As in Append, ctx is asked
-// before the save takes its place and not after.
+// do not see yet is ErrAhead; a truncated one is accepted. As in Append, ctx is checked
+// until the save is applied, and not after.
 func (s *Store) SaveOffset(ctx context.Context, subscription string, pos uint64) error {
 	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil)
 }
 
-// LoadOffset returns what SaveOffset has saved last, or ErrNotFound; what is being saved, once that is safe. After a
-// failed write it goes on, but for a subscription whose own save has failed: what is kept of that is not known until
-// the log is opened again.
+// LoadOffset returns what SaveOffset has saved last, or ErrNotFound. While a save is in progress it waits until that
+// is durable. It also works after a failed write, except for a subscription whose own save has failed: its state is
+// unknown until the log is opened again.
 func (s *Store) LoadOffset(ctx context.Context, subscription string) (uint64, error) {
 	pos, rest, err := s.loadCursor(ctx, "load offset", s.keys.Offset(subscription), subscription)
 	if err == nil && len(rest) > 0 {
@@ -29,7 +29,7 @@ func (s *Store) LoadOffset(ctx context.Context, subscription string) (uint64, er
 	return pos, err
 }
 
-// DeleteOffset forgets a subscription; one that is not there is no error.
+// DeleteOffset removes a subscription. It is no error if there is none.
 func (s *Store) DeleteOffset(ctx context.Context, subscription string) error {
 	return s.drop(ctx, "delete offset", s.keys.Offset(subscription), subscription)
 }
@@ -42,12 +42,12 @@ func (s *Store) SaveSnapshot(ctx context.Context, projection string, pos uint64,
 }
 
 // LoadSnapshot returns what SaveSnapshot has saved last, or ErrNotFound. The state is the
-// caller's. It goes on after a failed write as LoadOffset does.
+// caller's. It works after a failed write as LoadOffset does.
 func (s *Store) LoadSnapshot(ctx context.Context, projection string) (pos uint64, state []byte, err error) {
 	return s.loadCursor(ctx, "load snapshot", s.keys.Snapshot(projection), projection)
 }
 
-// DeleteSnapshot removes a snapshot; one that is not there is no error.
+// DeleteSnapshot removes a snapshot. It is no error if there is none.
 func (s *Store) DeleteSnapshot(ctx context.Context, projection string) error {
 	return s.drop(ctx, "delete snapshot", s.keys.Snapshot(projection), projection)
 }
@@ -86,8 +86,8 @@ func (s *Store) drop(ctx context.Context, op string, key []byte, name string) er
 	return s.commitCursor(ctx, key, &b)
 }
 
-// saving is what loads must know of saves: the last save of each key that is not known to be safe, because it is
-// under way or has failed.
+// saving holds, for loads, the last save of each key that is not known to be durable, because it is in progress or
+// has failed.
 type saving struct {
 	mu   sync.Mutex // covers order too
 	last map[string]*save

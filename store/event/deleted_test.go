@@ -44,7 +44,7 @@ func TestTheDeletedIsLeftBehind(t *testing.T) {
 				again()
 				fill(2000) // ids are removed
 			}
-			// Some are met: those below the end of a span that is removed in pieces.
+			// Some are met: those below the end of a span that is removed in chunks.
 			if eng.Walked > 100 {
 				t.Errorf("%d deleted keys were walked over, of %d", eng.Walked, len(eng.Dead))
 			}

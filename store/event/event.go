@@ -5,53 +5,52 @@
 //	at, err := log.Append(ctx, event.Event{Type: "placed", Data: data})
 //	for e, err := range log.Follow(ctx, at.First) { ... }
 //
-// An append is one event or several that become one atomic commit. It can name the
-// position that the log must be at ([Store.AppendAfter]), and its events can carry ids: an
-// id that comes again gives back the first result instead of a second event. Many
-// appenders share one sync, for nobody holds a lock while waiting for the device.
+// An append is one event or several, committed atomically. It can state the position that it
+// expects the log to be at ([Store.AppendAfter]). Its events can carry ids: appending an id
+// again returns the first result instead of adding a second event. Concurrent appenders share
+// one sync: no lock is held while waiting for the device.
 //
-// The expected position is the whole log's. There are no streams within a log and no versions of
-// them: an append after position 17 conflicts with any other, whatever that is about. Who decides
-// on the state of one thing among many reads the events up to the end, whatever they are about,
-// and tries again after a conflict; ExampleStore_AppendAfter_again is that loop. Where many decide
-// at once on things that have nothing to do with each other, give each thing, or group of them, a
-// log of its own in the same engine ([Options].Name). It has its own positions, offsets and
-// snapshots; what it costs is a commit when it is opened, two kilobytes of memory while it is open,
-// and what its last thousand ids take, and its name in each of its keys. The program keeps the list
-// of names, and nothing is atomic across two logs.
+// The expected position is that of the whole log. A log has one order: it has no streams and no
+// versions of streams, so an append after position 17 conflicts with every other append after 17.
+// To decide on the state of one aggregate, read the events up to the end of the log, and retry
+// after a conflict; ExampleStore_AppendAfter_again is that loop. Where many writers decide
+// concurrently on unrelated aggregates, give each aggregate, or group of them, a log of its own
+// in the same engine ([Options].Name). A log has its own positions, offsets and snapshots. It
+// costs a commit when it is opened, two kilobytes of memory while it is open, the memory of its
+// last thousand ids, and its name in each of its keys. The program keeps the list of names, and
+// nothing is atomic across two logs.
 //
 // # What readers see
 //
 // A reader or follower sees an event once it survives what the store's level names, and never earlier: no crash of
-// that kind can take back what somebody has seen. Positions arrive in order, without gaps and without repeats.
-// Where events have been lost, by the repair of a damaged engine for example, reading ends with
-// [holdfast.ErrCorrupt] in front of the [Gap], and never passes over it by itself. A repair that lost something may
-// have lost the end of a log too, which no gap shows, or all of it: in what it made no log opens, with
-// [holdfast.ErrCorrupt], until somebody has accepted the loss. [Examine] shows what is left.
+// that kind can take back what a reader has seen. Positions arrive in order, without gaps and without repeats.
+// Where events have been lost, for example in the repair of a damaged engine, reading ends with
+// [holdfast.ErrCorrupt] before the [Gap] and never skips it by itself. A repair that lost data may also have lost
+// the end of a log, which no gap shows, or all of it. So opening a log in a repaired engine that lost data fails
+// with [holdfast.ErrCorrupt] until the loss has been accepted. [Examine] shows what is left.
 //
 // # Retention
 //
-// [Store.TruncateBefore] removes the oldest events. Positions are never used again, not
-// even after everything has been removed; reading what is gone is [ErrTruncated].
+// [Store.TruncateBefore] removes the oldest events. Positions are never used again, even
+// after all events have been removed. Reading a removed position gives [ErrTruncated].
 //
 // Offsets ([Store.SaveOffset]) remember how far a subscription has come, snapshots
 // ([Store.SaveSnapshot]) keep the state of a projection together with its position. Both
-// live in the engine beside the log, whatever is truncated.
+// are kept in the same engine and survive truncation.
 //
 // # Keys in the engine
 //
 // All keys of a log begin with the byte 'e', the length of its name in one byte, and the name. An
-// engine can be shared with other stores, and with a program's own keys as long as they do not
-// begin so: leave alone all that begin with 'e' and you are safe from logs of whatever name. Nothing
-// keeps the program's own writes from these keys: a DeleteRange that covers them, such as that of
-// everything, DeleteRange(nil, nil), removes the log, or a part of it, under an open store too. To
-// remove one log, close it and delete the range of its prefix.
+// engine can be shared with other stores, and with the program's own keys if these do not begin
+// with 'e'. The engine does not protect a log's keys from the program's own writes: a DeleteRange
+// that covers them, such as DeleteRange(nil, nil), removes the log or a part of it, even while it
+// is open. To remove one log, close it and delete the range of its prefix.
 //
 // # What it costs
 //
-// Small events that are appended together, up to 128 and 8 KiB, are kept together, as one entry of
-// the engine. So an append of a hundred costs the engine little more than one of a single event, and
-// reading them too. Truncation gives their space back when it has passed the last of them.
+// Small events that are appended together, up to 128 of them and 8 KiB, become one entry of the
+// engine. So appending or reading a hundred of them costs the engine little more than one event.
+// Truncation frees their space once it has passed the last of them.
 //
 // The bytes are drawn in docs/format-event.md.
 package event
@@ -76,7 +75,7 @@ const (
 const DefaultIDWindow = 1 << 20
 
 // Event is one entry of the log. Type, ID, Origin, Metadata and Data mean nothing to the
-// store and come back as they went in, but that empty slices come back nil.
+// store and are returned unchanged, except that empty slices become nil.
 type Event struct {
 	// Position is the event's place, from 1. Append ignores it.
 	Position uint64
@@ -106,7 +105,7 @@ type Record struct {
 // Event returns a copy that is the caller's.
 func (r *Record) Event() Event { return r.copyAfter("") }
 
-// copyAfter is Event, but that the type is typ, not copied, if it is the same.
+// copyAfter is Event, but uses typ instead of a copy if the type is the same.
 func (r *Record) copyAfter(typ string) Event {
 	e := Event{Position: r.Position, Time: r.Time}
 	if string(r.Type) == typ {
@@ -141,7 +140,7 @@ type Result struct {
 	Repeated bool
 }
 
-// The classes of errors beside those of package holdfast.
+// The classes of errors in addition to those of package holdfast.
 var (
 	// ErrConflict: the log is not at the expected position; errors.As finds a [*Conflict].
 	ErrConflict = errors.New("holdfast: conflict")
@@ -172,7 +171,7 @@ func (t *Truncated) Error() string {
 }
 
 // Gap tells of events that should be there and cannot be read. errors.As finds it in the ErrCorrupt
-// that reading ends with, again and again: a reader that can do without them begins anew at Next.
+// that reading ends with, each time. A reader that can do without them continues at Next.
 // TruncateBefore of Next removes them, and all before them. The ErrCorrupt of an engine that cannot
 // read its own files has no Gap: repair the engine first.
 type Gap struct {

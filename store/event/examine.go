@@ -1,11 +1,11 @@
 package event
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // Report is what the keys of one log tell of what it should hold, and does not. Events, and those that are lost,
@@ -22,47 +22,30 @@ type Report struct {
 // and works where a log cannot be opened: in an engine that is open for reading only, or that a repair has made.
 // What was lost at the end of a log shows only if the events had ids.
 func Examine(r holdfast.Reader) (reports []Report, err error) {
-	it := r.Scan(holdfast.Range{Lo: format.Kind, Hi: format.KindEnd})
-	defer it.Close()
-	var log *examined
-	for it.Next() {
-		name, table, rest, ok := format.Split(it.Key())
-		if !ok {
-			continue
-		}
-		if log == nil || log.name != name {
-			if log != nil {
-				reports = append(reports, log.report())
-			}
-			log = &examined{name: name}
-		}
+	var logs []*examined
+	err = keyspace.Walk(r, format.Kind, func(name string) {
+		logs = append(logs, &examined{name: name})
+	}, func(table byte, rest, key, value []byte) {
+		log := logs[len(logs)-1]
 		switch table {
 		case format.TableEvents:
-			if pos, n := position(rest), format.Count(it.Value()); pos >= n {
-				log.add(pos-n+1, pos+1)
+			if pos, _ := keyspace.Number(rest); pos >= format.Count(value) {
+				log.add(pos-format.Count(value)+1, pos+1)
 			}
 		case format.TableIDs:
-			if pos, ok := format.DecodePosition(it.Value()); ok {
+			if pos, ok := keyspace.Number(value); ok {
 				log.known = max(log.known, pos)
 			}
 		case format.TableMeta:
-			if m, err := format.DecodeMeta(it.Value()); err == nil {
+			if m, err := format.DecodeMeta(value); err == nil {
 				log.first = m.First
 			}
 		}
-	}
-	if log != nil {
+	})
+	for _, log := range logs {
 		reports = append(reports, log.report())
 	}
-	return reports, it.Err()
-}
-
-// position is that in what follows the table in the key of an event, 0 if there is none.
-func position(rest []byte) uint64 {
-	if len(rest) != 8 {
-		return 0
-	}
-	return binary.BigEndian.Uint64(rest)
+	return reports, err
 }
 
 // examined is what was found of a log.
@@ -108,14 +91,15 @@ func (e *examined) report() Report {
 	return r
 }
 
-// KeyName says what a log keeps under a key of an engine; empty if it is no log's.
+// KeyName says what a log keeps under a key of an engine; empty if the key belongs to no log.
 func KeyName(key []byte) string {
-	name, table, rest, ok := format.Split(key)
+	name, table, rest, ok := keyspace.Split(format.Kind, key)
 	what := ""
 	switch table {
 	case format.TableEvents:
-		what = fmt.Sprintf("event %d", position(rest))
-		ok = ok && position(rest) > 0
+		var pos uint64
+		pos, _ = keyspace.Number(rest)
+		what, ok = fmt.Sprintf("event %d", pos), ok && pos > 0
 	case format.TableIDs:
 		if ok = ok && len(rest) > 8; ok {
 			what = fmt.Sprintf("id %.40q", rest[8:])

@@ -193,9 +193,9 @@ func TestFailedWait(t *testing.T) {
 	})
 }
 
-// Where removing a range costs what is in it, truncation goes in pieces as small as the
+// Where removing a range costs what is in it, truncation goes in chunks as small as the
 // engine needs, and takes up again what a failure interrupted.
-func TestTruncateInPieces(t *testing.T) {
+func TestTruncateInChunks(t *testing.T) {
 	const n = 1000
 	st := newStage()
 	st.Native, st.Ops = false, 100
@@ -215,8 +215,8 @@ func TestTruncateInPieces(t *testing.T) {
 	if left := len(entries(t, st)); left != n-499 {
 		t.Fatalf("%d events are left", left)
 	}
-	if pieces := st.Applied - before; pieces < 5 || st.Ranges > 0 {
-		t.Fatalf("it took %d batches, and %d ranges", pieces, st.Ranges)
+	if chunks := st.Applied - before; chunks < 5 || st.Ranges > 0 {
+		t.Fatalf("it took %d batches, and %d ranges", chunks, st.Ranges)
 	}
 
 	// The beginning has moved, but the removal fails.
@@ -252,13 +252,13 @@ func TestTruncateInPieces(t *testing.T) {
 	}
 }
 
-// Where removing a range costs what is in it, a piece has few keys, and few bytes, so that an append
+// Where removing a range costs what is in it, a chunk has few keys, and few bytes, so that an append
 // between two of them waits for little.
-func TestTruncateInSmallPieces(t *testing.T) {
+func TestTruncateInSmallChunks(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		events, size int
-		least        int // pieces
+		least        int // chunks
 	}{
 		{"many", 4 * chunks.Keys, 0, 4},
 		{"large", 64, 1 << 17, 64 << 17 / chunks.Bytes},
@@ -277,7 +277,7 @@ func TestTruncateInSmallPieces(t *testing.T) {
 			st.AwaitApplied(before + 1)
 			st.Release(1) // the beginning has moved
 			st.AwaitApplied(before + 2)
-			// An append needs the piece before it, and no more.
+			// An append needs the chunk before it, and no more.
 			p, err := s.Submit(ctx, typed("between")...)
 			if err != nil {
 				t.Fatal(err)
@@ -300,7 +300,7 @@ func TestTruncateInSmallPieces(t *testing.T) {
 }
 
 // Close does not wait for the rest of a truncation, and the next one goes on with it.
-func TestCloseBetweenPieces(t *testing.T) {
+func TestCloseBetweenChunks(t *testing.T) {
 	st := newStage()
 	st.Native = false
 	s := openLog(t, st, event.Options{Level: holdfast.Memory})
@@ -322,7 +322,7 @@ func TestCloseBetweenPieces(t *testing.T) {
 	storetest.Finished(t, nil, closing)
 	storetest.Finished(t, holdfast.ErrClosed, truncated)
 	if left := len(entries(t, st)); left < n/2 {
-		t.Fatalf("%d events are left: Close has waited for more than a piece", left)
+		t.Fatalf("%d events are left: Close has waited for more than a chunk", left)
 	}
 	s = openLog(t, st, event.Options{Level: holdfast.Memory})
 	defer closeLog(t, s)

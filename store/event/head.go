@@ -34,8 +34,8 @@ func (s *Store) settled(last uint64, err error) error {
 	}
 }
 
-// met notes an error of the engine if it means that nothing more will arrive, because the engine is closed or poisoned, and
-// returns it. Other errors it only returns. It is called without mu.
+// met returns err. If err means that no more events will arrive, because the engine is closed or poisoned, it becomes
+// the store's state first. It is called without mu.
 func (s *Store) met(err error) error {
 	closed := errors.Is(err, holdfast.ErrClosed)
 	if !closed && !errors.Is(err, holdfast.ErrPoisoned) {
@@ -79,16 +79,16 @@ func (s *Store) await(ctx context.Context, pos uint64) error {
 	}
 }
 
-// settle makes sure that somebody waits for what was submitted, and looks after the engine. An
-// Append waits itself, but he who submits may do so late or never, and a follower must get on
-// meanwhile. It returns why nothing more will arrive, if so.
+// settle makes sure that a goroutine waits for what was submitted, and one watches the engine. Append
+// waits itself, but the caller of Submit may do so late or never, and followers must not depend on
+// that. It returns why no more events will arrive, if so.
 func (s *Store) settle() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.state(); err != nil {
 		return err
 	}
-	if s.adrift > s.durable.Load() && !s.settling {
+	if s.unawaited > s.durable.Load() && !s.settling {
 		s.settling = true
 		s.settlers.Go(s.settleLoop)
 	}
@@ -99,11 +99,11 @@ func (s *Store) settle() error {
 	return nil
 }
 
-// settleLoop waits for receipts as long as followers wait for what is adrift.
+// settleLoop waits for receipts as long as followers wait for events that are unawaited.
 func (s *Store) settleLoop() {
 	for {
 		s.mu.Lock()
-		if s.state() != nil || s.adrift <= s.durable.Load() || !s.arrived.awaited() {
+		if s.state() != nil || s.unawaited <= s.durable.Load() || !s.arrived.awaited() {
 			s.settling = false
 			s.mu.Unlock()
 			return
@@ -119,8 +119,8 @@ const (
 	poisonEvery = 10 // looks; for the metrics, an engine may count its files
 )
 
-// watch looks after the engine as long as followers wait: others can close or poison it, and if nobody appends then, nothing
-// else would tell.
+// watch checks the engine as long as followers wait: it can be closed or poisoned by others, which nothing else would
+// show if no append follows.
 func (s *Store) watch() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -141,7 +141,7 @@ func (s *Store) watch() {
 	}
 }
 
-// look notes if the engine is closed, or, if that is asked for too, poisoned.
+// look checks whether the engine is closed and, if asked to, whether it is poisoned.
 func (s *Store) look(poison bool) {
 	if s.door.Enter() != nil {
 		return
@@ -150,14 +150,14 @@ func (s *Store) look(poison bool) {
 	if poison && !errors.Is(err, holdfast.ErrClosed) {
 		err = s.eng.Metrics().Poison
 		if err != nil && !errors.Is(err, holdfast.ErrPoisoned) {
-			err = s.fail("log", holdfast.ErrPoisoned, err, "open the engine again once the cause is mended", "")
+			err = s.fail("log", holdfast.ErrPoisoned, err, "open the engine again once the cause is removed", "")
 		}
 	}
 	s.door.Leave()
 	_ = s.met(err)
 }
 
-// signal wakes all who wait for a change. Firing costs one atomic load while nobody
+// signal wakes all goroutines that wait for a change. Firing costs one atomic load if none
 // waits.
 type signal struct {
 	armed atomic.Bool

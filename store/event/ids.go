@@ -12,12 +12,13 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // Ids are remembered by generation, the position divided by the window. An append looks
-// into the generation it falls into and the one before, so at least window positions and
-// at most twice as many are remembered; whole generations are forgotten. What is too young
-// to be seen in the engine, and some more, is in recent.
+// into its own generation and the one before, so at least window positions and at most twice
+// as many are remembered; whole generations are forgotten. Ids that are too new to be visible
+// in the engine, and some more, are in recent.
 
 // oldest returns the first position whose id still counts for an append at next.
 func (s *Store) oldest(next uint64) uint64 {
@@ -52,7 +53,7 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 		return 0, err
 	}
 	a.record = value
-	pos, ok := format.DecodePosition(value)
+	pos, ok := keyspace.Number(value)
 	if !ok {
 		return 0, s.fail("append", holdfast.ErrCorrupt, nil, "", "the place of id %q is %d bytes long", id, len(value))
 	}
@@ -62,8 +63,8 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 // repeated finds out whether an append at next repeats an earlier one, and then sets p. It
 // is called with mu held.
 func (s *Store) repeated(p *Pending, a *appender, events []Event, guess, next, seen uint64) (bool, error) {
-	// An id that was not visible when it was looked up was above seen, and must be in
-	// memory still.
+	// An id that was not visible when it was looked up was above seen, and is still in
+	// memory.
 	if s.recent.forgotten > seen || next/s.window != guess/s.window {
 		if err := s.lookUp(a, events, next); err != nil {
 			return false, err
@@ -129,13 +130,13 @@ type idAt struct {
 }
 
 const (
-	keepIDs  = 1 << 10 // durable ids that are kept all the same
-	crowdIDs = 1 << 13 // ids under way before Submit begins to wait
+	keepIDs  = 1 << 10 // durable ids that are kept in memory
+	crowdIDs = 1 << 13 // ids in flight before Submit begins to wait
 )
 
 func (r *recent) init() { r.at = map[string]uint64{} }
 
-// crowd returns the position that must be durable before no more than crowdIDs ids are under way, 0 if no more are.
+// crowd returns the position that must become durable for no more than crowdIDs ids to be in flight, 0 if that is so.
 func (r *recent) crowd() uint64 {
 	if len(r.queue)-r.head <= crowdIDs {
 		return 0
@@ -173,12 +174,12 @@ func (r *recent) add(events []Event, first, durable uint64) {
 	}
 }
 
-// sweeper removes generations that no append looks into any more. It does so when sweepEvery positions have come
-// together, for each time costs as much as some appends. Where deleting costs as much as the keys do, it does a
-// little after each append.
+// sweeper removes generations that no append looks into any more. It does so once every sweepEvery positions, because
+// each sweep costs as much as some appends. In an engine that deletes a range key by key it sweeps a little after each
+// append.
 type sweeper struct {
 	due atomic.Uint64 // the generation that an append must have reached
-	mu  sync.Mutex    // held by one who removes
+	mu  sync.Mutex    // held while removing
 }
 
 const (
@@ -199,8 +200,8 @@ func (w *sweeper) plan(ids []byte, window uint64) {
 	w.due.Store(g + 1 + max(1, sweepEvery/window))
 }
 
-// sweep removes ids, after an append of n events up to last. It waits for nothing: if a
-// crash undoes it, or the engine refuses, it is done again.
+// sweep removes ids, after an append of n events up to last. It does not wait for the commit:
+// if a crash undoes it, or the engine refuses, a later sweep does it again.
 func (s *Store) sweep(last uint64, n int) {
 	if last < s.window || s.enter(context.Background()) != nil {
 		return
@@ -231,10 +232,10 @@ func (s *Store) sweep(last uint64, n int) {
 			}
 		}
 		removed := b.Len()
-		switch _, err := s.applyAbout(&b, func(m *format.Meta) { m.IDs = s.keys.Place(end) }); {
+		switch _, err := s.applyAbout(&b, func(m *format.Meta) { m.IDs = s.keys.Rest(end) }); {
 		case err == nil:
 			lo, left = end, left-removed
-			s.sweeper.plan(s.keys.Place(end), s.window)
+			s.sweeper.plan(s.keys.Rest(end), s.window)
 		case errors.Is(err, holdfast.ErrTooLarge) && keys > 1: // the engine has a limit of its own
 			keys, more = keys/2, true
 		default:

@@ -12,16 +12,15 @@ import (
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
-// A reader names the position it begins at; 0 means the first that is still there when it begins to read.
-// Reading from one that was truncated is ErrTruncated, from one that no append has taken
-// or is next to take ErrAhead.
+// A reader names the position it begins at; 0 means the first that is not truncated when it begins to read.
+// Reading from a truncated position is ErrTruncated, reading from beyond the position of the next event ErrAhead.
 //
 // Positions have no gaps, so a missing event is damage, and reading ends with ErrCorrupt and a Gap
 // before it.
 
 // Read returns the events from position from on, at most limit of them; 0 means all. It
 // returns none where the log ends, and none with an error: those before a [Gap] can be had with a
-// limit that ends at its Position, or from Events. From 0 on it begins anew when a truncation overtakes it.
+// limit that ends at its Position, or from Events. A read from 0 starts over if a truncation overtakes it.
 func (s *Store) Read(ctx context.Context, from uint64, limit int) ([]Event, error) {
 	for {
 		events, err := s.read(ctx, from, limit)
@@ -59,7 +58,7 @@ func (s *Store) read(ctx context.Context, from uint64, limit int) ([]Event, erro
 
 // Events yields the events from position from on, up to where the log ended when the loop
 // began and at most limit of them; 0 means all. After an error, ctx's among them, the loop
-// ends. The body may do anything, even append: nothing in the engine is kept open while it
+// ends. The body may do anything, even append: no iterator of the engine is open while it
 // runs.
 func (s *Store) Events(ctx context.Context, from uint64, limit int) iter.Seq2[Event, error] {
 	return s.copies(ctx, span{from: from, limit: limit})
@@ -76,14 +75,14 @@ func (s *Store) Records(ctx context.Context, from uint64, limit int) iter.Seq2[*
 // only. The loop ends with an error: ctx's, ErrClosed after Close, ErrTruncated if
 // truncation overtakes it, or the failure that keeps new events from arriving, which is
 // ErrClosed too if the engine was closed first. Any number of followers may run, and a waiting
-// one costs nothing. As long as there are any, the store asks its engine once a second whether it
-// is closed, and every ten seconds whether it is poisoned; where a call of the store finds that
-// out, they end at once.
+// one uses no CPU and no buffers. While any waits, the store checks once a second whether its engine
+// is closed, and every ten seconds whether it is poisoned; if a call to the store finds that out
+// earlier, followers end at once.
 func (s *Store) Follow(ctx context.Context, from uint64) iter.Seq2[Event, error] {
 	return s.copies(ctx, span{from: from, live: true})
 }
 
-// FollowRecords is to Follow what Records is to Events.
+// FollowRecords is Follow without the copying, as Records is Events without it.
 func (s *Store) FollowRecords(ctx context.Context, from uint64) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) { s.walk(ctx, span{from: from, live: true}, yield) }
 }
@@ -97,7 +96,7 @@ func (s *Store) copies(ctx context.Context, what span) iter.Seq2[Event, error] {
 			}
 			e := r.copyAfter(typ)
 			if typ = e.Type; len(typ)+len(e.ID)+len(e.Origin) > keepText {
-				typ = "" // a follower would keep all of it
+				typ = "" // a waiting follower would keep all of it in memory
 			}
 			return yield(e, nil)
 		})
@@ -133,7 +132,7 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 			if !what.live {
 				return
 			}
-			p.free() // it may be long until there is more to read
+			p.free() // the next event may be far off
 			p = nil
 			if err := s.await(ctx, pos); err != nil {
 				yield(nil, err)
@@ -148,7 +147,7 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 			err = s.fill(p, pos, min(end, pos+grow-1))
 			s.door.Leave()
 		}
-		if what.from == 0 && !begun && errors.Is(err, ErrTruncated) { // the first event is another one by now
+		if what.from == 0 && !begun && errors.Is(err, ErrTruncated) { // the first event has changed
 			if pos, end, err = s.bounds(ctx, what); err == nil {
 				continue
 			}
@@ -158,7 +157,7 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 			yield(nil, s.met(err))
 			return
 		}
-		// What a page has beyond end is of a pack that end lies in.
+		// A page goes beyond end only within the pack that end lies in.
 		for pos <= end && p.more() {
 			ok := p.decode(pos)
 			if s.door.IsShut() {
@@ -291,7 +290,7 @@ func (p *page) decode(pos uint64) bool {
 	if nanos != p.nanos { // the events of one append often have one time
 		p.nanos, p.time = nanos, time.Unix(0, nanos).UTC()
 	}
-	// All of the record is written: who was shown it may have changed it.
+	// All of the record is written, because the caller may have changed it.
 	r := &p.record
 	r.Position, r.Time = pos, p.time
 	r.Type, r.Data = fields[:typ:typ], fields[metadata:len(fields):len(fields)]
@@ -340,7 +339,7 @@ func (s *Store) fill(p *page, pos, end uint64) error {
 	return err
 }
 
-// gap is the error for an event that cannot be read. The entry that it is in, or should be, is of no use.
+// gap is the error for an event whose entry is missing or cannot be read.
 func (s *Store) gap(pos uint64, what string) error {
 	next, err := s.behind(pos)
 	if err != nil {
@@ -358,7 +357,7 @@ func (s *Store) behind(pos uint64) (uint64, error) {
 	defer it.Close()
 	next := pos + 1
 	for next < end && it.Next() {
-		last, ok := s.keys.Position(it.Key())
+		last, ok := s.keys.Number(it.Key())
 		if !ok {
 			continue
 		}
@@ -378,7 +377,7 @@ func (s *Store) scan(p *page, pos, end, ahead uint64) error {
 	defer it.Close()
 	buf, ends, n := p.buf, p.ends, uint64(0)
 	for pos <= end && len(buf) < pageBytes && it.Next() {
-		last, ok := s.keys.Position(it.Key())
+		last, ok := s.keys.Number(it.Key())
 		value := it.Value()
 		n = format.Count(value)
 		if first := last - n + 1; !ok || first != pos {

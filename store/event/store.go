@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/exclusive"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 // Options are how a store is opened. The zero value is a safe choice.
@@ -30,8 +31,8 @@ type Options struct {
 // Store is an open log. All methods may be called from many goroutines at once.
 //
 // Invariants: first-1 <= durable < next; positions up to durable have reached the store's
-// level and are visible in the engine; those above have been applied and nobody is shown
-// them.
+// level and are visible in the engine; those above have been applied and are not shown to
+// readers.
 type Store struct {
 	eng    holdfast.Engine
 	caps   holdfast.Capabilities
@@ -56,16 +57,16 @@ type Store struct {
 	closing chan struct{} // closed by Close
 
 	// mu covers order alone: it is never held while waiting for a receipt.
-	mu       sync.Mutex
-	next     atomic.Uint64    // position of the next event; written under mu, read anywhere as a guess
-	receipt  holdfast.Receipt // of the last append applied
-	adrift   uint64           // last position submitted without anybody sure to wait for it
-	settling bool             // a goroutine waits for receipts on behalf of followers
-	watching bool             // a goroutine looks after the engine on behalf of followers
-	settlers sync.WaitGroup   // both
-	err      error            // why nothing more can be written: the first failed Wait, or the engine is closed or poisoned
-	recent   recent
-	crowd    atomic.Uint64 // the position that must be durable before Submit takes more ids, 0 for none; written under mu
+	mu        sync.Mutex
+	next      atomic.Uint64    // position of the next event; written under mu, read anywhere as a guess
+	receipt   holdfast.Receipt // of the last append applied
+	unawaited uint64           // last position submitted by a caller that may never wait for it
+	settling  bool             // a goroutine waits for receipts on behalf of followers
+	watching  bool             // a goroutine checks the engine on behalf of followers
+	settlers  sync.WaitGroup   // both
+	err       error            // why nothing more can be written: the first failed Wait, or the engine is closed or poisoned
+	recent    recent
+	crowd     atomic.Uint64 // the position that must be durable before Submit takes more ids, 0 for none; written under mu
 
 	saving saving
 
@@ -73,7 +74,7 @@ type Store struct {
 	about   format.Meta // as applied last
 
 	truncating chan struct{}  // of capacity 1: full while a truncation is under way
-	door       exclusive.Door // entered by whoever uses the engine without mu; shut under mu
+	door       exclusive.Door // entered to use the engine without mu; shut under mu
 	sweeper    sweeper
 }
 
@@ -81,8 +82,8 @@ type Store struct {
 // stays the caller's, and must not be closed before the store is: all calls and followers then end
 // with ErrClosed.
 //
-// What it finds is first brought to the store's level, so that nothing is shown that a
-// crash could take back. The time it takes does not depend on the length of the log.
+// Open brings what it finds to the store's level, so that readers see nothing that a
+// crash could take back. Its time does not depend on the length of the log.
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the log is open in
 // this engine, ErrVersion if a newer program made it, ErrBadOption also for an engine
@@ -90,7 +91,7 @@ type Store struct {
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.NewPrefix(o.Name)
 	place, err := exclusive.Claim(eng, exclusive.Request{
-		Kind: "event", Thing: "log", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys), KeySize: format.KeyOverhead + len(o.Name),
+		Kind: "event", Thing: "log", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name),
 	})
 	if err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	}()
 	s := &Store{eng: eng, claim: place, caps: place.Caps, level: place.Level, keys: keys, closing: make(chan struct{}), truncating: make(chan struct{}, 1)}
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
-	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-format.KeyOverhead-len(o.Name))
+	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-keyspace.Overhead-len(o.Name))
 	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
 	s.packBytes = int(min(packBytes, s.maxValue))
 	s.packed.Store(1)
@@ -137,7 +138,7 @@ func (s *Store) load(window uint64) error {
 	s.saving.last = map[string]*save{}
 	s.sweeper.plan(m.IDs, m.Window)
 	if made {
-		// Asked before anything is written: what is refused once is refused again.
+		// Checked before anything is written, so that a later Open is refused too.
 		last, err := s.last(0)
 		if err != nil {
 			return err
@@ -183,7 +184,7 @@ func (s *Store) applyAbout(b *holdfast.Batch, change func(m *format.Meta)) (hold
 	return receipt, err
 }
 
-// wait takes what Apply returned for a batch without events.
+// wait waits for the receipt of a batch without events.
 func (s *Store) wait(receipt holdfast.Receipt, err error) error {
 	if err != nil {
 		return s.met(err)
@@ -200,14 +201,14 @@ func (s *Store) last(first uint64) (uint64, error) {
 	if !it.Next() {
 		return 0, it.Err()
 	}
-	pos, ok := s.keys.Position(it.Key())
+	pos, ok := s.keys.Number(it.Key())
 	if !ok {
 		return 0, s.strange("open", it.Key())
 	}
 	return pos, nil
 }
 
-// strange is the error for a key among those of the events that is none of theirs.
+// strange is the error for a key in the table of events that is not an event's.
 func (s *Store) strange(op string, key []byte) error {
 	return s.fail(op, holdfast.ErrCorrupt, nil, "", "there is a key %q among the events", key)
 }
@@ -243,8 +244,8 @@ func (s *Store) alive(ctx context.Context) error {
 	return holdfast.CheckContext(ctx)
 }
 
-// enter is alive for what uses the engine without holding mu. If it returns nil, the door's Leave must
-// follow. It is not nested.
+// enter is alive for calls that use the engine without holding mu. If it returns nil, the caller must call
+// the door's Leave. It is not nested.
 func (s *Store) enter(ctx context.Context) error {
 	if err := s.alive(ctx); err != nil {
 		return err
@@ -252,7 +253,7 @@ func (s *Store) enter(ctx context.Context) error {
 	return s.door.Enter()
 }
 
-// Close waits for everything submitted and for calls that are under way, ends all followers with ErrClosed and releases
+// Close waits for everything submitted and for calls in progress, ends all followers with ErrClosed and releases
 // the log's name. The engine stays open. It returns the error of what could not be made
 // durable; closing twice returns ErrClosed.
 func (s *Store) Close() error {

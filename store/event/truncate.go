@@ -9,18 +9,18 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 )
 
-// TruncateBefore removes all events below position and returns how many the log has become
-// shorter by, beside an error too. A position at or below the first removes nothing; one above
+// TruncateBefore removes all events below position and returns by how many the log has become
+// shorter, also with an error. A position at or below the first removes nothing; one above
 // Last()+1 is ErrAhead.
 //
-// First the beginning of the log is moved, at the store's level: from then on the events
-// are gone for every reader, after a crash too. Then the engine is told to drop them, in
-// pieces where it needs that. If that ends early, because of a crash, an error, Close or ctx, the
-// next call, with the same position even, goes on with it. Small events that were appended together
-// are dropped together, once the last of them is truncated.
+// First the beginning of the log moves, at the store's level: from then on the events
+// are gone for every reader, also after a crash. Then they are deleted from the engine, in
+// chunks where the engine needs that. If that ends early, because of a crash, an error, Close or ctx,
+// the next call continues, even with the same position. Small events that were appended together
+// are deleted together, once the last of them is truncated.
 //
-// ctx's error can come before anything has happened, and while what has been applied is not yet known
-// to be safe: First then tells, a little later, whether the beginning has moved.
+// ctx's error can come before anything has happened, and while the new beginning is applied but not yet
+// durable: First then shows, a little later, whether the beginning has moved.
 func (s *Store) TruncateBefore(ctx context.Context, pos uint64) (removed uint64, err error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return 0, err
@@ -45,7 +45,7 @@ func (s *Store) TruncateBefore(ctx context.Context, pos uint64) (removed uint64,
 	if ctx.Done() == nil {
 		err = work()
 	} else {
-		// Nobody but the engine can end its waiting, so whoever gives up leaves that to another.
+		// Only the engine can end this wait. A caller whose ctx ends leaves it to a goroutine.
 		done := make(chan error, 1)
 		go func() { done <- work() }()
 		select {
@@ -71,9 +71,9 @@ func (s *Store) truncate(ctx context.Context, first, pos uint64) error {
 	return s.reclaim(ctx, max(first, pos))
 }
 
-// reclaim removes the events below first, and notes how far it has come: to look for the first that is there would be
-// to walk over all that were removed before. Where the engine removes keys one by one it does so in pieces, so that
-// an append waits for one of them at most.
+// reclaim removes the events below first, and records how far it has come: searching for the first event that is there
+// would walk over all that were removed before. Where the engine removes keys one by one it works in chunks, so that
+// an append waits for one chunk at most.
 func (s *Store) reclaim(ctx context.Context, first uint64) error {
 	s.aboutMu.Lock()
 	pos := s.about.Removed
@@ -96,7 +96,7 @@ func (s *Store) reclaim(ctx context.Context, first uint64) error {
 		case err != nil:
 			return err
 		case more:
-			at, ok := s.keys.Position(last)
+			at, ok := s.keys.Number(last)
 			if !ok {
 				return s.strange("truncate", last)
 			}

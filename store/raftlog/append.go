@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -38,12 +39,12 @@ func (s *Store) StoreLog(log *raft.Log) error {
 
 // StoreLogs stores the entries, in one atomic batch, and returns when they have reached the store's
 // level. An entry replaces what is at its index; of two with one index in a call, the later one
-// counts. What the caller passes is not kept.
+// counts. The store keeps nothing of what the caller passes.
 //
-// A call whose entries do not fit into one batch of the engine becomes several, in the order given;
-// if it fails on the way, or a crash comes in between, the first of them are there.
+// A call whose entries do not fit into one batch of the engine becomes several batches, in the order
+// given; if it fails between them, or a crash comes, the first of them are stored.
 //
-// Errors, after which nothing was stored unless it says otherwise: ErrTooLarge for an entry over the
+// Errors, after which nothing was stored unless they say otherwise: ErrTooLarge for an entry over the
 // engine's limit, ErrBadOption for a nil entry or the index 2^64-1, which can have no successor,
 // ErrOrder in a monotonic store, ErrClosed. ErrPoisoned means that the outcome is unknown until the
 // engine is opened again.
@@ -64,7 +65,7 @@ func (s *Store) store(e *encoder, logs []*raft.Log) error {
 	if err != nil {
 		return err
 	}
-	// What takes time is done before the lock is taken.
+	// Everything that takes time is done before the lock is taken.
 	n, err := s.build(e, logs)
 	if err != nil {
 		return err
@@ -80,7 +81,7 @@ func (s *Store) store(e *encoder, logs []*raft.Log) error {
 	return s.outcome(m, err)
 }
 
-// outcome waits for m after err came of applying it. An error may have come after a part.
+// outcome waits for m after applying it ended with err. With an error, a part may have been applied.
 func (s *Store) outcome(m mark, err error) error {
 	if err != nil && !inPart(err) {
 		return err
@@ -91,7 +92,7 @@ func (s *Store) outcome(m mark, err error) error {
 	return err
 }
 
-// partly is the cause of an error that came when some entries had their place.
+// partly is the cause of an error after some entries were applied.
 type partly struct{ cause error }
 
 func (p *partly) Error() string { return p.cause.Error() }
@@ -133,18 +134,18 @@ func (s *Store) build(e *encoder, logs []*raft.Log) (int, error) {
 		if size := int64(e.batch.Size()) + format.LogSize(log) + int64(len(e.key)) + 16; i > 0 && size > s.maxBatch {
 			return i, nil
 		}
-		format.SetIndex(e.key, log.Index)
+		keyspace.SetNumber(e.key, log.Index)
 		e.value = format.AppendLog(e.value[:0], e.key, log)
 		e.batch.Set(e.key, e.value)
 	}
 	return len(logs), e.batch.Err()
 }
 
-// edits reports whether storing the entries is no mere append. It is called with mu held.
+// edits reports whether storing the entries is an edit rather than an append. It is called with mu held.
 func (s *Store) edits(touched format.Span, ascending, whole bool) bool {
 	p := &s.planned
 	return !p.empty() && touched.Lo < p.end || // overwrites, or fills a gap
-		p.dead.meets(touched) || // what is there must go first
+		p.dead.meets(touched) || // the dead entries must be removed first
 		!ascending && !whole // the second part may overwrite the first
 }
 
@@ -173,7 +174,7 @@ func (s *Store) place(e *encoder, logs []*raft.Log, n int, touched format.Span, 
 		after.fill(span)
 		staged := s.staged.Load()
 		if n < len(logs) {
-			staged = 0 // it comes with the last part
+			staged = 0 // it is stored with the last part
 		}
 		if staged != 0 {
 			after.commit = staged - 1

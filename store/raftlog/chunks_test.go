@@ -35,9 +35,9 @@ func fill(t testing.TB, s *raftlog.Store, n uint64) {
 	}
 }
 
-// TestOthersComeBetweenPieces holds a long deletion between any two of its pieces and calls everything else, which must
-// come through without the rest of it: each needs no more receipts than those of the piece under way and its own.
-func TestOthersComeBetweenPieces(t *testing.T) {
+// TestOthersComeBetweenChunks holds a long deletion between any two of its chunks and calls everything else, which must
+// come through without the rest of it: each needs no more receipts than those of the chunk under way and its own.
+func TestOthersComeBetweenChunks(t *testing.T) {
 	const n = 20 * chunks.Keys
 	others := map[string]func(s *raftlog.Store) error{
 		"suffix":           func(s *raftlog.Store) error { return s.DeleteRange(n+50, n+100) },
@@ -117,9 +117,9 @@ func TestOthersComeBetweenPieces(t *testing.T) {
 	}
 }
 
-// TestCloseBetweenPieces: Close does not wait for the rest of a long deletion, which is over for readers; the next deletion
+// TestCloseBetweenChunks: Close does not wait for the rest of a long deletion, which is over for readers; the next deletion
 // after the store is opened again goes on with it, unless it is one of the end of the log, which removes what is its own.
-func TestCloseBetweenPieces(t *testing.T) {
+func TestCloseBetweenChunks(t *testing.T) {
 	const n = 20 * chunks.Keys
 	for _, name := range []string{"nothing", "prefix", "suffix"} {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestCloseBetweenPieces(t *testing.T) {
 				finished(t, nil, closing)
 				finished(t, nil, long) // it has its effect
 				if left := storetest.Keys(st, holdfast.Range{}); left < n/2 {
-					t.Fatalf("%d keys are left: Close has waited for more than a piece", left)
+					t.Fatalf("%d keys are left: Close has waited for more than a chunk", left)
 				}
 				s = openStore(t, st, inMemory)
 				defer closeStore(t, s)
@@ -170,8 +170,8 @@ func TestCloseBetweenPieces(t *testing.T) {
 	}
 }
 
-// A piece is bounded by bytes too.
-func TestPiecesOfLargeEntries(t *testing.T) {
+// A chunk is bounded by bytes too.
+func TestChunksOfLargeEntries(t *testing.T) {
 	st := keyed()
 	st.MaxBatch, st.Record = 1<<22, true
 	s := openStore(t, st, inMemory)
@@ -183,7 +183,7 @@ func TestPiecesOfLargeEntries(t *testing.T) {
 	before := st.Applied
 	remove(t, s, 0, n)
 	if took, least := st.Applied-before, uint64(n*size/chunks.Bytes); took < least {
-		t.Fatalf("%d MiB went in %d pieces, want %d or more", n*size>>20, took, least)
+		t.Fatalf("%d MiB went in %d chunks, want %d or more", n*size>>20, took, least)
 	}
 	wantLog(t, s)
 	if left := storetest.Keys(st, holdfast.Range{}); left != 1 {
@@ -196,7 +196,7 @@ func TestPiecesOfLargeEntries(t *testing.T) {
 // within it. A deletion has happened as a whole or not at all, and at the end nothing is left of any.
 func TestInterrupted(t *testing.T) {
 	for _, size := range []int{1, 3} {
-		t.Run(fmt.Sprintf("pieces of %d", size), func(t *testing.T) {
+		t.Run(fmt.Sprintf("chunks of %d", size), func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) { interrupted(rt, size) })
 		})
 	}
@@ -210,7 +210,7 @@ func interrupted(rt *rapid.T, size int) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		s.SmallPieces(size)
+		s.SmallChunks(size)
 		return s
 	}
 	w := &work{newModel(), open()}
@@ -273,15 +273,15 @@ func interrupted(rt *rapid.T, size int) {
 	}
 }
 
-// TestPiecesBesideEverything removes prefixes and suffixes piece by piece, of one key and a few, while entries are
+// TestChunksBesideEverything removes prefixes and suffixes chunk by chunk, of one key and a few, while entries are
 // appended, overwritten and read, and checks that readers see nothing that is deleted, or another's.
-func TestPiecesBesideEverything(t *testing.T) {
+func TestChunksBesideEverything(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprintf("late=%v", late), func(t *testing.T) {
 			b := newBusy(late)
 			b.Native = false
 			s := openStore(t, b, inMemory)
-			s.SmallPieces(3)
+			s.SmallChunks(3)
 			// Whoever deletes says so before, under mu, and leaves at least 20 entries. The terms only grow, from one
 			// deletion of the end to the next.
 			var mu sync.Mutex

@@ -59,7 +59,7 @@ func (b *busy) Apply(batch *holdfast.Batch, level holdfast.Level) (holdfast.Rece
 	b.Locked(func() { token = b.Applied + 1 })
 	prefix := format.NewPrefix("")
 	for op := range batch.Ops() {
-		if index, ok := prefix.Index(op.Key); ok && op.Kind == holdfast.KindSet {
+		if index, ok := prefix.Number(op.Key); ok && op.Kind == holdfast.KindSet {
 			var log raft.Log
 			if format.DecodeLog(op.Key, op.Value, index, &log) {
 				b.of.Store(fmt.Sprintf("%d %d", index, log.Term), token)
@@ -224,7 +224,7 @@ func drive(t *testing.T, lead string, n int, enough func() bool, workers map[str
 func TestConcurrent(t *testing.T) {
 	targets(t, func(t *testing.T, tg *target) {
 		s := openStore(t, tg.Engine, raftlog.Options{Level: tg.Level})
-		s.SmallPieces(2)
+		s.SmallChunks(2)
 		var term, vote uint64
 		var last, settled atomic.Uint64 // settled is what no conflict reaches
 		drive(t, "main", 100, func() bool { return true }, map[string]func(r *rand.Rand) error{

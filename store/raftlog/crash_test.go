@@ -157,7 +157,7 @@ func child(c *storetest.Child) {
 	c.Check(err)
 	s, err := raftlog.Open(c.Engine, raftlog.Options{Level: c.Level})
 	c.Check(err)
-	s.SmallPieces(3) // so that most deletions are killed between two of them
+	s.SmallChunks(3) // so that most deletions are killed between two of them
 	voter, err := raftlog.Open(c.Engine, raftlog.Options{Level: c.Level, Name: "voter"})
 	c.Check(err)
 	go func() {

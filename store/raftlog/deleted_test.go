@@ -64,7 +64,7 @@ func TestTheDeletedIsLeftBehind(t *testing.T) {
 	}
 }
 
-// Storing in the middle of what has been deleted, and is not removed yet, needs one piece, not half of all, and the
+// Storing in the middle of what has been deleted, and is not removed yet, needs one chunk, not half of all, and the
 // log goes on there as anywhere; so does another deletion. What is left is removed in the end.
 func TestStoreAmongTheDead(t *testing.T) {
 	stages(t, func(t *testing.T, st *stage) {

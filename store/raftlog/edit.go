@@ -13,11 +13,11 @@ import (
 // edit is a write that touches entries which readers may see.
 type edit struct {
 	format.Span
-	// keeps is true if what is still found in the span is what was there before: entries are
+	// keeps is true if entries still found in the span are those from before: entries are
 	// deleted and none can be appended among them.
 	keeps bool
 	done  chan struct{} // closed when it is settled
-	err   error         // set before done is closed: what is in the span is not known
+	err   error         // set before done is closed: the contents of the span are unknown
 }
 
 // wait returns when the edit is settled.
@@ -33,8 +33,8 @@ func (s *Store) beginEdit(span format.Span, keeps bool) *edit {
 	return e
 }
 
-// endEdit tells those who wait how it ended. unknown is the error after which nobody knows what is
-// in the span; it then stays announced.
+// endEdit wakes the readers that wait for the edit. unknown is the error after which the contents of
+// the span are unknown; the edit then stays announced.
 func (s *Store) endEdit(e *edit, unknown error) {
 	if e.err = unknown; unknown == nil {
 		s.edit.Store(nil)
@@ -42,14 +42,14 @@ func (s *Store) endEdit(e *edit, unknown error) {
 	close(e.done)
 }
 
-// turns is a mutex that goes to those who wait in the order in which they came. So whoever removes a long span piece by
-// piece, and asks again at once, lets all others in between.
+// turns is a fair mutex: waiters get it in the order in which they came. So a caller that removes a long span in
+// chunks, and asks again at once after each, lets all others in between.
 type turns chan struct{} // of capacity 1
 
 func (t turns) lock()   { t <- struct{}{} }
 func (t turns) unlock() { <-t }
 
-// turn runs f while no other edit is under way. mu is not held.
+// turn runs f while no other edit is in progress. mu is not held.
 func (s *Store) turn(f func() error) error {
 	s.editing.lock()
 	defer s.editing.unlock()
@@ -73,7 +73,7 @@ func (s *Store) alone(touched format.Span, f func() error) error {
 			if clear = !s.isDead(touched); clear {
 				return f()
 			}
-			return s.removePiece(touched)
+			return s.removeChunk(touched)
 		})
 		if err != nil || clear {
 			return err
@@ -88,7 +88,7 @@ func (s *Store) isDead(span format.Span) bool {
 	return s.planned.dead.meets(span)
 }
 
-// overwrite is the part of store for entries that are no mere append. It is called by alone.
+// overwrite is the part of store for edits. It is called by alone.
 func (s *Store) overwrite(e *encoder, logs []*raft.Log, n int, touched format.Span, ascending bool) error {
 	ed := s.beginEdit(touched, false)
 	s.mu.Lock()
@@ -111,14 +111,14 @@ func (s *Store) overwrite(e *encoder, logs []*raft.Log, n int, touched format.Sp
 var everything = format.Span{Hi: noEnd}
 
 // DeleteRange deletes the entries from min to max, both included, and returns when that has reached
-// the store's level and their space is the engine's again. Indexes without entries are no error, nor
-// is min > max, which names nothing. All of the entries go at once, for readers and in a crash.
+// the store's level and the engine can use their space again. Indexes without entries are no error, nor
+// is min > max, which names nothing. The deletion is atomic, for readers and in a crash.
 //
-// Where the engine removes keys one by one, what is more than a piece, 512 entries or 1 MiB, is then
-// removed piece by piece, and every other call gets its turn in between. If that ends early, because
-// of a crash, an error or Close, the next call goes on with it, with whatever range, but not one that
-// deletes the end of the log, for which raft waits: that removes only what is its own. After Close it
-// returns nil all the same, for the entries are gone.
+// Where the engine removes keys one by one, more than a chunk (512 entries or 1 MiB) is then removed in
+// chunks, and every other call gets its turn in between. If that ends early, because of a crash, an
+// error or Close, the next call of DeleteRange continues it, whatever its range, except a call that
+// deletes the end of the log, for which raft waits: that removes only its own entries. After Close it
+// returns nil all the same, because the entries are deleted.
 //
 // A monotonic store refuses with ErrOrder to delete entries that have others on both sides.
 func (s *Store) DeleteRange(min, max uint64) error {
@@ -134,7 +134,7 @@ func (s *Store) DeleteRange(min, max uint64) error {
 			if d, err = s.remove(e, min, max); err != nil || d.placed {
 				return err
 			}
-			return s.removePiece(everything) // it is in the way
+			return s.removeChunk(everything) // this dead span comes first
 		})
 		if err != nil {
 			return err
@@ -148,26 +148,26 @@ func (s *Store) DeleteRange(min, max uint64) error {
 		err = s.removeAll(*d.gone)
 	}
 	if errors.Is(err, holdfast.ErrClosed) {
-		return nil // it has its effect, and the rest has time
+		return nil // the deletion has taken effect, the rest can wait
 	}
 	return err
 }
 
-// deletion is what has become of a call of DeleteRange.
+// deletion is the state of a call of DeleteRange.
 type deletion struct {
-	placed bool         // it has its effect; what it has deleted may be in a dead span
+	placed bool         // it has taken effect; deleted entries may still be in a dead span
 	gone   *format.Span // what it has deleted, nil for nothing
 	end    bool         // that was the end of the log, and not all of it
 }
 
-// removeAll removes what is dead of the indexes of wanted, piece by piece.
+// removeAll removes the dead entries among the indexes of wanted, chunk by chunk.
 func (s *Store) removeAll(wanted format.Span) error {
 	for s.isDead(wanted) {
 		err := s.turn(func() error {
 			if !s.isDead(wanted) { // any more
 				return nil
 			}
-			return s.removePiece(wanted)
+			return s.removeChunk(wanted)
 		})
 		if err != nil {
 			return err
@@ -176,12 +176,12 @@ func (s *Store) removeAll(wanted format.Span) error {
 	return nil
 }
 
-// remove deletes the entries for all to see; some may be left in a dead span. It is not placed if
-// there is no room for another one. It is called with editing held.
+// remove deletes the entries for all readers; some may be left in a dead span. It is not placed if
+// there is no room for another dead span. It is called with editing held.
 func (s *Store) remove(e *encoder, lo, hi uint64) (deletion, error) {
-	// Whether an edge of the log moves, and where to, is planned for the log as it is once
-	// everything applied has happened. Appends may come in between: then the plan is made anew,
-	// which ends because what is deleted can at most cease to be all there is, or the end of it.
+	// Whether an edge of the log moves, and where to, is planned for the log as it will be once
+	// everything applied has settled. If an append comes in between, the plan is made again. That
+	// ends: an append can only make the deleted entries cease to be the whole log, or its end.
 	for {
 		s.mu.Lock()
 		p, m := s.planned, s.mark()
@@ -195,8 +195,8 @@ func (s *Store) remove(e *encoder, lo, hi uint64) (deletion, error) {
 		if s.monotonic && !prefix && !suffix {
 			return deletion{}, s.fail("delete", ErrOrder, nil, "", "entries %d to %d have others on both sides, the log goes from %d to %d", gone.Lo, gone.Hi, p.begin, p.last())
 		}
-		// The engine is asked for the neighbour, and for the keys to delete, and is sure to show only
-		// what is durable.
+		// The engine is asked for the neighbour and for the keys to delete, and must show only
+		// durable entries.
 		if err := s.settle(m); err != nil {
 			return deletion{}, err
 		}
@@ -217,20 +217,20 @@ func (s *Store) remove(e *encoder, lo, hi uint64) (deletion, error) {
 			return deletion{}, err
 		}
 		switch done, err := s.apply(e, p, after, gone, suffix); {
-		case errors.Is(err, holdfast.ErrTooLarge) && s.piece > 1:
-			s.piece /= 2 // the engine has a limit of its own
+		case errors.Is(err, holdfast.ErrTooLarge) && s.chunkKeys > 1:
+			s.chunkKeys /= 2 // the engine has a limit of its own
 		case done || err != nil:
 			return deletion{placed: true, gone: &gone, end: suffix && !prefix}, err
 		}
 	}
 }
 
-// erase sets b to what removes the entries in gone, and returns the dead spans of p as they then are: with gone if
-// that is to be removed in pieces, and b is empty.
+// erase sets b to the removal of the entries in gone, and returns the dead spans that p then has: with gone, and an
+// empty b, if it is to be removed in chunks.
 func (s *Store) erase(b *holdfast.Batch, p bounds, gone format.Span) (*spans, error) {
 	b.Reset()
 	from, to := s.span(gone.Lo, gone.Hi)
-	atOnce, keys := s.caps.NativeDeleteRange && s.piece == chunks.Keys, s.piece
+	atOnce, keys := s.caps.NativeDeleteRange && s.chunkKeys == chunks.Keys, s.chunkKeys
 	if atOnce {
 		keys = chunks.Few
 	}
@@ -257,11 +257,11 @@ func (s *Store) neighbour(lo, hi uint64, last bool, holes []format.Span) (uint64
 	return index, err
 }
 
-// apply makes after of the log, which p was the plan for, with e's batch, which deletes what is in gone. It reports
-// whether it did: not if the log has changed too much.
+// apply changes the log, for which p was the plan, into after, with e's batch, which deletes the entries in gone. It
+// reports whether it did: not if the log has changed too much.
 func (s *Store) apply(e *encoder, p, after bounds, gone format.Span, suffix bool) (bool, error) {
-	// What is touched is all that the log loses, a gap before a suffix too: an append can come there
-	// while readers still see the old end.
+	// The edit touches all indexes that the log loses, also a gap before a suffix: an append can
+	// come there while readers still see the old end.
 	touched := gone
 	if suffix && !after.empty() {
 		touched.Lo = after.end
@@ -274,7 +274,7 @@ func (s *Store) apply(e *encoder, p, after bounds, gone format.Span, suffix bool
 		if !suffix {
 			after.end = s.planned.end
 		}
-		// The commit index goes down with the log: what comes to be there is not committed.
+		// The commit index goes down with the log: entries stored there later are not committed.
 		if after.commit = s.planned.commit; after.empty() {
 			after.commit = 0
 		} else {
@@ -318,10 +318,10 @@ func (s *Store) lowerStaged(b bounds) {
 	}
 }
 
-// removePiece removes some of what is in the first dead span that has an index of wanted, and leaves the rest in it:
-// from the first such index on, or, if the span cannot be divided any more, from that end of it from where the
-// indexes of wanted are free sooner. It is called with editing held, and there is such a span.
-func (s *Store) removePiece(wanted format.Span) error {
+// removeChunk removes a chunk of the first dead span that has an index of wanted, and leaves the rest in it. The chunk
+// begins at the first such index; if the span cannot be divided any more, at the end of it that frees the indexes of
+// wanted sooner. It is called with editing held, and there is such a span.
+func (s *Store) removeChunk(wanted format.Span) error {
 	s.mu.Lock()
 	all := s.planned.dead // changes under editing
 	s.mu.Unlock()
@@ -335,26 +335,26 @@ func (s *Store) removePiece(wanted format.Span) error {
 	e := s.encoders.Get().(*encoder)
 	defer s.free(e)
 	for {
-		piece, err := s.cut(&e.batch, dead, down)
+		chunk, err := s.cut(&e.batch, dead, down)
 		if err != nil {
 			return err
 		}
-		if err := s.removeDead(e, all.without(piece)); !errors.Is(err, holdfast.ErrTooLarge) || s.piece == 1 {
+		if err := s.removeDead(e, all.without(chunk)); !errors.Is(err, holdfast.ErrTooLarge) || s.chunkKeys == 1 {
 			return err
 		}
-		s.piece /= 2 // the engine has a limit of its own
+		s.chunkKeys /= 2 // the engine has a limit of its own
 	}
 }
 
-// cut returns a piece from the beginning of a dead span, or from its end, and sets b to what removes its entries.
+// cut returns a chunk from the beginning of a dead span, or from its end, and sets b to the removal of its entries.
 func (s *Store) cut(b *holdfast.Batch, dead format.Span, down bool) (format.Span, error) {
 	b.Reset()
 	from, to := s.span(dead.Lo, dead.Hi)
-	key, more, err := chunks.Cut(b, s.eng, holdfast.Range{Lo: from, Hi: to, Reverse: down}, s.piece, chunks.Bytes)
+	key, more, err := chunks.Cut(b, s.eng, holdfast.Range{Lo: from, Hi: to, Reverse: down}, s.chunkKeys, chunks.Bytes)
 	if err != nil || !more {
 		return dead, err
 	}
-	index, ok := s.keys.Index(key)
+	index, ok := s.keys.Number(key)
 	switch {
 	case !ok:
 		return dead, s.strange(key)
@@ -365,7 +365,7 @@ func (s *Store) cut(b *holdfast.Batch, dead format.Span, down bool) (format.Span
 	}
 }
 
-// removeDead applies e's batch, which removes what is dead but for rest.
+// removeDead applies e's batch, which removes the dead entries except those in rest.
 func (s *Store) removeDead(e *encoder, rest *spans) error {
 	s.mu.Lock()
 	err := s.state()

@@ -1,12 +1,12 @@
 package raftlog
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -28,54 +28,38 @@ type Missing struct{ First, Last uint64 }
 // cannot be opened: in an engine that is open for reading only, or that a repair has made. What was lost at the end
 // of a log, and which stable values were, does not show.
 func Examine(r holdfast.Reader) (reports []Report, err error) {
-	it := r.Scan(holdfast.Range{Lo: format.Kind, Hi: format.KindEnd})
-	defer it.Close()
-	var s *examined
+	var stores []*examined
 	var log raft.Log
-	for it.Next() {
-		name, table, rest, ok := format.Split(it.Key())
-		if !ok {
-			continue
-		}
-		if s == nil || s.Name != name {
-			if s != nil {
-				reports = append(reports, s.report())
-			}
-			s = &examined{Report: Report{Name: name, Undescribed: true}}
-		}
+	err = keyspace.Walk(r, format.Kind, func(name string) {
+		stores = append(stores, &examined{Report: Report{Name: name, Undescribed: true}})
+	}, func(table byte, rest, key, value []byte) {
+		s, ok := stores[len(stores)-1], true
 		switch table {
 		case format.TableLogs:
-			if ok = len(rest) == 8; ok {
-				s.add(number(rest))
-				ok = format.DecodeLog(it.Key(), it.Value(), number(rest), &log)
+			var index uint64
+			if index, ok = keyspace.Number(rest); ok {
+				s.add(index)
+				ok = format.DecodeLog(key, value, index, &log)
 			}
 		case format.TableStable:
 			s.Stable++
-			_, ok = format.DecodeStable(it.Key(), it.Value())
+			_, ok = format.DecodeStable(key, value)
 		case format.TableCommit:
-			_, ok = format.DecodeCommit(it.Key(), it.Value())
+			_, ok = format.DecodeCommit(key, value)
 		case format.TableMeta:
-			m, err := format.DecodeMeta(it.Key(), it.Value())
+			m, err := format.DecodeMeta(key, value)
 			if ok = err == nil; ok {
 				s.meta, s.Undescribed = m, false
 			}
 		}
 		if !ok {
-			s.Damaged = append(s.Damaged, KeyName(it.Key()))
+			s.Damaged = append(s.Damaged, KeyName(key))
 		}
-	}
-	if s != nil {
+	})
+	for _, s := range stores {
 		reports = append(reports, s.report())
 	}
-	return reports, it.Err()
-}
-
-// number is the index in what follows the table in the key of an entry.
-func number(rest []byte) uint64 {
-	if len(rest) != 8 {
-		return 0
-	}
-	return binary.BigEndian.Uint64(rest)
+	return reports, err
 }
 
 // examined is what was found of a store.
@@ -120,13 +104,14 @@ func (e *examined) report() Report {
 	return e.Report
 }
 
-// KeyName says what a store keeps under a key of an engine; empty if it is no store's.
+// KeyName says what a store keeps under a key of an engine; empty if the key belongs to no store.
 func KeyName(key []byte) string {
-	name, table, rest, ok := format.Split(key)
+	name, table, rest, ok := keyspace.Split(format.Kind, key)
 	what := ""
 	switch table {
 	case format.TableLogs:
-		what = fmt.Sprintf("entry %d", number(rest))
+		index, _ := keyspace.Number(rest)
+		what = fmt.Sprintf("entry %d", index)
 	case format.TableStable:
 		what = fmt.Sprintf("stable value %.40q", rest)
 	case format.TableCommit:

@@ -408,7 +408,7 @@ func TestManyBatches(t *testing.T) {
 	}
 }
 
-// Where a deletion is done in pieces and ends early, it is nevertheless whole for readers, now and
+// Where a deletion is done in chunks and ends early, it is nevertheless whole for readers, now and
 // after the store is opened again; the next one goes on with it, and what is stored where the rest
 // lies is not taken for it.
 func TestDeletionEndsEarly(t *testing.T) {
@@ -424,14 +424,14 @@ func TestDeletionEndsEarly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, goOn := range []string{"again", "another", "reopen", "store"} {
-				for pieces := 1; pieces < 4; pieces += 2 {
+				for chunks := 1; chunks < 4; chunks += 2 {
 					st := newStage()
 					st.Native = false
 					s := openStore(t, st, inMemory)
 					for at := uint64(1); at < 20_000; at += 5_000 {
 						store(t, s, entries(at, at+4_999, 1)...)
 					}
-					st.Locked(func() { st.Refuse, st.Spare = full, pieces })
+					st.Locked(func() { st.Refuse, st.Spare = full, chunks })
 					wantError(t, s.DeleteRange(c.lo, c.hi), full)
 					st.Locked(func() { st.Refuse = nil })
 					wantSome(t, s, c.want)

@@ -17,7 +17,7 @@ import (
 func testEngineGone(t *testing.T, tg *target, o raftlog.Options) {
 	own := storetest.NewTarget(t, tg.Entry, tg.Level)
 	s := openStore(t, own.Engine, o)
-	store(t, s, entries(1, 1200, 1)...) // more than a piece
+	store(t, s, entries(1, 1200, 1)...) // more than a chunk
 	var rounds atomic.Int64
 	until := func(call func(i uint64) error) chan error {
 		return storetest.Async(func() error {

@@ -131,7 +131,7 @@ func (m *model) differs(s *raftlog.Store) error {
 }
 
 // drawIndex draws an index near one of the log's ends, or far from them: spans become long enough to
-// be deleted in pieces.
+// be deleted in chunks.
 func (m *model) drawIndex(rt *rapid.T, name string) uint64 {
 	first, last := m.bounds()
 	near := rapid.SampledFrom([]uint64{0, first, last, last, (first + last) / 2, last + 5_000}).Draw(rt, name+" near")

@@ -13,27 +13,26 @@
 // level is asked for. At a weaker one a server can forget its vote and vote twice in one term, by
 // which a cluster can lose what it has acknowledged; Open logs a warning.
 //
-// A call of StoreLogs or of DeleteRange is there whole after a crash, or not at all. Only a call of
-// StoreLogs over the engine's limit for a batch becomes several, in the order of the entries, of
-// which a crash can leave the first ones.
+// After a crash a call of StoreLogs or DeleteRange has taken effect completely or not at all. Only a
+// call of StoreLogs over the engine's limit for a batch becomes several batches, in the order of the
+// entries, of which a crash can leave the first ones.
 //
 // # What readers see
 //
-// Nobody is shown an entry, an index or a stable value that a crash could take back. While an entry
-// is overwritten or deleted, whoever asks for it waits until that is settled. Reading other entries,
-// and the first and last index, never waits for the device.
+// Readers never see an entry, an index or a stable value that a crash could take back. While an entry
+// is being overwritten or deleted, reading it waits until that is settled. Reading other entries, and
+// the first and last index, never waits for the device.
 //
-// Every value is stored with a checksum of itself and its key: what is damaged, or has come under a
+// Every value is stored with a checksum of itself and its key. A damaged value, or one stored under a
 // wrong index, is ErrCorrupt and never a wrong entry, whether the engine has checksums or not.
 //
 // # Keys in the engine
 //
 // All keys of a store begin with the byte 'r', the length of its name in one byte, and the name. An
-// engine can be shared with other stores, and with a program's own keys as long as they do not
-// begin so: leave alone all that begin with 'r' and you are safe from stores of whatever name.
-// Nothing keeps the program's own writes from these keys: a DeleteRange that covers them, such as
-// that of everything, DeleteRange(nil, nil), removes votes and entries, under an open store too, and
-// a server that has forgotten its vote is a danger to its cluster.
+// engine can be shared with other stores, and with the program's own keys if these do not begin with
+// 'r'. The engine does not protect a store's keys from the program's own writes: a DeleteRange that
+// covers them, such as DeleteRange(nil, nil), removes votes and entries, even while the store is open,
+// and a server that has forgotten its vote is a danger to its cluster.
 //
 // The bytes are drawn in docs/format-raftlog.md.
 package raftlog
@@ -69,12 +68,12 @@ type Options struct {
 	Level holdfast.Level
 
 	// Monotonic makes the store refuse gaps and overwrites with ErrOrder, and say so to raft,
-	// which then wipes the log after it has restored a snapshot instead of leaving a gap. It can be
-	// chosen anew whenever the store is opened.
+	// which then wipes the log after it has restored a snapshot instead of leaving a gap. It can differ
+	// from one opening to the next.
 	//
-	// With hashicorp/raft 1.7.3 better leave it off: a follower that is sent a snapshot older than the end of
-	// its log empties a monotonic store, goes on from the old end, and panics on an entry that it has deleted
-	// itself, again at every start (issue 697 of hashicorp/raft).
+	// With hashicorp/raft 1.7.3 leave it off: a follower that receives a snapshot older than the end of its log
+	// empties a monotonic store, continues from the old end, and panics on an entry that it has deleted itself,
+	// again at every start (issue 697 of hashicorp/raft).
 	Monotonic bool
 
 	// Logger takes the warning about a weak level. nil discards it.
@@ -92,5 +91,5 @@ func (s *Store) fail(op string, class error, cause error, remedy, format string,
 	return &holdfast.Error{Op: "raftlog " + op, Engine: s.caps.Engine, Class: class, Cause: cause, Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
 }
 
-// damaged is the remedy for what does not read back as written.
+// damaged is the remedy for a value that does not read back as written.
 const damaged = "check the engine's files, or make this server anew from the others of its cluster"

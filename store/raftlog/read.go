@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -33,13 +34,13 @@ func (s *Store) LastIndex() (uint64, error) {
 	return 0, nil
 }
 
-// GetLog sets log to the entry at index. What it sets is the caller's; Data and Extensions share one
-// allocation and have no room to grow. AppendedAt comes back as UTC, everything else as it went in:
+// GetLog sets log to the entry at index. The caller owns what it sets; Data and Extensions share one
+// allocation and have no spare capacity. AppendedAt is returned as UTC, everything else unchanged:
 // nil slices as nil, empty ones as empty.
 //
 // Errors: raft.ErrLogNotFound as it is if there is no such entry; ErrCorrupt, with the index, if it
-// is damaged; ErrPoisoned if it was being overwritten or deleted when a write failed, so that it is
-// not known what is there; ErrClosed. log is then as it was.
+// is damaged; ErrPoisoned if it was being overwritten or deleted when a write failed, so that its
+// state is unknown; ErrClosed. log is then unchanged.
 func (s *Store) GetLog(index uint64, log *raft.Log) error {
 	if log == nil {
 		return s.fail("get", holdfast.ErrBadOption, nil, "pass a *raft.Log", "nowhere to put entry %d", index)
@@ -50,7 +51,7 @@ func (s *Store) GetLog(index uint64, log *raft.Log) error {
 	defer s.door.Leave()
 	g := s.getters.Get().(*getter)
 	defer s.getters.Put(g)
-	format.SetIndex(g.key, index)
+	keyspace.SetNumber(g.key, index)
 	for {
 		if !s.there(index) {
 			return raft.ErrLogNotFound
@@ -59,7 +60,7 @@ func (s *Store) GetLog(index uint64, log *raft.Log) error {
 		if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 			return err
 		}
-		// The edit is looked at after the engine: if it is settled now, so is what was read.
+		// The edit is checked after the engine was read: if it is settled now, so is what was read.
 		if e := s.edit.Load(); e != nil && e.Has(index) && !(err == nil && e.keeps) {
 			if err := e.wait(); err != nil {
 				return err
@@ -96,7 +97,7 @@ func (s *Store) StageCommitIndex(index uint64) error {
 }
 
 // GetCommitIndex is the commit index as it was stored last, but never above the last index; 0 if
-// there is none. A deletion that leaves the last index below it lowers it for good.
+// there is none. A deletion that leaves the last index below it lowers it permanently.
 func (s *Store) GetCommitIndex() (uint64, error) {
 	if s.door.IsShut() {
 		return 0, holdfast.ErrClosed

@@ -12,7 +12,7 @@ type spans []format.Span
 // maxSpans is how many dead spans there are at most, so that a description is short.
 const maxSpans = 16
 
-// list returns the spans as a slice that nobody may change.
+// list returns the spans as a slice that must not be changed.
 func (s *spans) list() []format.Span {
 	if s == nil {
 		return nil

@@ -49,7 +49,7 @@ func (c *stable) lookUp(k []byte) ([]byte, bool) {
 	return v.value, ok
 }
 
-// put keeps a value, which nobody may write to afterwards. It is called with mu held.
+// put keeps a value, which must not be changed afterwards. It is called with mu held.
 func (c *stable) put(k string, v cached) {
 	if old, ok := c.cache[k]; ok {
 		c.size -= len(k) + len(old.value)
@@ -91,8 +91,8 @@ func (c *stable) end(k, value []byte, seq uint64, done bool) {
 	if !done {
 		return
 	}
-	// What is in memory is replaced by what is later. What is not comes in only with the latest
-	// write: a reader may have had a later one's value from the engine.
+	// A value in memory is replaced by a later one. A key that is not in memory is added only by its
+	// latest write: a reader may have got a later value from the engine.
 	if old, ok := c.cache[string(k)]; ok && old.seq < seq || !ok && seq == p.last {
 		c.put(string(k), cached{append(make([]byte, 0, len(value)), value...), seq})
 	}
@@ -106,7 +106,7 @@ func (s *Store) Set(k, v []byte) error {
 	if size := int64(len(v)) + format.StableOverhead; size > s.maxValue {
 		return s.fail("set", holdfast.ErrTooLarge, nil, "", "the value of key %.40q takes %d bytes, the limit is %d", k, size, s.maxValue)
 	}
-	if size := int64(len(s.keys) + 1 + len(k)); size > s.caps.MaxKeySize {
+	if size := int64(len(s.keys.Prefix) + 1 + len(k)); size > s.caps.MaxKeySize {
 		return s.fail("set", holdfast.ErrBadKey, nil, "use a shorter one", "the key %.40q... takes %d bytes, the limit is %d", k, size, s.caps.MaxKeySize)
 	}
 	e := s.encoders.Get().(*encoder)
@@ -133,7 +133,7 @@ func (s *Store) Set(k, v []byte) error {
 		return err
 	}
 	if err := s.settle(mark{receipt: receipt}); err != nil {
-		return err // k stays pending: what is in the engine is not known
+		return err // k stays pending: its value in the engine is unknown
 	}
 	s.stable.end(k, v, seq, true)
 	return nil
@@ -182,7 +182,7 @@ func (s *Store) value(k []byte) ([]byte, error) {
 		return nil, err
 	}
 	defer s.door.Leave()
-	if int64(len(s.keys)+1+len(k)) > s.caps.MaxKeySize {
+	if int64(len(s.keys.Prefix)+1+len(k)) > s.caps.MaxKeySize {
 		return nil, ErrKeyNotFound
 	}
 	s.stable.mu.RLock()
@@ -201,8 +201,8 @@ func (s *Store) value(k []byte) ([]byte, error) {
 			return nil, s.fail("get", holdfast.ErrCorrupt, nil, damaged, "the value of key %.40q does not read back as it was written", k)
 		}
 	}
-	// What is read while k is being written may be the old value, and the write over by the time it
-	// would be kept.
+	// A value read while k is being written may be the old one, and the write may have ended by the
+	// time the value would be kept.
 	if waited := s.durable(k, v, err == nil && !written, seq); waited != nil {
 		return nil, waited
 	}
@@ -212,7 +212,7 @@ func (s *Store) value(k []byte) ([]byte, error) {
 	return v, nil
 }
 
-// durable returns once what the engine showed of k is durable. It keeps a value in memory if keep
+// durable returns once the value of k that the engine showed is durable. It keeps a value in memory if keep
 // says so and nothing was written since the write numbered seq, the last before the engine was asked.
 func (s *Store) durable(k, v []byte, keep bool, seq uint64) error {
 	s.stable.mu.Lock()

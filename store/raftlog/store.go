@@ -9,18 +9,19 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/internal/exclusive"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
 // Store is an open Raft store. All methods may be called from many goroutines at once.
 //
 // There are two kinds of writes to the log. An append adds entries above the last one; any number
-// of them can be under way. An edit is everything else: a deletion, or an overwrite. There is one at
-// a time, which the lock editing sees to, and readers know which indexes it touches. What a large
-// deletion has left to be removed is removed in pieces, each of which is an edit of its own.
+// of them can be in progress. An edit is everything else: a deletion, or an overwrite. There is one at
+// a time, which the lock editing ensures, and readers know which indexes it touches. The entries that
+// a large deletion leaves in dead spans are removed in chunks, each of which is an edit of its own.
 //
-// Invariants: begin and end bound what readers see, and what is in there is durable and visible in
-// the engine unless the edit under way touches it. planned is what begin and end will be once
+// Invariants: begin and end bound what readers see; all entries within are durable and visible in
+// the engine unless the edit in progress touches them. planned is what begin and end will be once
 // everything applied so far is durable. An entry exists at either end of both.
 type Store struct {
 	eng       holdfast.Engine
@@ -33,7 +34,7 @@ type Store struct {
 	claim     exclusive.Place
 
 	maxValue int64 // bytes of an entry's value
-	maxBatch int64 // bytes, beside what order adds
+	maxBatch int64 // bytes, without what order adds
 
 	encoders sync.Pool // of *encoder
 	getters  sync.Pool // of *getter
@@ -45,10 +46,10 @@ type Store struct {
 	commit  atomic.Uint64 // the commit index as it is stored
 	dead    atomic.Pointer[spans]
 
-	edit     atomic.Pointer[edit] // the edit under way, or the one that failed
-	editing  turns                // held by an edit from its first look to the end
-	piece    int                  // keys that are removed at a time; changes under editing
-	removing atomic.Bool          // a call is about to remove all that is dead
+	edit      atomic.Pointer[edit] // the edit in progress, or the one that failed
+	editing   turns                // held by an edit from its first look to the end
+	chunkKeys int                  // keys that are removed at a time; changes under editing
+	removing  atomic.Bool          // a call is about to remove all dead entries
 
 	// mu covers order alone: it is never held while waiting for a receipt.
 	mu        sync.Mutex
@@ -61,17 +62,17 @@ type Store struct {
 	staged atomic.Uint64 // commit index to be stored + 1, 0 for none
 
 	stable stable
-	door   exclusive.Door // entered by whoever uses the engine without mu; shut under mu. A failed write is no reason not to read
+	door   exclusive.Door // entered to use the engine without mu; shut under mu. A failed write is no reason not to read
 }
 
-// bounds is the state of the log beside its entries.
+// bounds is the state of the log without its entries.
 type bounds struct {
 	begin, end uint64 // as in Store
 	commit     uint64
 	dead       *spans // deleted, but not removed yet; changes under editing
 
-	// void is behind the last entry, or was: nothing that counts is in it, but much may have been deleted there,
-	// which to look for the last entry is not to walk over. nil for none.
+	// void is a span behind the last entry, or was: it has no live entries, but many may have been deleted there,
+	// which the search for the last entry must not walk over. nil for none.
 	void *format.Span
 }
 
@@ -82,7 +83,7 @@ func (b bounds) meta() format.Meta {
 	return format.Meta{Entries: !b.empty(), First: b.begin, Void: b.void, Dead: b.dead.list()}
 }
 
-// holes are where no entry is that counts.
+// holes are the spans without live entries.
 func (b bounds) holes() []format.Span {
 	if b.void == nil {
 		return b.dead.list()
@@ -90,7 +91,7 @@ func (b bounds) holes() []format.Span {
 	return b.dead.with(*b.void).list()
 }
 
-// voidStep is how many indexes the void span gives up at least: then it changes with one append in many.
+// voidStep is by how many indexes, at least, the void span shrinks, so that few appends change it.
 const voidStep = 1 << 10
 
 // fill takes out of the void what is stored in span, and all below it.
@@ -105,14 +106,14 @@ func (b *bounds) fill(span format.Span) {
 	b.void = &format.Span{Lo: span.Hi + voidStep, Hi: b.void.Hi}
 }
 
-// reserve is more than the description and the commit index take in a batch.
+// reserve is an upper bound of what the description and the commit index take in a batch, in bytes.
 const reserve = 1 << 10
 
 // Open opens the store of that name in eng, and makes it if it is not there. The engine stays the
 // caller's, and must not be closed before the store is.
 //
-// What it finds is first brought to the store's level, so that nothing is shown that a crash could
-// take back. The time it takes does not depend on the length of the log, nor on what was deleted.
+// Open brings what it finds to the store's level, so that readers see nothing that a crash could
+// take back. Its time depends neither on the length of the log nor on what was deleted.
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this
 // engine, ErrVersion if a newer program made it, ErrBadOption also for an engine without atomic
@@ -120,7 +121,7 @@ const reserve = 1 << 10
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.NewPrefix(o.Name)
 	place, err := exclusive.Claim(eng, exclusive.Request{
-		Kind: "raftlog", Thing: "store", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys), KeySize: format.KeyOverhead + len(o.Name),
+		Kind: "raftlog", Thing: "store", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name),
 	})
 	if err != nil {
 		return nil, err
@@ -132,7 +133,7 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	}()
 	s := &Store{
 		eng: eng, claim: place, caps: place.Caps, level: place.Level, monotonic: o.Monotonic, keys: keys, metaKey: keys.Meta(), commitKey: keys.Commit(),
-		editing: make(turns, 1), piece: chunks.Keys,
+		editing: make(turns, 1), chunkKeys: chunks.Keys,
 	}
 	if s.level < holdfast.Power && o.Logger != nil {
 		o.Logger.Warn("raftlog: unsafe for votes: this level does not survive power loss", slog.String("level", s.level.String()), slog.String("store", o.Name))
@@ -161,16 +162,16 @@ func (s *Store) load() error {
 			return err
 		}
 	} else if _, found, err := s.edge(0, noEnd, true); err != nil || found {
-		// Asked before anything is written: what is refused once is refused again.
+		// Checked before anything is written, so that a later Open is refused too.
 		if err == nil {
 			err = s.fail("open", holdfast.ErrCorrupt, nil, damaged, "there are entries but no description of the store")
 		}
 		return err
 	}
 
-	// Everything applied before this commit reaches the level with it, and is visible after
-	// it: what an earlier process left in the page cache, and what an earlier store of this name
-	// applied at a weaker level.
+	// Everything applied before this commit reaches the level with it and is visible after it:
+	// what an earlier process left in the page cache, and what an earlier store of this name applied
+	// at a weaker level.
 	var b holdfast.Batch
 	b.Set(s.metaKey, format.AppendMeta(nil, s.metaKey, m))
 	if err := holdfast.Commit(s.eng, &b, s.level); err != nil {
@@ -227,7 +228,7 @@ func (s *Store) loadCommit() (uint64, error) {
 	return index, nil
 }
 
-// noEnd, as the upper end of a span, means all indexes. It is no entry's.
+// noEnd, as the upper end of a span, means all indexes. No entry has that index.
 const noEnd = 1<<64 - 1
 
 // edge returns the first index from lo to hi that has an entry in the engine, or the last.
@@ -238,19 +239,19 @@ func (s *Store) edge(lo, hi uint64, last bool) (index uint64, found bool, err er
 	if !it.Next() {
 		return 0, false, it.Err()
 	}
-	index, ok := s.keys.Index(it.Key())
+	index, ok := s.keys.Number(it.Key())
 	if !ok {
 		return 0, false, s.strange(it.Key())
 	}
 	return index, true, nil
 }
 
-// strange is the error for a key among those of the entries that is none of theirs.
+// strange is the error for a key in the table of entries that is not an entry's.
 func (s *Store) strange(key []byte) error {
 	return s.fail("read", holdfast.ErrCorrupt, nil, damaged, "there is a key %q among the entries", key)
 }
 
-// live is edge of what is not in the holes, which it does not walk over.
+// live is edge outside of the holes, which it does not walk over.
 func (s *Store) live(lo, hi uint64, last bool, holes []format.Span) (index uint64, found bool, err error) {
 	for i := range holes {
 		hole := holes[i]
@@ -315,7 +316,7 @@ func (s *Store) shown() bounds {
 	return bounds{begin: s.begin.Load(), end: s.end.Load(), commit: s.commit.Load(), dead: s.dead.Load()}
 }
 
-// mark is a write to the log that has its place.
+// mark is a write to the log that was applied.
 type mark struct {
 	seq     uint64
 	after   bounds
@@ -357,7 +358,7 @@ func (s *Store) state() error {
 	return s.err
 }
 
-// Close waits for everything under way and releases the store's name. The engine stays open. It
+// Close waits for everything in progress and releases the store's name. The engine stays open. It
 // returns the error of what could not be made durable; closing twice returns ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()

@@ -27,7 +27,7 @@
 // error rather than the end of the log: it means that the log was replaced by an older one.
 //
 // If the log has lost events, reading ends there with an error in which errors.As finds an
-// [event.Gap]. Whoever can do without them goes on after the offset that is its Next-1.
+// [event.Gap]. A reader that can do without them continues after the offset Next-1.
 package eventbus
 
 import (
@@ -75,7 +75,7 @@ const (
 )
 
 // Store is a log as the bus wants it. All methods may be called from many goroutines at
-// once. It has nothing to close: whoever opened the log closes it, after the bus.
+// once. It has nothing to close: the code that opened the log closes it, after the bus.
 type Store[E Event, S StoredEvent[O], O ~string] struct{ log *event.Store }
 
 // New returns log as a store of the bus. Everything else that appends to the log must be

@@ -1,12 +1,12 @@
 // Package chunks says how much a store removes at a time where an engine removes the keys of a range one by one.
 //
-// Such an engine has one writer, for whom all others wait. So a store removes many keys in pieces, each a commit of its
+// Such an engine has one writer, for whom all others wait. So a store removes many keys in chunks, each a commit of its
 // own, and others get their turn in between.
 package chunks
 
 import "github.com/holdfastdb/holdfast"
 
-// A piece is bounded by both: some engines take time for each key, some for each page of a value. See decision 20 for what
+// A chunk is bounded by both: some engines take time for each key, some for each page of a value. See decision 20 for what
 // was measured.
 const (
 	Keys  = 512

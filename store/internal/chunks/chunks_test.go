@@ -95,7 +95,7 @@ func TestCut(t *testing.T) {
 			t.Errorf("%+v: deletes up to %q", c, end)
 		}
 	}
-	// A key whose value cannot be read is a piece, one that cannot be read itself an error.
+	// A key whose value cannot be read is a chunk, one that cannot be read itself an error.
 	r := holdfast.Range{Lo: []byte("k5")}
 	if last, more, err := chunks.Cut(nil, bad{eng, "k5", true}, r, 9, 1); err != nil || string(last) != "k5" || !more {
 		t.Errorf("got %q, %v, %v", last, more, err)

@@ -73,7 +73,7 @@ func (c *Child) Check(err error) {
 	}
 }
 
-// Kill starts a child on tg's directory, where nobody has the engine open, kills it when it has been working for that long,
+// Kill starts a child on tg's directory, where no process has the engine open, kills it when it has been working for that long,
 // and calls hear with each line that it has said. A line that is cut short was not said.
 func Kill(t testing.TB, tg *Target, args string, after time.Duration, hear func(line string)) {
 	t.Helper()

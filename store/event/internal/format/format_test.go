@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
 type record struct {
@@ -178,7 +179,7 @@ func TestGolden(t *testing.T) {
 			"\x02\x02\x00\x00\x00\x00\x3b\x9a\xca\x02" + "\x00\x04\x02\x01\x04\x04typeidometadata" + "\x01\x00\x00\x00\x00\x82\x01" + strings.Repeat("d", 130)},
 		{format.Meta{Window: 1 << 20, First: 3, Removed: 2}.Encode(), "\x03\x00\x00\x00\x00\x00\x10\x00\x00" +
 			"\x00\x00\x00\x00\x00\x00\x00\x03" + "\x00\x00\x00\x00\x00\x00\x00\x02" + "\x00\x00\x00\x00\x00\x00\x00\x00"},
-		{format.Meta{Window: 1, First: 1, IDs: p.Place(p.ID(nil, 1, "id"))}.Encode(), "\x03\x00\x00\x00\x00\x00\x00\x00\x01" +
+		{format.Meta{Window: 1, First: 1, IDs: p.Rest(p.ID(nil, 1, "id"))}.Encode(), "\x03\x00\x00\x00\x00\x00\x00\x00\x01" +
 			"\x00\x00\x00\x00\x00\x00\x00\x01" + "\x00\x00\x00\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x00\x01id"},
 		{p.FromID([]byte("\x00\x00\x00\x00\x00\x00\x00\x01id")), "e\x03logi\x00\x00\x00\x00\x00\x00\x00\x01id"},
 		{p.FromID(nil), "e\x03logi\x00\x00\x00\x00\x00\x00\x00\x00"},
@@ -259,11 +260,11 @@ func FuzzOther(f *testing.F) {
 		if pos, state, ok := format.DecodeCursor(b); ok && !bytes.Equal(append(format.AppendCursor(nil, pos), state...), b) {
 			t.Errorf("%q means %d and %q", b, pos, state)
 		}
-		if pos, ok := format.DecodePosition(b); ok && !bytes.Equal(format.AppendPosition(nil, pos), b) {
+		if pos, ok := keyspace.Number(b); ok && !bytes.Equal(format.AppendPosition(nil, pos), b) {
 			t.Errorf("%q means %d", b, pos)
 		}
 		p := format.NewPrefix("log")
-		if pos, ok := p.Position(b); ok && !bytes.Equal(p.Event(nil, pos)[len(p)+1:], b[len(b)-8:]) {
+		if pos, ok := p.Number(b); ok && !bytes.Equal(p.Event(nil, pos)[len(p.Prefix)+1:], b[len(b)-8:]) {
 			t.Errorf("%q means %d", b, pos)
 		}
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// A record is the value of the key of an event that stands alone:
+// A record is the value of the key of an event that is not in a pack:
 //
 //	version    1 byte, 1
 //	time       8 bytes, nanoseconds since 1970 UTC, signed
@@ -104,11 +104,11 @@ const (
 	packCount   = 1 // where the count is
 	entryFields = 6
 
-	// PackHead is what a pack holds beside its entries.
+	// PackHead is the size of a pack without its entries, in bytes.
 	PackHead = 1 + 1 + 8
 	// MaxPack is how many events a pack holds at most.
 	MaxPack = 1<<8 - 1
-	// MaxEntryHead is what an entry holds at most beside its fields.
+	// MaxEntryHead is the most that an entry takes without its fields, in bytes.
 	MaxEntryHead = entryFields * binary.MaxVarintLen64
 )
 
@@ -271,7 +271,7 @@ func DecodeMeta(b []byte) (Meta, error) {
 	return m, nil
 }
 
-// CursorSize is what an offset takes, and a snapshot beside its state.
+// CursorSize is the size of an offset, and of a snapshot without its state, in bytes.
 const CursorSize = 1 + 8
 
 const cursorVersion = 1

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -233,13 +234,13 @@ func TestNonsense(t *testing.T) {
 func TestIndex(t *testing.T) {
 	for _, index := range []uint64{0, 1, math.MaxUint64} {
 		k := prefix.Log(nil, 5)
-		format.SetIndex(k, index)
-		if got, ok := prefix.Index(k); !ok || got != index || !bytes.Equal(k, prefix.Log(nil, index)) {
+		keyspace.SetNumber(k, index)
+		if got, ok := prefix.Number(k); !ok || got != index || !bytes.Equal(k, prefix.Log(nil, index)) {
 			t.Error(got, ok)
 		}
 	}
 	for _, k := range []string{"", "r\x03logl", "r\x03logl1234567", "r\x03logl123456789"} {
-		if _, ok := prefix.Index([]byte(k)); ok {
+		if _, ok := prefix.Number([]byte(k)); ok {
 			t.Errorf("%q is the key of an entry", k)
 		}
 	}

@@ -84,7 +84,7 @@ func timeKind(t time.Time) byte {
 	return timeNanos
 }
 
-// MaxHeader is the most that a value holds beside extensions and data.
+// MaxHeader is the most that a value takes without extensions and data, in bytes.
 const MaxHeader = headSize + 1 + binary.MaxVarintLen64 + 12 + binary.MaxVarintLen64
 
 // LogSize is the length of the value of an entry.
@@ -183,7 +183,7 @@ func uvarint(b []byte) (x uint64, rest []byte, ok bool) {
 	return x, b[w:], true
 }
 
-// StableOverhead is what a stable value takes beside itself.
+// StableOverhead is what storing a stable value adds to its size, in bytes.
 const StableOverhead = headSize
 
 // AppendStable appends what is stored under key, that of a stable value:
@@ -236,7 +236,7 @@ func (s Span) Meets(other Span) bool { return s.Lo <= other.Hi && other.Lo <= s.
 //	flags     4 bits: 1, there are entries; 2, there are dead spans; 4, there is a void span
 //	first     8 bytes, the index of the first entry, if there are entries
 //	void      8 and 8 bytes, its first and last index, if there is one
-//	dead      8 and 8 bytes for each, to the end, ascending and apart
+//	dead      8 and 8 bytes for each, to the end, ascending, not touching
 //
 // What lies in a dead span has been deleted; it may still be found there, and counts for
 // nothing. The void span is behind the last entry, or was when it was written: there is no entry in it,
