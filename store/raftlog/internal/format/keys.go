@@ -16,12 +16,14 @@ import "encoding/binary"
 // and goes on with
 //
 //	table 'c'                     the commit index, see AppendCommit
+//	table 'i'                     the import mark: an import is not finished
 //	table 'l'   index (8 bytes)   an entry of the log, see AppendLog
 //	table 'm'                     the store itself, see Meta
 //	table 's'   key               a stable value, see AppendStable
 const (
 	kind        = 'r'
 	TableCommit = 'c'
+	TableImport = 'i'
 	TableLogs   = 'l'
 	TableMeta   = 'm'
 	TableStable = 's'
@@ -72,6 +74,19 @@ func (p Prefix) Stables() (lo, hi []byte) { return p.table(TableStable), p.table
 
 // Meta returns the key of the store's own description.
 func (p Prefix) Meta() []byte { return p.table(TableMeta) }
+
+// Import returns the key of the import mark. While it is there the store cannot be opened, whatever else is.
+func (p Prefix) Import() []byte { return p.table(TableImport) }
+
+// Bounds returns the bounds of all keys of the store.
+func (p Prefix) Bounds() (lo, hi []byte) {
+	hi = append([]byte(nil), p...)
+	for i := len(hi) - 1; ; i-- { // the first byte is a letter
+		if hi[i]++; hi[i] != 0 {
+			return p, hi[:i+1]
+		}
+	}
+}
 
 // Commit returns the key of the commit index.
 func (p Prefix) Commit() []byte { return p.table(TableCommit) }
