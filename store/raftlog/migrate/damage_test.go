@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+	"github.com/hashicorp/raft-wal/metadb"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/raftlog"
@@ -232,6 +233,38 @@ func TestDamagedWAL(t *testing.T) {
 		_, err = readSource(t, path, Options{})
 		wantError(t, err, holdfast.ErrCorrupt, filepath.Base(name))
 		ok(t, os.WriteFile(name, b, 0o644))
+	}
+}
+
+// TestDamagedMetadata flips bits in the metadata of a raft-wal, which has no checksums: what may happen is that a stable key
+// is another one, or that the log begins at another index of its first segment.
+func TestDamagedMetadata(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 8))
+	path := makeWAL(t, 16<<10, func(to both) {
+		store(t, rnd, to, logs(rnd, 1, 200))
+		ok(t, to.DeleteRange(1, 60))
+		votes(t, to, 7)
+	})
+	whole, err := readSource(t, path, Options{})
+	ok(t, err)
+	found, exact := 0, 0
+	flips(t, rnd, filepath.Join(path, metadb.FileName), 200, func(what string) {
+		got, err := readSource(t, path, Options{})
+		if err != nil {
+			if found++; !damaged(err) && !errors.Is(err, holdfast.ErrBadOption) {
+				t.Errorf("%s: %v", what, err)
+			}
+			return
+		}
+		exact++
+		n := min(len(got.logs), len(whole.logs))
+		a, b := content{logs: whole.logs[len(whole.logs)-n:], keys: whole.keys}, content{logs: got.logs[len(got.logs)-n:], keys: got.keys}
+		if n == 0 || differences(a, b) > 1 {
+			t.Errorf("%s: %d entries", what, len(got.logs))
+		}
+	})
+	if found == 0 || exact == 0 {
+		t.Errorf("%d errors, %d times exact or one value another", found, exact)
 	}
 }
 

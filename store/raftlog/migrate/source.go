@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"github.com/hashicorp/raft-wal/metadb"
+	"github.com/hashicorp/raft-wal/types"
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
@@ -39,15 +40,16 @@ const (
 
 // source is a source, locked against writers, and a copy of it, opened by the library that wrote it.
 type source struct {
-	path    string        // what was named
-	scratch string        // directory of the copy
-	at      string        // what of it is read, for errors
-	isWAL   bool          // it is a raft-wal, not a raft-boltdb
-	lock    *bbolt.DB     // the original, which is only read
-	log     raft.LogStore // the copy
-	closer  io.Closer     // of log
-	indexes []uint64      // of the entries, ascending
-	keys    []stableKey   // ascending
+	path    string                // what was named
+	scratch string                // directory of the copy
+	at      string                // what of it is read, for errors
+	isWAL   bool                  // it is a raft-wal, not a raft-boltdb
+	lock    *bbolt.DB             // the original, which is only read
+	log     raft.LogStore         // the copy
+	closer  io.Closer             // of log
+	state   types.PersistentState // of a raft-wal: its segments
+	indexes []uint64              // of the entries, ascending
+	keys    []stableKey           // ascending
 	result  Result
 }
 
@@ -282,19 +284,22 @@ func (s *source) readBuckets(tx *bbolt.Tx) error {
 	default:
 		return s.foreign("its buckets are %q, not %q", found, want)
 	}
-	if !s.isWAL {
-		b := tx.Bucket([]byte(boltLogs))
-		if err := b.ForEach(func(k, _ []byte) error {
+	b := tx.Bucket([]byte(want[0]))
+	if s.isWAL {
+		err = s.readState(b)
+	} else {
+		err = b.ForEach(func(k, _ []byte) error {
 			if len(k) != 8 || b.Get(k) == nil {
 				return s.corrupt("the key %+.40q among the entries is no index, or is not found", k)
 			}
 			s.indexes = append(s.indexes, binary.BigEndian.Uint64(k))
 			return nil
-		}); err != nil {
-			return err
-		}
+		})
 	}
-	b := tx.Bucket([]byte(want[1]))
+	if err != nil {
+		return err
+	}
+	b = tx.Bucket([]byte(want[1]))
 	return b.ForEach(func(k, v []byte) error {
 		if b.Get(k) == nil {
 			return s.corrupt("the stable key %+.40q is a bucket, or is not found", k)

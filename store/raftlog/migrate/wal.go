@@ -3,6 +3,7 @@ package migrate
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -15,22 +16,34 @@ import (
 	"github.com/hashicorp/raft-wal/metadb"
 	"github.com/hashicorp/raft-wal/segment"
 	"github.com/hashicorp/raft-wal/types"
+	"go.etcd.io/bbolt"
 
 	"github.com/holdfastdb/holdfast"
 )
 
+// readState reads the list of segments. raft-wal itself would take one whose name is damaged for an empty one.
+func (s *source) readState(meta *bbolt.Bucket) error {
+	return meta.ForEach(func(k, v []byte) error {
+		d := json.NewDecoder(bytes.NewReader(v))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&s.state); err != nil || string(k) != metadb.MetaKey {
+			return s.corrupt("the list of segments, under key %+.40q: %v", k, err)
+		}
+		return nil
+	})
+}
+
 // openWAL copies the segments of a raft-wal to where the copy of its metadata is, and opens that.
 func (s *source) openWAL(drop bool, read reading) error {
-	var db metadb.BoltMetaDB
-	state, err := db.Load(s.scratch)
-	if err = join(err, db.Close()); err != nil {
-		return err
-	}
 	end := uint64(0)
-	for _, info := range state.Segments {
+	for i, info := range s.state.Segments {
+		if info.BaseIndex == 0 || info.MinIndex < info.BaseIndex || i > 0 && info.MinIndex != end+1 {
+			return s.corrupt("%s: segment %d cannot begin with index %d", metadb.FileName, info.ID, info.MinIndex)
+		}
 		if info.Codec != wal.CodecBinaryV1 {
 			return s.fail(holdfast.ErrVersion, "copy it with the program that knows the codec", "segment %d has codec %d", info.ID, info.Codec)
 		}
+		var err error
 		if end, err = s.copySegment(info, drop, read); err != nil {
 			return err
 		}
@@ -45,7 +58,7 @@ func (s *source) openWAL(drop bool, read reading) error {
 	for i := first; i > 0 && i <= last; i++ {
 		s.indexes = append(s.indexes, i)
 	}
-	if len(s.indexes) > 0 && last != end || len(s.indexes) == 0 && len(state.Segments) > 0 && end >= state.Segments[0].MinIndex {
+	if len(s.indexes) > 0 && last != end || len(s.indexes) == 0 && len(s.state.Segments) > 0 && end >= s.state.Segments[0].MinIndex {
 		return s.corrupt("raft-wal finds the entries up to index %d, and should find them up to index %d", last, end)
 	}
 	return nil
