@@ -84,7 +84,7 @@ func (c *raftImportCommand) copy(ctx context.Context, show func(phase string, do
 	}
 	fill := func(e holdfast.Engine) (err error) {
 		r, err = migrate.Import(ctx, c.Source, e, migrate.Options{
-			Name: c.Name, Scratch: whole + ".source", Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn, Progress: show,
+			Name: c.Name, Scratch: whole + ".import-copy", Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn, Progress: show,
 		})
 		return in(dir, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"reflect"
 	"slices"
@@ -59,23 +60,24 @@ type Result struct {
 // batchBytes is how many bytes of entries are stored at once, about.
 var batchBytes int64 = 4 << 20
 
-// Import copies the log and the stable keys of a raft-boltdb file or a raft-wal directory into the raftlog store o.Name
-// of eng, and compares every entry and key with the source. A directory may hold the wal-meta.db of a raft-wal or the
-// raft.db of a raft-boltdb. The source is locked against writers and only read: it is copied to o.Scratch, and the
-// copy is opened by the library that wrote it.
+// Import copies the log and the stable keys of a raft-boltdb file or a raft-wal directory into the raftlog store
+// o.Name of eng, and compares every entry and key with the source. A directory may hold the wal-meta.db of a raft-wal
+// or the raft.db of a raft-boltdb. The source is locked against writers and only read: it is copied to o.Scratch, and
+// the copy is opened by the library that wrote it.
 //
 // The store must not be there yet, or be empty; everything is stored at Power. Until all is compared, whatever becomes
 // of the process, raftlog.Open refuses the store with ErrCorrupt. If Import fails or ctx ends, it removes what it has
 // stored; if the process ends, the next Import of that store does, and o.Scratch is left.
 //
 // Every checksum in a raft-wal's segments is compared, so an entry is copied exactly or not at all. A raft-boltdb has
-// no checksums but on two pages, and the metadata of a raft-wal, with its stable keys, is such a file: damage that turns
-// a value into another plausible one is copied as it is. docs/decisions/0023-migration-by-libraries.md says what is found.
+// no checksums but on two pages, and the metadata of a raft-wal, with its stable keys, is such a file: damage that
+// turns a value into another plausible one is copied as it is. docs/decisions/0023-migration-by-libraries.md says what
+// is found.
 //
-// Errors: ErrCorrupt names the file and, where it can, the index of what is damaged; ErrLocked: a process has the source
-// open for writing, or the store is open in this engine; ErrForeign: it is no source; ErrVersion: its entries have a
-// format that raft-wal does not know itself; ErrBadOption: the store is not empty, or a stable key is ambiguous;
-// ErrTooLarge: the engine cannot take an entry, which is named; ErrLevel; what ended ctx.
+// Errors: ErrCorrupt names the file and, where it can, the index of what is damaged; ErrLocked: a process has the
+// source open for writing, or the store is open in this engine; ErrForeign: it is no source; ErrVersion: its entries
+// have a format that raft-wal does not know itself; ErrBadOption: the store is not empty, o.Scratch is there, or a
+// stable key is ambiguous; ErrTooLarge: the engine cannot take an entry, which is named; ErrLevel; what ended ctx.
 func Import(ctx context.Context, path string, eng holdfast.Engine, o Options) (_ *Result, err error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err
@@ -120,7 +122,8 @@ type importer struct {
 
 func (im *importer) fail(class error, remedy, detail string, args ...any) error {
 	return &holdfast.Error{
-		Op: "import", Engine: im.eng.Capabilities().Engine, Class: class, Detail: fmt.Sprintf(detail, args...), Remedy: remedy,
+		Op: "import", Engine: im.eng.Capabilities().Engine, Class: class, Remedy: remedy,
+		Detail: fmt.Sprintf(detail, args...),
 	}
 }
 
@@ -172,7 +175,7 @@ func (im *importer) remove() error {
 	return nil
 }
 
-// progress returns what counts the bytes or entries of a phase, tells of them now and then, and ends it when ctx does.
+// progress returns what counts the bytes or entries of a phase, reports them now and then, and ends it when ctx does.
 func (im *importer) progress(phase string, of int64) func(done, bytes int64) error {
 	var total, untold int64
 	return func(done, bytes int64) error {
@@ -184,11 +187,16 @@ func (im *importer) progress(phase string, of int64) func(done, bytes int64) err
 		if im.o.Progress != nil {
 			im.o.Progress(phase, total, of)
 		}
-		if im.ctx.Err() != nil {
-			return &holdfast.Error{Op: "import", Path: im.src.path, Cause: context.Cause(im.ctx)}
-		}
+		return im.ended()
+	}
+}
+
+// ended returns the error for a ctx that has ended.
+func (im *importer) ended() error {
+	if im.ctx.Err() == nil {
 		return nil
 	}
+	return &holdfast.Error{Op: "import", Path: im.src.path, Cause: context.Cause(im.ctx)}
 }
 
 func (im *importer) openSource() (err error) {
@@ -197,8 +205,12 @@ func (im *importer) openSource() (err error) {
 	} else if err = os.Mkdir(im.o.Scratch, 0o700); err == nil {
 		im.src.scratch = im.o.Scratch
 	}
-	if err != nil {
-		return im.fail(holdfast.ErrBadOption, "remove it if an interrupted import has left it", "the copy of the source: %v", err)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return im.fail(holdfast.ErrBadOption, "remove it if an interrupted import has left it",
+			"the copy of the source: %v", err)
+	case err != nil:
+		return &holdfast.Error{Op: "import", Path: im.o.Scratch, Detail: "the copy of the source", Cause: err}
 	}
 	return im.src.open(&im.o, im.progress("copy the source", 0))
 }
@@ -260,7 +272,7 @@ func (im *importer) wrong(detail string, args ...any) error {
 
 // finish makes of it a store that can be opened, opens it as raft will, and compares what it says.
 func (im *importer) finish() error {
-	if err := im.progress("verify", 1)(1, 0); err != nil {
+	if err := im.ended(); err != nil {
 		return err
 	}
 	var b holdfast.Batch
@@ -273,7 +285,8 @@ func (im *importer) finish() error {
 		return err
 	}
 	if want := &im.src.result; in.First != want.First || in.Last != want.Last {
-		return im.wrong("it goes from index %d to %d, and should from %d to %d", in.First, in.Last, want.First, want.Last)
+		return im.wrong("it goes from index %d to %d, and should from %d to %d",
+			in.First, in.Last, want.First, want.Last)
 	}
 	if !slices.EqualFunc(in.Keys, im.src.keys, func(got raftlog.StableKey, want stableKey) bool {
 		return got.Name == string(want.name) && bytes.Equal(got.Value, want.value)

@@ -83,6 +83,8 @@ func TestImport(t *testing.T) {
 						keys = map[string]any{currentTerm: uint64(1 << 40), lastVoteTerm: uint64(1<<40 - 1), lastVoteCand: "10.0.0.7"}
 						ok(t, to.Set([]byte("other"), []byte("text that is longer")))
 						keys["other"] = "text that is longer"
+						ok(t, to.Set([]byte("empty"), []byte{}))
+						keys["empty"] = ""
 					}
 				})
 				before := contentsOf(t, path)

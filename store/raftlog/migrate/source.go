@@ -236,8 +236,8 @@ type shortKeys struct{}
 func (shortKeys) KeyToString(k []byte) string { return fmt.Sprintf("%.16x", k) }
 func (shortKeys) ValueToString([]byte) string { return "" }
 
-// checkMetas compares the checksums of both meta pages: if one is wrong, bbolt goes on from the other without a word, and
-// without what was committed last, which may be a vote. listed means that the file lists its free pages.
+// checkMetas compares the checksums of both meta pages: if one is wrong, bbolt goes on from the other without a word,
+// and without what was committed last, which may be a vote. listed means that the file lists its free pages.
 func (s *source) checkMetas(copied string, page int) (listed bool, err error) {
 	f, err := os.Open(copied)
 	if err != nil {
@@ -254,7 +254,8 @@ func (s *source) checkMetas(copied string, page int) (listed bool, err error) {
 		sum.Write(m[:56])
 		if binary.NativeEndian.Uint64(m[56:]) != sum.Sum64() {
 			e := s.corrupt("meta page %d has a wrong checksum: what was committed last may be missing", i)
-			e.Remedy = "if the machine stopped while it was written, start and stop the program it belongs to, and try again; otherwise " + e.Remedy
+			e.Remedy = "if the machine stopped while it was written, start and stop the program it belongs to, " +
+				"and try again; otherwise " + e.Remedy
 			return false, e
 		}
 		listed = listed && binary.NativeEndian.Uint64(m[32:]) != math.MaxUint64
@@ -365,7 +366,8 @@ func (s *source) complete(o *Options) error {
 			slices.Reverse(k.value)
 		case s.isWAL && size == 8 && name != lastVoteCand && !slices.Contains(o.Bytes, name):
 			return s.fail(holdfast.ErrBadOption, "say which: name it among the numbers (--number) or the bytes (--bytes)",
-				"the stable key %+q has 8 bytes: raft-wal does not tell whether they are a number, which it stores the other way round", name)
+				"the stable key %+q has 8 bytes: raft-wal does not tell whether they are a number, "+
+					"which it stores the other way round", name)
 		}
 	}
 	for as, names := range map[string][]string{"a number": o.Numbers, "bytes": o.Bytes} {
@@ -381,7 +383,8 @@ func (s *source) complete(o *Options) error {
 		return s.corrupt("there is a vote in term %d, and the current term is %d", vote, r.CurrentTerm)
 	}
 	if !slices.Contains(r.Keys, currentTerm) && r.Entries > 0 {
-		s.note("there is no %s: terms and votes of this server are kept elsewhere, and must be copied from there before it runs again", currentTerm)
+		s.note("there is no %s: terms and votes of this server are kept elsewhere, and must be copied from there "+
+			"before it runs again", currentTerm)
 	}
 	return nil
 }

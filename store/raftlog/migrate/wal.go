@@ -41,7 +41,8 @@ func (s *source) openWAL(drop bool, read reading) error {
 			return s.corrupt("%s: segment %d cannot begin with index %d", metadb.FileName, info.ID, info.MinIndex)
 		}
 		if info.Codec != wal.CodecBinaryV1 {
-			return s.fail(holdfast.ErrVersion, "copy it with the program that knows the codec", "segment %d has codec %d", info.ID, info.Codec)
+			return s.fail(holdfast.ErrVersion, "copy it with the program that knows the codec",
+				"segment %d has codec %d", info.ID, info.Codec)
 		}
 		var err error
 		if end, err = s.copySegment(info, drop, read); err != nil {
@@ -58,7 +59,8 @@ func (s *source) openWAL(drop bool, read reading) error {
 	for i := first; i > 0 && i <= last; i++ {
 		s.indexes = append(s.indexes, i)
 	}
-	if len(s.indexes) > 0 && last != end || len(s.indexes) == 0 && len(s.state.Segments) > 0 && end >= s.state.Segments[0].MinIndex {
+	lost := len(s.indexes) == 0 && len(s.state.Segments) > 0 && end >= s.state.Segments[0].MinIndex
+	if lost || len(s.indexes) > 0 && last != end {
 		return s.corrupt("raft-wal finds the entries up to index %d, and should find them up to index %d", last, end)
 	}
 	return nil
@@ -94,8 +96,8 @@ func (s *source) copySegment(info types.SegmentInfo, drop bool, read reading) (e
 		return 0, bad
 	case missing || len(bytes.Trim(rest, "\x00")) > 0:
 		if !drop {
-			bad.Remedy = "if the machine stopped while it was written, this was never acknowledged, and raft-wal would leave it out; " +
-				"to leave it out here too, import with DropTorn (--drop-torn); otherwise " + bad.Remedy
+			bad.Remedy = "if the machine stopped while it was written, this was never acknowledged, and raft-wal would leave " +
+				"it out; to leave it out here too, import with DropTorn (--drop-torn); otherwise " + bad.Remedy
 			return 0, bad
 		}
 		s.result.Dropped = fmt.Sprintf("everything after index %d: %s", v.last, bad.Detail)
@@ -106,9 +108,9 @@ func (s *source) copySegment(info types.SegmentInfo, drop bool, read reading) (e
 	return v.last, os.WriteFile(filepath.Join(s.scratch, name), b[:v.end], 0o600)
 }
 
-// A segment is a header and then frames, padded to a multiple of 8 bytes. A frame begins with its type (4 bytes) and the
-// length of what follows (4 bytes). Nothing follows a commit, which has in place of the length the CRC-32C of everything
-// since the commit before.
+// A segment is a header and then frames, padded to a multiple of 8 bytes. A frame begins with its type (4 bytes) and
+// the length of what follows (4 bytes). Nothing follows a commit, which has in place of the length the CRC-32C of
+// everything since the commit before.
 const (
 	walHeader   = 32
 	walFrame    = 8
@@ -152,8 +154,8 @@ func soundBatches(b []byte, base uint64) sound {
 	return v
 }
 
-// otherBatch reports whether a batch seems to have been written after the one that is broken, which ended with a commit of
-// its own: there are two, or one that vouches for all behind the broken frame.
+// otherBatch reports whether a batch seems to have been written after the one that is broken, which may have a commit
+// of its own: there are two, or one whose checksum is that of everything behind the broken frame.
 func otherBatch(b []byte, v sound) bool {
 	n := 0
 	for at := v.end; at <= len(b)-walFrame; at += walFrame {
