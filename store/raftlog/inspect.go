@@ -17,8 +17,8 @@ type Inspection struct {
 	Name        string      `json:"name"`
 	First       uint64      `json:"first"` // indexes; 0 without entries
 	Last        uint64      `json:"last"`
-	FirstTerm   uint64      `json:"first_term"` // of the first entry
-	LastTerm    uint64      `json:"last_term"`  // of the last entry
+	FirstTerm   uint64      `json:"first_term"`       // of the first entry
+	LastTerm    uint64      `json:"last_term"`        // of the last entry
 	Oldest      *time.Time  `json:"oldest,omitempty"` // when the first entry was appended, where raft has noted it
 	Newest      *time.Time  `json:"newest,omitempty"` // and the last one
 	CommitIndex uint64      `json:"commit_index"`     // 0 where it is not tracked

@@ -138,10 +138,20 @@ func TestDamagedBolt(t *testing.T) {
 			t.Error("this cannot be")
 		}
 
-		// A page that is empty, or another's, and a file that ends in it.
+		// The header of a page.
 		b, err := os.ReadFile(path)
 		ok(t, err)
 		size := os.Getpagesize()
+		for at := 2 * size; at < len(bytes.TrimRight(b, "\x00")); at += size {
+			for range 4 {
+				c := bytes.Clone(b)
+				c[at+8+rnd.IntN(8)] ^= 1 << rnd.IntN(8)
+				ok(t, os.WriteFile(path, c, 0o600))
+				check(fmt.Sprintf("header of page %d", at/size))
+			}
+		}
+
+		// A page that is empty, or another's, and a file that ends in it.
 		for page := range len(bytes.TrimRight(b, "\x00"))/size + 1 {
 			from, to := page*size, (page+1)*size
 			for _, with := range [][]byte{make([]byte, size), b[(page+1)*size : (page+2)*size]} {
@@ -401,6 +411,7 @@ func TestImplausible(t *testing.T) {
 			ok(t, to.SetUint64([]byte(lastVoteTerm), 5))
 			ok(t, to.SetUint64([]byte(currentTerm), 4))
 		}, "vote in term 5"},
+		"candidate alone":   {func(to both) { ok(t, to.Set([]byte(lastVoteCand), []byte("a"))) }, "no term of it"},
 		"term is no number": {func(to both) { ok(t, to.Set([]byte(currentTerm), []byte("five"))) }, `"CurrentTerm" has 4 bytes`},
 	} {
 		t.Run(name, func(t *testing.T) {

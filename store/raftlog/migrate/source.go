@@ -192,8 +192,17 @@ func copyFile(from, to string, read reading) error {
 
 // readBolt checks the copy of a bolt file, with bbolt's own check too, and reads which entries and keys are in it.
 func (s *source) readBolt(copied string) error {
+	f, err := os.Open(copied)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
 	page := s.lock.Info().PageSize
-	listed, err := s.checkMetas(copied, page)
+	listed, err := s.checkMetas(f, page)
 	if err != nil {
 		return err
 	}
@@ -203,22 +212,14 @@ func (s *source) readBolt(copied string) error {
 	}
 	defer db.Close()
 	return db.View(func(tx *bbolt.Tx) error {
-		if st, err := os.Stat(copied); err != nil || tx.Size() > st.Size() {
-			return join(s.corrupt("the file should have %d bytes: it was cut off", tx.Size()), err)
+		if tx.Size() > st.Size() {
+			return s.corrupt("the file should have %d bytes: it was cut off", tx.Size())
 		}
 		if err := s.readBuckets(tx); err != nil || !listed {
 			return err // without a list of free pages bbolt's check ends the process if it finds damage
 		}
-		// The check counts as many pages as the header of one says it goes on for: that must not be without end.
-		pages := int(tx.Size()) / page
-		for id := 0; id < pages; id++ {
-			p, err := tx.Page(id)
-			if err != nil || p.Type != "free" && p.OverflowCount >= pages-id {
-				return join(s.corrupt("page %d does not end within the file", id), err)
-			}
-			if p.Type != "free" {
-				id += p.OverflowCount
-			}
+		if err := s.checkHeaders(tx, f, page); err != nil {
+			return err
 		}
 		var first error
 		for err := range tx.Check(bbolt.WithKVStringer(shortKeys{})) {
@@ -230,6 +231,39 @@ func (s *source) readBolt(copied string) error {
 	})
 }
 
+// checkHeaders checks the numbers in the headers of pages that bbolt trusts. With fewer keys than there are, it would
+// leave out entries; as many pages as one goes on for, its check counts, without end.
+func (s *source) checkHeaders(tx *bbolt.Tx, f io.ReaderAt, page int) error {
+	pages := int(tx.Size()) / page
+	for id := 2; id < pages; id++ {
+		p, err := tx.Page(id)
+		if err != nil {
+			return err
+		}
+		if p.Type == "free" {
+			continue
+		}
+		if p.OverflowCount >= pages-id {
+			return s.corrupt("page %d does not end within the file", id)
+		}
+		if p.Count > 0 && (p.Type == "leaf" || p.Type == "branch") {
+			var b [24]byte // the header, and of the first key's 16 bytes where it is: behind those of all keys
+			if _, err := f.ReadAt(b[:], int64(id)*int64(page)); err != nil {
+				return err
+			}
+			at := 16
+			if p.Type == "leaf" {
+				at = 20
+			}
+			if got := int(binary.NativeEndian.Uint32(b[at:])); got != 16*p.Count {
+				return s.corrupt("page %d has %d keys by its header, and %d by where they begin", id, p.Count, got/16)
+			}
+		}
+		id += p.OverflowCount
+	}
+	return nil
+}
+
 // shortKeys shows the beginnings of keys: the length of a damaged one may reach beyond the file.
 type shortKeys struct{}
 
@@ -238,12 +272,7 @@ func (shortKeys) ValueToString([]byte) string { return "" }
 
 // checkMetas compares the checksums of both meta pages: if one is wrong, bbolt goes on from the other without a word,
 // and without what was committed last, which may be a vote. listed means that the file lists its free pages.
-func (s *source) checkMetas(copied string, page int) (listed bool, err error) {
-	f, err := os.Open(copied)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
+func (s *source) checkMetas(f io.ReaderAt, page int) (listed bool, err error) {
 	listed = true
 	for i := range int64(2) {
 		var m [64]byte // behind a header: the list's page is the fifth number of 8 bytes, the sum of all the eighth
@@ -381,6 +410,9 @@ func (s *source) complete(o *Options) error {
 	vote := s.number(lastVoteTerm)
 	if r.CurrentTerm = s.number(currentTerm); vote > r.CurrentTerm {
 		return s.corrupt("there is a vote in term %d, and the current term is %d", vote, r.CurrentTerm)
+	}
+	if slices.Contains(r.Keys, lastVoteCand) && !slices.Contains(r.Keys, lastVoteTerm) { // raft stores the term first
+		return s.corrupt("there is a vote, and no term of it")
 	}
 	if !slices.Contains(r.Keys, currentTerm) && r.Entries > 0 {
 		s.note("there is no %s: terms and votes of this server are kept elsewhere, and must be copied from there "+
