@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/apart"
 	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/store/raftlog"
 	"github.com/holdfastdb/holdfast/store/raftlog/migrate"
 )
 
@@ -28,7 +29,7 @@ type raftCommand struct {
 }
 
 type raftImportCommand struct {
-	Source   string   `arg:"" help:"File of a raft-boltdb, or directory of a raft-wal, or the one that holds a raft.db; not open elsewhere. Nothing in it is changed."`
+	Source   string   `arg:"" help:"File of a raft-boltdb, or directory of a raft-wal, or the one that holds a raft.db; not open elsewhere. Nothing in it is changed; a copy of it is made beside DIR meanwhile."`
 	Into     string   `required:"" help:"Directory for the store: a new or empty one, or one that an engine made." placeholder:"[ENGINE:]DIR"`
 	Name     string   `help:"Name of the store in it; empty unless the program names its stores."`
 	Number   []string `help:"Stable keys of a raft-wal that are numbers, beside raft's own." placeholder:"KEY"`
@@ -64,7 +65,7 @@ func (c *raftImportCommand) run() int {
 }
 
 // copy imports and says where to.
-func (c *raftImportCommand) copy(ctx context.Context, show func(migrate.Progress)) (r *migrate.Result, at string, err error) {
+func (c *raftImportCommand) copy(ctx context.Context, show func(phase string, done, of int64)) (r *migrate.Result, at string, err error) {
 	name, dir, o, err := parseDir(c.Into)
 	if err != nil {
 		return nil, "", err
@@ -77,8 +78,14 @@ func (c *raftImportCommand) copy(ctx context.Context, show func(migrate.Progress
 			return nil, "", err
 		}
 	}
+	whole, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, "", err
+	}
 	fill := func(e holdfast.Engine) (err error) {
-		r, err = migrate.Import(ctx, c.Source, e, migrate.Options{Name: c.Name, Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn, Progress: show})
+		r, err = migrate.Import(ctx, c.Source, e, migrate.Options{
+			Name: c.Name, Scratch: whole + ".import-copy", Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn, Progress: show,
+		})
 		return in(dir, err)
 	}
 	if _, err := all.Inspect(dir); err == nil {
@@ -257,7 +264,7 @@ func syncDir(dir string) error {
 
 func (c *raftImportCommand) print(r *migrate.Result, at string) error {
 	p := newPage(os.Stdout)
-	p.line("source\t%s, %s", r.Source, r.Kind)
+	p.line("source\t%s, %s", c.Source, r.Kind)
 	p.line("store\t%q in %s", c.Name, at)
 	p.line("entries\t%s", extent(r.Entries, r.First, r.Last, r.Gaps))
 	p.line("data\t%s", size(r.Bytes))
@@ -308,18 +315,15 @@ type importProgress struct {
 	drawn bool
 }
 
-func (p *importProgress) show(at migrate.Progress) {
+func (p *importProgress) show(phase string, done, of int64) {
 	width := p.t.ErrWidth()
 	if width == 0 || time.Since(p.last) < 100*time.Millisecond {
 		return
 	}
 	p.last, p.drawn = time.Now(), true
-	line := fmt.Sprintf("  %s: %d entries", at.Phase, at.Entries)
-	switch {
-	case at.Bytes > 0:
-		line = fmt.Sprintf("  %s: %s read", at.Phase, size(at.Bytes))
-	case at.Of > 0:
-		line = fmt.Sprintf("  %s: %d of %d entries", at.Phase, at.Entries, at.Of)
+	line := fmt.Sprintf("  %s: %d of %d entries", phase, done, of)
+	if of == 0 {
+		line = fmt.Sprintf("  %s: %s", phase, size(done))
 	}
 	fmt.Fprintf(p.t.Err, "\r\x1b[K%s", line[:min(len(line), width-1)])
 }
@@ -363,7 +367,7 @@ func (c *raftInspectCommand) run() int {
 		p.line("engine\t%s", engine)
 		for _, store := range list {
 			switch store := store.(type) {
-			case *migrate.Inspection:
+			case *raftlog.Inspection:
 				printStore(p, store)
 			case noStore:
 				p.line("\nstore\t%q", store.Name)
@@ -402,7 +406,7 @@ func (c *raftInspectCommand) inspect(dir string, e holdfast.Engine) (list []any,
 	if c.Name != nil {
 		stores = append(stores, *c.Name)
 	} else {
-		if stores, err = migrate.Stores(e); err != nil {
+		if stores, err = raftlog.Stores(e); err != nil {
 			return nil, in(dir, err)
 		}
 		if len(stores) == 0 {
@@ -411,7 +415,7 @@ func (c *raftInspectCommand) inspect(dir string, e holdfast.Engine) (list []any,
 	}
 	var errs []error
 	for _, name := range stores {
-		store, err := migrate.Inspect(e, name, c.All)
+		store, err := raftlog.Inspect(e, name, c.All)
 		if err == nil {
 			list = append(list, store)
 			continue
@@ -426,7 +430,7 @@ func (c *raftInspectCommand) inspect(dir string, e holdfast.Engine) (list []any,
 	return list, errors.Join(errs...)
 }
 
-func printStore(p *page, in *migrate.Inspection) {
+func printStore(p *page, in *raftlog.Inspection) {
 	p.line("\nstore\t%q", in.Name)
 	if in.Last == 0 {
 		p.line("log\tempty")

@@ -18,7 +18,6 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/store/raftlog"
-	"github.com/holdfastdb/holdfast/store/raftlog/migrate"
 )
 
 func try(t *testing.T, err error) {
@@ -102,7 +101,7 @@ func TestRaftCommands(t *testing.T) {
 		run(exitOK, []string{`""`, `"b"`, "index 3 to 252, term 4 to 4", "index 3 to 102", "2023-11-14T22:13:20.000000005Z", `"10.0.0.1:8300"`}, "inspect", dir)
 	}
 	run(exitOK, []string{"100, with 0 gaps, in 1 terms", "LogCommand", "100"}, "inspect", path("new"), "--name", "b", "--all")
-	var list []migrate.Inspection
+	var list []raftlog.Inspection
 	out := run(exitOK, nil, "inspect", path("p"), "--json", "--all")
 	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 || list[0].Last != 252 || list[0].Full.Entries != 250 || len(list[0].Keys) != 3 || *list[0].Keys[0].Number != 5 {
 		t.Errorf("%v: %s", err, out)

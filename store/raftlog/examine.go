@@ -17,7 +17,7 @@ type Report struct {
 	Entries     uint64    // that are there
 	Gaps        []Missing // between First and Last, or before the first; gaps that raft itself has left are among them
 	Stable      uint64    // stable values that are there
-	Damaged     []string  // keys, by KeyName, whose values do not read back as they were written
+	Damaged     []string  // keys, by KeyName, whose values do not read back as they were written, and the import mark
 	Undescribed bool      // its description is lost, without which it cannot be opened
 }
 
@@ -46,6 +46,8 @@ func Examine(r holdfast.Reader) (reports []Report, err error) {
 			_, ok = format.DecodeStable(key, value)
 		case format.TableCommit:
 			_, ok = format.DecodeCommit(key, value)
+		case format.TableImport:
+			ok = false // it cannot be opened
 		case format.TableMeta:
 			m, err := format.DecodeMeta(key, value)
 			if ok = err == nil; ok {
@@ -116,6 +118,8 @@ func KeyName(key []byte) string {
 		what = fmt.Sprintf("stable value %.40q", rest)
 	case format.TableCommit:
 		what = "the commit index"
+	case format.TableImport:
+		what = "the mark of an import that was not finished"
 	case format.TableMeta:
 		what = "the description"
 	default:

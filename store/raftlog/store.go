@@ -117,7 +117,8 @@ const reserve = 1 << 10
 //
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this
 // engine, ErrVersion if a newer program made it, ErrBadOption also for an engine without atomic
-// batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost.
+// batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost and for a store whose import was not
+// finished.
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.NewPrefix(o.Name)
 	place, err := exclusive.Claim(eng, exclusive.Request{
@@ -151,6 +152,12 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 
 // load reads or makes the store's description and finds the end of the log.
 func (s *Store) load() error {
+	switch _, err := s.eng.Get(nil, s.keys.Import()); {
+	case err == nil:
+		return s.fail("open", holdfast.ErrCorrupt, nil, "import it again", "an import into it was not finished")
+	case !errors.Is(err, holdfast.ErrNotFound):
+		return err
+	}
 	stored, err := s.eng.Get(nil, s.metaKey)
 	made := errors.Is(err, holdfast.ErrNotFound)
 	if err != nil && !made {

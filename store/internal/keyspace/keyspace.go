@@ -44,6 +44,16 @@ func (p Prefix) Table(table byte) (lo, hi []byte) {
 	return p.Key(nil, table, ""), p.Key(nil, table+1, "")
 }
 
+// Bounds returns the bounds of all keys of the store.
+func (p Prefix) Bounds() (lo, hi []byte) {
+	hi = append([]byte(nil), p...)
+	for i := len(hi) - 1; ; i-- { // ends, because a kind is a letter
+		if hi[i]++; hi[i] != 0 {
+			return p, hi[:i+1]
+		}
+	}
+}
+
 // Rest returns what follows the table in a key of the store.
 func (p Prefix) Rest(key []byte) []byte { return key[len(p)+1:] }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -15,7 +17,7 @@ import (
 
 // TestInterrupted ends an import in every phase; it leaves nothing, and its source as it was.
 func TestInterrupted(t *testing.T) {
-	sources(t, func(t *testing.T, kind Kind, make func(func(both)) string) {
+	sources(t, func(t *testing.T, kind string, make func(func(both)) string) {
 		rnd := rand.New(rand.NewPCG(9, 9))
 		list := logs(rnd, 1, 400)
 		for _, l := range list {
@@ -27,12 +29,14 @@ func TestInterrupted(t *testing.T) {
 		})
 		before := contentsOf(t, path)
 		e := memory(t, vfs.NewMem())
-		for _, phase := range []Phase{Checking, Copying, Verifying} {
-			cause := errors.New("no more of " + string(phase))
+		small(t, 50_000)
+		for _, phase := range []string{"copy the source", "check", "copy", "verify"} {
+			cause := errors.New("no more of " + phase)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			calls := 0
-			_, err := Import(ctx, path, e, Options{BatchBytes: 50_000, Progress: func(p Progress) {
-				if p.Phase == phase {
+			scratch := filepath.Join(t.TempDir(), "scratch")
+			_, err := Import(ctx, path, e, Options{Scratch: scratch, Progress: func(at string, _, _ int64) {
+				if at == phase {
 					if calls++; calls == 2 {
 						cancel(cause)
 					}
@@ -42,7 +46,10 @@ func TestInterrupted(t *testing.T) {
 				t.Fatalf("%s: %v", phase, err)
 			}
 			wantNothing(t, e)
-			if names, err := Stores(e); err != nil || len(names) != 0 {
+			if _, err := os.Stat(scratch); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the copy of the source is left: %v", err)
+			}
+			if names, err := raftlog.Stores(e); err != nil || len(names) != 0 {
 				t.Errorf("stores: %q, %v", names, err)
 			}
 		}
@@ -53,14 +60,13 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-// TestCrash cuts the power at every step of an import. What is left is no store, or an unfinished one that nobody can
-// open, or the whole one; and a new import makes the whole one of it.
+// TestCrash cuts the power at every step of an import. What is left is no store or an empty one, or an unfinished one that
+// cannot be opened, or the whole one; and a new import makes the whole one of it.
 func TestCrash(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	small(t, 2000)
 	for name, entries := range map[string]uint64{"a log": 120, "only keys": 0} {
 		t.Run(name, func(t *testing.T) {
-			rnd := rand.New(rand.NewPCG(seed, entries))
+			rnd := rand.New(rand.NewPCG(7, entries))
 			list := logs(rnd, 1, entries)
 			keys := map[string]any{currentTerm: uint64(20), lastVoteTerm: uint64(19), lastVoteCand: "10.0.0.7"}
 			path := makeWAL(t, 64<<10, func(to both) {
@@ -73,22 +79,30 @@ func TestCrash(t *testing.T) {
 				fsys.Seed(rnd.Uint64())
 				e := openOn(t, fsys)
 				fsys.HaltAfter(steps)
-				_, err := Import(t.Context(), path, e, Options{BatchBytes: 2000})
+				_, err := Import(t.Context(), path, e, Options{})
 				done := err == nil
 				fsys.Halt()
 				_ = e.Close() // the disk is gone
 				for _, image := range []*vfs.Mem{fsys.Crash(rnd), fsys.CrashNothing(), fsys.CrashAll()} {
 					e := openOn(t, image)
-					names, err := Stores(e)
+					names, err := raftlog.Stores(e)
 					ok(t, err)
 					s, err := raftlog.Open(e, raftlog.Options{})
+					var last uint64
+					var found [][]byte
+					if err == nil {
+						last, err = s.LastIndex()
+						ok(t, err)
+						found, err = s.Keys()
+						ok(t, err)
+					}
 					switch {
-					case len(names) == 0 && err == nil && !done:
+					case len(names) <= 1 && err == nil && last == 0 && len(found) == 0 && !done:
 						outcomes["nothing"]++
 						ok(t, s.Close())
 					case len(names) == 1 && errors.Is(err, holdfast.ErrCorrupt) && !done:
 						outcomes["unfinished"]++
-						_, err := Inspect(e, "", false)
+						_, err := raftlog.Inspect(e, "", false)
 						wantError(t, err, holdfast.ErrCorrupt, "not finished")
 					case len(names) == 1 && err == nil:
 						outcomes["whole"]++
@@ -122,7 +136,7 @@ func TestCrash(t *testing.T) {
 func TestFailingEngine(t *testing.T) {
 	path := makeBolt(t, false, func(to both) { ok(t, to.StoreLog(&raft.Log{Index: 1, Term: 1})) })
 	e := memory(t, vfs.NewMem())
-	broken := &failing{Engine: e, after: 2}
+	broken := &failing{Engine: e, after: 3}
 	_, err := Import(t.Context(), path, broken, Options{})
 	wantError(t, err, errBroken, "still there")
 	_, err = raftlog.Open(e, raftlog.Options{})
@@ -183,7 +197,8 @@ func TestWrongCopies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := memory(t, vfs.NewMem())
-			_, err := Import(t.Context(), path, &liar{Engine: e, change: change}, Options{BatchBytes: 1000})
+			small(t, 1000)
+			_, err := Import(t.Context(), path, &liar{Engine: e, change: change}, Options{})
 			wantError(t, err, holdfast.ErrCorrupt)
 			wantNothing(t, e)
 		})

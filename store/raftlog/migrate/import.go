@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"reflect"
 	"slices"
 	"time"
 
@@ -16,13 +19,13 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
-// DefaultBatchBytes is how many bytes of entries are written at once, about, where Options say nothing.
-const DefaultBatchBytes = 4 << 20
-
 // Options are how a source is imported. The zero value is a safe choice.
 type Options struct {
 	// Name is that of the store to make, as in raftlog.Options.
 	Name string
+
+	// Scratch is a directory that Import makes for a copy of the source, and removes. Empty means one in os.TempDir.
+	Scratch string
 
 	// Numbers and Bytes name stable keys of a raft-wal whose values have 8 bytes and are, or are not, numbers that
 	// were stored with SetUint64: raft-wal does not tell, and stores them the other way round. The keys of
@@ -30,40 +33,18 @@ type Options struct {
 	Numbers, Bytes []string
 
 	// DropTorn leaves out the end of a raft-wal if it was not written whole, as raft-wal does when it is opened. Without
-	// it such an end is ErrCorrupt, because a torn batch, which nobody was told is safe, looks like a damaged one, which
-	// may have been acknowledged. Where sound entries follow, or that cannot be told, it is damage, and ErrCorrupt in any case.
+	// it such an end is ErrCorrupt, because a torn batch, which was never acknowledged, looks like a damaged one, which
+	// may have been. Where other batches seem to follow, it is damage, and ErrCorrupt in any case.
 	DropTorn bool
 
-	// BatchBytes is how many bytes of entries are written at once, about; 0 means DefaultBatchBytes. A batch holds one
-	// entry at least, and what the engine takes at once at most.
-	BatchBytes int
-
-	// Progress is called now and then, from the goroutine of Import; nil is not.
-	Progress func(Progress)
-}
-
-// Phase is what an import is doing.
-type Phase string
-
-// The phases, in their order.
-const (
-	Checking  Phase = "check"  // the source is read
-	Copying   Phase = "copy"   // and copied
-	Verifying Phase = "verify" // and compared with the copy
-)
-
-// Progress is how far an import is.
-type Progress struct {
-	Phase   Phase
-	Entries int64 // done in this phase
-	Of      int64 // of so many; 0 while that is not known
-	Bytes   int64 // of the source that were read before its entries can be counted; 0 from then on
+	// Progress, unless it is nil, is called now and then, from the goroutine of Import. done counts bytes of the source
+	// where of is 0, and else entries.
+	Progress func(phase string, done, of int64)
 }
 
 // Result is what was imported.
 type Result struct {
-	Kind        Kind
-	Source      string
+	Kind        string // of the source, "raft-boltdb" or "raft-wal"
 	Entries     int64
 	First, Last uint64   // indexes; 0 without entries
 	Gaps        int64    // places between First and Last at which indexes are missing
@@ -76,387 +57,241 @@ type Result struct {
 	Took        time.Duration
 }
 
-// Import copies the log and the stable keys of a raft-boltdb file or a raft-wal directory into the raftlog store o.Name
-// of eng, and compares every entry and key with the source. Which of the two source is, and where in a directory, is told by
-// what is in it: a directory may hold the wal-meta.db of a raft-wal or the raft.db of a raft-boltdb. The source is only
-// read, and locked against writers meanwhile.
+// batchBytes is how many bytes of entries are stored at once, about.
+var batchBytes int64 = 4 << 20
+
+// Import copies the log and the stable keys of a raft-boltdb file or a raft-wal directory into the raftlog store
+// o.Name of eng, and compares every entry and key with the source. A directory may hold the wal-meta.db of a raft-wal
+// or the raft.db of a raft-boltdb. The source is locked against writers and only read: it is copied to o.Scratch, and
+// the copy is opened by the library that wrote it.
 //
-// The store must not be there yet, or be empty, and nobody may use it until Import returns; the engine must give Power,
-// at which everything is stored. The store's description is written last, together with the stable keys: until then, and
-// whatever becomes of the process, raftlog.Open refuses the store with ErrCorrupt. If Import fails or ctx ends, it removes
-// what it has stored; if the process ends, the next Import of that store does.
+// The store must not be there yet, or be empty; everything is stored at Power. Until all is compared, whatever becomes
+// of the process, raftlog.Open refuses the store with ErrCorrupt. If Import fails or ctx ends, it removes what it has
+// stored; if the process ends, the next Import of that store does, and o.Scratch is left.
 //
-// Every checksum in a raft-wal's segments is checked, so an entry is copied exactly or not at all; but a last segment that
-// holds nothing but zeros is one that was made and never written. A raft-boltdb has no checksums, and neither has the
-// metadata of a raft-wal, with its stable keys: whatever breaks the structure of the file or of an entry, the order of
-// indexes and terms, or what raft keeps true between its terms and votes, is found, but damage that turns a value into another
-// plausible one is copied as it is.
+// Every checksum in a raft-wal's segments is compared, so an entry is copied exactly or not at all. A raft-boltdb has
+// no checksums but on two pages, and the metadata of a raft-wal, with its stable keys, is such a file: damage that
+// turns a value into another plausible one is copied as it is. docs/decisions/0023-migration-by-libraries.md says what
+// is found.
 //
-// Errors: ErrCorrupt names the index where the source is damaged; ErrLocked: a process has the source open for
-// writing, or the store is open in this engine; ErrForeign: it is no source; ErrVersion: it has entries in a
-// format that raft-wal does not know itself; ErrBadOption: the store is not empty, or a stable key is ambiguous;
-// ErrTooLarge: the engine cannot take an entry, which is named; ErrLevel; what ended ctx.
+// Errors: ErrCorrupt names the file and, where it can, the index of what is damaged; ErrLocked: a process has the
+// source open for writing, or the store is open in this engine; ErrForeign: it is no source; ErrVersion: its entries
+// have a format that raft-wal does not know itself; ErrBadOption: the store is not empty, o.Scratch is there, or a
+// stable key is ambiguous; ErrTooLarge: the engine cannot take an entry, which is named; ErrLevel; what ended ctx.
 func Import(ctx context.Context, path string, eng holdfast.Engine, o Options) (_ *Result, err error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	im := importer{ctx: ctx, eng: eng, o: o}
+	im := &importer{ctx: ctx, eng: eng, o: o, keys: format.NewPrefix(o.Name), src: source{path: path}}
 	if err := im.prepare(); err != nil {
 		return nil, err
 	}
-	if im.src, err = openSource(path, &o, im.reading()); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if closed := im.src.close(); err == nil && closed != nil {
-			err = &holdfast.Error{Op: "import", Path: path, Cause: closed}
-		}
-	}()
-	if err := im.src.check(im.step(Checking)); err != nil {
-		return nil, err
-	}
-	if err := im.begin(); err != nil {
-		return nil, err
-	}
-	for _, do := range []func() error{im.copy, im.verify, im.finish, im.verifyStore} {
-		if err := do(); err != nil {
-			if left := im.remove(); left != nil {
-				err = errors.Join(err, left)
-			}
-			return nil, err
+	for _, do := range []func() error{im.openSource, im.check, im.copy, im.verify, im.store.Close, im.finish} {
+		if err = do(); err != nil {
+			_ = im.store.Close() // it may be closed
+			err = join(err, im.remove())
+			break
 		}
 	}
-	return im.result(path, time.Since(began)), nil
+	err = join(err, im.src.close())
+	if err != nil {
+		return nil, err
+	}
+	r := im.src.result
+	r.Took = time.Since(began)
+	return &r, nil
+}
+
+// join returns err alone if nothing else went wrong afterwards.
+func join(err, later error) error {
+	if later == nil {
+		return err
+	}
+	return errors.Join(err, later)
 }
 
 type importer struct {
-	ctx  context.Context
-	eng  holdfast.Engine
-	o    Options
-	src  *source
-	caps holdfast.Capabilities
-	keys format.Prefix
-	mark []byte // the key that says that the store is being imported
+	ctx   context.Context
+	eng   holdfast.Engine
+	o     Options
+	keys  format.Prefix
+	store *raftlog.Store
+	src   source
 }
 
 func (im *importer) fail(class error, remedy, detail string, args ...any) error {
-	return &holdfast.Error{Op: "import", Engine: im.caps.Engine, Class: class, Detail: fmt.Sprintf(detail, args...), Remedy: remedy}
+	return &holdfast.Error{
+		Op: "import", Engine: im.eng.Capabilities().Engine, Class: class, Remedy: remedy,
+		Detail: fmt.Sprintf(detail, args...),
+	}
 }
 
-// markOf returns the key that is there while a store is being imported: behind all entries, and no entry's, so that
-// raftlog.Open, which looks for the last entry of a store without a description, refuses it even while there is no other.
-func markOf(keys format.Prefix) []byte {
-	return append(keys.Log(nil, 1<<64-1), "import"...)
-}
-
-// prepare checks everything that does not need the source.
-func (im *importer) prepare() error {
-	if im.eng == nil {
-		return im.fail(holdfast.ErrBadOption, "pass an open engine", "there is no engine")
-	}
-	im.caps = im.eng.Capabilities()
-	switch {
-	case len(im.o.Name) > raftlog.MaxNameSize:
-		return im.fail(holdfast.ErrBadOption, fmt.Sprintf("use at most %d", raftlog.MaxNameSize), "the name has %d bytes", len(im.o.Name))
-	case im.o.BatchBytes < 0:
-		return im.fail(holdfast.ErrBadOption, "use 0 for the default", "batches of %d bytes", im.o.BatchBytes)
-	case im.caps.Power.Given != holdfast.Power:
-		return im.fail(holdfast.ErrLevel, "use an engine that gives power", "a server's votes must survive power loss, and it gives %v", im.caps.Strongest())
-	case !im.caps.AtomicBatches:
-		return im.fail(holdfast.ErrBadOption, "use another engine", "a crash can tear a batch of this engine")
-	}
-	for _, name := range im.o.Numbers {
-		if slices.Contains(im.o.Bytes, name) {
-			return im.fail(holdfast.ErrBadOption, "name it once", "the stable key %s is named as a number and as bytes", quote([]byte(name)))
+// prepare opens the store, which must be empty, and marks it as one whose import is not finished.
+func (im *importer) prepare() (err error) {
+	im.store, err = raftlog.Open(im.eng, raftlog.Options{Name: im.o.Name})
+	if errors.Is(err, holdfast.ErrCorrupt) {
+		if _, absent := im.eng.Get(nil, im.keys.Import()); absent == nil { // an interrupted import left it
+			if err = im.remove(); err == nil {
+				im.store, err = raftlog.Open(im.eng, raftlog.Options{Name: im.o.Name})
+			}
 		}
 	}
-	if im.o.BatchBytes == 0 {
-		im.o.BatchBytes = DefaultBatchBytes
+	if err != nil {
+		return err
 	}
-	im.o.BatchBytes = int(min(int64(im.o.BatchBytes), im.caps.MaxBatchSize/2))
-	im.keys = format.NewPrefix(im.o.Name)
-	im.mark = markOf(im.keys)
-	return im.empty()
+	if err = im.empty(); err == nil {
+		var b holdfast.Batch
+		b.Set(im.keys.Import(), nil)
+		err = holdfast.Commit(im.eng, &b, holdfast.Power)
+	}
+	if err != nil {
+		err = join(err, im.store.Close())
+	}
+	return err
 }
 
-// bounds are those of all keys of the store.
-func (im *importer) bounds() (lo, hi []byte) {
-	hi = bytes.Clone(im.keys)
-	for i := len(hi) - 1; ; i-- { // the first byte is a letter
-		if hi[i]++; hi[i] != 0 {
-			return im.keys, hi[:i+1]
-		}
-	}
-}
-
-// empty finds out whether the store may be made, without changing what is in it.
+// empty checks that the store has nothing but its description.
 func (im *importer) empty() error {
-	described, err := has(im.eng, im.keys.Meta())
-	if err != nil {
-		return err
-	}
-	marked, err := has(im.eng, im.mark)
-	if err != nil {
-		return err
-	}
-	if marked && !described { // what an import has left: nobody could open it since
-		return nil
-	}
-	if described {
-		s, err := raftlog.Open(im.eng, raftlog.Options{Name: im.o.Name})
-		if err != nil {
-			return err
-		}
-		if err := s.Close(); err != nil {
-			return err
-		}
-	}
-	lo, hi := im.bounds()
+	lo, hi := im.keys.Bounds()
 	it := im.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
 	for it.Next() {
 		if !bytes.Equal(it.Key(), im.keys.Meta()) {
-			others, err := others(im.eng)
-			if err != nil {
-				return err
-			}
-			return im.fail(holdfast.ErrBadOption, "name another store (--name), or another directory", "the store %q is not empty; %s", im.o.Name, others)
+			return im.fail(holdfast.ErrBadOption, "name another store (--name), or another directory",
+				"the store %q is not empty; %s", im.o.Name, raftlog.OtherStores(im.eng))
 		}
 	}
 	return it.Err()
 }
 
-func has(r holdfast.Reader, key []byte) (bool, error) {
-	_, err := r.Get(nil, key)
-	if errors.Is(err, holdfast.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// begin takes away what an interrupted import has left and marks the store.
-func (im *importer) begin() error {
-	var b holdfast.Batch
-	b.DeleteRange(im.bounds())
-	b.Set(im.mark, fmt.Appendf(nil, "import of a %s, not finished", im.src.kind))
-	return holdfast.Commit(im.eng, &b, holdfast.Power)
-}
-
-// remove takes away what this import has stored.
+// remove takes away the store with all that is in it.
 func (im *importer) remove() error {
 	var b holdfast.Batch
-	b.DeleteRange(im.bounds())
+	b.DeleteRange(im.keys.Bounds())
 	if err := holdfast.Commit(im.eng, &b, holdfast.Power); err != nil {
 		return fmt.Errorf("what was copied is still there, and unfinished: %w", err)
 	}
 	return nil
 }
 
-// reading returns what a source tells of its reads. It ends them when ctx does, and while there are no entries to be
-// counted yet, it says how many bytes were read.
-func (im *importer) reading() func(int64) error {
-	p := Progress{Phase: Checking}
-	var told int64
-	return func(n int64) error {
-		if im.ctx.Err() != nil {
-			return context.Cause(im.ctx)
-		}
-		if im.src != nil || im.o.Progress == nil {
+// progress returns what counts the bytes or entries of a phase, reports them now and then, and ends it when ctx does.
+func (im *importer) progress(phase string, of int64) func(done, bytes int64) error {
+	var total, untold int64
+	return func(done, bytes int64) error {
+		total += done
+		if untold += bytes; untold < 1<<18 && (of == 0 || total < of) {
 			return nil
 		}
-		if p.Bytes += n; p.Bytes-told >= 1<<18 {
-			told = p.Bytes
-			im.o.Progress(p)
-		}
-		return nil
-	}
-}
-
-// step returns what counts the entries of a phase, and ends it when ctx does.
-func (im *importer) step(phase Phase) func(*raft.Log) error {
-	p := Progress{Phase: phase}
-	if phase != Checking {
-		p.Of = im.src.entries
-	}
-	var unseen int64 // bytes since ctx was asked
-	return func(log *raft.Log) error {
-		p.Entries++
-		unseen += size(log) + 256
-		if unseen < 1<<18 && p.Entries != p.Of {
-			return nil
-		}
-		unseen = 0
+		untold = 0
 		if im.o.Progress != nil {
-			im.o.Progress(p)
+			im.o.Progress(phase, total, of)
 		}
-		if im.ctx.Err() != nil {
-			return &holdfast.Error{Op: "import", Path: im.src.path, Cause: context.Cause(im.ctx)}
-		}
+		return im.ended()
+	}
+}
+
+// ended returns the error for a ctx that has ended.
+func (im *importer) ended() error {
+	if im.ctx.Err() == nil {
 		return nil
 	}
+	return &holdfast.Error{Op: "import", Path: im.src.path, Cause: context.Cause(im.ctx)}
 }
 
-// copy stores the entries. They need not be durable before the last batch is, which makes everything before it so.
-func (im *importer) copy() error {
-	level := holdfast.Power
-	for _, l := range holdfast.Levels() {
-		if im.caps.Promise(l).Given != 0 {
-			level = l
-			break
-		}
+func (im *importer) openSource() (err error) {
+	if im.o.Scratch == "" {
+		im.src.scratch, err = os.MkdirTemp("", "holdfast-import-*")
+	} else if err = os.Mkdir(im.o.Scratch, 0o700); err == nil {
+		im.src.scratch = im.o.Scratch
 	}
-	var b holdfast.Batch
-	flush := func() error {
-		if b.Len() == 0 {
-			return nil
-		}
-		err := holdfast.Commit(im.eng, &b, level)
-		b.Reset()
-		return err
-	}
-	limit := min(im.caps.MaxValueSize, im.caps.MaxBatchSize-2<<10)
-	var key, value []byte
-	step := im.step(Copying)
-	err := im.src.walk(func(log *raft.Log) error {
-		n := format.LogSize(log)
-		if n > limit {
-			return im.fail(holdfast.ErrTooLarge, "import into an engine that takes larger values", "the entry of index %d takes %d bytes, the limit is %d", log.Index, n, limit)
-		}
-		if b.Len() > 0 && int64(b.Size())+n > int64(im.o.BatchBytes) {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-		key = im.keys.Log(key, log.Index)
-		value = format.AppendLog(value[:0], key, log)
-		if b.Set(key, value); b.Err() != nil {
-			return b.Err()
-		}
-		if cap(value) > 1<<20 {
-			value = nil
-		}
-		return step(log)
-	})
-	if err != nil {
-		return err
-	}
-	return flush()
-}
-
-// verify compares every entry of the source with what the engine has, and sees that it has no others.
-func (im *importer) verify() error {
-	lo, hi := im.keys.Logs()
-	it := im.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
-	defer it.Close()
-	wrong := func(index uint64, detail string) error {
-		return im.fail(holdfast.ErrCorrupt, "check the engine's device", "index %d: the copy %s", index, detail)
-	}
-	step := im.step(Verifying)
-	err := im.src.walk(func(log *raft.Log) error {
-		if !it.Next() {
-			if err := it.Err(); err != nil {
-				return err
-			}
-			return wrong(log.Index, "is not there")
-		}
-		var got raft.Log
-		index, ok := im.keys.Index(it.Key())
-		if !ok || index != log.Index {
-			return wrong(log.Index, fmt.Sprintf("is not there; %s is", quote(it.Key())))
-		}
-		if !format.DecodeLog(it.Key(), it.Value(), index, &got) {
-			return wrong(index, "cannot be read")
-		}
-		if field, ok := same(log, &got); !ok {
-			return wrong(index, "differs in "+field)
-		}
-		return step(log)
-	})
 	switch {
+	case errors.Is(err, fs.ErrExist):
+		return im.fail(holdfast.ErrBadOption, "remove it if an interrupted import has left it",
+			"the copy of the source: %v", err)
 	case err != nil:
-		return err
-	case !it.Next() && it.Err() == nil:
-		return wrong(im.src.last, "has lost the mark behind it")
-	case it.Err() == nil && !bytes.Equal(it.Key(), im.mark) || it.Next():
-		return wrong(im.src.last, fmt.Sprintf("has something behind it: %s", quote(it.Key())))
+		return &holdfast.Error{Op: "import", Path: im.o.Scratch, Detail: "the copy of the source", Cause: err}
 	}
-	return it.Err()
+	return im.src.open(&im.o, im.progress("copy the source", 0))
 }
 
-// finish makes a store of it, durably and at once.
+// walk calls do for every entry of the source, in order.
+func (im *importer) walk(phase string, do func(*raft.Log) error) error {
+	p := im.progress(phase, im.src.result.Entries)
+	return im.src.walk(func(log *raft.Log) error {
+		if err := do(log); err != nil {
+			return err
+		}
+		return p(1, size(log)+256)
+	})
+}
+
+// check reads the whole source once, before anything of it is stored.
+func (im *importer) check() error { return im.walk("check", func(*raft.Log) error { return nil }) }
+
+// copy stores the entries and the stable keys.
+func (im *importer) copy() error {
+	var batch []*raft.Log
+	held := int64(0)
+	err := im.walk("copy", func(log *raft.Log) (err error) {
+		if held += format.LogSize(log); held > batchBytes {
+			err = im.store.StoreLogs(batch)
+			batch, held = batch[:0], format.LogSize(log)
+		}
+		batch = append(batch, log)
+		return err
+	})
+	if err == nil {
+		err = im.store.StoreLogs(batch)
+	}
+	for _, k := range im.src.keys {
+		if err == nil {
+			err = im.store.Set(k.name, k.value)
+		}
+	}
+	return err
+}
+
+// verify compares every entry of the source with what the store has.
+func (im *importer) verify() error {
+	return im.walk("verify", func(log *raft.Log) error {
+		var got raft.Log
+		if err := im.store.GetLog(log.Index, &got); err != nil {
+			return im.wrong("index %d: %v", log.Index, err)
+		}
+		if log.AppendedAt = log.AppendedAt.UTC(); !reflect.DeepEqual(*log, got) {
+			return im.wrong("index %d differs", log.Index)
+		}
+		return nil
+	})
+}
+
+func (im *importer) wrong(detail string, args ...any) error {
+	return im.fail(holdfast.ErrCorrupt, "check the engine's device", "the copy: "+detail, args...)
+}
+
+// finish makes of it a store that can be opened, opens it as raft will, and compares what it says.
 func (im *importer) finish() error {
-	if im.ctx.Err() != nil {
-		return &holdfast.Error{Op: "import", Path: im.src.path, Cause: context.Cause(im.ctx)}
+	if err := im.ended(); err != nil {
+		return err
 	}
 	var b holdfast.Batch
-	for _, k := range im.src.keys {
-		key := im.keys.Stable(nil, k.name)
-		if int64(len(key)) > im.caps.MaxKeySize {
-			return im.fail(holdfast.ErrTooLarge, "import into an engine that takes longer keys", "the stable key %s has %d bytes", quote(k.name), len(k.name))
-		}
-		b.Set(key, format.AppendStable(nil, key, k.value))
+	b.Delete(im.keys.Import())
+	if err := holdfast.Commit(im.eng, &b, holdfast.Power); err != nil {
+		return err
 	}
-	meta := im.keys.Meta()
-	b.Set(meta, format.AppendMeta(nil, meta, format.Meta{Entries: im.src.entries > 0, First: im.src.first}))
-	b.Delete(im.mark)
-	return holdfast.Commit(im.eng, &b, holdfast.Power)
-}
-
-// verifyStore opens the store as raft will, and compares what it says.
-func (im *importer) verifyStore() (err error) {
-	s, err := raftlog.Open(im.eng, raftlog.Options{Name: im.o.Name})
+	in, err := raftlog.Inspect(im.eng, im.o.Name, false)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	wrong := func(detail string, args ...any) error {
-		return im.fail(holdfast.ErrCorrupt, "check the engine's device", "the copy: %s", fmt.Sprintf(detail, args...))
+	if want := &im.src.result; in.First != want.First || in.Last != want.Last {
+		return im.wrong("it goes from index %d to %d, and should from %d to %d",
+			in.First, in.Last, want.First, want.Last)
 	}
-	first, err := s.FirstIndex()
-	if err != nil {
-		return err
-	}
-	last, err := s.LastIndex()
-	if err != nil {
-		return err
-	}
-	if first != im.src.first || last != im.src.last {
-		return wrong("it goes from index %d to %d, and should from %d to %d", first, last, im.src.first, im.src.last)
-	}
-	for _, index := range []uint64{first, last} {
-		var log raft.Log
-		if err := s.GetLog(index, &log); im.src.entries > 0 && (err != nil || log.Index != index) {
-			return wrong("index %d: the store says %v", index, err)
-		}
-	}
-	keys, err := s.Keys()
-	if err != nil {
-		return err
-	}
-	if len(keys) != len(im.src.keys) {
-		return wrong("it has %d stable keys, and should have %d", len(keys), len(im.src.keys))
-	}
-	for i, k := range im.src.keys {
-		got, err := s.Get(k.name)
-		if err != nil || !bytes.Equal(keys[i], k.name) || !bytes.Equal(got, k.value) {
-			return wrong("the stable key %s differs: %v", quote(k.name), err)
-		}
+	if !slices.EqualFunc(in.Keys, im.src.keys, func(got raftlog.StableKey, want stableKey) bool {
+		return got.Name == string(want.name) && bytes.Equal(got.Value, want.value)
+	}) {
+		return im.wrong("its stable keys are not those of the source")
 	}
 	return nil
-}
-
-func (im *importer) result(path string, took time.Duration) *Result {
-	r := &Result{
-		Kind: im.src.kind, Source: path, Entries: im.src.entries, First: im.src.first, Last: im.src.last, Gaps: im.src.gaps, Bytes: im.src.bytes,
-		LastTerm: im.src.term, Notes: im.src.notes, Took: took,
-	}
-	r.CurrentTerm, _ = im.src.number(currentTerm)
-	for _, k := range im.src.keys {
-		r.Keys = append(r.Keys, string(k.name))
-	}
-	if im.src.wal != nil {
-		r.Dropped = im.src.wal.dropped
-	}
-	return r
 }

@@ -69,13 +69,13 @@ func node(t *testing.T, to interface {
 // TestRaftGoesOn: a server that ran on a raft-boltdb or a raft-wal goes on from what was imported: it has the same state
 // and a later term, and it can go on again.
 func TestRaftGoesOn(t *testing.T) {
-	for _, kind := range []Kind{RaftBoltDB, RaftWAL} {
+	for _, kind := range []string{"raft-boltdb", "raft-wal"} {
 		for _, engine := range []string{"logtree", "bbolt"} {
 			t.Run(fmt.Sprintf("%s to %s", kind, engine), func(t *testing.T) {
 				source := filepath.Join(t.TempDir(), "raft.db")
 				var old both
 				var err error
-				if kind == RaftWAL {
+				if kind == "raft-wal" {
 					source = t.TempDir()
 					old = openWAL(t, source, 4<<10)
 				} else {

@@ -9,12 +9,14 @@ import "github.com/holdfastdb/holdfast/store/internal/keyspace"
 // Every key of a store begins as package keyspace says, and goes on behind the table with
 //
 //	table 'c'                     the commit index, see AppendCommit
+//	table 'i'                     the import mark: an import is not finished
 //	table 'l'   index (8 bytes)   an entry of the log, see AppendLog
 //	table 'm'                     the store itself, see Meta
 //	table 's'   key               a stable value, see AppendStable
 const (
 	Kind        = 'r'
 	TableCommit = 'c'
+	TableImport = 'i'
 	TableLogs   = 'l'
 	TableMeta   = 'm'
 	TableStable = 's'
@@ -41,6 +43,9 @@ func (p Prefix) Stables() (lo, hi []byte) { return p.Table(TableStable) }
 
 // Meta returns the key of the store's own description.
 func (p Prefix) Meta() []byte { return p.Key(nil, TableMeta, "") }
+
+// Import returns the key of the import mark. While it is there the store cannot be opened, whatever else is.
+func (p Prefix) Import() []byte { return p.Key(nil, TableImport, "") }
 
 // Commit returns the key of the commit index.
 func (p Prefix) Commit() []byte { return p.Key(nil, TableCommit, "") }
