@@ -4,12 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // asked is one case being asked at one level.
@@ -37,12 +37,27 @@ func (a *asked) options() holdfast.Options { return holdfast.Options{Level: a.le
 // open opens the engine in dir, and closes it when the case ends, if it has not.
 func (a *asked) open(dir string) holdfast.Engine {
 	a.Helper()
-	e, err := a.s.Open(dir, a.options())
+	return a.openWith(dir, a.options())
+}
+
+func (a *asked) openWith(dir string, o holdfast.Options) holdfast.Engine {
+	a.Helper()
+	e, err := a.s.Open(dir, o)
 	if err != nil {
 		a.Fatalf("Open: %v", err)
 	}
 	a.Cleanup(func() { _ = e.Close() })
 	return e
+}
+
+// closeAndCheck closes e, which was opened in dir, and calls check with what is there when it is opened again.
+func (a *asked) closeAndCheck(e holdfast.Engine, dir string, check func(holdfast.Engine)) {
+	a.Helper()
+	if a.close(e); a.s.kept {
+		e = a.open(dir)
+		check(e)
+		a.close(e)
+	}
 }
 
 // close closes e and fails if that does.
@@ -71,6 +86,23 @@ func (a *asked) commit(e holdfast.Engine, b *holdfast.Batch) {
 	}
 }
 
+// applyScript applies the batches from one number to another, and returns the last receipt.
+func (a *asked) applyScript(e holdfast.Engine, from, to uint64) (last holdfast.Receipt) {
+	a.Helper()
+	for n := from; n <= to; n++ {
+		last = a.apply(e, a.s.script.batch(n))
+	}
+	return last
+}
+
+// commitScript commits the batches from one number to another.
+func (a *asked) commitScript(e holdfast.Engine, from, to uint64) {
+	a.Helper()
+	if err := a.s.script.commit(e, from, to, a.level); err != nil {
+		a.Fatalf("writing: %v", err)
+	}
+}
+
 // set commits one key.
 func (a *asked) set(e holdfast.Engine, key, value string) {
 	a.Helper()
@@ -81,7 +113,7 @@ func (a *asked) set(e holdfast.Engine, key, value string) {
 func (a *asked) wants(r holdfast.Reader, key, value string) {
 	a.Helper()
 	if got, err := r.Get(nil, []byte(key)); err != nil || string(got) != value {
-		a.Errorf("Get(%s) = %s, %v; want %s", show([]byte(key)), show(got), err, show([]byte(value)))
+		a.Errorf("Get(%s) = %s, %v; want %s", commits.Quote(key), commits.Quote(got), err, commits.Quote(value))
 	}
 }
 
@@ -89,24 +121,20 @@ func (a *asked) wants(r holdfast.Reader, key, value string) {
 func (a *asked) lacks(r holdfast.Reader, key string) {
 	a.Helper()
 	if got, err := r.Get(nil, []byte(key)); !errors.Is(err, holdfast.ErrNotFound) {
-		a.Errorf("Get(%s) = %s, %v; want ErrNotFound", show([]byte(key)), show(got), err)
+		a.Errorf("Get(%s) = %s, %v; want ErrNotFound", commits.Quote(key), commits.Quote(got), err)
 	}
 }
 
 // wantsAll fails unless the keys and values in r are exactly these, given in turn.
 func (a *asked) wantsAll(r holdfast.Reader, rng holdfast.Range, keysAndValues ...string) {
 	a.Helper()
-	got, err := scan(r, rng)
+	got, err := commits.Contents(r, rng)
 	if err != nil {
 		a.Errorf("Scan: %v", err)
 		return
 	}
-	var want []pair
-	for i := 0; i < len(keysAndValues); i += 2 {
-		want = append(want, pair{keysAndValues[i], keysAndValues[i+1]})
-	}
-	if d := difference(got, want); d != "" {
-		a.Errorf("Scan of [%s, %s), reverse %v: %s", show(rng.Lo), show(rng.Hi), rng.Reverse, d)
+	if d := commits.Difference(got, pairs(keysAndValues...)); d != "" {
+		a.Errorf("Scan of [%s, %s), reverse %v: %s", commits.Quote(rng.Lo), commits.Quote(rng.Hi), rng.Reverse, d)
 	}
 }
 
@@ -122,11 +150,11 @@ func (a *asked) wantsErr(what string, err, class error) {
 // nothing else. It returns how many.
 func (a *asked) wantsScript(r holdfast.Reader, least, most uint64) uint64 {
 	a.Helper()
-	state, err := scan(r, holdfast.Range{})
+	state, err := commits.Contents(r, holdfast.Range{})
 	if err != nil {
 		a.Fatalf("Scan: %v", err)
 	}
-	n, breaches := a.s.script().judge(state)
+	n, breaches := a.s.script.judge(state)
 	for _, b := range breaches {
 		a.Errorf("%s", b.text)
 	}
@@ -145,32 +173,13 @@ func sets(keysAndValues ...string) *holdfast.Batch {
 	return &b
 }
 
-// pair is one key with its value.
-type pair struct{ key, value string }
-
-// scan reads all of a range.
-func scan(r holdfast.Reader, rng holdfast.Range) ([]pair, error) {
-	it := r.Scan(rng)
-	return drain(it)
-}
-
-// endless is more keys than any case writes: an iterator that shows as many runs in a circle.
-const endless = 1 << 20
-
-// drain reads what is left of it, and closes it.
-func drain(it holdfast.Iterator) ([]pair, error) {
-	var all []pair
-	for it.Next() {
-		if len(all) == endless {
-			return nil, errors.Join(errEndless, it.Close())
-		}
-		all = append(all, pair{string(it.Key()), string(it.Value())})
+// pairs lists these keys and values, given in turn.
+func pairs(keysAndValues ...string) (list commits.State[string]) {
+	for i := 0; i < len(keysAndValues); i += 2 {
+		list = append(list, commits.Entry[string]{Key: keysAndValues[i], Value: keysAndValues[i+1]})
 	}
-	err := it.Err()
-	return all, errors.Join(err, it.Close())
+	return list
 }
-
-var errEndless = fmt.Errorf("a scan of over %d keys, which were never written", endless)
 
 // seedFlag is given to repeat what a failing case prints.
 var seedFlag = flag.Uint64("enginetest.seed", 0, "the seed of what the laws choose at random, 0 for another one each time")
@@ -183,32 +192,6 @@ func (a *asked) random() *rand.Rand {
 	}
 	a.Logf("-enginetest.seed %d", seed)
 	return rand.New(rand.NewPCG(seed, 0))
-}
-
-// difference says where got and want part, or nothing.
-func difference(got, want []pair) string {
-	for i := range max(len(got), len(want)) {
-		switch {
-		case i >= len(got):
-			return fmt.Sprintf("it ends after %d keys, want %s next (%d keys in all)", len(got), show([]byte(want[i].key)), len(want))
-		case i >= len(want):
-			return fmt.Sprintf("key %d is %s, want the end", i, show([]byte(got[i].key)))
-		case got[i].key != want[i].key:
-			return fmt.Sprintf("key %d is %s, want %s", i, show([]byte(got[i].key)), show([]byte(want[i].key)))
-		case got[i].value != want[i].value:
-			return fmt.Sprintf("the value of %s is %s, want %s", show([]byte(got[i].key)), show([]byte(got[i].value)), show([]byte(want[i].value)))
-		}
-	}
-	return ""
-}
-
-// show quotes bytes, and only the beginning of many.
-func show(b []byte) string {
-	const most = 40
-	if len(b) > most {
-		return fmt.Sprintf("%q... (%d bytes)", b[:most], len(b))
-	}
-	return fmt.Sprintf("%q", b)
 }
 
 // filler returns n bytes that no engine can compress away, the same for the same seed.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // killRounds is how often the writer is killed at each level; the odd ones while it opens
@@ -82,27 +83,27 @@ func (a *asked) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 // recover opens dir as the next process would and judges what is there: at least batch acked.
 // It goes on writing, and returns how many batches there are then.
 func (a *asked) recover(dir string, acked uint64, round int, breach func(int, string, ...any)) (n uint64, ok bool) {
-	var before []pair
+	var before commits.State[string]
 	for attempt := range 2 {
 		e, err := a.s.Open(dir, a.options())
 		if err != nil {
 			breach(3, "after the kill of round %d, attempt %d to open the directory: %v", round+1, attempt+1, err)
 			return 0, false
 		}
-		state, err := scan(e, holdfast.Range{})
+		state, err := commits.Contents(e, holdfast.Range{})
 		if err != nil {
 			breach(3, "after the kill of round %d, reading: %v", round+1, err)
 			_ = e.Close()
 			return 0, false
 		}
 		if attempt == 1 {
-			if d := difference(state, before); d != "" {
+			if d := commits.Difference(state, before); d != "" {
 				breach(3, "opened twice after the kill of round %d, the state is not the same: %s", round+1, d)
 			}
 		}
 		before = state
 		var breaches []finding
-		n, breaches = a.s.script().judge(state)
+		n, breaches = a.s.script.judge(state)
 		for _, b := range breaches {
 			breach(b.law, "after the kill of round %d: %s", round+1, b.text)
 		}
@@ -111,15 +112,11 @@ func (a *asked) recover(dir string, acked uint64, round int, breach func(int, st
 		}
 		ok = len(breaches) == 0 && n >= acked
 		if attempt == 1 && ok {
-			var b holdfast.Batch
-			for range 3 {
-				if err := holdfast.Commit(e, a.s.script().batch(&b, n+1), a.level); err != nil {
-					breach(3, "writing on after the kill of round %d: %v", round+1, err)
-					ok = false
-					break
-				}
-				n++
+			if err := a.s.script.commit(e, n+1, n+3, a.level); err != nil {
+				breach(3, "writing on after the kill of round %d: %v", round+1, err)
+				ok = false
 			}
+			n += 3
 		}
 		if err := e.Close(); err != nil {
 			breach(3, "closing after the kill of round %d: %v", round+1, err)
@@ -139,12 +136,7 @@ func (s *suite) childWrites(o order, t *teller) error {
 	}
 	// Every fourth batch asks for another level than the case does, of those given here:
 	// what is acknowledged at one must not depend on what comes after at another.
-	var others []holdfast.Level
-	for _, l := range holdfast.Levels() {
-		if e.Capabilities().Promise(l).Given != 0 {
-			others = append(others, l)
-		}
-	}
+	others := levelsOf(e.Capabilities())
 	var (
 		mu     sync.Mutex
 		next   = o.From
@@ -152,7 +144,6 @@ func (s *suite) childWrites(o order, t *teller) error {
 	)
 	for range 4 {
 		go func() {
-			var b holdfast.Batch
 			for {
 				mu.Lock()
 				n := next
@@ -165,7 +156,7 @@ func (s *suite) childWrites(o order, t *teller) error {
 				if n%4 == 0 {
 					level = others[n/4%uint64(len(others))]
 				}
-				r, err := e.Apply(s.script().batch(&b, n), level)
+				r, err := e.Apply(s.script.batch(n), level)
 				mu.Unlock()
 				if err != nil {
 					failed <- fmt.Errorf("applying batch %d at %v: %w", n, level, err)

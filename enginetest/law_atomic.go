@@ -78,12 +78,7 @@ func rangeDeletes(a *asked) {
 	}
 	a.commit(e, &holdfast.Batch{})
 	a.wantsAll(e, holdfast.Range{}, "k2", "2")
-	if a.s.kept {
-		a.close(e)
-		e = a.open(dir)
-		a.wantsAll(e, holdfast.Range{}, "k2", "2")
-	}
-	a.close(e)
+	a.closeAndCheck(e, dir, func(e holdfast.Engine) { a.wantsAll(e, holdfast.Range{}, "k2", "2") })
 }
 
 // A batch of which one operation is bad has no effect at all.

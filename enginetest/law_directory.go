@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // markName is the file in which a directory remembers what made it.
@@ -320,18 +321,17 @@ func (s *suite) childVanishes(o order, t *teller) error {
 	if err != nil {
 		return err
 	}
-	var b holdfast.Batch
 	for n := uint64(1); n <= 100; n++ {
 		if n == 50 {
 			if err := os.RemoveAll(o.Dir); err != nil {
 				return err
 			}
 		}
-		if err := holdfast.Commit(e, s.script().batch(&b, n), o.Level); err != nil && n < 50 {
+		if err := holdfast.Commit(e, s.script.batch(n), o.Level); err != nil && n < 50 {
 			return err
 		}
 	}
-	_, _ = scan(e, holdfast.Range{})
+	_, _ = commits.Contents(e, holdfast.Range{})
 	_ = e.Sync()
 	_ = e.Close()
 	t.tell("survived")
@@ -416,7 +416,7 @@ func (a *asked) usesReplaced(e holdfast.Engine) {
 		a.wantsErr("Apply after that", err, holdfast.ErrPoisoned)
 	}
 	if got, err := e.Get(nil, []byte("mine")); err == nil && string(got) != "before" || errors.Is(err, holdfast.ErrNotFound) {
-		a.Errorf("Get(mine) = %s, %v; want before, or what hinders it", show(got), err)
+		a.Errorf("Get(mine) = %s, %v; want before, or what hinders it", commits.Quote(got), err)
 	}
 }
 
@@ -426,11 +426,8 @@ func (s *suite) childOwns(o order, t *teller) error {
 	if err != nil {
 		return err
 	}
-	var b holdfast.Batch
-	for n := uint64(1); n <= o.To; n++ {
-		if err := holdfast.Commit(e, s.script().batch(&b, n), o.Level); err != nil {
-			return err
-		}
+	if err := s.script.commit(e, 1, o.To, o.Level); err != nil {
+		return err
 	}
 	if err := e.Sync(); err != nil && !errors.Is(err, holdfast.ErrLevel) { // at Memory they would be lost
 		return err

@@ -57,12 +57,7 @@ func visible(a *asked) {
 // Waiting for one batch is waiting for all before it.
 func waitCovers(a *asked) {
 	e := a.open(a.dir())
-	var b holdfast.Batch
-	var last holdfast.Receipt
-	for n := uint64(1); n <= 50; n++ {
-		last = a.apply(e, a.s.script().batch(&b, n))
-	}
-	if err := last.Wait(); err != nil {
+	if err := a.applyScript(e, 1, 50).Wait(); err != nil {
 		a.Fatalf("Wait: %v", err)
 	}
 	a.wantsScript(e, 50, 50)
@@ -74,10 +69,7 @@ func barrier(a *asked) {
 	e := a.open(a.dir())
 	a.commit(e, &holdfast.Batch{})
 	a.wantsAll(e, holdfast.Range{})
-	var b holdfast.Batch
-	for n := uint64(1); n <= 20; n++ {
-		a.apply(e, a.s.script().batch(&b, n))
-	}
+	a.applyScript(e, 1, 20)
 	a.commit(e, &holdfast.Batch{})
 	a.wantsScript(e, 20, 20)
 	a.close(e)
@@ -153,7 +145,7 @@ func asWritten(a *asked) {
 		"b", "\x00\x00\x00", "é", "utf-8", "\xfe\xff", "x", "\xff", "y", "\xff\x00", "z", "\xff\xff\xff\xff", "the end",
 	}
 	a.commit(e, sets(pairs...))
-	check := func() {
+	check := func(e holdfast.Engine) {
 		a.Helper()
 		a.wantsAll(e, holdfast.Range{}, pairs...)
 		for i := 0; i < len(pairs); i += 2 {
@@ -162,13 +154,8 @@ func asWritten(a *asked) {
 		a.lacks(e, "a\x00\x00")
 		a.lacks(e, "\xff\xff")
 	}
-	check()
-	a.close(e)
-	if a.s.kept {
-		e = a.open(dir)
-		check()
-		a.close(e)
-	}
+	check(e)
+	a.closeAndCheck(e, dir, check)
 }
 
 // The longest key and value that the engine says it takes come back.
@@ -178,19 +165,14 @@ func longest(a *asked) {
 	caps := e.Capabilities()
 	key := string(filler(1, int(min(caps.MaxKeySize, holdfast.MaxKeySize))))
 	value := strings.Repeat(string(filler(2, 1<<20)), holdfast.MaxValueSize>>20)[:min(caps.MaxValueSize, holdfast.MaxValueSize)]
-	check := func() {
+	check := func(e holdfast.Engine) {
 		a.Helper()
 		a.wants(e, key, value)
 		a.wantsAll(e, holdfast.Range{}, key, value)
 	}
 	a.set(e, key, value)
-	check()
-	a.close(e)
-	if a.s.kept {
-		e = a.open(dir)
-		check()
-		a.close(e)
-	}
+	check(e)
+	a.closeAndCheck(e, dir, check)
 }
 
 // Get appends to dst, and what it returns stays as it is whatever happens later.
@@ -241,10 +223,7 @@ func syncs(a *asked) {
 	if err != nil {
 		a.Errorf("Sync of an empty engine: %v", err)
 	}
-	var b holdfast.Batch
-	for n := uint64(1); n <= 30; n++ {
-		a.apply(e, a.s.script().batch(&b, n))
-	}
+	a.applyScript(e, 1, 30)
 	if err := e.Sync(); err != nil {
 		a.Errorf("Sync: %v", err)
 	}
@@ -256,10 +235,7 @@ func syncs(a *asked) {
 func dropped(a *asked) {
 	dir := a.dir()
 	e := a.open(dir)
-	var b holdfast.Batch
-	for n := uint64(1); n <= 100; n++ {
-		a.apply(e, a.s.script().batch(&b, n))
-	}
+	a.applyScript(e, 1, 100)
 	a.close(e)
 	e = a.open(dir)
 	a.wantsScript(e, 100, 100)
@@ -270,14 +246,13 @@ func dropped(a *asked) {
 // nothing.
 func reopened(a *asked) {
 	dir := a.dir()
-	var b holdfast.Batch
 	n := uint64(0)
 	for session := range 6 {
 		e := a.open(dir)
 		a.wantsScript(e, n, n)
 		for range session % 3 * 20 {
 			n++
-			a.commit(e, a.s.script().batch(&b, n))
+			a.commit(e, a.s.script.batch(n))
 		}
 		a.wantsScript(e, n, n)
 		a.close(e)
@@ -319,11 +294,10 @@ func (s *suite) childSettles(o order, t *teller) error {
 	if err != nil {
 		return err
 	}
-	var b holdfast.Batch
 	next := uint64(0)
 	apply := func() error {
 		next++
-		_, err := e.Apply(s.script().batch(&b, next), o.Level)
+		_, err := e.Apply(s.script.batch(next), o.Level)
 		return err
 	}
 	for range settleBatches {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 var fullCases = []lawCase{
@@ -30,7 +31,6 @@ func fullWriting(a *asked) {
 // Open on a full disk fails or needs no room, and changes nothing that it cannot finish.
 func fullOpening(a *asked) {
 	dir := a.dir()
-	var b holdfast.Batch
 	n := uint64(0)
 	for range 3 {
 		var faults Faults
@@ -44,10 +44,8 @@ func fullOpening(a *asked) {
 		}
 		e = a.open(dir)
 		a.wantsScript(e, n, n)
-		for range 10 {
-			n++
-			a.commit(e, a.s.script().batch(&b, n))
-		}
+		a.commitScript(e, n+1, n+10)
+		n += 10
 		a.close(e)
 	}
 }
@@ -55,13 +53,10 @@ func fullOpening(a *asked) {
 // Close on a full disk may fail, and loses nothing that had been acknowledged.
 func fullClosing(a *asked) {
 	var faults Faults
-	var b holdfast.Batch
 	dir := a.dir()
 	e := a.openFaulty(dir, a.options(), &faults)
 	const batches = 25
-	for n := uint64(1); n <= batches; n++ {
-		a.commit(e, a.s.script().batch(&b, n))
-	}
+	a.commitScript(e, 1, batches)
 	faults.FailWrites(syscall.ENOSPC)
 	faults.FailSyncs(syscall.ENOSPC)
 	least := uint64(batches)
@@ -148,8 +143,8 @@ func saysFull(text string) bool {
 }
 
 func (s *suite) fatScript() script {
-	sc := s.script()
-	sc.fat = 16 << 10
+	sc := s.script
+	sc.Extra = 16 << 10
 	return sc
 }
 
@@ -178,11 +173,10 @@ func (s *suite) childFills(o order, t *teller) error {
 	if err != nil {
 		return err
 	}
-	var b holdfast.Batch
 	const before, most = 20, 1000
 	var acked uint64
 	for n := uint64(1); n <= most; n++ {
-		if err = holdfast.Commit(e, s.fatScript().batch(&b, n), o.Level); err != nil {
+		if err = holdfast.Commit(e, s.fatScript().batch(n), o.Level); err != nil {
 			break
 		}
 		acked = n
@@ -206,7 +200,7 @@ func (s *suite) childFills(o order, t *teller) error {
 		return nil
 	}
 	t.tell("refused %s", strings.ReplaceAll(err.Error(), filepath.Dir(o.Dir), "..."))
-	state, err := scan(e, holdfast.Range{})
+	state, err := commits.Contents(e, holdfast.Range{})
 	if err != nil {
 		return fmt.Errorf("reading on a full disk: %w", err)
 	}
@@ -224,13 +218,12 @@ func (s *suite) childFills(o order, t *teller) error {
 // childAfter looks at what is there and writes on.
 func (s *suite) childAfter(o order, t *teller) error {
 	n, told := uint64(0), false
-	var b holdfast.Batch
 	for range 2 {
 		e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
 		if err != nil {
 			return fmt.Errorf("opening with room again: %w", err)
 		}
-		state, err := scan(e, holdfast.Range{})
+		state, err := commits.Contents(e, holdfast.Range{})
 		if err != nil {
 			return fmt.Errorf("reading with room again: %w", err)
 		}
@@ -247,7 +240,7 @@ func (s *suite) childAfter(o order, t *teller) error {
 		}
 		for range 5 {
 			n++
-			if err := holdfast.Commit(e, s.fatScript().batch(&b, n), o.Level); err != nil {
+			if err := holdfast.Commit(e, s.fatScript().batch(n), o.Level); err != nil {
 				return fmt.Errorf("writing with room again: %w", err)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 var inputCases = []lawCase{
@@ -179,7 +180,7 @@ func afterClose(a *asked) {
 	a.close(e)
 	_, err := e.Get(nil, []byte("k"))
 	a.wantsErr("Get after Close", err, holdfast.ErrClosed)
-	_, err = scan(e, holdfast.Range{})
+	_, err = commits.Contents(e, holdfast.Range{})
 	a.wantsErr("Scan after Close", err, holdfast.ErrClosed)
 	if s, err := e.Snapshot(); !errors.Is(err, holdfast.ErrClosed) {
 		a.Errorf("Snapshot after Close: %v, %v; want ErrClosed", s, err)
@@ -224,10 +225,9 @@ func closeAmongMany(a *asked) {
 		}
 		for range 3 {
 			users.Go(func() {
-				var b holdfast.Batch
 				for {
 					mu.Lock()
-					r, err := e.Apply(a.s.script().batch(&b, applied+1), a.level)
+					r, err := e.Apply(a.s.script.batch(applied+1), a.level)
 					if err == nil {
 						applied++
 					}
@@ -245,11 +245,11 @@ func closeAmongMany(a *asked) {
 			users.Go(func() {
 				// Readers who never rest would keep Close out for ever.
 				for refused.Load() < 10 {
-					_, err := e.Get(nil, []byte("a/00000001"))
+					_, err := e.Get(nil, []byte(commits.NumberKey(1)))
 					if !errors.Is(err, holdfast.ErrNotFound) && ended("Get", err) {
 						return
 					}
-					if _, err := scan(e, holdfast.Range{Hi: []byte(partKey("a", 20))}); ended("Scan", err) {
+					if _, err := commits.Contents(e, holdfast.Range{Hi: []byte(commits.NumberKey(20))}); ended("Scan", err) {
 						return
 					}
 					s, err := e.Snapshot()

@@ -124,11 +124,7 @@ func lossWindow(a *asked) {
 	const window = 20 * time.Millisecond
 	o := a.options()
 	o.SyncEvery = window
-	e, err := a.s.Open(a.dir(), o)
-	if err != nil {
-		a.Fatalf("Open: %v", err)
-	}
-	a.Cleanup(func() { _ = e.Close() })
+	e := a.openWith(a.dir(), o)
 	defer a.close(e)
 	if a.given() == holdfast.Power {
 		a.Logf("not asked: commits at %v survive power loss by themselves", a.level)
@@ -154,11 +150,7 @@ func lossWindow(a *asked) {
 func noLossWindow(a *asked) {
 	o := a.options()
 	o.SyncEvery = -1
-	e, err := a.s.Open(a.dir(), o)
-	if err != nil {
-		a.Fatalf("Open: %v", err)
-	}
-	a.Cleanup(func() { _ = e.Close() })
+	e := a.openWith(a.dir(), o)
 	if got := e.Capabilities().LossWindow; got != 0 {
 		a.Errorf("LossWindow is %v, opened with none", got)
 	}

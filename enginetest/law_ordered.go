@@ -30,29 +30,18 @@ func overwrites(a *asked) {
 		a.Fatalf("Wait: %v", err)
 	}
 	a.wantsAll(e, holdfast.Range{}, "k", "199", "n", "199")
-	a.close(e)
-	if a.s.kept {
-		e = a.open(dir)
-		a.wantsAll(e, holdfast.Range{}, "k", "199", "n", "199")
-		a.close(e)
-	}
+	a.closeAndCheck(e, dir, func(e holdfast.Engine) { a.wantsAll(e, holdfast.Range{}, "k", "199", "n", "199") })
 }
 
 // Order does not depend on the levels asked for.
 func mixedLevels(a *asked) {
 	dir := a.dir()
 	e := a.open(dir)
-	var given []holdfast.Level
-	for _, l := range holdfast.Levels() {
-		if e.Capabilities().Promise(l).Given != 0 {
-			given = append(given, l)
-		}
-	}
+	given := levelsOf(e.Capabilities())
 	const batches = 60
-	var b holdfast.Batch
 	for n := uint64(1); n <= batches; n++ {
 		level := given[int(n*n/3)%len(given)]
-		r, err := e.Apply(a.s.script().batch(&b, n), level)
+		r, err := e.Apply(a.s.script.batch(n), level)
 		if err != nil {
 			a.Fatalf("Apply at %v: %v", level, err)
 		}
@@ -66,12 +55,7 @@ func mixedLevels(a *asked) {
 	}
 	a.commit(e, &holdfast.Batch{})
 	a.wantsScript(e, batches, batches)
-	a.close(e)
-	if a.s.kept {
-		e = a.open(dir)
-		a.wantsScript(e, batches, batches)
-		a.close(e)
-	}
+	a.closeAndCheck(e, dir, func(e holdfast.Engine) { a.wantsScript(e, batches, batches) })
 }
 
 // heldSeam says why syncs cannot be held up.

@@ -55,14 +55,13 @@ func failedWrite(a *asked) {
 // anybody looks again.
 func (a *asked) poisoned(cause error, before uint64, healed bool, fail func(*Faults, error), detected holdfast.Level) {
 	var faults Faults
-	var b holdfast.Batch
 	dir := a.dir()
 	o := a.options()
 	o.SyncEvery = -1 // so that only what the case does can fail
 	e := a.openFaulty(dir, o, &faults)
 	var good []holdfast.Receipt
 	for n := uint64(1); n <= before; n++ {
-		r := a.apply(e, a.s.script().batch(&b, n))
+		r := a.apply(e, a.s.script.batch(n))
 		if err := r.Wait(); err != nil {
 			a.Fatalf("Wait before anything failed: %v", err)
 		}
@@ -71,7 +70,7 @@ func (a *asked) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 
 	fail(&faults, cause)
 	acked, applied := before, before+1
-	r, err := e.Apply(a.s.script().batch(&b, applied), a.level)
+	r, err := e.Apply(a.s.script.batch(applied), a.level)
 	if err == nil {
 		err = r.Wait()
 		if err == nil {
@@ -124,13 +123,12 @@ func (a *asked) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 // refused follows an engine that has answered ErrFull: nothing of the batch is there, and the engine works on as soon as there is room.
 func (a *asked) refused(e holdfast.Engine, before uint64, heal func()) {
 	a.Helper()
-	var b holdfast.Batch
 	a.wantsScript(e, before, before)
 	if p := e.Metrics().Poison; p != nil {
 		a.Errorf("Apply answered ErrFull, and Metrics.Poison is %v", p)
 	}
 	heal()
-	a.commit(e, a.s.script().batch(&b, before+1))
+	a.commit(e, a.s.script.batch(before+1))
 	a.wantsScript(e, before+1, before+1)
 	a.close(e)
 }
@@ -158,13 +156,10 @@ func (a *asked) wantsPoisoned(e holdfast.Engine, cause error) {
 // goesOn opens dir without faults, wants between least and most batches there, and writes on.
 func (a *asked) goesOn(dir string, least, most uint64) {
 	a.Helper()
-	var b holdfast.Batch
 	e := a.open(dir)
 	n := a.wantsScript(e, least, most)
-	for range 5 {
-		n++
-		a.commit(e, a.s.script().batch(&b, n))
-	}
+	a.commitScript(e, n+1, n+5)
+	n += 5
 	a.wantsScript(e, n, n)
 	a.close(e)
 	e = a.open(dir)
@@ -183,13 +178,12 @@ func failedWindow(a *asked) {
 	o := a.options()
 	o.SyncEvery = 5 * time.Millisecond
 	e := a.openFaulty(dir, o, &faults)
-	var b holdfast.Batch
-	a.commit(e, a.s.script().batch(&b, 1))
+	a.commit(e, a.s.script.batch(1))
 	if err := e.Sync(); err != nil {
 		a.Fatalf("Sync: %v", err)
 	}
 	faults.FailSyncs(syscall.EIO)
-	r, err := e.Apply(a.s.script().batch(&b, 2), a.level)
+	r, err := e.Apply(a.s.script.batch(2), a.level)
 	if err == nil {
 		_ = r.Wait() // too early to say
 	}
@@ -220,7 +214,6 @@ func failureAmongMany(a *asked) {
 		e := a.openFaulty(dir, a.options(), &faults)
 		for range 8 {
 			writers.Go(func() {
-				var b holdfast.Batch
 				for {
 					mu.Lock()
 					if next == 100_000 {
@@ -236,7 +229,7 @@ func failureAmongMany(a *asked) {
 							faults.FailWrites(syscall.EIO)
 						}
 					}
-					r, err := e.Apply(a.s.script().batch(&b, n), a.level)
+					r, err := e.Apply(a.s.script.batch(n), a.level)
 					if err != nil {
 						next-- // it took no place
 					}

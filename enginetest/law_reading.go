@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // tree returns a checksum of each file below dir; some engines make very long ones.
@@ -96,7 +97,7 @@ func readingOnly(a *asked) {
 			readers = append(readers, e)
 		}
 		a.wantsRefused("a directory that is open for reading", dir, o, holdfast.ErrLocked)
-		var shown []pair
+		var shown commits.State[string]
 		for _, e := range readers {
 			if got := e.Capabilities().Strongest(); got != 0 {
 				a.Errorf("an engine that only reads says that it gives %v", got)
@@ -113,7 +114,7 @@ func readingOnly(a *asked) {
 			if err != nil {
 				a.Fatalf("Snapshot: %v", err)
 			}
-			if shown, err = scan(s, holdfast.Range{}); err != nil {
+			if shown, err = commits.Contents(s, holdfast.Range{}); err != nil {
 				a.Errorf("Scan: %v", err)
 			}
 			_ = s.Close()
@@ -123,8 +124,8 @@ func readingOnly(a *asked) {
 		}
 		a.wantsUntouched(dir, before)
 		e := a.open(dir)
-		found, err := scan(e, holdfast.Range{})
-		if d := difference(shown, found); err != nil || d != "" {
+		found, err := commits.Contents(e, holdfast.Range{})
+		if d := commits.Difference(shown, found); err != nil || d != "" {
 			a.Errorf("a reader shows something else than the next writer finds, %v: %s", err, d)
 		}
 		if given := a.given(); dir != left || given >= holdfast.Process {

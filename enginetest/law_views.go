@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 var viewCases = []lawCase{
@@ -46,36 +47,34 @@ func fixedSnapshots(a *asked) {
 	e := a.open(a.dir())
 	var b holdfast.Batch
 	n := uint64(0)
-	write := func(many int) {
-		for range many {
-			n++
-			a.apply(e, a.s.script().batch(&b, n))
-		}
+	write := func(many uint64) {
+		a.applyScript(e, n+1, n+many)
+		n += many
 		a.commit(e, &holdfast.Batch{})
 	}
 	write(30)
 	s := a.snapshot(e)
-	want, err := scan(s, holdfast.Range{})
+	want, err := commits.Contents(s, holdfast.Range{})
 	if err != nil {
 		a.Fatalf("Scan: %v", err)
 	}
 	check := func() {
 		a.Helper()
 		a.wantsScript(s, 30, 30)
-		backwards, err := scan(s, holdfast.Range{Reverse: true})
+		backwards, err := commits.Contents(s, holdfast.Range{Reverse: true})
 		if err != nil {
 			a.Fatalf("Scan: %v", err)
 		}
 		slices.Reverse(backwards)
-		if d := difference(backwards, want); d != "" {
+		if d := commits.Difference(backwards, want); d != "" {
 			a.Errorf("read backwards, a snapshot differs: %s", d)
 		}
 		for _, p := range want {
-			a.wants(s, p.key, p.value)
+			a.wants(s, p.Key, p.Value)
 		}
-		a.lacks(s, partKey("a", n+1))
+		a.lacks(s, commits.NumberKey(n+1))
 		if n > 30 {
-			a.lacks(s, partKey("a", n))
+			a.lacks(s, commits.NumberKey(n))
 		}
 	}
 	check()
@@ -86,15 +85,15 @@ func fixedSnapshots(a *asked) {
 	a.commit(e, &b)
 	check()
 	a.wantsAll(e, holdfast.Range{})
-	a.set(e, want[0].key, "something else")
+	a.set(e, want[0].Key, "something else")
 
 	var readers sync.WaitGroup
 	for range 6 {
 		readers.Go(func() {
-			got, err := scan(s, holdfast.Range{})
+			got, err := commits.Contents(s, holdfast.Range{})
 			if err != nil {
 				a.Errorf("Scan: %v", err)
-			} else if d := difference(got, want); d != "" {
+			} else if d := commits.Difference(got, want); d != "" {
 				a.Errorf("read by many goroutines, a snapshot differs: %s", d)
 			}
 		})
@@ -107,7 +106,7 @@ func fixedSnapshots(a *asked) {
 	a.closeAll(s, s)
 	_, err = s.Get(nil, []byte("k"))
 	a.wantsErr("Get from a closed snapshot", err, holdfast.ErrClosed)
-	_, err = scan(s, holdfast.Range{})
+	_, err = commits.Contents(s, holdfast.Range{})
 	a.wantsErr("Scan of a closed snapshot", err, holdfast.ErrClosed)
 	a.close(e)
 }
@@ -118,22 +117,22 @@ func fixedIterators(a *asked) {
 	for _, reverse := range []bool{false, true} {
 		e := a.open(a.dir())
 		var b holdfast.Batch
-		var want []pair
+		var want commits.State[string]
 		for i := range 400 {
-			want = append(want, pair{fmt.Sprintf("k%03d", i), string(filler(uint64(i), 100))})
-			b.Set([]byte(want[i].key), []byte(want[i].value))
+			want = append(want, pairs(fmt.Sprintf("k%03d", i), string(filler(uint64(i), 100)))...)
+			b.Set([]byte(want[i].Key), []byte(want[i].Value))
 		}
 		a.commit(e, &b)
 		if reverse {
 			slices.Reverse(want)
 		}
 		fresh, under, empty := e.Scan(holdfast.Range{Reverse: reverse}), e.Scan(holdfast.Range{Reverse: reverse}), e.Scan(holdfast.Range{Lo: []byte("x"), Reverse: reverse})
-		var got []pair
+		var got commits.State[string]
 		for range 10 {
 			if !under.Next() {
 				a.Fatalf("the iterator ended early: %v", under.Err())
 			}
-			got = append(got, pair{string(under.Key()), string(under.Value())})
+			got = append(got, pairs(string(under.Key()), string(under.Value()))...)
 		}
 		key, value := under.Key(), under.Value()
 		for i := range 400 {
@@ -142,24 +141,24 @@ func fixedIterators(a *asked) {
 		b.Reset()
 		b.DeleteRange([]byte("k100"), []byte("k300"))
 		a.commit(e, &b)
-		if string(key) != want[9].key || string(value) != want[9].value {
-			a.Errorf("Key and Value changed, before Next, under the one who reads them: %s, %s", show(key), show(value))
+		if string(key) != want[9].Key || string(value) != want[9].Value {
+			a.Errorf("Key and Value changed, before Next, under the one who reads them: %s, %s", commits.Quote(key), commits.Quote(value))
 		}
-		rest, err := drain(under)
+		rest, err := commits.Drain(under)
 		if err != nil {
 			a.Errorf("an iterator under which others wrote: %v", err)
 		}
-		if d := difference(append(got, rest...), want); d != "" {
+		if d := commits.Difference(append(got, rest...), want); d != "" {
 			a.Errorf("an iterator that had begun saw what was written later (reverse %v): %s", reverse, d)
 		}
-		got, err = drain(fresh)
+		got, err = commits.Drain(fresh)
 		if err != nil {
 			a.Errorf("an iterator under which others wrote: %v", err)
 		}
-		if d := difference(got, want); d != "" {
+		if d := commits.Difference(got, want); d != "" {
 			a.Errorf("an iterator that had not begun saw what was written after it was made (reverse %v): %s", reverse, d)
 		}
-		if got, err := drain(empty); err != nil || len(got) > 0 {
+		if got, err := commits.Drain(empty); err != nil || len(got) > 0 {
 			a.Errorf("an iterator over an empty range saw %d keys written after it was made, %v", len(got), err)
 		}
 		a.close(e)
@@ -221,8 +220,8 @@ func ranges(a *asked) {
 	lo, hi := []byte("b"), []byte("c")
 	it = e.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	lo[0], hi[0] = 'e', 'f'
-	got, err := drain(it)
-	if d := difference(got, []pair{{"b", "vb"}, {"b\x00", "vb\x00"}, {"b\xff", "vb\xff"}}); d != "" || err != nil {
+	got, err := commits.Drain(it)
+	if d := commits.Difference(got, pairs("b", "vb", "b\x00", "vb\x00", "b\xff", "vb\xff")); d != "" || err != nil {
 		a.Errorf("the bounds were changed after Scan: %s, %v", d, err)
 	}
 	a.closeAll(s)
@@ -233,20 +232,19 @@ func ranges(a *asked) {
 func manyViews(a *asked) {
 	const many = 40
 	e := a.open(a.dir())
-	var b holdfast.Batch
 	var views []holdfast.Snapshot
 	var walks []holdfast.Iterator
 	for n := uint64(1); n <= many; n++ {
-		a.commit(e, a.s.script().batch(&b, n))
+		a.commit(e, a.s.script.batch(n))
 		views = append(views, a.snapshot(e))
 		walks = append(walks, views[n-1].Scan(holdfast.Range{}), e.Scan(holdfast.Range{}))
 	}
 	for i, it := range walks {
-		state, err := drain(it)
+		state, err := commits.Drain(it)
 		if err != nil {
 			a.Fatalf("iterator %d: %v", i, err)
 		}
-		if n, breaches := a.s.script().judge(state); n != uint64(i/2+1) || len(breaches) > 0 {
+		if n, breaches := a.s.script.judge(state); n != uint64(i/2+1) || len(breaches) > 0 {
 			a.Errorf("an iterator made after batch %d saw %d batches: %v", i/2+1, n, breaches)
 		}
 	}
@@ -345,8 +343,8 @@ func busyClose(a *asked) {
 	a.set(e, "k", "2")
 	a.wants(e, "k", "2")
 	a.wants(s, "k", "1")
-	got, err := drain(it)
-	if d := difference(got, []pair{{"k", "1"}}); d != "" || err != nil {
+	got, err := commits.Drain(it)
+	if d := commits.Difference(got, pairs("k", "1")); d != "" || err != nil {
 		a.Errorf("the iterator after Close had refused: %s, %v", d, err)
 	}
 	a.wantsErr("Close with a snapshot open", e.Close(), holdfast.ErrBusy)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // Run asks the engine for every law of the contract, at every level that it gives. Each law
@@ -69,9 +70,10 @@ type lawCase struct {
 // suite is one engine under test.
 type suite struct {
 	Harness
-	name string // of the test that called Run
-	caps holdfast.Capabilities
-	kept bool // it keeps something on disk
+	name   string // of the test that called Run
+	caps   holdfast.Capabilities
+	kept   bool // it keeps something on disk
+	script script
 
 	mu    sync.Mutex
 	found map[string][]finding // by evidence
@@ -79,14 +81,18 @@ type suite struct {
 
 func newSuite(h Harness, name string) *suite {
 	caps := h.Describe()
-	return &suite{Harness: h, name: name, caps: caps, kept: caps.Strongest() > holdfast.Memory, found: map[string][]finding{}}
+	return &suite{
+		Harness: h, name: name, caps: caps, kept: caps.Strongest() > holdfast.Memory, found: map[string][]finding{},
+		script: script{commits.Script{Seed: 1, Large: 1, Single: !caps.AtomicBatches}},
+	}
 }
 
 // levels lists the levels that the engine gives something for.
-func (s *suite) levels() []holdfast.Level {
-	var given []holdfast.Level
+func (s *suite) levels() []holdfast.Level { return levelsOf(s.caps) }
+
+func levelsOf(caps holdfast.Capabilities) (given []holdfast.Level) {
 	for _, l := range holdfast.Levels() {
-		if s.caps.Promise(l).Given != 0 {
+		if caps.Promise(l).Given != 0 {
 			given = append(given, l)
 		}
 	}
