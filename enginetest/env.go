@@ -12,19 +12,19 @@ import (
 	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
-// asked is one case being asked at one level.
-type asked struct {
+// trial is a run of one case at one level.
+type trial struct {
 	tb
 	s     *suite
 	level holdfast.Level
 }
 
 // given is what commits at the level really get.
-func (a *asked) given() holdfast.Level { return a.s.caps.Promise(a.level).Given }
+func (a *trial) given() holdfast.Level { return a.s.caps.Promise(a.level).Given }
 
 // dir returns a directory that does not exist yet, or none for an engine that has no use for
 // one.
-func (a *asked) dir() string {
+func (a *trial) dir() string {
 	if !a.s.kept {
 		return ""
 	}
@@ -32,15 +32,15 @@ func (a *asked) dir() string {
 }
 
 // options are those that every case opens with.
-func (a *asked) options() holdfast.Options { return holdfast.Options{Level: a.level} }
+func (a *trial) options() holdfast.Options { return holdfast.Options{Level: a.level} }
 
 // open opens the engine in dir, and closes it when the case ends, if it has not.
-func (a *asked) open(dir string) holdfast.Engine {
+func (a *trial) open(dir string) holdfast.Engine {
 	a.Helper()
 	return a.openWith(dir, a.options())
 }
 
-func (a *asked) openWith(dir string, o holdfast.Options) holdfast.Engine {
+func (a *trial) openWith(dir string, o holdfast.Options) holdfast.Engine {
 	a.Helper()
 	e, err := a.s.Open(dir, o)
 	if err != nil {
@@ -51,7 +51,7 @@ func (a *asked) openWith(dir string, o holdfast.Options) holdfast.Engine {
 }
 
 // closeAndCheck closes e, which was opened in dir, and calls check with what is there when it is opened again.
-func (a *asked) closeAndCheck(e holdfast.Engine, dir string, check func(holdfast.Engine)) {
+func (a *trial) closeAndCheck(e holdfast.Engine, dir string, check func(holdfast.Engine)) {
 	a.Helper()
 	if a.close(e); a.s.kept {
 		e = a.open(dir)
@@ -61,7 +61,7 @@ func (a *asked) closeAndCheck(e holdfast.Engine, dir string, check func(holdfast
 }
 
 // close closes e and fails if that does.
-func (a *asked) close(e holdfast.Engine) {
+func (a *trial) close(e holdfast.Engine) {
 	a.Helper()
 	if err := e.Close(); err != nil {
 		a.Fatalf("Close: %v", err)
@@ -69,7 +69,7 @@ func (a *asked) close(e holdfast.Engine) {
 }
 
 // apply applies b at the case's level.
-func (a *asked) apply(e holdfast.Engine, b *holdfast.Batch) holdfast.Receipt {
+func (a *trial) apply(e holdfast.Engine, b *holdfast.Batch) holdfast.Receipt {
 	a.Helper()
 	r, err := e.Apply(b, a.level)
 	if err != nil {
@@ -79,7 +79,7 @@ func (a *asked) apply(e holdfast.Engine, b *holdfast.Batch) holdfast.Receipt {
 }
 
 // commit applies b at the case's level and waits.
-func (a *asked) commit(e holdfast.Engine, b *holdfast.Batch) {
+func (a *trial) commit(e holdfast.Engine, b *holdfast.Batch) {
 	a.Helper()
 	if err := a.apply(e, b).Wait(); err != nil {
 		a.Fatalf("Wait: %v", err)
@@ -87,7 +87,7 @@ func (a *asked) commit(e holdfast.Engine, b *holdfast.Batch) {
 }
 
 // applyScript applies the batches from one number to another, and returns the last receipt.
-func (a *asked) applyScript(e holdfast.Engine, from, to uint64) (last holdfast.Receipt) {
+func (a *trial) applyScript(e holdfast.Engine, from, to uint64) (last holdfast.Receipt) {
 	a.Helper()
 	for n := from; n <= to; n++ {
 		last = a.apply(e, a.s.script.batch(n))
@@ -96,7 +96,7 @@ func (a *asked) applyScript(e holdfast.Engine, from, to uint64) (last holdfast.R
 }
 
 // commitScript commits the batches from one number to another.
-func (a *asked) commitScript(e holdfast.Engine, from, to uint64) {
+func (a *trial) commitScript(e holdfast.Engine, from, to uint64) {
 	a.Helper()
 	if err := a.s.script.commit(e, from, to, a.level); err != nil {
 		a.Fatalf("writing: %v", err)
@@ -104,13 +104,13 @@ func (a *asked) commitScript(e holdfast.Engine, from, to uint64) {
 }
 
 // set commits one key.
-func (a *asked) set(e holdfast.Engine, key, value string) {
+func (a *trial) set(e holdfast.Engine, key, value string) {
 	a.Helper()
 	a.commit(e, sets(key, value))
 }
 
 // wants fails unless r holds key with value.
-func (a *asked) wants(r holdfast.Reader, key, value string) {
+func (a *trial) wants(r holdfast.Reader, key, value string) {
 	a.Helper()
 	if got, err := r.Get(nil, []byte(key)); err != nil || string(got) != value {
 		a.Errorf("Get(%s) = %s, %v; want %s", commits.Quote(key), commits.Quote(got), err, commits.Quote(value))
@@ -118,7 +118,7 @@ func (a *asked) wants(r holdfast.Reader, key, value string) {
 }
 
 // lacks fails if r holds key.
-func (a *asked) lacks(r holdfast.Reader, key string) {
+func (a *trial) lacks(r holdfast.Reader, key string) {
 	a.Helper()
 	if got, err := r.Get(nil, []byte(key)); !errors.Is(err, holdfast.ErrNotFound) {
 		a.Errorf("Get(%s) = %s, %v; want ErrNotFound", commits.Quote(key), commits.Quote(got), err)
@@ -126,7 +126,7 @@ func (a *asked) lacks(r holdfast.Reader, key string) {
 }
 
 // wantsAll fails unless the keys and values in r are exactly these, given in turn.
-func (a *asked) wantsAll(r holdfast.Reader, rng holdfast.Range, keysAndValues ...string) {
+func (a *trial) wantsAll(r holdfast.Reader, rng holdfast.Range, keysAndValues ...string) {
 	a.Helper()
 	got, err := commits.Contents(r, rng)
 	if err != nil {
@@ -139,7 +139,7 @@ func (a *asked) wantsAll(r holdfast.Reader, rng holdfast.Range, keysAndValues ..
 }
 
 // wantsErr fails unless err is of class.
-func (a *asked) wantsErr(what string, err, class error) {
+func (a *trial) wantsErr(what string, err, class error) {
 	a.Helper()
 	if !errors.Is(err, class) {
 		a.Errorf("%s: %v; want %v", what, err, class)
@@ -148,7 +148,7 @@ func (a *asked) wantsErr(what string, err, class error) {
 
 // wantsScript fails unless r holds between least and most batches of the suite's script, and
 // nothing else. It returns how many.
-func (a *asked) wantsScript(r holdfast.Reader, least, most uint64) uint64 {
+func (a *trial) wantsScript(r holdfast.Reader, least, most uint64) uint64 {
 	a.Helper()
 	state, err := commits.Contents(r, holdfast.Range{})
 	if err != nil {
@@ -182,10 +182,10 @@ func pairs(keysAndValues ...string) (list commits.State[string]) {
 }
 
 // seedFlag is given to repeat what a failing case prints.
-var seedFlag = flag.Uint64("enginetest.seed", 0, "the seed of what the laws choose at random, 0 for another one each time")
+var seedFlag = flag.Uint64("enginetest.seed", 1, "the seed of what the suite chooses at random, 0 for another one each time")
 
 // random returns a source for one case, and logs its seed.
-func (a *asked) random() *rand.Rand {
+func (a *trial) random() *rand.Rand {
 	seed := *seedFlag
 	if seed == 0 {
 		seed = rand.Uint64()

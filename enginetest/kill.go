@@ -21,7 +21,7 @@ const killBatches = 20_000
 
 // killed kills a writing process several times, and returns what it found. It is
 // done once for each level; the laws share what comes of it.
-func (s *suite) killed(a *asked) []finding {
+func (s *suite) killed(a *trial) []finding {
 	return s.evidence("kill", a, func(breach func(law int, format string, args ...any)) {
 		rnd := a.random()
 		dir := a.dir()
@@ -41,7 +41,7 @@ func (s *suite) killed(a *asked) []finding {
 
 // killOnce starts a writer at batch from+1 and kills it. It returns the last batch whose
 // acknowledgement binds the engine.
-func (a *asked) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, breach func(int, string, ...any)) (acked uint64) {
+func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, breach func(int, string, ...any)) (acked uint64) {
 	c := a.startChild(order{Role: "write", Dir: dir, From: from + 1}, nil)
 	delay := time.Duration(rnd.Int64N(int64(120 * time.Millisecond)))
 	signal := "ack"
@@ -82,7 +82,7 @@ func (a *asked) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 
 // recover opens dir as the next process would and judges what is there: at least batch acked.
 // It goes on writing, and returns how many batches there are then.
-func (a *asked) recover(dir string, acked uint64, round int, breach func(int, string, ...any)) (n uint64, ok bool) {
+func (a *trial) recover(dir string, acked uint64, round int, breach func(int, string, ...any)) (n uint64, ok bool) {
 	var before commits.State[string]
 	for attempt := range 2 {
 		e, err := a.s.Open(dir, a.options())
@@ -128,8 +128,8 @@ func (a *asked) recover(dir string, acked uint64, round int, breach func(int, st
 
 // childWrites applies numbered batches from many goroutines and tells of each that is
 // acknowledged, until it is killed.
-func (s *suite) childWrites(o order, t *teller) error {
-	t.tell("opening")
+func (s *suite) childWrites(o order, t *reporter) error {
+	t.say("opening")
 	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
 	if err != nil {
 		return err
@@ -163,13 +163,13 @@ func (s *suite) childWrites(o order, t *teller) error {
 					return
 				}
 				if n%13 == 0 {
-					continue // nobody waits for this one
+					continue // its receipt is dropped
 				}
 				if err := r.Wait(); err != nil {
 					failed <- fmt.Errorf("waiting for batch %d at %v: %w", n, level, err)
 					return
 				}
-				t.tell("ack %d %v", n, e.Capabilities().Promise(level).Given)
+				t.say("ack %d %v", n, e.Capabilities().Promise(level).Given)
 			}
 		}()
 	}

@@ -81,7 +81,7 @@ func (d damage) do(dir string) error {
 
 // damaged changes files of a directory that was closed in good order, so that everything in
 // them had been synced.
-func damaged(a *asked) {
+func damaged(a *trial) {
 	dir := a.dir()
 	n := uint64(0)
 	for range 3 { // some engines move what they have written when they open
@@ -139,15 +139,15 @@ var tolerated = map[string]bool{"wrong": true, "lost": true, "hung": true}
 
 // childReads opens damaged copies of a directory and tells of each what came of it: "right",
 // "lost" for a state of fewer batches, "wrong", "hung", or the class of the error.
-func (s *suite) childReads(o order, t *teller) error {
+func (s *suite) childReads(o order, t *reporter) error {
 	for i := o.From; i < o.To; i++ {
 		hangs := time.AfterFunc(stuck/4, func() {
-			t.tell("hung it was not read after %v", stuck/4)
+			t.say("hung it was not read after %v", stuck/4)
 			os.Exit(0)
 		})
 		outcome := s.readDamaged(filepath.Join(o.Dir, strconv.FormatUint(i, 10)), o)
 		hangs.Stop()
-		t.tell("%s", outcome)
+		t.say("%s", outcome)
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func tailNamed(s *suite) string {
 
 // tornTail cuts the end off the file that a killed process was writing, at many bytes of
 // its last batches. What is left is a prefix, and Metrics tells of what was cut off.
-func tornTail(a *asked) {
+func tornTail(a *trial) {
 	dir := a.dir()
 	lines, err := a.runChild(order{Role: "leave", Dir: dir, To: 30})
 	if err != nil || len(lines) != 1 {
@@ -368,7 +368,7 @@ func tornTail(a *asked) {
 
 // childLeaves writes batches, tells how long the tail was before and after the last two, and
 // dies without Close.
-func (s *suite) childLeaves(o order, t *teller) error {
+func (s *suite) childLeaves(o order, t *reporter) error {
 	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level, SyncEvery: -1})
 	if err != nil {
 		return err
@@ -386,7 +386,7 @@ func (s *suite) childLeaves(o order, t *teller) error {
 	if err != nil {
 		return err
 	}
-	t.tell("%s", text)
+	t.say("%s", text)
 	return nil // the process ends here, and nothing is closed
 }
 
@@ -413,7 +413,7 @@ func tear(name string, cut int64, room bool) error {
 }
 
 // noTail: where nothing was torn, nothing is reported.
-func noTail(a *asked) {
+func noTail(a *trial) {
 	dir := a.dir()
 	for n := uint64(1); n <= 5; n++ {
 		e := a.open(dir)

@@ -21,17 +21,17 @@ var durableCases = []lawCase{
 	{name: "longest key and value", once: true, run: longest},
 	{name: "values are the caller's", run: aliasing},
 	{name: "Sync", run: syncs},
-	{name: "Close keeps what nobody waited for", onDisk: true, run: dropped},
-	{name: "kept by Sync", onDisk: true, run: func(a *asked) { a.settledBy("sync") }},
-	{name: "kept by a Close that is refused", onDisk: true, run: func(a *asked) { a.settledBy("close") }},
-	{name: "kept by the loss window", onDisk: true, run: func(a *asked) { a.settledBy("window") }},
+	{name: "Close keeps what was not waited for", onDisk: true, run: dropped},
+	{name: "kept by Sync", onDisk: true, run: func(a *trial) { a.settledBy("sync") }},
+	{name: "kept by a Close that is refused", onDisk: true, run: func(a *trial) { a.settledBy("close") }},
+	{name: "kept by the loss window", onDisk: true, run: func(a *trial) { a.settledBy("window") }},
 	{name: "reopened many times", onDisk: true, run: reopened},
-	{name: "seen by readers", run: func(a *asked) { a.report(3, a.s.watched(a)) }},
-	{name: "kept after kill -9", onDisk: true, run: func(a *asked) { a.report(3, a.s.killed(a)) }},
+	{name: "seen by readers", run: func(a *trial) { a.report(3, a.s.watched(a)) }},
+	{name: "kept after kill -9", onDisk: true, run: func(a *trial) { a.report(3, a.s.killed(a)) }},
 }
 
 // What has been waited for is there for every way of reading.
-func visible(a *asked) {
+func visible(a *trial) {
 	e := a.open(a.dir())
 	for i := range 20 {
 		key, value := fmt.Sprintf("k%02d", i), fmt.Sprintf("v%d", i)
@@ -55,7 +55,7 @@ func visible(a *asked) {
 }
 
 // Waiting for one batch is waiting for all before it.
-func waitCovers(a *asked) {
+func waitCovers(a *trial) {
 	e := a.open(a.dir())
 	if err := a.applyScript(e, 1, 50).Wait(); err != nil {
 		a.Fatalf("Wait: %v", err)
@@ -65,7 +65,7 @@ func waitCovers(a *asked) {
 }
 
 // An empty batch writes nothing, and its receipt waits for everything before it.
-func barrier(a *asked) {
+func barrier(a *trial) {
 	e := a.open(a.dir())
 	a.commit(e, &holdfast.Batch{})
 	a.wantsAll(e, holdfast.Range{})
@@ -77,7 +77,7 @@ func barrier(a *asked) {
 
 // A receipt can be waited for again, later, by many, and after Close; the zero one is
 // settled.
-func receipts(a *asked) {
+func receipts(a *trial) {
 	e := a.open(a.dir())
 	if err := (holdfast.Receipt{}).Wait(); err != nil {
 		a.Errorf("Wait on the zero Receipt: %v", err)
@@ -110,7 +110,7 @@ func receipts(a *asked) {
 }
 
 // Apply copies: the batch, and the memory of the caller's keys and values, are free at once.
-func batchCopied(a *asked) {
+func batchCopied(a *trial) {
 	e := a.open(a.dir())
 	var b holdfast.Batch
 	key, value := make([]byte, 3), make([]byte, 300)
@@ -137,7 +137,7 @@ func batchCopied(a *asked) {
 
 // Keys and values are bytes: empty values, zero bytes, prefixes of each other, in the order of
 // bytes.Compare.
-func asWritten(a *asked) {
+func asWritten(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	pairs := []string{
@@ -159,7 +159,7 @@ func asWritten(a *asked) {
 }
 
 // The longest key and value that the engine says it takes come back.
-func longest(a *asked) {
+func longest(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	caps := e.Capabilities()
@@ -176,7 +176,7 @@ func longest(a *asked) {
 }
 
 // Get appends to dst, and what it returns stays as it is whatever happens later.
-func aliasing(a *asked) {
+func aliasing(a *trial) {
 	e := a.open(a.dir())
 	a.commit(e, sets("k", "value", "empty", ""))
 	got, err := e.Get([]byte("before:"), []byte("k"))
@@ -213,7 +213,7 @@ func aliasing(a *asked) {
 
 // Sync makes everything applied before it visible, and is refused only where there is
 // nothing to sync to.
-func syncs(a *asked) {
+func syncs(a *trial) {
 	e := a.open(a.dir())
 	err := e.Sync()
 	if !a.s.kept {
@@ -232,7 +232,7 @@ func syncs(a *asked) {
 }
 
 // A batch whose receipt is dropped is kept all the same.
-func dropped(a *asked) {
+func dropped(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	a.applyScript(e, 1, 100)
@@ -244,7 +244,7 @@ func dropped(a *asked) {
 
 // What is there is there in every later session, and sessions that write nothing change
 // nothing.
-func reopened(a *asked) {
+func reopened(a *trial) {
 	dir := a.dir()
 	n := uint64(0)
 	for session := range 6 {
@@ -259,7 +259,7 @@ func reopened(a *asked) {
 	}
 }
 
-// settleBatches is how many batches nobody waits for.
+// settleBatches is how many batches are applied without waiting for them.
 const settleBatches = 40
 
 // settleSyncs is how many syncs of the loss window are waited for after them.
@@ -267,14 +267,14 @@ const settleSyncs = 8
 
 // settledBy lets a process die without Close, after something else than Wait has brought what
 // it applied to the device: Sync, a Close that was refused with ErrBusy, or the loss window.
-func (a *asked) settledBy(how string) {
+func (a *trial) settledBy(how string) {
 	dir := a.dir()
 	lines, err := a.runChild(order{Role: "settle", Dir: dir, How: how})
 	if err != nil || len(lines) != 1 {
 		a.Fatalf("the process that writes says %q, %v", lines, err)
 	}
-	if why, ok := strings.CutPrefix(lines[0], "not asked: "); ok {
-		a.Logf("not asked: %s", why)
+	if why, ok := strings.CutPrefix(lines[0], "does not apply: "); ok {
+		a.Logf("does not apply: %s", why)
 		return
 	}
 	if lines[0] != "settled" {
@@ -285,7 +285,7 @@ func (a *asked) settledBy(how string) {
 	a.close(e)
 }
 
-func (s *suite) childSettles(o order, t *teller) error {
+func (s *suite) childSettles(o order, t *reporter) error {
 	options := holdfast.Options{Level: o.Level, SyncEvery: -1}
 	if o.How == "window" {
 		options.SyncEvery = 5 * time.Millisecond
@@ -317,7 +317,7 @@ func (s *suite) childSettles(o order, t *teller) error {
 		}
 	case "window":
 		if s.caps.Promise(o.Level).Given == holdfast.Power || e.Metrics().Syncs == holdfast.Unknown {
-			t.tell("not asked: there is no window at %v, or its syncs are not counted", o.Level)
+			t.say("does not apply: there is no window at %v, or its syncs are not counted", o.Level)
 			return nil
 		}
 		// The first to be seen may be of a pass that began before the last batch. A pass counts a few: of the log, of a
@@ -335,6 +335,6 @@ func (s *suite) childSettles(o order, t *teller) error {
 	if err != nil {
 		return err
 	}
-	t.tell("settled")
+	t.say("settled")
 	return nil // the process ends here, and nothing is closed
 }

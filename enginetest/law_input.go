@@ -35,7 +35,7 @@ var inputCases = []lawCase{
 }
 
 // wantsNamed fails unless err is of class and says more than its class does.
-func (a *asked) wantsNamed(what string, err, class error) {
+func (a *trial) wantsNamed(what string, err, class error) {
 	a.Helper()
 	if !errors.Is(err, class) {
 		a.Errorf("%s: %v; want %v", what, err, class)
@@ -48,7 +48,7 @@ func (a *asked) wantsNamed(what string, err, class error) {
 }
 
 // Keys are 1 byte to 16 KiB long, bounds up to that.
-func badKeys(a *asked) {
+func badKeys(a *trial) {
 	e := a.open(a.dir())
 	a.set(e, "k", "v")
 	long := make([]byte, holdfast.MaxKeySize+1)
@@ -99,7 +99,7 @@ func badKeys(a *asked) {
 }
 
 // A nil batch is an error, and no barrier: an empty one is that.
-func nilBatch(a *asked) {
+func nilBatch(a *trial) {
 	e := a.open(a.dir())
 	_, err := e.Apply(nil, a.level)
 	a.wantsNamed("Apply of a nil batch", err, holdfast.ErrBadOption)
@@ -110,7 +110,7 @@ func nilBatch(a *asked) {
 }
 
 // What is over a limit of the contract or of the engine is refused, and only that.
-func tooLarge(a *asked) {
+func tooLarge(a *trial) {
 	e := a.open(a.dir())
 	caps := e.Capabilities()
 	refuse := func(what string, b *holdfast.Batch, class error) {
@@ -146,7 +146,7 @@ func tooLarge(a *asked) {
 }
 
 // Options that make no sense are refused before anything is made.
-func badOptions(a *asked) {
+func badOptions(a *trial) {
 	for _, c := range []struct {
 		what  string
 		o     holdfast.Options
@@ -169,7 +169,7 @@ func badOptions(a *asked) {
 }
 
 // After Close, everything says ErrClosed.
-func afterClose(a *asked) {
+func afterClose(a *trial) {
 	e := a.open(a.dir())
 	a.set(e, "k", "v")
 	it := e.Scan(holdfast.Range{})
@@ -207,7 +207,7 @@ func afterClose(a *asked) {
 
 // Close may come at any moment: what is under way ends well, what comes later is ErrClosed,
 // and what was applied is there.
-func closeAmongMany(a *asked) {
+func closeAmongMany(a *trial) {
 	for round := range 5 {
 		dir := a.dir()
 		e := a.open(dir)
@@ -281,7 +281,7 @@ func closeAmongMany(a *asked) {
 }
 
 // An empty directory name is not the working directory.
-func unnamedDirectory(a *asked) {
+func unnamedDirectory(a *trial) {
 	e, err := a.s.Open("", a.options())
 	a.wantsNamed("Open without a directory", err, holdfast.ErrBadOption)
 	if err == nil {
@@ -290,7 +290,7 @@ func unnamedDirectory(a *asked) {
 }
 
 // wantsRefused fails unless opening dir is refused with class, nil meaning any error.
-func (a *asked) wantsRefused(what, dir string, o holdfast.Options, class error) {
+func (a *trial) wantsRefused(what, dir string, o holdfast.Options, class error) {
 	a.Helper()
 	e, err := a.s.Open(dir, o)
 	if err == nil {

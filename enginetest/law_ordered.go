@@ -10,13 +10,13 @@ import (
 var orderedCases = []lawCase{
 	{name: "overwrites", run: overwrites},
 	{name: "levels mixed", run: mixedLevels},
-	{name: "Apply does not wait for the device", onDisk: true, needs: heldSeam, run: applyBesideSync},
-	{name: "seen in order", run: func(a *asked) { a.report(2, a.s.watched(a)) }},
-	{name: "in order after kill -9", onDisk: true, run: func(a *asked) { a.report(2, a.s.killed(a)) }},
+	{name: "Apply does not wait for the device", onDisk: true, needs: heldSeam, run: applyDuringSync},
+	{name: "seen in order", run: func(a *trial) { a.report(2, a.s.watched(a)) }},
+	{name: "in order after kill -9", onDisk: true, run: func(a *trial) { a.report(2, a.s.killed(a)) }},
 }
 
-// Of many batches on one key the last one applied wins, whoever waits for which.
-func overwrites(a *asked) {
+// Of many batches on one key the last one applied wins, in whatever order they are waited for.
+func overwrites(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	var last holdfast.Receipt
@@ -34,7 +34,7 @@ func overwrites(a *asked) {
 }
 
 // Order does not depend on the levels asked for.
-func mixedLevels(a *asked) {
+func mixedLevels(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	given := levelsOf(e.Capabilities())
@@ -67,7 +67,7 @@ func heldSeam(s *suite) string {
 }
 
 // While the device takes its time over a sync, batches get their places, and readers are answered.
-func applyBesideSync(a *asked) {
+func applyDuringSync(a *trial) {
 	var faults Faults
 	o := a.options()
 	o.SyncEvery = -1

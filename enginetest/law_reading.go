@@ -14,7 +14,7 @@ import (
 )
 
 // tree returns a checksum of each file below dir; some engines make very long ones.
-func (a *asked) tree(dir string) map[string]string {
+func (a *trial) tree(dir string) map[string]string {
 	a.Helper()
 	files := map[string]string{}
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
@@ -38,7 +38,7 @@ func (a *asked) tree(dir string) map[string]string {
 }
 
 // wantsUntouched fails unless the files below dir are as they were before.
-func (a *asked) wantsUntouched(dir string, before map[string]string) {
+func (a *trial) wantsUntouched(dir string, before map[string]string) {
 	a.Helper()
 	after := a.tree(dir)
 	for _, name := range slices.Sorted(maps.Keys(before)) {
@@ -53,10 +53,10 @@ func (a *asked) wantsUntouched(dir string, before map[string]string) {
 	}
 }
 
-// A directory is opened for reading only by many at once and beside no writer, whether it was closed in good order
+// A directory is opened for reading only by many at once, but not while it is open for writing, whether it was closed in good order
 // or left by a program that was killed. Nothing in it changes, no commit is taken, and what is shown is what the
 // next writer finds. An engine that cannot do this says so and refuses.
-func readingOnly(a *asked) {
+func readingOnly(a *trial) {
 	dir := a.made()
 	reads := a.options()
 	reads.ReadOnly = true
@@ -79,7 +79,7 @@ func readingOnly(a *asked) {
 		a.Fatalf("Open: %v", err)
 	}
 	a.wantsRefused("a directory that is open for writing, for reading only", dir, reads, holdfast.ErrLocked)
-	a.set(e, "killed", "by nobody yet")
+	a.set(e, "killed", "not yet")
 	left := filepath.Join(a.TempDir(), "left")
 	if err := copyTree(left, dir); err != nil {
 		a.Fatalf("%v", err)
@@ -129,14 +129,14 @@ func readingOnly(a *asked) {
 			a.Errorf("a reader shows something else than the next writer finds, %v: %s", err, d)
 		}
 		if given := a.given(); dir != left || given >= holdfast.Process {
-			a.wants(e, "killed", "by nobody yet")
+			a.wants(e, "killed", "not yet")
 		}
 		a.close(e)
 	}
 }
 
-// What a repair could not salvage the directory says to whoever opens it, until somebody accepts the loss.
-func repairLost(a *asked) {
+// What a repair could not salvage Capabilities.Lost says, until the loss is accepted.
+func repairLost(a *trial) {
 	dir := a.made()
 	a.write(filepath.Join(dir, markName), a.mark(dir)+"lost the values of 2 keys\n")
 	for range 2 {

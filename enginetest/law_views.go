@@ -18,11 +18,11 @@ var viewCases = []lawCase{
 	{name: "writers are not blocked", run: unblocked},
 	{name: "Metrics counts open ones", once: true, run: countedViews},
 	{name: "Close refuses while any is open", run: busyClose},
-	{name: "seen by readers", run: func(a *asked) { a.report(5, a.s.watched(a)) }},
+	{name: "seen by readers", run: func(a *trial) { a.report(5, a.s.watched(a)) }},
 }
 
 // snapshot takes one, and closes it when the case ends, if it has not.
-func (a *asked) snapshot(e holdfast.Engine) holdfast.Snapshot {
+func (a *trial) snapshot(e holdfast.Engine) holdfast.Snapshot {
 	a.Helper()
 	s, err := e.Snapshot()
 	if err != nil {
@@ -33,7 +33,7 @@ func (a *asked) snapshot(e holdfast.Engine) holdfast.Snapshot {
 }
 
 // closeAll closes views and fails if that does.
-func (a *asked) closeAll(views ...interface{ Close() error }) {
+func (a *trial) closeAll(views ...interface{ Close() error }) {
 	a.Helper()
 	for _, v := range views {
 		if err := v.Close(); err != nil {
@@ -43,7 +43,7 @@ func (a *asked) closeAll(views ...interface{ Close() error }) {
 }
 
 // A snapshot shows the same, however it is read, while the engine goes on.
-func fixedSnapshots(a *asked) {
+func fixedSnapshots(a *trial) {
 	e := a.open(a.dir())
 	var b holdfast.Batch
 	n := uint64(0)
@@ -113,7 +113,7 @@ func fixedSnapshots(a *asked) {
 
 // An iterator goes on to show what was there when it was made, whatever happens to it, in
 // front of it and behind it.
-func fixedIterators(a *asked) {
+func fixedIterators(a *trial) {
 	for _, reverse := range []bool{false, true} {
 		e := a.open(a.dir())
 		var b holdfast.Batch
@@ -142,7 +142,7 @@ func fixedIterators(a *asked) {
 		b.DeleteRange([]byte("k100"), []byte("k300"))
 		a.commit(e, &b)
 		if string(key) != want[9].Key || string(value) != want[9].Value {
-			a.Errorf("Key and Value changed, before Next, under the one who reads them: %s, %s", commits.Quote(key), commits.Quote(value))
+			a.Errorf("Key and Value changed, before Next, while the iterator stood still: %s, %s", commits.Quote(key), commits.Quote(value))
 		}
 		rest, err := commits.Drain(under)
 		if err != nil {
@@ -166,7 +166,7 @@ func fixedIterators(a *asked) {
 }
 
 // Every bound, forwards and backwards, of the engine and of a snapshot.
-func ranges(a *asked) {
+func ranges(a *trial) {
 	e := a.open(a.dir())
 	keys := []string{"a", "b", "b\x00", "b\xff", "c", "d\xff\xff", "e"}
 	var b holdfast.Batch
@@ -229,7 +229,7 @@ func ranges(a *asked) {
 }
 
 // Many snapshots, each of another moment.
-func manyViews(a *asked) {
+func manyViews(a *trial) {
 	const many = 40
 	e := a.open(a.dir())
 	var views []holdfast.Snapshot
@@ -256,7 +256,7 @@ func manyViews(a *asked) {
 }
 
 // Writers finish while a snapshot and iterators are open, however much they write.
-func unblocked(a *asked) {
+func unblocked(a *trial) {
 	const batches, size = 200, 64 << 10
 	e := a.open(a.dir())
 	a.commit(e, sets("a", "1", "b", "1", "c", "1"))
@@ -302,7 +302,7 @@ func unblocked(a *asked) {
 }
 
 // Open views show in Metrics, of the engine and of snapshots alike.
-func countedViews(a *asked) {
+func countedViews(a *trial) {
 	e := a.open(a.dir())
 	a.set(e, "k", "v")
 	wants := func(when string, snapshots, iterators int64) {
@@ -332,7 +332,7 @@ func countedViews(a *asked) {
 }
 
 // Close refuses, leaves the engine as it was, and succeeds once the views are closed.
-func busyClose(a *asked) {
+func busyClose(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	a.set(e, "k", "1")

@@ -21,6 +21,11 @@ var modelFor = flag.Duration("enginetest.model", 5*time.Second, "how long random
 // model compares random histories of the engine with engine/mem. The flags of rapid say how
 // many there are, and -enginetest.model how long it may take.
 func (s *suite) model(t *testing.T) {
+	if f := flag.Lookup("rapid.seed"); f.Value.String() == "0" {
+		if err := f.Value.Set(fmt.Sprint(*seedFlag)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var (
 		end    = time.Now().Add(*modelFor)
 		root   = t.TempDir()

@@ -11,7 +11,7 @@ import (
 )
 
 // evidence gathers what several laws are judged by once for each level.
-func (s *suite) evidence(kind string, a *asked, gather func(breach func(law int, format string, args ...any))) []finding {
+func (s *suite) evidence(kind string, a *trial, gather func(breach func(law int, format string, args ...any))) []finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := fmt.Sprintf("%s at %v", kind, a.level)
@@ -34,7 +34,7 @@ func (s *suite) evidence(kind string, a *asked, gather func(breach func(law int,
 }
 
 // report fails the case for each finding that breaks law.
-func (a *asked) report(law int, found []finding) {
+func (a *trial) report(law int, found []finding) {
 	a.Helper()
 	for _, f := range found {
 		if f.law == law {
@@ -53,7 +53,7 @@ const (
 
 // watched writes numbered batches from many goroutines while others read, and returns what
 // the readers saw that cannot be.
-func (s *suite) watched(a *asked) []finding {
+func (s *suite) watched(a *trial) []finding {
 	return s.evidence("watch", a, func(breach func(law int, format string, args ...any)) {
 		e := a.open(a.dir())
 		var (

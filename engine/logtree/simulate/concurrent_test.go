@@ -17,15 +17,8 @@ import (
 // flushes meet merges there, which a history of one goroutine cannot bring about. It does not follow from its
 // seed alone.
 func TestConcurrent(t *testing.T) {
-	d := 2 * time.Second
-	if testing.Short() {
-		d = time.Second / 2
-	}
-	if *runFor > 0 {
-		d = *runFor
-	}
-	first, n, crashes := rand.Uint64(), 0, 0
-	for began := time.Now(); n == 0 || time.Since(began) < d; n++ {
+	first, n, crashes := firstSeed(), 0, 0
+	for began := time.Now(); n == 0 || more(n, 20, began); n++ {
 		crashes += concurrent(t, first+uint64(n))
 		if t.Failed() {
 			break
