@@ -41,14 +41,14 @@ func (s *suite) killed(a *trial) []finding {
 
 // killOnce starts a writer at batch from+1 and kills it. It returns the last batch whose
 // acknowledgement binds the engine.
-func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, breach func(int, string, ...any)) (acked uint64) {
+func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, breach func(int, string, ...any)) uint64 {
 	c := a.startChild(order{Role: "write", Dir: dir, From: from + 1}, nil)
 	delay := time.Duration(rnd.Int64N(int64(120 * time.Millisecond)))
 	signal := "ack"
 	if early {
 		delay, signal = time.Duration(rnd.Int64N(int64(15*time.Millisecond))), "opening"
 	}
-	heard := false
+	heard, acked := false, commits.Acked{}
 	for line, ok := c.next(); ok; line, ok = c.next() {
 		kind, rest, _ := strings.Cut(line, " ")
 		if kind == signal && !heard {
@@ -66,9 +66,7 @@ func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 			if err != nil {
 				a.Fatalf("the child said %q", line)
 			}
-			if l > holdfast.Memory {
-				acked = max(acked, n)
-			}
+			acked.Add(n, l)
 		case "error":
 			breach(3, "the writing process, started at batch %d, failed: %s", from+1, rest)
 		}
@@ -77,7 +75,7 @@ func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 	if !heard {
 		breach(3, "the writing process ended before it was killed: %v\n%s", err, c.stderr.bytes())
 	}
-	return acked
+	return acked.Surviving(holdfast.Process)
 }
 
 // recover opens dir as the next process would and judges what is there: at least batch acked.

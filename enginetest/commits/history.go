@@ -2,8 +2,8 @@
 // the state after each of them, and a judge that compares the state with what is found in an engine, after a crash
 // or at any other time.
 //
-// The judge checks laws 1 to 3 of the contract: what is found is the state after the first so many commits ("a prefix"),
-// no commit is there in part, and none that was acknowledged to survive is missing.
+// The judge checks laws 1 to 3 of the contract: what is found is the state after the first so many commits, no commit
+// is there in part, and none that was acknowledged to survive is missing.
 //
 // A history is recorded as it is made, or it follows from numbers: see [Script].
 package commits
@@ -183,7 +183,7 @@ func (p *Parts) Missing(n uint64, format string, args ...any) {
 }
 
 // Explain adds what is missing to v: commits of which another part is there are torn, and others are out of order. A
-// finding begins with the commit's name. A commit may have several numbers, of which its parts are noted under the first.
+// finding begins with the commit's name. Parts of a commit that has several numbers are noted under the first one.
 func (p *Parts) Explain(v *Verdict, name func(first uint64) (name string, last uint64)) {
 	if v.Missing == nil {
 		v.Missing = map[uint64]bool{}

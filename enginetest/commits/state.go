@@ -2,6 +2,7 @@ package commits
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -56,6 +57,15 @@ func Quote(value any) string {
 
 // State is what an engine holds, in the order of keys, each once.
 type State[V comparable] []Entry[V]
+
+// StateOf returns the state of a map.
+func StateOf[V comparable](m map[string]V) State[V] {
+	s := make(State[V], 0, len(m))
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		s = append(s, Entry[V]{key, m[key]})
+	}
+	return s
+}
 
 func (s State[V]) find(key string) (int, bool) {
 	return slices.BinarySearchFunc(s, key, func(e Entry[V], key string) int { return strings.Compare(e.Key, key) })
@@ -117,8 +127,8 @@ func (s *State[V]) apply(commit []Op[V], changed func(key string)) {
 	}
 }
 
-// Contents reads all of a range, in the order of the scan. A scan of more keys than anybody writes in a test is
-// an error: such an iterator runs in a circle.
+// Contents reads all of a range, in the order of the scan. A scan of more keys than a test writes is
+// an error: such an iterator does not end.
 func Contents(from holdfast.Reader, r holdfast.Range) (State[string], error) {
 	return Drain(from.Scan(r))
 }

@@ -29,8 +29,8 @@ func (l *ledger) apply(batch []op) {
 	l.now.Apply(batch)
 }
 
-// settle judges what a crash has left, of which all must be there that was acknowledged at a level or above. If it is right,
-// the history goes on from there: what is found after a crash is durable.
+// settle judges what a crash has left: all must be there that was acknowledged at a level or above. If it is right, the
+// history goes on from there, since what is found after a crash is durable.
 func (l *ledger) settle(found state, survives holdfast.Level) error {
 	v := commits.History[string]{
 		Base: l.base, BaseAt: l.baseAt, Last: l.last(), Least: l.acked.Surviving(survives),
