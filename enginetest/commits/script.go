@@ -21,7 +21,7 @@ import (
 // Batch n
 //
 //	sets b/n;
-//	sets or deletes the keys c/ of n and n+1 modulo 8, so that the order of neighbours shows;
+//	sets c/ of n+1 modulo 8, and sets or deletes c/ of n modulo 8, so that the order of neighbours shows;
 //	sets, deletes and range-deletes few slots in one of several stripes;
 //	now and then sets a large value;
 //	ends with setting its stripe's m/stripe.
@@ -50,6 +50,7 @@ const HeaderSize = 12
 // NumberKey is the key that batch n sets and no other.
 func NumberKey(n uint64) string      { return fmt.Sprintf("b/%016x", n) }
 func stripeKey(stripe uint64) string { return fmt.Sprintf("m/%02d", stripe) }
+func contestedKey(n uint64) string   { return fmt.Sprintf("c/%d", n%contested) }
 
 // SlotKey is a key that many batches set and delete.
 func SlotKey(r *rand.Rand) string { return slotKey(r.Uint64N(stripes), r.IntN(slots)) }
@@ -94,12 +95,11 @@ func (s Script) Ops(gen uint32, n uint64) []Op[Written] {
 	if s.Keep > 0 && n%trimEvery == 0 && n > s.Keep {
 		ops = append(ops, DeleteRange[Written](NumberKey(0), NumberKey(n-s.Keep)))
 	}
-	for key := range uint64(2) {
-		if key := fmt.Sprintf("c/%d", (n+key)%contested); r.IntN(8) > 0 {
-			set(key, HeaderSize)
-		} else {
-			ops = append(ops, Delete[Written](key))
-		}
+	set(contestedKey(n+1), HeaderSize)
+	if r.IntN(8) > 0 {
+		set(contestedKey(n), HeaderSize)
+	} else {
+		ops = append(ops, Delete[Written](contestedKey(n)))
 	}
 	stripe := n % stripes
 	for range r.IntN(5) {
