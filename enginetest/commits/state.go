@@ -145,6 +145,9 @@ func Drain(it holdfast.Iterator) (found State[string], err error) {
 			err = ErrEndless
 		}
 	}
+	if err == nil {
+		err = it.Err()
+	}
 	if closed := it.Close(); err == nil {
 		err = closed
 	}
