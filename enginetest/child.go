@@ -41,7 +41,7 @@ type order struct {
 
 // roles are what a child can do. An error it returns is told to the parent. Most never
 // return: they are killed.
-var roles = map[string]func(*suite, order, *teller) error{
+var roles = map[string]func(*suite, order, *reporter) error{
 	"write":    (*suite).childWrites,
 	"settle":   (*suite).childSettles,
 	"lock":     (*suite).childOpens,
@@ -55,14 +55,14 @@ var roles = map[string]func(*suite, order, *teller) error{
 	"own":      (*suite).childOwns,
 }
 
-// teller writes lines to the parent. The parent has a line once tell returns, even if the
+// reporter writes lines to the parent. The parent has a line once say returns, even if the
 // child dies at once.
-type teller struct {
+type reporter struct {
 	mu sync.Mutex
 	to io.Writer
 }
 
-func (t *teller) tell(format string, args ...any) {
+func (t *reporter) say(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fmt.Fprintf(t.to, "%s%s\n", marker, strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; "))
@@ -88,9 +88,9 @@ func (s *suite) playChild() bool {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
 	}()
-	t := &teller{to: os.Stdout}
+	t := &reporter{to: os.Stdout}
 	if err := roles[o.Role](s, o, t); err != nil {
-		t.tell("error %v", err)
+		t.say("error %v", err)
 	}
 	os.Exit(0)
 	return true
@@ -140,7 +140,7 @@ type child struct {
 }
 
 // startChild starts this test again as a child process that carries out o.
-func (a *asked) startChild(o order, attr *syscall.SysProcAttr) *child {
+func (a *trial) startChild(o order, attr *syscall.SysProcAttr) *child {
 	a.Helper()
 	o.Engine, o.Level = a.s.caps.Engine, a.level
 	var pattern []string
@@ -201,7 +201,7 @@ func (c *child) wait() ([]string, error) {
 }
 
 // runChild carries out o in a child to its end and returns its lines.
-func (a *asked) runChild(o order) ([]string, error) {
+func (a *trial) runChild(o order) ([]string, error) {
 	a.Helper()
 	return a.startChild(o, nil).wait()
 }

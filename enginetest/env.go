@@ -4,27 +4,27 @@ import (
 	"encoding/binary"
 	"errors"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
-// asked is one case being asked at one level.
-type asked struct {
+// trial is a run of one case at one level.
+type trial struct {
 	tb
 	s     *suite
 	level holdfast.Level
 }
 
 // given is what commits at the level really get.
-func (a *asked) given() holdfast.Level { return a.s.caps.Promise(a.level).Given }
+func (a *trial) given() holdfast.Level { return a.s.caps.Promise(a.level).Given }
 
 // dir returns a directory that does not exist yet, or none for an engine that has no use for
 // one.
-func (a *asked) dir() string {
+func (a *trial) dir() string {
 	if !a.s.kept {
 		return ""
 	}
@@ -32,12 +32,17 @@ func (a *asked) dir() string {
 }
 
 // options are those that every case opens with.
-func (a *asked) options() holdfast.Options { return holdfast.Options{Level: a.level} }
+func (a *trial) options() holdfast.Options { return holdfast.Options{Level: a.level} }
 
 // open opens the engine in dir, and closes it when the case ends, if it has not.
-func (a *asked) open(dir string) holdfast.Engine {
+func (a *trial) open(dir string) holdfast.Engine {
 	a.Helper()
-	e, err := a.s.Open(dir, a.options())
+	return a.openWith(dir, a.options())
+}
+
+func (a *trial) openWith(dir string, o holdfast.Options) holdfast.Engine {
+	a.Helper()
+	e, err := a.s.Open(dir, o)
 	if err != nil {
 		a.Fatalf("Open: %v", err)
 	}
@@ -45,8 +50,18 @@ func (a *asked) open(dir string) holdfast.Engine {
 	return e
 }
 
+// closeAndCheck closes e, which was opened in dir, and calls check with what is there when it is opened again.
+func (a *trial) closeAndCheck(e holdfast.Engine, dir string, check func(holdfast.Engine)) {
+	a.Helper()
+	if a.close(e); a.s.kept {
+		e = a.open(dir)
+		check(e)
+		a.close(e)
+	}
+}
+
 // close closes e and fails if that does.
-func (a *asked) close(e holdfast.Engine) {
+func (a *trial) close(e holdfast.Engine) {
 	a.Helper()
 	if err := e.Close(); err != nil {
 		a.Fatalf("Close: %v", err)
@@ -54,7 +69,7 @@ func (a *asked) close(e holdfast.Engine) {
 }
 
 // apply applies b at the case's level.
-func (a *asked) apply(e holdfast.Engine, b *holdfast.Batch) holdfast.Receipt {
+func (a *trial) apply(e holdfast.Engine, b *holdfast.Batch) holdfast.Receipt {
 	a.Helper()
 	r, err := e.Apply(b, a.level)
 	if err != nil {
@@ -64,54 +79,67 @@ func (a *asked) apply(e holdfast.Engine, b *holdfast.Batch) holdfast.Receipt {
 }
 
 // commit applies b at the case's level and waits.
-func (a *asked) commit(e holdfast.Engine, b *holdfast.Batch) {
+func (a *trial) commit(e holdfast.Engine, b *holdfast.Batch) {
 	a.Helper()
 	if err := a.apply(e, b).Wait(); err != nil {
 		a.Fatalf("Wait: %v", err)
 	}
 }
 
+// applyScript applies the batches from one number to another, and returns the last receipt.
+func (a *trial) applyScript(e holdfast.Engine, from, to uint64) (last holdfast.Receipt) {
+	a.Helper()
+	for n := from; n <= to; n++ {
+		last = a.apply(e, a.s.script.batch(n))
+	}
+	return last
+}
+
+// commitScript commits the batches from one number to another.
+func (a *trial) commitScript(e holdfast.Engine, from, to uint64) {
+	a.Helper()
+	if err := a.s.script.commit(e, from, to, a.level); err != nil {
+		a.Fatalf("writing: %v", err)
+	}
+}
+
 // set commits one key.
-func (a *asked) set(e holdfast.Engine, key, value string) {
+func (a *trial) set(e holdfast.Engine, key, value string) {
 	a.Helper()
 	a.commit(e, sets(key, value))
 }
 
 // wants fails unless r holds key with value.
-func (a *asked) wants(r holdfast.Reader, key, value string) {
+func (a *trial) wants(r holdfast.Reader, key, value string) {
 	a.Helper()
 	if got, err := r.Get(nil, []byte(key)); err != nil || string(got) != value {
-		a.Errorf("Get(%s) = %s, %v; want %s", show([]byte(key)), show(got), err, show([]byte(value)))
+		a.Errorf("Get(%s) = %s, %v; want %s", commits.Quote(key), commits.Quote(got), err, commits.Quote(value))
 	}
 }
 
 // lacks fails if r holds key.
-func (a *asked) lacks(r holdfast.Reader, key string) {
+func (a *trial) lacks(r holdfast.Reader, key string) {
 	a.Helper()
 	if got, err := r.Get(nil, []byte(key)); !errors.Is(err, holdfast.ErrNotFound) {
-		a.Errorf("Get(%s) = %s, %v; want ErrNotFound", show([]byte(key)), show(got), err)
+		a.Errorf("Get(%s) = %s, %v; want ErrNotFound", commits.Quote(key), commits.Quote(got), err)
 	}
 }
 
 // wantsAll fails unless the keys and values in r are exactly these, given in turn.
-func (a *asked) wantsAll(r holdfast.Reader, rng holdfast.Range, keysAndValues ...string) {
+func (a *trial) wantsAll(r holdfast.Reader, rng holdfast.Range, keysAndValues ...string) {
 	a.Helper()
-	got, err := scan(r, rng)
+	got, err := commits.Contents(r, rng)
 	if err != nil {
 		a.Errorf("Scan: %v", err)
 		return
 	}
-	var want []pair
-	for i := 0; i < len(keysAndValues); i += 2 {
-		want = append(want, pair{keysAndValues[i], keysAndValues[i+1]})
-	}
-	if d := difference(got, want); d != "" {
-		a.Errorf("Scan of [%s, %s), reverse %v: %s", show(rng.Lo), show(rng.Hi), rng.Reverse, d)
+	if d := commits.Difference(got, pairs(keysAndValues...)); d != "" {
+		a.Errorf("Scan of [%s, %s), reverse %v: %s", commits.Quote(rng.Lo), commits.Quote(rng.Hi), rng.Reverse, d)
 	}
 }
 
 // wantsErr fails unless err is of class.
-func (a *asked) wantsErr(what string, err, class error) {
+func (a *trial) wantsErr(what string, err, class error) {
 	a.Helper()
 	if !errors.Is(err, class) {
 		a.Errorf("%s: %v; want %v", what, err, class)
@@ -120,13 +148,13 @@ func (a *asked) wantsErr(what string, err, class error) {
 
 // wantsScript fails unless r holds between least and most batches of the suite's script, and
 // nothing else. It returns how many.
-func (a *asked) wantsScript(r holdfast.Reader, least, most uint64) uint64 {
+func (a *trial) wantsScript(r holdfast.Reader, least, most uint64) uint64 {
 	a.Helper()
-	state, err := scan(r, holdfast.Range{})
+	state, err := commits.Contents(r, holdfast.Range{})
 	if err != nil {
 		a.Fatalf("Scan: %v", err)
 	}
-	n, breaches := a.s.script().judge(state)
+	n, breaches := a.s.script.judge(state)
 	for _, b := range breaches {
 		a.Errorf("%s", b.text)
 	}
@@ -145,70 +173,25 @@ func sets(keysAndValues ...string) *holdfast.Batch {
 	return &b
 }
 
-// pair is one key with its value.
-type pair struct{ key, value string }
-
-// scan reads all of a range.
-func scan(r holdfast.Reader, rng holdfast.Range) ([]pair, error) {
-	it := r.Scan(rng)
-	return drain(it)
-}
-
-// endless is more keys than any case writes: an iterator that shows as many runs in a circle.
-const endless = 1 << 20
-
-// drain reads what is left of it, and closes it.
-func drain(it holdfast.Iterator) ([]pair, error) {
-	var all []pair
-	for it.Next() {
-		if len(all) == endless {
-			return nil, errors.Join(errEndless, it.Close())
-		}
-		all = append(all, pair{string(it.Key()), string(it.Value())})
+// pairs lists these keys and values, given in turn.
+func pairs(keysAndValues ...string) (list commits.State[string]) {
+	for i := 0; i < len(keysAndValues); i += 2 {
+		list = append(list, commits.Entry[string]{Key: keysAndValues[i], Value: keysAndValues[i+1]})
 	}
-	err := it.Err()
-	return all, errors.Join(err, it.Close())
+	return list
 }
-
-var errEndless = fmt.Errorf("a scan of over %d keys, which were never written", endless)
 
 // seedFlag is given to repeat what a failing case prints.
-var seedFlag = flag.Uint64("enginetest.seed", 0, "the seed of what the laws choose at random, 0 for another one each time")
+var seedFlag = flag.Uint64("enginetest.seed", 1, "the seed of what the suite chooses at random, 0 for another one each time")
 
 // random returns a source for one case, and logs its seed.
-func (a *asked) random() *rand.Rand {
+func (a *trial) random() *rand.Rand {
 	seed := *seedFlag
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
 	a.Logf("-enginetest.seed %d", seed)
 	return rand.New(rand.NewPCG(seed, 0))
-}
-
-// difference says where got and want part, or nothing.
-func difference(got, want []pair) string {
-	for i := range max(len(got), len(want)) {
-		switch {
-		case i >= len(got):
-			return fmt.Sprintf("it ends after %d keys, want %s next (%d keys in all)", len(got), show([]byte(want[i].key)), len(want))
-		case i >= len(want):
-			return fmt.Sprintf("key %d is %s, want the end", i, show([]byte(got[i].key)))
-		case got[i].key != want[i].key:
-			return fmt.Sprintf("key %d is %s, want %s", i, show([]byte(got[i].key)), show([]byte(want[i].key)))
-		case got[i].value != want[i].value:
-			return fmt.Sprintf("the value of %s is %s, want %s", show([]byte(got[i].key)), show([]byte(got[i].value)), show([]byte(want[i].value)))
-		}
-	}
-	return ""
-}
-
-// show quotes bytes, and only the beginning of many.
-func show(b []byte) string {
-	const most = 40
-	if len(b) > most {
-		return fmt.Sprintf("%q... (%d bytes)", b[:most], len(b))
-	}
-	return fmt.Sprintf("%q", b)
 }
 
 // filler returns n bytes that no engine can compress away, the same for the same seed.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // killRounds is how often the writer is killed at each level; the odd ones while it opens
@@ -20,7 +21,7 @@ const killBatches = 20_000
 
 // killed kills a writing process several times, and returns what it found. It is
 // done once for each level; the laws share what comes of it.
-func (s *suite) killed(a *asked) []finding {
+func (s *suite) killed(a *trial) []finding {
 	return s.evidence("kill", a, func(breach func(law int, format string, args ...any)) {
 		rnd := a.random()
 		dir := a.dir()
@@ -40,14 +41,14 @@ func (s *suite) killed(a *asked) []finding {
 
 // killOnce starts a writer at batch from+1 and kills it. It returns the last batch whose
 // acknowledgement binds the engine.
-func (a *asked) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, breach func(int, string, ...any)) (acked uint64) {
+func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, breach func(int, string, ...any)) uint64 {
 	c := a.startChild(order{Role: "write", Dir: dir, From: from + 1}, nil)
 	delay := time.Duration(rnd.Int64N(int64(120 * time.Millisecond)))
 	signal := "ack"
 	if early {
 		delay, signal = time.Duration(rnd.Int64N(int64(15*time.Millisecond))), "opening"
 	}
-	heard := false
+	heard, acked := false, commits.Acked{}
 	for line, ok := c.next(); ok; line, ok = c.next() {
 		kind, rest, _ := strings.Cut(line, " ")
 		if kind == signal && !heard {
@@ -65,9 +66,7 @@ func (a *asked) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 			if err != nil {
 				a.Fatalf("the child said %q", line)
 			}
-			if l > holdfast.Memory {
-				acked = max(acked, n)
-			}
+			acked.Add(n, l)
 		case "error":
 			breach(3, "the writing process, started at batch %d, failed: %s", from+1, rest)
 		}
@@ -76,33 +75,33 @@ func (a *asked) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 	if !heard {
 		breach(3, "the writing process ended before it was killed: %v\n%s", err, c.stderr.bytes())
 	}
-	return acked
+	return acked.Surviving(holdfast.Process)
 }
 
 // recover opens dir as the next process would and judges what is there: at least batch acked.
 // It goes on writing, and returns how many batches there are then.
-func (a *asked) recover(dir string, acked uint64, round int, breach func(int, string, ...any)) (n uint64, ok bool) {
-	var before []pair
+func (a *trial) recover(dir string, acked uint64, round int, breach func(int, string, ...any)) (n uint64, ok bool) {
+	var before commits.State[string]
 	for attempt := range 2 {
 		e, err := a.s.Open(dir, a.options())
 		if err != nil {
 			breach(3, "after the kill of round %d, attempt %d to open the directory: %v", round+1, attempt+1, err)
 			return 0, false
 		}
-		state, err := scan(e, holdfast.Range{})
+		state, err := commits.Contents(e, holdfast.Range{})
 		if err != nil {
 			breach(3, "after the kill of round %d, reading: %v", round+1, err)
 			_ = e.Close()
 			return 0, false
 		}
 		if attempt == 1 {
-			if d := difference(state, before); d != "" {
+			if d := commits.Difference(state, before); d != "" {
 				breach(3, "opened twice after the kill of round %d, the state is not the same: %s", round+1, d)
 			}
 		}
 		before = state
 		var breaches []finding
-		n, breaches = a.s.script().judge(state)
+		n, breaches = a.s.script.judge(state)
 		for _, b := range breaches {
 			breach(b.law, "after the kill of round %d: %s", round+1, b.text)
 		}
@@ -111,15 +110,11 @@ func (a *asked) recover(dir string, acked uint64, round int, breach func(int, st
 		}
 		ok = len(breaches) == 0 && n >= acked
 		if attempt == 1 && ok {
-			var b holdfast.Batch
-			for range 3 {
-				if err := holdfast.Commit(e, a.s.script().batch(&b, n+1), a.level); err != nil {
-					breach(3, "writing on after the kill of round %d: %v", round+1, err)
-					ok = false
-					break
-				}
-				n++
+			if err := a.s.script.commit(e, n+1, n+3, a.level); err != nil {
+				breach(3, "writing on after the kill of round %d: %v", round+1, err)
+				ok = false
 			}
+			n += 3
 		}
 		if err := e.Close(); err != nil {
 			breach(3, "closing after the kill of round %d: %v", round+1, err)
@@ -131,20 +126,15 @@ func (a *asked) recover(dir string, acked uint64, round int, breach func(int, st
 
 // childWrites applies numbered batches from many goroutines and tells of each that is
 // acknowledged, until it is killed.
-func (s *suite) childWrites(o order, t *teller) error {
-	t.tell("opening")
+func (s *suite) childWrites(o order, t *reporter) error {
+	t.say("opening")
 	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
 	if err != nil {
 		return err
 	}
 	// Every fourth batch asks for another level than the case does, of those given here:
 	// what is acknowledged at one must not depend on what comes after at another.
-	var others []holdfast.Level
-	for _, l := range holdfast.Levels() {
-		if e.Capabilities().Promise(l).Given != 0 {
-			others = append(others, l)
-		}
-	}
+	others := levelsOf(e.Capabilities())
 	var (
 		mu     sync.Mutex
 		next   = o.From
@@ -152,7 +142,6 @@ func (s *suite) childWrites(o order, t *teller) error {
 	)
 	for range 4 {
 		go func() {
-			var b holdfast.Batch
 			for {
 				mu.Lock()
 				n := next
@@ -165,20 +154,20 @@ func (s *suite) childWrites(o order, t *teller) error {
 				if n%4 == 0 {
 					level = others[n/4%uint64(len(others))]
 				}
-				r, err := e.Apply(s.script().batch(&b, n), level)
+				r, err := e.Apply(s.script.batch(n), level)
 				mu.Unlock()
 				if err != nil {
 					failed <- fmt.Errorf("applying batch %d at %v: %w", n, level, err)
 					return
 				}
 				if n%13 == 0 {
-					continue // nobody waits for this one
+					continue // its receipt is dropped
 				}
 				if err := r.Wait(); err != nil {
 					failed <- fmt.Errorf("waiting for batch %d at %v: %w", n, level, err)
 					return
 				}
-				t.tell("ack %d %v", n, e.Capabilities().Promise(level).Given)
+				t.say("ack %d %v", n, e.Capabilities().Promise(level).Given)
 			}
 		}()
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 var damageCases = []lawCase{
@@ -80,16 +81,13 @@ func (d damage) do(dir string) error {
 
 // damaged changes files of a directory that was closed in good order, so that everything in
 // them had been synced.
-func damaged(a *asked) {
+func damaged(a *trial) {
 	dir := a.dir()
-	var b holdfast.Batch
 	n := uint64(0)
 	for range 3 { // some engines move what they have written when they open
 		e := a.open(dir)
-		for range damageBatches / 3 {
-			n++
-			a.apply(e, a.s.script().batch(&b, n))
-		}
+		a.applyScript(e, n+1, n+damageBatches/3)
+		n += damageBatches / 3
 		a.close(e)
 	}
 	damages, err := chooseDamages(dir, a.random())
@@ -141,15 +139,15 @@ var tolerated = map[string]bool{"wrong": true, "lost": true, "hung": true}
 
 // childReads opens damaged copies of a directory and tells of each what came of it: "right",
 // "lost" for a state of fewer batches, "wrong", "hung", or the class of the error.
-func (s *suite) childReads(o order, t *teller) error {
+func (s *suite) childReads(o order, t *reporter) error {
 	for i := o.From; i < o.To; i++ {
 		hangs := time.AfterFunc(stuck/4, func() {
-			t.tell("hung it was not read after %v", stuck/4)
+			t.say("hung it was not read after %v", stuck/4)
 			os.Exit(0)
 		})
 		outcome := s.readDamaged(filepath.Join(o.Dir, strconv.FormatUint(i, 10)), o)
 		hangs.Stop()
-		t.tell("%s", outcome)
+		t.say("%s", outcome)
 	}
 	return nil
 }
@@ -160,26 +158,26 @@ func (s *suite) readDamaged(dir string, o order) string {
 		return className(err)
 	}
 	defer e.Close()
-	n, state, err := uint64(0), []pair(nil), error(nil)
+	n, state, err := uint64(0), commits.State[string](nil), error(nil)
 	for _, reverse := range []bool{true, false} {
-		if state, err = scan(e, holdfast.Range{Reverse: reverse}); errors.Is(err, errEndless) {
+		if state, err = commits.Contents(e, holdfast.Range{Reverse: reverse}); errors.Is(err, commits.ErrEndless) {
 			return "wrong " + err.Error()
 		} else if err != nil {
 			return className(err)
 		}
 		var breaches []finding
-		if n, breaches = s.script().judge(state); len(breaches) > 0 {
+		if n, breaches = s.script.judge(state); len(breaches) > 0 {
 			return "wrong " + breaches[0].text
 		}
 	}
 	for _, p := range state {
-		switch got, err := e.Get(nil, []byte(p.key)); {
+		switch got, err := e.Get(nil, []byte(p.Key)); {
 		case errors.Is(err, holdfast.ErrNotFound):
-			return fmt.Sprintf("wrong Scan shows %q, Get does not", p.key)
+			return fmt.Sprintf("wrong Scan shows %q, Get does not", p.Key)
 		case err != nil:
 			return className(err)
-		case string(got) != p.value:
-			return fmt.Sprintf("wrong Scan and Get differ on %q", p.key)
+		case string(got) != p.Value:
+			return fmt.Sprintf("wrong Scan and Get differ on %q", p.Key)
 		}
 	}
 	if n != o.Batches {
@@ -318,7 +316,7 @@ func tailNamed(s *suite) string {
 
 // tornTail cuts the end off the file that a killed process was writing, at many bytes of
 // its last batches. What is left is a prefix, and Metrics tells of what was cut off.
-func tornTail(a *asked) {
+func tornTail(a *trial) {
 	dir := a.dir()
 	lines, err := a.runChild(order{Role: "leave", Dir: dir, To: 30})
 	if err != nil || len(lines) != 1 {
@@ -351,7 +349,7 @@ func tornTail(a *asked) {
 		if m.TornBytes > 0 || m.TornBytes == holdfast.Unknown {
 			reported = true
 		}
-		a.commit(e, a.s.script().batch(&holdfast.Batch{}, n+1))
+		a.commit(e, a.s.script.batch(n+1))
 		a.close(e)
 		e = a.open(torn)
 		a.wantsScript(e, n+1, n+1)
@@ -370,25 +368,17 @@ func tornTail(a *asked) {
 
 // childLeaves writes batches, tells how long the tail was before and after the last two, and
 // dies without Close.
-func (s *suite) childLeaves(o order, t *teller) error {
+func (s *suite) childLeaves(o order, t *reporter) error {
 	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level, SyncEvery: -1})
 	if err != nil {
 		return err
 	}
 	var left struct{ Before, After int64 }
-	var b holdfast.Batch
-	for n := uint64(1); n <= o.To; n++ {
-		if n == o.To-1 {
-			if err := e.Sync(); err != nil {
-				return err
-			}
-			left.Before = extent(s.Tail(o.Dir))
-		}
-		if err := holdfast.Commit(e, s.script().batch(&b, n), o.Level); err != nil {
-			return err
-		}
+	if err := errors.Join(s.script.commit(e, 1, o.To-2, o.Level), e.Sync()); err != nil {
+		return err
 	}
-	if err := e.Sync(); err != nil {
+	left.Before = extent(s.Tail(o.Dir))
+	if err := errors.Join(s.script.commit(e, o.To-1, o.To, o.Level), e.Sync()); err != nil {
 		return err
 	}
 	left.After = extent(s.Tail(o.Dir))
@@ -396,7 +386,7 @@ func (s *suite) childLeaves(o order, t *teller) error {
 	if err != nil {
 		return err
 	}
-	t.tell("%s", text)
+	t.say("%s", text)
 	return nil // the process ends here, and nothing is closed
 }
 
@@ -423,15 +413,14 @@ func tear(name string, cut int64, room bool) error {
 }
 
 // noTail: where nothing was torn, nothing is reported.
-func noTail(a *asked) {
+func noTail(a *trial) {
 	dir := a.dir()
-	var b holdfast.Batch
 	for n := uint64(1); n <= 5; n++ {
 		e := a.open(dir)
 		if m := e.Metrics(); m.TornBytes > 0 {
 			a.Errorf("after a clean Close, Metrics reports a torn tail of %d bytes", m.TornBytes)
 		}
-		a.commit(e, a.s.script().batch(&b, n))
+		a.commit(e, a.s.script.batch(n))
 		a.close(e)
 	}
 }

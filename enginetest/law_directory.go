@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // markName is the file in which a directory remembers what made it.
@@ -20,7 +21,7 @@ func exists(name string) bool {
 }
 
 // write makes a file and the directories it needs.
-func (a *asked) write(name, text string) {
+func (a *trial) write(name, text string) {
 	a.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		a.Fatalf("%v", err)
@@ -31,7 +32,7 @@ func (a *asked) write(name, text string) {
 }
 
 // mark returns the text of dir's mark.
-func (a *asked) mark(dir string) string {
+func (a *trial) mark(dir string) string {
 	a.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, markName))
 	if err != nil {
@@ -41,7 +42,7 @@ func (a *asked) mark(dir string) string {
 }
 
 // made makes a directory with one key in it, and closes it.
-func (a *asked) made() string {
+func (a *trial) made() string {
 	a.Helper()
 	dir := a.dir()
 	e := a.open(dir)
@@ -51,7 +52,7 @@ func (a *asked) made() string {
 }
 
 // wantsUnharmed fails unless dir, made by made, opens and has its key.
-func (a *asked) wantsUnharmed(dir string) {
+func (a *trial) wantsUnharmed(dir string) {
 	a.Helper()
 	e := a.open(dir)
 	a.wantsAll(e, holdfast.Range{}, "k", "v")
@@ -59,7 +60,7 @@ func (a *asked) wantsUnharmed(dir string) {
 }
 
 // A directory has one owner, in this process and in all others, until that closes it.
-func secondOpener(a *asked) {
+func secondOpener(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	a.set(e, "k", "v")
@@ -80,18 +81,18 @@ func secondOpener(a *asked) {
 	a.close(e)
 }
 
-func (s *suite) childOpens(o order, t *teller) error {
+func (s *suite) childOpens(o order, t *reporter) error {
 	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
 	if err != nil {
-		t.tell("%s", className(err))
+		t.say("%s", className(err))
 		return nil
 	}
-	t.tell("opened")
+	t.say("opened")
 	return e.Close()
 }
 
 // A directory of another engine is refused and left as it is.
-func otherEngine(a *asked) {
+func otherEngine(a *trial) {
 	dir := filepath.Join(a.TempDir(), "engine")
 	name, text := filepath.Join(dir, markName), "holdfast 1\nengine someother\nformat 1\n"
 	a.write(name, text)
@@ -113,7 +114,7 @@ func otherEngine(a *asked) {
 
 // A directory that is bound to a level is refused at any other, unless the engine gives the same
 // for both; one that is not opens.
-func otherLevel(a *asked) {
+func otherLevel(a *trial) {
 	dir := a.made()
 	bound := strings.Contains(a.mark(dir), "\nlevel ")
 	for _, level := range a.s.levels() {
@@ -137,7 +138,7 @@ func otherLevel(a *asked) {
 }
 
 // What a newer version wrote is left to newer versions.
-func newerFormat(a *asked) {
+func newerFormat(a *trial) {
 	for _, c := range []struct{ what, line, newer string }{
 		{"a newer format", "format", "999"},
 		{"a newer mark", "holdfast", "999"},
@@ -159,7 +160,7 @@ func newerFormat(a *asked) {
 }
 
 // A mark that cannot be read is damage.
-func spoiltMark(a *asked) {
+func spoiltMark(a *trial) {
 	for _, text := range []string{"", "holdfast", "holdfast x\n", "holdfast 1\nengine\n", "holdfast 1\nengine x\nformat 1\nlevel high\n", "\x00\x01\x02"} {
 		dir := a.made()
 		old := a.mark(dir)
@@ -171,21 +172,21 @@ func spoiltMark(a *asked) {
 }
 
 // A directory with files of something else is not taken over.
-func foreignDirectory(a *asked) {
+func foreignDirectory(a *trial) {
 	dir := filepath.Join(a.TempDir(), "home")
 	name := filepath.Join(dir, "letters", "mother.txt")
 	a.write(name, "dear mother")
-	a.wantsRefused("a directory with somebody's files", dir, a.options(), holdfast.ErrForeign)
+	a.wantsRefused("a directory with a user's files", dir, a.options(), holdfast.ErrForeign)
 	if exists(filepath.Join(dir, markName)) {
-		a.Errorf("a directory with somebody's files was marked as the engine's")
+		a.Errorf("a directory with a user's files was marked as the engine's")
 	}
 	if got, err := os.ReadFile(name); string(got) != "dear mother" {
-		a.Errorf("somebody's file now reads %q, %v", got, err)
+		a.Errorf("the user's file now reads %q, %v", got, err)
 	}
 }
 
 // A file is no directory, and cannot hold one.
-func noDirectory(a *asked) {
+func noDirectory(a *trial) {
 	file := filepath.Join(a.TempDir(), "file")
 	a.write(file, "text")
 	a.wantsRefused("a file", file, a.options(), holdfast.ErrForeign)
@@ -196,7 +197,7 @@ func noDirectory(a *asked) {
 }
 
 // Directories that are missing are made. An empty one is as good as none.
-func missingParents(a *asked) {
+func missingParents(a *trial) {
 	for _, made := range []string{"", "one/two/three"} {
 		root := a.TempDir()
 		if err := os.MkdirAll(filepath.Join(root, made), 0o755); err != nil {
@@ -211,7 +212,7 @@ func missingParents(a *asked) {
 }
 
 // Where nothing may be written, Open says so, and harms nothing.
-func readOnly(a *asked) {
+func readOnly(a *trial) {
 	if runtime.GOOS == "windows" {
 		a.Skipf("permissions of directories do not keep files out on Windows")
 	}
@@ -219,7 +220,7 @@ func readOnly(a *asked) {
 		a.withoutPermission()
 		return
 	}
-	// Permissions do not bind root, but nobody can make a directory below a device, or in
+	// Permissions do not bind root, but no user can make a directory below a device, or in
 	// /proc where there is one.
 	a.wantsRefused("a directory below a device", "/dev/null/engine", a.options(), nil)
 	if exists("/proc/self") {
@@ -234,8 +235,8 @@ func readOnly(a *asked) {
 	a.Logf("read-only file system: %q", lines)
 }
 
-// withoutPermission asks as somebody whom permissions bind.
-func (a *asked) withoutPermission() {
+// withoutPermission runs as a user whom permissions bind.
+func (a *trial) withoutPermission() {
 	parent := filepath.Join(a.TempDir(), "parent")
 	dir := filepath.Join(parent, "engine")
 	for _, made := range []string{parent, dir} {
@@ -254,7 +255,7 @@ func (a *asked) withoutPermission() {
 
 // childReadOnly makes a directory in a file system of its own, makes that read-only and opens
 // the directory again.
-func (s *suite) childReadOnly(o order, t *teller) error {
+func (s *suite) childReadOnly(o order, t *reporter) error {
 	leave, err := o.enterRoom()
 	if err != nil {
 		return err
@@ -273,7 +274,7 @@ func (s *suite) childReadOnly(o order, t *teller) error {
 	if ok, err := o.protectRoom(true); err != nil {
 		return err
 	} else if !ok {
-		t.tell("no room")
+		t.say("no room")
 		return nil
 	}
 	e, err = s.Open(o.Dir, holdfast.Options{Level: o.Level})
@@ -292,13 +293,13 @@ func (s *suite) childReadOnly(o order, t *teller) error {
 	if got, err := e.Get(nil, []byte("k")); string(got) != "v" {
 		return fmt.Errorf("when it could be written to again, Get returned %q, %v", got, err)
 	}
-	t.tell("refused")
+	t.say("refused")
 	return e.Close()
 }
 
 // An engine whose directory is removed under it may fail, and may not notice; it does not
 // take the process with it.
-func vanishes(a *asked) {
+func vanishes(a *trial) {
 	if runtime.GOOS == "windows" {
 		a.Skipf("files that are open cannot be removed on Windows")
 	}
@@ -315,32 +316,31 @@ func vanishes(a *asked) {
 	a.close(e)
 }
 
-func (s *suite) childVanishes(o order, t *teller) error {
+func (s *suite) childVanishes(o order, t *reporter) error {
 	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
 	if err != nil {
 		return err
 	}
-	var b holdfast.Batch
 	for n := uint64(1); n <= 100; n++ {
 		if n == 50 {
 			if err := os.RemoveAll(o.Dir); err != nil {
 				return err
 			}
 		}
-		if err := holdfast.Commit(e, s.script().batch(&b, n), o.Level); err != nil && n < 50 {
+		if err := holdfast.Commit(e, s.script.batch(n), o.Level); err != nil && n < 50 {
 			return err
 		}
 	}
-	_, _ = scan(e, holdfast.Range{})
+	_, _ = commits.Contents(e, holdfast.Range{})
 	_ = e.Sync()
 	_ = e.Close()
-	t.tell("survived")
+	t.say("survived")
 	return nil
 }
 
 // An engine whose directory was removed or renamed does nothing to the one that has its name
-// now, which may be another's, and acknowledges nothing at Power: nobody would find it.
-func replaced(a *asked) {
+// now, which may be another's, and acknowledges nothing at Power: it could not be found again.
+func replaced(a *trial) {
 	if runtime.GOOS == "windows" {
 		a.Skipf("a directory with open files cannot be removed or renamed on Windows")
 	}
@@ -389,7 +389,7 @@ func replaced(a *asked) {
 const ownBatches = 100
 
 // usesReplaced reads and writes with an engine whose directory is another's by now.
-func (a *asked) usesReplaced(e holdfast.Engine) {
+func (a *trial) usesReplaced(e holdfast.Engine) {
 	a.Helper()
 	value := filler(1, 64<<10)
 	var b holdfast.Batch
@@ -416,26 +416,23 @@ func (a *asked) usesReplaced(e holdfast.Engine) {
 		a.wantsErr("Apply after that", err, holdfast.ErrPoisoned)
 	}
 	if got, err := e.Get(nil, []byte("mine")); err == nil && string(got) != "before" || errors.Is(err, holdfast.ErrNotFound) {
-		a.Errorf("Get(mine) = %s, %v; want before, or what hinders it", show(got), err)
+		a.Errorf("Get(mine) = %s, %v; want before, or what hinders it", commits.Quote(got), err)
 	}
 }
 
 // childOwns makes a directory and commits to it.
-func (s *suite) childOwns(o order, t *teller) error {
+func (s *suite) childOwns(o order, t *reporter) error {
 	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
 	if err != nil {
 		return err
 	}
-	var b holdfast.Batch
-	for n := uint64(1); n <= o.To; n++ {
-		if err := holdfast.Commit(e, s.script().batch(&b, n), o.Level); err != nil {
-			return err
-		}
+	if err := s.script.commit(e, 1, o.To, o.Level); err != nil {
+		return err
 	}
 	if err := e.Sync(); err != nil && !errors.Is(err, holdfast.ErrLevel) { // at Memory they would be lost
 		return err
 	}
-	t.tell("owned")
+	t.say("owned")
 	if o.How == "died" {
 		return nil
 	}

@@ -21,17 +21,17 @@ var durableCases = []lawCase{
 	{name: "longest key and value", once: true, run: longest},
 	{name: "values are the caller's", run: aliasing},
 	{name: "Sync", run: syncs},
-	{name: "Close keeps what nobody waited for", onDisk: true, run: dropped},
-	{name: "kept by Sync", onDisk: true, run: func(a *asked) { a.settledBy("sync") }},
-	{name: "kept by a Close that is refused", onDisk: true, run: func(a *asked) { a.settledBy("close") }},
-	{name: "kept by the loss window", onDisk: true, run: func(a *asked) { a.settledBy("window") }},
+	{name: "Close keeps what was not waited for", onDisk: true, run: dropped},
+	{name: "kept by Sync", onDisk: true, run: func(a *trial) { a.settledBy("sync") }},
+	{name: "kept by a Close that is refused", onDisk: true, run: func(a *trial) { a.settledBy("close") }},
+	{name: "kept by the loss window", onDisk: true, run: func(a *trial) { a.settledBy("window") }},
 	{name: "reopened many times", onDisk: true, run: reopened},
-	{name: "seen by readers", run: func(a *asked) { a.report(3, a.s.watched(a)) }},
-	{name: "kept after kill -9", onDisk: true, run: func(a *asked) { a.report(3, a.s.killed(a)) }},
+	{name: "seen by readers", run: func(a *trial) { a.report(3, a.s.watched(a)) }},
+	{name: "kept after kill -9", onDisk: true, run: func(a *trial) { a.report(3, a.s.killed(a)) }},
 }
 
 // What has been waited for is there for every way of reading.
-func visible(a *asked) {
+func visible(a *trial) {
 	e := a.open(a.dir())
 	for i := range 20 {
 		key, value := fmt.Sprintf("k%02d", i), fmt.Sprintf("v%d", i)
@@ -55,14 +55,9 @@ func visible(a *asked) {
 }
 
 // Waiting for one batch is waiting for all before it.
-func waitCovers(a *asked) {
+func waitCovers(a *trial) {
 	e := a.open(a.dir())
-	var b holdfast.Batch
-	var last holdfast.Receipt
-	for n := uint64(1); n <= 50; n++ {
-		last = a.apply(e, a.s.script().batch(&b, n))
-	}
-	if err := last.Wait(); err != nil {
+	if err := a.applyScript(e, 1, 50).Wait(); err != nil {
 		a.Fatalf("Wait: %v", err)
 	}
 	a.wantsScript(e, 50, 50)
@@ -70,14 +65,11 @@ func waitCovers(a *asked) {
 }
 
 // An empty batch writes nothing, and its receipt waits for everything before it.
-func barrier(a *asked) {
+func barrier(a *trial) {
 	e := a.open(a.dir())
 	a.commit(e, &holdfast.Batch{})
 	a.wantsAll(e, holdfast.Range{})
-	var b holdfast.Batch
-	for n := uint64(1); n <= 20; n++ {
-		a.apply(e, a.s.script().batch(&b, n))
-	}
+	a.applyScript(e, 1, 20)
 	a.commit(e, &holdfast.Batch{})
 	a.wantsScript(e, 20, 20)
 	a.close(e)
@@ -85,7 +77,7 @@ func barrier(a *asked) {
 
 // A receipt can be waited for again, later, by many, and after Close; the zero one is
 // settled.
-func receipts(a *asked) {
+func receipts(a *trial) {
 	e := a.open(a.dir())
 	if err := (holdfast.Receipt{}).Wait(); err != nil {
 		a.Errorf("Wait on the zero Receipt: %v", err)
@@ -118,7 +110,7 @@ func receipts(a *asked) {
 }
 
 // Apply copies: the batch, and the memory of the caller's keys and values, are free at once.
-func batchCopied(a *asked) {
+func batchCopied(a *trial) {
 	e := a.open(a.dir())
 	var b holdfast.Batch
 	key, value := make([]byte, 3), make([]byte, 300)
@@ -145,7 +137,7 @@ func batchCopied(a *asked) {
 
 // Keys and values are bytes: empty values, zero bytes, prefixes of each other, in the order of
 // bytes.Compare.
-func asWritten(a *asked) {
+func asWritten(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	pairs := []string{
@@ -153,7 +145,7 @@ func asWritten(a *asked) {
 		"b", "\x00\x00\x00", "é", "utf-8", "\xfe\xff", "x", "\xff", "y", "\xff\x00", "z", "\xff\xff\xff\xff", "the end",
 	}
 	a.commit(e, sets(pairs...))
-	check := func() {
+	check := func(e holdfast.Engine) {
 		a.Helper()
 		a.wantsAll(e, holdfast.Range{}, pairs...)
 		for i := 0; i < len(pairs); i += 2 {
@@ -162,39 +154,29 @@ func asWritten(a *asked) {
 		a.lacks(e, "a\x00\x00")
 		a.lacks(e, "\xff\xff")
 	}
-	check()
-	a.close(e)
-	if a.s.kept {
-		e = a.open(dir)
-		check()
-		a.close(e)
-	}
+	check(e)
+	a.closeAndCheck(e, dir, check)
 }
 
 // The longest key and value that the engine says it takes come back.
-func longest(a *asked) {
+func longest(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	caps := e.Capabilities()
 	key := string(filler(1, int(min(caps.MaxKeySize, holdfast.MaxKeySize))))
 	value := strings.Repeat(string(filler(2, 1<<20)), holdfast.MaxValueSize>>20)[:min(caps.MaxValueSize, holdfast.MaxValueSize)]
-	check := func() {
+	check := func(e holdfast.Engine) {
 		a.Helper()
 		a.wants(e, key, value)
 		a.wantsAll(e, holdfast.Range{}, key, value)
 	}
 	a.set(e, key, value)
-	check()
-	a.close(e)
-	if a.s.kept {
-		e = a.open(dir)
-		check()
-		a.close(e)
-	}
+	check(e)
+	a.closeAndCheck(e, dir, check)
 }
 
 // Get appends to dst, and what it returns stays as it is whatever happens later.
-func aliasing(a *asked) {
+func aliasing(a *trial) {
 	e := a.open(a.dir())
 	a.commit(e, sets("k", "value", "empty", ""))
 	got, err := e.Get([]byte("before:"), []byte("k"))
@@ -231,7 +213,7 @@ func aliasing(a *asked) {
 
 // Sync makes everything applied before it visible, and is refused only where there is
 // nothing to sync to.
-func syncs(a *asked) {
+func syncs(a *trial) {
 	e := a.open(a.dir())
 	err := e.Sync()
 	if !a.s.kept {
@@ -241,10 +223,7 @@ func syncs(a *asked) {
 	if err != nil {
 		a.Errorf("Sync of an empty engine: %v", err)
 	}
-	var b holdfast.Batch
-	for n := uint64(1); n <= 30; n++ {
-		a.apply(e, a.s.script().batch(&b, n))
-	}
+	a.applyScript(e, 1, 30)
 	if err := e.Sync(); err != nil {
 		a.Errorf("Sync: %v", err)
 	}
@@ -253,13 +232,10 @@ func syncs(a *asked) {
 }
 
 // A batch whose receipt is dropped is kept all the same.
-func dropped(a *asked) {
+func dropped(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
-	var b holdfast.Batch
-	for n := uint64(1); n <= 100; n++ {
-		a.apply(e, a.s.script().batch(&b, n))
-	}
+	a.applyScript(e, 1, 100)
 	a.close(e)
 	e = a.open(dir)
 	a.wantsScript(e, 100, 100)
@@ -268,23 +244,22 @@ func dropped(a *asked) {
 
 // What is there is there in every later session, and sessions that write nothing change
 // nothing.
-func reopened(a *asked) {
+func reopened(a *trial) {
 	dir := a.dir()
-	var b holdfast.Batch
 	n := uint64(0)
 	for session := range 6 {
 		e := a.open(dir)
 		a.wantsScript(e, n, n)
 		for range session % 3 * 20 {
 			n++
-			a.commit(e, a.s.script().batch(&b, n))
+			a.commit(e, a.s.script.batch(n))
 		}
 		a.wantsScript(e, n, n)
 		a.close(e)
 	}
 }
 
-// settleBatches is how many batches nobody waits for.
+// settleBatches is how many batches are applied without waiting for them.
 const settleBatches = 40
 
 // settleSyncs is how many syncs of the loss window are waited for after them.
@@ -292,14 +267,14 @@ const settleSyncs = 8
 
 // settledBy lets a process die without Close, after something else than Wait has brought what
 // it applied to the device: Sync, a Close that was refused with ErrBusy, or the loss window.
-func (a *asked) settledBy(how string) {
+func (a *trial) settledBy(how string) {
 	dir := a.dir()
 	lines, err := a.runChild(order{Role: "settle", Dir: dir, How: how})
 	if err != nil || len(lines) != 1 {
 		a.Fatalf("the process that writes says %q, %v", lines, err)
 	}
-	if why, ok := strings.CutPrefix(lines[0], "not asked: "); ok {
-		a.Logf("not asked: %s", why)
+	if why, ok := strings.CutPrefix(lines[0], "does not apply: "); ok {
+		a.Logf("does not apply: %s", why)
 		return
 	}
 	if lines[0] != "settled" {
@@ -310,7 +285,7 @@ func (a *asked) settledBy(how string) {
 	a.close(e)
 }
 
-func (s *suite) childSettles(o order, t *teller) error {
+func (s *suite) childSettles(o order, t *reporter) error {
 	options := holdfast.Options{Level: o.Level, SyncEvery: -1}
 	if o.How == "window" {
 		options.SyncEvery = 5 * time.Millisecond
@@ -319,11 +294,10 @@ func (s *suite) childSettles(o order, t *teller) error {
 	if err != nil {
 		return err
 	}
-	var b holdfast.Batch
 	next := uint64(0)
 	apply := func() error {
 		next++
-		_, err := e.Apply(s.script().batch(&b, next), o.Level)
+		_, err := e.Apply(s.script.batch(next), o.Level)
 		return err
 	}
 	for range settleBatches {
@@ -343,7 +317,7 @@ func (s *suite) childSettles(o order, t *teller) error {
 		}
 	case "window":
 		if s.caps.Promise(o.Level).Given == holdfast.Power || e.Metrics().Syncs == holdfast.Unknown {
-			t.tell("not asked: there is no window at %v, or its syncs are not counted", o.Level)
+			t.say("does not apply: there is no window at %v, or its syncs are not counted", o.Level)
 			return nil
 		}
 		// The first to be seen may be of a pass that began before the last batch. A pass counts a few: of the log, of a
@@ -361,6 +335,6 @@ func (s *suite) childSettles(o order, t *teller) error {
 	if err != nil {
 		return err
 	}
-	t.tell("settled")
+	t.say("settled")
 	return nil // the process ends here, and nothing is closed
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 var fullCases = []lawCase{
@@ -21,16 +22,15 @@ var fullCases = []lawCase{
 }
 
 // The engine fails with what the disk said, and is well again when it is reopened.
-func fullWriting(a *asked) {
+func fullWriting(a *trial) {
 	for i, before := range []uint64{0, 7, 60} {
 		a.poisoned(syscall.ENOSPC, before, i == 1, (*Faults).FailWrites, holdfast.Process)
 	}
 }
 
 // Open on a full disk fails or needs no room, and changes nothing that it cannot finish.
-func fullOpening(a *asked) {
+func fullOpening(a *trial) {
 	dir := a.dir()
-	var b holdfast.Batch
 	n := uint64(0)
 	for range 3 {
 		var faults Faults
@@ -44,24 +44,19 @@ func fullOpening(a *asked) {
 		}
 		e = a.open(dir)
 		a.wantsScript(e, n, n)
-		for range 10 {
-			n++
-			a.commit(e, a.s.script().batch(&b, n))
-		}
+		a.commitScript(e, n+1, n+10)
+		n += 10
 		a.close(e)
 	}
 }
 
 // Close on a full disk may fail, and loses nothing that had been acknowledged.
-func fullClosing(a *asked) {
+func fullClosing(a *trial) {
 	var faults Faults
-	var b holdfast.Batch
 	dir := a.dir()
 	e := a.openFaulty(dir, a.options(), &faults)
 	const batches = 25
-	for n := uint64(1); n <= batches; n++ {
-		a.commit(e, a.s.script().batch(&b, n))
-	}
+	a.commitScript(e, 1, batches)
 	faults.FailWrites(syscall.ENOSPC)
 	faults.FailSyncs(syscall.ENOSPC)
 	least := uint64(batches)
@@ -78,7 +73,7 @@ func fullClosing(a *asked) {
 
 // reallyFull lets the operating system run out of room: a child in a file system of its own,
 // which another file fills up, or with a limit on how long its files may get.
-func reallyFull(a *asked) {
+func reallyFull(a *trial) {
 	if runtime.GOOS == "windows" {
 		a.Skipf("there is no way to fill a disk for one process on Windows")
 	}
@@ -128,7 +123,7 @@ func reallyFull(a *asked) {
 	switch {
 	case failed:
 	case limited && a.s.caps.FullDiskKills:
-		a.Logf("not asked: a limit on the length of files does not bind an engine that writes through a memory map")
+		a.Logf("does not apply: a limit on the length of files does not bind an engine that writes through a memory map")
 	default:
 		a.Errorf("nothing failed though there was no room: up to batch %d everything was acknowledged", acked)
 	}
@@ -148,14 +143,14 @@ func saysFull(text string) bool {
 }
 
 func (s *suite) fatScript() script {
-	sc := s.script()
-	sc.fat = 16 << 10
+	sc := s.script
+	sc.Extra = 16 << 10
 	return sc
 }
 
 // childFull keeps the room, starts a process that fills it, makes room again and starts
 // one that looks at what is there.
-func (s *suite) childFull(o order, t *teller) error {
+func (s *suite) childFull(o order, t *reporter) error {
 	leave, err := o.enterRoom()
 	if err != nil {
 		return err
@@ -163,7 +158,7 @@ func (s *suite) childFull(o order, t *teller) error {
 	defer leave()
 	o.Role = "fill"
 	if err := o.again(); err != nil {
-		t.tell("crashed %v", err)
+		t.say("crashed %v", err)
 	}
 	if err := os.Remove(o.Fill); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -173,81 +168,79 @@ func (s *suite) childFull(o order, t *teller) error {
 }
 
 // childFills writes until that fails for want of room.
-func (s *suite) childFills(o order, t *teller) error {
+func (s *suite) childFills(o order, t *reporter) error {
 	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
 	if err != nil {
 		return err
 	}
-	var b holdfast.Batch
 	const before, most = 20, 1000
 	var acked uint64
 	for n := uint64(1); n <= most; n++ {
-		if err = holdfast.Commit(e, s.fatScript().batch(&b, n), o.Level); err != nil {
+		if err = holdfast.Commit(e, s.fatScript().batch(n), o.Level); err != nil {
 			break
 		}
 		acked = n
 		if n <= before || n%20 == 0 || s.caps.FullDiskKills {
-			t.tell("ack %d", n)
+			t.say("ack %d", n)
 		}
 		if n == before {
 			if err := o.takeRoom(); err != nil {
 				return err
 			}
 			if o.Mount == "" {
-				t.tell("limited")
+				t.say("limited")
 			}
 		}
 	}
-	t.tell("ack %d", acked)
+	t.say("ack %d", acked)
 	if err == nil {
 		err = e.Sync()
 	}
 	if err == nil {
 		return nil
 	}
-	t.tell("refused %s", strings.ReplaceAll(err.Error(), filepath.Dir(o.Dir), "..."))
-	state, err := scan(e, holdfast.Range{})
+	t.say("refused %s", strings.ReplaceAll(err.Error(), filepath.Dir(o.Dir), "..."))
+	state, err := commits.Contents(e, holdfast.Range{})
 	if err != nil {
 		return fmt.Errorf("reading on a full disk: %w", err)
 	}
 	n, breaches := s.fatScript().judge(state)
 	for _, b := range breaches {
-		t.tell("breach on the full disk: %s", b.text)
+		t.say("breach on the full disk: %s", b.text)
 	}
 	if n < acked {
-		t.tell("breach on the full disk, %d batches were acknowledged, and %d can be read", acked, n)
+		t.say("breach on the full disk, %d batches were acknowledged, and %d can be read", acked, n)
 	}
 	_ = e.Close() // it has nothing good to say
 	return nil
 }
 
 // childAfter looks at what is there and writes on.
-func (s *suite) childAfter(o order, t *teller) error {
+func (s *suite) childAfter(o order, t *reporter) error {
 	n, told := uint64(0), false
-	var b holdfast.Batch
 	for range 2 {
 		e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
 		if err != nil {
 			return fmt.Errorf("opening with room again: %w", err)
 		}
-		state, err := scan(e, holdfast.Range{})
+		state, err := commits.Contents(e, holdfast.Range{})
 		if err != nil {
 			return fmt.Errorf("reading with room again: %w", err)
 		}
 		found, breaches := s.fatScript().judge(state)
 		for _, b := range breaches {
-			t.tell("breach with room again: %s", b.text)
+			t.say("breach with room again: %s", b.text)
 		}
 		if told && found != n {
-			t.tell("breach with room again, %d batches are there, %d were", found, n)
+			t.say("breach with room again, %d batches are there, %d were", found, n)
 		}
 		if n = found; !told {
-			t.tell("after %d", n)
+			t.say("after %d", n)
 			told = true
 		}
 		for range 5 {
 			n++
-			if err := holdfast.Commit(e, s.fatScript().batch(&b, n), o.Level); err != nil {
+			if err := holdfast.Commit(e, s.fatScript().batch(n), o.Level); err != nil {
 				return fmt.Errorf("writing with room again: %w", err)
 			}
 		}

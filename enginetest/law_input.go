@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 var inputCases = []lawCase{
@@ -34,7 +35,7 @@ var inputCases = []lawCase{
 }
 
 // wantsNamed fails unless err is of class and says more than its class does.
-func (a *asked) wantsNamed(what string, err, class error) {
+func (a *trial) wantsNamed(what string, err, class error) {
 	a.Helper()
 	if !errors.Is(err, class) {
 		a.Errorf("%s: %v; want %v", what, err, class)
@@ -47,7 +48,7 @@ func (a *asked) wantsNamed(what string, err, class error) {
 }
 
 // Keys are 1 byte to 16 KiB long, bounds up to that.
-func badKeys(a *asked) {
+func badKeys(a *trial) {
 	e := a.open(a.dir())
 	a.set(e, "k", "v")
 	long := make([]byte, holdfast.MaxKeySize+1)
@@ -98,7 +99,7 @@ func badKeys(a *asked) {
 }
 
 // A nil batch is an error, and no barrier: an empty one is that.
-func nilBatch(a *asked) {
+func nilBatch(a *trial) {
 	e := a.open(a.dir())
 	_, err := e.Apply(nil, a.level)
 	a.wantsNamed("Apply of a nil batch", err, holdfast.ErrBadOption)
@@ -109,7 +110,7 @@ func nilBatch(a *asked) {
 }
 
 // What is over a limit of the contract or of the engine is refused, and only that.
-func tooLarge(a *asked) {
+func tooLarge(a *trial) {
 	e := a.open(a.dir())
 	caps := e.Capabilities()
 	refuse := func(what string, b *holdfast.Batch, class error) {
@@ -145,7 +146,7 @@ func tooLarge(a *asked) {
 }
 
 // Options that make no sense are refused before anything is made.
-func badOptions(a *asked) {
+func badOptions(a *trial) {
 	least := max(holdfast.MinMemoryBytes, a.s.caps.MinMemoryBytes)
 	for _, c := range []struct {
 		what  string
@@ -170,7 +171,7 @@ func badOptions(a *asked) {
 }
 
 // After Close, everything says ErrClosed.
-func afterClose(a *asked) {
+func afterClose(a *trial) {
 	e := a.open(a.dir())
 	a.set(e, "k", "v")
 	it := e.Scan(holdfast.Range{})
@@ -181,7 +182,7 @@ func afterClose(a *asked) {
 	a.close(e)
 	_, err := e.Get(nil, []byte("k"))
 	a.wantsErr("Get after Close", err, holdfast.ErrClosed)
-	_, err = scan(e, holdfast.Range{})
+	_, err = commits.Contents(e, holdfast.Range{})
 	a.wantsErr("Scan after Close", err, holdfast.ErrClosed)
 	if s, err := e.Snapshot(); !errors.Is(err, holdfast.ErrClosed) {
 		a.Errorf("Snapshot after Close: %v, %v; want ErrClosed", s, err)
@@ -208,7 +209,7 @@ func afterClose(a *asked) {
 
 // Close may come at any moment: what is under way ends well, what comes later is ErrClosed,
 // and what was applied is there.
-func closeAmongMany(a *asked) {
+func closeAmongMany(a *trial) {
 	for round := range 5 {
 		dir := a.dir()
 		e := a.open(dir)
@@ -226,10 +227,9 @@ func closeAmongMany(a *asked) {
 		}
 		for range 3 {
 			users.Go(func() {
-				var b holdfast.Batch
 				for {
 					mu.Lock()
-					r, err := e.Apply(a.s.script().batch(&b, applied+1), a.level)
+					r, err := e.Apply(a.s.script.batch(applied+1), a.level)
 					if err == nil {
 						applied++
 					}
@@ -247,11 +247,11 @@ func closeAmongMany(a *asked) {
 			users.Go(func() {
 				// Readers who never rest would keep Close out for ever.
 				for refused.Load() < 10 {
-					_, err := e.Get(nil, []byte("a/00000001"))
+					_, err := e.Get(nil, []byte(commits.NumberKey(1)))
 					if !errors.Is(err, holdfast.ErrNotFound) && ended("Get", err) {
 						return
 					}
-					if _, err := scan(e, holdfast.Range{Hi: []byte(partKey("a", 20))}); ended("Scan", err) {
+					if _, err := commits.Contents(e, holdfast.Range{Hi: []byte(commits.NumberKey(20))}); ended("Scan", err) {
 						return
 					}
 					s, err := e.Snapshot()
@@ -283,7 +283,7 @@ func closeAmongMany(a *asked) {
 }
 
 // An empty directory name is not the working directory.
-func unnamedDirectory(a *asked) {
+func unnamedDirectory(a *trial) {
 	e, err := a.s.Open("", a.options())
 	a.wantsNamed("Open without a directory", err, holdfast.ErrBadOption)
 	if err == nil {
@@ -292,7 +292,7 @@ func unnamedDirectory(a *asked) {
 }
 
 // wantsRefused fails unless opening dir is refused with class, nil meaning any error.
-func (a *asked) wantsRefused(what, dir string, o holdfast.Options, class error) {
+func (a *trial) wantsRefused(what, dir string, o holdfast.Options, class error) {
 	a.Helper()
 	e, err := a.s.Open(dir, o)
 	if err == nil {

@@ -17,7 +17,7 @@ var levelCases = []lawCase{
 }
 
 // checkPromises fails where caps cannot be true.
-func (a *asked) checkPromises(caps holdfast.Capabilities) {
+func (a *trial) checkPromises(caps holdfast.Capabilities) {
 	a.Helper()
 	if caps.Engine == "" {
 		a.Errorf("Capabilities names no engine")
@@ -58,11 +58,11 @@ func (a *asked) checkPromises(caps holdfast.Capabilities) {
 }
 
 // What is said before opening is possible.
-func description(a *asked) { a.checkPromises(a.s.caps) }
+func description(a *trial) { a.checkPromises(a.s.caps) }
 
 // What the open engine says of the level that it was opened for is what its description
 // says.
-func openCapabilities(a *asked) {
+func openCapabilities(a *trial) {
 	e := a.open(a.dir())
 	caps := e.Capabilities()
 	a.checkPromises(caps)
@@ -80,7 +80,7 @@ func openCapabilities(a *asked) {
 }
 
 // Levels that are refused, or that do not exist, are ErrLevel and have no effect.
-func refusedLevels(a *asked) {
+func refusedLevels(a *trial) {
 	e := a.open(a.dir())
 	a.set(e, "k", "1")
 	refused := []holdfast.Level{0, holdfast.Power + 1, 255}
@@ -102,10 +102,10 @@ func refusedLevels(a *asked) {
 
 // A lone commit that is said to survive power loss has asked the device before it is
 // acknowledged.
-func powerSyncs(a *asked) {
+func powerSyncs(a *trial) {
 	e := a.open(a.dir())
 	if a.given() != holdfast.Power || e.Metrics().Syncs == holdfast.Unknown {
-		a.Logf("not asked: commits at %v get %v, and %d syncs are counted", a.level, a.given(), e.Metrics().Syncs)
+		a.Logf("does not apply: commits at %v get %v, and %d syncs are counted", a.level, a.given(), e.Metrics().Syncs)
 		a.close(e)
 		return
 	}
@@ -120,25 +120,21 @@ func powerSyncs(a *asked) {
 }
 
 // Where commits do not reach the device by themselves, the loss window takes them there.
-func lossWindow(a *asked) {
+func lossWindow(a *trial) {
 	const window = 20 * time.Millisecond
 	o := a.options()
 	o.SyncEvery = window
-	e, err := a.s.Open(a.dir(), o)
-	if err != nil {
-		a.Fatalf("Open: %v", err)
-	}
-	a.Cleanup(func() { _ = e.Close() })
+	e := a.openWith(a.dir(), o)
 	defer a.close(e)
 	if a.given() == holdfast.Power {
-		a.Logf("not asked: commits at %v survive power loss by themselves", a.level)
+		a.Logf("does not apply: commits at %v survive power loss by themselves", a.level)
 		return
 	}
 	if got := e.Capabilities().LossWindow; got <= 0 || got > window {
 		a.Errorf("LossWindow is %v, opened with SyncEvery %v", got, window)
 	}
 	if e.Metrics().Syncs == holdfast.Unknown {
-		a.Logf("not asked further: the engine does not count its syncs")
+		a.Logf("does not apply further: the engine does not count its syncs")
 		return
 	}
 	for i := range 2 {
@@ -151,14 +147,10 @@ func lossWindow(a *asked) {
 }
 
 // A negative SyncEvery turns the window off, and the engine says so.
-func noLossWindow(a *asked) {
+func noLossWindow(a *trial) {
 	o := a.options()
 	o.SyncEvery = -1
-	e, err := a.s.Open(a.dir(), o)
-	if err != nil {
-		a.Fatalf("Open: %v", err)
-	}
-	a.Cleanup(func() { _ = e.Close() })
+	e := a.openWith(a.dir(), o)
 	if got := e.Capabilities().LossWindow; got != 0 {
 		a.Errorf("LossWindow is %v, opened with none", got)
 	}

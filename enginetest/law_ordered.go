@@ -10,13 +10,13 @@ import (
 var orderedCases = []lawCase{
 	{name: "overwrites", run: overwrites},
 	{name: "levels mixed", run: mixedLevels},
-	{name: "Apply does not wait for the device", onDisk: true, needs: heldSeam, run: applyBesideSync},
-	{name: "seen in order", run: func(a *asked) { a.report(2, a.s.watched(a)) }},
-	{name: "in order after kill -9", onDisk: true, run: func(a *asked) { a.report(2, a.s.killed(a)) }},
+	{name: "Apply does not wait for the device", onDisk: true, needs: heldSeam, run: applyDuringSync},
+	{name: "seen in order", run: func(a *trial) { a.report(2, a.s.watched(a)) }},
+	{name: "in order after kill -9", onDisk: true, run: func(a *trial) { a.report(2, a.s.killed(a)) }},
 }
 
-// Of many batches on one key the last one applied wins, whoever waits for which.
-func overwrites(a *asked) {
+// Of many batches on one key the last one applied wins, in whatever order they are waited for.
+func overwrites(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	var last holdfast.Receipt
@@ -30,29 +30,18 @@ func overwrites(a *asked) {
 		a.Fatalf("Wait: %v", err)
 	}
 	a.wantsAll(e, holdfast.Range{}, "k", "199", "n", "199")
-	a.close(e)
-	if a.s.kept {
-		e = a.open(dir)
-		a.wantsAll(e, holdfast.Range{}, "k", "199", "n", "199")
-		a.close(e)
-	}
+	a.closeAndCheck(e, dir, func(e holdfast.Engine) { a.wantsAll(e, holdfast.Range{}, "k", "199", "n", "199") })
 }
 
 // Order does not depend on the levels asked for.
-func mixedLevels(a *asked) {
+func mixedLevels(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
-	var given []holdfast.Level
-	for _, l := range holdfast.Levels() {
-		if e.Capabilities().Promise(l).Given != 0 {
-			given = append(given, l)
-		}
-	}
+	given := levelsOf(e.Capabilities())
 	const batches = 60
-	var b holdfast.Batch
 	for n := uint64(1); n <= batches; n++ {
 		level := given[int(n*n/3)%len(given)]
-		r, err := e.Apply(a.s.script().batch(&b, n), level)
+		r, err := e.Apply(a.s.script.batch(n), level)
 		if err != nil {
 			a.Fatalf("Apply at %v: %v", level, err)
 		}
@@ -66,12 +55,7 @@ func mixedLevels(a *asked) {
 	}
 	a.commit(e, &holdfast.Batch{})
 	a.wantsScript(e, batches, batches)
-	a.close(e)
-	if a.s.kept {
-		e = a.open(dir)
-		a.wantsScript(e, batches, batches)
-		a.close(e)
-	}
+	a.closeAndCheck(e, dir, func(e holdfast.Engine) { a.wantsScript(e, batches, batches) })
 }
 
 // heldSeam says why syncs cannot be held up.
@@ -83,7 +67,7 @@ func heldSeam(s *suite) string {
 }
 
 // While the device takes its time over a sync, batches get their places, and readers are answered.
-func applyBesideSync(a *asked) {
+func applyDuringSync(a *trial) {
 	var faults Faults
 	o := a.options()
 	o.SyncEvery = -1

@@ -16,7 +16,7 @@ var poisonCases = []lawCase{
 	{name: "a failure among many writers", onDisk: true, needs: seam, run: failureAmongMany},
 }
 
-// seam says why cases that inject failures cannot be asked.
+// seam says why cases that inject failures do not apply.
 func seam(s *suite) string {
 	if s.OpenFaulty == nil {
 		return "the engine has no seam to inject failures (Harness.OpenFaulty)"
@@ -25,7 +25,7 @@ func seam(s *suite) string {
 }
 
 // openFaulty opens dir with failures to be injected.
-func (a *asked) openFaulty(dir string, o holdfast.Options, f *Faults) holdfast.Engine {
+func (a *trial) openFaulty(dir string, o holdfast.Options, f *Faults) holdfast.Engine {
 	a.Helper()
 	e, err := a.s.OpenFaulty(dir, o, f)
 	if err != nil {
@@ -36,14 +36,14 @@ func (a *asked) openFaulty(dir string, o holdfast.Options, f *Faults) holdfast.E
 }
 
 // A failed sync stops the engine, even when the next one would succeed.
-func failedSync(a *asked) {
+func failedSync(a *trial) {
 	for i, before := range []uint64{0, 1, 30} {
 		a.poisoned(syscall.EIO, before, i == 1, (*Faults).FailSyncs, holdfast.Power)
 	}
 }
 
 // So does a failed write. It is an input/output error here; law 7 asks with a full disk.
-func failedWrite(a *asked) {
+func failedWrite(a *trial) {
 	for i, before := range []uint64{0, 1, 30} {
 		a.poisoned(syscall.EIO, before, i == 1, (*Faults).FailWrites, holdfast.Process)
 	}
@@ -53,16 +53,15 @@ func failedWrite(a *asked) {
 // Commits that are given at least detected must notice it themselves; weaker ones may be
 // acknowledged, and Sync must notice. If healed is set, nothing is wrong any more by the time
 // anybody looks again.
-func (a *asked) poisoned(cause error, before uint64, healed bool, fail func(*Faults, error), detected holdfast.Level) {
+func (a *trial) poisoned(cause error, before uint64, healed bool, fail func(*Faults, error), detected holdfast.Level) {
 	var faults Faults
-	var b holdfast.Batch
 	dir := a.dir()
 	o := a.options()
 	o.SyncEvery = -1 // so that only what the case does can fail
 	e := a.openFaulty(dir, o, &faults)
 	var good []holdfast.Receipt
 	for n := uint64(1); n <= before; n++ {
-		r := a.apply(e, a.s.script().batch(&b, n))
+		r := a.apply(e, a.s.script.batch(n))
 		if err := r.Wait(); err != nil {
 			a.Fatalf("Wait before anything failed: %v", err)
 		}
@@ -71,7 +70,7 @@ func (a *asked) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 
 	fail(&faults, cause)
 	acked, applied := before, before+1
-	r, err := e.Apply(a.s.script().batch(&b, applied), a.level)
+	r, err := e.Apply(a.s.script.batch(applied), a.level)
 	if err == nil {
 		err = r.Wait()
 		if err == nil {
@@ -122,21 +121,20 @@ func (a *asked) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 }
 
 // refused follows an engine that has answered ErrFull: nothing of the batch is there, and the engine works on as soon as there is room.
-func (a *asked) refused(e holdfast.Engine, before uint64, heal func()) {
+func (a *trial) refused(e holdfast.Engine, before uint64, heal func()) {
 	a.Helper()
-	var b holdfast.Batch
 	a.wantsScript(e, before, before)
 	if p := e.Metrics().Poison; p != nil {
 		a.Errorf("Apply answered ErrFull, and Metrics.Poison is %v", p)
 	}
 	heal()
-	a.commit(e, a.s.script().batch(&b, before+1))
+	a.commit(e, a.s.script.batch(before+1))
 	a.wantsScript(e, before+1, before+1)
 	a.close(e)
 }
 
 // wantsPoisoned fails unless e refuses to write, and says why.
-func (a *asked) wantsPoisoned(e holdfast.Engine, cause error) {
+func (a *trial) wantsPoisoned(e holdfast.Engine, cause error) {
 	a.Helper()
 	for range 2 {
 		_, err := e.Apply(sets("never", "written"), a.level)
@@ -156,15 +154,12 @@ func (a *asked) wantsPoisoned(e holdfast.Engine, cause error) {
 }
 
 // goesOn opens dir without faults, wants between least and most batches there, and writes on.
-func (a *asked) goesOn(dir string, least, most uint64) {
+func (a *trial) goesOn(dir string, least, most uint64) {
 	a.Helper()
-	var b holdfast.Batch
 	e := a.open(dir)
 	n := a.wantsScript(e, least, most)
-	for range 5 {
-		n++
-		a.commit(e, a.s.script().batch(&b, n))
-	}
+	a.commitScript(e, n+1, n+5)
+	n += 5
 	a.wantsScript(e, n, n)
 	a.close(e)
 	e = a.open(dir)
@@ -172,10 +167,10 @@ func (a *asked) goesOn(dir string, least, most uint64) {
 	a.close(e)
 }
 
-// Nobody waits for the sync of the loss window; its failure stops the engine all the same.
-func failedWindow(a *asked) {
+// No commit waits for the sync of the loss window; its failure stops the engine all the same.
+func failedWindow(a *trial) {
 	if a.given() == holdfast.Power {
-		a.Logf("not asked: commits at %v survive power loss by themselves", a.level)
+		a.Logf("does not apply: commits at %v survive power loss by themselves", a.level)
 		return
 	}
 	var faults Faults
@@ -183,13 +178,12 @@ func failedWindow(a *asked) {
 	o := a.options()
 	o.SyncEvery = 5 * time.Millisecond
 	e := a.openFaulty(dir, o, &faults)
-	var b holdfast.Batch
-	a.commit(e, a.s.script().batch(&b, 1))
+	a.commit(e, a.s.script.batch(1))
 	if err := e.Sync(); err != nil {
 		a.Fatalf("Sync: %v", err)
 	}
 	faults.FailSyncs(syscall.EIO)
-	r, err := e.Apply(a.s.script().batch(&b, 2), a.level)
+	r, err := e.Apply(a.s.script.batch(2), a.level)
 	if err == nil {
 		_ = r.Wait() // too early to say
 	}
@@ -205,8 +199,8 @@ func failedWindow(a *asked) {
 }
 
 // When a failure strikes among many writers, those before it in Apply order may have
-// succeeded, nobody after it has.
-func failureAmongMany(a *asked) {
+// succeeded, none after it has.
+func failureAmongMany(a *trial) {
 	for round := range 3 {
 		var (
 			faults  Faults
@@ -220,7 +214,6 @@ func failureAmongMany(a *asked) {
 		e := a.openFaulty(dir, a.options(), &faults)
 		for range 8 {
 			writers.Go(func() {
-				var b holdfast.Batch
 				for {
 					mu.Lock()
 					if next == 100_000 {
@@ -236,7 +229,7 @@ func failureAmongMany(a *asked) {
 							faults.FailWrites(syscall.EIO)
 						}
 					}
-					r, err := e.Apply(a.s.script().batch(&b, n), a.level)
+					r, err := e.Apply(a.s.script.batch(n), a.level)
 					if err != nil {
 						next-- // it took no place
 					}

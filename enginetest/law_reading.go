@@ -10,10 +10,11 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // tree returns a checksum of each file below dir; some engines make very long ones.
-func (a *asked) tree(dir string) map[string]string {
+func (a *trial) tree(dir string) map[string]string {
 	a.Helper()
 	files := map[string]string{}
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
@@ -37,7 +38,7 @@ func (a *asked) tree(dir string) map[string]string {
 }
 
 // wantsUntouched fails unless the files below dir are as they were before.
-func (a *asked) wantsUntouched(dir string, before map[string]string) {
+func (a *trial) wantsUntouched(dir string, before map[string]string) {
 	a.Helper()
 	after := a.tree(dir)
 	for _, name := range slices.Sorted(maps.Keys(before)) {
@@ -52,10 +53,10 @@ func (a *asked) wantsUntouched(dir string, before map[string]string) {
 	}
 }
 
-// A directory is opened for reading only by many at once and beside no writer, whether it was closed in good order
+// A directory is opened for reading only by many at once, but not while it is open for writing, whether it was closed in good order
 // or left by a program that was killed. Nothing in it changes, no commit is taken, and what is shown is what the
 // next writer finds. An engine that cannot do this says so and refuses.
-func readingOnly(a *asked) {
+func readingOnly(a *trial) {
 	dir := a.made()
 	reads := a.options()
 	reads.ReadOnly = true
@@ -78,7 +79,7 @@ func readingOnly(a *asked) {
 		a.Fatalf("Open: %v", err)
 	}
 	a.wantsRefused("a directory that is open for writing, for reading only", dir, reads, holdfast.ErrLocked)
-	a.set(e, "killed", "by nobody yet")
+	a.set(e, "killed", "not yet")
 	left := filepath.Join(a.TempDir(), "left")
 	if err := copyTree(left, dir); err != nil {
 		a.Fatalf("%v", err)
@@ -96,7 +97,7 @@ func readingOnly(a *asked) {
 			readers = append(readers, e)
 		}
 		a.wantsRefused("a directory that is open for reading", dir, o, holdfast.ErrLocked)
-		var shown []pair
+		var shown commits.State[string]
 		for _, e := range readers {
 			if got := e.Capabilities().Strongest(); got != 0 {
 				a.Errorf("an engine that only reads says that it gives %v", got)
@@ -113,7 +114,7 @@ func readingOnly(a *asked) {
 			if err != nil {
 				a.Fatalf("Snapshot: %v", err)
 			}
-			if shown, err = scan(s, holdfast.Range{}); err != nil {
+			if shown, err = commits.Contents(s, holdfast.Range{}); err != nil {
 				a.Errorf("Scan: %v", err)
 			}
 			_ = s.Close()
@@ -123,19 +124,19 @@ func readingOnly(a *asked) {
 		}
 		a.wantsUntouched(dir, before)
 		e := a.open(dir)
-		found, err := scan(e, holdfast.Range{})
-		if d := difference(shown, found); err != nil || d != "" {
+		found, err := commits.Contents(e, holdfast.Range{})
+		if d := commits.Difference(shown, found); err != nil || d != "" {
 			a.Errorf("a reader shows something else than the next writer finds, %v: %s", err, d)
 		}
 		if given := a.given(); dir != left || given >= holdfast.Process {
-			a.wants(e, "killed", "by nobody yet")
+			a.wants(e, "killed", "not yet")
 		}
 		a.close(e)
 	}
 }
 
-// What a repair could not salvage the directory says to whoever opens it, until somebody accepts the loss.
-func repairLost(a *asked) {
+// What a repair could not salvage Capabilities.Lost says, until the loss is accepted.
+func repairLost(a *trial) {
 	dir := a.made()
 	a.write(filepath.Join(dir, markName), a.mark(dir)+"lost the values of 2 keys\n")
 	for range 2 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 var viewCases = []lawCase{
@@ -17,11 +18,11 @@ var viewCases = []lawCase{
 	{name: "writers are not blocked", run: unblocked},
 	{name: "Metrics counts open ones", once: true, run: countedViews},
 	{name: "Close refuses while any is open", run: busyClose},
-	{name: "seen by readers", run: func(a *asked) { a.report(5, a.s.watched(a)) }},
+	{name: "seen by readers", run: func(a *trial) { a.report(5, a.s.watched(a)) }},
 }
 
 // snapshot takes one, and closes it when the case ends, if it has not.
-func (a *asked) snapshot(e holdfast.Engine) holdfast.Snapshot {
+func (a *trial) snapshot(e holdfast.Engine) holdfast.Snapshot {
 	a.Helper()
 	s, err := e.Snapshot()
 	if err != nil {
@@ -32,7 +33,7 @@ func (a *asked) snapshot(e holdfast.Engine) holdfast.Snapshot {
 }
 
 // closeAll closes views and fails if that does.
-func (a *asked) closeAll(views ...interface{ Close() error }) {
+func (a *trial) closeAll(views ...interface{ Close() error }) {
 	a.Helper()
 	for _, v := range views {
 		if err := v.Close(); err != nil {
@@ -42,40 +43,38 @@ func (a *asked) closeAll(views ...interface{ Close() error }) {
 }
 
 // A snapshot shows the same, however it is read, while the engine goes on.
-func fixedSnapshots(a *asked) {
+func fixedSnapshots(a *trial) {
 	e := a.open(a.dir())
 	var b holdfast.Batch
 	n := uint64(0)
-	write := func(many int) {
-		for range many {
-			n++
-			a.apply(e, a.s.script().batch(&b, n))
-		}
+	write := func(many uint64) {
+		a.applyScript(e, n+1, n+many)
+		n += many
 		a.commit(e, &holdfast.Batch{})
 	}
 	write(30)
 	s := a.snapshot(e)
-	want, err := scan(s, holdfast.Range{})
+	want, err := commits.Contents(s, holdfast.Range{})
 	if err != nil {
 		a.Fatalf("Scan: %v", err)
 	}
 	check := func() {
 		a.Helper()
 		a.wantsScript(s, 30, 30)
-		backwards, err := scan(s, holdfast.Range{Reverse: true})
+		backwards, err := commits.Contents(s, holdfast.Range{Reverse: true})
 		if err != nil {
 			a.Fatalf("Scan: %v", err)
 		}
 		slices.Reverse(backwards)
-		if d := difference(backwards, want); d != "" {
+		if d := commits.Difference(backwards, want); d != "" {
 			a.Errorf("read backwards, a snapshot differs: %s", d)
 		}
 		for _, p := range want {
-			a.wants(s, p.key, p.value)
+			a.wants(s, p.Key, p.Value)
 		}
-		a.lacks(s, partKey("a", n+1))
+		a.lacks(s, commits.NumberKey(n+1))
 		if n > 30 {
-			a.lacks(s, partKey("a", n))
+			a.lacks(s, commits.NumberKey(n))
 		}
 	}
 	check()
@@ -86,15 +85,15 @@ func fixedSnapshots(a *asked) {
 	a.commit(e, &b)
 	check()
 	a.wantsAll(e, holdfast.Range{})
-	a.set(e, want[0].key, "something else")
+	a.set(e, want[0].Key, "something else")
 
 	var readers sync.WaitGroup
 	for range 6 {
 		readers.Go(func() {
-			got, err := scan(s, holdfast.Range{})
+			got, err := commits.Contents(s, holdfast.Range{})
 			if err != nil {
 				a.Errorf("Scan: %v", err)
-			} else if d := difference(got, want); d != "" {
+			} else if d := commits.Difference(got, want); d != "" {
 				a.Errorf("read by many goroutines, a snapshot differs: %s", d)
 			}
 		})
@@ -107,33 +106,33 @@ func fixedSnapshots(a *asked) {
 	a.closeAll(s, s)
 	_, err = s.Get(nil, []byte("k"))
 	a.wantsErr("Get from a closed snapshot", err, holdfast.ErrClosed)
-	_, err = scan(s, holdfast.Range{})
+	_, err = commits.Contents(s, holdfast.Range{})
 	a.wantsErr("Scan of a closed snapshot", err, holdfast.ErrClosed)
 	a.close(e)
 }
 
 // An iterator goes on to show what was there when it was made, whatever happens to it, in
 // front of it and behind it.
-func fixedIterators(a *asked) {
+func fixedIterators(a *trial) {
 	for _, reverse := range []bool{false, true} {
 		e := a.open(a.dir())
 		var b holdfast.Batch
-		var want []pair
+		var want commits.State[string]
 		for i := range 400 {
-			want = append(want, pair{fmt.Sprintf("k%03d", i), string(filler(uint64(i), 100))})
-			b.Set([]byte(want[i].key), []byte(want[i].value))
+			want = append(want, pairs(fmt.Sprintf("k%03d", i), string(filler(uint64(i), 100)))...)
+			b.Set([]byte(want[i].Key), []byte(want[i].Value))
 		}
 		a.commit(e, &b)
 		if reverse {
 			slices.Reverse(want)
 		}
 		fresh, under, empty := e.Scan(holdfast.Range{Reverse: reverse}), e.Scan(holdfast.Range{Reverse: reverse}), e.Scan(holdfast.Range{Lo: []byte("x"), Reverse: reverse})
-		var got []pair
+		var got commits.State[string]
 		for range 10 {
 			if !under.Next() {
 				a.Fatalf("the iterator ended early: %v", under.Err())
 			}
-			got = append(got, pair{string(under.Key()), string(under.Value())})
+			got = append(got, pairs(string(under.Key()), string(under.Value()))...)
 		}
 		key, value := under.Key(), under.Value()
 		for i := range 400 {
@@ -142,24 +141,24 @@ func fixedIterators(a *asked) {
 		b.Reset()
 		b.DeleteRange([]byte("k100"), []byte("k300"))
 		a.commit(e, &b)
-		if string(key) != want[9].key || string(value) != want[9].value {
-			a.Errorf("Key and Value changed, before Next, under the one who reads them: %s, %s", show(key), show(value))
+		if string(key) != want[9].Key || string(value) != want[9].Value {
+			a.Errorf("Key and Value changed, before Next, while the iterator stood still: %s, %s", commits.Quote(key), commits.Quote(value))
 		}
-		rest, err := drain(under)
+		rest, err := commits.Drain(under)
 		if err != nil {
 			a.Errorf("an iterator under which others wrote: %v", err)
 		}
-		if d := difference(append(got, rest...), want); d != "" {
+		if d := commits.Difference(append(got, rest...), want); d != "" {
 			a.Errorf("an iterator that had begun saw what was written later (reverse %v): %s", reverse, d)
 		}
-		got, err = drain(fresh)
+		got, err = commits.Drain(fresh)
 		if err != nil {
 			a.Errorf("an iterator under which others wrote: %v", err)
 		}
-		if d := difference(got, want); d != "" {
+		if d := commits.Difference(got, want); d != "" {
 			a.Errorf("an iterator that had not begun saw what was written after it was made (reverse %v): %s", reverse, d)
 		}
-		if got, err := drain(empty); err != nil || len(got) > 0 {
+		if got, err := commits.Drain(empty); err != nil || len(got) > 0 {
 			a.Errorf("an iterator over an empty range saw %d keys written after it was made, %v", len(got), err)
 		}
 		a.close(e)
@@ -167,7 +166,7 @@ func fixedIterators(a *asked) {
 }
 
 // Every bound, forwards and backwards, of the engine and of a snapshot.
-func ranges(a *asked) {
+func ranges(a *trial) {
 	e := a.open(a.dir())
 	keys := []string{"a", "b", "b\x00", "b\xff", "c", "d\xff\xff", "e"}
 	var b holdfast.Batch
@@ -221,8 +220,8 @@ func ranges(a *asked) {
 	lo, hi := []byte("b"), []byte("c")
 	it = e.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	lo[0], hi[0] = 'e', 'f'
-	got, err := drain(it)
-	if d := difference(got, []pair{{"b", "vb"}, {"b\x00", "vb\x00"}, {"b\xff", "vb\xff"}}); d != "" || err != nil {
+	got, err := commits.Drain(it)
+	if d := commits.Difference(got, pairs("b", "vb", "b\x00", "vb\x00", "b\xff", "vb\xff")); d != "" || err != nil {
 		a.Errorf("the bounds were changed after Scan: %s, %v", d, err)
 	}
 	a.closeAll(s)
@@ -230,23 +229,22 @@ func ranges(a *asked) {
 }
 
 // Many snapshots, each of another moment.
-func manyViews(a *asked) {
+func manyViews(a *trial) {
 	const many = 40
 	e := a.open(a.dir())
-	var b holdfast.Batch
 	var views []holdfast.Snapshot
 	var walks []holdfast.Iterator
 	for n := uint64(1); n <= many; n++ {
-		a.commit(e, a.s.script().batch(&b, n))
+		a.commit(e, a.s.script.batch(n))
 		views = append(views, a.snapshot(e))
 		walks = append(walks, views[n-1].Scan(holdfast.Range{}), e.Scan(holdfast.Range{}))
 	}
 	for i, it := range walks {
-		state, err := drain(it)
+		state, err := commits.Drain(it)
 		if err != nil {
 			a.Fatalf("iterator %d: %v", i, err)
 		}
-		if n, breaches := a.s.script().judge(state); n != uint64(i/2+1) || len(breaches) > 0 {
+		if n, breaches := a.s.script.judge(state); n != uint64(i/2+1) || len(breaches) > 0 {
 			a.Errorf("an iterator made after batch %d saw %d batches: %v", i/2+1, n, breaches)
 		}
 	}
@@ -258,7 +256,7 @@ func manyViews(a *asked) {
 }
 
 // Writers finish while a snapshot and iterators are open, however much they write.
-func unblocked(a *asked) {
+func unblocked(a *trial) {
 	const batches, size = 200, 64 << 10
 	e := a.open(a.dir())
 	a.commit(e, sets("a", "1", "b", "1", "c", "1"))
@@ -304,7 +302,7 @@ func unblocked(a *asked) {
 }
 
 // Open views show in Metrics, of the engine and of snapshots alike.
-func countedViews(a *asked) {
+func countedViews(a *trial) {
 	e := a.open(a.dir())
 	a.set(e, "k", "v")
 	wants := func(when string, snapshots, iterators int64) {
@@ -334,7 +332,7 @@ func countedViews(a *asked) {
 }
 
 // Close refuses, leaves the engine as it was, and succeeds once the views are closed.
-func busyClose(a *asked) {
+func busyClose(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	a.set(e, "k", "1")
@@ -345,8 +343,8 @@ func busyClose(a *asked) {
 	a.set(e, "k", "2")
 	a.wants(e, "k", "2")
 	a.wants(s, "k", "1")
-	got, err := drain(it)
-	if d := difference(got, []pair{{"k", "1"}}); d != "" || err != nil {
+	got, err := commits.Drain(it)
+	if d := commits.Difference(got, pairs("k", "1")); d != "" || err != nil {
 		a.Errorf("the iterator after Close had refused: %s, %v", d, err)
 	}
 	a.wantsErr("Close with a snapshot open", e.Close(), holdfast.ErrBusy)

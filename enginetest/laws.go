@@ -2,7 +2,7 @@ package enginetest
 
 // laws are the nine laws of the contract. Their texts are printed by a case that fails.
 var laws = []law{
-	{1, "atomic", `A batch is one change: whoever looks, at any moment and after any crash, sees
+	{1, "atomic", `A batch is one change: every reader, at any moment and after any crash, sees
 all of its operations or none, and a later one wins over an earlier one. Programs keep what belongs
 together (an event and its index, a task and its queue) in one batch; a torn one breaks them where
 no error can be seen.`, atomicCases},
@@ -18,14 +18,14 @@ may appear that was never written.`, durableCases},
 
 	{4, "never weaker than asked", `A commit gets at least the level it asks for, or ErrLevel and no
 effect. What it gets is said beforehand, in Capabilities, and the open engine does what its
-description says. An acknowledgement that means less than it says is the one mistake that nobody
-notices before it costs data.`, levelCases},
+description says. An acknowledgement that means less than it says is the one mistake that is not
+noticed before it costs data.`, levelCases},
 
 	{5, "fixed views", `A snapshot, and an iterator, shows one state: that of the moment when it was
 made, whatever is written meanwhile. It never blocks a writer. What is not closed keeps old data
 alive, so open ones are counted in Metrics, and Close refuses with ErrBusy while there are any.`, viewCases},
 
-	{6, "poisoned by a failed write", `After a failed write or sync nobody knows what the device
+	{6, "poisoned by a failed write", `After a failed write or sync it is not known what the device
 has: a second sync may report success for data the first one lost. So the first failure is final.
 Nothing is acknowledged after it, every later Apply fails with ErrPoisoned and the cause, reads go on,
 and reopening shows everything that had been acknowledged.`, poisonCases},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"pgregory.net/rapid"
 )
 
@@ -20,6 +21,11 @@ var modelFor = flag.Duration("enginetest.model", 5*time.Second, "how long random
 // model compares random histories of the engine with engine/mem. The flags of rapid say how
 // many there are, and -enginetest.model how long it may take.
 func (s *suite) model(t *testing.T) {
+	if f := flag.Lookup("rapid.seed"); f.Value.String() == "0" {
+		if err := f.Value.Set(fmt.Sprint(*seedFlag)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var (
 		end    = time.Now().Add(*modelFor)
 		root   = t.TempDir()
@@ -104,12 +110,7 @@ func (h *history) open() {
 	var err error
 	h.engine, err = h.s.Open(h.dir, holdfast.Options{Level: h.level})
 	h.must(err)
-	h.given = nil
-	for _, l := range holdfast.Levels() {
-		if h.engine.Capabilities().Promise(l).Given != 0 {
-			h.given = append(h.given, l)
-		}
-	}
+	h.given = levelsOf(h.engine.Capabilities())
 }
 
 func (h *history) apply() {
@@ -157,7 +158,7 @@ func (h *history) getFrom(engine, model holdfast.Reader) {
 	got, err := engine.Get([]byte("dst"), key)
 	want, wantErr := model.Get([]byte("dst"), key)
 	if !bytes.Equal(got, want) || !errors.Is(err, wantErr) {
-		h.t.Fatalf("Get(%q) = %s, %v; want %s, %v", key, show(got), err, show(want), wantErr)
+		h.t.Fatalf("Get(%q) = %s, %v; want %s, %v", key, commits.Quote(got), err, commits.Quote(want), wantErr)
 	}
 }
 
@@ -168,11 +169,11 @@ func (h *history) scan(engine, model holdfast.Reader) {
 
 func (h *history) compare(engine, model holdfast.Reader, r holdfast.Range) {
 	h.t.Helper()
-	got, err := scan(engine, r)
+	got, err := commits.Contents(engine, r)
 	h.must(err)
-	want, err := scan(model, r)
+	want, err := commits.Contents(model, r)
 	h.must(err)
-	if d := difference(got, want); d != "" {
+	if d := commits.Difference(got, want); d != "" {
 		h.t.Fatalf("Scan of [%q, %q), reverse %v: %s", r.Lo, r.Hi, r.Reverse, d)
 	}
 }
@@ -244,7 +245,7 @@ func (h *history) step(it twoIterators) bool {
 	case got && !bytes.Equal(it.engine.Key(), it.model.Key()):
 		h.t.Fatalf("an iterator opened earlier is at %q, want %q", it.engine.Key(), it.model.Key())
 	case got && !bytes.Equal(it.engine.Value(), it.model.Value()):
-		h.t.Fatalf("an iterator opened earlier has %s at %q, want %s", show(it.engine.Value()), it.engine.Key(), show(it.model.Value()))
+		h.t.Fatalf("an iterator opened earlier has %s at %q, want %s", commits.Quote(it.engine.Value()), it.engine.Key(), commits.Quote(it.model.Value()))
 	}
 	return got
 }

@@ -15,7 +15,7 @@ const roomBytes = "size=256m"
 // roomless runs o in a child that has a small file system at root, in a mount namespace of
 // its own: it is gone with the last process in it, whatever happens. Where that is not
 // permitted the child limits the length of its files instead.
-func (a *asked) roomless(o order, root string) ([]string, error) {
+func (a *trial) roomless(o order, root string) ([]string, error) {
 	a.Helper()
 	flags := []uintptr{syscall.CLONE_NEWNS, syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER}
 	if os.Getuid() != 0 {

@@ -7,7 +7,7 @@ import (
 )
 
 // roomless runs o in a child that limits the length of its files.
-func (a *asked) roomless(o order, _ string) ([]string, error) {
+func (a *trial) roomless(o order, _ string) ([]string, error) {
 	a.Helper()
 	return a.startChild(o, nil).wait()
 }

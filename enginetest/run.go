@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
-// Run asks the engine for every law of the contract, at every level that it gives. Each law
+// Run checks every law of the contract on the engine, at every level that it gives. Each law
 // is a subtest ("1 atomic"), each level a subtest of that, and each case one again. Engines
-// that keep nothing on disk are asked what makes sense for them.
+// that keep nothing on disk run the cases that make sense for them.
 //
-// It takes part of a minute. What is chosen at random is repeated with -enginetest.seed for the
-// laws and -rapid.seed for the model, which searches longer with -enginetest.model and
-// -rapid.checks. Some cases start the test that called Run again, alone, in a child process:
+// It takes part of a minute. What is chosen at random follows from -enginetest.seed: 1 unless named, and 0 for another
+// one each time, which is printed. The comparison with the model searches longer with -enginetest.model and -rapid.checks. Some cases start the test that called Run again, alone, in a child process:
 // Run must be the first thing that test does.
 func Run(t *testing.T, h Harness) {
 	s := newSuite(h, t.Name())
@@ -60,18 +60,19 @@ func (l law) title() string { return fmt.Sprintf("%d %s", l.number, l.name) }
 // lawCase is one question.
 type lawCase struct {
 	name   string
-	run    func(*asked)
-	onDisk bool                // asked only of engines that keep something on disk
-	once   bool                // asked only at the strongest level: the answer does not depend on it
-	needs  func(*suite) string // says why it cannot be asked of this engine, if so
+	run    func(*trial)
+	onDisk bool                // only for engines that keep something on disk
+	once   bool                // only at the strongest level: the result does not depend on it
+	needs  func(*suite) string // says why it does not apply to this engine, if so
 }
 
 // suite is one engine under test.
 type suite struct {
 	Harness
-	name string // of the test that called Run
-	caps holdfast.Capabilities
-	kept bool // it keeps something on disk
+	name   string // of the test that called Run
+	caps   holdfast.Capabilities
+	kept   bool // it keeps something on disk
+	script script
 
 	mu    sync.Mutex
 	found map[string][]finding // by evidence
@@ -79,29 +80,33 @@ type suite struct {
 
 func newSuite(h Harness, name string) *suite {
 	caps := h.Describe()
-	return &suite{Harness: h, name: name, caps: caps, kept: caps.Strongest() > holdfast.Memory, found: map[string][]finding{}}
+	return &suite{
+		Harness: h, name: name, caps: caps, kept: caps.Strongest() > holdfast.Memory, found: map[string][]finding{},
+		script: script{commits.Script{Seed: 1, Large: 1, Single: !caps.AtomicBatches}},
+	}
 }
 
 // levels lists the levels that the engine gives something for.
-func (s *suite) levels() []holdfast.Level {
-	var given []holdfast.Level
+func (s *suite) levels() []holdfast.Level { return levelsOf(s.caps) }
+
+func levelsOf(caps holdfast.Capabilities) (given []holdfast.Level) {
 	for _, l := range holdfast.Levels() {
-		if s.caps.Promise(l).Given != 0 {
+		if caps.Promise(l).Given != 0 {
 			given = append(given, l)
 		}
 	}
 	return given
 }
 
-// ask runs a case at every level it is asked at.
+// ask runs a case at every level that it applies to.
 func (s *suite) ask(l law, c lawCase, t tb, at func(holdfast.Level, func(tb))) {
 	if c.onDisk && !s.kept {
-		t.Logf("not asked: %s keeps nothing on disk", s.caps.Engine)
+		t.Logf("does not apply: %s keeps nothing on disk", s.caps.Engine)
 		return
 	}
 	if c.needs != nil {
 		if why := c.needs(s); why != "" {
-			t.Logf("not asked: %s", why)
+			t.Logf("does not apply: %s", why)
 			return
 		}
 	}
@@ -119,13 +124,13 @@ func (s *suite) ask(l law, c lawCase, t tb, at func(holdfast.Level, func(tb))) {
 					t.Logf("\nLaw %d, %s. %s", l.number, l.name, l.text)
 				}
 			})
-			// A panic of the engine breaks the law that was asked for. The other cases go on.
+			// A panic of the engine breaks the law that is checked. The other cases go on.
 			defer func() {
 				if p := recover(); p != nil {
 					t.Errorf("panic: %v\n%s", p, debug.Stack())
 				}
 			}()
-			c.run(&asked{tb: t, s: s, level: level})
+			c.run(&trial{tb: t, s: s, level: level})
 		})
 	}
 }

@@ -1,17 +1,17 @@
 package enginetest
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // evidence gathers what several laws are judged by once for each level.
-func (s *suite) evidence(kind string, a *asked, gather func(breach func(law int, format string, args ...any))) []finding {
+func (s *suite) evidence(kind string, a *trial, gather func(breach func(law int, format string, args ...any))) []finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := fmt.Sprintf("%s at %v", kind, a.level)
@@ -34,7 +34,7 @@ func (s *suite) evidence(kind string, a *asked, gather func(breach func(law int,
 }
 
 // report fails the case for each finding that breaks law.
-func (a *asked) report(law int, found []finding) {
+func (a *trial) report(law int, found []finding) {
 	a.Helper()
 	for _, f := range found {
 		if f.law == law {
@@ -53,7 +53,7 @@ const (
 
 // watched writes numbered batches from many goroutines while others read, and returns what
 // the readers saw that cannot be.
-func (s *suite) watched(a *asked) []finding {
+func (s *suite) watched(a *trial) []finding {
 	return s.evidence("watch", a, func(breach func(law int, format string, args ...any)) {
 		e := a.open(a.dir())
 		var (
@@ -68,7 +68,6 @@ func (s *suite) watched(a *asked) []finding {
 		)
 		for range 4 {
 			writers.Go(func() {
-				var b holdfast.Batch
 				for {
 					mu.Lock()
 					if next == watchMost || next >= watchBatches && looks.Load() >= watchLooks || broken.Load() {
@@ -77,7 +76,7 @@ func (s *suite) watched(a *asked) []finding {
 					}
 					next++
 					n := next
-					r, err := e.Apply(s.script().batch(&b, n), a.level)
+					r, err := e.Apply(s.script.batch(n), a.level)
 					mu.Unlock()
 					if err == nil {
 						err = r.Wait()
@@ -166,20 +165,19 @@ func (s *suite) look(e holdfast.Engine, r holdfast.Range, snapshot bool, breach 
 		defer snap.Close()
 		from = snap
 	}
-	state, err := scan(from, r)
+	state, err := commits.Contents(from, r)
 	if err != nil {
 		breach(5, "Scan: %v", err)
 		return 0, false
 	}
-	n, breaches := s.script().judge(state)
+	n, breaches := s.script.judge(state)
 	for _, b := range breaches {
 		breach(b.law, "a reader, while others wrote: %s", b.text)
 	}
 	return n, len(breaches) == 0
 }
 
-// glance looks at the last batch only: it is there whole, and none is there after it. It
-// costs little, so that it can be done often.
+// glance looks at the last batches only. It costs little, so that it can be done often.
 func (s *suite) glance(e holdfast.Engine, breach func(int, string, ...any)) (n uint64, ok bool) {
 	snap, err := e.Snapshot()
 	if err != nil {
@@ -187,36 +185,13 @@ func (s *suite) glance(e holdfast.Engine, breach func(int, string, ...any)) (n u
 		return 0, false
 	}
 	defer snap.Close()
-	parts := s.script().parts()
-	it := snap.Scan(holdfast.Range{Lo: []byte("a/"), Hi: []byte("a0"), Reverse: true})
-	if it.Next() {
-		_, err = fmt.Sscanf(string(it.Key()), "a/%d", &n)
-	}
-	if err = errors.Join(err, it.Err(), it.Close()); err != nil {
-		breach(5, "Scan: %v", err)
+	n, v, err := s.script.Glance(snap)
+	if err != nil {
+		breach(5, "reading a snapshot: %v", err)
 		return 0, false
 	}
-	for _, part := range parts {
-		for number := max(n, 2) - 1; number <= n+1; number++ {
-			key := partKey(part, number)
-			got, err := snap.Get(nil, []byte(key))
-			there := err == nil
-			switch {
-			case err != nil && !errors.Is(err, holdfast.ErrNotFound):
-				breach(5, "Get: %v", err)
-				return 0, false
-			case there != (number <= n):
-				law := 1
-				if part == "a" {
-					law = 2
-				}
-				breach(law, "a reader, while others wrote: the last batch is %d, and %q: there is %v", n, key, there)
-				return 0, false
-			case there && string(got) != string(s.script().value(key, number)):
-				breach(3, "a reader, while others wrote: %q holds %s, which was never written", key, show(got))
-				return 0, false
-			}
-		}
+	for _, b := range breachesOf(v) {
+		breach(b.law, "a reader, while others wrote: %s", b.text)
 	}
-	return n, true
+	return n, len(v.Findings) == 0
 }

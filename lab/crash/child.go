@@ -275,7 +275,7 @@ func (l Lab) check(s spec, t *teller) error {
 		t.tell(tellOpened, uint64(time.Since(began)), uint64(max(e.Metrics().TornBytes, 0)))
 		var buf []byte
 		err = subject.read(c, e, func(found entry) {
-			buf = found.message().append(buf[:0])
+			buf = messageOf(found).append(buf[:0])
 			_, _ = out.Write(buf)
 		})
 		if err != nil {

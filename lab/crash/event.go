@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -22,11 +23,11 @@ const follower = "follower"
 
 // appended makes the events of the append that begins at position first.
 func (p plan) appended(gen uint32, first uint64) []event.Event {
-	r := p.random(gen, first)
+	r := p.Random(gen, first)
 	list := make([]event.Event, 1+r.IntN(4))
 	for i := range list {
 		n := first + uint64(i)
-		size := headerSize + r.IntN(200)
+		size := commits.HeaderSize + r.IntN(200)
 		if r.IntN(60) == 0 {
 			size += r.IntN(100 << 10)
 		}
@@ -34,7 +35,7 @@ func (p plan) appended(gen uint32, first uint64) []event.Event {
 		if first%3 == 0 {
 			id = fmt.Sprintf("%d-%d", gen, n)
 		}
-		list[i] = event.Event{Type: fmt.Sprintf("type-%d", n%5), ID: id, Origin: fmt.Sprint(gen), Time: time.Unix(0, int64(n)), Data: p.value(nil, gen, n, "event", size)}
+		list[i] = event.Event{Type: fmt.Sprintf("type-%d", n%5), ID: id, Origin: fmt.Sprint(gen), Time: time.Unix(0, int64(n)), Data: p.Value(nil, "event", commits.Written{N: n, Gen: gen, Size: size})}
 	}
 	return list
 }
@@ -57,7 +58,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	given := e.Capabilities().Promise(w.spec.Level).Given
-	p := plan{w.spec.Seed}
+	p := planOf(w.spec.Seed)
 	group, readers := w.crew(), w.crew()
 	for range w.spec.Writers {
 		group.do(func() error {
@@ -200,16 +201,19 @@ func eventRead(c *check, e holdfast.Engine, emit func(entry)) error {
 // eventEntry describes an event; its digest covers all of it.
 func eventEntry(e event.Event) entry {
 	text := fmt.Appendf(nil, "%q %q %q %d %q ", e.Type, e.ID, e.Origin, e.Time.UnixNano(), e.Metadata)
-	found := newEntry(fmt.Sprintf("e/%d", e.Position), e.Data)
+	found := commits.NewFound(fmt.Sprintf("e/%d", e.Position), e.Data)
 	found.N = e.Position
-	found.Sum = digestOf(append(text, e.Data...))
+	found.Sum = commits.DigestOf(append(text, e.Data...))
 	return found
 }
 
 // eventJudge walks through the appends that were made and compares.
 func eventJudge(h *history, found []entry) Judgement {
-	var j Judgement
-	p := plan{h.Seed}
+	var (
+		j Judgement
+		v = commits.Verdict{Missing: map[uint64]bool{}}
+	)
+	p := planOf(h.Seed)
 	first, offset := uint64(1), uint64(0)
 	there := map[uint64]entry{}
 	for _, e := range found {
@@ -220,16 +224,15 @@ func eventJudge(h *history, found []entry) Judgement {
 			offset = e.N
 		default:
 			there[e.N] = e
-			j.Last = max(j.Last, e.N)
+			v.Last = max(v.Last, e.N)
 		}
 	}
 	if first > 0 {
-		j.Last = max(j.Last, first-1)
+		v.Last = max(v.Last, first-1)
 	}
-	missing := map[uint64]bool{}
-	for n := uint64(1); n <= j.Last; {
+	for n := uint64(1); n <= v.Last; {
 		if n > h.Issued {
-			j.find(&j.Wrong, "positions from %d to %d are there, and nobody appended them", n, j.Last)
+			v.Find(commits.Wrong, "positions from %d to %d are there, and nobody appended them", n, v.Last)
 			break
 		}
 		gen := h.generation(n)
@@ -249,7 +252,7 @@ func eventJudge(h *history, found []entry) Judgement {
 			case !ok:
 				gone++
 			case e != want:
-				j.find(&j.Wrong, "position %d does not hold what was appended there: %v instead of %v", at, e, want)
+				v.Find(commits.Wrong, "position %d does not hold what was appended there: %v instead of %v", at, e, want)
 				inside++
 			default:
 				inside++
@@ -257,27 +260,27 @@ func eventJudge(h *history, found []entry) Judgement {
 		}
 		switch {
 		case gone > 0 && inside > 0:
-			j.find(&j.Torn, "the append of positions %d to %d is there in part: %d events are missing", n, last, gone)
+			v.Find(commits.Torn, "the append of positions %d to %d is there in part: %d events are missing", n, last, gone)
 		case gone > 0:
-			j.find(&j.OutOfOrder, "positions %d to %d are missing, but %d is there", n, last, j.Last)
+			v.Find(commits.OutOfOrder, "positions %d to %d are missing, but %d is there", n, last, v.Last)
 		}
 		if gone > 0 {
 			for i := n; i <= last; i++ {
-				missing[i] = true
+				v.Missing[i] = true
 			}
 		}
 		n = last + 1
 	}
 	within := func(what string, got uint64, want interval) {
 		if got < want.Low || got > max(want.High, want.Low) {
-			j.find(&j.Wrong, "%s is %d, and must be from %d to %d", what, got, want.Low, max(want.High, want.Low))
+			v.Find(commits.Wrong, "%s is %d, and must be from %d to %d", what, got, want.Low, max(want.High, want.Low))
 		}
 	}
 	within("the first position", first, interval{max(h.First.Low, 1), max(h.First.High, 1)})
 	within("the saved offset", offset, h.Offset)
-	if offset > j.Last {
-		j.find(&j.Wrong, "the saved offset is %d, but the log ends with %d", offset, j.Last)
+	if offset > v.Last {
+		v.Find(commits.Wrong, "the saved offset is %d, but the log ends with %d", offset, v.Last)
 	}
-	j.settle(h, missing)
+	j.settle(h, v)
 	return j
 }

@@ -2,7 +2,6 @@ package crash
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -26,21 +26,19 @@ func told(survives, level holdfast.Level, acked, issued uint64) *history {
 }
 
 // entriesOf is what an engine holds that is in that state.
-func entriesOf(h *history, s state) []entry {
+func entriesOf(h *history, s commits.State[commits.Written]) []entry {
 	var found []entry
-	for _, key := range slices.Sorted(maps.Keys(s)) {
-		w := s[key]
-		found = append(found, newEntry(key, plan{h.Seed}.value(nil, w.gen, w.n, key, w.size)))
+	for _, e := range s {
+		found = append(found, commits.NewFound(e.Key, planOf(h.Seed).Value(nil, e.Key, e.Value)))
 	}
 	return found
 }
 
 // after is the state after all batches up to n but those left out.
-func after(h *history, n uint64, without ...uint64) state {
-	s := state{}
+func after(h *history, n uint64, without ...uint64) (s commits.State[commits.Written]) {
 	for i := uint64(1); i <= n; i++ {
 		if !slices.Contains(without, i) {
-			s.apply(plan{h.Seed}, h.generation(i), i, nil)
+			s.Apply(planOf(h.Seed).Ops(h.generation(i), i))
 		}
 	}
 	return s
@@ -56,13 +54,13 @@ func countsOf(j Judgement) counts {
 // TestModelIsTheEngine: what the judge expects after every number of batches is what a correct engine holds, for every
 // weight of values.
 func TestModelIsTheEngine(t *testing.T) {
-	weights := map[uint64]bool{}
+	weights := map[int]bool{}
 	for seed := uint64(1); len(weights) < 3; seed++ {
-		p := plan{seed}
-		if weights[p.weight()] {
+		p := planOf(seed)
+		if weights[p.Large] {
 			continue
 		}
-		weights[p.weight()] = true
+		weights[p.Large] = true
 		e := mem.New()
 		h := &history{Seed: seed, Survives: holdfast.Process}
 		h.begin(3, 1)
@@ -70,7 +68,7 @@ func TestModelIsTheEngine(t *testing.T) {
 		var b holdfast.Batch
 		var scratch []byte
 		for n := uint64(1); n <= 700; n++ {
-			scratch = p.fill(&b, scratch, 3, n)
+			p.Fill(&b, &scratch, 3, n)
 			if err := holdfast.Commit(e, &b, holdfast.Memory); err != nil {
 				t.Fatal(err)
 			}
@@ -151,23 +149,17 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 		}, counts{torn: 1, lost: 1, acked: 50, kept: 49}, "is there in part"},
 		"the last batch in part": {power(), func(_ *testing.T, h *history) []entry {
 			s := after(h, 49)
-			o := plan{h.Seed}.batch(0, 50)[0]
-			s[o.key] = written{50, 0, o.size}
+			s.Apply(planOf(h.Seed).Ops(0, 50)[:1])
 			return entriesOf(h, s)
 		}, counts{survived: 49, acked: 50, kept: 49, torn: 1, lost: 1}, "batch 50 is there in part"},
 		"a deletion that did not happen": {power(), func(t *testing.T, h *history) []entry {
-			s, deleted := state{}, map[string]uint64{}
-			var before state
-			for n := uint64(1); n <= acked; n++ {
-				before = maps.Clone(s)
-				s.apply(plan{h.Seed}, 0, n, deleted)
-				for key, by := range deleted {
-					if _, there := s[key]; by == n && !there && n < 40 {
-						end := after(h, acked)
-						if _, again := end[key]; !again {
-							end[key] = before[key]
-							return entriesOf(h, end)
-						}
+			for n := uint64(1); n < 40; n++ {
+				for _, gone := range after(h, n-1) {
+					_, there := after(h, n).Get(gone.Key)
+					end := after(h, acked)
+					if _, again := end.Get(gone.Key); !there && !again {
+						end.Apply([]commits.Op[commits.Written]{commits.Set(gone.Key, gone.Value)})
+						return entriesOf(h, end)
 					}
 				}
 			}
@@ -180,12 +172,14 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 			told(holdfast.Power, holdfast.Power, 20, issued), func(_ *testing.T, h *history) []entry { return entriesOf(h, after(h, acked, 30, 31)) },
 			counts{survived: 29, acked: 20, kept: 20, order: 2}, "batch 31 is not there"},
 		"a key that nobody wrote": {power(), func(_ *testing.T, h *history) []entry {
-			return append(whole(h), newEntry("zebra", plan{h.Seed}.value(nil, 0, 9, "zebra", 30)))
+			return append(whole(h), commits.NewFound("zebra", planOf(h.Seed).Value(nil, "zebra", commits.Written{N: 9, Gen: 0, Size: 30})))
 		}, counts{survived: 50, acked: 50, kept: 50, wrong: 1}, "that batch did not write this key"},
-		"a value that says nothing": {power(), func(_ *testing.T, h *history) []entry { return append(whole(h), newEntry("zebra", []byte("x"))) },
+		"a value that says nothing": {power(), func(_ *testing.T, h *history) []entry {
+			return append(whole(h), commits.NewFound("zebra", []byte("x")))
+		},
 			counts{survived: 50, acked: 50, kept: 50, wrong: 1}, "no batch wrote it"},
 		"a batch that was never issued": {power(), func(_ *testing.T, h *history) []entry {
-			return append(whole(h), newEntry(numberKey(61), plan{h.Seed}.value(nil, 0, 61, numberKey(61), 30)))
+			return append(whole(h), commits.NewFound(commits.NumberKey(61), planOf(h.Seed).Value(nil, commits.NumberKey(61), commits.Written{N: 61, Gen: 0, Size: 30})))
 		}, counts{survived: 50, acked: 50, kept: 50, wrong: 1}, "no batch wrote it"},
 		"a damaged byte": {power(), func(t *testing.T, h *history) []entry {
 			found := whole(h)
@@ -210,7 +204,7 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 			}(),
 			func(_ *testing.T, h *history) []entry {
 				found := entriesOf(h, after(h, 55))
-				return append(found, newEntry(numberKey(58), plan{h.Seed}.value(nil, 0, 58, numberKey(58), 30)))
+				return append(found, commits.NewFound(commits.NumberKey(58), planOf(h.Seed).Value(nil, commits.NumberKey(58), commits.Written{N: 58, Gen: 0, Size: 30})))
 			},
 			counts{survived: 55, acked: 1, kept: 1, wrong: 1}, "a crash had taken that batch back"},
 		"what a follower was shown taken back": {
@@ -264,13 +258,13 @@ func TestSecondOpening(t *testing.T) {
 		says   string
 	}{
 		"the same":         {slices.Clone(found), ""},
-		"one less":         {found[:len(found)-1], "is gone"},
-		"one more":         {append(slices.Clone(found), entry{Key: "zebra"}), "has come"},
-		"another":          {changed, " instead of "},
+		"one less":         {found[:len(found)-1], "is missing"},
+		"one more":         {append(slices.Clone(found), entry{Key: "zebra"}), "after the last of"},
+		"another":          {changed, "should be"},
 		"a batch more":     {entriesOf(h, after(h, 51)), "opened again"},
-		"nothing at all":   {nil, "is gone"},
-		"one in between":   {slices.Insert(slices.Clone(found), 2, entry{Key: "b/x"}), " instead of "},
-		"one of the first": {found[1:], " instead of "},
+		"nothing at all":   {nil, "is missing"},
+		"one in between":   {slices.Insert(slices.Clone(found), 2, entry{Key: "b/x"}), "should be"},
+		"one of the first": {found[1:], "should be"},
 	} {
 		var j Judgement
 		j.again(found, test.second)
@@ -283,7 +277,7 @@ func TestSecondOpening(t *testing.T) {
 // appendsOf is what is in a log after the appends that begin at positions below end; its last position too.
 func appendsOf(h *history, end uint64) (found []entry, last uint64) {
 	for n := uint64(1); n < end; {
-		list := plan{h.Seed}.appended(h.generation(n), n)
+		list := planOf(h.Seed).appended(h.generation(n), n)
 		for i := range list {
 			list[i].Position = n + uint64(i)
 			found = append(found, eventEntry(list[i]))
@@ -296,7 +290,7 @@ func appendsOf(h *history, end uint64) (found []entry, last uint64) {
 
 // eventSize is the number of events in the append that begins at position n.
 func eventSize(h *history, n uint64) uint64 {
-	return uint64(len(plan{h.Seed}.appended(h.generation(n), n)))
+	return uint64(len(planOf(h.Seed).appended(h.generation(n), n)))
 }
 
 func TestEventJudgeFindsWhatIsWrong(t *testing.T) {
@@ -390,7 +384,7 @@ func TestEventModelIsTheStore(t *testing.T) {
 	h := &history{Seed: 4, Survives: holdfast.Process}
 	h.begin(2, 1)
 	for n := uint64(1); n < 300; {
-		result, err := s.Append(t.Context(), plan{h.Seed}.appended(2, n)...)
+		result, err := s.Append(t.Context(), planOf(h.Seed).appended(2, n)...)
 		if err != nil || result.First != n {
 			t.Fatalf("%+v, %v", result, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // Position is a place in what happened: in the record of a block device, or in time.
@@ -244,13 +245,13 @@ func (j *Judgement) find(count *int, format string, args ...any) {
 // broken reports a breach of anything.
 func (j *Judgement) broken() bool { return j.Lost+j.Torn+j.OutOfOrder+j.Wrong > 0 }
 
-// settle counts what was acknowledged and is not there. missing holds the numbers, up to Last, of which
-// something is missing.
-func (j *Judgement) settle(h *history, missing map[uint64]bool) {
-	j.Survived = j.Last
-	for n := range missing {
-		j.Survived = min(j.Survived, n-1)
+// settle enters a verdict, and counts what was acknowledged and is not there.
+func (j *Judgement) settle(h *history, v commits.Verdict) {
+	counts := map[commits.Class]*int{commits.Wrong: &j.Wrong, commits.Torn: &j.Torn, commits.OutOfOrder: &j.OutOfOrder}
+	for _, f := range v.Findings {
+		j.find(counts[f.Class], "%s", f.Text)
 	}
+	j.Last, j.Survived = v.Last, v.Survived()
 	firstGone, lastAck := time.Duration(-1), time.Duration(0) // since the victim was started
 	lost := 0
 	for _, a := range h.Acks {
@@ -259,7 +260,7 @@ func (j *Judgement) settle(h *history, missing map[uint64]bool) {
 			continue
 		}
 		j.Acked++
-		if a.n <= j.Last && !missing[a.n] {
+		if a.n <= j.Last && !v.Missing[a.n] {
 			j.Kept++
 			continue
 		}
@@ -288,24 +289,7 @@ func (j *Judgement) settle(h *history, missing map[uint64]bool) {
 
 // again compares what was found at a second opening.
 func (j *Judgement) again(first, second []entry) {
-	if !slices.Equal(first, second) {
-		j.find(&j.Wrong, "opened again, it holds something else: %s", difference(first, second))
+	if d := commits.Difference(second, first); d != "" {
+		j.find(&j.Wrong, "opened again, it holds something else: %s", d)
 	}
-}
-
-// difference names the first one.
-func difference(first, second []entry) string {
-	for i := range min(len(first), len(second)) {
-		if first[i] != second[i] {
-			return fmt.Sprintf("%s instead of %s", second[i], first[i])
-		}
-	}
-	if len(first) > len(second) {
-		return fmt.Sprintf("%s is gone", first[len(second)])
-	}
-	return fmt.Sprintf("%s has come", second[len(first)])
-}
-
-func (e entry) String() string {
-	return fmt.Sprintf("%.40q of batch %d, generation %d, %d bytes", e.Key, e.N, e.Gen, e.Len)
 }

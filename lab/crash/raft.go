@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
@@ -85,7 +86,7 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		return fmt.Errorf("reading: %w", err)
 	}
 	if want := v.model.entries(tracks(store)); !slices.Equal(found, want) {
-		w.wrong("opened again, the store holds something else: %s", difference(want, found))
+		w.wrong("opened again, the store holds something else: %s", commits.Difference(found, want))
 		return nil
 	}
 	group := w.crew()
@@ -411,19 +412,19 @@ func storedKey(store contender.RaftStore, key string) (entry, error) {
 	if contender.KeyMissing(err) || err == nil && len(value) == 0 {
 		return entry{}, nil
 	}
-	return newEntry(key, value), err
+	return commits.NewFound(key, value), err
 }
 
 func uintEntry(key string, n uint64) entry { return entry{Key: key, N: n, Len: 8} }
 
 // logEntry describes what is at an index; its digest covers all fields.
 func logEntry(index uint64, l *raft.Log) entry {
-	e := newEntry(fmt.Sprintf("l/%d", index), l.Data)
-	if len(l.Data) < headerSize {
+	e := commits.NewFound(fmt.Sprintf("l/%d", index), l.Data)
+	if len(l.Data) < commits.HeaderSize {
 		e.N, e.Gen = uint64(l.AppendedAt.Unix()), uint32(l.AppendedAt.Nanosecond())
 	}
 	text := fmt.Appendf(nil, "%d %d %d %d %t %d %d ", l.Index, l.Term, l.Type, l.AppendedAt.UnixNano(), l.AppendedAt.IsZero(), len(l.Data), len(l.Extensions))
-	e.Sum = digestOf(bytes.Join([][]byte{text, l.Data, l.Extensions}, nil))
+	e.Sum = commits.DigestOf(bytes.Join([][]byte{text, l.Data, l.Extensions}, nil))
 	return e
 }
 
@@ -439,7 +440,7 @@ func (s *raftState) entries(tracked bool) []entry {
 		case key == raftTerm || key == raftVoteTerm:
 			list = append(list, uintEntry(key, m.n))
 		default:
-			list = append(list, newEntry(key, s.p.raftValue(key, m)))
+			list = append(list, commits.NewFound(key, s.p.raftValue(key, m)))
 		}
 	}
 	for index := s.first; index <= s.last; index++ {

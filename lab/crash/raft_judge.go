@@ -7,6 +7,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // raftFound is what there is in a store for Raft, by index and by key.
@@ -34,30 +36,32 @@ func sameMark(a, b raftMark) bool { return a.n == b.n && a.gen == b.gen }
 // raftJudge finds the operation after which a store holds exactly what is there. If there is none, it takes the one that
 // explains it best and tells what is different.
 func raftJudge(h *history, found []entry) Judgement {
-	var j Judgement
-	f := raftSort(&j, found)
-	seen := f.knownOnly(&j, h)
+	var (
+		j Judgement
+		v commits.Verdict
+	)
+	f := raftSort(&v, found)
+	seen := f.knownOnly(&v, h)
 	m := &raftMatch{h: h, f: f, seen: seen}
 	h.raftFold(h.Issued, m.begin, m.visit)
-	if m.matches {
-		missing := map[uint64]bool{}
-		for n := m.skipped.From; m.skipped.From > 0 && n <= m.skipped.To; n++ {
-			missing[n] = true
-		}
-		j.Last = m.at
-		j.settle(h, missing)
-		if len(missing) > 0 && !j.broken() {
-			j.Survived, j.Skipped = j.Last, []span{m.skipped}
-		}
+	if !m.matches {
+		v.Last = m.best
+		raftBlame(&v, h, f)
+		j.settle(h, v)
 		return j
 	}
-	j.Last = m.best
-	j.settle(h, raftBlame(&j, h, f))
+	v.Last, v.Missing = m.at, map[uint64]bool{}
+	for n := m.skipped.From; m.skipped.From > 0 && n <= m.skipped.To; n++ {
+		v.Missing[n] = true
+	}
+	if j.settle(h, v); len(v.Missing) > 0 && !j.broken() {
+		j.Survived, j.Skipped = j.Last, []span{m.skipped}
+	}
 	return j
 }
 
 // raftSort sorts what was found, and finds what contradicts itself.
-func raftSort(j *Judgement, found []entry) *raftFound {
+func raftSort(v *commits.Verdict, found []entry) *raftFound {
 	f := &raftFound{logs: map[uint64]entry{}, keys: map[string]entry{}}
 	var first, last uint64
 	for _, e := range found {
@@ -72,7 +76,7 @@ func raftSort(j *Judgement, found []entry) *raftFound {
 		case isLog:
 			index, err := strconv.ParseUint(digits, 10, 64)
 			if err != nil {
-				j.find(&j.Wrong, "%v: there is no such index", e)
+				v.Find(commits.Wrong, "%v: there is no such index", e)
 				continue
 			}
 			_, twice = f.logs[index]
@@ -82,7 +86,7 @@ func raftSort(j *Judgement, found []entry) *raftFound {
 			f.keys[e.Key] = e
 		}
 		if twice {
-			j.find(&j.Wrong, "%v is there twice", e)
+			v.Find(commits.Wrong, "%v is there twice", e)
 		}
 	}
 	var low, high uint64
@@ -91,14 +95,14 @@ func raftSort(j *Judgement, found []entry) *raftFound {
 		low, high = indexes[0], indexes[len(indexes)-1]
 	}
 	if first != low || last != high {
-		j.find(&j.Wrong, "the log says that it is from index %d to %d, but there are entries from %d to %d", first, last, low, high)
+		v.Find(commits.Wrong, "the log says that it is from index %d to %d, but there are entries from %d to %d", first, last, low, high)
 	}
 	return f
 }
 
 // knownOnly takes out what no operation has written as it is, and returns the last number that wrote something of what is there.
-func (f *raftFound) knownOnly(j *Judgement, h *history) (seen uint64) {
-	p := plan{h.Seed}
+func (f *raftFound) knownOnly(v *commits.Verdict, h *history) (seen uint64) {
+	p := planOf(h.Seed)
 	goodLogs, goodKeys, why := map[uint64]bool{}, map[string]bool{}, map[string]string{}
 	compare := func(got, want entry, n uint64, keep func()) {
 		if got == want {
@@ -121,7 +125,7 @@ func (f *raftFound) knownOnly(j *Judgement, h *history) (seen uint64) {
 		case o.kind == raftUint:
 			compare(e, uintEntry(o.key, o.value), n, func() { goodKeys[o.key] = true })
 		default:
-			compare(e, newEntry(o.key, p.raftValue(o.key, s.stable[o.key])), n, func() { goodKeys[o.key] = true })
+			compare(e, commits.NewFound(o.key, p.raftValue(o.key, s.stable[o.key])), n, func() { goodKeys[o.key] = true })
 		}
 	})
 	strange := func(e entry) {
@@ -133,7 +137,7 @@ func (f *raftFound) knownOnly(j *Judgement, h *history) (seen uint64) {
 		default:
 			text = "no operation stored that there"
 		}
-		j.find(&j.Wrong, "%v: %s", e, text)
+		v.Find(commits.Wrong, "%v: %s", e, text)
 	}
 	for _, index := range slices.Sorted(maps.Keys(f.logs)) {
 		if !goodLogs[index] {
@@ -213,14 +217,14 @@ func (m *raftMatch) visit(s *raftState, o, beside *raftOp, n uint64) {
 	m.compare(s, n, span{})
 }
 
-// raftBlame finds the operations up to j.Last of which something is missing, and says of each whether all of it is.
-func raftBlame(j *Judgement, h *history, f *raftFound) map[uint64]bool {
+// raftBlame finds the operations up to v.Last of which something is missing, and says of each whether all of it is.
+func raftBlame(v *commits.Verdict, h *history, f *raftFound) {
 	var ops []*raftOp
-	opOf := func(n uint64) *raftOp { // n is not above j.Last
+	opOf := func(n uint64) *raftOp { // n is not above v.Last
 		return ops[sort.Search(len(ops)-1, func(i int) bool { return ops[i].end() >= n })]
 	}
-	gone, set, commits := map[uint64]uint64{}, map[string]uint64{}, uint64(0) // by index and key, the last number that
-	s := h.raftFold(j.Last, nil, func(_ *raftState, o, _ *raftOp, n uint64) {
+	gone, set, staged := map[uint64]uint64{}, map[string]uint64{}, uint64(0) // by index and key, the last number that
+	s := h.raftFold(v.Last, nil, func(_ *raftState, o, _ *raftOp, n uint64) {
 		if n == o.n {
 			ops = append(ops, o)
 		}
@@ -228,7 +232,7 @@ func raftBlame(j *Judgement, h *history, f *raftFound) map[uint64]bool {
 		case raftStore:
 			delete(gone, o.from+n-o.n)
 			if n == o.end() && o.commit > 0 {
-				commits = n
+				staged = n
 			}
 		case raftFront, raftBack:
 			gone[o.removed[n-o.n]] = n
@@ -236,17 +240,12 @@ func raftBlame(j *Judgement, h *history, f *raftFound) map[uint64]bool {
 			set[o.key] = n
 		}
 	})
-	type op = *raftOp
-	example, kept := map[op]string{}, map[op]bool{}
-	blame := func(n uint64, format string, args ...any) {
-		if o := opOf(n); example[o] == "" {
-			example[o] = fmt.Sprintf(format, args...)
-		}
-	}
+	var p commits.Parts
+	blame := func(n uint64, format string, args ...any) { p.Missing(opOf(n).n, format, args...) }
 	for _, index := range slices.Sorted(maps.Keys(s.logs)) {
 		switch want, got := s.logs[index], f.log(index); {
 		case sameMark(want, got):
-			kept[opOf(want.n)] = true
+			p.Found(opOf(want.n).n)
 		case got.n == 0:
 			blame(want.n, "index %d, which it stored, is not there", index)
 		default:
@@ -260,7 +259,7 @@ func raftBlame(j *Judgement, h *history, f *raftFound) map[uint64]bool {
 	}
 	for index, n := range gone {
 		if _, there := f.logs[index]; !there {
-			kept[opOf(n)] = true
+			p.Found(opOf(n).n)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.stable)) {
@@ -270,27 +269,15 @@ func raftBlame(j *Judgement, h *history, f *raftFound) map[uint64]bool {
 	}
 	switch {
 	case !f.tracked || s.committed() == f.commit:
-	case commits == 0:
-		j.find(&j.Wrong, "the commit index is %d, and nothing is committed", f.commit)
+	case staged == 0:
+		v.Find(commits.Wrong, "the commit index is %d, and nothing is committed", f.commit)
 	default:
-		blame(commits, "the commit index is %d, and must be %d", f.commit, s.committed())
+		blame(staged, "the commit index is %d, and must be %d", f.commit, s.committed())
 	}
-	missing := map[uint64]bool{}
-	for _, o := range ops {
-		text, ok := example[o]
-		if !ok {
-			continue
-		}
-		for n := o.n; n <= o.end(); n++ {
-			missing[n] = true
-		}
-		if kept[o] || o.end() >= j.Last {
-			j.find(&j.Torn, "operation %d, %v, is there in part: %s", o.n, o, text)
-		} else {
-			j.find(&j.OutOfOrder, "operation %d, %v, is not there, but later ones up to %d are: %s", o.n, o, j.Last, text)
-		}
-	}
-	return missing
+	p.Explain(v, func(n uint64) (string, uint64) {
+		o := opOf(n)
+		return fmt.Sprintf("operation %d, %v,", n, o), o.end()
+	})
 }
 
 // keyText says what a key holds.

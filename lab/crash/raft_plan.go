@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // The keys that hashicorp/raft keeps its term and its vote under.
@@ -95,7 +97,7 @@ type raftState struct {
 }
 
 func newRaftState(p plan, monotonic bool) *raftState {
-	return &raftState{p: p, monotonic: monotonic, logs: map[uint64]raftMark{}, stable: map[string]raftMark{}, base: 1 + mix(p.seed, 79)%3*70}
+	return &raftState{p: p, monotonic: monotonic, logs: map[uint64]raftMark{}, stable: map[string]raftMark{}, base: 1 + mix(p.Seed, 79)%3*70}
 }
 
 // committed is the commit index that the store tells.
@@ -178,7 +180,7 @@ func (s *raftState) undo(o *raftOp) {
 
 // raftOp makes the operation that begins at number n of a generation, in a state.
 func (p plan) raftOp(gen uint32, n uint64, s *raftState) raftOp {
-	r := p.random(gen, n)
+	r := p.Random(gen, n)
 	o := raftOp{n: n, gen: gen, size: 1}
 	count, term, lastTerm := len(s.logs), s.stable[raftTerm].n, s.logs[s.last].term
 	raise := func() { o.kind, o.key, o.value = raftUint, raftTerm, term+1+r.Uint64N(3) }
@@ -270,9 +272,9 @@ func (o *raftOp) remove(s *raftState, index uint64) {
 
 // raftLog makes the entry that number n of a generation stores at an index.
 func (p plan) raftLog(index uint64, m raftMark) *raft.Log {
-	r := rand.New(rand.NewPCG(mix(p.seed, uint64(m.gen), 3), mix(m.n)))
+	r := rand.New(rand.NewPCG(mix(p.Seed, uint64(m.gen), 3), mix(m.n)))
 	l := &raft.Log{Index: index, Term: m.term, AppendedAt: time.Unix(int64(m.n), int64(m.gen)).UTC()}
-	key, size := fmt.Sprintf("l/%d", index), headerSize+r.IntN(200)
+	key, size := fmt.Sprintf("l/%d", index), commits.HeaderSize+r.IntN(200)
 	switch what := r.IntN(20); {
 	case what == 0:
 		l.Type = raft.LogNoop // which has no data; the time says where it is from
@@ -283,25 +285,25 @@ func (p plan) raftLog(index uint64, m raftMark) *raft.Log {
 	case what == 2:
 		l.Type = raft.LogConfiguration
 	case what < 6:
-		l.Extensions = p.value(nil, m.gen, m.n, key+"/extensions", headerSize+r.IntN(40))
+		l.Extensions = p.Value(nil, key+"/extensions", commits.Written{N: m.n, Gen: m.gen, Size: commits.HeaderSize + r.IntN(40)})
 	case what < 10:
 		l.AppendedAt = time.Time{}
 	}
 	if m.n%8 == 0 && r.IntN(12) == 0 {
 		size += r.IntN(raftLargest - size)
 	}
-	l.Data = p.value(nil, m.gen, m.n, key, size)
+	l.Data = p.Value(nil, key, commits.Written{N: m.n, Gen: m.gen, Size: size})
 	return l
 }
 
 // raftValue makes what number n of a generation sets a key to.
 func (p plan) raftValue(key string, m raftMark) []byte {
-	r := rand.New(rand.NewPCG(mix(p.seed, uint64(m.gen), 4), mix(m.n)))
-	size := headerSize + r.IntN(40)
+	r := rand.New(rand.NewPCG(mix(p.Seed, uint64(m.gen), 4), mix(m.n)))
+	size := commits.HeaderSize + r.IntN(40)
 	if key != raftCandidate && r.IntN(4) == 0 {
 		size += r.IntN(20 << 10)
 	}
-	return p.value(nil, m.gen, m.n, key, size)
+	return p.Value(nil, key, commits.Written{N: m.n, Gen: m.gen, Size: size})
 }
 
 // span is numbers from one to another.
@@ -310,7 +312,7 @@ type span struct{ From, To uint64 }
 // raftFold goes through the operations of a history up to number upto. prepare, if it is not nil, is given the empty state; visit is
 // called after each number, with the operation that it is of, and with that beside which this one ran, if there is one.
 func (h *history) raftFold(upto uint64, prepare func(s *raftState), visit func(s *raftState, o, beside *raftOp, n uint64)) *raftState {
-	s := newRaftState(plan{h.Seed}, h.Monotonic)
+	s := newRaftState(planOf(h.Seed), h.Monotonic)
 	if prepare != nil {
 		prepare(s)
 	}

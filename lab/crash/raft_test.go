@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
@@ -59,7 +60,7 @@ func TestRaftModelIsTheStore(t *testing.T) {
 			defer store.Close()
 			h := &history{Seed: seed, Survives: holdfast.Power, Monotonic: monotonic}
 			h.begin(2, 1)
-			v := &raftVictim{worker: &worker{}, store: store, model: newRaftState(plan{seed}, monotonic)}
+			v := &raftVictim{worker: &worker{}, store: store, model: newRaftState(planOf(seed), monotonic)}
 			for n := uint64(1); n < 5000; {
 				o := v.model.p.raftOp(2, n, v.model)
 				kind := fmt.Sprint(o.kind)
@@ -89,7 +90,7 @@ func TestRaftModelIsTheStore(t *testing.T) {
 					t.Fatal(err)
 				}
 				if want := v.model.entries(true); !slices.Equal(found, want) {
-					t.Fatalf("seed %d after operation %d, %v: %s", seed, o.n, &o, difference(want, found))
+					t.Fatalf("seed %d after operation %d, %v: %s", seed, o.n, &o, commits.Difference(found, want))
 				}
 				h.Issued, h.Bound = n-1, n-1
 				if j := raftJudge(h, found); j.broken() || j.Survived != n-1 || len(j.Findings) > 0 {
@@ -113,7 +114,7 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 	base.begin(0, 1)
 	ops := raftOps(&base, 5000)
 	state := func(i int) []entry { return raftAfter(&base, ops[i]) }
-	commits := func(i int) uint64 { return base.raftFold(ops[i].end(), nil, nil).committed() }
+	committed := func(i int) uint64 { return base.raftFold(ops[i].end(), nil, nil).committed() }
 	// find is the first operation of that description from the 40th on, up to which acknowledgements go in most tests.
 	find := func(what func(i int, o *raftOp) bool) int {
 		for i, o := range ops {
@@ -153,7 +154,7 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		}))
 	}
 	entryOf := func(o *raftOp, i uint64) entry {
-		return logEntry(o.from+i, plan{base.Seed}.raftLog(o.from+i, raftMark{o.n + i, o.gen, o.term}))
+		return logEntry(o.from+i, planOf(base.Seed).raftLog(o.from+i, raftMark{o.n + i, o.gen, o.term}))
 	}
 
 	vote := find(func(i int, o *raftOp) bool {
@@ -168,7 +169,7 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		return o.kind == raftBack && ops[i+1].kind == raftStore && ops[i+1].from == o.from && ops[i+1].size < o.size
 	})
 	commit := find(func(i int, o *raftOp) bool {
-		return o.kind == raftStore && o.commit > 0 && commits(i) == o.commit && commits(i-1) < o.commit && ops[i+1].kind == raftStore && ops[i+1].commit == 0
+		return o.kind == raftStore && o.commit > 0 && committed(i) == o.commit && committed(i-1) < o.commit && ops[i+1].kind == raftStore && ops[i+1].commit == 0
 	})
 	term := find(func(i int, o *raftOp) bool { return o.key == raftTerm && ops[i+1].kind == raftStore })
 
@@ -259,14 +260,14 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		}(), counts{order: 1, lost: 1}, "is not there, but later ones up to"},
 		"another entry's data": {power(several + 2), func() []entry {
 			found := state(several + 1)
-			l := plan{base.Seed}.raftLog(ops[several].from+1, raftMark{ops[several].n + 1, 0, ops[several].term})
+			l := planOf(base.Seed).raftLog(ops[several].from+1, raftMark{ops[several].n + 1, 0, ops[several].term})
 			l.Index--
 			found[key(found, fmt.Sprintf("l/%d", l.Index))] = logEntry(l.Index, l)
 			return found
 		}(), counts{wrong: 1, torn: 1, lost: 1}, "no operation stored that there"},
 		"another term": {power(several + 2), func() []entry {
 			found := state(several + 1)
-			l := plan{base.Seed}.raftLog(ops[several].from, raftMark{ops[several].n, 0, ops[several].term})
+			l := planOf(base.Seed).raftLog(ops[several].from, raftMark{ops[several].n, 0, ops[several].term})
 			l.Term++
 			found[key(found, fmt.Sprintf("l/%d", l.Index))] = logEntry(l.Index, l)
 			return found
@@ -274,7 +275,7 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		"an entry that nobody stored": {power(60), mend(append(state(59), entryOf(ops[len(ops)-1], 0))), counts{survived: 60, wrong: 1}, "no operation stored that there"},
 		"an index twice":              {power(60), append(state(59), state(59)[len(state(59))-1]), counts{survived: 60, wrong: 1}, "is there twice"},
 		"no index":                    {power(60), append(state(59), entry{Key: "l/x"}), counts{survived: 60, wrong: 1}, "there is no such index"},
-		"a key that nobody set":       {power(60), append(state(59), newEntry("zebra", []byte("striped"))), counts{survived: 60, wrong: 1}, "no operation stored that there"},
+		"a key that nobody set":       {power(60), append(state(59), commits.NewFound("zebra", []byte("striped"))), counts{survived: 60, wrong: 1}, "no operation stored that there"},
 		"a lie about the first": {power(60), func() []entry {
 			found := state(59)
 			found[key(found, entryFirst)].N--
@@ -282,7 +283,7 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		}(), counts{survived: 60, wrong: 1}, "the log says that it is from index"},
 		"the commit index gone back": {power(commit + 2), func() []entry {
 			found := state(commit + 1)
-			found[key(found, entryCommit)].N = commits(commit - 1)
+			found[key(found, entryCommit)].N = committed(commit - 1)
 			return found
 		}(), counts{torn: 1, lost: 1}, "the commit index is"},
 		"no commit index": {power(commit + 2), func() []entry {
@@ -320,7 +321,7 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 }
 
 // entriesOfNothing is what there is in an empty store.
-func entriesOfNothing() []entry { return newRaftState(plan{1}, false).entries(true) }
+func entriesOfNothing() []entry { return newRaftState(planOf(1), false).entries(true) }
 
 // TestRaftGoesOn: a history goes on from a deletion that a crash took back, and from what others took back.
 func TestRaftGoesOn(t *testing.T) {
@@ -469,7 +470,7 @@ func TestNobodyAsksForTheFront(t *testing.T) {
 	v := &raftVictim{worker: &worker{tell: &teller{w: &told}}, peer: true}
 	v.store = lingering{v: v}
 	for seed := range uint64(200) { // some look before the first entry
-		v.model = newRaftState(plan{1}, true)
+		v.model = newRaftState(planOf(1), true)
 		v.model.put(90, raftMark{n: 1, term: 1})
 		if err := v.look(rand.New(rand.NewPCG(seed, 0))); err != nil {
 			t.Fatal(err)

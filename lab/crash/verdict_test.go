@@ -19,14 +19,15 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 )
 
 func TestMessages(t *testing.T) {
 	want := []message{{kind: tellAcked, a: 1<<63 + 5, b: 3}, {kind: tellWrong, text: "so it is"}, {kind: tellMetrics, b: 1<<64 - 1}}
-	found := entry{Key: "a\x00b", N: 7, Gen: 2, Len: 1 << 20, Sum: digestOf([]byte("x"))}
-	want = append(want, found.message())
+	found := entry{Key: "a\x00b", N: 7, Gen: 2, Len: 1 << 20, Sum: commits.DigestOf([]byte("x"))}
+	want = append(want, messageOf(found))
 	var stream []byte
 	for _, m := range want {
 		stream = m.append(stream)

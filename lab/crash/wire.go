@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // What a child tells, as records
@@ -110,38 +111,22 @@ func ended(err error) error {
 	return err
 }
 
-// entry is something found in an engine or store: a key, or a position of a log.
-type entry struct {
-	Key string
-	N   uint64 // as its value says, 0 if that says nothing
-	Gen uint32
-	Len int
-	Sum digest
-}
-
-// message packs what else there is of an entry behind its key.
-func (e entry) message() message {
+// messageOf packs what else there is of an entry behind its key.
+func messageOf(e entry) message {
 	text := append([]byte(e.Key), e.Sum[:]...)
 	text = binary.BigEndian.AppendUint64(text, uint64(e.Len))
 	return message{kind: tellFound, a: e.N, b: uint64(e.Gen), text: string(text)}
 }
 
 func entryOf(m message) (entry, error) {
-	const tail = len(digest{}) + 8
+	const tail = len(commits.Digest{}) + 8
 	if len(m.text) < tail {
 		return entry{}, errors.New("the child told nonsense")
 	}
 	at := len(m.text) - tail
-	e := entry{Key: m.text[:at], N: m.a, Gen: uint32(m.b), Len: int(binary.BigEndian.Uint64([]byte(m.text[at+len(digest{}):])))}
+	e := entry{Key: m.text[:at], N: m.a, Gen: uint32(m.b), Len: int(binary.BigEndian.Uint64([]byte(m.text[at+len(commits.Digest{}):])))}
 	copy(e.Sum[:], m.text[at:])
 	return e, nil
-}
-
-// newEntry describes a value found under key.
-func newEntry(key string, value []byte) entry {
-	e := entry{Key: key, Len: len(value), Sum: digestOf(value)}
-	e.N, e.Gen, _ = header(value)
-	return e
 }
 
 // spec is what the supervisor asks of a child, as one line of JSON on its standard input. The input

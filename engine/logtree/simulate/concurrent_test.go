@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -16,15 +17,8 @@ import (
 // flushes meet merges there, which a history of one goroutine cannot bring about. It does not follow from its
 // seed alone.
 func TestConcurrent(t *testing.T) {
-	d := 2 * time.Second
-	if testing.Short() {
-		d = time.Second / 2
-	}
-	if *runFor > 0 {
-		d = *runFor
-	}
-	first, n, crashes := rand.Uint64(), 0, 0
-	for began := time.Now(); n == 0 || time.Since(began) < d; n++ {
+	first, n, crashes := firstSeed(), 0, 0
+	for began := time.Now(); n == 0 || more(n, 20, began); n++ {
 		crashes += concurrent(t, first+uint64(n))
 		if t.Failed() {
 			break
@@ -52,13 +46,13 @@ func concurrent(t *testing.T, seed uint64) (crashes int) {
 			return crashes
 		}
 		c.New = false
-		found, err := contents(d)
+		found, err := commits.Contents(d, holdfast.Range{})
 		if err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 			return crashes
 		}
-		if _, wrong := l.settle(found, max(l.written, l.durable)); wrong != "" {
-			t.Errorf("seed %d, generation %d: %s", seed, generation, wrong)
+		if err := l.settle(found, holdfast.Process); err != nil {
+			t.Errorf("seed %d, generation %d: %v", seed, generation, err)
 			return crashes
 		}
 		on.HaltAfter(20 + rnd.Int64N(400))
@@ -73,7 +67,7 @@ func concurrent(t *testing.T, seed uint64) (crashes int) {
 			on = on.Kill()
 			continue
 		}
-		l.written = l.durable
+		l.acked.Crash(holdfast.Power)
 		on = on.Crash(rnd)
 	}
 	return crashes
@@ -96,12 +90,12 @@ func write(t *testing.T, seed uint64, d *db.DB, l *ledger, made *traffic) {
 				if err == nil {
 					l.apply(list)
 				}
-				upto := len(l.batches)
+				upto := l.last()
 				mu.Unlock()
 				if err == nil && rnd.IntN(3) > 0 {
 					if err = r.Wait(); err == nil {
 						mu.Lock()
-						l.acknowledged(upto, level)
+						l.acked.Add(upto, level)
 						mu.Unlock()
 					}
 				}

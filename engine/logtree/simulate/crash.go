@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -42,12 +43,12 @@ func (h *history) loseBy(n int) {
 	switch {
 	case n < kills:
 		h.stats.Kills++
-		h.note("kill -9: %d of %d batches must be there", max(h.ledger.written, h.ledger.durable), len(h.ledger.batches))
+		h.note("kill -9: %d of %d batches must be there", h.ledger.acked.Surviving(holdfast.Process), h.ledger.last())
 		h.fs = h.fs.Kill()
 	default:
 		h.stats.Cuts++
-		h.ledger.written = h.ledger.durable
-		h.note("power cut: %d of %d batches must be there", h.ledger.durable, len(h.ledger.batches))
+		h.ledger.acked.Crash(holdfast.Power)
+		h.note("power cut: %d of %d batches must be there", h.ledger.acked.Surviving(holdfast.Power), h.ledger.last())
 		switch {
 		case n < 6:
 			h.fs = h.fs.CrashNothing()
@@ -131,7 +132,7 @@ func (h *history) recover() error {
 		}
 	}
 	h.made = true
-	found, err := contents(h.db)
+	found, err := commits.Contents(h.db, holdfast.Range{})
 	if err != nil {
 		if err := h.unread("a scan of everything after Open", err); err != nil {
 			return err
@@ -144,11 +145,10 @@ func (h *history) recover() error {
 		h.disarm()
 		return h.recover()
 	}
-	n, wrong := h.ledger.settle(found, max(h.ledger.durable, h.ledger.written))
-	if wrong != "" {
-		return errors.New(wrong)
+	if err := h.ledger.settle(found, holdfast.Process); err != nil {
+		return err
 	}
-	h.note("%d batches are found, %d entries", n, len(found))
+	h.note("%d batches are found, %d entries", h.ledger.last(), len(found))
 	for range 3 {
 		if err := h.getFrom(h.db, h.ledger.now); err != nil {
 			return err
@@ -180,13 +180,19 @@ func (h *history) twice() error {
 	for what, on := range []*vfs.Mem{h.fs.Clone(), one.Clone(), one.CrashNothing(), one.Crash(h.rnd)} {
 		again, err := h.peek(on)
 		if err == nil {
-			if d := difference(again, first); d != "" {
-				err = errors.New(d)
-			}
+			err = same(again, first)
 		}
 		if err != nil {
 			return fmt.Errorf("opening again (%s) finds something else: %w", [...]string{"the same", "after a kill", "after a power cut", "after a power cut"}[what], err)
 		}
+	}
+	return nil
+}
+
+// same returns an error where got is not want.
+func same(got, want state) error {
+	if d := commits.Difference(got, want); d != "" {
+		return errors.New(d)
 	}
 	return nil
 }
@@ -199,7 +205,7 @@ func (h *history) peek(on *vfs.Mem) (state, error) {
 	if err != nil {
 		return nil, err
 	}
-	return contents(d)
+	return commits.Contents(d, holdfast.Range{})
 }
 
 // halt makes the power go during one of the next operations.
@@ -224,7 +230,7 @@ func (h *history) fault() error {
 		if h.rnd.IntN(2) == 0 {
 			h.note("caches are dropped")
 			h.fs.DropCaches()
-			h.ledger.written = h.ledger.durable
+			h.ledger.acked.Crash(holdfast.Power)
 			h.dropped = true
 		}
 		return nil
@@ -407,7 +413,7 @@ func (h *history) damaged(orderly bool) error {
 			return h.intact("Open", err)
 		}
 	}
-	found, unread := contents(d)
+	found, unread := commits.Contents(d, holdfast.Range{})
 	if unread != nil {
 		if err := h.intact("Scan", unread); err != nil {
 			return err
@@ -419,14 +425,14 @@ func (h *history) damaged(orderly bool) error {
 		if orderly && n < len(h.ledger.batches) {
 			return true
 		}
-		if unread == nil && difference(found, st) == "" || unread != nil && len(st) >= len(found) && slices.Equal(found, st[:len(found)]) {
+		if unread == nil && commits.Difference(found, st) == "" || unread != nil && len(st) >= len(found) && slices.Equal(found, st[:len(found)]) {
 			want = slices.Clone(st)
 			fits++
 		}
 		return true
 	})
 	if fits == 0 {
-		return fmt.Errorf("after damage, what is found was never there, or should be all (%v): compared with all, %s", orderly, difference(found, h.ledger.now))
+		return fmt.Errorf("after damage, what is found was never there, or should be all (%v): compared with all, %s", orderly, commits.Difference(found, h.ledger.now))
 	}
 	if unread != nil && fits > 1 {
 		return nil // which one it is is not known
@@ -442,14 +448,14 @@ func (h *history) readDamaged(want state) error {
 			h.stats.Reads++
 			key := h.traffic.key()
 			if len(want) > 0 && h.rnd.IntN(4) > 0 {
-				key = want[h.rnd.IntN(len(want))].key
+				key = want[h.rnd.IntN(len(want))].Key
 			}
 			got, err := h.db.Get(nil, []byte(key))
-			value, there := want.get(key)
+			value, there := want.Get(key)
 			switch {
 			case err == nil && there && string(got) == value, errors.Is(err, holdfast.ErrNotFound) && !there:
 			case err == nil || errors.Is(err, holdfast.ErrNotFound):
-				return fmt.Errorf("db.Get of a damaged database finds %s, %v; it should be %q, %v", brief(entry{key, string(got)}), err, value, there)
+				return fmt.Errorf("db.Get of a damaged database finds %v, %v; it should be %q, %v", entry{Key: key, Value: string(got)}, err, value, there)
 			default:
 				if err := h.intact("Get", err); err != nil {
 					return err
@@ -459,12 +465,7 @@ func (h *history) readDamaged(want state) error {
 		for range 3 {
 			h.stats.Reads++
 			r, part := h.span(want)
-			it := h.db.Scan(r)
-			var got state
-			for it.Next() {
-				got = append(got, entry{string(it.Key()), string(it.Value())})
-			}
-			err := it.Close()
+			got, err := commits.Contents(h.db, r)
 			if err == nil {
 				if !slices.Equal(got, part) {
 					return fmt.Errorf("db.Scan of a damaged database, of [%q, %q), reverse %v, finds %d entries of %d, and no error", r.Lo, r.Hi, r.Reverse, len(got), len(part))

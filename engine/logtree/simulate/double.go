@@ -3,6 +3,8 @@ package simulate
 import (
 	"fmt"
 
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -66,7 +68,7 @@ func (h *history) double() error {
 		var shown state
 		d, err := h.open(fs)
 		if err == nil {
-			shown, err = contents(d)
+			shown, err = commits.Contents(d, holdfast.Range{})
 		}
 		opened := err == nil
 		if !opened && !fs.Halted() {
@@ -75,30 +77,29 @@ func (h *history) double() error {
 		fs.Halt()
 		fs.Unmap()
 		for _, again := range []struct {
-			how   string
-			fs    *vfs.Mem
-			least int
+			how      string
+			fs       *vfs.Mem
+			survives holdfast.Level
 		}{
-			{"kill -9", fs.Kill(), max(h.ledger.durable, h.ledger.written)},
-			{"a power cut", fs.CrashNothing(), h.ledger.durable},
-			{"a power cut", fs.Crash(h.rnd), h.ledger.durable},
-			{"a power cut", fs.Crash(h.rnd), h.ledger.durable},
-			{"a power cut", fs.Crash(h.rnd), h.ledger.durable},
+			{"kill -9", fs.Kill(), holdfast.Process},
+			{"a power cut", fs.CrashNothing(), holdfast.Power},
+			{"a power cut", fs.Crash(h.rnd), holdfast.Power},
+			{"a power cut", fs.Crash(h.rnd), holdfast.Power},
+			{"a power cut", fs.Crash(h.rnd), holdfast.Power},
 		} {
 			found, err := h.peek(again.fs)
 			if err != nil {
 				return fmt.Errorf("%s during operation %d of Open after the first crash: %w", again.how, n, err)
 			}
 			h.stats.Doubles++
-			wrong := ""
 			if opened { // what it has shown is durable
-				wrong = difference(found, shown)
+				err = same(found, shown)
 			} else {
 				l := h.ledger
-				_, wrong = l.settle(found, again.least)
+				err = l.settle(found, again.survives)
 			}
-			if wrong != "" {
-				return fmt.Errorf("%s during operation %d of Open after the first crash: %s", again.how, n, wrong)
+			if err != nil {
+				return fmt.Errorf("%s during operation %d of Open after the first crash: %w", again.how, n, err)
 			}
 		}
 		if opened {

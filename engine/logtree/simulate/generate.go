@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
 // traffic makes batches. What they are like is chosen once for a history, so that histories differ.
@@ -111,40 +112,30 @@ func (t *traffic) batch() []op {
 		if t.rnd.IntN(100) < t.log {
 			if t.next > t.first && t.rnd.IntN(12) == 0 {
 				t.first += t.rnd.IntN(t.next - t.first + 1)
-				list = append(list, op{holdfast.KindDeleteRange, "log/", logKey(t.first)})
+				list = append(list, commits.DeleteRange[string]("log/", logKey(t.first)))
 				continue
 			}
 			t.next++
-			list = append(list, op{holdfast.KindSet, logKey(t.next), t.newValue(name)})
+			list = append(list, commits.Set(logKey(t.next), t.newValue(name)))
 			continue
 		}
 		switch n := t.rnd.IntN(100); {
 		case n < t.ranges:
 			lo, hi := t.bounds()
-			list = append(list, op{holdfast.KindDeleteRange, lo, hi})
+			list = append(list, commits.DeleteRange[string](lo, hi))
 		case n < t.ranges+t.deletes:
-			list = append(list, op{kind: holdfast.KindDelete, key: t.key()})
+			list = append(list, commits.Delete[string](t.key()))
 		default:
-			list = append(list, op{holdfast.KindSet, t.key(), t.newValue(name)})
+			list = append(list, commits.Set(t.key(), t.newValue(name)))
 		}
 	}
 	if t.mark {
-		list = append(list, op{holdfast.KindSet, marker, fmt.Sprint(t.made)})
+		list = append(list, commits.Set(marker, fmt.Sprint(t.made)))
 	}
 	return list
 }
 
 // encode fills b with the operations of a batch.
 func encode(b *holdfast.Batch, list []op) {
-	b.Reset()
-	for _, o := range list {
-		switch o.kind {
-		case holdfast.KindSet:
-			b.Set([]byte(o.key), []byte(o.value))
-		case holdfast.KindDelete:
-			b.Delete([]byte(o.key))
-		case holdfast.KindDeleteRange:
-			b.DeleteRange([]byte(o.key), []byte(o.value))
-		}
-	}
+	commits.Encode(b, list, func(_, value string) []byte { return []byte(value) })
 }

@@ -28,25 +28,25 @@ func (h *history) getFrom(from holdfast.Reader, want state) error {
 	case h.rnd.IntN(4) == 0:
 		key = logKey(h.traffic.first + h.rnd.IntN(h.traffic.next-h.traffic.first+2))
 	case len(want) > 0 && h.rnd.IntN(2) == 0:
-		key = want[h.rnd.IntN(len(want))].key
+		key = want[h.rnd.IntN(len(want))].Key
 	}
 	return h.getKey(from, want, key)
 }
 
 func (h *history) getKey(from holdfast.Reader, want state, key string) error {
 	got, err := from.Get(nil, []byte(key))
-	value, there := want.get(key)
+	value, there := want.Get(key)
 	switch {
 	case err == nil && there && string(got) == value:
 		return nil
 	case err == nil && !there:
-		return fmt.Errorf("db.Get(%q) finds %s, which should not be", key, brief(entry{key, string(got)}))
+		return fmt.Errorf("db.Get(%q) finds %v, which should not be", key, entry{Key: key, Value: string(got)})
 	case err == nil:
-		return fmt.Errorf("db.Get finds %s, which should be %s", brief(entry{key, string(got)}), brief(entry{key, value}))
+		return fmt.Errorf("db.Get finds %v, which should be %v", entry{Key: key, Value: string(got)}, entry{Key: key, Value: value})
 	case errors.Is(err, holdfast.ErrNotFound) && !there:
 		return nil
 	case errors.Is(err, holdfast.ErrNotFound):
-		return fmt.Errorf("db.Get does not find %s", brief(entry{key, value}))
+		return fmt.Errorf("db.Get does not find %v", entry{Key: key, Value: value})
 	}
 	return h.unread(fmt.Sprintf("Get(%q)", key), err)
 }
@@ -58,7 +58,7 @@ func (h *history) span(want state) (holdfast.Range, state) {
 		lo, hi = h.traffic.bounds()
 	}
 	r := holdfast.Range{Lo: []byte(lo), Hi: []byte(hi), Reverse: h.rnd.IntN(2) == 0}
-	part := want.within(lo, hi)
+	part := want.Within(lo, hi)
 	if r.Reverse {
 		part = slices.Clone(part)
 		slices.Reverse(part)
@@ -80,14 +80,14 @@ func (h *history) scanFrom(from holdfast.Reader, want state) error {
 			if err := it.Err(); err != nil {
 				return h.unread("Scan", err)
 			}
-			return fmt.Errorf("db.Scan of [%q, %q), reverse %v, ends after %d of %d entries: %s is missing", r.Lo, r.Hi, r.Reverse, i, len(part), brief(w))
+			return fmt.Errorf("db.Scan of [%q, %q), reverse %v, ends after %d of %d entries: %v is missing", r.Lo, r.Hi, r.Reverse, i, len(part), w)
 		}
-		if err := same(it, w); err != nil {
+		if err := at(it, w); err != nil {
 			return fmt.Errorf("db.Scan of [%q, %q), reverse %v, entry %d: %w", r.Lo, r.Hi, r.Reverse, i, err)
 		}
 	}
 	if it.Next() {
-		return fmt.Errorf("db.Scan of [%q, %q), reverse %v: there is %s, which should not be", r.Lo, r.Hi, r.Reverse, brief(entry{string(it.Key()), string(it.Value())}))
+		return fmt.Errorf("db.Scan of [%q, %q), reverse %v: there is %v, which should not be", r.Lo, r.Hi, r.Reverse, entry{Key: string(it.Key()), Value: string(it.Value())})
 	}
 	if err := it.Err(); err != nil {
 		return h.unread("Scan", err)
@@ -95,21 +95,12 @@ func (h *history) scanFrom(from holdfast.Reader, want state) error {
 	return nil
 }
 
-func same(it holdfast.Iterator, w entry) error {
-	if string(it.Key()) != w.key || string(it.Value()) != w.value {
-		return fmt.Errorf("there is %s, which should be %s", brief(entry{string(it.Key()), string(it.Value())}), brief(w))
+// at returns an error unless an iterator is at w.
+func at(it holdfast.Iterator, w entry) error {
+	if string(it.Key()) != w.Key || string(it.Value()) != w.Value {
+		return fmt.Errorf("there is %v, which should be %v", entry{Key: string(it.Key()), Value: string(it.Value())}, w)
 	}
 	return nil
-}
-
-// contents returns all that there is.
-func contents(from holdfast.Reader) (state, error) {
-	var st state
-	it := from.Scan(holdfast.Range{})
-	for it.Next() {
-		st = append(st, entry{string(it.Key()), string(it.Value())})
-	}
-	return st, it.Close()
 }
 
 // walk opens an iterator that stays open, or goes on with one.
@@ -146,9 +137,9 @@ func (h *history) walk() error {
 				h.walks = slices.Delete(h.walks, i, i+1)
 				return nil
 			}
-			return fmt.Errorf("an open iterator ends before %s", brief(w.want[0]))
+			return fmt.Errorf("an open iterator ends before %v", w.want[0])
 		}
-		if err := same(w, w.want[0]); err != nil {
+		if err := at(w, w.want[0]); err != nil {
 			return fmt.Errorf("an open iterator: %w", err)
 		}
 		w.want = w.want[1:]
@@ -161,7 +152,7 @@ func (h *history) endWalk(i int) error {
 	w := h.walks[i]
 	h.walks = slices.Delete(h.walks, i, i+1)
 	if len(w.want) == 0 && w.Next() {
-		return fmt.Errorf("an open iterator goes on with %s after the end", brief(entry{string(w.Key()), string(w.Value())}))
+		return fmt.Errorf("an open iterator goes on with %v after the end", entry{Key: string(w.Key()), Value: string(w.Value())})
 	}
 	if err := w.Close(); err != nil && !w.weak {
 		return h.unread("an open iterator", err)

@@ -125,7 +125,7 @@ type history struct {
 type receipt struct {
 	holdfast.Receipt
 	level holdfast.Level
-	upto  int // it stands for so many batches
+	upto  uint64 // it stands for so many batches
 }
 
 // view is an open snapshot, and walk an open iterator, with what is to be seen through it.
@@ -318,8 +318,8 @@ func (h *history) commit() error {
 	if len(list) > 0 {
 		h.ledger.apply(list)
 	}
-	h.note("batch %d at %v: %d operations, %d bytes", len(h.ledger.batches), level, len(list), b.Size())
-	rc := receipt{r, level, len(h.ledger.batches)}
+	h.note("batch %d at %v: %d operations, %d bytes", h.ledger.last(), level, len(list), b.Size())
+	rc := receipt{r, level, h.ledger.last()}
 	if h.rnd.IntN(100) < h.habits.waits {
 		return h.settle(rc)
 	}
@@ -337,7 +337,7 @@ func (h *history) settle(r receipt) error {
 	if r.level == holdfast.Process && h.dropped {
 		return nil // it was written when the system had not yet forgotten it
 	}
-	h.ledger.acknowledged(r.upto, r.level)
+	h.ledger.acked.Add(r.upto, r.level)
 	return nil
 }
 
@@ -359,7 +359,7 @@ func (h *history) sync() error {
 	if err != nil {
 		return h.failed("Sync", err)
 	}
-	h.ledger.acknowledged(len(h.ledger.batches), holdfast.Power)
+	h.ledger.acked.Add(h.ledger.last(), holdfast.Power)
 	return nil
 }
 
@@ -403,7 +403,7 @@ func (h *history) busy() error {
 		return fmt.Errorf("db.Close with %d snapshots and %d iterators open: %w", len(h.views), len(h.walks), err)
 	}
 	if !errors.Is(err, holdfast.ErrPoisoned) {
-		h.ledger.acknowledged(len(h.ledger.batches), holdfast.Power)
+		h.ledger.acked.Add(h.ledger.last(), holdfast.Power)
 		return h.refused("Close", nil)
 	}
 	return h.failed("Close", err)
@@ -418,10 +418,10 @@ func (h *history) close() error {
 	if err := h.refused("Close", err); err != nil {
 		return err
 	}
-	all := len(h.ledger.batches)
+	all := h.ledger.last()
 	switch {
 	case err == nil:
-		h.ledger.acknowledged(all, holdfast.Power)
+		h.ledger.acked.Add(all, holdfast.Power)
 		for _, r := range h.receipts {
 			if err := r.Wait(); err != nil {
 				return fmt.Errorf("a receipt's Wait after Close: %w", err)

@@ -15,7 +15,7 @@ import (
 
 var (
 	oneSeed = flag.Uint64("simulate.seed", 0, "run the history of this seed only, and tell its steps")
-	runFor  = flag.Duration("simulate.for", 0, "run fresh histories for this long; default: some seconds")
+	runFor  = flag.Duration("simulate.for", 0, "run histories of fresh seeds for this long; default: some fixed seeds")
 )
 
 // tell runs a history and logs what it does.
@@ -27,20 +27,13 @@ func tell(t *testing.T, seed uint64) {
 	}
 }
 
-// TestFresh runs histories of fresh seeds.
-func TestFresh(t *testing.T) {
+// TestHistories runs histories of fixed seeds, or of fresh ones for as long as it is told.
+func TestHistories(t *testing.T) {
 	if *oneSeed != 0 {
 		tell(t, *oneSeed)
 		return
 	}
-	d := 4 * time.Second
-	if testing.Short() {
-		d = time.Second
-	}
-	if *runFor > 0 {
-		d = *runFor
-	}
-	first := rand.Uint64()
+	first := firstSeed()
 	t.Logf("from seed %d on; -simulate.seed=N repeats one", first)
 	var all Stats
 	var mu sync.Mutex
@@ -55,12 +48,28 @@ func TestFresh(t *testing.T) {
 			t.Error(err)
 			bad.Add(1)
 		}
-		return bad.Load() < 20 && time.Since(began) < d
+		return bad.Load() < 20 && more(int(n.Load()), 300, began)
 	})
-	t.Logf("%d histories in %v: %+v", n.Load(), d, all)
+	t.Logf("%d histories in %v: %+v", n.Load(), time.Since(began), all)
 	if all.Cuts == 0 || all.Kills == 0 || all.Halts == 0 || all.Doubles == 0 || all.Poisons == 0 || all.Refusals == 0 {
 		t.Errorf("some things never happened: %+v", all)
 	}
+}
+
+// firstSeed is 1, or a fresh one if tests are to run for a time.
+func firstSeed() uint64 {
+	if *runFor > 0 {
+		return rand.Uint64()
+	}
+	return 1
+}
+
+// more reports whether more than n histories are to be run, of so many with fixed seeds.
+func more(n, fixed int, began time.Time) bool {
+	if *runFor > 0 {
+		return time.Since(began) < *runFor
+	}
+	return n < fixed
 }
 
 // inParallel calls f on all processors until it returns false.
@@ -77,7 +86,7 @@ func inParallel(f func() bool) {
 
 // TestSameSeed: a seed is one history, to the last operation on the file system.
 func TestSameSeed(t *testing.T) {
-	first := rand.Uint64()
+	first := firstSeed()
 	for seed := first; seed < first+25; seed++ {
 		var sums [2]uint64
 		var stats [2]Stats

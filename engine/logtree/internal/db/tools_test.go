@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -244,17 +245,7 @@ func repairSmall(t *testing.T, fsys vfs.FS, h history) (*Repaired, map[string]st
 
 // difference says where two differ.
 func difference(got, want map[string]string) string {
-	for key, value := range got {
-		if w, ok := want[key]; !ok || w != value {
-			return fmt.Sprintf("%q = %q, want %q", key, value, w)
-		}
-	}
-	for key, value := range want {
-		if _, ok := got[key]; !ok {
-			return fmt.Sprintf("%q = %q is missing", key, value)
-		}
-	}
-	return "nothing differs"
+	return commits.Difference(commits.StateOf(got), commits.StateOf(want))
 }
 
 // TestVerifyAndRepairClean: in a sound database nothing is damaged, and a repair is a copy.

@@ -14,26 +14,26 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// toyHarness is the harness of the toy engine with one flaw, or none.
-func toyHarness(flaw string) Harness {
+// mutantHarness is the harness of the small engine with one flaw, or none.
+func mutantHarness(flaw string) Harness {
 	return Harness{
 		Open: func(dir string, o holdfast.Options) (holdfast.Engine, error) {
-			return openToy(flaw, dir, o, new(Faults))
+			return openMutant(flaw, dir, o, new(Faults))
 		},
 		OpenFaulty: func(dir string, o holdfast.Options, f *Faults) (holdfast.Engine, error) {
-			return openToy(flaw, dir, o, f)
+			return openMutant(flaw, dir, o, f)
 		},
 		Tail:     func(dir string) string { return filepath.Join(dir, "log") },
-		Describe: func() holdfast.Capabilities { return describeToy(flaw) },
+		Describe: func() holdfast.Capabilities { return describeMutant(flaw) },
 	}
 }
 
 // An engine that keeps all laws passes.
-func TestHonestToy(t *testing.T) { Run(t, toyHarness("")) }
+func TestHonestEngine(t *testing.T) { Run(t, mutantHarness("")) }
 
 // For each law there are engines that break it, and the suite says so: the named case fails,
 // and explains the law.
-func TestFlaws(t *testing.T) {
+func TestMutants(t *testing.T) {
 	for _, f := range []struct {
 		law  int
 		flaw string
@@ -45,7 +45,7 @@ func TestFlaws(t *testing.T) {
 		{2, "recovers out of order", "levels mixed"},
 		{2, "syncs under its lock", "Apply does not wait for the device"},
 		{3, "acknowledges too early", "kept after kill -9"},
-		{3, "forgets what nobody waited for", "Close keeps what nobody waited for"},
+		{3, "forgets what was not waited for", "Close keeps what was not waited for"},
 		{4, "gives less than asked", "the description"},
 		{4, "never syncs", "Power syncs"},
 		{4, "takes any level", "levels that are refused"},
@@ -72,7 +72,7 @@ func TestFlaws(t *testing.T) {
 		{9, "hides what a repair lost", "what a repair lost"},
 	} {
 		t.Run(fmt.Sprintf("%d %s, %s", f.law, f.flaw, f.kase), func(t *testing.T) {
-			s := newSuite(toyHarness(f.flaw), t.Name())
+			s := newSuite(mutantHarness(f.flaw), t.Name())
 			if s.playChild() {
 				return
 			}

@@ -21,13 +21,13 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 )
 
-// toy is a small engine that keeps all nine laws: an append-only log of frames, and its
-// state in memory. What a flaw does wrong is marked in the code by its name.
+// mutant is a small engine: an append-only log of frames, and its state in memory. Without a flaw it keeps all nine
+// laws. What a flaw does wrong is marked in the code by its name.
 //
 //	log     frames: length of the body 4, CRC32C of the body 4, body (Batch.Bytes)
 //	clean   length and CRC32C of the log, as text; there only after a Close in good order
-type toy struct {
-	*mem.Engine // the state; its views are the toy's
+type mutant struct {
+	*mem.Engine // the state; its views are the mutant's
 	flaw        string
 	dir         string
 	o           holdfast.Options
@@ -44,20 +44,20 @@ type toy struct {
 	torn    int64
 	syncs   int64
 	failed  error
-	closing bool // nobody may come between the last sync and closed
+	closing bool // no sync may begin between the last one and closed
 	closed  bool
 	timer   *time.Timer
-	syncing bool // by somebody, who does not hold mu meanwhile
+	syncing bool // under way, without mu
 	settled sync.Cond
 	held    *holdfast.Batch // "shows out of order" hides this batch, until
-	heldAt  uint64          // somebody waits for it or for a later one
+	heldAt  uint64          // it or a later one is waited for
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func describeToy(flaw string) holdfast.Capabilities {
+func describeMutant(flaw string) holdfast.Capabilities {
 	c := holdfast.Capabilities{
-		Engine:        "toy",
+		Engine:        "mutant",
 		Memory:        holdfast.Promise{Given: holdfast.Memory, How: "appended to a buffer"},
 		Process:       holdfast.Promise{Given: holdfast.Process, How: "written to the log"},
 		Power:         holdfast.Promise{Given: holdfast.Power, How: "written to the log, synced"},
@@ -69,7 +69,7 @@ func describeToy(flaw string) holdfast.Capabilities {
 		MaxBatchSize:  holdfast.MaxBatchSize,
 	}
 	if flaw != "" {
-		c.Engine = "toy that " + flaw
+		c.Engine = "mutant that " + flaw
 	}
 	if flaw == "gives less than asked" {
 		c.Power.Given = holdfast.Process
@@ -77,16 +77,16 @@ func describeToy(flaw string) holdfast.Capabilities {
 	return c
 }
 
-func openToy(flaw, dir string, o holdfast.Options, faults *Faults) (holdfast.Engine, error) {
+func openMutant(flaw, dir string, o holdfast.Options, faults *Faults) (holdfast.Engine, error) {
 	o, err := o.WithDefaults()
 	if err != nil {
 		return nil, err
 	}
-	lock, lost, err := toyHome(flaw, dir, o.ReadOnly)
+	lock, lost, err := openHome(flaw, dir, o.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
-	t := &toy{Engine: mem.New(), flaw: flaw, dir: dir, o: o, lock: lock, lost: lost, faults: faults}
+	t := &mutant{Engine: mem.New(), flaw: flaw, dir: dir, o: o, lock: lock, lost: lost, faults: faults}
 	t.settled.L = &t.mu
 	if err := t.recover(); err != nil {
 		lock.Close()
@@ -95,10 +95,10 @@ func openToy(flaw, dir string, o holdfast.Options, faults *Faults) (holdfast.Eng
 	return t, nil
 }
 
-// toyHome marks and locks the directory. It also returns what a repair that made it has lost.
-func toyHome(flaw, dir string, reads bool) (_ *os.File, lost string, err error) {
+// openHome marks and locks the directory. It also returns what a repair that made it has lost.
+func openHome(flaw, dir string, reads bool) (_ *os.File, lost string, err error) {
 	fail := func(class error, detail string, cause error) error {
-		return &holdfast.Error{Op: "open", Engine: "toy", Path: dir, Class: class, Detail: detail, Cause: cause}
+		return &holdfast.Error{Op: "open", Engine: "mutant", Path: dir, Class: class, Detail: detail, Cause: cause}
 	}
 	if dir == "" {
 		return nil, "", fail(holdfast.ErrBadOption, "no directory is named", nil)
@@ -129,9 +129,9 @@ func toyHome(flaw, dir string, reads bool) (_ *os.File, lost string, err error) 
 		return nil, "", fail(holdfast.ErrLocked, "", err)
 	}
 	if !marked {
-		err = os.WriteFile(filepath.Join(dir, markName), []byte("holdfast 1\nengine toy\nformat 1\n"), 0o644)
+		err = os.WriteFile(filepath.Join(dir, markName), []byte("holdfast 1\nengine mutant\nformat 1\n"), 0o644)
 	} else {
-		lost, err = toyMark(dir, fail)
+		lost, err = readMark(dir, fail)
 	}
 	if err != nil {
 		lock.Close()
@@ -140,7 +140,7 @@ func toyHome(flaw, dir string, reads bool) (_ *os.File, lost string, err error) 
 	return lock, lost, nil
 }
 
-func toyMark(dir string, fail func(error, string, error) error) (lost string, _ error) {
+func readMark(dir string, fail func(error, string, error) error) (lost string, _ error) {
 	text, err := os.ReadFile(filepath.Join(dir, markName))
 	if err != nil {
 		return "", fail(nil, "", err)
@@ -158,17 +158,17 @@ func toyMark(dir string, fail func(error, string, error) error) (lost string, _ 
 		return "", fail(holdfast.ErrCorrupt, markName, nil)
 	case version > 1 || format > 1:
 		return "", fail(holdfast.ErrVersion, "it is newer", nil)
-	case engine != "toy":
+	case engine != "mutant":
 		return "", fail(holdfast.ErrForeign, "it was made by "+engine, nil)
 	}
 	return lost, nil
 }
 
 // recover reads the log, tells damage from a torn tail, and makes the log ready for more.
-func (t *toy) recover() error {
+func (t *mutant) recover() error {
 	name, clean := filepath.Join(t.dir, "log"), filepath.Join(t.dir, "clean")
 	damage := func(at int, detail string) error {
-		return &holdfast.Error{Op: "open", Engine: "toy", Path: name, Offset: int64(at), Class: holdfast.ErrCorrupt, Detail: detail}
+		return &holdfast.Error{Op: "open", Engine: "mutant", Path: name, Offset: int64(at), Class: holdfast.ErrCorrupt, Detail: detail}
 	}
 	log, err := os.ReadFile(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -176,20 +176,20 @@ func (t *toy) recover() error {
 	}
 	text, err := os.ReadFile(clean)
 	settled := err == nil
-	if want := toyClean(log); settled && string(text) != want && t.flaw != "checks no sums" && t.flaw != "takes damage for tearing" {
+	if want := cleanMark(log); settled && string(text) != want && t.flaw != "checks no sums" && t.flaw != "takes damage for tearing" {
 		return damage(0, "it is not as it was closed")
 	}
 	var batches []*holdfast.Batch
 	at := 0
 	for at < len(log) {
-		body, ok := toyFrame(log[at:])
+		body, ok := frameOf(log[at:])
 		if !ok && t.flaw != "checks no sums" {
 			break
 		}
 		if body == nil {
 			break
 		}
-		b, err := toyBatch(body)
+		b, err := batchOf(body)
 		if err != nil {
 			return damage(at, err.Error())
 		}
@@ -197,7 +197,7 @@ func (t *toy) recover() error {
 		at += 8 + len(body)
 	}
 	for later := at + 1; later < len(log) && t.flaw != "takes damage for tearing" && t.flaw != "checks no sums"; later++ {
-		if _, ok := toyFrame(log[later:]); ok {
+		if _, ok := frameOf(log[later:]); ok {
 			return damage(at, "a bad frame before a good one")
 		}
 	}
@@ -231,17 +231,17 @@ func (t *toy) recover() error {
 	}
 	if err != nil {
 		t.file.Close()
-		return &holdfast.Error{Op: "open", Engine: "toy", Path: name, Cause: err}
+		return &holdfast.Error{Op: "open", Engine: "mutant", Path: name, Cause: err}
 	}
 	return nil
 }
 
-func toyClean(log []byte) string {
+func cleanMark(log []byte) string {
 	return fmt.Sprintf("%d %08x\n", len(log), crc32.Checksum(log, castagnoli))
 }
 
-// toyFrame returns the body of the frame at the beginning of b, and whether its sum is right.
-func toyFrame(b []byte) ([]byte, bool) {
+// frameOf returns the body of the frame at the beginning of b, and whether its sum is right.
+func frameOf(b []byte) ([]byte, bool) {
 	if len(b) < 8 {
 		return nil, false
 	}
@@ -252,14 +252,14 @@ func toyFrame(b []byte) ([]byte, bool) {
 	return b[8 : 8+n], crc32.Checksum(b[8:8+n], castagnoli) == binary.LittleEndian.Uint32(b[4:])
 }
 
-func appendToyFrame(buf, body []byte) []byte {
+func appendFrame(buf, body []byte) []byte {
 	buf = binary.LittleEndian.AppendUint32(buf, uint32(len(body)))
 	buf = binary.LittleEndian.AppendUint32(buf, crc32.Checksum(body, castagnoli))
 	return append(buf, body...)
 }
 
-// toyBatch reads what Batch.Bytes wrote.
-func toyBatch(body []byte) (*holdfast.Batch, error) {
+// batchOf reads what Batch.Bytes wrote.
+func batchOf(body []byte) (*holdfast.Batch, error) {
 	var b holdfast.Batch
 	chunk := func() []byte {
 		n, w := binary.Uvarint(body)
@@ -289,7 +289,7 @@ func toyBatch(body []byte) (*holdfast.Batch, error) {
 	return &b, b.Err()
 }
 
-func (t *toy) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+func (t *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -317,10 +317,10 @@ func (t *toy) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, 
 		t.applied++
 		if t.flaw == "tears on disk" {
 			for op := range b.Ops() {
-				t.buf = appendToyFrame(t.buf, one(op).Bytes())
+				t.buf = appendFrame(t.buf, one(op).Bytes())
 			}
 		} else {
-			t.buf = appendToyFrame(t.buf, b.Bytes())
+			t.buf = appendFrame(t.buf, b.Bytes())
 		}
 		t.show(b)
 	}
@@ -338,7 +338,7 @@ func (t *toy) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, 
 }
 
 // show makes b visible.
-func (t *toy) show(b *holdfast.Batch) {
+func (t *mutant) show(b *holdfast.Batch) {
 	must := func(b *holdfast.Batch) {
 		if err := holdfast.Commit(t.Engine, b, holdfast.Memory); err != nil {
 			panic(err) // the engine is not closed, and b has been checked
@@ -358,7 +358,7 @@ func (t *toy) show(b *holdfast.Batch) {
 	}
 }
 
-func (t *toy) showHeld() {
+func (t *mutant) showHeld() {
 	if b := t.held; b != nil {
 		if err := holdfast.Commit(t.Engine, b, holdfast.Memory); err != nil {
 			panic(err)
@@ -381,8 +381,8 @@ func one(op holdfast.Op) *holdfast.Batch {
 	return &b
 }
 
-// Wait makes a toy the Waiter of its receipts.
-func (t *toy) Wait(token uint64) error {
+// Wait makes a mutant the Waiter of its receipts.
+func (t *mutant) Wait(token uint64) error {
 	if t.flaw == "shows out of order" {
 		time.Sleep(time.Millisecond) // while others are shown
 	}
@@ -408,7 +408,7 @@ func (t *toy) Wait(token uint64) error {
 }
 
 // store brings everything applied to level. It is called with mu held, and gives it up while it syncs.
-func (t *toy) store(level holdfast.Level) error {
+func (t *mutant) store(level holdfast.Level) error {
 	for t.syncing {
 		t.settled.Wait()
 	}
@@ -442,7 +442,7 @@ func (t *toy) store(level holdfast.Level) error {
 		}
 	}
 	if err != nil {
-		poison := &holdfast.Error{Op: "write", Engine: "toy", Path: t.file.Name(), Class: holdfast.ErrPoisoned, Cause: err}
+		poison := &holdfast.Error{Op: "write", Engine: "mutant", Path: t.file.Name(), Class: holdfast.ErrPoisoned, Cause: err}
 		if t.flaw == "forgives failures" {
 			return poison
 		}
@@ -452,15 +452,15 @@ func (t *toy) store(level holdfast.Level) error {
 }
 
 // here fails if the directory was replaced.
-func (t *toy) here() error {
+func (t *mutant) here() error {
 	held, err := t.lock.Stat()
 	if found, e := os.Stat(t.lock.Name()); err == nil && (e != nil || !os.SameFile(held, found)) && t.flaw != "goes on in a replaced directory" {
-		err = &holdfast.Error{Op: "check", Engine: "toy", Path: t.dir, Class: holdfast.ErrReplaced, Cause: e}
+		err = &holdfast.Error{Op: "check", Engine: "mutant", Path: t.dir, Class: holdfast.ErrReplaced, Cause: e}
 	}
 	return err
 }
 
-func (t *toy) write() error {
+func (t *mutant) write() error {
 	if len(t.buf) == 0 {
 		t.written = t.applied
 		return nil
@@ -468,7 +468,7 @@ func (t *toy) write() error {
 	err := t.faults.Write(t.file.Name())
 	if err == nil && t.flaw == "tears on disk" {
 		for len(t.buf) > 0 && err == nil {
-			body, _ := toyFrame(t.buf)
+			body, _ := frameOf(t.buf)
 			_, err = t.file.Write(t.buf[:8+len(body)])
 			t.buf = t.buf[8+len(body):]
 			time.Sleep(100 * time.Microsecond)
@@ -493,7 +493,7 @@ func (t *toy) write() error {
 	return nil
 }
 
-func (t *toy) Sync() error {
+func (t *mutant) Sync() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -506,7 +506,7 @@ func (t *toy) Sync() error {
 	return t.store(holdfast.Power)
 }
 
-func (t *toy) Get(dst, key []byte) ([]byte, error) {
+func (t *mutant) Get(dst, key []byte) ([]byte, error) {
 	if len(key) == 0 && t.flaw == "takes empty keys" {
 		return dst, holdfast.ErrNotFound
 	}
@@ -514,7 +514,7 @@ func (t *toy) Get(dst, key []byte) ([]byte, error) {
 }
 
 // liveView is a snapshot that is none.
-type liveView struct{ *toy }
+type liveView struct{ *mutant }
 
 func (liveView) Close() error { return nil }
 
@@ -529,7 +529,7 @@ func (v blockingView) Close() error {
 	return v.Snapshot.Close()
 }
 
-func (t *toy) Snapshot() (holdfast.Snapshot, error) {
+func (t *mutant) Snapshot() (holdfast.Snapshot, error) {
 	s, err := t.Engine.Snapshot()
 	switch {
 	case err == nil && t.flaw == "has live snapshots":
@@ -541,8 +541,8 @@ func (t *toy) Snapshot() (holdfast.Snapshot, error) {
 	return s, err
 }
 
-func (t *toy) Capabilities() holdfast.Capabilities {
-	c := describeToy(t.flaw)
+func (t *mutant) Capabilities() holdfast.Capabilities {
+	c := describeMutant(t.flaw)
 	c.LossWindow = max(t.o.SyncEvery, 0)
 	if t.flaw != "hides what a repair lost" {
 		c.Lost = t.lost
@@ -553,7 +553,7 @@ func (t *toy) Capabilities() holdfast.Capabilities {
 	return c
 }
 
-func (t *toy) Metrics() holdfast.Metrics {
+func (t *mutant) Metrics() holdfast.Metrics {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := holdfast.UnknownMetrics()
@@ -566,7 +566,7 @@ func (t *toy) Metrics() holdfast.Metrics {
 	return m
 }
 
-func (t *toy) Close() error {
+func (t *mutant) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -583,7 +583,7 @@ func (t *toy) Close() error {
 	t.closing = true
 	defer func() { t.closing = false }()
 	var err error
-	if t.flaw != "forgets what nobody waited for" {
+	if t.flaw != "forgets what was not waited for" {
 		err = t.store(holdfast.Power)
 	}
 	if busy := t.Engine.Close(); busy != nil {
@@ -593,7 +593,7 @@ func (t *toy) Close() error {
 	if err == nil {
 		var log []byte
 		if log, err = os.ReadFile(t.file.Name()); err == nil {
-			err = os.WriteFile(filepath.Join(t.dir, "clean"), []byte(toyClean(log)), 0o644)
+			err = os.WriteFile(filepath.Join(t.dir, "clean"), []byte(cleanMark(log)), 0o644)
 		}
 	}
 	return errors.Join(err, t.file.Close(), t.lock.Close())
