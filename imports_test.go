@@ -26,16 +26,16 @@ var layers = map[string][]string{
 	"":                         {},
 	"vfs":                      {},
 	"internal/":                {""},
-	"engine/":                  {"", "engine/internal/", "vfs"}, // never another engine
+	"engine/":                  {"", "engine/internal/", "internal/datadir", "vfs"}, // never another engine
 	"engine/internal/":         {"", "engine/internal/", "internal/"},
-	"engine/logtree/":          {"", "internal/apart", "engine/internal/", "engine/logtree/", "vfs"},
+	"engine/logtree/":          {"", "internal/datadir", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/all":               {"", "engine/", "internal/"},
 	"enginetest":               {"", "engine/mem"},
 	"store/":                   {"", "store/internal/exclusive", "store/internal/chunks"}, // no engine
 	"store/event/eventbus":     {"", "store/event"},
 	"store/raftlog/":           {"", "store/raftlog", "store/internal/exclusive", "store/internal/chunks"},
 	"store/internal/storetest": {"", "engine/"}, // for tests
-	"lab/":                     {"", "engine/all", "store/", "lab/"},
+	"lab/":                     {"", "engine/all", "store/", "lab/", "internal/datadir"},
 	"cmd/":                     {"", "engine/", "store/", "lab/", "internal/"},
 	"examples/":                {"", "engine/", "store/"},
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/engine/pebble"
 	"github.com/holdfastdb/holdfast/engine/sqlite"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Default is the engine for whoever has no reason to choose another: logtree passes the laws, the crash lab
@@ -29,17 +30,38 @@ type Entry struct {
 	Name     string
 	Open     func(dir string, o holdfast.Options) (holdfast.Engine, error)
 	Describe func() holdfast.Capabilities
+
+	mark  string // the engine's name in the directories it makes: engines with the same one open each other's; empty if it makes none
+	tools tools  // what its package can do with a directory that it does not open
+}
+
+// tools are the ways of one engine to look at a directory. Where one is nil, the directory can only be opened.
+type tools struct {
+	recognize func(dir string) bool                     // whether the files in dir are the engine's, though HOLDFAST does not say so
+	inspect   func(dir string, in *Inspection) error    // adds what is in the files
+	verify    func(dir string) (*Verification, error)   // otherwise everything is read
+	repair    func(dir, into string) (*Repaired, error) // otherwise a copy is scanned
 }
 
 // table lists the engines in the order in which they are shown.
 var table = []Entry{
-	{logtree.Name, logtree.Open, logtree.Describe},
-	{pebble.Name, pebble.Open, pebble.Describe},
-	{badger.Name, badger.Open, badger.Describe},
-	{bbolt.Name, bbolt.Open, bbolt.Describe},
-	{sqlite.Name, sqlite.Open, sqlite.Describe},
-	{sqlite.NameGo, sqlite.OpenGo, sqlite.DescribeGo},
-	{mem.Name, mem.Open, mem.Describe},
+	{logtree.Name, logtree.Open, logtree.Describe, logtree.Name, tools{logtree.IsDatabase, inspectLogtree, verifyLogtree, repairLogtree}},
+	{pebble.Name, pebble.Open, pebble.Describe, pebble.Name, tools{}},
+	{badger.Name, badger.Open, badger.Describe, badger.Name, tools{}},
+	{bbolt.Name, bbolt.Open, bbolt.Describe, bbolt.Name, tools{}},
+	{sqlite.Name, sqlite.Open, sqlite.Describe, sqlite.Name, tools{}},
+	{sqlite.NameGo, sqlite.OpenGo, sqlite.DescribeGo, sqlite.Name, tools{}},
+	{mem.Name, mem.Open, mem.Describe, "", tools{}},
+}
+
+// makerOf returns the engine that opens directories with that mark: if there are several, the first one that is in this build.
+func makerOf(mark string) (maker Entry, ok bool) {
+	for _, e := range table {
+		if e.mark == mark && (!ok || maker.Describe().Strongest() == 0 && e.Describe().Strongest() > 0) {
+			maker, ok = e, true
+		}
+	}
+	return maker, ok
 }
 
 // Engines returns the table. An engine that is not in this build is in it: it refuses every
@@ -73,6 +95,38 @@ func Open(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, err
 	}
 	return e.Open(dir, o)
+}
+
+// OpenDir opens a directory that an engine made, with that engine, which must be name unless that is empty. An Options.Level of 0
+// is the one to which the directory is bound. Options.ReadOnly counts only where the engine has it. ErrUnavailable: the
+// engine is not in this build.
+func OpenDir(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
+	mark, err := datadir.ReadMark("open", dir)
+	if err != nil {
+		return nil, err
+	}
+	e, _ := makerOf(mark.Engine)
+	if name != "" {
+		if e, err = Lookup(name); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case name != "" && e.mark != mark.Engine:
+		return nil, &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: holdfast.ErrForeign,
+			Detail: "it was made by engine " + mark.Engine, Remedy: "leave the engine out"}
+	case e.Open == nil || e.Describe().Strongest() == 0:
+		return nil, notInBuild(mark.Engine, dir)
+	}
+	if o.Level == 0 {
+		o.Level = mark.Level
+	}
+	o.ReadOnly = o.ReadOnly && e.Describe().ReadOnly
+	return e.Open(dir, o)
+}
+
+func notInBuild(engine, dir string) error {
+	return &holdfast.Error{Op: "open", Engine: engine, Path: dir, Class: holdfast.ErrUnavailable, Detail: "the engine is not in this build"}
 }
 
 // OpenURL opens an engine by its address, as [ParseURL] reads it.

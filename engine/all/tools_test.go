@@ -465,3 +465,36 @@ func TestScatteredDamage(t *testing.T) {
 		})
 	}
 }
+
+// TestCopyIntoEmptyDirectory: a copy keeps the mode of the empty directory that it takes the place of, and a link to it.
+func TestCopyIntoEmptyDirectory(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("to make a link needs a right, and there are no modes")
+	}
+	for _, e := range all.Engines() {
+		if e.Describe().Strongest() < holdfast.Process {
+			continue
+		}
+		at := t.TempDir()
+		dir := filepath.Join(at, "db")
+		want := fill(t, e, dir, holdfast.Power)
+		for what, makeCopy := range map[string]func(into string) error{
+			"backup": func(into string) error { _, err := all.BackupDir(dir, into); return err },
+			"repair": func(into string) error { _, err := all.Repair(dir, into); return err },
+		} {
+			into, link := filepath.Join(at, what), filepath.Join(at, what+"-link")
+			if err := errors.Join(os.Mkdir(into, 0o700), os.Symlink(into, link), makeCopy(link)); err != nil {
+				t.Fatal(err)
+			}
+			if st, err := os.Lstat(link); err != nil || st.Mode()&fs.ModeSymlink == 0 {
+				t.Errorf("%s of %s: the link is no link: %v", what, e.Name, err)
+			}
+			if st, err := os.Stat(into); err != nil || st.Mode().Perm() != 0o700 {
+				t.Errorf("%s of %s: the mode is not 0700: %v", what, e.Name, err)
+			}
+			if got := holds(t, e, into, holdfast.Power); !maps.Equal(got, want) {
+				t.Errorf("%s of %s holds %d keys, want %d", what, e.Name, len(got), len(want))
+			}
+		}
+	}
+}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package home
+package datadir
 
 import (
 	"errors"
@@ -50,4 +50,13 @@ func allocated(info fs.FileInfo) int64 {
 		return st.Blocks * 512
 	}
 	return info.Size()
+}
+
+// chown gives dir the owner and group of another file, as far as this process may.
+func chown(dir string, other fs.FileInfo) {
+	if st, ok := other.Sys().(*syscall.Stat_t); ok {
+		if os.Chown(dir, int(st.Uid), int(st.Gid)) != nil {
+			_ = os.Chown(dir, -1, int(st.Gid)) // a user other than root may give it to a group of his own
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package home
+package datadir
 
 import (
 	"os"
@@ -27,7 +27,7 @@ func TestCloseBesideChildren(t *testing.T) {
 	defer over.Store(true)
 	dir := t.TempDir()
 	for range 2000 {
-		h, err := Open(dir, Identity{Engine: "test", Format: 1})
+		h, err := Open(dir, Spec{Engine: "test", Format: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
