@@ -79,8 +79,8 @@ func Usage(dir string) (files, bytes int64) {
 	return files, bytes
 }
 
-// CopyFiles copies the regular files below dir to the new directory to. Links are not followed and not copied: what is done to
-// the copy does not reach the original.
+// CopyFiles copies the regular files below dir to the new directory to, without their holes. Links are not followed and
+// not copied: what is done to the copy does not reach the original.
 func CopyFiles(dir, to string) error {
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -107,10 +107,29 @@ func copyFile(from, to string) (err error) {
 		return err
 	}
 	defer in.Close()
+	size, err := in.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	defer func() { err = errors.Join(err, out.Close()) }()
+	for at := int64(0); at < size; {
+		data, end, err := dataAfter(in, at, size)
+		if err != nil {
+			return err
+		}
+		for _, f := range []*os.File{in, out} {
+			if _, err := f.Seek(data, io.SeekStart); err != nil {
+				return err
+			}
+		}
+		if _, err := io.CopyN(out, in, end-data); err != nil {
+			return err
+		}
+		at = end
+	}
+	return out.Truncate(size) // it may end with a hole
 }
