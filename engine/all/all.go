@@ -21,7 +21,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-// Default is the engine for whoever has no reason to choose another: logtree passes the laws, the crash lab
+// Default is the engine for those who have no reason to choose another: logtree passes the laws, the crash lab
 // and its own simulation, and every value in it is written once.
 const Default = logtree.Name
 
@@ -31,21 +31,24 @@ type Entry struct {
 	Open     func(dir string, o holdfast.Options) (holdfast.Engine, error)
 	Describe func() holdfast.Capabilities
 
-	mark  string // the engine's name in the directories it makes: engines with the same one open each other's; empty if it makes none
-	tools tools  // what its package can do with a directory that it does not open
+	// mark is the engine's name in the directories it makes. Engines with the same one open each other's. It is empty
+	// if the engine makes none.
+	mark  string
+	tools tools
 }
 
-// tools are the ways of one engine to look at a directory. Where one is nil, the directory can only be opened.
+// tools is what an engine's package can do with a directory without opening it.
 type tools struct {
-	recognize func(dir string) bool                     // whether the files in dir are the engine's, though HOLDFAST does not say so
-	inspect   func(dir string, in *Inspection) error    // adds what is in the files
-	verify    func(dir string) (*Verification, error)   // otherwise everything is read
-	repair    func(dir, into string) (*Repaired, error) // otherwise a copy is scanned
+	recognize func(dir string) bool                     // reports whether the files are the engine's; nil: only HOLDFAST tells
+	inspect   func(dir string, in *Inspection) error    // adds what is in the files; nil: nothing is known of them
+	verify    func(dir string) (*Verification, error)   // nil: the directory is opened, and everything is read
+	repair    func(dir, into string) (*Repaired, error) // nil: a copy is opened, and what can be read is copied
 }
 
 // table lists the engines in the order in which they are shown.
 var table = []Entry{
-	{logtree.Name, logtree.Open, logtree.Describe, logtree.Name, tools{logtree.IsDatabase, inspectLogtree, verifyLogtree, repairLogtree}},
+	{logtree.Name, logtree.Open, logtree.Describe, logtree.Name,
+		tools{logtree.IsDatabase, inspectLogtree, verifyLogtree, repairLogtree}},
 	{pebble.Name, pebble.Open, pebble.Describe, pebble.Name, tools{}},
 	{badger.Name, badger.Open, badger.Describe, badger.Name, tools{}},
 	{bbolt.Name, bbolt.Open, bbolt.Describe, bbolt.Name, tools{}},
@@ -54,7 +57,8 @@ var table = []Entry{
 	{mem.Name, mem.Open, mem.Describe, "", tools{}},
 }
 
-// makerOf returns the engine that opens directories with that mark: if there are several, the first one that is in this build.
+// makerOf returns the engine that opens directories with that mark: if there are several, the first one that is in
+// this build.
 func makerOf(mark string) (maker Entry, ok bool) {
 	for _, e := range table {
 		if e.mark == mark && (!ok || maker.Describe().Strongest() == 0 && e.Describe().Strongest() > 0) {
@@ -84,7 +88,8 @@ func Lookup(name string) (Entry, error) {
 			return e, nil
 		}
 	}
-	return Entry{}, &holdfast.Error{Op: "open", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("there is no engine %q", name),
+	return Entry{}, &holdfast.Error{Op: "open", Class: holdfast.ErrBadOption,
+		Detail: fmt.Sprintf("there is no engine %q", name),
 		Remedy: "the engines are " + strings.Join(Names(), ", ")}
 }
 
@@ -97,9 +102,9 @@ func Open(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 	return e.Open(dir, o)
 }
 
-// OpenDir opens a directory that an engine made, with that engine, which must be name unless that is empty. An Options.Level of 0
-// is the one to which the directory is bound. Options.ReadOnly counts only where the engine has it. ErrUnavailable: the
-// engine is not in this build.
+// OpenDir opens a directory that an engine made, with that engine, which must be name unless that is empty. An
+// Options.Level of 0 is the one to which the directory is bound. Options.ReadOnly counts only where the engine has
+// it. ErrUnavailable: the engine is not in this build.
 func OpenDir(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 	mark, err := datadir.ReadMark("open", dir)
 	if err != nil {
@@ -126,7 +131,8 @@ func OpenDir(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 }
 
 func notInBuild(engine, dir string) error {
-	return &holdfast.Error{Op: "open", Engine: engine, Path: dir, Class: holdfast.ErrUnavailable, Detail: "the engine is not in this build"}
+	return &holdfast.Error{Op: "open", Engine: engine, Path: dir, Class: holdfast.ErrUnavailable,
+		Detail: "the engine is not in this build"}
 }
 
 // OpenURL opens an engine by its address, as [ParseURL] reads it.
@@ -142,13 +148,14 @@ func OpenURL(address string) (holdfast.Engine, error) {
 //
 //	ENGINE:DIR?level=LEVEL&sync-every=DURATION&memory=SIZE&read-only=true
 //
-// in which an empty ENGINE is [Default], everything from the question mark on may be missing, SIZE is a number of bytes or
-// one with a suffix KiB, MiB or GiB, not below [holdfast.MinMemoryBytes], and sync-every=never turns the loss window off. DIR is
-// taken as it is, but that %3F stands for a question mark and %25 for a percent sign. It does not begin with
-// two slashes: there is no host in an address, and ENGINE://data would be /data.
+// in which an empty ENGINE is [Default], everything from the question mark on may be missing, SIZE is a number of
+// bytes or one with a suffix KiB, MiB or GiB, not below [holdfast.MinMemoryBytes], and sync-every=never turns the
+// loss window off. DIR is taken as it is, but that %3F stands for a question mark and %25 for a percent sign. It does
+// not begin with two slashes: there is no host in an address, and ENGINE://data would be /data.
 func ParseURL(address string) (name, dir string, o holdfast.Options, err error) {
 	bad := func(detail, remedy string) (string, string, holdfast.Options, error) {
-		return "", "", holdfast.Options{}, &holdfast.Error{Op: "parse address", Path: address, Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+		return "", "", holdfast.Options{}, &holdfast.Error{Op: "parse address", Path: address, Class: holdfast.ErrBadOption,
+			Detail: detail, Remedy: remedy}
 	}
 	name, rest, ok := strings.Cut(address, ":")
 	if !ok {

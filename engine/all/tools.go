@@ -57,7 +57,7 @@ func Inspect(dir string) (*Inspection, error) {
 	c := e.Describe()
 	in.Capabilities = &c
 	if e.tools.inspect == nil {
-		in.Notes = append(in.Notes, "what is in the files only the engine itself can tell: more is not available for "+mark.Engine)
+		in.Notes = append(in.Notes, "only an open engine can tell what is in the files of "+mark.Engine)
 		return in, nil
 	}
 	if in.Open {
@@ -71,8 +71,8 @@ func inspectLogtree(dir string, in *Inspection) (err error) {
 	return err
 }
 
-// identify says which engine made dir. Where only the files tell, damage is what is wrong with the mark. The entry is empty if this
-// build does not know the engine.
+// identify says which engine made dir. Where only the files tell, damage is what is wrong with the mark. The entry is
+// empty if this build does not know the engine.
 func identify(op, dir string) (mark datadir.Mark, e Entry, damage, err error) {
 	mark, err = datadir.ReadMark(op, dir)
 	if err == nil {
@@ -85,7 +85,8 @@ func identify(op, dir string) (mark datadir.Mark, e Entry, damage, err error) {
 		}
 		var d *holdfast.Error
 		if errors.As(err, &d) && d.Class != nil {
-			d.Class, d.Remedy = holdfast.ErrCorrupt, "holdfast repair makes a copy of what is intact, or restore the file from a backup"
+			d.Class = holdfast.ErrCorrupt
+			d.Remedy = "holdfast repair makes a copy of what is intact, or restore the file from a backup"
 		}
 		return datadir.Mark{Engine: e.mark}, e, err, nil
 	}
@@ -96,7 +97,7 @@ func identify(op, dir string) (mark datadir.Mark, e Entry, damage, err error) {
 type Verification struct {
 	Engine    string
 	Checked   string                // what was, in words
-	Checksums bool                  // the engine has checksums on everything stored; otherwise damage may have been read as data
+	Checksums bool                  // on everything stored; otherwise damage may have been read as data
 	Keys      int64                 // read, unless Logtree says more
 	Bytes     int64                 // of those keys and values
 	Logtree   *logtree.Verification // for that engine
@@ -152,7 +153,8 @@ func (v *Verification) read(e holdfast.Engine) {
 			err = errors.New("its value differs from the one that a scan shows")
 		}
 		if err != nil {
-			v.Damage = append(v.Damage, &holdfast.Error{Op: "verify", Engine: v.Engine, Class: holdfast.ErrCorrupt, Detail: fmt.Sprintf("key %.40q", it.Key()), Cause: err})
+			v.Damage = append(v.Damage, &holdfast.Error{Op: "verify", Engine: v.Engine, Class: holdfast.ErrCorrupt,
+				Detail: fmt.Sprintf("key %.40q", it.Key()), Cause: err})
 		}
 	}
 	if err := it.Err(); err != nil {
@@ -176,7 +178,7 @@ func (r *Repaired) Complete() bool {
 }
 
 // Repair makes a new directory, into, of what is intact in dir, which is not changed. It is of the same engine. For
-// logtree see [logtree.Repair]. Of other engines a copy is opened, beside into, and what scans show between damaged
+// logtree see [logtree.Repair]. Of other engines a copy is opened, next to into, and what scans show between damaged
 // places is taken over; where the engine has no checksums, damage can be among it. into must not be there, or be
 // empty, and lie neither in dir nor in another directory that an engine made. An error means that nothing was made.
 func Repair(dir, into string) (*Repaired, error) {
@@ -194,7 +196,9 @@ func Repair(dir, into string) (*Repaired, error) {
 		return nil, err
 	}
 	r := &Repaired{Engine: mark.Engine, How: "a copy was opened and scanned from both ends, and between damaged places"}
-	opener := func(at string) (holdfast.Engine, error) { return maker.Open(at, holdfast.Options{Level: mark.Level}) }
+	opener := func(at string) (holdfast.Engine, error) {
+		return maker.Open(at, holdfast.Options{Level: mark.Level})
+	}
 	err = enginecopy.Make("repair", into, opener, func(to holdfast.Engine) (_ string, err error) {
 		source := into + ".source"
 		release, err := datadir.Hold(dir)
@@ -331,9 +335,9 @@ func middle(lo, hi []byte) []byte {
 }
 
 // Backup copies what e shows now to the new directory into, while others go on writing to e. The copy is of the same
-// engine, holds one consistent state, and survives power loss when Backup returns. After an error into is not there. It returns
-// how many keys were copied. ErrBadOption: e keeps nothing in a directory, or into is not empty or lies in a directory that an
-// engine made.
+// engine, holds one consistent state, and survives power loss when Backup returns. After an error into is not there.
+// It returns how many keys were copied. ErrBadOption: e keeps nothing in a directory, or into is not empty or lies in
+// a directory that an engine made.
 func Backup(e holdfast.Engine, into string) (keys int64, err error) {
 	c := e.Capabilities()
 	entry, err := Lookup(c.Engine)
@@ -341,7 +345,8 @@ func Backup(e holdfast.Engine, into string) (keys int64, err error) {
 		return 0, err
 	}
 	if entry.mark == "" {
-		return 0, &holdfast.Error{Op: "backup", Engine: c.Engine, Class: holdfast.ErrBadOption, Detail: "it keeps nothing in a directory"}
+		return 0, &holdfast.Error{Op: "backup", Engine: c.Engine, Class: holdfast.ErrBadOption,
+			Detail: "it keeps nothing in a directory"}
 	}
 	level := c.Strongest()
 	if level == 0 { // it is open for reading, and so its directory is bound to no level
@@ -352,7 +357,7 @@ func Backup(e holdfast.Engine, into string) (keys int64, err error) {
 	})
 }
 
-// BackupDir is Backup of a directory that nobody has open for writing. It is opened for reading only where the
+// BackupDir is Backup of a directory that is not open for writing. It is opened for reading only where the
 // engine can do that, and otherwise as any program would.
 func BackupDir(dir, into string) (keys int64, err error) {
 	mark, maker, damage, err := identify("backup", dir)
@@ -369,7 +374,8 @@ func BackupDir(dir, into string) (keys int64, err error) {
 	if err != nil {
 		var locked *holdfast.Error
 		if errors.Is(err, holdfast.ErrLocked) && errors.As(err, &locked) {
-			locked.Op, locked.Remedy = "backup", "close it there first; the program that has it open can copy it meanwhile, with Backup of package engine/all"
+			locked.Op = "backup"
+			locked.Remedy = "close it there first; the program that has it open can copy it, with Backup of package engine/all"
 		}
 		return 0, err
 	}

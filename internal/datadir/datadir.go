@@ -1,4 +1,5 @@
-// Package datadir looks after directories of data: engines open their own through it, and the tools make new ones with it.
+// Package datadir looks after directories of data: engines open their own through it, and tools make new ones with
+// it.
 //
 // A directory that an engine made holds
 //
@@ -12,7 +13,7 @@
 //	engine bbolt
 //	format 1
 //	level power        only where the engine binds a directory to a level
-//	lost 2 values      what a repair that made it could not salvage, until somebody accepts that
+//	lost 2 values      what a repair that made it could not salvage, until that is accepted
 //	state making       until the engine's own files are complete
 //
 // The last line tells a directory whose making was interrupted from one that has lost its data.
@@ -48,7 +49,7 @@ type Spec struct {
 	// Keeps names a file or directory of the engine's own that is there as soon as the directory is made.
 	Keeps string
 	// Recognize, if there is one, reports whether the files of a directory without a mark are the engine's. Then the
-	// mark is lost, and the directory damaged; otherwise it is somebody else's.
+	// mark is lost, and the directory damaged; otherwise it is foreign.
 	Recognize func(dir string) bool
 	// Salvage says what makes a sound copy of a directory whose mark or Keeps is damaged or gone, if anything does.
 	Salvage string
@@ -73,17 +74,18 @@ type Handle struct {
 	same quick       // the same, for Check
 }
 
-// Open makes dir if need be, locks it and checks that spec's engine made it. A directory that it makes is durable, and so is its
-// mark; one that is being made is opened again, as New, until Made.
+// Open makes dir if need be, locks it and checks that spec's engine made it. A directory that it makes is durable,
+// and so is its mark; one that is being made is opened again, as New, until Made.
 //
 // The lock belongs to the Handle: a second Open fails with ErrLocked in this process as in another. It ends with
 // Close at once, also while this process starts others, and otherwise with the process.
 //
 // Other errors are ErrForeign, ErrVersion, ErrCorrupt, ErrBadOption, or the operating system's with what to do.
-// A directory that Open refuses for its contents is not changed.
+// A directory that has files and no mark is refused before anything in it is changed.
 func Open(dir string, spec Spec) (_ *Handle, err error) {
 	fail := func(class error, detail, remedy string, cause error) error {
-		return &holdfast.Error{Op: "open", Engine: spec.Engine, Path: dir, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
+		return &holdfast.Error{Op: "open", Engine: spec.Engine, Path: dir, Class: class,
+			Detail: detail, Remedy: remedy, Cause: cause}
 	}
 	if dir == "" {
 		return nil, fail(holdfast.ErrBadOption, "no directory is named", "name one", nil)
@@ -98,11 +100,14 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	case err != nil:
 		return nil, fail(nil, "", "", err)
 	case other == hiddenName:
-		return nil, fail(holdfast.ErrForeign, "it is a copy that was not finished", "remove it, or name another directory", nil)
+		return nil, fail(holdfast.ErrForeign, "it is a copy that was not finished",
+			"remove it, or name another directory", nil)
 	case other != "" && spec.Recognize != nil && spec.Recognize(dir):
-		return nil, fail(holdfast.ErrCorrupt, "its file "+markName+" is missing; the other files are "+spec.Engine+"'s", spec.or("restore it from a backup"), nil)
+		return nil, fail(holdfast.ErrCorrupt, "its file "+markName+" is missing; the other files are "+spec.Engine+"'s",
+			spec.or("restore it from a backup"), nil)
 	case other != "":
-		return nil, fail(holdfast.ErrForeign, "it holds "+other+", which holdfast did not make", "name an empty or new directory", nil)
+		return nil, fail(holdfast.ErrForeign, "it holds "+other+", which holdfast did not make",
+			"name an empty or new directory", nil)
 	}
 	h := &Handle{Dir: dir, mark: Mark{Engine: spec.Engine, Format: spec.Format, Level: spec.Level}}
 	if remedy, err := h.open(spec.ReadOnly); errors.Is(err, errLocked) {
@@ -126,7 +131,7 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 		return nil, fail(holdfast.ErrForeign, "it has no file "+markName, "name a directory that holdfast made", nil)
 	case errors.Is(err, fs.ErrNotExist):
 		h.New = true
-		// Somebody else may have made dir, and not synced its entry.
+		// Another program may have made dir, and not synced its entry.
 		if err := syncDir(filepath.Dir(dir)); err != nil {
 			return nil, fail(nil, "", "the directory above must be readable", err)
 		}
@@ -143,24 +148,29 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	case err != nil:
 		return nil, fail(nil, "", "", err)
 	case found.Engine != spec.Engine:
-		return nil, fail(holdfast.ErrForeign, "it was made by engine "+found.Engine, "open it with "+found.Engine+", or name another directory", nil)
+		return nil, fail(holdfast.ErrForeign, "it was made by engine "+found.Engine,
+			"open it with "+found.Engine+", or name another directory", nil)
 	case found.Format > spec.Format:
-		return nil, fail(holdfast.ErrVersion, fmt.Sprintf("it has format %d of %s, this program knows %d", found.Format, spec.Engine, spec.Format), "use a newer holdfast", nil)
+		return nil, fail(holdfast.ErrVersion, fmt.Sprintf("it has format %d of %s, this program knows %d",
+			found.Format, spec.Engine, spec.Format), "use a newer holdfast", nil)
 	case found.Level != spec.Level:
-		return nil, fail(holdfast.ErrForeign, fmt.Sprintf("%s binds a directory to one level, and this one was made for %v, not %v", spec.Engine, found.Level, spec.Level),
-			fmt.Sprintf("open it with level %v, or name another directory", found.Level), nil)
+		detail := fmt.Sprintf("%s binds a directory to one level, and this one was made for %v, not %v",
+			spec.Engine, found.Level, spec.Level)
+		remedy := fmt.Sprintf("open it with level %v, or name another directory", found.Level)
+		return nil, fail(holdfast.ErrForeign, detail, remedy, nil)
 	case found.making && spec.ReadOnly:
 		return nil, fail(holdfast.ErrForeign, "its making was interrupted; nothing is in it", "open it for writing once", nil)
 	}
 	h.New, h.Lost, h.mark.Lost = found.making, found.Lost, found.Lost
 	if found.making {
-		// Its maker may have been killed before the mark was durable; without it, the engine's files would be somebody else's.
+		// Its maker may have been killed before the mark was durable; without it, the engine's files would be foreign.
 		if err := syncDir(dir); err != nil {
 			return nil, fail(nil, "", "the directory must be readable", err)
 		}
 	} else if spec.Keeps != "" {
 		if _, err := os.Stat(filepath.Join(dir, spec.Keeps)); errors.Is(err, fs.ErrNotExist) {
-			return nil, fail(holdfast.ErrCorrupt, spec.Keeps+" is gone", spec.or("restore it from a backup")+"; to begin anew, name another directory", nil)
+			return nil, fail(holdfast.ErrCorrupt, spec.Keeps+" is gone",
+				spec.or("restore it from a backup")+"; to begin anew, name another directory", nil)
 		}
 	}
 	return h, nil
@@ -201,7 +211,8 @@ func (h *Handle) Made() error {
 	}
 	h.mark.making = false
 	if err := writeMark(h.Dir, h.mark); err != nil {
-		return &holdfast.Error{Op: "open", Engine: h.mark.Engine, Path: h.Dir, Cause: err, Remedy: "the directory must be writable and have room"}
+		return &holdfast.Error{Op: "open", Engine: h.mark.Engine, Path: h.Dir, Cause: err,
+			Remedy: "the directory must be writable and have room"}
 	}
 	return nil
 }

@@ -29,8 +29,9 @@ func TestOpenRemembers(t *testing.T) {
 	if err := errors.Join(h.Made(), h.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if id, err := datadir.ReadMark("read", dir); err != nil || id != (datadir.Mark{Engine: "bbolt", Format: 2, Level: holdfast.Power}) {
-		t.Errorf("identified as %+v, %v", id, err)
+	want := datadir.Mark{Engine: "bbolt", Format: 2, Level: holdfast.Power}
+	if mark, err := datadir.ReadMark("read", dir); err != nil || mark != want {
+		t.Errorf("its mark is %+v, %v", mark, err)
 	}
 	h, err = datadir.Open(dir, bolt)
 	if err != nil {
@@ -156,7 +157,8 @@ func TestLostData(t *testing.T) {
 	if err := errors.Join(h.Close(), os.Remove(data)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := datadir.Open(dir, id); !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "data.bbolt is gone") {
+	_, err = datadir.Open(dir, id)
+	if !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "data.bbolt is gone") {
 		t.Errorf("without its data: %v", err)
 	}
 }

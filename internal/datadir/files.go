@@ -11,8 +11,9 @@ import (
 
 var syncDir = SyncDir // another one in tests
 
-// MkdirAll makes dir and its missing parents, and syncs the directories that hold them, so that a power cut does not take the
-// directory away. It syncs the nearest one that is there already, too: its maker may have been killed before.
+// MkdirAll makes dir and its missing parents, and syncs the directories that hold them, so that a power cut does not
+// take the directory away. It syncs the nearest one that is there already, too: its maker may have been killed
+// before.
 func MkdirAll(dir string) error {
 	if st, err := os.Stat(dir); err == nil {
 		if !st.IsDir() {

@@ -30,8 +30,8 @@ func lockFile(f *os.File, shared bool) error {
 	return err
 }
 
-// unlockFile gives up the lock. Closing the file alone would leave it, for a moment, with a child process that is just being
-// started and has not got rid of its copy of the file yet.
+// unlockFile gives up the lock. Closing the file alone would leave it, for a moment, with a child process that is
+// just being started and has not got rid of its copy of the file yet.
 func unlockFile(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
 
 // SyncDir makes the entries of dir durable.

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCloseBesideChildren: a directory that was closed can be opened at once, also while this process starts others. A child has
-// a copy of the locked file until it runs its program.
+// TestCloseBesideChildren: a directory that was closed can be opened at once, also while this process starts others.
+// A child has a copy of the locked file until it runs its program.
 func TestCloseBesideChildren(t *testing.T) {
 	var over atomic.Bool
 	var children sync.WaitGroup

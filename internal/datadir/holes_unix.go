@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dataAfter finds the next part of f from at to size that holds data, empty at size if there is none. Where the file system does
-// not tell, all of it does.
+// dataAfter finds the next part of f from at to size that holds data, empty at size if there is none. Where the file
+// system does not tell, all of it does.
 func dataAfter(f *os.File, at, size int64) (from, to int64, err error) {
 	from, err = f.Seek(at, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) || from > size {

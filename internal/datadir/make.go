@@ -9,17 +9,17 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// Make makes the directory dir, whole or not at all. fill puts files in a new directory next to it, DIR.partial, and ends all use of
-// them; when all are on the device, DIR.partial gets the name dir. If fill has hidden it, it is shown just before: dir can then be
-// opened, and its mark says what fill says is lost, in words.
+// Make makes the directory dir, whole or not at all. fill puts files in a new directory next to it, DIR.partial, and
+// ends all use of them; when all are on the device, DIR.partial gets the name dir. If fill has hidden it, it is shown
+// just before: dir can then be opened, and its mark says what fill says is lost, in words.
 //
 // dir must not lie in a directory that an engine made: that is most likely the one to be copied. It must not be
 // there, or be empty; an empty one gives the new one its mode and, where the system lets it, its owner, and a symbolic
 // link to it stays. Missing parents are made. Everything else is ErrBadOption.
 //
-// If Make fails it leaves nothing but parents; only if its last step fails, the sync of dir's name, is dir there. If the process
-// ends, it may leave DIR.partial. The next Make refuses to go on, since another one may be working there, and names it.
-// op is for the errors.
+// If Make fails it leaves nothing but parents; only if its last step fails, the sync of dir's name, is dir there. If
+// the process ends, it may leave DIR.partial. The next Make refuses to go on, since another one may be working there,
+// and names it. op is for the errors.
 func Make(op, dir string, fill func(partial string) (lost string, err error)) (err error) {
 	fail := func(class error, path, detail, remedy string, cause error) error {
 		return &holdfast.Error{Op: op, Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
@@ -48,7 +48,7 @@ func Make(op, dir string, fill func(partial string) (lost string, err error)) (e
 		case len(entries) > 0:
 			return fail(holdfast.ErrBadOption, dir, "it is not empty", remedy, nil)
 		}
-		dir, mode = target, 0o700 // nobody else looks into it before it has its mode
+		dir, mode = target, 0o700 // private until it has its mode
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fail(holdfast.ErrBadOption, dir, "", "name another directory", err)
 	}
@@ -57,7 +57,8 @@ func Make(op, dir string, fill func(partial string) (lost string, err error)) (e
 		return fail(nil, parent, "", "", err)
 	}
 	if err := os.Mkdir(partial, mode); errors.Is(err, fs.ErrExist) {
-		return fail(holdfast.ErrBadOption, partial, "it is there already", "remove it if it was left by an interrupted "+op, nil)
+		return fail(holdfast.ErrBadOption, partial, "it is there already",
+			"remove it if it was left by an interrupted "+op, nil)
 	} else if err != nil {
 		return fail(nil, partial, "", "the directory above must be writable", err)
 	}
@@ -82,7 +83,8 @@ func Make(op, dir string, fill func(partial string) (lost string, err error)) (e
 	}
 	if was != nil {
 		if err := become(partial, was); err != nil {
-			return fail(nil, partial, "it cannot be given the mode of the directory that it replaces", "name a new directory", err)
+			return fail(nil, partial, "it cannot be given the mode of the directory that it replaces",
+				"name a new directory", err)
 		}
 		if err := os.Remove(dir); err != nil {
 			return fail(nil, dir, "it cannot be replaced", "name a new directory", err)

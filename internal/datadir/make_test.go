@@ -18,7 +18,8 @@ func fill(partial string) (string, error) {
 	return "", os.WriteFile(filepath.Join(partial, "file"), []byte("contents"), 0o644)
 }
 
-// TestMake: a directory gets its name when it is filled, with the parents that it lacks, and its files are those of fill.
+// TestMake: a directory gets its name when it is filled, with the parents that it lacks, and its files are those of
+// fill.
 func TestMake(t *testing.T) {
 	at := t.TempDir()
 	dir := filepath.Join(at, "a", "b")
@@ -48,9 +49,10 @@ func TestMakeFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mark := []byte("holdfast 1\nengine x\nformat 1\n")
-	if err := errors.Join(os.WriteFile(path("full/file"), nil, 0o644), os.WriteFile(path("engine/HOLDFAST"), mark, 0o644)); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"full/file": "", "engine/HOLDFAST": "holdfast 1\nengine x\nformat 1\n"} {
+		if err := os.WriteFile(path(name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for dir, say := range map[string]string{
 		"":                 "no directory",

@@ -55,8 +55,7 @@ func ReadMark(op, dir string) (Mark, error) {
 	return m, nil
 }
 
-// Accept takes from the mark of dir what a repair could not salvage, and returns it: somebody has seen it. ErrLocked: dir
-// is open.
+// Accept takes from the mark of dir what a repair could not salvage, and returns it. ErrLocked: dir is open.
 func Accept(dir string) (lost string, err error) {
 	release, err := hold(dir, false)
 	if err != nil {
@@ -74,8 +73,8 @@ func Accept(dir string) (lost string, err error) {
 	return lost, nil
 }
 
-// Hide makes a directory that is being filled look foreign: Open refuses it, whatever becomes of this process, until Make
-// publishes it.
+// Hide makes a directory that is being filled look foreign: Open refuses it, whatever becomes of this process, until
+// Make publishes it.
 func Hide(dir string) error {
 	return Rename(filepath.Join(dir, markName), filepath.Join(dir, hiddenName))
 }
@@ -166,7 +165,8 @@ func loadMark(dir string) (Mark, error) {
 // parseMark returns ErrCorrupt or ErrVersion.
 func parseMark(text string) (Mark, error) {
 	corrupt := func(err error) (Mark, error) {
-		return Mark{}, &holdfast.Error{Class: holdfast.ErrCorrupt, Detail: markName, Cause: err, Remedy: "restore the file from a backup"}
+		return Mark{}, &holdfast.Error{Class: holdfast.ErrCorrupt, Detail: markName, Cause: err,
+			Remedy: "restore the file from a backup"}
 	}
 	var m Mark
 	v := 0
@@ -198,8 +198,8 @@ func parseMark(text string) (Mark, error) {
 	}
 	switch {
 	case v > version:
-		return Mark{}, &holdfast.Error{Class: holdfast.ErrVersion, Detail: fmt.Sprintf("%s has version %d, this program knows %d", markName, v, version),
-			Remedy: "use a newer holdfast"}
+		return Mark{}, &holdfast.Error{Class: holdfast.ErrVersion, Remedy: "use a newer holdfast",
+			Detail: fmt.Sprintf("%s has version %d, this program knows %d", markName, v, version)}
 	case v < 1 || m.Engine == "" || m.Format < 1:
 		return corrupt(errors.New("it is incomplete"))
 	}

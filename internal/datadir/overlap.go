@@ -16,7 +16,8 @@ import (
 // too. Sources are files or directories; one that is not there is ignored. op is for the error.
 func CheckOverlap(op, target string, sources ...string) error {
 	refuse := func(detail string, cause error) error {
-		return &holdfast.Error{Op: op, Path: target, Class: holdfast.ErrBadOption, Detail: detail, Cause: cause, Remedy: "name a directory elsewhere"}
+		return &holdfast.Error{Op: op, Path: target, Class: holdfast.ErrBadOption, Detail: detail, Cause: cause,
+			Remedy: "name a directory elsewhere"}
 	}
 	if target == "" {
 		return refuse("no directory is named", nil)
@@ -113,8 +114,8 @@ func resolve(name string, links int) (string, error) {
 	return resolve(to, links+1)
 }
 
-// marked reports whether an engine made dir. What is not sure is no: a file may be called as the mark is where names have
-// no case.
+// marked reports whether an engine made dir. What is not sure is no: a file may be called as the mark is where names
+// have no case.
 func marked(dir string) bool {
 	const begin = "holdfast "
 	for _, mark := range []string{markName, hiddenName} {

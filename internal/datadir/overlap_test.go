@@ -71,7 +71,8 @@ func TestCheckOverlap(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s of %s: %v", c.target, c.source, err)
 			}
-		} else if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), c.say) || !strings.HasPrefix(err.Error(), "copy "+c.target) {
+		} else if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), c.say) ||
+			!strings.HasPrefix(err.Error(), "copy "+c.target) {
 			t.Errorf("%s of %s: %v; want an error with %q", c.target, c.source, err, c.say)
 		}
 	}
@@ -83,10 +84,11 @@ func TestRelative(t *testing.T) {
 	if err := os.Mkdir("source", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := datadir.CheckOverlap("copy", filepath.Join("source", "new"), "source"); !errors.Is(err, holdfast.ErrBadOption) {
+	err := datadir.CheckOverlap("copy", filepath.Join("source", "new"), "source")
+	if !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("inside: %v", err)
 	}
 	if err := datadir.CheckOverlap("copy", "new", "source"); err != nil {
-		t.Errorf("beside: %v", err)
+		t.Errorf("next to it: %v", err)
 	}
 }

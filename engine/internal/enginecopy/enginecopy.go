@@ -9,9 +9,12 @@ import (
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-// Make makes the directory dir, whole or not at all, as [datadir.Make] has it: open opens the engine in DIR.partial, which nobody
-// else can open from then on, and fill fills that. What fill says is lost, in words, the new directory remembers.
-func Make(op, dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) (lost string, err error)) error {
+// Make makes the directory dir, whole or not at all, as [datadir.Make] has it: open opens the engine in DIR.partial,
+// which cannot be opened again until it is whole, and fill fills that. What fill says is lost, in words, the new
+// directory remembers.
+func Make(
+	op, dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) (lost string, err error),
+) error {
 	return datadir.Make(op, dir, func(partial string) (lost string, err error) {
 		e, err := open(partial)
 		if err != nil {
@@ -105,7 +108,8 @@ func Keys(into holdfast.Engine, from holdfast.Reader) (int64, error) {
 	return w.Keys, w.Flush()
 }
 
-// Backup copies what e shows now to the new directory dir, while others go on writing to e, and returns how many keys that were.
+// Backup copies what e shows now to the new directory dir, while others go on writing to e, and returns how many keys
+// that were.
 func Backup(e holdfast.Engine, dir string, open func(dir string) (holdfast.Engine, error)) (keys int64, err error) {
 	s, err := e.Snapshot()
 	if err != nil {
@@ -116,7 +120,9 @@ func Backup(e holdfast.Engine, dir string, open func(dir string) (holdfast.Engin
 }
 
 // BackupAt is Backup of the state that a snapshot of e shows.
-func BackupAt(e holdfast.Engine, s holdfast.Snapshot, dir string, open func(dir string) (holdfast.Engine, error)) (keys int64, err error) {
+func BackupAt(
+	e holdfast.Engine, s holdfast.Snapshot, dir string, open func(dir string) (holdfast.Engine, error),
+) (keys int64, err error) {
 	err = Make("backup", dir, open, func(into holdfast.Engine) (_ string, err error) {
 		keys, err = Keys(into, s)
 		return e.Capabilities().Lost, err
