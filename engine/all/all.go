@@ -58,14 +58,14 @@ var table = []Entry{
 }
 
 // makerOf returns the engine that opens directories with that mark: if there are several, the first one that is in
-// this build.
-func makerOf(mark string) (maker Entry, ok bool) {
+// this build. It is empty if there is none.
+func makerOf(mark string) (maker Entry) {
 	for _, e := range table {
-		if e.mark == mark && (!ok || maker.Describe().Strongest() == 0 && e.Describe().Strongest() > 0) {
-			maker, ok = e, true
+		if e.mark == mark && (maker.Open == nil || maker.Describe().Strongest() == 0) {
+			maker = e
 		}
 	}
-	return maker, ok
+	return maker
 }
 
 // Engines returns the table. An engine that is not in this build is in it: it refuses every
@@ -110,7 +110,7 @@ func OpenDir(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, _ := makerOf(mark.Engine)
+	e := makerOf(mark.Engine)
 	if name != "" {
 		if e, err = Lookup(name); err != nil {
 			return nil, err
@@ -120,7 +120,7 @@ func OpenDir(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 	case name != "" && e.mark != mark.Engine:
 		return nil, &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: holdfast.ErrForeign,
 			Detail: "it was made by engine " + mark.Engine, Remedy: "leave the engine out"}
-	case e.Open == nil || e.Describe().Strongest() == 0:
+	case e.Open == nil:
 		return nil, notInBuild(mark.Engine, dir)
 	}
 	if o.Level == 0 {

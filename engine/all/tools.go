@@ -76,8 +76,7 @@ func inspectLogtree(dir string, in *Inspection) (err error) {
 func identify(op, dir string) (mark datadir.Mark, e Entry, damage, err error) {
 	mark, err = datadir.ReadMark(op, dir)
 	if err == nil {
-		e, _ = makerOf(mark.Engine)
-		return mark, e, nil, nil
+		return mark, makerOf(mark.Engine), nil, nil
 	}
 	for _, e := range table {
 		if e.tools.recognize == nil || errors.Is(err, holdfast.ErrVersion) || !e.tools.recognize(dir) {

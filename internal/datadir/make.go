@@ -11,7 +11,8 @@ import (
 
 // Make makes the directory dir, whole or not at all. fill puts files in a new directory next to it, DIR.partial, and
 // ends all use of them; when all are on the device, DIR.partial gets the name dir. If fill has hidden it, it is shown
-// just before: dir can then be opened, and its mark says what fill says is lost, in words.
+// just before: dir can then be opened, and its mark says what fill says is lost, in words. Only a hidden one can say
+// that something is lost.
 //
 // dir must not lie in a directory that an engine made: that is most likely the one to be copied. It must not be
 // there, or be empty; an empty one gives the new one its mode and, where the system lets it, its owner, and a symbolic
@@ -76,7 +77,7 @@ func Make(op, dir string, fill func(partial string) (lost string, err error)) (e
 	if err := syncAll(partial); err != nil {
 		return fail(nil, partial, "", "", err)
 	}
-	if _, err := os.Lstat(filepath.Join(partial, hiddenName)); err == nil {
+	if _, err := os.Lstat(filepath.Join(partial, hiddenName)); err == nil || lost != "" {
 		if err := show(partial, lost); err != nil {
 			return fail(nil, partial, "", "", err)
 		}

@@ -78,6 +78,10 @@ func TestMakeFails(t *testing.T) {
 	if !errors.Is(err, failed) {
 		t.Error(err)
 	}
+	err = datadir.Make("copy", path("new"), func(string) (string, error) { return "all of it", nil })
+	if err == nil {
+		t.Error("what is lost is not kept, and that is no error")
+	}
 	if left, err := os.ReadDir(at); err != nil || len(left) != 3 {
 		t.Errorf("left: %v, %v", left, err)
 	}
