@@ -148,14 +148,13 @@ func OpenURL(address string) (holdfast.Engine, error) {
 //
 //	ENGINE:DIR?level=LEVEL&sync-every=DURATION&memory=SIZE&read-only=true
 //
-// in which an empty ENGINE is [Default], everything from the question mark on may be missing, SIZE is a number of
-// bytes or one with a suffix KiB, MiB or GiB, not below [holdfast.MinMemoryBytes], and sync-every=never turns the
-// loss window off. DIR is taken as it is, but that %3F stands for a question mark and %25 for a percent sign. It does
-// not begin with two slashes: there is no host in an address, and ENGINE://data would be /data.
+// in which an empty ENGINE is [Default], everything from the question mark on may be missing, SIZE is a number of bytes or
+// one with a suffix KiB, MiB or GiB, not below [holdfast.MinMemoryBytes], and sync-every=never turns the loss window off. DIR is
+// taken as it is, but that %3F stands for a question mark and %25 for a percent sign. It does not begin with
+// two slashes: there is no host in an address, and ENGINE://data would be /data.
 func ParseURL(address string) (name, dir string, o holdfast.Options, err error) {
 	bad := func(detail, remedy string) (string, string, holdfast.Options, error) {
-		return "", "", holdfast.Options{}, &holdfast.Error{Op: "parse address", Path: address, Class: holdfast.ErrBadOption,
-			Detail: detail, Remedy: remedy}
+		return "", "", holdfast.Options{}, &holdfast.Error{Op: "parse address", Path: address, Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
 	}
 	name, rest, ok := strings.Cut(address, ":")
 	if !ok {

@@ -49,7 +49,7 @@ const batchBytes = 1 << 20
 // durable. The batches are large only where each is a transaction on disk. Elsewhere each key has its own: damage
 // takes whole batches.
 type Writer struct {
-	Keys int64 // set so far
+	Keys, Bytes int64 // set so far; the bytes are of keys and values
 
 	into  holdfast.Engine
 	level holdfast.Level
@@ -76,6 +76,7 @@ func NewWriter(into holdfast.Engine) *Writer {
 func (w *Writer) Set(key, value []byte) error {
 	w.batch.Set(key, value)
 	w.Keys++
+	w.Bytes += int64(len(key) + len(value))
 	if w.batch.Size() >= w.limit || w.batch.Err() != nil {
 		return w.Flush()
 	}
