@@ -26,9 +26,9 @@ var layers = map[string][]string{
 	"":                         {},
 	"vfs":                      {},
 	"internal/":                {""},
-	"engine/":                  {"", "engine/internal/", "vfs"}, // never another engine
+	"engine/":                  {"", "engine/internal/", "internal/datadir", "vfs"}, // never another engine
 	"engine/internal/":         {"", "engine/internal/", "internal/"},
-	"engine/logtree/":          {"", "internal/apart", "engine/internal/", "engine/logtree/", "vfs"},
+	"engine/logtree/":          {"", "internal/datadir", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/logtree/simulate":  {"", "engine/logtree/internal/", "enginetest/commits", "vfs"},
 	"engine/all":               {"", "engine/", "internal/"},
 	"enginetest":               {"", "engine/mem", "enginetest/commits"},
@@ -37,7 +37,7 @@ var layers = map[string][]string{
 	"store/event/eventbus":     {"", "store/event"},
 	"store/raftlog/":           {"", "store/raftlog", "store/internal/"},
 	"store/internal/storetest": {"", "engine/"}, // for tests
-	"lab/":                     {"", "engine/all", "enginetest/commits", "store/", "lab/"},
+	"lab/":                     {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir"},
 	"cmd/":                     {"", "engine/", "store/", "lab/", "internal/"},
 	"examples/":                {"", "engine/", "store/"},
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/internal/apart"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 	"github.com/holdfastdb/holdfast/store/raftlog/migrate"
@@ -73,10 +74,8 @@ func (c *raftImportCommand) copy(ctx context.Context, show func(phase string, do
 	if o.Level != 0 && o.Level != holdfast.Power {
 		return nil, "", &holdfast.Error{Op: "import", Path: dir, Class: holdfast.ErrLevel, Detail: "a server's votes must survive power loss", Remedy: "leave the level out"}
 	}
-	if dir != "" {
-		if err := apart.Check("import", dir, sourceFiles(c.Source)); err != nil {
-			return nil, "", err
-		}
+	if err := datadir.CheckOverlap("import", dir, sourceFiles(c.Source)); err != nil {
+		return nil, "", err
 	}
 	whole, err := filepath.Abs(dir)
 	if err != nil {
@@ -86,24 +85,32 @@ func (c *raftImportCommand) copy(ctx context.Context, show func(phase string, do
 		r, err = migrate.Import(ctx, c.Source, e, migrate.Options{
 			Name: c.Name, Scratch: whole + ".import-copy", Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn, Progress: show,
 		})
+		at = dir + ", " + e.Capabilities().Engine
+		if closed := e.Close(); err == nil {
+			err = closed
+		}
 		return in(dir, err)
 	}
-	if _, err := all.Inspect(dir); err == nil {
-		engine, e, err := openMade(name, dir, o)
+	switch _, err := datadir.ReadMark("import", dir); {
+	case err == nil:
+		e, err := all.OpenDir(name, dir, o)
 		if err != nil {
 			return nil, "", err
 		}
 		err = fill(e)
-		if closed := e.Close(); err == nil {
-			err = closed
+		return r, at, err
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, holdfast.ErrForeign):
+		return nil, "", err
+	}
+	// What an interrupted import leaves need not be hidden: the store in it says that it is not finished.
+	err = datadir.Make("import", dir, func(partial string) (string, error) {
+		e, err := all.Open(cmp.Or(name, all.Default), partial, o)
+		if err != nil {
+			return "", err
 		}
-		return r, dir + ", " + engine, err
-	}
-	if name == "" {
-		name = all.Default
-	}
-	err = makeDir(dir, func(at string) (holdfast.Engine, error) { return all.Open(name, at, o) }, fill)
-	return r, dir + ", " + name, err
+		return "", fill(e)
+	})
+	return r, at, err
 }
 
 // sourceFiles is what an import reads: of a directory that holds a raft.db and no raft-wal only that file, so that the store
@@ -136,130 +143,6 @@ func parseDir(s string) (name, dir string, o holdfast.Options, err error) {
 		return "", s, o, nil
 	}
 	return all.ParseURL(s)
-}
-
-// openMade opens a directory that an engine made, with that engine, which must be name unless that is empty. If o
-// says so, it is opened for reading only where the engine can do that.
-func openMade(name, dir string, o holdfast.Options) (engine string, e holdfast.Engine, err error) {
-	in, err := all.Inspect(dir)
-	if err != nil {
-		return "", nil, err
-	}
-	if o.Level == 0 {
-		o.Level = in.Level
-	}
-	// The engines that read each other's files share one identity.
-	for _, entry := range all.Engines() {
-		if entry.Name != in.Engine && entry.Name != in.Engine+"-go" || name != "" && name != entry.Name || name == "" && entry.Describe().Strongest() == 0 {
-			continue
-		}
-		o.ReadOnly = o.ReadOnly && entry.Describe().ReadOnly
-		e, err := entry.Open(dir, o)
-		return entry.Name, e, err
-	}
-	if name != "" {
-		return "", nil, &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: holdfast.ErrForeign, Detail: "it was made by engine " + in.Engine, Remedy: "leave the engine out"}
-	}
-	return "", nil, &holdfast.Error{Op: "open", Engine: in.Engine, Path: dir, Class: holdfast.ErrUnavailable, Detail: "the engine is not in this build"}
-}
-
-// makeDir makes the directory dir, which must not be there or be empty: fill fills an engine in a new directory beside it,
-// and when that is closed it gets its name, and the mode and, where the system lets it, the owner of the empty one that it
-// replaces. If it fails it leaves nothing. A process that is killed may leave DIR.partial.
-func makeDir(dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) error) (err error) {
-	fail := func(class error, path, detail, remedy string, cause error) error {
-		return &holdfast.Error{Op: "import", Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
-	}
-	if dir == "" {
-		return fail(holdfast.ErrBadOption, "", "no directory is named", "name one", nil)
-	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return fail(nil, dir, "", "", err)
-	}
-	was, err := os.Lstat(dir) // nil if it is not there
-	mode := os.FileMode(0o755)
-	if err == nil {
-		target, err := filepath.EvalSymlinks(dir)
-		if err == nil {
-			was, err = os.Stat(target)
-		}
-		var entries []os.DirEntry
-		if err == nil {
-			entries, err = os.ReadDir(target)
-		}
-		switch {
-		case err != nil:
-			return fail(holdfast.ErrBadOption, dir, "", "name a directory", err)
-		case len(entries) > 0:
-			return fail(holdfast.ErrBadOption, dir, "it is not empty, and no engine made it", "name a new directory", nil)
-		}
-		dir, mode = target, 0o700 // the link stays, and nobody looks in before it is whole
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return fail(holdfast.ErrBadOption, dir, "", "name a directory", err)
-	}
-	partial := dir + ".partial"
-	if err := os.Mkdir(partial, mode); errors.Is(err, fs.ErrExist) {
-		return fail(holdfast.ErrBadOption, partial, "it is there already", "remove it if it was left by an interrupted import", nil)
-	} else if err != nil {
-		return fail(nil, partial, "", "the directory above must be there and be writable", err)
-	}
-	defer func() {
-		if err != nil {
-			if left := os.RemoveAll(partial); left != nil {
-				err = errors.Join(err, left)
-			}
-		}
-	}()
-	e, err := open(partial)
-	if err != nil {
-		return err
-	}
-	err = fill(e)
-	if closed := e.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return err
-	}
-	if was != nil {
-		if err := become(partial, was); err != nil {
-			return fail(nil, partial, "it cannot be given the mode of the directory that it replaces", "name a new directory", err)
-		}
-		if err := os.Remove(dir); err != nil {
-			return fail(nil, dir, "it cannot be replaced", "name a new directory", err)
-		}
-	}
-	if err := os.Rename(partial, dir); err != nil {
-		return fail(nil, dir, "", "", err)
-	}
-	if err := syncDir(filepath.Dir(dir)); err != nil {
-		return fail(nil, filepath.Dir(dir), "the copy is there, but a power cut could still take away its name", "", err)
-	}
-	return nil
-}
-
-// become gives the directory the mode of another, durably, and its owner if that is allowed.
-func become(dir string, other fs.FileInfo) error {
-	chown(dir, other) // which may take bits from the mode
-	if err := os.Chmod(dir, other.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky)); err != nil {
-		return err
-	}
-	if other.Mode()&0o400 == 0 { // it cannot be opened to be synced
-		return nil
-	}
-	return syncDir(dir)
-}
-
-// syncDir makes the names in a directory durable, where the system knows that.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func (c *raftImportCommand) print(r *migrate.Result, at string) error {
@@ -346,10 +229,11 @@ func (c *raftInspectCommand) run() int {
 	if err != nil {
 		return failTool(err)
 	}
-	engine, e, err := openMade(name, dir, o)
+	e, err := all.OpenDir(name, dir, o)
 	if err != nil {
 		return failTool(hintInspect(dir, err))
 	}
+	engine := e.Capabilities().Engine
 	list, err := c.inspect(dir, e)
 	if closed := e.Close(); closed != nil {
 		err = errors.Join(err, closed)

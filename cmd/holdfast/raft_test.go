@@ -120,7 +120,7 @@ func TestRaftCommands(t *testing.T) {
 	try(t, e.Close())
 
 	run(exitError, []string{`"b" is not empty`}, "import", bolt, "--into", path("new"), "--name", "b")
-	run(exitError, []string{"not empty", "no engine made it"}, "import", bolt, "--into", walDir)
+	run(exitError, []string{"not empty", "new or empty"}, "import", bolt, "--into", walDir)
 	for _, into := range []string{walDir, filepath.Join(walDir, "sub"), "bbolt:" + filepath.Join(walDir, "a", "b")} {
 		run(exitError, []string{"bad option", "name a directory elsewhere"}, "import", walDir, "--into", into)
 	}
@@ -129,7 +129,8 @@ func TestRaftCommands(t *testing.T) {
 	run(exitError, []string{`no engine "rocks"`, "logtree"}, "import", bolt, "--into", "rocks:"+path("no"))
 	run(exitError, []string{"power loss"}, "import", bolt, "--into", "bbolt:"+path("no")+"?level=process")
 	run(exitError, []string{"mem"}, "import", bolt, "--into", "mem:"+path("no"))
-	run(exitError, []string{"directory above"}, "import", bolt, "--into", filepath.Join(path("no"), "no"))
+	run(exitError, []string{"not a directory"}, "import", bolt, "--into", filepath.Join(bolt, "no"))
+	run(exitOK, nil, "import", bolt, "--into", filepath.Join(path("made"), "deep"))
 	run(exitError, []string{"no directory"}, "import", bolt, "--into", "")
 	run(exitError, []string{"--into"}, "import", bolt)
 	run(exitError, []string{"<source>"}, "import", "--into", path("no"))

@@ -302,7 +302,7 @@ func first[T any](list []T, what string) iter.Seq2[int, T] {
 
 // printStores says of each store in dir what it lacks.
 func printStores(p *page, dir string) error {
-	_, e, err := openMade("", dir, holdfast.Options{ReadOnly: true})
+	e, err := all.OpenDir("", dir, holdfast.Options{ReadOnly: true})
 	if err != nil {
 		return err
 	}

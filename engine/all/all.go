@@ -18,9 +18,10 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/engine/pebble"
 	"github.com/holdfastdb/holdfast/engine/sqlite"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-// Default is the engine for whoever has no reason to choose another: logtree passes the laws, the crash lab
+// Default is the engine for those who have no reason to choose another: logtree passes the laws, the crash lab
 // and its own simulation, and every value in it is written once.
 const Default = logtree.Name
 
@@ -29,17 +30,42 @@ type Entry struct {
 	Name     string
 	Open     func(dir string, o holdfast.Options) (holdfast.Engine, error)
 	Describe func() holdfast.Capabilities
+
+	// mark is the engine's name in the directories it makes. Engines with the same one open each other's. It is empty
+	// if the engine makes none.
+	mark  string
+	tools tools
+}
+
+// tools is what an engine's package can do with a directory without opening it.
+type tools struct {
+	recognize func(dir string) bool                     // reports whether the files are the engine's; nil: only HOLDFAST tells
+	inspect   func(dir string, in *Inspection) error    // adds what is in the files; nil: nothing is known of them
+	verify    func(dir string) (*Verification, error)   // nil: the directory is opened, and everything is read
+	repair    func(dir, into string) (*Repaired, error) // nil: a copy is opened, and what can be read is copied
 }
 
 // table lists the engines in the order in which they are shown.
 var table = []Entry{
-	{logtree.Name, logtree.Open, logtree.Describe},
-	{pebble.Name, pebble.Open, pebble.Describe},
-	{badger.Name, badger.Open, badger.Describe},
-	{bbolt.Name, bbolt.Open, bbolt.Describe},
-	{sqlite.Name, sqlite.Open, sqlite.Describe},
-	{sqlite.NameGo, sqlite.OpenGo, sqlite.DescribeGo},
-	{mem.Name, mem.Open, mem.Describe},
+	{logtree.Name, logtree.Open, logtree.Describe, logtree.Name,
+		tools{logtree.IsDatabase, inspectLogtree, verifyLogtree, repairLogtree}},
+	{pebble.Name, pebble.Open, pebble.Describe, pebble.Name, tools{}},
+	{badger.Name, badger.Open, badger.Describe, badger.Name, tools{}},
+	{bbolt.Name, bbolt.Open, bbolt.Describe, bbolt.Name, tools{}},
+	{sqlite.Name, sqlite.Open, sqlite.Describe, sqlite.Name, tools{}},
+	{sqlite.NameGo, sqlite.OpenGo, sqlite.DescribeGo, sqlite.Name, tools{}},
+	{mem.Name, mem.Open, mem.Describe, "", tools{}},
+}
+
+// makerOf returns the engine that opens directories with that mark: if there are several, the first one that is in
+// this build. It is empty if there is none.
+func makerOf(mark string) (maker Entry) {
+	for _, e := range table {
+		if e.mark == mark && (maker.Open == nil || maker.Describe().Strongest() == 0) {
+			maker = e
+		}
+	}
+	return maker
 }
 
 // Engines returns the table. An engine that is not in this build is in it: it refuses every
@@ -62,7 +88,8 @@ func Lookup(name string) (Entry, error) {
 			return e, nil
 		}
 	}
-	return Entry{}, &holdfast.Error{Op: "open", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("there is no engine %q", name),
+	return Entry{}, &holdfast.Error{Op: "open", Class: holdfast.ErrBadOption,
+		Detail: fmt.Sprintf("there is no engine %q", name),
 		Remedy: "the engines are " + strings.Join(Names(), ", ")}
 }
 
@@ -73,6 +100,39 @@ func Open(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, err
 	}
 	return e.Open(dir, o)
+}
+
+// OpenDir opens a directory that an engine made, with that engine, which must be name unless that is empty. An
+// Options.Level of 0 is the one to which the directory is bound. Options.ReadOnly counts only where the engine has
+// it. ErrUnavailable: the engine is not in this build.
+func OpenDir(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
+	mark, err := datadir.ReadMark("open", dir)
+	if err != nil {
+		return nil, err
+	}
+	e := makerOf(mark.Engine)
+	if name != "" {
+		if e, err = Lookup(name); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case name != "" && e.mark != mark.Engine:
+		return nil, &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: holdfast.ErrForeign,
+			Detail: "it was made by engine " + mark.Engine, Remedy: "leave the engine out"}
+	case e.Open == nil:
+		return nil, notInBuild(mark.Engine, dir)
+	}
+	if o.Level == 0 {
+		o.Level = mark.Level
+	}
+	o.ReadOnly = o.ReadOnly && e.Describe().ReadOnly
+	return e.Open(dir, o)
+}
+
+func notInBuild(engine, dir string) error {
+	return &holdfast.Error{Op: "open", Engine: engine, Path: dir, Class: holdfast.ErrUnavailable,
+		Detail: "the engine is not in this build"}
 }
 
 // OpenURL opens an engine by its address, as [ParseURL] reads it.

@@ -9,10 +9,9 @@ import (
 	"os"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
-	"github.com/holdfastdb/holdfast/engine/internal/transfer"
+	"github.com/holdfastdb/holdfast/engine/internal/enginecopy"
 	"github.com/holdfastdb/holdfast/engine/logtree"
-	"github.com/holdfastdb/holdfast/internal/apart"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Inspection is what can be said of a directory without opening it.
@@ -37,56 +36,67 @@ type Inspection struct {
 // is open may belong to different moments. The error is ErrForeign where nothing of ours made it, and the
 // operating system's where there is nothing.
 func Inspect(dir string) (*Inspection, error) {
-	id, note, err := identify("inspect", dir)
+	mark, e, damage, err := identify("inspect", dir)
 	if err != nil {
 		return nil, err
 	}
-	in := &Inspection{Dir: dir, Engine: id.Engine, Format: id.Format, Level: id.Level, Lost: id.Lost}
-	if note != "" {
-		in.Notes = append(in.Notes, note)
+	in := &Inspection{Dir: dir, Engine: mark.Engine, Format: mark.Format, Level: mark.Level, Lost: mark.Lost}
+	if damage != nil {
+		in.Notes = append(in.Notes, "HOLDFAST cannot be read; the files are those of "+mark.Engine+": "+damage.Error())
 	}
-	if release, err := home.Hold(dir); err == nil {
+	if release, err := datadir.Hold(dir); err == nil {
 		release()
 	} else {
 		in.Open = errors.Is(err, holdfast.ErrLocked)
 	}
-	in.Files, in.Bytes = home.Usage(dir)
-	e, err := Lookup(id.Engine)
-	if err != nil {
+	in.Files, in.Bytes = datadir.Usage(dir)
+	if e.Describe == nil {
 		in.Notes = append(in.Notes, "this build does not know the engine")
 		return in, nil
 	}
 	c := e.Describe()
 	in.Capabilities = &c
-	if id.Engine != logtree.Name {
-		in.Notes = append(in.Notes, "what is in the files only the engine itself can tell: more is not available for "+id.Engine)
+	if e.tools.inspect == nil {
+		in.Notes = append(in.Notes, "only an open engine can tell what is in the files of "+mark.Engine)
 		return in, nil
 	}
 	if in.Open {
 		in.Notes = append(in.Notes, "it is open elsewhere: the figures may belong to different moments")
 	}
-	in.Logtree, err = logtree.Inspect(dir)
-	return in, err
+	return in, e.tools.inspect(dir, in)
 }
 
-// identify says which engine made dir. A logtree is known by its files too.
-func identify(op, dir string) (id home.Identity, note string, err error) {
-	id, err = home.Identify(dir)
-	if err != nil && !errors.Is(err, holdfast.ErrVersion) && logtree.IsDatabase(dir) {
-		return home.Identity{Engine: logtree.Name}, "HOLDFAST cannot be read; the files are those of " + logtree.Name + ": " + err.Error(), nil
+func inspectLogtree(dir string, in *Inspection) (err error) {
+	in.Logtree, err = logtree.Inspect(dir)
+	return err
+}
+
+// identify says which engine made dir. Where only the files tell, damage is what is wrong with the mark. The entry is
+// empty if this build does not know the engine.
+func identify(op, dir string) (mark datadir.Mark, e Entry, damage, err error) {
+	mark, err = datadir.ReadMark(op, dir)
+	if err == nil {
+		return mark, makerOf(mark.Engine), nil, nil
 	}
-	var e *holdfast.Error
-	if errors.As(err, &e) {
-		e.Op = op
+	for _, e := range table {
+		if e.tools.recognize == nil || errors.Is(err, holdfast.ErrVersion) || !e.tools.recognize(dir) {
+			continue
+		}
+		var d *holdfast.Error
+		if errors.As(err, &d) && d.Class != nil {
+			d.Class = holdfast.ErrCorrupt
+			d.Remedy = "holdfast repair makes a copy of what is intact, or restore the file from a backup"
+		}
+		return datadir.Mark{Engine: e.mark}, e, err, nil
 	}
-	return id, "", err
+	return mark, e, nil, err
 }
 
 // Verification is what a check of a directory found.
 type Verification struct {
 	Engine    string
 	Checked   string                // what was, in words
-	Checksums bool                  // the engine has checksums on everything stored; otherwise damage may have been read as data
+	Checksums bool                  // on everything stored; otherwise damage may have been read as data
 	Keys      int64                 // read, unless Logtree says more
 	Bytes     int64                 // of those keys and values
 	Logtree   *logtree.Verification // for that engine
@@ -97,47 +107,36 @@ type Verification struct {
 // changed. Others are opened, which may recover or tidy up their files unless they can be opened for reading only,
 // and everything is read by scan and by key. ErrLocked: it is open elsewhere.
 func Verify(dir string) (*Verification, error) {
-	id, _, err := identify("verify", dir)
+	mark, e, _, err := identify("verify", dir)
 	if err != nil {
 		return nil, err
 	}
-	if id.Engine == logtree.Name {
-		l, err := logtree.Verify(dir)
-		if err != nil {
-			return nil, err
-		}
-		return &Verification{Engine: id.Engine, Checksums: true, Logtree: l, Damage: l.Damage,
-			Checked: "every checksum and every reference, without opening it"}, nil
+	if e.tools.verify != nil {
+		return e.tools.verify(dir)
 	}
-	e, err := open(id, dir, true)
+	opened, err := OpenDir("", dir, holdfast.Options{ReadOnly: true})
+	if errors.Is(err, holdfast.ErrCorrupt) {
+		return &Verification{Engine: mark.Engine, Checked: "that it opens", Damage: []error{err}}, nil
+	}
 	if err != nil {
-		if errors.Is(err, holdfast.ErrCorrupt) {
-			return &Verification{Engine: id.Engine, Checked: "that it opens", Damage: []error{err}}, nil
-		}
 		return nil, err
 	}
-	v := &Verification{Engine: id.Engine, Checksums: e.Capabilities().Checksums,
+	v := &Verification{Engine: mark.Engine, Checksums: opened.Capabilities().Checksums,
 		Checked: "that it opens, and that every key reads the same by scan and alone"}
-	v.read(e)
-	if err := e.Close(); err != nil {
+	v.read(opened)
+	if err := opened.Close(); err != nil {
 		v.Damage = append(v.Damage, err)
 	}
 	return v, nil
 }
 
-// open opens a directory as it was made; only to read it, if that will do and can be had.
-func open(id home.Identity, dir string, read bool) (holdfast.Engine, error) {
-	for _, e := range table {
-		// The engines that read each other's files share one identity.
-		if (e.Name == id.Engine || e.Name == id.Engine+"-go") && e.Describe().Strongest() != 0 {
-			return e.Open(dir, holdfast.Options{Level: id.Level, ReadOnly: read && e.Describe().ReadOnly})
-		}
+func verifyLogtree(dir string) (*Verification, error) {
+	l, err := logtree.Verify(dir)
+	if err != nil {
+		return nil, err
 	}
-	_, err := Lookup(id.Engine)
-	if err == nil {
-		err = &holdfast.Error{Op: "open", Engine: id.Engine, Path: dir, Class: holdfast.ErrUnavailable, Detail: "the engine is not in this build"}
-	}
-	return nil, err
+	return &Verification{Engine: logtree.Name, Checksums: true, Logtree: l, Damage: l.Damage,
+		Checked: "every checksum and every reference, without opening it"}, nil
 }
 
 // read reads everything.
@@ -153,7 +152,8 @@ func (v *Verification) read(e holdfast.Engine) {
 			err = errors.New("its value differs from the one that a scan shows")
 		}
 		if err != nil {
-			v.Damage = append(v.Damage, &holdfast.Error{Op: "verify", Engine: v.Engine, Class: holdfast.ErrCorrupt, Detail: fmt.Sprintf("key %.40q", it.Key()), Cause: err})
+			v.Damage = append(v.Damage, &holdfast.Error{Op: "verify", Engine: v.Engine, Class: holdfast.ErrCorrupt,
+				Detail: fmt.Sprintf("key %.40q", it.Key()), Cause: err})
 		}
 	}
 	if err := it.Err(); err != nil {
@@ -177,31 +177,30 @@ func (r *Repaired) Complete() bool {
 }
 
 // Repair makes a new directory, into, of what is intact in dir, which is not changed. It is of the same engine. For
-// logtree see [logtree.Repair]. Of other engines a copy is opened, beside into, and what scans show between damaged
+// logtree see [logtree.Repair]. Of other engines a copy is opened, next to into, and what scans show between damaged
 // places is taken over; where the engine has no checksums, damage can be among it. into must not be there, or be
 // empty, and lie neither in dir nor in another directory that an engine made. An error means that nothing was made.
 func Repair(dir, into string) (*Repaired, error) {
-	id, _, err := identify("repair", dir)
+	mark, maker, _, err := identify("repair", dir)
 	if err != nil {
 		return nil, err
 	}
-	if into != "" {
-		if err := apart.Check("repair", into, dir); err != nil {
-			return nil, err
-		}
+	switch {
+	case maker.Open == nil:
+		return nil, notInBuild(mark.Engine, dir)
+	case maker.tools.repair != nil:
+		return maker.tools.repair(dir, into)
 	}
-	if id.Engine == logtree.Name {
-		l, err := logtree.Repair(dir, into, holdfast.Options{})
-		if err != nil {
-			return nil, err
-		}
-		return &Repaired{Engine: id.Engine, How: "from " + l.Source, Keys: l.Keys, Loss: l.Summary(), Logtree: l}, nil
+	if err := datadir.CheckOverlap("repair", into, dir); err != nil {
+		return nil, err
 	}
-	r := &Repaired{Engine: id.Engine, How: "a copy was opened and scanned from both ends, and between damaged places"}
-	opener := func(at string) (holdfast.Engine, error) { return open(id, at, false) }
-	err = transfer.Make(into, opener, func(to holdfast.Engine) (_ string, err error) {
+	r := &Repaired{Engine: mark.Engine, How: "a copy was opened and scanned from both ends, and between damaged places"}
+	opener := func(at string) (holdfast.Engine, error) {
+		return maker.Open(at, holdfast.Options{Level: mark.Level})
+	}
+	err = enginecopy.Make("repair", into, opener, func(to holdfast.Engine) (_ string, err error) {
 		source := into + ".source"
-		release, err := home.Hold(dir)
+		release, err := datadir.Hold(dir)
 		if err != nil {
 			return "", err
 		}
@@ -211,10 +210,10 @@ func Repair(dir, into string) (*Repaired, error) {
 				Remedy: "remove it if it was left by an interrupted repair"}
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(source)) }()
-		if err := transfer.Files(dir, source); err != nil {
+		if err := datadir.CopyFiles(dir, source); err != nil {
 			return "", err
 		}
-		e, err := open(id, source, false)
+		e, err := opener(source)
 		if err != nil {
 			return "", err
 		}
@@ -223,14 +222,22 @@ func Repair(dir, into string) (*Repaired, error) {
 			r.Lost = append(r.Lost, closed)
 		}
 		if len(r.Lost) > 0 {
-			r.Loss = "what cannot be read of " + id.Engine + "'s files"
+			r.Loss = "what cannot be read of " + mark.Engine + "'s files"
 		}
-		return transfer.Lost(id.Lost, r.Loss), err
+		return enginecopy.Lost(mark.Lost, r.Loss), err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+func repairLogtree(dir, into string) (*Repaired, error) {
+	l, err := logtree.Repair(dir, into, holdfast.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &Repaired{Engine: logtree.Name, How: "from " + l.Source, Keys: l.Keys, Loss: l.Summary(), Logtree: l}, nil
 }
 
 // probes bounds how often a repair looks again for what can be read between damaged places.
@@ -239,8 +246,8 @@ const probes = 100
 // salvage copies what can be read: from both ends until an error, and then, as long as there are probes, from the
 // middle of each interval of keys in which nothing has been read.
 func (r *Repaired) salvage(to holdfast.Engine, from holdfast.Reader) error {
-	w := transfer.NewWriter(to)
-	defer func() { r.Keys = w.Done.Keys }()
+	w := enginecopy.NewWriter(to)
+	defer func() { r.Keys = w.Keys }()
 	said := map[string]bool{}
 	// walk copies what lies in rng, and returns the last key that it has read, nil if none, and whether it came to
 	// the end.
@@ -327,67 +334,53 @@ func middle(lo, hi []byte) []byte {
 }
 
 // Backup copies what e shows now to the new directory into, while others go on writing to e. The copy is of the same
-// engine, holds one consistent state, and survives power loss when Backup returns. After an error into is not there. It returns
-// how many keys were copied. ErrBadOption: e keeps nothing in a directory, or into is not empty or lies in a directory that an
-// engine made.
+// engine, holds one consistent state, and survives power loss when Backup returns. After an error into is not there.
+// It returns how many keys were copied. ErrBadOption: e keeps nothing in a directory, or into is not empty or lies in
+// a directory that an engine made.
 func Backup(e holdfast.Engine, into string) (keys int64, err error) {
-	return backup(e, e.Capabilities().Strongest(), into)
-}
-
-// backup is Backup to a directory of that level.
-func backup(e holdfast.Engine, level holdfast.Level, into string) (keys int64, err error) {
-	name := e.Capabilities().Engine
-	entry, err := Lookup(name)
+	c := e.Capabilities()
+	entry, err := Lookup(c.Engine)
 	if err != nil {
 		return 0, err
 	}
+	if entry.mark == "" {
+		return 0, &holdfast.Error{Op: "backup", Engine: c.Engine, Class: holdfast.ErrBadOption,
+			Detail: "it keeps nothing in a directory"}
+	}
+	level := c.Strongest()
 	if level == 0 { // it is open for reading, and so its directory is bound to no level
 		level = entry.Describe().Strongest()
 	}
-	if level < holdfast.Process {
-		return 0, &holdfast.Error{Op: "backup", Engine: name, Class: holdfast.ErrBadOption, Detail: "it keeps nothing in a directory"}
-	}
-	n, err := transfer.Snapshot(e, into, func(dir string) (holdfast.Engine, error) {
+	return enginecopy.Backup(e, into, func(dir string) (holdfast.Engine, error) {
 		return entry.Open(dir, holdfast.Options{Level: level})
 	})
-	return n.Keys, err
 }
 
-// BackupDir is Backup of a directory that nobody has open for writing. It is opened for reading only where the
+// BackupDir is Backup of a directory that is not open for writing. It is opened for reading only where the
 // engine can do that, and otherwise as any program would.
 func BackupDir(dir, into string) (keys int64, err error) {
-	id, err := home.Identify(dir)
-	if e, ok := err.(*holdfast.Error); ok {
-		e.Op = "backup"
-		if (errors.Is(err, holdfast.ErrCorrupt) || errors.Is(err, holdfast.ErrForeign)) && logtree.IsDatabase(dir) {
-			e.Class = holdfast.ErrCorrupt
-			e.Remedy = "holdfast repair makes a copy of what is intact, or restore the file from a backup"
-		}
+	mark, maker, damage, err := identify("backup", dir)
+	if err == nil {
+		err = damage
 	}
 	if err != nil {
 		return 0, err
 	}
-	if into != "" {
-		if err := apart.Check("backup", into, dir); err != nil {
-			return 0, err
-		}
+	if err := datadir.CheckOverlap("backup", into, dir); err != nil {
+		return 0, err
 	}
-	e, err := open(id, dir, true)
+	e, err := OpenDir("", dir, holdfast.Options{ReadOnly: true})
 	if err != nil {
 		var locked *holdfast.Error
 		if errors.Is(err, holdfast.ErrLocked) && errors.As(err, &locked) {
-			locked.Op, locked.Remedy = "backup", "close it there first; the program that has it open can copy it meanwhile, with Backup of package engine/all"
-			if id.Engine == logtree.Name {
-				locked.Remedy += " or of its logtree.Engine"
-			}
+			locked.Op = "backup"
+			locked.Remedy = "close it there first; the program that has it open can copy it, with Backup of package engine/all"
 		}
 		return 0, err
 	}
-	level := id.Level
-	if level == 0 {
-		level = e.Capabilities().Strongest()
-	}
-	keys, err = backup(e, level, into)
+	keys, err = enginecopy.Backup(e, into, func(at string) (holdfast.Engine, error) {
+		return maker.Open(at, holdfast.Options{Level: mark.Level})
+	})
 	if closed := e.Close(); err == nil {
 		err = closed
 	}
@@ -395,5 +388,5 @@ func BackupDir(dir, into string) (keys int64, err error) {
 }
 
 // AcceptLoss makes dir, which a repair has made that could not salvage everything, an ordinary directory: stores
-// open in it again. It returns what was lost, empty if nothing was. Nobody may have dir open.
-func AcceptLoss(dir string) (lost string, err error) { return home.Accept(dir) }
+// open in it again. It returns what was lost, empty if nothing was. ErrLocked: dir is open.
+func AcceptLoss(dir string) (lost string, err error) { return datadir.Accept(dir) }

@@ -81,7 +81,8 @@ func tree(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// TestTools: on a sound directory of each engine, at each level that binds it, everything is well and every copy is the same.
+// TestTools: on a sound directory of each engine, at each level that binds it, everything is well and every copy is
+// the same.
 func TestTools(t *testing.T) {
 	for _, e := range all.Engines() {
 		for _, level := range []holdfast.Level{holdfast.Power, holdfast.Process} {
@@ -216,8 +217,8 @@ func TestToolsOnNothing(t *testing.T) {
 	}
 }
 
-// TestToolsOnDamage: damage to a file of an engine with checksums is found, unless the engine does not need what was damaged, and a
-// repair that loses something says so. Logtree needs all that its largest file has.
+// TestToolsOnDamage: damage to a file of an engine with checksums is found, unless the engine does not need what was
+// damaged, and a repair that loses something says so. Logtree needs all that its largest file has.
 func TestToolsOnDamage(t *testing.T) {
 	for _, e := range all.Engines() {
 		if !e.Describe().Checksums || e.Describe().Strongest() < holdfast.Process {
@@ -463,5 +464,100 @@ func TestScatteredDamage(t *testing.T) {
 				t.Errorf("%d keys in it, %d salvaged, of %d", len(got), r.Keys, len(want))
 			}
 		})
+	}
+}
+
+// TestCopyIntoEmptyDirectory: a copy keeps the mode of the empty directory that it takes the place of, and a link to
+// it.
+func TestCopyIntoEmptyDirectory(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("to make a link needs a right, and there are no modes")
+	}
+	for _, e := range all.Engines() {
+		if e.Describe().Strongest() < holdfast.Process {
+			continue
+		}
+		at := t.TempDir()
+		dir := filepath.Join(at, "db")
+		want := fill(t, e, dir, holdfast.Power)
+		for what, makeCopy := range map[string]func(into string) error{
+			"backup": func(into string) error { _, err := all.BackupDir(dir, into); return err },
+			"repair": func(into string) error { _, err := all.Repair(dir, into); return err },
+		} {
+			into, link := filepath.Join(at, what), filepath.Join(at, what+"-link")
+			if err := errors.Join(os.Mkdir(into, 0o700), os.Symlink(into, link), makeCopy(link)); err != nil {
+				t.Fatal(err)
+			}
+			if st, err := os.Lstat(link); err != nil || st.Mode()&fs.ModeSymlink == 0 {
+				t.Errorf("%s of %s: the link is no link: %v", what, e.Name, err)
+			}
+			if st, err := os.Stat(into); err != nil || st.Mode().Perm() != 0o700 {
+				t.Errorf("%s of %s: the mode is not 0700: %v", what, e.Name, err)
+			}
+			if got := holds(t, e, into, holdfast.Power); !maps.Equal(got, want) {
+				t.Errorf("%s of %s holds %d keys, want %d", what, e.Name, len(got), len(want))
+			}
+		}
+	}
+}
+
+// TestOpenDir: a directory is opened with the engine that made it, at its level, and for reading where the engine has
+// that. A name is only for another engine that has the same directories.
+func TestOpenDir(t *testing.T) {
+	for _, e := range all.Engines() {
+		if e.Describe().Strongest() < holdfast.Process {
+			continue
+		}
+		dir := filepath.Join(t.TempDir(), "db")
+		fill(t, e, dir, holdfast.Process)
+		for _, name := range []string{"", e.Name} {
+			eng, err := all.OpenDir(name, dir, holdfast.Options{ReadOnly: true})
+			if err != nil {
+				t.Fatalf("%q for %s: %v", name, e.Name, err)
+			}
+			c := eng.Capabilities()
+			if name != "" && c.Engine != name || (c.Strongest() == 0) != e.Describe().ReadOnly {
+				t.Errorf("%q for %s: %+v", name, e.Name, c)
+			}
+			if err := eng.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, other := range all.Engines() {
+			eng, err := all.OpenDir(other.Name, dir, holdfast.Options{ReadOnly: true})
+			if err == nil {
+				err = eng.Close()
+			}
+			same := family(other.Name) == family(e.Name)
+			if same != (err == nil) && other.Describe().Strongest() != 0 || !same && !errors.Is(err, holdfast.ErrForeign) {
+				t.Errorf("%s for %s: %v", other.Name, e.Name, err)
+			}
+		}
+	}
+}
+
+// TestUnknownEngine: a directory of an engine that this build does not have is inspected as far as that goes, and
+// otherwise refused.
+func TestUnknownEngine(t *testing.T) {
+	at := t.TempDir()
+	dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
+	mark := []byte("holdfast 1\nengine rocks\nformat 1\n")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "HOLDFAST"), mark, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if in, err := all.Inspect(dir); err != nil || in.Engine != "rocks" || in.Capabilities != nil || len(in.Notes) != 1 {
+		t.Errorf("Inspect: %+v, %v", in, err)
+	}
+	_, opened := all.OpenDir("", dir, holdfast.Options{})
+	_, verified := all.Verify(dir)
+	_, repaired := all.Repair(dir, into)
+	_, copied := all.BackupDir(dir, into)
+	for what, err := range map[string]error{"OpenDir": opened, "Verify": verified, "Repair": repaired, "BackupDir": copied} {
+		if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "rocks") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if left, err := os.ReadDir(at); err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }

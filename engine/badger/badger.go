@@ -38,22 +38,22 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
 	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
 	"github.com/holdfastdb/holdfast/engine/internal/intervals"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Name is the engine's name in engine/all.
 const Name = "badger"
 
-// format is the engine's own, see package home.
+// format is the engine's own, see package datadir.
 const format = 1
 
 // keyspace is the byte before every user key.
 const keyspace = 'k'
 
 type engine struct {
-	home   *home.Home
+	home   *datadir.Handle
 	data   handle
 	db     *lib.DB
 	caps   holdfast.Capabilities
@@ -101,7 +101,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if h.freeSpace == nil {
 		h.freeSpace = freeSpace
 	}
-	hm, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: filepath.Join("data", lib.ManifestFilename)})
+	hm, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: filepath.Join("data", lib.ManifestFilename)})
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 		}
 	}()
 	data := filepath.Join(hm.Dir, "data")
-	if err := home.MkdirAll(data); err != nil {
+	if err := datadir.MkdirAll(data); err != nil {
 		return nil, failed("open", data, err)
 	}
 	left, err := inspect(data, h)
@@ -272,7 +272,7 @@ func (e *engine) Metrics() holdfast.Metrics {
 	m.Commits -= e.barriers.Load()
 	m.Groups = e.txns.Load()
 	m.Syncs = e.logs.syncs.Load()
-	m.Files, m.DiskBytes = home.Usage(e.home.Dir)
+	m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
 	m.TornBytes = e.torn
 	if memtables, err := numbered(e.logs.dir, ".mem"); err == nil {
 		m.MemoryBytes = int64(len(memtables)) * arenaBytes

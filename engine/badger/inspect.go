@@ -15,7 +15,7 @@ import (
 	lib "github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/fb"
 
-	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // left is what inspect found that earlier runs have left.
@@ -71,7 +71,7 @@ func inspect(dir string, h hooks) (left, error) {
 		return found, failed("open", dir, err)
 	}
 	if len(open) > 0 {
-		if err := home.SyncDir(dir); err != nil {
+		if err := datadir.SyncDir(dir); err != nil {
 			return found, failed("open", dir, err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // logs brings the library's logs to the device. There are two kinds: each memtable has its
@@ -210,7 +210,7 @@ func (l *logs) syncDir() error {
 		}
 	}
 	l.syncs.Add(1)
-	return home.SyncDir(l.dir)
+	return datadir.SyncDir(l.dir)
 }
 
 func (l *logs) close() error {

@@ -15,7 +15,7 @@ const minFree = 2 * memTableSize
 type room struct {
 	dir       string
 	freeSpace func(dir string) (uint64, error)
-	check     func() error // see home.Home.Check
+	check     func() error // see datadir.Handle.Check
 	credit    int
 }
 

@@ -37,10 +37,10 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
 	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
 	"github.com/holdfastdb/holdfast/engine/internal/intervals"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 	"github.com/holdfastdb/holdfast/engine/internal/modversion"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Name is the engine's name in engine/all.
@@ -70,7 +70,7 @@ var bucketName = []byte("kv")
 // Engine is the engine; see [Open].
 type Engine struct {
 	gate      gate.Gate
-	home      *home.Home
+	home      *datadir.Handle
 	swap      sync.RWMutex // guards db and users, which the committer's leader replaces
 	db        *bbolt.DB
 	users     *atomic.Int64 // of db: the engine and each view; the last one closes it
@@ -104,8 +104,7 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, err
 	}
 	level := max(o.Level, holdfast.Process)
-	id := home.Identity{Engine: Name, Format: format, Level: level, Keeps: fileName, ReadOnly: o.ReadOnly}
-	h, err := home.Open(dir, id)
+	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Level: level, Keeps: fileName, ReadOnly: o.ReadOnly})
 	if err != nil {
 		return nil, err
 	}
@@ -199,10 +198,7 @@ func (e *Engine) create(path string) error {
 	if err := errors.Join(err, db.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(making, path); err != nil {
-		return err
-	}
-	return home.SyncDir(e.home.Dir) // bbolt never does
+	return datadir.Rename(making, path) // bbolt never syncs the directory
 }
 
 func (e *Engine) options(mapped int) *bbolt.Options {
@@ -498,7 +494,7 @@ func (e *Engine) Metrics() holdfast.Metrics {
 	m.Commits -= barriers
 	e.gate.Fill(&m)
 	m.Syncs, m.BytesWritten = e.syncs.Load(), e.written.Load()
-	m.Files, m.DiskBytes = home.Usage(e.home.Dir)
+	m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
 	m.Stalls = 0    // there is no background work
 	m.TornBytes = 0 // an unfinished transaction leaves no tail
 	return m

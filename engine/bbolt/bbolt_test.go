@@ -17,8 +17,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
 	"github.com/holdfastdb/holdfast/engine/internal/intervals"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 func open(t *testing.T, dir string, o holdfast.Options) *Engine {
@@ -321,7 +321,7 @@ func TestDamage(t *testing.T) {
 			if err == nil {
 				again.Close()
 			}
-			if _, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Level: holdfast.Process}); err != nil {
+			if _, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Level: holdfast.Process}); err != nil {
 				t.Errorf("a failed Open keeps the directory: %v", err)
 			}
 		})
@@ -368,7 +368,7 @@ func TestDamageWhileOpen(t *testing.T) {
 	if err := e.Close(); !errors.Is(err, holdfast.ErrCorrupt) {
 		t.Errorf("Close: %v", err)
 	}
-	if _, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Level: holdfast.Process}); err != nil {
+	if _, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Level: holdfast.Process}); err != nil {
 		t.Errorf("the directory is not released: %v", err)
 	}
 }
@@ -376,7 +376,7 @@ func TestDamageWhileOpen(t *testing.T) {
 // What a crash left of making the file is swept away.
 func TestCrashWhileMaking(t *testing.T) {
 	dir := t.TempDir()
-	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Level: holdfast.Power, Keeps: fileName})
+	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Level: holdfast.Power, Keeps: fileName})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 const (
@@ -99,7 +99,7 @@ func (e *Engine) compactIfSparse(most int64) error {
 		_ = os.Remove(making)
 		return nil
 	}
-	if err := home.SyncDir(e.home.Dir); err != nil {
+	if err := datadir.SyncDir(e.home.Dir); err != nil {
 		return errors.Join(e.fail("compact", err), db.Close())
 	}
 	e.swap.Lock()

@@ -14,9 +14,8 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
-	"github.com/holdfastdb/holdfast/engine/internal/transfer"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -42,7 +41,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			dir := filepath.Join(t.TempDir(), "db")
-			if err := transfer.Files(strings.TrimSuffix(listing, ".txt"), dir); err != nil {
+			if err := datadir.CopyFiles(strings.TrimSuffix(listing, ".txt"), dir); err != nil {
 				t.Fatal(err)
 			}
 			in, err := Inspect(dir)
@@ -105,7 +104,7 @@ func makeGolden(t *testing.T, to string) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "db")
-	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: "MANIFEST"})
+	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: "MANIFEST"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +150,7 @@ func makeGolden(t *testing.T, to string) {
 	}
 	listing := list(contents(t, d))
 	keep := func(name string) {
-		if err := errors.Join(transfer.Files(dir, filepath.Join(to, name)), os.WriteFile(filepath.Join(to, name+".txt"), []byte(listing), 0o644)); err != nil {
+		if err := errors.Join(datadir.CopyFiles(dir, filepath.Join(to, name)), os.WriteFile(filepath.Join(to, name+".txt"), []byte(listing), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,8 +21,8 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -84,14 +84,8 @@ func openHome(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, e
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
-	const salvage = "salvage what is intact: holdfast repair"
-	id := home.Identity{Engine: Name, Format: format, Keeps: "MANIFEST", Salvage: salvage, ReadOnly: o.ReadOnly}
-	h, err := home.Open(dir, id)
-	if errors.Is(err, holdfast.ErrForeign) && home.Unmarked(dir) && IsDatabase(dir) {
-		err = &holdfast.Error{Op: "open", Engine: Name, Path: dir, Class: holdfast.ErrCorrupt,
-			Detail: "its file HOLDFAST is missing; the other files are logtree's",
-			Remedy: salvage + ", or restore it from a backup"}
-	}
+	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: "MANIFEST", Recognize: IsDatabase,
+		Salvage: "salvage what is intact: holdfast repair", ReadOnly: o.ReadOnly})
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +115,7 @@ func openHome(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, e
 		return nil, errors.Join(err, e.DB.Close())
 	}
 	e.caps.Lost = h.Lost
-	e.usage, e.release = func() (int64, int64) { return home.Usage(h.Dir) }, release
+	e.usage, e.release = func() (int64, int64) { return datadir.Usage(h.Dir) }, release
 	return e, nil
 }
 

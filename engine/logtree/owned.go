@@ -5,14 +5,14 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
 // owned is a file system on which nothing is done by name to a directory that was replaced.
 type owned struct {
 	vfs.FS
-	home *home.Home
+	home *datadir.Handle
 	dir  *os.File // held open, for a sync of it when there is no file descriptor left; nil where directories are not synced
 }
 

@@ -5,10 +5,9 @@ import (
 	"path/filepath"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
-	"github.com/holdfastdb/holdfast/engine/internal/transfer"
+	"github.com/holdfastdb/holdfast/engine/internal/enginecopy"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
-	"github.com/holdfastdb/holdfast/internal/apart"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -36,7 +35,7 @@ func Inspect(dir string) (*Inspection, error) { return db.Inspect(vfs.OS(), dir)
 // result. It changes nothing, and holds the directory meanwhile: ErrLocked if it is open elsewhere for writing.
 // Values are read one by one; it takes about as long as reading the directory twice.
 func Verify(dir string) (*Verification, error) {
-	release, err := home.Hold(dir)
+	release, err := datadir.Hold(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -54,15 +53,15 @@ func Verify(dir string) (*Verification, error) {
 // checkMark checks the file HOLDFAST.
 func checkMark(dir string) error {
 	mark := filepath.Join(dir, "HOLDFAST")
-	id, err := home.Identify(dir)
+	m, err := datadir.ReadMark("verify", dir)
 	switch {
 	case errors.Is(err, holdfast.ErrVersion):
 		return err
 	case err != nil:
 		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrCorrupt, Cause: err, Remedy: "salvage what is intact: holdfast repair"}
-	case id.Engine != Name:
-		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrForeign, Detail: "it says that " + id.Engine + " made the directory"}
-	case id.Format > format:
+	case m.Engine != Name:
+		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrForeign, Detail: "it says that " + m.Engine + " made the directory"}
+	case m.Format > format:
 		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrVersion, Detail: "a newer format", Remedy: "use a newer holdfast"}
 	}
 	return nil
@@ -78,23 +77,21 @@ func checkMark(dir string) error {
 // is the exact state less the values that are damaged; what else can happen is at
 // [Repaired].
 func Repair(dir, into string, o holdfast.Options) (r *Repaired, err error) {
-	if into != "" {
-		// Also where nothing tells any more that dir is a database.
-		if err := apart.Check("repair", into, dir); err != nil {
-			return nil, err
-		}
+	// Also where nothing tells any more that dir is a database.
+	if err := datadir.CheckOverlap("repair", into, dir); err != nil {
+		return nil, err
 	}
-	release, err := home.Hold(dir)
+	release, err := datadir.Hold(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	err = transfer.Make(into, opener(o), func(e holdfast.Engine) (string, error) {
+	err = enginecopy.Make("repair", into, opener(o), func(e holdfast.Engine) (string, error) {
 		if r, err = db.Repair(vfs.OS(), dir, e); err != nil {
 			return "", err
 		}
-		id, _ := home.Identify(dir) // damaged, it cannot say that an earlier repair lost something
-		return transfer.Lost(id.Lost, r.Summary()), nil
+		m, _ := datadir.ReadMark("repair", dir) // damaged, it cannot say that an earlier repair lost something
+		return enginecopy.Lost(m.Lost, r.Summary()), nil
 	})
 	if err != nil {
 		return nil, err
@@ -112,14 +109,12 @@ func opener(o holdfast.Options) func(string) (holdfast.Engine, error) {
 //
 // Writers to e's disk share it with the copy; nothing else slows them.
 func (e *Engine) Backup(dir string) error {
-	_, err := transfer.Snapshot(e, dir, opener(holdfast.Options{}))
+	_, err := enginecopy.Backup(e, dir, opener(holdfast.Options{}))
 	return err
 }
 
 // BackupAt is Backup of the state that a snapshot of e shows.
 func (e *Engine) BackupAt(s holdfast.Snapshot, dir string) error {
-	return transfer.Make(dir, opener(holdfast.Options{}), func(into holdfast.Engine) (string, error) {
-		_, err := transfer.Copy(into, s)
-		return e.caps.Lost, err
-	})
+	_, err := enginecopy.BackupAt(e, s, dir, opener(holdfast.Options{}))
+	return err
 }

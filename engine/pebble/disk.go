@@ -31,7 +31,7 @@ import (
 type disk struct {
 	vfs.FS // below
 	dir    string
-	check  func() error // see home.Home.Check
+	check  func() error // see datadir.Handle.Check
 
 	cause atomic.Pointer[holdfast.Error] // what froze the disk; set under ack
 

@@ -10,8 +10,8 @@ import (
 	lib "github.com/cockroachdb/pebble/v2"
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Engine is an open Pebble database. It implements [holdfast.Engine].
@@ -19,7 +19,7 @@ type Engine struct {
 	gate      gate.Gate
 	db        *lib.DB
 	disk      *disk
-	home      *home.Home // nil in tests that have no directory
+	home      *datadir.Handle // nil in tests that have no directory
 	window    *losswindow.Window
 	syncEvery time.Duration
 	settings  []holdfast.Setting
@@ -274,7 +274,7 @@ func (e *Engine) Metrics() holdfast.Metrics {
 	m.Poison = e.disk.poison()
 	e.gate.Fill(&m)
 	if e.home != nil {
-		m.Files, m.DiskBytes = home.Usage(e.home.Dir)
+		m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
 	}
 	if e.gate.Enter() == nil {
 		defer e.gate.Leave()

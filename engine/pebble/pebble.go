@@ -27,9 +27,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 	"github.com/holdfastdb/holdfast/engine/internal/modversion"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Name is the engine's name in engine/all.
@@ -79,7 +79,7 @@ func open(below vfs.FS, dir string, o holdfast.Options) (_ *Engine, err error) {
 	if o.ReadOnly {
 		return nil, gate.NoReadOnly(Name, dir)
 	}
-	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: "data"})
+	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: "data"})
 	if err != nil {
 		return nil, err
 	}

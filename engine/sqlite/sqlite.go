@@ -35,9 +35,9 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/gate"
 	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 	"github.com/holdfastdb/holdfast/engine/internal/modversion"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // The engines' names in engine/all.
@@ -69,7 +69,7 @@ const (
 type Engine struct {
 	lib       *sqliteLibrary
 	gate      gate.Gate
-	home      *home.Home
+	home      *datadir.Handle
 	committer *groupcommit.Committer
 	window    *losswindow.Window
 	cache     int64 // bytes of page cache per connection, 0 for SQLite's default
@@ -100,7 +100,7 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, 
 	if o.ReadOnly {
 		return nil, gate.NoReadOnly(lib.name, dir)
 	}
-	h, err := home.Open(dir, home.Identity{Engine: Name, Format: format, Keeps: fileName})
+	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: fileName})
 	if err != nil {
 		return nil, err
 	}
@@ -174,10 +174,7 @@ func (e *Engine) create(path string) error {
 	if _, err := os.Stat(making + "-wal"); err == nil {
 		return errors.New("sqlite could not complete the new database")
 	}
-	if err := os.Rename(making, path); err != nil {
-		return err
-	}
-	return home.SyncDir(e.home.Dir)
+	return datadir.Rename(making, path)
 }
 
 const schema = "CREATE TABLE kv(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID"
@@ -281,7 +278,7 @@ func (e *Engine) Metrics() holdfast.Metrics {
 	m.Commits -= barriers
 	e.gate.Fill(&m)
 	m.Syncs, m.Stalls = e.syncs.Load(), e.stalls.Load()
-	m.Files, m.DiskBytes = home.Usage(e.home.Dir)
+	m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
 	return m
 }
 

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // engines are those of this build.
@@ -544,7 +544,7 @@ func TestIdentity(t *testing.T) {
 	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
 		dir := t.TempDir()
 		open(dir, holdfast.Options{})
-		if id, err := home.Identify(dir); err != nil || id.Engine != Name {
+		if id, err := datadir.ReadMark("read", dir); err != nil || id.Engine != Name {
 			t.Errorf("%+v, %v", id, err)
 		}
 	})

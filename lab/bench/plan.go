@@ -202,7 +202,8 @@ func (l Lab) layOut(p *Plan, named bool) error {
 					return err
 				}
 				cells, missing := levelsOf(entry, p.Levels, w.Reads)
-				if why, ok := w.Refused[engine]; ok {
+				if most := entry.Describe().MaxBatchSize; w.BatchBytes > most {
+					why := fmt.Sprintf("%d MB in one transaction are more than the %d MB that it takes", w.BatchBytes/1e6, most/1e6)
 					cells, missing = nil, refuse(engine, name, why, cells, missing)
 				}
 				if l.isPeer(engine) && !w.Raft {

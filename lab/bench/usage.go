@@ -1,9 +1,9 @@
 package bench
 
-import "github.com/holdfastdb/holdfast/lab/contender"
+import "github.com/holdfastdb/holdfast/internal/datadir"
 
 // usage is the space that the regular files below dir take on the device, in bytes.
 func usage(dir string) int64 {
-	_, bytes := contender.Usage(dir)
+	_, bytes := datadir.Usage(dir)
 	return bytes
 }

@@ -41,8 +41,8 @@ type Workload struct {
 	// long, is left out.
 	Samples bool
 
-	// Refused says of engines, by name, why they cannot do the work.
-	Refused map[string]string
+	// BatchBytes is how many bytes of keys and values one batch has, where that is more than an engine may take.
+	BatchBytes int64
 
 	// Overhead is what a measurement takes on the average beside warming up, measuring and what
 	// starting a process does, to guess how long a plan takes.

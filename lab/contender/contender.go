@@ -8,10 +8,10 @@ package contender
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // RaftStore is all that hashicorp/raft keeps: its log, its votes and its terms.
@@ -41,10 +42,27 @@ type RaftEngine interface {
 // below Power (ErrLevel), directories that another engine or program made (ErrForeign), and those that are open elsewhere
 // (ErrLocked).
 func Engines() []all.Entry {
-	return []all.Entry{
-		{Name: RaftWAL, Open: OpenRaftWAL, Describe: DescribeRaftWAL},
-		{Name: RaftBoltDB, Open: OpenRaftBoltDB, Describe: DescribeRaftBoltDB},
+	var entries []all.Entry
+	for _, p := range peers {
+		entries = append(entries, p.Entry)
 	}
+	return entries
+}
+
+// row is a line of the table of peers.
+type row struct {
+	all.Entry
+	monotonic bool // refuses gaps between entries
+}
+
+var peers = []row{
+	{all.Entry{Name: RaftWAL, Open: OpenRaftWAL, Describe: DescribeRaftWAL}, true},
+	{all.Entry{Name: RaftBoltDB, Open: OpenRaftBoltDB, Describe: DescribeRaftBoltDB}, false},
+}
+
+// Monotonic reports whether the peer of that name refuses gaps between entries.
+func Monotonic(name string) bool {
+	return slices.ContainsFunc(peers, func(p row) bool { return p.Name == name && p.monotonic })
 }
 
 // onlyRaft is why the Engine side of a peer refuses keys.
@@ -127,7 +145,7 @@ func (p *peer) Metrics() holdfast.Metrics {
 	m.Groups = m.Commits // nothing is merged
 	m.Syncs = p.counts.syncs.Load()
 	m.BytesWritten = p.written()
-	m.Files, m.DiskBytes = Usage(p.dir)
+	m.Files, m.DiskBytes = datadir.Usage(p.dir)
 	m.OpenSnapshots, m.OpenIterators = 0, 0
 	return m
 }
@@ -194,28 +212,10 @@ func begin(describe func() holdfast.Capabilities, dir string, o holdfast.Options
 			return refuse(holdfast.ErrForeign, "it holds "+file+", which is not "+name+"'s", remedy, nil)
 		}
 	}
-	if err := mkdirAll(dir); err != nil {
+	if err := datadir.MkdirAll(dir); err != nil { // the libraries take the directory as it is
 		return refuse(nil, "", "", err)
 	}
 	return dir, o, nil
-}
-
-// mkdirAll makes dir and its missing parents, and syncs the directories that hold them: the libraries take the directory as
-// given, and a power cut must not take it away from under them.
-func mkdirAll(dir string) error {
-	if st, err := os.Stat(dir); err == nil && st.IsDir() {
-		return nil
-	}
-	parent := filepath.Dir(dir)
-	if parent != dir {
-		if err := mkdirAll(parent); err != nil {
-			return err
-		}
-	}
-	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
-		return err
-	}
-	return syncDir(parent)
 }
 
 // opening runs a library's open, and makes an error of a panic: damaged files must not end the process.
@@ -227,22 +227,6 @@ func opening(name, dir string, open func() error) (err error) {
 		}
 	}()
 	return open()
-}
-
-// Usage counts the regular files below dir and the bytes they take on the device. What cannot be read, because it is just
-// being removed, counts nothing.
-func Usage(dir string) (files, bytes int64) {
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return nil
-		}
-		if info, err := d.Info(); err == nil {
-			files++
-			bytes += allocated(info)
-		}
-		return nil
-	})
-	return files, bytes
 }
 
 // version returns "PATH VERSION" for a module, or the path alone where the build does not tell.

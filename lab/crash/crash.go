@@ -118,7 +118,11 @@ type Subject struct {
 func Subjects() []Subject { return []Subject{kv, events, rafts} }
 
 func (l Lab) engine(name string) (all.Entry, error) {
-	for _, e := range slices.Concat(l.Engines, l.Peers, liars(l.Engines)) {
+	entries := slices.Concat(l.Engines, l.Peers)
+	for _, liar := range liars(l.Engines) {
+		entries = append(entries, liar.entry())
+	}
+	for _, e := range entries {
 		if e.Name == name {
 			return e, nil
 		}

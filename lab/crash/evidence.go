@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 )
 
@@ -84,7 +84,7 @@ func (e *evidence) take(r *runner, dir string) error {
 		return err
 	}
 	e.tree = to
-	return copyTree(filepath.Join(dir, engineDir), filepath.Join(to, engineDir), maxTree)
+	return copyTree(filepath.Join(dir, engineDir), filepath.Join(to, engineDir))
 }
 
 // drop removes what was not needed.
@@ -127,7 +127,7 @@ func (e *evidence) save(r *runner, findings []string) (string, error) {
 		err = e.image.Save(filepath.Join(dir, imageName))
 	case e.tree != "":
 		// The evidence may be on another disk than the run.
-		err = copyTree(e.tree, filepath.Join(dir, treeName), maxTree)
+		err = copyTree(e.tree, filepath.Join(dir, treeName))
 		e.drop()
 	}
 	return dir, err
@@ -164,90 +164,16 @@ func load(dir string) (*evidenceFile, *history, error) {
 	return &f, h, nil
 }
 
-// copyTree copies a directory without its holes. One that is larger than limit is left out, and a file says
-// so.
-func copyTree(from, to string, limit int64) error {
-	err := filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, name)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, rel)
-		if d.IsDir() {
-			return os.MkdirAll(target, 0o755)
-		}
-		if !d.Type().IsRegular() {
-			return nil
-		}
-		n, err := copySparse(name, target, limit)
-		limit -= n
+// copyTree copies a directory, if it is there. One that is too large is left out, and a file says so.
+func copyTree(from, to string) error {
+	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if _, bytes := datadir.Usage(from); bytes <= maxTree {
+		return datadir.CopyFiles(from, to)
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
-	})
-	if errors.Is(err, errTooMuch) {
-		if err := os.RemoveAll(to); err != nil {
-			return err
-		}
-		if err := os.MkdirAll(to, 0o755); err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(to, "TOO-LARGE"), []byte("the directory was too large to be kept\n"), 0o644)
 	}
-	return err
-}
-
-var errTooMuch = errors.New("too much to copy")
-
-func copySparse(from, to string, limit int64) (copied int64, err error) {
-	in, err := os.Open(from)
-	if err != nil {
-		return 0, err
-	}
-	defer in.Close()
-	st, err := in.Stat()
-	if err != nil {
-		return 0, err
-	}
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	if err := out.Truncate(st.Size()); err != nil {
-		return 0, err
-	}
-	for at := int64(0); at < st.Size(); {
-		from, end, err := dataAfter(in, at)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return copied, err
-		}
-		if copied += end - from; copied > limit {
-			return copied, errTooMuch
-		}
-		if _, err := io.Copy(io.NewOffsetWriter(out, from), io.NewSectionReader(in, from, end-from)); err != nil {
-			return copied, err
-		}
-		at = end
-	}
-	return copied, nil
-}
-
-// wholeAfter is the rest of f.
-func wholeAfter(f *os.File, at int64) (from, to int64, err error) {
-	st, err := f.Stat()
-	if err != nil {
-		return 0, 0, err
-	}
-	if at >= st.Size() {
-		return 0, 0, io.EOF
-	}
-	return at, st.Size(), nil
+	return os.WriteFile(filepath.Join(to, "TOO-LARGE"), []byte("the directory was too large to be kept\n"), 0o644)
 }

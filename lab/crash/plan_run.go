@@ -268,9 +268,9 @@ func (l Lab) cells(p *runPlan) error {
 				continue
 			}
 			for _, liar := range liars(l.Engines) {
-				if lies := (liar.Name == noSyncs && kind == Power) || (liar.Name == notWritten && kind == Kill); lies {
-					p.cells = append(p.cells, cell{Engine: liar.Name, Subject: subject, Level: kind.survives(), Given: kind.survives(),
-						Kind: kind, FS: fs, Control: true, capabilities: liar.Describe()})
+				if liar.kind == kind {
+					p.cells = append(p.cells, cell{Engine: liar.name, Subject: subject, Level: kind.survives(), Given: kind.survives(),
+						Kind: kind, FS: fs, Control: true, capabilities: liar.claims(liar.base.Describe())})
 				}
 			}
 			for _, name := range p.engines {

@@ -42,7 +42,7 @@ func openRaft(s spec, e holdfast.Engine) (contender.RaftStore, func() error, err
 // raftHistory enters what a judge must know of the store.
 func (c cell) raftHistory(h *history) {
 	if c.peer {
-		h.Monotonic = c.Engine == contender.RaftWAL
+		h.Monotonic = contender.Monotonic(c.Engine)
 		return
 	}
 	h.Monotonic = mix(h.Seed, 78)%2 == 0

@@ -346,7 +346,7 @@ func (r *runner) replayOne(ctx context.Context, dir string) (*evidenceFile, Judg
 		work = mounted.Path()
 	} else {
 		work = filepath.Join(r.dir, "replay")
-		if err := copyTree(filepath.Join(dir, treeName), work, maxTree); err != nil {
+		if err := copyTree(filepath.Join(dir, treeName), work); err != nil {
 			return nil, Judgement{}, false, dirError(dir, err)
 		}
 	}

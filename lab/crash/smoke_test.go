@@ -155,7 +155,7 @@ func labs() map[string]Lab {
 	for _, e := range all.Engines() {
 		if e.Name == liarBase {
 			// Said to give Process, and gives Memory.
-			lies.Engines = append(lies.Engines, liar{e, "forgets", holdfast.Process, holdfast.Memory}.entry())
+			lies.Engines = append(lies.Engines, liar{e, "forgets", Kill, holdfast.Memory}.entry())
 		}
 	}
 	// The controls are made of an engine that gives more than they ask it for.

@@ -1,6 +1,6 @@
 //go:build windows
 
-package home
+package datadir
 
 import (
 	"errors"
@@ -38,3 +38,6 @@ func unlockFile(f *os.File) error {
 func SyncDir(string) error { return nil }
 
 func allocated(info fs.FileInfo) int64 { return info.Size() }
+
+// chown does nothing: a directory gets its owner from the one above it.
+func chown(string, fs.FileInfo) {}

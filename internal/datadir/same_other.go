@@ -1,6 +1,6 @@
 //go:build !linux
 
-package home
+package datadir
 
 import "os"
 

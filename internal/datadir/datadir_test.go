@@ -1,4 +1,4 @@
-package home_test
+package datadir_test
 
 import (
 	"errors"
@@ -9,30 +9,31 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-var bolt = home.Identity{Engine: "bbolt", Format: 2, Level: holdfast.Power}
+var bolt = datadir.Spec{Engine: "bbolt", Format: 2, Level: holdfast.Power}
 
 func TestOpenRemembers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	h, err := home.Open(dir, bolt)
+	h, err := datadir.Open(dir, bolt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !h.New {
 		t.Error("a new directory is not New")
 	}
-	if _, err := home.Open(dir, bolt); !errors.Is(err, holdfast.ErrLocked) {
+	if _, err := datadir.Open(dir, bolt); !errors.Is(err, holdfast.ErrLocked) {
 		t.Errorf("a second opener got %v", err)
 	}
 	if err := errors.Join(h.Made(), h.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if id, err := home.Identify(dir); err != nil || id != bolt {
-		t.Errorf("identified as %+v, %v", id, err)
+	want := datadir.Mark{Engine: "bbolt", Format: 2, Level: holdfast.Power}
+	if mark, err := datadir.ReadMark("read", dir); err != nil || mark != want {
+		t.Errorf("its mark is %+v, %v", mark, err)
 	}
-	h, err = home.Open(dir, bolt)
+	h, err = datadir.Open(dir, bolt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func TestOpenRemembers(t *testing.T) {
 
 	older := bolt
 	older.Format = 3
-	if h, err = home.Open(dir, older); err != nil {
+	if h, err = datadir.Open(dir, older); err != nil {
 		t.Errorf("an older format was refused: %v", err)
 	} else {
 		h.Close()
@@ -85,7 +86,7 @@ func TestOpenRefuses(t *testing.T) {
 			dir := t.TempDir()
 			c.prepare(t, dir)
 			before, _ := filepath.Glob(dir + "/*")
-			_, err := home.Open(dir, bolt)
+			_, err := datadir.Open(dir, bolt)
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.say) || !strings.Contains(err.Error(), dir) {
 				t.Errorf("got %v; want %v with %q and the path", err, c.want, c.say)
 			}
@@ -96,12 +97,12 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := home.Open("", bolt); !errors.Is(err, holdfast.ErrBadOption) {
+	if _, err := datadir.Open("", bolt); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("no directory: %v", err)
 	}
 	below := filepath.Join(t.TempDir(), "file")
 	os.WriteFile(below, nil, 0o644)
-	if _, err := home.Open(filepath.Join(below, "dir"), bolt); err == nil {
+	if _, err := datadir.Open(filepath.Join(below, "dir"), bolt); err == nil {
 		t.Error("a directory below a file was opened")
 	}
 }
@@ -114,7 +115,7 @@ func TestOpenAfterCrashWhileMaking(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h, err := home.Open(dir, bolt)
+	h, err := datadir.Open(dir, bolt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,10 +128,10 @@ func TestOpenAfterCrashWhileMaking(t *testing.T) {
 // A directory that was made and has lost its data is not made again; one whose making was
 // interrupted is.
 func TestLostData(t *testing.T) {
-	id := home.Identity{Engine: "bbolt", Format: 1, Keeps: "data.bbolt"}
+	id := datadir.Spec{Engine: "bbolt", Format: 1, Keeps: "data.bbolt"}
 	dir := t.TempDir()
 	for range 2 { // the first is interrupted
-		h, err := home.Open(dir, id)
+		h, err := datadir.Open(dir, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +140,7 @@ func TestLostData(t *testing.T) {
 		}
 		h.Close()
 	}
-	h, err := home.Open(dir, id)
+	h, err := datadir.Open(dir, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +148,7 @@ func TestLostData(t *testing.T) {
 	if err := errors.Join(os.WriteFile(data, nil, 0o644), h.Made(), h.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if h, err = home.Open(dir, id); err != nil {
+	if h, err = datadir.Open(dir, id); err != nil {
 		t.Fatal(err)
 	}
 	if h.New {
@@ -156,7 +157,8 @@ func TestLostData(t *testing.T) {
 	if err := errors.Join(h.Close(), os.Remove(data)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := home.Open(dir, id); !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "data.bbolt is gone") {
+	_, err = datadir.Open(dir, id)
+	if !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "data.bbolt is gone") {
 		t.Errorf("without its data: %v", err)
 	}
 }
@@ -164,29 +166,32 @@ func TestLostData(t *testing.T) {
 // TestLost: what a directory that was made by a repair lacks is in its mark until it is accepted, whoever opens it.
 func TestLost(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "engine")
-	id := home.Identity{Engine: "bbolt", Format: 3, Level: holdfast.Power}
-	h, err := home.Open(dir, id)
+	id := datadir.Spec{Engine: "bbolt", Format: 3, Level: holdfast.Power}
+	err := datadir.Make("repair", dir, func(partial string) (string, error) {
+		h, err := datadir.Open(partial, id)
+		if err != nil {
+			return "", err
+		}
+		if err := errors.Join(h.Made(), datadir.Hide(partial), h.Close()); err != nil {
+			return "", err
+		}
+		if _, err := datadir.Open(partial, id); !errors.Is(err, holdfast.ErrForeign) {
+			t.Errorf("a hidden directory was opened: %v", err)
+		}
+		return "2 keys\nof 3", nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(h.Made(), home.Hide(dir), h.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := home.Open(dir, id); !errors.Is(err, holdfast.ErrForeign) {
-		t.Fatalf("a hidden directory was opened: %v", err)
-	}
-	if err := home.Show(dir, "2 keys\nof 3"); err != nil {
-		t.Fatal(err)
-	}
 	for _, id.ReadOnly = range []bool{false, true, false} {
-		h, err := home.Open(dir, id)
+		h, err := datadir.Open(dir, id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if h.Lost != "2 keys of 3" {
 			t.Errorf("it says that it lost %q", h.Lost)
 		}
-		if _, err := home.Accept(dir); !errors.Is(err, holdfast.ErrLocked) {
+		if _, err := datadir.Accept(dir); !errors.Is(err, holdfast.ErrLocked) {
 			t.Errorf("accepted under somebody who has it open: %v", err)
 		}
 		if err := h.Close(); err != nil {
@@ -194,12 +199,12 @@ func TestLost(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"2 keys of 3", ""} {
-		if lost, err := home.Accept(dir); err != nil || lost != want {
+		if lost, err := datadir.Accept(dir); err != nil || lost != want {
 			t.Errorf("Accept: %q, %v; want %q", lost, err, want)
 		}
 	}
-	want := home.Identity{Engine: "bbolt", Format: 3, Level: holdfast.Power}
-	if got, err := home.Identify(dir); err != nil || got != want {
+	want := datadir.Mark{Engine: "bbolt", Format: 3, Level: holdfast.Power}
+	if got, err := datadir.ReadMark("read", dir); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -207,26 +212,26 @@ func TestLost(t *testing.T) {
 // TestReadOnly: many read a directory at once, and somebody holds it beside them; nobody writes, and nothing is made.
 func TestReadOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "engine")
-	id := home.Identity{Engine: "bbolt", Format: 3}
+	id := datadir.Spec{Engine: "bbolt", Format: 3}
 	reads := id
 	reads.ReadOnly = true
-	if _, err := home.Open(dir, reads); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := datadir.Open(dir, reads); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("a directory that is not there: %v", err)
 	}
-	h, err := home.Open(dir, id)
+	h, err := datadir.Open(dir, id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := home.Open(dir, reads); !errors.Is(err, holdfast.ErrLocked) {
+	if _, err := datadir.Open(dir, reads); !errors.Is(err, holdfast.ErrLocked) {
 		t.Fatalf("beside a writer: %v", err)
 	}
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := home.Open(dir, reads); !errors.Is(err, holdfast.ErrForeign) {
+	if _, err := datadir.Open(dir, reads); !errors.Is(err, holdfast.ErrForeign) {
 		t.Fatalf("a directory that was not finished: %v", err)
 	}
-	if h, err = home.Open(dir, id); err == nil {
+	if h, err = datadir.Open(dir, id); err == nil {
 		err = errors.Join(h.Made(), h.Close())
 	}
 	if err != nil {
@@ -240,11 +245,11 @@ func TestReadOnly(t *testing.T) {
 		}
 		var open []func() error
 		for range 2 {
-			h, err := home.Open(dir, reads)
+			h, err := datadir.Open(dir, reads)
 			if err != nil {
 				t.Fatal(err)
 			}
-			release, err := home.Hold(dir)
+			release, err := datadir.Hold(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -254,7 +259,7 @@ func TestReadOnly(t *testing.T) {
 			t.Errorf("the file LOCK: %v", err)
 		}
 		for locked && len(open) > 0 {
-			if _, err := home.Open(dir, id); !errors.Is(err, holdfast.ErrLocked) {
+			if _, err := datadir.Open(dir, id); !errors.Is(err, holdfast.ErrLocked) {
 				t.Errorf("a writer beside %d readers: %v", len(open), err)
 			}
 			if err := open[0](); err != nil {

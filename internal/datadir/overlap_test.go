@@ -1,4 +1,4 @@
-package apart_test
+package datadir_test
 
 import (
 	"errors"
@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/apart"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-func TestCheck(t *testing.T) {
+func TestCheckOverlap(t *testing.T) {
 	at := t.TempDir()
 	path := func(parts ...string) string { return filepath.Join(append([]string{at}, parts...)...) }
 	must := func(err error) {
@@ -66,12 +66,13 @@ func TestCheck(t *testing.T) {
 		if c.link && !links {
 			continue
 		}
-		err := apart.Check("copy", c.target, c.source)
+		err := datadir.CheckOverlap("copy", c.target, c.source)
 		if c.say == "" {
 			if err != nil {
 				t.Errorf("%s of %s: %v", c.target, c.source, err)
 			}
-		} else if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), c.say) || !strings.HasPrefix(err.Error(), "copy "+c.target) {
+		} else if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), c.say) ||
+			!strings.HasPrefix(err.Error(), "copy "+c.target) {
 			t.Errorf("%s of %s: %v; want an error with %q", c.target, c.source, err, c.say)
 		}
 	}
@@ -83,10 +84,11 @@ func TestRelative(t *testing.T) {
 	if err := os.Mkdir("source", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := apart.Check("copy", filepath.Join("source", "new"), "source"); !errors.Is(err, holdfast.ErrBadOption) {
+	err := datadir.CheckOverlap("copy", filepath.Join("source", "new"), "source")
+	if !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("inside: %v", err)
 	}
-	if err := apart.Check("copy", "new", "source"); err != nil {
-		t.Errorf("beside: %v", err)
+	if err := datadir.CheckOverlap("copy", "new", "source"); err != nil {
+		t.Errorf("next to it: %v", err)
 	}
 }

@@ -1,5 +1,4 @@
-// Package apart keeps a copy out of what it is a copy of.
-package apart
+package datadir
 
 import (
 	"errors"
@@ -12,12 +11,16 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// Check returns ErrBadOption if target, a directory that need not be there yet, is one of the sources, lies in
+// CheckOverlap returns ErrBadOption if target, a directory that need not be there yet, is one of the sources, lies in
 // one or has one in it, or lies in any directory that an engine made. Links are followed, those to what is not there
 // too. Sources are files or directories; one that is not there is ignored. op is for the error.
-func Check(op, target string, sources ...string) error {
+func CheckOverlap(op, target string, sources ...string) error {
 	refuse := func(detail string, cause error) error {
-		return &holdfast.Error{Op: op, Path: target, Class: holdfast.ErrBadOption, Detail: detail, Cause: cause, Remedy: "name a directory elsewhere"}
+		return &holdfast.Error{Op: op, Path: target, Class: holdfast.ErrBadOption, Detail: detail, Cause: cause,
+			Remedy: "name a directory elsewhere"}
+	}
+	if target == "" {
+		return refuse("no directory is named", nil)
 	}
 	at, err := resolve(target, 0)
 	if err != nil {
@@ -111,11 +114,11 @@ func resolve(name string, links int) (string, error) {
 	return resolve(to, links+1)
 }
 
-// marked reports whether an engine made dir. What is not sure is no: a file may be called as the mark is where names have
-// no case.
+// marked reports whether an engine made dir. What is not sure is no: a file may be called as the mark is where names
+// have no case.
 func marked(dir string) bool {
 	const begin = "holdfast "
-	for _, mark := range []string{"HOLDFAST", "HOLDFAST.partial"} {
+	for _, mark := range []string{markName, hiddenName} {
 		name := filepath.Join(dir, mark)
 		if st, err := os.Stat(name); err != nil || !st.Mode().IsRegular() {
 			continue

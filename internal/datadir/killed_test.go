@@ -1,4 +1,4 @@
-package home
+package datadir
 
 import (
 	"errors"
@@ -26,8 +26,8 @@ func TestKilledMaker(t *testing.T) {
 	if want := []string{top, made, filepath.Dir(dir)}; !slices.Equal(synced, want) {
 		t.Errorf("making %s where %s is there syncs %q, want %q", dir, made, synced, want)
 	}
-	id := Identity{Engine: "bbolt", Format: 1}
-	if err := writeMark(dir, id, true); err != nil {
+	id := Spec{Engine: "bbolt", Format: 1}
+	if err := writeMark(dir, Mark{Engine: id.Engine, Format: id.Format, making: true}); err != nil {
 		t.Fatal(err)
 	}
 	synced = nil

@@ -1,4 +1,4 @@
-package home
+package datadir
 
 import (
 	"os"
@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCloseBesideChildren: a directory that was closed can be opened at once, also while this process starts others. A child has
-// a copy of the locked file until it runs its program.
+// TestCloseBesideChildren: a directory that was closed can be opened at once, also while this process starts others.
+// A child has a copy of the locked file until it runs its program.
 func TestCloseBesideChildren(t *testing.T) {
 	var over atomic.Bool
 	var children sync.WaitGroup
@@ -27,7 +27,7 @@ func TestCloseBesideChildren(t *testing.T) {
 	defer over.Store(true)
 	dir := t.TempDir()
 	for range 2000 {
-		h, err := Open(dir, Identity{Engine: "test", Format: 1})
+		h, err := Open(dir, Spec{Engine: "test", Format: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

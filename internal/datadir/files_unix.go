@@ -1,6 +1,6 @@
 //go:build unix
 
-package home
+package datadir
 
 import (
 	"errors"
@@ -30,8 +30,8 @@ func lockFile(f *os.File, shared bool) error {
 	return err
 }
 
-// unlockFile gives up the lock. Closing the file alone would leave it, for a moment, with a child process that is just being
-// started and has not got rid of its copy of the file yet.
+// unlockFile gives up the lock. Closing the file alone would leave it, for a moment, with a child process that is
+// just being started and has not got rid of its copy of the file yet.
 func unlockFile(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
 
 // SyncDir makes the entries of dir durable.
@@ -50,4 +50,13 @@ func allocated(info fs.FileInfo) int64 {
 		return st.Blocks * 512
 	}
 	return info.Size()
+}
+
+// chown gives dir the owner and group of another file, as far as this process may.
+func chown(dir string, other fs.FileInfo) {
+	if st, ok := other.Sys().(*syscall.Stat_t); ok {
+		if os.Chown(dir, int(st.Uid), int(st.Gid)) != nil {
+			_ = os.Chown(dir, -1, int(st.Gid)) // a user other than root may give it to a group of his own
+		}
+	}
 }

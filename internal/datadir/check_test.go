@@ -1,4 +1,4 @@
-package home_test
+package datadir_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/home"
+	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
 // Check tells the directory that was opened from all others that may come to have its name.
@@ -22,7 +22,7 @@ func TestCheck(t *testing.T) {
 		"unlocked": func(dir string) error { return os.Remove(filepath.Join(dir, "LOCK")) },
 	} {
 		dir := filepath.Join(t.TempDir(), "home")
-		h, err := home.Open(dir, bolt)
+		h, err := datadir.Open(dir, bolt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestCheck(t *testing.T) {
 		if err := h.Check(); !errors.Is(err, holdfast.ErrReplaced) {
 			t.Errorf("%s: %v", what, err)
 		}
-		other, err := home.Open(dir, bolt)
+		other, err := datadir.Open(dir, bolt)
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
@@ -49,7 +49,7 @@ func TestCheck(t *testing.T) {
 }
 
 func BenchmarkCheck(b *testing.B) {
-	h, err := home.Open(filepath.Join(b.TempDir(), "home"), bolt)
+	h, err := datadir.Open(filepath.Join(b.TempDir(), "home"), bolt)
 	if err != nil {
 		b.Fatal(err)
 	}

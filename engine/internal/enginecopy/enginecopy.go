@@ -1,0 +1,132 @@
+// Package enginecopy makes directories of engines with the contents of others.
+package enginecopy
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/datadir"
+)
+
+// Make makes the directory dir, whole or not at all, as [datadir.Make] has it: open opens the engine in DIR.partial,
+// which cannot be opened again until it is whole, and fill fills that. What fill says is lost, in words, the new
+// directory remembers.
+func Make(
+	op, dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) (lost string, err error),
+) error {
+	return datadir.Make(op, dir, func(partial string) (lost string, err error) {
+		e, err := open(partial)
+		if err != nil {
+			return "", err
+		}
+		defer func() {
+			if closed := e.Close(); err == nil {
+				err = closed
+			}
+		}()
+		if err := datadir.Hide(partial); err != nil {
+			return "", &holdfast.Error{Op: op, Path: partial, Cause: err}
+		}
+		lost, err = fill(e)
+		if f, ok := e.(interface{ Flush() error }); ok && err == nil {
+			// Damage to a log takes whole batches, and what follows them may be in doubt; in an index it has a key.
+			err = f.Flush()
+		}
+		return lost, err
+	})
+}
+
+// Lost joins what earlier and later repairs could not salvage.
+func Lost(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; and ")
+}
+
+// batchBytes is the size of the batches in which a copy is written to an engine that makes a transaction of each.
+const batchBytes = 1 << 20
+
+// Writer writes keys to an engine at the weakest level it gives; to sync or close the engine makes them
+// durable. The batches are large only where each is a transaction on disk. Elsewhere each key has its own: damage
+// takes whole batches.
+type Writer struct {
+	Keys, Bytes int64 // set so far; the bytes are of keys and values
+
+	into  holdfast.Engine
+	level holdfast.Level
+	limit int
+	batch holdfast.Batch
+}
+
+// NewWriter returns a writer to that engine.
+func NewWriter(into holdfast.Engine) *Writer {
+	c := into.Capabilities()
+	w := &Writer{into: into, limit: int(min(batchBytes, c.MaxBatchSize/2))}
+	for _, l := range holdfast.Levels() {
+		if w.level == 0 && c.Promise(l).Given != 0 {
+			w.level = l
+		}
+	}
+	if c.Promise(w.level).Given == holdfast.Memory {
+		w.limit = 0
+	}
+	return w
+}
+
+// Set writes one key.
+func (w *Writer) Set(key, value []byte) error {
+	w.batch.Set(key, value)
+	w.Keys++
+	w.Bytes += int64(len(key) + len(value))
+	if w.batch.Size() >= w.limit || w.batch.Err() != nil {
+		return w.Flush()
+	}
+	return nil
+}
+
+// Flush writes what is left.
+func (w *Writer) Flush() error {
+	if w.batch.Len() == 0 && w.batch.Err() == nil {
+		return nil
+	}
+	err := holdfast.Commit(w.into, &w.batch, w.level)
+	w.batch.Reset()
+	return err
+}
+
+// Keys copies everything that from shows, and returns how many keys that were.
+func Keys(into holdfast.Engine, from holdfast.Reader) (int64, error) {
+	w := NewWriter(into)
+	it := from.Scan(holdfast.Range{})
+	defer it.Close()
+	for it.Next() {
+		if err := w.Set(it.Key(), it.Value()); err != nil {
+			return w.Keys, err
+		}
+	}
+	if err := it.Err(); err != nil {
+		return w.Keys, err
+	}
+	return w.Keys, w.Flush()
+}
+
+// Backup copies what e shows now to the new directory dir, while others go on writing to e, and returns how many keys
+// that were.
+func Backup(e holdfast.Engine, dir string, open func(dir string) (holdfast.Engine, error)) (keys int64, err error) {
+	s, err := e.Snapshot()
+	if err != nil {
+		return 0, err
+	}
+	defer s.Close()
+	return BackupAt(e, s, dir, open)
+}
+
+// BackupAt is Backup of the state that a snapshot of e shows.
+func BackupAt(
+	e holdfast.Engine, s holdfast.Snapshot, dir string, open func(dir string) (holdfast.Engine, error),
+) (keys int64, err error) {
+	err = Make("backup", dir, open, func(into holdfast.Engine) (_ string, err error) {
+		keys, err = Keys(into, s)
+		return e.Capabilities().Lost, err
+	})
+	return keys, err
+}

@@ -1,0 +1,248 @@
+// Package datadir looks after directories of data: engines open their own through it, and tools make new ones with
+// it.
+//
+// A directory that an engine made holds
+//
+//	HOLDFAST   the mark: what made the directory, as text (below)
+//	LOCK       empty, locked while the directory is open
+//	...        the engine's own files
+//
+// and the mark reads
+//
+//	holdfast 1
+//	engine bbolt
+//	format 1
+//	level power        only where the engine binds a directory to a level
+//	lost 2 values      what a repair that made it could not salvage, until that is accepted
+//	state making       until the engine's own files are complete
+//
+// The last line tells a directory whose making was interrupted from one that has lost its data.
+//
+// What the package does, by file:
+//
+//	datadir.go   Open makes a directory durably, locks it and checks its mark; Check tells whether it was replaced
+//	lock.go      Hold keeps writers out without opening
+//	mark.go      ReadMark, Accept, Hide
+//	make.go      Make makes a directory whole or not at all
+//	overlap.go   CheckOverlap keeps a copy out of what it is a copy of
+//	files.go     MkdirAll, Rename, SyncDir: changes of names that survive a power cut; Usage, CopyFiles
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Spec says what an engine opens.
+type Spec struct {
+	Engine string
+	Format int            // the engine's own format, from 1
+	Level  holdfast.Level // 0 unless the engine binds a directory to a level
+
+	// ReadOnly opens the directory at the same time as other readers, and writes nothing in it.
+	ReadOnly bool
+	// Keeps names a file or directory of the engine's own that is there as soon as the directory is made.
+	Keeps string
+	// Recognize, if there is one, reports whether the files of a directory without a mark are the engine's. Then the
+	// mark is lost, and the directory damaged; otherwise it is foreign.
+	Recognize func(dir string) bool
+	// Salvage says what makes a sound copy of a directory whose mark or Keeps is damaged or gone, if anything does.
+	Salvage string
+}
+
+// or returns the remedy for a damaged directory.
+func (s Spec) or(remedy string) string {
+	if s.Salvage != "" {
+		return s.Salvage + ", or " + remedy
+	}
+	return remedy
+}
+
+// Handle is an open, locked directory.
+type Handle struct {
+	Dir  string // as an absolute path
+	New  bool   // being made: the engine calls Made when its files are complete
+	Lost string // as in Mark
+	mark Mark
+	lock *os.File    // nil for one that is open for reading and was never open for writing
+	held os.FileInfo // of lock
+	same quick       // the same, for Check
+}
+
+// Open makes dir if need be, locks it and checks that spec's engine made it. A directory that it makes is durable,
+// and so is its mark; one that is being made is opened again, as New, until Made.
+//
+// The lock belongs to the Handle: a second Open fails with ErrLocked in this process as in another. It ends with
+// Close at once, also while this process starts others, and otherwise with the process.
+//
+// Other errors are ErrForeign, ErrVersion, ErrCorrupt, ErrBadOption, or the operating system's with what to do.
+// A directory that has files and no mark is refused before anything in it is changed.
+func Open(dir string, spec Spec) (_ *Handle, err error) {
+	fail := func(class error, detail, remedy string, cause error) error {
+		return &holdfast.Error{Op: "open", Engine: spec.Engine, Path: dir, Class: class,
+			Detail: detail, Remedy: remedy, Cause: cause}
+	}
+	if dir == "" {
+		return nil, fail(holdfast.ErrBadOption, "no directory is named", "name one", nil)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fail(nil, "", "", err)
+	}
+	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
+		return nil, fail(holdfast.ErrForeign, "it is a file", "name a directory", nil)
+	}
+	switch other, err := unmarked(dir); {
+	case err != nil:
+		return nil, fail(nil, "", "", err)
+	case other == hiddenName:
+		return nil, fail(holdfast.ErrForeign, "it is a copy that was not finished",
+			"remove it, or name another directory", nil)
+	case other != "" && spec.Recognize != nil && spec.Recognize(dir):
+		return nil, fail(holdfast.ErrCorrupt, "its file "+markName+" is missing; the other files are "+spec.Engine+"'s",
+			spec.or("restore it from a backup"), nil)
+	case other != "":
+		return nil, fail(holdfast.ErrForeign, "it holds "+other+", which holdfast did not make",
+			"name an empty or new directory", nil)
+	}
+	h := &Handle{Dir: dir, mark: Mark{Engine: spec.Engine, Format: spec.Format, Level: spec.Level}}
+	if remedy, err := h.open(spec.ReadOnly); errors.Is(err, errLocked) {
+		return nil, fail(holdfast.ErrLocked, "", "close it there first, or choose another directory", nil)
+	} else if err != nil {
+		return nil, fail(nil, "", remedy, err)
+	}
+	defer func() {
+		if err != nil {
+			h.Close()
+		}
+	}()
+	if err := h.Check(); err != nil {
+		return nil, err // between opening the lock and locking it
+	}
+
+	found, err := loadMark(dir)
+	var damaged *holdfast.Error
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && spec.ReadOnly:
+		return nil, fail(holdfast.ErrForeign, "it has no file "+markName, "name a directory that holdfast made", nil)
+	case errors.Is(err, fs.ErrNotExist):
+		h.New = true
+		// Another program may have made dir, and not synced its entry.
+		if err := syncDir(filepath.Dir(dir)); err != nil {
+			return nil, fail(nil, "", "the directory above must be readable", err)
+		}
+		h.mark.making = true
+		if err := writeMark(dir, h.mark); err != nil {
+			return nil, fail(nil, "", "", err)
+		}
+		return h, nil
+	case errors.As(err, &damaged):
+		if damaged.Op, damaged.Engine, damaged.Path = "open", spec.Engine, dir; damaged.Class == holdfast.ErrCorrupt {
+			damaged.Remedy = spec.or(damaged.Remedy)
+		}
+		return nil, damaged
+	case err != nil:
+		return nil, fail(nil, "", "", err)
+	case found.Engine != spec.Engine:
+		return nil, fail(holdfast.ErrForeign, "it was made by engine "+found.Engine,
+			"open it with "+found.Engine+", or name another directory", nil)
+	case found.Format > spec.Format:
+		return nil, fail(holdfast.ErrVersion, fmt.Sprintf("it has format %d of %s, this program knows %d",
+			found.Format, spec.Engine, spec.Format), "use a newer holdfast", nil)
+	case found.Level != spec.Level:
+		detail := fmt.Sprintf("%s binds a directory to one level, and this one was made for %v, not %v",
+			spec.Engine, found.Level, spec.Level)
+		remedy := fmt.Sprintf("open it with level %v, or name another directory", found.Level)
+		return nil, fail(holdfast.ErrForeign, detail, remedy, nil)
+	case found.making && spec.ReadOnly:
+		return nil, fail(holdfast.ErrForeign, "its making was interrupted; nothing is in it", "open it for writing once", nil)
+	}
+	h.New, h.Lost, h.mark.Lost = found.making, found.Lost, found.Lost
+	if found.making {
+		// Its maker may have been killed before the mark was durable; without it, the engine's files would be foreign.
+		if err := syncDir(dir); err != nil {
+			return nil, fail(nil, "", "the directory must be readable", err)
+		}
+	} else if spec.Keeps != "" {
+		if _, err := os.Stat(filepath.Join(dir, spec.Keeps)); errors.Is(err, fs.ErrNotExist) {
+			return nil, fail(holdfast.ErrCorrupt, spec.Keeps+" is gone",
+				spec.or("restore it from a backup")+"; to begin anew, name another directory", nil)
+		}
+	}
+	return h, nil
+}
+
+// open makes the directory, unless it is only read, and locks it. It says what to do about an error.
+func (h *Handle) open(readOnly bool) (remedy string, err error) {
+	if readOnly {
+		_, err = os.Stat(h.Dir)
+	} else {
+		err = MkdirAll(h.Dir)
+	}
+	if err != nil {
+		return "", err
+	}
+	if readOnly {
+		h.lock, err = openLock(h.Dir)
+	} else {
+		h.lock, err = os.OpenFile(filepath.Join(h.Dir, lockName), os.O_CREATE|os.O_RDWR, 0o644)
+	}
+	if err != nil || h.lock == nil {
+		return "the directory must be writable", err
+	}
+	if err = lockFile(h.lock, readOnly); err == nil {
+		h.held, err = h.lock.Stat()
+	}
+	if err != nil {
+		return "the file system must support file locks", errors.Join(err, h.lock.Close())
+	}
+	h.same = newQuick(h.lock.Name(), h.lock)
+	return "", nil
+}
+
+// Made notes that the engine's files are complete and synced. It does nothing in a directory that was made before.
+func (h *Handle) Made() error {
+	if !h.New {
+		return nil
+	}
+	h.mark.making = false
+	if err := writeMark(h.Dir, h.mark); err != nil {
+		return &holdfast.Error{Op: "open", Engine: h.mark.Engine, Path: h.Dir, Cause: err,
+			Remedy: "the directory must be writable and have room"}
+	}
+	return nil
+}
+
+// Check returns ErrReplaced if the path no longer leads to the directory that was opened: its files
+// could be another's. Engines ask before they make, rename or remove a file by its name, after
+// they have opened one, and between a sync and acknowledging it. It takes a microsecond.
+//
+// A directory that is replaced between Check and the use of a file's name is not noticed.
+func (h *Handle) Check() error {
+	if h.lock == nil || h.same.same() {
+		return nil
+	}
+	st, err := os.Stat(h.lock.Name())
+	if err == nil && os.SameFile(st, h.held) {
+		return nil
+	}
+	e := &holdfast.Error{Op: "check", Engine: h.mark.Engine, Path: h.Dir, Class: holdfast.ErrReplaced, Cause: err,
+		Detail: "its LOCK is not the file that was locked when it was opened",
+		Remedy: "close this engine, and open the directory that is meant"}
+	if err != nil {
+		e.Detail = ""
+	}
+	return e
+}
+
+// Close releases the directory.
+func (h *Handle) Close() error {
+	if h.lock == nil {
+		return nil
+	}
+	return errors.Join(unlockFile(h.lock), h.lock.Close())
+}

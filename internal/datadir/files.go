@@ -1,0 +1,136 @@
+package datadir
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+var syncDir = SyncDir // another one in tests
+
+// MkdirAll makes dir and its missing parents, and syncs the directories that hold them, so that a power cut does not
+// take the directory away. It syncs the nearest one that is there already, too: its maker may have been killed
+// before.
+func MkdirAll(dir string) error {
+	if st, err := os.Stat(dir); err == nil {
+		if !st.IsDir() {
+			return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+		}
+		return nil
+	}
+	parent := filepath.Dir(dir)
+	if parent != dir {
+		if _, err := os.Stat(parent); err == nil {
+			_ = syncDir(filepath.Dir(parent)) // it need not be ours to sync
+		} else if err := MkdirAll(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(parent)
+}
+
+// Rename puts from in the place of to, in the same directory, and returns when that survives a power cut. What from
+// contains must be synced before. If the process ends, to is either what it was or what from was.
+func Rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(to))
+}
+
+// syncAll makes everything below dir durable: not every engine syncs at the level it was opened with.
+func syncAll(dir string) error {
+	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return SyncDir(name)
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		f, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Sync(), f.Close())
+	})
+}
+
+// Usage counts the regular files below dir and the bytes they take on the device. What
+// cannot be read, because it is just being removed, counts nothing.
+func Usage(dir string) (files, bytes int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			files++
+			bytes += allocated(info)
+		}
+		return nil
+	})
+	return files, bytes
+}
+
+// CopyFiles copies the regular files below dir to the new directory to, without their holes. Links are not followed and
+// not copied: what is done to the copy does not reach the original.
+func CopyFiles(dir, to string) error {
+	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, rel)
+		switch {
+		case d.IsDir():
+			return os.Mkdir(target, 0o700)
+		case !d.Type().IsRegular():
+			return nil
+		}
+		return copyFile(name, target)
+	})
+}
+
+func copyFile(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	size, err := in.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	for at := int64(0); at < size; {
+		data, end, err := dataAfter(in, at, size)
+		if err != nil {
+			return err
+		}
+		for _, f := range []*os.File{in, out} {
+			if _, err := f.Seek(data, io.SeekStart); err != nil {
+				return err
+			}
+		}
+		if _, err := io.CopyN(out, in, end-data); err != nil {
+			return err
+		}
+		at = end
+	}
+	return out.Truncate(size) // it may end with a hole
+}

@@ -1,0 +1,45 @@
+package datadir
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+const lockName = "LOCK"
+
+// Hold keeps others from opening dir for writing until release is called, and fails with ErrLocked if it is open for
+// that. It changes nothing, and many can hold a directory, and have it open for reading, at once. In one that was
+// never open it holds nothing.
+func Hold(dir string) (release func() error, err error) { return hold(dir, true) }
+
+func hold(dir string, shared bool) (release func() error, err error) {
+	lock, err := openLock(dir)
+	if err != nil {
+		return nil, &holdfast.Error{Op: "lock", Path: dir, Cause: err}
+	}
+	if lock == nil {
+		return func() error { return nil }, nil
+	}
+	if err := lockFile(lock, shared); err != nil {
+		lock.Close()
+		e := &holdfast.Error{Op: "lock", Path: dir, Cause: err, Remedy: "the file system must support file locks"}
+		if errors.Is(err, errLocked) {
+			e.Class, e.Cause, e.Remedy = holdfast.ErrLocked, nil, "close it there first"
+		}
+		return nil, e
+	}
+	return func() error { return errors.Join(unlockFile(lock), lock.Close()) }, nil
+}
+
+// openLock opens the file that is locked, without making it: nil if there is none.
+func openLock(dir string) (*os.File, error) {
+	lock, err := os.Open(filepath.Join(dir, lockName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return lock, err
+}

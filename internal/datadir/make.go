@@ -1,0 +1,113 @@
+package datadir
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Make makes the directory dir, whole or not at all. fill puts files in a new directory next to it, DIR.partial, and
+// ends all use of them; when all are on the device, DIR.partial gets the name dir. If fill has hidden it, it is shown
+// just before: dir can then be opened, and its mark says what fill says is lost, in words. Only a hidden one can say
+// that something is lost.
+//
+// dir must not lie in a directory that an engine made: that is most likely the one to be copied. It must not be
+// there, or be empty; an empty one gives the new one its mode and, where the system lets it, its owner, and a symbolic
+// link to it stays. Missing parents are made. Everything else is ErrBadOption.
+//
+// If Make fails it leaves nothing but parents; only if its last step fails, the sync of dir's name, is dir there. If
+// the process ends, it may leave DIR.partial. The next Make refuses to go on, since another one may be working there,
+// and names it. op is for the errors.
+func Make(op, dir string, fill func(partial string) (lost string, err error)) (err error) {
+	fail := func(class error, path, detail, remedy string, cause error) error {
+		return &holdfast.Error{Op: op, Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
+	}
+	if err := CheckOverlap(op, dir); err != nil {
+		return err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return fail(nil, dir, "", "", err)
+	}
+	was, err := os.Lstat(dir) // nil if it is not there
+	mode := os.FileMode(0o755)
+	if err == nil {
+		const remedy = "name a directory that is new or empty"
+		target, err := filepath.EvalSymlinks(dir)
+		if err == nil {
+			was, err = os.Stat(target)
+		}
+		var entries []os.DirEntry
+		if err == nil {
+			entries, err = os.ReadDir(target)
+		}
+		switch {
+		case err != nil:
+			return fail(holdfast.ErrBadOption, dir, "it cannot be replaced", remedy, err)
+		case len(entries) > 0:
+			return fail(holdfast.ErrBadOption, dir, "it is not empty", remedy, nil)
+		}
+		dir, mode = target, 0o700 // private until it has its mode
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fail(holdfast.ErrBadOption, dir, "", "name another directory", err)
+	}
+	parent, partial := filepath.Dir(dir), dir+".partial"
+	if err := MkdirAll(parent); err != nil {
+		return fail(nil, parent, "", "", err)
+	}
+	if err := os.Mkdir(partial, mode); errors.Is(err, fs.ErrExist) {
+		return fail(holdfast.ErrBadOption, partial, "it is there already",
+			"remove it if it was left by an interrupted "+op, nil)
+	} else if err != nil {
+		return fail(nil, partial, "", "the directory above must be writable", err)
+	}
+	defer func() {
+		if err != nil {
+			if left := os.RemoveAll(partial); left != nil {
+				err = errors.Join(err, left)
+			}
+		}
+	}()
+	lost, err := fill(partial)
+	if err != nil {
+		return err
+	}
+	if err := syncAll(partial); err != nil {
+		return fail(nil, partial, "", "", err)
+	}
+	if _, err := os.Lstat(filepath.Join(partial, hiddenName)); err == nil || lost != "" {
+		if err := show(partial, lost); err != nil {
+			return fail(nil, partial, "", "", err)
+		}
+	}
+	if was != nil {
+		if err := become(partial, was); err != nil {
+			return fail(nil, partial, "it cannot be given the mode of the directory that it replaces",
+				"name a new directory", err)
+		}
+		if err := os.Remove(dir); err != nil {
+			return fail(nil, dir, "it cannot be replaced", "name a new directory", err)
+		}
+	}
+	if err := os.Rename(partial, dir); err != nil {
+		return fail(nil, dir, "", "", err)
+	}
+	if err := SyncDir(parent); err != nil {
+		return fail(nil, parent, "the copy is there, but a power cut could still take away its name", "", err)
+	}
+	return nil
+}
+
+// become gives the directory the mode of another, durably, and its owner if that is allowed.
+func become(dir string, other fs.FileInfo) error {
+	chown(dir, other) // which may take bits from the mode
+	if err := os.Chmod(dir, other.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky)); err != nil {
+		return err
+	}
+	if other.Mode()&0o400 == 0 { // it cannot be opened to be synced
+		return nil
+	}
+	return SyncDir(dir)
+}

@@ -1,0 +1,207 @@
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+const (
+	markName   = "HOLDFAST"
+	hiddenName = markName + ".partial" // what the mark is called in a directory that must not be opened yet
+	version    = 1                     // of the mark itself
+)
+
+// Mark is what a directory remembers.
+type Mark struct {
+	Engine string
+	Format int            // the engine's own format, from 1
+	Level  holdfast.Level // 0 unless the directory is bound to a level
+	Lost   string         // what a repair could not salvage, empty if nothing; see [holdfast.Capabilities]
+
+	making bool // the engine's own files are not complete
+}
+
+// ReadMark reads what made dir, without opening or locking it; op is for the errors. They are ErrForeign
+// where no engine made it, ErrCorrupt, ErrVersion, and the operating system's, of no class, where dir is not there.
+func ReadMark(op, dir string) (Mark, error) {
+	fail := func(class error, detail, remedy string, cause error) (Mark, error) {
+		return Mark{}, &holdfast.Error{Op: op, Path: dir, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
+	}
+	const remedy = "name a directory that holdfast made"
+	if st, err := os.Stat(dir); err != nil {
+		return fail(nil, "", remedy, err)
+	} else if !st.IsDir() {
+		return fail(holdfast.ErrForeign, "it is a file", remedy, nil)
+	}
+	m, err := loadMark(dir)
+	var damaged *holdfast.Error
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fail(holdfast.ErrForeign, "it has no file "+markName, remedy, nil)
+	case errors.As(err, &damaged):
+		damaged.Op, damaged.Path = op, dir
+		return Mark{}, damaged
+	case err != nil:
+		return fail(nil, "", "", err)
+	}
+	return m, nil
+}
+
+// Accept takes from the mark of dir what a repair could not salvage, and returns it. ErrLocked: dir is open.
+func Accept(dir string) (lost string, err error) {
+	release, err := hold(dir, false)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	m, err := ReadMark("accept", dir)
+	if err != nil || m.Lost == "" {
+		return "", err
+	}
+	lost, m.Lost = m.Lost, ""
+	if err := writeMark(dir, m); err != nil {
+		return "", &holdfast.Error{Op: "accept", Path: dir, Cause: err, Remedy: "the directory must be writable"}
+	}
+	return lost, nil
+}
+
+// Hide makes a directory that is being filled look foreign: Open refuses it, whatever becomes of this process, until
+// Make publishes it.
+func Hide(dir string) error {
+	return Rename(filepath.Join(dir, markName), filepath.Join(dir, hiddenName))
+}
+
+// show is the opposite of Hide. If something is lost that dir should hold, the mark says so from then on.
+func show(dir, lost string) error {
+	hidden := filepath.Join(dir, hiddenName)
+	if lost == "" {
+		return Rename(hidden, filepath.Join(dir, markName))
+	}
+	text, err := os.ReadFile(hidden)
+	if err != nil {
+		return err
+	}
+	m, err := parseMark(string(text))
+	if err != nil {
+		return err
+	}
+	m.Lost = lost
+	if err := writeMark(dir, m); err != nil {
+		return err
+	}
+	if err := os.Remove(hidden); err != nil {
+		return err
+	}
+	return SyncDir(dir)
+}
+
+// unmarked names a file in dir if dir has files but no mark.
+func unmarked(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	other := ""
+	for _, e := range entries {
+		switch name := e.Name(); name {
+		case markName:
+			return "", nil
+		case hiddenName:
+			return hiddenName, nil
+		case lockName, markName + ".tmp", "lost+found": // left by a crash while it was being made; a fresh file system's own
+		default:
+			other = name
+		}
+	}
+	return other, nil
+}
+
+func writeMark(dir string, m Mark) error {
+	text := fmt.Sprintf("holdfast %d\nengine %s\nformat %d\n", version, m.Engine, m.Format)
+	if m.Level != 0 {
+		text += fmt.Sprintf("level %v\n", m.Level)
+	}
+	if m.Lost != "" {
+		text += "lost " + strings.Join(strings.Fields(m.Lost), " ") + "\n"
+	}
+	if m.making {
+		text += "state making\n"
+	}
+	name := filepath.Join(dir, markName)
+	f, err := os.Create(name + ".tmp")
+	if err != nil {
+		return err
+	}
+	if _, err = io.WriteString(f, text); err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		os.Remove(name + ".tmp")
+		return err
+	}
+	return Rename(name+".tmp", name)
+}
+
+// loadMark reads the mark of dir. What it says itself is an Error without an operation and a path.
+func loadMark(dir string) (Mark, error) {
+	text, err := os.ReadFile(filepath.Join(dir, markName))
+	if err != nil {
+		return Mark{}, err
+	}
+	return parseMark(string(text))
+}
+
+// parseMark returns ErrCorrupt or ErrVersion.
+func parseMark(text string) (Mark, error) {
+	corrupt := func(err error) (Mark, error) {
+		return Mark{}, &holdfast.Error{Class: holdfast.ErrCorrupt, Detail: markName, Cause: err,
+			Remedy: "restore the file from a backup"}
+	}
+	var m Mark
+	v := 0
+	for line := range strings.Lines(text) {
+		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if !ok {
+			return corrupt(fmt.Errorf("a line reads %q", line))
+		}
+		var err error
+		switch {
+		case key == "holdfast":
+			v, err = strconv.Atoi(value)
+		case key == "engine":
+			m.Engine = value
+		case key == "format":
+			m.Format, err = strconv.Atoi(value)
+		case key == "level":
+			m.Level, err = holdfast.ParseLevel(value)
+		case key == "lost":
+			m.Lost = value
+		case key == "state" && value == "making":
+			m.making = true
+		case v <= version:
+			err = fmt.Errorf("a line reads %q", line)
+		}
+		if err != nil {
+			return corrupt(err)
+		}
+	}
+	switch {
+	case v > version:
+		return Mark{}, &holdfast.Error{Class: holdfast.ErrVersion, Remedy: "use a newer holdfast",
+			Detail: fmt.Sprintf("%s has version %d, this program knows %d", markName, v, version)}
+	case v < 1 || m.Engine == "" || m.Format < 1:
+		return corrupt(errors.New("it is incomplete"))
+	}
+	return m, nil
+}
