@@ -31,9 +31,9 @@ var layers = map[string][]string{
 	"engine/logtree/":          {"", "internal/apart", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/all":               {"", "engine/", "internal/"},
 	"enginetest":               {"", "engine/mem"},
-	"store/":                   {"", "store/internal/exclusive", "store/internal/chunks"}, // no engine
+	"store/":                   {"", "internal/lifecycle", "store/internal/registry", "store/internal/chunks"}, // no engine
 	"store/event/eventbus":     {"", "store/event"},
-	"store/raftlog/":           {"", "store/raftlog", "store/internal/exclusive", "store/internal/chunks"},
+	"store/raftlog/":           {"", "internal/lifecycle", "store/raftlog", "store/internal/registry", "store/internal/chunks"},
 	"store/internal/storetest": {"", "engine/"}, // for tests
 	"lab/":                     {"", "engine/all", "store/", "lab/"},
 	"cmd/":                     {"", "engine/", "store/", "lab/", "internal/"},

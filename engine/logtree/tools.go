@@ -120,6 +120,6 @@ func (e *Engine) Backup(dir string) error {
 func (e *Engine) BackupAt(s holdfast.Snapshot, dir string) error {
 	return transfer.Make(dir, opener(holdfast.Options{}), func(into holdfast.Engine) (string, error) {
 		_, err := transfer.Copy(into, s)
-		return e.caps.Lost, err
+		return e.Caps.Lost, err
 	})
 }
