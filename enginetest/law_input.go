@@ -205,8 +205,8 @@ func afterClose(a *asked) {
 	}
 }
 
-// Of several mistakes in one call the engine names the same one as every other engine: ErrClosed first, of the engine or
-// of the snapshot, then ErrLevel, then what is wrong with the batch, the key or the bounds.
+// Of several mistakes in one call the engine names the same one as every other engine: ErrClosed first, of the engine
+// or of the snapshot, then ErrLevel, then what is wrong with the batch, the key or the bounds.
 func severalMistakes(a *asked) {
 	long := make([]byte, holdfast.MaxKeySize+1)
 	var bad holdfast.Batch

@@ -28,12 +28,12 @@ import (
 //	clean   length and CRC32C of the log, as text; there only after a Close in good order
 type toy struct {
 	holdfast.Engine // a mem: the state; its views are the toy's
-	flaw        string
-	dir         string
-	o           holdfast.Options
-	file, lock  *os.File
-	lost        string // by a repair
-	faults      *Faults
+	flaw            string
+	dir             string
+	o               holdfast.Options
+	file, lock      *os.File
+	lost            string // by a repair
+	faults          *Faults
 
 	mu      sync.Mutex
 	buf     []byte // frames that are not written yet

@@ -65,7 +65,8 @@ func (e *engine) Read(v *view, dst, key []byte) (out []byte, err error) {
 
 // Walk implements [front.Core].
 func (e *engine) Walk(h front.Hold[*view], r holdfast.Range) (holdfast.Iterator, error) {
-	return &iterator{hold: h, e: e, c: h.View.kv.Cursor(), lo: bytes.Clone(r.Lo), hi: bytes.Clone(r.Hi), reverse: r.Reverse}, nil
+	lo, hi := bytes.Clone(r.Lo), bytes.Clone(r.Hi)
+	return &iterator{hold: h, e: e, c: h.View.kv.Cursor(), lo: lo, hi: hi, reverse: r.Reverse}, nil
 }
 
 type iterator struct {

@@ -56,8 +56,8 @@ var statements = [kinds]string{
 	kindCheckpoint:  "PRAGMA main.wal_checkpoint(passive)",
 }
 
-// conn is one connection, with the statements prepared on it that are not in use. One that is borrowed is a view: of one
-// state, for an iterator, or a snapshot and its iterators.
+// conn is one connection, with the statements prepared on it that are not in use. One that is borrowed is a view of one
+// state, for a Get, for an iterator, or for a snapshot and its iterators.
 type conn struct {
 	c    driver.Conn
 	free [kinds][]*stmt

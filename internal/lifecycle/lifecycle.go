@@ -76,9 +76,9 @@ func (e *Engine) Fill(m *holdfast.Metrics) {
 	m.OpenIterators, m.OpenSnapshots = e.iterators.Load(), e.snapshots.Load()
 }
 
-// Close calls settle, which brings everything to the device, while other calls come and go. Then it waits until no call is
-// inside, calls settle again for what came meanwhile, and shuts the life, unless iterators or snapshots are open: then it
-// returns ErrBusy, the life goes on, and no other call has had to wait for the device.
+// Close calls settle, which brings everything to the device, while other calls come and go. Then it waits until no call
+// is inside, calls settle again for what came meanwhile, and shuts the life, unless iterators or snapshots are open: then
+// it returns ErrBusy, the life goes on, and no other call has had to wait for the device.
 //
 // closed reports whether this call has shut it. settle's error comes with closed: an engine that cannot settle must
 // still be released. A life that was shut before answers Err.
@@ -94,8 +94,10 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 		return false, e.err()
 	}
 	if it, sn := e.iterators.Load(), e.snapshots.Load(); it+sn > 0 {
-		return false, &holdfast.Error{Op: "close", Engine: e.who.Engine, Path: e.who.Path, Class: holdfast.ErrBusy, Cause: err,
-			Detail: fmt.Sprintf("%d iterators and %d snapshots are open", it, sn), Remedy: "close them first"}
+		busy := e.who
+		busy.Op, busy.Class, busy.Cause, busy.Remedy = "close", holdfast.ErrBusy, err, "close them first"
+		busy.Detail = fmt.Sprintf("%d iterators and %d snapshots are open", it, sn)
+		return false, &busy
 	}
 	e.Shut()
 	return true, settle()

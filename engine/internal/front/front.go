@@ -1,5 +1,5 @@
-// Package front is what all engines have in common in front of their storage: in which order calls are checked, snapshots and
-// iterators that keep a state alive, and closing.
+// Package front is what all engines have in common in front of their storage: in which order calls are checked,
+// snapshots and iterators that keep a state alive, and closing.
 package front
 
 import (
@@ -12,15 +12,15 @@ import (
 	"github.com/holdfastdb/holdfast/internal/lifecycle"
 )
 
-// Core is what an engine adds. A V is one state of what it keeps, to read from. No call but Measure comes after Release,
-// and each but Measure and Release is inside the engine's life.
+// Core is what an engine adds. A V is one state of what it keeps, to read from. All methods but Measure are called
+// before Release; all but Release may be called from many goroutines at once.
 type Core[V any] interface {
 	// View returns the state that is visible now, for one Get, for one iterator, or for a snapshot.
 	View(op Op) (V, error)
 	// Read appends the value of key to dst, or returns dst and ErrNotFound. Many goroutines read a snapshot's view.
 	Read(v V, dst, key []byte) ([]byte, error)
-	// Walk returns an iterator over h.View, which calls h.End when it is closed, and not again when that is repeated. The
-	// bounds of r are the caller's, and r is not empty. If Walk fails, it does not call End.
+	// Walk returns an iterator over h.View, which calls h.End when it is first closed. The bounds of r are the
+	// caller's, and r is not empty. If Walk fails, it does not call End.
 	Walk(h Hold[V], r holdfast.Range) (holdfast.Iterator, error)
 	// Done gives back a view that is not used any more.
 	Done(v V) error
@@ -212,8 +212,9 @@ func (e *Engine[V]) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Rec
 		return holdfast.Receipt{}, err
 	}
 	if int64(b.Size()) > e.Caps.MaxBatchSize {
-		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: e.Caps.Engine, Class: holdfast.ErrTooLarge, Remedy: "split it",
-			Detail: fmt.Sprintf("the batch has %d bytes, the limit is %d", b.Size(), e.Caps.MaxBatchSize)}
+		detail := fmt.Sprintf("the batch has %d bytes, the limit is %d", b.Size(), e.Caps.MaxBatchSize)
+		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: e.Caps.Engine, Class: holdfast.ErrTooLarge,
+			Detail: detail, Remedy: "split it"}
 	}
 	return e.core.Write(b, level)
 }

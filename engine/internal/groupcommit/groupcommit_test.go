@@ -266,7 +266,8 @@ func TestApplyWaitsForNoDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		var seen []holdfast.Op
-		second, err := c.ApplyChecked(numbered(3), holdfast.Power, func(op holdfast.Op) { seen = append(seen, op) }, func() error { return nil })
+		pending := func(op holdfast.Op) { seen = append(seen, op) }
+		second, err := c.ApplyChecked(numbered(3), holdfast.Power, pending, func() error { return nil })
 		if err != nil || len(seen) == 0 {
 			t.Fatal(err, seen)
 		}
@@ -289,7 +290,8 @@ func TestApplyWaitsForNoDevice(t *testing.T) {
 func TestPanic(t *testing.T) {
 	bad := func() error { panic("no such page") }
 	c := groupcommit.New("test", 12, func(*holdfast.Batch, holdfast.Level) error { return bad() })
-	if _, err := c.ApplyChecked(numbered(1), holdfast.Power, func(holdfast.Op) {}, bad); err == nil || errors.Is(err, holdfast.ErrPoisoned) {
+	_, err := c.ApplyChecked(numbered(1), holdfast.Power, func(holdfast.Op) {}, bad)
+	if err == nil || errors.Is(err, holdfast.ErrPoisoned) {
 		t.Errorf("a panic in a check: %v", err)
 	}
 	var receipts []holdfast.Receipt
@@ -318,7 +320,8 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// A failed sync poisons before those who wait behind it can commit: nothing that is applied after the failure is acknowledged.
+// A failed sync poisons before those who wait behind it can commit: nothing that is applied after the failure is
+// acknowledged.
 func TestSyncFailureIsFinal(t *testing.T) {
 	cause := errors.New("input/output error")
 	for range 300 {

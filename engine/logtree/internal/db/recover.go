@@ -36,7 +36,8 @@ func Open(c Config) (_ *DB, err error) {
 		stop: make(chan struct{}),
 	}
 	caps := Describe()
-	caps.LossWindow, caps.Settings = max(c.SyncEvery, 0), append(d.settings(), holdfast.Setting{Name: "memory", Value: fmt.Sprint(c.Memory)})
+	caps.LossWindow = max(c.SyncEvery, 0)
+	caps.Settings = append(d.settings(), holdfast.Setting{Name: "memory", Value: fmt.Sprint(c.Memory)})
 	if c.ReadOnly {
 		caps = caps.ForReading()
 	}
