@@ -21,17 +21,16 @@ var light = []string{
 }
 
 // layers says what a folder may import of this module; the longest prefix counts. Imports run
-// downwards only.
+// downwards only; a store imports no engine.
 var layers = map[string][]string{
-	"":                 {},
-	"vfs":              {},
-	"internal/":        {""},
-	"engine/":          {"", "engine/internal/", "vfs"}, // never another engine
-	"engine/internal/": {"", "engine/internal/", "internal/"},
-	"engine/logtree/":  {"", "internal/apart", "engine/internal/", "engine/logtree/", "vfs"},
-	"engine/all":       {"", "engine/", "internal/"},
-	"enginetest":       {"", "engine/mem"},
-	// no engine
+	"":                         {},
+	"vfs":                      {},
+	"internal/":                {""},
+	"engine/":                  {"", "engine/internal/", "vfs"}, // never another engine
+	"engine/internal/":         {"", "engine/internal/", "internal/"},
+	"engine/logtree/":          {"", "internal/apart", "engine/internal/", "engine/logtree/", "vfs"},
+	"engine/all":               {"", "engine/", "internal/"},
+	"enginetest":               {"", "engine/mem"},
 	"store/":                   {"", "internal/lifecycle", "store/internal/registry", "store/internal/chunks"},
 	"store/event/eventbus":     {"", "store/event"},
 	"store/raftlog/":           {"", "internal/lifecycle", "store/raftlog", "store/internal/registry", "store/internal/chunks"},
