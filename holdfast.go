@@ -81,8 +81,9 @@ type Engine interface {
 	// the loss window, or Close, whichever is first.
 	//
 	// An error from Apply means that the batch took no place and has no effect:
-	// ErrLevel when the engine cannot give level, ErrBadKey, ErrTooLarge,
-	// ErrClosed, ErrFull, ErrPoisoned. An error from Wait poisons the engine.
+	// ErrClosed, ErrLevel when the engine cannot give level, what is wrong with the
+	// batch (ErrBadOption, ErrBadKey, ErrTooLarge), ErrPoisoned, ErrFull, the first of
+	// these where there are several. An error from Wait poisons the engine.
 	Apply(b *Batch, level Level) (Receipt, error)
 
 	// Snapshot returns a view of everything visible now. It costs no copy and
@@ -109,7 +110,8 @@ type Engine interface {
 	Close() error
 }
 
-// Reader reads one state of an engine: the latest, or a snapshot's.
+// Reader reads one state of an engine: the latest, or a snapshot's. After Close, of the
+// engine or the snapshot, the error is ErrClosed whatever else is wrong.
 type Reader interface {
 	// Get appends the value of key to dst and returns the longer slice, or dst
 	// itself and ErrNotFound. The result is the caller's.

@@ -21,7 +21,7 @@ var light = []string{
 }
 
 // layers says what a folder may import of this module; the longest prefix counts. Imports run
-// downwards only.
+// downwards only; a store imports no engine.
 var layers = map[string][]string{
 	"":                         {},
 	"vfs":                      {},
@@ -33,9 +33,9 @@ var layers = map[string][]string{
 	"engine/all":               {"", "engine/", "internal/"},
 	"enginetest":               {"", "engine/mem", "enginetest/commits"},
 	"enginetest/commits":       {""}, // what checks engines depends on none
-	"store/":                   {"", "store/internal/"}, // no engine
+	"store/":                   {"", "internal/lifecycle", "store/internal/"},
 	"store/event/eventbus":     {"", "store/event"},
-	"store/raftlog/":           {"", "store/raftlog", "store/internal/"},
+	"store/raftlog/":           {"", "internal/lifecycle", "store/raftlog", "store/internal/"},
 	"store/internal/storetest": {"", "engine/"}, // for tests
 	"lab/":                     {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir"},
 	"cmd/":                     {"", "engine/", "store/", "lab/", "internal/"},

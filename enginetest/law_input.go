@@ -18,6 +18,7 @@ var inputCases = []lawCase{
 	{name: "sizes over the limits", once: true, run: tooLarge},
 	{name: "options", once: true, run: badOptions},
 	{name: "use after Close", run: afterClose},
+	{name: "several mistakes in one call", once: true, run: severalMistakes},
 	{name: "Close among readers and writers", run: closeAmongMany},
 	{name: "no directory named", onDisk: true, once: true, run: unnamedDirectory},
 	{name: "a second opener", onDisk: true, run: secondOpener},
@@ -204,6 +205,46 @@ func afterClose(a *trial) {
 	}
 	if m := e.Metrics(); m.OpenIterators > 0 || m.OpenSnapshots > 0 {
 		a.Errorf("after Close, Metrics counts %d iterators and %d snapshots", m.OpenIterators, m.OpenSnapshots)
+	}
+}
+
+// Of several mistakes in one call the engine names the same one as every other engine: ErrClosed first, of the engine
+// or of the snapshot, then ErrLevel, then what is wrong with the batch, the key or the bounds.
+func severalMistakes(a *trial) {
+	long := make([]byte, holdfast.MaxKeySize+1)
+	var bad holdfast.Batch
+	bad.Set(nil, nil)
+	reads := func(what string, r holdfast.Reader) {
+		a.Helper()
+		for _, key := range [][]byte{nil, long} {
+			_, err := r.Get(nil, key)
+			a.wantsErr(fmt.Sprintf("Get of a key of %d bytes from a closed %s", len(key), what), err, holdfast.ErrClosed)
+		}
+		_, err := commits.Contents(r, holdfast.Range{Lo: long})
+		a.wantsErr("Scan with a long bound of a closed "+what, err, holdfast.ErrClosed)
+		_, err = commits.Contents(r, holdfast.Range{Lo: []byte("b"), Hi: []byte("a")})
+		a.wantsErr("Scan of an empty range of a closed "+what, err, holdfast.ErrClosed)
+	}
+	e := a.open(a.dir())
+	a.set(e, "k", "v")
+	s := a.snapshot(e)
+	it := s.Scan(holdfast.Range{})
+	a.closeAll(s)
+	reads("snapshot", s)
+	a.closeAll(it)
+	reads("snapshot", s)
+	for what, b := range map[string]*holdfast.Batch{"a bad batch": &bad, "a nil batch": nil} {
+		_, err := e.Apply(b, 0)
+		a.wantsErr("Apply of "+what+" at no level", err, holdfast.ErrLevel)
+	}
+	a.close(e)
+	reads("engine", e)
+	reads("snapshot of a closed engine", s)
+	for _, b := range []*holdfast.Batch{&bad, nil} {
+		for _, level := range []holdfast.Level{0, a.level, 9} {
+			_, err := e.Apply(b, level)
+			a.wantsErr(fmt.Sprintf("Apply of a bad batch at %v after Close", level), err, holdfast.ErrClosed)
+		}
 	}
 }
 

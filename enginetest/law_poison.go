@@ -145,6 +145,11 @@ func (a *trial) wantsPoisoned(e holdfast.Engine, cause error) {
 		a.wantsErr("Apply after a failure", err, holdfast.ErrPoisoned)
 		a.wantsErr("Apply after a failure, asked for the cause", err, cause)
 	}
+	// What is wrong with the call comes first; see severalMistakes.
+	_, err := e.Apply(sets("", "v"), a.level)
+	a.wantsErr("Apply of a bad batch after a failure", err, holdfast.ErrBadKey)
+	_, err = e.Apply(sets("k", "v"), 0)
+	a.wantsErr("Apply at no level after a failure", err, holdfast.ErrLevel)
 	if err := e.Sync(); err == nil {
 		a.Errorf("Sync succeeded after a failure")
 	}

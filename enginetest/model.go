@@ -73,7 +73,7 @@ type history struct {
 	level     holdfast.Level
 	given     []holdfast.Level // what the open engine gives something for
 	engine    holdfast.Engine
-	model     *mem.Engine
+	model     holdfast.Engine
 	pending   []holdfast.Receipt
 	snapshots []twoReaders
 	iterators []twoIterators

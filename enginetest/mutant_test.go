@@ -27,13 +27,13 @@ import (
 //	log     frames: length of the body 4, CRC32C of the body 4, body (Batch.Bytes)
 //	clean   length and CRC32C of the log, as text; there only after a Close in good order
 type mutant struct {
-	*mem.Engine // the state; its views are the mutant's
-	flaw        string
-	dir         string
-	o           holdfast.Options
-	file, lock  *os.File
-	lost        string // by a repair
-	faults      *Faults
+	holdfast.Engine // a mem: the state; its views are the mutant's
+	flaw            string
+	dir             string
+	o               holdfast.Options
+	file, lock      *os.File
+	lost            string // by a repair
+	faults          *Faults
 
 	mu      sync.Mutex
 	buf     []byte // frames that are not written yet
@@ -292,14 +292,14 @@ func batchOf(body []byte) (*holdfast.Batch, error) {
 func (t *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err := b.Err(); err != nil && t.flaw == "looks at the batch first" {
+		return holdfast.Receipt{}, err
+	}
 	if t.closed {
 		if t.flaw == "panics after Close" {
 			panic("closed")
 		}
 		return holdfast.Receipt{}, holdfast.ErrClosed
-	}
-	if t.failed != nil {
-		return holdfast.Receipt{}, t.failed
 	}
 	if !level.Valid() && t.flaw == "takes any level" {
 		level = holdfast.Memory
@@ -312,6 +312,9 @@ func (t *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	}
 	if err := b.Err(); err != nil {
 		return holdfast.Receipt{}, err
+	}
+	if t.failed != nil {
+		return holdfast.Receipt{}, t.failed
 	}
 	if b.Len() > 0 {
 		t.applied++

@@ -63,6 +63,7 @@ func TestMutants(t *testing.T) {
 		{8, "takes empty keys", "keys and bounds"},
 		{8, "trips over a nil batch", "a nil batch"},
 		{8, "panics after Close", "use after Close"},
+		{8, "looks at the batch first", "several mistakes in one call"},
 		{8, "locks nothing", "a second opener"},
 		{8, "goes on in a replaced directory", "a directory that is replaced"},
 		{8, "takes over directories", "a directory of something else"},

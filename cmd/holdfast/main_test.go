@@ -75,7 +75,7 @@ func misbehaving() []all.Entry {
 
 // liar acknowledges every batch, and loses some.
 type liar struct {
-	*mem.Engine
+	holdfast.Engine
 	applied int
 }
 

@@ -36,7 +36,7 @@ import (
 	lib "github.com/dgraph-io/badger/v4"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/gate"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
 	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
 	"github.com/holdfastdb/holdfast/engine/internal/intervals"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
@@ -53,11 +53,10 @@ const format = 1
 const keyspace = 'k'
 
 type engine struct {
+	front.Engine[*lib.Txn]
 	home   *datadir.Handle
 	data   handle
 	db     *lib.DB
-	caps   holdfast.Capabilities
-	gate   gate.Gate
 	group  *groupcommit.Committer
 	window *losswindow.Window
 	flush  *flushes
@@ -67,9 +66,8 @@ type engine struct {
 	room  room
 	arena arena
 
-	torn     int64        // bytes cut off by Open
-	txns     atomic.Int64 // library transactions
-	barriers atomic.Int64 // empty batches of our own
+	torn int64        // bytes cut off by Open
+	txns atomic.Int64 // library transactions
 }
 
 // hooks are what tests put in the place of the operating system.
@@ -96,7 +94,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 		return nil, err
 	}
 	if o.ReadOnly {
-		return nil, gate.NoReadOnly(Name, dir)
+		return nil, front.NoReadOnly(Name, dir)
 	}
 	if h.freeSpace == nil {
 		h.freeSpace = freeSpace
@@ -132,9 +130,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if err != nil {
 		return nil, openFailed(data, held.err(err))
 	}
-	e := &engine{home: hm, data: held, db: db, flush: flush, caps: Describe(), torn: left.torn}
-	e.gate.Name(Name, hm.Dir)
-	e.caps.Settings, e.caps.Lost = settings(db), hm.Lost
+	e := &engine{home: hm, data: held, db: db, flush: flush, torn: left.torn}
 	if e.logs, err = newLogs(data, h); err != nil {
 		return nil, errors.Join(failed("open", data, err), db.Close())
 	}
@@ -150,8 +146,10 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if !canSync {
 		every = 0
 	}
-	e.window = losswindow.New(every, e.barrier)
-	e.caps.LossWindow = e.window.Every()
+	e.window = losswindow.New(every, e.Settle)
+	caps := Describe()
+	caps.Settings, caps.Lost, caps.LossWindow = settings(db), hm.Lost, e.window.Every()
+	e.Init(e, caps, hm.Dir)
 	return e, nil
 }
 
@@ -165,18 +163,8 @@ func openLibrary(o lib.Options) (db *lib.DB, err error) {
 	return lib.Open(o)
 }
 
-// Apply implements [holdfast.Engine].
-func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
-	if err := e.gate.Enter(); err != nil {
-		return holdfast.Receipt{}, err
-	}
-	defer e.gate.Leave()
-	if err := e.caps.CheckLevel(level); err != nil {
-		return holdfast.Receipt{}, err
-	}
-	if err := b.Err(); err != nil {
-		return holdfast.Receipt{}, err
-	}
+// Write implements [front.Core].
+func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	var r holdfast.Receipt
 	var err error
 	if b.HasRange() {
@@ -198,78 +186,27 @@ func (e *engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	return r, err
 }
 
-// barrier returns when everything applied before is on the device.
-func (e *engine) barrier() error {
-	e.barriers.Add(1)
-	r, err := e.group.Apply(new(holdfast.Batch), holdfast.Power)
-	if err != nil {
-		e.barriers.Add(-1)
-		return err
-	}
-	return r.Wait()
-}
-
 // Sync implements [holdfast.Engine].
 func (e *engine) Sync() error {
-	if err := e.gate.Enter(); err != nil {
-		return err
+	if !canSync && !e.Life.Closed() {
+		return e.Caps.CheckLevel(holdfast.Power)
 	}
-	defer e.gate.Leave()
-	if err := e.caps.CheckLevel(holdfast.Power); err != nil {
-		return err
-	}
-	return e.barrier()
+	return e.Engine.Sync()
 }
 
-// Get implements [holdfast.Reader].
-func (e *engine) Get(dst, key []byte) ([]byte, error) {
-	if err := e.gate.Enter(); err != nil {
-		return dst, err
+// Settle implements [front.Core].
+func (e *engine) Settle() error {
+	if canSync {
+		return e.group.Sync()
 	}
-	defer e.gate.Leave()
-	if err := holdfast.CheckKey(key); err != nil {
-		return dst, err
-	}
-	txn := e.db.NewTransaction(false)
-	defer txn.Discard()
-	return e.get(txn, dst, key)
+	return e.group.Flush()
 }
 
-// Scan implements [holdfast.Reader].
-func (e *engine) Scan(r holdfast.Range) holdfast.Iterator {
-	if err := e.gate.Enter(); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	defer e.gate.Leave()
-	if err := holdfast.CheckRange(r); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	v := newView(e)
-	defer v.release() // the iterator holds it too
-	return newIterator(v, r)
-}
-
-// Snapshot implements [holdfast.Engine].
-func (e *engine) Snapshot() (holdfast.Snapshot, error) {
-	if err := e.gate.Enter(); err != nil {
-		return nil, err
-	}
-	defer e.gate.Leave()
-	e.gate.AddSnapshot(1)
-	return &snapshot{view: newView(e)}, nil
-}
-
-// Capabilities implements [holdfast.Engine].
-func (e *engine) Capabilities() holdfast.Capabilities { return e.caps }
-
-// Metrics implements [holdfast.Engine]. Syncs counts the engine's own; the library adds two for
+// Measure implements [front.Core]. Syncs counts the engine's own; the library adds two for
 // every table it makes in the background. MemoryBytes is the cache and the memtables, each of which has
 // a log; the library does not say how large its buffers for making tables are.
-func (e *engine) Metrics() holdfast.Metrics {
-	m := holdfast.UnknownMetrics()
-	e.gate.Fill(&m)
-	e.group.Fill(&m)
-	m.Commits -= e.barriers.Load()
+func (e *engine) Measure(m *holdfast.Metrics) {
+	e.group.Fill(m)
 	m.Groups = e.txns.Load()
 	m.Syncs = e.logs.syncs.Load()
 	m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
@@ -282,20 +219,10 @@ func (e *engine) Metrics() holdfast.Metrics {
 	if b := e.db.BlockCacheMetrics(); b != nil {
 		m.MemoryBytes += int64(b.CostAdded() - b.CostEvicted())
 	}
-	return m
 }
 
-// Close implements [holdfast.Engine].
-func (e *engine) Close() error {
-	err := e.gate.Close(func() error {
-		if canSync {
-			return e.barrier()
-		}
-		return e.group.Flush()
-	})
-	if !e.gate.Closed() || errors.Is(err, holdfast.ErrClosed) {
-		return err
-	}
+// Release implements [front.Core].
+func (e *engine) Release(err error) error {
 	e.window.Stop()
 	if poison := e.group.Close(); err == nil {
 		err = poison

@@ -41,7 +41,7 @@ func fits(b *holdfast.Batch, expanded bool) error {
 	return nil
 }
 
-// commit implements [group.Commit].
+// commit implements [groupcommit.Commit].
 func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if b.Len() > 0 {
 		if err := e.room.take(b.Size()); err != nil {

@@ -3,11 +3,11 @@ package badger
 import (
 	"bytes"
 	"errors"
-	"sync/atomic"
 
 	lib "github.com/dgraph-io/badger/v4"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
 )
 
 // spaced returns the key as the library has it.
@@ -17,9 +17,18 @@ func spaced(key []byte) []byte {
 
 var errNoValue = errors.New("the value log does not hold the value that the key points to")
 
-// get appends the value of key to dst. A read-only transaction may be used by many goroutines
-// at once: the library's reads change nothing in it.
-func (e *engine) get(txn *lib.Txn, dst, key []byte) ([]byte, error) {
+// View implements [front.Core]. A read-only transaction may be used by many goroutines at once: the library's reads
+// change nothing in it.
+func (e *engine) View(front.Op) (*lib.Txn, error) { return e.db.NewTransaction(false), nil }
+
+// Done implements [front.Core].
+func (e *engine) Done(txn *lib.Txn) error {
+	txn.Discard()
+	return nil
+}
+
+// Read implements [front.Core].
+func (e *engine) Read(txn *lib.Txn, dst, key []byte) ([]byte, error) {
 	item, err := txn.Get(spaced(key))
 	if errors.Is(err, lib.ErrKeyNotFound) {
 		return dst, holdfast.ErrNotFound
@@ -40,93 +49,6 @@ func (e *engine) get(txn *lib.Txn, dst, key []byte) ([]byte, error) {
 		return dst, corrupt("get", e.logs.dir, 0, e.data.err(err))
 	}
 	return value, nil
-}
-
-// view is a read-only transaction that its users share; the last one ends it.
-type view struct {
-	e    *engine
-	txn  *lib.Txn
-	refs atomic.Int64
-}
-
-// newView is called inside the gate.
-func newView(e *engine) *view {
-	v := &view{e: e, txn: e.db.NewTransaction(false)}
-	v.refs.Store(1)
-	return v
-}
-
-func (v *view) acquire() bool {
-	for {
-		n := v.refs.Load()
-		if n == 0 {
-			return false
-		}
-		if v.refs.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
-}
-
-func (v *view) release() {
-	if v.refs.Add(-1) == 0 {
-		v.txn.Discard()
-	}
-}
-
-type snapshot struct {
-	view   *view
-	closed atomic.Bool
-}
-
-// enter keeps the snapshot and the engine open until leave.
-func (s *snapshot) enter() error {
-	if err := s.view.e.gate.Enter(); err != nil {
-		return err
-	}
-	if s.closed.Load() || !s.view.acquire() {
-		s.view.e.gate.Leave()
-		return s.view.e.gate.ErrSnapshotClosed()
-	}
-	return nil
-}
-
-func (s *snapshot) leave() {
-	s.view.release()
-	s.view.e.gate.Leave()
-}
-
-// Get implements [holdfast.Reader].
-func (s *snapshot) Get(dst, key []byte) ([]byte, error) {
-	if err := s.enter(); err != nil {
-		return dst, err
-	}
-	defer s.leave()
-	if err := holdfast.CheckKey(key); err != nil {
-		return dst, err
-	}
-	return s.view.e.get(s.view.txn, dst, key)
-}
-
-// Scan implements [holdfast.Reader].
-func (s *snapshot) Scan(r holdfast.Range) holdfast.Iterator {
-	if err := s.enter(); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	defer s.leave()
-	if err := holdfast.CheckRange(r); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	return newIterator(s.view, r)
-}
-
-// Close implements [holdfast.Snapshot].
-func (s *snapshot) Close() error {
-	if s.closed.CompareAndSwap(false, true) {
-		s.view.release()
-		s.view.e.gate.AddSnapshot(-1)
-	}
-	return nil
 }
 
 // cursor walks over the keys of a range. It sorts out by itself what is deleted: the library would look for the next
@@ -219,7 +141,8 @@ func (c *cursor) item() (*lib.Item, error) {
 func (c *cursor) close() { c.it.Close() }
 
 type iterator struct {
-	view   *view
+	hold   front.Hold[*lib.Txn]
+	e      *engine
 	cursor *cursor
 	at     bool
 	value  []byte // of the current key, if loaded
@@ -229,11 +152,9 @@ type iterator struct {
 	closed bool
 }
 
-// newIterator is called inside the gate, with a view that somebody holds.
-func newIterator(v *view, r holdfast.Range) *iterator {
-	v.acquire()
-	v.e.gate.AddIterator(1)
-	return &iterator{view: v, cursor: openCursor(v.txn, r)}
+// Walk implements [front.Core].
+func (e *engine) Walk(h front.Hold[*lib.Txn], r holdfast.Range) (holdfast.Iterator, error) {
+	return &iterator{hold: h, e: e, cursor: openCursor(h.View, r)}, nil
 }
 
 // Next implements [holdfast.Iterator].
@@ -263,12 +184,12 @@ func (i *iterator) Value() []byte {
 	if err == nil {
 		buf, err = item.ValueCopy(i.buf)
 	}
-	// As in get.
+	// As in Read.
 	if err == nil && len(buf) == 0 && item.ValueSize() > 0 {
 		err = errNoValue
 	}
 	if err != nil {
-		i.err = corrupt("scan", i.view.e.logs.dir, 0, i.view.e.data.err(err))
+		i.err = corrupt("scan", i.e.logs.dir, 0, i.e.data.err(err))
 		return nil
 	}
 	i.buf, i.value = buf, buf
@@ -283,8 +204,7 @@ func (i *iterator) Close() error {
 	if !i.closed {
 		i.closed, i.at, i.value = true, false, nil
 		i.cursor.close()
-		i.view.release()
-		i.view.e.gate.AddIterator(-1)
+		i.hold.End()
 	}
 	return i.err
 }

@@ -35,7 +35,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/gate"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
 	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
 	"github.com/holdfastdb/holdfast/engine/internal/intervals"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
@@ -67,9 +67,8 @@ const (
 
 var bucketName = []byte("kv")
 
-// Engine is the engine; see [Open].
-type Engine struct {
-	gate      gate.Gate
+type engine struct {
+	front.Engine[*view]
 	home      *datadir.Handle
 	swap      sync.RWMutex // guards db and users, which the committer's leader replaces
 	db        *bbolt.DB
@@ -83,7 +82,7 @@ type Engine struct {
 	window    *losswindow.Window
 	hold      func() // a test's, called before what is committed at Power; nil otherwise
 
-	// Only the committer's leader, or whoever is Exclusive, touches these.
+	// Only the committer's leader touches these.
 	ops        []holdfast.Op
 	unsynced   bool // a transaction was committed without a sync
 	stuck      bool // bbolt's write lock is taken; outside a commit: and a panic has left it so
@@ -91,9 +90,8 @@ type Engine struct {
 	looked     int64 // bytes written when the free pages were counted last
 	sparseFrom int64 // free pages from which the file may be copied without them
 
-	syncs    atomic.Int64
-	written  atomic.Int64
-	barriers atomic.Int64 // empty batches of our own
+	syncs   atomic.Int64
+	written atomic.Int64
 }
 
 // Open opens or makes the store in dir. o.Level binds a new directory; an old one must be
@@ -108,9 +106,8 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{home: h, level: level, users: new(atomic.Int64), sparseFrom: compactFrom, readOnly: o.ReadOnly}
+	e := &engine{home: h, level: level, users: new(atomic.Int64), sparseFrom: compactFrom, readOnly: o.ReadOnly}
 	e.users.Store(1)
-	e.gate.Name(Name, h.Dir)
 	if err := e.open(); err != nil {
 		if e.file != nil {
 			e.file.Close() // after a panic in bbolt nobody else does
@@ -122,13 +119,14 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, errors.Join(err, e.db.Close(), h.Close())
 	}
 	e.committer = groupcommit.New(Name, maxGroupSize, e.commit)
-	e.window = losswindow.New(o.SyncEvery, e.sync)
+	e.window = losswindow.New(o.SyncEvery, e.Settle)
+	e.Init(e, e.describe(), h.Dir)
 	return e, nil
 }
 
 // open opens the data file, making it under another name first: a file that is there under
 // its own name was whole and synced.
-func (e *Engine) open() (err error) {
+func (e *engine) open() (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer e.catch("open", &err)
 	path := e.path()
@@ -180,7 +178,7 @@ func (e *Engine) open() (err error) {
 }
 
 // create makes a new data file, all of it on the device.
-func (e *Engine) create(path string) error {
+func (e *engine) create(path string) error {
 	making := path + ".new"
 	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -201,7 +199,7 @@ func (e *Engine) create(path string) error {
 	return datadir.Rename(making, path) // bbolt never syncs the directory
 }
 
-func (e *Engine) options(mapped int) *bbolt.Options {
+func (e *engine) options(mapped int) *bbolt.Options {
 	return &bbolt.Options{
 		// The directory is locked already; whoever holds the file is no holdfast.
 		Timeout: time.Millisecond,
@@ -220,9 +218,9 @@ func (e *Engine) options(mapped int) *bbolt.Options {
 	}
 }
 
-func (e *Engine) path() string { return filepath.Join(e.home.Dir, fileName) }
+func (e *engine) path() string { return filepath.Join(e.home.Dir, fileName) }
 
-func (e *Engine) size() (int64, error) {
+func (e *engine) size() (int64, error) {
 	st, err := e.file.Stat()
 	if err != nil {
 		return 0, err
@@ -255,8 +253,8 @@ func Describe() holdfast.Capabilities {
 	}
 }
 
-// Capabilities implements [holdfast.Engine].
-func (e *Engine) Capabilities() holdfast.Capabilities {
+// describe says what the open engine gives.
+func (e *engine) describe() holdfast.Capabilities {
 	c := Describe()
 	c.LossWindow, c.Lost = e.window.Every(), e.home.Lost
 	if e.readOnly {
@@ -268,8 +266,6 @@ func (e *Engine) Capabilities() holdfast.Capabilities {
 	} else {
 		c.Power = holdfast.Promise{Why: "the directory was made for process: the next commit could put a synced one at risk"}
 	}
-	e.swap.RLock()
-	defer e.swap.RUnlock()
 	c.Settings = []holdfast.Setting{
 		{Name: "level", Value: e.level.String()},
 		{Name: "no_sync", Value: strconv.FormatBool(e.db.NoSync)},
@@ -284,22 +280,8 @@ func (e *Engine) Capabilities() holdfast.Capabilities {
 	return c
 }
 
-// Apply implements [holdfast.Engine].
-func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
-	if err := e.gate.Enter(); err != nil {
-		return holdfast.Receipt{}, err
-	}
-	defer e.gate.Leave()
-	if !level.Valid() || level > e.level || e.readOnly {
-		return holdfast.Receipt{}, e.Capabilities().CheckLevel(level)
-	}
-	if err := b.Err(); err != nil {
-		return holdfast.Receipt{}, err
-	}
-	if b.Size() > maxBatchSize {
-		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge,
-			Detail: fmt.Sprintf("the batch has %d bytes, bbolt takes %d", b.Size(), maxBatchSize), Remedy: "split it"}
-	}
+// Write implements [front.Core].
+func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	r, err := e.committer.Apply(b, level)
 	if err == nil {
 		e.window.Dirty() // also at power: the receipt may never be waited for
@@ -309,7 +291,7 @@ func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 
 // commit makes one transaction of a group, if there is anything in it. In a directory made for
 // process only sync asks for Power.
-func (e *Engine) commit(b *holdfast.Batch, level holdfast.Level) error {
+func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if e.hold != nil && level == holdfast.Power {
 		e.hold()
 	}
@@ -342,7 +324,7 @@ func (e *Engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	return e.home.Check() // bbolt has its one file open; nobody might find it
 }
 
-func (e *Engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
+func (e *engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer e.catch("commit", &err)
 	e.stuck = true
@@ -358,7 +340,7 @@ func (e *Engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
 }
 
 // abandon releases the write lock after a panic, if bbolt still can.
-func (e *Engine) abandon(tx *bbolt.Tx) {
+func (e *engine) abandon(tx *bbolt.Tx) {
 	var err error
 	defer e.catch("roll back", &err)
 	_ = tx.Rollback()
@@ -368,7 +350,7 @@ func (e *Engine) abandon(tx *bbolt.Tx) {
 // count derives from what bbolt tells how often it has synced and how much it has written: two
 // syncs for each transaction unless NoSync, and one when the file grew; every page that was
 // allocated, and the meta page.
-func (e *Engine) count(s bbolt.TxStats) {
+func (e *engine) count(s bbolt.TxStats) {
 	e.written.Add(s.GetPageAlloc() + int64(e.pageSize))
 	if e.db.NoSync {
 		e.unsynced = true
@@ -383,7 +365,7 @@ func (e *Engine) count(s bbolt.TxStats) {
 
 // change carries out b's operations, the ranges first and in key order where that makes no
 // difference to the outcome but to the time.
-func (e *Engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
+func (e *engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
 	if b.Len() < sortFrom && !b.HasRange() {
 		for op := range b.Ops() {
 			if err := apply(kv, op); err != nil {
@@ -438,7 +420,7 @@ type cursor interface {
 // A cursor does not keep its place over a deletion, and a leaf that was emptied stays in the tree
 // until commit: to look from the beginning each time would walk over all that were. So it
 // collects up to rangeChunk keys, deletes them, and goes on from the last of them.
-func (e *Engine) deleteRange(c cursor, remove func([]byte) error, r intervals.Interval) error {
+func (e *engine) deleteRange(c cursor, remove func([]byte) error, r intervals.Interval) error {
 	var keys [][]byte // in the mapped file or in bbolt's nodes, for as long as the transaction lasts
 	from := r.Lo
 	for {
@@ -462,78 +444,45 @@ func (e *Engine) deleteRange(c cursor, remove func([]byte) error, r intervals.In
 	}
 }
 
-// Sync implements [holdfast.Engine]. In a directory made for process, what it has made safe
-// is at risk again with the next commit; see [Describe].
-func (e *Engine) Sync() error {
-	if err := e.gate.Enter(); err != nil {
-		return err
-	}
-	defer e.gate.Leave()
-	if e.readOnly {
-		return e.Capabilities().CheckLevel(e.level)
-	}
-	return e.sync()
-}
+// Settle implements [front.Core]. In a directory made for process, what it has made safe is at risk again with the next
+// commit; see [Describe].
+func (e *engine) Settle() error { return e.committer.Sync() }
 
-// sync waits for an empty batch at Power, so that nobody but those who wait for a commit waits
-// for the device.
-func (e *Engine) sync() error {
-	r, err := e.committer.Apply(new(holdfast.Batch), holdfast.Power)
-	if err != nil {
-		return err
-	}
-	e.barriers.Add(1)
-	return r.Wait()
-}
-
-// Metrics implements [holdfast.Engine].
-func (e *Engine) Metrics() holdfast.Metrics {
-	m := holdfast.UnknownMetrics()
-	barriers := e.barriers.Load() // before the committer counts, so that none is taken off that it has not counted
-	e.committer.Fill(&m)
-	m.Commits -= barriers
-	e.gate.Fill(&m)
+// Measure implements [front.Core].
+func (e *engine) Measure(m *holdfast.Metrics) {
+	e.committer.Fill(m)
 	m.Syncs, m.BytesWritten = e.syncs.Load(), e.written.Load()
 	m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
 	m.Stalls = 0    // there is no background work
 	m.TornBytes = 0 // an unfinished transaction leaves no tail
-	return m
 }
 
-// Close implements [holdfast.Engine].
-func (e *Engine) Close() error {
-	sync := e.sync
-	if e.readOnly {
-		sync = func() error { return nil }
-	}
-	err := e.gate.Close(sync)
-	if errors.Is(err, holdfast.ErrBusy) || errors.Is(err, holdfast.ErrClosed) {
-		return err
-	}
+// Release implements [front.Core].
+func (e *engine) Release(settled error) error {
 	e.window.Stop()
-	_ = e.committer.Close() // its poison is in err
+	_ = e.committer.Close() // its poison is in settled
 	if e.stuck {
 		// bbolt's Close would wait for the write lock for ever.
-		return errors.Join(err, e.file.Close(), e.home.Close())
+		return errors.Join(settled, e.file.Close(), e.home.Close())
 	}
-	return errors.Join(err, e.db.Close(), e.home.Close())
+	return errors.Join(settled, e.db.Close(), e.home.Close())
 }
 
 // catch makes an error of a panic, which is how bbolt answers to pages that make no sense.
 // It must be deferred itself.
-func (e *Engine) catch(op string, err *error) {
+func (e *engine) catch(op string, err *error) {
 	if p := recover(); p != nil {
 		*err = e.corrupt(op, fmt.Sprint(p), nil)
 	}
 }
 
-func (e *Engine) corrupt(op, detail string, cause error) error {
+func (e *engine) corrupt(op, detail string, cause error) error {
 	return &holdfast.Error{Op: op, Engine: Name, Path: e.path(), Class: holdfast.ErrCorrupt, Detail: detail, Cause: cause,
 		Remedy: "restore it from a backup, or try what `bbolt surgery` can save"}
 }
 
 // fail puts err in our terms.
-func (e *Engine) fail(op string, err error) error {
+func (e *engine) fail(op string, err error) error {
 	var known *holdfast.Error
 	wrapped := &holdfast.Error{Op: op, Engine: Name, Path: e.path(), Cause: err}
 	switch {

@@ -21,7 +21,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-func open(t *testing.T, dir string, o holdfast.Options) *Engine {
+func open(t *testing.T, dir string, o holdfast.Options) *engine {
 	t.Helper()
 	e, err := Open(dir, o)
 	if err != nil {
@@ -32,10 +32,10 @@ func open(t *testing.T, dir string, o holdfast.Options) *Engine {
 			t.Error(err)
 		}
 	})
-	return e.(*Engine)
+	return e.(*engine)
 }
 
-func set(t *testing.T, e *Engine, level holdfast.Level, pairs ...string) {
+func set(t *testing.T, e *engine, level holdfast.Level, pairs ...string) {
 	t.Helper()
 	var b holdfast.Batch
 	for i := 0; i < len(pairs); i += 2 {
@@ -612,13 +612,13 @@ func TestCompactWhileOpening(t *testing.T) {
 
 // Where the file cannot be copied it stays as it is, and the store goes on.
 func TestCompactFails(t *testing.T) {
-	for name, obstruct := range map[string]func(t *testing.T, e *Engine){
-		"no place for the copy": func(t *testing.T, e *Engine) {
+	for name, obstruct := range map[string]func(t *testing.T, e *engine){
+		"no place for the copy": func(t *testing.T, e *engine) {
 			if err := os.MkdirAll(filepath.Join(e.path()+".new", "x"), 0o755); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"damage": func(t *testing.T, e *Engine) { // two keys change places
+		"damage": func(t *testing.T, e *engine) { // two keys change places
 			data, err := os.ReadFile(e.path())
 			if err != nil {
 				t.Fatal(err)

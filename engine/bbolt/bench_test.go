@@ -17,7 +17,7 @@ var benchValue = make([]byte, 128)
 
 func benchKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-func openBench(b *testing.B, level holdfast.Level) *Engine {
+func openBench(b *testing.B, level holdfast.Level) *engine {
 	e, err := Open(b.TempDir(), holdfast.Options{Level: level})
 	if err != nil {
 		b.Fatal(err)
@@ -27,7 +27,7 @@ func openBench(b *testing.B, level holdfast.Level) *Engine {
 			b.Error(err)
 		}
 	})
-	return e.(*Engine)
+	return e.(*engine)
 }
 
 // bare opens bbolt as a program would that does not use this package.

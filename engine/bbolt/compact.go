@@ -34,7 +34,7 @@ type meta struct{ freelist, pages, txid uint64 }
 // readMeta reads the newer of the two meta pages: behind the page's header of 16 bytes magic, version, page size and
 // flags of 4 bytes each, root and sequence of the root bucket, the page of the free list, the number of pages, the
 // transaction, and a checksum of what is before it, of 8 bytes each, in the order of the machine's bytes.
-func (e *Engine) readMeta() (newest meta, err error) {
+func (e *engine) readMeta() (newest meta, err error) {
 	for i := range int64(2) {
 		var b [80]byte
 		if _, err := e.file.ReadAt(b[:], i*int64(e.pageSize)); err != nil {
@@ -52,7 +52,7 @@ func (e *Engine) readMeta() (newest meta, err error) {
 
 // pages returns how many pages of the file are in use and how many are free, those that a reader still needs among
 // them.
-func (e *Engine) pages() (live, free int64, err error) {
+func (e *engine) pages() (live, free int64, err error) {
 	m, err := e.readMeta()
 	if err != nil || m.freelist == 0 || m.freelist >= m.pages {
 		return math.MaxInt64, 0, err
@@ -71,7 +71,7 @@ func (e *Engine) pages() (live, free int64, err error) {
 // compactIfSparse puts a copy in the file's place if most of its pages are free, and what is live has at most so many
 // bytes. That there is no room for it, or damage, is no failure: the file stays as it is. An error means that nobody
 // knows which of them a crash would leave.
-func (e *Engine) compactIfSparse(most int64) error {
+func (e *engine) compactIfSparse(most int64) error {
 	live, free, err := e.pages()
 	if err != nil || free < e.sparseFrom || live > free/2 || live*int64(e.pageSize) > most {
 		return nil
@@ -121,7 +121,7 @@ func leave(db *bbolt.DB, users *atomic.Int64) {
 }
 
 // copyTo makes a file of all that is in this one, and brings it to the device.
-func (e *Engine) copyTo(making string) (db *bbolt.DB, err error) {
+func (e *engine) copyTo(making string) (db *bbolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer e.catch("compact", &err)
 	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -148,7 +148,7 @@ func (e *Engine) copyTo(making string) (db *bbolt.DB, err error) {
 }
 
 // compare fails unless db holds what the engine holds, which damage to the order of keys would show.
-func (e *Engine) compare(db *bbolt.DB) error {
+func (e *engine) compare(db *bbolt.DB) error {
 	return e.db.View(func(from *bbolt.Tx) error {
 		return db.View(func(to *bbolt.Tx) error {
 			a, b := from.Bucket(bucketName).Cursor(), to.Bucket(bucketName).Cursor()

@@ -6,7 +6,7 @@ import "github.com/holdfastdb/holdfast"
 func OpenHeld(dir string, o holdfast.Options, hold func()) (holdfast.Engine, error) {
 	e, err := Open(dir, o)
 	if err == nil {
-		e.(*Engine).hold = hold
+		e.(*engine).hold = hold
 	}
 	return e, err
 }

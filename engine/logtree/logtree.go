@@ -13,7 +13,6 @@ package logtree
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -36,38 +35,16 @@ const format = 1
 const DefaultMemory = 128 << 20
 
 // Describe says what the engine gives.
-func Describe() holdfast.Capabilities {
-	how := "write to the log's file"
-	if runtime.GOOS == "linux" {
-		how = "store to the mapping of the log's file"
-	}
-	return holdfast.Capabilities{
-		Engine:            Name,
-		Memory:            holdfast.Promise{Given: holdfast.Memory, How: "copied to the log's tail in memory and indexed"},
-		Process:           holdfast.Promise{Given: holdfast.Process, How: how},
-		Power:             holdfast.Promise{Given: holdfast.Power, How: "write to the log and fdatasync, shared by all that wait"},
-		LossWindow:        holdfast.DefaultSyncEvery,
-		AtomicBatches:     true,
-		NativeDeleteRange: true,
-		Checksums:         true,
-		MaxKeySize:        holdfast.MaxKeySize,
-		MaxValueSize:      holdfast.MaxValueSize,
-		MaxBatchSize:      db.MaxBatch,
-		ReadOnly:          true,
-		Caveats: []string{
-			"After a crash, damage to commits that nothing written later says to have been synced cannot be told from a torn tail, and is cut off.",
-			"A failed write or sync of any file, also in the background, poisons the engine.",
-		},
-	}
-}
+func Describe() holdfast.Capabilities { return db.Describe() }
 
 // Engine is an open logtree; see [Open].
 type Engine struct {
-	*db.DB
-	caps    holdfast.Capabilities
+	*database
 	usage   func() (files, bytes int64)
 	release func() error // of the directory
 }
+
+type database = db.DB
 
 // Open opens or makes the database in dir. Options.Level is ignored: every level is given.
 //
@@ -112,9 +89,9 @@ func openHome(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, e
 		return nil, err
 	}
 	if err := h.Made(); err != nil {
-		return nil, errors.Join(err, e.DB.Close())
+		return nil, errors.Join(err, e.database.Close())
 	}
-	e.caps.Lost = h.Lost
+	e.Caps.Lost = h.Lost
 	e.usage, e.release = func() (int64, int64) { return datadir.Usage(h.Dir) }, release
 	return e, nil
 }
@@ -184,29 +161,20 @@ func openDB(fsys vfs.FS, check func() error, dir string, making bool, o holdfast
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{DB: d, caps: Describe()}
-	e.caps.LossWindow = max(o.SyncEvery, 0)
-	if o.ReadOnly {
-		e.caps = e.caps.ForReading()
-	}
-	e.caps.Settings = append(d.Settings(), holdfast.Setting{Name: "memory", Value: fmt.Sprint(o.MemoryBytes)})
-	return e, nil
+	return &Engine{database: d}, nil
 }
-
-// Capabilities implements [holdfast.Engine].
-func (e *Engine) Capabilities() holdfast.Capabilities { return e.caps }
 
 // Metrics implements [holdfast.Engine].
 func (e *Engine) Metrics() holdfast.Metrics {
-	m := e.DB.Metrics()
+	m := e.database.Metrics()
 	m.Files, m.DiskBytes = e.usage()
 	return m
 }
 
 // Close implements [holdfast.Engine].
 func (e *Engine) Close() error {
-	err := e.DB.Close()
-	if !e.DB.Closed() || errors.Is(err, holdfast.ErrClosed) {
+	err := e.database.Close()
+	if !e.Life.Closed() || errors.Is(err, holdfast.ErrClosed) {
 		return err
 	}
 	return errors.Join(err, e.release())

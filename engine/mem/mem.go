@@ -13,15 +13,14 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/gate"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
 )
 
 // Name is the engine's name in engine/all.
 const Name = "mem"
 
-// Engine is the engine; see [New].
-type Engine struct {
-	gate    gate.Gate
+type engine struct {
+	front.Engine[*node]
 	mu      sync.Mutex // one writer at a time
 	root    atomic.Pointer[node]
 	bytes   atomic.Int64 // keys and values of the latest state
@@ -29,9 +28,9 @@ type Engine struct {
 }
 
 // New returns an empty engine. What is in it is gone when it is closed.
-func New() *Engine {
-	e := new(Engine)
-	e.gate.Name(Name, "")
+func New() holdfast.Engine {
+	e := new(engine)
+	e.Init(e, Describe(), "")
 	return e
 }
 
@@ -45,7 +44,7 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, err
 	}
 	if o.ReadOnly {
-		return nil, gate.NoReadOnly(Name, "")
+		return nil, front.NoReadOnly(Name, "")
 	}
 	return New(), nil
 }
@@ -67,21 +66,8 @@ func Describe() holdfast.Capabilities {
 	}
 }
 
-// Capabilities implements [holdfast.Engine].
-func (e *Engine) Capabilities() holdfast.Capabilities { return Describe() }
-
-// Apply implements [holdfast.Engine]. The batch is visible when it returns.
-func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
-	if err := e.gate.Enter(); err != nil {
-		return holdfast.Receipt{}, err
-	}
-	defer e.gate.Leave()
-	if level != holdfast.Memory {
-		return holdfast.Receipt{}, Describe().CheckLevel(level)
-	}
-	if err := b.Err(); err != nil {
-		return holdfast.Receipt{}, err
-	}
+// Write implements [front.Core]. The batch is visible when it returns.
+func (e *engine) Write(b *holdfast.Batch, _ holdfast.Level) (holdfast.Receipt, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	old := e.root.Load()
@@ -110,84 +96,26 @@ func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	return holdfast.Receipt{}, nil
 }
 
-// Get implements [holdfast.Reader].
-func (e *Engine) Get(dst, key []byte) ([]byte, error) {
-	if err := e.gate.Enter(); err != nil {
-		return dst, err
-	}
-	defer e.gate.Leave()
-	return get(e.root.Load(), dst, key)
+// View implements [front.Core].
+func (e *engine) View(front.Op) (*node, error) { return e.root.Load(), nil }
+
+// Done implements [front.Core].
+func (e *engine) Done(*node) error { return nil }
+
+// Settle implements [front.Core].
+func (e *engine) Settle() error { return nil }
+
+// Measure implements [front.Core].
+func (e *engine) Measure(m *holdfast.Metrics) {
+	*m = holdfast.Metrics{OpenIterators: m.OpenIterators, OpenSnapshots: m.OpenSnapshots}
+	m.Commits, m.Groups, m.MemoryBytes = e.commits.Load(), e.commits.Load(), e.bytes.Load()
 }
 
-// Scan implements [holdfast.Reader].
-func (e *Engine) Scan(r holdfast.Range) holdfast.Iterator {
-	if err := e.gate.Enter(); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	defer e.gate.Leave()
-	return e.scan(e.root.Load(), r)
-}
+// Release implements [front.Core].
+func (e *engine) Release(error) error { return nil }
 
-// Snapshot implements [holdfast.Engine].
-func (e *Engine) Snapshot() (holdfast.Snapshot, error) {
-	if err := e.gate.Enter(); err != nil {
-		return nil, err
-	}
-	defer e.gate.Leave()
-	e.gate.AddSnapshot(1)
-	return &snapshot{e: e, root: e.root.Load()}, nil
-}
-
-// Sync implements [holdfast.Engine]; it always refuses.
-func (e *Engine) Sync() error {
-	if err := e.gate.Enter(); err != nil {
-		return err
-	}
-	defer e.gate.Leave()
-	return Describe().CheckLevel(holdfast.Power)
-}
-
-// Metrics implements [holdfast.Engine].
-func (e *Engine) Metrics() holdfast.Metrics {
-	m := holdfast.Metrics{Commits: e.commits.Load(), Groups: e.commits.Load(), MemoryBytes: e.bytes.Load()}
-	e.gate.Fill(&m)
-	return m
-}
-
-// Close implements [holdfast.Engine].
-func (e *Engine) Close() error { return e.gate.Close(func() error { return nil }) }
-
-type snapshot struct {
-	e      *Engine
-	root   *node
-	closed atomic.Bool
-}
-
-func (s *snapshot) Get(dst, key []byte) ([]byte, error) {
-	if s.closed.Load() {
-		return dst, s.e.gate.ErrSnapshotClosed()
-	}
-	return get(s.root, dst, key)
-}
-
-func (s *snapshot) Scan(r holdfast.Range) holdfast.Iterator {
-	if s.closed.Load() {
-		return holdfast.FailedIterator(s.e.gate.ErrSnapshotClosed())
-	}
-	return s.e.scan(s.root, r)
-}
-
-func (s *snapshot) Close() error {
-	if s.closed.CompareAndSwap(false, true) {
-		s.e.gate.AddSnapshot(-1)
-	}
-	return nil
-}
-
-func get(root *node, dst, key []byte) ([]byte, error) {
-	if err := holdfast.CheckKey(key); err != nil {
-		return dst, err
-	}
+// Read implements [front.Core].
+func (e *engine) Read(root *node, dst, key []byte) ([]byte, error) {
 	for n := root; n != nil; {
 		switch c := bytes.Compare(key, n.key); {
 		case c < 0:
@@ -204,21 +132,18 @@ func get(root *node, dst, key []byte) ([]byte, error) {
 // iterator walks with a stack of the nodes still to be visited; all of a node's side that
 // lies before it, in the direction of the walk, has been visited or is above it.
 type iterator struct {
-	e      *Engine
+	hold   front.Hold[*node]
 	r      holdfast.Range
 	stack  []*node
 	at     *node
 	closed bool
 }
 
-func (e *Engine) scan(root *node, r holdfast.Range) holdfast.Iterator {
-	if err := holdfast.CheckRange(r); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	e.gate.AddIterator(1)
-	it := &iterator{e: e, r: holdfast.Range{Lo: bytes.Clone(r.Lo), Hi: bytes.Clone(r.Hi), Reverse: r.Reverse}}
-	it.descend(root)
-	return it
+// Walk implements [front.Core].
+func (e *engine) Walk(h front.Hold[*node], r holdfast.Range) (holdfast.Iterator, error) {
+	it := &iterator{hold: h, r: holdfast.Range{Lo: bytes.Clone(r.Lo), Hi: bytes.Clone(r.Hi), Reverse: r.Reverse}}
+	it.descend(h.View)
+	return it, nil
 }
 
 // descend pushes what comes first in n, skipping what lies outside the range on the side
@@ -286,7 +211,7 @@ func (it *iterator) Err() error { return nil }
 func (it *iterator) Close() error {
 	if !it.closed {
 		it.closed, it.at, it.stack = true, nil, nil
-		it.e.gate.AddIterator(-1)
+		it.hold.End()
 	}
 	return nil
 }

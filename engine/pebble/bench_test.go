@@ -17,7 +17,7 @@ func bare(tb testing.TB) *lib.DB {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	options := settings(o, &Engine{disk: newDisk(vfs.Default, "", here)})
+	options := settings(o, &engine{disk: newDisk(vfs.Default, "", here)})
 	options.FS, options.EventListener = vfs.Default, nil
 	db, err := lib.Open(filepath.Join(tb.TempDir(), "bare"), options)
 	if err != nil {

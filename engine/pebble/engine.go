@@ -5,74 +5,45 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	lib "github.com/cockroachdb/pebble/v2"
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/gate"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-// Engine is an open Pebble database. It implements [holdfast.Engine].
-type Engine struct {
-	gate      gate.Gate
-	db        *lib.DB
-	disk      *disk
-	home      *datadir.Handle // nil in tests that have no directory
-	window    *losswindow.Window
-	syncEvery time.Duration
-	settings  []holdfast.Setting
-	tickets   sync.Pool // of *ticket
-	commits   atomic.Int64
-	torn      int64 // bytes that opening cut off the log
+type engine struct {
+	front.Engine[reader]
+	db      *lib.DB
+	disk    *disk
+	home    *datadir.Handle // nil in tests that have no directory
+	window  *losswindow.Window
+	tickets sync.Pool // of *ticket
+	commits atomic.Int64
+	torn    int64 // bytes that opening cut off the log
 }
 
-// Capabilities implements [holdfast.Engine].
-func (e *Engine) Capabilities() holdfast.Capabilities {
-	c := Describe()
-	c.LossWindow = e.syncEvery
-	if e.home != nil {
-		c.Lost = e.home.Lost
-	}
-	c.Settings = append([]holdfast.Setting(nil), e.settings...)
-	return c
-}
-
-// Apply implements [holdfast.Engine]. The batch is visible when it returns.
-func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
-	if err := e.gate.Enter(); err != nil {
-		return holdfast.Receipt{}, err
-	}
-	defer e.gate.Leave()
-	if err := b.Err(); err != nil {
-		return holdfast.Receipt{}, err
-	}
+// Write implements [front.Core]. The batch is visible when it returns.
+func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if err := e.disk.poison(); err != nil {
 		return holdfast.Receipt{}, err
 	}
-	switch level {
-	case holdfast.Memory:
-		return e.applyMemory(b)
-	case holdfast.Process, holdfast.Power:
-		pb, err := e.encode(b)
-		if err != nil {
-			return holdfast.Receipt{}, err
-		}
-		r, err := e.applyLogged(pb, level)
-		if err == nil {
-			e.commits.Add(1)
-		}
-		return r, err
-	}
-	return holdfast.Receipt{}, Describe().CheckLevel(level)
-}
-
-func (e *Engine) applyMemory(b *holdfast.Batch) (holdfast.Receipt, error) {
 	pb, err := e.encode(b)
 	if err != nil {
 		return holdfast.Receipt{}, err
 	}
+	if level == holdfast.Memory {
+		return e.applyMemory(pb)
+	}
+	r, err := e.applyLogged(pb, level)
+	if err == nil {
+		e.commits.Add(1)
+	}
+	return r, err
+}
+
+func (e *engine) applyMemory(pb *lib.Batch) (holdfast.Receipt, error) {
 	if pb.Empty() {
 		e.commits.Add(1)
 		return holdfast.Receipt{}, pb.Close()
@@ -90,7 +61,7 @@ func (e *Engine) applyMemory(b *holdfast.Batch) (holdfast.Receipt, error) {
 }
 
 // applyLogged commits pb so that a sync of the log is asked for.
-func (e *Engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+func (e *engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	barrier := pb.Empty()
 	if barrier {
 		// Pebble passes over an empty batch; one that is only in the log waits for all before.
@@ -136,7 +107,7 @@ const (
 
 // encode copies b into one of Pebble's batches. The operations of both are encoded alike,
 // but for the bounds of ranges.
-func (e *Engine) encode(b *holdfast.Batch) (*lib.Batch, error) {
+func (e *engine) encode(b *holdfast.Batch) (*lib.Batch, error) {
 	pb := e.db.NewBatchWithSize(batchHeader + b.Size())
 	if b.Len() == 0 {
 		return pb, nil
@@ -193,7 +164,7 @@ func addOp(pb *lib.Batch, op holdfast.Op) error {
 // tells a receipt of an earlier use, which has succeeded. One whose receipt is dropped is
 // garbage, with its batch.
 type ticket struct {
-	e          *Engine
+	e          *engine
 	generation atomic.Uint64
 
 	mu    sync.Mutex // guards the fields below while the receipt is out
@@ -241,17 +212,8 @@ func (t *ticket) settle(token uint64) (err error, free bool) {
 	return nil, true
 }
 
-// Sync implements [holdfast.Engine].
-func (e *Engine) Sync() error {
-	if err := e.gate.Enter(); err != nil {
-		return err
-	}
-	defer e.gate.Leave()
-	return e.sync()
-}
-
-// sync brings everything applied so far to the device.
-func (e *Engine) sync() error {
+// Settle implements [front.Core].
+func (e *engine) Settle() error {
 	if err := e.disk.poison(); err != nil {
 		return err
 	}
@@ -262,9 +224,8 @@ func (e *Engine) sync() error {
 	return r.Wait()
 }
 
-// Metrics implements [holdfast.Engine].
-func (e *Engine) Metrics() holdfast.Metrics {
-	m := holdfast.UnknownMetrics()
+// Measure implements [front.Core].
+func (e *engine) Measure(m *holdfast.Metrics) {
 	m.Commits = e.commits.Load()
 	m.Groups = m.Commits
 	m.Syncs = e.disk.syncs.Load()
@@ -272,26 +233,20 @@ func (e *Engine) Metrics() holdfast.Metrics {
 	m.TornBytes = e.torn
 	m.Stalls = e.disk.stalls.Load()
 	m.Poison = e.disk.poison()
-	e.gate.Fill(&m)
 	if e.home != nil {
 		m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
 	}
-	if e.gate.Enter() == nil {
-		defer e.gate.Leave()
+	if e.Life.Enter() == nil {
+		defer e.Life.Leave()
 		p := e.db.Metrics()
 		m.MemoryBytes = p.BlockCache.Size + int64(p.MemTable.Size+p.MemTable.ZombieSize)
 	}
-	return m
 }
 
-// Close implements [holdfast.Engine]. It leaves nothing in the log: what is in tables is
+// Release implements [front.Core]. It leaves nothing in the log: what is in tables is
 // checked when it is read, while damage at the end of a log, or of the manifest, looks like
 // a torn tail.
-func (e *Engine) Close() error {
-	err := e.gate.Close(e.sync)
-	if errors.Is(err, holdfast.ErrBusy) || errors.Is(err, holdfast.ErrClosed) {
-		return err
-	}
+func (e *engine) Release(err error) error {
 	e.window.Stop()
 	if err == nil {
 		// The second flush is of nothing, and puts a record behind the first one's in the

@@ -11,7 +11,7 @@ import (
 
 // startOn opens a database on a file system in memory, without a home, and closes it when the
 // test ends, if the test has not.
-func startOn(t testing.TB, fs vfs.FS, o holdfast.Options) *Engine {
+func startOn(t testing.TB, fs vfs.FS, o holdfast.Options) *engine {
 	t.Helper()
 	o, err := o.WithDefaults()
 	if err != nil {
@@ -53,7 +53,7 @@ func count(r holdfast.Reader) (uint64, error) {
 	return n, it.Err()
 }
 
-func commit(t testing.TB, e *Engine, n uint64, level holdfast.Level) {
+func commit(t testing.TB, e *engine, n uint64, level holdfast.Level) {
 	t.Helper()
 	if err := holdfast.Commit(e, numbered(new(holdfast.Batch), n, 64), level); err != nil {
 		t.Fatalf("commit %d at %v: %v", n, level, err)

@@ -26,7 +26,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/gate"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 	"github.com/holdfastdb/holdfast/engine/internal/modversion"
 	"github.com/holdfastdb/holdfast/internal/datadir"
@@ -72,12 +72,12 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	return open(vfs.Default, dir, o)
 }
 
-func open(below vfs.FS, dir string, o holdfast.Options) (_ *Engine, err error) {
+func open(below vfs.FS, dir string, o holdfast.Options) (_ *engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
 	if o.ReadOnly {
-		return nil, gate.NoReadOnly(Name, dir)
+		return nil, front.NoReadOnly(Name, dir)
 	}
 	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: "data"})
 	if err != nil {
@@ -87,8 +87,7 @@ func open(below vfs.FS, dir string, o holdfast.Options) (_ *Engine, err error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	e.home = h
-	e.gate.Name(Name, h.Dir)
+	e.home, e.Caps.Lost = h, h.Lost
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -96,9 +95,9 @@ func open(below vfs.FS, dir string, o holdfast.Options) (_ *Engine, err error) {
 }
 
 // start opens the database in data. check is that of the directory that has it.
-func start(below vfs.FS, data string, check func() error, o holdfast.Options) (e *Engine, err error) {
+func start(below vfs.FS, data string, check func() error, o holdfast.Options) (e *engine, err error) {
 	d := newDisk(below, data, check)
-	e = &Engine{disk: d, syncEvery: max(o.SyncEvery, 0)}
+	e = &engine{disk: d}
 	options := settings(o, e)
 	defer func() {
 		// Pebble meets some kinds of damage with a panic.
@@ -132,17 +131,20 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options) (e
 			return nil, openError(data, nil, errors.Join(err, d.poison(), e.db.Close()))
 		}
 	}
-	if e.settings, err = readSettings(below, data); err != nil {
+	caps := Describe()
+	caps.LossWindow = max(o.SyncEvery, 0)
+	if caps.Settings, err = readSettings(below, data); err != nil {
 		return nil, openError(data, nil, errors.Join(err, e.db.Close()))
 	}
 	e.tickets.New = func() any { return &ticket{e: e} }
+	e.Init(e, caps, filepath.Dir(data))
 	e.window = losswindow.New(o.SyncEvery, e.Sync)
 	return e, nil
 }
 
 // settings are Pebble's options. They are near those of the event store that the first
 // study measured, with smaller memtables.
-func settings(o holdfast.Options, e *Engine) *lib.Options {
+func settings(o holdfast.Options, e *engine) *lib.Options {
 	budget := o.MemoryBytes
 	if budget == 0 {
 		budget = defaultMemory

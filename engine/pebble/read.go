@@ -1,13 +1,12 @@
 package pebble
 
 import (
-	"bytes"
 	"errors"
 	"io"
-	"sync"
 
 	lib "github.com/cockroachdb/pebble/v2"
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
 )
 
 // reader is what a database and a snapshot have in common.
@@ -16,38 +15,24 @@ type reader interface {
 	NewIter(*lib.IterOptions) (*lib.Iterator, error)
 }
 
-// Get implements [holdfast.Reader].
-func (e *Engine) Get(dst, key []byte) ([]byte, error) {
-	if err := e.gate.Enter(); err != nil {
-		return dst, err
+// View implements [front.Core].
+func (e *engine) View(op front.Op) (reader, error) {
+	if op == front.Snapshot {
+		return e.db.NewSnapshot(), nil
 	}
-	defer e.gate.Leave()
-	return get(e.db, dst, key)
+	return e.db, nil // an iterator of it keeps what it sees
 }
 
-// Scan implements [holdfast.Reader].
-func (e *Engine) Scan(r holdfast.Range) holdfast.Iterator {
-	if err := e.gate.Enter(); err != nil {
-		return holdfast.FailedIterator(err)
+// Done implements [front.Core].
+func (e *engine) Done(r reader) error {
+	if s, ok := r.(*lib.Snapshot); ok {
+		return s.Close()
 	}
-	defer e.gate.Leave()
-	return e.scan(e.db, r)
+	return nil
 }
 
-// Snapshot implements [holdfast.Engine].
-func (e *Engine) Snapshot() (holdfast.Snapshot, error) {
-	if err := e.gate.Enter(); err != nil {
-		return nil, err
-	}
-	defer e.gate.Leave()
-	e.gate.AddSnapshot(1)
-	return &snapshot{e: e, snap: e.db.NewSnapshot()}, nil
-}
-
-func get(from reader, dst, key []byte) ([]byte, error) {
-	if err := holdfast.CheckKey(key); err != nil {
-		return dst, err
-	}
+// Read implements [front.Core].
+func (e *engine) Read(from reader, dst, key []byte) ([]byte, error) {
 	value, closer, err := from.Get(key)
 	if errors.Is(err, lib.ErrNotFound) {
 		return dst, holdfast.ErrNotFound
@@ -62,46 +47,9 @@ func get(from reader, dst, key []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// snapshot is a [holdfast.Snapshot]. The engine cannot close while it is open.
-type snapshot struct {
-	e    *Engine
-	mu   sync.RWMutex // held for writing by Close
-	snap *lib.Snapshot
-}
-
-func (s *snapshot) Get(dst, key []byte) ([]byte, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.snap == nil {
-		return dst, s.e.gate.ErrSnapshotClosed()
-	}
-	return get(s.snap, dst, key)
-}
-
-func (s *snapshot) Scan(r holdfast.Range) holdfast.Iterator {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.snap == nil {
-		return holdfast.FailedIterator(s.e.gate.ErrSnapshotClosed())
-	}
-	return s.e.scan(s.snap, r)
-}
-
-func (s *snapshot) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.snap == nil {
-		return nil
-	}
-	err := s.snap.Close()
-	s.snap = nil
-	s.e.gate.AddSnapshot(-1)
-	return err
-}
-
 // iterator is a [holdfast.Iterator]. The engine cannot close while it is open.
 type iterator struct {
-	e       *Engine
+	hold    front.Hold[reader]
 	it      *lib.Iterator // nil once closed
 	reverse bool
 	begun   bool
@@ -110,13 +58,8 @@ type iterator struct {
 	err     error
 }
 
-func (e *Engine) scan(from reader, r holdfast.Range) holdfast.Iterator {
-	if err := holdfast.CheckRange(r); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	if len(r.Hi) > 0 && bytes.Compare(r.Lo, r.Hi) >= 0 {
-		return holdfast.FailedIterator(nil)
-	}
+// Walk implements [front.Core].
+func (e *engine) Walk(h front.Hold[reader], r holdfast.Range) (holdfast.Iterator, error) {
 	var o lib.IterOptions
 	if len(r.Lo) > 0 {
 		o.LowerBound = r.Lo
@@ -124,12 +67,11 @@ func (e *Engine) scan(from reader, r holdfast.Range) holdfast.Iterator {
 	if len(r.Hi) > 0 {
 		o.UpperBound = r.Hi
 	}
-	it, err := from.NewIter(&o)
+	it, err := h.View.NewIter(&o)
 	if err != nil {
-		return holdfast.FailedIterator(readError("scan", err))
+		return nil, readError("scan", err)
 	}
-	e.gate.AddIterator(1)
-	return &iterator{e: e, it: it, reverse: r.Reverse}
+	return &iterator{hold: h, it: it, reverse: r.Reverse}, nil
 }
 
 func (it *iterator) Next() bool {
@@ -183,6 +125,6 @@ func (it *iterator) Close() error {
 		it.err = readError("scan", err)
 	}
 	it.it, it.valid, it.value = nil, false, nil
-	it.e.gate.AddIterator(-1)
+	it.hold.End()
 	return it.err
 }

@@ -25,7 +25,7 @@ func eachBench(b *testing.B, f func(b *testing.B, name string)) {
 	}
 }
 
-func openBench(b *testing.B, name string) *Engine {
+func openBench(b *testing.B, name string) *engine {
 	e, err := engines[name](b.TempDir(), holdfast.Options{})
 	if err != nil {
 		b.Fatal(err)
@@ -35,7 +35,7 @@ func openBench(b *testing.B, name string) *Engine {
 			b.Error(err)
 		}
 	})
-	return e.(*Engine)
+	return e.(*engine)
 }
 
 // bare opens SQLite as a program would that does not use this package: database/sql, one
@@ -185,7 +185,7 @@ func BenchmarkLayers(b *testing.B) {
 	})
 }
 
-func load(b *testing.B, e *Engine, keys uint64) {
+func load(b *testing.B, e *engine, keys uint64) {
 	var batch holdfast.Batch
 	for n := range keys {
 		batch.Set(benchKey(n), benchValue)

@@ -23,7 +23,7 @@ func TestInterchange(t *testing.T) {
 			t.Errorf("%s reads %q, want %q", name, got, want)
 		}
 		key := string(rune('a' + i))
-		set(t, e.(*Engine), holdfast.Levels()[i%3], key, name)
+		set(t, e.(*engine), holdfast.Levels()[i%3], key, name)
 		if want != "" {
 			want += " "
 		}

@@ -9,8 +9,10 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
 )
 
 // kind is a statement that is kept prepared.
@@ -54,12 +56,16 @@ var statements = [kinds]string{
 	kindCheckpoint:  "PRAGMA main.wal_checkpoint(passive)",
 }
 
-// conn is one connection, with the statements prepared on it that are not in use. It has
-// one user at a time.
+// conn is one connection, with the statements prepared on it that are not in use. One that is borrowed is a view of one
+// state, for a Get, for an iterator, or for a snapshot and its iterators.
 type conn struct {
 	c    driver.Conn
 	free [kinds][]*stmt
-	turn uint64 // when it was borrowed; guarded by Engine.mu
+	turn uint64   // when it was borrowed; guarded by engine.mu
+	op   front.Op // for which it was borrowed; a snapshot is in a transaction
+
+	mu     sync.Mutex // held by each of those who share a view while they use c
+	broken bool       // an error happened: the connection is not used again
 }
 
 // stmt is a prepared statement with room for its arguments and results.
@@ -73,7 +79,7 @@ type stmt struct {
 }
 
 // connect opens a connection to the database at path.
-func (e *Engine) connect(path string, cache int64) (*conn, error) {
+func (e *engine) connect(path string, cache int64) (*conn, error) {
 	slashed := filepath.ToSlash(path)
 	if !strings.HasPrefix(slashed, "/") {
 		slashed = "/" + slashed // C:/dir

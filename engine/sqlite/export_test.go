@@ -6,7 +6,7 @@ import "github.com/holdfastdb/holdfast"
 func Held(open func(string, holdfast.Options) (holdfast.Engine, error), dir string, o holdfast.Options, hold func()) (holdfast.Engine, error) {
 	e, err := open(dir, o)
 	if err == nil {
-		e.(*Engine).hold = hold
+		e.(*engine).hold = hold
 	}
 	return e, err
 }

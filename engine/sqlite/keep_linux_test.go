@@ -22,7 +22,7 @@ func TestCloseAfterPoisonKeepsTheLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := eng.(*Engine)
+		e := eng.(*engine)
 		t.Run(e.lib.name, func(t *testing.T) {
 			for n := range 100 {
 				var b holdfast.Batch

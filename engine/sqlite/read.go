@@ -4,26 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"sync"
-	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
 )
 
-// view is a connection that reads: one state, for an iterator, or a snapshot and its
-// iterators.
-type view struct {
-	e    *Engine
-	refs atomic.Int64 // the connection goes back when it drops to 0
-
-	mu     sync.Mutex // guards conn, which several may share
-	conn   *conn
-	begun  bool // in a transaction
-	broken bool // an error happened: the connection is not used again
-}
-
 // borrow returns a connection to read with.
-func (e *Engine) borrow() (c *conn, err error) {
+func (e *engine) borrow() (c *conn, err error) {
 	e.mu.Lock()
 	if n := len(e.idle); n > 0 {
 		c, e.idle = e.idle[n-1], e.idle[:n-1]
@@ -52,12 +39,13 @@ func (e *Engine) borrow() (c *conn, err error) {
 }
 
 // lend counts c as borrowed, before it reads anything. It is called with mu held.
-func (e *Engine) lend(c *conn) {
+func (e *engine) lend(c *conn) {
 	c.turn = e.turn
 	e.borrowed++
 }
 
-func (e *Engine) giveBack(c *conn, broken bool) {
+func (e *engine) giveBack(c *conn) {
+	broken := c.broken
 	if broken {
 		_ = c.close() // it has written nothing
 	}
@@ -80,7 +68,7 @@ func (e *Engine) giveBack(c *conn, broken bool) {
 }
 
 // awaitReaders returns when all who read now are done, or enough is closed.
-func (e *Engine) awaitReaders(enough <-chan struct{}) {
+func (e *engine) awaitReaders(enough <-chan struct{}) {
 	gone := make(chan struct{})
 	e.mu.Lock()
 	e.turn++
@@ -96,43 +84,56 @@ func (e *Engine) awaitReaders(enough <-chan struct{}) {
 	}
 }
 
-func (e *Engine) view() (*view, error) {
+// View implements [front.Core].
+func (e *engine) View(op front.Op) (*conn, error) {
+	if op == front.Get {
+		e.gets <- struct{}{}
+	}
 	c, err := e.borrow()
 	if err != nil {
-		return nil, err
-	}
-	v := &view{e: e, conn: c}
-	v.refs.Store(1)
-	return v, nil
-}
-
-// acquire fails once everybody has released.
-func (v *view) acquire() bool {
-	for {
-		n := v.refs.Load()
-		if n == 0 {
-			return false
+		if op == front.Get {
+			<-e.gets
 		}
-		if v.refs.CompareAndSwap(n, n+1) {
-			return true
+		return nil, e.fail(string(op), err)
+	}
+	if c.op = op; op == front.Snapshot {
+		// BEGIN alone fixes nothing: the first read does.
+		if _, err = c.exec("BEGIN"); err == nil {
+			_, err = c.text("SELECT 1 FROM kv LIMIT 1")
+		}
+		if err != nil {
+			c.broken = true
+			_ = e.Done(c)
+			return nil, e.fail(string(op), err)
 		}
 	}
+	return c, nil
 }
 
-func (v *view) release() {
-	if v.refs.Add(-1) != 0 {
-		return
+// Done implements [front.Core].
+func (e *engine) Done(c *conn) error {
+	op := c.op
+	if op == front.Snapshot && c.run(kindCommit) != nil {
+		c.broken = true
 	}
-	if v.begun {
-		if err := v.conn.run(kindCommit); err != nil {
-			v.broken = true
-		}
+	e.giveBack(c)
+	if op == front.Get {
+		<-e.gets
 	}
-	v.e.giveBack(v.conn, v.broken)
+	return nil
 }
 
-// get is called with the connection for the caller alone.
-func (e *Engine) get(c *conn, dst, key []byte) ([]byte, error) {
+// Read implements [front.Core].
+func (e *engine) Read(c *conn, dst, key []byte) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out, err := e.get(c, dst, key)
+	c.broken = c.broken || err != nil && err != holdfast.ErrNotFound
+	return out, err
+}
+
+// get is called with c.mu held.
+func (e *engine) get(c *conn, dst, key []byte) ([]byte, error) {
 	s, err := c.stmt(kindGet)
 	if err != nil {
 		return dst, e.fail("get", err)
@@ -162,118 +163,9 @@ func (e *Engine) get(c *conn, dst, key []byte) ([]byte, error) {
 	return dst, e.fail("get", err)
 }
 
-// Get implements [holdfast.Reader].
-func (e *Engine) Get(dst, key []byte) ([]byte, error) {
-	if err := e.gate.Enter(); err != nil {
-		return dst, err
-	}
-	defer e.gate.Leave()
-	if err := holdfast.CheckKey(key); err != nil {
-		return dst, err
-	}
-	e.gets <- struct{}{}
-	defer func() { <-e.gets }()
-	c, err := e.borrow()
-	if err != nil {
-		return dst, e.fail("get", err)
-	}
-	dst, err = e.get(c, dst, key)
-	e.giveBack(c, err != nil && err != holdfast.ErrNotFound)
-	return dst, err
-}
-
-// Scan implements [holdfast.Reader].
-func (e *Engine) Scan(r holdfast.Range) holdfast.Iterator {
-	if err := e.gate.Enter(); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	defer e.gate.Leave()
-	if err := holdfast.CheckRange(r); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	v, err := e.view()
-	if err != nil {
-		return holdfast.FailedIterator(e.fail("scan", err))
-	}
-	return v.scan(r)
-}
-
-// Snapshot implements [holdfast.Engine].
-func (e *Engine) Snapshot() (holdfast.Snapshot, error) {
-	if err := e.gate.Enter(); err != nil {
-		return nil, err
-	}
-	defer e.gate.Leave()
-	v, err := e.view()
-	if err != nil {
-		return nil, e.fail("snapshot", err)
-	}
-	// BEGIN alone fixes nothing: the first read does.
-	_, err = v.conn.exec("BEGIN")
-	if err == nil {
-		v.begun = true
-		_, err = v.conn.text("SELECT 1 FROM kv LIMIT 1")
-	}
-	if err != nil {
-		v.broken = true
-		v.release()
-		return nil, e.fail("snapshot", err)
-	}
-	e.gate.AddSnapshot(1)
-	return &snapshot{v: v}, nil
-}
-
-type snapshot struct {
-	v      *view
-	closed atomic.Bool
-}
-
-// acquire keeps the view for one call; a snapshot that was closed while iterators still
-// hold its view is closed all the same.
-func (s *snapshot) acquire() bool { return !s.closed.Load() && s.v.acquire() }
-
-func (s *snapshot) Get(dst, key []byte) ([]byte, error) {
-	if err := holdfast.CheckKey(key); err != nil {
-		return dst, err
-	}
-	if err := s.v.e.gate.Enter(); err != nil {
-		return dst, err
-	}
-	defer s.v.e.gate.Leave()
-	if !s.acquire() {
-		return dst, s.v.e.gate.ErrSnapshotClosed()
-	}
-	defer s.v.release()
-	s.v.mu.Lock()
-	defer s.v.mu.Unlock()
-	return s.v.e.get(s.v.conn, dst, key)
-}
-
-func (s *snapshot) Scan(r holdfast.Range) holdfast.Iterator {
-	if err := holdfast.CheckRange(r); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	// Inside, so that the engine is not closed between the snapshot and its iterator.
-	if err := s.v.e.gate.Enter(); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	defer s.v.e.gate.Leave()
-	if !s.acquire() {
-		return holdfast.FailedIterator(s.v.e.gate.ErrSnapshotClosed())
-	}
-	return s.v.scan(r)
-}
-
-func (s *snapshot) Close() error {
-	if s.closed.CompareAndSwap(false, true) {
-		s.v.release()
-		s.v.e.gate.AddSnapshot(-1)
-	}
-	return nil
-}
-
 type iterator struct {
-	v          *view
+	hold       front.Hold[*conn]
+	e          *engine
 	s          *stmt
 	ahead      bool // the next row has been stepped to already
 	done       bool
@@ -282,13 +174,11 @@ type iterator struct {
 	err        error
 }
 
-// scan takes over one reference to v. It steps to the first row at once, which fixes the
-// state it sees.
-func (v *view) scan(r holdfast.Range) holdfast.Iterator {
-	v.e.gate.AddIterator(1)
-	it := &iterator{v: v}
-	v.mu.Lock()
-	defer v.mu.Unlock()
+// Walk implements [front.Core]. It steps to the first row at once, which fixes the state it sees.
+func (e *engine) Walk(h front.Hold[*conn], r holdfast.Range) (holdfast.Iterator, error) {
+	it, c := &iterator{hold: h, e: e}, h.View
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	k, args := kindForwardFrom, [][]byte{append([]byte{}, r.Lo...)}
 	if r.Reverse {
 		k = kindReverseFrom
@@ -298,19 +188,19 @@ func (v *view) scan(r holdfast.Range) holdfast.Iterator {
 		args = append(args, bytes.Clone(r.Hi))
 	}
 	var err error
-	if it.s, err = v.conn.stmt(k); err == nil {
+	if it.s, err = c.stmt(k); err == nil {
 		err = it.s.query(args...)
 	}
 	if err != nil {
 		it.stop(err)
-		return it
+	} else {
+		it.step()
+		it.ahead = true
 	}
-	it.step()
-	it.ahead = true
-	return it
+	return it, it.err
 }
 
-// step is called with v.mu held.
+// step is called with the connection's mu held.
 func (it *iterator) step() {
 	err := it.s.next()
 	if err == nil {
@@ -320,24 +210,24 @@ func (it *iterator) step() {
 		if isKey && isValue {
 			return
 		}
-		err = it.v.e.corrupt("scan", "a key or value is no blob", nil)
+		err = it.e.corrupt("scan", "a key or value is no blob", nil)
 	}
 	it.stop(err)
 }
 
-// stop ends the statement, because of err or io.EOF. It is called with v.mu held.
+// stop ends the statement, because of err or io.EOF. It is called with the connection's mu held.
 func (it *iterator) stop(err error) {
 	it.done, it.key, it.value = true, nil, nil
 	if it.s != nil {
 		if ended := it.s.end(); ended != nil && err == io.EOF {
 			err = ended
 		}
-		it.v.conn.done(it.s)
+		it.hold.View.done(it.s)
 		it.s = nil
 	}
 	if err != io.EOF {
-		it.err = it.v.e.fail("scan", err)
-		it.v.broken = true
+		it.err = it.e.fail("scan", err)
+		it.hold.View.broken = true
 	}
 }
 
@@ -349,8 +239,8 @@ func (it *iterator) Next() bool {
 	if it.done {
 		return false
 	}
-	it.v.mu.Lock()
-	defer it.v.mu.Unlock()
+	it.hold.View.mu.Lock()
+	defer it.hold.View.mu.Unlock()
 	it.step()
 	return !it.done
 }
@@ -381,12 +271,11 @@ func (it *iterator) Close() error {
 		return it.err
 	}
 	it.closed, it.ahead = true, false
-	it.v.mu.Lock()
+	it.hold.View.mu.Lock()
 	if !it.done {
 		it.stop(io.EOF)
 	}
-	it.v.mu.Unlock()
-	it.v.release()
-	it.v.e.gate.AddIterator(-1)
+	it.hold.View.mu.Unlock()
+	it.hold.End()
 	return it.err
 }

@@ -33,7 +33,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/gate"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
 	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 	"github.com/holdfastdb/holdfast/engine/internal/modversion"
@@ -65,21 +65,19 @@ const (
 	maxIdle = 32
 )
 
-// Engine is the engine; see [Open] and [OpenGo].
-type Engine struct {
+// engine is what [Open] and [OpenGo] open.
+type engine struct {
+	front.Engine[*conn]
 	lib       *sqliteLibrary
-	gate      gate.Gate
 	home      *datadir.Handle
 	committer *groupcommit.Committer
 	window    *losswindow.Window
 	cache     int64 // bytes of page cache per connection, 0 for SQLite's default
-	settings  []holdfast.Setting
 	w         writer
 	hold      func() // a test's, called before what is committed at Power; nil otherwise
 
-	syncs    atomic.Int64
-	stalls   atomic.Int64
-	barriers atomic.Int64 // empty batches of our own
+	syncs  atomic.Int64
+	stalls atomic.Int64
 
 	gets chan struct{} // holds one for each Get that has a connection
 
@@ -98,17 +96,17 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, 
 		return nil, err
 	}
 	if o.ReadOnly {
-		return nil, gate.NoReadOnly(lib.name, dir)
+		return nil, front.NoReadOnly(lib.name, dir)
 	}
 	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: fileName})
 	if err != nil {
 		return nil, err
 	}
 	// The writer takes half of the budget, the readers that are kept share the rest.
-	e := &Engine{lib: lib, home: h, cache: o.MemoryBytes / 2 / maxIdle, gets: make(chan struct{}, maxIdle)}
+	e := &engine{lib: lib, home: h, cache: o.MemoryBytes / 2 / maxIdle, gets: make(chan struct{}, maxIdle)}
 	e.w.patience, e.w.pause = pausePages, longestPause
-	e.gate.Name(lib.name, h.Dir)
-	if err := e.openWriter(o.MemoryBytes / 2); err != nil {
+	settings, err := e.openWriter(o.MemoryBytes / 2)
+	if err != nil {
 		h.Close()
 		return nil, err
 	}
@@ -116,26 +114,29 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, 
 		return nil, errors.Join(err, e.w.conn.close(), h.Close())
 	}
 	e.committer = groupcommit.New(lib.name, maxGroupSize, e.commit)
-	e.window = losswindow.New(o.SyncEvery, e.sync)
+	e.window = losswindow.New(o.SyncEvery, e.Settle)
+	caps := describe(lib.name, lib.module)
+	caps.LossWindow, caps.Lost, caps.Settings = e.window.Every(), h.Lost, settings
+	e.Init(e, caps, h.Dir)
 	return e, nil
 }
 
 // openWriter opens the database on the connection that will write, making it under another
-// name first: a file that is there under its own name was whole and synced.
-func (e *Engine) openWriter(cache int64) error {
+// name first: a file that is there under its own name was whole and synced. It returns what the connection runs with.
+func (e *engine) openWriter(cache int64) (settings []holdfast.Setting, err error) {
 	path := e.path()
-	_, err := os.Stat(path)
+	_, err = os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = e.create(path)
 	}
 	if err != nil {
-		return e.fail("open", err)
+		return nil, e.fail("open", err)
 	}
 	st, err := os.Stat(path + "-wal")
 	crashed := err == nil && st.Size() > 0
 	c, err := e.connect(path, cache)
 	if err != nil {
-		return e.fail("open", err)
+		return nil, e.fail("open", err)
 	}
 	e.w.conn = c
 	err = e.check(c)
@@ -145,17 +146,17 @@ func (e *Engine) openWriter(cache int64) error {
 		err = e.checkpoint()
 	}
 	if err == nil {
-		e.settings, err = c.settings()
+		settings, err = c.settings()
 	}
 	if err != nil {
 		c.close()
-		return e.fail("open", err)
+		return nil, e.fail("open", err)
 	}
-	return nil
+	return settings, nil
 }
 
 // create makes a new database, all of it on the device.
-func (e *Engine) create(path string) error {
+func (e *engine) create(path string) error {
 	making := path + ".new"
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		if err := os.Remove(making + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -180,7 +181,7 @@ func (e *Engine) create(path string) error {
 const schema = "CREATE TABLE kv(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID"
 
 // check finds out whether the file is what create made.
-func (e *Engine) check(c *conn) error {
+func (e *engine) check(c *conn) error {
 	mode, err := c.text("PRAGMA journal_mode")
 	if err != nil {
 		return err
@@ -199,7 +200,7 @@ func (e *Engine) check(c *conn) error {
 	return nil
 }
 
-func (e *Engine) path() string { return filepath.Join(e.home.Dir, fileName) }
+func (e *engine) path() string { return filepath.Join(e.home.Dir, fileName) }
 
 // describe is Describe for either library.
 func describe(name, module string) holdfast.Capabilities {
@@ -226,23 +227,8 @@ func describe(name, module string) holdfast.Capabilities {
 	}
 }
 
-// Capabilities implements [holdfast.Engine].
-func (e *Engine) Capabilities() holdfast.Capabilities {
-	c := describe(e.lib.name, e.lib.module)
-	c.LossWindow, c.Lost = e.window.Every(), e.home.Lost
-	c.Settings = append([]holdfast.Setting(nil), e.settings...)
-	return c
-}
-
-// Apply implements [holdfast.Engine].
-func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
-	if err := e.gate.Enter(); err != nil {
-		return holdfast.Receipt{}, err
-	}
-	defer e.gate.Leave()
-	if !level.Valid() {
-		return holdfast.Receipt{}, e.Capabilities().CheckLevel(level)
-	}
+// Write implements [front.Core].
+func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	r, err := e.committer.Apply(b, level)
 	if err == nil {
 		e.window.Dirty() // also at Power: the receipt may never be waited for
@@ -250,44 +236,18 @@ func (e *Engine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	return r, err
 }
 
-// Sync implements [holdfast.Engine].
-func (e *Engine) Sync() error {
-	if err := e.gate.Enter(); err != nil {
-		return err
-	}
-	defer e.gate.Leave()
-	return e.sync()
-}
+// Settle implements [front.Core].
+func (e *engine) Settle() error { return e.committer.Sync() }
 
-// sync waits for an empty batch at Power, so that nobody but those who wait for a commit waits
-// for the device.
-func (e *Engine) sync() error {
-	r, err := e.committer.Apply(new(holdfast.Batch), holdfast.Power)
-	if err != nil {
-		return err
-	}
-	e.barriers.Add(1)
-	return r.Wait()
-}
-
-// Metrics implements [holdfast.Engine].
-func (e *Engine) Metrics() holdfast.Metrics {
-	m := holdfast.UnknownMetrics()
-	barriers := e.barriers.Load() // before the committer counts, so that none is taken off that it has not counted
-	e.committer.Fill(&m)
-	m.Commits -= barriers
-	e.gate.Fill(&m)
+// Measure implements [front.Core].
+func (e *engine) Measure(m *holdfast.Metrics) {
+	e.committer.Fill(m)
 	m.Syncs, m.Stalls = e.syncs.Load(), e.stalls.Load()
 	m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
-	return m
 }
 
-// Close implements [holdfast.Engine].
-func (e *Engine) Close() error {
-	err := e.gate.Close(e.sync)
-	if errors.Is(err, holdfast.ErrBusy) || errors.Is(err, holdfast.ErrClosed) {
-		return err
-	}
+// Release implements [front.Core].
+func (e *engine) Release(err error) error {
 	e.window.Stop()
 	if replaced := e.home.Check(); replaced != nil {
 		// The connection is left as it is: SQLite would remove the log by its name, which is another's now.
@@ -307,7 +267,7 @@ func (e *Engine) Close() error {
 	return errors.Join(err, e.w.conn.close(), e.home.Close())
 }
 
-func (e *Engine) corrupt(op, detail string, cause error) error {
+func (e *engine) corrupt(op, detail string, cause error) error {
 	return &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Class: holdfast.ErrCorrupt, Detail: detail, Cause: cause,
 		Remedy: "restore it from a backup, or try what the sqlite3 shell's .recover can save"}
 }
@@ -321,7 +281,7 @@ const (
 )
 
 // fail puts err in our terms.
-func (e *Engine) fail(op string, err error) error {
+func (e *engine) fail(op string, err error) error {
 	var known *holdfast.Error
 	if errors.As(err, &known) {
 		return err

@@ -22,10 +22,10 @@ import (
 var engines = map[string]func(string, holdfast.Options) (holdfast.Engine, error){NameGo: OpenGo}
 
 // each runs a test on every engine of this build.
-func each(t *testing.T, f func(t *testing.T, open func(dir string, o holdfast.Options) *Engine)) {
+func each(t *testing.T, f func(t *testing.T, open func(dir string, o holdfast.Options) *engine)) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {
-			f(t, func(dir string, o holdfast.Options) *Engine {
+			f(t, func(dir string, o holdfast.Options) *engine {
 				t.Helper()
 				e, err := open(dir, o)
 				if err != nil {
@@ -36,13 +36,13 @@ func each(t *testing.T, f func(t *testing.T, open func(dir string, o holdfast.Op
 						t.Error(err)
 					}
 				})
-				return e.(*Engine)
+				return e.(*engine)
 			})
 		})
 	}
 }
 
-func set(t *testing.T, e *Engine, level holdfast.Level, pairs ...string) {
+func set(t *testing.T, e *engine, level holdfast.Level, pairs ...string) {
 	t.Helper()
 	var b holdfast.Batch
 	for i := 0; i < len(pairs); i += 2 {
@@ -67,7 +67,7 @@ func all(t *testing.T, r holdfast.Reader, rng holdfast.Range) string {
 	return strings.Join(got, " ")
 }
 
-func setting(e *Engine, name string) string {
+func setting(e *engine, name string) string {
 	for _, s := range e.Capabilities().Settings {
 		if s.Name == name {
 			return s.Value
@@ -79,7 +79,7 @@ func setting(e *Engine, name string) string {
 // The level that a commit asks for sets synchronous on the connection that writes, although
 // the cgo driver sets NORMAL itself when it opens one.
 func TestSynchronousFollowsTheLevel(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{SyncEvery: -1})
 		for i, step := range []struct {
 			level holdfast.Level
@@ -105,7 +105,7 @@ func TestSynchronousFollowsTheLevel(t *testing.T) {
 // Sync, and an empty batch at Power, sync the log once when weaker commits are outstanding and
 // do nothing otherwise.
 func TestSyncOfWeakCommits(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{SyncEvery: -1})
 		for name, sync := range map[string]func() error{
 			"Sync":           e.Sync,
@@ -128,7 +128,7 @@ func TestSyncOfWeakCommits(t *testing.T) {
 // A commit at Power syncs weaker ones before it even when it changes nothing: SQLite writes
 // nothing and syncs nothing then.
 func TestPowerCommitThatChangesNothing(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{SyncEvery: -1})
 		logged := func() int64 {
 			n, err := e.w.conn.ints(kindLogLength)
@@ -162,7 +162,7 @@ func TestPowerCommitThatChangesNothing(t *testing.T) {
 }
 
 func TestSettingsAreReadBack(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{MemoryBytes: 64 << 20})
 		for name, want := range map[string]string{
 			"journal_mode": "wal", "page_size": "4096", "mmap_size": "0", "wal_autocheckpoint": "0", "cache_size": "-32768",
@@ -180,7 +180,7 @@ func TestSettingsAreReadBack(t *testing.T) {
 
 // Values of no bytes, keys of any bytes, and both directions with all kinds of bounds.
 func TestBytes(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{})
 		set(t, e, holdfast.Power, "\x00", "", "\x00\x00", "zero", "a'b", "'", "\xff\xfe", "\x00")
 		v, err := e.Get([]byte("x"), []byte("\x00"))
@@ -205,7 +205,7 @@ func TestBytes(t *testing.T) {
 
 // Sets that are merged into one statement keep their order with deletes between them.
 func TestOrderWithinABatch(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{})
 		for n := range 3*manyRows + 2 {
 			var b holdfast.Batch
@@ -237,7 +237,7 @@ func TestOrderWithinABatch(t *testing.T) {
 // A snapshot keeps its state over writes and checkpoints, is shared by many goroutines, holds up
 // nobody, and when it is closed its connection is used again.
 func TestSnapshotUnderWrites(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		dir := t.TempDir()
 		e := open(dir, holdfast.Options{SyncEvery: -1})
 		set(t, e, holdfast.Process, "a", "1", "b", "1")
@@ -290,7 +290,7 @@ func TestSnapshotUnderWrites(t *testing.T) {
 
 // The log stays near its bound without anybody waiting for it, and is begun anew.
 func TestCheckpoint(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		dir := t.TempDir()
 		e := open(dir, holdfast.Options{SyncEvery: -1})
 		for i := range 3000 {
@@ -309,7 +309,7 @@ func TestCheckpoint(t *testing.T) {
 // Syncs counts none where SQLite makes none: a checkpoint that a snapshot does not let copy anything, a commit at
 // Power that changes nothing.
 func TestSyncsThatAreNotMade(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{SyncEvery: -1})
 		s, err := e.Snapshot()
 		if err != nil {
@@ -341,7 +341,7 @@ func TestSyncsThatAreNotMade(t *testing.T) {
 // from it, first until it can be copied, then until nobody reads from it. Those who come meanwhile do not wait, nor are
 // they waited for.
 func TestLogUnderReadersThatOverlap(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{SyncEvery: -1})
 		e.w.patience, e.w.pause = 2*checkpointPages, time.Hour
 		set(t, e, holdfast.Process, "a", "1")
@@ -392,7 +392,7 @@ func TestLogUnderReadersThatOverlap(t *testing.T) {
 
 // What opening on a full disk fails with says what to do.
 func TestNoRoomToOpen(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{})
 		lib := *e.lib
 		lib.code = func(error) int { return codeIndexSize }
@@ -405,7 +405,7 @@ func TestNoRoomToOpen(t *testing.T) {
 
 // Any number of Gets at a time share a few connections.
 func TestGetsShareConnections(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{})
 		set(t, e, holdfast.Process, "a", "1")
 		counted := countedDriver{Driver: e.lib.driver, first: make(chan struct{}), all: make(chan struct{})}
@@ -470,7 +470,7 @@ func TestDamage(t *testing.T) {
 	}
 	for name, do := range damage {
 		t.Run(name, func(t *testing.T) {
-			each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+			each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 				dir := t.TempDir()
 				e := open(dir, holdfast.Options{})
 				for i := range 1000 {
@@ -502,7 +502,7 @@ func TestDamage(t *testing.T) {
 
 // A directory's name may hold what has a meaning in an address.
 func TestOddDirectory(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		dir := filepath.Join(t.TempDir(), "a b%20?c=#d&mode=memory")
 		e := open(dir, holdfast.Options{})
 		set(t, e, holdfast.Power, "k", "v")
@@ -517,7 +517,7 @@ func TestOddDirectory(t *testing.T) {
 
 // Many open iterators each have a connection; those beyond maxIdle are closed afterwards.
 func TestManyIterators(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{})
 		set(t, e, holdfast.Process, "a", "1", "b", "2")
 		var open2 []holdfast.Iterator
@@ -541,7 +541,7 @@ func TestManyIterators(t *testing.T) {
 
 // Both engines' directories carry one name.
 func TestIdentity(t *testing.T) {
-	each(t, func(t *testing.T, open func(string, holdfast.Options) *Engine) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		dir := t.TempDir()
 		open(dir, holdfast.Options{})
 		if id, err := datadir.ReadMark("read", dir); err != nil || id.Engine != Name {

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// writer is what belongs to the one connection that writes. Only the committer's leader, or
-// whoever is Exclusive, touches it.
+// writer is what belongs to the one connection that writes. Only the committer's leader
+// touches it.
 type writer struct {
 	conn     *conn
 	level    holdfast.Level // that synchronous is set for, 0 if not known
@@ -25,7 +25,7 @@ type writer struct {
 }
 
 // commit makes one transaction of a group.
-func (e *Engine) commit(b *holdfast.Batch, level holdfast.Level) error {
+func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if e.hold != nil && level == holdfast.Power {
 		e.hold()
 	}
@@ -60,7 +60,7 @@ func (e *Engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 }
 
 // committed notes what a transaction leaves to be synced, and from time to time looks at the log.
-func (e *Engine) committed(level holdfast.Level) error {
+func (e *engine) committed(level holdfast.Level) error {
 	e.w.unsynced = level < holdfast.Power
 	// That takes a microsecond, which is much only where nothing was synced. A log that was copied whole may have been
 	// begun anew.
@@ -86,7 +86,7 @@ func (e *Engine) committed(level holdfast.Level) error {
 }
 
 // look finds out how long the log is.
-func (e *Engine) look() error {
+func (e *engine) look() error {
 	n, err := e.w.conn.ints(kindLogLength) // busy, pages in the log, pages copied
 	if err == nil {
 		e.w.pages, e.w.copied = max(n[1], 0), max(n[2], 0)
@@ -95,7 +95,7 @@ func (e *Engine) look() error {
 }
 
 // synchronous sets what a commit at level needs, and reads it back.
-func (e *Engine) synchronous(level holdfast.Level) error {
+func (e *engine) synchronous(level holdfast.Level) error {
 	level = max(level, holdfast.Process)
 	if e.w.level == level {
 		return nil
@@ -123,7 +123,7 @@ func (e *Engine) synchronous(level holdfast.Level) error {
 // weaker ones have left, "" if nothing. A transaction that changes nothing, since the values are
 // there already or the keys to delete are not, writes nothing, and SQLite does not sync then, not
 // even under FULL. So it changes the user version, a number that SQLite itself does not use.
-func (e *Engine) mark(level holdfast.Level) string {
+func (e *engine) mark(level holdfast.Level) string {
 	if level < holdfast.Power || !e.w.unsynced {
 		return ""
 	}
@@ -132,7 +132,7 @@ func (e *Engine) mark(level holdfast.Level) string {
 }
 
 // syncLog syncs the log if need be. SQLite has no call for that: a transaction must write.
-func (e *Engine) syncLog() error {
+func (e *engine) syncLog() error {
 	if !e.w.unsynced {
 		return nil
 	}
@@ -158,7 +158,7 @@ func (e *Engine) syncLog() error {
 // then for those who read from it although it is copied. Whoever begins to read meanwhile need not wait, and after
 // the copying reads from the database alone. Who keeps a snapshot for long makes that futile, so it is tried again
 // only when the log has doubled.
-func (e *Engine) shorten() error {
+func (e *engine) shorten() error {
 	err := e.checkpoint()
 	e.w.tried = e.w.pages
 	if err != nil || e.w.pages < e.w.patience {
@@ -178,7 +178,7 @@ func (e *Engine) shorten() error {
 }
 
 // checkpoint copies the log into the database, as far as open snapshots and iterators let it.
-func (e *Engine) checkpoint() error {
+func (e *engine) checkpoint() error {
 	if err := e.look(); err != nil {
 		return err
 	}

@@ -162,7 +162,7 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 			return err
 		}
 		err := s.lookUp(a, events, guess)
-		s.door.Leave()
+		s.life.Leave()
 		if err != nil {
 			return s.met(err)
 		}

@@ -102,7 +102,7 @@ func (s *Store) commitCursor(ctx context.Context, key []byte, b *holdfast.Batch)
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	defer s.door.Leave()
+	defer s.life.Leave()
 	c, w := &s.saving, &save{done: make(chan struct{})}
 	c.mu.Lock()
 	receipt, err := s.eng.Apply(b, s.level)
@@ -130,7 +130,7 @@ func (s *Store) loadCursor(ctx context.Context, op string, key []byte, name stri
 	if err := s.enter(ctx); err != nil {
 		return 0, nil, err
 	}
-	defer s.door.Leave()
+	defer s.life.Leave()
 	value, err := s.eng.Get(nil, key)
 	missing := errors.Is(err, holdfast.ErrNotFound)
 	if err != nil && !missing {

@@ -42,7 +42,7 @@ func (s *Store) met(err error) error {
 		return err
 	}
 	s.mu.Lock()
-	if s.door.IsShut() { // it may be the store that is closed
+	if s.life.Closed() { // it may be the store that is closed
 		s.mu.Unlock()
 		return err
 	}
@@ -143,7 +143,7 @@ func (s *Store) watch() {
 
 // look checks whether the engine is closed and, if asked to, whether it is poisoned.
 func (s *Store) look(poison bool) {
-	if s.door.Enter() != nil {
+	if s.life.Enter() != nil {
 		return
 	}
 	_, err := s.eng.Get(nil, s.keys.Meta())
@@ -153,7 +153,7 @@ func (s *Store) look(poison bool) {
 			err = s.fail("log", holdfast.ErrPoisoned, err, "open the engine again once the cause is removed", "")
 		}
 	}
-	s.door.Leave()
+	s.life.Leave()
 	_ = s.met(err)
 }
 

@@ -206,7 +206,7 @@ func (s *Store) sweep(last uint64, n int) {
 	if last < s.window || s.enter(context.Background()) != nil {
 		return
 	}
-	defer s.door.Leave()
+	defer s.life.Leave()
 	if !s.sweeper.mu.TryLock() {
 		return
 	}

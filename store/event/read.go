@@ -145,7 +145,7 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 		err := s.enter(ctx)
 		if err == nil {
 			err = s.fill(p, pos, min(end, pos+grow-1))
-			s.door.Leave()
+			s.life.Leave()
 		}
 		if what.from == 0 && !begun && errors.Is(err, ErrTruncated) { // the first event has changed
 			if pos, end, err = s.bounds(ctx, what); err == nil {
@@ -160,7 +160,7 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 		// A page goes beyond end only within the pack that end lies in.
 		for pos <= end && p.more() {
 			ok := p.decode(pos)
-			if s.door.IsShut() {
+			if s.life.Closed() {
 				yield(nil, holdfast.ErrClosed)
 				return
 			}
@@ -174,7 +174,7 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 				err := s.enter(ctx)
 				if err == nil {
 					err = s.gap(pos, "an event does not read back as it was written")
-					s.door.Leave()
+					s.life.Leave()
 				}
 				yield(nil, s.met(err))
 				return

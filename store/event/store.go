@@ -7,9 +7,10 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/lifecycle"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
-	"github.com/holdfastdb/holdfast/store/internal/exclusive"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/internal/registry"
 )
 
 // Options are how a store is opened. The zero value is a safe choice.
@@ -38,7 +39,7 @@ type Store struct {
 	caps   holdfast.Capabilities
 	level  holdfast.Level
 	keys   format.Prefix
-	claim  exclusive.Place
+	lease  registry.Lease
 	window uint64
 
 	maxID     int   // bytes
@@ -74,7 +75,7 @@ type Store struct {
 	about   format.Meta // as applied last
 
 	truncating chan struct{}  // of capacity 1: full while a truncation is under way
-	door       exclusive.Door // entered to use the engine without mu; shut under mu
+	life       lifecycle.Life // entered by calls that use the engine without mu; shut under mu
 	sweeper    sweeper
 }
 
@@ -90,7 +91,7 @@ type Store struct {
 // without atomic batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost.
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.NewPrefix(o.Name)
-	place, err := exclusive.Claim(eng, exclusive.Request{
+	lease, err := registry.Claim(eng, registry.Request{
 		Kind: "event", Thing: "log", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name),
 	})
 	if err != nil {
@@ -98,10 +99,10 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	}
 	defer func() {
 		if err != nil {
-			place.Release()
+			lease.Release()
 		}
 	}()
-	s := &Store{eng: eng, claim: place, caps: place.Caps, level: place.Level, keys: keys, closing: make(chan struct{}), truncating: make(chan struct{}, 1)}
+	s := &Store{eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, keys: keys, closing: make(chan struct{}), truncating: make(chan struct{}, 1)}
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
 	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-keyspace.Overhead-len(o.Name))
 	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
@@ -229,7 +230,7 @@ func (s *Store) Last() uint64 { return s.durable.Load() }
 // state returns why the store does nothing more, nil if it works. It is called with mu
 // held.
 func (s *Store) state() error {
-	if s.door.IsShut() {
+	if s.life.Closed() {
 		return holdfast.ErrClosed
 	}
 	return s.err
@@ -238,19 +239,19 @@ func (s *Store) state() error {
 // alive returns why a caller must not go on: the store is closed, or ctx has ended. A failed
 // write is no reason not to read.
 func (s *Store) alive(ctx context.Context) error {
-	if s.door.IsShut() {
+	if s.life.Closed() {
 		return holdfast.ErrClosed
 	}
 	return holdfast.CheckContext(ctx)
 }
 
 // enter is alive for calls that use the engine without holding mu. If it returns nil, the caller must call
-// the door's Leave. It is not nested.
+// life.Leave. It is not nested.
 func (s *Store) enter(ctx context.Context) error {
 	if err := s.alive(ctx); err != nil {
 		return err
 	}
-	return s.door.Enter()
+	return s.life.Enter()
 }
 
 // Close waits for everything submitted and for calls in progress, ends all followers with ErrClosed and releases
@@ -258,7 +259,7 @@ func (s *Store) enter(ctx context.Context) error {
 // durable; closing twice returns ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	if !s.door.Shut() {
+	if !s.life.Shut() {
 		s.mu.Unlock()
 		return holdfast.ErrClosed
 	}
@@ -268,7 +269,7 @@ func (s *Store) Close() error {
 	err := s.settled(last, receipt.Wait())
 	s.arrived.fire()
 	s.settlers.Wait()
-	s.door.AwaitEmpty()
-	s.claim.Release()
+	s.life.Wait()
+	s.lease.Release()
 	return err
 }

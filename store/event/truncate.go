@@ -37,7 +37,7 @@ func (s *Store) TruncateBefore(ctx context.Context, pos uint64) (removed uint64,
 	first := s.first.Load()
 	work := func() error {
 		defer func() {
-			s.door.Leave()
+			s.life.Leave()
 			<-s.truncating
 		}()
 		return s.met(s.truncate(ctx, first, pos))

@@ -56,7 +56,7 @@ func (s *Store) StoreLogs(logs []*raft.Log) error {
 
 func (s *Store) store(e *encoder, logs []*raft.Log) error {
 	if len(logs) == 0 {
-		if s.door.IsShut() {
+		if s.life.Closed() {
 			return holdfast.ErrClosed
 		}
 		return nil

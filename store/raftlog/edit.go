@@ -53,10 +53,10 @@ func (t turns) unlock() { <-t }
 func (s *Store) turn(f func() error) error {
 	s.editing.lock()
 	defer s.editing.unlock()
-	if err := s.door.Enter(); err != nil {
+	if err := s.life.Enter(); err != nil {
 		return err
 	}
-	defer s.door.Leave()
+	defer s.life.Leave()
 	if s.edit.Load() != nil { // one has failed
 		s.mu.Lock()
 		defer s.mu.Unlock()

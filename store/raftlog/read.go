@@ -16,7 +16,7 @@ type getter struct{ key []byte }
 // FirstIndex is the index of the first entry, 0 if there is none. It costs a few nanoseconds: the
 // engine is not asked.
 func (s *Store) FirstIndex() (uint64, error) {
-	if s.door.IsShut() {
+	if s.life.Closed() {
 		return 0, holdfast.ErrClosed
 	}
 	return s.shown().begin, nil
@@ -25,7 +25,7 @@ func (s *Store) FirstIndex() (uint64, error) {
 // LastIndex is the index of the last entry, 0 if there is none. It costs a few nanoseconds: the
 // engine is not asked.
 func (s *Store) LastIndex() (uint64, error) {
-	if s.door.IsShut() {
+	if s.life.Closed() {
 		return 0, holdfast.ErrClosed
 	}
 	if b := s.shown(); !b.empty() {
@@ -45,10 +45,10 @@ func (s *Store) GetLog(index uint64, log *raft.Log) error {
 	if log == nil {
 		return s.fail("get", holdfast.ErrBadOption, nil, "pass a *raft.Log", "nowhere to put entry %d", index)
 	}
-	if err := s.door.Enter(); err != nil {
+	if err := s.life.Enter(); err != nil {
 		return err
 	}
-	defer s.door.Leave()
+	defer s.life.Leave()
 	g := s.getters.Get().(*getter)
 	defer s.getters.Put(g)
 	keyspace.SetNumber(g.key, index)
@@ -89,7 +89,7 @@ func (s *Store) there(index uint64) bool {
 // then it is kept in memory only, and a later call replaces it. Deleting the end of the log lowers it
 // to what is left.
 func (s *Store) StageCommitIndex(index uint64) error {
-	if s.door.IsShut() {
+	if s.life.Closed() {
 		return holdfast.ErrClosed
 	}
 	s.staged.Store(min(index, noEnd-1) + 1)
@@ -99,7 +99,7 @@ func (s *Store) StageCommitIndex(index uint64) error {
 // GetCommitIndex is the commit index as it was stored last, but never above the last index; 0 if
 // there is none. A deletion that leaves the last index below it lowers it permanently.
 func (s *Store) GetCommitIndex() (uint64, error) {
-	if s.door.IsShut() {
+	if s.life.Closed() {
 		return 0, holdfast.ErrClosed
 	}
 	b := s.shown()

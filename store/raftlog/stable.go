@@ -172,16 +172,16 @@ func (s *Store) GetUint64(k []byte) (uint64, error) {
 
 // value returns the value of k, which must not be written to.
 func (s *Store) value(k []byte) ([]byte, error) {
-	if s.door.IsShut() {
+	if s.life.Closed() {
 		return nil, holdfast.ErrClosed
 	}
 	if v, ok := s.stable.lookUp(k); ok {
 		return v, nil
 	}
-	if err := s.door.Enter(); err != nil {
+	if err := s.life.Enter(); err != nil {
 		return nil, err
 	}
-	defer s.door.Leave()
+	defer s.life.Leave()
 	if int64(len(s.keys.Prefix)+1+len(k)) > s.caps.MaxKeySize {
 		return nil, ErrKeyNotFound
 	}
@@ -237,10 +237,10 @@ func (s *Store) barrier() error {
 
 // Keys returns all stable keys, ascending.
 func (s *Store) Keys() ([][]byte, error) {
-	if err := s.door.Enter(); err != nil {
+	if err := s.life.Enter(); err != nil {
 		return nil, err
 	}
-	defer s.door.Leave()
+	defer s.life.Leave()
 	var keys [][]byte
 	lo, hi := s.keys.Stables()
 	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})

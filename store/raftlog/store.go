@@ -7,9 +7,10 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/lifecycle"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
-	"github.com/holdfastdb/holdfast/store/internal/exclusive"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/internal/registry"
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
@@ -31,7 +32,7 @@ type Store struct {
 	keys      format.Prefix
 	metaKey   []byte
 	commitKey []byte
-	claim     exclusive.Place
+	lease     registry.Lease
 
 	maxValue int64 // bytes of an entry's value
 	maxBatch int64 // bytes, without what order adds
@@ -62,7 +63,7 @@ type Store struct {
 	staged atomic.Uint64 // commit index to be stored + 1, 0 for none
 
 	stable stable
-	door   exclusive.Door // entered to use the engine without mu; shut under mu. A failed write is no reason not to read
+	life   lifecycle.Life // entered by calls that use the engine without mu; shut under mu. A failed write is no reason not to read
 }
 
 // bounds is the state of the log without its entries.
@@ -121,7 +122,7 @@ const reserve = 1 << 10
 // finished.
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.NewPrefix(o.Name)
-	place, err := exclusive.Claim(eng, exclusive.Request{
+	lease, err := registry.Claim(eng, registry.Request{
 		Kind: "raftlog", Thing: "store", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name),
 	})
 	if err != nil {
@@ -129,11 +130,11 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	}
 	defer func() {
 		if err != nil {
-			place.Release()
+			lease.Release()
 		}
 	}()
 	s := &Store{
-		eng: eng, claim: place, caps: place.Caps, level: place.Level, monotonic: o.Monotonic, keys: keys, metaKey: keys.Meta(), commitKey: keys.Commit(),
+		eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, monotonic: o.Monotonic, keys: keys, metaKey: keys.Meta(), commitKey: keys.Commit(),
 		editing: make(turns, 1), chunkKeys: chunks.Keys,
 	}
 	if s.level < holdfast.Power && o.Logger != nil {
@@ -359,7 +360,7 @@ func (s *Store) settle(m mark) error {
 
 // state returns why the store does nothing more, nil if it works. It is called with mu held.
 func (s *Store) state() error {
-	if s.door.IsShut() {
+	if s.life.Closed() {
 		return holdfast.ErrClosed
 	}
 	return s.err
@@ -369,14 +370,14 @@ func (s *Store) state() error {
 // returns the error of what could not be made durable; closing twice returns ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	if !s.door.Shut() {
+	if !s.life.Shut() {
 		s.mu.Unlock()
 		return holdfast.ErrClosed
 	}
 	m := s.mark()
 	s.mu.Unlock()
 	err := s.settle(m)
-	s.door.AwaitEmpty()
-	s.claim.Release()
+	s.life.Wait()
+	s.lease.Release()
 	return err
 }

@@ -47,10 +47,9 @@ type Committer struct {
 	groups  int64
 }
 
-// group is a run of batches that become one transaction, or the work that Exclusive was given.
+// group is a run of batches that become one transaction.
 type group struct {
 	c       *Committer
-	work    func() error    // then there is no batch
 	batch   *holdfast.Batch // nil once it is settled
 	level   holdfast.Level
 	settle  bool // done, with err
@@ -81,7 +80,20 @@ func (c *Committer) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Rec
 	for c.held {
 		c.changed.Wait()
 	}
-	return c.push(b, level)
+	return c.push(b, level, 1)
+}
+
+// Sync returns when everything applied before is committed at Power. It counts as no commit.
+func (c *Committer) Sync() error {
+	c.mu.Lock()
+	for c.held {
+		c.changed.Wait()
+	}
+	r, err := c.push(new(holdfast.Batch), holdfast.Power, 0)
+	if err != nil {
+		return err
+	}
+	return r.Wait()
 }
 
 // refuses returns why nothing is taken any more. It is called with mu held.
@@ -92,14 +104,14 @@ func (c *Committer) refuses() error {
 	return c.err
 }
 
-// push is called with mu held, and releases it.
-func (c *Committer) push(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+// push queues b, which counts as so many commits. It is called with mu held, and releases it.
+func (c *Committer) push(b *holdfast.Batch, level holdfast.Level, commits int64) (holdfast.Receipt, error) {
 	if err := c.refuses(); err != nil {
 		c.mu.Unlock()
 		return holdfast.Receipt{}, err
 	}
 	var g *group
-	if n := len(c.queue); n > 0 && c.queue[n-1].work == nil && c.fit(c.queue[n-1].batch, b) {
+	if n := len(c.queue); n > 0 && c.fit(c.queue[n-1].batch, b) {
 		g = c.queue[n-1]
 	} else {
 		g = &group{c: c, batch: c.take()}
@@ -108,7 +120,7 @@ func (c *Committer) push(b *holdfast.Batch, level holdfast.Level) (holdfast.Rece
 	g.batch.Append(b)
 	g.level = max(g.level, level)
 	c.pending += b.Size()
-	c.commits++
+	c.commits += commits
 	crowded := c.pending > 4*c.maxBytes
 	c.mu.Unlock()
 	if crowded {
@@ -178,15 +190,11 @@ func (c *Committer) lead() {
 	g := c.queue[0]
 	c.queue[0] = nil
 	c.queue = c.queue[1:]
-	if g.work == nil {
-		c.pending -= g.batch.Size()
-	}
+	c.pending -= g.batch.Size()
 	err := c.err
 	if err == nil {
 		c.current = g
-		if g.work == nil {
-			c.groups++
-		}
+		c.groups++
 		c.mu.Unlock()
 		err = c.carryOut(g)
 		c.mu.Lock()
@@ -199,10 +207,8 @@ func (c *Committer) lead() {
 		}
 	}
 	g.settle, g.err = true, err
-	if g.batch != nil {
-		c.give(g.batch)
-	}
-	g.batch, g.work = nil, nil
+	c.give(g.batch)
+	g.batch = nil
 	if g.wake != nil {
 		close(g.wake)
 	}
@@ -210,12 +216,9 @@ func (c *Committer) lead() {
 	c.handOver()
 }
 
-// carryOut does what g is for.
+// carryOut commits g.
 func (c *Committer) carryOut(g *group) (err error) {
 	defer catch(&err)
-	if g.work != nil {
-		return g.work()
-	}
 	return c.commit(g.batch, g.level)
 }
 
@@ -262,21 +265,6 @@ func (c *Committer) Flush() error {
 	return last.Wait(0)
 }
 
-// Exclusive runs f once everything applied before is committed, while nobody commits; what is applied
-// meanwhile comes after it. An error of f poisons before anybody else gets a turn, so that nothing is
-// acknowledged after a failed sync.
-func (c *Committer) Exclusive(f func() error) error {
-	c.mu.Lock()
-	if err := c.refuses(); err != nil {
-		c.mu.Unlock()
-		return err
-	}
-	g := &group{c: c, work: f}
-	c.queue = append(c.queue, g)
-	c.mu.Unlock()
-	return g.Wait(0)
-}
-
 // ApplyChecked is Apply for a batch that depends on what is there before it: check may still change b, and its error
 // refuses b. What is there is what can be read when check is called, and what is not committed yet: pending has
 // been called before with the operations of that, in order. Nobody else applies meanwhile.
@@ -306,7 +294,7 @@ func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, pendin
 		c.mu.Unlock()
 		return holdfast.Receipt{}, err
 	}
-	return c.push(b, level)
+	return c.push(b, level, 1)
 }
 
 // uncommitted calls pending with every operation that is not known to be committed, in order. It is called with mu
@@ -317,10 +305,8 @@ func (c *Committer) uncommitted(pending func(holdfast.Op)) {
 		groups = append([]*group{c.current}, groups...)
 	}
 	for _, g := range groups {
-		if g.batch != nil {
-			for op := range g.batch.Ops() {
-				pending(op)
-			}
+		for op := range g.batch.Ops() {
+			pending(op)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -236,7 +237,7 @@ func TestApplyChecked(t *testing.T) {
 	}
 }
 
-// While a group is being committed, or Exclusive's work done, batches are applied, checked ones too, and counters read.
+// While a group is being committed, batches are applied, checked ones too, and counters read.
 func TestApplyWaitsForNoDevice(t *testing.T) {
 	begun, device := make(chan bool), make(chan bool)
 	c := groupcommit.New("test", 1<<20, func(*holdfast.Batch, holdfast.Level) error {
@@ -246,22 +247,14 @@ func TestApplyWaitsForNoDevice(t *testing.T) {
 	})
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for _, busy := range []func() error{
-		func() error {
-			r, err := c.Apply(numbered(1), holdfast.Power)
-			if err != nil {
-				return err
-			}
-			return r.Wait()
-		},
-		func() error {
-			return c.Exclusive(func() error {
-				begun <- true
-				<-device
-				return nil
-			})
-		},
-	} {
+	commit := func() error {
+		r, err := c.Apply(numbered(1), holdfast.Power)
+		if err != nil {
+			return err
+		}
+		return r.Wait()
+	}
+	for _, busy := range []func() error{commit, c.Sync} {
 		wg.Go(func() {
 			if err := busy(); err != nil {
 				t.Error(err)
@@ -272,9 +265,10 @@ func TestApplyWaitsForNoDevice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen := 0
-		second, err := c.ApplyChecked(numbered(3), holdfast.Power, func(holdfast.Op) { seen++ }, func() error { return nil })
-		if err != nil || seen == 0 {
+		var seen []holdfast.Op
+		pending := func(op holdfast.Op) { seen = append(seen, op) }
+		second, err := c.ApplyChecked(numbered(3), holdfast.Power, pending, func() error { return nil })
+		if err != nil || len(seen) == 0 {
 			t.Fatal(err, seen)
 		}
 		var m holdfast.Metrics
@@ -286,57 +280,61 @@ func TestApplyWaitsForNoDevice(t *testing.T) {
 		}
 		wg.Wait()
 	}
+	var m holdfast.Metrics
+	if c.Fill(&m); m.Commits != 5 || m.Groups != 4 { // Sync is a group and no commit
+		t.Errorf("%d commits in %d groups", m.Commits, m.Groups)
+	}
 }
 
-// A panic while a group is committed, or in Exclusive, poisons, and nobody waits for ever; one in a check refuses the batch.
+// A panic while a group is committed poisons, and nobody waits for ever; one in a check refuses the batch.
 func TestPanic(t *testing.T) {
-	for _, where := range []string{"commit", "exclusive"} {
-		c := groupcommit.New("test", 12, func(*holdfast.Batch, holdfast.Level) error { panic("no such page") })
-		bad := func() error { panic("no such page") }
-		if _, err := c.ApplyChecked(numbered(1), holdfast.Power, func(holdfast.Op) {}, bad); err == nil || errors.Is(err, holdfast.ErrPoisoned) {
-			t.Errorf("a panic in a check: %v", err)
+	bad := func() error { panic("no such page") }
+	c := groupcommit.New("test", 12, func(*holdfast.Batch, holdfast.Level) error { return bad() })
+	_, err := c.ApplyChecked(numbered(1), holdfast.Power, func(holdfast.Op) {}, bad)
+	if err == nil || errors.Is(err, holdfast.ErrPoisoned) {
+		t.Errorf("a panic in a check: %v", err)
+	}
+	var receipts []holdfast.Receipt
+	for n := range uint64(3) {
+		r, err := c.Apply(numbered(n), holdfast.Power)
+		if err != nil {
+			t.Fatal(err)
 		}
-		var receipts []holdfast.Receipt
-		var err error
-		if where == "exclusive" {
-			err = c.Exclusive(bad)
-		} else {
-			for n := range uint64(3) {
-				r, err := c.Apply(numbered(n), holdfast.Power)
-				if err != nil {
-					t.Fatal(err)
-				}
-				receipts = append(receipts, r)
-			}
-			err = receipts[0].Wait()
+		receipts = append(receipts, r)
+	}
+	if err := receipts[0].Wait(); !errors.Is(err, holdfast.ErrPoisoned) || !strings.Contains(err.Error(), "no such page") {
+		t.Error(err)
+	}
+	for _, r := range receipts {
+		if err := r.Wait(); !errors.Is(err, holdfast.ErrPoisoned) {
+			t.Errorf("a later Wait: %v", err)
 		}
-		if !errors.Is(err, holdfast.ErrPoisoned) || !strings.Contains(err.Error(), "no such page") {
-			t.Errorf("%s: %v", where, err)
-		}
-		for _, r := range receipts {
-			if err := r.Wait(); !errors.Is(err, holdfast.ErrPoisoned) {
-				t.Errorf("%s: a later Wait: %v", where, err)
-			}
-		}
-		if _, err := c.Apply(numbered(9), holdfast.Power); !errors.Is(err, holdfast.ErrPoisoned) {
-			t.Errorf("%s: a later Apply: %v", where, err)
-		}
-		if err := c.Close(); !errors.Is(err, holdfast.ErrPoisoned) {
-			t.Errorf("%s: Close: %v", where, err)
+	}
+	if _, err := c.Apply(numbered(9), holdfast.Power); !errors.Is(err, holdfast.ErrPoisoned) {
+		t.Errorf("a later Apply: %v", err)
+	}
+	for what, call := range map[string]func() error{"Sync": c.Sync, "Close": c.Close} {
+		if err := call(); !errors.Is(err, holdfast.ErrPoisoned) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
 
-// A failed sync in Exclusive poisons before those who wait behind it can commit: nothing that is
-// applied after the failure is acknowledged.
-func TestExclusiveFailureIsFinal(t *testing.T) {
+// A failed sync poisons before those who wait behind it can commit: nothing that is applied after the failure is
+// acknowledged.
+func TestSyncFailureIsFinal(t *testing.T) {
 	cause := errors.New("input/output error")
 	for range 300 {
 		var failed atomic.Bool
 		var late atomic.Int64
-		c := groupcommit.New("test", 1<<20, func(*holdfast.Batch, holdfast.Level) error {
+		c := groupcommit.New("test", 1<<20, func(_ *holdfast.Batch, level holdfast.Level) error {
 			if failed.Load() {
 				late.Add(1)
+			}
+			if level == holdfast.Power {
+				runtime.Gosched()
+				failed.Store(true)
+				return cause
 			}
 			return nil
 		})
@@ -344,18 +342,14 @@ func TestExclusiveFailureIsFinal(t *testing.T) {
 		for n := range uint64(8) {
 			wg.Go(func() {
 				for {
-					r, err := c.Apply(numbered(n), holdfast.Power)
+					r, err := c.Apply(numbered(n), holdfast.Process)
 					if err != nil || r.Wait() != nil {
 						return
 					}
 				}
 			})
 		}
-		err := c.Exclusive(func() error {
-			time.Sleep(100 * time.Microsecond)
-			failed.Store(true)
-			return cause
-		})
+		err := c.Sync()
 		wg.Wait()
 		if !errors.Is(err, cause) || !errors.Is(err, holdfast.ErrPoisoned) {
 			t.Fatal(err)

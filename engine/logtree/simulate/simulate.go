@@ -412,7 +412,7 @@ func (h *history) busy() error {
 // close closes the database, in which nothing is open any more.
 func (h *history) close() error {
 	err := h.db.Close()
-	if !h.db.Closed() {
+	if !h.db.Life.Closed() {
 		return fmt.Errorf("db.Close leaves it open: %w", err)
 	}
 	if err := h.refused("Close", err); err != nil {

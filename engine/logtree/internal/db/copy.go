@@ -3,10 +3,10 @@ package db
 // Flush writes everything that was applied before the call to runs. Damage to a value is then known by its key, and
 // opening has no log to read.
 func (d *DB) Flush() error {
-	if err := d.gate.Enter(); err != nil {
+	if err := d.Life.Enter(); err != nil {
 		return err
 	}
-	defer d.gate.Leave()
+	defer d.Life.Leave()
 	if err := d.log.err(); err != nil || d.reads {
 		return err
 	}

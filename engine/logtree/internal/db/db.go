@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/internal/gate"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
 	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
@@ -68,9 +68,9 @@ const (
 	maxRun     = 8 << 20   // bytes of a run file, roughly
 )
 
-// DB is an open database; its methods are those of [holdfast.Engine].
+// DB is an open database. It implements [holdfast.Engine].
 type DB struct {
-	gate   gate.Gate
+	front.Engine[state]
 	fs     vfs.FS
 	dir    string
 	id     dbID
@@ -244,24 +244,8 @@ func (d *DB) Wait(t uint64) error {
 	return d.log.acknowledge(lsn, level)
 }
 
-// maxBatch is the largest encoded batch.
-const maxBatch = maxBody
-
-// Apply implements [holdfast.Engine]. The batch is visible when it returns.
-func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
-	if err := d.gate.Enter(); err != nil {
-		return holdfast.Receipt{}, err
-	}
-	defer d.gate.Leave()
-	if !level.Valid() {
-		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrLevel, Detail: level.String(), Remedy: "ask for memory, process or power"}
-	}
-	if d.reads {
-		return holdfast.Receipt{}, holdfast.Capabilities{Engine: Name}.ForReading().CheckLevel(level)
-	}
-	if err := b.Err(); err != nil {
-		return holdfast.Receipt{}, err
-	}
+// Write implements [front.Core]. The batch is visible when it returns.
+func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if b.Len() == 0 {
 		if err := d.log.err(); err != nil {
 			return holdfast.Receipt{}, err
@@ -269,9 +253,6 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 		return holdfast.NewReceipt(d, token(d.log.appended.Load(), level)), nil
 	}
 	body := b.Bytes()
-	if len(body) > maxBatch {
-		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("the batch has %d bytes", len(body)), Remedy: fmt.Sprintf("split it: at most %d", maxBatch)}
-	}
 	far, sum := d.newFar(body, b.Len())
 	if far != nil {
 		defer far.recycle()
@@ -567,19 +548,8 @@ func (d *DB) wake(c chan struct{}) {
 	}
 }
 
-// Sync implements [holdfast.Engine].
-func (d *DB) Sync() error {
-	if err := d.gate.Enter(); err != nil {
-		return err
-	}
-	defer d.gate.Leave()
-	if d.reads {
-		return holdfast.Capabilities{Engine: Name}.ForReading().CheckLevel(holdfast.Power)
-	}
-	return d.sync()
-}
-
-func (d *DB) sync() error {
+// Settle implements [front.Core].
+func (d *DB) Settle() error {
 	if err := d.log.err(); err != nil {
 		return err
 	}
@@ -589,12 +559,8 @@ func (d *DB) sync() error {
 // poisoned wraps the cause that stopped the database.
 func poisoned(cause error) error { return groupcommit.Poisoned(Name, cause) }
 
-// Close implements [holdfast.Engine].
-func (d *DB) Close() error {
-	err := d.gate.Close(d.sync)
-	if !d.gate.Closed() || errors.Is(err, holdfast.ErrClosed) {
-		return err
-	}
+// Release implements [front.Core].
+func (d *DB) Release(err error) error {
 	close(d.stop)
 	d.done.Wait()
 	d.window.Stop()
@@ -681,25 +647,21 @@ func (d *DB) shut(orderly bool) (err error) {
 	return err
 }
 
-// Metrics implements [holdfast.Engine].
-func (d *DB) Metrics() holdfast.Metrics {
-	m := holdfast.Metrics{
-		Commits: d.commits.Load(), Groups: d.log.groups.Load(), Syncs: d.log.syncs.Load() + d.otherSyncs.Load(),
-		BytesWritten: d.log.bytes.Load() + d.otherBytes.Load(), Stalls: d.stalls.Load(), TornBytes: d.torn.Load(),
-		DiskBytes: holdfast.Unknown, Files: holdfast.Unknown, Poison: d.log.err(), Trouble: d.trouble(),
-	}
-	d.gate.Fill(&m)
+// Measure implements [front.Core].
+func (d *DB) Measure(m *holdfast.Metrics) {
+	m.Commits, m.Groups, m.Stalls, m.TornBytes = d.commits.Load(), d.log.groups.Load(), d.stalls.Load(), d.torn.Load()
+	m.Syncs, m.BytesWritten = d.log.syncs.Load()+d.otherSyncs.Load(), d.log.bytes.Load()+d.otherBytes.Load()
+	m.Poison, m.Trouble = d.log.err(), d.trouble()
 	m.MemoryBytes = d.cache.Bytes() + d.pool.Free()
-	if d.gate.Enter() == nil {
+	if d.Life.Enter() == nil {
 		v := d.latest().view
 		m.MemoryBytes += v.mem.bytes()
 		for _, t := range v.imm {
 			m.MemoryBytes += t.bytes()
 		}
 		v.release()
-		d.gate.Leave()
+		d.Life.Leave()
 	}
-	return m
 }
 
 // trouble is what background work could not do and goes on without.
@@ -716,14 +678,8 @@ func (d *DB) trouble() error {
 	return errors.Join(all...)
 }
 
-// MaxBatch is the largest encoded batch in bytes.
-const MaxBatch = maxBatch
-
-// Closed reports whether Close has released the database.
-func (d *DB) Closed() bool { return d.gate.Closed() }
-
-// Settings are the sizes that follow from the memory budget.
-func (d *DB) Settings() []holdfast.Setting {
+// settings are the sizes that follow from the memory budget.
+func (d *DB) settings() []holdfast.Setting {
 	return []holdfast.Setting{
 		{Name: "memtable", Value: fmt.Sprint(d.tableLimit)},
 		{Name: "segment", Value: fmt.Sprint(d.segmentLimit)},

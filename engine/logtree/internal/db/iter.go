@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 )
@@ -247,8 +248,7 @@ type iterator struct {
 	items  []item
 	at     int   // in items
 	w      *walk // nil once it is closed
-	d      *DB
-	st     state
+	hold   front.Hold[state]
 	ended  bool
 	hidden bool // there are range deletes
 	err    error
@@ -275,11 +275,10 @@ const (
 	maxArena   = 64 << 10 // bytes read ahead, roughly
 )
 
-// scan returns an iterator; it takes over the reference to the state's view.
-func (d *DB) scan(st state, r holdfast.Range) holdfast.Iterator {
-	d.gate.AddIterator(1)
-	w := walks.Get().(*walk)
-	it := &iterator{w: w, d: d, st: st}
+// Walk implements [front.Core].
+func (d *DB) Walk(h front.Hold[state], r holdfast.Range) (holdfast.Iterator, error) {
+	w, st := walks.Get().(*walk), &h.View
+	it := &iterator{w: w, hold: h}
 	w.lo, w.hi = append(w.lo[:0], r.Lo...), append(w.hi[:0], r.Hi...)
 	w.ahead = firstAhead
 	w.m.reverse, w.m.src = r.Reverse, w.m.src[:0]
@@ -290,16 +289,12 @@ func (d *DB) scan(st state, r holdfast.Range) holdfast.Iterator {
 	for i := range st.view.ver.tiers {
 		w.add().tier = &st.view.ver.tiers[i]
 	}
-	if len(r.Lo) > 0 && len(r.Hi) > 0 && bytes.Compare(r.Lo, r.Hi) >= 0 {
-		it.ended = true
-		return it
-	}
 	start := w.lo
 	if r.Reverse {
 		start = w.hi
 	}
 	it.err = w.m.seek(start)
-	return it
+	return it, nil
 }
 
 func (it *iterator) addTable(t *table, ts *tombs) {
@@ -308,7 +303,7 @@ func (it *iterator) addTable(t *table, ts *tombs) {
 	}
 	it.hidden = it.hidden || !ts.empty()
 	s := it.w.add()
-	s.table, s.tombs, s.mi = t, ts, t.index.Iter(it.st.seq)
+	s.table, s.tombs, s.mi = t, ts, t.index.Iter(it.hold.View.seq)
 }
 
 // add returns one more source; the memory of its iterator may have been used before.
@@ -388,8 +383,7 @@ func (it *iterator) Close() error {
 	if it.w != nil {
 		it.w.recycle()
 		it.w, it.items = nil, nil
-		it.st.view.release()
-		it.d.gate.AddIterator(-1)
+		it.hold.End()
 	}
 	return it.err
 }
@@ -621,7 +615,7 @@ func (it *iterator) takeSpan(near run.Near) bool {
 	keys := near.Keys[begin:near.Begin[n]]
 	// Between two values there are a key and a few bytes; twice as much is still less work than one at a time.
 	most := min(maxArena-len(w.arena), 2*(len(keys)+n*(8+int(max(first.Len, last.Len)))))
-	if n < 2 || hi <= lo || hi-lo > uint64(max(most, 0)) || !w.enter(it.st.view.ver, first.Place) {
+	if n < 2 || hi <= lo || hi-lo > uint64(max(most, 0)) || !w.enter(it.hold.View.view.ver, first.Place) {
 		return false
 	}
 	size := int(hi - lo)
@@ -670,8 +664,8 @@ func (w *walk) enter(ver *version, place uint64) bool {
 // value appends a value of a run to the arena and returns that.
 func (it *iterator) value(e *run.Entry) ([]byte, error) {
 	w := it.w
-	if !w.enter(it.st.view.ver, e.Place) {
-		return it.st.view.ver.value(w.arena, *e)
+	if !w.enter(it.hold.View.view.ver, e.Place) {
+		return it.hold.View.view.ver.value(w.arena, *e)
 	}
 	return w.seg.value(w.arena, int64(uint32(e.Place)), int(e.Len), e.Sum)
 }

@@ -2,24 +2,22 @@ package db
 
 import (
 	"bytes"
-	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
 )
 
-// Get implements [holdfast.Reader].
-func (d *DB) Get(dst, key []byte) ([]byte, error) {
-	if err := d.gate.Enter(); err != nil {
-		return dst, err
-	}
-	defer d.gate.Leave()
-	if err := holdfast.CheckKey(key); err != nil {
-		return dst, err
-	}
-	st := d.latest()
-	defer st.view.release()
-	return st.get(dst, key)
+// View implements [front.Core].
+func (d *DB) View(front.Op) (state, error) { return d.latest(), nil }
+
+// Done implements [front.Core].
+func (d *DB) Done(st state) error {
+	st.view.release()
+	return nil
 }
+
+// Read implements [front.Core].
+func (d *DB) Read(st state, dst, key []byte) ([]byte, error) { return st.get(dst, key) }
 
 // get appends the value of key to dst. The memtables are asked first, from the newest on, then
 // the tiers; the first that knows the key decides.
@@ -67,79 +65,4 @@ func (v *version) get(dst, key []byte) (_ []byte, err error) {
 		return v.value(dst, e)
 	}
 	return dst, holdfast.ErrNotFound
-}
-
-// Scan implements [holdfast.Reader].
-func (d *DB) Scan(r holdfast.Range) holdfast.Iterator {
-	if err := d.gate.Enter(); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	defer d.gate.Leave()
-	if err := holdfast.CheckRange(r); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	return d.scan(d.latest(), r)
-}
-
-// Snapshot implements [holdfast.Engine].
-func (d *DB) Snapshot() (holdfast.Snapshot, error) {
-	if err := d.gate.Enter(); err != nil {
-		return nil, err
-	}
-	defer d.gate.Leave()
-	d.gate.AddSnapshot(1)
-	return &snapshot{d: d, st: d.latest()}, nil
-}
-
-type snapshot struct {
-	d      *DB
-	st     state
-	closed atomic.Bool
-}
-
-// enter returns the snapshot's state with a reference to its view of the caller's, or an ErrClosed.
-func (s *snapshot) enter() (state, error) {
-	if s.closed.Load() || !s.st.view.tryAcquire() {
-		return state{}, s.d.gate.ErrSnapshotClosed()
-	}
-	return s.st, nil
-}
-
-func (s *snapshot) Get(dst, key []byte) ([]byte, error) {
-	if err := s.d.gate.Enter(); err != nil {
-		return dst, err
-	}
-	defer s.d.gate.Leave()
-	if err := holdfast.CheckKey(key); err != nil {
-		return dst, err
-	}
-	st, err := s.enter()
-	if err != nil {
-		return dst, err
-	}
-	defer st.view.release()
-	return st.get(dst, key)
-}
-
-func (s *snapshot) Scan(r holdfast.Range) holdfast.Iterator {
-	if err := s.d.gate.Enter(); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	defer s.d.gate.Leave()
-	if err := holdfast.CheckRange(r); err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	st, err := s.enter()
-	if err != nil {
-		return holdfast.FailedIterator(err)
-	}
-	return s.d.scan(st, r)
-}
-
-func (s *snapshot) Close() error {
-	if s.closed.CompareAndSwap(false, true) {
-		s.st.view.release()
-		s.d.gate.AddSnapshot(-1)
-	}
-	return nil
 }

@@ -465,10 +465,10 @@ func (d *DB) armTidy() {
 	d.tidying = true
 	before := d.commits.Load()
 	time.AfterFunc(tidyAfter, func() {
-		if d.gate.Enter() != nil {
+		if d.Life.Enter() != nil {
 			return
 		}
-		defer d.gate.Leave()
+		defer d.Life.Leave()
 		idle := d.commits.Load() == before
 		did := d.tidy(idle)
 		d.edit.Lock()

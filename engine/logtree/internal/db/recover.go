@@ -35,7 +35,13 @@ func Open(c Config) (_ *DB, err error) {
 		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{}, 1), warm: make(chan struct{}, 1),
 		stop: make(chan struct{}),
 	}
-	d.gate.Name(Name, c.Dir)
+	caps := Describe()
+	caps.LossWindow = max(c.SyncEvery, 0)
+	caps.Settings = append(d.settings(), holdfast.Setting{Name: "memory", Value: fmt.Sprint(c.Memory)})
+	if c.ReadOnly {
+		caps = caps.ForReading()
+	}
+	d.Init(d, caps, c.Dir)
 	d.watch = newWatch(c.Logger)
 	d.log.fs, d.log.dir, d.log.watch, d.log.check = c.FS, c.Dir, d.watch, c.Check
 	d.log.onFail = func(error) {
@@ -60,7 +66,7 @@ func Open(c Config) (_ *DB, err error) {
 		if d.log.synced.Load() == d.log.appended.Load() {
 			return nil
 		}
-		return d.sync()
+		return d.Settle()
 	})
 	if err := d.recover(m); err != nil {
 		d.abandon()

@@ -212,7 +212,7 @@ func TestSmallHasEverything(t *testing.T) {
 }
 
 // receiver takes what is repaired.
-type receiver struct{ *mem.Engine }
+type receiver struct{ holdfast.Engine }
 
 func (receiver) Sync() error { return nil }
 

@@ -1,4 +1,4 @@
-package exclusive_test
+package registry_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/store/internal/exclusive"
+	"github.com/holdfastdb/holdfast/store/internal/registry"
 )
 
 // odd is an engine with other capabilities.
@@ -27,8 +27,8 @@ func (o odd) Capabilities() holdfast.Capabilities {
 	return c
 }
 
-func request() exclusive.Request {
-	return exclusive.Request{Kind: "kind", Thing: "thing", Name: "name", MaxName: 4, Level: holdfast.Memory, Prefix: "k/name", KeySize: 17}
+func request() registry.Request {
+	return registry.Request{Kind: "kind", Thing: "thing", Name: "name", MaxName: 4, Level: holdfast.Memory, Prefix: "k/name", KeySize: 17}
 }
 
 func TestRefused(t *testing.T) {
@@ -38,15 +38,15 @@ func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		eng  holdfast.Engine
-		ask  func(*exclusive.Request)
+		ask  func(*registry.Request)
 		want error
 		text string
 	}{
 		{"no engine", nil, nil, holdfast.ErrBadOption, "<nil>"},
 		{"not comparable", odd{Engine: mem.New(), by: []int{1}}, nil, holdfast.ErrBadOption, "pointer"},
-		{"long name", mem.New(), func(r *exclusive.Request) { r.Name = "names" }, holdfast.ErrBadOption, "5 bytes; use at most 4"},
-		{"no such level", mem.New(), func(r *exclusive.Request) { r.Level = 9 }, holdfast.ErrLevel, "level"},
-		{"level not given", mem.New(), func(r *exclusive.Request) { r.Level = 0 }, holdfast.ErrLevel, "level"},
+		{"long name", mem.New(), func(r *registry.Request) { r.Name = "names" }, holdfast.ErrBadOption, "5 bytes; use at most 4"},
+		{"no such level", mem.New(), func(r *registry.Request) { r.Level = 9 }, holdfast.ErrLevel, "level"},
+		{"level not given", mem.New(), func(r *registry.Request) { r.Level = 0 }, holdfast.ErrLevel, "level"},
 		{"torn batches", &odd{Engine: mem.New(), change: torn}, nil, holdfast.ErrBadOption, "tear"},
 		{"a repair that lost something", &odd{Engine: mem.New(), change: lost}, nil, holdfast.ErrCorrupt, "2 keys; restore a backup, or accept"},
 		{"short keys", &odd{Engine: mem.New(), change: short}, nil, holdfast.ErrBadOption, "16 bytes"},
@@ -56,56 +56,56 @@ func TestRefused(t *testing.T) {
 			if c.ask != nil {
 				c.ask(&r)
 			}
-			_, err := exclusive.Claim(c.eng, r)
+			_, err := registry.Claim(c.eng, r)
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), "kind open") {
 				t.Fatalf("got %v, want %v, with %q", err, c.want, c.text)
 			}
 			if c.eng != nil { // what was refused has taken nothing
-				p, err := exclusive.Claim(&odd{Engine: mem.New()}, request())
+				l, err := registry.Claim(&odd{Engine: mem.New()}, request())
 				if err != nil {
 					t.Fatal(err)
 				}
-				p.Release()
+				l.Release()
 			}
 		})
 	}
 }
 
-// Of many who claim a place one gets it, until it is released; other names and other engines are other places.
-func TestOnePlace(t *testing.T) {
+// Of many who claim the same keys one gets the lease, until it is released; other names and other engines have leases of their own.
+func TestOneLease(t *testing.T) {
 	eng := mem.New()
 	for range 3 {
 		var got atomic.Int64
-		var place exclusive.Place
+		var lease registry.Lease
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				p, err := exclusive.Claim(eng, request())
+				l, err := registry.Claim(eng, request())
 				switch {
 				case err == nil:
 					got.Add(1)
-					place = p
+					lease = l
 				case !errors.Is(err, holdfast.ErrLocked) || !strings.Contains(err.Error(), `the thing "name"`):
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
-		if got.Load() != 1 || place.Level != holdfast.Memory || place.Caps.Engine != eng.Capabilities().Engine {
-			t.Fatalf("%d have got it; %+v", got.Load(), place)
+		if got.Load() != 1 || lease.Level != holdfast.Memory || lease.Caps.Engine != eng.Capabilities().Engine {
+			t.Fatalf("%d have got it; %+v", got.Load(), lease)
 		}
 		other := request()
 		other.Prefix = "k/else"
 		for _, c := range []struct {
 			eng holdfast.Engine
-			r   exclusive.Request
+			r   registry.Request
 		}{{eng, other}, {mem.New(), request()}} {
-			p, err := exclusive.Claim(c.eng, c.r)
+			l, err := registry.Claim(c.eng, c.r)
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.Release()
+			l.Release()
 		}
-		place.Release()
+		lease.Release()
 	}
 }

@@ -1,0 +1,104 @@
+// Package lifecycle guards what many goroutines use until one of them closes it: an engine, a snapshot, a store.
+package lifecycle
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Life lets calls in until it is shut. The zero Life is open. All methods may be called from many goroutines at once.
+type Life struct {
+	// Err is what Enter returns after Shut; nil means holdfast.ErrClosed. It is set before the first call.
+	Err error
+
+	inside sync.RWMutex // read-locked by each call that is inside
+	closed atomic.Bool
+}
+
+// Enter returns Err if the life is shut. Otherwise the call is inside until Leave. A call that is inside must not enter
+// again: it could wait for a Close that waits for it.
+func (l *Life) Enter() error {
+	l.inside.RLock()
+	if l.closed.Load() {
+		l.inside.RUnlock()
+		return l.err()
+	}
+	return nil
+}
+
+// Leave ends what Enter began.
+func (l *Life) Leave() { l.inside.RUnlock() }
+
+// Shut lets no call in from now on, and reports whether it was open before. Calls that are inside go on.
+func (l *Life) Shut() bool { return !l.closed.Swap(true) }
+
+// Wait returns when all calls that had entered a life that is now shut have left.
+func (l *Life) Wait() {
+	l.inside.Lock()
+	defer l.inside.Unlock()
+}
+
+// Closed reports whether the life is shut.
+func (l *Life) Closed() bool { return l.closed.Load() }
+
+func (l *Life) err() error {
+	if l.Err == nil {
+		return holdfast.ErrClosed
+	}
+	return l.Err
+}
+
+// Engine is the life of an engine, which does not end while iterators or snapshots are open.
+type Engine struct {
+	Life
+	who       holdfast.Error // with Engine and Path
+	iterators atomic.Int64
+	snapshots atomic.Int64
+}
+
+// Name makes errors name the engine and its directory, or "" if it has none. It is called before any other method.
+func (e *Engine) Name(engine, path string) {
+	e.who = holdfast.Error{Engine: engine, Path: path}
+	e.Err = &holdfast.Error{Engine: engine, Path: path, Class: holdfast.ErrClosed} // made once: it costs callers nothing
+}
+
+// AddIterator counts an iterator opened (1) or closed (-1). Opening is done inside.
+func (e *Engine) AddIterator(n int64) { e.iterators.Add(n) }
+
+// AddSnapshot counts a snapshot opened (1) or closed (-1). Opening is done inside.
+func (e *Engine) AddSnapshot(n int64) { e.snapshots.Add(n) }
+
+// Fill sets the gauges of open iterators and snapshots.
+func (e *Engine) Fill(m *holdfast.Metrics) {
+	m.OpenIterators, m.OpenSnapshots = e.iterators.Load(), e.snapshots.Load()
+}
+
+// Close calls settle, which brings everything to the device, while other calls come and go. Then it waits until no call
+// is inside, calls settle again for what came meanwhile, and shuts the life, unless iterators or snapshots are open: then
+// it returns ErrBusy, the life goes on, and no other call has had to wait for the device.
+//
+// closed reports whether this call has shut it. settle's error comes with closed: an engine that cannot settle must
+// still be released. A life that was shut before answers Err.
+func (e *Engine) Close(settle func() error) (closed bool, err error) {
+	if err := e.Enter(); err != nil {
+		return false, err
+	}
+	err = settle()
+	e.Leave()
+	e.inside.Lock()
+	defer e.inside.Unlock()
+	if e.Closed() {
+		return false, e.err()
+	}
+	if it, sn := e.iterators.Load(), e.snapshots.Load(); it+sn > 0 {
+		busy := e.who
+		busy.Op, busy.Class, busy.Cause, busy.Remedy = "close", holdfast.ErrBusy, err, "close them first"
+		busy.Detail = fmt.Sprintf("%d iterators and %d snapshots are open", it, sn)
+		return false, &busy
+	}
+	e.Shut()
+	return true, settle()
+}
