@@ -109,7 +109,7 @@ func (d *DB) appendFar(mem *table, f *far, body []byte) bool {
 	}
 	d.lsn += uint64(n)
 	d.off += int64(n)
-	d.log.push(piece{seg: d.cur, off: at, size: n, end: d.lsn})
+	d.log.push(chunk{seg: d.cur, off: at, size: n, end: d.lsn})
 	mem.far += int64(n)
 	seq, payload := mem.addFar(d.cur, at+frameHeader, body, f.sums, d.seq+1)
 	d.seq = seq

@@ -13,10 +13,10 @@ import (
 // source is one of the sorted sequences that an iterator merges: a memtable or a tier. It moves
 // one way only.
 type source struct {
-	table *table
-	tombs *tombs
-	mi    memtable.Iter
-	v     memtable.Version // that mi is at
+	table           *table
+	rangeTombstones *rangeTombstones
+	mi              memtable.Iter
+	v               memtable.Version // that mi is at
 
 	tier *tier
 	at   int // the ref that ri is in
@@ -283,9 +283,9 @@ func (d *DB) scan(st state, r holdfast.Range) holdfast.Iterator {
 	w.lo, w.hi = append(w.lo[:0], r.Lo...), append(w.hi[:0], r.Hi...)
 	w.ahead = firstAhead
 	w.m.reverse, w.m.src = r.Reverse, w.m.src[:0]
-	it.addTable(st.view.mem, st.tombs)
+	it.addTable(st.view.mem, st.rangeTombstones)
 	for _, t := range st.view.imm {
-		it.addTable(t, t.tombs.Load())
+		it.addTable(t, t.rangeTombstones.Load())
 	}
 	for i := range st.view.ver.tiers {
 		w.add().tier = &st.view.ver.tiers[i]
@@ -302,13 +302,13 @@ func (d *DB) scan(st state, r holdfast.Range) holdfast.Iterator {
 	return it
 }
 
-func (it *iterator) addTable(t *table, ts *tombs) {
+func (it *iterator) addTable(t *table, ts *rangeTombstones) {
 	if t.image.Bytes() == 0 {
 		return
 	}
 	it.hidden = it.hidden || !ts.empty()
 	s := it.w.add()
-	s.table, s.tombs, s.mi = t, ts, t.index.Iter(it.st.seq)
+	s.table, s.rangeTombstones, s.mi = t, ts, t.index.Iter(it.st.seq)
 }
 
 // add returns one more source; the memory of its iterator may have been used before.
@@ -326,7 +326,7 @@ func (w *walk) add() *source {
 func (w *walk) recycle() {
 	for i := range w.m.src {
 		s := &w.m.src[i]
-		s.table, s.tombs, s.tier, s.mi, s.v, s.key, s.ok = nil, nil, nil, memtable.Iter{}, memtable.Version{}, nil, false
+		s.table, s.rangeTombstones, s.tier, s.mi, s.v, s.key, s.ok = nil, nil, nil, memtable.Iter{}, memtable.Version{}, nil, false
 		s.ri.Forget()
 	}
 	clear(w.items[:w.used])
@@ -466,7 +466,7 @@ func (it *iterator) alone(s *source) (bound []byte, open, ok bool) {
 	}
 	if it.hidden {
 		for j := 0; j <= m.cur && m.src[j].table != nil; j++ {
-			ts := m.src[j].tombs
+			ts := m.src[j].rangeTombstones
 			if j == m.cur && ts.find(s.key) != nil {
 				return nil, false, false // deleted before the present key was set, but perhaps not before the next
 			}
@@ -481,7 +481,7 @@ func (it *iterator) aloneBack(s *source) (bound []byte, open, ok bool) {
 	bound = later(it.w.lo, s.tier.refs[s.at].lo)
 	if it.hidden {
 		for j := 0; j < m.cur && m.src[j].table != nil; j++ {
-			bound = later(bound, m.src[j].tombs.before(s.key))
+			bound = later(bound, m.src[j].rangeTombstones.before(s.key))
 		}
 	}
 	if m.second >= 0 && bytes.Compare(m.bound, bound) >= 0 {
@@ -507,7 +507,7 @@ func later(a, b []byte) []byte {
 }
 
 // after returns where the first range behind key, which is in none, begins; nil if there is none.
-func (t *tombs) after(key []byte) []byte {
+func (t *rangeTombstones) after(key []byte) []byte {
 	if i := t.behind(key); i < len(t.ranges()) {
 		return t.list[i].lo
 	}
@@ -515,7 +515,7 @@ func (t *tombs) after(key []byte) []byte {
 }
 
 // before returns where the last range before key, which is in none, ends; nil if there is none.
-func (t *tombs) before(key []byte) []byte {
+func (t *rangeTombstones) before(key []byte) []byte {
 	if i := t.behind(key); i > 0 {
 		return t.list[i-1].hi
 	}
@@ -523,8 +523,8 @@ func (t *tombs) before(key []byte) []byte {
 }
 
 // behind returns the number of the first range that begins behind key, which is in none.
-func (t *tombs) behind(key []byte) int {
-	i, _ := slices.BinarySearchFunc(t.ranges(), key, func(a tomb, key []byte) int { return bytes.Compare(a.lo, key) })
+func (t *rangeTombstones) behind(key []byte) int {
+	i, _ := slices.BinarySearchFunc(t.ranges(), key, func(a rangeTombstone, key []byte) int { return bytes.Compare(a.lo, key) })
 	return i
 }
 
@@ -681,7 +681,7 @@ func (it *iterator) value(e *run.Entry) ([]byte, error) {
 func (it *iterator) skipDeleted(s *source) (bool, error) {
 	m := &it.w.m
 	for j := 0; j <= m.cur && m.src[j].table != nil; j++ {
-		t := m.src[j].tombs.find(s.key)
+		t := m.src[j].rangeTombstones.find(s.key)
 		if t == nil {
 			continue
 		}

@@ -24,10 +24,10 @@ type log struct {
 	synced   atomic.Uint64
 
 	queueMu sync.Mutex // guards queue; taken after the database's mu, never before
-	queue   []piece
+	queue   []chunk
 
 	writeMu sync.Mutex // one writer at a time
-	spare   []piece
+	spare   []chunk
 	dirty   []*segment // written to since they were last synced, in order; under writeMu
 	last    *segment   // written to last; under writeMu
 
@@ -60,8 +60,8 @@ const (
 	atProcess = 1
 )
 
-// piece is a stretch of log that is not written yet.
-type piece struct {
+// chunk is a stretch of log that is not written yet.
+type chunk struct {
 	seg   *segment
 	off   int64
 	image *memtable.Image // nil: it is written, but not counted yet
@@ -70,7 +70,7 @@ type piece struct {
 	end   uint64 // lsn
 }
 
-// maxStore is the largest piece in bytes that is stored through the mapping: a page costs a fault, which
+// maxStore is the largest chunk in bytes that is stored through the mapping: a page costs a fault, which
 // a write call does not have. Nor is what is synced at once: a sync has to make the pages that
 // were stored to read-only again, so that each commit would meet the fault once more.
 const maxStore = 2 << 10
@@ -88,8 +88,8 @@ type syncTimes struct {
 
 var syncWaiters = sync.Pool{New: func() any { return &syncWaiter{call: make(chan bool, 1)} }}
 
-// push queues a piece. It is called with the database's mu held.
-func (l *log) push(p piece) {
+// push queues a chunk. It is called with the database's mu held.
+func (l *log) push(p chunk) {
 	l.queueMu.Lock()
 	if n := len(l.queue); n > 0 && l.queue[n-1].extends(p) {
 		l.queue[n-1].size += p.size
@@ -102,7 +102,7 @@ func (l *log) push(p piece) {
 }
 
 // extends reports whether next goes on where p ends, in memory and in the file.
-func (p *piece) extends(next piece) bool {
+func (p *chunk) extends(next chunk) bool {
 	return p.seg == next.seg && p.image == next.image && p.off+int64(p.size) == next.off && (p.image == nil || p.addr+memtable.Addr(p.size) == next.addr)
 }
 
@@ -167,7 +167,7 @@ func (l *log) write(toSync bool) error {
 	for i := range todo {
 		p := &todo[i]
 		if p.image != nil {
-			if err := l.writePiece(p, !toSync && p.size <= maxStore); err != nil {
+			if err := l.writeChunk(p, !toSync && p.size <= maxStore); err != nil {
 				return l.fail(err)
 			}
 		}
@@ -192,8 +192,8 @@ func (l *log) write(toSync bool) error {
 	return nil
 }
 
-// writePiece writes one, by a store to the mapping if that is wanted and there is one.
-func (l *log) writePiece(p *piece, store bool) error {
+// writeChunk writes one, by a store to the mapping if that is wanted and there is one.
+func (l *log) writeChunk(p *chunk, store bool) error {
 	b := p.image.At(p.addr, p.size)
 	if store {
 		return p.seg.write(b, p.off, true)

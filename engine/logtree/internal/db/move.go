@@ -63,7 +63,7 @@ func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
 	var err error
 	if err = w.read(ver, e); err != nil {
 		if errors.Is(err, holdfast.ErrCorrupt) {
-			w.d.rotten(ver.segment(uint32(e.Place>>32)), key, err)
+			w.d.reclaim.rotten(ver.segment(uint32(e.Place>>32)), key, err)
 			return e.Place, nil
 		}
 		return 0, err

@@ -121,7 +121,7 @@ func TestCrashWhilePreparing(t *testing.T) {
 			t.Fatalf("closed after %d steps, it leaves %v", steps, names)
 		}
 	}
-	if steps < leastPieces {
+	if steps < minZeroChunks {
 		t.Errorf("a segment was made in %d steps", steps)
 	}
 }
@@ -154,13 +154,13 @@ func TestPreparingKeepsPace(t *testing.T) {
 			break
 		}
 		// What is made is what half of the segment asks for, or one piece more.
-		if d.making == nil || d.made < min(2*d.off, size) || d.made > 2*d.off+aheadPiece || d.made == before {
-			t.Fatalf("with the log at %d, %d bytes are written ahead, %d before", d.off, d.made, before)
+		if d.making == nil || d.zeroed < min(2*d.off, size) || d.zeroed > 2*d.off+zeroChunk || d.zeroed == before {
+			t.Fatalf("with the log at %d, %d bytes are written ahead, %d before", d.off, d.zeroed, before)
 		}
 		for len(d.prepare) > 0 {
 			<-d.prepare
 		}
-		for before = d.made; len(d.prepare) == 0; {
+		for before = d.zeroed; len(d.prepare) == 0; {
 			keys = d.fill(t, keys, d.off+1)
 			if d.off > size/2+8<<10 {
 				t.Fatalf("nobody was called to go on, with the log at %d", d.off)
@@ -168,7 +168,7 @@ func TestPreparingKeepsPace(t *testing.T) {
 		}
 		wakes++
 	}
-	if wakes < size/aheadPiece/2 {
+	if wakes < size/zeroChunk/2 {
 		t.Errorf("it was made in %d parts", wakes)
 	}
 	if d.next.flags != flagWritten || !d.next.durable {
@@ -202,7 +202,7 @@ func TestLatePreparation(t *testing.T) {
 		}
 	}
 	late, cur, stalls := d.making, d.cur, d.stalls.Load()
-	if late == nil || d.made == 0 {
+	if late == nil || d.zeroed == 0 {
 		t.Fatal("nothing is in the making: this tests nothing")
 	}
 	keys = d.fill(t, keys, size)
@@ -256,7 +256,7 @@ func TestPreparingFails(t *testing.T) {
 		}
 		c.FS.(*vfs.Mem).SetHook(nil)
 		if d.next != nil { // all calls have failed once
-			if fail < leastPieces+4 {
+			if fail < minZeroChunks+4 {
 				t.Errorf("only %d calls were made", fail)
 			}
 			d.Close()

@@ -177,7 +177,7 @@ func TestNoByteLeft(t *testing.T) {
 	}
 	for range 3 {
 		x.work()
-		x.d.tidy(true)
+		x.d.reclaim.tidy(true)
 	}
 	x.work()
 	if now := x.fs.Used(); now > before/2 {
@@ -202,7 +202,7 @@ func TestRangeDeleteIsGarbage(t *testing.T) {
 	if err := commit(x.d, &b, holdfast.Power); err != nil {
 		t.Fatal(err)
 	}
-	x.d.tidy(true)
+	x.d.reclaim.tidy(true)
 	x.work()
 	if left := x.count(); left == 0 || left > n/50 {
 		t.Fatalf("%d keys are left: this tests nothing", left)
@@ -252,7 +252,7 @@ func TestDeletesGiveBack(t *testing.T) {
 					} else {
 						for range 3 {
 							x.work()
-							x.d.tidy(true)
+							x.d.reclaim.tidy(true)
 						}
 					}
 					x.work()
@@ -535,7 +535,8 @@ func TestBackgroundFailures(t *testing.T) {
 // TestPaceIsShared: writers that are slowed down get one rate together, however many they are. Each once got its own.
 func TestPaceIsShared(t *testing.T) {
 	d := &DB{watch: newWatch(testConfig(vfs.NewMem(), "db").Logger)}
-	d.debt.Store(&debt{base: 1, width: 1000})
+	d.reclaim.d = d
+	d.reclaim.debt.Store(&debt{base: 1, width: 1000})
 	d.log.appended.Store(501) // halfway
 	const writers, each = 64, 128 << 10
 	start := time.Now()
@@ -543,7 +544,7 @@ func TestPaceIsShared(t *testing.T) {
 	for range writers {
 		all.Go(func() {
 			for range each / (4 << 10) {
-				d.pace(4 << 10)
+				d.reclaim.pace(4 << 10)
 			}
 		})
 	}
@@ -556,19 +557,19 @@ func TestPaceIsShared(t *testing.T) {
 // TestLastStop: at the bound of the debt writers wait until reclaim has caught up, or has nothing to do.
 func TestLastStop(t *testing.T) {
 	d := &DB{watch: newWatch(testConfig(vfs.NewMem(), "db").Logger), merges: make(chan struct{}, 1)}
-	d.changed.L = &d.mu
+	d.changed.L, d.reclaim.d = &d.mu, d
 	for name, release := range map[string]func(){
-		"less debt":       func() { d.debt.Store(&debt{base: 5000, width: 1000}) },
-		"no merge to do":  func() { d.reclaiming = false },
+		"less debt":       func() { d.reclaim.debt.Store(&debt{base: 5000, width: 1000}) },
+		"no merge to do":  func() { d.reclaim.busy = false },
 		"a failed engine": func() { d.log.failed.Store(&failure{err: syscall.EIO}) },
 	} {
 		d.log.appended.Store(5000)
-		d.debt.Store(&debt{base: 1, width: 1000})
-		d.reclaiming = true
+		d.reclaim.debt.Store(&debt{base: 1, width: 1000})
+		d.reclaim.busy = true
 		d.log.failed.Store(nil)
 		through := make(chan struct{})
 		go func() {
-			d.pace(1)
+			d.reclaim.pace(1)
 			close(through)
 		}()
 		<-d.merges // it is about to wait
@@ -718,7 +719,7 @@ func (x *drive) moveAll() {
 		}
 	}
 	tiers := d.view.Load().ver.tiers
-	d.passes = append(d.passes, &pass{
+	d.reclaim.passes = append(d.reclaim.passes, &pass{
 		oldest: tiers[len(tiers)-1].id, newest: tiers[0].id, victims: victims, limit: d.runLimit, mover: &mover{d: d, seq: d.from.seq},
 	})
 }
@@ -731,10 +732,10 @@ func stepValue(i int) []byte { return bytes.Repeat(fmt.Appendf(nil, "%06d ", i),
 func TestSegmentFilledByLaterStep(t *testing.T) {
 	x := movingSteps(t, 2000, false)
 	d := x.d
-	if _, err := d.mergeOnce(); err != nil {
+	if _, err := d.reclaim.mergeOnce(); err != nil {
 		t.Fatal(err)
 	}
-	p := d.passes[len(d.passes)-1]
+	p := d.reclaim.passes[len(d.reclaim.passes)-1]
 	first, next := p.mover.seg, bytes.Clone(p.next)
 	if first == nil || next == nil {
 		t.Fatal("the first step has moved all, or nothing: this tests nothing")
@@ -751,7 +752,7 @@ func TestSegmentFilledByLaterStep(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := d.mergeOnce(); err != nil {
+	if _, err := d.reclaim.mergeOnce(); err != nil {
 		t.Fatal(err)
 	}
 	if !between {
@@ -778,7 +779,7 @@ func TestSegmentFilledByLaterStep(t *testing.T) {
 func TestMovedSegmentIsMappedUnread(t *testing.T) {
 	x := movingSteps(t, 300, true)
 	d, mapped := x.d, 0
-	d.passes[0].limit = 1 << 20 // one step
+	d.reclaim.passes[0].limit = 1 << 20 // one step
 	x.fs.SetHook(func(op vfs.Op) error {
 		if id, ok := numbered(path.Base(op.Name), ".seg"); ok && op.Kind == vfs.OpMap {
 			if d.view.Load().ver.segment(uint32(id)) != nil {
@@ -788,8 +789,8 @@ func TestMovedSegmentIsMappedUnread(t *testing.T) {
 		}
 		return nil
 	})
-	for len(d.passes) > 0 {
-		if _, err := d.mergeOnce(); err != nil {
+	for len(d.reclaim.passes) > 0 {
+		if _, err := d.reclaim.mergeOnce(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -814,14 +815,14 @@ func TestNoMergeAfterFailure(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := d.mergeOnce(); !errors.Is(err, syscall.EIO) {
+	if _, err := d.reclaim.mergeOnce(); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("the step: %v", err)
 	}
 	x.fs.SetHook(nil)
 	if after, err := x.fs.List("db"); err != nil || !slices.Equal(before, after) {
 		t.Errorf("%v, %v are left of %v", after, err, before)
 	}
-	if did, err := d.mergeOnce(); did || !errors.Is(err, holdfast.ErrPoisoned) {
+	if did, err := d.reclaim.mergeOnce(); did || !errors.Is(err, holdfast.ErrPoisoned) {
 		t.Errorf("another step: %v, %v", did, err)
 	}
 }
@@ -844,10 +845,10 @@ func TestUnreadablePages(t *testing.T) {
 				b.Set(stepKey(i), stepValue(i+1))
 			}
 		})
-		x.d.passes = nil
+		x.d.reclaim.passes = nil
 		x.moveAll()
-		for len(x.d.passes) > 0 {
-			if _, err := x.d.mergeOnce(); err != nil {
+		for len(x.d.reclaim.passes) > 0 {
+			if _, err := x.d.reclaim.mergeOnce(); err != nil {
 				t.Errorf("%s: %v", kind, err)
 			}
 		}
@@ -876,7 +877,7 @@ func TestUnreadablePages(t *testing.T) {
 func TestMergeChecksAgain(t *testing.T) {
 	const n = 500
 	x := movingSteps(t, n, true)
-	x.d.passes = nil
+	x.d.reclaim.passes = nil
 	if got := x.count(); got != n {
 		t.Fatalf("%d of %d keys", got, n)
 	}
@@ -892,8 +893,8 @@ func TestMergeChecksAgain(t *testing.T) {
 		}
 	})
 	x.moveAll()
-	for len(x.d.passes) > 0 {
-		if _, err := x.d.mergeOnce(); err != nil {
+	for len(x.d.reclaim.passes) > 0 {
+		if _, err := x.d.reclaim.mergeOnce(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -919,9 +920,9 @@ func TestMergeChecksAgain(t *testing.T) {
 // what the step writes).
 func TestPlacingBesideStep(t *testing.T) {
 	x := movingSteps(t, 1000, false)
-	d, p := x.d, x.d.passes[0]
+	d, p := x.d, x.d.reclaim.passes[0]
 	d.edit.Lock()
-	s := d.plan(p)
+	s := d.reclaim.plan(p)
 	d.edit.Unlock()
 	p.mover.begin()
 	out := d.newOutput()
@@ -931,7 +932,7 @@ func TestPlacingBesideStep(t *testing.T) {
 			t.Error("the step does not keep runs out of the way")
 		}
 	})
-	if err := d.rewrite(p, s, out); err != nil {
+	if err := d.reclaim.rewrite(p, s, out); err != nil {
 		t.Fatal(err)
 	}
 	placing.Wait()
@@ -985,7 +986,7 @@ func TestTwoManifests(t *testing.T) {
 			},
 		} {
 			x := movingSteps(t, 100, false)
-			x.d.passes = nil
+			x.d.reclaim.passes = nil
 			x.work() // the next segment is prepared, and could be given back
 			var b holdfast.Batch
 			b.Set([]byte("key"), []byte("value"))

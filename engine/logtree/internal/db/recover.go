@@ -27,7 +27,7 @@ func Open(c Config) (_ *DB, err error) {
 	memory := max(c.Memory, minMemory)
 	room := roomFor(c)
 	d := &DB{
-		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual || c.ReadOnly, reads: c.ReadOnly, noMap: c.NoMapping,
+		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual || c.ReadOnly, readOnly: c.ReadOnly, noMap: c.NoMapping,
 		tableLimit:   cmp.Or(c.Sizes.Table, min(memory/5, 256<<20, max(room/16, leastTable))),
 		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment, max(room/16, minSegment))),
 		runLimit:     cmp.Or(c.Sizes.Run, min(memory/16, maxRun, max(room/64, leastStep))),
@@ -35,6 +35,7 @@ func Open(c Config) (_ *DB, err error) {
 		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{}, 1), warm: make(chan struct{}, 1),
 		stop: make(chan struct{}),
 	}
+	d.reclaim.d = d
 	d.gate.Name(Name, c.Dir)
 	d.watch = newWatch(c.Logger)
 	d.log.fs, d.log.dir, d.log.watch, d.log.check = c.FS, c.Dir, d.watch, c.Check
@@ -68,12 +69,12 @@ func Open(c Config) (_ *DB, err error) {
 	}
 	if !d.manual {
 		d.background(isFlushing, d.work, d.flushOnce)
-		d.background(isMerging, d.merges, d.mergeOnce)
+		d.background(isMerging, d.merges, d.reclaim.mergeOnce)
 		d.background(isPreparing, d.prepare, d.prepareNext)
 		d.background(isReadingAhead, d.warm, d.warmAhead)
 		d.mu.Lock()
 		if d.view.Load().mem.deletes > 0 {
-			d.armTidy()
+			d.reclaim.armTidy()
 		}
 		d.mu.Unlock()
 		d.wake(d.work)
@@ -142,7 +143,7 @@ func (d *DB) recover(m *manifest) error {
 	segFiles, runFiles := map[uint32]bool{}, map[uint64]bool{}
 	for _, name := range names {
 		if name == reserveName {
-			if d.reserve, err = d.fs.Size(filepath.Join(d.dir, name)); err != nil {
+			if d.reserve.size, err = d.fs.Size(filepath.Join(d.dir, name)); err != nil {
 				return ioError("open", filepath.Join(d.dir, name), err)
 			}
 		}
@@ -219,14 +220,14 @@ func (d *DB) recover(m *manifest) error {
 
 	// Until this manifest's name is durable, a power cut may bring back the one before it, which names files that this one
 	// does not.
-	if !d.reads {
+	if !d.readOnly {
 		if err := d.fs.SyncDir(d.dir); err != nil {
 			return ioError("sync", d.dir, err)
 		}
 	}
 	// The replay may need the room that runs take which nothing names.
 	for _, id := range slices.Sorted(maps.Keys(runFiles)) {
-		if files[id] == nil && !d.reads {
+		if files[id] == nil && !d.readOnly {
 			d.remove(runName(d.dir, id))
 		}
 	}
@@ -235,7 +236,7 @@ func (d *DB) recover(m *manifest) error {
 	}
 
 	for _, id := range slices.Sorted(maps.Keys(segFiles)) {
-		if d.segs[id] == nil && !d.reads {
+		if d.segs[id] == nil && !d.readOnly {
 			d.remove(segmentName(d.dir, id))
 		}
 	}
@@ -327,15 +328,15 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 	if s := d.segs[at.seg]; s != nil {
 		s.used.Store(max(at.off, segmentHeader))
 	}
-	if !d.reads {
+	if !d.readOnly {
 		if err := d.trim(m.from); err != nil {
 			return err
 		}
 	}
 	d.visible.Store(d.seq)
-	// Each time that a database is opened and written to, its log gets another piece. If many are to be read, those in
+	// Each time that a database is opened and written to, its log gets another chunk. If many are to be read, those in
 	// runs need not be read again.
-	if len(replayed) > maxPieces && !d.view.Load().mem.empty() {
+	if len(replayed) > maxReplayedSegments && !d.view.Load().mem.empty() {
 		d.mu.Lock()
 		d.rotateTable()
 		d.mu.Unlock()
@@ -343,13 +344,13 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 	return nil
 }
 
-// maxPieces is how many segments of the log are read at opening before the memtable is flushed for their sake.
-const maxPieces = 8
+// maxReplayedSegments is how many segments of the log are read at opening before the memtable is flushed for their sake.
+const maxReplayedSegments = 8
 
 // syncReplayed makes durable what was read. A sync alone would not do: after one that failed, the
 // system may show what is not on the disk, and not write it at the next.
 func (d *DB) syncReplayed(replayed []*segment, at position) error {
-	if d.reads {
+	if d.readOnly {
 		return nil
 	}
 	for _, s := range replayed {
@@ -448,7 +449,7 @@ func (d *DB) spill(at *position, replayed *[]*segment) error {
 	d.visible.Store(d.seq)
 	d.rotateTable()
 	d.mu.Unlock()
-	if d.reads {
+	if d.readOnly {
 		return nil
 	}
 	_, err := d.flush()

@@ -81,24 +81,24 @@ func TestFlushBesideMoves(t *testing.T) {
 	}
 	d.edit.Lock()
 	p := &pass{oldest: ver.tiers[len(ver.tiers)-1].id, newest: ver.tiers[0].id, limit: d.runLimit, mover: &mover{d: d}}
-	s := d.plan(p)
-	d.merging, d.mergingPass = s, p
+	s := d.reclaim.plan(p)
+	d.reclaim.step, d.reclaim.stepPass = s, p
 	ver.refs.Add(1)
 	d.edit.Unlock()
 	out := d.newOutput()
-	if err := d.rewrite(p, s, out); err != nil {
+	if err := d.reclaim.rewrite(p, s, out); err != nil {
 		t.Fatal(err)
 	}
 	d.put(t, sets("n", "o"))
 	d.edit.Lock()
-	tiers := d.result(p, s, out)
+	tiers := d.reclaim.result(p, s, out)
 	if bad := overlapping(tiers); bad != nil {
 		t.Errorf("refs overlap in tier %d", bad.id)
 	}
 	if err := d.install(tiers, d.from, nil, p.mover.commit()); err != nil {
 		t.Fatal(err)
 	}
-	d.merging, d.mergingPass = nil, nil
+	d.reclaim.step, d.reclaim.stepPass = nil, nil
 	d.edit.Unlock()
 	ver.release()
 	check := func() {
@@ -132,7 +132,7 @@ func TestNeighboursAreNoCluster(t *testing.T) {
 	if len(ver.tiers) != 1 || len(ver.tiers[0].refs) != 3 {
 		t.Fatalf("%d tiers: the run was not linked", len(ver.tiers))
 	}
-	s := d.plan(&pass{oldest: ver.tiers[0].id, newest: ver.tiers[0].id})
+	s := d.reclaim.plan(&pass{oldest: ver.tiers[0].id, newest: ver.tiers[0].id})
 	for _, c := range s.clusters {
 		if c.rewrite {
 			t.Errorf("%q to %q is to be rewritten", c.span.lo, c.span.hi)
@@ -153,7 +153,7 @@ func TestDroppedOutputs(t *testing.T) {
 		}
 		return nil
 	})
-	if did, err := d.mergeOnce(); !did || err != nil || !once.Load() {
+	if did, err := d.reclaim.mergeOnce(); !did || err != nil || !once.Load() {
 		t.Fatalf("no merge: %v, %v", did, err)
 	}
 	if _, err := d.Work(10); err != nil {
@@ -198,18 +198,18 @@ func TestDroppedReceipt(t *testing.T) {
 	}
 }
 
-// TestTombs compares range deletes with a list of every one of them.
-func TestTombs(t *testing.T) {
+// TestRangeTombstones compares range deletes with a list of every one of them.
+func TestRangeTombstones(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 3))
 	key := func() []byte { return fmt.Appendf(nil, "%02d", rnd.IntN(60)) }
 	for range 200 {
-		var all []tomb
-		var ts *tombs
+		var all []rangeTombstone
+		var ts *rangeTombstones
 		seq := uint64(0)
 		for range 1 + rnd.IntN(8) {
-			var batch []tomb
+			var batch []rangeTombstone
 			for range 1 + rnd.IntN(6) {
 				seq++
 				lo, hi := key(), key()
@@ -224,7 +224,7 @@ func TestTombs(t *testing.T) {
 				if rnd.IntN(10) == 0 {
 					lo = nil
 				}
-				batch = append(batch, tomb{lo, hi, seq})
+				batch = append(batch, rangeTombstone{lo, hi, seq})
 			}
 			if len(batch) == 0 {
 				continue
@@ -632,7 +632,7 @@ func TestOpenedOften(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			merged, err := d.mergeOnce()
+			merged, err := d.reclaim.mergeOnce()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -644,7 +644,7 @@ func TestOpenedOften(t *testing.T) {
 		}
 		most = max(most, len(names))
 	}
-	if most > 2*maxScraps+maxSmall || read > maxPieces+1 {
+	if most > 2*maxScraps+maxSmall || read > maxReplayedSegments+1 {
 		t.Errorf("%d files, of which %d were read at one opening", most, read)
 	}
 	for i := range sessions {
@@ -788,7 +788,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 			return d
 		},
 		"many pieces": func(d *DB, c Config, n *int) *DB {
-			for range 2 * maxPieces {
+			for range 2 * maxReplayedSegments {
 				for range 200 {
 					write(t, d, *n)
 					*n++
@@ -861,7 +861,7 @@ func write(t *testing.T, d *DB, i int) {
 // once said that it had those bytes, and the next opening that it was cut short.
 func TestCutInPadding(t *testing.T) {
 	d, c := manualWith(t, 8<<20)
-	for i := range maxPieces + 2 {
+	for i := range maxReplayedSegments + 2 {
 		write(t, d, i)
 		name, off := d.cur.file.Name(), d.off
 		d.abandon()

@@ -38,7 +38,7 @@ func TestOldManifestKeepsItsFiles(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := d.mergeOnce(); err == nil || !renamed {
+	if _, err := d.reclaim.mergeOnce(); err == nil || !renamed {
 		t.Fatalf("the merge ends with %v, the manifest renamed: %v", err, renamed)
 	}
 	for n := int64(1); ; n++ {
