@@ -2,6 +2,7 @@ package db
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -13,6 +14,8 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
+var seed = flag.Uint64("db.seed", 1, "first seed of the random histories")
+
 // testConfig opens small files in dir, so that all kinds of background work happen soon.
 func testConfig(fsys vfs.FS, dir string) Config {
 	return Config{FS: fsys, Dir: dir, New: true, ID: [16]byte{1, 2, 3}, Memory: 64 << 10, Logger: slog.New(slog.DiscardHandler), SyncEvery: time.Second}
@@ -21,29 +24,36 @@ func testConfig(fsys vfs.FS, dir string) Config {
 // TestModel compares long random histories with the reference engine: reads, scans both ways and
 // snapshots, through flushes, merges, reclaim and reopening.
 func TestModel(t *testing.T) {
-	for name, change := range map[string]func(*Config){
-		"background, mapped": func(c *Config) { c.Memory *= 4 },
-		"manual, mapped":     func(c *Config) { c.Manual, c.Memory = true, 4*c.Memory },
-		"manual, in memory":  func(c *Config) { c.Manual, c.FS, c.Dir = true, vfs.NewMem(), "db" },
+	for name, x := range map[string]struct {
+		histories, steps int
+		mapped           bool
+		change           func(*Config)
+	}{
+		"background, mapped": {3, 2000, true, func(c *Config) { c.Memory *= 4 }},
+		"manual, mapped":     {3, 2000, true, func(c *Config) { c.Manual, c.Memory = true, 4*c.Memory }},
+		"manual, read calls": {3, 2000, false, func(c *Config) { c.Manual = true }},
+		"background, disk":   {1, 300, true, func(c *Config) { c.Memory, c.FS, c.Dir = 4*c.Memory, vfs.OS(), t.TempDir() }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			histories := 3
+			t.Parallel()
 			if testing.Short() {
-				histories = 1
+				x.histories = 1
 			}
-			for range histories {
-				testModel(t, rand.Uint64(), change)
+			for i := range x.histories {
+				fsys := vfs.NewMem()
+				fsys.SetMapping(x.mapped)
+				t.Cleanup(fsys.Unmap)
+				c := testConfig(fsys, "db")
+				x.change(&c)
+				testModel(t, *seed+uint64(i), c, x.steps)
 			}
 		})
 	}
 }
 
-func testModel(t *testing.T, seed uint64, change func(*Config)) {
-	t.Logf("seed %d", seed)
+func testModel(t *testing.T, seed uint64, c Config, steps int) {
+	t.Logf("-db.seed=%d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	dir := t.TempDir()
-	c := testConfig(vfs.OS(), dir)
-	change(&c)
 	if err := c.FS.MkdirAll(c.Dir); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +81,7 @@ func testModel(t *testing.T, seed uint64, change func(*Config)) {
 		views = append(views[:i], views[i+1:]...)
 	}
 	var b holdfast.Batch
-	for step := range 2000 {
+	for step := range steps {
 		switch n := rnd.IntN(100); {
 		case n < 70:
 			b.Reset()

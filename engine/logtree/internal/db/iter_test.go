@@ -52,9 +52,9 @@ func scanKey(i int) []byte { return fmt.Appendf(nil, "key/%05d", i) }
 func TestScanModel(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			for range 3 {
-				seed := rand.Uint64()
-				t.Logf("seed %d", seed)
+			for i := range uint64(3) {
+				seed := *seed + i
+				t.Logf("-db.seed=%d", seed)
 				rnd := rand.New(rand.NewPCG(seed, 1))
 				d, _ := scanned(t, way.mapped)
 				model := mem.New()

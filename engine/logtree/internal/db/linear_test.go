@@ -63,7 +63,7 @@ func TestLinearizable(t *testing.T) {
 		rounds = 4
 	}
 	for round := range rounds {
-		seed := rand.Uint64()
+		seed := *seed + uint64(round)
 		c := Config{New: true, ID: [16]byte{1}, Memory: 64 << 10, Logger: slog.New(slog.DiscardHandler), SyncEvery: time.Millisecond,
 			Sizes: Sizes{Table: []int64{1, 140 << 10}[round%2], Segment: 2 << 10, Run: 1 << 10}}
 		c.FS, c.Dir = vfs.OS(), t.TempDir()
@@ -79,13 +79,13 @@ func TestLinearizable(t *testing.T) {
 			t.Fatal(err)
 		}
 		if t.Failed() {
-			t.Fatalf("seed %d", seed)
+			t.Fatalf("-db.seed=%d", seed)
 		}
 		switch porcupine.CheckOperationsTimeout(linearModel, history, time.Minute) {
 		case porcupine.Illegal:
-			t.Fatalf("seed %d: no order of these calls explains what was seen: %v", seed, history)
+			t.Fatalf("-db.seed=%d: no order of these calls explains what was seen: %v", seed, history)
 		case porcupine.Unknown:
-			t.Logf("seed %d: not decided within a minute", seed)
+			t.Logf("-db.seed=%d: not decided within a minute", seed)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func linearHistory(t *testing.T, d *DB, seed uint64) []porcupine.Operation {
 					}
 				}
 				if err != nil {
-					t.Errorf("seed %d: %v", seed, err)
+					t.Errorf("-db.seed=%d: %v", seed, err)
 					return
 				}
 				mu.Lock()

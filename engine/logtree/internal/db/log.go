@@ -40,6 +40,7 @@ type log struct {
 	leaving int  // waiters that were told of success and are still waking up
 	waiting []*syncWaiter
 	took    syncTimes // by the last one
+	pool    sync.Pool // of *syncWaiter
 
 	// Lsns: somebody was told, at Memory or at Process, that all before it is that safe.
 	acked  [2]atomic.Uint64
@@ -85,8 +86,6 @@ type syncTimes struct {
 	write, sync time.Duration
 	path        string // of the last file synced
 }
-
-var syncWaiters = sync.Pool{New: func() any { return &syncWaiter{call: make(chan bool, 1)} }}
 
 // push queues a chunk. It is called with the database's mu held.
 func (l *log) push(p chunk) {
@@ -277,12 +276,15 @@ func (l *log) syncTo(lsn uint64) error {
 		return nil
 	}
 	if l.busy || l.called || l.leaving > 0 {
-		w := syncWaiters.Get().(*syncWaiter)
+		w, ok := l.pool.Get().(*syncWaiter)
+		if !ok {
+			w = &syncWaiter{call: make(chan bool, 1)}
+		}
 		w.lsn = lsn
 		l.waiting = append(l.waiting, w)
 		l.mu.Unlock()
 		mine := <-w.call
-		syncWaiters.Put(w)
+		l.pool.Put(w)
 		l.mu.Lock()
 		if !mine {
 			l.leaving--

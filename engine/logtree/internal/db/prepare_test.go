@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -67,9 +68,7 @@ func segmentFiles(t *testing.T, c Config) (names []string) {
 // anything that opening leaves there.
 func TestCrashWhilePreparing(t *testing.T) {
 	const size = 64 << 10
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 4))
+	rnd := rand.New(rand.NewPCG(*seed, 4))
 	steps := 0
 	for done := false; !done; steps++ {
 		d, c := prepared(t, size, true)
@@ -283,7 +282,9 @@ func TestPreparingFails(t *testing.T) {
 
 // TestLongWaits: what a commit waits for is said, with what goes on in the background; not twice within the time between
 // lines, but how often it was not said.
-func TestLongWaits(t *testing.T) {
+func TestLongWaits(t *testing.T) { synctest.Test(t, testLongWaits) }
+
+func testLongWaits(t *testing.T) {
 	var out bytes.Buffer
 	d, c := prepared(t, 64<<10, true)
 	d.logger = slog.New(slog.NewTextHandler(&out, nil))
@@ -340,11 +341,7 @@ func TestLongWaits(t *testing.T) {
 	go put("first", first)
 	<-syncing
 	go put("second", second)
-	for waiting := false; !waiting; time.Sleep(time.Millisecond) {
-		d.log.mu.Lock()
-		waiting = len(d.log.waiting) == 1
-		d.log.mu.Unlock()
-	}
+	synctest.Wait() // the second waits for the first one's sync
 	d.watch.next.Store(0)
 	close(release)
 	if err := <-first; err != nil {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -334,36 +335,42 @@ func TestCloseWithoutRoom(t *testing.T) {
 // in a memtable or in runs.
 func TestTidyComesByItself(t *testing.T) {
 	for _, memory := range []int64{128 << 20, 32 << 20} {
-		fsys := vfs.NewMem()
-		c := testConfig(fsys, "db")
-		c.Memory = memory
-		if err := fsys.MkdirAll("db"); err != nil {
-			t.Fatal(err)
-		}
-		d, err := Open(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range 200 {
-			var b holdfast.Batch
-			for k := range 100 {
-				b.Set(scattered(i*100+k), make([]byte, 1000))
-			}
-			if err := commit(d, &b, holdfast.Power); err != nil {
-				t.Fatal(err)
-			}
-		}
+		synctest.Test(t, func(t *testing.T) { testTidy(t, memory) })
+	}
+}
+
+func testTidy(t *testing.T, memory int64) {
+	fsys := vfs.NewMem()
+	c := testConfig(fsys, "db")
+	c.Memory = memory
+	if err := fsys.MkdirAll("db"); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
 		var b holdfast.Batch
-		b.DeleteRange(nil, nil)
+		for k := range 100 {
+			b.Set(scattered(i*100+k), make([]byte, 1000))
+		}
 		if err := commit(d, &b, holdfast.Power); err != nil {
 			t.Fatal(err)
 		}
-		for fsys.Used() > 2<<20 { // the test's own limit ends it
-			time.Sleep(10 * time.Millisecond)
+	}
+	var b holdfast.Batch
+	b.DeleteRange(nil, nil)
+	if err := commit(d, &b, holdfast.Power); err != nil {
+		t.Fatal(err)
+	}
+	for start := time.Now(); fsys.Used() > 2<<20; time.Sleep(tidyAfter) {
+		if time.Since(start) > time.Minute {
+			t.Fatalf("after a minute there are %d bytes on disk", fsys.Used())
 		}
-		if err := d.Close(); err != nil {
-			t.Fatal(err)
-		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -534,24 +541,27 @@ func TestBackgroundFailures(t *testing.T) {
 
 // TestPaceIsShared: writers that are slowed down get one rate together, however many they are. Each once got its own.
 func TestPaceIsShared(t *testing.T) {
-	d := &DB{watch: newWatch(testConfig(vfs.NewMem(), "db").Logger)}
-	d.reclaim.d = d
-	d.reclaim.debt.Store(&debt{base: 1, width: 1000})
-	d.log.appended.Store(501) // halfway
-	const writers, each = 64, 128 << 10
-	start := time.Now()
-	var all sync.WaitGroup
-	for range writers {
-		all.Go(func() {
-			for range each / (4 << 10) {
-				d.reclaim.pace(4 << 10)
-			}
-		})
-	}
-	all.Wait()
-	if took, least := time.Since(start).Seconds(), float64(writers*each)/pacing*0.9; took < least {
-		t.Errorf("%d bytes in %.3f s, less than %.3f", writers*each, took, least)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := &DB{watch: newWatch(testConfig(vfs.NewMem(), "db").Logger)}
+		d.reclaim.d = d
+		d.reclaim.debt.Store(&debt{base: 1, width: 1000})
+		d.log.appended.Store(501) // halfway
+		const writers, each = 64, 128 << 10
+		start := time.Now()
+		var all sync.WaitGroup
+		for range writers {
+			all.Go(func() {
+				for range each / (4 << 10) {
+					d.reclaim.pace(4 << 10)
+				}
+			})
+		}
+		all.Wait()
+		want := float64(writers*each) / pacing
+		if took := time.Since(start).Seconds(); took < 0.99*want || took > 1.01*want {
+			t.Errorf("%d bytes in %.3f s, not in %.3f", writers*each, took, want)
+		}
+	})
 }
 
 // TestLastStop: at the bound of the debt writers wait until reclaim has caught up, or has nothing to do.

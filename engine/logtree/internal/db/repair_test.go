@@ -271,16 +271,16 @@ func TestRandomDamageIsTold(t *testing.T) {
 	}
 	repairs, whole, doubtful, wrong, some := 0, 0, 0, 0, 0
 	for i := range histories {
-		seed := rand.Uint64()
+		seed := *seed + uint64(i)
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		closed := i%3 > 0
 		sound, h := random(t, rnd, closed)
-		if r, n, _ := checkDoubt(t, fmt.Sprintf("seed %d, closed %v, sound", seed, closed), sound, h, closed); n > 0 || !r.Complete() {
-			t.Fatalf("seed %d, closed %v: sound, but %+v", seed, closed, r)
+		if r, n, _ := checkDoubt(t, fmt.Sprintf("-db.seed=%d, closed %v, sound", seed, closed), sound, h, closed); n > 0 || !r.Complete() {
+			t.Fatalf("-db.seed=%d, closed %v: sound, but %+v", seed, closed, r)
 		}
 		names := slices.DeleteFunc(listAll(t, sound), func(name string) bool { return filepath.Ext(name) == "" && rnd.IntN(2) == 0 })
 		for range each {
-			fsys, what := sound.Clone(), fmt.Sprintf("seed %d, closed %v", seed, closed)
+			fsys, what := sound.Clone(), fmt.Sprintf("-db.seed=%d, closed %v", seed, closed)
 			// Where the manifest is damaged too, nobody can tell that the log's last segment is missing, or ends early.
 			names, bits := names, !closed
 			if rnd.IntN(3) > 0 {
