@@ -373,6 +373,7 @@ func testConcurrent(t *testing.T, sys FS, dir string) {
 // TestSame does the same random things to the real file system and to Mem and compares what comes
 // of each.
 func TestSame(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows removes and replaces no open files")
 	}

@@ -129,6 +129,7 @@ func eachTailed(t *testing.T, test func(t *testing.T, x *tailed)) {
 // found is the whole batches before it. Only where the segment itself is not there any more, and the one before says that
 // it was durable, that is damage.
 func TestTailCut(t *testing.T) {
+	t.Parallel()
 	eachTailed(t, func(t *testing.T, x *tailed) {
 		for n := range x.used {
 			fsys := x.fs.Clone()
@@ -150,6 +151,7 @@ func TestTailCut(t *testing.T) {
 // TestTailFlipped flips every byte of the last segment. A batch of which a later frame knows that it had been
 // synced must not be missed in silence; what is found instead is the batches before.
 func TestTailFlipped(t *testing.T) {
+	t.Parallel()
 	eachTailed(t, func(t *testing.T, x *tailed) {
 		refused := 0
 		for off := range x.used {

@@ -66,6 +66,7 @@ func isDamage(err error) bool {
 // an error that says what it is, and in that case Verify finds something; a repair makes nothing up. Where the
 // database was not closed, damage to the very last commit is as if it had been torn.
 func TestEveryByteFlipped(t *testing.T) {
+	t.Parallel()
 	closed, h := closedSmall(t)
 	killed, _ := killedSmall(t)
 	t.Run("closed", func(t *testing.T) {
@@ -145,6 +146,7 @@ func testEveryByte(t *testing.T, sound *vfs.Mem, h history, torn int, step func(
 // TestTailCutAtEveryByte cuts the last segment of a killed database at each length: what is then read is a prefix
 // of what was committed, or the damage is named.
 func TestTailCutAtEveryByte(t *testing.T) {
+	t.Parallel()
 	sound, h := killedSmall(t)
 	k, err := readDisk(sound, smallDir)
 	if err != nil {
@@ -305,6 +307,7 @@ func TestDamage(t *testing.T) {
 // TestRepairWithoutIndex takes away runs, or the manifest, of databases with random histories whose segments have been reclaimed
 // many times. What the log alone cannot tell must be in doubt: deletes that are gone, above all.
 func TestRepairWithoutIndex(t *testing.T) {
+	t.Parallel()
 	doubtful, wrongs, sure := int64(0), 0, 0
 	for i := range uint64(60) {
 		seed := *seed + i
@@ -489,6 +492,7 @@ func TestDamagedValueBehindDamagedBlock(t *testing.T) {
 // TestRotAfterFirstRead flips bits of a run that has been read, in a database that is open. What it answers must still
 // be right, or an error, whether there is memory for what was read or not.
 func TestRotAfterFirstRead(t *testing.T) {
+	t.Parallel()
 	for _, memory := range []int64{minMemory, 4 << 20} {
 		c := testConfig(vfs.OS(), t.TempDir())
 		c.Memory, c.SyncEvery, c.Manual = memory, -1, true

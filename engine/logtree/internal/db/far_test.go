@@ -66,6 +66,7 @@ func checkFar(t *testing.T, when string, r holdfast.Reader, d *DB, mark byte) {
 // TestFarValues: large values are read from the log at every stage: right after Apply at each level, from a
 // snapshot whose segments nothing else needs any more, after a kill, and from runs.
 func TestFarValues(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]Config{
 		"mapped":     testConfig(vfs.OS(), t.TempDir()),
 		"read calls": testConfig(vfs.NewMem(), "db"),

@@ -50,6 +50,7 @@ func scanKey(i int) []byte { return fmt.Appendf(nil, "key/%05d", i) }
 // TestScanModel compares walks with the reference where many entries are taken at once: dense keys in order, of several tiers and
 // memtables that lie among each other, values of all lengths, deletes, and range deletes that begin and end anywhere.
 func TestScanModel(t *testing.T) {
+	t.Parallel()
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			for i := range uint64(3) {
@@ -209,6 +210,7 @@ func TestScanDamage(t *testing.T) {
 // TestScanBesideRot changes a mapped value to and fro while scans read it: what was checked is what they hand out.
 // Before values were copied first, a sixth of these scans handed out one that was wrong.
 func TestScanBesideRot(t *testing.T) {
+	t.Parallel()
 	d, c := scanned(t, true)
 	value := func(i int) []byte { return fmt.Appendf(nil, "value %05d of a hundred bytes or so%66d", i, i) }
 	const keys = 400
@@ -261,6 +263,7 @@ func countScan(d *DB) (n int, err error) {
 // TestScanBesideWriters: a walk sees the state that was there when it began, while others overwrite and delete all of it, and flushes
 // and merges go on.
 func TestScanBesideWriters(t *testing.T) {
+	t.Parallel()
 	c := testConfig(vfs.OS(), t.TempDir())
 	c.Memory = 1 << 20
 	d, err := Open(c)

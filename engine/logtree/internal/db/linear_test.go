@@ -58,6 +58,7 @@ func linearKey(k int) []byte { return []byte{'a' + byte(k)} }
 // rotated, flushed and merged all the time. There must be one order of all calls, each at some moment between
 // its beginning and its end, that explains everything that was seen.
 func TestLinearizable(t *testing.T) {
+	t.Parallel()
 	rounds := 12
 	if testing.Short() {
 		rounds = 4

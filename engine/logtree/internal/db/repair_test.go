@@ -265,6 +265,7 @@ func repairSmallAfter(t *testing.T, fsys *vfs.Mem, h history, closed bool) (*Rep
 // TestRandomDamageIsTold: whatever is damaged in databases with random histories, no key of the repaired one is wrong without
 // being in doubt.
 func TestRandomDamageIsTold(t *testing.T) {
+	t.Parallel()
 	histories, each := 150, 25
 	if testing.Short() {
 		histories = 15

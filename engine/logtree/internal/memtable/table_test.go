@@ -3,6 +3,7 @@ package memtable
 import (
 	"bytes"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 )
+
+var seed = flag.Uint64("memtable.seed", 1, "first seed of the random histories")
 
 // put writes one record into im, as a batch of one operation encodes it.
 func put(im *Image, kind holdfast.Kind, key, value []byte) (rec Addr, imageKey []byte) {
@@ -134,8 +137,8 @@ func TestModel(t *testing.T) {
 	pool := NewPool(64<<10, 8<<20) // shared: later tables get used memory
 	for _, kind := range keyKinds {
 		t.Run(kind.name, func(t *testing.T) {
-			for seed := range uint64(8) {
-				n := []int{10, 60, 400, 3000}[seed%4]
+			for i := range uint64(8) {
+				seed, n := *seed+i, []int{10, 60, 400, 3000}[i%4]
 				if kind.name == "long" {
 					n = min(n, 400)
 				}
@@ -145,7 +148,7 @@ func TestModel(t *testing.T) {
 				}
 				checkModel(t, pool, seed, n, next)
 				if t.Failed() {
-					t.Fatalf("seed %d, %d versions", seed, n)
+					t.Fatalf("-memtable.seed=%d, %d versions", seed, n)
 				}
 			}
 		})
@@ -391,6 +394,7 @@ func TestEmpty(t *testing.T) {
 // TestEdges looks for keys that begin as all bounds of an inner node do, where its first or last child
 // holds only keys that begin otherwise.
 func TestEdges(t *testing.T) {
+	t.Parallel()
 	im := NewImage(NewPool(0, 0))
 	table := New(im)
 	middle := func(i int) []byte { return fmt.Appendf(nil, "middle/of/all/the/keys/%05x", i) }
@@ -420,6 +424,7 @@ func TestEdges(t *testing.T) {
 // TestManyVersions reads old states of keys that have thousands of versions, which iterators must
 // pass by searching, not by stepping.
 func TestManyVersions(t *testing.T) {
+	t.Parallel()
 	im := NewImage(NewPool(0, 0))
 	table := New(im)
 	const keys, versions = 5, 4000
@@ -476,6 +481,7 @@ func TestNoAllocation(t *testing.T) {
 // TestConcurrent reads while one goroutine adds: what was published before is there, order holds, and
 // a fixed state does not change.
 func TestConcurrent(t *testing.T) {
+	t.Parallel()
 	for _, kind := range keyKinds {
 		if kind.next == nil || kind.name == "long" {
 			continue
@@ -519,6 +525,7 @@ func testConcurrent(t *testing.T, next func(*rand.Rand, int) []byte) {
 
 // TestConcurrentSplits keeps tables small, so that readers are often where a leaf is being split.
 func TestConcurrentSplits(t *testing.T) {
+	t.Parallel()
 	const tables, n, readers = 50, 500, 2
 	type state struct {
 		table     *Table

@@ -3,6 +3,7 @@ package run
 import (
 	"bytes"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/holdfastdb/holdfast/vfs"
 )
+
+var firstSeed = flag.Uint64("run.seed", 1, "first seed of the random walks")
 
 var testID = Identity{DB: [16]byte{'a', ' ', 's', 't', 'o', 'r', 'e', 7: 1, 15: 9}, ID: 42}
 

@@ -13,8 +13,8 @@ import (
 // TestNear walks by Near and Skip, both ways, from anywhere, with and without bounds: what is near is what single steps
 // would come to, and it ends at the bound.
 func TestNear(t *testing.T) {
-	for range 12 {
-		seed := rand.Uint64()
+	for i := range uint64(12) {
+		seed := *firstSeed + i
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		pairs := randomPairs(rnd, 1+rnd.IntN(1500))
 		if rnd.IntN(2) == 0 {
@@ -31,7 +31,7 @@ func TestNear(t *testing.T) {
 			for range 30 {
 				at := rnd.IntN(len(pairs))
 				if !it.SeekGE(pairs[at].key) {
-					t.Fatalf("seed %d: %v", seed, it.Err())
+					t.Fatalf("-run.seed=%d: %v", seed, it.Err())
 				}
 				var bound []byte
 				switch k := rnd.IntN(4); {
@@ -43,7 +43,7 @@ func TestNear(t *testing.T) {
 				for turns := rnd.IntN(4); turns >= 0; turns-- {
 					at = checkNear(t, rnd, it, pairs, at, rnd.IntN(2) == 0, bound, rnd.IntN(2) == 0)
 					if t.Failed() {
-						t.Fatalf("seed %d, %s, %d entries", seed, mode.name, len(pairs))
+						t.Fatalf("-run.seed=%d, %s, %d entries", seed, mode.name, len(pairs))
 					}
 				}
 			}
