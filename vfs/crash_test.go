@@ -161,7 +161,8 @@ func TestCut(t *testing.T) {
 	// What is written behind the page of a cut that is lost, is lost.
 	write(t, f, 8*sectorSize, sectors("X"))
 	for got := range outcomes(m, show(t, "/f")) {
-		if strings.Contains(got, "X") && (len(got) != 9 || strings.ContainsAny(got, "cdefgh")) || strings.Contains(got, "Xj") {
+		if strings.Contains(got, "X") && (len(got) != 9 || strings.ContainsAny(got, "cdefgh")) ||
+			strings.Contains(got, "Xj") {
 			t.Errorf("after a cut and a write behind it: %s", got)
 		}
 	}

@@ -206,14 +206,17 @@ func TestHistoriesWithCuts(t *testing.T) {
 			c := m.Crash(r)
 			checkHistory(t, c.root, map[*node]bool{})
 			found := contentsOf(t, c, "/f")
-			if !slices.Contains(lengths, len(found)) && (len(found)%sectorSize != 0 || len(found) > slices.Max(lengths) || len(found) < slices.Min(lengths)) {
+			if !slices.Contains(lengths, len(found)) && (len(found)%sectorSize != 0 || len(found) > slices.Max(lengths) ||
+				len(found) < slices.Min(lengths)) {
 				t.Fatalf("-vfs.seed=%d: the length %d is none of %d", *seed+run, len(found), lengths)
 			}
 			for i, b := range found {
-				if i < len(durable) && b == durable[i] || b == 0 && (i >= low || i >= len(durable)) || slices.Contains(values[i], b) {
+				if i < len(durable) && b == durable[i] || b == 0 && (i >= low || i >= len(durable)) ||
+					slices.Contains(values[i], b) {
 					continue
 				}
-				t.Fatalf("-vfs.seed=%d: byte %d is %q: it was %q at the sync, and then %q", *seed+run, i, b, durable[i:min(i+1, len(durable))], values[i])
+				t.Fatalf("-vfs.seed=%d: byte %d is %q: it was %q at the sync, and then %q", *seed+run, i, b,
+					durable[i:min(i+1, len(durable))], values[i])
 			}
 		}
 		has(t, m.CrashAll(), "/f", now)
@@ -318,7 +321,8 @@ func TestNameHistories(t *testing.T) {
 		seen := map[string]bool{}
 		for range 600 {
 			got := tree(t, m.Crash(r))
-			got = strings.Join(slices.DeleteFunc(strings.Fields(got), func(s string) bool { return strings.HasSuffix(s, "/") }), " ")
+			got = strings.Join(slices.DeleteFunc(strings.Fields(got),
+				func(s string) bool { return strings.HasSuffix(s, "/") }), " ")
 			if !allowed[got] {
 				t.Fatalf("-vfs.seed=%d: found %q; durable %q, then %v", *seed+run, got, text(durable), pending)
 			}

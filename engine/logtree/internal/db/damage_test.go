@@ -59,7 +59,8 @@ func listAll(t testing.TB, fsys vfs.FS) (names []string) {
 
 // isDamage reports whether an error is one that damage may be answered with.
 func isDamage(err error) bool {
-	return errors.Is(err, holdfast.ErrCorrupt) || errors.Is(err, holdfast.ErrVersion) || errors.Is(err, holdfast.ErrForeign)
+	return errors.Is(err, holdfast.ErrCorrupt) || errors.Is(err, holdfast.ErrVersion) ||
+		errors.Is(err, holdfast.ErrForeign)
 }
 
 // TestEveryByteFlipped changes each byte of each file in turn. Reading everything then gives the right answer or
@@ -132,12 +133,14 @@ func testEveryByte(t *testing.T, sound *vfs.Mem, h history, torn int, step func(
 				}
 				continue
 			}
-			if !slices.ContainsFunc(h.states[len(h.states)-1-torn:], func(s map[string]string) bool { return maps.Equal(got, s) }) {
+			if !slices.ContainsFunc(h.states[len(h.states)-1-torn:],
+				func(s map[string]string) bool { return maps.Equal(got, s) }) {
 				t.Fatalf("bit %d of byte %d of %s: %s", bit, off, name, difference(got, h.want))
 			}
 		}
 	}
-	t.Logf("%d flips: %d refused, %d found by Verify; %d of %d repairs complete", flips, refused, found, complete, repaired)
+	t.Logf("%d flips: %d refused, %d found by Verify; %d of %d repairs complete", flips, refused, found, complete,
+		repaired)
 	if refused < flips/4 || found < refused {
 		t.Error("too little was found")
 	}
@@ -219,10 +222,11 @@ var damages = map[string]func(t *testing.T, fsys *vfs.Mem, name, other string){
 	},
 }
 
-// TestDamage does each kind of damage to a file of each kind: opening never gives a wrong answer, Verify finds it, and a repair
-// salvages what does not depend on it.
+// TestDamage does each kind of damage to a file of each kind: opening never gives a wrong answer, Verify finds it,
+// and a repair salvages what does not depend on it.
 func TestDamage(t *testing.T) {
-	for state, make := range map[string]func(testing.TB) (*vfs.Mem, history){"closed": closedSmall, "killed": killedSmall} {
+	for state, make := range map[string]func(testing.TB) (*vfs.Mem, history){"closed": closedSmall,
+		"killed": killedSmall} {
 		sound, h := make(t)
 		in, err := Inspect(sound, smallDir)
 		if err != nil {
@@ -230,7 +234,8 @@ func TestDamage(t *testing.T) {
 		}
 		byRole := map[string][]string{}
 		for _, f := range in.Files {
-			if f.Role == roleLog && slices.Contains(in.Log.Segments, in.Log.End.Segment) && f.Name == filepath.Base(segmentName("", in.Log.End.Segment)) {
+			if f.Role == roleLog && slices.Contains(in.Log.Segments, in.Log.End.Segment) &&
+				f.Name == filepath.Base(segmentName("", in.Log.End.Segment)) {
 				f.Role = "log's end"
 			}
 			if f.Role != roleLeft {
@@ -287,7 +292,8 @@ func TestDamage(t *testing.T) {
 								wrong++
 							}
 						}
-						t.Logf("%d of %d keys right, %d wrong; lost %v, doubtful %d, unsure %v", right, len(h.want), wrong, r.Lost, r.Doubtful, r.Unsure)
+						t.Logf("%d of %d keys right, %d wrong; lost %v, doubtful %d, unsure %v", right, len(h.want), wrong, r.Lost,
+							r.Doubtful, r.Unsure)
 						if r.Complete() != (len(r.Lost) == 0 && r.Doubtful == 0 && len(r.Unsure) == 0) {
 							t.Error("complete or not?")
 						}
@@ -304,8 +310,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestRepairWithoutIndex takes away runs, or the manifest, of databases with random histories whose segments have been reclaimed
-// many times. What the log alone cannot tell must be in doubt: deletes that are gone, above all.
+// TestRepairWithoutIndex takes away runs, or the manifest, of databases with random histories whose segments have
+// been reclaimed many times. What the log alone cannot tell must be in doubt: deletes that are gone, above all.
 func TestRepairWithoutIndex(t *testing.T) {
 	t.Parallel()
 	doubtful, wrongs, sure := int64(0), 0, 0
@@ -419,11 +425,13 @@ func TestNewerVersions(t *testing.T) {
 		v, err := Verify(fsys, smallDir)
 		switch {
 		case f.Role == roleManifest && errors.Is(err, holdfast.ErrVersion):
-		case f.Role != roleManifest && err == nil && slices.ContainsFunc(v.Damage, func(err error) bool { return errors.Is(err, holdfast.ErrVersion) }):
+		case f.Role != roleManifest && err == nil && slices.ContainsFunc(v.Damage,
+			func(err error) bool { return errors.Is(err, holdfast.ErrVersion) }):
 		default:
 			t.Errorf("Verify of %s: %v, %+v", f.Name, err, v)
 		}
-		if _, err := Repair(fsys, smallDir, receiver{mem.New()}); f.Role == roleManifest && !errors.Is(err, holdfast.ErrVersion) {
+		if _, err := Repair(fsys, smallDir, receiver{mem.New()}); f.Role == roleManifest &&
+			!errors.Is(err, holdfast.ErrVersion) {
 			t.Errorf("Repair of %s: %v", f.Name, err)
 		}
 	}
@@ -454,7 +462,8 @@ func TestAllDamageIsReported(t *testing.T) {
 	}
 }
 
-// TestDamagedValueBehindDamagedBlock: a value whose place stands behind the damaged first block of its run is checked all the same.
+// TestDamagedValueBehindDamagedBlock: a value whose place stands behind the damaged first block of its run is
+// checked all the same.
 func TestDamagedValueBehindDamagedBlock(t *testing.T) {
 	fsys := vfs.NewMem()
 	if err := fsys.MkdirAll(smallDir); err != nil {

@@ -252,7 +252,8 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 	}
 	defer d.gate.Leave()
 	if !level.Valid() {
-		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrLevel, Detail: level.String(), Remedy: "ask for memory, process or power"}
+		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrLevel,
+			Detail: level.String(), Remedy: "ask for memory, process or power"}
 	}
 	if d.readOnly {
 		return holdfast.Receipt{}, holdfast.Capabilities{Engine: Name}.ForReading().CheckLevel(level)
@@ -268,7 +269,8 @@ func (d *DB) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 	}
 	body := b.Bytes()
 	if len(body) > maxBatch {
-		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("the batch has %d bytes", len(body)), Remedy: fmt.Sprintf("split it: at most %d", maxBatch)}
+		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge,
+			Detail: fmt.Sprintf("the batch has %d bytes", len(body)), Remedy: fmt.Sprintf("split it: at most %d", maxBatch)}
 	}
 	far, sum := d.newFar(body, b.Len())
 	if far != nil {
@@ -382,10 +384,12 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 		fits := v.mem.index.Fits(ops)
 		if v.mem.empty() {
 			if !fits {
-				return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("the batch has %d operations", ops), Remedy: "split it"}
+				return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge,
+					Detail: fmt.Sprintf("the batch has %d operations", ops), Remedy: "split it"}
 			}
 		}
-		if v.mem.empty() || fits && over || fits && v.mem.weight()+weight <= d.tableLimit && len(v.mem.rangeTombstones.Load().ranges()) < maxRangeTombstones {
+		if v.mem.empty() || fits && over || fits && v.mem.weight()+weight <= d.tableLimit &&
+			len(v.mem.rangeTombstones.Load().ranges()) < maxRangeTombstones {
 			err := d.roomInLog(n, ops, false)
 			if err == nil {
 				return nil
@@ -462,7 +466,8 @@ func (d *DB) notApplied(cause error) error {
 	if err := d.log.err(); err != nil {
 		return err
 	}
-	e := &holdfast.Error{Op: "apply", Engine: Name, Path: d.dir, Cause: cause, Remedy: "try again once the cause is mended; nothing was written"}
+	e := &holdfast.Error{Op: "apply", Engine: Name, Path: d.dir, Cause: cause,
+		Remedy: "try again once the cause is mended; nothing was written"}
 	if noRoom(cause) {
 		e.Class, e.Remedy = holdfast.ErrFull, "make room on the disk, or delete a range of keys; nothing was written"
 	}

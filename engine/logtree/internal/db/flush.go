@@ -132,7 +132,8 @@ func (d *DB) writeTable(out *output, t *table, newer []*rangeTombstones, ver *ve
 	it := t.index.Iter(math.MaxUint64)
 	for ok := it.First(); ok; ok = it.Next() {
 		v := it.Version()
-		if ts.covers(v.Key) > v.Seq || slices.ContainsFunc(newer, func(ts *rangeTombstones) bool { return ts.find(v.Key) != nil }) {
+		if ts.covers(v.Key) > v.Seq ||
+			slices.ContainsFunc(newer, func(ts *rangeTombstones) bool { return ts.find(v.Key) != nil }) {
 			continue
 		}
 		inside, crossed := border.pass(v.Key)
@@ -406,7 +407,8 @@ func (d *DB) install(tiers []tier, from position, flushed *table, moved []*segme
 	for _, id := range d.segmentIDs() {
 		s := d.segs[id]
 		// A merge may write runs with values in segments that nothing else needs any more.
-		if ver.segment(id) == nil && (s.kind == kindMoved && !s.open.Load() || s.kind == kindLog && id < from.seg) && !d.reclaim.step.reads(id) {
+		if ver.segment(id) == nil && (s.kind == kindMoved && !s.open.Load() || s.kind == kindLog && id < from.seg) &&
+			!d.reclaim.step.reads(id) {
 			delete(d.segs, id)
 			s.dead.Store(true)
 			s.release()

@@ -57,8 +57,8 @@ func TestMayBeFrame(t *testing.T) {
 	}
 }
 
-// TestFramesAmongNumbers: numbers of eight bytes look like headers of long frames, each of which was summed up: a minute for
-// four MiB, and an hour for 64.
+// TestFramesAmongNumbers: numbers of eight bytes look like headers of long frames, each of which was summed up: a
+// minute for four MiB, and an hour for 64.
 func TestFramesAmongNumbers(t *testing.T) {
 	t.Parallel()
 	const epoch = 77
@@ -76,7 +76,8 @@ func TestFramesAmongNumbers(t *testing.T) {
 			may++
 		}
 	}
-	if found := framesIn(b, 0, epoch); len(found) != 1 || found[0].at != at || !bytes.Equal(found[0].body, body) || may < 10_000 {
+	if found := framesIn(b, 0, epoch); len(found) != 1 || found[0].at != at || !bytes.Equal(found[0].body, body) ||
+		may < 10_000 {
 		t.Errorf("%d frames found, of %d places that look like one", len(found), may)
 	}
 	search := frameSearch{b: b, epoch: epoch}

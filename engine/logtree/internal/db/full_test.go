@@ -53,7 +53,10 @@ func TestRefusedNumbers(t *testing.T) {
 func TestDeletesFromTheReserve(t *testing.T) {
 	t.Parallel()
 	x := newDrive(t, 64<<20)
-	if _, err := x.each(20_000, func(b *holdfast.Batch, i int) { b.Set(scattered((i*i+i/3)%10_000), make([]byte, 4000)) }); err != nil {
+	if _, err := x.each(20_000, func(b *holdfast.Batch, i int) {
+		b.Set(scattered((i*i+i/3)%10_000),
+			make([]byte, 4000))
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := x.d.Close(); err != nil {
@@ -73,8 +76,8 @@ func TestDeletesFromTheReserve(t *testing.T) {
 	}
 }
 
-// TestDeleteMakesRoom: on a disk that has filled up, a database that is opened again can delete with the little room there is, and
-// write again when that has made room. It once wanted a whole segment for the first delete.
+// TestDeleteMakesRoom: on a disk that has filled up, a database that is opened again can delete with the little
+// room there is, and write again when that has made room. It once wanted a whole segment for the first delete.
 func TestDeleteMakesRoom(t *testing.T) {
 	t.Parallel()
 	fsys := vfs.NewMem()

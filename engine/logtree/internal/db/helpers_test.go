@@ -197,7 +197,8 @@ var seed = flag.Uint64("db.seed", 1, "first seed of the random histories")
 
 // testConfig opens small files in dir, so that all kinds of background work happen soon.
 func testConfig(fsys vfs.FS, dir string) Config {
-	return Config{FS: fsys, Dir: dir, New: true, ID: [16]byte{1, 2, 3}, Memory: 64 << 10, Logger: slog.New(slog.DiscardHandler), SyncEvery: time.Second}
+	return Config{FS: fsys, Dir: dir, New: true, ID: [16]byte{1, 2, 3}, Memory: 64 << 10,
+		Logger: slog.New(slog.DiscardHandler), SyncEvery: time.Second}
 }
 
 func compare(t *testing.T, step int, got, want holdfast.Reader, r holdfast.Range) {
@@ -208,7 +209,8 @@ func compare(t *testing.T, step int, got, want holdfast.Reader, r holdfast.Range
 	for n := 0; ; n++ {
 		a, b := g.Next(), w.Next()
 		if a != b || a && (!bytes.Equal(g.Key(), w.Key()) || !bytes.Equal(g.Value(), w.Value())) {
-			t.Fatalf("step %d: entry %d of [%q, %q): %v %q = %q, %v; want %v %q = %q", step, n, r.Lo, r.Hi, a, g.Key(), g.Value(), g.Err(), b, w.Key(), w.Value())
+			t.Fatalf("step %d: entry %d of [%q, %q): %v %q = %q, %v; want %v %q = %q", step, n, r.Lo, r.Hi, a, g.Key(),
+				g.Value(), g.Err(), b, w.Key(), w.Value())
 		}
 		if !a {
 			if g.Err() != nil {

@@ -326,7 +326,8 @@ func (w *walk) add() *source {
 func (w *walk) recycle() {
 	for i := range w.m.src {
 		s := &w.m.src[i]
-		s.table, s.rangeTombstones, s.tier, s.mi, s.v, s.key, s.ok = nil, nil, nil, memtable.Iter{}, memtable.Version{}, nil, false
+		s.table, s.rangeTombstones, s.tier, s.key, s.ok = nil, nil, nil, nil, false
+		s.mi, s.v = memtable.Iter{}, memtable.Version{}
 		s.ri.Forget()
 	}
 	clear(w.items[:w.used])
@@ -447,8 +448,9 @@ func (it *iterator) fill() (err error) {
 	return nil
 }
 
-// alone returns the key up to which s can be followed without a look at anything else: forward those below it, backward those
-// above it, and at it unless open. An empty one is the end of all keys. It returns false if s had better be followed one by one.
+// alone returns the key up to which s can be followed without a look at anything else: forward those below it,
+// backward those above it, and at it unless open. An empty one is the end of all keys. It returns false if s had
+// better be followed one by one.
 func (it *iterator) alone(s *source) (bound []byte, open, ok bool) {
 	m := &it.w.m
 	if m.same || m.reverse && s.table != nil {
@@ -524,11 +526,15 @@ func (t *rangeTombstones) before(key []byte) []byte {
 
 // behind returns the number of the first range that begins behind key, which is in none.
 func (t *rangeTombstones) behind(key []byte) int {
-	i, _ := slices.BinarySearchFunc(t.ranges(), key, func(a rangeTombstone, key []byte) int { return bytes.Compare(a.lo, key) })
+	i, _ := slices.BinarySearchFunc(t.ranges(), key, func(a rangeTombstone,
+		key []byte) int {
+		return bytes.Compare(a.lo, key)
+	})
 	return i
 }
 
-// takeMany takes what s is at, as much as is at hand in the direction of the walk up to the bound that alone has returned, and goes on.
+// takeMany takes what s is at, as much as is at hand in the direction of the walk up to the bound that alone has
+// returned, and goes on.
 func (it *iterator) takeMany(s *source, bound []byte, open bool) error {
 	w := it.w
 	if s.table == nil {
@@ -578,8 +584,8 @@ func (it *iterator) take(s *source) error {
 	return nil
 }
 
-// takeNear adds entries of a run, other than tombstones, in the direction of the walk, as long as there is room, one at least. It returns
-// how many it looked at.
+// takeNear adds entries of a run, other than tombstones, in the direction of the walk, as long as there is room,
+// one at least. It returns how many it looked at.
 func (it *iterator) takeNear(near run.Near) (int, error) {
 	if it.takeSpan(near) {
 		return len(near.Entries), nil
@@ -610,9 +616,9 @@ func (it *iterator) takeNear(near run.Near) (int, error) {
 	return len(near.Entries), nil
 }
 
-// takeSpan is takeNear for entries whose values lie close to each other in a segment, one behind the other, as those of keys do
-// that were written in their order: keys and values are then copied, or read, at once. It returns false, and has done nothing, if they
-// do not, or if one of them is not in order.
+// takeSpan is takeNear for entries whose values lie close to each other in a segment, one behind the other, as
+// those of keys do that were written in their order: keys and values are then copied, or read, at once. It returns
+// false, and has done nothing, if they do not, or if one of them is not in order.
 func (it *iterator) takeSpan(near run.Near) bool {
 	w, n := it.w, len(near.Entries)
 	first, last := &near.Entries[0], &near.Entries[n-1]

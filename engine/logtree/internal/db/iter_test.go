@@ -15,8 +15,8 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// scanned opens a database that does no work by itself and whose memtables hold all it is given, on files that are mapped, or that
-// are read by calls.
+// scanned opens a database that does no work by itself and whose memtables hold all it is given, on files that are
+// mapped, or that are read by calls.
 func scanned(t *testing.T, mapped bool) (*DB, Config) {
 	t.Helper()
 	c := testConfig(vfs.OS(), t.TempDir())
@@ -47,8 +47,9 @@ var ways = []struct {
 
 func scanKey(i int) []byte { return fmt.Appendf(nil, "key/%05d", i) }
 
-// TestScanModel compares walks with the reference where many entries are taken at once: dense keys in order, of several tiers and
-// memtables that lie among each other, values of all lengths, deletes, and range deletes that begin and end anywhere.
+// TestScanModel compares walks with the reference where many entries are taken at once: dense keys in order, of
+// several tiers and memtables that lie among each other, values of all lengths, deletes, and range deletes that
+// begin and end anywhere.
 func TestScanModel(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
@@ -134,8 +135,8 @@ func TestScanModel(t *testing.T) {
 	}
 }
 
-// TestScanDamage damages one value in the midst of many that are read at once: a walk shows all before it, either way, and then an
-// error, and never the damaged one.
+// TestScanDamage damages one value in the midst of many that are read at once: a walk shows all before it, either
+// way, and then an error, and never the damaged one.
 func TestScanDamage(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
@@ -260,8 +261,8 @@ func countScan(d *DB) (n int, err error) {
 	return n, it.Close()
 }
 
-// TestScanBesideWriters: a walk sees the state that was there when it began, while others overwrite and delete all of it, and flushes
-// and merges go on.
+// TestScanBesideWriters: a walk sees the state that was there when it began, while others overwrite and delete all
+// of it, and flushes and merges go on.
 func TestScanBesideWriters(t *testing.T) {
 	t.Parallel()
 	c := testConfig(vfs.OS(), t.TempDir())

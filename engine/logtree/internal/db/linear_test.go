@@ -65,8 +65,9 @@ func TestLinearizable(t *testing.T) {
 	}
 	for round := range rounds {
 		seed := *seed + uint64(round)
-		c := Config{New: true, ID: [16]byte{1}, Memory: 64 << 10, Logger: slog.New(slog.DiscardHandler), SyncEvery: time.Millisecond,
-			Sizes: Sizes{Table: []int64{1, 140 << 10}[round%2], Segment: 2 << 10, Run: 1 << 10}}
+		c := Config{New: true, ID: [16]byte{1}, Memory: 64 << 10, Logger: slog.New(slog.DiscardHandler),
+			SyncEvery: time.Millisecond,
+			Sizes:     Sizes{Table: []int64{1, 140 << 10}[round%2], Segment: 2 << 10, Run: 1 << 10}}
 		c.FS, c.Dir = vfs.OS(), t.TempDir()
 		if round%4 < 2 {
 			c.FS, c.Dir = vfs.NewMem(), "/"
@@ -219,12 +220,17 @@ func TestLinearModel(t *testing.T) {
 		want    bool
 		history []porcupine.Operation
 	}{
-		"in order": {true, []porcupine.Operation{{Input: set, Call: 1, Return: 2}, {Input: all, Call: 3, Output: linearState{1, 1}, Return: 4}}},
-		"at once":  {true, []porcupine.Operation{{Input: set, Call: 1, Return: 4}, {Input: all, Call: 2, Output: linearState{}, Return: 3}}},
-		"stale":    {false, []porcupine.Operation{{Input: set, Call: 1, Return: 2}, {Input: all, Call: 3, Output: linearState{}, Return: 4}}},
-		"torn":     {false, []porcupine.Operation{{Input: set, Call: 1, Return: 4}, {Input: all, Call: 2, Output: linearState{1}, Return: 3}}},
+		"in order": {true, []porcupine.Operation{{Input: set, Call: 1, Return: 2},
+			{Input: all, Call: 3, Output: linearState{1, 1}, Return: 4}}},
+		"at once": {true, []porcupine.Operation{{Input: set, Call: 1, Return: 4},
+			{Input: all, Call: 2, Output: linearState{}, Return: 3}}},
+		"stale": {false, []porcupine.Operation{{Input: set, Call: 1, Return: 2},
+			{Input: all, Call: 3, Output: linearState{}, Return: 4}}},
+		"torn": {false, []porcupine.Operation{{Input: set, Call: 1, Return: 4},
+			{Input: all, Call: 2, Output: linearState{1}, Return: 3}}},
 		"undone": {false, []porcupine.Operation{{Input: set, Call: 1, Return: 2}, {Input: clear, Call: 3, Return: 8},
-			{ClientId: 1, Input: all, Call: 4, Output: linearState{}, Return: 5}, {ClientId: 1, Input: all, Call: 6, Output: linearState{1, 1}, Return: 7}}},
+			{ClientId: 1, Input: all, Call: 4, Output: linearState{}, Return: 5}, {ClientId: 1, Input: all, Call: 6,
+				Output: linearState{1, 1}, Return: 7}}},
 	} {
 		if got := porcupine.CheckOperations(linearModel, c.history); got != c.want {
 			t.Errorf("%s: %v", what, got)

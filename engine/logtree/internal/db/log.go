@@ -102,7 +102,8 @@ func (l *log) push(p chunk) {
 
 // extends reports whether next goes on where p ends, in memory and in the file.
 func (p *chunk) extends(next chunk) bool {
-	return p.seg == next.seg && p.image == next.image && p.off+int64(p.size) == next.off && (p.image == nil || p.addr+memtable.Addr(p.size) == next.addr)
+	return p.seg == next.seg && p.image == next.image && p.off+int64(p.size) == next.off &&
+		(p.image == nil || p.addr+memtable.Addr(p.size) == next.addr)
 }
 
 // err is what stopped the log, nil while it works.

@@ -141,8 +141,8 @@ func TestNoAckAfterFailedSync(t *testing.T) {
 	}
 }
 
-// TestMemoryVouchesForMemory: that a Memory commit was acknowledged says nothing of a Process commit before it, for which
-// nobody has waited.
+// TestMemoryVouchesForMemory: that a Memory commit was acknowledged says nothing of a Process commit before it, for
+// which nobody has waited.
 func TestMemoryVouchesForMemory(t *testing.T) {
 	d, c := manualWith(t, 4<<20)
 	apply := func(level holdfast.Level) holdfast.Receipt {

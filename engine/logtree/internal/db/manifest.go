@@ -109,7 +109,8 @@ func decodeManifest(b []byte, name string) (*manifest, error) {
 		return nil, corrupt(name, 0, "it is no manifest", nil)
 	}
 	body := b[manifestHeader:]
-	if crcUpdate(checksum(b[:16]), body) != binary.LittleEndian.Uint32(b[16:]) || uint32(len(body)) != binary.LittleEndian.Uint32(b[12:]) {
+	if crcUpdate(checksum(b[:16]), body) != binary.LittleEndian.Uint32(b[16:]) ||
+		uint32(len(body)) != binary.LittleEndian.Uint32(b[12:]) {
 		return nil, corrupt(name, 0, "the checksum is wrong", nil)
 	}
 	if v := binary.LittleEndian.Uint32(b[8:]); v != manifestVersion {

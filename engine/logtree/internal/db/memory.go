@@ -71,7 +71,8 @@ func (t *table) weight() int64 { return t.bytes() + t.far/farWeight }
 // reserve returns room for a frame that goes to off in segment seg.
 func (t *table) reserve(seg uint32, off int64, n int) (memtable.Addr, []byte) {
 	addr, buf := t.image.Reserve(n)
-	if n := len(t.bases); n == 0 || t.bases[n-1].place(addr) != uint64(seg)<<32|uint64(off) || addr>>32 != t.bases[n-1].addr>>32 {
+	if n := len(t.bases); n == 0 || t.bases[n-1].place(addr) != uint64(seg)<<32|uint64(off) ||
+		addr>>32 != t.bases[n-1].addr>>32 {
 		t.bases = append(t.bases, base{addr, seg, off})
 	}
 	return addr, buf

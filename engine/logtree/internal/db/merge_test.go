@@ -167,7 +167,8 @@ func (x *drive) moveAll() {
 	}
 	tiers := d.view.Load().ver.tiers
 	d.reclaim.passes = append(d.reclaim.passes, &pass{
-		oldest: tiers[len(tiers)-1].id, newest: tiers[0].id, victims: victims, limit: d.runLimit, mover: &mover{d: d, seq: d.from.seq},
+		oldest: tiers[len(tiers)-1].id, newest: tiers[0].id, victims: victims, limit: d.runLimit, mover: &mover{d: d,
+			seq: d.from.seq},
 	})
 }
 
@@ -209,7 +210,8 @@ func TestSegmentFilledByLaterStep(t *testing.T) {
 		x.work()
 		for i := range 2000 {
 			v, err := d.Get(nil, stepKey(i))
-			if deleted := bytes.Compare(stepKey(i), next) < 0; deleted != errors.Is(err, holdfast.ErrNotFound) || !deleted && !bytes.Equal(v, stepValue(i)) {
+			if deleted := bytes.Compare(stepKey(i), next) < 0; deleted != errors.Is(err, holdfast.ErrNotFound) ||
+				!deleted && !bytes.Equal(v, stepValue(i)) {
 				t.Fatalf("key %d: %q, %v", i, v, err)
 			}
 		}

@@ -64,8 +64,8 @@ func segmentFiles(t *testing.T, c Config) (names []string) {
 	return names
 }
 
-// TestCrashWhilePreparing: after each step towards the next segment, a crash leaves nothing that the tools call damage, nor
-// anything that opening leaves there.
+// TestCrashWhilePreparing: after each step towards the next segment, a crash leaves nothing that the tools call
+// damage, nor anything that opening leaves there.
 func TestCrashWhilePreparing(t *testing.T) {
 	const size = 64 << 10
 	rnd := rand.New(rand.NewPCG(*seed, 4))
@@ -83,7 +83,8 @@ func TestCrashWhilePreparing(t *testing.T) {
 			t.Fatalf("after %d steps: in the making %v, done %v", steps, half, done)
 		}
 		m := c.FS.(*vfs.Mem)
-		for name, left := range map[string]*vfs.Mem{"killed": m.Kill(), "nothing": m.CrashNothing(), "everything": m.CrashAll(), "some": m.Crash(rnd)} {
+		for name, left := range map[string]*vfs.Mem{"killed": m.Kill(), "nothing": m.CrashNothing(),
+			"everything": m.CrashAll(), "some": m.Crash(rnd)} {
 			name = fmt.Sprintf("%s after %d steps", name, steps)
 			v, err := Verify(left, c.Dir)
 			if err != nil || len(v.Damage) > 0 {
@@ -125,8 +126,8 @@ func TestCrashWhilePreparing(t *testing.T) {
 	}
 }
 
-// TestPreparingKeepsPace: a segment is written ahead as far as the log has come in the present one, no further, and is there
-// before the log needs it.
+// TestPreparingKeepsPace: a segment is written ahead as far as the log has come in the present one, no further, and
+// is there before the log needs it.
 func TestPreparingKeepsPace(t *testing.T) {
 	const size = 4 << 20
 	d, c := prepared(t, size, false)
@@ -186,8 +187,8 @@ func TestPreparingKeepsPace(t *testing.T) {
 	}
 }
 
-// TestLatePreparation: if the log gets to the end of its segment first, it makes the next itself, and what was in the making is
-// given up: numbers ascend along the log.
+// TestLatePreparation: if the log gets to the end of its segment first, it makes the next itself, and what was in
+// the making is given up: numbers ascend along the log.
 func TestLatePreparation(t *testing.T) {
 	const size = 64 << 10
 	d, c := prepared(t, size, true)
@@ -206,7 +207,8 @@ func TestLatePreparation(t *testing.T) {
 	}
 	keys = d.fill(t, keys, size)
 	if d.cur == cur || d.cur.id <= late.id || d.stalls.Load() != stalls+1 {
-		t.Fatalf("the log went on from %d in %d, %d was in the making; %d stalls", cur.id, d.cur.id, late.id, d.stalls.Load()-stalls)
+		t.Fatalf("the log went on from %d in %d, %d was in the making; %d stalls", cur.id, d.cur.id, late.id,
+			d.stalls.Load()-stalls)
 	}
 	if _, err := d.Work(100); err != nil {
 		t.Fatal(err)
@@ -280,8 +282,8 @@ func TestPreparingFails(t *testing.T) {
 	}
 }
 
-// TestLongWaits: what a commit waits for is said, with what goes on in the background; not twice within the time between
-// lines, but how often it was not said.
+// TestLongWaits: what a commit waits for is said, with what goes on in the background; not twice within the time
+// between lines, but how often it was not said.
 func TestLongWaits(t *testing.T) { synctest.Test(t, testLongWaits) }
 
 func testLongWaits(t *testing.T) {
@@ -301,7 +303,8 @@ func testLongWaits(t *testing.T) {
 	last := d.cur.file.Name()
 	d.fill(t, 4, 6<<10)
 	line := out.String()
-	for _, want := range []string{"level=WARN", "a commit waited long", "took=", "for=\"writing to the log\"", "path=" + last, "background=\"flush for "} {
+	for _, want := range []string{"level=WARN", "a commit waited long", "took=", "for=\"writing to the log\"",
+		"path=" + last, "background=\"flush for "} {
 		if !strings.Contains(line, want) {
 			t.Errorf("%q is not in %s", want, line)
 		}
@@ -314,7 +317,8 @@ func testLongWaits(t *testing.T) {
 	d.watch.next.Store(0)
 	d.watch.during(isFlushing, false)
 	d.watch.waited(time.Now(), "this test")
-	if line = out.String(); unsaid == 0 || !strings.Contains(line, fmt.Sprintf("unsaid=%d\n", unsaid)) || strings.Contains(line, "background") {
+	if line = out.String(); unsaid == 0 || !strings.Contains(line, fmt.Sprintf("unsaid=%d\n", unsaid)) ||
+		strings.Contains(line, "background") {
 		t.Errorf("%d waits were not said: %s", unsaid, line)
 	}
 
@@ -350,7 +354,8 @@ func testLongWaits(t *testing.T) {
 	if err := <-second; err != nil {
 		t.Fatal(err)
 	}
-	if line = out.String(); strings.Count(line, "for=\"a sync of the log\"") != 1 || !strings.Contains(line, " write=") || !strings.Contains(line, " sync=") {
+	if line = out.String(); strings.Count(line, "for=\"a sync of the log\"") != 1 ||
+		!strings.Contains(line, " write=") || !strings.Contains(line, " sync=") {
 		t.Errorf("what was said of a slow sync: %s", line)
 	}
 	c.FS.(*vfs.Mem).SetHook(nil)

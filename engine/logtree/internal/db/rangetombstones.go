@@ -95,7 +95,10 @@ func (t *rangeTombstones) find(key []byte) *rangeTombstone {
 	if t == nil || len(t.list) == 0 {
 		return nil
 	}
-	i, ok := slices.BinarySearchFunc(t.list, key, func(a rangeTombstone, key []byte) int { return bytes.Compare(a.lo, key) })
+	i, ok := slices.BinarySearchFunc(t.list, key, func(a rangeTombstone,
+		key []byte) int {
+		return bytes.Compare(a.lo, key)
+	})
 	if !ok {
 		i--
 	}

@@ -315,7 +315,8 @@ func (rc *reclaimer) candidates(ver *version) (all []candidate, total, garbage i
 		}
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(float64(b.garbage)/float64(b.used), float64(a.garbage)/float64(a.used)), cmp.Compare(a.seg.id, b.seg.id))
+		return cmp.Or(cmp.Compare(float64(b.garbage)/float64(b.used), float64(a.garbage)/float64(a.used)),
+			cmp.Compare(a.seg.id, b.seg.id))
 	})
 	return all, total, garbage
 }

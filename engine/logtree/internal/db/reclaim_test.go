@@ -62,7 +62,10 @@ func TestDeletesGiveBack(t *testing.T) {
 			for _, closed := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %d MiB, closed %v", name, memory>>20, closed), func(t *testing.T) {
 					x := newDrive(t, memory)
-					if _, err := x.each(n, func(b *holdfast.Batch, i int) { b.Set(fmt.Appendf(nil, "key %08d", i), value) }); err != nil {
+					if _, err := x.each(n, func(b *holdfast.Batch, i int) {
+						b.Set(fmt.Appendf(nil, "key %08d", i),
+							value)
+					}); err != nil {
 						t.Fatal(err)
 					}
 					var b holdfast.Batch
@@ -103,7 +106,10 @@ func TestDeletesGiveBack(t *testing.T) {
 func TestClosedBeforeFlush(t *testing.T) {
 	x := newDrive(t, 4<<20)
 	value := make([]byte, 1000)
-	if _, err := x.each(8_000, func(b *holdfast.Batch, i int) { b.Set(fmt.Appendf(nil, "key %08d", i), value) }); err != nil {
+	if _, err := x.each(8_000, func(b *holdfast.Batch, i int) {
+		b.Set(fmt.Appendf(nil, "key %08d", i),
+			value)
+	}); err != nil {
 		t.Fatal(err)
 	}
 	x.d.mu.Lock()

@@ -32,7 +32,8 @@ func Open(c Config) (_ *DB, err error) {
 		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment, max(room/16, minSegment))),
 		runLimit:     cmp.Or(c.Sizes.Run, min(memory/16, maxRun, max(room/64, leastStep))),
 		segs:         map[uint32]*segment{},
-		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{}, 1), warm: make(chan struct{}, 1),
+		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{},
+			1), warm: make(chan struct{}, 1),
 		stop: make(chan struct{}),
 	}
 	d.reclaim.d = d
@@ -87,8 +88,8 @@ func Open(c Config) (_ *DB, err error) {
 // leastTable is the least memtable in bytes on a small disk.
 const leastTable = 1 << 20
 
-// roomFor is how many bytes a database can have on its disk: what it has, and what is free. Files are small beside that, for
-// emptying a segment takes as much room as there is alive in it.
+// roomFor is how many bytes a database can have on its disk: what it has, and what is free. Files are small beside
+// that, for emptying a segment takes as much room as there is alive in it.
 func roomFor(c Config) int64 {
 	free := c.FS.Free(c.Dir)
 	if free == math.MaxInt64 {
@@ -164,7 +165,8 @@ func (d *DB) recover(m *manifest) error {
 		seg.free = d.freeSegment
 		d.segs[s.id] = seg
 		if seg.used.Load() < s.size {
-			return corrupt(seg.file.Name(), seg.used.Load(), fmt.Sprintf("the file has been cut short: it had %d bytes", s.size), nil)
+			return corrupt(seg.file.Name(), seg.used.Load(), fmt.Sprintf("the file has been cut short: it had %d bytes",
+				s.size), nil)
 		}
 		seg.used.Store(s.size)
 		seg.payload.Store(s.payload)
@@ -208,7 +210,8 @@ func (d *DB) recover(m *manifest) error {
 	for _, f := range files {
 		for _, u := range f.info.Segments {
 			if d.segs[u.ID] == nil {
-				return fail(corrupt(runName(d.dir, f.id), 0, fmt.Sprintf("it names segment %d, which the manifest does not", u.ID), nil))
+				return fail(corrupt(runName(d.dir, f.id), 0, fmt.Sprintf("it names segment %d, which the manifest does not",
+					u.ID), nil))
 			}
 		}
 	}
@@ -344,7 +347,8 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 	return nil
 }
 
-// maxReplayedSegments is how many segments of the log are read at opening before the memtable is flushed for their sake.
+// maxReplayedSegments is how many segments of the log are read at opening before the memtable is flushed for their
+// sake.
 const maxReplayedSegments = 8
 
 // syncReplayed makes durable what was read. A sync alone would not do: after one that failed, the
@@ -367,8 +371,9 @@ func (d *DB) syncReplayed(replayed []*segment, at position) error {
 	return nil
 }
 
-// trim gives back what was reserved for the last segment of a program that was killed, or of several: nothing will ever be
-// written there. What a crash tore stays. It is called when nothing behind the frames is looked at any more.
+// trim gives back what was reserved for the last segment of a program that was killed, or of several: nothing will
+// ever be written there. What a crash tore stays. It is called when nothing behind the frames is looked at any
+// more.
 func (d *DB) trim(from position) error {
 	for _, id := range d.segmentIDs() {
 		s := d.segs[id]
@@ -454,7 +459,8 @@ func (d *DB) spill(at *position, replayed *[]*segment) error {
 	}
 	_, err := d.flush()
 	if noRoom(err) {
-		// It was in memory when it was written, so it can be again; once Open has removed what is left over, there may be room.
+		// It was in memory when it was written, so it can be again; once Open has removed what is left over, there
+		// may be room.
 		d.logger.Warn("no room to flush what the log holds", "error", err)
 		return nil
 	}
@@ -653,7 +659,8 @@ func (d *DB) checkTear(t *tear, at position, later []uint32) error {
 		for _, f := range framesIn(t.rest, t.off-segmentHeader, t.seg.epoch) {
 			lsn := end + uint64(f.at)
 			if synced, ok := f.synced(lsn); ok && synced > end {
-				return corrupt(t.seg.file.Name(), t.off, fmt.Sprintf("a frame is damaged that had been synced: one at byte %d says so", t.off+int64(f.at)), nil)
+				return corrupt(t.seg.file.Name(), t.off,
+					fmt.Sprintf("a frame is damaged that had been synced: one at byte %d says so", t.off+int64(f.at)), nil)
 			}
 		}
 	}
@@ -674,10 +681,13 @@ func (d *DB) checkTear(t *tear, at position, later []uint32) error {
 			if f.kind == frameBegin {
 				g, ok := parseBegin(f.frame)
 				if synced, told := f.synced(g.lsn); ok && told && synced > at.lsn {
-					return corrupt(segmentName(d.dir, max(at.seg, 1)), at.off, fmt.Sprintf("the log ends before what segment %d says had been synced", id), nil)
+					return corrupt(segmentName(d.dir, max(at.seg, 1)), at.off,
+						fmt.Sprintf("the log ends before what segment %d says had been synced", id), nil)
 				}
 			} else if f.unsynced < math.MaxUint32 && int64(f.unsynced) < int64(f.at) && f.at > 0 {
-				return corrupt(name, segmentHeader, fmt.Sprintf("a frame at byte %d says that the segment had been synced, but the log does not reach it", segmentHeader+f.at), nil)
+				return corrupt(name, segmentHeader,
+					fmt.Sprintf("a frame at byte %d says that the segment had been synced, but the log does not reach it",
+						segmentHeader+f.at), nil)
 			}
 		}
 	}

@@ -175,8 +175,9 @@ func TestOpenedOften(t *testing.T) {
 	}
 }
 
-// TestKilledOften: what was reserved for the log of a program that is killed is given back at the next opening, and the next
-// segment is no larger for it. Files of 32 MiB once stayed, one for each kill, and opening searched them all.
+// TestKilledOften: what was reserved for the log of a program that is killed is given back at the next opening, and
+// the next segment is no larger for it. Files of 32 MiB once stayed, one for each kill, and opening searched them
+// all.
 func TestKilledOften(t *testing.T) {
 	t.Parallel()
 	c := testConfig(vfs.OS(), t.TempDir())
@@ -217,8 +218,9 @@ func TestKilledOften(t *testing.T) {
 	}
 }
 
-// TestOpenWithoutRoom: what could be flushed while the disk had room may be in memory again at the next opening if there is none, and a log in
-// many pieces need not be flushed at all. Opening once failed, or was followed by a poison, so that nothing could be deleted.
+// TestOpenWithoutRoom: what could be flushed while the disk had room may be in memory again at the next opening if
+// there is none, and a log in many pieces need not be flushed at all. Opening once failed, or was followed by a
+// poison, so that nothing could be deleted.
 func TestOpenWithoutRoom(t *testing.T) {
 	for name, fill := range map[string]func(d *DB, c Config, n *int) *DB{
 		"memtables to flush": func(d *DB, _ Config, n *int) *DB {
@@ -292,8 +294,8 @@ func TestOpenWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestCutInPadding: a file that was cut in the padding of its last frame is read, and stays readable when its frames are in runs. The manifest
-// once said that it had those bytes, and the next opening that it was cut short.
+// TestCutInPadding: a file that was cut in the padding of its last frame is read, and stays readable when its
+// frames are in runs. The manifest once said that it had those bytes, and the next opening that it was cut short.
 func TestCutInPadding(t *testing.T) {
 	d, c := manualWith(t, 8<<20)
 	for i := range maxReplayedSegments + 2 {

@@ -23,7 +23,8 @@ type Repaired struct {
 	Operations int64 // in those batches
 	Moved      int64 // frames of moved values that were taken over
 	Keys       int64 // in the new database
-	TornBytes  int64 // behind the log's end, which opening would have cut off too; nothing that was acknowledged to survive
+	// behind the log's end, which opening would have cut off too; nothing that was acknowledged to survive
+	TornBytes int64
 
 	// Lost is what could not be read: stretches of files and, where its place is known, what they held.
 	Lost []Loss
@@ -33,9 +34,10 @@ type Repaired struct {
 	// Gone is how many operations of the log behind the runs are gone, as far as their number is known; Lost has their
 	// numbers. What keys they were about nobody can tell.
 	Gone int64
-	// Doubtful is how many keys of the new database may have an older value than they had, or may have been deleted: what
-	// the log says of them later is gone, or may be, because operations are gone of which the keys are not known. Keys that
-	// intact operations behind those are about are not among them. Examples are the first of them.
+	// Doubtful is how many keys of the new database may have an older value than they had, or may have been
+	// deleted: what the log says of them later is gone, or may be, because operations are gone of which the keys
+	// are not known. Keys that intact operations behind those are about are not among them. Examples are the first
+	// of them.
 	Doubtful int64
 	Examples [][]byte
 	// Unsure says what could not be found out; empty if all could.
@@ -49,7 +51,8 @@ type Loss struct {
 	Bytes  int64  // 0: not known
 	Key    []byte // whose value it is, nil: not one value
 	Why    string
-	// Maybe are keys that what stands there seems to be about, a few at most. That is a hint: the checksum is wrong, and any of it may be.
+	// Maybe are keys that what stands there seems to be about, a few at most. That is a hint: the checksum is
+	// wrong, and any of it may be.
 	Maybe [][]byte
 	// Operations is how many of the log are gone; then it is about those, and not about a stretch.
 	Operations int64
@@ -207,8 +210,8 @@ func (r *repairer) all() error {
 	return r.count()
 }
 
-// weighEnd finds out whether the log may have gone on behind the last of it that was found. Where there is a manifest, at is where opening
-// would stop.
+// weighEnd finds out whether the log may have gone on behind the last of it that was found. Where there is a
+// manifest, at is where opening would stop.
 func (r *repairer) weighEnd(at position) {
 	why := ""
 	switch p := r.parts[at.seg]; {
@@ -240,9 +243,9 @@ func (k *disk) used(p *part, off int64) bool {
 	return extent(b) > 0
 }
 
-// unplaced returns a segment behind the log's others that may belong to it and holds no whole frame, but something else; 0 if there
-// is none. One that was being prepared may hold what a former use of its file left; its header is whole. Without the manifest, moved
-// values whose age is not known belong nowhere either.
+// unplaced returns a segment behind the log's others that may belong to it and holds no whole frame, but something
+// else; 0 if there is none. One that was being prepared may hold what a former use of its file left; its header is
+// whole. Without the manifest, moved values whose age is not known belong nowhere either.
 func (r *repairer) unplaced() (id uint32, moved bool) {
 	last := r.from().seg
 	if n := len(r.log); n > 0 {
@@ -269,7 +272,8 @@ func (r *repairer) unplaced() (id uint32, moved bool) {
 	return 0, false
 }
 
-// behind is the place of a segment among those that the manifest says the log has left behind, -1 if it is not among them.
+// behind is the place of a segment among those that the manifest says the log has left behind, -1 if it is not
+// among them.
 func (k *disk) behind(id uint32) int {
 	if k.m == nil {
 		return -1
@@ -476,8 +480,8 @@ func (c *cursor) move() {
 	}
 }
 
-// fromTiers takes over what the tiers say: the keys about which they say the last word, if exact, or those about which a
-// hole in a newer tier might have said more.
+// fromTiers takes over what the tiers say: the keys about which they say the last word, if exact, or those about
+// which a hole in a newer tier might have said more.
 func (r *repairer) fromTiers(exact bool) error {
 	cursors := make([]cursor, len(r.tiers))
 	for i := range cursors {
@@ -547,7 +551,8 @@ func (r *repairer) takeEntry(key []byte, e run.Entry, exact, within bool) error 
 		if !exact {
 			return nil
 		}
-		l := Loss{Path: segmentName(r.dir, id), Offset: int64(uint32(e.Place)), Bytes: int64(e.Len), Key: bytes.Clone(key), Why: "the value is damaged"}
+		l := Loss{Path: segmentName(r.dir, id), Offset: int64(uint32(e.Place)), Bytes: int64(e.Len),
+			Key: bytes.Clone(key), Why: "the value is damaged"}
 		if s == nil {
 			l.Why = "the file is missing"
 		}

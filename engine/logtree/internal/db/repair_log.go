@@ -25,8 +25,8 @@ type leg struct {
 	why  string // base is a guess
 }
 
-// legs are the log's segments in order. A segment made later begins where the log ended at that time: what older ones hold
-// beyond that had been cut off.
+// legs are the log's segments in order. A segment made later begins where the log ended at that time: what older
+// ones hold beyond that had been cut off.
 func (k *disk) legs() (all []leg) {
 	var before *part // begun or placed
 	for _, id := range k.segs {
@@ -61,7 +61,8 @@ func (k *disk) legs() (all []leg) {
 	return slices.DeleteFunc(all, func(l leg) bool { return l.size <= segmentHeader })
 }
 
-// place finds out where a segment belongs whose first frame is damaged. It reports false if there is no whole frame in it.
+// place finds out where a segment belongs whose first frame is damaged. It reports false if there is no whole frame
+// in it.
 func (k *disk) place(l *leg, before *part, all []leg) bool {
 	if _, _, frames := k.extentOf(l.p); frames == 0 {
 		return false
@@ -99,7 +100,8 @@ func (k *disk) from() position {
 	return k.m.from
 }
 
-// extentOf is where the last whole frame of a segment ends, with the seq there, the segment that it names, and how many there are.
+// extentOf is where the last whole frame of a segment ends, with the seq there, the segment that it names, and how
+// many there are.
 func (k *disk) extentOf(p *part) (end position, named uint32, frames int) {
 	end.off = segmentHeader
 	data, _ := k.read(p, segmentHeader, p.size)
@@ -117,7 +119,8 @@ func (k *disk) extentOf(p *part) (end position, named uint32, frames int) {
 	return end, named, frames
 }
 
-// seqAt is how many operations a segment has before the offset off; false if the frames on both sides of it are damaged.
+// seqAt is how many operations a segment has before the offset off; false if the frames on both sides of it are
+// damaged.
 func (k *disk) seqAt(p *part, off int64) (seq uint32, ok bool) {
 	data, _ := k.read(p, segmentHeader, p.size)
 	for s := range stretches(data, segmentHeader, p.epoch) {
@@ -132,10 +135,11 @@ func (k *disk) seqAt(p *part, off int64) (seq uint32, ok bool) {
 	return seq, ok
 }
 
-// fromLog takes over the operations of the log numbered above from and up to upTo. Those up to the manifest's position are about
-// keys in holes only.
+// fromLog takes over the operations of the log numbered above from and up to upTo. Those up to the manifest's
+// position are about keys in holes only.
 func (r *repairer) fromLog(from, upTo uint64) error {
-	g := logReplay{r: r, from: from, upTo: upTo, at: from, tail: r.m != nil && from == r.m.from.seq && upTo == math.MaxUint64}
+	g := logReplay{r: r, from: from, upTo: upTo, at: from, tail: r.m != nil && from == r.m.from.seq &&
+		upTo == math.MaxUint64}
 	var moved []*part
 	if !g.tail {
 		for _, id := range r.segs {
@@ -178,7 +182,8 @@ func (r *repairer) fromLog(from, upTo uint64) error {
 	return nil
 }
 
-// weighSegments notes which segments are needed in the place of damaged runs and tell nothing, or nothing that has a place in time.
+// weighSegments notes which segments are needed in the place of damaged runs and tell nothing, or nothing that has
+// a place in time.
 func (r *repairer) weighSegments() {
 	for _, s := range r.m.segs {
 		p, name, why := r.parts[s.id], segmentName(r.dir, s.id), ""
@@ -318,7 +323,8 @@ func mayBeKeys(b []byte) (keys [][]byte) {
 			if len(keys) == maxMaybe {
 				return keys
 			}
-			if rec.kind != holdfast.KindDeleteRange && !slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(k, rec.key) }) {
+			if rec.kind != holdfast.KindDeleteRange && !slices.ContainsFunc(keys,
+				func(k []byte) bool { return bytes.Equal(k, rec.key) }) {
 				keys = append(keys, bytes.Clone(rec.key))
 			}
 		}
@@ -369,8 +375,8 @@ func (g *logReplay) movedUpTo(moved *[]*part, seq uint64) error {
 	return nil
 }
 
-// takeFrame takes over the operations of a batch: all of them, or those about keys in holes. latest says that nothing which was taken over
-// before is later.
+// takeFrame takes over the operations of a batch: all of them, or those about keys in holes. latest says that
+// nothing which was taken over before is later.
 func (r *repairer) takeFrame(s stretch, all, latest bool) error {
 	holed := r.holed()
 	for at := 0; at < len(s.body); {
@@ -401,7 +407,8 @@ func (r *repairer) takeFrame(s stretch, all, latest bool) error {
 	return r.flush()
 }
 
-// count looks at the result: how many keys it has, which of them are in doubt, and which got a value after one that is damaged.
+// count looks at the result: how many keys it has, which of them are in doubt, and which got a value after one that
+// is damaged.
 func (r *repairer) count() error {
 	holed := r.holed()
 	it := r.into.Scan(holdfast.Range{})

@@ -35,7 +35,10 @@ func TestRottenValue(t *testing.T) {
 	x.open()
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for session := range 2 {
-		if done, err := x.each(4*n, func(b *holdfast.Batch, _ int) { b.Set(scattered(100+rnd.IntN(n-100)), value) }); err != nil {
+		if done, err := x.each(4*n, func(b *holdfast.Batch, _ int) {
+			b.Set(scattered(100+rnd.IntN(n-100)),
+				value)
+		}); err != nil {
 			t.Fatalf("session %d, after %d overwrites: %v", session, done, err)
 		}
 		if _, err := x.d.Get(nil, scattered(77)); !errors.Is(err, holdfast.ErrCorrupt) {

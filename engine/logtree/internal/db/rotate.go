@@ -192,7 +192,8 @@ func (d *DB) reuseSegment(old *segment, id uint32) (_ *segment, err error) {
 	if err != nil {
 		return nil, ioError("open", name, err)
 	}
-	s := &segment{id: id, kind: kindLog, flags: flagWritten, size: old.size, epoch: d.id.epoch(id), file: f, free: d.freeSegment}
+	s := &segment{id: id, kind: kindLog, flags: flagWritten, size: old.size, epoch: d.id.epoch(id), file: f,
+		free: d.freeSegment}
 	s.refs.Store(1)
 	if err := d.finishSegment(s, true); err != nil {
 		s.close()
@@ -235,7 +236,8 @@ func (d *DB) finishSegment(s *segment, durable bool) error {
 // could be that of a file which is alive. It is called with mu held.
 func (d *DB) number() (uint32, error) {
 	if d.nextFile >= math.MaxUint32 {
-		return 0, &holdfast.Error{Op: "create", Engine: Name, Path: d.dir, Class: holdfast.ErrTooLarge, Detail: "all numbers of files have been used", Remedy: "copy what is in it to a new database"}
+		return 0, &holdfast.Error{Op: "create", Engine: Name, Path: d.dir, Class: holdfast.ErrTooLarge,
+			Detail: "all numbers of files have been used", Remedy: "copy what is in it to a new database"}
 	}
 	d.nextFile++
 	return uint32(d.nextFile), nil

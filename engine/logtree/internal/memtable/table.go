@@ -324,7 +324,8 @@ func (t *Table) guess(a, b Addr) int {
 // they have none yet.
 func (t *Table) fill(n *node, items []item, skip int) {
 	one, last := min(1, len(items)-1), len(items)-1 // an inner node's first bound may be anything
-	if skip < 0 || last > 0 && min(common(items[0].prefix, items[last].prefix), common(items[one].prefix, items[last].prefix)) >= slack+2 {
+	if skip < 0 || last > 0 && min(common(items[0].prefix, items[last].prefix),
+		common(items[one].prefix, items[last].prefix)) >= slack+2 {
 		end := t.image.key(items[last].rec)
 		better := min(lcp(t.image.key(items[0].rec), end), lcp(t.image.key(items[one].rec), end)) - slack
 		if better = max(better, skip, 0); better != skip {
@@ -537,7 +538,8 @@ func (im *Image) version(rec Addr, seq uint64) Version {
 	at += n
 	if b[0] == kindFar {
 		v.Kind, v.Far = holdfast.KindSet, true
-		v.Place = Place{binary.LittleEndian.Uint64(b[at:]), binary.LittleEndian.Uint32(b[at+8:]), binary.LittleEndian.Uint32(b[at+12:])}
+		v.Place = Place{binary.LittleEndian.Uint64(b[at:]), binary.LittleEndian.Uint32(b[at+8:]),
+			binary.LittleEndian.Uint32(b[at+12:])}
 		return v
 	}
 	n = int(b[at])

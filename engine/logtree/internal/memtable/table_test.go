@@ -75,7 +75,8 @@ func (m *model) at(maxSeq uint64) (list []Version) {
 }
 
 func equal(a, b Version) bool {
-	return a.Seq == b.Seq && a.Kind == b.Kind && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) && a.Far == b.Far && a.Place == b.Place
+	return a.Seq == b.Seq && a.Kind == b.Kind && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) &&
+		a.Far == b.Far && a.Place == b.Place
 }
 
 // edgeKey is a key on the left or the right of all that begin with a letter between a and z. Past its
@@ -264,7 +265,8 @@ func checkWalk(t *testing.T, r *rand.Rand, table *Table, want []Version, maxSeq 
 			t.Fatalf("at %d: %s is %v at %d of %d", maxSeq, name, got, at, len(want))
 		}
 		if on && !equal(it.Version(), want[at]) {
-			t.Fatalf("at %d: %s is at %.40q version %d, want %.40q version %d", maxSeq, name, it.Version().Key, it.Version().Seq, want[at].Key, want[at].Seq)
+			t.Fatalf("at %d: %s is at %.40q version %d, want %.40q version %d", maxSeq, name, it.Version().Key,
+				it.Version().Seq, want[at].Key, want[at].Seq)
 		}
 		if on && (!bytes.Equal(it.Key(), want[at].Key) || it.Seq() != want[at].Seq) {
 			t.Fatalf("at %d: %s: Key and Seq differ from Version", maxSeq, name)
@@ -383,7 +385,8 @@ func TestEmpty(t *testing.T) {
 		t.Error("Get found something")
 	}
 	it := table.Iter(math.MaxUint64)
-	if it.First() || it.Last() || it.Next() || it.Prev() || it.SeekGE([]byte("a")) || it.SeekLT([]byte("a")) || it.SeekGE(nil) || it.Valid() {
+	if it.First() || it.Last() || it.Next() || it.Prev() || it.SeekGE([]byte("a")) || it.SeekLT([]byte("a")) ||
+		it.SeekGE(nil) || it.Valid() {
 		t.Error("an iterator found something")
 	}
 	if !table.Fits(1<<30) || table.Fits(1<<31) || table.Fits(-1) {
@@ -412,10 +415,12 @@ func TestEdges(t *testing.T) {
 		add(edgeKey(false, i))
 		checkNodes(t, table)
 		it := table.Iter(math.MaxUint64)
-		if low := middle(999); !it.SeekGE(low) || !bytes.Equal(it.Key(), middle(1000)) || !it.SeekLT(low) || !bytes.Equal(it.Key(), edgeKey(true, i)) {
+		if low := middle(999); !it.SeekGE(low) || !bytes.Equal(it.Key(), middle(1000)) || !it.SeekLT(low) ||
+			!bytes.Equal(it.Key(), edgeKey(true, i)) {
 			t.Fatalf("%d keys on each side: a seek to the low end fails", i+1)
 		}
-		if high := middle(1400); !it.SeekGE(high) || !bytes.Equal(it.Key(), edgeKey(false, 0)) || !it.SeekLT(high) || !bytes.Equal(it.Key(), middle(1399)) {
+		if high := middle(1400); !it.SeekGE(high) || !bytes.Equal(it.Key(), edgeKey(false, 0)) || !it.SeekLT(high) ||
+			!bytes.Equal(it.Key(), middle(1399)) {
 			t.Fatalf("%d keys on each side: a seek to the high end fails", i+1)
 		}
 	}
@@ -601,7 +606,8 @@ func readState(t *testing.T, r *rand.Rand, table *Table, keys [][]byte, maxSeq u
 	for range 50 {
 		i := r.Uint64N(maxSeq)
 		v, ok := table.Get(keys[i], maxSeq)
-		if !ok || v.Seq != newest[string(keys[i])] || binary.BigEndian.Uint64(v.Value) != v.Seq || !bytes.Equal(v.Key, keys[i]) {
+		if !ok || v.Seq != newest[string(keys[i])] || binary.BigEndian.Uint64(v.Value) != v.Seq ||
+			!bytes.Equal(v.Key, keys[i]) {
 			t.Errorf("Get(%q, %d): %v, version %d, want %d", keys[i], maxSeq, ok, v.Seq, newest[string(keys[i])])
 			return
 		}

@@ -312,8 +312,8 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 	return Entry{}, false, true
 }
 
-// window is a group, or some that follow each other, with the keys built and the entries decoded, so that an iterator moves in it
-// both ways. The zero value is an empty one; its memory is used again.
+// window is a group, or some that follow each other, with the keys built and the entries decoded, so that an
+// iterator moves in it both ways. The zero value is an empty one; its memory is used again.
 type window struct {
 	n       int
 	entries [windowSize]Entry

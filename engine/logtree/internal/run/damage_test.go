@@ -10,7 +10,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// readAll reads a run in every way; what it answers must be right, or ErrCorrupt. It returns whether there was an error.
+// readAll reads a run in every way; what it answers must be right, or ErrCorrupt. It returns whether there was an
+// error.
 func readAll(r *Reader, pairs []pair, absent [][]byte) (failed bool, problem string) {
 	bad := func(err error) bool {
 		if err == nil {
@@ -58,7 +59,8 @@ func readAll(r *Reader, pairs []pair, absent [][]byte) (failed bool, problem str
 }
 
 func smallRun(t testing.TB) (image []byte, pairs []pair, absent [][]byte) {
-	pairs = append(ascending(60), pair{[]byte("f"), Entry{Tombstone: true}}, pair{[]byte("f/long/and/longer"), Entry{Place: 9<<32 | 77, Len: 5000, Sum: 1}},
+	pairs = append(ascending(60), pair{[]byte("f"), Entry{Tombstone: true}},
+		pair{[]byte("f/long/and/longer"), Entry{Place: 9<<32 | 77, Len: 5000, Sum: 1}},
 		pair{[]byte("f/long/and/other"), Entry{Place: 3<<32 | 9000, Len: 1}})
 	image, _ = build(t, pairs, 150)
 	return image, pairs, absentKeys(pairs)[:60]
@@ -134,7 +136,8 @@ func TestEveryLength(t *testing.T) {
 	for n := range len(image) + 200 {
 		cut := append(bytes.Clone(image[:min(n, len(image))]), make([]byte, max(0, n-len(image)))...)
 		for _, mode := range modes {
-			if _, err := mode.open(cut, testID); (n == len(image)) != (err == nil) || err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
+			if _, err := mode.open(cut, testID); (n == len(image)) != (err == nil) || err != nil &&
+				!errors.Is(err, holdfast.ErrCorrupt) {
 				t.Fatalf("%s, %d of %d bytes: %v", mode.name, n, len(image), err)
 			}
 		}
@@ -229,7 +232,8 @@ func reseal(b []byte) {
 	foot := b[n-footerSize:]
 	at := func(i int) int64 { return int64(min(le.Uint64(foot[i:]), 1<<40)) }
 	filter, index, meta, blocks, lines := at(0), at(8), at(16), int64(le.Uint32(foot[48:])), int64(le.Uint32(foot[52:]))
-	if sums := 4 * filterPages(lines); filter <= index && index <= meta && meta <= n-footerSize && sums <= n-footerSize-meta {
+	if sums := 4 * filterPages(lines); filter <= index && index <= meta && meta <= n-footerSize &&
+		sums <= n-footerSize-meta {
 		for page := range filterPages(lines) {
 			if lo, hi := filter+page*pageSize, min(filter+(page+1)*pageSize, index); lo <= hi {
 				le.PutUint32(b[n-footerSize-sums+4*page:], s.sum(lo, b[lo:hi]))
@@ -250,8 +254,8 @@ func reseal(b []byte) {
 	le.PutUint32(foot[92:], s.sum(n-footerSize, foot[:92]))
 }
 
-// TestVerify damages each byte and makes the checksums right again: what no checksum shows must show in what the parts say of each
-// other. Some bytes may change without that, see below.
+// TestVerify damages each byte and makes the checksums right again: what no checksum shows must show in what the
+// parts say of each other. Some bytes may change without that, see below.
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	image, pairs, _ := smallRun(t)

@@ -112,8 +112,8 @@ func checkNear(t *testing.T, rnd *rand.Rand, it *Iter, pairs []pair, at int, bac
 	return at
 }
 
-// TestMalformedGroup: a walk that reads several groups at a time shows all entries before a malformed one, whichever way it comes, and then an
-// error. The block's checksum is right.
+// TestMalformedGroup: a walk that reads several groups at a time shows all entries before a malformed one,
+// whichever way it comes, and then an error. The block's checksum is right.
 func TestMalformedGroup(t *testing.T) {
 	pairs := ascending(400)
 	image, _ := build(t, pairs, maxBlock/8)
@@ -158,7 +158,8 @@ func TestMalformedGroup(t *testing.T) {
 					t.Fatalf("%s, group %d: %q is entry %d", mode.name, bad, it.Key(), n)
 				}
 			}
-			if after := min(before+groupSize, len(pairs)); n != after && bad < blk.n-1 || !errors.Is(it.Err(), holdfast.ErrCorrupt) {
+			if after := min(before+groupSize, len(pairs)); n != after && bad < blk.n-1 ||
+				!errors.Is(it.Err(), holdfast.ErrCorrupt) {
 				t.Errorf("%s, group %d: backward down to %d, want %d, and %v", mode.name, bad, n, after, it.Err())
 			}
 			// From the error, a search elsewhere goes on.

@@ -37,9 +37,9 @@ type Reader struct {
 // tailSize is how much of the end of a file Open reads at once.
 const tailSize = 8 << 10
 
-// Open opens a run. The header, the footer and the meta section are read and checked; blocks, filter and index
-// are when they are used. What is not in order, a file of another store or with another number included, is ErrCorrupt with
-// the path and offset; a newer format is ErrVersion. The file must stay under its name until Close.
+// Open opens a run. The header, the footer and the meta section are read and checked; blocks, filter and index are
+// when they are used. What is not in order, a file of another store or with another number included, is ErrCorrupt
+// with the path and offset; a newer format is ErrVersion. The file must stay under its name until Close.
 func Open(fsys vfs.FS, name string, id Identity, cache *Cache) (_ *Reader, err error) {
 	r := &Reader{fs: fsys, path: name, seed: id.seed(), cache: cache}
 	if r.f, err = fsys.Open(name); err != nil {
@@ -98,9 +98,11 @@ func (r *Reader) checkHeader(h []byte, id Identity) error {
 		return corrupt(r.path, 0, "the header's checksum is wrong")
 	case le.Uint32(h[8:]) != Version:
 		return &holdfast.Error{Op: "read run", Engine: engineName, Path: r.path, Class: holdfast.ErrVersion,
-			Detail: fmt.Sprintf("it has format %d, this program knows %d", le.Uint32(h[8:]), Version), Remedy: "use the program that wrote it, or a newer one"}
+			Detail: fmt.Sprintf("it has format %d, this program knows %d", le.Uint32(h[8:]),
+				Version), Remedy: "use the program that wrote it, or a newer one"}
 	case string(h[16:40]) != string(want[:]):
-		return corrupt(r.path, 16, fmt.Sprintf("it is run %d of store %x, not run %d of store %x", le.Uint64(h[32:]), h[16:32], id.ID, id.DB))
+		return corrupt(r.path, 16, fmt.Sprintf("it is run %d of store %x, not run %d of store %x", le.Uint64(h[32:]),
+			h[16:32], id.ID, id.DB))
 	}
 	return nil
 }

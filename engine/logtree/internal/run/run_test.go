@@ -8,9 +8,9 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sort"
 	"strings"
@@ -24,7 +24,8 @@ var update = flag.Bool("update", false, "write testdata/run-v1.bin anew")
 
 // randomPairs is a run's worth of entries with keys of several shapes and places in many segments.
 func randomPairs(rnd *rand.Rand, n int) []pair {
-	prefixes := []string{"", "a", "user/", "user/0000000", strings.Repeat("p", 300), strings.Repeat("\xff", 20), "\x00\x00"}
+	prefixes := []string{"", "a", "user/", "user/0000000", strings.Repeat("p", 300), strings.Repeat("\xff", 20),
+		"\x00\x00"}
 	shape := rnd.IntN(4)
 	keys := map[string]bool{}
 	for i := range n {
@@ -163,7 +164,8 @@ func checkInfo(t *testing.T, got, written Info, pairs []pair, size int64) {
 			continue
 		}
 		u := use[uint32(p.e.Place>>32)]
-		use[uint32(p.e.Place>>32)] = SegmentUse{uint32(p.e.Place >> 32), u.Entries + 1, u.Bytes + int64(len(p.key)) + int64(p.e.Len)}
+		use[uint32(p.e.Place>>32)] = SegmentUse{uint32(p.e.Place >> 32), u.Entries + 1,
+			u.Bytes + int64(len(p.key)) + int64(p.e.Len)}
 	}
 	for _, u := range use {
 		want.Segments = append(want.Segments, u)
@@ -243,7 +245,8 @@ func TestEmpty(t *testing.T) {
 		}
 		checkInfo(t, r.Info(), info, nil, int64(len(image)))
 		it := r.Iter()
-		if it.First() || it.Last() || it.Next() || it.Prev() || it.SeekGE([]byte("a")) || it.SeekLT([]byte("a")) || it.Err() != nil {
+		if it.First() || it.Last() || it.Next() || it.Prev() || it.SeekGE([]byte("a")) || it.SeekLT([]byte("a")) ||
+			it.Err() != nil {
 			t.Error("there is something in an empty run", it.Err())
 		}
 		if _, ok, err := r.Get([]byte("a")); ok || err != nil || r.MayContain([]byte("a")) {
@@ -273,7 +276,8 @@ func goldenPairs() []pair {
 		}
 		pairs = append(pairs, p)
 	}
-	pairs = append(pairs, pair{key: bytes.Repeat([]byte("z"), holdfast.MaxKeySize), e: Entry{Place: 7, Len: 1 << 26}}, pair{key: []byte{0}, e: Entry{Place: 1<<64 - 1<<32, Len: 1, Sum: 5}})
+	pairs = append(pairs, pair{key: bytes.Repeat([]byte("z"), holdfast.MaxKeySize),
+		e: Entry{Place: 7, Len: 1 << 26}}, pair{key: []byte{0}, e: Entry{Place: 1<<64 - 1<<32, Len: 1, Sum: 5}})
 	sort.Slice(pairs, func(i, j int) bool { return bytes.Compare(pairs[i].key, pairs[j].key) < 0 })
 	return pairs
 }

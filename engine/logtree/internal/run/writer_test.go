@@ -22,9 +22,12 @@ func TestHash(t *testing.T) {
 		n    int
 		want uint64
 	}{
-		{0, 0xef46db3751d8e999}, {1, 0x8a4127811b21e730}, {3, 0xb6e6c910c2fd373a}, {4, 0x22eda2cf6af4c124}, {5, 0x1da48e4b4cafab76},
-		{8, 0xc6f1803a5e0b3222}, {12, 0x9178b724dce384c0}, {16, 0xafe8f989a0735a8e}, {31, 0x6ab1c40e29f50073}, {32, 0x5a0756fbe9ecd3d1},
-		{33, 0xdc50cdc37bb9c183}, {63, 0x10dd94885c71894a}, {64, 0x90083da9cdb9d795}, {100, 0xd248bfc5208b0b16}, {300, 0xe99d1b8a38d407dd},
+		{0, 0xef46db3751d8e999}, {1, 0x8a4127811b21e730}, {3, 0xb6e6c910c2fd373a}, {4, 0x22eda2cf6af4c124}, {5,
+			0x1da48e4b4cafab76},
+		{8, 0xc6f1803a5e0b3222}, {12, 0x9178b724dce384c0}, {16, 0xafe8f989a0735a8e}, {31, 0x6ab1c40e29f50073}, {32,
+			0x5a0756fbe9ecd3d1},
+		{33, 0xdc50cdc37bb9c183}, {63, 0x10dd94885c71894a}, {64, 0x90083da9cdb9d795}, {100, 0xd248bfc5208b0b16}, {300,
+			0xe99d1b8a38d407dd},
 	} {
 		if got := hash(b[:v.n]); got != v.want {
 			t.Errorf("of %d bytes: %#x, want %#x", v.n, got, v.want)
