@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Work does background work in the caller's goroutine until there is none left, or limit pieces
-// are done; it returns how many. It is for databases opened with Config.Manual.
+// Work does background work in the caller's goroutine until there is none left, or limit steps are done; it returns
+// how many. It is for databases opened with Config.Manual.
 func (d *DB) Work(limit int) (n int, err error) {
 	for n < limit {
 		did := false

@@ -56,7 +56,7 @@ type Config struct {
 	Sizes Sizes
 }
 
-// Sizes, in bytes, take the place of those that follow from the memory budget, but where they are 0.
+// Sizes, in bytes, take the place of those that follow from the memory budget, except where they are 0.
 type Sizes struct{ Table, Segment, Run int64 }
 
 // The sizes that follow from the memory budget.
@@ -224,7 +224,7 @@ func (d *DB) latest() state {
 	}
 }
 
-// token packs what a receipt stands for.
+// token packs the place and level of a receipt.
 func token(lsn uint64, level holdfast.Level) uint64 { return lsn<<2 | uint64(level) }
 
 // Wait implements [holdfast.Waiter].
@@ -342,7 +342,7 @@ func (d *DB) freeEarly() {
 // never is a place that no log reaches.
 const never = math.MaxInt64
 
-// maxUnwritten bounds what commits that nobody waits for leave in the program's own memory.
+// maxUnwritten bounds what commits without a waiter leave in the program's own memory.
 const maxUnwritten = 256 << 10
 
 // frame appends a frame to the log and to mem's image, and returns its address there. Room for it
@@ -467,7 +467,7 @@ func (d *DB) notApplied(cause error) error {
 		return err
 	}
 	e := &holdfast.Error{Op: "apply", Engine: Name, Path: d.dir, Cause: cause,
-		Remedy: "try again once the cause is mended; nothing was written"}
+		Remedy: "try again once the cause is removed; nothing was written"}
 	if noRoom(cause) {
 		e.Class, e.Remedy = holdfast.ErrFull, "make room on the disk, or delete a range of keys; nothing was written"
 	}
@@ -626,15 +626,15 @@ func (d *DB) saveAtEnd() error {
 // shut releases everything. In good order it also notes in the manifest how far the log goes, so
 // that a log cut short is found out, and gives back what the last segment does not use.
 func (d *DB) shut(orderly bool) (err error) {
-	// Somebody may still be writing for a receipt, though the database has failed meanwhile. Whoever comes
-	// later sees that it has, or finds nothing to write.
+	// A write for a receipt may still be in progress, though the database has failed meanwhile. A later one sees
+	// that it has, or finds nothing to write.
 	d.log.settle()
 	d.mu.Lock()
 	cur, off := d.cur, d.off
 	d.mu.Unlock()
 	if orderly {
 		if cur != nil && off < cur.size {
-			// The mapping stays as long as the file was; nobody reads beyond off.
+			// The mapping keeps its length, but nothing is read beyond off.
 			if f, e := d.fs.OpenWrite(cur.file.Name()); e == nil {
 				err = errors.Join(f.Truncate(off), f.Datasync(), f.Close())
 			} else if !isTransient(e) {

@@ -34,8 +34,7 @@ func (d *DB) flush() (bool, error) {
 	if newer = slices.DeleteFunc(newer, (*rangeTombstones).empty); len(newer) > 0 {
 		upto = d.log.appended.Load()
 	}
-	// A run must not be in use that names what a power cut can take away. The log is synced while the
-	// run is written.
+	// A run must not be in use that names what a power cut can take away. The log is synced while the run is written.
 	var syncing sync.WaitGroup
 	var syncErr error
 	if d.manual {
@@ -175,8 +174,8 @@ type borders struct {
 }
 
 // A key between the first and the last of a run may still lie in a gap that many keys fit in: that
-// of a sequence, say, beside one key of another kind behind it. Looking into the run tells; it is
-// done for one key in maxProbes, besides the first few.
+// for example of a sequence that one key of another kind follows. Looking into the run tells; it is
+// done for the first few keys, and then for one in maxProbes.
 const (
 	freeProbes = 32
 	maxProbes  = 64
@@ -355,12 +354,12 @@ func (d *DB) placeRun(tiers []tier, r ref) []tier {
 	return tiers
 }
 
-// install makes tiers the present version, with the log from there on beside them: it writes the
+// install makes tiers the present version, which the log completes from that position on: it writes the
 // manifest, publishes a view without the memtable flushed, if any, and gives up what is not
 // needed any more. moved are new segments that the tiers refer to. It is called with edit held.
 func (d *DB) install(tiers []tier, from position, flushed *table, moved []*segment) error {
 	if t := overlapping(tiers); t != nil {
-		// Nobody could open what such a manifest describes.
+		// A directory with such a manifest could not be opened.
 		return fmt.Errorf("runs overlap in tier %d: this is a bug in %s", t.id, Name)
 	}
 	old := d.view.Load().ver // only we replace it

@@ -235,7 +235,7 @@ type disk struct {
 	segs        []uint32 // ascending
 	runs        []uint64 // ascending
 	parts       map[uint32]*part
-	cache       *run.Cache // keeps no pieces: only files open
+	cache       *run.Cache // keeps no chunks, only files open
 }
 
 // part is a segment's file.
@@ -397,7 +397,7 @@ func (k *disk) read(p *part, off, end int64) ([]byte, error) {
 	return b, first
 }
 
-// stretch is a piece of a segment: a whole frame, or bytes that belong to none.
+// stretch is a part of a segment: a whole frame, or bytes that belong to none.
 type stretch struct {
 	frame        // kind 0: damaged
 	off   int64  // in the file
@@ -407,8 +407,8 @@ type stretch struct {
 	why   string // what is wrong with it
 }
 
-// stretches divides b, which stands at offset off of a segment, into whole frames and what lies
-// between them. A last piece that is no frame may be a torn end, or room that was never used.
+// stretches divides b, the bytes of a segment from offset off on, into whole frames and what lies
+// between them. A last stretch that is no frame may be a torn end, or room that was never used.
 func stretches(b []byte, off int64, epoch uint32) iter.Seq[stretch] {
 	return func(yield func(stretch) bool) {
 		least := uint32(0)
@@ -599,7 +599,7 @@ func (k *disk) readTailSegment(p *part, at *position, t *tail,
 }
 
 // endsEarly is the error of a log of which whole frames were found up to at only, though it had been synced up to
-// that lsn. torn is what stands there, nil if that is not known.
+// that lsn. torn is what was found there, nil if that is not known.
 func endsEarly(dir string, at position, synced uint64, torn *tear) error {
 	n := synced - at.lsn
 	detail := fmt.Sprintf("the log ends %d bytes before what had been synced", n)

@@ -202,7 +202,7 @@ func TestScanDamage(t *testing.T) {
 				flip()
 			}
 			if n, err := countScan(d); n != keys || err != nil {
-				t.Errorf("mended, it has %d entries, %v", n, err)
+				t.Errorf("repaired, it has %d entries, %v", n, err)
 			}
 		})
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// log is where commits go: pieces are queued in order by whoever holds the database's mu,
-// and written and synced by whoever needs it first.
+// log writes commits to segments and syncs them. Chunks are queued in order with the database's mu held. The first
+// goroutine that needs them written, or synced, does it.
 //
 // Places in the log are lsns: bytes of frames since the log began. Three of them tell how
 // far things are, always synced <= written <= appended.
@@ -35,14 +35,14 @@ type log struct {
 
 	// The rest is for sharing syncs; see sync.
 	mu      sync.Mutex
-	busy    bool // somebody syncs
-	called  bool // somebody was called to sync and has not begun
+	busy    bool // a sync is being made
+	called  bool // a waiter was called to sync and has not begun
 	leaving int  // waiters that were told of success and are still waking up
 	waiting []*syncWaiter
 	took    syncTimes // by the last one
 	pool    sync.Pool // of *syncWaiter
 
-	// Lsns: somebody was told, at Memory or at Process, that all before it is that safe.
+	// Lsns: all before them has been acknowledged at Memory, or at Process.
 	acked  [2]atomic.Uint64
 	failed atomic.Pointer[failure]
 	onFail func(error)
@@ -126,14 +126,14 @@ func (l *log) fail(err error) error {
 	return l.err()
 }
 
-// acknowledge is called when all before lsn is as safe as its level asks, and returns nil if somebody may be
-// told. Once the log has failed, only what had been acknowledged or synced is: after a failed sync the system may
-// drop what it had taken, without a crash. Asked again, it gives the same answer.
+// acknowledge is called when all before lsn is as safe as its level asks, and returns nil if that may be
+// acknowledged. Once the log has failed, only what had been acknowledged or synced is: after a failed sync the
+// system may drop what it had taken, without a crash. Asked again, it gives the same answer.
 func (l *log) acknowledge(lsn uint64, level int) error {
 	for a := l.acked[level].Load(); a < lsn && !l.acked[level].CompareAndSwap(a, lsn); {
 		a = l.acked[level].Load()
 	}
-	// Whoever finds no failure here has raised acked before the failure looks at it.
+	// If there is no failure here, acked was raised before a later failure reads it.
 	if f := l.failed.Load(); f != nil {
 		if <-f.fixed; lsn > f.acked[level] {
 			return f.err
@@ -206,7 +206,7 @@ func (l *log) writeChunk(p *chunk, store bool) error {
 	return err
 }
 
-// settle returns when nobody writes any more. The log must have failed, or have nothing to write.
+// settle returns when no write is in progress any more. The log must have failed, or have nothing to write.
 func (l *log) settle() {
 	l.writeMu.Lock()
 	defer l.writeMu.Unlock()
@@ -260,8 +260,8 @@ func (l *log) syncSegment(seg *segment) error {
 	return nil
 }
 
-// syncTo returns when everything up to lsn survives power loss. Whoever finds nobody syncing
-// does it for all that wait; a lone caller does it without meeting another goroutine.
+// syncTo returns when everything up to lsn survives power loss. The first waiter becomes the leader and syncs for
+// the group; a lone caller syncs without meeting another goroutine.
 //
 // When a sync is done, the last of its waiters to wake up calls one of those that still wait
 // to make the next. By then most have appended again, and so share it; otherwise small and

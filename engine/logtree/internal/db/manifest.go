@@ -12,9 +12,9 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// The manifest says which runs are alive, in which tiers, and from which position on the log
-// holds what they do not. It is replaced as a whole: written beside, synced, renamed, and the
-// directory synced. Little-endian:
+// The manifest says which runs are alive, in which tiers, and from which position on the log holds what they do
+// not. It is replaced as a whole: written under another name, synced, renamed, and the directory synced.
+// Little-endian:
 //
 //	magic     8   "HOLDFMAN"
 //	version   4

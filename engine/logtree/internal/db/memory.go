@@ -18,8 +18,7 @@ type position struct {
 }
 
 // table is a memtable: the log's frames since some position, as they are or will be in the
-// file, and an index of the operations in them. Whoever holds the database's mu adds to it;
-// readers take no lock.
+// file, and an index of the operations in them. It is added to with the database's mu held; readers take no lock.
 type table struct {
 	image           *memtable.Image
 	index           *memtable.Table

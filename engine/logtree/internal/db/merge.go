@@ -13,10 +13,11 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 )
 
-// pass is a merge of neighbouring tiers into the oldest of them, which can also move values out of segments that are
-// to be emptied (victims). It is done in steps. A step takes the next keys in order, rewrites them, and installs the
-// result: it is complete by itself. So a pass needs room for one step beside what it reads, can be stopped after any
-// step, and does not keep flushes waiting. Its fields are used under edit or by the one goroutine that merges.
+// pass is a merge of neighbouring tiers into the oldest of them, which can also move values out of segments that
+// are to be emptied (victims). It is done in steps. A step takes the next keys in order, rewrites them, and
+// installs the result: it is complete by itself. So a pass needs room for one step in addition to what it reads,
+// can be stopped after any step, and does not keep flushes waiting. Its fields are used under edit or by the one
+// goroutine that merges.
 type pass struct {
 	oldest, newest uint64          // ids of the tiers; all between them take part, also those that come to be there
 	victims        map[uint32]bool // segments to be emptied; if there are any, all tiers take part
@@ -209,7 +210,7 @@ func joinSmall[G ~[]E, E any](groups []G, join bool, small, due func(G) bool) []
 func (rc *reclaimer) mergeOnce() (bool, error) {
 	d := rc.d
 	if err := d.log.err(); err != nil {
-		return false, err // it may be that a step of the pass under way could not be undone
+		return false, err // a step of the present pass may not have been undone
 	}
 	rc.countCuts()
 	d.edit.Lock()

@@ -17,11 +17,11 @@ func (d *DB) prepareNext() (bool, error) {
 	return swept || did, err // the log makes one itself when it comes to that, and says so if it cannot
 }
 
-// A segment is written ahead if Power commits in the last one came at least as often as every
+// A segment is filled with zeros if Power commits in the last one came at least as often as every
 // zeroEvery bytes: writing every byte once more costs more than it saves where commits are large.
 const zeroEvery = 64 << 10
 
-// zeroAlways is the size in bytes up to which a segment is written ahead in any case: it costs
+// zeroAlways is the size in bytes up to which a segment is filled with zeros in any case: it costs
 // little, and at first there is nothing to go by.
 const zeroAlways = 4 << 20
 
@@ -38,8 +38,8 @@ func (d *DB) prepareStep() (bool, error) {
 	return true, d.zeroUpTo(to)
 }
 
-// beginNext begins to make the next segment if it is missing, and completes it if it need not be written ahead. It is
-// called with preparing held.
+// beginNext begins to make the next segment if it is missing, and completes it if it need not be filled with zeros.
+// It is called with preparing held.
 func (d *DB) beginNext() (bool, error) {
 	d.mu.Lock()
 	if d.next != nil || d.cur == nil {
@@ -78,9 +78,10 @@ func (d *DB) beginNext() (bool, error) {
 	return true, d.zeroUpTo(size)
 }
 
-// zeroTarget returns how far the segment in the making should be written ahead next. It goes on as the log does, in
-// pieces, so that a commit seldom finds the device busy with much else, and is complete when the log still has some
-// room left in its present segment. Next to a small one it is made at once. It is called with preparing held.
+// zeroTarget returns how far the segment in the making should be filled with zeros next. It goes on as the log
+// does, in chunks, so that a commit seldom finds the device busy with much else, and is complete when the log still
+// has some room left in its present segment. Next to a small one it is made at once. It is called with preparing
+// held.
 func (d *DB) zeroTarget() int64 {
 	s := d.making
 	to := min(d.zeroed+min(max(s.size/minZeroChunks, minZeroChunk), zeroChunk), s.size)
@@ -98,7 +99,7 @@ func (d *DB) zeroTarget() int64 {
 	return to
 }
 
-// zeroUpTo writes the segment in the making ahead up to there, and completes it if that is its end. It is called
+// zeroUpTo fills the segment in the making with zeros up to there, and completes it if that is its end. It is called
 // with preparing held.
 func (d *DB) zeroUpTo(to int64) (err error) {
 	s := d.making
@@ -151,15 +152,15 @@ func (d *DB) follow(s *segment) {
 }
 
 const (
-	zeroChunk     = 1 << 20 // bytes of a segment that are written ahead at a time
+	zeroChunk     = 1 << 20 // bytes of a segment that are filled with zeros at a time
 	zeroSync      = 8 << 20 // and synced together
-	minZeroChunks = 8       // that a segment is written ahead in,
+	minZeroChunks = 8       // that a segment is filled in,
 	minZeroChunk  = 4 << 10 // of so many bytes at least
 	leftShare     = 8       // the share of the log's segment that is left when the next is complete,
 	leastLeft     = 2 << 20 // and so many bytes at least
 )
 
-// warmAhead reads what of the log's present segment comes next, if nobody has written those blocks before: the
+// warmAhead reads what of the log's present segment comes next, if those blocks have not been written before: the
 // system so has memory for them, which otherwise commits would have to wait for, page by page.
 func (d *DB) warmAhead() (bool, error) {
 	d.mu.Lock()
@@ -173,22 +174,22 @@ func (d *DB) warmAhead() (bool, error) {
 		d.mu.Unlock()
 		return false, nil
 	}
-	s.warmed = min(from+warmPiece, end)
+	s.warmed = min(from+warmChunk, end)
 	s.acquire()
 	d.mu.Unlock()
 	defer s.release()
-	b := warmBuffers.Get().(*[warmPiece]byte)
+	b := warmBuffers.Get().(*[warmChunk]byte)
 	defer warmBuffers.Put(b)
-	_, err := s.file.ReadAt(b[:min(warmPiece, end-from)], from)
+	_, err := s.file.ReadAt(b[:min(warmChunk, end-from)], from)
 	return err == nil, nil // the log will meet the error too, if it matters
 }
 
 const (
 	warmBytes = 8 << 20   // so far ahead of the log's end
-	warmPiece = 256 << 10 // read at a time
+	warmChunk = 256 << 10 // read at a time
 )
 
-var warmBuffers = sync.Pool{New: func() any { return new([warmPiece]byte) }}
+var warmBuffers = sync.Pool{New: func() any { return new([warmChunk]byte) }}
 
 // drop gives up a prepared segment, if there is one.
 func (d *DB) drop(s *segment) {

@@ -18,19 +18,19 @@ const (
 	// maxAbove is what newer tiers may hold, as a share of the oldest one's values, before they are
 	// merged into it: garbage that no merge has met is at most that much.
 	maxAbove = 0.2
-	// maxGarbage is the share of the log that may be known garbage before segments are emptied, and leftGarbage what
-	// is left then, if no more than maxMoved (a share of the log) has to be moved for that: what a pass moves is
-	// there beside what it replaces until the pass is done. Less than minGarbage bytes are not worth the work.
+	// maxGarbage is the share of the log that may be known garbage before segments are emptied, and leftGarbage
+	// what is left then, if no more than maxMoved (a share of the log) has to be moved for that: a pass takes room
+	// for what it moves until it is done. Less than minGarbage bytes are not worth the work.
 	maxGarbage  = 0.2
 	leftGarbage = 0.1
 	minGarbage  = 1 << 20
 	maxMoved    = 0.1
 	// maxSmall is the number of small runs in one tier before neighbours are joined.
 	maxSmall = 64
-	// maxScraps is the number of small segments, besides one for each that is not small, before their values are moved
+	// maxSmallSegments is the number of small segments, over one for each that is not small, before their values are moved
 	// together: each time that a database is opened and little is written, it gets one.
-	maxScraps = 32
-	scrap     = 1.0 / 16 // of a segment's usual size is small
+	maxSmallSegments = 32
+	smallSegment     = 1.0 / 16 // of a segment's usual size is small
 )
 
 // reclaimer gives back the space of values that were overwritten or deleted. It chooses which tiers to merge and which
@@ -172,7 +172,7 @@ func choose(urgent bool) int {
 // small reports whether a run is so small that it had better be joined with its neighbours.
 func (rc *reclaimer) small(r *ref) bool { return r.file.info.FileBytes < rc.d.runLimit/32 }
 
-// above reports whether newer tiers hold too much beside the oldest one.
+// above reports whether newer tiers hold too much compared with the oldest one.
 func (rc *reclaimer) above(ver *version) bool {
 	oldest := len(ver.tiers) - 1
 	below, entries := ver.tiers[oldest].values()
@@ -206,7 +206,7 @@ func (t *tier) tombstones() (n int64) {
 	return n
 }
 
-// liveIn yields what the refs name in segments. A ref that was cut and is not counted yet stands for its whole run.
+// liveIn yields what the refs name in segments. A ref that was cut and is not counted yet counts as its whole run.
 func liveIn(refs []ref) func(yield func(run.SegmentUse) bool) {
 	return func(yield func(run.SegmentUse) bool) {
 		seen := map[*runFile]bool{}
@@ -326,15 +326,15 @@ func (rc *reclaimer) candidates(ver *version) (all []candidate, total, garbage i
 func (rc *reclaimer) victims(ver *version, urgent bool) map[uint32]bool {
 	d := rc.d
 	all, total, garbage := rc.candidates(ver)
-	var scraps []candidate
+	var smallOnes []candidate
 	for _, c := range all {
-		if float64(c.used) < scrap*float64(d.segmentLimit) {
-			scraps = append(scraps, c)
+		if float64(c.used) < smallSegment*float64(d.segmentLimit) {
+			smallOnes = append(smallOnes, c)
 		}
 	}
-	if 2*len(scraps)-len(ver.segs) > maxScraps {
+	if 2*len(smallOnes)-len(ver.segs) > maxSmallSegments {
 		victims, sum := map[uint32]bool{}, int64(0)
-		for _, c := range scraps {
+		for _, c := range smallOnes {
 			if sum += c.used; sum > d.segmentLimit {
 				break
 			}
@@ -372,8 +372,8 @@ func (rc *reclaimer) victims(ver *version, urgent bool) map[uint32]bool {
 	return victims
 }
 
-// roomToMove is how many bytes of values can be moved beside the index that is written with them. It is called with
-// edit held.
+// roomToMove is how many bytes of values can be moved, with room for the index that is written with them. It is
+// called with edit held.
 func (rc *reclaimer) roomToMove() int64 {
 	d := rc.d
 	room := d.fs.Free(d.dir)

@@ -22,7 +22,7 @@ import (
 
 type file = vfs.File
 
-// Open opens or, with c.New, makes a database. Nobody else may have it open.
+// Open opens or, with c.New, makes a database. It must not be open elsewhere.
 func Open(c Config) (_ *DB, err error) {
 	memory := max(c.Memory, minMemory)
 	room := roomFor(c)
@@ -42,7 +42,7 @@ func Open(c Config) (_ *DB, err error) {
 	d.log.fs, d.log.dir, d.log.watch, d.log.check = c.FS, c.Dir, d.watch, c.Check
 	d.log.onFail = func(error) {
 		d.save()
-		// Whoever waits for a flush must learn of it. The lock may be held by the caller.
+		// Writers that wait for a flush must learn of it. The caller may hold the lock.
 		go func() {
 			d.mu.Lock()
 			d.changed.Broadcast()
@@ -88,8 +88,8 @@ func Open(c Config) (_ *DB, err error) {
 // leastTable is the least memtable in bytes on a small disk.
 const leastTable = 1 << 20
 
-// roomFor is how many bytes a database can have on its disk: what it has, and what is free. Files are small beside
-// that, for emptying a segment takes as much room as there is alive in it.
+// roomFor is how many bytes a database can have on its disk: what it has, and what is free. Files are kept small
+// compared with that, because emptying a segment takes as much room as is alive in it.
 func roomFor(c Config) int64 {
 	free := c.FS.Free(c.Dir)
 	if free == math.MaxInt64 {
@@ -337,7 +337,7 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 		}
 	}
 	d.visible.Store(d.seq)
-	// Each time that a database is opened and written to, its log gets another chunk. If many are to be read, those in
+	// Each time that a database is opened and written to, its log gets another segment. If many are to be read, those in
 	// runs need not be read again.
 	if len(replayed) > maxReplayedSegments && !d.view.Load().mem.empty() {
 		d.mu.Lock()

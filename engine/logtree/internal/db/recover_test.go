@@ -160,7 +160,7 @@ func TestOpenedOften(t *testing.T) {
 		}
 		most = max(most, len(names))
 	}
-	if most > 2*maxScraps+maxSmall || read > maxReplayedSegments+1 {
+	if most > 2*maxSmallSegments+maxSmall || read > maxReplayedSegments+1 {
 		t.Errorf("%d files, of which %d were read at one opening", most, read)
 	}
 	for i := range sessions {

@@ -15,8 +15,8 @@ import (
 
 // This part of a repair reads the log, and the segments of moved values, where the runs do not tell.
 
-// leg is the part of a log segment that belongs to the log.
-type leg struct {
+// logPart is the part of a log segment that belongs to the log.
+type logPart struct {
 	p    *part
 	lsn  uint64 // of its begin frame
 	base uint64 // number of the last operation before it
@@ -25,16 +25,16 @@ type leg struct {
 	why  string // base is a guess
 }
 
-// legs are the log's segments in order. A segment made later begins where the log ended at that time: what older
+// logParts are the log's segments in order. A segment made later begins where the log ended at that time: what older
 // ones hold beyond that had been cut off.
-func (k *disk) legs() (all []leg) {
+func (k *disk) logParts() (all []logPart) {
 	var before *part // begun or placed
 	for _, id := range k.segs {
 		p := k.parts[id]
 		if p.moved() {
 			continue
 		}
-		l := leg{p: p, size: p.size, lsn: p.begin.lsn, base: p.begin.seq}
+		l := logPart{p: p, size: p.size, lsn: p.begin.lsn, base: p.begin.seq}
 		if !p.begun && !k.place(&l, before, all) {
 			continue // nothing was written to it, or nothing is left
 		}
@@ -58,12 +58,12 @@ func (k *disk) legs() (all []leg) {
 		}
 		least = min(least, l.lsn)
 	}
-	return slices.DeleteFunc(all, func(l leg) bool { return l.size <= segmentHeader })
+	return slices.DeleteFunc(all, func(l logPart) bool { return l.size <= segmentHeader })
 }
 
 // place finds out where a segment belongs whose first frame is damaged. It reports false if there is no whole frame
 // in it.
-func (k *disk) place(l *leg, before *part, all []leg) bool {
+func (k *disk) place(l *logPart, before *part, all []logPart) bool {
 	if _, _, frames := k.extentOf(l.p); frames == 0 {
 		return false
 	}
@@ -169,7 +169,7 @@ func (r *repairer) fromLog(from, upTo uint64) error {
 			return err
 		}
 		g.guessed = l.why != ""
-		if err := g.leg(l, &moved); err != nil {
+		if err := g.logPart(l, &moved); err != nil {
 			return err
 		}
 	}
@@ -192,7 +192,7 @@ func (r *repairer) weighSegments() {
 			why = "the file is missing"
 		case p.moved() && !p.begun:
 			why = "the first frame is damaged, and how old the values in it are is not known"
-		case p.begun || slices.ContainsFunc(r.log, func(l leg) bool { return l.p == p }):
+		case p.begun || slices.ContainsFunc(r.log, func(l logPart) bool { return l.p == p }):
 			continue
 		default:
 			why = "nothing can be read of it"
@@ -234,7 +234,7 @@ func (g *logReplay) gap(seq uint64, name string, needed bool) {
 	g.at, g.broken = seq, false
 }
 
-func (g *logReplay) leg(l *leg, moved *[]*part) error {
+func (g *logReplay) logPart(l *logPart, moved *[]*part) error {
 	r := g.r
 	start, size := int64(segmentHeader), l.size
 	if g.tail && l.p.id == r.m.from.seg {
@@ -271,9 +271,9 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 			case left == 0: // room that was never used
 			case l.last && s.n == int64(len(b)) && (r.m == nil || g.tail && r.end >= r.m.synced):
 				// Nothing says that it had been synced.
-				r.out.TornBytes, r.frayed = left, r.m == nil
+				r.out.TornBytes, r.tornEnd = left, r.m == nil
 			default:
-				r.frayed = l.last && s.n == int64(len(b))
+				r.tornEnd = l.last && s.n == int64(len(b))
 				r.lost(Loss{Path: l.p.name, Offset: s.off, Bytes: min(s.n, left), Why: s.why, Maybe: mayBeKeys(b[:s.n])})
 				g.broken = true
 			}
@@ -281,7 +281,7 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 		case seq >= g.upTo && s.kind == frameBatch:
 			return nil
 		}
-		if g.tail { // where it stands says so, whatever its number is
+		if g.tail { // its place says so, whatever its number is
 			seq = max(seq, g.at)
 		}
 		if s.kind != frameBatch || seq+uint64(s.ops) <= g.from {
@@ -392,7 +392,7 @@ func (r *repairer) takeFrame(s stretch, all, latest bool) error {
 			continue
 		}
 		switch {
-		case !within && !r.dubious:
+		case !within && !r.allDoubtful:
 		case latest:
 			r.trust(rec.key)
 		default:
@@ -415,7 +415,7 @@ func (r *repairer) count() error {
 	defer it.Close()
 	for it.Next() {
 		r.out.Keys++
-		if !r.dubious && !(holed && r.inHole(it.Key())) {
+		if !r.allDoubtful && !(holed && r.inHole(it.Key())) {
 			continue
 		}
 		if _, ok := r.sure[maphash.Bytes(r.seed, it.Key())]; ok {

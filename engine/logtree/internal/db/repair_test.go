@@ -339,7 +339,8 @@ func TestRandomDamageIsTold(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d repairs, %d complete; of the others %d with keys beyond doubt; %d keys doubtful, %d of them wrong", repairs, whole, some, doubtful, wrong)
+	t.Logf("%d repairs, %d complete; of the others %d with keys beyond doubt; %d keys doubtful, %d of them wrong",
+		repairs, whole, some, doubtful, wrong)
 	if wrong == 0 || some == 0 {
 		t.Error("the damage was too simple")
 	}

@@ -48,7 +48,7 @@ func (d *DB) restoreReserve() {
 	}
 }
 
-// allocateReserve makes the reserve's file of that size if there is room for left bytes besides, and reports whether
+// allocateReserve makes the reserve's file of that size if there is room for left more bytes, and reports whether
 // it did.
 func (d *DB) allocateReserve(size, left int64) bool {
 	name := filepath.Join(d.dir, reserveName)

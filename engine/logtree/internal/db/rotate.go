@@ -111,9 +111,9 @@ func (d *DB) createSmall(id uint32, size, need int64, last bool, err error) (*se
 // leastSegment is the size in bytes of the smallest segment that is tried.
 const leastSegment = 4 << 10
 
-// createSegment makes a segment file of the log; its name and length become durable with the first sync. Written
-// ahead, all its blocks are on the device, and a commit that is synced to it changes no metadata of the file system. It
-// fails if there is no room for left bytes besides.
+// createSegment makes a segment file of the log; its name and length become durable with the first sync. Filled
+// with zeros, all its blocks are on the device, and a commit that is synced to it changes no metadata of the file
+// system. It fails if there is no room for left more bytes.
 func (d *DB) createSegment(id uint32, size, left int64, ahead bool) (*segment, error) {
 	s, err := d.newSegment(id, size, left)
 	if err != nil {
@@ -133,8 +133,8 @@ func (d *DB) createSegment(id uint32, size, left int64, ahead bool) (*segment, e
 	return s, nil
 }
 
-// newSegment makes a file with room for a segment, but without a header. It fails if there is no room for left bytes
-// besides.
+// newSegment makes a file with room for a segment, but without a header. It fails if there is no room for left more
+// bytes.
 func (d *DB) newSegment(id uint32, size, left int64) (*segment, error) {
 	name := segmentName(d.dir, id)
 	if err := d.fs.Remove(name); err == nil {

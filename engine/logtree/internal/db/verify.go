@@ -32,7 +32,7 @@ type Verification struct {
 // Verify checks every checksum and every reference of the database in dir: the manifest, every block of every run,
 // every value that an entry names and that it is the value of that key, every frame of every segment that is
 // needed, the order of runs in tiers and of frames in the log, and that nothing needed is missing. It goes on after
-// damage, and changes nothing. Nobody may have the database open. An error means that it could not be checked.
+// damage, and changes nothing. The database must not be open elsewhere. An error means that it could not be checked.
 //
 // It reads one segment at a time into memory.
 func Verify(fsys vfs.FS, dir string) (*Verification, error) {
@@ -208,7 +208,7 @@ func (v *verifier) log() {
 		v.damage(err)
 	}
 	// The first of it is reported; more may follow.
-	for _, l := range v.legs() {
+	for _, l := range v.logParts() {
 		if l.lsn+uint64(l.size-segmentHeader) <= t.end.lsn || l.p.id < from.seg {
 			continue
 		}

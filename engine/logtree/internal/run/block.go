@@ -332,7 +332,7 @@ func (w *window) key(i int) []byte {
 	return w.keys[lo:hi:hi]
 }
 
-// keySlack lets short keys be copied in pieces of fixed size.
+// keySlack lets short keys be copied in chunks of fixed size.
 const keySlack = 24
 
 // grow makes room for n bytes of keys at offset at.

@@ -50,10 +50,10 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestCacheKeepsUsed: what is used again and again stays while other pieces pass through.
+// TestCacheKeepsUsed: what is used again and again stays while other chunks pass through.
 func TestCacheKeepsUsed(t *testing.T) {
-	c := NewCache(40 * (1024 + pieceOverhead))
-	slots := make([]atomic.Pointer[piece], 10_000)
+	c := NewCache(40 * (1024 + chunkOverhead))
+	slots := make([]atomic.Pointer[chunk], 10_000)
 	c.put(&slots[0], make([]byte, 1024))
 	for i := range slots[1:] {
 		p := slots[0].Load()
@@ -68,8 +68,8 @@ func TestCacheKeepsUsed(t *testing.T) {
 // TestCacheTurns: what is used now takes the place of what was used before.
 func TestCacheTurns(t *testing.T) {
 	const room = 100
-	c := NewCache(room * (1024 + pieceOverhead))
-	slots := make([]atomic.Pointer[piece], 3*room)
+	c := NewCache(room * (1024 + chunkOverhead))
+	slots := make([]atomic.Pointer[chunk], 3*room)
 	for phase := range 3 {
 		hits := 0
 		for round := range 5 {
@@ -83,7 +83,7 @@ func TestCacheTurns(t *testing.T) {
 			}
 		}
 		if hits < room/2 {
-			t.Errorf("phase %d: %d of %d pieces are at hand", phase, hits, room/2)
+			t.Errorf("phase %d: %d of %d chunks are at hand", phase, hits, room/2)
 		}
 	}
 }

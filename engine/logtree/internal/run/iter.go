@@ -34,7 +34,7 @@ type Iter struct {
 	ahead ahead
 }
 
-// Iter returns an iterator that stands nowhere yet: Next goes to the first entry, Prev to the last.
+// Iter returns an iterator that has no position yet: Next goes to the first entry, Prev to the last.
 func (r *Reader) Iter() *Iter {
 	it := new(Iter)
 	r.Init(it)
@@ -230,7 +230,7 @@ func (it *Iter) SeekLT(key []byte) bool {
 	return true
 }
 
-// leave makes the iterator stand nowhere.
+// leave takes the iterator's position away.
 func (it *Iter) leave(state int) { it.state, it.win.n, it.pos = state, 0, 0 }
 
 // fail ends a move with an error.
@@ -330,7 +330,7 @@ func (a *ahead) block(x *index, i int) (block, error) {
 			return a.r.block(x, i)
 		}
 		// A short walk over a border reads no more than the two blocks, which may be wanted again.
-		if a.r.pieces[i].Load() != nil || a.size == 0 {
+		if a.r.chunks[i].Load() != nil || a.size == 0 {
 			a.size = max(a.size, aheadMin/2)
 			return a.r.block(x, i)
 		}

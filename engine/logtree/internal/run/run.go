@@ -26,7 +26,7 @@
 //	0                      8        12     16         32       40     60    64
 //
 // A block holds entries in ascending order of their keys, about 4 KiB of them, at most 65536 bytes with its
-// end. They stand in groups of at most 16. At the beginning of a group everything is written out; the
+// end. They are in groups of at most 16. At the beginning of a group everything is written out; the
 // others build on the entry before them.
 //
 //	+-------+-----+-------+---------+-----+-----------+------------+-----+--------------+------+---+-----+
@@ -119,7 +119,7 @@ type Entry struct {
 	Tombstone bool   // the key is deleted in older runs; the other fields are 0
 }
 
-// Identity says which file this is. It stands in the header and is mixed into every checksum, so that
+// Identity says which file this is. It is in the header and is mixed into every checksum, so that
 // a file of another store, another run, or an old one under a new name is never taken for it.
 type Identity struct {
 	DB [16]byte // the store's
@@ -169,7 +169,7 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// bytes is the identity as it stands in the header.
+// bytes is the identity as the header has it.
 func (id Identity) bytes() (b [24]byte) {
 	copy(b[:], id.DB[:])
 	le.PutUint64(b[16:], id.ID)
@@ -184,7 +184,7 @@ func (id Identity) seed() seed {
 	return seed(crc32.Checksum(b[:], castagnoli))
 }
 
-// sum is the checksum of b, which stands at offset off.
+// sum is the checksum of b, the bytes at offset off.
 func (s seed) sum(off int64, b []byte) uint32 {
 	return crc32.Update(uint32(s), castagnoli, b) ^ uint32(off)*0x9E3779B1
 }

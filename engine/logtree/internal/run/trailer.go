@@ -123,7 +123,7 @@ func (t *trailer) decodeMeta(b []byte, s seed) (problem string) {
 	return ""
 }
 
-// index is the section that finds a key's block. Its bytes have been verified, but nobody has checked
+// index is the section that finds a key's block. Its bytes have been verified, but it is not checked
 // that they make sense: each access does, for its part.
 type index struct {
 	n                                  int

@@ -142,7 +142,7 @@ func (v *verifier) separator(i int, first []byte) error {
 	}
 	s := append(bytes.Clone(v.x.prefix), v.x.separator(i)...)
 	if bytes.Compare(v.last, s) >= 0 || bytes.Compare(s, first) > 0 {
-		return corrupt(v.r.path, v.r.t.index, fmt.Sprintf("the separator of block %d is not between the keys beside it", i))
+		return corrupt(v.r.path, v.r.t.index, fmt.Sprintf("the separator of block %d is not between the keys next to it", i))
 	}
 	return nil
 }

@@ -237,7 +237,7 @@ func (w *Writer) put(b []byte) error {
 	return w.flush(writeSize)
 }
 
-// flush writes whole pieces of writeSize, if there are any, or everything if least is 0.
+// flush writes whole chunks of writeSize, if there are any, or everything if least is 0.
 func (w *Writer) flush(least int) error {
 	n := len(w.buf)
 	if least > 0 {
