@@ -216,9 +216,7 @@ func TestReadFaultsWhileOpening(t *testing.T) {
 			if _, err := d.Work(10); err != nil {
 				t.Fatal(err)
 			}
-			d.mu.Lock()
-			d.rotateTable()
-			d.mu.Unlock()
+			d.rotate()
 			if _, err := d.Work(10); err != nil {
 				t.Fatal(err)
 			}

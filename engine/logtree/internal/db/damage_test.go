@@ -352,9 +352,7 @@ func TestRepairWithoutIndex(t *testing.T) {
 				t.Fatal(err)
 			}
 			if rnd.IntN(25) == 0 {
-				d.mu.Lock()
-				d.rotateTable()
-				d.mu.Unlock()
+				d.rotate()
 				if _, err := d.Work(rnd.IntN(5)); err != nil {
 					t.Fatal(err)
 				}

@@ -182,15 +182,7 @@ func testModel(t *testing.T, seed uint64, c Config, steps int) {
 // while the log cannot wait for it and makes another. What is no longer needed is told by its id:
 // out of order, segments that the log still writes to were closed.
 func TestSegmentsAscend(t *testing.T) {
-	c := testConfig(vfs.NewMem(), "db")
-	if err := c.FS.MkdirAll(c.Dir); err != nil {
-		t.Fatal(err)
-	}
-	c.Manual = true
-	d, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, _ := manual(t)
 	var b holdfast.Batch
 	last := uint32(0)
 	for i := range 300 {
@@ -222,15 +214,7 @@ func TestSegmentsAscend(t *testing.T) {
 // anything being written but the delete.
 func TestTruncationFreesFiles(t *testing.T) {
 	t.Parallel()
-	c := testConfig(vfs.NewMem(), "db")
-	if err := c.FS.MkdirAll(c.Dir); err != nil {
-		t.Fatal(err)
-	}
-	c.Manual = true
-	d, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, c := manual(t)
 	var b holdfast.Batch
 	key := func(i int) []byte { return fmt.Appendf(nil, "log/%08d", i) }
 	const n = 20_000

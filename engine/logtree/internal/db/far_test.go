@@ -111,9 +111,7 @@ func TestFarValues(t *testing.T) {
 						t.Fatal(err)
 					}
 					if i%8 == 7 {
-						d.mu.Lock()
-						d.rotateTable()
-						d.mu.Unlock()
+						d.rotate()
 					}
 					if _, err := d.Work(100); err != nil {
 						t.Fatal(err)
@@ -134,9 +132,7 @@ func TestFarValues(t *testing.T) {
 					t.Fatal(err)
 				}
 				checkFar(t, "after a kill", again, d, 21)
-				again.mu.Lock()
-				again.rotateTable()
-				again.mu.Unlock()
+				again.rotate()
 				if _, err := again.Work(100); err != nil {
 					t.Fatal(err)
 				}

@@ -294,9 +294,7 @@ func TestBackgroundFailures(t *testing.T) {
 				if _, err := x.each(500, set); err != nil {
 					t.Fatal(err)
 				}
-				x.d.mu.Lock()
-				x.d.rotateTable()
-				x.d.mu.Unlock()
+				x.d.rotate()
 				failed := 0
 				cur := x.d.cur.file.Name()
 				x.fs.SetHook(func(op vfs.Op) error {
@@ -338,14 +336,7 @@ func TestBackgroundFailures(t *testing.T) {
 func TestDefaultBudgetOnSmallDisk(t *testing.T) {
 	t.Parallel()
 	for _, mib := range []int64{64, 96} {
-		x := &drive{t: t, fs: vfs.NewMem()}
-		x.c = testConfig(x.fs, "db")
-		x.c.Manual, x.c.SyncEvery, x.c.Memory = true, -1, 128<<20
-		x.fs.SetCapacity(mib << 20)
-		if err := errors.Join(x.fs.MkdirAll("db"), x.fs.SyncDir("/")); err != nil {
-			t.Fatal(err)
-		}
-		x.open()
+		x := newDrive(t, 128<<20, func(c *Config) { c.FS.(*vfs.Mem).SetCapacity(mib << 20) })
 		n := int(mib<<20/4096) / 2 // a third of it and more is left
 		rnd := rand.New(rand.NewPCG(1, 1))
 		value := make([]byte, 4096)

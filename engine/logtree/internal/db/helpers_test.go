@@ -19,12 +19,16 @@ import (
 // manual opens a new database in memory that does no work by itself.
 func manual(t *testing.T) (*DB, Config) { return manualWith(t, 64<<10) }
 
-// manualWith is manual with another budget of memory.
-func manualWith(t *testing.T, memory int64) (*DB, Config) {
+// manualWith is manual with another budget of memory, and with what changes says. The name of the directory is
+// durable. The Config that it returns opens the database again.
+func manualWith(t *testing.T, memory int64, changes ...func(c *Config)) (*DB, Config) {
 	t.Helper()
 	c := testConfig(vfs.NewMem(), "db")
 	c.Manual, c.Memory, c.SyncEvery = true, memory, -1
-	if err := c.FS.MkdirAll(c.Dir); err != nil {
+	for _, change := range changes {
+		change(&c)
+	}
+	if err := errors.Join(c.FS.MkdirAll(c.Dir), c.FS.SyncDir("/")); err != nil {
 		t.Fatal(err)
 	}
 	d, err := Open(c)
@@ -35,6 +39,13 @@ func manualWith(t *testing.T, memory int64) (*DB, Config) {
 	return d, c
 }
 
+// rotate ends the memtable.
+func (d *DB) rotate() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.rotateTable()
+}
+
 // put commits sets, or with a value of nil deletes of ranges, and flushes them.
 func (d *DB) put(t *testing.T, change func(b *holdfast.Batch)) {
 	t.Helper()
@@ -43,9 +54,7 @@ func (d *DB) put(t *testing.T, change func(b *holdfast.Batch)) {
 	if err := commit(d, &b, holdfast.Process); err != nil {
 		t.Fatal(err)
 	}
-	d.mu.Lock()
-	d.rotateTable()
-	d.mu.Unlock()
+	d.rotate()
 	for len(d.view.Load().imm) > 0 {
 		if _, err := d.flush(); err != nil {
 			t.Fatal(err)
@@ -107,15 +116,10 @@ type drive struct {
 	d  *DB
 }
 
-func newDrive(t *testing.T, memory int64) *drive {
+func newDrive(t *testing.T, memory int64, changes ...func(c *Config)) *drive {
 	t.Helper()
-	x := &drive{t: t, fs: vfs.NewMem()}
-	x.c = testConfig(x.fs, "db")
-	x.c.Manual, x.c.SyncEvery, x.c.Memory = true, -1, memory
-	if err := errors.Join(x.fs.MkdirAll("db"), x.fs.SyncDir("/")); err != nil {
-		t.Fatal(err)
-	}
-	x.open()
+	d, c := manualWith(t, memory, changes...)
+	x := &drive{t: t, fs: c.FS.(*vfs.Mem), c: c, d: d}
 	t.Cleanup(func() { x.d.Close() })
 	return x
 }

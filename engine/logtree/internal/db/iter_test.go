@@ -112,9 +112,7 @@ func TestScanModel(t *testing.T) {
 					case 0:
 						d.put(t, func(*holdfast.Batch) {})
 					case 1:
-						d.mu.Lock()
-						d.rotateTable()
-						d.mu.Unlock()
+						d.rotate()
 					}
 					for range 12 {
 						r := holdfast.Range{Reverse: rnd.IntN(2) == 0}

@@ -37,16 +37,8 @@ func TestDroppedReceipt(t *testing.T) {
 
 // TestCloseWhilePoisonedWrites: closing a failed database waits for whoever still writes for a receipt.
 func TestCloseWhilePoisonedWrites(t *testing.T) {
-	c := testConfig(vfs.NewMem(), "db")
-	c.Manual = true
+	d, c := manual(t)
 	mem := c.FS.(*vfs.Mem)
-	if err := mem.MkdirAll(c.Dir); err != nil {
-		t.Fatal(err)
-	}
-	d, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var b holdfast.Batch
 	sets("a")(&b)
 	if err := commit(d, &b, holdfast.Power); err != nil {

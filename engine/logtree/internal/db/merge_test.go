@@ -130,16 +130,12 @@ func TestDroppedOutputs(t *testing.T) {
 // left. A step moves some 16 KiB, a segment of moved values holds 24.
 func movingSteps(t *testing.T, n int, mapped bool) *drive {
 	t.Helper()
-	fsys := vfs.NewMem()
-	fsys.SetMapping(mapped)
-	t.Cleanup(fsys.Unmap)
-	x := &drive{t: t, fs: fsys, c: testConfig(fsys, "db")}
-	x.c.Manual, x.c.SyncEvery, x.c.Sizes = true, -1, Sizes{Table: 1 << 20, Segment: 24 << 10, Run: 16 << 10}
-	if err := errors.Join(x.fs.MkdirAll("db"), x.fs.SyncDir("/")); err != nil {
-		t.Fatal(err)
-	}
-	x.open()
-	t.Cleanup(func() { x.d.Close() })
+	x := newDrive(t, 64<<10, func(c *Config) {
+		fsys := c.FS.(*vfs.Mem)
+		fsys.SetMapping(mapped)
+		t.Cleanup(fsys.Unmap)
+		c.Sizes = Sizes{Table: 1 << 20, Segment: 24 << 10, Run: 16 << 10}
+	})
 	d := x.d
 	for at := 0; at < n; at += 20 {
 		var b holdfast.Batch
@@ -307,9 +303,7 @@ func TestTwoManifests(t *testing.T) {
 		for name, flush := range map[string]func(d *DB) error{
 			"Flush": (*DB).Flush,
 			"Work": func(d *DB) error {
-				d.mu.Lock()
-				d.rotateTable()
-				d.mu.Unlock()
+				d.rotate()
 				_, err := d.Work(1)
 				return err
 			},

@@ -19,20 +19,8 @@ import (
 // the pace of the log unless manual.
 func prepared(t *testing.T, size int64, manual bool) (*DB, Config) {
 	t.Helper()
-	c := testConfig(vfs.NewMem(), "db")
-	c.Manual, c.Memory, c.SyncEvery, c.Sizes.Segment, c.Sizes.Table = true, 1<<20, -1, size, 64<<20
-	if err := c.FS.MkdirAll(c.Dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.FS.SyncDir("/"); err != nil {
-		t.Fatal(err)
-	}
-	d, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, c := manualWith(t, 1<<20, func(c *Config) { c.Sizes.Segment, c.Sizes.Table = size, 64<<20 })
 	d.manual = manual
-	c.New = false
 	return d, c
 }
 

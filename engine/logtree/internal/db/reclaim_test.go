@@ -112,9 +112,7 @@ func TestClosedBeforeFlush(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	x.d.mu.Lock()
-	x.d.rotateTable()
-	x.d.mu.Unlock()
+	x.d.rotate()
 	x.work()
 	var b holdfast.Batch
 	b.DeleteRange(nil, nil)

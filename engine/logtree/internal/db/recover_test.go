@@ -252,22 +252,14 @@ func TestOpenWithoutRoom(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := testConfig(vfs.NewMem(), "db")
-			c.Manual, c.Memory, c.SyncEvery, c.Sizes.Segment, c.Sizes.Table = true, 8<<20, -1, 4<<20, 1<<20
-			if err := errors.Join(c.FS.MkdirAll(c.Dir), c.FS.SyncDir("/")); err != nil {
-				t.Fatal(err)
-			}
-			d, err := Open(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.New = false
+			d, c := manualWith(t, 8<<20, func(c *Config) { c.Sizes.Segment, c.Sizes.Table = 4<<20, 1<<20 })
 			n := 0
 			fill(d, c, &n)
 			disk := c.FS.(*vfs.Mem).Kill()
 			c.FS = disk
 			disk.SetCapacity(disk.Used() + 40<<10)
-			if d, err = Open(c); err != nil {
+			d, err := Open(c)
+			if err != nil {
 				t.Fatal(err)
 			}
 			if _, err := d.Work(100); err != nil {

@@ -184,9 +184,7 @@ func random(t *testing.T, rnd *rand.Rand, closed bool) (*vfs.Mem, history) {
 			t.Fatal(err)
 		}
 		if rnd.IntN(flushes) == 0 {
-			d.mu.Lock()
-			d.rotateTable()
-			d.mu.Unlock()
+			d.rotate()
 			if _, err := d.Work(rnd.IntN(5)); err != nil {
 				t.Fatal(err)
 			}

@@ -121,9 +121,7 @@ func TestDamagedRunAmongTiers(t *testing.T) {
 		if err := commit(d, &b, holdfast.Power); err != nil {
 			t.Fatal(err)
 		}
-		d.mu.Lock()
-		d.rotateTable()
-		d.mu.Unlock()
+		d.rotate()
 		if _, err := d.flush(); err != nil {
 			t.Fatal(err)
 		}

@@ -64,9 +64,7 @@ func small(t testing.TB, fsys vfs.FS) (*DB, history) {
 		h.ever[key][value] = true
 	}
 	flush := func() {
-		d.mu.Lock()
-		d.rotateTable()
-		d.mu.Unlock()
+		d.rotate()
 		if _, err := d.flush(); err != nil {
 			t.Fatal(err)
 		}
