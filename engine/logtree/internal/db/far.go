@@ -252,8 +252,8 @@ func (s *segment) far(dst []byte, off int64, n int, sum uint32) ([]byte, error) 
 // checked returns dst if its bytes from old on, which are from off, have that checksum.
 func (s *segment) checked(dst []byte, old int, off int64, sum uint32) ([]byte, error) {
 	if checksum(dst[old:]) != sum {
-		return dst[:old], corrupt(s.file.Name(), off, fmt.Sprintf("the checksum of a value of %d bytes is wrong",
-			len(dst)-old), nil)
+		return dst[:old], corrupt(s.file.Name(), off,
+			fmt.Sprintf("the checksum of a value of %d bytes is wrong", len(dst)-old), nil)
 	}
 	return dst, nil
 }

@@ -526,10 +526,7 @@ func (t *rangeTombstones) before(key []byte) []byte {
 
 // behind returns the number of the first range that begins behind key, which is in none.
 func (t *rangeTombstones) behind(key []byte) int {
-	i, _ := slices.BinarySearchFunc(t.ranges(), key, func(a rangeTombstone,
-		key []byte) int {
-		return bytes.Compare(a.lo, key)
-	})
+	i, _ := slices.BinarySearchFunc(t.ranges(), key, rangeTombstone.compareStart)
 	return i
 }
 

@@ -20,6 +20,9 @@ type rangeTombstone struct {
 	seq    uint64
 }
 
+// compareStart compares where the range begins with key.
+func (r rangeTombstone) compareStart(key []byte) int { return bytes.Compare(r.lo, key) }
+
 // with returns t and newer ranges, in the order in which they were deleted. It takes time in proportion
 // to all of them, but for sorting.
 //
@@ -95,10 +98,7 @@ func (t *rangeTombstones) find(key []byte) *rangeTombstone {
 	if t == nil || len(t.list) == 0 {
 		return nil
 	}
-	i, ok := slices.BinarySearchFunc(t.list, key, func(a rangeTombstone,
-		key []byte) int {
-		return bytes.Compare(a.lo, key)
-	})
+	i, ok := slices.BinarySearchFunc(t.list, key, rangeTombstone.compareStart)
 	if !ok {
 		i--
 	}

@@ -32,8 +32,8 @@ func Open(c Config) (_ *DB, err error) {
 		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment, max(room/16, minSegment))),
 		runLimit:     cmp.Or(c.Sizes.Run, min(memory/16, maxRun, max(room/64, leastStep))),
 		segs:         map[uint32]*segment{},
-		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{},
-			1), warm: make(chan struct{}, 1),
+		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1),
+		prepare: make(chan struct{}, 1), warm: make(chan struct{}, 1),
 		stop: make(chan struct{}),
 	}
 	d.reclaim.d = d
@@ -165,8 +165,8 @@ func (d *DB) recover(m *manifest) error {
 		seg.free = d.freeSegment
 		d.segs[s.id] = seg
 		if seg.used.Load() < s.size {
-			return corrupt(seg.file.Name(), seg.used.Load(), fmt.Sprintf("the file has been cut short: it had %d bytes",
-				s.size), nil)
+			return corrupt(seg.file.Name(), seg.used.Load(),
+				fmt.Sprintf("the file has been cut short: it had %d bytes", s.size), nil)
 		}
 		seg.used.Store(s.size)
 		seg.payload.Store(s.payload)
@@ -210,8 +210,8 @@ func (d *DB) recover(m *manifest) error {
 	for _, f := range files {
 		for _, u := range f.info.Segments {
 			if d.segs[u.ID] == nil {
-				return fail(corrupt(runName(d.dir, f.id), 0, fmt.Sprintf("it names segment %d, which the manifest does not",
-					u.ID), nil))
+				return fail(corrupt(runName(d.dir, f.id), 0,
+					fmt.Sprintf("it names segment %d, which the manifest does not", u.ID), nil))
 			}
 		}
 	}

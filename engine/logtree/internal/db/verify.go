@@ -362,8 +362,8 @@ func (k *disk) value(dst []byte, s *segment, key []byte, e run.Entry) ([]byte, e
 		if got := dst[old:]; !bytes.Equal(got[:len(head)], head) {
 			err = corrupt(s.file.Name(), off, fmt.Sprintf("there is no value of %d bytes of key %.40q", e.Len, key), nil)
 		} else if checksum(got[len(head):]) != e.Sum {
-			err = corrupt(s.file.Name(), off, fmt.Sprintf("the checksum of the value of key %.40q, %d bytes, is wrong",
-				key, e.Len), nil)
+			err = corrupt(s.file.Name(), off,
+				fmt.Sprintf("the checksum of the value of key %.40q, %d bytes, is wrong", key, e.Len), nil)
 		}
 	})
 	if fault != nil {

@@ -138,10 +138,8 @@ func benchmarkGet(b *testing.B, k *benchKeys, hit bool) {
 }
 
 func BenchmarkGetHit(b *testing.B) {
-	eachShape(b, []string{"ascending", "random", "prefixed"}, func(b *testing.B,
-		k *benchKeys) {
-		benchmarkGet(b, k, true)
-	})
+	eachShape(b, []string{"ascending", "random", "prefixed"},
+		func(b *testing.B, k *benchKeys) { benchmarkGet(b, k, true) })
 }
 
 func BenchmarkGetMiss(b *testing.B) {
