@@ -69,7 +69,8 @@ func TestCloseWhilePoisonedWrites(t *testing.T) {
 	}
 	select {
 	case err := <-closed:
-		t.Errorf("Close returned (%v) while a write was under way", err)
+		close(goOn)
+		t.Fatalf("Close returned (%v) while a write was in progress", err)
 	default:
 	}
 	close(goOn)

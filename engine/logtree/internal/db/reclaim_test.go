@@ -150,6 +150,7 @@ func testTidy(t *testing.T, memory int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer d.Close()
 	for i := range 200 {
 		var b holdfast.Batch
 		for k := range 100 {
