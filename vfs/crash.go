@@ -9,7 +9,7 @@ import (
 // Crash returns the file system as it may be found after a power cut now: one of the many outcomes that
 // [Mem] describes, chosen by rnd (nil is the same as a fresh generator each time). All in it is
 // durable. It has m's capacity, but no hook. m is as it was before, and shares nothing with the
-// new one; call [Mem.Halt] first, or open files go on writing to what nobody finds.
+// new one; call [Mem.Halt] first, or open files go on writing to what is not found again.
 func (m *Mem) Crash(rnd *rand.Rand) *Mem {
 	if rnd == nil {
 		rnd = rand.New(rand.NewPCG(0, 0))

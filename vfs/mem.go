@@ -73,7 +73,7 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 // After [Mem.SetMapping] files implement [Mapper] and [WriteMapper], on Unix. All mappings of a file show what
 // is seen of it, at once. What is stored through one is a write that is not synced: it survives [Mem.Kill], a
 // sync of the file makes it durable, a failed sync drops it. The system may write a page to the disk at any
-// time, also while a store to it is under way: so each sector that a power cut finds holds what it held at the
+// time, also during a store to it: so each sector that a power cut finds holds what it held at the
 // last sync, after any of the stores and writes since, or in the middle of a store, of which it then has the
 // first bytes or the last. A store of the bytes that were there already is not noticed.
 //

@@ -254,7 +254,7 @@ func (m *Mem) reserve(n *node, off, want int64) int64 {
 	return want
 }
 
-// release gives back the room behind the end of n, all of it if nobody can reach n.
+// release gives back the room behind the end of n, all of it if n cannot be reached.
 func (m *Mem) release(n *node) {
 	if n.names == 0 && n.handles == 0 {
 		m.used -= n.room()

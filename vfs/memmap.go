@@ -10,14 +10,14 @@ import (
 )
 
 // SetMapping says whether files that are opened from now on implement [Mapper] and [WriteMapper].
-// Call [Mem.Unmap] when whoever has them open is gone: the memory of mappings is not the garbage collector's.
+// Call [Mem.Unmap] when their users are gone: the memory of mappings is not the garbage collector's.
 func (m *Mem) SetMapping(on bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mapping = on
 }
 
-// Unmap ends all mappings, as the end of a process does. Nobody may touch their bytes any more.
+// Unmap ends all mappings, as the end of a process does. Their bytes must not be touched any more.
 func (m *Mem) Unmap() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

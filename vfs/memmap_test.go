@@ -179,6 +179,7 @@ func TestReadMappingIsReadOnly(t *testing.T) {
 // TestMappedHistories stores and writes at random, and compares with plain bytes: after a kill all is there;
 // after a power cut each byte is one that was there since the last sync.
 func TestMappedHistories(t *testing.T) {
+	t.Parallel()
 	const size = 3*pageSize + 100
 	for n := range uint64(60) {
 		rnd := seeded(*seed + n)

@@ -13,8 +13,8 @@
 //   - Calls that fail, short writes, and failed syncs, which drop what they should have written.
 //   - Full disks.
 //   - Memory that is given up: what a failed sync dropped is read again as the disk has it.
-//   - Bits that rot, files that are cut short, and pages that cannot be read, all of which show in mappings too, the last
-//     two as memory faults.
+//   - Bits that rot, files that are cut short, and pages that cannot be read, all of which show in mappings too, the
+//     last two as memory faults.
 //
 // The comment of [Mem] says how far each goes, and what real disks may do beyond it.
 package vfs
@@ -74,7 +74,7 @@ type File interface {
 }
 
 // Mapper is a File whose contents can be mapped into memory for reading. A read error of the
-// device, or a file cut short, then shows as a memory fault in whoever touches the page: see
+// device, or a file cut short, then shows as a memory fault where the page is touched: see
 // debug.SetPanicOnFault.
 type Mapper interface {
 	// Map maps the first size bytes, which must be there. What is written to the file later
@@ -86,6 +86,6 @@ type Mapper interface {
 // [WriteMapper].
 type Mapping interface {
 	Bytes() []byte
-	// Unmap ends the mapping; nobody may touch the bytes any more.
+	// Unmap ends the mapping; the bytes must not be touched any more.
 	Unmap() error
 }

@@ -373,6 +373,7 @@ func testConcurrent(t *testing.T, sys FS, dir string) {
 // TestSame does the same random things to the real file system and to Mem and compares what comes
 // of each.
 func TestSame(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows removes and replaces no open files")
 	}
@@ -387,7 +388,8 @@ func TestSame(t *testing.T) {
 		}
 		names := rapid.SampledFrom([]string{"a", "b", "c", "d", "d/a", "d/e", "d/e/b", "none/x"})
 		drawName := func(label string) string { return filepath.Join(root, names.Draw(r, label)) }
-		sizes := rapid.OneOf(rapid.Int64Range(0, 100), rapid.Int64Range(0, 20000), rapid.SampledFrom([]int64{511, 512, 4095, 4096, 4097, 8192, -1}))
+		sizes := rapid.OneOf(rapid.Int64Range(0, 100), rapid.Int64Range(0, 20000),
+			rapid.SampledFrom([]int64{511, 512, 4095, 4096, 4097, 8192, -1}))
 		var files [][2]File
 		opened := func(f1 File, err1 error, f2 File, err2 error) (error, error) {
 			if err1 == nil && err2 == nil {

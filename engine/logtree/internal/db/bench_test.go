@@ -89,9 +89,7 @@ func filled(b *testing.B, n int, memory int64, shuffled, settled bool) *DB {
 		}
 	}
 	if settled {
-		d.mu.Lock()
-		d.rotateTable()
-		d.mu.Unlock()
+		d.rotate()
 		if _, err := d.Work(100); err != nil {
 			b.Fatal(err)
 		}

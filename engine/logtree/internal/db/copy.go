@@ -7,7 +7,7 @@ func (d *DB) Flush() error {
 		return err
 	}
 	defer d.Life.Leave()
-	if err := d.log.err(); err != nil || d.reads {
+	if err := d.log.err(); err != nil || d.readOnly {
 		return err
 	}
 	d.mu.Lock()

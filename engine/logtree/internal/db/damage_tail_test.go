@@ -120,15 +120,17 @@ func (x *tailed) whole(off int64) int {
 func eachTailed(t *testing.T, test func(t *testing.T, x *tailed)) {
 	for _, group := range []int{1, 3, 100} {
 		for _, segment := range []int64{64 << 10, 700} {
-			t.Run(fmt.Sprintf("synced by %d, segments of %d", group, segment), func(t *testing.T) { test(t, newTailed(t, group, segment)) })
+			t.Run(fmt.Sprintf("synced by %d, segments of %d", group, segment),
+				func(t *testing.T) { test(t, newTailed(t, group, segment)) })
 		}
 	}
 }
 
-// TestTailCut cuts the last segment at every byte. Nothing behind the cut can say that it was synced: what is
-// found is the whole batches before it. Only where the segment itself is not there any more, and the one before says that
+// TestTailCut cuts the last segment at every byte. Nothing behind the cut can say that it was synced: what is found
+// is the whole batches before it. Only where the segment itself is not there any more, and the one before says that
 // it was durable, that is damage.
 func TestTailCut(t *testing.T) {
+	t.Parallel()
 	eachTailed(t, func(t *testing.T, x *tailed) {
 		for n := range x.used {
 			fsys := x.fs.Clone()
@@ -150,6 +152,7 @@ func TestTailCut(t *testing.T) {
 // TestTailFlipped flips every byte of the last segment. A batch of which a later frame knows that it had been
 // synced must not be missed in silence; what is found instead is the batches before.
 func TestTailFlipped(t *testing.T) {
+	t.Parallel()
 	eachTailed(t, func(t *testing.T, x *tailed) {
 		refused := 0
 		for off := range x.used {
@@ -173,7 +176,8 @@ func TestTailFlipped(t *testing.T) {
 				// The damaged batch is number before; some later one may know of it.
 				for i := before + 1; i < len(x.synced); i++ {
 					if x.synced[i] > before {
-						t.Fatalf("bit %d of byte %d: batch %d is missed in silence, though batch %d knows that %d were synced: state %d is found",
+						t.Fatalf("bit %d of byte %d: batch %d is missed in silence, though batch %d knows that %d were synced: "+
+							"state %d is found",
 							bit, off, x.first+before, x.first+i, x.first+x.synced[i], found)
 					}
 				}
@@ -212,9 +216,7 @@ func TestReadFaultsWhileOpening(t *testing.T) {
 			if _, err := d.Work(10); err != nil {
 				t.Fatal(err)
 			}
-			d.mu.Lock()
-			d.rotateTable()
-			d.mu.Unlock()
+			d.rotate()
 			if _, err := d.Work(10); err != nil {
 				t.Fatal(err)
 			}

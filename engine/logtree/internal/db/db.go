@@ -56,7 +56,7 @@ type Config struct {
 	Sizes Sizes
 }
 
-// Sizes, in bytes, take the place of those that follow from the memory budget, but where they are 0.
+// Sizes, in bytes, take the place of those that follow from the memory budget, except where they are 0.
 type Sizes struct{ Table, Segment, Run int64 }
 
 // The sizes that follow from the memory budget.
@@ -69,75 +69,75 @@ const (
 )
 
 // DB is an open database. It implements [holdfast.Engine].
+//
+// Lock order, outermost first. A goroutine that holds a lock takes only locks below it:
+//
+//	flushing        one flush at a time
+//	edit            one change of the version at a time, and what merges plan
+//	preparing       one step towards the next segment at a time, and the reserve
+//	mu              the log's end, the memtable, the table of segments
+//	log.queueMu     the queue of unwritten chunks
+//	obsolete.mu     files to be removed
+//
+// The log's own locks for writing and for sharing syncs (log.writeMu, log.mu) are taken with none of edit, preparing
+// and mu held. Under them only log.queueMu and obsolete.mu are taken. Readers take no lock; see view.
 type DB struct {
 	front.Engine[state]
-	fs     vfs.FS
-	dir    string
-	id     dbID
-	log    log
-	logger *slog.Logger
-	watch  *watch
-	manual bool
-	reads  bool // nothing else: nothing is written
-	noMap  bool
-	window *losswindow.Window
-	pool   *memtable.Pool
-	cache  *run.Cache
+	fs       vfs.FS
+	dir      string
+	id       dbID
+	log      log
+	logger   *slog.Logger
+	watch    *watch
+	manual   bool
+	readOnly bool
+	noMap    bool
+	window   *losswindow.Window
+	pool     *memtable.Pool
+	cache    *run.Cache
 
 	tableLimit   int64
 	segmentLimit int64
 	runLimit     int64
-	farLeast     int // bytes of a batch's usual record from which on values stay in the log
+	farLeast     int // average bytes of a batch's records from which on its values stay in the log
 
 	visible atomic.Uint64 // the last operation that readers see
 	view    atomic.Pointer[view]
 
-	mu       sync.Mutex // order: whoever holds it appends to the log and the memtable
-	changed  sync.Cond  // a memtable was flushed, or could not be, or the database failed
-	stuck    error      // why the last flush could not be, nil if it could
-	cur      *segment   // the log's last; nil until the first commit
-	off      int64      // where its next frame goes
-	warmAt   int64      // where off wakes warmAhead
-	pieceAt  int64      // where off wakes prepareNext, to write another piece ahead
-	next     *segment   // prepared to follow cur
-	lastSize int64      // of the segment made last
-	prev     uint32     // the log's segment before cur, or its last one while cur is nil
+	flushing  sync.Mutex
+	edit      sync.Mutex
+	preparing sync.Mutex
+	mu        sync.Mutex
+
+	// Under edit.
+	nextTier uint64
+	from     position // the log from here on is not in runs
+	promised uint64   // lsn up to which the log is known to have been synced when it was opened
+
+	// Under preparing.
+	making  *segment // the next segment, as long as it is not complete
+	zeroed  int64    // how far it is filled with zeros
+	reserve reserve
+
+	// Under mu.
+	changed  sync.Cond // a memtable was flushed, or could not be, or the database failed
+	stuck    error     // why the last flush failed, nil if it did not
+	cur      *segment  // the log's last; nil until the first commit
+	off      int64     // where its next frame goes
+	warmAt   int64     // when off reaches it, warmAhead is woken
+	zeroAt   int64     // when off reaches it, prepareNext is woken to fill more of the next segment with zeros
+	next     *segment  // prepared to follow cur
+	lastSize int64     // of the segment made last
+	prev     uint32    // the log's segment before cur, or its last one while cur is nil
 	seq      uint64
 	lsn      uint64
 	segs     map[uint32]*segment // all that are alive, with a reference each
+	nextFile uint64
+	spare    []*segment // closed files that can be used again
 
-	preparing sync.Mutex // one step towards the next segment at a time; taken before mu
-	making    *segment   // it is being made; under preparing
-	made      int64      // bytes of it that are written ahead; under preparing
-
-	flushing sync.Mutex // one flush at a time; taken before edit
-	edit     sync.Mutex // one change of the version at a time; taken before mu
-	nextFile uint64     // under mu
-	nextTier uint64     // under edit
-	from     position   // the log from here on is not in runs; under edit
-	promised uint64     // up to this lsn, what was opened says, the log had been synced
-	spare    []*segment // closed files that can be used again; under mu
-	reserve  int64      // bytes of the reserve file; under preparing
-	released int64      // bytes that it had before it was given up; under preparing
-
-	merging     *step // the step of a merge that is under way, and its pass; under edit
-	mergingPass *pass
-	passes      []*pass     // under way, those over newer tiers behind; under edit
-	fruitless   [2]*version // a pass over it had nothing to do, the second while the log waited for room; under edit
-
-	deleting   atomic.Bool                       // deletes wait for room, or have got the last there was
-	tight      atomic.Bool                       // there was no room for the last segment, but for deletes
-	needed     int64                             // bytes that a merge of everything needs for its index, about; under mu
-	wanting    atomic.Int32                      // writers that wait for room on the disk
-	installs   uint64                            // changes of the version; under mu
-	idleMerges uint64                            // times that no merge was to be done, though a writer wanted room; under mu
-	reclaiming bool                              // merges have something to do, and can; under mu
-	tidying    bool                              // tidy will run; under mu
-	rot        atomic.Pointer[error]             // the last damage that a merge met
-	troubles   [activities]atomic.Pointer[error] // why background work failed, nil once it has not
-
-	trashMu sync.Mutex // taken last of all
-	trash   []func()   // removes what nobody needs any more
+	reclaim  reclaimer
+	obsolete obsoleteFiles
+	troubles [activities]atomic.Pointer[error] // why background work failed, nil once it has not
 
 	work    chan struct{} // wakes the goroutines that flush, merge, prepare, and get memory for the log
 	merges  chan struct{}
@@ -146,12 +146,10 @@ type DB struct {
 	stop    chan struct{}
 	done    sync.WaitGroup
 
-	debt                  atomic.Pointer[debt]
-	paced                 atomic.Int64 // nanoseconds since watch.began: when the next write that is slowed down may begin
 	commits, stalls, torn atomic.Int64
 	otherSyncs            atomic.Int64 // of runs, manifests, moved segments
 	otherBytes            atomic.Int64
-	syncedCommits         atomic.Int64 // Power commits in the present segment; says whether to write segments ahead
+	syncedCommits         atomic.Int64 // Power commits in the present segment; says whether to fill segments with zeros
 }
 
 // view is what a reader needs: the memtables and runs that together are the database. Each view
@@ -202,9 +200,9 @@ func (d *DB) publish(mem *table, imm []*table, ver *version) {
 
 // state is one point of the database, for reading.
 type state struct {
-	view  *view
-	seq   uint64
-	tombs *tombs // of view.mem, as they are at seq
+	view            *view
+	seq             uint64
+	rangeTombstones *rangeTombstones // of view.mem, as they are at seq
 }
 
 // latest returns what is visible now; the caller releases the view.
@@ -214,11 +212,11 @@ func (d *DB) latest() state {
 		if !v.tryAcquire() {
 			continue
 		}
-		ts := v.mem.tombs.Load()
+		ts := v.mem.rangeTombstones.Load()
 		seq := d.visible.Load()
 		// A range delete is stored before it is visible, and a new view before anything in its
 		// memtable is: if nothing has changed, all three belong together.
-		if ts.newest() <= seq && v.mem.tombs.Load() == ts && d.view.Load() == v {
+		if ts.newest() <= seq && v.mem.rangeTombstones.Load() == ts && d.view.Load() == v {
 			return state{v, seq, ts}
 		}
 		v.release()
@@ -226,7 +224,7 @@ func (d *DB) latest() state {
 	}
 }
 
-// token packs what a receipt stands for.
+// token packs the place and level of a receipt.
 func token(lsn uint64, level holdfast.Level) uint64 { return lsn<<2 | uint64(level) }
 
 // Wait implements [holdfast.Waiter].
@@ -258,7 +256,7 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 		defer far.recycle()
 		far.join(body)
 	}
-	d.pace(len(body))
+	d.reclaim.pace(len(body))
 
 	d.mu.Lock()
 	if err := d.room(frameSize(len(body)), b.Len(), far != nil, body); err != nil {
@@ -273,7 +271,7 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 		d.cur.payload.Add(payload)
 	}
 	if mem.deletes > 0 {
-		d.armTidy()
+		d.reclaim.armTidy()
 	}
 	lsn := d.lsn
 	d.visible.Store(d.seq)
@@ -284,8 +282,8 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 		d.warmAt = d.off + warmBytes/2
 		d.wake(d.warm)
 	}
-	if d.off >= d.pieceAt && !d.manual {
-		d.pieceAt = never
+	if d.off >= d.zeroAt && !d.manual {
+		d.zeroAt = never
 		d.wake(d.prepare)
 	}
 	d.mu.Unlock()
@@ -305,8 +303,8 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 // worth more than the flush. It is called with mu held.
 func (d *DB) freeEarly() {
 	v := d.view.Load()
-	ranges := v.mem.tombs.Load().ranges()
-	if len(v.imm) >= maxImm || len(ranges) > maxTombs/64 {
+	ranges := v.mem.rangeTombstones.Load().ranges()
+	if len(v.imm) >= maxImm || len(ranges) > maxRangeTombstones/64 {
 		return
 	}
 	var covered int64
@@ -323,7 +321,7 @@ func (d *DB) freeEarly() {
 // never is a place that no log reaches.
 const never = math.MaxInt64
 
-// maxUnwritten bounds what commits that nobody waits for leave in the program's own memory.
+// maxUnwritten bounds what commits without a waiter leave in the program's own memory.
 const maxUnwritten = 256 << 10
 
 // frame appends a frame to the log and to mem's image, and returns its address there. Room for it
@@ -335,7 +333,7 @@ func (d *DB) frame(mem *table, kind frameKind, body []byte, sum uint32) memtable
 	clear(buf[frameHeader+len(body) : n])
 	d.header(buf, kind, len(body), sum)
 	d.lsn += uint64(n)
-	d.log.push(piece{seg: d.cur, off: d.off, image: mem.image, addr: addr, size: n, end: d.lsn})
+	d.log.push(chunk{seg: d.cur, off: d.off, image: mem.image, addr: addr, size: n, end: d.lsn})
 	d.off += int64(n)
 	return addr
 }
@@ -365,10 +363,12 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 		fits := v.mem.index.Fits(ops)
 		if v.mem.empty() {
 			if !fits {
-				return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("the batch has %d operations", ops), Remedy: "split it"}
+				return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge,
+					Detail: fmt.Sprintf("the batch has %d operations", ops), Remedy: "split it"}
 			}
 		}
-		if v.mem.empty() || fits && over || fits && v.mem.weight()+weight <= d.tableLimit && len(v.mem.tombs.Load().ranges()) < maxTombs {
+		if v.mem.empty() || fits && over || fits && v.mem.weight()+weight <= d.tableLimit &&
+			len(v.mem.rangeTombstones.Load().ranges()) < maxRangeTombstones {
 			err := d.roomInLog(n, ops, false)
 			if err == nil {
 				return nil
@@ -381,16 +381,16 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 			}
 			if !cleared {
 				cleared = true
-				if err := d.clear(); err != nil {
+				if err := d.flushForRoom(); err != nil {
 					return err
 				}
 				continue
 			}
 			deletes := onlyDeletes(body)
 			if deletes {
-				d.deleting.Store(true)
+				d.reclaim.deleting.Store(true)
 			}
-			if d.awaitRoom() {
+			if d.reclaim.awaitRoom() {
 				continue
 			}
 			if !deletes {
@@ -445,7 +445,8 @@ func (d *DB) notApplied(cause error) error {
 	if err := d.log.err(); err != nil {
 		return err
 	}
-	e := &holdfast.Error{Op: "apply", Engine: Name, Path: d.dir, Cause: cause, Remedy: "try again once the cause is mended; nothing was written"}
+	e := &holdfast.Error{Op: "apply", Engine: Name, Path: d.dir, Cause: cause,
+		Remedy: "try again once the cause is removed; nothing was written"}
 	if noRoom(cause) {
 		e.Class, e.Remedy = holdfast.ErrFull, "make room on the disk, or delete a range of keys; nothing was written"
 	}
@@ -474,9 +475,10 @@ func (d *DB) roomInLog(n, ops int, last bool) error {
 	return nil
 }
 
-// clear flushes what can be and removes what nobody needs then: there was no room for the log to go on, and what has
-// been deleted may make some. It is called with mu held, and releases and takes it again.
-func (d *DB) clear() error {
+// flushForRoom flushes what can be flushed and removes the files that are not needed then, because there was no room
+// for the log to go on. The next segment stays: the log can go on in it. It is called with mu held, and releases and
+// takes it again.
+func (d *DB) flushForRoom() error {
 	if v := d.view.Load(); !v.mem.empty() && len(v.imm) < maxImm {
 		d.rotateTable()
 	}
@@ -499,25 +501,14 @@ func (d *DB) clear() error {
 	}
 	d.mu.Unlock()
 	d.preparing.Lock()
-	d.sweep()
-	if d.making != nil {
-		d.undo(d.making)
-		d.making = nil
-	}
-	d.mu.Lock()
-	spare := d.spare
-	d.spare = nil
-	d.mu.Unlock()
-	for _, s := range spare {
-		d.remove(segmentName(d.dir, s.id))
-	}
+	d.giveUnused()
 	d.preparing.Unlock()
 	d.mu.Lock()
 	return nil
 }
 
-// maxTombs is the number of range deletes that fill a memtable.
-const maxTombs = 1 << 12
+// maxRangeTombstones is the number of range deletes that fill a memtable.
+const maxRangeTombstones = 1 << 12
 
 // rotateTable begins a new memtable. It is called with mu held.
 func (d *DB) rotateTable() {
@@ -564,16 +555,16 @@ func (d *DB) Release(err error) error {
 	close(d.stop)
 	d.done.Wait()
 	d.window.Stop()
-	if err == nil && !d.reads {
+	if err == nil && !d.readOnly {
 		// What was deleted gives its space back also to programs that never run for long.
 		if d.deletes() {
 			err = d.flushAll()
 		}
-		if err == nil && d.tidy(true) {
+		if err == nil && d.reclaim.tidy(true) {
 			err = d.flushAll()
 		}
 	}
-	return errors.Join(err, d.shut(err == nil && !d.reads))
+	return errors.Join(err, d.shut(err == nil && !d.readOnly))
 }
 
 // flushAll flushes the full memtables, as far as there is room and what else it takes.
@@ -599,15 +590,15 @@ func (d *DB) saveAtEnd() error {
 // shut releases everything. In good order it also notes in the manifest how far the log goes, so
 // that a log cut short is found out, and gives back what the last segment does not use.
 func (d *DB) shut(orderly bool) (err error) {
-	// Somebody may still be writing for a receipt, though the database has failed meanwhile. Whoever comes
-	// later sees that it has, or finds nothing to write.
+	// A write for a receipt may still be in progress, though the database has failed meanwhile. A later one sees
+	// that it has, or finds nothing to write.
 	d.log.settle()
 	d.mu.Lock()
 	cur, off := d.cur, d.off
 	d.mu.Unlock()
 	if orderly {
 		if cur != nil && off < cur.size {
-			// The mapping stays as long as the file was; nobody reads beyond off.
+			// The mapping keeps its length, but nothing is read beyond off.
 			if f, e := d.fs.OpenWrite(cur.file.Name()); e == nil {
 				err = errors.Join(f.Truncate(off), f.Datasync(), f.Close())
 			} else if !isTransient(e) {
@@ -640,7 +631,7 @@ func (d *DB) shut(orderly bool) (err error) {
 	for _, id := range d.segmentIDs() {
 		d.segs[id].release()
 	}
-	d.sweep()
+	d.removeObsolete()
 	for _, s := range d.spare {
 		d.fs.Remove(segmentName(d.dir, s.id))
 	}
@@ -672,7 +663,7 @@ func (d *DB) trouble() error {
 			all = append(all, *p)
 		}
 	}
-	if p := d.rot.Load(); p != nil {
+	if p := d.reclaim.damage.Load(); p != nil {
 		all = append(all, *p)
 	}
 	return errors.Join(all...)

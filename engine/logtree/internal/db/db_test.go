@@ -2,48 +2,51 @@ package db
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// testConfig opens small files in dir, so that all kinds of background work happen soon.
-func testConfig(fsys vfs.FS, dir string) Config {
-	return Config{FS: fsys, Dir: dir, New: true, ID: [16]byte{1, 2, 3}, Memory: 64 << 10, Logger: slog.New(slog.DiscardHandler), SyncEvery: time.Second}
-}
-
 // TestModel compares long random histories with the reference engine: reads, scans both ways and
 // snapshots, through flushes, merges, reclaim and reopening.
 func TestModel(t *testing.T) {
-	for name, change := range map[string]func(*Config){
-		"background, mapped": func(c *Config) { c.Memory *= 4 },
-		"manual, mapped":     func(c *Config) { c.Manual, c.Memory = true, 4*c.Memory },
-		"manual, in memory":  func(c *Config) { c.Manual, c.FS, c.Dir = true, vfs.NewMem(), "db" },
+	t.Parallel()
+	for name, x := range map[string]struct {
+		histories, steps int
+		mapped           bool
+		change           func(*Config)
+	}{
+		"background, mapped": {3, 2000, true, func(c *Config) { c.Memory *= 4 }},
+		"manual, mapped":     {3, 2000, true, func(c *Config) { c.Manual, c.Memory = true, 4*c.Memory }},
+		"manual, read calls": {3, 2000, false, func(c *Config) { c.Manual = true }},
+		"background, disk":   {1, 300, true, func(c *Config) { c.Memory, c.FS, c.Dir = 4*c.Memory, vfs.OS(), t.TempDir() }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			histories := 3
+			t.Parallel()
 			if testing.Short() {
-				histories = 1
+				x.histories = 1
 			}
-			for range histories {
-				testModel(t, rand.Uint64(), change)
+			for i := range x.histories {
+				fsys := vfs.NewMem()
+				fsys.SetMapping(x.mapped)
+				t.Cleanup(fsys.Unmap)
+				c := testConfig(fsys, "db")
+				x.change(&c)
+				testModel(t, *seed+uint64(i), c, x.steps)
 			}
 		})
 	}
 }
 
-func testModel(t *testing.T, seed uint64, change func(*Config)) {
-	t.Logf("seed %d", seed)
+func testModel(t *testing.T, seed uint64, c Config, steps int) {
+	t.Logf("-db.seed=%d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	dir := t.TempDir()
-	c := testConfig(vfs.OS(), dir)
-	change(&c)
 	if err := c.FS.MkdirAll(c.Dir); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +74,7 @@ func testModel(t *testing.T, seed uint64, change func(*Config)) {
 		views = append(views[:i], views[i+1:]...)
 	}
 	var b holdfast.Batch
-	for step := range 2000 {
+	for step := range steps {
 		switch n := rnd.IntN(100); {
 		case n < 70:
 			b.Reset()
@@ -175,47 +178,11 @@ func testModel(t *testing.T, seed uint64, change func(*Config)) {
 	}
 }
 
-func compare(t *testing.T, step int, got, want holdfast.Reader, r holdfast.Range) {
-	t.Helper()
-	g, w := got.Scan(r), want.Scan(r)
-	defer g.Close()
-	defer w.Close()
-	for n := 0; ; n++ {
-		a, b := g.Next(), w.Next()
-		if a != b || a && (!bytes.Equal(g.Key(), w.Key()) || !bytes.Equal(g.Value(), w.Value())) {
-			t.Fatalf("step %d: entry %d of [%q, %q): %v %q = %q, %v; want %v %q = %q", step, n, r.Lo, r.Hi, a, g.Key(), g.Value(), g.Err(), b, w.Key(), w.Value())
-		}
-		if !a {
-			if g.Err() != nil {
-				t.Fatalf("step %d: %v", step, g.Err())
-			}
-			return
-		}
-	}
-}
-
-// commit applies b and waits.
-func commit(d *DB, b *holdfast.Batch, level holdfast.Level) error {
-	r, err := d.Apply(b, level)
-	if err != nil {
-		return err
-	}
-	return r.Wait()
-}
-
 // TestSegmentsAscend: the ids of the log's segments ascend along the log even when one is prepared
 // while the log cannot wait for it and makes another. What is no longer needed is told by its id:
 // out of order, segments that the log still writes to were closed.
 func TestSegmentsAscend(t *testing.T) {
-	c := testConfig(vfs.NewMem(), "db")
-	if err := c.FS.MkdirAll(c.Dir); err != nil {
-		t.Fatal(err)
-	}
-	c.Manual = true
-	d, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, _ := manual(t)
 	var b holdfast.Batch
 	last := uint32(0)
 	for i := range 300 {
@@ -246,15 +213,8 @@ func TestSegmentsAscend(t *testing.T) {
 // TestTruncationFreesFiles: deleting the front of a log removes whole runs and segments, without
 // anything being written but the delete.
 func TestTruncationFreesFiles(t *testing.T) {
-	c := testConfig(vfs.NewMem(), "db")
-	if err := c.FS.MkdirAll(c.Dir); err != nil {
-		t.Fatal(err)
-	}
-	c.Manual = true
-	d, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	d, c := manual(t)
 	var b holdfast.Batch
 	key := func(i int) []byte { return fmt.Appendf(nil, "log/%08d", i) }
 	const n = 20_000
@@ -309,5 +269,101 @@ func TestTruncationFreesFiles(t *testing.T) {
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestEmptyRanges: batches that do nothing still count as something in the memtable, which is given up when it
+// is full.
+func TestEmptyRanges(t *testing.T) {
+	d, _ := manual(t)
+	defer d.Close()
+	var b holdfast.Batch
+	for range 1000 {
+		b.DeleteRange([]byte("z"), []byte("a"))
+	}
+	for range 200 {
+		if err := commit(d, &b, holdfast.Memory); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if held := d.Metrics().MemoryBytes; held > 1<<20 {
+		t.Errorf("%d bytes of memory are held, with a budget of 64 KiB", held)
+	}
+}
+
+// TestManyWriters lets many goroutines append to one sequence, as an event store does, and checks
+// that all of it is there, then and after reopening.
+func TestManyWriters(t *testing.T) {
+	t.Parallel()
+	for _, level := range holdfast.Levels() {
+		t.Run(level.String(), func(t *testing.T) {
+			c := testConfig(vfs.OS(), t.TempDir())
+			c.Memory = 4 << 20
+			d, err := Open(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var order sync.Mutex
+			var last uint64
+			var writers sync.WaitGroup
+			rounds := 300
+			if testing.Short() {
+				rounds = 60
+			}
+			if level == holdfast.Power {
+				rounds = 60
+			}
+			for w := range 64 {
+				writers.Go(func() {
+					var b holdfast.Batch
+					for range rounds {
+						b.Reset()
+						order.Lock()
+						for range 1 + w {
+							last++
+							b.Set(binary.BigEndian.AppendUint64([]byte("e"), last), fmt.Appendf(nil, `{"index": %d}`, last))
+						}
+						r, err := d.Apply(&b, level)
+						order.Unlock()
+						if err != nil {
+							t.Errorf("apply: %v", err)
+							return
+						}
+						if err := r.Wait(); err != nil {
+							t.Errorf("wait: %v", err)
+							return
+						}
+					}
+				})
+			}
+			writers.Wait()
+			check := func() {
+				t.Helper()
+				it := d.Scan(holdfast.Range{})
+				defer it.Close()
+				n := uint64(0)
+				for it.Next() {
+					n++
+					if k := binary.BigEndian.Uint64(it.Key()[1:]); k != n || string(it.Value()) != fmt.Sprintf(`{"index": %d}`, n) {
+						t.Fatalf("entry %d is %d: %q", n, k, it.Value())
+					}
+				}
+				if it.Err() != nil || n != last {
+					t.Fatalf("%d of %d entries, %v", n, last, it.Err())
+				}
+			}
+			check()
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			c.New = false
+			if d, err = Open(c); err != nil {
+				t.Fatal(err)
+			}
+			check()
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }

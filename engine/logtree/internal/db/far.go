@@ -13,7 +13,7 @@ import (
 // A batch of large values is not copied into the memtable's image. Apply writes its frame to the log's
 // file at once, whatever its level, and the index names the places of its values there, as runs do. It does so
 // with the order's lock held, where else it would copy: so the values are in the file before
-// anybody can see them, and the queue needs to know only that they are.
+// they are visible, and the queue needs to know only that they are.
 const (
 	// mostFar is the size in bytes from which on values are large, and a memtable's farShare of values if
 	// that is less.
@@ -28,7 +28,7 @@ const (
 	maxJoined = 64 << 10
 )
 
-// far is a batch of large values on its way to the log.
+// far is a batch of large values that is being written to the log.
 type far struct {
 	sums   []uint32 // of the values, in order; deletes have none
 	sum    uint32   // of the body
@@ -86,8 +86,8 @@ func (f *far) measure(body []byte) bool {
 }
 
 // appendFar writes a far frame to the log and indexes it. Room for it has been made. It returns false if the frame
-// cannot be written. The log has failed then, nobody will be told that the batch is safe, and it had better be
-// copied after all, to be seen like any other that is applied and not written. It is called with mu held.
+// cannot be written. The log has failed then and the batch will not be acknowledged. It is to be copied after all,
+// so that it is visible like any other that is applied and not written. It is called with mu held.
 func (d *DB) appendFar(mem *table, f *far, body []byte) bool {
 	n := frameSize(len(body))
 	at := d.off
@@ -109,7 +109,7 @@ func (d *DB) appendFar(mem *table, f *far, body []byte) bool {
 	}
 	d.lsn += uint64(n)
 	d.off += int64(n)
-	d.log.push(piece{seg: d.cur, off: at, size: n, end: d.lsn})
+	d.log.push(chunk{seg: d.cur, off: at, size: n, end: d.lsn})
 	mem.far += int64(n)
 	seq, payload := mem.addFar(d.cur, at+frameHeader, body, f.sums, d.seq+1)
 	d.seq = seq
@@ -233,7 +233,7 @@ func (t *table) value(dst []byte, v *memtable.Version) ([]byte, error) {
 	return dst, corrupt("", 0, fmt.Sprintf("the memtable names segment %d, which it does not hold", v.Place.At>>32), nil)
 }
 
-// get is value for those who have not guarded.
+// getFar is value for callers that have not guarded against memory faults.
 func (t *table) getFar(dst []byte, v *memtable.Version) (_ []byte, err error) {
 	defer unguard(guard(), &err)
 	return t.value(dst, v)
@@ -252,7 +252,8 @@ func (s *segment) far(dst []byte, off int64, n int, sum uint32) ([]byte, error) 
 // checked returns dst if its bytes from old on, which are from off, have that checksum.
 func (s *segment) checked(dst []byte, old int, off int64, sum uint32) ([]byte, error) {
 	if checksum(dst[old:]) != sum {
-		return dst[:old], corrupt(s.file.Name(), off, fmt.Sprintf("the checksum of a value of %d bytes is wrong", len(dst)-old), nil)
+		return dst[:old], corrupt(s.file.Name(), off,
+			fmt.Sprintf("the checksum of a value of %d bytes is wrong", len(dst)-old), nil)
 	}
 	return dst, nil
 }

@@ -66,6 +66,7 @@ func checkFar(t *testing.T, when string, r holdfast.Reader, d *DB, mark byte) {
 // TestFarValues: large values are read from the log at every stage: right after Apply at each level, from a
 // snapshot whose segments nothing else needs any more, after a kill, and from runs.
 func TestFarValues(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]Config{
 		"mapped":     testConfig(vfs.OS(), t.TempDir()),
 		"read calls": testConfig(vfs.NewMem(), "db"),
@@ -110,9 +111,7 @@ func TestFarValues(t *testing.T) {
 						t.Fatal(err)
 					}
 					if i%8 == 7 {
-						d.mu.Lock()
-						d.rotateTable()
-						d.mu.Unlock()
+						d.rotate()
 					}
 					if _, err := d.Work(100); err != nil {
 						t.Fatal(err)
@@ -133,9 +132,7 @@ func TestFarValues(t *testing.T) {
 					t.Fatal(err)
 				}
 				checkFar(t, "after a kill", again, d, 21)
-				again.mu.Lock()
-				again.rotateTable()
-				again.mu.Unlock()
+				again.rotate()
 				if _, err := again.Work(100); err != nil {
 					t.Fatal(err)
 				}

@@ -27,15 +27,14 @@ func (d *DB) flush() (bool, error) {
 	}
 	t := v.imm[len(v.imm)-1]
 	// Range deletes of newer memtables cover what is flushed, too. They have to be as durable as the run is.
-	newer, upto := []*tombs{v.mem.tombs.Load()}, t.end.lsn
+	newer, upto := []*rangeTombstones{v.mem.rangeTombstones.Load()}, t.end.lsn
 	for _, x := range v.imm[:len(v.imm)-1] {
-		newer = append(newer, x.tombs.Load())
+		newer = append(newer, x.rangeTombstones.Load())
 	}
-	if newer = slices.DeleteFunc(newer, (*tombs).empty); len(newer) > 0 {
+	if newer = slices.DeleteFunc(newer, (*rangeTombstones).empty); len(newer) > 0 {
 		upto = d.log.appended.Load()
 	}
-	// A run must not be in use that names what a power cut can take away. The log is synced while the
-	// run is written.
+	// A run must not be in use that names what a power cut can take away. The log is synced while the run is written.
 	var syncing sync.WaitGroup
 	var syncErr error
 	if d.manual {
@@ -54,10 +53,10 @@ func (d *DB) flush() (bool, error) {
 	defer d.edit.Unlock()
 	tiers := d.view.Load().ver.copyTiers()
 	nextTier := d.nextTier
-	if ts := t.tombs.Load(); !ts.empty() {
+	if ts := t.rangeTombstones.Load(); !ts.empty() {
 		tiers = deleteRanges(tiers, ts)
-		if d.merging != nil {
-			d.merging.tombs = append(d.merging.tombs, ts)
+		if d.reclaim.step != nil {
+			d.reclaim.step.rangeTombstones = append(d.reclaim.step.rangeTombstones, ts)
 		}
 	}
 	for _, f := range out.files {
@@ -125,18 +124,19 @@ func isFatal(err error) bool {
 //
 // Keys that lie where no run has any go to files of their own, so that they can be linked to the
 // oldest tier: that is how ascending keys are never rewritten.
-func (d *DB) writeTable(out *output, t *table, newer []*tombs, ver *version) error {
-	ts := t.tombs.Load()
+func (d *DB) writeTable(out *output, t *table, newer []*rangeTombstones, ver *version) error {
+	ts := t.rangeTombstones.Load()
 	border := borders{ver: ver}
 	at := placer{t: t}
 	it := t.index.Iter(math.MaxUint64)
 	for ok := it.First(); ok; ok = it.Next() {
 		v := it.Version()
-		if ts.covers(v.Key) > v.Seq || slices.ContainsFunc(newer, func(ts *tombs) bool { return ts.find(v.Key) != nil }) {
+		if ts.covers(v.Key) > v.Seq ||
+			slices.ContainsFunc(newer, func(ts *rangeTombstones) bool { return ts.find(v.Key) != nil }) {
 			continue
 		}
 		inside, crossed := border.pass(v.Key)
-		if crossed && out.size() >= minPiece {
+		if crossed && out.size() >= minLinkedRun {
 			if err := out.finish(); err != nil {
 				return err
 			}
@@ -159,8 +159,8 @@ func (d *DB) writeTable(out *output, t *table, newer []*tombs, ver *version) err
 	return out.close()
 }
 
-// minPiece is the least size in bytes of a run that is made only to be linked.
-const minPiece = 16 << 10
+// minLinkedRun is the least size in bytes of a run that is made only to be linked.
+const minLinkedRun = 16 << 10
 
 // borders follows ascending keys through the refs of a version.
 type borders struct {
@@ -174,8 +174,8 @@ type borders struct {
 }
 
 // A key between the first and the last of a run may still lie in a gap that many keys fit in: that
-// of a sequence, say, beside one key of another kind behind it. Looking into the run tells; it is
-// done for one key in maxProbes, besides the first few.
+// for example of a sequence that one key of another kind follows. Looking into the run tells; it is
+// done for the first few keys, and then for one in maxProbes.
 const (
 	freeProbes = 32
 	maxProbes  = 64
@@ -341,7 +341,7 @@ func (d *DB) placeRun(tiers []tier, r ref) []tier {
 	s := r.span()
 	at := -1
 	for i := range tiers {
-		if d.merging.occupies(d.mergingPass, tiers[i].id, s) || !tiers[i].free(s) {
+		if d.reclaim.step.occupies(d.reclaim.stepPass, tiers[i].id, s) || !tiers[i].free(s) {
 			break
 		}
 		at = i
@@ -354,12 +354,12 @@ func (d *DB) placeRun(tiers []tier, r ref) []tier {
 	return tiers
 }
 
-// install makes tiers the present version, with the log from there on beside them: it writes the
+// install makes tiers the present version, which the log completes from that position on: it writes the
 // manifest, publishes a view without the memtable flushed, if any, and gives up what is not
 // needed any more. moved are new segments that the tiers refer to. It is called with edit held.
 func (d *DB) install(tiers []tier, from position, flushed *table, moved []*segment) error {
 	if t := overlapping(tiers); t != nil {
-		// Nobody could open what such a manifest describes.
+		// A directory with such a manifest could not be opened.
 		return fmt.Errorf("runs overlap in tier %d: this is a bug in %s", t.id, Name)
 	}
 	old := d.view.Load().ver // only we replace it
@@ -406,14 +406,15 @@ func (d *DB) install(tiers []tier, from position, flushed *table, moved []*segme
 	for _, id := range d.segmentIDs() {
 		s := d.segs[id]
 		// A merge may write runs with values in segments that nothing else needs any more.
-		if ver.segment(id) == nil && (s.kind == kindMoved && !s.open.Load() || s.kind == kindLog && id < from.seg) && !d.merging.reads(id) {
+		if ver.segment(id) == nil && (s.kind == kindMoved && !s.open.Load() || s.kind == kindLog && id < from.seg) &&
+			!d.reclaim.step.reads(id) {
 			delete(d.segs, id)
 			s.dead.Store(true)
 			s.release()
 		}
 	}
-	d.measureDebt(ver)
-	d.installs++
+	d.reclaim.measureDebt(ver)
+	d.reclaim.installs++
 	d.changed.Broadcast()
 	return nil
 }

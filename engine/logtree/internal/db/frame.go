@@ -89,7 +89,8 @@ func parseFrame(b []byte, epoch uint32) (frame, bool) {
 	}
 	word := binary.LittleEndian.Uint32(b[4:])
 	n := int(word >> 2)
-	f := frame{kind: frameKind(word & 3), seq: binary.LittleEndian.Uint32(b[8:]), unsynced: binary.LittleEndian.Uint32(b[12:])}
+	f := frame{kind: frameKind(word & 3), seq: binary.LittleEndian.Uint32(b[8:]),
+		unsynced: binary.LittleEndian.Uint32(b[12:])}
 	if f.kind == 0 || n > len(b)-frameHeader {
 		return frame{}, false
 	}

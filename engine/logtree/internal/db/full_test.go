@@ -1,14 +1,22 @@
 package db
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/vfs"
 )
 
 // TestRefusedNumbers: batches that a full disk refuses use up no numbers of files, of which there are 32 bits.
 func TestRefusedNumbers(t *testing.T) {
+	t.Parallel()
 	x := newDrive(t, 1<<20)
 	x.fs.SetCapacity(4 << 20)
 	set := func(b *holdfast.Batch, i int) { b.Set(scattered(i), make([]byte, 100)) }
@@ -43,8 +51,12 @@ func TestRefusedNumbers(t *testing.T) {
 // TestDeletesFromTheReserve: where somebody else has taken the last byte, the reserve is kept for deletes. It once
 // went into emptying a segment for which it was not enough, which gave nothing back: 141 deletes were possible.
 func TestDeletesFromTheReserve(t *testing.T) {
+	t.Parallel()
 	x := newDrive(t, 64<<20)
-	if _, err := x.each(20_000, func(b *holdfast.Batch, i int) { b.Set(scattered((i*i+i/3)%10_000), make([]byte, 4000)) }); err != nil {
+	if _, err := x.each(20_000, func(b *holdfast.Batch, i int) {
+		b.Set(scattered((i*i+i/3)%10_000),
+			make([]byte, 4000))
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := x.d.Close(); err != nil {
@@ -60,6 +72,285 @@ func TestDeletesFromTheReserve(t *testing.T) {
 		}
 		if i%10 == 0 {
 			x.work()
+		}
+	}
+}
+
+// TestDeleteMakesRoom: on a disk that has filled up, a database that is opened again can delete with the little
+// room there is, and write again when that has made room. It once wanted a whole segment for the first delete.
+func TestDeleteMakesRoom(t *testing.T) {
+	t.Parallel()
+	fsys := vfs.NewMem()
+	c := testConfig(fsys, "db")
+	c.Memory, c.Manual = 64<<20, true
+	if err := c.FS.MkdirAll(c.Dir); err != nil {
+		t.Fatal(err)
+	}
+	fsys.SetCapacity(24 << 20)
+	open := func() *DB {
+		t.Helper()
+		d, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.New = false
+		return d
+	}
+	d := open()
+	value := bytes.Repeat([]byte("v"), 2000)
+	n := 0
+	for ; ; n++ {
+		var b holdfast.Batch
+		b.Set(fmt.Appendf(nil, "key %06d", n), value)
+		err := commit(d, &b, holdfast.Power)
+		if errors.Is(err, syscall.ENOSPC) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if int64(n)*2000 < 12<<20 {
+		t.Errorf("no room for more than %d values of 2000 bytes", n)
+	}
+	if err := d.Close(); err != nil && !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	d = open()
+	for i := range 100 {
+		var b holdfast.Batch
+		b.Delete(fmt.Appendf(nil, "key %06d", i))
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatalf("after %d deletes: %v", i, err)
+		}
+	}
+	var all holdfast.Batch
+	all.DeleteRange([]byte("key "), []byte("key!"))
+	if err := commit(d, &all, holdfast.Power); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Work(1000); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n / 2 {
+		var b holdfast.Batch
+		b.Set(fmt.Appendf(nil, "again %06d", i), value)
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatalf("after %d new values: %v", i, err)
+		}
+		if i%1000 == 0 {
+			if _, err := d.Work(1000); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNearlyFullDisk: on a disk of one and a half times the live data, overwriting at random goes on for ever. A
+// merge once needed room for all that it read, and the database could not be written to any more, nor after
+// reopening.
+func TestNearlyFullDisk(t *testing.T) {
+	t.Parallel()
+	const n = 50_000
+	x := newDrive(t, 1<<20)
+	rnd := rand.New(rand.NewPCG(1, 1))
+	value := make([]byte, 100)
+	if _, err := x.each(n, func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }); err != nil {
+		t.Fatal(err)
+	}
+	x.fs.SetCapacity(n * 108 * 3 / 2)
+	done, err := x.each(n, func(b *holdfast.Batch, _ int) { b.Set(scattered(rnd.IntN(n)), value) })
+	if err != nil {
+		t.Fatalf("after %d overwrites: %v", done, err)
+	}
+	if got := x.count(); got != n {
+		t.Errorf("%d of %d keys", got, n)
+	}
+}
+
+// TestFullDisk: what does not fit is refused and nothing else: what is there can be read and deleted key by key, and
+// then there is room again. A full disk once ended all writing, and deleting did not get further after reopening.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, reopen := range []bool{false, true} {
+		x := newDrive(t, 1<<20)
+		x.fs.SetCapacity(4 << 20)
+		value := make([]byte, 100)
+		set := func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }
+		n, err := x.each(1_000_000, set)
+		if !errors.Is(err, holdfast.ErrFull) || !errors.Is(err, syscall.ENOSPC) || x.d.Metrics().Poison != nil {
+			t.Fatalf("after %d keys: %v, poison %v", n, err, x.d.Metrics().Poison)
+		}
+		if n < 20_000 {
+			t.Errorf("only %d keys of 108 bytes fit into 4 MiB", n)
+		}
+		if got := x.count(); got != n {
+			t.Fatalf("%d of %d keys on the full disk", got, n)
+		}
+		if reopen {
+			if err := x.d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			x.open()
+		}
+		if done, err := x.each(n, func(b *holdfast.Batch, i int) { b.Delete(scattered(i)) }); err != nil {
+			t.Fatalf("after %d of %d deletes: %v", done, n, err)
+		}
+		if got := x.count(); got != 0 {
+			t.Errorf("%d keys after all were deleted", got)
+		}
+		if again, err := x.each(n*9/10, set); err != nil {
+			t.Errorf("%d of %d keys fit again: %v", again, n, err)
+		}
+	}
+}
+
+// TestNoByteLeft: where somebody else has taken the last byte, a range delete still works, and makes room.
+func TestNoByteLeft(t *testing.T) {
+	t.Parallel()
+	x := newDrive(t, 8<<20)
+	value := make([]byte, 1000)
+	if _, err := x.each(10_000, func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }); err != nil {
+		t.Fatal(err)
+	}
+	fill := func() {
+		x.fs.SetCapacity(x.fs.Used())
+	}
+	fill()
+	i := 0
+	for ; ; i++ { // until the log's last segment is full, too
+		var b holdfast.Batch
+		b.Set(scattered(i), value)
+		if err := commit(x.d, &b, holdfast.Power); errors.Is(err, holdfast.ErrFull) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		fill()
+	}
+	before := x.fs.Used()
+	var b holdfast.Batch
+	b.DeleteRange(nil, nil)
+	if err := commit(x.d, &b, holdfast.Power); err != nil {
+		t.Fatalf("a range delete after %d overwrites: %v", i, err)
+	}
+	for range 3 {
+		x.work()
+		x.d.reclaim.tidy(true)
+	}
+	x.work()
+	if now := x.fs.Used(); now > before/2 {
+		t.Errorf("%d bytes on disk, %d before everything was deleted", now, before)
+	}
+	if _, err := x.each(1000, func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCloseWithoutRoom: what is synced needs no room on the disk, nor a file descriptor, for the database to be
+// closed in good order.
+func TestCloseWithoutRoom(t *testing.T) {
+	for _, cause := range []error{syscall.ENOSPC, syscall.EMFILE} {
+		x := newDrive(t, 4<<20)
+		if _, err := x.each(1_000, func(b *holdfast.Batch, i int) { b.Set(scattered(i), make([]byte, 1000)) }); err != nil {
+			t.Fatal(err)
+		}
+		var b holdfast.Batch
+		b.DeleteRange(nil, []byte{0x10})
+		if err := commit(x.d, &b, holdfast.Memory); err != nil {
+			t.Fatal(err)
+		}
+		want := x.count()
+		x.fs.SetHook(func(op vfs.Op) error {
+			if op.Kind == vfs.OpCreate {
+				return cause
+			}
+			return nil
+		})
+		if err := x.d.Close(); err != nil {
+			t.Errorf("%v: %v", cause, err)
+		}
+		x.fs.SetHook(nil)
+		x.open()
+		if got := x.count(); got != want {
+			t.Errorf("%v: %d keys of %d are there", cause, got, want)
+		}
+	}
+}
+
+// TestBackgroundFailures: what background work could not do for want of something is undone and done later, and
+// writing goes on.
+func TestBackgroundFailures(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{syscall.ENOSPC, syscall.EMFILE, syscall.EIO} {
+		for _, kind := range []vfs.Kind{vfs.OpCreate, vfs.OpWrite, vfs.OpSync} {
+			for _, suffix := range []string{".run", manifestName + ".new", ".seg"} {
+				x := newDrive(t, 1<<20)
+				value := make([]byte, 100)
+				set := func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }
+				if _, err := x.each(500, set); err != nil {
+					t.Fatal(err)
+				}
+				x.d.rotate()
+				failed := 0
+				cur := x.d.cur.file.Name()
+				x.fs.SetHook(func(op vfs.Op) error {
+					if op.Kind == kind && strings.HasSuffix(path.Base(op.Name), suffix) && op.Name != cur {
+						failed++
+						return cause
+					}
+					return nil
+				})
+				if _, err := x.d.Work(20); err != nil {
+					t.Fatal(err)
+				}
+				if m := x.d.Metrics(); m.Poison != nil || failed > 0 && suffix != ".seg" && !errors.Is(m.Trouble, cause) {
+					t.Errorf("%v of %s: %v; poison %v, trouble %v", kind, suffix, cause, m.Poison, m.Trouble)
+				}
+				x.fs.SetHook(nil)
+				x.work()
+				if m := x.d.Metrics(); m.Trouble != nil || m.Poison != nil || len(x.d.view.Load().imm) > 0 {
+					t.Errorf("%v of %s: %v, and later: %v, %v", kind, suffix, cause, m.Trouble, m.Poison)
+				}
+				if _, err := x.each(1_500, set); err != nil {
+					t.Fatal(err)
+				}
+				if err := x.d.Close(); err != nil {
+					t.Fatal(err)
+				}
+				x.open()
+				if got := x.count(); got != 1_500 {
+					t.Errorf("%v of %s: %v: then %d keys", kind, suffix, cause, got)
+				}
+			}
+		}
+	}
+}
+
+// TestDefaultBudgetOnSmallDisk: files are small beside a small disk, whatever memory there is. With files of the
+// usual size, overwrites were refused for ever with half of the disk free: there was no room to empty the largest
+// segment.
+func TestDefaultBudgetOnSmallDisk(t *testing.T) {
+	t.Parallel()
+	for _, mib := range []int64{64, 96} {
+		x := newDrive(t, 128<<20, func(c *Config) { c.FS.(*vfs.Mem).SetCapacity(mib << 20) })
+		n := int(mib<<20/4096) / 2 // a third of it and more is left
+		rnd := rand.New(rand.NewPCG(1, 1))
+		value := make([]byte, 4096)
+		if done, err := x.each(n, func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }); err != nil {
+			t.Fatalf("%d MiB: after %d of %d values: %v", mib, done, n, err)
+		}
+		if done, err := x.each(2*n, func(b *holdfast.Batch, _ int) { b.Set(scattered(rnd.IntN(n)), value) }); err != nil {
+			t.Fatalf("%d MiB: after %d of %d overwrites: %v", mib, done, 2*n, err)
+		}
+		if got := x.count(); got != n {
+			t.Errorf("%d MiB: %d of %d keys", mib, got, n)
+		}
+		if err := x.d.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

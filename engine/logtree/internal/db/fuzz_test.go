@@ -14,8 +14,9 @@ import (
 // FuzzManifest decodes anything, and with a right checksum before it what then is a body.
 func FuzzManifest(f *testing.F) {
 	m := &manifest{db: dbID{1}, nextFile: 9, nextTier: 2, from: position{3, 164, 1000, 17}, synced: 1100,
-		tiers: []manifestTier{{2, []manifestRef{{5, nil, []byte("k")}, {5, []byte("m"), nil}}}, {1, []manifestRef{{4, nil, nil}}}},
-		segs:  []manifestSegment{{1, 4096, 3000}, {2, 8192, 8000}}}
+		tiers: []manifestTier{{2, []manifestRef{{5, nil, []byte("k")}, {5, []byte("m"), nil}}},
+			{1, []manifestRef{{4, nil, nil}}}},
+		segs: []manifestSegment{{1, 4096, 3000}, {2, 8192, 8000}}}
 	f.Add(m.encode())
 	f.Add(m.encode()[manifestHeader:])
 	f.Add((&manifest{}).encode()[manifestHeader:])
@@ -158,7 +159,8 @@ func FuzzReplay(f *testing.F) {
 		before, err := fuzzContents(c)
 		if err != nil {
 			// Or no number is left for a new segment.
-			if !errors.Is(err, holdfast.ErrCorrupt) && !errors.Is(err, holdfast.ErrVersion) && !errors.Is(err, holdfast.ErrTooLarge) {
+			if !errors.Is(err, holdfast.ErrCorrupt) && !errors.Is(err, holdfast.ErrVersion) &&
+				!errors.Is(err, holdfast.ErrTooLarge) {
 				t.Fatal(err)
 			}
 			return

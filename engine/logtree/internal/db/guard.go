@@ -11,8 +11,8 @@ type fault interface {
 	Addr() uintptr
 }
 
-// Mapped files show a read error of the device, or a file that somebody cut short, as a
-// memory fault. Whoever touches a mapping does so between
+// Mapped files show a read error of the device, or a file that was cut short, as a memory fault. Code that touches
+// a mapping does so between
 //
 //	defer unguard(guard(), &err)
 //

@@ -153,7 +153,8 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		r, err := k.openRun(id)
 		if err == nil {
 			i := r.Info()
-			ri.Bytes, ri.Entries, ri.Tombstones, ri.Smallest, ri.Largest, ri.Segments = i.FileBytes, i.Entries, i.Tombstones, i.Smallest, i.Largest, len(i.Segments)
+			ri.Bytes, ri.Entries, ri.Tombstones = i.FileBytes, i.Entries, i.Tombstones
+			ri.Smallest, ri.Largest, ri.Segments = i.Smallest, i.Largest, len(i.Segments)
 			for _, u := range i.Segments {
 				if named[id] {
 					live[u.ID] += u.Bytes
@@ -234,7 +235,7 @@ type disk struct {
 	segs        []uint32 // ascending
 	runs        []uint64 // ascending
 	parts       map[uint32]*part
-	cache       *run.Cache // keeps no pieces: only files open
+	cache       *run.Cache // keeps no chunks, only files open
 }
 
 // part is a segment's file.
@@ -265,7 +266,8 @@ func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 	k := &disk{fs: fsys, dir: dir, parts: map[uint32]*part{}, cache: run.NewCache(0)}
 	var err error
 	if k.names, err = fsys.List(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, &holdfast.Error{Op: "read", Engine: Name, Path: dir, Detail: "there is no such directory", Cause: fs.ErrNotExist, Remedy: "name a directory that holdfast made"}
+		return nil, &holdfast.Error{Op: "read", Engine: Name, Path: dir, Detail: "there is no such directory",
+			Cause: fs.ErrNotExist, Remedy: "name a directory that holdfast made"}
 	} else if err != nil {
 		return nil, ioError("read", dir, err)
 	}
@@ -395,7 +397,7 @@ func (k *disk) read(p *part, off, end int64) ([]byte, error) {
 	return b, first
 }
 
-// stretch is a piece of a segment: a whole frame, or bytes that belong to none.
+// stretch is a part of a segment: a whole frame, or bytes that belong to none.
 type stretch struct {
 	frame        // kind 0: damaged
 	off   int64  // in the file
@@ -405,8 +407,8 @@ type stretch struct {
 	why   string // what is wrong with it
 }
 
-// stretches divides b, which stands at offset off of a segment, into whole frames and what lies
-// between them. A last piece that is no frame may be a torn end, or room that was never used.
+// stretches divides b, the bytes of a segment from offset off on, into whole frames and what lies
+// between them. A last stretch that is no frame may be a torn end, or room that was never used.
 func stretches(b []byte, off int64, epoch uint32) iter.Seq[stretch] {
 	return func(yield func(stretch) bool) {
 		least := uint32(0)
@@ -531,7 +533,8 @@ func (k *disk) readTail(visit func(p *part, s stretch, seq uint64)) (t tail) {
 	return t
 }
 
-func (k *disk) readTailSegment(p *part, at *position, t *tail, visit func(p *part, s stretch, seq uint64)) (named successor, torn *tear, err error) {
+func (k *disk) readTailSegment(p *part, at *position, t *tail,
+	visit func(p *part, s stretch, seq uint64)) (named successor, torn *tear, err error) {
 	if at.off == 0 {
 		at.off = segmentHeader
 	}
@@ -559,7 +562,8 @@ func (k *disk) readTailSegment(p *part, at *position, t *tail, visit func(p *par
 			if s.size() > frameHeader { // it is whole, but its records are not
 				return bad(s.why)
 			}
-			return named, &tear{seg: &segment{file: nameOnly{name: p.name}, epoch: p.epoch}, off: at.off, start: start, rest: data[at.off-from:]}, nil
+			return named, &tear{seg: &segment{file: nameOnly{name: p.name}, epoch: p.epoch}, off: at.off, start: start,
+				rest: data[at.off-from:]}, nil
 		case frameBegin:
 			b, ok := parseBegin(s.frame)
 			if !ok || s.off != segmentHeader || b.seq != at.seq || b.lsn != at.lsn {
@@ -594,8 +598,8 @@ func (k *disk) readTailSegment(p *part, at *position, t *tail, visit func(p *par
 	return named, &tear{seg: &segment{file: nameOnly{name: p.name}, epoch: p.epoch}, off: at.off, start: start}, nil
 }
 
-// endsEarly is the error of a log of which whole frames were found up to at only, though it had been synced up to that lsn. torn is what
-// stands there, nil if that is not known.
+// endsEarly is the error of a log of which whole frames were found up to at only, though it had been synced up to
+// that lsn. torn is what was found there, nil if that is not known.
 func endsEarly(dir string, at position, synced uint64, torn *tear) error {
 	n := synced - at.lsn
 	detail := fmt.Sprintf("the log ends %d bytes before what had been synced", n)
@@ -633,7 +637,8 @@ func IsDatabase(fsys vfs.FS, dir string) bool {
 		if name != manifestName && !strings.HasSuffix(name, ".seg") {
 			continue
 		}
-		if h := readHead(fsys, filepath.Join(dir, name)); len(h) >= 8 && (string(h[:8]) == manifestMagic || string(h[:8]) == segmentMagic) {
+		if h := readHead(fsys, filepath.Join(dir, name)); len(h) >= 8 &&
+			(string(h[:8]) == manifestMagic || string(h[:8]) == segmentMagic) {
 			return true
 		}
 	}

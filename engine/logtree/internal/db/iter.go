@@ -14,10 +14,10 @@ import (
 // source is one of the sorted sequences that an iterator merges: a memtable or a tier. It moves
 // one way only.
 type source struct {
-	table *table
-	tombs *tombs
-	mi    memtable.Iter
-	v     memtable.Version // that mi is at
+	table           *table
+	rangeTombstones *rangeTombstones
+	mi              memtable.Iter
+	v               memtable.Version // that mi is at
 
 	tier *tier
 	at   int // the ref that ri is in
@@ -282,9 +282,9 @@ func (d *DB) Walk(h front.Hold[state], r holdfast.Range) (holdfast.Iterator, err
 	w.lo, w.hi = append(w.lo[:0], r.Lo...), append(w.hi[:0], r.Hi...)
 	w.ahead = firstAhead
 	w.m.reverse, w.m.src = r.Reverse, w.m.src[:0]
-	it.addTable(st.view.mem, st.tombs)
+	it.addTable(st.view.mem, st.rangeTombstones)
 	for _, t := range st.view.imm {
-		it.addTable(t, t.tombs.Load())
+		it.addTable(t, t.rangeTombstones.Load())
 	}
 	for i := range st.view.ver.tiers {
 		w.add().tier = &st.view.ver.tiers[i]
@@ -297,13 +297,13 @@ func (d *DB) Walk(h front.Hold[state], r holdfast.Range) (holdfast.Iterator, err
 	return it, nil
 }
 
-func (it *iterator) addTable(t *table, ts *tombs) {
+func (it *iterator) addTable(t *table, ts *rangeTombstones) {
 	if t.image.Bytes() == 0 {
 		return
 	}
 	it.hidden = it.hidden || !ts.empty()
 	s := it.w.add()
-	s.table, s.tombs, s.mi = t, ts, t.index.Iter(it.hold.View.seq)
+	s.table, s.rangeTombstones, s.mi = t, ts, t.index.Iter(it.hold.View.seq)
 }
 
 // add returns one more source; the memory of its iterator may have been used before.
@@ -321,7 +321,8 @@ func (w *walk) add() *source {
 func (w *walk) recycle() {
 	for i := range w.m.src {
 		s := &w.m.src[i]
-		s.table, s.tombs, s.tier, s.mi, s.v, s.key, s.ok = nil, nil, nil, memtable.Iter{}, memtable.Version{}, nil, false
+		s.table, s.rangeTombstones, s.tier, s.key, s.ok = nil, nil, nil, nil, false
+		s.mi, s.v = memtable.Iter{}, memtable.Version{}
 		s.ri.Forget()
 	}
 	clear(w.items[:w.used])
@@ -441,8 +442,9 @@ func (it *iterator) fill() (err error) {
 	return nil
 }
 
-// alone returns the key up to which s can be followed without a look at anything else: forward those below it, backward those
-// above it, and at it unless open. An empty one is the end of all keys. It returns false if s had better be followed one by one.
+// alone returns the key up to which s can be followed without a look at anything else: forward those below it,
+// backward those above it, and at it unless open. An empty one is the end of all keys. It returns false if s had
+// better be followed one by one.
 func (it *iterator) alone(s *source) (bound []byte, open, ok bool) {
 	m := &it.w.m
 	if m.same || m.reverse && s.table != nil {
@@ -460,7 +462,7 @@ func (it *iterator) alone(s *source) (bound []byte, open, ok bool) {
 	}
 	if it.hidden {
 		for j := 0; j <= m.cur && m.src[j].table != nil; j++ {
-			ts := m.src[j].tombs
+			ts := m.src[j].rangeTombstones
 			if j == m.cur && ts.find(s.key) != nil {
 				return nil, false, false // deleted before the present key was set, but perhaps not before the next
 			}
@@ -475,7 +477,7 @@ func (it *iterator) aloneBack(s *source) (bound []byte, open, ok bool) {
 	bound = later(it.w.lo, s.tier.refs[s.at].lo)
 	if it.hidden {
 		for j := 0; j < m.cur && m.src[j].table != nil; j++ {
-			bound = later(bound, m.src[j].tombs.before(s.key))
+			bound = later(bound, m.src[j].rangeTombstones.before(s.key))
 		}
 	}
 	if m.second >= 0 && bytes.Compare(m.bound, bound) >= 0 {
@@ -501,7 +503,7 @@ func later(a, b []byte) []byte {
 }
 
 // after returns where the first range behind key, which is in none, begins; nil if there is none.
-func (t *tombs) after(key []byte) []byte {
+func (t *rangeTombstones) after(key []byte) []byte {
 	if i := t.behind(key); i < len(t.ranges()) {
 		return t.list[i].lo
 	}
@@ -509,7 +511,7 @@ func (t *tombs) after(key []byte) []byte {
 }
 
 // before returns where the last range before key, which is in none, ends; nil if there is none.
-func (t *tombs) before(key []byte) []byte {
+func (t *rangeTombstones) before(key []byte) []byte {
 	if i := t.behind(key); i > 0 {
 		return t.list[i-1].hi
 	}
@@ -517,12 +519,13 @@ func (t *tombs) before(key []byte) []byte {
 }
 
 // behind returns the number of the first range that begins behind key, which is in none.
-func (t *tombs) behind(key []byte) int {
-	i, _ := slices.BinarySearchFunc(t.ranges(), key, func(a tomb, key []byte) int { return bytes.Compare(a.lo, key) })
+func (t *rangeTombstones) behind(key []byte) int {
+	i, _ := slices.BinarySearchFunc(t.ranges(), key, rangeTombstone.compareStart)
 	return i
 }
 
-// takeMany takes what s is at, as much as is at hand in the direction of the walk up to the bound that alone has returned, and goes on.
+// takeMany takes what s is at, as much as is at hand in the direction of the walk up to the bound that alone has
+// returned, and goes on.
 func (it *iterator) takeMany(s *source, bound []byte, open bool) error {
 	w := it.w
 	if s.table == nil {
@@ -572,8 +575,8 @@ func (it *iterator) take(s *source) error {
 	return nil
 }
 
-// takeNear adds entries of a run, other than tombstones, in the direction of the walk, as long as there is room, one at least. It returns
-// how many it looked at.
+// takeNear adds entries of a run, other than tombstones, in the direction of the walk, as long as there is room,
+// one at least. It returns how many it looked at.
 func (it *iterator) takeNear(near run.Near) (int, error) {
 	if it.takeSpan(near) {
 		return len(near.Entries), nil
@@ -604,9 +607,9 @@ func (it *iterator) takeNear(near run.Near) (int, error) {
 	return len(near.Entries), nil
 }
 
-// takeSpan is takeNear for entries whose values lie close to each other in a segment, one behind the other, as those of keys do
-// that were written in their order: keys and values are then copied, or read, at once. It returns false, and has done nothing, if they
-// do not, or if one of them is not in order.
+// takeSpan is takeNear for entries whose values lie close to each other in a segment, one behind the other, as
+// those of keys do that were written in their order: keys and values are then copied, or read, at once. It returns
+// false, and has done nothing, if they do not, or if one of them is not in order.
 func (it *iterator) takeSpan(near run.Near) bool {
 	w, n := it.w, len(near.Entries)
 	first, last := &near.Entries[0], &near.Entries[n-1]
@@ -675,7 +678,7 @@ func (it *iterator) value(e *run.Entry) ([]byte, error) {
 func (it *iterator) skipDeleted(s *source) (bool, error) {
 	m := &it.w.m
 	for j := 0; j <= m.cur && m.src[j].table != nil; j++ {
-		t := m.src[j].tombs.find(s.key)
+		t := m.src[j].rangeTombstones.find(s.key)
 		if t == nil {
 			continue
 		}

@@ -58,14 +58,16 @@ func linearKey(k int) []byte { return []byte{'a' + byte(k)} }
 // rotated, flushed and merged all the time. There must be one order of all calls, each at some moment between
 // its beginning and its end, that explains everything that was seen.
 func TestLinearizable(t *testing.T) {
+	t.Parallel()
 	rounds := 12
 	if testing.Short() {
 		rounds = 4
 	}
 	for round := range rounds {
-		seed := rand.Uint64()
-		c := Config{New: true, ID: [16]byte{1}, Memory: 64 << 10, Logger: slog.New(slog.DiscardHandler), SyncEvery: time.Millisecond,
-			Sizes: Sizes{Table: []int64{1, 140 << 10}[round%2], Segment: 2 << 10, Run: 1 << 10}}
+		seed := *seed + uint64(round)
+		c := Config{New: true, ID: [16]byte{1}, Memory: 64 << 10, Logger: slog.New(slog.DiscardHandler),
+			SyncEvery: time.Millisecond,
+			Sizes:     Sizes{Table: []int64{1, 140 << 10}[round%2], Segment: 2 << 10, Run: 1 << 10}}
 		c.FS, c.Dir = vfs.OS(), t.TempDir()
 		if round%4 < 2 {
 			c.FS, c.Dir = vfs.NewMem(), "/"
@@ -79,13 +81,13 @@ func TestLinearizable(t *testing.T) {
 			t.Fatal(err)
 		}
 		if t.Failed() {
-			t.Fatalf("seed %d", seed)
+			t.Fatalf("-db.seed=%d", seed)
 		}
 		switch porcupine.CheckOperationsTimeout(linearModel, history, time.Minute) {
 		case porcupine.Illegal:
-			t.Fatalf("seed %d: no order of these calls explains what was seen: %v", seed, history)
+			t.Fatalf("-db.seed=%d: no order of these calls explains what was seen: %v", seed, history)
 		case porcupine.Unknown:
-			t.Logf("seed %d: not decided within a minute", seed)
+			t.Logf("-db.seed=%d: not decided within a minute", seed)
 		}
 	}
 }
@@ -151,7 +153,7 @@ func linearHistory(t *testing.T, d *DB, seed uint64) []porcupine.Operation {
 					}
 				}
 				if err != nil {
-					t.Errorf("seed %d: %v", seed, err)
+					t.Errorf("-db.seed=%d: %v", seed, err)
 					return
 				}
 				mu.Lock()
@@ -218,12 +220,17 @@ func TestLinearModel(t *testing.T) {
 		want    bool
 		history []porcupine.Operation
 	}{
-		"in order": {true, []porcupine.Operation{{Input: set, Call: 1, Return: 2}, {Input: all, Call: 3, Output: linearState{1, 1}, Return: 4}}},
-		"at once":  {true, []porcupine.Operation{{Input: set, Call: 1, Return: 4}, {Input: all, Call: 2, Output: linearState{}, Return: 3}}},
-		"stale":    {false, []porcupine.Operation{{Input: set, Call: 1, Return: 2}, {Input: all, Call: 3, Output: linearState{}, Return: 4}}},
-		"torn":     {false, []porcupine.Operation{{Input: set, Call: 1, Return: 4}, {Input: all, Call: 2, Output: linearState{1}, Return: 3}}},
+		"in order": {true, []porcupine.Operation{{Input: set, Call: 1, Return: 2},
+			{Input: all, Call: 3, Output: linearState{1, 1}, Return: 4}}},
+		"at once": {true, []porcupine.Operation{{Input: set, Call: 1, Return: 4},
+			{Input: all, Call: 2, Output: linearState{}, Return: 3}}},
+		"stale": {false, []porcupine.Operation{{Input: set, Call: 1, Return: 2},
+			{Input: all, Call: 3, Output: linearState{}, Return: 4}}},
+		"torn": {false, []porcupine.Operation{{Input: set, Call: 1, Return: 4},
+			{Input: all, Call: 2, Output: linearState{1}, Return: 3}}},
 		"undone": {false, []porcupine.Operation{{Input: set, Call: 1, Return: 2}, {Input: clear, Call: 3, Return: 8},
-			{ClientId: 1, Input: all, Call: 4, Output: linearState{}, Return: 5}, {ClientId: 1, Input: all, Call: 6, Output: linearState{1, 1}, Return: 7}}},
+			{ClientId: 1, Input: all, Call: 4, Output: linearState{}, Return: 5}, {ClientId: 1, Input: all, Call: 6,
+				Output: linearState{1, 1}, Return: 7}}},
 	} {
 		if got := porcupine.CheckOperations(linearModel, c.history); got != c.want {
 			t.Errorf("%s: %v", what, got)

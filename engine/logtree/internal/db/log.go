@@ -9,8 +9,8 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// log is where commits go: pieces are queued in order by whoever holds the database's mu,
-// and written and synced by whoever needs it first.
+// log writes commits to segments and syncs them. Chunks are queued in order with the database's mu held. The first
+// goroutine that needs them written, or synced, does it.
 //
 // Places in the log are lsns: bytes of frames since the log began. Three of them tell how
 // far things are, always synced <= written <= appended.
@@ -24,10 +24,10 @@ type log struct {
 	synced   atomic.Uint64
 
 	queueMu sync.Mutex // guards queue; taken after the database's mu, never before
-	queue   []piece
+	queue   []chunk
 
 	writeMu sync.Mutex // one writer at a time
-	spare   []piece
+	spare   []chunk
 	dirty   []*segment // written to since they were last synced, in order; under writeMu
 	last    *segment   // written to last; under writeMu
 
@@ -35,13 +35,14 @@ type log struct {
 
 	// The rest is for sharing syncs; see sync.
 	mu      sync.Mutex
-	busy    bool // somebody syncs
-	called  bool // somebody was called to sync and has not begun
+	busy    bool // a sync is being made
+	called  bool // a waiter was called to sync and has not begun
 	leaving int  // waiters that were told of success and are still waking up
 	waiting []*syncWaiter
 	took    syncTimes // by the last one
+	pool    sync.Pool // of *syncWaiter
 
-	// Lsns: somebody was told, at Memory or at Process, that all before it is that safe.
+	// Lsns: all before them has been acknowledged at Memory, or at Process.
 	acked  [2]atomic.Uint64
 	failed atomic.Pointer[failure]
 	onFail func(error)
@@ -60,8 +61,8 @@ const (
 	atProcess = 1
 )
 
-// piece is a stretch of log that is not written yet.
-type piece struct {
+// chunk is a stretch of log that is not written yet.
+type chunk struct {
 	seg   *segment
 	off   int64
 	image *memtable.Image // nil: it is written, but not counted yet
@@ -70,7 +71,7 @@ type piece struct {
 	end   uint64 // lsn
 }
 
-// maxStore is the largest piece in bytes that is stored through the mapping: a page costs a fault, which
+// maxStore is the largest chunk in bytes that is stored through the mapping: a page costs a fault, which
 // a write call does not have. Nor is what is synced at once: a sync has to make the pages that
 // were stored to read-only again, so that each commit would meet the fault once more.
 const maxStore = 2 << 10
@@ -86,10 +87,8 @@ type syncTimes struct {
 	path        string // of the last file synced
 }
 
-var syncWaiters = sync.Pool{New: func() any { return &syncWaiter{call: make(chan bool, 1)} }}
-
-// push queues a piece. It is called with the database's mu held.
-func (l *log) push(p piece) {
+// push queues a chunk. It is called with the database's mu held.
+func (l *log) push(p chunk) {
 	l.queueMu.Lock()
 	if n := len(l.queue); n > 0 && l.queue[n-1].extends(p) {
 		l.queue[n-1].size += p.size
@@ -102,8 +101,9 @@ func (l *log) push(p piece) {
 }
 
 // extends reports whether next goes on where p ends, in memory and in the file.
-func (p *piece) extends(next piece) bool {
-	return p.seg == next.seg && p.image == next.image && p.off+int64(p.size) == next.off && (p.image == nil || p.addr+memtable.Addr(p.size) == next.addr)
+func (p *chunk) extends(next chunk) bool {
+	return p.seg == next.seg && p.image == next.image && p.off+int64(p.size) == next.off &&
+		(p.image == nil || p.addr+memtable.Addr(p.size) == next.addr)
 }
 
 // err is what stopped the log, nil while it works.
@@ -126,14 +126,14 @@ func (l *log) fail(err error) error {
 	return l.err()
 }
 
-// acknowledge is called when all before lsn is as safe as its level asks, and returns nil if somebody may be
-// told. Once the log has failed, only what had been acknowledged or synced is: after a failed sync the system may
-// drop what it had taken, without a crash. Asked again, it gives the same answer.
+// acknowledge is called when all before lsn is as safe as its level asks, and returns nil if that may be
+// acknowledged. Once the log has failed, only what had been acknowledged or synced is: after a failed sync the
+// system may drop what it had taken, without a crash. Asked again, it gives the same answer.
 func (l *log) acknowledge(lsn uint64, level int) error {
 	for a := l.acked[level].Load(); a < lsn && !l.acked[level].CompareAndSwap(a, lsn); {
 		a = l.acked[level].Load()
 	}
-	// Whoever finds no failure here has raised acked before the failure looks at it.
+	// If there is no failure here, acked was raised before a later failure reads it.
 	if f := l.failed.Load(); f != nil {
 		if <-f.fixed; lsn > f.acked[level] {
 			return f.err
@@ -167,7 +167,7 @@ func (l *log) write(toSync bool) error {
 	for i := range todo {
 		p := &todo[i]
 		if p.image != nil {
-			if err := l.writePiece(p, !toSync && p.size <= maxStore); err != nil {
+			if err := l.writeChunk(p, !toSync && p.size <= maxStore); err != nil {
 				return l.fail(err)
 			}
 		}
@@ -192,8 +192,8 @@ func (l *log) write(toSync bool) error {
 	return nil
 }
 
-// writePiece writes one, by a store to the mapping if that is wanted and there is one.
-func (l *log) writePiece(p *piece, store bool) error {
+// writeChunk writes one, by a store to the mapping if that is wanted and there is one.
+func (l *log) writeChunk(p *chunk, store bool) error {
 	b := p.image.At(p.addr, p.size)
 	if store {
 		return p.seg.write(b, p.off, true)
@@ -206,7 +206,7 @@ func (l *log) writePiece(p *piece, store bool) error {
 	return err
 }
 
-// settle returns when nobody writes any more. The log must have failed, or have nothing to write.
+// settle returns when no write is in progress any more. The log must have failed, or have nothing to write.
 func (l *log) settle() {
 	l.writeMu.Lock()
 	defer l.writeMu.Unlock()
@@ -260,8 +260,8 @@ func (l *log) syncSegment(seg *segment) error {
 	return nil
 }
 
-// syncTo returns when everything up to lsn survives power loss. Whoever finds nobody syncing
-// does it for all that wait; a lone caller does it without meeting another goroutine.
+// syncTo returns when everything up to lsn survives power loss. The first waiter becomes the leader and syncs for
+// the group; a lone caller syncs without meeting another goroutine.
 //
 // When a sync is done, the last of its waiters to wake up calls one of those that still wait
 // to make the next. By then most have appended again, and so share it; otherwise small and
@@ -277,12 +277,15 @@ func (l *log) syncTo(lsn uint64) error {
 		return nil
 	}
 	if l.busy || l.called || l.leaving > 0 {
-		w := syncWaiters.Get().(*syncWaiter)
+		w, ok := l.pool.Get().(*syncWaiter)
+		if !ok {
+			w = &syncWaiter{call: make(chan bool, 1)}
+		}
 		w.lsn = lsn
 		l.waiting = append(l.waiting, w)
 		l.mu.Unlock()
 		mine := <-w.call
-		syncWaiters.Put(w)
+		l.pool.Put(w)
 		l.mu.Lock()
 		if !mine {
 			l.leaving--

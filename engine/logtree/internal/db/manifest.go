@@ -12,9 +12,9 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// The manifest says which runs are alive, in which tiers, and from which position on the log
-// holds what they do not. It is replaced as a whole: written beside, synced, renamed, and the
-// directory synced. Little-endian:
+// The manifest says which runs are alive, in which tiers, and from which position on the log holds what they do
+// not. It is replaced as a whole: written under another name, synced, renamed, and the directory synced.
+// Little-endian:
 //
 //	magic     8   "HOLDFMAN"
 //	version   4
@@ -109,7 +109,8 @@ func decodeManifest(b []byte, name string) (*manifest, error) {
 		return nil, corrupt(name, 0, "it is no manifest", nil)
 	}
 	body := b[manifestHeader:]
-	if crcUpdate(checksum(b[:16]), body) != binary.LittleEndian.Uint32(b[16:]) || uint32(len(body)) != binary.LittleEndian.Uint32(b[12:]) {
+	if crcUpdate(checksum(b[:16]), body) != binary.LittleEndian.Uint32(b[16:]) ||
+		uint32(len(body)) != binary.LittleEndian.Uint32(b[12:]) {
 		return nil, corrupt(name, 0, "the checksum is wrong", nil)
 	}
 	if v := binary.LittleEndian.Uint32(b[8:]); v != manifestVersion {

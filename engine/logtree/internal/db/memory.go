@@ -18,12 +18,11 @@ type position struct {
 }
 
 // table is a memtable: the log's frames since some position, as they are or will be in the
-// file, and an index of the operations in them. Whoever holds the database's mu adds to it;
-// readers take no lock.
+// file, and an index of the operations in them. It is added to with the database's mu held; readers take no lock.
 type table struct {
-	image *memtable.Image
-	index *memtable.Table
-	tombs atomic.Pointer[tombs]
+	image           *memtable.Image
+	index           *memtable.Table
+	rangeTombstones atomic.Pointer[rangeTombstones]
 
 	bases      []base                     // ascending by addr
 	far        int64                      // bytes of frames that are in the log only
@@ -71,7 +70,8 @@ func (t *table) weight() int64 { return t.bytes() + t.far/farWeight }
 // reserve returns room for a frame that goes to off in segment seg.
 func (t *table) reserve(seg uint32, off int64, n int) (memtable.Addr, []byte) {
 	addr, buf := t.image.Reserve(n)
-	if n := len(t.bases); n == 0 || t.bases[n-1].place(addr) != uint64(seg)<<32|uint64(off) || addr>>32 != t.bases[n-1].addr>>32 {
+	if n := len(t.bases); n == 0 || t.bases[n-1].place(addr) != uint64(seg)<<32|uint64(off) ||
+		addr>>32 != t.bases[n-1].addr>>32 {
 		t.bases = append(t.bases, base{addr, seg, off})
 	}
 	return addr, buf
@@ -106,7 +106,7 @@ func (p *placer) of(a memtable.Addr) uint64 {
 func (t *table) add(addr memtable.Addr, body []byte, seq uint64) (uint64, int64) {
 	seq--
 	payload := int64(0)
-	var ranges []tomb
+	var ranges []rangeTombstone
 	for at := 0; at < len(body); {
 		r, _ := parseRecord(body[at:]) // checked when it was encoded, or when it was read back
 		seq++
@@ -116,7 +116,7 @@ func (t *table) add(addr memtable.Addr, body []byte, seq uint64) (uint64, int64)
 		}
 		if r.kind == holdfast.KindDeleteRange {
 			if len(r.value) == 0 || string(r.key) < string(r.value) {
-				ranges = append(ranges, tomb{r.key, r.value, seq})
+				ranges = append(ranges, rangeTombstone{r.key, r.value, seq})
 			}
 		} else {
 			t.index.Add(addr+memtable.Addr(at), r.key, seq)
@@ -124,14 +124,14 @@ func (t *table) add(addr memtable.Addr, body []byte, seq uint64) (uint64, int64)
 		at += r.size
 	}
 	if len(ranges) > 0 {
-		t.tombs.Store(t.tombs.Load().with(ranges))
+		t.rangeTombstones.Store(t.rangeTombstones.Load().with(ranges))
 	}
 	return seq, payload
 }
 
 // get returns the newest version of key that a reader at seq sees in the table, and whether the
 // table decides about the key at all.
-func (t *table) get(key []byte, seq uint64, ts *tombs) (v memtable.Version, live, decided bool) {
+func (t *table) get(key []byte, seq uint64, ts *rangeTombstones) (v memtable.Version, live, decided bool) {
 	v, found := t.index.Get(key, seq)
 	deleted := ts.covers(key)
 	switch {

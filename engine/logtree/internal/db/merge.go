@@ -13,10 +13,11 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 )
 
-// pass is a merge of neighbouring tiers into the oldest of them, which can also move values out of segments that are
-// to be emptied (victims). It is done in steps. A step takes the next keys in order, rewrites them, and installs the
-// result: it is complete by itself. So a pass needs room for one step beside what it reads, can be stopped after any
-// step, and does not keep flushes waiting. Its fields are used under edit or by the one goroutine that merges.
+// pass is a merge of neighbouring tiers into the oldest of them, which can also move values out of segments that
+// are to be emptied (victims). It is done in steps. A step takes the next keys in order, rewrites them, and
+// installs the result: it is complete by itself. So a pass needs room for one step in addition to what it reads,
+// can be stopped after any step, and does not keep flushes waiting. Its fields are used under edit or by the one
+// goroutine that merges.
 type pass struct {
 	oldest, newest uint64          // ids of the tiers; all between them take part, also those that come to be there
 	victims        map[uint32]bool // segments to be emptied; if there are any, all tiers take part
@@ -30,11 +31,11 @@ type pass struct {
 
 // step is one step of a pass, as it is planned and while it is done.
 type step struct {
-	ver      *version
-	clusters []cluster
-	known    map[*runFile]bool // what took part when the step was planned
-	bottom   bool              // no tier is older: tombstones are dropped
-	tombs    []*tombs          // range deletes flushed since
+	ver             *version
+	clusters        []cluster
+	known           map[*runFile]bool  // what took part when the step was planned
+	bottom          bool               // no tier is older: tombstones are dropped
+	rangeTombstones []*rangeTombstones // range deletes flushed since
 
 	done int    // clusters that are done
 	upto []byte // and of the next one the keys before upto, if it is not nil
@@ -76,7 +77,8 @@ func (s *step) occupies(p *pass, id uint64, at span) bool {
 func (s *step) reads(id uint32) bool { return s != nil && s.ver.segment(id) != nil }
 
 // plan makes the next step of a pass. It is called with edit held.
-func (d *DB) plan(p *pass) *step {
+func (rc *reclaimer) plan(p *pass) *step {
+	d := rc.d
 	ver := d.view.Load().ver
 	s := &step{ver: ver, known: map[*runFile]bool{}, bottom: true}
 	type part struct {
@@ -137,7 +139,7 @@ func (d *DB) plan(p *pass) *step {
 		covered = a.ref.span()
 	}
 	if len(damaged) == 0 {
-		small := func(g []part) bool { return len(g) == 1 && d.small(&g[0].ref) }
+		small := func(g []part) bool { return len(g) == 1 && rc.small(&g[0].ref) }
 		due := func(g []part) bool { return len(g) > 1 || p.empties(g[0].ref.file) }
 		groups = joinSmall(groups, p.join, small, due)
 	}
@@ -205,41 +207,42 @@ func joinSmall[G ~[]E, E any](groups []G, join bool, small, due func(G) bool) []
 // mergeOnce does one step of a merge, if one is due, and reports whether it did. A step that fails is undone. One
 // that found no room is tried again with less, as long as there is less; one that met damage leaves out what is
 // damaged.
-func (d *DB) mergeOnce() (bool, error) {
+func (rc *reclaimer) mergeOnce() (bool, error) {
+	d := rc.d
 	if err := d.log.err(); err != nil {
-		return false, err // it may be that a step of the pass under way could not be undone
+		return false, err // a step of the present pass may not have been undone
 	}
-	d.countCuts()
+	rc.countCuts()
 	d.edit.Lock()
-	p := d.nextPass()
+	p := rc.nextPass()
 	if p == nil {
-		d.noMerge()
+		rc.noMerge()
 		d.edit.Unlock()
 		return false, nil
 	}
-	s := d.plan(p)
+	s := rc.plan(p)
 	if !slices.ContainsFunc(s.clusters, func(g cluster) bool { return g.rewrite || g.move != nil }) {
-		d.endPass(p)
+		rc.endPass(p)
 		d.edit.Unlock()
 		return true, nil
 	}
 	s.ver.refs.Add(1)
 	defer s.ver.release()
-	d.merging, d.mergingPass = s, p
+	rc.step, rc.stepPass = s, p
 	d.edit.Unlock()
 
 	out := d.newOutput()
 	p.mover.begin()
-	err := d.rewrite(p, s, out)
+	err := rc.rewrite(p, s, out)
 	var unreadable *runFile
 	if isUnreadable(err) {
 		unreadable = s.unreadable()
 	}
 	d.edit.Lock()
 	defer d.edit.Unlock()
-	d.merging, d.mergingPass = nil, nil
+	rc.step, rc.stepPass = nil, nil
 	if err == nil {
-		err = d.install(d.result(p, s, out), d.from, nil, p.mover.commit())
+		err = d.install(rc.result(p, s, out), d.from, nil, p.mover.commit())
 	}
 	switch {
 	case err == nil:
@@ -256,7 +259,7 @@ func (d *DB) mergeOnce() (bool, error) {
 		case s.done < len(s.clusters):
 			p.next = s.clusters[s.done].span.lo
 		default:
-			d.endPass(p)
+			rc.endPass(p)
 		}
 		return true, nil
 	case isFatal(err):
@@ -267,15 +270,15 @@ func (d *DB) mergeOnce() (bool, error) {
 	switch {
 	case unreadable != nil && unreadable.damaged.CompareAndSwap(false, true):
 		d.logger.Error("an index file is damaged: it is not merged any more, and reading what it names fails", "error", err)
-		d.rot.Store(&err)
+		rc.damage.Store(&err)
 		return true, nil
-	case noRoom(err) && d.smaller(p):
+	case noRoom(err) && rc.smaller(p):
 		return true, nil
 	}
 	p.did = true // it is to be tried again
-	d.endPass(p)
-	d.keepReserve()
-	d.noMerge()
+	rc.endPass(p)
+	d.restoreReserve()
+	rc.noMerge()
 	return false, err
 }
 
@@ -283,14 +286,15 @@ func (d *DB) mergeOnce() (bool, error) {
 const leastStep = 64 << 10
 
 // smaller makes a pass that found no room need less, and reports whether it could. It is called with edit held.
-func (d *DB) smaller(p *pass) bool {
+func (rc *reclaimer) smaller(p *pass) bool {
+	d := rc.d
 	least := min(leastStep, d.runLimit)
 	if p.limit > least {
 		p.limit = max(p.limit/8, least)
 		return true
 	}
 	if len(p.victims) > 1 { // one with little to move frees what the others need, later
-		all, _, _ := d.candidates(d.view.Load().ver)
+		all, _, _ := rc.candidates(d.view.Load().ver)
 		all = slices.DeleteFunc(all, func(c candidate) bool { return !p.victims[c.seg.id] })
 		clear(p.victims)
 		if len(all) > 0 {
@@ -299,7 +303,7 @@ func (d *DB) smaller(p *pass) bool {
 		}
 		return true
 	}
-	if d.giveRoom(d.deleting.Load() && d.reserveFor(p)) {
+	if d.giveRoom(rc.deleting.Load() && rc.reserveFor(p)) {
 		return true
 	}
 	moves := len(p.victims) > 0
@@ -309,11 +313,12 @@ func (d *DB) smaller(p *pass) bool {
 
 // reserveFor reports whether the reserve is enough for what a pass moves: a segment that is emptied in part has taken
 // room and gives none back. It is called with edit held.
-func (d *DB) reserveFor(p *pass) bool {
+func (rc *reclaimer) reserveFor(p *pass) bool {
+	d := rc.d
 	d.preparing.Lock()
-	left := d.reserve
+	left := d.reserve.size
 	d.preparing.Unlock()
-	all, _, _ := d.candidates(d.view.Load().ver)
+	all, _, _ := rc.candidates(d.view.Load().ver)
 	for _, c := range all {
 		if p.victims[c.seg.id] {
 			left -= c.used - c.garbage
@@ -330,7 +335,8 @@ const (
 )
 
 // rewrite writes what a step makes of its groups.
-func (d *DB) rewrite(p *pass, s *step, out *output) (err error) {
+func (rc *reclaimer) rewrite(p *pass, s *step, out *output) (err error) {
+	d := rc.d
 	defer unguard(guard(), &err)
 	entries, look := 0, int64(mergeBytes)
 	for ; s.done < len(s.clusters); s.done++ {
@@ -425,7 +431,8 @@ func (s *step) unreadable() *runFile {
 
 // result is the present tiers with a step done. They may have changed since it was planned: flushes have added runs,
 // and cut some by range deletes. It is called with edit held.
-func (d *DB) result(p *pass, s *step, out *output) []tier {
+func (rc *reclaimer) result(p *pass, s *step, out *output) []tier {
+	d := rc.d
 	var gone []cluster // what was rewritten
 	moved := map[*runFile][]cluster{}
 	come := map[uint64][]ref{} // to which tier
@@ -444,7 +451,7 @@ func (d *DB) result(p *pass, s *step, out *output) []tier {
 		for _, f := range out.files[g.files[0]:g.files[1]] {
 			made[0].refs = append(made[0].refs, newRef(f, nil, nil))
 		}
-		for _, ts := range s.tombs {
+		for _, ts := range s.rangeTombstones {
 			made = deleteRanges(made, ts)
 		}
 		if len(made) > 0 {

@@ -63,7 +63,7 @@ func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
 	var err error
 	if err = w.read(ver, e); err != nil {
 		if errors.Is(err, holdfast.ErrCorrupt) {
-			w.d.rotten(ver.segment(uint32(e.Place>>32)), key, err)
+			w.d.reclaim.rotten(ver.segment(uint32(e.Place>>32)), key, err)
 			return e.Place, nil
 		}
 		return 0, err
@@ -119,7 +119,7 @@ func (w *mover) flush() error {
 	return nil
 }
 
-// append writes a frame, whose body stands in b behind room for the header.
+// append writes a frame, whose body is in b behind room for the header.
 func (w *mover) append(kind frameKind, b []byte) error {
 	body := b[frameHeader:]
 	putFrameHeader(b, w.seg.epoch, kind, len(body), checksum(body), 0, math.MaxUint32)
@@ -190,7 +190,7 @@ func (w *mover) seal() error {
 		return err
 	}
 	if s := w.seg; s != nil {
-		if !w.d.noMap && s != w.was.seg { // nobody reads it yet
+		if !w.d.noMap && s != w.was.seg { // it is not read yet
 			s.mapIn(w.at)
 		}
 		w.seg = nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -18,20 +19,8 @@ import (
 // the pace of the log unless manual.
 func prepared(t *testing.T, size int64, manual bool) (*DB, Config) {
 	t.Helper()
-	c := testConfig(vfs.NewMem(), "db")
-	c.Manual, c.Memory, c.SyncEvery, c.Sizes.Segment, c.Sizes.Table = true, 1<<20, -1, size, 64<<20
-	if err := c.FS.MkdirAll(c.Dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.FS.SyncDir("/"); err != nil {
-		t.Fatal(err)
-	}
-	d, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, c := manualWith(t, 1<<20, func(c *Config) { c.Sizes.Segment, c.Sizes.Table = size, 64<<20 })
 	d.manual = manual
-	c.New = false
 	return d, c
 }
 
@@ -63,13 +52,11 @@ func segmentFiles(t *testing.T, c Config) (names []string) {
 	return names
 }
 
-// TestCrashWhilePreparing: after each step towards the next segment, a crash leaves nothing that the tools call damage, nor
-// anything that opening leaves there.
+// TestCrashWhilePreparing: after each step towards the next segment, a crash leaves nothing that the tools call
+// damage, nor anything that opening leaves there.
 func TestCrashWhilePreparing(t *testing.T) {
 	const size = 64 << 10
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 4))
+	rnd := rand.New(rand.NewPCG(*seed, 4))
 	steps := 0
 	for done := false; !done; steps++ {
 		d, c := prepared(t, size, true)
@@ -84,7 +71,8 @@ func TestCrashWhilePreparing(t *testing.T) {
 			t.Fatalf("after %d steps: in the making %v, done %v", steps, half, done)
 		}
 		m := c.FS.(*vfs.Mem)
-		for name, left := range map[string]*vfs.Mem{"killed": m.Kill(), "nothing": m.CrashNothing(), "everything": m.CrashAll(), "some": m.Crash(rnd)} {
+		for name, left := range map[string]*vfs.Mem{"killed": m.Kill(), "nothing": m.CrashNothing(),
+			"everything": m.CrashAll(), "some": m.Crash(rnd)} {
 			name = fmt.Sprintf("%s after %d steps", name, steps)
 			v, err := Verify(left, c.Dir)
 			if err != nil || len(v.Damage) > 0 {
@@ -121,13 +109,13 @@ func TestCrashWhilePreparing(t *testing.T) {
 			t.Fatalf("closed after %d steps, it leaves %v", steps, names)
 		}
 	}
-	if steps < leastPieces {
+	if steps < minZeroChunks {
 		t.Errorf("a segment was made in %d steps", steps)
 	}
 }
 
-// TestPreparingKeepsPace: a segment is written ahead as far as the log has come in the present one, no further, and is there
-// before the log needs it.
+// TestPreparingKeepsPace: a segment is written ahead as far as the log has come in the present one, no further, and
+// is there before the log needs it.
 func TestPreparingKeepsPace(t *testing.T) {
 	const size = 4 << 20
 	d, c := prepared(t, size, false)
@@ -154,13 +142,13 @@ func TestPreparingKeepsPace(t *testing.T) {
 			break
 		}
 		// What is made is what half of the segment asks for, or one piece more.
-		if d.making == nil || d.made < min(2*d.off, size) || d.made > 2*d.off+aheadPiece || d.made == before {
-			t.Fatalf("with the log at %d, %d bytes are written ahead, %d before", d.off, d.made, before)
+		if d.making == nil || d.zeroed < min(2*d.off, size) || d.zeroed > 2*d.off+zeroChunk || d.zeroed == before {
+			t.Fatalf("with the log at %d, %d bytes are written ahead, %d before", d.off, d.zeroed, before)
 		}
 		for len(d.prepare) > 0 {
 			<-d.prepare
 		}
-		for before = d.made; len(d.prepare) == 0; {
+		for before = d.zeroed; len(d.prepare) == 0; {
 			keys = d.fill(t, keys, d.off+1)
 			if d.off > size/2+8<<10 {
 				t.Fatalf("nobody was called to go on, with the log at %d", d.off)
@@ -168,7 +156,7 @@ func TestPreparingKeepsPace(t *testing.T) {
 		}
 		wakes++
 	}
-	if wakes < size/aheadPiece/2 {
+	if wakes < size/zeroChunk/2 {
 		t.Errorf("it was made in %d parts", wakes)
 	}
 	if d.next.flags != flagWritten || !d.next.durable {
@@ -187,8 +175,8 @@ func TestPreparingKeepsPace(t *testing.T) {
 	}
 }
 
-// TestLatePreparation: if the log gets to the end of its segment first, it makes the next itself, and what was in the making is
-// given up: numbers ascend along the log.
+// TestLatePreparation: if the log gets to the end of its segment first, it makes the next itself, and what was in
+// the making is given up: numbers ascend along the log.
 func TestLatePreparation(t *testing.T) {
 	const size = 64 << 10
 	d, c := prepared(t, size, true)
@@ -202,12 +190,13 @@ func TestLatePreparation(t *testing.T) {
 		}
 	}
 	late, cur, stalls := d.making, d.cur, d.stalls.Load()
-	if late == nil || d.made == 0 {
+	if late == nil || d.zeroed == 0 {
 		t.Fatal("nothing is in the making: this tests nothing")
 	}
 	keys = d.fill(t, keys, size)
 	if d.cur == cur || d.cur.id <= late.id || d.stalls.Load() != stalls+1 {
-		t.Fatalf("the log went on from %d in %d, %d was in the making; %d stalls", cur.id, d.cur.id, late.id, d.stalls.Load()-stalls)
+		t.Fatalf("the log went on from %d in %d, %d was in the making; %d stalls", cur.id, d.cur.id, late.id,
+			d.stalls.Load()-stalls)
 	}
 	if _, err := d.Work(100); err != nil {
 		t.Fatal(err)
@@ -256,7 +245,7 @@ func TestPreparingFails(t *testing.T) {
 		}
 		c.FS.(*vfs.Mem).SetHook(nil)
 		if d.next != nil { // all calls have failed once
-			if fail < leastPieces+4 {
+			if fail < minZeroChunks+4 {
 				t.Errorf("only %d calls were made", fail)
 			}
 			d.Close()
@@ -281,9 +270,11 @@ func TestPreparingFails(t *testing.T) {
 	}
 }
 
-// TestLongWaits: what a commit waits for is said, with what goes on in the background; not twice within the time between
-// lines, but how often it was not said.
-func TestLongWaits(t *testing.T) {
+// TestLongWaits: what a commit waits for is said, with what goes on in the background; not twice within the time
+// between lines, but how often it was not said.
+func TestLongWaits(t *testing.T) { synctest.Test(t, testLongWaits) }
+
+func testLongWaits(t *testing.T) {
 	var out bytes.Buffer
 	d, c := prepared(t, 64<<10, true)
 	d.logger = slog.New(slog.NewTextHandler(&out, nil))
@@ -300,7 +291,8 @@ func TestLongWaits(t *testing.T) {
 	last := d.cur.file.Name()
 	d.fill(t, 4, 6<<10)
 	line := out.String()
-	for _, want := range []string{"level=WARN", "a commit waited long", "took=", "for=\"writing to the log\"", "path=" + last, "background=\"flush for "} {
+	for _, want := range []string{"level=WARN", "a commit waited long", "took=", "for=\"writing to the log\"",
+		"path=" + last, "background=\"flush for "} {
 		if !strings.Contains(line, want) {
 			t.Errorf("%q is not in %s", want, line)
 		}
@@ -313,7 +305,8 @@ func TestLongWaits(t *testing.T) {
 	d.watch.next.Store(0)
 	d.watch.during(isFlushing, false)
 	d.watch.waited(time.Now(), "this test")
-	if line = out.String(); unsaid == 0 || !strings.Contains(line, fmt.Sprintf("unsaid=%d\n", unsaid)) || strings.Contains(line, "background") {
+	if line = out.String(); unsaid == 0 || !strings.Contains(line, fmt.Sprintf("unsaid=%d\n", unsaid)) ||
+		strings.Contains(line, "background") {
 		t.Errorf("%d waits were not said: %s", unsaid, line)
 	}
 
@@ -340,11 +333,7 @@ func TestLongWaits(t *testing.T) {
 	go put("first", first)
 	<-syncing
 	go put("second", second)
-	for waiting := false; !waiting; time.Sleep(time.Millisecond) {
-		d.log.mu.Lock()
-		waiting = len(d.log.waiting) == 1
-		d.log.mu.Unlock()
-	}
+	synctest.Wait() // the second waits for the first one's sync
 	d.watch.next.Store(0)
 	close(release)
 	if err := <-first; err != nil {
@@ -353,7 +342,8 @@ func TestLongWaits(t *testing.T) {
 	if err := <-second; err != nil {
 		t.Fatal(err)
 	}
-	if line = out.String(); strings.Count(line, "for=\"a sync of the log\"") != 1 || !strings.Contains(line, " write=") || !strings.Contains(line, " sync=") {
+	if line = out.String(); strings.Count(line, "for=\"a sync of the log\"") != 1 ||
+		!strings.Contains(line, " write=") || !strings.Contains(line, " sync=") {
 		t.Errorf("what was said of a slow sync: %s", line)
 	}
 	c.FS.(*vfs.Mem).SetHook(nil)

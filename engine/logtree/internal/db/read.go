@@ -22,12 +22,12 @@ func (d *DB) Read(st state, dst, key []byte) ([]byte, error) { return st.get(dst
 // get appends the value of key to dst. The memtables are asked first, from the newest on, then
 // the tiers; the first that knows the key decides.
 func (st *state) get(dst, key []byte) ([]byte, error) {
-	ts := st.tombs
+	ts := st.rangeTombstones
 	for i := -1; i < len(st.view.imm); i++ {
 		t := st.view.mem
 		if i >= 0 {
 			t = st.view.imm[i]
-			ts = t.tombs.Load()
+			ts = t.rangeTombstones.Load()
 		}
 		if v, live, decided := t.get(key, st.seq, ts); decided {
 			if !live {

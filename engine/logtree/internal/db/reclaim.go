@@ -18,71 +18,108 @@ const (
 	// maxAbove is what newer tiers may hold, as a share of the oldest one's values, before they are
 	// merged into it: garbage that no merge has met is at most that much.
 	maxAbove = 0.2
-	// maxGarbage is the share of the log that may be known garbage before segments are emptied, and leftGarbage what
-	// is left then, if no more than maxMoved (a share of the log) has to be moved for that: what a pass moves is
-	// there beside what it replaces until the pass is done. Less than minGarbage bytes are not worth the work.
+	// maxGarbage is the share of the log that may be known garbage before segments are emptied, and leftGarbage
+	// what is left then, if no more than maxMoved (a share of the log) has to be moved for that: a pass takes room
+	// for what it moves until it is done. Less than minGarbage bytes are not worth the work.
 	maxGarbage  = 0.2
 	leftGarbage = 0.1
 	minGarbage  = 1 << 20
 	maxMoved    = 0.1
 	// maxSmall is the number of small runs in one tier before neighbours are joined.
 	maxSmall = 64
-	// maxScraps is the number of small segments, besides one for each that is not small, before their values are moved
+	// maxSmallSegments is the number of small segments, over one for each that is not small, before their values are moved
 	// together: each time that a database is opened and little is written, it gets one.
-	maxScraps = 32
-	scrap     = 1.0 / 16 // of a segment's usual size is small
+	maxSmallSegments = 32
+	smallSegment     = 1.0 / 16 // of a segment's usual size is small
 )
+
+// reclaimer gives back the space of values that were overwritten or deleted. It chooses which tiers to merge and which
+// segments to empty (passes, see merge.go), brings deletes to where they free something (tidy), and slows writers down
+// while there is more garbage than it should leave (debt).
+//
+// Invariants, while edit is not held by others:
+//   - passes do not overlap: each is over newer tiers than all begun before it, and only the last goes on.
+//   - step is the step that the merging goroutine is doing, of the pass stepPass, which is the last of passes. Both
+//     are nil between steps. Whatever changes the version meanwhile keeps out of the step's way (step.occupies), adds
+//     its range deletes to the step, and keeps the segments that the step reads (step.reads).
+//   - a version in fruitless is not looked at again: a pass over it had nothing to do.
+type reclaimer struct {
+	d *DB
+
+	// Under DB.edit.
+	step      *step
+	stepPass  *pass
+	passes    []*pass
+	fruitless [2]*version // the second one is of passes made while the log waited for room
+
+	// Under DB.mu.
+	needed     int64  // about how many bytes a merge of everything needs for its index
+	installs   uint64 // changes of the version
+	idleMerges uint64 // times that no merge was to be done, though a writer waited for room
+	busy       bool   // merges have something to do, and can
+	tidyArmed  bool   // tidy will run
+
+	waiting    atomic.Int32          // writers that wait for room on the disk
+	deleting   atomic.Bool           // deletes wait for room, or have got the last there was
+	tight      atomic.Bool           // there was no room for the last segment, except for deletes
+	damage     atomic.Pointer[error] // the last damage that a merge met
+	debt       atomic.Pointer[debt]
+	pacedUntil atomic.Int64 // nanoseconds since watch.began: when the next write that is slowed down may begin
+}
 
 // nextPass returns the pass to go on with: the newest begun, or a new one if it is due, nil if nothing is to be done.
 // Passes over newer tiers do not wait for one over older tiers that is under way. It is called with edit held.
-func (d *DB) nextPass() *pass {
+func (rc *reclaimer) nextPass() *pass {
+	d := rc.d
 	ver := d.view.Load().ver
 	var under *pass
 	floor := uint64(0)
-	if n := len(d.passes); n > 0 {
-		under = d.passes[n-1]
+	if n := len(rc.passes); n > 0 {
+		under = rc.passes[n-1]
 		floor = under.newest
 	}
-	if p := d.pick(ver, floor); p != nil {
+	if p := rc.pick(ver, floor); p != nil {
 		p.limit = d.runLimit
 		p.mover = &mover{d: d, seq: d.from.seq}
-		d.passes = append(d.passes, p)
+		rc.passes = append(rc.passes, p)
 		under = p
 	}
 	d.mu.Lock()
-	d.reclaiming = under != nil
+	rc.busy = under != nil
 	d.mu.Unlock()
 	return under
 }
 
 // noMerge notes that no merge can be done now, for writers that wait for one. It is called with edit held.
-func (d *DB) noMerge() {
+func (rc *reclaimer) noMerge() {
+	d := rc.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.reclaiming = false
-	if d.wanting.Load() > 0 {
-		d.idleMerges++
+	rc.busy = false
+	if rc.waiting.Load() > 0 {
+		rc.idleMerges++
 	}
 	d.changed.Broadcast()
 }
 
 // endPass ends the newest pass. It is called with edit held.
-func (d *DB) endPass(p *pass) {
-	d.passes = d.passes[:len(d.passes)-1]
+func (rc *reclaimer) endPass(p *pass) {
+	d := rc.d
+	rc.passes = rc.passes[:len(rc.passes)-1]
 	p.mover.end()
 	if !p.did {
-		d.fruitless[choose(p.urgent)] = d.view.Load().ver
+		rc.fruitless[choose(p.urgent)] = d.view.Load().ver
 	}
 }
 
 // pick decides what to merge next among the tiers newer than floor, nil if nothing. It is called with edit held.
-func (d *DB) pick(ver *version, floor uint64) *pass {
+func (rc *reclaimer) pick(ver *version, floor uint64) *pass {
 	n := 0
 	for n < len(ver.tiers) && ver.tiers[n].id > floor {
 		n++
 	}
-	urgent := d.wanting.Load() > 0 || d.tight.Load()
-	if n == 0 || ver == d.fruitless[choose(urgent)] {
+	urgent := rc.waiting.Load() > 0 || rc.tight.Load()
+	if n == 0 || ver == rc.fruitless[choose(urgent)] {
 		return nil
 	}
 	all := func(victims map[uint32]bool, join bool) *pass {
@@ -92,8 +129,8 @@ func (d *DB) pick(ver *version, floor uint64) *pass {
 		return all(nil, false) // that takes the least room, and shows where there is garbage
 	}
 	if floor == 0 {
-		victims := d.victims(ver, urgent)
-		if len(victims) > 0 || n > 1 && d.above(ver) {
+		victims := rc.victims(ver, urgent)
+		if len(victims) > 0 || n > 1 && rc.above(ver) {
 			return all(victims, false)
 		}
 	}
@@ -111,7 +148,7 @@ func (d *DB) pick(ver *version, floor uint64) *pass {
 	for i := range ver.tiers {
 		small, joined := 0, 0
 		for j := range ver.tiers[i].refs {
-			if !d.small(&ver.tiers[i].refs[j]) {
+			if !rc.small(&ver.tiers[i].refs[j]) {
 				joined = 0
 				continue
 			}
@@ -133,10 +170,10 @@ func choose(urgent bool) int {
 }
 
 // small reports whether a run is so small that it had better be joined with its neighbours.
-func (d *DB) small(r *ref) bool { return r.file.info.FileBytes < d.runLimit/32 }
+func (rc *reclaimer) small(r *ref) bool { return r.file.info.FileBytes < rc.d.runLimit/32 }
 
-// above reports whether newer tiers hold too much beside the oldest one.
-func (d *DB) above(ver *version) bool {
+// above reports whether newer tiers hold too much compared with the oldest one.
+func (rc *reclaimer) above(ver *version) bool {
 	oldest := len(ver.tiers) - 1
 	below, entries := ver.tiers[oldest].values()
 	// What a tombstone deletes is garbage too, of the usual size.
@@ -169,7 +206,7 @@ func (t *tier) tombstones() (n int64) {
 	return n
 }
 
-// liveIn yields what the refs name in segments. A ref that was cut and is not counted yet stands for its whole run.
+// liveIn yields what the refs name in segments. A ref that was cut and is not counted yet counts as its whole run.
 func liveIn(refs []ref) func(yield func(run.SegmentUse) bool) {
 	return func(yield func(run.SegmentUse) bool) {
 		seen := map[*runFile]bool{}
@@ -215,10 +252,11 @@ func (r *ref) count() (uses []run.SegmentUse, err error) {
 
 // countCuts counts what is left of the runs that range deletes have cut, so that what they deleted is known to be
 // garbage. While a pass is under way it does nothing: its steps cut what they have read.
-func (d *DB) countCuts() {
+func (rc *reclaimer) countCuts() {
+	d := rc.d
 	d.edit.Lock()
 	v := d.latest().view
-	under := len(d.passes) > 0
+	under := len(rc.passes) > 0
 	d.edit.Unlock()
 	defer v.release()
 	if under {
@@ -250,7 +288,8 @@ type candidate struct {
 
 // candidates returns the segments that the log has left behind, those with the greatest share of known garbage first,
 // and the bytes and the garbage of all.
-func (d *DB) candidates(ver *version) (all []candidate, total, garbage int64) {
+func (rc *reclaimer) candidates(ver *version) (all []candidate, total, garbage int64) {
+	d := rc.d
 	live := map[uint32]int64{}
 	for i := range ver.tiers {
 		for u := range liveIn(ver.tiers[i].refs) {
@@ -276,24 +315,26 @@ func (d *DB) candidates(ver *version) (all []candidate, total, garbage int64) {
 		}
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(float64(b.garbage)/float64(b.used), float64(a.garbage)/float64(a.used)), cmp.Compare(a.seg.id, b.seg.id))
+		return cmp.Or(cmp.Compare(float64(b.garbage)/float64(b.used), float64(a.garbage)/float64(a.used)),
+			cmp.Compare(a.seg.id, b.seg.id))
 	})
 	return all, total, garbage
 }
 
 // victims chooses segments to be emptied: the small ones if there are many; else none while the log holds little known
 // garbage, otherwise the emptiest ones. Where there is no room for the log to go on, little is enough.
-func (d *DB) victims(ver *version, urgent bool) map[uint32]bool {
-	all, total, garbage := d.candidates(ver)
-	var scraps []candidate
+func (rc *reclaimer) victims(ver *version, urgent bool) map[uint32]bool {
+	d := rc.d
+	all, total, garbage := rc.candidates(ver)
+	var smallOnes []candidate
 	for _, c := range all {
-		if float64(c.used) < scrap*float64(d.segmentLimit) {
-			scraps = append(scraps, c)
+		if float64(c.used) < smallSegment*float64(d.segmentLimit) {
+			smallOnes = append(smallOnes, c)
 		}
 	}
-	if 2*len(scraps)-len(ver.segs) > maxScraps {
+	if 2*len(smallOnes)-len(ver.segs) > maxSmallSegments {
 		victims, sum := map[uint32]bool{}, int64(0)
-		for _, c := range scraps {
+		for _, c := range smallOnes {
 			if sum += c.used; sum > d.segmentLimit {
 				break
 			}
@@ -312,7 +353,7 @@ func (d *DB) victims(ver *version, urgent bool) map[uint32]bool {
 	if urgent {
 		most = d.tableLimit / 4 // of what segments leave; see leave
 	}
-	room := d.roomToMove()
+	room := rc.roomToMove()
 	for _, c := range all {
 		if !urgent && float64(garbage) < leftGarbage*float64(left) || c.garbage*least < c.used {
 			break
@@ -331,13 +372,14 @@ func (d *DB) victims(ver *version, urgent bool) map[uint32]bool {
 	return victims
 }
 
-// roomToMove is how many bytes of values can be moved beside the index that is written with them. It is called with
-// edit held.
-func (d *DB) roomToMove() int64 {
+// roomToMove is how many bytes of values can be moved, with room for the index that is written with them. It is
+// called with edit held.
+func (rc *reclaimer) roomToMove() int64 {
+	d := rc.d
 	room := d.fs.Free(d.dir)
-	if d.deleting.Load() {
+	if rc.deleting.Load() {
 		d.preparing.Lock()
-		room += min(d.reserve, math.MaxInt64-room)
+		room += min(d.reserve.size, math.MaxInt64-room)
 		d.preparing.Unlock()
 	}
 	return room - min(room, leastStep/2, d.runLimit)
@@ -345,11 +387,12 @@ func (d *DB) roomToMove() int64 {
 
 // rotten notes that a value of a segment cannot be read: the segment is not emptied, and is kept as long as the value
 // is named.
-func (d *DB) rotten(s *segment, key []byte, err error) {
+func (rc *reclaimer) rotten(s *segment, key []byte, err error) {
+	d := rc.d
 	if s != nil && !s.damaged.CompareAndSwap(false, true) {
 		return
 	}
-	d.rot.Store(&err)
+	rc.damage.Store(&err)
 	d.logger.Error("a value is damaged: it stays where it is, and reading it fails", "key", string(key), "error", err)
 }
 
@@ -362,10 +405,11 @@ type debt struct {
 
 // measureDebt measures it. What is alive is estimated by what the oldest tier names. It is called with edit and mu
 // held.
-func (d *DB) measureDebt(ver *version) {
-	d.needed = 2 * d.runLimit
+func (rc *reclaimer) measureDebt(ver *version) {
+	d := rc.d
+	rc.needed = 2 * d.runLimit
 	for i := range ver.tiers[:max(len(ver.tiers)-1, 0)] {
-		d.needed += ver.tiers[i].bytes()
+		rc.needed += ver.tiers[i].bytes()
 	}
 	var sealed, live int64
 	for _, s := range ver.segs {
@@ -378,7 +422,7 @@ func (d *DB) measureDebt(ver *version) {
 	}
 	slack := 2*d.segmentLimit + int64(maxImm+1)*d.tableLimit
 	allowed := int64(startPacing*float64(live)) + slack
-	d.debt.Store(&debt{
+	rc.debt.Store(&debt{
 		base:  uint64(max(int64(d.from.lsn)+allowed-sealed, 0)),
 		width: uint64(int64((stopPacing-startPacing)*float64(live)) + slack),
 	})
@@ -395,21 +439,22 @@ const (
 
 // pace slows writers down while reclaim is behind, so that space stays bounded: all of them together get the rate that
 // follows from the debt, and nothing if it has grown to its bound and reclaim is at work.
-func (d *DB) pace(n int) {
+func (rc *reclaimer) pace(n int) {
+	d := rc.d
 	if d.manual {
 		return
 	}
 	for stopped := false; ; stopped = true {
-		over := d.over()
+		over := rc.over()
 		if over <= 0 {
 			return
 		}
 		if over < 1 {
-			d.paceAt(float64(n) / (pacing * (1 - over) / over))
+			rc.paceAt(float64(n) / (pacing * (1 - over) / over))
 			return
 		}
 		d.mu.Lock()
-		if !d.reclaiming || d.log.err() != nil {
+		if !rc.busy || d.log.err() != nil {
 			d.mu.Unlock() // nothing that would come of waiting
 			return
 		}
@@ -427,8 +472,9 @@ func (d *DB) pace(n int) {
 }
 
 // over is the debt as a share of its bound.
-func (d *DB) over() float64 {
-	debt, at := d.debt.Load(), d.log.appended.Load()
+func (rc *reclaimer) over() float64 {
+	d := rc.d
+	debt, at := rc.debt.Load(), d.log.appended.Load()
 	if debt == nil || at <= debt.base {
 		return 0
 	}
@@ -436,13 +482,14 @@ func (d *DB) over() float64 {
 }
 
 // paceAt waits for the turn of a write that takes so many seconds at the present rate.
-func (d *DB) paceAt(seconds float64) {
+func (rc *reclaimer) paceAt(seconds float64) {
+	d := rc.d
 	now := int64(time.Since(d.watch.began))
 	cost := int64(seconds * float64(time.Second))
 	for {
-		next := d.paced.Load()
+		next := rc.pacedUntil.Load()
 		at := max(next, now)
-		if !d.paced.CompareAndSwap(next, at+cost) {
+		if !rc.pacedUntil.CompareAndSwap(next, at+cost) {
 			continue
 		}
 		if pause := time.Duration(at + cost - now); pause >= leastPause {
@@ -458,11 +505,12 @@ const tidyAfter = time.Second
 
 // armTidy makes tidy run in a while, and again as long as it has something to do. It is called with mu held, when
 // something was deleted.
-func (d *DB) armTidy() {
-	if d.tidying || d.manual {
+func (rc *reclaimer) armTidy() {
+	d := rc.d
+	if rc.tidyArmed || d.manual {
 		return
 	}
-	d.tidying = true
+	rc.tidyArmed = true
 	before := d.commits.Load()
 	time.AfterFunc(tidyAfter, func() {
 		if d.Life.Enter() != nil {
@@ -470,15 +518,15 @@ func (d *DB) armTidy() {
 		}
 		defer d.Life.Leave()
 		idle := d.commits.Load() == before
-		did := d.tidy(idle)
+		did := rc.tidy(idle)
 		d.edit.Lock()
-		busy := len(d.passes) > 0
+		busy := len(rc.passes) > 0
 		d.edit.Unlock()
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.tidying = false
+		rc.tidyArmed = false
 		if did || busy || !idle || len(d.view.Load().imm) > 0 {
-			d.armTidy()
+			rc.armTidy()
 		}
 	})
 }
@@ -486,7 +534,8 @@ func (d *DB) armTidy() {
 // tidy makes what was deleted give its space back though nothing else brings that about: it ends the memtable if
 // deletes in it, once flushed, are worth it, and the log's segment if it is much larger than what is left, which an
 // idle log does not need. It reports whether it did.
-func (d *DB) tidy(idle bool) bool {
+func (rc *reclaimer) tidy(idle bool) bool {
+	d := rc.d
 	v := d.latest().view
 	defer v.release()
 	t := v.mem
@@ -498,7 +547,7 @@ func (d *DB) tidy(idle bool) bool {
 	deletes, tail := t.deletes, int64(d.lsn-t.start.lsn)
 	d.mu.Unlock()
 	var gain, named int64 // of what the runs name: what the memtable deletes, and all
-	ranges := t.tombs.Load().ranges()
+	ranges := t.rangeTombstones.Load().ranges()
 	for i := range v.ver.tiers {
 		bytes, entries := v.ver.tiers[i].values()
 		named += bytes
@@ -529,7 +578,7 @@ func (d *DB) tidy(idle bool) bool {
 		d.drop(d.next)
 		d.next = nil
 		for _, s := range d.spare {
-			d.discard(func() { d.remove(segmentName(d.dir, s.id)) })
+			d.makeObsolete(func() { d.remove(segmentName(d.dir, s.id)) })
 		}
 		d.spare = nil
 		old := d.cur
@@ -548,7 +597,7 @@ func (d *DB) endOf(s *segment) int64 { return segmentHeader + int64(d.cur.start-
 
 // live is how many bytes of log the table's newest versions take, without what its own range deletes cover.
 func (t *table) live() (n int64) {
-	ts := t.tombs.Load()
+	ts := t.rangeTombstones.Load()
 	it := t.index.Iter(1<<64 - 1)
 	for ok := it.First(); ok; ok = it.Next() {
 		v := it.Version()
@@ -567,49 +616,26 @@ func (t *table) live() (n int64) {
 
 // awaitRoom waits until a merge may have made room for the log, and returns false if none can. It is called with mu
 // held, and releases and takes it again.
-func (d *DB) awaitRoom() bool {
-	d.wanting.Add(1)
-	defer d.wanting.Add(-1)
+func (rc *reclaimer) awaitRoom() bool {
+	d := rc.d
+	rc.waiting.Add(1)
+	defer rc.waiting.Add(-1)
 	did := false
 	if d.manual {
 		d.mu.Unlock()
-		ok, err := d.mergeOnce()
+		ok, err := rc.mergeOnce()
 		did = d.worked(isMerging, err) == nil && ok
 		d.mu.Lock()
 	} else {
-		installs, idle := d.installs, d.idleMerges
+		installs, idle := rc.installs, rc.idleMerges
 		d.wake(d.merges)
-		for d.installs == installs && d.idleMerges == idle && d.log.err() == nil {
+		for rc.installs == installs && rc.idleMerges == idle && d.log.err() == nil {
 			d.changed.Wait()
 		}
-		did = d.installs != installs
+		did = rc.installs != installs
 	}
 	d.mu.Unlock()
-	d.sweep()
+	d.removeObsolete()
 	d.mu.Lock()
 	return did
-}
-
-// giveRoom gives back files that were made for later, and reports whether there were any: a flush or merge that finds
-// no room for itself may make more with it. The reserve is for deletes, and what follows from them.
-func (d *DB) giveRoom(reserve bool) bool {
-	d.preparing.Lock()
-	defer d.preparing.Unlock()
-	gave := d.sweep()
-	if d.making != nil {
-		d.undo(d.making)
-		d.making, gave = nil, true
-	}
-	d.mu.Lock()
-	spare, next := d.spare, d.next
-	d.spare, d.next = nil, nil
-	d.mu.Unlock()
-	for _, s := range spare {
-		d.remove(segmentName(d.dir, s.id))
-	}
-	if next != nil {
-		d.drop(next)
-		d.sweep()
-	}
-	return reserve && d.releaseReserve() || gave || next != nil || len(spare) > 0
 }

@@ -22,19 +22,21 @@ import (
 
 type file = vfs.File
 
-// Open opens or, with c.New, makes a database. Nobody else may have it open.
+// Open opens or, with c.New, makes a database. It must not be open elsewhere.
 func Open(c Config) (_ *DB, err error) {
 	memory := max(c.Memory, minMemory)
 	room := roomFor(c)
 	d := &DB{
-		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual || c.ReadOnly, reads: c.ReadOnly, noMap: c.NoMapping,
+		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual || c.ReadOnly, readOnly: c.ReadOnly, noMap: c.NoMapping,
 		tableLimit:   cmp.Or(c.Sizes.Table, min(memory/5, 256<<20, max(room/16, leastTable))),
 		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment, max(room/16, minSegment))),
 		runLimit:     cmp.Or(c.Sizes.Run, min(memory/16, maxRun, max(room/64, leastStep))),
 		segs:         map[uint32]*segment{},
-		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1), prepare: make(chan struct{}, 1), warm: make(chan struct{}, 1),
+		work:         make(chan struct{}, 1), merges: make(chan struct{}, 1),
+		prepare: make(chan struct{}, 1), warm: make(chan struct{}, 1),
 		stop: make(chan struct{}),
 	}
+	d.reclaim.d = d
 	caps := Describe()
 	caps.LossWindow = max(c.SyncEvery, 0)
 	caps.Settings = append(d.settings(), holdfast.Setting{Name: "memory", Value: fmt.Sprint(c.Memory)})
@@ -46,7 +48,7 @@ func Open(c Config) (_ *DB, err error) {
 	d.log.fs, d.log.dir, d.log.watch, d.log.check = c.FS, c.Dir, d.watch, c.Check
 	d.log.onFail = func(error) {
 		d.save()
-		// Whoever waits for a flush must learn of it. The lock may be held by the caller.
+		// Writers that wait for a flush must learn of it. The caller may hold the lock.
 		go func() {
 			d.mu.Lock()
 			d.changed.Broadcast()
@@ -74,12 +76,12 @@ func Open(c Config) (_ *DB, err error) {
 	}
 	if !d.manual {
 		d.background(isFlushing, d.work, d.flushOnce)
-		d.background(isMerging, d.merges, d.mergeOnce)
+		d.background(isMerging, d.merges, d.reclaim.mergeOnce)
 		d.background(isPreparing, d.prepare, d.prepareNext)
 		d.background(isReadingAhead, d.warm, d.warmAhead)
 		d.mu.Lock()
 		if d.view.Load().mem.deletes > 0 {
-			d.armTidy()
+			d.reclaim.armTidy()
 		}
 		d.mu.Unlock()
 		d.wake(d.work)
@@ -92,8 +94,8 @@ func Open(c Config) (_ *DB, err error) {
 // leastTable is the least memtable in bytes on a small disk.
 const leastTable = 1 << 20
 
-// roomFor is how many bytes a database can have on its disk: what it has, and what is free. Files are small beside that, for
-// emptying a segment takes as much room as there is alive in it.
+// roomFor is how many bytes a database can have on its disk: what it has, and what is free. Files are kept small
+// compared with that, because emptying a segment takes as much room as is alive in it.
 func roomFor(c Config) int64 {
 	free := c.FS.Free(c.Dir)
 	if free == math.MaxInt64 {
@@ -148,7 +150,7 @@ func (d *DB) recover(m *manifest) error {
 	segFiles, runFiles := map[uint32]bool{}, map[uint64]bool{}
 	for _, name := range names {
 		if name == reserveName {
-			if d.reserve, err = d.fs.Size(filepath.Join(d.dir, name)); err != nil {
+			if d.reserve.size, err = d.fs.Size(filepath.Join(d.dir, name)); err != nil {
 				return ioError("open", filepath.Join(d.dir, name), err)
 			}
 		}
@@ -169,7 +171,8 @@ func (d *DB) recover(m *manifest) error {
 		seg.free = d.freeSegment
 		d.segs[s.id] = seg
 		if seg.used.Load() < s.size {
-			return corrupt(seg.file.Name(), seg.used.Load(), fmt.Sprintf("the file has been cut short: it had %d bytes", s.size), nil)
+			return corrupt(seg.file.Name(), seg.used.Load(),
+				fmt.Sprintf("the file has been cut short: it had %d bytes", s.size), nil)
 		}
 		seg.used.Store(s.size)
 		seg.payload.Store(s.payload)
@@ -213,7 +216,8 @@ func (d *DB) recover(m *manifest) error {
 	for _, f := range files {
 		for _, u := range f.info.Segments {
 			if d.segs[u.ID] == nil {
-				return fail(corrupt(runName(d.dir, f.id), 0, fmt.Sprintf("it names segment %d, which the manifest does not", u.ID), nil))
+				return fail(corrupt(runName(d.dir, f.id), 0,
+					fmt.Sprintf("it names segment %d, which the manifest does not", u.ID), nil))
 			}
 		}
 	}
@@ -225,14 +229,14 @@ func (d *DB) recover(m *manifest) error {
 
 	// Until this manifest's name is durable, a power cut may bring back the one before it, which names files that this one
 	// does not.
-	if !d.reads {
+	if !d.readOnly {
 		if err := d.fs.SyncDir(d.dir); err != nil {
 			return ioError("sync", d.dir, err)
 		}
 	}
 	// The replay may need the room that runs take which nothing names.
 	for _, id := range slices.Sorted(maps.Keys(runFiles)) {
-		if files[id] == nil && !d.reads {
+		if files[id] == nil && !d.readOnly {
 			d.remove(runName(d.dir, id))
 		}
 	}
@@ -241,7 +245,7 @@ func (d *DB) recover(m *manifest) error {
 	}
 
 	for _, id := range slices.Sorted(maps.Keys(segFiles)) {
-		if d.segs[id] == nil && !d.reads {
+		if d.segs[id] == nil && !d.readOnly {
 			d.remove(segmentName(d.dir, id))
 		}
 	}
@@ -333,15 +337,15 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 	if s := d.segs[at.seg]; s != nil {
 		s.used.Store(max(at.off, segmentHeader))
 	}
-	if !d.reads {
+	if !d.readOnly {
 		if err := d.trim(m.from); err != nil {
 			return err
 		}
 	}
 	d.visible.Store(d.seq)
-	// Each time that a database is opened and written to, its log gets another piece. If many are to be read, those in
+	// Each time that a database is opened and written to, its log gets another segment. If many are to be read, those in
 	// runs need not be read again.
-	if len(replayed) > maxPieces && !d.view.Load().mem.empty() {
+	if len(replayed) > maxReplayedSegments && !d.view.Load().mem.empty() {
 		d.mu.Lock()
 		d.rotateTable()
 		d.mu.Unlock()
@@ -349,13 +353,14 @@ func (d *DB) replay(m *manifest, segFiles map[uint32]bool) error {
 	return nil
 }
 
-// maxPieces is how many segments of the log are read at opening before the memtable is flushed for their sake.
-const maxPieces = 8
+// maxReplayedSegments is how many segments of the log are read at opening before the memtable is flushed for their
+// sake.
+const maxReplayedSegments = 8
 
 // syncReplayed makes durable what was read. A sync alone would not do: after one that failed, the
 // system may show what is not on the disk, and not write it at the next.
 func (d *DB) syncReplayed(replayed []*segment, at position) error {
-	if d.reads {
+	if d.readOnly {
 		return nil
 	}
 	for _, s := range replayed {
@@ -372,8 +377,9 @@ func (d *DB) syncReplayed(replayed []*segment, at position) error {
 	return nil
 }
 
-// trim gives back what was reserved for the last segment of a program that was killed, or of several: nothing will ever be
-// written there. What a crash tore stays. It is called when nothing behind the frames is looked at any more.
+// trim gives back what was reserved for the last segment of a program that was killed, or of several: nothing will
+// ever be written there. What a crash tore stays. It is called when nothing behind the frames is looked at any
+// more.
 func (d *DB) trim(from position) error {
 	for _, id := range d.segmentIDs() {
 		s := d.segs[id]
@@ -454,12 +460,13 @@ func (d *DB) spill(at *position, replayed *[]*segment) error {
 	d.visible.Store(d.seq)
 	d.rotateTable()
 	d.mu.Unlock()
-	if d.reads {
+	if d.readOnly {
 		return nil
 	}
 	_, err := d.flush()
 	if noRoom(err) {
-		// It was in memory when it was written, so it can be again; once Open has removed what is left over, there may be room.
+		// It was in memory when it was written, so it can be again; once Open has removed what is left over, there
+		// may be room.
 		d.logger.Warn("no room to flush what the log holds", "error", err)
 		return nil
 	}
@@ -658,7 +665,8 @@ func (d *DB) checkTear(t *tear, at position, later []uint32) error {
 		for _, f := range framesIn(t.rest, t.off-segmentHeader, t.seg.epoch) {
 			lsn := end + uint64(f.at)
 			if synced, ok := f.synced(lsn); ok && synced > end {
-				return corrupt(t.seg.file.Name(), t.off, fmt.Sprintf("a frame is damaged that had been synced: one at byte %d says so", t.off+int64(f.at)), nil)
+				return corrupt(t.seg.file.Name(), t.off,
+					fmt.Sprintf("a frame is damaged that had been synced: one at byte %d says so", t.off+int64(f.at)), nil)
 			}
 		}
 	}
@@ -679,10 +687,13 @@ func (d *DB) checkTear(t *tear, at position, later []uint32) error {
 			if f.kind == frameBegin {
 				g, ok := parseBegin(f.frame)
 				if synced, told := f.synced(g.lsn); ok && told && synced > at.lsn {
-					return corrupt(segmentName(d.dir, max(at.seg, 1)), at.off, fmt.Sprintf("the log ends before what segment %d says had been synced", id), nil)
+					return corrupt(segmentName(d.dir, max(at.seg, 1)), at.off,
+						fmt.Sprintf("the log ends before what segment %d says had been synced", id), nil)
 				}
 			} else if f.unsynced < math.MaxUint32 && int64(f.unsynced) < int64(f.at) && f.at > 0 {
-				return corrupt(name, segmentHeader, fmt.Sprintf("a frame at byte %d says that the segment had been synced, but the log does not reach it", segmentHeader+f.at), nil)
+				return corrupt(name, segmentHeader,
+					fmt.Sprintf("a frame at byte %d says that the segment had been synced, but the log does not reach it",
+						segmentHeader+f.at), nil)
 			}
 		}
 	}

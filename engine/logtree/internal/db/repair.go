@@ -23,7 +23,8 @@ type Repaired struct {
 	Operations int64 // in those batches
 	Moved      int64 // frames of moved values that were taken over
 	Keys       int64 // in the new database
-	TornBytes  int64 // behind the log's end, which opening would have cut off too; nothing that was acknowledged to survive
+	// behind the log's end, which opening would have cut off too; nothing that was acknowledged to survive
+	TornBytes int64
 
 	// Lost is what could not be read: stretches of files and, where its place is known, what they held.
 	Lost []Loss
@@ -31,11 +32,12 @@ type Repaired struct {
 	// over.
 	LostKeys int64
 	// Gone is how many operations of the log behind the runs are gone, as far as their number is known; Lost has their
-	// numbers. What keys they were about nobody can tell.
+	// numbers. Their keys are not known.
 	Gone int64
-	// Doubtful is how many keys of the new database may have an older value than they had, or may have been deleted: what
-	// the log says of them later is gone, or may be, because operations are gone of which the keys are not known. Keys that
-	// intact operations behind those are about are not among them. Examples are the first of them.
+	// Doubtful is how many keys of the new database may have an older value than they had, or may have been
+	// deleted: what the log says of them later is gone, or may be, because operations are gone of which the keys
+	// are not known. Keys that intact operations behind those are about are not among them. Examples are the first
+	// of them.
 	Doubtful int64
 	Examples [][]byte
 	// Unsure says what could not be found out; empty if all could.
@@ -49,7 +51,8 @@ type Loss struct {
 	Bytes  int64  // 0: not known
 	Key    []byte // whose value it is, nil: not one value
 	Why    string
-	// Maybe are keys that what stands there seems to be about, a few at most. That is a hint: the checksum is wrong, and any of it may be.
+	// Maybe are a few keys that the damaged bytes seem to be about. That is a hint: the checksum is
+	// wrong, and any of it may be.
 	Maybe [][]byte
 	// Operations is how many of the log are gone; then it is about those, and not about a stretch.
 	Operations int64
@@ -86,7 +89,7 @@ func (r *Repaired) Summary() string {
 const maxExamples = 100
 
 // Repair writes all that is intact in dir to the engine into, which must be empty, and syncs it. Nothing
-// in dir is changed, and nobody may have it open. An error means that into is of no use.
+// in dir is changed, and it must not be open elsewhere. An error means that into is of no use.
 //
 // Only bytes whose checksum is right are taken over, values only as values of their own key:
 //
@@ -95,9 +98,9 @@ const maxExamples = 100
 //     from its oldest segment to its newest. It may lack segments that held nothing but
 //     garbage, deletes among it, so that a deleted key can come back, or an old value: those
 //     keys are counted as doubtful.
-//   - The log's tail follows. Behind damage in it whatever is whole is taken over too, so that later batches are there
-//     without earlier ones. Nobody knows what keys the operations that are gone were about: all keys are doubtful but those that the log
-//     names later.
+//   - The log's tail follows. Behind damage in it whatever is whole is taken over too, so that later batches are
+//     there without earlier ones. The keys of the operations that are gone are not known: all keys are doubtful
+//     except those that the log names later.
 //
 // It reads one segment at a time into memory, and remembers 8 bytes or a little more for each key that it finds in
 // the place of damaged runs, or in the log behind operations that are gone.
@@ -122,20 +125,20 @@ type repairer struct {
 	open  map[uint32]*segment
 	files []*run.Reader
 	tiers []layer
-	log   []leg
+	log   []logPart
 	stop  uint64 // lsn where the log ends in good order, or none
 	end   uint64 // lsn where the last whole frame ends that was found
 	named uint32 // the segment that it names as the next, or 0
 
-	frayed  bool // something stands behind it that is no frame
-	seed    maphash.Seed
-	dubious bool                // operations are gone that may have been about any key
-	sure    map[uint64]struct{} // keys in holes, or all if dubious, about which there is no doubt
+	tornEnd     bool // it is followed by bytes that are no frame
+	seed        maphash.Seed
+	allDoubtful bool                // operations are gone that may have been about any key
+	sure        map[uint64]struct{} // keys in holes, or all if allDoubtful, about which there is no doubt
 }
 
 // doubtAll notes that operations are gone which may have been about any of the keys that were found up to now.
 func (r *repairer) doubtAll() {
-	r.dubious = true
+	r.allDoubtful = true
 	clear(r.sure)
 }
 
@@ -156,11 +159,11 @@ func (r *repairer) close() {
 func (r *repairer) all() error {
 	upTo := uint64(math.MaxUint64)
 	r.stop = math.MaxUint64
-	r.log = r.legs()
+	r.log = r.logParts()
 	var t tail
 	if r.m == nil {
 		r.out.Source = "the log alone, without the manifest"
-		r.out.Unsure = append(r.out.Unsure, "without the manifest nobody knows how far the log went")
+		r.out.Unsure = append(r.out.Unsure, "without the manifest it is not known how far the log went")
 		r.lose(r.manifestErr)
 		r.tiers = []layer{{holes: []hole{{}}}}
 	} else {
@@ -207,19 +210,20 @@ func (r *repairer) all() error {
 	return r.count()
 }
 
-// weighEnd finds out whether the log may have gone on behind the last of it that was found. Where there is a manifest, at is where opening
-// would stop.
+// weighEnd finds out whether the log may have gone on behind the last of it that was found. Where there is a
+// manifest, at is where opening would stop.
 func (r *repairer) weighEnd(at position) {
 	why := ""
 	switch p := r.parts[at.seg]; {
 	case r.named != 0:
 		why = fmt.Sprintf("the log goes on in segment %d, of which nothing can be read", r.named)
-	case r.m == nil && r.frayed:
-		why = "something stands behind the last whole frame, and without the manifest nobody knows whether it had been synced"
+	case r.m == nil && r.tornEnd:
+		why = "the last whole frame is followed by other bytes, " +
+			"and without the manifest it is not known whether they had been synced"
 	case r.m != nil && r.end < r.m.synced:
 		why = fmt.Sprintf("the last %d bytes of log that had been synced cannot be read", r.m.synced-r.end)
 	case r.m != nil && r.end <= at.lsn && (p == nil || p.size < at.off || r.used(p, at.off)):
-		why = "behind the damage in the log nothing can be read, and nobody knows how much there was"
+		why = "behind the damage in the log nothing can be read, and it is not known how much there was"
 	default:
 		id, moved := r.unplaced()
 		if id == 0 {
@@ -240,9 +244,9 @@ func (k *disk) used(p *part, off int64) bool {
 	return extent(b) > 0
 }
 
-// unplaced returns a segment behind the log's others that may belong to it and holds no whole frame, but something else; 0 if there
-// is none. One that was being prepared may hold what a former use of its file left; its header is whole. Without the manifest, moved
-// values whose age is not known belong nowhere either.
+// unplaced returns a segment behind the log's others that may belong to it and holds no whole frame, but something
+// else; 0 if there is none. One that was being prepared may hold what a former use of its file left; its header is
+// whole. Without the manifest, moved values whose age is not known belong nowhere either.
 func (r *repairer) unplaced() (id uint32, moved bool) {
 	last := r.from().seg
 	if n := len(r.log); n > 0 {
@@ -269,7 +273,8 @@ func (r *repairer) unplaced() (id uint32, moved bool) {
 	return 0, false
 }
 
-// behind is the place of a segment among those that the manifest says the log has left behind, -1 if it is not among them.
+// behind is the place of a segment among those that the manifest says the log has left behind, -1 if it is not
+// among them.
 func (k *disk) behind(id uint32) int {
 	if k.m == nil {
 		return -1
@@ -329,8 +334,8 @@ func (h hole) has(key []byte) bool {
 
 // layer is a tier, as far as it can be read.
 type layer struct {
-	pieces []intact // in order
-	holes  []hole   // in order
+	runs  []intact // in order
+	holes []hole   // in order
 }
 
 // intact is a sequence of entries of one run without damage between them: from the first key to
@@ -422,7 +427,7 @@ func (r *repairer) examine(l *layer, f *run.Reader, all hole) {
 		last = append(last[:0], it.Key()...)
 	}
 	if first != nil {
-		l.pieces = append(l.pieces, intact{f, first, last})
+		l.runs = append(l.runs, intact{f, first, last})
 	}
 	if ok || it.Err() == nil {
 		return
@@ -442,7 +447,7 @@ func (r *repairer) examine(l *layer, f *run.Reader, all hole) {
 	}
 	if last != nil {
 		h.hi = first
-		l.pieces = append(l.pieces, intact{f, first, last})
+		l.runs = append(l.runs, intact{f, first, last})
 	}
 	l.holes = append(l.holes, h)
 }
@@ -450,9 +455,9 @@ func (r *repairer) examine(l *layer, f *run.Reader, all hole) {
 // cursor walks over the intact entries of a layer.
 type cursor struct {
 	l    *layer
-	next int // piece
+	next int // run
 	it   run.Iter
-	end  []byte // last key of the present piece
+	end  []byte // last key of the present run
 	ok   bool
 	err  error
 }
@@ -464,10 +469,10 @@ func (c *cursor) move() {
 		}
 		return
 	}
-	if c.ok = c.next < len(c.l.pieces); !c.ok {
+	if c.ok = c.next < len(c.l.runs); !c.ok {
 		return
 	}
-	p := &c.l.pieces[c.next]
+	p := &c.l.runs[c.next]
 	c.next++
 	p.r.Init(&c.it)
 	c.end = p.last
@@ -476,8 +481,8 @@ func (c *cursor) move() {
 	}
 }
 
-// fromTiers takes over what the tiers say: the keys about which they say the last word, if exact, or those about which a
-// hole in a newer tier might have said more.
+// fromTiers takes over what the tiers say: the keys about which they say the last word, if exact, or those about
+// which a hole in a newer tier might have said more.
 func (r *repairer) fromTiers(exact bool) error {
 	cursors := make([]cursor, len(r.tiers))
 	for i := range cursors {
@@ -547,7 +552,8 @@ func (r *repairer) takeEntry(key []byte, e run.Entry, exact, within bool) error 
 		if !exact {
 			return nil
 		}
-		l := Loss{Path: segmentName(r.dir, id), Offset: int64(uint32(e.Place)), Bytes: int64(e.Len), Key: bytes.Clone(key), Why: "the value is damaged"}
+		l := Loss{Path: segmentName(r.dir, id), Offset: int64(uint32(e.Place)), Bytes: int64(e.Len),
+			Key: bytes.Clone(key), Why: "the value is damaged"}
 		if s == nil {
 			l.Why = "the file is missing"
 		}

@@ -15,8 +15,8 @@ import (
 
 // This part of a repair reads the log, and the segments of moved values, where the runs do not tell.
 
-// leg is the part of a log segment that belongs to the log.
-type leg struct {
+// logPart is the part of a log segment that belongs to the log.
+type logPart struct {
 	p    *part
 	lsn  uint64 // of its begin frame
 	base uint64 // number of the last operation before it
@@ -25,16 +25,16 @@ type leg struct {
 	why  string // base is a guess
 }
 
-// legs are the log's segments in order. A segment made later begins where the log ended at that time: what older ones hold
-// beyond that had been cut off.
-func (k *disk) legs() (all []leg) {
+// logParts are the log's segments in order. A segment made later begins where the log ended at that time: what older
+// ones hold beyond that had been cut off.
+func (k *disk) logParts() (all []logPart) {
 	var before *part // begun or placed
 	for _, id := range k.segs {
 		p := k.parts[id]
 		if p.moved() {
 			continue
 		}
-		l := leg{p: p, size: p.size, lsn: p.begin.lsn, base: p.begin.seq}
+		l := logPart{p: p, size: p.size, lsn: p.begin.lsn, base: p.begin.seq}
 		if !p.begun && !k.place(&l, before, all) {
 			continue // nothing was written to it, or nothing is left
 		}
@@ -58,11 +58,12 @@ func (k *disk) legs() (all []leg) {
 		}
 		least = min(least, l.lsn)
 	}
-	return slices.DeleteFunc(all, func(l leg) bool { return l.size <= segmentHeader })
+	return slices.DeleteFunc(all, func(l logPart) bool { return l.size <= segmentHeader })
 }
 
-// place finds out where a segment belongs whose first frame is damaged. It reports false if there is no whole frame in it.
-func (k *disk) place(l *leg, before *part, all []leg) bool {
+// place finds out where a segment belongs whose first frame is damaged. It reports false if there is no whole frame
+// in it.
+func (k *disk) place(l *logPart, before *part, all []logPart) bool {
 	if _, _, frames := k.extentOf(l.p); frames == 0 {
 		return false
 	}
@@ -99,7 +100,8 @@ func (k *disk) from() position {
 	return k.m.from
 }
 
-// extentOf is where the last whole frame of a segment ends, with the seq there, the segment that it names, and how many there are.
+// extentOf is where the last whole frame of a segment ends, with the seq there, the segment that it names, and how
+// many there are.
 func (k *disk) extentOf(p *part) (end position, named uint32, frames int) {
 	end.off = segmentHeader
 	data, _ := k.read(p, segmentHeader, p.size)
@@ -117,7 +119,8 @@ func (k *disk) extentOf(p *part) (end position, named uint32, frames int) {
 	return end, named, frames
 }
 
-// seqAt is how many operations a segment has before the offset off; false if the frames on both sides of it are damaged.
+// seqAt is how many operations a segment has before the offset off; false if the frames on both sides of it are
+// damaged.
 func (k *disk) seqAt(p *part, off int64) (seq uint32, ok bool) {
 	data, _ := k.read(p, segmentHeader, p.size)
 	for s := range stretches(data, segmentHeader, p.epoch) {
@@ -132,10 +135,11 @@ func (k *disk) seqAt(p *part, off int64) (seq uint32, ok bool) {
 	return seq, ok
 }
 
-// fromLog takes over the operations of the log numbered above from and up to upTo. Those up to the manifest's position are about
-// keys in holes only.
+// fromLog takes over the operations of the log numbered above from and up to upTo. Those up to the manifest's
+// position are about keys in holes only.
 func (r *repairer) fromLog(from, upTo uint64) error {
-	g := logReplay{r: r, from: from, upTo: upTo, at: from, tail: r.m != nil && from == r.m.from.seq && upTo == math.MaxUint64}
+	g := logReplay{r: r, from: from, upTo: upTo, at: from, tail: r.m != nil && from == r.m.from.seq &&
+		upTo == math.MaxUint64}
 	var moved []*part
 	if !g.tail {
 		for _, id := range r.segs {
@@ -165,7 +169,7 @@ func (r *repairer) fromLog(from, upTo uint64) error {
 			return err
 		}
 		g.guessed = l.why != ""
-		if err := g.leg(l, &moved); err != nil {
+		if err := g.logPart(l, &moved); err != nil {
 			return err
 		}
 	}
@@ -178,7 +182,8 @@ func (r *repairer) fromLog(from, upTo uint64) error {
 	return nil
 }
 
-// weighSegments notes which segments are needed in the place of damaged runs and tell nothing, or nothing that has a place in time.
+// weighSegments notes which segments are needed in the place of damaged runs and tell nothing, or nothing that has
+// a place in time.
 func (r *repairer) weighSegments() {
 	for _, s := range r.m.segs {
 		p, name, why := r.parts[s.id], segmentName(r.dir, s.id), ""
@@ -187,7 +192,7 @@ func (r *repairer) weighSegments() {
 			why = "the file is missing"
 		case p.moved() && !p.begun:
 			why = "the first frame is damaged, and how old the values in it are is not known"
-		case p.begun || slices.ContainsFunc(r.log, func(l leg) bool { return l.p == p }):
+		case p.begun || slices.ContainsFunc(r.log, func(l logPart) bool { return l.p == p }):
 			continue
 		default:
 			why = "nothing can be read of it"
@@ -229,7 +234,7 @@ func (g *logReplay) gap(seq uint64, name string, needed bool) {
 	g.at, g.broken = seq, false
 }
 
-func (g *logReplay) leg(l *leg, moved *[]*part) error {
+func (g *logReplay) logPart(l *logPart, moved *[]*part) error {
 	r := g.r
 	start, size := int64(segmentHeader), l.size
 	if g.tail && l.p.id == r.m.from.seg {
@@ -266,9 +271,9 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 			case left == 0: // room that was never used
 			case l.last && s.n == int64(len(b)) && (r.m == nil || g.tail && r.end >= r.m.synced):
 				// Nothing says that it had been synced.
-				r.out.TornBytes, r.frayed = left, r.m == nil
+				r.out.TornBytes, r.tornEnd = left, r.m == nil
 			default:
-				r.frayed = l.last && s.n == int64(len(b))
+				r.tornEnd = l.last && s.n == int64(len(b))
 				r.lost(Loss{Path: l.p.name, Offset: s.off, Bytes: min(s.n, left), Why: s.why, Maybe: mayBeKeys(b[:s.n])})
 				g.broken = true
 			}
@@ -276,7 +281,7 @@ func (g *logReplay) leg(l *leg, moved *[]*part) error {
 		case seq >= g.upTo && s.kind == frameBatch:
 			return nil
 		}
-		if g.tail { // where it stands says so, whatever its number is
+		if g.tail { // its place says so, whatever its number is
 			seq = max(seq, g.at)
 		}
 		if s.kind != frameBatch || seq+uint64(s.ops) <= g.from {
@@ -318,7 +323,8 @@ func mayBeKeys(b []byte) (keys [][]byte) {
 			if len(keys) == maxMaybe {
 				return keys
 			}
-			if rec.kind != holdfast.KindDeleteRange && !slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(k, rec.key) }) {
+			if rec.kind != holdfast.KindDeleteRange && !slices.ContainsFunc(keys,
+				func(k []byte) bool { return bytes.Equal(k, rec.key) }) {
 				keys = append(keys, bytes.Clone(rec.key))
 			}
 		}
@@ -369,8 +375,8 @@ func (g *logReplay) movedUpTo(moved *[]*part, seq uint64) error {
 	return nil
 }
 
-// takeFrame takes over the operations of a batch: all of them, or those about keys in holes. latest says that nothing which was taken over
-// before is later.
+// takeFrame takes over the operations of a batch: all of them, or those about keys in holes. latest says that
+// nothing which was taken over before is later.
 func (r *repairer) takeFrame(s stretch, all, latest bool) error {
 	holed := r.holed()
 	for at := 0; at < len(s.body); {
@@ -386,7 +392,7 @@ func (r *repairer) takeFrame(s stretch, all, latest bool) error {
 			continue
 		}
 		switch {
-		case !within && !r.dubious:
+		case !within && !r.allDoubtful:
 		case latest:
 			r.trust(rec.key)
 		default:
@@ -401,14 +407,15 @@ func (r *repairer) takeFrame(s stretch, all, latest bool) error {
 	return r.flush()
 }
 
-// count looks at the result: how many keys it has, which of them are in doubt, and which got a value after one that is damaged.
+// count looks at the result: how many keys it has, which of them are in doubt, and which got a value after one that
+// is damaged.
 func (r *repairer) count() error {
 	holed := r.holed()
 	it := r.into.Scan(holdfast.Range{})
 	defer it.Close()
 	for it.Next() {
 		r.out.Keys++
-		if !r.dubious && !(holed && r.inHole(it.Key())) {
+		if !r.allDoubtful && !(holed && r.inHole(it.Key())) {
 			continue
 		}
 		if _, ok := r.sure[maphash.Bytes(r.seed, it.Key())]; ok {

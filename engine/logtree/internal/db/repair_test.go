@@ -48,8 +48,8 @@ func flipIn(t *testing.T, fsys *vfs.Mem, text string) (name string) {
 	return name
 }
 
-// TestStaleIsDoubtful: a key whose newer value is gone has the old one in what is repaired, and is among the doubtful, as all
-// are that the log says nothing of later. Those written later are not.
+// TestStaleIsDoubtful: a key whose newer value is gone has the old one in what is repaired, and is among the
+// doubtful, as all are that the log says nothing of later. Those written later are not.
 func TestStaleIsDoubtful(t *testing.T) {
 	for _, closed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("closed %v", closed), func(t *testing.T) {
@@ -88,7 +88,8 @@ func TestStaleIsDoubtful(t *testing.T) {
 			if err != nil || got["acct/alice"] != "OLD" || len(got) != 41 {
 				t.Fatalf("%v, %v; %+v", err, got, r)
 			}
-			if r.Doubtful != 21 || len(r.Examples) != 21 || string(r.Examples[20]) != "acct/alice" || r.Gone != 1 || r.Complete() {
+			if r.Doubtful != 21 || len(r.Examples) != 21 || string(r.Examples[20]) != "acct/alice" || r.Gone != 1 ||
+				r.Complete() {
 				t.Errorf("%d in doubt: %q; %d operations gone", r.Doubtful, r.Examples, r.Gone)
 			}
 			said := func(l Loss) bool { return strings.Contains(l.Why, "operation 22 of the log is lost") }
@@ -183,9 +184,7 @@ func random(t *testing.T, rnd *rand.Rand, closed bool) (*vfs.Mem, history) {
 			t.Fatal(err)
 		}
 		if rnd.IntN(flushes) == 0 {
-			d.mu.Lock()
-			d.rotateTable()
-			d.mu.Unlock()
+			d.rotate()
 			if _, err := d.Work(rnd.IntN(5)); err != nil {
 				t.Fatal(err)
 			}
@@ -213,8 +212,9 @@ func random(t *testing.T, rnd *rand.Rand, closed bool) (*vfs.Mem, history) {
 	return left, h
 }
 
-// checkDoubt repairs a damaged database and holds the result against what was there: a key is right, or it is in doubt, or it
-// is missing and the repair says that something is lost. It returns how many keys are in doubt, and how many are wrong.
+// checkDoubt repairs a damaged database and holds the result against what was there: a key is right, or it is in
+// doubt, or it is missing and the repair says that something is lost. It returns how many keys are in doubt, and
+// how many are wrong.
 func checkDoubt(t *testing.T, what string, fsys *vfs.Mem, h history, closed bool) (r *Repaired, doubtful, wrong int) {
 	t.Helper()
 	r, got := repairSmallAfter(t, fsys, h, closed)
@@ -262,29 +262,35 @@ func repairSmallAfter(t *testing.T, fsys *vfs.Mem, h history, closed bool) (*Rep
 	return r, got
 }
 
-// TestRandomDamageIsTold: whatever is damaged in databases with random histories, no key of the repaired one is wrong without
-// being in doubt.
+// TestRandomDamageIsTold: whatever is damaged in databases with random histories, no key of the repaired one is
+// wrong without being in doubt.
 func TestRandomDamageIsTold(t *testing.T) {
+	t.Parallel()
 	histories, each := 150, 25
 	if testing.Short() {
 		histories = 15
 	}
 	repairs, whole, doubtful, wrong, some := 0, 0, 0, 0, 0
 	for i := range histories {
-		seed := rand.Uint64()
+		seed := *seed + uint64(i)
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		closed := i%3 > 0
 		sound, h := random(t, rnd, closed)
-		if r, n, _ := checkDoubt(t, fmt.Sprintf("seed %d, closed %v, sound", seed, closed), sound, h, closed); n > 0 || !r.Complete() {
-			t.Fatalf("seed %d, closed %v: sound, but %+v", seed, closed, r)
+		if r, n, _ := checkDoubt(t, fmt.Sprintf("-db.seed=%d, closed %v, sound", seed, closed), sound, h,
+			closed); n > 0 || !r.Complete() {
+			t.Fatalf("-db.seed=%d, closed %v: sound, but %+v", seed, closed, r)
 		}
-		names := slices.DeleteFunc(listAll(t, sound), func(name string) bool { return filepath.Ext(name) == "" && rnd.IntN(2) == 0 })
+		names := slices.DeleteFunc(listAll(t, sound), func(name string) bool {
+			return filepath.Ext(name) == "" &&
+				rnd.IntN(2) == 0
+		})
 		for range each {
-			fsys, what := sound.Clone(), fmt.Sprintf("seed %d, closed %v", seed, closed)
+			fsys, what := sound.Clone(), fmt.Sprintf("-db.seed=%d, closed %v", seed, closed)
 			// Where the manifest is damaged too, nobody can tell that the log's last segment is missing, or ends early.
 			names, bits := names, !closed
 			if rnd.IntN(3) > 0 {
-				names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return filepath.Base(name) == manifestName })
+				names = slices.DeleteFunc(slices.Clone(names),
+					func(name string) bool { return filepath.Base(name) == manifestName })
 			} else {
 				bits = true
 			}
@@ -331,14 +337,15 @@ func TestRandomDamageIsTold(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d repairs, %d complete; of the others %d with keys that are beyond doubt; %d keys doubtful, %d of them wrong", repairs, whole, some, doubtful, wrong)
+	t.Logf("%d repairs, %d complete; of the others %d with keys beyond doubt; %d keys doubtful, %d of them wrong",
+		repairs, whole, some, doubtful, wrong)
 	if wrong == 0 || some == 0 {
 		t.Error("the damage was too simple")
 	}
 }
 
-// TestGrossDamageIsTold does each kind of damage to each file, but to the last segment of a database that was killed: of that nothing tells
-// how far it went.
+// TestGrossDamageIsTold does each kind of damage to each file, but to the last segment of a database that was
+// killed: of that nothing tells how far it went.
 func TestGrossDamageIsTold(t *testing.T) {
 	wrong := 0
 	for _, closed := range []bool{true, false} {
@@ -372,8 +379,8 @@ func TestGrossDamageIsTold(t *testing.T) {
 	}
 }
 
-// TestDamagedFrameIsNamed: what opening, Inspect and Verify say of a damaged frame with sound ones behind it does not read as if the
-// file had been cut short.
+// TestDamagedFrameIsNamed: what opening, Inspect and Verify say of a damaged frame with sound ones behind it does
+// not read as if the file had been cut short.
 func TestDamagedFrameIsNamed(t *testing.T) {
 	for _, closed := range []bool{true, false} {
 		fsys := vfs.NewMem()
@@ -403,7 +410,8 @@ func TestDamagedFrameIsNamed(t *testing.T) {
 			t.Fatal(err, v)
 		}
 		var e *holdfast.Error
-		if !errors.As(v.Damage[0], &e) || e.Path != name || e.Offset != at || !strings.Contains(e.Detail, "frame is damaged") || strings.Contains(e.Detail, "ends") {
+		if !errors.As(v.Damage[0], &e) || e.Path != name || e.Offset != at ||
+			!strings.Contains(e.Detail, "frame is damaged") || strings.Contains(e.Detail, "ends") {
 			t.Errorf("closed %v: the frame at byte %d is damaged, but it is said: %v", closed, at, v.Damage[0])
 		}
 		c.FS, c.New = left, false
@@ -413,8 +421,8 @@ func TestDamagedFrameIsNamed(t *testing.T) {
 	}
 }
 
-// TestInspectUsed: of a segment that was the last when a program was killed, only what is in frames is used, also when the
-// log has gone on in another one.
+// TestInspectUsed: of a segment that was the last when a program was killed, only what is in frames is used, also
+// when the log has gone on in another one.
 func TestInspectUsed(t *testing.T) {
 	fsys := vfs.NewMem()
 	if err := fsys.MkdirAll(smallDir); err != nil {
@@ -451,7 +459,8 @@ func TestInspectUsed(t *testing.T) {
 	}
 }
 
-// TestSilentSegments: where a run is gone, what a segment held that tells nothing any more is missing, and the repair says so.
+// TestSilentSegments: where a run is gone, what a segment held that tells nothing any more is missing, and the
+// repair says so.
 func TestSilentSegments(t *testing.T) {
 	sound, h := closedSmall(t)
 	k, err := readDisk(sound, smallDir)

@@ -268,12 +268,14 @@ func (s *segment) write(p []byte, off int64, store bool) error {
 }
 
 func corrupt(name string, off int64, detail string, cause error) error {
-	return &holdfast.Error{Op: "read", Engine: Name, Path: name, Offset: off, Class: holdfast.ErrCorrupt, Detail: detail, Cause: cause,
+	return &holdfast.Error{Op: "read", Engine: Name, Path: name, Offset: off, Class: holdfast.ErrCorrupt,
+		Detail: detail, Cause: cause,
 		Remedy: "restore a backup, or salvage what is intact: holdfast repair"}
 }
 
 func newer(name string, version uint32) error {
-	return &holdfast.Error{Op: "open", Engine: Name, Path: name, Class: holdfast.ErrVersion, Detail: fmt.Sprintf("format %d", version),
+	return &holdfast.Error{Op: "open", Engine: Name, Path: name, Class: holdfast.ErrVersion,
+		Detail: fmt.Sprintf("format %d", version),
 		Remedy: "use the release of holdfast that wrote it, or a later one"}
 }
 

@@ -65,9 +65,7 @@ func small(t testing.TB, fsys vfs.FS) (*DB, history) {
 		h.ever[key][value] = true
 	}
 	flush := func() {
-		d.mu.Lock()
-		d.rotateTable()
-		d.mu.Unlock()
+		d.rotate()
 		if _, err := d.flush(); err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +194,8 @@ func TestSmallHasEverything(t *testing.T) {
 		}
 	}
 	t.Logf("%d bytes, %v, %d tiers, %d keys, log %+v", bytes, roles, len(in.Manifest.Tiers), len(h.want), in.Log)
-	if !cut || roles[roleMoved] == 0 || roles[roleOldLog] == 0 || len(in.Manifest.Tiers) < 2 || len(in.Log.Segments) < 2 || roles[roleRun] < 3 {
+	if !cut || roles[roleMoved] == 0 || roles[roleOldLog] == 0 || len(in.Manifest.Tiers) < 2 ||
+		len(in.Log.Segments) < 2 || roles[roleRun] < 3 {
 		t.Errorf("%v; cut: %v", roles, cut)
 	}
 	var garbage float64

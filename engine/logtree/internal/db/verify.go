@@ -29,10 +29,10 @@ type Verification struct {
 	Notes         []string
 }
 
-// Verify checks every checksum and every reference of the database in dir: the manifest, every block of
-// every run, every value that an entry names and that it is the value of that key, every frame of every segment that is needed, the
-// order of runs in tiers and of frames in the log, and that nothing needed is missing. It goes on after damage, and changes
-// nothing. Nobody may have the database open. An error means that it could not be checked.
+// Verify checks every checksum and every reference of the database in dir: the manifest, every block of every run,
+// every value that an entry names and that it is the value of that key, every frame of every segment that is
+// needed, the order of runs in tiers and of frames in the log, and that nothing needed is missing. It goes on after
+// damage, and changes nothing. The database must not be open elsewhere. An error means that it could not be checked.
 //
 // It reads one segment at a time into memory.
 func Verify(fsys vfs.FS, dir string) (*Verification, error) {
@@ -208,7 +208,7 @@ func (v *verifier) log() {
 		v.damage(err)
 	}
 	// The first of it is reported; more may follow.
-	for _, l := range v.legs() {
+	for _, l := range v.logParts() {
 		if l.lsn+uint64(l.size-segmentHeader) <= t.end.lsn || l.p.id < from.seg {
 			continue
 		}
@@ -250,7 +250,8 @@ func (v *verifier) runs() {
 			}
 			now := newRef(&runFile{id: mr.run, r: r, info: info}, mr.lo, mr.hi)
 			if last != nil && !last.endsBefore(now.lo) {
-				v.damage(corrupt(v.manifestPath(), 0, fmt.Sprintf("runs %d and %d overlap in tier %d", last.file.id, mr.run, t.id), nil))
+				v.damage(corrupt(v.manifestPath(), 0, fmt.Sprintf("runs %d and %d overlap in tier %d", last.file.id, mr.run,
+					t.id), nil))
 			}
 			last = &now
 			v.values(&now)
@@ -361,7 +362,8 @@ func (k *disk) value(dst []byte, s *segment, key []byte, e run.Entry) ([]byte, e
 		if got := dst[old:]; !bytes.Equal(got[:len(head)], head) {
 			err = corrupt(s.file.Name(), off, fmt.Sprintf("there is no value of %d bytes of key %.40q", e.Len, key), nil)
 		} else if checksum(got[len(head):]) != e.Sum {
-			err = corrupt(s.file.Name(), off, fmt.Sprintf("the checksum of the value of key %.40q, %d bytes, is wrong", key, e.Len), nil)
+			err = corrupt(s.file.Name(), off,
+				fmt.Sprintf("the checksum of the value of key %.40q, %d bytes, is wrong", key, e.Len), nil)
 		}
 	})
 	if fault != nil {

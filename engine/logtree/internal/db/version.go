@@ -324,7 +324,7 @@ func (v *version) copyTiers() []tier {
 }
 
 // deleteRanges cuts the ranges out of all refs.
-func deleteRanges(tiers []tier, ts *tombs) []tier {
+func deleteRanges(tiers []tier, ts *rangeTombstones) []tier {
 	if ts.empty() {
 		return tiers
 	}

@@ -9,17 +9,18 @@ import (
 )
 
 // watch says, through the logger, for what a commit waited long, and what went on in the background meanwhile. Only
-// what can take long is timed: calls that write and sync, and waiting for others. A store to a mapping is not. It may be
-// used from many goroutines at once.
+// what can take long is timed: calls that write and sync, and waiting for others. A store to a mapping is not. It
+// may be used from many goroutines at once.
 type watch struct {
 	logger *slog.Logger
 	least  time.Duration // a wait of less is not worth a line
 	every  time.Duration // at most one line in so long
 
 	began  time.Time
-	next   atomic.Int64             // nanoseconds since began: no line before
-	unsaid atomic.Int64             // waits that had none since the last one
-	since  [activities]atomic.Int64 // nanoseconds since began: when what is going on in the background began; 0: nothing is
+	next   atomic.Int64 // nanoseconds since began: no line before
+	unsaid atomic.Int64 // waits that had none since the last one
+	// nanoseconds since began: when what is going on in the background began; 0: nothing is
+	since [activities]atomic.Int64
 }
 
 // What goes on in the background.
@@ -58,7 +59,8 @@ func (w *watch) during(a activity, on bool) {
 // long reports whether what began then has taken so long that [watch.waited] should be told.
 func (w *watch) long(since time.Time) bool { return time.Since(since) >= w.least }
 
-// waited writes a line about a commit that has waited since then, for what and with what details, if it is time for one.
+// waited writes a line about a commit that has waited since then, for what and with what details, if it is time for
+// one.
 func (w *watch) waited(since time.Time, what string, details ...any) {
 	took := time.Since(since)
 	now, next := int64(time.Since(w.began)), w.next.Load()

@@ -13,17 +13,15 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// An operation is one key. Within a run the designs follow one another, so make several runs and compare
-// medians; -count would make all runs of one design before the next. The number of operations is
-// fixed, because what one costs depends on how full the table is; for scans it must be a multiple of
-// the number of keys:
+// An operation is one key. The number of operations is fixed, because what one costs depends on how full the table
+// is; for scans it must be a multiple of the number of keys. Make several runs and compare medians:
 //
 //	for i in 1 2 3 4 5; do
 //		go test -run='^$' -bench=Add -benchtime=1000001x ./engine/logtree/internal/memtable
 //		go test -run='^$' -bench='Get|Scan' -benchtime=1000000x ./engine/logtree/internal/memtable
 //	done
 
-// benchKeys are keys and their records in an image, made once for all designs.
+// benchKeys are keys and their records in an image, made once for all benchmarks.
 type benchKeys struct {
 	image *Image
 	keys  [][]byte
@@ -65,43 +63,50 @@ func keysFor(shape string, n int) *benchKeys {
 	return k
 }
 
-func (k *benchKeys) fill(table rival) {
+func (k *benchKeys) fill(table *Table) {
 	for i, key := range k.keys {
 		table.Add(k.recs[i], key, uint64(i+1))
 	}
 }
 
-func eachDesign(b *testing.B, shapes []string, f func(b *testing.B, k *benchKeys, make func(*Image) rival)) {
+// scan calls f for the newest version of every key.
+func (t *Table) scan(reverse bool, f func(Version)) {
+	it := t.Iter(math.MaxUint64)
+	if reverse {
+		for on := it.Last(); on; on = it.Prev() {
+			f(it.Version())
+		}
+		return
+	}
+	for on := it.First(); on; on = it.Next() {
+		f(it.Version())
+	}
+}
+
+func eachShape(b *testing.B, shapes []string, f func(b *testing.B, k *benchKeys)) {
 	for _, shape := range shapes {
 		for _, n := range []int{100_000, 1_000_000} {
-			for _, design := range rivals {
-				b.Run(fmt.Sprintf("%s/%d/%s", shape, n, design.name), func(b *testing.B) {
-					f(b, keysFor(shape, n), design.new)
-				})
-			}
+			b.Run(fmt.Sprintf("%s/%d", shape, n), func(b *testing.B) { f(b, keysFor(shape, n)) })
 		}
 	}
 }
 
 // BenchmarkAdd fills tables; the table gets its nodes from a pool that has them, as in an engine.
 func BenchmarkAdd(b *testing.B) {
-	eachDesign(b, []string{"ascending", "random", "prefixed", "streams"}, func(b *testing.B, k *benchKeys, make func(*Image) rival) {
+	eachShape(b, []string{"ascending", "random", "prefixed", "streams"}, func(b *testing.B, k *benchKeys) {
 		var bytes int64
 		im := k.image
 		im.pool.keep = 1 << 30
-		table := make(im)
+		table := New(im)
 		i := 0
 		b.ResetTimer()
 		for range b.N {
 			if i == len(k.keys) {
 				b.StopTimer()
 				bytes, i = table.Bytes(), 0
-				if t, ok := table.(*Table); ok {
-					t.Release()
-				}
-				table = nil
+				table.Release()
 				runtime.GC()
-				table = make(im)
+				table = New(im)
 				b.StartTimer()
 			}
 			table.Add(k.recs[i], k.keys[i], uint64(i+1))
@@ -113,8 +118,8 @@ func BenchmarkAdd(b *testing.B) {
 	})
 }
 
-func benchmarkGet(b *testing.B, k *benchKeys, make func(*Image) rival, hit bool) {
-	table := make(k.image)
+func benchmarkGet(b *testing.B, k *benchKeys, hit bool) {
+	table := New(k.image)
 	k.fill(table)
 	order := rand.New(rand.NewPCG(8, 8)).Perm(len(k.keys))
 	var miss [32]byte
@@ -133,15 +138,16 @@ func benchmarkGet(b *testing.B, k *benchKeys, make func(*Image) rival, hit bool)
 }
 
 func BenchmarkGetHit(b *testing.B) {
-	eachDesign(b, []string{"ascending", "random", "prefixed"}, func(b *testing.B, k *benchKeys, make func(*Image) rival) { benchmarkGet(b, k, make, true) })
+	eachShape(b, []string{"ascending", "random", "prefixed"},
+		func(b *testing.B, k *benchKeys) { benchmarkGet(b, k, true) })
 }
 
 func BenchmarkGetMiss(b *testing.B) {
-	eachDesign(b, []string{"random"}, func(b *testing.B, k *benchKeys, make func(*Image) rival) { benchmarkGet(b, k, make, false) })
+	eachShape(b, []string{"random"}, func(b *testing.B, k *benchKeys) { benchmarkGet(b, k, false) })
 }
 
-func benchmarkScan(b *testing.B, k *benchKeys, make func(*Image) rival, reverse bool) {
-	table := make(k.image)
+func benchmarkScan(b *testing.B, k *benchKeys, reverse bool) {
+	table := New(k.image)
 	k.fill(table)
 	b.ResetTimer()
 	sum := 0
@@ -154,45 +160,41 @@ func benchmarkScan(b *testing.B, k *benchKeys, make func(*Image) rival, reverse 
 }
 
 func BenchmarkScan(b *testing.B) {
-	eachDesign(b, []string{"ascending", "random"}, func(b *testing.B, k *benchKeys, make func(*Image) rival) { benchmarkScan(b, k, make, false) })
+	eachShape(b, []string{"ascending", "random"}, func(b *testing.B, k *benchKeys) { benchmarkScan(b, k, false) })
 }
 
 func BenchmarkScanReverse(b *testing.B) {
-	eachDesign(b, []string{"ascending", "random"}, func(b *testing.B, k *benchKeys, make func(*Image) rival) { benchmarkScan(b, k, make, true) })
+	eachShape(b, []string{"ascending", "random"}, func(b *testing.B, k *benchKeys) { benchmarkScan(b, k, true) })
 }
 
 // BenchmarkGetWhileAdding reads with one goroutine while another adds as fast as it can; adds/op says
 // how many it made for every read.
 func BenchmarkGetWhileAdding(b *testing.B) {
-	for _, design := range rivals {
-		b.Run("random/1000000/"+design.name, func(b *testing.B) {
-			k := keysFor("random", 1_000_000)
-			table := design.new(k.image)
-			half := len(k.keys) / 2
-			for i := range half {
-				table.Add(k.recs[i], k.keys[i], uint64(i+1))
-			}
-			var stop atomic.Bool
-			adds := make(chan float64)
-			b.ResetTimer()
-			go func() {
-				begin, i := time.Now(), half
-				for ; !stop.Load(); i++ {
-					at := i % len(k.keys) // a second time round: new versions
-					table.Add(k.recs[at], k.keys[at], uint64(i+1))
-				}
-				adds <- float64(time.Since(begin).Nanoseconds()) / float64(i-half)
-			}()
-			r := rand.New(rand.NewPCG(9, 9))
-			for range b.N {
-				i := r.IntN(half)
-				if _, ok := table.Get(k.keys[i], uint64(half)); !ok {
-					b.Fatal("wrong answer")
-				}
-			}
-			b.StopTimer()
-			stop.Store(true)
-			b.ReportMetric(<-adds, "ns/add")
-		})
+	k := keysFor("random", 1_000_000)
+	table := New(k.image)
+	half := len(k.keys) / 2
+	for i := range half {
+		table.Add(k.recs[i], k.keys[i], uint64(i+1))
 	}
+	var stop atomic.Bool
+	adds := make(chan float64)
+	b.ResetTimer()
+	go func() {
+		begin, i := time.Now(), half
+		for ; !stop.Load(); i++ {
+			at := i % len(k.keys) // a second time round: new versions
+			table.Add(k.recs[at], k.keys[at], uint64(i+1))
+		}
+		adds <- float64(time.Since(begin).Nanoseconds()) / float64(i-half)
+	}()
+	r := rand.New(rand.NewPCG(9, 9))
+	for range b.N {
+		i := r.IntN(half)
+		if _, ok := table.Get(k.keys[i], uint64(half)); !ok {
+			b.Fatal("wrong answer")
+		}
+	}
+	b.StopTimer()
+	stop.Store(true)
+	b.ReportMetric(<-adds, "ns/add")
 }

@@ -28,7 +28,7 @@ func NewPool(chunkSize, keep int) *Pool {
 	return &Pool{chunkSize: chunkSize, keep: max(keep, 0)}
 }
 
-// Free is how many bytes the pool holds that nobody uses.
+// Free is how many bytes the pool holds for later use.
 func (p *Pool) Free() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +153,7 @@ func (im *Image) from(a Addr) []byte { return (*im.chunks.Load())[a>>32][uint32(
 // Bytes is the memory held, in bytes. It may be called from any goroutine.
 func (im *Image) Bytes() int64 { return im.bytes.Load() }
 
-// Release gives the memory back to the pool and empties the image. Nobody may read it, or hold
+// Release gives the memory back to the pool and empties the image. It must not be read any more, nor may readers hold
 // slices of it, from then on.
 func (im *Image) Release() {
 	im.pool.putChunks(*im.chunks.Load())

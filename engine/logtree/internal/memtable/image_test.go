@@ -17,7 +17,8 @@ func TestImage(t *testing.T) {
 		t.Helper()
 		a, b := im.Reserve(n)
 		if a != chunk<<32|offset || len(b) != n || cap(b) != n {
-			t.Fatalf("Reserve(%d) is %x with %d bytes, capacity %d; want chunk %d, offset %d", n, a, len(b), cap(b), chunk, offset)
+			t.Fatalf("Reserve(%d) is %x with %d bytes, capacity %d; want chunk %d, offset %d", n, a, len(b), cap(b),
+				chunk, offset)
 		}
 		for i := range b {
 			b[i] = byte(len(pieces) + i)

@@ -46,9 +46,9 @@ func (it *Iter) Key() []byte { return it.t.image.key(it.l.rec[it.p.slot(it.pos)]
 // Pair is a key and its value. The slices are the image's: valid until it is released, and not to be changed.
 type Pair struct{ Key, Value []byte }
 
-// Take appends the present key and those after it, with their values, to dst. It ends after most of them, or before a key that is not
-// below bound (if bound is not empty), that is deleted, or whose value is not in the image; it is then on the first that it did not
-// take, if there is one. It may be called when Valid says true.
+// Take appends the present key and those after it, with their values, to dst. It ends after most of them, or before
+// a key that is not below bound (if bound is not empty), that is deleted, or whose value is not in the image; it is
+// then on the first that it did not take, if there is one. It may be called when Valid says true.
 func (it *Iter) Take(dst []Pair, most int, bound []byte) []Pair {
 	for first := true; most > 0 && it.ok; first = false {
 		l, p := it.l, it.p

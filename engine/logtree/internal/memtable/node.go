@@ -30,7 +30,7 @@ func (p perm) insert(i, slot int) perm {
 
 // node is what leaves and inner nodes have in common: entries in slots, in order of arrival, and
 // their order in perm. A slot is written once, before the perm that first names it is stored, and
-// never again; so whoever has loaded a perm has a consistent node. Entries never leave a node: when
+// never again; so a reader that has loaded a perm has a consistent node. Entries never leave a node: when
 // it is full, new nodes take its place, and it stays as it is for those that still read it.
 //
 // The first skip bytes of all keys in a node are the same, and prefix has the 8 bytes that follow.
@@ -69,7 +69,7 @@ type (
 	innerSlab [1 << innerShift]inner
 )
 
-// item is one entry on its way from one node to another.
+// item is one entry that is moved from one node to another.
 type item struct {
 	prefix uint64
 	rec    Addr

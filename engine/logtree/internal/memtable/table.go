@@ -117,21 +117,20 @@ func (t *Table) reset() {
 }
 
 // Fits reports whether n more versions can be added, whatever their keys: whether there are numbers
-// for the nodes. An empty table has room for two thousand million. It may be called by whoever may
-// call Add.
+// for the nodes. An empty table has room for two thousand million. It may be called where Add may be.
 func (t *Table) Fits(n int) bool {
 	// An insertion allocates at most two leaves, and on average at most two inner nodes beyond one
 	// for each that is there already.
 	return n >= 0 && 2*int64(n)+2*int64(max(t.nextLeaf, t.nextInner)) < 1<<32
 }
 
-// Len is the number of versions. It may be called by whoever may call Add.
+// Len is the number of versions. It may be called where Add may be.
 func (t *Table) Len() int { return t.versions }
 
 // Bytes is the memory of the nodes. It may be called from any goroutine.
 func (t *Table) Bytes() int64 { return t.bytes.Load() }
 
-// Release gives the nodes back to the pool and empties the table. Nobody may use the table or an
+// Release gives the nodes back to the pool and empties the table. No goroutine may use the table or an
 // iterator of it at the same time, and no iterator of it afterwards. The image is left alone.
 func (t *Table) Release() {
 	t.image.pool.putNodes(*t.leaves.Load(), *t.inners.Load())
@@ -210,7 +209,7 @@ func (t *Table) insert(rec Addr, key []byte, seq uint64) {
 	}
 	m := (n + 1) / 2
 	if !strange {
-		switch { // where the last key was inserted right beside this one, the next ones will be too
+		switch { // where the last key was inserted next to this one, the next ones will be too
 		case pos > 0 && pos < n && p.slot(pos-1) == n-1:
 			m = pos + 1
 		case pos > 0 && pos < n && p.slot(pos) == n-1:
@@ -324,7 +323,8 @@ func (t *Table) guess(a, b Addr) int {
 // they have none yet.
 func (t *Table) fill(n *node, items []item, skip int) {
 	one, last := min(1, len(items)-1), len(items)-1 // an inner node's first bound may be anything
-	if skip < 0 || last > 0 && min(common(items[0].prefix, items[last].prefix), common(items[one].prefix, items[last].prefix)) >= slack+2 {
+	if skip < 0 || last > 0 && min(common(items[0].prefix, items[last].prefix),
+		common(items[one].prefix, items[last].prefix)) >= slack+2 {
 		end := t.image.key(items[last].rec)
 		better := min(lcp(t.image.key(items[0].rec), end), lcp(t.image.key(items[one].rec), end)) - slack
 		if better = max(better, skip, 0); better != skip {
@@ -537,7 +537,8 @@ func (im *Image) version(rec Addr, seq uint64) Version {
 	at += n
 	if b[0] == kindFar {
 		v.Kind, v.Far = holdfast.KindSet, true
-		v.Place = Place{binary.LittleEndian.Uint64(b[at:]), binary.LittleEndian.Uint32(b[at+8:]), binary.LittleEndian.Uint32(b[at+12:])}
+		v.Place = Place{binary.LittleEndian.Uint64(b[at:]), binary.LittleEndian.Uint32(b[at+8:]),
+			binary.LittleEndian.Uint32(b[at+12:])}
 		return v
 	}
 	n = int(b[at])

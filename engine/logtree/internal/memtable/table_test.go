@@ -3,6 +3,7 @@ package memtable
 import (
 	"bytes"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 )
+
+var seed = flag.Uint64("memtable.seed", 1, "first seed of the random histories")
 
 // put writes one record into im, as a batch of one operation encodes it.
 func put(im *Image, kind holdfast.Kind, key, value []byte) (rec Addr, imageKey []byte) {
@@ -72,7 +75,8 @@ func (m *model) at(maxSeq uint64) (list []Version) {
 }
 
 func equal(a, b Version) bool {
-	return a.Seq == b.Seq && a.Kind == b.Kind && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) && a.Far == b.Far && a.Place == b.Place
+	return a.Seq == b.Seq && a.Kind == b.Kind && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) &&
+		a.Far == b.Far && a.Place == b.Place
 }
 
 // edgeKey is a key on the left or the right of all that begin with a letter between a and z. Past its
@@ -134,8 +138,8 @@ func TestModel(t *testing.T) {
 	pool := NewPool(64<<10, 8<<20) // shared: later tables get used memory
 	for _, kind := range keyKinds {
 		t.Run(kind.name, func(t *testing.T) {
-			for seed := range uint64(8) {
-				n := []int{10, 60, 400, 3000}[seed%4]
+			for i := range uint64(8) {
+				seed, n := *seed+i, []int{10, 60, 400, 3000}[i%4]
 				if kind.name == "long" {
 					n = min(n, 400)
 				}
@@ -145,7 +149,7 @@ func TestModel(t *testing.T) {
 				}
 				checkModel(t, pool, seed, n, next)
 				if t.Failed() {
-					t.Fatalf("seed %d, %d versions", seed, n)
+					t.Fatalf("-memtable.seed=%d, %d versions", seed, n)
 				}
 			}
 		})
@@ -261,7 +265,8 @@ func checkWalk(t *testing.T, r *rand.Rand, table *Table, want []Version, maxSeq 
 			t.Fatalf("at %d: %s is %v at %d of %d", maxSeq, name, got, at, len(want))
 		}
 		if on && !equal(it.Version(), want[at]) {
-			t.Fatalf("at %d: %s is at %.40q version %d, want %.40q version %d", maxSeq, name, it.Version().Key, it.Version().Seq, want[at].Key, want[at].Seq)
+			t.Fatalf("at %d: %s is at %.40q version %d, want %.40q version %d", maxSeq, name, it.Version().Key,
+				it.Version().Seq, want[at].Key, want[at].Seq)
 		}
 		if on && (!bytes.Equal(it.Key(), want[at].Key) || it.Seq() != want[at].Seq) {
 			t.Fatalf("at %d: %s: Key and Seq differ from Version", maxSeq, name)
@@ -380,7 +385,8 @@ func TestEmpty(t *testing.T) {
 		t.Error("Get found something")
 	}
 	it := table.Iter(math.MaxUint64)
-	if it.First() || it.Last() || it.Next() || it.Prev() || it.SeekGE([]byte("a")) || it.SeekLT([]byte("a")) || it.SeekGE(nil) || it.Valid() {
+	if it.First() || it.Last() || it.Next() || it.Prev() || it.SeekGE([]byte("a")) || it.SeekLT([]byte("a")) ||
+		it.SeekGE(nil) || it.Valid() {
 		t.Error("an iterator found something")
 	}
 	if !table.Fits(1<<30) || table.Fits(1<<31) || table.Fits(-1) {
@@ -391,6 +397,7 @@ func TestEmpty(t *testing.T) {
 // TestEdges looks for keys that begin as all bounds of an inner node do, where its first or last child
 // holds only keys that begin otherwise.
 func TestEdges(t *testing.T) {
+	t.Parallel()
 	im := NewImage(NewPool(0, 0))
 	table := New(im)
 	middle := func(i int) []byte { return fmt.Appendf(nil, "middle/of/all/the/keys/%05x", i) }
@@ -408,10 +415,12 @@ func TestEdges(t *testing.T) {
 		add(edgeKey(false, i))
 		checkNodes(t, table)
 		it := table.Iter(math.MaxUint64)
-		if low := middle(999); !it.SeekGE(low) || !bytes.Equal(it.Key(), middle(1000)) || !it.SeekLT(low) || !bytes.Equal(it.Key(), edgeKey(true, i)) {
+		if low := middle(999); !it.SeekGE(low) || !bytes.Equal(it.Key(), middle(1000)) || !it.SeekLT(low) ||
+			!bytes.Equal(it.Key(), edgeKey(true, i)) {
 			t.Fatalf("%d keys on each side: a seek to the low end fails", i+1)
 		}
-		if high := middle(1400); !it.SeekGE(high) || !bytes.Equal(it.Key(), edgeKey(false, 0)) || !it.SeekLT(high) || !bytes.Equal(it.Key(), middle(1399)) {
+		if high := middle(1400); !it.SeekGE(high) || !bytes.Equal(it.Key(), edgeKey(false, 0)) || !it.SeekLT(high) ||
+			!bytes.Equal(it.Key(), middle(1399)) {
 			t.Fatalf("%d keys on each side: a seek to the high end fails", i+1)
 		}
 	}
@@ -420,6 +429,7 @@ func TestEdges(t *testing.T) {
 // TestManyVersions reads old states of keys that have thousands of versions, which iterators must
 // pass by searching, not by stepping.
 func TestManyVersions(t *testing.T) {
+	t.Parallel()
 	im := NewImage(NewPool(0, 0))
 	table := New(im)
 	const keys, versions = 5, 4000
@@ -476,6 +486,7 @@ func TestNoAllocation(t *testing.T) {
 // TestConcurrent reads while one goroutine adds: what was published before is there, order holds, and
 // a fixed state does not change.
 func TestConcurrent(t *testing.T) {
+	t.Parallel()
 	for _, kind := range keyKinds {
 		if kind.next == nil || kind.name == "long" {
 			continue
@@ -519,6 +530,7 @@ func testConcurrent(t *testing.T, next func(*rand.Rand, int) []byte) {
 
 // TestConcurrentSplits keeps tables small, so that readers are often where a leaf is being split.
 func TestConcurrentSplits(t *testing.T) {
+	t.Parallel()
 	const tables, n, readers = 50, 500, 2
 	type state struct {
 		table     *Table
@@ -594,7 +606,8 @@ func readState(t *testing.T, r *rand.Rand, table *Table, keys [][]byte, maxSeq u
 	for range 50 {
 		i := r.Uint64N(maxSeq)
 		v, ok := table.Get(keys[i], maxSeq)
-		if !ok || v.Seq != newest[string(keys[i])] || binary.BigEndian.Uint64(v.Value) != v.Seq || !bytes.Equal(v.Key, keys[i]) {
+		if !ok || v.Seq != newest[string(keys[i])] || binary.BigEndian.Uint64(v.Value) != v.Seq ||
+			!bytes.Equal(v.Key, keys[i]) {
 			t.Errorf("Get(%q, %d): %v, version %d, want %d", keys[i], maxSeq, ok, v.Seq, newest[string(keys[i])])
 			return
 		}

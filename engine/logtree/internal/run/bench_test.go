@@ -59,8 +59,8 @@ func benchReaders(b *testing.B, f func(b *testing.B, r *Reader, pairs []pair)) {
 	}
 }
 
-// shuffled is the keys of the pairs in random order, one behind the other, so that what the loop itself reads is in the processor's cache
-// when it is needed; each has extra bytes of zeros behind it.
+// shuffled is the keys of the pairs in random order, one behind the other, so that what the loop itself reads is in
+// the processor's cache when it is needed; each has extra bytes of zeros behind it.
 func shuffled(pairs []pair, extra int) (keys []byte, size int) {
 	size = len(pairs[0].key) + extra
 	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(len(pairs)) {

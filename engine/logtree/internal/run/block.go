@@ -312,8 +312,8 @@ func find(b []byte, lo, hi int, key []byte) (e Entry, found, ok bool) {
 	return Entry{}, false, true
 }
 
-// window is a group, or some that follow each other, with the keys built and the entries decoded, so that an iterator moves in it
-// both ways. The zero value is an empty one; its memory is used again.
+// window is a group, or some that follow each other, with the keys built and the entries decoded, so that an
+// iterator moves in it both ways. The zero value is an empty one; its memory is used again.
 type window struct {
 	n       int
 	entries [windowSize]Entry
@@ -332,7 +332,7 @@ func (w *window) key(i int) []byte {
 	return w.keys[lo:hi:hi]
 }
 
-// keySlack lets short keys be copied in pieces of fixed size.
+// keySlack lets short keys be copied in chunks of fixed size.
 const keySlack = 24
 
 // grow makes room for n bytes of keys at offset at.

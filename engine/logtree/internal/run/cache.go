@@ -6,43 +6,43 @@ import (
 )
 
 const (
-	pieceOverhead = 56  // bytes of memory a cached piece costs besides its own
+	chunkOverhead = 56  // bytes of memory a cached chunk costs besides its own
 	maxFiles      = 256 // files of runs that are open at a time, of one cache
 )
 
-// Cache keeps verified pieces of runs in memory, and their files open. Many readers share one, from many goroutines.
-// Both are bounded: pieces that have not been used for a round are dropped first (CLOCK), files are closed in turn. Who
-// finds a piece in memory takes no lock.
+// Cache keeps verified chunks of runs in memory, and their files open. Many readers share one, from many goroutines.
+// Both are bounded: chunks that have not been used for a round are dropped first (CLOCK), files are closed in turn. Who
+// finds a chunk in memory takes no lock.
 type Cache struct {
 	limit int64
 	most  int // files that may be open
 
 	mu     sync.Mutex // taken after a reader's
-	pinned int64      // bytes that stay while readers are open: indexes, and what remembers the pieces
-	bytes  int64      // of pieces
-	ring   []*piece
+	pinned int64      // bytes that stay while readers are open: indexes, and what remembers the chunks
+	bytes  int64      // of chunks
+	ring   []*chunk
 	hand   int
 	files  []*Reader // whose file is open
 	next   int       // of files
 }
 
-// piece is a block or a page of a filter.
-type piece struct {
-	slot *atomic.Pointer[piece] // where its reader has it
-	data []byte                 // nobody may write to it
+// chunk is a block or a page of a filter.
+type chunk struct {
+	slot *atomic.Pointer[chunk] // where its reader has it
+	data []byte                 // never written to
 	used atomic.Bool            // since the hand came by
 	at   int                    // in the ring; under the cache's mu
 }
 
-// use returns the piece's bytes. They stay as they are, even when the cache has dropped the piece.
-func (p *piece) use() []byte {
+// use returns the chunk's bytes. They stay as they are, even when the cache has dropped the chunk.
+func (p *chunk) use() []byte {
 	if !p.used.Load() {
 		p.used.Store(true)
 	}
 	return p.data
 }
 
-func (p *piece) cost() int64 { return int64(cap(p.data) + pieceOverhead) }
+func (p *chunk) cost() int64 { return int64(cap(p.data) + chunkOverhead) }
 
 // NewCache returns a cache that holds at most so many bytes.
 func NewCache(bytes int64) *Cache { return &Cache{limit: max(bytes, 0), most: maxFiles} }
@@ -62,9 +62,9 @@ func (c *Cache) pin(bytes int64) {
 	c.mu.Unlock()
 }
 
-// put gives the cache a piece, to be found in slot.
-func (c *Cache) put(slot *atomic.Pointer[piece], data []byte) {
-	p := &piece{slot: slot, data: data}
+// put gives the cache a chunk, to be found in slot.
+func (c *Cache) put(slot *atomic.Pointer[chunk], data []byte) {
+	p := &chunk{slot: slot, data: data}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	limit := max(c.limit-c.pinned, c.limit/4)
@@ -80,7 +80,7 @@ func (c *Cache) put(slot *atomic.Pointer[piece], data []byte) {
 	slot.Store(p)
 }
 
-// evict drops one piece. There is one: only pieces make bytes. The newest takes its place, which the hand passes: it is
+// evict drops one chunk. There is one: only chunks make bytes. The newest takes its place, which the hand passes: it is
 // looked at last of all.
 func (c *Cache) evict() {
 	for ; ; c.hand++ {
@@ -95,8 +95,8 @@ func (c *Cache) evict() {
 	}
 }
 
-// remove drops a piece; the last one takes its place in the ring.
-func (c *Cache) remove(p *piece) {
+// remove drops a chunk; the last one takes its place in the ring.
+func (c *Cache) remove(p *chunk) {
 	p.slot.Store(nil)
 	c.bytes -= p.cost()
 	n := len(c.ring) - 1
@@ -139,12 +139,12 @@ func (c *Cache) closeFile(r *Reader) error {
 	return f.Close()
 }
 
-// drop forgets what it keeps of a reader, which nobody uses any more.
+// drop forgets what it keeps of a reader, which is not used any more.
 func (c *Cache) drop(r *Reader) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range r.pieces {
-		if p := r.pieces[i].Load(); p != nil {
+	for i := range r.chunks {
+		if p := r.chunks[i].Load(); p != nil {
 			c.remove(p)
 		}
 	}

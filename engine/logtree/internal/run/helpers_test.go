@@ -3,6 +3,7 @@ package run
 import (
 	"bytes"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/holdfastdb/holdfast/vfs"
 )
+
+var firstSeed = flag.Uint64("run.seed", 1, "first seed of the random walks")
 
 var testID = Identity{DB: [16]byte{'a', ' ', 's', 't', 'o', 'r', 'e', 7: 1, 15: 9}, ID: 42}
 
@@ -121,8 +124,8 @@ func build(t testing.TB, pairs []pair, target int) ([]byte, Info) {
 	return f.b, info
 }
 
-// ascending is n pairs with 16-byte keys and 100-byte values, as a log leaves them that is written in the order of its keys, a
-// batch at a time.
+// ascending is n pairs with 16-byte keys and 100-byte values, as a log leaves them that is written in the order of
+// its keys, a batch at a time.
 func ascending(n int) []pair {
 	pairs := make([]pair, n)
 	place := uint64(3<<32 + 64)
@@ -140,7 +143,8 @@ func ascending(n int) []pair {
 	return pairs
 }
 
-// scattered is n pairs with random 16-byte keys in the order of the keys, and places in that of a log written in another.
+// scattered is n pairs with random 16-byte keys in the order of the keys, and places in that of a log written in
+// another.
 func scattered(n int, seed uint64) []pair {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	pairs := ascending(n)

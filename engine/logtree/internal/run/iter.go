@@ -34,7 +34,7 @@ type Iter struct {
 	ahead ahead
 }
 
-// Iter returns an iterator that stands nowhere yet: Next goes to the first entry, Prev to the last.
+// Iter returns an iterator that has no position yet: Next goes to the first entry, Prev to the last.
 func (r *Reader) Iter() *Iter {
 	it := new(Iter)
 	r.Init(it)
@@ -64,10 +64,10 @@ type Near struct {
 	Entries []Entry
 }
 
-// Near returns the present entry and those that follow it and are at hand: moving to them reads and decodes nothing. With back they
-// are those before it, and the present one is the last. It returns at most so many, only keys below bound (back: above bound, or at
-// it unless open) if bound is not empty, and at least the present one. It is valid until a move to another entry than those, and must
-// not be written to.
+// Near returns the present entry and those that follow it and are at hand: moving to them reads and decodes
+// nothing. With back they are those before it, and the present one is the last. It returns at most so many, only
+// keys below bound (back: above bound, or at it unless open) if bound is not empty, and at least the present one.
+// It is valid until a move to another entry than those, and must not be written to.
 func (it *Iter) Near(back bool, most int, bound []byte, open bool) Near {
 	w := &it.win
 	lo, hi := it.pos, it.pos+1
@@ -230,7 +230,7 @@ func (it *Iter) SeekLT(key []byte) bool {
 	return true
 }
 
-// leave makes the iterator stand nowhere.
+// leave takes the iterator's position away.
 func (it *Iter) leave(state int) { it.state, it.win.n, it.pos = state, 0, 0 }
 
 // fail ends a move with an error.
@@ -273,8 +273,8 @@ func (it *Iter) load(group int, last bool) bool {
 	return true
 }
 
-// loadMore goes to the first entry of a group of the block, to which walking led: it shows more groups behind it than it did
-// before. One of them that is malformed is an error when it is come to.
+// loadMore goes to the first entry of a group of the block, to which walking led: it shows more groups behind it
+// than it did before. One of them that is malformed is an error when it is come to.
 func (it *Iter) loadMore(group int) bool {
 	most := min(max(2*it.shown, 1), windowGroups, it.blk.n-group)
 	if !it.load(group, false) {
@@ -330,7 +330,7 @@ func (a *ahead) block(x *index, i int) (block, error) {
 			return a.r.block(x, i)
 		}
 		// A short walk over a border reads no more than the two blocks, which may be wanted again.
-		if a.r.pieces[i].Load() != nil || a.size == 0 {
+		if a.r.chunks[i].Load() != nil || a.size == 0 {
 			a.size = max(a.size, aheadMin/2)
 			return a.r.block(x, i)
 		}

@@ -13,8 +13,8 @@ import (
 // TestNear walks by Near and Skip, both ways, from anywhere, with and without bounds: what is near is what single steps
 // would come to, and it ends at the bound.
 func TestNear(t *testing.T) {
-	for range 12 {
-		seed := rand.Uint64()
+	for i := range uint64(12) {
+		seed := *firstSeed + i
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		pairs := randomPairs(rnd, 1+rnd.IntN(1500))
 		if rnd.IntN(2) == 0 {
@@ -31,7 +31,7 @@ func TestNear(t *testing.T) {
 			for range 30 {
 				at := rnd.IntN(len(pairs))
 				if !it.SeekGE(pairs[at].key) {
-					t.Fatalf("seed %d: %v", seed, it.Err())
+					t.Fatalf("-run.seed=%d: %v", seed, it.Err())
 				}
 				var bound []byte
 				switch k := rnd.IntN(4); {
@@ -43,7 +43,7 @@ func TestNear(t *testing.T) {
 				for turns := rnd.IntN(4); turns >= 0; turns-- {
 					at = checkNear(t, rnd, it, pairs, at, rnd.IntN(2) == 0, bound, rnd.IntN(2) == 0)
 					if t.Failed() {
-						t.Fatalf("seed %d, %s, %d entries", seed, mode.name, len(pairs))
+						t.Fatalf("-run.seed=%d, %s, %d entries", seed, mode.name, len(pairs))
 					}
 				}
 			}
@@ -112,8 +112,8 @@ func checkNear(t *testing.T, rnd *rand.Rand, it *Iter, pairs []pair, at int, bac
 	return at
 }
 
-// TestMalformedGroup: a walk that reads several groups at a time shows all entries before a malformed one, whichever way it comes, and then an
-// error. The block's checksum is right.
+// TestMalformedGroup: a walk that reads several groups at a time shows all entries before a malformed one,
+// whichever way it comes, and then an error. The block's checksum is right.
 func TestMalformedGroup(t *testing.T) {
 	pairs := ascending(400)
 	image, _ := build(t, pairs, maxBlock/8)
@@ -158,7 +158,8 @@ func TestMalformedGroup(t *testing.T) {
 					t.Fatalf("%s, group %d: %q is entry %d", mode.name, bad, it.Key(), n)
 				}
 			}
-			if after := min(before+groupSize, len(pairs)); n != after && bad < blk.n-1 || !errors.Is(it.Err(), holdfast.ErrCorrupt) {
+			if after := min(before+groupSize, len(pairs)); n != after && bad < blk.n-1 ||
+				!errors.Is(it.Err(), holdfast.ErrCorrupt) {
 				t.Errorf("%s, group %d: backward down to %d, want %d, and %v", mode.name, bad, n, after, it.Err())
 			}
 			// From the error, a search elsewhere goes on.

@@ -26,7 +26,7 @@ type Reader struct {
 	t      trailer
 	footer [footerSize]byte
 	cache  *Cache
-	pieces []atomic.Pointer[piece] // that the cache keeps: the blocks, then the pages of the filter
+	chunks []atomic.Pointer[chunk] // that the cache keeps: the blocks, then the pages of the filter
 	x      atomic.Pointer[index]   // nil until it is needed
 
 	mu sync.RWMutex // held for reading while the file is read
@@ -37,9 +37,9 @@ type Reader struct {
 // tailSize is how much of the end of a file Open reads at once.
 const tailSize = 8 << 10
 
-// Open opens a run. The header, the footer and the meta section are read and checked; blocks, filter and index
-// are when they are used. What is not in order, a file of another store or with another number included, is ErrCorrupt with
-// the path and offset; a newer format is ErrVersion. The file must stay under its name until Close.
+// Open opens a run. The header, the footer and the meta section are read and checked; blocks, filter and index are
+// when they are used. What is not in order, a file of another store or with another number included, is ErrCorrupt
+// with the path and offset; a newer format is ErrVersion. The file must stay under its name until Close.
 func Open(fsys vfs.FS, name string, id Identity, cache *Cache) (_ *Reader, err error) {
 	r := &Reader{fs: fsys, path: name, seed: id.seed(), cache: cache}
 	if r.f, err = fsys.Open(name); err != nil {
@@ -83,8 +83,8 @@ func Open(fsys vfs.FS, name string, id Identity, cache *Cache) (_ *Reader, err e
 	if problem := r.t.decodeMeta(tail[r.t.meta-tailAt:len(tail)-footerSize], r.seed); problem != "" {
 		return nil, corrupt(r.path, r.t.meta, problem)
 	}
-	r.pieces = make([]atomic.Pointer[piece], r.t.blocks+filterPages(r.t.lines))
-	cache.pin(int64(8 * len(r.pieces)))
+	r.chunks = make([]atomic.Pointer[chunk], r.t.blocks+filterPages(r.t.lines))
+	cache.pin(int64(8 * len(r.chunks)))
 	cache.opened(r)
 	return r, nil
 }
@@ -98,9 +98,11 @@ func (r *Reader) checkHeader(h []byte, id Identity) error {
 		return corrupt(r.path, 0, "the header's checksum is wrong")
 	case le.Uint32(h[8:]) != Version:
 		return &holdfast.Error{Op: "read run", Engine: engineName, Path: r.path, Class: holdfast.ErrVersion,
-			Detail: fmt.Sprintf("it has format %d, this program knows %d", le.Uint32(h[8:]), Version), Remedy: "use the program that wrote it, or a newer one"}
+			Detail: fmt.Sprintf("it has format %d, this program knows %d", le.Uint32(h[8:]),
+				Version), Remedy: "use the program that wrote it, or a newer one"}
 	case string(h[16:40]) != string(want[:]):
-		return corrupt(r.path, 16, fmt.Sprintf("it is run %d of store %x, not run %d of store %x", le.Uint64(h[32:]), h[16:32], id.ID, id.DB))
+		return corrupt(r.path, 16, fmt.Sprintf("it is run %d of store %x, not run %d of store %x", le.Uint64(h[32:]),
+			h[16:32], id.ID, id.DB))
 	}
 	return nil
 }
@@ -142,8 +144,8 @@ func (r *Reader) fill(b []byte, off int64) error {
 	return nil
 }
 
-// reopen opens the file again, unless somebody else has. It must be the same file: a backup put in its place could have
-// the same identity.
+// reopen opens the file again, unless another goroutine has. It must be the same file: a backup put in its place
+// could have the same identity.
 func (r *Reader) reopen() (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,17 +212,17 @@ func (r *Reader) mayContain(key []byte) (bool, error) {
 	line := int64(filterLine(h, uint64(r.t.lines)))
 	page := line / (pageSize / lineSize)
 	lo := r.t.filter + page*pageSize
-	b, err := r.piece(int(r.t.blocks+page), lo, min(lo+pageSize, r.t.index), le.Uint32(r.t.sums[4*page:]), 0)
+	b, err := r.chunk(int(r.t.blocks+page), lo, min(lo+pageSize, r.t.index), le.Uint32(r.t.sums[4*page:]), 0)
 	if err != nil {
 		return false, err
 	}
 	return hasBits(b[line*lineSize-page*pageSize:], h), nil
 }
 
-// piece returns piece i, the bytes from lo to hi, verified: from the cache, or from the file. Their checksum is sum,
+// chunk returns chunk i, the bytes from lo to hi, verified: from the cache, or from the file. Their checksum is sum,
 // or, if end is not 0, stands in the last end bytes.
-func (r *Reader) piece(i int, lo, hi int64, sum uint32, end int) ([]byte, error) {
-	if p := r.pieces[i].Load(); p != nil {
+func (r *Reader) chunk(i int, lo, hi int64, sum uint32, end int) ([]byte, error) {
+	if p := r.chunks[i].Load(); p != nil {
 		return p.use(), nil
 	}
 	b := slices.Grow([]byte(nil), int(hi-lo))[:hi-lo] // its capacity is what it takes in memory
@@ -230,7 +232,7 @@ func (r *Reader) piece(i int, lo, hi int64, sum uint32, end int) ([]byte, error)
 	if err := r.check(b, lo, sum, end); err != nil {
 		return nil, err
 	}
-	r.cache.put(&r.pieces[i], b)
+	r.cache.put(&r.chunks[i], b)
 	return b, nil
 }
 
@@ -279,7 +281,7 @@ func (r *Reader) block(x *index, i int) (block, error) {
 	if err != nil {
 		return block{}, err
 	}
-	b, err := r.piece(i, lo, hi, 0, 4)
+	b, err := r.chunk(i, lo, hi, 0, 4)
 	if err != nil {
 		return block{}, err
 	}
@@ -296,18 +298,18 @@ func (r *Reader) malformed(x *index, i int) error {
 	return corrupt(r.path, lo, fmt.Sprintf("block %d is malformed", i))
 }
 
-// Close ends reading. Nobody may be using the reader or an iterator of it.
+// Close ends reading. The reader and its iterators must not be in use.
 func (r *Reader) Close() error {
-	if r.pieces == nil {
+	if r.chunks == nil {
 		return nil
 	}
-	pinned := int64(8 * len(r.pieces))
+	pinned := int64(8 * len(r.chunks))
 	if r.x.Swap(nil) != nil {
 		pinned += r.t.meta - r.t.index
 	}
 	err := r.cache.drop(r)
 	r.cache.pin(-pinned)
-	r.pieces = nil
+	r.chunks = nil
 	if err != nil {
 		return r.fault(0, err)
 	}

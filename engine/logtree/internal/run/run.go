@@ -26,7 +26,7 @@
 //	0                      8        12     16         32       40     60    64
 //
 // A block holds entries in ascending order of their keys, about 4 KiB of them, at most 65536 bytes with its
-// end. They stand in groups of at most 16. At the beginning of a group everything is written out; the
+// end. They are in groups of at most 16. At the beginning of a group everything is written out; the
 // others build on the entry before them.
 //
 //	+-------+-----+-------+---------+-----+-----------+------------+-----+--------------+------+---+-----+
@@ -34,9 +34,10 @@
 //	+-------+-----+-------+---------+-----+-----------+------------+-----+--------------+------+---+-----+
 //	                           4                4           2                  2           2     2    4
 //
-// skip is how many bytes all keys of the block begin with in common. head[i] is what follows them in the first key of group i, four bytes as a
-// number whose highest byte is the first, zeros behind a shorter one: a search touches the end of the block and one group, and
-// little of what lies between. restart[i] is where group i begins, counted from the beginning of the block.
+// skip is how many bytes all keys of the block begin with in common. head[i] is what follows them in the first key
+// of group i, four bytes as a number whose highest byte is the first, zeros behind a shorter one: a search touches
+// the end of the block and one group, and little of what lies between. restart[i] is where group i begins, counted
+// from the beginning of the block.
 //
 //	entry
 //	+-----+------------+--------+--------+-----------+-------+---------+-----+
@@ -64,10 +65,10 @@
 // bits are six fields of nine bits, from the top, of the low half of h*0x9E3779B97F4A7C15. Bit b is
 // bit b%8 of byte b/8. Each page of 64 lines, the last one perhaps shorter, has a sum in the meta section.
 //
-// The index has for each block a separator: above all keys before the block, and not above its first
-// one. That of the first block is empty. All keys of a run begin with what the smallest and the largest have in common; separators
-// are stored without it. head is the first eight bytes of one, as a number whose highest byte is the first, zeros
-// behind a shorter one.
+// The index has for each block a separator: above all keys before the block, and not above its first one. That of
+// the first block is empty. All keys of a run begin with what the smallest and the largest have in common;
+// separators are stored without it. head is the first eight bytes of one, as a number whose highest byte is the
+// first, zeros behind a shorter one.
 //
 //	+---------+-----+-------------+-----+---------------+-----+------------+
 //	| head[0] | ... | offset[0]   | ... | begin[0]      | ... | separators |
@@ -93,10 +94,11 @@
 //
 // # Invariants
 //
-// Keys ascend strictly over the whole run and have 1 to 16384 bytes. There is one way to write a group: shared is as
-// long and every number as short as it can be, and what a tag can leave out is left out; searching relies on the first of
-// these. Sections touch each other, and the footer ends the file. A reader knows the header's first 12 bytes and its last 4 in every version; a
-// file with another version and a valid header is refused as a newer one, anything else that does not fit as corrupt.
+// Keys ascend strictly over the whole run and have 1 to 16384 bytes. There is one way to write a group: shared is
+// as long and every number as short as it can be, and what a tag can leave out is left out; searching relies on the
+// first of these. Sections touch each other, and the footer ends the file. A reader knows the header's first 12
+// bytes and its last 4 in every version; a file with another version and a valid header is refused as a newer one,
+// anything else that does not fit as corrupt.
 package run
 
 import (
@@ -117,7 +119,7 @@ type Entry struct {
 	Tombstone bool   // the key is deleted in older runs; the other fields are 0
 }
 
-// Identity says which file this is. It stands in the header and is mixed into every checksum, so that
+// Identity says which file this is. It is in the header and is mixed into every checksum, so that
 // a file of another store, another run, or an old one under a new name is never taken for it.
 type Identity struct {
 	DB [16]byte // the store's
@@ -167,7 +169,7 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// bytes is the identity as it stands in the header.
+// bytes is the identity as the header has it.
 func (id Identity) bytes() (b [24]byte) {
 	copy(b[:], id.DB[:])
 	le.PutUint64(b[16:], id.ID)
@@ -182,7 +184,7 @@ func (id Identity) seed() seed {
 	return seed(crc32.Checksum(b[:], castagnoli))
 }
 
-// sum is the checksum of b, which stands at offset off.
+// sum is the checksum of b, the bytes at offset off.
 func (s seed) sum(off int64, b []byte) uint32 {
 	return crc32.Update(uint32(s), castagnoli, b) ^ uint32(off)*0x9E3779B1
 }
@@ -199,7 +201,8 @@ func header(id Identity) []byte {
 
 // corrupt is ErrCorrupt for damage at offset off of a run.
 func corrupt(path string, off int64, detail string) error {
-	return &holdfast.Error{Op: "read run", Engine: engineName, Path: path, Offset: off, Class: holdfast.ErrCorrupt, Detail: detail,
+	return &holdfast.Error{Op: "read run", Engine: engineName, Path: path, Offset: off, Class: holdfast.ErrCorrupt,
+		Detail: detail,
 		Remedy: "rebuild the index from the log, or restore a backup"}
 }
 

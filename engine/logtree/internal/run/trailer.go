@@ -22,7 +22,8 @@ type trailer struct {
 // encode builds the footer.
 func (t *trailer) encode(s seed) []byte {
 	b := make([]byte, footerSize)
-	for i, v := range []uint64{uint64(t.filter), uint64(t.index), uint64(t.meta), uint64(t.info.Entries), uint64(t.info.Tombstones), t.info.MaxSeq} {
+	for i, v := range []uint64{uint64(t.filter), uint64(t.index), uint64(t.meta), uint64(t.info.Entries),
+		uint64(t.info.Tombstones), t.info.MaxSeq} {
 		le.PutUint64(b[8*i:], v)
 	}
 	le.PutUint32(b[48:], uint32(t.blocks))
@@ -36,8 +37,8 @@ func (t *trailer) encode(s seed) []byte {
 	return b
 }
 
-// decode reads the footer b of a file of t.size bytes and checks all that it says against that size. If it makes no sense it
-// says why.
+// decode reads the footer b of a file of t.size bytes and checks all that it says against that size. If it makes no
+// sense it says why.
 func (t *trailer) decode(b []byte, s seed) (problem string) {
 	switch {
 	case string(b[84:92]) != footerMagic:
@@ -122,7 +123,7 @@ func (t *trailer) decodeMeta(b []byte, s seed) (problem string) {
 	return ""
 }
 
-// index is the section that finds a key's block. Its bytes have been verified, but nobody has checked
+// index is the section that finds a key's block. Its bytes have been verified, but it is not checked
 // that they make sense: each access does, for its part.
 type index struct {
 	n                                  int
@@ -133,7 +134,8 @@ type index struct {
 // parseIndex divides the section's bytes; decode has checked that they are enough.
 func (t *trailer) parseIndex(b []byte) *index {
 	n := int(t.blocks)
-	return &index{n: n, prefix: t.prefix, heads: b[:8*n], offsets: b[8*n : 12*n+4], begins: b[12*n+4 : 16*n+8], separators: b[16*n+8:]}
+	return &index{n: n, prefix: t.prefix, heads: b[:8*n], offsets: b[8*n : 12*n+4], begins: b[12*n+4 : 16*n+8],
+		separators: b[16*n+8:]}
 }
 
 // block is where block i begins and ends.

@@ -56,7 +56,8 @@ func (v *verifier) index() error {
 	if err := v.r.check(b, t.index, t.indexSum, 0); err != nil {
 		return err
 	}
-	bad := le.Uint32(v.x.begins) != 0 || int(le.Uint32(v.x.begins[4*v.x.n:])) != len(v.x.separators) || int64(le.Uint32(v.x.offsets[4*v.x.n:])) != t.dataEnd
+	bad := le.Uint32(v.x.begins) != 0 || int(le.Uint32(v.x.begins[4*v.x.n:])) != len(v.x.separators) ||
+		int64(le.Uint32(v.x.offsets[4*v.x.n:])) != t.dataEnd
 	for i := range v.x.n {
 		s := v.x.separator(i)
 		bad = bad || s == nil || head(s) != le.Uint64(v.x.heads[8*i:]) || (i == 0) != (len(s) == 0)
@@ -141,7 +142,7 @@ func (v *verifier) separator(i int, first []byte) error {
 	}
 	s := append(bytes.Clone(v.x.prefix), v.x.separator(i)...)
 	if bytes.Compare(v.last, s) >= 0 || bytes.Compare(s, first) > 0 {
-		return corrupt(v.r.path, v.r.t.index, fmt.Sprintf("the separator of block %d is not between the keys beside it", i))
+		return corrupt(v.r.path, v.r.t.index, fmt.Sprintf("the separator of block %d is not between the keys next to it", i))
 	}
 	return nil
 }
@@ -173,7 +174,9 @@ func (v *verifier) rest() error {
 	case v.place != r.t.dataEnd:
 		return corrupt(r.path, v.place, "the last block does not end where the blocks end")
 	case v.entries != info.Entries || v.tombstones != info.Tombstones:
-		return corrupt(r.path, info.FileBytes-footerSize, fmt.Sprintf("it has %d entries, %d of them tombstones; the footer says %d and %d", v.entries, v.tombstones, info.Entries, info.Tombstones))
+		return corrupt(r.path, info.FileBytes-footerSize,
+			fmt.Sprintf("it has %d entries, %d of them tombstones; the footer says %d and %d", v.entries, v.tombstones,
+				info.Entries, info.Tombstones))
 	case !bytes.Equal(v.last, info.Largest):
 		return corrupt(r.path, r.t.meta, "the largest key is not the last one")
 	}

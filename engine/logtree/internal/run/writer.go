@@ -67,11 +67,13 @@ func (w *Writer) Add(key []byte, e Entry) error {
 		shared = common(w.last, key)
 		if shared == len(key) || shared < len(w.last) && key[shared] < w.last[shared] {
 			return w.fail(&holdfast.Error{Op: "write run", Engine: engineName, Path: w.f.Name(), Class: holdfast.ErrBadKey,
-				Detail: fmt.Sprintf("%.40q is not above the key before, %.40q", key, w.last), Remedy: "add keys in ascending order"})
+				Detail: fmt.Sprintf("%.40q is not above the key before, %.40q", key,
+					w.last), Remedy: "add keys in ascending order"})
 		}
 	}
 	if e.Tombstone && e != (Entry{Tombstone: true}) || uint64(uint32(e.Place))+uint64(e.Len) > 1<<32 {
-		return w.fail(&holdfast.Error{Op: "write run", Engine: engineName, Path: w.f.Name(), Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("no such entry: %+v", e)})
+		return w.fail(&holdfast.Error{Op: "write run", Engine: engineName, Path: w.f.Name(),
+			Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("no such entry: %+v", e)})
 	}
 	if w.inBlock > 0 && len(w.buf)-w.start+groupTrailer/2*len(w.restarts) >= w.target {
 		if err := w.endBlock(); err != nil {
@@ -189,7 +191,8 @@ func (w *Writer) Finish(maxSeq uint64) (Info, error) {
 		return Info{}, w.fail(w.wrap(err))
 	}
 	w.info.FileBytes = t.size
-	w.err = &holdfast.Error{Op: "write run", Engine: engineName, Path: w.f.Name(), Class: holdfast.ErrClosed, Detail: "it is finished"}
+	w.err = &holdfast.Error{Op: "write run", Engine: engineName, Path: w.f.Name(), Class: holdfast.ErrClosed,
+		Detail: "it is finished"}
 	return w.info, nil
 }
 
@@ -216,7 +219,8 @@ func (w *Writer) endBlock() error {
 	w.buf = le.AppendUint16(w.buf, uint16(n))
 	w.buf = le.AppendUint32(w.buf, w.seed.sum(w.written+int64(w.start), w.buf[w.start:]))
 	if w.offset() > maxData {
-		return w.fail(&holdfast.Error{Op: "write run", Engine: engineName, Path: w.f.Name(), Class: holdfast.ErrTooLarge, Detail: "its blocks would pass 4 GiB",
+		return w.fail(&holdfast.Error{Op: "write run", Engine: engineName, Path: w.f.Name(),
+			Class: holdfast.ErrTooLarge, Detail: "its blocks would pass 4 GiB",
 			Remedy: "begin another run when Size nears what one should have"})
 	}
 	w.restarts, w.inBlock = w.restarts[:0], 0
@@ -233,7 +237,7 @@ func (w *Writer) put(b []byte) error {
 	return w.flush(writeSize)
 }
 
-// flush writes whole pieces of writeSize, if there are any, or everything if least is 0.
+// flush writes whole chunks of writeSize, if there are any, or everything if least is 0.
 func (w *Writer) flush(least int) error {
 	n := len(w.buf)
 	if least > 0 {

@@ -5,27 +5,30 @@ import (
 	"slices"
 )
 
-// tombs are the range deletes of a memtable: ranges that do not overlap, in order, each with
+// rangeTombstones are the range deletes of a memtable: ranges that do not overlap, in order, each with
 // the number of the last operation that deleted all of it. An earlier delete of the same keys
-// does not matter: a reader uses the tombs that were there at its point, and those are all
-// visible to it. A tombs is never changed.
-type tombs struct {
-	list []tomb
+// does not matter: a reader uses the rangeTombstones that were there at its point, and those are all
+// visible to it. A rangeTombstones is never changed.
+type rangeTombstones struct {
+	list []rangeTombstone
 	seq  uint64 // of the newest
 }
 
-// tomb is one range, [lo, hi); an empty hi is the end of all keys.
-type tomb struct {
+// rangeTombstone is one range, [lo, hi); an empty hi is the end of all keys.
+type rangeTombstone struct {
 	lo, hi []byte
 	seq    uint64
 }
+
+// compareStart compares where the range begins with key.
+func (r rangeTombstone) compareStart(key []byte) int { return bytes.Compare(r.lo, key) }
 
 // with returns t and newer ranges, in the order in which they were deleted. It takes time in proportion
 // to all of them, but for sorting.
 //
 // The keys are cut at every bound. The stretches between are then painted with ranges, the newest
 // first: a stretch that is painted already is skipped, for good, by next.
-func (t *tombs) with(newer []tomb) *tombs {
+func (t *rangeTombstones) with(newer []rangeTombstone) *rangeTombstones {
 	all := append(slices.Clone(t.ranges()), newer...) // what is in t is older than all of newer
 	var bounds [][]byte
 	endless := false
@@ -69,7 +72,7 @@ func (t *tombs) with(newer []tomb) *tombs {
 			next[i] = i + 1
 		}
 	}
-	n := &tombs{seq: newer[len(newer)-1].seq}
+	n := &rangeTombstones{seq: newer[len(newer)-1].seq}
 	for i := range stretches {
 		if painted[i] == 0 {
 			continue
@@ -82,7 +85,7 @@ func (t *tombs) with(newer []tomb) *tombs {
 			n.list[k-1].hi = hi
 			continue
 		}
-		n.list = append(n.list, tomb{bytes.Clone(bounds[i]), hi, painted[i]})
+		n.list = append(n.list, rangeTombstone{bytes.Clone(bounds[i]), hi, painted[i]})
 	}
 	return n
 }
@@ -91,11 +94,11 @@ func (t *tombs) with(newer []tomb) *tombs {
 func below(hi, key []byte) bool { return len(hi) > 0 && bytes.Compare(hi, key) <= 0 }
 
 // find returns the range that key is in, nil if none.
-func (t *tombs) find(key []byte) *tomb {
+func (t *rangeTombstones) find(key []byte) *rangeTombstone {
 	if t == nil || len(t.list) == 0 {
 		return nil
 	}
-	i, ok := slices.BinarySearchFunc(t.list, key, func(a tomb, key []byte) int { return bytes.Compare(a.lo, key) })
+	i, ok := slices.BinarySearchFunc(t.list, key, rangeTombstone.compareStart)
 	if !ok {
 		i--
 	}
@@ -106,23 +109,23 @@ func (t *tombs) find(key []byte) *tomb {
 }
 
 // covers returns the number of the newest operation that deleted key, 0 if none did.
-func (t *tombs) covers(key []byte) uint64 {
+func (t *rangeTombstones) covers(key []byte) uint64 {
 	if found := t.find(key); found != nil {
 		return found.seq
 	}
 	return 0
 }
 
-func (t *tombs) empty() bool { return t == nil || len(t.list) == 0 }
+func (t *rangeTombstones) empty() bool { return t == nil || len(t.list) == 0 }
 
-func (t *tombs) newest() uint64 {
+func (t *rangeTombstones) newest() uint64 {
 	if t == nil {
 		return 0
 	}
 	return t.seq
 }
 
-func (t *tombs) ranges() []tomb {
+func (t *rangeTombstones) ranges() []rangeTombstone {
 	if t == nil {
 		return nil
 	}

@@ -1,0 +1,334 @@
+package db
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// TestFlushBesideMoves: a run that is flushed while a merge is in progress must not be linked into the
+// merge's target where a ref from a newer tier is about to come. It once was: the tier then overlapped, keys
+// could not be found, and the directory not be opened again.
+func TestFlushBesideMoves(t *testing.T) {
+	d, c := manual(t)
+	d.put(t, sets("q1", "q2"))
+	d.put(t, sets("b", "c"))
+	d.put(t, sets("m", "q1", "z"))
+	d.put(t, cut("q1", "q3"))
+	ver := d.view.Load().ver
+	if len(ver.tiers) < 2 {
+		t.Fatalf("%d tiers: this tests nothing", len(ver.tiers))
+	}
+	d.edit.Lock()
+	p := &pass{oldest: ver.tiers[len(ver.tiers)-1].id, newest: ver.tiers[0].id, limit: d.runLimit, mover: &mover{d: d}}
+	s := d.reclaim.plan(p)
+	d.reclaim.step, d.reclaim.stepPass = s, p
+	ver.refs.Add(1)
+	d.edit.Unlock()
+	out := d.newOutput()
+	if err := d.reclaim.rewrite(p, s, out); err != nil {
+		t.Fatal(err)
+	}
+	d.put(t, sets("n", "o"))
+	d.edit.Lock()
+	tiers := d.reclaim.result(p, s, out)
+	if bad := overlapping(tiers); bad != nil {
+		t.Errorf("refs overlap in tier %d", bad.id)
+	}
+	if err := d.install(tiers, d.from, nil, p.mover.commit()); err != nil {
+		t.Fatal(err)
+	}
+	d.reclaim.step, d.reclaim.stepPass = nil, nil
+	d.edit.Unlock()
+	ver.release()
+	check := func() {
+		t.Helper()
+		for _, k := range []string{"b", "c", "m", "n", "o", "z"} {
+			if v, err := d.Get(nil, []byte(k)); err != nil || string(v) != "value of "+k {
+				t.Errorf("%s is %q, %v", k, v, err)
+			}
+		}
+	}
+	check()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if d, err = Open(c); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	d.Close()
+}
+
+// TestNeighboursAreNoCluster: a run linked into a gap touches the refs that were cut for it, and
+// overlaps neither.
+func TestNeighboursAreNoCluster(t *testing.T) {
+	d, _ := manual(t)
+	defer d.Close()
+	d.put(t, sets("a", "z"))
+	d.put(t, sets("m", "n"))
+	ver := d.view.Load().ver
+	if len(ver.tiers) != 1 || len(ver.tiers[0].refs) != 3 {
+		t.Fatalf("%d tiers: the run was not linked", len(ver.tiers))
+	}
+	s := d.reclaim.plan(&pass{oldest: ver.tiers[0].id, newest: ver.tiers[0].id})
+	for _, c := range s.clusters {
+		if c.rewrite {
+			t.Errorf("%q to %q is to be rewritten", c.span.lo, c.span.hi)
+		}
+	}
+}
+
+// TestDroppedOutputs: what a merge has written and a range delete covered before it takes effect is
+// removed.
+func TestDroppedOutputs(t *testing.T) {
+	d, c := manual(t)
+	d.put(t, sets("a", "b", "c"))
+	d.put(t, sets("b", "d"))
+	var once atomic.Bool
+	c.FS.(*vfs.Mem).SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpCreate && strings.HasSuffix(op.Name, ".run") && once.CompareAndSwap(false, true) {
+			d.put(t, cut("a", "z"))
+		}
+		return nil
+	})
+	if did, err := d.reclaim.mergeOnce(); !did || err != nil || !once.Load() {
+		t.Fatalf("no merge: %v, %v", did, err)
+	}
+	if _, err := d.Work(10); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(d.view.Load().ver.files); n > 0 {
+		t.Fatalf("%d runs are alive", n)
+	}
+	names, err := c.FS.List(c.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if strings.HasSuffix(n, ".run") {
+			t.Errorf("%s is left", n)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// movingSteps is a database of n keys whose values a pass moves, step by step, out of all segments that the log has
+// left. A step moves some 16 KiB, a segment of moved values holds 24.
+func movingSteps(t *testing.T, n int, mapped bool) *drive {
+	t.Helper()
+	x := newDrive(t, 64<<10, func(c *Config) {
+		fsys := c.FS.(*vfs.Mem)
+		fsys.SetMapping(mapped)
+		t.Cleanup(fsys.Unmap)
+		c.Sizes = Sizes{Table: 1 << 20, Segment: 24 << 10, Run: 16 << 10}
+	})
+	d := x.d
+	for at := 0; at < n; at += 20 {
+		var b holdfast.Batch
+		for i := at; i < at+20; i++ {
+			b.Set(stepKey(i), stepValue(i))
+		}
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	x.moveAll()
+	return x
+}
+
+// moveAll begins a pass that empties all segments that the log has left.
+func (x *drive) moveAll() {
+	d, victims := x.d, map[uint32]bool{}
+	for _, s := range d.view.Load().ver.segs {
+		if s.id < d.from.seg {
+			victims[s.id] = true
+		}
+	}
+	tiers := d.view.Load().ver.tiers
+	d.reclaim.passes = append(d.reclaim.passes, &pass{
+		oldest: tiers[len(tiers)-1].id, newest: tiers[0].id, victims: victims, limit: d.runLimit, mover: &mover{d: d,
+			seq: d.from.seq},
+	})
+}
+
+func stepKey(i int) []byte   { return fmt.Appendf(nil, "key %06d", i) }
+func stepValue(i int) []byte { return bytes.Repeat(fmt.Appendf(nil, "%06d ", i), 14) }
+
+// TestSegmentFilledByLaterStep: a segment of moved values that nothing names any more stays as long as a step adds to
+// it, also when the step has filled it and something else is installed before the step is.
+func TestSegmentFilledByLaterStep(t *testing.T) {
+	x := movingSteps(t, 2000, false)
+	d := x.d
+	if _, err := d.reclaim.mergeOnce(); err != nil {
+		t.Fatal(err)
+	}
+	p := d.reclaim.passes[len(d.reclaim.passes)-1]
+	first, next := p.mover.seg, bytes.Clone(p.next)
+	if first == nil || next == nil {
+		t.Fatal("the first step has moved all, or nothing: this tests nothing")
+	}
+	d.put(t, func(b *holdfast.Batch) { b.DeleteRange(nil, next) })
+	if d.view.Load().ver.segment(first.id) != nil {
+		t.Fatal("the segment is still named: this tests nothing")
+	}
+	between := false
+	x.fs.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpCreate && strings.HasSuffix(op.Name, ".seg") && !between { // the first one is full
+			between = true
+			d.put(t, func(b *holdfast.Batch) { b.Set([]byte("another"), []byte("value")) })
+		}
+		return nil
+	})
+	if _, err := d.reclaim.mergeOnce(); err != nil {
+		t.Fatal(err)
+	}
+	if !between {
+		t.Fatal("the second step did not fill the segment: this tests nothing")
+	}
+	for range 2 {
+		x.work()
+		for i := range 2000 {
+			v, err := d.Get(nil, stepKey(i))
+			if deleted := bytes.Compare(stepKey(i), next) < 0; deleted != errors.Is(err, holdfast.ErrNotFound) ||
+				!deleted && !bytes.Equal(v, stepValue(i)) {
+				t.Fatalf("key %d: %q, %v", i, v, err)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		x.open()
+		d = x.d
+	}
+}
+
+// TestMovedSegmentIsMappedUnread: a segment of moved values is mapped before it is installed, when nobody reads it
+// yet. One that the last step of a pass began was once mapped while readers looked whether it was.
+func TestMovedSegmentIsMappedUnread(t *testing.T) {
+	x := movingSteps(t, 300, true)
+	d, mapped := x.d, 0
+	d.reclaim.passes[0].limit = 1 << 20 // one step
+	x.fs.SetHook(func(op vfs.Op) error {
+		if id, ok := numbered(path.Base(op.Name), ".seg"); ok && op.Kind == vfs.OpMap {
+			if d.view.Load().ver.segment(uint32(id)) != nil {
+				t.Errorf("segment %d is mapped while it is read", id)
+			}
+			mapped++
+		}
+		return nil
+	})
+	for len(d.reclaim.passes) > 0 {
+		if _, err := d.reclaim.mergeOnce(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mapped == 0 {
+		t.Error("no segment of moved values was mapped: this tests nothing")
+	}
+}
+
+// TestNoMergeAfterFailure: a step that fails after the log has is undone like any other, and no other follows. The
+// next one once went on in a segment that had been given up.
+func TestNoMergeAfterFailure(t *testing.T) {
+	x := movingSteps(t, 300, false)
+	d := x.d
+	before, err := x.fs.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.fs.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite && op.Name == runName("db", d.nextFile) {
+			d.log.fail(syscall.EIO)
+			return syscall.EIO
+		}
+		return nil
+	})
+	if _, err := d.reclaim.mergeOnce(); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("the step: %v", err)
+	}
+	x.fs.SetHook(nil)
+	if after, err := x.fs.List("db"); err != nil || !slices.Equal(before, after) {
+		t.Errorf("%v, %v are left of %v", after, err, before)
+	}
+	if did, err := d.reclaim.mergeOnce(); did || !errors.Is(err, holdfast.ErrPoisoned) {
+		t.Errorf("another step: %v, %v", did, err)
+	}
+}
+
+// TestPlacingBesideStep: a flush may ask where a step is at work while it is (the race detector sees if it touches
+// what the step writes).
+func TestPlacingBesideStep(t *testing.T) {
+	x := movingSteps(t, 1000, false)
+	d, p := x.d, x.d.reclaim.passes[0]
+	d.edit.Lock()
+	s := d.reclaim.plan(p)
+	d.edit.Unlock()
+	p.mover.begin()
+	out := d.newOutput()
+	var placing sync.WaitGroup
+	placing.Go(func() {
+		if at := (span{lo: stepKey(0), hi: stepKey(10)}); !s.occupies(p, p.oldest, at) {
+			t.Error("the step does not keep runs out of the way")
+		}
+	})
+	if err := d.reclaim.rewrite(p, s, out); err != nil {
+		t.Fatal(err)
+	}
+	placing.Wait()
+	out.abandon()
+	p.mover.undo()
+}
+
+// TestTwoManifests: when it is not known which of two manifests is durable the engine stops, whoever flushes, and
+// also if the cause is a full disk, of which something could be given back.
+func TestTwoManifests(t *testing.T) {
+	for _, cause := range []error{syscall.EIO, syscall.ENOSPC} {
+		for name, flush := range map[string]func(d *DB) error{
+			"Flush": (*DB).Flush,
+			"Work": func(d *DB) error {
+				d.rotate()
+				_, err := d.Work(1)
+				return err
+			},
+		} {
+			x := movingSteps(t, 100, false)
+			x.d.reclaim.passes = nil
+			x.work() // the next segment is prepared, and could be given back
+			var b holdfast.Batch
+			b.Set([]byte("key"), []byte("value"))
+			if err := commit(x.d, &b, holdfast.Power); err != nil {
+				t.Fatal(err)
+			}
+			renamed, failed := false, false
+			x.fs.SetHook(func(op vfs.Op) error {
+				renamed = renamed || op.Kind == vfs.OpRename && path.Base(op.To) == manifestName
+				if op.Kind == vfs.OpSyncDir && renamed && !failed {
+					failed = true
+					return cause
+				}
+				return nil
+			})
+			if err := flush(x.d); !failed || !errors.Is(err, holdfast.ErrPoisoned) || x.d.Metrics().Poison == nil {
+				t.Errorf("%s, %v: %v, poison %v", name, cause, err, x.d.Metrics().Poison)
+			}
+			x.fs.SetHook(nil)
+		}
+	}
+}

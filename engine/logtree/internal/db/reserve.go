@@ -1,0 +1,111 @@
+package db
+
+import "path/filepath"
+
+// reserve is a file that takes room on the disk while there is some, in proportion to the database. It is given up
+// when there is none left, so that deletes can be logged, and flushes and merges find room for what gives back more.
+// It is used with DB.preparing held.
+type reserve struct {
+	size     int64 // bytes of the file, 0 if there is none
+	released int64 // bytes that it had before it was given up, 0 once it is there again
+}
+
+const (
+	reserveName  = "RESERVE"
+	reserveShare = 16 // of the log's bytes
+	leastReserve = 64 << 10
+)
+
+// makeReserve makes the reserve, or a larger one when the database has grown. It is called with preparing held.
+func (d *DB) makeReserve() {
+	var log int64
+	d.mu.Lock()
+	for _, s := range d.segs {
+		log += s.used.Load()
+	}
+	d.mu.Unlock()
+	size := min(log/reserveShare, d.segmentLimit/2)
+	if size < leastReserve || size < 2*d.reserve.size || d.reclaim.waiting.Load() > 0 {
+		return
+	}
+	d.fs.Remove(filepath.Join(d.dir, reserveName))
+	d.reserve.size = 0
+	// Where there is little room, the log has more use for it.
+	if d.allocateReserve(size, d.segmentLimit) {
+		d.reserve.size = size
+	}
+}
+
+// restoreReserve makes the reserve again, or what there is room for, after it was given up for a merge that came to
+// nothing.
+func (d *DB) restoreReserve() {
+	d.preparing.Lock()
+	defer d.preparing.Unlock()
+	for size := d.reserve.released; d.reserve.size == 0 && size >= leastReserve/4; size /= 2 {
+		if d.allocateReserve(size, 0) {
+			d.reserve = reserve{size: size}
+		}
+	}
+}
+
+// allocateReserve makes the reserve's file of that size if there is room for left more bytes, and reports whether
+// it did.
+func (d *DB) allocateReserve(size, left int64) bool {
+	name := filepath.Join(d.dir, reserveName)
+	f, err := d.fs.Create(name)
+	if err != nil {
+		return false
+	}
+	ok := f.Allocate(size+left) == nil && (left == 0 || f.Truncate(size) == nil)
+	f.Close()
+	if !ok {
+		d.fs.Remove(name)
+	}
+	return ok
+}
+
+// releaseReserve gives up the reserve, and reports whether there was one. It is called with preparing held.
+func (d *DB) releaseReserve() bool {
+	if d.reserve.size == 0 {
+		return false
+	}
+	d.reserve = reserve{released: d.reserve.size}
+	d.remove(filepath.Join(d.dir, reserveName))
+	return true
+}
+
+// giveRoom gives back files that were made for later, and reports whether there were any: a flush or merge that finds
+// no room for itself may make more with it. The reserve is only for deletes, and for what follows from them.
+func (d *DB) giveRoom(reserve bool) bool {
+	d.preparing.Lock()
+	defer d.preparing.Unlock()
+	gave := d.giveUnused()
+	d.mu.Lock()
+	next := d.next
+	d.next = nil
+	d.mu.Unlock()
+	if next != nil {
+		d.drop(next)
+		d.removeObsolete()
+		gave = true
+	}
+	return reserve && d.releaseReserve() || gave
+}
+
+// giveUnused removes the files that the log does not need to go on: obsolete ones, those kept to be used again, and the
+// next segment while it is incomplete. It reports whether there were any. It is called with preparing held.
+func (d *DB) giveUnused() bool {
+	gave := d.removeObsolete()
+	if d.making != nil {
+		d.undo(d.making)
+		d.making, gave = nil, true
+	}
+	d.mu.Lock()
+	spare := d.spare
+	d.spare = nil
+	d.mu.Unlock()
+	for _, s := range spare {
+		d.remove(segmentName(d.dir, s.id))
+	}
+	return gave || len(spare) > 0
+}
