@@ -1,18 +1,25 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/logtree/simulate"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash"
 )
 
-// crashLab is what the crash command tests. A simulation of an engine's own is added here, as
-// crash.Histories("name", simulate.Run).
+// crashLab is what the crash command tests.
 func crashLab() crash.Lab {
 	lab := crash.Standard()
-	lab.Simulations = []crash.Simulation{crash.Histories(logtree.Name, simulate.Run)}
+	lab.Simulations = []crash.Simulation{{Engine: logtree.Name, One: func(ctx context.Context, seed uint64) (crash.Simulated, error) {
+		s, err := simulate.Run(ctx, seed)
+		return crash.Simulated{
+			Steps: s.Steps, Commits: s.Commits, Reads: s.Reads, PowerCuts: s.Cuts, Kills: s.Kills, InOperation: s.Halts, InRecovery: s.Doubles,
+			Faults: s.Faults + s.Full, Damages: s.Damages, Recoveries: s.Recoveries, Refusals: s.Refusals,
+		}, err
+	}}}
 	return lab
 }
 
@@ -39,14 +46,12 @@ func (c *crashCommand) run(lab crash.Lab) int {
 	at := crash.Place{Dir: c.Dir, Keep: c.Keep}
 	var err error
 	if c.Replay != "" {
-		err = lab.Replay(ctx, c.Replay, at, terminal())
+		err = lab.Replay(ctx, c.Replay, at, console.Standard())
 	} else {
 		err = lab.Command(ctx, crash.Request{
 			Engines: c.Engines, Levels: c.Levels, Kinds: c.Kind, Subjects: c.Subject, Cuts: c.Cuts, FS: c.FS, Seed: c.Seed, For: c.For,
-		}, at, c.JSON, terminal())
+		}, at, c.JSON, console.Standard())
 	}
-	if fail(err) == exitOK {
-		return exitOK
-	}
+	fail(err)
 	return crash.Status(err)
 }

@@ -19,7 +19,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -28,9 +27,9 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/mattn/go-isatty"
 
 	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 // The exit statuses.
@@ -165,7 +164,7 @@ func hint(parser *kong.Kong, args []string) string {
 }
 
 func (b *benchCommand) run(lab bench.Lab) int {
-	t := terminal()
+	t := console.Standard()
 	if b.List {
 		lab.List(t)
 		return exitOK
@@ -176,7 +175,8 @@ func (b *benchCommand) run(lab bench.Lab) int {
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
 		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed,
 	}, bench.Place{Dir: b.Dir, AllowTmpfs: b.AllowTmpfs}, b.JSON, t)
-	return fail(err)
+	fail(err)
+	return bench.Status(err)
 }
 
 // interruptible returns a context that ends with a signal that should end the command.
@@ -194,27 +194,8 @@ func fail(err error) int {
 		return exitOK
 	}
 	fmt.Fprintln(os.Stderr, "holdfast:", strings.ReplaceAll(err.Error(), "\n", "; "))
-	switch {
-	case errors.Is(err, bench.ErrInterrupted):
+	if errors.Is(err, console.ErrInterrupted) {
 		return exitInterrupted
-	case errors.Is(err, bench.ErrWrong):
-		return exitWrong
 	}
 	return exitError
 }
-
-func terminal() bench.Terminal {
-	width := func(f *os.File) func() int {
-		if !isatty.IsTerminal(f.Fd()) && !isatty.IsCygwinTerminal(f.Fd()) {
-			return func() int { return 0 }
-		}
-		return func() int { return columns(f) }
-	}
-	return bench.Terminal{
-		Out: io.Writer(os.Stdout), Err: os.Stderr, OutWidth: width(os.Stdout), ErrWidth: width(os.Stderr),
-		Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
-	}
-}
-
-// defaultColumns is the width of a terminal that does not tell.
-const defaultColumns = 80

@@ -42,7 +42,7 @@ func TestSummariseLeavesOutWhatIsVoid(t *testing.T) {
 	}
 	got := summarise([]Cell{cell("good"), cell("bad"), cell("never")}, []Result{
 		result("good", 3, true), result("bad", 9, true), result("good", 1, true), result("bad", 9, false), result("good", 2, true),
-	})
+	}, 5)
 	if len(got) != 1 || got[0].Engine != "good" || got[0].Median != 2 || got[0].Low != 1 || got[0].High != 3 || got[0].Rounds != 3 {
 		t.Errorf("%+v", got)
 	}

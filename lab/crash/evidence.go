@@ -79,7 +79,7 @@ const maxTree = 512 << 20
 
 // take copies dir before anybody opens it.
 func (e *evidence) take(r *runner, dir string) error {
-	to, err := os.MkdirTemp(r.dir, "before-")
+	to, err := os.MkdirTemp(r.dir.Path, "before-")
 	if err != nil {
 		return err
 	}

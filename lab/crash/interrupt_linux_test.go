@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
-	"github.com/holdfastdb/holdfast/lab/internal/leftover"
+	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
 
 // traces lists what there is of a run in dir: its children, mounts and loop devices.
@@ -73,7 +74,7 @@ func aRun(t *testing.T, dir string, kind Kind) (*exec.Cmd, *bytes.Buffer) {
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		for end := time.Now().Add(time.Minute); len(traces(t, dir)) > 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-			_ = sweep(dir)
+			_ = rundir.Sweep(dir, runDirs)
 		}
 	})
 	want := []string{"/cmdline"}
@@ -105,7 +106,7 @@ func TestInterruptLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			if status := cmd.ProcessState.ExitCode(); status != exitInterrupted || !strings.HasSuffix(out.String(), ErrInterrupted.Error()+"\n") {
+			if status := cmd.ProcessState.ExitCode(); status != console.ExitInterrupted || !strings.HasSuffix(out.String(), console.ErrInterrupted.Error()+"\n") {
 				t.Errorf("status %d: %s", status, out)
 			}
 			until(t, "its children are gone", func() bool { return !strings.Contains(fmt.Sprint(traces(t, dir)), "/cmdline") })
@@ -122,7 +123,7 @@ func TestInterruptLeavesNothing(t *testing.T) {
 // unlocked reports whether the directory of the run in dir is locked by nobody.
 func unlocked(t *testing.T, dir string) bool {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(dir, dirPrefix+"*", leftover.Lock))
+	names, err := filepath.Glob(filepath.Join(dir, dirPrefix+"*", rundir.Lock))
 	if err != nil || len(names) != 1 {
 		t.Fatalf("%q, %v", names, err)
 	}
@@ -155,7 +156,7 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 				t.Fatalf("%v, %v", entries, err)
 			}
 			status, out, err := command(t.Context(), Standard(), request(Kill, 1, "power", bbolt.Name), Place{Dir: dir, Child: victims(standard, dir)}, "")
-			if status != exitOK || !strings.Contains(out, "removed what a killed run had left") {
+			if status != console.ExitOK || !strings.Contains(out, "removed what a killed run had left") {
 				t.Errorf("status %d, %v\n%s", status, err, out)
 			}
 			if left := traces(t, dir); len(left) > 0 {
@@ -173,7 +174,7 @@ func TestLivingRunIsLeftAlone(t *testing.T) {
 	dir := realDir(t)
 	cmd, _ := aRun(t, dir, Kill)
 	status, out, err := command(t.Context(), Standard(), request(Kill, 1, "power", bbolt.Name), Place{Dir: dir, Child: victims(standard, dir)}, "")
-	if status != exitOK || strings.Contains(out, "had left") {
+	if status != console.ExitOK || strings.Contains(out, "had left") {
 		t.Errorf("status %d, %v\n%s", status, err, out)
 	}
 	if names, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("%s%d-*", dirPrefix, cmd.Process.Pid))); err != nil || len(names) != 1 {
@@ -183,7 +184,7 @@ func TestLivingRunIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if status := cmd.ProcessState.ExitCode(); status != exitInterrupted {
+	if status := cmd.ProcessState.ExitCode(); status != console.ExitInterrupted {
 		t.Errorf("status %d", status)
 	}
 }
@@ -200,7 +201,7 @@ func TestWithoutRoot(t *testing.T) {
 	if cmd.ProcessState == nil {
 		t.Skipf("this binary cannot be run by nobody here")
 	}
-	if status := cmd.ProcessState.ExitCode(); status != exitCannot || !strings.Contains(string(out), "root") {
+	if status := cmd.ProcessState.ExitCode(); status != console.ExitCannot || !strings.Contains(string(out), "root") {
 		t.Errorf("status %d: %s", status, out)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -22,9 +23,9 @@ var kv = Subject{
 func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 	p := plan{w.spec.Seed}
 	weaker := w.weaker(e)
-	group := w.crew()
+	var group sync.WaitGroup
 	for range w.spec.Writers {
-		group.do(func() error {
+		w.start(&group, func() error {
 			var (
 				b       holdfast.Batch
 				scratch []byte
@@ -39,7 +40,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 				}
 				scratch = p.fill(&b, scratch, w.spec.Gen, n)
 				w.next++
-				w.tell.tell(tellIssued, n, 0)
+				w.report.send(tellIssued, n, 0)
 				r, err := e.Apply(&b, level)
 				w.mu.Unlock()
 				w.spent.Add(int64(b.Size()))
@@ -60,7 +61,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 			return nil
 		})
 	}
-	group.do(func() error {
+	w.start(&group, func() error {
 		for w.rest(stop, 30*time.Millisecond) {
 			if err := w.look(e); err != nil {
 				return err
