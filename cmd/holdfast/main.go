@@ -63,10 +63,19 @@ type benchCommand struct {
 	Rounds     *int           `help:"Times that each measurement is repeated." placeholder:"N"`
 	For        *time.Duration `help:"Length of each measurement." placeholder:"2s"`
 	Seed       *uint64        `help:"Seed of the order; a run prints its own." placeholder:"N"`
-	Dir        string         `help:"Directory on the disk to measure; all that is made there is removed. Default: the current one." placeholder:"DIR"`
+	Dir        string         `help:"Directory on the disk to measure, not an engine's; only what bench made there is removed. Default: the current one." placeholder:"DIR"`
 	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
-	JSON       string         `name:"json" help:"Write the report to this file too; - is standard output, and then the tables go to standard error." placeholder:"FILE"`
+	JSON       string         `name:"json" help:"Write the report to this file too, while the run goes on and at its end; - is standard output, and then the tables go to standard error." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`
+}
+
+// Help implements kong's interface for what follows the flags.
+func (benchCommand) Help() string {
+	return `A run that is interrupted or breaks off still shows, and writes with --json, what it has measured, marked partial: ` +
+		`the tables are of the rounds that were finished. The file is also written while the run goes on.
+
+Exit status: 0 all went well; 1 it was used wrongly or could not begin; 2 a measurement failed verification; ` +
+		`5 the run broke off, or measurements are void because the disk was full; 130 it was interrupted.`
 }
 
 type childCommand struct{}

@@ -46,7 +46,7 @@ func singular(unit string) string {
 // report writes the tables, and what follows from them.
 func (s screen) report(l Lab, r *Report) {
 	if r.Partial != "" {
-		s.Printf("\n%s\n", s.Paint(console.Red, "PARTIAL: "+r.Partial+"."))
+		s.Partial(r.Partial)
 	}
 	for _, name := range r.Plan.Workloads {
 		w, err := l.workload(name)

@@ -137,7 +137,7 @@ func TestRaftReportLooksAsBefore(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		width int
-	}{{"raft-120.txt", 120}, {"raft-88.txt", 88}} {
+	}{{"raft-120.txt", 120}, {"raft-80.txt", 80}} {
 		lab, _, report := inventedOf(Request{Preset: "raft", Rounds: &rounds, Clients: []int{2}, Workloads: []string{"raft/stable-set", "raft/get-log", "raft/long"}}, "badger", "pebble", "mem")
 		var out bytes.Buffer
 		s := screen{console.Screen{W: &out, Width: test.width}}

@@ -84,8 +84,8 @@ type Watcher interface {
 }
 
 // Run measures the plan, and returns the report, of what there is, with any error: console.ErrInterrupted when
-// ctx ends, or console.ErrIncomplete when it is no use to go on, as with a directory that is gone. A measurement
-// that fails does not end the run; it is in the report as void.
+// ctx ends, or what makes it no use to go on, as a directory that is gone; that is console.ErrIncomplete if there is
+// something to report. A measurement that fails does not end the run; it is in the report as void.
 func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 	p := r.plan
 	report := &Report{
@@ -94,9 +94,9 @@ func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 			Rounds: p.Rounds, Seconds: p.For.Seconds(), WarmUpSeconds: p.WarmUp.Seconds(), Seed: p.Seed, Command: p.Command},
 	}
 	otherWork := work()
-	soFar := func(end string) *Report {
+	soFar := func(end string, err error) *Report {
 		if end != "" {
-			end = report.partial(len(p.Cells), end)
+			end = report.partial(len(p.Cells), end, err)
 		}
 		report.Partial, report.Machine.OtherWork = end, otherWork()
 		report.summarise(p.Cells)
@@ -108,15 +108,19 @@ func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 			result, err := r.measure(ctx, c, round, len(report.Results))
 			switch {
 			case errors.Is(err, console.ErrInterrupted):
-				return soFar("interrupted"), err
+				return soFar("interrupted", nil), err
 			case err != nil:
-				return soFar("broken off (" + err.Error() + ")"), fmt.Errorf("%w: %w", console.ErrIncomplete, err)
+				report := soFar("broken off", err)
+				if len(report.Results) > 0 {
+					err = fmt.Errorf("%w: %w", console.ErrIncomplete, err)
+				}
+				return report, err
 			}
 			report.Results = append(report.Results, result)
-			w.Measured(func() *Report { return soFar("still running") })
+			w.Measured(func() *Report { return soFar("still running", nil) })
 		}
 	}
-	return soFar(""), nil
+	return soFar("", nil), nil
 }
 
 // childTimeout is what a child may take beyond its measuring time, to prepare, settle and verify.

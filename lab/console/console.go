@@ -108,6 +108,12 @@ func (s Screen) Paint(style Style, text string) string {
 // Printf writes text as it is.
 func (s Screen) Printf(format string, args ...any) { fmt.Fprintf(s.W, format, args...) }
 
+// Partial says above a report why it is not all that was planned.
+func (s Screen) Partial(why string) {
+	s.Printf("\n")
+	s.Wrapped(s.Paint(Red, "PARTIAL:")+" ", why+".")
+}
+
 // Wrapped writes first and rest within the width, with later lines indented by 4.
 func (s Screen) Wrapped(first, rest string) { s.Hanging(first, rest, 4) }
 
@@ -174,7 +180,7 @@ func (s Screen) Table(t *Table) {
 			s.Printf("\n")
 		}
 		first = false
-		s.block(t, append(slices.Clone(keys), block...))
+		s.block(t, keys, block)
 		block, width = nil, keysWidth
 	}
 	for i, c := range t.Columns {
@@ -207,8 +213,8 @@ func (t *Table) width(i int) int {
 	return max(w, columnsOf(t.Columns[i].Name))
 }
 
-// block writes some columns of t.
-func (s Screen) block(t *Table, columns []int) {
+// block writes the keys and some columns of t, without the rows that have nothing there.
+func (s Screen) block(t *Table, keys, columns []int) {
 	w := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -218,7 +224,8 @@ func (s Screen) block(t *Table, columns []int) {
 	w.SuppressTrailingSpaces()
 	header := table.Row{}
 	var configs []table.ColumnConfig
-	for at, i := range columns {
+	all := slices.Concat(keys, columns)
+	for at, i := range all {
 		c := t.Columns[i]
 		header = append(header, c.Name)
 		config := table.ColumnConfig{Number: at + 1, WidthMax: c.Wrap, WidthMaxEnforcer: text.WrapSoft}
@@ -230,7 +237,10 @@ func (s Screen) block(t *Table, columns []int) {
 	w.AppendHeader(header)
 	for _, row := range t.rows {
 		cells := table.Row{}
-		for _, i := range columns {
+		if !slices.ContainsFunc(columns, func(i int) bool { return row.cells[i] != "" }) {
+			continue
+		}
+		for _, i := range all {
 			cells = append(cells, s.Paint(row.styles[i], row.cells[i]))
 		}
 		w.AppendRow(cells)

@@ -123,9 +123,9 @@ func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error
 	}
 	switch {
 	case errors.Is(err, console.ErrInterrupted):
-		return s.report("interrupted"), err
+		return s.report("interrupted", nil), err
 	case err != nil:
-		report := s.report("broken off (" + err.Error() + ")")
+		report := s.report("broken off", err)
 		if report.crashes() > 0 {
 			err = fmt.Errorf("%w: %w", console.ErrIncomplete, err)
 		}
@@ -136,11 +136,11 @@ func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error
 			err = errors.Join(err, fmt.Errorf("%w: evidence could not be kept: %w", console.ErrIncomplete, t.failed))
 		}
 	}
-	return s.report(""), err
+	return s.report("", nil), err
 }
 
-// report makes the report of a run that came to this end; empty if nothing is missing.
-func (s *runState) report(end string) *Report {
+// report makes the report of a run that came to this end, because of an error if there is one; empty if nothing is missing.
+func (s *runState) report(end string, err error) *Report {
 	p := s.plan
 	report := &Report{
 		Schema: Schema, Machine: Machine{runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), runtime.Version()},
@@ -152,9 +152,19 @@ func (s *runState) report(end string) *Report {
 		report.Results = append(report.Results, t.finish())
 	}
 	if end != "" {
-		report.Partial = fmt.Sprintf("%s at %d %%, after %s", end, 100*s.done/max(s.all, 1), console.Number(report.crashes(), "crash")+"es")
+		report.Partial = fmt.Sprintf("%s at %d %%, after %s", end, 100*s.done/max(s.all, 1), crashesText(report.crashes()))
+		if err != nil {
+			report.Partial += ": " + err.Error()
+		}
 	}
 	return report
+}
+
+func crashesText(n int) string {
+	if n == 1 {
+		return "1 crash"
+	}
+	return fmt.Sprintf("%d crashes", n)
 }
 
 // passes goes through the units in shuffled order, again and again if the run has a length.
@@ -224,7 +234,7 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 			defer mu.Unlock()
 			if err == nil {
 				s.done++
-				w.ended(func() *Report { return s.report("still running") })
+				w.ended(func() *Report { return s.report("still running", nil) })
 			}
 			return err
 		})

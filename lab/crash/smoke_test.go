@@ -34,19 +34,19 @@ func TestMain(m *testing.M) {
 		case "crash-victim":
 			os.Exit(lab.Child(os.Stdin, os.Stdout))
 		case "crash-run":
-			os.Exit(runHere(lab, os.Args[2], os.Args[3], os.Args[4]))
+			os.Exit(runHere(lab, os.Args[2], os.Args[3], os.Args[4], os.Args[5]))
 		}
 	}
 	os.Exit(m.Run())
 }
 
-// runHere is a run of many cuts in dir, until it is interrupted.
-func runHere(lab Lab, name, dir, kinds string) int {
+// runHere is a run of many cuts in dir, until it is interrupted. json is a file, or empty.
+func runHere(lab Lab, name, dir, kinds, json string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cuts := 1000
 	err := lab.Command(ctx, Request{Engines: []string{logtree.Name}, Levels: []string{"power"}, Kinds: strings.Split(kinds, ","), Cuts: &cuts},
-		Place{Dir: dir, Child: victims(name, dir)}, "", console.Terminal{Out: os.Stdout, Err: os.Stderr})
+		Place{Dir: dir, Child: victims(name, dir)}, json, console.Terminal{Out: os.Stdout, Err: os.Stderr})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}

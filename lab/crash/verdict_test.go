@@ -436,6 +436,37 @@ func TestCuts(t *testing.T) {
 	}
 }
 
+// TestReportFits80Columns, with rows of every kind, and says of a run that ended early that it did.
+func TestReportFits80Columns(t *testing.T) {
+	r := &Report{Plan: PlanJSON{Kinds: Kinds(), Subjects: []string{kv.Name, rafts.Name}, Command: "holdfast crash"}, Partial: "interrupted at 40 %, after 12 crashes"}
+	for _, kind := range Kinds() {
+		for _, subject := range r.Plan.Subjects {
+			tally := newTally(cell{Engine: notWritten, Kind: kind, Subject: subject, Level: holdfast.Process, Given: holdfast.Process}, 1)
+			tally.add(Judgement{Acked: 1234567, Kept: 1234567, Gone: 3, Window: 12.345}, false)
+			if kind == Simulate {
+				tally.simulated(Simulated{Histories: 1, PowerCuts: 12345, Reads: 7654321, Faults: 99})
+			}
+			r.Results = append(r.Results, tally.finish())
+		}
+	}
+	r.Results = append(r.Results, newTally(cell{Engine: noSyncs, Kind: Power, Subject: kv.Name, Control: true}, 1).finish())
+	var out strings.Builder
+	screen{console.Screen{W: &out, Width: 80}}.report(r)
+	for line := range strings.Lines(out.String()) {
+		if n := len(strings.TrimRight(line, "\n")); n > 80 {
+			t.Errorf("a line of %d columns: %s", n, line)
+		}
+	}
+	for _, want := range []string{"PARTIAL: interrupted at 40 %", "held so far", "1234567", "7654321", "12345", "had not been found out yet"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "is to be believed") {
+		t.Errorf("it judges a control that had no chance:\n%s", out.String())
+	}
+}
+
 // TestNothingToTest: a run of controls alone says nothing about anybody, and must not end well.
 func TestNothingToTest(t *testing.T) {
 	for name, test := range map[string]struct {
