@@ -41,9 +41,9 @@ func TestTableFolds(t *testing.T) {
   pebble   power      20       -
   logtree  process     5  123456
 
-  engine   level    says
-  pebble   power    as
-                    documented
+  engine  level  says
+  pebble  power  as
+                 documented
 `,
 		1: `
   engine   level    cuts
@@ -54,9 +54,9 @@ func TestTableFolds(t *testing.T) {
   pebble   power         -
   logtree  process  123456
 
-  engine   level    says
-  pebble   power    as
-                    documented
+  engine  level  says
+  pebble  power  as
+                 documented
 `,
 	} {
 		var out bytes.Buffer
