@@ -99,8 +99,8 @@ func TestKVValuesFollowFromTheSeed(t *testing.T) {
 	}
 }
 
-func TestKVLedger(t *testing.T) {
-	l := make(kvLedger, 3)
+func TestKVVersions(t *testing.T) {
+	l := make(kvVersions, 3)
 	state := func(key uint32) string {
 		version, ok := l.has(key)
 		return fmt.Sprint(version, ok)

@@ -44,7 +44,7 @@ type Workload struct {
 	// Refused says of engines, by name, why they cannot do the work.
 	Refused map[string]string
 
-	// Overhead is what a measurement takes on the average beside warming up, measuring and what
+	// Overhead is what a measurement takes on the average in addition to warming up, measuring and what
 	// starting a process does, to guess how long a plan takes.
 	Overhead time.Duration
 

@@ -15,7 +15,7 @@ import (
 	"github.com/mattn/go-isatty"
 )
 
-// What a run of any command can end with, beside errors of its own.
+// What a run of any command can end with, in addition to errors of its own.
 var (
 	// ErrInterrupted: the context ended before the run did.
 	ErrInterrupted = errors.New("interrupted")

@@ -49,7 +49,7 @@ func (k Kind) survives() holdfast.Level {
 	return holdfast.Power
 }
 
-// What a run can find, beside errors of its use.
+// What a run can find.
 var (
 	// ErrBroken: an engine does not keep what it claims.
 	ErrBroken = errors.New("a claim is broken")

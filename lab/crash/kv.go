@@ -45,7 +45,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 				w.mu.Unlock()
 				w.spent.Add(int64(b.Size()))
 				if err == nil && n%13 == 0 {
-					continue // nobody waits for this one
+					continue // this one is not waited for
 				}
 				if err == nil {
 					err = r.Wait()

@@ -193,7 +193,7 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 	return nil
 }
 
-// rounds is how many crashes of a row are judged in one pass: as many as were asked for, and where nobody has said how many,
+// rounds is how many crashes of a row are judged in one pass: as many as were asked for, and if no number was named,
 // half of the usual number in rows that tell less.
 func (p *runPlan) rounds(c cell) int {
 	switch {
