@@ -13,13 +13,15 @@ import (
 // crashLab is what the crash command tests.
 func crashLab() crash.Lab {
 	lab := crash.Standard()
-	lab.Simulations = []crash.Simulation{{Engine: logtree.Name, One: func(ctx context.Context, seed uint64) (crash.Simulated, error) {
+	one := func(ctx context.Context, seed uint64) (crash.Simulated, error) {
 		s, err := simulate.Run(ctx, seed)
 		return crash.Simulated{
-			Steps: s.Steps, Commits: s.Commits, Reads: s.Reads, PowerCuts: s.Cuts, Kills: s.Kills, InOperation: s.Halts, InRecovery: s.Doubles,
+			Steps: s.Steps, Commits: s.Commits, Reads: s.Reads,
+			PowerCuts: s.Cuts, Kills: s.Kills, InOperation: s.Halts, InRecovery: s.Doubles,
 			Faults: s.Faults + s.Full, Damages: s.Damages, Recoveries: s.Recoveries, Refusals: s.Refusals,
 		}, err
-	}}}
+	}
+	lab.Simulations = []crash.Simulation{{Engine: logtree.Name, One: one}}
 	return lab
 }
 
@@ -43,8 +45,8 @@ func (crashCommand) Help() string {
 	return `A run that is interrupted or breaks off still shows, and writes with --json, what it has found, marked partial. ` +
 		`The file is also written while the run goes on.
 
-Exit status: 0 all claims held; 1 it was used wrongly or could not begin; 2 a claim is broken; 3 a control was not found out, so that ` +
-		`the run is not to be believed; 4 this machine cannot do what was asked for; 5 the run broke off; 130 it was interrupted.`
+Exit status: 0 all claims held; 1 it was used wrongly or could not begin; 2 a claim is broken; 3 a control was not ` +
+		`found out, so that the run is not to be believed; 4 this machine cannot do what was asked for; 5 the run broke off; 130 it was interrupted.`
 }
 
 type victimCommand struct{}

@@ -27,7 +27,8 @@ func Status(err error) int {
 
 // Command is one run of the bench command. json names a file for the report, "-" for standard
 // output; empty for none. A run that is interrupted or breaks off shows and writes what it has
-// measured until then; the file is written again and again while it goes on. [Status] tells the exit status of the error.
+// measured until then; the file is written again and again while it goes on. [Status] tells the
+// exit status of the error.
 func (l Lab) Command(ctx context.Context, r Request, at Place, json string, t console.Terminal) (err error) {
 	plan, err := l.Plan(r)
 	if err != nil {
@@ -70,7 +71,8 @@ func (r *Report) void() error {
 	case len(void) == 0:
 		return nil
 	case len(void) == disk:
-		return fmt.Errorf("%d of %d measurements had no room on the disk, or it refused: %w", disk, len(r.Results), console.ErrIncomplete)
+		return fmt.Errorf("%d of %d measurements met a disk that was full or took no writes: %w", disk, len(r.Results),
+			console.ErrIncomplete)
 	}
 	return fmt.Errorf("%d of %d measurements: %w", len(void), len(r.Results), ErrWrong)
 }

@@ -41,7 +41,8 @@ func (p *progress) Starts(c Cell, round, done int) {
 		what += fmt.Sprintf(", %d clients", c.Clients)
 	}
 	p.Show(func() string {
-		return fmt.Sprintf("  round %d of %d  %s  %s left  %s", round, p.plan.Rounds, console.Bar(done, p.total), console.Length(p.left(done)), what)
+		return fmt.Sprintf("  round %d of %d  %s  %s left  %s", round, p.plan.Rounds,
+			console.Bar(done, p.total), console.Length(p.left(done)), what)
 	})
 }
 

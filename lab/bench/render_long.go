@@ -21,7 +21,8 @@ func (s screen) tails(g group) {
 		if g.floor != nil {
 			share = percent(row.Median / g.floor.Median)
 		}
-		t.Row(g.style(row.Engine), row.Engine, count(row.Median*items), duration(row.p50), duration(row.p99), duration(row.p999), duration(row.max), share)
+		t.Row(g.style(row.Engine), row.Engine, count(row.Median*items), duration(row.p50), duration(row.p99),
+			duration(row.p999), duration(row.max), share)
 	}
 	for _, engine := range g.void {
 		t.Row(console.Red, engine, "void", "", "", "", "", "see below")

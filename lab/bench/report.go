@@ -123,7 +123,8 @@ func (r *Report) rounds() int {
 	return cmp.Or(most, r.Plan.Rounds)
 }
 
-// partial is why the report is not all of the plan: an end that came too early, and the error that caused it, if one did.
+// partial is why the report is not all of the plan: an end that came too early, and the error that caused it, if
+// one did.
 func (r *Report) partial(cells int, end string, err error) string {
 	text := fmt.Sprintf("%s after %d of %d measurements", end, len(r.Results), cells*r.Plan.Rounds)
 	if finished := len(r.Results) / cells; finished > 0 {

@@ -89,7 +89,8 @@ type Watcher interface {
 func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 	p := r.plan
 	report := &Report{
-		Schema: Schema, Machine: r.machine, Results: []Result{}, Summary: []Summary{}, Unavailable: append([]Unavailable{}, p.Unavailable...),
+		Schema: Schema, Machine: r.machine, Results: []Result{}, Summary: []Summary{},
+		Unavailable: append([]Unavailable{}, p.Unavailable...),
 		Plan: PlanJSON{Preset: p.Preset, Engines: p.Engines, Workloads: p.Workloads, Levels: p.Levels, Clients: p.Clients,
 			Rounds: p.Rounds, Seconds: p.For.Seconds(), WarmUpSeconds: p.WarmUp.Seconds(), Seed: p.Seed, Command: p.Command},
 	}
@@ -174,7 +175,8 @@ func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, err
 
 // diskRefuses reports that it is not the contender's fault: the disk is full, or takes no writes.
 func diskRefuses(err error) bool {
-	return errors.Is(err, holdfast.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EDQUOT)
+	return errors.Is(err, holdfast.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS) ||
+		errors.Is(err, syscall.EDQUOT)
 }
 
 // runChild starts a child, hands it the request and waits for its answer. When ctx ends the child is killed.

@@ -33,8 +33,8 @@ func middle(values []float64) float64 {
 	return center
 }
 
-// summarise sums up the first so many of the results, cell by cell in the plan's order. A cell with a void result, wherever it
-// is, has no summary.
+// summarise sums up the first so many of the results, cell by cell in the plan's order. A cell with a void result,
+// wherever it is, has no summary.
 func summarise(cells []Cell, results []Result, counted int) []Summary {
 	summaries := []Summary{}
 	for _, c := range cells {

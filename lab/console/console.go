@@ -19,7 +19,8 @@ import (
 var (
 	// ErrInterrupted: the context ended before the run did.
 	ErrInterrupted = errors.New("interrupted")
-	// ErrIncomplete: the run broke off, or a part of it could not be done, for a reason that lies outside of what it examines.
+	// ErrIncomplete: the run broke off, or a part of it could not be done, for a reason that is not in what it
+	// examines.
 	ErrIncomplete = errors.New("the run is incomplete")
 )
 

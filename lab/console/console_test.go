@@ -15,7 +15,9 @@ import (
 )
 
 func example() *Table {
-	t := &Table{Keys: 2, Columns: []Column{{Name: "engine"}, {Name: "level"}, {Name: "cuts", Right: true}, {Name: ""}, {Name: "lost", Right: true}, {Name: "says", Wrap: 12}}}
+	t := &Table{Keys: 2, Columns: []Column{
+		{Name: "engine"}, {Name: "level"}, {Name: "cuts", Right: true}, {Name: ""}, {Name: "lost", Right: true}, {Name: "says", Wrap: 12},
+	}}
 	t.Row("", "pebble", "power", "20", "hidden", "-", "as documented")
 	t.Row(Dim, "logtree", "process", "5", "hidden", "123456", "")
 	return t
@@ -164,7 +166,9 @@ func TestReportGoesElsewhere(t *testing.T) {
 		t.Error(failure)
 	}
 	for _, name := range []string{t.TempDir(), filepath.Join(t.TempDir(), "gone", "x")} {
-		if _, failure := terminal.OpenReport("bench", name); !errors.Is(failure, holdfast.ErrBadOption) || !strings.Contains(failure.Error(), "--json") || strings.Count(failure.Error(), name) != 1 {
+		_, failure := terminal.OpenReport("bench", name)
+		if !errors.Is(failure, holdfast.ErrBadOption) || !strings.Contains(failure.Error(), "--json") ||
+			strings.Count(failure.Error(), name) != 1 {
 			t.Errorf("%s: %v", name, failure)
 		}
 	}

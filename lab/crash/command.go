@@ -9,8 +9,8 @@ import (
 )
 
 // Command is one run of the crash command. json names a file for the report, "-" for standard
-// output; empty for none. A run that is interrupted or breaks off shows and writes what it has found until then; the file is
-// written again and again while it goes on. [Status] tells the exit status of its error.
+// output; empty for none. A run that is interrupted or breaks off shows and writes what it has found until then; the
+// file is written again and again while it goes on. [Status] tells the exit status of its error.
 func (l Lab) Command(ctx context.Context, q Request, at Place, json string, t console.Terminal) (err error) {
 	plan, err := l.plan(q)
 	if err != nil {
@@ -33,7 +33,7 @@ func (l Lab) Command(ctx context.Context, q Request, at Place, json string, t co
 	p := newProgress(t, file)
 	report, err := r.run(ctx, plan, p)
 	p.End()
-	if report.crashes() > 0 {
+	if report.Partial == "" || report.crashes() > 0 {
 		s.report(report)
 		err = errors.Join(err, file.Write(report))
 	}
@@ -41,7 +41,7 @@ func (l Lab) Command(ctx context.Context, q Request, at Place, json string, t co
 		err = errors.Join(err, fmt.Errorf("%d of %d rows: %w", n, len(report.Results), ErrBroken))
 	}
 	if report.Partial == "" && report.heldControls() {
-		return ErrControl
+		err = errors.Join(err, ErrControl)
 	}
 	return err
 }

@@ -38,7 +38,8 @@ func (p *progress) starts(c cell, done, all, broken int) {
 		what += ", " + c.Subject
 	}
 	p.Show(func() string {
-		return fmt.Sprintf("  %s %d of %d%s%s  %s  %s", console.Bar(done, all), done, all, p.left(done, all), found, c.Kind, what)
+		return fmt.Sprintf("  %s %d of %d%s%s  %s  %s", console.Bar(done, all), done, all, p.left(done, all), found,
+			c.Kind, what)
 	})
 }
 

@@ -79,7 +79,11 @@ func (s screen) report(r *Report) {
 		}
 	}
 	s.Printf("\n")
-	s.Wrapped("", "Batches, added up over all cuts. lost: acknowledged at a level that must survive, and gone. order: missing under later ones. wrong: never written, damaged, or different when opened again. window: the most that one cut took, from the first batch that is gone to the last acknowledgement.")
+	if !slices.Equal(r.Plan.Kinds, []Kind{Simulate}) {
+		s.Wrapped("", "Batches, added up over all cuts. lost: acknowledged at a level that must survive, and gone. "+
+			"order: missing under later ones. wrong: never written, damaged, or different when opened again. "+
+			"window: the most that one cut took, from the first batch that is gone to the last acknowledgement.")
+	}
 	s.broken(r)
 	s.controls(r)
 	s.Printf("\nagain: %s\n", r.Plan.Command)
@@ -87,7 +91,9 @@ func (s screen) report(r *Report) {
 
 func (s screen) kind(r *Report, kind Kind, subject string) {
 	t := console.Table{Keys: 3}
-	for i, name := range []string{"engine", "level", "verdict", "cuts", "acked", "survived", "lost", "torn", "order", "wrong", "unopened", "open ms", "syncs/ack", "window"} {
+	names := []string{"engine", "level", "verdict", "cuts", "acked", "survived", "lost", "torn", "order", "wrong",
+		"unopened", "open ms", "syncs/ack", "window"}
+	for i, name := range names {
 		t.Columns = append(t.Columns, console.Column{Name: name, Right: i >= t.Keys})
 	}
 	fs := ""
@@ -105,9 +111,10 @@ func (s screen) kind(r *Report, kind Kind, subject string) {
 		case r.Partial != "":
 			verdict += " so far"
 		}
-		t.Row(style, row.Engine, row.Level.String(), verdict, fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked), fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn),
-			some(row.OutOfOrder), some(row.Wrong), some(row.RecoveryFailures), recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row))
-		if row.Verdict == Held {
+		t.Row(style, row.Engine, row.Level.String(), verdict, fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked),
+			fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn), some(row.OutOfOrder), some(row.Wrong), some(row.RecoveryFailures),
+			recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row))
+		if row.Verdict == Held && !row.Control {
 			t.PaintLast(2, console.Green)
 		}
 	}
@@ -129,7 +136,9 @@ func (s screen) kind(r *Report, kind Kind, subject string) {
 // simulations says of each simulation what was done and compared in it.
 func (s screen) simulations(r *Report) {
 	t := console.Table{Keys: 2}
-	for i, name := range []string{"engine", "verdict", "histories", "power cuts", "kills", "in operation", "in recovery", "faults", "damage", "found", "commits", "reads", "wrong"} {
+	names := []string{"engine", "verdict", "histories", "power cuts", "kills", "in operation", "in recovery", "faults",
+		"damage", "found", "commits", "reads", "wrong"}
+	for i, name := range names {
 		t.Columns = append(t.Columns, console.Column{Name: name, Right: i >= t.Keys})
 	}
 	for _, row := range r.Results {
@@ -141,8 +150,9 @@ func (s screen) simulations(r *Report) {
 		if row.Verdict == Broken {
 			style = console.Red
 		}
-		t.Row(style, row.Engine, string(row.Verdict), some(did.Histories), some(did.PowerCuts), some(did.Kills), some(did.InOperation), some(did.InRecovery),
-			some(did.Faults), some(did.Damages), some(did.Refusals), some(did.Commits), some(did.Reads), some(row.Wrong))
+		t.Row(style, row.Engine, string(row.Verdict), some(did.Histories), some(did.PowerCuts), some(did.Kills),
+			some(did.InOperation), some(did.InRecovery), some(did.Faults), some(did.Damages), some(did.Refusals),
+			some(did.Commits), some(did.Reads), some(row.Wrong))
 		if row.Verdict == Held {
 			t.PaintLast(1, console.Green)
 		}
@@ -151,7 +161,9 @@ func (s screen) simulations(r *Report) {
 		s.Printf("\n")
 		s.Hanging("", s.Paint(console.Bold, titles[Simulate]), 2)
 		s.Table(&t)
-		s.Wrapped("  ", "Histories that each follow from a seed. in operation: crashes in the middle of an operation, among the cuts and kills. in recovery: crashes while it opened after a crash. found: reads and openings that met damage and said so. Every read, and the contents after every crash, were compared with what must be there.")
+		s.Wrapped("  ", "Histories that each follow from a seed. in operation: crashes in the middle of an operation, among the cuts "+
+			"and kills. in recovery: crashes while it opened after a crash. found: reads and openings that met damage and said so. "+
+			"Every read, and the contents after every crash, were compared with what must be there.")
 	}
 	s.reasons(r, func(row Result) bool { return row.Kind == Simulate })
 }
@@ -227,7 +239,11 @@ func (s screen) broken(r *Report) {
 		if row.Verdict != Broken || row.Control {
 			continue
 		}
-		s.Printf("\n%s\n", s.Paint(console.Red, fmt.Sprintf("BROKEN: %s at %v does not survive %s (%s)", row.Engine, row.Level, row.Kind, row.Subject)))
+		title := fmt.Sprintf("BROKEN: %s at %v does not survive %s (%s)", row.Engine, row.Level, row.Kind, row.Subject)
+		if row.Kind == Simulate {
+			title = fmt.Sprintf("BROKEN: %s breaks a law in its simulation, at seed %d", row.Engine, row.Seed)
+		}
+		s.Printf("\n%s\n", s.Paint(console.Red, title))
 		for _, f := range row.Findings[:min(len(row.Findings), 6)] {
 			s.Wrapped("  ", clip(strings.Join(strings.Fields(f), " ")))
 		}
@@ -252,7 +268,8 @@ func (s screen) controls(r *Report) {
 			continue
 		}
 		if r.Partial != "" {
-			s.Wrapped("", fmt.Sprintf("control: %s had not been found out yet, after %s: the run has not shown that it would find a lie.", name, crashesText(row.Cuts)))
+			s.Wrapped("", fmt.Sprintf("control: %s had not been found out yet, after %s: the run has not shown that it would "+
+				"find a lie.", name, crashesText(row.Cuts)))
 			continue
 		}
 		s.Wrapped("", s.Paint(console.Red, fmt.Sprintf("control: %s was NOT found out in %d cuts: nothing above is to be believed.", name, row.Cuts)))

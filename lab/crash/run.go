@@ -110,8 +110,8 @@ type runState struct {
 	done, all int // units of this pass
 }
 
-// run carries out a plan, and returns the report, of what there is, with any error: console.ErrInterrupted when ctx ends,
-// or that it is no use to go on; that is console.ErrIncomplete if there is something to report.
+// run carries out a plan, and returns the report, of what there is, with any error: console.ErrInterrupted when ctx
+// ends, or what makes it no use to go on; that is console.ErrIncomplete if there is something to report.
 func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error) {
 	s := &runState{plan: p, began: time.Now()}
 	for i, c := range p.cells {
@@ -139,7 +139,8 @@ func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error
 	return s.report("", nil), err
 }
 
-// report makes the report of a run that came to this end, because of an error if there is one; empty if nothing is missing.
+// report makes the report of a run that came to this end, because of an error if there is one; empty if nothing is
+// missing.
 func (s *runState) report(end string, err error) *Report {
 	p := s.plan
 	report := &Report{
@@ -152,7 +153,11 @@ func (s *runState) report(end string, err error) *Report {
 		report.Results = append(report.Results, t.finish())
 	}
 	if end != "" {
-		report.Partial = fmt.Sprintf("%s at %d %%, after %s", end, 100*s.done/max(s.all, 1), crashesText(report.crashes()))
+		at := ""
+		if p.length == 0 {
+			at = fmt.Sprintf(" at %d %%,", 100*s.done/max(s.all, 1))
+		}
+		report.Partial = end + at + " after " + crashesText(report.crashes())
 		if err != nil {
 			report.Partial += ": " + err.Error()
 		}

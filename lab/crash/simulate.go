@@ -2,7 +2,7 @@ package crash
 
 import (
 	"context"
-	"strconv"
+	"fmt"
 	"time"
 
 	"github.com/holdfastdb/holdfast/lab/console"
@@ -91,5 +91,5 @@ func (t *tally) simulationFailed(seed uint64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.result.Seed = seed
-	t.result.Replay = "holdfast crash --kind simulate --engines " + t.cell.Engine + " --seed " + strconv.FormatUint(seed, 10)
+	t.result.Replay = fmt.Sprintf("holdfast crash --kind simulate --engines %s --seed %d", t.cell.Engine, seed)
 }

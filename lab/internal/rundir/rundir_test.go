@@ -28,8 +28,8 @@ func TestEnginesDirectoriesAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	bare, other := t.TempDir(), t.TempDir()
-	for _, name := range []string{filepath.Join(bare, "MANIFEST-000001"), filepath.Join(other, "holdfast"), filepath.Join(other, "report.json")} {
-		if err := os.WriteFile(name, nil, 0o755); err != nil {
+	for name, dir := range map[string]string{"MANIFEST-000001": bare, "holdfast": other, "report.json": other} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +48,8 @@ func TestEnginesDirectoriesAreRefused(t *testing.T) {
 			if err := d.Close(); err != nil {
 				t.Error(err)
 			}
-		case !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "--dir"):
+		case !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), says),
+			!strings.Contains(err.Error(), "--dir"):
 			t.Errorf("%s: %v", dir, err)
 		}
 		if after, err := os.ReadDir(dir); err != nil || len(after) != len(before) {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// claim marks dir as that of a living run, until the file is closed or the process ends. The file gets its name once it is
-// locked, or a sweep might take it for one whose run is dead.
+// claim marks dir as that of a living run, until the file is closed or the process ends. The file gets its name once
+// it is locked, or a sweep might take it for one whose run is dead.
 func claim(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, Lock)
 	if err != nil {
@@ -57,8 +57,8 @@ func still(f *os.File, name string) bool {
 	return err == nil && os.SameFile(was, is)
 }
 
-// clean removes the directory of a killed run. Its children die with it, but not before it, and may be making files: under
-// another name they do not find it. The lock file goes last, so that the next sweep finds what cannot be removed now.
+// clean removes the directory of a killed run. Its children die with it, but not before it, and may be making files:
+// under another name they do not find it. The lock file goes last, so that the next sweep finds what cannot be removed now.
 func clean(dir string) error {
 	gone := dir + "-gone"
 	if err := os.Rename(dir, gone); err != nil {
