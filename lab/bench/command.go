@@ -77,6 +77,9 @@ func (r *Report) void() error {
 	return fmt.Errorf("%d of %d measurements: %w", len(void), len(r.Results), ErrWrong)
 }
 
+// listIndent is where what is said of a name begins.
+const listIndent = 22
+
 // List writes the engines, workloads and presets.
 func (l Lab) List(t console.Terminal) {
 	s := screen{t.Screen()}
@@ -92,11 +95,12 @@ func (l Lab) List(t console.Terminal) {
 	}
 	s.Printf("%s\n", s.Paint(console.Bold, "workloads"))
 	for _, w := range l.Workloads {
-		s.Printf("  %-18s  %s\n", w.Name, w.About)
+		s.Hanging(fmt.Sprintf("  %-18s  ", w.Name), w.About, listIndent)
 	}
 	s.Printf("\n%s\n", s.Paint(console.Bold, "presets"))
 	for _, p := range Presets() {
-		s.Printf("  %-18s  %s: %s of %v\n", p.Name, p.About, console.Number(p.Rounds, "round"), p.For.Round(time.Millisecond))
+		about := fmt.Sprintf("%s: %s of %v", p.About, console.Number(p.Rounds, "round"), p.For.Round(time.Millisecond))
+		s.Hanging(fmt.Sprintf("  %-18s  ", p.Name), about, listIndent)
 	}
 	s.Printf("\n%s\n", s.Paint(console.Bold, "levels"))
 	for _, level := range holdfast.Levels() {

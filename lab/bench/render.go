@@ -25,13 +25,14 @@ func (s screen) header(p Plan, m Machine) {
 	if !slices.Equal(p.Clients, []int{1}) {
 		clients = ", " + strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Clients), " ", " and "), "[]") + " clients"
 	}
-	s.Printf("%s: %s, %s, %s%s, %s of %v, about %s\n", p.Preset, console.Number(len(p.Workloads), "workload"), console.Number(len(p.Engines), "engine"),
-		console.Number(len(levels), "level"), clients, console.Number(p.Rounds, "round"), p.For, console.Length(p.Estimate()))
+	s.Wrapped(p.Preset+": ", fmt.Sprintf("%s, %s, %s%s, %s of %v, about %s", console.Number(len(p.Workloads), "workload"),
+		console.Number(len(p.Engines), "engine"), console.Number(len(levels), "level"), clients,
+		console.Number(p.Rounds, "round"), p.For, console.Length(p.Estimate())))
 	cpu := m.CPU
 	if cpu == "" {
 		cpu = m.Arch
 	}
-	s.Printf("machine: %s, %s, %s %s\n", cpu, console.Number(m.CPUs, "CPU"), m.OS, m.Go)
+	s.Wrapped("machine: ", fmt.Sprintf("%s, %s, %s %s", cpu, console.Number(m.CPUs, "CPU"), m.OS, m.Go))
 	s.Wrapped("", m.Sentence())
 }
 
