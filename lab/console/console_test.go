@@ -124,8 +124,8 @@ func TestReportFile(t *testing.T) {
 	}
 }
 
-// TestCheckpointsTakeAHundredth of the time, whatever a report takes to make.
-func TestCheckpointsTakeAHundredth(t *testing.T) {
+// TestCheckpointsTakeATwentieth of the time, whatever a report takes to make.
+func TestCheckpointsTakeATwentieth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var terminal Terminal
 		f, err := terminal.OpenReport("bench", filepath.Join(t.TempDir(), "report.json"))
@@ -141,7 +141,7 @@ func TestCheckpointsTakeAHundredth(t *testing.T) {
 			})
 			time.Sleep(time.Second)
 		}
-		if made < 9 || made > 11 {
+		if made < 50 || made > 55 {
 			t.Errorf("%d checkpoints of 1 s in 1000 s", made)
 		}
 	})

@@ -62,10 +62,10 @@ func (f *ReportFile) refused(name string, err error) error {
 }
 
 // checkpointShare is how much of a run's time checkpoints may take: one part of so many.
-const checkpointShare = 100
+const checkpointShare = 20
 
 // Checkpoint writes what value returns to the file, if there is one, so that it survives the end of the process. It
-// does nothing if the last one was so short ago that writing would take more than a hundredth of the time. Errors are
+// does nothing if the last one was so short ago that writing would take more than a twentieth of the time. Errors are
 // not returned: the report is written again at the end.
 func (f *ReportFile) Checkpoint(value func() any) {
 	began := time.Now()
