@@ -205,7 +205,7 @@ func (j *Judgement) unread(h *history) {
 }
 
 func noRoom(dir, text string) error {
-	return &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrBadOption, Detail: text, Remedy: "name a directory on a disk with room with --dir"}
+	return &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrFull, Detail: text, Remedy: "name a directory on a disk with room with --dir"}
 }
 
 // runVictim starts a victim and kills it at a moment; last is called just before. An error is not the victim's
