@@ -63,6 +63,8 @@ func (c *crashCommand) run(lab crash.Lab) int {
 			Engines: c.Engines, Levels: c.Levels, Kinds: c.Kind, Subjects: c.Subject, Cuts: c.Cuts, FS: c.FS, Seed: c.Seed, For: c.For,
 		}, at, c.JSON, console.Standard())
 	}
-	fail(err)
+	if status := fail(err); status != exitError {
+		return status
+	}
 	return crash.Status(err)
 }

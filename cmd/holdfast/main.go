@@ -12,7 +12,8 @@
 //	holdfast raft inspect    what the Raft stores in a directory hold
 //
 // It exits with status 0 if all went well; 1 if it was used wrongly or could not run; 2 if a result failed verification,
-// a claim was broken in a crash, or something is damaged or lost; and 130 if it was interrupted.
+// a claim was broken in a crash, or something is damaged or lost; 3 and 4 as crash --help says; 5 if a run of bench or
+// crash is incomplete; and 130 if it was interrupted.
 package main
 
 import (
@@ -184,7 +185,9 @@ func (b *benchCommand) run(lab bench.Lab) int {
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
 		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed,
 	}, bench.Place{Dir: b.Dir, AllowTmpfs: b.AllowTmpfs}, b.JSON, t)
-	fail(err)
+	if status := fail(err); status != exitError {
+		return status
+	}
 	return bench.Status(err)
 }
 
