@@ -90,12 +90,14 @@ func (s screen) report(r *Report) {
 }
 
 func (s screen) kind(r *Report, kind Kind, subject string) {
-	t := console.Table{Keys: 3}
+	t := console.Table{Keys: 2}
 	names := []string{"engine", "level", "verdict", "cuts", "acked", "survived", "lost", "torn", "order", "wrong",
 		"unopened", "open ms", "syncs/ack", "window"}
 	for i, name := range names {
-		t.Columns = append(t.Columns, console.Column{Name: name, Right: i >= t.Keys})
+		t.Columns = append(t.Columns, console.Column{Name: name, Right: i > t.Keys})
 	}
+	// The names and verdicts of controls are long.
+	t.Columns[0].Wrap, t.Columns[t.Keys].Wrap = len("pebble, memory"), len(AsDocumented)
 	fs := ""
 	for _, row := range r.Results {
 		if row.Kind != kind || row.Subject != subject || row.Verdict == NotAvailable {
