@@ -1,18 +1,27 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/logtree/simulate"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash"
 )
 
-// crashLab is what the crash command tests. A simulation of an engine's own is added here, as
-// crash.Histories("name", simulate.Run).
+// crashLab is what the crash command tests.
 func crashLab() crash.Lab {
 	lab := crash.Standard()
-	lab.Simulations = []crash.Simulation{crash.Histories(logtree.Name, simulate.Run)}
+	one := func(ctx context.Context, seed uint64) (crash.Simulated, error) {
+		s, err := simulate.Run(ctx, seed)
+		return crash.Simulated{
+			Steps: s.Steps, Commits: s.Commits, Reads: s.Reads,
+			PowerCuts: s.Cuts, Kills: s.Kills, InOperation: s.Halts, InRecovery: s.Doubles,
+			Faults: s.Faults + s.Full, Damages: s.Damages, Recoveries: s.Recoveries, Refusals: s.Refusals,
+		}, err
+	}
+	lab.Simulations = []crash.Simulation{{Engine: logtree.Name, One: one}}
 	return lab
 }
 
@@ -25,10 +34,19 @@ type crashCommand struct {
 	FS      string         `name:"fs" help:"File system below for power and faults: ext4 (the default), xfs, btrfs." placeholder:"FS"`
 	Seed    *uint64        `help:"Seed of everything that follows from one; a run prints its own." placeholder:"N"`
 	For     *time.Duration `help:"Go on until this much time has passed." placeholder:"10m"`
-	JSON    string         `name:"json" help:"Write the report to this file too; - is standard output, and then the tables go to standard error." placeholder:"FILE"`
+	JSON    string         `name:"json" help:"Write the report to this file too, while the run goes on and at its end; - is standard output, and then the tables go to standard error." placeholder:"FILE"`
 	Keep    string         `help:"Directory for the evidence of broken claims. Default: a new one in --dir, if there is any." placeholder:"DIR"`
-	Dir     string         `help:"Directory on the disk to work on; all that is made there, but evidence, is removed. Default: the current one." placeholder:"DIR"`
+	Dir     string         `help:"Directory on the disk to work on, not an engine's; only what crash made there is removed, and evidence stays. Default: the current one." placeholder:"DIR"`
 	Replay  string         `help:"Check again what a run has kept as evidence in this directory." placeholder:"DIR"`
+}
+
+// Help implements kong's interface for what follows the flags.
+func (crashCommand) Help() string {
+	return `A run that is interrupted or breaks off still shows, and writes with --json, what it has found, marked partial. ` +
+		`The file is also written while the run goes on.
+
+Exit status: 0 all claims held; 1 it was used wrongly or could not begin; 2 a claim is broken; 3 a control was not ` +
+		`found out, so that the run is not to be believed; 4 this machine cannot do what was asked for; 5 the run broke off; 130 it was interrupted.`
 }
 
 type victimCommand struct{}
@@ -39,14 +57,14 @@ func (c *crashCommand) run(lab crash.Lab) int {
 	at := crash.Place{Dir: c.Dir, Keep: c.Keep}
 	var err error
 	if c.Replay != "" {
-		err = lab.Replay(ctx, c.Replay, at, terminal())
+		err = lab.Replay(ctx, c.Replay, at, console.Standard())
 	} else {
 		err = lab.Command(ctx, crash.Request{
 			Engines: c.Engines, Levels: c.Levels, Kinds: c.Kind, Subjects: c.Subject, Cuts: c.Cuts, FS: c.FS, Seed: c.Seed, For: c.For,
-		}, at, c.JSON, terminal())
+		}, at, c.JSON, console.Standard())
 	}
-	if fail(err) == exitOK {
-		return exitOK
+	if status := fail(err); status != exitError {
+		return status
 	}
 	return crash.Status(err)
 }

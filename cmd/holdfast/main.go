@@ -12,14 +12,14 @@
 //	holdfast raft inspect    what the Raft stores in a directory hold
 //
 // It exits with status 0 if all went well; 1 if it was used wrongly or could not run; 2 if a result failed verification,
-// a claim was broken in a crash, or something is damaged or lost; and 130 if it was interrupted.
+// a claim was broken in a crash, or something is damaged or lost; 3 and 4 as crash --help says; 5 if a run of bench or
+// crash is incomplete; and 130 if it was interrupted.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -28,9 +28,9 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/mattn/go-isatty"
 
 	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 // The exit statuses.
@@ -64,10 +64,19 @@ type benchCommand struct {
 	Rounds     *int           `help:"Times that each measurement is repeated." placeholder:"N"`
 	For        *time.Duration `help:"Length of each measurement." placeholder:"2s"`
 	Seed       *uint64        `help:"Seed of the order; a run prints its own." placeholder:"N"`
-	Dir        string         `help:"Directory on the disk to measure; all that is made there is removed. Default: the current one." placeholder:"DIR"`
+	Dir        string         `help:"Directory on the disk to measure, not an engine's; only what bench made there is removed. Default: the current one." placeholder:"DIR"`
 	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
-	JSON       string         `name:"json" help:"Write the report to this file too; - is standard output, and then the tables go to standard error." placeholder:"FILE"`
+	JSON       string         `name:"json" help:"Write the report to this file too, while the run goes on and at its end; - is standard output, and then the tables go to standard error." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`
+}
+
+// Help implements kong's interface for what follows the flags.
+func (benchCommand) Help() string {
+	return `A run that is interrupted or breaks off still shows, and writes with --json, what it has measured, marked partial: ` +
+		`the tables are of the rounds that were finished. The file is also written while the run goes on.
+
+Exit status: 0 all went well; 1 it was used wrongly or could not begin; 2 a measurement failed verification; ` +
+		`5 the run broke off, or measurements are void because the disk was full; 130 it was interrupted.`
 }
 
 type childCommand struct{}
@@ -165,7 +174,7 @@ func hint(parser *kong.Kong, args []string) string {
 }
 
 func (b *benchCommand) run(lab bench.Lab) int {
-	t := terminal()
+	t := console.Standard()
 	if b.List {
 		lab.List(t)
 		return exitOK
@@ -176,7 +185,10 @@ func (b *benchCommand) run(lab bench.Lab) int {
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
 		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed,
 	}, bench.Place{Dir: b.Dir, AllowTmpfs: b.AllowTmpfs}, b.JSON, t)
-	return fail(err)
+	if status := fail(err); status != exitError {
+		return status
+	}
+	return bench.Status(err)
 }
 
 // interruptible returns a context that ends with a signal that should end the command.
@@ -194,27 +206,8 @@ func fail(err error) int {
 		return exitOK
 	}
 	fmt.Fprintln(os.Stderr, "holdfast:", strings.ReplaceAll(err.Error(), "\n", "; "))
-	switch {
-	case errors.Is(err, bench.ErrInterrupted):
+	if errors.Is(err, console.ErrInterrupted) {
 		return exitInterrupted
-	case errors.Is(err, bench.ErrWrong):
-		return exitWrong
 	}
 	return exitError
 }
-
-func terminal() bench.Terminal {
-	width := func(f *os.File) func() int {
-		if !isatty.IsTerminal(f.Fd()) && !isatty.IsCygwinTerminal(f.Fd()) {
-			return func() int { return 0 }
-		}
-		return func() int { return columns(f) }
-	}
-	return bench.Terminal{
-		Out: io.Writer(os.Stdout), Err: os.Stderr, OutWidth: width(os.Stdout), ErrWidth: width(os.Stderr),
-		Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
-	}
-}
-
-// defaultColumns is the width of a terminal that does not tell.
-const defaultColumns = 80

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 // The test binary is also the command, with the lab's engines and some that misbehave, for the tests
@@ -172,6 +174,22 @@ func TestList(t *testing.T) {
 	}
 }
 
+// TestHelpOfExitStatuses: every status of a command is in its help.
+func TestHelpOfExitStatuses(t *testing.T) {
+	for command, statuses := range map[string][]string{"bench": {"0", "1", "2", "5", "130"}, "crash": {"0", "1", "2", "3", "4", "5", "130"}} {
+		_, out, _ := result(t, holdfastCommand(t, command, "--help"))
+		_, help, _ := strings.Cut(strings.Join(strings.Fields(out), " "), "Exit status: ")
+		for i, s := range statuses {
+			if i > 0 {
+				s = "; " + s
+			}
+			if !strings.Contains(help, s+" ") {
+				t.Errorf("%s: no status %q in %q", command, s, help)
+			}
+		}
+	}
+}
+
 func TestHelp(t *testing.T) {
 	for _, args := range [][]string{nil, {"--help"}, {"bench", "--help"}} {
 		status, out, stderr := result(t, holdfastCommand(t, args...))
@@ -272,14 +290,37 @@ func TestCrashingEngineIsVoid(t *testing.T) {
 	checkEmpty(t, cmd.Dir)
 }
 
-// TestFullDiskEndsTheRun: it is no engine's fault, so nothing is void; there is just no use to go on.
-func TestFullDiskEndsTheRun(t *testing.T) {
-	cmd := holdfastCommand(t, with(short, "--engines", "full")...)
-	status, _, stderr := result(t, cmd)
-	if status != exitError || !strings.Contains(stderr, syscall.ENOSPC.Error()) || strings.Count(stderr, "\n") != 1 {
-		t.Errorf("status %d: %s", status, stderr)
+// TestFullDiskVoidsItsRow, with the reason, and the others are measured. It is no engine's fault: the status is not that of one
+// that failed verification.
+func TestFullDiskVoidsItsRow(t *testing.T) {
+	cmd := holdfastCommand(t, with(short, "--engines", "mem,full")...)
+	status, out, stderr := result(t, cmd)
+	if status != console.ExitIncomplete || !strings.Contains(out, syscall.ENOSPC.Error()) || !strings.Contains(out, "VOID: 1 measurement ") ||
+		!regexp.MustCompile(`\n  full +void`).MatchString(out) || !strings.Contains(out, "mem ") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}
 	checkEmpty(t, cmd.Dir)
+	cmd = holdfastCommand(t, with(short, "--engines", "liar,full")...)
+	if status, out, stderr := result(t, cmd); status != exitWrong {
+		t.Errorf("with one that lies: status %d\n%s%s", status, out, stderr)
+	}
+}
+
+// TestEnginesDirectoryIsRefused: bench and crash make nothing in it.
+func TestEnginesDirectoryIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "HOLDFAST"), []byte("holdfast 1\nengine bbolt\nformat 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{with(short, "--dir", dir), {"crash", "--kind", "kill", "--engines", "mem", "--dir", dir}} {
+		status, out, stderr := result(t, holdfastCommand(t, args...))
+		if status != exitError || out != "" || !strings.Contains(stderr, "directory of an engine") || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("status %d\n%s%s", status, out, stderr)
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+			t.Errorf("made there: %v, %v", entries, err)
+		}
+	}
 }
 
 // TestTwoRunsInOneDirectory do not meet.

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/datadir"
-	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 	"github.com/holdfastdb/holdfast/store/raftlog/migrate"
 )
@@ -48,15 +48,15 @@ type raftInspectCommand struct {
 func (c *raftImportCommand) run() int {
 	ctx, stop := interruptible()
 	defer stop()
-	p := &importProgress{t: terminal()}
+	p := &importProgress{t: console.Standard()}
 	r, at, err := c.copy(ctx, p.show)
 	p.end()
 	if err != nil && ctx.Err() != nil {
 		// Another error than that of the context says what is left.
 		if e, ok := err.(*holdfast.Error); ok && errors.Is(e.Cause, context.Cause(ctx)) {
-			err = bench.ErrInterrupted
+			err = console.ErrInterrupted
 		} else {
-			err = fmt.Errorf("%w: %w", bench.ErrInterrupted, err)
+			err = fmt.Errorf("%w: %w", console.ErrInterrupted, err)
 		}
 	}
 	if err != nil {
@@ -193,13 +193,16 @@ func names(list []string) string {
 
 // importProgress is one line on a terminal, and nothing elsewhere.
 type importProgress struct {
-	t     bench.Terminal
+	t     console.Terminal
 	last  time.Time
 	drawn bool
 }
 
 func (p *importProgress) show(phase string, done, of int64) {
-	width := p.t.ErrWidth()
+	width := 0
+	if p.t.ErrWidth != nil {
+		width = p.t.ErrWidth()
+	}
 	if width == 0 || time.Since(p.last) < 100*time.Millisecond {
 		return
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 // gone reports whether a process has ended; one that nobody has waited for yet has.
@@ -32,7 +36,28 @@ func awaitGone(t *testing.T, pid int) {
 	}
 }
 
-// TestInterruptLeavesNothing: no child, no directory, no half-written report; one line, status 130.
+// sleeping is a short run of mem and the sleeper, in which the sleeper has the first turn or the last.
+func sleeping(t *testing.T, last bool, more ...string) *exec.Cmd {
+	t.Helper()
+	lab := bench.Standard()
+	lab.Engines = append(lab.Engines, misbehaving()...)
+	for seed := uint64(0); ; seed++ {
+		p, err := lab.Plan(bench.Request{Preset: "smoke", Workloads: []string{"event/append-1"}, Engines: []string{"mem", "sleeper"}, Seed: &seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cells := p.Shuffled(1)
+		at := 0
+		if last {
+			at = len(cells) - 1
+		}
+		if cells[at].Engine == "sleeper" {
+			return holdfastCommand(t, with(with(short, "--engines", "mem,sleeper", "--seed", fmt.Sprint(seed)), more...)...)
+		}
+	}
+}
+
+// TestInterruptLeavesNothing: no child, no directory, no report of nothing; one line, status 130.
 func TestInterruptLeavesNothing(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -40,7 +65,7 @@ func TestInterruptLeavesNothing(t *testing.T) {
 			caught := make(chan os.Signal, 1)
 			signal.Notify(caught, sig)
 			defer signal.Stop(caught)
-			cmd := holdfastCommand(t, with(short, "--engines", "sleeper", "--json", "report.json")...)
+			cmd := sleeping(t, false, "--json", "report.json")
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			if err := cmd.Start(); err != nil {
@@ -56,6 +81,79 @@ func TestInterruptLeavesNothing(t *testing.T) {
 			}
 			if !gone(child) {
 				t.Errorf("child %d lives on", child)
+			}
+			checkEmpty(t, cmd.Dir)
+		})
+	}
+}
+
+// TestEarlyEndKeepsWhatWasMeasured: a run that is interrupted, killed, or loses its directory has a report, which says why
+// it is not all; if the run can still do that, it shows the tables, too.
+func TestEarlyEndKeepsWhatWasMeasured(t *testing.T) {
+	for name, test := range map[string]struct {
+		end     func(t *testing.T, cmd *exec.Cmd, child int)
+		status  int
+		partial string
+	}{
+		"interrupted": {func(t *testing.T, cmd *exec.Cmd, _ int) {
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}, exitInterrupted, "interrupted after "},
+		"killed": {func(t *testing.T, cmd *exec.Cmd, _ int) {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}, -1, "still running after "},
+		"without its directory": {func(t *testing.T, cmd *exec.Cmd, child int) {
+			names, err := filepath.Glob(filepath.Join(cmd.Dir, "holdfast-bench-*"))
+			if err != nil || len(names) != 1 {
+				t.Fatalf("%q, %v", names, err)
+			}
+			if err := os.RemoveAll(names[0]); err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}, console.ExitIncomplete, "broken off after 3 of 4 measurements: bench "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "report.json")
+			cmd := sleeping(t, true, "--json", file)
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			child := awaitSleeper(t, cmd.Dir)
+			test.end(t, cmd, child)
+			_ = cmd.Wait()
+			out := stdout.String()
+			if status := cmd.ProcessState.ExitCode(); status != test.status {
+				t.Errorf("status %d\n%s%s", status, out, stderr.String())
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var report bench.Report
+			if err := json.Unmarshal(text, &report); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(report.Partial, test.partial) || len(report.Results) == 0 || len(report.Summary) != len(report.Results) {
+				t.Errorf("%q, %d results, %d summaries", report.Partial, len(report.Results), len(report.Summary))
+			}
+			if test.status < 0 {
+				awaitGone(t, child)
+				return // the directory is for the next run to remove
+			}
+			// All but the sleeper.
+			if want := fmt.Sprintf("after %d of %d measurements", len(report.Results), len(report.Results)+1); !strings.Contains(report.Partial, want) {
+				t.Errorf("%q", report.Partial)
+			}
+			if !strings.Contains(strings.Join(strings.Fields(out), " "), "PARTIAL: "+test.partial) || !strings.Contains(out, "\n  mem ") || strings.Count(stderr.String(), "\n") != 1 {
+				t.Errorf("%s%s", out, stderr.String())
 			}
 			checkEmpty(t, cmd.Dir)
 		})
@@ -115,32 +213,6 @@ func runBeside(t *testing.T, other *exec.Cmd) *exec.Cmd {
 	cmd := holdfastCommand(t, "bench", "smoke", "--engines", "mem", "--levels", "memory", "--workloads", "event/append-1")
 	cmd.Dir = other.Dir
 	return cmd
-}
-
-// TestVanishedDirectoryEndsTheRun: the run's directory is removed under its feet.
-func TestVanishedDirectoryEndsTheRun(t *testing.T) {
-	cmd := holdfastCommand(t, with(short, "--engines", "sleeper")...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	child := awaitSleeper(t, cmd.Dir)
-	names, err := filepath.Glob(filepath.Join(cmd.Dir, "holdfast-bench-*"))
-	if err != nil || len(names) != 1 {
-		t.Fatalf("%q, %v", names, err)
-	}
-	if err := os.RemoveAll(names[0]); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
-	if status := cmd.ProcessState.ExitCode(); status != exitError || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "no such file or directory") {
-		t.Errorf("status %d: %s", status, stderr.String())
-	}
-	checkEmpty(t, cmd.Dir)
 }
 
 // TestReaderThatGoesAway: writing to a closed pipe is an error, not the end of a process that has

@@ -6,9 +6,9 @@
 // repeated in shuffled rounds and summed up as a median with a nonparametric interval, and
 // are only ever ranked within the level of durability that was really given.
 //
-// Two contenders stand beside the engines. "null" does nothing, and so shows what the
+// Two contenders are no engines. "null" does nothing, and so shows what the
 // harness itself costs. "floor" does the least that this machine can do for the same
-// bytes: one write call, and one fdatasync for [holdfast.Power]. Beside our store for Raft, on each engine, stand the peers of
+// bytes: one write call, and one fdatasync for [holdfast.Power]. Our store for Raft, on each engine, is compared with the peers of
 // package contender, other stores for Raft as they are.
 package bench
 

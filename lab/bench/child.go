@@ -10,17 +10,16 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
-// spec is what the parent asks of a child, as one line of JSON on its standard input.
-// The input stays open: when it ends, the parent is gone, and so goes the child.
-type spec struct {
+// request is what the parent asks of a child.
+type request struct {
 	Cell   Cell
 	For    time.Duration
 	WarmUp time.Duration
@@ -46,7 +45,7 @@ type outcome struct {
 	Items, Checked int64
 	Verified       bool
 	Error          string
-	Fatal          bool // the disk is full, or refuses: no use to go on
+	Disk           bool // the error is the disk's: it is full, or takes no writes
 }
 
 func unknownOutcome() outcome {
@@ -57,25 +56,16 @@ func unknownOutcome() outcome {
 // Child does one measurement, as told on stdin. It is what a child process runs, and
 // returns its exit status.
 func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
-	in := json.NewDecoder(stdin)
-	var s spec
-	if err := in.Decode(&s); err != nil {
-		fmt.Fprintln(os.Stderr, "this command is for the bench command's own use:", err)
+	var q request
+	if err := child.Serve("bench", stdin, &q); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// Nothing else comes. The end of the input is the end of the parent.
-	go func() {
-		_, _ = io.Copy(io.Discard, io.MultiReader(in.Buffered(), stdin))
-		os.Exit(1)
-	}()
-	// A library that prints must not spoil the answer.
-	os.Stdout = os.Stderr
-
 	o := unknownOutcome()
-	if err := l.measure(s, &o); err != nil {
+	if err := l.measure(q, &o); err != nil {
 		o.Verified = false
 		o.Error = err.Error()
-		o.Fatal = errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EDQUOT)
+		o.Disk = diskRefuses(err)
 	}
 	if err := json.NewEncoder(stdout).Encode(o); err != nil {
 		return 1
@@ -83,24 +73,24 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 	return 0
 }
 
-func (l Lab) measure(s spec, o *outcome) error {
-	w, err := l.workload(s.Cell.Workload)
+func (l Lab) measure(q request, o *outcome) error {
+	w, err := l.workload(q.Cell.Workload)
 	if err != nil {
 		return err
 	}
-	load, err := l.prepare(w, s)
+	load, err := l.prepare(w, q)
 	if err != nil {
 		return err
 	}
 	// What preparing left behind is not the contender's.
 	runtime.GC()
-	sampler := newSampler(s.Dir, sampleEvery)
+	sampler := newSampler(q.Dir, sampleEvery)
 	if w.Samples {
 		load.Client = sampler.counting(load.Client)
 	}
 	before := cpuTime()
 	sampler.start()
-	err = drive(load, s, o)
+	err = drive(load, q, o)
 	samples := sampler.stop()
 	if w.Samples {
 		o.Samples = samples
@@ -136,7 +126,7 @@ func (l Lab) measure(s spec, o *outcome) error {
 	if !load.Volatile {
 		take()
 	}
-	o.DiskBytes = usage(s.Dir)
+	o.DiskBytes = usage(q.Dir)
 	o.PeakDisk = max(sampler.peak, o.DiskBytes)
 	o.Commits, o.Groups, o.Syncs = metrics.Commits, metrics.Groups, metrics.Syncs
 	if err == nil && !load.Volatile {
@@ -146,30 +136,30 @@ func (l Lab) measure(s spec, o *outcome) error {
 }
 
 // prepare opens the contender and makes the inputs.
-func (l Lab) prepare(w Workload, s spec) (Load, error) {
-	task := Task{Dir: s.Dir, Level: s.Cell.Asked, Clients: s.Cell.Clients, Seed: s.Seed}
-	switch s.Cell.Engine {
+func (l Lab) prepare(w Workload, q request) (Load, error) {
+	task := Task{Dir: q.Dir, Level: q.Cell.Asked, Clients: q.Cell.Clients, Seed: q.Seed}
+	switch q.Cell.Engine {
 	case Null:
 		return w.Null(task)
 	case Floor:
 		return w.Floor(task)
 	}
-	entry, err := l.engine(s.Cell.Engine)
+	entry, err := l.engine(q.Cell.Engine)
 	if err != nil {
 		return Load{}, err
 	}
 	task.Open = func() (holdfast.Engine, error) {
-		dir := filepath.Join(s.Dir, "engine")
+		dir := filepath.Join(q.Dir, "engine")
 		if entry.Describe().Strongest() == holdfast.Memory {
 			dir = "" // nothing on disk
 		}
-		e, err := entry.Open(dir, holdfast.Options{Level: s.Cell.Asked})
+		e, err := entry.Open(dir, holdfast.Options{Level: q.Cell.Asked})
 		if err != nil {
 			return nil, err
 		}
 		// What was promised before opening is what the table will say.
-		if given := e.Capabilities().Promise(s.Cell.Asked).Given; given != s.Cell.Given {
-			err := fmt.Errorf("asked for %v it promised %v, and once open gives %v", s.Cell.Asked, s.Cell.Given, given)
+		if given := e.Capabilities().Promise(q.Cell.Asked).Given; given != q.Cell.Given {
+			err := fmt.Errorf("asked for %v it promised %v, and once open gives %v", q.Cell.Asked, q.Cell.Given, given)
 			return nil, errors.Join(err, e.Close())
 		}
 		return e, nil
@@ -185,8 +175,8 @@ const (
 
 // drive runs the closed loops: warm-up, then all clients start together and go on until the time
 // is over.
-func drive(load Load, s spec, o *outcome) error {
-	n := s.Cell.Clients
+func drive(load Load, q request, o *outcome) error {
+	n := q.Cell.Clients
 	var (
 		histograms = make([]*hdrhistogram.Histogram, n)
 		errs       = make([]error, n)
@@ -209,7 +199,7 @@ func drive(load Load, s spec, o *outcome) error {
 				} else {
 					warmUps.Add(1)
 				}
-				if errs[i] != nil || stop.Load() || time.Since(epoch) >= s.WarmUp {
+				if errs[i] != nil || stop.Load() || time.Since(epoch) >= q.WarmUp {
 					break
 				}
 			}
@@ -225,7 +215,7 @@ func drive(load Load, s spec, o *outcome) error {
 				now := time.Since(epoch)
 				_ = h.RecordValue(min(int64(now-last), highestLatency))
 				last = now
-				if now-origin >= s.For {
+				if now-origin >= q.For {
 					break
 				}
 			}

@@ -135,7 +135,7 @@ func (in *eventInputs) records() (all []byte, size int) {
 
 func eventNull(n int) func(Task) (Load, error) {
 	return func(t Task) (Load, error) {
-		in, log := newEventInputs(eventRing), newLedger()
+		in, log := newEventInputs(eventRing), newAckSums()
 		var position atomic.Uint64
 		return Load{
 			Client: func(i int) func() error {
@@ -240,7 +240,7 @@ func (l eventLog) again(t Task, check func(eventLog) (int64, int64, error)) (int
 }
 
 func eventAppendEngine(t Task, n int) (Load, error) {
-	in, acked := newEventInputs(eventRing), newLedger()
+	in, acked := newEventInputs(eventRing), newAckSums()
 	log, err := openEventLog(t)
 	if err != nil {
 		return Load{}, err

@@ -61,7 +61,7 @@ func newFloorFile(name string, record int, slots int64, sync bool) (*floorFile, 
 }
 
 // append writes records, which are those from index on, and returns when they are kept.
-// Whoever finds nobody writing writes for all that wait.
+// The first that waits writes for all.
 func (w *floorFile) append(records []byte, index int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

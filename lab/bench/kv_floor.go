@@ -21,7 +21,7 @@ type kvNull struct {
 const nullSample = 512
 
 func newKVNull(t Task, keys, value int) *kvNull {
-	n := &kvNull{kvTable: kvTable{task: t, values: newKVValues(value, t.Seed), ledger: make(kvLedger, keys)}}
+	n := &kvNull{kvTable: kvTable{task: t, values: newKVValues(value, t.Seed), versions: make(kvVersions, keys)}}
 	for key := range uint32(min(nullSample, kvPreloadBytes/value)) {
 		v := n.values.lay(make([]byte, value))
 		n.values.fill(v, key, 1)
@@ -40,7 +40,7 @@ func (n *kvNull) get(key uint32) error {
 }
 
 func (n *kvNull) scan() error {
-	for key := range n.ledger {
+	for key := range n.versions {
 		if err := n.get(uint32(key)); err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ func (n *kvNull) load(client func(int) func() error) Load {
 	return Load{
 		Client: client,
 		Close:  func() error { return nil },
-		Verify: func() (int64, int64, error) { return n.ledger.count(), 0, nil },
+		Verify: func() (int64, int64, error) { return n.versions.count(), 0, nil },
 	}
 }
 
@@ -126,7 +126,7 @@ func (f *kvFloor) fill(buf []byte, index uint32) {
 	}
 }
 
-// appender returns the operation of client i: appending records that nobody appended before, until after
+// appender returns the operation of client i: appending records that were not appended before, until after
 // billions the numbers begin again.
 func (f *kvFloor) appender(i int) func() error {
 	buf := f.lay(f.batch)
@@ -195,8 +195,8 @@ func (r *kvFloorReader) read(first, n int) error {
 	return nil
 }
 
-// beside is a load that closes and verifies another one too, which has no clients and whose items do not count.
-func (l Load) beside(other Load) Load {
+// with is a load that closes and verifies another one too, which has no clients and whose items do not count.
+func (l Load) with(other Load) Load {
 	closes, verifies := l.Close, l.Verify
 	l.Close = func() error { return errors.Join(closes(), other.Close()) }
 	l.Verify = func() (items, checked int64, err error) {

@@ -8,26 +8,26 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// kvLedger is what there should be: for each key the version put last and whether it is alive. A key
+// kvVersions is what there should be: for each key the version put last and whether it is alive. A key
 // belongs to one client, which alone reads and writes its place here; all of it is read once they are done.
-type kvLedger []uint32
+type kvVersions []uint32
 
 // alive is the bit that a key has while it is there; the bits above are its version.
 const alive = 1
 
 // put returns the version that the key gets with its next value.
-func (l kvLedger) put(key uint32) uint32 {
+func (l kvVersions) put(key uint32) uint32 {
 	l[key] = (l[key]>>1+1)<<1 | alive
 	return l[key] >> 1
 }
 
-func (l kvLedger) delete(key uint32) { l[key] &^= alive }
+func (l kvVersions) delete(key uint32) { l[key] &^= alive }
 
 // has returns the key's version, and whether it is there.
-func (l kvLedger) has(key uint32) (version uint32, ok bool) { return l[key] >> 1, l[key]&alive != 0 }
+func (l kvVersions) has(key uint32) (version uint32, ok bool) { return l[key] >> 1, l[key]&alive != 0 }
 
 // count returns how many keys there should be.
-func (l kvLedger) count() int64 {
+func (l kvVersions) count() int64 {
 	n := int64(0)
 	for _, state := range l {
 		n += int64(state & alive)
@@ -35,9 +35,9 @@ func (l kvLedger) count() int64 {
 	return n
 }
 
-// compare walks over all of r, which must hold the keys of the ledger with their values, and nothing else. It
+// compare walks over all of r, which must hold these keys with their values, and nothing else. It
 // returns how many it compared.
-func (l kvLedger) compare(r holdfast.Reader, values kvValues) (n int64, err error) {
+func (l kvVersions) compare(r holdfast.Reader, values kvValues) (n int64, err error) {
 	it := r.Scan(holdfast.Range{})
 	defer func() { err = errors.Join(err, wrong(it.Close())) }()
 	var key kvKey
@@ -69,7 +69,7 @@ type kvTable struct {
 	engine   holdfast.Engine
 	volatile bool // nothing is left after Close
 	values   kvValues
-	ledger   kvLedger
+	versions kvVersions
 }
 
 // newKVTable opens an engine for as many keys, of which none is there yet.
@@ -83,7 +83,7 @@ func newKVTable(t Task, keys, value int) (*kvTable, error) {
 	}
 	return &kvTable{
 		task: t, engine: engine, volatile: engine.Capabilities().Strongest() == holdfast.Memory,
-		values: newKVValues(value, t.Seed), ledger: make(kvLedger, keys),
+		values: newKVValues(value, t.Seed), versions: make(kvVersions, keys),
 	}, nil
 }
 
@@ -115,9 +115,9 @@ func (t *kvTable) fill() error {
 	level := weakest(t.engine, t.task.Level)
 	w := t.writerTo(func(b *holdfast.Batch) error { return holdfast.Commit(t.engine, b, level) })
 	batch := max(kvPreloadBytes/t.values.size, 1)
-	for key := range t.ledger {
+	for key := range t.versions {
 		w.put(uint32(key))
-		if (key+1)%batch == 0 || key == len(t.ledger)-1 {
+		if (key+1)%batch == 0 || key == len(t.versions)-1 {
 			if err := w.commit(); err != nil {
 				return err
 			}
@@ -152,22 +152,22 @@ func (t *kvTable) load(client func(i int) func() error) Load {
 
 // verify compares all that is there, in the engine opened again unless it is volatile.
 func (t *kvTable) verify() (items, checked int64, err error) {
-	items = t.ledger.count()
+	items = t.versions.count()
 	if t.volatile {
-		checked, err = t.ledger.compare(t.engine, t.values)
+		checked, err = t.versions.compare(t.engine, t.values)
 		return items, checked, err
 	}
 	engine, err := t.task.Open()
 	if err != nil {
 		return items, 0, wrong(err)
 	}
-	checked, err = t.ledger.compare(engine, t.values)
+	checked, err = t.versions.compare(engine, t.values)
 	return items, checked, errors.Join(err, engine.Close())
 }
 
 // scan walks over all keys and compares them.
 func (t *kvTable) scan() error {
-	_, err := t.ledger.compare(t.engine, t.values)
+	_, err := t.versions.compare(t.engine, t.values)
 	return err
 }
 
@@ -178,27 +178,27 @@ func (t *kvTable) writer() *kvWriter {
 
 // writerTo returns a client's writer, which gives its batches to keep.
 func (t *kvTable) writerTo(keep func(*holdfast.Batch) error) *kvWriter {
-	return &kvWriter{values: t.values, ledger: t.ledger, value: t.values.lay(make([]byte, t.values.size)), keep: keep}
+	return &kvWriter{values: t.values, versions: t.versions, value: t.values.lay(make([]byte, t.values.size)), keep: keep}
 }
 
-// kvWriter makes the transactions of one client. What it puts is in the ledger before it is acknowledged: a commit
+// kvWriter makes the transactions of one client. What it puts is in the versions before it is acknowledged: a commit
 // that fails voids the run.
 type kvWriter struct {
-	values kvValues
-	ledger kvLedger
-	keep   func(*holdfast.Batch) error
-	batch  holdfast.Batch
-	key    kvKey
-	value  []byte
+	values   kvValues
+	versions kvVersions
+	keep     func(*holdfast.Batch) error
+	batch    holdfast.Batch
+	key      kvKey
+	value    []byte
 }
 
 func (w *kvWriter) put(key uint32) {
-	w.values.fill(w.value, key, w.ledger.put(key))
+	w.values.fill(w.value, key, w.versions.put(key))
 	w.batch.Set(w.key.of(key), w.value)
 }
 
 func (w *kvWriter) delete(key uint32) {
-	w.ledger.delete(key)
+	w.versions.delete(key)
 	w.batch.Delete(w.key.of(key))
 }
 
@@ -226,7 +226,7 @@ type kvReader struct {
 
 // get reads a key that must be there.
 func (r *kvReader) get(key uint32) error {
-	version, _ := r.table.ledger.has(key)
+	version, _ := r.table.versions.has(key)
 	var err error
 	if r.value, err = r.table.engine.Get(r.value[:0], r.key.of(key)); err != nil {
 		if errors.Is(err, holdfast.ErrNotFound) {

@@ -99,8 +99,8 @@ func TestKVValuesFollowFromTheSeed(t *testing.T) {
 	}
 }
 
-func TestKVLedger(t *testing.T) {
-	l := make(kvLedger, 3)
+func TestKVVersions(t *testing.T) {
+	l := make(kvVersions, 3)
 	state := func(key uint32) string {
 		version, ok := l.has(key)
 		return fmt.Sprint(version, ok)
@@ -174,7 +174,7 @@ func TestKVEverywhere(t *testing.T) {
 				}
 				cell := Cell{Workload: w.Name, Engine: engine, Asked: level, Given: level, Clients: clients, Reads: w.Reads}
 				o := unknownOutcome()
-				err := lab.measure(spec{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
+				err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
 				if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) {
 					t.Errorf("%s on %s with %d clients: %v, %+v", w.Name, engine, clients, err, o)
 				}
@@ -193,7 +193,7 @@ func TestKVAtPower(t *testing.T) {
 		for _, w := range []string{"kv/batch", "kv/mixed", "kv/overwrite", "kv/random-read"} {
 			cell := Cell{Workload: w, Engine: engine, Asked: holdfast.Power, Given: holdfast.Power, Clients: 4}
 			o := unknownOutcome()
-			err := lab.measure(spec{Cell: cell, For: 5 * time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
+			err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
 			if err != nil || !o.Verified || o.Checked == 0 {
 				t.Errorf("%s on %s: %v, %+v", w, engine, err, o)
 			}

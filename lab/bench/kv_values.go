@@ -63,7 +63,7 @@ func newKVValues(size int, seed uint64) kvValues {
 	return kvValues{size, pool}
 }
 
-// body is what the value has beside its stamps.
+// body is the value without its stamps.
 func (v kvValues) body(key, version uint32) []byte {
 	if v.size >= kvFixedBody {
 		return v.pool[:v.size]

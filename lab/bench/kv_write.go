@@ -109,7 +109,7 @@ func (m kvMixed) floor(t Task) (Load, error) {
 		write := written.appender(i)
 		return m.client(t, i, read.reader().get, func(uint32) error { return write() })
 	})
-	return load.beside(read.load(nil)), nil
+	return load.with(read.load(nil)), nil
 }
 
 // kvOverwrite is transactions that change random keys, batch of them each, among those that are there to begin with.
@@ -125,7 +125,7 @@ func (o kvOverwrite) client(t Task, i int, w *kvWriter) func() error {
 	return func() error {
 		for range kvBatch {
 			key := random.key()
-			if _, there := w.ledger.has(key); there && random.IntN(deleteOneIn) == 0 {
+			if _, there := w.versions.has(key); there && random.IntN(deleteOneIn) == 0 {
 				w.delete(key)
 			} else {
 				w.put(key)

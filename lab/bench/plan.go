@@ -246,7 +246,7 @@ func (l Lab) layOut(p *Plan, named bool) error {
 	return nil
 }
 
-// nothing is the error of a plan in which nothing is available, ErrLevel, or ErrBadOption where it is the work that nobody can do:
+// nothing is the error of a plan in which nothing is available, ErrLevel, or ErrBadOption where no engine named can do the work:
 // each reason once, with what would help.
 func (l Lab) nothing(missing []Unavailable) error {
 	type absence struct{ engine, reason string }
@@ -352,7 +352,7 @@ func (p Plan) Shuffled(round int) []Cell {
 	return cells
 }
 
-// expectedOverhead is what a measurement takes beside warming up and measuring, for the first
+// expectedOverhead is what a measurement takes in addition to warming up and measuring, for the first
 // guess of the time left.
 const expectedOverhead = 130 * time.Millisecond
 
@@ -366,7 +366,7 @@ func (p Plan) Estimate() time.Duration {
 }
 
 // choose returns the names that match a pattern, in the order of names. extra are right as well, and
-// always chosen by whoever calls.
+// always chosen by the caller.
 func choose(kind string, patterns, names, extra []string) ([]string, error) {
 	chosen := map[string]bool{}
 	for _, pattern := range patterns {
@@ -385,7 +385,7 @@ func choose(kind string, patterns, names, extra []string) ([]string, error) {
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, badOption("no "+kind+" beside "+strings.Join(extra, " and ")+", which are always measured", fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
+		return nil, badOption("no "+kind+" but "+strings.Join(extra, " and ")+", which are always measured", fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
 	}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !chosen[name] }), nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"strconv"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,10 +53,4 @@ func rss() int64 {
 		return -1
 	}
 	return pages * int64(os.Getpagesize())
-}
-
-// childAttributes keep a child apart from the terminal's interrupts, which are the parent's to
-// handle, and kill it when the thread that started it ends.
-func childAttributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

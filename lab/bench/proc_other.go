@@ -4,7 +4,6 @@ package bench
 
 import (
 	"os"
-	"syscall"
 )
 
 // fdatasync asks the device to keep what was written to f, by the strongest call that the
@@ -16,7 +15,3 @@ func peakRSS() int64 { return -1 }
 
 // rss is not known here.
 func rss() int64 { return -1 }
-
-// childAttributes are the system's defaults: a child notices the end of its parent by the end of its
-// input.
-func childAttributes() *syscall.SysProcAttr { return nil }

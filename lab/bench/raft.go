@@ -73,7 +73,7 @@ func raftStudy(n raftSizes) []Workload {
 	studySet.StudyNote, studyGet.StudyNote = raftStudyNote, raftStudyNote
 	getLog, truncate := raftGetLog{n.entries}, raftTruncate{n.keep, n.cut}
 	truncating := Workload{
-		Name: "raft/truncate", About: "append 64 entries to a log of 10,000 to 20,000, beside which the first 10,000 are deleted again and again",
+		Name: "raft/truncate", About: "append 64 entries to a log of 10,000 to 20,000, while the first 10,000 are deleted again and again",
 		Unit: "entries", Items: raftBatch, ItemBytes: raftIndexSize + raftData, Raft: true, OneClient: true, Overhead: 150 * time.Millisecond,
 		Engine: truncate.engine, Floor: truncate.floor, Null: truncate.null,
 	}

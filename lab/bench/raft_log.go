@@ -148,7 +148,7 @@ func (r *raftTable) load(client func(i int) func() error, verify func(contender.
 }
 
 // stretch is the entries that are read at one place where not all are; as many as fullBuckets of them are all read.
-const stretch = span
+const stretch = bucketSize
 
 // verify checks that the log is first to last, both included (0 and 0 if it is empty), and reads all of it, or the ends and stretches of it.
 func (e raftEntries) verify(store contender.RaftStore, first, last, seed uint64) (items, checked int64, err error) {

@@ -9,29 +9,29 @@ import (
 // raftStable is work on that many stable keys, one after another.
 type raftStable struct{ keys int }
 
-// raftLedger is what the stable keys should hold.
-type raftLedger struct {
-	keys   [][]byte
-	values kvValues
-	ledger kvLedger
+// stableContents is what the stable keys should hold.
+type stableContents struct {
+	keys     [][]byte
+	values   kvValues
+	versions kvVersions
 }
 
-func (s raftStable) ledger(t Task) *raftLedger {
-	return &raftLedger{raftKeys(s.keys, t.Seed), newKVValues(raftValue, t.Seed), make(kvLedger, s.keys)}
+func (s raftStable) contents(t Task) *stableContents {
+	return &stableContents{raftKeys(s.keys, t.Seed), newKVValues(raftValue, t.Seed), make(kvVersions, s.keys)}
 }
 
 // setter returns what sets a key to its next value by set.
-func (l *raftLedger) setter(set func(key, value []byte) error) func(key uint32) error {
+func (l *stableContents) setter(set func(key, value []byte) error) func(key uint32) error {
 	value := l.values.lay(make([]byte, raftValue))
 	return func(key uint32) error {
-		l.values.fill(value, key, l.ledger.put(key))
+		l.values.fill(value, key, l.versions.put(key))
 		return set(l.keys[key], value)
 	}
 }
 
 // get reads a key, and compares.
-func (l *raftLedger) get(store contender.RaftStore, key uint32) error {
-	version, there := l.ledger.has(key)
+func (l *stableContents) get(store contender.RaftStore, key uint32) error {
+	version, there := l.versions.has(key)
 	value, err := store.Get(l.keys[key])
 	switch missing := len(value) == 0 && (err == nil || contender.KeyMissing(err)); {
 	case missing && !there:
@@ -47,13 +47,13 @@ func (l *raftLedger) get(store contender.RaftStore, key uint32) error {
 }
 
 // verify reads all keys.
-func (l *raftLedger) verify(store contender.RaftStore) (items, checked int64, err error) {
-	items = l.ledger.count()
+func (l *stableContents) verify(store contender.RaftStore) (items, checked int64, err error) {
+	items = l.versions.count()
 	for key := range l.keys {
 		if err := l.get(store, uint32(key)); err != nil {
 			return items, checked, err
 		}
-		if _, there := l.ledger.has(uint32(key)); there {
+		if _, there := l.versions.has(uint32(key)); there {
 			checked++
 		}
 	}
@@ -73,16 +73,16 @@ func (s raftStable) setEngine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	l := s.ledger(t)
+	l := s.contents(t)
 	return table.load(func(i int) func() error { return s.client(t, i, l.setter(table.store.Set)) }, l.verify), nil
 }
 
 func (s raftStable) setNull(t Task) (Load, error) {
-	l := s.ledger(t)
+	l := s.contents(t)
 	return Load{
 		Client: func(i int) func() error { return s.client(t, i, l.setter(func(_, _ []byte) error { return nil })) },
 		Close:  func() error { return nil },
-		Verify: func() (int64, int64, error) { return l.ledger.count(), 0, nil },
+		Verify: func() (int64, int64, error) { return l.versions.count(), 0, nil },
 	}, oneClient(t)
 }
 
@@ -98,7 +98,7 @@ func (s raftStable) setFloor(t Task) (Load, error) {
 }
 
 func (s raftStable) getEngine(t Task) (Load, error) {
-	l := s.ledger(t)
+	l := s.contents(t)
 	table, err := openRaftLoaded(t, func(store contender.RaftStore) error {
 		set := l.setter(store.Set)
 		for key := range l.keys {

@@ -24,6 +24,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/engine/pebble"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
@@ -97,7 +98,7 @@ func TestRaftEverywhere(t *testing.T) {
 			}
 			cell := Cell{Workload: w.Name, Engine: engine, Asked: level, Given: level, Clients: clients, Reads: w.Reads}
 			o := unknownOutcome()
-			err := lab.measure(spec{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
+			err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
 			if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) || w.Samples != (len(o.Samples) > 0) {
 				t.Errorf("%s on %s: %v, %+v", w.Name, engine, err, o)
 			}
@@ -612,10 +613,9 @@ func TestLongReport(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "report.json")
 	var out bytes.Buffer
-	none := func() int { return 0 }
 	length := 20 * time.Millisecond
 	err := Standard().Command(context.Background(), Request{Preset: "raft-long", Engines: []string{logtree.Name, contender.RaftBoltDB}, For: &length}, Place{Dir: dir, AllowTmpfs: true}, file,
-		Terminal{Out: &out, Err: &out, OutWidth: none, ErrWidth: none})
+		console.Terminal{Out: &out, Err: &out})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}

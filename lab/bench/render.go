@@ -3,39 +3,15 @@ package bench
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
-
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
-// screen is where text for people goes.
-type screen struct {
-	w     io.Writer
-	width int
-	color bool
-}
-
-// ANSI renditions.
-const (
-	bold  = "1"
-	dim   = "2"
-	red   = "31"
-	green = "32"
-)
-
-func (s screen) paint(code, text string) string {
-	if !s.color || text == "" {
-		return text
-	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
-}
-
-func (s screen) printf(format string, args ...any) { fmt.Fprintf(s.w, format, args...) }
+// screen shows reports.
+type screen struct{ console.Screen }
 
 // header says what will be measured, where, and for how long.
 func (s screen) header(p Plan, m Machine) {
@@ -49,14 +25,15 @@ func (s screen) header(p Plan, m Machine) {
 	if !slices.Equal(p.Clients, []int{1}) {
 		clients = ", " + strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Clients), " ", " and "), "[]") + " clients"
 	}
-	s.printf("%s: %s, %s, %s%s, %s of %v, about %s\n", p.Preset, number(len(p.Workloads), "workload"), number(len(p.Engines), "engine"),
-		number(len(levels), "level"), clients, number(p.Rounds, "round"), p.For, left(p.Estimate()))
+	s.Wrapped(p.Preset+": ", fmt.Sprintf("%s, %s, %s%s, %s of %v, about %s", console.Number(len(p.Workloads), "workload"),
+		console.Number(len(p.Engines), "engine"), console.Number(len(levels), "level"), clients,
+		console.Number(p.Rounds, "round"), p.For, console.Length(p.Estimate())))
 	cpu := m.CPU
 	if cpu == "" {
 		cpu = m.Arch
 	}
-	s.printf("machine: %s, %s, %s %s\n", cpu, number(m.CPUs, "CPU"), m.OS, m.Go)
-	s.wrapped("", m.Sentence())
+	s.Wrapped("machine: ", fmt.Sprintf("%s, %s, %s %s", cpu, console.Number(m.CPUs, "CPU"), m.OS, m.Go))
+	s.Wrapped("", m.Sentence())
 }
 
 // singular is one of what a workload counts.
@@ -67,15 +44,11 @@ func singular(unit string) string {
 	return strings.TrimSuffix(unit, "s")
 }
 
-func number(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
-}
-
 // report writes the tables, and what follows from them.
 func (s screen) report(l Lab, r *Report) {
+	if r.Partial != "" {
+		s.Partial(r.Partial)
+	}
 	for _, name := range r.Plan.Workloads {
 		w, err := l.workload(name)
 		if err != nil {
@@ -83,7 +56,7 @@ func (s screen) report(l Lab, r *Report) {
 		}
 		for _, clients := range w.clients(r.Plan.Clients) {
 			for _, g := range groups(w, r, clients) {
-				s.printf("\n%s\n", s.paint(bold, g.title()))
+				s.Printf("\n%s\n", s.Paint(console.Bold, g.title()))
 				if w.Samples {
 					s.tails(g)
 				} else {
@@ -98,12 +71,12 @@ func (s screen) report(l Lab, r *Report) {
 			}
 		}
 	}
-	s.printf("\n")
+	s.Printf("\n")
 	s.legend(l, r)
 	s.unavailable(r.Unavailable)
 	s.conclusions(l, r)
 	s.void(r.Void())
-	s.printf("\nagain: %s\n", r.Plan.Command)
+	s.Printf("\nagain: %s\n", r.Plan.Command)
 }
 
 // group is one table: what may be ranked together.
@@ -167,7 +140,7 @@ func (g group) title() string {
 	if g.workload.Reads {
 		how = "durability plays no part"
 	}
-	return fmt.Sprintf("%s, %s, %s", g.workload.Name, how, number(g.clients, "client"))
+	return fmt.Sprintf("%s, %s, %s", g.workload.Name, how, console.Number(g.clients, "client"))
 }
 
 // against says how a row compares with the best engine.
@@ -183,6 +156,17 @@ func (g group) against(s Summary) string {
 	return digits(g.best.Median/s.Median) + "x slower"
 }
 
+// style is how the row of an engine is painted.
+func (g group) style(engine string) console.Style {
+	switch {
+	case reference(engine):
+		return console.Dim
+	case g.best != nil && engine == g.best.Engine:
+		return console.Green
+	}
+	return ""
+}
+
 // interval is the range that holds the median.
 func interval(s Summary, items float64) string {
 	if s.Rounds < 2 {
@@ -194,33 +178,27 @@ func interval(s Summary, items float64) string {
 // speed writes the group's table. Rates are of items, times of operations.
 func (s screen) speed(g group) {
 	unit, items := g.workload.rates()
-	t := s.table()
 	confidence := ""
 	for _, row := range g.rows {
 		if row.Confidence > 0 {
 			confidence = fmt.Sprintf("[%.0f %%]", 100*row.Confidence)
 		}
 	}
-	header := table.Row{"engine", unit + "/s", confidence, "p50", "p99", "of floor", "to the best"}
-	right := []int{2, 4, 5, 6}
-	// Where no row has an interval there is no column for it.
-	fit := func(cells table.Row) table.Row { return cells }
-	if confidence == "" {
-		fit = func(cells table.Row) table.Row { return slices.Delete(cells, 2, 3) }
-		right = []int{2, 3, 4, 5}
-	}
-	header = fit(header)
 	// The study's column is as wide as the terminal leaves it, or becomes lines of its own.
 	const others = 2 + 10 + 9 + 15 + 9 + 9 + 10 + 21
-	studyWidth := s.width - others
+	studyWidth := s.Width - others
 	wide := studyWidth >= 18
 	// The studies' benchmarks that are here had one client.
 	studied := g.clients == 1 && g.workload.Study != nil
 	inTable := wide && studied
+	said := "" // a column without a name is left out
 	if inTable {
-		header = append(header, "the study said")
+		said = "the study said"
 	}
-	t.AppendHeader(header)
+	t := console.Table{Keys: 1, Columns: []console.Column{
+		{Name: "engine"}, {Name: unit + "/s", Right: true}, {Name: confidence}, {Name: "p50", Right: true}, {Name: "p99", Right: true},
+		{Name: "of floor", Right: true}, {Name: "to the best"}, {Name: said, Wrap: studyWidth},
+	}}
 	var asides []string
 	for _, row := range g.rows {
 		share := ""
@@ -235,41 +213,26 @@ func (s screen) speed(g group) {
 		if !wide {
 			against = strings.TrimSuffix(against, " shown")
 		}
-		cells := fit(table.Row{row.Engine, count(row.Median * items), interval(row, items), duration(row.p50), duration(row.p99), share, against})
-		if inTable {
-			cells = append(cells, study)
-		} else if study != "" {
+		if !inTable && study != "" {
 			asides = append(asides, row.Engine+" "+study)
 		}
-		switch {
-		case reference(row.Engine):
-			s.paintRow(cells, dim)
-		case g.best != nil && row.Engine == g.best.Engine:
-			s.paintRow(cells, green)
-		}
-		t.AppendRow(cells)
+		t.Row(g.style(row.Engine), row.Engine, count(row.Median*items), interval(row, items), duration(row.p50), duration(row.p99), share, against, study)
 	}
 	for _, engine := range g.void {
-		cells := fit(table.Row{engine, "void", "", "", "", "", "see below"})
-		s.paintRow(cells, red)
-		t.AppendRow(cells)
+		t.Row(console.Red, engine, "void", "", "", "", "", "see below", "")
 	}
-	var widths map[int]int
-	if inTable {
-		widths = map[int]int{len(header): studyWidth}
-	}
-	s.print(t, right, widths)
+	s.Table(&t)
 	if len(asides) > 0 {
-		s.wrapped("  the study said: ", strings.Join(asides, "; "))
+		s.Wrapped("  the study said: ", strings.Join(asides, "; "))
 	}
 }
 
 // cost writes what else a workload takes, level by level.
 func (s screen) cost(w Workload, r *Report, clients int) {
-	one := singular(w.Unit)
-	t := s.table()
-	t.AppendHeader(table.Row{"engine", "level", "CPU/" + one, "syncs/commit", "settle", "memory", w.Unit, "on disk"})
-	rows := 0
+	t := console.Table{Keys: 2, Columns: []console.Column{
+		{Name: "engine"}, {Name: "level"}, {Name: "CPU/" + singular(w.Unit), Right: true}, {Name: "syncs/commit", Right: true},
+		{Name: "settle", Right: true}, {Name: "memory", Right: true}, {Name: w.Unit, Right: true}, {Name: "on disk", Right: true},
+	}}
 	for _, g := range groups(w, r, clients) {
 		for _, row := range g.rows {
 			syncs, items, disk := "?", count(float64(row.items)), size(row.diskBytes)
@@ -282,68 +245,18 @@ func (s screen) cost(w Workload, r *Report, clients int) {
 			case row.syncsPerCommit >= 0:
 				syncs = digits(row.syncsPerCommit)
 			}
-			cells := table.Row{row.Engine, g.given.String(), duration(row.cpuPerItem), syncs, duration(row.settle * 1e6), size(row.peakRSS), items, disk}
+			style := console.Style("")
 			if reference(row.Engine) {
-				s.paintRow(cells, dim)
+				style = console.Dim
 			}
-			t.AppendRow(cells)
-			rows++
+			t.Row(style, row.Engine, g.given.String(), duration(row.cpuPerItem), syncs, duration(row.settle*1e6), size(row.peakRSS), items, disk)
 		}
 	}
-	if rows == 0 {
+	if t.Rows() == 0 {
 		return
 	}
-	s.printf("\n%s\n", s.paint(bold, fmt.Sprintf("%s, what else it takes, %s", w.Name, number(clients, "client"))))
-	s.print(t, []int{3, 4, 5, 6, 7, 8}, nil)
-}
-
-func (s screen) paintRow(row table.Row, code string) {
-	for i := range row {
-		row[i] = s.paint(code, row[i].(string))
-	}
-}
-
-func (s screen) table() table.Writer {
-	t := table.NewWriter()
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "  ", ""
-	style.Format.Header = text.FormatDefault
-	t.SetStyle(style)
-	t.SuppressTrailingSpaces()
-	return t
-}
-
-func (s screen) print(t table.Writer, right []int, widths map[int]int) {
-	var columns []table.ColumnConfig
-	for _, n := range right {
-		columns = append(columns, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight})
-	}
-	for n, width := range widths {
-		columns = append(columns, table.ColumnConfig{Number: n, WidthMax: width, WidthMaxEnforcer: text.WrapSoft})
-	}
-	t.SetColumnConfigs(columns)
-	s.printf("%s\n", t.Render())
-}
-
-// wrapped writes text within the width, later lines indented.
-func (s screen) wrapped(first, rest string) { s.hanging(first, rest, 4) }
-
-// hanging is wrapped with the indentation of the later lines.
-func (s screen) hanging(first, rest string, indent int) {
-	line, empty := first, true
-	for _, word := range strings.Fields(rest) {
-		if !empty && len(line)+1+len(word) > s.width {
-			s.printf("%s\n", strings.TrimRight(line, " "))
-			line, empty = strings.Repeat(" ", indent), true
-		}
-		if !empty {
-			line += " "
-		}
-		line += word
-		empty = false
-	}
-	s.printf("%s\n", strings.TrimRight(line, " "))
+	s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s, what else it takes, %s", w.Name, console.Number(clients, "client"))))
+	s.Table(&t)
 }
 
 // showsSpace reports that one of the report's tables compares what is on disk with what is alive.
@@ -356,24 +269,24 @@ func (l Lab) showsSpace(r *Report) bool {
 
 // legend explains the tables in as few lines as it can.
 func (s screen) legend(l Lab, r *Report) {
-	confidence := 0.0
+	confidence, rounds := 0.0, r.rounds()
 	for _, sum := range r.Summary {
 		confidence = sum.Confidence
 	}
 	switch {
-	case r.Plan.Rounds == 1:
-		s.wrapped("", "One round: no interval, so no difference is shown by these figures.")
+	case rounds == 1:
+		s.Wrapped("", "One round: no interval, so no difference is shown by these figures.")
 	case confidence < wantConfidence:
-		s.wrapped("", fmt.Sprintf("Medians of %d rounds, and the range of all of them, which holds the true median with %.0f %% confidence only; 6 rounds reach 97 %%. No difference shown: the ranges overlap.", r.Plan.Rounds, 100*confidence))
+		s.Wrapped("", fmt.Sprintf("Medians of %d rounds, and the range of all of them, which holds the true median with %.0f %% confidence only; 6 rounds reach 97 %%. No difference shown: the ranges overlap.", rounds, 100*confidence))
 	default:
-		s.wrapped("", fmt.Sprintf("Medians of %d rounds; the interval holds the true median with %.0f %% confidence. No difference shown: the intervals overlap.", r.Plan.Rounds, 100*confidence))
+		s.Wrapped("", fmt.Sprintf("Medians of %d rounds; the interval holds the true median with %.0f %% confidence. No difference shown: the intervals overlap.", rounds, 100*confidence))
 	}
 	if other := r.Machine.OtherWork; other >= 0.05 {
-		s.wrapped("", fmt.Sprintf("Other work took %s of the machine's CPUs meanwhile: the figures are worse, and spread more, than they would on a quiet machine.", percent(other)))
+		s.Wrapped("", fmt.Sprintf("Other work took %s of the machine's CPUs meanwhile: the figures are worse, and spread more, than they would on a quiet machine.", percent(other)))
 	}
 	s.references(l, r)
 	if l.showsSpace(r) {
-		s.wrapped("", "On disk, (2x) is twice the bytes of the keys and values that are there in the end.")
+		s.Wrapped("", "On disk, (2x) is twice the bytes of the keys and values that are there in the end.")
 	}
 	s.studied(l, r)
 }
@@ -397,7 +310,7 @@ func (s screen) references(l Lab, r *Report) {
 		}
 	}
 	if null != nil {
-		s.wrapped("", fmt.Sprintf("null does nothing: %s an operation is what the harness itself takes (%s).", duration(null.p50), null.Workload))
+		s.Wrapped("", fmt.Sprintf("null does nothing: %s an operation is what the harness itself takes (%s).", duration(null.p50), null.Workload))
 	}
 	var parts []string
 	if floorWrites {
@@ -407,14 +320,14 @@ func (s screen) references(l Lab, r *Report) {
 		parts = append(parts, "reads by one call, and compares")
 	}
 	if len(parts) > 0 {
-		s.wrapped("", "floor "+strings.Join(parts, "; it ")+".")
+		s.Wrapped("", "floor "+strings.Join(parts, "; it ")+".")
 	}
 	if writes {
 		own := ""
 		if nullWrites {
 			own = ", which is null's"
 		}
-		s.wrapped("", "CPU, settling (the time to close) and the peak of memory include the harness's own"+own+"; what is there in the end includes what the warm-up wrote.")
+		s.Wrapped("", "CPU, settling (the time to close) and the peak of memory include the harness's own"+own+"; what is there in the end includes what the warm-up wrote.")
 	}
 }
 
@@ -436,7 +349,7 @@ func (s screen) studied(l Lab, r *Report) {
 		}
 	}
 	if has {
-		s.wrapped("", strings.Join(notes, " "))
+		s.Wrapped("", strings.Join(notes, " "))
 	}
 }
 
@@ -478,9 +391,9 @@ func (s screen) unavailable(list []Unavailable) {
 		}
 		if now != title {
 			title = now
-			s.printf("\n%s\n", title)
+			s.Printf("\n%s\n", title)
 		}
-		s.wrapped("  ", strings.Join(engines[a], ", ")+": "+a.why)
+		s.Wrapped("  ", strings.Join(engines[a], ", ")+": "+a.why)
 	}
 }
 
@@ -503,12 +416,12 @@ func (s screen) conclusions(l Lab, r *Report) {
 			}
 		}
 	}
-	if len(lines) == 0 || r.Plan.Rounds < 2 {
+	if len(lines) == 0 || r.rounds() < 2 {
 		return
 	}
-	s.printf("\n%s\n", s.paint(bold, "what this shows, on this machine"))
+	s.Printf("\n%s\n", s.Paint(console.Bold, "what this shows, on this machine"))
 	for _, line := range lines {
-		s.wrapped("  ", line)
+		s.Wrapped("  ", line)
 	}
 }
 
@@ -559,7 +472,7 @@ func prices(w Workload, r *Report, clients int) []string {
 			}
 		}
 		if len(parts) > 1 {
-			lines = append(lines, fmt.Sprintf("%s, %s: %s makes %s %s/s.", w.Name, number(clients, "client"), engine, strings.Join(parts, ", "), unit))
+			lines = append(lines, fmt.Sprintf("%s, %s: %s makes %s %s/s.", w.Name, console.Number(clients, "client"), engine, strings.Join(parts, ", "), unit))
 		}
 	}
 	return lines
@@ -573,7 +486,7 @@ func (s screen) void(results []Result) {
 	if len(results) == 0 {
 		return
 	}
-	s.printf("\n%s\n", s.paint(red, fmt.Sprintf("VOID: %s failed verification or broke off; not ranked.", number(len(results), "measurement"))))
+	s.Printf("\n%s\n", s.Paint(console.Red, fmt.Sprintf("VOID: %s failed verification or broke off; not ranked.", console.Number(len(results), "measurement"))))
 	said := map[string]bool{}
 	for _, r := range results {
 		id := r.Workload + r.Engine + r.Asked.String() + r.Error
@@ -586,6 +499,6 @@ func (s screen) void(results []Result) {
 		if len(reason) > maxReason {
 			reason = reason[:maxReason] + "..."
 		}
-		s.wrapped("  ", fmt.Sprintf("%s, %s at %v, round %d: %s", r.Workload, r.Engine, r.Asked, r.Round, reason))
+		s.Wrapped("  ", fmt.Sprintf("%s, %s at %v, round %d: %s", r.Workload, r.Engine, r.Asked, r.Round, reason))
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 // The tables of a workload that is measured for long: what is slow is rare, and what grows does so late.
@@ -12,28 +12,22 @@ import (
 // tails writes a group's rates, and how slow the slowest operations were.
 func (s screen) tails(g group) {
 	unit, items := g.workload.rates()
-	t := s.table()
-	t.AppendHeader(table.Row{"engine", unit + "/s", "p50", "p99", "p99.9", "max", "of floor"})
+	t := console.Table{Keys: 1, Columns: []console.Column{
+		{Name: "engine"}, {Name: unit + "/s", Right: true}, {Name: "p50", Right: true}, {Name: "p99", Right: true},
+		{Name: "p99.9", Right: true}, {Name: "max", Right: true}, {Name: "of floor", Right: true},
+	}}
 	for _, row := range g.rows {
 		share := ""
 		if g.floor != nil {
 			share = percent(row.Median / g.floor.Median)
 		}
-		cells := table.Row{row.Engine, count(row.Median * items), duration(row.p50), duration(row.p99), duration(row.p999), duration(row.max), share}
-		switch {
-		case reference(row.Engine):
-			s.paintRow(cells, dim)
-		case g.best != nil && row.Engine == g.best.Engine:
-			s.paintRow(cells, green)
-		}
-		t.AppendRow(cells)
+		t.Row(g.style(row.Engine), row.Engine, count(row.Median*items), duration(row.p50), duration(row.p99),
+			duration(row.p999), duration(row.max), share)
 	}
 	for _, engine := range g.void {
-		cells := table.Row{engine, "void", "", "", "", "", "see below"}
-		s.paintRow(cells, red)
-		t.AppendRow(cells)
+		t.Row(console.Red, engine, "void", "", "", "", "", "see below")
 	}
-	s.print(t, []int{2, 3, 4, 5, 6, 7}, nil)
+	s.Table(&t)
 }
 
 // course writes how rate, disk and memory went over the time, in quarters. With several rounds it is that of the first.
@@ -48,16 +42,17 @@ func (s screen) course(w Workload, r *Report, clients int) {
 		{"the most on disk", func(q quarter) string { return size(q.disk) }, func(s Summary) string { return size(s.peakDisk) }},
 		{"the most resident memory", func(q quarter) string { return size(cmp.Or(q.rss, -1)) }, func(s Summary) string { return size(s.peakRSS) }},
 	} {
-		t := s.table()
-		t.AppendHeader(table.Row{"engine", "level", "1st quarter", "2nd", "3rd", "4th", "all"})
-		rows := 0
+		t := console.Table{Keys: 2, Columns: []console.Column{
+			{Name: "engine"}, {Name: "level"}, {Name: "1st quarter", Right: true}, {Name: "2nd", Right: true}, {Name: "3rd", Right: true},
+			{Name: "4th", Right: true}, {Name: "all", Right: true},
+		}}
 		for _, g := range groups(w, r, clients) {
 			for _, row := range g.rows {
 				result, ok := firstOf(r, row)
 				if !ok {
 					continue
 				}
-				cells := table.Row{row.Engine, g.given.String()}
+				cells := []string{row.Engine, g.given.String()}
 				for _, q := range quarters(result.Samples) {
 					text := "-"
 					if q.seconds > 0 {
@@ -66,18 +61,18 @@ func (s screen) course(w Workload, r *Report, clients int) {
 					cells = append(cells, text)
 				}
 				cells = append(cells, part.whole(row))
+				style := console.Style("")
 				if reference(row.Engine) {
-					s.paintRow(cells, dim)
+					style = console.Dim
 				}
-				t.AppendRow(cells)
-				rows++
+				t.Row(style, cells...)
 			}
 		}
-		if rows == 0 {
+		if t.Rows() == 0 {
 			return
 		}
-		s.printf("\n%s\n", s.paint(bold, fmt.Sprintf("%s over the time, %s", w.Name, part.title)))
-		s.print(t, []int{3, 4, 5, 6, 7}, nil)
+		s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s over the time, %s", w.Name, part.title)))
+		s.Table(&t)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -86,7 +87,7 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 			r.Results = append(r.Results, result)
 		}
 	}
-	r.Summary = summarise(p.Cells, r.Results)
+	r.summarise(p.Cells)
 	return lab, p, r
 }
 
@@ -102,7 +103,7 @@ func TestReportLooksAsBefore(t *testing.T) {
 	} {
 		lab, plan, report := invented(test.rounds)
 		var out bytes.Buffer
-		s := screen{w: &out, width: test.width, color: test.color}
+		s := screen{console.Screen{W: &out, Width: test.width, Color: test.color}}
 		m := Machine{OS: "linux", CPU: "Imaginary 9000", CPUs: 2, Go: "go1", VM: "yes", Disk: Disk{FileSystem: "ext4", Kind: "virtual disk", Cache: "write back", SyncP50: 51}}
 		s.header(plan, m)
 		s.report(lab, report)
@@ -120,11 +121,11 @@ func TestKVReportLooksAsBefore(t *testing.T) {
 	rounds := 3
 	lab, _, report := inventedOf(Request{Preset: "kv", Rounds: &rounds, Workloads: []string{"kv/seq-write", "kv/overwrite", "kv/value-100k", "kv/scan"}}, "bbolt", "badger", "mem")
 	var out bytes.Buffer
-	s := screen{w: &out, width: 120}
+	s := screen{console.Screen{W: &out, Width: 120}}
 	s.report(lab, report)
 	golden(t, "kv-120.txt", out.String())
 	for line := range strings.Lines(out.String()) {
-		if n := len(strings.TrimRight(line, "\n")); n > s.width && !strings.HasPrefix(line, "again: ") {
+		if n := len(strings.TrimRight(line, "\n")); n > s.Width && !strings.HasPrefix(line, "again: ") {
 			t.Errorf("a line of %d columns: %s", n, line)
 		}
 	}
@@ -136,14 +137,14 @@ func TestRaftReportLooksAsBefore(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		width int
-	}{{"raft-120.txt", 120}, {"raft-88.txt", 88}} {
+	}{{"raft-120.txt", 120}, {"raft-80.txt", 80}} {
 		lab, _, report := inventedOf(Request{Preset: "raft", Rounds: &rounds, Clients: []int{2}, Workloads: []string{"raft/stable-set", "raft/get-log", "raft/long"}}, "badger", "pebble", "mem")
 		var out bytes.Buffer
-		s := screen{w: &out, width: test.width}
+		s := screen{console.Screen{W: &out, Width: test.width}}
 		s.report(lab, report)
 		golden(t, test.name, out.String())
 		for line := range strings.Lines(out.String()) {
-			if n := len(strings.TrimRight(line, "\n")); n > s.width && !strings.HasPrefix(line, "again: ") {
+			if n := len(strings.TrimRight(line, "\n")); n > s.Width && !strings.HasPrefix(line, "again: ") {
 				t.Errorf("a line of %d columns: %s", n, line)
 			}
 		}
@@ -170,7 +171,7 @@ func TestLegendExplainsWhatIsThere(t *testing.T) {
 		}
 		lab, _, report := inventedOf(request, "badger", "pebble", "mem")
 		var out bytes.Buffer
-		screen{w: &out, width: 1000}.report(lab, report)
+		screen{console.Screen{W: &out, Width: 1000}}.report(lab, report)
 		for _, text := range all {
 			if strings.Contains(out.String(), text) != slices.Contains(test.want, text) {
 				t.Errorf("%s %s: %q is there or is not, wrongly:\n%s", test.preset, test.workloads, text, out.String())
@@ -202,7 +203,7 @@ func TestProgress(t *testing.T) {
 		_, plan, _ := invented(2)
 		plan.Cells = plan.Cells[:6]
 		var out bytes.Buffer
-		p := newProgress(&out, plan, test.width > 0, func() int { return test.width })
+		p := newProgress(console.Terminal{Err: &out, ErrWidth: func() int { return test.width }}, plan, &console.ReportFile{})
 		now := time.Unix(0, 0)
 		p.now = func() time.Time { return now }
 		done := 0
@@ -213,14 +214,14 @@ func TestProgress(t *testing.T) {
 				done++
 			}
 		}
-		p.end()
+		p.End()
 		golden(t, test.name, strings.NewReplacer("\r", "", "\x1b[K", "\n").Replace(out.String()))
 	}
 }
 
 func TestProgressEndsWithoutABeginning(t *testing.T) {
 	var out bytes.Buffer
-	newProgress(&out, Plan{}, true, func() int { return 80 }).end()
+	newProgress(console.Terminal{Err: &out, ErrWidth: func() int { return 80 }}, Plan{}, &console.ReportFile{}).End()
 	if out.Len() > 0 {
 		t.Errorf("it wrote %q", out.String())
 	}

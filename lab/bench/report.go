@@ -1,13 +1,14 @@
 package bench
 
 import (
-	"encoding/json"
-	"io"
+	"cmp"
+	"fmt"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
-// Schema names the format of the JSON that [Report.WriteJSON] writes. It is described in
+// Schema names the format of the JSON of a [Report]. It is described in
 // docs/bench.schema.json; a change that readers must know about gets a new number.
 const Schema = "holdfast.bench/1"
 
@@ -19,6 +20,7 @@ type Report struct {
 	Results     []Result      `json:"results"`
 	Summary     []Summary     `json:"summary"`
 	Unavailable []Unavailable `json:"unavailable"`
+	Partial     string        `json:"partial"` // why this is not all of the plan; empty if it is
 }
 
 // PlanJSON is the plan as the report tells it.
@@ -63,6 +65,8 @@ type Result struct {
 	Verified      bool           `json:"verified"`
 	Error         string         `json:"error"`   // empty if verified
 	Samples       []Sample       `json:"samples"` // one for each second and one at the end, where the workload asks for them
+
+	disk bool // it is void because the disk was full or refused, which is not the contender's fault
 }
 
 // Sample is how far a measurement had come at one moment.
@@ -100,11 +104,36 @@ type Summary struct {
 	asked                                                   holdfast.Level
 }
 
-// WriteJSON writes the report, indented.
-func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+// summarise sums up what has been measured of the cells. If rounds were finished, only those count: in the
+// next one, some cells have a turn more than others.
+func (r *Report) summarise(cells []Cell) {
+	counted := len(r.Results)
+	if finished := counted / len(cells); finished > 0 {
+		counted = finished * len(cells)
+	}
+	r.Summary = summarise(cells, r.Results, counted)
+}
+
+// rounds is how many rounds the summaries are of.
+func (r *Report) rounds() int {
+	most := 0
+	for _, s := range r.Summary {
+		most = max(most, s.Rounds)
+	}
+	return cmp.Or(most, r.Plan.Rounds)
+}
+
+// partial is why the report is not all of the plan: an end that came too early, and the error that caused it, if
+// one did.
+func (r *Report) partial(cells int, end string, err error) string {
+	text := fmt.Sprintf("%s after %d of %d measurements", end, len(r.Results), cells*r.Plan.Rounds)
+	if finished := len(r.Results) / cells; finished > 0 {
+		text += "; the tables are of " + console.Number(finished, "finished round")
+	}
+	if err != nil {
+		text += ": " + err.Error()
+	}
+	return text
 }
 
 // Void returns the results that failed verification or broke off.

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 // TestMain plays the child when a test starts this binary again.
@@ -44,10 +45,9 @@ func TestSmoke(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := t.TempDir()
 	var out, progress bytes.Buffer
-	none := func() int { return 0 }
 	file := filepath.Join(dir, "report.json")
 	err := Standard().Command(context.Background(), Request{Preset: "smoke"}, Place{Dir: dir, AllowTmpfs: true}, file,
-		Terminal{Out: &out, Err: &progress, OutWidth: none, ErrWidth: none})
+		console.Terminal{Out: &out, Err: &progress})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
@@ -115,7 +115,7 @@ func TestSchemaIsStrict(t *testing.T) {
 	r.Machine = Machine{OS: "x", Arch: "x", CPUs: 1, Go: "x"}
 	r.Plan.Preset, r.Plan.Seconds = "quick", 1
 	var text bytes.Buffer
-	if err := r.WriteJSON(&text); err != nil {
+	if err := console.WriteJSON(&text, r); err != nil {
 		t.Fatal(err)
 	}
 	schema := published(t)
@@ -160,7 +160,7 @@ func TestClientsTogether(t *testing.T) {
 			clients := w.clients([]int{8})[0]
 			cell := Cell{Workload: w.Name, Engine: engine, Asked: holdfast.Memory, Given: holdfast.Memory, Clients: clients}
 			o := unknownOutcome()
-			err := lab.measure(spec{Cell: cell, For: 20 * time.Millisecond, WarmUp: 5 * time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
+			err := lab.measure(request{Cell: cell, For: 20 * time.Millisecond, WarmUp: 5 * time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
 			if err != nil || !o.Verified || o.Ops < int64(clients) {
 				t.Errorf("%s on %s: %v, %+v", w.Name, engine, err, o)
 			}
@@ -175,7 +175,7 @@ func TestEngineThatGivesLessIsRefused(t *testing.T) {
 	lab := Lab{Engines: []all.Entry{entry}, Workloads: Workloads()}
 	cell := Cell{Workload: "event/append-1", Engine: "boaster", Asked: holdfast.Power, Given: holdfast.Power, Clients: 1}
 	o := unknownOutcome()
-	err := lab.measure(spec{Cell: cell, For: time.Millisecond, Dir: t.TempDir()}, &o)
+	err := lab.measure(request{Cell: cell, For: time.Millisecond, Dir: t.TempDir()}, &o)
 	if err == nil || !strings.Contains(err.Error(), "promised power") || o.Verified {
 		t.Errorf("%v, %+v", err, o)
 	}
@@ -197,7 +197,7 @@ func TestRunStopsWhenItsContextDoes(t *testing.T) {
 		if done == 2 {
 			cancel()
 		}
-	})); !errors.Is(err, ErrInterrupted) {
+	})); !errors.Is(err, console.ErrInterrupted) {
 		t.Errorf("it says %v", err)
 	}
 	if err := r.Close(); err != nil {
@@ -211,6 +211,8 @@ func TestRunStopsWhenItsContextDoes(t *testing.T) {
 type watcher func(c Cell, round, done int)
 
 func (w watcher) Starts(c Cell, round, done int) { w(c, round, done) }
+
+func (w watcher) Measured(func() *Report) {}
 
 func TestInMemoryFileSystemIsRefused(t *testing.T) {
 	const shm = "/dev/shm"

@@ -33,16 +33,23 @@ func middle(values []float64) float64 {
 	return center
 }
 
-// summarise sums up the results, cell by cell in the plan's order.
-func summarise(cells []Cell, results []Result) []Summary {
+// summarise sums up the first so many of the results, cell by cell in the plan's order. A cell with a void result,
+// wherever it is, has no summary.
+func summarise(cells []Cell, results []Result, counted int) []Summary {
 	summaries := []Summary{}
 	for _, c := range cells {
 		var of []Result
+		isOf := func(r Result) bool {
+			return r.Workload == c.Workload && r.Engine == c.Engine && r.Given == c.Given && r.Clients == c.Clients
+		}
 		void := false
-		for _, r := range results {
-			if r.Workload == c.Workload && r.Engine == c.Engine && r.Given == c.Given && r.Clients == c.Clients {
+		for i, r := range results {
+			if !isOf(r) {
+				continue
+			}
+			void = void || !r.Verified
+			if i < counted {
 				of = append(of, r)
-				void = void || !r.Verified
 			}
 		}
 		if len(of) == 0 || void {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -42,12 +43,48 @@ func TestSummariseLeavesOutWhatIsVoid(t *testing.T) {
 	}
 	got := summarise([]Cell{cell("good"), cell("bad"), cell("never")}, []Result{
 		result("good", 3, true), result("bad", 9, true), result("good", 1, true), result("bad", 9, false), result("good", 2, true),
-	})
+	}, 5)
 	if len(got) != 1 || got[0].Engine != "good" || got[0].Median != 2 || got[0].Low != 1 || got[0].High != 3 || got[0].Rounds != 3 {
 		t.Errorf("%+v", got)
 	}
 	if got[0].syncsPerCommit != -1 || got[0].cpuPerItem != -1 {
 		t.Errorf("what is not known became %v syncs and %v us", got[0].syncsPerCommit, got[0].cpuPerItem)
+	}
+}
+
+// TestFinishedRoundsCount: the tables of a run that ended early are of the rounds in which every cell had its turn, and of what there
+// is if there is none. What is void in any round is not ranked.
+func TestFinishedRoundsCount(t *testing.T) {
+	_, plan, whole := invented(3)
+	n := len(plan.Cells)
+	void := 0
+	for _, r := range whole.Results {
+		if !r.Verified {
+			void++
+		}
+	}
+	for _, test := range []struct {
+		results   int
+		rounds    int
+		summaries int
+		says      string
+	}{
+		{2*n + 3, 2, n, fmt.Sprintf("interrupted after %d of %d measurements; the tables are of 2 finished rounds", 2*n+3, 3*n)},
+		{n, 1, n, fmt.Sprintf("interrupted after %d of %d measurements; the tables are of 1 finished round", n, 3*n)},
+		{2, 1, 2, fmt.Sprintf("interrupted after 2 of %d measurements", 3*n)},
+		{3*n - 1, 2, n - void, fmt.Sprintf("interrupted after %d of %d measurements; the tables are of 2 finished rounds", 3*n-1, 3*n)},
+	} {
+		r := *whole
+		r.Results = r.Results[:test.results]
+		r.summarise(plan.Cells)
+		if got := r.partial(n, "interrupted", nil); got != test.says || len(r.Summary) != test.summaries || r.rounds() != test.rounds {
+			t.Errorf("%d results: %q, %d summaries of %d rounds; want %+v", test.results, got, len(r.Summary), r.rounds(), test)
+		}
+		for _, s := range r.Summary {
+			if s.Rounds != test.rounds {
+				t.Errorf("%d results: %+v", test.results, s)
+			}
+		}
 	}
 }
 

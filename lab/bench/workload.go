@@ -44,7 +44,7 @@ type Workload struct {
 	// BatchBytes is how many bytes of keys and values one batch has, where that is more than an engine may take.
 	BatchBytes int64
 
-	// Overhead is what a measurement takes on the average beside warming up, measuring and what
+	// Overhead is what a measurement takes on the average in addition to warming up, measuring and what
 	// starting a process does, to guess how long a plan takes.
 	Overhead time.Duration
 

@@ -2,7 +2,6 @@ package crash
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
 // engineDir is the engine's directory in that of a round.
@@ -24,20 +24,12 @@ const engineDir = "db"
 // Child plays a victim, or checks what one has left, as told on stdin. It is what a child process
 // runs, and returns its exit status.
 func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
-	in := json.NewDecoder(stdin)
 	var s spec
-	if err := in.Decode(&s); err != nil {
-		fmt.Fprintln(os.Stderr, "this command is for the crash command's own use:", err)
+	if err := child.Serve("crash", stdin, &s); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// Nothing else comes. The end of the input is the end of the supervisor.
-	go func() {
-		_, _ = io.Copy(io.Discard, io.MultiReader(in.Buffered(), stdin))
-		os.Exit(1)
-	}()
-	// A library that prints must not spoil what is told.
-	os.Stdout = os.Stderr
-	t := &teller{w: stdout}
+	t := &reporter{w: stdout}
 	do := l.victim
 	if s.Role == "check" {
 		do = l.check
@@ -50,12 +42,12 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 }
 
 // failed tells that this child cannot go on.
-func (t *teller) failed(err error) {
+func (t *reporter) failed(err error) {
 	full := uint64(0)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		full = 1
 	}
-	t.say(message{kind: tellError, a: full, text: clip(err.Error())})
+	t.message(message{kind: tellError, a: full, text: clip(err.Error())})
 }
 
 func clip(s string) string { return s[:min(len(s), 3000)] }
@@ -75,8 +67,8 @@ func (l Lab) open(s spec) (holdfast.Engine, error) {
 
 // worker is what a subject works with in a victim.
 type worker struct {
-	spec spec
-	tell *teller
+	spec   spec
+	report *reporter
 
 	mu   sync.Mutex // covers the number and the place that a batch gets by it
 	next uint64
@@ -91,7 +83,7 @@ type worker struct {
 
 // acked is told after Wait returned.
 func (w *worker) acked(n uint64, level holdfast.Level) {
-	w.tell.tell(tellAcked, n, uint64(level))
+	w.report.send(tellAcked, n, uint64(level))
 	for {
 		old := w.highest.Load()
 		if old >= n || w.highest.CompareAndSwap(old, n) {
@@ -113,14 +105,14 @@ func (w *worker) refused(err error) bool {
 		if errors.Is(err, holdfast.ErrPoisoned) {
 			m.a = 1
 		}
-		w.tell.say(m)
+		w.report.message(m)
 	}
 	time.Sleep(time.Millisecond)
 	return true
 }
 
 func (w *worker) wrong(format string, args ...any) {
-	w.tell.say(message{kind: tellWrong, text: clip(fmt.Sprintf(format, args...))})
+	w.report.message(message{kind: tellWrong, text: clip(fmt.Sprintf(format, args...))})
 }
 
 // burst is what may be written before pace holds writers up.
@@ -143,18 +135,11 @@ func (w *worker) rest(stop <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// crew is goroutines of a victim. The first error of one ends the process.
-type crew struct {
-	sync.WaitGroup
-	tell *teller
-}
-
-func (w *worker) crew() *crew { return &crew{tell: w.tell} }
-
-func (c *crew) do(f func() error) {
-	c.Go(func() {
+// start runs f in a goroutine of group. Its error ends the process at once, whatever the others wait for.
+func (w *worker) start(group *sync.WaitGroup, f func() error) {
+	group.Go(func() {
 		if err := f(); err != nil {
-			c.tell.failed(err)
+			w.report.failed(err)
 			os.Exit(1)
 		}
 	})
@@ -173,16 +158,16 @@ func (w *worker) weaker(e holdfast.Engine) []holdfast.Level {
 }
 
 // victim opens the engine and works on it, and closes and opens it from time to time, until it is killed.
-func (l Lab) victim(s spec, t *teller) error {
+func (l Lab) victim(s spec, t *reporter) error {
 	subject, err := l.subject(s.Subject)
 	if err != nil {
 		return err
 	}
-	w := &worker{spec: s, tell: t, next: s.From, began: time.Now()}
+	w := &worker{spec: s, report: t, next: s.From, began: time.Now()}
 	w.highest.Store(s.From - 1)
 	r := rand.New(rand.NewPCG(mix(s.Seed, 5), uint64(s.Gen)))
 	for {
-		t.tell(tellPhase, phaseOpening, 0)
+		t.send(tellPhase, phaseOpening, 0)
 		e, err := l.open(s)
 		if err != nil {
 			if w.refused(err) {
@@ -190,7 +175,7 @@ func (l Lab) victim(s spec, t *teller) error {
 			}
 			return fmt.Errorf("opening: %w", err)
 		}
-		t.tell(tellPhase, phaseOpened, 0)
+		t.send(tellPhase, phaseOpened, 0)
 		stop := make(chan struct{})
 		if s.Reopen > 0 {
 			time.AfterFunc(time.Duration(s.Reopen/2+r.Int64N(s.Reopen)), func() { close(stop) })
@@ -198,26 +183,26 @@ func (l Lab) victim(s spec, t *teller) error {
 		if err := w.session(subject, e, stop); err != nil {
 			return err
 		}
-		t.tell(tellPhase, phaseClosing, 0)
+		t.send(tellPhase, phaseClosing, 0)
 		if err := e.Close(); err != nil {
 			if !w.refused(err) {
 				return fmt.Errorf("closing: %w", err)
 			}
 			continue
 		}
-		t.tell(tellPhase, phaseClosed, w.next-1)
+		t.send(tellPhase, phaseClosed, w.next-1)
 	}
 }
 
 // session is the work on one open engine.
 func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{}) error {
 	over := make(chan struct{})
-	side := w.crew()
+	var side sync.WaitGroup
 	metrics := func() {
 		m := e.Metrics()
-		w.tell.tell(tellMetrics, uint64(m.Commits), uint64(m.Syncs))
+		w.report.send(tellMetrics, uint64(m.Commits), uint64(m.Syncs))
 	}
-	side.do(func() error {
+	w.start(&side, func() error {
 		for w.rest(over, 20*time.Millisecond) {
 			metrics()
 		}
@@ -225,19 +210,19 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 		return nil
 	})
 	if w.spec.SyncNow > 0 && e.Capabilities().Strongest() > holdfast.Memory {
-		side.do(func() error {
+		w.start(&side, func() error {
 			for w.rest(over, time.Duration(w.spec.SyncNow)) {
 				w.mu.Lock()
 				n := w.next - 1
 				w.mu.Unlock()
-				w.tell.tell(tellPhase, phaseSyncing, 0)
+				w.report.send(tellPhase, phaseSyncing, 0)
 				if err := e.Sync(); err != nil {
 					if !w.refused(err) {
 						return fmt.Errorf("Sync: %w", err)
 					}
 					continue
 				}
-				w.tell.tell(tellSynced, n, 0)
+				w.report.send(tellSynced, n, 0)
 			}
 			return nil
 		})
@@ -250,21 +235,21 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 
 // check is what a child that looks at what is left works with.
 type check struct {
-	spec spec
-	tell *teller
+	spec   spec
+	report *reporter
 }
 
 func (c *check) wrong(format string, args ...any) {
-	c.tell.say(message{kind: tellWrong, text: clip(fmt.Sprintf(format, args...))})
+	c.report.message(message{kind: tellWrong, text: clip(fmt.Sprintf(format, args...))})
 }
 
 // check opens the engine as often as it is told, and tells all that is there each time.
-func (l Lab) check(s spec, t *teller) error {
+func (l Lab) check(s spec, t *reporter) error {
 	subject, err := l.subject(s.Subject)
 	if err != nil {
 		return err
 	}
-	c := &check{spec: s, tell: t}
+	c := &check{spec: s, report: t}
 	out := bufio.NewWriterSize(t.w, 32<<10)
 	for i := range s.Opens {
 		began := time.Now()
@@ -272,7 +257,7 @@ func (l Lab) check(s spec, t *teller) error {
 		if err != nil {
 			return fmt.Errorf("opening (%s): %w", []string{"the first time", "again"}[min(i, 1)], err)
 		}
-		t.tell(tellOpened, uint64(time.Since(began)), uint64(max(e.Metrics().TornBytes, 0)))
+		t.send(tellOpened, uint64(time.Since(began)), uint64(max(e.Metrics().TornBytes, 0)))
 		var buf []byte
 		err = subject.read(c, e, func(found entry) {
 			buf = messageOf(found).append(buf[:0])
@@ -284,7 +269,7 @@ func (l Lab) check(s spec, t *teller) error {
 		if err := out.Flush(); err != nil {
 			return err
 		}
-		t.tell(tellComplete, 0, 0)
+		t.send(tellComplete, 0, 0)
 		if s.Leave && i == s.Opens-1 {
 			return nil
 		}

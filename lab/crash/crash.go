@@ -23,6 +23,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 )
 
@@ -48,41 +49,31 @@ func (k Kind) survives() holdfast.Level {
 	return holdfast.Power
 }
 
-// What a run can find, beside errors of its use.
+// What a run can find.
 var (
 	// ErrBroken: an engine does not keep what it claims.
 	ErrBroken = errors.New("a claim is broken")
 	// ErrControl: an engine that is known to lie was not found out.
 	ErrControl = errors.New("a control held: this lab is not to be believed")
-	// ErrInterrupted: the context ended before the run did.
-	ErrInterrupted = errors.New("interrupted")
-)
-
-// The exit statuses of the command.
-const (
-	exitOK          = 0
-	exitUse         = 1
-	exitBroken      = 2
-	exitControl     = 3
-	exitCannot      = 4
-	exitInterrupted = 130
 )
 
 // Status is the exit status for an error of [Lab.Command] or [Lab.Replay].
 func Status(err error) int {
 	switch {
 	case err == nil:
-		return exitOK
-	case errors.Is(err, ErrInterrupted):
-		return exitInterrupted
+		return console.ExitOK
+	case errors.Is(err, console.ErrInterrupted):
+		return console.ExitInterrupted
 	case errors.Is(err, ErrControl):
-		return exitControl
+		return console.ExitControl
 	case errors.Is(err, ErrBroken):
-		return exitBroken
+		return console.ExitWrong
+	case errors.Is(err, console.ErrIncomplete):
+		return console.ExitIncomplete
 	case errors.Is(err, holdfast.ErrUnavailable):
-		return exitCannot
+		return console.ExitCannot
 	}
-	return exitUse
+	return console.ExitUse
 }
 
 // Lab is what can be crashed.
@@ -92,7 +83,7 @@ type Lab struct {
 	Subjects    []Subject
 	Simulations []Simulation
 
-	patience patience // zero means the standard one
+	timeouts timeouts // zero means the standard ones
 }
 
 // Standard returns the lab with every engine, every peer and every subject.

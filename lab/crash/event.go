@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -59,9 +60,9 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	defer cancel()
 	given := e.Capabilities().Promise(w.spec.Level).Given
 	p := planOf(w.spec.Seed)
-	group, readers := w.crew(), w.crew()
+	var group, readers sync.WaitGroup
 	for range w.spec.Writers {
-		group.do(func() error {
+		w.start(&group, func() error {
 			for !stopped(stop) {
 				w.pace()
 				w.mu.Lock()
@@ -69,7 +70,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				list := p.appended(w.spec.Gen, first)
 				last := first + uint64(len(list)) - 1
 				w.next = last + 1
-				w.tell.tell(tellIssued, last, 0)
+				w.report.send(tellIssued, last, 0)
 				pending, err := s.Submit(ctx, list...)
 				w.mu.Unlock()
 				for i := range list {
@@ -96,7 +97,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 			return nil
 		})
 	}
-	readers.do(func() error {
+	w.start(&readers, func() error {
 		offset, err := s.LoadOffset(ctx, follower)
 		if ctx.Err() != nil {
 			return nil // stopped before it began
@@ -122,35 +123,35 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				w.wrong("a follower was shown position %d, not %d", e.Position, next)
 			}
 			next++
-			w.tell.tell(tellShown, e.Position, uint64(given))
+			w.report.send(tellShown, e.Position, uint64(given))
 			if e.Position%32 == 0 {
-				w.tell.tell(tellSaved, e.Position, 0)
+				w.report.send(tellSaved, e.Position, 0)
 				if err := s.SaveOffset(ctx, follower, e.Position); err != nil {
 					if ctx.Err() != nil || w.refused(err) {
 						return nil
 					}
 					return fmt.Errorf("saving an offset: %w", err)
 				}
-				w.tell.tell(tellSaved, e.Position, uint64(given))
+				w.report.send(tellSaved, e.Position, uint64(given))
 			}
 		}
 		return nil
 	})
-	readers.do(func() error {
+	w.start(&readers, func() error {
 		for w.rest(stop, 70*time.Millisecond) {
 			last := s.Last()
 			if last < 2*kept {
 				continue
 			}
 			first := last - kept
-			w.tell.tell(tellCut, first, 0)
+			w.report.send(tellCut, first, 0)
 			if _, err := s.TruncateBefore(ctx, first); err != nil {
 				if ctx.Err() != nil || w.refused(err) {
 					return nil
 				}
 				return fmt.Errorf("truncating: %w", err)
 			}
-			w.tell.tell(tellCut, first, uint64(given))
+			w.report.send(tellCut, first, uint64(given))
 		}
 		return nil
 	})

@@ -18,7 +18,7 @@ import (
 // Evidence of a broken claim is a directory with
 //
 //	evidence.json   what was asked for, what had been promised, and what was found
-//	before/         a killed victim's directory, as nobody has opened it since
+//	before/         a killed victim's directory, not opened since
 //	disk.img        or the disk after a power cut, which mounts
 //
 // from which the check can be made again.
@@ -77,9 +77,9 @@ type ackFile struct {
 // maxTree is how large a directory is copied, in bytes.
 const maxTree = 512 << 20
 
-// take copies dir before anybody opens it.
+// take copies dir before it is opened.
 func (e *evidence) take(r *runner, dir string) error {
-	to, err := os.MkdirTemp(r.dir, "before-")
+	to, err := os.MkdirTemp(r.dir.Path, "before-")
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,9 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
-	"github.com/holdfastdb/holdfast/lab/internal/leftover"
+	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
 
 // traces lists what there is of a run in dir: its children, mounts and loop devices.
@@ -56,14 +57,14 @@ func until(t *testing.T, what string, done func() bool) {
 }
 
 // aRun starts a run in dir and returns once it is in the middle of its work.
-func aRun(t *testing.T, dir string, kind Kind) (*exec.Cmd, *bytes.Buffer) {
+func aRun(t *testing.T, dir string, kind Kind, json string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	if kind == Power {
 		if err := blockdev.Check("ext4"); err != nil {
 			t.Skip(err)
 		}
 	}
-	cmd := exec.Command(os.Args[0], "crash-run", standard, dir, string(kind))
+	cmd := exec.Command(os.Args[0], "crash-run", standard, dir, string(kind), json)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -73,7 +74,7 @@ func aRun(t *testing.T, dir string, kind Kind) (*exec.Cmd, *bytes.Buffer) {
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		for end := time.Now().Add(time.Minute); len(traces(t, dir)) > 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-			_ = sweep(dir)
+			_ = rundir.Sweep(dir, runDirs)
 		}
 	})
 	want := []string{"/cmdline"}
@@ -100,12 +101,12 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	for _, kind := range []Kind{Kill, Power} {
 		t.Run(string(kind), func(t *testing.T) {
 			dir := realDir(t)
-			cmd, out := aRun(t, dir, kind)
+			cmd, out := aRun(t, dir, kind, "")
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			if status := cmd.ProcessState.ExitCode(); status != exitInterrupted || !strings.HasSuffix(out.String(), ErrInterrupted.Error()+"\n") {
+			if status := cmd.ProcessState.ExitCode(); status != console.ExitInterrupted || !strings.HasSuffix(out.String(), console.ErrInterrupted.Error()+"\n") {
 				t.Errorf("status %d: %s", status, out)
 			}
 			until(t, "its children are gone", func() bool { return !strings.Contains(fmt.Sprint(traces(t, dir)), "/cmdline") })
@@ -119,10 +120,47 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestEarlyEndKeepsWhatWasFound: a run that is interrupted or killed has a report, which says why it is not all. An interrupted
+// one shows its tables, too.
+func TestEarlyEndKeepsWhatWasFound(t *testing.T) {
+	for _, test := range []struct {
+		signal  syscall.Signal
+		partial string
+	}{{syscall.SIGTERM, "interrupted at "}, {syscall.SIGKILL, "still running at "}} {
+		t.Run(test.signal.String(), func(t *testing.T) {
+			dir, file := realDir(t), filepath.Join(t.TempDir(), "report.json")
+			cmd, out := aRun(t, dir, Kill, file)
+			until(t, "a report is there", func() bool {
+				_, err := os.Stat(file)
+				return err == nil
+			})
+			if err := cmd.Process.Signal(test.signal); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := checkReport(t, text)
+			if !strings.HasPrefix(r.Partial, test.partial) || !strings.HasSuffix(r.Partial, crashesText(r.crashes())) || r.crashes() == 0 || r.brokenRows() > 0 {
+				t.Errorf("%q: %+v", r.Partial, r.Results)
+			}
+			if test.signal == syscall.SIGKILL {
+				return
+			}
+			status, shown := cmd.ProcessState.ExitCode(), strings.Join(strings.Fields(out.String()), " ")
+			if status != console.ExitInterrupted || !strings.Contains(shown, "PARTIAL: interrupted at ") || strings.Contains(shown, "is to be believed") {
+				t.Errorf("status %d\n%s", status, out)
+			}
+		})
+	}
+}
+
 // unlocked reports whether the directory of the run in dir is locked by nobody.
 func unlocked(t *testing.T, dir string) bool {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(dir, dirPrefix+"*", leftover.Lock))
+	names, err := filepath.Glob(filepath.Join(dir, dirPrefix+"*", rundir.Lock))
 	if err != nil || len(names) != 1 {
 		t.Fatalf("%q, %v", names, err)
 	}
@@ -139,7 +177,7 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 	for _, kind := range []Kind{Kill, Power} {
 		t.Run(string(kind), func(t *testing.T) {
 			dir := realDir(t)
-			cmd, _ := aRun(t, dir, kind)
+			cmd, _ := aRun(t, dir, kind, "")
 			time.Sleep(100 * time.Millisecond) // into the work, and not only at its beginning
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
@@ -155,7 +193,7 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 				t.Fatalf("%v, %v", entries, err)
 			}
 			status, out, err := command(t.Context(), Standard(), request(Kill, 1, "power", bbolt.Name), Place{Dir: dir, Child: victims(standard, dir)}, "")
-			if status != exitOK || !strings.Contains(out, "removed what a killed run had left") {
+			if status != console.ExitOK || !strings.Contains(out, "removed what a killed run had left") {
 				t.Errorf("status %d, %v\n%s", status, err, out)
 			}
 			if left := traces(t, dir); len(left) > 0 {
@@ -171,9 +209,9 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 // TestLivingRunIsLeftAlone by another one there.
 func TestLivingRunIsLeftAlone(t *testing.T) {
 	dir := realDir(t)
-	cmd, _ := aRun(t, dir, Kill)
+	cmd, _ := aRun(t, dir, Kill, "")
 	status, out, err := command(t.Context(), Standard(), request(Kill, 1, "power", bbolt.Name), Place{Dir: dir, Child: victims(standard, dir)}, "")
-	if status != exitOK || strings.Contains(out, "had left") {
+	if status != console.ExitOK || strings.Contains(out, "had left") {
 		t.Errorf("status %d, %v\n%s", status, err, out)
 	}
 	if names, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("%s%d-*", dirPrefix, cmd.Process.Pid))); err != nil || len(names) != 1 {
@@ -183,7 +221,7 @@ func TestLivingRunIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if status := cmd.ProcessState.ExitCode(); status != exitInterrupted {
+	if status := cmd.ProcessState.ExitCode(); status != console.ExitInterrupted {
 		t.Errorf("status %d", status)
 	}
 }
@@ -193,14 +231,14 @@ func TestWithoutRoot(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be somebody else; TestWithoutBlockDevices has it")
 	}
-	cmd := exec.Command("/proc/self/exe", "crash-run", standard, "/", string(Power))
+	cmd := exec.Command("/proc/self/exe", "crash-run", standard, "/", string(Power), "")
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, _ := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		t.Skipf("this binary cannot be run by nobody here")
 	}
-	if status := cmd.ProcessState.ExitCode(); status != exitCannot || !strings.Contains(string(out), "root") {
+	if status := cmd.ProcessState.ExitCode(); status != console.ExitCannot || !strings.Contains(string(out), "root") {
 		t.Errorf("status %d: %s", status, out)
 	}
 }

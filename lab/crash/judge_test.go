@@ -64,7 +64,7 @@ func TestModelIsTheEngine(t *testing.T) {
 		e := mem.New()
 		h := &history{Seed: seed, Survives: holdfast.Process}
 		h.begin(3, 1)
-		c := &check{spec: spec{Seed: seed}, tell: &teller{w: &strings.Builder{}}}
+		c := &check{spec: spec{Seed: seed}, report: &reporter{w: &strings.Builder{}}}
 		var b holdfast.Batch
 		var scratch []byte
 		for n := uint64(1); n <= 700; n++ {
@@ -84,7 +84,7 @@ func TestModelIsTheEngine(t *testing.T) {
 				t.Fatalf("seed %d after %d batches: %+v", seed, n, j)
 			}
 		}
-		if said := c.tell.w.(*strings.Builder).String(); said != "" {
+		if said := c.report.w.(*strings.Builder).String(); said != "" {
 			t.Errorf("the check saw %q", said)
 		}
 		if err := e.Close(); err != nil {
@@ -403,7 +403,7 @@ func TestEventModelIsTheStore(t *testing.T) {
 	}
 	var said strings.Builder
 	var found []entry
-	if err := eventRead(&check{spec: spec{Level: holdfast.Memory}, tell: &teller{w: &said}}, e, func(e entry) { found = append(found, e) }); err != nil {
+	if err := eventRead(&check{spec: spec{Level: holdfast.Memory}, report: &reporter{w: &said}}, e, func(e entry) { found = append(found, e) }); err != nil {
 		t.Fatal(err)
 	}
 	if j := eventJudge(h, found); j.broken() || len(j.Findings) > 0 || j.Survived != h.Issued || said.Len() > 0 {

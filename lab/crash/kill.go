@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 // killsPerSession is how often victims are killed on one directory.
@@ -96,7 +97,7 @@ func (c cell) history(seed uint64) *history {
 
 // killSession kills victims on one directory, and judges after each what is there.
 func (r *runner) killSession(ctx context.Context, c cell, seed uint64, kills int, t *tally) error {
-	dir, err := os.MkdirTemp(r.dir, "kill-")
+	dir, err := os.MkdirTemp(r.dir.Path, "kill-")
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (r *runner) judge(ctx context.Context, c cell, h *history, s spec, dir stri
 		if rnd.IntN(2) == 0 {
 			s.Opens = 2 - len(found) // in one process
 		}
-		d, err := checks(ctx, r.child, s, r.lab.patient().checking)
+		d, err := checks(ctx, r.child, s, r.lab.timeout().checking)
 		if err != nil {
 			return j, false, err
 		}
@@ -204,34 +205,34 @@ func (j *Judgement) unread(h *history) {
 }
 
 func noRoom(dir, text string) error {
-	return &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrBadOption, Detail: text, Remedy: "name a directory on a disk with room with --dir"}
+	return &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrFull, Detail: text, Remedy: "name a directory on a disk with room with --dir"}
 }
 
 // runVictim starts a victim and kills it at a moment; last is called just before. An error is not the victim's
 // doing; what it did wrong itself is in its ledger.
 func (r *runner) runVictim(ctx context.Context, v *victim, m moment, last func()) error {
 	if err := ctx.Err(); err != nil {
-		return ErrInterrupted
+		return console.ErrInterrupted
 	}
 	p, events, ended, err := v.launch()
 	if err != nil {
 		return err
 	}
-	died := !await(ctx, v, m, events, r.lab.patient().silence)
+	died := !await(ctx, v, m, events, r.lab.timeout().silence)
 	if last != nil {
 		last()
 	}
-	p.kill()
+	p.Kill()
 	for range events {
 	}
-	_ = p.stdin.Close()
+	p.CloseInput()
 	err = <-ended
 	l := v.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
-		return ErrInterrupted
+		return console.ErrInterrupted
 	case l.full && !v.spec.Failing:
 		return noRoom(v.spec.Dir, l.failure)
 	case died && l.failure == "":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -21,9 +22,9 @@ var kv = Subject{
 func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 	p := planOf(w.spec.Seed)
 	weaker := w.weaker(e)
-	group := w.crew()
+	var group sync.WaitGroup
 	for range w.spec.Writers {
-		group.do(func() error {
+		w.start(&group, func() error {
 			var (
 				b       holdfast.Batch
 				scratch []byte
@@ -38,12 +39,12 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 				}
 				p.Fill(&b, &scratch, w.spec.Gen, n)
 				w.next++
-				w.tell.tell(tellIssued, n, 0)
+				w.report.send(tellIssued, n, 0)
 				r, err := e.Apply(&b, level)
 				w.mu.Unlock()
 				w.spent.Add(int64(b.Size()))
 				if err == nil && n%13 == 0 {
-					continue // nobody waits for this one
+					continue // this one is not waited for
 				}
 				if err == nil {
 					err = r.Wait()
@@ -59,7 +60,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 			return nil
 		})
 	}
-	group.do(func() error {
+	w.start(&group, func() error {
 		for w.rest(stop, 30*time.Millisecond) {
 			if err := w.look(e); err != nil {
 				return err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 // TestKillAfterAnAcknowledgement: where one is wanted, no victim is killed while it opens, which may be before it could
@@ -35,7 +36,7 @@ func TestSessionHasSomethingToJudge(t *testing.T) {
 		q := request(Kill, 1, "process", bbolt.Name)
 		q.Subjects, q.Seed = []string{kv.Name}, &seed
 		status, r, out := ran(t, standard, q)
-		if status != exitOK {
+		if status != console.ExitOK {
 			t.Fatalf("seed %d: status %d\n%s", seed, status, out)
 		}
 		believable(t, r, out, Kill)

@@ -129,7 +129,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	return p, nil
 }
 
-// keepLevels leaves out the levels that nobody named and no row has.
+// keepLevels leaves out the levels that were not named and no row has.
 func (p *runPlan) keepLevels() {
 	has := func(level holdfast.Level) bool {
 		return slices.ContainsFunc(p.cells, func(c cell) bool { return !c.Control && c.Level == level })
@@ -139,7 +139,7 @@ func (p *runPlan) keepLevels() {
 	}
 }
 
-// What stands in the way of rows, beside the engines' own words.
+// Why a row is not tested, where the engine does not say it itself.
 const (
 	onlyRaft     = "it is a store for Raft and nothing else"
 	noSimulation = "it has no simulation"
@@ -286,7 +286,7 @@ func (l Lab) cells(p *runPlan) error {
 						continue // what a refused flush can break is Power's
 					}
 					if subject == rafts.Name && level == holdfast.Memory && p.allLevels {
-						continue // not even the end of a process: of use to nobody who votes
+						continue // votes must survive the end of the process
 					}
 					c := cell{Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, peer: l.peer(name), capabilities: e.Describe()}
 					promise := c.capabilities.Promise(level)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 )
 
@@ -19,7 +20,7 @@ const (
 )
 
 func (r *runner) diskOptions(c cell) blockdev.Options {
-	return blockdev.Options{FS: c.FS, Size: max(diskSize, blockdev.MinSize(c.FS)), Dir: r.dir}
+	return blockdev.Options{FS: c.FS, Size: max(diskSize, blockdev.MinSize(c.FS)), Dir: r.dir.Path}
 }
 
 // recorded is one victim's run on a recorded disk.
@@ -129,7 +130,7 @@ func (r *runner) powerSession(ctx context.Context, c cell, seed uint64, cuts int
 // lost tells an interrupt from a failure.
 func (r *runner) lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return ErrInterrupted
+		return console.ErrInterrupted
 	}
 	return err
 }
@@ -155,7 +156,7 @@ func (r *runner) recordLength(c cell, rnd *rand.Rand) time.Duration {
 // of it.
 func (r *runner) powerCut(ctx context.Context, c cell, rec *recorded, h *history, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t *tally) (*history, uint64, error) {
 	if ctx.Err() != nil {
-		return nil, 0, ErrInterrupted
+		return nil, 0, console.ErrInterrupted
 	}
 	h = h.clone()
 	h.add(rec.ledger, position(at))

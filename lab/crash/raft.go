@@ -89,10 +89,10 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		w.wrong("opened again, the store holds something else: %s", commits.Difference(found, want))
 		return nil
 	}
-	group := w.crew()
+	var group sync.WaitGroup
 	for i := range uint64(2) {
 		r := rand.New(rand.NewPCG(mix(w.spec.Seed, 6), mix(w.next, i)))
-		group.do(func() error {
+		w.start(&group, func() error {
 			for w.rest(stop, 2*time.Millisecond) {
 				if err := v.look(r); err != nil {
 					if w.refused(err) {
@@ -104,7 +104,7 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 			return nil
 		})
 	}
-	group.do(func() error { return v.write(stop) }) // which readers must not outlast if it fails
+	w.start(&group, func() error { return v.write(stop) }) // which readers must not outlast if it fails
 	group.Wait()
 	return nil
 }
@@ -155,7 +155,7 @@ func (v *raftVictim) begin(n uint64) *raftOp {
 	o := v.model.p.raftOp(v.spec.Gen, n, v.model)
 	v.busy = append(v.busy, &o)
 	v.moves++
-	v.tell.tell(tellIssued, o.end(), 0)
+	v.report.send(tellIssued, o.end(), 0)
 	return &o
 }
 

@@ -467,7 +467,7 @@ func (s lingering) GetLog(index uint64, l *raft.Log) error {
 // TestNobodyAsksForTheFront: the entries before the first one may be answered by a peer, also while the rest goes.
 func TestNobodyAsksForTheFront(t *testing.T) {
 	var told bytes.Buffer
-	v := &raftVictim{worker: &worker{tell: &teller{w: &told}}, peer: true}
+	v := &raftVictim{worker: &worker{report: &reporter{w: &told}}, peer: true}
 	v.store = lingering{v: v}
 	for seed := range uint64(200) { // some look before the first entry
 		v.model = newRaftState(planOf(1), true)

@@ -3,51 +3,15 @@ package crash
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
-
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
-// screen is where text for people goes.
-type screen struct {
-	w     io.Writer
-	width int
-	color bool
-}
-
-// plainWidth is assumed where there is no terminal.
-const plainWidth = 120
-
-func screenOf(t bench.Terminal) screen {
-	s := screen{w: t.Out, width: t.OutWidth(), color: t.Color}
-	if s.width == 0 {
-		s.width, s.color = plainWidth, false
-	}
-	return s
-}
-
-// ANSI renditions.
-const (
-	bold  = "1"
-	dim   = "2"
-	red   = "31"
-	green = "32"
-)
-
-func (s screen) paint(code, text string) string {
-	if !s.color || text == "" {
-		return text
-	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
-}
-
-func (s screen) printf(format string, args ...any) { fmt.Fprintf(s.w, format, args...) }
+// screen shows reports.
+type screen struct{ console.Screen }
 
 // titles says what each kind does, above its table.
 var titles = map[Kind]string{
@@ -67,10 +31,10 @@ func (s screen) header(p *runPlan) {
 	for _, l := range p.levels {
 		levels = append(levels, l.String())
 	}
-	s.wrapped("crash: ", fmt.Sprintf("%s; engines %s; levels %s; %s a row; %s; seed %d", strings.Join(kinds, ", "), strings.Join(p.engines, ", "),
+	s.Wrapped("crash: ", fmt.Sprintf("%s; engines %s; levels %s; %s a row; %s; seed %d", strings.Join(kinds, ", "), strings.Join(p.engines, ", "),
 		strings.Join(levels, ", "), p.cutsText(), p.subjectsText(), p.seed))
 	for _, m := range p.missing {
-		s.wrapped("left out: ", fmt.Sprintf("%s: %s", m.Kind, m.Why))
+		s.Wrapped("left out: ", fmt.Sprintf("%s: %s", m.Kind, m.Why))
 	}
 }
 
@@ -102,60 +66,117 @@ func (p *runPlan) subjectsText() string {
 
 // report writes the tables and what follows from them.
 func (s screen) report(r *Report) {
+	if r.Partial != "" {
+		s.Partial(r.Partial)
+	}
 	for _, kind := range r.Plan.Kinds {
+		if kind == Simulate {
+			s.simulations(r)
+			continue
+		}
 		for _, subject := range r.Plan.Subjects {
 			s.kind(r, kind, subject)
 		}
 	}
-	s.printf("\n")
-	s.wrapped("", "Batches, added up over all cuts. lost: acknowledged at a level that must survive, and gone. order: missing under later ones. wrong: never written, damaged, or different when opened again. window: the most that one cut took, from the first batch that is gone to the last acknowledgement.")
+	s.Printf("\n")
+	if !slices.Equal(r.Plan.Kinds, []Kind{Simulate}) {
+		s.Wrapped("", "Batches, added up over all cuts. lost: acknowledged at a level that must survive, and gone. "+
+			"order: missing under later ones. wrong: never written, damaged, or different when opened again. "+
+			"window: the most that one cut took, from the first batch that is gone to the last acknowledgement.")
+	}
 	s.broken(r)
 	s.controls(r)
-	s.printf("\nagain: %s\n", r.Plan.Command)
+	s.Printf("\nagain: %s\n", r.Plan.Command)
 }
 
 func (s screen) kind(r *Report, kind Kind, subject string) {
-	t := s.table()
-	t.AppendHeader(table.Row{"engine", "level", "cuts", "acked", "survived", "lost", "torn", "order", "wrong", "unopened", "open ms", "syncs/ack", "window", "verdict"})
-	rows := 0
+	t := console.Table{Keys: 2}
+	names := []string{"engine", "level", "verdict", "cuts", "acked", "survived", "lost", "torn", "order", "wrong",
+		"unopened", "open ms", "syncs/ack", "window"}
+	for i, name := range names {
+		t.Columns = append(t.Columns, console.Column{Name: name, Right: i > t.Keys})
+	}
+	// The names and verdicts of controls are long.
+	t.Columns[0].Wrap, t.Columns[t.Keys].Wrap = len("pebble, memory"), len(AsDocumented)
 	fs := ""
 	for _, row := range r.Results {
-		if row.Kind != kind || row.Subject != subject && kind != Simulate || row.Verdict == NotAvailable {
+		if row.Kind != kind || row.Subject != subject || row.Verdict == NotAvailable {
 			continue
 		}
 		fs = row.FS
-		cells := table.Row{row.Engine, row.Level.String(), fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked), fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn),
-			some(row.OutOfOrder), some(row.Wrong), some(row.RecoveryFailures), recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row), string(row.Verdict)}
+		verdict, style := string(row.Verdict), console.Style("")
 		switch {
 		case row.Control:
-			cells[len(cells)-1] = "control: " + string(row.Verdict)
-			s.paintRow(cells, dim)
+			verdict, style = "control: "+verdict, console.Dim
 		case row.Verdict == Broken:
-			s.paintRow(cells, red)
-		case row.Verdict == Held:
-			cells[len(cells)-1] = s.paint(green, string(row.Verdict))
+			style = console.Red
+		case r.Partial != "":
+			verdict += " so far"
 		}
-		t.AppendRow(cells)
-		rows++
+		t.Row(style, row.Engine, row.Level.String(), verdict, fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked),
+			fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn), some(row.OutOfOrder), some(row.Wrong), some(row.RecoveryFailures),
+			recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row))
+		if row.Verdict == Held && !row.Control {
+			t.PaintLast(2, console.Green)
+		}
 	}
-	if rows > 0 {
+	if t.Rows() > 0 {
 		title := titles[kind]
 		if fs != "" {
 			title = strings.Replace(title, "a recorded disk", "a recorded disk with "+fs, 1)
 		}
-		if len(r.Plan.Subjects) > 1 && kind != Simulate {
+		if len(r.Plan.Subjects) > 1 {
 			title = subject + ", " + title
 		}
-		s.printf("\n")
-		s.hanging("", s.paint(bold, title), 2)
-		s.print(t, []int{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13})
+		s.Printf("\n")
+		s.Hanging("", s.Paint(console.Bold, title), 2)
+		s.Table(&t)
 	}
-	// Reasons that several rows share are said once.
+	s.reasons(r, func(row Result) bool { return row.Kind == kind && row.Subject == subject })
+}
+
+// simulations says of each simulation what was done and compared in it.
+func (s screen) simulations(r *Report) {
+	t := console.Table{Keys: 2}
+	names := []string{"engine", "verdict", "histories", "power cuts", "kills", "in operation", "in recovery", "faults",
+		"damage", "found", "commits", "reads", "wrong"}
+	for i, name := range names {
+		t.Columns = append(t.Columns, console.Column{Name: name, Right: i >= t.Keys})
+	}
+	for _, row := range r.Results {
+		did := row.Simulated
+		if row.Kind != Simulate || did == nil {
+			continue
+		}
+		style := console.Style("")
+		if row.Verdict == Broken {
+			style = console.Red
+		}
+		t.Row(style, row.Engine, string(row.Verdict), some(did.Histories), some(did.PowerCuts), some(did.Kills),
+			some(did.InOperation), some(did.InRecovery), some(did.Faults), some(did.Damages), some(did.Refusals),
+			some(did.Commits), some(did.Reads), some(row.Wrong))
+		if row.Verdict == Held {
+			t.PaintLast(1, console.Green)
+		}
+	}
+	if t.Rows() > 0 {
+		s.Printf("\n")
+		s.Hanging("", s.Paint(console.Bold, titles[Simulate]), 2)
+		s.Table(&t)
+		s.Wrapped("  ", "Histories that each follow from a seed. in operation: crashes in the middle of an operation, among the cuts "+
+			"and kills. in recovery: crashes while it opened after a crash. found: reads and openings that met damage and said so. "+
+			"Every read, and the contents after every crash, were compared with what must be there.")
+	}
+	s.reasons(r, func(row Result) bool { return row.Kind == Simulate })
+}
+
+// reasons says why the rows of a table have their verdicts, what several rows share once.
+func (s screen) reasons(r *Report, of func(Result) bool) {
 	said := map[string]int{}
 	var order []string
 	var who []string
 	for _, row := range r.Results {
-		if row.Kind != kind || row.Subject != subject && kind != Simulate || row.Control || row.Why == "" || row.Verdict == Broken {
+		if !of(row) || row.Control || row.Why == "" || row.Verdict == Broken {
 			continue
 		}
 		name := row.Engine
@@ -174,11 +195,11 @@ func (s screen) kind(r *Report, kind Kind, subject string) {
 		order, who = append(order, text), append(who, name)
 	}
 	for i, text := range order {
-		s.wrapped("  ", who[i]+": "+text)
+		s.Wrapped("  ", who[i]+": "+text)
 	}
 }
 
-func some(n int64) string {
+func some[N int | int64](n N) string {
 	if n == 0 {
 		return "-"
 	}
@@ -220,15 +241,19 @@ func (s screen) broken(r *Report) {
 		if row.Verdict != Broken || row.Control {
 			continue
 		}
-		s.printf("\n%s\n", s.paint(red, fmt.Sprintf("BROKEN: %s at %v does not survive %s (%s)", row.Engine, row.Level, row.Kind, row.Subject)))
+		title := fmt.Sprintf("BROKEN: %s at %v does not survive %s (%s)", row.Engine, row.Level, row.Kind, row.Subject)
+		if row.Kind == Simulate {
+			title = fmt.Sprintf("BROKEN: %s breaks a law in its simulation, at seed %d", row.Engine, row.Seed)
+		}
+		s.Printf("\n%s\n", s.Paint(console.Red, title))
 		for _, f := range row.Findings[:min(len(row.Findings), 6)] {
-			s.wrapped("  ", clip(strings.Join(strings.Fields(f), " ")))
+			s.Wrapped("  ", clip(strings.Join(strings.Fields(f), " ")))
 		}
 		for _, dir := range row.Evidence {
-			s.printf("  evidence: %s\n", dir)
+			s.Printf("  evidence: %s\n", dir)
 		}
 		if row.Replay != "" {
-			s.printf("  replay: %s\n", row.Replay)
+			s.Printf("  replay: %s\n", row.Replay)
 		}
 	}
 }
@@ -241,57 +266,16 @@ func (s screen) controls(r *Report) {
 		}
 		name := fmt.Sprintf("%s (%s, %s)", row.Engine, row.Kind, row.Subject)
 		if row.Verdict == Broken && row.Lost > 0 {
-			s.wrapped("", fmt.Sprintf("control: %s was found out: %d acknowledged batches lost in %d cuts.", name, row.Lost, row.Cuts))
+			s.Wrapped("", fmt.Sprintf("control: %s was found out: %d acknowledged batches lost in %d cuts.", name, row.Lost, row.Cuts))
 			continue
 		}
-		s.wrapped("", s.paint(red, fmt.Sprintf("control: %s was NOT found out in %d cuts: nothing above is to be believed.", name, row.Cuts)))
-	}
-}
-
-func (s screen) paintRow(row table.Row, code string) {
-	for i := range row {
-		row[i] = s.paint(code, row[i].(string))
-	}
-}
-
-func (s screen) table() table.Writer {
-	t := table.NewWriter()
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "  ", ""
-	style.Format.Header = text.FormatDefault
-	t.SetStyle(style)
-	t.SuppressTrailingSpaces()
-	return t
-}
-
-func (s screen) print(t table.Writer, right []int) {
-	var columns []table.ColumnConfig
-	for _, n := range right {
-		columns = append(columns, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight})
-	}
-	t.SetColumnConfigs(columns)
-	s.printf("%s\n", t.Render())
-}
-
-// wrapped writes text within the width, later lines indented.
-func (s screen) wrapped(first, rest string) { s.hanging(first, rest, 4) }
-
-// hanging is wrapped with the indentation of the later lines.
-func (s screen) hanging(first, rest string, indent int) {
-	line, empty := first, true
-	for _, word := range strings.Fields(rest) {
-		if !empty && len(line)+1+len(word) > s.width {
-			s.printf("%s\n", strings.TrimRight(line, " "))
-			line, empty = strings.Repeat(" ", indent), true
+		if r.Partial != "" {
+			s.Wrapped("", fmt.Sprintf("control: %s had not been found out yet, after %s: the run has not shown that it would "+
+				"find a lie.", name, crashesText(row.Cuts)))
+			continue
 		}
-		if !empty {
-			line += " "
-		}
-		line += word
-		empty = false
+		s.Wrapped("", s.Paint(console.Red, fmt.Sprintf("control: %s was NOT found out in %d cuts: nothing above is to be believed.", name, row.Cuts)))
 	}
-	s.printf("%s\n", strings.TrimRight(line, " "))
 }
 
 // brokenRows and heldControls are what the exit status follows from.

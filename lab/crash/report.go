@@ -1,13 +1,10 @@
 package crash
 
 import (
-	"encoding/json"
-	"io"
-
 	"github.com/holdfastdb/holdfast"
 )
 
-// Schema names the format of the JSON that [Report.WriteJSON] writes. A change that readers must know about
+// Schema names the format of the JSON of a [Report]. A change that readers must know about
 // gets a new number.
 const Schema = "holdfast.crash/1"
 
@@ -19,6 +16,7 @@ type Report struct {
 	Seconds float64   `json:"seconds"`
 	Results []Result  `json:"results"`
 	Missing []Missing `json:"missing"` // kinds that were left out
+	Partial string    `json:"partial"` // why this is not all of the plan; empty if it is
 }
 
 // Machine is what the run was made on. It names no host.
@@ -70,7 +68,7 @@ type Result struct {
 	Subject string         `json:"subject"`
 	Control bool           `json:"control"` // a lie, which must be BROKEN
 
-	Cuts             int     `json:"cuts"` // crashes that were judged
+	Cuts             int     `json:"cuts"` // crashes that were judged; of simulations, histories
 	Acked            int64   `json:"acked"`
 	Survived         int64   `json:"survived"` // of the acknowledged
 	Lost             int64   `json:"lost"`     // acknowledged at a level that must survive, and gone
@@ -89,6 +87,8 @@ type Result struct {
 	// level: batches, and the time from the first of them to the last acknowledgement.
 	LostCommits  int     `json:"lost_commits"`
 	LossWindowMs float64 `json:"loss_window_ms"`
+	// Simulated is what a simulation did; nil in rows of other kinds, and before its first history has ended.
+	Simulated *Simulated `json:"simulated"`
 
 	Seed     uint64   `json:"seed"`
 	Findings []string `json:"findings"`
@@ -102,9 +102,10 @@ type Recovery struct {
 	Max    float64 `json:"max"`
 }
 
-// WriteJSON writes the report, indented.
-func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+// crashes is how many were judged.
+func (r *Report) crashes() (n int) {
+	for _, row := range r.Results {
+		n += row.Cuts
+	}
+	return n
 }

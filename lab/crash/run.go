@@ -3,18 +3,21 @@ package crash
 import (
 	"context"
 	"errors"
-	"io/fs"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
-	"github.com/holdfastdb/holdfast/lab/internal/leftover"
+	"github.com/holdfastdb/holdfast/lab/internal/child"
+	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
 
 // Place says where and how children run.
@@ -33,69 +36,28 @@ type Place struct {
 type runner struct {
 	lab   Lab
 	child []string
-	dir   string
-	lock  *os.File // held while the run lives, nil where there are no locks
-	swept []string // directories that killed runs had left
+	dir   *rundir.Dir
 
-	mu     sync.Mutex
-	parent string
-	keep   string // named
-	kept   string // made
+	mu   sync.Mutex
+	keep string // where evidence is kept, as named
+	kept string // and as made
 }
 
-// The names of a run's directory and of that for evidence begin so; the process's number follows.
-const (
-	dirPrefix      = "holdfast-crash-"
-	evidencePrefix = "holdfast-evidence-"
-)
+// evidencePrefix begins the name of the directory for evidence if none is named.
+const evidencePrefix = "holdfast-evidence-"
 
 // newRunner makes the run's directory. close removes it.
 func newRunner(l Lab, at Place) (_ *runner, err error) {
-	r := &runner{lab: l, child: at.Child, keep: at.Keep}
-	if len(r.child) == 0 {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
-		r.child = []string{self, "crash-victim"}
-	}
-	if r.parent = at.Dir; r.parent == "" {
-		r.parent = "."
-	}
-	if r.parent, err = filepath.Abs(r.parent); err != nil {
+	r := &runner{lab: l, keep: at.Keep}
+	if r.child, err = child.Command(at.Child, "crash-victim"); err != nil {
 		return nil, err
 	}
-	if st, err := os.Stat(r.parent); err != nil {
-		return nil, dirError(r.parent, err)
-	} else if !st.IsDir() {
-		return nil, &holdfast.Error{Op: "crash", Path: r.parent, Class: holdfast.ErrBadOption, Detail: "it is a file", Remedy: "name a directory with --dir"}
-	}
-	r.swept = sweep(r.parent)
-	if r.dir, err = os.MkdirTemp(r.parent, dirPrefix+strconv.Itoa(os.Getpid())+"-"); err != nil {
-		return nil, dirError(r.parent, err)
-	}
-	if r.lock, err = leftover.Claim(r.dir); err != nil {
-		return nil, errors.Join(dirError(r.parent, err), r.close())
-	}
-	return r, nil
-}
-
-func dirError(dir string, err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		err = p.Err
-	}
-	return &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrBadOption, Cause: err, Remedy: "name a writable directory on a disk with room with --dir"}
+	r.dir, err = rundir.Make(at.Dir, runDirs)
+	return r, err
 }
 
 // close removes everything that the run made, but evidence.
-func (r *runner) close() error {
-	err := os.RemoveAll(r.dir)
-	if r.lock != nil {
-		r.lock.Close()
-	}
-	return err
-}
+func (r *runner) close() error { return r.dir.Close() }
 
 // evidenceDir makes the directory for evidence when it is first needed.
 func (r *runner) evidenceDir() (string, error) {
@@ -105,7 +67,7 @@ func (r *runner) evidenceDir() (string, error) {
 		return r.kept, nil
 	}
 	if r.keep == "" {
-		dir, err := os.MkdirTemp(r.parent, evidencePrefix)
+		dir, err := os.MkdirTemp(r.dir.Parent, evidencePrefix)
 		r.kept = dir
 		return dir, err
 	}
@@ -114,7 +76,8 @@ func (r *runner) evidenceDir() (string, error) {
 		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", dirError(dir, err)
+		return "", &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrBadOption, Cause: console.WithoutPath(err),
+			Remedy: "name a directory that can be made with --keep"}
 	}
 	r.kept = dir
 	return dir, nil
@@ -132,47 +95,90 @@ type watcher interface {
 	// starts is called before each unit. done are the units done of all; broken is the number of rows, controls
 	// aside, that have broken a claim so far.
 	starts(c cell, done, all, broken int)
+	// ended is called after each unit. soFar makes a report of what there is.
+	ended(soFar func() *Report)
 }
 
 // workers is how many units run at the same time: their children wait for the disk most of the time.
 func workers() int { return min(2, runtime.GOMAXPROCS(0)) }
 
-// run carries out a plan. The error is ErrInterrupted when ctx ends, or that it is no use to go on.
+// runState is how far a run has come.
+type runState struct {
+	plan      *runPlan
+	tallies   []*tally
+	began     time.Time
+	done, all int // units of this pass
+}
+
+// run carries out a plan, and returns the report, of what there is, with any error: console.ErrInterrupted when ctx
+// ends, or what makes it no use to go on; that is console.ErrIncomplete if there is something to report.
 func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error) {
-	began := time.Now()
+	s := &runState{plan: p, began: time.Now()}
+	for i, c := range p.cells {
+		s.tallies = append(s.tallies, newTally(c, mix(p.seed, uint64(i))>>32))
+	}
+	err := r.passes(ctx, s, w)
+	if err == nil {
+		err = r.settleControls(ctx, s)
+	}
+	switch {
+	case errors.Is(err, console.ErrInterrupted):
+		return s.report("interrupted", nil), err
+	case err != nil:
+		report := s.report("broken off", err)
+		if report.crashes() > 0 {
+			err = fmt.Errorf("%w: %w", console.ErrIncomplete, err)
+		}
+		return report, err
+	}
+	for _, t := range s.tallies {
+		if t.failed != nil {
+			err = errors.Join(err, fmt.Errorf("%w: evidence could not be kept: %w", console.ErrIncomplete, t.failed))
+		}
+	}
+	return s.report("", nil), err
+}
+
+// report makes the report of a run that came to this end, because of an error if there is one; empty if nothing is
+// missing.
+func (s *runState) report(end string, err error) *Report {
+	p := s.plan
 	report := &Report{
 		Schema: Schema, Machine: Machine{runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), runtime.Version()},
 		Plan: PlanJSON{Engines: p.engines, Levels: p.levels, Kinds: p.kinds, Subjects: p.subjects, Cuts: p.cuts, FS: p.fs, Seed: p.seed,
 			Seconds: p.length.Seconds(), Command: p.command},
-		Results: []Result{}, Missing: append([]Missing{}, p.missing...),
+		Seconds: time.Since(s.began).Seconds(), Results: []Result{}, Missing: append([]Missing{}, p.missing...),
 	}
-	var tallies []*tally
-	for i, c := range p.cells {
-		tallies = append(tallies, newTally(c, mix(p.seed, uint64(i))>>32))
-	}
-	err := r.passes(ctx, p, tallies, w, began)
-	if err == nil {
-		err = r.settleControls(ctx, p, tallies)
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range tallies {
-		if t.failed != nil {
-			return nil, t.failed
-		}
+	for _, t := range s.tallies {
 		report.Results = append(report.Results, t.finish())
 	}
-	report.Seconds = time.Since(began).Seconds()
-	return report, nil
+	if end != "" {
+		at := ""
+		if p.length == 0 {
+			at = fmt.Sprintf(" at %d %%,", 100*s.done/max(s.all, 1))
+		}
+		report.Partial = end + at + " after " + crashesText(report.crashes())
+		if err != nil {
+			report.Partial += ": " + err.Error()
+		}
+	}
+	return report
+}
+
+func crashesText(n int) string {
+	if n == 1 {
+		return "1 crash"
+	}
+	return fmt.Sprintf("%d crashes", n)
 }
 
 // passes goes through the units in shuffled order, again and again if the run has a length.
-func (r *runner) passes(ctx context.Context, p *runPlan, tallies []*tally, w watcher, began time.Time) error {
+func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
+	p := s.plan
 	shuffle := rand.New(rand.NewPCG(p.seed, 0))
-	for pass := 0; pass == 0 || p.length > 0 && time.Since(began) < p.length; pass++ {
+	for pass := 0; pass == 0 || p.length > 0 && time.Since(s.began) < p.length; pass++ {
 		var units []unit
-		for _, t := range tallies {
+		for _, t := range s.tallies {
 			if t.cell.notAvailable != "" || t.cell.Control && pass > 0 {
 				continue
 			}
@@ -182,7 +188,7 @@ func (r *runner) passes(ctx context.Context, p *runPlan, tallies []*tally, w wat
 			}
 		}
 		shuffle.Shuffle(len(units), func(i, j int) { units[i], units[j] = units[j], units[i] })
-		if err := r.pass(ctx, p, units, tallies, w, began, pass > 0); err != nil {
+		if err := r.pass(ctx, s, units, w, pass > 0); err != nil {
 			return err
 		}
 		if len(units) == 0 {
@@ -192,7 +198,7 @@ func (r *runner) passes(ctx context.Context, p *runPlan, tallies []*tally, w wat
 	return nil
 }
 
-// rounds is how many crashes of a row are judged in one pass: as many as were asked for, and where nobody has said how many,
+// rounds is how many crashes of a row are judged in one pass: as many as were asked for, and if no number was named,
 // half of the usual number in rows that tell less.
 func (p *runPlan) rounds(c cell) int {
 	switch {
@@ -210,62 +216,46 @@ func (p *runPlan) rounds(c cell) int {
 	return p.cuts
 }
 
-func (r *runner) pass(ctx context.Context, p *runPlan, units []unit, tallies []*tally, w watcher, began time.Time, mayEnd bool) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	queue := make(chan unit)
-	var (
-		group sync.WaitGroup
-		mu    sync.Mutex
-		done  int
-		first error
-	)
-	for range workers() {
-		group.Go(func() {
-			for u := range queue {
-				broken := 0
-				for _, t := range tallies {
-					broken += t.broken()
-				}
-				mu.Lock()
-				w.starts(u.tally.cell, done, len(units), broken)
-				mu.Unlock()
-				err := r.unit(ctx, p, u)
-				mu.Lock()
-				done++
-				if err != nil && first == nil {
-					first = err
-					cancel(err)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-feed:
+// pass goes through the units once. mayEnd says that the run's length may end it.
+func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher, mayEnd bool) error {
+	group, unitCtx := errgroup.WithContext(ctx)
+	group.SetLimit(workers())
+	s.done, s.all = 0, len(units)
+	var mu sync.Mutex // covers the watcher and s
 	for _, u := range units {
-		if mayEnd && time.Since(began) >= p.length {
+		if unitCtx.Err() != nil || mayEnd && time.Since(s.began) >= s.plan.length {
 			break
 		}
-		select {
-		case queue <- u:
-		case <-ctx.Done():
-			break feed
-		}
+		group.Go(func() error {
+			mu.Lock()
+			broken := 0
+			for _, t := range s.tallies {
+				broken += t.broken()
+			}
+			w.starts(u.tally.cell, s.done, s.all, broken)
+			mu.Unlock()
+			err := r.unit(unitCtx, s.plan, u)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				s.done++
+				w.ended(func() *Report { return s.report("still running", nil) })
+			}
+			return err
+		})
 	}
-	close(queue)
-	group.Wait()
-	if first != nil {
-		return first
+	if err := group.Wait(); err != nil {
+		return err
 	}
 	if ctx.Err() != nil {
-		return ErrInterrupted
+		return console.ErrInterrupted
 	}
 	return nil
 }
 
 func (r *runner) unit(ctx context.Context, p *runPlan, u unit) error {
 	if ctx.Err() != nil {
-		return ErrInterrupted
+		return console.ErrInterrupted
 	}
 	switch c := u.tally.cell; c.Kind {
 	case Kill:
@@ -283,10 +273,10 @@ func (r *runner) unit(ctx context.Context, p *runPlan, u unit) error {
 const controlTries = 10
 
 // settleControls gives controls that chance has spared more rounds.
-func (r *runner) settleControls(ctx context.Context, p *runPlan, tallies []*tally) error {
-	for _, t := range tallies {
+func (r *runner) settleControls(ctx context.Context, s *runState) error {
+	for _, t := range s.tallies {
 		for try := uint64(0); t.cell.Control && t.broken() == 0 && t.result.Lost == 0 && try < controlTries; try++ {
-			if err := r.unit(ctx, p, unit{t, killsPerSession, mix(t.result.Seed, 1<<40+try)}); err != nil {
+			if err := r.unit(ctx, s.plan, unit{t, killsPerSession, mix(t.result.Seed, 1<<40+try)}); err != nil {
 				return err
 			}
 		}
@@ -304,28 +294,6 @@ func (t *tally) broken() int {
 	return 1
 }
 
-// simulate runs an engine's own simulation.
-func (r *runner) simulate(ctx context.Context, c cell, seed uint64, p *runPlan, t *tally) error {
-	length := p.length
-	if length == 0 {
-		length = 20 * time.Second
-	}
-	result, err := r.lab.simulation(c.Engine).Run(ctx, seed, length)
-	if ctx.Err() != nil {
-		return ErrInterrupted
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.result.Cuts += result.Histories
-	if err != nil {
-		t.result.Wrong++
-		t.result.Seed = result.Failed
-		t.result.Findings = append(t.result.Findings, err.Error())
-		t.result.Replay = "holdfast crash --kind simulate --engines " + c.Engine + " --seed " + strconv.FormatUint(result.Failed, 10)
-	}
-	return nil
-}
-
 // replayOne checks evidence again.
 func (r *runner) replayOne(ctx context.Context, dir string) (*evidenceFile, Judgement, bool, error) {
 	f, h, err := load(dir)
@@ -338,16 +306,16 @@ func (r *runner) replayOne(ctx context.Context, dir string) (*evidenceFile, Judg
 		if err != nil {
 			return nil, Judgement{}, false, err
 		}
-		mounted, err := image.Mount(ctx, blockdev.Options{Dir: r.dir})
+		mounted, err := image.Mount(ctx, blockdev.Options{Dir: r.dir.Path})
 		if err != nil {
 			return nil, Judgement{}, false, err
 		}
 		defer mounted.Close()
 		work = mounted.Path()
 	} else {
-		work = filepath.Join(r.dir, "replay")
+		work = filepath.Join(r.dir.Path, "replay")
 		if err := copyTree(filepath.Join(dir, treeName), work); err != nil {
-			return nil, Judgement{}, false, dirError(dir, err)
+			return nil, Judgement{}, false, r.dir.Error(err)
 		}
 	}
 	e, err := r.lab.engine(f.Engine)

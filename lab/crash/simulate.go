@@ -2,43 +2,94 @@ package crash
 
 import (
 	"context"
+	"fmt"
 	"time"
 
-	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 // Simulation is an engine's own simulation of its file system: histories, each of which follows from a
 // seed, with crashes at every level.
 type Simulation struct {
 	Engine string
-	// Run runs histories with seeds from seed on for about d, at least one. An error that is not ctx's is a
-	// broken claim, and Failed is its seed.
-	Run func(ctx context.Context, seed uint64, d time.Duration) (SimulationResult, error)
+	// One runs the history of a seed and tells what was done in it. An error that is not ctx's is a broken claim.
+	One func(ctx context.Context, seed uint64) (Simulated, error)
 }
 
-// SimulationResult is what a simulation did.
-type SimulationResult struct {
-	Histories int
-	Crashes   int    // -1 if not told
-	Failed    uint64 // the seed of the history that failed
+// Simulated is what was done in simulated histories.
+type Simulated struct {
+	Histories   int `json:"histories"`
+	Steps       int `json:"steps"`        // operations of the engine, crashes and faults among them
+	Commits     int `json:"commits"`      // batches applied
+	Reads       int `json:"reads"`        // gets and scans compared with what must be there
+	PowerCuts   int `json:"power_cuts"`   // crashes of the machine
+	Kills       int `json:"kills"`        // crashes of the process
+	InOperation int `json:"in_operation"` // of both, in the middle of an operation
+	InRecovery  int `json:"in_recovery"`  // crashes during the opening that follows a crash
+	Faults      int `json:"faults"`       // failures that the file system was made to give, a full disk among them
+	Damages     int `json:"damages"`      // bits that were flipped, and files cut
+	Recoveries  int `json:"recoveries"`   // openings after a crash whose contents were compared
+	Refusals    int `json:"refusals"`     // reads and openings that found the damage, as they must
 }
 
-// Histories makes a simulation of a function that runs one history and returns what it likes to tell, of
-// which only that it went well counts here.
-func Histories[S any](engine string, one func(ctx context.Context, seed uint64) (S, error)) Simulation {
-	return Simulation{Engine: engine, Run: func(ctx context.Context, seed uint64, d time.Duration) (SimulationResult, error) {
-		r := SimulationResult{Crashes: holdfast.Unknown}
-		for began := time.Now(); r.Histories == 0 || time.Since(began) < d; r.Histories++ {
-			if _, err := one(ctx, seed); err != nil {
-				r.Failed = seed
-				r.Histories++
-				return r, err
-			}
-			if err := ctx.Err(); err != nil {
-				return r, err
-			}
-			seed++
+func (s *Simulated) add(o Simulated) {
+	s.Histories += o.Histories
+	s.Steps += o.Steps
+	s.Commits += o.Commits
+	s.Reads += o.Reads
+	s.PowerCuts += o.PowerCuts
+	s.Kills += o.Kills
+	s.InOperation += o.InOperation
+	s.InRecovery += o.InRecovery
+	s.Faults += o.Faults
+	s.Damages += o.Damages
+	s.Recoveries += o.Recoveries
+	s.Refusals += o.Refusals
+}
+
+// simulationLength is how long a simulation goes on if no length was named.
+const simulationLength = 20 * time.Second
+
+// simulate runs an engine's own simulation with seeds from seed on, one history at least, and ends it at the first
+// that breaks a claim.
+func (r *runner) simulate(ctx context.Context, c cell, seed uint64, p *runPlan, t *tally) error {
+	length := p.length
+	if length == 0 {
+		length = simulationLength
+	}
+	one := r.lab.simulation(c.Engine).One
+	for began := time.Now(); ; seed++ {
+		did, err := one(ctx, seed)
+		if ctx.Err() != nil {
+			return console.ErrInterrupted
 		}
-		return r, nil
-	}}
+		did.Histories = 1
+		t.simulated(did)
+		if err != nil {
+			t.simulationFailed(seed, err)
+			return nil
+		}
+		if time.Since(began) >= length {
+			return nil
+		}
+	}
+}
+
+// simulated adds a history to the row.
+func (t *tally) simulated(did Simulated) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.result.Simulated == nil {
+		t.result.Simulated = &Simulated{}
+	}
+	t.result.Simulated.add(did)
+	t.result.Cuts = t.result.Simulated.Histories
+}
+
+func (t *tally) simulationFailed(seed uint64, err error) {
+	t.wrong(err.Error())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.result.Seed = seed
+	t.result.Replay = fmt.Sprintf("holdfast crash --kind simulate --engines %s --seed %d", t.cell.Engine, seed)
 }

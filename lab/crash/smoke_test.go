@@ -21,7 +21,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/engine/logtree"
-	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 	"github.com/holdfastdb/holdfast/store/raftlog"
@@ -34,19 +34,19 @@ func TestMain(m *testing.M) {
 		case "crash-victim":
 			os.Exit(lab.Child(os.Stdin, os.Stdout))
 		case "crash-run":
-			os.Exit(runHere(lab, os.Args[2], os.Args[3], os.Args[4]))
+			os.Exit(runHere(lab, os.Args[2], os.Args[3], os.Args[4], os.Args[5]))
 		}
 	}
 	os.Exit(m.Run())
 }
 
-// runHere is a run of many cuts in dir, until it is interrupted.
-func runHere(lab Lab, name, dir, kinds string) int {
+// runHere is a run of many cuts in dir, until it is interrupted. json is a file, or empty.
+func runHere(lab Lab, name, dir, kinds, json string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	cuts, none := 1000, func() int { return 0 }
+	cuts := 1000
 	err := lab.Command(ctx, Request{Engines: []string{logtree.Name}, Levels: []string{"power"}, Kinds: strings.Split(kinds, ","), Cuts: &cuts},
-		Place{Dir: dir, Child: victims(name, dir)}, "", bench.Terminal{Out: os.Stdout, Err: os.Stderr, OutWidth: none, ErrWidth: none})
+		Place{Dir: dir, Child: victims(name, dir)}, json, console.Terminal{Out: os.Stdout, Err: os.Stderr})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
@@ -118,7 +118,7 @@ func labs() map[string]Lab {
 		}
 		return bbolt.Open(dir, o)
 	}))
-	lies.patience = patience{silence: time.Minute, checking: 5 * time.Second}
+	lies.timeouts = timeouts{silence: time.Minute, checking: 5 * time.Second}
 	for name, spoil := range spoils {
 		lies.Peers = append(lies.Peers, with(name, func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			e, err := bbolt.Open(dir, o)
@@ -248,9 +248,9 @@ func sealed(row Result) bool {
 func heldWithPeers(t *testing.T, q Request) (*Report, string) {
 	t.Helper()
 	status, r, out := ran(t, standard, q)
-	want := exitOK
+	want := console.ExitOK
 	if r != nil && slices.ContainsFunc(r.Results, sealed) {
-		want = exitBroken
+		want = console.ExitWrong
 	}
 	if status != want {
 		t.Fatalf("status %d, want %d\n%s", status, want, out)
@@ -263,7 +263,7 @@ func TestKill(t *testing.T) {
 	q := request(Kill, 2, "process,power")
 	q.Subjects = []string{kv.Name}
 	status, r, out := ran(t, standard, q)
-	if status != exitOK {
+	if status != console.ExitOK {
 		t.Fatalf("status %d\n%s", status, out)
 	}
 	believable(t, r, out, Kill)
@@ -278,7 +278,7 @@ func TestKillEventStore(t *testing.T) {
 	q := request(Kill, 2, "process", logtree.Name)
 	q.Subjects = []string{events.Name}
 	status, r, out := ran(t, standard, q)
-	if status != exitOK {
+	if status != console.ExitOK {
 		t.Fatalf("status %d\n%s", status, out)
 	}
 	believable(t, r, out, Kill)
@@ -310,7 +310,7 @@ func TestPower(t *testing.T) {
 		q := request(kind, 5, "power", logtree.Name, bbolt.Name)
 		q.Subjects = []string{kv.Name}
 		status, r, out := ran(t, standard, q)
-		if status != exitOK {
+		if status != console.ExitOK {
 			t.Fatalf("%s: status %d\n%s", kind, status, out)
 		}
 		if kind == Power {
@@ -360,7 +360,7 @@ func TestLiarsAreFoundOut(t *testing.T) {
 			seed := uint64(2)
 			q.Seed = &seed
 			status, r, out := ran(t, toys, q)
-			if status != exitBroken || r == nil {
+			if status != console.ExitWrong || r == nil {
 				t.Fatalf("status %d\n%s", status, out)
 			}
 			for _, row := range r.Results {
@@ -371,10 +371,9 @@ func TestLiarsAreFoundOut(t *testing.T) {
 					t.Fatalf("%+v", row)
 				}
 				var again bytes.Buffer
-				none := func() int { return 0 }
 				dir := t.TempDir()
-				err := labs()[toys].Replay(t.Context(), row.Evidence[0], Place{Dir: dir, Child: victims(toys, dir)}, bench.Terminal{Out: &again, Err: &again, OutWidth: none, ErrWidth: none})
-				if Status(err) != exitBroken {
+				err := labs()[toys].Replay(t.Context(), row.Evidence[0], Place{Dir: dir, Child: victims(toys, dir)}, console.Terminal{Out: &again, Err: &again})
+				if Status(err) != console.ExitWrong {
 					t.Errorf("replayed: %v\n%s", err, again.String())
 				}
 				if found := strings.Join(row.Findings, "\n") + again.String(); strings.Contains(found, "it acknowledged nothing") {
@@ -388,16 +387,15 @@ func TestLiarsAreFoundOut(t *testing.T) {
 // TestHonestControl: a run in which a control does not lie ends with 3.
 func TestHonestControl(t *testing.T) {
 	status, r, out := ran(t, honest, request(Kill, 1, "power", bbolt.Name))
-	if status != exitControl || r == nil || !r.heldControls() || !strings.Contains(out, "NOT found out") {
+	if status != console.ExitControl || r == nil || !r.heldControls() || !strings.Contains(out, "NOT found out") {
 		t.Errorf("status %d\n%s", status, out)
 	}
 }
 
 func TestReplayNeedsEvidence(t *testing.T) {
-	none := func() int { return 0 }
 	var out bytes.Buffer
-	err := Standard().Replay(t.Context(), t.TempDir(), Place{Dir: t.TempDir()}, bench.Terminal{Out: &out, Err: &out, OutWidth: none, ErrWidth: none})
-	if Status(err) != exitUse || !strings.Contains(err.Error(), "name a directory that a run kept as evidence") {
+	err := Standard().Replay(t.Context(), t.TempDir(), Place{Dir: t.TempDir()}, console.Terminal{Out: &out, Err: &out})
+	if Status(err) != console.ExitUse || !strings.Contains(err.Error(), "name a directory that a run kept as evidence") {
 		t.Errorf("%v", err)
 	}
 }
@@ -408,7 +406,7 @@ func TestWithoutBlockDevices(t *testing.T) {
 		t.Skip("this machine has block devices for tests")
 	}
 	status, out, err := command(t.Context(), Standard(), request(Power, 1, "power", bbolt.Name), Place{Dir: t.TempDir()}, "")
-	if status != exitCannot || !errors.Is(err, holdfast.ErrUnavailable) {
+	if status != console.ExitCannot || !errors.Is(err, holdfast.ErrUnavailable) {
 		t.Errorf("status %d, %v\n%s", status, err, out)
 	}
 }

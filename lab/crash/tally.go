@@ -127,15 +127,20 @@ func (t *tally) note(format string, args ...any) {
 // windowLimit is the loss window from which on the engine cannot have synced in the background at all.
 const windowLimit = 20*shortWindow + time.Second
 
-// finish gives the row its verdict.
+// finish returns the row, as it is now, with its verdict.
 func (t *tally) finish() Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := &t.result
+	r := t.result
+	r.Findings, r.Evidence = slices.Clone(r.Findings), slices.Clone(r.Evidence)
+	if r.Simulated != nil {
+		did := *r.Simulated
+		r.Simulated = &did
+	}
 	r.RecoveryMs = Recovery{-1, -1}
 	if len(t.recovery) > 0 {
-		slices.Sort(t.recovery)
-		r.RecoveryMs = Recovery{t.recovery[len(t.recovery)/2], t.recovery[len(t.recovery)-1]}
+		took := slices.Sorted(slices.Values(t.recovery))
+		r.RecoveryMs = Recovery{took[len(took)/2], took[len(took)-1]}
 	}
 	r.SyncsPerAck = holdfast.Unknown
 	if t.commits > 0 && t.syncs >= 0 {
@@ -168,7 +173,7 @@ func (t *tally) finish() Result {
 		}
 		r.Why += n
 	}
-	return *r
+	return r
 }
 
 // loss says how much a weaker level lost.

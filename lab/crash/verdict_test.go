@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +22,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
-	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 )
 
@@ -262,7 +264,7 @@ func TestStatus(t *testing.T) {
 		{ErrControl, 3},
 		{errors.Join(ErrBroken, ErrControl), 3},
 		{&holdfast.Error{Class: holdfast.ErrUnavailable}, 4},
-		{errors.Join(ErrInterrupted, ErrBroken), 130},
+		{errors.Join(console.ErrInterrupted, ErrBroken), 130},
 	} {
 		if got := Status(test.err); got != test.want {
 			t.Errorf("%v: status %d, want %d", test.err, got, test.want)
@@ -273,8 +275,7 @@ func TestStatus(t *testing.T) {
 // command runs the command in this process on a lab, and returns what it wrote and its exit status.
 func command(ctx context.Context, l Lab, q Request, at Place, json string) (status int, out string, err error) {
 	var stdout, stderr bytes.Buffer
-	none := func() int { return 0 }
-	err = l.Command(ctx, q, at, json, bench.Terminal{Out: &stdout, Err: &stderr, OutWidth: none, ErrWidth: none})
+	err = l.Command(ctx, q, at, json, console.Terminal{Out: &stdout, Err: &stderr})
 	return Status(err), stdout.String() + stderr.String(), err
 }
 
@@ -301,7 +302,7 @@ func TestWrongUse(t *testing.T) {
 			test.at.Dir = dir
 		}
 		status, out, err := command(t.Context(), Standard(), test.q, test.at, test.json)
-		if status != exitUse || err == nil || !strings.Contains(err.Error(), test.says) || out != "" {
+		if status != console.ExitUse || err == nil || !strings.Contains(err.Error(), test.says) || out != "" {
 			t.Errorf("%s: status %d, %v, %q", name, status, err, out)
 		}
 	}
@@ -422,7 +423,7 @@ func TestCuts(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 		var out strings.Builder
-		screen{w: &out, width: 1000}.header(p)
+		screen{console.Screen{W: &out, Width: 1000}}.header(p)
 		if !strings.Contains(out.String(), test.header) {
 			t.Errorf("%s: %q, want %q", name, out.String(), test.header)
 		}
@@ -433,6 +434,37 @@ func TestCuts(t *testing.T) {
 	}
 	if p := (&runPlan{cuts: 20, cutsNamed: true}); p.rounds(faults) != 20 {
 		t.Errorf("faults of 20: %d", p.rounds(faults))
+	}
+}
+
+// TestReportFits80Columns, with rows of every kind, and says of a run that ended early that it did.
+func TestReportFits80Columns(t *testing.T) {
+	r := &Report{Plan: PlanJSON{Kinds: Kinds(), Subjects: []string{kv.Name, rafts.Name}, Command: "holdfast crash"}, Partial: "interrupted at 40 %, after 12 crashes"}
+	for _, kind := range Kinds() {
+		for _, subject := range r.Plan.Subjects {
+			tally := newTally(cell{Engine: notWritten, Kind: kind, Subject: subject, Level: holdfast.Process, Given: holdfast.Process}, 1)
+			tally.add(Judgement{Acked: 1234567, Kept: 1234567, Gone: 3, Window: 12.345}, false)
+			if kind == Simulate {
+				tally.simulated(Simulated{Histories: 1, PowerCuts: 12345, Reads: 7654321, Faults: 99})
+			}
+			r.Results = append(r.Results, tally.finish())
+		}
+	}
+	r.Results = append(r.Results, newTally(cell{Engine: noSyncs, Kind: Power, Subject: kv.Name, Control: true}, 1).finish())
+	var out strings.Builder
+	screen{console.Screen{W: &out, Width: 80}}.report(r)
+	for line := range strings.Lines(out.String()) {
+		if n := len(strings.TrimRight(line, "\n")); n > 80 {
+			t.Errorf("a line of %d columns: %s", n, line)
+		}
+	}
+	for _, want := range []string{"PARTIAL: interrupted at 40 %", "held so far", "1234567", "7654321", "12345", "had not been found out yet"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "is to be believed") {
+		t.Errorf("it judges a control that had no chance:\n%s", out.String())
 	}
 }
 
@@ -453,7 +485,7 @@ func TestNothingToTest(t *testing.T) {
 		}
 		dir := t.TempDir()
 		status, out, err := command(t.Context(), Standard(), test.q, Place{Dir: dir}, "")
-		if status != exitUse || !errors.Is(err, test.class) || out != "" {
+		if status != console.ExitUse || !errors.Is(err, test.class) || out != "" {
 			t.Errorf("%s: status %d, %v, %q", name, status, err, out)
 			continue
 		}
@@ -472,35 +504,48 @@ func TestNothingToTest(t *testing.T) {
 	}
 }
 
-// TestSimulations: the seam takes a function that runs one history.
+// TestSimulations: histories are run one seed after another, and the row says what was done in them.
 func TestSimulations(t *testing.T) {
-	var seeds []uint64
 	broken := errors.New("law 3")
-	one := func(_ context.Context, seed uint64) (struct{}, error) {
+	lab, seeds, fails := Standard(), []uint64(nil), uint64(0)
+	lab.Simulations = []Simulation{{Engine: mem.Name, One: func(_ context.Context, seed uint64) (Simulated, error) {
 		seeds = append(seeds, seed)
-		if seed == 12 {
-			return struct{}{}, broken
+		if fails++; fails == 3 {
+			return Simulated{Kills: 7}, broken
 		}
-		return struct{}{}, nil
-	}
-	s := Histories("mem", one)
-	if r, err := s.Run(t.Context(), 10, time.Hour); !errors.Is(err, broken) || r.Failed != 12 || r.Histories != 3 || !slices.Equal(seeds, []uint64{10, 11, 12}) {
-		t.Errorf("%+v, %v, %v", r, err, seeds)
-	}
-	lab := Standard()
-	lab.Simulations = []Simulation{{Engine: mem.Name, Run: func(ctx context.Context, seed uint64, _ time.Duration) (SimulationResult, error) {
-		return s.Run(ctx, 20, time.Nanosecond)
+		return Simulated{Steps: 100, PowerCuts: 3, InRecovery: 2, Reads: 41}, nil
 	}}}
-	q := Request{Kinds: []string{"simulate"}, Engines: []string{"mem", "bbolt"}}
-	status, out, err := command(t.Context(), lab, q, Place{Dir: t.TempDir()}, "")
-	if status != exitOK || !strings.Contains(out, "bbolt: n/a: it has no simulation") || !strings.Contains(out, "held") {
+	length, file := time.Nanosecond, filepath.Join(t.TempDir(), "report.json")
+	q := Request{Kinds: []string{"simulate"}, Engines: []string{"mem", "bbolt"}, For: &length}
+	status, out, err := command(t.Context(), lab, q, Place{Dir: t.TempDir()}, file)
+	if status != console.ExitOK || !strings.Contains(out, "bbolt: n/a: it has no simulation") || !strings.Contains(out, "held") {
 		t.Errorf("status %d, %v\n%s", status, err, out)
 	}
-	lab.Simulations[0].Run = func(ctx context.Context, _ uint64, _ time.Duration) (SimulationResult, error) {
-		return s.Run(ctx, 12, 1)
+	if strings.ContainsRune(out, '?') || len(seeds) != 1 {
+		t.Errorf("seeds %v\n%s", seeds, out)
 	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Simulated{Histories: 1, Steps: 100, PowerCuts: 3, InRecovery: 2, Reads: 41}
+	if r := checkReport(t, text).Results[1]; r.Engine != mem.Name || r.Simulated == nil || *r.Simulated != want || r.Cuts != 1 {
+		t.Errorf("%+v", r)
+	}
+	// One that fails ends them: it is the one to run again.
+	fails, seeds = 0, nil
+	tally := newTally(cell{Engine: mem.Name, Kind: Simulate}, 10)
+	if err := (&runner{lab: lab}).simulate(t.Context(), tally.cell, 10, &runPlan{length: time.Hour}, tally); err != nil || !slices.Equal(seeds, []uint64{10, 11, 12}) {
+		t.Errorf("%v, seeds %v", err, seeds)
+	}
+	if r := tally.finish(); r.Verdict != Broken || r.Seed != 12 || r.Replay != "holdfast crash --kind simulate --engines mem --seed 12" ||
+		*r.Simulated != (Simulated{Histories: 3, Steps: 200, PowerCuts: 6, Kills: 7, InRecovery: 4, Reads: 82}) {
+		t.Errorf("%+v, %+v", r, r.Simulated)
+	}
+	fails = 2
 	status, out, err = command(t.Context(), lab, q, Place{Dir: t.TempDir()}, "")
-	if status != exitBroken || !strings.Contains(out, "holdfast crash --kind simulate --engines mem --seed 12") {
+	again := fmt.Sprintf("holdfast crash --kind simulate --engines mem --seed %d", seeds[len(seeds)-1])
+	if status != console.ExitWrong || !strings.Contains(out, again) || !strings.Contains(out, "law 3") {
 		t.Errorf("status %d, %v\n%s", status, err, out)
 	}
 }
@@ -543,7 +588,7 @@ func TestSchemaIsStrict(t *testing.T) {
 		Plan:    PlanJSON{Engines: []string{"x"}, Levels: holdfast.Levels(), Kinds: []Kind{Kill}, Subjects: []string{"kv"}, Cuts: 1, FS: "ext4", Command: "x"},
 		Results: []Result{ok.finish(), newTally(none, 1).finish(), newTally(cell{Engine: "x", Kind: Simulate}, 1).finish()}}
 	var text bytes.Buffer
-	if err := r.WriteJSON(&text); err != nil {
+	if err := console.WriteJSON(&text, r); err != nil {
 		t.Fatal(err)
 	}
 	checkReport(t, text.Bytes())
@@ -609,7 +654,7 @@ func TestHeldControlSpoilsTheReport(t *testing.T) {
 			t.Errorf("%s: held %v, %d rows broken", name, r.heldControls(), r.brokenRows())
 		}
 		var out strings.Builder
-		screen{w: &out, width: plainWidth}.controls(r)
+		screen{console.Screen{W: &out, Width: 120}}.controls(r)
 		if strings.Contains(strings.Join(strings.Fields(out.String()), " "), "nothing above is to be believed") != test.held {
 			t.Errorf("%s: %s", name, out.String())
 		}

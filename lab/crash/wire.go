@@ -52,18 +52,18 @@ type message struct {
 	text string
 }
 
-// teller writes messages. It may be used by many goroutines.
-type teller struct {
+// reporter writes messages. It may be used by many goroutines.
+type reporter struct {
 	mu  sync.Mutex
 	w   io.Writer
 	buf []byte
 }
 
-// tell returns when the operating system has the message: the supervisor will read it, even if this process
+// send returns when the operating system has the message: the supervisor will read it, even if this process
 // dies at once.
-func (t *teller) tell(kind byte, a, b uint64) { t.say(message{kind: kind, a: a, b: b}) }
+func (t *reporter) send(kind byte, a, b uint64) { t.message(message{kind: kind, a: a, b: b}) }
 
-func (t *teller) say(m message) {
+func (t *reporter) message(m message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.buf = m.append(t.buf[:0])

@@ -186,7 +186,7 @@ func (d *Disk) Writes() int64 {
 }
 
 // Fail makes requests fail from now on as f says, and ends what an earlier call began. File systems stop writing for good when
-// their own records cannot be written: the zero Fault mends the disk, not the mounted file system.
+// their own records cannot be written: the zero Fault repairs the disk, not the mounted file system.
 func (d *Disk) Fail(f Fault) { d.server.setFault(f) }
 
 // Freeze ends the record and returns it: the moment of the power cut. The disk goes on, unrecorded. The record outlives the
@@ -215,7 +215,7 @@ func (d *Disk) close() error {
 	var err error
 	if mounted(d.Path()) {
 		d.Fail(Fault{})
-		err = unmount(d.Path(), patience)
+		err = unmount(d.Path(), unmountTimeout)
 		if err != nil {
 			d.Fail(Fault{Writes: true, Flushes: true})
 		}
@@ -224,7 +224,7 @@ func (d *Disk) close() error {
 		err = firstOf(err, d.loop.Close())
 	}
 	if d.served != nil {
-		wait := patience
+		wait := unmountTimeout
 		if err == errDetached {
 			wait = 0
 		}
@@ -302,7 +302,7 @@ func (im *Image) Mount(ctx context.Context, o Options) (_ *Mounted, err error) {
 // Path returns the mount point.
 func (m *Mounted) Path() string { return m.scratch.sub(mountName) }
 
-// Close unmounts the image, with the same patience as Disk.Close, and removes what is left. It may be called more than once.
+// Close unmounts the image, with the same timeout as Disk.Close, and removes what is left. It may be called more than once.
 func (m *Mounted) Close() error {
 	m.once.Do(func() { m.err = m.close() })
 	return m.err
@@ -314,7 +314,7 @@ func (m *Mounted) close() error {
 	}
 	var err error
 	if mounted(m.Path()) {
-		err = unmount(m.Path(), patience)
+		err = unmount(m.Path(), unmountTimeout)
 	}
 	if m.loop != nil {
 		err = firstOf(err, m.loop.Close())

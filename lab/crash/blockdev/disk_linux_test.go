@@ -602,8 +602,8 @@ func TestCancel(t *testing.T) {
 
 // TestCloseInUse closes a disk while a file on it is open.
 func TestCloseInUse(t *testing.T) {
-	defer func(was time.Duration) { patience = was }(patience)
-	patience = 50 * time.Millisecond
+	defer func(was time.Duration) { unmountTimeout = was }(unmountTimeout)
+	unmountTimeout = 50 * time.Millisecond
 	o := options(t, "ext4")
 	d, err := New(t.Context(), o)
 	must(t, err)

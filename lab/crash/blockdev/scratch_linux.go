@@ -93,7 +93,7 @@ func (s *scratch) remove() error {
 		}
 	}
 	if err := os.Rename(s.sub(mountName), s.sub(goneName)); err != nil && !os.IsNotExist(err) {
-		return err // whoever still writes there does not find it any more
+		return err // a process that still writes there does not find it any more
 	}
 	for _, name := range []string{goneName, fuseName, makeName, lockName} {
 		if err := os.RemoveAll(s.sub(name)); err != nil {
@@ -103,13 +103,13 @@ func (s *scratch) remove() error {
 	return os.Remove(s.path)
 }
 
-// patience bounds how long unmounting waits for the last user of a mount, or for the kernel to let go of what stands on
+// unmountTimeout bounds how long unmounting waits for the last user of a mount, or for the kernel to let go of what stands on
 // a mount after its last user has gone.
-var patience = 5 * time.Second // shorter in a test
+var unmountTimeout = 5 * time.Second // shorter in a test
 
-// unmount unmounts path. A mount in use is detached once patience is over: it goes with its last user.
-func unmount(path string, patience time.Duration) error {
-	until := time.Now().Add(patience)
+// unmount unmounts path. A mount in use is detached after the timeout: it goes with its last user.
+func unmount(path string, timeout time.Duration) error {
+	until := time.Now().Add(timeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
 		if err != unix.EBUSY {
@@ -177,7 +177,7 @@ func sweepOne(path string) (swept bool, err error) {
 		return false, nil // its owner lives
 	}
 	s := &scratch{path, lock}
-	// Whoever waits for the server is told that it is gone, its own process included.
+	// All that wait for the server learn that it is gone, its own process included.
 	if mounted(s.sub(fuseName)) {
 		unix.Unmount(s.sub(fuseName), unix.MNT_FORCE)
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package leftover
+package rundir
 
 import (
 	"errors"
@@ -13,8 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-const prefix = "run-"
 
 // TestClaimedFromTheBeginning: a file with the name is locked from its first moment on, so that no sweep can lock it before.
 // The one here is what such a sweep would hold.
@@ -29,7 +27,7 @@ func TestClaimedFromTheBeginning(t *testing.T) {
 	if err := unix.Flock(int(sweeper.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := Claim(dir)
+	lock, err := claim(dir)
 	if err != nil {
 		t.Fatalf("it locks what it has made under its name: %v", err)
 	}
@@ -55,7 +53,7 @@ func TestSweepSparesWhoEnds(t *testing.T) {
 	go func() {
 		var all []string
 		for !done.Load() {
-			all = append(all, Sweep(parent, prefix, Options{})...)
+			all = append(all, Sweep(parent, Options{Prefix: prefix})...)
 		}
 		swept <- all
 	}()
@@ -65,7 +63,7 @@ func TestSweepSparesWhoEnds(t *testing.T) {
 			t.Error(err)
 			break
 		}
-		lock, err := Claim(dir)
+		lock, err := claim(dir)
 		if err != nil {
 			t.Errorf("claiming: %v", err)
 			break
@@ -89,7 +87,7 @@ func TestSweepBesideDyingChildren(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lock, err := Claim(dir)
+		lock, err := claim(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +112,7 @@ func TestSweepBesideDyingChildren(t *testing.T) {
 		<-began
 		<-began
 		lock.Close() // the run is dead
-		swept := Sweep(parent, prefix, Options{})
+		swept := Sweep(parent, Options{Prefix: prefix})
 		left, err := os.ReadDir(parent)
 		if len(swept) != 1 || swept[0] != dir || err != nil || len(left) > 0 {
 			t.Errorf("swept %q, left %v, %v", swept, left, err)

@@ -1,6 +1,6 @@
 //go:build windows
 
-package main
+package console
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// columns is the width of the terminal.
+// columns is the width of the terminal f.
 func columns(f *os.File) int {
 	var info windows.ConsoleScreenBufferInfo
 	if err := windows.GetConsoleScreenBufferInfo(windows.Handle(f.Fd()), &info); err != nil || info.Size.X <= 0 {

@@ -21,23 +21,23 @@ func newSequence(n int) sequence {
 
 func (s sequence) read(first, last uint64) ([]uint64, error) { return s[first-1 : last], nil }
 
-func (s sequence) ledger() *ledger {
-	l := newLedger()
+func (s sequence) sums() *ackSums {
+	l := newAckSums()
 	l.add(1, s...)
 	return l
 }
 
 func TestLedgerAcceptsWhatWasAcknowledged(t *testing.T) {
-	for _, n := range []int{0, 1, span - 1, span, span + 1, 10 * span, fullBuckets * span, fullBuckets*span + 1, 3 * fullBuckets * span} {
+	for _, n := range []int{0, 1, bucketSize - 1, bucketSize, bucketSize + 1, 10 * bucketSize, fullBuckets * bucketSize, fullBuckets*bucketSize + 1, 3 * fullBuckets * bucketSize} {
 		s := newSequence(n)
-		checked, err := s.ledger().check(uint64(n), 1, s.read)
+		checked, err := s.sums().check(uint64(n), 1, s.read)
 		if err != nil {
 			t.Errorf("%d positions: %v", n, err)
 		}
-		if n <= fullBuckets*span && checked != int64(n) {
+		if n <= fullBuckets*bucketSize && checked != int64(n) {
 			t.Errorf("%d of %d positions checked", checked, n)
 		}
-		if n > fullBuckets*span && (checked < someBuckets*span/2 || checked >= int64(n)) {
+		if n > fullBuckets*bucketSize && (checked < someBuckets*bucketSize/2 || checked >= int64(n)) {
 			t.Errorf("%d of %d positions checked: no sample", checked, n)
 		}
 	}
@@ -46,7 +46,7 @@ func TestLedgerAcceptsWhatWasAcknowledged(t *testing.T) {
 func TestLedgerIsKeptByManyClients(t *testing.T) {
 	const clients, batches, batch = 8, 500, 7
 	s := newSequence(clients * batches * batch)
-	l := newLedger()
+	l := newAckSums()
 	var wg sync.WaitGroup
 	for c := range clients {
 		wg.Go(func() {
@@ -63,7 +63,7 @@ func TestLedgerIsKeptByManyClients(t *testing.T) {
 }
 
 func TestLedgerCatches(t *testing.T) {
-	const n = 5 * span
+	const n = 5 * bucketSize
 	for name, spoil := range map[string]func(s sequence) sequence{
 		"a lost end":               func(s sequence) sequence { return s[:n-1] },
 		"one too many":             func(s sequence) sequence { return append(s, 1) },
@@ -74,7 +74,7 @@ func TestLedgerCatches(t *testing.T) {
 		"one doubled":              func(s sequence) sequence { s[2000] = s[1999]; return s },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newSequence(n).ledger()
+			l := newSequence(n).sums()
 			s := spoil(newSequence(n))
 			if _, err := l.check(uint64(len(s)), 1, s.read); !errors.Is(err, ErrWrong) {
 				t.Errorf("it says %v", err)
@@ -86,11 +86,11 @@ func TestLedgerCatches(t *testing.T) {
 func TestLedgerReportsReadErrors(t *testing.T) {
 	s := newSequence(10)
 	cause := errors.New("cause")
-	_, err := s.ledger().check(10, 1, func(uint64, uint64) ([]uint64, error) { return nil, cause })
+	_, err := s.sums().check(10, 1, func(uint64, uint64) ([]uint64, error) { return nil, cause })
 	if !errors.Is(err, cause) || !errors.Is(err, ErrWrong) {
 		t.Error(err)
 	}
-	_, err = s.ledger().check(10, 1, func(uint64, uint64) ([]uint64, error) { return s[:9], nil })
+	_, err = s.sums().check(10, 1, func(uint64, uint64) ([]uint64, error) { return s[:9], nil })
 	if !errors.Is(err, ErrWrong) {
 		t.Error(err)
 	}

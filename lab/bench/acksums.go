@@ -7,30 +7,30 @@ import (
 	"sync/atomic"
 )
 
-// ledger remembers what was acknowledged at which position of a gapless sequence, in
-// constant memory and a few nanoseconds, so that it can be kept while the clock runs.
+// ackSums remember what was acknowledged at which position of a gapless sequence, in
+// constant memory and a few nanoseconds, so that they can be kept while the clock runs.
 //
 // Position p of content h (a hash) counts as mix(p, h). A bucket is the sum of that
-// over a span of positions, so one that is lost, doubled, moved or changed shows in its bucket,
+// over its positions, so one that is lost, doubled, moved or changed shows in its bucket,
 // wherever it went. A bucket is checked whole or not at all.
 //
-// Positions start at 1. The ledger may be written by many goroutines, and read once they are
+// Positions start at 1. They may be written by many goroutines, and read once those are
 // done.
-type ledger struct {
+type ackSums struct {
 	buckets []atomic.Uint64
 	count   atomic.Int64
 }
 
 const (
-	span        = 1 << 10 // positions of a bucket
-	buckets     = 1 << 14 // positions beyond span*buckets are added to the first buckets again
+	bucketSize  = 1 << 10 // positions of a bucket
+	buckets     = 1 << 14 // positions beyond bucketSize*buckets are added to the first buckets again
 	fullBuckets = 200     // up to this many buckets in use, all of them are checked
 	someBuckets = 64      // beyond, the first, the last, and so many others
 )
 
-func newLedger() *ledger { return &ledger{buckets: make([]atomic.Uint64, buckets)} }
+func newAckSums() *ackSums { return &ackSums{buckets: make([]atomic.Uint64, buckets)} }
 
-func bucketOf(position uint64) uint64 { return (position - 1) / span % buckets }
+func bucketOf(position uint64) uint64 { return (position - 1) / bucketSize % buckets }
 
 func mix(position, hash uint64) uint64 {
 	x := (position ^ hash) * 0x9e3779b97f4a7c15
@@ -40,7 +40,7 @@ func mix(position, hash uint64) uint64 {
 
 // add notes that contents with these hashes were acknowledged at first and the positions
 // after it.
-func (l *ledger) add(first uint64, hashes ...uint64) {
+func (l *ackSums) add(first uint64, hashes ...uint64) {
 	l.count.Add(int64(len(hashes)))
 	sum, bucket := uint64(0), bucketOf(first)
 	for i, hash := range hashes {
@@ -54,18 +54,18 @@ func (l *ledger) add(first uint64, hashes ...uint64) {
 	l.buckets[bucket].Add(sum)
 }
 
-// check compares the ledger with a sequence that ends at last. read returns the hashes of the
+// check compares the sums with a sequence that ends at last. read returns the hashes of the
 // positions from first to last, both included, and checks itself what it can. The result is how many
 // positions were checked.
-func (l *ledger) check(last uint64, seed uint64, read func(first, last uint64) ([]uint64, error)) (int64, error) {
+func (l *ackSums) check(last uint64, seed uint64, read func(first, last uint64) ([]uint64, error)) (int64, error) {
 	if count := l.count.Load(); int64(last) != count {
 		return 0, fmt.Errorf("%w: %d acknowledged, %d there", ErrWrong, count, last)
 	}
 	checked := int64(0)
 	for _, b := range chooseBuckets(last, seed) {
 		sum := uint64(0)
-		for first := b*span + 1; first <= last; first += span * buckets {
-			end := min(first+span-1, last)
+		for first := b*bucketSize + 1; first <= last; first += bucketSize * buckets {
+			end := min(first+bucketSize-1, last)
 			hashes, err := read(first, end)
 			if err != nil {
 				return checked, wrong(err)
@@ -79,14 +79,14 @@ func (l *ledger) check(last uint64, seed uint64, read func(first, last uint64) (
 			checked += int64(len(hashes))
 		}
 		if sum != l.buckets[b].Load() {
-			return checked, fmt.Errorf("%w: positions %d to %d do not hold what was acknowledged there", ErrWrong, b*span+1, min((b+1)*span, last))
+			return checked, fmt.Errorf("%w: positions %d to %d do not hold what was acknowledged there", ErrWrong, b*bucketSize+1, min((b+1)*bucketSize, last))
 		}
 	}
 	return checked, nil
 }
 
 func chooseBuckets(last, seed uint64) []uint64 {
-	used := min((last+span-1)/span, buckets)
+	used := min((last+bucketSize-1)/bucketSize, buckets)
 	if used == 0 {
 		return nil
 	}

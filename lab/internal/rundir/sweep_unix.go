@@ -1,6 +1,6 @@
 //go:build unix
 
-package leftover
+package rundir
 
 import (
 	"errors"
@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Claim marks dir as that of a living run, until the file is closed or the process ends. The file gets its name once it is
-// locked, or a sweep might take it for one whose run is dead.
-func Claim(dir string) (*os.File, error) {
+// claim marks dir as that of a living run, until the file is closed or the process ends. The file gets its name once
+// it is locked, or a sweep might take it for one whose run is dead.
+func claim(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, Lock)
 	if err != nil {
 		return nil, err
@@ -28,10 +28,10 @@ func Claim(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// Sweep removes the directories below parent whose names begin with prefix and that killed runs have left, and returns their
-// names. One without the file may just be being made, and stays.
-func Sweep(parent, prefix string, o Options) (swept []string) {
-	names, _ := filepath.Glob(filepath.Join(parent, prefix+"*", Lock))
+// Sweep removes the directories below parent whose names begin with the prefix and that killed runs have left, and
+// returns their names. One without the file may just be being made, and stays.
+func Sweep(parent string, o Options) (swept []string) {
+	names, _ := filepath.Glob(filepath.Join(escape(parent), o.Prefix+"*", Lock))
 	for _, name := range names {
 		f, err := os.OpenFile(name, os.O_RDWR, 0)
 		if err != nil {
@@ -57,8 +57,8 @@ func still(f *os.File, name string) bool {
 	return err == nil && os.SameFile(was, is)
 }
 
-// clean removes the directory of a killed run. Its children die with it, but not before it, and may be making files: under
-// another name they do not find it. The lock file goes last, so that the next sweep finds what cannot be removed now.
+// clean removes the directory of a killed run. Its children die with it, but not before it, and may be making files:
+// under another name they do not find it. The lock file goes last, so that the next sweep finds what cannot be removed now.
 func clean(dir string) error {
 	gone := dir + "-gone"
 	if err := os.Rename(dir, gone); err != nil {

@@ -1,0 +1,259 @@
+// Package console is what the commands of the lab show and write: text and tables that fit the terminal, a line of
+// progress, and reports as JSON. Every command of the lab uses it, so that all of them look alike.
+package console
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/mattn/go-isatty"
+)
+
+// What a run of any command can end with, in addition to errors of its own.
+var (
+	// ErrInterrupted: the context ended before the run did.
+	ErrInterrupted = errors.New("interrupted")
+	// ErrIncomplete: the run broke off, or a part of it could not be done, for a reason that is not in what it
+	// examines.
+	ErrIncomplete = errors.New("the run is incomplete")
+)
+
+// The exit statuses of the commands of the lab.
+const (
+	ExitOK          = 0
+	ExitUse         = 1   // it was used wrongly, or could not begin
+	ExitWrong       = 2   // a result failed verification, or a claim is broken
+	ExitControl     = 3   // a control was not found out
+	ExitCannot      = 4   // this machine cannot do what was asked for
+	ExitIncomplete  = 5   // [ErrIncomplete]
+	ExitInterrupted = 130 // as a shell has it for SIGINT
+)
+
+// Terminal is where a command writes.
+type Terminal struct {
+	Out, Err io.Writer
+	// OutWidth and ErrWidth return the number of columns, 0 where the writer is no terminal. nil is never a terminal.
+	OutWidth, ErrWidth func() int
+	// Color permits colours, on terminals.
+	Color bool
+}
+
+// Standard is the standard output and error of this process. The variables NO_COLOR and TERM=dumb switch colours off.
+func Standard() Terminal {
+	width := func(f *os.File) func() int {
+		if !isatty.IsTerminal(f.Fd()) && !isatty.IsCygwinTerminal(f.Fd()) {
+			return nil
+		}
+		return func() int { return columns(f) }
+	}
+	return Terminal{
+		Out: os.Stdout, Err: os.Stderr, OutWidth: width(os.Stdout), ErrWidth: width(os.Stderr),
+		Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+	}
+}
+
+const (
+	defaultColumns = 80  // of a terminal that does not tell its width
+	plainColumns   = 120 // where there is no terminal
+)
+
+// Screen returns the standard output for text, as wide as it is now.
+func (t Terminal) Screen() Screen {
+	s := Screen{W: t.Out, Width: widthOf(t.OutWidth), Color: t.Color}
+	if s.Width == 0 {
+		s.Width, s.Color = plainColumns, false
+	}
+	return s
+}
+
+func widthOf(width func() int) int {
+	if width == nil {
+		return 0
+	}
+	return width()
+}
+
+// Screen shows text to people. Errors of writing are ignored: a reader may go away, and the command has more to do
+// than to show.
+type Screen struct {
+	W     io.Writer
+	Width int // columns
+	Color bool
+}
+
+// Style is an ANSI rendition.
+type Style string
+
+// The styles. The zero value is plain text.
+const (
+	Bold  Style = "1"
+	Dim   Style = "2"
+	Red   Style = "31"
+	Green Style = "32"
+)
+
+// Paint returns text in a style, where the screen has colours.
+func (s Screen) Paint(style Style, text string) string {
+	if !s.Color || text == "" || style == "" {
+		return text
+	}
+	return "\x1b[" + string(style) + "m" + text + "\x1b[0m"
+}
+
+// Printf writes text as it is.
+func (s Screen) Printf(format string, args ...any) { fmt.Fprintf(s.W, format, args...) }
+
+// Partial says above a report why it is not all that was planned.
+func (s Screen) Partial(why string) {
+	s.Printf("\n")
+	s.Wrapped(s.Paint(Red, "PARTIAL:")+" ", why+".")
+}
+
+// Wrapped writes first and rest within the width, with later lines indented by 4.
+func (s Screen) Wrapped(first, rest string) { s.Hanging(first, rest, 4) }
+
+// Hanging is Wrapped with another indentation of the later lines.
+func (s Screen) Hanging(first, rest string, indent int) {
+	line, empty := first, true
+	for _, word := range strings.Fields(rest) {
+		if !empty && columnsOf(line)+1+columnsOf(word) > s.Width {
+			s.Printf("%s\n", strings.TrimRight(line, " "))
+			line, empty = strings.Repeat(" ", indent), true
+		}
+		if !empty {
+			line += " "
+		}
+		line += word
+		empty = false
+	}
+	s.Printf("%s\n", strings.TrimRight(line, " "))
+}
+
+func columnsOf(s string) int { return text.StringWidthWithoutEscSequences(s) }
+
+// Column is a column of a [Table].
+type Column struct {
+	Name  string // a column without a name is left out
+	Right bool   // aligned
+	Wrap  int    // columns of the terminal from which on its cells are wrapped, 0 for never
+}
+
+// Table is a table whose first Keys columns say what a row is about.
+type Table struct {
+	Columns []Column
+	Keys    int
+	rows    []tableRow
+}
+
+type tableRow struct {
+	styles []Style
+	cells  []string
+}
+
+// Row adds a row in a style.
+func (t *Table) Row(style Style, cells ...string) {
+	t.rows = append(t.rows, tableRow{slices.Repeat([]Style{style}, len(cells)), cells})
+}
+
+// PaintLast paints one cell of the last row.
+func (t *Table) PaintLast(column int, style Style) { t.rows[len(t.rows)-1].styles[column] = style }
+
+// Rows returns the number of rows.
+func (t *Table) Rows() int { return len(t.rows) }
+
+// tableGap is between two columns, and before the first.
+const tableGap = 2
+
+// Table writes t. If it is wider than the screen it is folded: the columns for which there is no room follow in a
+// second table, behind the keys again, and so on.
+func (s Screen) Table(t *Table) {
+	var keys, block []int
+	width, keysWidth := 0, 0
+	first := true
+	flush := func() {
+		if !first {
+			s.Printf("\n")
+		}
+		first = false
+		s.block(t, keys, block)
+		block, width = nil, keysWidth
+	}
+	for i, c := range t.Columns {
+		if c.Name == "" {
+			continue
+		}
+		w := tableGap + t.width(i)
+		if i < t.Keys {
+			keys, keysWidth = append(keys, i), keysWidth+w
+			width = keysWidth
+			continue
+		}
+		if len(block) > 0 && width+w > s.Width {
+			flush()
+		}
+		block, width = append(block, i), width+w
+	}
+	flush()
+}
+
+// width is how wide the table's column i becomes.
+func (t *Table) width(i int) int {
+	w := 0
+	for _, row := range t.rows {
+		w = max(w, columnsOf(row.cells[i]))
+	}
+	if wrap := t.Columns[i].Wrap; wrap > 0 {
+		w = min(w, wrap)
+	}
+	return max(w, columnsOf(t.Columns[i].Name))
+}
+
+// block writes the keys and some columns of t, without the rows that have nothing there.
+func (s Screen) block(t *Table, keys, columns []int) {
+	w := table.NewWriter()
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = strings.Repeat(" ", tableGap), ""
+	style.Format.Header = text.FormatDefault
+	w.SetStyle(style)
+	w.SuppressTrailingSpaces()
+	header := table.Row{}
+	var configs []table.ColumnConfig
+	all := slices.Concat(keys, columns)
+	for at, i := range all {
+		c := t.Columns[i]
+		header = append(header, c.Name)
+		config := table.ColumnConfig{Number: at + 1, WidthMax: c.Wrap, WidthMaxEnforcer: text.WrapSoft}
+		if c.Right {
+			config.Align, config.AlignHeader = text.AlignRight, text.AlignRight
+		}
+		configs = append(configs, config)
+	}
+	w.AppendHeader(header)
+	for _, row := range t.rows {
+		cells := table.Row{}
+		if !slices.ContainsFunc(columns, func(i int) bool { return row.cells[i] != "" }) {
+			continue
+		}
+		for _, i := range all {
+			cells = append(cells, s.Paint(row.styles[i], row.cells[i]))
+		}
+		w.AppendRow(cells)
+	}
+	w.SetColumnConfigs(configs)
+	s.Printf("%s\n", w.Render())
+}
+
+// Number writes 1 engine, 2 engines.
+func Number(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}

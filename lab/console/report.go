@@ -1,0 +1,120 @@
+package console
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// WriteJSON writes v as all reports are written: indented by two, with a line feed at the end.
+func WriteJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// ReportFile is where a command's report goes as JSON: a file, standard output, or nowhere. A file is replaced as a
+// whole each time it is written, so that what it holds is always a whole report.
+type ReportFile struct {
+	op, name string    // the file; empty if there is none
+	w        io.Writer // instead of a file: standard output, or a device or pipe
+	next     time.Time // not before this is a checkpoint written
+}
+
+// OpenReport checks that a report can be written to the file of that name. "-" is standard output, and then t shows
+// everything on standard error; an empty name is nowhere. The error is ErrBadOption; op is the command.
+func (t *Terminal) OpenReport(op, name string) (*ReportFile, error) {
+	f := &ReportFile{op: op}
+	switch name {
+	case "":
+		return f, nil
+	case "-":
+		f.w = t.Out
+		t.Out, t.OutWidth = t.Err, t.ErrWidth
+		return f, nil
+	}
+	st, err := os.Stat(name)
+	switch {
+	case err == nil && st.IsDir():
+		return nil, f.refused(name, errors.New("it is a directory"))
+	case err == nil && !st.Mode().IsRegular():
+		if f.w, err = os.OpenFile(name, os.O_WRONLY, 0); err != nil {
+			return nil, f.refused(name, err)
+		}
+		return f, nil
+	}
+	f.name = name
+	if err := f.replace(func(io.Writer) error { return nil }, false); err != nil {
+		return nil, f.refused(name, err)
+	}
+	return f, nil
+}
+
+func (f *ReportFile) refused(name string, err error) error {
+	return &holdfast.Error{Op: f.op, Path: name, Class: holdfast.ErrBadOption, Cause: WithoutPath(err),
+		Remedy: "name a file that can be written with --json, or - for standard output"}
+}
+
+// checkpointShare is how much of a run's time checkpoints may take: one part of so many.
+const checkpointShare = 20
+
+// Checkpoint writes what value returns to the file, if there is one, so that it survives the end of the process. It
+// does nothing if the last one was so short ago that writing would take more than a twentieth of the time. Errors are
+// not returned: the report is written again at the end.
+func (f *ReportFile) Checkpoint(value func() any) {
+	began := time.Now()
+	if f.name == "" || began.Before(f.next) {
+		return
+	}
+	_ = f.replace(func(w io.Writer) error { return WriteJSON(w, value()) }, true)
+	took := time.Since(began)
+	f.next = began.Add(checkpointShare * took)
+}
+
+// Write writes v, the report at the end of the run.
+func (f *ReportFile) Write(v any) error {
+	switch {
+	case f.w != nil:
+		err := WriteJSON(f.w, v)
+		if c, ok := f.w.(*os.File); ok && c != os.Stdout {
+			err = errors.Join(err, c.Close())
+		}
+		return err
+	case f.name != "":
+		if err := f.replace(func(w io.Writer) error { return WriteJSON(w, v) }, true); err != nil {
+			return &holdfast.Error{Op: f.op, Path: f.name, Detail: "the report cannot be written", Cause: WithoutPath(err)}
+		}
+	}
+	return nil
+}
+
+// replace writes a temporary file, and gives it the name if keep is true.
+func (f *ReportFile) replace(write func(io.Writer) error, keep bool) error {
+	t, err := os.CreateTemp(filepath.Dir(f.name), "."+filepath.Base(f.name)+"-*")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(t), t.Chmod(0o644), t.Close())
+	if err == nil && keep {
+		err = os.Rename(t.Name(), f.name)
+	}
+	if err != nil || !keep {
+		err = errors.Join(err, os.Remove(t.Name()))
+	}
+	return err
+}
+
+// WithoutPath takes a file name off err, for messages that name it already.
+func WithoutPath(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}

@@ -1,0 +1,109 @@
+// Package rundir keeps the directories that the lab's runs work in. A run makes one of its own below the directory
+// that the user names, holds a lock in it as long as it lives, and removes it at its end. What a killed run left is
+// removed by the next run in the same place: it has no lock.
+package rundir
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/console"
+)
+
+// Lock is the name of the file that is locked.
+const Lock = "RUNNING"
+
+// Options say which runs a directory is of, and what is needed to remove one.
+type Options struct {
+	Op     string // the command, for errors
+	Prefix string // of the directories' names; the process's number follows
+	// Dead reports that the run which made a directory is dead though its lock is held still. nil: none is.
+	Dead func(dir string) bool
+	// Undo does what must be done before a directory can be removed. After an error it stays. It may be nil.
+	Undo func(dir string) error
+}
+
+// Dir is the directory of one run.
+type Dir struct {
+	Path   string
+	Parent string   // that the user named
+	Swept  []string // directories that killed runs had left and that were removed
+	op     string
+	lock   *os.File // nil where there are no locks
+}
+
+// Make makes a directory below parent, after it has removed there what killed runs left. An empty parent is the
+// current directory. The error is ErrBadOption; the directory of an engine is refused.
+func Make(parent string, o Options) (_ *Dir, err error) {
+	if parent == "" {
+		parent = "."
+	}
+	d := &Dir{op: o.Op}
+	if d.Parent, err = filepath.Abs(parent); err != nil {
+		return nil, err
+	}
+	switch st, err := os.Stat(d.Parent); {
+	case err != nil:
+		return nil, d.Error(err)
+	case !st.IsDir():
+		return nil, &holdfast.Error{Op: o.Op, Path: d.Parent, Class: holdfast.ErrBadOption, Detail: "it is a file",
+			Remedy: "name a directory with --dir"}
+	}
+	if engine, file := holdsEngine(d.Parent); engine != "" {
+		return nil, &holdfast.Error{Op: o.Op, Path: d.Parent, Class: holdfast.ErrBadOption,
+			Detail: file + " says that " + engine + " is the directory of an engine",
+			Remedy: "name another directory on that disk with --dir"}
+	}
+	d.Swept = Sweep(d.Parent, o)
+	if d.Path, err = os.MkdirTemp(d.Parent, o.Prefix+strconv.Itoa(os.Getpid())+"-"); err != nil {
+		return nil, d.Error(err)
+	}
+	if d.lock, err = claim(d.Path); err != nil {
+		return nil, errors.Join(d.Error(err), d.Close())
+	}
+	return d, nil
+}
+
+// holdsEngine finds out whether dir, or one that it lies in, is an engine's, and which file says so: ours, or, in dir
+// itself, one that Pebble, Badger and their like make. Names are compared as they are listed: a program called
+// "holdfast" is no mark, whatever the file system thinks of upper case.
+func holdsEngine(dir string) (engine, file string) {
+	for at := dir; ; at = filepath.Dir(at) {
+		entries, _ := os.ReadDir(at)
+		for _, e := range entries {
+			if name := e.Name(); !e.IsDir() && (name == "HOLDFAST" || at == dir && strings.HasPrefix(name, "MANIFEST")) {
+				return at, name
+			}
+		}
+		if at == filepath.Dir(at) {
+			return "", ""
+		}
+	}
+}
+
+// escape makes a pattern that matches path alone.
+func escape(path string) string {
+	if filepath.Separator == '\\' {
+		return path // there is nothing to escape with
+	}
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// Error is err of making or using the directory, as one that names the place and what to do.
+func (d *Dir) Error(err error) error {
+	return &holdfast.Error{Op: d.op, Path: d.Parent, Class: holdfast.ErrBadOption, Cause: console.WithoutPath(err),
+		Remedy: "name a writable directory on a disk with room with --dir"}
+}
+
+// Close removes the directory.
+func (d *Dir) Close() error {
+	err := os.RemoveAll(d.Path)
+	if d.lock != nil {
+		d.lock.Close()
+	}
+	return err
+}
