@@ -111,7 +111,7 @@ func Open(dir string, id Identity) (_ *Home, err error) {
 	if err := lockFile(lock, id.ReadOnly); err != nil {
 		lock.Close()
 		if errors.Is(err, errLocked) {
-			return nil, fail(holdfast.ErrLocked, "", "close it there first, or choose another directory", nil)
+			return nil, fail(holdfast.ErrLocked, Holder(filepath.Join(dir, lockName)), "close it there first, or choose another directory", nil)
 		}
 		return nil, fail(nil, "lock", "the file system must support file locks", err)
 	}
