@@ -20,7 +20,7 @@ func TestDocsCommands(t *testing.T) {
 		}
 		return err
 	}))
-	blocks := regexp.MustCompile("(?s)```\n(.*?)```")
+	blocks := regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```")
 	inline := regexp.MustCompile("`(holdfast\\s[^`]*)`")
 	commands := 0
 	for _, page := range pages {
@@ -41,7 +41,7 @@ func TestDocsCommands(t *testing.T) {
 			checkCommand(t, page, strings.TrimPrefix(match[1], "holdfast"), true)
 		}
 	}
-	if commands < 30 {
+	if commands < 40 {
 		t.Errorf("only %d commands were found", commands)
 	}
 }
