@@ -82,7 +82,7 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*Copied, error
 		if err != nil {
 			return "", err
 		}
-		err = c.fill(ctx, to, s.walk)
+		err = opFor("copy", c.fill(ctx, to, s.walk))
 		if closed := s.close(); err == nil {
 			err = closed
 		}
@@ -106,7 +106,7 @@ type source struct {
 func (c *Copied) open(ctx context.Context, from, scratch string, o CopyOptions) (*source, error) {
 	id, err := home.Identify(from)
 	if err != nil {
-		if !errors.Is(err, holdfast.ErrForeign) && !isFile(from) || logtree.IsDatabase(from) {
+		if !isFile(from) && (!errors.Is(err, holdfast.ErrForeign) || logtree.IsDatabase(from)) {
 			return nil, opFor("copy", err)
 		}
 		b, err := bare.Open(ctx, from, scratch, bare.Options{Only: o.Only, Separator: o.Separator})

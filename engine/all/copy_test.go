@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +68,10 @@ func contents(t *testing.T, engine, dir string) map[string]string {
 func refused(t *testing.T, from string, o all.CopyOptions, class error, say ...string) {
 	t.Helper()
 	into := filepath.Join(t.TempDir(), "into")
-	before := files(t, from)
+	var before map[string]string
+	if class != holdfast.ErrLocked { // reading files that this process has open would give up its locks
+		before = files(t, from)
+	}
 	_, err := all.Copy(t.Context(), from, into, o)
 	if !errors.Is(err, class) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v, want %v", err, class)
@@ -226,6 +230,13 @@ func TestCopyBadger(t *testing.T) {
 	b[10] ^= 1
 	try(t, os.WriteFile(tables[0], b, 0o600))
 	refused(t, dir, all.CopyOptions{}, holdfast.ErrCorrupt)
+
+	secret := t.TempDir()
+	db, err = dgraph.Open(dgraph.DefaultOptions(secret).WithLogger(nil).WithValueLogFileSize(8 << 20).
+		WithEncryptionKey(make([]byte, 32)).WithIndexCacheSize(1 << 20))
+	try(t, err)
+	try(t, db.Close())
+	refused(t, secret, all.CopyOptions{}, holdfast.ErrCorrupt, "Encryption key mismatch")
 }
 
 func TestCopyPebble(t *testing.T) {
@@ -244,8 +255,17 @@ func TestCopyPebble(t *testing.T) {
 	db, err = cockroach.Open(dir, &cockroach.Options{Logger: quiet{}, FormatMajorVersion: cockroach.FormatVirtualSSTables})
 	try(t, err)
 	try(t, db.RangeKeySet([]byte("x"), []byte("z"), nil, []byte("v"), cockroach.Sync))
+	if runtime.GOOS == "linux" { // the system tells who has it locked
+		refused(t, dir, all.CopyOptions{}, holdfast.ErrLocked, "by this process")
+	}
 	try(t, db.Close())
 	refused(t, dir, all.CopyOptions{}, holdfast.ErrBadKey, `range key ["x", "z")`)
+
+	other := t.TempDir()
+	db, err = cockroach.Open(other, &cockroach.Options{Logger: quiet{}, Merger: &cockroach.Merger{Name: "mine"}})
+	try(t, err)
+	try(t, db.Close())
+	refused(t, other, all.CopyOptions{}, holdfast.ErrCorrupt, "merger name")
 }
 
 type quiet struct{ cockroach.Logger }
@@ -319,6 +339,9 @@ func TestCopySQLiteInUse(t *testing.T) {
 		_, err := db.Exec(s)
 		try(t, err)
 	}
+	if runtime.GOOS == "linux" {
+		refused(t, path, all.CopyOptions{}, holdfast.ErrLocked, "by this process")
+	}
 	// As a crash leaves them.
 	crashed := filepath.Join(t.TempDir(), "app.sqlite")
 	for _, suffix := range []string{"", "-wal"} {
@@ -328,6 +351,24 @@ func TestCopySQLiteInUse(t *testing.T) {
 	}
 	try(t, db.Close())
 	copied(t, crashed, all.CopyOptions{}, map[string]string{"kv/a": "b"})
+}
+
+// TestCopyKeepsLoss: what a repair could not salvage is not forgotten on another engine.
+func TestCopyKeepsLoss(t *testing.T) {
+	from, into := filepath.Join(t.TempDir(), "from"), filepath.Join(t.TempDir(), "into")
+	e, err := all.Open("bbolt", from, holdfast.Options{})
+	try(t, err)
+	try(t, e.Close())
+	mark, err := os.OpenFile(filepath.Join(from, "HOLDFAST"), os.O_WRONLY|os.O_APPEND, 0)
+	try(t, err)
+	_, err = mark.WriteString("lost two keys\n")
+	try(t, err)
+	try(t, mark.Close())
+	_, err = all.Copy(t.Context(), from, into, all.CopyOptions{Engine: "pebble"})
+	try(t, err)
+	if in, err := all.Inspect(into); err != nil || in.Lost != "two keys" || in.Engine != "pebble" {
+		t.Errorf("%+v, %v", in, err)
+	}
 }
 
 func TestCopyRefuses(t *testing.T) {

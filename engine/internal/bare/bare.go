@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,6 +67,10 @@ func fail(path string, class error, detail, remedy string, cause error) error {
 // Open copies the files of the store at path to scratch, which must not be there, and opens the copy. ErrForeign: it is none that
 // this package knows. ErrLocked: it is in use. The caller removes scratch, also after an error.
 func Open(ctx context.Context, path, scratch string, o Options) (_ *Source, err error) {
+	// Asked before anything is opened: closing a file gives up all locks of another kind that this process has on it.
+	if holder := home.Holder(path); holder != "" {
+		return nil, inUse(path, holder)
+	}
 	k, err := detect(path)
 	if err != nil {
 		return nil, err
@@ -83,6 +88,10 @@ func Open(ctx context.Context, path, scratch string, o Options) (_ *Source, err 
 	}
 	defer s.recovered(&err)
 	return s, k.open(s, copied, o)
+}
+
+func inUse(path, detail string) error {
+	return fail(path, holdfast.ErrLocked, detail, "close it there first", nil)
 }
 
 // Walk calls each with every key and value, which are valid during the call. It stops at the first error, and can be called again.
@@ -166,30 +175,25 @@ func isBadger(path string, dir bool) bool {
 }
 
 func isPebble(path string, dir bool) bool {
-	entries, err := os.ReadDir(path)
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), "marker.manifest.") {
-			return dir && err == nil
-		}
+	if !dir {
+		return false
 	}
-	return false
+	entries, err := os.ReadDir(path)
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), "marker.manifest.") })
 }
 
 // copy copies the files, and returns where the copy is. They must be the same before and after.
 func (k kind) copy(ctx context.Context, path, scratch string) (string, error) {
-	inUse := func(detail string) error {
-		return fail(path, holdfast.ErrLocked, detail, "close it there first", nil)
-	}
 	locked := filepath.Join(path, k.lock)
 	if holder := home.Holder(locked); holder != "" {
-		return "", inUse(holder)
+		return "", inUse(path, holder)
 	}
 	release, free, err := tryLock(locked)
 	if err != nil {
 		return "", fail(path, nil, "", "", err)
 	}
 	if !free {
-		return "", inUse("")
+		return "", inUse(path, "")
 	}
 	defer release()
 	before, err := states(path, k.also)
@@ -221,7 +225,7 @@ func (k kind) copy(ctx context.Context, path, scratch string) (string, error) {
 	}
 	after, err := states(path, k.also)
 	if err != nil || !equal(before, after) {
-		return "", inUse("it changed while it was copied")
+		return "", inUse(path, "it changed while it was copied")
 	}
 	return copied, nil
 }
