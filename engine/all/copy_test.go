@@ -309,23 +309,27 @@ func TestCopySQLite(t *testing.T) {
 		copied(t, path, all.CopyOptions{Only: "kv"}, map[string]string{"ä": "\x00\xff", "b": "tëxt", "n": "17"})
 		refused(t, path, all.CopyOptions{Only: "no"}, holdfast.ErrNotFound, `"no"`)
 	}
-	for what, statements := range map[string][]string{
-		`table "t" has 2 columns`:            {"CREATE TABLE t(a, b, c, PRIMARY KEY(a, b))"},
-		`and 0 others`:                       {"CREATE TABLE t(a PRIMARY KEY)"},
-		`"s/t" has the separator`:            {`CREATE TABLE "s/t"(a PRIMARY KEY, b)`},
-		`primary key -1`:                     {"CREATE TABLE t(a INTEGER PRIMARY KEY, b)", "INSERT INTO t VALUES(-1, 1)"},
-		`type blob, and others of type text`: {"CREATE TABLE t(a PRIMARY KEY, b)", "INSERT INTO t VALUES('x', 1), (x'78', 2)"},
-		`primary key of type null`:           {"CREATE TABLE t(a TEXT PRIMARY KEY, b)", "INSERT INTO t VALUES(NULL, 1)"},
-		`key "t/x" has NULL`:                 {"CREATE TABLE t(a PRIMARY KEY, b)", "INSERT INTO t VALUES('x', NULL)"},
-		`real in column "b"`:                 {"CREATE TABLE t(a PRIMARY KEY, b, c)", "INSERT INTO t VALUES('x', 9e999, 1)"},
+	for _, c := range []struct {
+		class      error
+		say        string
+		statements []string
+	}{
+		{holdfast.ErrBadOption, `table "t" has 2 columns`, []string{"CREATE TABLE t(a, b, c, PRIMARY KEY(a, b))"}},
+		{holdfast.ErrBadOption, `and 0 others`, []string{"CREATE TABLE t(a PRIMARY KEY)"}},
+		{holdfast.ErrBadOption, `is a virtual table`, []string{"CREATE VIRTUAL TABLE f USING fts5(x)"}},
+		{holdfast.ErrBadKey, `"s/t" has the separator`, []string{`CREATE TABLE "s/t"(a PRIMARY KEY, b)`}},
+		{holdfast.ErrBadKey, `primary key -1`,
+			[]string{"CREATE TABLE t(a INTEGER PRIMARY KEY, b)", "INSERT INTO t VALUES(-1, 1)"}},
+		{holdfast.ErrBadKey, `type blob, and others of type text`,
+			[]string{"CREATE TABLE t(a PRIMARY KEY, b)", "INSERT INTO t VALUES('x', 1), (x'78', 2)"}},
+		{holdfast.ErrBadKey, `primary key of type null`,
+			[]string{"CREATE TABLE t(a TEXT PRIMARY KEY, b)", "INSERT INTO t VALUES(NULL, 1)"}},
+		{holdfast.ErrBadOption, `key "t/x" has NULL`,
+			[]string{"CREATE TABLE t(a PRIMARY KEY, b)", "INSERT INTO t VALUES('x', NULL)"}},
+		{holdfast.ErrBadOption, `real in column "b"`,
+			[]string{"CREATE TABLE t(a PRIMARY KEY, b, c)", "INSERT INTO t VALUES('x', 9e999, 1)"}},
 	} {
-		class := holdfast.ErrBadKey
-		if path := sqliteFile(t, statements...); true {
-			if strings.Contains(what, "columns") || strings.Contains(what, "others") && !strings.Contains(what, "type") || strings.Contains(what, "NULL") || strings.Contains(what, "real") {
-				class = holdfast.ErrBadOption
-			}
-			refused(t, path, all.CopyOptions{}, class, what)
-		}
+		refused(t, sqliteFile(t, c.statements...), all.CopyOptions{}, c.class, c.say)
 	}
 }
 
