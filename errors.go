@@ -31,8 +31,9 @@ var (
 	// ErrForeign: the directory holds something else: another engine's data,
 	// another level's, or no engine's at all.
 	ErrForeign = errors.New("holdfast: foreign directory")
-	// ErrVersion: the directory was written by a newer format.
-	ErrVersion = errors.New("holdfast: unknown format version")
+	// ErrVersion: a newer format wrote the directory or store, or an older one that the program has not asked to
+	// upgrade.
+	ErrVersion = errors.New("holdfast: format version")
 	// ErrLevel: no such level, or the engine cannot give it.
 	ErrLevel = errors.New("holdfast: level not available")
 	// ErrBadKey: an empty key, or one longer than MaxKeySize.

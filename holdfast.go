@@ -47,6 +47,11 @@
 // name. This package imports nothing but the standard library.
 package holdfast
 
+import (
+	"bytes"
+	"context"
+)
+
 // Limits of the contract, the same for every engine. Sizes are in bytes.
 const (
 	// MaxKeySize is the longest key, and the longest bound of a range.
@@ -139,6 +144,19 @@ type Range struct {
 	Reverse bool // from the last key to the first
 }
 
+// Prefix returns the range of all keys that begin with p. That of an empty p holds every key.
+func Prefix(p []byte) Range {
+	r := Range{Lo: bytes.Clone(p)}
+	for i := len(p) - 1; i >= 0; i-- {
+		if p[i] < 0xff {
+			r.Hi = bytes.Clone(p[:i+1])
+			r.Hi[i]++
+			break
+		}
+	}
+	return r
+}
+
 // Iterator walks over a range. It is used by one goroutine at a time:
 //
 //	it := engine.Scan(holdfast.Range{Lo: lo, Hi: hi})
@@ -186,6 +204,25 @@ func (r Receipt) Wait() error {
 		return nil
 	}
 	return r.waiter.Wait(r.token)
+}
+
+// WaitContext is Wait until ctx ends, and then returns ctx's error. That takes nothing back: the batch keeps its place, and a
+// later Wait tells what became of it. ErrBadOption: ctx is nil.
+func (r Receipt) WaitContext(ctx context.Context) error {
+	if ctx != nil && ctx.Done() == nil || r.waiter == nil {
+		return r.Wait()
+	}
+	if err := CheckContext(ctx); err != nil {
+		return err
+	}
+	settled := make(chan error, 1)
+	go func() { settled <- r.Wait() }() // the goroutine ends when the batch is settled, at the latest by Close
+	select {
+	case err := <-settled:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Commit applies b and waits for it.

@@ -43,10 +43,7 @@ type crashCommand struct {
 // Help implements kong's interface for what follows the flags.
 func (crashCommand) Help() string {
 	return `A run that is interrupted or breaks off still shows, and writes with --json, what it has found, marked partial. ` +
-		`The file is also written while the run goes on.
-
-Exit status: 0 all claims held; 1 it was used wrongly or could not begin; 2 a claim is broken; 3 a control was not ` +
-		`found out, so that the run is not to be believed; 4 this machine cannot do what was asked for; 5 the run broke off; 130 it was interrupted.`
+		`The file is also written while the run goes on.`
 }
 
 type victimCommand struct{}

@@ -8,12 +8,13 @@
 //	holdfast repair DIR      a new directory of what is intact in a damaged one
 //	holdfast accept DIR      makes stores open in a directory from which a repair could not salvage everything
 //	holdfast backup DIR      a copy of it, as it is at one moment
+//	holdfast copy FROM TO    the same keys on another engine; FROM may be a bare bbolt, Badger, Pebble or SQLite
 //	holdfast raft import     a Raft store of a raft-boltdb or a raft-wal
 //	holdfast raft inspect    what the Raft stores in a directory hold
+//	holdfast version         this build: version, commit, libraries
+//	holdfast help            these commands; with a command, its arguments
 //
-// It exits with status 0 if all went well; 1 if it was used wrongly or could not run; 2 if a result failed verification,
-// a claim was broken in a crash, or something is damaged or lost; 3 and 4 as crash --help says; 5 if a run of bench or
-// crash is incomplete; and 130 if it was interrupted.
+// The exit statuses are listed at exitHelp, which every --help ends with.
 package main
 
 import (
@@ -33,13 +34,28 @@ import (
 	"github.com/holdfastdb/holdfast/lab/console"
 )
 
-// The exit statuses.
+// The exit statuses. Package console has those of bench and crash.
 const (
 	exitOK          = 0
 	exitError       = 1
 	exitWrong       = 2
 	exitInterrupted = 130 // as a shell has it for SIGINT
+	exitBrokenPipe  = 141 // as a shell has it for SIGPIPE
 )
+
+// exitHelp ends every help text.
+const exitHelp = `
+Exit status:
+  0    all went well
+  1    wrong use, or the command could not run
+  2    a result failed verification, a claim was broken in a crash, or data is
+       damaged or lost
+  3    crash: do not believe the run, an engine that lies was not found out
+  4    crash: this machine cannot make the crashes that were asked for
+  5    bench, crash: the run is incomplete: it broke off, or a disk was full
+  130  interrupted
+  141  the reader of the output went away, as head does
+`
 
 // grammar is the command line.
 type grammar struct {
@@ -50,7 +66,10 @@ type grammar struct {
 	Repair  repairCommand  `cmd:"" help:"Make a new directory of all that is intact in a damaged one."`
 	Accept  acceptCommand  `cmd:"" help:"Accept what a repair could not salvage: stores open in the directory again."`
 	Backup  backupCommand  `cmd:"" help:"Copy a directory: its contents at one moment, durably."`
+	Copy    copyCommand    `cmd:"" help:"Copy all keys to a new directory of any engine, and compare each."`
 	Raft    raftCommand    `cmd:"" help:"Raft stores: make one of a raft-boltdb or a raft-wal, or look at one."`
+	Version versionCommand `cmd:"" help:"Show the version of this build and of the libraries in it."`
+	Help    helpCommand    `cmd:"" help:"Show the commands, or the arguments of one."`
 	Child   childCommand   `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
 	Victim  victimCommand  `cmd:"" name:"crash-victim" hidden:"" help:"A process to be crashed, for the crash command's own use."`
 }
@@ -73,10 +92,7 @@ type benchCommand struct {
 // Help implements kong's interface for what follows the flags.
 func (benchCommand) Help() string {
 	return `A run that is interrupted or breaks off still shows, and writes with --json, what it has measured, marked partial: ` +
-		`the tables are of the rounds that were finished. The file is also written while the run goes on.
-
-Exit status: 0 all went well; 1 it was used wrongly or could not begin; 2 a measurement failed verification; ` +
-		`5 the run broke off, or measurements are void because the disk was full; 130 it was interrupted.`
+		`the tables are of the rounds that were finished. The file is also written while the run goes on.`
 }
 
 type childCommand struct{}
@@ -90,14 +106,12 @@ func run(lab bench.Lab, args []string) int {
 	signal.Ignore(syscall.SIGPIPE)
 	var g grammar
 	exited := -1
-	parser, err := kong.New(&g, kong.Name("holdfast"),
-		kong.Description("Embedded stores in which every write names what it survives."),
-		kong.Exit(func(status int) { exited = status }))
+	parser, err := newParser(&g, func(status int) { exited = status })
 	if err != nil {
 		return fail(err)
 	}
-	if len(args) == 0 {
-		args = []string{"--help"}
+	if args, err = helpArgs(parser, args); err != nil {
+		return fail(err)
 	}
 	parsed, err := parser.Parse(joinNegative(args))
 	if exited >= 0 { // --help
@@ -123,6 +137,10 @@ func run(lab bench.Lab, args []string) int {
 		return g.Accept.run()
 	case "backup":
 		return g.Backup.run()
+	case "copy":
+		return g.Copy.run()
+	case "version":
+		return g.Version.run()
 	case "raft import":
 		return g.Raft.Import.run()
 	case "raft inspect":
@@ -130,6 +148,43 @@ func run(lab bench.Lab, args []string) int {
 	default:
 		return g.Bench.run(lab)
 	}
+}
+
+func newParser(g *grammar, exit func(status int)) (*kong.Kong, error) {
+	return kong.New(g, kong.Name("holdfast"),
+		kong.Description("Embedded stores in which every write names what it survives."),
+		kong.Help(func(o kong.HelpOptions, ctx *kong.Context) error {
+			if err := kong.DefaultHelpPrinter(o, ctx); err != nil {
+				return err
+			}
+			_, err := fmt.Fprint(ctx.Stdout, exitHelp)
+			return err
+		}),
+		kong.Exit(exit))
+}
+
+// helpArgs turns the other ways to ask for help, and for the version, into those that the parser knows.
+func helpArgs(parser *kong.Kong, args []string) ([]string, error) {
+	if len(args) == 0 {
+		return []string{"--help"}, nil
+	}
+	switch args[0] {
+	case "--version":
+		return append([]string{"version"}, args[1:]...), nil
+	case "help":
+		at := parser.Model.Node
+		for _, arg := range args[1:] {
+			i := slices.IndexFunc(at.Children, func(c *kong.Node) bool { return c.Name == arg && !c.Hidden })
+			if i < 0 && !strings.HasPrefix(arg, "-") {
+				return nil, fmt.Errorf("help: there is no command %q; %s", strings.Join(args[1:], " "), hint(parser, args[1:]))
+			}
+			if i >= 0 {
+				at = at.Children[i]
+			}
+		}
+		return append(slices.Clone(args[1:]), "--help"), nil
+	}
+	return args, nil
 }
 
 // joinNegative makes --flag=-1 of --flag -1, so that it is the flag, and not the parser, that says what it takes.
@@ -204,6 +259,9 @@ func interruptible() (context.Context, context.CancelFunc) {
 func fail(err error) int {
 	if err == nil {
 		return exitOK
+	}
+	if errors.Is(err, syscall.EPIPE) { // the reader has all that it wanted
+		return exitBrokenPipe
 	}
 	fmt.Fprintln(os.Stderr, "holdfast:", strings.ReplaceAll(err.Error(), "\n", "; "))
 	if errors.Is(err, console.ErrInterrupted) {

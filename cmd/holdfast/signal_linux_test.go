@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/console"
 )
@@ -236,4 +238,25 @@ func TestReaderThatGoesAway(t *testing.T) {
 		t.Errorf("it was killed: %v", cmd.ProcessState)
 	}
 	checkEmpty(t, cmd.Dir)
+}
+
+// TestReaderOfToolGoesAway: no word, and the status that a shell has for SIGPIPE.
+func TestReaderOfToolGoesAway(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "d")
+	e, err := all.Open("logtree", dir, holdfast.Options{})
+	try(t, err)
+	try(t, e.Close())
+	for _, args := range [][]string{{"inspect", dir}, {"inspect", dir, "--json"}, {"verify", dir}, {"version"}, {"--help"}} {
+		cmd := holdfastCommand(t, args...)
+		r, w, err := os.Pipe()
+		try(t, err)
+		try(t, r.Close())
+		var stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = w, &stderr
+		_ = cmd.Run()
+		try(t, w.Close())
+		if status := cmd.ProcessState.ExitCode(); status != exitBrokenPipe || stderr.Len() > 0 {
+			t.Errorf("%q: status %d: %s", args, status, stderr.String())
+		}
+	}
 }

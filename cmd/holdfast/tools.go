@@ -84,7 +84,13 @@ func (p *page) line(format string, args ...any) {
 	}
 }
 
-func (p *page) end() error { return errors.Join(p.err, p.w.Flush()) }
+// end writes what is left. It returns the first error: those that follow from it say nothing new.
+func (p *page) end() error {
+	if err := p.w.Flush(); p.err == nil {
+		p.err = err
+	}
+	return p.err
+}
 
 func printInspection(w io.Writer, in *all.Inspection) error {
 	p := newPage(w)

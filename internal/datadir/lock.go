@@ -29,6 +29,7 @@ func hold(dir string, shared bool) (release func() error, err error) {
 		e := &holdfast.Error{Op: "lock", Path: dir, Cause: err, Remedy: "the file system must support file locks"}
 		if errors.Is(err, errLocked) {
 			e.Class, e.Cause, e.Remedy = holdfast.ErrLocked, nil, "close it there first"
+			e.Detail = Holder(filepath.Join(dir, lockName))
 		}
 		return nil, e
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -223,7 +224,19 @@ func TestFormat1(t *testing.T) {
 	b.Set(eventKey(2), record("two"))
 	b.Set(eventKey(3), record("three"))
 	commitOK(t, eng, &b)
-	s := openLog(t, eng, event.Options{Level: holdfast.Memory})
+	before, err := eng.Get(nil, []byte("e\x00m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = event.Open(eng, event.Options{Level: holdfast.Memory})
+	if !errors.Is(err, holdfast.ErrVersion) || !strings.Contains(err.Error(), "the store has format 1") ||
+		!strings.Contains(err.Error(), "Options.Upgrade") {
+		t.Errorf("opened without being asked to upgrade: %v", err)
+	}
+	if after, err := eng.Get(nil, []byte("e\x00m")); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the description is %q, %v", after, err)
+	}
+	s := openLog(t, eng, event.Options{Level: holdfast.Memory, Upgrade: true})
 	defer closeLog(t, s)
 	wantHead(t, s, 2, 3)
 	if s.IDWindow() != 100 {

@@ -27,6 +27,10 @@ type Options struct {
 	// twice as many at most. It is also how many events with ids one append may have. It is fixed when
 	// the store is made: 0 means DefaultIDWindow for a new store and what it has for an old one.
 	IDWindow uint64
+
+	// Upgrade lets Open write a store of an older format in the present one. Programs that know only the older format
+	// refuse it from then on. Without it, Open refuses such a store with ErrVersion and changes nothing.
+	Upgrade bool
 }
 
 // Store is an open log. All methods may be called from many goroutines at once.
@@ -108,14 +112,15 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
 	s.packBytes = int(min(packBytes, s.maxValue))
 	s.packed.Store(1)
-	if err := s.load(o.IDWindow); err != nil {
+	if err := s.load(o); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
 // load reads or makes the store's description and finds the end of the log.
-func (s *Store) load(window uint64) error {
+func (s *Store) load(o Options) error {
+	window := o.IDWindow
 	stored, err := s.eng.Get(nil, s.keys.Meta())
 	made := errors.Is(err, holdfast.ErrNotFound)
 	if err != nil && !made {
@@ -128,6 +133,10 @@ func (s *Store) load(window uint64) error {
 	if !made {
 		if m, err = format.DecodeMeta(stored); err != nil {
 			return err
+		}
+		if old := format.MetaVersion(stored); old < format.Version && !o.Upgrade {
+			return s.fail("open", holdfast.ErrVersion, nil, "make a backup, and open it with Options.Upgrade",
+				"the store has format %d; in format %d, which this program writes, older programs refuse it", old, format.Version)
 		}
 		if window != 0 && window != m.Window {
 			return s.fail("open", holdfast.ErrBadOption, nil, "leave IDWindow 0", "the store was made with an id window of %d, not %d", m.Window, window)

@@ -9,8 +9,8 @@
 // any that have the same fields with the same tags; its methods then have the signatures of
 // the bus's interfaces, the required one (Append, Read) and all optional ones: ReadStream,
 // Tail, CompareOffsets, SaveOffset, LoadOffset, LookupOffset, SaveSnapshot, LoadSnapshot,
-// TruncateBefore. It was written to the interfaces that the bus declares and is tested
-// against a copy of these declarations; it was not compiled against the module itself. A
+// TruncateBefore. It was tried with the bus itself, github.com/jilio/ebu v0.17.0: it compiles, publishes,
+// replays, and goes on after a restart. The tests here use a copy of the bus's declarations. A
 // version of the bus whose types differ does not compile with it.
 //
 // # Offsets

@@ -230,15 +230,17 @@ type Meta struct {
 	IDs                    []byte // never written to; nil is the beginning
 }
 
+// Version is the format that is written. All from 1 on are read.
+const Version = 3
+
 const (
-	metaVersion = 3 // that is written; all from 1 on are read
-	metaOld     = 1 + 8 + 8
-	metaSize    = metaOld + 8 + 8 // at least
+	metaOld  = 1 + 8 + 8
+	metaSize = metaOld + 8 + 8 // at least
 )
 
 // Encode returns the value of the store's description.
 func (m Meta) Encode() []byte {
-	b := append(make([]byte, 0, metaSize+len(m.IDs)), metaVersion)
+	b := append(make([]byte, 0, metaSize+len(m.IDs)), Version)
 	b = binary.BigEndian.AppendUint64(b, m.Window)
 	b = binary.BigEndian.AppendUint64(b, m.First)
 	b = binary.BigEndian.AppendUint64(b, m.Removed)
@@ -248,6 +250,9 @@ func (m Meta) Encode() []byte {
 	return append(b, m.IDs...)
 }
 
+// MetaVersion returns the format of a store that has the description b, which DecodeMeta has read.
+func MetaVersion(b []byte) int { return int(b[0]) }
+
 // DecodeMeta reads the store's description. The error is ErrVersion or ErrCorrupt.
 func DecodeMeta(b []byte) (Meta, error) {
 	bad := func(class error, remedy, format string, args ...any) (Meta, error) {
@@ -256,13 +261,13 @@ func DecodeMeta(b []byte) (Meta, error) {
 	switch {
 	case len(b) == 0:
 		return bad(holdfast.ErrCorrupt, "", "the store's description is empty")
-	case b[0] > metaVersion:
-		return bad(holdfast.ErrVersion, "use a newer holdfast", "the store has format %d, this program knows %d", b[0], metaVersion)
-	case b[0] == 0 || b[0] < metaVersion && len(b) != metaOld || b[0] == metaVersion && len(b) < metaSize:
+	case b[0] > Version:
+		return bad(holdfast.ErrVersion, "use a newer holdfast", "the store has format %d, this program knows %d", b[0], Version)
+	case b[0] == 0 || b[0] < Version && len(b) != metaOld || b[0] == Version && len(b) < metaSize:
 		return bad(holdfast.ErrCorrupt, "", "the store's description has %d bytes and begins with %d", len(b), b[0])
 	}
 	m := Meta{Window: binary.BigEndian.Uint64(b[1:]), First: binary.BigEndian.Uint64(b[9:])}
-	if b[0] == metaVersion {
+	if b[0] == Version {
 		m.Removed, m.IDs = binary.BigEndian.Uint64(b[metaOld:]), b[metaOld+8:]
 	}
 	if m.Window == 0 || m.First == 0 || m.Removed > m.First {

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/console"
+)
+
+type copyCommand struct {
+	From      string `arg:"" help:"Directory that an engine made, file of bbolt or SQLite, or directory of Badger or Pebble; not in use. Nothing in it is changed."`
+	To        string `arg:"" help:"New directory, with its engine." placeholder:"[ENGINE:]DIR"`
+	Only      string `help:"Only this bucket of bbolt (OUTER/INNER for one in another) or table of SQLite; its keys get no prefix." placeholder:"NAME"`
+	Separator string `help:"One character that follows the name of a bucket or table in a key. Default: a slash." placeholder:"C"`
+}
+
+func (c *copyCommand) run() int {
+	ctx, stop := interruptible()
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	copied, err := c.copy(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = console.ErrInterrupted
+	}
+	if err != nil {
+		return failTool(err)
+	}
+	p := newPage(os.Stdout)
+	p.line("source\t%s, %s", c.From, copied.Source)
+	p.line("copy\t%s, %s", c.To, copied.Engine)
+	p.line("keys\t%d, %s with their values", copied.Keys, size(copied.Bytes))
+	for _, n := range copied.Notes {
+		p.line("note\t%s", n)
+	}
+	p.line("verified\tevery key was read back and is the same")
+	return fail(p.end())
+}
+
+func (c *copyCommand) copy(ctx context.Context) (*all.Copied, error) {
+	name, dir, o, err := parseDir(c.To)
+	if err != nil {
+		return nil, err
+	}
+	options := all.CopyOptions{Engine: name, Open: o, Only: c.Only}
+	if len(c.Separator) > 1 {
+		return nil, &holdfast.Error{Op: "copy", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("the separator %q has %d bytes", c.Separator, len(c.Separator)),
+			Remedy: "name one of one byte"}
+	}
+	if c.Separator != "" {
+		options.Separator = c.Separator[0]
+	}
+	copied, err := all.Copy(ctx, c.From, dir, options)
+	if errors.Is(err, holdfast.ErrForeign) {
+		return nil, fmt.Errorf("%w; see holdfast copy --help", err)
+	}
+	return copied, err
+}

@@ -1,0 +1,247 @@
+package all
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/bare"
+	"github.com/holdfastdb/holdfast/engine/internal/enginecopy"
+	"github.com/holdfastdb/holdfast/internal/datadir"
+)
+
+// CopyOptions say what becomes of a copy.
+type CopyOptions struct {
+	Engine string           // of the new directory; [Default] if empty
+	Open   holdfast.Options // with which it is opened to be filled
+
+	// Only and Separator are for sources of bbolt and SQLite, see [Copy].
+	Only      string
+	Separator byte
+}
+
+// Copied says what was copied.
+type Copied struct {
+	Source string   // what made it: an engine, or a library
+	Engine string   // of the new directory
+	Keys   int64    // copied and compared
+	Bytes  int64    // of keys and values
+	Notes  []string // what the source has and a map of keys has not
+}
+
+// Copy makes a new directory, into, with all keys and values of from, and compares each before the directory gets its
+// name. An error means that nothing was made. Nothing in from is changed: what cannot be opened for reading only is copied to
+// INTO.source first. from is a directory that an engine made, not open elsewhere for writing, or a store of one of these
+// libraries, not in use:
+//
+//	Badger, Pebble   a directory; keys are as they are
+//	bbolt            a file; a key is the names of its buckets, a Separator after each, and the key
+//	SQLite           a file; a key is the table's name, a Separator, and the primary key: text and blobs as they are, integers
+//	                 as 8 bytes, big-endian. The value is that of the only other column, as text if it is a number, or a
+//	                 JSON object of all others, in which a blob is {"base64":"..."}
+//
+// The Separator is a slash unless it is named. Only names one bucket or table, whose keys then have no prefix. What has no place in
+// a map of keys, such as times to live, is in Notes. What would be changed or lost is refused, with its key: keys and values
+// over the limits of the new engine, range keys of Pebble, negative or composite primary keys, names that have the
+// separator in them.
+func Copy(ctx context.Context, from, into string, o CopyOptions) (*Copied, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return nil, err
+	}
+	if o.Engine == "" {
+		o.Engine = Default
+	}
+	entry, err := Lookup(o.Engine)
+	if err != nil {
+		return nil, err
+	}
+	if entry.Describe().Strongest() == holdfast.Memory || o.Open.ReadOnly {
+		return nil, &holdfast.Error{Op: "copy", Engine: o.Engine, Path: into, Class: holdfast.ErrBadOption,
+			Detail: "the copy must be written to a directory", Remedy: "name another engine, and no read-only"}
+	}
+	if err := datadir.CheckOverlap("copy", into, from); err != nil {
+		return nil, err
+	}
+	c := &Copied{Engine: o.Engine}
+	scratch := into + ".source"
+	if _, err := os.Lstat(scratch); err == nil {
+		return nil, &holdfast.Error{Op: "copy", Path: scratch, Class: holdfast.ErrBadOption, Detail: "it is there already",
+			Remedy: "remove it if it was left by an interrupted copy"}
+	}
+	open := func(dir string) (holdfast.Engine, error) { return entry.Open(dir, o.Open) }
+	err = enginecopy.Make("copy", into, open, func(to holdfast.Engine) (lost string, err error) {
+		defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+		s, err := c.open(ctx, from, scratch, o)
+		if err != nil {
+			return "", err
+		}
+		err = opFor("copy", c.fill(ctx, to, s.walk))
+		if closed := s.close(); err == nil {
+			err = closed
+		}
+		c.Notes = s.notes()
+		return s.lost, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// source is what a copy is made of.
+type source struct {
+	walk  func(each func(key, value []byte) error) error
+	close func() error
+	notes func() []string
+	lost  string
+}
+
+func (c *Copied) open(ctx context.Context, from, scratch string, o CopyOptions) (*source, error) {
+	mark, maker, damage, err := identify("copy", from)
+	if damage != nil {
+		return nil, damage
+	}
+	if err != nil {
+		if !isFile(from) && !errors.Is(err, holdfast.ErrForeign) {
+			return nil, err
+		}
+		b, err := bare.Open(ctx, from, scratch, bare.Options{Only: o.Only, Separator: o.Separator})
+		if err != nil {
+			return nil, opFor("copy", err)
+		}
+		c.Source = b.Kind
+		return &source{walk: b.Walk, close: b.Close, notes: func() []string { return b.Notes }}, nil
+	}
+	if o.Only != "" || o.Separator != 0 {
+		return nil, &holdfast.Error{Op: "copy", Engine: mark.Engine, Path: from, Class: holdfast.ErrBadOption,
+			Detail: "an engine's directory has neither buckets nor tables", Remedy: "leave --only and --separator out"}
+	}
+	at := from
+	if maker.Open == nil || !maker.Describe().ReadOnly { // opening it could change it
+		release, err := datadir.Hold(from)
+		if err != nil {
+			return nil, opFor("copy", err)
+		}
+		err = datadir.CopyFiles(from, scratch)
+		if err = errors.Join(err, release()); err != nil {
+			return nil, &holdfast.Error{Op: "copy", Engine: mark.Engine, Path: from, Cause: err}
+		}
+		at = scratch
+	}
+	e, err := OpenDir("", at, holdfast.Options{ReadOnly: true})
+	if err != nil {
+		return nil, opFor("copy", err)
+	}
+	snapshot, err := e.Snapshot()
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	c.Source = mark.Engine
+	walk := func(each func(key, value []byte) error) error {
+		it := snapshot.Scan(holdfast.Range{})
+		defer it.Close()
+		for it.Next() {
+			if err := each(it.Key(), it.Value()); err != nil {
+				return err
+			}
+		}
+		return it.Err()
+	}
+	return &source{walk: walk, notes: func() []string { return nil }, lost: e.Capabilities().Lost,
+		close: func() error { return errors.Join(snapshot.Close(), e.Close()) }}, nil
+}
+
+func isFile(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular()
+}
+
+// opFor names the operation that an error is about.
+func opFor(op string, err error) error {
+	if e, ok := err.(*holdfast.Error); ok {
+		e.Op = op
+	}
+	return err
+}
+
+// pollEvery is how many keys are copied between two looks at the context.
+const pollEvery = 256
+
+// fill writes every key to a new engine and compares what is there then.
+func (c *Copied) fill(ctx context.Context, to holdfast.Engine, walk func(each func(key, value []byte) error) error) error {
+	limits := to.Capabilities()
+	n := 0
+	polled := func(each func(key, value []byte) error) error {
+		return walk(func(key, value []byte) error {
+			if n++; n%pollEvery == 0 && ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return each(key, value)
+		})
+	}
+	w := enginecopy.NewWriter(to)
+	if err := polled(func(key, value []byte) error {
+		if err := fits(limits, key, value); err != nil {
+			return err
+		}
+		return w.Set(key, value)
+	}); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	c.Keys, c.Bytes = w.Keys, w.Bytes
+
+	// What is compared comes from files where the engine has a way to write its memory to them.
+	if f, ok := to.(interface{ Flush() error }); ok {
+		if err := f.Flush(); err != nil {
+			return err
+		}
+	}
+	compared, there := int64(0), int64(0)
+	var got []byte
+	if err := polled(func(key, value []byte) (err error) {
+		if got, err = to.Get(got[:0], key); err != nil || !bytes.Equal(got, value) {
+			return &holdfast.Error{Op: "compare", Engine: c.Engine, Class: holdfast.ErrCorrupt,
+				Detail: fmt.Sprintf("key %.40q has not the value that was copied", key), Cause: err}
+		}
+		compared++
+		return nil
+	}); err != nil {
+		return err
+	}
+	it := to.Scan(holdfast.Range{})
+	defer it.Close()
+	for it.Next() {
+		there++
+	}
+	if err := it.Err(); err != nil {
+		return err
+	}
+	if compared != c.Keys || there != c.Keys {
+		return &holdfast.Error{Op: "compare", Engine: c.Engine, Class: holdfast.ErrCorrupt,
+			Detail: fmt.Sprintf("%d keys were copied, %d compared, and %d are there", c.Keys, compared, there)}
+	}
+	return nil
+}
+
+// fits refuses a key or value over the limits of an engine.
+func fits(limits holdfast.Capabilities, key, value []byte) error {
+	refuse := func(class error, detail string, args ...any) error {
+		return &holdfast.Error{Op: "copy", Engine: limits.Engine, Class: class,
+			Detail: fmt.Sprintf("key %.40q ", key) + fmt.Sprintf(detail, args...), Remedy: "change it in the source"}
+	}
+	switch {
+	case len(key) == 0:
+		return refuse(holdfast.ErrBadKey, "is empty")
+	case int64(len(key)) > limits.MaxKeySize:
+		return refuse(holdfast.ErrBadKey, "has %d bytes, and keys there have at most %d", len(key), limits.MaxKeySize)
+	case int64(len(value)) > limits.MaxValueSize:
+		return refuse(holdfast.ErrTooLarge, "has a value of %d bytes, and values there have at most %d", len(value), limits.MaxValueSize)
+	}
+	return nil
+}

@@ -1,0 +1,278 @@
+// Package bare reads stores that programs have made with a library itself, without Holdfast: a file of bbolt, a
+// directory of Badger or Pebble, a database of SQLite. Each is read with its library.
+//
+// The library gets a copy of the files. So nothing in the source can change, also where a library recovers or
+// tidies up what it opens. The source must not be in use: that is found out by its lock, as far as the system tells, and by files
+// that change while they are copied.
+package bare
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/datadir"
+)
+
+// Options say how buckets and tables become keys.
+type Options struct {
+	// Only names the bucket of bbolt or the table of SQLite to read; its keys get no prefix. Empty means all. Buckets
+	// inside others are named as in a prefix, with Separator between the names.
+	Only string
+	// Separator follows each name of a bucket or table in a prefix; 0 means a slash.
+	Separator byte
+}
+
+// Source is an open store.
+type Source struct {
+	Kind  string   // the library
+	Notes []string // what is in it and has no place in a map of keys; complete after the first Walk
+	path  string
+	walk  func(s *Source, each func(key, value []byte) error) error
+	close func() error
+}
+
+// kind is one library.
+type kind struct {
+	name string
+	is   func(path string, dir bool) bool
+	lock string // what is locked while it is in use, below the path
+	also []string
+	open func(s *Source, copied string, o Options) error
+}
+
+var kinds = []kind{
+	{name: "bbolt", is: isBolt, open: openBolt},
+	{name: "badger", is: isBadger, open: openBadger},
+	{name: "pebble", is: isPebble, lock: "LOCK", open: openPebble},
+	{name: "sqlite", is: isSQLite, also: []string{"-wal", "-journal"}, open: openSQLite},
+}
+
+func fail(path string, class error, detail, remedy string, cause error) error {
+	return &holdfast.Error{Op: "read", Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
+}
+
+// Open copies the files of the store at path to scratch, which must not be there, and opens the copy. ErrForeign: it is none that
+// this package knows. ErrLocked: it is in use. The caller removes scratch, also after an error.
+func Open(ctx context.Context, path, scratch string, o Options) (_ *Source, err error) {
+	// Asked before anything is opened: closing a file gives up all locks of another kind that this process has on it.
+	if holder := datadir.Holder(path); holder != "" {
+		return nil, inUse(path, holder)
+	}
+	k, err := detect(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{Kind: k.name, path: path}
+	if o.Separator == 0 {
+		o.Separator = '/'
+	}
+	if o.Only != "" && (k.name == "badger" || k.name == "pebble") {
+		return nil, fail(path, holdfast.ErrBadOption, k.name+" has neither buckets nor tables", "leave --only out", nil)
+	}
+	copied, err := k.copy(ctx, path, scratch)
+	if err != nil {
+		return nil, err
+	}
+	defer s.recovered(&err)
+	return s, k.open(s, copied, o)
+}
+
+func inUse(path, detail string) error {
+	return fail(path, holdfast.ErrLocked, detail, "close it there first", nil)
+}
+
+// Walk calls each with every key and value, which are valid during the call. It stops at the first error, and can be called again.
+func (s *Source) Walk(each func(key, value []byte) error) (err error) {
+	s.Notes = nil
+	defer s.recovered(&err)
+	return s.walk(s, each)
+}
+
+// recovered makes an error of a panic: that is how libraries meet some damage. A damaged offset in a mapped file is a
+// memory fault.
+func (s *Source) recovered(err *error) {
+	if r := recover(); r != nil {
+		*err = fail(s.path, holdfast.ErrCorrupt, fmt.Sprintf("%s failed: %v", s.Kind, r), "restore it from a backup", nil)
+	}
+}
+
+// Close closes the library.
+func (s *Source) Close() error { return s.close() }
+
+func (s *Source) note(format string, args ...any) {
+	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
+}
+
+// damaged is the error for what a library says of the files.
+func (s *Source) damaged(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fail(s.path, holdfast.ErrCorrupt, s.Kind+" cannot read it", "open it once with the program that made it, or restore it from a backup", err)
+}
+
+// refused is the error for something that cannot become a key with a value.
+func (s *Source) refused(class error, what, why, remedy string) error {
+	return fail(s.path, class, what+" "+why, remedy, nil)
+}
+
+// faults makes memory faults of this goroutine panics, until what it returns is called.
+func faults() func() {
+	was := debug.SetPanicOnFault(true)
+	return func() { debug.SetPanicOnFault(was) }
+}
+
+func detect(path string) (kind, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return kind{}, fail(path, nil, "", "", err)
+	}
+	for _, k := range kinds {
+		if k.is(path, st.IsDir()) {
+			return k, nil
+		}
+	}
+	return kind{}, fail(path, holdfast.ErrForeign, "it was made neither by holdfast nor by bbolt, Badger, Pebble or SQLite",
+		"name a directory that holdfast made, a file of bbolt or SQLite, or a directory of Badger or Pebble", nil)
+}
+
+// head reads the first bytes of a file.
+func head(path string, n int) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	b := make([]byte, n)
+	read, _ := io.ReadFull(f, b)
+	return b[:read]
+}
+
+func isBolt(path string, dir bool) bool {
+	b := head(path, 20)
+	return !dir && len(b) == 20 && binary.NativeEndian.Uint32(b[16:]) == 0xED0CDAED
+}
+
+func isSQLite(path string, dir bool) bool {
+	return !dir && bytes.Equal(head(path, 16), []byte("SQLite format 3\x00"))
+}
+
+func isBadger(path string, dir bool) bool {
+	return dir && bytes.Equal(head(filepath.Join(path, "MANIFEST"), 4), []byte("Bdgr"))
+}
+
+func isPebble(path string, dir bool) bool {
+	if !dir {
+		return false
+	}
+	entries, err := os.ReadDir(path)
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), "marker.manifest.") })
+}
+
+// copy copies the files, and returns where the copy is. They must be the same before and after.
+func (k kind) copy(ctx context.Context, path, scratch string) (string, error) {
+	locked := filepath.Join(path, k.lock)
+	if holder := datadir.Holder(locked); holder != "" {
+		return "", inUse(path, holder)
+	}
+	release, free, err := tryLock(locked)
+	if err != nil {
+		return "", fail(path, nil, "", "", err)
+	}
+	if !free {
+		return "", inUse(path, "")
+	}
+	defer release()
+	before, err := states(path, k.also)
+	if err != nil {
+		return "", fail(path, nil, "", "", err)
+	}
+	copied := scratch
+	if !before[0].dir {
+		copied = filepath.Join(scratch, "store")
+		if err := os.Mkdir(scratch, 0o700); err != nil {
+			return "", fail(scratch, nil, "", "", err)
+		}
+	}
+	for _, suffix := range append([]string{""}, k.also...) {
+		if _, err := os.Stat(path + suffix); suffix != "" && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		// A link is resolved: the files are copied, not it.
+		from, err := filepath.EvalSymlinks(path + suffix)
+		if err == nil {
+			err = datadir.CopyFiles(from, copied+suffix)
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return "", fail(path, nil, "copy to "+scratch, "", err)
+		}
+	}
+	after, err := states(path, k.also)
+	if err != nil || !equal(before, after) {
+		return "", inUse(path, "it changed while it was copied")
+	}
+	return copied, nil
+}
+
+// state is what changes in a file that is written to.
+type state struct {
+	name string
+	dir  bool
+	size int64
+	time time.Time
+}
+
+func equal(a, b []state) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].name != b[i].name || a[i].size != b[i].size || !a[i].time.Equal(b[i].time) {
+			return false
+		}
+	}
+	return true
+}
+
+func states(path string, also []string) (list []state, err error) {
+	add := func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		st, err := d.Info()
+		if err == nil {
+			list = append(list, state{name, st.IsDir(), st.Size(), st.ModTime()})
+		}
+		return err
+	}
+	for i, suffix := range append([]string{""}, also...) {
+		name := path + suffix
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			name = real
+		}
+		if err := filepath.WalkDir(name, add); err != nil && (i == 0 || !errors.Is(err, fs.ErrNotExist)) {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// prefixed returns prefix and key as one key.
+func prefixed(dst []byte, prefix string, key []byte) []byte {
+	return append(append(dst[:0], prefix...), key...)
+}
