@@ -1,3 +1,5 @@
+//lint:file-ignore SA4006 the snippets of the README leave the errors to the reader
+
 package holdfast_test
 
 import (

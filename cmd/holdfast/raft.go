@@ -52,8 +52,9 @@ func (c *raftImportCommand) run() int {
 	r, at, err := c.copy(ctx, p.show)
 	p.end()
 	if err != nil && ctx.Err() != nil {
-		// Another error than that of the context says what is left.
-		if e, ok := err.(*holdfast.Error); ok && errors.Is(e.Cause, context.Cause(ctx)) {
+		// If the error tells more than that the context ended, it says what is left.
+		var e *holdfast.Error
+		if errors.As(err, &e) && errors.Is(e.Cause, context.Cause(ctx)) && err.Error() == e.Error() {
 			err = console.ErrInterrupted
 		} else {
 			err = fmt.Errorf("%w: %w", console.ErrInterrupted, err)

@@ -100,14 +100,21 @@ type source struct {
 }
 
 func (c *Copied) open(ctx context.Context, from, scratch string, o CopyOptions) (*source, error) {
-	mark, maker, damage, err := identify("copy", from)
-	if damage != nil {
-		return nil, damage
-	}
-	if err != nil {
-		if !isFile(from) && !errors.Is(err, holdfast.ErrForeign) {
+	var mark datadir.Mark
+	var maker Entry
+	var err error
+	// A file is not opened to look at it: closing it would give up this process's locks on it.
+	file := isFile(from)
+	if !file {
+		var damage error
+		if mark, maker, damage, err = identify("copy", from); damage != nil {
+			return nil, damage
+		}
+		if err != nil && !errors.Is(err, holdfast.ErrForeign) {
 			return nil, err
 		}
+	}
+	if file || err != nil {
 		b, err := bare.Open(ctx, from, scratch, bare.Options{Only: o.Only, Separator: o.Separator})
 		if err != nil {
 			return nil, opFor("copy", err)
