@@ -22,7 +22,8 @@ func engineGiving(name string, given ...holdfast.Level) all.Entry {
 		return p
 	}
 	return all.Entry{Name: name, Describe: func() holdfast.Capabilities {
-		return holdfast.Capabilities{Engine: name, Memory: promise(holdfast.Memory), Process: promise(holdfast.Process), Power: promise(holdfast.Power)}
+		return holdfast.Capabilities{Engine: name, MaxBatchSize: holdfast.MaxBatchSize,
+			Memory: promise(holdfast.Memory), Process: promise(holdfast.Process), Power: promise(holdfast.Power)}
 	}}
 }
 

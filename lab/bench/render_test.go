@@ -44,7 +44,15 @@ func invented(rounds int) (Lab, Plan, *Report) {
 func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 	lab := testLab()
 	for i, name := range names {
-		lab.Engines[i].Name = name
+		e := &lab.Engines[i]
+		e.Name = name
+		if describe := e.Describe; name == "badger" {
+			e.Describe = func() holdfast.Capabilities {
+				c := describe()
+				c.MaxBatchSize = 8 << 20
+				return c
+			}
+		}
 	}
 	if strings.HasPrefix(request.Preset, "raft") {
 		lab.Peers = []all.Entry{engineGiving("raft-wal", 0, 0, holdfast.Power)}
