@@ -78,6 +78,9 @@ func identify(op, dir string) (mark datadir.Mark, e Entry, damage, err error) {
 	if err == nil {
 		return mark, makerOf(mark.Engine), nil, nil
 	}
+	if isFile(dir) { // which is not opened: closing it would give up the locks that SQLite has on it in this process
+		return mark, e, nil, err
+	}
 	for _, e := range table {
 		if e.tools.recognize == nil || errors.Is(err, holdfast.ErrVersion) || !e.tools.recognize(dir) {
 			continue
