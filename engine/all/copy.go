@@ -66,10 +66,9 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*Copied, error
 		return nil, err
 	}
 	c := &Copied{Engine: o.Engine}
-	scratch := into + ".source"
-	if _, err := os.Lstat(scratch); err == nil {
-		return nil, &holdfast.Error{Op: "copy", Path: scratch, Class: holdfast.ErrBadOption, Detail: "it is there already",
-			Remedy: "remove it if it was left by an interrupted copy"}
+	scratch, err := datadir.Scratch("copy", into)
+	if err != nil {
+		return nil, err
 	}
 	open := func(dir string) (holdfast.Engine, error) { return entry.Open(dir, o.Open) }
 	err = enginecopy.Make("copy", into, open, func(to holdfast.Engine) (lost string, err error) {

@@ -78,6 +78,9 @@ func identify(op, dir string) (mark datadir.Mark, e Entry, damage, err error) {
 	if err == nil {
 		return mark, makerOf(mark.Engine), nil, nil
 	}
+	if isFile(dir) { // which is not opened: closing it would give up the locks that SQLite has on it in this process
+		return mark, e, nil, err
+	}
 	for _, e := range table {
 		if e.tools.recognize == nil || errors.Is(err, holdfast.ErrVersion) || !e.tools.recognize(dir) {
 			continue
@@ -199,16 +202,15 @@ func Repair(dir, into string) (*Repaired, error) {
 		return maker.Open(at, holdfast.Options{Level: mark.Level})
 	}
 	err = enginecopy.Make("repair", into, opener, func(to holdfast.Engine) (_ string, err error) {
-		source := into + ".source"
+		source, err := datadir.Scratch("repair", into)
+		if err != nil {
+			return "", err
+		}
 		release, err := datadir.Hold(dir)
 		if err != nil {
 			return "", err
 		}
 		defer release()
-		if _, err := os.Lstat(source); err == nil {
-			return "", &holdfast.Error{Op: "repair", Path: source, Class: holdfast.ErrBadOption, Detail: "it is there already",
-				Remedy: "remove it if it was left by an interrupted repair"}
-		}
 		defer func() { err = errors.Join(err, os.RemoveAll(source)) }()
 		if err := datadir.CopyFiles(dir, source); err != nil {
 			return "", err

@@ -130,6 +130,36 @@ func TestTools(t *testing.T) {
 	}
 }
 
+// TestToolsThroughLinks: a directory can be named by a link to it, and a new one with a slash at its end.
+func TestToolsThroughLinks(t *testing.T) {
+	for _, e := range all.Engines() {
+		if e.Describe().Strongest() < holdfast.Process {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			at := t.TempDir()
+			dir, from := filepath.Join(at, "db"), filepath.Join(at, "link")
+			want := fill(t, e, dir, holdfast.Power)
+			if runtime.GOOS == "windows" { // making a link needs a right
+				from = dir
+			} else if err := os.Symlink(dir, from); err != nil {
+				t.Fatal(err)
+			}
+			into := func(name string) string { return filepath.Join(at, name) + string(filepath.Separator) }
+			if r, err := all.Repair(from, into("repaired")); err != nil || !r.Complete() || r.Keys != int64(len(want)) {
+				t.Errorf("Repair: %v, %+v", err, r)
+			}
+			c, err := all.Copy(t.Context(), from, into("copied"), all.CopyOptions{Engine: e.Name})
+			if err != nil || c.Keys != int64(len(want)) {
+				t.Errorf("Copy: %v, %+v", err, c)
+			}
+			if n, err := all.BackupDir(from, into("backup")); err != nil || n != int64(len(want)) {
+				t.Errorf("BackupDir: %d, %v", n, err)
+			}
+		})
+	}
+}
+
 // TestHotBackup: any engine is copied while it is open and written to.
 func TestHotBackup(t *testing.T) {
 	for _, e := range all.Engines() {

@@ -80,9 +80,13 @@ func Usage(dir string) (files, bytes int64) {
 	return files, bytes
 }
 
-// CopyFiles copies the regular files below dir to the new directory to, without their holes. Links are not followed and
-// not copied: what is done to the copy does not reach the original.
+// CopyFiles copies the regular files below dir to the new directory to, without their holes. dir may be a link. Links
+// below it are not followed and not copied: what is done to the copy does not reach the original.
 func CopyFiles(dir, to string) error {
+	dir, err := filepath.EvalSymlinks(dir) // a walk does not follow a link that it begins with
+	if err != nil {
+		return err
+	}
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err

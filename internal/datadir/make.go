@@ -100,6 +100,21 @@ func Make(op, dir string, fill func(partial string) (lost string, err error)) (e
 	return nil
 }
 
+// Scratch returns where a tool that makes dir puts a copy of its source meanwhile: DIR.source. ErrBadOption: that is there
+// already. op is for the errors.
+func Scratch(op, dir string) (string, error) {
+	dir, err := filepath.Abs(dir) // without a slash at its end, behind which the name would be one in dir
+	if err != nil {
+		return "", &holdfast.Error{Op: op, Path: dir, Cause: err}
+	}
+	scratch := dir + ".source"
+	if _, err := os.Lstat(scratch); err == nil {
+		return "", &holdfast.Error{Op: op, Path: scratch, Class: holdfast.ErrBadOption, Detail: "it is there already",
+			Remedy: "remove it if it was left by an interrupted " + op}
+	}
+	return scratch, nil
+}
+
 // become gives the directory the mode of another, durably, and its owner if that is allowed.
 func become(dir string, other fs.FileInfo) error {
 	chown(dir, other) // which may take bits from the mode

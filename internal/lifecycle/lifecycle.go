@@ -93,7 +93,9 @@ func (e *Engine) Close(settle func() error) (closed bool, err error) {
 	if e.Closed() {
 		return false, e.err()
 	}
-	if it, sn := e.iterators.Load(), e.snapshots.Load(); it+sn > 0 {
+	// The snapshots first: one that is closed in between can have left an iterator, but no iterator leaves a snapshot.
+	sn := e.snapshots.Load()
+	if it := e.iterators.Load(); it+sn > 0 {
 		busy := e.who
 		busy.Op, busy.Class, busy.Cause, busy.Remedy = "close", holdfast.ErrBusy, err, "close them first"
 		busy.Detail = fmt.Sprintf("%d iterators and %d snapshots are open", it, sn)

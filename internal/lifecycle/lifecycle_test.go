@@ -187,3 +187,33 @@ func TestShut(t *testing.T) {
 		}
 	}
 }
+
+// A snapshot that is closed while an iterator in it goes on keeps the life open until the iterator ends, whenever Close
+// looks.
+func TestCloseSeesWhatASnapshotLeaves(t *testing.T) {
+	var g lifecycle.Engine
+	g.AddSnapshot(1)
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() { // at every moment there is a snapshot, or an iterator
+		for !stop.Load() {
+			g.AddIterator(1)
+			g.AddSnapshot(-1)
+			if err := g.Enter(); err != nil {
+				t.Error(err)
+				return
+			}
+			g.AddSnapshot(1)
+			g.Leave()
+			g.AddIterator(-1)
+		}
+	})
+	for range 200_000 {
+		if closed, err := g.Close(nothing); closed || !errors.Is(err, holdfast.ErrBusy) {
+			t.Errorf("Close with an open snapshot or iterator: %v, closed %v", err, closed)
+			break
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+}
