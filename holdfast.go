@@ -206,8 +206,8 @@ func (r Receipt) Wait() error {
 	return r.waiter.Wait(r.token)
 }
 
-// WaitContext is Wait until ctx ends, and then returns ctx's error. That takes nothing back: the batch keeps its place, and a
-// later Wait tells what became of it. ErrBadOption: ctx is nil.
+// WaitContext is Wait until ctx ends, and then returns ctx's error. That takes nothing back: the batch keeps its place,
+// and a later Wait tells what became of it. ErrBadOption: ctx is nil.
 func (r Receipt) WaitContext(ctx context.Context) error {
 	if ctx != nil && ctx.Done() == nil || r.waiter == nil {
 		return r.Wait()

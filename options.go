@@ -9,7 +9,8 @@ import (
 // DefaultSyncEvery is the loss window when none is named.
 const DefaultSyncEvery = time.Second
 
-// MinMemoryBytes is the smallest budget that can be named. With less, engines would spend their time on syncs and files.
+// MinMemoryBytes is the smallest budget that can be named. With less, engines would spend their time on syncs and
+// files.
 const MinMemoryBytes = 1 << 20
 
 // Options are what every engine understands. The zero value is a safe choice.
@@ -56,7 +57,8 @@ func (o Options) WithDefaults() (Options, error) {
 		o.SyncEvery = DefaultSyncEvery
 	}
 	if o.SyncEvery > 0 && o.SyncEvery < time.Millisecond {
-		return o, &Error{Op: "open", Class: ErrBadOption, Detail: fmt.Sprintf("a loss window of %v", o.SyncEvery), Remedy: "use 1ms or more, or commit at Power"}
+		return o, &Error{Op: "open", Class: ErrBadOption, Detail: fmt.Sprintf("a loss window of %v", o.SyncEvery),
+			Remedy: "use 1ms or more, or commit at Power"}
 	}
 	if o.MemoryBytes < 0 || o.MemoryBytes > 0 && o.MemoryBytes < MinMemoryBytes {
 		return o, &Error{Op: "open", Class: ErrBadOption, Detail: fmt.Sprintf("a memory budget of %d bytes", o.MemoryBytes),

@@ -20,7 +20,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
-// The code of the README and the pages in docs: TestDocsCode checks that all of it is in a test file, so that it compiles.
+// The code of the README and the pages in docs: TestDocsCode checks that all of it is in a test file, so that it
+// compiles.
 
 var (
 	ctx       = context.Background()

@@ -150,7 +150,8 @@ func readMark(dir string, fail func(error, string, error) error) (lost string, _
 	}
 	var version, format int
 	var engine string
-	if n, err := fmt.Sscanf(string(text), "holdfast %d\nengine %s\nformat %d\n", &version, &engine, &format); n < 3 || bytes.Count(text, []byte("\n")) != 3 {
+	if n, err := fmt.Sscanf(string(text), "holdfast %d\nengine %s\nformat %d\n", &version, &engine, &format); n < 3 ||
+		bytes.Count(text, []byte("\n")) != 3 {
 		return "", fail(holdfast.ErrCorrupt, markName, err)
 	}
 	switch {
@@ -168,7 +169,8 @@ func readMark(dir string, fail func(error, string, error) error) (lost string, _
 func (t *mutant) recover() error {
 	name, clean := filepath.Join(t.dir, "log"), filepath.Join(t.dir, "clean")
 	damage := func(at int, detail string) error {
-		return &holdfast.Error{Op: "open", Engine: "mutant", Path: name, Offset: int64(at), Class: holdfast.ErrCorrupt, Detail: detail}
+		return &holdfast.Error{Op: "open", Engine: "mutant", Path: name, Offset: int64(at), Class: holdfast.ErrCorrupt,
+			Detail: detail}
 	}
 	log, err := os.ReadFile(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -176,7 +178,8 @@ func (t *mutant) recover() error {
 	}
 	text, err := os.ReadFile(clean)
 	settled := err == nil
-	if want := cleanMark(log); settled && string(text) != want && t.flaw != "checks no sums" && t.flaw != "takes damage for tearing" {
+	if want := cleanMark(log); settled && string(text) != want && t.flaw != "checks no sums" &&
+		t.flaw != "takes damage for tearing" {
 		return damage(0, "it is not as it was closed")
 	}
 	var batches []*holdfast.Batch
@@ -457,7 +460,8 @@ func (t *mutant) store(level holdfast.Level) error {
 // here fails if the directory was replaced.
 func (t *mutant) here() error {
 	held, err := t.lock.Stat()
-	if found, e := os.Stat(t.lock.Name()); err == nil && (e != nil || !os.SameFile(held, found)) && t.flaw != "goes on in a replaced directory" {
+	if found, e := os.Stat(t.lock.Name()); err == nil && (e != nil || !os.SameFile(held, found)) &&
+		t.flaw != "goes on in a replaced directory" {
 		err = &holdfast.Error{Op: "check", Engine: "mutant", Path: t.dir, Class: holdfast.ErrReplaced, Cause: e}
 	}
 	return err

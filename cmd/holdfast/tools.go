@@ -112,7 +112,8 @@ func printInspection(w io.Writer, in *all.Inspection) error {
 				p.line("asked for %v\trefuses: %s", l, g.Why)
 			}
 		}
-		p.line("checksums\t%s", map[bool]string{true: "on everything", false: "not on everything: damage may be read as data"}[c.Checksums])
+		p.line("checksums\t%s", map[bool]string{true: "on everything",
+			false: "not on everything: damage may be read as data"}[c.Checksums])
 	}
 	if in.Logtree != nil {
 		printLogtree(p, in.Logtree)
@@ -126,10 +127,13 @@ func printInspection(w io.Writer, in *all.Inspection) error {
 func printLogtree(p *page, l *logtree.Inspection) {
 	p.line("database\t%s", l.Database)
 	if m := l.Manifest; m != nil {
-		p.line("manifest\tthe runs hold operations up to %d; the log follows from byte %d of segment %d (lsn %d); synced up to lsn %d",
+		p.line("manifest\tthe runs hold operations up to %d; the log follows from byte %d of segment %d (lsn %d); synced up "+
+			"to lsn %d",
 			m.From.Sequence, m.From.Offset, m.From.Segment, m.From.LSN, m.Synced)
-		p.line("log\t%d frames, %d batches, %d operations, %s; torn: %d bytes; it ends at byte %d of segment %d (lsn %d, operation %d)",
-			l.Log.Frames, l.Log.Batches, l.Log.Operations, size(l.Log.Bytes), l.Log.TornBytes, l.Log.End.Offset, l.Log.End.Segment, l.Log.End.LSN, l.Log.End.Sequence)
+		p.line("log\t%d frames, %d batches, %d operations, %s; torn: %d bytes; it ends at byte %d of segment %d (lsn %d, "+
+			"operation %d)",
+			l.Log.Frames, l.Log.Batches, l.Log.Operations, size(l.Log.Bytes), l.Log.TornBytes, l.Log.End.Offset,
+			l.Log.End.Segment, l.Log.End.LSN, l.Log.End.Sequence)
 	}
 	p.line("\nfile\tbytes\trole\n")
 	for _, f := range l.Files {

@@ -39,7 +39,8 @@ type Entry struct {
 
 // tools is what an engine's package can do with a directory without opening it.
 type tools struct {
-	recognize func(dir string) bool                     // reports whether the files are the engine's; nil: only HOLDFAST tells
+	// reports whether the files are the engine's; nil: only HOLDFAST tells
+	recognize func(dir string) bool
 	inspect   func(dir string, in *Inspection) error    // adds what is in the files; nil: nothing is known of them
 	verify    func(dir string) (*Verification, error)   // nil: the directory is opened, and everything is read
 	repair    func(dir, into string) (*Repaired, error) // nil: a copy is opened, and what can be read is copied
@@ -155,7 +156,8 @@ func OpenURL(address string) (holdfast.Engine, error) {
 // ENGINE://data would be /data.
 func ParseURL(address string) (name, dir string, o holdfast.Options, err error) {
 	bad := func(detail, remedy string) (string, string, holdfast.Options, error) {
-		return "", "", holdfast.Options{}, &holdfast.Error{Op: "parse address", Path: address, Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+		return "", "", holdfast.Options{}, &holdfast.Error{Op: "parse address", Path: address, Class: holdfast.ErrBadOption,
+			Detail: detail, Remedy: remedy}
 	}
 	name, rest, ok := strings.Cut(address, ":")
 	if !ok {

@@ -99,7 +99,8 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if h.freeSpace == nil {
 		h.freeSpace = freeSpace
 	}
-	hm, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: filepath.Join("data", lib.ManifestFilename)})
+	hm, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format,
+		Keeps: filepath.Join("data", lib.ManifestFilename)})
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +292,8 @@ func corrupt(op, path string, offset int64, cause error) error {
 // systemError makes err unwrap to the error number that its text tells of: the library keeps
 // only texts.
 func systemError(err error) error {
-	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO} {
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.EMFILE,
+		syscall.ENFILE, syscall.ENOMEM, syscall.EIO} {
 		if !errors.Is(err, errno) && strings.Contains(err.Error(), errno.Error()) {
 			return &textError{err, errno}
 		}

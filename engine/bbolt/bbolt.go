@@ -102,7 +102,8 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, err
 	}
 	level := max(o.Level, holdfast.Process)
-	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Level: level, Keeps: fileName, ReadOnly: o.ReadOnly})
+	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Level: level, Keeps: fileName,
+		ReadOnly: o.ReadOnly})
 	if err != nil {
 		return nil, err
 	}
@@ -233,10 +234,13 @@ func Describe() holdfast.Capabilities {
 	return holdfast.Capabilities{
 		Engine:  Name,
 		Library: modversion.Version("go.etcd.io/bbolt"),
-		Memory: holdfast.Promise{Given: holdfast.Process, How: "one NoSync transaction per group, in a directory made for process",
+		Memory: holdfast.Promise{Given: holdfast.Process,
+			How: "one NoSync transaction per group, in a directory made for process",
 			Why: "a transaction is written to the file before anybody sees it", CutMayCorrupt: true},
-		Process: holdfast.Promise{Given: holdfast.Process, How: "one NoSync transaction per group, in a directory made for process", CutMayCorrupt: true},
-		Power:   holdfast.Promise{Given: holdfast.Power, How: "one transaction per group: pages, fdatasync, meta page, fdatasync; in a directory made for power"},
+		Process: holdfast.Promise{Given: holdfast.Process,
+			How: "one NoSync transaction per group, in a directory made for process", CutMayCorrupt: true},
+		Power: holdfast.Promise{Given: holdfast.Power,
+			How: "one transaction per group: pages, fdatasync, meta page, fdatasync; in a directory made for power"},
 
 		AtomicBatches: true,
 		MaxKeySize:    holdfast.MaxKeySize,
@@ -245,9 +249,14 @@ func Describe() holdfast.Capabilities {
 		ReadOnly:      true,
 		Caveats: []string{
 			"A directory is made for level process or for level power, and stays so.",
-			"In a directory made for process a power cut may leave the whole store unreadable. Sync and the loss window make it safe only until the next commit; Close makes it safe until it is opened.",
-			"Only the two meta pages carry checksums: damage to other pages is found when it breaks the tree, damage inside a value is not found, and damage to the newest meta page brings back the state before the last commit.",
-			"Every commit writes the list of free pages, those that an open snapshot or iterator needs among them: some MiB where GiB are free. When 128 MiB are free and twice as many pages as are live, the file is replaced by a copy without them: while commits wait if 64 MiB or less are live, and at opening if 256 MiB or less are, which takes some seconds. Otherwise it never shrinks. The old file takes its room until those who read from it are done.",
+			"In a directory made for process a power cut may leave the whole store unreadable. Sync and the loss window make " +
+				"it safe only until the next commit; Close makes it safe until it is opened.",
+			"Only the two meta pages carry checksums: damage to other pages is found when it breaks the tree, damage inside a " +
+				"value is not found, and damage to the newest meta page brings back the state before the last commit.",
+			"Every commit writes the list of free pages, those that an open snapshot or iterator needs among them: some MiB " +
+				"where GiB are free. When 128 MiB are free and twice as many pages as are live, the file is replaced by a copy " +
+				"without them: while commits wait if 64 MiB or less are live, and at opening if 256 MiB or less are, which takes " +
+				"some seconds. Otherwise it never shrinks. The old file takes its room until those who read from it are done.",
 			mapCaveat,
 		},
 	}
@@ -428,7 +437,8 @@ func (e *engine) deleteRange(c cursor, remove func([]byte) error, r intervals.In
 		if len(keys) > 0 && k != nil && bytes.Compare(k, from) <= 0 {
 			return e.corrupt("commit", "keys are out of order", nil)
 		}
-		for keys = keys[:0]; k != nil && (len(r.Hi) == 0 || bytes.Compare(k, r.Hi) < 0) && len(keys) < rangeChunk; k, _ = c.Next() {
+		for keys = keys[:0]; k != nil && (len(r.Hi) == 0 || bytes.Compare(k, r.Hi) < 0) && len(keys) < rangeChunk; k,
+			_ = c.Next() {
 			keys = append(keys, k)
 		}
 		if len(keys) == 0 {

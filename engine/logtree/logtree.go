@@ -154,8 +154,9 @@ func openDB(fsys vfs.FS, check func() error, dir string, making bool, o holdfast
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = DefaultMemory
 	}
-	c := db.Config{FS: fsys, Check: check, Dir: dir, New: making, Memory: o.MemoryBytes, Logger: o.Logger, SyncEvery: o.SyncEvery,
-		ReadOnly: o.ReadOnly}
+	c := db.Config{FS: fsys, Check: check, Dir: dir, New: making, Memory: o.MemoryBytes, Logger: o.Logger,
+		SyncEvery: o.SyncEvery,
+		ReadOnly:  o.ReadOnly}
 	rand.Read(c.ID[:])
 	d, err := db.Open(c)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 type owned struct {
 	vfs.FS
 	home *datadir.Handle
-	dir  *os.File // held open, for a sync of it when there is no file descriptor left; nil where directories are not synced
+	// held open, for a sync of it when there is no file descriptor left; nil where directories are not synced
+	dir *os.File
 }
 
 func (o owned) open(open func(string) (vfs.File, error), name string) (vfs.File, error) {

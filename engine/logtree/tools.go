@@ -58,11 +58,14 @@ func checkMark(dir string) error {
 	case errors.Is(err, holdfast.ErrVersion):
 		return err
 	case err != nil:
-		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrCorrupt, Cause: err, Remedy: "salvage what is intact: holdfast repair"}
+		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrCorrupt, Cause: err,
+			Remedy: "salvage what is intact: holdfast repair"}
 	case m.Engine != Name:
-		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrForeign, Detail: "it says that " + m.Engine + " made the directory"}
+		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrForeign,
+			Detail: "it says that " + m.Engine + " made the directory"}
 	case m.Format > format:
-		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrVersion, Detail: "a newer format", Remedy: "use a newer holdfast"}
+		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrVersion, Detail: "a newer format",
+			Remedy: "use a newer holdfast"}
 	}
 	return nil
 }
@@ -104,8 +107,8 @@ func opener(o holdfast.Options) func(string) (holdfast.Engine, error) {
 }
 
 // Backup copies what is visible now to the new directory dir, while others go on writing. The copy is a database
-// of its own, with one consistent state, and survives power loss when Backup returns. dir must not be there, or be empty;
-// after an error it is not there. What is deleted meanwhile keeps its room until Backup returns.
+// of its own, with one consistent state, and survives power loss when Backup returns. dir must not be there, or be
+// empty; after an error it is not there. What is deleted meanwhile keeps its room until Backup returns.
 //
 // Writers to e's disk share it with the copy; nothing else slows them.
 func (e *Engine) Backup(dir string) error {

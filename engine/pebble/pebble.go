@@ -44,11 +44,12 @@ const defaultMemory = 384 << 20
 // Describe says what the engine gives.
 func Describe() holdfast.Capabilities {
 	return holdfast.Capabilities{
-		Engine:            Name,
-		Library:           modversion.Version("github.com/cockroachdb/pebble/v2"),
-		Memory:            holdfast.Promise{Given: holdfast.Memory, How: "copied to the log's buffer and the memtable"},
-		Process:           holdfast.Promise{Given: holdfast.Process, How: "write to the log, shared by all that wait"},
-		Power:             holdfast.Promise{Given: holdfast.Power, How: "write to the log and fdatasync, shared by all that wait"},
+		Engine:  Name,
+		Library: modversion.Version("github.com/cockroachdb/pebble/v2"),
+		Memory:  holdfast.Promise{Given: holdfast.Memory, How: "copied to the log's buffer and the memtable"},
+		Process: holdfast.Promise{Given: holdfast.Process, How: "write to the log, shared by all that wait"},
+		Power: holdfast.Promise{Given: holdfast.Power,
+			How: "write to the log and fdatasync, shared by all that wait"},
 		LossWindow:        holdfast.DefaultSyncEvery,
 		AtomicBatches:     true,
 		NativeDeleteRange: true,
@@ -57,9 +58,11 @@ func Describe() holdfast.Capabilities {
 		MaxValueSize:      holdfast.MaxValueSize,
 		MaxBatchSize:      holdfast.MaxBatchSize,
 		Caveats: []string{
-			"After a crash, damage to the last 32 KiB of the log, or to the last record of the manifest, cannot be told from a torn tail, and is cut off.",
+			"After a crash, damage to the last 32 KiB of the log, or to the last record of the manifest, cannot be told from " +
+				"a torn tail, and is cut off.",
 			"A failed write or sync of any file, also in the background, poisons the engine.",
-			"A directory on a full disk cannot be opened, not even to read: opening writes a log, a manifest and an options file, and a table of what the last log holds.",
+			"A directory on a full disk cannot be opened, not even to read: opening writes a log, a manifest and an options " +
+				"file, and a table of what the last log holds.",
 		},
 	}
 }

@@ -150,7 +150,8 @@ func (c *conn) text(sql string) (string, error) {
 // settings reads back what the connection runs with.
 func (c *conn) settings() ([]holdfast.Setting, error) {
 	var list []holdfast.Setting
-	for _, name := range []string{"journal_mode", "synchronous", "page_size", "cache_size", "mmap_size", "wal_autocheckpoint",
+	for _, name := range []string{"journal_mode", "synchronous", "page_size", "cache_size", "mmap_size",
+		"wal_autocheckpoint",
 		"journal_size_limit", "fullfsync", "checkpoint_fullfsync", "locking_mode", "auto_vacuum"} {
 		value, err := c.text("PRAGMA " + name)
 		if err != nil {
@@ -162,7 +163,8 @@ func (c *conn) settings() ([]holdfast.Setting, error) {
 	if err != nil {
 		return nil, err
 	}
-	options, err := c.text("SELECT group_concat(compile_options, ' ') FROM pragma_compile_options WHERE compile_options GLOB 'THREADSAFE*' OR compile_options GLOB 'DEFAULT_*SYNC*' OR compile_options GLOB 'COMPILER*'")
+	options, err := c.text("SELECT group_concat(compile_options, ' ') FROM pragma_compile_options WHERE compile_options " +
+		"GLOB 'THREADSAFE*' OR compile_options GLOB 'DEFAULT_*SYNC*' OR compile_options GLOB 'COMPILER*'")
 	if err != nil {
 		return nil, err
 	}

@@ -195,7 +195,8 @@ func (e *engine) check(c *conn) error {
 		return err
 	}
 	if e.w.version, err = strconv.ParseInt(version, 10, 64); err != nil || mode != "wal" || table != schema {
-		return e.corrupt("open", fmt.Sprintf("it should have the table kv in journal mode wal, and has %q in %q", table, mode), err)
+		return e.corrupt("open", fmt.Sprintf("it should have the table kv in journal mode wal, and has %q in %q", table,
+			mode), err)
 	}
 	return nil
 }
@@ -208,20 +209,27 @@ func describe(name, module string) holdfast.Capabilities {
 	return holdfast.Capabilities{
 		Engine:  name,
 		Library: modversion.Version(module),
-		Memory:  holdfast.Promise{Given: holdfast.Process, How: how, Why: "a transaction is written to the log before anybody sees it"},
+		Memory: holdfast.Promise{Given: holdfast.Process, How: how,
+			Why: "a transaction is written to the log before anybody sees it"},
 		Process: holdfast.Promise{Given: holdfast.Process, How: how},
-		Power:   holdfast.Promise{Given: holdfast.Power, How: "one transaction per group in the write-ahead log, synchronous=FULL: fsync"},
+		Power: holdfast.Promise{Given: holdfast.Power,
+			How: "one transaction per group in the write-ahead log, synchronous=FULL: fsync"},
 
 		AtomicBatches: true,
 		MaxKeySize:    holdfast.MaxKeySize,
 		MaxValueSize:  holdfast.MaxValueSize,
 		MaxBatchSize:  holdfast.MaxBatchSize,
 		Caveats: []string{
-			"An open snapshot or iterator keeps the write-ahead log from being begun anew: it grows with all that is written meanwhile. When it reaches 64 MiB, and whenever it has doubled since, commits pause for up to 250 ms until the readers of that moment are done, which is enough where many overlap and none lasts longer than some 100 ms.",
-			"Every open snapshot and iterator has a connection, with two file descriptors and a page cache, of its own; Gets share 32.",
-			"Pages of the database carry no checksums: damage is found when it breaks the tree, damage inside a value is not found. Damage in the log reads as its end.",
+			"An open snapshot or iterator keeps the write-ahead log from being begun anew: it grows with all that is written " +
+				"meanwhile. When it reaches 64 MiB, and whenever it has doubled since, commits pause for up to 250 ms until the " +
+				"readers of that moment are done, which is enough where many overlap and none lasts longer than some 100 ms.",
+			"Every open snapshot and iterator has a connection, with two file descriptors and a page cache, of its own; Gets " +
+				"share 32.",
+			"Pages of the database carry no checksums: damage is found when it breaks the tree, damage inside a value is not " +
+				"found. Damage in the log reads as its end.",
 			"The file never shrinks: freed pages are used again.",
-			"A key with its value, if over some 1,000 bytes, gets pages of 4 KiB beside the tree: 1,000 bytes take 4.6 times their size, 2,000 bytes 2.3 times, 3,000 bytes 1.6 times, where 960 take 1.05 times and 5,000 take 1.02.",
+			"A key with its value, if over some 1,000 bytes, gets pages of 4 KiB beside the tree: 1,000 bytes take 4.6 times " +
+				"their size, 2,000 bytes 2.3 times, 3,000 bytes 1.6 times, where 960 take 1.05 times and 5,000 take 1.02.",
 			"It cannot be opened on a full disk, not even to read: that takes 32 KiB of room.",
 		},
 	}
@@ -268,7 +276,8 @@ func (e *engine) Release(err error) error {
 }
 
 func (e *engine) corrupt(op, detail string, cause error) error {
-	return &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Class: holdfast.ErrCorrupt, Detail: detail, Cause: cause,
+	return &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Class: holdfast.ErrCorrupt, Detail: detail,
+		Cause:  cause,
 		Remedy: "restore it from a backup, or try what the sqlite3 shell's .recover can save"}
 }
 
@@ -291,7 +300,8 @@ func (e *engine) fail(op string, err error) error {
 	case code&0xff == codeCorrupt, code&0xff == codeNotDB:
 		return e.corrupt(op, "", err)
 	case code == codeIndexSize:
-		wrapped.Detail, wrapped.Remedy = "no room for the index of the log", "make 32 KiB of room on the disk, which SQLite needs even to read"
+		wrapped.Detail, wrapped.Remedy = "no room for the index of the log",
+			"make 32 KiB of room on the disk, which SQLite needs even to read"
 	}
 	return wrapped
 }

@@ -191,7 +191,8 @@ func TestBytes(t *testing.T) {
 		if got := all(t, e, holdfast.Range{}); got != strings.Join(want, " ") {
 			t.Errorf("forward: %q", got)
 		}
-		if got := all(t, e, holdfast.Range{Lo: []byte("\x00\x00"), Hi: []byte("\xff"), Reverse: true}); got != want[2]+" "+want[1] {
+		if got := all(t, e, holdfast.Range{Lo: []byte("\x00\x00"), Hi: []byte("\xff"),
+			Reverse: true}); got != want[2]+" "+want[1] {
 			t.Errorf("reverse: %q", got)
 		}
 		if got := all(t, e, holdfast.Range{Lo: []byte("b"), Reverse: true}); got != want[3] {

@@ -111,7 +111,8 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	}
 	h := &Handle{Dir: dir, mark: Mark{Engine: spec.Engine, Format: spec.Format, Level: spec.Level}}
 	if remedy, err := h.open(spec.ReadOnly); errors.Is(err, errLocked) {
-		return nil, fail(holdfast.ErrLocked, Holder(filepath.Join(dir, lockName)), "close it there first, or choose another directory", nil)
+		return nil, fail(holdfast.ErrLocked, Holder(filepath.Join(dir, lockName)),
+			"close it there first, or choose another directory", nil)
 	} else if err != nil {
 		return nil, fail(nil, "", remedy, err)
 	}

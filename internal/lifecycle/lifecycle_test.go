@@ -88,7 +88,8 @@ func TestName(t *testing.T) {
 	var g lifecycle.Engine
 	g.Name("bbolt", "/data/x")
 	g.AddIterator(1)
-	if _, err := g.Close(nothing); !errors.Is(err, holdfast.ErrBusy) || !strings.HasPrefix(err.Error(), "bbolt close /data/x: in use: 1 iterators") {
+	if _, err := g.Close(nothing); !errors.Is(err, holdfast.ErrBusy) ||
+		!strings.HasPrefix(err.Error(), "bbolt close /data/x: in use: 1 iterators") {
 		t.Errorf("Close while in use: %v", err)
 	}
 	g.AddIterator(-1)
@@ -138,7 +139,10 @@ func TestCloseSettlesBesideOthers(t *testing.T) {
 	}
 	// A snapshot that is opened while Close settles keeps it from closing.
 	var late lifecycle.Engine
-	if _, err := late.Close(func() error { late.AddSnapshot(1); return nil }); !errors.Is(err, holdfast.ErrBusy) || late.Closed() {
+	if _, err := late.Close(func() error {
+		late.AddSnapshot(1)
+		return nil
+	}); !errors.Is(err, holdfast.ErrBusy) || late.Closed() {
 		t.Errorf("Close with a snapshot opened meanwhile: %v, closed %v", err, late.Closed())
 	}
 }

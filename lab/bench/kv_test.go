@@ -27,7 +27,8 @@ func smallKV() []Workload {
 
 // smallLab is the standard one, on little data.
 func smallLab() Lab {
-	return Lab{Engines: all.Engines(), Peers: contender.Engines(), Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft())}
+	return Lab{Engines: all.Engines(), Peers: contender.Engines(),
+		Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft())}
 }
 
 func TestKVKeys(t *testing.T) {
@@ -45,7 +46,8 @@ func TestKVKeys(t *testing.T) {
 }
 
 func TestKVValues(t *testing.T) {
-	for _, size := range []int{kvStamp, 9, kvValueSize, 1 << 10, kvPage, kvPage + 3, kvPage + kvStamp, 10 << 10, kvFixedBody - 1, kvFixedBody, 100 << 10, 1 << 20} {
+	for _, size := range []int{kvStamp, 9, kvValueSize, 1 << 10, kvPage, kvPage + 3, kvPage + kvStamp, 10 << 10,
+		kvFixedBody - 1, kvFixedBody, 100 << 10, 1 << 20} {
 		values := newKVValues(size, 7)
 		value := values.lay(make([]byte, size))
 		seen := map[string]bool{}
@@ -174,7 +176,8 @@ func TestKVEverywhere(t *testing.T) {
 				}
 				cell := Cell{Workload: w.Name, Engine: engine, Asked: level, Given: level, Clients: clients, Reads: w.Reads}
 				o := unknownOutcome()
-				err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
+				err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(),
+					Seed: 1}, &o)
 				if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) {
 					t.Errorf("%s on %s with %d clients: %v, %+v", w.Name, engine, clients, err, o)
 				}
@@ -205,7 +208,8 @@ func TestKVAtPower(t *testing.T) {
 func TestKVRingsBeginAgain(t *testing.T) {
 	p := kvPut{batch: 5, ring: 20, value: kvValueSize}
 	engine := mem.New()
-	load, err := p.engine(Task{Level: holdfast.Memory, Clients: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+	load, err := p.engine(Task{Level: holdfast.Memory, Clients: 1,
+		Open: func() (holdfast.Engine, error) { return engine, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,8 +234,10 @@ func TestKVRingsBeginAgain(t *testing.T) {
 
 // TestKVSizes: the workloads do what their names and descriptions say.
 func TestKVSizes(t *testing.T) {
-	items := map[string]int{"kv/seq-write": 100_000, "kv/batch": 100, "kv/overwrite": 100, "kv/scan": 100_000, "kv/scan-1m": 1_000_000}
-	bytes := map[string]int{"kv/overwrite": 112, "kv/value-1k": 12 + 1024, "kv/value-10k": 12 + 10240, "kv/value-100k": 12 + 102400, "kv/value-1m": 12 + 1<<20}
+	items := map[string]int{"kv/seq-write": 100_000, "kv/batch": 100, "kv/overwrite": 100, "kv/scan": 100_000,
+		"kv/scan-1m": 1_000_000}
+	bytes := map[string]int{"kv/overwrite": 112, "kv/value-1k": 12 + 1024, "kv/value-10k": 12 + 10240,
+		"kv/value-100k": 12 + 102400, "kv/value-1m": 12 + 1<<20}
 	for _, w := range kvWorkloads() {
 		want := items[w.Name]
 		if want == 0 {
@@ -243,7 +249,8 @@ func TestKVSizes(t *testing.T) {
 		if strings.Contains(w.Name, "value") != w.InBytes {
 			t.Errorf("%s: rates in bytes: %v", w.Name, w.InBytes)
 		}
-		ours := strings.HasSuffix(w.Name, "overwrite") || strings.HasSuffix(w.Name, "read-1m") || strings.HasSuffix(w.Name, "scan-1m")
+		ours := strings.HasSuffix(w.Name, "overwrite") || strings.HasSuffix(w.Name, "read-1m") ||
+			strings.HasSuffix(w.Name, "scan-1m")
 		if (w.Study == nil) != ours {
 			t.Errorf("%s: a figure of the study: %v", w.Name, w.Study != nil)
 		}
@@ -274,7 +281,8 @@ func TestRefusedIsTrue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			load, err := w.Engine(Task{Level: holdfast.Process, Clients: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+			load, err := w.Engine(Task{Level: holdfast.Process, Clients: 1,
+				Open: func() (holdfast.Engine, error) { return engine, nil }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,14 +300,19 @@ func TestRefusedIsTrue(t *testing.T) {
 }
 
 func TestRefusedIsShown(t *testing.T) {
-	p, err := Standard().Plan(Request{Preset: "kv", Engines: []string{badger.Name, mem.Name}, Workloads: []string{"kv/seq-write", "kv/batch"}})
+	p, err := Standard().Plan(Request{Preset: "kv", Engines: []string{badger.Name, mem.Name},
+		Workloads: []string{"kv/seq-write", "kv/batch"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := cells(p, "kv/seq-write"); slices.ContainsFunc(got, func(c string) bool { return strings.HasPrefix(c, badger.Name) }) || len(got) == 0 {
+	if got := cells(p, "kv/seq-write"); slices.ContainsFunc(got, func(c string) bool {
+		return strings.HasPrefix(c, badger.Name)
+	}) || len(got) == 0 {
 		t.Errorf("the cells are %q", got)
 	}
-	if got := cells(p, "kv/batch"); !slices.ContainsFunc(got, func(c string) bool { return strings.HasPrefix(c, badger.Name) }) {
+	if got := cells(p, "kv/batch"); !slices.ContainsFunc(got, func(c string) bool {
+		return strings.HasPrefix(c, badger.Name)
+	}) {
 		t.Errorf("the cells are %q", got)
 	}
 	refused := 0
@@ -406,7 +419,8 @@ func TestKVVerificationCatches(t *testing.T) {
 		"a batch is dropped": {liar{apply: func(holdfast.Engine, *holdfast.Batch) (holdfast.Receipt, error) {
 			return holdfast.Receipt{}, nil
 		}}, writes},
-		"the last key of a batch is dropped": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
+		"the last key of a batch is dropped": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt,
+			error) {
 			n := 0
 			return e.Apply(changed(b, func(to *holdfast.Batch, op holdfast.Op) {
 				if n++; n < b.Len() {
@@ -447,7 +461,9 @@ func TestKVVerificationCatches(t *testing.T) {
 			value, err := e.Get(dst, key)
 			return value[:max(len(value)-1, 0)], err
 		}}, gets},
-		"an iterator skips":  {liar{scan: func(it holdfast.Iterator) holdfast.Iterator { return &skipping{Iterator: it} }}, scans},
+		"an iterator skips": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator {
+			return &skipping{Iterator: it}
+		}}, scans},
 		"an iterator spoils": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator { return doctored{it} }}, scans},
 		"an iterator fails": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator {
 			it.Close()
@@ -460,7 +476,8 @@ func TestKVVerificationCatches(t *testing.T) {
 				run := func() error {
 					honest := mem.New()
 					engine := &liar{Engine: honest}
-					load, err := w.Engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+					load, err := w.Engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
+						Open: func() (holdfast.Engine, error) { return engine, nil }})
 					if err != nil {
 						return err
 					}
@@ -475,7 +492,8 @@ func TestKVVerificationCatches(t *testing.T) {
 					return err
 				}
 				err := run()
-				if seen := slices.Contains(strings.Fields(test.seen), strings.TrimPrefix(w.Name, "kv/")); seen && !errors.Is(err, ErrWrong) {
+				if seen := slices.Contains(strings.Fields(test.seen), strings.TrimPrefix(w.Name, "kv/")); seen &&
+					!errors.Is(err, ErrWrong) {
 					t.Errorf("%s does not see it: %v", w.Name, err)
 				}
 				lie = liar{}
@@ -492,7 +510,8 @@ func TestKVStaleReadsAreCaught(t *testing.T) {
 	m := kvMixed{keys: 3}
 	old := map[string][]byte{}
 	engine := &liar{Engine: mem.New()}
-	load, err := m.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+	load, err := m.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
+		Open: func() (holdfast.Engine, error) { return engine, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -519,10 +538,11 @@ func TestKVStaleReadsAreCaught(t *testing.T) {
 func TestKVPreloadIsSettled(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "engine")
 	opened := 0
-	load, err := kvRead{1000, kvRandom}.engine(Task{Level: holdfast.Power, Clients: 1, Open: func() (holdfast.Engine, error) {
-		opened++
-		return bbolt.Open(dir, holdfast.Options{})
-	}})
+	load, err := kvRead{1000, kvRandom}.engine(Task{Level: holdfast.Power, Clients: 1,
+		Open: func() (holdfast.Engine, error) {
+			opened++
+			return bbolt.Open(dir, holdfast.Options{})
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

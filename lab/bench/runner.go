@@ -61,7 +61,8 @@ func NewRunner(l Lab, p Plan, at Place) (_ *Runner, err error) {
 			if c.Given > holdfast.Memory {
 				return nil, &holdfast.Error{Op: "bench", Path: r.dir.Parent, Class: holdfast.ErrBadOption,
 					Detail: "it is on " + r.machine.Disk.FileSystem + ", which is memory: nothing there survives power loss",
-					Remedy: "name a directory on a disk with --dir, or say --allow-tmpfs, or measure --levels memory alone without reads"}
+					Remedy: "name a directory on a disk with --dir, or say --allow-tmpfs, or measure --levels memory alone without " +
+						"reads"}
 			}
 		}
 	}

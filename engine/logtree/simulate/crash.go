@@ -183,7 +183,8 @@ func (h *history) twice() error {
 			err = same(again, first)
 		}
 		if err != nil {
-			return fmt.Errorf("opening again (%s) finds something else: %w", [...]string{"the same", "after a kill", "after a power cut", "after a power cut"}[what], err)
+			return fmt.Errorf("opening again (%s) finds something else: %w",
+				[...]string{"the same", "after a kill", "after a power cut", "after a power cut"}[what], err)
 		}
 	}
 	return nil
@@ -271,8 +272,10 @@ func (h *history) unreadable() {
 }
 
 var faultKinds = []vfs.Kind{
-	vfs.OpWrite, vfs.OpWrite, vfs.OpWrite, vfs.OpSync, vfs.OpSync, vfs.OpSync, vfs.OpSync, vfs.OpSyncDir, vfs.OpSyncDir, vfs.OpCreate,
-	vfs.OpRemove, vfs.OpRename, vfs.OpTruncate, vfs.OpAllocate, vfs.OpOpen, vfs.OpList, vfs.OpSize, vfs.OpRead, vfs.OpRead, vfs.OpRead, vfs.OpClose, 0,
+	vfs.OpWrite, vfs.OpWrite, vfs.OpWrite, vfs.OpSync, vfs.OpSync, vfs.OpSync, vfs.OpSync, vfs.OpSyncDir, vfs.OpSyncDir,
+	vfs.OpCreate,
+	vfs.OpRemove, vfs.OpRename, vfs.OpTruncate, vfs.OpAllocate, vfs.OpOpen, vfs.OpList, vfs.OpSize, vfs.OpRead, vfs.OpRead,
+	vfs.OpRead, vfs.OpClose, 0,
 }
 
 // arm makes one kind of operation fail, within the next most of them or so.
@@ -425,14 +428,16 @@ func (h *history) damaged(orderly bool) error {
 		if orderly && n < len(h.ledger.batches) {
 			return true
 		}
-		if unread == nil && commits.Difference(found, st) == "" || unread != nil && len(st) >= len(found) && slices.Equal(found, st[:len(found)]) {
+		if unread == nil && commits.Difference(found, st) == "" ||
+			unread != nil && len(st) >= len(found) && slices.Equal(found, st[:len(found)]) {
 			want = slices.Clone(st)
 			fits++
 		}
 		return true
 	})
 	if fits == 0 {
-		return fmt.Errorf("after damage, what is found was never there, or should be all (%v): compared with all, %s", orderly, commits.Difference(found, h.ledger.now))
+		return fmt.Errorf("after damage, what is found was never there, or should be all (%v): compared with all, %s",
+			orderly, commits.Difference(found, h.ledger.now))
 	}
 	if unread != nil && fits > 1 {
 		return nil // which one it is is not known
@@ -455,7 +460,8 @@ func (h *history) readDamaged(want state) error {
 			switch {
 			case err == nil && there && string(got) == value, errors.Is(err, holdfast.ErrNotFound) && !there:
 			case err == nil || errors.Is(err, holdfast.ErrNotFound):
-				return fmt.Errorf("db.Get of a damaged database finds %v, %v; it should be %q, %v", entry{Key: key, Value: string(got)}, err, value, there)
+				return fmt.Errorf("db.Get of a damaged database finds %v, %v; it should be %q, %v",
+					entry{Key: key, Value: string(got)}, err, value, there)
 			default:
 				if err := h.intact("Get", err); err != nil {
 					return err
@@ -468,12 +474,14 @@ func (h *history) readDamaged(want state) error {
 			got, err := commits.Contents(h.db, r)
 			if err == nil {
 				if !slices.Equal(got, part) {
-					return fmt.Errorf("db.Scan of a damaged database, of [%q, %q), reverse %v, finds %d entries of %d, and no error", r.Lo, r.Hi, r.Reverse, len(got), len(part))
+					return fmt.Errorf("db.Scan of a damaged database, of [%q, %q), reverse %v, finds %d entries of %d, and no error",
+						r.Lo, r.Hi, r.Reverse, len(got), len(part))
 				}
 				continue
 			}
 			if len(got) > len(part) || !slices.Equal(got, part[:len(got)]) {
-				return fmt.Errorf("db.Scan of a damaged database, of [%q, %q), reverse %v, finds what should not be there before it fails", r.Lo, r.Hi, r.Reverse)
+				return fmt.Errorf("db.Scan of a damaged database, of [%q, %q), reverse %v, finds what should not be there before "+
+					"it fails", r.Lo, r.Hi, r.Reverse)
 			}
 			if err := h.intact("Scan", err); err != nil {
 				return err

@@ -30,7 +30,8 @@ func newTraffic(rnd *rand.Rand) *traffic {
 	pick := func(list ...int) int { return list[rnd.IntN(len(list))] }
 	return &traffic{
 		rnd: rnd, keys: pick(3, 20, 100, 400), alpha: rnd.IntN(3) == 0, log: pick(0, 0, 30, 90), deletes: pick(0, 10, 40),
-		ranges: pick(0, 1, 5, 20), ops: pick(1, 4, 12, 40), value: pick(10, 60, 300, 1200), big: pick(0, 0, 5, 30), mark: rnd.IntN(2) == 0,
+		ranges: pick(0, 1, 5, 20), ops: pick(1, 4, 12, 40), value: pick(10, 60, 300, 1200), big: pick(0, 0, 5, 30),
+		mark: rnd.IntN(2) == 0,
 	}
 }
 

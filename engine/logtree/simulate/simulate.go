@@ -75,7 +75,8 @@ func mannerOf(seed uint64) manner {
 type wrapper func(fsys vfs.FS, opening *bool) vfs.FS
 
 // run is Run with a manner, and with a wrapper and a function that is told every step; both may be nil.
-func run(ctx context.Context, seed uint64, m manner, wrap wrapper, trace func(step int, what string)) (s Stats, err error) {
+func run(ctx context.Context, seed uint64, m manner, wrap wrapper,
+	trace func(step int, what string)) (s Stats, err error) {
 	rnd := rand.New(rand.NewPCG(seed, 0x5eed))
 	h := &history{ctx: ctx, manner: m, rnd: rnd, fs: vfs.NewMem(), wrap: wrap, trace: trace}
 	defer func() {
@@ -200,7 +201,8 @@ func (h *history) choose() {
 	sizes := func(list ...int64) int64 { return list[r.IntN(len(list))] }
 	h.config = db.Config{Dir: "db", Memory: 64 << 10, Manual: true, SyncEvery: -1, Logger: discard, Sizes: db.Sizes{
 		// A memtable begins with some 132000 bytes of tree.
-		Table: sizes(1, 136<<10, 144<<10, 160<<10, 256<<10), Segment: sizes(600, 2<<10, 8<<10, 32<<10), Run: sizes(1<<10, 4<<10, 64<<10),
+		Table: sizes(1, 136<<10, 144<<10, 160<<10, 256<<10), Segment: sizes(600, 2<<10, 8<<10, 32<<10),
+		Run: sizes(1<<10, 4<<10, 64<<10),
 	}}
 	binary.LittleEndian.PutUint64(h.config.ID[:], r.Uint64())
 }

@@ -72,7 +72,8 @@ func (s *Stage) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt
 		return holdfast.Receipt{}, err
 	}
 	if limit := s.Capabilities().MaxBatchSize; int64(b.Size()) > limit {
-		return holdfast.Receipt{}, fmt.Errorf("a batch of %d bytes, over the limit of %d that the store was told", b.Size(), limit)
+		return holdfast.Receipt{}, fmt.Errorf("a batch of %d bytes, over the limit of %d that the store was told", b.Size(),
+			limit)
 	}
 	if s.Ops > 0 && s.count(b) > s.Ops {
 		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Class: holdfast.ErrTooLarge, Detail: "too many operations"}
