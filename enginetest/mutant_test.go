@@ -82,7 +82,7 @@ func openMutant(flaw, dir string, o holdfast.Options, faults *Faults) (holdfast.
 	if err != nil {
 		return nil, err
 	}
-	lock, lost, err := openHome(flaw, dir, o.ReadOnly)
+	lock, lost, err := openMarked(flaw, dir, o.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +95,8 @@ func openMutant(flaw, dir string, o holdfast.Options, faults *Faults) (holdfast.
 	return t, nil
 }
 
-// openHome marks and locks the directory. It also returns what a repair that made it has lost.
-func openHome(flaw, dir string, reads bool) (_ *os.File, lost string, err error) {
+// openMarked marks and locks the directory. It also returns what a repair that made it has lost.
+func openMarked(flaw, dir string, reads bool) (_ *os.File, lost string, err error) {
 	fail := func(class error, detail string, cause error) error {
 		return &holdfast.Error{Op: "open", Engine: "mutant", Path: dir, Class: class, Detail: detail, Cause: cause}
 	}

@@ -83,7 +83,7 @@ type benchCommand struct {
 	Rounds     *int           `help:"Times that each measurement is repeated." placeholder:"N"`
 	For        *time.Duration `help:"Length of each measurement." placeholder:"2s"`
 	Seed       *uint64        `help:"Seed of the order; a run prints its own." placeholder:"N"`
-	Dir        string         `help:"Directory to measure in, not an engine's. Default: the current one." placeholder:"DIR"`
+	Dir        string         `help:"Directory to work in, not an engine's. Default: the current one." placeholder:"DIR"`
 	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
 	JSON       string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`

@@ -54,12 +54,12 @@ const keyspace = 'k'
 
 type engine struct {
 	front.Engine[*lib.Txn]
-	home   *datadir.Handle
-	data   handle
-	db     *lib.DB
-	group  *groupcommit.Committer
-	window *losswindow.Window
-	flush  *flushes
+	datadir *datadir.Handle
+	data    handle
+	db      *lib.DB
+	group   *groupcommit.Committer
+	window  *losswindow.Window
+	flush   *flushes
 
 	// Used by the one who commits, see groupcommit.Commit.
 	logs  *logs
@@ -131,7 +131,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if err != nil {
 		return nil, openFailed(data, held.err(err))
 	}
-	e := &engine{home: hm, data: held, db: db, flush: flush, torn: left.torn}
+	e := &engine{datadir: hm, data: held, db: db, flush: flush, torn: left.torn}
 	if e.logs, err = newLogs(data, h); err != nil {
 		return nil, errors.Join(failed("open", data, err), db.Close())
 	}
@@ -210,7 +210,7 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 	e.group.Fill(m)
 	m.Groups = e.txns.Load()
 	m.Syncs = e.logs.syncs.Load()
-	m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
+	m.Files, m.DiskBytes = datadir.Usage(e.datadir.Dir)
 	m.TornBytes = e.torn
 	if memtables, err := numbered(e.logs.dir, ".mem"); err == nil {
 		m.MemoryBytes = int64(len(memtables)) * arenaBytes
@@ -236,9 +236,9 @@ func (e *engine) Release(err error) error {
 // and the next Open replays it. But the library goes on trying, and keeps the directory until
 // it succeeds or the process ends.
 func (e *engine) release() error {
-	if err := e.home.Check(); err != nil && e.data.file == nil {
+	if err := e.datadir.Check(); err != nil && e.data.file == nil {
 		// The library would remove its logs by name, which are another's now.
-		return errors.Join(err, e.logs.close(), e.home.Close())
+		return errors.Join(err, e.logs.close(), e.datadir.Close())
 	}
 	closed := make(chan error, 1)
 	go func() {
@@ -250,8 +250,8 @@ func (e *engine) release() error {
 			e.flush.report(err)
 			time.Sleep(time.Second)
 		}
-		err := failed("close", e.home.Dir, e.data.err(e.db.Close()))
-		closed <- errors.Join(err, failed("close", e.home.Dir, e.logs.close()), e.data.close(), e.home.Close())
+		err := failed("close", e.datadir.Dir, e.data.err(e.db.Close()))
+		closed <- errors.Join(err, failed("close", e.datadir.Dir, e.logs.close()), e.data.close(), e.datadir.Close())
 	}()
 	for failures := 0; ; {
 		select {
@@ -259,7 +259,7 @@ func (e *engine) release() error {
 			return err
 		case cause := <-e.flush.failed:
 			if failures++; failures == 2 { // the first may be old
-				return failed("close", e.home.Dir, e.data.err(cause))
+				return failed("close", e.datadir.Dir, e.data.err(cause))
 			}
 		}
 	}

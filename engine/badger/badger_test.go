@@ -337,7 +337,7 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(e.(*engine).home.Dir, "data", "LOCK")); err == nil {
+	if _, err := os.Stat(filepath.Join(e.(*engine).datadir.Dir, "data", "LOCK")); err == nil {
 		t.Error("the library has made a lock of its own")
 	}
 }

@@ -29,7 +29,7 @@ func crashed(t *testing.T, withLarge bool) (dir, wal, values string) {
 	dir = t.TempDir()
 	copied := func(f *os.File) string { return filepath.Join(dir, "data", filepath.Base(f.Name())) }
 	wal, values = copied(e.logs.wal.File), copied(e.logs.values.File)
-	copyDir(t, dir, e.home.Dir)
+	copyDir(t, dir, e.datadir.Dir)
 	return dir, wal, values
 }
 

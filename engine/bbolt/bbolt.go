@@ -69,7 +69,7 @@ var bucketName = []byte("kv")
 
 type engine struct {
 	front.Engine[*view]
-	home      *datadir.Handle
+	datadir   *datadir.Handle
 	swap      sync.RWMutex // guards db and users, which the committer's leader replaces
 	db        *bbolt.DB
 	users     *atomic.Int64 // of db: the engine and each view; the last one closes it
@@ -107,7 +107,7 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{home: h, level: level, users: new(atomic.Int64), sparseFrom: compactFrom, readOnly: o.ReadOnly}
+	e := &engine{datadir: h, level: level, users: new(atomic.Int64), sparseFrom: compactFrom, readOnly: o.ReadOnly}
 	e.users.Store(1)
 	if err := e.open(); err != nil {
 		if e.file != nil {
@@ -219,7 +219,7 @@ func (e *engine) options(mapped int) *bbolt.Options {
 	}
 }
 
-func (e *engine) path() string { return filepath.Join(e.home.Dir, fileName) }
+func (e *engine) path() string { return filepath.Join(e.datadir.Dir, fileName) }
 
 func (e *engine) size() (int64, error) {
 	st, err := e.file.Stat()
@@ -265,7 +265,7 @@ func Describe() holdfast.Capabilities {
 // describe says what the open engine gives.
 func (e *engine) describe() holdfast.Capabilities {
 	c := Describe()
-	c.LossWindow, c.Lost = e.window.Every(), e.home.Lost
+	c.LossWindow, c.Lost = e.window.Every(), e.datadir.Lost
 	if e.readOnly {
 		c = c.ForReading()
 	} else if e.level == holdfast.Power {
@@ -330,7 +330,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		e.syncs.Add(1)
 		e.unsynced = false
 	}
-	return e.home.Check() // bbolt has its one file open; nobody might find it
+	return e.datadir.Check() // bbolt has its one file open; nobody might find it
 }
 
 func (e *engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
@@ -462,7 +462,7 @@ func (e *engine) Settle() error { return e.committer.Sync() }
 func (e *engine) Measure(m *holdfast.Metrics) {
 	e.committer.Fill(m)
 	m.Syncs, m.BytesWritten = e.syncs.Load(), e.written.Load()
-	m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
+	m.Files, m.DiskBytes = datadir.Usage(e.datadir.Dir)
 	m.Stalls = 0    // there is no background work
 	m.TornBytes = 0 // an unfinished transaction leaves no tail
 }
@@ -473,9 +473,9 @@ func (e *engine) Release(settled error) error {
 	_ = e.committer.Close() // its poison is in settled
 	if e.stuck {
 		// bbolt's Close would wait for the write lock for ever.
-		return errors.Join(settled, e.file.Close(), e.home.Close())
+		return errors.Join(settled, e.file.Close(), e.datadir.Close())
 	}
-	return errors.Join(settled, e.db.Close(), e.home.Close())
+	return errors.Join(settled, e.db.Close(), e.datadir.Close())
 }
 
 // catch makes an error of a panic, which is how bbolt answers to pages that make no sense.

@@ -78,12 +78,12 @@ func (e *engine) compactIfSparse(most int64) error {
 	}
 	e.sparseFrom = 2 * free // unless it succeeds
 	file, making := e.file, e.path()+".new"
-	if err := e.home.Check(); err != nil { // files are made and renamed by name
+	if err := e.datadir.Check(); err != nil { // files are made and renamed by name
 		return err
 	}
 	db, err := e.copyTo(making)
 	if err == nil {
-		err = e.home.Check()
+		err = e.datadir.Check()
 	}
 	if err == nil {
 		err = os.Rename(making, e.path())
@@ -99,7 +99,7 @@ func (e *engine) compactIfSparse(most int64) error {
 		_ = os.Remove(making)
 		return nil
 	}
-	if err := datadir.SyncDir(e.home.Dir); err != nil {
+	if err := datadir.SyncDir(e.datadir.Dir); err != nil {
 		return errors.Join(e.fail("compact", err), db.Close())
 	}
 	e.swap.Lock()

@@ -52,12 +52,12 @@ type database = db.DB
 // it each) and what is kept of runs, the indexes of keys (three tenths). What else is kept of files is the
 // operating system's.
 func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	return openHome(vfs.OS(), dir, o)
+	return openIn(vfs.OS(), dir, o)
 }
 
-// openHome is Open with the engine's files, but not the identity and the lock of the directory, on
+// openIn is Open with the engine's files, but not the identity and the lock of the directory, on
 // what stands before the real file system.
-func openHome(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err error) {
+func openIn(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ type engine struct {
 	front.Engine[reader]
 	db      *lib.DB
 	disk    *disk
-	home    *datadir.Handle // nil in tests that have no directory
+	datadir *datadir.Handle // nil in tests that have no directory
 	window  *losswindow.Window
 	tickets sync.Pool // of *ticket
 	commits atomic.Int64
@@ -233,8 +233,8 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 	m.TornBytes = e.torn
 	m.Stalls = e.disk.stalls.Load()
 	m.Poison = e.disk.poison()
-	if e.home != nil {
-		m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
+	if e.datadir != nil {
+		m.Files, m.DiskBytes = datadir.Usage(e.datadir.Dir)
 	}
 	if e.Life.Enter() == nil {
 		defer e.Life.Leave()
@@ -258,8 +258,8 @@ func (e *engine) Release(err error) error {
 	if poison := e.disk.poison(); poison != nil {
 		err = poison
 	}
-	if e.home != nil {
-		err = errors.Join(err, e.home.Close())
+	if e.datadir != nil {
+		err = errors.Join(err, e.datadir.Close())
 	}
 	return err
 }

@@ -90,7 +90,7 @@ func open(below vfs.FS, dir string, o holdfast.Options) (_ *engine, err error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	e.home, e.Caps.Lost = h, h.Lost
+	e.datadir, e.Caps.Lost = h, h.Lost
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}

@@ -69,7 +69,7 @@ const (
 type engine struct {
 	front.Engine[*conn]
 	lib       *sqliteLibrary
-	home      *datadir.Handle
+	datadir   *datadir.Handle
 	committer *groupcommit.Committer
 	window    *losswindow.Window
 	cache     int64 // bytes of page cache per connection, 0 for SQLite's default
@@ -103,8 +103,8 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, 
 		return nil, err
 	}
 	// The writer takes half of the budget, the readers that are kept share the rest.
-	e := &engine{lib: lib, home: h, cache: o.MemoryBytes / 2 / maxIdle, gets: make(chan struct{}, maxIdle)}
-	e.w.patience, e.w.pause = pausePages, longestPause
+	e := &engine{lib: lib, datadir: h, cache: o.MemoryBytes / 2 / maxIdle, gets: make(chan struct{}, maxIdle)}
+	e.w.pauseAt, e.w.pause = pausePages, longestPause
 	settings, err := e.openWriter(o.MemoryBytes / 2)
 	if err != nil {
 		h.Close()
@@ -201,7 +201,7 @@ func (e *engine) check(c *conn) error {
 	return nil
 }
 
-func (e *engine) path() string { return filepath.Join(e.home.Dir, fileName) }
+func (e *engine) path() string { return filepath.Join(e.datadir.Dir, fileName) }
 
 // describe is Describe for either library.
 func describe(name, module string) holdfast.Capabilities {
@@ -251,15 +251,15 @@ func (e *engine) Settle() error { return e.committer.Sync() }
 func (e *engine) Measure(m *holdfast.Metrics) {
 	e.committer.Fill(m)
 	m.Syncs, m.Stalls = e.syncs.Load(), e.stalls.Load()
-	m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
+	m.Files, m.DiskBytes = datadir.Usage(e.datadir.Dir)
 }
 
 // Release implements [front.Core].
 func (e *engine) Release(err error) error {
 	e.window.Stop()
-	if replaced := e.home.Check(); replaced != nil {
+	if replaced := e.datadir.Check(); replaced != nil {
 		// The connection is left as it is: SQLite would remove the log by its name, which is another's now.
-		return errors.Join(e.committer.Fail(replaced), e.home.Close())
+		return errors.Join(e.committer.Fail(replaced), e.datadir.Close())
 	}
 	if e.committer.Close() != nil { // the poison, which is in err
 		release, kept := keepLog(e.path())
@@ -272,7 +272,7 @@ func (e *engine) Release(err error) error {
 		err = errors.Join(err, c.close())
 	}
 	e.idle = nil
-	return errors.Join(err, e.w.conn.close(), e.home.Close())
+	return errors.Join(err, e.w.conn.close(), e.datadir.Close())
 }
 
 func (e *engine) corrupt(op, detail string, cause error) error {

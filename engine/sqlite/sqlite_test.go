@@ -344,7 +344,7 @@ func TestSyncsThatAreNotMade(t *testing.T) {
 func TestLogUnderReadersThatOverlap(t *testing.T) {
 	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{SyncEvery: -1})
-		e.w.patience, e.w.pause = 2*checkpointPages, time.Hour
+		e.w.pauseAt, e.w.pause = 2*checkpointPages, time.Hour
 		set(t, e, holdfast.Process, "a", "1")
 		reader := func() func() {
 			it := e.Scan(holdfast.Range{Hi: []byte("b")})
@@ -371,7 +371,7 @@ func TestLogUnderReadersThatOverlap(t *testing.T) {
 		first := reader()
 		var written sync.WaitGroup
 		written.Go(func() {
-			for i := 0; e.w.patience == 2*checkpointPages; i++ {
+			for i := 0; e.w.pauseAt == 2*checkpointPages; i++ {
 				set(t, e, holdfast.Process, fmt.Sprint("k", i%100), strings.Repeat(fmt.Sprintf("%04d", i), 2500))
 			}
 		})

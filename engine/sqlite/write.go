@@ -20,7 +20,7 @@ type writer struct {
 	pages    int64          // in the log when it was looked at last; current unless unsynced
 	copied   int64          // of these, how many were in the database
 	tried    int64          // pages in the log when it was copied last, as far as could be
-	patience int64          // pages in the log from which the next pause for readers is made
+	pauseAt  int64          // pages in the log from which the next pause for readers is made
 	pause    time.Duration  // how long that is at most
 }
 
@@ -43,7 +43,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		return e.fail("commit", err)
 	}
 	if level == holdfast.Power {
-		if err := e.home.Check(); err != nil { // the files are open; nobody might find them
+		if err := e.datadir.Check(); err != nil { // the files are open; nobody might find them
 			return err
 		}
 	}
@@ -73,7 +73,7 @@ func (e *engine) committed(level holdfast.Level) error {
 		return err
 	}
 	if e.w.copied < copied { // begun anew
-		e.w.tried, e.w.patience = 0, pausePages
+		e.w.tried, e.w.pauseAt = 0, pausePages
 		pages = 0
 	}
 	if pages == 0 && e.w.pages > 0 {
@@ -146,7 +146,7 @@ func (e *engine) syncLog() error {
 	if err := e.committed(holdfast.Power); err != nil {
 		return e.fail("sync", err)
 	}
-	return e.home.Check()
+	return e.datadir.Check()
 }
 
 // shorten copies the log into the database and has the next write begin it anew, as far as readers
@@ -161,7 +161,7 @@ func (e *engine) syncLog() error {
 func (e *engine) shorten() error {
 	err := e.checkpoint()
 	e.w.tried = e.w.pages
-	if err != nil || e.w.pages < e.w.patience {
+	if err != nil || e.w.pages < e.w.pauseAt {
 		return err
 	}
 	pause, cancel := context.WithTimeout(context.Background(), e.w.pause)
@@ -170,7 +170,7 @@ func (e *engine) shorten() error {
 	if err := e.checkpoint(); err != nil {
 		return err
 	}
-	e.w.patience = 2 * e.w.pages
+	e.w.pauseAt = 2 * e.w.pages
 	if e.w.copied == e.w.pages {
 		e.awaitReaders(pause.Done())
 	}

@@ -343,29 +343,29 @@ func TestEstimateKnowsWhatTakesLong(t *testing.T) {
 	}
 }
 
-// liar is an engine that does not keep its promises.
-type liar struct {
+// mutant is an engine that does not keep its promises.
+type mutant struct {
 	holdfast.Engine
 	apply func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error)
 	get   func(e holdfast.Engine, dst, key []byte) ([]byte, error)
 	scan  func(holdfast.Iterator) holdfast.Iterator
 }
 
-func (l *liar) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+func (l *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if l.apply != nil {
 		return l.apply(l.Engine, b)
 	}
 	return l.Engine.Apply(b, level)
 }
 
-func (l *liar) Get(dst, key []byte) ([]byte, error) {
+func (l *mutant) Get(dst, key []byte) ([]byte, error) {
 	if l.get != nil {
 		return l.get(l.Engine, dst, key)
 	}
 	return l.Engine.Get(dst, key)
 }
 
-func (l *liar) Scan(r holdfast.Range) holdfast.Iterator {
+func (l *mutant) Scan(r holdfast.Range) holdfast.Iterator {
 	if l.scan != nil {
 		return l.scan(l.Engine.Scan(r))
 	}
@@ -413,13 +413,13 @@ func TestKVVerificationCatches(t *testing.T) {
 	writes, gets := "seq-write batch mixed overwrite value-1k value-100k", "mixed seq-read random-read random-read-1m"
 	scans := writes + " seq-read random-read random-read-1m scan scan-1m"
 	for name, test := range map[string]struct {
-		lie  liar
+		lie  mutant
 		seen string // by which workloads
 	}{
-		"a batch is dropped": {liar{apply: func(holdfast.Engine, *holdfast.Batch) (holdfast.Receipt, error) {
+		"a batch is dropped": {mutant{apply: func(holdfast.Engine, *holdfast.Batch) (holdfast.Receipt, error) {
 			return holdfast.Receipt{}, nil
 		}}, writes},
-		"the last key of a batch is dropped": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt,
+		"the last key of a batch is dropped": {mutant{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt,
 			error) {
 			n := 0
 			return e.Apply(changed(b, func(to *holdfast.Batch, op holdfast.Op) {
@@ -428,7 +428,7 @@ func TestKVVerificationCatches(t *testing.T) {
 				}
 			}), holdfast.Memory)
 		}}, writes},
-		"a value is changed": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
+		"a value is changed": {mutant{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
 			return e.Apply(changed(b, func(to *holdfast.Batch, op holdfast.Op) {
 				value := bytes.Clone(op.Value)
 				if op.Kind == holdfast.KindSet {
@@ -437,35 +437,35 @@ func TestKVVerificationCatches(t *testing.T) {
 				same(to, holdfast.Op{Kind: op.Kind, Key: op.Key, Value: value})
 			}), holdfast.Memory)
 		}}, writes},
-		"nothing is deleted": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
+		"nothing is deleted": {mutant{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
 			return e.Apply(changed(b, func(to *holdfast.Batch, op holdfast.Op) {
 				if op.Kind == holdfast.KindSet {
 					same(to, op)
 				}
 			}), holdfast.Memory)
 		}}, "overwrite"},
-		"a key too many": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
+		"a key too many": {mutant{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
 			to := changed(b, same)
 			to.Set([]byte("key_"), nil)
 			return e.Apply(to, holdfast.Memory)
 		}}, writes},
-		"nothing is found": {liar{get: func(_ holdfast.Engine, dst, _ []byte) ([]byte, error) {
+		"nothing is found": {mutant{get: func(_ holdfast.Engine, dst, _ []byte) ([]byte, error) {
 			return dst, holdfast.ErrNotFound
 		}}, gets},
-		"another key's value is found": {liar{get: func(e holdfast.Engine, dst, key []byte) ([]byte, error) {
+		"another key's value is found": {mutant{get: func(e holdfast.Engine, dst, key []byte) ([]byte, error) {
 			other := bytes.Clone(key)
 			other[len(other)-1] ^= 1
 			return e.Get(dst, other)
 		}}, gets},
-		"a value is cut short": {liar{get: func(e holdfast.Engine, dst, key []byte) ([]byte, error) {
+		"a value is cut short": {mutant{get: func(e holdfast.Engine, dst, key []byte) ([]byte, error) {
 			value, err := e.Get(dst, key)
 			return value[:max(len(value)-1, 0)], err
 		}}, gets},
-		"an iterator skips": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator {
+		"an iterator skips": {mutant{scan: func(it holdfast.Iterator) holdfast.Iterator {
 			return &skipping{Iterator: it}
 		}}, scans},
-		"an iterator spoils": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator { return doctored{it} }}, scans},
-		"an iterator fails": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator {
+		"an iterator spoils": {mutant{scan: func(it holdfast.Iterator) holdfast.Iterator { return doctored{it} }}, scans},
+		"an iterator fails": {mutant{scan: func(it holdfast.Iterator) holdfast.Iterator {
 			it.Close()
 			return holdfast.FailedIterator(holdfast.ErrCorrupt)
 		}}, scans},
@@ -475,7 +475,7 @@ func TestKVVerificationCatches(t *testing.T) {
 				lie := test.lie
 				run := func() error {
 					honest := mem.New()
-					engine := &liar{Engine: honest}
+					engine := &mutant{Engine: honest}
 					load, err := w.Engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
 						Open: func() (holdfast.Engine, error) { return engine, nil }})
 					if err != nil {
@@ -496,7 +496,7 @@ func TestKVVerificationCatches(t *testing.T) {
 					!errors.Is(err, ErrWrong) {
 					t.Errorf("%s does not see it: %v", w.Name, err)
 				}
-				lie = liar{}
+				lie = mutant{}
 				if err := run(); err != nil {
 					t.Errorf("%s with an honest engine: %v", w.Name, err)
 				}
@@ -509,7 +509,7 @@ func TestKVVerificationCatches(t *testing.T) {
 func TestKVStaleReadsAreCaught(t *testing.T) {
 	m := kvMixed{keys: 3}
 	old := map[string][]byte{}
-	engine := &liar{Engine: mem.New()}
+	engine := &mutant{Engine: mem.New()}
 	load, err := m.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
 		Open: func() (holdfast.Engine, error) { return engine, nil }})
 	if err != nil {

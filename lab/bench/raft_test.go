@@ -134,16 +134,16 @@ func TestRaftHasOneWriter(t *testing.T) {
 	}
 }
 
-// toyRaft is a peer that does not keep its promises.
-type toyRaft struct {
+// fakeRaft is a peer that does not keep its promises.
+type fakeRaft struct {
 	holdfast.Engine
 	store contender.RaftStore
 }
 
-func (r *toyRaft) RaftStore() contender.RaftStore { return r.store }
+func (r *fakeRaft) RaftStore() contender.RaftStore { return r.store }
 
-// raftLiar is its store: ours, in which some calls are others.
-type raftLiar struct {
+// raftMutant is its store: ours, in which some calls are others.
+type raftMutant struct {
 	*raftlog.Store
 	storeLogs   func(s *raftlog.Store, logs []*raft.Log) error
 	getLog      func(s *raftlog.Store, index uint64, log *raft.Log) error
@@ -153,65 +153,65 @@ type raftLiar struct {
 	get         func(s *raftlog.Store, key []byte) ([]byte, error)
 }
 
-func (l *raftLiar) StoreLogs(logs []*raft.Log) error {
+func (l *raftMutant) StoreLogs(logs []*raft.Log) error {
 	if l.storeLogs != nil {
 		return l.storeLogs(l.Store, logs)
 	}
 	return l.Store.StoreLogs(logs)
 }
 
-func (l *raftLiar) GetLog(index uint64, log *raft.Log) error {
+func (l *raftMutant) GetLog(index uint64, log *raft.Log) error {
 	if l.getLog != nil {
 		return l.getLog(l.Store, index, log)
 	}
 	return l.Store.GetLog(index, log)
 }
 
-func (l *raftLiar) DeleteRange(min, max uint64) error {
+func (l *raftMutant) DeleteRange(min, max uint64) error {
 	if l.deleteRange != nil {
 		return l.deleteRange(l.Store, min, max)
 	}
 	return l.Store.DeleteRange(min, max)
 }
 
-func (l *raftLiar) FirstIndex() (uint64, error) {
+func (l *raftMutant) FirstIndex() (uint64, error) {
 	if l.first != nil {
 		return l.first(l.Store)
 	}
 	return l.Store.FirstIndex()
 }
 
-func (l *raftLiar) LastIndex() (uint64, error) {
+func (l *raftMutant) LastIndex() (uint64, error) {
 	if l.last != nil {
 		return l.last(l.Store)
 	}
 	return l.Store.LastIndex()
 }
 
-func (l *raftLiar) Set(key, value []byte) error {
+func (l *raftMutant) Set(key, value []byte) error {
 	if l.set != nil {
 		return l.set(l.Store, key, value)
 	}
 	return l.Store.Set(key, value)
 }
 
-func (l *raftLiar) Get(key []byte) ([]byte, error) {
+func (l *raftMutant) Get(key []byte) ([]byte, error) {
 	if l.get != nil {
 		return l.get(l.Store, key)
 	}
 	return l.Store.Get(key)
 }
 
-// newToyRaft is one in memory that is honest as yet.
-func newToyRaft(t *testing.T) (*toyRaft, *raftLiar) {
+// newFakeRaft is one in memory that is honest as yet.
+func newFakeRaft(t *testing.T) (*fakeRaft, *raftMutant) {
 	t.Helper()
 	engine := mem.New()
 	store, err := raftlog.Open(engine, raftlog.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
-	liar := &raftLiar{Store: store}
-	return &toyRaft{engine, liar}, liar
+	liar := &raftMutant{Store: store}
+	return &fakeRaft{engine, liar}, liar
 }
 
 // TestRaftVerificationCatches: whatever a store does wrong, the workloads that can see it do.
@@ -227,92 +227,92 @@ func TestRaftVerificationCatches(t *testing.T) {
 	appends, sets := "store-1 store-16 store-128 truncate long", "stable-set stable-set-1k"
 	logs, keys := appends+" get-log", sets+" stable-get stable-get-1k"
 	for name, test := range map[string]struct {
-		lie  raftLiar
+		lie  raftMutant
 		seen string // by which workloads
 	}{
-		"a batch is dropped": {raftLiar{storeLogs: func(*raftlog.Store, []*raft.Log) error { return nil }},
+		"a batch is dropped": {raftMutant{storeLogs: func(*raftlog.Store, []*raft.Log) error { return nil }},
 			appends},
-		"the last of a batch is missed": {raftLiar{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
+		"the last of a batch is missed": {raftMutant{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
 			return s.StoreLogs(logs[:len(logs)-1])
 		}}, appends},
-		"an entry is changed": {raftLiar{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
+		"an entry is changed": {raftMutant{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
 			logs = clone(logs)
 			logs[0].Data[60] ^= 1
 			return s.StoreLogs(logs)
 		}}, appends},
-		"a term is changed": {raftLiar{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
+		"a term is changed": {raftMutant{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
 			logs = clone(logs)
 			logs[len(logs)-1].Term++
 			return s.StoreLogs(logs)
 		}}, appends},
-		"an entry too many": {raftLiar{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
+		"an entry too many": {raftMutant{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
 			more := clone(logs[len(logs)-1:])
 			more[0].Index++
 			return errors.Join(s.StoreLogs(logs), s.StoreLogs(more))
 		}}, appends},
-		"nothing is deleted": {raftLiar{deleteRange: func(*raftlog.Store, uint64, uint64) error { return nil }},
+		"nothing is deleted": {raftMutant{deleteRange: func(*raftlog.Store, uint64, uint64) error { return nil }},
 			"truncate long"},
-		"one too many deleted": {raftLiar{deleteRange: func(s *raftlog.Store, min, max uint64) error {
+		"one too many deleted": {raftMutant{deleteRange: func(s *raftlog.Store, min, max uint64) error {
 			return s.DeleteRange(min, max+1)
 		}}, "truncate long"},
-		"one too few deleted": {raftLiar{deleteRange: func(s *raftlog.Store, min, max uint64) error {
+		"one too few deleted": {raftMutant{deleteRange: func(s *raftlog.Store, min, max uint64) error {
 			return s.DeleteRange(min, max-1)
 		}}, "truncate long"},
-		"deleted, but readable": {raftLiar{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
+		"deleted, but readable": {raftMutant{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
 			if err := s.GetLog(index, log); !errors.Is(err, raft.ErrLogNotFound) {
 				return err
 			}
 			return nil
 		}}, logs},
-		"the first index is wrong": {raftLiar{first: func(s *raftlog.Store) (uint64, error) { return 7, nil }}, logs},
-		"the last index is wrong":  {raftLiar{last: func(s *raftlog.Store) (uint64, error) { return 7, nil }}, logs},
-		"the first index fails": {raftLiar{first: func(s *raftlog.Store) (uint64, error) {
+		"the first index is wrong": {raftMutant{first: func(s *raftlog.Store) (uint64, error) { return 7, nil }}, logs},
+		"the last index is wrong":  {raftMutant{last: func(s *raftlog.Store) (uint64, error) { return 7, nil }}, logs},
+		"the first index fails": {raftMutant{first: func(s *raftlog.Store) (uint64, error) {
 			return 0, holdfast.ErrCorrupt
 		}}, logs},
-		"an entry is not found": {raftLiar{getLog: func(*raftlog.Store, uint64, *raft.Log) error {
+		"an entry is not found": {raftMutant{getLog: func(*raftlog.Store, uint64, *raft.Log) error {
 			return raft.ErrLogNotFound
 		}}, logs},
-		"the entry before is read": {raftLiar{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
+		"the entry before is read": {raftMutant{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
 			return s.GetLog(index-1, log)
 		}}, logs},
-		"what was read is changed": {raftLiar{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
+		"what was read is changed": {raftMutant{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
 			err := s.GetLog(index, log)
 			if err == nil {
 				log.Data[3] ^= 1
 			}
 			return err
 		}}, logs},
-		"a value is dropped": {raftLiar{set: func(*raftlog.Store, []byte, []byte) error { return nil }}, sets},
-		"a value is changed": {raftLiar{set: func(s *raftlog.Store, key, value []byte) error {
+		"a value is dropped": {raftMutant{set: func(*raftlog.Store, []byte, []byte) error { return nil }}, sets},
+		"a value is changed": {raftMutant{set: func(s *raftlog.Store, key, value []byte) error {
 			value = bytes.Clone(value)
 			value[100] ^= 1
 			return s.Set(key, value)
 		}}, sets},
-		"the first value stays": {raftLiar{set: func(s *raftlog.Store, key, value []byte) error {
+		"the first value stays": {raftMutant{set: func(s *raftlog.Store, key, value []byte) error {
 			if _, err := s.Get(key); err == nil {
 				return nil
 			}
 			return s.Set(key, value)
 		}}, sets},
-		"a key is not found": {raftLiar{get: func(*raftlog.Store, []byte) ([]byte, error) {
+		"a key is not found": {raftMutant{get: func(*raftlog.Store, []byte) ([]byte, error) {
 			return nil, raftlog.ErrKeyNotFound
 		}}, keys},
-		"a key is nil": {raftLiar{get: func(*raftlog.Store, []byte) ([]byte, error) { return nil, nil }}, keys},
-		"a key fails": {raftLiar{get: func(*raftlog.Store, []byte) ([]byte, error) {
+		"a key is nil": {raftMutant{get: func(*raftlog.Store, []byte) ([]byte, error) { return nil, nil }}, keys},
+		"a key fails": {raftMutant{get: func(*raftlog.Store, []byte) ([]byte, error) {
 			return nil, holdfast.ErrCorrupt
 		}}, keys},
-		"a value loses its last": {raftLiar{get: func(s *raftlog.Store, key []byte) ([]byte, error) {
+		"a value loses its last": {raftMutant{get: func(s *raftlog.Store, key []byte) ([]byte, error) {
 			v, err := s.Get(key)
 			return v[:max(len(v)-1, 0)], err
 		}}, keys},
-		"a value is another key's ": {raftLiar{get: func(s *raftlog.Store, key []byte) ([]byte, error) {
+		"a value is another key's ": {raftMutant{get: func(s *raftlog.Store, key []byte) ([]byte, error) {
 			return s.Get(raftKeys(5, 1)[0])
 		}}, "stable-set stable-get"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, w := range smallRaft() {
-				run := func(lie raftLiar) error {
-					engine, store := newToyRaft(t)
+				run := func(lie raftMutant) error {
+					engine, store := newFakeRaft(t)
 					load, err := w.Engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
 						Open: func() (holdfast.Engine, error) { return engine, nil }})
 					if err != nil {
@@ -337,7 +337,7 @@ func TestRaftVerificationCatches(t *testing.T) {
 					!errors.Is(err, ErrWrong) {
 					t.Errorf("%s does not see it: %v", w.Name, err)
 				}
-				if err := run(raftLiar{}); err != nil {
+				if err := run(raftMutant{}); err != nil {
 					t.Errorf("%s with an honest store: %v", w.Name, err)
 				}
 			}
@@ -352,7 +352,7 @@ func TestRaftVerifiesStretches(t *testing.T) {
 	entries := newRaftEntries(1)
 	log := entries.batcher(1)
 	read := map[uint64]bool{}
-	store := &raftLiar{
+	store := &raftMutant{
 		first: func(*raftlog.Store) (uint64, error) { return first, nil },
 		last:  func(*raftlog.Store) (uint64, error) { return last, nil },
 		getLog: func(_ *raftlog.Store, index uint64, to *raft.Log) error {
@@ -374,7 +374,7 @@ func TestRaftVerifiesStretches(t *testing.T) {
 // TestTruncationKeepsTheLogShort: deletions run beside the appends, and the log stays within bounds.
 func TestTruncationKeepsTheLogShort(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	engine, store := newToyRaft(t)
+	engine, store := newFakeRaft(t)
 	deletions := 0
 	store.deleteRange = func(s *raftlog.Store, min, max uint64) error {
 		deletions++
@@ -440,7 +440,7 @@ func TestTruncationThatLastsHoldsAppendsUp(t *testing.T) {
 
 func TestTruncationThatFailsIsSeen(t *testing.T) {
 	boom := errors.New("boom")
-	engine, store := newToyRaft(t)
+	engine, store := newFakeRaft(t)
 	store.deleteRange = func(*raftlog.Store, uint64, uint64) error { return boom }
 	load, err := raftTruncate{keep: 400, cut: 200}.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
 		Open: func() (holdfast.Engine, error) { return engine, nil }})

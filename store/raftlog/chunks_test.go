@@ -20,9 +20,9 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
-// keyed returns a stage whose engine removes keys one by one.
-func keyed() *stage {
-	st := newStage()
+// keyed returns a fake engine that engine removes keys one by one.
+func keyed() *fakeEngine {
+	st := newFakeEngine()
 	st.Native = false
 	return st
 }
@@ -55,7 +55,7 @@ func TestOthersComeBetweenChunks(t *testing.T) {
 	}
 	for name, other := range others {
 		t.Run(name, func(t *testing.T) {
-			stages(t, func(t *testing.T, st *stage) {
+			fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 				st.Native = false
 				s := openStore(t, st, inMemory)
 				fill(t, s, n+100)
@@ -123,7 +123,7 @@ func TestCloseBetweenChunks(t *testing.T) {
 	const n = 20 * chunks.Keys
 	for _, name := range []string{"nothing", "prefix", "suffix"} {
 		t.Run(name, func(t *testing.T) {
-			stages(t, func(t *testing.T, st *stage) {
+			fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 				st.Native = false
 				s := openStore(t, st, inMemory)
 				fill(t, s, n+100)
@@ -361,11 +361,11 @@ func TestChunksBesideEverything(t *testing.T) {
 			closeStore(t, s)
 			close(b.stop)
 			<-b.done
-			s = openStore(t, b.stage, inMemory)
+			s = openStore(t, b.fakeEngine, inMemory)
 			remove(t, s, 1, 0)
 			from, _ := s.FirstIndex()
 			end, _ := s.LastIndex()
-			if got := storetest.Keys(b.stage, holdfast.Range{Lo: []byte("r\x00l"), Hi: []byte("r\x00m")}); uint64(got) != end-from+1 {
+			if got := storetest.Keys(b.fakeEngine, holdfast.Range{Lo: []byte("r\x00l"), Hi: []byte("r\x00m")}); uint64(got) != end-from+1 {
 				t.Fatalf("%d entries in a log from %d to %d", got, from, end)
 			}
 			closeStore(t, s)

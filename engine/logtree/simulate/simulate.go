@@ -101,13 +101,13 @@ type history struct {
 	trace func(step int, what string)
 	last  string // what is being done
 
-	fs      *vfs.Mem
-	config  db.Config
-	db      *db.DB // nil while none is open
-	made    bool   // it has been open
-	opening bool
-	traffic *traffic
-	habits  habits
+	fs          *vfs.Mem
+	config      db.Config
+	db          *db.DB // nil while none is open
+	made        bool   // it has been open
+	opening     bool
+	traffic     *traffic
+	frequencies frequencies
 
 	ledger   ledger
 	receipts []receipt
@@ -142,8 +142,8 @@ type walk struct {
 	weak bool  // it may have met a read that failed, and remembers
 }
 
-// habits are how often what is done, chosen once for a history.
-type habits struct {
+// frequencies are how often what is done, chosen once for a history.
+type frequencies struct {
 	steps  int
 	weight [deedCount]int
 	total  int
@@ -180,7 +180,7 @@ var deeds = [deedCount]deed{
 func (h *history) choose() {
 	r := h.rnd
 	h.traffic = newTraffic(r)
-	g := &h.habits
+	g := &h.frequencies
 	g.steps = 30 + r.IntN(250)
 	if h.twofold {
 		g.steps /= 4
@@ -207,7 +207,7 @@ func (h *history) choose() {
 	binary.LittleEndian.PutUint64(h.config.ID[:], r.Uint64())
 }
 
-// run does what the habits say, and at last closes the database, looks at what is left, and
+// run does what the frequencies say, and at last closes the database, looks at what is left, and
 // damages it.
 func (h *history) run() error {
 	h.choose()
@@ -221,14 +221,14 @@ func (h *history) run() error {
 	if err := h.recover(); err != nil {
 		return err
 	}
-	for range h.habits.steps {
+	for range h.frequencies.steps {
 		if err := h.ctx.Err(); err != nil {
 			return err
 		}
-		n := h.rnd.IntN(h.habits.total)
+		n := h.rnd.IntN(h.frequencies.total)
 		i := 0
-		for n >= h.habits.weight[i] {
-			n -= h.habits.weight[i]
+		for n >= h.frequencies.weight[i] {
+			n -= h.frequencies.weight[i]
 			i++
 		}
 		if err := h.do(deeds[i]); err != nil {
@@ -261,7 +261,7 @@ func (h *history) note(format string, args ...any) {
 }
 
 func (h *history) level() holdfast.Level {
-	w := h.habits.level
+	w := h.frequencies.level
 	n := h.rnd.IntN(w[0] + w[1] + w[2])
 	switch {
 	case n < w[0]:
@@ -322,7 +322,7 @@ func (h *history) commit() error {
 	}
 	h.note("batch %d at %v: %d operations, %d bytes", h.ledger.last(), level, len(list), b.Size())
 	rc := receipt{r, level, h.ledger.last()}
-	if h.rnd.IntN(100) < h.habits.waits {
+	if h.rnd.IntN(100) < h.frequencies.waits {
 		return h.settle(rc)
 	}
 	if len(h.receipts) < 8 {
