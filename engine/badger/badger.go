@@ -14,9 +14,9 @@
 // crash leaves must fit into one, and the library keeps the buffers in which it makes tables. What is named above that
 // goes to the block cache; see configure, and the caveats for what was measured.
 //
-// The library makes and removes files by name, in the background too. So that it does nothing to another directory
-// that has come to have the name, on Linux it works through a handle; see handle. Elsewhere it is given up, not
-// closed, when Close finds that the directory was replaced; until then it may make files there.
+// The library makes and removes files by name, in the background too. If another directory takes the name, the library
+// must not touch it: on Linux it works through a handle; see handle. Elsewhere it is given up, not closed, when Close
+// finds that the directory was replaced; until then it may make files there.
 //
 // A directory of the engine has the library's files in its subdirectory data. User keys
 // are stored behind one byte, because the library keeps the keys that begin with "!badger!"
@@ -61,7 +61,7 @@ type engine struct {
 	window  *losswindow.Window
 	flush   *flushes
 
-	// Used by the one who commits, see groupcommit.Commit.
+	// Used only by the committing goroutine, see groupcommit.Commit.
 	logs  *logs
 	room  room
 	arena arena
@@ -70,7 +70,7 @@ type engine struct {
 	txns atomic.Int64 // library transactions
 }
 
-// hooks are what tests put in the place of the operating system.
+// hooks let tests replace calls of the operating system.
 type hooks struct {
 	write     func(path string) error // asked before a transaction goes to the log at path
 	sync      func(path string) error // asked before a file or directory is synced
@@ -237,7 +237,7 @@ func (e *engine) Release(err error) error {
 // it succeeds or the process ends.
 func (e *engine) release() error {
 	if err := e.datadir.Check(); err != nil && e.data.file == nil {
-		// The library would remove its logs by name, which are another's now.
+		// The library would remove its logs by name, and the name now leads to another directory.
 		return errors.Join(err, e.logs.close(), e.datadir.Close())
 	}
 	closed := make(chan error, 1)
@@ -289,8 +289,7 @@ func corrupt(op, path string, offset int64, cause error) error {
 		Remedy: "restore the directory from a backup"}
 }
 
-// systemError makes err unwrap to the error number that its text tells of: the library keeps
-// only texts.
+// systemError makes err unwrap to the error number that its text names: the library keeps only texts.
 func systemError(err error) error {
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.EMFILE,
 		syscall.ENFILE, syscall.ENOMEM, syscall.EIO} {

@@ -16,8 +16,8 @@ const (
 	// by a crash is replayed into a memtable of this size, and the library ends the
 	// process where it does not fit. With a smaller one, batches would have to be smaller.
 	memTableSize = 64 << 20
-	// memTables is how many full memtables may wait, besides one that is being flushed, before writers stall. With 0
-	// they would stall for ever.
+	// memTables is how many full memtables may wait, in addition to the one that is being flushed, before writers stall.
+	// With 0 they would stall for ever.
 	memTables = 1
 	// compactors is the least that the library takes.
 	compactors = 2
@@ -33,7 +33,7 @@ const (
 	valueLogFileSize = 128 << 20
 
 	// The library's own limits of a transaction (see fits), and what batches merged into
-	// one transaction may come to, which is well below them.
+	// one transaction may add up to, which is well below them.
 	maxTxnBytes   = memTableSize * 15 / 100
 	arenaBytes    = memTableSize + maxTxnBytes + maxTxnOps*int64(skl.MaxNodeSize) // of a memtable
 	maxTxnOps     = maxTxnBytes / int64(skl.MaxNodeSize)

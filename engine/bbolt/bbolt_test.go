@@ -332,7 +332,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// Damage that comes to light later fails what meets it: reads with ErrCorrupt, a commit with
+// Damage that is found later fails the call that finds it: reads with ErrCorrupt, a commit with
 // that as poison; and the engine still closes.
 func TestDamageWhileOpen(t *testing.T) {
 	dir := t.TempDir()

@@ -20,8 +20,8 @@ const (
 	// compactFrom is the number of free pages from which a file is copied without them. Every commit
 	// writes their list, which then has 256 KiB.
 	compactFrom = 32 << 10
-	// compactLive is how many bytes that takes at most, since commits wait meanwhile, and compactLiveOpening how
-	// many while the store is opened.
+	// compactLive is the limit of what is copied while the engine is in use, since commits wait for it, and
+	// compactLiveOpening the limit when it is opened.
 	compactLive        = 64 << 20
 	compactLiveOpening = 256 << 20
 	// lookEvery is how many bytes are written between two looks at the list.
@@ -68,9 +68,9 @@ func (e *engine) pages() (live, free int64, err error) {
 	return int64(m.pages - n), int64(n), nil
 }
 
-// compactIfSparse puts a copy in the file's place if most of its pages are free, and what is live has at most so many
-// bytes. That there is no room for it, or damage, is no failure: the file stays as it is. An error means that nobody
-// knows which of them a crash would leave.
+// compactIfSparse replaces the file by a copy without free pages, if most pages are free and the live ones have at most
+// so many bytes. If there is no room for it, or damage, the file stays as it is, and that is no error. After an error
+// it is not known which of the two files a crash would leave.
 func (e *engine) compactIfSparse(most int64) error {
 	live, free, err := e.pages()
 	if err != nil || free < e.sparseFrom || live > free/2 || live*int64(e.pageSize) > most {

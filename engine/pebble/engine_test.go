@@ -56,7 +56,7 @@ func TestDeleteRangeBounds(t *testing.T) {
 	}
 }
 
-// A receipt may be waited for by many, again and again, while its ticket is used anew, and
+// A receipt may be waited for by many, again and again, while its ticket is reused, and
 // after Close.
 func TestReceipts(t *testing.T) {
 	e := startOn(t, vfs.NewMem(), never)

@@ -184,8 +184,7 @@ func settings(o holdfast.Options, e *engine) *lib.Options {
 	return options
 }
 
-// classify tells from an error of lib.Open what it means. Whatever Pebble itself refuses
-// in files that it has written itself is corruption.
+// classify finds the class of an error of lib.Open. What Pebble refuses in files that it wrote itself is corruption.
 func classify(err error) error {
 	var errno syscall.Errno
 	switch {
@@ -219,7 +218,7 @@ func openError(path string, class, cause error) error {
 	return e
 }
 
-// readError is how an error of a read reaches the caller.
+// readError returns an error of a read as the caller gets it.
 func readError(op string, err error) error {
 	e := &holdfast.Error{Op: op, Engine: Name, Cause: err}
 	if lib.IsCorruptionError(err) {

@@ -90,7 +90,7 @@ func (e *engine) connect(path string, cache int64) (*conn, error) {
 	}
 	c := &conn{c: dc}
 	pragmas := []string{
-		"busy_timeout=60000", // nobody else has the directory; only recovery and closing lock it
+		"busy_timeout=60000", // the directory is locked; only recovery and closing lock the database
 		// The log is copied by e.checkpoint, which sees whether that fails.
 		"wal_autocheckpoint=0",
 		"journal_size_limit=67108864", // gives the space back that a long snapshot has cost
@@ -174,7 +174,7 @@ func (c *conn) settings() ([]holdfast.Setting, error) {
 		holdfast.Setting{Name: "compile_options", Value: options}), nil
 }
 
-// stmt returns a prepared statement that nobody uses; done gives it back.
+// stmt returns a prepared statement that is not in use; done gives it back.
 func (c *conn) stmt(k kind) (*stmt, error) {
 	if n := len(c.free[k]); n > 0 {
 		s := c.free[k][n-1]

@@ -15,10 +15,10 @@
 //
 // Under FULL a commit ends with a sync of the log, which covers everything that was ever
 // appended to it, commits under NORMAL too. Under both, a checkpoint syncs the log before it
-// copies pages into the database, syncs the database before the log may be begun anew, and a
-// log begun anew has its header, with new salts, synced before anything follows. Frames carry a
-// running checksum, so what a power cut leaves of an unsynced tail is a prefix.
-// (SQLite's documents: "PRAGMA synchronous", "Write-Ahead Logging", "Database File Format", 4.)
+// copies pages into the database, syncs the database before the log may restart, and a restarted log has its header,
+// with new salts, synced before anything follows. Frames carry a running checksum, so what a power cut leaves of an
+// unsynced tail is a prefix. (SQLite's documents: "PRAGMA synchronous", "Write-Ahead Logging", "Database File Format",
+// 4.)
 package sqlite
 
 import (
@@ -56,8 +56,8 @@ const (
 	// checkpointPages is the length of the log from which it is copied into the database:
 	// SQLite's own default for wal_autocheckpoint.
 	checkpointPages = 1000
-	// pausePages is the length of the log from which commits pause for readers, so that it can be begun
-	// anew: 64 MiB, which is what journal_size_limit leaves of the file.
+	// pausePages is the length of the log from which commits pause for readers, so that it can restart: 64 MiB, which is
+	// what journal_size_limit leaves of the file.
 	pausePages = 16 << 10
 	// longestPause is a few scans of some thousand keys.
 	longestPause = 250 * time.Millisecond
@@ -74,7 +74,7 @@ type engine struct {
 	window    *losswindow.Window
 	cache     int64 // bytes of page cache per connection, 0 for SQLite's default
 	w         writer
-	hold      func() // a test's, called before what is committed at Power; nil otherwise
+	hold      func() // set by tests: called before a commit at Power; nil otherwise
 
 	syncs  atomic.Int64
 	stalls atomic.Int64
@@ -86,7 +86,7 @@ type engine struct {
 	borrowed int           // connections that readers have
 	turn     uint64        // of readers: those of earlier turns are awaited
 	earlier  int           // connections that readers of earlier turns have
-	gone     chan struct{} // closed when earlier becomes 0; nil if nobody waits
+	gone     chan struct{} // closed when earlier becomes 0; nil if there is no waiter
 }
 
 // open is Open for either library.
@@ -210,7 +210,7 @@ func describe(name, module string) holdfast.Capabilities {
 		Engine:  name,
 		Library: modversion.Version(module),
 		Memory: holdfast.Promise{Given: holdfast.Process, How: how,
-			Why: "a transaction is written to the log before anybody sees it"},
+			Why: "a transaction is written to the log before it is visible"},
 		Process: holdfast.Promise{Given: holdfast.Process, How: how},
 		Power: holdfast.Promise{Given: holdfast.Power,
 			How: "one transaction per group in the write-ahead log, synchronous=FULL: fsync"},
@@ -289,7 +289,7 @@ const (
 	codeIndexSize = 4874 // SQLITE_IOERR_SHMSIZE, with which opening on a full disk ends
 )
 
-// fail puts err in our terms.
+// fail wraps err in a [holdfast.Error].
 func (e *engine) fail(op string, err error) error {
 	var known *holdfast.Error
 	if errors.As(err, &known) {

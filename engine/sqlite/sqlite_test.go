@@ -236,7 +236,7 @@ func TestOrderWithinABatch(t *testing.T) {
 }
 
 // A snapshot keeps its state over writes and checkpoints, is shared by many goroutines, holds up
-// nobody, and when it is closed its connection is used again.
+// no other reader, and when it is closed its connection is used again.
 func TestSnapshotUnderWrites(t *testing.T) {
 	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		dir := t.TempDir()
@@ -289,7 +289,7 @@ func TestSnapshotUnderWrites(t *testing.T) {
 	})
 }
 
-// The log stays near its bound without anybody waiting for it, and is begun anew.
+// The log stays near its bound without a waiter, and restarts.
 func TestCheckpoint(t *testing.T) {
 	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		dir := t.TempDir()
@@ -338,8 +338,8 @@ func TestSyncsThatAreNotMade(t *testing.T) {
 	})
 }
 
-// A long log is begun anew although readers always overlap: the commit that makes it too long waits for those who read
-// from it, first until it can be copied, then until nobody reads from it. Those who come meanwhile do not wait, nor are
+// A long log restarts although readers always overlap: the commit that makes it too long waits for those who read
+// from it, first until it can be copied, then until none of them reads from it. Later readers do not wait, nor are
 // they waited for.
 func TestLogUnderReadersThatOverlap(t *testing.T) {
 	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {

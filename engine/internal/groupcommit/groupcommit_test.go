@@ -133,7 +133,7 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// What nobody waits for stays bounded, and Close commits it.
+// Batches without a waiter stay bounded, and Close commits them.
 func TestDroppedReceipts(t *testing.T) {
 	var committed atomic.Int64
 	c := groupcommit.New("test", 1000, func(b *holdfast.Batch, _ holdfast.Level) error {
@@ -295,7 +295,7 @@ func TestApplyWaitsForNoDevice(t *testing.T) {
 	}
 }
 
-// A panic while a group is committed poisons, and nobody waits for ever; one in a check refuses the batch.
+// A panic while a group is committed poisons, and every waiter returns; one in a check refuses the batch.
 func TestPanic(t *testing.T) {
 	bad := func() error { panic("no such page") }
 	c := groupcommit.New("test", 12, func(*holdfast.Batch, holdfast.Level) error { return bad() })
@@ -373,7 +373,7 @@ func TestSyncFailureIsFinal(t *testing.T) {
 func TestPoisonText(t *testing.T) {
 	const path = "/data/x/data.bbolt"
 	full := &fs.PathError{Op: "write", Path: path, Err: errors.New("no space left on device")}
-	const remedy = "; nothing is acknowledged any more; mend the cause and reopen"
+	const remedy = "; nothing is acknowledged any more; fix the cause and reopen"
 	for _, c := range []struct {
 		cause      error
 		path, want string
