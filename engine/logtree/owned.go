@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// owned is a file system on which nothing is done by name to a directory that was replaced.
+// owned is a file system that refuses to make, rename or remove files by name once the directory was replaced.
 type owned struct {
 	vfs.FS
 	datadir *datadir.Handle
@@ -48,7 +48,7 @@ func (o owned) SyncDir(dir string) error {
 	}
 	err := o.FS.SyncDir(dir)
 	if o.dir != nil && dir == o.datadir.Dir && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) {
-		// The names are made already: whoever waits for them could not go back.
+		// The names exist already: an error now could not undo them.
 		return o.dir.Sync()
 	}
 	return err

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The reference model itself is checked against a Go map, whose meaning nobody doubts.
+// The reference model itself is checked against a Go map.
 func TestAgainstMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := New()

@@ -108,7 +108,7 @@ func TestName(t *testing.T) {
 }
 
 // While Close brings to the device what was applied, others go in and out, whether it then closes or
-// refuses; once it has, nobody new is let in while the rest is brought there.
+// refuses; once it has, no new call enters while the rest is synced.
 func TestCloseSettlesBesideOthers(t *testing.T) {
 	var g lifecycle.Engine
 	pass := func() error {
@@ -143,11 +143,11 @@ func TestCloseSettlesBesideOthers(t *testing.T) {
 		late.AddSnapshot(1)
 		return nil
 	}); !errors.Is(err, holdfast.ErrBusy) || late.Closed() {
-		t.Errorf("Close with a snapshot opened meanwhile: %v, closed %v", err, late.Closed())
+		t.Errorf("Close with a snapshot opened during it: %v, closed %v", err, late.Closed())
 	}
 }
 
-// While some go in and out, one of many who shut a life did; once Wait returns nobody is inside, and nobody comes in.
+// While some go in and out, one of many who shut a life did; once Wait returns no call is inside, and none enters.
 func TestShut(t *testing.T) {
 	own := errors.New("over")
 	for _, want := range []error{holdfast.ErrClosed, own} {

@@ -2,8 +2,8 @@
 // directory of Badger or Pebble, a database of SQLite. Each is read with its library.
 //
 // The library gets a copy of the files. So nothing in the source can change, also where a library recovers or
-// tidies up what it opens. The source must not be in use: that is found out by its lock, as far as the system tells,
-// and by files that change while they are copied.
+// tidies up what it opens. The source must not be in use: Open checks its lock, as far as the system shows it, and that
+// no file changes while it is copied.
 package bare
 
 import (
@@ -63,8 +63,8 @@ func fail(path string, class error, detail, remedy string, cause error) error {
 	return &holdfast.Error{Op: "read", Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
 }
 
-// Open copies the files of the store at path to scratch, which must not be there, and opens the copy. ErrForeign: it is
-// none that this package knows. ErrLocked: it is in use. The caller removes scratch, also after an error.
+// Open copies the files of the store at path to scratch, which must not exist, and opens the copy. ErrForeign: this
+// package does not know its format. ErrLocked: it is in use. The caller removes scratch, also after an error.
 func Open(ctx context.Context, path, scratch string, o Options) (_ *Source, err error) {
 	// Asked before anything is opened: closing a file gives up all locks of another kind that this process has on it.
 	if holder := datadir.Holder(path); holder != "" {
@@ -101,8 +101,8 @@ func (s *Source) Walk(each func(key, value []byte) error) (err error) {
 	return s.walk(s, each)
 }
 
-// recovered makes an error of a panic: that is how libraries meet some damage. A damaged offset in a mapped file is a
-// memory fault.
+// recovered turns a panic into an error: libraries panic on some damage. A damaged offset in a mapped file is a memory
+// fault.
 func (s *Source) recovered(err *error) {
 	if r := recover(); r != nil {
 		*err = fail(s.path, holdfast.ErrCorrupt, fmt.Sprintf("%s failed: %v", s.Kind, r), "restore it from a backup", nil)

@@ -86,7 +86,7 @@ func (w *boltWalk) bucket(prefix string, b *bbolt.Bucket) error {
 		return w.nested(prefix, k, b.Bucket(k))
 	})
 	if empty && err == nil {
-		w.s.note("bucket %.40q is empty: nothing stands for it", prefix)
+		w.s.note("bucket %.40q is empty: the copy does not have it", prefix)
 	}
 	return err
 }

@@ -106,7 +106,7 @@ func at(it holdfast.Iterator, w entry) error {
 	return nil
 }
 
-// walk opens an iterator that stays open, or goes on with one.
+// walk opens an iterator that stays open, or moves an open one.
 func (h *history) walk() error {
 	if len(h.walks) < 3 && h.rnd.IntN(2) == 0 {
 		var from holdfast.Reader = h.db
@@ -150,7 +150,7 @@ func (h *history) walk() error {
 	return nil
 }
 
-// endWalk closes an iterator; if it should be at its end, it is.
+// endWalk closes an iterator, after a check that it is at its end if it should be.
 func (h *history) endWalk(i int) error {
 	w := h.walks[i]
 	h.walks = slices.Delete(h.walks, i, i+1)
