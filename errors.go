@@ -19,7 +19,7 @@ var (
 	// ErrBusy: Close found iterators or snapshots still open.
 	ErrBusy = errors.New("holdfast: in use")
 	// ErrPoisoned: a write or sync failed earlier; the cause is wrapped. Reads go
-	// on. Reopen the engine once the cause is mended.
+	// on. Reopen the engine once the cause is fixed.
 	ErrPoisoned = errors.New("holdfast: stopped after a failed write")
 	// ErrCorrupt: what had been stored safely does not read back as written.
 	ErrCorrupt = errors.New("holdfast: corrupt")

@@ -155,7 +155,7 @@ func plain(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestDocsCode: every block of Go stands in a test file, in which only := may be = there.
+// TestDocsCode: every block of Go is in a test file, where only := may be =.
 func TestDocsCode(t *testing.T) {
 	var tests string
 	for _, pattern := range []string{"*_test.go", "store/*/*_test.go", "engine/all/*_test.go"} {
@@ -171,7 +171,7 @@ func TestDocsCode(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, block := range blocks.FindAllStringSubmatch(readPage(t, page), -1) {
 			if code := plain(strings.ReplaceAll(block[1], " := ", " = ")); !strings.Contains(tests, code) {
-				t.Errorf("%s: this stands in no test:\n%s", page, block[1])
+				t.Errorf("%s: this is in no test:\n%s", page, block[1])
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func misbehaving() []all.Entry {
 			}},
 		{Name: "sleeper", Describe: describe("sleeper", holdfast.Power),
 			Open: func(dir string, _ holdfast.Options) (holdfast.Engine, error) {
-				// The rename makes sure that whoever sees the file can read it.
+				// The rename makes sure that the file is whole when it appears.
 				name := filepath.Join(filepath.Dir(dir), "pid")
 				if err := os.WriteFile(name+".tmp", fmt.Append(nil, os.Getpid()), 0o644); err != nil {
 					return nil, err

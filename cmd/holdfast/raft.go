@@ -122,7 +122,7 @@ func (c *raftImportCommand) copy(ctx context.Context,
 }
 
 // sourceFiles is what an import reads: of a directory that holds a raft.db and no raft-wal only that file, so that the
-// store can be made beside it.
+// store can be made next to it.
 func sourceFiles(source string) string {
 	db := filepath.Join(source, "raft.db")
 	if _, err := os.Stat(filepath.Join(source, "wal-meta.db")); err == nil {
@@ -274,8 +274,8 @@ func (c *raftInspectCommand) run() int {
 	return failTool(errors.Join(err, printed))
 }
 
-// hintInspect makes of an error about a directory that is open elsewhere the advice what works meanwhile, and of one
-// that no engine made the advice to import it, if it is a source.
+// hintInspect adds advice to an error: what works while the directory is open elsewhere, or to import a directory that
+// no engine made, if it is a source.
 func hintInspect(dir string, err error) error {
 	e, ok := err.(*holdfast.Error)
 	if !ok {

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/console"
 )
 
-// gone reports whether a process has ended; one that nobody has waited for yet has.
+// gone reports whether a process has ended, also one that was not waited for yet.
 func gone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -286,7 +286,7 @@ func (c *repairCommand) run() int {
 // lost says what a new directory lacks, and what to do about it.
 func (c *repairCommand) lost(p *page) int {
 	err := printStores(p, c.Into)
-	p.line("next\tstores refuse to open in %s until somebody accepts the loss: holdfast accept %s", c.Into, c.Into)
+	p.line("next\tstores refuse to open in %s until you accept the loss: holdfast accept %s", c.Into, c.Into)
 	if err = errors.Join(err, p.end()); err != nil {
 		return failTool(err)
 	}
@@ -370,7 +370,7 @@ func describeRaft(s raftlog.Report) string {
 		return text + "; its description is lost, so that it cannot be opened"
 	}
 	return text + "; entries behind, votes and terms may be lost too: " +
-		"better make this server anew from the others of its cluster"
+		"rather rebuild this server from the others of its cluster"
 }
 
 func stretch(from, to uint64) string {

@@ -48,7 +48,7 @@ const (
 // Engine implements [holdfast.Engine] over a Core. It is embedded in an engine, which calls Init before it is used.
 type Engine[V any] struct {
 	Life lifecycle.Engine
-	Caps holdfast.Capabilities // what Capabilities returns; not changed any more once the engine is used
+	Caps holdfast.Capabilities // what Capabilities returns; constant once the engine is used
 
 	core       Core[V]
 	given      [holdfast.Power + 1]bool // the levels that commits may ask for
