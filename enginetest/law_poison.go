@@ -49,7 +49,7 @@ func failedWrite(a *trial) {
 	}
 }
 
-// poisoned makes an engine fail with cause after some batches, and follows what comes of it.
+// poisoned makes an engine fail with cause after some batches, and checks what follows.
 // Commits that are given at least detected must notice it themselves; weaker ones may be
 // acknowledged, and Sync must notice. If healed is set, nothing is wrong any more by the time
 // anybody looks again.

@@ -47,7 +47,7 @@ type mutant struct {
 	closing bool // no sync may begin between the last one and closed
 	closed  bool
 	timer   *time.Timer
-	syncing bool // under way, without mu
+	syncing bool // a sync is running, without mu
 	settled sync.Cond
 	held    *holdfast.Batch // "shows out of order" hides this batch, until
 	heldAt  uint64          // it or a later one is waited for

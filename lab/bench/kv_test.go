@@ -557,7 +557,7 @@ func TestKVPreloadIsSettled(t *testing.T) {
 	}
 }
 
-// TestKVFloorCatches: what stands in the floor's files is checked too.
+// TestKVFloorCatches: the contents of the floor's files are checked too.
 func TestKVFloorCatches(t *testing.T) {
 	for _, w := range smallKV() {
 		dir := t.TempDir()

@@ -372,7 +372,7 @@ func (p Plan) Shuffled(round int) []Cell {
 // guess of the time left.
 const expectedOverhead = 130 * time.Millisecond
 
-// Estimate guesses how long the plan takes.
+// Estimate estimates how long the plan takes.
 func (p Plan) Estimate() time.Duration {
 	round := time.Duration(0)
 	for _, c := range p.Cells {

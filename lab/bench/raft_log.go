@@ -338,7 +338,7 @@ const raftRunaway = 5
 type raftCutter struct {
 	raftTruncate
 	first, last uint64 // that are there, as far as it was acknowledged
-	pending     bool   // a deletion is under way
+	pending     bool   // a deletion is running
 	wanted      chan uint64
 	done        chan error
 }
@@ -356,7 +356,7 @@ func (r raftTruncate) newCutter(last uint64, deleteRange func(min, max uint64) e
 
 func (c *raftCutter) there() uint64 { return c.last - c.first + 1 }
 
-// step starts the next deletion if it is time, and takes note of the one before.
+// step starts the next deletion when it is due, and records the one before.
 func (c *raftCutter) step() error {
 	if c.pending && c.there() >= raftRunaway*uint64(c.keep) {
 		if err := c.settle(); err != nil {
@@ -387,7 +387,7 @@ func (c *raftCutter) deleted(err error) error {
 	return err
 }
 
-// settle waits for the deletion that is under way.
+// settle waits for the running deletion.
 func (c *raftCutter) settle() error {
 	if !c.pending {
 		return nil

@@ -371,7 +371,7 @@ func TestRaftVerifiesStretches(t *testing.T) {
 	}
 }
 
-// TestTruncationKeepsTheLogShort: deletions run beside the appends, and the log stays within bounds.
+// TestTruncationKeepsTheLogShort: deletions run concurrently with the appends, and the log stays within bounds.
 func TestTruncationKeepsTheLogShort(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	engine, store := newFakeRaft(t)

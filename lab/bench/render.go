@@ -293,7 +293,8 @@ func (s screen) legend(l Lab, r *Report) {
 	}
 	if other := r.Machine.OtherWork; other >= 0.05 {
 		s.Wrapped("",
-			fmt.Sprintf("Other work took %s of the machine's CPUs meanwhile: the figures are worse, and spread more, than they "+
+			fmt.Sprintf("Other work took %s of the machine's CPUs during the run: the figures are worse, and spread more, than "+
+				"they "+
 				"would on a quiet machine.", percent(other)))
 	}
 	s.references(l, r)

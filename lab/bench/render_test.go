@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/console"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // golden compares text with testdata/name.
 func golden(t *testing.T, name, text string) {
@@ -35,7 +35,7 @@ func golden(t *testing.T, name, text string) {
 	}
 }
 
-// invented is a report of figures that nobody measured.
+// invented is a report of invented figures.
 func invented(rounds int) (Lab, Plan, *Report) {
 	return inventedOf(Request{Rounds: &rounds}, "pebble", "sqlite-go", "mem")
 }

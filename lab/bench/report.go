@@ -23,7 +23,7 @@ type Report struct {
 	Partial     string        `json:"partial"` // why this is not all of the plan; empty if it is
 }
 
-// PlanJSON is the plan as the report tells it.
+// PlanJSON is the plan as written in the report.
 type PlanJSON struct {
 	Preset        string           `json:"preset"`
 	Engines       []string         `json:"engines"`
@@ -71,7 +71,7 @@ type Result struct {
 	disk bool // it is void because the disk was full or refused, which is not the contender's fault
 }
 
-// Sample is how far a measurement had come at one moment.
+// Sample is the progress of a measurement at one moment.
 type Sample struct {
 	Seconds   float64 `json:"seconds"`    // since warming up began
 	Ops       int64   `json:"ops"`        // since then

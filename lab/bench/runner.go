@@ -174,7 +174,7 @@ func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, err
 	return result, nil
 }
 
-// diskRefuses reports that it is not the contender's fault: the disk is full, or takes no writes.
+// diskRefuses reports that the disk, not the contender, failed: it is full, or takes no writes.
 func diskRefuses(err error) bool {
 	return errors.Is(err, holdfast.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS) ||
 		errors.Is(err, syscall.EDQUOT)

@@ -1,9 +1,9 @@
 // Package contender holds what Holdfast is measured and crashed against, though it is none of its engines: other stores
 // for hashicorp/raft, as they are.
 //
-// A peer is dressed as a [holdfast.Engine], so that the lab opens, closes and describes it like any other, but it keeps
-// Raft logs only: what reads or writes keys fails with ErrUnavailable. Its own store is behind [RaftEngine]. [OpenRaft]
-// is the one way to a Raft store on any engine, a peer's or ours.
+// A peer has the interface of a [holdfast.Engine], so that the lab opens, closes and describes it like any other, but
+// it keeps Raft logs only: what reads or writes keys fails with ErrUnavailable. Its own store is behind [RaftEngine].
+// [OpenRaft] is the one way to a Raft store on any engine, a peer's or ours.
 package contender
 
 import (
@@ -166,7 +166,7 @@ func (p *peer) Close() error {
 	return nil
 }
 
-// promises fills in what both peers give: power loss is survived, and nothing less is on offer.
+// promises fills in what both peers give: every write survives power loss, and there is no weaker level.
 func promises(c holdfast.Capabilities, how, why string) holdfast.Capabilities {
 	c.Memory = holdfast.Promise{Why: why}
 	c.Process = holdfast.Promise{Why: why}

@@ -39,7 +39,7 @@ func DescribeRaftBoltDB() holdfast.Capabilities {
 				"every later commit writes.",
 			"Entries carry no checksum: damage to the file is found when it breaks the tree or the encoding of an entry, " +
 				"where it can also end in a panic; other damage is answered as data.",
-			"Nothing syncs the directory that a new file stands in.",
+			"The directory of a new file is not synced.",
 			"Entries are encoded as msgpack by reflection.",
 		},
 	}, "one bbolt transaction per call: pages, fdatasync, meta page, fdatasync",
@@ -106,7 +106,7 @@ func OpenRaftBoltDB(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	}, nil
 }
 
-// openError tells what stands in the way of opening a file of bbolt's.
+// openError says why a file of bbolt cannot be opened.
 func openError(name, path string, err error) error {
 	e := &holdfast.Error{Op: "open", Engine: name, Path: path, Cause: err}
 	var known *holdfast.Error

@@ -203,7 +203,7 @@ func (d *Disk) Freeze() *Record {
 
 // Close unmounts the disk and removes all but the record. If some program still has files open there after five
 // seconds, it detaches the mount, fails all further I/O, and returns an error. It may be called more than once, and
-// waits for a Close that is under way.
+// waits for a Close that is running.
 func (d *Disk) Close() error {
 	d.once.Do(func() { d.err = d.close() })
 	return d.err

@@ -59,7 +59,7 @@ func nothingLeft(t *testing.T, dir string) {
 		if strings.Contains(line, dir) {
 			t.Errorf("still mounted: %s", line)
 			point := strings.Fields(line)[4]
-			unix.Unmount(point, unix.MNT_FORCE) // so that nobody waits for a server that is gone
+			unix.Unmount(point, unix.MNT_FORCE) // so that no process waits for a server that is gone
 			unix.Unmount(point, unix.MNT_DETACH)
 		}
 	}
@@ -144,7 +144,7 @@ func reallyWrite(f *os.File) error {
 }
 
 // TestSyncedSurvives is the heart of it: what was synced before a mark is in every image that is cut after the mark, on
-// every file system. Files are written all the time besides, so that there is always something to lose.
+// every file system. Other files are written all the time, so that there is always something to lose.
 func TestSyncedSurvives(t *testing.T) {
 	for _, fs := range FileSystems() {
 		t.Run(fs, func(t *testing.T) {
@@ -451,7 +451,7 @@ func TestRestore(t *testing.T) {
 				next, err := Restore(t.Context(), Options{Dir: o.Dir}, im)
 				must(t, err)
 				t.Cleanup(func() { closeAll(t, next) })
-				closeAll(t, rec) // the new disk stands on its own
+				closeAll(t, rec) // the new disk is independent
 				d = next
 				if d.Position() == 0 || d.Flushes() == 0 {
 					t.Errorf("mounting is not in the record: %d events, %d flushes", d.Position(), d.Flushes())

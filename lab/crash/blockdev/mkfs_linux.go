@@ -101,8 +101,8 @@ type freshKey struct {
 	size int64
 }
 
-// newFileSystem returns the contents of a disk with a new, empty file system. It is shared: nobody may write to it or
-// close it.
+// newFileSystem returns the contents of a disk with a new, empty file system. It is shared: callers must not write to
+// it or close it.
 func newFileSystem(ctx context.Context, o Options, s *scratch) (*os.File, error) {
 	fresh.Lock()
 	defer fresh.Unlock()
