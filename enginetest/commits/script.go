@@ -81,6 +81,7 @@ type Written struct {
 	Size int
 }
 
+// String says which batch wrote the value.
 func (w Written) String() string { return fmt.Sprintf("what batch %d wrote", w.N) }
 
 // Ops lists the operations of batch n.
@@ -207,6 +208,7 @@ func NewFound(key string, value []byte) Found {
 	return f
 }
 
+// String describes the key and its value, as failures print them.
 func (f Found) String() string {
 	return fmt.Sprintf("%s of batch %d, generation %d, %d bytes, digest %.4x", Quote(f.Key), f.N, f.Gen, f.Len, f.Sum)
 }

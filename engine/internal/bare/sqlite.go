@@ -63,8 +63,7 @@ func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`
 // tables lists what is to be read.
 func (s *Source) tables(db *sql.DB, o Options) (list []table, err error) {
 	rows, err := db.Query("SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND name NOT LIKE " +
-		"'sqlite\\_%' " +
-		"ESCAPE '\\' ORDER BY name")
+		"'sqlite\\_%' ESCAPE '\\' ORDER BY name")
 	if err != nil {
 		return nil, s.damaged(err)
 	}
