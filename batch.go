@@ -52,7 +52,8 @@ func (b *Batch) Set(key, value []byte) {
 		return
 	}
 	if len(value) > MaxValueSize {
-		b.failHere(&Error{Op: "set", Class: ErrTooLarge, Detail: fmt.Sprintf("the value has %d bytes", len(value)), Remedy: "values have at most 67108864 bytes: split it over several keys"})
+		b.failHere(&Error{Op: "set", Class: ErrTooLarge, Detail: fmt.Sprintf("the value has %d bytes", len(value)),
+			Remedy: "values have at most 67108864 bytes: split it over several keys"})
 		return
 	}
 	b.add(KindSet, key, value)
@@ -84,7 +85,8 @@ func (b *Batch) add(kind Kind, key, value []byte) {
 		return
 	}
 	if len(b.buf)+len(key)+len(value)+2*binary.MaxVarintLen64 > MaxBatchSize {
-		b.fail(&Error{Op: "batch", Class: ErrTooLarge, Detail: fmt.Sprintf("it would have over %d bytes", MaxBatchSize), Remedy: "split it"})
+		b.fail(&Error{Op: "batch", Class: ErrTooLarge, Detail: fmt.Sprintf("it would have over %d bytes", MaxBatchSize),
+			Remedy: "split it"})
 		return
 	}
 	b.buf = append(b.buf, byte(kind))
@@ -120,7 +122,8 @@ func (b *Batch) Append(other *Batch) {
 		return
 	}
 	if len(b.buf)+len(other.buf) > MaxBatchSize {
-		b.fail(&Error{Op: "batch", Class: ErrTooLarge, Detail: fmt.Sprintf("it would have over %d bytes", MaxBatchSize), Remedy: "split it"})
+		b.fail(&Error{Op: "batch", Class: ErrTooLarge, Detail: fmt.Sprintf("it would have over %d bytes", MaxBatchSize),
+			Remedy: "split it"})
 		return
 	}
 	b.buf = append(b.buf, other.buf...)
@@ -138,7 +141,8 @@ func (b *Batch) Len() int { return b.count }
 func (b *Batch) Size() int { return len(b.buf) }
 
 // Err is the error of the first operation that broke a limit. That of a key or value names its index in the batch that
-// it was given to, from 0; that of a batch over MaxBatchSize does not. From then on, operations are ignored until Reset.
+// it was given to, from 0; that of a batch over MaxBatchSize does not. From then on, operations are ignored until
+// Reset.
 //
 // That of a nil batch is ErrBadOption: engines ask in Apply before anything else of it.
 func (b *Batch) Err() error {

@@ -21,8 +21,9 @@ func TestBatchRoundTrip(t *testing.T) {
 			b.Reset()
 			for range rapid.IntRange(0, 10).Draw(t, "ops") {
 				op := holdfast.Op{
-					Kind: rapid.SampledFrom([]holdfast.Kind{holdfast.KindSet, holdfast.KindDelete, holdfast.KindDeleteRange}).Draw(t, "kind"),
-					Key:  text.Draw(t, "key"), Value: text.Draw(t, "value"),
+					Kind: rapid.SampledFrom([]holdfast.Kind{holdfast.KindSet, holdfast.KindDelete, holdfast.KindDeleteRange}).Draw(t,
+						"kind"),
+					Key: text.Draw(t, "key"), Value: text.Draw(t, "value"),
 				}
 				switch {
 				case op.Kind == holdfast.KindDeleteRange:
@@ -77,7 +78,9 @@ func TestBatchLimits(t *testing.T) {
 		{"delete empty key", func(b *holdfast.Batch) { b.Delete(nil) }, holdfast.ErrBadKey, "empty"},
 		{"long bound", func(b *holdfast.Batch) { b.DeleteRange(nil, tooLong) }, holdfast.ErrBadKey, "16385 bytes"},
 		{"no bounds", func(b *holdfast.Batch) { b.DeleteRange(nil, nil) }, nil, ""},
-		{"long value", func(b *holdfast.Batch) { b.Set(longest, make([]byte, holdfast.MaxValueSize+1)) }, holdfast.ErrTooLarge, "67108865 bytes"},
+		{"long value", func(b *holdfast.Batch) {
+			b.Set(longest, make([]byte, holdfast.MaxValueSize+1))
+		}, holdfast.ErrTooLarge, "67108865 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var b holdfast.Batch
@@ -92,7 +95,8 @@ func TestBatchLimits(t *testing.T) {
 			var other holdfast.Batch
 			other.Append(&b)
 			if b.Len() != 0 || !errors.Is(other.Err(), c.want) {
-				t.Errorf("after the error the batch has %d operations, and one it was appended to has error %v", b.Len(), other.Err())
+				t.Errorf("after the error the batch has %d operations, and one it was appended to has error %v", b.Len(),
+					other.Err())
 			}
 			b.Reset()
 			if b.Set([]byte("k"), nil); b.Err() != nil || b.Len() != 1 {
@@ -134,7 +138,8 @@ func TestLevels(t *testing.T) {
 	if holdfast.Memory >= holdfast.Process || holdfast.Process >= holdfast.Power {
 		t.Error("levels are not ordered by strength")
 	}
-	if _, err := holdfast.ParseLevel("fsync"); !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(err.Error(), "memory, process, power") {
+	if _, err := holdfast.ParseLevel("fsync"); !errors.Is(err, holdfast.ErrLevel) ||
+		!strings.Contains(err.Error(), "memory, process, power") {
 		t.Errorf("unknown level: %v", err)
 	}
 	if _, err := holdfast.Level(9).MarshalText(); !errors.Is(err, holdfast.ErrLevel) {
@@ -144,7 +149,8 @@ func TestLevels(t *testing.T) {
 
 func TestErrorSaysWhereAndWhat(t *testing.T) {
 	cause := errors.New("device gone")
-	err := error(&holdfast.Error{Op: "open", Engine: "bbolt", Path: "/data", Class: holdfast.ErrCorrupt, Offset: 4096, Detail: "page 1", Cause: cause, Remedy: "restore a backup"})
+	err := error(&holdfast.Error{Op: "open", Engine: "bbolt", Path: "/data", Class: holdfast.ErrCorrupt, Offset: 4096,
+		Detail: "page 1", Cause: cause, Remedy: "restore a backup"})
 	if want := "bbolt open /data at byte 4096: corrupt: page 1: device gone; restore a backup"; err.Error() != want {
 		t.Errorf("got  %q\nwant %q", err, want)
 	}
@@ -159,7 +165,8 @@ func TestOptions(t *testing.T) {
 	if err != nil || o.Level != holdfast.Power || o.SyncEvery != holdfast.DefaultSyncEvery || o.Logger == nil {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
-	for _, bad := range []holdfast.Options{{Level: 7}, {SyncEvery: 1}, {MemoryBytes: -1}, {MemoryBytes: 1}, {MemoryBytes: holdfast.MinMemoryBytes - 1}} {
+	for _, bad := range []holdfast.Options{{Level: 7}, {SyncEvery: 1}, {MemoryBytes: -1}, {MemoryBytes: 1},
+		{MemoryBytes: holdfast.MinMemoryBytes - 1}} {
 		if _, err := bad.WithDefaults(); err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}
@@ -176,7 +183,8 @@ func TestBatchErrorIndex(t *testing.T) {
 	other.Set([]byte("a"), nil)
 	other.Append(&b)
 	for _, err := range []error{b.Err(), other.Err()} {
-		if !errors.Is(err, holdfast.ErrBadKey) || strings.Count(err.Error(), "index") != 1 || !strings.Contains(err.Error(), "at index 2 of the batch: it is empty") {
+		if !errors.Is(err, holdfast.ErrBadKey) || strings.Count(err.Error(), "index") != 1 ||
+			!strings.Contains(err.Error(), "at index 2 of the batch: it is empty") {
 			t.Errorf("got %v", err)
 		}
 	}

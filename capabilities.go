@@ -29,12 +29,12 @@ type Capabilities struct {
 	// through a memory map, which has no way to report an error.
 	FullDiskKills bool
 
-	// ReadOnly is true where Options.ReadOnly can be had.
+	// ReadOnly is true if the engine has Options.ReadOnly.
 	ReadOnly bool
 
-	// Lost says what a repair that made this directory could not salvage; it is empty if nothing is lost, and once
-	// somebody has accepted the loss (AcceptLoss of package engine/all). Until then what is missing, or old, may be
-	// anything that was acknowledged: stores refuse to open with ErrCorrupt. Copies of the directory say the same.
+	// Lost says what a repair that made this directory could not salvage; it is empty if nothing is lost, and once the
+	// loss was accepted (AcceptLoss of package engine/all). Until then any acknowledged write may be missing or old:
+	// stores refuse to open with ErrCorrupt. Copies of the directory say the same.
 	Lost string
 
 	// Limits in bytes, never above those of the contract.

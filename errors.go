@@ -19,7 +19,7 @@ var (
 	// ErrBusy: Close found iterators or snapshots still open.
 	ErrBusy = errors.New("holdfast: in use")
 	// ErrPoisoned: a write or sync failed earlier; the cause is wrapped. Reads go
-	// on. Reopen the engine once the cause is mended.
+	// on. Reopen the engine once the cause is fixed.
 	ErrPoisoned = errors.New("holdfast: stopped after a failed write")
 	// ErrCorrupt: what had been stored safely does not read back as written.
 	ErrCorrupt = errors.New("holdfast: corrupt")
@@ -162,7 +162,8 @@ func CheckKey(key []byte) error {
 		return &Error{Op: "check key", Class: ErrBadKey, Detail: "it is empty", Remedy: "keys have 1 to 16384 bytes"}
 	}
 	if len(key) > MaxKeySize {
-		return &Error{Op: "check key", Class: ErrBadKey, Detail: fmt.Sprintf("it has %d bytes", len(key)), Remedy: "keys have 1 to 16384 bytes"}
+		return &Error{Op: "check key", Class: ErrBadKey, Detail: fmt.Sprintf("it has %d bytes", len(key)),
+			Remedy: "keys have 1 to 16384 bytes"}
 	}
 	return nil
 }
@@ -171,7 +172,8 @@ func CheckKey(key []byte) error {
 func CheckRange(r Range) error {
 	for _, bound := range [][]byte{r.Lo, r.Hi} {
 		if len(bound) > MaxKeySize {
-			return &Error{Op: "check range", Class: ErrBadKey, Detail: fmt.Sprintf("a bound has %d bytes", len(bound)), Remedy: "bounds have at most 16384 bytes"}
+			return &Error{Op: "check range", Class: ErrBadKey, Detail: fmt.Sprintf("a bound has %d bytes", len(bound)),
+				Remedy: "bounds have at most 16384 bytes"}
 		}
 	}
 	return nil

@@ -67,10 +67,10 @@ const (
 // goroutines at once.
 //
 // An engine owns its directory until Close returns: a second opener, in this
-// process or another, gets [ErrLocked]. An Open that fails says which directory it
-// was asked for, and leaves nothing behind in a directory that was not its own. If the directory is removed,
-// renamed or replaced meanwhile, the engine acknowledges nothing more at Power, leaves alone what has the
-// directory's name now, and is poisoned with [ErrReplaced], at the latest by the next sync.
+// process or another, gets [ErrLocked]. The error of a failed Open names the directory, and nothing is left in a
+// directory that another program made. If the directory is removed, renamed or replaced while it is open, the engine
+// acknowledges nothing more at Power, does not touch what has the directory's name now, and is poisoned with
+// [ErrReplaced], at the latest by the next sync.
 type Engine interface {
 	// Reader reads the latest visible state. A batch is visible at the latest
 	// when its receipt's Wait returns nil; some engines show it earlier.
@@ -179,15 +179,15 @@ type Iterator interface {
 	Close() error
 }
 
-// Receipt stands for an applied batch. The zero Receipt is already settled. It
+// Receipt identifies an applied batch. The zero Receipt is already settled. It
 // may be copied, waited for many times and from many goroutines, or dropped.
 type Receipt struct {
 	waiter Waiter
 	token  uint64
 }
 
-// Waiter is the engine's side of a [Receipt]: Wait blocks until what token stands
-// for is settled and returns the same result each time.
+// Waiter is the engine's side of a [Receipt]: Wait blocks until the batch that token identifies is settled and returns
+// the same result each time.
 type Waiter interface {
 	Wait(token uint64) error
 }
@@ -206,8 +206,8 @@ func (r Receipt) Wait() error {
 	return r.waiter.Wait(r.token)
 }
 
-// WaitContext is Wait until ctx ends, and then returns ctx's error. That takes nothing back: the batch keeps its place, and a
-// later Wait tells what became of it. ErrBadOption: ctx is nil.
+// WaitContext is Wait until ctx ends, and then returns ctx's error. That takes nothing back: the batch keeps its place,
+// and a later Wait tells what became of it. ErrBadOption: ctx is nil.
 func (r Receipt) WaitContext(ctx context.Context) error {
 	if ctx != nil && ctx.Done() == nil || r.waiter == nil {
 		return r.Wait()

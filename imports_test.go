@@ -15,7 +15,7 @@ import (
 const module = "github.com/holdfastdb/holdfast"
 
 // light lists the packages that, with all they import, need nothing but the standard
-// library and golang.org/x/sys, so that whoever uses only those compiles nothing else.
+// library and golang.org/x/sys, so that a program that uses only those compiles nothing else.
 var light = []string{
 	"", "vfs", "engine/mem", "engine/logtree", "engine/logtree/simulate", "enginetest/commits", "store/event",
 }

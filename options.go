@@ -9,7 +9,8 @@ import (
 // DefaultSyncEvery is the loss window when none is named.
 const DefaultSyncEvery = time.Second
 
-// MinMemoryBytes is the smallest budget that can be named. With less, engines would spend their time on syncs and files.
+// MinMemoryBytes is the smallest budget that can be named. With less, engines would spend their time on syncs and
+// files.
 const MinMemoryBytes = 1 << 20
 
 // Options are what every engine understands. The zero value is a safe choice.
@@ -26,19 +27,18 @@ type Options struct {
 
 	// MemoryBytes is the budget in bytes for caches and write buffers. 0 means the
 	// engine's own default. Less than MinMemoryBytes is refused, and what the engine cannot hold to: see
-	// Capabilities.MinMemoryBytes. Engines hold to it as well as their libraries let them; what was set is in
-	// Capabilities.
+	// Capabilities.MinMemoryBytes. Engines keep to it as far as their libraries let them; Capabilities show what was set.
 	MemoryBytes int64
 
-	// ReadOnly opens a directory that is there, and only to read it: nothing in it is written or made. Many can
-	// have it open so at once, but nobody for writing: that is ErrLocked. Every commit, and Sync, is ErrLevel.
-	// Engines that cannot do it return ErrUnavailable; see [Capabilities].
+	// ReadOnly opens a directory that is there, and only to read it: nothing in it is written or made. Many readers can
+	// have it open at once; while a writer has, Open returns ErrLocked. Every commit, and Sync, is ErrLevel. Engines that
+	// cannot do it return ErrUnavailable; see [Capabilities].
 	//
-	// A reader makes nothing durable. If the program that wrote last did not come to close its engine, a power cut
+	// A reader makes nothing durable. If the program that wrote last ended without closing its engine, a power cut
 	// can take back the end of what a reader shows, until the directory has been opened for writing.
 	ReadOnly bool
 
-	// Logger takes what an engine has to say beside its errors. nil discards it. It must not use the engine itself,
+	// Logger takes an engine's messages other than errors. nil discards it. It must not use the engine itself,
 	// which may hold locks while it speaks.
 	Logger *slog.Logger
 }
@@ -56,7 +56,8 @@ func (o Options) WithDefaults() (Options, error) {
 		o.SyncEvery = DefaultSyncEvery
 	}
 	if o.SyncEvery > 0 && o.SyncEvery < time.Millisecond {
-		return o, &Error{Op: "open", Class: ErrBadOption, Detail: fmt.Sprintf("a loss window of %v", o.SyncEvery), Remedy: "use 1ms or more, or commit at Power"}
+		return o, &Error{Op: "open", Class: ErrBadOption, Detail: fmt.Sprintf("a loss window of %v", o.SyncEvery),
+			Remedy: "use 1ms or more, or commit at Power"}
 	}
 	if o.MemoryBytes < 0 || o.MemoryBytes > 0 && o.MemoryBytes < MinMemoryBytes {
 		return o, &Error{Op: "open", Class: ErrBadOption, Detail: fmt.Sprintf("a memory budget of %d bytes", o.MemoryBytes),

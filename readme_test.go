@@ -22,7 +22,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
-// The code of the README and the pages in docs: TestDocsCode checks that all of it is in a test file, so that it compiles.
+// The code of the README and the pages in docs: TestDocsCode checks that all of it is in a test file, so that it
+// compiles.
 
 var (
 	ctx       = context.Background()
@@ -156,7 +157,7 @@ func plain(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestDocsCode: every block of Go stands in a test file, in which only := may be = there.
+// TestDocsCode: every block of Go is in a test file, where only := may be =.
 func TestDocsCode(t *testing.T) {
 	var tests string
 	for _, pattern := range []string{"*_test.go", "store/*/*_test.go", "engine/all/*_test.go"} {
@@ -172,7 +173,7 @@ func TestDocsCode(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, block := range blocks.FindAllStringSubmatch(readPage(t, page), -1) {
 			if code := plain(strings.ReplaceAll(block[1], " := ", " = ")); !strings.Contains(tests, code) {
-				t.Errorf("%s: this stands in no test:\n%s", page, block[1])
+				t.Errorf("%s: this is in no test:\n%s", page, block[1])
 			}
 		}
 	}

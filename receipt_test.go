@@ -65,7 +65,8 @@ func TestPrefix(t *testing.T) {
 			t.Errorf("%q shares memory", c.prefix)
 		}
 		// Every key lies in it if and only if it begins so.
-		for _, k := range []string{"a", "a\xfe\xff", "a\xff", "a\xff\x00", "b", "order", "order/", "order/1", "order/\xff", "order0", "\xff", "\xff\xff", "\xff\xff\x01"} {
+		for _, k := range []string{"a", "a\xfe\xff", "a\xff", "a\xff\x00", "b", "order", "order/", "order/1", "order/\xff",
+			"order0", "\xff", "\xff\xff", "\xff\xff\x01"} {
 			in := k >= string(r.Lo) && (len(r.Hi) == 0 || k < string(r.Hi))
 			if in != bytes.HasPrefix([]byte(k), p) {
 				t.Errorf("%q in %+v: %v", k, r, in)

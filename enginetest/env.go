@@ -182,7 +182,8 @@ func pairs(keysAndValues ...string) (list commits.State[string]) {
 }
 
 // seedFlag is given to repeat what a failing case prints.
-var seedFlag = flag.Uint64("enginetest.seed", 1, "the seed of what the suite chooses at random, 0 for another one each time")
+var seedFlag = flag.Uint64("enginetest.seed", 1,
+	"the seed of what the suite chooses at random, 0 for another one each time")
 
 // random returns a source for one case, and logs its seed.
 func (a *trial) random() *rand.Rand {

@@ -19,13 +19,13 @@ const killRounds = 5
 // killBatches bounds what one writer writes, for engines that are very fast.
 const killBatches = 20_000
 
-// killed kills a writing process several times, and returns what it found. It is
-// done once for each level; the laws share what comes of it.
+// killed kills a writing process several times, and returns its findings. It runs once for each level; the laws share
+// the findings.
 func (s *suite) killed(a *trial) []finding {
 	return s.evidence("kill", a, func(breach func(law int, format string, args ...any)) {
 		rnd := a.random()
 		dir := a.dir()
-		done := uint64(0) // batches that are there for good
+		done := uint64(0) // batches known to have survived
 		for round := range killRounds {
 			early := round%2 == 1
 			acked := a.killOnce(dir, done, early, rnd, breach)
@@ -124,7 +124,7 @@ func (a *trial) recover(dir string, acked uint64, round int, breach func(int, st
 	return n, ok
 }
 
-// childWrites applies numbered batches from many goroutines and tells of each that is
+// childWrites applies numbered batches from many goroutines and reports each that is
 // acknowledged, until it is killed.
 func (s *suite) childWrites(o order, t *reporter) error {
 	t.say("opening")

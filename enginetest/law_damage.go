@@ -137,7 +137,7 @@ func damaged(a *trial) {
 // tolerated are the outcomes that an engine without checksums cannot help.
 var tolerated = map[string]bool{"wrong": true, "lost": true, "hung": true}
 
-// childReads opens damaged copies of a directory and tells of each what came of it: "right",
+// childReads opens damaged copies of a directory and reports the outcome of each: "right",
 // "lost" for a state of fewer batches, "wrong", "hung", or the class of the error.
 func (s *suite) childReads(o order, t *reporter) error {
 	for i := o.From; i < o.To; i++ {

@@ -161,7 +161,8 @@ func newerFormat(a *trial) {
 
 // A mark that cannot be read is damage.
 func spoiltMark(a *trial) {
-	for _, text := range []string{"", "holdfast", "holdfast x\n", "holdfast 1\nengine\n", "holdfast 1\nengine x\nformat 1\nlevel high\n", "\x00\x01\x02"} {
+	for _, text := range []string{"", "holdfast", "holdfast x\n", "holdfast 1\nengine\n",
+		"holdfast 1\nengine x\nformat 1\nlevel high\n", "\x00\x01\x02"} {
 		dir := a.made()
 		old := a.mark(dir)
 		a.write(filepath.Join(dir, markName), text)
@@ -415,7 +416,8 @@ func (a *trial) usesReplaced(e holdfast.Engine) {
 		_, err := e.Apply(sets("mine", "after"), a.level)
 		a.wantsErr("Apply after that", err, holdfast.ErrPoisoned)
 	}
-	if got, err := e.Get(nil, []byte("mine")); err == nil && string(got) != "before" || errors.Is(err, holdfast.ErrNotFound) {
+	if got, err := e.Get(nil, []byte("mine")); err == nil && string(got) != "before" ||
+		errors.Is(err, holdfast.ErrNotFound) {
 		a.Errorf("Get(mine) = %s, %v; want before, or what hinders it", commits.Quote(got), err)
 	}
 }

@@ -141,7 +141,8 @@ func asWritten(a *trial) {
 	dir := a.dir()
 	e := a.open(dir)
 	pairs := []string{
-		"\x00", "", "\x00\x00", "zero", "\x00\x01", "\x00", "\n", "a\nb", " ", "space", "a", "\xff\xfe", "a\x00", "a0", "ab", "",
+		"\x00", "", "\x00\x00", "zero", "\x00\x01", "\x00", "\n", "a\nb", " ", "space", "a", "\xff\xfe", "a\x00", "a0",
+		"ab", "",
 		"b", "\x00\x00\x00", "é", "utf-8", "\xfe\xff", "x", "\xff", "y", "\xff\x00", "z", "\xff\xff\xff\xff", "the end",
 	}
 	a.commit(e, sets(pairs...))
@@ -164,7 +165,8 @@ func longest(a *trial) {
 	e := a.open(dir)
 	caps := e.Capabilities()
 	key := string(filler(1, int(min(caps.MaxKeySize, holdfast.MaxKeySize))))
-	value := strings.Repeat(string(filler(2, 1<<20)), holdfast.MaxValueSize>>20)[:min(caps.MaxValueSize, holdfast.MaxValueSize)]
+	value := strings.Repeat(string(filler(2, 1<<20)),
+		holdfast.MaxValueSize>>20)[:min(caps.MaxValueSize, holdfast.MaxValueSize)]
 	check := func(e holdfast.Engine) {
 		a.Helper()
 		a.wants(e, key, value)

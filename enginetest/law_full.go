@@ -132,7 +132,7 @@ func reallyFull(a *trial) {
 	}
 }
 
-// saysFull reports whether an error's text tells what is wrong with the disk.
+// saysFull reports whether an error's text says that the disk is full.
 func saysFull(text string) bool {
 	for _, s := range []string{syscall.ENOSPC.Error(), "full", "no space"} {
 		if strings.Contains(strings.ToLower(text), s) {

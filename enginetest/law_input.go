@@ -248,7 +248,7 @@ func severalMistakes(a *trial) {
 	}
 }
 
-// Close may come at any moment: what is under way ends well, what comes later is ErrClosed,
+// Close may be called at any moment: running calls succeed, later ones return ErrClosed,
 // and what was applied is there.
 func closeAmongMany(a *trial) {
 	for round := range 5 {

@@ -49,7 +49,7 @@ func failedWrite(a *trial) {
 	}
 }
 
-// poisoned makes an engine fail with cause after some batches, and follows what comes of it.
+// poisoned makes an engine fail with cause after some batches, and checks what follows.
 // Commits that are given at least detected must notice it themselves; weaker ones may be
 // acknowledged, and Sync must notice. If healed is set, nothing is wrong any more by the time
 // anybody looks again.
@@ -76,7 +76,8 @@ func (a *trial) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 		if err == nil {
 			acked = applied
 			if a.given() >= detected {
-				a.Errorf("batch %d was acknowledged at %v, given %v, while every attempt to store it failed with %q", applied, a.level, a.given(), cause)
+				a.Errorf("batch %d was acknowledged at %v, given %v, while every attempt to store it failed with %q", applied,
+					a.level, a.given(), cause)
 			}
 		} else if again := r.Wait(); again == nil {
 			a.Errorf("Wait returned %v, and nil when asked again", err)
@@ -120,7 +121,8 @@ func (a *trial) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 	a.goesOn(dir, acked, applied)
 }
 
-// refused follows an engine that has answered ErrFull: nothing of the batch is there, and the engine works on as soon as there is room.
+// refused follows an engine that has answered ErrFull: nothing of the batch is there, and the engine works on as soon
+// as there is room.
 func (a *trial) refused(e holdfast.Engine, before uint64, heal func()) {
 	a.Helper()
 	a.wantsScript(e, before, before)

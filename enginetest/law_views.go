@@ -126,7 +126,8 @@ func fixedIterators(a *trial) {
 		if reverse {
 			slices.Reverse(want)
 		}
-		fresh, under, empty := e.Scan(holdfast.Range{Reverse: reverse}), e.Scan(holdfast.Range{Reverse: reverse}), e.Scan(holdfast.Range{Lo: []byte("x"), Reverse: reverse})
+		fresh, under, empty := e.Scan(holdfast.Range{Reverse: reverse}), e.Scan(holdfast.Range{Reverse: reverse}),
+			e.Scan(holdfast.Range{Lo: []byte("x"), Reverse: reverse})
 		var got commits.State[string]
 		for range 10 {
 			if !under.Next() {
@@ -142,7 +143,8 @@ func fixedIterators(a *trial) {
 		b.DeleteRange([]byte("k100"), []byte("k300"))
 		a.commit(e, &b)
 		if string(key) != want[9].Key || string(value) != want[9].Value {
-			a.Errorf("Key and Value changed, before Next, while the iterator stood still: %s, %s", commits.Quote(key), commits.Quote(value))
+			a.Errorf("Key and Value changed, before Next, while the iterator stood still: %s, %s", commits.Quote(key),
+				commits.Quote(value))
 		}
 		rest, err := commits.Drain(under)
 		if err != nil {
@@ -181,7 +183,8 @@ func ranges(a *trial) {
 	}
 	a.commit(e, &b)
 	s := a.snapshot(e)
-	bounds := append([]string{"", "\x00", "a\x00", "b\x00\x00", "bz", "c\x00", "d", "d\xff", "f", "\xff\xff\xff", string(filler(1, holdfast.MaxKeySize))}, keys...)
+	bounds := append([]string{"", "\x00", "a\x00", "b\x00\x00", "bz", "c\x00", "d", "d\xff", "f", "\xff\xff\xff",
+		string(filler(1, holdfast.MaxKeySize))}, keys...)
 	for _, lo := range bounds {
 		for _, hi := range bounds {
 			var want []string
@@ -309,7 +312,8 @@ func countedViews(a *trial) {
 		a.Helper()
 		m := e.Metrics()
 		if m.OpenSnapshots != snapshots || m.OpenIterators != iterators {
-			a.Errorf("%s, Metrics counts %d snapshots and %d iterators, want %d and %d", when, m.OpenSnapshots, m.OpenIterators, snapshots, iterators)
+			a.Errorf("%s, Metrics counts %d snapshots and %d iterators, want %d and %d", when, m.OpenSnapshots, m.OpenIterators,
+				snapshots, iterators)
 		}
 	}
 	wants("at first", 0, 0)

@@ -22,7 +22,7 @@ description says. An acknowledgement that means less than it says is the one mis
 noticed before it costs data.`, levelCases},
 
 	{5, "fixed views", `A snapshot, and an iterator, shows one state: that of the moment when it was
-made, whatever is written meanwhile. It never blocks a writer. What is not closed keeps old data
+made, whatever is written later. It never blocks a writer. What is not closed keeps old data
 alive, so open ones are counted in Metrics, and Close refuses with ErrBusy while there are any.`, viewCases},
 
 	{6, "poisoned by a failed write", `After a failed write or sync it is not known what the device

@@ -16,7 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-var modelFor = flag.Duration("enginetest.model", 5*time.Second, "how long random histories of one engine are compared with the model")
+var modelFor = flag.Duration("enginetest.model", 5*time.Second,
+	"how long random histories of one engine are compared with the model")
 
 // model compares random histories of the engine with engine/mem. The flags of rapid say how
 // many there are, and -enginetest.model how long it may take.
@@ -86,8 +87,10 @@ type twoIterators struct{ engine, model holdfast.Iterator }
 // Keys are short and of few bytes, so that they collide; of those that compare in a telling
 // way.
 var (
-	modelKey   = rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]byte{0, 'a', 'b', 0xff}), 1, 3), func(b []byte) string { return string(b) })
-	modelBound = rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]byte{0, 'a', 'b', 0xff}), 0, 3), func(b []byte) string { return string(b) })
+	modelKey = rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]byte{0, 'a', 'b', 0xff}), 1, 3),
+		func(b []byte) string { return string(b) })
+	modelBound = rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]byte{0, 'a', 'b', 0xff}), 0, 3),
+		func(b []byte) string { return string(b) })
 	modelValue = rapid.Custom(func(t *rapid.T) []byte {
 		size := rapid.SampledFrom([]int{0, 1, 7, 100, 100, 1000, 5000, 70_000}).Draw(t, "size")
 		return filler(rapid.Uint64Range(0, 1000).Draw(t, "filler"), size)
@@ -245,7 +248,8 @@ func (h *history) step(it twoIterators) bool {
 	case got && !bytes.Equal(it.engine.Key(), it.model.Key()):
 		h.t.Fatalf("an iterator opened earlier is at %q, want %q", it.engine.Key(), it.model.Key())
 	case got && !bytes.Equal(it.engine.Value(), it.model.Value()):
-		h.t.Fatalf("an iterator opened earlier has %s at %q, want %s", commits.Quote(it.engine.Value()), it.engine.Key(), commits.Quote(it.model.Value()))
+		h.t.Fatalf("an iterator opened earlier has %s at %q, want %s", commits.Quote(it.engine.Value()), it.engine.Key(),
+			commits.Quote(it.model.Value()))
 	}
 	return got
 }

@@ -47,7 +47,7 @@ type mutant struct {
 	closing bool // no sync may begin between the last one and closed
 	closed  bool
 	timer   *time.Timer
-	syncing bool // under way, without mu
+	syncing bool // a sync is running, without mu
 	settled sync.Cond
 	held    *holdfast.Batch // "shows out of order" hides this batch, until
 	heldAt  uint64          // it or a later one is waited for
@@ -82,7 +82,7 @@ func openMutant(flaw, dir string, o holdfast.Options, faults *Faults) (holdfast.
 	if err != nil {
 		return nil, err
 	}
-	lock, lost, err := openHome(flaw, dir, o.ReadOnly)
+	lock, lost, err := openMarked(flaw, dir, o.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +95,8 @@ func openMutant(flaw, dir string, o holdfast.Options, faults *Faults) (holdfast.
 	return t, nil
 }
 
-// openHome marks and locks the directory. It also returns what a repair that made it has lost.
-func openHome(flaw, dir string, reads bool) (_ *os.File, lost string, err error) {
+// openMarked marks and locks the directory. It also returns what a repair that made it has lost.
+func openMarked(flaw, dir string, reads bool) (_ *os.File, lost string, err error) {
 	fail := func(class error, detail string, cause error) error {
 		return &holdfast.Error{Op: "open", Engine: "mutant", Path: dir, Class: class, Detail: detail, Cause: cause}
 	}
@@ -150,7 +150,8 @@ func readMark(dir string, fail func(error, string, error) error) (lost string, _
 	}
 	var version, format int
 	var engine string
-	if n, err := fmt.Sscanf(string(text), "holdfast %d\nengine %s\nformat %d\n", &version, &engine, &format); n < 3 || bytes.Count(text, []byte("\n")) != 3 {
+	if n, err := fmt.Sscanf(string(text), "holdfast %d\nengine %s\nformat %d\n", &version, &engine, &format); n < 3 ||
+		bytes.Count(text, []byte("\n")) != 3 {
 		return "", fail(holdfast.ErrCorrupt, markName, err)
 	}
 	switch {
@@ -168,7 +169,8 @@ func readMark(dir string, fail func(error, string, error) error) (lost string, _
 func (t *mutant) recover() error {
 	name, clean := filepath.Join(t.dir, "log"), filepath.Join(t.dir, "clean")
 	damage := func(at int, detail string) error {
-		return &holdfast.Error{Op: "open", Engine: "mutant", Path: name, Offset: int64(at), Class: holdfast.ErrCorrupt, Detail: detail}
+		return &holdfast.Error{Op: "open", Engine: "mutant", Path: name, Offset: int64(at), Class: holdfast.ErrCorrupt,
+			Detail: detail}
 	}
 	log, err := os.ReadFile(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -176,7 +178,8 @@ func (t *mutant) recover() error {
 	}
 	text, err := os.ReadFile(clean)
 	settled := err == nil
-	if want := cleanMark(log); settled && string(text) != want && t.flaw != "checks no sums" && t.flaw != "takes damage for tearing" {
+	if want := cleanMark(log); settled && string(text) != want && t.flaw != "checks no sums" &&
+		t.flaw != "takes damage for tearing" {
 		return damage(0, "it is not as it was closed")
 	}
 	var batches []*holdfast.Batch
@@ -457,7 +460,8 @@ func (t *mutant) store(level holdfast.Level) error {
 // here fails if the directory was replaced.
 func (t *mutant) here() error {
 	held, err := t.lock.Stat()
-	if found, e := os.Stat(t.lock.Name()); err == nil && (e != nil || !os.SameFile(held, found)) && t.flaw != "goes on in a replaced directory" {
+	if found, e := os.Stat(t.lock.Name()); err == nil && (e != nil || !os.SameFile(held, found)) &&
+		t.flaw != "goes on in a replaced directory" {
 		err = &holdfast.Error{Op: "check", Engine: "mutant", Path: t.dir, Class: holdfast.ErrReplaced, Cause: e}
 	}
 	return err

@@ -124,7 +124,7 @@ func record(t *testing.T, run func(tb)) (said string, failed bool) {
 	return r.said.String(), r.failed
 }
 
-// recorder is a test whose failure is not one of the test it stands in.
+// recorder is a test whose failure does not fail the test that runs it.
 type recorder struct {
 	*testing.T
 	mu       sync.Mutex

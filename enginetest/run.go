@@ -15,8 +15,9 @@ import (
 // that keep nothing on disk run the cases that make sense for them.
 //
 // It takes part of a minute. What is chosen at random follows from -enginetest.seed: 1 unless named, and 0 for another
-// one each time, which is printed. The comparison with the model searches longer with -enginetest.model and -rapid.checks. Some cases start the test that called Run again, alone, in a child process:
-// Run must be the first thing that test does.
+// one each time, which is printed. The comparison with the model searches longer with -enginetest.model and
+// -rapid.checks. Some cases start the test that called Run again, alone, in a child process: Run must be the first
+// thing that test does.
 func Run(t *testing.T, h Harness) {
 	s := newSuite(h, t.Name())
 	if s.playChild() {

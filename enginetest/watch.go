@@ -11,7 +11,8 @@ import (
 )
 
 // evidence gathers what several laws are judged by once for each level.
-func (s *suite) evidence(kind string, a *trial, gather func(breach func(law int, format string, args ...any))) []finding {
+func (s *suite) evidence(kind string, a *trial,
+	gather func(breach func(law int, format string, args ...any))) []finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := fmt.Sprintf("%s at %v", kind, a.level)
@@ -154,7 +155,8 @@ func (s *suite) watched(a *trial) []finding {
 }
 
 // look reads the state once, through a snapshot or not, and judges it.
-func (s *suite) look(e holdfast.Engine, r holdfast.Range, snapshot bool, breach func(int, string, ...any)) (uint64, bool) {
+func (s *suite) look(e holdfast.Engine, r holdfast.Range, snapshot bool,
+	breach func(int, string, ...any)) (uint64, bool) {
 	var from holdfast.Reader = e
 	if snapshot {
 		snap, err := e.Snapshot()

@@ -12,10 +12,15 @@ import (
 )
 
 type copyCommand struct {
-	From      string `arg:"" help:"Directory that an engine made, file of bbolt or SQLite, or directory of Badger or Pebble; not in use. Nothing in it is changed."`
+	From      string `arg:"" help:"Source that no program has open: see below. It is not changed."`
 	To        string `arg:"" help:"New directory, with its engine." placeholder:"[ENGINE:]DIR"`
-	Only      string `help:"Only this bucket of bbolt (OUTER/INNER for one in another) or table of SQLite; its keys get no prefix." placeholder:"NAME"`
-	Separator string `help:"One character that follows the name of a bucket or table in a key. Default: a slash." placeholder:"C"`
+	Only      string `help:"Only this bucket (OUTER/INNER if nested) or table; its keys get no prefix." placeholder:"NAME"`
+	Separator string `help:"One character between bucket or table and key. Default: a slash." placeholder:"C"`
+}
+
+// Help implements kong's interface for what follows the flags.
+func (copyCommand) Help() string {
+	return `FROM is a directory that an engine made, a file of bbolt or SQLite, or a directory of Badger or Pebble.`
 }
 
 func (c *copyCommand) run() int {
@@ -47,7 +52,8 @@ func (c *copyCommand) copy(ctx context.Context) (*all.Copied, error) {
 	}
 	options := all.CopyOptions{Engine: name, Open: o, Only: c.Only}
 	if len(c.Separator) > 1 {
-		return nil, &holdfast.Error{Op: "copy", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("the separator %q has %d bytes", c.Separator, len(c.Separator)),
+		return nil, &holdfast.Error{Op: "copy", Class: holdfast.ErrBadOption,
+			Detail: fmt.Sprintf("the separator %q has %d bytes", c.Separator, len(c.Separator)),
 			Remedy: "name one of one byte"}
 	}
 	if c.Separator != "" {

@@ -28,22 +28,25 @@ func crashLab() crash.Lab {
 type crashCommand struct {
 	Engines []string       `help:"Engines, names or patterns." placeholder:"A,B"`
 	Levels  []string       `help:"Levels that commits ask for: memory, process, power." placeholder:"LEVEL"`
-	Kind    []string       `help:"How to crash: kill, power, faults, simulate. Default: kill, and power and faults where the machine can." placeholder:"KIND"`
-	Subject []string       `help:"What to crash: kv, event, raft. Default: kv and raft; of raft-wal and raft-boltdb, which are named with --engines, raft alone." placeholder:"NAME"`
-	Cuts    *int           `help:"Crashes of each row. Default: 20, and 10 where less is to be learnt." placeholder:"N"`
-	FS      string         `name:"fs" help:"File system below for power and faults: ext4 (the default), xfs, btrfs." placeholder:"FS"`
+	Kind    []string       `help:"How to crash: kill, power, faults, simulate; the default is below." placeholder:"KIND"`
+	Subject []string       `help:"What to crash: kv, event, raft. Default: kv and raft." placeholder:"NAME"`
+	Cuts    *int           `help:"Crashes of each row. Default: 20, and 10 for some." placeholder:"N"`
+	FS      string         `name:"fs" help:"File system for power and faults: ext4 (default), xfs, btrfs" placeholder:"FS"`
 	Seed    *uint64        `help:"Seed of everything that follows from one; a run prints its own." placeholder:"N"`
 	For     *time.Duration `help:"Go on until this much time has passed." placeholder:"10m"`
-	JSON    string         `name:"json" help:"Write the report to this file too, while the run goes on and at its end; - is standard output, and then the tables go to standard error." placeholder:"FILE"`
-	Keep    string         `help:"Directory for the evidence of broken claims. Default: a new one in --dir, if there is any." placeholder:"DIR"`
-	Dir     string         `help:"Directory on the disk to work on, not an engine's; only what crash made there is removed, and evidence stays. Default: the current one." placeholder:"DIR"`
+	JSON    string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
+	Keep    string         `help:"Directory for evidence of broken claims. Default: a new one in --dir." placeholder:"DIR"`
+	Dir     string         `help:"Directory to work in, not an engine's. Default: the current one." placeholder:"DIR"`
 	Replay  string         `help:"Check again what a run has kept as evidence in this directory." placeholder:"DIR"`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (crashCommand) Help() string {
-	return `A run that is interrupted or breaks off still shows, and writes with --json, what it has found, marked partial. ` +
-		`The file is also written while the run goes on.`
+	return `A run that is interrupted or breaks off still shows, and writes with --json, what it has found, marked ` +
+		`partial. The file is also written while the run goes on. With --json - the tables go to standard error. ` +
+		`Crash removes only the files that it created in --dir, and keeps evidence of broken claims. ` +
+		`Without --kind, crash kills, and cuts the power and injects faults where the machine can. ` +
+		`raft-wal and raft-boltdb, which must be named with --engines, are crashed as raft only.`
 }
 
 type victimCommand struct{}
@@ -57,7 +60,8 @@ func (c *crashCommand) run(lab crash.Lab) int {
 		err = lab.Replay(ctx, c.Replay, at, console.Standard())
 	} else {
 		err = lab.Command(ctx, crash.Request{
-			Engines: c.Engines, Levels: c.Levels, Kinds: c.Kind, Subjects: c.Subject, Cuts: c.Cuts, FS: c.FS, Seed: c.Seed, For: c.For,
+			Engines: c.Engines, Levels: c.Levels, Kinds: c.Kind, Subjects: c.Subject, Cuts: c.Cuts, FS: c.FS, Seed: c.Seed,
+			For: c.For,
 		}, at, c.JSON, console.Standard())
 	}
 	if status := fail(err); status != exitError {

@@ -60,7 +60,7 @@ Exit status:
 // grammar is the command line.
 type grammar struct {
 	Bench   benchCommand   `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
-	Crash   crashCommand   `cmd:"" help:"Crash engines by kill -9 and by cutting the power, and check what each claims to survive."`
+	Crash   crashCommand   `cmd:"" help:"Crash engines by kill -9 and power cuts, and check what each claims to survive."`
 	Inspect inspectCommand `cmd:"" help:"Show what is in a directory."`
 	Verify  verifyCommand  `cmd:"" help:"Check everything in a directory that can be checked."`
 	Repair  repairCommand  `cmd:"" help:"Make a new directory of all that is intact in a damaged one."`
@@ -71,11 +71,11 @@ type grammar struct {
 	Version versionCommand `cmd:"" help:"Show the version of this build and of the libraries in it."`
 	Help    helpCommand    `cmd:"" help:"Show the commands, or the arguments of one."`
 	Child   childCommand   `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
-	Victim  victimCommand  `cmd:"" name:"crash-victim" hidden:"" help:"A process to be crashed, for the crash command's own use."`
+	Victim  victimCommand  `cmd:"" name:"crash-victim" hidden:"" help:"A process to crash, for crash's own use."`
 }
 
 type benchCommand struct {
-	Preset     string         `arg:"" optional:"" help:"quick (the default), event, kv, raft, raft-long or smoke; --list says more."`
+	Preset     string         `arg:"" optional:"" help:"quick (default), event, kv, raft, raft-long, smoke; see --list."`
 	Engines    []string       `help:"Engines, names or patterns." placeholder:"A,B"`
 	Workloads  []string       `help:"Workloads, names or patterns." placeholder:"'EVENT/*'"`
 	Levels     []string       `help:"What writes must survive: memory, process, power." placeholder:"LEVEL"`
@@ -83,16 +83,17 @@ type benchCommand struct {
 	Rounds     *int           `help:"Times that each measurement is repeated." placeholder:"N"`
 	For        *time.Duration `help:"Length of each measurement." placeholder:"2s"`
 	Seed       *uint64        `help:"Seed of the order; a run prints its own." placeholder:"N"`
-	Dir        string         `help:"Directory on the disk to measure, not an engine's; only what bench made there is removed. Default: the current one." placeholder:"DIR"`
+	Dir        string         `help:"Directory to work in, not an engine's. Default: the current one." placeholder:"DIR"`
 	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
-	JSON       string         `name:"json" help:"Write the report to this file too, while the run goes on and at its end; - is standard output, and then the tables go to standard error." placeholder:"FILE"`
+	JSON       string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (benchCommand) Help() string {
-	return `A run that is interrupted or breaks off still shows, and writes with --json, what it has measured, marked partial: ` +
-		`the tables are of the rounds that were finished. The file is also written while the run goes on.`
+	return `A run that is interrupted or breaks off still shows, and writes with --json, what it has measured, marked ` +
+		`partial: the tables are of the rounds that were finished. The file is also written while the run goes on. ` +
+		`With --json - the tables go to standard error. Bench removes only the files that it created in --dir.`
 }
 
 type childCommand struct{}

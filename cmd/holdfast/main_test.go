@@ -51,27 +51,31 @@ func misbehaving() []all.Entry {
 		}
 	}
 	return []all.Entry{
-		{Name: "liar", Describe: describe("liar", holdfast.Memory), Open: func(string, holdfast.Options) (holdfast.Engine, error) {
-			return &liar{Engine: mem.New()}, nil
-		}},
-		{Name: "crasher", Describe: describe("crasher", holdfast.Power), Open: func(string, holdfast.Options) (holdfast.Engine, error) {
-			panic("the engine fell over")
-		}},
-		{Name: "full", Describe: describe("full", holdfast.Power), Open: func(dir string, _ holdfast.Options) (holdfast.Engine, error) {
-			return nil, &holdfast.Error{Op: "open", Engine: "full", Path: dir, Cause: syscall.ENOSPC}
-		}},
-		{Name: "sleeper", Describe: describe("sleeper", holdfast.Power), Open: func(dir string, _ holdfast.Options) (holdfast.Engine, error) {
-			// The rename makes sure that whoever sees the file can read it.
-			name := filepath.Join(filepath.Dir(dir), "pid")
-			if err := os.WriteFile(name+".tmp", fmt.Append(nil, os.Getpid()), 0o644); err != nil {
-				return nil, err
-			}
-			if err := os.Rename(name+".tmp", name); err != nil {
-				return nil, err
-			}
-			time.Sleep(time.Hour)
-			return nil, errors.New("it slept too long")
-		}},
+		{Name: "liar", Describe: describe("liar", holdfast.Memory),
+			Open: func(string, holdfast.Options) (holdfast.Engine, error) {
+				return &liar{Engine: mem.New()}, nil
+			}},
+		{Name: "crasher", Describe: describe("crasher", holdfast.Power),
+			Open: func(string, holdfast.Options) (holdfast.Engine, error) {
+				panic("the engine fell over")
+			}},
+		{Name: "full", Describe: describe("full", holdfast.Power),
+			Open: func(dir string, _ holdfast.Options) (holdfast.Engine, error) {
+				return nil, &holdfast.Error{Op: "open", Engine: "full", Path: dir, Cause: syscall.ENOSPC}
+			}},
+		{Name: "sleeper", Describe: describe("sleeper", holdfast.Power),
+			Open: func(dir string, _ holdfast.Options) (holdfast.Engine, error) {
+				// The rename makes sure that the file is whole when it appears.
+				name := filepath.Join(filepath.Dir(dir), "pid")
+				if err := os.WriteFile(name+".tmp", fmt.Append(nil, os.Getpid()), 0o644); err != nil {
+					return nil, err
+				}
+				if err := os.Rename(name+".tmp", name); err != nil {
+					return nil, err
+				}
+				time.Sleep(time.Hour)
+				return nil, errors.New("it slept too long")
+			}},
 	}
 }
 
@@ -138,7 +142,8 @@ func TestMeasuresAndExitsWithZero(t *testing.T) {
 	if status != exitOK {
 		t.Fatalf("status %d\n%s%s", status, out, stderr)
 	}
-	for _, want := range []string{"event/append-1, dies with the process, 1 client", "events/s", "best", "again: holdfast bench smoke", "--seed 5"} {
+	for _, want := range []string{"event/append-1, dies with the process, 1 client", "events/s", "best",
+		"again: holdfast bench smoke", "--seed 5"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -153,7 +158,8 @@ func TestJSONOnStandardOutput(t *testing.T) {
 	cmd := holdfastCommand(t, with(short, "--engines", "mem", "--json", "-")...)
 	status, out, stderr := result(t, cmd)
 	var report bench.Report
-	if err := json.Unmarshal([]byte(out), &report); err != nil || status != exitOK || report.Schema != bench.Schema || len(report.Results) == 0 {
+	if err := json.Unmarshal([]byte(out), &report); err != nil || status != exitOK || report.Schema != bench.Schema ||
+		len(report.Results) == 0 {
 		t.Errorf("status %d, %v: %s", status, err, out)
 	}
 	if !strings.Contains(stderr, "events/s") {
@@ -167,7 +173,8 @@ func TestList(t *testing.T) {
 	if status != exitOK || stderr != "" {
 		t.Errorf("status %d: %s", status, stderr)
 	}
-	for _, want := range append(all.Names(), "event/append-1", "event/append-100", "event/read-100", "quick", "event", "smoke", "memory", "process", "power") {
+	for _, want := range append(all.Names(), "event/append-1", "event/append-100", "event/read-100", "quick", "event",
+		"smoke", "memory", "process", "power") {
 		if !strings.Contains(out, "  "+want+" ") {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -209,25 +216,26 @@ func TestWrongUse(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"command":       {[]string{"measure"}, []string{"measure", "commands are: bench"}},
-		"flag":          {[]string{"bench", "--fast"}, []string{"--fast", "bench --help"}},
-		"preset":        {[]string{"bench", "slow"}, []string{`"slow"`, "quick, event, smoke"}},
-		"engine":        {[]string{"bench", "--engines", "mem,rocks"}, []string{`"rocks"`, "mem"}},
-		"level":         {[]string{"bench", "--levels", "disk"}, []string{`"disk"`, "memory, process, power"}},
-		"workload":      {[]string{"bench", "--workloads", "kv/none"}, []string{`"kv/none"`, "event/append-1"}},
-		"rounds":        {[]string{"bench", "--rounds", "0"}, []string{"0 rounds", "1 to"}},
-		"negative for":  {[]string{"bench", "--for", "-1s"}, []string{"measuring for -1s", "--for takes"}},
-		"negative run":  {[]string{"crash", "--for", "-1s"}, []string{"a run of -1s"}},
-		"negative":      {[]string{"bench", "--rounds", "-1"}, []string{"-1 rounds", "1 to"}},
-		"rounds text":   {[]string{"bench", "--rounds", "many"}, []string{"--rounds", "many"}},
-		"for":           {[]string{"bench", "--for=-1s"}, []string{"-1s", "1ms to 1h"}},
-		"for text":      {[]string{"bench", "--for", "long"}, []string{"--for", "long"}},
-		"clients":       {[]string{"bench", "--clients", "0"}, []string{"0 clients"}},
-		"clients list":  {[]string{"bench", "--clients", "1,x"}, []string{"--clients", "x"}},
-		"seed":          {[]string{"bench", "--seed", "-1"}, []string{"--seed"}},
-		"two presets":   {[]string{"bench", "smoke", "quick"}, []string{"quick"}},
-		"only null":     {[]string{"bench", "--engines", "null"}, []string{"always measured"}},
-		"level refused": {[]string{"bench", "--engines", "mem", "--levels", "power"}, []string{"mem at power", "nothing outside the process"}},
+		"command":      {[]string{"measure"}, []string{"measure", "commands are: bench"}},
+		"flag":         {[]string{"bench", "--fast"}, []string{"--fast", "bench --help"}},
+		"preset":       {[]string{"bench", "slow"}, []string{`"slow"`, "quick, event, smoke"}},
+		"engine":       {[]string{"bench", "--engines", "mem,rocks"}, []string{`"rocks"`, "mem"}},
+		"level":        {[]string{"bench", "--levels", "disk"}, []string{`"disk"`, "memory, process, power"}},
+		"workload":     {[]string{"bench", "--workloads", "kv/none"}, []string{`"kv/none"`, "event/append-1"}},
+		"rounds":       {[]string{"bench", "--rounds", "0"}, []string{"0 rounds", "1 to"}},
+		"negative for": {[]string{"bench", "--for", "-1s"}, []string{"measuring for -1s", "--for takes"}},
+		"negative run": {[]string{"crash", "--for", "-1s"}, []string{"a run of -1s"}},
+		"negative":     {[]string{"bench", "--rounds", "-1"}, []string{"-1 rounds", "1 to"}},
+		"rounds text":  {[]string{"bench", "--rounds", "many"}, []string{"--rounds", "many"}},
+		"for":          {[]string{"bench", "--for=-1s"}, []string{"-1s", "1ms to 1h"}},
+		"for text":     {[]string{"bench", "--for", "long"}, []string{"--for", "long"}},
+		"clients":      {[]string{"bench", "--clients", "0"}, []string{"0 clients"}},
+		"clients list": {[]string{"bench", "--clients", "1,x"}, []string{"--clients", "x"}},
+		"seed":         {[]string{"bench", "--seed", "-1"}, []string{"--seed"}},
+		"two presets":  {[]string{"bench", "smoke", "quick"}, []string{"quick"}},
+		"only null":    {[]string{"bench", "--engines", "null"}, []string{"always measured"}},
+		"level refused": {[]string{"bench", "--engines", "mem", "--levels", "power"},
+			[]string{"mem at power", "nothing outside the process"}},
 		"no directory":  {with(short, "--dir", filepath.Join(file, "..", "gone")), []string{"gone", "--dir"}},
 		"below a file":  {with(short, "--dir", filepath.Join(file, "x")), []string{"file", "--dir"}},
 		"a file":        {with(short, "--dir", file), []string{"it is a file", "--dir"}},
@@ -287,13 +295,15 @@ func TestCrashingEngineIsVoid(t *testing.T) {
 	checkEmpty(t, cmd.Dir)
 }
 
-// TestFullDiskVoidsItsRow, with the reason, and the others are measured. It is no engine's fault: the status is not that of one
-// that failed verification.
+// TestFullDiskVoidsItsRow, with the reason, and the others are measured. It is no engine's fault: the status is not
+// that of one that failed verification.
 func TestFullDiskVoidsItsRow(t *testing.T) {
 	cmd := holdfastCommand(t, with(short, "--engines", "mem,full")...)
 	status, out, stderr := result(t, cmd)
-	if status != console.ExitIncomplete || !strings.Contains(out, syscall.ENOSPC.Error()) || !strings.Contains(out, "VOID: 1 measurement ") ||
-		!regexp.MustCompile(`\n  full +void`).MatchString(out) || !strings.Contains(out, "mem ") || strings.Count(stderr, "\n") != 1 {
+	if status != console.ExitIncomplete || !strings.Contains(out, syscall.ENOSPC.Error()) ||
+		!strings.Contains(out, "VOID: 1 measurement ") ||
+		!regexp.MustCompile(`\n  full +void`).MatchString(out) || !strings.Contains(out, "mem ") ||
+		strings.Count(stderr, "\n") != 1 {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}
 	checkEmpty(t, cmd.Dir)
@@ -306,12 +316,15 @@ func TestFullDiskVoidsItsRow(t *testing.T) {
 // TestEnginesDirectoryIsRefused: bench and crash make nothing in it.
 func TestEnginesDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "HOLDFAST"), []byte("holdfast 1\nengine bbolt\nformat 1\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "HOLDFAST"), []byte("holdfast 1\nengine bbolt\nformat 1\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{with(short, "--dir", dir), {"crash", "--kind", "kill", "--engines", "mem", "--dir", dir}} {
+	for _, args := range [][]string{with(short, "--dir", dir),
+		{"crash", "--kind", "kill", "--engines", "mem", "--dir", dir}} {
 		status, out, stderr := result(t, holdfastCommand(t, args...))
-		if status != exitError || out != "" || !strings.Contains(stderr, "directory of an engine") || strings.Count(stderr, "\n") != 1 {
+		if status != exitError || out != "" || !strings.Contains(stderr, "directory of an engine") ||
+			strings.Count(stderr, "\n") != 1 {
 			t.Errorf("status %d\n%s%s", status, out, stderr)
 		}
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
@@ -346,7 +359,8 @@ func TestChildEndsWithItsInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := fmt.Sprintf(`{"Cell":{"Workload":"event/append-1","Engine":"sleeper","Asked":"power","Given":"power","Clients":1},"For":1000000,"Dir":%q}`, cmd.Dir)
+	spec := fmt.Sprintf(`{"Cell":{"Workload":"event/append-1","Engine":"sleeper","Asked":"power","Given":"power",`+
+		`"Clients":1},"For":1000000,"Dir":%q}`, cmd.Dir)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +380,8 @@ func TestChildEndsWithItsInput(t *testing.T) {
 func TestChildRefusesOtherInput(t *testing.T) {
 	cmd := holdfastCommand(t, "bench-child")
 	cmd.Stdin = strings.NewReader("hello")
-	if status, out, stderr := result(t, cmd); status != 1 || out != "" || !strings.Contains(stderr, "bench command's own use") {
+	if status, out, stderr := result(t, cmd); status != 1 || out != "" ||
+		!strings.Contains(stderr, "bench command's own use") {
 		t.Errorf("status %d: %s%s", status, out, stderr)
 	}
 }

@@ -25,15 +25,15 @@ import (
 // The commands about Raft stores. They exit as those about directories do, and with 130 when interrupted.
 
 type raftCommand struct {
-	Import  raftImportCommand  `cmd:"" help:"Copy the log, votes and terms of a raft-boltdb or a raft-wal into a Raft store, and compare."`
-	Inspect raftInspectCommand `cmd:"" help:"Show what the Raft stores in a directory hold. It is opened as a program would open it, which writes to it."`
+	Import  raftImportCommand  `cmd:"" help:"Copy the log, votes and terms of a raft-boltdb or raft-wal, and compare."`
+	Inspect raftInspectCommand `cmd:"" help:"Show what the Raft stores in a directory hold. Opening it writes to it."`
 }
 
 type raftImportCommand struct {
-	Source   string   `arg:"" help:"File of a raft-boltdb, or directory of a raft-wal, or the one that holds a raft.db; not open elsewhere. Nothing in it is changed; a copy of it is made beside DIR meanwhile."`
-	Into     string   `required:"" help:"Directory for the store: a new or empty one, or one that an engine made." placeholder:"[ENGINE:]DIR"`
+	Source   string   `arg:"" help:"File of raft-boltdb, or directory of raft-wal or with a raft.db. It is not changed."`
+	Into     string   `required:"" help:"Directory of the store: new, empty, or an engine's." placeholder:"[ENGINE:]DIR"`
 	Name     string   `help:"Name of the store in it; empty unless the program names its stores."`
-	Number   []string `help:"Stable keys of a raft-wal that are numbers, beside raft's own." placeholder:"KEY"`
+	Number   []string `help:"Stable keys of a raft-wal that are numbers, in addition to raft's own." placeholder:"KEY"`
 	Bytes    []string `help:"Stable keys of a raft-wal that have 8 bytes and are no numbers." placeholder:"KEY"`
 	DropTorn bool     `help:"Leave out the end of a raft-wal if it was not written whole, as raft-wal would."`
 }
@@ -43,6 +43,11 @@ type raftInspectCommand struct {
 	Name *string `help:"Only the store of this name."`
 	All  bool    `help:"Read every entry: count them, and find damage."`
 	JSON bool    `name:"json" help:"Write JSON."`
+}
+
+// Help implements kong's interface for what follows the flags.
+func (raftImportCommand) Help() string {
+	return `SOURCE must not be open elsewhere. While the import runs, a copy of it lies next to DIR.`
 }
 
 func (c *raftImportCommand) run() int {
@@ -67,13 +72,15 @@ func (c *raftImportCommand) run() int {
 }
 
 // copy imports and says where to.
-func (c *raftImportCommand) copy(ctx context.Context, show func(phase string, done, of int64)) (r *migrate.Result, at string, err error) {
+func (c *raftImportCommand) copy(ctx context.Context,
+	show func(phase string, done, of int64)) (r *migrate.Result, at string, err error) {
 	name, dir, o, err := parseDir(c.Into)
 	if err != nil {
 		return nil, "", err
 	}
 	if o.Level != 0 && o.Level != holdfast.Power {
-		return nil, "", &holdfast.Error{Op: "import", Path: dir, Class: holdfast.ErrLevel, Detail: "a server's votes must survive power loss", Remedy: "leave the level out"}
+		return nil, "", &holdfast.Error{Op: "import", Path: dir, Class: holdfast.ErrLevel,
+			Detail: "a server's votes must survive power loss", Remedy: "leave the level out"}
 	}
 	if err := datadir.CheckOverlap("import", dir, sourceFiles(c.Source)); err != nil {
 		return nil, "", err
@@ -84,7 +91,8 @@ func (c *raftImportCommand) copy(ctx context.Context, show func(phase string, do
 	}
 	fill := func(e holdfast.Engine) (err error) {
 		r, err = migrate.Import(ctx, c.Source, e, migrate.Options{
-			Name: c.Name, Scratch: whole + ".import-copy", Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn, Progress: show,
+			Name: c.Name, Scratch: whole + ".import-copy", Numbers: c.Number, Bytes: c.Bytes, DropTorn: c.DropTorn,
+			Progress: show,
 		})
 		at = dir + ", " + e.Capabilities().Engine
 		if closed := e.Close(); err == nil {
@@ -114,8 +122,8 @@ func (c *raftImportCommand) copy(ctx context.Context, show func(phase string, do
 	return r, at, err
 }
 
-// sourceFiles is what an import reads: of a directory that holds a raft.db and no raft-wal only that file, so that the store
-// can be made beside it.
+// sourceFiles is what an import reads: of a directory that holds a raft.db and no raft-wal only that file, so that the
+// store can be made next to it.
 func sourceFiles(source string) string {
 	db := filepath.Join(source, "raft.db")
 	if _, err := os.Stat(filepath.Join(source, "wal-meta.db")); err == nil {
@@ -267,15 +275,16 @@ func (c *raftInspectCommand) run() int {
 	return failTool(errors.Join(err, printed))
 }
 
-// hintInspect makes of an error about a directory that is open elsewhere the advice what works meanwhile, and of one that no
-// engine made the advice to import it, if it is a source.
+// hintInspect adds advice to an error: what works while the directory is open elsewhere, or to import a directory that
+// no engine made, if it is a source.
 func hintInspect(dir string, err error) error {
 	e, ok := err.(*holdfast.Error)
 	if !ok {
 		return err
 	}
 	if errors.Is(err, holdfast.ErrLocked) {
-		e.Remedy = "close it there first; while it is open, holdfast inspect shows what can be seen from outside, and not its stores"
+		e.Remedy = "close it there first; while it is open, holdfast inspect shows what can be seen from outside, and not " +
+			"its stores"
 		return e
 	}
 	for _, source := range []string{filepath.Join(dir, "raft.db"), filepath.Join(dir, "wal-meta.db"), dir} {
@@ -287,8 +296,8 @@ func hintInspect(dir string, err error) error {
 	return e
 }
 
-// inspect returns what there is to be shown of the stores, each an Inspection or a noStore: one that cannot be shown does not
-// hide the others. Why it cannot is the error, too.
+// inspect returns what there is to be shown of the stores, each an Inspection or a noStore: one that cannot be shown
+// does not hide the others. Why it cannot is the error, too.
 func (c *raftInspectCommand) inspect(dir string, e holdfast.Engine) (list []any, err error) {
 	stores := []string{}
 	if c.Name != nil {
@@ -298,7 +307,8 @@ func (c *raftInspectCommand) inspect(dir string, e holdfast.Engine) (list []any,
 			return nil, in(dir, err)
 		}
 		if len(stores) == 0 {
-			return nil, &holdfast.Error{Op: "inspect", Engine: e.Capabilities().Engine, Path: dir, Class: holdfast.ErrNotFound, Detail: "there is no Raft store in it"}
+			return nil, &holdfast.Error{Op: "inspect", Engine: e.Capabilities().Engine, Path: dir, Class: holdfast.ErrNotFound,
+				Detail: "there is no Raft store in it"}
 		}
 	}
 	var errs []error

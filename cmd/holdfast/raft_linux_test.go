@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// stopImport imports a large source in an empty directory and sends a signal in the middle of copying. One that was done
-// before the signal came is repeated with a larger source.
+// stopImport imports a large source in an empty directory and sends a signal in the middle of copying. One that was
+// done before the signal came is repeated with a larger source.
 func stopImport(t *testing.T, into string, sig syscall.Signal) (status int, stderr, dir string) {
 	t.Helper()
 	for entries := 30_000; ; entries *= 2 {
@@ -83,7 +83,8 @@ func TestKilledImportIsUnfinished(t *testing.T) {
 		args   []string
 	}{
 		{exitWrong, "not finished", []string{"inspect", "new.partial"}},
-		{exitError, "new.partial: bad option: it is there already", []string{"import", boltSource(t, t.TempDir(), 5, 5), "--into", "new"}},
+		{exitError, "new.partial: bad option: it is there already",
+			[]string{"import", boltSource(t, t.TempDir(), 5, 5), "--into", "new"}},
 		{exitOK, "5, of index 3 to 7", []string{"import", boltSource(t, t.TempDir(), 5, 5), "--into", "new.partial"}},
 		{exitOK, "index 3 to 7", []string{"inspect", "new.partial"}},
 	} {
@@ -96,7 +97,8 @@ func TestKilledImportIsUnfinished(t *testing.T) {
 	}
 }
 
-// TestImportKeepsTheDirectory: an empty directory is filled through a link to it, which stays, and keeps its mode and owner.
+// TestImportKeepsTheDirectory: an empty directory is filled through a link to it, which stays, and keeps its mode and
+// owner.
 func TestImportKeepsTheDirectory(t *testing.T) {
 	at := t.TempDir()
 	source := boltSource(t, at, 5, 5)
@@ -113,7 +115,8 @@ func TestImportKeepsTheDirectory(t *testing.T) {
 	try(t, err)
 	try(t, os.Symlink("real", link))
 	try(t, os.Symlink("nothing", dangling))
-	if status, _, stderr := result(t, holdfastCommand(t, "raft", "import", source, "--into", dangling)); status != exitError || !strings.Contains(stderr, "name a directory") {
+	if status, _, stderr := result(t, holdfastCommand(t, "raft", "import", source, "--into",
+		dangling)); status != exitError || !strings.Contains(stderr, "name a directory") {
 		t.Errorf("status %d: %s", status, stderr)
 	}
 	if status, _, stderr := result(t, holdfastCommand(t, "raft", "import", source, "--into", link)); status != exitOK {
@@ -126,10 +129,12 @@ func TestImportKeepsTheDirectory(t *testing.T) {
 	}
 	after, err := os.Stat(real)
 	try(t, err)
-	if after.Mode() != before.Mode() || int(after.Sys().(*syscall.Stat_t).Uid) != uid || after.Sys().(*syscall.Stat_t).Gid != before.Sys().(*syscall.Stat_t).Gid {
+	if after.Mode() != before.Mode() || int(after.Sys().(*syscall.Stat_t).Uid) != uid ||
+		after.Sys().(*syscall.Stat_t).Gid != before.Sys().(*syscall.Stat_t).Gid {
 		t.Errorf("%v, %+v; it was %v", after.Mode(), after.Sys(), before.Mode())
 	}
-	if status, stdout, stderr := result(t, holdfastCommand(t, "raft", "inspect", real)); status != exitOK || !strings.Contains(stdout, "index 3 to 7") {
+	if status, stdout, stderr := result(t, holdfastCommand(t, "raft", "inspect", real)); status != exitOK ||
+		!strings.Contains(stdout, "index 3 to 7") {
 		t.Errorf("status %d: %s%s", status, stdout, stderr)
 	}
 }

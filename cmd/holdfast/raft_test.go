@@ -35,7 +35,8 @@ func raftSource(t *testing.T, to interface {
 	t.Helper()
 	var batch []*raft.Log
 	for i := range entries {
-		batch = append(batch, &raft.Log{Index: uint64(i + 3), Term: 4, Data: fmt.Appendf(nil, "%0*d", bytes, i), AppendedAt: time.Unix(1700000000+int64(i), 5)})
+		batch = append(batch, &raft.Log{Index: uint64(i + 3), Term: 4, Data: fmt.Appendf(nil, "%0*d", bytes, i),
+			AppendedAt: time.Unix(1700000000+int64(i), 5)})
 		if len(batch) == 1000 || i == entries-1 {
 			try(t, to.StoreLogs(batch))
 			batch = nil
@@ -68,7 +69,8 @@ func TestRaftCommands(t *testing.T) {
 				t.Errorf("%v: status %d, want %d, with %q\n%s%s", args, status, want, s, stdout, stderr)
 			}
 		}
-		if strings.ContainsRune(stdout+stderr, '\x1b') || strings.Contains(stderr, "panic") || want != exitOK && strings.Count(stderr, "\n") != 1 {
+		if strings.ContainsRune(stdout+stderr, '\x1b') || strings.Contains(stderr, "panic") ||
+			want != exitOK && strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%v: %s", args, stderr)
 		}
 		return stdout
@@ -82,11 +84,13 @@ func TestRaftCommands(t *testing.T) {
 	run(exitError, []string{"directory in use"}, "import", walDir, "--into", path("no"))
 	try(t, w.Close())
 
-	all3 := []string{"250, of index 3 to 252", "CurrentTerm, LastVoteCand, LastVoteTerm", "current term  5; the last entry's is 4", "read back", "raft-boltdb"}
+	all3 := []string{"250, of index 3 to 252", "CurrentTerm, LastVoteCand, LastVoteTerm",
+		"current term  5; the last entry's is 4", "read back", "raft-boltdb"}
 	run(exitOK, append(all3, "logtree"), "import", bolt, "--into", path("new"))
 	run(exitOK, append(all3, "bbolt"), "import", at, "--into", "bbolt:"+path("b"))
 	run(exitOK, append(all3, "pebble"), "import", bolt, "--into", "pebble:"+path("p")+"?memory=16MiB")
-	run(exitOK, []string{"100, of index 3 to 102", "raft-wal", `"b"`}, "import", walDir, "--into", path("new"), "--name", "b")
+	run(exitOK, []string{"100, of index 3 to 102", "raft-wal", `"b"`}, "import", walDir, "--into", path("new"), "--name",
+		"b")
 	run(exitOK, nil, "import", walDir, "--into", "bbolt:"+path("b"), "--name", "b", "--drop-torn")
 	try(t, os.Mkdir(path("empty"), 0o755))
 	run(exitOK, nil, "import", walDir, "--into", path("empty"))
@@ -98,12 +102,15 @@ func TestRaftCommands(t *testing.T) {
 		}
 	}
 	for _, dir := range []string{path("new"), path("b"), "bbolt:" + path("b")} {
-		run(exitOK, []string{`""`, `"b"`, "index 3 to 252, term 4 to 4", "index 3 to 102", "2023-11-14T22:13:20.000000005Z", `"10.0.0.1:8300"`}, "inspect", dir)
+		run(exitOK, []string{`""`, `"b"`, "index 3 to 252, term 4 to 4", "index 3 to 102", "2023-11-14T22:13:20.000000005Z",
+			`"10.0.0.1:8300"`}, "inspect", dir)
 	}
-	run(exitOK, []string{"100, with 0 gaps, in 1 terms", "LogCommand", "100"}, "inspect", path("new"), "--name", "b", "--all")
+	run(exitOK, []string{"100, with 0 gaps, in 1 terms", "LogCommand", "100"}, "inspect", path("new"), "--name", "b",
+		"--all")
 	var list []raftlog.Inspection
 	out := run(exitOK, nil, "inspect", path("p"), "--json", "--all")
-	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 || list[0].Last != 252 || list[0].Full.Entries != 250 || len(list[0].Keys) != 3 || *list[0].Keys[0].Number != 5 {
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 || list[0].Last != 252 ||
+		list[0].Full.Entries != 250 || len(list[0].Keys) != 3 || *list[0].Keys[0].Number != 5 {
 		t.Errorf("%v: %s", err, out)
 	}
 	e, err := all.Open("logtree", path("new"), holdfast.Options{})
@@ -113,7 +120,8 @@ func TestRaftCommands(t *testing.T) {
 	s, err := raftlog.Open(e, raftlog.Options{Name: "b"})
 	try(t, err)
 	var log raft.Log
-	if err := s.GetLog(102, &log); err != nil || !strings.HasSuffix(string(log.Data), "0099") || !log.AppendedAt.Equal(time.Unix(1700000099, 5)) {
+	if err := s.GetLog(102, &log); err != nil || !strings.HasSuffix(string(log.Data), "0099") ||
+		!log.AppendedAt.Equal(time.Unix(1700000099, 5)) {
 		t.Errorf("%+v, %v", log, err)
 	}
 	try(t, s.Close())
@@ -124,7 +132,8 @@ func TestRaftCommands(t *testing.T) {
 	for _, into := range []string{walDir, filepath.Join(walDir, "sub"), "bbolt:" + filepath.Join(walDir, "a", "b")} {
 		run(exitError, []string{"bad option", "name a directory elsewhere"}, "import", walDir, "--into", into)
 	}
-	run(exitError, []string{"bad option", "which an engine made"}, "import", walDir, "--into", filepath.Join(path("b"), "sub"))
+	run(exitError, []string{"bad option", "which an engine made"}, "import", walDir, "--into",
+		filepath.Join(path("b"), "sub"))
 	run(exitError, []string{"made by engine logtree"}, "import", bolt, "--into", "bbolt:"+path("new"), "--name", "c")
 	run(exitError, []string{`no engine "rocks"`, "logtree"}, "import", bolt, "--into", "rocks:"+path("no"))
 	run(exitError, []string{"power loss"}, "import", bolt, "--into", "bbolt:"+path("no")+"?level=process")
@@ -188,7 +197,8 @@ func TestRaftInspectShowsTheOthers(t *testing.T) {
 	try(t, e.Close())
 
 	status, stdout, stderr := result(t, holdfastCommand(t, "raft", "inspect", dir))
-	if status != exitWrong || strings.Count(stdout, "index 8 to 8") != 2 || strings.Count(stdout, "error ") != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "corrupt") {
+	if status != exitWrong || strings.Count(stdout, "index 8 to 8") != 2 || strings.Count(stdout, "error ") != 1 ||
+		strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "corrupt") {
 		t.Errorf("status %d\n%s%s", status, stdout, stderr)
 	}
 	status, stdout, stderr = result(t, holdfastCommand(t, "raft", "inspect", dir, "--json"))
@@ -196,7 +206,8 @@ func TestRaftInspectShowsTheOthers(t *testing.T) {
 		Name, Error string
 		Last        uint64
 	}
-	if err := json.Unmarshal([]byte(stdout), &list); err != nil || status != exitWrong || len(list) != 3 || list[0].Last != 8 || list[1].Error == "" || list[1].Name != "b" || list[2].Last != 8 {
+	if err := json.Unmarshal([]byte(stdout), &list); err != nil || status != exitWrong || len(list) != 3 ||
+		list[0].Last != 8 || list[1].Error == "" || list[1].Name != "b" || list[2].Last != 8 {
 		t.Errorf("status %d, %v\n%s%s", status, err, stdout, stderr)
 	}
 }
@@ -216,9 +227,14 @@ func TestRaftErrorsSayWhatToDo(t *testing.T) {
 		say    []string
 		args   []string
 	}{
-		{exitOK, []string{`no stable key "no", which was named as a number`, "no torn end"}, []string{"raft", "import", bolt, "--into", dir, "--number", "no", "--drop-torn"}},
-		{exitError, []string{"import " + dir + ": bad option", `the store "" is not empty; the engine has one store, which has no name`, "--name"}, []string{"raft", "import", bolt, "--into", dir}},
-		{exitError, []string{"inspect " + dir + ": not found", `the store "zz" is not there; the engine has one store, which has no name`}, []string{"raft", "inspect", dir, "--name", "zz"}},
+		{exitOK, []string{`no stable key "no", which was named as a number`, "no torn end"},
+			[]string{"raft", "import", bolt, "--into", dir, "--number", "no", "--drop-torn"}},
+		{exitError, []string{"import " + dir + ": bad option",
+			`the store "" is not empty; the engine has one store, which has no name`, "--name"},
+			[]string{"raft", "import", bolt, "--into", dir}},
+		{exitError, []string{"inspect " + dir + ": not found",
+			`the store "zz" is not there; the engine has one store, which has no name`},
+			[]string{"raft", "inspect", dir, "--name", "zz"}},
 		{exitError, []string{"foreign", "holdfast raft import"}, []string{"raft", "inspect", at}},
 		{exitError, []string{"foreign", "holdfast raft import"}, []string{"raft", "inspect", walDir}},
 		{exitError, []string{"holdfast raft import"}, []string{"raft", "inspect", bolt}},

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/console"
 )
 
-// gone reports whether a process has ended; one that nobody has waited for yet has.
+// gone reports whether a process has ended, also one that was not waited for yet.
 func gone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -44,7 +44,8 @@ func sleeping(t *testing.T, last bool, more ...string) *exec.Cmd {
 	lab := bench.Standard()
 	lab.Engines = append(lab.Engines, misbehaving()...)
 	for seed := uint64(0); ; seed++ {
-		p, err := lab.Plan(bench.Request{Preset: "smoke", Workloads: []string{"event/append-1"}, Engines: []string{"mem", "sleeper"}, Seed: &seed})
+		p, err := lab.Plan(bench.Request{Preset: "smoke", Workloads: []string{"event/append-1"},
+			Engines: []string{"mem", "sleeper"}, Seed: &seed})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,8 +90,8 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestEarlyEndKeepsWhatWasMeasured: a run that is interrupted, killed, or loses its directory has a report, which says why
-// it is not all; if the run can still do that, it shows the tables, too.
+// TestEarlyEndKeepsWhatWasMeasured: a run that is interrupted, killed, or loses its directory has a report, which says
+// why it is not all; if the run can still do that, it shows the tables, too.
 func TestEarlyEndKeepsWhatWasMeasured(t *testing.T) {
 	for name, test := range map[string]struct {
 		end     func(t *testing.T, cmd *exec.Cmd, child int)
@@ -143,7 +144,8 @@ func TestEarlyEndKeepsWhatWasMeasured(t *testing.T) {
 			if err := json.Unmarshal(text, &report); err != nil {
 				t.Fatal(err)
 			}
-			if !strings.HasPrefix(report.Partial, test.partial) || len(report.Results) == 0 || len(report.Summary) != len(report.Results) {
+			if !strings.HasPrefix(report.Partial, test.partial) || len(report.Results) == 0 ||
+				len(report.Summary) != len(report.Results) {
 				t.Errorf("%q, %d results, %d summaries", report.Partial, len(report.Results), len(report.Summary))
 			}
 			if test.status < 0 {
@@ -151,10 +153,12 @@ func TestEarlyEndKeepsWhatWasMeasured(t *testing.T) {
 				return // the directory is for the next run to remove
 			}
 			// All but the sleeper.
-			if want := fmt.Sprintf("after %d of %d measurements", len(report.Results), len(report.Results)+1); !strings.Contains(report.Partial, want) {
+			if want := fmt.Sprintf("after %d of %d measurements", len(report.Results),
+				len(report.Results)+1); !strings.Contains(report.Partial, want) {
 				t.Errorf("%q", report.Partial)
 			}
-			if !strings.Contains(strings.Join(strings.Fields(out), " "), "PARTIAL: "+test.partial) || !strings.Contains(out, "\n  mem ") || strings.Count(stderr.String(), "\n") != 1 {
+			if !strings.Contains(strings.Join(strings.Fields(out), " "), "PARTIAL: "+test.partial) ||
+				!strings.Contains(out, "\n  mem ") || strings.Count(stderr.String(), "\n") != 1 {
 				t.Errorf("%s%s", out, stderr.String())
 			}
 			checkEmpty(t, cmd.Dir)
@@ -246,7 +250,8 @@ func TestReaderOfToolGoesAway(t *testing.T) {
 	e, err := all.Open("logtree", dir, holdfast.Options{})
 	try(t, err)
 	try(t, e.Close())
-	for _, args := range [][]string{{"inspect", dir}, {"inspect", dir, "--json"}, {"verify", dir}, {"version"}, {"--help"}} {
+	for _, args := range [][]string{{"inspect", dir}, {"inspect", dir, "--json"}, {"verify", dir}, {"version"},
+		{"--help"}} {
 		cmd := holdfastCommand(t, args...)
 		r, w, err := os.Pipe()
 		try(t, err)

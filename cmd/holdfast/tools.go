@@ -112,7 +112,8 @@ func printInspection(w io.Writer, in *all.Inspection) error {
 				p.line("asked for %v\trefuses: %s", l, g.Why)
 			}
 		}
-		p.line("checksums\t%s", map[bool]string{true: "on everything", false: "not on everything: damage may be read as data"}[c.Checksums])
+		p.line("checksums\t%s", map[bool]string{true: "on everything",
+			false: "not on everything: damage may be read as data"}[c.Checksums])
 	}
 	if in.Logtree != nil {
 		printLogtree(p, in.Logtree)
@@ -126,10 +127,13 @@ func printInspection(w io.Writer, in *all.Inspection) error {
 func printLogtree(p *page, l *logtree.Inspection) {
 	p.line("database\t%s", l.Database)
 	if m := l.Manifest; m != nil {
-		p.line("manifest\tthe runs hold operations up to %d; the log follows from byte %d of segment %d (lsn %d); synced up to lsn %d",
+		p.line("manifest\tthe runs hold operations up to %d; the log follows from byte %d of segment %d (lsn %d); synced up "+
+			"to lsn %d",
 			m.From.Sequence, m.From.Offset, m.From.Segment, m.From.LSN, m.Synced)
-		p.line("log\t%d frames, %d batches, %d operations, %s; torn: %d bytes; it ends at byte %d of segment %d (lsn %d, operation %d)",
-			l.Log.Frames, l.Log.Batches, l.Log.Operations, size(l.Log.Bytes), l.Log.TornBytes, l.Log.End.Offset, l.Log.End.Segment, l.Log.End.LSN, l.Log.End.Sequence)
+		p.line("log\t%d frames, %d batches, %d operations, %s; torn: %d bytes; it ends at byte %d of segment %d (lsn %d, "+
+			"operation %d)",
+			l.Log.Frames, l.Log.Batches, l.Log.Operations, size(l.Log.Bytes), l.Log.TornBytes, l.Log.End.Offset,
+			l.Log.End.Segment, l.Log.End.LSN, l.Log.End.Sequence)
 	}
 	p.line("\nfile\tbytes\trole\n")
 	for _, f := range l.Files {
@@ -282,7 +286,7 @@ func (c *repairCommand) run() int {
 // lost says what a new directory lacks, and what to do about it.
 func (c *repairCommand) lost(p *page) int {
 	err := printStores(p, c.Into)
-	p.line("next\tstores refuse to open in %s until somebody accepts the loss: holdfast accept %s", c.Into, c.Into)
+	p.line("next\tstores refuse to open in %s until you accept the loss: holdfast accept %s", c.Into, c.Into)
 	if err = errors.Join(err, p.end()); err != nil {
 		return failTool(err)
 	}
@@ -366,7 +370,7 @@ func describeRaft(s raftlog.Report) string {
 		return text + "; its description is lost, so that it cannot be opened"
 	}
 	return text + "; entries behind, votes and terms may be lost too: " +
-		"better make this server anew from the others of its cluster"
+		"rather rebuild this server from the others of its cluster"
 }
 
 func stretch(from, to uint64) string {

@@ -52,7 +52,8 @@ func TestToolCommands(t *testing.T) {
 		}
 		run(exitOK, "engine", "inspect", path(engine))
 		var in all.Inspection
-		if err := json.Unmarshal([]byte(run(exitOK, "", "inspect", path(engine), "--json")), &in); err != nil || in.Engine != engine || in.Files == 0 {
+		if err := json.Unmarshal([]byte(run(exitOK, "", "inspect", path(engine), "--json")), &in); err != nil ||
+			in.Engine != engine || in.Files == 0 {
 			t.Errorf("JSON: %v, %+v", err, in)
 		}
 		run(exitOK, "\ndamage ", "verify", path(engine))
@@ -81,11 +82,13 @@ func TestToolCommands(t *testing.T) {
 	run(exitOK, "", "verify", path("salvaged"))
 	run(exitError, "foreign", "verify", at)
 	run(exitError, "foreign directory: it has no file HOLDFAST", "backup", at, "--into", path("no"))
-	for _, args := range [][]string{{"inspect"}, {"verify"}, {"repair", "--into", path("no")}, {"backup", "--into", path("no")}} {
+	for _, args := range [][]string{{"inspect"}, {"verify"}, {"repair", "--into", path("no")},
+		{"backup", "--into", path("no")}} {
 		run(exitError, args[0]+" "+path("missing")+": stat", append(args, path("missing"))...)
 	}
 	for _, command := range []string{"repair", "backup"} {
-		run(exitError, "bad option: it lies in "+path("logtree"), command, path("logtree"), "--into", filepath.Join(path("logtree"), "data", "sub"))
+		run(exitError, "bad option: it lies in "+path("logtree"), command, path("logtree"), "--into",
+			filepath.Join(path("logtree"), "data", "sub"))
 	}
 	run(exitError, "", "verify")
 	if _, err := os.Stat(path("no")); !errors.Is(err, os.ErrNotExist) {

@@ -17,7 +17,8 @@ import (
 func TestVersion(t *testing.T) {
 	for _, arg := range []string{"version", "--version"} {
 		status, out, stderr := result(t, holdfastCommand(t, arg))
-		for _, want := range []string{"holdfast", runtime.Version(), "github.com/cockroachdb/pebble/v2", "go.etcd.io/bbolt", "sqlite-go"} {
+		for _, want := range []string{"holdfast", runtime.Version(), "github.com/cockroachdb/pebble/v2", "go.etcd.io/bbolt",
+			"sqlite-go"} {
 			if status != exitOK || stderr != "" || !strings.Contains(out, want) {
 				t.Errorf("status %d, no %q in\n%s%s", status, want, out, stderr)
 			}
@@ -44,7 +45,8 @@ func TestHelpCommand(t *testing.T) {
 		}
 	}
 	status, out, stderr := result(t, holdfastCommand(t, "help", "raft", "no"))
-	if status != exitError || out != "" || stderr != "holdfast: help: there is no command \"raft no\"; see holdfast raft --help\n" {
+	if status != exitError || out != "" ||
+		stderr != "holdfast: help: there is no command \"raft no\"; see holdfast raft --help\n" {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}
 }

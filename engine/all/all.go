@@ -1,7 +1,6 @@
 // Package all is the table of engines, and opens them by name or by address.
 //
-// It imports every engine. A program that has made its choice imports that engine's own
-// package instead.
+// It imports every engine. A program that uses one engine imports that engine's package instead.
 package all
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-// Default is the engine for those who have no reason to choose another: logtree passes the laws, the crash lab
+// Default is the engine to use unless there is a reason for another: logtree passes the laws, the crash lab
 // and its own simulation, and every value in it is written once.
 const Default = logtree.Name
 
@@ -39,7 +38,8 @@ type Entry struct {
 
 // tools is what an engine's package can do with a directory without opening it.
 type tools struct {
-	recognize func(dir string) bool                     // reports whether the files are the engine's; nil: only HOLDFAST tells
+	// reports whether the files are the engine's; nil: only HOLDFAST identifies them
+	recognize func(dir string) bool
 	inspect   func(dir string, in *Inspection) error    // adds what is in the files; nil: nothing is known of them
 	verify    func(dir string) (*Verification, error)   // nil: the directory is opened, and everything is read
 	repair    func(dir, into string) (*Repaired, error) // nil: a copy is opened, and what can be read is copied
@@ -103,8 +103,8 @@ func Open(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 }
 
 // OpenDir opens a directory that an engine made, with that engine, which must be name unless that is empty. An
-// Options.Level of 0 is the one to which the directory is bound. Options.ReadOnly counts only where the engine has
-// it. ErrUnavailable: the engine is not in this build.
+// Options.Level of 0 is the one to which the directory is bound. Options.ReadOnly is ignored by engines that do not
+// have it. ErrUnavailable: the engine is not in this build.
 func OpenDir(name, dir string, o holdfast.Options) (holdfast.Engine, error) {
 	mark, err := datadir.ReadMark("open", dir)
 	if err != nil {
@@ -150,12 +150,13 @@ func OpenURL(address string) (holdfast.Engine, error) {
 //
 // in which an empty ENGINE is [Default], everything from the question mark on may be missing, SIZE is a number of bytes
 // or one with a suffix KiB, MiB or GiB, and sync-every=never turns the loss window off. Opening refuses a SIZE below
-// [holdfast.MinMemoryBytes], or below what the engine can hold to. DIR is taken as it is, but that %3F stands for a
-// question mark and %25 for a percent sign. It does not begin with two slashes: there is no host in an address, and
-// ENGINE://data would be /data.
+// [holdfast.MinMemoryBytes], or below what the engine can keep to. DIR is used literally, except that %3F means a
+// question mark and %25 a percent sign. It does not begin with two slashes: an address has no host, and ENGINE://data
+// would be /data.
 func ParseURL(address string) (name, dir string, o holdfast.Options, err error) {
 	bad := func(detail, remedy string) (string, string, holdfast.Options, error) {
-		return "", "", holdfast.Options{}, &holdfast.Error{Op: "parse address", Path: address, Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+		return "", "", holdfast.Options{}, &holdfast.Error{Op: "parse address", Path: address, Class: holdfast.ErrBadOption,
+			Detail: detail, Remedy: remedy}
 	}
 	name, rest, ok := strings.Cut(address, ":")
 	if !ok {

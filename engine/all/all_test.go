@@ -22,8 +22,10 @@ func TestParseURL(t *testing.T) {
 		{":data", all.Default, "data", holdfast.Options{}},
 		{"bbolt:data", "bbolt", "data", holdfast.Options{}},
 		{"pebble:/var/lib/x?level=process", "pebble", "/var/lib/x", holdfast.Options{Level: holdfast.Process}},
-		{"badger:C:\\data?sync-every=250ms&memory=64MiB", "badger", "C:\\data", holdfast.Options{SyncEvery: 250 * time.Millisecond, MemoryBytes: 64 << 20}},
-		{"sqlite-go:what%3F?sync-every=never&memory=1000", "sqlite-go", "what?", holdfast.Options{SyncEvery: -1, MemoryBytes: 1000}},
+		{"badger:C:\\data?sync-every=250ms&memory=64MiB", "badger", "C:\\data",
+			holdfast.Options{SyncEvery: 250 * time.Millisecond, MemoryBytes: 64 << 20}},
+		{"sqlite-go:what%3F?sync-every=never&memory=1000", "sqlite-go", "what?",
+			holdfast.Options{SyncEvery: -1, MemoryBytes: 1000}},
 	} {
 		name, dir, o, err := all.ParseURL(c.address)
 		if err != nil || name != c.name || dir != c.dir || o != c.o {
@@ -31,19 +33,20 @@ func TestParseURL(t *testing.T) {
 		}
 	}
 	for address, say := range map[string]string{
-		"pebble":                         "no colon",
-		"leveldb:x":                      "the engines are logtree, ",
-		"pebble:x?level=strong":          "memory, process, power",
-		"pebble:x?cache=1":               "level, sync-every, memory",
-		"pebble:x?sync-every=-1s":        "sync-every",
-		"pebble:x?sync-every=soon":       "sync-every",
-		"pebble:x?memory=-5":             "memory",
-		"pebble:x?memory=99999TiB":       "memory",
-		"pebble:x?memory=1&memory=":      "twice",
-		"pebble:100%?level=power":        "%25",
-		"logtree://data/x?level=process": `write "logtree:data/x?level=process" for a directory below the current one, "logtree:/data/x?level=process" for`,
-		"://data/x":                      `"logtree:/data/x"`,
-		"bbolt:///data/x":                `; write "bbolt:/data/x"`,
+		"pebble":                    "no colon",
+		"leveldb:x":                 "the engines are logtree, ",
+		"pebble:x?level=strong":     "memory, process, power",
+		"pebble:x?cache=1":          "level, sync-every, memory",
+		"pebble:x?sync-every=-1s":   "sync-every",
+		"pebble:x?sync-every=soon":  "sync-every",
+		"pebble:x?memory=-5":        "memory",
+		"pebble:x?memory=99999TiB":  "memory",
+		"pebble:x?memory=1&memory=": "twice",
+		"pebble:100%?level=power":   "%25",
+		"logtree://data/x?level=process": `write "logtree:data/x?level=process" for a directory below the current one, ` +
+			`"logtree:/data/x?level=process" for`,
+		"://data/x":       `"logtree:/data/x"`,
+		"bbolt:///data/x": `; write "bbolt:/data/x"`,
 	} {
 		if _, _, _, err := all.ParseURL(address); err == nil || !strings.Contains(err.Error(), say) {
 			t.Errorf("%s: %v; want an error with %q", address, err, say)
@@ -186,7 +189,8 @@ func TestLostData(t *testing.T) {
 	}
 }
 
-// Every engine takes the least budget, and refuses a smaller one; its errors name it, and an iterator that was closed only ends.
+// Every engine takes the least budget, and refuses a smaller one; its errors name it, and an iterator that was closed
+// only ends.
 func TestSmallThings(t *testing.T) {
 	for _, e := range all.Engines() {
 		if e.Describe().Strongest() == 0 {

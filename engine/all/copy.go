@@ -13,10 +13,10 @@ import (
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-// CopyOptions say what becomes of a copy.
+// CopyOptions are the options of [Copy].
 type CopyOptions struct {
 	Engine string           // of the new directory; [Default] if empty
-	Open   holdfast.Options // with which it is opened to be filled
+	Open   holdfast.Options // options of the new directory
 
 	// Only and Separator are for sources of bbolt and SQLite, see [Copy].
 	Only      string
@@ -29,24 +29,25 @@ type Copied struct {
 	Engine string   // of the new directory
 	Keys   int64    // copied and compared
 	Bytes  int64    // of keys and values
-	Notes  []string // what the source has and a map of keys has not
+	Notes  []string // features of the source that were not copied
 }
 
 // Copy makes a new directory, into, with all keys and values of from, and compares each before the directory gets its
-// name. An error means that nothing was made. Nothing in from is changed: what cannot be opened for reading only is copied to
-// INTO.source first. from is a directory that an engine made, not open elsewhere for writing, or a store of one of these
-// libraries, not in use:
+// name. After an error nothing was made. from is not changed: a store that cannot be opened for reading only is copied
+// to INTO.source first. from is a directory that an engine made, not open elsewhere for writing, or a store of one of
+// these libraries, not in use:
 //
 //	Badger, Pebble   a directory; keys are as they are
 //	bbolt            a file; a key is the names of its buckets, a Separator after each, and the key
-//	SQLite           a file; a key is the table's name, a Separator, and the primary key: text and blobs as they are, integers
-//	                 as 8 bytes, big-endian. The value is that of the only other column, as text if it is a number, or a
+//	SQLite           a file; a key is the table's name, a Separator, and the primary key: text and blobs as they are,
+//	                 integers as 8 bytes, big-endian. The value is that of the only other column, as text if it is a
+//	                 number, or a
 //	                 JSON object of all others, in which a blob is {"base64":"..."}
 //
-// The Separator is a slash unless it is named. Only names one bucket or table, whose keys then have no prefix. What has no place in
-// a map of keys, such as times to live, is in Notes. What would be changed or lost is refused, with its key: keys and values
-// over the limits of the new engine, range keys of Pebble, negative or composite primary keys, names that have the
-// separator in them.
+// The Separator is a slash unless it is named. Only names one bucket or table, whose keys then have no prefix. Notes
+// lists what was not copied, such as times to live. Data that would be changed or lost is refused, with its key: keys
+// and values over the limits of the new engine, range keys of Pebble, negative or composite primary keys, names that
+// have the separator in them.
 func Copy(ctx context.Context, from, into string, o CopyOptions) (*Copied, error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*Copied, error
 	return c, nil
 }
 
-// source is what a copy is made of.
+// source is an open source of a copy.
 type source struct {
 	walk  func(each func(key, value []byte) error) error
 	close func() error
@@ -177,7 +178,8 @@ func opFor(op string, err error) error {
 const pollEvery = 256
 
 // fill writes every key to a new engine and compares what is there then.
-func (c *Copied) fill(ctx context.Context, to holdfast.Engine, walk func(each func(key, value []byte) error) error) error {
+func (c *Copied) fill(ctx context.Context, to holdfast.Engine,
+	walk func(each func(key, value []byte) error) error) error {
 	limits := to.Capabilities()
 	n := 0
 	polled := func(each func(key, value []byte) error) error {
@@ -247,7 +249,8 @@ func fits(limits holdfast.Capabilities, key, value []byte) error {
 	case int64(len(key)) > limits.MaxKeySize:
 		return refuse(holdfast.ErrBadKey, "has %d bytes, and keys there have at most %d", len(key), limits.MaxKeySize)
 	case int64(len(value)) > limits.MaxValueSize:
-		return refuse(holdfast.ErrTooLarge, "has a value of %d bytes, and values there have at most %d", len(value), limits.MaxValueSize)
+		return refuse(holdfast.ErrTooLarge, "has a value of %d bytes, and values there have at most %d", len(value),
+			limits.MaxValueSize)
 	}
 	return nil
 }

@@ -168,7 +168,8 @@ func TestCopyBolt(t *testing.T) {
 	})
 	copied(t, path, all.CopyOptions{}, map[string]string{"users/1": "alice", "users/2": "", "users/by-name/alice": "1"},
 		`bucket "none/" is empty`, `sequence of bucket "none/" is 7`)
-	copied(t, path, all.CopyOptions{Only: "users", Separator: ':'}, map[string]string{"1": "alice", "2": "", "by-name:alice": "1"})
+	copied(t, path, all.CopyOptions{Only: "users", Separator: ':'},
+		map[string]string{"1": "alice", "2": "", "by-name:alice": "1"})
 	copied(t, path, all.CopyOptions{Only: "users/by-name"}, map[string]string{"alice": "1"})
 	refused(t, path, all.CopyOptions{Only: "users/no"}, holdfast.ErrNotFound, `"users/no"`)
 	refused(t, path, all.CopyOptions{Separator: 's'}, holdfast.ErrBadKey, `bucket "users"`)
@@ -204,11 +205,13 @@ func TestCopyBolt(t *testing.T) {
 
 func TestCopyBadger(t *testing.T) {
 	dir := t.TempDir()
-	db, err := dgraph.Open(dgraph.DefaultOptions(dir).WithLogger(nil).WithNumVersionsToKeep(10).WithValueLogFileSize(8 << 20))
+	options := dgraph.DefaultOptions(dir).WithLogger(nil).WithNumVersionsToKeep(10).WithValueLogFileSize(8 << 20)
+	db, err := dgraph.Open(options)
 	try(t, err)
 	big := strings.Repeat("v", 2<<20)
 	try(t, db.Update(func(tx *dgraph.Txn) error {
-		return errors.Join(tx.Set([]byte("a"), []byte("old")), tx.Set([]byte("gone"), []byte("x")), tx.Set([]byte("big"), []byte(big)),
+		return errors.Join(tx.Set([]byte("a"), []byte("old")), tx.Set([]byte("gone"), []byte("x")),
+			tx.Set([]byte("big"), []byte(big)),
 			tx.SetEntry(dgraph.NewEntry([]byte("t"), []byte("1")).WithTTL(time.Hour).WithMeta(3)))
 	}))
 	try(t, db.Update(func(tx *dgraph.Txn) error {
@@ -241,7 +244,8 @@ func TestCopyBadger(t *testing.T) {
 
 func TestCopyPebble(t *testing.T) {
 	dir := t.TempDir()
-	db, err := cockroach.Open(dir, &cockroach.Options{Logger: quiet{}, FormatMajorVersion: cockroach.FormatVirtualSSTables})
+	db, err := cockroach.Open(dir, &cockroach.Options{Logger: quiet{},
+		FormatMajorVersion: cockroach.FormatVirtualSSTables})
 	try(t, err)
 	try(t, db.Set([]byte("a"), []byte("1"), cockroach.Sync))
 	try(t, db.Flush())
@@ -303,7 +307,8 @@ func TestCopySQLite(t *testing.T) {
 			"CREATE INDEX i ON orders(name)")
 		copied(t, path, all.CopyOptions{}, map[string]string{
 			"kv/ä": "\x00\xff", "kv/b": "tëxt", "kv/n": "17", "plain/\x00\x00\x00\x00\x00\x00\x00\x01": "one",
-			"orders/\x00\x00\x00\x00\x00\x00\x01\x02": `{"name":"a\"\u003cb\u003e","price":0.1,"at":"2024-01-02 03:04:05","raw":{"base64":"AQ=="},"no":null}`,
+			"orders/\x00\x00\x00\x00\x00\x00\x01\x02": `{"name":"a\"\u003cb\u003e","price":0.1,"at":"2024-01-02 ` +
+				`03:04:05","raw":{"base64":"AQ=="},"no":null}`,
 			"orders/\x00\x00\x00\x00\x00\x00\x00\x01": `{"name":"","price":2,"at":5,"raw":{"base64":""},"no":3}`,
 		})
 		copied(t, path, all.CopyOptions{Only: "kv"}, map[string]string{"ä": "\x00\xff", "b": "tëxt", "n": "17"})
@@ -339,7 +344,8 @@ func TestCopySQLiteInUse(t *testing.T) {
 	db, err := sql.Open("sqlite", path)
 	try(t, err)
 	db.SetMaxOpenConns(1)
-	for _, s := range []string{"PRAGMA journal_mode = WAL", "PRAGMA wal_autocheckpoint = 0", "CREATE TABLE kv(k PRIMARY KEY, v)", "INSERT INTO kv VALUES('a', 'b')"} {
+	for _, s := range []string{"PRAGMA journal_mode = WAL", "PRAGMA wal_autocheckpoint = 0",
+		"CREATE TABLE kv(k PRIMARY KEY, v)", "INSERT INTO kv VALUES('a', 'b')"} {
 		_, err := db.Exec(s)
 		try(t, err)
 	}
@@ -390,11 +396,13 @@ func TestCopyRefuses(t *testing.T) {
 	if _, err := all.Copy(ctx, bolt, into, all.CopyOptions{}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if _, err := all.Copy(t.Context(), filepath.Join(into, "gone"), into, all.CopyOptions{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := all.Copy(t.Context(), filepath.Join(into, "gone"), into, all.CopyOptions{}); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Error(err)
 	}
 	try(t, os.MkdirAll(filepath.Join(into, "x"), 0o700))
-	if _, err := all.Copy(t.Context(), bolt, into, all.CopyOptions{}); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "not empty") {
+	if _, err := all.Copy(t.Context(), bolt, into, all.CopyOptions{}); !errors.Is(err, holdfast.ErrBadOption) ||
+		!strings.Contains(err.Error(), "not empty") {
 		t.Error(err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-// Inspection is what can be said of a directory without opening it.
+// Inspection is what can be learned about a directory without opening it.
 type Inspection struct {
 	Dir     string              `json:"dir"`
 	Engine  string              `json:"engine"`
@@ -32,9 +32,9 @@ type Inspection struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Inspect looks at a directory that an engine made. It takes no lock and changes nothing, so what it says of one that
-// is open may belong to different moments. The error is ErrForeign where nothing of ours made it, and the
-// operating system's where there is nothing.
+// Inspect looks at a directory that an engine made. It takes no lock and changes nothing, so parts of the result for an
+// open directory may belong to different moments. The error is ErrForeign if no engine made the directory, and the
+// operating system's if it does not exist.
 func Inspect(dir string) (*Inspection, error) {
 	mark, e, damage, err := identify("inspect", dir)
 	if err != nil {
@@ -71,8 +71,8 @@ func inspectLogtree(dir string, in *Inspection) (err error) {
 	return err
 }
 
-// identify says which engine made dir. Where only the files tell, damage is what is wrong with the mark. The entry is
-// empty if this build does not know the engine.
+// identify says which engine made dir. If only the files identify the engine, damage says what is wrong with the mark.
+// The entry is empty if this build does not know the engine.
 func identify(op, dir string) (mark datadir.Mark, e Entry, damage, err error) {
 	mark, err = datadir.ReadMark(op, dir)
 	if err == nil {
@@ -95,7 +95,7 @@ func identify(op, dir string) (mark datadir.Mark, e Entry, damage, err error) {
 	return mark, e, nil, err
 }
 
-// Verification is what a check of a directory found.
+// Verification is the result of [Verify].
 type Verification struct {
 	Engine    string
 	Checked   string                // what was, in words
@@ -142,7 +142,7 @@ func verifyLogtree(dir string) (*Verification, error) {
 		Checked: "every checksum and every reference, without opening it"}, nil
 }
 
-// read reads everything.
+// read reads all keys and values, by scan and by key.
 func (v *Verification) read(e holdfast.Engine) {
 	it := e.Scan(holdfast.Range{})
 	defer it.Close()
@@ -164,7 +164,7 @@ func (v *Verification) read(e holdfast.Engine) {
 	}
 }
 
-// Repaired is what was salvaged.
+// Repaired is the result of [Repair].
 type Repaired struct {
 	Engine  string
 	How     string            // what was done, in words
@@ -179,10 +179,10 @@ func (r *Repaired) Complete() bool {
 	return len(r.Lost) == 0 && (r.Logtree == nil || r.Logtree.Complete())
 }
 
-// Repair makes a new directory, into, of what is intact in dir, which is not changed. It is of the same engine. For
+// Repair makes a new directory, into, from what is intact in dir, which is not changed. Its engine is the same. For
 // logtree see [logtree.Repair]. Of other engines a copy is opened, next to into, and what scans show between damaged
-// places is taken over; where the engine has no checksums, damage can be among it. into must not be there, or be
-// empty, and lie neither in dir nor in another directory that an engine made. An error means that nothing was made.
+// places is copied; if the engine has no checksums, that can include damaged data. into must not exist, or be empty,
+// and must not lie in dir or another directory that an engine made. After an error nothing was made.
 func Repair(dir, into string) (*Repaired, error) {
 	mark, maker, _, err := identify("repair", dir)
 	if err != nil {
@@ -242,7 +242,7 @@ func repairLogtree(dir, into string) (*Repaired, error) {
 	return &Repaired{Engine: logtree.Name, How: "from " + l.Source, Keys: l.Keys, Loss: l.Summary(), Logtree: l}, nil
 }
 
-// probes bounds how often a repair looks again for what can be read between damaged places.
+// probes bounds how often a repair searches for readable data between damaged places.
 const probes = 100
 
 // salvage copies what can be read: from both ends until an error, and then, as long as there are probes, from the
@@ -335,8 +335,8 @@ func middle(lo, hi []byte) []byte {
 	return mid
 }
 
-// Backup copies what e shows now to the new directory into, while others go on writing to e. The copy is of the same
-// engine, holds one consistent state, and survives power loss when Backup returns. After an error into is not there.
+// Backup copies what e shows now to the new directory into, while writers to e go on. The copy is of the same
+// engine, holds one consistent state, and survives power loss when Backup returns. After an error into does not exist.
 // It returns how many keys were copied. ErrBadOption: e keeps nothing in a directory, or into is not empty or lies in
 // a directory that an engine made.
 func Backup(e holdfast.Engine, into string) (keys int64, err error) {
@@ -389,6 +389,6 @@ func BackupDir(dir, into string) (keys int64, err error) {
 	return keys, err
 }
 
-// AcceptLoss makes dir, which a repair has made that could not salvage everything, an ordinary directory: stores
-// open in it again. It returns what was lost, empty if nothing was. ErrLocked: dir is open.
+// AcceptLoss accepts what an incomplete repair that made dir could not salvage: stores open in dir again. It returns
+// what was lost, empty if nothing was. ErrLocked: dir is open.
 func AcceptLoss(dir string) (lost string, err error) { return datadir.Accept(dir) }

@@ -95,7 +95,8 @@ func TestTools(t *testing.T) {
 				want := fill(t, e, dir, level)
 				before := tree(t, dir)
 				in, err := all.Inspect(dir)
-				if err != nil || in.Files == 0 || in.Bytes == 0 || in.Open || in.Capabilities == nil || (in.Logtree == nil) != (len(in.Notes) > 0) {
+				if err != nil || in.Files == 0 || in.Bytes == 0 || in.Open || in.Capabilities == nil ||
+					(in.Logtree == nil) != (len(in.Notes) > 0) {
 					t.Errorf("Inspect: %v, %+v", err, in)
 				}
 				r, err := all.Repair(dir, filepath.Join(at, "repaired"))
@@ -232,7 +233,8 @@ func TestToolsOnNothing(t *testing.T) {
 		if _, err := all.Inspect(dir); !errors.Is(err, want) {
 			t.Errorf("Inspect of %s: %v", dir, err)
 		}
-		if _, err := all.Verify(dir); !errors.Is(err, want) || errors.Is(err, holdfast.ErrForeign) != (want == holdfast.ErrForeign) {
+		if _, err := all.Verify(dir); !errors.Is(err, want) ||
+			errors.Is(err, holdfast.ErrForeign) != (want == holdfast.ErrForeign) {
 			t.Errorf("Verify of %s: %v", dir, err)
 		}
 		if _, err := all.Repair(dir, filepath.Join(at, "into")); !errors.Is(err, want) {
@@ -307,7 +309,8 @@ func TestCopyApart(t *testing.T) {
 			at := t.TempDir()
 			dir := filepath.Join(at, "db")
 			fill(t, e, dir, holdfast.Power)
-			into := []string{dir, filepath.Join(dir, "sub"), filepath.Join(dir, "data"), filepath.Join(dir, "data", "sub", "deep"), at}
+			into := []string{dir, filepath.Join(dir, "sub"), filepath.Join(dir, "data"),
+				filepath.Join(dir, "data", "sub", "deep"), at}
 			if link := filepath.Join(at, "link"); runtime.GOOS != "windows" {
 				if err := os.Symlink(dir, link); err != nil {
 					t.Fatal(err)
@@ -582,7 +585,8 @@ func TestUnknownEngine(t *testing.T) {
 	_, verified := all.Verify(dir)
 	_, repaired := all.Repair(dir, into)
 	_, copied := all.BackupDir(dir, into)
-	for what, err := range map[string]error{"OpenDir": opened, "Verify": verified, "Repair": repaired, "BackupDir": copied} {
+	for what, err := range map[string]error{"OpenDir": opened, "Verify": verified, "Repair": repaired,
+		"BackupDir": copied} {
 		if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "rocks") {
 			t.Errorf("%s: %v", what, err)
 		}

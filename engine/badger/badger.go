@@ -14,9 +14,9 @@
 // crash leaves must fit into one, and the library keeps the buffers in which it makes tables. What is named above that
 // goes to the block cache; see configure, and the caveats for what was measured.
 //
-// The library makes and removes files by name, in the background too. So that it does nothing to another directory
-// that has come to have the name, on Linux it works through a handle; see handle. Elsewhere it is given up, not
-// closed, when Close finds that the directory was replaced; until then it may make files there.
+// The library makes and removes files by name, in the background too. If another directory takes the name, the library
+// must not touch it: on Linux it works through a handle; see handle. Elsewhere it is given up, not closed, when Close
+// finds that the directory was replaced; until then it may make files there.
 //
 // A directory of the engine has the library's files in its subdirectory data. User keys
 // are stored behind one byte, because the library keeps the keys that begin with "!badger!"
@@ -54,14 +54,14 @@ const keyspace = 'k'
 
 type engine struct {
 	front.Engine[*lib.Txn]
-	home   *datadir.Handle
-	data   handle
-	db     *lib.DB
-	group  *groupcommit.Committer
-	window *losswindow.Window
-	flush  *flushes
+	datadir *datadir.Handle
+	data    handle
+	db      *lib.DB
+	group   *groupcommit.Committer
+	window  *losswindow.Window
+	flush   *flushes
 
-	// Used by the one who commits, see groupcommit.Commit.
+	// Used only by the committing goroutine, see groupcommit.Commit.
 	logs  *logs
 	room  room
 	arena arena
@@ -70,7 +70,7 @@ type engine struct {
 	txns atomic.Int64 // library transactions
 }
 
-// hooks are what tests put in the place of the operating system.
+// hooks let tests replace calls of the operating system.
 type hooks struct {
 	write     func(path string) error // asked before a transaction goes to the log at path
 	sync      func(path string) error // asked before a file or directory is synced
@@ -99,7 +99,8 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if h.freeSpace == nil {
 		h.freeSpace = freeSpace
 	}
-	hm, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: filepath.Join("data", lib.ManifestFilename)})
+	hm, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format,
+		Keeps: filepath.Join("data", lib.ManifestFilename)})
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if err != nil {
 		return nil, openFailed(data, held.err(err))
 	}
-	e := &engine{home: hm, data: held, db: db, flush: flush, torn: left.torn}
+	e := &engine{datadir: hm, data: held, db: db, flush: flush, torn: left.torn}
 	if e.logs, err = newLogs(data, h); err != nil {
 		return nil, errors.Join(failed("open", data, err), db.Close())
 	}
@@ -209,7 +210,7 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 	e.group.Fill(m)
 	m.Groups = e.txns.Load()
 	m.Syncs = e.logs.syncs.Load()
-	m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
+	m.Files, m.DiskBytes = datadir.Usage(e.datadir.Dir)
 	m.TornBytes = e.torn
 	if memtables, err := numbered(e.logs.dir, ".mem"); err == nil {
 		m.MemoryBytes = int64(len(memtables)) * arenaBytes
@@ -235,9 +236,9 @@ func (e *engine) Release(err error) error {
 // and the next Open replays it. But the library goes on trying, and keeps the directory until
 // it succeeds or the process ends.
 func (e *engine) release() error {
-	if err := e.home.Check(); err != nil && e.data.file == nil {
-		// The library would remove its logs by name, which are another's now.
-		return errors.Join(err, e.logs.close(), e.home.Close())
+	if err := e.datadir.Check(); err != nil && e.data.file == nil {
+		// The library would remove its logs by name, and the name now leads to another directory.
+		return errors.Join(err, e.logs.close(), e.datadir.Close())
 	}
 	closed := make(chan error, 1)
 	go func() {
@@ -249,8 +250,8 @@ func (e *engine) release() error {
 			e.flush.report(err)
 			time.Sleep(time.Second)
 		}
-		err := failed("close", e.home.Dir, e.data.err(e.db.Close()))
-		closed <- errors.Join(err, failed("close", e.home.Dir, e.logs.close()), e.data.close(), e.home.Close())
+		err := failed("close", e.datadir.Dir, e.data.err(e.db.Close()))
+		closed <- errors.Join(err, failed("close", e.datadir.Dir, e.logs.close()), e.data.close(), e.datadir.Close())
 	}()
 	for failures := 0; ; {
 		select {
@@ -258,7 +259,7 @@ func (e *engine) release() error {
 			return err
 		case cause := <-e.flush.failed:
 			if failures++; failures == 2 { // the first may be old
-				return failed("close", e.home.Dir, e.data.err(cause))
+				return failed("close", e.datadir.Dir, e.data.err(cause))
 			}
 		}
 	}
@@ -288,10 +289,10 @@ func corrupt(op, path string, offset int64, cause error) error {
 		Remedy: "restore the directory from a backup"}
 }
 
-// systemError makes err unwrap to the error number that its text tells of: the library keeps
-// only texts.
+// systemError makes err unwrap to the error number that its text names: the library keeps only texts.
 func systemError(err error) error {
-	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO} {
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.EMFILE,
+		syscall.ENFILE, syscall.ENOMEM, syscall.EIO} {
 		if !errors.Is(err, errno) && strings.Contains(err.Error(), errno.Error()) {
 			return &textError{err, errno}
 		}

@@ -140,11 +140,14 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct{ fits, not func(b *holdfast.Batch) }{
-		"operations":   {ops(int(maxTxnOps) - 2), ops(int(maxTxnOps) - 1)},
-		"small values": {values(68, maxBatchBytes-100), values(68, maxBatchBytes+1)}, // nearly as many operations as there may be
+		"operations": {ops(int(maxTxnOps) - 2), ops(int(maxTxnOps) - 1)},
+		// nearly as many operations as there may be
+		"small values": {values(68, maxBatchBytes-100), values(68, maxBatchBytes+1)},
 		"values":       {values(10_000, maxBatchBytes-100), values(10_000, maxBatchBytes+1)},
 		"large values": {values(2*valueThreshold, maxBatchBytes-100), values(2*valueThreshold, maxBatchBytes+1)},
-		"one value":    {values(maxValueBytes, maxValueBytes), func(b *holdfast.Batch) { b.Set(key(1), make([]byte, maxValueBytes+1)) }},
+		"one value": {values(maxValueBytes, maxValueBytes), func(b *holdfast.Batch) {
+			b.Set(key(1), make([]byte, maxValueBytes+1))
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			commit(t, e, holdfast.Process, c.fits)
@@ -275,7 +278,10 @@ func TestRoom(t *testing.T) {
 	if err := e.Close(); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("Close: %v", err)
 	}
-	if _, err := open(dir, holdfast.Options{}, hooks{freeSpace: func(string) (uint64, error) { return 1000, nil }}); !errors.Is(err, syscall.ENOSPC) {
+	if _, err := open(dir, holdfast.Options{}, hooks{freeSpace: func(string) (uint64, error) {
+		return 1000,
+			nil
+	}}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("Open with nothing free: %v", err)
 	}
 	e = mustOpen(t, dir, hooks{})
@@ -331,7 +337,7 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(e.(*engine).home.Dir, "data", "LOCK")); err == nil {
+	if _, err := os.Stat(filepath.Join(e.(*engine).datadir.Dir, "data", "LOCK")); err == nil {
 		t.Error("the library has made a lock of its own")
 	}
 }

@@ -21,7 +21,8 @@ import (
 
 func benchLibrary(b *testing.B, syncWrites bool) *lib.DB {
 	b.Helper()
-	o := configure(bare(b.TempDir()), holdfast.Options{Logger: nil}, newFlushes()).WithSyncWrites(syncWrites).WithLogger(nil)
+	o := configure(bare(b.TempDir()), holdfast.Options{Logger: nil},
+		newFlushes()).WithSyncWrites(syncWrites).WithLogger(nil)
 	db, err := lib.Open(o)
 	if err != nil {
 		b.Fatal(err)

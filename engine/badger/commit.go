@@ -64,7 +64,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	if err := e.logs.sync(); err != nil {
 		return failed("sync", e.logs.dir, err)
 	}
-	return e.home.Check()
+	return e.datadir.Check()
 }
 
 // write makes one transaction of b, which has no DeleteRange.

@@ -16,8 +16,8 @@ const (
 	// by a crash is replayed into a memtable of this size, and the library ends the
 	// process where it does not fit. With a smaller one, batches would have to be smaller.
 	memTableSize = 64 << 20
-	// memTables is how many full memtables may wait, besides one that is being flushed, before writers stall. With 0
-	// they would stall for ever.
+	// memTables is how many full memtables may wait, in addition to the one that is being flushed, before writers stall.
+	// With 0 they would stall for ever.
 	memTables = 1
 	// compactors is the least that the library takes.
 	compactors = 2
@@ -33,7 +33,7 @@ const (
 	valueLogFileSize = 128 << 20
 
 	// The library's own limits of a transaction (see fits), and what batches merged into
-	// one transaction may come to, which is well below them.
+	// one transaction may add up to, which is well below them.
 	maxTxnBytes   = memTableSize * 15 / 100
 	arenaBytes    = memTableSize + maxTxnBytes + maxTxnOps*int64(skl.MaxNodeSize) // of a memtable
 	maxTxnOps     = maxTxnBytes / int64(skl.MaxNodeSize)
@@ -72,12 +72,18 @@ func Describe() holdfast.Capabilities {
 		MaxBatchSize:   maxBatchBytes,
 		MinMemoryBytes: minMemory,
 		Caveats: []string{
-			fmt.Sprintf("A batch has at most %d operations. The keys that a DeleteRange finds count as operations, and those in it that are just being written.", maxTxnOps-2),
-			fmt.Sprintf("Memory budgets below %d MiB are refused, because the library would exceed them: there are up to %d memtables of %d MiB, and it keeps 8 buffers that it makes tables in, of up to 124 MiB. While 1 GiB was written in values of 1,000 bytes, up to 1.7 GB of memory and 1.3 GB of mapped files were resident; with GOGC=25 in the environment, 0.9 GB. Metrics counts memtables and the cache, not those buffers.",
+			fmt.Sprintf("A batch has at most %d operations. The keys that a DeleteRange finds count as operations, and those "+
+				"in it that are just being written.", maxTxnOps-2),
+			fmt.Sprintf("Memory budgets below %d MiB are refused, because the library would exceed them: there are up to %d "+
+				"memtables of %d MiB, and it keeps 8 buffers that it makes tables in, of up to 124 MiB. While 1 GiB was written "+
+				"in values of 1,000 bytes, up to 1.7 GB of memory and 1.3 GB of mapped files were resident; with GOGC=25 in the "+
+				"environment, 0.9 GB. Metrics counts memtables and the cache, not those buffers.",
 				minMemory>>20, memTables+2, arenaBytes>>20),
 			fmt.Sprintf("Values from %d bytes on are synced with their batch at every level.", valueThreshold),
-			fmt.Sprintf("Files are written through mappings: if the disk fills up, the operating system kills the process with SIGBUS. To keep away from that, commits are refused while less than %d MiB are free.", minFree>>20),
-			fmt.Sprintf("The space of values from %d bytes on is never given back, also when they are deleted: the library's collection can bring deleted values back, so it is not run.", valueThreshold),
+			fmt.Sprintf("Files are written through mappings: if the disk fills up, the operating system kills the process with "+
+				"SIGBUS. To keep away from that, commits are refused while less than %d MiB are free.", minFree>>20),
+			fmt.Sprintf("The space of values from %d bytes on is never given back, also when they are deleted: the library's "+
+				"collection can bring deleted values back, so it is not run.", valueThreshold),
 			"Some failures in the library's own background work end the process.",
 			"Opening reads every table to check it.",
 			"Damage in the middle of a log that a crash left looks like a torn tail: what follows it is cut off.",
@@ -96,7 +102,7 @@ func configure(data handle, o holdfast.Options, f *flushes) lib.Options {
 	cache := max(o.MemoryBytes-minMemory, 0) + minCache
 	return lib.DefaultOptions(data.name).
 		WithLogger(logger{o.Logger, data, f}).
-		WithBypassLockGuard(true). // package home holds the lock
+		WithBypassLockGuard(true). // datadir holds the lock
 		WithSyncWrites(false).     // its error would be logged and the write acknowledged
 		WithDetectConflicts(false).
 		WithMetricsEnabled(false). // they are the process's, not the engine's
@@ -116,9 +122,11 @@ func configure(data handle, o holdfast.Options, f *flushes) lib.Options {
 // settings are what db really runs with.
 func settings(db *lib.DB) []holdfast.Setting {
 	o := db.Opts()
-	compression := map[options.CompressionType]string{options.None: "none", options.Snappy: "snappy", options.ZSTD: "zstd"}[o.Compression]
+	compression := map[options.CompressionType]string{options.None: "none", options.Snappy: "snappy",
+		options.ZSTD: "zstd"}[o.Compression]
 	checks := map[options.ChecksumVerificationMode]string{
-		options.NoVerification: "never", options.OnTableRead: "table", options.OnBlockRead: "block", options.OnTableAndBlockRead: "table and block",
+		options.NoVerification: "never", options.OnTableRead: "table", options.OnBlockRead: "block",
+		options.OnTableAndBlockRead: "table and block",
 	}[o.ChecksumVerificationMode]
 	var s []holdfast.Setting
 	for _, p := range []struct {

@@ -6,7 +6,7 @@ import (
 )
 
 // handle is a name for the library's directory that leads to it also when the directory was renamed or replaced: the
-// library makes and removes files by name in the background, where nobody can ask datadir.Handle.Check before.
+// library makes and removes files by name in the background, where datadir.Handle.Check cannot be called before.
 type handle struct {
 	name string // dir, where the system gives no such name
 	dir  string // what messages call it

@@ -95,7 +95,7 @@ func removeEmpty(dir string, numbers []int, path func(string, int) string) ([]in
 	return kept, nil
 }
 
-// openFree is what the library may take to open, beside making tables of the logs it finds.
+// openFree is the disk space that the library may take to open, in addition to the tables that it makes of the logs.
 const openFree = 16 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -29,7 +29,7 @@ func crashed(t *testing.T, withLarge bool) (dir, wal, values string) {
 	dir = t.TempDir()
 	copied := func(f *os.File) string { return filepath.Join(dir, "data", filepath.Base(f.Name())) }
 	wal, values = copied(e.logs.wal.File), copied(e.logs.values.File)
-	copyDir(t, dir, e.home.Dir)
+	copyDir(t, dir, e.datadir.Dir)
 	return dir, wal, values
 }
 
@@ -111,7 +111,8 @@ func endOf(t *testing.T, path string) int64 {
 func TestEmptyLogs(t *testing.T) {
 	dir, wal, values := crashed(t, true)
 	for _, path := range []string{
-		walPath(filepath.Dir(wal), 99), walPath(filepath.Dir(wal), 0), valuePath(filepath.Dir(values), 99), valuePath(filepath.Dir(values), 0),
+		walPath(filepath.Dir(wal), 99), walPath(filepath.Dir(wal), 0), valuePath(filepath.Dir(values), 99),
+		valuePath(filepath.Dir(values), 0),
 	} {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)

@@ -16,14 +16,13 @@ import (
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-// logs brings the library's logs to the device. There are two kinds: each memtable has its
+// logs syncs the library's logs. There are two kinds: each memtable has its
 // own write-ahead log (00001.mem, ...), and large values go to the value log (000001.vlog,
 // ...). Files of a kind are numbered without gaps and written one after the other.
 //
 // DB.Sync is not enough for a Power commit. It syncs the log of the memtable in use, not
-// that of a full one that waits to be flushed, and nobody syncs the directory when a log is
-// made. So logs keeps the newest file of each kind open, looks for the next one by its name,
-// and syncs in this order:
+// that of a full one that waits to be flushed, and it does not sync the directory when a log is made. So logs keeps the
+// newest file of each kind open, looks for the next one by its name, and syncs in this order:
 //
 //   - the value log, with every transaction that wrote to it: neither the log nor a
 //     table made of it may be on the device before the values they point to;
@@ -152,8 +151,8 @@ func (l *logs) syncValues() error {
 	}
 }
 
-// catchUp syncs all logs from the current ones on and goes on to the newest, whatever has been
-// written, made and deleted meanwhile.
+// catchUp syncs all logs from the current ones on and goes on to the newest, whatever was written, made and deleted
+// since.
 func (l *logs) catchUp() error {
 	for _, kind := range []struct {
 		at   *file

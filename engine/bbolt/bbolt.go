@@ -60,8 +60,8 @@ const (
 	// order: bbolt splits a leaf only at commit, so random inserts into one leaf cost the
 	// square of their number, ascending ones do not.
 	sortFrom = 128
-	// rangeChunk is how many keys of a DeleteRange are held at a time: 24 bytes each, beside the
-	// pages, which bbolt holds until the transaction ends.
+	// rangeChunk is how many keys of a DeleteRange are held at a time: 24 bytes each, in addition to the pages, which
+	// bbolt holds until the transaction ends.
 	rangeChunk = 4096
 )
 
@@ -69,7 +69,7 @@ var bucketName = []byte("kv")
 
 type engine struct {
 	front.Engine[*view]
-	home      *datadir.Handle
+	datadir   *datadir.Handle
 	swap      sync.RWMutex // guards db and users, which the committer's leader replaces
 	db        *bbolt.DB
 	users     *atomic.Int64 // of db: the engine and each view; the last one closes it
@@ -80,12 +80,12 @@ type engine struct {
 	pageSize  int
 	committer *groupcommit.Committer
 	window    *losswindow.Window
-	hold      func() // a test's, called before what is committed at Power; nil otherwise
+	hold      func() // set by tests: called before a commit at Power; nil otherwise
 
 	// Only the committer's leader touches these.
 	ops        []holdfast.Op
 	unsynced   bool // a transaction was committed without a sync
-	stuck      bool // bbolt's write lock is taken; outside a commit: and a panic has left it so
+	stuck      bool // bbolt's write lock is taken: during a commit, or after a panic that left it locked
 	fileSize   int64
 	looked     int64 // bytes written when the free pages were counted last
 	sparseFrom int64 // free pages from which the file may be copied without them
@@ -102,15 +102,16 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, err
 	}
 	level := max(o.Level, holdfast.Process)
-	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Level: level, Keeps: fileName, ReadOnly: o.ReadOnly})
+	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Level: level, Keeps: fileName,
+		ReadOnly: o.ReadOnly})
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{home: h, level: level, users: new(atomic.Int64), sparseFrom: compactFrom, readOnly: o.ReadOnly}
+	e := &engine{datadir: h, level: level, users: new(atomic.Int64), sparseFrom: compactFrom, readOnly: o.ReadOnly}
 	e.users.Store(1)
 	if err := e.open(); err != nil {
 		if e.file != nil {
-			e.file.Close() // after a panic in bbolt nobody else does
+			e.file.Close() // after a panic bbolt does not close it
 		}
 		h.Close()
 		return nil, err
@@ -201,7 +202,7 @@ func (e *engine) create(path string) error {
 
 func (e *engine) options(mapped int) *bbolt.Options {
 	return &bbolt.Options{
-		// The directory is locked already; whoever holds the file is no holdfast.
+		// The directory is locked already: the program that holds the file does not use Holdfast.
 		Timeout: time.Millisecond,
 		// Every commit writes the list of free pages in order, which the array keeps it in and
 		// the hash map must sort; see BenchmarkFreelist.
@@ -218,7 +219,7 @@ func (e *engine) options(mapped int) *bbolt.Options {
 	}
 }
 
-func (e *engine) path() string { return filepath.Join(e.home.Dir, fileName) }
+func (e *engine) path() string { return filepath.Join(e.datadir.Dir, fileName) }
 
 func (e *engine) size() (int64, error) {
 	st, err := e.file.Stat()
@@ -233,10 +234,13 @@ func Describe() holdfast.Capabilities {
 	return holdfast.Capabilities{
 		Engine:  Name,
 		Library: modversion.Version("go.etcd.io/bbolt"),
-		Memory: holdfast.Promise{Given: holdfast.Process, How: "one NoSync transaction per group, in a directory made for process",
-			Why: "a transaction is written to the file before anybody sees it", CutMayCorrupt: true},
-		Process: holdfast.Promise{Given: holdfast.Process, How: "one NoSync transaction per group, in a directory made for process", CutMayCorrupt: true},
-		Power:   holdfast.Promise{Given: holdfast.Power, How: "one transaction per group: pages, fdatasync, meta page, fdatasync; in a directory made for power"},
+		Memory: holdfast.Promise{Given: holdfast.Process,
+			How: "one NoSync transaction per group, in a directory made for process",
+			Why: "a transaction is written to the file before it is visible", CutMayCorrupt: true},
+		Process: holdfast.Promise{Given: holdfast.Process,
+			How: "one NoSync transaction per group, in a directory made for process", CutMayCorrupt: true},
+		Power: holdfast.Promise{Given: holdfast.Power,
+			How: "one transaction per group: pages, fdatasync, meta page, fdatasync; in a directory made for power"},
 
 		AtomicBatches: true,
 		MaxKeySize:    holdfast.MaxKeySize,
@@ -245,9 +249,14 @@ func Describe() holdfast.Capabilities {
 		ReadOnly:      true,
 		Caveats: []string{
 			"A directory is made for level process or for level power, and stays so.",
-			"In a directory made for process a power cut may leave the whole store unreadable. Sync and the loss window make it safe only until the next commit; Close makes it safe until it is opened.",
-			"Only the two meta pages carry checksums: damage to other pages is found when it breaks the tree, damage inside a value is not found, and damage to the newest meta page brings back the state before the last commit.",
-			"Every commit writes the list of free pages, those that an open snapshot or iterator needs among them: some MiB where GiB are free. When 128 MiB are free and twice as many pages as are live, the file is replaced by a copy without them: while commits wait if 64 MiB or less are live, and at opening if 256 MiB or less are, which takes some seconds. Otherwise it never shrinks. The old file takes its room until those who read from it are done.",
+			"In a directory made for process a power cut may leave the whole store unreadable. Sync and the loss window make " +
+				"it safe only until the next commit; Close makes it safe until it is opened.",
+			"Only the two meta pages carry checksums: damage to other pages is found when it breaks the tree, damage inside a " +
+				"value is not found, and damage to the newest meta page brings back the state before the last commit.",
+			"Every commit writes the list of free pages, those that an open snapshot or iterator needs among them: some MiB " +
+				"where GiB are free. When 128 MiB are free and twice as many pages as are live, the file is replaced by a copy " +
+				"without them: while commits wait if 64 MiB or less are live, and at opening if 256 MiB or less are, which takes " +
+				"some seconds. Otherwise it never shrinks. The old file takes its room until those who read from it are done.",
 			mapCaveat,
 		},
 	}
@@ -256,7 +265,7 @@ func Describe() holdfast.Capabilities {
 // describe says what the open engine gives.
 func (e *engine) describe() holdfast.Capabilities {
 	c := Describe()
-	c.LossWindow, c.Lost = e.window.Every(), e.home.Lost
+	c.LossWindow, c.Lost = e.window.Every(), e.datadir.Lost
 	if e.readOnly {
 		c = c.ForReading()
 	} else if e.level == holdfast.Power {
@@ -321,7 +330,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		e.syncs.Add(1)
 		e.unsynced = false
 	}
-	return e.home.Check() // bbolt has its one file open; nobody might find it
+	return e.datadir.Check() // bbolt has its one file open, which may no longer be in the directory
 }
 
 func (e *engine) transact(b *holdfast.Batch) (tx *bbolt.Tx, err error) {
@@ -401,7 +410,7 @@ func (e *engine) change(kv *bbolt.Bucket, b *holdfast.Batch) error {
 	return nil
 }
 
-// apply carries out what is no range.
+// apply carries out sets and deletes of single keys.
 func apply(kv *bbolt.Bucket, op holdfast.Op) error {
 	if op.Kind == holdfast.KindSet {
 		return kv.Put(op.Key, op.Value)
@@ -409,7 +418,7 @@ func apply(kv *bbolt.Bucket, op holdfast.Op) error {
 	return kv.Delete(op.Key)
 }
 
-// cursor is what deleteRange needs of a bbolt.Cursor.
+// cursor is the part of bbolt.Cursor that deleteRange needs.
 type cursor interface {
 	Seek(key []byte) (k, v []byte)
 	Next() (k, v []byte)
@@ -417,9 +426,9 @@ type cursor interface {
 
 // deleteRange deletes the keys in r one by one. c and remove belong to the same bucket.
 //
-// A cursor does not keep its place over a deletion, and a leaf that was emptied stays in the tree
-// until commit: to look from the beginning each time would walk over all that were. So it
-// collects up to rangeChunk keys, deletes them, and goes on from the last of them.
+// A cursor loses its place when a key is deleted, and an emptied leaf stays in the tree until commit: searching from
+// the beginning each time would walk over all emptied leaves. So deleteRange collects up to rangeChunk keys, deletes
+// them, and goes on from the last of them.
 func (e *engine) deleteRange(c cursor, remove func([]byte) error, r intervals.Interval) error {
 	var keys [][]byte // in the mapped file or in bbolt's nodes, for as long as the transaction lasts
 	from := r.Lo
@@ -428,13 +437,14 @@ func (e *engine) deleteRange(c cursor, remove func([]byte) error, r intervals.In
 		if len(keys) > 0 && k != nil && bytes.Compare(k, from) <= 0 {
 			return e.corrupt("commit", "keys are out of order", nil)
 		}
-		for keys = keys[:0]; k != nil && (len(r.Hi) == 0 || bytes.Compare(k, r.Hi) < 0) && len(keys) < rangeChunk; k, _ = c.Next() {
+		for keys = keys[:0]; k != nil && (len(r.Hi) == 0 || bytes.Compare(k, r.Hi) < 0) && len(keys) < rangeChunk; k,
+			_ = c.Next() {
 			keys = append(keys, k)
 		}
 		if len(keys) == 0 {
 			return nil
 		}
-		// The last first: what is behind a key in its leaf is moved up.
+		// The last first: deleting a key moves all keys behind it in its leaf.
 		for _, key := range slices.Backward(keys) {
 			if err := remove(key); err != nil {
 				return err
@@ -444,15 +454,15 @@ func (e *engine) deleteRange(c cursor, remove func([]byte) error, r intervals.In
 	}
 }
 
-// Settle implements [front.Core]. In a directory made for process, what it has made safe is at risk again with the next
-// commit; see [Describe].
+// Settle implements [front.Core]. In a directory made for process, the next commit puts at risk again what Settle made
+// safe; see [Describe].
 func (e *engine) Settle() error { return e.committer.Sync() }
 
 // Measure implements [front.Core].
 func (e *engine) Measure(m *holdfast.Metrics) {
 	e.committer.Fill(m)
 	m.Syncs, m.BytesWritten = e.syncs.Load(), e.written.Load()
-	m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
+	m.Files, m.DiskBytes = datadir.Usage(e.datadir.Dir)
 	m.Stalls = 0    // there is no background work
 	m.TornBytes = 0 // an unfinished transaction leaves no tail
 }
@@ -463,12 +473,12 @@ func (e *engine) Release(settled error) error {
 	_ = e.committer.Close() // its poison is in settled
 	if e.stuck {
 		// bbolt's Close would wait for the write lock for ever.
-		return errors.Join(settled, e.file.Close(), e.home.Close())
+		return errors.Join(settled, e.file.Close(), e.datadir.Close())
 	}
-	return errors.Join(settled, e.db.Close(), e.home.Close())
+	return errors.Join(settled, e.db.Close(), e.datadir.Close())
 }
 
-// catch makes an error of a panic, which is how bbolt answers to pages that make no sense.
+// catch turns a panic into an error: bbolt panics on malformed pages.
 // It must be deferred itself.
 func (e *engine) catch(op string, err *error) {
 	if p := recover(); p != nil {
@@ -481,7 +491,7 @@ func (e *engine) corrupt(op, detail string, cause error) error {
 		Remedy: "restore it from a backup, or try what `bbolt surgery` can save"}
 }
 
-// fail puts err in our terms.
+// fail wraps err in a [holdfast.Error].
 func (e *engine) fail(op string, err error) error {
 	var known *holdfast.Error
 	wrapped := &holdfast.Error{Op: op, Engine: Name, Path: e.path(), Cause: err}

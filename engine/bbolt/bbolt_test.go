@@ -67,7 +67,8 @@ func TestProcessDirectory(t *testing.T) {
 		dir := t.TempDir()
 		e := open(t, dir, holdfast.Options{Level: level})
 		c := e.Capabilities()
-		if c.Memory.Given != holdfast.Process || c.Process.Given != holdfast.Process || c.Power.Given != 0 || c.Power.Why == "" {
+		if c.Memory.Given != holdfast.Process || c.Process.Given != holdfast.Process || c.Power.Given != 0 ||
+			c.Power.Why == "" {
 			t.Errorf("made for %v: it gives %v, %v, %v", level, c.Memory, c.Process, c.Power)
 		}
 		if !c.Memory.CutMayCorrupt || !c.Process.CutMayCorrupt {
@@ -75,14 +76,16 @@ func TestProcessDirectory(t *testing.T) {
 		}
 		var b holdfast.Batch
 		b.Set([]byte("k"), []byte("v"))
-		if _, err := e.Apply(&b, holdfast.Power); !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(err.Error(), "made for process") {
+		if _, err := e.Apply(&b, holdfast.Power); !errors.Is(err, holdfast.ErrLevel) ||
+			!strings.Contains(err.Error(), "made for process") {
 			t.Errorf("Power: %v", err)
 		}
 		set(t, e, level, "k", "v")
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrForeign) || !strings.Contains(err.Error(), "level process") {
+		if _, err := Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrForeign) ||
+			!strings.Contains(err.Error(), "level process") {
 			t.Errorf("opened for power: %v", err)
 		}
 	}
@@ -267,7 +270,8 @@ func TestDeleteRange(t *testing.T) {
 	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
 		t.Fatal(err)
 	}
-	if got := all(t, e, holdfast.Range{Lo: []byte("k00009"), Hi: []byte("k04992")}); got != "k00009=value k02000=after k04990=value k04991=value k04991+=new" {
+	if got := all(t, e, holdfast.Range{Lo: []byte("k00009"),
+		Hi: []byte("k04992")}); got != "k00009=value k02000=after k04990=value k04991=value k04991+=new" {
 		t.Errorf("%.200q", got)
 	}
 	b.Reset()
@@ -328,7 +332,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// Damage that comes to light later fails what meets it: reads with ErrCorrupt, a commit with
+// Damage that is found later fails the call that finds it: reads with ErrCorrupt, a commit with
 // that as poison; and the engine still closes.
 func TestDamageWhileOpen(t *testing.T) {
 	dir := t.TempDir()
@@ -362,7 +366,8 @@ func TestDamageWhileOpen(t *testing.T) {
 	}
 	var b holdfast.Batch
 	b.Set([]byte("k"), []byte("v"))
-	if err := holdfast.Commit(e, &b, holdfast.Process); !errors.Is(err, holdfast.ErrCorrupt) || !errors.Is(err, holdfast.ErrPoisoned) {
+	if err := holdfast.Commit(e, &b, holdfast.Process); !errors.Is(err, holdfast.ErrCorrupt) ||
+		!errors.Is(err, holdfast.ErrPoisoned) {
 		t.Errorf("a commit: %v", err)
 	}
 	if err := e.Close(); !errors.Is(err, holdfast.ErrCorrupt) {

@@ -20,8 +20,8 @@ const (
 	// compactFrom is the number of free pages from which a file is copied without them. Every commit
 	// writes their list, which then has 256 KiB.
 	compactFrom = 32 << 10
-	// compactLive is how many bytes that takes at most, since commits wait meanwhile, and compactLiveOpening how
-	// many while the store is opened.
+	// compactLive is the limit of what is copied while the engine is in use, since commits wait for it, and
+	// compactLiveOpening the limit when it is opened.
 	compactLive        = 64 << 20
 	compactLiveOpening = 256 << 20
 	// lookEvery is how many bytes are written between two looks at the list.
@@ -68,9 +68,9 @@ func (e *engine) pages() (live, free int64, err error) {
 	return int64(m.pages - n), int64(n), nil
 }
 
-// compactIfSparse puts a copy in the file's place if most of its pages are free, and what is live has at most so many
-// bytes. That there is no room for it, or damage, is no failure: the file stays as it is. An error means that nobody
-// knows which of them a crash would leave.
+// compactIfSparse replaces the file by a copy without free pages, if most pages are free and the live ones have at most
+// so many bytes. If there is no room for it, or damage, the file stays as it is, and that is no error. After an error
+// it is not known which of the two files a crash would leave.
 func (e *engine) compactIfSparse(most int64) error {
 	live, free, err := e.pages()
 	if err != nil || free < e.sparseFrom || live > free/2 || live*int64(e.pageSize) > most {
@@ -78,12 +78,12 @@ func (e *engine) compactIfSparse(most int64) error {
 	}
 	e.sparseFrom = 2 * free // unless it succeeds
 	file, making := e.file, e.path()+".new"
-	if err := e.home.Check(); err != nil { // files are made and renamed by name
+	if err := e.datadir.Check(); err != nil { // files are made and renamed by name
 		return err
 	}
 	db, err := e.copyTo(making)
 	if err == nil {
-		err = e.home.Check()
+		err = e.datadir.Check()
 	}
 	if err == nil {
 		err = os.Rename(making, e.path())
@@ -99,7 +99,7 @@ func (e *engine) compactIfSparse(most int64) error {
 		_ = os.Remove(making)
 		return nil
 	}
-	if err := datadir.SyncDir(e.home.Dir); err != nil {
+	if err := datadir.SyncDir(e.datadir.Dir); err != nil {
 		return errors.Join(e.fail("compact", err), db.Close())
 	}
 	e.swap.Lock()

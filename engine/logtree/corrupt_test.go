@@ -102,8 +102,8 @@ func harm(t *testing.T, dir string, rnd *rand.Rand) string {
 	return what
 }
 
-// read reads all that can be read of dir by scan and by key. It fails if something is wrong without an error, and returns whether there was
-// one.
+// read reads all that can be read of dir by scan and by key. It fails if something is wrong without an error, and
+// returns whether there was one.
 func (p past) read(t *testing.T, dir string, o holdfast.Options) (failed bool) {
 	t.Helper()
 	e, err := Open(dir, o)
@@ -138,8 +138,9 @@ func (p past) read(t *testing.T, dir string, o holdfast.Options) (failed bool) {
 	return failed
 }
 
-// TestCorrupted: whatever happens to the files of a database, of its backup and of a repaired copy, no answer is wrong, Verify finds what
-// reading meets, and a repair accounts for all that is missing or old in what it makes, which says so.
+// TestCorrupted: whatever happens to the files of a database, of its backup and of a repaired copy, no answer is wrong,
+// Verify finds what reading meets, and a repair accounts for all that is missing or old in what it makes, which says
+// so.
 func TestCorrupted(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -12,8 +12,9 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// TestFewFileDescriptors: where the process has no file descriptor left, batches may be refused, but nothing is poisoned. A sync of the
-// directory, for the name of a new segment or the manifest, once needed one more when its file had got the last.
+// TestFewFileDescriptors: where the process has no file descriptor left, batches may be refused, but nothing is
+// poisoned. A sync of the directory, for the name of a new segment or the manifest, once needed one more when its file
+// had got the last.
 func TestFewFileDescriptors(t *testing.T) {
 	e, err := Open(t.TempDir(), holdfast.Options{MemoryBytes: holdfast.MinMemoryBytes})
 	if err != nil {

@@ -19,13 +19,15 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-var update = flag.Bool("update", false, "make the golden directories of the present format anew; older ones stay as they are")
+var update = flag.Bool("update", false,
+	"make the golden directories of the present format anew; older ones stay as they are")
 
-// golden is where the directories are kept that each format's programs have made: closed in order, and as kill -9 leaves them. A
-// text file beside each lists what is in it.
+// golden is where the directories are kept that each format's programs have made: closed in order, and as kill -9
+// leaves them. A text file beside each lists what is in it.
 const golden = "testdata"
 
-// TestGolden opens a copy of every golden directory: what older programs have written stays readable, and writable, for ever.
+// TestGolden opens a copy of every golden directory: what older programs have written stays readable, and writable, for
+// ever.
 func TestGolden(t *testing.T) {
 	if *update {
 		makeGolden(t, filepath.Join(golden, fmt.Sprint("format-", format)))
@@ -61,7 +63,8 @@ func TestGolden(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%d files; %d moved segments, %d tiers, %d cut runs, %d segments and %d batches in the tail", len(in.Files), moved, len(in.Manifest.Tiers), cut, len(in.Log.Segments), in.Log.Batches)
+			t.Logf("%d files; %d moved segments, %d tiers, %d cut runs, %d segments and %d batches in the tail", len(in.Files),
+				moved, len(in.Manifest.Tiers), cut, len(in.Log.Segments), in.Log.Batches)
 			if moved == 0 || cut == 0 || len(in.Manifest.Tiers) < 2 || len(in.Log.Segments) < 2 {
 				t.Error("it does not have everything")
 			}
@@ -108,8 +111,10 @@ func makeGolden(t *testing.T, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := db.Open(db.Config{FS: vfs.OS(), Dir: dir, New: true, ID: [16]byte{'g', 'o', 'l', 'd', 'e', 'n', format}, Memory: 1 << 20,
-		Logger: slog.New(slog.DiscardHandler), SyncEvery: -1, Manual: true, Sizes: db.Sizes{Table: 160 << 10, Segment: 2 << 10, Run: 4 << 10}})
+	d, err := db.Open(db.Config{FS: vfs.OS(), Dir: dir, New: true, ID: [16]byte{'g', 'o', 'l', 'd', 'e', 'n', format},
+		Memory: 1 << 20,
+		Logger: slog.New(slog.DiscardHandler), SyncEvery: -1, Manual: true,
+		Sizes: db.Sizes{Table: 160 << 10, Segment: 2 << 10, Run: 4 << 10}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +155,8 @@ func makeGolden(t *testing.T, to string) {
 	}
 	listing := list(contents(t, d))
 	keep := func(name string) {
-		if err := errors.Join(datadir.CopyFiles(dir, filepath.Join(to, name)), os.WriteFile(filepath.Join(to, name+".txt"), []byte(listing), 0o644)); err != nil {
+		if err := errors.Join(datadir.CopyFiles(dir, filepath.Join(to, name)),
+			os.WriteFile(filepath.Join(to, name+".txt"), []byte(listing), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}

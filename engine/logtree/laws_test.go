@@ -26,7 +26,7 @@ func TestLaws(t *testing.T) {
 			return tail
 		},
 		OpenFaulty: func(dir string, o holdfast.Options, faults *enginetest.Faults) (holdfast.Engine, error) {
-			return openHome(faultyFS{vfs.OS(), faults}, dir, o)
+			return openIn(faultyFS{vfs.OS(), faults}, dir, o)
 		},
 	})
 }

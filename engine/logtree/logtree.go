@@ -1,11 +1,11 @@
-// Package logtree is Holdfast's own engine: a log that is the database. Every value has one
-// home, in an append-only log; everything else only helps to find it and can be rebuilt.
-// There is no second log, no compaction rewrites a value that is alive among others that are, and space
-// is given back by whole files. All three levels are given per commit, in one open directory.
+// Package logtree is Holdfast's own engine: a log that is the database. Every value is stored once, in an append-only
+// log; everything else is an index to it and can be rebuilt. There is no second log, no compaction rewrites a value
+// that is alive among others that are, and space is freed by whole files. All three levels are given per commit, in one
+// open directory.
 //
 //	Memory   copied to the log's tail in memory and indexed
 //	Process  the tail is in the log's file, by a store to its mapping or a write call
-//	Power    the file is synced as well, one fdatasync for all that wait
+//	Power    the file is synced as well, one fdatasync for all waiters
 //
 // The file format is in docs/format-logtree.md, the reasons for what is chosen in docs/decisions.
 package logtree
@@ -52,12 +52,12 @@ type database = db.DB
 // it each) and what is kept of runs, the indexes of keys (three tenths). What else is kept of files is the
 // operating system's.
 func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	return openHome(vfs.OS(), dir, o)
+	return openIn(vfs.OS(), dir, o)
 }
 
-// openHome is Open with the engine's files, but not the identity and the lock of the directory, on
-// what stands before the real file system.
-func openHome(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err error) {
+// openIn is Open on fsys, which may wrap the operating system's files. The lock and the mark of the directory are
+// always on the real file system.
+func openIn(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
@@ -105,8 +105,8 @@ type memDir struct {
 var openMem sync.Map // the memDirs that are open
 
 // OpenMem is Open on a file system in memory, for tests that crash it, fill it, and make it fail. Nothing is on the
-// real one, and no HOLDFAST tells what made the directory. A file system that came of a crash is another one; the
-// engine on the old one need not be closed first.
+// real one, and the directory has no HOLDFAST file. A simulated crash returns a new file system; the engine on the old
+// one need not be closed first.
 func OpenMem(fsys *vfs.Mem, dir string, o holdfast.Options) (_ holdfast.Engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
@@ -149,13 +149,15 @@ func OpenMem(fsys *vfs.Mem, dir string, o holdfast.Options) (_ holdfast.Engine, 
 	return e, nil
 }
 
-// openDB opens what is in a directory that is ours; check, if it is not nil, returns an error once it is not any more.
+// openDB opens the files of a directory that this engine made. check, if not nil, returns an error once the directory
+// was replaced.
 func openDB(fsys vfs.FS, check func() error, dir string, making bool, o holdfast.Options) (*Engine, error) {
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = DefaultMemory
 	}
-	c := db.Config{FS: fsys, Check: check, Dir: dir, New: making, Memory: o.MemoryBytes, Logger: o.Logger, SyncEvery: o.SyncEvery,
-		ReadOnly: o.ReadOnly}
+	c := db.Config{FS: fsys, Check: check, Dir: dir, New: making, Memory: o.MemoryBytes, Logger: o.Logger,
+		SyncEvery: o.SyncEvery,
+		ReadOnly:  o.ReadOnly}
 	rand.Read(c.ID[:])
 	d, err := db.Open(c)
 	if err != nil {

@@ -17,7 +17,7 @@ type Inspection = db.Inspection
 // Verification is what [Verify] found.
 type Verification = db.Verification
 
-// Repaired is what [Repair] has salvaged, and what not.
+// Repaired is what [Repair] salvaged and what it could not.
 type Repaired = db.Repaired
 
 // Loss is a stretch of a file that Repair could not read.
@@ -32,8 +32,8 @@ func IsDatabase(dir string) bool { return db.IsDatabase(vfs.OS(), dir) }
 func Inspect(dir string) (*Inspection, error) { return db.Inspect(vfs.OS(), dir) }
 
 // Verify checks every checksum and every reference in dir, and goes on after damage, so that all of it is in the
-// result. It changes nothing, and holds the directory meanwhile: ErrLocked if it is open elsewhere for writing.
-// Values are read one by one; it takes about as long as reading the directory twice.
+// result. It changes nothing, and keeps writers out until it returns: ErrLocked if the directory is open elsewhere for
+// writing. Values are read one by one; it takes about as long as reading the directory twice.
 func Verify(dir string) (*Verification, error) {
 	release, err := datadir.Hold(dir)
 	if err != nil {
@@ -58,26 +58,28 @@ func checkMark(dir string) error {
 	case errors.Is(err, holdfast.ErrVersion):
 		return err
 	case err != nil:
-		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrCorrupt, Cause: err, Remedy: "salvage what is intact: holdfast repair"}
+		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrCorrupt, Cause: err,
+			Remedy: "salvage what is intact: holdfast repair"}
 	case m.Engine != Name:
-		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrForeign, Detail: "it says that " + m.Engine + " made the directory"}
+		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrForeign,
+			Detail: "it says that " + m.Engine + " made the directory"}
 	case m.Format > format:
-		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrVersion, Detail: "a newer format", Remedy: "use a newer holdfast"}
+		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrVersion, Detail: "a newer format",
+			Remedy: "use a newer holdfast"}
 	}
 	return nil
 }
 
-// Repair makes a new database in the directory into of all that is intact in dir, which is not changed. What could not
-// be salvaged is in the result, and no error. into must not be there, or be empty; after an error it is
-// not there. ErrLocked: dir is open elsewhere for writing. ErrVersion: a newer format wrote it.
+// Repair makes a new database in the directory into from all that is intact in dir, which is not changed. The result
+// lists what could not be salvaged; that is no error. into must not exist, or be empty; after an error it does not
+// exist. ErrLocked: dir is open elsewhere for writing. ErrVersion: a newer format wrote it.
 //
-// Where something was lost, the result says so, in Capabilities of whoever opens it, until somebody accepts that.
+// If something was lost, Capabilities of the new database says so until the loss is accepted.
 //
-// Only what has the right checksum is taken over. If the manifest and the runs are intact, the result
-// is the exact state less the values that are damaged; what else can happen is at
-// [Repaired].
+// Only data with the right checksum is copied. If the manifest and the runs are intact, the result is the exact state
+// without the damaged values; for other cases see [Repaired].
 func Repair(dir, into string, o holdfast.Options) (r *Repaired, err error) {
-	// Also where nothing tells any more that dir is a database.
+	// Also if no file identifies dir as a database any more.
 	if err := datadir.CheckOverlap("repair", into, dir); err != nil {
 		return nil, err
 	}
@@ -103,9 +105,9 @@ func opener(o holdfast.Options) func(string) (holdfast.Engine, error) {
 	return func(dir string) (holdfast.Engine, error) { return Open(dir, o) }
 }
 
-// Backup copies what is visible now to the new directory dir, while others go on writing. The copy is a database
-// of its own, with one consistent state, and survives power loss when Backup returns. dir must not be there, or be empty;
-// after an error it is not there. What is deleted meanwhile keeps its room until Backup returns.
+// Backup copies what is visible now to the new directory dir, while writers go on. The copy is a database of its own,
+// with one consistent state, and survives power loss when Backup returns. dir must not exist, or be empty; after an
+// error it does not exist. Space of data that is deleted during the backup is freed after it.
 //
 // Writers to e's disk share it with the copy; nothing else slows them.
 func (e *Engine) Backup(dir string) error {

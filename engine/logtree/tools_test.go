@@ -55,8 +55,8 @@ func opened(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestBackupWhileWriting: writers keep the sum of all counters at the number of a key beside them, batch by batch. Every
-// backup must show one state between two batches, and at least what had been acknowledged when it began.
+// TestBackupWhileWriting: writers keep the sum of all counters at the number of a key beside them, batch by batch.
+// Every backup must show one state between two batches, and at least what had been acknowledged when it began.
 func TestBackupWhileWriting(t *testing.T) {
 	dir := t.TempDir()
 	e := openFor(t, filepath.Join(dir, "db"))
@@ -74,7 +74,8 @@ func TestBackupWhileWriting(t *testing.T) {
 				key := (i*7 + w) % 500
 				total++
 				counters[key]++
-				b.Set(fmt.Appendf(nil, "c%03d", key), append(binary.BigEndian.AppendUint64(nil, counters[key]), bytes.Repeat([]byte{byte(i)}, 100)...))
+				b.Set(fmt.Appendf(nil, "c%03d", key), append(binary.BigEndian.AppendUint64(nil, counters[key]),
+					bytes.Repeat([]byte{byte(i)}, 100)...))
 				b.Set([]byte("total"), binary.BigEndian.AppendUint64(nil, total))
 				r, err := e.Apply(&b, holdfast.Levels()[i%2])
 				n := total
@@ -152,7 +153,8 @@ func TestUnfinishedBackup(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "other.partial"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Backup(filepath.Join(dir, "other")); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "interrupted") {
+	if err := e.Backup(filepath.Join(dir, "other")); !errors.Is(err, holdfast.ErrBadOption) ||
+		!strings.Contains(err.Error(), "interrupted") {
 		t.Errorf("beside what an interrupted one left: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "other.partial")); err != nil {
@@ -244,7 +246,8 @@ func TestLostMark(t *testing.T) {
 	e := openFor(t, db)
 	var b holdfast.Batch
 	b.Set([]byte("k"), []byte("v"))
-	if err := errors.Join(holdfast.Commit(e, &b, holdfast.Power), e.Close(), os.Remove(filepath.Join(db, "HOLDFAST"))); err != nil {
+	if err := errors.Join(holdfast.Commit(e, &b, holdfast.Power), e.Close(),
+		os.Remove(filepath.Join(db, "HOLDFAST"))); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := Verify(db); err != nil || len(v.Damage) != 1 || !errors.Is(v.Damage[0], holdfast.ErrCorrupt) {

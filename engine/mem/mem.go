@@ -38,7 +38,8 @@ func New() holdfast.Engine {
 // has no directory.
 func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	if dir != "" {
-		return nil, &holdfast.Error{Op: "open", Engine: Name, Path: dir, Class: holdfast.ErrBadOption, Detail: "it keeps nothing in a directory", Remedy: `name none: "mem:"`}
+		return nil, &holdfast.Error{Op: "open", Engine: Name, Path: dir, Class: holdfast.ErrBadOption,
+			Detail: "it keeps nothing in a directory", Remedy: `name none: "mem:"`}
 	}
 	if _, err := o.WithDefaults(); err != nil {
 		return nil, err

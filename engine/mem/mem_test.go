@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The reference model itself is checked against a Go map, whose meaning nobody doubts.
+// The reference model itself is checked against a Go map.
 func TestAgainstMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := New()
@@ -86,7 +86,8 @@ func same(t *rapid.T, r holdfast.Reader, model map[string]string, over holdfast.
 			continue
 		}
 		if !it.Next() || string(it.Key()) != k || !bytes.Equal(it.Value(), []byte(model[k])) {
-			t.Fatalf("scan of %q to %q (reverse %v) is at %q = %q, want %q = %q", over.Lo, over.Hi, over.Reverse, it.Key(), it.Value(), k, model[k])
+			t.Fatalf("scan of %q to %q (reverse %v) is at %q = %q, want %q = %q", over.Lo, over.Hi, over.Reverse, it.Key(),
+				it.Value(), k, model[k])
 		}
 	}
 	if it.Next() {

@@ -14,7 +14,7 @@ import (
 // A crash at any moment, with any part of what was not synced lost, block by block, leaves
 // a prefix of what was applied that has every commit acknowledged at Power and all before
 // it; and what a process crash leaves has those acknowledged at Process too. Levels are
-// mixed, logs rotate and are used again, and tables are flushed and merged meanwhile. The
+// mixed, logs rotate and are used again while tables are flushed and merged. The
 // database that is left opens, and goes on, and survives a second crash.
 func TestCrash(t *testing.T) {
 	for round := range uint64(6) {
@@ -61,7 +61,7 @@ func crashRound(t *testing.T, seed uint64) {
 				}
 				order.Unlock()
 				if err == nil && writer.IntN(20) == 0 {
-					continue // nobody waits for this one
+					continue // this one is not waited for
 				}
 				if err == nil {
 					err = r.Wait()

@@ -24,7 +24,7 @@ import (
 //   - nothing below changes any more, so that what is on the device is what a crash at
 //     the moment of the failure would have left, and reopening is ordinary recovery;
 //   - what Pebble writes from then on goes to memory or nowhere. Its flushes succeed,
-//     whoever waits for one goes on and learns of the poison, and reads see everything.
+//     a call that waits for one goes on and returns the poison, and reads see everything.
 //
 // A table that was being written when the disk froze is the exception: its writer gets
 // the error, and writes it again, to memory.
@@ -64,8 +64,9 @@ func newDisk(below vfs.FS, dir string, check func() error) *disk {
 func (d *disk) fail(op, path string, cause error) {
 	d.ack.Lock()
 	defer d.ack.Unlock()
-	d.cause.CompareAndSwap(nil, &holdfast.Error{Op: op, Engine: Name, Path: path, Class: holdfast.ErrPoisoned, Cause: cause,
-		Remedy: "nothing is acknowledged any more; mend the cause and reopen"})
+	d.cause.CompareAndSwap(nil, &holdfast.Error{Op: op, Engine: Name, Path: path, Class: holdfast.ErrPoisoned,
+		Cause:  cause,
+		Remedy: "nothing is acknowledged any more; fix the cause and reopen"})
 }
 
 func (d *disk) frozen() bool { return d.cause.Load() != nil }
@@ -93,7 +94,7 @@ func (d *disk) poison() error {
 // after its last one, or 0 if it has none that is known to be its own.
 //
 // Before the disk froze every such commit is good. Afterwards one is if a later one has
-// been found good, so that what is acknowledged is a prefix whoever asks first; of the
+// been found good, so that what is acknowledged is a prefix, whichever call asks first; of the
 // others nothing is known.
 func (d *disk) settle(end uint64) error {
 	d.ack.Lock()
@@ -196,7 +197,7 @@ func isTable(name string) bool {
 func (d *disk) substitute(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	switch category {
 	case categoryLog:
-		// Nobody reads a log while the engine is open.
+		// A log is not read while the engine is open.
 		return d.wrap(vfs.NewMemFile(nil), name, category), nil
 	case categoryCompaction, categoryBlob:
 		d.mu.Lock()

@@ -17,7 +17,7 @@ type engine struct {
 	front.Engine[reader]
 	db      *lib.DB
 	disk    *disk
-	home    *datadir.Handle // nil in tests that have no directory
+	datadir *datadir.Handle // nil in tests that have no directory
 	window  *losswindow.Window
 	tickets sync.Pool // of *ticket
 	commits atomic.Int64
@@ -93,7 +93,7 @@ func (e *engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Rece
 	return holdfast.NewReceipt(t, t.generation.Load()), nil
 }
 
-// refused is an error that Pebble returns before it commits anything.
+// refused wraps an error that Pebble returns before it commits anything.
 func refused(err error) error {
 	return &holdfast.Error{Op: "apply", Engine: Name, Cause: err}
 }
@@ -128,7 +128,7 @@ func (e *engine) encode(b *holdfast.Batch) (*lib.Batch, error) {
 	return pb, nil
 }
 
-// firstKey is the first of all keys; lastKey lies behind the last.
+// firstKey is the smallest key; lastKey is above every key.
 var firstKey = []byte{0}
 
 var lastKey = func() []byte {
@@ -159,10 +159,9 @@ func addOp(pb *lib.Batch, op holdfast.Op) error {
 	return pb.DeleteRange(lo, hi, nil)
 }
 
-// ticket is what the receipt of a commit at Process or Power stands for. It is used again
-// once it has been waited for with success; the generation, which is the receipt's token,
-// tells a receipt of an earlier use, which has succeeded. One whose receipt is dropped is
-// garbage, with its batch.
+// ticket is the state behind the receipt of a commit at Process or Power. It is reused once a Wait for it has
+// succeeded. The generation, which is the receipt's token, tells receipts of earlier uses, which have succeeded, from
+// the current one. A ticket whose receipt is dropped is garbage, with its batch.
 type ticket struct {
 	e          *engine
 	generation atomic.Uint64
@@ -233,8 +232,8 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 	m.TornBytes = e.torn
 	m.Stalls = e.disk.stalls.Load()
 	m.Poison = e.disk.poison()
-	if e.home != nil {
-		m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
+	if e.datadir != nil {
+		m.Files, m.DiskBytes = datadir.Usage(e.datadir.Dir)
 	}
 	if e.Life.Enter() == nil {
 		defer e.Life.Leave()
@@ -258,8 +257,8 @@ func (e *engine) Release(err error) error {
 	if poison := e.disk.poison(); poison != nil {
 		err = poison
 	}
-	if e.home != nil {
-		err = errors.Join(err, e.home.Close())
+	if e.datadir != nil {
+		err = errors.Join(err, e.datadir.Close())
 	}
 	return err
 }

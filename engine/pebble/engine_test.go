@@ -56,7 +56,7 @@ func TestDeleteRangeBounds(t *testing.T) {
 	}
 }
 
-// A receipt may be waited for by many, again and again, while its ticket is used anew, and
+// A receipt may be waited for by many, again and again, while its ticket is reused, and
 // after Close.
 func TestReceipts(t *testing.T) {
 	e := startOn(t, vfs.NewMem(), never)
@@ -327,7 +327,8 @@ func TestSecondOpener(t *testing.T) {
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) || errors.Is(err, holdfast.ErrCorrupt) {
+	if _, err := Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) ||
+		errors.Is(err, holdfast.ErrCorrupt) {
 		t.Errorf("a second opener gets %v", err)
 	}
 	if err := old.Close(); !errors.Is(err, holdfast.ErrReplaced) {

@@ -49,7 +49,7 @@ func (l *log) sync() error {
 		return nil
 	}
 	err := l.file.SyncData()
-	if !l.d.lost() { // nobody would find it
+	if !l.d.lost() { // the new log could not be found
 		l.synced = l.written
 	}
 	return err
@@ -62,7 +62,7 @@ func (l *log) Close() error {
 	return l.file.Close()
 }
 
-// demand knows whether somebody at Power waits for the sync that Pebble asks for. Pebble's
+// demand knows whether a commit at Power waits for the sync that Pebble asks for. Pebble's
 // flush loop collects the commits that wait, writes, and then syncs; the sync itself does
 // not say whose it is.
 //

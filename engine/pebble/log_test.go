@@ -41,7 +41,8 @@ func TestCallsPerLevel(t *testing.T) {
 			wantSyncs = 1
 		}
 		if writes != wantWrites || syncs != wantSyncs {
-			t.Errorf("commit %d at %v: %d writes and %d syncs of the log, want %d and %d: %v", n, level, writes, syncs, wantWrites, wantSyncs, calls)
+			t.Errorf("commit %d at %v: %d writes and %d syncs of the log, want %d and %d: %v", n, level, writes, syncs,
+				wantWrites, wantSyncs, calls)
 		}
 	}
 }

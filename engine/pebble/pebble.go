@@ -44,11 +44,12 @@ const defaultMemory = 384 << 20
 // Describe says what the engine gives.
 func Describe() holdfast.Capabilities {
 	return holdfast.Capabilities{
-		Engine:            Name,
-		Library:           modversion.Version("github.com/cockroachdb/pebble/v2"),
-		Memory:            holdfast.Promise{Given: holdfast.Memory, How: "copied to the log's buffer and the memtable"},
-		Process:           holdfast.Promise{Given: holdfast.Process, How: "write to the log, shared by all that wait"},
-		Power:             holdfast.Promise{Given: holdfast.Power, How: "write to the log and fdatasync, shared by all that wait"},
+		Engine:  Name,
+		Library: modversion.Version("github.com/cockroachdb/pebble/v2"),
+		Memory:  holdfast.Promise{Given: holdfast.Memory, How: "copied to the log's buffer and the memtable"},
+		Process: holdfast.Promise{Given: holdfast.Process, How: "write to the log, shared by all that wait"},
+		Power: holdfast.Promise{Given: holdfast.Power,
+			How: "write to the log and fdatasync, shared by all that wait"},
 		LossWindow:        holdfast.DefaultSyncEvery,
 		AtomicBatches:     true,
 		NativeDeleteRange: true,
@@ -57,9 +58,11 @@ func Describe() holdfast.Capabilities {
 		MaxValueSize:      holdfast.MaxValueSize,
 		MaxBatchSize:      holdfast.MaxBatchSize,
 		Caveats: []string{
-			"After a crash, damage to the last 32 KiB of the log, or to the last record of the manifest, cannot be told from a torn tail, and is cut off.",
+			"After a crash, damage to the last 32 KiB of the log, or to the last record of the manifest, cannot be told from " +
+				"a torn tail, and is cut off.",
 			"A failed write or sync of any file, also in the background, poisons the engine.",
-			"A directory on a full disk cannot be opened, not even to read: opening writes a log, a manifest and an options file, and a table of what the last log holds.",
+			"A directory on a full disk cannot be opened, not even to read: opening writes a log, a manifest and an options " +
+				"file, and a table of what the last log holds.",
 		},
 	}
 }
@@ -87,7 +90,7 @@ func open(below vfs.FS, dir string, o holdfast.Options) (_ *engine, err error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	e.home, e.Caps.Lost = h, h.Lost
+	e.datadir, e.Caps.Lost = h, h.Lost
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -181,8 +184,7 @@ func settings(o holdfast.Options, e *engine) *lib.Options {
 	return options
 }
 
-// classify tells from an error of lib.Open what it means. Whatever Pebble itself refuses
-// in files that it has written itself is corruption.
+// classify finds the class of an error of lib.Open. What Pebble refuses in files that it wrote itself is corruption.
 func classify(err error) error {
 	var errno syscall.Errno
 	switch {
@@ -216,7 +218,7 @@ func openError(path string, class, cause error) error {
 	return e
 }
 
-// readError is how an error of a read reaches the caller.
+// readError returns an error of a read as the caller gets it.
 func readError(op string, err error) error {
 	e := &holdfast.Error{Op: op, Engine: Name, Cause: err}
 	if lib.IsCorruptionError(err) {

@@ -14,7 +14,7 @@ import (
 )
 
 // Whatever write or sync fails first, at whatever level writers wait, under rotation,
-// flushes and merges: nothing hangs or ends the process, everybody who waits is told the
+// flushes and merges: nothing hangs or ends the process, every waiter is told the
 // cause, reads go on, Close returns, and reopening finds a prefix with everything that was
 // acknowledged, also after a power cut at the moment of the failure.
 func TestPoison(t *testing.T) {

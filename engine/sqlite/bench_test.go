@@ -50,7 +50,8 @@ func bare(b *testing.B, name string, level holdfast.Level) *sql.DB {
 	db.SetMaxOpenConns(1)
 	for _, q := range []string{
 		"PRAGMA journal_mode=WAL",
-		map[holdfast.Level]string{holdfast.Process: "PRAGMA synchronous=NORMAL", holdfast.Power: "PRAGMA synchronous=FULL"}[level],
+		map[holdfast.Level]string{holdfast.Process: "PRAGMA synchronous=NORMAL",
+			holdfast.Power: "PRAGMA synchronous=FULL"}[level],
 		schema,
 	} {
 		if _, err := db.Exec(q); err != nil {

@@ -90,7 +90,7 @@ func (e *engine) connect(path string, cache int64) (*conn, error) {
 	}
 	c := &conn{c: dc}
 	pragmas := []string{
-		"busy_timeout=60000", // nobody else has the directory; only recovery and closing lock it
+		"busy_timeout=60000", // the directory is locked; only recovery and closing lock the database
 		// The log is copied by e.checkpoint, which sees whether that fails.
 		"wal_autocheckpoint=0",
 		"journal_size_limit=67108864", // gives the space back that a long snapshot has cost
@@ -150,7 +150,8 @@ func (c *conn) text(sql string) (string, error) {
 // settings reads back what the connection runs with.
 func (c *conn) settings() ([]holdfast.Setting, error) {
 	var list []holdfast.Setting
-	for _, name := range []string{"journal_mode", "synchronous", "page_size", "cache_size", "mmap_size", "wal_autocheckpoint",
+	for _, name := range []string{"journal_mode", "synchronous", "page_size", "cache_size", "mmap_size",
+		"wal_autocheckpoint",
 		"journal_size_limit", "fullfsync", "checkpoint_fullfsync", "locking_mode", "auto_vacuum"} {
 		value, err := c.text("PRAGMA " + name)
 		if err != nil {
@@ -162,7 +163,8 @@ func (c *conn) settings() ([]holdfast.Setting, error) {
 	if err != nil {
 		return nil, err
 	}
-	options, err := c.text("SELECT group_concat(compile_options, ' ') FROM pragma_compile_options WHERE compile_options GLOB 'THREADSAFE*' OR compile_options GLOB 'DEFAULT_*SYNC*' OR compile_options GLOB 'COMPILER*'")
+	options, err := c.text("SELECT group_concat(compile_options, ' ') FROM pragma_compile_options WHERE compile_options " +
+		"GLOB 'THREADSAFE*' OR compile_options GLOB 'DEFAULT_*SYNC*' OR compile_options GLOB 'COMPILER*'")
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +174,7 @@ func (c *conn) settings() ([]holdfast.Setting, error) {
 		holdfast.Setting{Name: "compile_options", Value: options}), nil
 }
 
-// stmt returns a prepared statement that nobody uses; done gives it back.
+// stmt returns a prepared statement that is not in use; done gives it back.
 func (c *conn) stmt(k kind) (*stmt, error) {
 	if n := len(c.free[k]); n > 0 {
 		s := c.free[k][n-1]

@@ -11,7 +11,8 @@ import (
 )
 
 func TestWithoutCgo(t *testing.T) {
-	if _, err := Open(t.TempDir(), holdfast.Options{}); !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), NameGo) {
+	if _, err := Open(t.TempDir(), holdfast.Options{}); !errors.Is(err, holdfast.ErrUnavailable) ||
+		!strings.Contains(err.Error(), NameGo) {
 		t.Errorf("Open: %v", err)
 	}
 	c := Describe()

@@ -19,7 +19,7 @@ func (e *engine) borrow() (c *conn, err error) {
 		return c, nil
 	}
 	e.mu.Unlock()
-	if err = e.home.Check(); err != nil { // SQLite might make files there
+	if err = e.datadir.Check(); err != nil { // SQLite might make files there
 		return nil, err
 	}
 	if c, err = e.connect(e.path(), e.cache); err != nil {
@@ -27,7 +27,7 @@ func (e *engine) borrow() (c *conn, err error) {
 	}
 	_, err = c.exec("PRAGMA query_only=1; PRAGMA user_version") // the second opens the log
 	if err == nil {
-		err = e.home.Check() // it may be another's that was opened
+		err = e.datadir.Check() // it may be another's that was opened
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.close())

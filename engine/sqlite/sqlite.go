@@ -15,10 +15,10 @@
 //
 // Under FULL a commit ends with a sync of the log, which covers everything that was ever
 // appended to it, commits under NORMAL too. Under both, a checkpoint syncs the log before it
-// copies pages into the database, syncs the database before the log may be begun anew, and a
-// log begun anew has its header, with new salts, synced before anything follows. Frames carry a
-// running checksum, so what a power cut leaves of an unsynced tail is a prefix.
-// (SQLite's documents: "PRAGMA synchronous", "Write-Ahead Logging", "Database File Format", 4.)
+// copies pages into the database, syncs the database before the log may restart, and a restarted log has its header,
+// with new salts, synced before anything follows. Frames carry a running checksum, so what a power cut leaves of an
+// unsynced tail is a prefix. (SQLite's documents: "PRAGMA synchronous", "Write-Ahead Logging", "Database File Format",
+// 4.)
 package sqlite
 
 import (
@@ -56,8 +56,8 @@ const (
 	// checkpointPages is the length of the log from which it is copied into the database:
 	// SQLite's own default for wal_autocheckpoint.
 	checkpointPages = 1000
-	// pausePages is the length of the log from which commits pause for readers, so that it can be begun
-	// anew: 64 MiB, which is what journal_size_limit leaves of the file.
+	// pausePages is the length of the log from which commits pause for readers, so that it can restart: 64 MiB, which is
+	// what journal_size_limit leaves of the file.
 	pausePages = 16 << 10
 	// longestPause is a few scans of some thousand keys.
 	longestPause = 250 * time.Millisecond
@@ -69,12 +69,12 @@ const (
 type engine struct {
 	front.Engine[*conn]
 	lib       *sqliteLibrary
-	home      *datadir.Handle
+	datadir   *datadir.Handle
 	committer *groupcommit.Committer
 	window    *losswindow.Window
 	cache     int64 // bytes of page cache per connection, 0 for SQLite's default
 	w         writer
-	hold      func() // a test's, called before what is committed at Power; nil otherwise
+	hold      func() // set by tests: called before a commit at Power; nil otherwise
 
 	syncs  atomic.Int64
 	stalls atomic.Int64
@@ -86,7 +86,7 @@ type engine struct {
 	borrowed int           // connections that readers have
 	turn     uint64        // of readers: those of earlier turns are awaited
 	earlier  int           // connections that readers of earlier turns have
-	gone     chan struct{} // closed when earlier becomes 0; nil if nobody waits
+	gone     chan struct{} // closed when earlier becomes 0; nil if there is no waiter
 }
 
 // open is Open for either library.
@@ -103,8 +103,8 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, 
 		return nil, err
 	}
 	// The writer takes half of the budget, the readers that are kept share the rest.
-	e := &engine{lib: lib, home: h, cache: o.MemoryBytes / 2 / maxIdle, gets: make(chan struct{}, maxIdle)}
-	e.w.patience, e.w.pause = pausePages, longestPause
+	e := &engine{lib: lib, datadir: h, cache: o.MemoryBytes / 2 / maxIdle, gets: make(chan struct{}, maxIdle)}
+	e.w.pauseAt, e.w.pause = pausePages, longestPause
 	settings, err := e.openWriter(o.MemoryBytes / 2)
 	if err != nil {
 		h.Close()
@@ -195,12 +195,13 @@ func (e *engine) check(c *conn) error {
 		return err
 	}
 	if e.w.version, err = strconv.ParseInt(version, 10, 64); err != nil || mode != "wal" || table != schema {
-		return e.corrupt("open", fmt.Sprintf("it should have the table kv in journal mode wal, and has %q in %q", table, mode), err)
+		return e.corrupt("open", fmt.Sprintf("it should have the table kv in journal mode wal, and has %q in %q", table,
+			mode), err)
 	}
 	return nil
 }
 
-func (e *engine) path() string { return filepath.Join(e.home.Dir, fileName) }
+func (e *engine) path() string { return filepath.Join(e.datadir.Dir, fileName) }
 
 // describe is Describe for either library.
 func describe(name, module string) holdfast.Capabilities {
@@ -208,20 +209,27 @@ func describe(name, module string) holdfast.Capabilities {
 	return holdfast.Capabilities{
 		Engine:  name,
 		Library: modversion.Version(module),
-		Memory:  holdfast.Promise{Given: holdfast.Process, How: how, Why: "a transaction is written to the log before anybody sees it"},
+		Memory: holdfast.Promise{Given: holdfast.Process, How: how,
+			Why: "a transaction is written to the log before it is visible"},
 		Process: holdfast.Promise{Given: holdfast.Process, How: how},
-		Power:   holdfast.Promise{Given: holdfast.Power, How: "one transaction per group in the write-ahead log, synchronous=FULL: fsync"},
+		Power: holdfast.Promise{Given: holdfast.Power,
+			How: "one transaction per group in the write-ahead log, synchronous=FULL: fsync"},
 
 		AtomicBatches: true,
 		MaxKeySize:    holdfast.MaxKeySize,
 		MaxValueSize:  holdfast.MaxValueSize,
 		MaxBatchSize:  holdfast.MaxBatchSize,
 		Caveats: []string{
-			"An open snapshot or iterator keeps the write-ahead log from being begun anew: it grows with all that is written meanwhile. When it reaches 64 MiB, and whenever it has doubled since, commits pause for up to 250 ms until the readers of that moment are done, which is enough where many overlap and none lasts longer than some 100 ms.",
-			"Every open snapshot and iterator has a connection, with two file descriptors and a page cache, of its own; Gets share 32.",
-			"Pages of the database carry no checksums: damage is found when it breaks the tree, damage inside a value is not found. Damage in the log reads as its end.",
+			"An open snapshot or iterator keeps the write-ahead log from being begun anew: it grows with all that is written " +
+				"meanwhile. When it reaches 64 MiB, and whenever it has doubled since, commits pause for up to 250 ms until the " +
+				"readers of that moment are done, which is enough where many overlap and none lasts longer than some 100 ms.",
+			"Every open snapshot and iterator has a connection, with two file descriptors and a page cache, of its own; Gets " +
+				"share 32.",
+			"Pages of the database carry no checksums: damage is found when it breaks the tree, damage inside a value is not " +
+				"found. Damage in the log reads as its end.",
 			"The file never shrinks: freed pages are used again.",
-			"A key with its value, if over some 1,000 bytes, gets pages of 4 KiB beside the tree: 1,000 bytes take 4.6 times their size, 2,000 bytes 2.3 times, 3,000 bytes 1.6 times, where 960 take 1.05 times and 5,000 take 1.02.",
+			"A key with its value, if over some 1,000 bytes, gets pages of 4 KiB beside the tree: 1,000 bytes take 4.6 times " +
+				"their size, 2,000 bytes 2.3 times, 3,000 bytes 1.6 times, where 960 take 1.05 times and 5,000 take 1.02.",
 			"It cannot be opened on a full disk, not even to read: that takes 32 KiB of room.",
 		},
 	}
@@ -243,15 +251,15 @@ func (e *engine) Settle() error { return e.committer.Sync() }
 func (e *engine) Measure(m *holdfast.Metrics) {
 	e.committer.Fill(m)
 	m.Syncs, m.Stalls = e.syncs.Load(), e.stalls.Load()
-	m.Files, m.DiskBytes = datadir.Usage(e.home.Dir)
+	m.Files, m.DiskBytes = datadir.Usage(e.datadir.Dir)
 }
 
 // Release implements [front.Core].
 func (e *engine) Release(err error) error {
 	e.window.Stop()
-	if replaced := e.home.Check(); replaced != nil {
+	if replaced := e.datadir.Check(); replaced != nil {
 		// The connection is left as it is: SQLite would remove the log by its name, which is another's now.
-		return errors.Join(e.committer.Fail(replaced), e.home.Close())
+		return errors.Join(e.committer.Fail(replaced), e.datadir.Close())
 	}
 	if e.committer.Close() != nil { // the poison, which is in err
 		release, kept := keepLog(e.path())
@@ -264,11 +272,12 @@ func (e *engine) Release(err error) error {
 		err = errors.Join(err, c.close())
 	}
 	e.idle = nil
-	return errors.Join(err, e.w.conn.close(), e.home.Close())
+	return errors.Join(err, e.w.conn.close(), e.datadir.Close())
 }
 
 func (e *engine) corrupt(op, detail string, cause error) error {
-	return &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Class: holdfast.ErrCorrupt, Detail: detail, Cause: cause,
+	return &holdfast.Error{Op: op, Engine: e.lib.name, Path: e.path(), Class: holdfast.ErrCorrupt, Detail: detail,
+		Cause:  cause,
 		Remedy: "restore it from a backup, or try what the sqlite3 shell's .recover can save"}
 }
 
@@ -280,7 +289,7 @@ const (
 	codeIndexSize = 4874 // SQLITE_IOERR_SHMSIZE, with which opening on a full disk ends
 )
 
-// fail puts err in our terms.
+// fail wraps err in a [holdfast.Error].
 func (e *engine) fail(op string, err error) error {
 	var known *holdfast.Error
 	if errors.As(err, &known) {
@@ -291,7 +300,8 @@ func (e *engine) fail(op string, err error) error {
 	case code&0xff == codeCorrupt, code&0xff == codeNotDB:
 		return e.corrupt(op, "", err)
 	case code == codeIndexSize:
-		wrapped.Detail, wrapped.Remedy = "no room for the index of the log", "make 32 KiB of room on the disk, which SQLite needs even to read"
+		wrapped.Detail, wrapped.Remedy = "no room for the index of the log",
+			"make 32 KiB of room on the disk, which SQLite needs even to read"
 	}
 	return wrapped
 }

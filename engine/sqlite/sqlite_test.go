@@ -191,7 +191,8 @@ func TestBytes(t *testing.T) {
 		if got := all(t, e, holdfast.Range{}); got != strings.Join(want, " ") {
 			t.Errorf("forward: %q", got)
 		}
-		if got := all(t, e, holdfast.Range{Lo: []byte("\x00\x00"), Hi: []byte("\xff"), Reverse: true}); got != want[2]+" "+want[1] {
+		if got := all(t, e, holdfast.Range{Lo: []byte("\x00\x00"), Hi: []byte("\xff"),
+			Reverse: true}); got != want[2]+" "+want[1] {
 			t.Errorf("reverse: %q", got)
 		}
 		if got := all(t, e, holdfast.Range{Lo: []byte("b"), Reverse: true}); got != want[3] {
@@ -235,7 +236,7 @@ func TestOrderWithinABatch(t *testing.T) {
 }
 
 // A snapshot keeps its state over writes and checkpoints, is shared by many goroutines, holds up
-// nobody, and when it is closed its connection is used again.
+// no other reader, and when it is closed its connection is used again.
 func TestSnapshotUnderWrites(t *testing.T) {
 	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		dir := t.TempDir()
@@ -288,7 +289,7 @@ func TestSnapshotUnderWrites(t *testing.T) {
 	})
 }
 
-// The log stays near its bound without anybody waiting for it, and is begun anew.
+// The log stays near its bound without a waiter, and restarts.
 func TestCheckpoint(t *testing.T) {
 	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		dir := t.TempDir()
@@ -337,13 +338,13 @@ func TestSyncsThatAreNotMade(t *testing.T) {
 	})
 }
 
-// A long log is begun anew although readers always overlap: the commit that makes it too long waits for those who read
-// from it, first until it can be copied, then until nobody reads from it. Those who come meanwhile do not wait, nor are
+// A long log restarts although readers always overlap: the commit that makes it too long waits for those who read
+// from it, first until it can be copied, then until none of them reads from it. Later readers do not wait, nor are
 // they waited for.
 func TestLogUnderReadersThatOverlap(t *testing.T) {
 	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{SyncEvery: -1})
-		e.w.patience, e.w.pause = 2*checkpointPages, time.Hour
+		e.w.pauseAt, e.w.pause = 2*checkpointPages, time.Hour
 		set(t, e, holdfast.Process, "a", "1")
 		reader := func() func() {
 			it := e.Scan(holdfast.Range{Hi: []byte("b")})
@@ -370,7 +371,7 @@ func TestLogUnderReadersThatOverlap(t *testing.T) {
 		first := reader()
 		var written sync.WaitGroup
 		written.Go(func() {
-			for i := 0; e.w.patience == 2*checkpointPages; i++ {
+			for i := 0; e.w.pauseAt == 2*checkpointPages; i++ {
 				set(t, e, holdfast.Process, fmt.Sprint("k", i%100), strings.Repeat(fmt.Sprintf("%04d", i), 2500))
 			}
 		})

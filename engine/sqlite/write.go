@@ -20,7 +20,7 @@ type writer struct {
 	pages    int64          // in the log when it was looked at last; current unless unsynced
 	copied   int64          // of these, how many were in the database
 	tried    int64          // pages in the log when it was copied last, as far as could be
-	patience int64          // pages in the log from which the next pause for readers is made
+	pauseAt  int64          // pages in the log from which the next pause for readers is made
 	pause    time.Duration  // how long that is at most
 }
 
@@ -43,7 +43,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 		return e.fail("commit", err)
 	}
 	if level == holdfast.Power {
-		if err := e.home.Check(); err != nil { // the files are open; nobody might find them
+		if err := e.datadir.Check(); err != nil { // the open files may no longer be in the directory
 			return err
 		}
 	}
@@ -62,8 +62,8 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 // committed notes what a transaction leaves to be synced, and from time to time looks at the log.
 func (e *engine) committed(level holdfast.Level) error {
 	e.w.unsynced = level < holdfast.Power
-	// That takes a microsecond, which is much only where nothing was synced. A log that was copied whole may have been
-	// begun anew.
+	// That takes a microsecond, which is much only where nothing was synced. A log that was copied whole may have
+	// restarted.
 	if e.w.unsynced && e.w.groups < 16 && e.w.bytes < 256<<10 && e.w.copied < e.w.pages {
 		return nil
 	}
@@ -72,8 +72,8 @@ func (e *engine) committed(level holdfast.Level) error {
 	if err := e.look(); err != nil {
 		return err
 	}
-	if e.w.copied < copied { // begun anew
-		e.w.tried, e.w.patience = 0, pausePages
+	if e.w.copied < copied { // restarted
+		e.w.tried, e.w.pauseAt = 0, pausePages
 		pages = 0
 	}
 	if pages == 0 && e.w.pages > 0 {
@@ -119,10 +119,10 @@ func (e *engine) synchronous(level holdfast.Level) error {
 	return nil
 }
 
-// mark returns what a transaction at level must do beside its batch so that it syncs what
-// weaker ones have left, "" if nothing. A transaction that changes nothing, since the values are
-// there already or the keys to delete are not, writes nothing, and SQLite does not sync then, not
-// even under FULL. So it changes the user version, a number that SQLite itself does not use.
+// mark returns the statement that a transaction at level needs besides its batch to sync what weaker ones left
+// unsynced, "" if none. A transaction that changes nothing (the values are there already, or the keys to delete are
+// not) writes nothing, and then SQLite does not sync, not even under FULL. So mark changes the user version, a number
+// that SQLite itself does not use.
 func (e *engine) mark(level holdfast.Level) string {
 	if level < holdfast.Power || !e.w.unsynced {
 		return ""
@@ -146,22 +146,20 @@ func (e *engine) syncLog() error {
 	if err := e.committed(holdfast.Power); err != nil {
 		return e.fail("sync", err)
 	}
-	return e.home.Check()
+	return e.datadir.Check()
 }
 
-// shorten copies the log into the database and has the next write begin it anew, as far as readers
-// let it.
+// shorten copies the log into the database, as far as readers let it, so that the next write restarts the log.
 //
-// The log can be copied up to where the oldest reader is, and begun anew when it is copied whole and nobody
-// reads from it. Where readers always overlap, that moment never comes by itself. So once the log is long, and
-// here no commit makes it longer, readers of the log are waited for twice: first for those who do not see all of it,
-// then for those who read from it although it is copied. Whoever begins to read meanwhile need not wait, and after
-// the copying reads from the database alone. Who keeps a snapshot for long makes that futile, so it is tried again
-// only when the log has doubled.
+// The log can be copied up to where the oldest reader is, and restarts when it is copied whole and has no readers.
+// Where readers always overlap, that moment never comes by itself. So once the log is long, and here no commit makes it
+// longer, shorten waits for readers twice: first for those that do not see all of the log, then for those that read
+// from it although it is copied. New readers need not wait, and after the copying they read from the database alone. A
+// long-lived snapshot makes that futile, so it is tried again only when the log has doubled.
 func (e *engine) shorten() error {
 	err := e.checkpoint()
 	e.w.tried = e.w.pages
-	if err != nil || e.w.pages < e.w.patience {
+	if err != nil || e.w.pages < e.w.pauseAt {
 		return err
 	}
 	pause, cancel := context.WithTimeout(context.Background(), e.w.pause)
@@ -170,7 +168,7 @@ func (e *engine) shorten() error {
 	if err := e.checkpoint(); err != nil {
 		return err
 	}
-	e.w.patience = 2 * e.w.pages
+	e.w.pauseAt = 2 * e.w.pages
 	if e.w.copied == e.w.pages {
 		e.awaitReaders(pause.Done())
 	}

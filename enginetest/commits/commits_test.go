@@ -85,7 +85,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestMutants breaks the judge as a checker of histories could be broken. Each mutant accepts something, and is found out.
+// TestMutants breaks the judge as a checker of histories could be broken. Each mutant accepts something, and is found
+// out.
 func TestMutants(t *testing.T) {
 	good := func(v Verdict) bool { return len(v.Findings) == 0 }
 	for what, mutant := range map[string]judge{

@@ -27,7 +27,7 @@ func (a *Acked) Add(n uint64, level holdfast.Level) { a[level] = max(a[level], n
 // Surviving is the last commit that must survive what the level survives.
 func (a Acked) Surviving(level holdfast.Level) uint64 { return slices.Max(a[level:]) }
 
-// Crash enters that what was acknowledged at levels weaker than that need not be there any more.
+// Crash records that commits acknowledged at levels weaker than that may be lost.
 func (a *Acked) Crash(survived holdfast.Level) { clear(a[:survived]) }
 
 // History is a run of commits, numbered from 1.
@@ -39,11 +39,11 @@ type History[V comparable] struct {
 	Least  uint64                 // the last commit that must be there, see Acked
 }
 
-// Class is what is wrong.
+// Class says what is wrong.
 type Class int
 
 const (
-	// Wrong: no commit wrote what is there.
+	// Wrong: a value was found that no commit wrote.
 	Wrong Class = iota
 	// Torn: a commit is there in part.
 	Torn

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// Script is a history of which all follows from numbers, so that a state can be judged without a record of what was
+// Script is a history that is computed from numbers, so that a state can be judged without a record of what was
 // written: from the seed, the generation of the process that applied a batch, and the batch's own number, from 1. A
 // generation begins where what survived the one before ends. It uses numbers again that a crash has taken
 // back; but its batches are others.
@@ -57,7 +57,7 @@ func SlotKey(r *rand.Rand) string { return slotKey(r.Uint64N(stripes), r.IntN(sl
 
 func slotKey(stripe uint64, slot int) string { return fmt.Sprintf("s/%02d/%02d", stripe, slot) }
 
-// Mix spreads what it is given over 64 bits.
+// Mix is a hash of its argument over 64 bits.
 func Mix(values ...uint64) uint64 {
 	h := uint64(0x9e3779b97f4a7c15)
 	for _, v := range values {
@@ -74,13 +74,14 @@ func (s Script) Random(gen uint32, n uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(Mix(s.Seed, uint64(gen)), Mix(n)))
 }
 
-// Written stands for a value: which batch set it, and its size.
+// Written identifies a value: the batch that set it, and its size.
 type Written struct {
 	N    uint64
 	Gen  uint32
 	Size int
 }
 
+// String says which batch wrote the value.
 func (w Written) String() string { return fmt.Sprintf("what batch %d wrote", w.N) }
 
 // Ops lists the operations of batch n.
@@ -137,7 +138,7 @@ func (s Script) slotSize(r *rand.Rand) int {
 	return HeaderSize + r.IntN(limit)
 }
 
-// Value appends the value that w stands for: its number and generation, and bytes that follow from them and the key.
+// Value appends the value that w identifies: its number and generation, and bytes that follow from them and the key.
 func (s Script) Value(dst []byte, key string, w Written) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, w.N)
 	dst = binary.BigEndian.AppendUint32(dst, w.Gen)
@@ -179,7 +180,7 @@ func Encode[V comparable](b *holdfast.Batch, commit []Op[V], value func(key stri
 	return b
 }
 
-// Digest stands for the bytes of a value.
+// Digest is a hash of the bytes of a value.
 type Digest [16]byte
 
 // DigestOf returns the digest of some bytes.
@@ -207,6 +208,7 @@ func NewFound(key string, value []byte) Found {
 	return f
 }
 
+// String describes the key and its value, as failures print them.
 func (f Found) String() string {
 	return fmt.Sprintf("%s of batch %d, generation %d, %d bytes, digest %.4x", Quote(f.Key), f.N, f.Gen, f.Len, f.Sum)
 }

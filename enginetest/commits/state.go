@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// Op is one operation of a commit. V is a value, or what stands for one in a model: which commit wrote it.
+// Op is one operation of a commit. V is a value, or in a model the commit that wrote it.
 type Op[V comparable] struct {
 	Kind  holdfast.Kind
 	Key   string
@@ -93,7 +93,7 @@ func (s State[V]) Within(lo, hi string) State[V] {
 	return s[from:to]
 }
 
-// Apply makes a commit take effect, in place.
+// Apply applies a commit to the state, in place.
 func (s *State[V]) Apply(commit []Op[V]) { s.apply(commit, nil) }
 
 // apply calls changed, unless it is nil, with each key that an operation sets or removes.
@@ -138,7 +138,7 @@ var ErrEndless = fmt.Errorf("a scan of over %d keys, which were never written", 
 
 const endless = 1 << 20
 
-// Drain reads what is left of an iterator, and closes it.
+// Drain reads the rest of an iterator, and closes it.
 func Drain(it holdfast.Iterator) (found State[string], err error) {
 	for it.Next() && err == nil {
 		if found = append(found, Entry[string]{string(it.Key()), string(it.Value())}); len(found) > endless {

@@ -1,5 +1,6 @@
-// Replicated is an event log on several machines. github.com/hashicorp/raft agrees on the order of events; on each machine one
-// Holdfast engine keeps raft's log and the events. Every node prints them in order, and the leader appends what is typed into it.
+// Replicated is an event log on several machines. github.com/hashicorp/raft agrees on the order of events; on each
+// machine one Holdfast engine keeps raft's log and the events. Every node prints them in order, and the leader appends
+// what is typed into it.
 //
 //	replicated --id a --addr 127.0.0.1:7001 --dir a --peers a=127.0.0.1:7001,b=127.0.0.1:7002,c=127.0.0.1:7003
 package main
@@ -29,8 +30,10 @@ import (
 )
 
 func main() {
-	id, addr := flag.String("id", "a", "this node's name"), flag.String("addr", "127.0.0.1:7001", "its `address`, as the others reach it")
-	dir, peers := flag.String("dir", "replicated", "its `directory`"), flag.String("peers", "a=127.0.0.1:7001", "all `nodes`, this one too: id=addr,...")
+	id, addr := flag.String("id", "a", "this node's name"),
+		flag.String("addr", "127.0.0.1:7001", "its `address`, as the others reach it")
+	dir, peers := flag.String("dir", "replicated", "its `directory`"),
+		flag.String("peers", "a=127.0.0.1:7001", "all `nodes`, this one too: id=addr,...")
 	flag.Parse()
 	if !strings.Contains(","+*peers, ","+*id+"=") {
 		log.Fatalf("--peers %q does not name this node, --id %s", *peers, *id)
@@ -39,7 +42,8 @@ func main() {
 	defer stop()
 	engine := must(logtree.Open(filepath.Join(*dir, "store"), holdfast.Options{}))
 	logs := must(raftlog.Open(engine, raftlog.Options{Name: "raft"})) // at Power: raft relies on its entries and votes
-	// Events are at Process: what a power cut takes is applied again from raft's log, which no snapshot cuts off before it has synced.
+	// Events are at Process: what a power cut takes is applied again from raft's log, which no snapshot cuts off before it
+	// has synced.
 	events := must(event.Open(engine, event.Options{Name: "events", Level: holdfast.Process}))
 	m := &machine{engine: engine, events: events}
 	for _, e := range must(events.Read(ctx, max(events.Last(), 1), 1)) {
@@ -85,7 +89,8 @@ func sayLeader(o *raft.Observation) bool {
 	return false
 }
 
-// machine is raft's state machine, the events. Each has the index of its raft entry, so the store itself tells what it has.
+// machine is raft's state machine, the events. Each has the index of its raft entry, so the store itself tells what it
+// has.
 type machine struct {
 	engine  holdfast.Engine
 	events  *event.Store
@@ -104,11 +109,13 @@ func (m *machine) add(e event.Event) (position uint64) {
 
 // Apply answers with the position. AppendedAt is the leader's time, and so the same on every node.
 func (m *machine) Apply(entry *raft.Log) any {
-	return m.add(event.Event{Time: entry.AppendedAt, Metadata: binary.BigEndian.AppendUint64(nil, entry.Index), Data: entry.Data})
+	return m.add(event.Event{Time: entry.AppendedAt, Metadata: binary.BigEndian.AppendUint64(nil, entry.Index),
+		Data: entry.Data})
 }
 
-// Restore appends what the store lacks of a newer snapshot. An older one, as at most starts, it has whole; what it has beyond that is
-// committed too, and is skipped when raft applies it again. To go back to a backup with raft.Restore, begin with a new store.
+// Restore appends what the store lacks of a newer snapshot. An older one, as at most starts, it has whole; what it has
+// beyond that is committed too, and is skipped when raft applies it again. To go back to a backup with raft.Restore,
+// begin with a new store.
 func (m *machine) Restore(from io.ReadCloser) error {
 	for decoder := gob.NewDecoder(from); ; {
 		var e event.Event

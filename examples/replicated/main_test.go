@@ -96,8 +96,8 @@ func start(t *testing.T, args ...string) *node {
 	return n
 }
 
-// addresses returns n that are free. Their ports are not of those that the system gives to whoever dials, from 32768 on or
-// above: while a node is dead, the others dial it, and one of them might be given its port.
+// addresses returns n that are free. Their ports are not of those that the system gives to whoever dials, from 32768 on
+// or above: while a node is dead, the others dial it, and one of them might be given its port.
 func addresses(t *testing.T, n int) (list []string) {
 	t.Helper()
 	for try := 1; len(list) < n; try++ {
@@ -128,7 +128,8 @@ func TestPeersMustNameTheNode(t *testing.T) {
 		n := start(t, "--id", "a", "--addr", "127.0.0.1:0", "--dir", dir, "--peers", peers)
 		<-n.read
 		err := n.cmd.Wait()
-		if _, exists := os.Stat(dir); err == nil || !strings.Contains(n.stderr.String(), "does not name this node") || !errors.Is(exists, os.ErrNotExist) {
+		if _, exists := os.Stat(dir); err == nil || !strings.Contains(n.stderr.String(), "does not name this node") ||
+			!errors.Is(exists, os.ErrNotExist) {
 			t.Errorf("--peers %q: %v, %s", peers, err, n.stderr.String())
 		}
 	}
@@ -139,7 +140,8 @@ func TestLongLines(t *testing.T) {
 	addr := addresses(t, 1)[0]
 	n := start(t, "--id", "a", "--addr", addr, "--dir", t.TempDir(), "--peers", "a="+addr)
 	long := strings.Repeat("x", 100_000)
-	for until := time.Now().Add(2 * time.Minute); len(n.out.get()) == 0; time.Sleep(100 * time.Millisecond) { // until it leads
+	// until it leads
+	for until := time.Now().Add(2 * time.Minute); len(n.out.get()) == 0; time.Sleep(100 * time.Millisecond) {
 		if _, err := io.WriteString(n.stdin, long+"\n"); err != nil || time.Now().After(until) {
 			_ = n.kill()
 			t.Fatalf("%v: %s", err, n.stderr.String())
@@ -172,7 +174,8 @@ func TestReplicated(t *testing.T) {
 		peers = append(peers, name+"="+addrs[i])
 	}
 	launch := func(i int) *node {
-		return start(t, "--id", names[i], "--addr", addrs[i], "--dir", filepath.Join(dir, names[i]), "--peers", strings.Join(peers, ","))
+		return start(t, "--id", names[i], "--addr", addrs[i], "--dir", filepath.Join(dir, names[i]), "--peers",
+			strings.Join(peers, ","))
 	}
 	nodes := []*node{launch(0), launch(1), launch(2)}
 	wait := func(what string, done func() bool) {

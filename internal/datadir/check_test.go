@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-// Check tells the directory that was opened from all others that may come to have its name.
+// Check tells the directory that was opened from others that take its name later.
 func TestCheck(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a directory with open files cannot be removed or renamed on Windows")

@@ -1,5 +1,4 @@
-// Package datadir looks after directories of data: engines open their own through it, and tools make new ones with
-// it.
+// Package datadir manages data directories: engines open theirs through it, and tools make new ones with it.
 //
 // A directory that an engine made holds
 //
@@ -13,7 +12,7 @@
 //	engine bbolt
 //	format 1
 //	level power        only where the engine binds a directory to a level
-//	lost 2 values      what a repair that made it could not salvage, until that is accepted
+//	lost 2 values      what the repair that made it could not salvage, until that is accepted
 //	state making       until the engine's own files are complete
 //
 // The last line tells a directory whose making was interrupted from one that has lost its data.
@@ -38,7 +37,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// Spec says what an engine opens.
+// Spec describes the directory that an engine opens.
 type Spec struct {
 	Engine string
 	Format int            // the engine's own format, from 1
@@ -51,7 +50,8 @@ type Spec struct {
 	// Recognize, if there is one, reports whether the files of a directory without a mark are the engine's. Then the
 	// mark is lost, and the directory damaged; otherwise it is foreign.
 	Recognize func(dir string) bool
-	// Salvage says what makes a sound copy of a directory whose mark or Keeps is damaged or gone, if anything does.
+	// Salvage names the tool that makes a sound copy of a directory whose mark or Keeps is damaged or gone, if there is
+	// one.
 	Salvage string
 }
 
@@ -111,7 +111,8 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	}
 	h := &Handle{Dir: dir, mark: Mark{Engine: spec.Engine, Format: spec.Format, Level: spec.Level}}
 	if remedy, err := h.open(spec.ReadOnly); errors.Is(err, errLocked) {
-		return nil, fail(holdfast.ErrLocked, Holder(filepath.Join(dir, lockName)), "close it there first, or choose another directory", nil)
+		return nil, fail(holdfast.ErrLocked, Holder(filepath.Join(dir, lockName)),
+			"close it there first, or choose another directory", nil)
 	} else if err != nil {
 		return nil, fail(nil, "", remedy, err)
 	}
@@ -170,7 +171,7 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 	} else if spec.Keeps != "" {
 		if _, err := os.Stat(filepath.Join(dir, spec.Keeps)); errors.Is(err, fs.ErrNotExist) {
 			return nil, fail(holdfast.ErrCorrupt, spec.Keeps+" is gone",
-				spec.or("restore it from a backup")+"; to begin anew, name another directory", nil)
+				spec.or("restore it from a backup")+"; to start empty, name another directory", nil)
 		}
 	}
 	return h, nil

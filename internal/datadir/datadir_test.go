@@ -163,7 +163,8 @@ func TestLostData(t *testing.T) {
 	}
 }
 
-// TestLost: what a directory that was made by a repair lacks is in its mark until it is accepted, whoever opens it.
+// TestLost: the mark of a directory that was made by a repair names what is lost until that is accepted, however often
+// it is opened.
 func TestLost(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "engine")
 	id := datadir.Spec{Engine: "bbolt", Format: 3, Level: holdfast.Power}
@@ -192,7 +193,7 @@ func TestLost(t *testing.T) {
 			t.Errorf("it says that it lost %q", h.Lost)
 		}
 		if _, err := datadir.Accept(dir); !errors.Is(err, holdfast.ErrLocked) {
-			t.Errorf("accepted under somebody who has it open: %v", err)
+			t.Errorf("accepted while it is open: %v", err)
 		}
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
@@ -209,7 +210,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestReadOnly: many read a directory at once, and somebody holds it beside them; nobody writes, and nothing is made.
+// TestReadOnly: a directory can have many readers and a holder at once; writers are refused, and nothing is made.
 func TestReadOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "engine")
 	id := datadir.Spec{Engine: "bbolt", Format: 3}
@@ -223,7 +224,7 @@ func TestReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := datadir.Open(dir, reads); !errors.Is(err, holdfast.ErrLocked) {
-		t.Fatalf("beside a writer: %v", err)
+		t.Fatalf("with a writer: %v", err)
 	}
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
@@ -260,7 +261,7 @@ func TestReadOnly(t *testing.T) {
 		}
 		for locked && len(open) > 0 {
 			if _, err := datadir.Open(dir, id); !errors.Is(err, holdfast.ErrLocked) {
-				t.Errorf("a writer beside %d readers: %v", len(open), err)
+				t.Errorf("a writer with %d readers: %v", len(open), err)
 			}
 			if err := open[0](); err != nil {
 				t.Error(err)

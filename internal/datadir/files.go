@@ -35,8 +35,8 @@ func MkdirAll(dir string) error {
 	return syncDir(parent)
 }
 
-// Rename puts from in the place of to, in the same directory, and returns when that survives a power cut. What from
-// contains must be synced before. If the process ends, to is either what it was or what from was.
+// Rename renames from to to, in the same directory, replacing it, and returns when that survives a power cut. The
+// contents of from must be synced before. If the process ends, to is either the old file or the new one.
 func Rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
@@ -81,7 +81,7 @@ func Usage(dir string) (files, bytes int64) {
 }
 
 // CopyFiles copies the regular files below dir to the new directory to, without their holes. dir may be a link. Links
-// below it are not followed and not copied: what is done to the copy does not reach the original.
+// below it are not followed and not copied: changes of the copy do not reach the original.
 func CopyFiles(dir, to string) error {
 	dir, err := filepath.EvalSymlinks(dir) // a walk does not follow a link that it begins with
 	if err != nil {

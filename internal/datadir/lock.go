@@ -11,9 +11,9 @@ import (
 
 const lockName = "LOCK"
 
-// Hold keeps others from opening dir for writing until release is called, and fails with ErrLocked if it is open for
-// that. It changes nothing, and many can hold a directory, and have it open for reading, at once. In one that was
-// never open it holds nothing.
+// Hold keeps others from opening dir for writing until release is called, and fails with ErrLocked if dir is open for
+// writing. It changes nothing. A directory can have many holders and readers at once. In a directory that was never
+// open Hold does nothing.
 func Hold(dir string) (release func() error, err error) { return hold(dir, true) }
 
 func hold(dir string, shared bool) (release func() error, err error) {

@@ -11,12 +11,12 @@ import (
 
 // Make makes the directory dir, whole or not at all. fill puts files in a new directory next to it, DIR.partial, and
 // ends all use of them; when all are on the device, DIR.partial gets the name dir. If fill has hidden it, it is shown
-// just before: dir can then be opened, and its mark says what fill says is lost, in words. Only a hidden one can say
-// that something is lost.
+// just before: dir can then be opened, and its mark says what fill says is lost, in words. Only a hidden directory can
+// record a loss.
 //
-// dir must not lie in a directory that an engine made: that is most likely the one to be copied. It must not be
-// there, or be empty; an empty one gives the new one its mode and, where the system lets it, its owner, and a symbolic
-// link to it stays. Missing parents are made. Everything else is ErrBadOption.
+// dir must not lie in a directory that an engine made: that is most likely the source. It must not exist, or be empty;
+// an empty one gives the new one its mode and, where the system lets it, its owner, and a symbolic link to it stays.
+// Missing parents are made. Everything else is ErrBadOption.
 //
 // If Make fails it leaves nothing but parents; only if its last step fails, the sync of dir's name, is dir there. If
 // the process ends, it may leave DIR.partial. The next Make refuses to go on, since another one may be working there,

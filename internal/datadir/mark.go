@@ -55,7 +55,8 @@ func ReadMark(op, dir string) (Mark, error) {
 	return m, nil
 }
 
-// Accept takes from the mark of dir what a repair could not salvage, and returns it. ErrLocked: dir is open.
+// Accept removes from the mark of dir the note of what a repair could not salvage, and returns it. ErrLocked: dir is
+// open.
 func Accept(dir string) (lost string, err error) {
 	release, err := hold(dir, false)
 	if err != nil {
@@ -79,7 +80,7 @@ func Hide(dir string) error {
 	return Rename(filepath.Join(dir, markName), filepath.Join(dir, hiddenName))
 }
 
-// show is the opposite of Hide. If something is lost that dir should hold, the mark says so from then on.
+// show is the opposite of Hide. If lost is not empty, the mark records it from then on.
 func show(dir, lost string) error {
 	hidden := filepath.Join(dir, hiddenName)
 	if lost == "" {

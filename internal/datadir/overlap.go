@@ -12,8 +12,8 @@ import (
 )
 
 // CheckOverlap returns ErrBadOption if target, a directory that need not be there yet, is one of the sources, lies in
-// one or has one in it, or lies in any directory that an engine made. Links are followed, those to what is not there
-// too. Sources are files or directories; one that is not there is ignored. op is for the error.
+// one or has one in it, or lies in any directory that an engine made. Links are followed, also dangling ones. Sources
+// are files or directories; one that is not there is ignored. op is for the error.
 func CheckOverlap(op, target string, sources ...string) error {
 	refuse := func(detail string, cause error) error {
 		return &holdfast.Error{Op: op, Path: target, Class: holdfast.ErrBadOption, Detail: detail, Cause: cause,
@@ -80,7 +80,7 @@ func above(dir string) func(yield func(string) bool) {
 	}
 }
 
-// maxLinks is how many links that lead nowhere are followed; systems follow 40 that lead somewhere.
+// maxLinks is how many dangling links are followed; systems follow 40 others.
 const maxLinks = 40
 
 // resolve returns the absolute path to which name leads, or would lead if what is missing were made.
@@ -114,8 +114,8 @@ func resolve(name string, links int) (string, error) {
 	return resolve(to, links+1)
 }
 
-// marked reports whether an engine made dir. What is not sure is no: a file may be called as the mark is where names
-// have no case.
+// marked reports whether an engine made dir. If it is not sure, the answer is no: where names have no case, another
+// file may match the mark's name.
 func marked(dir string) bool {
 	const begin = "holdfast "
 	for _, mark := range []string{markName, hiddenName} {

@@ -1,4 +1,5 @@
-// Package lifecycle guards what many goroutines use until one of them closes it: an engine, a snapshot, a store.
+// Package lifecycle guards an object that many goroutines use until one of them closes it: an engine, a snapshot, a
+// store.
 package lifecycle
 
 import (
@@ -77,8 +78,8 @@ func (e *Engine) Fill(m *holdfast.Metrics) {
 }
 
 // Close calls settle, which brings everything to the device, while other calls come and go. Then it waits until no call
-// is inside, calls settle again for what came meanwhile, and shuts the life, unless iterators or snapshots are open: then
-// it returns ErrBusy, the life goes on, and no other call has had to wait for the device.
+// is inside, calls settle again for later writes, and shuts the life, unless iterators or snapshots are open: then it
+// returns ErrBusy, the life goes on, and no other call has had to wait for the device.
 //
 // closed reports whether this call has shut it. settle's error comes with closed: an engine that cannot settle must
 // still be released. A life that was shut before answers Err.

@@ -88,7 +88,8 @@ func TestName(t *testing.T) {
 	var g lifecycle.Engine
 	g.Name("bbolt", "/data/x")
 	g.AddIterator(1)
-	if _, err := g.Close(nothing); !errors.Is(err, holdfast.ErrBusy) || !strings.HasPrefix(err.Error(), "bbolt close /data/x: in use: 1 iterators") {
+	if _, err := g.Close(nothing); !errors.Is(err, holdfast.ErrBusy) ||
+		!strings.HasPrefix(err.Error(), "bbolt close /data/x: in use: 1 iterators") {
 		t.Errorf("Close while in use: %v", err)
 	}
 	g.AddIterator(-1)
@@ -107,7 +108,7 @@ func TestName(t *testing.T) {
 }
 
 // While Close brings to the device what was applied, others go in and out, whether it then closes or
-// refuses; once it has, nobody new is let in while the rest is brought there.
+// refuses; once it has, no new call enters while the rest is synced.
 func TestCloseSettlesBesideOthers(t *testing.T) {
 	var g lifecycle.Engine
 	pass := func() error {
@@ -138,12 +139,15 @@ func TestCloseSettlesBesideOthers(t *testing.T) {
 	}
 	// A snapshot that is opened while Close settles keeps it from closing.
 	var late lifecycle.Engine
-	if _, err := late.Close(func() error { late.AddSnapshot(1); return nil }); !errors.Is(err, holdfast.ErrBusy) || late.Closed() {
-		t.Errorf("Close with a snapshot opened meanwhile: %v, closed %v", err, late.Closed())
+	if _, err := late.Close(func() error {
+		late.AddSnapshot(1)
+		return nil
+	}); !errors.Is(err, holdfast.ErrBusy) || late.Closed() {
+		t.Errorf("Close with a snapshot opened during it: %v, closed %v", err, late.Closed())
 	}
 }
 
-// While some go in and out, one of many who shut a life did; once Wait returns nobody is inside, and nobody comes in.
+// While some go in and out, one of many who shut a life did; once Wait returns no call is inside, and none enters.
 func TestShut(t *testing.T) {
 	own := errors.New("over")
 	for _, want := range []error{holdfast.ErrClosed, own} {

@@ -79,7 +79,8 @@ func (l *ackSums) check(last uint64, seed uint64, read func(first, last uint64) 
 			checked += int64(len(hashes))
 		}
 		if sum != l.buckets[b].Load() {
-			return checked, fmt.Errorf("%w: positions %d to %d do not hold what was acknowledged there", ErrWrong, b*bucketSize+1, min((b+1)*bucketSize, last))
+			return checked, fmt.Errorf("%w: positions %d to %d do not hold what was acknowledged there", ErrWrong,
+				b*bucketSize+1, min((b+1)*bucketSize, last))
 		}
 	}
 	return checked, nil

@@ -28,7 +28,8 @@ func (s sequence) sums() *ackSums {
 }
 
 func TestLedgerAcceptsWhatWasAcknowledged(t *testing.T) {
-	for _, n := range []int{0, 1, bucketSize - 1, bucketSize, bucketSize + 1, 10 * bucketSize, fullBuckets * bucketSize, fullBuckets*bucketSize + 1, 3 * fullBuckets * bucketSize} {
+	for _, n := range []int{0, 1, bucketSize - 1, bucketSize, bucketSize + 1, 10 * bucketSize, fullBuckets * bucketSize,
+		fullBuckets*bucketSize + 1, 3 * fullBuckets * bucketSize} {
 		s := newSequence(n)
 		checked, err := s.sums().check(uint64(n), 1, s.read)
 		if err != nil {

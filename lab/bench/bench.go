@@ -8,8 +8,8 @@
 //
 // Two contenders are no engines. "null" does nothing, and so shows what the
 // harness itself costs. "floor" does the least that this machine can do for the same
-// bytes: one write call, and one fdatasync for [holdfast.Power]. Our store for Raft, on each engine, is compared with the peers of
-// package contender, other stores for Raft as they are.
+// bytes: one write call, and one fdatasync for [holdfast.Power]. Our store for Raft, on each engine, is compared with
+// the peers of package contender, other stores for Raft as they are.
 package bench
 
 import (

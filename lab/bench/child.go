@@ -50,7 +50,8 @@ type outcome struct {
 
 func unknownOutcome() outcome {
 	const unknown = holdfast.Unknown
-	return outcome{CPUSeconds: unknown, PeakRSS: unknown, DiskBytes: unknown, PeakDisk: unknown, Commits: unknown, Groups: unknown, Syncs: unknown}
+	return outcome{CPUSeconds: unknown, PeakRSS: unknown, DiskBytes: unknown, PeakDisk: unknown, Commits: unknown,
+		Groups: unknown, Syncs: unknown}
 }
 
 // Child does one measurement, as told on stdin. It is what a child process runs, and

@@ -265,7 +265,9 @@ func eventAppendEngine(t Task, n int) (Load, error) {
 		Close:   log.close,
 		Verify: func() (int64, int64, error) {
 			return log.again(t, func(l eventLog) (int64, int64, error) {
-				checked, err := acked.check(l.store.Last(), t.Seed, func(first, last uint64) ([]uint64, error) { return in.readHashes(l.store, first, last) })
+				checked, err := acked.check(l.store.Last(), t.Seed, func(first, last uint64) ([]uint64, error) {
+					return in.readHashes(l.store, first, last)
+				})
 				return acked.count.Load(), checked, err
 			})
 		},

@@ -26,7 +26,7 @@ type floorFile struct {
 	wrote   []uint32 // by slot, the index of the record last put there
 	next    int64    // records taken, never wrapped
 	settled int64    // of them, written and, if sync, synced
-	busy    bool     // somebody writes
+	busy    bool     // a write is running
 	pending []byte   // records from settled (or from what is being written) to next
 	spare   []byte
 	err     error

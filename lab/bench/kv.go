@@ -64,12 +64,14 @@ func kvStudy(n kvSizes) []Workload {
 		sequential,
 		put("kv/batch", "put 100 keys in order, in one transaction", kvBatch, "122k/s (Thunder 170/s)"),
 		{
-			Name: "kv/mixed", About: "of ten steps get a key in seven and put one in three, random among 10,000", Unit: "keys", Items: 1,
+			Name: "kv/mixed", About: "of ten steps get a key in seven and put one in three, random among 10,000", Unit: "keys",
+			Items:  1,
 			Study:  kvFigure(holdfast.Power, "5,448/s (Thunder 8/s)"),
 			Engine: mixed.engine, Floor: mixed.floor, Null: mixed.null,
 		},
 		{
-			Name: "kv/overwrite", About: "update or delete 100 random keys of 100,000 in one transaction, and what it leaves on disk; use a long --for",
+			Name: "kv/overwrite", About: "update or delete 100 random keys of 100,000 in one transaction, and what it leaves " +
+				"on disk; use a long --for",
 			Unit: "keys", Items: kvBatch, ItemBytes: kvKeySize + kvValueSize, Overhead: 100 * time.Millisecond,
 			Engine: overwrite.engine, Floor: overwrite.floor, Null: overwrite.null,
 		},
@@ -77,10 +79,13 @@ func kvStudy(n kvSizes) []Workload {
 		value("kv/value-10k", "put one value of 10 KiB", 10<<10, "367 MB/s (Thunder 1.2 MB/s)"),
 		value("kv/value-100k", "put one value of 100 KiB", 100<<10, "555 MB/s (Thunder 11 MB/s)"),
 		value("kv/value-1m", "put one value of 1 MiB", 1<<20, "227 MB/s (Thunder 77 MB/s)"),
-		read("kv/seq-read", "get 100,000 keys one by one, in order", kvRead{n.keys, kvInOrder}, 100*time.Millisecond, "1.5M/s (Thunder 2.5M/s)"),
-		read("kv/random-read", "get random keys of 100,000", kvRead{n.keys, kvRandom}, 100*time.Millisecond, "1.1M/s (Thunder 1.36M/s)"),
+		read("kv/seq-read", "get 100,000 keys one by one, in order", kvRead{n.keys, kvInOrder}, 100*time.Millisecond,
+			"1.5M/s (Thunder 2.5M/s)"),
+		read("kv/random-read", "get random keys of 100,000", kvRead{n.keys, kvRandom}, 100*time.Millisecond,
+			"1.1M/s (Thunder 1.36M/s)"),
 		read("kv/random-read-1m", "get random keys of 1,000,000", kvRead{n.many, kvRandom}, 1200*time.Millisecond, ""),
-		read("kv/scan", "iterate over all of 100,000 keys", kvRead{n.keys, kvWhole}, 100*time.Millisecond, "36M/s (Thunder 96M/s)"),
+		read("kv/scan", "iterate over all of 100,000 keys", kvRead{n.keys, kvWhole}, 100*time.Millisecond,
+			"36M/s (Thunder 96M/s)"),
 		read("kv/scan-1m", "iterate over all of 1,000,000 keys", kvRead{n.many, kvWhole}, 1700*time.Millisecond, ""),
 	}
 }

@@ -56,8 +56,8 @@ func (n *kvNull) load(client func(int) func() error) Load {
 	}
 }
 
-// kvFloor is a floorFile of keys with their values, each a record: key, value, and zeros up to a multiple of 8. Record number
-// n is of key n % floorKeys in version n / floorKeys.
+// kvFloor is a floorFile of keys with their values, each a record: key, value, and zeros up to a multiple of 8. Record
+// number n is of key n % floorKeys in version n / floorKeys.
 type kvFloor struct {
 	task   Task
 	file   *floorFile

@@ -27,7 +27,8 @@ func smallKV() []Workload {
 
 // smallLab is the standard one, on little data.
 func smallLab() Lab {
-	return Lab{Engines: all.Engines(), Peers: contender.Engines(), Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft())}
+	return Lab{Engines: all.Engines(), Peers: contender.Engines(),
+		Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft())}
 }
 
 func TestKVKeys(t *testing.T) {
@@ -45,7 +46,8 @@ func TestKVKeys(t *testing.T) {
 }
 
 func TestKVValues(t *testing.T) {
-	for _, size := range []int{kvStamp, 9, kvValueSize, 1 << 10, kvPage, kvPage + 3, kvPage + kvStamp, 10 << 10, kvFixedBody - 1, kvFixedBody, 100 << 10, 1 << 20} {
+	for _, size := range []int{kvStamp, 9, kvValueSize, 1 << 10, kvPage, kvPage + 3, kvPage + kvStamp, 10 << 10,
+		kvFixedBody - 1, kvFixedBody, 100 << 10, 1 << 20} {
 		values := newKVValues(size, 7)
 		value := values.lay(make([]byte, size))
 		seen := map[string]bool{}
@@ -174,7 +176,8 @@ func TestKVEverywhere(t *testing.T) {
 				}
 				cell := Cell{Workload: w.Name, Engine: engine, Asked: level, Given: level, Clients: clients, Reads: w.Reads}
 				o := unknownOutcome()
-				err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
+				err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(),
+					Seed: 1}, &o)
 				if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) {
 					t.Errorf("%s on %s with %d clients: %v, %+v", w.Name, engine, clients, err, o)
 				}
@@ -205,7 +208,8 @@ func TestKVAtPower(t *testing.T) {
 func TestKVRingsBeginAgain(t *testing.T) {
 	p := kvPut{batch: 5, ring: 20, value: kvValueSize}
 	engine := mem.New()
-	load, err := p.engine(Task{Level: holdfast.Memory, Clients: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+	load, err := p.engine(Task{Level: holdfast.Memory, Clients: 1,
+		Open: func() (holdfast.Engine, error) { return engine, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,8 +234,10 @@ func TestKVRingsBeginAgain(t *testing.T) {
 
 // TestKVSizes: the workloads do what their names and descriptions say.
 func TestKVSizes(t *testing.T) {
-	items := map[string]int{"kv/seq-write": 100_000, "kv/batch": 100, "kv/overwrite": 100, "kv/scan": 100_000, "kv/scan-1m": 1_000_000}
-	bytes := map[string]int{"kv/overwrite": 112, "kv/value-1k": 12 + 1024, "kv/value-10k": 12 + 10240, "kv/value-100k": 12 + 102400, "kv/value-1m": 12 + 1<<20}
+	items := map[string]int{"kv/seq-write": 100_000, "kv/batch": 100, "kv/overwrite": 100, "kv/scan": 100_000,
+		"kv/scan-1m": 1_000_000}
+	bytes := map[string]int{"kv/overwrite": 112, "kv/value-1k": 12 + 1024, "kv/value-10k": 12 + 10240,
+		"kv/value-100k": 12 + 102400, "kv/value-1m": 12 + 1<<20}
 	for _, w := range kvWorkloads() {
 		want := items[w.Name]
 		if want == 0 {
@@ -243,7 +249,8 @@ func TestKVSizes(t *testing.T) {
 		if strings.Contains(w.Name, "value") != w.InBytes {
 			t.Errorf("%s: rates in bytes: %v", w.Name, w.InBytes)
 		}
-		ours := strings.HasSuffix(w.Name, "overwrite") || strings.HasSuffix(w.Name, "read-1m") || strings.HasSuffix(w.Name, "scan-1m")
+		ours := strings.HasSuffix(w.Name, "overwrite") || strings.HasSuffix(w.Name, "read-1m") ||
+			strings.HasSuffix(w.Name, "scan-1m")
 		if (w.Study == nil) != ours {
 			t.Errorf("%s: a figure of the study: %v", w.Name, w.Study != nil)
 		}
@@ -274,7 +281,8 @@ func TestRefusedIsTrue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			load, err := w.Engine(Task{Level: holdfast.Process, Clients: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+			load, err := w.Engine(Task{Level: holdfast.Process, Clients: 1,
+				Open: func() (holdfast.Engine, error) { return engine, nil }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,14 +300,19 @@ func TestRefusedIsTrue(t *testing.T) {
 }
 
 func TestRefusedIsShown(t *testing.T) {
-	p, err := Standard().Plan(Request{Preset: "kv", Engines: []string{badger.Name, mem.Name}, Workloads: []string{"kv/seq-write", "kv/batch"}})
+	p, err := Standard().Plan(Request{Preset: "kv", Engines: []string{badger.Name, mem.Name},
+		Workloads: []string{"kv/seq-write", "kv/batch"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := cells(p, "kv/seq-write"); slices.ContainsFunc(got, func(c string) bool { return strings.HasPrefix(c, badger.Name) }) || len(got) == 0 {
+	if got := cells(p, "kv/seq-write"); slices.ContainsFunc(got, func(c string) bool {
+		return strings.HasPrefix(c, badger.Name)
+	}) || len(got) == 0 {
 		t.Errorf("the cells are %q", got)
 	}
-	if got := cells(p, "kv/batch"); !slices.ContainsFunc(got, func(c string) bool { return strings.HasPrefix(c, badger.Name) }) {
+	if got := cells(p, "kv/batch"); !slices.ContainsFunc(got, func(c string) bool {
+		return strings.HasPrefix(c, badger.Name)
+	}) {
 		t.Errorf("the cells are %q", got)
 	}
 	refused := 0
@@ -330,29 +343,29 @@ func TestEstimateKnowsWhatTakesLong(t *testing.T) {
 	}
 }
 
-// liar is an engine that does not keep its promises.
-type liar struct {
+// mutant is an engine that does not keep its promises.
+type mutant struct {
 	holdfast.Engine
 	apply func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error)
 	get   func(e holdfast.Engine, dst, key []byte) ([]byte, error)
 	scan  func(holdfast.Iterator) holdfast.Iterator
 }
 
-func (l *liar) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+func (l *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if l.apply != nil {
 		return l.apply(l.Engine, b)
 	}
 	return l.Engine.Apply(b, level)
 }
 
-func (l *liar) Get(dst, key []byte) ([]byte, error) {
+func (l *mutant) Get(dst, key []byte) ([]byte, error) {
 	if l.get != nil {
 		return l.get(l.Engine, dst, key)
 	}
 	return l.Engine.Get(dst, key)
 }
 
-func (l *liar) Scan(r holdfast.Range) holdfast.Iterator {
+func (l *mutant) Scan(r holdfast.Range) holdfast.Iterator {
 	if l.scan != nil {
 		return l.scan(l.Engine.Scan(r))
 	}
@@ -400,13 +413,14 @@ func TestKVVerificationCatches(t *testing.T) {
 	writes, gets := "seq-write batch mixed overwrite value-1k value-100k", "mixed seq-read random-read random-read-1m"
 	scans := writes + " seq-read random-read random-read-1m scan scan-1m"
 	for name, test := range map[string]struct {
-		lie  liar
+		lie  mutant
 		seen string // by which workloads
 	}{
-		"a batch is dropped": {liar{apply: func(holdfast.Engine, *holdfast.Batch) (holdfast.Receipt, error) {
+		"a batch is dropped": {mutant{apply: func(holdfast.Engine, *holdfast.Batch) (holdfast.Receipt, error) {
 			return holdfast.Receipt{}, nil
 		}}, writes},
-		"the last key of a batch is dropped": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
+		"the last key of a batch is dropped": {mutant{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt,
+			error) {
 			n := 0
 			return e.Apply(changed(b, func(to *holdfast.Batch, op holdfast.Op) {
 				if n++; n < b.Len() {
@@ -414,7 +428,7 @@ func TestKVVerificationCatches(t *testing.T) {
 				}
 			}), holdfast.Memory)
 		}}, writes},
-		"a value is changed": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
+		"a value is changed": {mutant{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
 			return e.Apply(changed(b, func(to *holdfast.Batch, op holdfast.Op) {
 				value := bytes.Clone(op.Value)
 				if op.Kind == holdfast.KindSet {
@@ -423,33 +437,35 @@ func TestKVVerificationCatches(t *testing.T) {
 				same(to, holdfast.Op{Kind: op.Kind, Key: op.Key, Value: value})
 			}), holdfast.Memory)
 		}}, writes},
-		"nothing is deleted": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
+		"nothing is deleted": {mutant{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
 			return e.Apply(changed(b, func(to *holdfast.Batch, op holdfast.Op) {
 				if op.Kind == holdfast.KindSet {
 					same(to, op)
 				}
 			}), holdfast.Memory)
 		}}, "overwrite"},
-		"a key too many": {liar{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
+		"a key too many": {mutant{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
 			to := changed(b, same)
 			to.Set([]byte("key_"), nil)
 			return e.Apply(to, holdfast.Memory)
 		}}, writes},
-		"nothing is found": {liar{get: func(_ holdfast.Engine, dst, _ []byte) ([]byte, error) {
+		"nothing is found": {mutant{get: func(_ holdfast.Engine, dst, _ []byte) ([]byte, error) {
 			return dst, holdfast.ErrNotFound
 		}}, gets},
-		"another key's value is found": {liar{get: func(e holdfast.Engine, dst, key []byte) ([]byte, error) {
+		"another key's value is found": {mutant{get: func(e holdfast.Engine, dst, key []byte) ([]byte, error) {
 			other := bytes.Clone(key)
 			other[len(other)-1] ^= 1
 			return e.Get(dst, other)
 		}}, gets},
-		"a value is cut short": {liar{get: func(e holdfast.Engine, dst, key []byte) ([]byte, error) {
+		"a value is cut short": {mutant{get: func(e holdfast.Engine, dst, key []byte) ([]byte, error) {
 			value, err := e.Get(dst, key)
 			return value[:max(len(value)-1, 0)], err
 		}}, gets},
-		"an iterator skips":  {liar{scan: func(it holdfast.Iterator) holdfast.Iterator { return &skipping{Iterator: it} }}, scans},
-		"an iterator spoils": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator { return doctored{it} }}, scans},
-		"an iterator fails": {liar{scan: func(it holdfast.Iterator) holdfast.Iterator {
+		"an iterator skips": {mutant{scan: func(it holdfast.Iterator) holdfast.Iterator {
+			return &skipping{Iterator: it}
+		}}, scans},
+		"an iterator spoils": {mutant{scan: func(it holdfast.Iterator) holdfast.Iterator { return doctored{it} }}, scans},
+		"an iterator fails": {mutant{scan: func(it holdfast.Iterator) holdfast.Iterator {
 			it.Close()
 			return holdfast.FailedIterator(holdfast.ErrCorrupt)
 		}}, scans},
@@ -459,8 +475,9 @@ func TestKVVerificationCatches(t *testing.T) {
 				lie := test.lie
 				run := func() error {
 					honest := mem.New()
-					engine := &liar{Engine: honest}
-					load, err := w.Engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+					engine := &mutant{Engine: honest}
+					load, err := w.Engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
+						Open: func() (holdfast.Engine, error) { return engine, nil }})
 					if err != nil {
 						return err
 					}
@@ -475,10 +492,11 @@ func TestKVVerificationCatches(t *testing.T) {
 					return err
 				}
 				err := run()
-				if seen := slices.Contains(strings.Fields(test.seen), strings.TrimPrefix(w.Name, "kv/")); seen && !errors.Is(err, ErrWrong) {
+				if seen := slices.Contains(strings.Fields(test.seen), strings.TrimPrefix(w.Name, "kv/")); seen &&
+					!errors.Is(err, ErrWrong) {
 					t.Errorf("%s does not see it: %v", w.Name, err)
 				}
-				lie = liar{}
+				lie = mutant{}
 				if err := run(); err != nil {
 					t.Errorf("%s with an honest engine: %v", w.Name, err)
 				}
@@ -491,8 +509,9 @@ func TestKVVerificationCatches(t *testing.T) {
 func TestKVStaleReadsAreCaught(t *testing.T) {
 	m := kvMixed{keys: 3}
 	old := map[string][]byte{}
-	engine := &liar{Engine: mem.New()}
-	load, err := m.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+	engine := &mutant{Engine: mem.New()}
+	load, err := m.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
+		Open: func() (holdfast.Engine, error) { return engine, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -519,10 +538,11 @@ func TestKVStaleReadsAreCaught(t *testing.T) {
 func TestKVPreloadIsSettled(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "engine")
 	opened := 0
-	load, err := kvRead{1000, kvRandom}.engine(Task{Level: holdfast.Power, Clients: 1, Open: func() (holdfast.Engine, error) {
-		opened++
-		return bbolt.Open(dir, holdfast.Options{})
-	}})
+	load, err := kvRead{1000, kvRandom}.engine(Task{Level: holdfast.Power, Clients: 1,
+		Open: func() (holdfast.Engine, error) {
+			opened++
+			return bbolt.Open(dir, holdfast.Options{})
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -537,7 +557,7 @@ func TestKVPreloadIsSettled(t *testing.T) {
 	}
 }
 
-// TestKVFloorCatches: what stands in the floor's files is checked too.
+// TestKVFloorCatches: the contents of the floor's files are checked too.
 func TestKVFloorCatches(t *testing.T) {
 	for _, w := range smallKV() {
 		dir := t.TempDir()

@@ -100,12 +100,14 @@ func (v kvValues) check(got []byte, key, version uint32) error {
 		begin := at
 		if at+kvStamp <= v.size {
 			if found := binary.LittleEndian.Uint64(got[at:]); found != stamp {
-				return fmt.Errorf("%w: byte %d of the value of key %d version %d is stamped key %d version %d", ErrWrong, at, key, version, found>>32, uint32(found))
+				return fmt.Errorf("%w: byte %d of the value of key %d version %d is stamped key %d version %d", ErrWrong, at, key,
+					version, found>>32, uint32(found))
 			}
 			begin += kvStamp
 		}
 		if !bytes.Equal(got[begin:end], body[begin:end]) {
-			return fmt.Errorf("%w: the value of key %d version %d differs between bytes %d and %d", ErrWrong, key, version, begin, end)
+			return fmt.Errorf("%w: the value of key %d version %d differs between bytes %d and %d", ErrWrong, key, version,
+				begin, end)
 		}
 	}
 	return nil

@@ -82,7 +82,8 @@ func (m Machine) Sentence() string {
 
 // describe looks at the machine and at the disk that holds dir, which must be writable.
 func describe(dir string) (Machine, error) {
-	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), MemoryBytes: -1, OtherWork: -1, Go: runtime.Version()}
+	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), MemoryBytes: -1, OtherWork: -1,
+		Go: runtime.Version()}
 	look(&m, dir)
 	var err error
 	m.Disk.SyncP50, err = syncTime(filepath.Join(dir, "sync"))

@@ -34,7 +34,8 @@ func hypervisor(cpuinfo string) string {
 		}
 	}
 	product := line("/sys/class/dmi/id/sys_vendor") + " " + line("/sys/class/dmi/id/product_name")
-	for _, name := range []string{"QEMU", "KVM", "VMware", "VirtualBox", "Virtual Machine", "Xen", "Bochs", "Parallels", "Amazon EC2", "Google Compute Engine", "OpenStack", "Firecracker"} {
+	for _, name := range []string{"QEMU", "KVM", "VMware", "VirtualBox", "Virtual Machine", "Xen", "Bochs", "Parallels",
+		"Amazon EC2", "Google Compute Engine", "OpenStack", "Firecracker"} {
 		if strings.Contains(product, name) {
 			return "the firmware says " + name
 		}

@@ -37,13 +37,19 @@ type Preset struct {
 // holds the median with 95 % confidence (97 %).
 func Presets() []Preset {
 	return []Preset{
-		{"quick", "the event store with one client, about 90 s", []string{"event/*"}, []int{1}, 6, 200 * time.Millisecond, nil},
-		{"event", "the event store with 1 and 64 clients, about 18 min", []string{"event/*"}, []int{1, 64}, 10, time.Second, nil},
-		{"smoke", "some workloads of each kind once, some seconds: does it work at all", []string{"event/*", "kv/mixed", "raft/stable-get", "raft/store-16"}, []int{1}, 1, 10 * time.Millisecond, nil},
-		{"kv", "the key-value table with one client, about 4 min", []string{"kv/*"}, []int{1}, 3, 100 * time.Millisecond, nil},
-		{"raft", "stores for Raft, others among them, about 4 min", []string{"raft/s*", "raft/get-log", "raft/truncate"}, []int{1}, 3, 150 * time.Millisecond,
+		{"quick", "the event store with one client, about 90 s", []string{"event/*"}, []int{1}, 6, 200 * time.Millisecond,
+			nil},
+		{"event", "the event store with 1 and 64 clients, about 18 min", []string{"event/*"}, []int{1, 64}, 10, time.Second,
+			nil},
+		{"smoke", "some workloads of each kind once, some seconds: does it work at all",
+			[]string{"event/*", "kv/mixed", "raft/stable-get", "raft/store-16"}, []int{1}, 1, 10 * time.Millisecond, nil},
+		{"kv", "the key-value table with one client, about 4 min", []string{"kv/*"}, []int{1}, 3, 100 * time.Millisecond,
+			nil},
+		{"raft", "stores for Raft, others among them, about 4 min", []string{"raft/s*", "raft/get-log", "raft/truncate"},
+			[]int{1}, 3, 150 * time.Millisecond,
 			[]holdfast.Level{holdfast.Process, holdfast.Power}},
-		{"raft-long", "a Raft log that grows and is truncated, 10 min for each store", []string{"raft/long"}, []int{1}, 1, 10 * time.Minute,
+		{"raft-long", "a Raft log that grows and is truncated, 10 min for each store", []string{"raft/long"}, []int{1}, 1,
+			10 * time.Minute,
 			[]holdfast.Level{holdfast.Power}},
 	}
 }
@@ -115,7 +121,8 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		return Plan{}, unknown("preset", r.Preset, names)
 	}
 	preset := presets[i]
-	p := Plan{Preset: preset.Name, Clients: preset.Clients, Rounds: preset.Rounds, For: preset.For, Seed: uint64(rand.Uint32())}
+	p := Plan{Preset: preset.Name, Clients: preset.Clients, Rounds: preset.Rounds, For: preset.For,
+		Seed: uint64(rand.Uint32())}
 
 	var err error
 	patterns := preset.Workloads
@@ -133,7 +140,9 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if p.Engines, err = choose("engine", patterns, l.engineNames(), []string{Null, Floor}); err != nil {
 		return Plan{}, err
 	}
-	if !named && !slices.ContainsFunc(l.Workloads, func(w Workload) bool { return w.Raft && slices.Contains(p.Workloads, w.Name) }) {
+	if !named && !slices.ContainsFunc(l.Workloads, func(w Workload) bool {
+		return w.Raft && slices.Contains(p.Workloads, w.Name)
+	}) {
 		p.Engines = slices.DeleteFunc(p.Engines, l.isPeer)
 	}
 	p.Levels = preset.Levels
@@ -157,14 +166,16 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	}
 	for _, n := range p.Clients {
 		if n < 1 || n > maxClients {
-			return Plan{}, badOption(fmt.Sprintf("%d clients", n), fmt.Sprintf("--clients takes 1 to %d, several with commas", maxClients))
+			return Plan{}, badOption(fmt.Sprintf("%d clients", n),
+				fmt.Sprintf("--clients takes 1 to %d, several with commas", maxClients))
 		}
 	}
 	if r.Rounds != nil {
 		p.Rounds = *r.Rounds
 	}
 	if p.Rounds < 1 || p.Rounds > maxRounds {
-		return Plan{}, badOption(fmt.Sprintf("%d rounds", p.Rounds), fmt.Sprintf("--rounds takes 1 to %d; 6 are the fewest for an interval with 95 %% confidence", maxRounds))
+		return Plan{}, badOption(fmt.Sprintf("%d rounds", p.Rounds),
+			fmt.Sprintf("--rounds takes 1 to %d; 6 are the fewest for an interval with 95 %% confidence", maxRounds))
 	}
 	if r.For != nil {
 		p.For = *r.For
@@ -193,7 +204,8 @@ func (l Lab) layOut(p *Plan, named bool) error {
 		numbers := w.clients(p.Clients)
 		for _, clients := range numbers {
 			add := func(engine string, asked, given holdfast.Level) {
-				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients, Reads: w.Reads, Overhead: w.Overhead})
+				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients,
+					Reads: w.Reads, Overhead: w.Overhead})
 			}
 			given := map[holdfast.Level]bool{}
 			for _, engine := range p.Engines {
@@ -246,8 +258,8 @@ func (l Lab) layOut(p *Plan, named bool) error {
 	return nil
 }
 
-// nothing is the error of a plan in which nothing is available, ErrLevel, or ErrBadOption where no engine named can do the work:
-// each reason once, with what would help.
+// nothing is the error of a plan in which nothing is available, ErrLevel, or ErrBadOption where no engine named can do
+// the work: each reason once, with what would help.
 func (l Lab) nothing(missing []Unavailable) error {
 	type absence struct{ engine, reason string }
 	var order []absence
@@ -314,7 +326,8 @@ func levelsOf(e all.Entry, levels []holdfast.Level, reads bool) (cells []Cell, m
 			if promise.Why != "" {
 				reason += ": " + promise.Why
 			}
-			missing = append(missing, Unavailable{Engine: e.Name, Asked: level, Reason: reason, instead: promise.Given, why: promise.Why})
+			missing = append(missing, Unavailable{Engine: e.Name, Asked: level, Reason: reason, instead: promise.Given,
+				why: promise.Why})
 		}
 	}
 	if reads && len(cells) > 1 {
@@ -340,7 +353,8 @@ func refuse(engine, workload, why string, cells []Cell, missing []Unavailable) [
 		}
 	}
 	for _, c := range cells {
-		missing = append(missing, Unavailable{Engine: engine, Asked: c.Asked, Reason: why, why: workload + ": " + why, never: true})
+		missing = append(missing, Unavailable{Engine: engine, Asked: c.Asked, Reason: why, why: workload + ": " + why,
+			never: true})
 	}
 	return missing
 }
@@ -348,7 +362,9 @@ func refuse(engine, workload, why string, cells []Cell, missing []Unavailable) [
 // Shuffled returns the cells in the order of one round, which follows from the seed.
 func (p Plan) Shuffled(round int) []Cell {
 	cells := slices.Clone(p.Cells)
-	rand.New(rand.NewPCG(p.Seed, uint64(round))).Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
+	rand.New(rand.NewPCG(p.Seed, uint64(round))).Shuffle(len(cells), func(i, j int) {
+		cells[i], cells[j] = cells[j], cells[i]
+	})
 	return cells
 }
 
@@ -356,7 +372,7 @@ func (p Plan) Shuffled(round int) []Cell {
 // guess of the time left.
 const expectedOverhead = 130 * time.Millisecond
 
-// Estimate guesses how long the plan takes.
+// Estimate estimates how long the plan takes.
 func (p Plan) Estimate() time.Duration {
 	round := time.Duration(0)
 	for _, c := range p.Cells {
@@ -385,13 +401,15 @@ func choose(kind string, patterns, names, extra []string) ([]string, error) {
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, badOption("no "+kind+" but "+strings.Join(extra, " and ")+", which are always measured", fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
+		return nil, badOption("no "+kind+" but "+strings.Join(extra, " and ")+", which are always measured",
+			fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
 	}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !chosen[name] }), nil
 }
 
 func unknown(kind, name string, names []string) error {
-	return badOption(fmt.Sprintf("there is no %s %q", kind, name), fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
+	return badOption(fmt.Sprintf("there is no %s %q", kind, name),
+		fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
 }
 
 func levelNames(levels []holdfast.Level) []string {

@@ -30,7 +30,8 @@ func engineGiving(name string, given ...holdfast.Level) all.Entry {
 func testLab() Lab {
 	const m, c, w = holdfast.Memory, holdfast.Process, holdfast.Power
 	return Lab{
-		Engines:   []all.Entry{engineGiving("each", m, c, w), engineGiving("file", c, c, w), engineGiving("ram", m, 0, 0), engineGiving("absent", 0, 0, 0)},
+		Engines: []all.Entry{engineGiving("each", m, c, w), engineGiving("file", c, c, w), engineGiving("ram", m, 0, 0),
+			engineGiving("absent", 0, 0, 0)},
 		Workloads: Workloads(),
 	}
 }
@@ -73,11 +74,14 @@ func TestPlanLaysOutWhatIsGiven(t *testing.T) {
 		cells, absent []string
 	}{
 		{"all levels", Request{}, append1,
-			[]string{"each memory", "each process", "each power", "file process", "file power", "ram memory", "null memory", "floor process", "floor power"},
-			[]string{"file memory: gives process, shown there: because", "ram process: because", "ram power: because", "absent memory: because", "absent process: because", "absent power: because"}},
+			[]string{"each memory", "each process", "each power", "file process", "file power", "ram memory", "null memory",
+				"floor process", "floor power"},
+			[]string{"file memory: gives process, shown there: because", "ram process: because", "ram power: because",
+				"absent memory: because", "absent process: because", "absent power: because"}},
 		{"a level given under another name", Request{Levels: []string{"memory"}, Engines: []string{"file"}}, append1,
 			[]string{"file memory>process", "null memory", "floor process"}, nil},
-		{"levels in any order, twice", Request{Levels: []string{"Power", "process", "power"}, Engines: []string{"each"}}, append1,
+		{"levels in any order, twice", Request{Levels: []string{"Power", "process", "power"}, Engines: []string{"each"}},
+			append1,
 			[]string{"each process", "each power", "null memory", "floor process", "floor power"}, nil},
 		{"several clients", Request{Clients: []int{8, 1, 8}, Engines: []string{"ram"}, Levels: []string{"memory"}}, append1,
 			[]string{"ram memory", "null memory", "ram memory x8", "null memory x8"}, nil},
@@ -111,10 +115,12 @@ func TestPlanRefuses(t *testing.T) {
 		want    []string // in the message
 	}{
 		{Request{Preset: "slow"}, holdfast.ErrBadOption, []string{`no preset "slow"`, "quick, event, smoke"}},
-		{Request{Engines: []string{"rocks"}}, holdfast.ErrBadOption, []string{`no engine "rocks"`, "each, file, ram, absent"}},
+		{Request{Engines: []string{"rocks"}}, holdfast.ErrBadOption,
+			[]string{`no engine "rocks"`, "each, file, ram, absent"}},
 		{Request{Engines: []string{"each", "x*"}}, holdfast.ErrBadOption, []string{`no engine "x*"`}},
 		{Request{Engines: []string{"null"}}, holdfast.ErrBadOption, []string{"always measured", "each, file"}},
-		{Request{Workloads: []string{"event"}}, holdfast.ErrBadOption, []string{`no workload "event"`, "event/append-1, event/append-100, event/read-100"}},
+		{Request{Workloads: []string{"event"}}, holdfast.ErrBadOption,
+			[]string{`no workload "event"`, "event/append-1, event/append-100, event/read-100"}},
 		{Request{Workloads: []string{"event/[" /* no end */}}, holdfast.ErrBadOption, []string{"pattern", "syntax error"}},
 		{Request{Workloads: []string{""}}, holdfast.ErrBadOption, []string{`no workload ""`}},
 		{Request{Levels: []string{"disk"}}, holdfast.ErrBadOption, []string{`no level "disk"`, "memory, process, power"}},
@@ -127,9 +133,12 @@ func TestPlanRefuses(t *testing.T) {
 		{Request{For: span(-time.Second)}, holdfast.ErrBadOption, []string{"-1s", "1ms to 1h"}},
 		{Request{For: span(0)}, holdfast.ErrBadOption, []string{"0s"}},
 		{Request{For: span(1000 * time.Hour)}, holdfast.ErrBadOption, []string{"1000h"}},
-		{Request{Engines: []string{"ram"}, Levels: []string{"power"}}, holdfast.ErrLevel, []string{"ram at power: because", "name other --engines or --levels"}},
-		{Request{Engines: []string{"absent"}}, holdfast.ErrLevel, []string{": absent at memory, process, power: because; name other --engines"}},
-		{Request{Preset: "kv", Engines: []string{"peer"}}, holdfast.ErrBadOption, []string{": peer: holds Raft logs only; name other --engines or --workloads"}},
+		{Request{Engines: []string{"ram"}, Levels: []string{"power"}}, holdfast.ErrLevel,
+			[]string{"ram at power: because", "name other --engines or --levels"}},
+		{Request{Engines: []string{"absent"}}, holdfast.ErrLevel,
+			[]string{": absent at memory, process, power: because; name other --engines"}},
+		{Request{Preset: "kv", Engines: []string{"peer"}}, holdfast.ErrBadOption,
+			[]string{": peer: holds Raft logs only; name other --engines or --workloads"}},
 	} {
 		lab := testLab()
 		lab.Peers = []all.Entry{engineGiving("peer", 0, 0, holdfast.Power)}
@@ -189,12 +198,14 @@ func TestShuffledRoundsFollowFromTheSeed(t *testing.T) {
 
 func TestPlanRepeatsItself(t *testing.T) {
 	rounds, seed, length := 3, uint64(42), 20*time.Millisecond
-	r := Request{Preset: "smoke", Engines: []string{"each", "ra*"}, Workloads: []string{"event/append-*"}, Levels: []string{"memory"}, Clients: []int{1, 4}, Rounds: &rounds, For: &length, Seed: &seed}
+	r := Request{Preset: "smoke", Engines: []string{"each", "ra*"}, Workloads: []string{"event/append-*"},
+		Levels: []string{"memory"}, Clients: []int{1, 4}, Rounds: &rounds, For: &length, Seed: &seed}
 	p, err := testLab().Plan(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "holdfast bench smoke --engines 'each,ra*' --workloads 'event/append-*' --levels memory --clients 1,4 --rounds 3 --for 20ms --seed 42"
+	want := "holdfast bench smoke --engines 'each,ra*' --workloads 'event/append-*' --levels memory --clients 1,4 " +
+		"--rounds 3 --for 20ms --seed 42"
 	if p.Command != want {
 		t.Errorf("%s\nwant\n%s", p.Command, want)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// The second study: stores for hashicorp/raft, by Set and Get of a StableStore. Only its Badger did not sync, and it was
-// that which it found fastest. The log itself, and what ten minutes of it do to a store, are ours.
+// The second study: stores for hashicorp/raft, by Set and Get of a StableStore. Only its Badger did not sync, and it
+// was that which it found fastest. The log itself, and what ten minutes of it do to a store, are ours.
 const (
 	raftKeySize = 26  // bytes of a stable key, as the study had it
 	raftValue   = 256 // bytes of its value
@@ -18,7 +18,8 @@ const (
 )
 
 // raftStudyNote explains the study's figures.
-const raftStudyNote = "Those of raft/stable-set and raft/stable-get are of 1,000 calls and, in brackets, of a run of 1 s; for bbolt and raft-boltdb it had the old Bolt."
+const raftStudyNote = "Those of raft/stable-set and raft/stable-get are of 1,000 calls and, in brackets, of a run of " +
+	"1 s; for bbolt and raft-boltdb it had the old Bolt."
 
 // raftSizes are the numbers that the workloads work on.
 type raftSizes struct {
@@ -52,8 +53,9 @@ func raftStudy(n raftSizes) []Workload {
 	store := func(name, about string, batch int) Workload {
 		s := raftAppend{batch}
 		return Workload{
-			Name: name, About: about, Unit: "entries", Items: batch, Raft: true, OneClient: true, Overhead: 100 * time.Millisecond,
-			Engine: s.engine, Floor: s.floor, Null: s.null,
+			Name: name, About: about, Unit: "entries", Items: batch, Raft: true, OneClient: true,
+			Overhead: 100 * time.Millisecond,
+			Engine:   s.engine, Floor: s.floor, Null: s.null,
 		}
 	}
 	studySet := set("raft/stable-set", "set one of 11 stable keys to a value of 256 bytes", n.keys)
@@ -73,12 +75,15 @@ func raftStudy(n raftSizes) []Workload {
 	studySet.StudyNote, studyGet.StudyNote = raftStudyNote, raftStudyNote
 	getLog, truncate := raftGetLog{n.entries}, raftTruncate{n.keep, n.cut}
 	truncating := Workload{
-		Name: "raft/truncate", About: "append 64 entries to a log of 10,000 to 20,000, while the first 10,000 are deleted again and again",
-		Unit: "entries", Items: raftBatch, ItemBytes: raftIndexSize + raftData, Raft: true, OneClient: true, Overhead: 150 * time.Millisecond,
-		Engine: truncate.engine, Floor: truncate.floor, Null: truncate.null,
+		Name: "raft/truncate", About: "append 64 entries to a log of 10,000 to 20,000, while the first 10,000 are deleted " +
+			"again and again",
+		Unit: "entries", Items: raftBatch, ItemBytes: raftIndexSize + raftData, Raft: true, OneClient: true,
+		Overhead: 150 * time.Millisecond,
+		Engine:   truncate.engine, Floor: truncate.floor, Null: truncate.null,
 	}
 	long := truncating
-	long.Name, long.About, long.Samples = "raft/long", "raft/truncate for long, with what it does to the disk and to the slowest appends", true
+	long.Name, long.About, long.Samples = "raft/long",
+		"raft/truncate for long, with what it does to the disk and to the slowest appends", true
 	return []Workload{
 		studySet,
 		set("raft/stable-set-1k", "set one of 1,000 stable keys to a value of 256 bytes", n.many),
@@ -88,7 +93,8 @@ func raftStudy(n raftSizes) []Workload {
 		store("raft/store-16", "append 16 entries of 128 bytes in one batch", 16),
 		store("raft/store-128", "append 128 entries of 128 bytes in one batch", 128),
 		{
-			Name: "raft/get-log", About: "get random entries of a log of 1,000,000", Unit: "entries", Items: 1, Raft: true, Reads: true, Overhead: 2 * time.Second,
+			Name: "raft/get-log", About: "get random entries of a log of 1,000,000", Unit: "entries", Items: 1, Raft: true,
+			Reads: true, Overhead: 2 * time.Second,
 			Engine: getLog.engine, Floor: getLog.floor, Null: getLog.null,
 		},
 		truncating,

@@ -33,8 +33,10 @@ func newRaftEntries(seed uint64) raftEntries { return raftEntries{newKVValues(ra
 
 // check compares an entry with the one of that index. Its error wraps ErrWrong.
 func (e raftEntries) check(log *raft.Log, index uint64) error {
-	if log.Index != index || log.Term != raftTermOf(index) || log.Type != raft.LogCommand || len(log.Extensions) > 0 || !log.AppendedAt.Equal(raftTimeOf(index)) {
-		return fmt.Errorf("%w: entry %d has index %d, term %d, type %v, %d bytes of extensions, appended at %v", ErrWrong, index, log.Index, log.Term, log.Type, len(log.Extensions), log.AppendedAt)
+	if log.Index != index || log.Term != raftTermOf(index) || log.Type != raft.LogCommand || len(log.Extensions) > 0 ||
+		!log.AppendedAt.Equal(raftTimeOf(index)) {
+		return fmt.Errorf("%w: entry %d has index %d, term %d, type %v, %d bytes of extensions, appended at %v", ErrWrong,
+			index, log.Index, log.Term, log.Type, len(log.Extensions), log.AppendedAt)
 	}
 	return e.values.check(log.Data, uint32(index), uint32(index>>32))
 }
@@ -85,8 +87,8 @@ func openRaft(t Task) (*raftTable, error) {
 	return table, nil
 }
 
-// openRaftLoaded is openRaft with what fill puts there: at the weakest level, then synced, and the engine closed and opened again, so
-// that no store reads from its write buffers what another reads from its files.
+// openRaftLoaded is openRaft with what fill puts there: at the weakest level, then synced, and the engine closed and
+// opened again, so that no store reads from its write buffers what another reads from its files.
 func openRaftLoaded(t Task, fill func(contender.RaftStore) error) (*raftTable, error) {
 	engine, err := t.Open()
 	if err != nil {
@@ -124,9 +126,10 @@ func (r *raftTable) fill(fill func(contender.RaftStore) error) (err error) {
 
 func (r *raftTable) close() error { return errors.Join(r.shut(), r.engine.Close()) }
 
-// load is a load of these clients on the table. verify is given the store, opened again unless nothing is left of it, and
-// returns what [Load.Verify] does.
-func (r *raftTable) load(client func(i int) func() error, verify func(contender.RaftStore) (items, checked int64, err error)) Load {
+// load is a load of these clients on the table. verify is given the store, opened again unless nothing is left of it,
+// and returns what [Load.Verify] does.
+func (r *raftTable) load(client func(i int) func() error,
+	verify func(contender.RaftStore) (items, checked int64, err error)) Load {
 	return Load{
 		Client:   client,
 		Metrics:  r.engine.Metrics,
@@ -150,7 +153,8 @@ func (r *raftTable) load(client func(i int) func() error, verify func(contender.
 // stretch is the entries that are read at one place where not all are; as many as fullBuckets of them are all read.
 const stretch = bucketSize
 
-// verify checks that the log is first to last, both included (0 and 0 if it is empty), and reads all of it, or the ends and stretches of it.
+// verify checks that the log is first to last, both included (0 and 0 if it is empty), and reads all of it, or the ends
+// and stretches of it.
 func (e raftEntries) verify(store contender.RaftStore, first, last, seed uint64) (items, checked int64, err error) {
 	items = int64(last - first + 1)
 	if last == 0 {
@@ -165,7 +169,8 @@ func (e raftEntries) verify(store contender.RaftStore, first, last, seed uint64)
 		return items, 0, err
 	}
 	if gotFirst != first || gotLast != last {
-		return items, 0, fmt.Errorf("%w: entries %d to %d acknowledged, %d to %d there", ErrWrong, first, last, gotFirst, gotLast)
+		return items, 0, fmt.Errorf("%w: entries %d to %d acknowledged, %d to %d there", ErrWrong, first, last, gotFirst,
+			gotLast)
 	}
 	var log raft.Log
 	for _, index := range []uint64{first - 1, last + 1} {
@@ -272,7 +277,9 @@ func (g raftGetLog) client(t Task, i int, get func(n uint32) error) func() error
 
 func (g raftGetLog) engine(t Task) (Load, error) {
 	entries := newRaftEntries(t.Seed)
-	table, err := openRaftLoaded(t, func(store contender.RaftStore) error { return entries.append(store, 1, g.entries, raftPreload) })
+	table, err := openRaftLoaded(t, func(store contender.RaftStore) error {
+		return entries.append(store, 1, g.entries, raftPreload)
+	})
 	if err != nil {
 		return Load{}, err
 	}
@@ -320,8 +327,8 @@ func (g raftGetLog) floor(t Task) (Load, error) {
 	return f.load(func(i int) func() error { return g.client(t, i, f.reader().get) }), nil
 }
 
-// raftTruncate is appends to a log, the front of which is deleted as soon as keep entries are there: cut of them at once, and from
-// another goroutine, as Raft does after a snapshot.
+// raftTruncate is appends to a log, the front of which is deleted as soon as keep entries are there: cut of them at
+// once, and from another goroutine, as Raft does after a snapshot.
 type raftTruncate struct{ keep, cut int }
 
 // raftRunaway is how many times keep the log may get while a deletion lasts, before appends wait for it.
@@ -331,7 +338,7 @@ const raftRunaway = 5
 type raftCutter struct {
 	raftTruncate
 	first, last uint64 // that are there, as far as it was acknowledged
-	pending     bool   // a deletion is under way
+	pending     bool   // a deletion is running
 	wanted      chan uint64
 	done        chan error
 }
@@ -349,7 +356,7 @@ func (r raftTruncate) newCutter(last uint64, deleteRange func(min, max uint64) e
 
 func (c *raftCutter) there() uint64 { return c.last - c.first + 1 }
 
-// step starts the next deletion if it is time, and takes note of the one before.
+// step starts the next deletion when it is due, and records the one before.
 func (c *raftCutter) step() error {
 	if c.pending && c.there() >= raftRunaway*uint64(c.keep) {
 		if err := c.settle(); err != nil {
@@ -380,7 +387,7 @@ func (c *raftCutter) deleted(err error) error {
 	return err
 }
 
-// settle waits for the deletion that is under way.
+// settle waits for the running deletion.
 func (c *raftCutter) settle() error {
 	if !c.pending {
 		return nil
@@ -395,8 +402,8 @@ func (c *raftCutter) stop() error {
 	return err
 }
 
-// start is how many entries are there at first: the first deletion then comes after half as many appends as those that follow, so that
-// a short run has its share of them too.
+// start is how many entries are there at first: the first deletion then comes after half as many appends as those that
+// follow, so that a short run has its share of them too.
 func (r raftTruncate) start() int { return r.keep - r.cut/2 }
 
 func (r raftTruncate) client(c *raftCutter, entries raftEntries, keep func([]*raft.Log) error) func() error {
@@ -414,7 +421,9 @@ func (r raftTruncate) engine(t Task) (Load, error) {
 		return Load{}, err
 	}
 	entries := newRaftEntries(t.Seed)
-	table, err := openRaftLoaded(t, func(store contender.RaftStore) error { return entries.append(store, 1, r.start(), raftPreload) })
+	table, err := openRaftLoaded(t, func(store contender.RaftStore) error {
+		return entries.append(store, 1, r.start(), raftPreload)
+	})
 	if err != nil {
 		return Load{}, err
 	}

@@ -82,11 +82,13 @@ func TestRaftEntries(t *testing.T) {
 	}
 }
 
-// TestRaftEverywhere runs every workload on the engine in memory, on real ones, on the peers, and on what stands beside them.
+// TestRaftEverywhere runs every workload on the engine in memory, on real ones, on the peers, and on what stands beside
+// them.
 func TestRaftEverywhere(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	lab := smallLab()
-	for _, engine := range []string{mem.Name, logtree.Name, bbolt.Name, contender.RaftWAL, contender.RaftBoltDB, Floor, Null} {
+	for _, engine := range []string{mem.Name, logtree.Name, bbolt.Name, contender.RaftWAL, contender.RaftBoltDB, Floor,
+		Null} {
 		for _, w := range smallRaft() {
 			clients := 1
 			if !w.OneClient {
@@ -98,8 +100,10 @@ func TestRaftEverywhere(t *testing.T) {
 			}
 			cell := Cell{Workload: w.Name, Engine: engine, Asked: level, Given: level, Clients: clients, Reads: w.Reads}
 			o := unknownOutcome()
-			err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
-			if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) || w.Samples != (len(o.Samples) > 0) {
+			err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(),
+				Seed: 1}, &o)
+			if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) ||
+				w.Samples != (len(o.Samples) > 0) {
 				t.Errorf("%s on %s: %v, %+v", w.Name, engine, err, o)
 			}
 			if engine != Null && (o.Checked == 0 || engine != Floor && o.Checked != o.Items) {
@@ -116,7 +120,8 @@ func TestRaftEverywhere(t *testing.T) {
 func TestRaftHasOneWriter(t *testing.T) {
 	for _, w := range smallRaft() {
 		for name, make := range map[string]func(Task) (Load, error){mem.Name: w.Engine, Null: w.Null} {
-			load, err := make(Task{Level: holdfast.Memory, Clients: 2, Open: func() (holdfast.Engine, error) { return mem.New(), nil }})
+			load, err := make(Task{Level: holdfast.Memory, Clients: 2,
+				Open: func() (holdfast.Engine, error) { return mem.New(), nil }})
 			if (err == nil) == w.OneClient || err != nil && !errors.Is(err, holdfast.ErrBadOption) {
 				t.Errorf("%s on %s with two clients: %v", w.Name, name, err)
 			}
@@ -129,16 +134,16 @@ func TestRaftHasOneWriter(t *testing.T) {
 	}
 }
 
-// toyRaft is a peer that does not keep its promises.
-type toyRaft struct {
+// fakeRaft is a peer that does not keep its promises.
+type fakeRaft struct {
 	holdfast.Engine
 	store contender.RaftStore
 }
 
-func (r *toyRaft) RaftStore() contender.RaftStore { return r.store }
+func (r *fakeRaft) RaftStore() contender.RaftStore { return r.store }
 
-// raftLiar is its store: ours, in which some calls are others.
-type raftLiar struct {
+// raftMutant is its store: ours, in which some calls are others.
+type raftMutant struct {
 	*raftlog.Store
 	storeLogs   func(s *raftlog.Store, logs []*raft.Log) error
 	getLog      func(s *raftlog.Store, index uint64, log *raft.Log) error
@@ -148,65 +153,65 @@ type raftLiar struct {
 	get         func(s *raftlog.Store, key []byte) ([]byte, error)
 }
 
-func (l *raftLiar) StoreLogs(logs []*raft.Log) error {
+func (l *raftMutant) StoreLogs(logs []*raft.Log) error {
 	if l.storeLogs != nil {
 		return l.storeLogs(l.Store, logs)
 	}
 	return l.Store.StoreLogs(logs)
 }
 
-func (l *raftLiar) GetLog(index uint64, log *raft.Log) error {
+func (l *raftMutant) GetLog(index uint64, log *raft.Log) error {
 	if l.getLog != nil {
 		return l.getLog(l.Store, index, log)
 	}
 	return l.Store.GetLog(index, log)
 }
 
-func (l *raftLiar) DeleteRange(min, max uint64) error {
+func (l *raftMutant) DeleteRange(min, max uint64) error {
 	if l.deleteRange != nil {
 		return l.deleteRange(l.Store, min, max)
 	}
 	return l.Store.DeleteRange(min, max)
 }
 
-func (l *raftLiar) FirstIndex() (uint64, error) {
+func (l *raftMutant) FirstIndex() (uint64, error) {
 	if l.first != nil {
 		return l.first(l.Store)
 	}
 	return l.Store.FirstIndex()
 }
 
-func (l *raftLiar) LastIndex() (uint64, error) {
+func (l *raftMutant) LastIndex() (uint64, error) {
 	if l.last != nil {
 		return l.last(l.Store)
 	}
 	return l.Store.LastIndex()
 }
 
-func (l *raftLiar) Set(key, value []byte) error {
+func (l *raftMutant) Set(key, value []byte) error {
 	if l.set != nil {
 		return l.set(l.Store, key, value)
 	}
 	return l.Store.Set(key, value)
 }
 
-func (l *raftLiar) Get(key []byte) ([]byte, error) {
+func (l *raftMutant) Get(key []byte) ([]byte, error) {
 	if l.get != nil {
 		return l.get(l.Store, key)
 	}
 	return l.Store.Get(key)
 }
 
-// newToyRaft is one in memory that is honest as yet.
-func newToyRaft(t *testing.T) (*toyRaft, *raftLiar) {
+// newFakeRaft is one in memory that is honest as yet.
+func newFakeRaft(t *testing.T) (*fakeRaft, *raftMutant) {
 	t.Helper()
 	engine := mem.New()
 	store, err := raftlog.Open(engine, raftlog.Options{Level: holdfast.Memory})
 	if err != nil {
 		t.Fatal(err)
 	}
-	liar := &raftLiar{Store: store}
-	return &toyRaft{engine, liar}, liar
+	liar := &raftMutant{Store: store}
+	return &fakeRaft{engine, liar}, liar
 }
 
 // TestRaftVerificationCatches: whatever a store does wrong, the workloads that can see it do.
@@ -222,73 +227,94 @@ func TestRaftVerificationCatches(t *testing.T) {
 	appends, sets := "store-1 store-16 store-128 truncate long", "stable-set stable-set-1k"
 	logs, keys := appends+" get-log", sets+" stable-get stable-get-1k"
 	for name, test := range map[string]struct {
-		lie  raftLiar
+		lie  raftMutant
 		seen string // by which workloads
 	}{
-		"a batch is dropped":            {raftLiar{storeLogs: func(*raftlog.Store, []*raft.Log) error { return nil }}, appends},
-		"the last of a batch is missed": {raftLiar{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error { return s.StoreLogs(logs[:len(logs)-1]) }}, appends},
-		"an entry is changed": {raftLiar{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
+		"a batch is dropped": {raftMutant{storeLogs: func(*raftlog.Store, []*raft.Log) error { return nil }},
+			appends},
+		"the last of a batch is missed": {raftMutant{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
+			return s.StoreLogs(logs[:len(logs)-1])
+		}}, appends},
+		"an entry is changed": {raftMutant{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
 			logs = clone(logs)
 			logs[0].Data[60] ^= 1
 			return s.StoreLogs(logs)
 		}}, appends},
-		"a term is changed": {raftLiar{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
+		"a term is changed": {raftMutant{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
 			logs = clone(logs)
 			logs[len(logs)-1].Term++
 			return s.StoreLogs(logs)
 		}}, appends},
-		"an entry too many": {raftLiar{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
+		"an entry too many": {raftMutant{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
 			more := clone(logs[len(logs)-1:])
 			more[0].Index++
 			return errors.Join(s.StoreLogs(logs), s.StoreLogs(more))
 		}}, appends},
-		"nothing is deleted":   {raftLiar{deleteRange: func(*raftlog.Store, uint64, uint64) error { return nil }}, "truncate long"},
-		"one too many deleted": {raftLiar{deleteRange: func(s *raftlog.Store, min, max uint64) error { return s.DeleteRange(min, max+1) }}, "truncate long"},
-		"one too few deleted":  {raftLiar{deleteRange: func(s *raftlog.Store, min, max uint64) error { return s.DeleteRange(min, max-1) }}, "truncate long"},
-		"deleted, but readable": {raftLiar{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
+		"nothing is deleted": {raftMutant{deleteRange: func(*raftlog.Store, uint64, uint64) error { return nil }},
+			"truncate long"},
+		"one too many deleted": {raftMutant{deleteRange: func(s *raftlog.Store, min, max uint64) error {
+			return s.DeleteRange(min, max+1)
+		}}, "truncate long"},
+		"one too few deleted": {raftMutant{deleteRange: func(s *raftlog.Store, min, max uint64) error {
+			return s.DeleteRange(min, max-1)
+		}}, "truncate long"},
+		"deleted, but readable": {raftMutant{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
 			if err := s.GetLog(index, log); !errors.Is(err, raft.ErrLogNotFound) {
 				return err
 			}
 			return nil
 		}}, logs},
-		"the first index is wrong": {raftLiar{first: func(s *raftlog.Store) (uint64, error) { return 7, nil }}, logs},
-		"the last index is wrong":  {raftLiar{last: func(s *raftlog.Store) (uint64, error) { return 7, nil }}, logs},
-		"the first index fails":    {raftLiar{first: func(s *raftlog.Store) (uint64, error) { return 0, holdfast.ErrCorrupt }}, logs},
-		"an entry is not found":    {raftLiar{getLog: func(*raftlog.Store, uint64, *raft.Log) error { return raft.ErrLogNotFound }}, logs},
-		"the entry before is read": {raftLiar{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error { return s.GetLog(index-1, log) }}, logs},
-		"what was read is changed": {raftLiar{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
+		"the first index is wrong": {raftMutant{first: func(s *raftlog.Store) (uint64, error) { return 7, nil }}, logs},
+		"the last index is wrong":  {raftMutant{last: func(s *raftlog.Store) (uint64, error) { return 7, nil }}, logs},
+		"the first index fails": {raftMutant{first: func(s *raftlog.Store) (uint64, error) {
+			return 0, holdfast.ErrCorrupt
+		}}, logs},
+		"an entry is not found": {raftMutant{getLog: func(*raftlog.Store, uint64, *raft.Log) error {
+			return raft.ErrLogNotFound
+		}}, logs},
+		"the entry before is read": {raftMutant{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
+			return s.GetLog(index-1, log)
+		}}, logs},
+		"what was read is changed": {raftMutant{getLog: func(s *raftlog.Store, index uint64, log *raft.Log) error {
 			err := s.GetLog(index, log)
 			if err == nil {
 				log.Data[3] ^= 1
 			}
 			return err
 		}}, logs},
-		"a value is dropped": {raftLiar{set: func(*raftlog.Store, []byte, []byte) error { return nil }}, sets},
-		"a value is changed": {raftLiar{set: func(s *raftlog.Store, key, value []byte) error {
+		"a value is dropped": {raftMutant{set: func(*raftlog.Store, []byte, []byte) error { return nil }}, sets},
+		"a value is changed": {raftMutant{set: func(s *raftlog.Store, key, value []byte) error {
 			value = bytes.Clone(value)
 			value[100] ^= 1
 			return s.Set(key, value)
 		}}, sets},
-		"the first value stays": {raftLiar{set: func(s *raftlog.Store, key, value []byte) error {
+		"the first value stays": {raftMutant{set: func(s *raftlog.Store, key, value []byte) error {
 			if _, err := s.Get(key); err == nil {
 				return nil
 			}
 			return s.Set(key, value)
 		}}, sets},
-		"a key is not found": {raftLiar{get: func(*raftlog.Store, []byte) ([]byte, error) { return nil, raftlog.ErrKeyNotFound }}, keys},
-		"a key is nil":       {raftLiar{get: func(*raftlog.Store, []byte) ([]byte, error) { return nil, nil }}, keys},
-		"a key fails":        {raftLiar{get: func(*raftlog.Store, []byte) ([]byte, error) { return nil, holdfast.ErrCorrupt }}, keys},
-		"a value loses its last": {raftLiar{get: func(s *raftlog.Store, key []byte) ([]byte, error) {
+		"a key is not found": {raftMutant{get: func(*raftlog.Store, []byte) ([]byte, error) {
+			return nil, raftlog.ErrKeyNotFound
+		}}, keys},
+		"a key is nil": {raftMutant{get: func(*raftlog.Store, []byte) ([]byte, error) { return nil, nil }}, keys},
+		"a key fails": {raftMutant{get: func(*raftlog.Store, []byte) ([]byte, error) {
+			return nil, holdfast.ErrCorrupt
+		}}, keys},
+		"a value loses its last": {raftMutant{get: func(s *raftlog.Store, key []byte) ([]byte, error) {
 			v, err := s.Get(key)
 			return v[:max(len(v)-1, 0)], err
 		}}, keys},
-		"a value is another key's ": {raftLiar{get: func(s *raftlog.Store, key []byte) ([]byte, error) { return s.Get(raftKeys(5, 1)[0]) }}, "stable-set stable-get"},
+		"a value is another key's ": {raftMutant{get: func(s *raftlog.Store, key []byte) ([]byte, error) {
+			return s.Get(raftKeys(5, 1)[0])
+		}}, "stable-set stable-get"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, w := range smallRaft() {
-				run := func(lie raftLiar) error {
-					engine, store := newToyRaft(t)
-					load, err := w.Engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+				run := func(lie raftMutant) error {
+					engine, store := newFakeRaft(t)
+					load, err := w.Engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
+						Open: func() (holdfast.Engine, error) { return engine, nil }})
 					if err != nil {
 						return err
 					}
@@ -307,10 +333,11 @@ func TestRaftVerificationCatches(t *testing.T) {
 					return errors.Join(err, load.Close())
 				}
 				err := run(test.lie)
-				if seen := slices.Contains(strings.Fields(test.seen), strings.TrimPrefix(w.Name, "raft/")); seen && !errors.Is(err, ErrWrong) {
+				if seen := slices.Contains(strings.Fields(test.seen), strings.TrimPrefix(w.Name, "raft/")); seen &&
+					!errors.Is(err, ErrWrong) {
 					t.Errorf("%s does not see it: %v", w.Name, err)
 				}
-				if err := run(raftLiar{}); err != nil {
+				if err := run(raftMutant{}); err != nil {
 					t.Errorf("%s with an honest store: %v", w.Name, err)
 				}
 			}
@@ -325,7 +352,7 @@ func TestRaftVerifiesStretches(t *testing.T) {
 	entries := newRaftEntries(1)
 	log := entries.batcher(1)
 	read := map[uint64]bool{}
-	store := &raftLiar{
+	store := &raftMutant{
 		first: func(*raftlog.Store) (uint64, error) { return first, nil },
 		last:  func(*raftlog.Store) (uint64, error) { return last, nil },
 		getLog: func(_ *raftlog.Store, index uint64, to *raft.Log) error {
@@ -338,15 +365,16 @@ func TestRaftVerifiesStretches(t *testing.T) {
 		},
 	}
 	items, checked, err := entries.verify(store, first, last, 5)
-	if err != nil || items != n || checked != (someBuckets+2)*stretch || int64(len(read)) > checked || int64(len(read)) < checked-stretch || !read[first] || !read[last] {
+	if err != nil || items != n || checked != (someBuckets+2)*stretch || int64(len(read)) > checked ||
+		int64(len(read)) < checked-stretch || !read[first] || !read[last] {
 		t.Errorf("%d of %d, %d different ones: %v", checked, items, len(read), err)
 	}
 }
 
-// TestTruncationKeepsTheLogShort: deletions run beside the appends, and the log stays within bounds.
+// TestTruncationKeepsTheLogShort: deletions run concurrently with the appends, and the log stays within bounds.
 func TestTruncationKeepsTheLogShort(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	engine, store := newToyRaft(t)
+	engine, store := newFakeRaft(t)
 	deletions := 0
 	store.deleteRange = func(s *raftlog.Store, min, max uint64) error {
 		deletions++
@@ -355,7 +383,8 @@ func TestTruncationKeepsTheLogShort(t *testing.T) {
 		}
 		return s.DeleteRange(min, max)
 	}
-	load, err := raftTruncate{keep: 400, cut: 200}.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+	load, err := raftTruncate{keep: 400, cut: 200}.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
+		Open: func() (holdfast.Engine, error) { return engine, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -411,9 +440,10 @@ func TestTruncationThatLastsHoldsAppendsUp(t *testing.T) {
 
 func TestTruncationThatFailsIsSeen(t *testing.T) {
 	boom := errors.New("boom")
-	engine, store := newToyRaft(t)
+	engine, store := newFakeRaft(t)
 	store.deleteRange = func(*raftlog.Store, uint64, uint64) error { return boom }
-	load, err := raftTruncate{keep: 400, cut: 200}.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1, Open: func() (holdfast.Engine, error) { return engine, nil }})
+	load, err := raftTruncate{keep: 400, cut: 200}.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
+		Open: func() (holdfast.Engine, error) { return engine, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,7 +489,8 @@ func TestRaftPlan(t *testing.T) {
 		t.Errorf("the workloads are %q", p.Workloads)
 	}
 	got := cells(p, "raft/stable-set")
-	for _, want := range []string{"badger process", "badger power", "logtree process", "logtree power", "raft-wal power", "raft-boltdb power", "null memory", "floor process", "floor power"} {
+	for _, want := range []string{"badger process", "badger power", "logtree process", "logtree power", "raft-wal power",
+		"raft-boltdb power", "null memory", "floor process", "floor power"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("%s is missing in %q", want, got)
 		}
@@ -467,7 +498,9 @@ func TestRaftPlan(t *testing.T) {
 	if slices.Contains(got, "raft-wal process") || slices.Contains(got, "mem memory") {
 		t.Errorf("the cells are %q", got)
 	}
-	if !slices.ContainsFunc(unavailable(p, "raft/stable-set"), func(u string) bool { return strings.HasPrefix(u, "raft-wal process: ") }) {
+	if !slices.ContainsFunc(unavailable(p, "raft/stable-set"), func(u string) bool {
+		return strings.HasPrefix(u, "raft-wal process: ")
+	}) {
 		t.Errorf("missing: %q", unavailable(p, "raft/stable-set"))
 	}
 	// Writes have one client whatever is asked for, and reads those that are.
@@ -475,7 +508,8 @@ func TestRaftPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := cells(p, "raft/store-1"); !slices.Equal(got, []string{"raft-wal power", "raft-boltdb power", "null memory", "floor power"}) {
+	if got := cells(p, "raft/store-1"); !slices.Equal(got,
+		[]string{"raft-wal power", "raft-boltdb power", "null memory", "floor power"}) {
 		t.Errorf("the cells are %q", got)
 	}
 	if got := cells(p, "raft/get-log"); len(got) != 8 || !slices.Contains(got, "raft-wal power x8") {
@@ -489,7 +523,8 @@ func TestRaftPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := cells(p, "raft/long"); len(got) != len(all.Engines())-1+len(contender.Engines())+1 || p.For != 10*time.Minute {
+	if got := cells(p, "raft/long"); len(got) != len(all.Engines())-1+len(contender.Engines())+1 ||
+		p.For != 10*time.Minute {
 		t.Errorf("for %v: %q", p.For, got)
 	}
 }
@@ -509,10 +544,14 @@ func TestPeersDoNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := slices.Concat(cells(p, "event/append-1"), unavailable(p, "event/append-1")); slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "raft") }) {
+	if got := slices.Concat(cells(p, "event/append-1"), unavailable(p, "event/append-1")); slices.ContainsFunc(got,
+		func(s string) bool {
+			return strings.HasPrefix(s, "raft")
+		}) {
 		t.Errorf("the event store has %q", got)
 	}
-	p, err = Standard().Plan(Request{Engines: []string{"raft-wal", "mem"}, Workloads: []string{"event/append-1", "event/read-100"}})
+	p, err = Standard().Plan(Request{Engines: []string{"raft-wal", "mem"},
+		Workloads: []string{"event/append-1", "event/read-100"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -522,7 +561,8 @@ func TestPeersDoNothingElse(t *testing.T) {
 			t.Errorf("%s: missing: %q", w, got)
 		}
 	}
-	if _, err := Standard().Plan(Request{Engines: []string{"raft-wal"}}); !errors.Is(err, holdfast.ErrBadOption) || strings.Count(err.Error(), onlyRaft) != 1 || strings.Contains(err.Error(), "--levels") {
+	if _, err := Standard().Plan(Request{Engines: []string{"raft-wal"}}); !errors.Is(err, holdfast.ErrBadOption) ||
+		strings.Count(err.Error(), onlyRaft) != 1 || strings.Contains(err.Error(), "--levels") {
 		t.Errorf("events on a peer alone: %v", err)
 	}
 }
@@ -578,7 +618,8 @@ func TestSampler(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := samples[len(samples)-1]
-	if last.Ops != 10 || last.Seconds < 0.02 || last.DiskBytes < 1<<20 || s.peak != last.DiskBytes || runtime.GOOS == "linux" && last.RSS < 1<<20 {
+	if last.Ops != 10 || last.Seconds < 0.02 || last.DiskBytes < 1<<20 || s.peak != last.DiskBytes ||
+		runtime.GOOS == "linux" && last.RSS < 1<<20 {
 		t.Errorf("%d samples, the last %+v, at most %d bytes", len(samples), last, s.peak)
 	}
 	if !slices.IsSortedFunc(samples, func(a, b Sample) int { return int(a.Ops - b.Ops) }) {
@@ -594,7 +635,8 @@ func TestSampler(t *testing.T) {
 func TestQuarters(t *testing.T) {
 	var samples []Sample
 	for i := 1; i <= 8; i++ {
-		samples = append(samples, Sample{Seconds: float64(i), Ops: int64(i * i), DiskBytes: int64(100 - i), RSS: int64(50 + i)})
+		samples = append(samples, Sample{Seconds: float64(i), Ops: int64(i * i), DiskBytes: int64(100 - i),
+			RSS: int64(50 + i)})
 	}
 	want := [4]quarter{{2, 4, 99, 52}, {2, 12, 97, 54}, {2, 20, 95, 56}, {2, 28, 93, 58}}
 	if got := quarters(samples); got != want {
@@ -614,7 +656,8 @@ func TestLongReport(t *testing.T) {
 	file := filepath.Join(dir, "report.json")
 	var out bytes.Buffer
 	length := 20 * time.Millisecond
-	err := Standard().Command(context.Background(), Request{Preset: "raft-long", Engines: []string{logtree.Name, contender.RaftBoltDB}, For: &length}, Place{Dir: dir, AllowTmpfs: true}, file,
+	err := Standard().Command(context.Background(), Request{Preset: "raft-long",
+		Engines: []string{logtree.Name, contender.RaftBoltDB}, For: &length}, Place{Dir: dir, AllowTmpfs: true}, file,
 		console.Terminal{Out: &out, Err: &out})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -642,7 +685,8 @@ func TestLongReport(t *testing.T) {
 			t.Errorf("%s: %d and %d operations, %+v, %s", r.Engine, r.WarmUpOps, r.Ops, r.Samples, r.Error)
 		}
 	}
-	for _, part := range []string{"p99.9", "the most on disk", "the most resident memory", "1st quarter", contender.RaftBoltDB} {
+	for _, part := range []string{"p99.9", "the most on disk", "the most resident memory", "1st quarter",
+		contender.RaftBoltDB} {
 		if !strings.Contains(out.String(), part) {
 			t.Errorf("no %q in\n%s", part, out.String())
 		}

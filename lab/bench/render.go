@@ -196,7 +196,8 @@ func (s screen) speed(g group) {
 		said = "the study said"
 	}
 	t := console.Table{Keys: 1, Columns: []console.Column{
-		{Name: "engine"}, {Name: unit + "/s", Right: true}, {Name: confidence}, {Name: "p50", Right: true}, {Name: "p99", Right: true},
+		{Name: "engine"}, {Name: unit + "/s", Right: true}, {Name: confidence}, {Name: "p50", Right: true},
+		{Name: "p99", Right: true},
 		{Name: "of floor", Right: true}, {Name: "to the best"}, {Name: said, Wrap: studyWidth},
 	}}
 	var asides []string
@@ -216,7 +217,8 @@ func (s screen) speed(g group) {
 		if !inTable && study != "" {
 			asides = append(asides, row.Engine+" "+study)
 		}
-		t.Row(g.style(row.Engine), row.Engine, count(row.Median*items), interval(row, items), duration(row.p50), duration(row.p99), share, against, study)
+		t.Row(g.style(row.Engine), row.Engine, count(row.Median*items), interval(row, items), duration(row.p50),
+			duration(row.p99), share, against, study)
 	}
 	for _, engine := range g.void {
 		t.Row(console.Red, engine, "void", "", "", "", "", "see below", "")
@@ -230,8 +232,10 @@ func (s screen) speed(g group) {
 // cost writes what else a workload takes, level by level.
 func (s screen) cost(w Workload, r *Report, clients int) {
 	t := console.Table{Keys: 2, Columns: []console.Column{
-		{Name: "engine"}, {Name: "level"}, {Name: "CPU/" + singular(w.Unit), Right: true}, {Name: "syncs/commit", Right: true},
-		{Name: "settle", Right: true}, {Name: "memory", Right: true}, {Name: w.Unit, Right: true}, {Name: "on disk", Right: true},
+		{Name: "engine"}, {Name: "level"}, {Name: "CPU/" + singular(w.Unit), Right: true},
+		{Name: "syncs/commit", Right: true},
+		{Name: "settle", Right: true}, {Name: "memory", Right: true}, {Name: w.Unit, Right: true},
+		{Name: "on disk", Right: true},
 	}}
 	for _, g := range groups(w, r, clients) {
 		for _, row := range g.rows {
@@ -249,13 +253,15 @@ func (s screen) cost(w Workload, r *Report, clients int) {
 			if reference(row.Engine) {
 				style = console.Dim
 			}
-			t.Row(style, row.Engine, g.given.String(), duration(row.cpuPerItem), syncs, duration(row.settle*1e6), size(row.peakRSS), items, disk)
+			t.Row(style, row.Engine, g.given.String(), duration(row.cpuPerItem), syncs, duration(row.settle*1e6),
+				size(row.peakRSS), items, disk)
 		}
 	}
 	if t.Rows() == 0 {
 		return
 	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s, what else it takes, %s", w.Name, console.Number(clients, "client"))))
+	s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s, what else it takes, %s", w.Name,
+		console.Number(clients, "client"))))
 	s.Table(&t)
 }
 
@@ -277,12 +283,19 @@ func (s screen) legend(l Lab, r *Report) {
 	case rounds == 1:
 		s.Wrapped("", "One round: no interval, so no difference is shown by these figures.")
 	case confidence < wantConfidence:
-		s.Wrapped("", fmt.Sprintf("Medians of %d rounds, and the range of all of them, which holds the true median with %.0f %% confidence only; 6 rounds reach 97 %%. No difference shown: the ranges overlap.", rounds, 100*confidence))
+		s.Wrapped("",
+			fmt.Sprintf("Medians of %d rounds, and the range of all of them, which holds the true median with %.0f %% "+
+				"confidence only; 6 rounds reach 97 %%. No difference shown: the ranges overlap.", rounds, 100*confidence))
 	default:
-		s.Wrapped("", fmt.Sprintf("Medians of %d rounds; the interval holds the true median with %.0f %% confidence. No difference shown: the intervals overlap.", rounds, 100*confidence))
+		s.Wrapped("",
+			fmt.Sprintf("Medians of %d rounds; the interval holds the true median with %.0f %% confidence. No difference "+
+				"shown: the intervals overlap.", rounds, 100*confidence))
 	}
 	if other := r.Machine.OtherWork; other >= 0.05 {
-		s.Wrapped("", fmt.Sprintf("Other work took %s of the machine's CPUs meanwhile: the figures are worse, and spread more, than they would on a quiet machine.", percent(other)))
+		s.Wrapped("",
+			fmt.Sprintf("Other work took %s of the machine's CPUs during the run: the figures are worse, and spread more, than "+
+				"they "+
+				"would on a quiet machine.", percent(other)))
 	}
 	s.references(l, r)
 	if l.showsSpace(r) {
@@ -310,11 +323,13 @@ func (s screen) references(l Lab, r *Report) {
 		}
 	}
 	if null != nil {
-		s.Wrapped("", fmt.Sprintf("null does nothing: %s an operation is what the harness itself takes (%s).", duration(null.p50), null.Workload))
+		s.Wrapped("", fmt.Sprintf("null does nothing: %s an operation is what the harness itself takes (%s).",
+			duration(null.p50), null.Workload))
 	}
 	var parts []string
 	if floorWrites {
-		parts = append(parts, "writes the same bytes into a file written ahead, by one call for all clients that wait, with one fdatasync where power loss is survived")
+		parts = append(parts, "writes the same bytes into a file written ahead, by one call for all clients that wait, with "+
+			"one fdatasync where power loss is survived")
 	}
 	if floorReads {
 		parts = append(parts, "reads by one call, and compares")
@@ -327,7 +342,8 @@ func (s screen) references(l Lab, r *Report) {
 		if nullWrites {
 			own = ", which is null's"
 		}
-		s.Wrapped("", "CPU, settling (the time to close) and the peak of memory include the harness's own"+own+"; what is there in the end includes what the warm-up wrote.")
+		s.Wrapped("", "CPU, settling (the time to close) and the peak of memory include the harness's own"+own+"; what is "+
+			"there in the end includes what the warm-up wrote.")
 	}
 }
 
@@ -472,7 +488,8 @@ func prices(w Workload, r *Report, clients int) []string {
 			}
 		}
 		if len(parts) > 1 {
-			lines = append(lines, fmt.Sprintf("%s, %s: %s makes %s %s/s.", w.Name, console.Number(clients, "client"), engine, strings.Join(parts, ", "), unit))
+			lines = append(lines, fmt.Sprintf("%s, %s: %s makes %s %s/s.", w.Name, console.Number(clients, "client"), engine,
+				strings.Join(parts, ", "), unit))
 		}
 	}
 	return lines
@@ -486,7 +503,8 @@ func (s screen) void(results []Result) {
 	if len(results) == 0 {
 		return
 	}
-	s.Printf("\n%s\n", s.Paint(console.Red, fmt.Sprintf("VOID: %s failed verification or broke off; not ranked.", console.Number(len(results), "measurement"))))
+	s.Printf("\n%s\n", s.Paint(console.Red, fmt.Sprintf("VOID: %s failed verification or broke off; not ranked.",
+		console.Number(len(results), "measurement"))))
 	said := map[string]bool{}
 	for _, r := range results {
 		id := r.Workload + r.Engine + r.Asked.String() + r.Error

@@ -38,12 +38,18 @@ func (s screen) course(w Workload, r *Report, clients int) {
 		value func(quarter) string
 		whole func(Summary) string
 	}{
-		{unit + "/s", func(q quarter) string { return count(float64(q.ops) * items / q.seconds) }, func(s Summary) string { return count(s.Median * items) }},
-		{"the most on disk", func(q quarter) string { return size(q.disk) }, func(s Summary) string { return size(s.peakDisk) }},
-		{"the most resident memory", func(q quarter) string { return size(cmp.Or(q.rss, -1)) }, func(s Summary) string { return size(s.peakRSS) }},
+		{unit + "/s", func(q quarter) string {
+			return count(float64(q.ops) * items / q.seconds)
+		}, func(s Summary) string { return count(s.Median * items) }},
+		{"the most on disk", func(q quarter) string { return size(q.disk) },
+			func(s Summary) string { return size(s.peakDisk) }},
+		{"the most resident memory", func(q quarter) string {
+			return size(cmp.Or(q.rss, -1))
+		}, func(s Summary) string { return size(s.peakRSS) }},
 	} {
 		t := console.Table{Keys: 2, Columns: []console.Column{
-			{Name: "engine"}, {Name: "level"}, {Name: "1st quarter", Right: true}, {Name: "2nd", Right: true}, {Name: "3rd", Right: true},
+			{Name: "engine"}, {Name: "level"}, {Name: "1st quarter", Right: true}, {Name: "2nd", Right: true},
+			{Name: "3rd", Right: true},
 			{Name: "4th", Right: true}, {Name: "all", Right: true},
 		}}
 		for _, g := range groups(w, r, clients) {
@@ -79,7 +85,8 @@ func (s screen) course(w Workload, r *Report, clients int) {
 // firstOf finds the first measurement that a summary is of.
 func firstOf(r *Report, s Summary) (Result, bool) {
 	for _, result := range r.Results {
-		if result.Workload == s.Workload && result.Engine == s.Engine && result.Given == s.Given && result.Clients == s.Clients {
+		if result.Workload == s.Workload && result.Engine == s.Engine && result.Given == s.Given &&
+			result.Clients == s.Clients {
 			return result, true
 		}
 	}

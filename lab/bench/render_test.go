@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/console"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // golden compares text with testdata/name.
 func golden(t *testing.T, name, text string) {
@@ -35,7 +35,7 @@ func golden(t *testing.T, name, text string) {
 	}
 }
 
-// invented is a report of figures that nobody measured.
+// invented is a report of invented figures.
 func invented(rounds int) (Lab, Plan, *Report) {
 	return inventedOf(Request{Rounds: &rounds}, "pebble", "sqlite-go", "mem")
 }
@@ -63,7 +63,8 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 	if err != nil {
 		panic(err)
 	}
-	r := &Report{Schema: Schema, Plan: PlanJSON{Engines: p.Engines, Workloads: p.Workloads, Levels: p.Levels, Clients: p.Clients, Rounds: p.Rounds, Command: p.Command}, Unavailable: p.Unavailable}
+	r := &Report{Schema: Schema, Plan: PlanJSON{Engines: p.Engines, Workloads: p.Workloads, Levels: p.Levels,
+		Clients: p.Clients, Rounds: p.Rounds, Command: p.Command}, Unavailable: p.Unavailable}
 	for round := range p.Rounds {
 		for i, c := range p.Cells {
 			us := 2.5 + 11*float64(i) + float64(c.Given*c.Given)*3 + float64(round)*float64(i%3)*2
@@ -81,7 +82,8 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 				Workload: c.Workload, Engine: c.Engine, Asked: c.Asked, Given: c.Given, Clients: c.Clients, Round: round + 1,
 				Ops: int64(2e5 / us), ItemsPerOp: w.Items, Seconds: 0.2, OpsPerSec: 1e6 / us,
 				Latency:       Latency{P50: us, P90: 1.2 * us, P99: 3 * us, P999: 9 * us, Max: 99 * us},
-				SettleSeconds: us / 1e5, CPUSeconds: 0.15, PeakRSS: 30e6, DiskBytes: 123_456, Commits: 1000, Groups: 900, Syncs: int64(c.Given-1) * 500,
+				SettleSeconds: us / 1e5, CPUSeconds: 0.15, PeakRSS: 30e6, DiskBytes: 123_456, Commits: 1000, Groups: 900,
+				Syncs: int64(c.Given-1) * 500,
 				Items: int64(2e5/us) * int64(w.Items), Verified: true, PeakDisk: 234_567, Samples: []Sample{},
 			}
 			if c.Engine == "mem" && c.Workload == "event/append-100" && round == p.Rounds-1 {
@@ -89,7 +91,8 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 			}
 			if w.Samples {
 				for i := range 8 {
-					result.Samples = append(result.Samples, Sample{Seconds: float64(i+1) / 40, Ops: result.Ops * int64(i+1) / 8, DiskBytes: int64(i+1) * 29_000, RSS: int64(i+1) * 3e6})
+					result.Samples = append(result.Samples, Sample{Seconds: float64(i+1) / 40, Ops: result.Ops * int64(i+1) / 8,
+						DiskBytes: int64(i+1) * 29_000, RSS: int64(i+1) * 3e6})
 				}
 			}
 			r.Results = append(r.Results, result)
@@ -112,7 +115,8 @@ func TestReportLooksAsBefore(t *testing.T) {
 		lab, plan, report := invented(test.rounds)
 		var out bytes.Buffer
 		s := screen{console.Screen{W: &out, Width: test.width, Color: test.color}}
-		m := Machine{OS: "linux", CPU: "Imaginary 9000", CPUs: 2, Go: "go1", VM: "yes", Disk: Disk{FileSystem: "ext4", Kind: "virtual disk", Cache: "write back", SyncP50: 51}}
+		m := Machine{OS: "linux", CPU: "Imaginary 9000", CPUs: 2, Go: "go1", VM: "yes",
+			Disk: Disk{FileSystem: "ext4", Kind: "virtual disk", Cache: "write back", SyncP50: 51}}
 		s.header(plan, m)
 		s.report(lab, report)
 		golden(t, test.name, out.String())
@@ -124,10 +128,12 @@ func TestReportLooksAsBefore(t *testing.T) {
 	}
 }
 
-// TestKVReportLooksAsBefore: rates in bytes, space on disk, figures of a study or none, a workload that an engine refuses.
+// TestKVReportLooksAsBefore: rates in bytes, space on disk, figures of a study or none, a workload that an engine
+// refuses.
 func TestKVReportLooksAsBefore(t *testing.T) {
 	rounds := 3
-	lab, _, report := inventedOf(Request{Preset: "kv", Rounds: &rounds, Workloads: []string{"kv/seq-write", "kv/overwrite", "kv/value-100k", "kv/scan"}}, "bbolt", "badger", "mem")
+	lab, _, report := inventedOf(Request{Preset: "kv", Rounds: &rounds,
+		Workloads: []string{"kv/seq-write", "kv/overwrite", "kv/value-100k", "kv/scan"}}, "bbolt", "badger", "mem")
 	var out bytes.Buffer
 	s := screen{console.Screen{W: &out, Width: 120}}
 	s.report(lab, report)
@@ -146,7 +152,8 @@ func TestRaftReportLooksAsBefore(t *testing.T) {
 		name  string
 		width int
 	}{{"raft-120.txt", 120}, {"raft-80.txt", 80}} {
-		lab, _, report := inventedOf(Request{Preset: "raft", Rounds: &rounds, Clients: []int{2}, Workloads: []string{"raft/stable-set", "raft/get-log", "raft/long"}}, "badger", "pebble", "mem")
+		lab, _, report := inventedOf(Request{Preset: "raft", Rounds: &rounds, Clients: []int{2},
+			Workloads: []string{"raft/stable-set", "raft/get-log", "raft/long"}}, "badger", "pebble", "mem")
 		var out bytes.Buffer
 		s := screen{console.Screen{W: &out, Width: test.width}}
 		s.report(lab, report)
@@ -161,7 +168,8 @@ func TestRaftReportLooksAsBefore(t *testing.T) {
 
 // TestLegendExplainsWhatIsThere, and nothing else.
 func TestLegendExplainsWhatIsThere(t *testing.T) {
-	const null, ofNull, reads, costs, studied, brackets = "null does nothing", "which is null's", "reads by one call", "CPU, settling", "The study's figures", "in brackets, of a run of 1 s"
+	const null, ofNull, reads, costs, studied, brackets = "null does nothing", "which is null's", "reads by one call",
+		"CPU, settling", "The study's figures", "in brackets, of a run of 1 s"
 	all := []string{null, ofNull, reads, costs, studied, brackets}
 	for _, test := range []struct {
 		preset, workloads string
@@ -190,12 +198,21 @@ func TestLegendExplainsWhatIsThere(t *testing.T) {
 
 func TestDiskSentences(t *testing.T) {
 	for want, m := range map[string]Machine{
-		"disk: ext4 on a virtual disk (write back cache), fdatasync p50 51 us. A VM: whether a sync reaches the device cannot be told.": {OS: "linux", VM: "x", Disk: Disk{FileSystem: "ext4", Kind: "virtual disk", Cache: "write back", SyncP50: 51}},
-		"disk: xfs on an SSD, fdatasync p50 1.2 ms.":                                                                        {OS: "linux", Disk: Disk{FileSystem: "xfs", Kind: "SSD", SyncP50: 1200}},
-		"disk: tmpfs, fdatasync p50 200 ns. Memory: a sync reaches nothing, and no figure here is one of a disk.":           {OS: "linux", VM: "x", Disk: Disk{FileSystem: "tmpfs", Kind: "memory", SyncP50: 0.2}},
-		"disk: unknown file system, fdatasync p50 4 ms. What kind of disk this is cannot be told on darwin.":                {OS: "darwin", Disk: Disk{SyncP50: 4000}},
-		"disk: overlay, fdatasync p50 4 ms. A container: other work on the machine may disturb.":                            {OS: "linux", Container: "x", Disk: Disk{FileSystem: "overlay", SyncP50: 4000}},
-		"disk: ext4 on a virtual disk, fdatasync p50 4 ms. A virtual disk: whether a sync reaches a device cannot be told.": {OS: "linux", Disk: Disk{FileSystem: "ext4", Kind: "virtual disk", SyncP50: 4000}},
+		"disk: ext4 on a virtual disk (write back cache), fdatasync p50 51 us. A VM: whether a sync reaches the device " +
+			"cannot be told.": {OS: "linux", VM: "x", Disk: Disk{FileSystem: "ext4", Kind: "virtual disk", Cache: "write back",
+			SyncP50: 51}},
+		"disk: xfs on an SSD, fdatasync p50 1.2 " +
+			"ms.": {OS: "linux",
+			Disk: Disk{FileSystem: "xfs", Kind: "SSD", SyncP50: 1200}},
+		"disk: tmpfs, fdatasync p50 200 ns. Memory: a sync reaches nothing, and no figure here is one of a " +
+			"disk.": {OS: "linux", VM: "x", Disk: Disk{FileSystem: "tmpfs", Kind: "memory", SyncP50: 0.2}},
+		"disk: unknown file system, fdatasync p50 4 ms. What kind of disk this is cannot be told on " +
+			"darwin.": {OS: "darwin", Disk: Disk{SyncP50: 4000}},
+		"disk: overlay, fdatasync p50 4 ms. A container: other work on the machine may " +
+			"disturb.": {OS: "linux", Container: "x",
+			Disk: Disk{FileSystem: "overlay", SyncP50: 4000}},
+		"disk: ext4 on a virtual disk, fdatasync p50 4 ms. A virtual disk: whether a sync reaches a device cannot be " +
+			"told.": {OS: "linux", Disk: Disk{FileSystem: "ext4", Kind: "virtual disk", SyncP50: 4000}},
 	} {
 		if got := m.Sentence(); got != want {
 			t.Errorf("%s\nwant\n%s", got, want)
@@ -250,7 +267,8 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", test.row.Engine, got, test.want)
 		}
 	}
-	const want = "event/append-1, survives power loss, 1 client: no difference shown between a and b; c takes 2x the time of a."
+	const want = "event/append-1, survives power loss, 1 client: no difference shown between a and b; c takes 2x the " +
+		"time of a."
 	if got := g.winner(); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}

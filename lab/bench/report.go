@@ -23,7 +23,7 @@ type Report struct {
 	Partial     string        `json:"partial"` // why this is not all of the plan; empty if it is
 }
 
-// PlanJSON is the plan as the report tells it.
+// PlanJSON is the plan as written in the report.
 type PlanJSON struct {
 	Preset        string           `json:"preset"`
 	Engines       []string         `json:"engines"`
@@ -52,24 +52,26 @@ type Result struct {
 	Seconds       float64        `json:"seconds"`
 	OpsPerSec     float64        `json:"ops_per_sec"`
 	Latency       Latency        `json:"latency_us"`
-	SettleSeconds float64        `json:"settle_seconds"`  // of Close
-	CPUSeconds    float64        `json:"cpu_seconds"`     // of warm-up, measurement and Close, all threads
-	PeakRSS       int64          `json:"peak_rss_bytes"`  // of the child up to Close, the harness included
-	DiskBytes     int64          `json:"disk_bytes"`      // allocated, after Close
-	PeakDisk      int64          `json:"peak_disk_bytes"` // the most of what was seen once a second, at the end of measuring, and after Close
-	Commits       int64          `json:"commits"`         // batches applied since opening
-	Groups        int64          `json:"groups"`          // engine transactions they became
-	Syncs         int64          `json:"syncs"`           // times the device was asked to keep what was written
-	Items         int64          `json:"items"`           // there should be after it
-	Checked       int64          `json:"checked_items"`   // of them, read back and compared after it
-	Verified      bool           `json:"verified"`
-	Error         string         `json:"error"`   // empty if verified
-	Samples       []Sample       `json:"samples"` // one for each second and one at the end, where the workload asks for them
+	SettleSeconds float64        `json:"settle_seconds"` // of Close
+	CPUSeconds    float64        `json:"cpu_seconds"`    // of warm-up, measurement and Close, all threads
+	PeakRSS       int64          `json:"peak_rss_bytes"` // of the child up to Close, the harness included
+	DiskBytes     int64          `json:"disk_bytes"`     // allocated, after Close
+	// the most of what was seen once a second, at the end of measuring, and after Close
+	PeakDisk int64  `json:"peak_disk_bytes"`
+	Commits  int64  `json:"commits"`       // batches applied since opening
+	Groups   int64  `json:"groups"`        // engine transactions they became
+	Syncs    int64  `json:"syncs"`         // times the device was asked to keep what was written
+	Items    int64  `json:"items"`         // there should be after it
+	Checked  int64  `json:"checked_items"` // of them, read back and compared after it
+	Verified bool   `json:"verified"`
+	Error    string `json:"error"` // empty if verified
+	// one for each second and one at the end, where the workload asks for them
+	Samples []Sample `json:"samples"`
 
 	disk bool // it is void because the disk was full or refused, which is not the contender's fault
 }
 
-// Sample is how far a measurement had come at one moment.
+// Sample is the progress of a measurement at one moment.
 type Sample struct {
 	Seconds   float64 `json:"seconds"`    // since warming up began
 	Ops       int64   `json:"ops"`        // since then

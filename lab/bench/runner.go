@@ -61,7 +61,8 @@ func NewRunner(l Lab, p Plan, at Place) (_ *Runner, err error) {
 			if c.Given > holdfast.Memory {
 				return nil, &holdfast.Error{Op: "bench", Path: r.dir.Parent, Class: holdfast.ErrBadOption,
 					Detail: "it is on " + r.machine.Disk.FileSystem + ", which is memory: nothing there survives power loss",
-					Remedy: "name a directory on a disk with --dir, or say --allow-tmpfs, or measure --levels memory alone without reads"}
+					Remedy: "name a directory on a disk with --dir, or say --allow-tmpfs, or measure --levels memory alone without " +
+						"reads"}
 			}
 		}
 	}
@@ -173,7 +174,7 @@ func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, err
 	return result, nil
 }
 
-// diskRefuses reports that it is not the contender's fault: the disk is full, or takes no writes.
+// diskRefuses reports that the disk, not the contender, failed: it is full, or takes no writes.
 func diskRefuses(err error) bool {
 	return errors.Is(err, holdfast.ErrFull) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS) ||
 		errors.Is(err, syscall.EDQUOT)

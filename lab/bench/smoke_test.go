@@ -160,7 +160,8 @@ func TestClientsTogether(t *testing.T) {
 			clients := w.clients([]int{8})[0]
 			cell := Cell{Workload: w.Name, Engine: engine, Asked: holdfast.Memory, Given: holdfast.Memory, Clients: clients}
 			o := unknownOutcome()
-			err := lab.measure(request{Cell: cell, For: 20 * time.Millisecond, WarmUp: 5 * time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
+			err := lab.measure(request{Cell: cell, For: 20 * time.Millisecond, WarmUp: 5 * time.Millisecond, Dir: t.TempDir(),
+				Seed: 1}, &o)
 			if err != nil || !o.Verified || o.Ops < int64(clients) {
 				t.Errorf("%s on %s: %v, %+v", w.Name, engine, err, o)
 			}
@@ -171,7 +172,10 @@ func TestClientsTogether(t *testing.T) {
 // TestEngineThatGivesLessIsRefused: what Describe promises is what the tables say, so an open
 // engine that gives something else must not be measured.
 func TestEngineThatGivesLessIsRefused(t *testing.T) {
-	entry := all.Entry{Name: "boaster", Open: func(string, holdfast.Options) (holdfast.Engine, error) { return mem.New(), nil }, Describe: engineGiving("boaster", 1, 2, 3).Describe}
+	entry := all.Entry{Name: "boaster", Open: func(string, holdfast.Options) (holdfast.Engine, error) {
+		return mem.New(),
+			nil
+	}, Describe: engineGiving("boaster", 1, 2, 3).Describe}
 	lab := Lab{Engines: []all.Entry{entry}, Workloads: Workloads()}
 	cell := Cell{Workload: "event/append-1", Engine: "boaster", Asked: holdfast.Power, Given: holdfast.Power, Clients: 1}
 	o := unknownOutcome()
@@ -230,7 +234,8 @@ func TestInMemoryFileSystemIsRefused(t *testing.T) {
 		t.Skipf("%s is no tmpfs here: %+v, %v", shm, m.Disk, err)
 	}
 	durable := Plan{Cells: []Cell{{Given: holdfast.Process}}}
-	if _, err := NewRunner(Standard(), durable, Place{Dir: dir}); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "--allow-tmpfs") {
+	if _, err := NewRunner(Standard(), durable, Place{Dir: dir}); !errors.Is(err, holdfast.ErrBadOption) ||
+		!strings.Contains(err.Error(), "--allow-tmpfs") {
 		t.Errorf("it says %v", err)
 	}
 	for _, test := range []struct {
@@ -316,8 +321,8 @@ func TestEventVerificationCatches(t *testing.T) {
 	}
 }
 
-// change applies f to one of the pairs that hold events, in the middle if there are many, otherwise to the first of them, which
-// holds what is read.
+// change applies f to one of the pairs that hold events, in the middle if there are many, otherwise to the first of
+// them, which holds what is read.
 func change(e holdfast.Engine, f func(b *holdfast.Batch, key, value []byte)) error {
 	var keys, values [][]byte
 	it := e.Scan(holdfast.Range{})

@@ -62,7 +62,8 @@ func summarise(cells []Cell, results []Result, counted int) []Summary {
 			}
 			return values
 		}
-		s := Summary{Workload: c.Workload, Engine: c.Engine, Given: c.Given, Clients: c.Clients, Rounds: len(of), asked: c.Asked}
+		s := Summary{Workload: c.Workload, Engine: c.Engine, Given: c.Given, Clients: c.Clients, Rounds: len(of),
+			asked: c.Asked}
 		s.Median, s.Low, s.High, s.Confidence = median(column(func(r Result) float64 { return r.OpsPerSec }))
 		s.p50 = middle(column(func(r Result) float64 { return r.Latency.P50 }))
 		s.p99 = middle(column(func(r Result) float64 { return r.Latency.P99 }))

@@ -16,7 +16,8 @@ import (
 
 func example() *Table {
 	t := &Table{Keys: 2, Columns: []Column{
-		{Name: "engine"}, {Name: "level"}, {Name: "cuts", Right: true}, {Name: ""}, {Name: "lost", Right: true}, {Name: "says", Wrap: 12},
+		{Name: "engine"}, {Name: "level"}, {Name: "cuts", Right: true}, {Name: ""}, {Name: "lost", Right: true},
+		{Name: "says", Wrap: 12},
 	}}
 	t.Row("", "pebble", "power", "20", "hidden", "-", "as documented")
 	t.Row(Dim, "logtree", "process", "5", "hidden", "123456", "")
@@ -82,7 +83,8 @@ func TestColorsTakeNoRoom(t *testing.T) {
 
 func TestWrapped(t *testing.T) {
 	var out bytes.Buffer
-	Screen{W: &out, Width: 20, Color: true}.Wrapped("\x1b[31mfirst:\x1b[0m ", "one two three averylongwordwithoutblanks four")
+	Screen{W: &out, Width: 20, Color: true}.Wrapped("\x1b[31mfirst:\x1b[0m ",
+		"one two three averylongwordwithoutblanks four")
 	const want = "\x1b[31mfirst:\x1b[0m one two three\n    averylongwordwithoutblanks\n    four\n"
 	if out.String() != want {
 		t.Errorf("%q", out.String())

@@ -1,9 +1,9 @@
-// Package contender holds what Holdfast is measured and crashed against, though it is none of its engines: other stores for
-// hashicorp/raft, as they are.
+// Package contender holds what Holdfast is measured and crashed against, though it is none of its engines: other stores
+// for hashicorp/raft, as they are.
 //
-// A peer is dressed as a [holdfast.Engine], so that the lab opens, closes and describes it like any other, but it keeps Raft logs
-// only: what reads or writes keys fails with ErrUnavailable. Its own store is behind [RaftEngine]. [OpenRaft] is the one way to
-// a Raft store on any engine, a peer's or ours.
+// A peer has the interface of a [holdfast.Engine], so that the lab opens, closes and describes it like any other, but
+// it keeps Raft logs only: what reads or writes keys fails with ErrUnavailable. Its own store is behind [RaftEngine].
+// [OpenRaft] is the one way to a Raft store on any engine, a peer's or ours.
 package contender
 
 import (
@@ -24,7 +24,8 @@ import (
 
 // RaftStore is all that hashicorp/raft keeps: its log, its votes and its terms.
 //
-// A key that is not there is an error from raft-boltdb and raftlog, see [KeyMissing]; from raft-wal it is nil without one.
+// A key that is not there is an error from raft-boltdb and raftlog, see [KeyMissing]; from raft-wal it is nil without
+// one.
 type RaftStore interface {
 	raft.LogStore
 	raft.StableStore
@@ -33,14 +34,14 @@ type RaftStore interface {
 // RaftEngine is an engine that is a Raft store and nothing else.
 type RaftEngine interface {
 	holdfast.Engine
-	// RaftStore returns the store, the same each time. It lives as long as the engine is open. Writes are safe from power loss
-	// before they return.
+	// RaftStore returns the store, the same each time. It lives as long as the engine is open. Writes are safe from power
+	// loss before they return.
 	RaftStore() RaftStore
 }
 
-// Engines returns the peers in the order in which they are shown. Their Open makes the directory if need be. It refuses levels
-// below Power (ErrLevel), directories that another engine or program made (ErrForeign), and those that are open elsewhere
-// (ErrLocked).
+// Engines returns the peers in the order in which they are shown. Their Open makes the directory if need be. It refuses
+// levels below Power (ErrLevel), directories that another engine or program made (ErrForeign), and those that are open
+// elsewhere (ErrLocked).
 func Engines() []all.Entry {
 	var entries []all.Entry
 	for _, p := range peers {
@@ -98,7 +99,8 @@ func (c *counts) commit(err error) error {
 func (p *peer) RaftStore() RaftStore { return p.store }
 
 func (p *peer) refuse(op string) error {
-	return &holdfast.Error{Op: op, Engine: p.name, Path: p.dir, Class: holdfast.ErrUnavailable, Detail: onlyRaft, Remedy: "use its RaftStore, or another engine"}
+	return &holdfast.Error{Op: op, Engine: p.name, Path: p.dir, Class: holdfast.ErrUnavailable, Detail: onlyRaft,
+		Remedy: "use its RaftStore, or another engine"}
 }
 
 // Apply implements [holdfast.Engine]; the error is ErrUnavailable.
@@ -164,7 +166,7 @@ func (p *peer) Close() error {
 	return nil
 }
 
-// promises fills in what both peers give: power loss is survived, and nothing less is on offer.
+// promises fills in what both peers give: every write survives power loss, and there is no weaker level.
 func promises(c holdfast.Capabilities, how, why string) holdfast.Capabilities {
 	c.Memory = holdfast.Promise{Why: why}
 	c.Process = holdfast.Promise{Why: why}
@@ -172,11 +174,14 @@ func promises(c holdfast.Capabilities, how, why string) holdfast.Capabilities {
 	return c
 }
 
-// begin checks the options and makes dir, which may hold nothing but what owns says yes to, and returns its absolute path.
-func begin(describe func() holdfast.Capabilities, dir string, o holdfast.Options, owns func(file string) bool) (string, holdfast.Options, error) {
+// begin checks the options and makes dir, which may hold nothing but what owns says yes to, and returns its absolute
+// path.
+func begin(describe func() holdfast.Capabilities, dir string, o holdfast.Options,
+	owns func(file string) bool) (string, holdfast.Options, error) {
 	name := describe().Engine
 	refuse := func(class error, detail, remedy string, cause error) (string, holdfast.Options, error) {
-		return "", o, &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
+		return "", o, &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: class, Detail: detail, Remedy: remedy,
+			Cause: cause}
 	}
 	o, err := o.WithDefaults()
 	if err != nil {
@@ -223,7 +228,8 @@ func opening(name, dir string, open func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			err = &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: holdfast.ErrCorrupt, Detail: fmt.Sprintf("the library panics: %v", p), Remedy: "restore it from a backup"}
+			err = &holdfast.Error{Op: "open", Engine: name, Path: dir, Class: holdfast.ErrCorrupt,
+				Detail: fmt.Sprintf("the library panics: %v", p), Remedy: "restore it from a backup"}
 		}
 	}()
 	return open()

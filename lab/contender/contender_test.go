@@ -43,7 +43,8 @@ func open(t *testing.T, peer all.Entry, dir string) holdfast.Engine {
 // entry follows from its index, in all fields.
 func entry(index uint64) *raft.Log {
 	return &raft.Log{
-		Index: index, Term: 1 + index/10, Type: raft.LogCommand, Data: fmt.Appendf(nil, "data %d", index), Extensions: fmt.Appendf(nil, "more %d", index),
+		Index: index, Term: 1 + index/10, Type: raft.LogCommand, Data: fmt.Appendf(nil, "data %d", index),
+		Extensions: fmt.Appendf(nil, "more %d", index),
 		AppendedAt: time.Date(2024, 5, 6, 7, 8, 9, int(index), time.UTC),
 	}
 }
@@ -101,7 +102,8 @@ func TestPeerKeepsARaftLog(t *testing.T) {
 			t.Errorf("a key that is not there: %q, %v", v, err)
 		}
 		for _, err := range []error{
-			s.StoreLogs(entries(1, 40)), s.StoreLog(entry(41)), s.DeleteRange(1, 10), s.DeleteRange(36, 41), s.StoreLogs(entries(36, 50)),
+			s.StoreLogs(entries(1, 40)), s.StoreLog(entry(41)), s.DeleteRange(1, 10), s.DeleteRange(36, 41),
+			s.StoreLogs(entries(36, 50)),
 			s.Set([]byte("LastVoteCand"), []byte("node-b")), s.SetUint64([]byte("CurrentTerm"), 7),
 		} {
 			if err != nil {
@@ -169,7 +171,8 @@ func TestPeerRefusesKeys(t *testing.T) {
 		_, snapped := e.Snapshot()
 		it := e.Scan(holdfast.Range{})
 		for name, err := range map[string]error{"apply": applied, "get": got, "snapshot": snapped, "scan": it.Err()} {
-			if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), onlyRaft) || !strings.Contains(err.Error(), peer.Name) {
+			if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), onlyRaft) ||
+				!strings.Contains(err.Error(), peer.Name) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -187,7 +190,8 @@ func TestPeerCapabilities(t *testing.T) {
 		e := open(t, peer, t.TempDir())
 		defer e.Close()
 		for _, c := range []holdfast.Capabilities{peer.Describe(), e.Capabilities()} {
-			if c.Engine != peer.Name || !strings.HasPrefix(c.Library, "github.com/hashicorp/raft-") || c.Strongest() != holdfast.Power || c.Power.How == "" || !c.AtomicBatches || len(c.Caveats) < 3 {
+			if c.Engine != peer.Name || !strings.HasPrefix(c.Library, "github.com/hashicorp/raft-") ||
+				c.Strongest() != holdfast.Power || c.Power.How == "" || !c.AtomicBatches || len(c.Caveats) < 3 {
 				t.Errorf("%+v", c)
 			}
 			for _, level := range []holdfast.Level{holdfast.Memory, holdfast.Process} {
@@ -238,7 +242,8 @@ func TestPeerOpenRefuses(t *testing.T) {
 			if err == nil {
 				e.Close()
 			}
-			if !errors.Is(err, test.class) || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), peer.Name) && name != "no level" {
+			if !errors.Is(err, test.class) || !strings.Contains(err.Error(), test.want) ||
+				!strings.Contains(err.Error(), peer.Name) && name != "no level" {
 				t.Errorf("%s: %v", name, err)
 			}
 			if after := names(t, test.dir); !slices.Equal(before, after) {
@@ -260,7 +265,8 @@ func names(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// TestPeerIsLocked: a second opener is told so, where the libraries would wait without end; and a failed one leaves no lock.
+// TestPeerIsLocked: a second opener is told so, where the libraries would wait without end; and a failed one leaves no
+// lock.
 func TestPeerIsLocked(t *testing.T) {
 	each(t, func(t *testing.T, peer all.Entry) {
 		dir := t.TempDir()
@@ -313,8 +319,8 @@ func TestWALDamageIsToldAndUnlocked(t *testing.T) {
 	}
 }
 
-// TestWALDeletedEntriesCanBeGot is what a caveat says: what was deleted from the front is still found in the file that is appended to,
-// until it is opened again. Whatever the log says of itself is right.
+// TestWALDeletedEntriesCanBeGot is what a caveat says: what was deleted from the front is still found in the file that
+// is appended to, until it is opened again. Whatever the log says of itself is right.
 func TestWALDeletedEntriesCanBeGot(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := t.TempDir()
@@ -361,10 +367,12 @@ func TestOpenRaftOnEngines(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s at %v: %v", entry.Name, level, err)
 			}
-			if err := errors.Join(s.StoreLogs(entries(1, 20)), s.DeleteRange(1, 5), s.Set([]byte("k"), []byte("v"))); err != nil {
+			if err := errors.Join(s.StoreLogs(entries(1, 20)), s.DeleteRange(1, 5),
+				s.Set([]byte("k"), []byte("v"))); err != nil {
 				t.Errorf("%s at %v: %v", entry.Name, level, err)
 			}
-			if n, err := s.GetUint64([]byte("none")); n != 0 || KeyMissing(err) == (entry.Name == RaftWAL) || err != nil && !KeyMissing(err) {
+			if n, err := s.GetUint64([]byte("none")); n != 0 || KeyMissing(err) == (entry.Name == RaftWAL) ||
+				err != nil && !KeyMissing(err) {
 				t.Errorf("%s: a number that is not there: %d, %v", entry.Name, n, err)
 			}
 			if entry.Name == RaftWAL { // see TestWALDeletedEntriesCanBeGot

@@ -33,10 +33,13 @@ func DescribeRaftBoltDB() holdfast.Capabilities {
 		MaxKeySize:    holdfast.MaxKeySize, MaxValueSize: holdfast.MaxValueSize, MaxBatchSize: holdfast.MaxBatchSize,
 		Caveats: []string{
 			"It holds Raft logs only, in one bbolt file: no keys and values.",
-			"Each StoreLogs, Set and DeleteRange is a transaction of its own with two syncs; concurrent ones wait for each other.",
-			"The file never shrinks. Deleting a prefix of the log visits each entry, and leaves free pages, the list of which every later commit writes.",
-			"Entries carry no checksum: damage to the file is found when it breaks the tree or the encoding of an entry, where it can also end in a panic; other damage is answered as data.",
-			"Nothing syncs the directory that a new file stands in.",
+			"Each StoreLogs, Set and DeleteRange is a transaction of its own with two syncs; concurrent ones wait for each " +
+				"other.",
+			"The file never shrinks. Deleting a prefix of the log visits each entry, and leaves free pages, the list of which " +
+				"every later commit writes.",
+			"Entries carry no checksum: damage to the file is found when it breaks the tree or the encoding of an entry, " +
+				"where it can also end in a panic; other damage is answered as data.",
+			"The directory of a new file is not synced.",
 			"Entries are encoded as msgpack by reflection.",
 		},
 	}, "one bbolt transaction per call: pages, fdatasync, meta page, fdatasync",
@@ -67,8 +70,8 @@ func (s boltStore) SetUint64(key []byte, val uint64) error {
 	return s.commit(s.BoltStore.SetUint64(key, val))
 }
 
-// OpenRaftBoltDB opens or makes the store in dir, which holds raft.db alone. o.Level must be Power, or 0, which means it.
-// SyncEvery and MemoryBytes play no part.
+// OpenRaftBoltDB opens or makes the store in dir, which holds raft.db alone. o.Level must be Power, or 0, which means
+// it. SyncEvery and MemoryBytes play no part.
 func OpenRaftBoltDB(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	dir, _, err := begin(DescribeRaftBoltDB, dir, o, func(file string) bool { return file == boltFile })
 	if err != nil {
@@ -103,7 +106,7 @@ func OpenRaftBoltDB(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	}, nil
 }
 
-// openError tells what stands in the way of opening a file of bbolt's.
+// openError says why a file of bbolt cannot be opened.
 func openError(name, path string, err error) error {
 	e := &holdfast.Error{Op: "open", Engine: name, Path: path, Cause: err}
 	var known *holdfast.Error

@@ -39,13 +39,19 @@ func DescribeRaftWAL() holdfast.Capabilities {
 		MaxKeySize:        holdfast.MaxKeySize, MaxValueSize: holdfast.MaxValueSize, MaxBatchSize: holdfast.MaxBatchSize,
 		Caveats: []string{
 			"It holds Raft logs only: no keys and values. Its authors call it experimental.",
-			"An append is one write and one fsync, of a file of 64 MiB whose space is reserved ahead but not written, so that the file system's journal has to note each block that is written first. Votes and terms, which files there are, and each DeleteRange are transactions in a bbolt file beside it, with two syncs.",
-			"Indexes must follow each other without gaps, so that raft throws the whole log away after it has restored a snapshot; only a prefix or a suffix of the log can be deleted.",
+			"An append is one write and one fsync, of a file of 64 MiB whose space is reserved ahead but not written, so that " +
+				"the file system's journal has to note each block that is written first. Votes and terms, which files there are, " +
+				"and each DeleteRange are transactions in a bbolt file beside it, with two syncs.",
+			"Indexes must follow each other without gaps, so that raft throws the whole log away after it has restored a " +
+				"snapshot; only a prefix or a suffix of the log can be deleted.",
 			"A deleted prefix gives back whole files of 64 MiB only, and an empty log takes as much.",
-			"Checksums are looked at for the last batch when it opens, and never when an entry is read: damage can be answered as data.",
+			"Checksums are looked at for the last batch when it opens, and never when an entry is read: damage can be " +
+				"answered as data.",
 			"If the next file cannot be made (no room), that is only logged, and appends fail until the log is opened again.",
-			"A kill between the sealing of a file, which deleting a suffix does too, and the transaction that notes it leaves a log that takes no more entries, however often it is opened: see docs/findings/raft-wal.md.",
-			"Entries that were deleted from the front can still be got from the file that is appended to, until it is opened again; FirstIndex is right.",
+			"A kill between the sealing of a file, which deleting a suffix does too, and the transaction that notes it leaves " +
+				"a log that takes no more entries, however often it is opened: see docs/findings/raft-wal.md.",
+			"Entries that were deleted from the front can still be got from the file that is appended to, until it is opened " +
+				"again; FirstIndex is right.",
 			"Each GetLog reads 64 KiB, or what is left of the file.",
 			"A key that is not there is nil without an error.",
 		},
@@ -69,8 +75,8 @@ func (s walStore) SetUint64(key []byte, val uint64) error {
 	return s.counts.commit(s.WAL.SetUint64(key, val))
 }
 
-// walFiles is raft-wal's own file system, which counts what is written and synced. Directories are synced by it too, once for each
-// file that is made or removed; those are not seen.
+// walFiles is raft-wal's own file system, which counts what is written and synced. Directories are synced by it too,
+// once for each file that is made or removed; those are not seen.
 type walFiles struct {
 	types.VFS
 	counts *counts
@@ -126,7 +132,8 @@ func (m walMetaStore) SetStable(key, value []byte) error {
 // walOpening keeps two goroutines from finding the same directory free.
 var walOpening sync.Mutex
 
-// OpenRaftWAL opens or makes the store in dir. o.Level must be Power, or 0, which means it. SyncEvery and MemoryBytes play no part.
+// OpenRaftWAL opens or makes the store in dir. o.Level must be Power, or 0, which means it. SyncEvery and MemoryBytes
+// play no part.
 func OpenRaftWAL(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	dir, o, err := begin(DescribeRaftWAL, dir, o, func(file string) bool {
 		return file == walMeta || file == walMeta+".tmp" || strings.HasSuffix(file, walSuffix)
@@ -151,7 +158,8 @@ func OpenRaftWAL(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		// It leaves its lock behind, on which the next who opens would wait for ever.
 		_ = meta.Close()
 		if errors.Is(err, wal.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) {
-			return nil, &holdfast.Error{Op: "open", Engine: RaftWAL, Path: dir, Class: holdfast.ErrCorrupt, Cause: err, Remedy: "restore it from a backup"}
+			return nil, &holdfast.Error{Op: "open", Engine: RaftWAL, Path: dir, Class: holdfast.ErrCorrupt, Cause: err,
+				Remedy: "restore it from a backup"}
 		}
 		return nil, openError(RaftWAL, dir, err)
 	}

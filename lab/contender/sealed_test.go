@@ -12,7 +12,8 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 )
 
-// copyingMeta keeps a copy of the whole directory as it is when the first transaction begins: what a process leaves that is killed then.
+// copyingMeta keeps a copy of the whole directory as it is when the first transaction begins: what a process leaves
+// that is killed then.
 type copyingMeta struct {
 	metadb.BoltMetaDB
 	dir    string
@@ -31,8 +32,9 @@ func (m *copyingMeta) CommitState(s types.PersistentState) error {
 	return m.BoltMetaDB.CommitState(s)
 }
 
-// TestRaftWALSealed shows docs/findings/raft-wal.md: a kill between the write that seals a file and the transaction that notes it leaves a log
-// that keeps what it had acknowledged and takes nothing more. Should this fail with a newer raft-wal, the finding is out of date.
+// TestRaftWALSealed shows docs/findings/raft-wal.md: a kill between the write that seals a file and the transaction
+// that notes it leaves a log that keeps what it had acknowledged and takes nothing more. Should this fail with a newer
+// raft-wal, the finding is out of date.
 func TestRaftWALSealed(t *testing.T) {
 	const last = 20
 	big := func(index uint64) *raft.Log {

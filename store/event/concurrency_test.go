@@ -148,7 +148,7 @@ func TestConcurrent(t *testing.T) {
 // submitted was never waited for.
 func TestNoLeaks(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	st := newStage()
+	st := newFakeEngine()
 	s := openLog(t, st, event.Options{Level: holdfast.Memory})
 	st.Hold()
 	for range 3 {

@@ -61,7 +61,7 @@ func testConflicts(t *testing.T, tg *target, o event.Options) {
 
 // A conflict is told once what was found can be read; SubmitAfter tells at once.
 func TestConflictWaits(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openLog(t, st, event.Options{Level: holdfast.Memory})
 		defer closeLog(t, s)
 		appendOK(t, s, typed("1")...)
@@ -94,7 +94,7 @@ func TestConflictWaits(t *testing.T) {
 
 // A conflict with what never becomes durable ends with the reason.
 func TestConflictInFailure(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openLog(t, st, event.Options{Level: holdfast.Memory})
 		appendOK(t, s, typed("1")...)
 		st.Hold()

@@ -58,7 +58,7 @@ func TestTheDeletedIsLeftBehind(t *testing.T) {
 
 // Where a range costs the same for any number of keys, a few are deleted singly, and a range is used for many.
 func TestFewAreDeletedSingly(t *testing.T) {
-	st := newStage()
+	st := newFakeEngine()
 	s := openLog(t, st, event.Options{Level: holdfast.Memory})
 	defer closeLog(t, s)
 	for range 200 {
@@ -80,7 +80,7 @@ func TestFewAreDeletedSingly(t *testing.T) {
 // A small window costs no batch every few events.
 func TestSmallWindow(t *testing.T) {
 	for _, native := range []bool{false, true} {
-		st := newStage()
+		st := newFakeEngine()
 		st.Native = native
 		s := openLog(t, st, event.Options{Level: holdfast.Memory, IDWindow: 16})
 		const n = 20_000
@@ -99,7 +99,7 @@ func TestSmallWindow(t *testing.T) {
 
 // Ids are removed though all that are to go at once do not fit into one batch of the engine.
 func TestManyIDsAreRemoved(t *testing.T) {
-	st := newStage()
+	st := newFakeEngine()
 	st.Native, st.Ops = false, 200
 	s := openLog(t, st, event.Options{Level: holdfast.Memory, IDWindow: 300})
 	defer closeLog(t, s)

@@ -19,7 +19,7 @@ import (
 // Nobody is shown what is not durable: not Last, not a reader, not a follower, not an
 // offset. And what is durable is shown, though a later append is not.
 func TestOnlyDurableIsShown(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openLog(t, st, event.Options{Level: holdfast.Memory})
 		appendOK(t, s, typed("1")...)
 		st.Hold()
@@ -106,7 +106,7 @@ func TestOnlyDurableIsShown(t *testing.T) {
 
 // Offsets and snapshots are returned only once they are durable.
 func TestCursorsAreDurable(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openLog(t, st, event.Options{Level: holdfast.Memory})
 		defer closeLog(t, s)
 		appendOK(t, s, typed("1")...)
@@ -140,7 +140,7 @@ func TestCursorsAreDurable(t *testing.T) {
 
 // A refused Apply leaves no hole.
 func TestRefusedApply(t *testing.T) {
-	st := newStage()
+	st := newFakeEngine()
 	s := openLog(t, st, event.Options{Level: holdfast.Memory})
 	defer closeLog(t, s)
 	appendOK(t, s, typed("1")...)
@@ -158,7 +158,7 @@ func TestRefusedApply(t *testing.T) {
 // After a failed Wait nothing of it, or of what comes later, is shown or acknowledged; what
 // was durable can still be read; followers and all later calls are told the cause.
 func TestFailedWait(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openLog(t, st, event.Options{Level: holdfast.Memory})
 		appendOK(t, s, typed("1", "2")...)
 		followed := make(chan error)
@@ -197,7 +197,7 @@ func TestFailedWait(t *testing.T) {
 // engine needs, and takes up again what a failure interrupted.
 func TestTruncateInChunks(t *testing.T) {
 	const n = 1000
-	st := newStage()
+	st := newFakeEngine()
 	st.Native, st.Ops = false, 100
 	s := openLog(t, st, event.Options{Level: holdfast.Memory})
 	for range n {
@@ -264,7 +264,7 @@ func TestTruncateInSmallChunks(t *testing.T) {
 		{"large", 64, 1 << 17, 64 << 17 / chunks.Bytes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			st := newStage()
+			st := newFakeEngine()
 			st.Native = false
 			s := openLog(t, st, event.Options{Level: holdfast.Memory})
 			defer closeLog(t, s)
@@ -301,7 +301,7 @@ func TestTruncateInSmallChunks(t *testing.T) {
 
 // Close does not wait for the rest of a truncation, and the next one goes on with it.
 func TestCloseBetweenChunks(t *testing.T) {
-	st := newStage()
+	st := newFakeEngine()
 	st.Native = false
 	s := openLog(t, st, event.Options{Level: holdfast.Memory})
 	const n = 8 * chunks.Keys
@@ -337,7 +337,7 @@ func TestCloseBetweenChunks(t *testing.T) {
 
 // Limits are those of the engine, and are refused before anything happens.
 func TestLimits(t *testing.T) {
-	st := newStage()
+	st := newFakeEngine()
 	s := openLog(t, st, event.Options{Level: holdfast.Memory})
 	defer closeLog(t, s)
 	caps := st.Capabilities()

@@ -80,7 +80,7 @@ func TestFollowersLearnOfIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				st := newStage()
+				st := newFakeEngine()
 				s := openLog(t, st, event.Options{Level: holdfast.Memory})
 				appendOK(t, s, typed("1")...)
 				ends := following(ctx, s, 3)

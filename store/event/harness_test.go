@@ -17,14 +17,14 @@ func TestMain(m *testing.M) { storetest.Main(m, child) }
 var ctx = context.Background()
 
 type (
-	stage  = storetest.Stage
-	target = storetest.Target
+	fakeEngine = storetest.FakeEngine
+	target     = storetest.Target
 )
 
 var (
-	newStage = storetest.NewStage
-	stages   = storetest.Stages
-	targets  = storetest.Targets
+	newFakeEngine = storetest.NewFakeEngine
+	fakeEngines   = storetest.FakeEngines
+	targets       = storetest.Targets
 
 	wantError = storetest.WantError
 )

@@ -104,7 +104,7 @@ func TestIDsPinNothing(t *testing.T) {
 // After a failed save the offsets and snapshots of others are loaded as before. What is kept under the name itself is
 // not known.
 func TestLoadsAfterAFailedSave(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openLog(t, st, event.Options{Level: holdfast.Memory})
 		appendOK(t, s, typed("1")...)
 		if err := errors.Join(s.SaveOffset(ctx, "a", 1), s.SaveSnapshot(ctx, "a", 1, []byte("state")), s.SaveOffset(ctx, "b", 0)); err != nil {
@@ -200,7 +200,7 @@ func TestReadFirstBesideTruncation(t *testing.T) {
 
 // Whatever waits before it has its place, or for another, ends with its context.
 func TestContextEndsWaiting(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openLog(t, st, event.Options{Level: holdfast.Memory})
 		appendOK(t, s, typed("1", "2", "3")...)
 		st.Hold()

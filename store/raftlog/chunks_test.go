@@ -20,9 +20,9 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
-// keyed returns a stage whose engine removes keys one by one.
-func keyed() *stage {
-	st := newStage()
+// keyed returns a fake engine that removes keys one by one.
+func keyed() *fakeEngine {
+	st := newFakeEngine()
 	st.Native = false
 	return st
 }
@@ -55,7 +55,7 @@ func TestOthersComeBetweenChunks(t *testing.T) {
 	}
 	for name, other := range others {
 		t.Run(name, func(t *testing.T) {
-			stages(t, func(t *testing.T, st *stage) {
+			fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 				st.Native = false
 				s := openStore(t, st, inMemory)
 				fill(t, s, n+100)
@@ -96,7 +96,8 @@ func TestOthersComeBetweenChunks(t *testing.T) {
 				}
 				left := 0
 				lo, hi := []byte("r\x00l"), []byte("r\x00m")
-				if left = storetest.Keys(st, holdfast.Range{Lo: lo, Hi: hi}); left < 5*chunks.Keys && name != "more of the same" { // which returns when all of it is gone, whoever of the two removes it
+				// which returns when all of it is gone, whoever of the two removes it
+				if left = storetest.Keys(st, holdfast.Range{Lo: lo, Hi: hi}); left < 5*chunks.Keys && name != "more of the same" {
 					t.Fatalf("%d keys were left when the call had come through, after %d receipts", left, released)
 				}
 				st.Release(-1)
@@ -117,13 +118,14 @@ func TestOthersComeBetweenChunks(t *testing.T) {
 	}
 }
 
-// TestCloseBetweenChunks: Close does not wait for the rest of a long deletion, which is over for readers; the next deletion
-// after the store is opened again goes on with it, unless it is one of the end of the log, which removes what is its own.
+// TestCloseBetweenChunks: Close does not wait for the rest of a long deletion, which is over for readers; the next
+// deletion after the store is opened again goes on with it, unless it is one of the end of the log, which removes what
+// is its own.
 func TestCloseBetweenChunks(t *testing.T) {
 	const n = 20 * chunks.Keys
 	for _, name := range []string{"nothing", "prefix", "suffix"} {
 		t.Run(name, func(t *testing.T) {
-			stages(t, func(t *testing.T, st *stage) {
+			fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 				st.Native = false
 				s := openStore(t, st, inMemory)
 				fill(t, s, n+100)
@@ -191,9 +193,9 @@ func TestChunksOfLargeEntries(t *testing.T) {
 	}
 }
 
-// TestInterrupted does random things to a store and to its model, on an engine that refuses now and then in the middle of a
-// deletion, so that there is nearly always something dead in the way of the next operation, at either end of the log or
-// within it. A deletion has happened as a whole or not at all, and at the end nothing is left of any.
+// TestInterrupted does random things to a store and to its model, on an engine that refuses now and then in the middle
+// of a deletion, so that there is nearly always something dead in the way of the next operation, at either end of the
+// log or within it. A deletion has happened as a whole or not at all, and at the end nothing is left of any.
 func TestInterrupted(t *testing.T) {
 	for _, size := range []int{1, 3} {
 		t.Run(fmt.Sprintf("chunks of %d", size), func(t *testing.T) {
@@ -361,11 +363,12 @@ func TestChunksBesideEverything(t *testing.T) {
 			closeStore(t, s)
 			close(b.stop)
 			<-b.done
-			s = openStore(t, b.stage, inMemory)
+			s = openStore(t, b.fakeEngine, inMemory)
 			remove(t, s, 1, 0)
 			from, _ := s.FirstIndex()
 			end, _ := s.LastIndex()
-			if got := storetest.Keys(b.stage, holdfast.Range{Lo: []byte("r\x00l"), Hi: []byte("r\x00m")}); uint64(got) != end-from+1 {
+			if got := storetest.Keys(b.fakeEngine, holdfast.Range{Lo: []byte("r\x00l"),
+				Hi: []byte("r\x00m")}); uint64(got) != end-from+1 {
 				t.Fatalf("%d entries in a log from %d to %d", got, from, end)
 			}
 			closeStore(t, s)
@@ -408,8 +411,8 @@ func (it *lazyIterator) Value() []byte {
 
 func (it *lazyIterator) Err() error { return it.err }
 
-// TestDeleteDamaged: entries that cannot be read can be deleted, wherever in the deletion they are, and the store opens again. A damaged last
-// one once left a dead span that ended before it began, which no Open took.
+// TestDeleteDamaged: entries that cannot be read can be deleted, wherever in the deletion they are, and the store opens
+// again. A damaged last one once left a dead span that ended before it began, which no Open took.
 func TestDeleteDamaged(t *testing.T) {
 	for damaged := uint64(1); damaged <= 10; damaged++ {
 		for _, span := range [][2]uint64{{1, damaged}, {damaged, 10}, {1, 10}, {damaged, damaged}, {2, 9}} {

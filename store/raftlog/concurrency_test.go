@@ -20,17 +20,17 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
-// busy is a stage whose receipts come in late, one by one, and which remembers what each batch
+// busy is a fake engine whose receipts come in late, one by one, and which remembers what each batch
 // wrote: the term of an entry, and the number of a vote, are those of their write alone.
 type busy struct {
-	*stage
+	*fakeEngine
 	of   sync.Map // of what was written to the token of its batch
 	stop chan struct{}
 	done chan struct{}
 }
 
 func newBusy(late bool) *busy {
-	b := &busy{stage: newStage(), stop: make(chan struct{}), done: make(chan struct{})}
+	b := &busy{fakeEngine: newFakeEngine(), stop: make(chan struct{}), done: make(chan struct{})}
 	b.Late = late
 	b.Hold()
 	go func() {
@@ -69,7 +69,7 @@ func (b *busy) Apply(batch *holdfast.Batch, level holdfast.Level) (holdfast.Rece
 			b.of.Store(string(v), token)
 		}
 	}
-	return b.stage.Apply(batch, level)
+	return b.fakeEngine.Apply(batch, level)
 }
 
 // durable reports whether what was written with that name has reached the level.
@@ -187,7 +187,7 @@ func TestNothingIsSeenTooEarly(t *testing.T) {
 			close(b.stop)
 			<-b.done
 			// What is in the engine is a store.
-			s = openStore(t, b.stage, inMemory)
+			s = openStore(t, b.fakeEngine, inMemory)
 			closeStore(t, s)
 		})
 	}
@@ -320,7 +320,7 @@ func TestNoLeaks(t *testing.T) {
 // Close may come at any time: calls that are under way end, and those after it are told.
 func TestCloseWhileBusy(t *testing.T) {
 	for round := range 20 {
-		st := newStage()
+		st := newFakeEngine()
 		s := openStore(t, st, inMemory)
 		store(t, s, entries(1, 50, 1)...)
 		var wg sync.WaitGroup
@@ -360,13 +360,13 @@ func TestCloseWhileBusy(t *testing.T) {
 
 // parked is an engine whose next Get comes back only when it is let go.
 type parked struct {
-	*stage
+	*fakeEngine
 	park chan chan struct{} // what is received from it is closed when the value has been read
 	free chan struct{}
 }
 
 func (p *parked) Get(dst, key []byte) ([]byte, error) {
-	value, err := p.stage.Get(dst, key)
+	value, err := p.fakeEngine.Get(dst, key)
 	select {
 	case read := <-p.park:
 		close(read)
@@ -379,9 +379,9 @@ func (p *parked) Get(dst, key []byte) ([]byte, error) {
 // TestSlowGetBesideSet: a Get that read the old value from the engine while a Set was under way, and returns after
 // it, must not leave the old value in memory.
 func TestSlowGetBesideSet(t *testing.T) {
-	st := newStage()
+	st := newFakeEngine()
 	st.Late = true
-	eng := &parked{stage: st, park: make(chan chan struct{}, 1), free: make(chan struct{})}
+	eng := &parked{fakeEngine: st, park: make(chan chan struct{}, 1), free: make(chan struct{})}
 	open := func() *raftlog.Store {
 		s, err := raftlog.Open(eng, raftlog.Options{Level: holdfast.Memory})
 		if err != nil {

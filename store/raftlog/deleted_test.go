@@ -67,7 +67,7 @@ func TestTheDeletedIsLeftBehind(t *testing.T) {
 // Storing in the middle of what has been deleted, and is not removed yet, needs one chunk, not half of all, and the
 // log goes on there as anywhere; so does another deletion. What is left is removed in the end.
 func TestStoreAmongTheDead(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		st.Native = false
 		s := openStore(t, st, inMemory)
 		const n = 100 * chunks.Keys
@@ -109,7 +109,7 @@ func TestStoreAmongTheDead(t *testing.T) {
 // same for any number of entries, a few are deleted singly.
 func TestRanges(t *testing.T) {
 	for _, native := range []bool{false, true} {
-		st := newStage()
+		st := newFakeEngine()
 		st.Native = native
 		s := openStore(t, st, raftlog.Options{Level: holdfast.Memory})
 		fill(t, s, 3*chunks.Keys)

@@ -38,7 +38,7 @@ func missing(s *raftlog.Store, index uint64) func() error {
 // the commit index. Appends do not wait for each other, and what is durable is shown though a later
 // append is not.
 func TestAppendIsShownWhenDurable(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openStore(t, st, inMemory)
 		defer closeStore(t, s)
 		defer st.Release(-1)
@@ -65,7 +65,7 @@ func TestAppendIsShownWhenDurable(t *testing.T) {
 // Whoever asks for an entry that is being overwritten waits until that is settled; other entries are
 // read meanwhile, and appended.
 func TestOverwriteIsShownWhenDurable(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openStore(t, st, inMemory)
 		defer closeStore(t, s)
 		defer st.Release(-1)
@@ -95,7 +95,7 @@ func TestOverwriteIsShownWhenDurable(t *testing.T) {
 
 // A deletion is shown when it is durable, whole.
 func TestDeletionIsShownWhenDurable(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openStore(t, st, inMemory)
 		defer closeStore(t, s)
 		defer st.Release(-1)
@@ -145,7 +145,7 @@ func TestDeletionIsShownWhenDurable(t *testing.T) {
 // The same where the suffix begins in a gap: what is appended there, before what was deleted but
 // behind what is left, is not shown as part of the old log.
 func TestDeletionFromAGap(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openStore(t, st, inMemory)
 		defer closeStore(t, s)
 		defer st.Release(-1)
@@ -181,7 +181,7 @@ func TestDeletionOfWhatIsUnderWay(t *testing.T) {
 		{3, 100, entries(1, 2, 1)},
 	} {
 		t.Run(fmt.Sprintf("%d to %d", c.lo, c.hi), func(t *testing.T) {
-			stages(t, func(t *testing.T, st *stage) {
+			fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 				s := openStore(t, st, inMemory)
 				store(t, s, entries(1, 5, 1)...)
 				st.Hold()
@@ -207,7 +207,7 @@ func TestDeletionOfWhatIsUnderWay(t *testing.T) {
 // A stable value is shown when it is durable. What it replaces is shown until then, or, if it is not
 // in memory, whoever asks waits.
 func TestStableIsShownWhenDurable(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openStore(t, st, inMemory)
 		set(t, s, "voted", "for a")
 		set(t, s, "cold", "before")
@@ -246,7 +246,7 @@ func TestStableIsShownWhenDurable(t *testing.T) {
 
 // Of two writes of one key under way, the later one counts, whichever returns first.
 func TestStableOrder(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openStore(t, st, inMemory)
 		defer closeStore(t, s)
 		defer st.Release(-1)
@@ -278,7 +278,7 @@ func TestFailedWait(t *testing.T) {
 		"set":       func(s *raftlog.Store) error { return s.Set([]byte("k"), []byte("after")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			stages(t, func(t *testing.T, st *stage) {
+			fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 				s := openStore(t, st, inMemory)
 				store(t, s, entries(1, 5, 1)...)
 				set(t, s, "k", "before")
@@ -323,7 +323,7 @@ func TestFailedWait(t *testing.T) {
 
 // A refused Apply changes nothing, and what comes later has its place.
 func TestRefusedApply(t *testing.T) {
-	st := newStage()
+	st := newFakeEngine()
 	s := openStore(t, st, inMemory)
 	defer closeStore(t, s)
 	store(t, s, entries(1, 5, 1)...)
@@ -356,10 +356,10 @@ func TestRefusedApply(t *testing.T) {
 func TestManyBatches(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		st   func() *stage
+		st   func() *fakeEngine
 	}{
-		{"bytes", func() *stage { st := newStage(); st.MaxBatch = 2400; return st }},
-		{"operations", func() *stage { st := newStage(); st.Ops = 7; return st }},
+		{"bytes", func() *fakeEngine { st := newFakeEngine(); st.MaxBatch = 2400; return st }},
+		{"operations", func() *fakeEngine { st := newFakeEngine(); st.Ops = 7; return st }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			st := c.st()
@@ -425,7 +425,7 @@ func TestDeletionEndsEarly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, goOn := range []string{"again", "another", "reopen", "store"} {
 				for chunks := 1; chunks < 4; chunks += 2 {
-					st := newStage()
+					st := newFakeEngine()
 					st.Native = false
 					s := openStore(t, st, inMemory)
 					for at := uint64(1); at < 20_000; at += 5_000 {
@@ -504,7 +504,7 @@ func wantSome(t testing.TB, s *raftlog.Store, logs []*raft.Log) {
 // Open shows nothing before it is durable at the store's level, and Close waits for what is under
 // way.
 func TestOpenAndCloseWait(t *testing.T) {
-	stages(t, func(t *testing.T, st *stage) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openStore(t, st, inMemory)
 		store(t, s, entry(1, 1))
 		st.Hold()

@@ -18,14 +18,14 @@ import (
 func TestMain(m *testing.M) { storetest.Main(m, child) }
 
 type (
-	stage  = storetest.Stage
-	target = storetest.Target
+	fakeEngine = storetest.FakeEngine
+	target     = storetest.Target
 )
 
 var (
-	newStage = storetest.NewStage
-	stages   = storetest.Stages
-	targets  = storetest.Targets
+	newFakeEngine = storetest.NewFakeEngine
+	fakeEngines   = storetest.FakeEngines
+	targets       = storetest.Targets
 
 	wantError  = storetest.WantError
 	async      = storetest.Async

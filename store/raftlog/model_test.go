@@ -267,7 +267,7 @@ func TestEveryPrefix(t *testing.T) {
 }
 
 func everyPrefix(rt *rapid.T, native bool, ops, bytes int64) {
-	st := newStage()
+	st := newFakeEngine()
 	st.Record, st.Native, st.Ops, st.MaxBatch = true, native, ops, bytes
 	s, err := raftlog.Open(st, inMemory)
 	if err != nil {

@@ -2,8 +2,8 @@
 // directory of Badger or Pebble, a database of SQLite. Each is read with its library.
 //
 // The library gets a copy of the files. So nothing in the source can change, also where a library recovers or
-// tidies up what it opens. The source must not be in use: that is found out by its lock, as far as the system tells, and by files
-// that change while they are copied.
+// tidies up what it opens. The source must not be in use: Open checks its lock, as far as the system shows it, and that
+// no file changes while it is copied.
 package bare
 
 import (
@@ -63,8 +63,8 @@ func fail(path string, class error, detail, remedy string, cause error) error {
 	return &holdfast.Error{Op: "read", Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
 }
 
-// Open copies the files of the store at path to scratch, which must not be there, and opens the copy. ErrForeign: it is none that
-// this package knows. ErrLocked: it is in use. The caller removes scratch, also after an error.
+// Open copies the files of the store at path to scratch, which must not exist, and opens the copy. ErrForeign: this
+// package does not know its format. ErrLocked: it is in use. The caller removes scratch, also after an error.
 func Open(ctx context.Context, path, scratch string, o Options) (_ *Source, err error) {
 	// Asked before anything is opened: closing a file gives up all locks of another kind that this process has on it.
 	if holder := datadir.Holder(path); holder != "" {
@@ -93,15 +93,16 @@ func inUse(path, detail string) error {
 	return fail(path, holdfast.ErrLocked, detail, "close it there first", nil)
 }
 
-// Walk calls each with every key and value, which are valid during the call. It stops at the first error, and can be called again.
+// Walk calls each with every key and value, which are valid during the call. It stops at the first error, and can be
+// called again.
 func (s *Source) Walk(each func(key, value []byte) error) (err error) {
 	s.Notes = nil
 	defer s.recovered(&err)
 	return s.walk(s, each)
 }
 
-// recovered makes an error of a panic: that is how libraries meet some damage. A damaged offset in a mapped file is a
-// memory fault.
+// recovered turns a panic into an error: libraries panic on some damage. A damaged offset in a mapped file is a memory
+// fault.
 func (s *Source) recovered(err *error) {
 	if r := recover(); r != nil {
 		*err = fail(s.path, holdfast.ErrCorrupt, fmt.Sprintf("%s failed: %v", s.Kind, r), "restore it from a backup", nil)
@@ -120,7 +121,8 @@ func (s *Source) damaged(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fail(s.path, holdfast.ErrCorrupt, s.Kind+" cannot read it", "open it once with the program that made it, or restore it from a backup", err)
+	return fail(s.path, holdfast.ErrCorrupt, s.Kind+" cannot read it",
+		"open it once with the program that made it, or restore it from a backup", err)
 }
 
 // refused is the error for something that cannot become a key with a value.
@@ -144,7 +146,8 @@ func detect(path string) (kind, error) {
 			return k, nil
 		}
 	}
-	return kind{}, fail(path, holdfast.ErrForeign, "it was made neither by holdfast nor by bbolt, Badger, Pebble or SQLite",
+	return kind{}, fail(path, holdfast.ErrForeign,
+		"it was made neither by holdfast nor by bbolt, Badger, Pebble or SQLite",
 		"name a directory that holdfast made, a file of bbolt or SQLite, or a directory of Badger or Pebble", nil)
 }
 
@@ -178,7 +181,9 @@ func isPebble(path string, dir bool) bool {
 		return false
 	}
 	entries, err := os.ReadDir(path)
-	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), "marker.manifest.") })
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		return strings.HasPrefix(e.Name(), "marker.manifest.")
+	})
 }
 
 // copy copies the files, and returns where the copy is. They must be the same before and after.

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// openBolt opens a file of bbolt. A key there gets as its prefix the names of the buckets that it is in, each followed by the
-// separator. No two keys come out the same: buckets whose names have the separator in them are refused, and keys that
-// begin like a bucket in the same bucket.
+// openBolt opens a file of bbolt. A key there gets as its prefix the names of the buckets that it is in, each followed
+// by the separator. No two keys come out the same: buckets whose names have the separator in them are refused, and keys
+// that begin like a bucket in the same bucket.
 func openBolt(s *Source, copied string, o Options) error {
 	defer faults()()
 	db, err := bbolt.Open(copied, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
@@ -52,14 +52,16 @@ func (w *boltWalk) read(tx *bbolt.Tx) error {
 		}
 	}
 	if b == nil {
-		return fail(w.s.path, holdfast.ErrNotFound, fmt.Sprintf("there is no bucket %q", strings.Join(w.path, w.sep)), "", nil)
+		return fail(w.s.path, holdfast.ErrNotFound, fmt.Sprintf("there is no bucket %q", strings.Join(w.path, w.sep)), "",
+			nil)
 	}
 	return w.bucket("", b)
 }
 
 func (w *boltWalk) nested(prefix string, name []byte, b *bbolt.Bucket) error {
 	if bytes.Contains(name, []byte(w.sep)) {
-		return w.s.refused(holdfast.ErrBadKey, fmt.Sprintf("bucket %.40q", prefix+string(name)), "has the separator "+w.sep+" in its name",
+		return w.s.refused(holdfast.ErrBadKey, fmt.Sprintf("bucket %.40q", prefix+string(name)),
+			"has the separator "+w.sep+" in its name",
 			"name another --separator")
 	}
 	return w.bucket(prefix+string(name)+w.sep, b)
@@ -84,7 +86,7 @@ func (w *boltWalk) bucket(prefix string, b *bbolt.Bucket) error {
 		return w.nested(prefix, k, b.Bucket(k))
 	})
 	if empty && err == nil {
-		w.s.note("bucket %.40q is empty: nothing stands for it", prefix)
+		w.s.note("bucket %.40q is empty: the copy does not have it", prefix)
 	}
 	return err
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// openSQLite opens a database of SQLite. A row becomes a key: the table's name, the separator, and its primary key, which is
-// one column or the rowid. Text and blobs are there as they are, integers as 8 bytes, big-endian. The
+// openSQLite opens a database of SQLite. A row becomes a key: the table's name, the separator, and its primary key,
+// which is one column or the rowid. Text and blobs are there as they are, integers as 8 bytes, big-endian. The
 // value is that of the only other column, or a JSON object of all others.
 func openSQLite(s *Source, copied string, o Options) error {
 	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", OmitHost: true, Path: copied}).String())
@@ -62,7 +62,8 @@ func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`
 
 // tables lists what is to be read.
 func (s *Source) tables(db *sql.DB, o Options) (list []table, err error) {
-	rows, err := db.Query("SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name")
+	rows, err := db.Query("SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND name NOT LIKE " +
+		"'sqlite\\_%' ESCAPE '\\' ORDER BY name")
 	if err != nil {
 		return nil, s.damaged(err)
 	}
@@ -89,11 +90,13 @@ func (s *Source) tables(db *sql.DB, o Options) (list []table, err error) {
 		t := table{name: name, prefix: name + string(o.Separator)}
 		switch {
 		case found[name] != "table":
-			return nil, s.refused(holdfast.ErrBadOption, fmt.Sprintf("%q", name), "is a "+found[name]+" table", "name the table to copy with --only")
+			return nil, s.refused(holdfast.ErrBadOption, fmt.Sprintf("%q", name), "is a "+found[name]+" table",
+				"name the table to copy with --only")
 		case o.Only != "":
 			t.prefix = ""
 		case strings.Contains(name, string(o.Separator)):
-			return nil, s.refused(holdfast.ErrBadKey, fmt.Sprintf("table %q", name), "has the separator in its name", "name another --separator")
+			return nil, s.refused(holdfast.ErrBadKey, fmt.Sprintf("table %q", name), "has the separator in its name",
+				"name another --separator")
 		}
 		if err := s.columns(db, &t); err != nil {
 			return nil, err
@@ -142,7 +145,8 @@ func (s *Source) columns(db *sql.DB, t *table) error {
 		}
 	}
 	return s.refused(holdfast.ErrBadOption, fmt.Sprintf("table %q", t.name),
-		fmt.Sprintf("has %d columns in its primary key and %d others: one, or none, and at least one other can be copied", len(keys), len(t.other)),
+		fmt.Sprintf("has %d columns in its primary key and %d others: one, or none, and at least one other can be copied",
+			len(keys), len(t.other)),
 		"copy other tables with --only, and this one with a program")
 }
 
@@ -190,13 +194,15 @@ func (s *Source) table(db *sql.DB, t table, each func(key, value []byte) error) 
 func (s *Source) rowKey(dst []byte, t table, is, first string, data []byte, row string) ([]byte, error) {
 	switch {
 	case is != first:
-		return nil, s.refused(holdfast.ErrBadKey, row, "has a primary key of type "+is+", and others of type "+first, "copy it with a program")
+		return nil, s.refused(holdfast.ErrBadKey, row, "has a primary key of type "+is+", and others of type "+first,
+			"copy it with a program")
 	case is == "text" || is == "blob":
 		return prefixed(dst, t.prefix, data), nil
 	case is == "integer":
 		n, err := strconv.ParseInt(string(data), 10, 64)
 		if err != nil || n < 0 {
-			return nil, s.refused(holdfast.ErrBadKey, row, fmt.Sprintf("has the primary key %s, which is not from 0", data), "copy it with a program")
+			return nil, s.refused(holdfast.ErrBadKey, row, fmt.Sprintf("has the primary key %s, which is not from 0", data),
+				"copy it with a program")
 		}
 		return binary.BigEndian.AppendUint64(append(dst[:0], t.prefix...), uint64(n)), nil
 	}
@@ -226,7 +232,8 @@ func (s *Source) rowValue(dst []byte, t table, types []string, data []sql.RawByt
 		case is != "text" && json.Valid(data[i]):
 			dst = append(dst, data[i]...)
 		default:
-			return nil, s.refused(holdfast.ErrBadOption, key, fmt.Sprintf("has a %s in column %q that JSON has no form for", is, t.other[i]),
+			return nil, s.refused(holdfast.ErrBadOption, key,
+				fmt.Sprintf("has a %s in column %q that JSON has no form for", is, t.other[i]),
 				"copy it with a program")
 		}
 	}

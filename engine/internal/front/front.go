@@ -1,5 +1,5 @@
-// Package front is what all engines have in common in front of their storage: in which order calls are checked,
-// snapshots and iterators that keep a state alive, and closing.
+// Package front is the common layer of all engines above their storage: the order in which calls are checked, snapshots
+// and iterators that keep a state alive, and closing.
 package front
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/lifecycle"
 )
 
-// Core is what an engine adds. A V is one state of what it keeps, to read from. All methods but Measure are called
+// Core is the part that each engine implements. A V is a readable view of one state. All methods but Measure are called
 // before Release; all but Release may be called from many goroutines at once.
 type Core[V any] interface {
 	// View returns the state that is visible now, for one Get, for one iterator, or for a snapshot.
@@ -22,16 +22,16 @@ type Core[V any] interface {
 	// Walk returns an iterator over h.View, which calls h.End when it is first closed. The bounds of r are the
 	// caller's, and r is not empty. If Walk fails, it does not call End.
 	Walk(h Hold[V], r holdfast.Range) (holdfast.Iterator, error)
-	// Done gives back a view that is not used any more.
+	// Done releases a view.
 	Done(v V) error
 
 	// Write is Apply of a sound batch at a level that is given.
 	Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error)
-	// Settle brings everything applied to the strongest level that the engine gives.
+	// Settle makes everything applied durable at the strongest level that the engine gives.
 	Settle() error
 	// Measure sets the metrics that the engine knows; the others are Unknown.
 	Measure(m *holdfast.Metrics)
-	// Release gives back what the engine holds, and returns what Close does. settled is the error of the last Settle.
+	// Release frees the engine's resources, and returns the error of Close. settled is the error of the last Settle.
 	Release(settled error) error
 }
 
@@ -48,7 +48,7 @@ const (
 // Engine implements [holdfast.Engine] over a Core. It is embedded in an engine, which calls Init before it is used.
 type Engine[V any] struct {
 	Life lifecycle.Engine
-	Caps holdfast.Capabilities // what Capabilities returns; not changed any more once the engine is used
+	Caps holdfast.Capabilities // what Capabilities returns; constant once the engine is used
 
 	core       Core[V]
 	given      [holdfast.Power + 1]bool // the levels that commits may ask for
@@ -117,14 +117,14 @@ func (e *Engine[V]) walk(h Hold[V], r holdfast.Range) holdfast.Iterator {
 	return it
 }
 
-// Hold is an iterator's hold on the state that it walks over, and on the engine, which does not close meanwhile.
+// Hold is an iterator's reference to its view, and to the engine, which does not close while there is one.
 type Hold[V any] struct {
 	View     V
 	engine   *Engine[V]
 	snapshot *snapshot[V] // that has the view; nil if it is the iterator's alone
 }
 
-// End gives the hold up.
+// End releases the hold.
 func (h *Hold[V]) End() {
 	if h.snapshot != nil {
 		_ = h.snapshot.release() // Snapshot.Close has returned

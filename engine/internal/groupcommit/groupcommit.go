@@ -2,9 +2,8 @@
 // serves engines that have one writer at a time (bbolt, SQLite, Badger): waiting
 // batches become, in order, one transaction and one sync.
 //
-// There is no goroutine of its own and no delay: the first to wait commits for
-// everybody who has applied by then, while the next group fills. A lone writer commits
-// inline.
+// There is no goroutine of its own and no delay: the first waiter commits all batches that were applied by then, while
+// the next group fills. A lone writer commits inline.
 package groupcommit
 
 import (
@@ -23,9 +22,9 @@ type Commit func(b *holdfast.Batch, level holdfast.Level) error
 
 // Committer is safe for concurrent use.
 //
-// Invariants, under mu: queue holds the groups that nobody has begun to commit, oldest
-// first, and only the last one still takes batches; current is the group that somebody is
-// committing, nil if nobody is; once err is set nothing is committed.
+// Invariants, under mu: queue holds the groups whose commit has not begun, oldest first, and only the last one still
+// takes batches; current is the group that is being committed, nil if there is none; once err is set nothing is
+// committed.
 type Committer struct {
 	engine   string
 	commit   Commit
@@ -36,8 +35,8 @@ type Committer struct {
 	queue   []*group
 	pending int // bytes in queue
 	current *group
-	called  bool      // a waiter was called to lead and is on its way; nobody else begins meanwhile
-	leaving int       // waiters of settled groups on their way out; the last of them hands over
+	called  bool      // a waiter was called to lead and has not begun yet; no other may begin
+	leaving int       // waiters of settled groups that have not returned; the last of them hands over
 	held    bool      // by ApplyChecked: others wait to apply
 	changed sync.Cond // held became false
 	err     error
@@ -70,8 +69,8 @@ func New(engine string, maxBytes int, commit Commit) *Committer {
 // is called before the first Apply.
 func (c *Committer) LimitOps(n int) { c.maxOps = n }
 
-// Apply copies b to the end of the queue. When too much is queued and nobody waits, it
-// commits some of it itself, so that memory stays bounded.
+// Apply copies b to the end of the queue. When too much is queued and no caller waits, Apply commits some of it itself,
+// so that memory stays bounded.
 func (c *Committer) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if err := b.Err(); err != nil {
 		return holdfast.Receipt{}, err
@@ -96,7 +95,7 @@ func (c *Committer) Sync() error {
 	return r.Wait()
 }
 
-// refuses returns why nothing is taken any more. It is called with mu held.
+// refuses returns the error that Apply now fails with, nil while it does not. It is called with mu held.
 func (c *Committer) refuses() error {
 	if c.closed {
 		return holdfast.ErrClosed
@@ -152,8 +151,8 @@ func (c *Committer) give(b *holdfast.Batch) {
 	}
 }
 
-// Wait returns when g is settled. Whoever finds nobody committing does it, oldest group
-// first. It makes a group the Waiter of its receipts.
+// Wait returns when g is settled. The first waiter becomes the leader: it commits the queued groups, oldest first. Wait
+// makes a group the Waiter of its receipts.
 func (g *group) Wait(uint64) error {
 	c := g.c
 	c.mu.Lock()
@@ -184,8 +183,7 @@ func (g *group) Wait(uint64) error {
 	return err
 }
 
-// lead commits queue[0]. It is called with mu held, nobody committing and a group queued,
-// and returns with mu held.
+// lead commits queue[0]. It is called with mu held, no commit running and a group queued, and returns with mu held.
 func (c *Committer) lead() {
 	g := c.queue[0]
 	c.queue[0] = nil
@@ -222,20 +220,19 @@ func (c *Committer) carryOut(g *group) (err error) {
 	return c.commit(g.batch, g.level)
 }
 
-// catch makes an error of a panic, so that nobody who waits is left behind. It must be deferred itself.
+// catch turns a panic into an error, so that every waiter returns. It must be deferred itself.
 func catch(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 	}
 }
 
-// handOver calls one of those who wait for the next groups to lead, unless somebody leads or
-// was called already. It is called with mu held.
+// handOver calls a waiter of the next groups to lead, unless there is a leader or one was called already. It is called
+// with mu held.
 //
-// It does so only when all of the settled group have left. They run before the one that is
-// called, and most apply their next batch at once, which so joins the next group. Otherwise
-// that would be the few batches that came during the last commit, and small and large groups
-// would take turns.
+// It does so only when all waiters of the settled group have returned. They run before the new leader does, and most
+// apply their next batch at once, which joins the next group. Otherwise the next group would be the few batches that
+// came during the last commit, and small and large groups would alternate.
 func (c *Committer) handOver() {
 	if c.current != nil || c.called || c.leaving > 0 {
 		return
@@ -267,7 +264,7 @@ func (c *Committer) Flush() error {
 
 // ApplyChecked is Apply for a batch that depends on what is there before it: check may still change b, and its error
 // refuses b. What is there is what can be read when check is called, and what is not committed yet: pending has
-// been called before with the operations of that, in order. Nobody else applies meanwhile.
+// been called before with the operations of that, in order. No other call applies until ApplyChecked returns.
 func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, pending func(holdfast.Op),
 	check func() error) (holdfast.Receipt, error) {
 	c.mu.Lock()
@@ -351,7 +348,7 @@ func Poisoned(engine string, cause error) error {
 		return cause
 	}
 	p := &holdfast.Error{Op: "write", Engine: engine, Class: holdfast.ErrPoisoned, Cause: cause,
-		Remedy: "nothing is acknowledged any more; mend the cause and reopen"}
+		Remedy: "nothing is acknowledged any more; fix the cause and reopen"}
 	var known *holdfast.Error
 	if errors.As(cause, &known) {
 		p.Op, p.Path, p.Offset = known.Op, known.Path, known.Offset

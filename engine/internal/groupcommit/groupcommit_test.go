@@ -133,10 +133,13 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// What nobody waits for stays bounded, and Close commits it.
+// Batches without a waiter stay bounded, and Close commits them.
 func TestDroppedReceipts(t *testing.T) {
 	var committed atomic.Int64
-	c := groupcommit.New("test", 1000, func(b *holdfast.Batch, _ holdfast.Level) error { committed.Add(int64(b.Len())); return nil })
+	c := groupcommit.New("test", 1000, func(b *holdfast.Batch, _ holdfast.Level) error {
+		committed.Add(int64(b.Len()))
+		return nil
+	})
 	for n := range uint64(10_000) {
 		if _, err := c.Apply(numbered(n), holdfast.Process); err != nil {
 			t.Fatal(err)
@@ -156,7 +159,10 @@ func TestDroppedReceipts(t *testing.T) {
 // A group has no more operations than it may, unless one batch alone has.
 func TestLimitOps(t *testing.T) {
 	var sizes []int
-	c := groupcommit.New("test", 1<<20, func(b *holdfast.Batch, _ holdfast.Level) error { sizes = append(sizes, b.Len()); return nil })
+	c := groupcommit.New("test", 1<<20, func(b *holdfast.Batch, _ holdfast.Level) error {
+		sizes = append(sizes, b.Len())
+		return nil
+	})
 	c.LimitOps(3)
 	for n := range uint64(7) {
 		b := numbered(n)
@@ -205,7 +211,9 @@ func TestApplyChecked(t *testing.T) {
 					r, err = c.Apply(numbered(next), holdfast.Process)
 				} else {
 					seen := map[uint64]bool{}
-					r, err = c.ApplyChecked(numbered(next), holdfast.Process, func(op holdfast.Op) { seen[binary.BigEndian.Uint64(op.Key)] = true }, func() error {
+					r, err = c.ApplyChecked(numbered(next), holdfast.Process, func(op holdfast.Op) {
+						seen[binary.BigEndian.Uint64(op.Key)] = true
+					}, func() error {
 						mu.Lock()
 						defer mu.Unlock()
 						for n := uint64(1); n < before; n++ {
@@ -227,7 +235,8 @@ func TestApplyChecked(t *testing.T) {
 		})
 	}
 	for range 50 {
-		if _, err := c.ApplyChecked(numbered(0), holdfast.Process, func(holdfast.Op) {}, func() error { return refused }); err != refused {
+		if _, err := c.ApplyChecked(numbered(0), holdfast.Process, func(holdfast.Op) {},
+			func() error { return refused }); err != refused {
 			t.Error(err)
 		}
 	}
@@ -286,7 +295,7 @@ func TestApplyWaitsForNoDevice(t *testing.T) {
 	}
 }
 
-// A panic while a group is committed poisons, and nobody waits for ever; one in a check refuses the batch.
+// A panic while a group is committed poisons, and every waiter returns; one in a check refuses the batch.
 func TestPanic(t *testing.T) {
 	bad := func() error { panic("no such page") }
 	c := groupcommit.New("test", 12, func(*holdfast.Batch, holdfast.Level) error { return bad() })
@@ -364,7 +373,7 @@ func TestSyncFailureIsFinal(t *testing.T) {
 func TestPoisonText(t *testing.T) {
 	const path = "/data/x/data.bbolt"
 	full := &fs.PathError{Op: "write", Path: path, Err: errors.New("no space left on device")}
-	const remedy = "; nothing is acknowledged any more; mend the cause and reopen"
+	const remedy = "; nothing is acknowledged any more; fix the cause and reopen"
 	for _, c := range []struct {
 		cause      error
 		path, want string
@@ -373,13 +382,15 @@ func TestPoisonText(t *testing.T) {
 			"bbolt commit " + path + ": stopped after a failed write: write: no space left on device" + remedy},
 		{&holdfast.Error{Op: "write", Engine: "bbolt", Path: path, Cause: full}, path,
 			"bbolt write " + path + ": stopped after a failed write: no space left on device" + remedy},
-		{&holdfast.Error{Op: "read", Engine: "bbolt", Path: path, Offset: 4096, Class: holdfast.ErrCorrupt, Detail: "a page", Remedy: "restore it"}, path,
+		{&holdfast.Error{Op: "read", Engine: "bbolt", Path: path, Offset: 4096, Class: holdfast.ErrCorrupt, Detail: "a page",
+			Remedy: "restore it"}, path,
 			"bbolt read " + path + " at byte 4096: stopped after a failed write: corrupt: a page; restore it" + remedy},
 		{errors.New("device gone"), "", "bbolt write: stopped after a failed write: device gone" + remedy},
 	} {
 		var e *holdfast.Error
 		err := groupcommit.Poisoned("bbolt", c.cause)
-		if !errors.As(err, &e) || !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, c.cause) || e.Path != c.path || err.Error() != c.want {
+		if !errors.As(err, &e) || !errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, c.cause) || e.Path != c.path ||
+			err.Error() != c.want {
 			t.Errorf("path %q, text\n%v, want\n%s", e.Path, err, c.want)
 		}
 		if again := groupcommit.Poisoned("bbolt", err); again != err {

@@ -1,5 +1,5 @@
-// Package intervals is for engines that must carry out a DeleteRange key by key: it says what a
-// batch comes to if its ranges are deleted first.
+// Package intervals is for engines that must carry out a DeleteRange key by key: it splits a batch so that its ranges
+// can be deleted first.
 package intervals
 
 import (
@@ -46,9 +46,8 @@ func (u Union) Has(key []byte) bool {
 	return n < len(u) && bytes.Compare(u[n].Lo, key) <= 0
 }
 
-// Split takes the ranges out of ops. To delete first what the union has and then to carry out
-// left in order comes to the same as ops: what a later range would delete is not in left, which
-// has the memory of ops.
+// Split takes the ranges out of ops. Deleting the union first and then applying left in order has the same result as
+// ops: left omits what a later range would delete. It reuses the memory of ops.
 func Split(ops []holdfast.Op) (covered Union, left []holdfast.Op) {
 	for i := len(ops) - 1; i >= 0; i-- {
 		if op := &ops[i]; op.Kind == holdfast.KindDeleteRange {

@@ -14,7 +14,7 @@ import (
 // within reports whether key is in [lo, hi).
 func within(key, lo, hi string) bool { return key >= lo && (hi == "" || key < hi) }
 
-// TestSplit: random batches, carried out in order and split, come to the same.
+// TestSplit: random batches, have the same result applied in order and split.
 func TestSplit(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -1,5 +1,5 @@
-// Package losswindow keeps an engine's loss window: what commits weaker than Power can lose
-// to a power cut is bounded by a sync in the background.
+// Package losswindow implements an engine's loss window: a background sync bounds what commits weaker than Power can
+// lose to a power cut.
 package losswindow
 
 import (
@@ -57,7 +57,7 @@ func (w *Window) fire() {
 	w.running.Add(1)
 	w.mu.Unlock()
 	defer w.running.Done()
-	// Cleared before the sync: a commit during it arms the timer anew.
+	// Cleared before the sync: a commit during it arms the timer again.
 	w.dirty.Store(false)
 	_ = w.sync() // the engine poisons itself
 }

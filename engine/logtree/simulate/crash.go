@@ -27,13 +27,13 @@ func (h *history) crashed() error {
 	return h.recover()
 }
 
-// lose takes the place of the file system by what a crash leaves of it.
+// lose replaces the file system by what a crash leaves of it.
 func (h *history) lose() { h.loseBy(h.rnd.IntN(crashes)) }
 
 // There are so many crashes to choose among, of which the first are kills.
 const crashes, kills = 12, 5
 
-// loseBy is lose by a crash that was chosen.
+// loseBy is lose with a given crash.
 func (h *history) loseBy(n int) {
 	if h.fs.Halted() {
 		h.stats.Halts++
@@ -68,7 +68,7 @@ func (h *history) loseBy(n int) {
 	h.armed = h.capped
 }
 
-// hook makes operations fail, and tells the trace of all that change something.
+// hook makes operations fail, and writes those that change something to the trace.
 func (h *history) hook(faults func(vfs.Op) error) {
 	if h.trace == nil {
 		h.fs.SetHook(faults)
@@ -85,7 +85,7 @@ func (h *history) hook(faults func(vfs.Op) error) {
 	})
 }
 
-// disarm ends all faults; it does not mend what they did.
+// disarm ends all faults; their damage stays.
 func (h *history) disarm() {
 	h.hook(nil)
 	h.fs.Unspoil()
@@ -94,8 +94,8 @@ func (h *history) disarm() {
 	h.armed, h.reads, h.capped = false, false, false
 }
 
-// recover opens the database on what there is until it opens, through faults and further crashes, and compares what
-// it finds with the ledger.
+// recover tries to open the database, through faults and further crashes, until it opens, and compares its contents
+// with the ledger.
 func (h *history) recover() error {
 	for try := 0; ; try++ {
 		h.poisoned, h.dropped = false, false
@@ -137,7 +137,7 @@ func (h *history) recover() error {
 		if err := h.unread("a scan of everything after Open", err); err != nil {
 			return err
 		}
-		// Only a read fault is in the way.
+		// Only a read fault can be the cause.
 		h.gone()
 		if h.fs.Halted() {
 			return h.crashed()
@@ -170,12 +170,12 @@ func (h *history) open(on vfs.FS) (*db.DB, error) {
 	return db.Open(c)
 }
 
-// twice opens two copies of what there is, one of them twice, and sees that all have the same contents.
+// twice opens two copies of the files, one of them twice, and checks that all have the same contents.
 func (h *history) twice() error {
 	one := h.fs.Clone()
 	first, err := h.peek(one)
 	if err != nil {
-		return nil // so will the real one be
+		return nil // opening the original is refused too
 	}
 	for what, on := range []*vfs.Mem{h.fs.Clone(), one.Clone(), one.CrashNothing(), one.Crash(h.rnd)} {
 		again, err := h.peek(on)
@@ -183,7 +183,8 @@ func (h *history) twice() error {
 			err = same(again, first)
 		}
 		if err != nil {
-			return fmt.Errorf("opening again (%s) finds something else: %w", [...]string{"the same", "after a kill", "after a power cut", "after a power cut"}[what], err)
+			return fmt.Errorf("opening again (%s) finds something else: %w",
+				[...]string{"the same", "after a kill", "after a power cut", "after a power cut"}[what], err)
 		}
 	}
 	return nil
@@ -208,7 +209,7 @@ func (h *history) peek(on *vfs.Mem) (state, error) {
 	return commits.Contents(d, holdfast.Range{})
 }
 
-// halt makes the power go during one of the next operations.
+// halt cuts the power during one of the next operations.
 func (h *history) halt() error {
 	h.halting(60)
 	return nil
@@ -221,7 +222,7 @@ func (h *history) halting(most int64) {
 	h.armed = true
 }
 
-// fault makes operations fail, or mends what failed before.
+// fault makes operations fail, or ends such faults.
 func (h *history) fault() error {
 	if h.armed && h.rnd.IntN(2) == 0 {
 		h.hook(nil)
@@ -271,8 +272,10 @@ func (h *history) unreadable() {
 }
 
 var faultKinds = []vfs.Kind{
-	vfs.OpWrite, vfs.OpWrite, vfs.OpWrite, vfs.OpSync, vfs.OpSync, vfs.OpSync, vfs.OpSync, vfs.OpSyncDir, vfs.OpSyncDir, vfs.OpCreate,
-	vfs.OpRemove, vfs.OpRename, vfs.OpTruncate, vfs.OpAllocate, vfs.OpOpen, vfs.OpList, vfs.OpSize, vfs.OpRead, vfs.OpRead, vfs.OpRead, vfs.OpClose, 0,
+	vfs.OpWrite, vfs.OpWrite, vfs.OpWrite, vfs.OpSync, vfs.OpSync, vfs.OpSync, vfs.OpSync, vfs.OpSyncDir, vfs.OpSyncDir,
+	vfs.OpCreate,
+	vfs.OpRemove, vfs.OpRename, vfs.OpTruncate, vfs.OpAllocate, vfs.OpOpen, vfs.OpList, vfs.OpSize, vfs.OpRead, vfs.OpRead,
+	vfs.OpRead, vfs.OpClose, 0,
 }
 
 // arm makes one kind of operation fail, within the next most of them or so.
@@ -310,7 +313,7 @@ func (h *history) arm(most int64) {
 	}
 }
 
-// full limits the disk to little more than what is used, or ends that.
+// full limits the disk to little more than what is used, or lifts the limit.
 func (h *history) full() error {
 	if h.rnd.IntN(4) == 0 {
 		h.fs.SetCapacity(-1)
@@ -325,7 +328,7 @@ func (h *history) full() error {
 	return nil
 }
 
-// end closes the database in good order, or crashes it once more, looks at what is left, and damages it.
+// end closes the database cleanly, or crashes it once more, looks at what is left, and damages it.
 func (h *history) end() error {
 	if h.rnd.IntN(2) == 0 || h.fs.Halted() {
 		if err := h.crash(); err != nil {
@@ -399,8 +402,8 @@ func (h *history) intact(what string, err error) error {
 	return nil
 }
 
-// damaged damages a database that is not open. If it was closed in good order, only all that was in it
-// or ErrCorrupt will do; after a crash, what had been synced last may also be taken for a torn tail.
+// damaged damages a database that is not open. If it was closed cleanly, the result must be its full contents or
+// ErrCorrupt; after a crash, damage to the last synced data may also be taken for a torn tail.
 func (h *history) damaged(orderly bool) error {
 	h.damage()
 	d, err := h.open(h.fs)
@@ -408,7 +411,7 @@ func (h *history) damaged(orderly bool) error {
 		if err := h.intact("Open", err); err != nil {
 			return err
 		}
-		// It stays refused, whatever the first attempt has done.
+		// It must stay refused after the first attempt.
 		if d, err = h.open(h.fs); err != nil {
 			return h.intact("Open", err)
 		}
@@ -419,23 +422,25 @@ func (h *history) damaged(orderly bool) error {
 			return err
 		}
 	}
-	// What was found, be it only in part, must be of one state.
+	// What was found, even in part, must be of one state.
 	fits, want := 0, h.ledger.now
 	h.ledger.states(func(n int, st state) bool {
 		if orderly && n < len(h.ledger.batches) {
 			return true
 		}
-		if unread == nil && commits.Difference(found, st) == "" || unread != nil && len(st) >= len(found) && slices.Equal(found, st[:len(found)]) {
+		if unread == nil && commits.Difference(found, st) == "" ||
+			unread != nil && len(st) >= len(found) && slices.Equal(found, st[:len(found)]) {
 			want = slices.Clone(st)
 			fits++
 		}
 		return true
 	})
 	if fits == 0 {
-		return fmt.Errorf("after damage, what is found was never there, or should be all (%v): compared with all, %s", orderly, commits.Difference(found, h.ledger.now))
+		return fmt.Errorf("after damage, what is found was never there, or should be all (%v): compared with all, %s",
+			orderly, commits.Difference(found, h.ledger.now))
 	}
 	if unread != nil && fits > 1 {
-		return nil // which one it is is not known
+		return nil // it is not known which state it is
 	}
 	h.db = d
 	return h.readDamaged(want)
@@ -455,7 +460,8 @@ func (h *history) readDamaged(want state) error {
 			switch {
 			case err == nil && there && string(got) == value, errors.Is(err, holdfast.ErrNotFound) && !there:
 			case err == nil || errors.Is(err, holdfast.ErrNotFound):
-				return fmt.Errorf("db.Get of a damaged database finds %v, %v; it should be %q, %v", entry{Key: key, Value: string(got)}, err, value, there)
+				return fmt.Errorf("db.Get of a damaged database finds %v, %v; it should be %q, %v",
+					entry{Key: key, Value: string(got)}, err, value, there)
 			default:
 				if err := h.intact("Get", err); err != nil {
 					return err
@@ -468,12 +474,14 @@ func (h *history) readDamaged(want state) error {
 			got, err := commits.Contents(h.db, r)
 			if err == nil {
 				if !slices.Equal(got, part) {
-					return fmt.Errorf("db.Scan of a damaged database, of [%q, %q), reverse %v, finds %d entries of %d, and no error", r.Lo, r.Hi, r.Reverse, len(got), len(part))
+					return fmt.Errorf("db.Scan of a damaged database, of [%q, %q), reverse %v, finds %d entries of %d, and no error",
+						r.Lo, r.Hi, r.Reverse, len(got), len(part))
 				}
 				continue
 			}
 			if len(got) > len(part) || !slices.Equal(got, part[:len(got)]) {
-				return fmt.Errorf("db.Scan of a damaged database, of [%q, %q), reverse %v, finds what should not be there before it fails", r.Lo, r.Hi, r.Reverse)
+				return fmt.Errorf("db.Scan of a damaged database, of [%q, %q), reverse %v, finds what should not be there before "+
+					"it fails", r.Lo, r.Hi, r.Reverse)
 			}
 			if err := h.intact("Scan", err); err != nil {
 				return err

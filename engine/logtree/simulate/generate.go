@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
-// traffic makes batches. What they are like is chosen once for a history, so that histories differ.
+// traffic makes batches. Their shape is chosen once for a history, so that histories differ.
 type traffic struct {
 	rnd     *rand.Rand
 	keys    int  // different ones, but for the log's
@@ -30,7 +30,8 @@ func newTraffic(rnd *rand.Rand) *traffic {
 	pick := func(list ...int) int { return list[rnd.IntN(len(list))] }
 	return &traffic{
 		rnd: rnd, keys: pick(3, 20, 100, 400), alpha: rnd.IntN(3) == 0, log: pick(0, 0, 30, 90), deletes: pick(0, 10, 40),
-		ranges: pick(0, 1, 5, 20), ops: pick(1, 4, 12, 40), value: pick(10, 60, 300, 1200), big: pick(0, 0, 5, 30), mark: rnd.IntN(2) == 0,
+		ranges: pick(0, 1, 5, 20), ops: pick(1, 4, 12, 40), value: pick(10, 60, 300, 1200), big: pick(0, 0, 5, 30),
+		mark: rnd.IntN(2) == 0,
 	}
 }
 
@@ -67,7 +68,7 @@ func (t *traffic) bound() string {
 	return t.key()
 }
 
-// bounds are those of a small range as often as not.
+// bounds returns the bounds of a range, a small one half of the time.
 func (t *traffic) bounds() (lo, hi string) {
 	lo, hi = t.bound(), t.bound()
 	if lo > hi && hi != "" && t.rnd.IntN(8) > 0 {
@@ -79,7 +80,7 @@ func (t *traffic) bounds() (lo, hi string) {
 	return lo, hi
 }
 
-// filler is what values are made of, behind a name that no two have in common.
+// filler is the content of values, after a unique name.
 var filler = strings.Repeat("0123456789abcdefghijklmnopqrstuvwxyz.ABCDEFGHIJKLMNOPQRSTUVWXYZ-", 1200)
 
 func (t *traffic) newValue(name string) string {
@@ -100,7 +101,7 @@ func (t *traffic) newValue(name string) string {
 	return name + filler[at:at+n-len(name)]
 }
 
-// batch makes one, in the model's form.
+// batch makes a batch, in the model's form.
 func (t *traffic) batch() []op {
 	t.made++
 	if t.rnd.IntN(60) == 0 {

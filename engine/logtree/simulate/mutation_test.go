@@ -181,23 +181,28 @@ func TestMutants(t *testing.T) {
 		make   mutant
 		manner func(seed uint64) manner // nil: mannerOf
 	}{
-		"nothing is synced":                                       {within: 40, make: mutant{sync: func(*mutant, string) bool { return false }}},
-		"segments are not synced":                                 {within: 40, make: mutant{sync: not(".seg")}},
-		"runs are not synced":                                     {within: 200, make: mutant{sync: not(".run")}},
-		"the manifest is not synced":                              {within: 200, make: mutant{sync: not(".new")}},
-		"directories are not synced":                              {within: 40, make: mutant{syncDir: func(*mutant) bool { return false }}},
-		"segments found are not synced":                           {within: 400, make: mutant{sync: notOpening}},
-		"no directory is synced in recovery":                      {within: 1000, make: mutant{syncDir: func(m *mutant) bool { return !*m.opening }}},
-		"files are removed before the manifest's name is durable": {within: 1000, make: mutant{syncDir: func(m *mutant) bool { return !*m.opening || m.dirs > 1 }}, manner: twofold},
-		"nothing found is written again":                          {within: 3000, make: mutant{again: true}},
-		"failed syncs are ignored":                                {within: 400, make: mutant{blind: true}},
-		"failed and short writes are ignored":                     {within: 400, make: mutant{deaf: true}},
-		"writes are held back until a sync":                       {within: 100, make: mutant{later: true}},
-		"the manifest is removed before a rename":                 {within: 400, make: mutant{gap: true}},
-		"reads turn bits over":                                    {within: 40, make: mutant{rot: true}},
-		"mapped segments are not synced":                          {within: 100, make: mutant{stale: true}, manner: mapped},
-		"stores to mappings stay private":                         {within: 100, make: mutant{private: true}, manner: mapped},
-		"the newest segment is overlooked":                        {within: 100, make: mutant{short: true}},
+		"nothing is synced": {within: 40,
+			make: mutant{sync: func(*mutant, string) bool { return false }}},
+		"segments are not synced":    {within: 40, make: mutant{sync: not(".seg")}},
+		"runs are not synced":        {within: 200, make: mutant{sync: not(".run")}},
+		"the manifest is not synced": {within: 200, make: mutant{sync: not(".new")}},
+		"directories are not synced": {within: 40,
+			make: mutant{syncDir: func(*mutant) bool { return false }}},
+		"segments found are not synced": {within: 400, make: mutant{sync: notOpening}},
+		"no directory is synced in recovery": {within: 1000,
+			make: mutant{syncDir: func(m *mutant) bool { return !*m.opening }}},
+		"files are removed before the manifest's name is durable": {within: 1000, make: mutant{syncDir: func(m *mutant) bool {
+			return !*m.opening || m.dirs > 1
+		}}, manner: twofold},
+		"nothing found is written again":          {within: 3000, make: mutant{again: true}},
+		"failed syncs are ignored":                {within: 400, make: mutant{blind: true}},
+		"failed and short writes are ignored":     {within: 400, make: mutant{deaf: true}},
+		"writes are held back until a sync":       {within: 100, make: mutant{later: true}},
+		"the manifest is removed before a rename": {within: 400, make: mutant{gap: true}},
+		"reads turn bits over":                    {within: 40, make: mutant{rot: true}},
+		"mapped segments are not synced":          {within: 100, make: mutant{stale: true}, manner: mapped},
+		"stores to mappings stay private":         {within: 100, make: mutant{private: true}, manner: mapped},
+		"the newest segment is overlooked":        {within: 100, make: mutant{short: true}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

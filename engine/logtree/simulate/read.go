@@ -42,7 +42,8 @@ func (h *history) getKey(from holdfast.Reader, want state, key string) error {
 	case err == nil && !there:
 		return fmt.Errorf("db.Get(%q) finds %v, which should not be", key, entry{Key: key, Value: string(got)})
 	case err == nil:
-		return fmt.Errorf("db.Get finds %v, which should be %v", entry{Key: key, Value: string(got)}, entry{Key: key, Value: value})
+		return fmt.Errorf("db.Get finds %v, which should be %v", entry{Key: key, Value: string(got)},
+			entry{Key: key, Value: value})
 	case errors.Is(err, holdfast.ErrNotFound) && !there:
 		return nil
 	case errors.Is(err, holdfast.ErrNotFound):
@@ -80,14 +81,16 @@ func (h *history) scanFrom(from holdfast.Reader, want state) error {
 			if err := it.Err(); err != nil {
 				return h.unread("Scan", err)
 			}
-			return fmt.Errorf("db.Scan of [%q, %q), reverse %v, ends after %d of %d entries: %v is missing", r.Lo, r.Hi, r.Reverse, i, len(part), w)
+			return fmt.Errorf("db.Scan of [%q, %q), reverse %v, ends after %d of %d entries: %v is missing", r.Lo, r.Hi,
+				r.Reverse, i, len(part), w)
 		}
 		if err := at(it, w); err != nil {
 			return fmt.Errorf("db.Scan of [%q, %q), reverse %v, entry %d: %w", r.Lo, r.Hi, r.Reverse, i, err)
 		}
 	}
 	if it.Next() {
-		return fmt.Errorf("db.Scan of [%q, %q), reverse %v: there is %v, which should not be", r.Lo, r.Hi, r.Reverse, entry{Key: string(it.Key()), Value: string(it.Value())})
+		return fmt.Errorf("db.Scan of [%q, %q), reverse %v: there is %v, which should not be", r.Lo, r.Hi, r.Reverse,
+			entry{Key: string(it.Key()), Value: string(it.Value())})
 	}
 	if err := it.Err(); err != nil {
 		return h.unread("Scan", err)
@@ -103,7 +106,7 @@ func at(it holdfast.Iterator, w entry) error {
 	return nil
 }
 
-// walk opens an iterator that stays open, or goes on with one.
+// walk opens an iterator that stays open, or moves an open one.
 func (h *history) walk() error {
 	if len(h.walks) < 3 && h.rnd.IntN(2) == 0 {
 		var from holdfast.Reader = h.db
@@ -147,12 +150,13 @@ func (h *history) walk() error {
 	return nil
 }
 
-// endWalk closes an iterator; if it should be at its end, it is.
+// endWalk closes an iterator, after a check that it is at its end if it should be.
 func (h *history) endWalk(i int) error {
 	w := h.walks[i]
 	h.walks = slices.Delete(h.walks, i, i+1)
 	if len(w.want) == 0 && w.Next() {
-		return fmt.Errorf("an open iterator goes on with %v after the end", entry{Key: string(w.Key()), Value: string(w.Value())})
+		return fmt.Errorf("an open iterator goes on with %v after the end",
+			entry{Key: string(w.Key()), Value: string(w.Value())})
 	}
 	if err := w.Close(); err != nil && !w.weak {
 		return h.unread("an open iterator", err)

@@ -1,8 +1,7 @@
-// Package simulate runs histories of the engine logtree on a file system in memory that is crashed, halted and
-// made to fail, and checks after each crash that what is found is what the laws of the contract allow. Each
-// history follows from a seed alone: the same seed is the same history. In half of them the files are mapped;
-// some end with a crash during the Open that follows a crash, at each of its operations. Package vfs lists the
-// faults.
+// Package simulate runs histories of the engine logtree on a file system in memory that crashes, halts and fails, and
+// checks after each crash that the contents are what the laws of the contract allow. Each history follows from its seed
+// alone. In half of them the files are mapped; some end with a crash during the Open that follows a crash, at each of
+// its operations. Package vfs lists the faults.
 package simulate
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// Stats is what one history did.
+// Stats counts what one history did.
 type Stats struct {
 	Steps      int // whatever was done
 	Commits    int // batches applied
@@ -36,7 +35,7 @@ type Stats struct {
 	Refusals   int // reads and opens that found damage
 }
 
-// Add adds what another history did.
+// Add adds the counts of another history.
 func (s *Stats) Add(o Stats) {
 	s.Steps += o.Steps
 	s.Commits += o.Commits
@@ -54,13 +53,13 @@ func (s *Stats) Add(o Stats) {
 	s.Refusals += o.Refusals
 }
 
-// Run runs the history of that seed. The error, unless it is ctx's, is a law that does not hold; it
-// names the seed, the step and what is wrong.
+// Run runs the history of that seed. The error, unless it is ctx's, is a broken law; it names the seed, the step and
+// what is wrong.
 func Run(ctx context.Context, seed uint64) (Stats, error) {
 	return run(ctx, seed, mannerOf(seed), nil, nil)
 }
 
-// manner is how a history is run. It follows from the seed, unless a test chooses it.
+// manner holds the options of a history. It follows from the seed, unless a test chooses it.
 type manner struct {
 	twofold bool // it ends with a crash during the Open after a crash
 	mapped  bool // files are mapped
@@ -75,7 +74,8 @@ func mannerOf(seed uint64) manner {
 type wrapper func(fsys vfs.FS, opening *bool) vfs.FS
 
 // run is Run with a manner, and with a wrapper and a function that is told every step; both may be nil.
-func run(ctx context.Context, seed uint64, m manner, wrap wrapper, trace func(step int, what string)) (s Stats, err error) {
+func run(ctx context.Context, seed uint64, m manner, wrap wrapper,
+	trace func(step int, what string)) (s Stats, err error) {
 	rnd := rand.New(rand.NewPCG(seed, 0x5eed))
 	h := &history{ctx: ctx, manner: m, rnd: rnd, fs: vfs.NewMem(), wrap: wrap, trace: trace}
 	defer func() {
@@ -100,13 +100,13 @@ type history struct {
 	trace func(step int, what string)
 	last  string // what is being done
 
-	fs      *vfs.Mem
-	config  db.Config
-	db      *db.DB // nil while none is open
-	made    bool   // it has been open
-	opening bool
-	traffic *traffic
-	habits  habits
+	fs          *vfs.Mem
+	config      db.Config
+	db          *db.DB // nil while none is open
+	made        bool   // it has been open
+	opening     bool
+	traffic     *traffic
+	frequencies frequencies
 
 	ledger   ledger
 	receipts []receipt
@@ -121,11 +121,11 @@ type history struct {
 	poisoned bool
 }
 
-// receipt is one not yet waited for.
+// receipt is a receipt not yet waited for.
 type receipt struct {
 	holdfast.Receipt
 	level holdfast.Level
-	upto  uint64 // it stands for so many batches
+	upto  uint64 // it covers this many batches
 }
 
 // view is an open snapshot, and walk an open iterator, with what is to be seen through it.
@@ -141,8 +141,8 @@ type walk struct {
 	weak bool  // it may have met a read that failed, and remembers
 }
 
-// habits are how often what is done, chosen once for a history.
-type habits struct {
+// frequencies say how often each step is taken; they are chosen once for a history.
+type frequencies struct {
 	steps  int
 	weight [deedCount]int
 	total  int
@@ -150,7 +150,7 @@ type habits struct {
 	level  [3]int
 }
 
-// deed is one thing that a history can do.
+// deed is one kind of step of a history.
 type deed struct {
 	name  string
 	usual int
@@ -179,7 +179,7 @@ var deeds = [deedCount]deed{
 func (h *history) choose() {
 	r := h.rnd
 	h.traffic = newTraffic(r)
-	g := &h.habits
+	g := &h.frequencies
 	g.steps = 30 + r.IntN(250)
 	if h.twofold {
 		g.steps /= 4
@@ -200,13 +200,14 @@ func (h *history) choose() {
 	sizes := func(list ...int64) int64 { return list[r.IntN(len(list))] }
 	h.config = db.Config{Dir: "db", Memory: 64 << 10, Manual: true, SyncEvery: -1, Logger: discard, Sizes: db.Sizes{
 		// A memtable begins with some 132000 bytes of tree.
-		Table: sizes(1, 136<<10, 144<<10, 160<<10, 256<<10), Segment: sizes(600, 2<<10, 8<<10, 32<<10), Run: sizes(1<<10, 4<<10, 64<<10),
+		Table: sizes(1, 136<<10, 144<<10, 160<<10, 256<<10), Segment: sizes(600, 2<<10, 8<<10, 32<<10),
+		Run: sizes(1<<10, 4<<10, 64<<10),
 	}}
 	binary.LittleEndian.PutUint64(h.config.ID[:], r.Uint64())
 }
 
-// run does what the habits say, and at last closes the database, looks at what is left, and
-// damages it.
+// run takes steps as often as the frequencies say, and at last closes the database, checks its contents, and damages
+// it.
 func (h *history) run() error {
 	h.choose()
 	h.fs.SetMapping(h.mapped)
@@ -219,14 +220,14 @@ func (h *history) run() error {
 	if err := h.recover(); err != nil {
 		return err
 	}
-	for range h.habits.steps {
+	for range h.frequencies.steps {
 		if err := h.ctx.Err(); err != nil {
 			return err
 		}
-		n := h.rnd.IntN(h.habits.total)
+		n := h.rnd.IntN(h.frequencies.total)
 		i := 0
-		for n >= h.habits.weight[i] {
-			n -= h.habits.weight[i]
+		for n >= h.frequencies.weight[i] {
+			n -= h.frequencies.weight[i]
 			i++
 		}
 		if err := h.do(deeds[i]); err != nil {
@@ -251,7 +252,7 @@ func (h *history) do(d deed) error {
 	return d.do(h)
 }
 
-// note tells the trace.
+// note writes to the trace.
 func (h *history) note(format string, args ...any) {
 	if h.trace != nil {
 		h.trace(h.stats.Steps, fmt.Sprintf(format, args...))
@@ -259,7 +260,7 @@ func (h *history) note(format string, args ...any) {
 }
 
 func (h *history) level() holdfast.Level {
-	w := h.habits.level
+	w := h.frequencies.level
 	n := h.rnd.IntN(w[0] + w[1] + w[2])
 	switch {
 	case n < w[0]:
@@ -270,8 +271,8 @@ func (h *history) level() holdfast.Level {
 	return holdfast.Power
 }
 
-// failed judges the error of something that writes. It returns an error if there was no reason for it, or if
-// it is not what the laws say.
+// failed judges the error of something that writes. It returns a broken law if there was no reason for the error, or if
+// the laws want another one.
 func (h *history) failed(what string, err error) error {
 	if !h.armed {
 		return fmt.Errorf("%s fails without a reason: %w", what, err)
@@ -308,7 +309,7 @@ func (h *history) commit() error {
 		return err
 	}
 	if err != nil && h.armed && !errors.Is(err, holdfast.ErrPoisoned) && h.db.Metrics().Poison == nil {
-		h.stats.Declined++ // nothing of it may be there
+		h.stats.Declined++ // none of it may be visible
 		return nil
 	}
 	if err != nil {
@@ -320,7 +321,7 @@ func (h *history) commit() error {
 	}
 	h.note("batch %d at %v: %d operations, %d bytes", h.ledger.last(), level, len(list), b.Size())
 	rc := receipt{r, level, h.ledger.last()}
-	if h.rnd.IntN(100) < h.habits.waits {
+	if h.rnd.IntN(100) < h.frequencies.waits {
 		return h.settle(rc)
 	}
 	if len(h.receipts) < 8 {
@@ -335,7 +336,7 @@ func (h *history) settle(r receipt) error {
 	}
 	h.note("%d batches are acknowledged at %v", r.upto, r.level)
 	if r.level == holdfast.Process && h.dropped {
-		return nil // it was written when the system had not yet forgotten it
+		return nil // it was written before the system dropped it
 	}
 	h.ledger.acked.Add(r.upto, r.level)
 	return nil
@@ -396,7 +397,7 @@ func (h *history) reopen() error {
 	return h.recover()
 }
 
-// busy closes the database while something is open.
+// busy calls Close while a snapshot or iterator is open.
 func (h *history) busy() error {
 	err := h.db.Close()
 	if !errors.Is(err, holdfast.ErrBusy) {

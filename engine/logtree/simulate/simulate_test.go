@@ -20,7 +20,9 @@ var (
 
 // tell runs a history and logs what it does.
 func tell(t *testing.T, seed uint64) {
-	s, err := run(context.Background(), seed, mannerOf(seed), nil, func(step int, what string) { t.Logf("%4d %s", step, what) })
+	s, err := run(context.Background(), seed, mannerOf(seed), nil, func(step int, what string) {
+		t.Logf("%4d %s", step, what)
+	})
 	t.Logf("%+v", s)
 	if err != nil {
 		t.Fatal(err)

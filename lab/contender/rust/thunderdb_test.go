@@ -87,8 +87,8 @@ const (
 	unopened verdict = "does not open"
 )
 
-// check opens what the victim left in dir and says how it stands to what was acknowledged and to what was begun at most; detail is one
-// line for people.
+// check opens what the victim left in dir and says how it stands to what was acknowledged and to what was begun at
+// most; detail is one line for people.
 func check(t *testing.T, victim, dir string, plan []string, acked, begun uint64) (v verdict, detail string) {
 	t.Helper()
 	cmd := exec.Command(victim, append([]string{"check", dir}, plan...)...)
@@ -142,8 +142,8 @@ func (y *tally) log(t *testing.T, what string) {
 	}
 }
 
-// TestCleanEnd is the control: ended in peace, all is there, also after another start. Were it not so, nothing that the others
-// print would mean anything.
+// TestCleanEnd is the control: ended in peace, all is there, also after another start. Were it not so, nothing that the
+// others print would mean anything.
 func TestCleanEnd(t *testing.T) {
 	victim, dir := victimPath(t), t.TempDir()
 	var acked uint64
@@ -182,7 +182,8 @@ func TestKill(t *testing.T) {
 		y.add(v, fmt.Sprintf("kill %d, seed %d, after %d: %s", i, seed, acked, detail))
 		transactions += acked
 	}
-	t.Logf("%d kills, %d transactions acknowledged, %d keys, write-ahead log %t, seed %d", *flagKills, transactions, *flagKeys, *flagWAL, *flagSeed)
+	t.Logf("%d kills, %d transactions acknowledged, %d keys, write-ahead log %t, seed %d", *flagKills, transactions,
+		*flagKeys, *flagWAL, *flagSeed)
 	y.log(t, "kill -9")
 }
 
@@ -222,13 +223,15 @@ func TestPower(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d events, %d transactions acknowledged, %d keys, write-ahead log %t, seed %d", record.Len(), acked[record.Len()], *flagKeys, *flagWAL, seed)
+	t.Logf("%d events, %d transactions acknowledged, %d keys, write-ahead log %t, seed %d", record.Len(),
+		acked[record.Len()], *flagKeys, *flagWAL, seed)
 	rng := rand.New(rand.NewPCG(seed, 3))
 	for _, kind := range []string{"nothing", "everything", "subset"} {
 		var y tally
 		for range *flagCuts {
 			at := first + rng.IntN(record.Len()+1-first)
-			policy := map[string]blockdev.Policy{"nothing": blockdev.Nothing(), "everything": blockdev.Everything(), "subset": blockdev.Subset(rng.Uint64())}[kind]
+			policy := map[string]blockdev.Policy{"nothing": blockdev.Nothing(), "everything": blockdev.Everything(),
+				"subset": blockdev.Subset(rng.Uint64())}[kind]
 			image := record.Cut(blockdev.Position(at), policy)
 			mounted, err := image.Mount(t.Context(), o)
 			if err != nil {

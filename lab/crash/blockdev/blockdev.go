@@ -1,8 +1,8 @@
 // Package blockdev records everything that a file system asks of its disk, and rebuilds the disks that
 // a power cut at any moment could leave.
 //
-// A [Disk] is a real ext4, xfs or btrfs, made with the file system's own mkfs and mounted with its default options, on a
-// loop device, on the one file of a small FUSE server in this process. The server sees every write,
+// A [Disk] is a real ext4, xfs or btrfs, made with the file system's own mkfs and mounted with its default options, on
+// a loop device, on the one file of a small FUSE server in this process. The server sees every write,
 // discard and flush of the loop device, whatever the program above does: mmap, cgo, anything. [Disk.Mark] puts
 // acknowledgements into the same sequence. [Record.Cut] makes an [Image]: everything that the last flush before
 // the cut covers, and of the later writes none, all, or a seeded subset, torn at sectors of 512 bytes.
@@ -10,18 +10,19 @@
 // # The disk that is modelled
 //
 // It has a volatile write cache and handles one request at a time, in the order in which they reach the server, which
-// is the order of the record; a flush covers every write before it. A device may cover less only with requests that are under
-// way together with the flush, and no file system counts on those. Of the writes that no flush covers, a cut keeps any
-// subset, and sectors of one write may part; a sector is old or new, never anything else, and when two kept writes overlap the
-// later one wins. The loop device has no FUA, so the kernel sends a flush after such a write. A discarded range reads as zeros; a discard
-// is cached like a write. A failed request (see [Fault]) changes nothing and covers nothing.
+// is the order of the record; a flush covers every write before it. A device may cover less only with requests that are
+// under way together with the flush, and no file system counts on those. Of the writes that no flush covers, a cut
+// keeps any subset, and sectors of one write may part; a sector is old or new, never anything else, and when two kept
+// writes overlap the later one wins. The loop device has no FUA, so the kernel sends a flush after such a write. A
+// discarded range reads as zeros; a discard is cached like a write. A failed request (see [Fault]) changes nothing and
+// covers nothing.
 //
 // # Rules for the process that holds a Disk
 //
-// It serves the disk, so it must not wait for the disk where the Go runtime cannot run something else: it must not map files
-// of [Disk.Path] into memory, nor start programs with a working directory or an executable there. Plain system calls
-// (open, read, write, fsync) are safe. What is tested runs in a child process and is told the path. An [Image] that is
-// mounted is not served by this process: there, everything is allowed.
+// It serves the disk, so it must not wait for the disk where the Go runtime cannot run something else: it must not map
+// files of [Disk.Path] into memory, nor start programs with a working directory or an executable there. Plain system
+// calls (open, read, write, fsync) are safe. What is tested runs in a child process and is told the path. An [Image]
+// that is mounted is not served by this process: there, everything is allowed.
 //
 // Everything may be called concurrently. Disks and images of several processes do not disturb each other; what a killed
 // process left, [Sweep] removes. It needs Linux, root, /dev/fuse and loop devices: [Check] says what is missing.
@@ -60,15 +61,16 @@ type fsInfo struct {
 }
 
 // fileSystems are those a Disk can have. The arguments leave everything that shows in use at its default. ext4 gets the
-// block size of large disks, and its tables and journal are made at once instead of by a kernel thread after mounting, which
-// would fill the record with writes of its own.
+// block size of large disks, and its tables and journal are made at once instead of by a kernel thread after mounting,
+// which would fill the record with writes of its own.
 var fileSystems = map[string]fsInfo{
 	"ext4": {
 		mkfs: "mkfs.ext4", pack: "e2fsprogs", minSize: 16 << 20, normSize: 256 << 20,
 		args: []string{"-q", "-F", "-b", "4096", "-I", "256", "-E", "lazy_itable_init=0,lazy_journal_init=0"},
 	},
 	// Every image has the same UUID; xfs mounts two of them at a time only when told to.
-	"xfs": {mkfs: "mkfs.xfs", pack: "xfsprogs", minSize: 300 << 20, normSize: 512 << 20, args: []string{"-q", "-f"}, options: "nouuid"},
+	"xfs": {mkfs: "mkfs.xfs", pack: "xfsprogs", minSize: 300 << 20, normSize: 512 << 20, args: []string{"-q", "-f"},
+		options: "nouuid"},
 	"btrfs": {
 		mkfs: "mkfs.btrfs", pack: "btrfs-progs", minSize: 128 << 20, normSize: 512 << 20, args: []string{"-q", "-f"},
 	},
@@ -80,12 +82,13 @@ func FileSystems() []string { return []string{"ext4", "xfs", "btrfs"} }
 // MinSize returns the smallest Options.Size of a file system in bytes, 0 if it is not known.
 func MinSize(fs string) int64 { return fileSystems[fs].minSize }
 
-// Options say what disk to make. The zero value is an ext4 of 256 MiB with its scratch data in the directory for temporary files.
+// Options say what disk to make. The zero value is an ext4 of 256 MiB with its scratch data in the directory for
+// temporary files.
 type Options struct {
 	// FS is ext4, xfs or btrfs; empty means ext4, or that of the image.
 	FS string
-	// Size is that of the disk in bytes, a multiple of 1 MiB up to 16 GiB; 0 means 256 MiB for ext4, 512 MiB for the others.
-	// What is not written takes no space. Images have the size of their disk.
+	// Size is that of the disk in bytes, a multiple of 1 MiB up to 16 GiB; 0 means 256 MiB for ext4, 512 MiB for the
+	// others. What is not written takes no space. Images have the size of their disk.
 	Size int64
 	// Dir is an existing directory on a real disk for mount points and scratch data; empty means os.TempDir.
 	Dir string
@@ -101,20 +104,23 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	fs, ok := fileSystems[o.FS]
 	if !ok {
-		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("file system %q", o.FS), Remedy: "use " + strings.Join(FileSystems(), ", ")}
+		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
+			Detail: fmt.Sprintf("file system %q", o.FS), Remedy: "use " + strings.Join(FileSystems(), ", ")}
 	}
 	if o.Size == 0 {
 		o.Size = fs.normSize
 	}
 	if o.Size < fs.minSize || o.Size > maxSize || o.Size%sizeUnit != 0 {
-		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("a disk of %d bytes for %s", o.Size, o.FS),
+		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
+			Detail: fmt.Sprintf("a disk of %d bytes for %s", o.Size, o.FS),
 			Remedy: fmt.Sprintf("use a multiple of 1 MiB from %d MiB to %d MiB", fs.minSize>>20, int64(maxSize)>>20)}
 	}
 	if o.MaxRecord == 0 {
 		o.MaxRecord = DefaultRecord
 	}
 	if o.MaxRecord < 0 || o.MaxRecord > maxRecord {
-		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("a record of %d bytes", o.MaxRecord), Remedy: "use up to 1 TiB, 0 for the default"}
+		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
+			Detail: fmt.Sprintf("a record of %d bytes", o.MaxRecord), Remedy: "use up to 1 TiB, 0 for the default"}
 	}
 	return o, nil
 }
@@ -232,5 +238,6 @@ func ParsePolicy(s string) (Policy, error) {
 			return Subset(seed), nil
 		}
 	}
-	return Policy{}, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("cut policy %q", s), Remedy: "use nothing, everything or subset:SEED"}
+	return Policy{}, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
+		Detail: fmt.Sprintf("cut policy %q", s), Remedy: "use nothing, everything or subset:SEED"}
 }

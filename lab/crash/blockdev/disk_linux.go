@@ -26,8 +26,8 @@ type Disk struct {
 	err     error
 }
 
-// New makes a disk with a new file system and mounts it. Everything from the mount on is in its record. The disk is closed
-// when ctx is done. The caller closes the record that Freeze returns.
+// New makes a disk with a new file system and mounts it. Everything from the mount on is in its record. The disk is
+// closed when ctx is done. The caller closes the record that Freeze returns.
 func New(ctx context.Context, o Options) (*Disk, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -45,8 +45,8 @@ func New(ctx context.Context, o Options) (*Disk, error) {
 	return start(ctx, o, s, &Record{fs: o.FS, size: o.Size, base: base, shared: true}, &Image{size: o.Size, base: base})
 }
 
-// Restore makes a disk with the contents of an image and mounts it, which replays the file system's journal. It is New in
-// everything else. The new disk does not need the image any more.
+// Restore makes a disk with the contents of an image and mounts it, which replays the file system's journal. It is New
+// in everything else. The new disk does not need the image any more.
 func Restore(ctx context.Context, o Options, im *Image) (*Disk, error) {
 	o, err := o.of(im)
 	if err != nil {
@@ -77,7 +77,8 @@ func (o Options) of(im *Image) (Options, error) {
 	o.Size = im.size
 	o, err := o.withDefaults()
 	if err == nil && o.FS != im.fs {
-		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("%s for an image of %s", o.FS, im.fs), Remedy: "leave FS empty"}
+		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
+			Detail: fmt.Sprintf("%s for an image of %s", o.FS, im.fs), Remedy: "leave FS empty"}
 	}
 	return o, err
 }
@@ -154,7 +155,8 @@ func mount(dev, at, fs string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EUCLEAN), errors.Is(err, unix.EBADMSG), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EIO):
-		return &holdfast.Error{Op: "mount " + fs, Path: at, Class: holdfast.ErrCorrupt, Cause: err, Remedy: "the kernel log has the details"}
+		return &holdfast.Error{Op: "mount " + fs, Path: at, Class: holdfast.ErrCorrupt, Cause: err,
+			Remedy: "the kernel log has the details"}
 	}
 	return failure("mount "+fs, at, err)
 }
@@ -185,12 +187,12 @@ func (d *Disk) Writes() int64 {
 	return d.rec.writes
 }
 
-// Fail makes requests fail from now on as f says, and ends what an earlier call began. File systems stop writing for good when
-// their own records cannot be written: the zero Fault repairs the disk, not the mounted file system.
+// Fail makes requests fail from now on as f says, and ends what an earlier call began. File systems stop writing for
+// good when their own records cannot be written: the zero Fault repairs the disk, not the mounted file system.
 func (d *Disk) Fail(f Fault) { d.server.setFault(f) }
 
-// Freeze ends the record and returns it: the moment of the power cut. The disk goes on, unrecorded. The record outlives the
-// disk; later calls return the same one. Called after Close for the first time it returns a record without data.
+// Freeze ends the record and returns it: the moment of the power cut. The disk goes on, unrecorded. The record outlives
+// the disk; later calls return the same one. Called after Close for the first time it returns a record without data.
 func (d *Disk) Freeze() *Record {
 	rec := d.rec.freeze()
 	d.rec.mu.Lock()
@@ -199,9 +201,9 @@ func (d *Disk) Freeze() *Record {
 	return rec
 }
 
-// Close unmounts the disk and removes all but the record. If some program still has files open there after five seconds,
-// it detaches the mount, fails all further I/O, and returns an error. It may be called more than once, and waits
-// for a Close that is under way.
+// Close unmounts the disk and removes all but the record. If some program still has files open there after five
+// seconds, it detaches the mount, fails all further I/O, and returns an error. It may be called more than once, and
+// waits for a Close that is running.
 func (d *Disk) Close() error {
 	d.once.Do(func() { d.err = d.close() })
 	return d.err
@@ -259,8 +261,8 @@ type Mounted struct {
 }
 
 // Mount mounts the image, which replays the file system's journal. Its contents are in memory: what is not zero of the
-// disk. Of o, only Dir is used, and FS if it is named. The error is ErrCorrupt if the file system refuses the image. The
-// mount is closed when ctx is done. The image may be mounted again, also at the same time.
+// disk. Of o, only Dir is used, and FS if it is named. The error is ErrCorrupt if the file system refuses the image.
+// The mount is closed when ctx is done. The image may be mounted again, also at the same time.
 func (im *Image) Mount(ctx context.Context, o Options) (_ *Mounted, err error) {
 	o, err = o.of(im)
 	if err != nil {
@@ -302,7 +304,8 @@ func (im *Image) Mount(ctx context.Context, o Options) (_ *Mounted, err error) {
 // Path returns the mount point.
 func (m *Mounted) Path() string { return m.scratch.sub(mountName) }
 
-// Close unmounts the image, with the same timeout as Disk.Close, and removes what is left. It may be called more than once.
+// Close unmounts the image, with the same timeout as Disk.Close, and removes what is left. It may be called more than
+// once.
 func (m *Mounted) Close() error {
 	m.once.Do(func() { m.err = m.close() })
 	return m.err
@@ -338,8 +341,8 @@ func (im *Image) Save(path string) (err error) {
 	return nil
 }
 
-// OpenImage opens a file that Save wrote, or any raw image of a file system. The file must not change while the image is used;
-// it is closed once the image is unreachable.
+// OpenImage opens a file that Save wrote, or any raw image of a file system. The file must not change while the image
+// is used; it is closed once the image is unreachable.
 func OpenImage(path, fs string) (*Image, error) {
 	f, err := os.Open(path)
 	if err != nil {

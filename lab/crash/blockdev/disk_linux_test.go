@@ -59,7 +59,7 @@ func nothingLeft(t *testing.T, dir string) {
 		if strings.Contains(line, dir) {
 			t.Errorf("still mounted: %s", line)
 			point := strings.Fields(line)[4]
-			unix.Unmount(point, unix.MNT_FORCE) // so that nobody waits for a server that is gone
+			unix.Unmount(point, unix.MNT_FORCE) // so that no process waits for a server that is gone
 			unix.Unmount(point, unix.MNT_DETACH)
 		}
 	}
@@ -139,11 +139,12 @@ func withImage(t *testing.T, o Options, im *Image, look func(path string)) {
 
 // reallyWrite asks the kernel to write a file's pages to the disk, without a flush.
 func reallyWrite(f *os.File) error {
-	return unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
+	return unix.SyncFileRange(int(f.Fd()), 0, 0,
+		unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
 }
 
-// TestSyncedSurvives is the heart of it: what was synced before a mark is in every image that is cut after the mark, on every
-// file system. Files are written all the time besides, so that there is always something to lose.
+// TestSyncedSurvives is the heart of it: what was synced before a mark is in every image that is cut after the mark, on
+// every file system. Other files are written all the time, so that there is always something to lose.
 func TestSyncedSurvives(t *testing.T) {
 	for _, fs := range FileSystems() {
 		t.Run(fs, func(t *testing.T) {
@@ -176,7 +177,8 @@ func TestSyncedSurvives(t *testing.T) {
 								break
 							}
 							if got, err := os.ReadFile(filepath.Join(path, "data", name(i))); err != nil || !bytes.Equal(got, data(i)) {
-								t.Errorf("cut at %d, %v: %s was acknowledged at %d and has %d bytes (%v)", at, policy, name(i), mark, len(got), err)
+								t.Errorf("cut at %d, %v: %s was acknowledged at %d and has %d bytes (%v)", at, policy, name(i), mark, len(got),
+									err)
 							}
 						}
 					})
@@ -224,7 +226,8 @@ func TestFlushesAreSeen(t *testing.T) {
 	}
 }
 
-// TestUnsyncedIsLost overwrites a file in place and has the kernel write it, but not flush it: a cut may leave it old, new or torn.
+// TestUnsyncedIsLost overwrites a file in place and has the kernel write it, but not flush it: a cut may leave it old,
+// new or torn.
 func TestUnsyncedIsLost(t *testing.T) {
 	o := options(t, "ext4")
 	d := newDisk(t, o)
@@ -422,7 +425,8 @@ func TestRecordEnds(t *testing.T) {
 	o := options(t, "ext4")
 	o.MaxRecord = 1 << 20
 	d := newDisk(t, o)
-	must(t, writeSynced(filepath.Join(d.Path(), "large"), make([]byte, 8<<20)), writeSynced(filepath.Join(d.Path(), "small"), []byte("1")))
+	must(t, writeSynced(filepath.Join(d.Path(), "large"), make([]byte, 8<<20)),
+		writeSynced(filepath.Join(d.Path(), "small"), []byte("1")))
 	rec := d.Freeze()
 	defer closeAll(t, rec)
 	if !errors.Is(rec.Err(), holdfast.ErrTooLarge) {
@@ -447,7 +451,7 @@ func TestRestore(t *testing.T) {
 				next, err := Restore(t.Context(), Options{Dir: o.Dir}, im)
 				must(t, err)
 				t.Cleanup(func() { closeAll(t, next) })
-				closeAll(t, rec) // the new disk stands on its own
+				closeAll(t, rec) // the new disk is independent
 				d = next
 				if d.Position() == 0 || d.Flushes() == 0 {
 					t.Errorf("mounting is not in the record: %d events, %d flushes", d.Position(), d.Flushes())
@@ -631,8 +635,8 @@ func TestCloseInUse(t *testing.T) {
 	}
 }
 
-// leave makes a disk and an image in dir and waits to be killed in the midst of writing: a program of its own writes, or, which is
-// worse, this process, whose thread then waits for the server that is killed with it.
+// leave makes a disk and an image in dir and waits to be killed in the midst of writing: a program of its own writes,
+// or, which is worse, this process, whose thread then waits for the server that is killed with it.
 func leave(dir string, self bool) error {
 	ctx := context.Background()
 	d, err := New(ctx, Options{Dir: dir})
@@ -704,7 +708,8 @@ func TestSweep(t *testing.T) {
 			t.Errorf("swept %d again, %v", n, err)
 		}
 	}
-	must(t, writeSynced(filepath.Join(alive.Path(), "file"), []byte("alive")), second(os.Stat(filepath.Join(o.Dir, "other"))))
+	must(t, writeSynced(filepath.Join(alive.Path(), "file"), []byte("alive")),
+		second(os.Stat(filepath.Join(o.Dir, "other"))))
 	closeAll(t, alive)
 	old := time.Now().Add(-time.Hour)
 	must(t, os.Chtimes(filepath.Join(o.Dir, scratchPrefix+"young"), old, old))
@@ -722,7 +727,8 @@ func TestCheck(t *testing.T) {
 	}
 	t.Setenv("PATH", "/nonexistent")
 	for _, fs := range FileSystems() {
-		if err := Check(fs); err != nil && (!errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "missing: ")) {
+		if err := Check(fs); err != nil && (!errors.Is(err, holdfast.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "missing: ")) {
 			t.Errorf("%s: %v", fs, err)
 		}
 	}
@@ -742,7 +748,8 @@ func TestServerRefuses(t *testing.T) {
 		t.Error("the disk is refused")
 	}
 	const keep = unix.FALLOC_FL_KEEP_SIZE
-	for mode, want := range map[uint32]syscall.Errno{0: syscall.EOPNOTSUPP, keep: syscall.EOPNOTSUPP, unix.FALLOC_FL_COLLAPSE_RANGE: syscall.EOPNOTSUPP,
+	for mode, want := range map[uint32]syscall.Errno{0: syscall.EOPNOTSUPP, keep: syscall.EOPNOTSUPP,
+		unix.FALLOC_FL_COLLAPSE_RANGE:    syscall.EOPNOTSUPP,
 		unix.FALLOC_FL_PUNCH_HOLE | keep: 0, unix.FALLOC_FL_ZERO_RANGE | keep: 0} {
 		if got := s.fallocate(mode, 0, Sector); got != want {
 			t.Errorf("fallocate %#x: %v, want %v", mode, got, want)

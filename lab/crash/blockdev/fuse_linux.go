@@ -160,7 +160,8 @@ func (s *server) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status 
 
 func (s *server) fallocate(mode uint32, off, n uint64) syscall.Errno {
 	switch mode {
-	case unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_ZERO_RANGE:
+	case unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE,
+		unix.FALLOC_FL_ZERO_RANGE:
 	default:
 		return syscall.EOPNOTSUPP
 	}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attach puts a loop device on the open file backing and returns its open node. The device detaches itself when its last user is
-// gone: after Close and the unmount, or when this process is killed before it has mounted anything.
+// attach puts a loop device on the open file backing and returns its open node. The device detaches itself when its
+// last user is gone: after Close and the unmount, or when this process is killed before it has mounted anything.
 func attach(backing int) (*os.File, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -28,7 +28,8 @@ func attach(backing int) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{Fd: uint32(backing), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}})
+		err = unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{Fd: uint32(backing),
+			Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}})
 		if err == nil {
 			return dev, nil
 		}
@@ -60,7 +61,8 @@ func openLoop(n int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Mknod(name, unix.S_IFBLK|0o600, int(unix.Mkdev(uint32(major), uint32(minor)))); err != nil && err != unix.EEXIST {
+	if err := unix.Mknod(name, unix.S_IFBLK|0o600, int(unix.Mkdev(uint32(major), uint32(minor)))); err != nil &&
+		err != unix.EEXIST {
 		return nil, &os.PathError{Op: "mknod", Path: name, Err: err}
 	}
 	return os.OpenFile(name, os.O_RDWR, 0)

@@ -44,7 +44,8 @@ func Check(fs string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return &holdfast.Error{Op: "block recorder", Class: holdfast.ErrUnavailable, Detail: "missing: " + strings.Join(missing, ", "), Remedy: "run as root where these are there"}
+	return &holdfast.Error{Op: "block recorder", Class: holdfast.ErrUnavailable,
+		Detail: "missing: " + strings.Join(missing, ", "), Remedy: "run as root where these are there"}
 }
 
 // mayMount reports whether this process has CAP_SYS_ADMIN.
@@ -100,7 +101,8 @@ type freshKey struct {
 	size int64
 }
 
-// newFileSystem returns the contents of a disk with a new, empty file system. It is shared: nobody may write to it or close it.
+// newFileSystem returns the contents of a disk with a new, empty file system. It is shared: callers must not write to
+// it or close it.
 func newFileSystem(ctx context.Context, o Options, s *scratch) (*os.File, error) {
 	fresh.Lock()
 	defer fresh.Unlock()

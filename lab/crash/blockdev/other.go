@@ -8,7 +8,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-var errOther = &holdfast.Error{Op: "block recorder", Class: holdfast.ErrUnavailable, Detail: "it needs Linux", Remedy: "run it on Linux"}
+var errOther = &holdfast.Error{Op: "block recorder", Class: holdfast.ErrUnavailable, Detail: "it needs Linux",
+	Remedy: "run it on Linux"}
 
 // Disk is a mounted file system whose disk is recorded. There is none on this system.
 type Disk struct{}

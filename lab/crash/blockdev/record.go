@@ -60,7 +60,9 @@ func (r *recorder) add(e event, data [][]byte) {
 	}
 	if r.end+n+Sector*int64(len(r.rec.events)+1) > r.limit {
 		r.done = true
-		r.rec.err = &holdfast.Error{Op: "record", Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("more than %d bytes after %d events", r.limit, len(r.rec.events)), Remedy: "write less, or raise MaxRecord"}
+		r.rec.err = &holdfast.Error{Op: "record", Class: holdfast.ErrTooLarge,
+			Detail: fmt.Sprintf("more than %d bytes after %d events", r.limit, len(r.rec.events)),
+			Remedy: "write less, or raise MaxRecord"}
 		return
 	}
 	if e.kind == Write {
@@ -68,7 +70,8 @@ func (r *recorder) add(e event, data [][]byte) {
 		for _, part := range data {
 			if _, err := r.rec.data.WriteAt(part, r.end); err != nil {
 				r.done = true
-				r.rec.err = &holdfast.Error{Op: "record", Class: holdfast.ErrUnavailable, Cause: err, Remedy: "make room for scratch data"}
+				r.rec.err = &holdfast.Error{Op: "record", Class: holdfast.ErrUnavailable, Cause: err,
+					Remedy: "make room for scratch data"}
 				return
 			}
 			r.end += int64(len(part))
@@ -197,9 +200,9 @@ const (
 // Fate counts what a cut did to the writes and discards that no flush covered.
 type Fate struct{ Kept, Torn, Lost int }
 
-// Cut returns the disk as a power cut just before event at could leave it: with everything before the last flush that came
-// before at, and with what policy leaves of the later writes. Positions outside the record count as its ends. It takes 4 bytes of
-// memory for each sector of the disk.
+// Cut returns the disk as a power cut just before event at could leave it: with everything before the last flush that
+// came before at, and with what policy leaves of the later writes. Positions outside the record count as its ends. It
+// takes 4 bytes of memory for each sector of the disk.
 func (r *Record) Cut(at Position, policy Policy) *Image {
 	im := &Image{fs: r.fs, size: r.size, base: r.base, data: r.data, sectors: make([]uint32, r.size/Sector)}
 	durable := r.Durable(at)
@@ -273,8 +276,8 @@ func (im *Image) Size() int64 { return im.size }
 // Fate tells what the cut did to the writes that were not flushed.
 func (im *Image) Fate() Fate { return im.fate }
 
-// run returns the source of sector i and how many sectors from it on, at most n, come from there one after another; from is
-// where they begin in data, in bytes.
+// run returns the source of sector i and how many sectors from it on, at most n, come from there one after another;
+// from is where they begin in data, in bytes.
 func (im *Image) run(i, n int64) (source uint32, from, length int64) {
 	if im.sectors == nil {
 		return inBase, 0, n
@@ -311,7 +314,8 @@ func (im *Image) ReadAt(p []byte, off int64) (int, error) {
 			_, err = im.data.ReadAt(part, from+within)
 		}
 		if err != nil {
-			return done, &holdfast.Error{Op: "read image", Class: holdfast.ErrUnavailable, Cause: err, Remedy: "keep its record open"}
+			return done, &holdfast.Error{Op: "read image", Class: holdfast.ErrUnavailable, Cause: err,
+				Remedy: "keep its record open"}
 		}
 		done += len(part)
 		off += int64(len(part))

@@ -182,7 +182,8 @@ func TestSubsetTears(t *testing.T) {
 		}
 	}
 	if whole < 30 || torn < 15 || lost < 30 || second < 10 || gap < 5 {
-		t.Errorf("of 300 seeds: %d whole, %d torn (%d without their first sector), %d lost, %d with only the second write", whole, torn, gap, lost, second)
+		t.Errorf("of 300 seeds: %d whole, %d torn (%d without their first sector), %d lost, %d with only the second write",
+			whole, torn, gap, lost, second)
 	}
 }
 
@@ -296,7 +297,8 @@ func TestPolicyText(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for _, o := range []Options{
-		{FS: "vfat"}, {Size: -1}, {Size: 1 << 20}, {Size: 256<<20 + 1}, {Size: 32 << 30}, {FS: "xfs", Size: 256 << 20}, {MaxRecord: -1}, {MaxRecord: 1 << 50},
+		{FS: "vfat"}, {Size: -1}, {Size: 1 << 20}, {Size: 256<<20 + 1}, {Size: 32 << 30}, {FS: "xfs", Size: 256 << 20},
+		{MaxRecord: -1}, {MaxRecord: 1 << 50},
 	} {
 		if _, err := o.withDefaults(); !errors.Is(err, holdfast.ErrBadOption) {
 			t.Errorf("%+v: %v", o, err)

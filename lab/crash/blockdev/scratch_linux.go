@@ -82,9 +82,9 @@ func realPath(dir string) (string, error) {
 
 func (s *scratch) sub(name string) string { return filepath.Join(s.path, name) }
 
-// remove removes the directory with what belongs in it. A program that did not notice the end of its disk may have gone on
-// in the bare mount point; that goes too, unless something is still mounted there, which it must not reach into. The lock
-// goes last, so that another sweep can repeat it.
+// remove removes the directory with what belongs in it. A program that did not notice the end of its disk may have gone
+// on in the bare mount point; that goes too, unless something is still mounted there, which it must not reach into. The
+// lock goes last, so that another sweep can repeat it.
 func (s *scratch) remove() error {
 	defer s.lock.Close()
 	for _, name := range []string{mountName, fuseName} {
@@ -103,8 +103,8 @@ func (s *scratch) remove() error {
 	return os.Remove(s.path)
 }
 
-// unmountTimeout bounds how long unmounting waits for the last user of a mount, or for the kernel to let go of what stands on
-// a mount after its last user has gone.
+// unmountTimeout bounds how long unmounting waits for the last user of a mount, or for the kernel to let go of what
+// stands on a mount after its last user has gone.
 var unmountTimeout = 5 * time.Second // shorter in a test
 
 // unmount unmounts path. A mount in use is detached after the timeout: it goes with its last user.
@@ -128,10 +128,10 @@ func unmount(path string, timeout time.Duration) error {
 
 var errDetached = errors.New("still in use: detached, to go with its last user")
 
-// Sweep removes what killed processes have left in dir, their Options.Dir (empty means os.TempDir): mounts, loop devices and
-// scratch directories. It touches nothing that a living process owns, nothing of other programs and no record or image that
-// was saved. A process that was killed while one of its threads waited for its own disk cannot end before this. It returns how
-// many disks and images it removed, and the first failure; it goes on after one.
+// Sweep removes what killed processes have left in dir, their Options.Dir (empty means os.TempDir): mounts, loop
+// devices and scratch directories. It touches nothing that a living process owns, nothing of other programs and no
+// record or image that was saved. A process that was killed while one of its threads waited for its own disk cannot end
+// before this. It returns how many disks and images it removed, and the first failure; it goes on after one.
 func Sweep(dir string) (cleaned int, err error) {
 	if dir == "" {
 		dir = os.TempDir()
@@ -154,7 +154,8 @@ func Sweep(dir string) (cleaned int, err error) {
 			cleaned++
 		}
 		if err != nil && first == nil {
-			first = &holdfast.Error{Op: "sweep", Path: filepath.Join(dir, entry.Name()), Class: holdfast.ErrUnavailable, Cause: err, Remedy: "unmount what is mounted below it, and remove it"}
+			first = &holdfast.Error{Op: "sweep", Path: filepath.Join(dir, entry.Name()), Class: holdfast.ErrUnavailable,
+				Cause: err, Remedy: "unmount what is mounted below it, and remove it"}
 		}
 	}
 	return cleaned, first
@@ -198,9 +199,9 @@ func sweepOne(path string) (swept bool, err error) {
 	return err == nil, err
 }
 
-// dying reports whether the owner named in a lock file was killed, but cannot end, and so still holds the lock: one of its threads
-// waits in the kernel for the disk that the others do not serve any more. An owner that is not seen from here, as in
-// another container, is alive.
+// dying reports whether the owner named in a lock file was killed, but cannot end, and so still holds the lock: one of
+// its threads waits in the kernel for the disk that the others do not serve any more. An owner that is not seen from
+// here, as in another container, is alive.
 func dying(lock *os.File) bool {
 	var pid int
 	var start string

@@ -31,7 +31,7 @@ func Command(given []string, argument string) ([]string, error) {
 
 // Process is a child that runs. It does not outlive this process, and does not get the signals of the terminal.
 type Process struct {
-	// Out is what the child tells.
+	// Out is the child's standard output.
 	Out    io.Reader
 	cmd    *exec.Cmd
 	stdin  io.Closer
@@ -83,7 +83,7 @@ func Start(command []string, request any) (*Process, error) {
 // Kill ends the child at once.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
 
-// CloseInput tells the child that its parent is gone.
+// CloseInput closes the child's input, as if its parent had ended.
 func (p *Process) CloseInput() { _ = p.stdin.Close() }
 
 // Wait waits until the child has ended; all of Out must have been read before. The error says what the child said on

@@ -48,7 +48,8 @@ func start(t *testing.T, request any) (*Process, string) {
 func TestChildSaysWhyItDied(t *testing.T) {
 	p, told := start(t, "panic")
 	state, err := p.Wait()
-	if told != "did panic\n" || err == nil || !strings.Contains(err.Error(), "the engine fell over") || state.ExitCode() != 2 {
+	if told != "did panic\n" || err == nil || !strings.Contains(err.Error(), "the engine fell over") ||
+		state.ExitCode() != 2 {
 		t.Errorf("%q, %v, %v", told, state, err)
 	}
 	if !strings.Contains(err.Error(), "a library that prints") {

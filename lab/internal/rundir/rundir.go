@@ -17,7 +17,7 @@ import (
 // Lock is the name of the file that is locked.
 const Lock = "RUNNING"
 
-// Options say which runs a directory is of, and what is needed to remove one.
+// Options name the kind of runs, and how to remove a directory.
 type Options struct {
 	Op     string // the command, for errors
 	Prefix string // of the directories' names; the process's number follows

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestClaimedFromTheBeginning: a file with the name is locked from its first moment on, so that no sweep can lock it before.
-// The one here is what such a sweep would hold.
+// TestClaimedFromTheBeginning: a file with the name is locked from its first moment on, so that no sweep can lock it
+// before. The one here is what such a sweep would hold.
 func TestClaimedFromTheBeginning(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, Lock)

@@ -6,8 +6,8 @@ package chunks
 
 import "github.com/holdfastdb/holdfast"
 
-// A chunk is bounded by both: some engines take time for each key, some for each page of a value. See decision 20 for what
-// was measured.
+// A chunk is bounded by both: some engines take time for each key, some for each page of a value. See decision 20 for
+// what was measured.
 const (
 	Keys  = 512
 	Bytes = 1 << 20
@@ -22,9 +22,10 @@ const Few = 16
 // follow it. It adds to b, unless that is nil, the deletion of each key that it walks over. Keys are named one by one
 // because an engine that expands ranges must commit all that was applied before it can, while others wait.
 //
-// A value that cannot be read ends the walk early without an error, unless it is that of the first key: removing what is
-// damaged must be possible. Cut has no state: it may be called from many goroutines at once.
-func Cut(b *holdfast.Batch, reader holdfast.Reader, r holdfast.Range, keys int, bytes int64) (last []byte, more bool, err error) {
+// A value that cannot be read ends the walk early without an error, unless it is that of the first key: removing what
+// is damaged must be possible. Cut has no state: it may be called from many goroutines at once.
+func Cut(b *holdfast.Batch, reader holdfast.Reader, r holdfast.Range, keys int,
+	bytes int64) (last []byte, more bool, err error) {
 	it := reader.Scan(r)
 	defer it.Close()
 	for n, size := 0, int64(0); it.Next(); n++ {

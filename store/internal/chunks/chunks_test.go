@@ -80,7 +80,8 @@ func TestCut(t *testing.T) {
 			reader = bad{Reader: eng, key: c.bad}
 		}
 		var deleted holdfast.Batch
-		last, more, err := chunks.Cut(&deleted, reader, holdfast.Range{Lo: []byte(c.lo), Hi: []byte(c.hi), Reverse: c.reverse}, c.keys, c.bytes)
+		last, more, err := chunks.Cut(&deleted, reader, holdfast.Range{Lo: []byte(c.lo), Hi: []byte(c.hi),
+			Reverse: c.reverse}, c.keys, c.bytes)
 		if err != nil || string(last) != c.last || more != c.more {
 			t.Errorf("%+v: got %q, %v, %v", c, last, more, err)
 		}

@@ -39,8 +39,8 @@ var leased struct {
 	keys map[key]bool
 }
 
-// Claim leases a store's keys in eng. It neither reads nor writes anything there, and may be called from many goroutines at
-// once.
+// Claim leases a store's keys in eng. It neither reads nor writes anything there, and may be called from many
+// goroutines at once.
 //
 // Errors: ErrBadOption if eng is nil or not comparable, has no atomic batches or too short keys, or if the name is
 // too long; ErrLevel if eng does not give the level; ErrCorrupt if the repair that made it has lost something and
@@ -48,14 +48,16 @@ var leased struct {
 func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 	var l Lease
 	fail := func(class, cause error, remedy, format string, args ...any) (Lease, error) {
-		return Lease{}, &holdfast.Error{Op: r.Kind + " open", Engine: l.Caps.Engine, Class: class, Cause: cause, Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
+		return Lease{}, &holdfast.Error{Op: r.Kind + " open", Engine: l.Caps.Engine, Class: class, Cause: cause,
+			Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
 	}
 	if eng == nil || !reflect.ValueOf(eng).Comparable() {
 		return fail(holdfast.ErrBadOption, nil, "pass an open engine, by its pointer", "the engine is %T", eng)
 	}
 	l.Caps = eng.Capabilities()
 	if len(r.Name) > r.MaxName {
-		return fail(holdfast.ErrBadOption, nil, fmt.Sprintf("use at most %d", r.MaxName), "the name has %d bytes", len(r.Name))
+		return fail(holdfast.ErrBadOption, nil, fmt.Sprintf("use at most %d", r.MaxName), "the name has %d bytes",
+			len(r.Name))
 	}
 	if l.Level = r.Level; l.Level == 0 {
 		l.Level = holdfast.Power
@@ -68,16 +70,19 @@ func Claim(eng holdfast.Engine, r Request) (Lease, error) {
 		return fail(holdfast.ErrCorrupt, nil, remedy, "the directory was made by a repair, which lost: %s", lost)
 	}
 	if !l.Caps.AtomicBatches {
-		return fail(holdfast.ErrBadOption, nil, "use another engine", "a crash can tear a batch of this engine, and an append with it")
+		return fail(holdfast.ErrBadOption, nil, "use another engine",
+			"a crash can tear a batch of this engine, and an append with it")
 	}
 	if int64(r.KeySize) > l.Caps.MaxKeySize {
-		return fail(holdfast.ErrBadOption, nil, "use a shorter name", "the engine's keys have at most %d bytes", l.Caps.MaxKeySize)
+		return fail(holdfast.ErrBadOption, nil, "use a shorter name", "the engine's keys have at most %d bytes",
+			l.Caps.MaxKeySize)
 	}
 	l.key = key{eng, r.Prefix}
 	leased.Lock()
 	defer leased.Unlock()
 	if leased.keys[l.key] {
-		return fail(holdfast.ErrLocked, nil, fmt.Sprintf("use the %s that is open, or close it", r.Thing), "the %s %q is open in this engine", r.Thing, r.Name)
+		return fail(holdfast.ErrLocked, nil, fmt.Sprintf("use the %s that is open, or close it", r.Thing),
+			"the %s %q is open in this engine", r.Thing, r.Name)
 	}
 	if leased.keys == nil {
 		leased.keys = map[key]bool{}

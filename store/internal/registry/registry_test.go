@@ -28,7 +28,8 @@ func (o odd) Capabilities() holdfast.Capabilities {
 }
 
 func request() registry.Request {
-	return registry.Request{Kind: "kind", Thing: "thing", Name: "name", MaxName: 4, Level: holdfast.Memory, Prefix: "k/name", KeySize: 17}
+	return registry.Request{Kind: "kind", Thing: "thing", Name: "name", MaxName: 4, Level: holdfast.Memory,
+		Prefix: "k/name", KeySize: 17}
 }
 
 func TestRefused(t *testing.T) {
@@ -44,11 +45,13 @@ func TestRefused(t *testing.T) {
 	}{
 		{"no engine", nil, nil, holdfast.ErrBadOption, "<nil>"},
 		{"not comparable", odd{Engine: mem.New(), by: []int{1}}, nil, holdfast.ErrBadOption, "pointer"},
-		{"long name", mem.New(), func(r *registry.Request) { r.Name = "names" }, holdfast.ErrBadOption, "5 bytes; use at most 4"},
+		{"long name", mem.New(), func(r *registry.Request) { r.Name = "names" }, holdfast.ErrBadOption,
+			"5 bytes; use at most 4"},
 		{"no such level", mem.New(), func(r *registry.Request) { r.Level = 9 }, holdfast.ErrLevel, "level"},
 		{"level not given", mem.New(), func(r *registry.Request) { r.Level = 0 }, holdfast.ErrLevel, "level"},
 		{"torn batches", &odd{Engine: mem.New(), change: torn}, nil, holdfast.ErrBadOption, "tear"},
-		{"a repair that lost something", &odd{Engine: mem.New(), change: lost}, nil, holdfast.ErrCorrupt, "2 keys; restore a backup, or accept"},
+		{"a repair that lost something", &odd{Engine: mem.New(), change: lost}, nil, holdfast.ErrCorrupt,
+			"2 keys; restore a backup, or accept"},
 		{"short keys", &odd{Engine: mem.New(), change: short}, nil, holdfast.ErrBadOption, "16 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -71,7 +74,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Of many who claim the same keys one gets the lease, until it is released; other names and other engines have leases of their own.
+// Of many who claim the same keys one gets the lease, until it is released; other names and other engines have leases
+// of their own.
 func TestOneLease(t *testing.T) {
 	eng := mem.New()
 	for range 3 {

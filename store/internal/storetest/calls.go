@@ -44,8 +44,8 @@ func Async(f func() error) chan error {
 	return done
 }
 
-// Unfinished checks that none of the calls has returned, a little later. That none does cannot be known, only found out to
-// be wrong: a test that relies on it is right on a slow machine too, but finds less.
+// Unfinished checks that none of the calls has returned, a little later. That none does cannot be known, only found out
+// to be wrong: a test that relies on it is right on a slow machine too, but finds less.
 func Unfinished(t testing.TB, calls ...chan error) {
 	t.Helper()
 	time.Sleep(10 * time.Millisecond)

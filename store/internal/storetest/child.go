@@ -19,8 +19,8 @@ import (
 // childEnv makes a test binary a child. Its value is "engine level dir" and what the test adds.
 const childEnv = "HOLDFAST_STORE_CHILD"
 
-// Main is the TestMain of a package whose tests kill processes: in one that Kill has started, it runs child, which works in
-// an engine until it is killed.
+// Main is the TestMain of a package whose tests kill processes: in one that Kill has started, it runs child, which
+// works in an engine until it is killed.
 func Main(m *testing.M, child func(c *Child)) {
 	value, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -73,8 +73,8 @@ func (c *Child) Check(err error) {
 	}
 }
 
-// Kill starts a child on tg's directory, where no process has the engine open, kills it when it has been working for that long,
-// and calls hear with each line that it has said. A line that is cut short was not said.
+// Kill starts a child on tg's directory, where no process has the engine open, kills it when it has been working for
+// that long, and calls hear with each line that it has said. A line that is cut short was not said.
 func Kill(t testing.TB, tg *Target, args string, after time.Duration, hear func(line string)) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -107,8 +107,8 @@ func Kill(t testing.TB, tg *Target, args string, after time.Duration, hear func(
 	}
 }
 
-// Survivors calls f, in parallel, for every engine and level that survives the end of the process. The engine is not open;
-// r is random, of a seed that is printed.
+// Survivors calls f, in parallel, for every engine and level that survives the end of the process. The engine is not
+// open; r is random, of a seed that is printed.
 func Survivors(t *testing.T, f func(t *testing.T, tg *Target, r *rand.Rand)) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -1,5 +1,5 @@
-// Package storetest is what the tests of the stores share: every engine at every level that it gives, an engine whose tests
-// decide when it is durable, and processes that are killed in the middle of their work.
+// Package storetest is what the tests of the stores share: every engine at every level that it gives, an engine whose
+// tests decide when it is durable, and processes that are killed in the middle of their work.
 package storetest
 
 import (
@@ -62,8 +62,8 @@ func NewTarget(t testing.TB, entry all.Entry, level holdfast.Level) *Target {
 	return tg
 }
 
-// given calls f for every engine and every level that it gives. Where a weaker level is asked for and a stronger one given,
-// there is no difference to test.
+// given calls f for every engine and every level that it gives. Where a weaker level is asked for and a stronger one
+// given, there is no difference to test.
 func given(f func(entry all.Entry, level holdfast.Level)) {
 	for _, entry := range all.Engines() {
 		caps := entry.Describe()

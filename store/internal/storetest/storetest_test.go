@@ -12,7 +12,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
-// An engine that a test has closed can be opened at once, in whatever process, though the tests beside it start children.
+// An engine that a test has closed can be opened at once, in whatever process, though the tests beside it start
+// children.
 func TestCloseBesideChildren(t *testing.T) {
 	entry, err := all.Lookup("bbolt")
 	if err != nil {

@@ -60,8 +60,8 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-// TestCrash cuts the power at every step of an import. What is left is no store or an empty one, or an unfinished one that
-// cannot be opened, or the whole one; and a new import makes the whole one of it.
+// TestCrash cuts the power at every step of an import. What is left is no store or an empty one, or an unfinished one
+// that cannot be opened, or the whole one; and a new import makes the whole one of it.
 func TestCrash(t *testing.T) {
 	small(t, 2000)
 	for name, entries := range map[string]uint64{"a log": 120, "only keys": 0} {

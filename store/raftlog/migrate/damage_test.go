@@ -42,7 +42,8 @@ func readSource(t testing.TB, path string, o Options) (c content, err error) {
 	return c, err
 }
 
-// differences counts the entries and stable keys in which two contents differ; many if they do not have the same indexes.
+// differences counts the entries and stable keys in which two contents differ; many if they do not have the same
+// indexes.
 func differences(a, b content) (n int) {
 	if len(a.logs) != len(b.logs) || len(a.keys) != len(b.keys) {
 		return 1 << 20
@@ -65,7 +66,8 @@ func differences(a, b content) (n int) {
 }
 
 func damaged(err error) bool {
-	return errors.Is(err, holdfast.ErrCorrupt) || errors.Is(err, holdfast.ErrForeign) || errors.Is(err, holdfast.ErrVersion)
+	return errors.Is(err, holdfast.ErrCorrupt) || errors.Is(err, holdfast.ErrForeign) ||
+		errors.Is(err, holdfast.ErrVersion)
 }
 
 // flips calls f with one bit flipped, at n places of a file.
@@ -98,8 +100,8 @@ func segments(t testing.TB, path string) []string {
 	return names
 }
 
-// TestDamagedBolt flips bits all over a raft-boltdb file. The format has no checksums: a bit inside an entry can turn it
-// into another plausible one. What must not happen is that an entry is lost or moved, or that two are wrong.
+// TestDamagedBolt flips bits all over a raft-boltdb file. The format has no checksums: a bit inside an entry can turn
+// it into another plausible one. What must not happen is that an entry is lost or moved, or that two are wrong.
 func TestDamagedBolt(t *testing.T) {
 	for _, newTimes := range []bool{false, true} {
 		rnd := rand.New(rand.NewPCG(3, 5))
@@ -246,8 +248,8 @@ func TestDamagedWAL(t *testing.T) {
 	}
 }
 
-// TestDamagedMetadata flips bits in the metadata of a raft-wal, which has no checksums: what may happen is that a stable key
-// is another one, or that the log begins at another index of its first segment.
+// TestDamagedMetadata flips bits in the metadata of a raft-wal, which has no checksums: what may happen is that a
+// stable key is another one, or that the log begins at another index of its first segment.
 func TestDamagedMetadata(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 8))
 	path := makeWAL(t, 16<<10, func(to both) {
@@ -268,7 +270,8 @@ func TestDamagedMetadata(t *testing.T) {
 		}
 		exact++
 		n := min(len(got.logs), len(whole.logs))
-		a, b := content{logs: whole.logs[len(whole.logs)-n:], keys: whole.keys}, content{logs: got.logs[len(got.logs)-n:], keys: got.keys}
+		a, b := content{logs: whole.logs[len(whole.logs)-n:], keys: whole.keys},
+			content{logs: got.logs[len(got.logs)-n:], keys: got.keys}
 		if n == 0 || differences(a, b) > 1 {
 			t.Errorf("%s: %d entries", what, len(got.logs))
 		}
@@ -278,8 +281,8 @@ func TestDamagedMetadata(t *testing.T) {
 	}
 }
 
-// TestTornWAL cuts the last batch short in every way, and compares what is imported on request with what raft-wal itself
-// makes of it.
+// TestTornWAL cuts the last batch short in every way, and compares what is imported on request with what raft-wal
+// itself makes of it.
 func TestTornWAL(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 7))
 	for _, batches := range [][]int{{3}, {2, 1}, {4, 2, 3}} {
@@ -354,7 +357,8 @@ func TestTornWAL(t *testing.T) {
 		_, err = readSource(t, path, Options{})
 		wantError(t, err, holdfast.ErrCorrupt, filepath.Base(name), "--drop-torn")
 		got, err := readSource(t, path, Options{DropTorn: true})
-		if err != nil || len(got.logs) != 0 || got.Dropped != "everything after index 0: index 1: the segment that begins with it is not there" {
+		if err != nil || len(got.logs) != 0 ||
+			got.Dropped != "everything after index 0: index 1: the segment that begins with it is not there" {
 			t.Errorf("%d entries, dropped: %q, %v", len(got.logs), got.Dropped, err)
 		}
 	}
@@ -403,16 +407,25 @@ func TestImplausible(t *testing.T) {
 		fill func(both)
 		say  string
 	}{
-		"term goes back":    {func(to both) { ok(t, to.StoreLogs([]*raft.Log{{Index: 1, Term: 3}, {Index: 2, Term: 2}})) }, "index 2: term 2 comes after term 3"},
-		"type":              {func(to both) { ok(t, to.StoreLog(&raft.Log{Index: 1, Type: 77})) }, "index 1: its type is 77"},
-		"term to come":      {func(to both) { votes(t, to, 5); ok(t, to.StoreLog(&raft.Log{Index: 1, Term: 6})) }, "index 1: its term is 6, and the current one is 5"},
-		"vote without term": {func(to both) { ok(t, to.SetUint64([]byte(lastVoteTerm), 5)) }, "vote in term 5, and the current term is 0"},
+		"term goes back": {func(to both) {
+			ok(t, to.StoreLogs([]*raft.Log{{Index: 1, Term: 3}, {Index: 2, Term: 2}}))
+		}, "index 2: term 2 comes after term 3"},
+		"type": {func(to both) { ok(t, to.StoreLog(&raft.Log{Index: 1, Type: 77})) }, "index 1: its type is 77"},
+		"term to come": {func(to both) {
+			votes(t, to, 5)
+			ok(t, to.StoreLog(&raft.Log{Index: 1, Term: 6}))
+		}, "index 1: its term is 6, and the current one is 5"},
+		"vote without term": {func(to both) {
+			ok(t, to.SetUint64([]byte(lastVoteTerm), 5))
+		}, "vote in term 5, and the current term is 0"},
 		"vote to come": {func(to both) {
 			ok(t, to.SetUint64([]byte(lastVoteTerm), 5))
 			ok(t, to.SetUint64([]byte(currentTerm), 4))
 		}, "vote in term 5"},
-		"candidate alone":   {func(to both) { ok(t, to.Set([]byte(lastVoteCand), []byte("a"))) }, "no term of it"},
-		"term is no number": {func(to both) { ok(t, to.Set([]byte(currentTerm), []byte("five"))) }, `"CurrentTerm" has 4 bytes`},
+		"candidate alone": {func(to both) { ok(t, to.Set([]byte(lastVoteCand), []byte("a"))) }, "no term of it"},
+		"term is no number": {func(to both) {
+			ok(t, to.Set([]byte(currentTerm), []byte("five")))
+		}, `"CurrentTerm" has 4 bytes`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sources(t, func(t *testing.T, _ string, make func(func(both)) string) {

@@ -123,7 +123,8 @@ func logs(rnd *rand.Rand, first, last uint64) []*raft.Log {
 	var list []*raft.Log
 	zones := []*time.Location{time.UTC, time.FixedZone("", 3600), time.FixedZone("", -90*60), time.FixedZone("", 90)}
 	for i := first; i <= last; i++ {
-		l := &raft.Log{Index: i, Term: 1 + i/37, Type: raft.LogType(rnd.IntN(int(raft.LogConfiguration) + 1)), Data: bytesOf(rnd, rnd.IntN(300))}
+		l := &raft.Log{Index: i, Term: 1 + i/37, Type: raft.LogType(rnd.IntN(int(raft.LogConfiguration) + 1)),
+			Data: bytesOf(rnd, rnd.IntN(300))}
 		switch rnd.IntN(5) {
 		case 0:
 			l.Data = nil
@@ -294,7 +295,8 @@ func wantNothing(t testing.TB, e holdfast.Engine) {
 	ok(t, it.Err())
 }
 
-// different returns a field in which two entries differ, with an empty slice being the same as none; empty if there is none.
+// different returns a field in which two entries differ, with an empty slice being the same as none; empty if there is
+// none.
 func different(a, b *raft.Log) string {
 	switch {
 	case a.Index != b.Index:

@@ -105,7 +105,8 @@ func TestImport(t *testing.T) {
 				if r.Kind != kind || r.Entries != int64(len(list)) || len(r.Keys) != len(keys) || r.Gaps != 0 || r.Dropped != "" {
 					t.Errorf("result: %+v", r)
 				}
-				if len(list) > 0 && (r.First != list[0].Index || r.Last != list[len(list)-1].Index || r.LastTerm != list[len(list)-1].Term) {
+				if len(list) > 0 && (r.First != list[0].Index || r.Last != list[len(list)-1].Index ||
+					r.LastTerm != list[len(list)-1].Term) {
 					t.Errorf("result: %+v", r)
 				}
 				if term, _ := keys[currentTerm].(uint64); term != r.CurrentTerm {
@@ -206,7 +207,8 @@ func TestGaps(t *testing.T) {
 	}
 	in, err := raftlog.Inspect(e, "", true)
 	ok(t, err)
-	if in.Full == nil || in.Full.Gaps != 3 || in.Full.Entries != int64(len(kept)) || in.Full.Bytes != r.Bytes || in.Last != 1<<50 || in.First != 0 {
+	if in.Full == nil || in.Full.Gaps != 3 || in.Full.Entries != int64(len(kept)) || in.Full.Bytes != r.Bytes ||
+		in.Last != 1<<50 || in.First != 0 {
 		t.Errorf("inspection: %+v %+v", in, in.Full)
 	}
 }
@@ -254,7 +256,8 @@ func TestNumbers(t *testing.T) {
 		ok(t, to.SetUint64([]byte("count"), 513))
 		ok(t, to.Set([]byte("label"), []byte("12345678")))
 	}
-	keys := map[string]any{currentTerm: uint64(0x0102030405060708), lastVoteTerm: uint64(0x0102030405060707), lastVoteCand: "10.0.0.7", "count": uint64(513), "label": "12345678"}
+	keys := map[string]any{currentTerm: uint64(0x0102030405060708), lastVoteTerm: uint64(0x0102030405060707),
+		lastVoteCand: "10.0.0.7", "count": uint64(513), "label": "12345678"}
 	path := makeWAL(t, 1<<20, fill)
 	e := memory(t, vfs.NewMem())
 	_, err := Import(t.Context(), path, e, Options{})
@@ -287,7 +290,8 @@ func TestKinds(t *testing.T) {
 	bolt := makeBolt(t, false, func(both) {})
 	waldir := makeWAL(t, 1<<20, func(both) {})
 	ok(t, os.WriteFile(path("empty"), nil, 0o644))
-	ok(t, os.WriteFile(path("text"), []byte("this is no database, but it is long enough for the beginning of one, which takes eighty bytes"), 0o644))
+	ok(t, os.WriteFile(path("text"),
+		[]byte("this is no database, but it is long enough for the beginning of one, which takes eighty bytes"), 0o644))
 	ok(t, os.Mkdir(path("nothing"), 0o755))
 	ok(t, os.Mkdir(path("node"), 0o755))
 	ok(t, os.CopyFS(path("node", "wal"), os.DirFS(waldir)))
@@ -431,7 +435,8 @@ func TestTargets(t *testing.T) {
 	ok(t, err)
 	_, err = Import(t.Context(), path, e, Options{Name: "empty"})
 	wantError(t, err, holdfast.ErrBadOption, "not empty")
-	want(t, e, "empty", []*raft.Log{{Index: 1, Term: 1}}, map[string]any{currentTerm: uint64(1), lastVoteTerm: uint64(0), lastVoteCand: "10.0.0.7"})
+	want(t, e, "empty", []*raft.Log{{Index: 1, Term: 1}},
+		map[string]any{currentTerm: uint64(1), lastVoteTerm: uint64(0), lastVoteCand: "10.0.0.7"})
 }
 
 // TestLogHasNoOtherFields: a new field of raft.Log would have to be stored too.
@@ -482,7 +487,8 @@ func TestOptionsWithoutEffect(t *testing.T) {
 		o := Options{Name: t.Name(), Numbers: []string{"no"}, Bytes: []string{"mine", "nor"}, DropTorn: true}
 		r, err := Import(t.Context(), path, e, o)
 		ok(t, err)
-		want := []string{`there is no stable key "no", which was named as a number`, `there is no stable key "nor", which was named as bytes`}
+		want := []string{`there is no stable key "no", which was named as a number`,
+			`there is no stable key "nor", which was named as bytes`}
 		if kind == "raft-boltdb" {
 			want = append([]string{"nothing was left out: a raft-boltdb has no torn end"}, want...)
 		}

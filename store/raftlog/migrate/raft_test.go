@@ -48,11 +48,13 @@ func node(t *testing.T, to interface {
 	t.Helper()
 	c := raft.DefaultConfig()
 	c.LocalID, c.Logger = "one", hclog.NewNullLogger()
-	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout, c.CommitTimeout = 100*time.Millisecond, 100*time.Millisecond, 50*time.Millisecond, 5*time.Millisecond
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout, c.CommitTimeout = 100*time.Millisecond,
+		100*time.Millisecond, 50*time.Millisecond, 5*time.Millisecond
 	address, transport := raft.NewInmemTransport("one")
 	snapshots := raft.NewInmemSnapshotStore()
 	if bootstrap {
-		ok(t, raft.BootstrapCluster(c, to, to, snapshots, transport, raft.Configuration{Servers: []raft.Server{{ID: "one", Address: address}}}))
+		ok(t, raft.BootstrapCluster(c, to, to, snapshots, transport,
+			raft.Configuration{Servers: []raft.Server{{ID: "one", Address: address}}}))
 	}
 	fsm := &lines{}
 	r, err := raft.NewRaft(c, fsm, to, to, snapshots, transport)
@@ -66,8 +68,8 @@ func node(t *testing.T, to interface {
 	return r, fsm
 }
 
-// TestRaftGoesOn: a server that ran on a raft-boltdb or a raft-wal goes on from what was imported: it has the same state
-// and a later term, and it can go on again.
+// TestRaftGoesOn: a server that ran on a raft-boltdb or a raft-wal goes on from what was imported: it has the same
+// state and a later term, and it can go on again.
 func TestRaftGoesOn(t *testing.T) {
 	for _, kind := range []string{"raft-boltdb", "raft-wal"} {
 		for _, engine := range []string{"logtree", "bbolt"} {
@@ -98,7 +100,8 @@ func TestRaftGoesOn(t *testing.T) {
 				ok(t, err)
 				result, err := Import(t.Context(), source, e, Options{})
 				ok(t, err)
-				if result.Entries < 102 || result.CurrentTerm == 0 || fmt.Sprint(result.Keys) != "[CurrentTerm LastVoteCand LastVoteTerm]" || len(result.Notes) > 0 {
+				if result.Entries < 102 || result.CurrentTerm == 0 ||
+					fmt.Sprint(result.Keys) != "[CurrentTerm LastVoteCand LastVoteTerm]" || len(result.Notes) > 0 {
 					t.Errorf("%+v", result)
 				}
 				for more := range 2 {

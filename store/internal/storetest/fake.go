@@ -9,10 +9,10 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 )
 
-// Stage is an engine in memory whose tests decide when its receipts are in, what fails and what its
+// FakeEngine is an engine in memory whose tests decide when its receipts are in, what fails and what its
 // limits are. It shows batches at once, as Pebble does, or only when their receipts are in, as bbolt
 // does.
-type Stage struct {
+type FakeEngine struct {
 	holdfast.Engine
 	Late     bool  // show batches only when they are durable
 	Native   bool  // Capabilities.NativeDeleteRange
@@ -36,17 +36,17 @@ type Stage struct {
 	Ranges  int               // DeleteRanges applied
 }
 
-// NewStage returns a stage that shows batches at once and lets receipts come in.
-func NewStage() *Stage {
-	s := &Stage{Engine: mem.New(), Native: true}
+// NewFakeEngine returns an engine that shows batches at once and lets receipts come in.
+func NewFakeEngine() *FakeEngine {
+	s := &FakeEngine{Engine: mem.New(), Native: true}
 	s.changed.L = &s.mu
 	return s
 }
 
 // Capabilities implements [holdfast.Engine].
-func (s *Stage) Capabilities() holdfast.Capabilities {
+func (s *FakeEngine) Capabilities() holdfast.Capabilities {
 	c := s.Engine.Capabilities()
-	c.Engine = "stage"
+	c.Engine = "fake"
 	c.NativeDeleteRange = s.Native
 	c.MaxBatchSize, c.MaxValueSize = 1<<20, 1<<18
 	if s.MaxBatch > 0 {
@@ -62,7 +62,7 @@ func copyOf(b *holdfast.Batch) *holdfast.Batch {
 }
 
 // Apply implements [holdfast.Engine].
-func (s *Stage) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+func (s *FakeEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.Fail != nil {
@@ -72,7 +72,8 @@ func (s *Stage) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt
 		return holdfast.Receipt{}, err
 	}
 	if limit := s.Capabilities().MaxBatchSize; int64(b.Size()) > limit {
-		return holdfast.Receipt{}, fmt.Errorf("a batch of %d bytes, over the limit of %d that the store was told", b.Size(), limit)
+		return holdfast.Receipt{}, fmt.Errorf("a batch of %d bytes, over the limit of %d that the store was told", b.Size(),
+			limit)
 	}
 	if s.Ops > 0 && s.count(b) > s.Ops {
 		return holdfast.Receipt{}, &holdfast.Error{Op: "apply", Class: holdfast.ErrTooLarge, Detail: "too many operations"}
@@ -103,7 +104,7 @@ func (s *Stage) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt
 	return holdfast.NewReceipt(s, s.Applied), nil
 }
 
-func (s *Stage) count(b *holdfast.Batch) (n int64) {
+func (s *FakeEngine) count(b *holdfast.Batch) (n int64) {
 	for op := range b.Ops() {
 		if op.Kind != holdfast.KindDeleteRange {
 			n++
@@ -115,7 +116,7 @@ func (s *Stage) count(b *holdfast.Batch) (n int64) {
 }
 
 // Wait makes the stage the Waiter of its receipts.
-func (s *Stage) Wait(token uint64) error {
+func (s *FakeEngine) Wait(token uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting++
@@ -131,11 +132,11 @@ func (s *Stage) Wait(token uint64) error {
 }
 
 // Hold keeps receipts from coming in.
-func (s *Stage) Hold() { s.Locked(func() { s.Held = true }) }
+func (s *FakeEngine) Hold() { s.Locked(func() { s.Held = true }) }
 
 // Release lets the receipts of the first n batches since Hold come in; n < 0 means all, and those to
 // come.
-func (s *Stage) Release(n int) {
+func (s *FakeEngine) Release(n int) {
 	s.Locked(func() {
 		upto := s.Applied
 		if n >= 0 {
@@ -150,7 +151,7 @@ func (s *Stage) Release(n int) {
 }
 
 // Settle lets the receipt of the next batch come in. It is called under Locked.
-func (s *Stage) Settle() {
+func (s *FakeEngine) Settle() {
 	s.Settled++
 	if len(s.Queue) > 0 {
 		if err := holdfast.Commit(s.Engine, s.Queue[0], holdfast.Memory); err != nil {
@@ -161,7 +162,7 @@ func (s *Stage) Settle() {
 }
 
 // Locked runs f, which may change what tests may, while nothing else happens.
-func (s *Stage) Locked(f func()) {
+func (s *FakeEngine) Locked(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
@@ -169,7 +170,7 @@ func (s *Stage) Locked(f func()) {
 }
 
 // AwaitWaiters returns when n goroutines wait for receipts.
-func (s *Stage) AwaitWaiters(n int) {
+func (s *FakeEngine) AwaitWaiters(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.waiting < n {
@@ -178,7 +179,7 @@ func (s *Stage) AwaitWaiters(n int) {
 }
 
 // AwaitApplied returns when n batches have been applied in all.
-func (s *Stage) AwaitApplied(n uint64) {
+func (s *FakeEngine) AwaitApplied(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.Applied < n {
@@ -196,11 +197,11 @@ func Keys(eng holdfast.Engine, r holdfast.Range) (n int) {
 	return n
 }
 
-// Stages calls f for a stage of each kind.
-func Stages(t *testing.T, f func(t *testing.T, st *Stage)) {
+// FakeEngines calls f for a stage of each kind.
+func FakeEngines(t *testing.T, f func(t *testing.T, st *FakeEngine)) {
 	for _, late := range []bool{false, true} {
 		t.Run(map[bool]string{false: "shown at once", true: "shown when durable"}[late], func(t *testing.T) {
-			st := NewStage()
+			st := NewFakeEngine()
 			st.Late = late
 			f(t, st)
 		})
