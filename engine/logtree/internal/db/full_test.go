@@ -281,6 +281,63 @@ func TestCloseWithoutRoom(t *testing.T) {
 	}
 }
 
+// TestDamageAfterCloseWithoutRoom: where a full disk has no room for a manifest that says how far the log was synced,
+// the log says it. Damage to the last commits was once taken for a torn tail, be they of the session that ends or of
+// one before, which was killed.
+func TestDamageAfterCloseWithoutRoom(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Table: 1 << 20} })
+		fsys := c.FS.(*vfs.Mem)
+		for i := range 12 {
+			write(t, d, i)
+		}
+		name, begin, end := d.cur.file.Name(), int64(segmentHeader), d.off
+		sessions := 1
+		if killed {
+			fsys.Halt()
+			fsys = fsys.Kill()
+			sessions = 2
+		}
+		for session := range sessions {
+			fsys.SetCapacity(fsys.Used())
+			if killed {
+				c.FS = fsys
+				var err error
+				if d, err = Open(c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			in, err := Inspect(fsys, c.Dir)
+			if err != nil || in.Log.End.Offset != end+frameHeader || in.Manifest.Synced > 0 {
+				t.Fatalf("killed %v, session %d: the log ended at byte %d and has %+v, %v", killed, session, end, in.Log, err)
+			}
+		}
+		if v, err := Verify(fsys, c.Dir); err != nil || len(v.Damage) > 0 {
+			t.Errorf("killed %v: Verify: %v, %v", killed, err, v.Damage)
+		}
+		for off := range end {
+			at := fsys.Clone()
+			if err := at.Flip(name, off, int(off%8)); err != nil {
+				t.Fatal(err)
+			}
+			c.FS = at
+			d, err := Open(c)
+			switch {
+			case err == nil && off >= begin && len(contentsOf(t, d)) == 12: // padding
+			case !errors.Is(err, holdfast.ErrCorrupt):
+				t.Fatalf("killed %v: byte %d of %d is damaged, and Open says %v", killed, off, end, err)
+			}
+		}
+		c.FS = fsys
+		if d, err := Open(c); err != nil || len(contentsOf(t, d)) != 12 {
+			t.Errorf("killed %v: without damage: %v", killed, err)
+		}
+	}
+}
+
 // TestBackgroundFailures: what background work could not do for want of something is undone and done later, and
 // writing goes on.
 func TestBackgroundFailures(t *testing.T) {
