@@ -595,8 +595,9 @@ func (d *DB) noteInLog() (err error) {
 	p, started := d.position(), d.cur != nil
 	s := d.segs[p.seg]
 	d.mu.Unlock()
-	// Behind a torn frame nothing is written. If there is no more than the last note behind promised, that was enough.
-	if s == nil || s.torn > 0 || p.off <= segmentHeader || p.lsn-d.promised <= frameHeader {
+	// Behind a torn frame nothing is written, and behind an end frame nothing is read. If there is no more than the last
+	// note behind promised, that was enough.
+	if s == nil || s.torn > 0 || s.ended || p.off <= segmentHeader || p.lsn-d.promised <= frameHeader {
 		return nil
 	}
 	name, f := s.file.Name(), s.file

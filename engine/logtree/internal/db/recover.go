@@ -609,6 +609,7 @@ func (d *DB) replaySegment(s *segment, at *position, replayed *[]*segment) (name
 		at.seq += uint64(ops)
 		d.lsn, d.seq = at.lsn, at.seq
 		if named.id != 0 {
+			s.ended = true
 			s.used.Store(min(at.off, size))
 			return named, nil, nil
 		}
