@@ -95,8 +95,11 @@ func (e *Engine[V]) Scan(r holdfast.Range) holdfast.Iterator {
 		return holdfast.FailedIterator(err)
 	}
 	defer e.Life.Leave()
-	if err := holdfast.CheckRange(r); err != nil || empty(r) {
+	if err := holdfast.CheckRange(r); err != nil {
 		return holdfast.FailedIterator(err)
+	}
+	if empty(r) {
+		return e.nothing()
 	}
 	v, err := e.core.View(Scan)
 	if err != nil {
@@ -106,6 +109,26 @@ func (e *Engine[V]) Scan(r holdfast.Range) holdfast.Iterator {
 }
 
 func empty(r holdfast.Range) bool { return len(r.Hi) > 0 && bytes.Compare(r.Lo, r.Hi) >= 0 }
+
+// nothing returns an iterator over an empty range.
+func (e *Engine[V]) nothing() holdfast.Iterator {
+	e.Life.AddIterator(1)
+	return &emptyIterator{Iterator: holdfast.FailedIterator(nil), life: &e.Life}
+}
+
+// emptyIterator needs no view, but like any other iterator it is open until it is closed.
+type emptyIterator struct {
+	holdfast.Iterator
+	life *lifecycle.Engine // nil once it is closed
+}
+
+func (i *emptyIterator) Close() error {
+	if i.life != nil {
+		i.life.AddIterator(-1)
+		i.life = nil
+	}
+	return nil
+}
 
 func (e *Engine[V]) walk(h Hold[V], r holdfast.Range) holdfast.Iterator {
 	e.Life.AddIterator(1)
@@ -175,8 +198,11 @@ func (s *snapshot[V]) Scan(r holdfast.Range) holdfast.Iterator {
 		return holdfast.FailedIterator(err)
 	}
 	defer s.life.Leave()
-	if err := holdfast.CheckRange(r); err != nil || empty(r) {
+	if err := holdfast.CheckRange(r); err != nil {
 		return holdfast.FailedIterator(err)
+	}
+	if empty(r) {
+		return s.engine.nothing()
 	}
 	s.users.Add(1)
 	return s.engine.walk(Hold[V]{View: s.view, engine: s.engine, snapshot: s}, r)

@@ -74,8 +74,15 @@ func TestViewsEnd(t *testing.T) {
 	if it := c.Scan(holdfast.Range{}); it.Err() != c.walkFail || len(c.used) > 0 {
 		t.Fatal(it.Err(), c.used)
 	}
-	if it := c.Scan(holdfast.Range{Lo: []byte("b"), Hi: []byte("b")}); it.Err() != nil || c.made != 2 {
-		t.Fatal("an empty range needed a view", it.Err())
+	none := c.Scan(holdfast.Range{Lo: []byte("b"), Hi: []byte("b")})
+	if none.Next() || none.Err() != nil || c.made != 2 {
+		t.Fatal("an empty range needed a view", none.Err())
+	}
+	if err := c.Close(); !errors.Is(err, holdfast.ErrBusy) {
+		t.Fatal("closed with an iterator over an empty range:", err)
+	}
+	if err := errors.Join(none.Close(), none.Close()); err != nil {
+		t.Fatal(err)
 	}
 	c.walkFail = nil
 	for order, its := range []int{2, 1, 0} {

@@ -353,16 +353,24 @@ func (h *history) end() error {
 	if err := h.close(); err != nil {
 		return err
 	}
-	orderly := !h.poisoned
+	short := h.armed // the manifest may not have been written for want of room
 	if h.fs.Halted() {
 		return h.crashed()
 	}
-	if !orderly {
-		h.disarm()
+	h.disarm()
+	if h.poisoned {
 		return h.recover()
 	}
-	h.disarm()
-	return h.damaged(true)
+	noted := true
+	if short {
+		in, err := db.Inspect(h.fs, "db")
+		if err != nil {
+			return err
+		}
+		noted = in.Manifest.Synced >= in.Log.End.LSN
+		h.note("the manifest says how far the log goes: %v", noted)
+	}
+	return h.damaged(noted)
 }
 
 // damage flips bits, or cuts a file.
@@ -402,9 +410,10 @@ func (h *history) intact(what string, err error) error {
 	return nil
 }
 
-// damaged damages a database that is not open. If it was closed cleanly, the result must be its full contents or
-// ErrCorrupt; after a crash, damage to the last synced data may also be taken for a torn tail.
-func (h *history) damaged(orderly bool) error {
+// damaged damages a database that is not open. If the manifest says how far the log goes, only all that was in it or
+// ErrCorrupt will do. After a crash, or a Close without room for the manifest, what had been synced last may also be
+// taken for a torn tail.
+func (h *history) damaged(noted bool) error {
 	h.damage()
 	d, err := h.open(h.fs)
 	if err != nil {
@@ -425,7 +434,7 @@ func (h *history) damaged(orderly bool) error {
 	// What was found, even in part, must be of one state.
 	fits, want := 0, h.ledger.now
 	h.ledger.states(func(n int, st state) bool {
-		if orderly && n < len(h.ledger.batches) {
+		if noted && n < len(h.ledger.batches) {
 			return true
 		}
 		if unread == nil && commits.Difference(found, st) == "" ||
@@ -437,7 +446,7 @@ func (h *history) damaged(orderly bool) error {
 	})
 	if fits == 0 {
 		return fmt.Errorf("after damage, what is found was never there, or should be all (%v): compared with all, %s",
-			orderly, commits.Difference(found, h.ledger.now))
+			noted, commits.Difference(found, h.ledger.now))
 	}
 	if unread != nil && fits > 1 {
 		return nil // it is not known which state it is

@@ -190,6 +190,59 @@ func TestTailFlipped(t *testing.T) {
 	})
 }
 
+// TestSyncAcrossSegments: a sync is under way while the log goes on in another segment. Only that segment's later
+// frames tell that the end of the first segment had been synced. It was once taken for torn.
+func TestSyncAcrossSegments(t *testing.T) {
+	d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Table: 1 << 20} })
+	fsys := c.FS.(*vfs.Mem)
+	for i := range 3 {
+		var b holdfast.Batch
+		b.Set(scattered(i), make([]byte, 50))
+		if err := commit(d, &b, holdfast.Process); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, end := d.cur, d.off
+	reached, goOn := make(chan struct{}), make(chan struct{})
+	fsys.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpSync && op.Name == first.file.Name() {
+			close(reached)
+			<-goOn
+		}
+		return nil
+	})
+	synced := make(chan error)
+	go func() { synced <- d.Sync() }()
+	<-reached
+	add := func(size int) {
+		t.Helper()
+		var b holdfast.Batch
+		b.Set([]byte("more"), make([]byte, size))
+		if err := commit(d, &b, holdfast.Process); err != nil {
+			t.Error(err)
+		}
+	}
+	add(400)
+	fsys.SetHook(nil)
+	close(goOn)
+	if err := <-synced; err != nil {
+		t.Fatal(err)
+	}
+	add(10)
+	if d.cur == first || d.prev != first.id {
+		t.Fatal("the log is still not in its second segment: this tests nothing")
+	}
+	fsys.Halt()
+	fsys = fsys.Kill()
+	if err := fsys.Flip(first.file.Name(), end-10, 0); err != nil {
+		t.Fatal(err)
+	}
+	c.FS = fsys
+	if _, err := Open(c); !errors.Is(err, holdfast.ErrCorrupt) {
+		t.Errorf("with a damaged frame that had been synced, Open returns %v", err)
+	}
+}
+
 // TestReadFaultsWhileOpening lets each read of an Open fail, once. That Open fails, or has no need of
 // what it could not read; what it could not read is not taken for lost, and nothing is removed.
 func TestReadFaultsWhileOpening(t *testing.T) {

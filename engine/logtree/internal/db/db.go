@@ -571,7 +571,7 @@ func (d *DB) Release(err error) error {
 func (d *DB) flushAll() error {
 	for {
 		more, err := d.flushOnce()
-		if !isFatal(err) && (noRoom(err) || isTransient(err)) {
+		if isShortage(err) {
 			return nil // the log has it
 		}
 		if err != nil || !more {
@@ -585,6 +585,37 @@ func (d *DB) saveAtEnd() error {
 	d.edit.Lock()
 	defer d.edit.Unlock()
 	return d.saveManifest(d.view.Load().ver.tiers, d.from)
+}
+
+// noteInLog adds an empty batch to the log where the manifest cannot be replaced. It says that everything before it
+// had been synced, so that damage to that is not taken for a torn tail. It fits into the file's last block, unless that
+// is full.
+func (d *DB) noteInLog() (err error) {
+	d.mu.Lock()
+	p, started := d.position(), d.cur != nil
+	s := d.segs[p.seg]
+	d.mu.Unlock()
+	// Behind a torn frame nothing is written, and behind an end frame nothing is read. If there is no more than the last
+	// note behind promised, that was enough.
+	if s == nil || s.torn > 0 || s.ended || p.off <= segmentHeader || p.lsn-d.promised <= frameHeader {
+		return nil
+	}
+	name, f := s.file.Name(), s.file
+	if !started { // it is one that Open has read
+		if f, err = d.fs.OpenWrite(name); err != nil {
+			return ioError("open", name, err)
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+	}
+	var b [frameHeader]byte
+	putFrameHeader(b[:], s.epoch, frameBatch, 0, checksum(nil), uint32(p.seq-s.baseSeq), 0)
+	if _, err := f.WriteAt(b[:], p.off); err != nil {
+		return ioError("write", name, err)
+	}
+	if err := f.Datasync(); err != nil {
+		return ioError("sync", name, err)
+	}
+	return nil
 }
 
 // shut releases everything. In good order it also notes in the manifest how far the log goes, so
@@ -609,9 +640,11 @@ func (d *DB) shut(orderly bool) (err error) {
 			if err = d.saveAtEnd(); noRoom(err) && d.giveRoom(true) {
 				err = d.saveAtEnd()
 			}
-			if !isFatal(err) && (noRoom(err) || isTransient(err)) {
+			if isShortage(err) {
 				d.logger.Warn("cannot note in the manifest how far the log goes", "path", d.dir, "error", err)
-				err = nil // the log has everything
+				if err = d.noteInLog(); isShortage(err) {
+					err = nil // the log has everything
+				}
 			}
 		}
 		if err != nil {

@@ -109,6 +109,9 @@ func isTransient(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }
 
+// isShortage reports whether an error says that there is not enough of something for now, and nothing worse.
+func isShortage(err error) bool { return noRoom(err) || isTransient(err) && !isFatal(err) }
+
 // fatal is an error after which it is not known which of two manifests is the durable one.
 type fatal struct{ error }
 

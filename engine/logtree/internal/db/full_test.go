@@ -281,6 +281,113 @@ func TestCloseWithoutRoom(t *testing.T) {
 	}
 }
 
+// TestDamageAfterCloseWithoutRoom: where a full disk has no room for a manifest that says how far the log was synced,
+// the log says it. Damage to the last commits was once taken for a torn tail, be they of the session that ends or of
+// one before, which was killed.
+func TestDamageAfterCloseWithoutRoom(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Table: 1 << 20} })
+		fsys := c.FS.(*vfs.Mem)
+		for i := range 12 {
+			write(t, d, i)
+		}
+		name, begin, end := d.cur.file.Name(), int64(segmentHeader), d.off
+		sessions := 1
+		if killed {
+			fsys.Halt()
+			fsys = fsys.Kill()
+			sessions = 2
+		}
+		for session := range sessions {
+			fsys.SetCapacity(fsys.Used())
+			if killed {
+				c.FS = fsys
+				var err error
+				if d, err = Open(c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			in, err := Inspect(fsys, c.Dir)
+			if err != nil || in.Log.End.Offset != end+frameHeader || in.Manifest.Synced > 0 {
+				t.Fatalf("killed %v, session %d: the log ended at byte %d and has %+v, %v", killed, session, end, in.Log, err)
+			}
+		}
+		if v, err := Verify(fsys, c.Dir); err != nil || len(v.Damage) > 0 {
+			t.Errorf("killed %v: Verify: %v, %v", killed, err, v.Damage)
+		}
+		for off := range end {
+			at := fsys.Clone()
+			if err := at.Flip(name, off, int(off%8)); err != nil {
+				t.Fatal(err)
+			}
+			c.FS = at
+			d, err := Open(c)
+			switch {
+			case err == nil && off >= begin && len(contentsOf(t, d)) == 12: // padding
+			case !errors.Is(err, holdfast.ErrCorrupt):
+				t.Fatalf("killed %v: byte %d of %d is damaged, and Open says %v", killed, off, end, err)
+			}
+		}
+		c.FS = fsys
+		if d, err := Open(c); err != nil || len(contentsOf(t, d)) != 12 {
+			t.Errorf("killed %v: without damage: %v", killed, err)
+		}
+	}
+}
+
+// TestCloseWithoutRoomBehindEndFrame: the log ends with a frame that names a segment which did not survive. A close
+// without room for the manifest adds nothing there, where a replay would find it or not, by where it begins.
+func TestCloseWithoutRoomBehindEndFrame(t *testing.T) {
+	d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Table: 1 << 20} })
+	n := 0
+	for ; d.prev == 0; n++ {
+		var b holdfast.Batch
+		b.Set(scattered(n), make([]byte, 50))
+		if err := commit(d, &b, holdfast.Process); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n-- // the last one is in the segment that is lost
+	lost := d.cur.file.Name()
+	open := func(want int) {
+		t.Helper()
+		fsys := c.FS.(*vfs.Mem)
+		fsys.Halt()
+		fsys = fsys.Kill()
+		if lost != "" {
+			if err := fsys.Remove(lost); err != nil {
+				t.Fatal(err)
+			}
+			lost = ""
+		}
+		c.FS = fsys
+		var err error
+		if d, err = Open(c); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(contentsOf(t, d)); got != want {
+			t.Fatalf("%d of %d keys", got, want)
+		}
+	}
+	open(n)
+	fsys := c.FS.(*vfs.Mem)
+	fsys.SetCapacity(fsys.Used())
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fsys.SetCapacity(-1)
+	open(n)
+	d.rotate()
+	if _, err := d.flush(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, d, n)
+	open(n + 1)
+}
+
 // TestBackgroundFailures: what background work could not do for want of something is undone and done later, and
 // writing goes on.
 func TestBackgroundFailures(t *testing.T) {

@@ -609,6 +609,7 @@ func (d *DB) replaySegment(s *segment, at *position, replayed *[]*segment) (name
 		at.seq += uint64(ops)
 		d.lsn, d.seq = at.lsn, at.seq
 		if named.id != 0 {
+			s.ended = true
 			s.used.Store(min(at.off, size))
 			return named, nil, nil
 		}
@@ -683,14 +684,17 @@ func (d *DB) checkTear(t *tear, at position, later []uint32) error {
 		if err := s.parseHeader(b, d.id, id, name); err == nil && s.kind != kindLog {
 			continue // moved values that no run came to name
 		}
+		begins, start := false, uint64(0) // where in the log, if its first frame is whole
 		for _, f := range framesIn(b[segmentHeader:], 0, s.epoch) {
-			if f.kind == frameBegin {
-				g, ok := parseBegin(f.frame)
-				if synced, told := f.synced(g.lsn); ok && told && synced > at.lsn {
-					return corrupt(segmentName(d.dir, max(at.seg, 1)), at.off,
-						fmt.Sprintf("the log ends before what segment %d says had been synced", id), nil)
-				}
-			} else if f.unsynced < math.MaxUint32 && int64(f.unsynced) < int64(f.at) && f.at > 0 {
+			if g, ok := parseBegin(f.frame); ok && f.at == 0 {
+				begins, start = true, g.lsn
+			}
+			// A sync that was under way when the segment was begun is known to its later frames only.
+			if synced, ok := f.synced(start + uint64(f.at)); ok && begins && synced > at.lsn {
+				return corrupt(segmentName(d.dir, max(at.seg, 1)), at.off,
+					fmt.Sprintf("the log ends before what segment %d says had been synced", id), nil)
+			}
+			if own, ok := f.synced(uint64(f.at)); ok && own > 0 {
 				return corrupt(name, segmentHeader,
 					fmt.Sprintf("a frame at byte %d says that the segment had been synced, but the log does not reach it",
 						segmentHeader+f.at), nil)

@@ -69,6 +69,7 @@ type segment struct {
 	reach   atomic.Int64 // where its last far frame ends
 	saved   atomic.Pointer[saved]
 	torn    int64 // bytes behind them that a crash tore, as the last opening found it
+	ended   bool  // its last frame names the next segment, as the last opening found it
 	warmed  int64 // see warmAhead; under the database's mu
 	durable bool  // its name and length are synced; only the syncing goroutine looks
 
