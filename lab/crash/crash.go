@@ -27,28 +27,6 @@ import (
 	"github.com/holdfastdb/holdfast/lab/contender"
 )
 
-// Kind is how the victim's world ends.
-type Kind string
-
-// The kinds.
-const (
-	Kill     Kind = "kill"
-	Power    Kind = "power"
-	Faults   Kind = "faults"
-	Simulate Kind = "simulate"
-)
-
-// Kinds lists the kinds in the order in which they are shown.
-func Kinds() []Kind { return []Kind{Kill, Power, Faults, Simulate} }
-
-// survives is the weakest level that a crash of this kind must not cost.
-func (k Kind) survives() holdfast.Level {
-	if k == Kill {
-		return holdfast.Process
-	}
-	return holdfast.Power
-}
-
 // What a run can find.
 var (
 	// ErrBroken: an engine does not keep what it claims.
@@ -90,23 +68,6 @@ type Lab struct {
 func Standard() Lab {
 	return Lab{Engines: all.Engines(), Peers: contender.Engines(), Subjects: Subjects()}
 }
-
-// Subject is what the victim does and how it is judged: the bare contract, or a store over it. A
-// new one is a file of this package and a line in [Subjects].
-type Subject struct {
-	Name, About string
-
-	// work works on an open engine until stop is closed, and returns once nothing is under way any
-	// more. It runs in the victim.
-	work func(w *worker, e holdfast.Engine, stop <-chan struct{}) error
-	// read tells all that is in an engine. It runs in the child that checks.
-	read func(c *check, e holdfast.Engine, emit func(entry)) error
-	// judge decides what there is. It runs in the supervisor.
-	judge func(h *history, found []entry) Judgement
-}
-
-// Subjects lists the subjects.
-func Subjects() []Subject { return []Subject{kv, events, rafts} }
 
 func (l Lab) engine(name string) (all.Entry, error) {
 	entries := slices.Concat(l.Engines, l.Peers)

@@ -2,17 +2,13 @@ package crash
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/datadir"
-	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 )
 
 // Evidence of a broken claim is a directory with
@@ -30,16 +26,6 @@ const (
 
 // EvidenceSchema names the format of evidence.json.
 const EvidenceSchema = "holdfast.crash.evidence/1"
-
-// evidence is what will be kept if a round breaks a claim.
-type evidence struct {
-	cell    cell
-	history *history
-	spec    spec
-	when    string
-	tree    string          // a copy of the directory
-	image   *blockdev.Image // or the disk
-}
 
 // evidenceFile is evidence.json.
 type evidenceFile struct {
@@ -74,32 +60,8 @@ type ackFile struct {
 	Ms    float64
 }
 
-// maxTree is how large a directory is copied, in bytes.
-const maxTree = 512 << 20
-
-// take copies dir before it is opened.
-func (e *evidence) take(r *runner, dir string) error {
-	to, err := os.MkdirTemp(r.dir.Path, "before-")
-	if err != nil {
-		return err
-	}
-	e.tree = to
-	return copyTree(filepath.Join(dir, engineDir), filepath.Join(to, engineDir))
-}
-
-// drop removes what was not needed.
-func (e *evidence) drop() {
-	if e.tree != "" {
-		_ = os.RemoveAll(e.tree)
-	}
-}
-
-// save keeps the evidence below the directory for it, and returns its name.
-func (e *evidence) save(r *runner, findings []string) (string, error) {
-	parent, err := r.evidenceDir()
-	if err != nil {
-		return "", err
-	}
+// save keeps what is there below a directory, and returns the name of the new one.
+func save(parent string, e *scene, findings []string) (string, error) {
 	name := fmt.Sprintf("%s-%v-%s-%s-", strings.Map(fileRune, e.cell.Engine), e.cell.Level, e.cell.Kind, e.cell.Subject)
 	dir, err := os.MkdirTemp(parent, name)
 	if err != nil {
@@ -128,7 +90,6 @@ func (e *evidence) save(r *runner, findings []string) (string, error) {
 	case e.tree != "":
 		// The evidence may be on another disk than the run.
 		err = copyTree(e.tree, filepath.Join(dir, treeName))
-		e.drop()
 	}
 	return dir, err
 }
@@ -162,18 +123,4 @@ func load(dir string) (*evidenceFile, *history, error) {
 		h.Acks = append(h.Acks, ack{n: a.N, batch: a.Batch, level: a.Level, at: time.Duration(a.Ms * float64(time.Millisecond))})
 	}
 	return &f, h, nil
-}
-
-// copyTree copies a directory, if it is there. One that is too large is left out, and a file says so.
-func copyTree(from, to string) error {
-	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if _, bytes := datadir.Usage(from); bytes <= maxTree {
-		return datadir.CopyFiles(from, to)
-	}
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(to, "TOO-LARGE"), []byte("the directory was too large to be kept\n"), 0o644)
 }

@@ -29,19 +29,6 @@ type Request struct {
 // defaultCuts is how many crashes of a row are judged.
 const defaultCuts = 20
 
-// cell is one row of what will be tested.
-type cell struct {
-	Engine       string
-	Subject      string
-	Level, Given holdfast.Level
-	Kind         Kind
-	FS           string
-	Control      bool
-	peer         bool // not an engine, but another store for Raft
-	capabilities holdfast.Capabilities
-	notAvailable string // why this is not tested
-}
-
 // runPlan is what a run will do.
 type runPlan struct {
 	cells    []cell

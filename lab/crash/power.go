@@ -19,8 +19,8 @@ const (
 	diskSize      = 1 << 30 // sparse
 )
 
-func (r *runner) diskOptions(c cell) blockdev.Options {
-	return blockdev.Options{FS: c.FS, Size: max(diskSize, blockdev.MinSize(c.FS)), Dir: r.dir.Path}
+func (r *kindRunner) diskOptions(c cell) blockdev.Options {
+	return blockdev.Options{FS: c.FS, Size: max(diskSize, blockdev.MinSize(c.FS)), Dir: r.dir}
 }
 
 // recorded is one victim's run on a recorded disk.
@@ -34,7 +34,7 @@ type recorded struct {
 
 // record runs a victim on a disk for a while, and cuts the power. before is called with the engine's
 // place before the victim starts.
-func (r *runner) record(ctx context.Context, d *blockdev.Disk, c cell, s spec, length time.Duration, during func()) (*recorded, error) {
+func (r *kindRunner) record(ctx context.Context, d *blockdev.Disk, c cell, s spec, length time.Duration, during func()) (*recorded, error) {
 	v := &victim{command: r.child, spec: s, ledger: &ledger{}, entry: c.capabilities, place: func(n uint64) position {
 		if at := d.Mark(n); at != blockdev.Unrecorded {
 			return position(at)
@@ -90,14 +90,17 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 }
 
 // powerSession records one victim, and judges what cuts of the power would have left.
-func (r *runner) powerSession(ctx context.Context, c cell, seed uint64, cuts int, t *tally) error {
+func (r *kindRunner) powerSession(ctx context.Context, c cell, seed uint64, cuts int, t rowTally) error {
 	rnd := rand.New(rand.NewPCG(mix(seed, 2), 0))
 	d, err := blockdev.New(ctx, r.diskOptions(c))
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
-	h := c.history(seed)
+	h, err := r.history(c, seed)
+	if err != nil {
+		return err
+	}
 	h.begin(0, 1)
 	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, h, rnd), r.recordLength(c, rnd), nil)
 	if err != nil {
@@ -128,14 +131,14 @@ func (r *runner) powerSession(ctx context.Context, c cell, seed uint64, cuts int
 }
 
 // lost tells an interrupt from a failure.
-func (r *runner) lost(ctx context.Context, err error) error {
+func (r *kindRunner) lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
 	return err
 }
 
-func (r *runner) powerVictim(c cell, d *blockdev.Disk, h *history, rnd *rand.Rand) spec {
+func (r *kindRunner) powerVictim(c cell, d *blockdev.Disk, h *history, rnd *rand.Rand) spec {
 	s := r.victimSpec(c, d.Path(), h, powerRate)
 	if !c.Control && rnd.IntN(2) == 0 {
 		s.Reopen = int64(250 * time.Millisecond)
@@ -144,7 +147,7 @@ func (r *runner) powerVictim(c cell, d *blockdev.Disk, h *history, rnd *rand.Ran
 }
 
 // recordLength is how long a victim works before the power is cut, from its first acknowledgement on.
-func (r *runner) recordLength(c cell, rnd *rand.Rand) time.Duration {
+func (r *kindRunner) recordLength(c cell, rnd *rand.Rand) time.Duration {
 	if c.Given < c.Kind.survives() {
 		// Longer than the limit that its loss window is held to.
 		return windowLimit + 300*time.Millisecond
@@ -154,7 +157,7 @@ func (r *runner) recordLength(c cell, rnd *rand.Rand) time.Duration {
 
 // powerCut judges one image. It returns the history up to the cut and what survived; nil if no more is to be made
 // of it.
-func (r *runner) powerCut(ctx context.Context, c cell, rec *recorded, h *history, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t *tally) (*history, uint64, error) {
+func (r *kindRunner) powerCut(ctx context.Context, c cell, rec *recorded, h *history, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t rowTally) (*history, uint64, error) {
 	if ctx.Err() != nil {
 		return nil, 0, console.ErrInterrupted
 	}
@@ -163,7 +166,7 @@ func (r *runner) powerCut(ctx context.Context, c cell, rec *recorded, h *history
 	image := rec.record.Cut(at, policy)
 	mounted, err := image.Mount(ctx, r.diskOptions(c))
 	if errors.Is(err, holdfast.ErrCorrupt) {
-		t.note("%s itself refused an image (%v)", c.FS, err)
+		t.Note("%s itself refused an image (%v)", c.FS, err)
 		return nil, 0, nil
 	}
 	if err != nil {
@@ -175,9 +178,9 @@ func (r *runner) powerCut(ctx context.Context, c cell, rec *recorded, h *history
 		return nil, 0, r.lost(ctx, err)
 	}
 	if fatal || j.broken() {
-		ev := &evidence{cell: c, history: h, spec: rec.spec, image: image,
+		ev := &scene{cell: c, history: h, spec: rec.spec, image: image,
 			when: fmt.Sprintf("power cut before event %d of %d, keeping %v of what was not flushed: %+v", at, rec.record.Len(), policy, image.Fate())}
-		t.breaks(r, ev, j)
+		t.Breaks(ev, j)
 		return nil, 0, mounted.Close()
 	}
 	h.Skipped = append(h.Skipped, j.Skipped...)
@@ -185,7 +188,7 @@ func (r *runner) powerCut(ctx context.Context, c cell, rec *recorded, h *history
 }
 
 // powerAgain lets a victim go on with what a cut has left, and cuts the power again.
-func (r *runner) powerAgain(ctx context.Context, c cell, first *recorded, h *history, survived uint64, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t *tally) error {
+func (r *kindRunner) powerAgain(ctx context.Context, c cell, first *recorded, h *history, survived uint64, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t rowTally) error {
 	d, err := blockdev.Restore(ctx, r.diskOptions(c), first.record.Cut(at, policy))
 	if err != nil {
 		return r.lost(ctx, err)
@@ -212,14 +215,17 @@ func (r *runner) powerAgain(ctx context.Context, c cell, first *recorded, h *his
 
 // faultSession lets a disk refuse flushes or writes while a victim works, and judges what is on the
 // disk then.
-func (r *runner) faultSession(ctx context.Context, c cell, seed uint64, cuts int, t *tally) error {
+func (r *kindRunner) faultSession(ctx context.Context, c cell, seed uint64, cuts int, t rowTally) error {
 	rnd := rand.New(rand.NewPCG(mix(seed, 3), 0))
 	d, err := blockdev.New(ctx, r.diskOptions(c))
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
-	h := c.history(seed)
+	h, err := r.history(c, seed)
+	if err != nil {
+		return err
+	}
 	h.begin(0, 1)
 	s := r.victimSpec(c, d.Path(), h, powerRate)
 	s.Failing = true
@@ -235,7 +241,7 @@ func (r *runner) faultSession(ctx context.Context, c cell, seed uint64, cuts int
 	rec.judgeVictim(c, fmt.Sprintf("with %+v: ", fault), t)
 	if err := d.Close(); err != nil {
 		// A file system that cannot write its own records may refuse to go in order.
-		t.note("unmounting after a fault: %v", err)
+		t.Note("unmounting after a fault: %v", err)
 	}
 	for i := range cuts {
 		policy := blockdev.Subset(rnd.Uint64())
@@ -253,22 +259,15 @@ func (r *runner) faultSession(ctx context.Context, c cell, seed uint64, cuts int
 }
 
 // judgeVictim enters what the victim itself saw, once for all cuts, and what its acknowledgements took.
-func (rec *recorded) judgeVictim(c cell, when string, t *tally) {
-	l := rec.ledger
-	l.mu.Lock()
-	findings, refused, acked := l.findings(), len(l.refused), 0
-	for _, a := range l.acks {
-		if a.batch {
-			acked++
-		}
-	}
-	l.mu.Unlock()
-	t.synced(int64(acked), int64(len(rec.flush)))
+func (rec *recorded) judgeVictim(c cell, when string, t rowTally) {
+	findings := rec.ledger.findings()
+	acked, refused := rec.ledger.told()
+	t.Synced(int64(acked), int64(len(rec.flush)))
 	if c.Kind == Faults && refused == 0 && len(findings) == 0 {
-		t.note("in some rounds no write was refused in time")
+		t.Note("in some rounds no write was refused in time")
 	}
 	for _, finding := range findings {
-		t.wrong(when + finding)
+		t.Wrong(when + finding)
 	}
 }
 

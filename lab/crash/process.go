@@ -2,98 +2,19 @@ package crash
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
-
-// timeouts are how long children are waited for. They are generous: what they find is a hang.
-type timeouts struct {
-	silence  time.Duration // of a victim that has not acknowledged anything yet
-	checking time.Duration // of a check
-}
-
-func (l Lab) timeout() timeouts {
-	return cmp.Or(l.timeouts, timeouts{silence: time.Minute, checking: 2 * time.Minute})
-}
-
-// dump is what a check has told.
-type dump struct {
-	found    [][]entry // of each opening
-	recovery []time.Duration
-	torn     []int64  // bytes that each opening cut off
-	wrong    []string // what the check itself saw
-	failure  string   // it could not open or read
-	full     bool     // because of the disk
-}
-
-// checks runs a child that checks, for no longer than limit. An error is not of what is checked, but of the lab, or
-// ctx's.
-func checks(ctx context.Context, command []string, s spec, limit time.Duration) (*dump, error) {
-	s.Role = "check"
-	p, err := child.Start(command, s)
-	if err != nil {
-		return nil, err
-	}
-	timeout := false
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errHang)
-	defer cancel()
-	stop := context.AfterFunc(ctx, p.Kill)
-	defer stop()
-	d, out := &dump{}, bufio.NewReaderSize(p.Out, 64<<10)
-	var entries []entry
-	nonsense := error(nil)
-	for {
-		m, err := receive(out)
-		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				nonsense = err
-			}
-			break
-		}
-		switch m.kind {
-		case tellOpened:
-			d.recovery = append(d.recovery, time.Duration(m.a))
-			d.torn = append(d.torn, int64(m.b))
-			entries = []entry{}
-		case tellFound:
-			e, err := entryOf(m)
-			if err != nil {
-				nonsense = err
-			}
-			entries = append(entries, e)
-		case tellComplete:
-			d.found = append(d.found, entries)
-		case tellWrong:
-			d.wrong = append(d.wrong, m.text)
-		case tellError:
-			d.failure, d.full = m.text, m.a > 0
-		}
-	}
-	p.CloseInput()
-	_, err = p.Wait()
-	timeout = errors.Is(context.Cause(ctx), errHang)
-	switch {
-	case timeout:
-		d.failure = fmt.Sprintf("it hangs: it had not been opened, read and closed after %v", limit)
-	case ctx.Err() != nil:
-		return nil, console.ErrInterrupted
-	case nonsense != nil:
-		return nil, nonsense
-	case d.failure == "" && (err != nil || len(d.found) < s.Opens):
-		d.failure = fmt.Sprintf("the process that opened it died: %v", err)
-	}
-	return d, nil
-}
-
-var errHang = errors.New("no answer in time")
 
 // moment is when a victim is killed: at a delay after a trigger.
 type moment struct {
@@ -123,7 +44,7 @@ type heard struct {
 // moment to kill it comes over the channel, which is closed once the victim is dead and all was read.
 func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 	v.spec.Role = "work"
-	v.ledger.began = time.Now()
+	v.ledger.start()
 	p, err := child.Start(v.command, v.spec)
 	if err != nil {
 		return nil, nil, nil, err
@@ -161,4 +82,157 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 		close(events)
 	}()
 	return p, events, ended, nil
+}
+
+// strongest is the strongest level that an engine gives as it is opened for level.
+func strongest(c holdfast.Capabilities, level holdfast.Level) holdfast.Level {
+	given := c.Promise(level).Given
+	if c.Promise(level).CutMayCorrupt {
+		return given // what is synced is at risk again with the next commit
+	}
+	return slices.Max([]holdfast.Level{given, c.Strongest()})
+}
+
+// runVictim starts a victim and kills it at a moment; last is called just before. An error is not the victim's
+// doing; what it did wrong itself is in its ledger.
+func (r *kindRunner) runVictim(ctx context.Context, v *victim, m moment, last func()) error {
+	if err := ctx.Err(); err != nil {
+		return console.ErrInterrupted
+	}
+	p, events, ended, err := v.launch()
+	if err != nil {
+		return err
+	}
+	died := !await(ctx, v, m, events, r.timeouts.silence)
+	if last != nil {
+		last()
+	}
+	p.Kill()
+	for range events {
+	}
+	p.CloseInput()
+	err = <-ended
+	switch failure, full := v.ledger.failed(); {
+	case ctx.Err() != nil:
+		return console.ErrInterrupted
+	case full && !v.spec.Failing:
+		return noRoom(v.spec.Dir, failure)
+	case died && failure == "":
+		v.ledger.fail(fmt.Sprintf("its process died: %v", err))
+	}
+	return nil
+}
+
+// await returns when the moment has come, or the victim was silent for so long; false if it is dead before.
+func await(ctx context.Context, v *victim, m moment, events <-chan heard, silence time.Duration) bool {
+	quiet := time.NewTimer(silence)
+	defer quiet.Stop()
+	acks := 0
+	// until waits for what done says, at most for d after the first acknowledgement.
+	until := func(d time.Duration, done func(heard) bool) bool {
+		var after <-chan time.Time
+		for {
+			select {
+			case h, ok := <-events:
+				if !ok {
+					return false
+				}
+				if h.ack {
+					if acks++; acks == 1 && d > 0 {
+						after = time.After(d)
+						quiet.Stop()
+					}
+				}
+				if done(h) {
+					return true
+				}
+			case <-after:
+				return true
+			case <-quiet.C:
+				v.ledger.fail(fmt.Sprintf("it acknowledged nothing for %v", silence))
+				return true
+			case <-ctx.Done():
+				return true
+			}
+		}
+	}
+	switch {
+	case m.phase == phaseOpening:
+		if !until(0, func(h heard) bool { return h.phase == phaseOpening }) {
+			return false
+		}
+	case m.phase > 0:
+		if !until(2*time.Second, func(h heard) bool { return h.phase == m.phase && acks > 0 }) {
+			return false
+		}
+	case m.acks > 0:
+		return until(20*time.Second, func(heard) bool { return acks >= m.acks })
+	default:
+		if !until(0, func(h heard) bool { return h.ack }) {
+			return false
+		}
+		quiet.Stop()
+	}
+	rest := time.NewTimer(m.delay)
+	defer rest.Stop()
+	if m.file {
+		before := files(v.spec.Dir)
+		limit := time.After(400 * time.Millisecond)
+		poll := time.NewTicker(time.Millisecond)
+		defer poll.Stop()
+	watch:
+		for {
+			select {
+			case <-poll.C:
+				if appeared(before, files(v.spec.Dir)) {
+					rest.Reset(m.delay)
+					break watch
+				}
+			case _, ok := <-events:
+				if !ok {
+					return false
+				}
+			case <-limit:
+				break watch
+			case <-ctx.Done():
+				return true
+			}
+		}
+	}
+	for {
+		select {
+		case _, ok := <-events:
+			if !ok {
+				return false
+			}
+		case <-rest.C:
+			return true
+		case <-ctx.Done():
+			return true
+		}
+	}
+}
+
+// files names the files below dir.
+func files(dir string) map[string]bool {
+	names := map[string]bool{}
+	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names[name] = true
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil // what just went is gone
+	})
+	return names
+}
+
+func appeared(before, now map[string]bool) bool {
+	for name := range now {
+		if !before[name] {
+			return true
+		}
+	}
+	return false
 }

@@ -21,7 +21,7 @@ import (
 // votes and entries, another deletes what is in a snapshot, and others read.
 var rafts = Subject{
 	Name: "raft", About: "the Raft store: terms, votes, entries, conflicts, snapshots, wipes, gaps",
-	work: raftWork, read: raftRead, judge: raftJudge,
+	begin: raftBegin, work: raftWork, read: raftRead, judge: raftJudge,
 }
 
 // tracking is what a store has that keeps the commit index.
@@ -39,10 +39,10 @@ func openRaft(s spec, e holdfast.Engine) (contender.RaftStore, func() error, err
 	return store, closeStore, nil
 }
 
-// raftHistory enters what a judge must know of the store.
-func (c cell) raftHistory(h *history) {
-	if c.peer {
-		h.Monotonic = contender.Monotonic(c.Engine)
+// raftBegin enters what a judge must know of the store.
+func raftBegin(h *history, engine string, peer bool) {
+	if peer {
+		h.Monotonic = contender.Monotonic(engine)
 		return
 	}
 	h.Monotonic = mix(h.Seed, 78)%2 == 0
@@ -73,7 +73,7 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	}()
 	if w.model == nil {
 		h := &history{Seed: w.spec.Seed, Segments: w.spec.Segments, Skipped: w.spec.Skipped, Monotonic: w.spec.Monotonic}
-		w.model = h.raftFold(w.next-1, nil, nil)
+		w.model = raftFold(h, w.next-1, nil, nil)
 	}
 	_, peer := e.(contender.RaftEngine)
 	v := &raftVictim{worker: w, store: store, given: e.Capabilities().Promise(w.spec.Level).Given, peer: peer, model: w.model}

@@ -43,7 +43,7 @@ func raftJudge(h *history, found []entry) Judgement {
 	f := raftSort(&v, found)
 	seen := f.knownOnly(&v, h)
 	m := &raftMatch{h: h, f: f, seen: seen}
-	h.raftFold(h.Issued, m.begin, m.visit)
+	raftFold(h, h.Issued, m.begin, m.visit)
 	if !m.matches {
 		v.Last = m.best
 		raftBlame(&v, h, f)
@@ -112,7 +112,7 @@ func (f *raftFound) knownOnly(v *commits.Verdict, h *history) (seen uint64) {
 		}
 		why[got.Key] = fmt.Sprintf("it does not hold what was stored: %v", want)
 	}
-	h.raftFold(h.Issued, func(s *raftState) {
+	raftFold(h, h.Issued, func(s *raftState) {
 		s.onLog = func(index uint64, _, now raftMark) {
 			if e, ok := f.logs[index]; ok && sameMark(now, f.log(index)) {
 				compare(e, logEntry(index, p.raftLog(index, now)), now.n, func() { goodLogs[index] = true })
@@ -224,7 +224,7 @@ func raftBlame(v *commits.Verdict, h *history, f *raftFound) {
 		return ops[sort.Search(len(ops)-1, func(i int) bool { return ops[i].end() >= n })]
 	}
 	gone, set, staged := map[uint64]uint64{}, map[string]uint64{}, uint64(0) // by index and key, the last number that
-	s := h.raftFold(v.Last, nil, func(_ *raftState, o, _ *raftOp, n uint64) {
+	s := raftFold(h, v.Last, nil, func(_ *raftState, o, _ *raftOp, n uint64) {
 		if n == o.n {
 			ops = append(ops, o)
 		}

@@ -2,7 +2,6 @@ package crash
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -306,12 +305,9 @@ func (p plan) raftValue(key string, m raftMark) []byte {
 	return p.Value(nil, key, commits.Written{N: m.n, Gen: m.gen, Size: size})
 }
 
-// span is numbers from one to another.
-type span struct{ From, To uint64 }
-
 // raftFold goes through the operations of a history up to number upto. prepare, if it is not nil, is given the empty state; visit is
 // called after each number, with the operation that it is of, and with that beside which this one ran, if there is one.
-func (h *history) raftFold(upto uint64, prepare func(s *raftState), visit func(s *raftState, o, beside *raftOp, n uint64)) *raftState {
+func raftFold(h *history, upto uint64, prepare func(s *raftState), visit func(s *raftState, o, beside *raftOp, n uint64)) *raftState {
 	s := newRaftState(planOf(h.Seed), h.Monotonic)
 	if prepare != nil {
 		prepare(s)
@@ -342,16 +338,4 @@ func (h *history) raftFold(upto uint64, prepare func(s *raftState), visit func(s
 		n = last + 1
 	}
 	return s
-}
-
-// part is the generation that applied n, and the last number that it may have applied.
-func (h *history) part(n uint64) (gen uint32, end uint64) {
-	end = math.MaxUint64
-	for i := len(h.Segments) - 1; i >= 0; i-- {
-		if h.Segments[i].From <= n {
-			return h.Segments[i].Gen, end
-		}
-		end = h.Segments[i].From - 1
-	}
-	return 0, end
 }

@@ -2,7 +2,6 @@ package crash
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -21,7 +20,7 @@ import (
 
 // raftOps lists the operations of a history up to a number.
 func raftOps(h *history, upto uint64) (ops []*raftOp) {
-	h.raftFold(upto, nil, func(s *raftState, o, _ *raftOp, n uint64) {
+	raftFold(h, upto, nil, func(s *raftState, o, _ *raftOp, n uint64) {
 		if n == o.end() {
 			ops = append(ops, o)
 		}
@@ -30,18 +29,17 @@ func raftOps(h *history, upto uint64) (ops []*raftOp) {
 }
 
 // raftAfter is what there is after an operation.
-func raftAfter(h *history, o *raftOp) []entry { return h.raftFold(o.end(), nil, nil).entries(true) }
+func raftAfter(h *history, o *raftOp) []entry { return raftFold(h, o.end(), nil, nil).entries(true) }
 
 // toldRaft is a history in which one victim was promised the first acked operations, and began issued.
 func toldRaft(h history, survives, level holdfast.Level, acked, issued int) *history {
 	h.Survives, h.Level = survives, level
 	h.begin(0, 1)
 	ops := raftOps(&h, 5000)
-	l := &ledger{issued: ops[issued-1].end()}
+	h.Issued = ops[issued-1].end()
 	for i, o := range ops[:acked] {
-		l.acks = append(l.acks, ack{n: o.end(), batch: true, level: level, at: time.Duration(i+1) * time.Millisecond})
+		h.promise(ack{n: o.end(), batch: true, level: level, at: time.Duration(i+1) * time.Millisecond})
 	}
-	h.add(l, never)
 	return &h
 }
 
@@ -114,7 +112,7 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 	base.begin(0, 1)
 	ops := raftOps(&base, 5000)
 	state := func(i int) []entry { return raftAfter(&base, ops[i]) }
-	committed := func(i int) uint64 { return base.raftFold(ops[i].end(), nil, nil).committed() }
+	committed := func(i int) uint64 { return raftFold(&base, ops[i].end(), nil, nil).committed() }
 	// find is the first operation of that description from the 40th on, up to which acknowledgements go in most tests.
 	find := func(what func(i int, o *raftOp) bool) int {
 		for i, o := range ops {
@@ -177,7 +175,7 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 	besideUndone := func() []entry {
 		h := base
 		h.Skipped = []span{{ops[beside].n, ops[beside].end()}}
-		return h.raftFold(ops[beside+1].end(), nil, nil).entries(true)
+		return raftFold(&h, ops[beside+1].end(), nil, nil).entries(true)
 	}
 	for name, test := range map[string]struct {
 		history *history
@@ -333,9 +331,9 @@ func TestRaftGoesOn(t *testing.T) {
 		t.Fatal("no such operation; take another seed")
 	}
 	deletion := span{ops[i].n, ops[i].end()}
-	with := h.raftFold(ops[i+1].end(), nil, nil)
+	with := raftFold(h, ops[i+1].end(), nil, nil)
 	h.Skipped = []span{deletion}
-	without := h.raftFold(ops[i+1].end(), nil, nil)
+	without := raftFold(h, ops[i+1].end(), nil, nil)
 	if len(without.logs) != len(with.logs)+int(ops[i].size) || without.first != ops[i].from || with.last != without.last {
 		t.Errorf("%d entries from %d, and %d from %d", len(without.logs), without.first, len(with.logs), with.first)
 	}
@@ -359,87 +357,6 @@ func TestRaftGoesOn(t *testing.T) {
 	if len(h.Skipped) != 0 || h.clone().generation(deletion.To) != 2 {
 		t.Errorf("%v", h.Skipped)
 	}
-}
-
-// spoiltRaft is a peer that breaks one thing each time it is opened.
-type spoiltRaft struct {
-	holdfast.Engine
-	store *raftlog.Store
-}
-
-func (s spoiltRaft) RaftStore() contender.RaftStore { return s.store }
-
-func (s spoiltRaft) Close() error { return errors.Join(s.store.Close(), s.Engine.Close()) }
-
-// fullRaft takes no entries, as raft-wal does after a kill at the wrong moment.
-type fullRaft struct{ spoiltRaft }
-
-func (s fullRaft) RaftStore() contender.RaftStore { return takesNoMore{s.store} }
-
-type takesNoMore struct{ *raftlog.Store }
-
-var errNoMore = errors.New("it takes no more")
-
-func (takesNoMore) StoreLog(*raft.Log) error    { return errNoMore }
-func (takesNoMore) StoreLogs([]*raft.Log) error { return errNoMore }
-
-// spoils are the things, by the name of the peer.
-var spoils = map[string]func(s *raftlog.Store) error{
-	"forgets the vote": func(s *raftlog.Store) error {
-		if n, err := s.GetUint64([]byte(raftVoteTerm)); err != nil || n == 0 {
-			return nil // nothing yet
-		}
-		return s.SetUint64([]byte(raftVoteTerm), 0)
-	},
-	"forgets the term": func(s *raftlog.Store) error {
-		n, err := s.GetUint64([]byte(raftTerm))
-		if err != nil {
-			return nil // nothing yet
-		}
-		return s.SetUint64([]byte(raftTerm), n+1<<40)
-	},
-	"resurrects": func(s *raftlog.Store) error {
-		last, err := s.LastIndex()
-		if last == 0 || err != nil {
-			return err
-		}
-		var l raft.Log
-		if err := s.GetLog(last, &l); err != nil {
-			return err
-		}
-		l.Index += 2
-		return s.StoreLog(&l)
-	},
-	"leaves a hole": func(s *raftlog.Store) error {
-		first, err := s.FirstIndex()
-		if err != nil {
-			return err
-		}
-		last, err := s.LastIndex()
-		if err != nil || last-first < 3 {
-			return err
-		}
-		return s.DeleteRange(last-1, last-1)
-	},
-	"mixes up": func(s *raftlog.Store) error {
-		last, err := s.LastIndex()
-		if last == 0 || err != nil {
-			return err
-		}
-		var l raft.Log
-		if err := s.GetLog(last, &l); err != nil {
-			return err
-		}
-		l.Data = append(l.Data, 'x')
-		return s.StoreLog(&l)
-	},
-	"shortens": func(s *raftlog.Store) error {
-		last, err := s.LastIndex()
-		if last == 0 || err != nil {
-			return err
-		}
-		return s.DeleteRange(last, last)
-	},
 }
 
 // lingering is a peer's store that answers what was deleted from the front, and is emptied while it does.
@@ -467,7 +384,7 @@ func (s lingering) GetLog(index uint64, l *raft.Log) error {
 // TestNobodyAsksForTheFront: the entries before the first one may be answered by a peer, also while the rest goes.
 func TestNobodyAsksForTheFront(t *testing.T) {
 	var told bytes.Buffer
-	v := &raftVictim{worker: &worker{report: &reporter{w: &told}}, peer: true}
+	v := &raftVictim{worker: &worker{report: newReporter(&told)}, peer: true}
 	v.store = lingering{v: v}
 	for seed := range uint64(200) { // some look before the first entry
 		v.model = newRaftState(planOf(1), true)

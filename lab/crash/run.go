@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type Place struct {
 // runner runs one plan.
 type runner struct {
 	lab   Lab
-	child []string
+	kinds *kindRunner
 	dir   *rundir.Dir
 
 	mu   sync.Mutex
@@ -49,11 +50,25 @@ const evidencePrefix = "holdfast-evidence-"
 // newRunner makes the run's directory. close removes it.
 func newRunner(l Lab, at Place) (_ *runner, err error) {
 	r := &runner{lab: l, keep: at.Keep}
-	if r.child, err = child.Command(at.Child, "crash-victim"); err != nil {
+	command, err := child.Command(at.Child, "crash-victim")
+	if err != nil {
 		return nil, err
 	}
-	r.dir, err = rundir.Make(at.Dir, runDirs)
-	return r, err
+	if r.dir, err = rundir.Make(at.Dir, runDirs); err != nil {
+		return nil, err
+	}
+	r.kinds = l.kindRunner(command, r.dir.Path)
+	return r, nil
+}
+
+// kindRunner makes what crashes victims. Everything is made in dir.
+func (l Lab) kindRunner(command []string, dir string) *kindRunner {
+	return &kindRunner{
+		child: command, dir: dir,
+		timeouts:   cmp.Or(l.timeouts, timeouts{silence: time.Minute, checking: 2 * time.Minute}),
+		subject:    func(name string) (rowSubject, error) { return l.subject(name) },
+		simulation: l.simulation,
+	}
 }
 
 // close removes everything that the run made, but evidence.
@@ -115,7 +130,9 @@ type runState struct {
 func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error) {
 	s := &runState{plan: p, began: time.Now()}
 	for i, c := range p.cells {
-		s.tallies = append(s.tallies, newTally(c, mix(p.seed, uint64(i))>>32))
+		t := newTally(c, mix(p.seed, uint64(i))>>32)
+		t.keep = r.evidenceDir
+		s.tallies = append(s.tallies, t)
 	}
 	err := r.passes(ctx, s, w)
 	if err == nil {
@@ -257,16 +274,7 @@ func (r *runner) unit(ctx context.Context, p *runPlan, u unit) error {
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
-	switch c := u.tally.cell; c.Kind {
-	case Kill:
-		return r.killSession(ctx, c, u.seed, u.cuts, u.tally)
-	case Power:
-		return r.powerSession(ctx, c, u.seed, u.cuts, u.tally)
-	case Faults:
-		return r.faultSession(ctx, c, u.seed, u.cuts, u.tally)
-	default:
-		return r.simulate(ctx, c, u.seed, p, u.tally)
-	}
+	return r.kinds.session(ctx, u.tally.cell, u.seed, u.cuts, p.length, u.tally)
 }
 
 // controlTries is how many more units a control gets that has not been found out.
@@ -282,16 +290,6 @@ func (r *runner) settleControls(ctx context.Context, s *runState) error {
 		}
 	}
 	return nil
-}
-
-// broken is 1 if the row has broken a claim so far; of controls it does not tell.
-func (t *tally) broken() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r := &t.result; t.cell.Control || t.excused() || r.Lost+r.Torn+r.OutOfOrder+r.Wrong+r.RecoveryFailures == 0 {
-		return 0
-	}
-	return 1
 }
 
 // replayOne checks evidence again.
@@ -324,23 +322,6 @@ func (r *runner) replayOne(ctx context.Context, dir string) (*evidenceFile, Judg
 	}
 	c := cell{Engine: f.Engine, Subject: f.Subject, Level: f.Level, Kind: f.Kind, FS: f.FS, peer: r.lab.peer(f.Engine), capabilities: e.Describe()}
 	c.Given = c.capabilities.Promise(c.Level).Given
-	rnd := rand.New(rand.NewPCG(f.Seed, 9))
-	j, fatal, err := r.judge(ctx, c, h, f.Spec, work, rnd, newTally(c, f.Seed), nil)
-	if err != nil || fatal || j.broken() {
-		return f, j, fatal, err
-	}
-	// What a victim could not do shows when one goes on.
-	h.Skipped = append(h.Skipped, j.Skipped...)
-	h.begin(f.Spec.Gen+1, j.Survived+1)
-	v := &victim{command: r.child, spec: r.victimSpec(c, work, h, killRate), ledger: &ledger{}, place: func(uint64) position { return 0 }, entry: c.capabilities}
-	if err := r.runVictim(ctx, v, moment{acks: replayAcks}, nil); err != nil {
-		return f, j, false, err
-	}
-	for _, finding := range v.ledger.findings() {
-		j.find(&j.Wrong, "going on, %s", finding)
-	}
-	return f, j, false, nil
+	j, fatal, err := r.kinds.replay(ctx, c, h, f.Spec, work, newTally(c, f.Seed))
+	return f, j, fatal, err
 }
-
-// replayAcks is how many batches are written after what evidence holds was found in order.
-const replayAcks = 20

@@ -2,7 +2,6 @@ package crash
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/holdfastdb/holdfast/lab/console"
@@ -52,44 +51,24 @@ const simulationLength = 20 * time.Second
 
 // simulate runs an engine's own simulation with seeds from seed on, one history at least, and ends it at the first
 // that breaks a claim.
-func (r *runner) simulate(ctx context.Context, c cell, seed uint64, p *runPlan, t *tally) error {
-	length := p.length
+func (r *kindRunner) simulate(ctx context.Context, c cell, seed uint64, length time.Duration, t rowTally) error {
 	if length == 0 {
 		length = simulationLength
 	}
-	one := r.lab.simulation(c.Engine).One
+	one := r.simulation(c.Engine).One
 	for began := time.Now(); ; seed++ {
 		did, err := one(ctx, seed)
 		if ctx.Err() != nil {
 			return console.ErrInterrupted
 		}
 		did.Histories = 1
-		t.simulated(did)
+		t.Simulated(did)
 		if err != nil {
-			t.simulationFailed(seed, err)
+			t.SimulationFailed(seed, err)
 			return nil
 		}
 		if time.Since(began) >= length {
 			return nil
 		}
 	}
-}
-
-// simulated adds a history to the row.
-func (t *tally) simulated(did Simulated) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.result.Simulated == nil {
-		t.result.Simulated = &Simulated{}
-	}
-	t.result.Simulated.add(did)
-	t.result.Cuts = t.result.Simulated.Histories
-}
-
-func (t *tally) simulationFailed(seed uint64, err error) {
-	t.wrong(err.Error())
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.result.Seed = seed
-	t.result.Replay = fmt.Sprintf("holdfast crash --kind simulate --engines %s --seed %d", t.cell.Engine, seed)
 }

@@ -284,6 +284,19 @@ func TestKillEventStore(t *testing.T) {
 	believable(t, r, out, Kill)
 }
 
+// TestSessionHasSomethingToJudge: in a session of one kill, whatever the seed, the victim has acknowledged something.
+func TestSessionHasSomethingToJudge(t *testing.T) {
+	for seed := range uint64(4) {
+		q := request(Kill, 1, "process", bbolt.Name)
+		q.Subjects, q.Seed = []string{kv.Name}, &seed
+		status, r, out := ran(t, standard, q)
+		if status != console.ExitOK {
+			t.Fatalf("seed %d: status %d\n%s", seed, status, out)
+		}
+		believable(t, r, out, Kill)
+	}
+}
+
 // TestKillRaft kills victims that work on Raft stores, ours and others'.
 func TestKillRaft(t *testing.T) {
 	q := request(Kill, 2, "process,power", append(all.Names(), contender.RaftWAL, contender.RaftBoltDB)...)

@@ -9,14 +9,15 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// tally adds up what the rounds of one row find. It may be used by several goroutines.
+// tally adds up what the rounds of one row find. It implements rowTally.
 type tally struct {
 	mu             sync.Mutex
 	cell           cell
 	result         Result
-	recovery       []float64 // ms
-	commits, syncs int64     // of which syncs may be -1
-	failed         error     // of keeping evidence
+	recovery       []float64              // ms
+	commits, syncs int64                  // of which syncs may be -1
+	keep           func() (string, error) // the directory for evidence
+	failed         error                  // of keeping evidence
 	notes          []string
 }
 
@@ -27,7 +28,8 @@ func newTally(c cell, seed uint64) *tally {
 	}}
 }
 
-func (t *tally) add(j Judgement, fatal bool) {
+// Judged adds a crash.
+func (t *tally) Judged(j Judgement, fatal bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := &t.result
@@ -45,21 +47,15 @@ func (t *tally) add(j Judgement, fatal bool) {
 	r.LossWindowMs = max(r.LossWindowMs, j.Window)
 }
 
-func (t *tally) recovered(d time.Duration) {
+// Recovered adds the time that opening took.
+func (t *tally) Recovered(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.recovery = append(t.recovery, float64(d.Microseconds())/1000)
 }
 
-// metrics adds what an engine told of its syncs.
-func (t *tally) metrics(l *ledger) {
-	l.mu.Lock()
-	commits, syncs := l.perCommit()
-	l.mu.Unlock()
-	t.synced(commits, syncs)
-}
-
-func (t *tally) synced(commits, syncs int64) {
+// Synced adds batches and the syncs that they took.
+func (t *tally) Synced(commits, syncs int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if syncs < 0 || t.syncs < 0 {
@@ -75,8 +71,9 @@ const (
 	maxRowFindings = 20
 )
 
-// breaks enters a round that breaks a claim, and keeps the evidence of the first ones.
-func (t *tally) breaks(r *runner, e *evidence, j Judgement) {
+// Breaks enters a round that breaks a claim, and keeps the evidence of the first ones.
+func (t *tally) Breaks(s *scene, j Judgement) {
+	defer s.drop()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, f := range j.Findings {
@@ -86,10 +83,12 @@ func (t *tally) breaks(r *runner, e *evidence, j Judgement) {
 	}
 	// What a control breaks, or may be lost with the whole store, needs no evidence.
 	if t.cell.Control || t.excused() || len(t.result.Evidence) >= maxEvidence {
-		e.drop()
 		return
 	}
-	dir, err := e.save(r, j.Findings)
+	dir, err := t.keep()
+	if err == nil {
+		dir, err = save(dir, s, j.Findings)
+	}
 	if err != nil {
 		t.failed = err
 		return
@@ -100,13 +99,23 @@ func (t *tally) breaks(r *runner, e *evidence, j Judgement) {
 	}
 }
 
+// broken is 1 if the row has broken a claim so far; of controls it does not tell.
+func (t *tally) broken() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := &t.result; t.cell.Control || t.excused() || r.Lost+r.Torn+r.OutOfOrder+r.Wrong+r.RecoveryFailures == 0 {
+		return 0
+	}
+	return 1
+}
+
 // excused reports that a crash of this kind may cost the whole store.
 func (t *tally) excused() bool {
 	return t.cell.Kind != Kill && t.cell.Given < t.cell.Kind.survives() && t.cell.capabilities.Promise(t.cell.Level).CutMayCorrupt
 }
 
-// wrong enters what is found without a cut.
-func (t *tally) wrong(finding string) {
+// Wrong enters what is found without a cut.
+func (t *tally) Wrong(finding string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.result.Wrong++
@@ -115,8 +124,8 @@ func (t *tally) wrong(finding string) {
 	}
 }
 
-// note adds a sentence for the reader of the row.
-func (t *tally) note(format string, args ...any) {
+// Note adds a sentence for the reader of the row.
+func (t *tally) Note(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s := fmt.Sprintf(format, args...); !slices.Contains(t.notes, s) {
@@ -187,4 +196,23 @@ func (t *tally) loss() string {
 		text += fmt.Sprintf(" (loss window %v)", shortWindow)
 	}
 	return text
+}
+
+// Simulated adds a history to the row.
+func (t *tally) Simulated(did Simulated) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.result.Simulated == nil {
+		t.result.Simulated = &Simulated{}
+	}
+	t.result.Simulated.add(did)
+	t.result.Cuts = t.result.Simulated.Histories
+}
+
+func (t *tally) SimulationFailed(seed uint64, err error) {
+	t.Wrong(err.Error())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.result.Seed = seed
+	t.result.Replay = fmt.Sprintf("holdfast crash --kind simulate --engines %s --seed %d", t.cell.Engine, seed)
 }

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
+	"syscall"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
@@ -59,6 +61,9 @@ type reporter struct {
 	buf []byte
 }
 
+// newReporter returns a reporter that writes to w.
+func newReporter(w io.Writer) *reporter { return &reporter{w: w} }
+
 // send returns when the operating system has the message: the supervisor will read it, even if this process
 // dies at once.
 func (t *reporter) send(kind byte, a, b uint64) { t.message(message{kind: kind, a: a, b: b}) }
@@ -81,6 +86,49 @@ func (m message) append(dst []byte) []byte {
 
 // maxText is the longest text that is read.
 const maxText = 1 << 20
+
+// failed tells that this child cannot go on.
+func (t *reporter) failed(err error) {
+	full := uint64(0)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		full = 1
+	}
+	t.message(message{kind: tellError, a: full, text: clip(err.Error())})
+}
+
+func clip(s string) string { return s[:min(len(s), 3000)] }
+
+// wrong tells of a breach that the child itself saw.
+func (t *reporter) wrong(format string, args ...any) {
+	t.message(message{kind: tellWrong, text: clip(fmt.Sprintf(format, args...))})
+}
+
+// refused tells of a failed write.
+func (t *reporter) refused(err error) {
+	m := message{kind: tellRefused, text: clip(err.Error())}
+	if errors.Is(err, holdfast.ErrPoisoned) {
+		m.a = 1
+	}
+	t.message(m)
+}
+
+// entries tells what was found, in large groups.
+type entries struct {
+	out *bufio.Writer
+	buf []byte
+}
+
+// entries begins to tell what one opening has found; no message may be sent before its end.
+func (t *reporter) entries() *entries { return &entries{out: bufio.NewWriterSize(t.w, 32<<10)} }
+
+// tell adds one. Errors come with end.
+func (e *entries) tell(found entry) {
+	e.buf = messageOf(found).append(e.buf[:0])
+	_, _ = e.out.Write(e.buf)
+}
+
+// end tells what has not been told yet.
+func (e *entries) end() error { return e.out.Flush() }
 
 // receive reads one message. io.EOF is the end, also in the middle of a message.
 func receive(r *bufio.Reader) (m message, err error) {
@@ -129,6 +177,9 @@ func entryOf(m message) (entry, error) {
 	return e, nil
 }
 
+// engineDir is the engine's directory in that of a round.
+const engineDir = "db"
+
 // spec is what the supervisor asks of a child, as one line of JSON on its standard input. The input
 // stays open: when it ends, the supervisor is gone, and so goes the child.
 type spec struct {
@@ -140,7 +191,7 @@ type spec struct {
 	Seed    uint64
 	Gen     uint32
 	From    uint64 // the number of the first batch
-	// The history so far, of a store for Raft: what an operation is follows from those before it.
+	// The history so far: what an operation on a store for Raft is follows from those before it.
 	Segments  []segment
 	Skipped   []span
 	Monotonic bool

@@ -1,7 +1,6 @@
 package crash
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,18 +9,16 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
-	"github.com/holdfastdb/holdfast/store/event"
 )
 
 // told is a history in which one victim was promised the batches 1 to acked at level, and began issued.
 func told(survives, level holdfast.Level, acked, issued uint64) *history {
 	h := &history{Seed: 5, Survives: survives, Level: level}
 	h.begin(0, 1)
-	l := &ledger{issued: issued}
+	h.Issued = issued
 	for n := uint64(1); n <= acked; n++ {
-		l.acks = append(l.acks, ack{n: n, batch: true, level: level, at: time.Duration(n) * time.Millisecond})
+		h.promise(ack{n: n, batch: true, level: level, at: time.Duration(n) * time.Millisecond})
 	}
-	h.add(l, never)
 	return h
 }
 
@@ -64,7 +61,8 @@ func TestModelIsTheEngine(t *testing.T) {
 		e := mem.New()
 		h := &history{Seed: seed, Survives: holdfast.Process}
 		h.begin(3, 1)
-		c := &check{spec: spec{Seed: seed}, report: &reporter{w: &strings.Builder{}}}
+		var said strings.Builder
+		c := &check{spec: spec{Seed: seed}, report: newReporter(&said)}
 		var b holdfast.Batch
 		var scratch []byte
 		for n := uint64(1); n <= 700; n++ {
@@ -84,8 +82,8 @@ func TestModelIsTheEngine(t *testing.T) {
 				t.Fatalf("seed %d after %d batches: %+v", seed, n, j)
 			}
 		}
-		if said := c.report.w.(*strings.Builder).String(); said != "" {
-			t.Errorf("the check saw %q", said)
+		if said.Len() > 0 {
+			t.Errorf("the check saw %q", said.String())
 		}
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
@@ -129,7 +127,7 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 		"weaker company loses": {
 			func() *history {
 				h := told(holdfast.Power, holdfast.Power, 47, issued)
-				h.add(&ledger{acks: []ack{{n: 48, batch: true, level: holdfast.Memory}}}, never)
+				h.promise(ack{n: 48, batch: true, level: holdfast.Memory})
 				return h
 			}(),
 			func(_ *testing.T, h *history) []entry { return entriesOf(h, after(h, 47)) },
@@ -137,7 +135,7 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 		"what Sync promised lost": {
 			func() *history {
 				h := told(holdfast.Power, holdfast.Process, acked, issued)
-				h.add(&ledger{acks: []ack{{n: 49, level: holdfast.Power}}}, never)
+				h.promise(ack{n: 49, level: holdfast.Power})
 				return h
 			}(),
 			func(_ *testing.T, h *history) []entry { return entriesOf(h, after(h, 47)) },
@@ -199,7 +197,8 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 			func() *history {
 				h := told(holdfast.Power, holdfast.Power, 50, 60)
 				h.begin(1, 51)
-				h.add(&ledger{issued: 70, acks: []ack{{n: 55, batch: true, level: holdfast.Power}}}, never)
+				h.Issued = 70
+				h.promise(ack{n: 55, batch: true, level: holdfast.Power})
 				return h
 			}(),
 			func(_ *testing.T, h *history) []entry {
@@ -210,7 +209,7 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 		"what a follower was shown taken back": {
 			func() *history {
 				h := power()
-				h.add(&ledger{shown: []ack{{n: 56, level: holdfast.Power}}}, never)
+				h.Shown = 56
 				return h
 			}(),
 			func(_ *testing.T, h *history) []entry { return entriesOf(h, after(h, 52)) },
@@ -271,146 +270,5 @@ func TestSecondOpening(t *testing.T) {
 		if (j.Wrong == 1) != (test.says != "") || !strings.Contains(strings.Join(j.Findings, ""), test.says) {
 			t.Errorf("%s: %+v", name, j)
 		}
-	}
-}
-
-// appendsOf is what is in a log after the appends that begin at positions below end; its last position too.
-func appendsOf(h *history, end uint64) (found []entry, last uint64) {
-	for n := uint64(1); n < end; {
-		list := planOf(h.Seed).appended(h.generation(n), n)
-		for i := range list {
-			list[i].Position = n + uint64(i)
-			found = append(found, eventEntry(list[i]))
-		}
-		n += uint64(len(list))
-		last = n - 1
-	}
-	return found, last
-}
-
-// eventSize is the number of events in the append that begins at position n.
-func eventSize(h *history, n uint64) uint64 {
-	return uint64(len(planOf(h.Seed).appended(h.generation(n), n)))
-}
-
-func TestEventJudgeFindsWhatIsWrong(t *testing.T) {
-	base := &history{Seed: 8}
-	base.begin(0, 1)
-	all, last := appendsOf(base, 60)
-	// several is the first position of an append of some events in the middle, and their number.
-	var several, size uint64
-	var starts []uint64
-	for n := uint64(1); n <= last; n += eventSize(base, n) {
-		starts = append(starts, n)
-		if s := eventSize(base, n); several == 0 && n > 20 && s >= 3 {
-			several, size = n, s
-		}
-	}
-	if several == 0 {
-		t.Fatal("no such append; take another seed")
-	}
-	story := func() *history {
-		h := &history{Seed: 8, Survives: holdfast.Power, Level: holdfast.Power}
-		h.begin(0, 1)
-		l := &ledger{issued: last + 8}
-		for i, n := range starts {
-			l.acks = append(l.acks, ack{n: n + eventSize(h, n) - 1, batch: true, level: holdfast.Power, at: time.Duration(i) * time.Millisecond})
-		}
-		l.saved = []mark{{value: 16}, {16, holdfast.Power, 0}, {value: 32}}
-		h.add(l, never)
-		return h
-	}
-	around := func(first, offset uint64, events []entry) []entry {
-		return append([]entry{{Key: entryFirst, N: first}, {Key: entryOffset, N: offset}}, events...)
-	}
-	without := func(from, n uint64) []entry {
-		return slices.DeleteFunc(slices.Clone(all), func(e entry) bool { return e.N >= from && e.N < from+n })
-	}
-	changed := slices.Clone(all)
-	changed[several].Sum[0] ^= 1
-	fewer, _ := appendsOf(base, starts[len(starts)-2])
-	for name, test := range map[string]struct {
-		found []entry
-		more  func(h *history)
-		want  counts
-		says  string
-	}{
-		"all":                  {found: around(1, 16, all)},
-		"an offset under way":  {found: around(1, 32, all)},
-		"the last ones lost":   {found: around(1, 16, fewer), want: counts{lost: 2}, says: "2 acknowledged ones are lost"},
-		"one event missing":    {found: around(1, 16, without(several+1, 1)), want: counts{torn: 1, lost: 1}, says: "is there in part: 1 events are missing"},
-		"an append missing":    {found: around(1, 16, without(several, size)), want: counts{order: 1, lost: 1}, says: fmt.Sprintf("positions %d to %d are missing", several, several+size-1)},
-		"another event":        {found: around(1, 16, changed), want: counts{wrong: 1}, says: "does not hold what was appended there"},
-		"invented events":      {found: around(1, 16, append(slices.Clone(all), entry{Key: "e/90", N: last + 20})), want: counts{order: -1}, says: "nobody appended them"},
-		"an offset lost":       {found: around(1, 0, all), want: counts{wrong: 1}, says: "the saved offset is 0, and must be from 16 to 32"},
-		"an offset invented":   {found: around(1, 33, all), want: counts{wrong: 1}, says: "the saved offset is 33"},
-		"the front cut off":    {found: around(9, 16, all[8:]), want: counts{wrong: 1}, says: "the first position is 9, and must be from 1 to 1"},
-		"the front as it must": {found: around(9, 16, all[8:]), more: func(h *history) { h.First = interval{9, 9} }},
-		"the front not yet":    {found: around(5, 16, all[4:]), more: func(h *history) { h.First = interval{1, 9} }},
-		"the front come back":  {found: around(1, 16, all), more: func(h *history) { h.First = interval{9, 9} }, want: counts{wrong: 1}, says: "must be from 9 to 9"},
-		"a follower saw more":  {found: around(1, 16, all), more: func(h *history) { h.Shown = last + 1 }, want: counts{wrong: 1}, says: "a follower was shown everything up to"},
-		"an offset beyond the end": {found: around(1, 32, all[:20]), more: func(h *history) { h.Bound, h.Acks = 0, nil },
-			want: counts{wrong: -1}, says: "but the log ends with 20"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := story()
-			if test.more != nil {
-				test.more(h)
-			}
-			j := eventJudge(h, test.found)
-			got := counts{lost: j.Lost, torn: j.Torn, order: j.OutOfOrder, wrong: j.Wrong}
-			if test.want.order < 0 || test.want.wrong < 0 {
-				if j.Wrong == 0 {
-					t.Errorf("%+v", j)
-				}
-			} else if got != test.want {
-				t.Errorf("%+v, want %+v: %q", got, test.want, j.Findings)
-			}
-			if test.says == "" && len(j.Findings) > 0 || !strings.Contains(strings.Join(j.Findings, "\n"), test.says) {
-				t.Errorf("it says %q, want %q", j.Findings, test.says)
-			}
-		})
-	}
-}
-
-// TestEventModelIsTheStore: what the judge expects is what a log holds.
-func TestEventModelIsTheStore(t *testing.T) {
-	e := mem.New()
-	defer e.Close()
-	s, err := event.Open(e, event.Options{Level: holdfast.Memory})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &history{Seed: 4, Survives: holdfast.Process}
-	h.begin(2, 1)
-	for n := uint64(1); n < 300; {
-		result, err := s.Append(t.Context(), planOf(h.Seed).appended(2, n)...)
-		if err != nil || result.First != n {
-			t.Fatalf("%+v, %v", result, err)
-		}
-		n = result.Last + 1
-		h.Issued, h.Bound = result.Last, result.Last
-	}
-	if err := s.SaveOffset(t.Context(), follower, 64); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.TruncateBefore(t.Context(), 100); err != nil {
-		t.Fatal(err)
-	}
-	h.Offset, h.First = interval{64, 64}, interval{100, 100}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	var said strings.Builder
-	var found []entry
-	if err := eventRead(&check{spec: spec{Level: holdfast.Memory}, report: &reporter{w: &said}}, e, func(e entry) { found = append(found, e) }); err != nil {
-		t.Fatal(err)
-	}
-	if j := eventJudge(h, found); j.broken() || len(j.Findings) > 0 || j.Survived != h.Issued || said.Len() > 0 {
-		t.Errorf("%+v, %q", j, said.String())
-	}
-	h.Seed++
-	if j := eventJudge(h, found); j.Wrong == 0 {
-		t.Error("another log passes too")
 	}
 }
