@@ -71,8 +71,8 @@ func Standard() Lab {
 
 func (l Lab) engine(name string) (all.Entry, error) {
 	entries := slices.Concat(l.Engines, l.Peers)
-	for _, liar := range liars(l.Engines) {
-		entries = append(entries, liar.entry())
+	for _, mutant := range mutants(l.Engines) {
+		entries = append(entries, mutant.entry())
 	}
 	for _, e := range entries {
 		if e.Name == name {

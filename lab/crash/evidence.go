@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 )
 
 // Evidence of a broken claim is a directory with
@@ -24,8 +25,12 @@ const (
 	imageName    = "disk.img"
 )
 
-// EvidenceSchema names the format of evidence.json.
-const EvidenceSchema = "holdfast.crash.evidence/1"
+// EvidenceSchema names the format of evidence.json, and what the batches of a seed contain. A change of either gets a
+// new number: what another version has kept would be judged wrongly.
+const EvidenceSchema = "holdfast.crash.evidence/2"
+
+// schemaPrefix begins the schema of every version.
+const schemaPrefix = "holdfast.crash.evidence/"
 
 // evidenceFile is evidence.json.
 type evidenceFile struct {
@@ -114,6 +119,11 @@ func load(dir string) (*evidenceFile, *history, error) {
 	if err := json.Unmarshal(text, &f); err != nil {
 		return bad(err)
 	}
+	if strings.HasPrefix(f.Schema, schemaPrefix) && f.Schema != EvidenceSchema {
+		return nil, nil, &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrBadOption,
+			Detail: fmt.Sprintf("another version of holdfast kept this evidence: its schema is %q, not %q", f.Schema, EvidenceSchema),
+			Remedy: "replay it with the version that kept it"}
+	}
 	if f.Schema != EvidenceSchema {
 		return bad(fmt.Errorf("its schema is %q, not %q", f.Schema, EvidenceSchema))
 	}
@@ -124,3 +134,15 @@ func load(dir string) (*evidenceFile, *history, error) {
 	}
 	return &f, h, nil
 }
+
+// openImage opens the disk that was kept; nil if it is a directory that was.
+func openImage(dir string, f *evidenceFile) (*blockdev.Image, error) {
+	name := filepath.Join(dir, imageName)
+	if _, err := os.Stat(name); err != nil {
+		return nil, nil
+	}
+	return blockdev.OpenImage(name, f.FS)
+}
+
+// copyKept copies the directory that was kept.
+func copyKept(dir, to string) error { return copyTree(filepath.Join(dir, treeName), to) }

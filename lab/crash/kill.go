@@ -19,8 +19,13 @@ const (
 	victimWriters = 6
 	killRate      = 16 << 20
 	powerRate     = 6 << 20
-	shortWindow   = 50 * time.Millisecond // Options.SyncEvery where losses are measured by it
 )
+
+// shortWindow is Options.SyncEvery where losses are measured by it.
+const shortWindow = 50 * time.Millisecond
+
+// windowLimit is the loss window from which on the engine cannot have synced in the background at all.
+const windowLimit = 20*shortWindow + time.Second
 
 // victimSpec is what a victim is told that goes on with a history.
 func (r *kindRunner) victimSpec(c cell, dir string, h *history, rate int64) spec {

@@ -292,7 +292,7 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		"a deletion under way": {power(beside), besideUndone(), counts{survived: beside + 2}, ""},
 		"a deletion under way lost": {func() *history {
 			h := power(beside)
-			h.add(&ledger{acks: []ack{{n: ops[beside].end(), batch: true, level: holdfast.Power}}}, never)
+			h.promise(ack{n: ops[beside].end(), batch: true, level: holdfast.Power})
 			return h
 		}(), besideUndone(), counts{lost: 1}, "only the first"},
 	} {

@@ -247,7 +247,8 @@ func (s screen) broken(r *Report) {
 		}
 		s.Printf("\n%s\n", s.Paint(console.Red, title))
 		for _, f := range row.Findings[:min(len(row.Findings), 6)] {
-			s.Wrapped("  ", clip(strings.Join(strings.Fields(f), " ")))
+			f = strings.Join(strings.Fields(f), " ")
+			s.Wrapped("  ", f[:min(len(f), 3000)])
 		}
 		for _, dir := range row.Evidence {
 			s.Printf("  evidence: %s\n", dir)

@@ -298,12 +298,12 @@ func (r *runner) replayOne(ctx context.Context, dir string) (*evidenceFile, Judg
 	if err != nil {
 		return nil, Judgement{}, false, err
 	}
+	image, err := openImage(dir, f)
+	if err != nil {
+		return nil, Judgement{}, false, err
+	}
 	work := ""
-	if _, err := os.Stat(filepath.Join(dir, imageName)); err == nil {
-		image, err := blockdev.OpenImage(filepath.Join(dir, imageName), f.FS)
-		if err != nil {
-			return nil, Judgement{}, false, err
-		}
+	if image != nil {
 		mounted, err := image.Mount(ctx, blockdev.Options{Dir: r.dir.Path})
 		if err != nil {
 			return nil, Judgement{}, false, err
@@ -312,7 +312,7 @@ func (r *runner) replayOne(ctx context.Context, dir string) (*evidenceFile, Judg
 		work = mounted.Path()
 	} else {
 		work = filepath.Join(r.dir.Path, "replay")
-		if err := copyTree(filepath.Join(dir, treeName), work); err != nil {
+		if err := copyKept(dir, work); err != nil {
 			return nil, Judgement{}, false, r.dir.Error(err)
 		}
 	}

@@ -59,7 +59,7 @@ func victims(lab, mark string) []string { return []string{os.Args[0], "crash-vic
 // The labs of tests, by name.
 const (
 	standard = "standard"
-	toys     = "toys"
+	mutated  = "mutated"
 	honest   = "honest"
 )
 
@@ -91,8 +91,8 @@ func labs() map[string]Lab {
 		}
 		return it.Close()
 	}
-	lies := Standard()
-	lies.Engines = append(lies.Engines,
+	mutants := Standard()
+	mutants.Engines = append(mutants.Engines,
 		with("refuses", func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 				return nil, errors.New("it will not open what is there")
@@ -112,15 +112,15 @@ func labs() map[string]Lab {
 			b.Set([]byte("zebra"), []byte("striped"))
 			return nil
 		})))
-	lies.Engines = append(lies.Engines, with("hangs", func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+	mutants.Engines = append(mutants.Engines, with("hangs", func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 			select {}
 		}
 		return bbolt.Open(dir, o)
 	}))
-	lies.timeouts = timeouts{silence: time.Minute, checking: 5 * time.Second}
+	mutants.timeouts = timeouts{silence: time.Minute, checking: 5 * time.Second}
 	for name, spoil := range spoils {
-		lies.Peers = append(lies.Peers, with(name, func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+		mutants.Peers = append(mutants.Peers, with(name, func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			e, err := bbolt.Open(dir, o)
 			if err != nil {
 				return nil, err
@@ -136,7 +136,7 @@ func labs() map[string]Lab {
 			return p, nil
 		}))
 	}
-	lies.Peers = append(lies.Peers, with("takes no more", func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+	mutants.Peers = append(mutants.Peers, with("takes no more", func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		entries, err := os.ReadDir(dir)
 		again := err == nil && len(entries) > 0
 		e, err := bbolt.Open(dir, o)
@@ -153,22 +153,22 @@ func labs() map[string]Lab {
 		return spoiltRaft{e, s}, nil
 	}))
 	for _, e := range all.Engines() {
-		if e.Name == liarBase {
+		if e.Name == mutantBase {
 			// Said to give Process, and gives Memory.
-			lies.Engines = append(lies.Engines, liar{e, "forgets", Kill, holdfast.Memory}.entry())
+			mutants.Engines = append(mutants.Engines, mutant{e, "forgets", Kill, holdfast.Memory}.entry())
 		}
 	}
 	// The controls are made of an engine that gives more than they ask it for.
 	good := Standard()
 	for i, e := range good.Engines {
-		if e.Name == liarBase {
+		if e.Name == mutantBase {
 			good.Engines[i].Open = func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 				base, err := e.Open(dir, o)
 				return atLeast{base, holdfast.Process}, err
 			}
 		}
 	}
-	return map[string]Lab{standard: Standard(), toys: lies, honest: good}
+	return map[string]Lab{standard: Standard(), mutated: mutants, honest: good}
 }
 
 // atLeast commits at a level at least.
@@ -341,8 +341,8 @@ func TestPowerRaft(t *testing.T) {
 	believable(t, r, out, Power)
 }
 
-// TestLiarsAreFoundOut: engines and stores that break one thing each, with evidence that shows it again.
-func TestLiarsAreFoundOut(t *testing.T) {
+// TestMutantsAreFoundOut: engines and stores that break one thing each, with evidence that shows it again.
+func TestMutantsAreFoundOut(t *testing.T) {
 	// missing counts what is not there: whether it had been acknowledged hangs on the moment of the kill.
 	missing := func(r Result) int64 { return r.Lost + r.Torn + r.OutOfOrder }
 	for name, test := range map[string]struct {
@@ -372,7 +372,7 @@ func TestLiarsAreFoundOut(t *testing.T) {
 			}
 			seed := uint64(2)
 			q.Seed = &seed
-			status, r, out := ran(t, toys, q)
+			status, r, out := ran(t, mutated, q)
 			if status != console.ExitWrong || r == nil {
 				t.Fatalf("status %d\n%s", status, out)
 			}
@@ -385,7 +385,7 @@ func TestLiarsAreFoundOut(t *testing.T) {
 				}
 				var again bytes.Buffer
 				dir := t.TempDir()
-				err := labs()[toys].Replay(t.Context(), row.Evidence[0], Place{Dir: dir, Child: victims(toys, dir)}, console.Terminal{Out: &again, Err: &again})
+				err := labs()[mutated].Replay(t.Context(), row.Evidence[0], Place{Dir: dir, Child: victims(mutated, dir)}, console.Terminal{Out: &again, Err: &again})
 				if Status(err) != console.ExitWrong {
 					t.Errorf("replayed: %v\n%s", err, again.String())
 				}
@@ -410,6 +410,21 @@ func TestReplayNeedsEvidence(t *testing.T) {
 	err := Standard().Replay(t.Context(), t.TempDir(), Place{Dir: t.TempDir()}, console.Terminal{Out: &out, Err: &out})
 	if Status(err) != console.ExitUse || !strings.Contains(err.Error(), "name a directory that a run kept as evidence") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestReplayOfAnotherVersion: what the batches of a seed contain has changed since, so that it would be judged wrongly.
+func TestReplayOfAnotherVersion(t *testing.T) {
+	dir := t.TempDir()
+	text := `{"Schema": "holdfast.crash.evidence/1", "Engine": "bbolt", "Level": "power", "Kind": "kill", "Subject": "kv"}`
+	if err := os.WriteFile(filepath.Join(dir, "evidence.json"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	err := Standard().Replay(t.Context(), dir, Place{Dir: t.TempDir()}, console.Terminal{Out: &out, Err: &out})
+	if Status(err) != console.ExitUse || !strings.Contains(err.Error(), "another version of holdfast kept this evidence") ||
+		!strings.Contains(err.Error(), "replay it with the version that kept it") || out.Len() > 0 {
+		t.Errorf("%v\n%s", err, out.String())
 	}
 }
 

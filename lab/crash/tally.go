@@ -133,9 +133,6 @@ func (t *tally) Note(format string, args ...any) {
 	}
 }
 
-// windowLimit is the loss window from which on the engine cannot have synced in the background at all.
-const windowLimit = 20*shortWindow + time.Second
-
 // finish returns the row, as it is now, with its verdict.
 func (t *tally) finish() Result {
 	t.mu.Lock()
