@@ -8,18 +8,19 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
 // Child plays a victim, or checks what one has left, as told on stdin. It is what a child process
 // runs, and returns its exit status.
 func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
-	var s spec
+	var s protocol.Spec
 	if err := child.Serve("crash", stdin, &s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	t := newReporter(stdout)
+	t := protocol.NewReporter(stdout)
 	subject, err := l.subject(s.Subject)
 	if err == nil {
 		do := subject.Victim
@@ -29,19 +30,19 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 		err = do(s, t, func() (holdfast.Engine, error) { return l.open(s) })
 	}
 	if err != nil {
-		t.failed(err)
+		t.Failed(err)
 		return 1
 	}
 	return 0
 }
 
 // open opens the engine as spec says.
-func (l Lab) open(s spec) (holdfast.Engine, error) {
+func (l Lab) open(s protocol.Spec) (holdfast.Engine, error) {
 	entry, err := l.engine(s.Engine)
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(s.Dir, engineDir)
+	dir := filepath.Join(s.Dir, protocol.EngineDir)
 	if entry.Describe().Strongest() == holdfast.Memory {
 		dir = "" // nothing on disk
 	}

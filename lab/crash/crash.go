@@ -12,6 +12,9 @@
 //	faults    the same device refuses flushes or writes
 //	simulate  an engine's own simulation of its file system
 //
+// What the victim does is a subject; how its world ends is a kind. They know of each other only the protocol. This
+// package plans a run from them, adds up what it finds, and shows it.
+//
 // Every run has controls: engines that lie about what they give. A run in which a lie is not found
 // out is not to be believed.
 package crash
@@ -25,7 +28,35 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 )
+
+// Kind is how the victim's world ends.
+type Kind = kinds.Kind
+
+// The kinds.
+const (
+	Kill     = kinds.Kill
+	Power    = kinds.Power
+	Faults   = kinds.Faults
+	Simulate = kinds.Simulate
+)
+
+// Kinds lists the kinds in the order in which they are shown.
+func Kinds() []Kind { return kinds.Kinds() }
+
+// Simulation is an engine's own simulation of its file system.
+type Simulation = kinds.Simulation
+
+// Simulated is what was done in simulated histories.
+type Simulated = kinds.Simulated
+
+// Subject is what the victim does and how it is judged.
+type Subject = subjects.Subject
+
+// Subjects lists the subjects.
+func Subjects() []Subject { return subjects.Subjects() }
 
 // What a run can find.
 var (
@@ -61,7 +92,7 @@ type Lab struct {
 	Subjects    []Subject
 	Simulations []Simulation
 
-	timeouts timeouts // zero means the standard ones
+	timeouts kinds.Timeouts // zero means the standard ones
 }
 
 // Standard returns the lab with every engine, every peer and every subject.

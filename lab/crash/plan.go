@@ -12,6 +12,8 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 )
 
 // Request is what a run is asked for. The zero value is the default run.
@@ -31,7 +33,7 @@ const defaultCuts = 20
 
 // runPlan is what a run will do.
 type runPlan struct {
-	cells    []cell
+	cells    []kinds.Row
 	missing  []Missing
 	engines  []string
 	levels   []holdfast.Level
@@ -76,9 +78,9 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	switch {
 	case len(p.subjects) > 0:
 	case onlyPeers:
-		p.subjects = []string{rafts.Name}
+		p.subjects = []string{subjects.Raft.Name}
 	default:
-		p.subjects, p.allSubjects = []string{kv.Name, rafts.Name}, true
+		p.subjects, p.allSubjects = []string{subjects.KV.Name, subjects.Raft.Name}, true
 	}
 	for _, name := range p.subjects {
 		if _, err := l.subject(name); err != nil {
@@ -109,7 +111,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	if err := l.cells(p); err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(p.cells, func(c cell) bool { return !c.Control && c.notAvailable == "" }) {
+	if !slices.ContainsFunc(p.cells, func(c kinds.Row) bool { return !c.Control && c.NotAvailable == "" }) {
 		return nil, p.nothing()
 	}
 	p.keepLevels()
@@ -119,7 +121,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 // keepLevels leaves out the levels that were not named and no row has.
 func (p *runPlan) keepLevels() {
 	has := func(level holdfast.Level) bool {
-		return slices.ContainsFunc(p.cells, func(c cell) bool { return !c.Control && c.Level == level })
+		return slices.ContainsFunc(p.cells, func(c kinds.Row) bool { return !c.Control && c.Level == level })
 	}
 	if p.allLevels && slices.ContainsFunc(p.levels, has) { // simulations have none
 		p.levels = slices.DeleteFunc(p.levels, func(level holdfast.Level) bool { return !has(level) })
@@ -144,13 +146,13 @@ func (p *runPlan) nothing() error {
 		if c.Control {
 			continue
 		}
-		a := absence{c.Engine, c.notAvailable}
+		a := absence{c.Engine, c.NotAvailable}
 		if _, ok := levels[a]; !ok {
 			order, levels[a] = append(order, a), nil
 		}
-		strongest := c.capabilities.Strongest()
+		strongest := c.Capabilities.Strongest()
 		switch name := c.Level.String(); {
-		case c.notAvailable == onlyRaft:
+		case c.NotAvailable == onlyRaft:
 			helps["--subject"] = true
 		case c.Kind == Simulate:
 			helps["--kind"] = true
@@ -256,8 +258,8 @@ func (l Lab) cells(p *runPlan) error {
 			}
 			for _, mutant := range mutants(l.Engines) {
 				if mutant.kind == kind {
-					p.cells = append(p.cells, cell{Engine: mutant.name, Subject: subject, Level: kind.survives(), Given: kind.survives(),
-						Kind: kind, FS: fs, Control: true, capabilities: mutant.claims(mutant.base.Describe())})
+					p.cells = append(p.cells, kinds.Row{Engine: mutant.name, Subject: subject, Level: kind.Survives(), Given: kind.Survives(),
+						Kind: kind, FS: fs, Control: true, Capabilities: mutant.claims(mutant.base.Describe())})
 				}
 			}
 			for _, name := range p.engines {
@@ -265,28 +267,28 @@ func (l Lab) cells(p *runPlan) error {
 				if err != nil {
 					return err
 				}
-				if l.peer(name) && subject != rafts.Name && p.allSubjects {
+				if l.peer(name) && subject != subjects.Raft.Name && p.allSubjects {
 					continue
 				}
 				for _, level := range p.levels {
 					if kind == Faults && level != holdfast.Power {
 						continue // what a refused flush can break is Power's
 					}
-					if subject == rafts.Name && level == holdfast.Memory && p.allLevels {
+					if subject == subjects.Raft.Name && level == holdfast.Memory && p.allLevels {
 						continue // votes must survive the end of the process
 					}
-					c := cell{Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, peer: l.peer(name), capabilities: e.Describe()}
-					promise := c.capabilities.Promise(level)
+					c := kinds.Row{Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, Peer: l.peer(name), Capabilities: e.Describe()}
+					promise := c.Capabilities.Promise(level)
 					c.Given = promise.Given
 					switch {
-					case c.peer && subject != rafts.Name:
-						c.notAvailable = onlyRaft
+					case c.Peer && subject != subjects.Raft.Name:
+						c.NotAvailable = onlyRaft
 					case c.Given == 0:
-						c.notAvailable = promise.Why
+						c.NotAvailable = promise.Why
 					case c.Given > level && slices.Contains(p.levels, c.Given):
-						c.notAvailable = fmt.Sprintf("gives %v, shown there", c.Given)
-					case kind != Kill && c.capabilities.Strongest() <= holdfast.Memory:
-						c.notAvailable = noDevice
+						c.NotAvailable = fmt.Sprintf("gives %v, shown there", c.Given)
+					case kind != Kill && c.Capabilities.Strongest() <= holdfast.Memory:
+						c.NotAvailable = noDevice
 					}
 					p.cells = append(p.cells, c)
 				}
@@ -297,12 +299,12 @@ func (l Lab) cells(p *runPlan) error {
 }
 
 // simulated lists the simulations of the engines asked for.
-func (l Lab) simulated(p *runPlan) []cell {
-	var list []cell
+func (l Lab) simulated(p *runPlan) []kinds.Row {
+	var list []kinds.Row
 	for _, name := range p.engines {
-		c := cell{Engine: name, Kind: Simulate, notAvailable: noSimulation}
+		c := kinds.Row{Engine: name, Kind: Simulate, NotAvailable: noSimulation}
 		if l.simulation(name) != nil {
-			c.notAvailable = ""
+			c.NotAvailable = ""
 		}
 		list = append(list, c)
 	}

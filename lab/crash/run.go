@@ -15,8 +15,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
@@ -36,7 +41,7 @@ type Place struct {
 // runner runs one plan.
 type runner struct {
 	lab   Lab
-	kinds *kindRunner
+	kinds *kinds.Runner
 	dir   *rundir.Dir
 
 	mu   sync.Mutex
@@ -62,12 +67,12 @@ func newRunner(l Lab, at Place) (_ *runner, err error) {
 }
 
 // kindRunner makes what crashes victims. Everything is made in dir.
-func (l Lab) kindRunner(command []string, dir string) *kindRunner {
-	return &kindRunner{
-		child: command, dir: dir,
-		timeouts:   cmp.Or(l.timeouts, timeouts{silence: time.Minute, checking: 2 * time.Minute}),
-		subject:    func(name string) (rowSubject, error) { return l.subject(name) },
-		simulation: l.simulation,
+func (l Lab) kindRunner(command []string, dir string) *kinds.Runner {
+	return &kinds.Runner{
+		Child: command, Dir: dir,
+		Timeouts:   cmp.Or(l.timeouts, kinds.Timeouts{Silence: time.Minute, Checking: 2 * time.Minute}),
+		Subject:    func(name string) (kinds.Subject, error) { return l.subject(name) },
+		Simulation: l.simulation,
 	}
 }
 
@@ -109,7 +114,7 @@ type unit struct {
 type watcher interface {
 	// starts is called before each unit. done are the units done of all; broken is the number of rows, controls
 	// aside, that have broken a claim so far.
-	starts(c cell, done, all, broken int)
+	starts(c kinds.Row, done, all, broken int)
 	// ended is called after each unit. soFar makes a report of what there is.
 	ended(soFar func() *Report)
 }
@@ -130,7 +135,7 @@ type runState struct {
 func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error) {
 	s := &runState{plan: p, began: time.Now()}
 	for i, c := range p.cells {
-		t := newTally(c, mix(p.seed, uint64(i))>>32)
+		t := newTally(c, commits.Mix(p.seed, uint64(i))>>32)
 		t.keep = r.evidenceDir
 		s.tallies = append(s.tallies, t)
 	}
@@ -196,12 +201,12 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 	for pass := 0; pass == 0 || p.length > 0 && time.Since(s.began) < p.length; pass++ {
 		var units []unit
 		for _, t := range s.tallies {
-			if t.cell.notAvailable != "" || t.cell.Control && pass > 0 {
+			if t.cell.NotAvailable != "" || t.cell.Control && pass > 0 {
 				continue
 			}
-			size := map[Kind]int{Kill: killsPerSession, Power: cutsPerRecord, Faults: cutsPerFault, Simulate: p.cuts}[t.cell.Kind]
+			size := map[Kind]int{Kill: kinds.KillsPerSession, Power: kinds.CutsPerRecord, Faults: kinds.CutsPerFault, Simulate: p.cuts}[t.cell.Kind]
 			for left := p.rounds(t.cell); left > 0; left -= size {
-				units = append(units, unit{t, min(left, size), mix(t.result.Seed, uint64(pass), uint64(len(units)))})
+				units = append(units, unit{t, min(left, size), commits.Mix(t.result.Seed, uint64(pass), uint64(len(units)))})
 			}
 		}
 		shuffle.Shuffle(len(units), func(i, j int) { units[i], units[j] = units[j], units[i] })
@@ -217,17 +222,17 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 
 // rounds is how many crashes of a row are judged in one pass: as many as were asked for, and if no number was named,
 // half of the usual number in rows that tell less.
-func (p *runPlan) rounds(c cell) int {
+func (p *runPlan) rounds(c kinds.Row) int {
 	switch {
 	case c.Control:
 		return min(p.cuts, 8)
 	case p.cutsNamed:
 		return p.cuts
-	case p.allSubjects && c.Subject == rafts.Name:
+	case p.allSubjects && c.Subject == subjects.Raft.Name:
 		return (p.cuts + 1) / 2 // it is an addition
 	case c.Kind == Faults:
 		return (p.cuts + 1) / 2
-	case c.Given < c.Kind.survives() && c.Kind == Kill:
+	case c.Given < c.Kind.Survives() && c.Kind == Kill:
 		return (p.cuts + 1) / 2 // it is known what comes of it
 	}
 	return p.cuts
@@ -274,7 +279,7 @@ func (r *runner) unit(ctx context.Context, p *runPlan, u unit) error {
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
-	return r.kinds.session(ctx, u.tally.cell, u.seed, u.cuts, p.length, u.tally)
+	return r.kinds.Session(ctx, u.tally.cell, u.seed, u.cuts, p.length, u.tally)
 }
 
 // controlTries is how many more units a control gets that has not been found out.
@@ -284,7 +289,7 @@ const controlTries = 10
 func (r *runner) settleControls(ctx context.Context, s *runState) error {
 	for _, t := range s.tallies {
 		for try := uint64(0); t.cell.Control && t.broken() == 0 && t.result.Lost == 0 && try < controlTries; try++ {
-			if err := r.unit(ctx, s.plan, unit{t, killsPerSession, mix(t.result.Seed, 1<<40+try)}); err != nil {
+			if err := r.unit(ctx, s.plan, unit{t, kinds.KillsPerSession, commits.Mix(t.result.Seed, 1<<40+try)}); err != nil {
 				return err
 			}
 		}
@@ -293,35 +298,35 @@ func (r *runner) settleControls(ctx context.Context, s *runState) error {
 }
 
 // replayOne checks evidence again.
-func (r *runner) replayOne(ctx context.Context, dir string) (*evidenceFile, Judgement, bool, error) {
-	f, h, err := load(dir)
+func (r *runner) replayOne(ctx context.Context, dir string) (*evidence.File, protocol.Judgement, bool, error) {
+	f, h, err := evidence.Load(dir)
 	if err != nil {
-		return nil, Judgement{}, false, err
+		return nil, protocol.Judgement{}, false, err
 	}
-	image, err := openImage(dir, f)
+	image, err := evidence.OpenImage(dir, f)
 	if err != nil {
-		return nil, Judgement{}, false, err
+		return nil, protocol.Judgement{}, false, err
 	}
 	work := ""
 	if image != nil {
 		mounted, err := image.Mount(ctx, blockdev.Options{Dir: r.dir.Path})
 		if err != nil {
-			return nil, Judgement{}, false, err
+			return nil, protocol.Judgement{}, false, err
 		}
 		defer mounted.Close()
 		work = mounted.Path()
 	} else {
 		work = filepath.Join(r.dir.Path, "replay")
-		if err := copyKept(dir, work); err != nil {
-			return nil, Judgement{}, false, r.dir.Error(err)
+		if err := evidence.CopyKept(dir, work); err != nil {
+			return nil, protocol.Judgement{}, false, r.dir.Error(err)
 		}
 	}
 	e, err := r.lab.engine(f.Engine)
 	if err != nil {
-		return nil, Judgement{}, false, err
+		return nil, protocol.Judgement{}, false, err
 	}
-	c := cell{Engine: f.Engine, Subject: f.Subject, Level: f.Level, Kind: f.Kind, FS: f.FS, peer: r.lab.peer(f.Engine), capabilities: e.Describe()}
-	c.Given = c.capabilities.Promise(c.Level).Given
-	j, fatal, err := r.kinds.replay(ctx, c, h, f.Spec, work, newTally(c, f.Seed))
+	c := kinds.Row{Engine: f.Engine, Subject: f.Subject, Level: f.Level, Kind: f.Kind, FS: f.FS, Peer: r.lab.peer(f.Engine), Capabilities: e.Describe()}
+	c.Given = c.Capabilities.Promise(c.Level).Given
+	j, fatal, err := r.kinds.Replay(ctx, c, h, f.Spec, work, newTally(c, f.Seed))
 	return f, j, fatal, err
 }

@@ -24,6 +24,8 @@ import (
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
@@ -118,7 +120,7 @@ func labs() map[string]Lab {
 		}
 		return bbolt.Open(dir, o)
 	}))
-	mutants.timeouts = timeouts{silence: time.Minute, checking: 5 * time.Second}
+	mutants.timeouts = kinds.Timeouts{Silence: time.Minute, Checking: 5 * time.Second}
 	for name, spoil := range spoils {
 		mutants.Peers = append(mutants.Peers, with(name, func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			e, err := bbolt.Open(dir, o)
@@ -214,7 +216,7 @@ func believable(t *testing.T, r *Report, out string, kind Kind) {
 	for _, row := range r.Results {
 		switch {
 		case row.Control:
-			if controls++; row.Verdict != Broken || row.Lost == 0 || row.Level != kind.survives() {
+			if controls++; row.Verdict != Broken || row.Lost == 0 || row.Level != kind.Survives() {
 				t.Errorf("control: %+v", row)
 			}
 		case row.Verdict == Held:
@@ -261,7 +263,7 @@ func heldWithPeers(t *testing.T, q Request) (*Report, string) {
 // TestKill kills a victim of every engine, at every level that must survive it.
 func TestKill(t *testing.T) {
 	q := request(Kill, 2, "process,power")
-	q.Subjects = []string{kv.Name}
+	q.Subjects = []string{subjects.KV.Name}
 	status, r, out := ran(t, standard, q)
 	if status != console.ExitOK {
 		t.Fatalf("status %d\n%s", status, out)
@@ -276,7 +278,7 @@ func TestKill(t *testing.T) {
 
 func TestKillEventStore(t *testing.T) {
 	q := request(Kill, 2, "process", logtree.Name)
-	q.Subjects = []string{events.Name}
+	q.Subjects = []string{subjects.Event.Name}
 	status, r, out := ran(t, standard, q)
 	if status != console.ExitOK {
 		t.Fatalf("status %d\n%s", status, out)
@@ -288,7 +290,7 @@ func TestKillEventStore(t *testing.T) {
 func TestSessionHasSomethingToJudge(t *testing.T) {
 	for seed := range uint64(4) {
 		q := request(Kill, 1, "process", bbolt.Name)
-		q.Subjects, q.Seed = []string{kv.Name}, &seed
+		q.Subjects, q.Seed = []string{subjects.KV.Name}, &seed
 		status, r, out := ran(t, standard, q)
 		if status != console.ExitOK {
 			t.Fatalf("seed %d: status %d\n%s", seed, status, out)
@@ -300,7 +302,7 @@ func TestSessionHasSomethingToJudge(t *testing.T) {
 // TestKillRaft kills victims that work on Raft stores, ours and others'.
 func TestKillRaft(t *testing.T) {
 	q := request(Kill, 2, "process,power", append(all.Names(), contender.RaftWAL, contender.RaftBoltDB)...)
-	q.Subjects = []string{rafts.Name}
+	q.Subjects = []string{subjects.Raft.Name}
 	r, out := heldWithPeers(t, q)
 	believable(t, r, out, Kill)
 	for _, name := range q.Engines {
@@ -321,7 +323,7 @@ func TestPower(t *testing.T) {
 	needsDisk(t)
 	for _, kind := range []Kind{Power, Faults} {
 		q := request(kind, 5, "power", logtree.Name, bbolt.Name)
-		q.Subjects = []string{kv.Name}
+		q.Subjects = []string{subjects.KV.Name}
 		status, r, out := ran(t, standard, q)
 		if status != console.ExitOK {
 			t.Fatalf("%s: status %d\n%s", kind, status, out)
@@ -336,7 +338,7 @@ func TestPower(t *testing.T) {
 func TestPowerRaft(t *testing.T) {
 	needsDisk(t)
 	q := request(Power, 4, "power", logtree.Name, contender.RaftWAL, contender.RaftBoltDB)
-	q.Subjects = []string{rafts.Name}
+	q.Subjects = []string{subjects.Raft.Name}
 	r, out := heldWithPeers(t, q)
 	believable(t, r, out, Power)
 }
@@ -366,7 +368,7 @@ func TestMutantsAreFoundOut(t *testing.T) {
 			t.Parallel()
 			q := request(Kill, 3, "power", name)
 			if spoils[name] == nil && name != "takes no more" {
-				q.Subjects = []string{kv.Name}
+				q.Subjects = []string{subjects.KV.Name}
 			} else {
 				*q.Cuts = 4 // a victim may be killed before its first vote
 			}

@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
 // tally adds up what the rounds of one row find. It implements rowTally.
 type tally struct {
 	mu             sync.Mutex
-	cell           cell
+	cell           kinds.Row
 	result         Result
 	recovery       []float64              // ms
 	commits, syncs int64                  // of which syncs may be -1
@@ -21,7 +24,7 @@ type tally struct {
 	notes          []string
 }
 
-func newTally(c cell, seed uint64) *tally {
+func newTally(c kinds.Row, seed uint64) *tally {
 	return &tally{cell: c, result: Result{
 		Engine: c.Engine, Level: c.Level, Given: c.Given, Kind: c.Kind, FS: c.FS, Subject: c.Subject, Control: c.Control, Seed: seed,
 		Findings: []string{}, Evidence: []string{},
@@ -29,7 +32,7 @@ func newTally(c cell, seed uint64) *tally {
 }
 
 // Judged adds a crash.
-func (t *tally) Judged(j Judgement, fatal bool) {
+func (t *tally) Judged(j protocol.Judgement, fatal bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := &t.result
@@ -72,8 +75,8 @@ const (
 )
 
 // Breaks enters a round that breaks a claim, and keeps the evidence of the first ones.
-func (t *tally) Breaks(s *scene, j Judgement) {
-	defer s.drop()
+func (t *tally) Breaks(s *kinds.Scene, j protocol.Judgement) {
+	defer s.Drop()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, f := range j.Findings {
@@ -87,7 +90,7 @@ func (t *tally) Breaks(s *scene, j Judgement) {
 	}
 	dir, err := t.keep()
 	if err == nil {
-		dir, err = save(dir, s, j.Findings)
+		dir, err = evidence.Save(dir, s, j.Findings)
 	}
 	if err != nil {
 		t.failed = err
@@ -111,7 +114,7 @@ func (t *tally) broken() int {
 
 // excused reports that a crash of this kind may cost the whole store.
 func (t *tally) excused() bool {
-	return t.cell.Kind != Kill && t.cell.Given < t.cell.Kind.survives() && t.cell.capabilities.Promise(t.cell.Level).CutMayCorrupt
+	return t.cell.Kind != Kill && t.cell.Given < t.cell.Kind.Survives() && t.cell.Capabilities.Promise(t.cell.Level).CutMayCorrupt
 }
 
 // Wrong enters what is found without a cut.
@@ -154,8 +157,8 @@ func (t *tally) finish() Result {
 	}
 	broken := r.Lost+r.Torn+r.OutOfOrder+r.Wrong+r.RecoveryFailures > 0
 	switch {
-	case t.cell.notAvailable != "":
-		r.Verdict, r.Why, r.SyncsPerAck = NotAvailable, t.cell.notAvailable, holdfast.Unknown
+	case t.cell.NotAvailable != "":
+		r.Verdict, r.Why, r.SyncsPerAck = NotAvailable, t.cell.NotAvailable, holdfast.Unknown
 	case broken && t.excused():
 		r.Verdict, r.Why = AsDocumented, fmt.Sprintf("a power cut may cost the whole store: %d of %d did", r.RecoveryFailures, r.Cuts)
 	case broken:
@@ -166,10 +169,10 @@ func (t *tally) finish() Result {
 		}
 	case r.Cuts == 0:
 		r.Verdict, r.Why = NotAvailable, "the run ended before"
-	case t.cell.Kind == Simulate || t.cell.Given >= t.cell.Kind.survives():
+	case t.cell.Kind == Simulate || t.cell.Given >= t.cell.Kind.Survives():
 		r.Verdict = Held
-	case t.cell.Kind == Power && r.LossWindowMs > float64(windowLimit.Milliseconds()):
-		r.Verdict, r.Why = Broken, fmt.Sprintf("it lost %.0f ms of acknowledged commits, with a loss window of %v", r.LossWindowMs, shortWindow)
+	case t.cell.Kind == Power && r.LossWindowMs > float64(kinds.WindowLimit.Milliseconds()):
+		r.Verdict, r.Why = Broken, fmt.Sprintf("it lost %.0f ms of acknowledged commits, with a loss window of %v", r.LossWindowMs, kinds.ShortWindow)
 	default:
 		r.Verdict, r.Why = AsDocumented, t.loss()
 	}
@@ -190,7 +193,7 @@ func (t *tally) loss() string {
 	}
 	text := fmt.Sprintf("lost at most %d commits, %s", r.LostCommits, milliseconds(r.LossWindowMs))
 	if t.cell.Kind == Power {
-		text += fmt.Sprintf(" (loss window %v)", shortWindow)
+		text += fmt.Sprintf(" (loss window %v)", kinds.ShortWindow)
 	}
 	return text
 }
@@ -202,7 +205,7 @@ func (t *tally) Simulated(did Simulated) {
 	if t.result.Simulated == nil {
 		t.result.Simulated = &Simulated{}
 	}
-	t.result.Simulated.add(did)
+	t.result.Simulated.Add(did)
 	t.result.Cuts = t.result.Simulated.Histories
 }
 

@@ -21,51 +21,54 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 )
 
 // row is a cell of an engine that promises given.
-func row(kind Kind, given holdfast.Level) cell {
-	return cell{Engine: "x", Subject: kv.Name, Level: holdfast.Memory, Given: given, Kind: kind}
+func row(kind Kind, given holdfast.Level) kinds.Row {
+	return kinds.Row{Engine: "x", Subject: subjects.KV.Name, Level: holdfast.Memory, Given: given, Kind: kind}
 }
 
 func TestVerdicts(t *testing.T) {
 	fragile := row(Power, holdfast.Process)
-	fragile.capabilities.Memory = holdfast.Promise{Given: holdfast.Process, CutMayCorrupt: true}
+	fragile.Capabilities.Memory = holdfast.Promise{Given: holdfast.Process, CutMayCorrupt: true}
 	fragileKill := fragile
 	fragileKill.Kind = Kill
 	refused := row(Kill, 0)
-	refused.notAvailable = "it cannot"
-	good := Judgement{Survived: 9, Last: 9, Acked: 9, Kept: 9}
-	gone := Judgement{Survived: 5, Last: 5, Acked: 9, Kept: 5, Gone: 4, Window: 12}
-	lost := Judgement{Survived: 5, Last: 5, Acked: 9, Kept: 5, Lost: 4, Window: 12, Findings: []string{"4 are lost"}}
+	refused.NotAvailable = "it cannot"
+	good := protocol.Judgement{Survived: 9, Last: 9, Acked: 9, Kept: 9}
+	gone := protocol.Judgement{Survived: 5, Last: 5, Acked: 9, Kept: 5, Gone: 4, Window: 12}
+	lost := protocol.Judgement{Survived: 5, Last: 5, Acked: 9, Kept: 5, Lost: 4, Window: 12, Findings: []string{"4 are lost"}}
 	slow := gone
-	slow.Window = float64(windowLimit.Milliseconds()) + 1
+	slow.Window = float64(kinds.WindowLimit.Milliseconds()) + 1
 	for name, test := range map[string]struct {
-		cell      cell
-		judgement []Judgement
+		cell      kinds.Row
+		judgement []protocol.Judgement
 		fatal     bool
 		want      Verdict
 		why       string
 	}{
-		"held":                         {row(Kill, holdfast.Process), []Judgement{good, good}, false, Held, ""},
-		"stronger than needed":         {row(Kill, holdfast.Power), []Judgement{good}, false, Held, ""},
-		"lost":                         {row(Kill, holdfast.Process), []Judgement{good, lost}, false, Broken, "4 are lost"},
-		"torn":                         {row(Power, holdfast.Process), []Judgement{{Torn: 1, Findings: []string{"half"}}}, false, Broken, "half"},
-		"out of order":                 {row(Kill, holdfast.Memory), []Judgement{{OutOfOrder: 1}}, false, Broken, ""},
-		"wrong":                        {row(Kill, holdfast.Memory), []Judgement{{Wrong: 1}}, false, Broken, ""},
-		"a recovery failure":           {row(Power, holdfast.Power), []Judgement{good}, true, Broken, ""},
-		"weaker, nothing lost":         {row(Kill, holdfast.Memory), []Judgement{good}, false, AsDocumented, "nothing acknowledged was lost"},
-		"weaker, some lost":            {row(Kill, holdfast.Memory), []Judgement{gone, good}, false, AsDocumented, "lost at most 4 commits, 12 ms"},
-		"weaker, within the window":    {row(Power, holdfast.Process), []Judgement{gone}, false, AsDocumented, "loss window 50ms"},
-		"weaker, beyond the window":    {row(Power, holdfast.Process), []Judgement{slow}, false, Broken, "loss window"},
-		"weaker, and does not open":    {row(Power, holdfast.Process), []Judgement{good}, true, Broken, ""},
-		"a whole store may go":         {fragile, []Judgement{good}, true, AsDocumented, "a power cut may cost the whole store: 1 of 1 did"},
-		"but not with kill -9":         {fragileKill, []Judgement{good}, true, Broken, ""},
+		"held":                         {row(Kill, holdfast.Process), []protocol.Judgement{good, good}, false, Held, ""},
+		"stronger than needed":         {row(Kill, holdfast.Power), []protocol.Judgement{good}, false, Held, ""},
+		"lost":                         {row(Kill, holdfast.Process), []protocol.Judgement{good, lost}, false, Broken, "4 are lost"},
+		"torn":                         {row(Power, holdfast.Process), []protocol.Judgement{{Torn: 1, Findings: []string{"half"}}}, false, Broken, "half"},
+		"out of order":                 {row(Kill, holdfast.Memory), []protocol.Judgement{{OutOfOrder: 1}}, false, Broken, ""},
+		"wrong":                        {row(Kill, holdfast.Memory), []protocol.Judgement{{Wrong: 1}}, false, Broken, ""},
+		"a recovery failure":           {row(Power, holdfast.Power), []protocol.Judgement{good}, true, Broken, ""},
+		"weaker, nothing lost":         {row(Kill, holdfast.Memory), []protocol.Judgement{good}, false, AsDocumented, "nothing acknowledged was lost"},
+		"weaker, some lost":            {row(Kill, holdfast.Memory), []protocol.Judgement{gone, good}, false, AsDocumented, "lost at most 4 commits, 12 ms"},
+		"weaker, within the window":    {row(Power, holdfast.Process), []protocol.Judgement{gone}, false, AsDocumented, "loss window 50ms"},
+		"weaker, beyond the window":    {row(Power, holdfast.Process), []protocol.Judgement{slow}, false, Broken, "loss window"},
+		"weaker, and does not open":    {row(Power, holdfast.Process), []protocol.Judgement{good}, true, Broken, ""},
+		"a whole store may go":         {fragile, []protocol.Judgement{good}, true, AsDocumented, "a power cut may cost the whole store: 1 of 1 did"},
+		"but not with kill -9":         {fragileKill, []protocol.Judgement{good}, true, Broken, ""},
 		"seen without a cut":           {row(Power, holdfast.Power), nil, false, Broken, "by the victim"},
 		"refused":                      {refused, nil, false, NotAvailable, "it cannot"},
 		"nothing tried":                {row(Kill, holdfast.Process), nil, false, NotAvailable, "the run ended before"},
-		"a simulation that went well":  {cell{Engine: "x", Kind: Simulate}, []Judgement{{}}, false, Held, ""},
-		"a simulation that went wrong": {cell{Engine: "x", Kind: Simulate}, []Judgement{{Wrong: 1}}, false, Broken, ""},
+		"a simulation that went well":  {kinds.Row{Engine: "x", Kind: Simulate}, []protocol.Judgement{{}}, false, Held, ""},
+		"a simulation that went wrong": {kinds.Row{Engine: "x", Kind: Simulate}, []protocol.Judgement{{Wrong: 1}}, false, Broken, ""},
 	} {
 		tally := newTally(test.cell, 7)
 		if name == "seen without a cut" {
@@ -73,7 +76,7 @@ func TestVerdicts(t *testing.T) {
 		}
 		for _, j := range test.judgement {
 			tally.Judged(j, test.fatal)
-			if j.broken() || test.fatal {
+			if j.Broken() || test.fatal {
 				tally.result.Findings = append(tally.result.Findings, j.Findings...)
 			}
 		}
@@ -89,8 +92,8 @@ func TestVerdicts(t *testing.T) {
 
 func TestTally(t *testing.T) {
 	tally := newTally(row(Kill, holdfast.Process), 7)
-	tally.Judged(Judgement{Acked: 10, Kept: 8, Lost: 2, Torn: 1, OutOfOrder: 3, Wrong: 4, Window: 7}, true)
-	tally.Judged(Judgement{Acked: 10, Kept: 9, Lost: 0, Gone: 1, Window: 20}, false)
+	tally.Judged(protocol.Judgement{Acked: 10, Kept: 8, Lost: 2, Torn: 1, OutOfOrder: 3, Wrong: 4, Window: 7}, true)
+	tally.Judged(protocol.Judgement{Acked: 10, Kept: 9, Lost: 0, Gone: 1, Window: 20}, false)
 	for _, ms := range []time.Duration{30, 10, 20} {
 		tally.Recovered(ms * time.Millisecond)
 	}
@@ -180,7 +183,7 @@ func TestPlan(t *testing.T) {
 			controls++
 		case c.Kind == Simulate:
 			simulated++
-		case c.notAvailable == "" && c.Given == 0:
+		case c.NotAvailable == "" && c.Given == 0:
 			t.Errorf("%+v", c)
 		}
 		rows[fmt.Sprint(c.Engine, c.Level, c.Kind, c.Subject)] = true
@@ -195,7 +198,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%v, %v", p.engines, err)
 	}
 	for _, c := range p.cells {
-		if c.Engine == mem.Name && c.Level > holdfast.Memory && c.notAvailable == "" {
+		if c.Engine == mem.Name && c.Level > holdfast.Memory && c.NotAvailable == "" {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -224,7 +227,7 @@ func TestPlan(t *testing.T) {
 			if !c.Control {
 				rows++
 			}
-			if !c.Control && c.notAvailable == "" {
+			if !c.Control && c.NotAvailable == "" {
 				n++
 			}
 		}
@@ -272,7 +275,7 @@ func TestCuts(t *testing.T) {
 			switch n := p.rounds(c); {
 			case c.Control && n != min(p.cuts, 8):
 				t.Errorf("%s: %d cuts of a control", name, n)
-			case !c.Control && c.notAvailable == "":
+			case !c.Control && c.NotAvailable == "":
 				got[c.Subject+" "+c.Level.String()] = n
 			}
 		}
@@ -285,7 +288,7 @@ func TestCuts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, out.String(), test.header)
 		}
 	}
-	faults := cell{Subject: kv.Name, Kind: Faults, Given: holdfast.Power}
+	faults := kinds.Row{Subject: subjects.KV.Name, Kind: Faults, Given: holdfast.Power}
 	if p := (&runPlan{cuts: 20}); p.rounds(faults) != 10 {
 		t.Errorf("faults by default: %d", p.rounds(faults))
 	}
@@ -296,18 +299,18 @@ func TestCuts(t *testing.T) {
 
 // TestReportFits80Columns, with rows of every kind, and says of a run that ended early that it did.
 func TestReportFits80Columns(t *testing.T) {
-	r := &Report{Plan: PlanJSON{Kinds: Kinds(), Subjects: []string{kv.Name, rafts.Name}, Command: "holdfast crash"}, Partial: "interrupted at 40 %, after 12 crashes"}
+	r := &Report{Plan: PlanJSON{Kinds: Kinds(), Subjects: []string{subjects.KV.Name, subjects.Raft.Name}, Command: "holdfast crash"}, Partial: "interrupted at 40 %, after 12 crashes"}
 	for _, kind := range Kinds() {
 		for _, subject := range r.Plan.Subjects {
-			tally := newTally(cell{Engine: notWritten, Kind: kind, Subject: subject, Level: holdfast.Process, Given: holdfast.Process}, 1)
-			tally.Judged(Judgement{Acked: 1234567, Kept: 1234567, Gone: 3, Window: 12.345}, false)
+			tally := newTally(kinds.Row{Engine: notWritten, Kind: kind, Subject: subject, Level: holdfast.Process, Given: holdfast.Process}, 1)
+			tally.Judged(protocol.Judgement{Acked: 1234567, Kept: 1234567, Gone: 3, Window: 12.345}, false)
 			if kind == Simulate {
 				tally.Simulated(Simulated{Histories: 1, PowerCuts: 12345, Reads: 7654321, Faults: 99})
 			}
 			r.Results = append(r.Results, tally.finish())
 		}
 	}
-	r.Results = append(r.Results, newTally(cell{Engine: noSyncs, Kind: Power, Subject: kv.Name, Control: true}, 1).finish())
+	r.Results = append(r.Results, newTally(kinds.Row{Engine: noSyncs, Kind: Power, Subject: subjects.KV.Name, Control: true}, 1).finish())
 	var out strings.Builder
 	screen{console.Screen{W: &out, Width: 80}}.report(r)
 	for line := range strings.Lines(out.String()) {
@@ -355,7 +358,7 @@ func TestNothingToTest(t *testing.T) {
 	if err := (&runPlan{}).nothing(); !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(err.Error(), faultsLevel) {
 		t.Errorf("faults below power: %v", err)
 	}
-	device := &runPlan{cells: []cell{{Engine: "mem", Kind: Power, Level: holdfast.Memory, notAvailable: noDevice, capabilities: mem.Describe()}}}
+	device := &runPlan{cells: []kinds.Row{{Engine: "mem", Kind: Power, Level: holdfast.Memory, NotAvailable: noDevice, Capabilities: mem.Describe()}}}
 	if err := device.nothing(); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "or --kind") || strings.Contains(err.Error(), "--levels") {
 		t.Errorf("a disk for memory: %v", err)
 	}
@@ -391,8 +394,8 @@ func TestSimulations(t *testing.T) {
 	}
 	// One that fails ends them: it is the one to run again.
 	fails, seeds = 0, nil
-	tally := newTally(cell{Engine: mem.Name, Kind: Simulate}, 10)
-	if err := lab.kindRunner(nil, "").session(t.Context(), tally.cell, 10, 1, time.Hour, tally); err != nil || !slices.Equal(seeds, []uint64{10, 11, 12}) {
+	tally := newTally(kinds.Row{Engine: mem.Name, Kind: Simulate}, 10)
+	if err := lab.kindRunner(nil, "").Session(t.Context(), tally.cell, 10, 1, time.Hour, tally); err != nil || !slices.Equal(seeds, []uint64{10, 11, 12}) {
 		t.Errorf("%v, seeds %v", err, seeds)
 	}
 	if r := tally.finish(); r.Verdict != Broken || r.Seed != 12 || r.Replay != "holdfast crash --kind simulate --engines mem --seed 12" ||
@@ -438,12 +441,12 @@ func checkReport(t *testing.T, text []byte) *Report {
 // TestSchemaIsStrict breaks a right report in several ways.
 func TestSchemaIsStrict(t *testing.T) {
 	ok := newTally(row(Kill, holdfast.Process), 7)
-	ok.Judged(Judgement{Acked: 3, Kept: 3}, false)
+	ok.Judged(protocol.Judgement{Acked: 3, Kept: 3}, false)
 	none := row(Power, 0)
-	none.notAvailable = "it cannot"
+	none.NotAvailable = "it cannot"
 	r := &Report{Schema: Schema, Machine: Machine{"x", "x", 1, "x"}, Missing: []Missing{{Faults, "no root"}},
 		Plan:    PlanJSON{Engines: []string{"x"}, Levels: holdfast.Levels(), Kinds: []Kind{Kill}, Subjects: []string{"kv"}, Cuts: 1, FS: "ext4", Command: "x"},
-		Results: []Result{ok.finish(), newTally(none, 1).finish(), newTally(cell{Engine: "x", Kind: Simulate}, 1).finish()}}
+		Results: []Result{ok.finish(), newTally(none, 1).finish(), newTally(kinds.Row{Engine: "x", Kind: Simulate}, 1).finish()}}
 	var text bytes.Buffer
 	if err := console.WriteJSON(&text, r); err != nil {
 		t.Fatal(err)
@@ -489,7 +492,7 @@ func TestSchemaIsStrict(t *testing.T) {
 
 // TestHeldControlSpoilsTheReport, whatever else there is.
 func TestHeldControlSpoilsTheReport(t *testing.T) {
-	lie := func(j Judgement, fatal bool) Result {
+	lie := func(j protocol.Judgement, fatal bool) Result {
 		c := row(Kill, holdfast.Process)
 		c.Control, c.Engine = true, notWritten
 		tally := newTally(c, 1)
@@ -500,11 +503,11 @@ func TestHeldControlSpoilsTheReport(t *testing.T) {
 		result Result
 		held   bool
 	}{
-		"lost":             {lie(Judgement{Lost: 1}, false), false},
-		"held":             {lie(Judgement{Acked: 1, Kept: 1}, false), true},
-		"wrong in another": {lie(Judgement{Wrong: 1}, false), true},
-		"does not open":    {lie(Judgement{}, true), true},
-		"not tried":        {newTally(cell{Control: true}, 1).finish(), true},
+		"lost":             {lie(protocol.Judgement{Lost: 1}, false), false},
+		"held":             {lie(protocol.Judgement{Acked: 1, Kept: 1}, false), true},
+		"wrong in another": {lie(protocol.Judgement{Wrong: 1}, false), true},
+		"does not open":    {lie(protocol.Judgement{}, true), true},
+		"not tried":        {newTally(kinds.Row{Control: true}, 1).finish(), true},
 	} {
 		r := &Report{Results: []Result{test.result}}
 		if r.heldControls() != test.held || r.brokenRows() != 0 {

@@ -1,4 +1,4 @@
-package crash
+package kinds
 
 import (
 	"context"
@@ -31,7 +31,7 @@ type Simulated struct {
 	Refusals    int `json:"refusals"`     // reads and openings that found the damage, as they must
 }
 
-func (s *Simulated) add(o Simulated) {
+func (s *Simulated) Add(o Simulated) {
 	s.Histories += o.Histories
 	s.Steps += o.Steps
 	s.Commits += o.Commits
@@ -51,11 +51,11 @@ const simulationLength = 20 * time.Second
 
 // simulate runs an engine's own simulation with seeds from seed on, one history at least, and ends it at the first
 // that breaks a claim.
-func (r *kindRunner) simulate(ctx context.Context, c cell, seed uint64, length time.Duration, t rowTally) error {
+func (r *Runner) simulate(ctx context.Context, c Row, seed uint64, length time.Duration, t Tally) error {
 	if length == 0 {
 		length = simulationLength
 	}
-	one := r.simulation(c.Engine).One
+	one := r.Simulation(c.Engine).One
 	for began := time.Now(); ; seed++ {
 		did, err := one(ctx, seed)
 		if ctx.Err() != nil {

@@ -1,4 +1,4 @@
-package crash
+package protocol
 
 import (
 	"math"
@@ -7,49 +7,49 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// segment is a part of a history: the batches from a number on that one generation applied.
-type segment struct {
+// Segment is a part of a history: the batches from a number on that one generation applied.
+type Segment struct {
 	Gen  uint32
 	From uint64
 }
 
-// history is what is known of a directory: who applied which numbers, and what was promised.
+// History is what is known of a directory: who applied which numbers, and what was promised.
 // Numbers count from 1.
-type history struct {
+type History struct {
 	Seed     uint64
-	Segments []segment
+	Segments []Segment
 	Issued   uint64 // the last number that may be there
 	Bound    uint64 // the last number that must be there
 	Shown    uint64 // the last number that a follower saw, where that must stay
-	Acks     []ack  // of the last generation
+	Acks     []Ack  // of the last generation
 	Survives holdfast.Level
 	Level    holdfast.Level // that the batches which count are given; weaker ones among them are company
-	Offset   interval       // of the offset that was saved
-	First    interval       // of the log's beginning
+	Offset   Interval       // of the offset that was saved
+	First    Interval       // of the log's beginning
 
 	// Of a store for Raft.
 	Monotonic bool   // it has no gaps
-	Skipped   []span // deletions that a crash has taken back, though not what ran beside them
+	Skipped   []Span // deletions that a crash has taken back, though not what ran beside them
 }
 
-// interval holds a value that is known up to what was under way.
-type interval struct{ Low, High uint64 }
+// Interval holds a value that is known up to what was under way.
+type Interval struct{ Low, High uint64 }
 
-// span is numbers from one to another.
-type span struct{ From, To uint64 }
+// Span is numbers from one to another.
+type Span struct{ From, To uint64 }
 
-// begin adds a generation that applies the numbers from n on.
-func (h *history) begin(gen uint32, from uint64) {
+// Begin adds a generation that applies the numbers from n on.
+func (h *History) Begin(gen uint32, from uint64) {
 	for len(h.Segments) > 0 && h.Segments[len(h.Segments)-1].From >= from {
 		h.Segments = h.Segments[:len(h.Segments)-1]
 	}
-	h.Segments = append(h.Segments, segment{gen, from})
-	h.Skipped = slices.DeleteFunc(h.Skipped, func(s span) bool { return s.From >= from })
+	h.Segments = append(h.Segments, Segment{gen, from})
+	h.Skipped = slices.DeleteFunc(h.Skipped, func(s Span) bool { return s.From >= from })
 	h.Issued, h.Acks = from-1, nil
 }
 
-// generation is that which applied n.
-func (h *history) generation(n uint64) uint32 {
+// Generation is that which applied n.
+func (h *History) Generation(n uint64) uint32 {
 	for i := len(h.Segments) - 1; i >= 0; i-- {
 		if h.Segments[i].From <= n {
 			return h.Segments[i].Gen
@@ -58,8 +58,8 @@ func (h *history) generation(n uint64) uint32 {
 	return 0
 }
 
-// part is the generation that applied n, and the last number that it may have applied.
-func (h *history) part(n uint64) (gen uint32, end uint64) {
+// Part is the generation that applied n, and the last number that it may have applied.
+func (h *History) Part(n uint64) (gen uint32, end uint64) {
 	end = math.MaxUint64
 	for i := len(h.Segments) - 1; i >= 0; i-- {
 		if h.Segments[i].From <= n {
@@ -70,22 +70,22 @@ func (h *history) part(n uint64) (gen uint32, end uint64) {
 	return 0, end
 }
 
-// add enters what a ledger held before pos.
-func (h *history) add(l *ledger, pos position) {
+// Add enters what a ledger held before pos.
+func (h *History) Add(l *Ledger, pos Position) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h.Issued = max(h.Issued, l.issued)
 	for _, a := range l.acks {
 		if a.pos < pos {
-			h.promise(a)
+			h.Promise(a)
 		}
 	}
 	for _, v := range l.shown {
-		if v.pos < pos && v.level >= h.Survives {
-			h.Shown = max(h.Shown, v.n)
+		if v.pos < pos && v.Level >= h.Survives {
+			h.Shown = max(h.Shown, v.N)
 		}
 	}
-	enter := func(to *interval, marks []mark) {
+	enter := func(to *Interval, marks []mark) {
 		for _, m := range marks {
 			switch {
 			case m.level == 0:
@@ -99,20 +99,20 @@ func (h *history) add(l *ledger, pos position) {
 	enter(&h.First, l.first)
 }
 
-// promise enters an acknowledgement.
-func (h *history) promise(a ack) {
+// Promise enters an acknowledgement.
+func (h *History) Promise(a Ack) {
 	h.Acks = append(h.Acks, a)
-	if a.level >= h.Survives {
-		h.Bound = max(h.Bound, a.n)
+	if a.Level >= h.Survives {
+		h.Bound = max(h.Bound, a.N)
 	}
 }
 
 // counts reports whether a is one of the acknowledgements that are added up. A row is about one level: what was
 // acknowledged below it may be gone, and says nothing about it.
-func (h *history) counts(a ack) bool { return a.batch && a.level >= h.Level }
+func (h *History) counts(a Ack) bool { return a.Batch && a.Level >= h.Level }
 
-// clone returns a history that shares nothing that changes.
-func (h *history) clone() *history {
+// Clone returns a history that shares nothing that changes.
+func (h *History) Clone() *History {
 	c := *h
 	c.Segments, c.Acks, c.Skipped = slices.Clone(h.Segments), slices.Clone(h.Acks), slices.Clone(h.Skipped)
 	return &c

@@ -1,4 +1,4 @@
-package crash
+package subjects
 
 import (
 	"fmt"
@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
 // worker is what a subject works with in a victim.
 type worker struct {
-	spec   spec
-	report *reporter
+	spec   protocol.Spec
+	report *protocol.Reporter
 
 	mu   sync.Mutex // covers the number and the place that a batch gets by it
 	next uint64
@@ -29,7 +31,7 @@ type worker struct {
 
 // acked is told after Wait returned.
 func (w *worker) acked(n uint64, level holdfast.Level) {
-	w.report.send(tellAcked, n, uint64(level))
+	w.report.Send(protocol.TellAcked, n, uint64(level))
 	for {
 		old := w.highest.Load()
 		if old >= n || w.highest.CompareAndSwap(old, n) {
@@ -47,13 +49,13 @@ func (w *worker) refused(err error) bool {
 		return false
 	}
 	if w.errors.Add(1) <= maxRefused {
-		w.report.refused(err)
+		w.report.Refused(err)
 	}
 	time.Sleep(time.Millisecond)
 	return true
 }
 
-func (w *worker) wrong(format string, args ...any) { w.report.wrong(format, args...) }
+func (w *worker) wrong(format string, args ...any) { w.report.Wrong(format, args...) }
 
 // burst is what may be written before pace holds writers up.
 const burst = 1 << 20
@@ -79,7 +81,7 @@ func (w *worker) rest(stop <-chan struct{}, d time.Duration) bool {
 func (w *worker) start(group *sync.WaitGroup, f func() error) {
 	group.Go(func() {
 		if err := f(); err != nil {
-			w.report.failed(err)
+			w.report.Failed(err)
 			os.Exit(1)
 		}
 	})
@@ -98,12 +100,12 @@ func (w *worker) weaker(e holdfast.Engine) []holdfast.Level {
 }
 
 // Victim opens the engine and works on it, and closes and opens it from time to time, until it is killed.
-func (subject Subject) Victim(s spec, t *reporter, open func() (holdfast.Engine, error)) error {
+func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func() (holdfast.Engine, error)) error {
 	w := &worker{spec: s, report: t, next: s.From, began: time.Now()}
 	w.highest.Store(s.From - 1)
-	r := rand.New(rand.NewPCG(mix(s.Seed, 5), uint64(s.Gen)))
+	r := rand.New(rand.NewPCG(commits.Mix(s.Seed, 5), uint64(s.Gen)))
 	for {
-		t.send(tellPhase, phaseOpening, 0)
+		t.Send(protocol.TellPhase, protocol.PhaseOpening, 0)
 		e, err := open()
 		if err != nil {
 			if w.refused(err) {
@@ -111,7 +113,7 @@ func (subject Subject) Victim(s spec, t *reporter, open func() (holdfast.Engine,
 			}
 			return fmt.Errorf("opening: %w", err)
 		}
-		t.send(tellPhase, phaseOpened, 0)
+		t.Send(protocol.TellPhase, protocol.PhaseOpened, 0)
 		stop := make(chan struct{})
 		if s.Reopen > 0 {
 			time.AfterFunc(time.Duration(s.Reopen/2+r.Int64N(s.Reopen)), func() { close(stop) })
@@ -119,14 +121,14 @@ func (subject Subject) Victim(s spec, t *reporter, open func() (holdfast.Engine,
 		if err := w.session(subject, e, stop); err != nil {
 			return err
 		}
-		t.send(tellPhase, phaseClosing, 0)
+		t.Send(protocol.TellPhase, protocol.PhaseClosing, 0)
 		if err := e.Close(); err != nil {
 			if !w.refused(err) {
 				return fmt.Errorf("closing: %w", err)
 			}
 			continue
 		}
-		t.send(tellPhase, phaseClosed, w.next-1)
+		t.Send(protocol.TellPhase, protocol.PhaseClosed, w.next-1)
 	}
 }
 
@@ -136,7 +138,7 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 	var side sync.WaitGroup
 	metrics := func() {
 		m := e.Metrics()
-		w.report.send(tellMetrics, uint64(m.Commits), uint64(m.Syncs))
+		w.report.Send(protocol.TellMetrics, uint64(m.Commits), uint64(m.Syncs))
 	}
 	w.start(&side, func() error {
 		for w.rest(over, 20*time.Millisecond) {
@@ -151,14 +153,14 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 				w.mu.Lock()
 				n := w.next - 1
 				w.mu.Unlock()
-				w.report.send(tellPhase, phaseSyncing, 0)
+				w.report.Send(protocol.TellPhase, protocol.PhaseSyncing, 0)
 				if err := e.Sync(); err != nil {
 					if !w.refused(err) {
 						return fmt.Errorf("Sync: %w", err)
 					}
 					continue
 				}
-				w.report.send(tellSynced, n, 0)
+				w.report.Send(protocol.TellSynced, n, 0)
 			}
 			return nil
 		})
@@ -171,14 +173,14 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 
 // check is what a child that looks at what is left works with.
 type check struct {
-	spec   spec
-	report *reporter
+	spec   protocol.Spec
+	report *protocol.Reporter
 }
 
-func (c *check) wrong(format string, args ...any) { c.report.wrong(format, args...) }
+func (c *check) wrong(format string, args ...any) { c.report.Wrong(format, args...) }
 
 // Check opens the engine as often as it is told, and tells all that is there each time.
-func (subject Subject) Check(s spec, t *reporter, open func() (holdfast.Engine, error)) error {
+func (subject Subject) Check(s protocol.Spec, t *protocol.Reporter, open func() (holdfast.Engine, error)) error {
 	c := &check{spec: s, report: t}
 	for i := range s.Opens {
 		began := time.Now()
@@ -186,15 +188,15 @@ func (subject Subject) Check(s spec, t *reporter, open func() (holdfast.Engine, 
 		if err != nil {
 			return fmt.Errorf("opening (%s): %w", []string{"the first time", "again"}[min(i, 1)], err)
 		}
-		t.send(tellOpened, uint64(time.Since(began)), uint64(max(e.Metrics().TornBytes, 0)))
-		found := t.entries()
-		if err := subject.read(c, e, found.tell); err != nil {
+		t.Send(protocol.TellOpened, uint64(time.Since(began)), uint64(max(e.Metrics().TornBytes, 0)))
+		found := t.Entries()
+		if err := subject.read(c, e, found.Tell); err != nil {
 			return fmt.Errorf("reading: %w", err)
 		}
-		if err := found.end(); err != nil {
+		if err := found.End(); err != nil {
 			return err
 		}
-		t.send(tellComplete, 0, 0)
+		t.Send(protocol.TellComplete, 0, 0)
 		if s.Leave && i == s.Opens-1 {
 			return nil
 		}

@@ -1,4 +1,4 @@
-package crash
+package kinds
 
 import (
 	"bufio"
@@ -10,20 +10,22 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
 // judge opens twice what a crash has left and decides. fatal is a recovery failure.
-func (r *kindRunner) judge(ctx context.Context, c cell, h *history, s spec, dir string, rnd *rand.Rand, t rowTally, l *ledger) (j Judgement, fatal bool, err error) {
+func (r *Runner) judge(ctx context.Context, c Row, h *protocol.History, s protocol.Spec, dir string, rnd *rand.Rand, t Tally, l *protocol.Ledger) (j protocol.Judgement, fatal bool, err error) {
 	s.Dir, s.Opens, s.Leave = dir, 1, rnd.IntN(2) == 0
-	var found [][]entry
+	var found [][]commits.Found
 	var recovery []time.Duration
 	for len(found) < 2 {
 		if rnd.IntN(2) == 0 {
 			s.Opens = 2 - len(found) // in one process
 		}
-		d, err := checks(ctx, r.child, s, r.timeouts.checking)
+		d, err := check(ctx, r.Child, s, r.Timeouts.Checking)
 		if err != nil {
 			return j, false, err
 		}
@@ -31,19 +33,19 @@ func (r *kindRunner) judge(ctx context.Context, c cell, h *history, s spec, dir 
 			return j, false, noRoom(dir, d.failure)
 		}
 		for _, wrong := range d.wrong {
-			j.find(&j.Wrong, "%s", wrong)
+			j.Find(&j.Wrong, "%s", wrong)
 		}
 		found, recovery = append(found, d.found...), append(recovery, d.recovery...)
 		if d.failure != "" {
 			if len(found) == 0 {
-				j.unread(h)
+				j.Unread(h)
 			}
 			j.Findings = append([]string{"recovery failed: " + d.failure}, j.Findings...)
 			fatal = true
 			break
 		}
 	}
-	subject, err := r.subject(c.Subject)
+	subject, err := r.Subject(c.Subject)
 	if err != nil {
 		return j, false, err
 	}
@@ -53,12 +55,12 @@ func (r *kindRunner) judge(ctx context.Context, c cell, h *history, s spec, dir 
 		j.Wrong += before.Wrong
 		j.Findings = append(before.Findings, j.Findings...)
 		if len(found) > 1 {
-			j.again(found[0], found[1])
+			j.Again(found[0], found[1])
 		}
 	}
 	if l != nil {
-		for _, finding := range l.findings() {
-			j.find(&j.Wrong, "%s", finding)
+		for _, finding := range l.Findings() {
+			j.Find(&j.Wrong, "%s", finding)
 		}
 	}
 	if len(recovery) > 0 {
@@ -70,7 +72,7 @@ func (r *kindRunner) judge(ctx context.Context, c cell, h *history, s spec, dir 
 
 // dump is what a check has told.
 type dump struct {
-	found    [][]entry // of each opening
+	found    [][]commits.Found // of each opening
 	recovery []time.Duration
 	torn     []int64  // bytes that each opening cut off
 	wrong    []string // what the check itself saw
@@ -78,9 +80,9 @@ type dump struct {
 	full     bool     // because of the disk
 }
 
-// checks runs a child that checks, for no longer than limit. An error is not of what is checked, but of the lab, or
+// check runs a child that checks, for no longer than limit. An error is not of what is checked, but of the lab, or
 // ctx's.
-func checks(ctx context.Context, command []string, s spec, limit time.Duration) (*dump, error) {
+func check(ctx context.Context, command []string, s protocol.Spec, limit time.Duration) (*dump, error) {
 	s.Role = "check"
 	p, err := child.Start(command, s)
 	if err != nil {
@@ -92,33 +94,33 @@ func checks(ctx context.Context, command []string, s spec, limit time.Duration) 
 	stop := context.AfterFunc(ctx, p.Kill)
 	defer stop()
 	d, out := &dump{}, bufio.NewReaderSize(p.Out, 64<<10)
-	var entries []entry
+	var entries []commits.Found
 	nonsense := error(nil)
 	for {
-		m, err := receive(out)
+		m, err := protocol.Receive(out)
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
 				nonsense = err
 			}
 			break
 		}
-		switch m.kind {
-		case tellOpened:
-			d.recovery = append(d.recovery, time.Duration(m.a))
-			d.torn = append(d.torn, int64(m.b))
-			entries = []entry{}
-		case tellFound:
-			e, err := entryOf(m)
+		switch m.Kind {
+		case protocol.TellOpened:
+			d.recovery = append(d.recovery, time.Duration(m.A))
+			d.torn = append(d.torn, int64(m.B))
+			entries = []commits.Found{}
+		case protocol.TellFound:
+			e, err := protocol.EntryOf(m)
 			if err != nil {
 				nonsense = err
 			}
 			entries = append(entries, e)
-		case tellComplete:
+		case protocol.TellComplete:
 			d.found = append(d.found, entries)
-		case tellWrong:
-			d.wrong = append(d.wrong, m.text)
-		case tellError:
-			d.failure, d.full = m.text, m.a > 0
+		case protocol.TellWrong:
+			d.wrong = append(d.wrong, m.Text)
+		case protocol.TellError:
+			d.failure, d.full = m.Text, m.A > 0
 		}
 	}
 	p.CloseInput()

@@ -1,4 +1,4 @@
-package crash
+package kinds
 
 import (
 	"context"
@@ -9,37 +9,39 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
 const (
-	cutsPerRecord = 10 // of one recorded victim
-	cutsPerFault  = 5
+	CutsPerRecord = 10 // of one recorded victim
+	CutsPerFault  = 5
 	diskSize      = 1 << 30 // sparse
 )
 
-func (r *kindRunner) diskOptions(c cell) blockdev.Options {
-	return blockdev.Options{FS: c.FS, Size: max(diskSize, blockdev.MinSize(c.FS)), Dir: r.dir}
+func (r *Runner) diskOptions(c Row) blockdev.Options {
+	return blockdev.Options{FS: c.FS, Size: max(diskSize, blockdev.MinSize(c.FS)), Dir: r.Dir}
 }
 
 // recorded is one victim's run on a recorded disk.
 type recorded struct {
 	record *blockdev.Record
-	ledger *ledger
-	spec   spec
+	ledger *protocol.Ledger
+	spec   protocol.Spec
 	acked  []int // positions of marks of acknowledgements
 	flush  []int // positions of flushes
 }
 
 // record runs a victim on a disk for a while, and cuts the power. before is called with the engine's
 // place before the victim starts.
-func (r *kindRunner) record(ctx context.Context, d *blockdev.Disk, c cell, s spec, length time.Duration, during func()) (*recorded, error) {
-	v := &victim{command: r.child, spec: s, ledger: &ledger{}, entry: c.capabilities, place: func(n uint64) position {
+func (r *Runner) record(ctx context.Context, d *blockdev.Disk, c Row, s protocol.Spec, length time.Duration, during func()) (*recorded, error) {
+	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, entry: c.Capabilities, place: func(n uint64) protocol.Position {
 		if at := d.Mark(n); at != blockdev.Unrecorded {
-			return position(at)
+			return protocol.Position(at)
 		}
-		return never
+		return protocol.Never
 	}}
 	rec := &recorded{ledger: v.ledger, spec: s}
 	m := moment{delay: length}
@@ -90,8 +92,8 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 }
 
 // powerSession records one victim, and judges what cuts of the power would have left.
-func (r *kindRunner) powerSession(ctx context.Context, c cell, seed uint64, cuts int, t rowTally) error {
-	rnd := rand.New(rand.NewPCG(mix(seed, 2), 0))
+func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
+	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 2), 0))
 	d, err := blockdev.New(ctx, r.diskOptions(c))
 	if err != nil {
 		return r.lost(ctx, err)
@@ -101,7 +103,7 @@ func (r *kindRunner) powerSession(ctx context.Context, c cell, seed uint64, cuts
 	if err != nil {
 		return err
 	}
-	h.begin(0, 1)
+	h.Begin(0, 1)
 	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, h, rnd), r.recordLength(c, rnd), nil)
 	if err != nil {
 		return r.lost(ctx, err)
@@ -131,14 +133,14 @@ func (r *kindRunner) powerSession(ctx context.Context, c cell, seed uint64, cuts
 }
 
 // lost tells an interrupt from a failure.
-func (r *kindRunner) lost(ctx context.Context, err error) error {
+func (r *Runner) lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
 	return err
 }
 
-func (r *kindRunner) powerVictim(c cell, d *blockdev.Disk, h *history, rnd *rand.Rand) spec {
+func (r *Runner) powerVictim(c Row, d *blockdev.Disk, h *protocol.History, rnd *rand.Rand) protocol.Spec {
 	s := r.victimSpec(c, d.Path(), h, powerRate)
 	if !c.Control && rnd.IntN(2) == 0 {
 		s.Reopen = int64(250 * time.Millisecond)
@@ -147,22 +149,22 @@ func (r *kindRunner) powerVictim(c cell, d *blockdev.Disk, h *history, rnd *rand
 }
 
 // recordLength is how long a victim works before the power is cut, from its first acknowledgement on.
-func (r *kindRunner) recordLength(c cell, rnd *rand.Rand) time.Duration {
-	if c.Given < c.Kind.survives() {
+func (r *Runner) recordLength(c Row, rnd *rand.Rand) time.Duration {
+	if c.Given < c.Kind.Survives() {
 		// Longer than the limit that its loss window is held to.
-		return windowLimit + 300*time.Millisecond
+		return WindowLimit + 300*time.Millisecond
 	}
 	return 200*time.Millisecond + time.Duration(rnd.Int64N(int64(700*time.Millisecond)))
 }
 
 // powerCut judges one image. It returns the history up to the cut and what survived; nil if no more is to be made
 // of it.
-func (r *kindRunner) powerCut(ctx context.Context, c cell, rec *recorded, h *history, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t rowTally) (*history, uint64, error) {
+func (r *Runner) powerCut(ctx context.Context, c Row, rec *recorded, h *protocol.History, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t Tally) (*protocol.History, uint64, error) {
 	if ctx.Err() != nil {
 		return nil, 0, console.ErrInterrupted
 	}
-	h = h.clone()
-	h.add(rec.ledger, position(at))
+	h = h.Clone()
+	h.Add(rec.ledger, protocol.Position(at))
 	image := rec.record.Cut(at, policy)
 	mounted, err := image.Mount(ctx, r.diskOptions(c))
 	if errors.Is(err, holdfast.ErrCorrupt) {
@@ -177,9 +179,9 @@ func (r *kindRunner) powerCut(ctx context.Context, c cell, rec *recorded, h *his
 	if err != nil {
 		return nil, 0, r.lost(ctx, err)
 	}
-	if fatal || j.broken() {
-		ev := &scene{cell: c, history: h, spec: rec.spec, image: image,
-			when: fmt.Sprintf("power cut before event %d of %d, keeping %v of what was not flushed: %+v", at, rec.record.Len(), policy, image.Fate())}
+	if fatal || j.Broken() {
+		ev := &Scene{Row: c, History: h, Spec: rec.spec, Image: image,
+			When: fmt.Sprintf("power cut before event %d of %d, keeping %v of what was not flushed: %+v", at, rec.record.Len(), policy, image.Fate())}
 		t.Breaks(ev, j)
 		return nil, 0, mounted.Close()
 	}
@@ -188,13 +190,13 @@ func (r *kindRunner) powerCut(ctx context.Context, c cell, rec *recorded, h *his
 }
 
 // powerAgain lets a victim go on with what a cut has left, and cuts the power again.
-func (r *kindRunner) powerAgain(ctx context.Context, c cell, first *recorded, h *history, survived uint64, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t rowTally) error {
+func (r *Runner) powerAgain(ctx context.Context, c Row, first *recorded, h *protocol.History, survived uint64, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t Tally) error {
 	d, err := blockdev.Restore(ctx, r.diskOptions(c), first.record.Cut(at, policy))
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
-	h.begin(first.spec.Gen+1, survived+1)
+	h.Begin(first.spec.Gen+1, survived+1)
 	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, h, rnd), 100*time.Millisecond+time.Duration(rnd.Int64N(int64(300*time.Millisecond))), nil)
 	if err != nil {
 		return r.lost(ctx, err)
@@ -215,8 +217,8 @@ func (r *kindRunner) powerAgain(ctx context.Context, c cell, first *recorded, h 
 
 // faultSession lets a disk refuse flushes or writes while a victim works, and judges what is on the
 // disk then.
-func (r *kindRunner) faultSession(ctx context.Context, c cell, seed uint64, cuts int, t rowTally) error {
-	rnd := rand.New(rand.NewPCG(mix(seed, 3), 0))
+func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
+	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 3), 0))
 	d, err := blockdev.New(ctx, r.diskOptions(c))
 	if err != nil {
 		return r.lost(ctx, err)
@@ -226,7 +228,7 @@ func (r *kindRunner) faultSession(ctx context.Context, c cell, seed uint64, cuts
 	if err != nil {
 		return err
 	}
-	h.begin(0, 1)
+	h.Begin(0, 1)
 	s := r.victimSpec(c, d.Path(), h, powerRate)
 	s.Failing = true
 	fault := faultOf(rnd)
@@ -259,9 +261,9 @@ func (r *kindRunner) faultSession(ctx context.Context, c cell, seed uint64, cuts
 }
 
 // judgeVictim enters what the victim itself saw, once for all cuts, and what its acknowledgements took.
-func (rec *recorded) judgeVictim(c cell, when string, t rowTally) {
-	findings := rec.ledger.findings()
-	acked, refused := rec.ledger.told()
+func (rec *recorded) judgeVictim(c Row, when string, t Tally) {
+	findings := rec.ledger.Findings()
+	acked, refused := rec.ledger.Told()
 	t.Synced(int64(acked), int64(len(rec.flush)))
 	if c.Kind == Faults && refused == 0 && len(findings) == 0 {
 		t.Note("in some rounds no write was refused in time")

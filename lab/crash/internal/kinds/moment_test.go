@@ -1,4 +1,4 @@
-package crash
+package kinds
 
 import (
 	"math/rand/v2"
@@ -6,18 +6,19 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
 // TestKillAfterAnAcknowledgement: where one is wanted, no victim is killed while it opens, which may be before it could
 // acknowledge anything; where none is, some are.
 func TestKillAfterAnAcknowledgement(t *testing.T) {
-	c := cell{Kind: Kill, Level: holdfast.Process, Given: holdfast.Process, capabilities: bbolt.Describe()}
+	c := Row{Kind: Kill, Level: holdfast.Process, Given: holdfast.Process, Capabilities: bbolt.Describe()}
 	for round := range 2 {
 		opening := [2]int{}
 		for seed := range uint64(50) {
 			for i, acked := range []bool{false, true} {
-				var s spec
-				if m := killMoment(rand.New(rand.NewPCG(seed, 0)), c, &s, round, acked); m.phase == phaseOpening {
+				var s protocol.Spec
+				if m := killMoment(rand.New(rand.NewPCG(seed, 0)), c, &s, round, acked); m.phase == protocol.PhaseOpening {
 					opening[i]++
 				}
 			}

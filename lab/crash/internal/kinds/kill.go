@@ -1,4 +1,4 @@
-package crash
+package kinds
 
 import (
 	"context"
@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
-// killsPerSession is how often victims are killed on one directory.
-const killsPerSession = 5
+// KillsPerSession is how often victims are killed on one directory.
+const KillsPerSession = 5
 
 // The settings of victims. Little memory makes them flush and compact often.
 const (
@@ -21,29 +23,29 @@ const (
 	powerRate     = 6 << 20
 )
 
-// shortWindow is Options.SyncEvery where losses are measured by it.
-const shortWindow = 50 * time.Millisecond
+// ShortWindow is Options.SyncEvery where losses are measured by it.
+const ShortWindow = 50 * time.Millisecond
 
-// windowLimit is the loss window from which on the engine cannot have synced in the background at all.
-const windowLimit = 20*shortWindow + time.Second
+// WindowLimit is the loss window from which on the engine cannot have synced in the background at all.
+const WindowLimit = 20*ShortWindow + time.Second
 
 // victimSpec is what a victim is told that goes on with a history.
-func (r *kindRunner) victimSpec(c cell, dir string, h *history, rate int64) spec {
-	h = h.clone()
+func (r *Runner) victimSpec(c Row, dir string, h *protocol.History, rate int64) protocol.Spec {
+	h = h.Clone()
 	last := h.Segments[len(h.Segments)-1]
 	seed, gen := h.Seed, last.Gen
-	s := spec{
+	s := protocol.Spec{
 		Engine: c.Engine, Subject: c.Subject, Level: c.Level, Dir: dir, Seed: seed, Gen: gen, From: last.From,
 		Memory: victimMemory, Writers: victimWriters, Rate: rate,
 		// Nothing in the background helps a claim to hold.
 		Window:   -1,
 		Segments: h.Segments, Skipped: h.Skipped, Monotonic: h.Monotonic,
 	}
-	if c.Given < c.Kind.survives() {
+	if c.Given < c.Kind.Survives() {
 		// What can be lost is to be measured.
-		s.Only, s.Window, s.SyncNow = true, int64(shortWindow), int64(700*time.Millisecond)
-	} else if mix(seed, uint64(gen))%4 == 0 {
-		s.Window, s.SyncNow = int64(shortWindow), int64(120*time.Millisecond)
+		s.Only, s.Window, s.SyncNow = true, int64(ShortWindow), int64(700*time.Millisecond)
+	} else if commits.Mix(seed, uint64(gen))%4 == 0 {
+		s.Window, s.SyncNow = int64(ShortWindow), int64(120*time.Millisecond)
 	}
 	if c.Control {
 		s.Window, s.SyncNow, s.Only = -1, 0, true
@@ -52,7 +54,7 @@ func (r *kindRunner) victimSpec(c cell, dir string, h *history, rate int64) spec
 }
 
 // killMoment chooses when the victim of a round is killed. acked says that it must not be before the first acknowledgement.
-func killMoment(r *rand.Rand, c cell, s *spec, round int, acked bool) moment {
+func killMoment(r *rand.Rand, c Row, s *protocol.Spec, round int, acked bool) moment {
 	delay := func(limit time.Duration) time.Duration { return time.Duration(r.Int64N(int64(limit))) }
 	if c.Control {
 		// Acknowledgements are fast just before.
@@ -61,7 +63,7 @@ func killMoment(r *rand.Rand, c cell, s *spec, round int, acked bool) moment {
 	}
 	what := (round + r.IntN(2)) % 6
 	switch {
-	case c.capabilities.Strongest() <= holdfast.Memory:
+	case c.Capabilities.Strongest() <= holdfast.Memory:
 		what = 0 // it has no files, and nothing after it was closed
 	case acked && what == 1:
 		what = 0
@@ -70,63 +72,63 @@ func killMoment(r *rand.Rand, c cell, s *spec, round int, acked bool) moment {
 	case 0:
 		return moment{name: "at random", delay: delay(250 * time.Millisecond)}
 	case 1:
-		return moment{name: "while it opens", phase: phaseOpening, delay: delay(25 * time.Millisecond)}
+		return moment{name: "while it opens", phase: protocol.PhaseOpening, delay: delay(25 * time.Millisecond)}
 	case 2:
 		s.Reopen = int64(60 * time.Millisecond)
-		return moment{name: "while it closes", phase: phaseClosing, delay: delay(15 * time.Millisecond)}
+		return moment{name: "while it closes", phase: protocol.PhaseClosing, delay: delay(15 * time.Millisecond)}
 	case 3:
 		s.Rate *= 2
 		return moment{name: "when a file appears", file: true, delay: delay(3 * time.Millisecond)}
 	case 4:
 		s.SyncNow = int64(15 * time.Millisecond)
-		return moment{name: "while it syncs", phase: phaseSyncing, delay: delay(4 * time.Millisecond)}
+		return moment{name: "while it syncs", phase: protocol.PhaseSyncing, delay: delay(4 * time.Millisecond)}
 	}
 	s.Reopen = int64(50 * time.Millisecond)
 	return moment{name: "between reopenings", delay: delay(400 * time.Millisecond)}
 }
 
 // killSession kills victims on one directory, and judges after each what is there.
-func (r *kindRunner) killSession(ctx context.Context, c cell, seed uint64, kills int, t rowTally) error {
-	dir, err := os.MkdirTemp(r.dir, "kill-")
+func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int, t Tally) error {
+	dir, err := os.MkdirTemp(r.Dir, "kill-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	rnd := rand.New(rand.NewPCG(mix(seed, 1), 0))
+	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 1), 0))
 	h, err := r.history(c, seed)
 	if err != nil {
 		return err
 	}
 	from, acks := uint64(1), 0
 	for round := range kills {
-		h.begin(uint32(round), from)
+		h.Begin(uint32(round), from)
 		s := r.victimSpec(c, dir, h, killRate)
 		// However slow the machine, a session has something to judge.
 		m := killMoment(rnd, c, &s, round, round == kills-1 && acks == 0)
-		v := &victim{command: r.child, spec: s, ledger: &ledger{}, place: func(uint64) position { return 0 }, entry: c.capabilities}
+		v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, place: func(uint64) protocol.Position { return 0 }, entry: c.Capabilities}
 		if err := r.runVictim(ctx, v, m, nil); err != nil {
 			return err
 		}
-		h.add(v.ledger, never)
+		h.Add(v.ledger, protocol.Never)
 		acks += len(h.Acks)
-		t.Synced(v.ledger.perCommit())
-		ev := &scene{cell: c, history: h.clone(), spec: s, when: fmt.Sprintf("killed %s, %v after that, in round %d", m.name, m.delay.Round(time.Microsecond), round+1)}
+		t.Synced(v.ledger.PerCommit())
+		ev := &Scene{Row: c, History: h.Clone(), Spec: s, When: fmt.Sprintf("killed %s, %v after that, in round %d", m.name, m.delay.Round(time.Microsecond), round+1)}
 		if !c.Control {
-			if err := ev.take(r.dir, dir); err != nil {
+			if err := ev.take(r.Dir, dir); err != nil {
 				return err
 			}
 		}
 		j, fatal, err := r.judge(ctx, c, h, s, dir, rnd, t, v.ledger)
 		if err != nil {
-			ev.drop()
+			ev.Drop()
 			return err
 		}
-		if fatal || j.broken() {
+		if fatal || j.Broken() {
 			t.Breaks(ev, j)
 		} else {
-			ev.drop()
+			ev.Drop()
 		}
-		if fatal || j.broken() || c.Control {
+		if fatal || j.Broken() || c.Control {
 			return nil // what comes after is not to be judged
 		}
 		from, h.Skipped = j.Survived+1, append(h.Skipped, j.Skipped...)

@@ -1,4 +1,4 @@
-package crash
+package subjects
 
 import (
 	"slices"
@@ -9,33 +9,34 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
 // told is a history in which one victim was promised the batches 1 to acked at level, and began issued.
-func told(survives, level holdfast.Level, acked, issued uint64) *history {
-	h := &history{Seed: 5, Survives: survives, Level: level}
-	h.begin(0, 1)
+func told(survives, level holdfast.Level, acked, issued uint64) *protocol.History {
+	h := &protocol.History{Seed: 5, Survives: survives, Level: level}
+	h.Begin(0, 1)
 	h.Issued = issued
 	for n := uint64(1); n <= acked; n++ {
-		h.promise(ack{n: n, batch: true, level: level, at: time.Duration(n) * time.Millisecond})
+		h.Promise(protocol.Ack{N: n, Batch: true, Level: level, At: time.Duration(n) * time.Millisecond})
 	}
 	return h
 }
 
 // entriesOf is what an engine holds that is in that state.
-func entriesOf(h *history, s commits.State[commits.Written]) []entry {
-	var found []entry
+func entriesOf(h *protocol.History, s commits.State[commits.Written]) []commits.Found {
+	var found []commits.Found
 	for _, e := range s {
-		found = append(found, commits.NewFound(e.Key, planOf(h.Seed).Value(nil, e.Key, e.Value)))
+		found = append(found, commits.NewFound(e.Key, scriptOf(h.Seed).Value(nil, e.Key, e.Value)))
 	}
 	return found
 }
 
 // after is the state after all batches up to n but those left out.
-func after(h *history, n uint64, without ...uint64) (s commits.State[commits.Written]) {
+func after(h *protocol.History, n uint64, without ...uint64) (s commits.State[commits.Written]) {
 	for i := uint64(1); i <= n; i++ {
 		if !slices.Contains(without, i) {
-			s.Apply(planOf(h.Seed).Ops(h.generation(i), i))
+			s.Apply(scriptOf(h.Seed).Ops(h.Generation(i), i))
 		}
 	}
 	return s
@@ -44,7 +45,7 @@ func after(h *history, n uint64, without ...uint64) (s commits.State[commits.Wri
 // counts are those of a judgement.
 type counts struct{ survived, acked, kept, lost, gone, torn, order, wrong int }
 
-func countsOf(j Judgement) counts {
+func countsOf(j protocol.Judgement) counts {
 	return counts{int(j.Survived), j.Acked, j.Kept, j.Lost, j.Gone, j.Torn, j.OutOfOrder, j.Wrong}
 }
 
@@ -53,16 +54,16 @@ func countsOf(j Judgement) counts {
 func TestModelIsTheEngine(t *testing.T) {
 	weights := map[int]bool{}
 	for seed := uint64(1); len(weights) < 3; seed++ {
-		p := planOf(seed)
+		p := scriptOf(seed)
 		if weights[p.Large] {
 			continue
 		}
 		weights[p.Large] = true
 		e := mem.New()
-		h := &history{Seed: seed, Survives: holdfast.Process}
-		h.begin(3, 1)
+		h := &protocol.History{Seed: seed, Survives: holdfast.Process}
+		h.Begin(3, 1)
 		var said strings.Builder
-		c := &check{spec: spec{Seed: seed}, report: newReporter(&said)}
+		c := &check{spec: protocol.Spec{Seed: seed}, report: protocol.NewReporter(&said)}
 		var b holdfast.Batch
 		var scratch []byte
 		for n := uint64(1); n <= 700; n++ {
@@ -74,11 +75,11 @@ func TestModelIsTheEngine(t *testing.T) {
 				continue
 			}
 			h.Issued, h.Bound = n, n
-			var found []entry
-			if err := kvRead(c, e, func(e entry) { found = append(found, e) }); err != nil {
+			var found []commits.Found
+			if err := kvRead(c, e, func(e commits.Found) { found = append(found, e) }); err != nil {
 				t.Fatal(err)
 			}
-			if j := kvJudge(h, found); j.broken() || j.Survived != n || len(j.Findings) > 0 {
+			if j := kvJudge(h, found); j.Broken() || j.Survived != n || len(j.Findings) > 0 {
 				t.Fatalf("seed %d after %d batches: %+v", seed, n, j)
 			}
 		}
@@ -94,10 +95,10 @@ func TestModelIsTheEngine(t *testing.T) {
 // TestJudgeFindsWhatIsWrong makes each kind of violation by hand.
 func TestJudgeFindsWhatIsWrong(t *testing.T) {
 	const acked, issued = 50, 60
-	power := func() *history { return told(holdfast.Power, holdfast.Power, acked, issued) }
-	whole := func(h *history) []entry { return entriesOf(h, after(h, acked)) }
+	power := func() *protocol.History { return told(holdfast.Power, holdfast.Power, acked, issued) }
+	whole := func(h *protocol.History) []commits.Found { return entriesOf(h, after(h, acked)) }
 	// inside is the place of an entry of a batch in the middle that has set more keys that are there.
-	inside := func(t *testing.T, found []entry) int {
+	inside := func(t *testing.T, found []commits.Found) int {
 		for i, e := range found {
 			if strings.HasPrefix(e.Key, "s/") && e.N < 40 && e.N > 10 {
 				return i
@@ -107,50 +108,50 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 		return 0
 	}
 	for name, test := range map[string]struct {
-		history *history
-		found   func(t *testing.T, h *history) []entry
+		history *protocol.History
+		found   func(t *testing.T, h *protocol.History) []commits.Found
 		want    counts
 		says    string
 	}{
-		"all that was acknowledged": {power(), func(_ *testing.T, h *history) []entry { return whole(h) },
+		"all that was acknowledged": {power(), func(_ *testing.T, h *protocol.History) []commits.Found { return whole(h) },
 			counts{survived: 50, acked: 50, kept: 50}, ""},
-		"more than was acknowledged": {power(), func(_ *testing.T, h *history) []entry { return entriesOf(h, after(h, 57)) },
+		"more than was acknowledged": {power(), func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, 57)) },
 			counts{survived: 57, acked: 50, kept: 50}, ""},
-		"all that was issued": {power(), func(_ *testing.T, h *history) []entry { return entriesOf(h, after(h, issued)) },
+		"all that was issued": {power(), func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, issued)) },
 			counts{survived: 60, acked: 50, kept: 50}, ""},
-		"the last ones lost": {power(), func(_ *testing.T, h *history) []entry { return entriesOf(h, after(h, 47)) },
+		"the last ones lost": {power(), func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, 47)) },
 			counts{survived: 47, acked: 50, kept: 47, lost: 3}, "only the first 47 are there: 3 acknowledged ones are lost"},
-		"everything lost": {power(), func(*testing.T, *history) []entry { return nil },
+		"everything lost": {power(), func(*testing.T, *protocol.History) []commits.Found { return nil },
 			counts{acked: 50, lost: 50}, "only the first 0 are there"},
-		"a weaker level loses": {told(holdfast.Power, holdfast.Process, acked, issued), func(_ *testing.T, h *history) []entry { return entriesOf(h, after(h, 47)) },
+		"a weaker level loses": {told(holdfast.Power, holdfast.Process, acked, issued), func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, 47)) },
 			counts{survived: 47, acked: 50, kept: 47, gone: 3}, ""},
 		"weaker company loses": {
-			func() *history {
+			func() *protocol.History {
 				h := told(holdfast.Power, holdfast.Power, 47, issued)
-				h.promise(ack{n: 48, batch: true, level: holdfast.Memory})
+				h.Promise(protocol.Ack{N: 48, Batch: true, Level: holdfast.Memory})
 				return h
 			}(),
-			func(_ *testing.T, h *history) []entry { return entriesOf(h, after(h, 47)) },
+			func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, 47)) },
 			counts{survived: 47, acked: 47, kept: 47}, ""},
 		"what Sync promised lost": {
-			func() *history {
+			func() *protocol.History {
 				h := told(holdfast.Power, holdfast.Process, acked, issued)
-				h.promise(ack{n: 49, level: holdfast.Power})
+				h.Promise(protocol.Ack{N: 49, Level: holdfast.Power})
 				return h
 			}(),
-			func(_ *testing.T, h *history) []entry { return entriesOf(h, after(h, 47)) },
+			func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, 47)) },
 			counts{survived: 47, acked: 50, kept: 47, lost: 1, gone: 3}, "batch 49 and all before it"},
-		"a key of a batch missing": {power(), func(t *testing.T, h *history) []entry {
+		"a key of a batch missing": {power(), func(t *testing.T, h *protocol.History) []commits.Found {
 			found := whole(h)
 			i := inside(t, found)
 			return slices.Delete(found, i, i+1)
 		}, counts{torn: 1, lost: 1, acked: 50, kept: 49}, "is there in part"},
-		"the last batch in part": {power(), func(_ *testing.T, h *history) []entry {
+		"the last batch in part": {power(), func(_ *testing.T, h *protocol.History) []commits.Found {
 			s := after(h, 49)
-			s.Apply(planOf(h.Seed).Ops(0, 50)[:1])
+			s.Apply(scriptOf(h.Seed).Ops(0, 50)[:1])
 			return entriesOf(h, s)
 		}, counts{survived: 49, acked: 50, kept: 49, torn: 1, lost: 1}, "batch 50 is there in part"},
-		"a deletion that did not happen": {power(), func(t *testing.T, h *history) []entry {
+		"a deletion that did not happen": {power(), func(t *testing.T, h *protocol.History) []commits.Found {
 			for n := uint64(1); n < 40; n++ {
 				for _, gone := range after(h, n-1) {
 					_, there := after(h, n).Get(gone.Key)
@@ -164,55 +165,55 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 			t.Fatal("no such key; take another seed")
 			return nil
 		}, counts{torn: 1, lost: 1, acked: 50, kept: 49}, "which it deleted, is still there"},
-		"a batch missing under later ones": {power(), func(_ *testing.T, h *history) []entry { return entriesOf(h, after(h, acked, 30)) },
+		"a batch missing under later ones": {power(), func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, acked, 30)) },
 			counts{survived: 29, acked: 50, kept: 49, order: 1, lost: 1}, "batch 30 is not there, but later ones up to 50 are"},
 		"two batches missing under later ones that nobody was promised": {
-			told(holdfast.Power, holdfast.Power, 20, issued), func(_ *testing.T, h *history) []entry { return entriesOf(h, after(h, acked, 30, 31)) },
+			told(holdfast.Power, holdfast.Power, 20, issued), func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, acked, 30, 31)) },
 			counts{survived: 29, acked: 20, kept: 20, order: 2}, "batch 31 is not there"},
-		"a key that nobody wrote": {power(), func(_ *testing.T, h *history) []entry {
-			return append(whole(h), commits.NewFound("zebra", planOf(h.Seed).Value(nil, "zebra", commits.Written{N: 9, Gen: 0, Size: 30})))
+		"a key that nobody wrote": {power(), func(_ *testing.T, h *protocol.History) []commits.Found {
+			return append(whole(h), commits.NewFound("zebra", scriptOf(h.Seed).Value(nil, "zebra", commits.Written{N: 9, Gen: 0, Size: 30})))
 		}, counts{survived: 50, acked: 50, kept: 50, wrong: 1}, "that batch did not write this key"},
-		"a value that says nothing": {power(), func(_ *testing.T, h *history) []entry {
+		"a value that says nothing": {power(), func(_ *testing.T, h *protocol.History) []commits.Found {
 			return append(whole(h), commits.NewFound("zebra", []byte("x")))
 		},
 			counts{survived: 50, acked: 50, kept: 50, wrong: 1}, "no batch wrote it"},
-		"a batch that was never issued": {power(), func(_ *testing.T, h *history) []entry {
-			return append(whole(h), commits.NewFound(commits.NumberKey(61), planOf(h.Seed).Value(nil, commits.NumberKey(61), commits.Written{N: 61, Gen: 0, Size: 30})))
+		"a batch that was never issued": {power(), func(_ *testing.T, h *protocol.History) []commits.Found {
+			return append(whole(h), commits.NewFound(commits.NumberKey(61), scriptOf(h.Seed).Value(nil, commits.NumberKey(61), commits.Written{N: 61, Gen: 0, Size: 30})))
 		}, counts{survived: 50, acked: 50, kept: 50, wrong: 1}, "no batch wrote it"},
-		"a damaged byte": {power(), func(t *testing.T, h *history) []entry {
+		"a damaged byte": {power(), func(t *testing.T, h *protocol.History) []commits.Found {
 			found := whole(h)
 			found[inside(t, found)].Sum[3] ^= 1
 			return found
 		}, counts{acked: 50, kept: 49, lost: 1, torn: 1, wrong: 1}, "its bytes are damaged"},
-		"a value cut short": {power(), func(t *testing.T, h *history) []entry {
+		"a value cut short": {power(), func(t *testing.T, h *protocol.History) []commits.Found {
 			found := whole(h)
 			found[inside(t, found)].Len--
 			return found
 		}, counts{acked: 50, kept: 49, lost: 1, torn: 1, wrong: 1}, "it was written with"},
-		"a key twice": {power(), func(_ *testing.T, h *history) []entry {
+		"a key twice": {power(), func(_ *testing.T, h *protocol.History) []commits.Found {
 			found := whole(h)
 			return append(found, found[0])
 		}, counts{survived: 50, acked: 50, kept: 50, wrong: 1}, "is there twice"},
 		"a batch that a crash had taken back": {
-			func() *history {
+			func() *protocol.History {
 				h := told(holdfast.Power, holdfast.Power, 50, 60)
-				h.begin(1, 51)
+				h.Begin(1, 51)
 				h.Issued = 70
-				h.promise(ack{n: 55, batch: true, level: holdfast.Power})
+				h.Promise(protocol.Ack{N: 55, Batch: true, Level: holdfast.Power})
 				return h
 			}(),
-			func(_ *testing.T, h *history) []entry {
+			func(_ *testing.T, h *protocol.History) []commits.Found {
 				found := entriesOf(h, after(h, 55))
-				return append(found, commits.NewFound(commits.NumberKey(58), planOf(h.Seed).Value(nil, commits.NumberKey(58), commits.Written{N: 58, Gen: 0, Size: 30})))
+				return append(found, commits.NewFound(commits.NumberKey(58), scriptOf(h.Seed).Value(nil, commits.NumberKey(58), commits.Written{N: 58, Gen: 0, Size: 30})))
 			},
 			counts{survived: 55, acked: 1, kept: 1, wrong: 1}, "a crash had taken that batch back"},
 		"what a follower was shown taken back": {
-			func() *history {
+			func() *protocol.History {
 				h := power()
 				h.Shown = 56
 				return h
 			}(),
-			func(_ *testing.T, h *history) []entry { return entriesOf(h, after(h, 52)) },
+			func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, 52)) },
 			counts{survived: 52, acked: 50, kept: 50, wrong: 1}, "a follower was shown everything up to 56, but only 52 survived"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -224,8 +225,8 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 			if got != test.want {
 				t.Errorf("%+v, want %+v: %q", got, test.want, j.Findings)
 			}
-			if broken := test.want.lost+test.want.torn+test.want.order+test.want.wrong > 0; j.broken() != broken {
-				t.Errorf("broken %v: %+v", j.broken(), j)
+			if broken := test.want.lost+test.want.torn+test.want.order+test.want.wrong > 0; j.Broken() != broken {
+				t.Errorf("broken %v: %+v", j.Broken(), j)
 			}
 			if test.says == "" && len(j.Findings) > 0 || !strings.Contains(strings.Join(j.Findings, "\n"), test.says) {
 				t.Errorf("it says %q, want %q", j.Findings, test.says)
@@ -253,20 +254,20 @@ func TestSecondOpening(t *testing.T) {
 	changed := slices.Clone(found)
 	changed[3].Sum[0] ^= 1
 	for name, test := range map[string]struct {
-		second []entry
+		second []commits.Found
 		says   string
 	}{
 		"the same":         {slices.Clone(found), ""},
 		"one less":         {found[:len(found)-1], "is missing"},
-		"one more":         {append(slices.Clone(found), entry{Key: "zebra"}), "after the last of"},
+		"one more":         {append(slices.Clone(found), commits.Found{Key: "zebra"}), "after the last of"},
 		"another":          {changed, "should be"},
 		"a batch more":     {entriesOf(h, after(h, 51)), "opened again"},
 		"nothing at all":   {nil, "is missing"},
-		"one in between":   {slices.Insert(slices.Clone(found), 2, entry{Key: "b/x"}), "should be"},
+		"one in between":   {slices.Insert(slices.Clone(found), 2, commits.Found{Key: "b/x"}), "should be"},
 		"one of the first": {found[1:], "should be"},
 	} {
-		var j Judgement
-		j.again(found, test.second)
+		var j protocol.Judgement
+		j.Again(found, test.second)
 		if (j.Wrong == 1) != (test.says != "") || !strings.Contains(strings.Join(j.Findings, ""), test.says) {
 			t.Errorf("%s: %+v", name, j)
 		}

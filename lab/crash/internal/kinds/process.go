@@ -1,4 +1,4 @@
-package crash
+package kinds
 
 import (
 	"bufio"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
@@ -28,9 +29,9 @@ type moment struct {
 // victim runs a victim to its end, and fills its ledger.
 type victim struct {
 	command []string
-	spec    spec
-	ledger  *ledger
-	place   func(n uint64) position
+	spec    protocol.Spec
+	ledger  *protocol.Ledger
+	place   func(n uint64) protocol.Position
 	entry   holdfast.Capabilities
 }
 
@@ -44,7 +45,7 @@ type heard struct {
 // moment to kill it comes over the channel, which is closed once the victim is dead and all was read.
 func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 	v.spec.Role = "work"
-	v.ledger.start()
+	v.ledger.Start()
 	p, err := child.Start(v.command, v.spec)
 	if err != nil {
 		return nil, nil, nil, err
@@ -55,17 +56,17 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 		var failure error
 		out := bufio.NewReaderSize(p.Out, 64<<10)
 		for {
-			m, err := receive(out)
+			m, err := protocol.Receive(out)
 			if err != nil {
 				if !errors.Is(err, io.EOF) {
 					failure = err
 				}
 				break
 			}
-			v.ledger.hear(m, most, v.place)
-			h := heard{ack: m.kind == tellAcked}
-			if m.kind == tellPhase {
-				h.phase = m.a
+			v.ledger.Hear(m, most, v.place)
+			h := heard{ack: m.Kind == protocol.TellAcked}
+			if m.Kind == protocol.TellPhase {
+				h.phase = m.A
 			}
 			if h.ack || h.phase > 0 {
 				select {
@@ -95,7 +96,7 @@ func strongest(c holdfast.Capabilities, level holdfast.Level) holdfast.Level {
 
 // runVictim starts a victim and kills it at a moment; last is called just before. An error is not the victim's
 // doing; what it did wrong itself is in its ledger.
-func (r *kindRunner) runVictim(ctx context.Context, v *victim, m moment, last func()) error {
+func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()) error {
 	if err := ctx.Err(); err != nil {
 		return console.ErrInterrupted
 	}
@@ -103,7 +104,7 @@ func (r *kindRunner) runVictim(ctx context.Context, v *victim, m moment, last fu
 	if err != nil {
 		return err
 	}
-	died := !await(ctx, v, m, events, r.timeouts.silence)
+	died := !await(ctx, v, m, events, r.Timeouts.Silence)
 	if last != nil {
 		last()
 	}
@@ -112,13 +113,13 @@ func (r *kindRunner) runVictim(ctx context.Context, v *victim, m moment, last fu
 	}
 	p.CloseInput()
 	err = <-ended
-	switch failure, full := v.ledger.failed(); {
+	switch failure, full := v.ledger.Failed(); {
 	case ctx.Err() != nil:
 		return console.ErrInterrupted
 	case full && !v.spec.Failing:
 		return noRoom(v.spec.Dir, failure)
 	case died && failure == "":
-		v.ledger.fail(fmt.Sprintf("its process died: %v", err))
+		v.ledger.Fail(fmt.Sprintf("its process died: %v", err))
 	}
 	return nil
 }
@@ -149,7 +150,7 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 			case <-after:
 				return true
 			case <-quiet.C:
-				v.ledger.fail(fmt.Sprintf("it acknowledged nothing for %v", silence))
+				v.ledger.Fail(fmt.Sprintf("it acknowledged nothing for %v", silence))
 				return true
 			case <-ctx.Done():
 				return true
@@ -157,8 +158,8 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 		}
 	}
 	switch {
-	case m.phase == phaseOpening:
-		if !until(0, func(h heard) bool { return h.phase == phaseOpening }) {
+	case m.phase == protocol.PhaseOpening:
+		if !until(0, func(h heard) bool { return h.phase == protocol.PhaseOpening }) {
 			return false
 		}
 	case m.phase > 0:

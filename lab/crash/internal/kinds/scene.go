@@ -1,4 +1,4 @@
-package crash
+package kinds
 
 import (
 	"errors"
@@ -8,37 +8,38 @@ import (
 
 	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
-// scene is what a crash has left, which is kept if it breaks a claim.
-type scene struct {
-	cell    cell
-	history *history
-	spec    spec
-	when    string
-	tree    string          // a copy of the directory
-	image   *blockdev.Image // or the disk
+// Scene is what a crash has left, which is kept if it breaks a claim.
+type Scene struct {
+	Row     Row
+	History *protocol.History
+	Spec    protocol.Spec
+	When    string
+	Tree    string          // a copy of the directory
+	Image   *blockdev.Image // or the disk
 }
 
 // take copies a directory, before it is opened, into a new one below another.
-func (s *scene) take(below, dir string) error {
+func (s *Scene) take(below, dir string) error {
 	to, err := os.MkdirTemp(below, "before-")
 	if err != nil {
 		return err
 	}
-	s.tree = to
-	return copyTree(filepath.Join(dir, engineDir), filepath.Join(to, engineDir))
+	s.Tree = to
+	return CopyTree(filepath.Join(dir, protocol.EngineDir), filepath.Join(to, protocol.EngineDir))
 }
 
-// drop removes what was not needed.
-func (s *scene) drop() {
-	if s.tree != "" {
-		_ = os.RemoveAll(s.tree)
+// Drop removes what was not needed.
+func (s *Scene) Drop() {
+	if s.Tree != "" {
+		_ = os.RemoveAll(s.Tree)
 	}
 }
 
-// copyTree copies a directory, if it is there. One that is too large is left out, and a file says so.
-func copyTree(from, to string) error {
+// CopyTree copies a directory, if it is there. One that is too large is left out, and a file says so.
+func CopyTree(from, to string) error {
 	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

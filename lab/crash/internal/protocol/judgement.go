@@ -1,4 +1,4 @@
-package crash
+package protocol
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 type Judgement struct {
 	Survived   uint64   `json:"survived"` // the last number of which nothing and nothing before is missing
 	Last       uint64   `json:"last"`     // the last number of which something is there
-	Acked      int      `json:"acked"`    // acknowledged in the last generation, at history.Level or above
+	Acked      int      `json:"acked"`    // acknowledged in the last generation, at History.Level or above
 	Kept       int      `json:"kept"`     // of them, there
 	Lost       int      `json:"lost"`     // acknowledged at a level that must survive this, and not there
 	Gone       int      `json:"gone"`     // acknowledged at a weaker level, and not there
@@ -20,24 +20,25 @@ type Judgement struct {
 	Wrong      int      `json:"wrong"` // found and never written, damaged, or different when opened again
 	Window     float64  `json:"window_ms"`
 	Findings   []string `json:"findings,omitempty"`
-	Skipped    []span   `json:"skipped,omitempty"` // of a store for Raft: see history
+	Skipped    []Span   `json:"skipped,omitempty"` // of a store for Raft: see History
 }
 
 // maxFindings is how many findings are kept in words.
 const maxFindings = 12
 
-func (j *Judgement) find(count *int, format string, args ...any) {
+// Find counts a finding, and keeps the first ones in words.
+func (j *Judgement) Find(count *int, format string, args ...any) {
 	*count++
 	if len(j.Findings) < maxFindings {
 		j.Findings = append(j.Findings, fmt.Sprintf(format, args...))
 	}
 }
 
-// broken reports a breach of anything.
-func (j *Judgement) broken() bool { return j.Lost+j.Torn+j.OutOfOrder+j.Wrong > 0 }
+// Broken reports a breach of anything.
+func (j *Judgement) Broken() bool { return j.Lost+j.Torn+j.OutOfOrder+j.Wrong > 0 }
 
-// unread counts what was acknowledged where nothing could be read.
-func (j *Judgement) unread(h *history) {
+// Unread counts what was acknowledged where nothing could be read.
+func (j *Judgement) Unread(h *History) {
 	for _, a := range h.Acks {
 		if h.counts(a) {
 			j.Acked++
@@ -45,29 +46,29 @@ func (j *Judgement) unread(h *history) {
 	}
 }
 
-// settle enters a verdict, and counts what was acknowledged and is not there.
-func (j *Judgement) settle(h *history, v commits.Verdict) {
+// Settle enters a verdict, and counts what was acknowledged and is not there.
+func (j *Judgement) Settle(h *History, v commits.Verdict) {
 	counts := map[commits.Class]*int{commits.Wrong: &j.Wrong, commits.Torn: &j.Torn, commits.OutOfOrder: &j.OutOfOrder}
 	for _, f := range v.Findings {
-		j.find(counts[f.Class], "%s", f.Text)
+		j.Find(counts[f.Class], "%s", f.Text)
 	}
 	j.Last, j.Survived = v.Last, v.Survived()
 	firstGone, lastAck := time.Duration(-1), time.Duration(0) // since the victim was started
 	lost := 0
 	for _, a := range h.Acks {
-		lastAck = max(lastAck, a.at)
+		lastAck = max(lastAck, a.At)
 		if !h.counts(a) {
 			continue
 		}
 		j.Acked++
-		if a.n <= j.Last && !v.Missing[a.n] {
+		if a.N <= j.Last && !v.Missing[a.N] {
 			j.Kept++
 			continue
 		}
-		if firstGone < 0 || a.at < firstGone {
-			firstGone = a.at
+		if firstGone < 0 || a.At < firstGone {
+			firstGone = a.At
 		}
-		if a.level >= h.Survives {
+		if a.Level >= h.Survives {
 			lost++
 		} else {
 			j.Gone++
@@ -79,17 +80,17 @@ func (j *Judgement) settle(h *history, v commits.Verdict) {
 	// One acknowledgement covers all before it.
 	if h.Bound > j.Survived {
 		lost = max(lost, 1)
-		j.find(new(int), "batch %d and all before it had been acknowledged to survive this, but only the first %d are there: %d acknowledged ones are lost", h.Bound, j.Survived, lost)
+		j.Find(new(int), "batch %d and all before it had been acknowledged to survive this, but only the first %d are there: %d acknowledged ones are lost", h.Bound, j.Survived, lost)
 	}
 	j.Lost = lost
 	if h.Shown > j.Survived {
-		j.find(&j.Wrong, "a follower was shown everything up to %d, but only %d survived", h.Shown, j.Survived)
+		j.Find(&j.Wrong, "a follower was shown everything up to %d, but only %d survived", h.Shown, j.Survived)
 	}
 }
 
-// again compares what was found at a second opening.
-func (j *Judgement) again(first, second []entry) {
+// Again compares what was found at a second opening.
+func (j *Judgement) Again(first, second []commits.Found) {
 	if d := commits.Difference(second, first); d != "" {
-		j.find(&j.Wrong, "opened again, it holds something else: %s", d)
+		j.Find(&j.Wrong, "opened again, it holds something else: %s", d)
 	}
 }
