@@ -14,8 +14,8 @@ const (
 	notWritten = "pebble, memory for process"
 )
 
-// mutants are the engines that a run checks itself with, made from an engine whose guarantees they weaken; none if it is
-// not there.
+// mutants are the engines that a run checks itself with, made from an engine whose guarantees they weaken; none if
+// it is not there.
 func mutants(engines []all.Entry) []mutant {
 	for _, e := range engines {
 		if e.Name == mutantBase {

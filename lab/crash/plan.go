@@ -50,8 +50,8 @@ type runPlan struct {
 	command   string
 }
 
-// plan makes a plan of a request. The error is ErrBadOption, or ErrLevel if nothing is available at the levels, or ErrUnavailable
-// if a kind is named that this machine cannot do.
+// plan makes a plan of a request. The error is ErrBadOption, or ErrLevel if nothing is available at the levels, or
+// ErrUnavailable if a kind is named that this machine cannot do.
 func (l Lab) plan(q Request) (*runPlan, error) {
 	p := &runPlan{cuts: defaultCuts, fs: cmp.Or(q.FS, blockdev.FileSystems()[0]), subjects: q.Subjects}
 	var err error
@@ -136,7 +136,8 @@ const (
 	faultsLevel  = "faults tests power alone: what a refused flush can break is of no other level"
 )
 
-// nothing is the error of a plan of which only the controls are left: ErrLevel where another level would do, else ErrBadOption.
+// nothing is the error of a plan of which only the controls are left: ErrLevel where another level would do, else
+// ErrBadOption.
 func (p *runPlan) nothing() error {
 	type absence struct{ engine, why string }
 	var order []absence

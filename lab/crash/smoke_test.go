@@ -239,8 +239,8 @@ func believable(t *testing.T, r *Report, out string, kind Kind) {
 	}
 }
 
-// sealed reports that a row shows what docs/findings/raft-wal.md tells, and nothing else: a kill at the wrong moment, and raft-wal keeps
-// what it had and takes no more. It is no fault of the lab, nor of a store of ours.
+// sealed reports that a row shows what docs/findings/raft-wal.md tells, and nothing else: a kill at the wrong
+// moment, and raft-wal keeps what it had and takes no more. It is no fault of the lab, nor of a store of ours.
 func sealed(row Result) bool {
 	return row.Engine == contender.RaftWAL && row.Verdict == Broken && row.Lost+row.Torn+row.OutOfOrder+row.RecoveryFailures == 0 &&
 		!slices.ContainsFunc(row.Findings, func(f string) bool { return !strings.Contains(f, wal.ErrSealed.Error()) })

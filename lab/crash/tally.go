@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
-// tally adds up what the rounds of one row find. It implements rowTally.
+// tally adds up what the rounds of one row find. It implements kinds.Tally.
 type tally struct {
 	mu             sync.Mutex
 	cell           kinds.Row

@@ -202,7 +202,8 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	// Raft and its peers: a row at Process and Power unless levels are named; a peer is tested with raft alone, and if it is named.
+	// Raft and its peers: a row at Process and Power unless levels are named; a peer is tested with raft alone, and if
+	// it is named.
 	type expected struct {
 		q        Request
 		subjects string
@@ -249,7 +250,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestCuts: what is named is what each row gets; half of the default is for rows that tell less, and the header says so.
+// TestCuts: what is named is what each row gets; half of the default is for rows that tell less, and the header
+// says so.
 func TestCuts(t *testing.T) {
 	five := 5
 	for name, test := range map[string]struct {

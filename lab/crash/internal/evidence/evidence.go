@@ -109,7 +109,7 @@ func fileRune(r rune) rune {
 	return '_'
 }
 
-// Load reads what save wrote.
+// Load reads what Save wrote.
 func Load(dir string) (*File, *protocol.History, error) {
 	bad := func(err error) (*File, *protocol.History, error) {
 		return nil, nil, &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrBadOption, Cause: err, Remedy: "name a directory that a run kept as evidence"}

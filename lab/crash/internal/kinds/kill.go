@@ -53,7 +53,8 @@ func (r *Runner) victimSpec(c Row, dir string, h *protocol.History, rate int64) 
 	return s
 }
 
-// killMoment chooses when the victim of a round is killed. acked says that it must not be before the first acknowledgement.
+// killMoment chooses when the victim of a round is killed. acked says that it must not be before the first
+// acknowledgement.
 func killMoment(r *rand.Rand, c Row, s *protocol.Spec, round int, acked bool) moment {
 	delay := func(limit time.Duration) time.Duration { return time.Duration(r.Int64N(int64(limit))) }
 	if c.Control {
@@ -105,7 +106,10 @@ func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int,
 		s := r.victimSpec(c, dir, h, killRate)
 		// However slow the machine, a session has something to judge.
 		m := killMoment(rnd, c, &s, round, round == kills-1 && acks == 0)
-		v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, place: func(uint64) protocol.Position { return 0 }, entry: c.Capabilities}
+		v := &victim{
+			command: r.Child, spec: s, ledger: &protocol.Ledger{},
+			place: func(uint64) protocol.Position { return 0 }, entry: c.Capabilities,
+		}
 		if err := r.runVictim(ctx, v, m, nil); err != nil {
 			return err
 		}

@@ -1,5 +1,5 @@
-// Package kinds holds how a crash is made: kill, power, faults and simulate. A kind starts victims, ends their world at a chosen
-// moment, lets a child open what is left, and hands the judgement to a tally.
+// Package kinds holds how a crash is made: kill, power, faults and simulate. A kind starts victims, ends their
+// world at a chosen moment, lets a child open what is left, and hands the judgement to a tally.
 //
 // A kind knows nothing of what its victim does but [Subject], and nothing of what becomes of its results but [Tally].
 package kinds
@@ -85,7 +85,8 @@ type Tally interface {
 	SimulationFailed(seed uint64, err error)
 }
 
-// Session crashes victims of a row on one directory or disk, so often at most, or runs simulations for a length of time.
+// Session crashes victims of a row on one directory or disk, so often at most, or runs simulations for a length of
+// time.
 func (r *Runner) Session(ctx context.Context, c Row, seed uint64, cuts int, length time.Duration, t Tally) error {
 	switch c.Kind {
 	case Kill:

@@ -31,6 +31,7 @@ type Simulated struct {
 	Refusals    int `json:"refusals"`     // reads and openings that found the damage, as they must
 }
 
+// Add adds what was done in others.
 func (s *Simulated) Add(o Simulated) {
 	s.Histories += o.Histories
 	s.Steps += o.Steps

@@ -1,5 +1,6 @@
-// Package protocol is what the supervisor and its children know of each other: what a child is asked for, what it reports,
-// the ledger that the supervisor keeps of a victim's reports, the history of a directory, and the judgement of what is left of it.
+// Package protocol is what the supervisor and its children know of each other: what a child is asked for, what it
+// reports, the ledger that the supervisor keeps of a victim's reports, the history of a directory, and the
+// judgement of what is left of it.
 //
 // It knows neither what a victim does nor how it is crashed.
 package protocol
@@ -32,7 +33,7 @@ const (
 	TellShown    = 'v' // a follower was shown everything up to a
 	TellSaved    = 'o' // an offset: a is about to be saved (b 0), was saved at level b
 	TellCut      = 't' // the log's beginning: a is about to be its first (b 0), is it, at level b
-	TellPhase    = 'p' // phase a begins; with phaseClosed, all up to b had been applied before
+	TellPhase    = 'p' // phase a begins; with PhaseClosed, all up to b had been applied before
 	TellMetrics  = 'm' // since it was opened the engine has taken a batches and made b syncs
 	TellWrong    = 'w' // the victim itself saw a breach: text
 	tellRefused  = 'r' // a write failed: text; a is 1 if an earlier failure stopped the engine
@@ -125,7 +126,7 @@ type Entries struct {
 // Entries begins to tell what one opening has found; no message may be sent before its end.
 func (t *Reporter) Entries() *Entries { return &Entries{out: bufio.NewWriterSize(t.w, 32<<10)} }
 
-// Tell adds one. Errors come with end.
+// Tell adds one. Errors come with End.
 func (e *Entries) Tell(found commits.Found) {
 	e.buf = messageOf(found).append(e.buf[:0])
 	_, _ = e.out.Write(e.buf)
@@ -170,6 +171,7 @@ func messageOf(e commits.Found) Message {
 	return Message{Kind: TellFound, A: e.N, B: uint64(e.Gen), Text: string(text)}
 }
 
+// EntryOf is what a message of the kind TellFound tells.
 func EntryOf(m Message) (commits.Found, error) {
 	const tail = len(commits.Digest{}) + 8
 	if len(m.Text) < tail {

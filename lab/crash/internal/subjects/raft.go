@@ -18,8 +18,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
-// Raft is a store for hashicorp/raft, ours on an engine or a peer's own, worked as raft works it: one goroutine writes terms,
-// votes and entries, another deletes what is in a snapshot, and others read.
+// Raft is a store for hashicorp/raft, ours on an engine or a peer's own, worked as raft works it: one goroutine
+// writes terms, votes and entries, another deletes what is in a snapshot, and others read.
 var Raft = Subject{
 	Name: "raft", About: "the Raft store: terms, votes, entries, conflicts, snapshots, wipes, gaps",
 	begin: raftBegin, work: raftWork, read: raftRead, judge: raftJudge,
@@ -144,7 +144,8 @@ func (v *raftVictim) write(stop <-chan struct{}) error {
 	return nil
 }
 
-// begin makes and tells the operation at number n. The model has taken the one before already, should that be still under way.
+// begin makes and tells the operation at number n. The model has taken the one before already, should that be
+// still under way.
 func (v *raftVictim) begin(n uint64) *raftOp {
 	v.state.Lock()
 	defer v.state.Unlock()

@@ -34,8 +34,8 @@ func (f *raftFound) key(key string) raftMark {
 // sameMark compares what can be found.
 func sameMark(a, b raftMark) bool { return a.n == b.n && a.gen == b.gen }
 
-// raftJudge finds the operation after which a store holds exactly what is there. If there is none, it takes the one that
-// explains it best and tells what is different.
+// raftJudge finds the operation after which a store holds exactly what is there. If there is none, it takes the
+// one that explains it best and tells what is different.
 func raftJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 	var (
 		j protocol.Judgement
@@ -101,7 +101,8 @@ func raftSort(v *commits.Verdict, found []commits.Found) *raftFound {
 	return f
 }
 
-// knownOnly takes out what no operation has written as it is, and returns the last number that wrote something of what is there.
+// knownOnly takes out what no operation has written as it is, and returns the last number that wrote something of
+// what is there.
 func (f *raftFound) knownOnly(v *commits.Verdict, h *protocol.History) (seen uint64) {
 	p := scriptOf(h.Seed)
 	goodLogs, goodKeys, why := map[uint64]bool{}, map[string]bool{}, map[string]string{}

@@ -306,8 +306,9 @@ func (p script) raftValue(key string, m raftMark) []byte {
 	return p.Value(nil, key, commits.Written{N: m.n, Gen: m.gen, Size: size})
 }
 
-// raftFold goes through the operations of a history up to number upto. prepare, if it is not nil, is given the empty state; visit is
-// called after each number, with the operation that it is of, and with that beside which this one ran, if there is one.
+// raftFold goes through the operations of a history up to number upto. prepare, if it is not nil, is given the
+// empty state; visit is called after each number, with the operation that it is of, and with that beside which
+// this one ran, if there is one.
 func raftFold(h *protocol.History, upto uint64, prepare func(s *raftState), visit func(s *raftState, o, beside *raftOp, n uint64)) *raftState {
 	s := newRaftState(scriptOf(h.Seed), h.Monotonic)
 	if prepare != nil {

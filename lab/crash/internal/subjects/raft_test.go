@@ -46,8 +46,8 @@ func toldRaft(h protocol.History, survives, level holdfast.Level, acked, issued 
 	return &h
 }
 
-// TestRaftModelIsTheStore: what the judge expects after each operation is what a correct store holds, with gaps and without; and
-// all kinds of operations come up.
+// TestRaftModelIsTheStore: what the judge expects after each operation is what a correct store holds, with gaps
+// and without; and all kinds of operations come up.
 func TestRaftModelIsTheStore(t *testing.T) {
 	for _, monotonic := range []bool{false, true} {
 		kinds, besides := map[string]int{}, 0

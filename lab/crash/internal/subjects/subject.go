@@ -1,5 +1,5 @@
-// Package subjects holds what a victim does, how a check reads what is left, and how that is judged: one file or more for each of the
-// bare contract, the event store and the Raft store.
+// Package subjects holds what a victim does, how a check reads what is left, and how that is judged: one file or
+// more for each of the bare contract, the event store and the Raft store.
 //
 // A subject knows nothing of how its victim is crashed. What it writes follows from a seed, so that what must be there
 // can be computed.
@@ -31,13 +31,13 @@ type Subject struct {
 func Subjects() []Subject { return []Subject{KV, Event, Raft} }
 
 // Begin enters in a new history of an engine what is chosen for all of it.
-func (s Subject) Begin(h *protocol.History, engine string, peer bool) {
-	if s.begin != nil {
-		s.begin(h, engine, peer)
+func (subject Subject) Begin(h *protocol.History, engine string, peer bool) {
+	if subject.begin != nil {
+		subject.begin(h, engine, peer)
 	}
 }
 
 // Judge decides what there is.
-func (s Subject) Judge(h *protocol.History, found []commits.Found) protocol.Judgement {
-	return s.judge(h, found)
+func (subject Subject) Judge(h *protocol.History, found []commits.Found) protocol.Judgement {
+	return subject.judge(h, found)
 }
