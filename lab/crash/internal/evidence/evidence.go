@@ -77,7 +77,8 @@ func Save(parent string, e *kinds.Scene, findings []string) (string, error) {
 	}
 	h := e.History
 	f := File{
-		Schema: Schema, Engine: e.Row.Engine, Level: e.Row.Level, Given: e.Row.Given, Kind: e.Row.Kind, Subject: e.Row.Subject, FS: e.Row.FS,
+		Schema: Schema, Engine: e.Row.Engine, Level: e.Row.Level, Given: e.Row.Given, Kind: e.Row.Kind, Subject: e.Row.Subject,
+		FS:      e.Row.FS,
 		Library: e.Row.Capabilities.Library, When: e.When, Seed: h.Seed, Spec: e.Spec, Findings: findings,
 		Bound: h.Bound, Issued: h.Issued, Shown: h.Shown, Offset: h.Offset, First: h.First, Segments: h.Segments,
 		Monotonic: h.Monotonic, Skipped: h.Skipped,
@@ -112,7 +113,8 @@ func fileRune(r rune) rune {
 // Load reads what Save wrote.
 func Load(dir string) (*File, *protocol.History, error) {
 	bad := func(err error) (*File, *protocol.History, error) {
-		return nil, nil, &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrBadOption, Cause: err, Remedy: "name a directory that a run kept as evidence"}
+		return nil, nil, &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrBadOption, Cause: err,
+			Remedy: "name a directory that a run kept as evidence"}
 	}
 	text, err := os.ReadFile(filepath.Join(dir, evidenceName))
 	if err != nil {
@@ -130,10 +132,12 @@ func Load(dir string) (*File, *protocol.History, error) {
 	if f.Schema != Schema {
 		return bad(fmt.Errorf("its schema is %q, not %q", f.Schema, Schema))
 	}
-	h := &protocol.History{Seed: f.Seed, Segments: f.Segments, Issued: f.Issued, Bound: f.Bound, Shown: f.Shown, Survives: f.Kind.Survives(), Level: f.Given, Offset: f.Offset, First: f.First,
+	h := &protocol.History{Seed: f.Seed, Segments: f.Segments, Issued: f.Issued, Bound: f.Bound, Shown: f.Shown,
+		Survives: f.Kind.Survives(), Level: f.Given, Offset: f.Offset, First: f.First,
 		Monotonic: f.Monotonic, Skipped: f.Skipped}
 	for _, a := range f.Acks {
-		h.Acks = append(h.Acks, protocol.Ack{N: a.N, Batch: a.Batch, Level: a.Level, At: time.Duration(a.Ms * float64(time.Millisecond))})
+		at := time.Duration(a.Ms * float64(time.Millisecond))
+		h.Acks = append(h.Acks, protocol.Ack{N: a.N, Batch: a.Batch, Level: a.Level, At: at})
 	}
 	return &f, h, nil
 }

@@ -17,7 +17,9 @@ import (
 )
 
 // judge opens twice what a crash has left and decides. fatal is a recovery failure.
-func (r *Runner) judge(ctx context.Context, c Row, h *protocol.History, s protocol.Spec, dir string, rnd *rand.Rand, t Tally, l *protocol.Ledger) (j protocol.Judgement, fatal bool, err error) {
+func (r *Runner) judge(
+	ctx context.Context, c Row, h *protocol.History, s protocol.Spec, dir string, rnd *rand.Rand, t Tally, l *protocol.Ledger,
+) (j protocol.Judgement, fatal bool, err error) {
 	s.Dir, s.Opens, s.Leave = dir, 1, rnd.IntN(2) == 0
 	var found [][]commits.Found
 	var recovery []time.Duration
@@ -142,5 +144,6 @@ func check(ctx context.Context, command []string, s protocol.Spec, limit time.Du
 var errHang = errors.New("no answer in time")
 
 func noRoom(dir, text string) error {
-	return &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrFull, Detail: text, Remedy: "name a directory on a disk with room with --dir"}
+	return &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrFull, Detail: text,
+		Remedy: "name a directory on a disk with room with --dir"}
 }

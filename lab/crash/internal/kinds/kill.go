@@ -116,7 +116,8 @@ func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int,
 		h.Add(v.ledger, protocol.Never)
 		acks += len(h.Acks)
 		t.Synced(v.ledger.PerCommit())
-		ev := &Scene{Row: c, History: h.Clone(), Spec: s, When: fmt.Sprintf("killed %s, %v after that, in round %d", m.name, m.delay.Round(time.Microsecond), round+1)}
+		ev := &Scene{Row: c, History: h.Clone(), Spec: s,
+			When: fmt.Sprintf("killed %s, %v after that, in round %d", m.name, m.delay.Round(time.Microsecond), round+1)}
 		if !c.Control {
 			if err := ev.take(r.Dir, dir); err != nil {
 				return err

@@ -36,13 +36,16 @@ type recorded struct {
 
 // record runs a victim on a disk for a while, and cuts the power. before is called with the engine's
 // place before the victim starts.
-func (r *Runner) record(ctx context.Context, d *blockdev.Disk, c Row, s protocol.Spec, length time.Duration, during func()) (*recorded, error) {
-	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, entry: c.Capabilities, place: func(n uint64) protocol.Position {
+func (r *Runner) record(
+	ctx context.Context, d *blockdev.Disk, c Row, s protocol.Spec, length time.Duration, during func(),
+) (*recorded, error) {
+	place := func(n uint64) protocol.Position {
 		if at := d.Mark(n); at != blockdev.Unrecorded {
 			return protocol.Position(at)
 		}
 		return protocol.Never
-	}}
+	}
+	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, entry: c.Capabilities, place: place}
 	rec := &recorded{ledger: v.ledger, spec: s}
 	m := moment{delay: length}
 	if err := r.runVictim(ctx, v, m, func() {
@@ -159,7 +162,10 @@ func (r *Runner) recordLength(c Row, rnd *rand.Rand) time.Duration {
 
 // powerCut judges one image. It returns the history up to the cut and what survived; nil if no more is to be made
 // of it.
-func (r *Runner) powerCut(ctx context.Context, c Row, rec *recorded, h *protocol.History, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t Tally) (*protocol.History, uint64, error) {
+func (r *Runner) powerCut(
+	ctx context.Context, c Row, rec *recorded, h *protocol.History,
+	at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t Tally,
+) (*protocol.History, uint64, error) {
 	if ctx.Err() != nil {
 		return nil, 0, console.ErrInterrupted
 	}
@@ -181,7 +187,8 @@ func (r *Runner) powerCut(ctx context.Context, c Row, rec *recorded, h *protocol
 	}
 	if fatal || j.Broken() {
 		ev := &Scene{Row: c, History: h, Spec: rec.spec, Image: image,
-			When: fmt.Sprintf("power cut before event %d of %d, keeping %v of what was not flushed: %+v", at, rec.record.Len(), policy, image.Fate())}
+			When: fmt.Sprintf("power cut before event %d of %d, keeping %v of what was not flushed: %+v",
+				at, rec.record.Len(), policy, image.Fate())}
 		t.Breaks(ev, j)
 		return nil, 0, mounted.Close()
 	}
@@ -190,14 +197,19 @@ func (r *Runner) powerCut(ctx context.Context, c Row, rec *recorded, h *protocol
 }
 
 // powerAgain lets a victim go on with what a cut has left, and cuts the power again.
-func (r *Runner) powerAgain(ctx context.Context, c Row, first *recorded, h *protocol.History, survived uint64, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t Tally) error {
+func (r *Runner) powerAgain(
+	ctx context.Context, c Row, first *recorded, h *protocol.History, survived uint64,
+	at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t Tally,
+) error {
 	d, err := blockdev.Restore(ctx, r.diskOptions(c), first.record.Cut(at, policy))
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
 	h.Begin(first.spec.Gen+1, survived+1)
-	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, h, rnd), 100*time.Millisecond+time.Duration(rnd.Int64N(int64(300*time.Millisecond))), nil)
+	s := r.powerVictim(c, d, h, rnd)
+	length := 100*time.Millisecond + time.Duration(rnd.Int64N(int64(300*time.Millisecond)))
+	rec, err := r.record(ctx, d, c, s, length, nil)
 	if err != nil {
 		return r.lost(ctx, err)
 	}

@@ -80,7 +80,8 @@ func (j *Judgement) Settle(h *History, v commits.Verdict) {
 	// One acknowledgement covers all before it.
 	if h.Bound > j.Survived {
 		lost = max(lost, 1)
-		j.Find(new(int), "batch %d and all before it had been acknowledged to survive this, but only the first %d are there: %d acknowledged ones are lost", h.Bound, j.Survived, lost)
+		j.Find(new(int), "batch %d and all before it had been acknowledged to survive this, "+
+			"but only the first %d are there: %d acknowledged ones are lost", h.Bound, j.Survived, lost)
 	}
 	j.Lost = lost
 	if h.Shown > j.Survived {

@@ -178,7 +178,8 @@ func EntryOf(m Message) (commits.Found, error) {
 		return commits.Found{}, errors.New("the child told nonsense")
 	}
 	at := len(m.Text) - tail
-	e := commits.Found{Key: m.Text[:at], N: m.A, Gen: uint32(m.B), Len: int(binary.BigEndian.Uint64([]byte(m.Text[at+len(commits.Digest{}):])))}
+	size := binary.BigEndian.Uint64([]byte(m.Text[at+len(commits.Digest{}):]))
+	e := commits.Found{Key: m.Text[:at], N: m.A, Gen: uint32(m.B), Len: int(size)}
 	copy(e.Sum[:], m.Text[at:])
 	return e, nil
 }

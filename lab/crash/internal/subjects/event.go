@@ -37,7 +37,8 @@ func (p script) appended(gen uint32, first uint64) []event.Event {
 		if first%3 == 0 {
 			id = fmt.Sprintf("%d-%d", gen, n)
 		}
-		list[i] = event.Event{Type: fmt.Sprintf("type-%d", n%5), ID: id, Origin: fmt.Sprint(gen), Time: time.Unix(0, int64(n)), Data: p.Value(nil, "event", commits.Written{N: n, Gen: gen, Size: size})}
+		list[i] = event.Event{Type: fmt.Sprintf("type-%d", n%5), ID: id, Origin: fmt.Sprint(gen), Time: time.Unix(0, int64(n)),
+			Data: p.Value(nil, "event", commits.Written{N: n, Gen: gen, Size: size})}
 	}
 	return list
 }

@@ -16,8 +16,9 @@ import (
 // KV is the bare contract: concurrent writers of batches that set, overwrite, delete and
 // range-delete, while snapshots check themselves.
 var KV = Subject{
-	Name: "kv", About: "the contract: concurrent batches, overwrites, deletes, range deletes, large values, snapshots, reopening",
-	work: kvWork, read: kvRead, judge: kvJudge,
+	Name:  "kv",
+	About: "the contract: concurrent batches, overwrites, deletes, range deletes, large values, snapshots, reopening",
+	work:  kvWork, read: kvRead, judge: kvJudge,
 }
 
 func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {

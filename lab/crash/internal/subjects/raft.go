@@ -73,11 +73,13 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		}
 	}()
 	if w.model == nil {
-		h := &protocol.History{Seed: w.spec.Seed, Segments: w.spec.Segments, Skipped: w.spec.Skipped, Monotonic: w.spec.Monotonic}
+		h := &protocol.History{Seed: w.spec.Seed, Segments: w.spec.Segments, Skipped: w.spec.Skipped,
+			Monotonic: w.spec.Monotonic}
 		w.model = raftFold(h, w.next-1, nil, nil)
 	}
 	_, peer := e.(contender.RaftEngine)
-	v := &raftVictim{worker: w, store: store, given: e.Capabilities().Promise(w.spec.Level).Given, peer: peer, model: w.model}
+	given := e.Capabilities().Promise(w.spec.Level).Given
+	v := &raftVictim{worker: w, store: store, given: given, peer: peer, model: w.model}
 	if m, ok := store.(raft.MonotonicLogStore); (ok && m.IsMonotonic()) != w.spec.Monotonic {
 		w.wrong("the store does not say that it is monotonic, or wrongly so")
 	}
@@ -425,7 +427,8 @@ func logEntry(index uint64, l *raft.Log) commits.Found {
 	if len(l.Data) < commits.HeaderSize {
 		e.N, e.Gen = uint64(l.AppendedAt.Unix()), uint32(l.AppendedAt.Nanosecond())
 	}
-	text := fmt.Appendf(nil, "%d %d %d %d %t %d %d ", l.Index, l.Term, l.Type, l.AppendedAt.UnixNano(), l.AppendedAt.IsZero(), len(l.Data), len(l.Extensions))
+	text := fmt.Appendf(nil, "%d %d %d %d %t %d %d ", l.Index, l.Term, l.Type, l.AppendedAt.UnixNano(),
+		l.AppendedAt.IsZero(), len(l.Data), len(l.Extensions))
 	e.Sum = commits.DigestOf(bytes.Join([][]byte{text, l.Data, l.Extensions}, nil))
 	return e
 }

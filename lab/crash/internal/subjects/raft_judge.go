@@ -96,7 +96,8 @@ func raftSort(v *commits.Verdict, found []commits.Found) *raftFound {
 		low, high = indexes[0], indexes[len(indexes)-1]
 	}
 	if first != low || last != high {
-		v.Find(commits.Wrong, "the log says that it is from index %d to %d, but there are entries from %d to %d", first, last, low, high)
+		v.Find(commits.Wrong, "the log says that it is from index %d to %d, but there are entries from %d to %d",
+			first, last, low, high)
 	}
 	return f
 }

@@ -97,7 +97,8 @@ type raftState struct {
 }
 
 func newRaftState(p script, monotonic bool) *raftState {
-	return &raftState{p: p, monotonic: monotonic, logs: map[uint64]raftMark{}, stable: map[string]raftMark{}, base: 1 + commits.Mix(p.Seed, 79)%3*70}
+	return &raftState{p: p, monotonic: monotonic, logs: map[uint64]raftMark{}, stable: map[string]raftMark{},
+		base: 1 + commits.Mix(p.Seed, 79)%3*70}
 }
 
 // committed is the commit index that the store tells.
@@ -285,7 +286,8 @@ func (p script) raftLog(index uint64, m raftMark) *raft.Log {
 	case what == 2:
 		l.Type = raft.LogConfiguration
 	case what < 6:
-		l.Extensions = p.Value(nil, key+"/extensions", commits.Written{N: m.n, Gen: m.gen, Size: commits.HeaderSize + r.IntN(40)})
+		w := commits.Written{N: m.n, Gen: m.gen, Size: commits.HeaderSize + r.IntN(40)}
+		l.Extensions = p.Value(nil, key+"/extensions", w)
 	case what < 10:
 		l.AppendedAt = time.Time{}
 	}
@@ -309,7 +311,9 @@ func (p script) raftValue(key string, m raftMark) []byte {
 // raftFold goes through the operations of a history up to number upto. prepare, if it is not nil, is given the
 // empty state; visit is called after each number, with the operation that it is of, and with that beside which
 // this one ran, if there is one.
-func raftFold(h *protocol.History, upto uint64, prepare func(s *raftState), visit func(s *raftState, o, beside *raftOp, n uint64)) *raftState {
+func raftFold(
+	h *protocol.History, upto uint64, prepare func(s *raftState), visit func(s *raftState, o, beside *raftOp, n uint64),
+) *raftState {
 	s := newRaftState(scriptOf(h.Seed), h.Monotonic)
 	if prepare != nil {
 		prepare(s)
