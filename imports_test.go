@@ -40,6 +40,13 @@ var layers = map[string][]string{
 	"lab/":                     {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir"},
 	"cmd/":                     {"", "engine/", "store/", "lab/", "internal/"},
 	"examples/":                {"", "engine/", "store/"},
+
+	// What a victim does and how it is crashed know of each other only the protocol.
+	"lab/crash/internal/protocol": {"", "enginetest/commits"},
+	"lab/crash/internal/subjects": {"", "enginetest/commits", "store/", "lab/contender", "lab/crash/internal/protocol"},
+	"lab/crash/internal/kinds": {"", "enginetest/commits", "internal/datadir", "lab/console", "lab/internal/child",
+		"lab/crash/blockdev", "lab/crash/internal/protocol"},
+	"lab/crash/internal/evidence": {"", "lab/crash/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},
 }
 
 // TestImports checks the layers over all files, whatever system they are built for. Tests may

@@ -1,290 +1,50 @@
 package crash
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
-
-// engineDir is the engine's directory in that of a round.
-const engineDir = "db"
 
 // Child plays a victim, or checks what one has left, as told on stdin. It is what a child process
 // runs, and returns its exit status.
 func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
-	var s spec
+	var s protocol.Spec
 	if err := child.Serve("crash", stdin, &s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	t := &reporter{w: stdout}
-	do := l.victim
-	if s.Role == "check" {
-		do = l.check
+	t := protocol.NewReporter(stdout)
+	subject, err := l.subject(s.Subject)
+	if err == nil {
+		do := subject.Victim
+		if s.Role == "check" {
+			do = subject.Check
+		}
+		err = do(s, t, func() (holdfast.Engine, error) { return l.open(s) })
 	}
-	if err := do(s, t); err != nil {
-		t.failed(err)
+	if err != nil {
+		t.Failed(err)
 		return 1
 	}
 	return 0
 }
 
-// failed tells that this child cannot go on.
-func (t *reporter) failed(err error) {
-	full := uint64(0)
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		full = 1
-	}
-	t.message(message{kind: tellError, a: full, text: clip(err.Error())})
-}
-
-func clip(s string) string { return s[:min(len(s), 3000)] }
-
 // open opens the engine as spec says.
-func (l Lab) open(s spec) (holdfast.Engine, error) {
+func (l Lab) open(s protocol.Spec) (holdfast.Engine, error) {
 	entry, err := l.engine(s.Engine)
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(s.Dir, engineDir)
+	dir := filepath.Join(s.Dir, protocol.EngineDir)
 	if entry.Describe().Strongest() == holdfast.Memory {
 		dir = "" // nothing on disk
 	}
 	return entry.Open(dir, holdfast.Options{Level: s.Level, MemoryBytes: max(s.Memory, entry.Describe().MinMemoryBytes), SyncEvery: time.Duration(s.Window)})
-}
-
-// worker is what a subject works with in a victim.
-type worker struct {
-	spec   spec
-	report *reporter
-
-	mu   sync.Mutex // covers the number and the place that a batch gets by it
-	next uint64
-
-	highest atomic.Uint64 // the last acknowledged number
-	spent   atomic.Int64  // bytes written
-	began   time.Time
-	errors  atomic.Int64
-
-	model *raftState // of the store for Raft, from one opening to the next
-}
-
-// acked is told after Wait returned.
-func (w *worker) acked(n uint64, level holdfast.Level) {
-	w.report.send(tellAcked, n, uint64(level))
-	for {
-		old := w.highest.Load()
-		if old >= n || w.highest.CompareAndSwap(old, n) {
-			return
-		}
-	}
-}
-
-// maxRefused is how many refused writes a victim goes on after, to see whether later ones are taken.
-const maxRefused = 50
-
-// refused tells of a failed write, where failures are made, and whether that is what happened.
-func (w *worker) refused(err error) bool {
-	if !w.spec.Failing {
-		return false
-	}
-	if w.errors.Add(1) <= maxRefused {
-		m := message{kind: tellRefused, text: clip(err.Error())}
-		if errors.Is(err, holdfast.ErrPoisoned) {
-			m.a = 1
-		}
-		w.report.message(m)
-	}
-	time.Sleep(time.Millisecond)
-	return true
-}
-
-func (w *worker) wrong(format string, args ...any) {
-	w.report.message(message{kind: tellWrong, text: clip(fmt.Sprintf(format, args...))})
-}
-
-// burst is what may be written before pace holds writers up.
-const burst = 1 << 20
-
-// pace holds a writer up while more than Rate was written.
-func (w *worker) pace() {
-	for w.spec.Rate > 0 && float64(w.spent.Load()) > burst+time.Since(w.began).Seconds()*float64(w.spec.Rate) {
-		time.Sleep(500 * time.Microsecond)
-	}
-}
-
-// rest waits, and reports whether to go on.
-func (w *worker) rest(stop <-chan struct{}, d time.Duration) bool {
-	select {
-	case <-stop:
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
-// start runs f in a goroutine of group. Its error ends the process at once, whatever the others wait for.
-func (w *worker) start(group *sync.WaitGroup, f func() error) {
-	group.Go(func() {
-		if err := f(); err != nil {
-			w.report.failed(err)
-			os.Exit(1)
-		}
-	})
-}
-
-// weaker lists the levels below the one asked for, that some batches get instead: what is acknowledged at
-// one level must not depend on what comes after at a weaker one.
-func (w *worker) weaker(e holdfast.Engine) []holdfast.Level {
-	var list []holdfast.Level
-	for _, l := range holdfast.Levels() {
-		if l < w.spec.Level && e.Capabilities().Promise(l).Given != 0 && !w.spec.Only {
-			list = append(list, l)
-		}
-	}
-	return list
-}
-
-// victim opens the engine and works on it, and closes and opens it from time to time, until it is killed.
-func (l Lab) victim(s spec, t *reporter) error {
-	subject, err := l.subject(s.Subject)
-	if err != nil {
-		return err
-	}
-	w := &worker{spec: s, report: t, next: s.From, began: time.Now()}
-	w.highest.Store(s.From - 1)
-	r := rand.New(rand.NewPCG(mix(s.Seed, 5), uint64(s.Gen)))
-	for {
-		t.send(tellPhase, phaseOpening, 0)
-		e, err := l.open(s)
-		if err != nil {
-			if w.refused(err) {
-				select {} // the supervisor ends this
-			}
-			return fmt.Errorf("opening: %w", err)
-		}
-		t.send(tellPhase, phaseOpened, 0)
-		stop := make(chan struct{})
-		if s.Reopen > 0 {
-			time.AfterFunc(time.Duration(s.Reopen/2+r.Int64N(s.Reopen)), func() { close(stop) })
-		}
-		if err := w.session(subject, e, stop); err != nil {
-			return err
-		}
-		t.send(tellPhase, phaseClosing, 0)
-		if err := e.Close(); err != nil {
-			if !w.refused(err) {
-				return fmt.Errorf("closing: %w", err)
-			}
-			continue
-		}
-		t.send(tellPhase, phaseClosed, w.next-1)
-	}
-}
-
-// session is the work on one open engine.
-func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{}) error {
-	over := make(chan struct{})
-	var side sync.WaitGroup
-	metrics := func() {
-		m := e.Metrics()
-		w.report.send(tellMetrics, uint64(m.Commits), uint64(m.Syncs))
-	}
-	w.start(&side, func() error {
-		for w.rest(over, 20*time.Millisecond) {
-			metrics()
-		}
-		metrics()
-		return nil
-	})
-	if w.spec.SyncNow > 0 && e.Capabilities().Strongest() > holdfast.Memory {
-		w.start(&side, func() error {
-			for w.rest(over, time.Duration(w.spec.SyncNow)) {
-				w.mu.Lock()
-				n := w.next - 1
-				w.mu.Unlock()
-				w.report.send(tellPhase, phaseSyncing, 0)
-				if err := e.Sync(); err != nil {
-					if !w.refused(err) {
-						return fmt.Errorf("Sync: %w", err)
-					}
-					continue
-				}
-				w.report.send(tellSynced, n, 0)
-			}
-			return nil
-		})
-	}
-	err := subject.work(w, e, stop)
-	close(over)
-	side.Wait()
-	return err
-}
-
-// check is what a child that looks at what is left works with.
-type check struct {
-	spec   spec
-	report *reporter
-}
-
-func (c *check) wrong(format string, args ...any) {
-	c.report.message(message{kind: tellWrong, text: clip(fmt.Sprintf(format, args...))})
-}
-
-// check opens the engine as often as it is told, and tells all that is there each time.
-func (l Lab) check(s spec, t *reporter) error {
-	subject, err := l.subject(s.Subject)
-	if err != nil {
-		return err
-	}
-	c := &check{spec: s, report: t}
-	out := bufio.NewWriterSize(t.w, 32<<10)
-	for i := range s.Opens {
-		began := time.Now()
-		e, err := l.open(s)
-		if err != nil {
-			return fmt.Errorf("opening (%s): %w", []string{"the first time", "again"}[min(i, 1)], err)
-		}
-		t.send(tellOpened, uint64(time.Since(began)), uint64(max(e.Metrics().TornBytes, 0)))
-		var buf []byte
-		err = subject.read(c, e, func(found entry) {
-			buf = messageOf(found).append(buf[:0])
-			_, _ = out.Write(buf)
-		})
-		if err != nil {
-			return fmt.Errorf("reading: %w", err)
-		}
-		if err := out.Flush(); err != nil {
-			return err
-		}
-		t.send(tellComplete, 0, 0)
-		if s.Leave && i == s.Opens-1 {
-			return nil
-		}
-		if err := e.Close(); err != nil {
-			return fmt.Errorf("closing: %w", err)
-		}
-	}
-	return nil
-}
-
-// strongest is the strongest level that an engine gives as it is opened for level.
-func strongest(c holdfast.Capabilities, level holdfast.Level) holdfast.Level {
-	given := c.Promise(level).Given
-	if c.Promise(level).CutMayCorrupt {
-		return given // what is synced is at risk again with the next commit
-	}
-	return slices.Max([]holdfast.Level{given, c.Strongest()})
 }

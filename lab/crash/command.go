@@ -65,7 +65,7 @@ func (l Lab) Replay(ctx context.Context, dir string, at Place, t console.Termina
 	for _, finding := range j.Findings {
 		s.Wrapped("  ", finding)
 	}
-	if fatal || j.broken() {
+	if fatal || j.Broken() {
 		return ErrBroken
 	}
 	s.Wrapped("", "nothing is wrong this time, also when it is written to; what the run had found:")

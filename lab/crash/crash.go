@@ -12,6 +12,9 @@
 //	faults    the same device refuses flushes or writes
 //	simulate  an engine's own simulation of its file system
 //
+// What the victim does is a subject; how its world ends is a kind. They know of each other only the protocol. This
+// package plans a run from them, adds up what it finds, and shows it.
+//
 // Every run has controls: engines that lie about what they give. A run in which a lie is not found
 // out is not to be believed.
 package crash
@@ -25,29 +28,35 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 )
 
 // Kind is how the victim's world ends.
-type Kind string
+type Kind = kinds.Kind
 
 // The kinds.
 const (
-	Kill     Kind = "kill"
-	Power    Kind = "power"
-	Faults   Kind = "faults"
-	Simulate Kind = "simulate"
+	Kill     = kinds.Kill
+	Power    = kinds.Power
+	Faults   = kinds.Faults
+	Simulate = kinds.Simulate
 )
 
 // Kinds lists the kinds in the order in which they are shown.
-func Kinds() []Kind { return []Kind{Kill, Power, Faults, Simulate} }
+func Kinds() []Kind { return kinds.Kinds() }
 
-// survives is the weakest level that a crash of this kind must not cost.
-func (k Kind) survives() holdfast.Level {
-	if k == Kill {
-		return holdfast.Process
-	}
-	return holdfast.Power
-}
+// Simulation is an engine's own simulation of its file system.
+type Simulation = kinds.Simulation
+
+// Simulated is what was done in simulated histories.
+type Simulated = kinds.Simulated
+
+// Subject is what the victim does and how it is judged.
+type Subject = subjects.Subject
+
+// Subjects lists the subjects.
+func Subjects() []Subject { return subjects.Subjects() }
 
 // What a run can find.
 var (
@@ -83,7 +92,7 @@ type Lab struct {
 	Subjects    []Subject
 	Simulations []Simulation
 
-	timeouts timeouts // zero means the standard ones
+	timeouts kinds.Timeouts // zero means the standard ones
 }
 
 // Standard returns the lab with every engine, every peer and every subject.
@@ -91,27 +100,10 @@ func Standard() Lab {
 	return Lab{Engines: all.Engines(), Peers: contender.Engines(), Subjects: Subjects()}
 }
 
-// Subject is what the victim does and how it is judged: the bare contract, or a store over it. A
-// new one is a file of this package and a line in [Subjects].
-type Subject struct {
-	Name, About string
-
-	// work works on an open engine until stop is closed, and returns once nothing is under way any
-	// more. It runs in the victim.
-	work func(w *worker, e holdfast.Engine, stop <-chan struct{}) error
-	// read tells all that is in an engine. It runs in the child that checks.
-	read func(c *check, e holdfast.Engine, emit func(entry)) error
-	// judge decides what there is. It runs in the supervisor.
-	judge func(h *history, found []entry) Judgement
-}
-
-// Subjects lists the subjects.
-func Subjects() []Subject { return []Subject{kv, events, rafts} }
-
 func (l Lab) engine(name string) (all.Entry, error) {
 	entries := slices.Concat(l.Engines, l.Peers)
-	for _, liar := range liars(l.Engines) {
-		entries = append(entries, liar.entry())
+	for _, mutant := range mutants(l.Engines) {
+		entries = append(entries, mutant.entry())
 	}
 	for _, e := range entries {
 		if e.Name == name {

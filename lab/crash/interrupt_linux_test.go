@@ -120,8 +120,8 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestEarlyEndKeepsWhatWasFound: a run that is interrupted or killed has a report, which says why it is not all. An interrupted
-// one shows its tables, too.
+// TestEarlyEndKeepsWhatWasFound: a run that is interrupted or killed has a report, which says why it is not all.
+// An interrupted one shows its tables, too.
 func TestEarlyEndKeepsWhatWasFound(t *testing.T) {
 	for _, test := range []struct {
 		signal  syscall.Signal

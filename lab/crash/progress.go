@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 )
 
 // progress shows how a run goes on, with a line for each tenth where there is no terminal, and writes the report of
@@ -21,7 +22,7 @@ func newProgress(t console.Terminal, file *console.ReportFile) *progress {
 }
 
 // starts implements watcher.
-func (p *progress) starts(c cell, done, all, broken int) {
+func (p *progress) starts(c kinds.Row, done, all, broken int) {
 	found := ""
 	if broken > 0 {
 		found = fmt.Sprintf(", %d BROKEN", broken)

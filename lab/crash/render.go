@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 )
 
 // screen shows reports.
@@ -42,7 +43,7 @@ func (s screen) header(p *runPlan) {
 func (p *runPlan) cutsText() string {
 	least, most := p.cuts, 0
 	for _, c := range p.cells {
-		if !c.Control && c.notAvailable == "" && c.Kind != Simulate {
+		if !c.Control && c.NotAvailable == "" && c.Kind != Simulate {
 			least, most = min(least, p.rounds(c)), max(most, p.rounds(c))
 		}
 	}
@@ -59,7 +60,7 @@ func (p *runPlan) cutsText() string {
 func (p *runPlan) subjectsText() string {
 	text := strings.Join(p.subjects, ", ")
 	if p.allLevels && len(p.subjects) > 1 && slices.Contains(p.levels, holdfast.Memory) {
-		text = strings.Replace(text, rafts.Name, rafts.Name+" (not at memory)", 1)
+		text = strings.Replace(text, subjects.Raft.Name, subjects.Raft.Name+" (not at memory)", 1)
 	}
 	return text
 }
@@ -247,7 +248,8 @@ func (s screen) broken(r *Report) {
 		}
 		s.Printf("\n%s\n", s.Paint(console.Red, title))
 		for _, f := range row.Findings[:min(len(row.Findings), 6)] {
-			s.Wrapped("  ", clip(strings.Join(strings.Fields(f), " ")))
+			f = strings.Join(strings.Fields(f), " ")
+			s.Wrapped("  ", f[:min(len(f), 3000)])
 		}
 		for _, dir := range row.Evidence {
 			s.Printf("  evidence: %s\n", dir)

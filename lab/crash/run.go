@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
@@ -35,7 +41,7 @@ type Place struct {
 // runner runs one plan.
 type runner struct {
 	lab   Lab
-	child []string
+	kinds *kinds.Runner
 	dir   *rundir.Dir
 
 	mu   sync.Mutex
@@ -49,11 +55,25 @@ const evidencePrefix = "holdfast-evidence-"
 // newRunner makes the run's directory. close removes it.
 func newRunner(l Lab, at Place) (_ *runner, err error) {
 	r := &runner{lab: l, keep: at.Keep}
-	if r.child, err = child.Command(at.Child, "crash-victim"); err != nil {
+	command, err := child.Command(at.Child, "crash-victim")
+	if err != nil {
 		return nil, err
 	}
-	r.dir, err = rundir.Make(at.Dir, runDirs)
-	return r, err
+	if r.dir, err = rundir.Make(at.Dir, runDirs); err != nil {
+		return nil, err
+	}
+	r.kinds = l.kindRunner(command, r.dir.Path)
+	return r, nil
+}
+
+// kindRunner makes what crashes victims. Everything is made in dir.
+func (l Lab) kindRunner(command []string, dir string) *kinds.Runner {
+	return &kinds.Runner{
+		Child: command, Dir: dir,
+		Timeouts:   cmp.Or(l.timeouts, kinds.Timeouts{Silence: time.Minute, Checking: 2 * time.Minute}),
+		Subject:    func(name string) (kinds.Subject, error) { return l.subject(name) },
+		Simulation: l.simulation,
+	}
 }
 
 // close removes everything that the run made, but evidence.
@@ -94,7 +114,7 @@ type unit struct {
 type watcher interface {
 	// starts is called before each unit. done are the units done of all; broken is the number of rows, controls
 	// aside, that have broken a claim so far.
-	starts(c cell, done, all, broken int)
+	starts(c kinds.Row, done, all, broken int)
 	// ended is called after each unit. soFar makes a report of what there is.
 	ended(soFar func() *Report)
 }
@@ -115,7 +135,9 @@ type runState struct {
 func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error) {
 	s := &runState{plan: p, began: time.Now()}
 	for i, c := range p.cells {
-		s.tallies = append(s.tallies, newTally(c, mix(p.seed, uint64(i))>>32))
+		t := newTally(c, commits.Mix(p.seed, uint64(i))>>32)
+		t.keep = r.evidenceDir
+		s.tallies = append(s.tallies, t)
 	}
 	err := r.passes(ctx, s, w)
 	if err == nil {
@@ -179,12 +201,12 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 	for pass := 0; pass == 0 || p.length > 0 && time.Since(s.began) < p.length; pass++ {
 		var units []unit
 		for _, t := range s.tallies {
-			if t.cell.notAvailable != "" || t.cell.Control && pass > 0 {
+			if t.cell.NotAvailable != "" || t.cell.Control && pass > 0 {
 				continue
 			}
-			size := map[Kind]int{Kill: killsPerSession, Power: cutsPerRecord, Faults: cutsPerFault, Simulate: p.cuts}[t.cell.Kind]
+			size := map[Kind]int{Kill: kinds.KillsPerSession, Power: kinds.CutsPerRecord, Faults: kinds.CutsPerFault, Simulate: p.cuts}[t.cell.Kind]
 			for left := p.rounds(t.cell); left > 0; left -= size {
-				units = append(units, unit{t, min(left, size), mix(t.result.Seed, uint64(pass), uint64(len(units)))})
+				units = append(units, unit{t, min(left, size), commits.Mix(t.result.Seed, uint64(pass), uint64(len(units)))})
 			}
 		}
 		shuffle.Shuffle(len(units), func(i, j int) { units[i], units[j] = units[j], units[i] })
@@ -200,17 +222,17 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 
 // rounds is how many crashes of a row are judged in one pass: as many as were asked for, and if no number was named,
 // half of the usual number in rows that tell less.
-func (p *runPlan) rounds(c cell) int {
+func (p *runPlan) rounds(c kinds.Row) int {
 	switch {
 	case c.Control:
 		return min(p.cuts, 8)
 	case p.cutsNamed:
 		return p.cuts
-	case p.allSubjects && c.Subject == rafts.Name:
+	case p.allSubjects && c.Subject == subjects.Raft.Name:
 		return (p.cuts + 1) / 2 // it is an addition
 	case c.Kind == Faults:
 		return (p.cuts + 1) / 2
-	case c.Given < c.Kind.survives() && c.Kind == Kill:
+	case c.Given < c.Kind.Survives() && c.Kind == Kill:
 		return (p.cuts + 1) / 2 // it is known what comes of it
 	}
 	return p.cuts
@@ -257,16 +279,7 @@ func (r *runner) unit(ctx context.Context, p *runPlan, u unit) error {
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
-	switch c := u.tally.cell; c.Kind {
-	case Kill:
-		return r.killSession(ctx, c, u.seed, u.cuts, u.tally)
-	case Power:
-		return r.powerSession(ctx, c, u.seed, u.cuts, u.tally)
-	case Faults:
-		return r.faultSession(ctx, c, u.seed, u.cuts, u.tally)
-	default:
-		return r.simulate(ctx, c, u.seed, p, u.tally)
-	}
+	return r.kinds.Session(ctx, u.tally.cell, u.seed, u.cuts, p.length, u.tally)
 }
 
 // controlTries is how many more units a control gets that has not been found out.
@@ -276,7 +289,7 @@ const controlTries = 10
 func (r *runner) settleControls(ctx context.Context, s *runState) error {
 	for _, t := range s.tallies {
 		for try := uint64(0); t.cell.Control && t.broken() == 0 && t.result.Lost == 0 && try < controlTries; try++ {
-			if err := r.unit(ctx, s.plan, unit{t, killsPerSession, mix(t.result.Seed, 1<<40+try)}); err != nil {
+			if err := r.unit(ctx, s.plan, unit{t, kinds.KillsPerSession, commits.Mix(t.result.Seed, 1<<40+try)}); err != nil {
 				return err
 			}
 		}
@@ -284,63 +297,36 @@ func (r *runner) settleControls(ctx context.Context, s *runState) error {
 	return nil
 }
 
-// broken is 1 if the row has broken a claim so far; of controls it does not tell.
-func (t *tally) broken() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r := &t.result; t.cell.Control || t.excused() || r.Lost+r.Torn+r.OutOfOrder+r.Wrong+r.RecoveryFailures == 0 {
-		return 0
-	}
-	return 1
-}
-
 // replayOne checks evidence again.
-func (r *runner) replayOne(ctx context.Context, dir string) (*evidenceFile, Judgement, bool, error) {
-	f, h, err := load(dir)
+func (r *runner) replayOne(ctx context.Context, dir string) (*evidence.File, protocol.Judgement, bool, error) {
+	f, h, err := evidence.Load(dir)
 	if err != nil {
-		return nil, Judgement{}, false, err
+		return nil, protocol.Judgement{}, false, err
+	}
+	image, err := evidence.OpenImage(dir, f)
+	if err != nil {
+		return nil, protocol.Judgement{}, false, err
 	}
 	work := ""
-	if _, err := os.Stat(filepath.Join(dir, imageName)); err == nil {
-		image, err := blockdev.OpenImage(filepath.Join(dir, imageName), f.FS)
-		if err != nil {
-			return nil, Judgement{}, false, err
-		}
+	if image != nil {
 		mounted, err := image.Mount(ctx, blockdev.Options{Dir: r.dir.Path})
 		if err != nil {
-			return nil, Judgement{}, false, err
+			return nil, protocol.Judgement{}, false, err
 		}
 		defer mounted.Close()
 		work = mounted.Path()
 	} else {
 		work = filepath.Join(r.dir.Path, "replay")
-		if err := copyTree(filepath.Join(dir, treeName), work); err != nil {
-			return nil, Judgement{}, false, r.dir.Error(err)
+		if err := evidence.CopyKept(dir, work); err != nil {
+			return nil, protocol.Judgement{}, false, r.dir.Error(err)
 		}
 	}
 	e, err := r.lab.engine(f.Engine)
 	if err != nil {
-		return nil, Judgement{}, false, err
+		return nil, protocol.Judgement{}, false, err
 	}
-	c := cell{Engine: f.Engine, Subject: f.Subject, Level: f.Level, Kind: f.Kind, FS: f.FS, peer: r.lab.peer(f.Engine), capabilities: e.Describe()}
-	c.Given = c.capabilities.Promise(c.Level).Given
-	rnd := rand.New(rand.NewPCG(f.Seed, 9))
-	j, fatal, err := r.judge(ctx, c, h, f.Spec, work, rnd, newTally(c, f.Seed), nil)
-	if err != nil || fatal || j.broken() {
-		return f, j, fatal, err
-	}
-	// What a victim could not do shows when one goes on.
-	h.Skipped = append(h.Skipped, j.Skipped...)
-	h.begin(f.Spec.Gen+1, j.Survived+1)
-	v := &victim{command: r.child, spec: r.victimSpec(c, work, h, killRate), ledger: &ledger{}, place: func(uint64) position { return 0 }, entry: c.capabilities}
-	if err := r.runVictim(ctx, v, moment{acks: replayAcks}, nil); err != nil {
-		return f, j, false, err
-	}
-	for _, finding := range v.ledger.findings() {
-		j.find(&j.Wrong, "going on, %s", finding)
-	}
-	return f, j, false, nil
+	c := kinds.Row{Engine: f.Engine, Subject: f.Subject, Level: f.Level, Kind: f.Kind, FS: f.FS, Peer: r.lab.peer(f.Engine), Capabilities: e.Describe()}
+	c.Given = c.Capabilities.Promise(c.Level).Given
+	j, fatal, err := r.kinds.Replay(ctx, c, h, f.Spec, work, newTally(c, f.Seed))
+	return f, j, fatal, err
 }
-
-// replayAcks is how many batches are written after what evidence holds was found in order.
-const replayAcks = 20

@@ -24,6 +24,8 @@ import (
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
@@ -59,7 +61,7 @@ func victims(lab, mark string) []string { return []string{os.Args[0], "crash-vic
 // The labs of tests, by name.
 const (
 	standard = "standard"
-	toys     = "toys"
+	mutated  = "mutated"
 	honest   = "honest"
 )
 
@@ -91,8 +93,8 @@ func labs() map[string]Lab {
 		}
 		return it.Close()
 	}
-	lies := Standard()
-	lies.Engines = append(lies.Engines,
+	mutants := Standard()
+	mutants.Engines = append(mutants.Engines,
 		with("refuses", func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 				return nil, errors.New("it will not open what is there")
@@ -112,15 +114,15 @@ func labs() map[string]Lab {
 			b.Set([]byte("zebra"), []byte("striped"))
 			return nil
 		})))
-	lies.Engines = append(lies.Engines, with("hangs", func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+	mutants.Engines = append(mutants.Engines, with("hangs", func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 			select {}
 		}
 		return bbolt.Open(dir, o)
 	}))
-	lies.timeouts = timeouts{silence: time.Minute, checking: 5 * time.Second}
+	mutants.timeouts = kinds.Timeouts{Silence: time.Minute, Checking: 5 * time.Second}
 	for name, spoil := range spoils {
-		lies.Peers = append(lies.Peers, with(name, func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+		mutants.Peers = append(mutants.Peers, with(name, func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			e, err := bbolt.Open(dir, o)
 			if err != nil {
 				return nil, err
@@ -136,7 +138,7 @@ func labs() map[string]Lab {
 			return p, nil
 		}))
 	}
-	lies.Peers = append(lies.Peers, with("takes no more", func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+	mutants.Peers = append(mutants.Peers, with("takes no more", func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		entries, err := os.ReadDir(dir)
 		again := err == nil && len(entries) > 0
 		e, err := bbolt.Open(dir, o)
@@ -153,22 +155,22 @@ func labs() map[string]Lab {
 		return spoiltRaft{e, s}, nil
 	}))
 	for _, e := range all.Engines() {
-		if e.Name == liarBase {
+		if e.Name == mutantBase {
 			// Said to give Process, and gives Memory.
-			lies.Engines = append(lies.Engines, liar{e, "forgets", Kill, holdfast.Memory}.entry())
+			mutants.Engines = append(mutants.Engines, mutant{e, "forgets", Kill, holdfast.Memory}.entry())
 		}
 	}
 	// The controls are made of an engine that gives more than they ask it for.
 	good := Standard()
 	for i, e := range good.Engines {
-		if e.Name == liarBase {
+		if e.Name == mutantBase {
 			good.Engines[i].Open = func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 				base, err := e.Open(dir, o)
 				return atLeast{base, holdfast.Process}, err
 			}
 		}
 	}
-	return map[string]Lab{standard: Standard(), toys: lies, honest: good}
+	return map[string]Lab{standard: Standard(), mutated: mutants, honest: good}
 }
 
 // atLeast commits at a level at least.
@@ -214,7 +216,7 @@ func believable(t *testing.T, r *Report, out string, kind Kind) {
 	for _, row := range r.Results {
 		switch {
 		case row.Control:
-			if controls++; row.Verdict != Broken || row.Lost == 0 || row.Level != kind.survives() {
+			if controls++; row.Verdict != Broken || row.Lost == 0 || row.Level != kind.Survives() {
 				t.Errorf("control: %+v", row)
 			}
 		case row.Verdict == Held:
@@ -237,8 +239,8 @@ func believable(t *testing.T, r *Report, out string, kind Kind) {
 	}
 }
 
-// sealed reports that a row shows what docs/findings/raft-wal.md tells, and nothing else: a kill at the wrong moment, and raft-wal keeps
-// what it had and takes no more. It is no fault of the lab, nor of a store of ours.
+// sealed reports that a row shows what docs/findings/raft-wal.md tells, and nothing else: a kill at the wrong
+// moment, and raft-wal keeps what it had and takes no more. It is no fault of the lab, nor of a store of ours.
 func sealed(row Result) bool {
 	return row.Engine == contender.RaftWAL && row.Verdict == Broken && row.Lost+row.Torn+row.OutOfOrder+row.RecoveryFailures == 0 &&
 		!slices.ContainsFunc(row.Findings, func(f string) bool { return !strings.Contains(f, wal.ErrSealed.Error()) })
@@ -261,7 +263,7 @@ func heldWithPeers(t *testing.T, q Request) (*Report, string) {
 // TestKill kills a victim of every engine, at every level that must survive it.
 func TestKill(t *testing.T) {
 	q := request(Kill, 2, "process,power")
-	q.Subjects = []string{kv.Name}
+	q.Subjects = []string{subjects.KV.Name}
 	status, r, out := ran(t, standard, q)
 	if status != console.ExitOK {
 		t.Fatalf("status %d\n%s", status, out)
@@ -276,7 +278,7 @@ func TestKill(t *testing.T) {
 
 func TestKillEventStore(t *testing.T) {
 	q := request(Kill, 2, "process", logtree.Name)
-	q.Subjects = []string{events.Name}
+	q.Subjects = []string{subjects.Event.Name}
 	status, r, out := ran(t, standard, q)
 	if status != console.ExitOK {
 		t.Fatalf("status %d\n%s", status, out)
@@ -284,10 +286,23 @@ func TestKillEventStore(t *testing.T) {
 	believable(t, r, out, Kill)
 }
 
+// TestSessionHasSomethingToJudge: in a session of one kill, whatever the seed, the victim has acknowledged something.
+func TestSessionHasSomethingToJudge(t *testing.T) {
+	for seed := range uint64(4) {
+		q := request(Kill, 1, "process", bbolt.Name)
+		q.Subjects, q.Seed = []string{subjects.KV.Name}, &seed
+		status, r, out := ran(t, standard, q)
+		if status != console.ExitOK {
+			t.Fatalf("seed %d: status %d\n%s", seed, status, out)
+		}
+		believable(t, r, out, Kill)
+	}
+}
+
 // TestKillRaft kills victims that work on Raft stores, ours and others'.
 func TestKillRaft(t *testing.T) {
 	q := request(Kill, 2, "process,power", append(all.Names(), contender.RaftWAL, contender.RaftBoltDB)...)
-	q.Subjects = []string{rafts.Name}
+	q.Subjects = []string{subjects.Raft.Name}
 	r, out := heldWithPeers(t, q)
 	believable(t, r, out, Kill)
 	for _, name := range q.Engines {
@@ -308,7 +323,7 @@ func TestPower(t *testing.T) {
 	needsDisk(t)
 	for _, kind := range []Kind{Power, Faults} {
 		q := request(kind, 5, "power", logtree.Name, bbolt.Name)
-		q.Subjects = []string{kv.Name}
+		q.Subjects = []string{subjects.KV.Name}
 		status, r, out := ran(t, standard, q)
 		if status != console.ExitOK {
 			t.Fatalf("%s: status %d\n%s", kind, status, out)
@@ -323,13 +338,13 @@ func TestPower(t *testing.T) {
 func TestPowerRaft(t *testing.T) {
 	needsDisk(t)
 	q := request(Power, 4, "power", logtree.Name, contender.RaftWAL, contender.RaftBoltDB)
-	q.Subjects = []string{rafts.Name}
+	q.Subjects = []string{subjects.Raft.Name}
 	r, out := heldWithPeers(t, q)
 	believable(t, r, out, Power)
 }
 
-// TestLiarsAreFoundOut: engines and stores that break one thing each, with evidence that shows it again.
-func TestLiarsAreFoundOut(t *testing.T) {
+// TestMutantsAreFoundOut: engines and stores that break one thing each, with evidence that shows it again.
+func TestMutantsAreFoundOut(t *testing.T) {
 	// missing counts what is not there: whether it had been acknowledged hangs on the moment of the kill.
 	missing := func(r Result) int64 { return r.Lost + r.Torn + r.OutOfOrder }
 	for name, test := range map[string]struct {
@@ -353,13 +368,13 @@ func TestLiarsAreFoundOut(t *testing.T) {
 			t.Parallel()
 			q := request(Kill, 3, "power", name)
 			if spoils[name] == nil && name != "takes no more" {
-				q.Subjects = []string{kv.Name}
+				q.Subjects = []string{subjects.KV.Name}
 			} else {
 				*q.Cuts = 4 // a victim may be killed before its first vote
 			}
 			seed := uint64(2)
 			q.Seed = &seed
-			status, r, out := ran(t, toys, q)
+			status, r, out := ran(t, mutated, q)
 			if status != console.ExitWrong || r == nil {
 				t.Fatalf("status %d\n%s", status, out)
 			}
@@ -372,7 +387,7 @@ func TestLiarsAreFoundOut(t *testing.T) {
 				}
 				var again bytes.Buffer
 				dir := t.TempDir()
-				err := labs()[toys].Replay(t.Context(), row.Evidence[0], Place{Dir: dir, Child: victims(toys, dir)}, console.Terminal{Out: &again, Err: &again})
+				err := labs()[mutated].Replay(t.Context(), row.Evidence[0], Place{Dir: dir, Child: victims(mutated, dir)}, console.Terminal{Out: &again, Err: &again})
 				if Status(err) != console.ExitWrong {
 					t.Errorf("replayed: %v\n%s", err, again.String())
 				}
@@ -397,6 +412,21 @@ func TestReplayNeedsEvidence(t *testing.T) {
 	err := Standard().Replay(t.Context(), t.TempDir(), Place{Dir: t.TempDir()}, console.Terminal{Out: &out, Err: &out})
 	if Status(err) != console.ExitUse || !strings.Contains(err.Error(), "name a directory that a run kept as evidence") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestReplayOfAnotherVersion: what the batches of a seed contain has changed since, so that it would be judged wrongly.
+func TestReplayOfAnotherVersion(t *testing.T) {
+	dir := t.TempDir()
+	text := `{"Schema": "holdfast.crash.evidence/1", "Engine": "bbolt", "Level": "power", "Kind": "kill", "Subject": "kv"}`
+	if err := os.WriteFile(filepath.Join(dir, "evidence.json"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	err := Standard().Replay(t.Context(), dir, Place{Dir: t.TempDir()}, console.Terminal{Out: &out, Err: &out})
+	if Status(err) != console.ExitUse || !strings.Contains(err.Error(), "another version of holdfast kept this evidence") ||
+		!strings.Contains(err.Error(), "replay it with the version that kept it") || out.Len() > 0 {
+		t.Errorf("%v\n%s", err, out.String())
 	}
 }
 

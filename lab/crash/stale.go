@@ -30,8 +30,8 @@ var runDirs = rundir.Options{
 	},
 }
 
-// dying reports whether the process that made the directory, whose name has its number, is dead but not gone. Where there is no
-// /proc, none is.
+// dying reports whether the process that made the directory, whose name has its number, is dead but not gone.
+// Where there is no /proc, none is.
 func dying(dir string) bool {
 	pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), dirPrefix), "-")
 	b, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))

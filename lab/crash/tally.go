@@ -7,27 +7,32 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
-// tally adds up what the rounds of one row find. It may be used by several goroutines.
+// tally adds up what the rounds of one row find. It implements kinds.Tally.
 type tally struct {
 	mu             sync.Mutex
-	cell           cell
+	cell           kinds.Row
 	result         Result
-	recovery       []float64 // ms
-	commits, syncs int64     // of which syncs may be -1
-	failed         error     // of keeping evidence
+	recovery       []float64              // ms
+	commits, syncs int64                  // of which syncs may be -1
+	keep           func() (string, error) // the directory for evidence
+	failed         error                  // of keeping evidence
 	notes          []string
 }
 
-func newTally(c cell, seed uint64) *tally {
+func newTally(c kinds.Row, seed uint64) *tally {
 	return &tally{cell: c, result: Result{
 		Engine: c.Engine, Level: c.Level, Given: c.Given, Kind: c.Kind, FS: c.FS, Subject: c.Subject, Control: c.Control, Seed: seed,
 		Findings: []string{}, Evidence: []string{},
 	}}
 }
 
-func (t *tally) add(j Judgement, fatal bool) {
+// Judged adds a crash.
+func (t *tally) Judged(j protocol.Judgement, fatal bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := &t.result
@@ -45,21 +50,15 @@ func (t *tally) add(j Judgement, fatal bool) {
 	r.LossWindowMs = max(r.LossWindowMs, j.Window)
 }
 
-func (t *tally) recovered(d time.Duration) {
+// Recovered adds the time that opening took.
+func (t *tally) Recovered(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.recovery = append(t.recovery, float64(d.Microseconds())/1000)
 }
 
-// metrics adds what an engine told of its syncs.
-func (t *tally) metrics(l *ledger) {
-	l.mu.Lock()
-	commits, syncs := l.perCommit()
-	l.mu.Unlock()
-	t.synced(commits, syncs)
-}
-
-func (t *tally) synced(commits, syncs int64) {
+// Synced adds batches and the syncs that they took.
+func (t *tally) Synced(commits, syncs int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if syncs < 0 || t.syncs < 0 {
@@ -75,8 +74,9 @@ const (
 	maxRowFindings = 20
 )
 
-// breaks enters a round that breaks a claim, and keeps the evidence of the first ones.
-func (t *tally) breaks(r *runner, e *evidence, j Judgement) {
+// Breaks enters a round that breaks a claim, and keeps the evidence of the first ones.
+func (t *tally) Breaks(s *kinds.Scene, j protocol.Judgement) {
+	defer s.Drop()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, f := range j.Findings {
@@ -86,10 +86,12 @@ func (t *tally) breaks(r *runner, e *evidence, j Judgement) {
 	}
 	// What a control breaks, or may be lost with the whole store, needs no evidence.
 	if t.cell.Control || t.excused() || len(t.result.Evidence) >= maxEvidence {
-		e.drop()
 		return
 	}
-	dir, err := e.save(r, j.Findings)
+	dir, err := t.keep()
+	if err == nil {
+		dir, err = evidence.Save(dir, s, j.Findings)
+	}
 	if err != nil {
 		t.failed = err
 		return
@@ -100,13 +102,23 @@ func (t *tally) breaks(r *runner, e *evidence, j Judgement) {
 	}
 }
 
-// excused reports that a crash of this kind may cost the whole store.
-func (t *tally) excused() bool {
-	return t.cell.Kind != Kill && t.cell.Given < t.cell.Kind.survives() && t.cell.capabilities.Promise(t.cell.Level).CutMayCorrupt
+// broken is 1 if the row has broken a claim so far; of controls it does not tell.
+func (t *tally) broken() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := &t.result; t.cell.Control || t.excused() || r.Lost+r.Torn+r.OutOfOrder+r.Wrong+r.RecoveryFailures == 0 {
+		return 0
+	}
+	return 1
 }
 
-// wrong enters what is found without a cut.
-func (t *tally) wrong(finding string) {
+// excused reports that a crash of this kind may cost the whole store.
+func (t *tally) excused() bool {
+	return t.cell.Kind != Kill && t.cell.Given < t.cell.Kind.Survives() && t.cell.Capabilities.Promise(t.cell.Level).CutMayCorrupt
+}
+
+// Wrong enters what is found without a cut.
+func (t *tally) Wrong(finding string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.result.Wrong++
@@ -115,17 +127,14 @@ func (t *tally) wrong(finding string) {
 	}
 }
 
-// note adds a sentence for the reader of the row.
-func (t *tally) note(format string, args ...any) {
+// Note adds a sentence for the reader of the row.
+func (t *tally) Note(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s := fmt.Sprintf(format, args...); !slices.Contains(t.notes, s) {
 		t.notes = append(t.notes, s)
 	}
 }
-
-// windowLimit is the loss window from which on the engine cannot have synced in the background at all.
-const windowLimit = 20*shortWindow + time.Second
 
 // finish returns the row, as it is now, with its verdict.
 func (t *tally) finish() Result {
@@ -148,8 +157,8 @@ func (t *tally) finish() Result {
 	}
 	broken := r.Lost+r.Torn+r.OutOfOrder+r.Wrong+r.RecoveryFailures > 0
 	switch {
-	case t.cell.notAvailable != "":
-		r.Verdict, r.Why, r.SyncsPerAck = NotAvailable, t.cell.notAvailable, holdfast.Unknown
+	case t.cell.NotAvailable != "":
+		r.Verdict, r.Why, r.SyncsPerAck = NotAvailable, t.cell.NotAvailable, holdfast.Unknown
 	case broken && t.excused():
 		r.Verdict, r.Why = AsDocumented, fmt.Sprintf("a power cut may cost the whole store: %d of %d did", r.RecoveryFailures, r.Cuts)
 	case broken:
@@ -160,10 +169,10 @@ func (t *tally) finish() Result {
 		}
 	case r.Cuts == 0:
 		r.Verdict, r.Why = NotAvailable, "the run ended before"
-	case t.cell.Kind == Simulate || t.cell.Given >= t.cell.Kind.survives():
+	case t.cell.Kind == Simulate || t.cell.Given >= t.cell.Kind.Survives():
 		r.Verdict = Held
-	case t.cell.Kind == Power && r.LossWindowMs > float64(windowLimit.Milliseconds()):
-		r.Verdict, r.Why = Broken, fmt.Sprintf("it lost %.0f ms of acknowledged commits, with a loss window of %v", r.LossWindowMs, shortWindow)
+	case t.cell.Kind == Power && r.LossWindowMs > float64(kinds.WindowLimit.Milliseconds()):
+		r.Verdict, r.Why = Broken, fmt.Sprintf("it lost %.0f ms of acknowledged commits, with a loss window of %v", r.LossWindowMs, kinds.ShortWindow)
 	default:
 		r.Verdict, r.Why = AsDocumented, t.loss()
 	}
@@ -184,7 +193,26 @@ func (t *tally) loss() string {
 	}
 	text := fmt.Sprintf("lost at most %d commits, %s", r.LostCommits, milliseconds(r.LossWindowMs))
 	if t.cell.Kind == Power {
-		text += fmt.Sprintf(" (loss window %v)", shortWindow)
+		text += fmt.Sprintf(" (loss window %v)", kinds.ShortWindow)
 	}
 	return text
+}
+
+// Simulated adds a history to the row.
+func (t *tally) Simulated(did Simulated) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.result.Simulated == nil {
+		t.result.Simulated = &Simulated{}
+	}
+	t.result.Simulated.Add(did)
+	t.result.Cuts = t.result.Simulated.Histories
+}
+
+func (t *tally) SimulationFailed(seed uint64, err error) {
+	t.Wrong(err.Error())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.result.Seed = seed
+	t.result.Replay = fmt.Sprintf("holdfast crash --kind simulate --engines %s --seed %d", t.cell.Engine, seed)
 }

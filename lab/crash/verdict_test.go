@@ -1,13 +1,11 @@
 package crash
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,202 +19,64 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 )
 
-func TestMessages(t *testing.T) {
-	want := []message{{kind: tellAcked, a: 1<<63 + 5, b: 3}, {kind: tellWrong, text: "so it is"}, {kind: tellMetrics, b: 1<<64 - 1}}
-	found := entry{Key: "a\x00b", N: 7, Gen: 2, Len: 1 << 20, Sum: commits.DigestOf([]byte("x"))}
-	want = append(want, messageOf(found))
-	var stream []byte
-	for _, m := range want {
-		stream = m.append(stream)
-	}
-	r := bufio.NewReader(bytes.NewReader(stream))
-	var got []message
-	for {
-		m, err := receive(r)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, m)
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-	if e, err := entryOf(got[3]); err != nil || e != found {
-		t.Errorf("%v, %v", e, err)
-	}
-	if _, err := entryOf(message{text: "short"}); err == nil {
-		t.Error("an entry without a digest is one")
-	}
-	// A child that is killed in the middle of a message has not told it.
-	for cut := 1; cut < len(message{kind: tellAcked, a: 300, b: 3, text: "x"}.append(nil)); cut++ {
-		part := message{kind: tellAcked, a: 300, b: 3, text: "x"}.append(nil)[:cut]
-		if m, err := receive(bufio.NewReader(bytes.NewReader(part))); !errors.Is(err, io.EOF) {
-			t.Errorf("%d bytes of a message are %v, %v", cut, m, err)
-		}
-	}
-	if _, err := receive(bufio.NewReader(strings.NewReader("w\x00\x00\xff\xff\xff\x7f"))); err == nil || errors.Is(err, io.EOF) {
-		t.Errorf("a text of 256 MiB: %v", err)
-	}
-}
-
-// TestLedger: what counts as promised, and where in the record.
-func TestLedger(t *testing.T) {
-	l := &ledger{began: time.Now()}
-	at := position(0)
-	hear := func(kind byte, a, b uint64, text string) {
-		at += 10
-		l.hear(message{kind: kind, a: a, b: b, text: text}, holdfast.Power, func(uint64) position { return at })
-	}
-	hear(tellPhase, phaseOpened, 0, "")
-	hear(tellIssued, 5, 0, "")
-	hear(tellIssued, 4, 0, "")                       // told late
-	hear(tellAcked, 2, uint64(holdfast.Power), "")   // at 40
-	hear(tellAcked, 3, uint64(holdfast.Process), "") // at 50
-	hear(tellSynced, 4, 0, "")                       // at 60
-	hear(tellShown, 2, uint64(holdfast.Power), "")   // at 70
-	hear(tellSaved, 9, 0, "")                        // at 80
-	hear(tellSaved, 9, uint64(holdfast.Power), "")   // at 90
-	hear(tellCut, 3, 0, "")                          // at 100
-	hear(tellMetrics, 5, 2, "")
-	hear(tellPhase, phaseClosed, 5, "") // at 120
-	hear(tellPhase, phaseOpened, 0, "")
-	hear(tellMetrics, 7, 1, "")
-	for _, test := range []struct {
-		pos           position
-		bound, shown  uint64
-		acks          int
-		offset, first interval
-	}{
-		{0, 0, 0, 0, interval{0, 9}, interval{0, 3}},
-		{40, 0, 0, 0, interval{0, 9}, interval{0, 3}},
-		{41, 2, 0, 1, interval{0, 9}, interval{0, 3}},
-		{51, 2, 0, 2, interval{0, 9}, interval{0, 3}}, // Process does not survive this
-		{61, 4, 0, 3, interval{0, 9}, interval{0, 3}},
-		{90, 4, 2, 3, interval{0, 9}, interval{0, 3}},
-		{91, 4, 2, 3, interval{9, 9}, interval{0, 3}},
-		{never, 5, 2, 4, interval{9, 9}, interval{0, 3}},
-	} {
-		h := &history{Survives: holdfast.Power, Level: holdfast.Power}
-		h.begin(0, 1)
-		h.add(l, test.pos)
-		if h.Issued != 5 || h.Bound != test.bound || h.Shown != test.shown || len(h.Acks) != test.acks || h.Offset != test.offset || h.First != test.first {
-			t.Errorf("cut at %d: %+v", test.pos, h)
-		}
-	}
-	if commits, syncs := l.perCommit(); commits != 12 || syncs != 3 {
-		t.Errorf("%d commits, %d syncs", commits, syncs)
-	}
-	if list := l.findings(); len(list) != 0 {
-		t.Errorf("%q", list)
-	}
-
-	hear(tellRefused, 0, 0, "the disk is full") // a refusal that stops nothing
-	hear(tellIssued, 6, 0, "")
-	hear(tellAcked, 6, uint64(holdfast.Power), "")
-	hear(tellRefused, 1, 0, "stopped")
-	hear(tellAcked, 6, uint64(holdfast.Power), "") // was under way
-	if list := l.findings(); len(list) != 0 {
-		t.Errorf("%q", list)
-	}
-	hear(tellIssued, 7, 0, "")
-	hear(tellAcked, 7, uint64(holdfast.Power), "")
-	hear(tellWrong, 0, 0, "two and two is five")
-	hear(tellError, 1, 0, "no space")
-	hear(tellMetrics, 1, 1<<64-1, "")
-	list := strings.Join(l.findings(), "\n")
-	for _, want := range []string{"batch 7 was acknowledged after a failed write", "two and two is five", "the victim failed: no space"} {
-		if !strings.Contains(list, want) {
-			t.Errorf("no %q in %q", want, list)
-		}
-	}
-	if !l.full {
-		t.Error("a full disk is not told")
-	}
-	if _, syncs := l.perCommit(); syncs != holdfast.Unknown {
-		t.Errorf("%d syncs of an engine that does not tell", syncs)
-	}
-}
-
-func TestGenerations(t *testing.T) {
-	h := &history{}
-	h.begin(0, 1)
-	h.Issued, h.Bound = 90, 40
-	h.begin(1, 51)
-	if h.Issued != 50 || h.Bound != 40 {
-		t.Errorf("%+v", h)
-	}
-	h.begin(2, 45) // what the second one did was taken back too
-	for n, gen := range map[uint64]uint32{1: 0, 44: 0, 45: 2, 51: 2, 99: 2} {
-		if got := h.generation(n); got != gen {
-			t.Errorf("%d is of generation %d, want %d", n, got, gen)
-		}
-	}
-	c := h.clone()
-	c.begin(3, 10)
-	if h.generation(20) != 0 || c.generation(20) != 3 {
-		t.Error("a clone shares its segments")
-	}
-}
-
 // row is a cell of an engine that promises given.
-func row(kind Kind, given holdfast.Level) cell {
-	return cell{Engine: "x", Subject: kv.Name, Level: holdfast.Memory, Given: given, Kind: kind}
+func row(kind Kind, given holdfast.Level) kinds.Row {
+	return kinds.Row{Engine: "x", Subject: subjects.KV.Name, Level: holdfast.Memory, Given: given, Kind: kind}
 }
 
 func TestVerdicts(t *testing.T) {
 	fragile := row(Power, holdfast.Process)
-	fragile.capabilities.Memory = holdfast.Promise{Given: holdfast.Process, CutMayCorrupt: true}
+	fragile.Capabilities.Memory = holdfast.Promise{Given: holdfast.Process, CutMayCorrupt: true}
 	fragileKill := fragile
 	fragileKill.Kind = Kill
 	refused := row(Kill, 0)
-	refused.notAvailable = "it cannot"
-	good := Judgement{Survived: 9, Last: 9, Acked: 9, Kept: 9}
-	gone := Judgement{Survived: 5, Last: 5, Acked: 9, Kept: 5, Gone: 4, Window: 12}
-	lost := Judgement{Survived: 5, Last: 5, Acked: 9, Kept: 5, Lost: 4, Window: 12, Findings: []string{"4 are lost"}}
+	refused.NotAvailable = "it cannot"
+	good := protocol.Judgement{Survived: 9, Last: 9, Acked: 9, Kept: 9}
+	gone := protocol.Judgement{Survived: 5, Last: 5, Acked: 9, Kept: 5, Gone: 4, Window: 12}
+	lost := protocol.Judgement{Survived: 5, Last: 5, Acked: 9, Kept: 5, Lost: 4, Window: 12, Findings: []string{"4 are lost"}}
 	slow := gone
-	slow.Window = float64(windowLimit.Milliseconds()) + 1
+	slow.Window = float64(kinds.WindowLimit.Milliseconds()) + 1
 	for name, test := range map[string]struct {
-		cell      cell
-		judgement []Judgement
+		cell      kinds.Row
+		judgement []protocol.Judgement
 		fatal     bool
 		want      Verdict
 		why       string
 	}{
-		"held":                         {row(Kill, holdfast.Process), []Judgement{good, good}, false, Held, ""},
-		"stronger than needed":         {row(Kill, holdfast.Power), []Judgement{good}, false, Held, ""},
-		"lost":                         {row(Kill, holdfast.Process), []Judgement{good, lost}, false, Broken, "4 are lost"},
-		"torn":                         {row(Power, holdfast.Process), []Judgement{{Torn: 1, Findings: []string{"half"}}}, false, Broken, "half"},
-		"out of order":                 {row(Kill, holdfast.Memory), []Judgement{{OutOfOrder: 1}}, false, Broken, ""},
-		"wrong":                        {row(Kill, holdfast.Memory), []Judgement{{Wrong: 1}}, false, Broken, ""},
-		"a recovery failure":           {row(Power, holdfast.Power), []Judgement{good}, true, Broken, ""},
-		"weaker, nothing lost":         {row(Kill, holdfast.Memory), []Judgement{good}, false, AsDocumented, "nothing acknowledged was lost"},
-		"weaker, some lost":            {row(Kill, holdfast.Memory), []Judgement{gone, good}, false, AsDocumented, "lost at most 4 commits, 12 ms"},
-		"weaker, within the window":    {row(Power, holdfast.Process), []Judgement{gone}, false, AsDocumented, "loss window 50ms"},
-		"weaker, beyond the window":    {row(Power, holdfast.Process), []Judgement{slow}, false, Broken, "loss window"},
-		"weaker, and does not open":    {row(Power, holdfast.Process), []Judgement{good}, true, Broken, ""},
-		"a whole store may go":         {fragile, []Judgement{good}, true, AsDocumented, "a power cut may cost the whole store: 1 of 1 did"},
-		"but not with kill -9":         {fragileKill, []Judgement{good}, true, Broken, ""},
+		"held":                         {row(Kill, holdfast.Process), []protocol.Judgement{good, good}, false, Held, ""},
+		"stronger than needed":         {row(Kill, holdfast.Power), []protocol.Judgement{good}, false, Held, ""},
+		"lost":                         {row(Kill, holdfast.Process), []protocol.Judgement{good, lost}, false, Broken, "4 are lost"},
+		"torn":                         {row(Power, holdfast.Process), []protocol.Judgement{{Torn: 1, Findings: []string{"half"}}}, false, Broken, "half"},
+		"out of order":                 {row(Kill, holdfast.Memory), []protocol.Judgement{{OutOfOrder: 1}}, false, Broken, ""},
+		"wrong":                        {row(Kill, holdfast.Memory), []protocol.Judgement{{Wrong: 1}}, false, Broken, ""},
+		"a recovery failure":           {row(Power, holdfast.Power), []protocol.Judgement{good}, true, Broken, ""},
+		"weaker, nothing lost":         {row(Kill, holdfast.Memory), []protocol.Judgement{good}, false, AsDocumented, "nothing acknowledged was lost"},
+		"weaker, some lost":            {row(Kill, holdfast.Memory), []protocol.Judgement{gone, good}, false, AsDocumented, "lost at most 4 commits, 12 ms"},
+		"weaker, within the window":    {row(Power, holdfast.Process), []protocol.Judgement{gone}, false, AsDocumented, "loss window 50ms"},
+		"weaker, beyond the window":    {row(Power, holdfast.Process), []protocol.Judgement{slow}, false, Broken, "loss window"},
+		"weaker, and does not open":    {row(Power, holdfast.Process), []protocol.Judgement{good}, true, Broken, ""},
+		"a whole store may go":         {fragile, []protocol.Judgement{good}, true, AsDocumented, "a power cut may cost the whole store: 1 of 1 did"},
+		"but not with kill -9":         {fragileKill, []protocol.Judgement{good}, true, Broken, ""},
 		"seen without a cut":           {row(Power, holdfast.Power), nil, false, Broken, "by the victim"},
 		"refused":                      {refused, nil, false, NotAvailable, "it cannot"},
 		"nothing tried":                {row(Kill, holdfast.Process), nil, false, NotAvailable, "the run ended before"},
-		"a simulation that went well":  {cell{Engine: "x", Kind: Simulate}, []Judgement{{}}, false, Held, ""},
-		"a simulation that went wrong": {cell{Engine: "x", Kind: Simulate}, []Judgement{{Wrong: 1}}, false, Broken, ""},
+		"a simulation that went well":  {kinds.Row{Engine: "x", Kind: Simulate}, []protocol.Judgement{{}}, false, Held, ""},
+		"a simulation that went wrong": {kinds.Row{Engine: "x", Kind: Simulate}, []protocol.Judgement{{Wrong: 1}}, false, Broken, ""},
 	} {
 		tally := newTally(test.cell, 7)
 		if name == "seen without a cut" {
-			tally.wrong("by the victim")
+			tally.Wrong("by the victim")
 		}
 		for _, j := range test.judgement {
-			tally.add(j, test.fatal)
-			if j.broken() || test.fatal {
+			tally.Judged(j, test.fatal)
+			if j.Broken() || test.fatal {
 				tally.result.Findings = append(tally.result.Findings, j.Findings...)
 			}
 		}
@@ -232,21 +92,21 @@ func TestVerdicts(t *testing.T) {
 
 func TestTally(t *testing.T) {
 	tally := newTally(row(Kill, holdfast.Process), 7)
-	tally.add(Judgement{Acked: 10, Kept: 8, Lost: 2, Torn: 1, OutOfOrder: 3, Wrong: 4, Window: 7}, true)
-	tally.add(Judgement{Acked: 10, Kept: 9, Lost: 0, Gone: 1, Window: 20}, false)
+	tally.Judged(protocol.Judgement{Acked: 10, Kept: 8, Lost: 2, Torn: 1, OutOfOrder: 3, Wrong: 4, Window: 7}, true)
+	tally.Judged(protocol.Judgement{Acked: 10, Kept: 9, Lost: 0, Gone: 1, Window: 20}, false)
 	for _, ms := range []time.Duration{30, 10, 20} {
-		tally.recovered(ms * time.Millisecond)
+		tally.Recovered(ms * time.Millisecond)
 	}
-	tally.synced(100, 25)
-	tally.synced(100, 25)
-	tally.note("by the way")
-	tally.note("by the way")
+	tally.Synced(100, 25)
+	tally.Synced(100, 25)
+	tally.Note("by the way")
+	tally.Note("by the way")
 	r := tally.finish()
 	if r.Cuts != 2 || r.Acked != 20 || r.Survived != 17 || r.Lost != 2 || r.Torn != 1 || r.OutOfOrder != 3 || r.Wrong != 4 || r.RecoveryFailures != 1 ||
 		r.LostCommits != 2 || r.LossWindowMs != 20 || r.RecoveryMs != (Recovery{20, 30}) || r.SyncsPerAck != 0.25 || r.Seed != 7 || r.Why != "1 recovery failures; by the way" {
 		t.Errorf("%+v", r)
 	}
-	tally.synced(100, holdfast.Unknown)
+	tally.Synced(100, holdfast.Unknown)
 	if r := tally.finish(); r.SyncsPerAck != holdfast.Unknown {
 		t.Errorf("%v syncs per batch, of which some are not known", r.SyncsPerAck)
 	}
@@ -323,7 +183,7 @@ func TestPlan(t *testing.T) {
 			controls++
 		case c.Kind == Simulate:
 			simulated++
-		case c.notAvailable == "" && c.Given == 0:
+		case c.NotAvailable == "" && c.Given == 0:
 			t.Errorf("%+v", c)
 		}
 		rows[fmt.Sprint(c.Engine, c.Level, c.Kind, c.Subject)] = true
@@ -338,11 +198,12 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%v, %v", p.engines, err)
 	}
 	for _, c := range p.cells {
-		if c.Engine == mem.Name && c.Level > holdfast.Memory && c.notAvailable == "" {
+		if c.Engine == mem.Name && c.Level > holdfast.Memory && c.NotAvailable == "" {
 			t.Errorf("%+v", c)
 		}
 	}
-	// Raft and its peers: a row at Process and Power unless levels are named; a peer is tested with raft alone, and if it is named.
+	// Raft and its peers: a row at Process and Power unless levels are named; a peer is tested with raft alone, and if
+	// it is named.
 	type expected struct {
 		q        Request
 		subjects string
@@ -367,7 +228,7 @@ func TestPlan(t *testing.T) {
 			if !c.Control {
 				rows++
 			}
-			if !c.Control && c.notAvailable == "" {
+			if !c.Control && c.NotAvailable == "" {
 				n++
 			}
 		}
@@ -389,7 +250,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestCuts: what is named is what each row gets; half of the default is for rows that tell less, and the header says so.
+// TestCuts: what is named is what each row gets; half of the default is for rows that tell less, and the header
+// says so.
 func TestCuts(t *testing.T) {
 	five := 5
 	for name, test := range map[string]struct {
@@ -415,7 +277,7 @@ func TestCuts(t *testing.T) {
 			switch n := p.rounds(c); {
 			case c.Control && n != min(p.cuts, 8):
 				t.Errorf("%s: %d cuts of a control", name, n)
-			case !c.Control && c.notAvailable == "":
+			case !c.Control && c.NotAvailable == "":
 				got[c.Subject+" "+c.Level.String()] = n
 			}
 		}
@@ -428,7 +290,7 @@ func TestCuts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, out.String(), test.header)
 		}
 	}
-	faults := cell{Subject: kv.Name, Kind: Faults, Given: holdfast.Power}
+	faults := kinds.Row{Subject: subjects.KV.Name, Kind: Faults, Given: holdfast.Power}
 	if p := (&runPlan{cuts: 20}); p.rounds(faults) != 10 {
 		t.Errorf("faults by default: %d", p.rounds(faults))
 	}
@@ -439,18 +301,18 @@ func TestCuts(t *testing.T) {
 
 // TestReportFits80Columns, with rows of every kind, and says of a run that ended early that it did.
 func TestReportFits80Columns(t *testing.T) {
-	r := &Report{Plan: PlanJSON{Kinds: Kinds(), Subjects: []string{kv.Name, rafts.Name}, Command: "holdfast crash"}, Partial: "interrupted at 40 %, after 12 crashes"}
+	r := &Report{Plan: PlanJSON{Kinds: Kinds(), Subjects: []string{subjects.KV.Name, subjects.Raft.Name}, Command: "holdfast crash"}, Partial: "interrupted at 40 %, after 12 crashes"}
 	for _, kind := range Kinds() {
 		for _, subject := range r.Plan.Subjects {
-			tally := newTally(cell{Engine: notWritten, Kind: kind, Subject: subject, Level: holdfast.Process, Given: holdfast.Process}, 1)
-			tally.add(Judgement{Acked: 1234567, Kept: 1234567, Gone: 3, Window: 12.345}, false)
+			tally := newTally(kinds.Row{Engine: notWritten, Kind: kind, Subject: subject, Level: holdfast.Process, Given: holdfast.Process}, 1)
+			tally.Judged(protocol.Judgement{Acked: 1234567, Kept: 1234567, Gone: 3, Window: 12.345}, false)
 			if kind == Simulate {
-				tally.simulated(Simulated{Histories: 1, PowerCuts: 12345, Reads: 7654321, Faults: 99})
+				tally.Simulated(Simulated{Histories: 1, PowerCuts: 12345, Reads: 7654321, Faults: 99})
 			}
 			r.Results = append(r.Results, tally.finish())
 		}
 	}
-	r.Results = append(r.Results, newTally(cell{Engine: noSyncs, Kind: Power, Subject: kv.Name, Control: true}, 1).finish())
+	r.Results = append(r.Results, newTally(kinds.Row{Engine: noSyncs, Kind: Power, Subject: subjects.KV.Name, Control: true}, 1).finish())
 	var out strings.Builder
 	screen{console.Screen{W: &out, Width: 80}}.report(r)
 	for line := range strings.Lines(out.String()) {
@@ -498,7 +360,7 @@ func TestNothingToTest(t *testing.T) {
 	if err := (&runPlan{}).nothing(); !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(err.Error(), faultsLevel) {
 		t.Errorf("faults below power: %v", err)
 	}
-	device := &runPlan{cells: []cell{{Engine: "mem", Kind: Power, Level: holdfast.Memory, notAvailable: noDevice, capabilities: mem.Describe()}}}
+	device := &runPlan{cells: []kinds.Row{{Engine: "mem", Kind: Power, Level: holdfast.Memory, NotAvailable: noDevice, Capabilities: mem.Describe()}}}
 	if err := device.nothing(); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "or --kind") || strings.Contains(err.Error(), "--levels") {
 		t.Errorf("a disk for memory: %v", err)
 	}
@@ -534,8 +396,8 @@ func TestSimulations(t *testing.T) {
 	}
 	// One that fails ends them: it is the one to run again.
 	fails, seeds = 0, nil
-	tally := newTally(cell{Engine: mem.Name, Kind: Simulate}, 10)
-	if err := (&runner{lab: lab}).simulate(t.Context(), tally.cell, 10, &runPlan{length: time.Hour}, tally); err != nil || !slices.Equal(seeds, []uint64{10, 11, 12}) {
+	tally := newTally(kinds.Row{Engine: mem.Name, Kind: Simulate}, 10)
+	if err := lab.kindRunner(nil, "").Session(t.Context(), tally.cell, 10, 1, time.Hour, tally); err != nil || !slices.Equal(seeds, []uint64{10, 11, 12}) {
 		t.Errorf("%v, seeds %v", err, seeds)
 	}
 	if r := tally.finish(); r.Verdict != Broken || r.Seed != 12 || r.Replay != "holdfast crash --kind simulate --engines mem --seed 12" ||
@@ -581,12 +443,12 @@ func checkReport(t *testing.T, text []byte) *Report {
 // TestSchemaIsStrict breaks a right report in several ways.
 func TestSchemaIsStrict(t *testing.T) {
 	ok := newTally(row(Kill, holdfast.Process), 7)
-	ok.add(Judgement{Acked: 3, Kept: 3}, false)
+	ok.Judged(protocol.Judgement{Acked: 3, Kept: 3}, false)
 	none := row(Power, 0)
-	none.notAvailable = "it cannot"
+	none.NotAvailable = "it cannot"
 	r := &Report{Schema: Schema, Machine: Machine{"x", "x", 1, "x"}, Missing: []Missing{{Faults, "no root"}},
 		Plan:    PlanJSON{Engines: []string{"x"}, Levels: holdfast.Levels(), Kinds: []Kind{Kill}, Subjects: []string{"kv"}, Cuts: 1, FS: "ext4", Command: "x"},
-		Results: []Result{ok.finish(), newTally(none, 1).finish(), newTally(cell{Engine: "x", Kind: Simulate}, 1).finish()}}
+		Results: []Result{ok.finish(), newTally(none, 1).finish(), newTally(kinds.Row{Engine: "x", Kind: Simulate}, 1).finish()}}
 	var text bytes.Buffer
 	if err := console.WriteJSON(&text, r); err != nil {
 		t.Fatal(err)
@@ -632,22 +494,22 @@ func TestSchemaIsStrict(t *testing.T) {
 
 // TestHeldControlSpoilsTheReport, whatever else there is.
 func TestHeldControlSpoilsTheReport(t *testing.T) {
-	lie := func(j Judgement, fatal bool) Result {
+	lie := func(j protocol.Judgement, fatal bool) Result {
 		c := row(Kill, holdfast.Process)
 		c.Control, c.Engine = true, notWritten
 		tally := newTally(c, 1)
-		tally.add(j, fatal)
+		tally.Judged(j, fatal)
 		return tally.finish()
 	}
 	for name, test := range map[string]struct {
 		result Result
 		held   bool
 	}{
-		"lost":             {lie(Judgement{Lost: 1}, false), false},
-		"held":             {lie(Judgement{Acked: 1, Kept: 1}, false), true},
-		"wrong in another": {lie(Judgement{Wrong: 1}, false), true},
-		"does not open":    {lie(Judgement{}, true), true},
-		"not tried":        {newTally(cell{Control: true}, 1).finish(), true},
+		"lost":             {lie(protocol.Judgement{Lost: 1}, false), false},
+		"held":             {lie(protocol.Judgement{Acked: 1, Kept: 1}, false), true},
+		"wrong in another": {lie(protocol.Judgement{Wrong: 1}, false), true},
+		"does not open":    {lie(protocol.Judgement{}, true), true},
+		"not tried":        {newTally(kinds.Row{Control: true}, 1).finish(), true},
 	} {
 		r := &Report{Results: []Result{test.result}}
 		if r.heldControls() != test.held || r.brokenRows() != 0 {

@@ -1,4 +1,4 @@
-package crash
+package subjects
 
 import (
 	"bytes"
@@ -14,14 +14,15 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/contender"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
-// rafts is a store for hashicorp/raft, ours on an engine or a peer's own, worked as raft works it: one goroutine writes terms,
-// votes and entries, another deletes what is in a snapshot, and others read.
-var rafts = Subject{
+// Raft is a store for hashicorp/raft, ours on an engine or a peer's own, worked as raft works it: one goroutine
+// writes terms, votes and entries, another deletes what is in a snapshot, and others read.
+var Raft = Subject{
 	Name: "raft", About: "the Raft store: terms, votes, entries, conflicts, snapshots, wipes, gaps",
-	work: raftWork, read: raftRead, judge: raftJudge,
+	begin: raftBegin, work: raftWork, read: raftRead, judge: raftJudge,
 }
 
 // tracking is what a store has that keeps the commit index.
@@ -31,7 +32,7 @@ type tracking interface {
 }
 
 // openRaft opens the store that there is on an engine.
-func openRaft(s spec, e holdfast.Engine) (contender.RaftStore, func() error, error) {
+func openRaft(s protocol.Spec, e holdfast.Engine) (contender.RaftStore, func() error, error) {
 	store, closeStore, err := contender.OpenRaft(e, raftlog.Options{Level: s.Level, Monotonic: s.Monotonic})
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the store: %w", err)
@@ -39,13 +40,13 @@ func openRaft(s spec, e holdfast.Engine) (contender.RaftStore, func() error, err
 	return store, closeStore, nil
 }
 
-// raftHistory enters what a judge must know of the store.
-func (c cell) raftHistory(h *history) {
-	if c.peer {
-		h.Monotonic = contender.Monotonic(c.Engine)
+// raftBegin enters what a judge must know of the store.
+func raftBegin(h *protocol.History, engine string, peer bool) {
+	if peer {
+		h.Monotonic = contender.Monotonic(engine)
 		return
 	}
-	h.Monotonic = mix(h.Seed, 78)%2 == 0
+	h.Monotonic = commits.Mix(h.Seed, 78)%2 == 0
 }
 
 // raftVictim works on an open store.
@@ -72,11 +73,13 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		}
 	}()
 	if w.model == nil {
-		h := &history{Seed: w.spec.Seed, Segments: w.spec.Segments, Skipped: w.spec.Skipped, Monotonic: w.spec.Monotonic}
-		w.model = h.raftFold(w.next-1, nil, nil)
+		h := &protocol.History{Seed: w.spec.Seed, Segments: w.spec.Segments, Skipped: w.spec.Skipped,
+			Monotonic: w.spec.Monotonic}
+		w.model = raftFold(h, w.next-1, nil, nil)
 	}
 	_, peer := e.(contender.RaftEngine)
-	v := &raftVictim{worker: w, store: store, given: e.Capabilities().Promise(w.spec.Level).Given, peer: peer, model: w.model}
+	given := e.Capabilities().Promise(w.spec.Level).Given
+	v := &raftVictim{worker: w, store: store, given: given, peer: peer, model: w.model}
 	if m, ok := store.(raft.MonotonicLogStore); (ok && m.IsMonotonic()) != w.spec.Monotonic {
 		w.wrong("the store does not say that it is monotonic, or wrongly so")
 	}
@@ -91,7 +94,7 @@ func raftWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	}
 	var group sync.WaitGroup
 	for i := range uint64(2) {
-		r := rand.New(rand.NewPCG(mix(w.spec.Seed, 6), mix(w.next, i)))
+		r := rand.New(rand.NewPCG(commits.Mix(w.spec.Seed, 6), commits.Mix(w.next, i)))
 		w.start(&group, func() error {
 			for w.rest(stop, 2*time.Millisecond) {
 				if err := v.look(r); err != nil {
@@ -143,7 +146,8 @@ func (v *raftVictim) write(stop <-chan struct{}) error {
 	return nil
 }
 
-// begin makes and tells the operation at number n. The model has taken the one before already, should that be still under way.
+// begin makes and tells the operation at number n. The model has taken the one before already, should that be
+// still under way.
 func (v *raftVictim) begin(n uint64) *raftOp {
 	v.state.Lock()
 	defer v.state.Unlock()
@@ -155,7 +159,7 @@ func (v *raftVictim) begin(n uint64) *raftOp {
 	o := v.model.p.raftOp(v.spec.Gen, n, v.model)
 	v.busy = append(v.busy, &o)
 	v.moves++
-	v.report.send(tellIssued, o.end(), 0)
+	v.report.Send(protocol.TellIssued, o.end(), 0)
 	return &o
 }
 
@@ -302,7 +306,7 @@ const (
 	entryCommit = "commit"
 )
 
-func raftRead(c *check, e holdfast.Engine, emit func(entry)) error {
+func raftRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	store, closeStore, err := openRaft(c.spec, e)
 	if err != nil {
 		return err
@@ -321,7 +325,7 @@ const (
 )
 
 // raftAll tells all that is in a store.
-func raftAll(store contender.RaftStore, wrong func(format string, args ...any)) (found []entry, err error) {
+func raftAll(store contender.RaftStore, wrong func(format string, args ...any)) (found []commits.Found, err error) {
 	first, err := store.FirstIndex()
 	if err != nil {
 		return nil, err
@@ -330,13 +334,13 @@ func raftAll(store contender.RaftStore, wrong func(format string, args ...any)) 
 	if err != nil {
 		return nil, err
 	}
-	found = append(found, entry{Key: entryFirst, N: first}, entry{Key: entryLast, N: last})
+	found = append(found, commits.Found{Key: entryFirst, N: first}, commits.Found{Key: entryLast, N: last})
 	if t, ok := store.(tracking); ok {
 		commit, err := t.GetCommitIndex()
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, entry{Key: entryCommit, N: commit})
+		found = append(found, commits.Found{Key: entryCommit, N: commit})
 	}
 	for _, key := range raftNames() {
 		e, err := storedKey(store, key)
@@ -400,39 +404,40 @@ func storedUint(store contender.RaftStore, key string) (uint64, error) {
 }
 
 // storedKey tells what a key holds; its length is 0 if it is not there.
-func storedKey(store contender.RaftStore, key string) (entry, error) {
+func storedKey(store contender.RaftStore, key string) (commits.Found, error) {
 	if key == raftTerm || key == raftVoteTerm {
 		n, err := storedUint(store, key)
 		if n == 0 || err != nil {
-			return entry{}, err
+			return commits.Found{}, err
 		}
 		return uintEntry(key, n), nil
 	}
 	value, err := store.Get([]byte(key))
 	if contender.KeyMissing(err) || err == nil && len(value) == 0 {
-		return entry{}, nil
+		return commits.Found{}, nil
 	}
 	return commits.NewFound(key, value), err
 }
 
-func uintEntry(key string, n uint64) entry { return entry{Key: key, N: n, Len: 8} }
+func uintEntry(key string, n uint64) commits.Found { return commits.Found{Key: key, N: n, Len: 8} }
 
 // logEntry describes what is at an index; its digest covers all fields.
-func logEntry(index uint64, l *raft.Log) entry {
+func logEntry(index uint64, l *raft.Log) commits.Found {
 	e := commits.NewFound(fmt.Sprintf("l/%d", index), l.Data)
 	if len(l.Data) < commits.HeaderSize {
 		e.N, e.Gen = uint64(l.AppendedAt.Unix()), uint32(l.AppendedAt.Nanosecond())
 	}
-	text := fmt.Appendf(nil, "%d %d %d %d %t %d %d ", l.Index, l.Term, l.Type, l.AppendedAt.UnixNano(), l.AppendedAt.IsZero(), len(l.Data), len(l.Extensions))
+	text := fmt.Appendf(nil, "%d %d %d %d %t %d %d ", l.Index, l.Term, l.Type, l.AppendedAt.UnixNano(),
+		l.AppendedAt.IsZero(), len(l.Data), len(l.Extensions))
 	e.Sum = commits.DigestOf(bytes.Join([][]byte{text, l.Data, l.Extensions}, nil))
 	return e
 }
 
 // entries tells what raftAll must find in this state.
-func (s *raftState) entries(tracked bool) []entry {
-	list := []entry{{Key: entryFirst, N: s.first}, {Key: entryLast, N: s.last}}
+func (s *raftState) entries(tracked bool) []commits.Found {
+	list := []commits.Found{{Key: entryFirst, N: s.first}, {Key: entryLast, N: s.last}}
 	if tracked {
-		list = append(list, entry{Key: entryCommit, N: s.committed()})
+		list = append(list, commits.Found{Key: entryCommit, N: s.committed()})
 	}
 	for _, key := range raftNames() {
 		switch m, ok := s.stable[key]; {

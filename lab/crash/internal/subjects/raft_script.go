@@ -1,8 +1,7 @@
-package crash
+package subjects
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
 // The keys that hashicorp/raft keeps its term and its vote under.
@@ -80,7 +80,7 @@ type raftMark struct {
 
 // raftState is what a store for Raft holds, as a model.
 type raftState struct {
-	p           plan
+	p           script
 	monotonic   bool // no gaps, nothing overwritten
 	logs        map[uint64]raftMark
 	stable      map[string]raftMark
@@ -96,8 +96,9 @@ type raftState struct {
 	onKey func(key string, old, now raftMark)
 }
 
-func newRaftState(p plan, monotonic bool) *raftState {
-	return &raftState{p: p, monotonic: monotonic, logs: map[uint64]raftMark{}, stable: map[string]raftMark{}, base: 1 + mix(p.Seed, 79)%3*70}
+func newRaftState(p script, monotonic bool) *raftState {
+	return &raftState{p: p, monotonic: monotonic, logs: map[uint64]raftMark{}, stable: map[string]raftMark{},
+		base: 1 + commits.Mix(p.Seed, 79)%3*70}
 }
 
 // committed is the commit index that the store tells.
@@ -179,7 +180,7 @@ func (s *raftState) undo(o *raftOp) {
 }
 
 // raftOp makes the operation that begins at number n of a generation, in a state.
-func (p plan) raftOp(gen uint32, n uint64, s *raftState) raftOp {
+func (p script) raftOp(gen uint32, n uint64, s *raftState) raftOp {
 	r := p.Random(gen, n)
 	o := raftOp{n: n, gen: gen, size: 1}
 	count, term, lastTerm := len(s.logs), s.stable[raftTerm].n, s.logs[s.last].term
@@ -271,8 +272,8 @@ func (o *raftOp) remove(s *raftState, index uint64) {
 }
 
 // raftLog makes the entry that number n of a generation stores at an index.
-func (p plan) raftLog(index uint64, m raftMark) *raft.Log {
-	r := rand.New(rand.NewPCG(mix(p.Seed, uint64(m.gen), 3), mix(m.n)))
+func (p script) raftLog(index uint64, m raftMark) *raft.Log {
+	r := rand.New(rand.NewPCG(commits.Mix(p.Seed, uint64(m.gen), 3), commits.Mix(m.n)))
 	l := &raft.Log{Index: index, Term: m.term, AppendedAt: time.Unix(int64(m.n), int64(m.gen)).UTC()}
 	key, size := fmt.Sprintf("l/%d", index), commits.HeaderSize+r.IntN(200)
 	switch what := r.IntN(20); {
@@ -285,7 +286,8 @@ func (p plan) raftLog(index uint64, m raftMark) *raft.Log {
 	case what == 2:
 		l.Type = raft.LogConfiguration
 	case what < 6:
-		l.Extensions = p.Value(nil, key+"/extensions", commits.Written{N: m.n, Gen: m.gen, Size: commits.HeaderSize + r.IntN(40)})
+		w := commits.Written{N: m.n, Gen: m.gen, Size: commits.HeaderSize + r.IntN(40)}
+		l.Extensions = p.Value(nil, key+"/extensions", w)
 	case what < 10:
 		l.AppendedAt = time.Time{}
 	}
@@ -297,8 +299,8 @@ func (p plan) raftLog(index uint64, m raftMark) *raft.Log {
 }
 
 // raftValue makes what number n of a generation sets a key to.
-func (p plan) raftValue(key string, m raftMark) []byte {
-	r := rand.New(rand.NewPCG(mix(p.Seed, uint64(m.gen), 4), mix(m.n)))
+func (p script) raftValue(key string, m raftMark) []byte {
+	r := rand.New(rand.NewPCG(commits.Mix(p.Seed, uint64(m.gen), 4), commits.Mix(m.n)))
 	size := commits.HeaderSize + r.IntN(40)
 	if key != raftCandidate && r.IntN(4) == 0 {
 		size += r.IntN(20 << 10)
@@ -306,19 +308,19 @@ func (p plan) raftValue(key string, m raftMark) []byte {
 	return p.Value(nil, key, commits.Written{N: m.n, Gen: m.gen, Size: size})
 }
 
-// span is numbers from one to another.
-type span struct{ From, To uint64 }
-
-// raftFold goes through the operations of a history up to number upto. prepare, if it is not nil, is given the empty state; visit is
-// called after each number, with the operation that it is of, and with that beside which this one ran, if there is one.
-func (h *history) raftFold(upto uint64, prepare func(s *raftState), visit func(s *raftState, o, beside *raftOp, n uint64)) *raftState {
-	s := newRaftState(planOf(h.Seed), h.Monotonic)
+// raftFold goes through the operations of a history up to number upto. prepare, if it is not nil, is given the
+// empty state; visit is called after each number, with the operation that it is of, and with that beside which
+// this one ran, if there is one.
+func raftFold(
+	h *protocol.History, upto uint64, prepare func(s *raftState), visit func(s *raftState, o, beside *raftOp, n uint64),
+) *raftState {
+	s := newRaftState(scriptOf(h.Seed), h.Monotonic)
 	if prepare != nil {
 		prepare(s)
 	}
 	var beside *raftOp
 	for n := uint64(1); n <= upto; {
-		gen, end := h.part(n)
+		gen, end := h.Part(n)
 		o := s.p.raftOp(gen, n, s)
 		if beside != nil && beside.gen != gen {
 			beside = nil
@@ -331,7 +333,7 @@ func (h *history) raftFold(upto uint64, prepare func(s *raftState), visit func(s
 			}
 		}
 		if beside != nil {
-			if slices.Contains(h.Skipped, span{beside.n, beside.end()}) {
+			if slices.Contains(h.Skipped, protocol.Span{From: beside.n, To: beside.end()}) {
 				s.undo(beside)
 			}
 			beside = nil
@@ -342,16 +344,4 @@ func (h *history) raftFold(upto uint64, prepare func(s *raftState), visit func(s
 		n = last + 1
 	}
 	return s
-}
-
-// part is the generation that applied n, and the last number that it may have applied.
-func (h *history) part(n uint64) (gen uint32, end uint64) {
-	end = math.MaxUint64
-	for i := len(h.Segments) - 1; i >= 0; i-- {
-		if h.Segments[i].From <= n {
-			return h.Segments[i].Gen, end
-		}
-		end = h.Segments[i].From - 1
-	}
-	return 0, end
 }

@@ -1,4 +1,4 @@
-package crash
+package subjects
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
-// events is package store/event: appends through several writers, a follower that tells what it was
+// Event is package store/event: appends through several writers, a follower that tells what it was
 // shown, offsets, and truncation.
-var events = Subject{
+var Event = Subject{
 	Name: "event", About: "the event store: appends, a follower, offsets, truncation",
 	work: eventWork, read: eventRead, judge: eventJudge,
 }
@@ -23,7 +24,7 @@ var events = Subject{
 const follower = "follower"
 
 // appended makes the events of the append that begins at position first.
-func (p plan) appended(gen uint32, first uint64) []event.Event {
+func (p script) appended(gen uint32, first uint64) []event.Event {
 	r := p.Random(gen, first)
 	list := make([]event.Event, 1+r.IntN(4))
 	for i := range list {
@@ -36,7 +37,8 @@ func (p plan) appended(gen uint32, first uint64) []event.Event {
 		if first%3 == 0 {
 			id = fmt.Sprintf("%d-%d", gen, n)
 		}
-		list[i] = event.Event{Type: fmt.Sprintf("type-%d", n%5), ID: id, Origin: fmt.Sprint(gen), Time: time.Unix(0, int64(n)), Data: p.Value(nil, "event", commits.Written{N: n, Gen: gen, Size: size})}
+		list[i] = event.Event{Type: fmt.Sprintf("type-%d", n%5), ID: id, Origin: fmt.Sprint(gen), Time: time.Unix(0, int64(n)),
+			Data: p.Value(nil, "event", commits.Written{N: n, Gen: gen, Size: size})}
 	}
 	return list
 }
@@ -59,7 +61,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	given := e.Capabilities().Promise(w.spec.Level).Given
-	p := planOf(w.spec.Seed)
+	p := scriptOf(w.spec.Seed)
 	var group, readers sync.WaitGroup
 	for range w.spec.Writers {
 		w.start(&group, func() error {
@@ -70,7 +72,7 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				list := p.appended(w.spec.Gen, first)
 				last := first + uint64(len(list)) - 1
 				w.next = last + 1
-				w.report.send(tellIssued, last, 0)
+				w.report.Send(protocol.TellIssued, last, 0)
 				pending, err := s.Submit(ctx, list...)
 				w.mu.Unlock()
 				for i := range list {
@@ -123,16 +125,16 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				w.wrong("a follower was shown position %d, not %d", e.Position, next)
 			}
 			next++
-			w.report.send(tellShown, e.Position, uint64(given))
+			w.report.Send(protocol.TellShown, e.Position, uint64(given))
 			if e.Position%32 == 0 {
-				w.report.send(tellSaved, e.Position, 0)
+				w.report.Send(protocol.TellSaved, e.Position, 0)
 				if err := s.SaveOffset(ctx, follower, e.Position); err != nil {
 					if ctx.Err() != nil || w.refused(err) {
 						return nil
 					}
 					return fmt.Errorf("saving an offset: %w", err)
 				}
-				w.report.send(tellSaved, e.Position, uint64(given))
+				w.report.Send(protocol.TellSaved, e.Position, uint64(given))
 			}
 		}
 		return nil
@@ -144,14 +146,14 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 				continue
 			}
 			first := last - kept
-			w.report.send(tellCut, first, 0)
+			w.report.Send(protocol.TellCut, first, 0)
 			if _, err := s.TruncateBefore(ctx, first); err != nil {
 				if ctx.Err() != nil || w.refused(err) {
 					return nil
 				}
 				return fmt.Errorf("truncating: %w", err)
 			}
-			w.report.send(tellCut, first, uint64(given))
+			w.report.Send(protocol.TellCut, first, uint64(given))
 		}
 		return nil
 	})
@@ -167,19 +169,19 @@ const (
 	entryOffset = "offset"
 )
 
-func eventRead(c *check, e holdfast.Engine, emit func(entry)) error {
+func eventRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	s, err := event.Open(e, event.Options{Level: c.spec.Level})
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
 	ctx := context.Background()
 	read := func() error {
-		emit(entry{Key: entryFirst, N: s.First()})
+		emit(commits.Found{Key: entryFirst, N: s.First()})
 		offset, err := s.LoadOffset(ctx, follower)
 		if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 			return err
 		}
-		emit(entry{Key: entryOffset, N: offset})
+		emit(commits.Found{Key: entryOffset, N: offset})
 		next := s.First()
 		for ev, err := range s.Events(ctx, s.First(), 0) {
 			if err != nil {
@@ -200,7 +202,7 @@ func eventRead(c *check, e holdfast.Engine, emit func(entry)) error {
 }
 
 // eventEntry describes an event; its digest covers all of it.
-func eventEntry(e event.Event) entry {
+func eventEntry(e event.Event) commits.Found {
 	text := fmt.Appendf(nil, "%q %q %q %d %q ", e.Type, e.ID, e.Origin, e.Time.UnixNano(), e.Metadata)
 	found := commits.NewFound(fmt.Sprintf("e/%d", e.Position), e.Data)
 	found.N = e.Position
@@ -209,14 +211,14 @@ func eventEntry(e event.Event) entry {
 }
 
 // eventJudge walks through the appends that were made and compares.
-func eventJudge(h *history, found []entry) Judgement {
+func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 	var (
-		j Judgement
+		j protocol.Judgement
 		v = commits.Verdict{Missing: map[uint64]bool{}}
 	)
-	p := planOf(h.Seed)
+	p := scriptOf(h.Seed)
 	first, offset := uint64(1), uint64(0)
-	there := map[uint64]entry{}
+	there := map[uint64]commits.Found{}
 	for _, e := range found {
 		switch e.Key {
 		case entryFirst:
@@ -236,7 +238,7 @@ func eventJudge(h *history, found []entry) Judgement {
 			v.Find(commits.Wrong, "positions from %d to %d are there, and nobody appended them", n, v.Last)
 			break
 		}
-		gen := h.generation(n)
+		gen := h.Generation(n)
 		list := p.appended(gen, n)
 		last := n + uint64(len(list)) - 1
 		inside, gone := 0, 0
@@ -272,16 +274,16 @@ func eventJudge(h *history, found []entry) Judgement {
 		}
 		n = last + 1
 	}
-	within := func(what string, got uint64, want interval) {
+	within := func(what string, got uint64, want protocol.Interval) {
 		if got < want.Low || got > max(want.High, want.Low) {
 			v.Find(commits.Wrong, "%s is %d, and must be from %d to %d", what, got, want.Low, max(want.High, want.Low))
 		}
 	}
-	within("the first position", first, interval{max(h.First.Low, 1), max(h.First.High, 1)})
+	within("the first position", first, protocol.Interval{Low: max(h.First.Low, 1), High: max(h.First.High, 1)})
 	within("the saved offset", offset, h.Offset)
 	if offset > v.Last {
 		v.Find(commits.Wrong, "the saved offset is %d, but the log ends with %d", offset, v.Last)
 	}
-	j.settle(h, v)
+	j.Settle(h, v)
 	return j
 }

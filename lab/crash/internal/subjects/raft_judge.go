@@ -1,4 +1,4 @@
-package crash
+package subjects
 
 import (
 	"fmt"
@@ -9,12 +9,13 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
 // raftFound is what there is in a store for Raft, by index and by key.
 type raftFound struct {
-	logs    map[uint64]entry
-	keys    map[string]entry
+	logs    map[uint64]commits.Found
+	keys    map[string]commits.Found
 	commit  uint64
 	tracked bool // there is a commit index
 }
@@ -33,36 +34,36 @@ func (f *raftFound) key(key string) raftMark {
 // sameMark compares what can be found.
 func sameMark(a, b raftMark) bool { return a.n == b.n && a.gen == b.gen }
 
-// raftJudge finds the operation after which a store holds exactly what is there. If there is none, it takes the one that
-// explains it best and tells what is different.
-func raftJudge(h *history, found []entry) Judgement {
+// raftJudge finds the operation after which a store holds exactly what is there. If there is none, it takes the
+// one that explains it best and tells what is different.
+func raftJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 	var (
-		j Judgement
+		j protocol.Judgement
 		v commits.Verdict
 	)
 	f := raftSort(&v, found)
 	seen := f.knownOnly(&v, h)
 	m := &raftMatch{h: h, f: f, seen: seen}
-	h.raftFold(h.Issued, m.begin, m.visit)
+	raftFold(h, h.Issued, m.begin, m.visit)
 	if !m.matches {
 		v.Last = m.best
 		raftBlame(&v, h, f)
-		j.settle(h, v)
+		j.Settle(h, v)
 		return j
 	}
 	v.Last, v.Missing = m.at, map[uint64]bool{}
 	for n := m.skipped.From; m.skipped.From > 0 && n <= m.skipped.To; n++ {
 		v.Missing[n] = true
 	}
-	if j.settle(h, v); len(v.Missing) > 0 && !j.broken() {
-		j.Survived, j.Skipped = j.Last, []span{m.skipped}
+	if j.Settle(h, v); len(v.Missing) > 0 && !j.Broken() {
+		j.Survived, j.Skipped = j.Last, []protocol.Span{m.skipped}
 	}
 	return j
 }
 
 // raftSort sorts what was found, and finds what contradicts itself.
-func raftSort(v *commits.Verdict, found []entry) *raftFound {
-	f := &raftFound{logs: map[uint64]entry{}, keys: map[string]entry{}}
+func raftSort(v *commits.Verdict, found []commits.Found) *raftFound {
+	f := &raftFound{logs: map[uint64]commits.Found{}, keys: map[string]commits.Found{}}
 	var first, last uint64
 	for _, e := range found {
 		twice := false
@@ -95,16 +96,18 @@ func raftSort(v *commits.Verdict, found []entry) *raftFound {
 		low, high = indexes[0], indexes[len(indexes)-1]
 	}
 	if first != low || last != high {
-		v.Find(commits.Wrong, "the log says that it is from index %d to %d, but there are entries from %d to %d", first, last, low, high)
+		v.Find(commits.Wrong, "the log says that it is from index %d to %d, but there are entries from %d to %d",
+			first, last, low, high)
 	}
 	return f
 }
 
-// knownOnly takes out what no operation has written as it is, and returns the last number that wrote something of what is there.
-func (f *raftFound) knownOnly(v *commits.Verdict, h *history) (seen uint64) {
-	p := planOf(h.Seed)
+// knownOnly takes out what no operation has written as it is, and returns the last number that wrote something of
+// what is there.
+func (f *raftFound) knownOnly(v *commits.Verdict, h *protocol.History) (seen uint64) {
+	p := scriptOf(h.Seed)
 	goodLogs, goodKeys, why := map[uint64]bool{}, map[string]bool{}, map[string]string{}
-	compare := func(got, want entry, n uint64, keep func()) {
+	compare := func(got, want commits.Found, n uint64, keep func()) {
 		if got == want {
 			seen = max(seen, n)
 			keep()
@@ -112,7 +115,7 @@ func (f *raftFound) knownOnly(v *commits.Verdict, h *history) (seen uint64) {
 		}
 		why[got.Key] = fmt.Sprintf("it does not hold what was stored: %v", want)
 	}
-	h.raftFold(h.Issued, func(s *raftState) {
+	raftFold(h, h.Issued, func(s *raftState) {
 		s.onLog = func(index uint64, _, now raftMark) {
 			if e, ok := f.logs[index]; ok && sameMark(now, f.log(index)) {
 				compare(e, logEntry(index, p.raftLog(index, now)), now.n, func() { goodLogs[index] = true })
@@ -128,11 +131,11 @@ func (f *raftFound) knownOnly(v *commits.Verdict, h *history) (seen uint64) {
 			compare(e, commits.NewFound(o.key, p.raftValue(o.key, s.stable[o.key])), n, func() { goodKeys[o.key] = true })
 		}
 	})
-	strange := func(e entry) {
+	strange := func(e commits.Found) {
 		text := why[e.Key]
 		switch {
 		case text != "":
-		case e.N > 0 && e.N <= h.Issued && e.Gen != h.generation(e.N) && strings.HasPrefix(e.Key, "l/"):
+		case e.N > 0 && e.N <= h.Issued && e.Gen != h.Generation(e.N) && strings.HasPrefix(e.Key, "l/"):
 			text = "a crash had taken that back, or nobody stored it"
 		default:
 			text = "no operation stored that there"
@@ -156,15 +159,15 @@ func (f *raftFound) knownOnly(v *commits.Verdict, h *history) (seen uint64) {
 
 // raftMatch compares what was found with each state of a history.
 type raftMatch struct {
-	h      *history
+	h      *protocol.History
 	f      *raftFound
 	seen   uint64
 	differ int // indexes and keys in which the state is another
 
 	matches bool
-	at      uint64 // the last number after which nothing differs
-	skipped span   // but these had no effect
-	best    uint64 // the first number after which the least differs
+	at      uint64        // the last number after which nothing differs
+	skipped protocol.Span // but these had no effect
+	best    uint64        // the first number after which the least differs
 	least   int
 }
 
@@ -173,7 +176,7 @@ func (m *raftMatch) begin(s *raftState) {
 	s.onLog = func(index uint64, old, now raftMark) { m.change(m.f.log(index), old, now) }
 	s.onKey = func(key string, old, now raftMark) { m.change(m.f.key(key), old, now) }
 	m.least = m.differ + 1<<20
-	m.compare(s, 0, span{})
+	m.compare(s, 0, protocol.Span{})
 }
 
 func (m *raftMatch) change(found, old, now raftMark) {
@@ -186,7 +189,7 @@ func (m *raftMatch) change(found, old, now raftMark) {
 }
 
 // compare enters the state after number n, without those of skipped.
-func (m *raftMatch) compare(s *raftState, n uint64, skipped span) {
+func (m *raftMatch) compare(s *raftState, n uint64, skipped protocol.Span) {
 	if n < m.seen {
 		return
 	}
@@ -209,22 +212,22 @@ func (m *raftMatch) visit(s *raftState, o, beside *raftOp, n uint64) {
 	if beside != nil {
 		// The deletion may not have happened, though what ran beside it is done.
 		s.undo(beside)
-		m.compare(s, n, span{beside.n, beside.end()})
+		m.compare(s, n, protocol.Span{From: beside.n, To: beside.end()})
 		for _, index := range beside.removed {
 			s.drop(index)
 		}
 	}
-	m.compare(s, n, span{})
+	m.compare(s, n, protocol.Span{})
 }
 
 // raftBlame finds the operations up to v.Last of which something is missing, and says of each whether all of it is.
-func raftBlame(v *commits.Verdict, h *history, f *raftFound) {
+func raftBlame(v *commits.Verdict, h *protocol.History, f *raftFound) {
 	var ops []*raftOp
 	opOf := func(n uint64) *raftOp { // n is not above v.Last
 		return ops[sort.Search(len(ops)-1, func(i int) bool { return ops[i].end() >= n })]
 	}
 	gone, set, staged := map[uint64]uint64{}, map[string]uint64{}, uint64(0) // by index and key, the last number that
-	s := h.raftFold(v.Last, nil, func(_ *raftState, o, _ *raftOp, n uint64) {
+	s := raftFold(h, v.Last, nil, func(_ *raftState, o, _ *raftOp, n uint64) {
 		if n == o.n {
 			ops = append(ops, o)
 		}

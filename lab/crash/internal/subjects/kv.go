@@ -1,4 +1,4 @@
-package crash
+package subjects
 
 import (
 	"bytes"
@@ -10,17 +10,19 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
-// kv is the bare contract: concurrent writers of batches that set, overwrite, delete and
+// KV is the bare contract: concurrent writers of batches that set, overwrite, delete and
 // range-delete, while snapshots check themselves.
-var kv = Subject{
-	Name: "kv", About: "the contract: concurrent batches, overwrites, deletes, range deletes, large values, snapshots, reopening",
-	work: kvWork, read: kvRead, judge: kvJudge,
+var KV = Subject{
+	Name:  "kv",
+	About: "the contract: concurrent batches, overwrites, deletes, range deletes, large values, snapshots, reopening",
+	work:  kvWork, read: kvRead, judge: kvJudge,
 }
 
 func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
-	p := planOf(w.spec.Seed)
+	p := scriptOf(w.spec.Seed)
 	weaker := w.weaker(e)
 	var group sync.WaitGroup
 	for range w.spec.Writers {
@@ -39,7 +41,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 				}
 				p.Fill(&b, &scratch, w.spec.Gen, n)
 				w.next++
-				w.report.send(tellIssued, n, 0)
+				w.report.Send(protocol.TellIssued, n, 0)
 				r, err := e.Apply(&b, level)
 				w.mu.Unlock()
 				w.spent.Add(int64(b.Size()))
@@ -83,7 +85,7 @@ func (w *worker) look(e holdfast.Engine) error {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	defer s.Close()
-	last, v, err := planOf(w.spec.Seed).Glance(s)
+	last, v, err := scriptOf(w.spec.Seed).Glance(s)
 	if err != nil {
 		if w.refused(err) {
 			return nil
@@ -99,7 +101,7 @@ func (w *worker) look(e holdfast.Engine) error {
 	return nil
 }
 
-func kvRead(c *check, e holdfast.Engine, emit func(entry)) error {
+func kvRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 	it := e.Scan(holdfast.Range{})
 	defer it.Close()
 	var before []byte
@@ -134,8 +136,8 @@ func kvRead(c *check, e holdfast.Engine, emit func(entry)) error {
 }
 
 // kvJudge compares what there is with what there must be after the last batch of which something is there.
-func kvJudge(h *history, found []entry) (j Judgement) {
-	j.settle(h, planOf(h.Seed).Judge(found, h.generation, 0, h.Issued))
+func kvJudge(h *protocol.History, found []commits.Found) (j protocol.Judgement) {
+	j.Settle(h, scriptOf(h.Seed).Judge(found, h.Generation, 0, h.Issued))
 	return j
 }
 

@@ -1,4 +1,4 @@
-package crash
+package kinds
 
 import (
 	"context"
@@ -9,38 +9,43 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
 const (
-	cutsPerRecord = 10 // of one recorded victim
-	cutsPerFault  = 5
+	CutsPerRecord = 10 // of one recorded victim
+	CutsPerFault  = 5
 	diskSize      = 1 << 30 // sparse
 )
 
-func (r *runner) diskOptions(c cell) blockdev.Options {
-	return blockdev.Options{FS: c.FS, Size: max(diskSize, blockdev.MinSize(c.FS)), Dir: r.dir.Path}
+func (r *Runner) diskOptions(c Row) blockdev.Options {
+	return blockdev.Options{FS: c.FS, Size: max(diskSize, blockdev.MinSize(c.FS)), Dir: r.Dir}
 }
 
 // recorded is one victim's run on a recorded disk.
 type recorded struct {
 	record *blockdev.Record
-	ledger *ledger
-	spec   spec
+	ledger *protocol.Ledger
+	spec   protocol.Spec
 	acked  []int // positions of marks of acknowledgements
 	flush  []int // positions of flushes
 }
 
 // record runs a victim on a disk for a while, and cuts the power. before is called with the engine's
 // place before the victim starts.
-func (r *runner) record(ctx context.Context, d *blockdev.Disk, c cell, s spec, length time.Duration, during func()) (*recorded, error) {
-	v := &victim{command: r.child, spec: s, ledger: &ledger{}, entry: c.capabilities, place: func(n uint64) position {
+func (r *Runner) record(
+	ctx context.Context, d *blockdev.Disk, c Row, s protocol.Spec, length time.Duration, during func(),
+) (*recorded, error) {
+	place := func(n uint64) protocol.Position {
 		if at := d.Mark(n); at != blockdev.Unrecorded {
-			return position(at)
+			return protocol.Position(at)
 		}
-		return never
-	}}
+		return protocol.Never
+	}
+	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, entry: c.Capabilities, place: place}
 	rec := &recorded{ledger: v.ledger, spec: s}
 	m := moment{delay: length}
 	if err := r.runVictim(ctx, v, m, func() {
@@ -90,15 +95,18 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 }
 
 // powerSession records one victim, and judges what cuts of the power would have left.
-func (r *runner) powerSession(ctx context.Context, c cell, seed uint64, cuts int, t *tally) error {
-	rnd := rand.New(rand.NewPCG(mix(seed, 2), 0))
+func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
+	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 2), 0))
 	d, err := blockdev.New(ctx, r.diskOptions(c))
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
-	h := c.history(seed)
-	h.begin(0, 1)
+	h, err := r.history(c, seed)
+	if err != nil {
+		return err
+	}
+	h.Begin(0, 1)
 	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, h, rnd), r.recordLength(c, rnd), nil)
 	if err != nil {
 		return r.lost(ctx, err)
@@ -128,14 +136,14 @@ func (r *runner) powerSession(ctx context.Context, c cell, seed uint64, cuts int
 }
 
 // lost tells an interrupt from a failure.
-func (r *runner) lost(ctx context.Context, err error) error {
+func (r *Runner) lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
 	return err
 }
 
-func (r *runner) powerVictim(c cell, d *blockdev.Disk, h *history, rnd *rand.Rand) spec {
+func (r *Runner) powerVictim(c Row, d *blockdev.Disk, h *protocol.History, rnd *rand.Rand) protocol.Spec {
 	s := r.victimSpec(c, d.Path(), h, powerRate)
 	if !c.Control && rnd.IntN(2) == 0 {
 		s.Reopen = int64(250 * time.Millisecond)
@@ -144,26 +152,29 @@ func (r *runner) powerVictim(c cell, d *blockdev.Disk, h *history, rnd *rand.Ran
 }
 
 // recordLength is how long a victim works before the power is cut, from its first acknowledgement on.
-func (r *runner) recordLength(c cell, rnd *rand.Rand) time.Duration {
-	if c.Given < c.Kind.survives() {
+func (r *Runner) recordLength(c Row, rnd *rand.Rand) time.Duration {
+	if c.Given < c.Kind.Survives() {
 		// Longer than the limit that its loss window is held to.
-		return windowLimit + 300*time.Millisecond
+		return WindowLimit + 300*time.Millisecond
 	}
 	return 200*time.Millisecond + time.Duration(rnd.Int64N(int64(700*time.Millisecond)))
 }
 
 // powerCut judges one image. It returns the history up to the cut and what survived; nil if no more is to be made
 // of it.
-func (r *runner) powerCut(ctx context.Context, c cell, rec *recorded, h *history, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t *tally) (*history, uint64, error) {
+func (r *Runner) powerCut(
+	ctx context.Context, c Row, rec *recorded, h *protocol.History,
+	at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t Tally,
+) (*protocol.History, uint64, error) {
 	if ctx.Err() != nil {
 		return nil, 0, console.ErrInterrupted
 	}
-	h = h.clone()
-	h.add(rec.ledger, position(at))
+	h = h.Clone()
+	h.Add(rec.ledger, protocol.Position(at))
 	image := rec.record.Cut(at, policy)
 	mounted, err := image.Mount(ctx, r.diskOptions(c))
 	if errors.Is(err, holdfast.ErrCorrupt) {
-		t.note("%s itself refused an image (%v)", c.FS, err)
+		t.Note("%s itself refused an image (%v)", c.FS, err)
 		return nil, 0, nil
 	}
 	if err != nil {
@@ -174,10 +185,11 @@ func (r *runner) powerCut(ctx context.Context, c cell, rec *recorded, h *history
 	if err != nil {
 		return nil, 0, r.lost(ctx, err)
 	}
-	if fatal || j.broken() {
-		ev := &evidence{cell: c, history: h, spec: rec.spec, image: image,
-			when: fmt.Sprintf("power cut before event %d of %d, keeping %v of what was not flushed: %+v", at, rec.record.Len(), policy, image.Fate())}
-		t.breaks(r, ev, j)
+	if fatal || j.Broken() {
+		ev := &Scene{Row: c, History: h, Spec: rec.spec, Image: image,
+			When: fmt.Sprintf("power cut before event %d of %d, keeping %v of what was not flushed: %+v",
+				at, rec.record.Len(), policy, image.Fate())}
+		t.Breaks(ev, j)
 		return nil, 0, mounted.Close()
 	}
 	h.Skipped = append(h.Skipped, j.Skipped...)
@@ -185,14 +197,19 @@ func (r *runner) powerCut(ctx context.Context, c cell, rec *recorded, h *history
 }
 
 // powerAgain lets a victim go on with what a cut has left, and cuts the power again.
-func (r *runner) powerAgain(ctx context.Context, c cell, first *recorded, h *history, survived uint64, at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t *tally) error {
+func (r *Runner) powerAgain(
+	ctx context.Context, c Row, first *recorded, h *protocol.History, survived uint64,
+	at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t Tally,
+) error {
 	d, err := blockdev.Restore(ctx, r.diskOptions(c), first.record.Cut(at, policy))
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
-	h.begin(first.spec.Gen+1, survived+1)
-	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, h, rnd), 100*time.Millisecond+time.Duration(rnd.Int64N(int64(300*time.Millisecond))), nil)
+	h.Begin(first.spec.Gen+1, survived+1)
+	s := r.powerVictim(c, d, h, rnd)
+	length := 100*time.Millisecond + time.Duration(rnd.Int64N(int64(300*time.Millisecond)))
+	rec, err := r.record(ctx, d, c, s, length, nil)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
@@ -212,15 +229,18 @@ func (r *runner) powerAgain(ctx context.Context, c cell, first *recorded, h *his
 
 // faultSession lets a disk refuse flushes or writes while a victim works, and judges what is on the
 // disk then.
-func (r *runner) faultSession(ctx context.Context, c cell, seed uint64, cuts int, t *tally) error {
-	rnd := rand.New(rand.NewPCG(mix(seed, 3), 0))
+func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
+	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 3), 0))
 	d, err := blockdev.New(ctx, r.diskOptions(c))
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
-	h := c.history(seed)
-	h.begin(0, 1)
+	h, err := r.history(c, seed)
+	if err != nil {
+		return err
+	}
+	h.Begin(0, 1)
 	s := r.victimSpec(c, d.Path(), h, powerRate)
 	s.Failing = true
 	fault := faultOf(rnd)
@@ -235,7 +255,7 @@ func (r *runner) faultSession(ctx context.Context, c cell, seed uint64, cuts int
 	rec.judgeVictim(c, fmt.Sprintf("with %+v: ", fault), t)
 	if err := d.Close(); err != nil {
 		// A file system that cannot write its own records may refuse to go in order.
-		t.note("unmounting after a fault: %v", err)
+		t.Note("unmounting after a fault: %v", err)
 	}
 	for i := range cuts {
 		policy := blockdev.Subset(rnd.Uint64())
@@ -253,22 +273,15 @@ func (r *runner) faultSession(ctx context.Context, c cell, seed uint64, cuts int
 }
 
 // judgeVictim enters what the victim itself saw, once for all cuts, and what its acknowledgements took.
-func (rec *recorded) judgeVictim(c cell, when string, t *tally) {
-	l := rec.ledger
-	l.mu.Lock()
-	findings, refused, acked := l.findings(), len(l.refused), 0
-	for _, a := range l.acks {
-		if a.batch {
-			acked++
-		}
-	}
-	l.mu.Unlock()
-	t.synced(int64(acked), int64(len(rec.flush)))
+func (rec *recorded) judgeVictim(c Row, when string, t Tally) {
+	findings := rec.ledger.Findings()
+	acked, refused := rec.ledger.Told()
+	t.Synced(int64(acked), int64(len(rec.flush)))
 	if c.Kind == Faults && refused == 0 && len(findings) == 0 {
-		t.note("in some rounds no write was refused in time")
+		t.Note("in some rounds no write was refused in time")
 	}
 	for _, finding := range findings {
-		t.wrong(when + finding)
+		t.Wrong(when + finding)
 	}
 }
 

@@ -1,8 +1,7 @@
-package crash
+package subjects
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -16,12 +15,13 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/contender"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
 // raftOps lists the operations of a history up to a number.
-func raftOps(h *history, upto uint64) (ops []*raftOp) {
-	h.raftFold(upto, nil, func(s *raftState, o, _ *raftOp, n uint64) {
+func raftOps(h *protocol.History, upto uint64) (ops []*raftOp) {
+	raftFold(h, upto, nil, func(s *raftState, o, _ *raftOp, n uint64) {
 		if n == o.end() {
 			ops = append(ops, o)
 		}
@@ -30,23 +30,24 @@ func raftOps(h *history, upto uint64) (ops []*raftOp) {
 }
 
 // raftAfter is what there is after an operation.
-func raftAfter(h *history, o *raftOp) []entry { return h.raftFold(o.end(), nil, nil).entries(true) }
+func raftAfter(h *protocol.History, o *raftOp) []commits.Found {
+	return raftFold(h, o.end(), nil, nil).entries(true)
+}
 
 // toldRaft is a history in which one victim was promised the first acked operations, and began issued.
-func toldRaft(h history, survives, level holdfast.Level, acked, issued int) *history {
+func toldRaft(h protocol.History, survives, level holdfast.Level, acked, issued int) *protocol.History {
 	h.Survives, h.Level = survives, level
-	h.begin(0, 1)
+	h.Begin(0, 1)
 	ops := raftOps(&h, 5000)
-	l := &ledger{issued: ops[issued-1].end()}
+	h.Issued = ops[issued-1].end()
 	for i, o := range ops[:acked] {
-		l.acks = append(l.acks, ack{n: o.end(), batch: true, level: level, at: time.Duration(i+1) * time.Millisecond})
+		h.Promise(protocol.Ack{N: o.end(), Batch: true, Level: level, At: time.Duration(i+1) * time.Millisecond})
 	}
-	h.add(l, never)
 	return &h
 }
 
-// TestRaftModelIsTheStore: what the judge expects after each operation is what a correct store holds, with gaps and without; and
-// all kinds of operations come up.
+// TestRaftModelIsTheStore: what the judge expects after each operation is what a correct store holds, with gaps
+// and without; and all kinds of operations come up.
 func TestRaftModelIsTheStore(t *testing.T) {
 	for _, monotonic := range []bool{false, true} {
 		kinds, besides := map[string]int{}, 0
@@ -58,9 +59,9 @@ func TestRaftModelIsTheStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer store.Close()
-			h := &history{Seed: seed, Survives: holdfast.Power, Monotonic: monotonic}
-			h.begin(2, 1)
-			v := &raftVictim{worker: &worker{}, store: store, model: newRaftState(planOf(seed), monotonic)}
+			h := &protocol.History{Seed: seed, Survives: holdfast.Power, Monotonic: monotonic}
+			h.Begin(2, 1)
+			v := &raftVictim{worker: &worker{}, store: store, model: newRaftState(scriptOf(seed), monotonic)}
 			for n := uint64(1); n < 5000; {
 				o := v.model.p.raftOp(2, n, v.model)
 				kind := fmt.Sprint(o.kind)
@@ -93,7 +94,7 @@ func TestRaftModelIsTheStore(t *testing.T) {
 					t.Fatalf("seed %d after operation %d, %v: %s", seed, o.n, &o, commits.Difference(found, want))
 				}
 				h.Issued, h.Bound = n-1, n-1
-				if j := raftJudge(h, found); j.broken() || j.Survived != n-1 || len(j.Findings) > 0 {
+				if j := raftJudge(h, found); j.Broken() || j.Survived != n-1 || len(j.Findings) > 0 {
 					t.Fatalf("seed %d after operation %d, %v: %+v", seed, o.n, &o, j)
 				}
 			}
@@ -110,11 +111,11 @@ func TestRaftModelIsTheStore(t *testing.T) {
 
 // TestRaftJudgeFindsWhatIsWrong makes each kind of violation by hand.
 func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
-	base := history{Seed: 11}
-	base.begin(0, 1)
+	base := protocol.History{Seed: 11}
+	base.Begin(0, 1)
 	ops := raftOps(&base, 5000)
-	state := func(i int) []entry { return raftAfter(&base, ops[i]) }
-	committed := func(i int) uint64 { return base.raftFold(ops[i].end(), nil, nil).committed() }
+	state := func(i int) []commits.Found { return raftAfter(&base, ops[i]) }
+	committed := func(i int) uint64 { return raftFold(&base, ops[i].end(), nil, nil).committed() }
 	// find is the first operation of that description from the 40th on, up to which acknowledgements go in most tests.
 	find := func(what func(i int, o *raftOp) bool) int {
 		for i, o := range ops {
@@ -125,16 +126,18 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		t.Fatal("no such operation; take another seed")
 		return 0
 	}
-	key := func(found []entry, name string) int {
-		i := slices.IndexFunc(found, func(e entry) bool { return e.Key == name })
+	key := func(found []commits.Found, name string) int {
+		i := slices.IndexFunc(found, func(e commits.Found) bool { return e.Key == name })
 		if i < 0 {
 			t.Fatalf("no %s; take another seed", name)
 		}
 		return i
 	}
-	power := func(acked int) *history { return toldRaft(base, holdfast.Power, holdfast.Power, acked, acked+8) }
+	power := func(acked int) *protocol.History {
+		return toldRaft(base, holdfast.Power, holdfast.Power, acked, acked+8)
+	}
 	// without takes the entries of some indexes away, and mends what the log says of itself.
-	mend := func(found []entry) []entry {
+	mend := func(found []commits.Found) []commits.Found {
 		first, last := uint64(0), uint64(0)
 		for _, e := range found {
 			var index uint64
@@ -148,13 +151,13 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		found[key(found, entryFirst)].N, found[key(found, entryLast)].N = first, last
 		return found
 	}
-	without := func(found []entry, indexes ...uint64) []entry {
-		return mend(slices.DeleteFunc(found, func(e entry) bool {
+	without := func(found []commits.Found, indexes ...uint64) []commits.Found {
+		return mend(slices.DeleteFunc(found, func(e commits.Found) bool {
 			return slices.ContainsFunc(indexes, func(index uint64) bool { return e.Key == fmt.Sprintf("l/%d", index) })
 		}))
 	}
-	entryOf := func(o *raftOp, i uint64) entry {
-		return logEntry(o.from+i, planOf(base.Seed).raftLog(o.from+i, raftMark{o.n + i, o.gen, o.term}))
+	entryOf := func(o *raftOp, i uint64) commits.Found {
+		return logEntry(o.from+i, scriptOf(base.Seed).raftLog(o.from+i, raftMark{o.n + i, o.gen, o.term}))
 	}
 
 	vote := find(func(i int, o *raftOp) bool {
@@ -174,14 +177,14 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 	term := find(func(i int, o *raftOp) bool { return o.key == raftTerm && ops[i+1].kind == raftStore })
 
 	// besideUndone is the state in which the deletion has not happened, but what ran beside it has.
-	besideUndone := func() []entry {
+	besideUndone := func() []commits.Found {
 		h := base
-		h.Skipped = []span{{ops[beside].n, ops[beside].end()}}
-		return h.raftFold(ops[beside+1].end(), nil, nil).entries(true)
+		h.Skipped = []protocol.Span{{From: ops[beside].n, To: ops[beside].end()}}
+		return raftFold(&h, ops[beside+1].end(), nil, nil).entries(true)
 	}
 	for name, test := range map[string]struct {
-		history *history
-		found   []entry
+		history *protocol.History
+		found   []commits.Found
 		want    counts // but for acked and kept
 		says    string
 	}{
@@ -192,45 +195,45 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		"everything lost":            {power(60), entriesOfNothing(), counts{lost: 60}, "only the first 0 are there"},
 		"the last ones lost":         {power(several + 2), state(several - 1), counts{survived: several, lost: 2}, "2 acknowledged ones are lost"},
 		"a weaker level loses":       {toldRaft(base, holdfast.Power, holdfast.Process, several+2, several+2), state(several - 1), counts{survived: several, gone: 2}, ""},
-		"a vote forgotten": {power(vote + 4), func() []entry {
+		"a vote forgotten": {power(vote + 4), func() []commits.Found {
 			found := state(vote + 3)
 			before := state(vote - 1)
 			found[key(found, raftVoteTerm)] = before[key(before, raftVoteTerm)]
 			found[key(found, raftCandidate)] = before[key(before, raftCandidate)]
 			return found
 		}(), counts{order: 2, lost: 2}, "LastVoteTerm is "},
-		"a vote for another": {power(vote + 4), func() []entry {
+		"a vote for another": {power(vote + 4), func() []commits.Found {
 			found := state(vote + 3)
 			before := state(vote - 1)
 			found[key(found, raftCandidate)] = before[key(before, raftCandidate)]
 			return found
 		}(), counts{order: 1, lost: 1}, "LastVoteCand is that of operation"},
-		"a vote gone": {power(vote + 4), func() []entry {
+		"a vote gone": {power(vote + 4), func() []commits.Found {
 			found := state(vote + 3)
 			i := key(found, raftCandidate)
 			return slices.Delete(found, i, i+1)
 		}(), counts{order: 1, lost: 1}, "LastVoteCand is not there"},
-		"a vote invented": {power(60), func() []entry {
+		"a vote invented": {power(60), func() []commits.Found {
 			found := state(59)
 			found[key(found, raftVoteTerm)].N = 1 << 40
 			return found
 		}(), counts{wrong: 1, order: 1, lost: 1}, "no operation stored that there"},
-		"a vote damaged": {power(60), func() []entry {
+		"a vote damaged": {power(60), func() []commits.Found {
 			found := state(59)
 			found[key(found, raftCandidate)].Sum[2] ^= 1
 			return found
 		}(), counts{wrong: 1, order: 1, lost: 1}, "it does not hold what was stored"},
-		"the term gone back": {power(term + 2), func() []entry {
+		"the term gone back": {power(term + 2), func() []commits.Found {
 			found := state(term + 1)
 			before := state(term - 1)
 			found[key(found, raftTerm)] = before[key(before, raftTerm)]
 			return found
 		}(), counts{order: 1, lost: 1}, "CurrentTerm is "},
-		"a deleted entry come back": {power(front + 2), func() []entry {
+		"a deleted entry come back": {power(front + 2), func() []commits.Found {
 			o, old := ops[front], state(front-1)
 			return mend(append(state(front+1), old[key(old, fmt.Sprintf("l/%d", o.removed[1]))]))
 		}(), counts{torn: 1, lost: 1}, "which it deleted, is there"},
-		"a deletion undone": {power(front + 2), func() []entry {
+		"a deletion undone": {power(front + 2), func() []commits.Found {
 			found := state(front + 1)
 			old := state(front - 1)
 			for _, index := range ops[front].removed {
@@ -238,11 +241,11 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 			}
 			return mend(found)
 		}(), counts{order: 1, lost: 1}, "which it deleted, is there"},
-		"an entry of another leader come back": {power(conflict + 2), func() []entry {
+		"an entry of another leader come back": {power(conflict + 2), func() []commits.Found {
 			found, old := state(conflict+1), state(conflict-1)
 			return mend(append(found, old[key(old, fmt.Sprintf("l/%d", ops[conflict].to))]))
 		}(), counts{torn: 1, lost: 1}, "which it deleted, is there"},
-		"an entry of another leader instead": {power(conflict + 2), func() []entry {
+		"an entry of another leader instead": {power(conflict + 2), func() []commits.Found {
 			found, old := state(conflict+1), state(conflict-1)
 			name := fmt.Sprintf("l/%d", ops[conflict].from)
 			found[key(found, name)] = old[key(old, name)]
@@ -251,50 +254,50 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		"a hole": {power(several + 2), without(state(several+1), ops[several].from+1), counts{torn: 1, lost: 1}, "which it stored, is not there"},
 		"the last entries in part": {power(several), without(state(several), ops[several].to, ops[several].to-1),
 			counts{survived: several, torn: 1}, "is there in part"},
-		"entries missing under later ones": {power(several + 2), func() []entry {
+		"entries missing under later ones": {power(several + 2), func() []commits.Found {
 			var list []uint64
 			for i := range ops[several].size {
 				list = append(list, ops[several].from+i)
 			}
 			return without(state(several+1), list...)
 		}(), counts{order: 1, lost: 1}, "is not there, but later ones up to"},
-		"another entry's data": {power(several + 2), func() []entry {
+		"another entry's data": {power(several + 2), func() []commits.Found {
 			found := state(several + 1)
-			l := planOf(base.Seed).raftLog(ops[several].from+1, raftMark{ops[several].n + 1, 0, ops[several].term})
+			l := scriptOf(base.Seed).raftLog(ops[several].from+1, raftMark{ops[several].n + 1, 0, ops[several].term})
 			l.Index--
 			found[key(found, fmt.Sprintf("l/%d", l.Index))] = logEntry(l.Index, l)
 			return found
 		}(), counts{wrong: 1, torn: 1, lost: 1}, "no operation stored that there"},
-		"another term": {power(several + 2), func() []entry {
+		"another term": {power(several + 2), func() []commits.Found {
 			found := state(several + 1)
-			l := planOf(base.Seed).raftLog(ops[several].from, raftMark{ops[several].n, 0, ops[several].term})
+			l := scriptOf(base.Seed).raftLog(ops[several].from, raftMark{ops[several].n, 0, ops[several].term})
 			l.Term++
 			found[key(found, fmt.Sprintf("l/%d", l.Index))] = logEntry(l.Index, l)
 			return found
 		}(), counts{wrong: 1, torn: 1, lost: 1}, "it does not hold what was stored"},
 		"an entry that nobody stored": {power(60), mend(append(state(59), entryOf(ops[len(ops)-1], 0))), counts{survived: 60, wrong: 1}, "no operation stored that there"},
 		"an index twice":              {power(60), append(state(59), state(59)[len(state(59))-1]), counts{survived: 60, wrong: 1}, "is there twice"},
-		"no index":                    {power(60), append(state(59), entry{Key: "l/x"}), counts{survived: 60, wrong: 1}, "there is no such index"},
+		"no index":                    {power(60), append(state(59), commits.Found{Key: "l/x"}), counts{survived: 60, wrong: 1}, "there is no such index"},
 		"a key that nobody set":       {power(60), append(state(59), commits.NewFound("zebra", []byte("striped"))), counts{survived: 60, wrong: 1}, "no operation stored that there"},
-		"a lie about the first": {power(60), func() []entry {
+		"a lie about the first": {power(60), func() []commits.Found {
 			found := state(59)
 			found[key(found, entryFirst)].N--
 			return found
 		}(), counts{survived: 60, wrong: 1}, "the log says that it is from index"},
-		"the commit index gone back": {power(commit + 2), func() []entry {
+		"the commit index gone back": {power(commit + 2), func() []commits.Found {
 			found := state(commit + 1)
 			found[key(found, entryCommit)].N = committed(commit - 1)
 			return found
 		}(), counts{torn: 1, lost: 1}, "the commit index is"},
-		"no commit index": {power(commit + 2), func() []entry {
+		"no commit index": {power(commit + 2), func() []commits.Found {
 			found := state(commit + 1)
 			i := key(found, entryCommit)
 			return slices.Delete(found, i, i+1)
 		}(), counts{survived: commit + 2}, ""},
 		"a deletion under way": {power(beside), besideUndone(), counts{survived: beside + 2}, ""},
-		"a deletion under way lost": {func() *history {
+		"a deletion under way lost": {func() *protocol.History {
 			h := power(beside)
-			h.add(&ledger{acks: []ack{{n: ops[beside].end(), batch: true, level: holdfast.Power}}}, never)
+			h.Promise(protocol.Ack{N: ops[beside].end(), Batch: true, Level: holdfast.Power})
 			return h
 		}(), besideUndone(), counts{lost: 1}, "only the first"},
 	} {
@@ -321,125 +324,44 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 }
 
 // entriesOfNothing is what there is in an empty store.
-func entriesOfNothing() []entry { return newRaftState(planOf(1), false).entries(true) }
+func entriesOfNothing() []commits.Found { return newRaftState(scriptOf(1), false).entries(true) }
 
 // TestRaftGoesOn: a history goes on from a deletion that a crash took back, and from what others took back.
 func TestRaftGoesOn(t *testing.T) {
-	h := &history{Seed: 11, Survives: holdfast.Power, Level: holdfast.Power}
-	h.begin(0, 1)
+	h := &protocol.History{Seed: 11, Survives: holdfast.Power, Level: holdfast.Power}
+	h.Begin(0, 1)
 	ops := raftOps(h, 5000)
 	i := slices.IndexFunc(ops, func(o *raftOp) bool { return o.beside })
 	if i < 0 {
 		t.Fatal("no such operation; take another seed")
 	}
-	deletion := span{ops[i].n, ops[i].end()}
-	with := h.raftFold(ops[i+1].end(), nil, nil)
-	h.Skipped = []span{deletion}
-	without := h.raftFold(ops[i+1].end(), nil, nil)
+	deletion := protocol.Span{From: ops[i].n, To: ops[i].end()}
+	with := raftFold(h, ops[i+1].end(), nil, nil)
+	h.Skipped = []protocol.Span{deletion}
+	without := raftFold(h, ops[i+1].end(), nil, nil)
 	if len(without.logs) != len(with.logs)+int(ops[i].size) || without.first != ops[i].from || with.last != without.last {
 		t.Errorf("%d entries from %d, and %d from %d", len(without.logs), without.first, len(with.logs), with.first)
 	}
-	h.begin(1, ops[i+1].end()+1)
+	h.Begin(1, ops[i+1].end()+1)
 	if len(h.Skipped) != 1 {
 		t.Errorf("%v", h.Skipped)
 	}
 	// Another generation makes another operation of the same number, and starts with the entries that were to go.
 	next := raftOps(h, ops[i+1].end()+300)
 	h.Issued, h.Bound = next[len(next)-1].end(), next[len(next)-1].end()
-	if j := raftJudge(h, raftAfter(h, next[len(next)-1])); j.broken() || j.Survived != h.Issued {
+	if j := raftJudge(h, raftAfter(h, next[len(next)-1])); j.Broken() || j.Survived != h.Issued {
 		t.Errorf("%+v", j)
 	}
 	found := raftAfter(h, next[i+1])
 	h.Skipped = nil
-	if j := raftJudge(h, found); !j.broken() {
+	if j := raftJudge(h, found); !j.Broken() {
 		t.Error("the deletion is taken for done and not done")
 	}
-	h.Skipped = []span{deletion}
-	h.begin(2, deletion.From)
-	if len(h.Skipped) != 0 || h.clone().generation(deletion.To) != 2 {
+	h.Skipped = []protocol.Span{deletion}
+	h.Begin(2, deletion.From)
+	if len(h.Skipped) != 0 || h.Clone().Generation(deletion.To) != 2 {
 		t.Errorf("%v", h.Skipped)
 	}
-}
-
-// spoiltRaft is a peer that breaks one thing each time it is opened.
-type spoiltRaft struct {
-	holdfast.Engine
-	store *raftlog.Store
-}
-
-func (s spoiltRaft) RaftStore() contender.RaftStore { return s.store }
-
-func (s spoiltRaft) Close() error { return errors.Join(s.store.Close(), s.Engine.Close()) }
-
-// fullRaft takes no entries, as raft-wal does after a kill at the wrong moment.
-type fullRaft struct{ spoiltRaft }
-
-func (s fullRaft) RaftStore() contender.RaftStore { return takesNoMore{s.store} }
-
-type takesNoMore struct{ *raftlog.Store }
-
-var errNoMore = errors.New("it takes no more")
-
-func (takesNoMore) StoreLog(*raft.Log) error    { return errNoMore }
-func (takesNoMore) StoreLogs([]*raft.Log) error { return errNoMore }
-
-// spoils are the things, by the name of the peer.
-var spoils = map[string]func(s *raftlog.Store) error{
-	"forgets the vote": func(s *raftlog.Store) error {
-		if n, err := s.GetUint64([]byte(raftVoteTerm)); err != nil || n == 0 {
-			return nil // nothing yet
-		}
-		return s.SetUint64([]byte(raftVoteTerm), 0)
-	},
-	"forgets the term": func(s *raftlog.Store) error {
-		n, err := s.GetUint64([]byte(raftTerm))
-		if err != nil {
-			return nil // nothing yet
-		}
-		return s.SetUint64([]byte(raftTerm), n+1<<40)
-	},
-	"resurrects": func(s *raftlog.Store) error {
-		last, err := s.LastIndex()
-		if last == 0 || err != nil {
-			return err
-		}
-		var l raft.Log
-		if err := s.GetLog(last, &l); err != nil {
-			return err
-		}
-		l.Index += 2
-		return s.StoreLog(&l)
-	},
-	"leaves a hole": func(s *raftlog.Store) error {
-		first, err := s.FirstIndex()
-		if err != nil {
-			return err
-		}
-		last, err := s.LastIndex()
-		if err != nil || last-first < 3 {
-			return err
-		}
-		return s.DeleteRange(last-1, last-1)
-	},
-	"mixes up": func(s *raftlog.Store) error {
-		last, err := s.LastIndex()
-		if last == 0 || err != nil {
-			return err
-		}
-		var l raft.Log
-		if err := s.GetLog(last, &l); err != nil {
-			return err
-		}
-		l.Data = append(l.Data, 'x')
-		return s.StoreLog(&l)
-	},
-	"shortens": func(s *raftlog.Store) error {
-		last, err := s.LastIndex()
-		if last == 0 || err != nil {
-			return err
-		}
-		return s.DeleteRange(last, last)
-	},
 }
 
 // lingering is a peer's store that answers what was deleted from the front, and is emptied while it does.
@@ -467,10 +389,10 @@ func (s lingering) GetLog(index uint64, l *raft.Log) error {
 // TestNobodyAsksForTheFront: the entries before the first one may be answered by a peer, also while the rest goes.
 func TestNobodyAsksForTheFront(t *testing.T) {
 	var told bytes.Buffer
-	v := &raftVictim{worker: &worker{report: &reporter{w: &told}}, peer: true}
+	v := &raftVictim{worker: &worker{report: protocol.NewReporter(&told)}, peer: true}
 	v.store = lingering{v: v}
 	for seed := range uint64(200) { // some look before the first entry
-		v.model = newRaftState(planOf(1), true)
+		v.model = newRaftState(scriptOf(1), true)
 		v.model.put(90, raftMark{n: 1, term: 1})
 		if err := v.look(rand.New(rand.NewPCG(seed, 0))); err != nil {
 			t.Fatal(err)

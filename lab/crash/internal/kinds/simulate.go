@@ -1,8 +1,7 @@
-package crash
+package kinds
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/holdfastdb/holdfast/lab/console"
@@ -32,7 +31,8 @@ type Simulated struct {
 	Refusals    int `json:"refusals"`     // reads and openings that found the damage, as they must
 }
 
-func (s *Simulated) add(o Simulated) {
+// Add adds what was done in others.
+func (s *Simulated) Add(o Simulated) {
 	s.Histories += o.Histories
 	s.Steps += o.Steps
 	s.Commits += o.Commits
@@ -52,44 +52,24 @@ const simulationLength = 20 * time.Second
 
 // simulate runs an engine's own simulation with seeds from seed on, one history at least, and ends it at the first
 // that breaks a claim.
-func (r *runner) simulate(ctx context.Context, c cell, seed uint64, p *runPlan, t *tally) error {
-	length := p.length
+func (r *Runner) simulate(ctx context.Context, c Row, seed uint64, length time.Duration, t Tally) error {
 	if length == 0 {
 		length = simulationLength
 	}
-	one := r.lab.simulation(c.Engine).One
+	one := r.Simulation(c.Engine).One
 	for began := time.Now(); ; seed++ {
 		did, err := one(ctx, seed)
 		if ctx.Err() != nil {
 			return console.ErrInterrupted
 		}
 		did.Histories = 1
-		t.simulated(did)
+		t.Simulated(did)
 		if err != nil {
-			t.simulationFailed(seed, err)
+			t.SimulationFailed(seed, err)
 			return nil
 		}
 		if time.Since(began) >= length {
 			return nil
 		}
 	}
-}
-
-// simulated adds a history to the row.
-func (t *tally) simulated(did Simulated) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.result.Simulated == nil {
-		t.result.Simulated = &Simulated{}
-	}
-	t.result.Simulated.add(did)
-	t.result.Cuts = t.result.Simulated.Histories
-}
-
-func (t *tally) simulationFailed(seed uint64, err error) {
-	t.wrong(err.Error())
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.result.Seed = seed
-	t.result.Replay = fmt.Sprintf("holdfast crash --kind simulate --engines %s --seed %d", t.cell.Engine, seed)
 }

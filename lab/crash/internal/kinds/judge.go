@@ -1,0 +1,149 @@
+package kinds
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/lab/internal/child"
+)
+
+// judge opens twice what a crash has left and decides. fatal is a recovery failure.
+func (r *Runner) judge(
+	ctx context.Context, c Row, h *protocol.History, s protocol.Spec, dir string, rnd *rand.Rand, t Tally, l *protocol.Ledger,
+) (j protocol.Judgement, fatal bool, err error) {
+	s.Dir, s.Opens, s.Leave = dir, 1, rnd.IntN(2) == 0
+	var found [][]commits.Found
+	var recovery []time.Duration
+	for len(found) < 2 {
+		if rnd.IntN(2) == 0 {
+			s.Opens = 2 - len(found) // in one process
+		}
+		d, err := check(ctx, r.Child, s, r.Timeouts.Checking)
+		if err != nil {
+			return j, false, err
+		}
+		if d.full {
+			return j, false, noRoom(dir, d.failure)
+		}
+		for _, wrong := range d.wrong {
+			j.Find(&j.Wrong, "%s", wrong)
+		}
+		found, recovery = append(found, d.found...), append(recovery, d.recovery...)
+		if d.failure != "" {
+			if len(found) == 0 {
+				j.Unread(h)
+			}
+			j.Findings = append([]string{"recovery failed: " + d.failure}, j.Findings...)
+			fatal = true
+			break
+		}
+	}
+	subject, err := r.Subject(c.Subject)
+	if err != nil {
+		return j, false, err
+	}
+	if len(found) > 0 {
+		before := j
+		j = subject.Judge(h, found[0])
+		j.Wrong += before.Wrong
+		j.Findings = append(before.Findings, j.Findings...)
+		if len(found) > 1 {
+			j.Again(found[0], found[1])
+		}
+	}
+	if l != nil {
+		for _, finding := range l.Findings() {
+			j.Find(&j.Wrong, "%s", finding)
+		}
+	}
+	if len(recovery) > 0 {
+		t.Recovered(recovery[0])
+	}
+	t.Judged(j, fatal)
+	return j, fatal, nil
+}
+
+// dump is what a check has told.
+type dump struct {
+	found    [][]commits.Found // of each opening
+	recovery []time.Duration
+	torn     []int64  // bytes that each opening cut off
+	wrong    []string // what the check itself saw
+	failure  string   // it could not open or read
+	full     bool     // because of the disk
+}
+
+// check runs a child that checks, for no longer than limit. An error is not of what is checked, but of the lab, or
+// ctx's.
+func check(ctx context.Context, command []string, s protocol.Spec, limit time.Duration) (*dump, error) {
+	s.Role = "check"
+	p, err := child.Start(command, s)
+	if err != nil {
+		return nil, err
+	}
+	timeout := false
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errHang)
+	defer cancel()
+	stop := context.AfterFunc(ctx, p.Kill)
+	defer stop()
+	d, out := &dump{}, bufio.NewReaderSize(p.Out, 64<<10)
+	var entries []commits.Found
+	nonsense := error(nil)
+	for {
+		m, err := protocol.Receive(out)
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				nonsense = err
+			}
+			break
+		}
+		switch m.Kind {
+		case protocol.TellOpened:
+			d.recovery = append(d.recovery, time.Duration(m.A))
+			d.torn = append(d.torn, int64(m.B))
+			entries = []commits.Found{}
+		case protocol.TellFound:
+			e, err := protocol.EntryOf(m)
+			if err != nil {
+				nonsense = err
+			}
+			entries = append(entries, e)
+		case protocol.TellComplete:
+			d.found = append(d.found, entries)
+		case protocol.TellWrong:
+			d.wrong = append(d.wrong, m.Text)
+		case protocol.TellError:
+			d.failure, d.full = m.Text, m.A > 0
+		}
+	}
+	p.CloseInput()
+	_, err = p.Wait()
+	timeout = errors.Is(context.Cause(ctx), errHang)
+	switch {
+	case timeout:
+		d.failure = fmt.Sprintf("it hangs: it had not been opened, read and closed after %v", limit)
+	case ctx.Err() != nil:
+		return nil, console.ErrInterrupted
+	case nonsense != nil:
+		return nil, nonsense
+	case d.failure == "" && (err != nil || len(d.found) < s.Opens):
+		d.failure = fmt.Sprintf("the process that opened it died: %v", err)
+	}
+	return d, nil
+}
+
+var errHang = errors.New("no answer in time")
+
+func noRoom(dir, text string) error {
+	return &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrFull, Detail: text,
+		Remedy: "name a directory on a disk with room with --dir"}
+}

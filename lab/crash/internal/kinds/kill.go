@@ -1,0 +1,142 @@
+package kinds
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+)
+
+// KillsPerSession is how often victims are killed on one directory.
+const KillsPerSession = 5
+
+// The settings of victims. Little memory makes them flush and compact often.
+const (
+	victimMemory  = 6 << 20
+	victimWriters = 6
+	killRate      = 16 << 20
+	powerRate     = 6 << 20
+)
+
+// ShortWindow is Options.SyncEvery where losses are measured by it.
+const ShortWindow = 50 * time.Millisecond
+
+// WindowLimit is the loss window from which on the engine cannot have synced in the background at all.
+const WindowLimit = 20*ShortWindow + time.Second
+
+// victimSpec is what a victim is told that goes on with a history.
+func (r *Runner) victimSpec(c Row, dir string, h *protocol.History, rate int64) protocol.Spec {
+	h = h.Clone()
+	last := h.Segments[len(h.Segments)-1]
+	seed, gen := h.Seed, last.Gen
+	s := protocol.Spec{
+		Engine: c.Engine, Subject: c.Subject, Level: c.Level, Dir: dir, Seed: seed, Gen: gen, From: last.From,
+		Memory: victimMemory, Writers: victimWriters, Rate: rate,
+		// Nothing in the background helps a claim to hold.
+		Window:   -1,
+		Segments: h.Segments, Skipped: h.Skipped, Monotonic: h.Monotonic,
+	}
+	if c.Given < c.Kind.Survives() {
+		// What can be lost is to be measured.
+		s.Only, s.Window, s.SyncNow = true, int64(ShortWindow), int64(700*time.Millisecond)
+	} else if commits.Mix(seed, uint64(gen))%4 == 0 {
+		s.Window, s.SyncNow = int64(ShortWindow), int64(120*time.Millisecond)
+	}
+	if c.Control {
+		s.Window, s.SyncNow, s.Only = -1, 0, true
+	}
+	return s
+}
+
+// killMoment chooses when the victim of a round is killed. acked says that it must not be before the first
+// acknowledgement.
+func killMoment(r *rand.Rand, c Row, s *protocol.Spec, round int, acked bool) moment {
+	delay := func(limit time.Duration) time.Duration { return time.Duration(r.Int64N(int64(limit))) }
+	if c.Control {
+		// Acknowledgements are fast just before.
+		s.Rate = 0
+		return moment{name: "while it acknowledges", acks: 200 + r.IntN(2000)}
+	}
+	what := (round + r.IntN(2)) % 6
+	switch {
+	case c.Capabilities.Strongest() <= holdfast.Memory:
+		what = 0 // it has no files, and nothing after it was closed
+	case acked && what == 1:
+		what = 0
+	}
+	switch what {
+	case 0:
+		return moment{name: "at random", delay: delay(250 * time.Millisecond)}
+	case 1:
+		return moment{name: "while it opens", phase: protocol.PhaseOpening, delay: delay(25 * time.Millisecond)}
+	case 2:
+		s.Reopen = int64(60 * time.Millisecond)
+		return moment{name: "while it closes", phase: protocol.PhaseClosing, delay: delay(15 * time.Millisecond)}
+	case 3:
+		s.Rate *= 2
+		return moment{name: "when a file appears", file: true, delay: delay(3 * time.Millisecond)}
+	case 4:
+		s.SyncNow = int64(15 * time.Millisecond)
+		return moment{name: "while it syncs", phase: protocol.PhaseSyncing, delay: delay(4 * time.Millisecond)}
+	}
+	s.Reopen = int64(50 * time.Millisecond)
+	return moment{name: "between reopenings", delay: delay(400 * time.Millisecond)}
+}
+
+// killSession kills victims on one directory, and judges after each what is there.
+func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int, t Tally) error {
+	dir, err := os.MkdirTemp(r.Dir, "kill-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 1), 0))
+	h, err := r.history(c, seed)
+	if err != nil {
+		return err
+	}
+	from, acks := uint64(1), 0
+	for round := range kills {
+		h.Begin(uint32(round), from)
+		s := r.victimSpec(c, dir, h, killRate)
+		// However slow the machine, a session has something to judge.
+		m := killMoment(rnd, c, &s, round, round == kills-1 && acks == 0)
+		v := &victim{
+			command: r.Child, spec: s, ledger: &protocol.Ledger{},
+			place: func(uint64) protocol.Position { return 0 }, entry: c.Capabilities,
+		}
+		if err := r.runVictim(ctx, v, m, nil); err != nil {
+			return err
+		}
+		h.Add(v.ledger, protocol.Never)
+		acks += len(h.Acks)
+		t.Synced(v.ledger.PerCommit())
+		ev := &Scene{Row: c, History: h.Clone(), Spec: s,
+			When: fmt.Sprintf("killed %s, %v after that, in round %d", m.name, m.delay.Round(time.Microsecond), round+1)}
+		if !c.Control {
+			if err := ev.take(r.Dir, dir); err != nil {
+				return err
+			}
+		}
+		j, fatal, err := r.judge(ctx, c, h, s, dir, rnd, t, v.ledger)
+		if err != nil {
+			ev.Drop()
+			return err
+		}
+		if fatal || j.Broken() {
+			t.Breaks(ev, j)
+		} else {
+			ev.Drop()
+		}
+		if fatal || j.Broken() || c.Control {
+			return nil // what comes after is not to be judged
+		}
+		from, h.Skipped = j.Survived+1, append(h.Skipped, j.Skipped...)
+	}
+	return nil
+}

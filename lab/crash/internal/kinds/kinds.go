@@ -1,0 +1,118 @@
+// Package kinds holds how a crash is made: kill, power, faults and simulate. A kind starts victims, ends their
+// world at a chosen moment, lets a child open what is left, and hands the judgement to a tally.
+//
+// A kind knows nothing of what its victim does but [Subject], and nothing of what becomes of its results but [Tally].
+package kinds
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+)
+
+// Kind is how the victim's world ends.
+type Kind string
+
+// The kinds.
+const (
+	Kill     Kind = "kill"
+	Power    Kind = "power"
+	Faults   Kind = "faults"
+	Simulate Kind = "simulate"
+)
+
+// Kinds lists the kinds in the order in which they are shown.
+func Kinds() []Kind { return []Kind{Kill, Power, Faults, Simulate} }
+
+// Survives is the weakest level that a crash of this kind must not cost.
+func (k Kind) Survives() holdfast.Level {
+	if k == Kill {
+		return holdfast.Process
+	}
+	return holdfast.Power
+}
+
+// Row is one row of what will be tested.
+type Row struct {
+	Engine       string
+	Subject      string
+	Level, Given holdfast.Level
+	Kind         Kind
+	FS           string
+	Control      bool
+	Peer         bool // not an engine, but another store for Raft
+	Capabilities holdfast.Capabilities
+	NotAvailable string // why this is not tested
+}
+
+// Runner crashes victims. It may be used by several goroutines.
+type Runner struct {
+	Child      []string // the command line of a victim's, or a check's, process
+	Dir        string   // where everything is made
+	Timeouts   Timeouts
+	Subject    func(name string) (Subject, error)
+	Simulation func(engine string) *Simulation
+}
+
+// Subject is what a victim works on, as far as a kind must know it.
+type Subject interface {
+	// Begin enters in a new history of an engine what is chosen for all of it.
+	Begin(h *protocol.History, engine string, peer bool)
+	// Judge decides what there is.
+	Judge(h *protocol.History, found []commits.Found) protocol.Judgement
+}
+
+// Tally adds up what the rounds of one row find. It may be used by several goroutines.
+type Tally interface {
+	// Judged adds a crash. fatal is a recovery failure.
+	Judged(j protocol.Judgement, fatal bool)
+	// Recovered adds the time that opening took.
+	Recovered(d time.Duration)
+	// Synced adds batches and the syncs that they took, -1 if that is not known.
+	Synced(commits, syncs int64)
+	// Wrong adds a breach that was found without a crash.
+	Wrong(finding string)
+	// Note adds a sentence for the reader of the row.
+	Note(format string, args ...any)
+	// Breaks adds a crash that breaks a claim, which Judged has counted. It may keep the scene, and drops it.
+	Breaks(s *Scene, j protocol.Judgement)
+	// Simulated adds a simulated history.
+	Simulated(did Simulated)
+	// SimulationFailed adds that the history of a seed broke a claim.
+	SimulationFailed(seed uint64, err error)
+}
+
+// Session crashes victims of a row on one directory or disk, so often at most, or runs simulations for a length of
+// time.
+func (r *Runner) Session(ctx context.Context, c Row, seed uint64, cuts int, length time.Duration, t Tally) error {
+	switch c.Kind {
+	case Kill:
+		return r.killSession(ctx, c, seed, cuts, t)
+	case Power:
+		return r.powerSession(ctx, c, seed, cuts, t)
+	case Faults:
+		return r.faultSession(ctx, c, seed, cuts, t)
+	default:
+		return r.simulate(ctx, c, seed, length, t)
+	}
+}
+
+// history begins the history of a directory.
+func (r *Runner) history(c Row, seed uint64) (*protocol.History, error) {
+	subject, err := r.Subject(c.Subject)
+	if err != nil {
+		return nil, err
+	}
+	h := &protocol.History{Seed: seed, Survives: c.Kind.Survives(), Level: c.Given}
+	subject.Begin(h, c.Engine, c.Peer)
+	return h, nil
+}
+
+// Timeouts are how long children are waited for. They are generous: what they find is a hang.
+type Timeouts struct {
+	Silence  time.Duration // of a victim that has not acknowledged anything yet
+	Checking time.Duration // of a check
+}

@@ -1,0 +1,239 @@
+package kinds
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/lab/internal/child"
+)
+
+// moment is when a victim is killed: at a delay after a trigger.
+type moment struct {
+	name  string
+	phase uint64 // the phase to wait for, 0 for the first acknowledgement
+	file  bool   // then for a new file, if one comes
+	acks  int    // then for that many more acknowledgements
+	delay time.Duration
+}
+
+// victim runs a victim to its end, and fills its ledger.
+type victim struct {
+	command []string
+	spec    protocol.Spec
+	ledger  *protocol.Ledger
+	place   func(n uint64) protocol.Position
+	entry   holdfast.Capabilities
+}
+
+// heard is what a supervisor waits for.
+type heard struct {
+	phase uint64 // of a phase message
+	ack   bool
+}
+
+// launch starts the victim and reads what it tells in the background. Everything that may matter for the
+// moment to kill it comes over the channel, which is closed once the victim is dead and all was read.
+func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
+	v.spec.Role = "work"
+	v.ledger.Start()
+	p, err := child.Start(v.command, v.spec)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	events, ended := make(chan heard, 1024), make(chan error, 1)
+	most := strongest(v.entry, v.spec.Level)
+	go func() {
+		var failure error
+		out := bufio.NewReaderSize(p.Out, 64<<10)
+		for {
+			m, err := protocol.Receive(out)
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					failure = err
+				}
+				break
+			}
+			v.ledger.Hear(m, most, v.place)
+			h := heard{ack: m.Kind == protocol.TellAcked}
+			if m.Kind == protocol.TellPhase {
+				h.phase = m.A
+			}
+			if h.ack || h.phase > 0 {
+				select {
+				case events <- h:
+				default: // the supervisor sleeps before it kills
+				}
+			}
+		}
+		_, err := p.Wait()
+		if failure != nil {
+			err = failure
+		}
+		ended <- err
+		close(events)
+	}()
+	return p, events, ended, nil
+}
+
+// strongest is the strongest level that an engine gives as it is opened for level.
+func strongest(c holdfast.Capabilities, level holdfast.Level) holdfast.Level {
+	given := c.Promise(level).Given
+	if c.Promise(level).CutMayCorrupt {
+		return given // what is synced is at risk again with the next commit
+	}
+	return slices.Max([]holdfast.Level{given, c.Strongest()})
+}
+
+// runVictim starts a victim and kills it at a moment; last is called just before. An error is not the victim's
+// doing; what it did wrong itself is in its ledger.
+func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()) error {
+	if err := ctx.Err(); err != nil {
+		return console.ErrInterrupted
+	}
+	p, events, ended, err := v.launch()
+	if err != nil {
+		return err
+	}
+	died := !await(ctx, v, m, events, r.Timeouts.Silence)
+	if last != nil {
+		last()
+	}
+	p.Kill()
+	for range events {
+	}
+	p.CloseInput()
+	err = <-ended
+	switch failure, full := v.ledger.Failed(); {
+	case ctx.Err() != nil:
+		return console.ErrInterrupted
+	case full && !v.spec.Failing:
+		return noRoom(v.spec.Dir, failure)
+	case died && failure == "":
+		v.ledger.Fail(fmt.Sprintf("its process died: %v", err))
+	}
+	return nil
+}
+
+// await returns when the moment has come, or the victim was silent for so long; false if it is dead before.
+func await(ctx context.Context, v *victim, m moment, events <-chan heard, silence time.Duration) bool {
+	quiet := time.NewTimer(silence)
+	defer quiet.Stop()
+	acks := 0
+	// until waits for what done says, at most for d after the first acknowledgement.
+	until := func(d time.Duration, done func(heard) bool) bool {
+		var after <-chan time.Time
+		for {
+			select {
+			case h, ok := <-events:
+				if !ok {
+					return false
+				}
+				if h.ack {
+					if acks++; acks == 1 && d > 0 {
+						after = time.After(d)
+						quiet.Stop()
+					}
+				}
+				if done(h) {
+					return true
+				}
+			case <-after:
+				return true
+			case <-quiet.C:
+				v.ledger.Fail(fmt.Sprintf("it acknowledged nothing for %v", silence))
+				return true
+			case <-ctx.Done():
+				return true
+			}
+		}
+	}
+	switch {
+	case m.phase == protocol.PhaseOpening:
+		if !until(0, func(h heard) bool { return h.phase == protocol.PhaseOpening }) {
+			return false
+		}
+	case m.phase > 0:
+		if !until(2*time.Second, func(h heard) bool { return h.phase == m.phase && acks > 0 }) {
+			return false
+		}
+	case m.acks > 0:
+		return until(20*time.Second, func(heard) bool { return acks >= m.acks })
+	default:
+		if !until(0, func(h heard) bool { return h.ack }) {
+			return false
+		}
+		quiet.Stop()
+	}
+	rest := time.NewTimer(m.delay)
+	defer rest.Stop()
+	if m.file {
+		before := files(v.spec.Dir)
+		limit := time.After(400 * time.Millisecond)
+		poll := time.NewTicker(time.Millisecond)
+		defer poll.Stop()
+	watch:
+		for {
+			select {
+			case <-poll.C:
+				if appeared(before, files(v.spec.Dir)) {
+					rest.Reset(m.delay)
+					break watch
+				}
+			case _, ok := <-events:
+				if !ok {
+					return false
+				}
+			case <-limit:
+				break watch
+			case <-ctx.Done():
+				return true
+			}
+		}
+	}
+	for {
+		select {
+		case _, ok := <-events:
+			if !ok {
+				return false
+			}
+		case <-rest.C:
+			return true
+		case <-ctx.Done():
+			return true
+		}
+	}
+}
+
+// files names the files below dir.
+func files(dir string) map[string]bool {
+	names := map[string]bool{}
+	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names[name] = true
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil // what just went is gone
+	})
+	return names
+}
+
+func appeared(before, now map[string]bool) bool {
+	for name := range now {
+		if !before[name] {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,119 @@
+package protocol
+
+import (
+	"math"
+	"slices"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Segment is a part of a history: the batches from a number on that one generation applied.
+type Segment struct {
+	Gen  uint32
+	From uint64
+}
+
+// History is what is known of a directory: who applied which numbers, and what was promised.
+// Numbers count from 1.
+type History struct {
+	Seed     uint64
+	Segments []Segment
+	Issued   uint64 // the last number that may be there
+	Bound    uint64 // the last number that must be there
+	Shown    uint64 // the last number that a follower saw, where that must stay
+	Acks     []Ack  // of the last generation
+	Survives holdfast.Level
+	Level    holdfast.Level // that the batches which count are given; weaker ones among them are company
+	Offset   Interval       // of the offset that was saved
+	First    Interval       // of the log's beginning
+
+	// Of a store for Raft.
+	Monotonic bool   // it has no gaps
+	Skipped   []Span // deletions that a crash has taken back, though not what ran beside them
+}
+
+// Interval holds a value that is known up to what was under way.
+type Interval struct{ Low, High uint64 }
+
+// Span is numbers from one to another.
+type Span struct{ From, To uint64 }
+
+// Begin adds a generation that applies the numbers from n on.
+func (h *History) Begin(gen uint32, from uint64) {
+	for len(h.Segments) > 0 && h.Segments[len(h.Segments)-1].From >= from {
+		h.Segments = h.Segments[:len(h.Segments)-1]
+	}
+	h.Segments = append(h.Segments, Segment{gen, from})
+	h.Skipped = slices.DeleteFunc(h.Skipped, func(s Span) bool { return s.From >= from })
+	h.Issued, h.Acks = from-1, nil
+}
+
+// Generation is that which applied n.
+func (h *History) Generation(n uint64) uint32 {
+	for i := len(h.Segments) - 1; i >= 0; i-- {
+		if h.Segments[i].From <= n {
+			return h.Segments[i].Gen
+		}
+	}
+	return 0
+}
+
+// Part is the generation that applied n, and the last number that it may have applied.
+func (h *History) Part(n uint64) (gen uint32, end uint64) {
+	end = math.MaxUint64
+	for i := len(h.Segments) - 1; i >= 0; i-- {
+		if h.Segments[i].From <= n {
+			return h.Segments[i].Gen, end
+		}
+		end = h.Segments[i].From - 1
+	}
+	return 0, end
+}
+
+// Add enters what a ledger held before pos.
+func (h *History) Add(l *Ledger, pos Position) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h.Issued = max(h.Issued, l.issued)
+	for _, a := range l.acks {
+		if a.pos < pos {
+			h.Promise(a)
+		}
+	}
+	for _, v := range l.shown {
+		if v.pos < pos && v.Level >= h.Survives {
+			h.Shown = max(h.Shown, v.N)
+		}
+	}
+	enter := func(to *Interval, marks []mark) {
+		for _, m := range marks {
+			switch {
+			case m.level == 0:
+				to.High = max(to.High, m.value)
+			case m.pos < pos && m.level >= h.Survives:
+				to.Low = max(to.Low, m.value)
+			}
+		}
+	}
+	enter(&h.Offset, l.saved)
+	enter(&h.First, l.first)
+}
+
+// Promise enters an acknowledgement.
+func (h *History) Promise(a Ack) {
+	h.Acks = append(h.Acks, a)
+	if a.Level >= h.Survives {
+		h.Bound = max(h.Bound, a.N)
+	}
+}
+
+// counts reports whether a is one of the acknowledgements that are added up. A row is about one level: what was
+// acknowledged below it may be gone, and says nothing about it.
+func (h *History) counts(a Ack) bool { return a.Batch && a.Level >= h.Level }
+
+// Clone returns a history that shares nothing that changes.
+func (h *History) Clone() *History {
+	c := *h
+	c.Segments, c.Acks, c.Skipped = slices.Clone(h.Segments), slices.Clone(h.Acks), slices.Clone(h.Skipped)
+	return &c
+}

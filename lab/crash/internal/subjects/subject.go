@@ -1,0 +1,43 @@
+// Package subjects holds what a victim does, how a check reads what is left, and how that is judged: one file or
+// more for each of the bare contract, the event store and the Raft store.
+//
+// A subject knows nothing of how its victim is crashed. What it writes follows from a seed, so that what must be there
+// can be computed.
+package subjects
+
+import (
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+)
+
+// Subject is what the victim does and how it is judged: the bare contract, or a store over it. A
+// new one is a file of this package and a line in [Subjects].
+type Subject struct {
+	Name, About string
+
+	// begin enters in a new history what is chosen for all of it; nil if nothing is.
+	begin func(h *protocol.History, engine string, peer bool)
+	// work works on an open engine until stop is closed, and returns once nothing is under way any
+	// more. It runs in the victim.
+	work func(w *worker, e holdfast.Engine, stop <-chan struct{}) error
+	// read tells all that is in an engine. It runs in the child that checks.
+	read func(c *check, e holdfast.Engine, emit func(commits.Found)) error
+	// judge decides what there is. It runs in the supervisor.
+	judge func(h *protocol.History, found []commits.Found) protocol.Judgement
+}
+
+// Subjects lists the subjects.
+func Subjects() []Subject { return []Subject{KV, Event, Raft} }
+
+// Begin enters in a new history of an engine what is chosen for all of it.
+func (subject Subject) Begin(h *protocol.History, engine string, peer bool) {
+	if subject.begin != nil {
+		subject.begin(h, engine, peer)
+	}
+}
+
+// Judge decides what there is.
+func (subject Subject) Judge(h *protocol.History, found []commits.Found) protocol.Judgement {
+	return subject.judge(h, found)
+}

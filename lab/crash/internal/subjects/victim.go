@@ -1,0 +1,208 @@
+package subjects
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+)
+
+// worker is what a subject works with in a victim.
+type worker struct {
+	spec   protocol.Spec
+	report *protocol.Reporter
+
+	mu   sync.Mutex // covers the number and the place that a batch gets by it
+	next uint64
+
+	highest atomic.Uint64 // the last acknowledged number
+	spent   atomic.Int64  // bytes written
+	began   time.Time
+	errors  atomic.Int64
+
+	model *raftState // of the store for Raft, from one opening to the next
+}
+
+// acked is told after Wait returned.
+func (w *worker) acked(n uint64, level holdfast.Level) {
+	w.report.Send(protocol.TellAcked, n, uint64(level))
+	for {
+		old := w.highest.Load()
+		if old >= n || w.highest.CompareAndSwap(old, n) {
+			return
+		}
+	}
+}
+
+// maxRefused is how many refused writes a victim goes on after, to see whether later ones are taken.
+const maxRefused = 50
+
+// refused tells of a failed write, where failures are made, and whether that is what happened.
+func (w *worker) refused(err error) bool {
+	if !w.spec.Failing {
+		return false
+	}
+	if w.errors.Add(1) <= maxRefused {
+		w.report.Refused(err)
+	}
+	time.Sleep(time.Millisecond)
+	return true
+}
+
+func (w *worker) wrong(format string, args ...any) { w.report.Wrong(format, args...) }
+
+// burst is what may be written before pace holds writers up.
+const burst = 1 << 20
+
+// pace holds a writer up while more than Rate was written.
+func (w *worker) pace() {
+	for w.spec.Rate > 0 && float64(w.spent.Load()) > burst+time.Since(w.began).Seconds()*float64(w.spec.Rate) {
+		time.Sleep(500 * time.Microsecond)
+	}
+}
+
+// rest waits, and reports whether to go on.
+func (w *worker) rest(stop <-chan struct{}, d time.Duration) bool {
+	select {
+	case <-stop:
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// start runs f in a goroutine of group. Its error ends the process at once, whatever the others wait for.
+func (w *worker) start(group *sync.WaitGroup, f func() error) {
+	group.Go(func() {
+		if err := f(); err != nil {
+			w.report.Failed(err)
+			os.Exit(1)
+		}
+	})
+}
+
+// weaker lists the levels below the one asked for, that some batches get instead: what is acknowledged at
+// one level must not depend on what comes after at a weaker one.
+func (w *worker) weaker(e holdfast.Engine) []holdfast.Level {
+	var list []holdfast.Level
+	for _, l := range holdfast.Levels() {
+		if l < w.spec.Level && e.Capabilities().Promise(l).Given != 0 && !w.spec.Only {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// Victim opens the engine and works on it, and closes and opens it from time to time, until it is killed.
+func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func() (holdfast.Engine, error)) error {
+	w := &worker{spec: s, report: t, next: s.From, began: time.Now()}
+	w.highest.Store(s.From - 1)
+	r := rand.New(rand.NewPCG(commits.Mix(s.Seed, 5), uint64(s.Gen)))
+	for {
+		t.Send(protocol.TellPhase, protocol.PhaseOpening, 0)
+		e, err := open()
+		if err != nil {
+			if w.refused(err) {
+				select {} // the supervisor ends this
+			}
+			return fmt.Errorf("opening: %w", err)
+		}
+		t.Send(protocol.TellPhase, protocol.PhaseOpened, 0)
+		stop := make(chan struct{})
+		if s.Reopen > 0 {
+			time.AfterFunc(time.Duration(s.Reopen/2+r.Int64N(s.Reopen)), func() { close(stop) })
+		}
+		if err := w.session(subject, e, stop); err != nil {
+			return err
+		}
+		t.Send(protocol.TellPhase, protocol.PhaseClosing, 0)
+		if err := e.Close(); err != nil {
+			if !w.refused(err) {
+				return fmt.Errorf("closing: %w", err)
+			}
+			continue
+		}
+		t.Send(protocol.TellPhase, protocol.PhaseClosed, w.next-1)
+	}
+}
+
+// session is the work on one open engine.
+func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{}) error {
+	over := make(chan struct{})
+	var side sync.WaitGroup
+	metrics := func() {
+		m := e.Metrics()
+		w.report.Send(protocol.TellMetrics, uint64(m.Commits), uint64(m.Syncs))
+	}
+	w.start(&side, func() error {
+		for w.rest(over, 20*time.Millisecond) {
+			metrics()
+		}
+		metrics()
+		return nil
+	})
+	if w.spec.SyncNow > 0 && e.Capabilities().Strongest() > holdfast.Memory {
+		w.start(&side, func() error {
+			for w.rest(over, time.Duration(w.spec.SyncNow)) {
+				w.mu.Lock()
+				n := w.next - 1
+				w.mu.Unlock()
+				w.report.Send(protocol.TellPhase, protocol.PhaseSyncing, 0)
+				if err := e.Sync(); err != nil {
+					if !w.refused(err) {
+						return fmt.Errorf("Sync: %w", err)
+					}
+					continue
+				}
+				w.report.Send(protocol.TellSynced, n, 0)
+			}
+			return nil
+		})
+	}
+	err := subject.work(w, e, stop)
+	close(over)
+	side.Wait()
+	return err
+}
+
+// check is what a child that looks at what is left works with.
+type check struct {
+	spec   protocol.Spec
+	report *protocol.Reporter
+}
+
+func (c *check) wrong(format string, args ...any) { c.report.Wrong(format, args...) }
+
+// Check opens the engine as often as it is told, and tells all that is there each time.
+func (subject Subject) Check(s protocol.Spec, t *protocol.Reporter, open func() (holdfast.Engine, error)) error {
+	c := &check{spec: s, report: t}
+	for i := range s.Opens {
+		began := time.Now()
+		e, err := open()
+		if err != nil {
+			return fmt.Errorf("opening (%s): %w", []string{"the first time", "again"}[min(i, 1)], err)
+		}
+		t.Send(protocol.TellOpened, uint64(time.Since(began)), uint64(max(e.Metrics().TornBytes, 0)))
+		found := t.Entries()
+		if err := subject.read(c, e, found.Tell); err != nil {
+			return fmt.Errorf("reading: %w", err)
+		}
+		if err := found.End(); err != nil {
+			return err
+		}
+		t.Send(protocol.TellComplete, 0, 0)
+		if s.Leave && i == s.Opens-1 {
+			return nil
+		}
+		if err := e.Close(); err != nil {
+			return fmt.Errorf("closing: %w", err)
+		}
+	}
+	return nil
+}
