@@ -156,7 +156,7 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 				w.report.Send(protocol.TellPhase, protocol.PhaseSyncing, 0)
 				if err := e.Sync(); err != nil {
 					if !w.refused(err) {
-						return fmt.Errorf("Sync: %w", err)
+						return fmt.Errorf("sync: %w", err)
 					}
 					continue
 				}
