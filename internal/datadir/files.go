@@ -80,8 +80,9 @@ func Usage(dir string) (files, bytes int64) {
 	return files, bytes
 }
 
-// CopyFiles copies the regular files below dir to the new directory to, without their holes. dir may be a link. Links
-// below it are not followed and not copied: what is done to the copy does not reach the original.
+// CopyFiles copies the directories and files below dir to the new directory to, without the holes of the files. dir
+// may be a link. Of a link to a file below it the copy has the file itself: what is done to the copy does not reach the
+// original. Anything else, such as a link to a directory, is an error that names it.
 func CopyFiles(dir, to string) error {
 	dir, err := filepath.EvalSymlinks(dir) // a walk does not follow a link that it begins with
 	if err != nil {
@@ -96,11 +97,13 @@ func CopyFiles(dir, to string) error {
 			return err
 		}
 		target := filepath.Join(to, rel)
-		switch {
-		case d.IsDir():
+		if d.IsDir() {
 			return os.Mkdir(target, 0o700)
-		case !d.Type().IsRegular():
-			return nil
+		}
+		if st, err := os.Stat(name); err != nil {
+			return err
+		} else if !st.Mode().IsRegular() {
+			return &fs.PathError{Op: "copy", Path: name, Err: errors.New("it is neither a file nor a directory of its own")}
 		}
 		return copyFile(name, target)
 	})
