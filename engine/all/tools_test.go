@@ -297,6 +297,36 @@ func TestToolsOnDamage(t *testing.T) {
 	}
 }
 
+// TestNewerFormat: no tool works on a directory of a format that it does not know, nor makes anything.
+func TestNewerFormat(t *testing.T) {
+	for _, e := range all.Engines() {
+		if e.Describe().Strongest() < holdfast.Process {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			at := t.TempDir()
+			dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
+			fill(t, e, dir, holdfast.Power)
+			mark := filepath.Join(dir, "HOLDFAST")
+			text, err := os.ReadFile(mark)
+			try(t, err)
+			try(t, os.WriteFile(mark, []byte(strings.Replace(string(text), "format 1\n", "format 9\n", 1)), 0o644))
+			_, repaired := all.Repair(dir, into)
+			_, verified := all.Verify(dir)
+			_, backedUp := all.BackupDir(dir, into)
+			_, copied := all.Copy(t.Context(), dir, into, all.CopyOptions{})
+			for tool, err := range map[string]error{"Repair": repaired, "Verify": verified, "BackupDir": backedUp, "Copy": copied} {
+				if !errors.Is(err, holdfast.ErrVersion) {
+					t.Errorf("%s: %v", tool, err)
+				}
+			}
+			if left, err := os.ReadDir(at); err != nil || len(left) != 1 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		})
+	}
+}
+
 // TestCopyApart: no copy is made in the directory that is copied, nor is anything else.
 func TestCopyApart(t *testing.T) {
 	for _, e := range all.Engines() {

@@ -2,6 +2,7 @@ package logtree
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 
 	"github.com/holdfastdb/holdfast"
@@ -40,31 +41,39 @@ func Verify(dir string) (*Verification, error) {
 		return nil, err
 	}
 	defer release()
+	_, damage, err := checkMark("verify", dir)
+	if err != nil {
+		return nil, err
+	}
 	v, err := db.Verify(vfs.OS(), dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkMark(dir); err != nil {
-		v.Damage = append(v.Damage, err)
+	if damage != nil {
+		v.Damage = append(v.Damage, damage)
 	}
 	return v, nil
 }
 
-// checkMark checks the file HOLDFAST.
-func checkMark(dir string) error {
-	mark := filepath.Join(dir, "HOLDFAST")
-	m, err := datadir.ReadMark("verify", dir)
+// checkMark reads the file HOLDFAST. damage is what is wrong with it; the error is ErrVersion.
+func checkMark(op, dir string) (m datadir.Mark, damage, err error) {
+	fail := func(class error, detail, remedy string, cause error) error {
+		return &holdfast.Error{Op: op, Engine: Name, Path: filepath.Join(dir, "HOLDFAST"), Class: class,
+			Detail: detail, Remedy: remedy, Cause: cause}
+	}
+	m, err = datadir.ReadMark(op, dir)
 	switch {
 	case errors.Is(err, holdfast.ErrVersion):
-		return err
+		return m, nil, err
 	case err != nil:
-		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrCorrupt, Cause: err, Remedy: "salvage what is intact: holdfast repair"}
+		return m, fail(holdfast.ErrCorrupt, "", "salvage what is intact: holdfast repair", err), nil
 	case m.Engine != Name:
-		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrForeign, Detail: "it says that " + m.Engine + " made the directory"}
+		return m, fail(holdfast.ErrForeign, "it says that "+m.Engine+" made the directory", "", nil), nil
 	case m.Format > format:
-		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrVersion, Detail: "a newer format", Remedy: "use a newer holdfast"}
+		return m, nil, fail(holdfast.ErrVersion, fmt.Sprintf("it has format %d of %s, this program knows %d",
+			m.Format, Name, format), "use a newer holdfast", nil)
 	}
-	return nil
+	return m, nil, nil
 }
 
 // Repair makes a new database in the directory into of all that is intact in dir, which is not changed. What could not
@@ -86,12 +95,15 @@ func Repair(dir, into string, o holdfast.Options) (r *Repaired, err error) {
 		return nil, err
 	}
 	defer release()
+	mark, _, err := checkMark("repair", dir) // damaged, it cannot say that an earlier repair lost something
+	if err != nil {
+		return nil, err
+	}
 	err = enginecopy.Make("repair", into, opener(o), func(e holdfast.Engine) (string, error) {
 		if r, err = db.Repair(vfs.OS(), dir, e); err != nil {
 			return "", err
 		}
-		m, _ := datadir.ReadMark("repair", dir) // damaged, it cannot say that an earlier repair lost something
-		return enginecopy.Lost(m.Lost, r.Summary()), nil
+		return enginecopy.Lost(mark.Lost, r.Summary()), nil
 	})
 	if err != nil {
 		return nil, err
