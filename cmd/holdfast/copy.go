@@ -8,7 +8,6 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 type copyCommand struct {
@@ -19,13 +18,7 @@ type copyCommand struct {
 }
 
 func (c *copyCommand) run() int {
-	ctx, stop := interruptible()
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	copied, err := c.copy(ctx)
-	if err != nil && ctx.Err() != nil {
-		err = console.ErrInterrupted
-	}
+	copied, err := untilSignal(c.copy)
 	if err != nil {
 		return failTool(err)
 	}

@@ -5,6 +5,7 @@
 package all
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -39,10 +40,10 @@ type Entry struct {
 
 // tools is what an engine's package can do with a directory without opening it.
 type tools struct {
-	recognize func(dir string) bool                     // reports whether the files are the engine's; nil: only HOLDFAST tells
-	inspect   func(dir string, in *Inspection) error    // adds what is in the files; nil: nothing is known of them
-	verify    func(dir string) (*Verification, error)   // nil: the directory is opened, and everything is read
-	repair    func(dir, into string) (*Repaired, error) // nil: a copy is opened, and what can be read is copied
+	recognize func(dir string) bool                                          // reports whether the files are the engine's; nil: only HOLDFAST tells
+	inspect   func(dir string, in *Inspection) error                         // adds what is in the files; nil: nothing is known of them
+	verify    func(dir string) (*Verification, error)                        // nil: the directory is opened, and everything is read
+	repair    func(ctx context.Context, dir, into string) (*Repaired, error) // nil: a copy is opened, and what can be read is copied
 }
 
 // table lists the engines in the order in which they are shown.

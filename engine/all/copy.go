@@ -71,7 +71,7 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*Copied, error
 		return nil, err
 	}
 	open := func(dir string) (holdfast.Engine, error) { return entry.Open(dir, o.Open) }
-	err = enginecopy.Make("copy", into, open, func(to holdfast.Engine) (lost string, err error) {
+	err = enginecopy.Make(ctx, "copy", into, open, func(to holdfast.Engine) (lost string, err error) {
 		defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 		s, err := c.open(ctx, from, scratch, o)
 		if err != nil {
@@ -131,7 +131,7 @@ func (c *Copied) open(ctx context.Context, from, scratch string, o CopyOptions) 
 		if err != nil {
 			return nil, opFor("copy", err)
 		}
-		err = datadir.CopyFiles(from, scratch)
+		err = datadir.CopyFiles(ctx, from, scratch)
 		if err = errors.Join(err, release()); err != nil {
 			return nil, &holdfast.Error{Op: "copy", Engine: mark.Engine, Path: from, Cause: err}
 		}

@@ -1,6 +1,7 @@
 package logtree
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -78,14 +79,15 @@ func checkMark(op, dir string) (m datadir.Mark, damage, err error) {
 
 // Repair makes a new database in the directory into of all that is intact in dir, which is not changed. What could not
 // be salvaged is in the result, and no error. into must not be there, or be empty; after an error it is
-// not there. ErrLocked: dir is open elsewhere for writing. ErrVersion: a newer format wrote it.
+// not there. The end of ctx is an error. ErrLocked: dir is open elsewhere for writing. ErrVersion: a newer format wrote
+// it.
 //
 // Where something was lost, the result says so, in Capabilities of whoever opens it, until somebody accepts that.
 //
 // Only what has the right checksum is taken over. If the manifest and the runs are intact, the result
 // is the exact state less the values that are damaged; what else can happen is at
 // [Repaired].
-func Repair(dir, into string, o holdfast.Options) (r *Repaired, err error) {
+func Repair(ctx context.Context, dir, into string, o holdfast.Options) (r *Repaired, err error) {
 	// Also where nothing tells any more that dir is a database.
 	if err := datadir.CheckOverlap("repair", into, dir); err != nil {
 		return nil, err
@@ -99,7 +101,7 @@ func Repair(dir, into string, o holdfast.Options) (r *Repaired, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = enginecopy.Make("repair", into, opener(o), func(e holdfast.Engine) (string, error) {
+	err = enginecopy.Make(ctx, "repair", into, opener(o), func(e holdfast.Engine) (string, error) {
 		if r, err = db.Repair(vfs.OS(), dir, e); err != nil {
 			return "", err
 		}
@@ -121,12 +123,12 @@ func opener(o holdfast.Options) func(string) (holdfast.Engine, error) {
 //
 // Writers to e's disk share it with the copy; nothing else slows them.
 func (e *Engine) Backup(dir string) error {
-	_, err := enginecopy.Backup(e, dir, opener(holdfast.Options{}))
+	_, err := enginecopy.Backup(context.Background(), e, dir, opener(holdfast.Options{}))
 	return err
 }
 
 // BackupAt is Backup of the state that a snapshot of e shows.
 func (e *Engine) BackupAt(s holdfast.Snapshot, dir string) error {
-	_, err := enginecopy.BackupAt(e, s, dir, opener(holdfast.Options{}))
+	_, err := enginecopy.BackupAt(context.Background(), e, s, dir, opener(holdfast.Options{}))
 	return err
 }

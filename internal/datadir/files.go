@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -82,8 +83,8 @@ func Usage(dir string) (files, bytes int64) {
 
 // CopyFiles copies the directories and files below dir to the new directory to, without the holes of the files. dir
 // may be a link. Of a link to a file below it the copy has the file itself: what is done to the copy does not reach the
-// original. Anything else, such as a link to a directory, is an error that names it.
-func CopyFiles(dir, to string) error {
+// original. Anything else, such as a link to a directory, is an error that names it, and so is the end of ctx.
+func CopyFiles(ctx context.Context, dir, to string) error {
 	dir, err := filepath.EvalSymlinks(dir) // a walk does not follow a link that it begins with
 	if err != nil {
 		return err
@@ -105,11 +106,14 @@ func CopyFiles(dir, to string) error {
 		} else if !st.Mode().IsRegular() {
 			return &fs.PathError{Op: "copy", Path: name, Err: errors.New("it is neither a file nor a directory of its own")}
 		}
-		return copyFile(name, target)
+		return copyFile(ctx, name, target)
 	})
 }
 
-func copyFile(from, to string) (err error) {
+// copyAtOnce is how much of a file is copied between two looks at the context.
+const copyAtOnce = 64 << 20
+
+func copyFile(ctx context.Context, from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -125,10 +129,14 @@ func copyFile(from, to string) (err error) {
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	for at := int64(0); at < size; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		data, end, err := dataAfter(in, at, size)
 		if err != nil {
 			return err
 		}
+		end = min(end, data+copyAtOnce)
 		for _, f := range []*os.File{in, out} {
 			if _, err := f.Seek(data, io.SeekStart); err != nil {
 				return err

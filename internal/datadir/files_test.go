@@ -50,7 +50,7 @@ func TestCopyFiles(t *testing.T) {
 		}
 		files["link"] = nil
 	}
-	if err := datadir.CopyFiles(from, to); err != nil {
+	if err := datadir.CopyFiles(t.Context(), from, to); err != nil {
 		t.Fatal(err)
 	}
 	for name := range files {
@@ -69,7 +69,7 @@ func TestCopyFiles(t *testing.T) {
 	if left, err := os.ReadDir(to); err != nil || len(left) != len(files) {
 		t.Errorf("%v, %v", left, err)
 	}
-	if err := datadir.CopyFiles(from, to); !errors.Is(err, os.ErrExist) {
+	if err := datadir.CopyFiles(t.Context(), from, to); !errors.Is(err, os.ErrExist) {
 		t.Errorf("into a directory that is there: %v", err)
 	}
 }
@@ -85,7 +85,7 @@ func TestCopyFilesRefuses(t *testing.T) {
 		if err := errors.Join(os.Mkdir(from, 0o755), os.Symlink(link, filepath.Join(from, "link"))); err != nil {
 			t.Fatal(err)
 		}
-		if err := datadir.CopyFiles(from, filepath.Join(at, "to-"+name)); err == nil || !strings.Contains(err.Error(), filepath.Join(from, "link")) {
+		if err := datadir.CopyFiles(t.Context(), from, filepath.Join(at, "to-"+name)); err == nil || !strings.Contains(err.Error(), filepath.Join(from, "link")) {
 			t.Errorf("a link to %s: %v", name, err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestCopyFilesRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := datadir.CopyFiles(from, filepath.Join(at, "to-s")); err == nil || !strings.Contains(err.Error(), filepath.Join(from, "socket")) {
+	if err := datadir.CopyFiles(t.Context(), from, filepath.Join(at, "to-s")); err == nil || !strings.Contains(err.Error(), filepath.Join(from, "socket")) {
 		t.Errorf("a socket: %v", err)
 	}
 }

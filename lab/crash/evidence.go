@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -170,7 +171,7 @@ func copyTree(from, to string) error {
 		return nil
 	}
 	if _, bytes := datadir.Usage(from); bytes <= maxTree {
-		return datadir.CopyFiles(from, to)
+		return datadir.CopyFiles(context.Background(), from, to)
 	}
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
