@@ -353,6 +353,23 @@ func TestToolsInterrupted(t *testing.T) {
 	}
 }
 
+// TestLeftOvers: one error names all that a killed tool has left.
+func TestLeftOvers(t *testing.T) {
+	at := t.TempDir()
+	dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
+	pebble, err := all.Lookup("pebble")
+	try(t, err)
+	fill(t, pebble, dir, holdfast.Power)
+	try(t, errors.Join(os.Mkdir(into+".partial", 0o755), os.Mkdir(into+".source", 0o755)))
+	_, repaired := all.Repair(t.Context(), dir, into)
+	_, copied := all.Copy(t.Context(), dir, into, all.CopyOptions{})
+	for tool, err := range map[string]error{"Repair": repaired, "Copy": copied} {
+		if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), into+".partial") || !strings.Contains(err.Error(), into+".source") {
+			t.Errorf("%s: %v", tool, err)
+		}
+	}
+}
+
 // TestCopyApart: no copy is made in the directory that is copied, nor is anything else.
 func TestCopyApart(t *testing.T) {
 	for _, e := range all.Engines() {
