@@ -12,7 +12,7 @@ import (
 
 type copyCommand struct {
 	From      string `arg:"" help:"Directory that an engine made, file of bbolt or SQLite, or directory of Badger or Pebble; not in use. Nothing in it is changed."`
-	To        string `arg:"" help:"New directory, with its engine." placeholder:"[ENGINE:]DIR"`
+	To        string `arg:"" help:"New directory, as [ENGINE:]DIR; the engine is logtree unless named." placeholder:"[ENGINE:]DIR"`
 	Only      string `help:"Only this bucket of bbolt (OUTER/INNER for one in another) or table of SQLite; its keys get no prefix." placeholder:"NAME"`
 	Separator string `help:"One character that follows the name of a bucket or table in a key. Default: a slash." placeholder:"C"`
 }

@@ -1,6 +1,7 @@
 package all_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -350,6 +351,26 @@ func TestToolsInterrupted(t *testing.T) {
 				t.Errorf("left: %v, %v", left, err)
 			}
 		})
+	}
+}
+
+// TestCopyOfDamagedNamesIt: an error is about the source, not about the copy of it that was opened.
+func TestCopyOfDamagedNamesIt(t *testing.T) {
+	at := t.TempDir()
+	dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
+	pebble, err := all.Lookup("pebble")
+	try(t, err)
+	fill(t, pebble, dir, holdfast.Power)
+	logs, err := filepath.Glob(filepath.Join(dir, "data", "*.log"))
+	try(t, err)
+	manifests, err := filepath.Glob(filepath.Join(dir, "data", "MANIFEST-*"))
+	try(t, err)
+	for _, name := range append(logs, manifests...) {
+		try(t, os.WriteFile(name, bytes.Repeat([]byte("damage"), 1000), 0o644))
+	}
+	_, err = all.Copy(t.Context(), dir, into, all.CopyOptions{})
+	if err == nil || !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), into) {
+		t.Error(err)
 	}
 }
 

@@ -65,7 +65,7 @@ func (d *disk) fail(op, path string, cause error) {
 	d.ack.Lock()
 	defer d.ack.Unlock()
 	d.cause.CompareAndSwap(nil, &holdfast.Error{Op: op, Engine: Name, Path: path, Class: holdfast.ErrPoisoned, Cause: cause,
-		Remedy: "nothing is acknowledged any more; mend the cause and reopen"})
+		Remedy: "nothing is acknowledged any more; remove the cause and reopen"})
 }
 
 func (d *disk) frozen() bool { return d.cause.Load() != nil }

@@ -351,7 +351,7 @@ func Poisoned(engine string, cause error) error {
 		return cause
 	}
 	p := &holdfast.Error{Op: "write", Engine: engine, Class: holdfast.ErrPoisoned, Cause: cause,
-		Remedy: "nothing is acknowledged any more; mend the cause and reopen"}
+		Remedy: "nothing is acknowledged any more; remove the cause and reopen"}
 	var known *holdfast.Error
 	if errors.As(cause, &known) {
 		p.Op, p.Path, p.Offset = known.Op, known.Path, known.Offset

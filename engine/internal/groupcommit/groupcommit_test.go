@@ -364,7 +364,7 @@ func TestSyncFailureIsFinal(t *testing.T) {
 func TestPoisonText(t *testing.T) {
 	const path = "/data/x/data.bbolt"
 	full := &fs.PathError{Op: "write", Path: path, Err: errors.New("no space left on device")}
-	const remedy = "; nothing is acknowledged any more; mend the cause and reopen"
+	const remedy = "; nothing is acknowledged any more; remove the cause and reopen"
 	for _, c := range []struct {
 		cause      error
 		path, want string
