@@ -8,12 +8,11 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 type copyCommand struct {
 	From      string `arg:"" help:"Source that no program has open: see below. It is not changed."`
-	To        string `arg:"" help:"New directory, with its engine." placeholder:"[ENGINE:]DIR"`
+	To        string `arg:"" help:"New directory, as [ENGINE:]DIR; the engine is logtree unless named." placeholder:"[ENGINE:]DIR"`
 	Only      string `help:"Only this bucket (OUTER/INNER if nested) or table; its keys get no prefix." placeholder:"NAME"`
 	Separator string `help:"One character between bucket or table and key. Default: a slash." placeholder:"C"`
 }
@@ -24,13 +23,7 @@ func (copyCommand) Help() string {
 }
 
 func (c *copyCommand) run() int {
-	ctx, stop := interruptible()
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	copied, err := c.copy(ctx)
-	if err != nil && ctx.Err() != nil {
-		err = console.ErrInterrupted
-	}
+	copied, err := untilSignal(c.copy)
 	if err != nil {
 		return failTool(err)
 	}

@@ -256,6 +256,19 @@ func interruptible() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), signals...)
 }
 
+// untilSignal runs what makes a directory, whole or not at all. A signal that should end the command ends its context,
+// so that it removes what it has made; a second one ends the process at once.
+func untilSignal[T any](run func(context.Context) (T, error)) (T, error) {
+	ctx, stop := interruptible()
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	result, err := run(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = console.ErrInterrupted
+	}
+	return result, err
+}
+
 // fail prints err as one line and returns the status for it.
 func fail(err error) int {
 	if err == nil {

@@ -265,3 +265,56 @@ func TestReaderOfToolGoesAway(t *testing.T) {
 		}
 	}
 }
+
+// TestInterruptedToolLeavesNothing: one line, status 130, and neither NEW.partial nor NEW.source. A tool that was done
+// before the signal came gets more to do.
+func TestInterruptedToolLeavesNothing(t *testing.T) {
+	for _, engine := range []string{"logtree", "pebble"} {
+		dir := filepath.Join(t.TempDir(), "d")
+		e, err := all.Open(engine, dir, holdfast.Options{})
+		try(t, err)
+		keys := 0
+		more := func() {
+			var b holdfast.Batch
+			for range 60_000 {
+				keys++
+				b.Set(fmt.Appendf(nil, "key %d", keys), make([]byte, 500))
+				if b.Size() > 1<<20 {
+					try(t, holdfast.Commit(e, &b, holdfast.Process))
+					b.Reset()
+				}
+			}
+			try(t, e.Close())
+		}
+		more()
+		for _, tool := range []string{"backup", "repair"} {
+			for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+				for {
+					cmd := holdfastCommand(t, tool, dir, "--into", "new")
+					var said bytes.Buffer
+					cmd.Stderr = &said
+					try(t, cmd.Start())
+					for !gone(cmd.Process.Pid) {
+						if _, err := os.Stat(filepath.Join(cmd.Dir, "new.partial", "HOLDFAST.partial")); err == nil {
+							break
+						}
+					}
+					try(t, cmd.Process.Signal(sig))
+					_ = cmd.Wait()
+					status := cmd.ProcessState.ExitCode()
+					if status == exitOK && keys < 1_000_000 {
+						e, err = all.Open(engine, dir, holdfast.Options{})
+						try(t, err)
+						more()
+						continue
+					}
+					if status != exitInterrupted || said.String() != "holdfast: interrupted\n" {
+						t.Errorf("%s of %s, %v: status %d: %q", tool, engine, sig, status, said.String())
+					}
+					checkEmpty(t, cmd.Dir)
+					break
+				}
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -243,7 +244,7 @@ func (c *verifyCommand) run() int {
 }
 
 func (c *repairCommand) run() int {
-	r, err := all.Repair(c.Dir, c.Into)
+	r, err := untilSignal(func(ctx context.Context) (*all.Repaired, error) { return all.Repair(ctx, c.Dir, c.Into) })
 	if err != nil {
 		return failTool(err)
 	}
@@ -432,7 +433,7 @@ func (c *acceptCommand) run() int {
 }
 
 func (c *backupCommand) run() int {
-	keys, err := all.BackupDir(c.Dir, c.Into)
+	keys, err := untilSignal(func(ctx context.Context) (int64, error) { return all.BackupDir(ctx, c.Dir, c.Into) })
 	if err != nil {
 		return failTool(err)
 	}

@@ -121,7 +121,7 @@ func TestLostEvents(t *testing.T) {
 	if err := errors.Join(log.Close(), e.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := all.BackupDir(path("db"), path("copy")); err != nil || n != 51 {
+	if n, err := all.BackupDir(t.Context(), path("db"), path("copy")); err != nil || n != 51 {
 		t.Fatal(n, err)
 	}
 	for _, name := range []string{"db", "copy"} {

@@ -4,6 +4,7 @@
 package all
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -40,9 +41,12 @@ type Entry struct {
 type tools struct {
 	// reports whether the files are the engine's; nil: only HOLDFAST identifies them
 	recognize func(dir string) bool
-	inspect   func(dir string, in *Inspection) error    // adds what is in the files; nil: nothing is known of them
-	verify    func(dir string) (*Verification, error)   // nil: the directory is opened, and everything is read
-	repair    func(dir, into string) (*Repaired, error) // nil: a copy is opened, and what can be read is copied
+	// adds what is in the files; nil: nothing is known of them
+	inspect func(dir string, in *Inspection) error
+	// nil: the directory is opened, and everything is read
+	verify func(dir string) (*Verification, error)
+	// nil: a copy is opened, and what can be read is copied
+	repair func(ctx context.Context, dir, into string) (*Repaired, error)
 }
 
 // table lists the engines in the order in which they are shown.

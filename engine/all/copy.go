@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/bare"
@@ -72,8 +73,13 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*Copied, error
 		return nil, err
 	}
 	open := func(dir string) (holdfast.Engine, error) { return entry.Open(dir, o.Open) }
-	err = enginecopy.Make("copy", into, open, func(to holdfast.Engine) (lost string, err error) {
+	err = enginecopy.Make(ctx, "copy", into, open, func(to holdfast.Engine) (lost string, err error) {
 		defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+		defer func() {
+			if errors.Is(err, holdfast.ErrCorrupt) {
+				err = sourceDamage{err, scratch, from}
+			}
+		}()
 		s, err := c.open(ctx, from, scratch, o)
 		if err != nil {
 			return "", err
@@ -132,7 +138,7 @@ func (c *Copied) open(ctx context.Context, from, scratch string, o CopyOptions) 
 		if err != nil {
 			return nil, opFor("copy", err)
 		}
-		err = datadir.CopyFiles(from, scratch)
+		err = datadir.CopyFiles(ctx, from, scratch)
 		if err = errors.Join(err, release()); err != nil {
 			return nil, &holdfast.Error{Op: "copy", Engine: mark.Engine, Path: from, Cause: err}
 		}
@@ -165,6 +171,16 @@ func isFile(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.Mode().IsRegular()
 }
+
+// sourceDamage is an error about damage in the copy of a source, which will be gone, with the source's own path.
+type sourceDamage struct {
+	error
+	scratch, from string
+}
+
+func (d sourceDamage) Error() string { return strings.ReplaceAll(d.error.Error(), d.scratch, d.from) }
+
+func (d sourceDamage) Unwrap() error { return d.error }
 
 // opFor names the operation that an error is about.
 func opFor(op string, err error) error {

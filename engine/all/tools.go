@@ -2,6 +2,7 @@ package all
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -182,8 +183,9 @@ func (r *Repaired) Complete() bool {
 // Repair makes a new directory, into, from what is intact in dir, which is not changed. Its engine is the same. For
 // logtree see [logtree.Repair]. Of other engines a copy is opened, next to into, and what scans show between damaged
 // places is copied; if the engine has no checksums, that can include damaged data. into must not exist, or be empty,
-// and must not lie in dir or another directory that an engine made. After an error nothing was made.
-func Repair(dir, into string) (*Repaired, error) {
+// and must not lie in dir or another directory that an engine made. After an error, and the end of ctx is one, nothing
+// was made.
+func Repair(ctx context.Context, dir, into string) (*Repaired, error) {
 	mark, maker, _, err := identify("repair", dir)
 	if err != nil {
 		return nil, err
@@ -192,7 +194,7 @@ func Repair(dir, into string) (*Repaired, error) {
 	case maker.Open == nil:
 		return nil, notInBuild(mark.Engine, dir)
 	case maker.tools.repair != nil:
-		return maker.tools.repair(dir, into)
+		return maker.tools.repair(ctx, dir, into)
 	}
 	if err := datadir.CheckOverlap("repair", into, dir); err != nil {
 		return nil, err
@@ -201,7 +203,7 @@ func Repair(dir, into string) (*Repaired, error) {
 	opener := func(at string) (holdfast.Engine, error) {
 		return maker.Open(at, holdfast.Options{Level: mark.Level})
 	}
-	err = enginecopy.Make("repair", into, opener, func(to holdfast.Engine) (_ string, err error) {
+	err = enginecopy.Make(ctx, "repair", into, opener, func(to holdfast.Engine) (_ string, err error) {
 		source, err := datadir.Scratch("repair", into)
 		if err != nil {
 			return "", err
@@ -212,7 +214,7 @@ func Repair(dir, into string) (*Repaired, error) {
 		}
 		defer release()
 		defer func() { err = errors.Join(err, os.RemoveAll(source)) }()
-		if err := datadir.CopyFiles(dir, source); err != nil {
+		if err := datadir.CopyFiles(ctx, dir, source); err != nil {
 			return "", err
 		}
 		e, err := opener(source)
@@ -234,8 +236,8 @@ func Repair(dir, into string) (*Repaired, error) {
 	return r, nil
 }
 
-func repairLogtree(dir, into string) (*Repaired, error) {
-	l, err := logtree.Repair(dir, into, holdfast.Options{})
+func repairLogtree(ctx context.Context, dir, into string) (*Repaired, error) {
+	l, err := logtree.Repair(ctx, dir, into, holdfast.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -353,14 +355,14 @@ func Backup(e holdfast.Engine, into string) (keys int64, err error) {
 	if level == 0 { // it is open for reading, and so its directory is bound to no level
 		level = entry.Describe().Strongest()
 	}
-	return enginecopy.Backup(e, into, func(dir string) (holdfast.Engine, error) {
+	return enginecopy.Backup(context.Background(), e, into, func(dir string) (holdfast.Engine, error) {
 		return entry.Open(dir, holdfast.Options{Level: level})
 	})
 }
 
 // BackupDir is Backup of a directory that is not open for writing. It is opened for reading only where the
-// engine can do that, and otherwise as any program would.
-func BackupDir(dir, into string) (keys int64, err error) {
+// engine can do that, and otherwise as any program would. The end of ctx is an error.
+func BackupDir(ctx context.Context, dir, into string) (keys int64, err error) {
 	mark, maker, damage, err := identify("backup", dir)
 	if err == nil {
 		err = damage
@@ -380,7 +382,7 @@ func BackupDir(dir, into string) (keys int64, err error) {
 		}
 		return 0, err
 	}
-	keys, err = enginecopy.Backup(e, into, func(at string) (holdfast.Engine, error) {
+	keys, err = enginecopy.Backup(ctx, e, into, func(at string) (holdfast.Engine, error) {
 		return maker.Open(at, holdfast.Options{Level: mark.Level})
 	})
 	if closed := e.Close(); err == nil {

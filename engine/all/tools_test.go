@@ -1,6 +1,8 @@
 package all_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -99,7 +101,7 @@ func TestTools(t *testing.T) {
 					(in.Logtree == nil) != (len(in.Notes) > 0) {
 					t.Errorf("Inspect: %v, %+v", err, in)
 				}
-				r, err := all.Repair(dir, filepath.Join(at, "repaired"))
+				r, err := all.Repair(t.Context(), dir, filepath.Join(at, "repaired"))
 				if err != nil || !r.Complete() || r.Keys != int64(len(want)) {
 					t.Errorf("Repair: %v, %+v", err, r)
 				}
@@ -113,7 +115,7 @@ func TestTools(t *testing.T) {
 				if err == nil && v.Logtree == nil && v.Keys != int64(len(want)) {
 					t.Errorf("Verify read %d keys, not %d", v.Keys, len(want))
 				}
-				n, err := all.BackupDir(dir, filepath.Join(at, "copy"))
+				n, err := all.BackupDir(t.Context(), dir, filepath.Join(at, "copy"))
 				if err != nil || n != int64(len(want)) {
 					t.Errorf("BackupDir: %d, %v", n, err)
 				}
@@ -147,14 +149,14 @@ func TestToolsThroughLinks(t *testing.T) {
 				t.Fatal(err)
 			}
 			into := func(name string) string { return filepath.Join(at, name) + string(filepath.Separator) }
-			if r, err := all.Repair(from, into("repaired")); err != nil || !r.Complete() || r.Keys != int64(len(want)) {
+			if r, err := all.Repair(t.Context(), from, into("repaired")); err != nil || !r.Complete() || r.Keys != int64(len(want)) {
 				t.Errorf("Repair: %v, %+v", err, r)
 			}
 			c, err := all.Copy(t.Context(), from, into("copied"), all.CopyOptions{Engine: e.Name})
 			if err != nil || c.Keys != int64(len(want)) {
 				t.Errorf("Copy: %v, %+v", err, c)
 			}
-			if n, err := all.BackupDir(from, into("backup")); err != nil || n != int64(len(want)) {
+			if n, err := all.BackupDir(t.Context(), from, into("backup")); err != nil || n != int64(len(want)) {
 				t.Errorf("BackupDir: %d, %v", n, err)
 			}
 		})
@@ -237,10 +239,10 @@ func TestToolsOnNothing(t *testing.T) {
 			errors.Is(err, holdfast.ErrForeign) != (want == holdfast.ErrForeign) {
 			t.Errorf("Verify of %s: %v", dir, err)
 		}
-		if _, err := all.Repair(dir, filepath.Join(at, "into")); !errors.Is(err, want) {
+		if _, err := all.Repair(t.Context(), dir, filepath.Join(at, "into")); !errors.Is(err, want) {
 			t.Errorf("Repair of %s: %v", dir, err)
 		}
-		if _, err := all.BackupDir(dir, filepath.Join(at, "into")); !errors.Is(err, want) {
+		if _, err := all.BackupDir(t.Context(), dir, filepath.Join(at, "into")); !errors.Is(err, want) {
 			t.Errorf("BackupDir of %s: %v", dir, err)
 		}
 	}
@@ -277,7 +279,7 @@ func TestToolsOnDamage(t *testing.T) {
 				t.Fatal(err)
 			}
 			into, needed := filepath.Join(at, "into"), true
-			r, err := all.Repair(dir, into)
+			r, err := all.Repair(t.Context(), dir, into)
 			if err != nil {
 				t.Logf("Repair: %v", err)
 				if _, err := os.Stat(into); err == nil {
@@ -296,6 +298,98 @@ func TestToolsOnDamage(t *testing.T) {
 				t.Errorf("Verify of %s: %v, %+v", largest, err, v)
 			}
 		})
+	}
+}
+
+// TestNewerFormat: no tool works on a directory of a format that it does not know, nor makes anything.
+func TestNewerFormat(t *testing.T) {
+	for _, e := range all.Engines() {
+		if e.Describe().Strongest() < holdfast.Process {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			at := t.TempDir()
+			dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
+			fill(t, e, dir, holdfast.Power)
+			mark := filepath.Join(dir, "HOLDFAST")
+			text, err := os.ReadFile(mark)
+			try(t, err)
+			try(t, os.WriteFile(mark, []byte(strings.Replace(string(text), "format 1\n", "format 9\n", 1)), 0o644))
+			_, repaired := all.Repair(t.Context(), dir, into)
+			_, verified := all.Verify(dir)
+			_, backedUp := all.BackupDir(t.Context(), dir, into)
+			_, copied := all.Copy(t.Context(), dir, into, all.CopyOptions{})
+			for tool, err := range map[string]error{"Repair": repaired, "Verify": verified, "BackupDir": backedUp, "Copy": copied} {
+				if !errors.Is(err, holdfast.ErrVersion) {
+					t.Errorf("%s: %v", tool, err)
+				}
+			}
+			if left, err := os.ReadDir(at); err != nil || len(left) != 1 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestToolsInterrupted: when the context has ended, a tool stops with its error and leaves nothing.
+func TestToolsInterrupted(t *testing.T) {
+	for _, e := range all.Engines() {
+		if e.Describe().Strongest() < holdfast.Process {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			at := t.TempDir()
+			dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
+			fill(t, e, dir, holdfast.Power)
+			ctx, stop := context.WithCancel(t.Context())
+			stop()
+			if _, err := all.Repair(ctx, dir, into); !errors.Is(err, context.Canceled) {
+				t.Errorf("Repair: %v", err)
+			}
+			if _, err := all.BackupDir(ctx, dir, into); !errors.Is(err, context.Canceled) {
+				t.Errorf("BackupDir: %v", err)
+			}
+			if left, err := os.ReadDir(at); err != nil || len(left) != 1 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestCopyOfDamagedNamesIt: an error is about the source, not about the copy of it that was opened.
+func TestCopyOfDamagedNamesIt(t *testing.T) {
+	at := t.TempDir()
+	dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
+	pebble, err := all.Lookup("pebble")
+	try(t, err)
+	fill(t, pebble, dir, holdfast.Power)
+	logs, err := filepath.Glob(filepath.Join(dir, "data", "*.log"))
+	try(t, err)
+	manifests, err := filepath.Glob(filepath.Join(dir, "data", "MANIFEST-*"))
+	try(t, err)
+	for _, name := range append(logs, manifests...) {
+		try(t, os.WriteFile(name, bytes.Repeat([]byte("damage"), 1000), 0o644))
+	}
+	_, err = all.Copy(t.Context(), dir, into, all.CopyOptions{})
+	if err == nil || !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), into) {
+		t.Error(err)
+	}
+}
+
+// TestLeftOvers: one error names all that a killed tool has left.
+func TestLeftOvers(t *testing.T) {
+	at := t.TempDir()
+	dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
+	pebble, err := all.Lookup("pebble")
+	try(t, err)
+	fill(t, pebble, dir, holdfast.Power)
+	try(t, errors.Join(os.Mkdir(into+".partial", 0o755), os.Mkdir(into+".source", 0o755)))
+	_, repaired := all.Repair(t.Context(), dir, into)
+	_, copied := all.Copy(t.Context(), dir, into, all.CopyOptions{})
+	for tool, err := range map[string]error{"Repair": repaired, "Copy": copied} {
+		if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), into+".partial") || !strings.Contains(err.Error(), into+".source") {
+			t.Errorf("%s: %v", tool, err)
+		}
 	}
 }
 
@@ -319,10 +413,10 @@ func TestCopyApart(t *testing.T) {
 			}
 			before := tree(t, dir)
 			for _, to := range into {
-				if _, err := all.Repair(dir, to); !errors.Is(err, holdfast.ErrBadOption) {
+				if _, err := all.Repair(t.Context(), dir, to); !errors.Is(err, holdfast.ErrBadOption) {
 					t.Errorf("Repair into %s: %v", to, err)
 				}
-				if _, err := all.BackupDir(dir, to); !errors.Is(err, holdfast.ErrBadOption) {
+				if _, err := all.BackupDir(t.Context(), dir, to); !errors.Is(err, holdfast.ErrBadOption) {
 					t.Errorf("BackupDir into %s: %v", to, err)
 				}
 			}
@@ -353,7 +447,7 @@ func TestCopyApart(t *testing.T) {
 			if err := os.Remove(filepath.Join(dir, "HOLDFAST")); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := all.Repair(dir, filepath.Join(dir, "sub")); !errors.Is(err, holdfast.ErrBadOption) {
+			if _, err := all.Repair(t.Context(), dir, filepath.Join(dir, "sub")); !errors.Is(err, holdfast.ErrBadOption) {
 				t.Errorf("Repair without a mark: %v", err)
 			}
 		})
@@ -381,7 +475,7 @@ func TestRemedies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = all.BackupDir(dir, filepath.Join(at, "into"))
+		_, err = all.BackupDir(t.Context(), dir, filepath.Join(at, "into"))
 		says(err, holdfast.ErrLocked, "backup "+dir, "Backup of package engine/all")
 		if err := eng.Close(); err != nil {
 			t.Fatal(err)
@@ -390,9 +484,9 @@ func TestRemedies(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, opened := e.Open(dir, holdfast.Options{})
-		_, copied := all.BackupDir(dir, filepath.Join(at, "into"))
+		_, copied := all.BackupDir(t.Context(), dir, filepath.Join(at, "into"))
 		into := dir + "-repaired"
-		r, err := all.Repair(dir, into)
+		r, err := all.Repair(t.Context(), dir, into)
 		if e.Name != logtree.Name {
 			says(opened, holdfast.ErrCorrupt, "restore the file")
 			says(copied, holdfast.ErrCorrupt, "restore the file")
@@ -420,9 +514,9 @@ func TestRemedies(t *testing.T) {
 			_, opened = e.Open(dir, o)
 			says(opened, holdfast.ErrCorrupt, "HOLDFAST is missing", "holdfast repair", "restore it")
 		}
-		_, copied = all.BackupDir(dir, filepath.Join(at, "into"))
+		_, copied = all.BackupDir(t.Context(), dir, filepath.Join(at, "into"))
 		says(copied, holdfast.ErrCorrupt, "holdfast repair", "restore the file")
-		if r, err := all.Repair(dir, dir+"-again"); err != nil || r.Keys != int64(len(want)) || !r.Complete() {
+		if r, err := all.Repair(t.Context(), dir, dir+"-again"); err != nil || r.Keys != int64(len(want)) || !r.Complete() {
 			t.Errorf("Repair: %+v, %v", r, err)
 		}
 		check()
@@ -478,7 +572,7 @@ func TestScatteredDamage(t *testing.T) {
 				t.Fatal(err)
 			}
 			into := filepath.Join(at, "into")
-			r, err := all.Repair(dir, into)
+			r, err := all.Repair(t.Context(), dir, into)
 			if err != nil {
 				v, verified := all.Verify(dir)
 				if verified != nil || len(v.Damage) == 0 || !errors.Is(err, holdfast.ErrCorrupt) {
@@ -514,8 +608,8 @@ func TestCopyIntoEmptyDirectory(t *testing.T) {
 		dir := filepath.Join(at, "db")
 		want := fill(t, e, dir, holdfast.Power)
 		for what, makeCopy := range map[string]func(into string) error{
-			"backup": func(into string) error { _, err := all.BackupDir(dir, into); return err },
-			"repair": func(into string) error { _, err := all.Repair(dir, into); return err },
+			"backup": func(into string) error { _, err := all.BackupDir(t.Context(), dir, into); return err },
+			"repair": func(into string) error { _, err := all.Repair(t.Context(), dir, into); return err },
 		} {
 			into, link := filepath.Join(at, what), filepath.Join(at, what+"-link")
 			if err := errors.Join(os.Mkdir(into, 0o700), os.Symlink(into, link), makeCopy(link)); err != nil {
@@ -583,8 +677,8 @@ func TestUnknownEngine(t *testing.T) {
 	}
 	_, opened := all.OpenDir("", dir, holdfast.Options{})
 	_, verified := all.Verify(dir)
-	_, repaired := all.Repair(dir, into)
-	_, copied := all.BackupDir(dir, into)
+	_, repaired := all.Repair(t.Context(), dir, into)
+	_, copied := all.BackupDir(t.Context(), dir, into)
 	for what, err := range map[string]error{"OpenDir": opened, "Verify": verified, "Repair": repaired,
 		"BackupDir": copied} {
 		if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "rocks") {

@@ -88,7 +88,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 	if o.MemoryBytes != 0 && o.MemoryBytes < minMemory {
 		return nil, &holdfast.Error{Op: "open", Engine: Name, Path: dir, Class: holdfast.ErrBadOption,
 			Detail: fmt.Sprintf("a memory budget of %d bytes, which Badger would exceed", o.MemoryBytes),
-			Remedy: fmt.Sprintf("use %d or more, or 0 for the default", minMemory)}
+			Remedy: fmt.Sprintf("use %d MiB or more, or 0 for the default", minMemory>>20)}
 	}
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err

@@ -102,7 +102,7 @@ func configure(data handle, o holdfast.Options, f *flushes) lib.Options {
 	cache := max(o.MemoryBytes-minMemory, 0) + minCache
 	return lib.DefaultOptions(data.name).
 		WithLogger(logger{o.Logger, data, f}).
-		WithBypassLockGuard(true). // datadir holds the lock
+		WithBypassLockGuard(true). // internal/datadir holds the lock
 		WithSyncWrites(false).     // its error would be logged and the write acknowledged
 		WithDetectConflicts(false).
 		WithMetricsEnabled(false). // they are the process's, not the engine's

@@ -155,7 +155,7 @@ func TestCorrupted(t *testing.T) {
 	if err := errors.Join(e.(*Engine).Backup(path("backup")), e.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Repair(path("db"), path("repaired"), holdfast.Options{}); err != nil || !r.Complete() {
+	if r, err := Repair(t.Context(), path("db"), path("repaired"), holdfast.Options{}); err != nil || !r.Complete() {
 		t.Fatal(r, err)
 	}
 	for i := range 30 {
@@ -170,7 +170,7 @@ func TestCorrupted(t *testing.T) {
 		}
 		v, err := Verify(dir)
 		found := err != nil || len(v.Damage) > 0
-		r, err := Repair(dir, into, holdfast.Options{})
+		r, err := Repair(t.Context(), dir, into, holdfast.Options{})
 		if err == nil {
 			p.account(t, r, into)
 		} else if !errors.Is(err, holdfast.ErrVersion) {

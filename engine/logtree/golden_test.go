@@ -43,7 +43,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			dir := filepath.Join(t.TempDir(), "db")
-			if err := datadir.CopyFiles(strings.TrimSuffix(listing, ".txt"), dir); err != nil {
+			if err := datadir.CopyFiles(t.Context(), strings.TrimSuffix(listing, ".txt"), dir); err != nil {
 				t.Fatal(err)
 			}
 			in, err := Inspect(dir)
@@ -73,7 +73,7 @@ func TestGolden(t *testing.T) {
 				t.Errorf("it holds\n%s\nnot\n%s", list(got), want)
 			}
 			into := filepath.Join(t.TempDir(), "repaired")
-			if r, err := Repair(dir, into, holdfast.Options{}); err != nil || !r.Complete() {
+			if r, err := Repair(t.Context(), dir, into, holdfast.Options{}); err != nil || !r.Complete() {
 				t.Errorf("Repair: %v, %+v", err, r)
 			} else if repaired := opened(t, into); !maps.Equal(repaired, got) {
 				t.Errorf("repaired it holds\n%s", list(repaired))
@@ -155,7 +155,7 @@ func makeGolden(t *testing.T, to string) {
 	}
 	listing := list(contents(t, d))
 	keep := func(name string) {
-		if err := errors.Join(datadir.CopyFiles(dir, filepath.Join(to, name)),
+		if err := errors.Join(datadir.CopyFiles(t.Context(), dir, filepath.Join(to, name)),
 			os.WriteFile(filepath.Join(to, name+".txt"), []byte(listing), 0o644)); err != nil {
 			t.Fatal(err)
 		}

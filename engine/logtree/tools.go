@@ -1,7 +1,9 @@
 package logtree
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 
 	"github.com/holdfastdb/holdfast"
@@ -40,45 +42,50 @@ func Verify(dir string) (*Verification, error) {
 		return nil, err
 	}
 	defer release()
+	_, damage, err := checkMark("verify", dir)
+	if err != nil {
+		return nil, err
+	}
 	v, err := db.Verify(vfs.OS(), dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkMark(dir); err != nil {
-		v.Damage = append(v.Damage, err)
+	if damage != nil {
+		v.Damage = append(v.Damage, damage)
 	}
 	return v, nil
 }
 
-// checkMark checks the file HOLDFAST.
-func checkMark(dir string) error {
-	mark := filepath.Join(dir, "HOLDFAST")
-	m, err := datadir.ReadMark("verify", dir)
+// checkMark reads the file HOLDFAST. damage is what is wrong with it; the error is ErrVersion.
+func checkMark(op, dir string) (m datadir.Mark, damage, err error) {
+	fail := func(class error, detail, remedy string, cause error) error {
+		return &holdfast.Error{Op: op, Engine: Name, Path: filepath.Join(dir, "HOLDFAST"), Class: class,
+			Detail: detail, Remedy: remedy, Cause: cause}
+	}
+	m, err = datadir.ReadMark(op, dir)
 	switch {
 	case errors.Is(err, holdfast.ErrVersion):
-		return err
+		return m, nil, err
 	case err != nil:
-		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrCorrupt, Cause: err,
-			Remedy: "salvage what is intact: holdfast repair"}
+		return m, fail(holdfast.ErrCorrupt, "", "salvage what is intact: holdfast repair", err), nil
 	case m.Engine != Name:
-		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrForeign,
-			Detail: "it says that " + m.Engine + " made the directory"}
+		return m, fail(holdfast.ErrForeign, "it says that "+m.Engine+" made the directory", "", nil), nil
 	case m.Format > format:
-		return &holdfast.Error{Op: "verify", Engine: Name, Path: mark, Class: holdfast.ErrVersion, Detail: "a newer format",
-			Remedy: "use a newer holdfast"}
+		return m, nil, fail(holdfast.ErrVersion, fmt.Sprintf("it has format %d of %s, this program knows %d",
+			m.Format, Name, format), "use a newer holdfast", nil)
 	}
-	return nil
+	return m, nil, nil
 }
 
 // Repair makes a new database in the directory into from all that is intact in dir, which is not changed. The result
 // lists what could not be salvaged; that is no error. into must not exist, or be empty; after an error it does not
-// exist. ErrLocked: dir is open elsewhere for writing. ErrVersion: a newer format wrote it.
+// exist. The end of ctx is an error. ErrLocked: dir is open elsewhere for writing. ErrVersion: a newer format wrote it.
 //
 // If something was lost, Capabilities of the new database says so until the loss is accepted.
 //
 // Only data with the right checksum is copied. If the manifest and the runs are intact, the result is the exact state
 // without the damaged values; for other cases see [Repaired].
-func Repair(dir, into string, o holdfast.Options) (r *Repaired, err error) {
+func Repair(ctx context.Context, dir, into string, o holdfast.Options) (r *Repaired, err error) {
 	// Also if no file identifies dir as a database any more.
 	if err := datadir.CheckOverlap("repair", into, dir); err != nil {
 		return nil, err
@@ -88,12 +95,15 @@ func Repair(dir, into string, o holdfast.Options) (r *Repaired, err error) {
 		return nil, err
 	}
 	defer release()
-	err = enginecopy.Make("repair", into, opener(o), func(e holdfast.Engine) (string, error) {
+	mark, _, err := checkMark("repair", dir) // damaged, it cannot say that an earlier repair lost something
+	if err != nil {
+		return nil, err
+	}
+	err = enginecopy.Make(ctx, "repair", into, opener(o), func(e holdfast.Engine) (string, error) {
 		if r, err = db.Repair(vfs.OS(), dir, e); err != nil {
 			return "", err
 		}
-		m, _ := datadir.ReadMark("repair", dir) // damaged, it cannot say that an earlier repair lost something
-		return enginecopy.Lost(m.Lost, r.Summary()), nil
+		return enginecopy.Lost(mark.Lost, r.Summary()), nil
 	})
 	if err != nil {
 		return nil, err
@@ -111,12 +121,12 @@ func opener(o holdfast.Options) func(string) (holdfast.Engine, error) {
 //
 // Writers to e's disk share it with the copy; nothing else slows them.
 func (e *Engine) Backup(dir string) error {
-	_, err := enginecopy.Backup(e, dir, opener(holdfast.Options{}))
+	_, err := enginecopy.Backup(context.Background(), e, dir, opener(holdfast.Options{}))
 	return err
 }
 
 // BackupAt is Backup of the state that a snapshot of e shows.
 func (e *Engine) BackupAt(s holdfast.Snapshot, dir string) error {
-	_, err := enginecopy.BackupAt(e, s, dir, opener(holdfast.Options{}))
+	_, err := enginecopy.BackupAt(context.Background(), e, s, dir, opener(holdfast.Options{}))
 	return err
 }

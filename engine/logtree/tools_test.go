@@ -207,7 +207,7 @@ func TestToolsRefuse(t *testing.T) {
 	if _, err := Verify(db); !errors.Is(err, holdfast.ErrLocked) {
 		t.Errorf("Verify: %v", err)
 	}
-	if _, err := Repair(db, into, holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) {
+	if _, err := Repair(t.Context(), db, into, holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) {
 		t.Errorf("Repair: %v", err)
 	}
 	if _, err := Inspect(db); err != nil {
@@ -216,11 +216,11 @@ func TestToolsRefuse(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Repair(db, dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrBadOption) {
+	if _, err := Repair(t.Context(), db, dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("Repair into a full directory: %v", err)
 	}
 	nothing := filepath.Join(dir, "nothing")
-	_, repaired := Repair(nothing, into, holdfast.Options{})
+	_, repaired := Repair(t.Context(), nothing, into, holdfast.Options{})
 	_, verified := Verify(nothing)
 	_, inspected := Inspect(nothing)
 	for _, err := range []error{repaired, verified, inspected} {
@@ -234,7 +234,7 @@ func TestToolsRefuse(t *testing.T) {
 	if err := os.Mkdir(into, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Repair(db, into, holdfast.Options{}); err != nil || !r.Complete() {
+	if r, err := Repair(t.Context(), db, into, holdfast.Options{}); err != nil || !r.Complete() {
 		t.Errorf("Repair into an empty directory: %v, %+v", err, r)
 	}
 }
@@ -253,7 +253,7 @@ func TestLostMark(t *testing.T) {
 	if v, err := Verify(db); err != nil || len(v.Damage) != 1 || !errors.Is(v.Damage[0], holdfast.ErrCorrupt) {
 		t.Errorf("Verify: %v, %+v", err, v)
 	}
-	if r, err := Repair(db, into, holdfast.Options{}); err != nil || !r.Complete() {
+	if r, err := Repair(t.Context(), db, into, holdfast.Options{}); err != nil || !r.Complete() {
 		t.Errorf("Repair: %v, %+v", err, r)
 	}
 	if got := opened(t, into); !maps.Equal(got, map[string]string{"k": "v"}) {
@@ -302,7 +302,7 @@ func TestDamagedBackup(t *testing.T) {
 				t.Fatal(err)
 			}
 			into := fmt.Sprint(at, "-fixed-", off)
-			r, err := Repair(at, into, holdfast.Options{})
+			r, err := Repair(t.Context(), at, into, holdfast.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

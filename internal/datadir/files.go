@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -80,9 +81,10 @@ func Usage(dir string) (files, bytes int64) {
 	return files, bytes
 }
 
-// CopyFiles copies the regular files below dir to the new directory to, without their holes. dir may be a link. Links
-// below it are not followed and not copied: changes of the copy do not reach the original.
-func CopyFiles(dir, to string) error {
+// CopyFiles copies the directories and files below dir to the new directory to, without the holes of the files. dir
+// may be a link. In place of a link to a file the copy has the file: changes of the copy do not reach the original.
+// Anything else, such as a link to a directory, is an error that names it, and so is the end of ctx.
+func CopyFiles(ctx context.Context, dir, to string) error {
 	dir, err := filepath.EvalSymlinks(dir) // a walk does not follow a link that it begins with
 	if err != nil {
 		return err
@@ -96,17 +98,22 @@ func CopyFiles(dir, to string) error {
 			return err
 		}
 		target := filepath.Join(to, rel)
-		switch {
-		case d.IsDir():
+		if d.IsDir() {
 			return os.Mkdir(target, 0o700)
-		case !d.Type().IsRegular():
-			return nil
 		}
-		return copyFile(name, target)
+		if st, err := os.Stat(name); err != nil {
+			return err
+		} else if !st.Mode().IsRegular() {
+			return &fs.PathError{Op: "copy", Path: name, Err: errors.New("it is neither a file nor a directory of its own")}
+		}
+		return copyFile(ctx, name, target)
 	})
 }
 
-func copyFile(from, to string) (err error) {
+// copyAtOnce is how much of a file is copied between two looks at the context.
+const copyAtOnce = 64 << 20
+
+func copyFile(ctx context.Context, from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -122,10 +129,14 @@ func copyFile(from, to string) (err error) {
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	for at := int64(0); at < size; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		data, end, err := dataAfter(in, at, size)
 		if err != nil {
 			return err
 		}
+		end = min(end, data+copyAtOnce)
 		for _, f := range []*os.File{in, out} {
 			if _, err := f.Seek(data, io.SeekStart); err != nil {
 				return err

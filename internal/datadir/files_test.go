@@ -3,16 +3,18 @@ package datadir_test
 import (
 	"bytes"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-// TestCopyFiles: a copy has the bytes of the original and takes no more room, whatever holes a file has. Links are
-// left out.
+// TestCopyFiles: a copy has the bytes of the original and takes no more room, whatever holes a file has. A link
+// to a file is copied as the file; what cannot be copied is refused by name.
 func TestCopyFiles(t *testing.T) {
 	const hole = 4 << 20
 	at := t.TempDir()
@@ -43,13 +45,12 @@ func TestCopyFiles(t *testing.T) {
 		}
 	}
 	if runtime.GOOS != "windows" {
-		for name, to := range map[string]string{"link": "end", "dir": "sub"} {
-			if err := os.Symlink(to, filepath.Join(from, name)); err != nil {
-				t.Fatal(err)
-			}
+		if err := os.Symlink("end", filepath.Join(from, "link")); err != nil {
+			t.Fatal(err)
 		}
+		files["link"] = nil
 	}
-	if err := datadir.CopyFiles(from, to); err != nil {
+	if err := datadir.CopyFiles(t.Context(), from, to); err != nil {
 		t.Fatal(err)
 	}
 	for name := range files {
@@ -61,14 +62,43 @@ func TestCopyFiles(t *testing.T) {
 			t.Errorf("%s: %d bytes, want %d: %v", name, len(got), len(want), err)
 		}
 	}
-	wantFiles, wantBytes := datadir.Usage(from)
-	if n, bytes := datadir.Usage(to); n != wantFiles || n != int64(len(files)) || bytes > wantBytes+hole {
-		t.Errorf("%d files with %d bytes on the device; the original has %d and %d", n, bytes, wantFiles, wantBytes)
+	_, wantBytes := datadir.Usage(from)
+	if n, bytes := datadir.Usage(to); n != int64(len(files)) || bytes > wantBytes+hole {
+		t.Errorf("%d files with %d bytes on the device; the original has %d bytes", n, bytes, wantBytes)
 	}
 	if left, err := os.ReadDir(to); err != nil || len(left) != len(files) {
 		t.Errorf("%v, %v", left, err)
 	}
-	if err := datadir.CopyFiles(from, to); !errors.Is(err, os.ErrExist) {
+	if err := datadir.CopyFiles(t.Context(), from, to); !errors.Is(err, os.ErrExist) {
 		t.Errorf("into a directory that is there: %v", err)
+	}
+}
+
+// TestCopyFilesRefuses: a copy without something that the original has would be taken for a whole one.
+func TestCopyFilesRefuses(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("making a link needs a right")
+	}
+	at := t.TempDir()
+	for name, link := range map[string]string{"directory": at, "nothing": "missing"} {
+		from := filepath.Join(at, name)
+		if err := errors.Join(os.Mkdir(from, 0o755), os.Symlink(link, filepath.Join(from, "link"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := datadir.CopyFiles(t.Context(), from, filepath.Join(at, "to-"+name)); err == nil || !strings.Contains(err.Error(), filepath.Join(from, "link")) {
+			t.Errorf("a link to %s: %v", name, err)
+		}
+	}
+	from := filepath.Join(at, "s")
+	if err := os.Mkdir(from, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(from, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := datadir.CopyFiles(t.Context(), from, filepath.Join(at, "to-s")); err == nil || !strings.Contains(err.Error(), filepath.Join(from, "socket")) {
+		t.Errorf("a socket: %v", err)
 	}
 }

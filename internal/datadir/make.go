@@ -9,6 +9,12 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
+// What is added to the name of a directory that is being made for the directories next to it.
+const (
+	partialSuffix = ".partial" // what it is called meanwhile
+	scratchSuffix = ".source"  // a copy of what it is made from
+)
+
 // Make makes the directory dir, whole or not at all. fill puts files in a new directory next to it, DIR.partial, and
 // ends all use of them; when all are on the device, DIR.partial gets the name dir. If fill has hidden it, it is shown
 // just before: dir can then be opened, and its mark says what fill says is lost, in words. Only a hidden directory can
@@ -53,13 +59,12 @@ func Make(op, dir string, fill func(partial string) (lost string, err error)) (e
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fail(holdfast.ErrBadOption, dir, "", "name another directory", err)
 	}
-	parent, partial := filepath.Dir(dir), dir+".partial"
+	parent, partial := filepath.Dir(dir), dir+partialSuffix
 	if err := MkdirAll(parent); err != nil {
 		return fail(nil, parent, "", "", err)
 	}
 	if err := os.Mkdir(partial, mode); errors.Is(err, fs.ErrExist) {
-		return fail(holdfast.ErrBadOption, partial, "it is there already",
-			"remove it if it was left by an interrupted "+op, nil)
+		return leftOver(op, partial, dir+scratchSuffix)
 	} else if err != nil {
 		return fail(nil, partial, "", "the directory above must be writable", err)
 	}
@@ -107,12 +112,21 @@ func Scratch(op, dir string) (string, error) {
 	if err != nil {
 		return "", &holdfast.Error{Op: op, Path: dir, Cause: err}
 	}
-	scratch := dir + ".source"
+	scratch := dir + scratchSuffix
 	if _, err := os.Lstat(scratch); err == nil {
-		return "", &holdfast.Error{Op: op, Path: scratch, Class: holdfast.ErrBadOption, Detail: "it is there already",
-			Remedy: "remove it if it was left by an interrupted " + op}
+		return "", leftOver(op, scratch, dir+partialSuffix)
 	}
 	return scratch, nil
+}
+
+// leftOver is the error about a directory that is there already. If other is, too, it says so: both can be removed at
+// once.
+func leftOver(op, path, other string) error {
+	detail, remedy := "it is there already", "remove it if it was left by an interrupted "+op
+	if _, err := os.Lstat(other); err == nil {
+		detail, remedy = "it is there already, and so is "+other, "remove both if they were left by an interrupted "+op
+	}
+	return &holdfast.Error{Op: op, Path: path, Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
 }
 
 // become gives the directory the mode of another, durably, and its owner if that is allowed.

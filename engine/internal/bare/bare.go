@@ -218,10 +218,7 @@ func (k kind) copy(ctx context.Context, path, scratch string) (string, error) {
 		// A link is resolved: the files are copied, not it.
 		from, err := filepath.EvalSymlinks(path + suffix)
 		if err == nil {
-			err = datadir.CopyFiles(from, copied+suffix)
-		}
-		if err == nil {
-			err = ctx.Err()
+			err = datadir.CopyFiles(ctx, from, copied+suffix)
 		}
 		if err != nil {
 			return "", fail(path, nil, "copy to "+scratch, "", err)

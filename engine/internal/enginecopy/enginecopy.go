@@ -2,6 +2,7 @@
 package enginecopy
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -11,9 +12,9 @@ import (
 
 // Make makes the directory dir, whole or not at all, as [datadir.Make] has it: open opens the engine in DIR.partial,
 // which cannot be opened again until it is whole, and fill fills that. What fill says is lost, in words, the new
-// directory remembers.
+// directory remembers. When ctx ends, fill gets its error from the next write.
 func Make(
-	op, dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) (lost string, err error),
+	ctx context.Context, op, dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) (lost string, err error),
 ) error {
 	return datadir.Make(op, dir, func(partial string) (lost string, err error) {
 		e, err := open(partial)
@@ -28,13 +29,34 @@ func Make(
 		if err := datadir.Hide(partial); err != nil {
 			return "", &holdfast.Error{Op: op, Path: partial, Cause: err}
 		}
-		lost, err = fill(e)
-		if f, ok := e.(interface{ Flush() error }); ok && err == nil {
+		to := interruptible{e, ctx}
+		if lost, err = fill(to); err == nil {
 			// Damage to a log takes whole batches, and what follows them may be in doubt; in an index it has a key.
-			err = f.Flush()
+			err = to.Flush()
 		}
 		return lost, err
 	})
+}
+
+// interruptible is an engine that refuses writes when ctx has ended.
+type interruptible struct {
+	holdfast.Engine
+	ctx context.Context
+}
+
+func (i interruptible) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if err := i.ctx.Err(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	return i.Engine.Apply(b, level)
+}
+
+// Flush writes to files what the engine has in memory, if it has a way to do that.
+func (i interruptible) Flush() error {
+	if f, ok := i.Engine.(interface{ Flush() error }); ok {
+		return f.Flush()
+	}
+	return nil
 }
 
 // Lost joins what earlier and later repairs could not salvage.
@@ -111,20 +133,22 @@ func Keys(into holdfast.Engine, from holdfast.Reader) (int64, error) {
 
 // Backup copies what e shows now to the new directory dir, while others go on writing to e, and returns how many keys
 // that were.
-func Backup(e holdfast.Engine, dir string, open func(dir string) (holdfast.Engine, error)) (keys int64, err error) {
+func Backup(
+	ctx context.Context, e holdfast.Engine, dir string, open func(dir string) (holdfast.Engine, error),
+) (keys int64, err error) {
 	s, err := e.Snapshot()
 	if err != nil {
 		return 0, err
 	}
 	defer s.Close()
-	return BackupAt(e, s, dir, open)
+	return BackupAt(ctx, e, s, dir, open)
 }
 
 // BackupAt is Backup of the state that a snapshot of e shows.
 func BackupAt(
-	e holdfast.Engine, s holdfast.Snapshot, dir string, open func(dir string) (holdfast.Engine, error),
+	ctx context.Context, e holdfast.Engine, s holdfast.Snapshot, dir string, open func(dir string) (holdfast.Engine, error),
 ) (keys int64, err error) {
-	err = Make("backup", dir, open, func(into holdfast.Engine) (_ string, err error) {
+	err = Make(ctx, "backup", dir, open, func(into holdfast.Engine) (_ string, err error) {
 		keys, err = Keys(into, s)
 		return e.Capabilities().Lost, err
 	})

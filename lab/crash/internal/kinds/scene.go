@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -44,7 +45,7 @@ func CopyTree(from, to string) error {
 		return nil
 	}
 	if _, bytes := datadir.Usage(from); bytes <= maxTree {
-		return datadir.CopyFiles(from, to)
+		return datadir.CopyFiles(context.Background(), from, to)
 	}
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
