@@ -256,7 +256,7 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 			}
 			w.starts(u.tally.cell, s.done, s.all, broken)
 			mu.Unlock()
-			err := r.unit(unitCtx, s.plan, u)
+			err := r.unit(unitCtx, s.plan, s.began, u)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -275,11 +275,20 @@ func (r *runner) pass(ctx context.Context, s *runState, units []unit, w watcher,
 	return nil
 }
 
-func (r *runner) unit(ctx context.Context, p *runPlan, u unit) error {
+func (r *runner) unit(ctx context.Context, p *runPlan, began time.Time, u unit) error {
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
-	return r.kinds.Session(ctx, u.tally.cell, u.seed, u.cuts, p.length, u.tally)
+	return r.kinds.Session(ctx, u.tally.cell, u.seed, u.cuts, p.left(began), u.tally)
+}
+
+// left is what is left of the length of a run that began then, not 0, so that a simulation that ends at a broken claim
+// does not begin the whole length anew; 0 if no length was named.
+func (p *runPlan) left(began time.Time) time.Duration {
+	if p.length == 0 {
+		return 0
+	}
+	return max(p.length-time.Since(began), 1)
 }
 
 // controlTries is how many more units a control gets that has not been found out.
@@ -289,7 +298,7 @@ const controlTries = 10
 func (r *runner) settleControls(ctx context.Context, s *runState) error {
 	for _, t := range s.tallies {
 		for try := uint64(0); t.cell.Control && t.broken() == 0 && t.result.Lost == 0 && try < controlTries; try++ {
-			if err := r.unit(ctx, s.plan, unit{t, kinds.KillsPerSession, commits.Mix(t.result.Seed, 1<<40+try)}); err != nil {
+			if err := r.unit(ctx, s.plan, s.began, unit{t, kinds.KillsPerSession, commits.Mix(t.result.Seed, 1<<40+try)}); err != nil {
 				return err
 			}
 		}
