@@ -187,7 +187,8 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 }
 
 // apply is called with mu held. seen is how far readers saw when the ids were looked up.
-func (s *Store) apply(p *Pending, a *appender, events []Event, last uint64, conditional bool, guess, seen uint64) error {
+func (s *Store) apply(p *Pending, a *appender, events []Event, last uint64, conditional bool, guess,
+	seen uint64) error {
 	if err := s.state(); err != nil {
 		return err
 	}
@@ -231,21 +232,25 @@ func (s *Store) check(a *appender, events []Event) error {
 	for i := range events {
 		e := &events[i]
 		if len(e.ID) > s.maxID {
-			return s.fail("append", ErrBadEvent, nil, "", "the id of event %d has %d bytes, the limit is %d", i, len(e.ID), s.maxID)
+			return s.fail("append", ErrBadEvent, nil, "", "the id of event %d has %d bytes, the limit is %d", i, len(e.ID),
+				s.maxID)
 		}
 		if (e.ID == "") != (events[0].ID == "") {
-			return s.fail("append", ErrBadEvent, nil, "give all events of an append an id, or none", "event %d is the first of the %d that differs in having an id", i, len(events))
+			return s.fail("append", ErrBadEvent, nil, "give all events of an append an id, or none",
+				"event %d is the first of the %d that differs in having an id", i, len(events))
 		}
 		if e.Time.IsZero() {
 			if a.now == 0 {
 				a.now = time.Now().UnixNano()
 			}
 		} else if sec := e.Time.Unix(); sec < minSeconds || sec > maxSeconds {
-			return s.fail("append", ErrBadEvent, nil, "use a time between the years 1678 and 2262", "the time of event %d is %v", i, e.Time)
+			return s.fail("append", ErrBadEvent, nil, "use a time between the years 1678 and 2262",
+				"the time of event %d is %v", i, e.Time)
 		}
 		size := format.RecordSize(len(e.Type), len(e.ID), len(e.Origin), len(e.Metadata), len(e.Data))
 		if size > s.maxValue {
-			return s.fail("append", holdfast.ErrTooLarge, nil, "", "event %d takes %d bytes, the limit is %d", i, size, s.maxValue)
+			return s.fail("append", holdfast.ErrTooLarge, nil, "", "event %d takes %d bytes, the limit is %d", i, size,
+				s.maxValue)
 		}
 		if total += size; total > s.maxBatch {
 			return s.tooLarge(len(events))
@@ -253,7 +258,8 @@ func (s *Store) check(a *appender, events []Event) error {
 	}
 	if events[0].ID != "" && uint64(len(events)) > s.window {
 		// The first ids would be forgotten before the last are remembered, so a repeat would not be recognised.
-		return s.fail("append", holdfast.ErrTooLarge, nil, fmt.Sprintf("append at most %d at a time, or make the log with a larger IDWindow", s.window),
+		return s.fail("append", holdfast.ErrTooLarge, nil,
+			fmt.Sprintf("append at most %d at a time, or make the log with a larger IDWindow", s.window),
 			"%d events with ids, and the log remembers those of %d positions", len(events), s.window)
 	}
 	if len(events) > 1 && events[0].ID != "" {
@@ -270,7 +276,8 @@ func (s *Store) check(a *appender, events []Event) error {
 }
 
 func (s *Store) tooLarge(n int) error {
-	return s.fail("append", holdfast.ErrTooLarge, nil, "append fewer at a time", "%d events take more than the %d bytes of a batch", n, s.maxBatch)
+	return s.fail("append", holdfast.ErrTooLarge, nil, "append fewer at a time",
+		"%d events take more than the %d bytes of a batch", n, s.maxBatch)
 }
 
 // Small events of one append share one entry of the engine, a pack: an entry costs the engine, in

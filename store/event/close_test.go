@@ -117,6 +117,7 @@ func TestIDAcrossGenerations(t *testing.T) {
 		t.Fatal(other.err)
 	}
 	if other.First != quick.First || other.Repeated == quick.Repeated {
-		t.Errorf("one id is at %d (repeated: %v) and at %d (repeated: %v)", quick.First, quick.Repeated, other.First, other.Repeated)
+		t.Errorf("one id is at %d (repeated: %v) and at %d (repeated: %v)", quick.First, quick.Repeated, other.First,
+			other.Repeated)
 	}
 }

@@ -47,7 +47,10 @@ func TestConcurrent(t *testing.T) {
 						r = p.Result()
 					case 2: // try until nobody comes in between
 						after := s.Last()
-						for r, err = s.AppendAfter(ctx, after, event.Event{Type: typ}); errors.Is(err, event.ErrConflict); r, err = s.AppendAfter(ctx, after, event.Event{Type: typ}) {
+						for {
+							if r, err = s.AppendAfter(ctx, after, event.Event{Type: typ}); !errors.Is(err, event.ErrConflict) {
+								break
+							}
 							var c *event.Conflict
 							errors.As(err, &c)
 							after = c.Actual

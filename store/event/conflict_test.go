@@ -12,8 +12,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
-// testConflicts is of writers who decide on what they read and try again after a conflict: what they conflict with is there
-// to be read, so that each has at most one conflict for every append of another.
+// testConflicts is of writers who decide on what they read and try again after a conflict: what they conflict with is
+// there to be read, so that each has at most one conflict for every append of another.
 func testConflicts(t *testing.T, tg *target, o event.Options) {
 	s := openLog(t, tg.Engine, o)
 	defer closeLog(t, s)

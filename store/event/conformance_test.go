@@ -51,9 +51,11 @@ func testFields(t *testing.T, tg *target, o event.Options) {
 	}
 	zone := time.FixedZone("east", 5*3600)
 	in := []event.Event{
-		{Type: "full", ID: "id-1", Origin: "here", Metadata: []byte{0, 1, 2}, Data: []byte("payload"), Time: time.Date(2026, 2, 3, 4, 5, 6, 789, zone)},
+		{Type: "full", ID: "id-1", Origin: "here", Metadata: []byte{0, 1, 2}, Data: []byte("payload"),
+			Time: time.Date(2026, 2, 3, 4, 5, 6, 789, zone)},
 		{ID: "id-2", Time: time.Unix(0, -1)},
-		{Type: strings.Repeat("t", 300), ID: strings.Repeat("i", event.MaxIDSize), Data: bytes.Repeat([]byte{7}, 100_000), Time: time.Unix(9_223_372_035, 999_999_999)},
+		{Type: strings.Repeat("t", 300), ID: strings.Repeat("i", event.MaxIDSize), Data: bytes.Repeat([]byte{7}, 100_000),
+			Time: time.Unix(9_223_372_035, 999_999_999)},
 		{Type: "\x00\xff", ID: "\x00", Origin: "\xfe", Metadata: []byte{0}, Time: time.Unix(-9_223_372_036, 0)},
 	}
 	at := appendOK(t, s, in...)
@@ -97,7 +99,10 @@ func testRanges(t *testing.T, tg *target, o event.Options) {
 	for _, c := range []struct {
 		from        uint64
 		limit, want int
-	}{{0, 0, n}, {1, 0, n}, {1, 1, 1}, {1, 100, 100}, {2, 128, 128}, {1000, 1500, 1500}, {n, 0, 1}, {n, 9, 1}, {n + 1, 0, 0}, {n - 5, 1 << 62, 6}} {
+	}{
+		{0, 0, n}, {1, 0, n}, {1, 1, 1}, {1, 100, 100}, {2, 128, 128}, {1000, 1500, 1500}, {n, 0, 1}, {n, 9, 1},
+		{n + 1, 0, 0}, {n - 5, 1 << 62, 6},
+	} {
 		got := readOK(t, s, c.from, c.limit)
 		if len(got) != c.want {
 			t.Fatalf("Read(%d, %d) gave %d events, want %d", c.from, c.limit, len(got), c.want)
@@ -279,7 +284,8 @@ func testWindow(t *testing.T, tg *target, o event.Options) {
 
 	// The index is the keys of this log with table 'i'; most generations are gone.
 	prefix := append([]byte{'e', byte(len(o.Name))}, o.Name...)
-	it := tg.Engine.Scan(holdfast.Range{Lo: append(prefix[:len(prefix):len(prefix)], 'i'), Hi: append(prefix[:len(prefix):len(prefix)], 'j')})
+	it := tg.Engine.Scan(holdfast.Range{Lo: append(prefix[:len(prefix):len(prefix)], 'i'),
+		Hi: append(prefix[:len(prefix):len(prefix)], 'j')})
 	defer it.Close()
 	kept := 0
 	for it.Next() {
@@ -456,7 +462,8 @@ func testTruncation(t *testing.T, tg *target, o event.Options) {
 	}
 	_, err := s.TruncateBefore(ctx, n+2)
 	wantError(t, err, event.ErrAhead)
-	for _, c := range []struct{ before, removed, first uint64 }{{0, 0, 1}, {1, 0, 1}, {2, 1, 2}, {5001, 4999, 5001}, {5001, 0, 5001}, {5, 0, 5001}} {
+	for _, c := range []struct{ before, removed, first uint64 }{{0, 0, 1}, {1, 0, 1}, {2, 1, 2}, {5001, 4999, 5001},
+		{5001, 0, 5001}, {5, 0, 5001}} {
 		if removed, err := s.TruncateBefore(ctx, c.before); err != nil || removed != c.removed {
 			t.Fatalf("TruncateBefore(%d) removed %d: %v", c.before, removed, err)
 		}

@@ -110,7 +110,8 @@ func TestCrash(t *testing.T) {
 	storetest.Survivors(t, func(t *testing.T, tg *target, r *rand.Rand) {
 		w := &witness{ids: map[uint64]string{}}
 		for round := range 2 {
-			storetest.Kill(t, tg, fmt.Sprint("r", round), time.Duration(20+r.IntN(300))*time.Millisecond, func(line string) { w.hear(t, line) })
+			storetest.Kill(t, tg, fmt.Sprint("r", round), time.Duration(20+r.IntN(300))*time.Millisecond,
+				func(line string) { w.hear(t, line) })
 			checkCrashed(t, tg, w)
 		}
 		if w.acked == 0 || w.seen == 0 {
@@ -150,7 +151,8 @@ func checkCrashed(t *testing.T, tg *target, w *witness) {
 	}
 	for p, id := range w.ids {
 		if p >= s.First() && ids[id] != p {
-			t.Fatalf("the event %q, told at position %d, is at %d now (0 is nowhere), the log goes from %d to %d", id, p, ids[id], s.First(), s.Last())
+			t.Fatalf("the event %q, told at position %d, is at %d now (0 is nowhere), the log goes from %d to %d", id, p,
+				ids[id], s.First(), s.Last())
 		}
 	}
 	if got, err := s.LoadOffset(ctx, "follower"); w.offset > 0 && (err != nil || got < w.offset || got > s.Last()) {

@@ -24,7 +24,8 @@ func (s *Store) SaveOffset(ctx context.Context, subscription string, pos uint64)
 func (s *Store) LoadOffset(ctx context.Context, subscription string) (uint64, error) {
 	pos, rest, err := s.loadCursor(ctx, "load offset", s.keys.Offset(subscription), subscription)
 	if err == nil && len(rest) > 0 {
-		return 0, s.fail("load offset", holdfast.ErrCorrupt, nil, "", "the offset of %q is %d bytes too long", subscription, len(rest))
+		return 0, s.fail("load offset", holdfast.ErrCorrupt, nil, "", "the offset of %q is %d bytes too long", subscription,
+			len(rest))
 	}
 	return pos, err
 }
@@ -72,7 +73,8 @@ func (s *Store) save(ctx context.Context, op string, key []byte, name string, po
 	var b holdfast.Batch
 	b.Set(key, append(format.AppendCursor(make([]byte, 0, format.CursorSize+len(state)), pos), state...))
 	if int64(b.Size()) > s.maxBatch {
-		return s.fail(op, holdfast.ErrTooLarge, nil, "", "the state takes %d bytes, a batch at most %d", len(state), s.maxBatch)
+		return s.fail(op, holdfast.ErrTooLarge, nil, "", "the state takes %d bytes, a batch at most %d", len(state),
+			s.maxBatch)
 	}
 	return s.commitCursor(ctx, key, &b)
 }

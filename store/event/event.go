@@ -185,5 +185,6 @@ func (g *Gap) Error() string {
 
 // fail builds an error of the operation op on s.
 func (s *Store) fail(op string, class error, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: "event " + op, Engine: s.caps.Engine, Class: class, Cause: cause, Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
+	return &holdfast.Error{Op: "event " + op, Engine: s.caps.Engine, Class: class, Cause: cause, Remedy: remedy,
+		Detail: fmt.Sprintf(format, args...)}
 }

@@ -149,8 +149,8 @@ func ExampleStore_AppendAfter_again() {
 	// Output: 10 booked, 2 refused
 }
 
-// A log that has lost events, by the repair of a damaged engine perhaps, is read as far as the reader can do without them:
-// what is missing is an error, again and again, and nothing is passed over but by the reader's own decision.
+// A log that has lost events, by the repair of a damaged engine perhaps, is read as far as the reader can do without
+// them: what is missing is an error, again and again, and nothing is passed over but by the reader's own decision.
 func ExampleGap() {
 	ctx := context.Background()
 	engine := mem.New()
@@ -165,7 +165,8 @@ func ExampleGap() {
 		}
 	}
 	var b holdfast.Batch
-	b.DeleteRange([]byte("e\x06orderse\x00\x00\x00\x00\x00\x00\x00\x04"), []byte("e\x06orderse\x00\x00\x00\x00\x00\x00\x00\x07"))
+	b.DeleteRange([]byte("e\x06orderse\x00\x00\x00\x00\x00\x00\x00\x04"),
+		[]byte("e\x06orderse\x00\x00\x00\x00\x00\x00\x00\x07"))
 	if err := holdfast.Commit(engine, &b, holdfast.Memory); err != nil {
 		panic(err)
 	}
@@ -262,7 +263,8 @@ func ExampleStore_TruncateBefore() {
 	ctx := context.Background()
 	log := exampleLog()
 	defer log.Close()
-	if _, err := log.Append(ctx, event.Event{Data: []byte("1")}, event.Event{Data: []byte("2")}, event.Event{Data: []byte("3")}); err != nil {
+	if _, err := log.Append(ctx, event.Event{Data: []byte("1")}, event.Event{Data: []byte("2")},
+		event.Event{Data: []byte("3")}); err != nil {
 		panic(err)
 	}
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -354,7 +355,7 @@ func TestLimits(t *testing.T) {
 		{event.ErrBadEvent, []event.Event{{ID: "a"}, {}}},
 		{holdfast.ErrTooLarge, []event.Event{{Metadata: make([]byte, int(caps.MaxValueSize)-header+1), Data: []byte{1}}}},
 		{holdfast.ErrTooLarge, make([]event.Event, 100_000)},
-		{holdfast.ErrTooLarge, []event.Event{{Data: make([]byte, 200_000)}, {Data: make([]byte, 200_000)}, {Data: make([]byte, 200_000)}, {Data: make([]byte, 200_000)}, {Data: make([]byte, 200_000)}, {Data: make([]byte, 200_000)}}},
+		{holdfast.ErrTooLarge, slices.Repeat([]event.Event{{Data: make([]byte, 200_000)}}, 6)},
 	} {
 		_, err := s.Append(ctx, c.events...)
 		wantError(t, err, c.class)

@@ -34,7 +34,8 @@ func following(ctx context.Context, s *event.Store, n int) []chan error {
 	return ends
 }
 
-// testEngineGone is of an engine that is closed before the store: followers end, whatever the engine, and so does every call.
+// testEngineGone is of an engine that is closed before the store: followers end, whatever the engine, and so does
+// every call.
 func testEngineGone(t *testing.T, tg *target, o event.Options) {
 	own := storetest.NewTarget(t, tg.Entry, tg.Level)
 	s := openLog(t, own.Engine, o)
@@ -68,15 +69,36 @@ func TestFollowersLearnOfIt(t *testing.T) {
 		refuse error // what Apply returns; nil closes the engine
 		call   func(s *event.Store) error
 	}{
-		"append to a poisoned engine":          {poison, func(s *event.Store) error { _, err := s.Append(ctx, typed("2")...); return err }},
-		"submit to a poisoned engine":          {poison, func(s *event.Store) error { _, err := s.Submit(ctx, named("2")...); return err }},
-		"save an offset in a poisoned engine":  {poison, func(s *event.Store) error { return s.SaveOffset(ctx, "sub", 1) }},
-		"truncate in a poisoned engine":        {poison, func(s *event.Store) error { _, err := s.TruncateBefore(ctx, 2); return err }},
-		"append to a closed engine":            {nil, func(s *event.Store) error { _, err := s.Append(ctx, typed("2")...); return err }},
-		"append with an id to a closed engine": {nil, func(s *event.Store) error { _, err := s.Append(ctx, named("2")...); return err }},
-		"read in a closed engine":              {nil, func(s *event.Store) error { _, err := s.Read(ctx, 1, 0); return err }},
-		"load an offset in a closed engine":    {nil, func(s *event.Store) error { _, err := s.LoadOffset(ctx, "sub"); return err }},
-		"truncate in a closed engine":          {nil, func(s *event.Store) error { _, err := s.TruncateBefore(ctx, 1); return err }},
+		"append to a poisoned engine": {poison, func(s *event.Store) error {
+			_, err := s.Append(ctx, typed("2")...)
+			return err
+		}},
+		"submit to a poisoned engine": {poison, func(s *event.Store) error {
+			_, err := s.Submit(ctx, named("2")...)
+			return err
+		}},
+		"save an offset in a poisoned engine": {poison, func(s *event.Store) error { return s.SaveOffset(ctx, "sub", 1) }},
+		"truncate in a poisoned engine": {poison, func(s *event.Store) error {
+			_, err := s.TruncateBefore(ctx, 2)
+			return err
+		}},
+		"append to a closed engine": {nil, func(s *event.Store) error {
+			_, err := s.Append(ctx, typed("2")...)
+			return err
+		}},
+		"append with an id to a closed engine": {nil, func(s *event.Store) error {
+			_, err := s.Append(ctx, named("2")...)
+			return err
+		}},
+		"read in a closed engine": {nil, func(s *event.Store) error { _, err := s.Read(ctx, 1, 0); return err }},
+		"load an offset in a closed engine": {nil, func(s *event.Store) error {
+			_, err := s.LoadOffset(ctx, "sub")
+			return err
+		}},
+		"truncate in a closed engine": {nil, func(s *event.Store) error {
+			_, err := s.TruncateBefore(ctx, 1)
+			return err
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -128,8 +150,8 @@ func (l *looked) Metrics() holdfast.Metrics {
 	return m
 }
 
-// Followers learn of it though nobody calls anything, and what finds it out costs little: a look a second for all of them,
-// and none when there are none.
+// Followers learn of it though nobody calls anything, and what finds it out costs little: a look a second for all of
+// them, and none when there are none.
 func TestFollowersLearnOfItAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		eng := &looked{Engine: mem.New()}
@@ -168,8 +190,8 @@ func TestFollowersLearnOfItAlone(t *testing.T) {
 	})
 }
 
-// A store that is closed while followers wait leaves nothing behind: synctest sees to that. Close does not wait for the next
-// look.
+// A store that is closed while followers wait leaves nothing behind: synctest sees to that. Close does not wait for
+// the next look.
 func TestCloseEndsTheLooking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openLog(t, mem.New(), event.Options{Level: holdfast.Memory})

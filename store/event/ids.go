@@ -108,10 +108,12 @@ func (s *Store) partial(a *appender, events []Event) error {
 	}
 	for j, pos := range a.known {
 		if pos == 0 {
-			return s.fail("append", ErrPartialRepeat, nil, "repeat an append with the same events", "id %q is at position %d, id %q is new", events[i].ID, a.known[i], events[j].ID)
+			return s.fail("append", ErrPartialRepeat, nil, "repeat an append with the same events",
+				"id %q is at position %d, id %q is new", events[i].ID, a.known[i], events[j].ID)
 		}
 	}
-	return s.fail("append", ErrPartialRepeat, nil, "repeat an append with the same events", "the ids are known, but not as one run: %q is at position %d, %q at %d",
+	return s.fail("append", ErrPartialRepeat, nil, "repeat an append with the same events",
+		"the ids are known, but not as one run: %q is at position %d, %q at %d",
 		events[0].ID, a.known[0], events[len(events)-1].ID, a.known[len(events)-1])
 }
 

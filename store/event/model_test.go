@@ -100,7 +100,8 @@ func TestModel(t *testing.T) {
 					events[i] = event.Event{
 						Type: rapid.StringN(0, 5, -1).Draw(rt, "type"), Origin: rapid.StringN(0, 3, -1).Draw(rt, "origin"),
 						Metadata: small.Draw(rt, "metadata"), Data: small.Draw(rt, "data"),
-						Time: time.Unix(rapid.Int64Range(-9e9, 9e9).Draw(rt, "second"), rapid.Int64Range(0, 999_999_999).Draw(rt, "nanosecond")),
+						Time: time.Unix(rapid.Int64Range(-9e9, 9e9).Draw(rt, "second"),
+							rapid.Int64Range(0, 999_999_999).Draw(rt, "nanosecond")),
 					}
 					for named && events[i].ID == "" {
 						id := fmt.Sprint("id ", from)
@@ -222,7 +223,8 @@ func TestModel(t *testing.T) {
 					}
 					for _, name := range []string{"a", "b"} {
 						pos, err := s.LoadOffset(ctx, name)
-						if want, ok := m.cursors["o"+name]; pos != want.pos || ok != (err == nil) || err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+						want, ok := m.cursors["o"+name]
+						if pos != want.pos || ok != (err == nil) || err != nil && !errors.Is(err, holdfast.ErrNotFound) {
 							rt.Fatal(pos, want, err)
 						}
 						pos, state, err := s.LoadSnapshot(ctx, name)

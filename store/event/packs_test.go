@@ -97,7 +97,8 @@ func testPacks(t *testing.T, tg *target, o event.Options) {
 		named := r.IntN(3) == 0
 		for i := range batch {
 			pos := uint64(len(want) + 1)
-			e := event.Event{Position: pos, Type: fmt.Sprint("t", r.IntN(3)), Time: base.Add(time.Duration(r.Int64N(int64(time.Hour))) - 30*time.Minute)}
+			e := event.Event{Position: pos, Type: fmt.Sprint("t", r.IntN(3)),
+				Time: base.Add(time.Duration(r.Int64N(int64(time.Hour))) - 30*time.Minute)}
 			switch r.IntN(40) {
 			case 0:
 				e.Data = bytes.Repeat([]byte{1}, 9000)
@@ -276,11 +277,15 @@ func TestBadPacks(t *testing.T) {
 		{"too long", func(v []byte) (uint64, []byte) { return 6, append(v, 0) }, 5},
 		{"one more", func(v []byte) (uint64, []byte) { return 6, change(v, func(v []byte) { v[1]++ }) }, 3},
 		{"one less", func(v []byte) (uint64, []byte) { return 6, change(v, func(v []byte) { v[1]-- }) }, 3},
-		{"more than there are positions", func(v []byte) (uint64, []byte) { return 6, change(v, func(v []byte) { v[1] = 200 }) }, 3},
+		{"more than there are positions", func(v []byte) (uint64, []byte) {
+			return 6, change(v, func(v []byte) { v[1] = 200 })
+		}, 3},
 		{"one only", func(v []byte) (uint64, []byte) { return 4, change(v, func(v []byte) { v[1] = 1 }) }, 3},
 		{"none", func(v []byte) (uint64, []byte) { return 4, change(v, func(v []byte) { v[1] = 0 }) }, 3},
 		{"another version", func(v []byte) (uint64, []byte) { return 6, change(v, func(v []byte) { v[0] = 3 }) }, 3},
-		{"a length beyond the end", func(v []byte) (uint64, []byte) { return 6, change(v, func(v []byte) { v[15] = 127 }) }, 3},
+		{"a length beyond the end", func(v []byte) (uint64, []byte) {
+			return 6, change(v, func(v []byte) { v[15] = 127 })
+		}, 3},
 		{"at another key", func(v []byte) (uint64, []byte) { return 5, v }, 3},
 		{"missing", nil, 3},
 	} {

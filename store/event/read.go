@@ -345,7 +345,8 @@ func (s *Store) gap(pos uint64, what string) error {
 	if err != nil {
 		return err
 	}
-	remedy := fmt.Sprintf("check the engine's files, restore a backup, or do without these events and go on from position %d", next)
+	remedy := fmt.Sprintf("check the engine's files, restore a backup, or do without these events and go on from "+
+		"position %d", next)
 	return s.fail("read", holdfast.ErrCorrupt, &Gap{pos, next}, remedy, "%s", what)
 }
 

@@ -69,7 +69,7 @@ type Store struct {
 	settling  bool             // a goroutine waits for receipts on behalf of followers
 	watching  bool             // a goroutine checks the engine on behalf of followers
 	settlers  sync.WaitGroup   // both
-	err       error            // why nothing more can be written: the first failed Wait, or the engine is closed or poisoned
+	err       error            // why nothing can be written: the first failed Wait, or the engine is closed or poisoned
 	recent    recent
 	crowd     atomic.Uint64 // the position that must be durable before Submit takes more ids, 0 for none; written under mu
 
@@ -96,7 +96,8 @@ type Store struct {
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.NewPrefix(o.Name)
 	lease, err := registry.Claim(eng, registry.Request{
-		Kind: "event", Thing: "log", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name),
+		Kind: "event", Thing: "log", Name: o.Name, MaxName: MaxNameSize, Level: o.Level,
+		Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name),
 	})
 	if err != nil {
 		return nil, err
@@ -106,7 +107,8 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 			lease.Release()
 		}
 	}()
-	s := &Store{eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, keys: keys, closing: make(chan struct{}), truncating: make(chan struct{}, 1)}
+	s := &Store{eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, keys: keys, closing: make(chan struct{}),
+		truncating: make(chan struct{}, 1)}
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
 	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-keyspace.Overhead-len(o.Name))
 	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
@@ -139,7 +141,8 @@ func (s *Store) load(o Options) error {
 				"the store has format %d; in format %d, which this program writes, older programs refuse it", old, format.Version)
 		}
 		if window != 0 && window != m.Window {
-			return s.fail("open", holdfast.ErrBadOption, nil, "leave IDWindow 0", "the store was made with an id window of %d, not %d", m.Window, window)
+			return s.fail("open", holdfast.ErrBadOption, nil, "leave IDWindow 0",
+				"the store was made with an id window of %d, not %d", m.Window, window)
 		}
 	}
 	s.window, s.about = m.Window, m
@@ -154,7 +157,8 @@ func (s *Store) load(o Options) error {
 			return err
 		}
 		if last != 0 {
-			return s.fail("open", holdfast.ErrCorrupt, nil, "", "there are events up to position %d but no description of the store", last)
+			return s.fail("open", holdfast.ErrCorrupt, nil, "",
+				"there are events up to position %d but no description of the store", last)
 		}
 	}
 

@@ -107,7 +107,8 @@ func TestLoadsAfterAFailedSave(t *testing.T) {
 	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openLog(t, st, event.Options{Level: holdfast.Memory})
 		appendOK(t, s, typed("1")...)
-		if err := errors.Join(s.SaveOffset(ctx, "a", 1), s.SaveSnapshot(ctx, "a", 1, []byte("state")), s.SaveOffset(ctx, "b", 0)); err != nil {
+		if err := errors.Join(s.SaveOffset(ctx, "a", 1), s.SaveSnapshot(ctx, "a", 1, []byte("state")),
+			s.SaveOffset(ctx, "b", 0)); err != nil {
 			t.Fatal(err)
 		}
 		st.Hold()
@@ -170,7 +171,8 @@ func TestReadFirstBesideTruncation(t *testing.T) {
 		for _, limit := range []int{0, 300} {
 			overtake()
 			events := readOK(t, s, 0, limit)
-			if want := min(max(uint64(limit), s.Last()*uint64(1-limit/300)), s.Last()-s.First()+1); events[0].Position != s.First() || uint64(len(events)) != want {
+			want := min(max(uint64(limit), s.Last()*uint64(1-limit/300)), s.Last()-s.First()+1)
+			if events[0].Position != s.First() || uint64(len(events)) != want {
 				t.Errorf("%d events from position %d, want %d from %d", len(events), events[0].Position, want, s.First())
 			}
 		}
@@ -209,13 +211,15 @@ func TestContextEndsWaiting(t *testing.T) {
 		before := st.Applied
 		giveUp := storetest.Async(func() error { _, err := s.TruncateBefore(stop, 2); return err })
 		st.AwaitApplied(before + 1)
-		other := storetest.Async(func() error { _, err := s.TruncateBefore(stop, 3); return err }) // it waits for the first one
+		// it waits for the first one
+		other := storetest.Async(func() error { _, err := s.TruncateBefore(stop, 3); return err })
 		storetest.Unfinished(t, giveUp, other)
 		cancel()
 		storetest.Finished(t, context.Canceled, giveUp, other)
 		wantHead(t, s, 1, 3)
 		st.Release(-1)
-		if removed, err := s.TruncateBefore(ctx, 2); removed != 0 || err != nil { // the first one has come through all the same
+		// the first one has come through all the same
+		if removed, err := s.TruncateBefore(ctx, 2); removed != 0 || err != nil {
 			t.Fatal(removed, err)
 		}
 		wantHead(t, s, 2, 3)

@@ -85,12 +85,14 @@ func appendString(b []byte, s string) []byte {
 // unpack returns a copy of r as the bus wants it.
 func (s *Store[E, S, O]) unpack(r *event.Record) (*S, error) {
 	e := r.Event()
-	out := stored[O]{Offset: offset[O](e.Position), ID: e.ID, Origin: e.Origin, Type: e.Type, Data: e.Data, Timestamp: e.Time}
+	out := stored[O]{Offset: offset[O](e.Position), ID: e.ID, Origin: e.Origin, Type: e.Type, Data: e.Data,
+		Timestamp: e.Time}
 	if e.Metadata != nil {
 		d := decoder{rest: e.Metadata}
 		d.envelope(&out.Timestamp, &out.Metadata, &out.Data)
 		if d.bad || len(d.rest) > 0 {
-			return nil, fail("read", holdfast.ErrCorrupt, fmt.Sprintf("the event at position %d was not appended by an event bus, or is damaged", e.Position))
+			return nil, fail("read", holdfast.ErrCorrupt, fmt.Sprintf(
+				"the event at position %d was not appended by an event bus, or is damaged", e.Position))
 		}
 	}
 	converted := S(out)

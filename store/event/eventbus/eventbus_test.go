@@ -158,8 +158,10 @@ func TestFields(t *testing.T) {
 	s, reopen := open(t)
 	in := []Event{
 		{},
-		{ID: "id-1", Origin: "bus-a", Type: "order.placed", Data: json.RawMessage(`{"n": 1}`), Metadata: map[string]string{"b": "2", "a": "1", "": ""}, Timestamp: time.Now()},
-		{ID: "id-2", Data: json.RawMessage{}, Metadata: map[string]string{}, Timestamp: time.Date(2026, 7, 1, 1, 2, 3, 4, time.FixedZone("", -3*3600-1800))},
+		{ID: "id-1", Origin: "bus-a", Type: "order.placed", Data: json.RawMessage(`{"n": 1}`),
+			Metadata: map[string]string{"b": "2", "a": "1", "": ""}, Timestamp: time.Now()},
+		{ID: "id-2", Data: json.RawMessage{}, Metadata: map[string]string{},
+			Timestamp: time.Date(2026, 7, 1, 1, 2, 3, 4, time.FixedZone("", -3*3600-1800))},
 		{Type: "old", Timestamp: time.Date(1066, 10, 14, 9, 0, 0, 5, time.UTC)},
 		{Type: "far", Timestamp: time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.FixedZone("", 3600))},
 		{Type: "epoch", Timestamp: time.Unix(0, 0).UTC(), Data: json.RawMessage("null")},
@@ -181,8 +183,10 @@ func TestFields(t *testing.T) {
 			w := in[i]
 			_, zone := e.Timestamp.Zone()
 			_, wantZone := w.Timestamp.Zone()
-			if e.ID != w.ID || e.Origin != w.Origin || e.Type != w.Type || string(e.Data) != string(w.Data) || (e.Data == nil) != (w.Data == nil) ||
-				!maps.Equal(e.Metadata, w.Metadata) || (e.Metadata == nil) != (w.Metadata == nil) || !e.Timestamp.Equal(w.Timestamp) || zone != wantZone {
+			if e.ID != w.ID || e.Origin != w.Origin || e.Type != w.Type || string(e.Data) != string(w.Data) ||
+				(e.Data == nil) != (w.Data == nil) ||
+				!maps.Equal(e.Metadata, w.Metadata) || (e.Metadata == nil) != (w.Metadata == nil) ||
+				!e.Timestamp.Equal(w.Timestamp) || zone != wantZone {
 				t.Errorf("event %d: got %+v, want %+v", i, *e, w)
 			}
 		}
@@ -235,7 +239,8 @@ func TestRead(t *testing.T) {
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err := s.Append(gone, &Event{})
-	if _, _, err2 := s.Read(gone, OffsetOldest, 0); !errors.Is(err, context.Canceled) || !errors.Is(err2, context.Canceled) {
+	if _, _, err2 := s.Read(gone, OffsetOldest, 0); !errors.Is(err, context.Canceled) ||
+		!errors.Is(err2, context.Canceled) {
 		t.Error(err, err2)
 	}
 }
@@ -392,7 +397,8 @@ func TestSubscriptions(t *testing.T) {
 	}
 	// Offsets of other stores are kept as they are; "$" becomes a place.
 	for _, c := range []struct{ save, want Offset }{
-		{OffsetOldest, OffsetOldest}, {all[1], all[1]}, {all[0], all[0]}, {OffsetNewest, all[2]}, {"another/store_77", "another/store_77"},
+		{OffsetOldest, OffsetOldest}, {all[1], all[1]}, {all[0], all[0]}, {OffsetNewest, all[2]},
+		{"another/store_77", "another/store_77"},
 	} {
 		if err := s.SaveOffset(ctx, "sub", c.save); err != nil {
 			t.Fatal(err)
@@ -517,7 +523,8 @@ func TestConsumers(t *testing.T) {
 
 // Events that something else appended to the log are an error, not a guess.
 func TestForeignEvents(t *testing.T) {
-	for _, metadata := range []string{"\x00", "\xeb", "\xeb\x02\x00", "\xeb\x01\xff", "\xeb\x01\x00more", "\xeb\x01\x04\xff\xff\xff\xff\x0f", "\xeb\x01\x04\x01\x05a", "\xeb\x01\x02"} {
+	for _, metadata := range []string{"\x00", "\xeb", "\xeb\x02\x00", "\xeb\x01\xff", "\xeb\x01\x00more",
+		"\xeb\x01\x04\xff\xff\xff\xff\x0f", "\xeb\x01\x04\x01\x05a", "\xeb\x01\x02"} {
 		log, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
 		if err != nil {
 			t.Fatal(err)
@@ -537,7 +544,8 @@ func TestForeignEvents(t *testing.T) {
 
 // FuzzMetadata reads anything as metadata: an event or an error, never a panic.
 func FuzzMetadata(f *testing.F) {
-	for _, seed := range []string{"", "\xeb\x01\x0f\x01\x02\x03\x01\x01a\x01b", "\xeb\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\xeb\x01\x02\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"} {
+	for _, seed := range []string{"", "\xeb\x01\x0f\x01\x02\x03\x01\x01a\x01b",
+		"\xeb\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\xeb\x01\x02\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, metadata []byte) {
@@ -558,7 +566,8 @@ func FuzzMetadata(f *testing.F) {
 			t.Fatal(err)
 		case err == nil:
 			// What is read can be appended again.
-			if _, err := s.Append(ctx, &Event{Metadata: events[0].Metadata, Timestamp: events[0].Timestamp, Data: events[0].Data}); err != nil {
+			if _, err := s.Append(ctx, &Event{Metadata: events[0].Metadata, Timestamp: events[0].Timestamp,
+				Data: events[0].Data}); err != nil {
 				t.Fatal(err)
 			}
 		}

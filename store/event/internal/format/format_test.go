@@ -49,7 +49,8 @@ func equal(a, b record) bool {
 func TestRecord(t *testing.T) {
 	for i, r := range samples() {
 		b := encode(r)
-		if size := format.RecordSize(len(r.Type), len(r.ID), len(r.Origin), len(r.Metadata), len(r.Data)); int64(len(b)) != size {
+		if size := format.RecordSize(len(r.Type), len(r.ID), len(r.Origin), len(r.Metadata),
+			len(r.Data)); int64(len(b)) != size {
 			t.Errorf("record %d: %d bytes, announced %d", i, len(b), size)
 		}
 		if got, ok := decode(b); !ok || !equal(got, r) {
@@ -85,7 +86,8 @@ func unpack(b []byte) (records []record, ok bool) {
 			return records, false
 		}
 		f := rest[head:]
-		records = append(records, record{start + after, f[:typ], f[typ:id], f[id:origin], f[origin:metadata], f[metadata:data]})
+		records = append(records, record{start + after, f[:typ], f[typ:id], f[id:origin], f[origin:metadata],
+			f[metadata:data]})
 		rest = f[data:]
 	}
 	return records, len(rest) == 0
@@ -143,7 +145,8 @@ func FuzzPack(f *testing.F) {
 		f.Add(pack(records[0].Time, records...))
 	}
 	f.Add([]byte{2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
-	f.Add(append([]byte{2, 2, 0, 0, 0, 0, 0, 0, 0, 0}, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x80, 0)) // lengths in more bytes than they need
+	// lengths in more bytes than they need
+	f.Add(append([]byte{2, 2, 0, 0, 0, 0, 0, 0, 0, 0}, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x80, 0))
 	f.Add(append([]byte{2, 2, 0, 0, 0, 0, 0, 0, 0, 0}, bytes.Repeat([]byte{0xff}, 70)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		records, ok := unpack(b)
@@ -174,9 +177,11 @@ func TestGolden(t *testing.T) {
 		{p.ID(nil, 1, "id"), "e\x03logi\x00\x00\x00\x00\x00\x00\x00\x01id"},
 		{format.AppendPosition(nil, 259), "\x00\x00\x00\x00\x00\x00\x01\x03"},
 		{p.Meta(), "e\x03logm"},
-		{pack(1_000_000_002, record{Time: 1_000_000_002, Type: []byte("type"), ID: []byte("id"), Origin: []byte("o"), Metadata: []byte("meta"), Data: []byte("data")},
+		{pack(1_000_000_002, record{Time: 1_000_000_002, Type: []byte("type"), ID: []byte("id"), Origin: []byte("o"),
+			Metadata: []byte("meta"), Data: []byte("data")},
 			record{Time: 1_000_000_001, Data: bytes.Repeat([]byte("d"), 130)}),
-			"\x02\x02\x00\x00\x00\x00\x3b\x9a\xca\x02" + "\x00\x04\x02\x01\x04\x04typeidometadata" + "\x01\x00\x00\x00\x00\x82\x01" + strings.Repeat("d", 130)},
+			"\x02\x02\x00\x00\x00\x00\x3b\x9a\xca\x02" + "\x00\x04\x02\x01\x04\x04typeidometadata" +
+				"\x01\x00\x00\x00\x00\x82\x01" + strings.Repeat("d", 130)},
 		{format.Meta{Window: 1 << 20, First: 3, Removed: 2}.Encode(), "\x03\x00\x00\x00\x00\x00\x10\x00\x00" +
 			"\x00\x00\x00\x00\x00\x00\x00\x03" + "\x00\x00\x00\x00\x00\x00\x00\x02" + "\x00\x00\x00\x00\x00\x00\x00\x00"},
 		{format.Meta{Window: 1, First: 1, IDs: p.Rest(p.ID(nil, 1, "id"))}.Encode(), "\x03\x00\x00\x00\x00\x00\x00\x00\x01" +
@@ -195,7 +200,8 @@ func TestGolden(t *testing.T) {
 
 func TestBadMeta(t *testing.T) {
 	good := format.Meta{Window: 5, First: 9, Removed: 9, IDs: []byte("generation")}.Encode()
-	if m, err := format.DecodeMeta(good); err != nil || m.Window != 5 || m.First != 9 || m.Removed != 9 || string(m.IDs) != "generation" {
+	if m, err := format.DecodeMeta(good); err != nil || m.Window != 5 || m.First != 9 || m.Removed != 9 ||
+		string(m.IDs) != "generation" {
 		t.Fatal(m, err)
 	}
 	for version := byte(1); version < 3; version++ {

@@ -262,7 +262,8 @@ func DecodeMeta(b []byte) (Meta, error) {
 	case len(b) == 0:
 		return bad(holdfast.ErrCorrupt, "", "the store's description is empty")
 	case b[0] > Version:
-		return bad(holdfast.ErrVersion, "use a newer holdfast", "the store has format %d, this program knows %d", b[0], Version)
+		return bad(holdfast.ErrVersion, "use a newer holdfast", "the store has format %d, this program knows %d", b[0],
+			Version)
 	case b[0] == 0 || b[0] < Version && len(b) != metaOld || b[0] == Version && len(b) < metaSize:
 		return bad(holdfast.ErrCorrupt, "", "the store's description has %d bytes and begins with %d", len(b), b[0])
 	}
@@ -271,7 +272,8 @@ func DecodeMeta(b []byte) (Meta, error) {
 		m.Removed, m.IDs = binary.BigEndian.Uint64(b[metaOld:]), b[metaOld+8:]
 	}
 	if m.Window == 0 || m.First == 0 || m.Removed > m.First {
-		return bad(holdfast.ErrCorrupt, "", "the store's description says window %d, first position %d, and nothing below %d", m.Window, m.First, m.Removed)
+		return bad(holdfast.ErrCorrupt, "", "the store's description says window %d, first position %d, and nothing "+
+			"below %d", m.Window, m.First, m.Removed)
 	}
 	return m, nil
 }
