@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,10 +22,48 @@ import (
 // unknown until the log is opened again: append again with the same ids to find out.
 func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 	var p Pending
-	if err := s.place(ctx, &p, events, 0, false, false); err != nil {
+	if err := s.place(ctx, &p, terms{}, events); err != nil {
 		return Result{}, err
 	}
 	return p.Wait()
+}
+
+// AppendWith is Append of the events and, in the same commit, of operations on the caller's own keys: an outbox, a read
+// model, an index. When it is the events' turn, and no other append can come between, add is called once to put the
+// operations into [Commit].Batch. An error that it returns is that of AppendWith, and nothing is appended. It is not
+// called for a repeat.
+//
+// The log waits while add runs: it does not block, and calls no method of the store. It may read the engine, where the
+// last appends may not be visible yet. ErrBadKey: an operation reaches into the log's own keys.
+func (s *Store) AppendWith(ctx context.Context, add func(*Commit) error, events ...Event) (Result, error) {
+	var p Pending
+	if err := s.place(ctx, &p, terms{add: add}, events); err != nil {
+		return Result{}, err
+	}
+	return p.Wait()
+}
+
+// Commit is what an append, import or removal will commit.
+type Commit struct {
+	// First is the position of the first event.
+	First uint64
+	// Events are the events, the caller's own in an append. Their Origin, Metadata and Data may still be changed there,
+	// but not where they have ids already known; the limits are those of Append.
+	Events []Event
+	// Batch takes operations on the caller's keys. It is reused after the call.
+	Batch *holdfast.Batch
+
+	applied []func()
+}
+
+// Applied arranges that f is called once the commit has its place, before that of any other. It is not called if the
+// commit fails. What AppendWith says of add holds for f too.
+func (c *Commit) Applied(f func()) { c.applied = append(c.applied, f) }
+
+func (c *Commit) done() {
+	for _, f := range c.applied {
+		f()
+	}
 }
 
 // AppendAfter is Append if last is the last position of the log at that moment, 0 for a
@@ -37,7 +76,7 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 // nothing was appended then either.
 func (s *Store) AppendAfter(ctx context.Context, last uint64, events ...Event) (Result, error) {
 	var p Pending
-	if err := s.place(ctx, &p, events, last, true, false); err != nil {
+	if err := s.place(ctx, &p, terms{conditional: true, last: last}, events); err != nil {
 		return Result{}, s.caughtUp(ctx, err)
 	}
 	return p.Wait()
@@ -60,7 +99,7 @@ func (s *Store) caughtUp(ctx context.Context, err error) error {
 // waits for them first, or until ctx ends.
 func (s *Store) Submit(ctx context.Context, events ...Event) (Pending, error) {
 	var p Pending
-	err := s.place(ctx, &p, events, 0, false, true)
+	err := s.place(ctx, &p, terms{unawaited: true}, events)
 	return p, err
 }
 
@@ -69,7 +108,14 @@ func (s *Store) Submit(ctx context.Context, events ...Event) (Pending, error) {
 // waits for them; retrying at once with the same events conflicts again.
 func (s *Store) SubmitAfter(ctx context.Context, last uint64, events ...Event) (Pending, error) {
 	var p Pending
-	err := s.place(ctx, &p, events, last, true, true)
+	err := s.place(ctx, &p, terms{conditional: true, last: last, unawaited: true}, events)
+	return p, err
+}
+
+// SubmitWith is Submit with what add puts into the same commit, as in AppendWith.
+func (s *Store) SubmitWith(ctx context.Context, add func(*Commit) error, events ...Event) (Pending, error) {
+	var p Pending
+	err := s.place(ctx, &p, terms{add: add, unawaited: true}, events)
 	return p, err
 }
 
@@ -106,31 +152,40 @@ const (
 
 // appender is the memory that building one append needs.
 type appender struct {
-	batch  holdfast.Batch
-	key    []byte // of an event; only the position in it changes
-	idKey  []byte
-	record []byte
-	now    int64               // replaces the zero time of an event
-	known  []uint64            // positions of events with known ids, 0 for the others
-	ids    map[string]struct{} // to find an id twice
+	batch   holdfast.Batch
+	extra   holdfast.Batch // what the caller adds
+	applied []func()       // what the caller wants called then
+	key     []byte         // of an event; only the position in it changes
+	idKey   []byte
+	record  []byte
+	now     int64               // replaces the zero time of an event
+	known   []uint64            // positions of events with known ids, 0 for the others
+	seen    uint64              // how far readers saw before an import looked up its ids
+	ids     map[string]struct{} // to find an id twice
 }
 
 // keepSize is the largest batch in bytes whose memory is kept for the next append.
 const keepSize = 1 << 20
 
 func (s *Store) free(a *appender) {
-	if a.batch.Size() > keepSize {
+	if a.batch.Size()+a.extra.Size() > keepSize {
 		return
 	}
-	if len(a.ids) > 0 {
-		clear(a.ids)
-	}
+	clear(a.ids)
+	a.applied = nil
 	s.appenders.Put(a)
 }
 
-// place gives the events their positions in the log and sets p, unless it fails. unawaited
-// says that the caller may never wait for them.
-func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint64, conditional, unawaited bool) error {
+// terms are how events are appended.
+type terms struct {
+	conditional bool   // only if
+	last        uint64 // is the log's last position
+	add         func(*Commit) error
+	unawaited   bool // the caller may never wait for them
+}
+
+// place gives the events their positions in the log and sets p, unless it fails.
+func (s *Store) place(ctx context.Context, p *Pending, how terms, events []Event) error {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
@@ -146,14 +201,16 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 	//
 	// seen comes before guess: an id that was made durable before seen then lies in a
 	// generation that is looked into.
-	seen := s.durable.Load()
-	guess := s.next.Load()
-	if err := s.build(a, events, guess); err != nil {
-		return err
+	was := glance{edits: s.edits.Load(), seen: s.durable.Load()}
+	was.next = s.next.Load()
+	if how.add == nil {
+		if err := s.build(a, events, was.next); err != nil {
+			return err
+		}
 	}
 	named := events[0].ID != ""
 	if named {
-		if crowd := s.crowd.Load(); unawaited && crowd > s.durable.Load() {
+		if crowd := s.crowd.Load(); how.unawaited && crowd > s.durable.Load() {
 			if err := s.await(ctx, crowd); err != nil {
 				return err
 			}
@@ -161,7 +218,7 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 		if err := s.enter(ctx); err != nil {
 			return err
 		}
-		err := s.lookUp(a, events, guess)
+		err := s.lookUp(a, events, was.next)
 		s.life.Leave()
 		if err != nil {
 			return s.met(err)
@@ -169,15 +226,15 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 	}
 
 	s.mu.Lock()
-	err := s.apply(p, a, events, last, conditional, guess, seen)
-	if err == nil && unawaited && !p.result.Repeated {
+	err := s.apply(p, a, events, how, was)
+	if err == nil && how.unawaited && !p.result.Repeated {
 		s.unawaited = p.result.Last
 	}
 	s.mu.Unlock()
 	if err != nil {
 		return s.met(err)
 	}
-	if unawaited && s.arrived.awaited() {
+	if how.unawaited && s.arrived.awaited() {
 		_ = s.settle() // the receipt tells
 	}
 	if named && p.result.Last/s.window >= s.sweeper.due.Load() {
@@ -186,25 +243,36 @@ func (s *Store) place(ctx context.Context, p *Pending, events []Event, last uint
 	return nil
 }
 
-// apply is called with mu held. seen is how far readers saw when the ids were looked up.
-func (s *Store) apply(p *Pending, a *appender, events []Event, last uint64, conditional bool, guess,
-	seen uint64) error {
+// glance is what a goroutine saw of the log before it got mu. An id that was not visible when it was looked up, later,
+// was either above seen, and may still be in memory, or has come with an edit.
+type glance struct {
+	edits uint64 // imports and removals
+	seen  uint64 // how far readers saw
+	next  uint64 // the position of the next event
+}
+
+// apply is called with mu held.
+func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was glance) error {
 	if err := s.state(); err != nil {
 		return err
 	}
 	next := s.next.Load()
 	if events[0].ID != "" {
-		if found, err := s.repeated(p, a, events, guess, next, seen); found || err != nil {
+		if found, err := s.repeated(p, a, events, next, was); found || err != nil {
 			return err
 		}
 	}
-	if conditional && next-1 != last {
-		return s.fail("append", ErrConflict, &Conflict{last, next - 1}, "", "nothing was appended")
+	if how.conditional && next-1 != how.last {
+		return s.fail("append", ErrConflict, &Conflict{how.last, next - 1}, "", "nothing was appended")
 	}
-	if next != guess {
-		if err := s.build(a, events, next); err != nil {
-			return err
+	if how.add == nil {
+		if next != was.next {
+			if err := s.build(a, events, next); err != nil {
+				return err
+			}
 		}
+	} else if err := s.buildWith(a, &Commit{First: next, Events: events, Batch: &a.extra}, how.add); err != nil {
+		return err
 	}
 	receipt, err := s.eng.Apply(&a.batch, s.level)
 	if err != nil {
@@ -219,6 +287,62 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, last uint64, cond
 	}
 	p.s, p.receipt, p.settles = s, receipt, end-1
 	p.result.First, p.result.Last = next, end-1
+	for _, f := range a.applied {
+		f()
+	}
+	return nil
+}
+
+// buildWith is build with what the caller adds.
+func (s *Store) buildWith(a *appender, c *Commit, add func(*Commit) error) error {
+	if err := s.extend(c, add, nil); err != nil {
+		return err
+	}
+	a.applied = c.applied
+	if err := s.checkEach(a, c.Events); err != nil {
+		return err
+	}
+	if err := s.build(a, c.Events, c.First); err != nil {
+		return err
+	}
+	return s.join(&a.batch, c)
+}
+
+// extend calls add, if there is one, and adds to b what it adds.
+func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) error {
+	c.Batch.Reset()
+	if add == nil {
+		return nil
+	}
+	if err := add(c); err != nil {
+		return err
+	}
+	lo, hi := s.keys.Bounds()
+	for op := range c.Batch.Ops() {
+		inside := bytes.Compare(op.Key, hi) < 0 && bytes.Compare(op.Key, lo) >= 0
+		if op.Kind == holdfast.KindDeleteRange {
+			inside = bytes.Compare(op.Key, hi) < 0 && (len(op.Value) == 0 || bytes.Compare(op.Value, lo) > 0)
+		}
+		if inside {
+			return s.fail("append", holdfast.ErrBadKey, nil, "use keys of your own", "the log keeps its events under the key %.40q",
+				op.Key)
+		}
+	}
+	if b == nil {
+		return nil
+	}
+	return s.join(b, c)
+}
+
+// join adds to b what the caller has added.
+func (s *Store) join(b *holdfast.Batch, c *Commit) error {
+	b.Append(c.Batch)
+	if err := b.Err(); err != nil {
+		return err
+	}
+	if int64(b.Size()) > s.maxBatch {
+		return s.tooLarge(len(c.Events))
+	}
 	return nil
 }
 
@@ -227,6 +351,23 @@ func (s *Store) check(a *appender, events []Event) error {
 	if len(events) == 0 {
 		return s.fail("append", ErrBadEvent, nil, "append one event or more", "no events are given")
 	}
+	for i := range events {
+		if (events[i].ID == "") != (events[0].ID == "") {
+			return s.fail("append", ErrBadEvent, nil, "give all events of an append an id, or none",
+				"event %d is the first of the %d that differs in having an id", i, len(events))
+		}
+	}
+	if events[0].ID != "" && uint64(len(events)) > s.window {
+		// The first ids would be forgotten before the last are remembered, so a repeat would not be recognised.
+		return s.fail("append", holdfast.ErrTooLarge, nil,
+			fmt.Sprintf("append at most %d at a time, or make the log with a larger IDWindow", s.window),
+			"%d events with ids, and the log remembers those of %d positions", len(events), s.window)
+	}
+	return s.checkEach(a, events)
+}
+
+// checkEach finds what is wrong with any of the events, whatever is done with them.
+func (s *Store) checkEach(a *appender, events []Event) error {
 	total := int64(0)
 	a.now = 0
 	for i := range events {
@@ -234,10 +375,6 @@ func (s *Store) check(a *appender, events []Event) error {
 		if len(e.ID) > s.maxID {
 			return s.fail("append", ErrBadEvent, nil, "", "the id of event %d has %d bytes, the limit is %d", i, len(e.ID),
 				s.maxID)
-		}
-		if (e.ID == "") != (events[0].ID == "") {
-			return s.fail("append", ErrBadEvent, nil, "give all events of an append an id, or none",
-				"event %d is the first of the %d that differs in having an id", i, len(events))
 		}
 		if e.Time.IsZero() {
 			if a.now == 0 {
@@ -256,21 +393,22 @@ func (s *Store) check(a *appender, events []Event) error {
 			return s.tooLarge(len(events))
 		}
 	}
-	if events[0].ID != "" && uint64(len(events)) > s.window {
-		// The first ids would be forgotten before the last are remembered, so a repeat would not be recognised.
-		return s.fail("append", holdfast.ErrTooLarge, nil,
-			fmt.Sprintf("append at most %d at a time, or make the log with a larger IDWindow", s.window),
-			"%d events with ids, and the log remembers those of %d positions", len(events), s.window)
+	if len(events) == 1 {
+		return nil
 	}
-	if len(events) > 1 && events[0].ID != "" {
+	clear(a.ids)
+	for i := range events {
+		id := events[i].ID
+		if id == "" {
+			continue
+		}
 		if a.ids == nil {
 			a.ids = make(map[string]struct{}, len(events))
 		}
-		for i := range events {
-			if a.ids[events[i].ID] = struct{}{}; len(a.ids) == i {
-				return s.fail("append", ErrBadEvent, nil, "", "the id %q of event %d is given twice", events[i].ID, i)
-			}
+		if _, twice := a.ids[id]; twice {
+			return s.fail("append", ErrBadEvent, nil, "", "the id %q of event %d is given twice", id, i)
 		}
+		a.ids[id] = struct{}{}
 	}
 	return nil
 }

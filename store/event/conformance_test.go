@@ -32,6 +32,8 @@ func TestConformance(t *testing.T) {
 		{"packs", testPacks},
 		{"truncation", testTruncation},
 		{"gaps", testGaps},
+		{"edits", testEdits},
+		{"operations of the caller", testAppendWith},
 		{"names", testNames},
 		{"opening again", testReopen},
 	}

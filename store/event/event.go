@@ -1,5 +1,5 @@
-// Package event keeps a log of events in any engine: one gapless sequence of positions
-// from 1, given in commit order.
+// Package event keeps a log of events in any engine: one sequence of positions from 1, given in commit order and
+// without gaps.
 //
 //	log, err := event.Open(engine, event.Options{Name: "orders"}) // at Power unless told otherwise
 //	at, err := log.Append(ctx, event.Event{Type: "placed", Data: data})
@@ -11,7 +11,7 @@
 // one sync: no lock is held while waiting for the device.
 //
 // The expected position is that of the whole log. A log has one order: it has no streams and no
-// versions of streams, so an append after position 17 conflicts with every other append after 17.
+// versions of streams, which package message has on top of it. So an append after position 17 conflicts with every other append after 17.
 // To decide on the state of one aggregate, read the events up to the end of the log, and retry
 // after a conflict; ExampleStore_AppendAfter_again is that loop. Where many writers decide
 // concurrently on unrelated aggregates, give each aggregate, or group of them, a log of its own
@@ -29,10 +29,19 @@
 // the end of a log, which no gap shows, or all of it. So opening a log in a repaired engine that lost data fails
 // with [holdfast.ErrCorrupt] until the loss has been accepted. [Examine] shows what is left.
 //
-// # Retention
+// # Commits with other keys
+//
+// [Store.AppendWith] puts operations on the program's own keys into the commit of an append: an outbox, an index, a
+// read model that is never behind its log. They are there, after any crash, exactly if the events are.
+//
+// # Retention and imports
 //
 // [Store.TruncateBefore] removes the oldest events. Positions are never used again, even
 // after all events have been removed. Reading a removed position gives [ErrTruncated].
+//
+// [Store.Remove] removes any events, and [Store.Import] puts events from elsewhere at the positions that they had there,
+// in any order. Positions that have no event for these reasons are known: readers pass over them, while a missing event
+// is damage.
 //
 // Offsets ([Store.SaveOffset]) remember how far a subscription has come, snapshots
 // ([Store.SaveSnapshot]) keep the state of a projection together with its position. Both

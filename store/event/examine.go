@@ -8,12 +8,13 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
-// Report is what the keys of one log tell of what it should hold, and does not. Events, and those that are lost,
-// are as many as there are positions from First to Last.
+// Report is what the keys of one log tell of what it should hold, and does not. Events, holes and what is lost are as
+// many as there are positions from First to Last.
 type Report struct {
 	Name        string
 	First, Last uint64 // positions that the log has had, as far as what is left tells; Last is First-1 if there are none
 	Events      uint64 // of them that are there
+	Holes       uint64 // of them that have no event, because none was imported there or it was removed
 	Lost        []Gap  // in between
 	Undescribed bool   // its description is lost, without which it cannot be opened
 }
@@ -30,7 +31,7 @@ func Examine(r holdfast.Reader) (reports []Report, err error) {
 		switch table {
 		case format.TableEvents:
 			if pos, _ := keyspace.Number(rest); pos >= format.Count(value) {
-				log.add(pos-format.Count(value)+1, pos+1)
+				log.add(pos-format.Count(value)+1, pos+1, format.IsHole(value))
 			}
 		case format.TableIDs:
 			if pos, ok := keyspace.Number(value); ok {
@@ -51,13 +52,17 @@ func Examine(r holdfast.Reader) (reports []Report, err error) {
 // examined is what was found of a log.
 type examined struct {
 	name  string
-	there []Gap  // stretches of events, in order
+	there []Gap // stretches of events and holes, in order
+	holes []Gap
 	first uint64 // as the description has it, 0 if there is none
 	known uint64 // the last position that an id has
 }
 
-// add notes that the events from pos up to before next are there.
-func (e *examined) add(pos, next uint64) {
+// add notes that the events from pos up to before next are there, or are not meant to be.
+func (e *examined) add(pos, next uint64, hole bool) {
+	if hole {
+		e.holes = append(e.holes, Gap{pos, next})
+	}
 	if n := len(e.there); n > 0 && pos <= e.there[n-1].Next {
 		e.there[n-1].Next = max(e.there[n-1].Next, next)
 		return
@@ -83,6 +88,12 @@ func (e *examined) report() Report {
 		r.Events += g.Next - at
 		at = g.Next
 	}
+	for _, g := range e.holes {
+		if from := max(g.Position, r.First); from < g.Next {
+			r.Holes += g.Next - from
+		}
+	}
+	r.Events -= r.Holes
 	if e.known >= at {
 		r.Lost = append(r.Lost, Gap{at, e.known + 1})
 		at = e.known + 1

@@ -62,18 +62,19 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 
 // repeated finds out whether an append at next repeats an earlier one, and then sets p. It
 // is called with mu held.
-func (s *Store) repeated(p *Pending, a *appender, events []Event, guess, next, seen uint64) (bool, error) {
-	// An id that was not visible when it was looked up was above seen, and is still in
-	// memory.
-	if s.recent.forgotten > seen || next/s.window != guess/s.window {
+func (s *Store) repeated(p *Pending, a *appender, events []Event, next uint64, was glance) (bool, error) {
+	if s.recent.forgotten > was.seen || next/s.window != was.next/s.window || s.edits.Load() != was.edits {
 		if err := s.lookUp(a, events, next); err != nil {
 			return false, err
 		}
 	}
-	found, oldest := 0, s.oldest(next)
+	found, oldest, imported := 0, s.oldest(next), false
 	for i := range events {
 		if pos := s.recent.at[events[i].ID]; pos > a.known[i] {
 			a.known[i] = pos
+		}
+		if pos := uint64(0); pos != 0 {
+			a.known[i], imported = pos, true
 		}
 		// An expired id counts as a new one, even where it is not forgotten yet.
 		if a.known[i] < oldest {
@@ -93,7 +94,7 @@ func (s *Store) repeated(p *Pending, a *appender, events []Event, guess, next, s
 		}
 	}
 	p.result = Result{First: first, Last: first + uint64(len(events)) - 1, Repeated: true}
-	if p.result.Last > s.durable.Load() {
+	if p.result.Last > s.durable.Load() || imported {
 		p.s, p.receipt, p.settles = s, s.receipt, s.next.Load()-1
 	}
 	return true, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"sync"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 // A reader names the position it begins at; 0 means the first that is not truncated when it begins to read.
 // Reading from a truncated position is ErrTruncated, reading from beyond the position of the next event ErrAhead.
 //
-// Positions have no gaps, so a missing event is damage, and reading ends with ErrCorrupt and a Gap
-// before it.
+// Every position has an event or is known to have none. Another one that is missing is damage, and reading ends with
+// ErrCorrupt and a Gap before it.
 
 // Read returns the events from position from on, at most limit of them; 0 means all. It
 // returns none where the log ends, and none with an error: those before a [Gap] can be had with a
@@ -119,6 +120,10 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 		yield(nil, err)
 		return
 	}
+	left := uint64(what.limit) // events still to be yielded
+	if left == 0 {
+		left = math.MaxUint64
+	}
 	p := pages.Get().(*page)
 	defer func() {
 		if p != nil {
@@ -144,7 +149,7 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 		p.some = some
 		err := s.enter(ctx)
 		if err == nil {
-			err = s.fill(p, pos, min(end, pos+grow-1))
+			err = s.fill(p, pos, min(end, pos+min(grow, left)-1))
 			s.life.Leave()
 		}
 		if what.from == 0 && !begun && errors.Is(err, ErrTruncated) { // the first event has changed
@@ -159,6 +164,10 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 		}
 		// A page goes beyond end only within the pack that end lies in.
 		for pos <= end && p.more() {
+			if n := p.hole(); n > 0 {
+				pos += n
+				continue
+			}
 			ok := p.decode(pos)
 			if s.life.Closed() {
 				yield(nil, holdfast.ErrClosed)
@@ -179,10 +188,17 @@ func (s *Store) walk(ctx context.Context, what span, yield func(*Record, error) 
 				yield(nil, s.met(err))
 				return
 			}
+			if s.hidden.is(pos) {
+				pos++
+				continue
+			}
 			if !yield(&p.record, nil) {
 				return
 			}
 			pos++
+			if left--; left == 0 {
+				return
+			}
 		}
 	}
 }
@@ -204,9 +220,6 @@ func (s *Store) bounds(ctx context.Context, what span) (pos, end uint64, err err
 	}
 	if first := s.first.Load(); pos < first && what.from != 0 {
 		return 0, 0, s.truncated(pos, first)
-	}
-	if n := uint64(what.limit); n > 0 && end >= pos && end-pos >= n {
-		end = pos + n - 1
 	}
 	return pos, end, nil
 }
@@ -254,6 +267,22 @@ func (p *page) reset() {
 
 // more reports whether there is another event in the page.
 func (p *page) more() bool { return p.left > 0 || p.at < len(p.ends) }
+
+// hole passes over the positions without events that the rest of the page begins with, and returns how many there are:
+// those of one hole, or none.
+func (p *page) hole() (n uint64) {
+	if p.left > 0 {
+		return 0
+	}
+	value := p.buf[p.from:p.ends[p.at]]
+	if !format.IsHole(value) {
+		return 0
+	}
+	n = format.Count(value) - p.skip
+	p.from, p.skip = p.ends[p.at], 0
+	p.at++
+	return n
+}
 
 // decode sets p.record to the next event of the page, which is the one at pos, and reports whether
 // it could. After a false the page is of no use.
@@ -322,13 +351,10 @@ func (s *Store) fill(p *page, pos, end uint64) error {
 	}
 	p.reset()
 	// A pack has the key of its last event. The one that end lies in may have a key behind it, and
-	// how far is guessed: a wrong guess costs another scan, now or with the next page.
-	for ahead := s.packed.Load(); ; ahead = format.MaxPack {
+	// how far is guessed: a wrong guess costs another scan, now or with the next page. Only a hole goes further.
+	for _, ahead := range [...]uint64{s.packed.Load(), format.MaxPack, math.MaxUint64 - end} {
 		if err := s.scan(p, pos, end, ahead); err != nil || len(p.ends) > 0 {
 			return err
-		}
-		if ahead == format.MaxPack {
-			break
 		}
 	}
 	err := s.gap(pos, "events are missing")
@@ -382,10 +408,10 @@ func (s *Store) scan(p *page, pos, end, ahead uint64) error {
 		value := it.Value()
 		n = format.Count(value)
 		if first := last - n + 1; !ok || first != pos {
-			if !ok || p.some || len(ends) > 0 || last < n || first > pos || last < pos {
+			if !ok || len(ends) > 0 || last < n || first > pos || last < pos || p.some && !format.IsHole(value) {
 				break
 			}
-			p.skip = pos - first // the walk begins within a pack
+			p.skip = pos - first // the walk begins within a pack, or a hole has grown
 		}
 		buf, ends = append(buf, value...), append(ends, len(buf)+len(value))
 		pos = last + 1
@@ -393,7 +419,7 @@ func (s *Store) scan(p *page, pos, end, ahead uint64) error {
 	p.buf, p.ends = buf, ends
 	if len(ends) > 0 {
 		p.some = true
-		if n != s.packed.Load() {
+		if n != s.packed.Load() && n <= format.MaxPack {
 			s.packed.Store(n)
 		}
 	}

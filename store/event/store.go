@@ -71,6 +71,9 @@ type Store struct {
 	settlers  sync.WaitGroup   // both
 	err       error            // why nothing can be written: the first failed Wait, or the engine is closed or poisoned
 	recent    recent
+	importing map[string]uint64 // positions of the ids that the import under way has applied
+	edits     atomic.Uint64     // imports and removals; written under mu
+	hidden    hidden
 	crowd     atomic.Uint64 // the position that must be durable before Submit takes more ids, 0 for none; written under mu
 
 	saving saving
@@ -78,9 +81,9 @@ type Store struct {
 	aboutMu sync.Mutex  // order of descriptions
 	about   format.Meta // as applied last
 
-	truncating chan struct{}  // of capacity 1: full while a truncation is under way
-	life       lifecycle.Life // entered by calls that use the engine without mu; shut under mu
-	sweeper    sweeper
+	editing chan struct{}  // of capacity 1: full while a truncation, import or removal is under way
+	life    lifecycle.Life // entered by calls that use the engine without mu; shut under mu
+	sweeper sweeper
 }
 
 // Open opens the log of that name in eng, and makes it if it is not there. The engine
@@ -108,7 +111,7 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 		}
 	}()
 	s := &Store{eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, keys: keys, closing: make(chan struct{}),
-		truncating: make(chan struct{}, 1)}
+		editing: make(chan struct{}, 1)}
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
 	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-keyspace.Overhead-len(o.Name))
 	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
@@ -149,6 +152,7 @@ func (s *Store) load(o Options) error {
 	s.first.Store(m.First)
 	s.recent.init()
 	s.saving.last = map[string]*save{}
+	s.importing = map[string]uint64{}
 	s.sweeper.plan(m.IDs, m.Window)
 	if made {
 		// Checked before anything is written, so that a later Open is refused too.

@@ -22,24 +22,12 @@ import (
 // ctx's error can come before anything has happened, and while the new beginning is applied but not yet
 // durable: First then shows, a little later, whether the beginning has moved.
 func (s *Store) TruncateBefore(ctx context.Context, pos uint64) (removed uint64, err error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return 0, err
-	}
-	select {
-	case s.truncating <- struct{}{}:
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-	if err := s.enter(ctx); err != nil {
-		<-s.truncating
+	if err := s.edit(ctx); err != nil {
 		return 0, err
 	}
 	first := s.first.Load()
 	work := func() error {
-		defer func() {
-			s.life.Leave()
-			<-s.truncating
-		}()
+		defer s.edited()
 		return s.met(s.truncate(ctx, first, pos))
 	}
 	if ctx.Done() == nil {

@@ -174,6 +174,7 @@ func TestGolden(t *testing.T) {
 		{p.Event(nil, 258), "e\x03loge\x00\x00\x00\x00\x00\x00\x01\x02"},
 		{lo, "e\x03loge"},
 		{hi, "e\x03logf"},
+		{format.AppendHole(nil, 258), "\x03\x00\x00\x00\x00\x00\x00\x01\x02"},
 		{p.ID(nil, 1, "id"), "e\x03logi\x00\x00\x00\x00\x00\x00\x00\x01id"},
 		{format.AppendPosition(nil, 259), "\x00\x00\x00\x00\x00\x00\x01\x03"},
 		{p.Meta(), "e\x03logm"},
@@ -186,6 +187,7 @@ func TestGolden(t *testing.T) {
 			"\x00\x00\x00\x00\x00\x00\x00\x03" + "\x00\x00\x00\x00\x00\x00\x00\x02" + "\x00\x00\x00\x00\x00\x00\x00\x00"},
 		{format.Meta{Window: 1, First: 1, IDs: p.Rest(p.ID(nil, 1, "id"))}.Encode(), "\x03\x00\x00\x00\x00\x00\x00\x00\x01" +
 			"\x00\x00\x00\x00\x00\x00\x00\x01" + "\x00\x00\x00\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x00\x01id"},
+		{format.Meta{Window: 1, First: 1, Holes: true}.Encode()[:1], "\x04"},
 		{p.FromID([]byte("\x00\x00\x00\x00\x00\x00\x00\x01id")), "e\x03logi\x00\x00\x00\x00\x00\x00\x00\x01id"},
 		{p.FromID(nil), "e\x03logi\x00\x00\x00\x00\x00\x00\x00\x00"},
 		{p.Offset("sub"), "e\x03logosub"},
@@ -219,7 +221,7 @@ func TestBadMeta(t *testing.T) {
 		{good[:32], holdfast.ErrCorrupt},
 		{append([]byte{2}, good[1:]...), holdfast.ErrCorrupt},
 		{append([]byte{0}, good[1:]...), holdfast.ErrCorrupt},
-		{append([]byte{4}, good[1:]...), holdfast.ErrVersion},
+		{append([]byte{5}, good[1:]...), holdfast.ErrVersion},
 		{format.Meta{Window: 0, First: 1}.Encode(), holdfast.ErrCorrupt},
 		{format.Meta{Window: 1, First: 0}.Encode(), holdfast.ErrCorrupt},
 		{format.Meta{Window: 1, First: 1, Removed: 2}.Encode(), holdfast.ErrCorrupt},
@@ -260,7 +262,7 @@ func FuzzOther(f *testing.F) {
 	f.Add(format.NewPrefix("log").Event(nil, 1))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if m, err := format.DecodeMeta(b); err == nil && !bytes.Equal(m.Encode()[1:], b[1:]) && b[0] == 3 {
+		if m, err := format.DecodeMeta(b); err == nil && !bytes.Equal(m.Encode(), b) && b[0] >= 3 {
 			t.Errorf("%q means %+v", b, m)
 		}
 		if pos, state, ok := format.DecodeCursor(b); ok && !bytes.Equal(append(format.AppendCursor(nil, pos), state...), b) {

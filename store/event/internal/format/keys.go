@@ -12,8 +12,8 @@ import (
 
 // Every key of a log begins as package keyspace says, and goes on behind the table with
 //
-//	table 'e'   position (8 bytes)           the event there, see AppendRecord, or several of which it is
-//	                                         the last, see BeginPack
+//	table 'e'   position (8 bytes)           the event there, see AppendRecord, several of which it is the
+//	                                         last, see BeginPack, or none, see AppendHole
 //	table 'i'   generation (8 bytes), id     the position (8 bytes) of the event with that id
 //	table 'm'                                the log itself, see Meta
 //	table 'o'   subscription                 an offset, see AppendCursor

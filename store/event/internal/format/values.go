@@ -151,11 +151,32 @@ func AppendEntry(pack []byte, after int64, typ, id, origin string, metadata, dat
 // EndPack writes how many entries the pack has: 2 to MaxPack.
 func EndPack(pack []byte, count int) { pack[packCount] = byte(count) }
 
-// Count returns how many events the value of an event's key holds, as far as its first bytes tell:
-// 1 too for what is neither a record nor a pack.
+// A hole is the value of the key of the last of several positions in a row that have no event, because none was put
+// there or it was removed:
+//
+//	version    1 byte, 3
+//	count      8 bytes, of positions, not 0
+const (
+	holeVersion = 3
+	holeSize    = 1 + 8
+)
+
+// AppendHole appends a hole of count positions to dst.
+func AppendHole(dst []byte, count uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, holeVersion), count)
+}
+
+// IsHole reports whether the value of an event's key is a hole.
+func IsHole(value []byte) bool { return len(value) == holeSize && value[0] == holeVersion }
+
+// Count returns how many positions the value of an event's key is for, as far as its first bytes tell: 1 too for what is
+// neither a record nor a pack nor a hole.
 func Count(value []byte) uint64 {
-	if len(value) > PackHead && value[0] == packVersion {
+	switch {
+	case len(value) > PackHead && value[0] == packVersion:
 		return max(1, uint64(value[packCount]))
+	case IsHole(value):
+		return max(1, binary.BigEndian.Uint64(value[1:]))
 	}
 	return 1
 }
@@ -215,7 +236,7 @@ func splitEntry(b []byte) (head int, after int64, typ, id, origin, metadata, dat
 
 // Meta is what a store knows of itself:
 //
-//	version   1 byte, 3
+//	version   1 byte, 3, or 4 in a log that has or had holes
 //	window    8 bytes, positions per generation of ids, not 0
 //	first     8 bytes, the first position that is not truncated, not 0
 //	removed   8 bytes, a position, at most first: no event has a key below it
@@ -228,10 +249,14 @@ func splitEntry(b []byte) (head int, after int64, typ, id, origin, metadata, dat
 type Meta struct {
 	Window, First, Removed uint64
 	IDs                    []byte // never written to; nil is the beginning
+	Holes                  bool   // there may be some
 }
 
-// Version is the format that is written. All from 1 on are read.
+// Version is the format that is written, and the next one is that with holes, which programs that know only this one
+// would take for damage. All from 1 on are read.
 const Version = 3
+
+const versionHoles = Version + 1
 
 const (
 	metaOld  = 1 + 8 + 8
@@ -241,6 +266,9 @@ const (
 // Encode returns the value of the store's description.
 func (m Meta) Encode() []byte {
 	b := append(make([]byte, 0, metaSize+len(m.IDs)), Version)
+	if m.Holes {
+		b[0] = versionHoles
+	}
 	b = binary.BigEndian.AppendUint64(b, m.Window)
 	b = binary.BigEndian.AppendUint64(b, m.First)
 	b = binary.BigEndian.AppendUint64(b, m.Removed)
@@ -261,14 +289,14 @@ func DecodeMeta(b []byte) (Meta, error) {
 	switch {
 	case len(b) == 0:
 		return bad(holdfast.ErrCorrupt, "", "the store's description is empty")
-	case b[0] > Version:
+	case b[0] > versionHoles:
 		return bad(holdfast.ErrVersion, "use a newer holdfast", "the store has format %d, this program knows %d", b[0],
-			Version)
-	case b[0] == 0 || b[0] < Version && len(b) != metaOld || b[0] == Version && len(b) < metaSize:
+			versionHoles)
+	case b[0] == 0 || b[0] < Version && len(b) != metaOld || b[0] >= Version && len(b) < metaSize:
 		return bad(holdfast.ErrCorrupt, "", "the store's description has %d bytes and begins with %d", len(b), b[0])
 	}
-	m := Meta{Window: binary.BigEndian.Uint64(b[1:]), First: binary.BigEndian.Uint64(b[9:])}
-	if b[0] == Version {
+	m := Meta{Window: binary.BigEndian.Uint64(b[1:]), First: binary.BigEndian.Uint64(b[9:]), Holes: b[0] == versionHoles}
+	if b[0] >= Version {
 		m.Removed, m.IDs = binary.BigEndian.Uint64(b[metaOld:]), b[metaOld+8:]
 	}
 	if m.Window == 0 || m.First == 0 || m.Removed > m.First {

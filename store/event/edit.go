@@ -1,0 +1,530 @@
+package event
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event/internal/format"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+)
+
+// ErrTaken: an import names a position that another event has, or had, or an id that another event has; errors.As finds
+// a [*Taken].
+var ErrTaken = errors.New("holdfast: position or id taken")
+
+// Taken tells which event of an import cannot be put where it should be.
+type Taken struct {
+	Event    uint64 // the position that it was to get
+	Position uint64 // of the event that is in the way: at the same position, or with the same id
+}
+
+// Error says it in words.
+func (t *Taken) Error() string {
+	if t.Event == t.Position {
+		return fmt.Sprintf("position %d is taken", t.Event)
+	}
+	return fmt.Sprintf("the id of the event for position %d is that of position %d", t.Event, t.Position)
+}
+
+// Import puts events at the positions that they name, in one commit, and returns how many were not there yet. It is
+// for histories that come from elsewhere: their positions may have gaps, which readers pass over, and the events may
+// come in any order. The next append goes behind the highest position.
+//
+// An event that is there already, with the same id at the same position, is left as it is, so that an import that was
+// interrupted can be repeated. A position is free as long as no event was put there, in a gap that an import
+// has left, or behind the end of the log; and again after [Store.Remove]. Where it is not, or an id is known, the error
+// is ErrTaken and nothing is imported. Followers that have passed a position do not get what is put there later.
+//
+// Imports, removals and truncations of one log wait for each other; appends go on. ctx is checked until the events
+// have their place. Limits and other errors are those of Append.
+func (s *Store) Import(ctx context.Context, events ...Event) (added int, err error) {
+	return s.ImportWith(ctx, nil, events...)
+}
+
+// ImportWith is Import with what add puts into the same commit, as in [Store.AppendWith]. [Commit].Events are those
+// that were not there yet, by their positions; without any, add is not called.
+func (s *Store) ImportWith(ctx context.Context, add func(*Commit) error, events ...Event) (added int, err error) {
+	if err := s.edit(ctx); err != nil {
+		return 0, err
+	}
+	defer s.edited()
+	a := s.appenders.Get().(*appender)
+	defer s.free(a)
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.Position, b.Position) })
+	if events, err = s.absent(a, events); err != nil || len(events) == 0 {
+		return 0, s.met(err)
+	}
+	if err := s.allowHoles(); err != nil {
+		return 0, err
+	}
+	// Holes stay as they are: this is the only edit.
+	var b holdfast.Batch
+	last := s.durable.Load()
+	n, _ := slices.BinarySearchFunc(events, last+1, func(e Event, pos uint64) int { return cmp.Compare(e.Position, pos) })
+	if err := s.insert(a, &b, events[:n]); err != nil {
+		return 0, s.met(err)
+	}
+	s.hidden.add(events[:n])
+	p, err := s.applyImport(a, &b, events, n, add)
+	if err == nil {
+		err = s.settled(p.settles, p.receipt.Wait())
+	}
+	s.hidden.clear()
+	s.mu.Lock()
+	clear(s.importing)
+	s.edits.Add(1) // they can be found in the engine now
+	s.mu.Unlock()
+	if err != nil {
+		return 0, s.met(err)
+	}
+	return len(events), nil
+}
+
+// applyImport puts the first n events into b's holes, and the others behind the end of the log.
+func (s *Store) applyImport(a *appender, b *holdfast.Batch, events []Event, n int, add func(*Commit) error) (p Pending,
+	err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.state(); err != nil {
+		return p, err
+	}
+	// Ids that appends have brought since they were looked up; those that have left memory are visible now.
+	if err := s.unknown(a, events); err != nil {
+		return p, err
+	}
+	next := s.next.Load()
+	at := next
+	for i := range events[n:] {
+		e := &events[n+i]
+		if e.Position < next { // an append has come first
+			return p, s.taken(e.Position, e.Position)
+		}
+		if hole := e.Position - at; hole > 0 {
+			keyspace.SetNumber(a.key, e.Position-1)
+			a.record = format.AppendHole(a.record[:0], hole)
+			b.Set(a.key, a.record)
+		}
+		s.put(a, b, e)
+		at = e.Position + 1
+	}
+	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra}
+	if err := s.extend(&c, add, b); err != nil {
+		return p, err
+	}
+	if p.receipt, err = s.eng.Apply(b, s.level); err != nil {
+		return p, err
+	}
+	for i := range events {
+		if id := events[i].ID; id != "" {
+			s.importing[id] = events[i].Position
+		}
+	}
+	s.next.Store(at)
+	s.receipt = p.receipt
+	if at > next {
+		p.settles = at - 1
+	}
+	c.done()
+	return p, nil
+}
+
+// unknown checks, with mu held, that no event has the id of another.
+func (s *Store) unknown(a *appender, events []Event) error {
+	oldest := s.oldest(s.next.Load())
+	for i := range events {
+		e := &events[i]
+		if e.ID == "" {
+			continue
+		}
+		pos := s.recent.at[e.ID]
+		if pos == 0 && s.recent.forgotten > a.seen {
+			if err := s.lookUp(a, events[i:i+1], s.next.Load()); err != nil {
+				return err
+			}
+			pos = a.known[0]
+		}
+		if pos != 0 && pos >= oldest {
+			return s.taken(e.Position, pos)
+		}
+	}
+	return nil
+}
+
+// absent checks events, which are in order, and returns those that are not in the log.
+func (s *Store) absent(a *appender, events []Event) ([]Event, error) {
+	if len(events) == 0 {
+		return nil, nil
+	}
+	if err := s.checkEach(a, events); err != nil {
+		return nil, err
+	}
+	first := s.first.Load()
+	for i := range events {
+		switch pos := events[i].Position; {
+		case pos < first:
+			return nil, s.truncated(pos, first)
+		case pos == 1<<64-1:
+			return nil, s.fail("import", ErrBadEvent, nil, "", "position %d is the last there could be", pos)
+		case i > 0 && pos == events[i-1].Position:
+			return nil, s.fail("import", ErrBadEvent, nil, "", "position %d is given twice", pos)
+		}
+	}
+	a.seen = s.durable.Load()
+	kept := events[:0]
+	for i := range events {
+		e := &events[i]
+		if e.Position <= a.seen {
+			there, err := s.same(e)
+			if err != nil {
+				return nil, err
+			}
+			if there {
+				continue
+			}
+		}
+		if e.ID != "" {
+			next := s.next.Load()
+			if err := s.lookUp(a, events[i:i+1], next); err != nil {
+				return nil, err
+			}
+			if pos := a.known[0]; pos >= max(1, s.oldest(next)) {
+				return nil, s.taken(e.Position, pos)
+			}
+		}
+		kept = append(kept, *e)
+	}
+	return kept, nil
+}
+
+// same reports whether an event is in the log already, and fails if another has its position.
+func (s *Store) same(e *Event) (bool, error) {
+	first, _, value, err := s.entry(e.Position)
+	if err != nil || format.IsHole(value) {
+		return false, err
+	}
+	events, err := s.decode(first, value)
+	if err != nil {
+		return false, err
+	}
+	if there := &events[e.Position-first]; e.ID == "" || there.ID != e.ID {
+		return false, s.taken(e.Position, e.Position)
+	}
+	return true, nil
+}
+
+func (s *Store) taken(pos, by uint64) error {
+	return s.fail("import", ErrTaken, &Taken{pos, by}, "", "nothing was imported")
+}
+
+// put adds an event to b, and its id.
+func (s *Store) put(a *appender, b *holdfast.Batch, e *Event) {
+	keyspace.SetNumber(a.key, e.Position)
+	a.record = format.AppendRecord(a.record[:0], a.nanos(e), e.Type, e.ID, e.Origin, e.Metadata, e.Data)
+	b.Set(a.key, a.record)
+	if e.ID != "" && e.Position >= s.oldest(s.next.Load()) { // else it is forgotten at once
+		a.idKey = s.keys.ID(a.idKey, e.Position/s.window, e.ID)
+		a.record = format.AppendPosition(a.record[:0], e.Position)
+		b.Set(a.idKey, a.record)
+	}
+}
+
+// insert adds to b the events, which are in order, and what they leave of the holes that they are put into.
+func (s *Store) insert(a *appender, b *holdfast.Batch, events []Event) error {
+	for len(events) > 0 {
+		pos := events[0].Position
+		first, last, value, err := s.entry(pos)
+		if err != nil {
+			return err
+		}
+		if !format.IsHole(value) {
+			return s.taken(pos, pos)
+		}
+		at := max(first, s.first.Load()) // what is truncated needs no hole
+		for len(events) > 0 && events[0].Position <= last {
+			e := &events[0]
+			s.hole(a, b, at, e.Position)
+			s.put(a, b, e)
+			at, events = e.Position+1, events[1:]
+		}
+		s.hole(a, b, at, last+1)
+	}
+	return nil
+}
+
+// hole adds to b the hole from a position up to before next, if that is not the same.
+func (s *Store) hole(a *appender, b *holdfast.Batch, from, next uint64) {
+	if from < next {
+		keyspace.SetNumber(a.key, next-1)
+		a.record = format.AppendHole(a.record[:0], next-from)
+		b.Set(a.key, a.record)
+	}
+}
+
+// entry returns what the engine has for pos, a record, pack or hole, and its positions.
+func (s *Store) entry(pos uint64) (first, last uint64, value []byte, err error) {
+	_, hi := s.keys.Events()
+	it := s.eng.Scan(holdfast.Range{Lo: s.keys.Event(nil, pos), Hi: hi})
+	defer it.Close()
+	if it.Next() {
+		last, ok := s.keys.Number(it.Key())
+		n := format.Count(it.Value())
+		if ok && last >= n && last-n < pos {
+			return last - n + 1, last, slices.Clone(it.Value()), nil
+		}
+	}
+	if err := it.Err(); err != nil {
+		return 0, 0, nil, err
+	}
+	return 0, 0, nil, s.gap(pos, "events are missing")
+}
+
+// Remove removes the events at the positions, in one commit, and returns how many there were. Readers pass over the
+// positions from then on; a position that has no event, or is truncated, is no error, one behind the end is ErrAhead.
+// The id of a removed event is forgotten. Space is given back as in [Store.TruncateBefore]: what small events had that
+// were appended together too.
+func (s *Store) Remove(ctx context.Context, positions ...uint64) (removed int, err error) {
+	return s.RemoveWith(ctx, nil, positions...)
+}
+
+// RemoveWith is Remove with what add puts into the same commit, as in [Store.AppendWith]. [Commit].Events are those to be
+// removed, by their positions; without any, add is not called.
+func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positions ...uint64) (removed int, err error) {
+	if err := s.edit(ctx); err != nil {
+		return 0, err
+	}
+	defer s.edited()
+	positions = slices.Clone(positions)
+	slices.Sort(positions)
+	positions = slices.Compact(positions)
+	first, last := s.first.Load(), s.durable.Load()
+	for len(positions) > 0 && positions[0] < first {
+		positions = positions[1:]
+	}
+	if len(positions) == 0 {
+		return 0, nil
+	}
+	if pos := positions[len(positions)-1]; pos > last {
+		return 0, s.fail("remove", ErrAhead, nil, "", "position %d, the last one is %d", pos, last)
+	}
+	if err := s.allowHoles(); err != nil {
+		return 0, err
+	}
+	a := s.appenders.Get().(*appender)
+	defer s.free(a)
+	var b holdfast.Batch
+	events, err := s.cut(a, &b, positions)
+	if err != nil || len(events) == 0 {
+		return 0, s.met(err)
+	}
+	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra}
+	receipt, err := s.applyRemoval(&c, add, &b)
+	if err = s.wait(receipt, err); err != nil {
+		return 0, err
+	}
+	return len(events), nil
+}
+
+func (s *Store) applyRemoval(c *Commit, add func(*Commit) error, b *holdfast.Batch) (holdfast.Receipt, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.state(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	if err := s.extend(c, add, b); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	receipt, err := s.eng.Apply(b, s.level)
+	if err != nil {
+		return holdfast.Receipt{}, err
+	}
+	for i := range c.Events {
+		if id := c.Events[i].ID; s.recent.at[id] == c.Events[i].Position {
+			delete(s.recent.at, id)
+		}
+	}
+	s.receipt = receipt
+	s.edits.Add(1) // ids that were looked up before may be free now
+	c.done()
+	return receipt, nil
+}
+
+// cut adds to b what makes holes of the positions, which are in order and in the log, and returns the events there.
+func (s *Store) cut(a *appender, b *holdfast.Batch, positions []uint64) (events []Event, err error) {
+	// from is where the hole begins that is being made, 0 if none is, and at is where it would end now.
+	from, at := uint64(0), uint64(0)
+	flush := func() {
+		if from > 0 {
+			s.hole(a, b, from, at)
+		}
+		from = 0
+	}
+	for len(positions) > 0 {
+		pos := positions[0]
+		first, last, value, err := s.entry(pos)
+		if err != nil {
+			return nil, err
+		}
+		if from > 0 && first != at {
+			flush()
+		}
+		if from == 0 {
+			if from, err = s.holeBefore(b, first); err != nil {
+				return nil, err
+			}
+			at = first
+		} else { // the hole that ends before this entry gets longer
+			keyspace.SetNumber(a.key, at-1)
+			b.Delete(a.key)
+		}
+		inside, _ := slices.BinarySearch(positions, last+1)
+		if format.IsHole(value) {
+			at = last + 1
+			positions = positions[inside:]
+			continue
+		}
+		found, err := s.decode(first, value)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range found {
+			if e.Position < s.first.Load() { // truncated
+				from, at = 0, e.Position+1
+				continue
+			}
+			if len(positions) > 0 && positions[0] == e.Position {
+				events, positions = append(events, e), positions[1:]
+				if e.ID != "" {
+					a.idKey = s.keys.ID(a.idKey, e.Position/s.window, e.ID)
+					b.Delete(a.idKey)
+				}
+				if from == 0 {
+					from = e.Position
+				}
+			} else { // it stays, by itself
+				flush()
+				keyspace.SetNumber(a.key, e.Position)
+				a.record = format.AppendRecord(a.record[:0], e.Time.UnixNano(), e.Type, e.ID, e.Origin, e.Metadata, e.Data)
+				b.Set(a.key, a.record)
+			}
+			at = e.Position + 1
+		}
+	}
+	if from > 0 && at <= s.durable.Load() {
+		_, last, value, err := s.entry(at)
+		if err != nil {
+			return nil, err
+		}
+		if format.IsHole(value) {
+			keyspace.SetNumber(a.key, at-1)
+			b.Delete(a.key)
+			at = last + 1
+		}
+	}
+	flush()
+	return events, nil
+}
+
+// holeBefore returns where a hole begins that is to reach up to before pos or beyond: at pos, or where one that is there
+// already begins, which b then deletes.
+func (s *Store) holeBefore(b *holdfast.Batch, pos uint64) (uint64, error) {
+	lo, _ := s.keys.Events()
+	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: s.keys.Event(nil, pos), Reverse: true})
+	defer it.Close()
+	if it.Next() && format.IsHole(it.Value()) {
+		if last, ok := s.keys.Number(it.Key()); ok && last == pos-1 && last >= format.Count(it.Value()) {
+			b.Delete(it.Key())
+			return pos - format.Count(it.Value()), nil
+		}
+	}
+	return pos, it.Err()
+}
+
+// decode returns the events of a record or pack that begins at pos.
+func (s *Store) decode(pos uint64, value []byte) (events []Event, err error) {
+	p := page{buf: value, ends: []int{len(value)}}
+	for ; p.more(); pos++ {
+		if !p.decode(pos) {
+			return nil, s.gap(pos, "an event does not read back as it was written")
+		}
+		p.record.Time = p.time
+		events = append(events, p.record.Event())
+	}
+	return events, nil
+}
+
+// edit begins what changes the log other than at its end, which one goroutine does at a time; edited ends it.
+func (s *Store) edit(ctx context.Context) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	select {
+	case s.editing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := s.enter(ctx); err != nil {
+		<-s.editing
+		return err
+	}
+	return nil
+}
+
+func (s *Store) edited() {
+	s.life.Leave()
+	<-s.editing
+}
+
+// allowHoles says in the log's description that it has holes, if that is not there yet.
+func (s *Store) allowHoles() error {
+	s.aboutMu.Lock()
+	allowed := s.about.Holes
+	s.aboutMu.Unlock()
+	if allowed {
+		return nil
+	}
+	var b holdfast.Batch
+	return s.describe(&b, func(m *format.Meta) { m.Holes = true })
+}
+
+// hidden are positions whose events an import has put into holes and that are not durable yet: an engine may show them
+// all the same.
+type hidden struct {
+	any       atomic.Bool
+	mu        sync.Mutex
+	positions map[uint64]struct{}
+}
+
+func (h *hidden) add(events []Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.positions = make(map[uint64]struct{}, len(events))
+	for i := range events {
+		h.positions[events[i].Position] = struct{}{}
+	}
+	h.any.Store(len(events) > 0)
+}
+
+func (h *hidden) clear() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.positions = nil
+	h.any.Store(false)
+}
+
+// is reports whether the event at pos, which has been read, is not to be shown.
+func (h *hidden) is(pos uint64) bool {
+	if !h.any.Load() {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok := h.positions[pos]
+	return ok
+}
