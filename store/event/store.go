@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/lifecycle"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 	"github.com/holdfastdb/holdfast/store/internal/registry"
 )
@@ -121,6 +122,29 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// Delete removes the log of that name from an engine, with its offsets and snapshots, and returns when it is gone at a
+// level; 0 means Power. It is no error if there is none. An early end, by ctx or an error, can leave a part of it: delete it
+// again. ErrLocked: the log is open.
+func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfast.Level) error {
+	keys := format.NewPrefix(name)
+	lease, err := registry.Claim(eng, registry.Request{
+		Kind: "event", Thing: "log", Name: name, MaxName: MaxNameSize, Level: level, Prefix: string(keys.Prefix),
+	})
+	if err != nil {
+		return err
+	}
+	defer lease.Release()
+	// The description goes last, so that what is left of the log is never taken for a damaged one.
+	lo, hi := keys.Bounds()
+	meta := keys.Meta()
+	for _, r := range []holdfast.Range{{Lo: lo, Hi: meta}, {Lo: append(meta, 0), Hi: hi}, {Lo: meta, Hi: append(meta, 0)}} {
+		if err := chunks.Remove(ctx, eng, lease.Level, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // load reads or makes the store's description and finds the end of the log.

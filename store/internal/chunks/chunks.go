@@ -4,7 +4,12 @@
 // own, and others get their turn in between.
 package chunks
 
-import "github.com/holdfastdb/holdfast"
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfastdb/holdfast"
+)
 
 // A chunk is bounded by both: some engines take time for each key, some for each page of a value. See decision 20 for
 // what was measured.
@@ -42,4 +47,33 @@ func Cut(b *holdfast.Batch, reader holdfast.Reader, r holdfast.Range, keys int,
 		return nil, false, err
 	}
 	return last, it.Err() != nil, nil
+}
+
+// Remove removes all keys of r in commits of their own, and returns when they are gone at a level. An early end, by ctx
+// or an error, leaves some.
+func Remove(ctx context.Context, eng holdfast.Engine, level holdfast.Level, r holdfast.Range) error {
+	var b holdfast.Batch
+	if eng.Capabilities().NativeDeleteRange {
+		b.DeleteRange(r.Lo, r.Hi)
+		return holdfast.Commit(eng, &b, level)
+	}
+	for keys, more := Keys, true; more; {
+		if err := holdfast.CheckContext(ctx); err != nil {
+			return err
+		}
+		b.Reset()
+		last, left, err := Cut(&b, eng, r, keys, Bytes)
+		if err != nil {
+			return err
+		}
+		switch err := holdfast.Commit(eng, &b, level); {
+		case err == nil:
+			r.Lo, more = last, left
+		case errors.Is(err, holdfast.ErrTooLarge) && keys > 1: // the engine has a limit of its own
+			keys /= 2
+		default:
+			return err
+		}
+	}
+	return nil
 }

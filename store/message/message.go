@@ -1,0 +1,183 @@
+// Package message keeps messages in streams, over any engine with atomic batches: what event-sourced programs and
+// services that exchange messages need of a store, with the semantics of message-db.
+//
+//	store, err := message.Open(engine, message.Options{}) // at Power unless told otherwise
+//	orders, err := store.Namespace(ctx, message.Default)
+//	r, err := orders.WriteAfter(ctx, "order-17", message.NoStream, message.Message{Type: "Placed", Data: data})
+//	for m, err := range orders.Follow(ctx, message.Query{Category: "order"}) { ... }
+//
+// # Streams and categories
+//
+// A stream is made by the first message that is written to it. Its name is a category, or a category, a '-' and an id:
+// "order-17" belongs to the category "order". A message has a position in its stream, from 0 and without gaps, and a global
+// position in its namespace, from 1, without gaps and in the order in which writes were committed. The version of a
+// stream is the position of its last message.
+//
+// A write can say which version it expects ([Namespace.WriteAfter]): of writers that expect the same one exactly one
+// succeeds, and the others get a [*Conflict]. A write of messages with ids is done once, however often it is repeated.
+// [Namespace.WriteAll] writes to several streams at once: all of it is there after a crash, or nothing. Writers to different
+// streams do not wait for each other: they share the engine's syncs.
+//
+// # What readers see
+//
+// A message is seen once it survives what the store's level names, never earlier, and in order: a reader or follower
+// that has seen one global position has seen all that come before it. Each namespace is a log of package event,
+// which this package adds streams and categories to.
+//
+// # Namespaces
+//
+// Namespaces isolate all that is kept in them: ids, streams, positions. A store has as many as one likes; one that is
+// not used costs a key. [Default] is always there.
+//
+// # Imports and removal
+//
+// [Namespace.Import] keeps the positions that messages had elsewhere, so positions can have gaps then. So they can where
+// messages were removed: [Namespace.Truncate], [Namespace.Delete]. The next write goes behind the highest position.
+//
+// The bytes are drawn in docs/format-message.md.
+package message
+
+import (
+	"crypto/md5"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Limits in bytes. A message, with its stream and id, takes at most [holdfast.MaxValueSize], and one write at most
+// [holdfast.MaxBatchSize]; an engine may allow less, see its Capabilities.
+const (
+	MaxStreamSize = 1024 // of a stream's name
+	MaxNameSize   = 64   // of a store's name, and of a namespace's id
+)
+
+// Default is the namespace that every store has.
+const Default = "default"
+
+// NoStream is the version of a stream that has never had a message.
+const NoStream int64 = -1
+
+// Message is one message. Of one that is to be written, Type and Data count, and ID, Metadata and Time if they are set.
+type Message struct {
+	// ID names the message in its namespace, for idempotency; a new message without one gets a UUID of version 7.
+	ID string
+	// Stream is the stream's name.
+	Stream string
+	// Position is the message's place in its stream, from 0, and Global that in its namespace, from 1.
+	Position, Global int64
+	// Type is what happened.
+	Type string
+	// Data and Metadata are the payload: JSON objects, which are kept as they are, byte for byte. Metadata may be nil.
+	Data, Metadata []byte
+	// Time is when it was written, as UTC. A write fills in the present if it is zero.
+	Time time.Time
+}
+
+// The classes of errors in addition to those of package holdfast.
+var (
+	// ErrConflict: the stream does not have the expected version; errors.As finds a [*Conflict].
+	ErrConflict = errors.New("holdfast: conflict")
+	// ErrNoNamespace: there is no namespace of that id, or it has been deleted.
+	ErrNoNamespace = errors.New("holdfast: no such namespace")
+	// ErrNamespaceExists: there is a namespace of that id already.
+	ErrNamespaceExists = errors.New("holdfast: namespace exists")
+	// ErrBadName: a malformed name of a stream, category or namespace.
+	ErrBadName = errors.New("holdfast: bad name")
+	// ErrBadMessage: a write of nothing, or a message that cannot be stored as it is.
+	ErrBadMessage = errors.New("holdfast: bad message")
+	// ErrIDTaken: a message with that id is in another stream, or a write of several knows some of the ids and not others.
+	ErrIDTaken = errors.New("holdfast: message id taken")
+	// ErrPositionTaken: an import names a position that another message has.
+	ErrPositionTaken = errors.New("holdfast: position taken")
+	// ErrEnded: the stream has been ended by Tombstone.
+	ErrEnded = errors.New("holdfast: stream ended")
+)
+
+// Conflict tells what a write expected and found. The version found may be that of a message that is not durable yet.
+type Conflict struct {
+	Stream           string
+	Expected, Actual int64 // versions, NoStream if there is none
+}
+
+// Error says it in words.
+func (c *Conflict) Error() string {
+	return fmt.Sprintf("expected version %d of stream %q, it is %d", c.Expected, c.Stream, c.Actual)
+}
+
+// Category returns the category that a stream belongs to: its name up to the first '-'.
+func Category(stream string) string {
+	category, _, _ := strings.Cut(stream, "-")
+	return category
+}
+
+// ID returns what follows the first '-' in a stream's name, "" if there is none.
+func ID(stream string) string {
+	_, id, _ := strings.Cut(stream, "-")
+	return id
+}
+
+// CardinalID returns the id in a stream's name, up to the first '+': streams of different categories, or parts, about
+// the same thing have it in common.
+func CardinalID(stream string) string {
+	id, _, _ := strings.Cut(ID(stream), "+")
+	return id
+}
+
+// Group is one member of a consumer group: each stream of a category belongs to exactly one of them, by its cardinal id,
+// and a stream without an id to none. The zero Group is no group.
+type Group struct{ Member, Size int }
+
+// Has reports whether a stream belongs to the member. That is the case if the first 8 bytes of the md5 of its cardinal
+// id, as an int64, made positive, modulo Size, are Member, as in message-db.
+func (g Group) Has(stream string) bool {
+	if g.Size == 0 {
+		return true
+	}
+	id := CardinalID(stream)
+	if id == "" {
+		return false
+	}
+	return hash(id)%uint64(g.Size) == uint64(g.Member)
+}
+
+func hash(id string) uint64 {
+	sum := md5.Sum([]byte(id))
+	n := int64(binary.BigEndian.Uint64(sum[:]))
+	if n < 0 {
+		n = -n // the smallest stays as it is, and is right as an unsigned number
+	}
+	return uint64(n)
+}
+
+// checkName says what is wrong with the name of a stream or category.
+func checkName(name string) string {
+	switch {
+	case name == "":
+		return "it is empty"
+	case len(name) > MaxStreamSize:
+		return fmt.Sprintf("it has %d bytes, the limit is %d", len(name), MaxStreamSize)
+	case !utf8.ValidString(name):
+		return "it is not UTF-8"
+	case strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return "it has a control character"
+	}
+	return ""
+}
+
+// checkNamespace says what is wrong with the id of a namespace.
+func checkNamespace(id string) string {
+	if id == "" || len(id) > MaxNameSize {
+		return fmt.Sprintf("it has %d bytes, 1 to %d are allowed", len(id), MaxNameSize)
+	}
+	for i := range len(id) {
+		c := id[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && (i == 0 || c != '-' && c != '_') {
+			return "it may have letters, digits, '-' and '_', and begins with a letter or digit"
+		}
+	}
+	return ""
+}

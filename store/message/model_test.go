@@ -1,0 +1,325 @@
+package message_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// model is what a namespace should hold, in plain Go: its messages, in the order of their global positions.
+type model struct {
+	messages []message.Message
+	versions map[string]int64
+	next     int64
+}
+
+func newModel() *model { return &model{versions: map[string]int64{}, next: 1} }
+
+func (m *model) version(stream string) int64 {
+	if v, ok := m.versions[stream]; ok {
+		return v
+	}
+	return message.NoStream
+}
+
+func (m *model) add(stream string, in message.Message) {
+	in.Stream, in.Position, in.Global = stream, m.version(stream)+1, m.next
+	m.versions[stream]++
+	if in.Position == 0 {
+		m.versions[stream] = 0
+	}
+	m.next++
+	m.messages = append(m.messages, in)
+}
+
+// read is what a query should give.
+func (m *model) read(q message.Query) (want []message.Message) {
+	messages := m.messages
+	if q.Stream != "" {
+		messages = slices.Clone(messages)
+		slices.SortStableFunc(messages, func(a, b message.Message) int { return int(a.Position - b.Position) })
+	}
+	for _, in := range messages {
+		at := in.Global
+		if q.Stream != "" {
+			at = in.Position
+		}
+		correlation := ""
+		if i := bytes.Index(in.Metadata, []byte(`Name":"`)); i >= 0 {
+			correlation = string(in.Metadata[i+7:])
+			correlation = message.Category(correlation[:strings.IndexByte(correlation, '"')])
+		}
+		if at < q.From || q.Stream != "" && in.Stream != q.Stream || q.Category != "" && message.Category(in.Stream) != q.Category ||
+			len(q.Types) > 0 && !slices.Contains(q.Types, in.Type) || !strings.HasPrefix(in.Stream, q.Prefix) ||
+			!q.Group.Has(in.Stream) || q.Correlation != "" && q.Correlation != correlation {
+			continue
+		}
+		if want = append(want, in); len(want) == q.Limit {
+			break
+		}
+	}
+	return want
+}
+
+func same(got, want message.Message) error {
+	if got.ID != want.ID && want.ID != "" || got.Stream != want.Stream || got.Position != want.Position ||
+		got.Global != want.Global || got.Type != want.Type || !bytes.Equal(got.Data, want.Data) ||
+		!bytes.Equal(got.Metadata, want.Metadata) || got.ID == "" || got.Time.IsZero() {
+		return fmt.Errorf("got %+v, want %+v", got, want)
+	}
+	return nil
+}
+
+func (m *model) check(t *testing.T, n *message.Namespace, q message.Query) {
+	t.Helper()
+	got, want := read(t, n, q), m.read(q)
+	if len(got) != len(want) {
+		t.Fatalf("%+v: %d messages, want %d", q, len(got), len(want))
+	}
+	for i := range got {
+		if err := same(got[i], want[i]); err != nil {
+			t.Fatalf("%+v: message %d: %v", q, i, err)
+		}
+	}
+}
+
+// checkLists compares what is listed.
+func (m *model) checkLists(t *testing.T, n *message.Namespace) {
+	t.Helper()
+	last, counts, streams := map[string]message.Message{}, map[string]message.Counts{}, map[string]bool{}
+	for _, in := range m.messages {
+		if old, ok := last[in.Stream]; !ok || old.Position < in.Position {
+			last[in.Stream] = in
+		}
+		c := counts[message.Category(in.Stream)]
+		c.Messages++
+		if !streams[in.Stream] {
+			c.Streams++
+		}
+		streams[in.Stream] = true
+		counts[message.Category(in.Stream)] = c
+	}
+	var total message.Counts
+	categories, err := n.Categories(ctx)
+	if err != nil || len(categories) != len(counts) {
+		t.Fatalf("%+v, want %+v, %v", categories, counts, err)
+	}
+	for i, c := range categories {
+		if c.Counts != counts[c.Category] || i > 0 && c.Category <= categories[i-1].Category {
+			t.Fatalf("%+v, want %+v", categories, counts)
+		}
+		total.Messages += c.Messages
+		total.Streams += c.Streams
+		if one, err := n.Count(ctx, c.Category); err != nil || one != c.Counts {
+			t.Fatal(one, c, err)
+		}
+	}
+	if c, err := n.Count(ctx, ""); err != nil || c != total {
+		t.Fatal(c, total, err)
+	}
+	for _, prefix := range []string{"", "a", "b-", "none"} {
+		var want []string
+		for stream := range maps.Keys(last) {
+			if strings.HasPrefix(stream, prefix) {
+				want = append(want, stream)
+			}
+		}
+		slices.Sort(want)
+		var got []string
+		for after := ""; ; {
+			page, err := n.Streams(ctx, prefix, after, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range page {
+				if s.Version != last[s.Stream].Position || s.Last.IsZero() {
+					t.Fatalf("%+v, want %+v", s, last[s.Stream])
+				}
+				got = append(got, s.Stream)
+			}
+			if len(page) < 3 {
+				break
+			}
+			after = page[2].Stream
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("streams with %q: %q, want %q", prefix, got, want)
+		}
+	}
+	for stream, version := range m.versions {
+		if v, ok, err := n.Version(ctx, stream); err != nil || !ok || v != version {
+			t.Fatal(stream, v, version, ok, err)
+		}
+		in, err := n.LastMessage(ctx, stream, "")
+		if want, ok := last[stream]; !ok {
+			storetest.WantError(t, err, holdfast.ErrNotFound)
+		} else if err != nil || same(in, want) != nil {
+			t.Fatal(err, same(in, want))
+		}
+	}
+}
+
+// random makes random writes and queries.
+type random struct {
+	*rand.Rand
+	ids int
+}
+
+var someStreams = []string{
+	"a", "a-1", "a-2", "a-2+x", "a-", "b-1", "b-2", "b:command-1", "b", "c-dash-es", "ä-ü", "a-1-2", "z-9", "a ", "a.b-1",
+}
+
+func (r *random) stream() string { return someStreams[r.IntN(len(someStreams))] }
+
+func (r *random) message() message.Message {
+	m := message.Message{Type: fmt.Sprint("type", r.IntN(3)), Data: fmt.Appendf(nil, `{ "n":%d }`, r.IntN(1e9))}
+	if r.IntN(30) == 0 {
+		m.Data = fmt.Appendf(nil, `{"large":%q}`, strings.Repeat("x", 9000))
+	}
+	if r.IntN(2) == 0 {
+		m.Metadata = fmt.Appendf(nil, `{"correlationStreamName":%q}`, r.stream())
+	}
+	if r.IntN(3) == 0 {
+		m.ID = r.id()
+	}
+	return m
+}
+
+func (r *random) id() string {
+	r.ids++
+	return fmt.Sprintf("00000000-0000-4000-8000-%012d", r.ids)
+}
+
+func (r *random) query(next int64) (q message.Query) {
+	q.From = r.Int64N(next + 2)
+	switch r.IntN(4) {
+	case 0, 1:
+		q.Stream, q.From = r.stream(), r.Int64N(10)
+	case 2:
+		q.Category = message.Category(r.stream())
+	}
+	if r.IntN(3) == 0 {
+		q.Limit = 1 + r.IntN(10)
+	}
+	if r.IntN(4) == 0 {
+		q.Types = []string{"type0", "type2"}[:1+r.IntN(2)]
+	}
+	if r.IntN(4) == 0 {
+		q.Prefix = []string{"a", "a-", "b:c"}[r.IntN(3)]
+	}
+	if r.IntN(4) == 0 {
+		q.Correlation = message.Category(r.stream())
+	}
+	if q.Stream == "" && r.IntN(3) == 0 {
+		q.Group = message.Group{Member: r.IntN(2), Size: 2}
+	}
+	return q
+}
+
+// testModel writes and reads at random, and compares with a model.
+func testModel(t *testing.T, tg *target, o message.Options) {
+	s := openStore(t, tg.Engine, o)
+	defer func() { closeStore(t, s) }()
+	r := &random{Rand: rand.New(rand.NewPCG(3, 4))}
+	models := map[string]*model{message.Default: newModel(), "other": newModel()}
+	if _, err := s.Create(ctx, message.NamespaceOptions{ID: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	ids := []string{message.Default, message.Default, "other"}
+	for step := range 300 {
+		id := ids[r.IntN(len(ids))]
+		n, m := namespace(t, s, id), models[id]
+		switch r.IntN(12) {
+		case 0:
+			closeStore(t, s)
+			s = openStore(t, tg.Engine, o)
+		case 1, 2:
+			m.check(t, n, r.query(m.next))
+		case 3, 4, 5: // several streams, some with a version
+			var writes []message.Write
+			conflict := false
+			for _, i := range r.Perm(len(someStreams))[:1+r.IntN(4)] {
+				w := message.Write{Stream: someStreams[i]}
+				for range 1 + r.IntN(3) {
+					w.Messages = append(w.Messages, r.message())
+				}
+				if r.IntN(2) == 0 {
+					v := m.version(w.Stream)
+					if r.IntN(6) == 0 {
+						v += 1 - 2*r.Int64N(2)
+						conflict = true
+					}
+					w.Expected = &v
+				}
+				writes = append(writes, w)
+			}
+			results, err := n.WriteAll(ctx, writes...)
+			if conflict {
+				storetest.WantError(t, err, message.ErrConflict)
+				var c *message.Conflict
+				if !errors.As(err, &c) || c.Actual != m.version(c.Stream) || c.Expected == c.Actual {
+					t.Fatalf("%+v", c)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, w := range writes {
+				if want := (message.Result{Position: m.version(w.Stream) + 1, Global: m.next}); results[i] != want {
+					t.Fatalf("step %d: %+v, want %+v", step, results[i], want)
+				}
+				for _, in := range w.Messages {
+					m.add(w.Stream, in)
+				}
+			}
+		default:
+			stream := r.stream()
+			in := r.message()
+			if r.IntN(40) == 0 { // many, which are kept together
+				var many []message.Message
+				for range 150 {
+					many = append(many, r.message())
+				}
+				write(t, n, stream, many...)
+				for _, in := range many {
+					m.add(stream, in)
+				}
+				continue
+			}
+			got := write(t, n, stream, in)
+			if want := (message.Result{Position: m.version(stream) + 1, Global: m.next}); got != want {
+				t.Fatalf("step %d: %+v, want %+v", step, got, want)
+			}
+			m.add(stream, in)
+			if in.ID != "" {
+				again := write(t, n, stream, in)
+				got.Repeated = true
+				if again != got {
+					t.Fatalf("again %+v, was %+v", again, got)
+				}
+				_, err := n.Write(ctx, stream+"other", in)
+				storetest.WantError(t, err, message.ErrIDTaken)
+			}
+		}
+		if step%50 == 0 {
+			m.checkLists(t, namespace(t, s, id))
+		}
+	}
+	for id, m := range models {
+		n := namespace(t, s, id)
+		m.checkLists(t, n)
+		for range 100 {
+			m.check(t, n, r.query(m.next))
+		}
+	}
+}

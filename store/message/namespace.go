@@ -1,0 +1,369 @@
+package message
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message/internal/format"
+)
+
+// Namespace is an open namespace of a store: one log of messages with streams and categories. All methods may be called
+// from many goroutines at once. It is closed with its store.
+type Namespace struct {
+	store   *Store
+	id      string
+	number  uint64
+	keys    format.Namespace
+	deleted atomic.Bool
+
+	loading sync.Mutex
+	log     *event.Store // nil before it is loaded; it calls what adds to commits one at a time, in order
+
+	mu    sync.Mutex // covers heads and tally, for moments
+	heads heads
+	tally tally
+
+	counting sync.RWMutex  // held while counts are stored, read-locked while they are read
+	editing  sync.Mutex    // held by removals
+	tail     dispatcher    // wakes followers
+	stop     chan struct{} // closed by close
+}
+
+func (s *Store) namespace(id string, d description) *Namespace {
+	return &Namespace{store: s, id: id, number: d.Number, keys: s.keys.Of(d.Number), stop: make(chan struct{})}
+}
+
+// idWindow makes a log remember the ids of all its events.
+const idWindow = 1 << 62
+
+// load opens the log, if it is not open, and counts what has come since counts were stored.
+func (n *Namespace) load() error {
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	if n.log != nil {
+		return nil
+	}
+	log, err := event.Open(n.store.eng, event.Options{
+		Name: format.LogName(n.store.o.Name, n.number), Level: n.store.o.Level, IDWindow: idWindow,
+	})
+	if err != nil {
+		return err
+	}
+	if err := n.recount(log); err != nil {
+		return errors.Join(err, log.Close())
+	}
+	n.log = log
+	return nil
+}
+
+// ID is what the namespace is called.
+func (n *Namespace) ID() string { return n.id }
+
+// Last is the highest global position that readers see, 0 if there is none.
+func (n *Namespace) Last() int64 { return int64(n.log.Last()) }
+
+func (n *Namespace) close() error {
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	if n.log == nil {
+		return nil
+	}
+	select {
+	case <-n.stop:
+		return holdfast.ErrClosed
+	default:
+		close(n.stop)
+	}
+	err := n.log.Close()
+	n.tail.wait()
+	return err
+}
+
+// ended replaces the error of a log that was closed because its namespace was deleted.
+func (n *Namespace) ended(err error) error {
+	if errors.Is(err, holdfast.ErrClosed) && n.deleted.Load() {
+		return n.store.fail("namespace", ErrNoNamespace, nil, "", "%q has been deleted", n.id)
+	}
+	return err
+}
+
+// head is the end of a stream, and what is special about it.
+type head struct {
+	version int64  // NoStream if it has never had a message
+	global  uint64 // when the log is durable up to here, the engine shows what made the head so
+	ended   bool
+}
+
+// heads remembers the heads of streams that were lately written to. It is covered by mu.
+type heads struct {
+	young, old map[string]head
+	dropped    uint64 // what was dropped is visible in the engine when the log is durable up to here
+	edits      uint64 // removals, which no global position shows
+}
+
+// maxHeads is how many heads each of the two generations has.
+const maxHeads = 4096
+
+func (h *heads) get(stream string) (head, bool) {
+	if at, ok := h.young[stream]; ok {
+		return at, true
+	}
+	at, ok := h.old[stream]
+	return at, ok
+}
+
+// put remembers a head, of which the engine shows those up to durable.
+func (h *heads) put(stream string, at head, durable uint64) {
+	if len(h.young) >= maxHeads {
+		young := make(map[string]head, maxHeads)
+		for stream, at := range h.old {
+			if _, newer := h.young[stream]; newer {
+				continue
+			}
+			if at.global > durable {
+				young[stream] = at
+			} else {
+				h.dropped = max(h.dropped, at.global)
+			}
+		}
+		h.old, h.young = h.young, young
+	}
+	if h.young == nil {
+		h.young = map[string]head{}
+	}
+	h.young[stream] = at
+}
+
+// fetch remembers the heads of streams before a write has its turn, so that it does not have to read then.
+func (n *Namespace) fetch(writes []Write) error {
+	for i := range writes {
+		stream := writes[i].Stream
+		n.mu.Lock()
+		_, known := n.heads.get(stream)
+		edits := n.heads.edits
+		n.mu.Unlock()
+		if known {
+			continue
+		}
+		seen := n.log.Last()
+		at, err := n.readHead(stream)
+		if err != nil {
+			return err
+		}
+		n.mu.Lock()
+		if _, known := n.heads.get(stream); !known && n.heads.dropped <= seen && n.heads.edits == edits {
+			at.global = seen
+			n.heads.put(stream, at, seen)
+		}
+		n.mu.Unlock()
+	}
+	return nil
+}
+
+// headOf returns the head of a stream for a write whose turn it is.
+func (n *Namespace) headOf(stream string) (head, error) {
+	n.mu.Lock()
+	at, known := n.heads.get(stream)
+	n.mu.Unlock()
+	if known {
+		return at, nil
+	}
+	return n.readHead(stream)
+}
+
+// readHead reads a stream's head from the engine, which shows at least what is durable.
+func (n *Namespace) readHead(stream string) (at head, err error) {
+	at.version = NoStream
+	special, err := n.special(stream)
+	if err != nil {
+		return at, err
+	}
+	if special != nil {
+		at.version, at.ended = special.Version, special.Ended
+	}
+	it := n.store.eng.Scan(holdfast.Range{
+		Lo: n.keys.Stream(nil, stream, 0), Hi: n.keys.AfterStream(nil, stream), Reverse: true,
+	})
+	defer it.Close()
+	if it.Next() {
+		_, position, ok := n.keys.Placed(it.Key())
+		if !ok {
+			return at, n.strange(it.Key())
+		}
+		at.version = max(at.version, int64(position))
+	}
+	return at, it.Err()
+}
+
+func (n *Namespace) strange(key []byte) error {
+	return n.store.fail("read", holdfast.ErrCorrupt, nil, "check the engine's files, or restore a backup",
+		"the key %.80q, or its value, cannot be read", key)
+}
+
+// counts are what a category, or the namespace, has.
+type counts struct{ messages, streams int64 }
+
+func (c counts) plus(d counts) counts { return counts{c.messages + d.messages, c.streams + d.streams} }
+
+// tally counts what has been written since counts were last stored, by category, and as "" all together. It is
+// covered by mu.
+type tally struct {
+	since   map[string]counts
+	last    uint64            // the global position that it reaches up to
+	counted uint64            // the one that stored counts reach up to
+	blocks  map[string]uint64 // the last block that the index has of a category, for some
+}
+
+// maxBlocks is how many categories' last blocks are remembered.
+const maxBlocks = 4096
+
+func (t *tally) block(category string, block uint64) {
+	if t.blocks == nil || len(t.blocks) >= maxBlocks {
+		t.blocks = map[string]uint64{}
+	}
+	t.blocks[category] = block
+}
+
+// storeEvery is how many global positions counts may fall behind, which opening has to read.
+const storeEvery = 4096
+
+func (t *tally) add(category string, c counts) {
+	if t.since == nil {
+		t.since = map[string]counts{}
+	}
+	t.since[category] = t.since[category].plus(c)
+	t.since[""] = t.since[""].plus(c)
+}
+
+// recount makes the tally of what came after counts were stored.
+func (n *Namespace) recount(log *event.Store) error {
+	value, err := n.store.eng.Get(nil, n.keys.Counted())
+	if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+		return err
+	}
+	if err == nil {
+		var ok bool
+		if n.tally.counted, ok = format.Number(value); !ok {
+			return n.strange(n.keys.Counted())
+		}
+	}
+	n.tally.last = max(log.Last(), n.tally.counted)
+	for r, err := range log.Records(context.Background(), n.tally.counted+1, 0) {
+		if err != nil {
+			return err
+		}
+		stream, _, first, ok := format.Place(r.Origin)
+		if !ok {
+			return n.foreign(r.Position)
+		}
+		c := counts{messages: 1}
+		if first {
+			c.streams = 1
+		}
+		n.tally.add(Category(string(stream)), c)
+	}
+	return nil
+}
+
+func (n *Namespace) foreign(global uint64) error {
+	return n.store.fail("read", holdfast.ErrCorrupt, nil, "", "the event at global position %d is no message", global)
+}
+
+// storeCounts stores the counts of all that has its place, so that opening need not count it again.
+func (n *Namespace) storeCounts() error {
+	n.counting.Lock()
+	defer n.counting.Unlock()
+	return n.storeCountsWith(nil)
+}
+
+// storeCountsWith is called with counting held. change changes what is stored in addition to the tally.
+func (n *Namespace) storeCountsWith(change map[string]counts) error {
+	n.mu.Lock()
+	since, last := n.tally.since, n.tally.last
+	n.tally.since = nil
+	n.mu.Unlock()
+	var b holdfast.Batch
+	err := n.addCounts(&b, since, change, last)
+	if err == nil {
+		// The engine keeps the order: the counts survive only with the messages counted.
+		err = holdfast.Commit(n.store.eng, &b, n.store.o.Level)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		for category, c := range since {
+			if n.tally.since == nil {
+				n.tally.since = map[string]counts{}
+			}
+			n.tally.since[category] = n.tally.since[category].plus(c)
+		}
+		return err
+	}
+	n.tally.counted = last
+	return nil
+}
+
+// addCounts adds to b the stored counts with what is to be added to them.
+func (n *Namespace) addCounts(b *holdfast.Batch, since, change map[string]counts, last uint64) error {
+	sum := make(map[string]counts, len(since)+len(change))
+	for category, c := range since {
+		sum[category] = c
+	}
+	for category, c := range change {
+		sum[category] = sum[category].plus(c)
+	}
+	for category, c := range sum {
+		stored, err := n.storedCounts(category)
+		if err != nil {
+			return err
+		}
+		key := n.keys.Count(category)
+		if c = c.plus(stored); c.messages > 0 {
+			b.Set(key, format.AppendCounts(nil, uint64(c.messages), uint64(c.streams)))
+		} else {
+			b.Delete(key)
+		}
+	}
+	b.Set(n.keys.Counted(), format.AppendNumber(nil, last))
+	return nil
+}
+
+func (n *Namespace) storedCounts(category string) (c counts, err error) {
+	key := n.keys.Count(category)
+	value, err := n.store.eng.Get(nil, key)
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	messages, streams, ok := format.Counts(value)
+	if !ok {
+		return c, n.strange(key)
+	}
+	return counts{int64(messages), int64(streams)}, nil
+}
+
+// Counts are how many messages and streams a category or namespace has. Those whose write is not durable yet count.
+type Counts struct{ Messages, Streams int64 }
+
+// Count returns the counts of a category, or of the namespace if it is "".
+func (n *Namespace) Count(ctx context.Context, category string) (Counts, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return Counts{}, err
+	}
+	n.counting.RLock()
+	defer n.counting.RUnlock()
+	c, err := n.storedCounts(category)
+	if err != nil {
+		return Counts{}, n.ended(err)
+	}
+	n.mu.Lock()
+	c = c.plus(n.tally.since[category])
+	n.mu.Unlock()
+	return Counts{c.messages, c.streams}, nil
+}

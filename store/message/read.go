@@ -1,0 +1,342 @@
+package message
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message/internal/format"
+)
+
+// Query says which messages to read or follow: those of a stream, of a category, or, with neither, of the namespace. All
+// other conditions narrow that down. They come in the order of their positions in the stream, or of their global
+// positions.
+type Query struct {
+	Stream, Category string
+
+	// From is the first position, inclusive: in the stream for one, else the global position.
+	From int64
+	// Limit is how many messages to read; 0 means all. Followers have none.
+	Limit int
+
+	// Types are the types to read; none means all.
+	Types []string
+	// Prefix is what the names of streams begin with.
+	Prefix string
+	// Correlation is the category of the stream that a message's metadata name as correlationStreamName.
+	Correlation string
+	// Group is the member of a consumer group that reads.
+	Group Group
+}
+
+func (n *Namespace) checkQuery(q *Query) error {
+	bad := func(format string, args ...any) error {
+		return n.store.fail("read", holdfast.ErrBadOption, nil, "", format, args...)
+	}
+	switch {
+	case q.Stream != "" && q.Category != "":
+		return bad("a query has a stream or a category, not both")
+	case q.Limit < 0:
+		return n.store.fail("read", holdfast.ErrBadOption, nil, "use 0 for all", "the limit is %d", q.Limit)
+	case q.Group.Size < 0 || q.Group.Member < 0 || q.Group.Member > 0 && q.Group.Member >= q.Group.Size:
+		return bad("member %d of a consumer group of %d", q.Group.Member, q.Group.Size)
+	case q.Group.Size > 0 && q.Stream != "":
+		return bad("a consumer group reads a category, not a stream")
+	}
+	for _, name := range []string{q.Stream, q.Category, q.Correlation} {
+		if what := checkName(name); name != "" && what != "" {
+			return n.store.fail("read", ErrBadName, nil, "", "%.80q: %s", name, what)
+		}
+	}
+	return nil
+}
+
+// wants reports whether a message that the index gives belongs to q.
+func (q *Query) wants(stream string, r *event.Record) bool {
+	switch {
+	case q.Stream != "" && stream != q.Stream,
+		q.Category != "" && Category(stream) != q.Category,
+		len(q.Types) > 0 && !slices.Contains(q.Types, string(r.Type)),
+		!strings.HasPrefix(stream, q.Prefix),
+		!q.Group.Has(stream):
+		return false
+	}
+	if q.Correlation == "" {
+		return true
+	}
+	var metadata struct {
+		Stream string `json:"correlationStreamName"`
+	}
+	return json.Unmarshal(r.Metadata, &metadata) == nil && Category(metadata.Stream) == q.Correlation
+}
+
+// Read yields the messages of a query, up to where the namespace ended when the loop began. After an error, ctx's among
+// them, the loop ends. A stream or category that is not there has no messages. The body may do anything, even write.
+func (n *Namespace) Read(ctx context.Context, q Query) iter.Seq2[Message, error] {
+	return func(yield func(Message, error) bool) {
+		if err := n.checkQuery(&q); err != nil {
+			yield(Message{}, err)
+			return
+		}
+		left := q.Limit
+		_, err := n.walk(ctx, &q, uint64(max(q.From, 0)), n.log.Last(), func(m Message) bool {
+			left--
+			return yield(m, nil) && left != 0
+		})
+		if err != nil {
+			yield(Message{}, n.ended(err))
+		}
+	}
+}
+
+// walk calls yield for the messages of q from a position on, with global positions up to end, until that returns false.
+// It returns the position behind the last one looked at.
+func (n *Namespace) walk(ctx context.Context, q *Query, from, end uint64, yield func(Message) bool) (uint64, error) {
+	w := walker{n: n, ctx: ctx, q: q, end: end, yield: yield}
+	switch {
+	case q.Stream != "":
+		return w.stream(from)
+	case q.Category != "":
+		return w.category(max(from, 1))
+	}
+	from = max(from, 1)
+	if from > end {
+		return from, nil
+	}
+	_, err := w.run(from, end)
+	return end + 1, err
+}
+
+// walker goes over the messages of a query.
+type walker struct {
+	n     *Namespace
+	ctx   context.Context
+	q     *Query
+	end   uint64 // the last global position
+	yield func(Message) bool
+	key   []byte
+}
+
+// run goes over the messages with global positions from first to last, and reports whether to go on.
+func (w *walker) run(first, last uint64) (bool, error) {
+	limit := int(min(last-first+1, 1<<30))
+	if last-first+1 > 1<<30 {
+		limit = 0
+	}
+	for r, err := range w.n.log.Records(w.ctx, first, limit) {
+		if err != nil {
+			return false, err
+		}
+		if r.Position > last {
+			return true, nil
+		}
+		place, position, _, ok := format.Place(r.Origin)
+		if !ok {
+			return false, w.n.foreign(r.Position)
+		}
+		if stream := string(place); w.q.wants(stream, r) {
+			e := r.Event()
+			m := Message{ID: e.ID, Stream: stream, Position: int64(position), Global: int64(r.Position), Type: e.Type,
+				Data: e.Data, Metadata: e.Metadata, Time: e.Time}
+			if !w.yield(m) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// indexPage is how many entries of an index are looked at, at a time: no iterator is open while the caller has a turn.
+const indexPage = 256
+
+// places reads up to indexPage entries of an index from w.key on, before hi, and returns the first and last of each run
+// of numbers that follow one another, and how many entries there were. number gets the number of an entry, false ends
+// the walk.
+func (w *walker) places(hi []byte, number func(at uint64, value []byte) (uint64, bool, error)) (runs [][2]uint64,
+	more bool, err error) {
+	it := w.n.store.eng.Scan(holdfast.Range{Lo: w.key, Hi: hi})
+	defer it.Close()
+	for entries := 0; it.Next(); entries++ {
+		_, at, ok := w.n.keys.Placed(it.Key())
+		if !ok {
+			return nil, false, w.n.strange(it.Key())
+		}
+		if entries == indexPage {
+			w.key = append(w.key[:0], it.Key()...)
+			return runs, true, nil
+		}
+		no, ok, err := number(at, it.Value())
+		if err != nil || !ok {
+			return runs, false, err
+		}
+		if k := len(runs); k > 0 && no == runs[k-1][1]+1 {
+			runs[k-1][1] = no
+		} else {
+			runs = append(runs, [2]uint64{no, no})
+		}
+	}
+	return runs, false, it.Err()
+}
+
+// stream goes over a stream from a position on.
+func (w *walker) stream(from uint64) (next uint64, err error) {
+	w.key = w.n.keys.Stream(nil, w.q.Stream, from)
+	hi := w.n.keys.AfterStream(nil, w.q.Stream)
+	next = from
+	for more := true; more; {
+		if err := holdfast.CheckContext(w.ctx); err != nil {
+			return next, err
+		}
+		var runs [][2]uint64
+		page := next
+		runs, more, err = w.places(hi, func(at uint64, value []byte) (uint64, bool, error) {
+			global, ok := format.Number(value)
+			if !ok {
+				return 0, false, w.n.strange(w.key)
+			}
+			if global > w.end { // not durable, and what follows neither
+				return 0, false, nil
+			}
+			page = at + 1
+			return global, true, nil
+		})
+		if err != nil {
+			return next, err
+		}
+		for _, run := range runs {
+			if on, err := w.run(run[0], run[1]); err != nil || !on {
+				return next, err
+			}
+		}
+		next = page
+	}
+	return next, nil
+}
+
+// category goes over a category from a global position on.
+func (w *walker) category(from uint64) (next uint64, err error) {
+	w.key = w.n.keys.Category(nil, w.q.Category, from/format.BlockSize)
+	hi := w.n.keys.AfterCategory(nil, w.q.Category)
+	for more := true; more; {
+		if err := holdfast.CheckContext(w.ctx); err != nil {
+			return from, err
+		}
+		var runs [][2]uint64
+		runs, more, err = w.places(hi, func(block uint64, _ []byte) (uint64, bool, error) {
+			return block, block*format.BlockSize <= w.end, nil
+		})
+		if err != nil {
+			return from, err
+		}
+		for _, run := range runs {
+			first := max(run[0]*format.BlockSize, from)
+			last := min((run[1]+1)*format.BlockSize-1, w.end)
+			if first > last {
+				continue
+			}
+			if on, err := w.run(first, last); err != nil || !on {
+				return from, err
+			}
+		}
+	}
+	return max(from, w.end+1), nil
+}
+
+// Version returns the position of a stream's last message that readers see. false means that the stream is not there.
+// A stream all of whose messages were removed keeps its version.
+func (n *Namespace) Version(ctx context.Context, stream string) (version int64, ok bool, err error) {
+	if what := checkName(stream); what != "" {
+		return 0, false, n.store.fail("version", ErrBadName, nil, "", "%.80q: %s", stream, what)
+	}
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return 0, false, err
+	}
+	version = NoStream
+	special, err := n.special(stream)
+	if err != nil {
+		return 0, false, n.ended(err)
+	}
+	if special != nil {
+		version = special.Version
+	}
+	position, _, err := n.last(stream)
+	if err != nil {
+		return 0, false, n.ended(err)
+	}
+	version = max(version, position)
+	return max(version, 0), version != NoStream, nil
+}
+
+// last returns the position and global position of a stream's last message that readers see, NoStream and 0 if there is
+// none.
+func (n *Namespace) last(stream string) (position int64, global uint64, err error) {
+	end := n.log.Last()
+	it := n.store.eng.Scan(holdfast.Range{
+		Lo: n.keys.Stream(nil, stream, 0), Hi: n.keys.AfterStream(nil, stream), Reverse: true,
+	})
+	defer it.Close()
+	for it.Next() {
+		_, at, ok := n.keys.Placed(it.Key())
+		global, ok2 := format.Number(it.Value())
+		if !ok || !ok2 {
+			return 0, 0, n.strange(it.Key())
+		}
+		if global <= end {
+			return int64(at), global, nil
+		}
+	}
+	return NoStream, 0, it.Err()
+}
+
+// LastMessage returns the last message of a stream, or the last one of a type if that is not "". ErrNotFound: there is none.
+func (n *Namespace) LastMessage(ctx context.Context, stream, typ string) (m Message, err error) {
+	if what := checkName(stream); what != "" {
+		return m, n.store.fail("last", ErrBadName, nil, "", "%.80q: %s", stream, what)
+	}
+	hi := n.keys.AfterStream(nil, stream)
+	for {
+		if err := holdfast.CheckContext(ctx); err != nil {
+			return m, err
+		}
+		globals, err := n.before(stream, &hi)
+		if err != nil {
+			return m, n.ended(err)
+		}
+		for _, global := range globals {
+			m, err := n.at(ctx, global)
+			if errors.Is(err, holdfast.ErrNotFound) { // removed meanwhile
+				continue
+			}
+			if err != nil || typ == "" || m.Type == typ {
+				return m, err
+			}
+		}
+		if len(globals) == 0 {
+			return m, n.store.fail("last", holdfast.ErrNotFound, nil, "", "stream %q has no such message", stream)
+		}
+	}
+}
+
+// before returns the global positions of up to indexPage messages of a stream with keys below hi, the last first, and
+// moves hi to where they end.
+func (n *Namespace) before(stream string, hi *[]byte) (globals []uint64, err error) {
+	end := n.log.Last()
+	it := n.store.eng.Scan(holdfast.Range{Lo: n.keys.Stream(nil, stream, 0), Hi: *hi, Reverse: true})
+	defer it.Close()
+	for len(globals) < indexPage && it.Next() {
+		global, ok := format.Number(it.Value())
+		if !ok {
+			return nil, n.strange(it.Key())
+		}
+		*hi = append((*hi)[:0], it.Key()...)
+		if global <= end {
+			globals = append(globals, global)
+		}
+	}
+	return globals, it.Err()
+}

@@ -1,0 +1,375 @@
+package message
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/lifecycle"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/internal/registry"
+	"github.com/holdfastdb/holdfast/store/message/internal/format"
+)
+
+// Options are how a store is opened. The zero value is a safe choice.
+type Options struct {
+	// Name tells several stores in one engine apart, at most MaxNameSize bytes; it may be empty.
+	Name string
+
+	// Level is what every write survives once it is acknowledged; 0 means Power. A store may be opened at another level
+	// the next time.
+	Level holdfast.Level
+
+	// Opaque lets data and metadata be any bytes. Without it they must be JSON objects.
+	Opaque bool
+}
+
+// Store is an open message store. All methods may be called from many goroutines at once.
+type Store struct {
+	eng   holdfast.Engine
+	keys  format.Store
+	lease registry.Lease
+	o     Options
+	life  lifecycle.Life // entered by calls that use the engine
+
+	listing sync.Mutex // covers changes of the list of namespaces
+	next    uint64     // the number that the next namespace gets
+
+	mu   sync.Mutex
+	open map[string]*Namespace // by id
+}
+
+// description is what is kept of a namespace.
+type description struct {
+	Number      uint64          `json:"number"`
+	Description string          `json:"description"`
+	Metadata    json.RawMessage `json:"metadata,omitempty"`
+	Created     time.Time       `json:"created"`
+	Token       string          `json:"token,omitempty"` // SHA-256 in hexadecimal
+}
+
+// Open opens the message store of that name in eng, and makes it if it is not there. The engine stays the caller's, and
+// must not be closed before the store is. Namespaces are opened when they are first used.
+//
+// Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion if a
+// newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine with
+// [holdfast.Capabilities].Lost.
+func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
+	keys := format.New(o.Name)
+	lease, err := registry.Claim(eng, registry.Request{
+		Kind: "message", Thing: "store", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys.Prefix),
+		KeySize: keyspace.Overhead + len(o.Name) + MaxStreamSize + 1 + 8,
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.Level = lease.Level
+	s := &Store{eng: eng, keys: keys, lease: lease, o: o, open: map[string]*Namespace{}}
+	defer func() {
+		if err != nil {
+			lease.Release()
+		}
+	}()
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// load reads the store's description, or makes it and the default namespace.
+func (s *Store) load() error {
+	value, err := s.eng.Get(nil, s.keys.Meta())
+	switch {
+	case errors.Is(err, holdfast.ErrNotFound):
+		s.next = 1
+		_, err := s.create(NamespaceOptions{ID: Default, Description: "Default namespace"})
+		return err
+	case err != nil:
+		return err
+	case len(value) > 0 && value[0] > format.Version:
+		return s.fail("open", holdfast.ErrVersion, nil, "use a newer holdfast", "the store has format %d, this program knows %d",
+			value[0], format.Version)
+	}
+	number, ok := format.Number(value[min(1, len(value)):])
+	if !ok || value[0] != format.Version {
+		return s.fail("open", holdfast.ErrCorrupt, nil, "", "the store's description cannot be read")
+	}
+	s.next = number
+	// What an earlier process left reaches the store's level before it is read.
+	var b holdfast.Batch
+	b.Set(s.keys.Meta(), value)
+	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
+		return err
+	}
+	lo, hi := s.keys.Table(format.TableDeleted)
+	var left []uint64
+	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
+	for it.Next() {
+		if number, ok := s.keys.Number(it.Key()); ok {
+			left = append(left, number)
+		}
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+	for _, number := range left {
+		if err := s.clear(context.Background(), number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Level is the level the store runs at.
+func (s *Store) Level() holdfast.Level { return s.o.Level }
+
+// NamespaceOptions are how a namespace is made.
+type NamespaceOptions struct {
+	// ID names the namespace: 1 to MaxNameSize letters, digits, '-' and '_', beginning with a letter or digit.
+	ID          string
+	Description string
+	// Metadata is a JSON object, or nil.
+	Metadata json.RawMessage
+	// Token is what clients of the namespace prove to have. Only its SHA-256 is kept. Empty means none.
+	Token string
+}
+
+// Info describes a namespace.
+type Info struct {
+	ID, Description string
+	Metadata        json.RawMessage
+	Created         time.Time
+	// TokenSHA256 is the SHA-256 of its token in hexadecimal, "" if it has none.
+	TokenSHA256 string
+}
+
+// Create makes a namespace. ErrNamespaceExists: there is one of that id. ErrBadName: the id is malformed. ErrBadOption:
+// the metadata are no JSON object.
+func (s *Store) Create(ctx context.Context, o NamespaceOptions) (Info, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return Info{}, err
+	}
+	if err := s.life.Enter(); err != nil {
+		return Info{}, err
+	}
+	defer s.life.Leave()
+	s.listing.Lock()
+	defer s.listing.Unlock()
+	switch _, err := s.describe(o.ID); {
+	case err == nil:
+		return Info{}, s.fail("create namespace", ErrNamespaceExists, nil, "", "%q", o.ID)
+	case !errors.Is(err, ErrNoNamespace):
+		return Info{}, err
+	}
+	return s.create(o)
+}
+
+func (s *Store) create(o NamespaceOptions) (Info, error) {
+	if len(o.Metadata) > 0 && !isObject(o.Metadata) {
+		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, nil, "", "the metadata of %q are no JSON object", o.ID)
+	}
+	d := description{Number: s.next, Description: o.Description, Metadata: o.Metadata, Created: time.Now().UTC()}
+	if o.Token != "" {
+		sum := sha256.Sum256([]byte(o.Token))
+		d.Token = hex.EncodeToString(sum[:])
+	}
+	value, err := json.Marshal(d)
+	if err != nil {
+		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, err, "", "%q", o.ID)
+	}
+	var b holdfast.Batch
+	b.Set(s.keys.Meta(), format.AppendNumber([]byte{format.Version}, s.next+1))
+	b.Set(s.keys.Namespace(o.ID), value)
+	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
+		return Info{}, err
+	}
+	s.next++
+	return d.info(o.ID), nil
+}
+
+func (d description) info(id string) Info {
+	return Info{ID: id, Description: d.Description, Metadata: d.Metadata, Created: d.Created, TokenSHA256: d.Token}
+}
+
+// describe reads the description of a namespace.
+func (s *Store) describe(id string) (d description, err error) {
+	if what := checkNamespace(id); what != "" {
+		return d, s.fail("namespace", ErrBadName, nil, "", "%.80q: %s", id, what)
+	}
+	value, err := s.eng.Get(nil, s.keys.Namespace(id))
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return d, s.fail("namespace", ErrNoNamespace, nil, "", "%q", id)
+	}
+	if err != nil {
+		return d, err
+	}
+	return d, s.parse(id, value, &d)
+}
+
+func (s *Store) parse(id string, value []byte, d *description) error {
+	if err := json.Unmarshal(value, d); err != nil {
+		return s.fail("namespace", holdfast.ErrCorrupt, err, "", "the description of %q cannot be read", id)
+	}
+	return nil
+}
+
+// Info describes a namespace. ErrNoNamespace: there is none of that id.
+func (s *Store) Info(ctx context.Context, id string) (Info, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return Info{}, err
+	}
+	if err := s.life.Enter(); err != nil {
+		return Info{}, err
+	}
+	defer s.life.Leave()
+	d, err := s.describe(id)
+	if err != nil {
+		return Info{}, err
+	}
+	return d.info(id), nil
+}
+
+// Namespaces describes up to limit namespaces, in the order of their ids, from the first that comes after the id after on.
+// A limit of 0 means all.
+func (s *Store) Namespaces(ctx context.Context, after string, limit int) (list []Info, err error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.life.Enter(); err != nil {
+		return nil, err
+	}
+	defer s.life.Leave()
+	_, hi := s.keys.Table(format.TableNamespaces)
+	it := s.eng.Scan(holdfast.Range{Lo: append(s.keys.Namespace(after), 0), Hi: hi})
+	defer it.Close()
+	for (limit <= 0 || len(list) < limit) && it.Next() {
+		id := string(s.keys.Rest(it.Key()))
+		var d description
+		if err := s.parse(id, it.Value(), &d); err != nil {
+			return nil, err
+		}
+		list = append(list, d.info(id))
+	}
+	return list, it.Err()
+}
+
+// Namespace returns the namespace of that id, which is opened if it is not: the first time it takes a commit and the
+// reading of up to some thousand messages. ErrNoNamespace: there is none of that id.
+func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.life.Enter(); err != nil {
+		return nil, err
+	}
+	defer s.life.Leave()
+	s.mu.Lock()
+	n := s.open[id]
+	if n == nil {
+		d, err := s.describe(id)
+		if err != nil {
+			s.mu.Unlock()
+			return nil, err
+		}
+		n = s.namespace(id, d)
+		s.open[id] = n
+	}
+	s.mu.Unlock()
+	if err := n.load(); err != nil {
+		s.mu.Lock()
+		if s.open[id] == n {
+			delete(s.open, id)
+		}
+		s.mu.Unlock()
+		return nil, err
+	}
+	return n, nil
+}
+
+// Delete deletes a namespace and all that is in it, and returns how many messages there were. Those who use it get
+// ErrNoNamespace from then on. What a crash leaves of it is removed when the store is next opened.
+func (s *Store) Delete(ctx context.Context, id string) (messages int64, err error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return 0, err
+	}
+	if err := s.life.Enter(); err != nil {
+		return 0, err
+	}
+	defer s.life.Leave()
+	s.listing.Lock()
+	defer s.listing.Unlock()
+	d, err := s.describe(id)
+	if err != nil {
+		return 0, err
+	}
+	var b holdfast.Batch
+	b.Delete(s.keys.Namespace(id))
+	b.Set(s.keys.Deleted(d.Number), nil)
+	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	n := s.open[id]
+	delete(s.open, id)
+	s.mu.Unlock()
+	if n == nil {
+		n = s.namespace(id, d)
+	}
+	if err := n.load(); err == nil {
+		counts, err := n.Count(ctx, "")
+		if err != nil {
+			return 0, err
+		}
+		messages = counts.Messages
+	}
+	n.deleted.Store(true)
+	if err := n.close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
+		return 0, err
+	}
+	return messages, s.clear(ctx, d.Number)
+}
+
+// clear removes what is left of a namespace that is being deleted.
+func (s *Store) clear(ctx context.Context, number uint64) error {
+	if err := event.Delete(ctx, s.eng, format.LogName(s.o.Name, number), s.o.Level); err != nil {
+		return err
+	}
+	for _, table := range format.Tables {
+		lo, hi := s.keys.Of(number).Bounds(table)
+		if err := chunks.Remove(ctx, s.eng, s.o.Level, holdfast.Range{Lo: lo, Hi: hi}); err != nil {
+			return err
+		}
+	}
+	var b holdfast.Batch
+	b.Delete(s.keys.Deleted(number))
+	return holdfast.Commit(s.eng, &b, s.o.Level)
+}
+
+// Close closes all namespaces, ends all followers with ErrClosed, and releases the store's name. The engine stays open.
+// It returns the error of what could not be made durable; closing twice returns ErrClosed.
+func (s *Store) Close() error {
+	if !s.life.Shut() {
+		return holdfast.ErrClosed
+	}
+	s.life.Wait()
+	var errs []error
+	for _, n := range s.open {
+		errs = append(errs, n.close())
+	}
+	s.lease.Release()
+	return errors.Join(errs...)
+}
+
+// fail builds an error of the operation op on s.
+func (s *Store) fail(op string, class, cause error, remedy, format string, args ...any) error {
+	return &holdfast.Error{Op: "message " + op, Engine: s.lease.Caps.Engine, Class: class, Cause: cause, Remedy: remedy,
+		Detail: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,347 @@
+package message
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message/internal/format"
+)
+
+// Write is what is written to one stream.
+type Write struct {
+	Stream string
+	// Expected is the version that the stream must have, NoStream if it must not be there; nil means any.
+	Expected *int64
+	Messages []Message
+}
+
+// Result is where the messages of a write are: at positions in a row in their stream, and global positions in a row.
+type Result struct {
+	Position, Global int64 // of the first
+	// Repeated is true if the ids were known: nothing was written, and the positions are those of the first time.
+	Repeated bool
+}
+
+// Write adds messages at the end of a stream, atomically, and returns when they have reached the store's level and
+// readers see them.
+//
+// If the messages have ids and these are known, in this order, from one write to the same stream, it is a repeat, and
+// returns the first result. ErrIDTaken: some of the ids are known otherwise.
+//
+// ctx is checked until the messages have their place, and not after: they cannot be taken back then. A nil error means
+// that they are safe. An error before that (ErrConflict, ErrIDTaken, ErrBadName, ErrBadMessage, ErrEnded, ErrTooLarge,
+// ErrClosed, ErrNoNamespace, ctx's) means that nothing was written. ErrPoisoned means that the outcome is unknown until
+// the store is opened again: write again with the same ids to find out.
+func (n *Namespace) Write(ctx context.Context, stream string, messages ...Message) (Result, error) {
+	return n.write(ctx, Write{Stream: stream, Messages: messages})
+}
+
+// WriteAfter is Write if the stream has the version expected at that moment, NoStream for one that has never had a
+// message. Otherwise it returns ErrConflict, once readers see what it conflicts with. Repeats are repeats whatever the
+// version is.
+func (n *Namespace) WriteAfter(ctx context.Context, stream string, expected int64, messages ...Message) (Result, error) {
+	return n.write(ctx, Write{stream, &expected, messages})
+}
+
+func (n *Namespace) write(ctx context.Context, w Write) (Result, error) {
+	results, err := n.WriteAll(ctx, w)
+	if err != nil {
+		return Result{}, err
+	}
+	return results[0], nil
+}
+
+// WriteAll does several writes, to different streams, as one: after any crash all of it is there, or nothing. If one of
+// them conflicts, nothing is written. The results are in the order of the writes.
+func (n *Namespace) WriteAll(ctx context.Context, writes ...Write) ([]Result, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return nil, err
+	}
+	events, err := n.check(writes)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.fetch(writes); err != nil {
+		return nil, n.ended(err)
+	}
+	results := make([]Result, len(writes))
+	r, err := n.log.AppendWith(ctx, func(c *event.Commit) error { return n.place(c, writes, results) }, events...)
+	if err != nil {
+		return nil, n.refused(ctx, err)
+	}
+	if r.Repeated {
+		return results, n.repeated(ctx, r, writes, results)
+	}
+	n.mu.Lock()
+	due := n.tally.last-n.tally.counted >= storeEvery
+	n.mu.Unlock()
+	if due && n.counting.TryLock() {
+		_ = n.storeCountsWith(nil) // opening counts again what is not stored
+		n.counting.Unlock()
+	}
+	return results, nil
+}
+
+// refused returns why the log refuses a write. After a conflict it waits until readers see what has come first.
+func (n *Namespace) refused(ctx context.Context, err error) error {
+	var behind *conflictAt
+	switch {
+	case errors.As(err, &behind) && behind.global <= n.log.Last():
+		return behind.err
+	case errors.As(err, &behind):
+		for _, err := range n.log.FollowRecords(ctx, behind.global) {
+			if err != nil {
+				return n.ended(err)
+			}
+			break
+		}
+		return behind.err
+	case errors.Is(err, event.ErrBadEvent):
+		return n.store.fail("write", ErrBadMessage, err, "", "in namespace %q", n.id)
+	case errors.Is(err, event.ErrPartialRepeat):
+		return n.store.fail("write", ErrIDTaken, err, "repeat a write with the same messages", "in namespace %q", n.id)
+	}
+	return n.ended(err)
+}
+
+// conflictAt is a conflict with what readers see once the log is durable up to a global position.
+type conflictAt struct {
+	err    error
+	global uint64
+}
+
+func (c *conflictAt) Error() string { return c.err.Error() }
+
+// check finds what is wrong with writes by themselves, and makes events of their messages.
+func (n *Namespace) check(writes []Write) ([]event.Event, error) {
+	total := 0
+	for i := range writes {
+		w := &writes[i]
+		if what := checkName(w.Stream); what != "" {
+			return nil, n.store.fail("write", ErrBadName, nil, "", "stream %.80q: %s", w.Stream, what)
+		}
+		if len(w.Messages) == 0 {
+			return nil, n.store.fail("write", ErrBadMessage, nil, "write one message or more", "none is given for stream %q",
+				w.Stream)
+		}
+		for j := range writes[:i] {
+			if writes[j].Stream == w.Stream {
+				return nil, n.store.fail("write", ErrBadMessage, nil, "put the messages of a stream into one write",
+					"stream %q is written to twice", w.Stream)
+			}
+		}
+		total += len(w.Messages)
+	}
+	if total == 0 {
+		return nil, n.store.fail("write", ErrBadMessage, nil, "write one message or more", "none is given")
+	}
+	events := make([]event.Event, 0, total)
+	for i := range writes {
+		place := string(format.AppendPlace(make([]byte, 0, format.PlaceSize(writes[i].Stream)), writes[i].Stream, 0, false))
+		for j := range writes[i].Messages {
+			m := &writes[i].Messages[j]
+			if err := n.checkMessage("write", writes[i].Stream, j, m); err != nil {
+				return nil, err
+			}
+			id := m.ID
+			if id == "" {
+				id = newID()
+			}
+			// The place has its size already, which the log checks.
+			events = append(events, event.Event{ID: id, Type: m.Type, Origin: place, Data: m.Data, Metadata: m.Metadata,
+				Time: m.Time})
+		}
+	}
+	return events, nil
+}
+
+func (n *Namespace) checkMessage(op, stream string, i int, m *Message) error {
+	bad := func(what string) error {
+		return n.store.fail(op, ErrBadMessage, nil, "", "message %d for stream %q: %s", i, stream, what)
+	}
+	switch {
+	case m.Type == "":
+		return bad("it has no type")
+	case m.ID != "" && !isUUID(m.ID):
+		return bad("its id is no UUID: 32 hexadecimal digits as 8-4-4-4-12")
+	case n.store.o.Opaque:
+		return nil
+	case !isObject(m.Data):
+		return bad("its data are no JSON object")
+	case len(m.Metadata) > 0 && !isObject(m.Metadata):
+		return bad("its metadata are no JSON object")
+	}
+	return nil
+}
+
+func isObject(b []byte) bool {
+	b = bytes.TrimLeft(b, " \t\r\n")
+	return len(b) > 0 && b[0] == '{' && json.Valid(b)
+}
+
+func isUUID(id string) bool {
+	if len(id) != 36 {
+		return false
+	}
+	for i := range len(id) {
+		switch c := id[i]; i {
+		case 8, 13, 18, 23:
+			if c != '-' {
+				return false
+			}
+		default:
+			if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// newID returns a UUID of version 7 (RFC 9562, 5.7): the milliseconds of now in front, so that ids that are made one
+// after the other lie next to each other in the index.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[6:]) // it never fails
+	now := time.Now().UnixMilli()
+	for i := range 6 {
+		b[i] = byte(now >> (40 - 8*i))
+	}
+	b[6], b[8] = b[6]&0x0f|0x70, b[8]&0x3f|0x80
+	text := make([]byte, 36)
+	hex.Encode(text, b[:4])
+	text[8] = '-'
+	hex.Encode(text[9:], b[4:6])
+	text[13] = '-'
+	hex.Encode(text[14:], b[6:8])
+	text[18] = '-'
+	hex.Encode(text[19:], b[8:10])
+	text[23] = '-'
+	hex.Encode(text[24:], b[10:])
+	return string(text)
+}
+
+// place gives messages their positions in their streams, and adds to the commit what finds them there. It is the
+// write's turn.
+func (n *Namespace) place(c *event.Commit, writes []Write, results []Result) error {
+	var key, value []byte
+	made := make([]head, len(writes))
+	global := c.First
+	tallied := make([]counts, len(writes))
+	events := c.Events
+	for i := range writes {
+		w := &writes[i]
+		at, err := n.headOf(w.Stream)
+		if err != nil {
+			return err
+		}
+		if at.ended {
+			return n.store.fail("write", ErrEnded, nil, "", "stream %q", w.Stream)
+		}
+		if w.Expected != nil && *w.Expected != at.version {
+			err := n.store.fail("write", ErrConflict, &Conflict{w.Stream, *w.Expected, at.version}, "", "nothing was written")
+			return &conflictAt{err, at.global}
+		}
+		results[i] = Result{Position: at.version + 1, Global: int64(global)}
+		tallied[i].messages = int64(len(w.Messages))
+		category := Category(w.Stream)
+		for j := range w.Messages {
+			position := uint64(at.version + 1)
+			first := at.version == NoStream
+			if first {
+				tallied[i].streams = 1
+			}
+			value = format.AppendPlace(value[:0], w.Stream, position, first)
+			events[j].Origin = string(value)
+			key = n.keys.Stream(key, w.Stream, position)
+			value = format.AppendNumber(value[:0], global)
+			c.Batch.Set(key, value)
+			if block := global / format.BlockSize; j == 0 && !n.hasBlock(category, block) || global%format.BlockSize == 0 {
+				key = n.keys.Category(key, category, block)
+				c.Batch.Set(key, nil)
+			}
+			at.version++
+			at.global = global
+			global++
+		}
+		events = events[len(w.Messages):]
+		made[i] = at
+	}
+	c.Applied(func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		durable := n.log.Last()
+		for i := range writes {
+			n.heads.put(writes[i].Stream, made[i], durable)
+			category := Category(writes[i].Stream)
+			n.tally.add(category, tallied[i])
+			n.tally.block(category, made[i].global/format.BlockSize)
+		}
+		n.tally.last = global - 1
+	})
+	return nil
+}
+
+// hasBlock reports whether the index is known to have a block of a category.
+func (n *Namespace) hasBlock(category string, block uint64) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	last, ok := n.tally.blocks[category]
+	return ok && last == block
+}
+
+// repeated sets the results of a write whose ids are known.
+func (n *Namespace) repeated(ctx context.Context, r event.Result, writes []Write, results []Result) error {
+	global := r.First
+	for i := range writes {
+		w := &writes[i]
+		at := int64(0)
+		for j := range w.Messages {
+			m, err := n.at(ctx, global)
+			if err != nil {
+				return err
+			}
+			if j == 0 {
+				at = m.Position
+				results[i] = Result{Position: at, Global: int64(global), Repeated: true}
+			}
+			if m.Stream != w.Stream || m.Position != at+int64(j) {
+				return n.store.fail("write", ErrIDTaken, nil, "", "the id %q is that of message %d of stream %q", m.ID, m.Position,
+					m.Stream)
+			}
+			global++
+		}
+	}
+	return nil
+}
+
+// at returns the message at a global position.
+func (n *Namespace) at(ctx context.Context, global uint64) (m Message, err error) {
+	for r, err := range n.log.Records(ctx, global, 1) {
+		if err != nil {
+			return m, n.ended(err)
+		}
+		if r.Position == global {
+			return n.message(r)
+		}
+	}
+	return m, n.store.fail("read", holdfast.ErrNotFound, nil, "", "there is no message at global position %d", global)
+}
+
+// message makes a message of a record, that is the caller's.
+func (n *Namespace) message(r *event.Record) (m Message, err error) {
+	stream, position, _, ok := format.Place(r.Origin)
+	if !ok {
+		return m, n.foreign(r.Position)
+	}
+	e := r.Event()
+	return Message{ID: e.ID, Stream: e.Origin[len(e.Origin)-len(stream):], Position: int64(position),
+		Global: int64(r.Position), Type: e.Type, Data: e.Data, Metadata: e.Metadata, Time: e.Time}, nil
+}
