@@ -68,29 +68,22 @@ type Request struct {
 
 // Plan is what will be measured.
 type Plan struct {
-	Preset      string
-	Engines     []string
-	Workloads   []string
-	Levels      []holdfast.Level
-	Clients     []int
-	Rounds      int
+	PlanJSON
 	For         time.Duration // of each measurement
 	WarmUp      time.Duration // before it
-	Seed        uint64        // of the order
 	Cells       []Cell        // each is measured once per round
 	Unavailable []Unavailable
-	Command     string // repeats the plan
 }
 
 // Cell is one thing to measure.
 type Cell struct {
-	Workload string
-	Engine   string
-	Asked    holdfast.Level
-	Given    holdfast.Level
-	Clients  int
-	Reads    bool          // of the workload
-	Overhead time.Duration // of the workload, for the estimate
+	Workload string         `json:"workload"`
+	Engine   string         `json:"engine"`
+	Asked    holdfast.Level `json:"asked"`
+	Given    holdfast.Level `json:"given"`
+	Clients  int            `json:"clients"`
+	Reads    bool           `json:"-"` // of the workload
+	Overhead time.Duration  `json:"-"` // of the workload, for the estimate
 }
 
 // Unavailable is a level that an engine does not give, or not under that name.
@@ -121,8 +114,8 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		return Plan{}, unknown("preset", r.Preset, names)
 	}
 	preset := presets[i]
-	p := Plan{Preset: preset.Name, Clients: preset.Clients, Rounds: preset.Rounds, For: preset.For,
-		Seed: uint64(rand.Uint32())}
+	p := Plan{For: preset.For, PlanJSON: PlanJSON{Preset: preset.Name, Clients: preset.Clients, Rounds: preset.Rounds,
+		Seed: uint64(rand.Uint32())}}
 
 	var err error
 	patterns := preset.Workloads
@@ -184,6 +177,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		return Plan{}, badOption(fmt.Sprintf("measuring for %v", p.For), fmt.Sprintf("--for takes %v to %v", minFor, maxFor))
 	}
 	p.WarmUp = min(p.For/4, time.Second)
+	p.Seconds, p.WarmUpSeconds = p.For.Seconds(), p.WarmUp.Seconds()
 	if r.Seed != nil {
 		p.Seed = *r.Seed
 	}

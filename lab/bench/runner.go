@@ -90,10 +90,8 @@ type Watcher interface {
 func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 	p := r.plan
 	report := &Report{
-		Schema: Schema, Machine: r.machine, Results: []Result{}, Summary: []Summary{},
+		Schema: Schema, Machine: r.machine, Plan: p.PlanJSON, Results: []Result{}, Summary: []Summary{},
 		Unavailable: append([]Unavailable{}, p.Unavailable...),
-		Plan: PlanJSON{Preset: p.Preset, Engines: p.Engines, Workloads: p.Workloads, Levels: p.Levels, Clients: p.Clients,
-			Rounds: p.Rounds, Seconds: p.For.Seconds(), WarmUpSeconds: p.WarmUp.Seconds(), Seed: p.Seed, Command: p.Command},
 	}
 	otherWork := work()
 	soFar := func(end string, err error) *Report {
@@ -161,13 +159,7 @@ func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, err
 	if err := os.RemoveAll(dir); err != nil {
 		return Result{}, r.dir.Error(err)
 	}
-	result := Result{
-		Workload: c.Workload, Engine: c.Engine, Asked: c.Asked, Given: c.Given, Clients: c.Clients, Round: round,
-		Ops: o.Ops, WarmUpOps: o.WarmUpOps, ItemsPerOp: workload.Items, Seconds: o.Seconds, Latency: o.Latency,
-		SettleSeconds: o.SettleSeconds, CPUSeconds: o.CPUSeconds, PeakRSS: o.PeakRSS, DiskBytes: o.DiskBytes,
-		Commits: o.Commits, Groups: o.Groups, Syncs: o.Syncs, Items: o.Items, Checked: o.Checked,
-		Verified: o.Verified, Error: o.Error, PeakDisk: o.PeakDisk, Samples: append([]Sample{}, o.Samples...), disk: o.Disk,
-	}
+	result := Result{Cell: c, Round: round, ItemsPerOp: workload.Items, Measurement: o.Measurement, disk: o.Disk}
 	if o.Seconds > 0 {
 		result.OpsPerSec = float64(o.Ops) / o.Seconds
 	}

@@ -39,8 +39,27 @@ func published(t *testing.T) *jsonschema.Schema {
 	return schema
 }
 
-// TestSmoke measures something of every kind, in real child processes, and holds the report
-// against the published schema.
+// readReport reads a report and holds it against the published schema.
+func readReport(t *testing.T, file string) (report Report) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := published(t).Validate(document); err != nil {
+		t.Errorf("the report is not what docs/bench.schema.json says: %v", err)
+	}
+	if err := json.Unmarshal(text, &report); err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// TestSmoke measures something of every kind, in real child processes.
 func TestSmoke(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := t.TempDir()
@@ -55,22 +74,7 @@ func TestSmoke(t *testing.T) {
 		t.Errorf("left behind: %v, %v", entries, err)
 	}
 
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := published(t).Validate(document); err != nil {
-		t.Errorf("the report is not what docs/bench.schema.json says: %v", err)
-	}
-
-	var report Report
-	if err := json.Unmarshal(text, &report); err != nil {
-		t.Fatal(err)
-	}
+	report := readReport(t, file)
 	plan, err := Standard().Plan(Request{Preset: "smoke"})
 	if err != nil {
 		t.Fatal(err)
@@ -148,23 +152,6 @@ func TestSchemaIsStrict(t *testing.T) {
 		spoil(document.(map[string]any))
 		if err := schema.Validate(document); (err == nil) != (name == "" || strings.HasPrefix(name, "from before")) {
 			t.Errorf("%q: %v", name, err)
-		}
-	}
-}
-
-// TestClientsTogether drives many clients in this process, for the race detector.
-func TestClientsTogether(t *testing.T) {
-	lab := smallLab()
-	for _, w := range lab.Workloads {
-		for _, engine := range []string{mem.Name, Floor, Null} {
-			clients := w.clients([]int{8})[0]
-			cell := Cell{Workload: w.Name, Engine: engine, Asked: holdfast.Memory, Given: holdfast.Memory, Clients: clients}
-			o := unknownOutcome()
-			err := lab.measure(request{Cell: cell, For: 20 * time.Millisecond, WarmUp: 5 * time.Millisecond, Dir: t.TempDir(),
-				Seed: 1}, &o)
-			if err != nil || !o.Verified || o.Ops < int64(clients) {
-				t.Errorf("%s on %s: %v, %+v", w.Name, engine, err, o)
-			}
 		}
 	}
 }
@@ -288,19 +275,15 @@ func TestEventVerificationCatches(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			engine := mem.New()
-			task := Task{Level: holdfast.Memory, Clients: 1, Open: func() (holdfast.Engine, error) { return engine, nil }}
 			for _, w := range eventWorkloads() {
-				engine = mem.New()
-				load, err := w.Engine(task)
+				engine := mem.New()
+				load, err := w.Engine(taskOn(engine))
 				if err != nil {
 					t.Fatal(err)
 				}
 				op := load.Client(0)
-				for range 50 {
-					if err := op(); err != nil {
-						t.Fatal(err)
-					}
+				if err := times(50, op); err != nil {
+					t.Fatal(err)
 				}
 				if _, _, err := load.Verify(); err != nil {
 					t.Fatalf("%s: before anything is wrong: %v", w.Name, err)
