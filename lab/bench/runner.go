@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -56,17 +57,20 @@ func NewRunner(l Lab, p Plan, at Place) (_ *Runner, err error) {
 	if r.machine, err = describe(r.dir.Path); err != nil {
 		return nil, r.dir.Error(err)
 	}
-	if r.machine.Disk.InMemory() && !at.AllowTmpfs {
-		for _, c := range p.Cells {
-			if c.Given > holdfast.Memory {
-				return nil, &holdfast.Error{Op: "bench", Path: r.dir.Parent, Class: holdfast.ErrBadOption,
-					Detail: "it is on " + r.machine.Disk.FileSystem + ", which is memory: nothing there survives power loss",
-					Remedy: "name a directory on a disk with --dir, or say --allow-tmpfs, or measure --levels memory alone without " +
-						"reads"}
-			}
-		}
+	if !at.AllowTmpfs {
+		err = refuseMemory(r.machine.Disk, r.dir.Parent, p.Cells)
 	}
-	return r, nil
+	return r, err
+}
+
+// refuseMemory is the error for levels above memory where the disk is memory.
+func refuseMemory(d Disk, dir string, cells []Cell) error {
+	if !d.InMemory() || !slices.ContainsFunc(cells, func(c Cell) bool { return c.Given > holdfast.Memory }) {
+		return nil
+	}
+	return &holdfast.Error{Op: "bench", Path: dir, Class: holdfast.ErrBadOption,
+		Detail: "it is on " + d.FileSystem + ", which is memory: nothing there survives power loss",
+		Remedy: "name a directory on a disk with --dir, or say --allow-tmpfs, or measure --levels memory alone without reads"}
 }
 
 // Close removes everything that the run made.

@@ -18,8 +18,11 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/contender"
 )
 
 // TestMain plays the child when a test starts this binary again.
@@ -59,13 +62,14 @@ func readReport(t *testing.T, file string) (report Report) {
 	return report
 }
 
-// TestSmoke measures something of every kind, in real child processes.
+// TestSmoke measures something of every kind, in real child processes, on some engines: .ci/run has all of them.
 func TestSmoke(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := t.TempDir()
 	var out, progress bytes.Buffer
 	file := filepath.Join(dir, "report.json")
-	err := Standard().Command(context.Background(), Request{Preset: "smoke"}, Place{Dir: dir, AllowTmpfs: true}, file,
+	request := Request{Preset: "smoke", Engines: []string{logtree.Name, bbolt.Name, mem.Name, contender.RaftWAL}}
+	err := Standard().Command(context.Background(), request, Place{Dir: dir, AllowTmpfs: true}, file,
 		console.Terminal{Out: &out, Err: &progress})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -75,7 +79,7 @@ func TestSmoke(t *testing.T) {
 	}
 
 	report := readReport(t, file)
-	plan, err := Standard().Plan(Request{Preset: "smoke"})
+	plan, err := Standard().Plan(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,41 +209,22 @@ func (w watcher) Starts(c Cell, round, done int) { w(c, round, done) }
 
 func (w watcher) Measured(func() *Report) {}
 
+// TestInMemoryFileSystemIsRefused where anything is to survive more than the process.
 func TestInMemoryFileSystemIsRefused(t *testing.T) {
-	const shm = "/dev/shm"
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells the file system")
-	}
-	// In a directory of its own, other runs there and what killed ones have left do not count.
-	dir, err := os.MkdirTemp(shm, "holdfast-test-")
-	if err != nil {
-		t.Skipf("nothing can be made in %s: %v", shm, err)
-	}
-	defer os.RemoveAll(dir)
-	m, err := describe(dir)
-	if err != nil || !m.Disk.InMemory() {
-		t.Skipf("%s is no tmpfs here: %+v, %v", shm, m.Disk, err)
-	}
-	durable := Plan{Cells: []Cell{{Given: holdfast.Process}}}
-	if _, err := NewRunner(Standard(), durable, Place{Dir: dir}); !errors.Is(err, holdfast.ErrBadOption) ||
+	cells := []Cell{{Given: holdfast.Memory}, {Given: holdfast.Process}}
+	tmpfs := Disk{FileSystem: "tmpfs"}
+	if err := refuseMemory(tmpfs, "/x", cells); !errors.Is(err, holdfast.ErrBadOption) ||
 		!strings.Contains(err.Error(), "--allow-tmpfs") {
 		t.Errorf("it says %v", err)
 	}
-	for _, test := range []struct {
-		level holdfast.Level
-		place Place
-	}{{holdfast.Memory, Place{Dir: dir}}, {holdfast.Power, Place{Dir: dir, AllowTmpfs: true}}} {
-		r, err := NewRunner(Standard(), Plan{Cells: []Cell{{Given: test.level}}}, test.place)
-		if err != nil {
-			t.Errorf("%v with %+v: %v", test.level, test.place, err)
-			continue
-		}
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
+	if err := errors.Join(refuseMemory(tmpfs, "/x", cells[:1]), refuseMemory(Disk{}, "/x", cells)); err != nil {
+		t.Error(err)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+	const shm = "/dev/shm"
+	mounts, _ := os.ReadFile("/proc/mounts")
+	var m Machine
+	if look(&m, shm); strings.Contains(string(mounts), " "+shm+" tmpfs ") && !m.Disk.InMemory() {
+		t.Errorf("%s: %+v", shm, m.Disk)
 	}
 }
 

@@ -52,8 +52,7 @@ func times(n int, op func() error) error {
 // TestWorkloadsEverywhere runs every workload on the engine in memory, on real engines, on the peers, on the floor and
 // on null, with one client and with several; with many where clients change what they read.
 func TestWorkloadsEverywhere(t *testing.T) {
-	ignore := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	lab := smallLab()
 	measure := func(t *testing.T, w Workload, engine string, clients int) {
 		inMemory := engine == mem.Name || engine == Null
@@ -80,7 +79,6 @@ func TestWorkloadsEverywhere(t *testing.T) {
 	for _, engine := range []string{mem.Name, logtree.Name, bbolt.Name, contender.RaftWAL, contender.RaftBoltDB, Floor,
 		Null} {
 		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
 			for _, w := range lab.Workloads {
 				if lab.isPeer(engine) && !w.Raft {
 					continue
