@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 // Limits of what can be asked for.
@@ -111,7 +111,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		for _, p := range presets {
 			names = append(names, p.Name)
 		}
-		return Plan{}, unknown("preset", r.Preset, names)
+		return Plan{}, op.Unknown("preset", r.Preset, names)
 	}
 	preset := presets[i]
 	p := Plan{For: preset.For, PlanJSON: PlanJSON{Preset: preset.Name, Clients: preset.Clients, Rounds: preset.Rounds,
@@ -122,7 +122,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if len(r.Workloads) > 0 {
 		patterns = r.Workloads
 	}
-	if p.Workloads, err = choose("workload", patterns, l.workloadNames(), nil); err != nil {
+	if p.Workloads, err = op.Choose("workload", patterns, l.workloadNames()); err != nil {
 		return Plan{}, err
 	}
 	named := len(r.Engines) > 0
@@ -130,7 +130,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if !named {
 		patterns = []string{"*"}
 	}
-	if p.Engines, err = choose("engine", patterns, l.engineNames(), []string{Null, Floor}); err != nil {
+	if p.Engines, err = op.Choose("engine", patterns, l.engineNames(), Null, Floor); err != nil {
 		return Plan{}, err
 	}
 	if !named && !slices.ContainsFunc(l.Workloads, func(w Workload) bool {
@@ -147,7 +147,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		for _, name := range r.Levels {
 			level, err := holdfast.ParseLevel(name)
 			if err != nil {
-				return Plan{}, unknown("level", name, levelNames(holdfast.Levels()))
+				return Plan{}, op.Unknown("level", name, levelNames(holdfast.Levels()))
 			}
 			p.Levels = append(p.Levels, level)
 		}
@@ -159,7 +159,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	}
 	for _, n := range p.Clients {
 		if n < 1 || n > maxClients {
-			return Plan{}, badOption(fmt.Sprintf("%d clients", n),
+			return Plan{}, op.BadOption(fmt.Sprintf("%d clients", n),
 				fmt.Sprintf("--clients takes 1 to %d, several with commas", maxClients))
 		}
 	}
@@ -167,14 +167,14 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		p.Rounds = *r.Rounds
 	}
 	if p.Rounds < 1 || p.Rounds > maxRounds {
-		return Plan{}, badOption(fmt.Sprintf("%d rounds", p.Rounds),
+		return Plan{}, op.BadOption(fmt.Sprintf("%d rounds", p.Rounds),
 			fmt.Sprintf("--rounds takes 1 to %d; 6 are the fewest for an interval with 95 %% confidence", maxRounds))
 	}
 	if r.For != nil {
 		p.For = *r.For
 	}
 	if p.For < minFor || p.For > maxFor {
-		return Plan{}, badOption(fmt.Sprintf("measuring for %v", p.For), fmt.Sprintf("--for takes %v to %v", minFor, maxFor))
+		return Plan{}, op.BadOption(fmt.Sprintf("measuring for %v", p.For), fmt.Sprintf("--for takes %v to %v", minFor, maxFor))
 	}
 	p.WarmUp = min(p.For/4, time.Second)
 	p.Seconds, p.WarmUpSeconds = p.For.Seconds(), p.WarmUp.Seconds()
@@ -375,37 +375,6 @@ func (p Plan) Estimate() time.Duration {
 	return round * time.Duration(p.Rounds)
 }
 
-// choose returns the names that match a pattern, in the order of names. extra are right as well, and
-// always chosen by the caller.
-func choose(kind string, patterns, names, extra []string) ([]string, error) {
-	chosen := map[string]bool{}
-	for _, pattern := range patterns {
-		found := slices.Contains(extra, pattern)
-		for _, name := range names {
-			ok, err := path.Match(pattern, name)
-			if err != nil {
-				return nil, badOption(fmt.Sprintf("%s pattern %q: %v", kind, pattern, err), "patterns are like 'event/*'")
-			}
-			if ok {
-				found, chosen[name] = true, true
-			}
-		}
-		if !found {
-			return nil, unknown(kind, pattern, names)
-		}
-	}
-	if len(chosen) == 0 {
-		return nil, badOption("no "+kind+" but "+strings.Join(extra, " and ")+", which are always measured",
-			fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
-	}
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !chosen[name] }), nil
-}
-
-func unknown(kind, name string, names []string) error {
-	return badOption(fmt.Sprintf("there is no %s %q", kind, name),
-		fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
-}
-
 func levelNames(levels []holdfast.Level) []string {
 	var names []string
 	for _, level := range levels {
@@ -414,35 +383,12 @@ func levelNames(levels []holdfast.Level) []string {
 	return names
 }
 
-// command writes the command line that repeats the plan.
+// command is the command line that repeats the plan.
 func command(r Request, p Plan) string {
-	s := "holdfast bench " + p.Preset
-	list := func(flag string, values []string) {
-		if len(values) > 0 {
-			text := strings.Join(values, ",")
-			if strings.ContainsAny(text, "*?[") {
-				text = "'" + text + "'"
-			}
-			s += " --" + flag + " " + text
-		}
-	}
-	list("engines", r.Engines)
-	list("workloads", r.Workloads)
-	list("levels", r.Levels)
-	if len(r.Clients) > 0 {
-		var values []string
-		for _, n := range r.Clients {
-			values = append(values, fmt.Sprint(n))
-		}
-		list("clients", values)
-	}
-	if r.Rounds != nil {
-		s += fmt.Sprintf(" --rounds %d", p.Rounds)
-	}
-	if r.For != nil {
-		s += fmt.Sprintf(" --for %v", p.For)
-	}
-	return s + fmt.Sprintf(" --seed %d", p.Seed)
+	return "holdfast bench " + p.Preset + console.Flag("engines", r.Engines...) +
+		console.Flag("workloads", r.Workloads...) + console.Flag("levels", r.Levels...) +
+		console.Flag("clients", r.Clients...) + console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
+		console.Flag("seed", p.Seed)
 }
 
 // micros is d in microseconds, with the nanoseconds as decimals.

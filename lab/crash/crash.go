@@ -22,7 +22,6 @@ package crash
 import (
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
@@ -68,22 +67,14 @@ var (
 
 // Status is the exit status for an error of [Lab.Command] or [Lab.Replay].
 func Status(err error) int {
-	switch {
-	case err == nil:
-		return console.ExitOK
-	case errors.Is(err, console.ErrInterrupted):
-		return console.ExitInterrupted
-	case errors.Is(err, ErrControl):
-		return console.ExitControl
-	case errors.Is(err, ErrBroken):
-		return console.ExitWrong
-	case errors.Is(err, console.ErrIncomplete):
-		return console.ExitIncomplete
-	case errors.Is(err, holdfast.ErrUnavailable):
-		return console.ExitCannot
-	}
-	return console.ExitUse
+	return console.Status(err,
+		console.Exit{Err: ErrControl, Status: console.ExitControl}, console.Exit{Err: ErrBroken, Status: console.ExitWrong},
+		console.Exit{Err: console.ErrIncomplete, Status: console.ExitIncomplete},
+		console.Exit{Err: holdfast.ErrUnavailable, Status: console.ExitCannot})
 }
+
+// op is the command, for errors.
+const op console.Op = "crash"
 
 // Lab is what can be crashed.
 type Lab struct {
@@ -110,7 +101,7 @@ func (l Lab) engine(name string) (all.Entry, error) {
 			return e, nil
 		}
 	}
-	return all.Entry{}, unknown("engine", name, append(namesOf(l.Engines), namesOf(l.Peers)...))
+	return all.Entry{}, op.Unknown("engine", name, append(namesOf(l.Engines), namesOf(l.Peers)...))
 }
 
 func namesOf(engines []all.Entry) []string {
@@ -129,13 +120,5 @@ func (l Lab) subject(name string) (Subject, error) {
 		}
 		names = append(names, s.Name)
 	}
-	return Subject{}, unknown("subject", name, names)
-}
-
-func unknown(what, name string, names []string) error {
-	return badOption("there is no "+what+" "+name, "the "+what+"s are "+strings.Join(names, ", "))
-}
-
-func badOption(detail, remedy string) error {
-	return &holdfast.Error{Op: "crash", Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+	return Subject{}, op.Unknown("subject", name, names)
 }

@@ -25,15 +25,15 @@ var titles = map[Kind]string{
 // header says what will be done.
 func (s screen) header(p *runPlan) {
 	var kinds []string
-	for _, k := range p.kinds {
+	for _, k := range p.Kinds {
 		kinds = append(kinds, string(k))
 	}
 	var levels []string
-	for _, l := range p.levels {
+	for _, l := range p.Levels {
 		levels = append(levels, l.String())
 	}
-	s.Wrapped("crash: ", fmt.Sprintf("%s; engines %s; levels %s; %s a row; %s; seed %d", strings.Join(kinds, ", "), strings.Join(p.engines, ", "),
-		strings.Join(levels, ", "), p.cutsText(), p.subjectsText(), p.seed))
+	s.Wrapped("crash: ", fmt.Sprintf("%s; engines %s; levels %s; %s a row; %s; seed %d", strings.Join(kinds, ", "), strings.Join(p.Engines, ", "),
+		strings.Join(levels, ", "), p.cutsText(), p.subjectsText(), p.Seed))
 	for _, m := range p.missing {
 		s.Wrapped("left out: ", fmt.Sprintf("%s: %s", m.Kind, m.Why))
 	}
@@ -41,7 +41,7 @@ func (s screen) header(p *runPlan) {
 
 // cutsText is how many cuts the rows get, controls aside: some may get fewer.
 func (p *runPlan) cutsText() string {
-	least, most := p.cuts, 0
+	least, most := p.Cuts, 0
 	for _, c := range p.cells {
 		if !c.Control && c.NotAvailable == "" && c.Kind != Simulate {
 			least, most = min(least, p.rounds(c)), max(most, p.rounds(c))
@@ -53,13 +53,13 @@ func (p *runPlan) cutsText() string {
 	case least < most:
 		return fmt.Sprintf("%d or %d cuts", least, most)
 	}
-	return fmt.Sprintf("%d cuts", cmp.Or(most, p.cuts))
+	return fmt.Sprintf("%d cuts", cmp.Or(most, p.Cuts))
 }
 
 // subjectsText lists the subjects, and says at which level raft is left out.
 func (p *runPlan) subjectsText() string {
-	text := strings.Join(p.subjects, ", ")
-	if p.allLevels && len(p.subjects) > 1 && slices.Contains(p.levels, holdfast.Memory) {
+	text := strings.Join(p.Subjects, ", ")
+	if p.allLevels && len(p.Subjects) > 1 && slices.Contains(p.Levels, holdfast.Memory) {
 		text = strings.Replace(text, subjects.Raft.Name, subjects.Raft.Name+" (not at memory)", 1)
 	}
 	return text

@@ -118,7 +118,7 @@ func TestStatus(t *testing.T) {
 		want int
 	}{
 		{nil, 0},
-		{badOption("x", "y"), 1},
+		{op.BadOption("x", "y"), 1},
 		{errors.New("x"), 1},
 		{fmt.Errorf("3 of 4 rows: %w", ErrBroken), 2},
 		{ErrControl, 3},
@@ -191,11 +191,11 @@ func TestPlan(t *testing.T) {
 	if engines := len(all.Engines()); controls != 2 || simulated != engines || len(rows) != 2+engines+2*3*engines {
 		t.Errorf("%d controls, %d simulations, %d rows", controls, simulated, len(rows))
 	}
-	if p.command != "holdfast crash --kind kill,simulate --subject kv,event --seed 9" {
-		t.Errorf("again: %s", p.command)
+	if p.Command != "holdfast crash --kind kill,simulate --subject kv,event --seed 9" {
+		t.Errorf("again: %s", p.Command)
 	}
-	if p, err = Standard().plan(Request{Engines: []string{"sql*", "mem"}, Kinds: []string{"kill"}}); err != nil || !slices.Equal(p.engines, []string{"sqlite", "sqlite-go", "mem"}) {
-		t.Errorf("%v, %v", p.engines, err)
+	if p, err = Standard().plan(Request{Engines: []string{"sql*", "mem"}, Kinds: []string{"kill"}}); err != nil || !slices.Equal(p.Engines, []string{"sqlite", "sqlite-go", "mem"}) {
+		t.Errorf("%v, %v", p.Engines, err)
 	}
 	for _, c := range p.cells {
 		if c.Engine == mem.Name && c.Level > holdfast.Memory && c.NotAvailable == "" {
@@ -232,7 +232,7 @@ func TestPlan(t *testing.T) {
 				n++
 			}
 		}
-		if got := strings.Join(p.subjects, " "); got != w.subjects || rows != w.rows || w.n >= 0 && n != w.n {
+		if got := strings.Join(p.Subjects, " "); got != w.subjects || rows != w.rows || w.n >= 0 && n != w.n {
 			t.Errorf("%s: subjects %s, %d rows, %d can be tested; want %+v", name, got, rows, n, w)
 		}
 	}
@@ -245,8 +245,8 @@ func TestPlan(t *testing.T) {
 	if blockdev.Check("ext4") != nil {
 		want = []Kind{Kill}
 	}
-	if !slices.Equal(p.kinds, want) || len(p.kinds)+len(p.missing) != 3 {
-		t.Errorf("%v, and not %v", p.kinds, p.missing)
+	if !slices.Equal(p.Kinds, want) || len(p.Kinds)+len(p.missing) != 3 {
+		t.Errorf("%v, and not %v", p.Kinds, p.missing)
 	}
 }
 
@@ -275,7 +275,7 @@ func TestCuts(t *testing.T) {
 		got := map[string]int{}
 		for _, c := range p.cells {
 			switch n := p.rounds(c); {
-			case c.Control && n != min(p.cuts, 8):
+			case c.Control && n != min(p.Cuts, 8):
 				t.Errorf("%s: %d cuts of a control", name, n)
 			case !c.Control && c.NotAvailable == "":
 				got[c.Subject+" "+c.Level.String()] = n
@@ -291,10 +291,10 @@ func TestCuts(t *testing.T) {
 		}
 	}
 	faults := kinds.Row{Subject: subjects.KV.Name, Kind: Faults, Given: holdfast.Power}
-	if p := (&runPlan{cuts: 20}); p.rounds(faults) != 10 {
+	if p := (&runPlan{PlanJSON: PlanJSON{Cuts: 20}}); p.rounds(faults) != 10 {
 		t.Errorf("faults by default: %d", p.rounds(faults))
 	}
-	if p := (&runPlan{cuts: 20, cutsNamed: true}); p.rounds(faults) != 20 {
+	if p := (&runPlan{PlanJSON: PlanJSON{Cuts: 20}, cutsNamed: true}); p.rounds(faults) != 20 {
 		t.Errorf("faults of 20: %d", p.rounds(faults))
 	}
 }

@@ -736,7 +736,7 @@ func TestCheck(t *testing.T) {
 
 // TestServerRefuses gives the server what no block device asks for.
 func TestServerRefuses(t *testing.T) {
-	r := testRecorder(t, make([]byte, 16*Sector), DefaultRecord)
+	r := testRecorder(t, make([]byte, 16*Sector), defaultRecord)
 	s := newServer(r, 16*Sector)
 	s.live = testFile(t, make([]byte, 16*Sector))
 	for _, where := range [][2]uint64{{1, Sector}, {0, 100}, {15 * Sector, 2 * Sector}, {1 << 63, Sector}, {0, 1 << 63}} {

@@ -187,7 +187,7 @@ type Image struct {
 	// sectors says for each sector where its contents are: in base, nowhere (zeros), or in data at
 	// sector n-inData. nil: all in base.
 	sectors []uint32
-	fate    Fate
+	counts  CutCounts
 }
 
 // Values of Image.sectors.
@@ -197,8 +197,8 @@ const (
 	inData
 )
 
-// Fate counts what a cut did to the writes and discards that no flush covered.
-type Fate struct{ Kept, Torn, Lost int }
+// CutCounts says how many of the writes and discards that no flush covered a cut kept, tore and lost.
+type CutCounts struct{ Kept, Torn, Lost int }
 
 // Cut returns the disk as a power cut just before event at could leave it: with everything before the last flush that
 // came before at, and with what policy leaves of the later writes. Positions outside the record count as its ends. It
@@ -221,17 +221,17 @@ func (r *Record) Cut(at Position, policy Policy) *Image {
 		switch {
 		case policy.mode == modeEverything:
 			im.apply(e, nil)
-			im.fate.Kept++
+			im.counts.Kept++
 		case policy.mode == modeNothing:
-			im.fate.Lost++
+			im.counts.Lost++
 		case e.n > Sector && rng.Float64() < tear:
 			im.apply(e, tornBy(rng, int(e.n/Sector)))
-			im.fate.Torn++
+			im.counts.Torn++
 		case rng.Float64() < keep:
 			im.apply(e, nil)
-			im.fate.Kept++
+			im.counts.Kept++
 		default:
-			im.fate.Lost++
+			im.counts.Lost++
 		}
 	}
 	return im
@@ -273,8 +273,8 @@ func (im *Image) FS() string { return im.fs }
 // Size returns the size of the disk in bytes.
 func (im *Image) Size() int64 { return im.size }
 
-// Fate tells what the cut did to the writes that were not flushed.
-func (im *Image) Fate() Fate { return im.fate }
+// Counts returns what the cut did to the writes that were not flushed.
+func (im *Image) Counts() CutCounts { return im.counts }
 
 // run returns the source of sector i and how many sectors from it on, at most n, come from there one after another;
 // from is where they begin in data, in bytes.
