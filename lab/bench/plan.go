@@ -174,7 +174,8 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		p.For = *r.For
 	}
 	if p.For < minFor || p.For > maxFor {
-		return Plan{}, op.BadOption(fmt.Sprintf("measuring for %v", p.For), fmt.Sprintf("--for takes %v to %v", minFor, maxFor))
+		return Plan{}, op.BadOption(fmt.Sprintf("measuring for %v", p.For),
+			fmt.Sprintf("--for takes %v to %v", minFor, maxFor))
 	}
 	p.WarmUp = min(p.For/4, time.Second)
 	p.Seconds, p.WarmUpSeconds = p.For.Seconds(), p.WarmUp.Seconds()

@@ -83,7 +83,8 @@ type Lab struct {
 	Subjects    []Subject
 	Simulations []Simulation
 
-	timeouts kinds.Timeouts // zero means the standard ones
+	timeouts     kinds.Timeouts // zero means the standard ones
+	controlTries int            // how many more units a control gets that has not been found out, 0 for 10
 }
 
 // Standard returns the lab with every engine, every peer and every subject.

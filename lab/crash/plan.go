@@ -167,7 +167,8 @@ func (p *runPlan) nothing() error {
 	if len(reasons) == 0 {
 		reasons, helps["--levels"] = []string{faultsLevel}, true
 	}
-	e := &holdfast.Error{Op: "crash", Class: holdfast.ErrBadOption, Detail: "there is nothing to test: " + strings.Join(reasons, "; "), Remedy: "name other --engines"}
+	e := &holdfast.Error{Op: string(op), Class: holdfast.ErrBadOption,
+		Detail: "there is nothing to test: " + strings.Join(reasons, "; "), Remedy: "name other --engines"}
 	if helps["--levels"] {
 		e.Class = holdfast.ErrLevel
 	}
@@ -232,8 +233,10 @@ func (l Lab) cells(p *runPlan) error {
 			}
 			for _, mutant := range mutants(l.Engines) {
 				if mutant.kind == kind {
-					p.cells = append(p.cells, kinds.Row{Engine: mutant.name, Subject: subject, Level: kind.Survives(), Given: kind.Survives(),
-						Kind: kind, FS: fs, Control: true, Capabilities: mutant.claims(mutant.base.Describe())})
+					p.cells = append(p.cells, kinds.Row{
+						Engine: mutant.name, Subject: subject, Level: kind.Survives(), Given: kind.Survives(), Kind: kind,
+						FS: fs, Control: true, Capabilities: mutant.claims(mutant.base.Describe()),
+					})
 				}
 			}
 			for _, name := range p.Engines {
@@ -251,7 +254,10 @@ func (l Lab) cells(p *runPlan) error {
 					if subject == subjects.Raft.Name && level == holdfast.Memory && p.allLevels {
 						continue // votes must survive the end of the process
 					}
-					c := kinds.Row{Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, Peer: l.peer(name), Capabilities: e.Describe()}
+					c := kinds.Row{
+						Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, Peer: l.peer(name),
+						Capabilities: e.Describe(),
+					}
 					promise := c.Capabilities.Promise(level)
 					c.Given = promise.Given
 					switch {

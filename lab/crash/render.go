@@ -16,8 +16,10 @@ type screen struct{ console.Screen }
 
 // titles says what each kind does, above its table.
 var titles = map[Kind]string{
-	Kill:     "kill: SIGKILL, at random moments and while it opens, closes, syncs and makes files; Process and Power must survive",
-	Power:    "power: a recorded disk is cut; of what was not flushed a part is there, torn at sectors; Power must survive",
+	Kill: "kill: SIGKILL, at random moments and while it opens, closes, syncs and makes files; Process and Power must " +
+		"survive",
+	Power: "power: a recorded disk is cut; of what was not flushed a part is there, torn at sectors; Power must " +
+		"survive",
 	Faults:   "faults: the disk refuses flushes or writes, and then loses what was not flushed; Power must survive",
 	Simulate: "simulate: the engine's own simulation of its file system",
 }
@@ -32,8 +34,8 @@ func (s screen) header(p *runPlan) {
 	for _, l := range p.Levels {
 		levels = append(levels, l.String())
 	}
-	s.Wrapped("crash: ", fmt.Sprintf("%s; engines %s; levels %s; %s a row; %s; seed %d", strings.Join(kinds, ", "), strings.Join(p.Engines, ", "),
-		strings.Join(levels, ", "), p.cutsText(), p.subjectsText(), p.Seed))
+	s.Wrapped("crash: ", fmt.Sprintf("%s; engines %s; levels %s; %s a row; %s; seed %d", strings.Join(kinds, ", "),
+		strings.Join(p.Engines, ", "), strings.Join(levels, ", "), p.cutsText(), p.subjectsText(), p.Seed))
 	for _, m := range p.missing {
 		s.Wrapped("left out: ", fmt.Sprintf("%s: %s", m.Kind, m.Why))
 	}
@@ -115,8 +117,8 @@ func (s screen) kind(r *Report, kind Kind, subject string) {
 			verdict += " so far"
 		}
 		t.Row(style, row.Engine, row.Level.String(), verdict, fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked),
-			fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn), some(row.OutOfOrder), some(row.Wrong), some(row.RecoveryFailures),
-			recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row))
+			fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn), some(row.OutOfOrder), some(row.Wrong),
+			some(row.RecoveryFailures), recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row))
 		if row.Verdict == Held && !row.Control {
 			t.PaintLast(2, console.Green)
 		}
@@ -164,9 +166,9 @@ func (s screen) simulations(r *Report) {
 		s.Printf("\n")
 		s.Hanging("", s.Paint(console.Bold, titles[Simulate]), 2)
 		s.Table(&t)
-		s.Wrapped("  ", "Histories that each follow from a seed. in operation: crashes in the middle of an operation, among the cuts "+
-			"and kills. in recovery: crashes while it opened after a crash. found: reads and openings that met damage and said so. "+
-			"Every read, and the contents after every crash, were compared with what must be there.")
+		s.Wrapped("  ", "Histories that each follow from a seed. in operation: crashes in the middle of an operation, among "+
+			"the cuts and kills. in recovery: crashes while it opened after a crash. found: reads and openings that met "+
+			"damage and said so. Every read, and the contents after every crash, were compared with what must be there.")
 	}
 	s.reasons(r, func(row Result) bool { return row.Kind == Simulate })
 }
@@ -268,7 +270,8 @@ func (s screen) controls(r *Report) {
 		}
 		name := fmt.Sprintf("%s (%s, %s)", row.Engine, row.Kind, row.Subject)
 		if row.Verdict == Broken && row.Lost > 0 {
-			s.Wrapped("", fmt.Sprintf("control: %s was found out: %d acknowledged batches lost in %d cuts.", name, row.Lost, row.Cuts))
+			s.Wrapped("", fmt.Sprintf("control: %s was found out: %d acknowledged batches lost in %d cuts.", name, row.Lost,
+				row.Cuts))
 			continue
 		}
 		if r.Partial != "" {
@@ -276,7 +279,8 @@ func (s screen) controls(r *Report) {
 				"find a lie.", name, crashesText(row.Cuts)))
 			continue
 		}
-		s.Wrapped("", s.Paint(console.Red, fmt.Sprintf("control: %s was NOT found out in %d cuts: nothing above is to be believed.", name, row.Cuts)))
+		text := fmt.Sprintf("control: %s was NOT found out in %d cuts: nothing above is to be believed.", name, row.Cuts)
+		s.Wrapped("", s.Paint(console.Red, text))
 	}
 }
 

@@ -203,9 +203,18 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 			if t.cell.NotAvailable != "" || t.cell.Control && pass > 0 {
 				continue
 			}
-			size := map[Kind]int{Kill: kinds.KillsPerSession, Power: kinds.CutsPerRecord, Faults: kinds.CutsPerFault, Simulate: p.Cuts}[t.cell.Kind]
+			size := p.Cuts // of a simulation, which does not count them
+			switch t.cell.Kind {
+			case Kill:
+				size = kinds.KillsPerSession
+			case Power:
+				size = kinds.CutsPerRecord
+			case Faults:
+				size = kinds.CutsPerFault
+			}
 			for left := p.rounds(t.cell); left > 0; left -= size {
-				units = append(units, unit{t, min(left, size), commits.Mix(t.result.Seed, uint64(pass), uint64(len(units)))})
+				seed := commits.Mix(t.result.Seed, uint64(pass), uint64(len(units)))
+				units = append(units, unit{t, min(left, size), seed})
 			}
 		}
 		shuffle.Shuffle(len(units), func(i, j int) { units[i], units[j] = units[j], units[i] })
@@ -290,14 +299,15 @@ func (p *runPlan) left(began time.Time) time.Duration {
 	return max(p.length-time.Since(began), 1)
 }
 
-// controlTries is how many more units a control gets that has not been found out.
-const controlTries = 10
-
 // settleControls gives controls that chance has spared more rounds.
 func (r *runner) settleControls(ctx context.Context, s *runState) error {
 	for _, t := range s.tallies {
-		for try := uint64(0); t.cell.Control && t.broken() == 0 && t.result.Lost == 0 && try < controlTries; try++ {
-			if err := r.unit(ctx, s.plan, s.began, unit{t, kinds.KillsPerSession, commits.Mix(t.result.Seed, 1<<40+try)}); err != nil {
+		for try := range uint64(cmp.Or(r.lab.controlTries, 10)) {
+			if !t.cell.Control || t.result.Lost > 0 {
+				break
+			}
+			u := unit{t, kinds.KillsPerSession, commits.Mix(t.result.Seed, 1<<40+try)}
+			if err := r.unit(ctx, s.plan, s.began, u); err != nil {
 				return err
 			}
 		}
@@ -306,7 +316,9 @@ func (r *runner) settleControls(ctx context.Context, s *runState) error {
 }
 
 // replay checks evidence again.
-func (r *runner) replay(ctx context.Context, dir string, f *evidence.File) (j protocol.Judgement, fatal bool, err error) {
+func (r *runner) replay(
+	ctx context.Context, dir string, f *evidence.File,
+) (j protocol.Judgement, fatal bool, err error) {
 	e, err := r.lab.engine(f.Spec.Engine)
 	if err != nil {
 		return j, false, err

@@ -80,7 +80,7 @@ func TestEventJudgeFindsWhatIsWrong(t *testing.T) {
 		"one event missing":    {found: around(1, 16, without(several+1, 1)), want: counts{torn: 1, lost: 1}, says: "is there in part: 1 events are missing"},
 		"an append missing":    {found: around(1, 16, without(several, size)), want: counts{order: 1, lost: 1}, says: fmt.Sprintf("positions %d to %d are missing", several, several+size-1)},
 		"another event":        {found: around(1, 16, changed), want: counts{wrong: 1}, says: "does not hold what was appended there"},
-		"invented events":      {found: around(1, 16, append(slices.Clone(all), commits.Found{Key: "e/90", N: last + 20})), want: counts{order: -1}, says: "nobody appended them"},
+		"invented events":      {found: around(1, 16, append(slices.Clone(all), commits.Found{Key: "e/90", N: last + 20})), want: counts{order: -1}, says: "which were never appended"},
 		"an offset lost":       {found: around(1, 0, all), want: counts{wrong: 1}, says: "the saved offset is 0, and must be from 16 to 32"},
 		"an offset invented":   {found: around(1, 33, all), want: counts{wrong: 1}, says: "the saved offset is 33"},
 		"the front cut off":    {found: around(9, 16, all[8:]), want: counts{wrong: 1}, says: "the first position is 9, and must be from 1 to 1"},
