@@ -336,8 +336,8 @@ func TestKVVerificationCatches(t *testing.T) {
 	writes, gets := "seq-write batch mixed overwrite value-1k value-100k", "mixed seq-read random-read random-read-1m"
 	scans := writes + " seq-read random-read random-read-1m scan scan-1m"
 	for name, test := range map[string]struct {
-		lie  mutant
-		seen string // by which workloads
+		mutation mutant
+		seen     string // by which workloads
 	}{
 		"nothing": {},
 		"a batch is dropped": {mutant{apply: func(holdfast.Engine, *holdfast.Batch) (holdfast.Receipt, error) {
@@ -397,7 +397,9 @@ func TestKVVerificationCatches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			notice(t, smallKV(), test.seen, func() (holdfast.Engine, func()) {
 				engine := &mutant{Engine: mem.New()}
-				return engine, func() { engine.apply, engine.get, engine.scan = test.lie.apply, test.lie.get, test.lie.scan }
+				return engine, func() {
+					engine.apply, engine.get, engine.scan = test.mutation.apply, test.mutation.get, test.mutation.scan
+				}
 			})
 		})
 	}

@@ -166,8 +166,8 @@ func newFakeRaft(t *testing.T) (*fakeRaft, *raftMutant) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	liar := &raftMutant{Store: store}
-	return &fakeRaft{engine, liar}, liar
+	mutant := &raftMutant{Store: store}
+	return &fakeRaft{engine, mutant}, mutant
 }
 
 // TestRaftVerificationCatches: whatever a store does wrong, the workloads that can see it do.
@@ -183,8 +183,8 @@ func TestRaftVerificationCatches(t *testing.T) {
 	appends, sets := "store-1 store-16 store-128 truncate long", "stable-set stable-set-1k"
 	logs, keys := appends+" get-log", sets+" stable-get stable-get-1k"
 	for name, test := range map[string]struct {
-		lie  raftMutant
-		seen string // by which workloads
+		mutation raftMutant
+		seen     string // by which workloads
 	}{
 		"nothing": {},
 		"a batch is dropped": {raftMutant{storeLogs: func(*raftlog.Store, []*raft.Log) error { return nil }},
@@ -270,8 +270,8 @@ func TestRaftVerificationCatches(t *testing.T) {
 			notice(t, smallRaft(), test.seen, func() (holdfast.Engine, func()) {
 				engine, store := newFakeRaft(t)
 				return engine, func() {
-					test.lie.Store = store.Store
-					*store = test.lie
+					test.mutation.Store = store.Store
+					*store = test.mutation
 				}
 			})
 		})

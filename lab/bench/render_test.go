@@ -113,7 +113,7 @@ func TestReportLooksAsBefore(t *testing.T) {
 		request Request
 		engines []string
 	}{
-		{"report-120.txt", 120, false, 6, Request{}, []string{"pebble", "sqlite-go", "mem"}},
+		{"report-120.txt", 120, false, 6, Request{Workloads: []string{"event/append-1"}}, []string{"pebble", "sqlite-go", "mem"}},
 		{"report-80.txt", 80, false, 3, Request{}, []string{"pebble", "sqlite-go", "mem"}},
 		{"report-color.txt", 120, true, 1, Request{Workloads: []string{"event/append-100"}},
 			[]string{"pebble", "sqlite-go", "mem"}},

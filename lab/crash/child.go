@@ -21,7 +21,7 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 		return 1
 	}
 	t := protocol.NewReporter(stdout)
-	subject, err := l.subject(s.Subject)
+	subject, err := subjectOf(s.Subject)
 	if err == nil {
 		do := subject.Victim
 		if s.Role == "check" {

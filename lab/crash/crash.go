@@ -15,8 +15,8 @@
 // What the victim does is a subject; how its world ends is a kind. They know of each other only the protocol. This
 // package plans a run from them, adds up what it finds, and shows it.
 //
-// Every run has controls: engines that lie about what they give. A run in which a lie is not found
-// out is not to be believed.
+// Every run has controls: engines that give less than they say. A run that does not find that out is not to be
+// believed.
 package crash
 
 import (
@@ -51,17 +51,11 @@ type Simulation = kinds.Simulation
 // Simulated is what was done in simulated histories.
 type Simulated = kinds.Simulated
 
-// Subject is what the victim does and how it is judged.
-type Subject = subjects.Subject
-
-// Subjects lists the subjects.
-func Subjects() []Subject { return subjects.Subjects() }
-
 // What a run can find.
 var (
 	// ErrBroken: an engine does not keep what it claims.
 	ErrBroken = errors.New("a claim is broken")
-	// ErrControl: an engine that is known to lie was not found out.
+	// ErrControl: an engine that is known to give less than it says was not found out.
 	ErrControl = errors.New("a control held: this lab is not to be believed")
 )
 
@@ -80,7 +74,6 @@ const op console.Op = "crash"
 type Lab struct {
 	Engines     []all.Entry
 	Peers       []all.Entry // other stores for Raft; tested when they are named, with the subject raft alone
-	Subjects    []Subject
 	Simulations []Simulation
 
 	timeouts     kinds.Timeouts // zero means the standard ones
@@ -89,7 +82,7 @@ type Lab struct {
 
 // Standard returns the lab with every engine, every peer and every subject.
 func Standard() Lab {
-	return Lab{Engines: all.Engines(), Peers: contender.Engines(), Subjects: Subjects()}
+	return Lab{Engines: all.Engines(), Peers: contender.Engines()}
 }
 
 func (l Lab) engine(name string) (all.Entry, error) {
@@ -113,13 +106,13 @@ func namesOf(engines []all.Entry) []string {
 	return names
 }
 
-func (l Lab) subject(name string) (Subject, error) {
+func subjectOf(name string) (subjects.Subject, error) {
 	var names []string
-	for _, s := range l.Subjects {
+	for _, s := range subjects.Subjects() {
 		if s.Name == name {
 			return s, nil
 		}
 		names = append(names, s.Name)
 	}
-	return Subject{}, op.Unknown("subject", name, names)
+	return subjects.Subject{}, op.Unknown("subject", name, names)
 }

@@ -249,7 +249,7 @@ func TestWithoutRoot(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, _ := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
-		t.Skipf("this binary cannot be run by nobody here")
+		t.Skipf("the user nobody cannot run this binary here")
 	}
 	if status := cmd.ProcessState.ExitCode(); status != console.ExitCannot || !strings.Contains(string(out), "root") {
 		t.Errorf("status %d: %s", status, out)

@@ -76,7 +76,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 		p.Subjects, p.allSubjects = []string{subjects.KV.Name, subjects.Raft.Name}, true
 	}
 	for _, name := range p.Subjects {
-		if _, err := l.subject(name); err != nil {
+		if _, err := subjectOf(name); err != nil {
 			return nil, err
 		}
 	}

@@ -262,7 +262,7 @@ func (s screen) broken(r *Report) {
 	}
 }
 
-// controls says whether the lies were found out.
+// controls says whether the mutants were found out.
 func (s screen) controls(r *Report) {
 	for _, row := range r.Results {
 		if !row.Control {
@@ -276,7 +276,7 @@ func (s screen) controls(r *Report) {
 		}
 		if r.Partial != "" {
 			s.Wrapped("", fmt.Sprintf("control: %s had not been found out yet, after %s: the run has not shown that it would "+
-				"find a lie.", name, crashesText(row.Cuts)))
+				"find a broken claim.", name, crashesText(row.Cuts)))
 			continue
 		}
 		text := fmt.Sprintf("control: %s was NOT found out in %d cuts: nothing above is to be believed.", name, row.Cuts)

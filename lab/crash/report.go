@@ -66,7 +66,7 @@ type Result struct {
 	Kind    Kind           `json:"kind"`
 	FS      string         `json:"fs"` // empty where that of the directory was used
 	Subject string         `json:"subject"`
-	Control bool           `json:"control"` // a lie, which must be BROKEN
+	Control bool           `json:"control"` // gives less than it says, and must be BROKEN
 
 	Cuts       int   `json:"cuts"` // crashes that were judged; of simulations, histories
 	Acked      int64 `json:"acked"`

@@ -71,7 +71,7 @@ func (l Lab) kindRunner(command []string, dir string) *kinds.Runner {
 	return &kinds.Runner{
 		Child: command, Dir: dir,
 		Timeouts:   cmp.Or(l.timeouts, kinds.Timeouts{Silence: time.Minute, Checking: 2 * time.Minute}),
-		Subject:    func(name string) (kinds.Subject, error) { return l.subject(name) },
+		Subject:    func(name string) (kinds.Subject, error) { return subjectOf(name) },
 		Simulation: l.simulation,
 	}
 }

@@ -547,7 +547,7 @@ func TestSchemaIsStrict(t *testing.T) {
 
 // TestHeldControlSpoilsTheReport, whatever else there is.
 func TestHeldControlSpoilsTheReport(t *testing.T) {
-	lie := func(j protocol.Judgement, fatal bool) Result {
+	mutant := func(j protocol.Judgement, fatal bool) Result {
 		c := row(Kill, holdfast.Process)
 		c.Control, c.Engine = true, notWritten
 		tally := newTally(c, 1)
@@ -558,10 +558,10 @@ func TestHeldControlSpoilsTheReport(t *testing.T) {
 		result Result
 		held   bool
 	}{
-		"lost":             {lie(protocol.Judgement{Lost: 1}, false), false},
-		"held":             {lie(protocol.Judgement{Acked: 1, Kept: 1}, false), true},
-		"wrong in another": {lie(protocol.Judgement{Wrong: 1}, false), true},
-		"does not open":    {lie(protocol.Judgement{}, true), true},
+		"lost":             {mutant(protocol.Judgement{Lost: 1}, false), false},
+		"held":             {mutant(protocol.Judgement{Acked: 1, Kept: 1}, false), true},
+		"wrong in another": {mutant(protocol.Judgement{Wrong: 1}, false), true},
+		"does not open":    {mutant(protocol.Judgement{}, true), true},
 		"not tried":        {newTally(kinds.Row{Control: true}, 1).finish(), true},
 	} {
 		r := &Report{Results: []Result{test.result}}

@@ -484,7 +484,7 @@ func TestSaveAndOpen(t *testing.T) {
 	closeAll(t, rec)
 	again, err := OpenImage(name, "")
 	must(t, err)
-	if again.FS() != "ext4" || !bytes.Equal(contents(t, again), want) {
+	if again.fs != "ext4" || !bytes.Equal(contents(t, again), want) {
 		t.Error("it is not the image that was saved")
 	}
 	withImage(t, o, again, func(path string) {
@@ -760,36 +760,5 @@ func TestServerRefuses(t *testing.T) {
 	}
 	if n := r.position(); n != 2 {
 		t.Errorf("%d events", n)
-	}
-}
-
-// BenchmarkImage is what one check of a power cut costs besides the check.
-func BenchmarkImage(b *testing.B) {
-	for _, fs := range FileSystems() {
-		b.Run(fs, func(b *testing.B) {
-			if err := Check(fs); err != nil {
-				b.Skip(err)
-			}
-			o := Options{FS: fs, Dir: b.TempDir()}
-			d, err := New(b.Context(), o)
-			if err != nil {
-				b.Fatal(err)
-			}
-			err = writeSynced(filepath.Join(d.Path(), "file"), make([]byte, 8<<20))
-			rec := d.Freeze()
-			if err := firstOf(err, d.Close()); err != nil {
-				b.Fatal(err)
-			}
-			defer rec.Close()
-			for i := 0; b.Loop(); i++ {
-				m, err := rec.Cut(Position(rec.Len()), Subset(uint64(i))).Mount(b.Context(), o)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if err := m.Close(); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

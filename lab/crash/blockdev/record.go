@@ -2,7 +2,6 @@ package blockdev
 
 import (
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -105,12 +104,6 @@ func (r *recorder) freeze() *Record {
 	return r.rec
 }
 
-// FS returns the file system that the record is of.
-func (r *Record) FS() string { return r.fs }
-
-// Size returns the size of the disk in bytes.
-func (r *Record) Size() int64 { return r.size }
-
 // Len returns the number of events.
 func (r *Record) Len() int { return len(r.events) }
 
@@ -129,23 +122,6 @@ func (r *Record) Event(i int) Event {
 		out.Value = e.arg
 	}
 	return out
-}
-
-// Data returns what event i wrote; nil if it is not a write, or failed.
-func (r *Record) Data(i int) ([]byte, error) {
-	if i < 0 || i >= len(r.events) || r.events[i].kind != Write || r.events[i].err != 0 {
-		return nil, nil
-	}
-	e := r.events[i]
-	data := make([]byte, e.n)
-	if _, err := r.data.ReadAt(data, int64(e.arg)); err != nil {
-		return nil, r.readError(err)
-	}
-	return data, nil
-}
-
-func (r *Record) readError(err error) error {
-	return &holdfast.Error{Op: "read record", Class: holdfast.ErrUnavailable, Cause: err}
 }
 
 // Durable returns the number of events before at that the last flush before at covers, that flush included.
@@ -267,12 +243,6 @@ func (im *Image) apply(e *event, kept func(int) bool) {
 	}
 }
 
-// FS returns the image's file system.
-func (im *Image) FS() string { return im.fs }
-
-// Size returns the size of the disk in bytes.
-func (im *Image) Size() int64 { return im.size }
-
 // Counts returns what the cut did to the writes that were not flushed.
 func (im *Image) Counts() CutCounts { return im.counts }
 
@@ -291,37 +261,4 @@ func (im *Image) run(i, n int64) (source uint32, from, length int64) {
 		}
 	}
 	return source, int64(first-source) * Sector, length
-}
-
-// ReadAt reads the raw disk, as io.ReaderAt does.
-func (im *Image) ReadAt(p []byte, off int64) (int, error) {
-	if off < 0 {
-		return 0, &holdfast.Error{Op: "read image", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("offset %d", off)}
-	}
-	done := 0
-	for done < len(p) && off < im.size {
-		within := off % Sector
-		wanted := min(im.size/Sector-off/Sector, (within+int64(len(p)-done)+Sector-1)/Sector)
-		source, from, sectors := im.run(off/Sector, wanted)
-		part := p[done:min(int64(len(p)), int64(done)+sectors*Sector-within)]
-		var err error
-		switch source {
-		case inBase:
-			_, err = im.base.ReadAt(part, off)
-		case zeros:
-			clear(part)
-		default:
-			_, err = im.data.ReadAt(part, from+within)
-		}
-		if err != nil {
-			return done, &holdfast.Error{Op: "read image", Class: holdfast.ErrUnavailable, Cause: err,
-				Remedy: "keep its record open"}
-		}
-		done += len(part)
-		off += int64(len(part))
-	}
-	if done < len(p) {
-		return done, io.EOF
-	}
-	return done, nil
 }

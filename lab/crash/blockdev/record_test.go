@@ -3,7 +3,6 @@ package blockdev
 import (
 	"bytes"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -45,9 +44,23 @@ func sectorsOf(writer byte, n int) []byte {
 
 func contents(t *testing.T, im *Image) []byte {
 	t.Helper()
-	b := make([]byte, im.Size())
-	if _, err := im.ReadAt(b, 0); err != nil {
+	b := make([]byte, im.size)
+	if _, err := im.base.ReadAt(b, 0); err != nil {
 		t.Fatal(err)
+	}
+	all := im.size / Sector
+	for i := int64(0); i < all; {
+		source, from, n := im.run(i, all-i)
+		switch part := b[i*Sector : (i+n)*Sector]; source {
+		case inBase:
+		case zeros:
+			clear(part)
+		default:
+			if _, err := im.data.ReadAt(part, from); err != nil {
+				t.Fatal(err)
+			}
+		}
+		i += n
 	}
 	return b
 }
@@ -124,12 +137,6 @@ func TestCutModel(t *testing.T) {
 					t.Fatalf("seed %d, event %d: sector %d holds what it never held since the flush", seed, i, sector)
 				}
 			}
-			off, count := rng.IntN(len(got)), rng.IntN(3000)
-			p := make([]byte, count)
-			m, err := im.ReadAt(p, int64(off))
-			if want := got[off:min(off+count, len(got))]; !bytes.Equal(p[:m], want) || (m < count) != (err == io.EOF) {
-				t.Fatalf("seed %d: %d bytes read at %d (%v), want %d like the whole", seed, m, off, err, len(want))
-			}
 		}
 	}
 }
@@ -196,8 +203,8 @@ func TestRecordAccess(t *testing.T) {
 	r.mark(42)
 	r.add(event{kind: Flush, err: uint32(syscall.EIO)}, nil)
 	rec := r.freeze()
-	if rec.Len() != 5 || rec.FS() != "ext4" || rec.Size() != 16*Sector || rec.Err() != nil {
-		t.Fatalf("len %d, %s, %d bytes, %v", rec.Len(), rec.FS(), rec.Size(), rec.Err())
+	if rec.Len() != 5 || rec.Err() != nil {
+		t.Fatalf("len %d, %v", rec.Len(), rec.Err())
 	}
 	for i, want := range []Event{
 		{Kind: Write, Offset: Sector, Length: 2 * Sector},
@@ -220,14 +227,6 @@ func TestRecordAccess(t *testing.T) {
 			t.Errorf("event %d is before %d", i, i-1)
 		}
 	}
-	if got, err := rec.Data(0); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("data %v, %v", len(got), err)
-	}
-	for _, i := range []int{-1, 1, 2, 3, 5} {
-		if got, err := rec.Data(i); got != nil || err != nil {
-			t.Errorf("data of %d: %d bytes, %v", i, len(got), err)
-		}
-	}
 	if rec.Event(-1) != (Event{}) || rec.Event(5) != (Event{}) {
 		t.Error("an event outside the record")
 	}
@@ -245,23 +244,11 @@ func TestRecordAccess(t *testing.T) {
 	if b := contents(t, im); !bytes.Equal(b[Sector:3*Sector], data) || b[0] != 0 {
 		t.Error("a cut past the end is not all that was written")
 	}
-	if _, err := im.ReadAt(make([]byte, 1), -1); !errors.Is(err, holdfast.ErrBadOption) {
-		t.Errorf("read before the start: %v", err)
-	}
-	if n, err := im.ReadAt(make([]byte, 1), im.Size()); n != 0 || err != io.EOF {
-		t.Errorf("read at the end: %d, %v", n, err)
-	}
 	if r.mark(1) != Unrecorded || rec.Len() != 5 {
 		t.Error("a mark after the end was recorded")
 	}
 	if err := rec.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := rec.Data(0); !errors.Is(err, holdfast.ErrUnavailable) {
-		t.Errorf("data of a closed record: %v", err)
-	}
-	if _, err := im.ReadAt(make([]byte, 1), Sector); !errors.Is(err, holdfast.ErrUnavailable) {
-		t.Errorf("image of a closed record: %v", err)
+		t.Error(err)
 	}
 }
 

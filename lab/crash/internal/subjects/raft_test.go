@@ -50,7 +50,7 @@ func toldRaft(h protocol.History, survives, level holdfast.Level, acked, issued 
 // and without; and all kinds of operations come up.
 func TestRaftModelIsTheStore(t *testing.T) {
 	for _, monotonic := range []bool{false, true} {
-		kinds, besides := map[string]int{}, 0
+		kinds, together := map[string]int{}, 0
 		for seed := uint64(1); seed <= 8; seed++ {
 			e := mem.New()
 			defer e.Close()
@@ -73,8 +73,8 @@ func TestRaftModelIsTheStore(t *testing.T) {
 				case o.base > 0:
 					kind = "wipe"
 				}
-				if kinds[kind]++; o.beside {
-					besides++
+				if kinds[kind]++; o.concurrent {
+					together++
 				}
 				if err := v.call(&o); err != nil {
 					t.Fatalf("seed %d, operation %d, %v: %v", seed, n, &o, err)
@@ -103,8 +103,8 @@ func TestRaftModelIsTheStore(t *testing.T) {
 		if !monotonic {
 			want = 8
 		}
-		if len(kinds) != want || besides == 0 {
-			t.Errorf("operations: %v, %d beside another", kinds, besides)
+		if len(kinds) != want || together == 0 {
+			t.Errorf("operations: %v, %d concurrent", kinds, together)
 		}
 	}
 }
@@ -166,9 +166,9 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 	})
 	several := find(func(i int, o *raftOp) bool { return stores(i) && o.size >= 4 && stores(i+1) })
 	front := find(func(i int, o *raftOp) bool {
-		return o.kind == raftFront && o.base == 0 && o.size > 3 && !o.beside && stores(i+1)
+		return o.kind == raftFront && o.base == 0 && o.size > 3 && !o.concurrent && stores(i+1)
 	})
-	beside := find(func(i int, o *raftOp) bool { return o.beside && stores(i+1) && ops[i+1].commit == 0 })
+	concurrent := find(func(i int, o *raftOp) bool { return o.concurrent && stores(i+1) && ops[i+1].commit == 0 })
 	conflict := find(func(i int, o *raftOp) bool {
 		return o.kind == raftBack && stores(i+1) && ops[i+1].from == o.from && ops[i+1].size < o.size
 	})
@@ -178,11 +178,11 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 	})
 	term := find(func(i int, o *raftOp) bool { return o.key == raftTerm && stores(i+1) })
 
-	// besideUndone is the state in which the deletion has not happened, but what ran beside it has.
-	besideUndone := func() []commits.Found {
+	// concurrentUndone is the state in which the deletion has not happened, but what ran concurrently has.
+	concurrentUndone := func() []commits.Found {
 		h := base
-		h.Skipped = []protocol.Span{{From: ops[beside].n, To: ops[beside].end()}}
-		return raftFold(&h, ops[beside+1].end(), nil, nil).entries(true)
+		h.Skipped = []protocol.Span{{From: ops[concurrent].n, To: ops[concurrent].end()}}
+		return raftFold(&h, ops[concurrent+1].end(), nil, nil).entries(true)
 	}
 	more := counts{survived: 60, wrong: 1}
 	for name, test := range map[string]struct {
@@ -287,7 +287,7 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		"no index":       {power(60), append(state(59), commits.Found{Key: "l/x"}), more, "there is no such index"},
 		"a key never set": {power(60), append(state(59), commits.NewFound("zebra", []byte("striped"))), more,
 			"no operation stored that there"},
-		"a lie about the first": {power(60), func() []commits.Found {
+		"a wrong first index": {power(60), func() []commits.Found {
 			found := state(59)
 			found[key(found, entryFirst)].N--
 			return found
@@ -302,12 +302,12 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 			i := key(found, entryCommit)
 			return slices.Delete(found, i, i+1)
 		}(), counts{survived: commit + 2}, ""},
-		"a deletion under way": {power(beside), besideUndone(), counts{survived: beside + 2}, ""},
+		"a deletion under way": {power(concurrent), concurrentUndone(), counts{survived: concurrent + 2}, ""},
 		"a deletion under way lost": {func() *protocol.History {
-			h := power(beside)
-			h.Promise(protocol.Ack{N: ops[beside].end(), Batch: true, Level: holdfast.Power})
+			h := power(concurrent)
+			h.Promise(protocol.Ack{N: ops[concurrent].end(), Batch: true, Level: holdfast.Power})
 			return h
-		}(), besideUndone(), counts{lost: 1}, "only the first"},
+		}(), concurrentUndone(), counts{lost: 1}, "only the first"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := raftJudge(test.history, test.found)
@@ -339,7 +339,7 @@ func TestRaftGoesOn(t *testing.T) {
 	h := &protocol.History{Seed: 11, Survives: holdfast.Power, Level: holdfast.Power}
 	h.Begin(0, 1)
 	ops := raftOps(h, 5000)
-	i := slices.IndexFunc(ops, func(o *raftOp) bool { return o.beside })
+	i := slices.IndexFunc(ops, func(o *raftOp) bool { return o.concurrent })
 	if i < 0 {
 		t.Fatal("no such operation; take another seed")
 	}
