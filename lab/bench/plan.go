@@ -211,12 +211,16 @@ func (l Lab) layOut(p *Plan, named bool) error {
 				cells, missing := levelsOf(entry, p.Levels, w.Reads)
 				if most := entry.Describe().MaxBatchSize; w.BatchBytes > most {
 					why := fmt.Sprintf("%d MB in one transaction are more than the %d MB that it takes", w.BatchBytes/1e6, most/1e6)
-					cells, missing = nil, refuse(engine, name, why, cells, missing)
+					given := slices.DeleteFunc(slices.Clone(p.Levels), func(level holdfast.Level) bool {
+						return entry.Describe().Promise(level).Given == 0
+					})
+					missing = slices.DeleteFunc(missing, func(u Unavailable) bool { return u.instead != 0 })
+					cells, missing = nil, append(missing, absent(engine, given, why, name+": "+why)...)
 				}
 				if l.isPeer(engine) && !w.Raft {
-					cells, missing = nil, absent(engine, p.Levels, onlyRaft)
-					if !named {
-						missing = nil
+					cells, missing = nil, nil
+					if named {
+						missing = absent(engine, p.Levels, onlyRaft, onlyRaft)
 					}
 				}
 				for _, c := range cells {
@@ -331,25 +335,11 @@ func levelsOf(e all.Entry, levels []holdfast.Level, reads bool) (cells []Cell, m
 	return cells, missing
 }
 
-// absent is what is missing of an engine that has nothing to do with the work.
-func absent(engine string, levels []holdfast.Level, why string) []Unavailable {
+// absent is what is missing of an engine that cannot do the work at these levels. Tables say why.
+func absent(engine string, levels []holdfast.Level, reason, why string) []Unavailable {
 	var missing []Unavailable
 	for _, level := range levels {
-		missing = append(missing, Unavailable{Engine: engine, Asked: level, Reason: why, why: why, never: true})
-	}
-	return missing
-}
-
-// refuse returns what is missing of an engine that cannot do the workload at all.
-func refuse(engine, workload, why string, cells []Cell, missing []Unavailable) []Unavailable {
-	for i, u := range missing {
-		if u.instead != 0 {
-			missing[i] = Unavailable{Engine: engine, Asked: u.Asked, Reason: why, why: workload + ": " + why, never: true}
-		}
-	}
-	for _, c := range cells {
-		missing = append(missing, Unavailable{Engine: engine, Asked: c.Asked, Reason: why, why: workload + ": " + why,
-			never: true})
+		missing = append(missing, Unavailable{Engine: engine, Asked: level, Reason: reason, why: why, never: true})
 	}
 	return missing
 }

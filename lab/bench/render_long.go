@@ -64,12 +64,7 @@ func (s screen) course(w Workload, r *Report, clients int) {
 					}
 					cells = append(cells, text)
 				}
-				cells = append(cells, part.whole(row))
-				style := console.Style("")
-				if reference(row.Engine) {
-					style = console.Dim
-				}
-				t.Row(style, cells...)
+				t.Row(plain(row.Engine), append(cells, part.whole(row))...)
 			}
 		}
 		if t.Rows() == 0 {

@@ -103,6 +103,7 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 // TestReportLooksAsBefore: kv has rates in bytes, space on disk, figures of a study or none, and a workload that an
 // engine refuses; raft has a peer, work that only one client can do, and the tables of a long run.
 func TestReportLooksAsBefore(t *testing.T) {
+	event := []string{"pebble", "sqlite-go", "mem"}
 	kv := []string{"kv/seq-write", "kv/overwrite", "kv/value-100k", "kv/scan"}
 	raft := []string{"raft/stable-set", "raft/get-log", "raft/long"}
 	for _, test := range []struct {
@@ -113,11 +114,11 @@ func TestReportLooksAsBefore(t *testing.T) {
 		request Request
 		engines []string
 	}{
-		{"report-120.txt", 120, false, 6, Request{Workloads: []string{"event/append-1"}}, []string{"pebble", "sqlite-go", "mem"}},
-		{"report-80.txt", 80, false, 3, Request{}, []string{"pebble", "sqlite-go", "mem"}},
-		{"report-color.txt", 120, true, 1, Request{Workloads: []string{"event/append-100"}},
-			[]string{"pebble", "sqlite-go", "mem"}},
-		{"kv-120.txt", 120, false, 3, Request{Preset: "kv", Workloads: kv}, []string{"bbolt", "badger", "mem"}},
+		{"report-120.txt", 120, false, 6, Request{Workloads: []string{"event/append-1"}}, event},
+		{"report-80.txt", 80, false, 3, Request{Workloads: []string{"event/append-100", "event/read-100"}}, event},
+		{"report-color.txt", 120, true, 1, Request{Workloads: []string{"event/append-100"}}, event},
+		{"kv-120.txt", 120, false, 3, Request{Preset: "kv", Workloads: kv, Levels: []string{"process", "power"}},
+			[]string{"bbolt", "badger", "mem"}},
 		{"raft-80.txt", 80, false, 1, Request{Preset: "raft", Clients: []int{2}, Workloads: raft},
 			[]string{"badger", "pebble", "mem"}},
 	} {
