@@ -34,7 +34,7 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, json string, t co
 	}
 	defer func() { err = errors.Join(err, runner.Close()) }()
 	s := screen{t.Screen()}
-	s.header(plan, runner.Machine())
+	s.header(plan, runner.machine)
 	for _, dir := range runner.dir.Swept {
 		s.Wrapped("removed what a killed run had left: ", dir)
 	}

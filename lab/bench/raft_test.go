@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -346,28 +347,25 @@ func TestTruncationKeepsTheLogShort(t *testing.T) {
 
 // TestTruncationThatLastsHoldsAppendsUp: a log whose front cannot be deleted in time does not fill the disk.
 func TestTruncationThatLastsHoldsAppendsUp(t *testing.T) {
-	release := make(chan struct{})
-	c := raftTruncate{keep: 10, cut: 5}.newCutter(10, func(_, _ uint64) error { <-release; return nil })
-	for c.there() < raftRunaway*10 {
-		if err := c.step(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		c := raftTruncate{keep: 10, cut: 5}.newCutter(10, func(_, _ uint64) error { <-release; return nil })
+		for c.there() < raftRunaway*10 {
+			if err := c.step(); err != nil {
+				t.Fatal(err)
+			}
+			c.last++
 		}
-		c.last++
-	}
-	stepped := make(chan error)
-	go func() { stepped <- c.step() }()
-	select {
-	case err := <-stepped:
-		t.Fatalf("it goes on, %v", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	close(release)
-	if err := <-stepped; err != nil {
-		t.Fatal(err)
-	}
-	if err := c.stop(); err != nil {
-		t.Fatal(err)
-	}
+		stepped := make(chan error, 1)
+		go func() { stepped <- c.step() }()
+		if synctest.Wait(); len(stepped) > 0 {
+			t.Error("it goes on")
+		}
+		close(release)
+		if err := errors.Join(<-stepped, c.stop()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestTruncationThatFailsIsSeen(t *testing.T) {
@@ -471,41 +469,35 @@ func TestPeersDoNothingElse(t *testing.T) {
 }
 
 func TestSampler(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
-	name := filepath.Join(dir, "file")
-	s := newSampler(dir, time.Millisecond)
-	op := s.counting(func(int) func() error { return func() error { return nil } })(0)
-	if err := os.WriteFile(name, make([]byte, 1<<20), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s.start()
-	for range 10 {
-		if err := op(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSampler(dir, time.Second)
+		op := s.counting(func(int) func() error { return func() error { return nil } })(0)
+		s.start()
+		time.Sleep(time.Second / 2)
+		for range 3 {
+			if err := op(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
 		}
-	}
-	// One sample at least must see the file, and none can after it is gone.
-	for s.began.Add(20 * time.Millisecond).After(time.Now()) {
-		time.Sleep(time.Millisecond)
-	}
-	samples := s.stop()
-	if err := os.Remove(name); err != nil {
-		t.Fatal(err)
-	}
-	last := samples[len(samples)-1]
-	if last.Ops != 10 || last.Seconds < 0.02 || last.DiskBytes < 1<<20 || s.peak != last.DiskBytes ||
-		runtime.GOOS == "linux" && last.RSS < 1<<20 {
-		t.Errorf("%d samples, the last %+v, at most %d bytes", len(samples), last, s.peak)
-	}
-	if !slices.IsSortedFunc(samples, func(a, b Sample) int { return int(a.Ops - b.Ops) }) {
-		t.Errorf("operations become fewer: %+v", samples)
-	}
-	s = newSampler(dir, time.Hour)
-	s.start()
-	if samples := s.stop(); len(samples) != 1 || s.peak != 0 {
-		t.Errorf("%+v, at most %d bytes", samples, s.peak)
-	}
+		samples := s.stop()
+		for i, at := range []float64{1, 2, 3, 3.5} {
+			want := Sample{Seconds: at, Ops: min(int64(i)+1, 3), DiskBytes: s.peak, RSS: samples[i].RSS}
+			if len(samples) != 4 || samples[i] != want || want.DiskBytes < 1<<20 ||
+				runtime.GOOS == "linux" && want.RSS < 1<<20 {
+				t.Fatalf("%+v", samples)
+			}
+		}
+		s = newSampler(t.TempDir(), time.Hour)
+		s.start()
+		if samples := s.stop(); len(samples) != 1 || s.peak != 0 {
+			t.Errorf("%+v, at most %d bytes", samples, s.peak)
+		}
+	})
 }
 
 func TestQuarters(t *testing.T) {

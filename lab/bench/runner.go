@@ -76,9 +76,6 @@ func refuseMemory(d Disk, dir string, cells []Cell) error {
 // Close removes everything that the run made.
 func (r *Runner) Close() error { return r.dir.Close() }
 
-// Machine is what the run is measured on.
-func (r *Runner) Machine() Machine { return r.machine }
-
 // Watcher is told how a run goes on.
 type Watcher interface {
 	// Starts is called before each measurement. round counts from 1, done are the measurements

@@ -42,9 +42,6 @@ const (
 	Simulate = kinds.Simulate
 )
 
-// Kinds lists the kinds in the order in which they are shown.
-func Kinds() []Kind { return kinds.Kinds() }
-
 // Simulation is an engine's own simulation of its file system.
 type Simulation = kinds.Simulation
 

@@ -188,9 +188,9 @@ func (p *runPlan) chooseKinds(names []string) error {
 	all := []Kind{Kill, Power, Faults}
 	for _, name := range names {
 		k := Kind(name)
-		if !slices.Contains(Kinds(), k) {
+		if !slices.Contains(kinds.Kinds(), k) {
 			var have []string
-			for _, k := range Kinds() {
+			for _, k := range kinds.Kinds() {
 				have = append(have, string(k))
 			}
 			return op.Unknown("kind", name, have)

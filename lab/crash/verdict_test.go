@@ -332,9 +332,9 @@ func TestCuts(t *testing.T) {
 // TestReportFits80Columns, with rows of every kind, and says of a run that ended early that it did.
 func TestReportFits80Columns(t *testing.T) {
 	r := &Report{Partial: "interrupted at 40 %, after 12 crashes", Plan: PlanJSON{
-		Kinds: Kinds(), Subjects: []string{subjects.KV.Name, subjects.Raft.Name}, Command: "holdfast crash",
+		Kinds: kinds.Kinds(), Subjects: []string{subjects.KV.Name, subjects.Raft.Name}, Command: "holdfast crash",
 	}}
-	for _, kind := range Kinds() {
+	for _, kind := range kinds.Kinds() {
 		for _, subject := range r.Plan.Subjects {
 			tally := newTally(kinds.Row{
 				Engine: notWritten, Kind: kind, Subject: subject, Level: holdfast.Process, Given: holdfast.Process,

@@ -45,12 +45,11 @@ const Sector = 512
 const (
 	sizeUnit = 1 << 20
 	maxSize  = 16 << 30
-	// A sector of the record is a number of 32 bits.
-	maxRecord = 1 << 40
 )
 
-// defaultRecord is Options.MaxRecord when none is named.
-const defaultRecord = 4 << 30
+// maxRecord bounds a record in bytes of scratch space. Each event counts for 512 bytes more than its data, so that the
+// 40 bytes of memory that each takes are bounded too. Beyond it recording ends: [Record.Err] says so.
+const maxRecord = 4 << 30
 
 // fsInfo is what is known of a file system.
 type fsInfo struct {
@@ -92,10 +91,6 @@ type Options struct {
 	Size int64
 	// Dir is an existing directory on a real disk for mount points and scratch data; empty means os.TempDir.
 	Dir string
-	// MaxRecord bounds the record in bytes of scratch space; 0 means defaultRecord. Each event counts for 512 bytes more
-	// than its data, so that the 40 bytes of memory that each takes are bounded too. Beyond it recording ends:
-	// [Record.Err] says so.
-	MaxRecord int64
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -114,13 +109,6 @@ func (o Options) withDefaults() (Options, error) {
 		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
 			Detail: fmt.Sprintf("a disk of %d bytes for %s", o.Size, o.FS),
 			Remedy: fmt.Sprintf("use a multiple of 1 MiB from %d MiB to %d MiB", fs.minSize>>20, int64(maxSize)>>20)}
-	}
-	if o.MaxRecord == 0 {
-		o.MaxRecord = defaultRecord
-	}
-	if o.MaxRecord < 0 || o.MaxRecord > maxRecord {
-		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
-			Detail: fmt.Sprintf("a record of %d bytes", o.MaxRecord), Remedy: "use up to 1 TiB, 0 for the default"}
 	}
 	return o, nil
 }

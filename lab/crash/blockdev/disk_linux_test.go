@@ -423,8 +423,10 @@ func second[T any](_ T, err error) error { return err }
 // TestRecordEnds fills the record: the disk goes on.
 func TestRecordEnds(t *testing.T) {
 	o := options(t, "ext4")
-	o.MaxRecord = 1 << 20
 	d := newDisk(t, o)
+	d.rec.mu.Lock()
+	d.rec.limit = d.rec.end + 1<<20
+	d.rec.mu.Unlock()
 	must(t, writeSynced(filepath.Join(d.Path(), "large"), make([]byte, 8<<20)),
 		writeSynced(filepath.Join(d.Path(), "small"), []byte("1")))
 	rec := d.Freeze()
@@ -736,7 +738,7 @@ func TestCheck(t *testing.T) {
 
 // TestServerRefuses gives the server what no block device asks for.
 func TestServerRefuses(t *testing.T) {
-	r := testRecorder(t, make([]byte, 16*Sector), defaultRecord)
+	r := testRecorder(t, make([]byte, 16*Sector), maxRecord)
 	s := newServer(r, 16*Sector)
 	s.live = testFile(t, make([]byte, 16*Sector))
 	for _, where := range [][2]uint64{{1, Sector}, {0, 100}, {15 * Sector, 2 * Sector}, {1 << 63, Sector}, {0, 1 << 63}} {

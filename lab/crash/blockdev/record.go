@@ -61,7 +61,7 @@ func (r *recorder) add(e event, data [][]byte) {
 		r.done = true
 		r.rec.err = &holdfast.Error{Op: "record", Class: holdfast.ErrTooLarge,
 			Detail: fmt.Sprintf("more than %d bytes after %d events", r.limit, len(r.rec.events)),
-			Remedy: "write less, or raise MaxRecord"}
+			Remedy: "write less"}
 		return
 	}
 	if e.kind == Write {

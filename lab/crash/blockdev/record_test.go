@@ -75,7 +75,7 @@ func TestCutModel(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		base := sectorsOf(0, sectors)
-		r := testRecorder(t, base, defaultRecord)
+		r := testRecorder(t, base, maxRecord)
 		s := struct {
 			now     []byte   // if nothing is lost
 			durable []byte   // if all is lost that may be
@@ -153,7 +153,7 @@ func differs(a, b []byte) int {
 // TestSubsetTears: seeds reach every outcome: whole, lost, torn, in order and not.
 func TestSubsetTears(t *testing.T) {
 	base := sectorsOf(0, 16)
-	r := testRecorder(t, base, defaultRecord)
+	r := testRecorder(t, base, maxRecord)
 	write(r, 0, sectorsOf(1, 8))
 	write(r, 8*Sector, sectorsOf(2, 8))
 	rec := r.freeze()
@@ -195,7 +195,7 @@ func TestSubsetTears(t *testing.T) {
 }
 
 func TestRecordAccess(t *testing.T) {
-	r := testRecorder(t, make([]byte, 16*Sector), defaultRecord)
+	r := testRecorder(t, make([]byte, 16*Sector), maxRecord)
 	data := sectorsOf(7, 2)
 	write(r, Sector, data)
 	r.add(event{kind: Write, off: 0, n: Sector, err: uint32(syscall.EIO)}, nil)
@@ -261,7 +261,7 @@ func TestRecordLimit(t *testing.T) {
 	if rec.Len() != 4 || !errors.Is(rec.Err(), holdfast.ErrTooLarge) {
 		t.Errorf("%d events, %v", rec.Len(), rec.Err())
 	}
-	r = testRecorder(t, make([]byte, Sector), defaultRecord)
+	r = testRecorder(t, make([]byte, Sector), maxRecord)
 	r.rec.data.Close() // the scratch file fails
 	write(r, 0, sectorsOf(1, 1))
 	if rec := r.freeze(); rec.Len() != 0 || !errors.Is(rec.Err(), holdfast.ErrUnavailable) {
@@ -272,7 +272,6 @@ func TestRecordLimit(t *testing.T) {
 func TestOptions(t *testing.T) {
 	for _, o := range []Options{
 		{FS: "vfat"}, {Size: -1}, {Size: 1 << 20}, {Size: 256<<20 + 1}, {Size: 32 << 30}, {FS: "xfs", Size: 256 << 20},
-		{MaxRecord: -1}, {MaxRecord: 1 << 50},
 	} {
 		if _, err := o.withDefaults(); !errors.Is(err, holdfast.ErrBadOption) {
 			t.Errorf("%+v: %v", o, err)
@@ -280,7 +279,7 @@ func TestOptions(t *testing.T) {
 	}
 	for _, fs := range append(FileSystems(), "") {
 		o, err := Options{FS: fs}.withDefaults()
-		if err != nil || o.Size < MinSize(o.FS) || MinSize(o.FS) == 0 || o.MaxRecord != defaultRecord {
+		if err != nil || o.Size < MinSize(o.FS) || MinSize(o.FS) == 0 {
 			t.Errorf("%q: %+v, %v", fs, o, err)
 		}
 	}
