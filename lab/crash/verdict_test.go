@@ -213,7 +213,8 @@ func TestPlan(t *testing.T) {
 		t.Errorf("again: %s", p.Command)
 	}
 	p, err = Standard().plan(Request{Engines: []string{"sql*", "mem"}, Kinds: []string{"kill"}})
-	if err != nil || !slices.Equal(p.Engines, []string{"sqlite", "sqlite-go", "mem"}) {
+	if err != nil || !slices.Equal(p.Engines, []string{"sqlite", "sqlite-go", "mem"}) ||
+		!strings.Contains(p.Command, " --engines 'sql*,mem' ") {
 		t.Errorf("%v, %v", p.Engines, err)
 	}
 	for _, c := range p.cells {
