@@ -62,7 +62,7 @@ func readReport(t *testing.T, file string) (report Report) {
 	return report
 }
 
-// TestSmoke measures something of every kind, in real child processes, on some engines: .ci/run has all of them.
+// TestSmoke measures something of every kind, in real child processes, on some engines; make ci runs it on all.
 func TestSmoke(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	dir := t.TempDir()

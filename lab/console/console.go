@@ -1,5 +1,5 @@
-// Package console is what the commands of the lab have in common for users: how a request is read and what is wrong with
-// it, exit statuses, text and tables that fit the terminal, a line of progress, and reports as JSON.
+// Package console is what the commands of the lab have in common for users: how a request is read and what is wrong
+// with it, exit statuses, text and tables that fit the terminal, a line of progress, and reports as JSON.
 package console
 
 import (
