@@ -293,12 +293,24 @@ func TestToolsOnDamage(t *testing.T) {
 					t.Error("it says that nothing is lost")
 				}
 			}
-			v, err := all.Verify(dir)
-			if err != nil || needed && len(v.Damage) == 0 {
-				t.Errorf("Verify of %s: %v, %+v", largest, err, v)
+			if v := verified(t, dir); needed && len(v.Damage) == 0 {
+				t.Errorf("Verify of %s: %+v", largest, v)
 			}
 		})
 	}
+}
+
+// verified is what Verify says of dir; of damage, once and in one line.
+func verified(t *testing.T, dir string) *all.Verification {
+	t.Helper()
+	v, err := all.Verify(dir)
+	try(t, err)
+	for _, d := range v.Damage {
+		if strings.Contains(d.Error(), "\n") || errors.Is(d, holdfast.ErrPoisoned) {
+			t.Errorf("damage in several lines, or a consequence of other damage: %v", d)
+		}
+	}
+	return v
 }
 
 // TestNewerFormat: no tool works on a directory of a format that it does not know, nor makes anything.
@@ -574,11 +586,13 @@ func TestScatteredDamage(t *testing.T) {
 			into := filepath.Join(at, "into")
 			r, err := all.Repair(t.Context(), dir, into)
 			if err != nil {
-				v, verified := all.Verify(dir)
-				if verified != nil || len(v.Damage) == 0 || !errors.Is(err, holdfast.ErrCorrupt) {
-					t.Errorf("Repair: %v; Verify: %+v, %v", err, v, verified)
+				if v := verified(t, dir); len(v.Damage) == 0 || !errors.Is(err, holdfast.ErrCorrupt) {
+					t.Errorf("Repair: %v; Verify: %+v", err, v)
 				}
 				return // the engine does not open it
+			}
+			if v := verified(t, dir); len(v.Damage) == 0 {
+				t.Error("Verify finds no damage")
 			}
 			got := holds(t, e, into, holdfast.Power)
 			for key, value := range got {

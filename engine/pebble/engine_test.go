@@ -176,8 +176,13 @@ func TestDamage(t *testing.T) {
 		if err != nil {
 			return 0, err
 		}
-		defer e.Close()
-		return count(e)
+		n, err := count(e)
+		for _, said := range []error{err, e.Metrics().Poison, e.Close()} {
+			if said != nil && (strings.Contains(said.Error(), "\n") || !errors.Is(said, holdfast.ErrCorrupt)) {
+				t.Errorf("an error of several lines, or of another class: %v", said)
+			}
+		}
+		return n, err
 	}
 
 	t.Run("none", func(t *testing.T) {

@@ -98,7 +98,7 @@ func open(lib *sqliteLibrary, dir string, o holdfast.Options) (holdfast.Engine, 
 	if o.ReadOnly {
 		return nil, front.NoReadOnly(lib.name, dir)
 	}
-	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: fileName})
+	h, err := datadir.Open(dir, datadir.Spec{Engine: lib.name, Mark: Name, Format: format, Keeps: fileName})
 	if err != nil {
 		return nil, err
 	}
