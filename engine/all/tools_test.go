@@ -181,7 +181,7 @@ func TestHotBackup(t *testing.T) {
 			}
 			defer eng.Close()
 			if dir == "" {
-				if _, err := all.Backup(eng, filepath.Join(at, "copy")); !errors.Is(err, holdfast.ErrBadOption) {
+				if _, err := all.Backup(t.Context(), eng, filepath.Join(at, "copy")); !errors.Is(err, holdfast.ErrBadOption) {
 					t.Errorf("an engine in memory: %v", err)
 				}
 				return
@@ -211,7 +211,7 @@ func TestHotBackup(t *testing.T) {
 			}()
 			for i := range 2 {
 				to := filepath.Join(at, fmt.Sprint("copy", i))
-				if _, err := all.Backup(eng, to); err != nil {
+				if _, err := all.Backup(t.Context(), eng, to); err != nil {
 					t.Error(err)
 					continue
 				}
@@ -301,7 +301,7 @@ func TestToolsOnDamage(t *testing.T) {
 }
 
 // verified is what Verify says of dir; of damage, once and in one line.
-func verified(t *testing.T, dir string) *all.Verification {
+func verified(t *testing.T, dir string) *all.VerifyResult {
 	t.Helper()
 	v, err := all.Verify(dir)
 	try(t, err)
@@ -382,9 +382,12 @@ func TestCopyOfDamagedNamesIt(t *testing.T) {
 	for _, name := range append(logs, manifests...) {
 		try(t, os.WriteFile(name, bytes.Repeat([]byte("damage"), 1000), 0o644))
 	}
-	_, err = all.Copy(t.Context(), dir, into, all.CopyOptions{})
-	if err == nil || !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), into) {
-		t.Error(err)
+	_, copied := all.Copy(t.Context(), dir, into, all.CopyOptions{})
+	_, repaired := all.Repair(t.Context(), dir, into)
+	for tool, err := range map[string]error{"Copy": copied, "Repair": repaired} {
+		if err == nil || !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), into) {
+			t.Errorf("%s: %v", tool, err)
+		}
 	}
 }
 
@@ -440,7 +443,7 @@ func TestCopyApart(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, to := range into {
-				if _, err := all.Backup(eng, to); !errors.Is(err, holdfast.ErrBadOption) {
+				if _, err := all.Backup(t.Context(), eng, to); !errors.Is(err, holdfast.ErrBadOption) {
 					t.Errorf("Backup into %s: %v", to, err)
 				}
 			}

@@ -152,7 +152,8 @@ func TestCorrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(e.(*Engine).Backup(path("backup")), e.Close()); err != nil {
+	_, err = Backup(t.Context(), e, path("backup"))
+	if err := errors.Join(err, e.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := Repair(t.Context(), path("db"), path("repaired"), holdfast.Options{}); err != nil || !r.Complete() {
@@ -193,7 +194,7 @@ func TestCorrupted(t *testing.T) {
 }
 
 // account checks what a repair has made against what it says.
-func (p past) account(t *testing.T, r *Repaired, into string) {
+func (p past) account(t *testing.T, r *RepairResult, into string) {
 	t.Helper()
 	e, err := Open(into, holdfast.Options{ReadOnly: true})
 	if err != nil {

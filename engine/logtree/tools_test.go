@@ -17,13 +17,13 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-func openFor(t *testing.T, dir string) *Engine {
+func openFor(t *testing.T, dir string) holdfast.Engine {
 	t.Helper()
 	e, err := Open(dir, holdfast.Options{MemoryBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e.(*Engine)
+	return e
 }
 
 func contents(t *testing.T, r holdfast.Reader) map[string]string {
@@ -96,7 +96,7 @@ func TestBackupWhileWriting(t *testing.T) {
 		}
 		least := applied.Load()
 		copied := filepath.Join(dir, fmt.Sprint("copy", i))
-		if err := e.Backup(copied); err != nil {
+		if _, err := Backup(t.Context(), e, copied); err != nil {
 			t.Fatal(err)
 		}
 		sum, said := uint64(0), uint64(0)
@@ -111,21 +111,16 @@ func TestBackupWhileWriting(t *testing.T) {
 			t.Errorf("backup %d: the counters' sum is %d, the total %d; %d had been applied", i, sum, said, least)
 		}
 	}
-	s, err := e.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := contents(t, s)
-	at := filepath.Join(dir, "at")
-	if err := errors.Join(e.BackupAt(s, at), s.Close()); err != nil {
-		t.Fatal(err)
-	}
 	stop.Store(true)
 	writers.Wait()
+	want, at := contents(t, e), filepath.Join(dir, "at")
+	if n, err := Backup(t.Context(), e, at); err != nil || n != int64(len(want)) {
+		t.Errorf("%d keys, want %d: %v", n, len(want), err)
+	}
 	if got := opened(t, at); !maps.Equal(got, want) {
 		t.Errorf("%d keys, want %d", len(got), len(want))
 	}
-	if err := e.Backup(at); !errors.Is(err, holdfast.ErrBadOption) {
+	if _, err := Backup(t.Context(), e, at); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("into a directory that is not empty: %v", err)
 	}
 	if err := e.Close(); err != nil {
@@ -144,24 +139,21 @@ func TestUnfinishedBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &peeking{t: t, Engine: e, dir: filepath.Join(dir, "copy")}
-	if err := e.BackupAt(s, s.dir); err != nil {
-		t.Fatal(err)
-	}
-	if !s.peeked {
-		t.Error("nobody looked")
+	if _, err := Backup(t.Context(), s, s.dir); err != nil || !s.peeked {
+		t.Fatalf("it was read: %v; %v", s.peeked, err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "other.partial"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Backup(filepath.Join(dir, "other")); !errors.Is(err, holdfast.ErrBadOption) ||
+	if _, err := Backup(t.Context(), e, filepath.Join(dir, "other")); !errors.Is(err, holdfast.ErrBadOption) ||
 		!strings.Contains(err.Error(), "interrupted") {
-		t.Errorf("beside what an interrupted one left: %v", err)
+		t.Errorf("next to what an interrupted one left: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "other.partial")); err != nil {
 		t.Errorf("what was there is gone: %v", err)
 	}
-	failing := failingSnapshot{errors.New("the disk is on fire")}
-	if err := e.BackupAt(failing, filepath.Join(dir, "failed")); !errors.Is(err, failing.err) {
+	failing := failingSnapshot{e, errors.New("the disk is on fire")}
+	if _, err := Backup(t.Context(), failing, filepath.Join(dir, "failed")); !errors.Is(err, failing.err) {
 		t.Error(err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "failed*"))
@@ -172,13 +164,14 @@ func TestUnfinishedBackup(t *testing.T) {
 
 // peeking looks at the directory that is being made while it is read from.
 type peeking struct {
-	*Engine
+	holdfast.Engine
 	t      *testing.T
 	dir    string
 	peeked bool
 }
 
-func (p *peeking) Close() error { return nil }
+func (p *peeking) Snapshot() (holdfast.Snapshot, error) { return p, nil }
+func (p *peeking) Close() error                         { return nil }
 
 func (p *peeking) Scan(r holdfast.Range) holdfast.Iterator {
 	p.peeked = true
@@ -191,10 +184,14 @@ func (p *peeking) Scan(r holdfast.Range) holdfast.Iterator {
 	return p.Engine.Scan(r)
 }
 
-type failingSnapshot struct{ err error }
+// failingSnapshot is an engine whose snapshots cannot be read.
+type failingSnapshot struct {
+	holdfast.Engine
+	err error
+}
 
-func (f failingSnapshot) Close() error                      { return nil }
-func (f failingSnapshot) Get(dst, _ []byte) ([]byte, error) { return dst, f.err }
+func (f failingSnapshot) Snapshot() (holdfast.Snapshot, error) { return f, nil }
+func (f failingSnapshot) Close() error                         { return nil }
 func (f failingSnapshot) Scan(holdfast.Range) holdfast.Iterator {
 	return holdfast.FailedIterator(f.err)
 }
@@ -276,7 +273,8 @@ func TestDamagedBackup(t *testing.T) {
 	}
 	whole := contents(t, e)
 	copied := filepath.Join(dir, "copy")
-	if err := errors.Join(e.Backup(copied), e.Close()); err != nil {
+	_, err := Backup(t.Context(), e, copied)
+	if err := errors.Join(err, e.Close()); err != nil {
 		t.Fatal(err)
 	}
 	segs, err := filepath.Glob(filepath.Join(copied, "*.seg"))
