@@ -23,7 +23,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 )
 
-func try(t *testing.T, err error) {
+func try(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

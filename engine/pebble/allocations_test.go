@@ -47,7 +47,7 @@ func adapted(tb testing.TB) holdfast.Engine {
 
 const eventSize = 100
 
-// applyBare commits one event as a program that uses Pebble directly would.
+// applyBare commits one event of eventSize bytes as a program that uses Pebble directly would.
 func applyBare(db *lib.DB, key, value []byte, o *lib.WriteOptions) error {
 	b := db.NewBatch()
 	if err := b.Set(key, value, nil); err != nil {
@@ -57,61 +57,6 @@ func applyBare(db *lib.DB, key, value []byte, o *lib.WriteOptions) error {
 		return err
 	}
 	return b.Close()
-}
-
-// BenchmarkApply commits events of 100 bytes, one or a hundred at a time, by Pebble alone and
-// by the engine. Pebble alone has no Process.
-func BenchmarkApply(b *testing.B) {
-	for _, events := range []int{1, 100} {
-		name := map[int]string{1: "1", 100: "100"}[events]
-		for _, level := range []struct {
-			name string
-			o    *lib.WriteOptions
-		}{{"memory", lib.NoSync}, {"power", lib.Sync}} {
-			b.Run("bare/"+level.name+"/"+name, func(b *testing.B) {
-				db := bare(b)
-				key, value := make([]byte, 8), make([]byte, eventSize)
-				n := uint64(0)
-				b.ReportAllocs()
-				for b.Loop() {
-					batch := db.NewBatch()
-					for range events {
-						n++
-						binary.BigEndian.PutUint64(key, n)
-						if err := batch.Set(key, value, nil); err != nil {
-							b.Fatal(err)
-						}
-					}
-					if err := batch.Commit(level.o); err != nil {
-						b.Fatal(err)
-					}
-					if err := batch.Close(); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-		for _, level := range holdfast.Levels() {
-			b.Run("engine/"+level.String()+"/"+name, func(b *testing.B) {
-				e := adapted(b)
-				key, value := make([]byte, 8), make([]byte, eventSize)
-				n := uint64(0)
-				var batch holdfast.Batch
-				b.ReportAllocs()
-				for b.Loop() {
-					batch.Reset()
-					for range events {
-						n++
-						binary.BigEndian.PutUint64(key, n)
-						batch.Set(key, value)
-					}
-					if err := holdfast.Commit(e, &batch, level); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
 }
 
 // The engine allocates nothing per commit beyond what Pebble does.
