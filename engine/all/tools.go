@@ -21,7 +21,7 @@ type InspectResult struct {
 	Engine  string                 `json:"engine"`
 	Format  int                    `json:"format"`
 	Level   holdfast.Level         `json:"level,omitempty"` // empty unless the directory is bound to a level
-	Lost    string                 `json:"lost,omitempty"`  // what a repair that made it could not salvage; see [AcceptLoss]
+	Lost    string                 `json:"lost,omitempty"`  // what the repair that made it lost; see [AcceptLoss]
 	Open    bool                   `json:"open"`            // elsewhere for writing, at this moment
 	Files   int64                  `json:"files"`
 	Bytes   int64                  `json:"bytes"` // on the device
@@ -199,7 +199,8 @@ func Repair(ctx context.Context, dir, into string) (*RepairResult, error) {
 	if err := datadir.CheckOverlap("repair", into, dir); err != nil {
 		return nil, err
 	}
-	r := &RepairResult{Engine: mark.Engine, How: "a copy was opened and scanned from both ends, and between damaged places"}
+	r := &RepairResult{Engine: mark.Engine,
+		How: "a copy was opened and scanned from both ends, and between damaged places"}
 	opener := func(at string) (holdfast.Engine, error) {
 		return maker.Open(at, holdfast.Options{Level: mark.Level})
 	}

@@ -231,7 +231,8 @@ func describe(name, module string) holdfast.Capabilities {
 			"A key with its value, if over some 1,000 bytes, gets pages of 4 KiB beside the tree: 1,000 bytes take 4.6 times " +
 				"their size, 2,000 bytes 2.3 times, 3,000 bytes 1.6 times, where 960 take 1.05 times and 5,000 take 1.02.",
 			"It cannot be opened on a full disk, not even to read: that takes 32 KiB of room.",
-			"After its directory was replaced, reads that need a new connection fail with ErrReplaced: SQLite opens its files by name.",
+			"After its directory was replaced, reads that need a new connection fail with ErrReplaced: SQLite opens its files " +
+				"by name.",
 		},
 	}
 }
