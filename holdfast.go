@@ -39,9 +39,9 @@
 //     engine works again once there is room: at once if Apply has refused the
 //     batch ([ErrFull]), at the latest when it is reopened.
 //  8. Bad input is an error that names it, never a panic.
-//  9. Corruption is told from tearing: a torn tail is cut off in silence and
-//     reported in Metrics; damage to anything that had been synced is
-//     [ErrCorrupt], never a wrong answer.
+//  9. Corruption is distinguished from a torn tail: a torn tail is cut off
+//     without an error and reported in Metrics; damage to anything that had been
+//     synced is [ErrCorrupt], never a wrong answer.
 //
 // Engines live in the folders under engine; package engine/all opens them by
 // name. This package imports nothing but the standard library.

@@ -25,7 +25,7 @@ var inputCases = []lawCase{
 	{name: "a directory of another engine", onDisk: true, once: true, run: otherEngine},
 	{name: "a directory of another level", onDisk: true, run: otherLevel},
 	{name: "a directory of a newer format", onDisk: true, once: true, run: newerFormat},
-	{name: "a spoilt mark", onDisk: true, once: true, run: spoiltMark},
+	{name: "a damaged mark", onDisk: true, once: true, run: damagedMark},
 	{name: "a directory of something else", onDisk: true, once: true, run: foreignDirectory},
 	{name: "no directory at all", onDisk: true, once: true, run: noDirectory},
 	{name: "missing parents", onDisk: true, once: true, run: missingParents},

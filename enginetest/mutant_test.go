@@ -25,7 +25,7 @@ import (
 // laws. What a flaw does wrong is marked in the code by its name.
 //
 //	log     frames: length of the body 4, CRC32C of the body 4, body (Batch.Bytes)
-//	clean   length and CRC32C of the log, as text; there only after a Close in good order
+//	clean   length and CRC32C of the log, as text; there only after a clean Close
 type mutant struct {
 	holdfast.Engine // a mem: the state; its views are the mutant's
 	flaw            string

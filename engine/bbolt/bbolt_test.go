@@ -60,8 +60,8 @@ func all(t *testing.T, r holdfast.Reader, rng holdfast.Range) string {
 	return strings.Join(got, " ")
 }
 
-// A directory made for process says that it may be lost, refuses Power, and is refused by
-// whoever wants Power.
+// A directory made for process says that it may be lost, refuses Power, and cannot be
+// opened for Power.
 func TestProcessDirectory(t *testing.T) {
 	for _, level := range []holdfast.Level{holdfast.Memory, holdfast.Process} {
 		dir := t.TempDir()

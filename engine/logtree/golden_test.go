@@ -23,7 +23,7 @@ var update = flag.Bool("update", false,
 	"make the golden directories of the present format anew; older ones stay as they are")
 
 // golden is where the directories are kept that each format's programs have made: closed in order, and as kill -9
-// leaves them. A text file beside each lists what is in it.
+// leaves them. A text file next to each lists what is in it.
 const golden = "testdata"
 
 // TestGolden opens a copy of every golden directory: what older programs have written stays readable, and writable, for

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// A database on a file system in memory is there after it is closed, and after a crash; nobody opens it twice at a
+// A database on a file system in memory is there after it is closed, and after a crash; it cannot be opened twice at a
 // time; and nothing of it is on the real disk.
 func TestOpenMem(t *testing.T) {
 	t.Chdir(t.TempDir())

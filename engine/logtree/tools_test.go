@@ -55,7 +55,7 @@ func opened(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestBackupWhileWriting: writers keep the sum of all counters at the number of a key beside them, batch by batch.
+// TestBackupWhileWriting: writers keep the sum of all counters at the number of another key, batch by batch.
 // Every backup must show one state between two batches, and at least what had been acknowledged when it began.
 func TestBackupWhileWriting(t *testing.T) {
 	dir := t.TempDir()
