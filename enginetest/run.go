@@ -12,8 +12,9 @@ import (
 
 // Run checks every law of the contract on the engine, at every level that it gives. Each law
 // is a subtest ("1 atomic"), each level a subtest of that, and each case one again. Engines
-// that keep nothing on disk run the cases that make sense for them. Cases run in parallel, each in directories of its
-// own: Harness functions must allow that.
+// that keep nothing on disk run the cases that make sense for them. Cases run one after another: they start
+// processes, and a file lock that an engine ends by closing the file lives on for a moment in a process that another
+// case is starting.
 //
 // It takes part of a minute. What is chosen at random follows from -enginetest.seed: 1 unless named, and 0 for another
 // one each time, which is printed. The comparison with the model searches longer with -enginetest.model and
@@ -26,16 +27,14 @@ func Run(t *testing.T, h Harness) {
 	}
 	for _, l := range laws {
 		t.Run(l.title(), func(t *testing.T) {
-			t.Parallel() // cases wait for the disk and for other processes most of the time
 			for _, c := range l.cases {
 				t.Run(c.name, func(t *testing.T) {
-					t.Parallel()
 					s.ask(l, c, t, func(level holdfast.Level, f func(tb)) { t.Run(level.String(), func(t *testing.T) { f(t) }) })
 				})
 			}
 		})
 	}
-	t.Run("model", s.model) // alone, before the others begin: its time is limited
+	t.Run("model", s.model)
 }
 
 // tb is what a case needs of a test. It is testing.TB, except that the suite's own tests
@@ -79,13 +78,13 @@ type suite struct {
 	script script
 
 	mu    sync.Mutex
-	found map[string]*evidence
+	found map[string][]finding // by evidence
 }
 
 func newSuite(h Harness, name string) *suite {
 	caps := h.Describe()
 	return &suite{
-		Harness: h, name: name, caps: caps, kept: caps.Strongest() > holdfast.Memory, found: map[string]*evidence{},
+		Harness: h, name: name, caps: caps, kept: caps.Strongest() > holdfast.Memory, found: map[string][]finding{},
 		script: script{commits.Script{Seed: 1, Large: 1, Single: !caps.AtomicBatches}},
 	}
 }

@@ -10,34 +10,28 @@ import (
 	"github.com/holdfastdb/holdfast/enginetest/commits"
 )
 
-// evidence is what several laws are judged by, gathered once for each level.
-type evidence struct {
-	once  sync.Once
-	mu    sync.Mutex
-	found []finding
-}
-
-// evidence calls gather unless another law has, and returns the breaches that were found.
+// evidence gathers what several laws are judged by once for each level.
 func (s *suite) evidence(kind string, a *trial,
 	gather func(breach func(law int, format string, args ...any))) []finding {
-	key := fmt.Sprintf("%s at %v", kind, a.level)
 	s.mu.Lock()
-	e := s.found[key]
-	if e == nil {
-		e = &evidence{}
-		s.found[key] = e
+	defer s.mu.Unlock()
+	key := fmt.Sprintf("%s at %v", kind, a.level)
+	if found, ok := s.found[key]; ok {
+		return found
 	}
-	s.mu.Unlock()
-	e.once.Do(func() {
-		gather(func(law int, format string, args ...any) {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			if len(e.found) < 20 {
-				e.found = append(e.found, finding{law, fmt.Sprintf(format, args...)})
-			}
-		})
+	var (
+		mu    sync.Mutex
+		found []finding
+	)
+	gather(func(law int, format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(found) < 20 {
+			found = append(found, finding{law, fmt.Sprintf(format, args...)})
+		}
 	})
-	return e.found
+	s.found[key] = found
+	return found
 }
 
 // report fails the case for each finding that breaks law.
