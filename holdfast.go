@@ -45,6 +45,12 @@
 //
 // Engines live in the folders under engine; package engine/all opens them by
 // name. This package imports nothing but the standard library.
+//
+// # For engines
+//
+// Programs do not need [NewReceipt], [CheckKey], [CheckRange], [FailedIterator],
+// [Options.WithDefaults], [Capabilities.ForReading] and [UnknownMetrics]: they are
+// for those who write an engine, which package enginetest then checks.
 package holdfast
 
 import (
@@ -66,11 +72,10 @@ const (
 // Engine is an open store of ordered keys. All methods may be called from many
 // goroutines at once.
 //
-// An engine owns its directory until Close returns: a second opener, in this
-// process or another, gets [ErrLocked]. The error of a failed Open names the directory, and nothing is left in a
-// directory that another program made. If the directory is removed, renamed or replaced while it is open, the engine
-// acknowledges nothing more at Power, does not touch what has the directory's name now, and is poisoned with
-// [ErrReplaced], at the latest by the next sync.
+// An engine owns its directory until Close returns: a second opener, in this process or another, gets [ErrLocked]. The
+// error of a failed Open names the directory, and nothing is left in a directory that another program made. If the
+// directory is removed, renamed or replaced while it is open, the engine acknowledges nothing more at Power, does not
+// touch what has the directory's name now, and is poisoned with [ErrReplaced], at the latest by the next sync.
 type Engine interface {
 	// Reader reads the latest visible state. A batch is visible at the latest
 	// when its receipt's Wait returns nil; some engines show it earlier.

@@ -120,7 +120,8 @@ func Verify(dir string) (*VerifyResult, error) {
 	}
 	opened, err := OpenDir("", dir, holdfast.Options{ReadOnly: true})
 	if errors.Is(err, holdfast.ErrCorrupt) {
-		return &VerifyResult{Engine: mark.Engine, Checked: "that it opens", Damage: []error{err}}, nil
+		return &VerifyResult{Engine: mark.Engine, Checksums: e.Describe().Checksums, Checked: "that it opens",
+			Damage: []error{err}}, nil
 	}
 	if err != nil {
 		return nil, err
