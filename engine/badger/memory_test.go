@@ -29,9 +29,7 @@ func BenchmarkMemory(b *testing.B) {
 			for range b.N {
 				debug.FreeOSMemory() // what others left
 				e, err := Open(b.TempDir(), holdfast.Options{MemoryBytes: minMemory})
-				if err != nil {
-					b.Fatal(err)
-				}
+				try(b, err)
 				stop, peaks := make(chan struct{}), make(chan [2]int64)
 				go func() {
 					tick := time.NewTicker(20 * time.Millisecond)
@@ -59,9 +57,7 @@ func BenchmarkMemory(b *testing.B) {
 						batch.Set(binary.BigEndian.AppendUint64(nil, keys.next()), value)
 						written += len(value)
 					}
-					if err := holdfast.Commit(e, &batch, holdfast.Process); err != nil {
-						b.Fatal(err)
-					}
+					try(b, holdfast.Commit(e, &batch, holdfast.Process))
 				}
 				close(stop)
 				peak := <-peaks

@@ -18,9 +18,7 @@ func TestOpenMem(t *testing.T) {
 	open := func() holdfast.Engine {
 		t.Helper()
 		e, err := OpenMem(fsys, dir, holdfast.Options{MemoryBytes: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return e
 	}
 	for round := range byte(4) {
@@ -33,9 +31,7 @@ func TestOpenMem(t *testing.T) {
 		}
 		var b holdfast.Batch
 		b.Set([]byte("round"), []byte{round})
-		if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
-			t.Fatal(err)
-		}
+		try(t, holdfast.Commit(e, &b, holdfast.Power))
 		if m := e.Metrics(); m.Files == 0 || m.DiskBytes == 0 {
 			t.Errorf("%d files, %d bytes", m.Files, m.DiskBytes)
 		}
@@ -45,9 +41,7 @@ func TestOpenMem(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := fsys.Remove(filepath.Join(dir, "MANIFEST")); err != nil {
-		t.Fatal(err)
-	}
+	try(t, fsys.Remove(filepath.Join(dir, "MANIFEST")))
 	if _, err := OpenMem(fsys, dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrCorrupt) {
 		t.Errorf("without its manifest: %v", err)
 	}

@@ -17,12 +17,17 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-func openFor(t *testing.T, dir string) holdfast.Engine {
+func try(t testing.TB, err error) {
 	t.Helper()
-	e, err := Open(dir, holdfast.Options{MemoryBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func openFor(t *testing.T, dir string) holdfast.Engine {
+	t.Helper()
+	e, err := Open(dir, holdfast.Options{MemoryBytes: 1 << 20})
+	try(t, err)
 	return e
 }
 
@@ -34,9 +39,7 @@ func contents(t *testing.T, r holdfast.Reader) map[string]string {
 	for it.Next() {
 		all[string(it.Key())] = string(it.Value())
 	}
-	if err := it.Err(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, it.Err())
 	return all
 }
 
@@ -49,9 +52,7 @@ func opened(t *testing.T, dir string) map[string]string {
 	}
 	e := openFor(t, dir)
 	all := contents(t, e)
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, e.Close())
 	return all
 }
 
@@ -123,9 +124,7 @@ func TestBackupWhileWriting(t *testing.T) {
 	if _, err := Backup(t.Context(), e, at); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("into a directory that is not empty: %v", err)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, e.Close())
 }
 
 // TestUnfinishedBackup: what an interrupted backup leaves cannot be taken for one.
@@ -135,16 +134,12 @@ func TestUnfinishedBackup(t *testing.T) {
 	defer e.Close()
 	var b holdfast.Batch
 	b.Set([]byte("k"), []byte("v"))
-	if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, holdfast.Power))
 	s := &peeking{t: t, Engine: e, dir: filepath.Join(dir, "copy")}
 	if _, err := Backup(t.Context(), s, s.dir); err != nil || !s.peeked {
 		t.Fatalf("it was read: %v; %v", s.peeked, err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "other.partial"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Mkdir(filepath.Join(dir, "other.partial"), 0o755))
 	if _, err := Backup(t.Context(), e, filepath.Join(dir, "other")); !errors.Is(err, holdfast.ErrBadOption) ||
 		!strings.Contains(err.Error(), "interrupted") {
 		t.Errorf("next to what an interrupted one left: %v", err)
@@ -210,9 +205,7 @@ func TestToolsRefuse(t *testing.T) {
 	if _, err := Inspect(db); err != nil {
 		t.Errorf("Inspect: %v", err)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, e.Close())
 	if _, err := Repair(t.Context(), db, dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("Repair into a full directory: %v", err)
 	}
@@ -228,9 +221,7 @@ func TestToolsRefuse(t *testing.T) {
 	if _, err := os.Stat(into); err == nil {
 		t.Error("a refused repair made something")
 	}
-	if err := os.Mkdir(into, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Mkdir(into, 0o755))
 	if r, err := Repair(t.Context(), db, into, holdfast.Options{}); err != nil || !r.Complete() {
 		t.Errorf("Repair into an empty directory: %v, %+v", err, r)
 	}
@@ -274,36 +265,24 @@ func TestDamagedBackup(t *testing.T) {
 	whole := contents(t, e)
 	copied := filepath.Join(dir, "copy")
 	_, err := Backup(t.Context(), e, copied)
-	if err := errors.Join(err, e.Close()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(err, e.Close()))
 	segs, err := filepath.Glob(filepath.Join(copied, "*.seg"))
 	if err != nil || len(segs) != 1 {
 		t.Fatal(segs, err)
 	}
 	data, err := os.ReadFile(segs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	bare := filepath.Join(dir, "bare") // without its manifest
-	if err := os.CopyFS(bare, os.DirFS(copied)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(bare, "MANIFEST")); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.CopyFS(bare, os.DirFS(copied)))
+	try(t, os.Remove(filepath.Join(bare, "MANIFEST")))
 	for off := 200; off < len(data)-100; off += len(data) / 20 {
 		flipped := bytes.Clone(data)
 		flipped[off] ^= 0x10
 		for _, at := range []string{copied, bare} {
-			if err := os.WriteFile(filepath.Join(at, filepath.Base(segs[0])), flipped, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.WriteFile(filepath.Join(at, filepath.Base(segs[0])), flipped, 0o644))
 			into := fmt.Sprint(at, "-fixed-", off)
 			r, err := Repair(t.Context(), at, into, holdfast.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			missing := int64(len(whole)) - r.Keys
 			if missing > 1 || at == copied && (r.Doubtful > 0 || r.LostKeys != missing || len(r.Unsure) > 0) {
 				t.Errorf("byte %d of %s flipped: %+v", off, at, r)

@@ -14,15 +14,11 @@ import (
 func bare(tb testing.TB) *lib.DB {
 	tb.Helper()
 	o, err := never.WithDefaults()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	options := settings(o, &engine{disk: newDisk(vfs.Default, "", here)})
 	options.FS, options.EventListener = vfs.Default, nil
 	db, err := lib.Open(filepath.Join(tb.TempDir(), "bare"), options)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	tb.Cleanup(func() {
 		if err := db.Close(); err != nil {
 			tb.Error(err)
@@ -34,9 +30,7 @@ func bare(tb testing.TB) *lib.DB {
 func adapted(tb testing.TB) holdfast.Engine {
 	tb.Helper()
 	e, err := Open(filepath.Join(tb.TempDir(), "adapted"), holdfast.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	tb.Cleanup(func() {
 		if err := e.Close(); err != nil {
 			tb.Error(err)
@@ -74,9 +68,7 @@ func TestAllocations(t *testing.T) {
 	db := bare(t)
 	of := func(f func() error) float64 {
 		return testing.AllocsPerRun(2000, func() {
-			if err := f(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, f())
 		})
 	}
 	alone := map[holdfast.Level]float64{
