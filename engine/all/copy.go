@@ -49,9 +49,6 @@ type CopyResult struct {
 // and values over the limits of the new engine, range keys of Pebble, negative or composite primary keys, names that
 // have the separator in them.
 func Copy(ctx context.Context, from, into string, o CopyOptions) (*CopyResult, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return nil, err
-	}
 	if o.Engine == "" {
 		o.Engine = Default
 	}

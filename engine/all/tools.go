@@ -341,9 +341,8 @@ func middle(lo, hi []byte) []byte {
 
 // Backup copies what e shows now to the new directory into, while writers to e go on. The copy is of the same
 // engine, holds one consistent state, and survives power loss when Backup returns. After an error, and the end of ctx
-// is one, into does not exist.
-// It returns how many keys were copied. ErrBadOption: e keeps nothing in a directory, or into is not empty or lies in
-// a directory that an engine made.
+// is one, into does not exist. It returns how many keys were copied. ErrBadOption: e keeps nothing in a directory, or
+// into is not empty or lies in a directory that an engine made.
 func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, err error) {
 	c := e.Capabilities()
 	entry, err := Lookup(c.Engine)

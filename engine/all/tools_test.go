@@ -286,19 +286,24 @@ func TestNewerFormat(t *testing.T) {
 	})
 }
 
-// TestToolsInterrupted: when the context has ended, a tool stops with its error and leaves nothing.
+// TestToolsInterrupted: when the context has ended, or there is none, a tool stops with an error and leaves nothing.
 func TestToolsInterrupted(t *testing.T) {
 	onDisk(t, func(t *testing.T, e all.Entry) {
 		at := t.TempDir()
 		dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
 		fill(t, e, dir, holdfast.Power)
-		ctx, stop := context.WithCancel(t.Context())
+		ended, stop := context.WithCancel(t.Context())
 		stop()
-		if _, err := all.Repair(ctx, dir, into); !errors.Is(err, context.Canceled) {
-			t.Errorf("Repair: %v", err)
-		}
-		if _, err := all.BackupDir(ctx, dir, into); !errors.Is(err, context.Canceled) {
-			t.Errorf("BackupDir: %v", err)
+		for _, c := range []struct{ ctx, want any }{{ended, context.Canceled}, {nil, holdfast.ErrBadOption}} {
+			ctx, _ := c.ctx.(context.Context)
+			_, repaired := all.Repair(ctx, dir, into)
+			_, backedUp := all.BackupDir(ctx, dir, into)
+			_, copied := all.Copy(ctx, dir, into, all.CopyOptions{})
+			for tool, err := range map[string]error{"Repair": repaired, "BackupDir": backedUp, "Copy": copied} {
+				if !errors.Is(err, c.want.(error)) {
+					t.Errorf("%s: %v, want %v", tool, err, c.want)
+				}
+			}
 		}
 		if left, err := os.ReadDir(at); err != nil || len(left) != 1 {
 			t.Errorf("left: %v, %v", left, err)

@@ -19,6 +19,9 @@ type Opener func(dir string) (holdfast.Engine, error)
 func Make(
 	ctx context.Context, op, dir string, open Opener, fill func(holdfast.Engine) (lost string, err error),
 ) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
 	return datadir.Make(op, dir, func(partial string) (lost string, err error) {
 		e, err := open(partial)
 		if err != nil {
