@@ -4,6 +4,7 @@ package enginetest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -462,7 +463,8 @@ func (t *mutant) here() error {
 	held, err := t.lock.Stat()
 	if found, e := os.Stat(t.lock.Name()); err == nil && (e != nil || !os.SameFile(held, found)) &&
 		t.flaw != "goes on in a replaced directory" {
-		err = &holdfast.Error{Op: "check", Engine: "mutant", Path: t.dir, Class: holdfast.ErrReplaced, Cause: e}
+		name := map[string]string{"says another name": "another"}[t.flaw]
+		err = &holdfast.Error{Op: "check", Engine: cmp.Or(name, "mutant"), Path: t.dir, Class: holdfast.ErrReplaced, Cause: e}
 	}
 	return err
 }
