@@ -38,7 +38,7 @@ func (c *copyCommand) run() int {
 	return fail(p.end())
 }
 
-func (c *copyCommand) copy(ctx context.Context) (*all.Copied, error) {
+func (c *copyCommand) copy(ctx context.Context) (*all.CopyResult, error) {
 	name, dir, o, err := parseDir(c.To)
 	if err != nil {
 		return nil, err

@@ -93,7 +93,7 @@ func (p *page) end() error {
 	return p.err
 }
 
-func printInspection(w io.Writer, in *all.Inspection) error {
+func printInspection(w io.Writer, in *all.InspectResult) error {
 	p := newPage(w)
 	p.line("directory\t%s", in.Dir)
 	p.line("engine\t%s, format %d", in.Engine, in.Format)
@@ -125,7 +125,7 @@ func printInspection(w io.Writer, in *all.Inspection) error {
 	return p.end()
 }
 
-func printLogtree(p *page, l *logtree.Inspection) {
+func printLogtree(p *page, l *logtree.InspectResult) {
 	p.line("database\t%s", l.Database)
 	if m := l.Manifest; m != nil {
 		p.line("manifest\tthe runs hold operations up to %d; the log follows from byte %d of segment %d (lsn %d); synced up "+
@@ -244,7 +244,7 @@ func (c *verifyCommand) run() int {
 }
 
 func (c *repairCommand) run() int {
-	r, err := untilSignal(func(ctx context.Context) (*all.Repaired, error) { return all.Repair(ctx, c.Dir, c.Into) })
+	r, err := untilSignal(func(ctx context.Context) (*all.RepairResult, error) { return all.Repair(ctx, c.Dir, c.Into) })
 	if err != nil {
 		return failTool(err)
 	}

@@ -51,7 +51,7 @@ func TestToolCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 		run(exitOK, "engine", "inspect", path(engine))
-		var in all.Inspection
+		var in all.InspectResult
 		if err := json.Unmarshal([]byte(run(exitOK, "", "inspect", path(engine), "--json")), &in); err != nil ||
 			in.Engine != engine || in.Files == 0 {
 			t.Errorf("JSON: %v, %+v", err, in)

@@ -85,7 +85,8 @@ func TestCopyFilesRefuses(t *testing.T) {
 		if err := errors.Join(os.Mkdir(from, 0o755), os.Symlink(link, filepath.Join(from, "link"))); err != nil {
 			t.Fatal(err)
 		}
-		if err := datadir.CopyFiles(t.Context(), from, filepath.Join(at, "to-"+name)); err == nil || !strings.Contains(err.Error(), filepath.Join(from, "link")) {
+		err := datadir.CopyFiles(t.Context(), from, filepath.Join(at, "to-"+name))
+		if err == nil || !strings.Contains(err.Error(), filepath.Join(from, "link")) {
 			t.Errorf("a link to %s: %v", name, err)
 		}
 	}
@@ -98,7 +99,8 @@ func TestCopyFilesRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := datadir.CopyFiles(t.Context(), from, filepath.Join(at, "to-s")); err == nil || !strings.Contains(err.Error(), filepath.Join(from, "socket")) {
+	err = datadir.CopyFiles(t.Context(), from, filepath.Join(at, "to-s"))
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(from, "socket")) {
 		t.Errorf("a socket: %v", err)
 	}
 }
