@@ -87,7 +87,7 @@ func Import(ctx context.Context, path string, eng holdfast.Engine, o Options) (_
 	if err := im.prepare(); err != nil {
 		return nil, err
 	}
-	for _, do := range []func() error{im.openSource, im.check, im.copy, im.verify, im.store.Close, im.finish} {
+	for _, do := range []func() error{im.openSource, im.copy, im.verify, im.store.Close, im.finish} {
 		if err = do(); err != nil {
 			_ = im.store.Close() // it may be closed
 			err = join(err, im.remove())
@@ -225,9 +225,6 @@ func (im *importer) walk(phase string, do func(*raft.Log) error) error {
 		return p(1, size(log)+256)
 	})
 }
-
-// check reads the whole source once, before anything of it is stored.
-func (im *importer) check() error { return im.walk("check", func(*raft.Log) error { return nil }) }
 
 // copy stores the entries and the stable keys.
 func (im *importer) copy() error {
