@@ -76,15 +76,16 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*Copied, error
 	err = enginecopy.Make(ctx, "copy", into, open, func(to holdfast.Engine) (lost string, err error) {
 		defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 		defer func() {
-			if errors.Is(err, holdfast.ErrCorrupt) {
-				err = sourceDamage{err, scratch, from}
+			var e *holdfast.Error
+			if errors.As(err, &e) && e.Class != nil {
+				err = sourceError{err, scratch, from}
 			}
 		}()
 		s, err := c.open(ctx, from, scratch, o)
 		if err != nil {
 			return "", err
 		}
-		err = opFor("copy", c.fill(ctx, to, s.walk))
+		err = opFor("copy", c.fill(ctx, to, s))
 		if closed := s.close(); err == nil {
 			err = closed
 		}
@@ -103,6 +104,8 @@ type source struct {
 	close func() error
 	notes func() []string
 	lost  string
+	// named is set where keys begin with the name of a bucket or table, which CopyOptions.Only leaves out.
+	named bool
 }
 
 func (c *Copied) open(ctx context.Context, from, scratch string, o CopyOptions) (*source, error) {
@@ -126,7 +129,8 @@ func (c *Copied) open(ctx context.Context, from, scratch string, o CopyOptions) 
 			return nil, opFor("copy", err)
 		}
 		c.Source = b.Kind
-		return &source{walk: b.Walk, close: b.Close, notes: func() []string { return b.Notes }}, nil
+		return &source{walk: b.Walk, close: b.Close, notes: func() []string { return b.Notes },
+			named: file && o.Only == ""}, nil
 	}
 	if o.Only != "" || o.Separator != 0 {
 		return nil, &holdfast.Error{Op: "copy", Engine: mark.Engine, Path: from, Class: holdfast.ErrBadOption,
@@ -172,15 +176,15 @@ func isFile(path string) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
-// sourceDamage is an error about damage in the copy of a source, which will be gone, with the source's own path.
-type sourceDamage struct {
+// sourceError is an error about what is in the copy of a source, which will be gone, with the source's own path.
+type sourceError struct {
 	error
 	scratch, from string
 }
 
-func (d sourceDamage) Error() string { return strings.ReplaceAll(d.error.Error(), d.scratch, d.from) }
+func (e sourceError) Error() string { return strings.ReplaceAll(e.error.Error(), e.scratch, e.from) }
 
-func (d sourceDamage) Unwrap() error { return d.error }
+func (e sourceError) Unwrap() error { return e.error }
 
 // opFor names the operation that an error is about.
 func opFor(op string, err error) error {
@@ -194,12 +198,11 @@ func opFor(op string, err error) error {
 const pollEvery = 256
 
 // fill writes every key to a new engine and compares what is there then.
-func (c *Copied) fill(ctx context.Context, to holdfast.Engine,
-	walk func(each func(key, value []byte) error) error) error {
+func (c *Copied) fill(ctx context.Context, to holdfast.Engine, s *source) error {
 	limits := to.Capabilities()
 	n := 0
 	polled := func(each func(key, value []byte) error) error {
-		return walk(func(key, value []byte) error {
+		return s.walk(func(key, value []byte) error {
 			if n++; n%pollEvery == 0 && ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -208,7 +211,7 @@ func (c *Copied) fill(ctx context.Context, to holdfast.Engine,
 	}
 	w := enginecopy.NewWriter(to)
 	if err := polled(func(key, value []byte) error {
-		if err := fits(limits, key, value); err != nil {
+		if err := fits(limits, key, value, s.named); err != nil {
 			return err
 		}
 		return w.Set(key, value)
@@ -253,11 +256,15 @@ func (c *Copied) fill(ctx context.Context, to holdfast.Engine,
 	return nil
 }
 
-// fits refuses a key or value over the limits of an engine.
-func fits(limits holdfast.Capabilities, key, value []byte) error {
+// fits refuses a key or value over the limits of an engine. named is that of its source.
+func fits(limits holdfast.Capabilities, key, value []byte, named bool) error {
+	remedy := "change it in the source"
+	if named {
+		remedy += ", or copy its bucket or table alone (--only), without the name before its keys"
+	}
 	refuse := func(class error, detail string, args ...any) error {
 		return &holdfast.Error{Op: "copy", Engine: limits.Engine, Class: class,
-			Detail: fmt.Sprintf("key %.40q ", key) + fmt.Sprintf(detail, args...), Remedy: "change it in the source"}
+			Detail: fmt.Sprintf("key %.40q ", key) + fmt.Sprintf(detail, args...), Remedy: remedy}
 	}
 	switch {
 	case len(key) == 0:

@@ -100,6 +100,12 @@ func TestMakeInPlace(t *testing.T) {
 	if err := datadir.Make("copy", dangling, fill); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("through a link to nothing: %v", err)
 	}
+	t.Chdir(dir)
+	if err := datadir.Make("copy", ".", fill); !errors.Is(err, holdfast.ErrBadOption) ||
+		!strings.Contains(err.Error(), "working directory") {
+		t.Errorf("the working directory: %v", err)
+	}
+	t.Chdir(at)
 	if err := datadir.Make("copy", link, fill); err != nil {
 		t.Fatal(err)
 	}
