@@ -109,8 +109,8 @@ func Make(op, dir string, fill func(partial string) (lost string, err error)) (e
 	return nil
 }
 
-// Scratch returns where a tool that makes dir puts a copy of its source meanwhile: DIR.source. ErrBadOption: that is there
-// already. op is for the errors.
+// Scratch returns where a tool that makes dir puts a copy of its source meanwhile: DIR.source. ErrBadOption: that is
+// there already. op is for the errors.
 func Scratch(op, dir string) (string, error) {
 	dir, err := filepath.Abs(dir) // without a slash at its end, behind which the name would be one in dir
 	if err != nil {

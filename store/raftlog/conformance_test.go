@@ -154,7 +154,8 @@ func testOverwrite(t *testing.T, tg *target, o raftlog.Options) {
 	store(t, s, entries(10, 12, 4)...)
 	store(t, s, entry(3, 5))
 	store(t, s, entry(15, 6), entry(13, 6), entry(2, 6))
-	want := []*raft.Log{entry(2, 6), entry(3, 5), entry(5, 1), entry(6, 1), entry(7, 3), entry(8, 1), entry(9, 2), entry(10, 4), entry(11, 4), entry(12, 4), entry(13, 6), entry(15, 6)}
+	want := []*raft.Log{entry(2, 6), entry(3, 5), entry(5, 1), entry(6, 1), entry(7, 3), entry(8, 1), entry(9, 2),
+		entry(10, 4), entry(11, 4), entry(12, 4), entry(13, 6), entry(15, 6)}
 	wantLog(t, s, want...)
 	s = again(t, tg, o, s)
 	wantLog(t, s, want...)
@@ -540,8 +541,10 @@ func TestBadInput(t *testing.T) {
 		{s.StoreLogs([]*raft.Log{entry(2, 1), nil}), holdfast.ErrBadOption, "entry 1 of the call is nil"},
 		{s.StoreLogs([]*raft.Log{entry(2, 1), entry(math.MaxUint64, 1)}), holdfast.ErrBadOption, "18446744073709551615"},
 		{s.GetLog(1, nil), holdfast.ErrBadOption, "entry 1"},
-		{s.StoreLogs([]*raft.Log{entry(2, 1), {Index: 3, Data: make([]byte, holdfast.MaxValueSize)}}), holdfast.ErrTooLarge, "entry 3 takes 67108871 bytes, the limit is 67108864"},
-		{s.Set([]byte("key"), make([]byte, holdfast.MaxValueSize)), holdfast.ErrTooLarge, "67108869 bytes, the limit is 67108864"},
+		{s.StoreLogs([]*raft.Log{entry(2, 1), {Index: 3, Data: make([]byte, holdfast.MaxValueSize)}}), holdfast.ErrTooLarge,
+			"entry 3 takes 67108871 bytes, the limit is 67108864"},
+		{s.Set([]byte("key"), make([]byte, holdfast.MaxValueSize)), holdfast.ErrTooLarge,
+			"67108869 bytes, the limit is 67108864"},
 		{s.Set(make([]byte, holdfast.MaxKeySize), nil), holdfast.ErrBadKey, "16387 bytes, the limit is 16384"},
 	} {
 		wantError(t, c.err, c.class)
@@ -566,7 +569,8 @@ func TestWarning(t *testing.T) {
 		s := openStore(t, tg.Engine, raftlog.Options{Level: tg.Level, Logger: slog.New(slog.NewTextHandler(&said, nil))})
 		store(t, s, &raft.Log{Index: 1})
 		closeStore(t, s)
-		if want := map[bool]int{false: 1}[tg.Level == holdfast.Power]; strings.Count(said.String(), "level=WARN") != want || strings.Count(said.String(), "unsafe for votes") != want {
+		want := map[bool]int{false: 1}[tg.Level == holdfast.Power]
+		if strings.Count(said.String(), "level=WARN") != want || strings.Count(said.String(), "unsafe for votes") != want {
 			t.Errorf("%q", said.String())
 		}
 	})

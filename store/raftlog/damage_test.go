@@ -148,7 +148,8 @@ func TestDamagedFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(name, bytes.ReplaceAll(b, needle, []byte("the noodle in the haystack")), info.Mode()); err != nil {
+			b = bytes.ReplaceAll(b, needle, []byte("the noodle in the haystack"))
+			if err := os.WriteFile(name, b, info.Mode()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -49,11 +49,13 @@ func TestExamine(t *testing.T) {
 	b.Set(keys.Log(nil, 6), []byte("damaged"))
 	b.Set(keys.Stable(nil, []byte("CurrentTerm")), []byte("damaged"))
 	dead := format.Span{Lo: 14, Hi: 16}
-	b.Set(keys.Meta(), format.AppendMeta(nil, keys.Meta(), format.Meta{Entries: true, First: 4, Dead: []format.Span{dead}}))
+	meta := format.Meta{Entries: true, First: 4, Dead: []format.Span{dead}}
+	b.Set(keys.Meta(), format.AppendMeta(nil, keys.Meta(), meta))
 	if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
 		t.Fatal(err)
 	}
-	want := raftlog.Report{Name: "node", First: 5, Last: 20, Entries: 10, Stable: 1, Gaps: []raftlog.Missing{{4, 4}, {9, 11}, {14, 16}},
+	want := raftlog.Report{Name: "node", First: 5, Last: 20, Entries: 10, Stable: 1,
+		Gaps:    []raftlog.Missing{{4, 4}, {9, 11}, {14, 16}},
 		Damaged: []string{`entry 6 of raft store "node"`, `stable value "CurrentTerm" of raft store "node"`}}
 	examined(want)
 	b.Reset()

@@ -60,7 +60,8 @@ func memStore(t testing.TB, o raftlog.Options) *raftlog.Store {
 
 // entry is the entry at index in term: all of it follows from them.
 func entry(index, term uint64) *raft.Log {
-	log := &raft.Log{Index: index, Term: term, Type: raft.LogType(index % 6), Data: fmt.Appendf(nil, "data of %d in %d", index, term)}
+	log := &raft.Log{Index: index, Term: term, Type: raft.LogType(index % 6),
+		Data: fmt.Appendf(nil, "data of %d in %d", index, term)}
 	if index%3 == 0 {
 		log.Extensions = fmt.Appendf(nil, "extensions of %d", index)
 	}

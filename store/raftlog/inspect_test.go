@@ -39,7 +39,8 @@ func TestForeignKeys(t *testing.T) {
 		t.Errorf("%q, want %q; %v", names, want, err)
 	}
 	_, err = raftlog.Inspect(e, "zz", false)
-	if !errors.Is(err, holdfast.ErrNotFound) || !strings.Contains(err.Error(), `"zz" is not there; the engine has the stores ["" "b" "nnn`) {
+	if !errors.Is(err, holdfast.ErrNotFound) ||
+		!strings.Contains(err.Error(), `"zz" is not there; the engine has the stores ["" "b" "nnn`) {
 		t.Error(err)
 	}
 }
@@ -61,7 +62,8 @@ func TestUnfinishedImport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // refused once, refused again
-		if _, err := raftlog.Open(e, o); !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "an import into it was not finished") {
+		if _, err := raftlog.Open(e, o); !errors.Is(err, holdfast.ErrCorrupt) ||
+			!strings.Contains(err.Error(), "an import into it was not finished") {
 			t.Error(err)
 		}
 	}
