@@ -51,9 +51,9 @@ func misbehaving() []all.Entry {
 		}
 	}
 	return []all.Entry{
-		{Name: "liar", Describe: describe("liar", holdfast.Memory),
+		{Name: "mutant", Describe: describe("mutant", holdfast.Memory),
 			Open: func(string, holdfast.Options) (holdfast.Engine, error) {
-				return &liar{Engine: mem.New()}, nil
+				return &mutant{Engine: mem.New()}, nil
 			}},
 		{Name: "crasher", Describe: describe("crasher", holdfast.Power),
 			Open: func(string, holdfast.Options) (holdfast.Engine, error) {
@@ -79,13 +79,13 @@ func misbehaving() []all.Entry {
 	}
 }
 
-// liar acknowledges every batch, and loses some.
-type liar struct {
+// mutant acknowledges every batch, and loses some.
+type mutant struct {
 	holdfast.Engine
 	applied int
 }
 
-func (l *liar) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+func (l *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if l.applied++; l.applied%7 == 0 {
 		return holdfast.Receipt{}, nil
 	}
@@ -262,9 +262,9 @@ func TestWrongUse(t *testing.T) {
 // TestLyingEngineExitsWithTwo: a result that fails verification is void, its engine is not ranked,
 // and the others are.
 func TestLyingEngineExitsWithTwo(t *testing.T) {
-	cmd := holdfastCommand(t, with(short, "--engines", "mem,liar", "--json", "-")...)
+	cmd := holdfastCommand(t, with(short, "--engines", "mem,mutant", "--json", "-")...)
 	status, out, stderr := result(t, cmd)
-	if status != exitWrong || !strings.Contains(stderr, "VOID") || !strings.Contains(stderr, "liar") {
+	if status != exitWrong || !strings.Contains(stderr, "VOID") || !strings.Contains(stderr, "mutant") {
 		t.Fatalf("status %d\n%s", status, stderr)
 	}
 	var report bench.Report
@@ -272,7 +272,7 @@ func TestLyingEngineExitsWithTwo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range report.Results {
-		if r.Verified != (r.Engine != "liar") || r.Verified != (r.Error == "") {
+		if r.Verified != (r.Engine != "mutant") || r.Verified != (r.Error == "") {
 			t.Errorf("%s: verified %v, error %q", r.Engine, r.Verified, r.Error)
 		}
 	}
@@ -280,7 +280,7 @@ func TestLyingEngineExitsWithTwo(t *testing.T) {
 	for _, s := range report.Summary {
 		ranked[s.Engine] = true
 	}
-	if ranked["liar"] || !ranked["mem"] {
+	if ranked["mutant"] || !ranked["mem"] {
 		t.Errorf("ranked: %v", ranked)
 	}
 	checkEmpty(t, cmd.Dir)
@@ -307,7 +307,7 @@ func TestFullDiskVoidsItsRow(t *testing.T) {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}
 	checkEmpty(t, cmd.Dir)
-	cmd = holdfastCommand(t, with(short, "--engines", "liar,full")...)
+	cmd = holdfastCommand(t, with(short, "--engines", "mutant,full")...)
 	if status, out, stderr := result(t, cmd); status != exitWrong {
 		t.Errorf("with one that lies: status %d\n%s%s", status, out, stderr)
 	}

@@ -166,7 +166,7 @@ func TestEarlyEndKeepsWhatWasMeasured(t *testing.T) {
 	}
 }
 
-// TestKilledParentTakesItsChildAlong, which nobody can do for the directory: its name says whose it was.
+// TestKilledParentTakesItsChildAlong, which no process can do for the directory: its name says whose it was.
 func TestKilledParentTakesItsChildAlong(t *testing.T) {
 	cmd := holdfastCommand(t, with(short, "--engines", "sleeper")...)
 	if err := cmd.Start(); err != nil {

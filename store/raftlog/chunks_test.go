@@ -96,7 +96,7 @@ func TestOthersComeBetweenChunks(t *testing.T) {
 				}
 				left := 0
 				lo, hi := []byte("r\x00l"), []byte("r\x00m")
-				// which returns when all of it is gone, whoever of the two removes it
+				// which returns when all of it is gone, whichever of the two removes it
 				if left = storetest.Keys(st, holdfast.Range{Lo: lo, Hi: hi}); left < 5*chunks.Keys && name != "more of the same" {
 					t.Fatalf("%d keys were left when the call had come through, after %d receipts", left, released)
 				}
@@ -284,7 +284,7 @@ func TestChunksBesideEverything(t *testing.T) {
 			b.Native = false
 			s := openStore(t, b, inMemory)
 			s.SmallChunks(3)
-			// Whoever deletes says so before, under mu, and leaves at least 20 entries. The terms only grow, from one
+			// A deletion is announced before it begins, under mu, and leaves at least 20 entries. The terms only grow, from one
 			// deletion of the end to the next.
 			var mu sync.Mutex
 			var first, last, term, reads atomic.Uint64

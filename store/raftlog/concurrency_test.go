@@ -83,7 +83,7 @@ func (b *busy) durable(name string) error {
 	return nil
 }
 
-// TestNothingIsSeenTooEarly writes from several goroutines, deletes and overwrites beside them, and
+// TestNothingIsSeenTooEarly writes from several goroutines, deletes and overwrites meanwhile, and
 // checks of everything that readers see that it is durable.
 func TestNothingIsSeenTooEarly(t *testing.T) {
 	for _, late := range []bool{false, true} {

@@ -146,7 +146,7 @@ func (s *script) resume(m *model, acked uint64, st *raftlog.Store) error {
 	return nil
 }
 
-// child runs a script and votes beside it, reads what it has written, and tells its parent what was
+// child runs a script and votes at the same time, reads what it has written, and tells its parent what was
 // acknowledged, one line each:
 //
 //	o NUMBER   the operation

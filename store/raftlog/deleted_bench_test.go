@@ -66,7 +66,7 @@ func BenchmarkStoreWhileWiping(b *testing.B) {
 					store(b, s, batchOf(at, 1)...)
 					b.StopTimer()
 					longest = max(longest, time.Since(began))
-					for next := at + 1; len(wiped) == 0; next++ { // and on, beside the removal
+					for next := at + 1; len(wiped) == 0; next++ { // and on, during the removal
 						began := time.Now()
 						store(b, s, batchOf(next, 1)...)
 						longest = max(longest, time.Since(began))

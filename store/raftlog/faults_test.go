@@ -62,7 +62,7 @@ func TestAppendIsShownWhenDurable(t *testing.T) {
 	})
 }
 
-// Whoever asks for an entry that is being overwritten waits until that is settled; other entries are
+// A read of an entry that is being overwritten waits until that is settled; other entries are
 // read meanwhile, and appended.
 func TestOverwriteIsShownWhenDurable(t *testing.T) {
 	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
@@ -205,7 +205,7 @@ func TestDeletionOfWhatIsUnderWay(t *testing.T) {
 }
 
 // A stable value is shown when it is durable. What it replaces is shown until then, or, if it is not
-// in memory, whoever asks waits.
+// in memory, readers wait.
 func TestStableIsShownWhenDurable(t *testing.T) {
 	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openStore(t, st, inMemory)
@@ -266,7 +266,7 @@ func TestStableOrder(t *testing.T) {
 }
 
 // After a failed Wait nothing of it, or of what comes later, is shown or acknowledged; what was
-// durable can still be read, but what was being replaced, of which nobody knows what is there; all
+// durable can still be read, but what was being replaced, of which it is not known what is there; all
 // later writes are told the cause.
 func TestFailedWait(t *testing.T) {
 	cause := errors.New("input/output error")

@@ -94,7 +94,7 @@ func remove(t testing.TB, s *raftlog.Store, min, max uint64) {
 	}
 }
 
-// same tells in what two entries differ.
+// same returns an error that names in what two entries differ.
 func same(got, want *raft.Log) error {
 	g, w := *got, *want
 	g.AppendedAt, w.AppendedAt = time.Time{}, time.Time{}

@@ -182,7 +182,7 @@ func (c *cluster) lively() bool {
 	return len(c.leaders) > 1 && c.reads > 0
 }
 
-// likely returns who led last, or otherwise if nobody did.
+// likely returns the node that led last, or otherwise if there was none.
 func (c *cluster) likely(otherwise string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

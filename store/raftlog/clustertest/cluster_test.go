@@ -133,8 +133,8 @@ func (c *cluster) must() {
 // wedged reports whether a node has ended as hashicorp/raft's issue 697 tells: it was sent a snapshot that is older
 // than the end of its log, empties a monotonic store, as it does after every snapshot, goes on from the old end all the
 // same, and panics when it then applies an entry that it has deleted itself. Raft does not do this with a store that
-// does not say that it is monotonic. A store that has lost the entry would look the same but for what it holds: then there are
-// entries before it, or it is there. It is called with mu held.
+// does not say that it is monotonic. A store that has lost the entry would look the same but for what it holds: then
+// there are entries before it, or it is there. It is called with mu held.
 func (c *cluster) wedged() bool {
 	if !c.cfg.Monotonic || !errors.Is(c.failed, errEnded) {
 		return false
@@ -177,7 +177,7 @@ func (c *cluster) begins(id string) (_ uint64, err error) {
 	return logs.FirstIndex()
 }
 
-// errEnded: a node ended that nobody had ended.
+// errEnded: a node ended that the test had not ended.
 var errEnded = errors.New("ended by itself")
 
 // start starts a node that is not running and waits until it is up, or has ended.
@@ -440,11 +440,11 @@ func (c *cluster) settle() uint64 {
 	return 0
 }
 
-// client appends and reads through whoever leads until done is closed, and returns what it saw.
+// client appends and reads through the leader until done is closed, and returns what it saw.
 func (c *cluster) client(number int, seed uint64, done <-chan struct{}) (history []op) {
 	r := rand.New(rand.NewPCG(seed, uint64(number)))
 	leader := members[r.IntN(3)]
-	// A client is patient, or it turns to another node while the one it has asked stands still.
+	// A client waits long, or it turns to another node while the one it has asked is paused.
 	waits := func() time.Duration { return time.Duration(100+r.IntN(1000)) * time.Millisecond }
 	now := func() int64 { return int64(time.Since(c.began)) }
 	follow := func(hint string) {

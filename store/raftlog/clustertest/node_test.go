@@ -202,8 +202,8 @@ func (n *node) watch() {
 	}
 }
 
-// patience is how long raft may take to begin with a request.
-const patience = 5 * time.Second
+// requestTimeout is how long raft may take to begin with a request.
+const requestTimeout = 5 * time.Second
 
 func (n *node) serve(q request) {
 	r, err := n.answer(q)
@@ -223,7 +223,7 @@ func (n *node) serve(q request) {
 func (n *node) answer(q request) (reply, error) {
 	switch q.Op {
 	case "append":
-		f := n.raft.Apply([]byte(q.ID), patience)
+		f := n.raft.Apply([]byte(q.ID), requestTimeout)
 		if err := f.Error(); err != nil {
 			return reply{}, err
 		}
@@ -254,7 +254,7 @@ func (n *node) read(q request) (reply, error) {
 			return reply{}, err
 		}
 	} else {
-		if err := n.raft.Barrier(patience).Error(); err != nil {
+		if err := n.raft.Barrier(requestTimeout).Error(); err != nil {
 			return reply{}, err
 		}
 		if n.raft.CurrentTerm() == term {

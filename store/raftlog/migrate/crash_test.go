@@ -198,21 +198,21 @@ func TestWrongCopies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := memory(t, vfs.NewMem())
 			small(t, 1000)
-			_, err := Import(t.Context(), path, &liar{Engine: e, change: change}, Options{})
+			_, err := Import(t.Context(), path, &mutant{Engine: e, change: change}, Options{})
 			wantError(t, err, holdfast.ErrCorrupt)
 			wantNothing(t, e)
 		})
 	}
 }
 
-// liar changes what is set.
-type liar struct {
+// mutant changes what is set.
+type mutant struct {
 	holdfast.Engine
 	n      int
 	change func(op holdfast.Op, n int, b *holdfast.Batch)
 }
 
-func (l *liar) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+func (l *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	var other holdfast.Batch
 	for op := range b.Ops() {
 		switch op.Kind {

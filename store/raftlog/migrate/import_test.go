@@ -122,8 +122,8 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestImportBeside imports beside another store, and reopens the engine.
-func TestImportBeside(t *testing.T) {
+// TestImportWithOthers imports into an engine that has other stores, and reopens it.
+func TestImportWithOthers(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	list := logs(rnd, 5, 120)
 	path := makeWAL(t, 8<<10, func(to both) {
@@ -343,11 +343,11 @@ func TestKinds(t *testing.T) {
 
 // TestLocked: what is open elsewhere is refused at once, and is free again after an import.
 func TestLocked(t *testing.T) {
-	sources(t, func(t *testing.T, kind string, make func(func(both)) string) {
+	sources(t, func(t *testing.T, kind string, makeSource func(func(both)) string) {
 		rnd := rand.New(rand.NewPCG(4, 4))
 		e := memory(t, vfs.NewMem())
 		list := logs(rnd, 1, 30)
-		path := make(func(to both) {
+		path := makeSource(func(to both) {
 			store(t, rnd, to, list)
 			votes(t, to, 10)
 		})
@@ -360,10 +360,11 @@ func TestLocked(t *testing.T) {
 			return db
 		}
 		held := open()
-		done := beside(func() error {
+		done := make(chan error, 1)
+		go func() {
 			_, err := Import(t.Context(), path, e, Options{})
-			return err
-		})
+			done <- err
+		}()
 		select {
 		case err := <-done:
 			wantError(t, err, holdfast.ErrLocked)
@@ -377,13 +378,6 @@ func TestLocked(t *testing.T) {
 		want(t, e, "", list, map[string]any{currentTerm: uint64(10), lastVoteTerm: uint64(9), lastVoteCand: "10.0.0.7"})
 		ok(t, open().Close())
 	})
-}
-
-// beside runs f beside the test.
-func beside(f func() error) chan error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	return done
 }
 
 // TestTargets: only a store that is not there, or empty, at Power.

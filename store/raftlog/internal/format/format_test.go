@@ -56,7 +56,7 @@ func TestLog(t *testing.T) {
 			t.Errorf("entry %d: %d bytes, announced %d", i, len(value), size)
 		}
 		if over := len(value) - len(want.Extensions) - len(want.Data); over > format.MaxHeader {
-			t.Errorf("entry %d: %d bytes beside the payload, announced %d at most", i, over, format.MaxHeader)
+			t.Errorf("entry %d: %d bytes in addition to the payload, announced %d at most", i, over, format.MaxHeader)
 		}
 		var got raft.Log
 		if !format.DecodeLog(key, value, at, &got) {
