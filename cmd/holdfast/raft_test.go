@@ -20,9 +20,10 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
-func try(t *testing.T, err error) {
-	t.Helper()
+// try ends the test with err, unless it is nil.
+func try(t testing.TB, err error) {
 	if err != nil {
+		t.Helper()
 		t.Fatal(err)
 	}
 }

@@ -423,13 +423,9 @@ func TestDeleteDamaged(t *testing.T) {
 				t.Fatalf("%d is damaged: DeleteRange(%d, %d): %v", damaged, span[0], span[1], err)
 			}
 			first, err := s.FirstIndex()
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			last, err := s.LastIndex()
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			closeStore(t, s)
 			s = openStore(t, eng, inMemory)
 			wantBounds(t, s, first, last)

@@ -384,16 +384,12 @@ func TestSlowGetBesideSet(t *testing.T) {
 	eng := &parked{fakeEngine: st, park: make(chan chan struct{}, 1), free: make(chan struct{})}
 	open := func() *raftlog.Store {
 		s, err := raftlog.Open(eng, raftlog.Options{Level: holdfast.Memory})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return s
 	}
 	s := open()
 	set(t, s, "vote", "old")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Close())
 	s = open() // without the value in memory
 	st.Hold()
 	done, got := make(chan error), make(chan error)
@@ -407,17 +403,11 @@ func TestSlowGetBesideSet(t *testing.T) {
 	}()
 	<-read
 	st.Release(-1)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	try(t, <-done)
 	close(eng.free)
-	if err := <-got; err != nil {
-		t.Fatal(err)
-	}
+	try(t, <-got)
 	if v, err := s.Get([]byte("vote")); err != nil || string(v) != "new" {
 		t.Fatalf("after Set returned, Get says %q, %v", v, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Close())
 }

@@ -31,9 +31,7 @@ func TestConformance(t *testing.T) {
 		{"EngineGone", testEngineGone},
 	}
 	text, err := os.ReadFile("testdata/conformance.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, script := range strings.Split(string(text), "\n== ")[1:] {
 		name, lines, _ := strings.Cut(script, "\n")
 		name, _, _ = strings.Cut(name, ":")
@@ -130,9 +128,7 @@ func parseIndex(t *testing.T, arg string) uint64 {
 		return math.MaxUint64
 	}
 	n, err := strconv.ParseUint(arg, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return n
 }
 
@@ -174,16 +170,12 @@ func testFields(t *testing.T, tg *target, o raftlog.Options) {
 	}
 	zone := entry(100, 1)
 	zone.AppendedAt = zone.AppendedAt.In(time.FixedZone("far", 5*3600))
-	if err := s.StoreLog(zone); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.StoreLog(zone))
 	wantEntry(t, s, zone)
 
 	// What GetLog sets is the caller's.
 	var log raft.Log
-	if err := s.GetLog(6, &log); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.GetLog(6, &log))
 	_ = append(log.Extensions, 1)
 	for i := range log.Data {
 		log.Data[i], log.Extensions[i] = 9, 9
@@ -213,12 +205,8 @@ func testStable(t *testing.T, tg *target, o raftlog.Options) {
 	set(t, s, "CurrentTerm", "second")
 	set(t, s, "", "of the empty key")
 	set(t, s, "\x00", "")
-	if err := s.Set(nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.SetUint64([]byte("LastVoteTerm"), 1<<63+5); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Set(nil, nil))
+	try(t, s.SetUint64([]byte("LastVoteTerm"), 1<<63+5))
 	large := strings.Repeat("large", 100_000)
 	set(t, s, "large", large)
 	for range 3 {
@@ -238,15 +226,11 @@ func testStable(t *testing.T, tg *target, o raftlog.Options) {
 		}
 		// What Get returns is the caller's, and what Set is given stays so.
 		v, err := s.Get([]byte("CurrentTerm"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		v[0] = 'x'
 		wantStable(t, s, "CurrentTerm", "second")
 		mine := []byte("mine")
-		if err := s.Set([]byte("large"), mine); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Set([]byte("large"), mine))
 		mine[0] = 'x'
 		wantStable(t, s, "large", "mine")
 		set(t, s, "large", large)
@@ -310,9 +294,7 @@ func testReopen(t *testing.T, tg *target, o raftlog.Options) {
 			remove(t, s, 0, want[3].Index)
 			want = want[4:]
 		}
-		if err := s.SetUint64([]byte("CurrentTerm"), round); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.SetUint64([]byte("CurrentTerm"), round))
 		s = again(t, tg, o, s)
 		wantLog(t, s, want...)
 		if v, err := s.GetUint64([]byte("CurrentTerm")); err != nil || v != round {
@@ -419,9 +401,7 @@ func TestDefaultLevel(t *testing.T) {
 // their places.
 func TestStagedGoesDownWithTheLog(t *testing.T) {
 	s, err := raftlog.Open(mem.New(), raftlog.Options{Level: holdfast.Memory})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	entries := func(term uint64, from, to uint64) (list []*raft.Log) {
 		for i := from; i <= to; i++ {
 			list = append(list, &raft.Log{Index: i, Term: term})
@@ -430,9 +410,7 @@ func TestStagedGoesDownWithTheLog(t *testing.T) {
 	}
 	ok := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 	}
 	ok(s.StoreLogs(entries(1, 1, 10)))
 	stageCommit(t, s, 12) // ahead of the log

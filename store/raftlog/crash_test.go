@@ -230,9 +230,7 @@ func checkKilled(t *testing.T, tg *target, sc script, m *model, acked, voted uin
 	defer tg.Close(t)
 	s := openStore(t, tg.Engine, raftlog.Options{Level: tg.Level})
 	defer closeStore(t, s)
-	if err := sc.resume(m, acked, s); err != nil {
-		t.Fatal(err)
-	}
+	try(t, sc.resume(m, acked, s))
 	voter := openStore(t, tg.Engine, raftlog.Options{Level: tg.Level, Name: "voter"})
 	defer closeStore(t, voter)
 	vote, err := voter.GetUint64([]byte("LastVoteTerm"))
@@ -263,9 +261,7 @@ func crashImage(t *testing.T, seed uint64, level holdfast.Level) {
 	fs := vfs.NewMem()
 	open := func() holdfast.Engine {
 		eng, err := logtree.OpenMem(fs, "db", holdfast.Options{SyncEvery: -1, MemoryBytes: 4 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return eng
 	}
 	m, sc, o := newModel(), script{seed: seed}, raftlog.Options{Level: level}
@@ -290,8 +286,6 @@ func crashImage(t *testing.T, seed uint64, level holdfast.Level) {
 			t.Fatalf("%s: %v", level, err)
 		}
 		closeStore(t, s)
-		if err := eng.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, eng.Close())
 	}
 }

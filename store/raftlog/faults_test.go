@@ -573,15 +573,11 @@ func TestBadStores(t *testing.T) {
 			if b.Set(c.key, []byte(c.value)); c.value == "" {
 				b.Delete(c.key)
 			}
-			if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
-				t.Fatal(err)
-			}
+			try(t, holdfast.Commit(eng, &b, holdfast.Memory))
 			for range 2 { // what is refused once is refused again
 				s, err := raftlog.Open(eng, inMemory)
 				if c.want == nil {
-					if err != nil {
-						t.Fatal(err)
-					}
+					try(t, err)
 					wantLog(t, s, entry(1, 1)) // it does not belong to the log
 					closeStore(t, s)
 					continue
