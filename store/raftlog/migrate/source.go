@@ -201,8 +201,6 @@ func (s *source) complete(o *Options) error {
 	r := &s.result
 	if r.Kind = "raft-boltdb"; s.isWAL {
 		r.Kind = "raft-wal"
-	} else if o.DropTorn {
-		s.note("nothing was left out: a raft-boltdb has no torn end")
 	}
 	for i, index := range s.indexes {
 		if i > 0 && index != s.indexes[i-1]+1 {
