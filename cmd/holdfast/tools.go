@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -61,9 +60,7 @@ func (c *inspectCommand) run() int {
 		return failTool(err)
 	}
 	if c.JSON {
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		err = e.Encode(in)
+		err = console.WriteJSON(os.Stdout, in)
 	} else {
 		err = printInspection(os.Stdout, in)
 	}
