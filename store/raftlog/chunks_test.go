@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/hashicorp/raft"
 	"pgregory.net/rapid"
@@ -55,7 +55,7 @@ func TestOthersComeBetweenChunks(t *testing.T) {
 	}
 	for name, other := range others {
 		t.Run(name, func(t *testing.T) {
-			fakeEngines(t, func(t *testing.T, st *fakeEngine) {
+			bubbles(t, func(t *testing.T, st *fakeEngine) {
 				st.Native = false
 				s := openStore(t, st, inMemory)
 				fill(t, s, n+100)
@@ -68,11 +68,8 @@ func TestOthersComeBetweenChunks(t *testing.T) {
 				st.AwaitApplied(before + 1)
 				st.Release(1) // it has its effect
 				st.AwaitApplied(before + 2)
-				call := make(chan error, 1)
-				begun := make(chan struct{})
-				go func() { close(begun); call <- other(s) }()
-				<-begun
-				time.Sleep(50 * time.Millisecond) // until it waits: it may wait for its turn, which nothing shows
+				call := async(func() error { return other(s) })
+				synctest.Wait() // for its turn
 				released := 0
 				for done := false; !done; {
 					select {
@@ -91,7 +88,7 @@ func TestOthersComeBetweenChunks(t *testing.T) {
 								released++
 							}
 						})
-						time.Sleep(500 * time.Microsecond)
+						synctest.Wait()
 					}
 				}
 				left := 0
@@ -116,6 +113,13 @@ func TestOthersComeBetweenChunks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// bubbles is fakeEngines, with each engine in a bubble of its own.
+func bubbles(t *testing.T, f func(t *testing.T, st *fakeEngine)) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
+		synctest.Test(t, func(t *testing.T) { f(t, st) })
+	})
 }
 
 // TestCloseBetweenChunks: Close does not wait for the rest of a long deletion, which is over for readers; the next

@@ -124,13 +124,13 @@ func (shortKeys) ValueToString([]byte) string { return "" }
 // readBuckets reads the stable keys, and of a raft-boltdb the indexes too, because it allows gaps. Each key is looked
 // up: that finds most damage where a panic can be caught.
 func (s *source) readBuckets(tx *bbolt.Tx) error {
-	want, class := []string{boltLogs, boltStable}, holdfast.ErrForeign
+	want, class, remedy := []string{boltLogs, boltStable}, holdfast.ErrForeign, nameSource
 	if s.isWAL {
-		want, class = []string{metadb.MetaBucket, metadb.StableBucket}, holdfast.ErrCorrupt
+		want, class, remedy = []string{metadb.MetaBucket, metadb.StableBucket}, holdfast.ErrCorrupt, restore
 	}
 	log, stable := tx.Bucket([]byte(want[0])), tx.Bucket([]byte(want[1]))
 	if log == nil || stable == nil {
-		return s.fail(class, nameSource, "it does not have the buckets %q", want)
+		return s.fail(class, remedy, "it does not have the buckets %q", want)
 	}
 	err := tx.ForEach(func(name []byte, _ *bbolt.Bucket) error {
 		if !slices.Contains(want, string(name)) {

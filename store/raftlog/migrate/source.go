@@ -58,6 +58,7 @@ func (s *source) fail(class error, remedy, format string, args ...any) *holdfast
 	return &holdfast.Error{Op: "import", Path: s.at, Class: class, Detail: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
+// Remedies.
 const (
 	nameSource = "name the file of a raft-boltdb, or the directory of a raft-wal"
 	restore    = "restore it from a backup, or let the node join anew"
