@@ -198,8 +198,12 @@ func TestWrongCopies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := memory(t, vfs.NewMem())
 			small(t, 1000)
-			_, err := Import(t.Context(), path, &mutant{Engine: e, change: change}, Options{})
+			m := &mutant{Engine: e, change: change}
+			_, err := Import(t.Context(), path, m, Options{})
 			wantError(t, err, holdfast.ErrCorrupt)
+			if m.published {
+				t.Error("it could be opened before it was compared")
+			}
 			wantNothing(t, e)
 		})
 	}
@@ -208,8 +212,9 @@ func TestWrongCopies(t *testing.T) {
 // mutant changes what is set.
 type mutant struct {
 	holdfast.Engine
-	n      int
-	change func(op holdfast.Op, n int, b *holdfast.Batch)
+	n         int
+	change    func(op holdfast.Op, n int, b *holdfast.Batch)
+	published bool // the mark of an unfinished import was removed
 }
 
 func (l *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
@@ -221,6 +226,7 @@ func (l *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 			op.Key, op.Value = append([]byte(nil), op.Key...), append([]byte(nil), op.Value...)
 			l.change(op, l.n, &other)
 		case holdfast.KindDelete:
+			l.published = true // nothing else is deleted singly
 			other.Delete(op.Key)
 		case holdfast.KindDeleteRange:
 			other.DeleteRange(op.Key, op.Value)
