@@ -35,7 +35,10 @@ func TestInterrupted(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			calls := 0
 			scratch := filepath.Join(t.TempDir(), "scratch")
-			_, err := Import(ctx, path, e, Options{Scratch: scratch, Progress: func(at string, _, _ int64) {
+			_, err := Import(ctx, path, e, Options{Scratch: scratch, Progress: func(at string, done, of int64) {
+				if ctx.Err() != nil || done == 0 || (of == 0) != (at == "copy the source") {
+					t.Errorf("%s: %d of %d, %v", at, done, of, ctx.Err())
+				}
 				if at == phase {
 					if calls++; calls == 2 {
 						cancel(cause)

@@ -1,7 +1,6 @@
 package migrate
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -441,29 +440,4 @@ func TestNilContext(t *testing.T) {
 	if _, err := Import(none, t.TempDir(), memory(t, vfs.NewMem()), Options{}); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Error(err)
 	}
-}
-
-// TestCopyingIsSeenAndEnds: while the source is copied, Progress is called, and ctx ends it.
-func TestCopyingIsSeenAndEnds(t *testing.T) {
-	e := memory(t, vfs.NewMem())
-	sources(t, func(t *testing.T, _ string, make func(func(both)) string) {
-		path := make(func(to both) {
-			for i := range uint64(40) {
-				ok(t, to.StoreLog(&raft.Log{Index: i + 1, Data: bytes.Repeat([]byte{1}, 1<<17)}))
-			}
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		calls := 0
-		_, err := Import(ctx, path, e, Options{Progress: func(phase string, done, of int64) {
-			if calls++; phase != "copy the source" || done == 0 || of != 0 {
-				t.Errorf("%s: %d of %d", phase, done, of)
-			}
-			cancel()
-		}})
-		wantError(t, err, context.Canceled)
-		if calls != 1 {
-			t.Errorf("%d calls", calls)
-		}
-		wantNothing(t, e)
-	})
 }
