@@ -75,7 +75,7 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*CopyResult, e
 		if err != nil {
 			return "", err
 		}
-		err = opFor("copy", c.fill(ctx, to, s.walk))
+		err = opFor("copy", c.fill(ctx, to, s))
 		if closed := s.close(); err == nil {
 			err = closed
 		}
@@ -94,6 +94,8 @@ type source struct {
 	close func() error
 	notes func() []string
 	lost  string
+	// named is set where keys begin with the name of a bucket or table, which CopyOptions.Only leaves out.
+	named bool
 }
 
 func (c *CopyResult) open(ctx context.Context, from, scratch string, o CopyOptions) (*source, error) {
@@ -117,7 +119,8 @@ func (c *CopyResult) open(ctx context.Context, from, scratch string, o CopyOptio
 			return nil, opFor("copy", err)
 		}
 		c.Source = b.Kind
-		return &source{walk: b.Walk, close: b.Close, notes: func() []string { return b.Notes }}, nil
+		return &source{walk: b.Walk, close: b.Close, notes: func() []string { return b.Notes },
+			named: file && o.Only == ""}, nil
 	}
 	if o.Only != "" || o.Separator != 0 {
 		return nil, &holdfast.Error{Op: "copy", Engine: mark.Engine, Path: from, Class: holdfast.ErrBadOption,
@@ -170,22 +173,23 @@ func copyFiles(ctx context.Context, op, from, to string) error {
 	return nil
 }
 
-// aboutSource makes an error about damage in the copy of a source, which will be gone, one about the source.
+// aboutSource makes an error about what is in the copy of a source, which will be gone, one about the source.
 func aboutSource(err error, scratch, from string) error {
-	if errors.Is(err, holdfast.ErrCorrupt) {
-		return sourceDamage{err, scratch, from}
+	var e *holdfast.Error
+	if errors.As(err, &e) && e.Class != nil {
+		return sourceError{err, scratch, from}
 	}
 	return err
 }
 
-type sourceDamage struct {
+type sourceError struct {
 	error
 	scratch, from string
 }
 
-func (d sourceDamage) Error() string { return strings.ReplaceAll(d.error.Error(), d.scratch, d.from) }
+func (e sourceError) Error() string { return strings.ReplaceAll(e.error.Error(), e.scratch, e.from) }
 
-func (d sourceDamage) Unwrap() error { return d.error }
+func (e sourceError) Unwrap() error { return e.error }
 
 // opFor names the operation that an error is about.
 func opFor(op string, err error) error {
@@ -199,12 +203,11 @@ func opFor(op string, err error) error {
 const pollEvery = 256
 
 // fill writes every key to a new engine and compares what is there then.
-func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine,
-	walk func(each func(key, value []byte) error) error) error {
+func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) error {
 	limits := to.Capabilities()
 	n := 0
 	polled := func(each func(key, value []byte) error) error {
-		return walk(func(key, value []byte) error {
+		return s.walk(func(key, value []byte) error {
 			if n++; n%pollEvery == 0 && ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -213,7 +216,7 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine,
 	}
 	w := enginecopy.NewWriter(to)
 	if err := polled(func(key, value []byte) error {
-		if err := fits(limits, key, value); err != nil {
+		if err := fits(limits, key, value, s.named); err != nil {
 			return err
 		}
 		return w.Set(key, value)
@@ -258,11 +261,15 @@ func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine,
 	return nil
 }
 
-// fits refuses a key or value over the limits of an engine.
-func fits(limits holdfast.Capabilities, key, value []byte) error {
+// fits refuses a key or value over the limits of an engine. named is that of its source.
+func fits(limits holdfast.Capabilities, key, value []byte, named bool) error {
+	remedy := "change it in the source"
+	if named {
+		remedy += ", or copy its bucket or table alone (--only), without the name before its keys"
+	}
 	refuse := func(class error, detail string, args ...any) error {
 		return &holdfast.Error{Op: "copy", Engine: limits.Engine, Class: class,
-			Detail: fmt.Sprintf("key %.40q ", key) + fmt.Sprintf(detail, args...), Remedy: "change it in the source"}
+			Detail: fmt.Sprintf("key %.40q ", key) + fmt.Sprintf(detail, args...), Remedy: remedy}
 	}
 	switch {
 	case len(key) == 0:

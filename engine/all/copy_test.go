@@ -190,7 +190,7 @@ func TestCopyBolt(t *testing.T) {
 	refused(t, boltFile(t, func(tx *bolt.Tx) error {
 		b, _ := tx.CreateBucket([]byte("b"))
 		return b.Put([]byte(long), []byte("v"))
-	}), all.CopyOptions{}, holdfast.ErrBadKey, `"b/kkk`, "20002 bytes", "at most 16384")
+	}), all.CopyOptions{}, holdfast.ErrBadKey, `"b/kkk`, "20002 bytes", "at most 16384", "--only")
 
 	db, err := bolt.Open(path, 0o600, nil)
 	try(t, err)
@@ -386,6 +386,12 @@ func TestCopyKeepsLoss(t *testing.T) {
 }
 
 func TestCopyRefuses(t *testing.T) {
+	newer := filepath.Join(t.TempDir(), "newer")
+	e, err := all.Open("pebble", newer, holdfast.Options{})
+	try(t, errors.Join(err, e.Close()))
+	try(t, os.WriteFile(filepath.Join(newer, "HOLDFAST"), []byte("holdfast 1\nengine pebble\nformat 99\n"), 0o644))
+	refused(t, newer, all.CopyOptions{}, holdfast.ErrVersion, newer+": ")
+
 	text := filepath.Join(t.TempDir(), "text")
 	try(t, os.WriteFile(text, []byte("no store"), 0o600))
 	refused(t, text, all.CopyOptions{}, holdfast.ErrForeign, "neither by holdfast nor by")
