@@ -39,12 +39,18 @@
 //     engine works again once there is room: at once if Apply has refused the
 //     batch ([ErrFull]), at the latest when it is reopened.
 //  8. Bad input is an error that names it, never a panic.
-//  9. Corruption is told from tearing: a torn tail is cut off in silence and
-//     reported in Metrics; damage to anything that had been synced is
-//     [ErrCorrupt], never a wrong answer.
+//  9. Corruption is distinguished from a torn tail: a torn tail is cut off
+//     without an error and reported in Metrics; damage to anything that had been
+//     synced is [ErrCorrupt], never a wrong answer.
 //
 // Engines live in the folders under engine; package engine/all opens them by
 // name. This package imports nothing but the standard library.
+//
+// # For engines
+//
+// Programs do not need [NewReceipt], [CheckKey], [CheckRange], [FailedIterator],
+// [Options.WithDefaults], [Capabilities.ForReading] and [UnknownMetrics]: they are
+// for those who write an engine, which package enginetest then checks.
 package holdfast
 
 import (
@@ -66,11 +72,10 @@ const (
 // Engine is an open store of ordered keys. All methods may be called from many
 // goroutines at once.
 //
-// An engine owns its directory until Close returns: a second opener, in this
-// process or another, gets [ErrLocked]. The error of a failed Open names the directory, and nothing is left in a
-// directory that another program made. If the directory is removed, renamed or replaced while it is open, the engine
-// acknowledges nothing more at Power, does not touch what has the directory's name now, and is poisoned with
-// [ErrReplaced], at the latest by the next sync.
+// An engine owns its directory until Close returns: a second opener, in this process or another, gets [ErrLocked]. The
+// error of a failed Open names the directory, and nothing is left in a directory that another program made. If the
+// directory is removed, renamed or replaced while it is open, the engine acknowledges nothing more at Power, does not
+// touch what has the directory's name now, and is poisoned with [ErrReplaced], at the latest by the next sync.
 type Engine interface {
 	// Reader reads the latest visible state. A batch is visible at the latest
 	// when its receipt's Wait returns nil; some engines show it earlier.

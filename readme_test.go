@@ -70,7 +70,7 @@ func Example_ask() {
 
 func Example_backup() {
 	var engine holdfast.Engine
-	keys, err := all.Backup(engine, "/var/backups/orders")
+	keys, err := all.Backup(ctx, engine, "/var/backups/orders")
 	_, _ = keys, err
 }
 

@@ -4,7 +4,7 @@
 // An engine's own test is
 //
 //	func TestLaws(t *testing.T) {
-//		enginetest.Run(t, enginetest.Harness{Open: myengine.Open})
+//		enginetest.Run(t, enginetest.Harness{Open: myengine.Open, Describe: myengine.Describe})
 //	}
 //
 // Some cases start the test binary again as a child process, to be killed; Run plays the

@@ -79,7 +79,7 @@ func (d damage) do(dir string) error {
 	return f.Close()
 }
 
-// damaged changes files of a directory that was closed in good order, so that everything in
+// damaged changes files of a directory that was closed cleanly, so that everything in
 // them had been synced.
 func damaged(a *trial) {
 	dir := a.dir()
@@ -217,7 +217,7 @@ func chooseDamages(dir string, rnd *rand.Rand) ([]damage, error) {
 			places = 4
 		}
 		for i := range places {
-			offset, err := somewhere(f.name, f.size, rnd)
+			offset, err := writtenOffset(f.name, f.size, rnd)
 			if err != nil {
 				return nil, err
 			}
@@ -238,9 +238,9 @@ func chooseDamages(dir string, rnd *rand.Rand) ([]damage, error) {
 	return all[:min(len(all), damagesInAll)], nil
 }
 
-// somewhere picks a place in a file where something is written, if it finds one: many engines
+// writtenOffset picks a place in a file where something is written, if it finds one: many engines
 // make their files longer than what they have to write.
-func somewhere(name string, size int64, rnd *rand.Rand) (offset int64, err error) {
+func writtenOffset(name string, size int64, rnd *rand.Rand) (offset int64, err error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return 0, err
@@ -315,7 +315,7 @@ func tailNamed(s *suite) string {
 }
 
 // tornTail cuts the end off the file that a killed process was writing, at many bytes of
-// its last batches. What is left is a prefix, and Metrics tells of what was cut off.
+// its last batches. What is left is a prefix, and Metrics says how much was cut off.
 func tornTail(a *trial) {
 	dir := a.dir()
 	lines, err := a.runChild(order{Role: "leave", Dir: dir, To: 30})

@@ -160,7 +160,7 @@ func newerFormat(a *trial) {
 }
 
 // A mark that cannot be read is damage.
-func spoiltMark(a *trial) {
+func damagedMark(a *trial) {
 	for _, text := range []string{"", "holdfast", "holdfast x\n", "holdfast 1\nengine\n",
 		"holdfast 1\nengine x\nformat 1\nlevel high\n", "\x00\x01\x02"} {
 		dir := a.made()
@@ -175,13 +175,13 @@ func spoiltMark(a *trial) {
 // A directory with files of something else is not taken over.
 func foreignDirectory(a *trial) {
 	dir := filepath.Join(a.TempDir(), "home")
-	name := filepath.Join(dir, "letters", "mother.txt")
-	a.write(name, "dear mother")
+	name := filepath.Join(dir, "letters", "letter.txt")
+	a.write(name, "a letter")
 	a.wantsRefused("a directory with a user's files", dir, a.options(), holdfast.ErrForeign)
 	if exists(filepath.Join(dir, markName)) {
 		a.Errorf("a directory with a user's files was marked as the engine's")
 	}
-	if got, err := os.ReadFile(name); string(got) != "dear mother" {
+	if got, err := os.ReadFile(name); string(got) != "a letter" {
 		a.Errorf("the user's file now reads %q, %v", got, err)
 	}
 }

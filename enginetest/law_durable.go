@@ -121,7 +121,7 @@ func batchCopied(a *trial) {
 		b.Set(key, value)
 		last = a.apply(e, &b)
 		b.Reset()
-		b.Set([]byte("spoilt"), []byte("by reuse"))
+		b.Set([]byte("changed"), []byte("by reuse"))
 		b.Reset()
 	}
 	if err := last.Wait(); err != nil {

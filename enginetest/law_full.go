@@ -211,7 +211,7 @@ func (s *suite) childFills(o order, t *reporter) error {
 	if n < acked {
 		t.say("breach on the full disk, %d batches were acknowledged, and %d can be read", acked, n)
 	}
-	_ = e.Close() // it has nothing good to say
+	_ = e.Close() // which may fail
 	return nil
 }
 

@@ -25,7 +25,7 @@ var inputCases = []lawCase{
 	{name: "a directory of another engine", onDisk: true, once: true, run: otherEngine},
 	{name: "a directory of another level", onDisk: true, run: otherLevel},
 	{name: "a directory of a newer format", onDisk: true, once: true, run: newerFormat},
-	{name: "a spoilt mark", onDisk: true, once: true, run: spoiltMark},
+	{name: "a damaged mark", onDisk: true, once: true, run: damagedMark},
 	{name: "a directory of something else", onDisk: true, once: true, run: foreignDirectory},
 	{name: "no directory at all", onDisk: true, once: true, run: noDirectory},
 	{name: "missing parents", onDisk: true, once: true, run: missingParents},
@@ -46,6 +46,28 @@ func (a *trial) wantsNamed(what string, err, class error) {
 	if !errors.As(err, &detailed) || (detailed.Detail == "" && detailed.Path == "" && detailed.Cause == nil) {
 		a.Errorf("%s: %q does not say what was wrong", what, err)
 	}
+	if other := otherName(err, a.s.caps.Engine); other != "" {
+		a.Errorf("%s: %q names the engine %s", what, err, other)
+	}
+}
+
+// otherName returns the name of an engine in err, or in what err wraps, that is not name.
+func otherName(err error, name string) string {
+	wrapped := []error{errors.Unwrap(err)}
+	if e, ok := err.(*holdfast.Error); ok && e.Engine != "" && e.Engine != name {
+		return e.Engine
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		wrapped = joined.Unwrap()
+	}
+	for _, w := range wrapped {
+		if w != nil {
+			if other := otherName(w, name); other != "" {
+				return other
+			}
+		}
+	}
+	return ""
 }
 
 // Keys are 1 byte to 16 KiB long, bounds up to that.

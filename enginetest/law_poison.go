@@ -51,8 +51,8 @@ func failedWrite(a *trial) {
 
 // poisoned makes an engine fail with cause after some batches, and checks what follows.
 // Commits that are given at least detected must notice it themselves; weaker ones may be
-// acknowledged, and Sync must notice. If healed is set, nothing is wrong any more by the time
-// anybody looks again.
+// acknowledged, and Sync must notice. If healed is set, nothing is wrong any more when the engine is
+// used next.
 func (a *trial) poisoned(cause error, before uint64, healed bool, fail func(*Faults, error), detected holdfast.Level) {
 	var faults Faults
 	dir := a.dir()
@@ -110,7 +110,7 @@ func (a *trial) poisoned(cause error, before uint64, healed bool, fail func(*Fau
 		}
 	}
 
-	// Close has nothing good to say, but gives the directory back.
+	// Close may fail, but releases the directory.
 	if err := e.Close(); errors.Is(err, holdfast.ErrBusy) {
 		a.Errorf("Close of a poisoned engine: %v", err)
 	}

@@ -54,7 +54,7 @@ func (a *trial) wantsUntouched(dir string, before map[string]string) {
 }
 
 // A directory is opened for reading only by many at once, but not while it is open for writing, whether it was closed
-// in good order or left by a program that was killed. Nothing in it changes, no commit is taken, and what is shown is
+// cleanly or left by a program that was killed. Nothing in it changes, no commit is taken, and what is shown is
 // what the next writer finds. An engine that cannot do this says so and refuses.
 func readingOnly(a *trial) {
 	dir := a.made()

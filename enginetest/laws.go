@@ -38,8 +38,8 @@ when it is reopened, once there is room.`, fullCases},
 class that errors.Is can tell, with a message that names what was wrong. It has no effect, does not
 poison the engine, and is never a panic.`, inputCases},
 
-	{9, "corruption is told from tearing", `What a crash tore off the end of a log had never been
-acknowledged: it is cut off in silence, and Metrics says how much. Damage to what had been stored
+	{9, "corruption is distinguished from a torn tail", `What a crash left of the batch at the end of a log had never
+been acknowledged: it is cut off without an error, and Metrics says how much. Damage to what had been stored
 safely is ErrCorrupt, never a wrong answer and never a panic. An engine that has no checksums for all
 it stores says so in Capabilities.`, damageCases},
 }

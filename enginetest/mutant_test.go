@@ -4,6 +4,7 @@ package enginetest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ import (
 // laws. What a flaw does wrong is marked in the code by its name.
 //
 //	log     frames: length of the body 4, CRC32C of the body 4, body (Batch.Bytes)
-//	clean   length and CRC32C of the log, as text; there only after a Close in good order
+//	clean   length and CRC32C of the log, as text; there only after a clean Close
 type mutant struct {
 	holdfast.Engine // a mem: the state; its views are the mutant's
 	flaw            string
@@ -462,7 +463,8 @@ func (t *mutant) here() error {
 	held, err := t.lock.Stat()
 	if found, e := os.Stat(t.lock.Name()); err == nil && (e != nil || !os.SameFile(held, found)) &&
 		t.flaw != "goes on in a replaced directory" {
-		err = &holdfast.Error{Op: "check", Engine: "mutant", Path: t.dir, Class: holdfast.ErrReplaced, Cause: e}
+		name := map[string]string{"says another name": "another"}[t.flaw]
+		err = &holdfast.Error{Op: "check", Engine: cmp.Or(name, "mutant"), Path: t.dir, Class: holdfast.ErrReplaced, Cause: e}
 	}
 	return err
 }

@@ -66,6 +66,7 @@ func TestMutants(t *testing.T) {
 		{8, "looks at the batch first", "several mistakes in one call"},
 		{8, "locks nothing", "a second opener"},
 		{8, "goes on in a replaced directory", "a directory that is replaced"},
+		{8, "says another name", "a directory that is replaced"},
 		{8, "takes over directories", "a directory of something else"},
 		{8, "writes though it only reads", "opened for reading only"},
 		{9, "checks no sums", "damaged files"},

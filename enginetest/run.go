@@ -12,7 +12,9 @@ import (
 
 // Run checks every law of the contract on the engine, at every level that it gives. Each law
 // is a subtest ("1 atomic"), each level a subtest of that, and each case one again. Engines
-// that keep nothing on disk run the cases that make sense for them.
+// that keep nothing on disk run the cases that make sense for them. Cases run one after another: they start
+// processes, and a file lock that an engine ends by closing the file lives on for a moment in a process that another
+// case is starting.
 //
 // It takes part of a minute. What is chosen at random follows from -enginetest.seed: 1 unless named, and 0 for another
 // one each time, which is printed. The comparison with the model searches longer with -enginetest.model and

@@ -187,7 +187,7 @@ func (s *suite) glance(e holdfast.Engine, breach func(int, string, ...any)) (n u
 		return 0, false
 	}
 	defer snap.Close()
-	n, v, err := s.script.Glance(snap)
+	n, v, err := s.script.Recent(snap)
 	if err != nil {
 		breach(5, "reading a snapshot: %v", err)
 		return 0, false

@@ -11,15 +11,16 @@ import (
 )
 
 type copyCommand struct {
-	From      string `arg:"" help:"Source that no program has open: see below. It is not changed."`
-	To        string `arg:"" help:"New directory, as [ENGINE:]DIR; the engine is logtree unless named." placeholder:"[ENGINE:]DIR"`
+	From      string `arg:"" help:"Source that no program has open. It is not changed."`
+	To        string `arg:"" help:"New directory, as [ENGINE:]DIR; the engine is logtree unless named."`
 	Only      string `help:"Only this bucket (OUTER/INNER if nested) or table; its keys get no prefix." placeholder:"NAME"`
 	Separator string `help:"One character between bucket or table and key. Default: a slash." placeholder:"C"`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (copyCommand) Help() string {
-	return `FROM is a directory that an engine made, a file of bbolt or SQLite, or a directory of Badger or Pebble.`
+	return `FROM is a directory that an engine made, a file of bbolt or SQLite, or a directory of Badger or Pebble. ` +
+		`It is opened for reading only, or as a copy in TO.source.`
 }
 
 func (c *copyCommand) run() int {
@@ -38,7 +39,7 @@ func (c *copyCommand) run() int {
 	return fail(p.end())
 }
 
-func (c *copyCommand) copy(ctx context.Context) (*all.Copied, error) {
+func (c *copyCommand) copy(ctx context.Context) (*all.CopyResult, error) {
 	name, dir, o, err := parseDir(c.To)
 	if err != nil {
 		return nil, err

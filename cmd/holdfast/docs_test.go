@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,17 +14,10 @@ import (
 
 // TestDocsCommands: every holdfast command in the README and in docs parses, on lines of its own and within the text.
 func TestDocsCommands(t *testing.T) {
-	pages := []string{"../../README.md", "../../DESIGN.md", "../../SECURITY.md", "../../CONTRIBUTING.md"}
-	try(t, filepath.WalkDir("../../docs", func(name string, d fs.DirEntry, err error) error {
-		if strings.HasSuffix(name, ".md") && !strings.Contains(name, "findings") {
-			pages = append(pages, name)
-		}
-		return err
-	}))
 	blocks := regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```")
 	inline := regexp.MustCompile("`(holdfast\\s[^`]*)`")
 	commands := 0
-	for _, page := range pages {
+	for _, page := range docsPages(t) {
 		b, err := os.ReadFile(page)
 		try(t, err)
 		text := string(b)
@@ -44,6 +38,61 @@ func TestDocsCommands(t *testing.T) {
 	if commands < 40 {
 		t.Errorf("only %d commands were found", commands)
 	}
+}
+
+// TestDocsBenchmarks: what the docs tell to run with go test -run or -bench is there.
+func TestDocsBenchmarks(t *testing.T) {
+	command := regexp.MustCompile(`go test [^` + "`" + `#]*`)
+	pattern := regexp.MustCompile(`-(run|bench)='?([^'\s/]+)`)
+	found := 0
+	for _, page := range docsPages(t) {
+		b, err := os.ReadFile(page)
+		try(t, err)
+		for _, line := range command.FindAllString(string(b), -1) {
+			for _, dir := range regexp.MustCompile(`\s\./([\w/]+)`).FindAllStringSubmatch(line, -1) {
+				for _, m := range pattern.FindAllStringSubmatch(line, -1) {
+					if m[2] == "^$" {
+						continue
+					}
+					found++
+					kind := map[string]string{"run": `func (`, "bench": `func (Benchmark\w*)?(`}[m[1]]
+					function := regexp.MustCompile(kind + m[2] + `)`)
+					if !slices.ContainsFunc(testFiles(t, dir[1]), function.MatchString) {
+						t.Errorf("%s: %s: nothing to run in %s", page, line, dir[1])
+					}
+				}
+			}
+		}
+	}
+	if found < 5 {
+		t.Errorf("only %d commands were found", found)
+	}
+}
+
+// testFiles returns the contents of the test files in a directory of the module.
+func testFiles(t *testing.T, dir string) (texts []string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
+	try(t, err)
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		try(t, err)
+		texts = append(texts, string(b))
+	}
+	return texts
+}
+
+// docsPages returns the pages of the documentation.
+func docsPages(t *testing.T) []string {
+	t.Helper()
+	pages := []string{"../../README.md", "../../DESIGN.md", "../../SECURITY.md", "../../CONTRIBUTING.md"}
+	try(t, filepath.WalkDir("../../docs", func(name string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(name, ".md") {
+			pages = append(pages, name)
+		}
+		return err
+	}))
+	return pages
 }
 
 // checkCommand parses one command. One within the text may be without its arguments.

@@ -269,7 +269,7 @@ func untilSignal[T any](run func(context.Context) (T, error)) (T, error) {
 	return result, err
 }
 
-// fail prints err as one line and returns the status for it.
+// fail prints err, folded on a terminal and else as one line, and returns the status for it.
 func fail(err error) int {
 	if err == nil {
 		return exitOK
@@ -277,7 +277,12 @@ func fail(err error) int {
 	if errors.Is(err, syscall.EPIPE) { // the reader has all that it wanted
 		return exitBrokenPipe
 	}
-	fmt.Fprintln(os.Stderr, "holdfast:", strings.ReplaceAll(err.Error(), "\n", "; "))
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if t := console.Standard(); t.ErrWidth != nil {
+		console.Screen{W: os.Stderr, Width: t.ErrWidth()}.Wrapped("holdfast: ", text)
+	} else {
+		fmt.Fprintln(os.Stderr, "holdfast:", text)
+	}
 	if errors.Is(err, console.ErrInterrupted) {
 		return exitInterrupted
 	}

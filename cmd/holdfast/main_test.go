@@ -51,9 +51,9 @@ func misbehaving() []all.Entry {
 		}
 	}
 	return []all.Entry{
-		{Name: "liar", Describe: describe("liar", holdfast.Memory),
+		{Name: "mutant", Describe: describe("mutant", holdfast.Memory),
 			Open: func(string, holdfast.Options) (holdfast.Engine, error) {
-				return &liar{Engine: mem.New()}, nil
+				return &mutant{Engine: mem.New()}, nil
 			}},
 		{Name: "crasher", Describe: describe("crasher", holdfast.Power),
 			Open: func(string, holdfast.Options) (holdfast.Engine, error) {
@@ -79,13 +79,13 @@ func misbehaving() []all.Entry {
 	}
 }
 
-// liar acknowledges every batch, and loses some.
-type liar struct {
+// mutant acknowledges every batch, and loses some.
+type mutant struct {
 	holdfast.Engine
 	applied int
 }
 
-func (l *liar) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+func (l *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if l.applied++; l.applied%7 == 0 {
 		return holdfast.Receipt{}, nil
 	}
@@ -96,9 +96,7 @@ func (l *liar) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt,
 func holdfastCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), "HOLDFAST_TEST_COMMAND=1")
 	cmd.Dir = t.TempDir()
@@ -121,9 +119,7 @@ func result(t *testing.T, cmd *exec.Cmd) (status int, stdout, stderr string) {
 func checkEmpty(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, e := range entries {
 		t.Errorf("%s was left behind", e.Name())
 	}
@@ -209,9 +205,7 @@ func TestHelp(t *testing.T) {
 // TestWrongUse: one clear line that says what is right, status 1, nothing left behind.
 func TestWrongUse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(file, nil, 0o644))
 	tests := map[string]struct {
 		args []string
 		want []string
@@ -262,17 +256,15 @@ func TestWrongUse(t *testing.T) {
 // TestLyingEngineExitsWithTwo: a result that fails verification is void, its engine is not ranked,
 // and the others are.
 func TestLyingEngineExitsWithTwo(t *testing.T) {
-	cmd := holdfastCommand(t, with(short, "--engines", "mem,liar", "--json", "-")...)
+	cmd := holdfastCommand(t, with(short, "--engines", "mem,mutant", "--json", "-")...)
 	status, out, stderr := result(t, cmd)
-	if status != exitWrong || !strings.Contains(stderr, "VOID") || !strings.Contains(stderr, "liar") {
+	if status != exitWrong || !strings.Contains(stderr, "VOID") || !strings.Contains(stderr, "mutant") {
 		t.Fatalf("status %d\n%s", status, stderr)
 	}
 	var report bench.Report
-	if err := json.Unmarshal([]byte(out), &report); err != nil {
-		t.Fatal(err)
-	}
+	try(t, json.Unmarshal([]byte(out), &report))
 	for _, r := range report.Results {
-		if r.Verified != (r.Engine != "liar") || r.Verified != (r.Error == "") {
+		if r.Verified != (r.Engine != "mutant") || r.Verified != (r.Error == "") {
 			t.Errorf("%s: verified %v, error %q", r.Engine, r.Verified, r.Error)
 		}
 	}
@@ -280,7 +272,7 @@ func TestLyingEngineExitsWithTwo(t *testing.T) {
 	for _, s := range report.Summary {
 		ranked[s.Engine] = true
 	}
-	if ranked["liar"] || !ranked["mem"] {
+	if ranked["mutant"] || !ranked["mem"] {
 		t.Errorf("ranked: %v", ranked)
 	}
 	checkEmpty(t, cmd.Dir)
@@ -307,7 +299,7 @@ func TestFullDiskVoidsItsRow(t *testing.T) {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}
 	checkEmpty(t, cmd.Dir)
-	cmd = holdfastCommand(t, with(short, "--engines", "liar,full")...)
+	cmd = holdfastCommand(t, with(short, "--engines", "mutant,full")...)
 	if status, out, stderr := result(t, cmd); status != exitWrong {
 		t.Errorf("with one that lies: status %d\n%s%s", status, out, stderr)
 	}
@@ -316,10 +308,8 @@ func TestFullDiskVoidsItsRow(t *testing.T) {
 // TestEnginesDirectoryIsRefused: bench and crash make nothing in it.
 func TestEnginesDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "HOLDFAST"), []byte("holdfast 1\nengine bbolt\nformat 1\n"),
-		0o644); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(filepath.Join(dir, "HOLDFAST"), []byte("holdfast 1\nengine bbolt\nformat 1\n"),
+		0o644))
 	for _, args := range [][]string{with(short, "--dir", dir),
 		{"crash", "--kind", "kill", "--engines", "mem", "--dir", dir}} {
 		status, out, stderr := result(t, holdfastCommand(t, args...))
@@ -340,9 +330,7 @@ func TestTwoRunsInOneDirectory(t *testing.T) {
 	first, second := holdfastCommand(t, args...), holdfastCommand(t, args...)
 	var stderr bytes.Buffer
 	first.Stderr = &stderr
-	if err := first.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, first.Start())
 	if status, _, text := result(t, second); status != exitOK {
 		t.Errorf("status %d: %s", status, text)
 	}
@@ -356,21 +344,15 @@ func TestTwoRunsInOneDirectory(t *testing.T) {
 func TestChildEndsWithItsInput(t *testing.T) {
 	cmd := holdfastCommand(t, "bench-child")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	spec := fmt.Sprintf(`{"Cell":{"Workload":"event/append-1","Engine":"sleeper","Asked":"power","Given":"power",`+
 		`"Clients":1},"For":1000000,"Dir":%q}`, cmd.Dir)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Start())
 	if _, err := io.WriteString(in, spec+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	awaitSleeper(t, cmd.Dir)
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, in.Close())
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("it ended with %v", err)
@@ -393,14 +375,10 @@ func awaitSleeper(t *testing.T, dir string) int {
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, pattern := range []string{"pid", "holdfast-bench-*/*/pid"} {
 			names, err := filepath.Glob(filepath.Join(dir, pattern))
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			for _, name := range names {
 				text, err := os.ReadFile(name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				try(t, err)
 				var pid int
 				if _, err := fmt.Sscan(string(text), &pid); err != nil {
 					t.Fatal(err)

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -53,9 +52,9 @@ func (raftImportCommand) Help() string {
 func (c *raftImportCommand) run() int {
 	ctx, stop := interruptible()
 	defer stop()
-	p := &importProgress{t: console.Standard()}
-	r, at, err := c.copy(ctx, p.show)
-	p.end()
+	p := console.Standard().Progress()
+	r, at, err := c.copy(ctx, showImport(p))
+	p.End()
 	if err != nil && ctx.Err() != nil {
 		// If the error tells more than that the context ended, it says what is left.
 		var e *holdfast.Error
@@ -200,33 +199,19 @@ func names(list []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// importProgress is one line on a terminal, and nothing elsewhere.
-type importProgress struct {
-	t     console.Terminal
-	last  time.Time
-	drawn bool
-}
-
-func (p *importProgress) show(phase string, done, of int64) {
-	width := 0
-	if p.t.ErrWidth != nil {
-		width = p.t.ErrWidth()
-	}
-	if width == 0 || time.Since(p.last) < 100*time.Millisecond {
-		return
-	}
-	p.last, p.drawn = time.Now(), true
-	line := fmt.Sprintf("  %s: %d of %d entries", phase, done, of)
-	if of == 0 {
-		line = fmt.Sprintf("  %s: %s", phase, size(done))
-	}
-	fmt.Fprintf(p.t.Err, "\r\x1b[K%s", line[:min(len(line), width-1)])
-}
-
-// end takes the line away.
-func (p *importProgress) end() {
-	if p.drawn {
-		fmt.Fprint(p.t.Err, "\r\x1b[K")
+// showImport returns what shows how an import goes on, a few times a second.
+func showImport(p *console.Progress) func(phase string, done, of int64) {
+	var last time.Time
+	return func(phase string, done, of int64) {
+		if time.Since(last) < 100*time.Millisecond {
+			return
+		}
+		last = time.Now()
+		line := fmt.Sprintf("  %s: %d of %d entries", phase, done, of)
+		if of == 0 {
+			line = fmt.Sprintf("  %s: %s", phase, size(done))
+		}
+		p.Show(func() string { return line })
 	}
 }
 
@@ -255,9 +240,7 @@ func (c *raftInspectCommand) run() int {
 	}
 	var printed error
 	if c.JSON {
-		enc := json.NewEncoder(os.Stdout)
-		enc.SetIndent("", "  ")
-		printed = enc.Encode(list)
+		printed = console.WriteJSON(os.Stdout, list)
 	} else {
 		p := newPage(os.Stdout)
 		p.line("engine\t%s", engine)

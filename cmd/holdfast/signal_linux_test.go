@@ -46,9 +46,7 @@ func sleeping(t *testing.T, last bool, more ...string) *exec.Cmd {
 	for seed := uint64(0); ; seed++ {
 		p, err := lab.Plan(bench.Request{Preset: "smoke", Workloads: []string{"event/append-1"},
 			Engines: []string{"mem", "sleeper"}, Seed: &seed})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		cells := p.Shuffled(1)
 		at := 0
 		if last {
@@ -71,13 +69,9 @@ func TestInterruptLeavesNothing(t *testing.T) {
 			cmd := sleeping(t, false, "--json", "report.json")
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, cmd.Start())
 			child := awaitSleeper(t, cmd.Dir)
-			if err := cmd.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
+			try(t, cmd.Process.Signal(sig))
 			_ = cmd.Wait()
 			if status := cmd.ProcessState.ExitCode(); status != exitInterrupted || stderr.String() != "holdfast: interrupted\n" {
 				t.Errorf("status %d: %q", status, stderr.String())
@@ -99,26 +93,18 @@ func TestEarlyEndKeepsWhatWasMeasured(t *testing.T) {
 		partial string
 	}{
 		"interrupted": {func(t *testing.T, cmd *exec.Cmd, _ int) {
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Fatal(err)
-			}
+			try(t, cmd.Process.Signal(os.Interrupt))
 		}, exitInterrupted, "interrupted after "},
 		"killed": {func(t *testing.T, cmd *exec.Cmd, _ int) {
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, cmd.Process.Kill())
 		}, -1, "still running after "},
 		"without its directory": {func(t *testing.T, cmd *exec.Cmd, child int) {
 			names, err := filepath.Glob(filepath.Join(cmd.Dir, "holdfast-bench-*"))
 			if err != nil || len(names) != 1 {
 				t.Fatalf("%q, %v", names, err)
 			}
-			if err := os.RemoveAll(names[0]); err != nil {
-				t.Fatal(err)
-			}
-			if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.RemoveAll(names[0]))
+			try(t, syscall.Kill(child, syscall.SIGKILL))
 		}, console.ExitIncomplete, "broken off after 3 of 4 measurements: bench "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,9 +112,7 @@ func TestEarlyEndKeepsWhatWasMeasured(t *testing.T) {
 			cmd := sleeping(t, true, "--json", file)
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, cmd.Start())
 			child := awaitSleeper(t, cmd.Dir)
 			test.end(t, cmd, child)
 			_ = cmd.Wait()
@@ -137,13 +121,9 @@ func TestEarlyEndKeepsWhatWasMeasured(t *testing.T) {
 				t.Errorf("status %d\n%s%s", status, out, stderr.String())
 			}
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			var report bench.Report
-			if err := json.Unmarshal(text, &report); err != nil {
-				t.Fatal(err)
-			}
+			try(t, json.Unmarshal(text, &report))
 			if !strings.HasPrefix(report.Partial, test.partial) || len(report.Results) == 0 ||
 				len(report.Summary) != len(report.Results) {
 				t.Errorf("%q, %d results, %d summaries", report.Partial, len(report.Results), len(report.Summary))
@@ -166,16 +146,12 @@ func TestEarlyEndKeepsWhatWasMeasured(t *testing.T) {
 	}
 }
 
-// TestKilledParentTakesItsChildAlong, which nobody can do for the directory: its name says whose it was.
+// TestKilledParentTakesItsChildAlong, which no process can do for the directory: its name says whose it was.
 func TestKilledParentTakesItsChildAlong(t *testing.T) {
 	cmd := holdfastCommand(t, with(short, "--engines", "sleeper")...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Start())
 	child := awaitSleeper(t, cmd.Dir)
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	awaitGone(t, child)
 	left := filepath.Join(cmd.Dir, fmt.Sprintf("holdfast-bench-%d-*", cmd.Process.Pid))
@@ -194,9 +170,7 @@ func TestKilledParentTakesItsChildAlong(t *testing.T) {
 // TestLivingRunIsLeftAlone: what a run finds of another that is still going on, it does not touch.
 func TestLivingRunIsLeftAlone(t *testing.T) {
 	living := holdfastCommand(t, with(short, "--engines", "sleeper")...)
-	if err := living.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, living.Start())
 	child := awaitSleeper(t, living.Dir)
 	status, out, stderr := result(t, runBeside(t, living))
 	if status != exitOK || strings.Contains(out, "had left") {
@@ -206,9 +180,7 @@ func TestLivingRunIsLeftAlone(t *testing.T) {
 	if err != nil || len(names) != 1 {
 		t.Errorf("the living run has %q, %v", names, err)
 	}
-	if err := living.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	try(t, living.Process.Signal(syscall.SIGTERM))
 	_ = living.Wait()
 	awaitGone(t, child)
 	checkEmpty(t, living.Dir)
@@ -226,16 +198,10 @@ func runBeside(t *testing.T, other *exec.Cmd) *exec.Cmd {
 func TestReaderThatGoesAway(t *testing.T) {
 	cmd := holdfastCommand(t, with(short, "--engines", "mem")...)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, r.Close())
 	cmd.Stdout = w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Start())
 	_ = w.Close()
 	_ = cmd.Wait()
 	if status := cmd.ProcessState.ExitCode(); status < 0 {

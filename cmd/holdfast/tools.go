@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +16,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
@@ -59,9 +60,7 @@ func (c *inspectCommand) run() int {
 		return failTool(err)
 	}
 	if c.JSON {
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		err = e.Encode(in)
+		err = console.WriteJSON(os.Stdout, in)
 	} else {
 		err = printInspection(os.Stdout, in)
 	}
@@ -71,29 +70,49 @@ func (c *inspectCommand) run() int {
 	return failTool(err)
 }
 
-// page collects lines and their first error.
+// page collects lines of cells, which tabs separate.
 type page struct {
-	w   *tabwriter.Writer
-	err error
+	out   io.Writer
+	width int // columns, 0 where it is no terminal
+	lines []string
 }
 
-func newPage(w io.Writer) *page { return &page{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
+func newPage(out io.Writer) *page {
+	p := &page{out: out}
+	if t := console.Standard(); out == os.Stdout && t.OutWidth != nil {
+		p.width = t.OutWidth()
+	}
+	return p
+}
 
 func (p *page) line(format string, args ...any) {
-	if _, err := fmt.Fprintf(p.w, format+"\n", args...); err != nil && p.err == nil {
-		p.err = err
-	}
+	p.lines = append(p.lines, fmt.Sprintf(format, args...))
 }
 
-// end writes what is left. It returns the first error: those that follow from it say nothing new.
+// end writes the lines. On a terminal the second of two cells is folded to its width.
 func (p *page) end() error {
-	if err := p.w.Flush(); p.err == nil {
-		p.err = err
+	indent := 0
+	for _, l := range p.lines {
+		if key, _, _ := strings.Cut(l, "\t"); strings.Count(l, "\t") == 1 {
+			indent = max(indent, len(strings.TrimSpace(key))+2)
+		}
 	}
-	return p.err
+	var text bytes.Buffer
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, l := range p.lines {
+		if key, value, _ := strings.Cut(l, "\t"); strings.Count(l, "\t") == 1 && p.width > indent {
+			var folded strings.Builder
+			console.Screen{W: &folded, Width: p.width - indent}.Hanging("", value, 0)
+			l = key + "\t" + strings.ReplaceAll(strings.TrimSpace(folded.String()), "\n", "\n\t")
+		}
+		fmt.Fprintln(w, l)
+	}
+	_ = w.Flush()
+	_, err := p.out.Write(text.Bytes())
+	return err
 }
 
-func printInspection(w io.Writer, in *all.Inspection) error {
+func printInspection(w io.Writer, in *all.InspectResult) error {
 	p := newPage(w)
 	p.line("directory\t%s", in.Dir)
 	p.line("engine\t%s, format %d", in.Engine, in.Format)
@@ -125,7 +144,7 @@ func printInspection(w io.Writer, in *all.Inspection) error {
 	return p.end()
 }
 
-func printLogtree(p *page, l *logtree.Inspection) {
+func printLogtree(p *page, l *logtree.InspectResult) {
 	p.line("database\t%s", l.Database)
 	if m := l.Manifest; m != nil {
 		p.line("manifest\tthe runs hold operations up to %d; the log follows from byte %d of segment %d (lsn %d); synced up "+
@@ -136,12 +155,12 @@ func printLogtree(p *page, l *logtree.Inspection) {
 			l.Log.Frames, l.Log.Batches, l.Log.Operations, size(l.Log.Bytes), l.Log.TornBytes, l.Log.End.Offset,
 			l.Log.End.Segment, l.Log.End.LSN, l.Log.End.Sequence)
 	}
-	p.line("\nfile\tbytes\trole\n")
+	p.line("\nfile\tbytes\trole")
 	for _, f := range l.Files {
 		p.line("%s\t%d\t%s", f.Name, f.Bytes, f.Role)
 	}
 	if len(l.Segments) > 0 {
-		p.line("\nsegment\tbytes\tused\tkeys and values\talive in runs\tgarbage\trole\n")
+		p.line("\nsegment\tbytes\tused\tkeys and values\talive in runs\tgarbage\trole")
 	}
 	for _, s := range l.Segments {
 		garbage := "-"
@@ -151,7 +170,7 @@ func printLogtree(p *page, l *logtree.Inspection) {
 		p.line("%d\t%d\t%d\t%d\t%d\t%s\t%s", s.ID, s.Bytes, s.Used, s.Payload, s.Live, garbage, s.Role)
 	}
 	if len(l.Runs) > 0 {
-		p.line("\nrun\tbytes\tentries\ttombstones\tfirst key\tlast key\t\n")
+		p.line("\nrun\tbytes\tentries\ttombstones\tfirst key\tlast key\t")
 	}
 	for _, r := range l.Runs {
 		left := ""
@@ -161,7 +180,7 @@ func printLogtree(p *page, l *logtree.Inspection) {
 		p.line("%d\t%d\t%d\t%d\t%s\t%s\t%s", r.ID, r.Bytes, r.Entries, r.Tombstones, key(r.Smallest), key(r.Largest), left)
 	}
 	if m := l.Manifest; m != nil && len(m.Tiers) > 0 {
-		p.line("\ntier\trun\tfrom\tbefore\n")
+		p.line("\ntier\trun\tfrom\tbefore")
 		for _, t := range m.Tiers {
 			for _, r := range t.Refs {
 				p.line("%d\t%d\t%s\t%s", t.ID, r.Run, cut(r.Lo), cut(r.Hi))
@@ -244,7 +263,7 @@ func (c *verifyCommand) run() int {
 }
 
 func (c *repairCommand) run() int {
-	r, err := untilSignal(func(ctx context.Context) (*all.Repaired, error) { return all.Repair(ctx, c.Dir, c.Into) })
+	r, err := untilSignal(func(ctx context.Context) (*all.RepairResult, error) { return all.Repair(ctx, c.Dir, c.Into) })
 	if err != nil {
 		return failTool(err)
 	}

@@ -33,25 +33,19 @@ func TestToolCommands(t *testing.T) {
 	}
 	for _, engine := range []string{"logtree", "bbolt"} {
 		e, err := all.Open(engine, path(engine), holdfast.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for i := range 100 {
 			var b holdfast.Batch
 			b.Set(fmt.Appendf(nil, "key %d", i), fmt.Appendf(nil, "value %d", i))
-			if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
-				t.Fatal(err)
-			}
+			try(t, holdfast.Commit(e, &b, holdfast.Power))
 		}
 		run(exitOK, "open elsewhere", "inspect", path(engine))
 		run(exitError, "directory in use", "verify", path(engine))
 		run(exitError, "directory in use", "repair", path(engine), "--into", path("no"))
 		run(exitError, "directory in use", "backup", path(engine), "--into", path("no"))
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, e.Close())
 		run(exitOK, "engine", "inspect", path(engine))
-		var in all.Inspection
+		var in all.InspectResult
 		if err := json.Unmarshal([]byte(run(exitOK, "", "inspect", path(engine), "--json")), &in); err != nil ||
 			in.Engine != engine || in.Files == 0 {
 			t.Errorf("JSON: %v, %+v", err, in)
@@ -68,13 +62,9 @@ func TestToolCommands(t *testing.T) {
 		t.Fatal(segments, err)
 	}
 	b, err := os.ReadFile(segments[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	b[len(b)/2] ^= 1
-	if err := os.WriteFile(segments[0], b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(segments[0], b, 0o644))
 	run(exitWrong, "damage: ", "verify", path("logtree"))
 	run(exitWrong, "damage", "inspect", path("logtree"))
 	run(exitWrong, "corrupt", "backup", path("logtree"), "--into", path("no"))
@@ -105,22 +95,16 @@ func TestLostEvents(t *testing.T) {
 	at := t.TempDir()
 	path := func(name string) string { return filepath.Join(at, name) }
 	e, err := all.Open("logtree", path("db"), holdfast.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	log, err := event.Open(e, event.Options{Name: "orders"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for i := range 50 {
 		placed := event.Event{Data: fmt.Appendf(nil, "this is event %d.", i+1)}
 		if _, err := log.Append(t.Context(), placed); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(log.Close(), e.Close()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(log.Close(), e.Close()))
 	if n, err := all.BackupDir(t.Context(), path("db"), path("copy")); err != nil || n != 51 {
 		t.Fatal(n, err)
 	}
@@ -130,13 +114,9 @@ func TestLostEvents(t *testing.T) {
 			t.Fatal(segments, err)
 		}
 		b, err := os.ReadFile(segments[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		b[bytes.Index(b, []byte("this is event 17."))] ^= 1
-		if err := os.WriteFile(segments[0], b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(segments[0], b, 0o644))
 		fixed := path(name + "-fixed")
 		status, stdout, stderr := result(t, holdfastCommand(t, "repair", path(name), "--into", fixed))
 		for _, words := range []string{"50 in " + fixed, `log "orders"`, "events 1 to 50: 49 are there, 1 lost: 17;",
@@ -151,9 +131,7 @@ func TestLostEvents(t *testing.T) {
 		}
 		open := func() error {
 			e, err := all.Open("logtree", fixed, holdfast.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			defer e.Close()
 			_, err = raftlog.Open(e, raftlog.Options{})
 			if e.Capabilities().Lost != "" && !errors.Is(err, holdfast.ErrCorrupt) {

@@ -2,14 +2,13 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
-	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
 
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 type helpCommand struct {
@@ -91,7 +90,7 @@ func readVersion() versionInfo {
 func (c *versionCommand) run() int {
 	v := readVersion()
 	if c.JSON {
-		return fail(writeJSON(os.Stdout, v))
+		return fail(console.WriteJSON(os.Stdout, v))
 	}
 	p := newPage(os.Stdout)
 	p.line("holdfast\t%s", v.Version)
@@ -104,10 +103,4 @@ func (c *versionCommand) run() int {
 		p.line("%s\t%s", l.Module, l.Version)
 	}
 	return fail(p.end())
-}
-
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

@@ -31,6 +31,25 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+// TestPage: columns are aligned below their names, and on a terminal what is wide is folded.
+func TestPage(t *testing.T) {
+	for width, want := range map[int]string{
+		0:  "name    one two three four\nlonger  five\n\na    b  c\n100  2  more\n",
+		20: "name    one two\n        three four\nlonger  five\n\na    b  c\n100  2  more\n",
+	} {
+		var out strings.Builder
+		p := newPage(&out)
+		p.width = width
+		p.line("name\tone two three four")
+		p.line("longer\tfive")
+		p.line("\na\tb\tc")
+		p.line("100\t2\tmore")
+		if err := p.end(); err != nil || out.String() != want {
+			t.Errorf("%d columns: %q, want %q; %v", width, out.String(), want, err)
+		}
+	}
+}
+
 func TestHelpCommand(t *testing.T) {
 	for _, args := range [][]string{{}, {"copy"}, {"raft"}, {"raft", "import"}} {
 		_, want, _ := result(t, holdfastCommand(t, with(args, "--help")...))

@@ -42,11 +42,11 @@ type tools struct {
 	// reports whether the files are the engine's; nil: only HOLDFAST identifies them
 	recognize func(dir string) bool
 	// adds what is in the files; nil: nothing is known of them
-	inspect func(dir string, in *Inspection) error
+	inspect func(dir string, in *InspectResult) error
 	// nil: the directory is opened, and everything is read
-	verify func(dir string) (*Verification, error)
+	verify func(dir string) (*VerifyResult, error)
 	// nil: a copy is opened, and what can be read is copied
-	repair func(ctx context.Context, dir, into string) (*Repaired, error)
+	repair func(ctx context.Context, dir, into string) (*RepairResult, error)
 }
 
 // table lists the engines in the order in which they are shown.

@@ -95,9 +95,7 @@ func TestDescriptions(t *testing.T) {
 					dir = ""
 				}
 				eng, err := e.Open(dir, holdfast.Options{Level: asked})
-				if err != nil {
-					t.Fatal(err)
-				}
+				try(t, err)
 				c := eng.Capabilities()
 				if err := eng.Close(); err != nil {
 					t.Error(err)
@@ -121,19 +119,13 @@ func TestForeignDirectories(t *testing.T) {
 		}
 		dir := t.TempDir()
 		eng, err := maker.Open(dir, holdfast.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if _, err := maker.Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) {
 			t.Errorf("%s: a second opener got %v", maker.Name, err)
 		}
-		if err := eng.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, eng.Close())
 		mark, err := os.ReadFile(filepath.Join(dir, "HOLDFAST"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for _, other := range all.Engines() {
 			// The two drivers of SQLite share one format.
 			if other.Describe().Strongest() < holdfast.Process || family(other.Name) == family(maker.Name) {
@@ -154,40 +146,27 @@ func family(engine string) string { return strings.TrimSuffix(engine, "-go") }
 
 // A directory that has lost its data is an error, not a new and empty store.
 func TestLostData(t *testing.T) {
-	for _, e := range all.Engines() {
-		if e.Describe().Strongest() < holdfast.Process {
-			continue
+	onDisk(t, func(t *testing.T, e all.Entry) {
+		dir := t.TempDir()
+		eng, err := e.Open(dir, holdfast.Options{})
+		try(t, err)
+		var b holdfast.Batch
+		b.Set([]byte("key"), []byte("value"))
+		try(t, errors.Join(holdfast.Commit(eng, &b, holdfast.Power), eng.Close()))
+		entries, err := os.ReadDir(dir)
+		try(t, err)
+		for _, f := range entries {
+			if f.Name() != "HOLDFAST" && f.Name() != "LOCK" {
+				try(t, os.RemoveAll(filepath.Join(dir, f.Name())))
+			}
 		}
-		t.Run(e.Name, func(t *testing.T) {
-			dir := t.TempDir()
-			eng, err := e.Open(dir, holdfast.Options{})
-			if err != nil {
-				t.Fatal(err)
+		if eng, err := e.Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrCorrupt) {
+			t.Errorf("opened without its data: %v", err)
+			if err == nil {
+				eng.Close()
 			}
-			var b holdfast.Batch
-			b.Set([]byte("key"), []byte("value"))
-			if err := errors.Join(holdfast.Commit(eng, &b, holdfast.Power), eng.Close()); err != nil {
-				t.Fatal(err)
-			}
-			entries, err := os.ReadDir(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, f := range entries {
-				if f.Name() != "HOLDFAST" && f.Name() != "LOCK" {
-					if err := os.RemoveAll(filepath.Join(dir, f.Name())); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			if eng, err := e.Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrCorrupt) {
-				t.Errorf("opened without its data: %v", err)
-				if err == nil {
-					eng.Close()
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 // Every engine takes the least budget, and refuses a smaller one; its errors name it, and an iterator that was closed
@@ -212,16 +191,12 @@ func TestSmallThings(t *testing.T) {
 				}
 			}
 			eng, err := all.OpenURL(url(least))
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			var b holdfast.Batch
 			for i := range 100 {
 				b.Set([]byte{'k', byte(i)}, make([]byte, 1000))
 			}
-			if err := holdfast.Commit(eng, &b, e.Describe().Strongest()); err != nil {
-				t.Fatal(err)
-			}
+			try(t, holdfast.Commit(eng, &b, e.Describe().Strongest()))
 			it := eng.Scan(holdfast.Range{})
 			if !it.Next() {
 				t.Error(it.Err())
@@ -238,9 +213,7 @@ func TestSmallThings(t *testing.T) {
 				t.Errorf("a closed iterator: %v, %v", err, it.Err())
 			}
 			s, err := eng.Snapshot()
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
@@ -249,9 +222,7 @@ func TestSmallThings(t *testing.T) {
 			} else {
 				named("Get from a closed snapshot", err, holdfast.ErrClosed)
 			}
-			if err := eng.Close(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, eng.Close())
 			_, err = eng.Get(nil, []byte("k"))
 			named("Get after Close", err, holdfast.ErrClosed)
 			_, err = eng.Apply(&b, holdfast.Memory)

@@ -24,8 +24,8 @@ type CopyOptions struct {
 	Separator byte
 }
 
-// Copied says what was copied.
-type Copied struct {
+// CopyResult says what was copied.
+type CopyResult struct {
 	Source string   // what made it: an engine, or a library
 	Engine string   // of the new directory
 	Keys   int64    // copied and compared
@@ -42,17 +42,13 @@ type Copied struct {
 //	bbolt            a file; a key is the names of its buckets, a Separator after each, and the key
 //	SQLite           a file; a key is the table's name, a Separator, and the primary key: text and blobs as they are,
 //	                 integers as 8 bytes, big-endian. The value is that of the only other column, as text if it is a
-//	                 number, or a
-//	                 JSON object of all others, in which a blob is {"base64":"..."}
+//	                 number, or a JSON object of all others, in which a blob is {"base64":"..."}
 //
 // The Separator is a slash unless it is named. Only names one bucket or table, whose keys then have no prefix. Notes
 // lists what was not copied, such as times to live. Data that would be changed or lost is refused, with its key: keys
 // and values over the limits of the new engine, range keys of Pebble, negative or composite primary keys, names that
 // have the separator in them.
-func Copy(ctx context.Context, from, into string, o CopyOptions) (*Copied, error) {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return nil, err
-	}
+func Copy(ctx context.Context, from, into string, o CopyOptions) (*CopyResult, error) {
 	if o.Engine == "" {
 		o.Engine = Default
 	}
@@ -67,24 +63,19 @@ func Copy(ctx context.Context, from, into string, o CopyOptions) (*Copied, error
 	if err := datadir.CheckOverlap("copy", into, from); err != nil {
 		return nil, err
 	}
-	c := &Copied{Engine: o.Engine}
+	c := &CopyResult{Engine: o.Engine}
 	scratch, err := datadir.Scratch("copy", into)
 	if err != nil {
 		return nil, err
 	}
 	open := func(dir string) (holdfast.Engine, error) { return entry.Open(dir, o.Open) }
 	err = enginecopy.Make(ctx, "copy", into, open, func(to holdfast.Engine) (lost string, err error) {
-		defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-		defer func() {
-			if errors.Is(err, holdfast.ErrCorrupt) {
-				err = sourceDamage{err, scratch, from}
-			}
-		}()
+		defer func() { err = errors.Join(aboutSource(err, scratch, from), os.RemoveAll(scratch)) }()
 		s, err := c.open(ctx, from, scratch, o)
 		if err != nil {
 			return "", err
 		}
-		err = opFor("copy", c.fill(ctx, to, s.walk))
+		err = opFor("copy", c.fill(ctx, to, s))
 		if closed := s.close(); err == nil {
 			err = closed
 		}
@@ -103,9 +94,11 @@ type source struct {
 	close func() error
 	notes func() []string
 	lost  string
+	// named is set where keys begin with the name of a bucket or table, which CopyOptions.Only leaves out.
+	named bool
 }
 
-func (c *Copied) open(ctx context.Context, from, scratch string, o CopyOptions) (*source, error) {
+func (c *CopyResult) open(ctx context.Context, from, scratch string, o CopyOptions) (*source, error) {
 	var mark datadir.Mark
 	var maker Entry
 	var err error
@@ -126,7 +119,8 @@ func (c *Copied) open(ctx context.Context, from, scratch string, o CopyOptions) 
 			return nil, opFor("copy", err)
 		}
 		c.Source = b.Kind
-		return &source{walk: b.Walk, close: b.Close, notes: func() []string { return b.Notes }}, nil
+		return &source{walk: b.Walk, close: b.Close, notes: func() []string { return b.Notes },
+			named: file && o.Only == ""}, nil
 	}
 	if o.Only != "" || o.Separator != 0 {
 		return nil, &holdfast.Error{Op: "copy", Engine: mark.Engine, Path: from, Class: holdfast.ErrBadOption,
@@ -134,13 +128,8 @@ func (c *Copied) open(ctx context.Context, from, scratch string, o CopyOptions) 
 	}
 	at := from
 	if maker.Open == nil || !maker.Describe().ReadOnly { // opening it could change it
-		release, err := datadir.Hold(from)
-		if err != nil {
-			return nil, opFor("copy", err)
-		}
-		err = datadir.CopyFiles(ctx, from, scratch)
-		if err = errors.Join(err, release()); err != nil {
-			return nil, &holdfast.Error{Op: "copy", Engine: mark.Engine, Path: from, Cause: err}
+		if err := copyFiles(ctx, "copy", from, scratch); err != nil {
+			return nil, err
 		}
 		at = scratch
 	}
@@ -172,15 +161,35 @@ func isFile(path string) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
-// sourceDamage is an error about damage in the copy of a source, which will be gone, with the source's own path.
-type sourceDamage struct {
+// copyFiles copies the files of a directory that no program has open for writing.
+func copyFiles(ctx context.Context, op, from, to string) error {
+	release, err := datadir.Hold(from)
+	if err != nil {
+		return opFor(op, err)
+	}
+	if err = errors.Join(datadir.CopyFiles(ctx, from, to), release()); err != nil {
+		return &holdfast.Error{Op: op, Path: from, Cause: err}
+	}
+	return nil
+}
+
+// aboutSource makes an error about what is in the copy of a source, which will be gone, one about the source.
+func aboutSource(err error, scratch, from string) error {
+	var e *holdfast.Error
+	if errors.As(err, &e) && e.Class != nil {
+		return sourceError{err, scratch, from}
+	}
+	return err
+}
+
+type sourceError struct {
 	error
 	scratch, from string
 }
 
-func (d sourceDamage) Error() string { return strings.ReplaceAll(d.error.Error(), d.scratch, d.from) }
+func (e sourceError) Error() string { return strings.ReplaceAll(e.error.Error(), e.scratch, e.from) }
 
-func (d sourceDamage) Unwrap() error { return d.error }
+func (e sourceError) Unwrap() error { return e.error }
 
 // opFor names the operation that an error is about.
 func opFor(op string, err error) error {
@@ -194,12 +203,11 @@ func opFor(op string, err error) error {
 const pollEvery = 256
 
 // fill writes every key to a new engine and compares what is there then.
-func (c *Copied) fill(ctx context.Context, to holdfast.Engine,
-	walk func(each func(key, value []byte) error) error) error {
+func (c *CopyResult) fill(ctx context.Context, to holdfast.Engine, s *source) error {
 	limits := to.Capabilities()
 	n := 0
 	polled := func(each func(key, value []byte) error) error {
-		return walk(func(key, value []byte) error {
+		return s.walk(func(key, value []byte) error {
 			if n++; n%pollEvery == 0 && ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -208,7 +216,7 @@ func (c *Copied) fill(ctx context.Context, to holdfast.Engine,
 	}
 	w := enginecopy.NewWriter(to)
 	if err := polled(func(key, value []byte) error {
-		if err := fits(limits, key, value); err != nil {
+		if err := fits(limits, key, value, s.named); err != nil {
 			return err
 		}
 		return w.Set(key, value)
@@ -253,11 +261,15 @@ func (c *Copied) fill(ctx context.Context, to holdfast.Engine,
 	return nil
 }
 
-// fits refuses a key or value over the limits of an engine.
-func fits(limits holdfast.Capabilities, key, value []byte) error {
+// fits refuses a key or value over the limits of an engine. named is that of its source.
+func fits(limits holdfast.Capabilities, key, value []byte, named bool) error {
+	remedy := "change it in the source"
+	if named {
+		remedy += ", or copy its bucket or table alone (--only), without the name before its keys"
+	}
 	refuse := func(class error, detail string, args ...any) error {
 		return &holdfast.Error{Op: "copy", Engine: limits.Engine, Class: class,
-			Detail: fmt.Sprintf("key %.40q ", key) + fmt.Sprintf(detail, args...), Remedy: "change it in the source"}
+			Detail: fmt.Sprintf("key %.40q ", key) + fmt.Sprintf(detail, args...), Remedy: remedy}
 	}
 	switch {
 	case len(key) == 0:

@@ -23,10 +23,19 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 )
 
-func try(t *testing.T, err error) {
+func try(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// onDisk runs f on every engine of this build that keeps files.
+func onDisk(t *testing.T, f func(t *testing.T, e all.Entry)) {
+	for _, e := range all.Engines() {
+		if e.Describe().Strongest() >= holdfast.Process {
+			t.Run(e.Name, func(t *testing.T) { f(t, e) })
+		}
 	}
 }
 
@@ -52,7 +61,7 @@ func files(t *testing.T, path string) map[string]string {
 // contents are all keys of a directory.
 func contents(t *testing.T, engine, dir string) map[string]string {
 	t.Helper()
-	e, err := all.Open(engine, dir, holdfast.Options{})
+	e, err := all.OpenDir(engine, dir, holdfast.Options{})
 	try(t, err)
 	found := map[string]string{}
 	it := e.Scan(holdfast.Range{})
@@ -122,29 +131,24 @@ func copied(t *testing.T, from string, o all.CopyOptions, want map[string]string
 }
 
 func TestCopyBetweenEngines(t *testing.T) {
-	for _, e := range all.Engines() {
-		if e.Describe().Strongest() < holdfast.Process {
-			continue
+	onDisk(t, func(t *testing.T, e all.Entry) {
+		from := filepath.Join(t.TempDir(), "from")
+		source, err := e.Open(from, holdfast.Options{})
+		try(t, err)
+		want := map[string]string{"empty": ""}
+		var b holdfast.Batch
+		b.Set([]byte("empty"), nil)
+		for i := range 1000 {
+			k, v := fmt.Sprintf("key/%04d", i), strings.Repeat(fmt.Sprint(i), i%50)
+			b.Set([]byte(k), []byte(v))
+			want[k] = v
 		}
-		t.Run(e.Name, func(t *testing.T) {
-			from := filepath.Join(t.TempDir(), "from")
-			source, err := e.Open(from, holdfast.Options{})
-			try(t, err)
-			want := map[string]string{"empty": ""}
-			var b holdfast.Batch
-			b.Set([]byte("empty"), nil)
-			for i := range 1000 {
-				k, v := fmt.Sprintf("key/%04d", i), strings.Repeat(fmt.Sprint(i), i%50)
-				b.Set([]byte(k), []byte(v))
-				want[k] = v
-			}
-			try(t, holdfast.Commit(source, &b, holdfast.Power))
-			refused(t, from, all.CopyOptions{}, holdfast.ErrLocked)
-			try(t, source.Close())
-			copied(t, from, all.CopyOptions{}, want)
-			refused(t, from, all.CopyOptions{Only: "a"}, holdfast.ErrBadOption)
-		})
-	}
+		try(t, holdfast.Commit(source, &b, holdfast.Power))
+		refused(t, from, all.CopyOptions{}, holdfast.ErrLocked)
+		try(t, source.Close())
+		copied(t, from, all.CopyOptions{}, want)
+		refused(t, from, all.CopyOptions{Only: "a"}, holdfast.ErrBadOption)
+	})
 }
 
 func boltFile(t *testing.T, fill func(tx *bolt.Tx) error) string {
@@ -186,7 +190,7 @@ func TestCopyBolt(t *testing.T) {
 	refused(t, boltFile(t, func(tx *bolt.Tx) error {
 		b, _ := tx.CreateBucket([]byte("b"))
 		return b.Put([]byte(long), []byte("v"))
-	}), all.CopyOptions{}, holdfast.ErrBadKey, `"b/kkk`, "20002 bytes", "at most 16384")
+	}), all.CopyOptions{}, holdfast.ErrBadKey, `"b/kkk`, "20002 bytes", "at most 16384", "--only")
 
 	db, err := bolt.Open(path, 0o600, nil)
 	try(t, err)
@@ -382,6 +386,12 @@ func TestCopyKeepsLoss(t *testing.T) {
 }
 
 func TestCopyRefuses(t *testing.T) {
+	newer := filepath.Join(t.TempDir(), "newer")
+	e, err := all.Open("pebble", newer, holdfast.Options{})
+	try(t, errors.Join(err, e.Close()))
+	try(t, os.WriteFile(filepath.Join(newer, "HOLDFAST"), []byte("holdfast 1\nengine pebble\nformat 99\n"), 0o644))
+	refused(t, newer, all.CopyOptions{}, holdfast.ErrVersion, newer+": ")
+
 	text := filepath.Join(t.TempDir(), "text")
 	try(t, os.WriteFile(text, []byte("no store"), 0o600))
 	refused(t, text, all.CopyOptions{}, holdfast.ErrForeign, "neither by holdfast nor by")

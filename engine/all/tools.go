@@ -15,17 +15,17 @@ import (
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-// Inspection is what can be learned about a directory without opening it.
-type Inspection struct {
-	Dir     string              `json:"dir"`
-	Engine  string              `json:"engine"`
-	Format  int                 `json:"format"`
-	Level   holdfast.Level      `json:"level,omitempty"` // empty unless the directory is bound to a level
-	Lost    string              `json:"lost,omitempty"`  // what a repair that made it could not salvage; see [AcceptLoss]
-	Open    bool                `json:"open"`            // elsewhere for writing, at this moment
-	Files   int64               `json:"files"`
-	Bytes   int64               `json:"bytes"` // on the device
-	Logtree *logtree.Inspection `json:"logtree,omitempty"`
+// InspectResult is what can be learned about a directory without opening it.
+type InspectResult struct {
+	Dir     string                 `json:"dir"`
+	Engine  string                 `json:"engine"`
+	Format  int                    `json:"format"`
+	Level   holdfast.Level         `json:"level,omitempty"` // empty unless the directory is bound to a level
+	Lost    string                 `json:"lost,omitempty"`  // what the repair that made it lost; see [AcceptLoss]
+	Open    bool                   `json:"open"`            // elsewhere for writing, at this moment
+	Files   int64                  `json:"files"`
+	Bytes   int64                  `json:"bytes"` // on the device
+	Logtree *logtree.InspectResult `json:"logtree,omitempty"`
 
 	// Capabilities are those of the engine, if it is in this build.
 	Capabilities *holdfast.Capabilities `json:"capabilities,omitempty"`
@@ -36,12 +36,12 @@ type Inspection struct {
 // Inspect looks at a directory that an engine made. It takes no lock and changes nothing, so parts of the result for an
 // open directory may belong to different moments. The error is ErrForeign if no engine made the directory, and the
 // operating system's if it does not exist.
-func Inspect(dir string) (*Inspection, error) {
+func Inspect(dir string) (*InspectResult, error) {
 	mark, e, damage, err := identify("inspect", dir)
 	if err != nil {
 		return nil, err
 	}
-	in := &Inspection{Dir: dir, Engine: mark.Engine, Format: mark.Format, Level: mark.Level, Lost: mark.Lost}
+	in := &InspectResult{Dir: dir, Engine: mark.Engine, Format: mark.Format, Level: mark.Level, Lost: mark.Lost}
 	if damage != nil {
 		in.Notes = append(in.Notes, "HOLDFAST cannot be read; the files are those of "+mark.Engine+": "+damage.Error())
 	}
@@ -67,7 +67,7 @@ func Inspect(dir string) (*Inspection, error) {
 	return in, e.tools.inspect(dir, in)
 }
 
-func inspectLogtree(dir string, in *Inspection) (err error) {
+func inspectLogtree(dir string, in *InspectResult) (err error) {
 	in.Logtree, err = logtree.Inspect(dir)
 	return err
 }
@@ -96,21 +96,21 @@ func identify(op, dir string) (mark datadir.Mark, e Entry, damage, err error) {
 	return mark, e, nil, err
 }
 
-// Verification is the result of [Verify].
-type Verification struct {
+// VerifyResult is the result of [Verify].
+type VerifyResult struct {
 	Engine    string
 	Checked   string                // what was, in words
 	Checksums bool                  // on everything stored; otherwise damage may have been read as data
 	Keys      int64                 // read, unless Logtree says more
 	Bytes     int64                 // of those keys and values
-	Logtree   *logtree.Verification // for that engine
+	Logtree   *logtree.VerifyResult // for that engine
 	Damage    []error
 }
 
 // Verify checks all that the engine of dir can check. For logtree that is every byte that matters, and nothing is
 // changed. Others are opened, which may recover or tidy up their files unless they can be opened for reading only,
 // and everything is read by scan and by key. ErrLocked: it is open elsewhere.
-func Verify(dir string) (*Verification, error) {
+func Verify(dir string) (*VerifyResult, error) {
 	mark, e, _, err := identify("verify", dir)
 	if err != nil {
 		return nil, err
@@ -120,31 +120,32 @@ func Verify(dir string) (*Verification, error) {
 	}
 	opened, err := OpenDir("", dir, holdfast.Options{ReadOnly: true})
 	if errors.Is(err, holdfast.ErrCorrupt) {
-		return &Verification{Engine: mark.Engine, Checked: "that it opens", Damage: []error{err}}, nil
+		return &VerifyResult{Engine: mark.Engine, Checksums: e.Describe().Checksums, Checked: "that it opens",
+			Damage: []error{err}}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	v := &Verification{Engine: mark.Engine, Checksums: opened.Capabilities().Checksums,
+	v := &VerifyResult{Engine: mark.Engine, Checksums: opened.Capabilities().Checksums,
 		Checked: "that it opens, and that every key reads the same by scan and alone"}
 	v.read(opened)
-	if err := opened.Close(); err != nil {
+	if err := opened.Close(); err != nil && len(v.Damage) == 0 { // damage that was read may have poisoned the engine
 		v.Damage = append(v.Damage, err)
 	}
 	return v, nil
 }
 
-func verifyLogtree(dir string) (*Verification, error) {
+func verifyLogtree(dir string) (*VerifyResult, error) {
 	l, err := logtree.Verify(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &Verification{Engine: logtree.Name, Checksums: true, Logtree: l, Damage: l.Damage,
+	return &VerifyResult{Engine: logtree.Name, Checksums: true, Logtree: l, Damage: l.Damage,
 		Checked: "every checksum and every reference, without opening it"}, nil
 }
 
 // read reads all keys and values, by scan and by key.
-func (v *Verification) read(e holdfast.Engine) {
+func (v *VerifyResult) read(e holdfast.Engine) {
 	it := e.Scan(holdfast.Range{})
 	defer it.Close()
 	var val []byte
@@ -165,18 +166,18 @@ func (v *Verification) read(e holdfast.Engine) {
 	}
 }
 
-// Repaired is the result of [Repair].
-type Repaired struct {
+// RepairResult is the result of [Repair].
+type RepairResult struct {
 	Engine  string
-	How     string            // what was done, in words
-	Keys    int64             // salvaged
-	Loss    string            // what could not be, as the new directory remembers it; empty if nothing
-	Logtree *logtree.Repaired // for that engine
-	Lost    []error           // what ended the reading; empty for logtree, which says it itself
+	How     string                // what was done, in words
+	Keys    int64                 // salvaged
+	Loss    string                // what could not be, as the new directory remembers it; empty if nothing
+	Logtree *logtree.RepairResult // for that engine
+	Lost    []error               // what ended the reading; empty for logtree, which says it itself
 }
 
 // Complete reports whether nothing was lost and nothing is in doubt.
-func (r *Repaired) Complete() bool {
+func (r *RepairResult) Complete() bool {
 	return len(r.Lost) == 0 && (r.Logtree == nil || r.Logtree.Complete())
 }
 
@@ -185,7 +186,7 @@ func (r *Repaired) Complete() bool {
 // places is copied; if the engine has no checksums, that can include damaged data. into must not exist, or be empty,
 // and must not lie in dir or another directory that an engine made. After an error, and the end of ctx is one, nothing
 // was made.
-func Repair(ctx context.Context, dir, into string) (*Repaired, error) {
+func Repair(ctx context.Context, dir, into string) (*RepairResult, error) {
 	mark, maker, _, err := identify("repair", dir)
 	if err != nil {
 		return nil, err
@@ -199,7 +200,8 @@ func Repair(ctx context.Context, dir, into string) (*Repaired, error) {
 	if err := datadir.CheckOverlap("repair", into, dir); err != nil {
 		return nil, err
 	}
-	r := &Repaired{Engine: mark.Engine, How: "a copy was opened and scanned from both ends, and between damaged places"}
+	r := &RepairResult{Engine: mark.Engine,
+		How: "a copy was opened and scanned from both ends, and between damaged places"}
 	opener := func(at string) (holdfast.Engine, error) {
 		return maker.Open(at, holdfast.Options{Level: mark.Level})
 	}
@@ -208,13 +210,13 @@ func Repair(ctx context.Context, dir, into string) (*Repaired, error) {
 		if err != nil {
 			return "", err
 		}
-		release, err := datadir.Hold(dir)
-		if err != nil {
-			return "", err
-		}
-		defer release()
-		defer func() { err = errors.Join(err, os.RemoveAll(source)) }()
-		if err := datadir.CopyFiles(ctx, dir, source); err != nil {
+		defer func() {
+			for i, lost := range r.Lost {
+				r.Lost[i] = aboutSource(lost, source, dir)
+			}
+			err = errors.Join(aboutSource(err, source, dir), os.RemoveAll(source))
+		}()
+		if err := copyFiles(ctx, "repair", dir, source); err != nil {
 			return "", err
 		}
 		e, err := opener(source)
@@ -236,12 +238,12 @@ func Repair(ctx context.Context, dir, into string) (*Repaired, error) {
 	return r, nil
 }
 
-func repairLogtree(ctx context.Context, dir, into string) (*Repaired, error) {
+func repairLogtree(ctx context.Context, dir, into string) (*RepairResult, error) {
 	l, err := logtree.Repair(ctx, dir, into, holdfast.Options{})
 	if err != nil {
 		return nil, err
 	}
-	return &Repaired{Engine: logtree.Name, How: "from " + l.Source, Keys: l.Keys, Loss: l.Summary(), Logtree: l}, nil
+	return &RepairResult{Engine: logtree.Name, How: "from " + l.Source, Keys: l.Keys, Loss: l.Summary(), Logtree: l}, nil
 }
 
 // probes bounds how often a repair searches for readable data between damaged places.
@@ -249,7 +251,7 @@ const probes = 100
 
 // salvage copies what can be read: from both ends until an error, and then, as long as there are probes, from the
 // middle of each interval of keys in which nothing has been read.
-func (r *Repaired) salvage(to holdfast.Engine, from holdfast.Reader) error {
+func (r *RepairResult) salvage(to holdfast.Engine, from holdfast.Reader) error {
 	w := enginecopy.NewWriter(to)
 	defer func() { r.Keys = w.Keys }()
 	said := map[string]bool{}
@@ -338,10 +340,10 @@ func middle(lo, hi []byte) []byte {
 }
 
 // Backup copies what e shows now to the new directory into, while writers to e go on. The copy is of the same
-// engine, holds one consistent state, and survives power loss when Backup returns. After an error into does not exist.
-// It returns how many keys were copied. ErrBadOption: e keeps nothing in a directory, or into is not empty or lies in
-// a directory that an engine made.
-func Backup(e holdfast.Engine, into string) (keys int64, err error) {
+// engine, holds one consistent state, and survives power loss when Backup returns. After an error, and the end of ctx
+// is one, into does not exist. It returns how many keys were copied. ErrBadOption: e keeps nothing in a directory, or
+// into is not empty or lies in a directory that an engine made.
+func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, err error) {
 	c := e.Capabilities()
 	entry, err := Lookup(c.Engine)
 	if err != nil {
@@ -355,7 +357,7 @@ func Backup(e holdfast.Engine, into string) (keys int64, err error) {
 	if level == 0 { // it is open for reading, and so its directory is bound to no level
 		level = entry.Describe().Strongest()
 	}
-	return enginecopy.Backup(context.Background(), e, into, func(dir string) (holdfast.Engine, error) {
+	return enginecopy.Backup(ctx, e, into, func(dir string) (holdfast.Engine, error) {
 		return entry.Open(dir, holdfast.Options{Level: level})
 	})
 }

@@ -17,15 +17,14 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/engine/mem"
 )
 
 // fill makes a directory with some thousand keys, some of them deleted again.
 func fill(t *testing.T, e all.Entry, dir string, level holdfast.Level) map[string]string {
 	t.Helper()
 	eng, err := e.Open(dir, holdfast.Options{Level: level})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	want := map[string]string{}
 	var b holdfast.Batch
 	for i := range 30 {
@@ -38,64 +37,22 @@ func fill(t *testing.T, e all.Entry, dir string, level holdfast.Level) map[strin
 		key := fmt.Sprintf("key/%05d", i*100*7919%5000)
 		b.Delete([]byte(key))
 		delete(want, key)
-		if err := holdfast.Commit(eng, &b, level); err != nil {
-			t.Fatal(err)
-		}
+		try(t, holdfast.Commit(eng, &b, level))
 	}
-	if err := eng.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, eng.Close())
 	return want
-}
-
-func holds(t *testing.T, e all.Entry, dir string, level holdfast.Level) map[string]string {
-	t.Helper()
-	eng, err := e.Open(dir, holdfast.Options{Level: level})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]string{}
-	it := eng.Scan(holdfast.Range{})
-	for it.Next() {
-		got[string(it.Key())] = string(it.Value())
-	}
-	if err := errors.Join(it.Close(), eng.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
-
-// tree is the names and bytes of all files below dir.
-func tree(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	files := map[string]string{}
-	err := filepath.Walk(dir, func(name string, info os.FileInfo, err error) error {
-		if err != nil || info.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(name)
-		files[name] = string(b)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return files
 }
 
 // TestTools: on a sound directory of each engine, at each level that binds it, everything is well and every copy is
 // the same.
 func TestTools(t *testing.T) {
-	for _, e := range all.Engines() {
+	onDisk(t, func(t *testing.T, e all.Entry) {
 		for _, level := range []holdfast.Level{holdfast.Power, holdfast.Process} {
-			if e.Describe().Strongest() < holdfast.Process {
-				continue
-			}
-			t.Run(e.Name+"/"+level.String(), func(t *testing.T) {
+			t.Run(level.String(), func(t *testing.T) {
 				at := t.TempDir()
 				dir := filepath.Join(at, "db")
 				want := fill(t, e, dir, level)
-				before := tree(t, dir)
+				before := files(t, dir)
 				in, err := all.Inspect(dir)
 				if err != nil || in.Files == 0 || in.Bytes == 0 || in.Open || in.Capabilities == nil ||
 					(in.Logtree == nil) != (len(in.Notes) > 0) {
@@ -105,7 +62,7 @@ func TestTools(t *testing.T) {
 				if err != nil || !r.Complete() || r.Keys != int64(len(want)) {
 					t.Errorf("Repair: %v, %+v", err, r)
 				}
-				if !maps.Equal(tree(t, dir), before) {
+				if !maps.Equal(files(t, dir), before) {
 					t.Error("Inspect or Repair changed the directory")
 				}
 				v, err := all.Verify(dir)
@@ -120,7 +77,7 @@ func TestTools(t *testing.T) {
 					t.Errorf("BackupDir: %d, %v", n, err)
 				}
 				for _, name := range []string{"repaired", "copy", "db"} {
-					if got := holds(t, e, filepath.Join(at, name), level); !maps.Equal(got, want) {
+					if got := contents(t, e.Name, filepath.Join(at, name)); !maps.Equal(got, want) {
 						t.Errorf("%s holds %d keys, want %d", name, len(got), len(want))
 					}
 				}
@@ -130,102 +87,86 @@ func TestTools(t *testing.T) {
 				}
 			})
 		}
-	}
+	})
 }
 
 // TestToolsThroughLinks: a directory can be named by a link to it, and a new one with a slash at its end.
 func TestToolsThroughLinks(t *testing.T) {
-	for _, e := range all.Engines() {
-		if e.Describe().Strongest() < holdfast.Process {
-			continue
+	onDisk(t, func(t *testing.T, e all.Entry) {
+		at := t.TempDir()
+		dir, from := filepath.Join(at, "db"), filepath.Join(at, "link")
+		want := fill(t, e, dir, holdfast.Power)
+		if runtime.GOOS == "windows" { // making a link needs a right
+			from = dir
+		} else if err := os.Symlink(dir, from); err != nil {
+			t.Fatal(err)
 		}
-		t.Run(e.Name, func(t *testing.T) {
-			at := t.TempDir()
-			dir, from := filepath.Join(at, "db"), filepath.Join(at, "link")
-			want := fill(t, e, dir, holdfast.Power)
-			if runtime.GOOS == "windows" { // making a link needs a right
-				from = dir
-			} else if err := os.Symlink(dir, from); err != nil {
-				t.Fatal(err)
-			}
-			into := func(name string) string { return filepath.Join(at, name) + string(filepath.Separator) }
-			if r, err := all.Repair(t.Context(), from, into("repaired")); err != nil || !r.Complete() || r.Keys != int64(len(want)) {
-				t.Errorf("Repair: %v, %+v", err, r)
-			}
-			c, err := all.Copy(t.Context(), from, into("copied"), all.CopyOptions{Engine: e.Name})
-			if err != nil || c.Keys != int64(len(want)) {
-				t.Errorf("Copy: %v, %+v", err, c)
-			}
-			if n, err := all.BackupDir(t.Context(), from, into("backup")); err != nil || n != int64(len(want)) {
-				t.Errorf("BackupDir: %d, %v", n, err)
-			}
-		})
-	}
+		into := func(name string) string { return filepath.Join(at, name) + string(filepath.Separator) }
+		r, err := all.Repair(t.Context(), from, into("repaired"))
+		if err != nil || !r.Complete() || r.Keys != int64(len(want)) {
+			t.Errorf("Repair: %v, %+v", err, r)
+		}
+		c, err := all.Copy(t.Context(), from, into("copied"), all.CopyOptions{Engine: e.Name})
+		if err != nil || c.Keys != int64(len(want)) {
+			t.Errorf("Copy: %v, %+v", err, c)
+		}
+		if n, err := all.BackupDir(t.Context(), from, into("backup")); err != nil || n != int64(len(want)) {
+			t.Errorf("BackupDir: %d, %v", n, err)
+		}
+	})
 }
 
 // TestHotBackup: any engine is copied while it is open and written to.
 func TestHotBackup(t *testing.T) {
-	for _, e := range all.Engines() {
-		t.Run(e.Name, func(t *testing.T) {
-			d := e.Describe()
-			if d.Strongest() == 0 {
-				t.Skipf("%s is not in this build", e.Name)
-			}
-			at, dir := t.TempDir(), ""
-			if d.Strongest() > holdfast.Memory {
-				dir = filepath.Join(at, "db")
-			}
-			eng, err := e.Open(dir, holdfast.Options{})
-			if err != nil && d.Strongest() > holdfast.Memory {
-				t.Fatal(err)
-			}
-			defer eng.Close()
-			if dir == "" {
-				if _, err := all.Backup(eng, filepath.Join(at, "copy")); !errors.Is(err, holdfast.ErrBadOption) {
-					t.Errorf("an engine in memory: %v", err)
-				}
-				return
-			}
-			// Two keys always go together: a state between batches has both alike.
-			commit := func(i int) {
-				var b holdfast.Batch
-				b.Set([]byte("a"), fmt.Append(nil, i))
-				b.Set(fmt.Appendf(nil, "m%d", i%50), make([]byte, 1000))
-				b.Set([]byte("z"), fmt.Append(nil, i))
-				if err := holdfast.Commit(eng, &b, holdfast.Power); err != nil {
-					t.Error(err)
-				}
-			}
-			commit(0)
-			stop, done := make(chan struct{}), make(chan struct{})
-			go func() {
-				defer close(done)
-				for i := 1; ; i++ {
-					select {
-					case <-stop:
-						return
-					default:
-						commit(i)
-					}
-				}
-			}()
-			for i := range 2 {
-				to := filepath.Join(at, fmt.Sprint("copy", i))
-				if _, err := all.Backup(eng, to); err != nil {
-					t.Error(err)
-					continue
-				}
-				if in, err := all.Inspect(dir); err != nil || !in.Open {
-					t.Errorf("Inspect while it is open: %v, %+v", err, in)
-				}
-				if got := holds(t, e, to, holdfast.Power); got["a"] == "" || got["a"] != got["z"] {
-					t.Errorf("the copy has %q and %q", got["a"], got["z"])
-				}
-			}
-			close(stop)
-			<-done
-		})
+	if _, err := all.Backup(t.Context(), mem.New(), filepath.Join(t.TempDir(), "copy")); !errors.Is(err,
+		holdfast.ErrBadOption) {
+		t.Errorf("an engine in memory: %v", err)
 	}
+	onDisk(t, func(t *testing.T, e all.Entry) {
+		at := t.TempDir()
+		dir := filepath.Join(at, "db")
+		eng, err := e.Open(dir, holdfast.Options{})
+		try(t, err)
+		defer eng.Close()
+		// Two keys always go together: a state between batches has both alike.
+		commit := func(i int) {
+			var b holdfast.Batch
+			b.Set([]byte("a"), fmt.Append(nil, i))
+			b.Set(fmt.Appendf(nil, "m%d", i%50), make([]byte, 1000))
+			b.Set([]byte("z"), fmt.Append(nil, i))
+			if err := holdfast.Commit(eng, &b, holdfast.Power); err != nil {
+				t.Error(err)
+			}
+		}
+		commit(0)
+		stop, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for i := 1; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+					commit(i)
+				}
+			}
+		}()
+		for i := range 2 {
+			to := filepath.Join(at, fmt.Sprint("copy", i))
+			if _, err := all.Backup(t.Context(), eng, to); err != nil {
+				t.Error(err)
+				continue
+			}
+			if in, err := all.Inspect(dir); err != nil || !in.Open {
+				t.Errorf("Inspect while it is open: %v, %+v", err, in)
+			}
+			if got := contents(t, e.Name, to); got["a"] == "" || got["a"] != got["z"] {
+				t.Errorf("the copy has %q and %q", got["a"], got["z"])
+			}
+		}
+		close(stop)
+		<-done
+	})
 }
 
 // TestToolsOnNothing: what is no directory of ours is refused, and nothing is made.
@@ -254,106 +195,120 @@ func TestToolsOnNothing(t *testing.T) {
 // TestToolsOnDamage: damage to a file of an engine with checksums is found, unless the engine does not need what was
 // damaged, and a repair that loses something says so. Logtree needs all that its largest file has.
 func TestToolsOnDamage(t *testing.T) {
-	for _, e := range all.Engines() {
-		if !e.Describe().Checksums || e.Describe().Strongest() < holdfast.Process {
-			continue
+	onDisk(t, func(t *testing.T, e all.Entry) {
+		if !e.Describe().Checksums {
+			return
 		}
-		t.Run(e.Name, func(t *testing.T) {
-			at := t.TempDir()
-			dir := filepath.Join(at, "db")
-			want := fill(t, e, dir, holdfast.Power)
-			largest, size := "", 0
-			for name, b := range tree(t, dir) {
-				if len(b) > size && filepath.Ext(name) != ".mem" {
-					largest, size = name, len(b)
-				}
-			}
-			b, err := os.ReadFile(largest)
-			if err != nil {
-				t.Fatal(err)
-			}
+		at := t.TempDir()
+		dir := filepath.Join(at, "db")
+		want := fill(t, e, dir, holdfast.Power)
+		largest := damageLargest(t, dir, func(b []byte) {
 			for i := range 64 {
-				b[size/4+i] ^= 0x55
-			}
-			if err := os.WriteFile(largest, b, 0o644); err != nil {
-				t.Fatal(err)
-			}
-			into, needed := filepath.Join(at, "into"), true
-			r, err := all.Repair(t.Context(), dir, into)
-			if err != nil {
-				t.Logf("Repair: %v", err)
-				if _, err := os.Stat(into); err == nil {
-					t.Error("a failed repair made a directory")
-				}
-			} else {
-				got := holds(t, e, into, holdfast.Power)
-				t.Logf("%d of %d keys salvaged; lost %v, %+v", len(got), len(want), r.Lost, r.Logtree)
-				needed = e.Name == logtree.Name || !maps.Equal(got, want)
-				if r.Complete() && needed {
-					t.Error("it says that nothing is lost")
-				}
-			}
-			v, err := all.Verify(dir)
-			if err != nil || needed && len(v.Damage) == 0 {
-				t.Errorf("Verify of %s: %v, %+v", largest, err, v)
+				b[len(b)/4+i] ^= 0x55
 			}
 		})
+		into, needed := filepath.Join(at, "into"), true
+		r, err := all.Repair(t.Context(), dir, into)
+		if err != nil {
+			t.Logf("Repair: %v", err)
+			if _, err := os.Stat(into); err == nil {
+				t.Error("a failed repair made a directory")
+			}
+		} else {
+			got := contents(t, e.Name, into)
+			t.Logf("%d of %d keys salvaged; lost %v, %+v", len(got), len(want), r.Lost, r.Logtree)
+			needed = e.Name == logtree.Name || !maps.Equal(got, want)
+			if r.Complete() && needed {
+				t.Error("it says that nothing is lost")
+			}
+		}
+		if v := verified(t, e, dir); needed && len(v.Damage) == 0 {
+			t.Errorf("Verify of %s: %+v", largest, v)
+		}
+	})
+}
+
+// damageLargest changes the largest file below dir that a closed engine needs, and names it.
+func damageLargest(t *testing.T, dir string, change func([]byte)) (largest string) {
+	t.Helper()
+	var content []byte
+	for name := range files(t, dir) {
+		b, err := os.ReadFile(name)
+		try(t, err)
+		if len(b) > len(content) && filepath.Ext(name) != ".mem" {
+			largest, content = name, b
+		}
 	}
+	change(content)
+	try(t, os.WriteFile(largest, content, 0o644))
+	return largest
+}
+
+// verified is what Verify says of dir; of damage, once and in one line.
+func verified(t *testing.T, e all.Entry, dir string) *all.VerifyResult {
+	t.Helper()
+	v, err := all.Verify(dir)
+	if err != nil || v.Checksums != e.Describe().Checksums {
+		t.Fatalf("Verify: %+v, %v", v, err)
+	}
+	for _, d := range v.Damage {
+		if strings.Contains(d.Error(), "\n") || errors.Is(d, holdfast.ErrPoisoned) {
+			t.Errorf("damage in several lines, or a consequence of other damage: %v", d)
+		}
+	}
+	return v
 }
 
 // TestNewerFormat: no tool works on a directory of a format that it does not know, nor makes anything.
 func TestNewerFormat(t *testing.T) {
-	for _, e := range all.Engines() {
-		if e.Describe().Strongest() < holdfast.Process {
-			continue
+	onDisk(t, func(t *testing.T, e all.Entry) {
+		at := t.TempDir()
+		dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
+		fill(t, e, dir, holdfast.Power)
+		mark := filepath.Join(dir, "HOLDFAST")
+		text, err := os.ReadFile(mark)
+		try(t, err)
+		try(t, os.WriteFile(mark, []byte(strings.Replace(string(text), "format 1\n", "format 9\n", 1)), 0o644))
+		_, repaired := all.Repair(t.Context(), dir, into)
+		_, verified := all.Verify(dir)
+		_, backedUp := all.BackupDir(t.Context(), dir, into)
+		_, copied := all.Copy(t.Context(), dir, into, all.CopyOptions{})
+		for tool, err := range map[string]error{
+			"Repair": repaired, "Verify": verified, "BackupDir": backedUp, "Copy": copied,
+		} {
+			if !errors.Is(err, holdfast.ErrVersion) {
+				t.Errorf("%s: %v", tool, err)
+			}
 		}
-		t.Run(e.Name, func(t *testing.T) {
-			at := t.TempDir()
-			dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
-			fill(t, e, dir, holdfast.Power)
-			mark := filepath.Join(dir, "HOLDFAST")
-			text, err := os.ReadFile(mark)
-			try(t, err)
-			try(t, os.WriteFile(mark, []byte(strings.Replace(string(text), "format 1\n", "format 9\n", 1)), 0o644))
-			_, repaired := all.Repair(t.Context(), dir, into)
-			_, verified := all.Verify(dir)
-			_, backedUp := all.BackupDir(t.Context(), dir, into)
-			_, copied := all.Copy(t.Context(), dir, into, all.CopyOptions{})
-			for tool, err := range map[string]error{"Repair": repaired, "Verify": verified, "BackupDir": backedUp, "Copy": copied} {
-				if !errors.Is(err, holdfast.ErrVersion) {
-					t.Errorf("%s: %v", tool, err)
-				}
-			}
-			if left, err := os.ReadDir(at); err != nil || len(left) != 1 {
-				t.Errorf("left: %v, %v", left, err)
-			}
-		})
-	}
+		if left, err := os.ReadDir(at); err != nil || len(left) != 1 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	})
 }
 
-// TestToolsInterrupted: when the context has ended, a tool stops with its error and leaves nothing.
+// TestToolsInterrupted: when the context has ended, or there is none, a tool stops with an error and leaves nothing.
 func TestToolsInterrupted(t *testing.T) {
-	for _, e := range all.Engines() {
-		if e.Describe().Strongest() < holdfast.Process {
-			continue
+	onDisk(t, func(t *testing.T, e all.Entry) {
+		at := t.TempDir()
+		dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
+		fill(t, e, dir, holdfast.Power)
+		ended, stop := context.WithCancel(t.Context())
+		stop()
+		for _, c := range []struct{ ctx, want any }{{ended, context.Canceled}, {nil, holdfast.ErrBadOption}} {
+			ctx, _ := c.ctx.(context.Context)
+			_, repaired := all.Repair(ctx, dir, into)
+			_, backedUp := all.BackupDir(ctx, dir, into)
+			_, copied := all.Copy(ctx, dir, into, all.CopyOptions{})
+			for tool, err := range map[string]error{"Repair": repaired, "BackupDir": backedUp, "Copy": copied} {
+				if !errors.Is(err, c.want.(error)) {
+					t.Errorf("%s: %v, want %v", tool, err, c.want)
+				}
+			}
 		}
-		t.Run(e.Name, func(t *testing.T) {
-			at := t.TempDir()
-			dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
-			fill(t, e, dir, holdfast.Power)
-			ctx, stop := context.WithCancel(t.Context())
-			stop()
-			if _, err := all.Repair(ctx, dir, into); !errors.Is(err, context.Canceled) {
-				t.Errorf("Repair: %v", err)
-			}
-			if _, err := all.BackupDir(ctx, dir, into); !errors.Is(err, context.Canceled) {
-				t.Errorf("BackupDir: %v", err)
-			}
-			if left, err := os.ReadDir(at); err != nil || len(left) != 1 {
-				t.Errorf("left: %v, %v", left, err)
-			}
-		})
-	}
+		if left, err := os.ReadDir(at); err != nil || len(left) != 1 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	})
 }
 
 // TestCopyOfDamagedNamesIt: an error is about the source, not about the copy of it that was opened.
@@ -370,9 +325,15 @@ func TestCopyOfDamagedNamesIt(t *testing.T) {
 	for _, name := range append(logs, manifests...) {
 		try(t, os.WriteFile(name, bytes.Repeat([]byte("damage"), 1000), 0o644))
 	}
-	_, err = all.Copy(t.Context(), dir, into, all.CopyOptions{})
-	if err == nil || !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), into) {
-		t.Error(err)
+	_, copied := all.Copy(t.Context(), dir, into, all.CopyOptions{})
+	_, repaired := all.Repair(t.Context(), dir, into)
+	for tool, err := range map[string]error{"Copy": copied, "Repair": repaired} {
+		if err == nil || !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), into) {
+			t.Errorf("%s: %v", tool, err)
+		}
+	}
+	if v := verified(t, pebble, dir); len(v.Damage) != 1 {
+		t.Errorf("Verify: %+v", v)
 	}
 }
 
@@ -387,7 +348,8 @@ func TestLeftOvers(t *testing.T) {
 	_, repaired := all.Repair(t.Context(), dir, into)
 	_, copied := all.Copy(t.Context(), dir, into, all.CopyOptions{})
 	for tool, err := range map[string]error{"Repair": repaired, "Copy": copied} {
-		if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), into+".partial") || !strings.Contains(err.Error(), into+".source") {
+		if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), into+".partial") ||
+			!strings.Contains(err.Error(), into+".source") {
 			t.Errorf("%s: %v", tool, err)
 		}
 	}
@@ -395,94 +357,72 @@ func TestLeftOvers(t *testing.T) {
 
 // TestCopyApart: no copy is made in the directory that is copied, nor is anything else.
 func TestCopyApart(t *testing.T) {
-	for _, e := range all.Engines() {
-		if e.Describe().Strongest() < holdfast.Process {
-			continue
+	onDisk(t, func(t *testing.T, e all.Entry) {
+		at := t.TempDir()
+		dir := filepath.Join(at, "db")
+		fill(t, e, dir, holdfast.Power)
+		into := []string{dir, filepath.Join(dir, "sub"), filepath.Join(dir, "data"),
+			filepath.Join(dir, "data", "sub", "deep"), at}
+		if link := filepath.Join(at, "link"); runtime.GOOS != "windows" {
+			try(t, os.Symlink(dir, link))
+			into = append(into, filepath.Join(link, "sub"), link)
 		}
-		t.Run(e.Name, func(t *testing.T) {
-			at := t.TempDir()
-			dir := filepath.Join(at, "db")
-			fill(t, e, dir, holdfast.Power)
-			into := []string{dir, filepath.Join(dir, "sub"), filepath.Join(dir, "data"),
-				filepath.Join(dir, "data", "sub", "deep"), at}
-			if link := filepath.Join(at, "link"); runtime.GOOS != "windows" {
-				if err := os.Symlink(dir, link); err != nil {
-					t.Fatal(err)
-				}
-				into = append(into, filepath.Join(link, "sub"), link)
+		before := files(t, dir)
+		for _, to := range into {
+			if _, err := all.Repair(t.Context(), dir, to); !errors.Is(err, holdfast.ErrBadOption) {
+				t.Errorf("Repair into %s: %v", to, err)
 			}
-			before := tree(t, dir)
-			for _, to := range into {
-				if _, err := all.Repair(t.Context(), dir, to); !errors.Is(err, holdfast.ErrBadOption) {
-					t.Errorf("Repair into %s: %v", to, err)
-				}
-				if _, err := all.BackupDir(t.Context(), dir, to); !errors.Is(err, holdfast.ErrBadOption) {
-					t.Errorf("BackupDir into %s: %v", to, err)
-				}
+			if _, err := all.BackupDir(t.Context(), dir, to); !errors.Is(err, holdfast.ErrBadOption) {
+				t.Errorf("BackupDir into %s: %v", to, err)
 			}
-			if !maps.Equal(tree(t, dir), before) {
-				t.Error("the directory was changed")
+		}
+		if !maps.Equal(files(t, dir), before) {
+			t.Error("the directory was changed")
+		}
+		eng, err := e.Open(dir, holdfast.Options{})
+		try(t, err)
+		for _, to := range into {
+			if _, err := all.Backup(t.Context(), eng, to); !errors.Is(err, holdfast.ErrBadOption) {
+				t.Errorf("Backup into %s: %v", to, err)
 			}
-			eng, err := e.Open(dir, holdfast.Options{})
-			if err != nil {
-				t.Fatal(err)
+		}
+		try(t, eng.Close())
+		for _, name := range into[1:] {
+			if _, err := os.Stat(name + ".partial"); err == nil {
+				t.Errorf("%s.partial was left", name)
 			}
-			for _, to := range into {
-				if _, err := all.Backup(eng, to); !errors.Is(err, holdfast.ErrBadOption) {
-					t.Errorf("Backup into %s: %v", to, err)
-				}
-			}
-			if err := eng.Close(); err != nil {
-				t.Fatal(err)
-			}
-			for _, name := range into[1:] {
-				if _, err := os.Stat(name + ".partial"); err == nil {
-					t.Errorf("%s.partial was left", name)
-				}
-			}
-			// The mark tells who made a directory; without it, it is still the source.
-			if e.Name != logtree.Name {
-				return
-			}
-			if err := os.Remove(filepath.Join(dir, "HOLDFAST")); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := all.Repair(t.Context(), dir, filepath.Join(dir, "sub")); !errors.Is(err, holdfast.ErrBadOption) {
-				t.Errorf("Repair without a mark: %v", err)
-			}
-		})
-	}
+		}
+		// The mark tells who made a directory; without it, it is still the source.
+		if e.Name != logtree.Name {
+			return
+		}
+		try(t, os.Remove(filepath.Join(dir, "HOLDFAST")))
+		if _, err := all.Repair(t.Context(), dir, filepath.Join(dir, "sub")); !errors.Is(err, holdfast.ErrBadOption) {
+			t.Errorf("Repair without a mark: %v", err)
+		}
+	})
 }
 
 // TestRemedies: what an error says to do works.
 func TestRemedies(t *testing.T) {
-	at := t.TempDir()
-	says := func(err, class error, words ...string) {
-		t.Helper()
-		for _, w := range words {
-			if !errors.Is(err, class) || !strings.Contains(err.Error(), w) {
-				t.Errorf("%v; want %v with %q", err, class, w)
+	onDisk(t, func(t *testing.T, e all.Entry) {
+		at := t.TempDir()
+		says := func(err, class error, words ...string) {
+			t.Helper()
+			for _, w := range words {
+				if !errors.Is(err, class) || !strings.Contains(err.Error(), w) {
+					t.Errorf("%v; want %v with %q", err, class, w)
+				}
 			}
-		}
-	}
-	for _, e := range all.Engines() {
-		if e.Describe().Strongest() < holdfast.Process {
-			continue
 		}
 		dir := filepath.Join(at, e.Name)
 		want := fill(t, e, dir, holdfast.Power)
 		eng, err := e.Open(dir, holdfast.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		_, err = all.BackupDir(t.Context(), dir, filepath.Join(at, "into"))
 		says(err, holdfast.ErrLocked, "backup "+dir, "Backup of package engine/all")
-		if err := eng.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "HOLDFAST"), []byte("holdfast 1\nengine\x00"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		try(t, eng.Close())
+		try(t, os.WriteFile(filepath.Join(dir, "HOLDFAST"), []byte("holdfast 1\nengine\x00"), 0o644))
 		_, opened := e.Open(dir, holdfast.Options{})
 		_, copied := all.BackupDir(t.Context(), dir, filepath.Join(at, "into"))
 		into := dir + "-repaired"
@@ -491,7 +431,7 @@ func TestRemedies(t *testing.T) {
 			says(opened, holdfast.ErrCorrupt, "restore the file")
 			says(copied, holdfast.ErrCorrupt, "restore the file")
 			says(err, holdfast.ErrCorrupt, "restore the file")
-			continue
+			return
 		}
 		says(opened, holdfast.ErrCorrupt, "holdfast repair", "restore the file")
 		says(copied, holdfast.ErrCorrupt, "holdfast repair", "restore the file")
@@ -507,9 +447,7 @@ func TestRemedies(t *testing.T) {
 		}
 		check()
 		// The same if the file is gone: the others are known to be logtree's.
-		if err := os.Remove(filepath.Join(dir, "HOLDFAST")); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.Remove(filepath.Join(dir, "HOLDFAST")))
 		for _, o := range []holdfast.Options{{}, {ReadOnly: true}} {
 			_, opened = e.Open(dir, o)
 			says(opened, holdfast.ErrCorrupt, "HOLDFAST is missing", "holdfast repair", "restore it")
@@ -520,90 +458,70 @@ func TestRemedies(t *testing.T) {
 			t.Errorf("Repair: %+v, %v", r, err)
 		}
 		check()
-	}
+	})
 }
 
 // TestScatteredDamage: a repair of any engine with checksums takes over what lies between two damaged places, not
 // only what is before and behind them, each key once.
 func TestScatteredDamage(t *testing.T) {
-	for _, e := range all.Engines() {
-		if !e.Describe().Checksums || e.Describe().Strongest() < holdfast.Process {
-			continue
+	onDisk(t, func(t *testing.T, e all.Entry) {
+		if !e.Describe().Checksums {
+			return
 		}
-		t.Run(e.Name, func(t *testing.T) {
-			at := t.TempDir()
-			dir := filepath.Join(at, "db")
-			eng, err := e.Open(dir, holdfast.Options{})
-			if err != nil {
-				t.Fatal(err)
+		at := t.TempDir()
+		dir := filepath.Join(at, "db")
+		eng, err := e.Open(dir, holdfast.Options{})
+		try(t, err)
+		rnd, want := rand.NewChaCha8([32]byte{1}), map[string]string{}
+		var b holdfast.Batch
+		for i := range 20000 {
+			value := make([]byte, 100)
+			rnd.Read(value)
+			key := fmt.Sprintf("key/%08d", i*7919%20000)
+			b.Set([]byte(key), value)
+			want[key] = string(value)
+			if b.Len() == 100 {
+				try(t, holdfast.Commit(eng, &b, holdfast.Power))
+				b.Reset()
 			}
-			rnd, want := rand.NewChaCha8([32]byte{1}), map[string]string{}
-			var b holdfast.Batch
-			for i := range 20000 {
-				value := make([]byte, 100)
-				rnd.Read(value)
-				key := fmt.Sprintf("key/%08d", i*7919%20000)
-				b.Set([]byte(key), value)
-				want[key] = string(value)
-				if b.Len() == 100 {
-					if err := holdfast.Commit(eng, &b, holdfast.Power); err != nil {
-						t.Fatal(err)
-					}
-					b.Reset()
-				}
-			}
-			if err := eng.Close(); err != nil {
-				t.Fatal(err)
-			}
-			largest, size := "", 0
-			for name, b := range tree(t, dir) {
-				if len(b) > size {
-					largest, size = name, len(b)
-				}
-			}
-			file, err := os.ReadFile(largest)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, at := range []int{size / 5, size / 2, size / 5 * 4} {
-				file[at] ^= 0x55
-			}
-			if err := os.WriteFile(largest, file, 0o644); err != nil {
-				t.Fatal(err)
-			}
-			into := filepath.Join(at, "into")
-			r, err := all.Repair(t.Context(), dir, into)
-			if err != nil {
-				v, verified := all.Verify(dir)
-				if verified != nil || len(v.Damage) == 0 || !errors.Is(err, holdfast.ErrCorrupt) {
-					t.Errorf("Repair: %v; Verify: %+v, %v", err, v, verified)
-				}
-				return // the engine does not open it
-			}
-			got := holds(t, e, into, holdfast.Power)
-			for key, value := range got {
-				if want[key] != value {
-					t.Fatalf("%s is %q, want %q", key, value, want[key])
-				}
-			}
-			t.Logf("%s: %d of %d keys: %v", filepath.Base(largest), len(got), len(want), r.Lost)
-			if len(got) < len(want)*95/100 || r.Keys != int64(len(got)) || r.Complete() && len(got) < len(want) {
-				t.Errorf("%d keys in it, %d salvaged, of %d", len(got), r.Keys, len(want))
+		}
+		try(t, eng.Close())
+		largest := damageLargest(t, dir, func(b []byte) {
+			for _, at := range []int{len(b) / 5, len(b) / 2, len(b) / 5 * 4} {
+				b[at] ^= 0x55
 			}
 		})
-	}
+		into := filepath.Join(at, "into")
+		r, err := all.Repair(t.Context(), dir, into)
+		if err != nil {
+			if v := verified(t, e, dir); len(v.Damage) == 0 || !errors.Is(err, holdfast.ErrCorrupt) {
+				t.Errorf("Repair: %v; Verify: %+v", err, v)
+			}
+			return // the engine does not open it
+		}
+		if v := verified(t, e, dir); len(v.Damage) == 0 {
+			t.Error("Verify finds no damage")
+		}
+		got := contents(t, e.Name, into)
+		for key, value := range got {
+			if want[key] != value {
+				t.Fatalf("%s is %q, want %q", key, value, want[key])
+			}
+		}
+		t.Logf("%s: %d of %d keys: %v", filepath.Base(largest), len(got), len(want), r.Lost)
+		if len(got) < len(want)*95/100 || r.Keys != int64(len(got)) || r.Complete() && len(got) < len(want) {
+			t.Errorf("%d keys in it, %d salvaged, of %d", len(got), r.Keys, len(want))
+		}
+	})
 }
 
 // TestCopyIntoEmptyDirectory: a copy keeps the mode of the empty directory that it takes the place of, and a link to
 // it.
 func TestCopyIntoEmptyDirectory(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("to make a link needs a right, and there are no modes")
+		t.Skip("on Windows, links need a privilege, and files have no modes")
 	}
-	for _, e := range all.Engines() {
-		if e.Describe().Strongest() < holdfast.Process {
-			continue
-		}
+	onDisk(t, func(t *testing.T, e all.Entry) {
 		at := t.TempDir()
 		dir := filepath.Join(at, "db")
 		want := fill(t, e, dir, holdfast.Power)
@@ -612,29 +530,24 @@ func TestCopyIntoEmptyDirectory(t *testing.T) {
 			"repair": func(into string) error { _, err := all.Repair(t.Context(), dir, into); return err },
 		} {
 			into, link := filepath.Join(at, what), filepath.Join(at, what+"-link")
-			if err := errors.Join(os.Mkdir(into, 0o700), os.Symlink(into, link), makeCopy(link)); err != nil {
-				t.Fatal(err)
-			}
+			try(t, errors.Join(os.Mkdir(into, 0o700), os.Symlink(into, link), makeCopy(link)))
 			if st, err := os.Lstat(link); err != nil || st.Mode()&fs.ModeSymlink == 0 {
 				t.Errorf("%s of %s: the link is no link: %v", what, e.Name, err)
 			}
 			if st, err := os.Stat(into); err != nil || st.Mode().Perm() != 0o700 {
 				t.Errorf("%s of %s: the mode is not 0700: %v", what, e.Name, err)
 			}
-			if got := holds(t, e, into, holdfast.Power); !maps.Equal(got, want) {
+			if got := contents(t, e.Name, into); !maps.Equal(got, want) {
 				t.Errorf("%s of %s holds %d keys, want %d", what, e.Name, len(got), len(want))
 			}
 		}
-	}
+	})
 }
 
 // TestOpenDir: a directory is opened with the engine that made it, at its level, and for reading where the engine has
 // that. A name is only for another engine that has the same directories.
 func TestOpenDir(t *testing.T) {
-	for _, e := range all.Engines() {
-		if e.Describe().Strongest() < holdfast.Process {
-			continue
-		}
+	onDisk(t, func(t *testing.T, e all.Entry) {
 		dir := filepath.Join(t.TempDir(), "db")
 		fill(t, e, dir, holdfast.Process)
 		for _, name := range []string{"", e.Name} {
@@ -660,7 +573,7 @@ func TestOpenDir(t *testing.T) {
 				t.Errorf("%s for %s: %v", other.Name, e.Name, err)
 			}
 		}
-	}
+	})
 }
 
 // TestUnknownEngine: a directory of an engine that this build does not have is inspected as far as that goes, and
@@ -669,9 +582,7 @@ func TestUnknownEngine(t *testing.T) {
 	at := t.TempDir()
 	dir, into := filepath.Join(at, "db"), filepath.Join(at, "into")
 	mark := []byte("holdfast 1\nengine rocks\nformat 1\n")
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "HOLDFAST"), mark, 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "HOLDFAST"), mark, 0o644)))
 	if in, err := all.Inspect(dir); err != nil || in.Engine != "rocks" || in.Capabilities != nil || len(in.Notes) != 1 {
 		t.Errorf("Inspect: %+v, %v", in, err)
 	}

@@ -16,12 +16,17 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-func mustOpen(t testing.TB, dir string, h hooks) *engine {
+func try(t testing.TB, err error) {
 	t.Helper()
-	e, err := open(dir, holdfast.Options{SyncEvery: -1}, h)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func mustOpen(t testing.TB, dir string, h hooks) *engine {
+	t.Helper()
+	e, err := open(dir, holdfast.Options{SyncEvery: -1}, h)
+	try(t, err)
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) && !errors.Is(err, holdfast.ErrPoisoned) {
 			t.Error(err)
@@ -34,17 +39,13 @@ func commit(t testing.TB, e holdfast.Engine, level holdfast.Level, fill func(b *
 	t.Helper()
 	var b holdfast.Batch
 	fill(&b)
-	if err := holdfast.Commit(e, &b, level); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, level))
 }
 
 func closeAll(t testing.TB, closers ...interface{ Close() error }) {
 	t.Helper()
 	for _, c := range closers {
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, c.Close())
 	}
 }
 
@@ -58,9 +59,7 @@ func count(t testing.TB, r holdfast.Reader) int {
 	for it.Next() {
 		n++
 	}
-	if err := it.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, it.Close())
 	return n
 }
 
@@ -224,9 +223,7 @@ func TestSnapshotShared(t *testing.T) {
 		}
 	})
 	s, err := e.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var wg sync.WaitGroup
 	for w := range 8 {
 		wg.Go(func() {
@@ -308,9 +305,7 @@ func TestCloseWithoutRoom(t *testing.T) {
 	for ; errors.Is(err, holdfast.ErrLocked); again, err = Open(dir, holdfast.Options{}) {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if got := count(t, again); got != 1 {
 		t.Errorf("%d keys, want 1", got)
 	}
@@ -320,9 +315,7 @@ func TestCloseWithoutRoom(t *testing.T) {
 // The settings that make the engine's promises true are those that the library runs with.
 func TestSettings(t *testing.T) {
 	e, err := Open(t.TempDir(), holdfast.Options{MemoryBytes: 2 << 30})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer e.Close()
 	got := map[string]string{}
 	for _, s := range e.Capabilities().Settings {
@@ -397,9 +390,7 @@ func TestScanOfVersions(t *testing.T) {
 			}
 		})
 		snap, err := e.Snapshot()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		snaps = append(snaps, snap)
 	}
 	for round, snap := range snaps {
@@ -414,9 +405,7 @@ func TestScanOfVersions(t *testing.T) {
 			for it.Next() {
 				got = append(got, string(it.Key())+string(it.Value()))
 			}
-			if err := it.Close(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, it.Close())
 			if reverse {
 				slices.Reverse(got)
 			}
@@ -445,9 +434,7 @@ func TestDeleteRangeWaitsForNoDevice(t *testing.T) {
 		var b holdfast.Batch
 		fill(&b)
 		r, err := e.Apply(&b, holdfast.Power)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return r
 	}
 	var wg sync.WaitGroup
@@ -464,9 +451,7 @@ func TestDeleteRangeWaitsForNoDevice(t *testing.T) {
 	slow.Store(false)
 	device <- true
 	wg.Wait()
-	if err := last.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, last.Wait())
 	var got []string
 	it := e.Scan(holdfast.Range{})
 	for it.Next() {

@@ -71,17 +71,13 @@ func copyDir(t *testing.T, to, from string) {
 		_, err = io.CopyN(dst, src, end)
 		return errors.Join(err, dst.Truncate(st.Size()), dst.Close())
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 }
 
 func overwrite(t *testing.T, path string, at int64, b []byte) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := f.WriteAt(b, at); err != nil {
 		t.Fatal(err)
 	}
@@ -91,18 +87,12 @@ func overwrite(t *testing.T, path string, at int64, b []byte) {
 func endOf(t *testing.T, path string) int64 {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer f.Close()
 	st, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	end, err := logEnd(f, st.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return end
 }
 
@@ -114,9 +104,7 @@ func TestEmptyLogs(t *testing.T) {
 		walPath(filepath.Dir(wal), 99), walPath(filepath.Dir(wal), 0), valuePath(filepath.Dir(values), 99),
 		valuePath(filepath.Dir(values), 0),
 	} {
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(path, nil, 0o600))
 	}
 	if got := count(t, mustOpen(t, dir, hooks{})); got != 11 {
 		t.Errorf("%d keys, want 11", got)
@@ -150,9 +138,7 @@ func TestTornLog(t *testing.T) {
 func TestLogCutAnywhere(t *testing.T) {
 	_, wal, _ := crashed(t, false)
 	data, err := os.ReadFile(wal)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	whole := endOf(t, wal)
 	ends := map[int64]bool{}
 	for cut := int64(logHeader); cut <= whole; cut++ {
@@ -191,9 +177,7 @@ func TestDamage(t *testing.T) {
 	}
 	size := func(t *testing.T, path string) int64 {
 		st, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return st.Size()
 	}
 	for name, damage := range map[string]func(t *testing.T, data string){
@@ -208,19 +192,13 @@ func TestDamage(t *testing.T) {
 		},
 		"a table without its end": func(t *testing.T, data string) {
 			path := newest(t, data+"/*.sst")
-			if err := os.Truncate(path, size(t, path)/2); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Truncate(path, size(t, path)/2))
 		},
 		"a missing table": func(t *testing.T, data string) {
-			if err := os.Remove(newest(t, data+"/*.sst")); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Remove(newest(t, data+"/*.sst")))
 		},
 		"a missing manifest": func(t *testing.T, data string) {
-			if err := os.Remove(filepath.Join(data, lib.ManifestFilename)); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Remove(filepath.Join(data, lib.ManifestFilename)))
 		},
 		"the length of the manifest's first record": func(t *testing.T, data string) {
 			overwrite(t, filepath.Join(data, lib.ManifestFilename), 8, []byte{0, 0, 0, 60})
@@ -228,9 +206,7 @@ func TestDamage(t *testing.T) {
 		"the length of the manifest's last record": func(t *testing.T, data string) {
 			path := filepath.Join(data, lib.ManifestFilename)
 			b, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			at, last := 8, 0
 			for at < len(b) {
 				last, at = at, at+8+int(binary.BigEndian.Uint32(b[at:]))
@@ -239,9 +215,7 @@ func TestDamage(t *testing.T) {
 		},
 		"a value of the newest value log": func(t *testing.T, data string) {
 			found, err := filepath.Glob(data + "/*.vlog")
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			for _, path := range found {
 				if size(t, path) > valueThreshold {
 					overwrite(t, path, 1000, []byte{0xff})

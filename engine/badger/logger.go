@@ -21,7 +21,7 @@ type logger struct {
 
 const flushFailed = "error flushing memtable to disk"
 
-// flushes tells of failures to make a table of a memtable.
+// flushes reports failures to make a table of a memtable.
 type flushes struct {
 	poison atomic.Pointer[func(error)] // is told of each
 	failed chan error                  // has the latest

@@ -21,12 +21,17 @@ import (
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-func open(t *testing.T, dir string, o holdfast.Options) *engine {
+func try(t testing.TB, err error) {
 	t.Helper()
-	e, err := Open(dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func open(t *testing.T, dir string, o holdfast.Options) *engine {
+	t.Helper()
+	e, err := Open(dir, o)
+	try(t, err)
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
 			t.Error(err)
@@ -41,9 +46,7 @@ func set(t *testing.T, e *engine, level holdfast.Level, pairs ...string) {
 	for i := 0; i < len(pairs); i += 2 {
 		b.Set([]byte(pairs[i]), []byte(pairs[i+1]))
 	}
-	if err := holdfast.Commit(e, &b, level); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, level))
 }
 
 // all reads r as "k=v" pairs.
@@ -54,14 +57,12 @@ func all(t *testing.T, r holdfast.Reader, rng holdfast.Range) string {
 	for it.Next() {
 		got = append(got, string(it.Key())+"="+string(it.Value()))
 	}
-	if err := it.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, it.Close())
 	return strings.Join(got, " ")
 }
 
-// A directory made for process says that it may be lost, refuses Power, and is refused by
-// whoever wants Power.
+// A directory made for process says that it may be lost, refuses Power, and cannot be
+// opened for Power.
 func TestProcessDirectory(t *testing.T) {
 	for _, level := range []holdfast.Level{holdfast.Memory, holdfast.Process} {
 		dir := t.TempDir()
@@ -81,9 +82,7 @@ func TestProcessDirectory(t *testing.T) {
 			t.Errorf("Power: %v", err)
 		}
 		set(t, e, level, "k", "v")
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, e.Close())
 		if _, err := Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrForeign) ||
 			!strings.Contains(err.Error(), "level process") {
 			t.Errorf("opened for power: %v", err)
@@ -102,9 +101,7 @@ func TestPowerDirectory(t *testing.T) {
 		set(t, e, l, "k", fmt.Sprint(l)) // the file has grown after the first
 		before := e.Metrics().Syncs
 		set(t, e, l, "k", fmt.Sprint(l))
-		if err := e.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, e.Sync())
 		if n := e.Metrics().Syncs - before; n != 2 {
 			t.Errorf("%v: %d syncs for a commit, want 2", l, n)
 		}
@@ -119,16 +116,12 @@ func TestSyncOfProcessDirectory(t *testing.T) {
 	set(t, e, holdfast.Process, "k", "v") // grows the file
 	for _, want := range []int64{1, 0} {
 		before := e.Metrics().Syncs
-		if err := e.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, e.Sync())
 		if n := e.Metrics().Syncs - before; n != want {
 			t.Errorf("%d syncs, want %d", n, want)
 		}
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, e.Close())
 	e = open(t, dir, holdfast.Options{Level: holdfast.Process, SyncEvery: time.Millisecond})
 	before := e.Metrics().Syncs
 	set(t, e, holdfast.Process, "k", "w")
@@ -146,9 +139,7 @@ func TestGrowthUnderSnapshot(t *testing.T) {
 	e := open(t, t.TempDir(), holdfast.Options{Level: holdfast.Process})
 	set(t, e, holdfast.Process, "a", "1")
 	s, err := e.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	it := e.Scan(holdfast.Range{})
 	done := make(chan struct{})
 	go func() {
@@ -181,9 +172,7 @@ func TestSharedSnapshot(t *testing.T) {
 		set(t, e, holdfast.Process, fmt.Sprintf("k%04d", i), fmt.Sprint(i))
 	}
 	s, err := e.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	want := all(t, s, holdfast.Range{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -205,9 +194,7 @@ func TestSharedSnapshot(t *testing.T) {
 	}
 	wg.Wait()
 	it := s.Scan(holdfast.Range{Reverse: true})
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Close())
 	if _, err := s.Get(nil, []byte("k0003")); !errors.Is(err, holdfast.ErrClosed) {
 		t.Errorf("Get on a closed snapshot: %v", err)
 	}
@@ -235,9 +222,7 @@ func TestSortedBatch(t *testing.T) {
 			want[string(key)] = fmt.Sprint(i)
 		}
 	}
-	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, holdfast.Process))
 	n := 0
 	it := e.Scan(holdfast.Range{})
 	for ; it.Next(); n++ {
@@ -258,27 +243,21 @@ func TestDeleteRange(t *testing.T) {
 	for i := range 5000 {
 		b.Set(fmt.Appendf(nil, "k%05d", i), []byte("value"))
 	}
-	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, holdfast.Process))
 	b.Reset()
 	for i := 0; i < 5000; i += 7 {
 		b.Set(fmt.Appendf(nil, "k%05d+", i), []byte("new"))
 	}
 	b.DeleteRange([]byte("k00010"), []byte("k04990"))
 	b.Set([]byte("k02000"), []byte("after"))
-	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, holdfast.Process))
 	if got := all(t, e, holdfast.Range{Lo: []byte("k00009"),
 		Hi: []byte("k04992")}); got != "k00009=value k02000=after k04990=value k04991=value k04991+=new" {
 		t.Errorf("%.200q", got)
 	}
 	b.Reset()
 	b.DeleteRange(nil, nil)
-	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, holdfast.Process))
 	if got := all(t, e, holdfast.Range{}); got != "" {
 		t.Errorf("%.200q", got)
 	}
@@ -312,12 +291,8 @@ func TestDamage(t *testing.T) {
 			for i := range 1000 {
 				set(t, e, holdfast.Process, fmt.Sprintf("key%06d", i), "value of key")
 			}
-			if err := e.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if err := do(filepath.Join(dir, fileName)); err != nil {
-				t.Fatal(err)
-			}
+			try(t, e.Close())
+			try(t, do(filepath.Join(dir, fileName)))
 			again, err := Open(dir, holdfast.Options{Level: holdfast.Process})
 			if !errors.Is(err, holdfast.ErrCorrupt) {
 				t.Errorf("Open: %v, want ErrCorrupt", err)
@@ -342,18 +317,14 @@ func TestDamageWhileOpen(t *testing.T) {
 	}
 	path := filepath.Join(dir, fileName)
 	st, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	page := int64(os.Getpagesize())
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err == nil {
 		_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, int(st.Size()-2*page)), 2*page)
 		err = errors.Join(err, f.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := e.Get(nil, []byte("key000500")); !errors.Is(err, holdfast.ErrCorrupt) {
 		t.Errorf("Get: %v", err)
 	}
@@ -382,13 +353,9 @@ func TestDamageWhileOpen(t *testing.T) {
 func TestCrashWhileMaking(t *testing.T) {
 	dir := t.TempDir()
 	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Level: holdfast.Power, Keeps: fileName})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	path := filepath.Join(dir, fileName)
-	if err := errors.Join(os.WriteFile(path+".new", make([]byte, 5000), 0o644), h.Close()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(os.WriteFile(path+".new", make([]byte, 5000), 0o644), h.Close()))
 	e := open(t, dir, holdfast.Options{})
 	set(t, e, holdfast.Power, "k", "v")
 	if _, err := os.Stat(path + ".new"); err == nil {
@@ -436,9 +403,7 @@ func TestDeleteRangeWork(t *testing.T) {
 	for i := range n + 20 {
 		b.Set(key(i), []byte("value"))
 	}
-	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, holdfast.Process))
 	refused := errors.New("refused")
 	err := e.db.Update(func(tx *bbolt.Tx) error {
 		kv := tx.Bucket(bucketName)
@@ -472,9 +437,7 @@ func TestDeleteRangeWork(t *testing.T) {
 	}
 	b.Reset()
 	b.DeleteRange(key(10), key(n+10))
-	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, holdfast.Process))
 	if got := count(); got != 20 {
 		t.Errorf("%d keys are left, not 20", got)
 	}
@@ -496,9 +459,7 @@ func TestDeleteRangeAfterSets(t *testing.T) {
 	}
 	b.DeleteRange([]byte("k"), []byte("l"))
 	b.Set([]byte("k7"), []byte("newest"))
-	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, holdfast.Process))
 	if got := all(t, e, holdfast.Range{}); got != "a=1 k7=newest z=1" {
 		t.Errorf("it holds %s", got)
 	}
@@ -516,21 +477,15 @@ func TestCompact(t *testing.T) {
 			for i := range 20 {
 				b.Set(fmt.Appendf(nil, "large/%d", i), make([]byte, 1<<20))
 			}
-			if err := holdfast.Commit(e, &b, level); err != nil {
-				t.Fatal(err)
-			}
+			try(t, holdfast.Commit(e, &b, level))
 			b.Reset()
 			b.DeleteRange([]byte("large/"), []byte("large0"))
 			b.Set([]byte("n"), fmt.Append(nil, n))
-			if err := holdfast.Commit(e, &b, level); err != nil {
-				t.Fatal(err)
-			}
+			try(t, holdfast.Commit(e, &b, level))
 		}
 		set(t, e, level, "a", "1", "n", "first")
 		s, err := e.Snapshot()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		it := e.Scan(holdfast.Range{})
 		var readers sync.WaitGroup
 		stop := make(chan struct{})
@@ -569,9 +524,7 @@ func TestCompact(t *testing.T) {
 		if !it.Next() || string(it.Key()) != "a" || !it.Next() || string(it.Value()) != "first" || it.Next() {
 			t.Errorf("the iterator reads %q=%.40q, %v", it.Key(), it.Value(), it.Err())
 		}
-		if err := errors.Join(it.Close(), s.Close(), e.Close()); err != nil {
-			t.Fatal(err)
-		}
+		try(t, errors.Join(it.Close(), s.Close(), e.Close()))
 		e = open(t, dir, holdfast.Options{Level: level})
 		if got := all(t, e, holdfast.Range{}); got != "a=1 n=2" {
 			t.Errorf("reopened, it holds %.100q", got)
@@ -588,16 +541,12 @@ func TestCompactWhileOpening(t *testing.T) {
 	for i := range 3 {
 		b.Set([]byte{'l', byte(i)}, make([]byte, 60<<20))
 	}
-	if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, holdfast.Process))
 	b.Reset()
 	b.DeleteRange([]byte("l"), []byte("m"))
 	b.Set([]byte("a"), []byte("1"))
 	err := holdfast.Commit(e, &b, holdfast.Process)
-	if err := errors.Join(err, e.Close(), os.WriteFile(e.path()+".new", make([]byte, 5000), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(err, e.Close(), os.WriteFile(e.path()+".new", make([]byte, 5000), 0o644)))
 	for range 2 {
 		e = open(t, dir, holdfast.Options{Level: holdfast.Process})
 		if st, err := os.Stat(e.path()); err != nil || st.Size() > 40<<20 {
@@ -609,9 +558,7 @@ func TestCompactWhileOpening(t *testing.T) {
 		if got := all(t, e, holdfast.Range{}); got != "a=1" {
 			t.Errorf("it holds %.100q", got)
 		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, e.Close())
 	}
 }
 
@@ -619,15 +566,11 @@ func TestCompactWhileOpening(t *testing.T) {
 func TestCompactFails(t *testing.T) {
 	for name, obstruct := range map[string]func(t *testing.T, e *engine){
 		"no place for the copy": func(t *testing.T, e *engine) {
-			if err := os.MkdirAll(filepath.Join(e.path()+".new", "x"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.MkdirAll(filepath.Join(e.path()+".new", "x"), 0o755))
 		},
 		"damage": func(t *testing.T, e *engine) { // two keys change places
 			data, err := os.ReadFile(e.path())
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			a, b := bytes.LastIndex(data, []byte("key-a")), bytes.LastIndex(data, []byte("key-b"))
 			_, err = e.file.WriteAt([]byte("key-b"), int64(a))
 			if err == nil {
@@ -643,9 +586,7 @@ func TestCompactFails(t *testing.T) {
 			set(t, e, holdfast.Process, "large", string(make([]byte, 8<<20)))
 			var b holdfast.Batch
 			b.Delete([]byte("large"))
-			if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
-				t.Fatal(err)
-			}
+			try(t, holdfast.Commit(e, &b, holdfast.Process))
 			set(t, e, holdfast.Process, "key-a", "1", "key-b", "2")
 			obstruct(t, e)
 			want, first := all(t, e, holdfast.Range{}), e.db

@@ -23,9 +23,7 @@ func write(t *testing.T, dir string, rnd *rand.Rand) past {
 	t.Helper()
 	p := past{map[string]string{}, map[string]map[string]bool{}}
 	e, err := Open(dir, holdfast.Options{MemoryBytes: holdfast.MinMemoryBytes, SyncEvery: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var b holdfast.Batch
 	for i := range 600 {
 		b.Reset()
@@ -52,13 +50,9 @@ func write(t *testing.T, dir string, rnd *rand.Rand) past {
 				return key >= fmt.Sprintf("log/%05d", i-150) && key < fmt.Sprintf("log/%05d", i-50)
 			})
 		}
-		if err := holdfast.Commit(e, &b, holdfast.Levels()[rnd.IntN(2)]); err != nil {
-			t.Fatal(err)
-		}
+		try(t, holdfast.Commit(e, &b, holdfast.Levels()[rnd.IntN(2)]))
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, e.Close())
 	return p
 }
 
@@ -66,19 +60,13 @@ func write(t *testing.T, dir string, rnd *rand.Rand) past {
 func harm(t *testing.T, dir string, rnd *rand.Rand) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	name := filepath.Join(dir, entries[rnd.IntN(len(entries))].Name())
 	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	kind := rnd.IntN(10)
 	if kind == 0 {
-		if err := os.Remove(name); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.Remove(name))
 		return "removed " + filepath.Base(name)
 	}
 	if len(b) == 0 {
@@ -96,9 +84,7 @@ func harm(t *testing.T, dir string, rnd *rand.Rand) string {
 	default:
 		b[at] ^= 1 << rnd.IntN(8)
 	}
-	if err := os.WriteFile(name, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(name, b, 0o644))
 	return what
 }
 
@@ -149,21 +135,16 @@ func TestCorrupted(t *testing.T) {
 	path := func(name string) string { return filepath.Join(at, name) }
 	p := write(t, path("db"), rnd)
 	e, err := Open(path("db"), holdfast.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(e.(*Engine).Backup(path("backup")), e.Close()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	_, err = Backup(t.Context(), e, path("backup"))
+	try(t, errors.Join(err, e.Close()))
 	if r, err := Repair(t.Context(), path("db"), path("repaired"), holdfast.Options{}); err != nil || !r.Complete() {
 		t.Fatal(r, err)
 	}
 	for i := range 30 {
 		source := []string{"db", "backup", "repaired"}[i%3]
 		dir, into := path(fmt.Sprint("damaged", i)), path(fmt.Sprint("fixed", i))
-		if err := os.CopyFS(dir, os.DirFS(path(source))); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.CopyFS(dir, os.DirFS(path(source))))
 		var what []string
 		for range 1 + rnd.IntN(3) {
 			what = append(what, harm(t, dir, rnd))
@@ -186,19 +167,15 @@ func TestCorrupted(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("try %d, %s: %q\n%+v", i, source, what, r)
 		}
-		if err := errors.Join(os.RemoveAll(dir), os.RemoveAll(into)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, errors.Join(os.RemoveAll(dir), os.RemoveAll(into)))
 	}
 }
 
 // account checks what a repair has made against what it says.
-func (p past) account(t *testing.T, r *Repaired, into string) {
+func (p past) account(t *testing.T, r *RepairResult, into string) {
 	t.Helper()
 	e, err := Open(into, holdfast.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer e.Close()
 	got := contents(t, e)
 	missing, old := int64(0), int64(0)

@@ -17,14 +17,10 @@ import (
 // had got the last.
 func TestFewFileDescriptors(t *testing.T) {
 	e, err := Open(t.TempDir(), holdfast.Options{MemoryBytes: holdfast.MinMemoryBytes})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer e.Close()
 	var old syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
+	try(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old))
 	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old)
 	value, n := make([]byte, 20_000), 0
 	set := func() error {
@@ -35,23 +31,17 @@ func TestFewFileDescriptors(t *testing.T) {
 	}
 	for more := range 40 {
 		f, err := os.Open(os.DevNull)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		few := old
 		few.Cur = uint64(f.Fd()) + uint64(more%4)
 		f.Close()
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
-			t.Fatal(err)
-		}
+		try(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few))
 		for range 20 {
 			if err := set(); err != nil && (errors.Is(err, holdfast.ErrPoisoned) || !errors.Is(err, syscall.EMFILE)) {
 				t.Fatal(err)
 			}
 		}
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
-			t.Fatal(err)
-		}
+		try(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old))
 		err = set()
 		for errors.Is(err, syscall.EMFILE) && !errors.Is(err, holdfast.ErrPoisoned) { // a flush that began with too few
 			err = set()

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false,
 	"make the golden directories of the present format anew; older ones stay as they are")
 
 // golden is where the directories are kept that each format's programs have made: closed in order, and as kill -9
-// leaves them. A text file beside each lists what is in it.
+// leaves them. A text file next to each lists what is in it.
 const golden = "testdata"
 
 // TestGolden opens a copy of every golden directory: what older programs have written stays readable, and writable, for
@@ -39,13 +39,9 @@ func TestGolden(t *testing.T) {
 	for _, listing := range listings {
 		t.Run(strings.TrimSuffix(listing, ".txt"), func(t *testing.T) {
 			want, err := os.ReadFile(listing)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			dir := filepath.Join(t.TempDir(), "db")
-			if err := datadir.CopyFiles(t.Context(), strings.TrimSuffix(listing, ".txt"), dir); err != nil {
-				t.Fatal(err)
-			}
+			try(t, datadir.CopyFiles(t.Context(), strings.TrimSuffix(listing, ".txt"), dir))
 			in, err := Inspect(dir)
 			if err != nil || len(in.Damage) > 0 {
 				t.Fatalf("Inspect: %v, %+v", err, in)
@@ -81,9 +77,7 @@ func TestGolden(t *testing.T) {
 			e := openFor(t, dir)
 			var b holdfast.Batch
 			b.Set([]byte("new"), []byte("value"))
-			if err := errors.Join(holdfast.Commit(e, &b, holdfast.Power), e.Close()); err != nil {
-				t.Fatal(err)
-			}
+			try(t, errors.Join(holdfast.Commit(e, &b, holdfast.Power), e.Close()))
 			got["new"] = "value"
 			if again := opened(t, dir); !maps.Equal(again, got) {
 				t.Errorf("after a commit it holds\n%s", list(again))
@@ -103,24 +97,16 @@ func list(all map[string]string) string {
 
 // makeGolden makes them. What is in them depends on nothing but the code.
 func makeGolden(t *testing.T, to string) {
-	if err := errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o755)))
 	dir := filepath.Join(t.TempDir(), "db")
 	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: "MANIFEST"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	d, err := db.Open(db.Config{FS: vfs.OS(), Dir: dir, New: true, ID: [16]byte{'g', 'o', 'l', 'd', 'e', 'n', format},
 		Memory: 1 << 20,
 		Logger: slog.New(slog.DiscardHandler), SyncEvery: -1, Manual: true,
 		Sizes: db.Sizes{Table: 160 << 10, Segment: 2 << 10, Run: 4 << 10}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Made(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, h.Made())
 	var b holdfast.Batch
 	for i := range 900 {
 		b.Reset()
@@ -138,21 +124,15 @@ func makeGolden(t *testing.T, to string) {
 		if err == nil {
 			err = r.Wait()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if i%100 == 0 && i <= 600 {
-			if err := d.Sync(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, d.Sync())
 			if _, err := d.Work(2); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := d.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, d.Sync())
 	listing := list(contents(t, d))
 	keep := func(name string) {
 		if err := errors.Join(datadir.CopyFiles(t.Context(), dir, filepath.Join(to, name)),
@@ -161,8 +141,6 @@ func makeGolden(t *testing.T, to string) {
 		}
 	}
 	keep("killed")
-	if err := errors.Join(d.Close(), h.Close()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(d.Close(), h.Close()))
 	keep("closed")
 }

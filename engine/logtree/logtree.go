@@ -31,14 +31,14 @@ const Name = db.Name
 // format is that of the directory; its files have versions of their own.
 const format = 1
 
-// DefaultMemory is the budget in bytes when none is named.
-const DefaultMemory = 128 << 20
+// defaultMemory is the budget in bytes when none is named.
+const defaultMemory = 128 << 20
 
 // Describe says what the engine gives.
 func Describe() holdfast.Capabilities { return db.Describe() }
 
-// Engine is an open logtree; see [Open].
-type Engine struct {
+// engine is what [Open] opens.
+type engine struct {
 	*database
 	usage   func() (files, bytes int64)
 	release func() error // of the directory
@@ -151,30 +151,29 @@ func OpenMem(fsys *vfs.Mem, dir string, o holdfast.Options) (_ holdfast.Engine, 
 
 // openDB opens the files of a directory that this engine made. check, if not nil, returns an error once the directory
 // was replaced.
-func openDB(fsys vfs.FS, check func() error, dir string, making bool, o holdfast.Options) (*Engine, error) {
+func openDB(fsys vfs.FS, check func() error, dir string, making bool, o holdfast.Options) (*engine, error) {
 	if o.MemoryBytes == 0 {
-		o.MemoryBytes = DefaultMemory
+		o.MemoryBytes = defaultMemory
 	}
 	c := db.Config{FS: fsys, Check: check, Dir: dir, New: making, Memory: o.MemoryBytes, Logger: o.Logger,
-		SyncEvery: o.SyncEvery,
-		ReadOnly:  o.ReadOnly}
+		SyncEvery: o.SyncEvery, ReadOnly: o.ReadOnly}
 	rand.Read(c.ID[:])
 	d, err := db.Open(c)
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{database: d}, nil
+	return &engine{database: d}, nil
 }
 
 // Metrics implements [holdfast.Engine].
-func (e *Engine) Metrics() holdfast.Metrics {
+func (e *engine) Metrics() holdfast.Metrics {
 	m := e.database.Metrics()
 	m.Files, m.DiskBytes = e.usage()
 	return m
 }
 
 // Close implements [holdfast.Engine].
-func (e *Engine) Close() error {
+func (e *engine) Close() error {
 	err := e.database.Close()
 	if !e.Life.Closed() || errors.Is(err, holdfast.ErrClosed) {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// A database on a file system in memory is there after it is closed, and after a crash; nobody opens it twice at a
+// A database on a file system in memory is there after it is closed, and after a crash; it cannot be opened twice at a
 // time; and nothing of it is on the real disk.
 func TestOpenMem(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -18,9 +18,7 @@ func TestOpenMem(t *testing.T) {
 	open := func() holdfast.Engine {
 		t.Helper()
 		e, err := OpenMem(fsys, dir, holdfast.Options{MemoryBytes: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return e
 	}
 	for round := range byte(4) {
@@ -33,9 +31,7 @@ func TestOpenMem(t *testing.T) {
 		}
 		var b holdfast.Batch
 		b.Set([]byte("round"), []byte{round})
-		if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
-			t.Fatal(err)
-		}
+		try(t, holdfast.Commit(e, &b, holdfast.Power))
 		if m := e.Metrics(); m.Files == 0 || m.DiskBytes == 0 {
 			t.Errorf("%d files, %d bytes", m.Files, m.DiskBytes)
 		}
@@ -45,9 +41,7 @@ func TestOpenMem(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := fsys.Remove(filepath.Join(dir, "MANIFEST")); err != nil {
-		t.Fatal(err)
-	}
+	try(t, fsys.Remove(filepath.Join(dir, "MANIFEST")))
 	if _, err := OpenMem(fsys, dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrCorrupt) {
 		t.Errorf("without its manifest: %v", err)
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// Inspection is what a directory holds; see [Inspect].
-type Inspection = db.Inspection
+// InspectResult is what a directory holds; see [Inspect].
+type InspectResult = db.Inspection
 
-// Verification is what [Verify] found.
-type Verification = db.Verification
+// VerifyResult is what [Verify] found.
+type VerifyResult = db.Verification
 
-// Repaired is what [Repair] salvaged and what it could not.
-type Repaired = db.Repaired
+// RepairResult is what [Repair] salvaged and what it could not.
+type RepairResult = db.Repaired
 
 // Loss is a stretch of a file that Repair could not read.
 type Loss = db.Loss
@@ -31,12 +31,12 @@ func IsDatabase(dir string) bool { return db.IsDatabase(vfs.OS(), dir) }
 
 // Inspect reads what is in dir. It takes no lock, changes nothing, and works on damaged directories; if the database
 // is open, parts of what it says may belong to different moments.
-func Inspect(dir string) (*Inspection, error) { return db.Inspect(vfs.OS(), dir) }
+func Inspect(dir string) (*InspectResult, error) { return db.Inspect(vfs.OS(), dir) }
 
 // Verify checks every checksum and every reference in dir, and goes on after damage, so that all of it is in the
 // result. It changes nothing, and keeps writers out until it returns: ErrLocked if the directory is open elsewhere for
 // writing. Values are read one by one; it takes about as long as reading the directory twice.
-func Verify(dir string) (*Verification, error) {
+func Verify(dir string) (*VerifyResult, error) {
 	release, err := datadir.Hold(dir)
 	if err != nil {
 		return nil, err
@@ -84,8 +84,8 @@ func checkMark(op, dir string) (m datadir.Mark, damage, err error) {
 // If something was lost, Capabilities of the new database says so until the loss is accepted.
 //
 // Only data with the right checksum is copied. If the manifest and the runs are intact, the result is the exact state
-// without the damaged values; for other cases see [Repaired].
-func Repair(ctx context.Context, dir, into string, o holdfast.Options) (r *Repaired, err error) {
+// without the damaged values; for other cases see [RepairResult].
+func Repair(ctx context.Context, dir, into string, o holdfast.Options) (r *RepairResult, err error) {
 	// Also if no file identifies dir as a database any more.
 	if err := datadir.CheckOverlap("repair", into, dir); err != nil {
 		return nil, err
@@ -115,18 +115,12 @@ func opener(o holdfast.Options) func(string) (holdfast.Engine, error) {
 	return func(dir string) (holdfast.Engine, error) { return Open(dir, o) }
 }
 
-// Backup copies what is visible now to the new directory dir, while writers go on. The copy is a database of its own,
-// with one consistent state, and survives power loss when Backup returns. dir must not exist, or be empty; after an
-// error it does not exist. Space of data that is deleted during the backup is freed after it.
+// Backup copies what e shows now to the new directory into, while writers go on, and returns how many keys that were.
+// The copy is a database of its own, with one consistent state, and survives power loss when Backup returns. into must
+// not exist, or be empty; after an error, and the end of ctx is one, it does not exist. Space of data that is deleted
+// during the backup is freed after it.
 //
 // Writers to e's disk share it with the copy; nothing else slows them.
-func (e *Engine) Backup(dir string) error {
-	_, err := enginecopy.Backup(context.Background(), e, dir, opener(holdfast.Options{}))
-	return err
-}
-
-// BackupAt is Backup of the state that a snapshot of e shows.
-func (e *Engine) BackupAt(s holdfast.Snapshot, dir string) error {
-	_, err := enginecopy.BackupAt(context.Background(), e, s, dir, opener(holdfast.Options{}))
-	return err
+func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, err error) {
+	return enginecopy.Backup(ctx, e, into, opener(holdfast.Options{}))
 }

@@ -17,13 +17,18 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-func openFor(t *testing.T, dir string) *Engine {
+func try(t testing.TB, err error) {
 	t.Helper()
-	e, err := Open(dir, holdfast.Options{MemoryBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e.(*Engine)
+}
+
+func openFor(t *testing.T, dir string) holdfast.Engine {
+	t.Helper()
+	e, err := Open(dir, holdfast.Options{MemoryBytes: 1 << 20})
+	try(t, err)
+	return e
 }
 
 func contents(t *testing.T, r holdfast.Reader) map[string]string {
@@ -34,9 +39,7 @@ func contents(t *testing.T, r holdfast.Reader) map[string]string {
 	for it.Next() {
 		all[string(it.Key())] = string(it.Value())
 	}
-	if err := it.Err(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, it.Err())
 	return all
 }
 
@@ -49,13 +52,11 @@ func opened(t *testing.T, dir string) map[string]string {
 	}
 	e := openFor(t, dir)
 	all := contents(t, e)
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, e.Close())
 	return all
 }
 
-// TestBackupWhileWriting: writers keep the sum of all counters at the number of a key beside them, batch by batch.
+// TestBackupWhileWriting: writers keep the sum of all counters at the number of another key, batch by batch.
 // Every backup must show one state between two batches, and at least what had been acknowledged when it began.
 func TestBackupWhileWriting(t *testing.T) {
 	dir := t.TempDir()
@@ -96,7 +97,7 @@ func TestBackupWhileWriting(t *testing.T) {
 		}
 		least := applied.Load()
 		copied := filepath.Join(dir, fmt.Sprint("copy", i))
-		if err := e.Backup(copied); err != nil {
+		if _, err := Backup(t.Context(), e, copied); err != nil {
 			t.Fatal(err)
 		}
 		sum, said := uint64(0), uint64(0)
@@ -111,26 +112,19 @@ func TestBackupWhileWriting(t *testing.T) {
 			t.Errorf("backup %d: the counters' sum is %d, the total %d; %d had been applied", i, sum, said, least)
 		}
 	}
-	s, err := e.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := contents(t, s)
-	at := filepath.Join(dir, "at")
-	if err := errors.Join(e.BackupAt(s, at), s.Close()); err != nil {
-		t.Fatal(err)
-	}
 	stop.Store(true)
 	writers.Wait()
+	want, at := contents(t, e), filepath.Join(dir, "at")
+	if n, err := Backup(t.Context(), e, at); err != nil || n != int64(len(want)) {
+		t.Errorf("%d keys, want %d: %v", n, len(want), err)
+	}
 	if got := opened(t, at); !maps.Equal(got, want) {
 		t.Errorf("%d keys, want %d", len(got), len(want))
 	}
-	if err := e.Backup(at); !errors.Is(err, holdfast.ErrBadOption) {
+	if _, err := Backup(t.Context(), e, at); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("into a directory that is not empty: %v", err)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, e.Close())
 }
 
 // TestUnfinishedBackup: what an interrupted backup leaves cannot be taken for one.
@@ -140,28 +134,21 @@ func TestUnfinishedBackup(t *testing.T) {
 	defer e.Close()
 	var b holdfast.Batch
 	b.Set([]byte("k"), []byte("v"))
-	if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, holdfast.Power))
 	s := &peeking{t: t, Engine: e, dir: filepath.Join(dir, "copy")}
-	if err := e.BackupAt(s, s.dir); err != nil {
-		t.Fatal(err)
+	if _, err := Backup(t.Context(), s, s.dir); err != nil || !s.peeked {
+		t.Fatalf("it was read: %v; %v", s.peeked, err)
 	}
-	if !s.peeked {
-		t.Error("nobody looked")
-	}
-	if err := os.Mkdir(filepath.Join(dir, "other.partial"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Backup(filepath.Join(dir, "other")); !errors.Is(err, holdfast.ErrBadOption) ||
+	try(t, os.Mkdir(filepath.Join(dir, "other.partial"), 0o755))
+	if _, err := Backup(t.Context(), e, filepath.Join(dir, "other")); !errors.Is(err, holdfast.ErrBadOption) ||
 		!strings.Contains(err.Error(), "interrupted") {
-		t.Errorf("beside what an interrupted one left: %v", err)
+		t.Errorf("next to what an interrupted one left: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "other.partial")); err != nil {
 		t.Errorf("what was there is gone: %v", err)
 	}
-	failing := failingSnapshot{errors.New("the disk is on fire")}
-	if err := e.BackupAt(failing, filepath.Join(dir, "failed")); !errors.Is(err, failing.err) {
+	failing := failingSnapshot{e, errors.New("the disk is on fire")}
+	if _, err := Backup(t.Context(), failing, filepath.Join(dir, "failed")); !errors.Is(err, failing.err) {
 		t.Error(err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "failed*"))
@@ -172,13 +159,14 @@ func TestUnfinishedBackup(t *testing.T) {
 
 // peeking looks at the directory that is being made while it is read from.
 type peeking struct {
-	*Engine
+	holdfast.Engine
 	t      *testing.T
 	dir    string
 	peeked bool
 }
 
-func (p *peeking) Close() error { return nil }
+func (p *peeking) Snapshot() (holdfast.Snapshot, error) { return p, nil }
+func (p *peeking) Close() error                         { return nil }
 
 func (p *peeking) Scan(r holdfast.Range) holdfast.Iterator {
 	p.peeked = true
@@ -191,10 +179,14 @@ func (p *peeking) Scan(r holdfast.Range) holdfast.Iterator {
 	return p.Engine.Scan(r)
 }
 
-type failingSnapshot struct{ err error }
+// failingSnapshot is an engine whose snapshots cannot be read.
+type failingSnapshot struct {
+	holdfast.Engine
+	err error
+}
 
-func (f failingSnapshot) Close() error                      { return nil }
-func (f failingSnapshot) Get(dst, _ []byte) ([]byte, error) { return dst, f.err }
+func (f failingSnapshot) Snapshot() (holdfast.Snapshot, error) { return f, nil }
+func (f failingSnapshot) Close() error                         { return nil }
 func (f failingSnapshot) Scan(holdfast.Range) holdfast.Iterator {
 	return holdfast.FailedIterator(f.err)
 }
@@ -213,9 +205,7 @@ func TestToolsRefuse(t *testing.T) {
 	if _, err := Inspect(db); err != nil {
 		t.Errorf("Inspect: %v", err)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, e.Close())
 	if _, err := Repair(t.Context(), db, dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("Repair into a full directory: %v", err)
 	}
@@ -231,9 +221,7 @@ func TestToolsRefuse(t *testing.T) {
 	if _, err := os.Stat(into); err == nil {
 		t.Error("a refused repair made something")
 	}
-	if err := os.Mkdir(into, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Mkdir(into, 0o755))
 	if r, err := Repair(t.Context(), db, into, holdfast.Options{}); err != nil || !r.Complete() {
 		t.Errorf("Repair into an empty directory: %v, %+v", err, r)
 	}
@@ -276,36 +264,25 @@ func TestDamagedBackup(t *testing.T) {
 	}
 	whole := contents(t, e)
 	copied := filepath.Join(dir, "copy")
-	if err := errors.Join(e.Backup(copied), e.Close()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Backup(t.Context(), e, copied)
+	try(t, errors.Join(err, e.Close()))
 	segs, err := filepath.Glob(filepath.Join(copied, "*.seg"))
 	if err != nil || len(segs) != 1 {
 		t.Fatal(segs, err)
 	}
 	data, err := os.ReadFile(segs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	bare := filepath.Join(dir, "bare") // without its manifest
-	if err := os.CopyFS(bare, os.DirFS(copied)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(bare, "MANIFEST")); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.CopyFS(bare, os.DirFS(copied)))
+	try(t, os.Remove(filepath.Join(bare, "MANIFEST")))
 	for off := 200; off < len(data)-100; off += len(data) / 20 {
 		flipped := bytes.Clone(data)
 		flipped[off] ^= 0x10
 		for _, at := range []string{copied, bare} {
-			if err := os.WriteFile(filepath.Join(at, filepath.Base(segs[0])), flipped, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.WriteFile(filepath.Join(at, filepath.Base(segs[0])), flipped, 0o644))
 			into := fmt.Sprint(at, "-fixed-", off)
 			r, err := Repair(t.Context(), at, into, holdfast.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			missing := int64(len(whole)) - r.Keys
 			if missing > 1 || at == copied && (r.Doubtful > 0 || r.LostKeys != missing || len(r.Unsure) > 0) {
 				t.Errorf("byte %d of %s flipped: %+v", off, at, r)

@@ -133,9 +133,7 @@ func crashRound(t *testing.T, seed uint64) {
 		if n, err := count(again); err != nil || n != got+1 {
 			t.Fatalf("%s: after the second crash %d commits are there, want %d: %v", where, n, got+1, err)
 		}
-		if err := again.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, again.Close())
 	}
 }
 
@@ -151,9 +149,7 @@ func TestSyncSavesWeakerCommits(t *testing.T) {
 		if n, err := count(lost); n != 0 || err != nil {
 			t.Errorf("%v: %d commits survive a power cut without a sync, the test proves nothing (%v)", level, n, err)
 		}
-		if err := e.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, e.Sync())
 		kept := startOn(t, fs.CrashClone(vfs.CrashCloneCfg{}), never)
 		if n, err := count(kept); n != 10 || err != nil {
 			t.Errorf("%v: %d commits survive, want 10 (%v)", level, n, err)
@@ -168,9 +164,7 @@ func TestCloseSavesAll(t *testing.T) {
 	for n := uint64(1); n <= 10; n++ {
 		commit(t, e, n, holdfast.Memory)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, e.Close())
 	after := startOn(t, fs.CrashClone(vfs.CrashCloneCfg{}), never)
 	if n, err := count(after); n != 10 || err != nil {
 		t.Errorf("%d commits survive, want 10 (%v)", n, err)

@@ -29,14 +29,10 @@ func TestDeleteRangeBounds(t *testing.T) {
 			for _, k := range keys {
 				b.Set([]byte(k), []byte("v"))
 			}
-			if err := holdfast.Commit(e, &b, holdfast.Memory); err != nil {
-				t.Fatal(err)
-			}
+			try(t, holdfast.Commit(e, &b, holdfast.Memory))
 			b.Reset()
 			b.DeleteRange([]byte(lo), []byte(hi))
-			if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
-				t.Fatal(err)
-			}
+			try(t, holdfast.Commit(e, &b, holdfast.Process))
 			for _, where := range []string{"memtable", "table"} {
 				for _, k := range keys {
 					_, err := e.Get(nil, []byte(k))
@@ -45,13 +41,9 @@ func TestDeleteRangeBounds(t *testing.T) {
 						t.Errorf("%s: DeleteRange(%.4q, %.4q), then Get(%.4q): %v", where, lo, hi, k, err)
 					}
 				}
-				if err := e.db.Flush(); err != nil {
-					t.Fatal(err)
-				}
+				try(t, e.db.Flush())
 			}
-			if err := e.Close(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, e.Close())
 		}
 	}
 }
@@ -64,9 +56,7 @@ func TestReceipts(t *testing.T) {
 	var wg sync.WaitGroup
 	for n := uint64(1); n <= 300; n++ {
 		r, err := e.Apply(numbered(new(holdfast.Batch), n, 8), holdfast.Levels()[n%3])
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if n%5 == 0 {
 			continue
 		}
@@ -83,12 +73,8 @@ func TestReceipts(t *testing.T) {
 	}
 	wg.Wait()
 	late, err := e.Apply(numbered(new(holdfast.Batch), 301, 8), holdfast.Power)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, e.Close())
 	for _, r := range append(receipts, late) {
 		if err := r.Wait(); err != nil {
 			t.Errorf("after Close: %v", err)
@@ -100,9 +86,7 @@ func TestReceipts(t *testing.T) {
 func TestSettings(t *testing.T) {
 	dir := t.TempDir()
 	e, err := Open(dir, holdfast.Options{MemoryBytes: 60 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer e.Close()
 	got := map[string]string{}
 	for _, s := range e.Capabilities().Settings {
@@ -127,13 +111,9 @@ func TestDamage(t *testing.T) {
 	flip := func(t *testing.T, path string, at int64) {
 		t.Helper()
 		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		content[at] ^= 0x40
-		if err := os.WriteFile(path, content, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(path, content, 0o644))
 	}
 	find := func(t *testing.T, dir, pattern string) string {
 		t.Helper()
@@ -149,25 +129,15 @@ func TestDamage(t *testing.T) {
 		dir := t.TempDir()
 		o, _ := never.WithDefaults()
 		e, err := start(vfs.Default, filepath.Join(dir, "live"), here, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for n := uint64(1); n <= 200; n++ {
-			if err := holdfast.Commit(e, numbered(new(holdfast.Batch), n, 1000), holdfast.Power); err != nil {
-				t.Fatal(err)
-			}
+			try(t, holdfast.Commit(e, numbered(new(holdfast.Batch), n, 1000), holdfast.Power))
 			if n == 50 || n == 80 {
-				if err := e.db.Flush(); err != nil {
-					t.Fatal(err)
-				}
+				try(t, e.db.Flush())
 			}
 		}
-		if err := os.CopyFS(filepath.Join(dir, "data"), os.DirFS(filepath.Join(dir, "live"))); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.CopyFS(filepath.Join(dir, "data"), os.DirFS(filepath.Join(dir, "live"))))
+		try(t, e.Close())
 		return filepath.Join(dir, "data")
 	}
 	reopen := func(data string) (uint64, error) {
@@ -176,8 +146,13 @@ func TestDamage(t *testing.T) {
 		if err != nil {
 			return 0, err
 		}
-		defer e.Close()
-		return count(e)
+		n, err := count(e)
+		for _, said := range []error{err, e.Metrics().Poison, e.Close()} {
+			if said != nil && (strings.Contains(said.Error(), "\n") || !errors.Is(said, holdfast.ErrCorrupt)) {
+				t.Errorf("an error of several lines, or of another class: %v", said)
+			}
+		}
+		return n, err
 	}
 
 	t.Run("none", func(t *testing.T) {
@@ -217,9 +192,7 @@ func TestDamage(t *testing.T) {
 	for _, missing := range []string{"*.sst", "MANIFEST-*", "marker.manifest*", "marker.format*"} {
 		t.Run("missing "+missing, func(t *testing.T) {
 			data := killed(t)
-			if err := os.Remove(find(t, data, missing)); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Remove(find(t, data, missing)))
 			if n, err := reopen(data); !errors.Is(err, holdfast.ErrCorrupt) {
 				t.Errorf("%d commits found: %v", n, err)
 			}
@@ -228,9 +201,7 @@ func TestDamage(t *testing.T) {
 	t.Run("newer", func(t *testing.T) {
 		data := killed(t)
 		old := find(t, data, "marker.format*")
-		if err := os.Rename(old, old[:strings.LastIndex(old, ".")]+".999"); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.Rename(old, old[:strings.LastIndex(old, ".")]+".999"))
 		if _, err := reopen(data); !errors.Is(err, holdfast.ErrVersion) {
 			t.Error(err)
 		}
@@ -244,14 +215,10 @@ func TestDamageOfManifest(t *testing.T) {
 	e := startOn(t, fs, never)
 	for n := uint64(1); n <= 5; n++ {
 		commit(t, e, n, holdfast.Power)
-		if err := e.db.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, e.db.Flush())
 	}
 	names, err := fs.List("data")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	newest := ""
 	for _, name := range names {
 		if strings.HasPrefix(name, "MANIFEST-") && name > newest {
@@ -259,9 +226,7 @@ func TestDamageOfManifest(t *testing.T) {
 		}
 	}
 	content, err := readFile(fs, fs.PathJoin("data", newest))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	last := 0 // where the last record begins
 	for at := 0; at < len(content); {
 		last = at
@@ -306,12 +271,8 @@ func TestDeletedStaysDeleted(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
-				t.Fatal(err)
-			}
-			if err := e.Close(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, holdfast.Commit(e, &b, holdfast.Power))
+			try(t, e.Close())
 		}
 	}
 }
@@ -321,12 +282,8 @@ func TestDeletedStaysDeleted(t *testing.T) {
 func TestSecondOpener(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "engine")
 	old, err := Open(dir, holdfast.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(dir, dir+".away"); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, os.Rename(dir, dir+".away"))
 	if _, err := Open(dir, holdfast.Options{}); !errors.Is(err, holdfast.ErrLocked) ||
 		errors.Is(err, holdfast.ErrCorrupt) {
 		t.Errorf("a second opener gets %v", err)
@@ -335,9 +292,7 @@ func TestSecondOpener(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 	e, err := Open(dir, holdfast.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}

@@ -9,14 +9,19 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
+func try(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // startOn opens a database on a file system in memory, without a home, and closes it when the
 // test ends, if the test has not.
 func startOn(t testing.TB, fs vfs.FS, o holdfast.Options) *engine {
 	t.Helper()
 	o, err := o.WithDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	e, err := start(fs, "data", here, o)
 	if err != nil {
 		t.Fatalf("open: %v", err)

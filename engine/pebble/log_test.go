@@ -103,9 +103,7 @@ func TestRotation(t *testing.T) {
 	for round := range uint64(6) {
 		commit(t, e, round+1, holdfast.Process)
 		fs.take()
-		if err := e.db.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, e.db.Flush())
 		var kinds []string
 		for _, c := range logCalls(fs.take()) {
 			if kind, _, _ := strings.Cut(c, " "); !strings.HasPrefix(c, "remove") {
@@ -138,9 +136,7 @@ func TestStampOffsets(t *testing.T) {
 	mem := vfs.NewMem()
 	d := newDisk(mem, "", here)
 	below, err := mem.Create(name, categoryLog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	l := d.wrap(below, name, categoryLog).(*log)
 	slots := make(chan struct{}, 1)
 	w := record.NewLogWriter(l, 7, record.LogWriterConfig{
@@ -169,9 +165,7 @@ func TestStampOffsets(t *testing.T) {
 			d.demand.queued()
 		}
 		wait.Wait()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if power {
 			d.demand.settled()
 			if l.synced != l.written {
@@ -184,9 +178,7 @@ func TestStampOffsets(t *testing.T) {
 	}
 
 	content, err := readFile(mem, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var offsets [][]int64 // of the chunks of each record
 	for at := 0; at < len(content); {
 		left := blockSize - at%blockSize

@@ -21,7 +21,7 @@ func (l logger) Errorf(format string, args ...any) {
 }
 
 func (l logger) Fatalf(format string, args ...any) {
-	err := fmt.Errorf(format, args...)
+	err := oneLine(fmt.Errorf(format, args...))
 	l.d.fail("write", l.d.dir, err)
 	l.to.Error("pebble: " + err.Error())
 }

@@ -180,6 +180,11 @@ func settings(o holdfast.Options, e *engine) *lib.Options {
 		},
 		WriteStallEnd:   func() { e.disk.stall(-1) },
 		BackgroundError: func(err error) { o.Logger.Error("pebble: background work failed", "error", err) },
+		DataCorruption: func(info lib.DataCorruptionInfo) {
+			damage := readError("read", info.Details)
+			e.disk.fail("read", info.Path, damage)
+			o.Logger.Error("pebble: damaged file", "path", info.Path, "error", damage)
+		},
 	}
 	return options
 }
@@ -200,14 +205,15 @@ func classify(err error) error {
 	return holdfast.ErrCorrupt
 }
 
+// openError returns an error of Open as the caller gets it.
 func openError(path string, class, cause error) error {
-	e := &holdfast.Error{Op: "open", Engine: Name, Path: path, Class: class, Cause: cause}
+	if class == nil && errors.Is(cause, holdfast.ErrCorrupt) {
+		class = holdfast.ErrCorrupt
+	}
+	e := &holdfast.Error{Op: "open", Engine: Name, Path: path, Class: class, Cause: oneLine(cause)}
 	switch class {
 	case holdfast.ErrCorrupt:
-		e.Remedy = "restore the directory from a backup"
-		if info := lib.ExtractDataCorruptionInfo(cause); info != nil {
-			e.Path = info.Path
-		}
+		damaged(e, cause)
 	case holdfast.ErrVersion:
 		e.Remedy = "use a newer holdfast"
 	case holdfast.ErrLocked: // by another program, or by an engine that had the directory's name before
@@ -220,12 +226,34 @@ func openError(path string, class, cause error) error {
 
 // readError returns an error of a read as the caller gets it.
 func readError(op string, err error) error {
-	e := &holdfast.Error{Op: op, Engine: Name, Cause: err}
+	e := &holdfast.Error{Op: op, Engine: Name, Cause: oneLine(err)}
 	if lib.IsCorruptionError(err) {
-		e.Class, e.Remedy = holdfast.ErrCorrupt, "restore the directory from a backup"
-		if info := lib.ExtractDataCorruptionInfo(err); info != nil {
-			e.Path = info.Path
-		}
+		damaged(e, err)
 	}
 	return e
 }
+
+// damaged says which file err found damaged, and what to do.
+func damaged(e *holdfast.Error, err error) {
+	e.Class, e.Remedy = holdfast.ErrCorrupt, "restore the directory from a backup"
+	if info := lib.ExtractDataCorruptionInfo(err); info != nil {
+		e.Path = info.Path
+	}
+}
+
+// oneLine returns err with the first line of its text: Pebble appends stack traces.
+func oneLine(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "\n") {
+		return err
+	}
+	return firstLine{err}
+}
+
+type firstLine struct{ error }
+
+func (f firstLine) Error() string {
+	line, _, _ := strings.Cut(f.error.Error(), "\n")
+	return line
+}
+
+func (f firstLine) Unwrap() error { return f.error }

@@ -102,9 +102,7 @@ func poisonRound(t *testing.T, op, place string, after int64) {
 		t.Errorf("reads after the failure: %d keys, want %d: %v", n, next, err)
 	}
 	snap, err := e.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := snap.Get(nil, numberedKey(1)); err != nil {
 		t.Errorf("a snapshot after the failure: %v", err)
 	}

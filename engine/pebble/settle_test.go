@@ -16,18 +16,12 @@ func TestAcknowledgedPrefix(t *testing.T) {
 	var b holdfast.Batch
 	for n := uint64(1); n <= 4; n++ {
 		r, err := e.Apply(numbered(&b, n, 8), holdfast.Process)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		receipts = append(receipts, r)
 	}
 	barrier, err := e.Apply(new(holdfast.Batch), holdfast.Power)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := receipts[1].Wait(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, receipts[1].Wait())
 	e.disk.fail("write", "data/000002.log", syscall.EIO)
 	for range 2 {
 		for i := len(receipts) - 1; i >= 0; i-- {

@@ -15,9 +15,7 @@ import (
 func TestClosedLogGivesBackItsReserve(t *testing.T) {
 	dir := t.TempDir()
 	e, err := open(vfs.Default, dir, never)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	const most = 1 << 20
 	largest := func() (n int64) {
 		names, err := filepath.Glob(filepath.Join(dir, "data", "*.log"))
@@ -26,9 +24,7 @@ func TestClosedLogGivesBackItsReserve(t *testing.T) {
 		}
 		for _, name := range names {
 			info, err := os.Stat(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			n = max(n, info.Sys().(*syscall.Stat_t).Blocks*512)
 		}
 		return n
@@ -40,16 +36,12 @@ func TestClosedLogGivesBackItsReserve(t *testing.T) {
 	if got := largest(); got < most {
 		t.Skipf("this file system reserves nothing: %d bytes", got)
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, e.Close())
 	if got := largest(); got > most {
 		t.Errorf("a closed log of a few kB takes %d bytes", got)
 	}
 	e, err = open(vfs.Default, dir, never)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer e.Close()
 	if n, err := count(e); n != commits || err != nil {
 		t.Errorf("%d commits of %d: %v", n, commits, err)

@@ -16,9 +16,7 @@ func TestInterchange(t *testing.T) {
 	want := ""
 	for i, name := range []string{Name, NameGo, Name, NameGo} {
 		e, err := engines[name](dir, holdfast.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if got := all(t, e, holdfast.Range{}); got != want {
 			t.Errorf("%s reads %q, want %q", name, got, want)
 		}
@@ -28,8 +26,6 @@ func TestInterchange(t *testing.T) {
 			want += " "
 		}
 		want += key + "=" + name
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, e.Close())
 	}
 }

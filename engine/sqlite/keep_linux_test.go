@@ -19,26 +19,20 @@ func TestCloseAfterPoisonKeepsTheLog(t *testing.T) {
 		if errors.Is(err, holdfast.ErrUnavailable) {
 			continue // the test without cgo
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		e := eng.(*engine)
 		t.Run(e.lib.name, func(t *testing.T) {
 			for n := range 100 {
 				var b holdfast.Batch
 				b.Set(fmt.Append(nil, n), make([]byte, 1000))
-				if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
-					t.Fatal(err)
-				}
+				try(t, holdfast.Commit(e, &b, holdfast.Power))
 			}
 			files := func() (data, log []byte) {
 				data, err := os.ReadFile(e.path())
 				if err == nil {
 					log, err = os.ReadFile(e.path() + "-wal")
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				try(t, err)
 				return data, log
 			}
 			data, log := files()
@@ -51,9 +45,7 @@ func TestCloseAfterPoisonKeepsTheLog(t *testing.T) {
 				t.Errorf("Close changed the files: database %v, log %d bytes of %d", !bytes.Equal(d, data), len(l), len(log))
 			}
 			again, err := open(dir, holdfast.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			for n := range 100 {
 				if v, err := again.Get(nil, fmt.Append(nil, n)); err != nil || len(v) != 1000 {
 					t.Fatalf("key %d: %d bytes, %v", n, len(v), err)

@@ -18,6 +18,13 @@ import (
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
+func try(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // engines are those of this build.
 var engines = map[string]func(string, holdfast.Options) (holdfast.Engine, error){NameGo: OpenGo}
 
@@ -28,9 +35,7 @@ func each(t *testing.T, f func(t *testing.T, open func(dir string, o holdfast.Op
 			f(t, func(dir string, o holdfast.Options) *engine {
 				t.Helper()
 				e, err := open(dir, o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				try(t, err)
 				t.Cleanup(func() {
 					if err := e.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
 						t.Error(err)
@@ -48,9 +53,7 @@ func set(t *testing.T, e *engine, level holdfast.Level, pairs ...string) {
 	for i := 0; i < len(pairs); i += 2 {
 		b.Set([]byte(pairs[i]), []byte(pairs[i+1]))
 	}
-	if err := holdfast.Commit(e, &b, level); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, level))
 }
 
 // all reads r as "k=v" pairs.
@@ -61,9 +64,7 @@ func all(t *testing.T, r holdfast.Reader, rng holdfast.Range) string {
 	for it.Next() {
 		got = append(got, string(it.Key())+"="+string(it.Value()))
 	}
-	if err := it.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, it.Close())
 	return strings.Join(got, " ")
 }
 
@@ -114,9 +115,7 @@ func TestSyncOfWeakCommits(t *testing.T) {
 			set(t, e, holdfast.Process, "a", "1")
 			for _, want := range []int64{1, 0} {
 				before := e.Metrics().Syncs
-				if err := sync(); err != nil {
-					t.Fatal(err)
-				}
+				try(t, sync())
 				if n := e.Metrics().Syncs - before; n != want {
 					t.Errorf("%s: %d syncs, want %d", name, n, want)
 				}
@@ -132,9 +131,7 @@ func TestPowerCommitThatChangesNothing(t *testing.T) {
 		e := open(t.TempDir(), holdfast.Options{SyncEvery: -1})
 		logged := func() int64 {
 			n, err := e.w.conn.ints(kindLogLength)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			return n[1]
 		}
 		for i := range 2 {
@@ -148,9 +145,7 @@ func TestPowerCommitThatChangesNothing(t *testing.T) {
 			before = logged()
 			var b holdfast.Batch
 			b.Delete([]byte("missing"))
-			if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
-				t.Fatal(err)
-			}
+			try(t, holdfast.Commit(e, &b, holdfast.Power))
 			if logged() == before {
 				t.Error("a delete of nothing: nothing was written, so nothing was synced")
 			}
@@ -221,9 +216,7 @@ func TestOrderWithinABatch(t *testing.T) {
 			if n > 0 {
 				b.Delete([]byte{'k', 0})
 			}
-			if err := holdfast.Commit(e, &b, holdfast.Process); err != nil {
-				t.Fatal(err)
-			}
+			try(t, holdfast.Commit(e, &b, holdfast.Process))
 			var want []string
 			for i := 1; i < n; i++ {
 				want = append(want, string([]byte{'k', byte(i), '=', 'v', byte(i)}))
@@ -243,9 +236,7 @@ func TestSnapshotUnderWrites(t *testing.T) {
 		e := open(dir, holdfast.Options{SyncEvery: -1})
 		set(t, e, holdfast.Process, "a", "1", "b", "1")
 		s, err := e.Snapshot()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		it := s.Scan(holdfast.Range{})
 		value := bytes.Repeat([]byte("x"), 100_000)
 		for i := range 100 { // 10 MB: the log is checkpointed as far as it can be
@@ -268,18 +259,14 @@ func TestSnapshotUnderWrites(t *testing.T) {
 		if err := e.Close(); !errors.Is(err, holdfast.ErrBusy) {
 			t.Errorf("Close with an open snapshot: %v", err)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Close())
 		if _, err := s.Get(nil, []byte("a")); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("Get on a closed snapshot: %v", err)
 		}
 		if !it.Next() || string(it.Key()) != "a" || string(it.Value()) != "1" {
 			t.Errorf("an iterator after its snapshot was closed: %q %q %v", it.Key(), it.Value(), it.Err())
 		}
-		if err := it.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, it.Close())
 		if n := len(e.idle); n != 1 {
 			t.Errorf("%d connections were kept", n)
 		}
@@ -313,25 +300,19 @@ func TestSyncsThatAreNotMade(t *testing.T) {
 	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		e := open(t.TempDir(), holdfast.Options{SyncEvery: -1})
 		s, err := e.Snapshot()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for i := range 600 {
 			set(t, e, holdfast.Process, fmt.Sprint("k", i%100), strings.Repeat(fmt.Sprintf("%04d", i), 2500))
 		}
 		if m := e.Metrics(); m.Syncs != 1 || m.Stalls == 0 { // of the log's header
 			t.Errorf("%d syncs of a log that nothing can be copied from, in %d tries", m.Syncs, m.Stalls)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Close())
 		set(t, e, holdfast.Power, "a", "1")
 		before := e.Metrics().Syncs
 		var b holdfast.Batch
 		b.Delete([]byte("missing"))
-		if err := holdfast.Commit(e, &b, holdfast.Power); err != nil {
-			t.Fatal(err)
-		}
+		try(t, holdfast.Commit(e, &b, holdfast.Power))
 		if n := e.Metrics().Syncs - before; n != 0 {
 			t.Errorf("%d syncs for a transaction that writes nothing", n)
 		}
@@ -477,12 +458,8 @@ func TestDamage(t *testing.T) {
 				for i := range 1000 {
 					set(t, e, holdfast.Process, fmt.Sprintf("key%06d", i), "value")
 				}
-				if err := e.Close(); err != nil {
-					t.Fatal(err)
-				}
-				if err := do(filepath.Join(dir, fileName)); err != nil {
-					t.Fatal(err)
-				}
+				try(t, e.Close())
+				try(t, do(filepath.Join(dir, fileName)))
 				again, err := engines[e.lib.name](dir, holdfast.Options{})
 				if err == nil {
 					_, err = again.Get(nil, []byte("key000500"))

@@ -119,7 +119,7 @@ func (e *engine) synchronous(level holdfast.Level) error {
 	return nil
 }
 
-// mark returns the statement that a transaction at level needs besides its batch to sync what weaker ones left
+// mark returns the statement that a transaction at level needs in addition to its batch to sync what weaker ones left
 // unsynced, "" if none. A transaction that changes nothing (the values are there already, or the keys to delete are
 // not) writes nothing, and then SQLite does not sync, not even under FULL. So mark changes the user version, a number
 // that SQLite itself does not use.

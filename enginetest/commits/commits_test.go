@@ -272,7 +272,7 @@ var scripts = []Script{
 	{Seed: 1}, {Seed: 2, Large: 2, Keep: 512}, {Seed: 3, Large: 1, Extra: 100}, {Seed: 4, Single: true},
 }
 
-// TestScript: the judge and Glance expect of a correct engine what it holds, after any number of batches.
+// TestScript: the judge and Recent expect of a correct engine what it holds, after any number of batches.
 func TestScript(t *testing.T) {
 	for _, s := range scripts {
 		e := mem.New()
@@ -313,7 +313,7 @@ func glance(t *testing.T, s Script, e holdfast.Engine) (uint64, error) {
 		t.Fatal(err)
 	}
 	defer snap.Close()
-	last, v, err := s.Glance(snap)
+	last, v, err := s.Recent(snap)
 	return last, errors.Join(err, v.Err())
 }
 
@@ -359,7 +359,7 @@ func TestScriptFindsWhatIsWrong(t *testing.T) {
 				return b
 			})
 			if wants("one left out", v, OutOfOrder); err == nil {
-				t.Errorf("%+v: Glance overlooks that batch %d is missing", s, bad)
+				t.Errorf("%+v: Recent overlooks that batch %d is missing", s, bad)
 			}
 			v, _ = judge(0, all, func(n uint64, b *holdfast.Batch) *holdfast.Batch {
 				if n == bad {

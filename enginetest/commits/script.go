@@ -264,12 +264,12 @@ func (s Script) strange(f Found, generation func(n uint64) uint32, issued uint64
 	return why
 }
 
-// glanceKeys is how many of the keys b/ are looked at by Glance.
-const glanceKeys = 600
+// recentKeys is how many of the keys b/ are looked at by Recent.
+const recentKeys = 600
 
-// Glance looks at the last batches in a snapshot, by Scan and by Get: the numbers have no holes, and the last batch is
+// Recent looks at the last batches in a snapshot, by Scan and by Get: the numbers have no holes, and the last batch is
 // there whole. It costs less than Judge. It returns the number of the last batch.
-func (s Script) Glance(from holdfast.Snapshot) (last uint64, v Verdict, err error) {
+func (s Script) Recent(from holdfast.Snapshot) (last uint64, v Verdict, err error) {
 	read := func(r holdfast.Range, most int, see func(f Found)) (n int) {
 		it := from.Scan(r)
 		for ; n < most && it.Next(); n++ {
@@ -280,7 +280,7 @@ func (s Script) Glance(from holdfast.Snapshot) (last uint64, v Verdict, err erro
 		return n
 	}
 	before := uint64(0)
-	keys := read(holdfast.Range{Lo: []byte("b/"), Hi: []byte("b0"), Reverse: true}, glanceKeys, func(f Found) {
+	keys := read(holdfast.Range{Lo: []byte("b/"), Hi: []byte("b0"), Reverse: true}, recentKeys, func(f Found) {
 		switch {
 		case f.Key != NumberKey(f.N):
 			v.Find(Wrong, "%s holds a value of batch %d", Quote(f.Key), f.N)
@@ -291,7 +291,7 @@ func (s Script) Glance(from holdfast.Snapshot) (last uint64, v Verdict, err erro
 		}
 		before = f.N
 	})
-	if first := uint64(1); keys < glanceKeys {
+	if first := uint64(1); keys < recentKeys {
 		if s.Keep > 0 && last > s.Keep {
 			first = last - s.Keep
 		}

@@ -23,15 +23,11 @@ func TestCheck(t *testing.T) {
 	} {
 		dir := filepath.Join(t.TempDir(), "home")
 		h, err := datadir.Open(dir, bolt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if err := h.Check(); err != nil {
 			t.Errorf("before it was %s: %v", what, err)
 		}
-		if err := replace(dir); err != nil {
-			t.Fatal(err)
-		}
+		try(t, replace(dir))
 		if err := h.Check(); !errors.Is(err, holdfast.ErrReplaced) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -50,14 +46,10 @@ func TestCheck(t *testing.T) {
 
 func BenchmarkCheck(b *testing.B) {
 	h, err := datadir.Open(filepath.Join(b.TempDir(), "home"), bolt)
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	defer h.Close()
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := h.Check(); err != nil {
-			b.Fatal(err)
-		}
+		try(b, h.Check())
 	}
 }

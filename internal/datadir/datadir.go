@@ -40,6 +40,7 @@ import (
 // Spec describes the directory that an engine opens.
 type Spec struct {
 	Engine string
+	Mark   string         // the engine's name in the mark, if that is another
 	Format int            // the engine's own format, from 1
 	Level  holdfast.Level // 0 unless the engine binds a directory to a level
 
@@ -68,6 +69,7 @@ type Handle struct {
 	Dir  string // as an absolute path
 	New  bool   // being made: the engine calls Made when its files are complete
 	Lost string // as in Mark
+	name string // of the engine
 	mark Mark
 	lock *os.File    // nil for one that is open for reading and was never open for writing
 	held os.FileInfo // of lock
@@ -109,7 +111,10 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 		return nil, fail(holdfast.ErrForeign, "it holds "+other+", which holdfast did not make",
 			"name an empty or new directory", nil)
 	}
-	h := &Handle{Dir: dir, mark: Mark{Engine: spec.Engine, Format: spec.Format, Level: spec.Level}}
+	if spec.Mark == "" {
+		spec.Mark = spec.Engine
+	}
+	h := &Handle{Dir: dir, name: spec.Engine, mark: Mark{Engine: spec.Mark, Format: spec.Format, Level: spec.Level}}
 	if remedy, err := h.open(spec.ReadOnly); errors.Is(err, errLocked) {
 		return nil, fail(holdfast.ErrLocked, Holder(filepath.Join(dir, lockName)),
 			"close it there first, or choose another directory", nil)
@@ -148,7 +153,7 @@ func Open(dir string, spec Spec) (_ *Handle, err error) {
 		return nil, damaged
 	case err != nil:
 		return nil, fail(nil, "", "", err)
-	case found.Engine != spec.Engine:
+	case found.Engine != spec.Mark:
 		return nil, fail(holdfast.ErrForeign, "it was made by engine "+found.Engine,
 			"open it with "+found.Engine+", or name another directory", nil)
 	case found.Format > spec.Format:
@@ -212,7 +217,7 @@ func (h *Handle) Made() error {
 	}
 	h.mark.making = false
 	if err := writeMark(h.Dir, h.mark); err != nil {
-		return &holdfast.Error{Op: "open", Engine: h.mark.Engine, Path: h.Dir, Cause: err,
+		return &holdfast.Error{Op: "open", Engine: h.name, Path: h.Dir, Cause: err,
 			Remedy: "the directory must be writable and have room"}
 	}
 	return nil
@@ -231,7 +236,7 @@ func (h *Handle) Check() error {
 	if err == nil && os.SameFile(st, h.held) {
 		return nil
 	}
-	e := &holdfast.Error{Op: "check", Engine: h.mark.Engine, Path: h.Dir, Class: holdfast.ErrReplaced, Cause: err,
+	e := &holdfast.Error{Op: "check", Engine: h.name, Path: h.Dir, Class: holdfast.ErrReplaced, Cause: err,
 		Detail: "its LOCK is not the file that was locked when it was opened",
 		Remedy: "close this engine, and open the directory that is meant"}
 	if err != nil {

@@ -17,26 +17,20 @@ var bolt = datadir.Spec{Engine: "bbolt", Format: 2, Level: holdfast.Power}
 func TestOpenRemembers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	h, err := datadir.Open(dir, bolt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if !h.New {
 		t.Error("a new directory is not New")
 	}
 	if _, err := datadir.Open(dir, bolt); !errors.Is(err, holdfast.ErrLocked) {
 		t.Errorf("a second opener got %v", err)
 	}
-	if err := errors.Join(h.Made(), h.Close()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(h.Made(), h.Close()))
 	want := datadir.Mark{Engine: "bbolt", Format: 2, Level: holdfast.Power}
 	if mark, err := datadir.ReadMark("read", dir); err != nil || mark != want {
 		t.Errorf("its mark is %+v, %v", mark, err)
 	}
 	h, err = datadir.Open(dir, bolt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if h.New {
 		t.Error("an old directory is New")
 	}
@@ -54,9 +48,7 @@ func TestOpenRemembers(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	mark := func(text string) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
-			if err := os.WriteFile(filepath.Join(dir, "HOLDFAST"), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.WriteFile(filepath.Join(dir, "HOLDFAST"), []byte(text), 0o644))
 		}
 	}
 	for _, c := range []struct {
@@ -72,14 +64,10 @@ func TestOpenRefuses(t *testing.T) {
 		{"empty mark", mark(""), holdfast.ErrCorrupt, "incomplete"},
 		{"damaged mark", mark("holdfast 1\nengine\x00bbolt"), holdfast.ErrCorrupt, "line"},
 		{"somebody's files", func(t *testing.T, dir string) {
-			if err := os.WriteFile(filepath.Join(dir, "thesis.txt"), nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.WriteFile(filepath.Join(dir, "thesis.txt"), nil, 0o644))
 		}, holdfast.ErrForeign, "thesis.txt"},
 		{"a file", func(t *testing.T, dir string) {
-			if err := errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			try(t, errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o644)))
 		}, holdfast.ErrForeign, "it is a file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -111,14 +99,10 @@ func TestOpenRefuses(t *testing.T) {
 func TestOpenAfterCrashWhileMaking(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"LOCK", "HOLDFAST.tmp"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("hold"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(filepath.Join(dir, name), []byte("hold"), 0o644))
 	}
 	h, err := datadir.Open(dir, bolt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if !h.New {
 		t.Error("it is not New")
 	}
@@ -132,31 +116,23 @@ func TestLostData(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 { // the first is interrupted
 		h, err := datadir.Open(dir, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if !h.New {
 			t.Error("a directory that was never made is not New")
 		}
 		h.Close()
 	}
 	h, err := datadir.Open(dir, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	data := filepath.Join(dir, id.Keeps)
-	if err := errors.Join(os.WriteFile(data, nil, 0o644), h.Made(), h.Close()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(os.WriteFile(data, nil, 0o644), h.Made(), h.Close()))
 	if h, err = datadir.Open(dir, id); err != nil {
 		t.Fatal(err)
 	}
 	if h.New {
 		t.Error("a directory that was made is New")
 	}
-	if err := errors.Join(h.Close(), os.Remove(data)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(h.Close(), os.Remove(data)))
 	_, err = datadir.Open(dir, id)
 	if !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "data.bbolt is gone") {
 		t.Errorf("without its data: %v", err)
@@ -181,23 +157,17 @@ func TestLost(t *testing.T) {
 		}
 		return "2 keys\nof 3", nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, id.ReadOnly = range []bool{false, true, false} {
 		h, err := datadir.Open(dir, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if h.Lost != "2 keys of 3" {
 			t.Errorf("it says that it lost %q", h.Lost)
 		}
 		if _, err := datadir.Accept(dir); !errors.Is(err, holdfast.ErrLocked) {
 			t.Errorf("accepted while it is open: %v", err)
 		}
-		if err := h.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, h.Close())
 	}
 	for _, want := range []string{"2 keys of 3", ""} {
 		if lost, err := datadir.Accept(dir); err != nil || lost != want {
@@ -220,40 +190,28 @@ func TestReadOnly(t *testing.T) {
 		t.Fatalf("a directory that is not there: %v", err)
 	}
 	h, err := datadir.Open(dir, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := datadir.Open(dir, reads); !errors.Is(err, holdfast.ErrLocked) {
 		t.Fatalf("with a writer: %v", err)
 	}
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, h.Close())
 	if _, err := datadir.Open(dir, reads); !errors.Is(err, holdfast.ErrForeign) {
 		t.Fatalf("a directory that was not finished: %v", err)
 	}
 	if h, err = datadir.Open(dir, id); err == nil {
 		err = errors.Join(h.Made(), h.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, locked := range []bool{true, false} {
 		if !locked { // a copy that came without it
-			if err := os.Remove(filepath.Join(dir, "LOCK")); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Remove(filepath.Join(dir, "LOCK")))
 		}
 		var open []func() error
 		for range 2 {
 			h, err := datadir.Open(dir, reads)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			release, err := datadir.Hold(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			open = append(open, h.Close, release)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "LOCK")); (err == nil) != locked {
@@ -273,5 +231,13 @@ func TestReadOnly(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// try ends the test with err, unless it is nil.
+func try(t testing.TB, err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatal(err)
 	}
 }

@@ -19,9 +19,7 @@ func TestCopyFiles(t *testing.T) {
 	const hole = 4 << 20
 	at := t.TempDir()
 	from, to := filepath.Join(at, "from"), filepath.Join(at, "to")
-	if err := os.MkdirAll(filepath.Join(from, "sub"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.MkdirAll(filepath.Join(from, "sub"), 0o755))
 	files := map[string][]int64{ // where there is data, and the size at the end
 		"empty":      {0},
 		"nothing":    {hole},
@@ -31,33 +29,23 @@ func TestCopyFiles(t *testing.T) {
 	}
 	for name, offsets := range files {
 		f, err := os.Create(filepath.Join(from, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		size := offsets[len(offsets)-1]
 		for _, off := range offsets[:len(offsets)-1] {
 			if _, err := f.WriteAt([]byte("data."), off); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		try(t, errors.Join(f.Truncate(size), f.Close()))
 	}
 	if runtime.GOOS != "windows" {
-		if err := os.Symlink("end", filepath.Join(from, "link")); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.Symlink("end", filepath.Join(from, "link")))
 		files["link"] = nil
 	}
-	if err := datadir.CopyFiles(t.Context(), from, to); err != nil {
-		t.Fatal(err)
-	}
+	try(t, datadir.CopyFiles(t.Context(), from, to))
 	for name := range files {
 		want, err := os.ReadFile(filepath.Join(from, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if got, err := os.ReadFile(filepath.Join(to, name)); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: %d bytes, want %d: %v", name, len(got), len(want), err)
 		}
@@ -82,23 +70,22 @@ func TestCopyFilesRefuses(t *testing.T) {
 	at := t.TempDir()
 	for name, link := range map[string]string{"directory": at, "nothing": "missing"} {
 		from := filepath.Join(at, name)
-		if err := errors.Join(os.Mkdir(from, 0o755), os.Symlink(link, filepath.Join(from, "link"))); err != nil {
-			t.Fatal(err)
-		}
-		if err := datadir.CopyFiles(t.Context(), from, filepath.Join(at, "to-"+name)); err == nil || !strings.Contains(err.Error(), filepath.Join(from, "link")) {
-			t.Errorf("a link to %s: %v", name, err)
-		}
+		try(t, errors.Join(os.Mkdir(from, 0o755), os.Symlink(link, filepath.Join(from, "link"))))
+		refused(t, from, "link")
 	}
 	from := filepath.Join(at, "s")
-	if err := os.Mkdir(from, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Mkdir(from, 0o755))
 	l, err := net.Listen("unix", filepath.Join(from, "socket"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer l.Close()
-	if err := datadir.CopyFiles(t.Context(), from, filepath.Join(at, "to-s")); err == nil || !strings.Contains(err.Error(), filepath.Join(from, "socket")) {
-		t.Errorf("a socket: %v", err)
+	refused(t, from, "socket")
+}
+
+// refused checks that from is not copied because of a file in it.
+func refused(t *testing.T, from, file string) {
+	t.Helper()
+	err := datadir.CopyFiles(t.Context(), from, from+".copy")
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(from, file)) {
+		t.Errorf("%s: %v", file, err)
 	}
 }

@@ -11,14 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var errLocked = errors.New("locked")
-
-// lockFile takes a lock, exclusive or shared, that belongs to the open file: it also keeps this
-// process from opening the directory twice, and goes with the process. Without a file there is nothing to lock.
+// lockFile takes a lock, exclusive or shared, that belongs to the open file: it also keeps this process from opening
+// the directory twice, and ends with the process.
 func lockFile(f *os.File, shared bool) error {
-	if f == nil {
-		return nil
-	}
 	how := unix.LOCK_EX
 	if shared {
 		how = unix.LOCK_SH
@@ -30,8 +25,8 @@ func lockFile(f *os.File, shared bool) error {
 	return err
 }
 
-// unlockFile gives up the lock. Closing the file alone would leave it, for a moment, with a child process that is
-// just being started and has not got rid of its copy of the file yet.
+// unlockFile gives up the lock. If the file were only closed, a child process that is just being started could keep the
+// lock for a moment: it has a copy of the file until it runs its program.
 func unlockFile(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
 
 // SyncDir makes the entries of dir durable.

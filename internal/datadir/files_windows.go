@@ -10,14 +10,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-var errLocked = errors.New("locked")
-
-// lockFile takes a lock, exclusive or shared, that belongs to the open file and goes with the
-// process. Without a file there is nothing to lock.
+// lockFile takes a lock, exclusive or shared, that belongs to the open file and ends with the process.
 func lockFile(f *os.File, shared bool) error {
-	if f == nil {
-		return nil
-	}
 	how := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)
 	if !shared {
 		how |= windows.LOCKFILE_EXCLUSIVE_LOCK

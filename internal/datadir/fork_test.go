@@ -28,18 +28,10 @@ func TestCloseBesideChildren(t *testing.T) {
 	dir := t.TempDir()
 	for range 2000 {
 		h, err := Open(dir, Spec{Engine: "test", Format: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := h.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
+		try(t, h.Close())
 		release, err := Hold(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := release(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
+		try(t, release())
 	}
 }

@@ -15,14 +15,10 @@ func TestHolder(t *testing.T) {
 	id := Spec{Engine: "holder", Format: 1}
 	if dir := os.Getenv("HOLDFAST_TEST_HOLDER"); dir != "" { // the other process
 		h, err := Open(dir, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		fmt.Println("open")
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
-		if err := h.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, h.Close())
 		return
 	}
 	dir := t.TempDir()
@@ -30,22 +26,14 @@ func TestHolder(t *testing.T) {
 		t.Errorf("%q holds what is not locked", got)
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	cmd := exec.Command(self, "-test.run=^TestHolder$")
 	cmd.Env = append(os.Environ(), "HOLDFAST_TEST_HOLDER="+dir)
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, cmd.Start())
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "open\n" {
 		t.Fatalf("%q, %v", line, err)
 	}
@@ -57,20 +45,12 @@ func TestHolder(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, in.Close())
+	try(t, cmd.Wait())
 	h, err := Open(dir, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if got := Holder(filepath.Join(dir, lockName)); got != "by this process" {
 		t.Errorf("%q", got)
 	}
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, h.Close())
 }

@@ -20,9 +20,7 @@ func TestKilledMaker(t *testing.T) {
 	top := t.TempDir()
 	made := filepath.Join(top, "made")
 	dir := filepath.Join(made, "a", "b")
-	if err := errors.Join(os.Mkdir(made, 0o755), MkdirAll(dir)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(os.Mkdir(made, 0o755), MkdirAll(dir)))
 	if want := []string{top, made, filepath.Dir(dir)}; !slices.Equal(synced, want) {
 		t.Errorf("making %s where %s is there syncs %q, want %q", dir, made, synced, want)
 	}
@@ -32,10 +30,16 @@ func TestKilledMaker(t *testing.T) {
 	}
 	synced = nil
 	h, err := Open(dir, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if err := h.Close(); err != nil || !slices.Contains(synced, dir) {
 		t.Errorf("opening a directory that is being made syncs %q: %v", synced, err)
+	}
+}
+
+// try ends the test with err, unless it is nil.
+func try(t testing.TB, err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatal(err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 const lockName = "LOCK"
 
+var errLocked = errors.New("locked")
+
 // Hold keeps others from opening dir for writing until release is called, and fails with ErrLocked if dir is open for
 // writing. It changes nothing. A directory can have many holders and readers at once. In a directory that was never
 // open Hold does nothing.

@@ -22,7 +22,8 @@ const (
 //
 // dir must not lie in a directory that an engine made: that is most likely the source. It must not exist, or be empty;
 // an empty one gives the new one its mode and, where the system lets it, its owner, and a symbolic link to it stays.
-// Missing parents are made. Everything else is ErrBadOption.
+// It must not be the working directory: a shell in it would see none of the new files. Missing parents are made.
+// Everything else is ErrBadOption.
 //
 // If Make fails it leaves nothing but parents; only if its last step fails, the sync of dir's name, is dir there. If
 // the process ends, it may leave DIR.partial. The next Make refuses to go on, since another one may be working there,
@@ -54,6 +55,9 @@ func Make(op, dir string, fill func(partial string) (lost string, err error)) (e
 			return fail(holdfast.ErrBadOption, dir, "it cannot be replaced", remedy, err)
 		case len(entries) > 0:
 			return fail(holdfast.ErrBadOption, dir, "it is not empty", remedy, nil)
+		case isWorking(was):
+			return fail(holdfast.ErrBadOption, dir, "it is the working directory, which cannot be replaced",
+				"name a new directory in it, or run this elsewhere", nil)
 		}
 		dir, mode = target, 0o700 // private until it has its mode
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -105,8 +109,8 @@ func Make(op, dir string, fill func(partial string) (lost string, err error)) (e
 	return nil
 }
 
-// Scratch returns where a tool that makes dir puts a copy of its source meanwhile: DIR.source. ErrBadOption: that is there
-// already. op is for the errors.
+// Scratch returns where a tool that makes dir puts a copy of its source meanwhile: DIR.source. ErrBadOption: that
+// exists already. op is for the errors.
 func Scratch(op, dir string) (string, error) {
 	dir, err := filepath.Abs(dir) // without a slash at its end, behind which the name would be one in dir
 	if err != nil {
@@ -127,6 +131,12 @@ func leftOver(op, path, other string) error {
 		detail, remedy = "it is there already, and so is "+other, "remove both if they were left by an interrupted "+op
 	}
 	return &holdfast.Error{Op: op, Path: path, Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+}
+
+// isWorking reports whether dir is the working directory.
+func isWorking(dir fs.FileInfo) bool {
+	st, err := os.Stat(".")
+	return err == nil && os.SameFile(st, dir)
 }
 
 // become gives the directory the mode of another, durably, and its owner if that is allowed.

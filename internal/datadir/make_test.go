@@ -29,9 +29,7 @@ func TestMake(t *testing.T) {
 		}
 		return fill(partial)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if b, err := os.ReadFile(filepath.Join(dir, "file")); err != nil || string(b) != "contents" {
 		t.Errorf("%q, %v", b, err)
 	}
@@ -45,14 +43,10 @@ func TestMakeFails(t *testing.T) {
 	at := t.TempDir()
 	path := func(name string) string { return filepath.Join(at, name) }
 	for _, dir := range []string{"full", "other.partial", "engine"} {
-		if err := os.Mkdir(path(dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.Mkdir(path(dir), 0o755))
 	}
 	for name, text := range map[string]string{"full/file": "", "engine/HOLDFAST": "holdfast 1\nengine x\nformat 1\n"} {
-		if err := os.WriteFile(path(name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(path(name), []byte(text), 0o644))
 	}
 	for dir, say := range map[string]string{
 		"":                 "no directory",
@@ -94,15 +88,17 @@ func TestMakeInPlace(t *testing.T) {
 	}
 	at := t.TempDir()
 	dir, link, dangling := filepath.Join(at, "dir"), filepath.Join(at, "link"), filepath.Join(at, "dangling")
-	if err := errors.Join(os.Mkdir(dir, 0o710), os.Symlink("dir", link), os.Symlink("nothing", dangling)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(os.Mkdir(dir, 0o710), os.Symlink("dir", link), os.Symlink("nothing", dangling)))
 	if err := datadir.Make("copy", dangling, fill); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("through a link to nothing: %v", err)
 	}
-	if err := datadir.Make("copy", link, fill); err != nil {
-		t.Fatal(err)
+	t.Chdir(dir)
+	if err := datadir.Make("copy", ".", fill); !errors.Is(err, holdfast.ErrBadOption) ||
+		!strings.Contains(err.Error(), "working directory") {
+		t.Errorf("the working directory: %v", err)
 	}
+	t.Chdir(at)
+	try(t, datadir.Make("copy", link, fill))
 	for _, name := range []string{link, dangling} {
 		if st, err := os.Lstat(name); err != nil || st.Mode()&fs.ModeSymlink == 0 {
 			t.Errorf("%s is no link any more: %v", name, err)

@@ -17,9 +17,7 @@ func TestCheckOverlap(t *testing.T) {
 	path := func(parts ...string) string { return filepath.Join(append([]string{at}, parts...)...) }
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 	}
 	source, other := path("source"), path("other")
 	must(os.MkdirAll(path("source", "data"), 0o755))
@@ -81,9 +79,7 @@ func TestCheckOverlap(t *testing.T) {
 // TestRelative: a name is taken from where the process is.
 func TestRelative(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.Mkdir("source", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Mkdir("source", 0o755))
 	err := datadir.CheckOverlap("copy", filepath.Join("source", "new"), "source")
 	if !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("inside: %v", err)

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -27,7 +26,7 @@ func (s sequence) sums() *ackSums {
 	return l
 }
 
-func TestLedgerAcceptsWhatWasAcknowledged(t *testing.T) {
+func TestAckSumsAcceptWhatWasAcknowledged(t *testing.T) {
 	for _, n := range []int{0, 1, bucketSize - 1, bucketSize, bucketSize + 1, 10 * bucketSize, fullBuckets * bucketSize,
 		fullBuckets*bucketSize + 1, 3 * fullBuckets * bucketSize} {
 		s := newSequence(n)
@@ -44,7 +43,7 @@ func TestLedgerAcceptsWhatWasAcknowledged(t *testing.T) {
 	}
 }
 
-func TestLedgerIsKeptByManyClients(t *testing.T) {
+func TestAckSumsOfManyClients(t *testing.T) {
 	const clients, batches, batch = 8, 500, 7
 	s := newSequence(clients * batches * batch)
 	l := newAckSums()
@@ -63,7 +62,7 @@ func TestLedgerIsKeptByManyClients(t *testing.T) {
 	}
 }
 
-func TestLedgerCatches(t *testing.T) {
+func TestAckSumsCatch(t *testing.T) {
 	const n = 5 * bucketSize
 	for name, spoil := range map[string]func(s sequence) sequence{
 		"a lost end":               func(s sequence) sequence { return s[:n-1] },
@@ -84,7 +83,7 @@ func TestLedgerCatches(t *testing.T) {
 	}
 }
 
-func TestLedgerReportsReadErrors(t *testing.T) {
+func TestAckSumsReportReadErrors(t *testing.T) {
 	s := newSequence(10)
 	cause := errors.New("cause")
 	_, err := s.sums().check(10, 1, func(uint64, uint64) ([]uint64, error) { return nil, cause })
@@ -95,10 +94,4 @@ func TestLedgerReportsReadErrors(t *testing.T) {
 	if !errors.Is(err, ErrWrong) {
 		t.Error(err)
 	}
-}
-
-func ExampleLab_Plan() {
-	_, err := Standard().Plan(Request{Preset: "slow"})
-	fmt.Println(err)
-	// Output: bench: bad option: there is no preset "slow"; the presets are quick, event, smoke, kv, raft, raft-long
 }

@@ -15,8 +15,8 @@ package bench
 import (
 	"slices"
 
-	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 )
 
@@ -25,6 +25,9 @@ const (
 	Null  = "null"
 	Floor = "floor"
 )
+
+// op is the command, for errors.
+const op console.Op = "bench"
 
 // Lab is what can be measured.
 type Lab struct {
@@ -65,7 +68,7 @@ func (l Lab) engine(name string) (all.Entry, error) {
 	entries := l.entries()
 	i := slices.IndexFunc(entries, func(e all.Entry) bool { return e.Name == name })
 	if i < 0 {
-		return all.Entry{}, unknown("engine", name, l.engineNames())
+		return all.Entry{}, op.Unknown("engine", name, l.engineNames())
 	}
 	return entries[i], nil
 }
@@ -73,11 +76,7 @@ func (l Lab) engine(name string) (all.Entry, error) {
 func (l Lab) workload(name string) (Workload, error) {
 	i := slices.IndexFunc(l.Workloads, func(w Workload) bool { return w.Name == name })
 	if i < 0 {
-		return Workload{}, unknown("workload", name, l.workloadNames())
+		return Workload{}, op.Unknown("workload", name, l.workloadNames())
 	}
 	return l.Workloads[i], nil
-}
-
-func badOption(detail, remedy string) error {
-	return &holdfast.Error{Op: "bench", Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
 }

@@ -29,29 +29,14 @@ type request struct {
 
 // outcome is what a child answers, as JSON on its standard output.
 type outcome struct {
-	Ops            int64
-	WarmUpOps      int64
-	Seconds        float64
-	Latency        Latency
-	SettleSeconds  float64
-	CPUSeconds     float64
-	PeakRSS        int64
-	DiskBytes      int64
-	PeakDisk       int64
-	Samples        []Sample
-	Commits        int64
-	Groups         int64
-	Syncs          int64
-	Items, Checked int64
-	Verified       bool
-	Error          string
-	Disk           bool // the error is the disk's: it is full, or takes no writes
+	Measurement
+	Disk bool // the error is the disk's: it is full, or takes no writes
 }
 
 func unknownOutcome() outcome {
 	const unknown = holdfast.Unknown
-	return outcome{CPUSeconds: unknown, PeakRSS: unknown, DiskBytes: unknown, PeakDisk: unknown, Commits: unknown,
-		Groups: unknown, Syncs: unknown}
+	return outcome{Measurement: Measurement{CPUSeconds: unknown, PeakRSS: unknown, DiskBytes: unknown, PeakDisk: unknown,
+		Commits: unknown, Groups: unknown, Syncs: unknown, Samples: []Sample{}}}
 }
 
 // Child does one measurement, as told on stdin. It is what a child process runs, and

@@ -12,17 +12,7 @@ import (
 
 // Status is the exit status for an error of [Lab.Command].
 func Status(err error) int {
-	switch {
-	case err == nil:
-		return console.ExitOK
-	case errors.Is(err, console.ErrInterrupted):
-		return console.ExitInterrupted
-	case errors.Is(err, ErrWrong):
-		return console.ExitWrong
-	case errors.Is(err, console.ErrIncomplete):
-		return console.ExitIncomplete
-	}
-	return console.ExitUse
+	return console.Status(err, console.Exit{Err: ErrWrong, Status: console.ExitWrong})
 }
 
 // Command is one run of the bench command. json names a file for the report, "-" for standard
@@ -44,7 +34,7 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, json string, t co
 	}
 	defer func() { err = errors.Join(err, runner.Close()) }()
 	s := screen{t.Screen()}
-	s.header(plan, runner.Machine())
+	s.header(plan, runner.machine)
 	for _, dir := range runner.dir.Swept {
 		s.Wrapped("removed what a killed run had left: ", dir)
 	}

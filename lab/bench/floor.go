@@ -111,7 +111,7 @@ func (w *floorFile) write(group []byte, from int64) error {
 	return nil
 }
 
-// read reads records that lie side by side with one call.
+// read reads records that follow one another with one call.
 func (w *floorFile) read(buf []byte, slot int64) error {
 	_, err := w.f.ReadAt(buf, slot*int64(w.record))
 	return err

@@ -75,7 +75,7 @@ type kvTable struct {
 // newKVTable opens an engine for as many keys, of which none is there yet.
 func newKVTable(t Task, keys, value int) (*kvTable, error) {
 	if keys > kvMaxKeys {
-		return nil, badOption(fmt.Sprintf("%d keys", keys), "use fewer --clients")
+		return nil, op.BadOption(fmt.Sprintf("%d keys", keys), "use fewer --clients")
 	}
 	engine, err := t.Open()
 	if err != nil {

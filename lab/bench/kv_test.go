@@ -14,22 +14,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/badger"
-	"github.com/holdfastdb/holdfast/engine/bbolt"
-	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/lab/contender"
 )
-
-// smallKV is the table of workloads, on little data.
-func smallKV() []Workload {
-	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20})
-}
-
-// smallLab is the standard one, on little data.
-func smallLab() Lab {
-	return Lab{Engines: all.Engines(), Peers: contender.Engines(),
-		Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft())}
-}
 
 func TestKVKeys(t *testing.T) {
 	var key, next kvKey
@@ -159,67 +145,19 @@ func TestKVClientsPutKeysOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestKVEverywhere runs every workload with one and with several clients on the engine in memory, on real ones, and on
-// what stands beside them; with many where clients change what they read.
-func TestKVEverywhere(t *testing.T) {
-	lab := smallLab()
-	for _, engine := range []string{mem.Name, logtree.Name, bbolt.Name, Floor, Null} {
-		for _, w := range smallKV() {
-			many := 4
-			if w.Name == "kv/mixed" || w.Name == "kv/overwrite" {
-				many = 64
-			}
-			for _, clients := range []int{1, many} {
-				level := holdfast.Process
-				if engine == mem.Name || engine == Null {
-					level = holdfast.Memory
-				}
-				cell := Cell{Workload: w.Name, Engine: engine, Asked: level, Given: level, Clients: clients, Reads: w.Reads}
-				o := unknownOutcome()
-				err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(),
-					Seed: 1}, &o)
-				if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) {
-					t.Errorf("%s on %s with %d clients: %v, %+v", w.Name, engine, clients, err, o)
-				}
-				if engine != Null && (o.Checked == 0 || engine != Floor && o.Checked != o.Items) {
-					t.Errorf("%s on %s with %d clients: %d of %d checked", w.Name, engine, clients, o.Checked, o.Items)
-				}
-			}
-		}
-	}
-}
-
-// TestKVAtPower is one workload of each kind with syncs.
-func TestKVAtPower(t *testing.T) {
-	lab := smallLab()
-	for _, engine := range []string{logtree.Name, bbolt.Name, Floor} {
-		for _, w := range []string{"kv/batch", "kv/mixed", "kv/overwrite", "kv/random-read"} {
-			cell := Cell{Workload: w, Engine: engine, Asked: holdfast.Power, Given: holdfast.Power, Clients: 4}
-			o := unknownOutcome()
-			err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, Dir: t.TempDir(), Seed: 1}, &o)
-			if err != nil || !o.Verified || o.Checked == 0 {
-				t.Errorf("%s on %s: %v, %+v", w, engine, err, o)
-			}
-		}
-	}
-}
-
 // TestKVRingsBeginAgain: what is put again has a new value, and the old one is not taken for it.
 func TestKVRingsBeginAgain(t *testing.T) {
 	p := kvPut{batch: 5, ring: 20, value: kvValueSize}
 	engine := mem.New()
-	load, err := p.engine(Task{Level: holdfast.Memory, Clients: 1,
-		Open: func() (holdfast.Engine, error) { return engine, nil }})
+	load, err := p.engine(taskOn(engine))
 	if err != nil {
 		t.Fatal(err)
 	}
 	op := load.Client(0)
 	var first []byte
 	for round := range 3 {
-		for range 4 {
-			if err := op(); err != nil {
-				t.Fatal(err)
-			}
+		if err := times(4, op); err != nil {
+			t.Fatal(err)
 		}
 		if items, checked, err := load.Verify(); err != nil || items != 20 || checked != 20 {
 			t.Fatalf("round %d: %d of %d checked: %v", round, checked, items, err)
@@ -248,21 +186,6 @@ func TestKVSizes(t *testing.T) {
 		}
 		if strings.Contains(w.Name, "value") != w.InBytes {
 			t.Errorf("%s: rates in bytes: %v", w.Name, w.InBytes)
-		}
-		ours := strings.HasSuffix(w.Name, "overwrite") || strings.HasSuffix(w.Name, "read-1m") ||
-			strings.HasSuffix(w.Name, "scan-1m")
-		if (w.Study == nil) != ours {
-			t.Errorf("%s: a figure of the study: %v", w.Name, w.Study != nil)
-		}
-		if ours {
-			continue
-		}
-		level := holdfast.Power
-		if w.Reads {
-			level = 0
-		}
-		if text := w.Study(bbolt.Name, level); !strings.Contains(text, "Thunder") {
-			t.Errorf("%s: of bbolt the study said %q", w.Name, text)
 		}
 	}
 }
@@ -413,9 +336,10 @@ func TestKVVerificationCatches(t *testing.T) {
 	writes, gets := "seq-write batch mixed overwrite value-1k value-100k", "mixed seq-read random-read random-read-1m"
 	scans := writes + " seq-read random-read random-read-1m scan scan-1m"
 	for name, test := range map[string]struct {
-		lie  mutant
-		seen string // by which workloads
+		mutation mutant
+		seen     string // by which workloads
 	}{
+		"nothing": {},
 		"a batch is dropped": {mutant{apply: func(holdfast.Engine, *holdfast.Batch) (holdfast.Receipt, error) {
 			return holdfast.Receipt{}, nil
 		}}, writes},
@@ -471,36 +395,12 @@ func TestKVVerificationCatches(t *testing.T) {
 		}}, scans},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, w := range smallKV() {
-				lie := test.lie
-				run := func() error {
-					honest := mem.New()
-					engine := &mutant{Engine: honest}
-					load, err := w.Engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
-						Open: func() (holdfast.Engine, error) { return engine, nil }})
-					if err != nil {
-						return err
-					}
-					engine.apply, engine.get, engine.scan = lie.apply, lie.get, lie.scan
-					op := load.Client(0)
-					for range 30 {
-						if err := op(); err != nil {
-							return err
-						}
-					}
-					_, _, err = load.Verify()
-					return err
+			notice(t, smallKV(), test.seen, func() (holdfast.Engine, func()) {
+				engine := &mutant{Engine: mem.New()}
+				return engine, func() {
+					engine.apply, engine.get, engine.scan = test.mutation.apply, test.mutation.get, test.mutation.scan
 				}
-				err := run()
-				if seen := slices.Contains(strings.Fields(test.seen), strings.TrimPrefix(w.Name, "kv/")); seen &&
-					!errors.Is(err, ErrWrong) {
-					t.Errorf("%s does not see it: %v", w.Name, err)
-				}
-				lie = mutant{}
-				if err := run(); err != nil {
-					t.Errorf("%s with an honest engine: %v", w.Name, err)
-				}
-			}
+			})
 		})
 	}
 }
@@ -510,8 +410,7 @@ func TestKVStaleReadsAreCaught(t *testing.T) {
 	m := kvMixed{keys: 3}
 	old := map[string][]byte{}
 	engine := &mutant{Engine: mem.New()}
-	load, err := m.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
-		Open: func() (holdfast.Engine, error) { return engine, nil }})
+	load, err := m.engine(taskOn(engine))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -523,37 +422,8 @@ func TestKVStaleReadsAreCaught(t *testing.T) {
 		old[string(key)] = bytes.Clone(value)
 		return value, err
 	}
-	op := load.Client(0)
-	for range 1000 {
-		if err = op(); err != nil {
-			break
-		}
-	}
-	if !errors.Is(err, ErrWrong) {
+	if err := times(1000, load.Client(0)); !errors.Is(err, ErrWrong) {
 		t.Errorf("it says %v", err)
-	}
-}
-
-// TestKVPreloadIsSettled: what reads find was closed and opened again, and nothing was committed since.
-func TestKVPreloadIsSettled(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "engine")
-	opened := 0
-	load, err := kvRead{1000, kvRandom}.engine(Task{Level: holdfast.Power, Clients: 1,
-		Open: func() (holdfast.Engine, error) {
-			opened++
-			return bbolt.Open(dir, holdfast.Options{})
-		}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m := load.Metrics(); opened != 2 || m.Commits != 0 {
-		t.Errorf("opened %d times, %d commits", opened, m.Commits)
-	}
-	if err := load.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if items, checked, err := load.Verify(); err != nil || items != 1000 || checked != 1000 {
-		t.Errorf("%d of %d: %v", checked, items, err)
 	}
 }
 
@@ -565,11 +435,8 @@ func TestKVFloorCatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		op := load.Client(0)
-		for range 20 {
-			if err := op(); err != nil {
-				t.Fatal(err)
-			}
+		if err := times(20, load.Client(0)); err != nil {
+			t.Fatal(err)
 		}
 		names, err := filepath.Glob(filepath.Join(dir, "floor*"))
 		if err != nil || len(names) == 0 {

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/console"
 )
 
 // Limits of what can be asked for.
@@ -68,29 +68,22 @@ type Request struct {
 
 // Plan is what will be measured.
 type Plan struct {
-	Preset      string
-	Engines     []string
-	Workloads   []string
-	Levels      []holdfast.Level
-	Clients     []int
-	Rounds      int
+	PlanJSON
 	For         time.Duration // of each measurement
 	WarmUp      time.Duration // before it
-	Seed        uint64        // of the order
 	Cells       []Cell        // each is measured once per round
 	Unavailable []Unavailable
-	Command     string // repeats the plan
 }
 
 // Cell is one thing to measure.
 type Cell struct {
-	Workload string
-	Engine   string
-	Asked    holdfast.Level
-	Given    holdfast.Level
-	Clients  int
-	Reads    bool          // of the workload
-	Overhead time.Duration // of the workload, for the estimate
+	Workload string         `json:"workload"`
+	Engine   string         `json:"engine"`
+	Asked    holdfast.Level `json:"asked"`
+	Given    holdfast.Level `json:"given"`
+	Clients  int            `json:"clients"`
+	Reads    bool           `json:"-"` // of the workload
+	Overhead time.Duration  `json:"-"` // of the workload, for the estimate
 }
 
 // Unavailable is a level that an engine does not give, or not under that name.
@@ -118,18 +111,18 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		for _, p := range presets {
 			names = append(names, p.Name)
 		}
-		return Plan{}, unknown("preset", r.Preset, names)
+		return Plan{}, op.Unknown("preset", r.Preset, names)
 	}
 	preset := presets[i]
-	p := Plan{Preset: preset.Name, Clients: preset.Clients, Rounds: preset.Rounds, For: preset.For,
-		Seed: uint64(rand.Uint32())}
+	p := Plan{For: preset.For, PlanJSON: PlanJSON{Preset: preset.Name, Clients: preset.Clients, Rounds: preset.Rounds,
+		Seed: uint64(rand.Uint32())}}
 
 	var err error
 	patterns := preset.Workloads
 	if len(r.Workloads) > 0 {
 		patterns = r.Workloads
 	}
-	if p.Workloads, err = choose("workload", patterns, l.workloadNames(), nil); err != nil {
+	if p.Workloads, err = op.Choose("workload", patterns, l.workloadNames()); err != nil {
 		return Plan{}, err
 	}
 	named := len(r.Engines) > 0
@@ -137,7 +130,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if !named {
 		patterns = []string{"*"}
 	}
-	if p.Engines, err = choose("engine", patterns, l.engineNames(), []string{Null, Floor}); err != nil {
+	if p.Engines, err = op.Choose("engine", patterns, l.engineNames(), Null, Floor); err != nil {
 		return Plan{}, err
 	}
 	if !named && !slices.ContainsFunc(l.Workloads, func(w Workload) bool {
@@ -154,7 +147,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		for _, name := range r.Levels {
 			level, err := holdfast.ParseLevel(name)
 			if err != nil {
-				return Plan{}, unknown("level", name, levelNames(holdfast.Levels()))
+				return Plan{}, op.Unknown("level", name, levelNames(holdfast.Levels()))
 			}
 			p.Levels = append(p.Levels, level)
 		}
@@ -166,7 +159,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	}
 	for _, n := range p.Clients {
 		if n < 1 || n > maxClients {
-			return Plan{}, badOption(fmt.Sprintf("%d clients", n),
+			return Plan{}, op.BadOption(fmt.Sprintf("%d clients", n),
 				fmt.Sprintf("--clients takes 1 to %d, several with commas", maxClients))
 		}
 	}
@@ -174,16 +167,18 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		p.Rounds = *r.Rounds
 	}
 	if p.Rounds < 1 || p.Rounds > maxRounds {
-		return Plan{}, badOption(fmt.Sprintf("%d rounds", p.Rounds),
+		return Plan{}, op.BadOption(fmt.Sprintf("%d rounds", p.Rounds),
 			fmt.Sprintf("--rounds takes 1 to %d; 6 are the fewest for an interval with 95 %% confidence", maxRounds))
 	}
 	if r.For != nil {
 		p.For = *r.For
 	}
 	if p.For < minFor || p.For > maxFor {
-		return Plan{}, badOption(fmt.Sprintf("measuring for %v", p.For), fmt.Sprintf("--for takes %v to %v", minFor, maxFor))
+		return Plan{}, op.BadOption(fmt.Sprintf("measuring for %v", p.For),
+			fmt.Sprintf("--for takes %v to %v", minFor, maxFor))
 	}
 	p.WarmUp = min(p.For/4, time.Second)
+	p.Seconds, p.WarmUpSeconds = p.For.Seconds(), p.WarmUp.Seconds()
 	if r.Seed != nil {
 		p.Seed = *r.Seed
 	}
@@ -216,12 +211,16 @@ func (l Lab) layOut(p *Plan, named bool) error {
 				cells, missing := levelsOf(entry, p.Levels, w.Reads)
 				if most := entry.Describe().MaxBatchSize; w.BatchBytes > most {
 					why := fmt.Sprintf("%d MB in one transaction are more than the %d MB that it takes", w.BatchBytes/1e6, most/1e6)
-					cells, missing = nil, refuse(engine, name, why, cells, missing)
+					given := slices.DeleteFunc(slices.Clone(p.Levels), func(level holdfast.Level) bool {
+						return entry.Describe().Promise(level).Given == 0
+					})
+					missing = slices.DeleteFunc(missing, func(u Unavailable) bool { return u.instead != 0 })
+					cells, missing = nil, append(missing, absent(engine, given, why, name+": "+why)...)
 				}
 				if l.isPeer(engine) && !w.Raft {
-					cells, missing = nil, absent(engine, p.Levels, onlyRaft)
-					if !named {
-						missing = nil
+					cells, missing = nil, nil
+					if named {
+						missing = absent(engine, p.Levels, onlyRaft, onlyRaft)
 					}
 				}
 				for _, c := range cells {
@@ -336,25 +335,11 @@ func levelsOf(e all.Entry, levels []holdfast.Level, reads bool) (cells []Cell, m
 	return cells, missing
 }
 
-// absent is what is missing of an engine that has nothing to do with the work.
-func absent(engine string, levels []holdfast.Level, why string) []Unavailable {
+// absent is what is missing of an engine that cannot do the work at these levels. Tables say why.
+func absent(engine string, levels []holdfast.Level, reason, why string) []Unavailable {
 	var missing []Unavailable
 	for _, level := range levels {
-		missing = append(missing, Unavailable{Engine: engine, Asked: level, Reason: why, why: why, never: true})
-	}
-	return missing
-}
-
-// refuse returns what is missing of an engine that cannot do the workload at all.
-func refuse(engine, workload, why string, cells []Cell, missing []Unavailable) []Unavailable {
-	for i, u := range missing {
-		if u.instead != 0 {
-			missing[i] = Unavailable{Engine: engine, Asked: u.Asked, Reason: why, why: workload + ": " + why, never: true}
-		}
-	}
-	for _, c := range cells {
-		missing = append(missing, Unavailable{Engine: engine, Asked: c.Asked, Reason: why, why: workload + ": " + why,
-			never: true})
+		missing = append(missing, Unavailable{Engine: engine, Asked: level, Reason: reason, why: why, never: true})
 	}
 	return missing
 }
@@ -381,37 +366,6 @@ func (p Plan) Estimate() time.Duration {
 	return round * time.Duration(p.Rounds)
 }
 
-// choose returns the names that match a pattern, in the order of names. extra are right as well, and
-// always chosen by the caller.
-func choose(kind string, patterns, names, extra []string) ([]string, error) {
-	chosen := map[string]bool{}
-	for _, pattern := range patterns {
-		found := slices.Contains(extra, pattern)
-		for _, name := range names {
-			ok, err := path.Match(pattern, name)
-			if err != nil {
-				return nil, badOption(fmt.Sprintf("%s pattern %q: %v", kind, pattern, err), "patterns are like 'event/*'")
-			}
-			if ok {
-				found, chosen[name] = true, true
-			}
-		}
-		if !found {
-			return nil, unknown(kind, pattern, names)
-		}
-	}
-	if len(chosen) == 0 {
-		return nil, badOption("no "+kind+" but "+strings.Join(extra, " and ")+", which are always measured",
-			fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
-	}
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !chosen[name] }), nil
-}
-
-func unknown(kind, name string, names []string) error {
-	return badOption(fmt.Sprintf("there is no %s %q", kind, name),
-		fmt.Sprintf("the %ss are %s", kind, strings.Join(names, ", ")))
-}
-
 func levelNames(levels []holdfast.Level) []string {
 	var names []string
 	for _, level := range levels {
@@ -420,35 +374,12 @@ func levelNames(levels []holdfast.Level) []string {
 	return names
 }
 
-// command writes the command line that repeats the plan.
+// command is the command line that repeats the plan.
 func command(r Request, p Plan) string {
-	s := "holdfast bench " + p.Preset
-	list := func(flag string, values []string) {
-		if len(values) > 0 {
-			text := strings.Join(values, ",")
-			if strings.ContainsAny(text, "*?[") {
-				text = "'" + text + "'"
-			}
-			s += " --" + flag + " " + text
-		}
-	}
-	list("engines", r.Engines)
-	list("workloads", r.Workloads)
-	list("levels", r.Levels)
-	if len(r.Clients) > 0 {
-		var values []string
-		for _, n := range r.Clients {
-			values = append(values, fmt.Sprint(n))
-		}
-		list("clients", values)
-	}
-	if r.Rounds != nil {
-		s += fmt.Sprintf(" --rounds %d", p.Rounds)
-	}
-	if r.For != nil {
-		s += fmt.Sprintf(" --for %v", p.For)
-	}
-	return s + fmt.Sprintf(" --seed %d", p.Seed)
+	return "holdfast bench " + p.Preset + console.Flag("engines", r.Engines...) +
+		console.Flag("workloads", r.Workloads...) + console.Flag("levels", r.Levels...) +
+		console.Flag("clients", r.Clients...) + console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
+		console.Flag("seed", p.Seed)
 }
 
 // micros is d in microseconds, with the nanoseconds as decimals.

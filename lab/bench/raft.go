@@ -125,7 +125,7 @@ func raftKeys(n int, seed uint64) [][]byte {
 // oneClient refuses more: Raft appends, votes and deletes from one place.
 func oneClient(t Task) error {
 	if t.Clients > 1 {
-		return badOption(fmt.Sprintf("%d clients", t.Clients), "Raft has one writer")
+		return op.BadOption(fmt.Sprintf("%d clients", t.Clients), "Raft has one writer")
 	}
 	return nil
 }

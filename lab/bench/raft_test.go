@@ -3,7 +3,6 @@ package bench
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -11,28 +10,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.uber.org/goleak"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/engine/badger"
-	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
-	"github.com/holdfastdb/holdfast/engine/pebble"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
-
-// smallRaft is the table of workloads, on little data.
-func smallRaft() []Workload {
-	return raftStudy(raftSizes{keys: 5, many: 20, entries: 2000, keep: 400, cut: 200})
-}
 
 func TestRaftKeys(t *testing.T) {
 	keys := raftKeys(1000, 3)
@@ -79,40 +70,6 @@ func TestRaftEntries(t *testing.T) {
 	// What is 2^32 apart must not look alike.
 	if err := entries.check(b.batch(1<<32+7, 1)[0], 7); !errors.Is(err, ErrWrong) {
 		t.Error(err)
-	}
-}
-
-// TestRaftEverywhere runs every workload on the engine in memory, on real ones, on the peers, and on what stands beside
-// them.
-func TestRaftEverywhere(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	lab := smallLab()
-	for _, engine := range []string{mem.Name, logtree.Name, bbolt.Name, contender.RaftWAL, contender.RaftBoltDB, Floor,
-		Null} {
-		for _, w := range smallRaft() {
-			clients := 1
-			if !w.OneClient {
-				clients = 4
-			}
-			level := holdfast.Power
-			if engine == mem.Name || engine == Null {
-				level = holdfast.Memory
-			}
-			cell := Cell{Workload: w.Name, Engine: engine, Asked: level, Given: level, Clients: clients, Reads: w.Reads}
-			o := unknownOutcome()
-			err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(),
-				Seed: 1}, &o)
-			if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) ||
-				w.Samples != (len(o.Samples) > 0) {
-				t.Errorf("%s on %s: %v, %+v", w.Name, engine, err, o)
-			}
-			if engine != Null && (o.Checked == 0 || engine != Floor && o.Checked != o.Items) {
-				t.Errorf("%s on %s: %d of %d checked", w.Name, engine, o.Checked, o.Items)
-			}
-			if engine != mem.Name && engine != Null && (o.DiskBytes <= 0 || o.PeakDisk < o.DiskBytes) {
-				t.Errorf("%s on %s: %d bytes on disk, at most %d", w.Name, engine, o.DiskBytes, o.PeakDisk)
-			}
-		}
 	}
 }
 
@@ -210,8 +167,8 @@ func newFakeRaft(t *testing.T) (*fakeRaft, *raftMutant) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	liar := &raftMutant{Store: store}
-	return &fakeRaft{engine, liar}, liar
+	mutant := &raftMutant{Store: store}
+	return &fakeRaft{engine, mutant}, mutant
 }
 
 // TestRaftVerificationCatches: whatever a store does wrong, the workloads that can see it do.
@@ -227,9 +184,10 @@ func TestRaftVerificationCatches(t *testing.T) {
 	appends, sets := "store-1 store-16 store-128 truncate long", "stable-set stable-set-1k"
 	logs, keys := appends+" get-log", sets+" stable-get stable-get-1k"
 	for name, test := range map[string]struct {
-		lie  raftMutant
-		seen string // by which workloads
+		mutation raftMutant
+		seen     string // by which workloads
 	}{
+		"nothing": {},
 		"a batch is dropped": {raftMutant{storeLogs: func(*raftlog.Store, []*raft.Log) error { return nil }},
 			appends},
 		"the last of a batch is missed": {raftMutant{storeLogs: func(s *raftlog.Store, logs []*raft.Log) error {
@@ -310,37 +268,13 @@ func TestRaftVerificationCatches(t *testing.T) {
 		}}, "stable-set stable-get"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, w := range smallRaft() {
-				run := func(lie raftMutant) error {
-					engine, store := newFakeRaft(t)
-					load, err := w.Engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
-						Open: func() (holdfast.Engine, error) { return engine, nil }})
-					if err != nil {
-						return err
-					}
-					lie.Store = store.Store
-					*store = lie
-					err = func() error {
-						op := load.Client(0)
-						for range 60 {
-							if err := op(); err != nil {
-								return err
-							}
-						}
-						_, _, err := load.Verify()
-						return err
-					}()
-					return errors.Join(err, load.Close())
+			notice(t, smallRaft(), test.seen, func() (holdfast.Engine, func()) {
+				engine, store := newFakeRaft(t)
+				return engine, func() {
+					test.mutation.Store = store.Store
+					*store = test.mutation
 				}
-				err := run(test.lie)
-				if seen := slices.Contains(strings.Fields(test.seen), strings.TrimPrefix(w.Name, "raft/")); seen &&
-					!errors.Is(err, ErrWrong) {
-					t.Errorf("%s does not see it: %v", w.Name, err)
-				}
-				if err := run(raftMutant{}); err != nil {
-					t.Errorf("%s with an honest store: %v", w.Name, err)
-				}
-			}
+			})
 		})
 	}
 }
@@ -383,8 +317,7 @@ func TestTruncationKeepsTheLogShort(t *testing.T) {
 		}
 		return s.DeleteRange(min, max)
 	}
-	load, err := raftTruncate{keep: 400, cut: 200}.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
-		Open: func() (holdfast.Engine, error) { return engine, nil }})
+	load, err := raftTruncate{keep: 400, cut: 200}.engine(taskOn(engine))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,69 +347,37 @@ func TestTruncationKeepsTheLogShort(t *testing.T) {
 
 // TestTruncationThatLastsHoldsAppendsUp: a log whose front cannot be deleted in time does not fill the disk.
 func TestTruncationThatLastsHoldsAppendsUp(t *testing.T) {
-	release := make(chan struct{})
-	c := raftTruncate{keep: 10, cut: 5}.newCutter(10, func(_, _ uint64) error { <-release; return nil })
-	for c.there() < raftRunaway*10 {
-		if err := c.step(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		c := raftTruncate{keep: 10, cut: 5}.newCutter(10, func(_, _ uint64) error { <-release; return nil })
+		for c.there() < raftRunaway*10 {
+			if err := c.step(); err != nil {
+				t.Fatal(err)
+			}
+			c.last++
 		}
-		c.last++
-	}
-	stepped := make(chan error)
-	go func() { stepped <- c.step() }()
-	select {
-	case err := <-stepped:
-		t.Fatalf("it goes on, %v", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	close(release)
-	if err := <-stepped; err != nil {
-		t.Fatal(err)
-	}
-	if err := c.stop(); err != nil {
-		t.Fatal(err)
-	}
+		stepped := make(chan error, 1)
+		go func() { stepped <- c.step() }()
+		if synctest.Wait(); len(stepped) > 0 {
+			t.Error("it goes on")
+		}
+		close(release)
+		if err := errors.Join(<-stepped, c.stop()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestTruncationThatFailsIsSeen(t *testing.T) {
 	boom := errors.New("boom")
 	engine, store := newFakeRaft(t)
 	store.deleteRange = func(*raftlog.Store, uint64, uint64) error { return boom }
-	load, err := raftTruncate{keep: 400, cut: 200}.engine(Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
-		Open: func() (holdfast.Engine, error) { return engine, nil }})
+	load, err := raftTruncate{keep: 400, cut: 200}.engine(taskOn(engine))
 	if err != nil {
 		t.Fatal(err)
 	}
-	op := load.Client(0)
-	for range 100 {
-		if err = op(); err != nil {
-			break
-		}
-	}
-	if err := errors.Join(err, load.Close()); !errors.Is(err, boom) {
+	if err := errors.Join(times(100, load.Client(0)), load.Close()); !errors.Is(err, boom) {
 		t.Errorf("it says %v", err)
-	}
-}
-
-// TestRaftPreloadIsSettled: what reads find was closed and opened again, and nothing was committed since.
-func TestRaftPreloadIsSettled(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "engine")
-	opened := 0
-	load, err := raftGetLog{500}.engine(Task{Level: holdfast.Power, Clients: 1, Open: func() (holdfast.Engine, error) {
-		opened++
-		return contender.OpenRaftBoltDB(dir, holdfast.Options{})
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m := load.Metrics(); opened != 2 || m.Commits != 0 {
-		t.Errorf("opened %d times, %d commits", opened, m.Commits)
-	}
-	if err := load.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if items, checked, err := load.Verify(); err != nil || items != 500 || checked != 500 {
-		t.Errorf("%d of %d: %v", checked, items, err)
 	}
 }
 
@@ -567,69 +468,36 @@ func TestPeersDoNothingElse(t *testing.T) {
 	}
 }
 
-// TestRaftStudy: the figures are those of the study, and only where it had any.
-func TestRaftStudy(t *testing.T) {
-	for _, w := range raftWorkloads() {
-		if (w.Study != nil) != (w.Name == "raft/stable-set" || w.Name == "raft/stable-get") {
-			t.Errorf("%s: a figure of the study: %v", w.Name, w.Study != nil)
-		}
-		if !w.Raft || w.OneClient == w.Reads || w.Samples != (w.Name == "raft/long") {
-			t.Errorf("%+v", w)
-		}
-	}
-	set, get := raftWorkloads()[0], raftWorkloads()[2]
-	for _, test := range []struct{ got, want string }{
-		{set.Study(badger.Name, holdfast.Process), "104.9 us"},
-		{set.Study(badger.Name, holdfast.Power), "never measured at this level"},
-		{set.Study(bbolt.Name, holdfast.Power), "39,334 us"},
-		{set.Study(contender.RaftBoltDB, holdfast.Power), "39,334 us"},
-		{set.Study(pebble.Name, holdfast.Power), "19,035 us"},
-		{set.Study(contender.RaftWAL, holdfast.Power), "not in the study"},
-		{get.Study(badger.Name, holdfast.Power), "3.83 us"},
-		{get.Study(pebble.Name, holdfast.Power), "2.70 us"},
-	} {
-		if !strings.HasPrefix(test.got, test.want) {
-			t.Errorf("%q, want %q", test.got, test.want)
-		}
-	}
-}
-
 func TestSampler(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
-	name := filepath.Join(dir, "file")
-	s := newSampler(dir, time.Millisecond)
-	op := s.counting(func(int) func() error { return func() error { return nil } })(0)
-	if err := os.WriteFile(name, make([]byte, 1<<20), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s.start()
-	for range 10 {
-		if err := op(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSampler(dir, time.Second)
+		op := s.counting(func(int) func() error { return func() error { return nil } })(0)
+		s.start()
+		time.Sleep(time.Second / 2)
+		for range 3 {
+			if err := op(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
 		}
-	}
-	// One sample at least must see the file, and none can after it is gone.
-	for s.began.Add(20 * time.Millisecond).After(time.Now()) {
-		time.Sleep(time.Millisecond)
-	}
-	samples := s.stop()
-	if err := os.Remove(name); err != nil {
-		t.Fatal(err)
-	}
-	last := samples[len(samples)-1]
-	if last.Ops != 10 || last.Seconds < 0.02 || last.DiskBytes < 1<<20 || s.peak != last.DiskBytes ||
-		runtime.GOOS == "linux" && last.RSS < 1<<20 {
-		t.Errorf("%d samples, the last %+v, at most %d bytes", len(samples), last, s.peak)
-	}
-	if !slices.IsSortedFunc(samples, func(a, b Sample) int { return int(a.Ops - b.Ops) }) {
-		t.Errorf("operations become fewer: %+v", samples)
-	}
-	s = newSampler(dir, time.Hour)
-	s.start()
-	if samples := s.stop(); len(samples) != 1 || s.peak != 0 {
-		t.Errorf("%+v, at most %d bytes", samples, s.peak)
-	}
+		samples := s.stop()
+		for i, at := range []float64{1, 2, 3, 3.5} {
+			want := Sample{Seconds: at, Ops: min(int64(i)+1, 3), DiskBytes: s.peak, RSS: samples[i].RSS}
+			if len(samples) != 4 || samples[i] != want || want.DiskBytes < 1<<20 ||
+				runtime.GOOS == "linux" && want.RSS < 1<<20 {
+				t.Fatalf("%+v", samples)
+			}
+		}
+		s = newSampler(t.TempDir(), time.Hour)
+		s.start()
+		if samples := s.stop(); len(samples) != 1 || s.peak != 0 {
+			t.Errorf("%+v, at most %d bytes", samples, s.peak)
+		}
+	})
 }
 
 func TestQuarters(t *testing.T) {
@@ -662,21 +530,7 @@ func TestLongReport(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := published(t).Validate(document); err != nil {
-		t.Errorf("the report is not what docs/bench.schema.json says: %v", err)
-	}
-	var report Report
-	if err := json.Unmarshal(text, &report); err != nil {
-		t.Fatal(err)
-	}
+	report := readReport(t, file)
 	if len(report.Results) != 3 {
 		t.Errorf("%d results", len(report.Results))
 	}

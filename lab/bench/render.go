@@ -156,15 +156,20 @@ func (g group) against(s Summary) string {
 	return digits(g.best.Median/s.Median) + "x slower"
 }
 
-// style is how the row of an engine is painted.
-func (g group) style(engine string) console.Style {
-	switch {
-	case reference(engine):
+// plain is how the row of an engine is painted where none is the best.
+func plain(engine string) console.Style {
+	if reference(engine) {
 		return console.Dim
-	case g.best != nil && engine == g.best.Engine:
-		return console.Green
 	}
 	return ""
+}
+
+// style is how the row of an engine is painted.
+func (g group) style(engine string) console.Style {
+	if g.best != nil && engine == g.best.Engine {
+		return console.Green
+	}
+	return plain(engine)
 }
 
 // interval is the range that holds the median.
@@ -249,11 +254,7 @@ func (s screen) cost(w Workload, r *Report, clients int) {
 			case row.syncsPerCommit >= 0:
 				syncs = digits(row.syncsPerCommit)
 			}
-			style := console.Style("")
-			if reference(row.Engine) {
-				style = console.Dim
-			}
-			t.Row(style, row.Engine, g.given.String(), duration(row.cpuPerItem), syncs, duration(row.settle*1e6),
+			t.Row(plain(row.Engine), row.Engine, g.given.String(), duration(row.cpuPerItem), syncs, duration(row.settle*1e6),
 				size(row.peakRSS), items, disk)
 		}
 	}

@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/holdfastdb/holdfast/lab/console"
 )
@@ -54,24 +55,16 @@ func (s screen) course(w Workload, r *Report, clients int) {
 		}}
 		for _, g := range groups(w, r, clients) {
 			for _, row := range g.rows {
-				result, ok := firstOf(r, row)
-				if !ok {
-					continue
-				}
+				first := slices.IndexFunc(r.Results, func(result Result) bool { return result.Cell == row.cell })
 				cells := []string{row.Engine, g.given.String()}
-				for _, q := range quarters(result.Samples) {
+				for _, q := range quarters(r.Results[first].Samples) {
 					text := "-"
 					if q.seconds > 0 {
 						text = part.value(q)
 					}
 					cells = append(cells, text)
 				}
-				cells = append(cells, part.whole(row))
-				style := console.Style("")
-				if reference(row.Engine) {
-					style = console.Dim
-				}
-				t.Row(style, cells...)
+				t.Row(plain(row.Engine), append(cells, part.whole(row))...)
 			}
 		}
 		if t.Rows() == 0 {
@@ -80,17 +73,6 @@ func (s screen) course(w Workload, r *Report, clients int) {
 		s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s over the time, %s", w.Name, part.title)))
 		s.Table(&t)
 	}
-}
-
-// firstOf finds the first measurement that a summary is of.
-func firstOf(r *Report, s Summary) (Result, bool) {
-	for _, result := range r.Results {
-		if result.Workload == s.Workload && result.Engine == s.Engine && result.Given == s.Given &&
-			result.Clients == s.Clients {
-			return result, true
-		}
-	}
-	return Result{}, false
 }
 
 // quarter is a part of a measurement.

@@ -23,7 +23,7 @@ type Report struct {
 	Partial     string        `json:"partial"` // why this is not all of the plan; empty if it is
 }
 
-// PlanJSON is the plan as written in the report.
+// PlanJSON is the part of a plan that the report has.
 type PlanJSON struct {
 	Preset        string           `json:"preset"`
 	Engines       []string         `json:"engines"`
@@ -31,31 +31,34 @@ type PlanJSON struct {
 	Levels        []holdfast.Level `json:"levels"`
 	Clients       []int            `json:"clients"`
 	Rounds        int              `json:"rounds"`
-	Seconds       float64          `json:"seconds"`
+	Seconds       float64          `json:"seconds"` // of each measurement
 	WarmUpSeconds float64          `json:"warm_up_seconds"`
-	Seed          uint64           `json:"seed"`
-	Command       string           `json:"command"`
+	Seed          uint64           `json:"seed"`    // of the order
+	Command       string           `json:"command"` // repeats the plan
 }
 
-// Result is one measurement. An operation is one call (a batch of 100 is one operation), and handles
-// ItemsPerOp items. Metrics that are not known are -1.
+// Result is one measurement in a round. An operation is one call (a batch of 100 is one operation), and handles
+// ItemsPerOp items.
 type Result struct {
-	Workload      string         `json:"workload"`
-	Engine        string         `json:"engine"`
-	Asked         holdfast.Level `json:"asked"`
-	Given         holdfast.Level `json:"given"`
-	Clients       int            `json:"clients"`
-	Round         int            `json:"round"` // from 1
-	Ops           int64          `json:"ops"`
-	WarmUpOps     int64          `json:"warm_up_ops"` // before the clock ran
-	ItemsPerOp    int            `json:"items_per_op"`
-	Seconds       float64        `json:"seconds"`
-	OpsPerSec     float64        `json:"ops_per_sec"`
-	Latency       Latency        `json:"latency_us"`
-	SettleSeconds float64        `json:"settle_seconds"` // of Close
-	CPUSeconds    float64        `json:"cpu_seconds"`    // of warm-up, measurement and Close, all threads
-	PeakRSS       int64          `json:"peak_rss_bytes"` // of the child up to Close, the harness included
-	DiskBytes     int64          `json:"disk_bytes"`     // allocated, after Close
+	Cell
+	Round      int     `json:"round"` // from 1
+	ItemsPerOp int     `json:"items_per_op"`
+	OpsPerSec  float64 `json:"ops_per_sec"`
+	Measurement
+
+	disk bool // it is void because the disk was full or refused, which is not the contender's fault
+}
+
+// Measurement is what a child process measured. Metrics that are not known are -1.
+type Measurement struct {
+	Ops           int64   `json:"ops"`
+	WarmUpOps     int64   `json:"warm_up_ops"` // before the clock ran
+	Seconds       float64 `json:"seconds"`
+	Latency       Latency `json:"latency_us"`
+	SettleSeconds float64 `json:"settle_seconds"` // of Close
+	CPUSeconds    float64 `json:"cpu_seconds"`    // of warm-up, measurement and Close, all threads
+	PeakRSS       int64   `json:"peak_rss_bytes"` // of the child up to Close, the harness included
+	DiskBytes     int64   `json:"disk_bytes"`     // allocated, after Close
 	// the most of what was seen once a second, at the end of measuring, and after Close
 	PeakDisk int64  `json:"peak_disk_bytes"`
 	Commits  int64  `json:"commits"`       // batches applied since opening
@@ -67,8 +70,6 @@ type Result struct {
 	Error    string `json:"error"` // empty if verified
 	// one for each second and one at the end, where the workload asks for them
 	Samples []Sample `json:"samples"`
-
-	disk bool // it is void because the disk was full or refused, which is not the contender's fault
 }
 
 // Sample is the progress of a measurement at one moment.
@@ -103,7 +104,7 @@ type Summary struct {
 	// Medians over the rounds, for the tables.
 	p50, p99, p999, max, settle, cpuPerItem, syncsPerCommit float64
 	peakRSS, diskBytes, peakDisk, items                     int64
-	asked                                                   holdfast.Level
+	cell                                                    Cell
 }
 
 // summarise sums up what has been measured of the cells. If rounds were finished, only those count: in the

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -56,24 +57,24 @@ func NewRunner(l Lab, p Plan, at Place) (_ *Runner, err error) {
 	if r.machine, err = describe(r.dir.Path); err != nil {
 		return nil, r.dir.Error(err)
 	}
-	if r.machine.Disk.InMemory() && !at.AllowTmpfs {
-		for _, c := range p.Cells {
-			if c.Given > holdfast.Memory {
-				return nil, &holdfast.Error{Op: "bench", Path: r.dir.Parent, Class: holdfast.ErrBadOption,
-					Detail: "it is on " + r.machine.Disk.FileSystem + ", which is memory: nothing there survives power loss",
-					Remedy: "name a directory on a disk with --dir, or say --allow-tmpfs, or measure --levels memory alone without " +
-						"reads"}
-			}
-		}
+	if !at.AllowTmpfs {
+		err = refuseMemory(r.machine.Disk, r.dir.Parent, p.Cells)
 	}
-	return r, nil
+	return r, err
+}
+
+// refuseMemory is the error for levels above memory where the disk is memory.
+func refuseMemory(d Disk, dir string, cells []Cell) error {
+	if !d.InMemory() || !slices.ContainsFunc(cells, func(c Cell) bool { return c.Given > holdfast.Memory }) {
+		return nil
+	}
+	return &holdfast.Error{Op: "bench", Path: dir, Class: holdfast.ErrBadOption,
+		Detail: "it is on " + d.FileSystem + ", which is memory: nothing there survives power loss",
+		Remedy: "name a directory on a disk with --dir, or say --allow-tmpfs, or measure --levels memory alone without reads"}
 }
 
 // Close removes everything that the run made.
 func (r *Runner) Close() error { return r.dir.Close() }
-
-// Machine is what the run is measured on.
-func (r *Runner) Machine() Machine { return r.machine }
 
 // Watcher is told how a run goes on.
 type Watcher interface {
@@ -90,10 +91,8 @@ type Watcher interface {
 func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 	p := r.plan
 	report := &Report{
-		Schema: Schema, Machine: r.machine, Results: []Result{}, Summary: []Summary{},
+		Schema: Schema, Machine: r.machine, Plan: p.PlanJSON, Results: []Result{}, Summary: []Summary{},
 		Unavailable: append([]Unavailable{}, p.Unavailable...),
-		Plan: PlanJSON{Preset: p.Preset, Engines: p.Engines, Workloads: p.Workloads, Levels: p.Levels, Clients: p.Clients,
-			Rounds: p.Rounds, Seconds: p.For.Seconds(), WarmUpSeconds: p.WarmUp.Seconds(), Seed: p.Seed, Command: p.Command},
 	}
 	otherWork := work()
 	soFar := func(end string, err error) *Report {
@@ -161,13 +160,7 @@ func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, err
 	if err := os.RemoveAll(dir); err != nil {
 		return Result{}, r.dir.Error(err)
 	}
-	result := Result{
-		Workload: c.Workload, Engine: c.Engine, Asked: c.Asked, Given: c.Given, Clients: c.Clients, Round: round,
-		Ops: o.Ops, WarmUpOps: o.WarmUpOps, ItemsPerOp: workload.Items, Seconds: o.Seconds, Latency: o.Latency,
-		SettleSeconds: o.SettleSeconds, CPUSeconds: o.CPUSeconds, PeakRSS: o.PeakRSS, DiskBytes: o.DiskBytes,
-		Commits: o.Commits, Groups: o.Groups, Syncs: o.Syncs, Items: o.Items, Checked: o.Checked,
-		Verified: o.Verified, Error: o.Error, PeakDisk: o.PeakDisk, Samples: append([]Sample{}, o.Samples...), disk: o.Disk,
-	}
+	result := Result{Cell: c, Round: round, ItemsPerOp: workload.Items, Measurement: o.Measurement, disk: o.Disk}
 	if o.Seconds > 0 {
 		result.OpsPerSec = float64(o.Ops) / o.Seconds
 	}

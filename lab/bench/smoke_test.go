@@ -18,8 +18,11 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/contender"
 )
 
 // TestMain plays the child when a test starts this binary again.
@@ -39,22 +42,9 @@ func published(t *testing.T) *jsonschema.Schema {
 	return schema
 }
 
-// TestSmoke measures something of every kind, in real child processes, and holds the report
-// against the published schema.
-func TestSmoke(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	dir := t.TempDir()
-	var out, progress bytes.Buffer
-	file := filepath.Join(dir, "report.json")
-	err := Standard().Command(context.Background(), Request{Preset: "smoke"}, Place{Dir: dir, AllowTmpfs: true}, file,
-		console.Terminal{Out: &out, Err: &progress})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || entries[0].Name() != "report.json" {
-		t.Errorf("left behind: %v, %v", entries, err)
-	}
-
+// readReport reads a report and holds it against the published schema.
+func readReport(t *testing.T, file string) (report Report) {
+	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -66,12 +56,30 @@ func TestSmoke(t *testing.T) {
 	if err := published(t).Validate(document); err != nil {
 		t.Errorf("the report is not what docs/bench.schema.json says: %v", err)
 	}
-
-	var report Report
 	if err := json.Unmarshal(text, &report); err != nil {
 		t.Fatal(err)
 	}
-	plan, err := Standard().Plan(Request{Preset: "smoke"})
+	return report
+}
+
+// TestSmoke measures something of every kind, in real child processes, on some engines; make ci runs it on all.
+func TestSmoke(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	dir := t.TempDir()
+	var out, progress bytes.Buffer
+	file := filepath.Join(dir, "report.json")
+	request := Request{Preset: "smoke", Engines: []string{logtree.Name, bbolt.Name, mem.Name, contender.RaftWAL}}
+	err := Standard().Command(context.Background(), request, Place{Dir: dir, AllowTmpfs: true}, file,
+		console.Terminal{Out: &out, Err: &progress})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || entries[0].Name() != "report.json" {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+
+	report := readReport(t, file)
+	plan, err := Standard().Plan(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,23 +160,6 @@ func TestSchemaIsStrict(t *testing.T) {
 	}
 }
 
-// TestClientsTogether drives many clients in this process, for the race detector.
-func TestClientsTogether(t *testing.T) {
-	lab := smallLab()
-	for _, w := range lab.Workloads {
-		for _, engine := range []string{mem.Name, Floor, Null} {
-			clients := w.clients([]int{8})[0]
-			cell := Cell{Workload: w.Name, Engine: engine, Asked: holdfast.Memory, Given: holdfast.Memory, Clients: clients}
-			o := unknownOutcome()
-			err := lab.measure(request{Cell: cell, For: 20 * time.Millisecond, WarmUp: 5 * time.Millisecond, Dir: t.TempDir(),
-				Seed: 1}, &o)
-			if err != nil || !o.Verified || o.Ops < int64(clients) {
-				t.Errorf("%s on %s: %v, %+v", w.Name, engine, err, o)
-			}
-		}
-	}
-}
-
 // TestEngineThatGivesLessIsRefused: what Describe promises is what the tables say, so an open
 // engine that gives something else must not be measured.
 func TestEngineThatGivesLessIsRefused(t *testing.T) {
@@ -218,41 +209,22 @@ func (w watcher) Starts(c Cell, round, done int) { w(c, round, done) }
 
 func (w watcher) Measured(func() *Report) {}
 
+// TestInMemoryFileSystemIsRefused where anything is to survive more than the process.
 func TestInMemoryFileSystemIsRefused(t *testing.T) {
-	const shm = "/dev/shm"
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells the file system")
-	}
-	// In a directory of its own, other runs there and what killed ones have left do not count.
-	dir, err := os.MkdirTemp(shm, "holdfast-test-")
-	if err != nil {
-		t.Skipf("nothing can be made in %s: %v", shm, err)
-	}
-	defer os.RemoveAll(dir)
-	m, err := describe(dir)
-	if err != nil || !m.Disk.InMemory() {
-		t.Skipf("%s is no tmpfs here: %+v, %v", shm, m.Disk, err)
-	}
-	durable := Plan{Cells: []Cell{{Given: holdfast.Process}}}
-	if _, err := NewRunner(Standard(), durable, Place{Dir: dir}); !errors.Is(err, holdfast.ErrBadOption) ||
+	cells := []Cell{{Given: holdfast.Memory}, {Given: holdfast.Process}}
+	tmpfs := Disk{FileSystem: "tmpfs"}
+	if err := refuseMemory(tmpfs, "/x", cells); !errors.Is(err, holdfast.ErrBadOption) ||
 		!strings.Contains(err.Error(), "--allow-tmpfs") {
 		t.Errorf("it says %v", err)
 	}
-	for _, test := range []struct {
-		level holdfast.Level
-		place Place
-	}{{holdfast.Memory, Place{Dir: dir}}, {holdfast.Power, Place{Dir: dir, AllowTmpfs: true}}} {
-		r, err := NewRunner(Standard(), Plan{Cells: []Cell{{Given: test.level}}}, test.place)
-		if err != nil {
-			t.Errorf("%v with %+v: %v", test.level, test.place, err)
-			continue
-		}
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
+	if err := errors.Join(refuseMemory(tmpfs, "/x", cells[:1]), refuseMemory(Disk{}, "/x", cells)); err != nil {
+		t.Error(err)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+	const shm = "/dev/shm"
+	mounts, _ := os.ReadFile("/proc/mounts")
+	var m Machine
+	if look(&m, shm); strings.Contains(string(mounts), " "+shm+" tmpfs ") && !m.Disk.InMemory() {
+		t.Errorf("%s: %+v", shm, m.Disk)
 	}
 }
 
@@ -288,19 +260,15 @@ func TestEventVerificationCatches(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			engine := mem.New()
-			task := Task{Level: holdfast.Memory, Clients: 1, Open: func() (holdfast.Engine, error) { return engine, nil }}
 			for _, w := range eventWorkloads() {
-				engine = mem.New()
-				load, err := w.Engine(task)
+				engine := mem.New()
+				load, err := w.Engine(taskOn(engine))
 				if err != nil {
 					t.Fatal(err)
 				}
 				op := load.Client(0)
-				for range 50 {
-					if err := op(); err != nil {
-						t.Fatal(err)
-					}
+				if err := times(50, op); err != nil {
+					t.Fatal(err)
 				}
 				if _, _, err := load.Verify(); err != nil {
 					t.Fatalf("%s: before anything is wrong: %v", w.Name, err)

@@ -39,12 +39,9 @@ func summarise(cells []Cell, results []Result, counted int) []Summary {
 	summaries := []Summary{}
 	for _, c := range cells {
 		var of []Result
-		isOf := func(r Result) bool {
-			return r.Workload == c.Workload && r.Engine == c.Engine && r.Given == c.Given && r.Clients == c.Clients
-		}
 		void := false
 		for i, r := range results {
-			if !isOf(r) {
+			if r.Cell != c {
 				continue
 			}
 			void = void || !r.Verified
@@ -62,8 +59,7 @@ func summarise(cells []Cell, results []Result, counted int) []Summary {
 			}
 			return values
 		}
-		s := Summary{Workload: c.Workload, Engine: c.Engine, Given: c.Given, Clients: c.Clients, Rounds: len(of),
-			asked: c.Asked}
+		s := Summary{Workload: c.Workload, Engine: c.Engine, Given: c.Given, Clients: c.Clients, Rounds: len(of), cell: c}
 		s.Median, s.Low, s.High, s.Confidence = median(column(func(r Result) float64 { return r.OpsPerSec }))
 		s.p50 = middle(column(func(r Result) float64 { return r.Latency.P50 }))
 		s.p99 = middle(column(func(r Result) float64 { return r.Latency.P99 }))

@@ -40,8 +40,8 @@ func TestSummariseLeavesOutWhatIsVoid(t *testing.T) {
 		return Cell{Workload: "w", Engine: engine, Asked: holdfast.Power, Given: holdfast.Power, Clients: 1}
 	}
 	result := func(engine string, rate float64, verified bool) Result {
-		return Result{Workload: "w", Engine: engine, Asked: holdfast.Power, Given: holdfast.Power, Clients: 1, ItemsPerOp: 1,
-			OpsPerSec: rate, Verified: verified, Syncs: -1, CPUSeconds: -1}
+		return Result{Cell: cell(engine), ItemsPerOp: 1, OpsPerSec: rate,
+			Measurement: Measurement{Verified: verified, Syncs: -1, CPUSeconds: -1}}
 	}
 	got := summarise([]Cell{cell("good"), cell("bad"), cell("never")}, []Result{
 		result("good", 3, true), result("bad", 9, true), result("good", 1, true), result("bad", 9, false),
@@ -73,17 +73,16 @@ func TestFinishedRoundsCount(t *testing.T) {
 		summaries int
 		says      string
 	}{
-		{2*n + 3, 2, n, fmt.Sprintf("interrupted after %d of %d measurements; the tables are of 2 finished rounds", 2*n+3,
-			3*n)},
-		{n, 1, n, fmt.Sprintf("interrupted after %d of %d measurements; the tables are of 1 finished round", n, 3*n)},
-		{2, 1, 2, fmt.Sprintf("interrupted after 2 of %d measurements", 3*n)},
-		{3*n - 1, 2, n - void, fmt.Sprintf("interrupted after %d of %d measurements; the tables are of 2 finished rounds",
-			3*n-1, 3*n)},
+		{2*n + 3, 2, n, "; the tables are of 2 finished rounds"},
+		{n, 1, n, "; the tables are of 1 finished round"},
+		{2, 1, 2, ""},
+		{3*n - 1, 2, n - void, "; the tables are of 2 finished rounds"},
 	} {
 		r := *whole
 		r.Results = r.Results[:test.results]
 		r.summarise(plan.Cells)
-		if got := r.partial(n, "interrupted", nil); got != test.says || len(r.Summary) != test.summaries ||
+		says := fmt.Sprintf("interrupted after %d of %d measurements", test.results, 3*n) + test.says
+		if got := r.partial(n, "interrupted", nil); got != says || len(r.Summary) != test.summaries ||
 			r.rounds() != test.rounds {
 			t.Errorf("%d results: %q, %d summaries of %d rounds; want %+v", test.results, got, len(r.Summary), r.rounds(), test)
 		}

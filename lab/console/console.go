@@ -1,13 +1,15 @@
-// Package console is what the commands of the lab show and write: text and tables that fit the terminal, a line of
-// progress, and reports as JSON. Every command of the lab uses it, so that all of them look alike.
+// Package console is what the commands of the lab have in common for users: how a request is read and what is wrong
+// with it, exit statuses, text and tables that fit the terminal, a line of progress, and reports as JSON.
 package console
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -40,11 +42,14 @@ type Terminal struct {
 	Out, Err io.Writer
 	// OutWidth and ErrWidth return the number of columns, 0 where the writer is no terminal. nil is never a terminal.
 	OutWidth, ErrWidth func() int
+	// PlainWidth is the number of columns of text where there is no terminal, 0 for 120.
+	PlainWidth int
 	// Color permits colours, on terminals.
 	Color bool
 }
 
-// Standard is the standard output and error of this process. The variables NO_COLOR and TERM=dumb switch colours off.
+// Standard is the standard output and error of this process. The variables NO_COLOR and TERM=dumb switch colours off;
+// COLUMNS is the width of what goes to a file or a pipe.
 func Standard() Terminal {
 	width := func(f *os.File) func() int {
 		if !isatty.IsTerminal(f.Fd()) && !isatty.IsCygwinTerminal(f.Fd()) {
@@ -52,22 +57,23 @@ func Standard() Terminal {
 		}
 		return func() int { return columns(f) }
 	}
+	plain, _ := strconv.Atoi(os.Getenv("COLUMNS"))
 	return Terminal{
-		Out: os.Stdout, Err: os.Stderr, OutWidth: width(os.Stdout), ErrWidth: width(os.Stderr),
+		PlainWidth: max(plain, 0), Out: os.Stdout, Err: os.Stderr, OutWidth: width(os.Stdout), ErrWidth: width(os.Stderr),
 		Color: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 	}
 }
 
 const (
 	defaultColumns = 80  // of a terminal that does not tell its width
-	plainColumns   = 120 // where there is no terminal
+	plainColumns   = 120 // where there is no terminal, nor COLUMNS
 )
 
 // Screen returns the standard output for text, as wide as it is now.
 func (t Terminal) Screen() Screen {
 	s := Screen{W: t.Out, Width: widthOf(t.OutWidth), Color: t.Color}
 	if s.Width == 0 {
-		s.Width, s.Color = plainColumns, false
+		s.Width, s.Color = cmp.Or(t.PlainWidth, plainColumns), false
 	}
 	return s
 }

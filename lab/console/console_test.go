@@ -91,6 +91,18 @@ func TestWrapped(t *testing.T) {
 	}
 }
 
+// TestColumns: what is not shown on a terminal is as wide as COLUMNS says.
+func TestColumns(t *testing.T) {
+	for columns, want := range map[string]int{"80": 80, "": plainColumns, "wide": plainColumns, "-1": plainColumns} {
+		t.Setenv("COLUMNS", columns)
+		terminal := Standard()
+		terminal.OutWidth = nil // wherever the test itself writes to
+		if got := terminal.Screen().Width; got != want {
+			t.Errorf("COLUMNS=%s: %d columns, want %d", columns, got, want)
+		}
+	}
+}
+
 // TestReportFile: a file is a whole report at any time, replaced by the next one, and other files stay as they are.
 func TestReportFile(t *testing.T) {
 	dir := t.TempDir()

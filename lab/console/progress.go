@@ -28,12 +28,12 @@ func (t Terminal) Progress() *Progress {
 	return p
 }
 
-// Live reports that there is a line that is redrawn.
-func (p *Progress) Live() bool { return p.width != nil }
+// live reports that there is a line that is redrawn.
+func (p *Progress) live() bool { return p.width != nil }
 
 // Printf writes a line, where none is redrawn.
 func (p *Progress) Printf(format string, args ...any) {
-	if !p.Live() {
+	if !p.live() {
 		fmt.Fprintf(p.w, format+"\n", args...)
 	}
 }
@@ -41,7 +41,7 @@ func (p *Progress) Printf(format string, args ...any) {
 // Show shows what line returns, now and each second until the next Show or End, on a terminal alone. line is called
 // by several goroutines, one at a time.
 func (p *Progress) Show(line func() string) {
-	if !p.Live() {
+	if !p.live() {
 		return
 	}
 	p.mu.Lock()

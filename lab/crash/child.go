@@ -21,7 +21,7 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 		return 1
 	}
 	t := protocol.NewReporter(stdout)
-	subject, err := l.subject(s.Subject)
+	subject, err := subjectOf(s.Subject)
 	if err == nil {
 		do := subject.Victim
 		if s.Role == "check" {
@@ -46,5 +46,7 @@ func (l Lab) open(s protocol.Spec) (holdfast.Engine, error) {
 	if entry.Describe().Strongest() == holdfast.Memory {
 		dir = "" // nothing on disk
 	}
-	return entry.Open(dir, holdfast.Options{Level: s.Level, MemoryBytes: max(s.Memory, entry.Describe().MinMemoryBytes), SyncEvery: time.Duration(s.Window)})
+	return entry.Open(dir, holdfast.Options{
+		Level: s.Level, MemoryBytes: max(s.Memory, entry.Describe().MinMemoryBytes), SyncEvery: time.Duration(s.Window),
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
 )
 
 // Command is one run of the crash command. json names a file for the report, "-" for standard
@@ -49,18 +50,24 @@ func (l Lab) Command(ctx context.Context, q Request, at Place, json string, t co
 // Replay checks again what a run has kept as evidence in dir, and leaves that as it is. The error is
 // ErrBroken if it is found again.
 func (l Lab) Replay(ctx context.Context, dir string, at Place, t console.Terminal) (err error) {
+	f, err := evidence.Load(dir)
+	if err != nil {
+		return err
+	}
 	r, err := newRunner(l, at)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	f, j, fatal, err := r.replayOne(ctx, dir)
+	issued, bound := f.History.Issued, f.History.Bound // replaying goes on from there
+	j, fatal, err := r.replay(ctx, dir, f)
 	if err != nil {
 		return err
 	}
 	s := screen{t.Screen()}
-	s.Wrapped("", fmt.Sprintf("%s at %v, %s, %s: %s", f.Engine, f.Level, f.Kind, f.Subject, f.When))
-	s.Wrapped("", fmt.Sprintf("batches 1 to %d were issued and 1 to %d must be there; 1 to %d are, %d is the last one of which something is", f.Issued, f.Bound, j.Survived, j.Last))
+	s.Wrapped("", fmt.Sprintf("%s at %v, %s, %s: %s", f.Spec.Engine, f.Spec.Level, f.Kind, f.Spec.Subject, f.When))
+	s.Wrapped("", fmt.Sprintf("batches 1 to %d were issued and 1 to %d must be there; 1 to %d are, "+
+		"%d is the last one of which something is", issued, bound, j.Survived, j.Last))
 	s.Wrapped("", fmt.Sprintf("lost %d, torn %d, out of order %d, wrong %d", j.Lost, j.Torn, j.OutOfOrder, j.Wrong))
 	for _, finding := range j.Findings {
 		s.Wrapped("  ", finding)

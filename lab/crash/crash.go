@@ -15,14 +15,13 @@
 // What the victim does is a subject; how its world ends is a kind. They know of each other only the protocol. This
 // package plans a run from them, adds up what it finds, and shows it.
 //
-// Every run has controls: engines that lie about what they give. A run in which a lie is not found
-// out is not to be believed.
+// Every run has controls: engines that give less than they say. A run that does not find that out is not to be
+// believed.
 package crash
 
 import (
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
@@ -43,61 +42,44 @@ const (
 	Simulate = kinds.Simulate
 )
 
-// Kinds lists the kinds in the order in which they are shown.
-func Kinds() []Kind { return kinds.Kinds() }
-
 // Simulation is an engine's own simulation of its file system.
 type Simulation = kinds.Simulation
 
 // Simulated is what was done in simulated histories.
 type Simulated = kinds.Simulated
 
-// Subject is what the victim does and how it is judged.
-type Subject = subjects.Subject
-
-// Subjects lists the subjects.
-func Subjects() []Subject { return subjects.Subjects() }
-
 // What a run can find.
 var (
 	// ErrBroken: an engine does not keep what it claims.
 	ErrBroken = errors.New("a claim is broken")
-	// ErrControl: an engine that is known to lie was not found out.
+	// ErrControl: an engine that is known to give less than it says was not found out.
 	ErrControl = errors.New("a control held: this lab is not to be believed")
 )
 
 // Status is the exit status for an error of [Lab.Command] or [Lab.Replay].
 func Status(err error) int {
-	switch {
-	case err == nil:
-		return console.ExitOK
-	case errors.Is(err, console.ErrInterrupted):
-		return console.ExitInterrupted
-	case errors.Is(err, ErrControl):
-		return console.ExitControl
-	case errors.Is(err, ErrBroken):
-		return console.ExitWrong
-	case errors.Is(err, console.ErrIncomplete):
-		return console.ExitIncomplete
-	case errors.Is(err, holdfast.ErrUnavailable):
-		return console.ExitCannot
-	}
-	return console.ExitUse
+	return console.Status(err,
+		console.Exit{Err: ErrControl, Status: console.ExitControl}, console.Exit{Err: ErrBroken, Status: console.ExitWrong},
+		console.Exit{Err: console.ErrIncomplete, Status: console.ExitIncomplete},
+		console.Exit{Err: holdfast.ErrUnavailable, Status: console.ExitCannot})
 }
+
+// op is the command, for errors.
+const op console.Op = "crash"
 
 // Lab is what can be crashed.
 type Lab struct {
 	Engines     []all.Entry
 	Peers       []all.Entry // other stores for Raft; tested when they are named, with the subject raft alone
-	Subjects    []Subject
 	Simulations []Simulation
 
-	timeouts kinds.Timeouts // zero means the standard ones
+	timeouts     kinds.Timeouts // zero means the standard ones
+	controlTries int            // how many more units a control gets that has not been found out, 0 for 10
 }
 
 // Standard returns the lab with every engine, every peer and every subject.
 func Standard() Lab {
-	return Lab{Engines: all.Engines(), Peers: contender.Engines(), Subjects: Subjects()}
+	return Lab{Engines: all.Engines(), Peers: contender.Engines()}
 }
 
 func (l Lab) engine(name string) (all.Entry, error) {
@@ -110,7 +92,7 @@ func (l Lab) engine(name string) (all.Entry, error) {
 			return e, nil
 		}
 	}
-	return all.Entry{}, unknown("engine", name, append(namesOf(l.Engines), namesOf(l.Peers)...))
+	return all.Entry{}, op.Unknown("engine", name, append(namesOf(l.Engines), namesOf(l.Peers)...))
 }
 
 func namesOf(engines []all.Entry) []string {
@@ -121,21 +103,13 @@ func namesOf(engines []all.Entry) []string {
 	return names
 }
 
-func (l Lab) subject(name string) (Subject, error) {
+func subjectOf(name string) (subjects.Subject, error) {
 	var names []string
-	for _, s := range l.Subjects {
+	for _, s := range subjects.Subjects() {
 		if s.Name == name {
 			return s, nil
 		}
 		names = append(names, s.Name)
 	}
-	return Subject{}, unknown("subject", name, names)
-}
-
-func unknown(what, name string, names []string) error {
-	return badOption("there is no "+what+" "+name, "the "+what+"s are "+strings.Join(names, ", "))
-}
-
-func badOption(detail, remedy string) error {
-	return &holdfast.Error{Op: "crash", Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+	return subjects.Subject{}, op.Unknown("subject", name, names)
 }

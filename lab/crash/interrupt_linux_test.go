@@ -73,8 +73,9 @@ func aRun(t *testing.T, dir string, kind Kind, json string) (*exec.Cmd, *bytes.B
 	// Whatever the test comes to, nothing of the run stays mounted when its directory is removed.
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		for end := time.Now().Add(time.Minute); len(traces(t, dir)) > 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); len(traces(t, dir)) > 0 && time.Now().Before(end); {
 			_ = rundir.Sweep(dir, runDirs)
+			time.Sleep(50 * time.Millisecond)
 		}
 	})
 	want := []string{"/cmdline"}
@@ -106,16 +107,14 @@ func TestInterruptLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			if status := cmd.ProcessState.ExitCode(); status != console.ExitInterrupted || !strings.HasSuffix(out.String(), console.ErrInterrupted.Error()+"\n") {
+			says := strings.HasSuffix(out.String(), console.ErrInterrupted.Error()+"\n")
+			if status := cmd.ProcessState.ExitCode(); status != console.ExitInterrupted || !says {
 				t.Errorf("status %d: %s", status, out)
 			}
-			until(t, "its children are gone", func() bool { return !strings.Contains(fmt.Sprint(traces(t, dir)), "/cmdline") })
-			if left := traces(t, dir); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
-			}
-			if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-				t.Errorf("left behind: %v, %v", entries, err)
-			}
+			until(t, "its children are gone", func() bool {
+				return !strings.Contains(fmt.Sprint(traces(t, dir)), "/cmdline")
+			})
+			nothingLeft(t, dir)
 		})
 	}
 }
@@ -143,21 +142,38 @@ func TestEarlyEndKeepsWhatWasFound(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := checkReport(t, text)
-			if !strings.HasPrefix(r.Partial, test.partial) || !strings.HasSuffix(r.Partial, crashesText(r.crashes())) || r.crashes() == 0 || r.brokenRows() > 0 {
+			if n := r.crashes(); n == 0 || r.brokenRows() > 0 || !strings.HasPrefix(r.Partial, test.partial) ||
+				!strings.HasSuffix(r.Partial, crashesText(n)) {
 				t.Errorf("%q: %+v", r.Partial, r.Results)
 			}
 			if test.signal == syscall.SIGKILL {
 				return
 			}
 			status, shown := cmd.ProcessState.ExitCode(), strings.Join(strings.Fields(out.String()), " ")
-			if status != console.ExitInterrupted || !strings.Contains(shown, "PARTIAL: interrupted at ") || strings.Contains(shown, "is to be believed") {
+			if status != console.ExitInterrupted || !strings.Contains(shown, "PARTIAL: interrupted at ") ||
+				strings.Contains(shown, "is to be believed") {
 				t.Errorf("status %d\n%s", status, out)
 			}
 		})
 	}
 }
 
-// unlocked reports whether the directory of the run in dir is locked by nobody.
+// runBriefly makes a short run in dir.
+func runBriefly(t *testing.T, dir string) (status int, out string, err error) {
+	at := Place{Dir: dir, Child: victims(standard, dir)}
+	return command(t.Context(), Standard(), request(Kill, 1, "power", bbolt.Name), at, "")
+}
+
+// nothingLeft checks that no process, mount, loop device or file of a run in dir is there.
+func nothingLeft(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if left := traces(t, dir); err != nil || len(left)+len(entries) > 0 {
+		t.Errorf("left behind: %q, %v, %v", left, entries, err)
+	}
+}
+
+// unlocked reports whether no process holds the lock of the run in dir.
 func unlocked(t *testing.T, dir string) bool {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, dirPrefix+"*", rundir.Lock))
@@ -182,26 +198,22 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			// Who serves a file system and has a request of its own under way there may stay until the next run ends
-			// the connection: nobody waits for it.
+			// A process that serves a file system and has a request of its own under way there may stay until the next
+			// run ends the connection, so this waits for its death below.
 			go func() { _ = cmd.Wait() }()
 			// A child that it was just starting has a share in its lock until that is a program of its own.
 			until(t, "it dies", func() bool {
-				return dying(fmt.Sprintf("%s%d-", dirPrefix, cmd.Process.Pid)) || cmd.Process.Signal(syscall.Signal(0)) != nil && unlocked(t, dir)
+				return dying(fmt.Sprintf("%s%d-", dirPrefix, cmd.Process.Pid)) ||
+					cmd.Process.Signal(syscall.Signal(0)) != nil && unlocked(t, dir)
 			})
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 				t.Fatalf("%v, %v", entries, err)
 			}
-			status, out, err := command(t.Context(), Standard(), request(Kill, 1, "power", bbolt.Name), Place{Dir: dir, Child: victims(standard, dir)}, "")
+			status, out, err := runBriefly(t, dir)
 			if status != console.ExitOK || !strings.Contains(out, "removed what a killed run had left") {
 				t.Errorf("status %d, %v\n%s", status, err, out)
 			}
-			if left := traces(t, dir); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
-			}
-			if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-				t.Errorf("left behind: %v, %v", entries, err)
-			}
+			nothingLeft(t, dir)
 		})
 	}
 }
@@ -210,11 +222,12 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 func TestLivingRunIsLeftAlone(t *testing.T) {
 	dir := realDir(t)
 	cmd, _ := aRun(t, dir, Kill, "")
-	status, out, err := command(t.Context(), Standard(), request(Kill, 1, "power", bbolt.Name), Place{Dir: dir, Child: victims(standard, dir)}, "")
+	status, out, err := runBriefly(t, dir)
 	if status != console.ExitOK || strings.Contains(out, "had left") {
 		t.Errorf("status %d, %v\n%s", status, err, out)
 	}
-	if names, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("%s%d-*", dirPrefix, cmd.Process.Pid))); err != nil || len(names) != 1 {
+	names, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("%s%d-*", dirPrefix, cmd.Process.Pid)))
+	if err != nil || len(names) != 1 {
 		t.Errorf("the living run has %q, %v", names, err)
 	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -226,7 +239,7 @@ func TestLivingRunIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestWithoutRoot runs as nobody: what is named and cannot be done is 4 and says what is missing.
+// TestWithoutRoot runs as the user nobody: what is named and cannot be done is 4 and says what is missing.
 func TestWithoutRoot(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be somebody else; TestWithoutBlockDevices has it")
@@ -236,7 +249,7 @@ func TestWithoutRoot(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, _ := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
-		t.Skipf("this binary cannot be run by nobody here")
+		t.Skipf("the user nobody cannot run this binary here")
 	}
 	if status := cmd.ProcessState.ExitCode(); status != console.ExitCannot || !strings.Contains(string(out), "root") {
 		t.Errorf("status %d: %s", status, out)

@@ -32,8 +32,9 @@ var errNoMore = errors.New("it takes no more")
 func (takesNoMore) StoreLog(*raft.Log) error    { return errNoMore }
 func (takesNoMore) StoreLogs([]*raft.Log) error { return errNoMore }
 
-// spoils are the things, by the name of the peer.
+// spoils are the things, by the name of the peer; nil is taking no more entries once it is opened again.
 var spoils = map[string]func(s *raftlog.Store) error{
+	"takes no more": nil,
 	"forgets the vote": func(s *raftlog.Store) error {
 		if n, err := s.GetUint64([]byte("LastVoteTerm")); err != nil || n == 0 {
 			return nil // nothing yet
@@ -48,16 +49,10 @@ var spoils = map[string]func(s *raftlog.Store) error{
 		return s.SetUint64([]byte("CurrentTerm"), n+1<<40)
 	},
 	"resurrects": func(s *raftlog.Store) error {
-		last, err := s.LastIndex()
-		if last == 0 || err != nil {
-			return err
-		}
-		var l raft.Log
-		if err := s.GetLog(last, &l); err != nil {
-			return err
-		}
-		l.Index += 2
-		return s.StoreLog(&l)
+		return changeLast(s, func(l *raft.Log) { l.Index += 2 })
+	},
+	"mixes up": func(s *raftlog.Store) error {
+		return changeLast(s, func(l *raft.Log) { l.Data = append(l.Data, 'x') })
 	},
 	"leaves a hole": func(s *raftlog.Store) error {
 		first, err := s.FirstIndex()
@@ -70,18 +65,6 @@ var spoils = map[string]func(s *raftlog.Store) error{
 		}
 		return s.DeleteRange(last-1, last-1)
 	},
-	"mixes up": func(s *raftlog.Store) error {
-		last, err := s.LastIndex()
-		if last == 0 || err != nil {
-			return err
-		}
-		var l raft.Log
-		if err := s.GetLog(last, &l); err != nil {
-			return err
-		}
-		l.Data = append(l.Data, 'x')
-		return s.StoreLog(&l)
-	},
 	"shortens": func(s *raftlog.Store) error {
 		last, err := s.LastIndex()
 		if last == 0 || err != nil {
@@ -89,4 +72,18 @@ var spoils = map[string]func(s *raftlog.Store) error{
 		}
 		return s.DeleteRange(last, last)
 	},
+}
+
+// changeLast stores a changed copy of the last entry, if there is one.
+func changeLast(s *raftlog.Store, change func(*raft.Log)) error {
+	last, err := s.LastIndex()
+	if last == 0 || err != nil {
+		return err
+	}
+	var l raft.Log
+	if err := s.GetLog(last, &l); err != nil {
+		return err
+	}
+	change(&l)
+	return s.StoreLog(&l)
 }

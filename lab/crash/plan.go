@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
@@ -33,81 +32,75 @@ const defaultCuts = 20
 
 // runPlan is what a run will do.
 type runPlan struct {
-	cells    []kinds.Row
-	missing  []Missing
-	engines  []string
-	levels   []holdfast.Level
-	kinds    []Kind
-	subjects []string
+	PlanJSON
+	cells   []kinds.Row
+	missing []Missing
 	// Neither levels nor subjects were named.
 	allLevels, allSubjects bool
-
-	cuts      int
-	cutsNamed bool
-	fs        string
-	seed      uint64
-	length    time.Duration // 0 if not named
-	command   string
+	cutsNamed              bool
+	length                 time.Duration // 0 if not named
 }
 
 // plan makes a plan of a request. The error is ErrBadOption, or ErrLevel if nothing is available at the levels, or
 // ErrUnavailable if a kind is named that this machine cannot do.
 func (l Lab) plan(q Request) (*runPlan, error) {
-	p := &runPlan{cuts: defaultCuts, fs: cmp.Or(q.FS, blockdev.FileSystems()[0]), subjects: q.Subjects}
+	p := &runPlan{PlanJSON: PlanJSON{
+		Cuts: defaultCuts, FS: cmp.Or(q.FS, blockdev.FileSystems()[0]), Subjects: q.Subjects, Seed: uint64(rand.Uint32()),
+	}}
 	var err error
-	names := namesOf(l.Engines)
+	p.Engines = namesOf(l.Engines)
 	if len(q.Engines) > 0 {
-		names = append(names, namesOf(l.Peers)...)
-	}
-	if p.engines, err = match(q.Engines, names); err != nil {
-		return nil, err
+		names := append(p.Engines, namesOf(l.Peers)...)
+		if p.Engines, err = op.Choose("engine", q.Engines, names); err != nil {
+			return nil, err
+		}
 	}
 	for _, name := range q.Levels {
 		level, err := holdfast.ParseLevel(name)
 		if err != nil {
 			return nil, err
 		}
-		if !slices.Contains(p.levels, level) {
-			p.levels = append(p.levels, level)
+		if !slices.Contains(p.Levels, level) {
+			p.Levels = append(p.Levels, level)
 		}
 	}
-	if slices.Sort(p.levels); len(p.levels) == 0 {
-		p.levels, p.allLevels = holdfast.Levels(), true
+	if slices.Sort(p.Levels); len(p.Levels) == 0 {
+		p.Levels, p.allLevels = holdfast.Levels(), true
 	}
-	onlyPeers := !slices.ContainsFunc(p.engines, func(name string) bool { return !l.peer(name) })
+	onlyPeers := !slices.ContainsFunc(p.Engines, func(name string) bool { return !l.peer(name) })
 	switch {
-	case len(p.subjects) > 0:
+	case len(p.Subjects) > 0:
 	case onlyPeers:
-		p.subjects = []string{subjects.Raft.Name}
+		p.Subjects = []string{subjects.Raft.Name}
 	default:
-		p.subjects, p.allSubjects = []string{subjects.KV.Name, subjects.Raft.Name}, true
+		p.Subjects, p.allSubjects = []string{subjects.KV.Name, subjects.Raft.Name}, true
 	}
-	for _, name := range p.subjects {
-		if _, err := l.subject(name); err != nil {
+	for _, name := range p.Subjects {
+		if _, err := subjectOf(name); err != nil {
 			return nil, err
 		}
 	}
-	if !slices.Contains(blockdev.FileSystems(), p.fs) {
-		return nil, unknown("file system", p.fs, blockdev.FileSystems())
+	if !slices.Contains(blockdev.FileSystems(), p.FS) {
+		return nil, op.Unknown("file system", p.FS, blockdev.FileSystems())
 	}
 	if err := p.chooseKinds(q.Kinds); err != nil {
 		return nil, err
 	}
 	if q.Cuts != nil {
-		if p.cuts, p.cutsNamed = *q.Cuts, true; p.cuts < 1 || p.cuts > 1e6 {
-			return nil, badOption(fmt.Sprintf("%d cuts", p.cuts), "use a number from 1 to a million")
+		if p.Cuts, p.cutsNamed = *q.Cuts, true; p.Cuts < 1 || p.Cuts > 1e6 {
+			return nil, op.BadOption(fmt.Sprintf("%d cuts", p.Cuts), "use a number from 1 to a million")
 		}
 	}
 	if q.For != nil {
 		if p.length = *q.For; p.length <= 0 {
-			return nil, badOption(fmt.Sprintf("a run of %v", p.length), "use a time like 10m")
+			return nil, op.BadOption(fmt.Sprintf("a run of %v", p.length), "use a time like 10m")
 		}
 	}
-	p.seed = uint64(rand.Uint32())
+	p.Seconds = p.length.Seconds()
 	if q.Seed != nil {
-		p.seed = *q.Seed
+		p.Seed = *q.Seed
 	}
-	p.command = commandOf(q, p.seed)
+	p.Command = commandOf(q, p.Seed)
 	if err := l.cells(p); err != nil {
 		return nil, err
 	}
@@ -123,8 +116,8 @@ func (p *runPlan) keepLevels() {
 	has := func(level holdfast.Level) bool {
 		return slices.ContainsFunc(p.cells, func(c kinds.Row) bool { return !c.Control && c.Level == level })
 	}
-	if p.allLevels && slices.ContainsFunc(p.levels, has) { // simulations have none
-		p.levels = slices.DeleteFunc(p.levels, func(level holdfast.Level) bool { return !has(level) })
+	if p.allLevels && slices.ContainsFunc(p.Levels, has) { // simulations have none
+		p.Levels = slices.DeleteFunc(p.Levels, func(level holdfast.Level) bool { return !has(level) })
 	}
 }
 
@@ -174,7 +167,8 @@ func (p *runPlan) nothing() error {
 	if len(reasons) == 0 {
 		reasons, helps["--levels"] = []string{faultsLevel}, true
 	}
-	e := &holdfast.Error{Op: "crash", Class: holdfast.ErrBadOption, Detail: "there is nothing to test: " + strings.Join(reasons, "; "), Remedy: "name other --engines"}
+	e := &holdfast.Error{Op: string(op), Class: holdfast.ErrBadOption,
+		Detail: "there is nothing to test: " + strings.Join(reasons, "; "), Remedy: "name other --engines"}
 	if helps["--levels"] {
 		e.Class = holdfast.ErrLevel
 	}
@@ -189,55 +183,35 @@ func (p *runPlan) nothing() error {
 // peer reports whether that is the name of a peer.
 func (l Lab) peer(name string) bool { return slices.Contains(namesOf(l.Peers), name) }
 
-// match returns the names that one of the patterns matches, in their own order; no patterns match all.
-func match(patterns, names []string) ([]string, error) {
-	if len(patterns) == 0 {
-		return names, nil
-	}
-	chosen := map[string]bool{}
-	for _, pattern := range patterns {
-		found := false
-		for _, name := range names {
-			if ok, err := path.Match(pattern, name); err == nil && ok {
-				chosen[name], found = true, true
-			}
-		}
-		if !found {
-			return nil, unknown("engine", strconv.Quote(pattern), names)
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !chosen[name] }), nil
-}
-
 // chooseKinds leaves out what this machine cannot do, unless it was named.
 func (p *runPlan) chooseKinds(names []string) error {
 	all := []Kind{Kill, Power, Faults}
 	for _, name := range names {
 		k := Kind(name)
-		if !slices.Contains(Kinds(), k) {
+		if !slices.Contains(kinds.Kinds(), k) {
 			var have []string
-			for _, k := range Kinds() {
+			for _, k := range kinds.Kinds() {
 				have = append(have, string(k))
 			}
-			return unknown("kind", name, have)
+			return op.Unknown("kind", name, have)
 		}
-		if !slices.Contains(p.kinds, k) {
-			p.kinds = append(p.kinds, k)
+		if !slices.Contains(p.Kinds, k) {
+			p.Kinds = append(p.Kinds, k)
 		}
 	}
-	named := len(p.kinds) > 0
+	named := len(p.Kinds) > 0
 	if !named {
-		p.kinds = all
+		p.Kinds = all
 	}
-	cannot := blockdev.Check(p.fs)
-	p.kinds = slices.DeleteFunc(p.kinds, func(k Kind) bool {
+	cannot := blockdev.Check(p.FS)
+	p.Kinds = slices.DeleteFunc(p.Kinds, func(k Kind) bool {
 		if cannot == nil || k != Power && k != Faults || named {
 			return false
 		}
 		p.missing = append(p.missing, Missing{k, cannot.Error()})
 		return true
 	})
-	if named && cannot != nil && (slices.Contains(p.kinds, Power) || slices.Contains(p.kinds, Faults)) {
+	if named && cannot != nil && (slices.Contains(p.Kinds, Power) || slices.Contains(p.Kinds, Faults)) {
 		return cannot
 	}
 	return nil
@@ -245,25 +219,27 @@ func (p *runPlan) chooseKinds(names []string) error {
 
 // cells lists the rows: controls first, then kinds, subjects and engines in their order.
 func (l Lab) cells(p *runPlan) error {
-	for _, kind := range p.kinds {
-		for _, subject := range p.subjects {
+	for _, kind := range p.Kinds {
+		for _, subject := range p.Subjects {
 			fs := ""
 			if kind == Power || kind == Faults {
-				fs = p.fs
+				fs = p.FS
 			}
 			if kind == Simulate {
-				if subject == p.subjects[0] {
+				if subject == p.Subjects[0] {
 					p.cells = append(p.cells, l.simulated(p)...)
 				}
 				continue
 			}
 			for _, mutant := range mutants(l.Engines) {
 				if mutant.kind == kind {
-					p.cells = append(p.cells, kinds.Row{Engine: mutant.name, Subject: subject, Level: kind.Survives(), Given: kind.Survives(),
-						Kind: kind, FS: fs, Control: true, Capabilities: mutant.claims(mutant.base.Describe())})
+					p.cells = append(p.cells, kinds.Row{
+						Engine: mutant.name, Subject: subject, Level: kind.Survives(), Given: kind.Survives(), Kind: kind,
+						FS: fs, Control: true, Capabilities: mutant.claims(mutant.base.Describe()),
+					})
 				}
 			}
-			for _, name := range p.engines {
+			for _, name := range p.Engines {
 				e, err := l.engine(name)
 				if err != nil {
 					return err
@@ -271,14 +247,17 @@ func (l Lab) cells(p *runPlan) error {
 				if l.peer(name) && subject != subjects.Raft.Name && p.allSubjects {
 					continue
 				}
-				for _, level := range p.levels {
+				for _, level := range p.Levels {
 					if kind == Faults && level != holdfast.Power {
 						continue // what a refused flush can break is Power's
 					}
 					if subject == subjects.Raft.Name && level == holdfast.Memory && p.allLevels {
 						continue // votes must survive the end of the process
 					}
-					c := kinds.Row{Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, Peer: l.peer(name), Capabilities: e.Describe()}
+					c := kinds.Row{
+						Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, Peer: l.peer(name),
+						Capabilities: e.Describe(),
+					}
 					promise := c.Capabilities.Promise(level)
 					c.Given = promise.Given
 					switch {
@@ -286,7 +265,7 @@ func (l Lab) cells(p *runPlan) error {
 						c.NotAvailable = onlyRaft
 					case c.Given == 0:
 						c.NotAvailable = promise.Why
-					case c.Given > level && slices.Contains(p.levels, c.Given):
+					case c.Given > level && slices.Contains(p.Levels, c.Given):
 						c.NotAvailable = fmt.Sprintf("gives %v, shown there", c.Given)
 					case kind != Kill && c.Capabilities.Strongest() <= holdfast.Memory:
 						c.NotAvailable = noDevice
@@ -302,7 +281,7 @@ func (l Lab) cells(p *runPlan) error {
 // simulated lists the simulations of the engines asked for.
 func (l Lab) simulated(p *runPlan) []kinds.Row {
 	var list []kinds.Row
-	for _, name := range p.engines {
+	for _, name := range p.Engines {
 		c := kinds.Row{Engine: name, Kind: Simulate, NotAvailable: noSimulation}
 		if l.simulation(name) != nil {
 			c.NotAvailable = ""
@@ -323,24 +302,7 @@ func (l Lab) simulation(engine string) *Simulation {
 
 // commandOf is the command line of a request.
 func commandOf(q Request, seed uint64) string {
-	words := []string{"holdfast crash"}
-	list := func(flag string, values []string) {
-		if len(values) > 0 {
-			words = append(words, flag, strings.Join(values, ","))
-		}
-	}
-	list("--engines", q.Engines)
-	list("--levels", q.Levels)
-	list("--kind", q.Kinds)
-	list("--subject", q.Subjects)
-	if q.Cuts != nil {
-		words = append(words, "--cuts", strconv.Itoa(*q.Cuts))
-	}
-	if q.FS != "" {
-		words = append(words, "--fs", q.FS)
-	}
-	if q.For != nil {
-		words = append(words, "--for", q.For.String())
-	}
-	return strings.Join(append(words, "--seed", strconv.FormatUint(seed, 10)), " ")
+	return "holdfast crash" + console.Flag("engines", q.Engines...) + console.Flag("levels", q.Levels...) +
+		console.Flag("kind", q.Kinds...) + console.Flag("subject", q.Subjects...) + console.FlagOf("cuts", q.Cuts) +
+		console.Flag("fs", q.FS) + console.FlagOf("for", q.For) + console.Flag("seed", seed)
 }

@@ -16,8 +16,10 @@ type screen struct{ console.Screen }
 
 // titles says what each kind does, above its table.
 var titles = map[Kind]string{
-	Kill:     "kill: SIGKILL, at random moments and while it opens, closes, syncs and makes files; Process and Power must survive",
-	Power:    "power: a recorded disk is cut; of what was not flushed a part is there, torn at sectors; Power must survive",
+	Kill: "kill: SIGKILL, at random moments and while it opens, closes, syncs and makes files; Process and Power must " +
+		"survive",
+	Power: "power: a recorded disk is cut; of what was not flushed a part is there, torn at sectors; Power must " +
+		"survive",
 	Faults:   "faults: the disk refuses flushes or writes, and then loses what was not flushed; Power must survive",
 	Simulate: "simulate: the engine's own simulation of its file system",
 }
@@ -25,15 +27,15 @@ var titles = map[Kind]string{
 // header says what will be done.
 func (s screen) header(p *runPlan) {
 	var kinds []string
-	for _, k := range p.kinds {
+	for _, k := range p.Kinds {
 		kinds = append(kinds, string(k))
 	}
 	var levels []string
-	for _, l := range p.levels {
+	for _, l := range p.Levels {
 		levels = append(levels, l.String())
 	}
-	s.Wrapped("crash: ", fmt.Sprintf("%s; engines %s; levels %s; %s a row; %s; seed %d", strings.Join(kinds, ", "), strings.Join(p.engines, ", "),
-		strings.Join(levels, ", "), p.cutsText(), p.subjectsText(), p.seed))
+	s.Wrapped("crash: ", fmt.Sprintf("%s; engines %s; levels %s; %s a row; %s; seed %d", strings.Join(kinds, ", "),
+		strings.Join(p.Engines, ", "), strings.Join(levels, ", "), p.cutsText(), p.subjectsText(), p.Seed))
 	for _, m := range p.missing {
 		s.Wrapped("left out: ", fmt.Sprintf("%s: %s", m.Kind, m.Why))
 	}
@@ -41,7 +43,7 @@ func (s screen) header(p *runPlan) {
 
 // cutsText is how many cuts the rows get, controls aside: some may get fewer.
 func (p *runPlan) cutsText() string {
-	least, most := p.cuts, 0
+	least, most := p.Cuts, 0
 	for _, c := range p.cells {
 		if !c.Control && c.NotAvailable == "" && c.Kind != Simulate {
 			least, most = min(least, p.rounds(c)), max(most, p.rounds(c))
@@ -53,13 +55,13 @@ func (p *runPlan) cutsText() string {
 	case least < most:
 		return fmt.Sprintf("%d or %d cuts", least, most)
 	}
-	return fmt.Sprintf("%d cuts", cmp.Or(most, p.cuts))
+	return fmt.Sprintf("%d cuts", cmp.Or(most, p.Cuts))
 }
 
 // subjectsText lists the subjects, and says at which level raft is left out.
 func (p *runPlan) subjectsText() string {
-	text := strings.Join(p.subjects, ", ")
-	if p.allLevels && len(p.subjects) > 1 && slices.Contains(p.levels, holdfast.Memory) {
+	text := strings.Join(p.Subjects, ", ")
+	if p.allLevels && len(p.Subjects) > 1 && slices.Contains(p.Levels, holdfast.Memory) {
 		text = strings.Replace(text, subjects.Raft.Name, subjects.Raft.Name+" (not at memory)", 1)
 	}
 	return text
@@ -115,8 +117,8 @@ func (s screen) kind(r *Report, kind Kind, subject string) {
 			verdict += " so far"
 		}
 		t.Row(style, row.Engine, row.Level.String(), verdict, fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked),
-			fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn), some(row.OutOfOrder), some(row.Wrong), some(row.RecoveryFailures),
-			recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row))
+			fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn), some(row.OutOfOrder), some(row.Wrong),
+			some(row.RecoveryFailures), recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row))
 		if row.Verdict == Held && !row.Control {
 			t.PaintLast(2, console.Green)
 		}
@@ -164,9 +166,9 @@ func (s screen) simulations(r *Report) {
 		s.Printf("\n")
 		s.Hanging("", s.Paint(console.Bold, titles[Simulate]), 2)
 		s.Table(&t)
-		s.Wrapped("  ", "Histories that each follow from a seed. in operation: crashes in the middle of an operation, among the cuts "+
-			"and kills. in recovery: crashes while it opened after a crash. found: reads and openings that met damage and said so. "+
-			"Every read, and the contents after every crash, were compared with what must be there.")
+		s.Wrapped("  ", "Histories that each follow from a seed. in operation: crashes in the middle of an operation, among "+
+			"the cuts and kills. in recovery: crashes while it opened after a crash. found: reads and openings that met "+
+			"damage and said so. Every read, and the contents after every crash, were compared with what must be there.")
 	}
 	s.reasons(r, func(row Result) bool { return row.Kind == Simulate })
 }
@@ -260,7 +262,7 @@ func (s screen) broken(r *Report) {
 	}
 }
 
-// controls says whether the lies were found out.
+// controls says whether the mutants were found out.
 func (s screen) controls(r *Report) {
 	for _, row := range r.Results {
 		if !row.Control {
@@ -268,15 +270,17 @@ func (s screen) controls(r *Report) {
 		}
 		name := fmt.Sprintf("%s (%s, %s)", row.Engine, row.Kind, row.Subject)
 		if row.Verdict == Broken && row.Lost > 0 {
-			s.Wrapped("", fmt.Sprintf("control: %s was found out: %d acknowledged batches lost in %d cuts.", name, row.Lost, row.Cuts))
+			s.Wrapped("", fmt.Sprintf("control: %s was found out: %d acknowledged batches lost in %d cuts.", name, row.Lost,
+				row.Cuts))
 			continue
 		}
 		if r.Partial != "" {
 			s.Wrapped("", fmt.Sprintf("control: %s had not been found out yet, after %s: the run has not shown that it would "+
-				"find a lie.", name, crashesText(row.Cuts)))
+				"find a broken claim.", name, crashesText(row.Cuts)))
 			continue
 		}
-		s.Wrapped("", s.Paint(console.Red, fmt.Sprintf("control: %s was NOT found out in %d cuts: nothing above is to be believed.", name, row.Cuts)))
+		text := fmt.Sprintf("control: %s was NOT found out in %d cuts: nothing above is to be believed.", name, row.Cuts)
+		s.Wrapped("", s.Paint(console.Red, text))
 	}
 }
 

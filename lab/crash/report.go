@@ -66,15 +66,16 @@ type Result struct {
 	Kind    Kind           `json:"kind"`
 	FS      string         `json:"fs"` // empty where that of the directory was used
 	Subject string         `json:"subject"`
-	Control bool           `json:"control"` // a lie, which must be BROKEN
+	Control bool           `json:"control"` // gives less than it says, and must be BROKEN
 
-	Cuts             int     `json:"cuts"` // crashes that were judged; of simulations, histories
-	Acked            int64   `json:"acked"`
-	Survived         int64   `json:"survived"` // of the acknowledged
-	Lost             int64   `json:"lost"`     // acknowledged at a level that must survive, and gone
-	Torn             int64   `json:"torn"`
-	OutOfOrder       int64   `json:"out_of_order"`
-	Wrong            int64   `json:"wrong"` // found and never written, damaged, different when opened again, or seen by the victim
+	Cuts       int   `json:"cuts"` // crashes that were judged; of simulations, histories
+	Acked      int64 `json:"acked"`
+	Survived   int64 `json:"survived"` // of the acknowledged
+	Lost       int64 `json:"lost"`     // acknowledged at a level that must survive, and gone
+	Torn       int64 `json:"torn"`
+	OutOfOrder int64 `json:"out_of_order"`
+	// found and never written, damaged, different when opened again, or seen by the victim
+	Wrong            int64   `json:"wrong"`
 	RecoveryFailures int64   `json:"recovery_failures"`
 	Verdict          Verdict `json:"verdict"`
 	Why              string  `json:"why"`

@@ -71,7 +71,7 @@ func (l Lab) kindRunner(command []string, dir string) *kinds.Runner {
 	return &kinds.Runner{
 		Child: command, Dir: dir,
 		Timeouts:   cmp.Or(l.timeouts, kinds.Timeouts{Silence: time.Minute, Checking: 2 * time.Minute}),
-		Subject:    func(name string) (kinds.Subject, error) { return l.subject(name) },
+		Subject:    func(name string) (kinds.Subject, error) { return subjectOf(name) },
 		Simulation: l.simulation,
 	}
 }
@@ -135,7 +135,7 @@ type runState struct {
 func (r *runner) run(ctx context.Context, p *runPlan, w watcher) (*Report, error) {
 	s := &runState{plan: p, began: time.Now()}
 	for i, c := range p.cells {
-		t := newTally(c, commits.Mix(p.seed, uint64(i))>>32)
+		t := newTally(c, commits.Mix(p.Seed, uint64(i))>>32)
 		t.keep = r.evidenceDir
 		s.tallies = append(s.tallies, t)
 	}
@@ -167,8 +167,7 @@ func (s *runState) report(end string, err error) *Report {
 	p := s.plan
 	report := &Report{
 		Schema: Schema, Machine: Machine{runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), runtime.Version()},
-		Plan: PlanJSON{Engines: p.engines, Levels: p.levels, Kinds: p.kinds, Subjects: p.subjects, Cuts: p.cuts, FS: p.fs, Seed: p.seed,
-			Seconds: p.length.Seconds(), Command: p.command},
+		Plan:    p.PlanJSON,
 		Seconds: time.Since(s.began).Seconds(), Results: []Result{}, Missing: append([]Missing{}, p.missing...),
 	}
 	for _, t := range s.tallies {
@@ -197,16 +196,25 @@ func crashesText(n int) string {
 // passes goes through the units in shuffled order, again and again if the run has a length.
 func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 	p := s.plan
-	shuffle := rand.New(rand.NewPCG(p.seed, 0))
+	shuffle := rand.New(rand.NewPCG(p.Seed, 0))
 	for pass := 0; pass == 0 || p.length > 0 && time.Since(s.began) < p.length; pass++ {
 		var units []unit
 		for _, t := range s.tallies {
 			if t.cell.NotAvailable != "" || t.cell.Control && pass > 0 {
 				continue
 			}
-			size := map[Kind]int{Kill: kinds.KillsPerSession, Power: kinds.CutsPerRecord, Faults: kinds.CutsPerFault, Simulate: p.cuts}[t.cell.Kind]
+			size := p.Cuts // of a simulation, which does not count them
+			switch t.cell.Kind {
+			case Kill:
+				size = kinds.KillsPerSession
+			case Power:
+				size = kinds.CutsPerRecord
+			case Faults:
+				size = kinds.CutsPerFault
+			}
 			for left := p.rounds(t.cell); left > 0; left -= size {
-				units = append(units, unit{t, min(left, size), commits.Mix(t.result.Seed, uint64(pass), uint64(len(units)))})
+				seed := commits.Mix(t.result.Seed, uint64(pass), uint64(len(units)))
+				units = append(units, unit{t, min(left, size), seed})
 			}
 		}
 		shuffle.Shuffle(len(units), func(i, j int) { units[i], units[j] = units[j], units[i] })
@@ -225,17 +233,17 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 func (p *runPlan) rounds(c kinds.Row) int {
 	switch {
 	case c.Control:
-		return min(p.cuts, 8)
+		return min(p.Cuts, 8)
 	case p.cutsNamed:
-		return p.cuts
+		return p.Cuts
 	case p.allSubjects && c.Subject == subjects.Raft.Name:
-		return (p.cuts + 1) / 2 // it is an addition
+		return (p.Cuts + 1) / 2 // it is an addition
 	case c.Kind == Faults:
-		return (p.cuts + 1) / 2
+		return (p.Cuts + 1) / 2
 	case c.Given < c.Kind.Survives() && c.Kind == Kill:
-		return (p.cuts + 1) / 2 // it is known what comes of it
+		return (p.Cuts + 1) / 2 // it is known what comes of it
 	}
-	return p.cuts
+	return p.Cuts
 }
 
 // pass goes through the units once. mayEnd says that the run's length may end it.
@@ -291,14 +299,15 @@ func (p *runPlan) left(began time.Time) time.Duration {
 	return max(p.length-time.Since(began), 1)
 }
 
-// controlTries is how many more units a control gets that has not been found out.
-const controlTries = 10
-
 // settleControls gives controls that chance has spared more rounds.
 func (r *runner) settleControls(ctx context.Context, s *runState) error {
 	for _, t := range s.tallies {
-		for try := uint64(0); t.cell.Control && t.broken() == 0 && t.result.Lost == 0 && try < controlTries; try++ {
-			if err := r.unit(ctx, s.plan, s.began, unit{t, kinds.KillsPerSession, commits.Mix(t.result.Seed, 1<<40+try)}); err != nil {
+		for try := range uint64(cmp.Or(r.lab.controlTries, 10)) {
+			if !t.cell.Control || t.result.Lost > 0 {
+				break
+			}
+			u := unit{t, kinds.KillsPerSession, commits.Mix(t.result.Seed, 1<<40+try)}
+			if err := r.unit(ctx, s.plan, s.began, u); err != nil {
 				return err
 			}
 		}
@@ -306,36 +315,32 @@ func (r *runner) settleControls(ctx context.Context, s *runState) error {
 	return nil
 }
 
-// replayOne checks evidence again.
-func (r *runner) replayOne(ctx context.Context, dir string) (*evidence.File, protocol.Judgement, bool, error) {
-	f, h, err := evidence.Load(dir)
+// replay checks evidence again.
+func (r *runner) replay(
+	ctx context.Context, dir string, f *evidence.File,
+) (j protocol.Judgement, fatal bool, err error) {
+	e, err := r.lab.engine(f.Spec.Engine)
 	if err != nil {
-		return nil, protocol.Judgement{}, false, err
+		return j, false, err
 	}
 	image, err := evidence.OpenImage(dir, f)
 	if err != nil {
-		return nil, protocol.Judgement{}, false, err
+		return j, false, err
 	}
-	work := ""
+	work := filepath.Join(r.dir.Path, "replay")
 	if image != nil {
 		mounted, err := image.Mount(ctx, blockdev.Options{Dir: r.dir.Path})
 		if err != nil {
-			return nil, protocol.Judgement{}, false, err
+			return j, false, err
 		}
 		defer mounted.Close()
 		work = mounted.Path()
-	} else {
-		work = filepath.Join(r.dir.Path, "replay")
-		if err := evidence.CopyKept(dir, work); err != nil {
-			return nil, protocol.Judgement{}, false, r.dir.Error(err)
-		}
+	} else if err := evidence.CopyKept(dir, work); err != nil {
+		return j, false, r.dir.Error(err)
 	}
-	e, err := r.lab.engine(f.Engine)
-	if err != nil {
-		return nil, protocol.Judgement{}, false, err
+	c := kinds.Row{
+		Engine: e.Name, Subject: f.Spec.Subject, Level: f.Spec.Level, Given: f.History.Level, Kind: f.Kind, FS: f.FS,
+		Peer: r.lab.peer(e.Name), Capabilities: e.Describe(),
 	}
-	c := kinds.Row{Engine: f.Engine, Subject: f.Subject, Level: f.Level, Kind: f.Kind, FS: f.FS, Peer: r.lab.peer(f.Engine), Capabilities: e.Describe()}
-	c.Given = c.Capabilities.Promise(c.Level).Given
-	j, fatal, err := r.kinds.Replay(ctx, c, h, f.Spec, work, newTally(c, f.Seed))
-	return f, j, fatal, err
+	return r.kinds.Replay(ctx, c, f.History, f.Spec, work, newTally(c, f.Spec.Seed))
 }

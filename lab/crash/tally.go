@@ -26,8 +26,8 @@ type tally struct {
 
 func newTally(c kinds.Row, seed uint64) *tally {
 	return &tally{cell: c, result: Result{
-		Engine: c.Engine, Level: c.Level, Given: c.Given, Kind: c.Kind, FS: c.FS, Subject: c.Subject, Control: c.Control, Seed: seed,
-		Findings: []string{}, Evidence: []string{},
+		Engine: c.Engine, Level: c.Level, Given: c.Given, Kind: c.Kind, FS: c.FS, Subject: c.Subject, Control: c.Control,
+		Seed: seed, Findings: []string{}, Evidence: []string{},
 	}}
 }
 
@@ -114,7 +114,8 @@ func (t *tally) broken() int {
 
 // excused reports that a crash of this kind may cost the whole store.
 func (t *tally) excused() bool {
-	return t.cell.Kind != Kill && t.cell.Given < t.cell.Kind.Survives() && t.cell.Capabilities.Promise(t.cell.Level).CutMayCorrupt
+	c := t.cell
+	return c.Kind != Kill && c.Given < c.Kind.Survives() && c.Capabilities.Promise(c.Level).CutMayCorrupt
 }
 
 // Wrong enters what is found without a cut.
@@ -160,7 +161,8 @@ func (t *tally) finish() Result {
 	case t.cell.NotAvailable != "":
 		r.Verdict, r.Why, r.SyncsPerAck = NotAvailable, t.cell.NotAvailable, holdfast.Unknown
 	case broken && t.excused():
-		r.Verdict, r.Why = AsDocumented, fmt.Sprintf("a power cut may cost the whole store: %d of %d did", r.RecoveryFailures, r.Cuts)
+		r.Verdict = AsDocumented
+		r.Why = fmt.Sprintf("a power cut may cost the whole store: %d of %d did", r.RecoveryFailures, r.Cuts)
 	case broken:
 		r.Verdict = Broken
 		r.Why = fmt.Sprintf("%d recovery failures", r.RecoveryFailures)
@@ -172,7 +174,9 @@ func (t *tally) finish() Result {
 	case t.cell.Kind == Simulate || t.cell.Given >= t.cell.Kind.Survives():
 		r.Verdict = Held
 	case t.cell.Kind == Power && r.LossWindowMs > float64(kinds.WindowLimit.Milliseconds()):
-		r.Verdict, r.Why = Broken, fmt.Sprintf("it lost %.0f ms of acknowledged commits, with a loss window of %v", r.LossWindowMs, kinds.ShortWindow)
+		r.Verdict = Broken
+		r.Why = fmt.Sprintf("it lost %.0f ms of acknowledged commits, with a loss window of %v", r.LossWindowMs,
+			kinds.ShortWindow)
 	default:
 		r.Verdict, r.Why = AsDocumented, t.loss()
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -40,41 +41,53 @@ func TestVerdicts(t *testing.T) {
 	refused.NotAvailable = "it cannot"
 	good := protocol.Judgement{Survived: 9, Last: 9, Acked: 9, Kept: 9}
 	gone := protocol.Judgement{Survived: 5, Last: 5, Acked: 9, Kept: 5, Gone: 4, Window: 12}
-	lost := protocol.Judgement{Survived: 5, Last: 5, Acked: 9, Kept: 5, Lost: 4, Window: 12, Findings: []string{"4 are lost"}}
+	lost := gone
+	lost.Gone, lost.Lost, lost.Findings = 0, 4, []string{"4 are lost"}
 	slow := gone
 	slow.Window = float64(kinds.WindowLimit.Milliseconds()) + 1
+	// after makes crashes with these judgements, failed one that is a recovery failure.
+	type crashes struct {
+		cell   kinds.Row
+		judged []protocol.Judgement
+		fatal  bool
+	}
+	after := func(c kinds.Row, judged ...protocol.Judgement) crashes { return crashes{c, judged, false} }
+	failed := func(c kinds.Row) crashes { return crashes{c, []protocol.Judgement{good}, true} }
+	simulated := kinds.Row{Engine: "x", Kind: Simulate}
+	half := protocol.Judgement{Torn: 1, Findings: []string{"half"}}
 	for name, test := range map[string]struct {
-		cell      kinds.Row
-		judgement []protocol.Judgement
-		fatal     bool
-		want      Verdict
-		why       string
+		crashes
+		want Verdict
+		why  string
 	}{
-		"held":                         {row(Kill, holdfast.Process), []protocol.Judgement{good, good}, false, Held, ""},
-		"stronger than needed":         {row(Kill, holdfast.Power), []protocol.Judgement{good}, false, Held, ""},
-		"lost":                         {row(Kill, holdfast.Process), []protocol.Judgement{good, lost}, false, Broken, "4 are lost"},
-		"torn":                         {row(Power, holdfast.Process), []protocol.Judgement{{Torn: 1, Findings: []string{"half"}}}, false, Broken, "half"},
-		"out of order":                 {row(Kill, holdfast.Memory), []protocol.Judgement{{OutOfOrder: 1}}, false, Broken, ""},
-		"wrong":                        {row(Kill, holdfast.Memory), []protocol.Judgement{{Wrong: 1}}, false, Broken, ""},
-		"a recovery failure":           {row(Power, holdfast.Power), []protocol.Judgement{good}, true, Broken, ""},
-		"weaker, nothing lost":         {row(Kill, holdfast.Memory), []protocol.Judgement{good}, false, AsDocumented, "nothing acknowledged was lost"},
-		"weaker, some lost":            {row(Kill, holdfast.Memory), []protocol.Judgement{gone, good}, false, AsDocumented, "lost at most 4 commits, 12 ms"},
-		"weaker, within the window":    {row(Power, holdfast.Process), []protocol.Judgement{gone}, false, AsDocumented, "loss window 50ms"},
-		"weaker, beyond the window":    {row(Power, holdfast.Process), []protocol.Judgement{slow}, false, Broken, "loss window"},
-		"weaker, and does not open":    {row(Power, holdfast.Process), []protocol.Judgement{good}, true, Broken, ""},
-		"a whole store may go":         {fragile, []protocol.Judgement{good}, true, AsDocumented, "a power cut may cost the whole store: 1 of 1 did"},
-		"but not with kill -9":         {fragileKill, []protocol.Judgement{good}, true, Broken, ""},
-		"seen without a cut":           {row(Power, holdfast.Power), nil, false, Broken, "by the victim"},
-		"refused":                      {refused, nil, false, NotAvailable, "it cannot"},
-		"nothing tried":                {row(Kill, holdfast.Process), nil, false, NotAvailable, "the run ended before"},
-		"a simulation that went well":  {kinds.Row{Engine: "x", Kind: Simulate}, []protocol.Judgement{{}}, false, Held, ""},
-		"a simulation that went wrong": {kinds.Row{Engine: "x", Kind: Simulate}, []protocol.Judgement{{Wrong: 1}}, false, Broken, ""},
+		"held":                      {after(row(Kill, holdfast.Process), good, good), Held, ""},
+		"stronger than needed":      {after(row(Kill, holdfast.Power), good), Held, ""},
+		"lost":                      {after(row(Kill, holdfast.Process), good, lost), Broken, "4 are lost"},
+		"torn":                      {after(row(Power, holdfast.Process), half), Broken, "half"},
+		"out of order":              {after(row(Kill, holdfast.Memory), protocol.Judgement{OutOfOrder: 1}), Broken, ""},
+		"wrong":                     {after(row(Kill, holdfast.Memory), protocol.Judgement{Wrong: 1}), Broken, ""},
+		"a recovery failure":        {failed(row(Power, holdfast.Power)), Broken, ""},
+		"weaker, within the window": {after(row(Power, holdfast.Process), gone), AsDocumented, "loss window 50ms"},
+		"weaker, beyond the window": {after(row(Power, holdfast.Process), slow), Broken, "loss window"},
+		"weaker, and does not open": {failed(row(Power, holdfast.Process)), Broken, ""},
+		"but not with kill -9":      {failed(fragileKill), Broken, ""},
+		"seen without a cut":        {after(row(Power, holdfast.Power)), Broken, "by the victim"},
+		"refused":                   {after(refused), NotAvailable, "it cannot"},
+		"nothing tried":             {after(row(Kill, holdfast.Process)), NotAvailable, "the run ended before"},
+		"a good simulation":         {after(simulated, protocol.Judgement{}), Held, ""},
+		"a broken simulation":       {after(simulated, protocol.Judgement{Wrong: 1}), Broken, ""},
+		"weaker, nothing lost": {after(row(Kill, holdfast.Memory), good), AsDocumented,
+			"nothing acknowledged was lost"},
+		"weaker, some lost": {after(row(Kill, holdfast.Memory), gone, good), AsDocumented,
+			"lost at most 4 commits, 12 ms"},
+		"a whole store may go": {failed(fragile), AsDocumented,
+			"a power cut may cost the whole store: 1 of 1 did"},
 	} {
 		tally := newTally(test.cell, 7)
 		if name == "seen without a cut" {
 			tally.Wrong("by the victim")
 		}
-		for _, j := range test.judgement {
+		for _, j := range test.judged {
 			tally.Judged(j, test.fatal)
 			if j.Broken() || test.fatal {
 				tally.result.Findings = append(tally.result.Findings, j.Findings...)
@@ -101,10 +114,14 @@ func TestTally(t *testing.T) {
 	tally.Synced(100, 25)
 	tally.Note("by the way")
 	tally.Note("by the way")
-	r := tally.finish()
-	if r.Cuts != 2 || r.Acked != 20 || r.Survived != 17 || r.Lost != 2 || r.Torn != 1 || r.OutOfOrder != 3 || r.Wrong != 4 || r.RecoveryFailures != 1 ||
-		r.LostCommits != 2 || r.LossWindowMs != 20 || r.RecoveryMs != (Recovery{20, 30}) || r.SyncsPerAck != 0.25 || r.Seed != 7 || r.Why != "1 recovery failures; by the way" {
-		t.Errorf("%+v", r)
+	want := Result{
+		Engine: "x", Level: holdfast.Memory, Given: holdfast.Process, Kind: Kill, Subject: subjects.KV.Name, Seed: 7,
+		Cuts: 2, Acked: 20, Survived: 17, Lost: 2, Torn: 1, OutOfOrder: 3, Wrong: 4, RecoveryFailures: 1,
+		LostCommits: 2, LossWindowMs: 20, RecoveryMs: Recovery{20, 30}, SyncsPerAck: 0.25,
+		Verdict: Broken, Why: "1 recovery failures; by the way", Findings: []string{}, Evidence: []string{},
+	}
+	if r := tally.finish(); !reflect.DeepEqual(r, want) {
+		t.Errorf("%+v, want %+v", r, want)
 	}
 	tally.Synced(100, holdfast.Unknown)
 	if r := tally.finish(); r.SyncsPerAck != holdfast.Unknown {
@@ -118,7 +135,7 @@ func TestStatus(t *testing.T) {
 		want int
 	}{
 		{nil, 0},
-		{badOption("x", "y"), 1},
+		{op.BadOption("x", "y"), 1},
 		{errors.New("x"), 1},
 		{fmt.Errorf("3 of 4 rows: %w", ErrBroken), 2},
 		{ErrControl, 3},
@@ -141,7 +158,7 @@ func command(ctx context.Context, l Lab, q Request, at Place, json string) (stat
 
 func TestWrongUse(t *testing.T) {
 	dir := t.TempDir()
-	zero, seconds := 0, -time.Second
+	zero, seconds, kill := 0, -time.Second, Request{Kinds: []string{"kill"}}
 	for name, test := range map[string]struct {
 		q    Request
 		at   Place
@@ -155,8 +172,8 @@ func TestWrongUse(t *testing.T) {
 		"fs":        {q: Request{FS: "fat"}, says: "the file systems are ext4, xfs, btrfs"},
 		"cuts":      {q: Request{Cuts: &zero}, says: "0 cuts"},
 		"for":       {q: Request{For: &seconds}, says: "use a time like 10m"},
-		"json":      {q: Request{Kinds: []string{"kill"}}, json: dir, says: "it is a directory"},
-		"directory": {q: Request{Kinds: []string{"kill"}}, at: Place{Dir: "/does/not/exist"}, says: "name a writable directory"},
+		"json":      {q: kill, json: dir, says: "it is a directory"},
+		"directory": {q: kill, at: Place{Dir: "/does/not/exist"}, says: "name a writable directory"},
 	} {
 		if test.at.Dir == "" {
 			test.at.Dir = dir
@@ -188,14 +205,17 @@ func TestPlan(t *testing.T) {
 		}
 		rows[fmt.Sprint(c.Engine, c.Level, c.Kind, c.Subject)] = true
 	}
-	if engines := len(all.Engines()); controls != 2 || simulated != engines || len(rows) != 2+engines+2*3*engines {
+	engines := len(all.Engines())
+	if controls != 2 || simulated != engines || len(rows) != 2+engines+2*3*engines {
 		t.Errorf("%d controls, %d simulations, %d rows", controls, simulated, len(rows))
 	}
-	if p.command != "holdfast crash --kind kill,simulate --subject kv,event --seed 9" {
-		t.Errorf("again: %s", p.command)
+	if p.Command != "holdfast crash --kind kill,simulate --subject kv,event --seed 9" {
+		t.Errorf("again: %s", p.Command)
 	}
-	if p, err = Standard().plan(Request{Engines: []string{"sql*", "mem"}, Kinds: []string{"kill"}}); err != nil || !slices.Equal(p.engines, []string{"sqlite", "sqlite-go", "mem"}) {
-		t.Errorf("%v, %v", p.engines, err)
+	p, err = Standard().plan(Request{Engines: []string{"sql*", "mem"}, Kinds: []string{"kill"}})
+	if err != nil || !slices.Equal(p.Engines, []string{"sqlite", "sqlite-go", "mem"}) ||
+		!strings.Contains(p.Command, " --engines 'sql*,mem' ") {
+		t.Errorf("%v, %v", p.Engines, err)
 	}
 	for _, c := range p.cells {
 		if c.Engine == mem.Name && c.Level > holdfast.Memory && c.NotAvailable == "" {
@@ -204,19 +224,20 @@ func TestPlan(t *testing.T) {
 	}
 	// Raft and its peers: a row at Process and Power unless levels are named; a peer is tested with raft alone, and if
 	// it is named.
-	type expected struct {
+	for name, w := range map[string]struct {
 		q        Request
 		subjects string
 		rows     int // controls aside
 		n        int // of them, that can be tested
-	}
-	for name, w := range map[string]expected{
+	}{
 		"all":         {Request{}, "kv raft", 5 * len(all.Engines()), -1},
 		"one":         {Request{Engines: []string{"logtree"}}, "kv raft", 5, 5},
 		"its levels":  {Request{Engines: []string{"logtree"}, Levels: []string{"memory", "power"}}, "kv raft", 4, 4},
 		"peers":       {Request{Engines: []string{"raft-*"}}, "raft", 4, 2},
 		"with a peer": {Request{Engines: []string{"logtree", "raft-wal"}}, "kv raft", 7, 6},
-		"a wrong one": {Request{Engines: []string{"raft-wal", "logtree"}, Subjects: []string{"kv"}, Levels: []string{"power"}}, "kv", 2, 1},
+		"a wrong one": {
+			Request{Engines: []string{"raft-wal", "logtree"}, Subjects: []string{"kv"}, Levels: []string{"power"}},
+			"kv", 2, 1},
 	} {
 		w.q.Kinds = []string{"kill"}
 		p, err := Standard().plan(w.q)
@@ -232,7 +253,7 @@ func TestPlan(t *testing.T) {
 				n++
 			}
 		}
-		if got := strings.Join(p.subjects, " "); got != w.subjects || rows != w.rows || w.n >= 0 && n != w.n {
+		if got := strings.Join(p.Subjects, " "); got != w.subjects || rows != w.rows || w.n >= 0 && n != w.n {
 			t.Errorf("%s: subjects %s, %d rows, %d can be tested; want %+v", name, got, rows, n, w)
 		}
 	}
@@ -245,8 +266,8 @@ func TestPlan(t *testing.T) {
 	if blockdev.Check("ext4") != nil {
 		want = []Kind{Kill}
 	}
-	if !slices.Equal(p.kinds, want) || len(p.kinds)+len(p.missing) != 3 {
-		t.Errorf("%v, and not %v", p.kinds, p.missing)
+	if !slices.Equal(p.Kinds, want) || len(p.Kinds)+len(p.missing) != 3 {
+		t.Errorf("%v, and not %v", p.Kinds, p.missing)
 	}
 }
 
@@ -259,11 +280,21 @@ func TestCuts(t *testing.T) {
 		want   map[string]int // by the subject and level
 		header string
 	}{
-		"default":        {Request{}, map[string]int{"kv power": 20, "kv process": 20, "kv memory": 10, "raft power": 10, "raft process": 10}, "levels memory, process, power; 10 or 20 cuts a row; kv, raft (not at memory);"},
-		"a subject":      {Request{Subjects: []string{"raft"}}, map[string]int{"raft power": 20, "raft process": 20}, "levels process, power; 20 cuts a row; raft;"},
-		"a number":       {Request{Cuts: &five}, map[string]int{"kv power": 5, "kv process": 5, "kv memory": 5, "raft power": 5, "raft process": 5}, "5 cuts a row;"},
-		"both":           {Request{Cuts: &five, Subjects: []string{"event"}, Levels: []string{"memory"}}, map[string]int{"event memory": 5}, "levels memory; 5 cuts a row; event;"},
-		"both of a peer": {Request{Cuts: &five, Engines: []string{"raft-wal"}}, map[string]int{"raft power": 5}, "levels process, power; 5 cuts a row; raft;"},
+		"default": {Request{},
+			map[string]int{"kv power": 20, "kv process": 20, "kv memory": 10, "raft power": 10, "raft process": 10},
+			"levels memory, process, power; 10 or 20 cuts a row; kv, raft (not at memory);"},
+		"a subject": {Request{Subjects: []string{"raft"}},
+			map[string]int{"raft power": 20, "raft process": 20},
+			"levels process, power; 20 cuts a row; raft;"},
+		"a number": {Request{Cuts: &five},
+			map[string]int{"kv power": 5, "kv process": 5, "kv memory": 5, "raft power": 5, "raft process": 5},
+			"5 cuts a row;"},
+		"both": {Request{Cuts: &five, Subjects: []string{"event"}, Levels: []string{"memory"}},
+			map[string]int{"event memory": 5},
+			"levels memory; 5 cuts a row; event;"},
+		"both of a peer": {Request{Cuts: &five, Engines: []string{"raft-wal"}},
+			map[string]int{"raft power": 5},
+			"levels process, power; 5 cuts a row; raft;"},
 	} {
 		if test.q.Kinds = []string{"kill"}; test.q.Engines == nil {
 			test.q.Engines = []string{"logtree"}
@@ -275,7 +306,7 @@ func TestCuts(t *testing.T) {
 		got := map[string]int{}
 		for _, c := range p.cells {
 			switch n := p.rounds(c); {
-			case c.Control && n != min(p.cuts, 8):
+			case c.Control && n != min(p.Cuts, 8):
 				t.Errorf("%s: %d cuts of a control", name, n)
 			case !c.Control && c.NotAvailable == "":
 				got[c.Subject+" "+c.Level.String()] = n
@@ -291,20 +322,24 @@ func TestCuts(t *testing.T) {
 		}
 	}
 	faults := kinds.Row{Subject: subjects.KV.Name, Kind: Faults, Given: holdfast.Power}
-	if p := (&runPlan{cuts: 20}); p.rounds(faults) != 10 {
+	if p := (&runPlan{PlanJSON: PlanJSON{Cuts: 20}}); p.rounds(faults) != 10 {
 		t.Errorf("faults by default: %d", p.rounds(faults))
 	}
-	if p := (&runPlan{cuts: 20, cutsNamed: true}); p.rounds(faults) != 20 {
+	if p := (&runPlan{PlanJSON: PlanJSON{Cuts: 20}, cutsNamed: true}); p.rounds(faults) != 20 {
 		t.Errorf("faults of 20: %d", p.rounds(faults))
 	}
 }
 
 // TestReportFits80Columns, with rows of every kind, and says of a run that ended early that it did.
 func TestReportFits80Columns(t *testing.T) {
-	r := &Report{Plan: PlanJSON{Kinds: Kinds(), Subjects: []string{subjects.KV.Name, subjects.Raft.Name}, Command: "holdfast crash"}, Partial: "interrupted at 40 %, after 12 crashes"}
-	for _, kind := range Kinds() {
+	r := &Report{Partial: "interrupted at 40 %, after 12 crashes", Plan: PlanJSON{
+		Kinds: kinds.Kinds(), Subjects: []string{subjects.KV.Name, subjects.Raft.Name}, Command: "holdfast crash",
+	}}
+	for _, kind := range kinds.Kinds() {
 		for _, subject := range r.Plan.Subjects {
-			tally := newTally(kinds.Row{Engine: notWritten, Kind: kind, Subject: subject, Level: holdfast.Process, Given: holdfast.Process}, 1)
+			tally := newTally(kinds.Row{
+				Engine: notWritten, Kind: kind, Subject: subject, Level: holdfast.Process, Given: holdfast.Process,
+			}, 1)
 			tally.Judged(protocol.Judgement{Acked: 1234567, Kept: 1234567, Gone: 3, Window: 12.345}, false)
 			if kind == Simulate {
 				tally.Simulated(Simulated{Histories: 1, PowerCuts: 12345, Reads: 7654321, Faults: 99})
@@ -312,7 +347,8 @@ func TestReportFits80Columns(t *testing.T) {
 			r.Results = append(r.Results, tally.finish())
 		}
 	}
-	r.Results = append(r.Results, newTally(kinds.Row{Engine: noSyncs, Kind: Power, Subject: subjects.KV.Name, Control: true}, 1).finish())
+	control := kinds.Row{Engine: noSyncs, Kind: Power, Subject: subjects.KV.Name, Control: true}
+	r.Results = append(r.Results, newTally(control, 1).finish())
 	var out strings.Builder
 	screen{console.Screen{W: &out, Width: 80}}.report(r)
 	for line := range strings.Lines(out.String()) {
@@ -320,7 +356,9 @@ func TestReportFits80Columns(t *testing.T) {
 			t.Errorf("a line of %d columns: %s", n, line)
 		}
 	}
-	for _, want := range []string{"PARTIAL: interrupted at 40 %", "held so far", "1234567", "7654321", "12345", "had not been found out yet"} {
+	for _, want := range []string{
+		"PARTIAL: interrupted at 40 %", "held so far", "1234567", "7654321", "12345", "had not been found out yet",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
@@ -330,17 +368,22 @@ func TestReportFits80Columns(t *testing.T) {
 	}
 }
 
-// TestNothingToTest: a run of controls alone says nothing about anybody, and must not end well.
+// TestNothingToTest: a run of controls alone says nothing about any engine, and must not end well.
 func TestNothingToTest(t *testing.T) {
 	for name, test := range map[string]struct {
 		q     Request
 		class error
 		says  []string
 	}{
-		"volatile votes": {Request{Subjects: []string{"raft"}, Engines: []string{"mem"}}, holdfast.ErrLevel, []string{"mem at process, power: ", "name other --engines or --levels"}},
-		"keys of a peer": {Request{Subjects: []string{"kv"}, Engines: []string{"raft-wal"}}, holdfast.ErrBadOption, []string{"to test: raft-wal: " + onlyRaft, "name other --engines or --subject"}},
-		"a peer's level": {Request{Subjects: []string{"raft"}, Engines: []string{"raft-wal"}, Levels: []string{"process"}}, holdfast.ErrLevel, []string{"raft-wal at process: ", "or --levels"}},
-		"no simulation":  {Request{Kinds: []string{"simulate"}, Engines: []string{"mem"}}, holdfast.ErrBadOption, []string{"mem: " + noSimulation, "or --kind"}},
+		"volatile votes": {Request{Subjects: []string{"raft"}, Engines: []string{"mem"}}, holdfast.ErrLevel,
+			[]string{"mem at process, power: ", "name other --engines or --levels"}},
+		"keys of a peer": {Request{Subjects: []string{"kv"}, Engines: []string{"raft-wal"}}, holdfast.ErrBadOption,
+			[]string{"to test: raft-wal: " + onlyRaft, "name other --engines or --subject"}},
+		"a peer's level": {
+			Request{Subjects: []string{"raft"}, Engines: []string{"raft-wal"}, Levels: []string{"process"}},
+			holdfast.ErrLevel, []string{"raft-wal at process: ", "or --levels"}},
+		"no simulation": {Request{Kinds: []string{"simulate"}, Engines: []string{"mem"}}, holdfast.ErrBadOption,
+			[]string{"mem: " + noSimulation, "or --kind"}},
 	} {
 		if test.q.Kinds == nil {
 			test.q.Kinds = []string{"kill"}
@@ -360,8 +403,11 @@ func TestNothingToTest(t *testing.T) {
 	if err := (&runPlan{}).nothing(); !errors.Is(err, holdfast.ErrLevel) || !strings.Contains(err.Error(), faultsLevel) {
 		t.Errorf("faults below power: %v", err)
 	}
-	device := &runPlan{cells: []kinds.Row{{Engine: "mem", Kind: Power, Level: holdfast.Memory, NotAvailable: noDevice, Capabilities: mem.Describe()}}}
-	if err := device.nothing(); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "or --kind") || strings.Contains(err.Error(), "--levels") {
+	device := &runPlan{cells: []kinds.Row{{
+		Engine: "mem", Kind: Power, Level: holdfast.Memory, NotAvailable: noDevice, Capabilities: mem.Describe(),
+	}}}
+	if err := device.nothing(); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "or --kind") ||
+		strings.Contains(err.Error(), "--levels") {
 		t.Errorf("a disk for memory: %v", err)
 	}
 }
@@ -380,7 +426,8 @@ func TestSimulations(t *testing.T) {
 	length, file := time.Nanosecond, filepath.Join(t.TempDir(), "report.json")
 	q := Request{Kinds: []string{"simulate"}, Engines: []string{"mem", "bbolt"}, For: &length}
 	status, out, err := command(t.Context(), lab, q, Place{Dir: t.TempDir()}, file)
-	if status != console.ExitOK || !strings.Contains(out, "bbolt: n/a: it has no simulation") || !strings.Contains(out, "held") {
+	if status != console.ExitOK || !strings.Contains(out, "bbolt: n/a: it has no simulation") ||
+		!strings.Contains(out, "held") {
 		t.Errorf("status %d, %v\n%s", status, err, out)
 	}
 	if strings.ContainsRune(out, '?') || len(seeds) != 1 {
@@ -391,16 +438,19 @@ func TestSimulations(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Simulated{Histories: 1, Steps: 100, PowerCuts: 3, InRecovery: 2, Reads: 41}
-	if r := checkReport(t, text).Results[1]; r.Engine != mem.Name || r.Simulated == nil || *r.Simulated != want || r.Cuts != 1 {
+	r := checkReport(t, text).Results[1]
+	if r.Engine != mem.Name || r.Simulated == nil || *r.Simulated != want || r.Cuts != 1 {
 		t.Errorf("%+v", r)
 	}
 	// One that fails ends them: it is the one to run again.
 	fails, seeds = 0, nil
 	tally := newTally(kinds.Row{Engine: mem.Name, Kind: Simulate}, 10)
-	if err := lab.kindRunner(nil, "").Session(t.Context(), tally.cell, 10, 1, time.Hour, tally); err != nil || !slices.Equal(seeds, []uint64{10, 11, 12}) {
+	err = lab.kindRunner(nil, "").Session(t.Context(), tally.cell, 10, 1, time.Hour, tally)
+	if err != nil || !slices.Equal(seeds, []uint64{10, 11, 12}) {
 		t.Errorf("%v, seeds %v", err, seeds)
 	}
-	if r := tally.finish(); r.Verdict != Broken || r.Seed != 12 || r.Replay != "holdfast crash --kind simulate --engines mem --seed 12" ||
+	const replay = "holdfast crash --kind simulate --engines mem --seed 12"
+	if r := tally.finish(); r.Verdict != Broken || r.Seed != 12 || r.Replay != replay ||
 		*r.Simulated != (Simulated{Histories: 3, Steps: 200, PowerCuts: 6, Kills: 7, InRecovery: 4, Reads: 82}) {
 		t.Errorf("%+v, %+v", r, r.Simulated)
 	}
@@ -446,9 +496,13 @@ func TestSchemaIsStrict(t *testing.T) {
 	ok.Judged(protocol.Judgement{Acked: 3, Kept: 3}, false)
 	none := row(Power, 0)
 	none.NotAvailable = "it cannot"
-	r := &Report{Schema: Schema, Machine: Machine{"x", "x", 1, "x"}, Missing: []Missing{{Faults, "no root"}},
-		Plan:    PlanJSON{Engines: []string{"x"}, Levels: holdfast.Levels(), Kinds: []Kind{Kill}, Subjects: []string{"kv"}, Cuts: 1, FS: "ext4", Command: "x"},
-		Results: []Result{ok.finish(), newTally(none, 1).finish(), newTally(kinds.Row{Engine: "x", Kind: Simulate}, 1).finish()}}
+	simulated := kinds.Row{Engine: "x", Kind: Simulate}
+	r := &Report{
+		Schema: Schema, Machine: Machine{"x", "x", 1, "x"}, Missing: []Missing{{Faults, "no root"}},
+		Plan: PlanJSON{Engines: []string{"x"}, Levels: holdfast.Levels(), Kinds: []Kind{Kill}, Subjects: []string{"kv"},
+			Cuts: 1, FS: "ext4", Command: "x"},
+		Results: []Result{ok.finish(), newTally(none, 1).finish(), newTally(simulated, 1).finish()},
+	}
 	var text bytes.Buffer
 	if err := console.WriteJSON(&text, r); err != nil {
 		t.Fatal(err)
@@ -479,8 +533,8 @@ func TestSchemaIsStrict(t *testing.T) {
 			t.Errorf("%s passes", name)
 		}
 	}
-	for _, field := range []string{"engine", "level", "kind", "fs", "subject", "cuts", "acked", "survived", "lost", "torn", "out_of_order", "recovery_failures",
-		"verdict", "why", "syncs_per_ack", "recovery_ms", "loss_window_ms", "lost_commits", "control", "seed", "evidence", "replay"} {
+	for _, field := range strings.Fields("engine level kind fs subject cuts acked survived lost torn out_of_order " +
+		"recovery_failures verdict why syncs_per_ack recovery_ms loss_window_ms lost_commits control seed evidence replay") {
 		document, _ := jsonschema.UnmarshalJSON(bytes.NewReader(text.Bytes()))
 		if _, there := result(document.(map[string]any), 0)[field]; !there {
 			t.Errorf("no %s in the report", field)
@@ -494,7 +548,7 @@ func TestSchemaIsStrict(t *testing.T) {
 
 // TestHeldControlSpoilsTheReport, whatever else there is.
 func TestHeldControlSpoilsTheReport(t *testing.T) {
-	lie := func(j protocol.Judgement, fatal bool) Result {
+	mutant := func(j protocol.Judgement, fatal bool) Result {
 		c := row(Kill, holdfast.Process)
 		c.Control, c.Engine = true, notWritten
 		tally := newTally(c, 1)
@@ -505,10 +559,10 @@ func TestHeldControlSpoilsTheReport(t *testing.T) {
 		result Result
 		held   bool
 	}{
-		"lost":             {lie(protocol.Judgement{Lost: 1}, false), false},
-		"held":             {lie(protocol.Judgement{Acked: 1, Kept: 1}, false), true},
-		"wrong in another": {lie(protocol.Judgement{Wrong: 1}, false), true},
-		"does not open":    {lie(protocol.Judgement{}, true), true},
+		"lost":             {mutant(protocol.Judgement{Lost: 1}, false), false},
+		"held":             {mutant(protocol.Judgement{Acked: 1, Kept: 1}, false), true},
+		"wrong in another": {mutant(protocol.Judgement{Wrong: 1}, false), true},
+		"does not open":    {mutant(protocol.Judgement{}, true), true},
 		"not tried":        {newTally(kinds.Row{Control: true}, 1).finish(), true},
 	} {
 		r := &Report{Results: []Result{test.result}}

@@ -52,9 +52,7 @@ func TestAllocations(t *testing.T) {
 
 	s = memStore(t, raftlog.Options{})
 	store(t, s, entries(1, 100, 1)...)
-	if err := s.SetUint64([]byte("CurrentTerm"), 7); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.SetUint64([]byte("CurrentTerm"), 7))
 	var log raft.Log
 	key := []byte("CurrentTerm")
 	measure("GetLog", 1, func() error { return s.GetLog(66, &log) }) // with extensions

@@ -111,16 +111,19 @@ func (s *Store) check(logs []*raft.Log) (touched format.Span, ascending bool, er
 			return touched, false, s.fail("store", holdfast.ErrBadOption, nil, "", "entry %d of the call is nil", i)
 		}
 		if log.Index == noEnd {
-			return touched, false, s.fail("store", holdfast.ErrBadOption, nil, "", "entry %d of the call has the index %d", i, log.Index)
+			return touched, false, s.fail("store", holdfast.ErrBadOption, nil, "",
+				"entry %d of the call has the index %d", i, log.Index)
 		}
 		if size := format.LogSize(log); size > s.maxValue {
-			return touched, false, s.fail("store", holdfast.ErrTooLarge, nil, "use a smaller command", "entry %d takes %d bytes, the limit is %d", log.Index, size, s.maxValue)
+			return touched, false, s.fail("store", holdfast.ErrTooLarge, nil, "use a smaller command",
+				"entry %d takes %d bytes, the limit is %d", log.Index, size, s.maxValue)
 		}
 		if i > 0 && log.Index <= logs[i-1].Index {
 			ascending = false
 		}
 		if s.monotonic && i > 0 && log.Index != logs[i-1].Index+1 {
-			return touched, false, s.fail("store", ErrOrder, nil, "", "entry %d follows entry %d in the call", log.Index, logs[i-1].Index)
+			return touched, false, s.fail("store", ErrOrder, nil, "",
+				"entry %d follows entry %d in the call", log.Index, logs[i-1].Index)
 		}
 		touched.Lo, touched.Hi = min(touched.Lo, log.Index), max(touched.Hi, log.Index)
 	}
@@ -195,7 +198,8 @@ func (s *Store) place(e *encoder, logs []*raft.Log, n int, touched format.Span, 
 			n += at
 		}
 		if err != nil && at > 0 {
-			return s.fail("store", nil, &partly{err}, "", "only the first %d entries of %d, up to index %d, have been stored", at, len(logs), logs[at-1].Index)
+			return s.fail("store", nil, &partly{err}, "",
+				"only the first %d entries of %d, up to index %d, have been stored", at, len(logs), logs[at-1].Index)
 		}
 		if err != nil {
 			return err
@@ -207,7 +211,9 @@ func (s *Store) place(e *encoder, logs []*raft.Log, n int, touched format.Span, 
 // describe adds to b what after changes in the description and in the commit index. It is called
 // with mu held.
 func (s *Store) describe(b *holdfast.Batch, e *encoder, after bounds) {
-	if before := &s.planned; after.begin != before.begin || after.empty() != before.empty() || after.dead != before.dead || after.void != before.void {
+	before := &s.planned
+	if after.begin != before.begin || after.empty() != before.empty() || after.dead != before.dead ||
+		after.void != before.void {
 		e.value = format.AppendMeta(e.value[:0], s.metaKey, after.meta())
 		b.Set(s.metaKey, e.value)
 	}

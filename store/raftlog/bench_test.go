@@ -66,9 +66,7 @@ func BenchmarkAppend(b *testing.B) {
 				logs := batchOf(1, n)
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := s.StoreLogs(logs); err != nil {
-						b.Fatal(err)
-					}
+					try(b, s.StoreLogs(logs))
 					for _, log := range logs {
 						log.Index += uint64(n)
 					}
@@ -84,17 +82,13 @@ func BenchmarkGetLogRandom(b *testing.B) {
 	const n = 1_000_000
 	s := benchStore(b, holdfast.Process)
 	for first := uint64(1); first <= n; first += 1000 {
-		if err := s.StoreLogs(batchOf(first, 1000)); err != nil {
-			b.Fatal(err)
-		}
+		try(b, s.StoreLogs(batchOf(first, 1000)))
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	var log raft.Log
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := s.GetLog(1+r.Uint64N(n), &log); err != nil {
-			b.Fatal(err)
-		}
+		try(b, s.GetLog(1+r.Uint64N(n), &log))
 	}
 }
 
@@ -110,16 +104,12 @@ func BenchmarkStable(b *testing.B) {
 		b.Run(level.String()+"/set", func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if err := s.Set(keys[i%11], value); err != nil {
-					b.Fatal(err)
-				}
+				try(b, s.Set(keys[i%11], value))
 			}
 		})
 		b.Run(level.String()+"/get", func(b *testing.B) {
 			for _, key := range keys {
-				if err := s.Set(key, value); err != nil {
-					b.Fatal(err)
-				}
+				try(b, s.Set(key, value))
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
@@ -133,15 +123,11 @@ func BenchmarkStable(b *testing.B) {
 
 func benchStore(b *testing.B, level holdfast.Level) *raftlog.Store {
 	eng, err := logtree.Open(b.TempDir(), holdfast.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	s := openStore(b, eng, raftlog.Options{Level: level})
 	b.Cleanup(func() {
 		closeStore(b, s)
-		if err := eng.Close(); err != nil {
-			b.Fatal(err)
-		}
+		try(b, eng.Close())
 	})
 	return s
 }

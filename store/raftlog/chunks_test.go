@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/hashicorp/raft"
 	"pgregory.net/rapid"
@@ -55,7 +55,7 @@ func TestOthersComeBetweenChunks(t *testing.T) {
 	}
 	for name, other := range others {
 		t.Run(name, func(t *testing.T) {
-			fakeEngines(t, func(t *testing.T, st *fakeEngine) {
+			bubbles(t, func(t *testing.T, st *fakeEngine) {
 				st.Native = false
 				s := openStore(t, st, inMemory)
 				fill(t, s, n+100)
@@ -68,11 +68,8 @@ func TestOthersComeBetweenChunks(t *testing.T) {
 				st.AwaitApplied(before + 1)
 				st.Release(1) // it has its effect
 				st.AwaitApplied(before + 2)
-				call := make(chan error, 1)
-				begun := make(chan struct{})
-				go func() { close(begun); call <- other(s) }()
-				<-begun
-				time.Sleep(50 * time.Millisecond) // until it waits: it may wait for its turn, which nothing shows
+				call := async(func() error { return other(s) })
+				synctest.Wait() // for its turn
 				released := 0
 				for done := false; !done; {
 					select {
@@ -91,12 +88,12 @@ func TestOthersComeBetweenChunks(t *testing.T) {
 								released++
 							}
 						})
-						time.Sleep(500 * time.Microsecond)
+						synctest.Wait()
 					}
 				}
 				left := 0
 				lo, hi := []byte("r\x00l"), []byte("r\x00m")
-				// which returns when all of it is gone, whoever of the two removes it
+				// which returns when all of it is gone, whichever of the two removes it
 				if left = storetest.Keys(st, holdfast.Range{Lo: lo, Hi: hi}); left < 5*chunks.Keys && name != "more of the same" {
 					t.Fatalf("%d keys were left when the call had come through, after %d receipts", left, released)
 				}
@@ -116,6 +113,13 @@ func TestOthersComeBetweenChunks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// bubbles is fakeEngines, with each engine in a bubble of its own.
+func bubbles(t *testing.T, f func(t *testing.T, st *fakeEngine)) {
+	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
+		synctest.Test(t, func(t *testing.T) { f(t, st) })
+	})
 }
 
 // TestCloseBetweenChunks: Close does not wait for the rest of a long deletion, which is over for readers; the next
@@ -284,7 +288,7 @@ func TestChunksBesideEverything(t *testing.T) {
 			b.Native = false
 			s := openStore(t, b, inMemory)
 			s.SmallChunks(3)
-			// Whoever deletes says so before, under mu, and leaves at least 20 entries. The terms only grow, from one
+			// A deletion is announced before it begins, under mu, and leaves at least 20 entries. The terms only grow, from one
 			// deletion of the end to the next.
 			var mu sync.Mutex
 			var first, last, term, reads atomic.Uint64
@@ -423,13 +427,9 @@ func TestDeleteDamaged(t *testing.T) {
 				t.Fatalf("%d is damaged: DeleteRange(%d, %d): %v", damaged, span[0], span[1], err)
 			}
 			first, err := s.FirstIndex()
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			last, err := s.LastIndex()
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			closeStore(t, s)
 			s = openStore(t, eng, inMemory)
 			wantBounds(t, s, first, last)

@@ -1,6 +1,7 @@
 package raftlog_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -66,16 +67,17 @@ func (s *script) next() operation {
 		default:
 			s.last = lo - 1
 		}
-		return operation{fmt.Sprintf("delete %d to %d", lo, hi), func(st *raftlog.Store) error { return st.DeleteRange(lo, hi) }, func(m *model) { _ = m.remove(lo, hi) }}
+		return operation{fmt.Sprintf("delete %d to %d", lo, hi),
+			func(st *raftlog.Store) error { return st.DeleteRange(lo, hi) },
+			func(m *model) { _ = m.remove(lo, hi) }}
 	}
 	what := r.IntN(100)
 	long := last-first > 40
 	switch {
 	case what < 15:
-		return operation{fmt.Sprintf("set the term to %d", n), func(st *raftlog.Store) error { return st.SetUint64([]byte("CurrentTerm"), n) },
-			func(m *model) {
-				m.stable["CurrentTerm"] = string([]byte{byte(n >> 56), byte(n >> 48), byte(n >> 40), byte(n >> 32), byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
-			}}
+		return operation{fmt.Sprintf("set the term to %d", n),
+			func(st *raftlog.Store) error { return st.SetUint64([]byte("CurrentTerm"), n) },
+			func(m *model) { m.stable["CurrentTerm"] = string(binary.BigEndian.AppendUint64(nil, n)) }}
 	case what < 25 && long:
 		return cut(last-r.Uint64N(10), last+r.Uint64N(2)) // a conflict
 	case what < 33 && long:
@@ -137,13 +139,14 @@ func (s *script) resume(m *model, acked uint64, st *raftlog.Store) error {
 	names = append(names, s.follow(m, acked+1)...)
 	m.staged = nil
 	if with := m.differs(st); with != nil {
-		return fmt.Errorf("after operation %d of seed %d the store is neither as then (%v) nor as after the next one (%v); the last ones are %q",
+		return fmt.Errorf("after operation %d of seed %d the store is neither as then (%v) nor as after the next one (%v); "+
+			"the last ones are %q",
 			acked, s.seed, without, with, names[max(0, len(names)-5):])
 	}
 	return nil
 }
 
-// child runs a script and votes beside it, reads what it has written, and tells its parent what was
+// child runs a script and votes at the same time, reads what it has written, and tells its parent what was
 // acknowledged, one line each:
 //
 //	o NUMBER   the operation
@@ -227,9 +230,7 @@ func checkKilled(t *testing.T, tg *target, sc script, m *model, acked, voted uin
 	defer tg.Close(t)
 	s := openStore(t, tg.Engine, raftlog.Options{Level: tg.Level})
 	defer closeStore(t, s)
-	if err := sc.resume(m, acked, s); err != nil {
-		t.Fatal(err)
-	}
+	try(t, sc.resume(m, acked, s))
 	voter := openStore(t, tg.Engine, raftlog.Options{Level: tg.Level, Name: "voter"})
 	defer closeStore(t, voter)
 	vote, err := voter.GetUint64([]byte("LastVoteTerm"))
@@ -260,9 +261,7 @@ func crashImage(t *testing.T, seed uint64, level holdfast.Level) {
 	fs := vfs.NewMem()
 	open := func() holdfast.Engine {
 		eng, err := logtree.OpenMem(fs, "db", holdfast.Options{SyncEvery: -1, MemoryBytes: 4 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return eng
 	}
 	m, sc, o := newModel(), script{seed: seed}, raftlog.Options{Level: level}
@@ -287,8 +286,6 @@ func crashImage(t *testing.T, seed uint64, level holdfast.Level) {
 			t.Fatalf("%s: %v", level, err)
 		}
 		closeStore(t, s)
-		if err := eng.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, eng.Close())
 	}
 }

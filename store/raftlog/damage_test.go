@@ -19,9 +19,7 @@ func rewrite(t testing.TB, eng holdfast.Engine, key, value []byte) {
 	t.Helper()
 	var b holdfast.Batch
 	b.Set(key, value)
-	if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(eng, &b, holdfast.Memory))
 }
 
 // Whatever happens to the bytes of a value, what is read is what was written or ErrCorrupt that
@@ -92,9 +90,7 @@ func TestDamagedValues(t *testing.T) {
 
 	// A good entry under a wrong index, or of another store, is not what was asked for.
 	other, err := eng.Get(nil, []byte("r\x00l\x00\x00\x00\x00\x00\x00\x00\x05"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	rewrite(t, eng, entryKey, other)
 	named := openStore(t, eng, raftlog.Options{Name: "n", Level: holdfast.Memory})
 	store(t, named, entry(6, 300))
@@ -103,9 +99,7 @@ func TestDamagedValues(t *testing.T) {
 	wantError(t, s.GetLog(6, new(raft.Log)), holdfast.ErrCorrupt)
 	wantEntry(t, s, entry(5, 300))
 	alien, err := eng.Get(nil, []byte("r\x01nl\x00\x00\x00\x00\x00\x00\x00\x06"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	rewrite(t, eng, entryKey, alien)
 	wantError(t, s.GetLog(6, new(raft.Log)), holdfast.ErrCorrupt)
 	// It can be written anew.
@@ -119,9 +113,7 @@ func TestDamagedFile(t *testing.T) {
 	dir := t.TempDir()
 	open := func() holdfast.Engine {
 		eng, err := bbolt.Open(dir, holdfast.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return eng
 	}
 	eng := open()
@@ -129,28 +121,19 @@ func TestDamagedFile(t *testing.T) {
 	needle := []byte("the needle in the haystack")
 	store(t, s, entry(1, 1), &raft.Log{Index: 2, Term: 1, Data: needle}, entry(3, 1))
 	closeStore(t, s)
-	if err := eng.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, eng.Close())
 	found := 0
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, name := range files {
 		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if n := bytes.Count(b, needle); n > 0 {
 			found += n
 			info, err := os.Stat(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(name, bytes.ReplaceAll(b, needle, []byte("the noodle in the haystack")), info.Mode()); err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
+			b = bytes.ReplaceAll(b, needle, []byte("the noodle in the haystack"))
+			try(t, os.WriteFile(name, b, info.Mode()))
 		}
 	}
 	if found == 0 {
@@ -166,7 +149,5 @@ func TestDamagedFile(t *testing.T) {
 	wantEntry(t, s, entry(1, 1))
 	wantEntry(t, s, entry(3, 1))
 	closeStore(t, s)
-	if err := eng.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, eng.Close())
 }

@@ -15,9 +15,7 @@ const deletedEntries = 200_000
 func fillBench(b *testing.B, s *raftlog.Store, from uint64) {
 	b.Helper()
 	for at := from; at <= deletedEntries; at += 1000 {
-		if err := s.StoreLogs(batchOf(at, 1000)); err != nil {
-			b.Fatal(err)
-		}
+		try(b, s.StoreLogs(batchOf(at, 1000)))
 	}
 }
 
@@ -66,14 +64,12 @@ func BenchmarkStoreWhileWiping(b *testing.B) {
 					store(b, s, batchOf(at, 1)...)
 					b.StopTimer()
 					longest = max(longest, time.Since(began))
-					for next := at + 1; len(wiped) == 0; next++ { // and on, beside the removal
+					for next := at + 1; len(wiped) == 0; next++ { // and on, during the removal
 						began := time.Now()
 						store(b, s, batchOf(next, 1)...)
 						longest = max(longest, time.Since(began))
 					}
-					if err := <-wiped; err != nil {
-						b.Fatal(err)
-					}
+					try(b, <-wiped)
 					remove(b, s, 0, 8*deletedEntries)
 					b.StartTimer()
 				}

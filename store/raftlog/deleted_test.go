@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
-// Open looks for the last entry, and a deletion for the entry beside it, without walking over what was deleted behind
+// Open looks for the last entry, and a deletion for its neighbour, without walking over what was deleted behind
 // it, or before it: after the end of the log is gone, while it grows again, and when a log that was emptied goes on
 // in the middle of what it was.
 func TestTheDeletedIsLeftBehind(t *testing.T) {

@@ -193,7 +193,8 @@ func (s *Store) remove(e *encoder, lo, hi uint64) (deletion, error) {
 		gone := format.Span{Lo: max(lo, p.begin), Hi: min(hi, p.last())}
 		prefix, suffix := gone.Lo == p.begin, gone.Hi == p.last()
 		if s.monotonic && !prefix && !suffix {
-			return deletion{}, s.fail("delete", ErrOrder, nil, "", "entries %d to %d have others on both sides, the log goes from %d to %d", gone.Lo, gone.Hi, p.begin, p.last())
+			return deletion{}, s.fail("delete", ErrOrder, nil, "",
+				"entries %d to %d have others on both sides, the log goes from %d to %d", gone.Lo, gone.Hi, p.begin, p.last())
 		}
 		// The engine is asked for the neighbour and for the keys to delete, and must show only
 		// durable entries.
@@ -252,7 +253,8 @@ func (s *Store) erase(b *holdfast.Batch, p bounds, gone format.Span) (*spans, er
 func (s *Store) neighbour(lo, hi uint64, last bool, holes []format.Span) (uint64, error) {
 	index, found, err := s.live(lo, hi, last, holes)
 	if err == nil && !found {
-		err = s.fail("delete", holdfast.ErrCorrupt, nil, damaged, "there are no entries from %d to %d, one of which is an end of the log", lo, hi)
+		err = s.fail("delete", holdfast.ErrCorrupt, nil, damaged,
+			"there are no entries from %d to %d, one of which is an end of the log", lo, hi)
 	}
 	return index, err
 }

@@ -17,23 +17,15 @@ import (
 func TestExamine(t *testing.T) {
 	eng := mem.New()
 	s, err := raftlog.Open(eng, raftlog.Options{Name: "node", Level: holdfast.Memory})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for i := uint64(1); i <= 20; i++ {
 		if err := s.StoreLog(&raft.Log{Index: i, Term: 1, Data: []byte("data")}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.SetUint64([]byte("CurrentTerm"), 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.DeleteRange(1, 3); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.SetUint64([]byte("CurrentTerm"), 1))
+	try(t, s.DeleteRange(1, 3))
+	try(t, s.Close())
 	examined := func(want raftlog.Report) {
 		t.Helper()
 		got, err := raftlog.Examine(eng)
@@ -49,18 +41,16 @@ func TestExamine(t *testing.T) {
 	b.Set(keys.Log(nil, 6), []byte("damaged"))
 	b.Set(keys.Stable(nil, []byte("CurrentTerm")), []byte("damaged"))
 	dead := format.Span{Lo: 14, Hi: 16}
-	b.Set(keys.Meta(), format.AppendMeta(nil, keys.Meta(), format.Meta{Entries: true, First: 4, Dead: []format.Span{dead}}))
-	if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
-		t.Fatal(err)
-	}
-	want := raftlog.Report{Name: "node", First: 5, Last: 20, Entries: 10, Stable: 1, Gaps: []raftlog.Missing{{4, 4}, {9, 11}, {14, 16}},
+	meta := format.Meta{Entries: true, First: 4, Dead: []format.Span{dead}}
+	b.Set(keys.Meta(), format.AppendMeta(nil, keys.Meta(), meta))
+	try(t, holdfast.Commit(eng, &b, holdfast.Memory))
+	want := raftlog.Report{Name: "node", First: 5, Last: 20, Entries: 10, Stable: 1,
+		Gaps:    []raftlog.Missing{{4, 4}, {9, 11}, {14, 16}},
 		Damaged: []string{`entry 6 of raft store "node"`, `stable value "CurrentTerm" of raft store "node"`}}
 	examined(want)
 	b.Reset()
 	b.Delete(keys.Meta())
-	if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(eng, &b, holdfast.Memory))
 	want.Undescribed, want.Entries, want.Gaps = true, 13, want.Gaps[1:2]
 	examined(want)
 }

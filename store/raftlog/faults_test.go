@@ -62,7 +62,7 @@ func TestAppendIsShownWhenDurable(t *testing.T) {
 	})
 }
 
-// Whoever asks for an entry that is being overwritten waits until that is settled; other entries are
+// A read of an entry that is being overwritten waits until that is settled; other entries are
 // read meanwhile, and appended.
 func TestOverwriteIsShownWhenDurable(t *testing.T) {
 	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
@@ -205,7 +205,7 @@ func TestDeletionOfWhatIsUnderWay(t *testing.T) {
 }
 
 // A stable value is shown when it is durable. What it replaces is shown until then, or, if it is not
-// in memory, whoever asks waits.
+// in memory, readers wait.
 func TestStableIsShownWhenDurable(t *testing.T) {
 	fakeEngines(t, func(t *testing.T, st *fakeEngine) {
 		s := openStore(t, st, inMemory)
@@ -227,7 +227,8 @@ func TestStableIsShownWhenDurable(t *testing.T) {
 		for _, key := range []string{"cold", "new", "large"} {
 			gets = append(gets, async(func() error {
 				v, err := s.Get([]byte(key))
-				old := key == "new" && err == raftlog.ErrKeyNotFound || key == "cold" && string(v) == "before" || key == "large" && len(v) == 100_000
+				old := key == "new" && err == raftlog.ErrKeyNotFound || key == "cold" && string(v) == "before" ||
+					key == "large" && len(v) == 100_000
 				if string(v) != "for b" && !(st.Late && old) {
 					return fmt.Errorf("%s: %q, %v", key, v, err)
 				}
@@ -265,7 +266,7 @@ func TestStableOrder(t *testing.T) {
 }
 
 // After a failed Wait nothing of it, or of what comes later, is shown or acknowledged; what was
-// durable can still be read, but what was being replaced, of which nobody knows what is there; all
+// durable can still be read, but what was being replaced, of which it is not known what is there; all
 // later writes are told the cause.
 func TestFailedWait(t *testing.T) {
 	cause := errors.New("input/output error")
@@ -303,7 +304,8 @@ func TestFailedWait(t *testing.T) {
 				wantNone(t, s, 6, 7)
 				wantStable(t, s, "k", "before")
 				for _, err := range []error{
-					s.StoreLog(entry(6, 3)), s.StoreLog(entry(1, 3)), s.DeleteRange(1, 1), s.Set([]byte("k"), nil), s.SetUint64([]byte("u"), 1),
+					s.StoreLog(entry(6, 3)), s.StoreLog(entry(1, 3)), s.DeleteRange(1, 1), s.Set([]byte("k"), nil),
+					s.SetUint64([]byte("u"), 1),
 				} {
 					wantError(t, err, cause)
 					wantError(t, err, holdfast.ErrPoisoned)
@@ -332,7 +334,8 @@ func TestRefusedApply(t *testing.T) {
 	st.Locked(func() { st.Refuse = full })
 	stageCommit(t, s, 4)
 	for _, err := range []error{
-		s.StoreLog(entry(6, 1)), s.StoreLog(entry(2, 2)), s.DeleteRange(0, 2), s.DeleteRange(4, 9), s.DeleteRange(0, 9), s.Set([]byte("k"), []byte("x")), s.Set([]byte("l"), nil),
+		s.StoreLog(entry(6, 1)), s.StoreLog(entry(2, 2)), s.DeleteRange(0, 2), s.DeleteRange(4, 9), s.DeleteRange(0, 9),
+		s.Set([]byte("k"), []byte("x")), s.Set([]byte("l"), nil),
 	} {
 		wantError(t, err, full)
 		wantLog(t, s, entries(1, 5, 1)...)
@@ -488,7 +491,8 @@ func wantSome(t testing.TB, s *raftlog.Store, logs []*raft.Log) {
 	if len(logs) > 0 {
 		wantBounds(t, s, first, last)
 	}
-	look := []uint64{10, 11, 5_000, 5_001, 15_000, 15_001, 19_000, 19_990, 19_991, 20_000, 20_001, first, last, first - 1, last + 1}
+	look := []uint64{10, 11, 5_000, 5_001, 15_000, 15_001, 19_000, 19_990, 19_991, 20_000, 20_001,
+		first, last, first - 1, last + 1}
 	for index := uint64(0); index < 20_001; index += 97 {
 		look = append(look, index)
 	}
@@ -554,7 +558,8 @@ func TestBadStores(t *testing.T) {
 		{"another first entry", true, key(at(0)), "x", nil, ""},
 		{"a short key", true, key("l\xff"), "x", holdfast.ErrCorrupt, "among the entries"},
 		{"a long key", true, key(at(5) + "x"), "x", holdfast.ErrCorrupt, "among the entries"},
-		{"the last index of all", true, key("l\xff\xff\xff\xff\xff\xff\xff\xff"), "x", holdfast.ErrCorrupt, "18446744073709551615"},
+		{"the last index of all", true, key("l\xff\xff\xff\xff\xff\xff\xff\xff"), "x", holdfast.ErrCorrupt,
+			"18446744073709551615"},
 		{"a bad commit index", true, key("c"), "12345678", holdfast.ErrCorrupt, "commit index"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -568,15 +573,11 @@ func TestBadStores(t *testing.T) {
 			if b.Set(c.key, []byte(c.value)); c.value == "" {
 				b.Delete(c.key)
 			}
-			if err := holdfast.Commit(eng, &b, holdfast.Memory); err != nil {
-				t.Fatal(err)
-			}
+			try(t, holdfast.Commit(eng, &b, holdfast.Memory))
 			for range 2 { // what is refused once is refused again
 				s, err := raftlog.Open(eng, inMemory)
 				if c.want == nil {
-					if err != nil {
-						t.Fatal(err)
-					}
+					try(t, err)
 					wantLog(t, s, entry(1, 1)) // it does not belong to the log
 					closeStore(t, s)
 					continue

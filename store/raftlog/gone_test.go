@@ -12,8 +12,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
-// testEngineGone is of an engine that is closed before the store, while everything is under way: nobody waits for ever, those
-// who wait for an edit of another among them, and what comes later is ErrClosed.
+// testEngineGone closes an engine before the store, while everything is under way: no call waits for ever, not even for
+// the edit of another one, and later ones return ErrClosed.
 func testEngineGone(t *testing.T, tg *target, o raftlog.Options) {
 	own := storetest.NewTarget(t, tg.Entry, tg.Level)
 	s := openStore(t, own.Engine, o)

@@ -36,9 +36,7 @@ var (
 func openStore(t testing.TB, eng holdfast.Engine, o raftlog.Options) *raftlog.Store {
 	t.Helper()
 	s, err := raftlog.Open(eng, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return s
 }
 
@@ -60,7 +58,8 @@ func memStore(t testing.TB, o raftlog.Options) *raftlog.Store {
 
 // entry is the entry at index in term: all of it follows from them.
 func entry(index, term uint64) *raft.Log {
-	log := &raft.Log{Index: index, Term: term, Type: raft.LogType(index % 6), Data: fmt.Appendf(nil, "data of %d in %d", index, term)}
+	log := &raft.Log{Index: index, Term: term, Type: raft.LogType(index % 6),
+		Data: fmt.Appendf(nil, "data of %d in %d", index, term)}
 	if index%3 == 0 {
 		log.Extensions = fmt.Appendf(nil, "extensions of %d", index)
 	}
@@ -81,19 +80,15 @@ func entries(lo, hi, term uint64) []*raft.Log {
 
 func store(t testing.TB, s *raftlog.Store, logs ...*raft.Log) {
 	t.Helper()
-	if err := s.StoreLogs(logs); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.StoreLogs(logs))
 }
 
 func remove(t testing.TB, s *raftlog.Store, min, max uint64) {
 	t.Helper()
-	if err := s.DeleteRange(min, max); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.DeleteRange(min, max))
 }
 
-// same tells in what two entries differ.
+// same returns an error that names in what two entries differ.
 func same(got, want *raft.Log) error {
 	g, w := *got, *want
 	g.AppendedAt, w.AppendedAt = time.Time{}, time.Time{}
@@ -106,13 +101,9 @@ func same(got, want *raft.Log) error {
 func wantBounds(t testing.TB, s *raftlog.Store, first, last uint64) {
 	t.Helper()
 	f, err := s.FirstIndex()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	l, err := s.LastIndex()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if f != first || l != last {
 		t.Fatalf("the log goes from %d to %d, want %d to %d", f, l, first, last)
 	}
@@ -124,9 +115,7 @@ func wantEntry(t testing.TB, s *raftlog.Store, want *raft.Log) {
 	if err := s.GetLog(want.Index, &got); err != nil {
 		t.Fatalf("entry %d: %v", want.Index, err)
 	}
-	if err := same(&got, want); err != nil {
-		t.Fatal(err)
-	}
+	try(t, same(&got, want))
 }
 
 func wantNone(t testing.TB, s *raftlog.Store, indexes ...uint64) {
@@ -179,14 +168,18 @@ func wantCommit(t testing.TB, s *raftlog.Store, want uint64) {
 
 func set(t testing.TB, s *raftlog.Store, key, value string) {
 	t.Helper()
-	if err := s.Set([]byte(key), []byte(value)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Set([]byte(key), []byte(value)))
 }
 
 func stageCommit(t testing.TB, s *raftlog.Store, index uint64) {
 	t.Helper()
-	if err := s.StageCommitIndex(index); err != nil {
+	try(t, s.StageCommitIndex(index))
+}
+
+// try ends the test with err, unless it is nil.
+func try(t testing.TB, err error) {
+	if err != nil {
+		t.Helper()
 		t.Fatal(err)
 	}
 }

@@ -17,12 +17,8 @@ func TestForeignKeys(t *testing.T) {
 	long := strings.Repeat("n", raftlog.MaxNameSize)
 	for _, name := range []string{"", "b", long} {
 		s, err := raftlog.Open(e, raftlog.Options{Name: name, Level: holdfast.Memory})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
+		try(t, s.Close())
 	}
 	var b holdfast.Batch
 	for _, key := range []string{
@@ -31,15 +27,14 @@ func TestForeignKeys(t *testing.T) {
 	} {
 		b.Set([]byte(key), []byte("other"))
 	}
-	if err := holdfast.Commit(e, &b, holdfast.Memory); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, holdfast.Memory))
 	names, err := raftlog.Stores(e)
 	if want := []string{"", "b", long}; err != nil || !slices.Equal(names, want) {
 		t.Errorf("%q, want %q; %v", names, want, err)
 	}
 	_, err = raftlog.Inspect(e, "zz", false)
-	if !errors.Is(err, holdfast.ErrNotFound) || !strings.Contains(err.Error(), `"zz" is not there; the engine has the stores ["" "b" "nnn`) {
+	if !errors.Is(err, holdfast.ErrNotFound) ||
+		!strings.Contains(err.Error(), `"zz" is not there; the engine has the stores ["" "b" "nnn`) {
 		t.Error(err)
 	}
 }
@@ -49,19 +44,14 @@ func TestUnfinishedImport(t *testing.T) {
 	e := mem.New()
 	o := raftlog.Options{Name: "b", Level: holdfast.Memory}
 	s, err := raftlog.Open(e, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, s.Close())
 	var b holdfast.Batch
 	b.Set([]byte("r\x01bi"), nil)
-	if err := holdfast.Commit(e, &b, holdfast.Memory); err != nil {
-		t.Fatal(err)
-	}
+	try(t, holdfast.Commit(e, &b, holdfast.Memory))
 	for range 2 { // refused once, refused again
-		if _, err := raftlog.Open(e, o); !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "an import into it was not finished") {
+		if _, err := raftlog.Open(e, o); !errors.Is(err, holdfast.ErrCorrupt) ||
+			!strings.Contains(err.Error(), "an import into it was not finished") {
 			t.Error(err)
 		}
 	}

@@ -85,7 +85,7 @@ func (m *model) remove(lo, hi uint64) error {
 	return nil
 }
 
-// differs tells in what a store is not the model.
+// differs returns an error that names in what a store is not the model.
 func (m *model) differs(s *raftlog.Store) error {
 	first, last := m.bounds()
 	if got, err := s.FirstIndex(); err != nil || got != first {
@@ -165,7 +165,7 @@ func (m *model) drawLogs(rt *rapid.T) []*raft.Log {
 	return logs
 }
 
-// work is a store that is driven beside its model.
+// work is a store that is driven together with its model.
 type work struct {
 	*model
 	s *raftlog.Store

@@ -88,7 +88,8 @@ var (
 
 // fail builds an error of the operation op on s.
 func (s *Store) fail(op string, class error, cause error, remedy, format string, args ...any) error {
-	return &holdfast.Error{Op: "raftlog " + op, Engine: s.caps.Engine, Class: class, Cause: cause, Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
+	return &holdfast.Error{Op: "raftlog " + op, Engine: s.caps.Engine, Class: class, Cause: cause, Remedy: remedy,
+		Detail: fmt.Sprintf(format, args...)}
 }
 
 // damaged is the remedy for a value that does not read back as written.

@@ -104,10 +104,12 @@ func (c *stable) end(k, value []byte, seq uint64, done bool) {
 // means that the outcome is unknown until the engine is opened again.
 func (s *Store) Set(k, v []byte) error {
 	if size := int64(len(v)) + format.StableOverhead; size > s.maxValue {
-		return s.fail("set", holdfast.ErrTooLarge, nil, "", "the value of key %.40q takes %d bytes, the limit is %d", k, size, s.maxValue)
+		return s.fail("set", holdfast.ErrTooLarge, nil, "",
+			"the value of key %.40q takes %d bytes, the limit is %d", k, size, s.maxValue)
 	}
 	if size := int64(len(s.keys.Prefix) + 1 + len(k)); size > s.caps.MaxKeySize {
-		return s.fail("set", holdfast.ErrBadKey, nil, "use a shorter one", "the key %.40q... takes %d bytes, the limit is %d", k, size, s.caps.MaxKeySize)
+		return s.fail("set", holdfast.ErrBadKey, nil, "use a shorter one",
+			"the key %.40q... takes %d bytes, the limit is %d", k, size, s.caps.MaxKeySize)
 	}
 	e := s.encoders.Get().(*encoder)
 	defer s.free(e)
@@ -165,7 +167,8 @@ func (s *Store) GetUint64(k []byte) (uint64, error) {
 		return 0, err
 	}
 	if len(v) != 8 {
-		return 0, s.fail("get", holdfast.ErrBadOption, nil, "use Get", "the value of key %.40q has %d bytes and is no number", k, len(v))
+		return 0, s.fail("get", holdfast.ErrBadOption, nil, "use Get",
+			"the value of key %.40q has %d bytes and is no number", k, len(v))
 	}
 	return binary.BigEndian.Uint64(v), nil
 }
@@ -198,7 +201,8 @@ func (s *Store) value(k []byte) ([]byte, error) {
 	if err == nil {
 		var ok bool
 		if v, ok = format.DecodeStable(key, stored); !ok {
-			return nil, s.fail("get", holdfast.ErrCorrupt, nil, damaged, "the value of key %.40q does not read back as it was written", k)
+			return nil, s.fail("get", holdfast.ErrCorrupt, nil, damaged,
+				"the value of key %.40q does not read back as it was written", k)
 		}
 	}
 	// A value read while k is being written may be the old one, and the write may have ended by the

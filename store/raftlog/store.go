@@ -63,7 +63,8 @@ type Store struct {
 	staged atomic.Uint64 // commit index to be stored + 1, 0 for none
 
 	stable stable
-	life   lifecycle.Life // entered by calls that use the engine without mu; shut under mu. A failed write is no reason not to read
+	// life is entered by calls that use the engine without mu, and shut under mu. After a failed write reads go on.
+	life lifecycle.Life
 }
 
 // bounds is the state of the log without its entries.
@@ -123,7 +124,8 @@ const reserve = 1 << 10
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.NewPrefix(o.Name)
 	lease, err := registry.Claim(eng, registry.Request{
-		Kind: "raftlog", Thing: "store", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name),
+		Kind: "raftlog", Thing: "store", Name: o.Name, MaxName: MaxNameSize, Level: o.Level,
+		Prefix: string(keys.Prefix), KeySize: keyspace.Overhead + len(o.Name),
 	})
 	if err != nil {
 		return nil, err
@@ -134,11 +136,13 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 		}
 	}()
 	s := &Store{
-		eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, monotonic: o.Monotonic, keys: keys, metaKey: keys.Meta(), commitKey: keys.Commit(),
+		eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, monotonic: o.Monotonic,
+		keys: keys, metaKey: keys.Meta(), commitKey: keys.Commit(),
 		editing: make(turns, 1), chunkKeys: chunks.Keys,
 	}
 	if s.level < holdfast.Power && o.Logger != nil {
-		o.Logger.Warn("raftlog: unsafe for votes: this level does not survive power loss", slog.String("level", s.level.String()), slog.String("store", o.Name))
+		o.Logger.Warn("raftlog: unsafe for votes: this level does not survive power loss",
+			slog.String("level", s.level.String()), slog.String("store", o.Name))
 	}
 	s.encoders.New = func() any { return &encoder{key: s.keys.Log(nil, 0)} }
 	s.getters.New = func() any { return &getter{key: s.keys.Log(nil, 0)} }
@@ -209,7 +213,8 @@ func (s *Store) load() error {
 func (s *Store) findLast(m format.Meta, holes []format.Span) (uint64, error) {
 	first, found, err := s.edge(m.First, noEnd, false)
 	if err == nil && (!found || first != m.First) {
-		err = s.fail("open", holdfast.ErrCorrupt, nil, damaged, "the log begins at index %d, but there is no such entry", m.First)
+		err = s.fail("open", holdfast.ErrCorrupt, nil, damaged,
+			"the log begins at index %d, but there is no such entry", m.First)
 	}
 	if err != nil {
 		return 0, err

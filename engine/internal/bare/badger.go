@@ -23,7 +23,7 @@ func openBadger(s *Source, copied string, _ Options) error {
 	if err := log.err(); err != nil { // it leaves out a damaged table, says so, and opens
 		return s.closing(s.damaged(err))
 	}
-	s.walk = func(s *Source, each func(key, value []byte) error) error {
+	s.walk = func(each func(key, value []byte) error) error {
 		return db.View(func(tx *badger.Txn) error { return s.badger(tx, log, each) })
 	}
 	return nil

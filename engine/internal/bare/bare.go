@@ -7,7 +7,6 @@
 package bare
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/datadir"
@@ -39,24 +37,25 @@ type Source struct {
 	Kind  string   // the library
 	Notes []string // what is in it and has no place in a map of keys; complete after the first Walk
 	path  string
-	walk  func(s *Source, each func(key, value []byte) error) error
+	walk  func(each func(key, value []byte) error) error
 	close func() error
 }
 
 // kind is one library.
 type kind struct {
-	name string
-	is   func(path string, dir bool) bool
-	lock string // what is locked while it is in use, below the path
-	also []string
-	open func(s *Source, copied string, o Options) error
+	name   string
+	isFile bool // otherwise a directory
+	is     func(path string) bool
+	lock   string   // what is locked while it is in use, below the path
+	also   []string // what other files' names end in, after the path
+	open   func(s *Source, copied string, o Options) error
 }
 
 var kinds = []kind{
-	{name: "bbolt", is: isBolt, open: openBolt},
+	{name: "bbolt", isFile: true, is: isBolt, open: openBolt},
 	{name: "badger", is: isBadger, open: openBadger},
 	{name: "pebble", is: isPebble, lock: "LOCK", open: openPebble},
-	{name: "sqlite", is: isSQLite, also: []string{"-wal", "-journal"}, open: openSQLite},
+	{name: "sqlite", isFile: true, is: isSQLite, also: []string{"-wal", "-journal"}, open: openSQLite},
 }
 
 func fail(path string, class error, detail, remedy string, cause error) error {
@@ -78,7 +77,7 @@ func Open(ctx context.Context, path, scratch string, o Options) (_ *Source, err 
 	if o.Separator == 0 {
 		o.Separator = '/'
 	}
-	if o.Only != "" && (k.name == "badger" || k.name == "pebble") {
+	if o.Only != "" && !k.isFile {
 		return nil, fail(path, holdfast.ErrBadOption, k.name+" has neither buckets nor tables", "leave --only out", nil)
 	}
 	copied, err := k.copy(ctx, path, scratch)
@@ -98,7 +97,7 @@ func inUse(path, detail string) error {
 func (s *Source) Walk(each func(key, value []byte) error) (err error) {
 	s.Notes = nil
 	defer s.recovered(&err)
-	return s.walk(s, each)
+	return s.walk(each)
 }
 
 // recovered turns a panic into an error: libraries panic on some damage. A damaged offset in a mapped file is a memory
@@ -142,7 +141,7 @@ func detect(path string) (kind, error) {
 		return kind{}, fail(path, nil, "", "", err)
 	}
 	for _, k := range kinds {
-		if k.is(path, st.IsDir()) {
+		if k.isFile != st.IsDir() && k.is(path) {
 			return k, nil
 		}
 	}
@@ -163,24 +162,17 @@ func head(path string, n int) []byte {
 	return b[:read]
 }
 
-func isBolt(path string, dir bool) bool {
+func isBolt(path string) bool {
 	b := head(path, 20)
-	return !dir && len(b) == 20 && binary.NativeEndian.Uint32(b[16:]) == 0xED0CDAED
+	return len(b) == 20 && binary.NativeEndian.Uint32(b[16:]) == 0xED0CDAED
 }
 
-func isSQLite(path string, dir bool) bool {
-	return !dir && bytes.Equal(head(path, 16), []byte("SQLite format 3\x00"))
-}
+func isSQLite(path string) bool { return string(head(path, 16)) == "SQLite format 3\x00" }
 
-func isBadger(path string, dir bool) bool {
-	return dir && bytes.Equal(head(filepath.Join(path, "MANIFEST"), 4), []byte("Bdgr"))
-}
+func isBadger(path string) bool { return string(head(filepath.Join(path, "MANIFEST"), 4)) == "Bdgr" }
 
-func isPebble(path string, dir bool) bool {
-	if !dir {
-		return false
-	}
-	entries, err := os.ReadDir(path)
+func isPebble(path string) bool {
+	entries, err := os.ReadDir(path) // a path can have characters that mean something to filepath.Glob
 	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		return strings.HasPrefix(e.Name(), "marker.manifest.")
 	})
@@ -200,12 +192,12 @@ func (k kind) copy(ctx context.Context, path, scratch string) (string, error) {
 		return "", inUse(path, "")
 	}
 	defer release()
-	before, err := states(path, k.also)
+	before, err := state(path, k.also)
 	if err != nil {
 		return "", fail(path, nil, "", "", err)
 	}
 	copied := scratch
-	if !before[0].dir {
+	if k.isFile {
 		copied = filepath.Join(scratch, "store")
 		if err := os.Mkdir(scratch, 0o700); err != nil {
 			return "", fail(scratch, nil, "", "", err)
@@ -224,41 +216,23 @@ func (k kind) copy(ctx context.Context, path, scratch string) (string, error) {
 			return "", fail(path, nil, "copy to "+scratch, "", err)
 		}
 	}
-	after, err := states(path, k.also)
-	if err != nil || !equal(before, after) {
+	after, err := state(path, k.also)
+	if err != nil || after != before {
 		return "", inUse(path, "it changed while it was copied")
 	}
 	return copied, nil
 }
 
-// state is what changes in a file that is written to.
-type state struct {
-	name string
-	dir  bool
-	size int64
-	time time.Time
-}
-
-func equal(a, b []state) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].name != b[i].name || a[i].size != b[i].size || !a[i].time.Equal(b[i].time) {
-			return false
-		}
-	}
-	return true
-}
-
-func states(path string, also []string) (list []state, err error) {
+// state returns what changes when files are written to.
+func state(path string, also []string) (string, error) {
+	var s strings.Builder
 	add := func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		st, err := d.Info()
 		if err == nil {
-			list = append(list, state{name, st.IsDir(), st.Size(), st.ModTime()})
+			fmt.Fprintln(&s, name, st.Size(), st.ModTime().UnixNano())
 		}
 		return err
 	}
@@ -268,10 +242,10 @@ func states(path string, also []string) (list []state, err error) {
 			name = real
 		}
 		if err := filepath.WalkDir(name, add); err != nil && (i == 0 || !errors.Is(err, fs.ErrNotExist)) {
-			return nil, err
+			return "", err
 		}
 	}
-	return list, nil
+	return s.String(), nil
 }
 
 // prefixed returns prefix and key as one key.

@@ -25,7 +25,7 @@ func openBolt(s *Source, copied string, o Options) error {
 	if o.Only == "" {
 		w.path = nil
 	}
-	s.walk = func(_ *Source, each func(key, value []byte) error) error {
+	s.walk = func(each func(key, value []byte) error) error {
 		defer faults()()
 		w.each = each
 		return db.View(w.read)

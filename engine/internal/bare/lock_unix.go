@@ -11,7 +11,7 @@ import (
 )
 
 // tryLock takes the shared lock that keeps writers of bbolt and Badger out. free is false if one is there. On
-// Linux, Pebble and SQLite have locks of another kind: datadir.Holder and files that change tell of these.
+// Linux, Pebble and SQLite have locks of another kind: datadir.Holder and files that change show these.
 func tryLock(path string) (release func(), free bool, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

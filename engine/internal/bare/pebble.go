@@ -15,7 +15,7 @@ func openPebble(s *Source, copied string, _ Options) error {
 		return s.damaged(err)
 	}
 	s.close = db.Close
-	s.walk = func(s *Source, each func(key, value []byte) error) error {
+	s.walk = func(each func(key, value []byte) error) error {
 		if err := s.noRangeKeys(db); err != nil {
 			return err
 		}

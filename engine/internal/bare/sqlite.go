@@ -39,7 +39,7 @@ func openSQLite(s *Source, copied string, o Options) error {
 	if err != nil {
 		return s.closing(err)
 	}
-	s.walk = func(s *Source, each func(key, value []byte) error) error {
+	s.walk = func(each func(key, value []byte) error) error {
 		for _, t := range tables {
 			if err := s.table(db, t, each); err != nil {
 				return err

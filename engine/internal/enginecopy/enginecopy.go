@@ -10,12 +10,18 @@ import (
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
+// Opener opens the engine in a directory, which it makes if need be.
+type Opener func(dir string) (holdfast.Engine, error)
+
 // Make makes the directory dir, whole or not at all, as [datadir.Make] has it: open opens the engine in DIR.partial,
 // which cannot be opened again until it is whole, and fill fills that. What fill says is lost, in words, the new
 // directory remembers. When ctx ends, fill gets its error from the next write.
 func Make(
-	ctx context.Context, op, dir string, open func(dir string) (holdfast.Engine, error), fill func(holdfast.Engine) (lost string, err error),
+	ctx context.Context, op, dir string, open Opener, fill func(holdfast.Engine) (lost string, err error),
 ) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
 	return datadir.Make(op, dir, func(partial string) (lost string, err error) {
 		e, err := open(partial)
 		if err != nil {
@@ -133,21 +139,12 @@ func Keys(into holdfast.Engine, from holdfast.Reader) (int64, error) {
 
 // Backup copies what e shows now to the new directory dir, while others go on writing to e, and returns how many keys
 // that were.
-func Backup(
-	ctx context.Context, e holdfast.Engine, dir string, open func(dir string) (holdfast.Engine, error),
-) (keys int64, err error) {
+func Backup(ctx context.Context, e holdfast.Engine, dir string, open Opener) (keys int64, err error) {
 	s, err := e.Snapshot()
 	if err != nil {
 		return 0, err
 	}
 	defer s.Close()
-	return BackupAt(ctx, e, s, dir, open)
-}
-
-// BackupAt is Backup of the state that a snapshot of e shows.
-func BackupAt(
-	ctx context.Context, e holdfast.Engine, s holdfast.Snapshot, dir string, open func(dir string) (holdfast.Engine, error),
-) (keys int64, err error) {
 	err = Make(ctx, "backup", dir, open, func(into holdfast.Engine) (_ string, err error) {
 		keys, err = Keys(into, s)
 		return e.Capabilities().Lost, err

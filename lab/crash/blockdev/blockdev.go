@@ -45,12 +45,11 @@ const Sector = 512
 const (
 	sizeUnit = 1 << 20
 	maxSize  = 16 << 30
-	// A sector of the record is a number of 32 bits.
-	maxRecord = 1 << 40
 )
 
-// DefaultRecord is Options.MaxRecord when none is named.
-const DefaultRecord = 4 << 30
+// maxRecord bounds a record in bytes of scratch space. Each event counts for 512 bytes more than its data, so that the
+// 40 bytes of memory that each takes are bounded too. Beyond it recording ends: [Record.Err] says so.
+const maxRecord = 4 << 30
 
 // fsInfo is what is known of a file system.
 type fsInfo struct {
@@ -92,10 +91,6 @@ type Options struct {
 	Size int64
 	// Dir is an existing directory on a real disk for mount points and scratch data; empty means os.TempDir.
 	Dir string
-	// MaxRecord bounds the record in bytes of scratch space; 0 means DefaultRecord. Each event counts for 512 bytes more
-	// than its data, so that the 40 bytes of memory that each takes are bounded too. Beyond it recording ends:
-	// [Record.Err] says so.
-	MaxRecord int64
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -114,13 +109,6 @@ func (o Options) withDefaults() (Options, error) {
 		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
 			Detail: fmt.Sprintf("a disk of %d bytes for %s", o.Size, o.FS),
 			Remedy: fmt.Sprintf("use a multiple of 1 MiB from %d MiB to %d MiB", fs.minSize>>20, int64(maxSize)>>20)}
-	}
-	if o.MaxRecord == 0 {
-		o.MaxRecord = DefaultRecord
-	}
-	if o.MaxRecord < 0 || o.MaxRecord > maxRecord {
-		return o, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
-			Detail: fmt.Sprintf("a record of %d bytes", o.MaxRecord), Remedy: "use up to 1 TiB, 0 for the default"}
 	}
 	return o, nil
 }
@@ -214,7 +202,7 @@ func Everything() Policy { return Policy{mode: modeEverything} }
 // seed and the position decide which; the same two give the same image again.
 func Subset(seed uint64) Policy { return Policy{mode: modeSubset, seed: seed} }
 
-// String returns the policy as ParsePolicy reads it: nothing, everything, subset:SEED.
+// String returns nothing, everything or subset:SEED.
 func (p Policy) String() string {
 	switch p.mode {
 	case modeEverything:
@@ -223,21 +211,4 @@ func (p Policy) String() string {
 		return "subset:" + strconv.FormatUint(p.seed, 10)
 	}
 	return "nothing"
-}
-
-// ParsePolicy reads what Policy.String returns. The error is ErrBadOption.
-func ParsePolicy(s string) (Policy, error) {
-	switch s {
-	case "nothing":
-		return Nothing(), nil
-	case "everything":
-		return Everything(), nil
-	}
-	if digits, ok := strings.CutPrefix(s, "subset:"); ok {
-		if seed, err := strconv.ParseUint(digits, 10, 64); err == nil {
-			return Subset(seed), nil
-		}
-	}
-	return Policy{}, &holdfast.Error{Op: "block recorder", Class: holdfast.ErrBadOption,
-		Detail: fmt.Sprintf("cut policy %q", s), Remedy: "use nothing, everything or subset:SEED"}
 }

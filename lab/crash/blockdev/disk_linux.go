@@ -108,7 +108,7 @@ func failure(op, path string, err error) error {
 
 // start serves a disk with the contents of im, attaches it and mounts it. It owns s, and rec's files.
 func start(ctx context.Context, o Options, s *scratch, rec *Record, im *Image) (_ *Disk, err error) {
-	d := &Disk{scratch: s, rec: newRecorder(rec, o.MaxRecord)}
+	d := &Disk{scratch: s, rec: newRecorder(rec, maxRecord)}
 	defer func() {
 		if err != nil {
 			d.Close()

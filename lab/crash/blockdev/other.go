@@ -38,15 +38,6 @@ func (*Disk) Path() string { return "" }
 // Mark puts a mark into the record.
 func (*Disk) Mark(uint64) Position { return Unrecorded }
 
-// Position returns the number of events recorded so far.
-func (*Disk) Position() Position { return 0 }
-
-// Flushes returns the number of flushes that succeeded so far.
-func (*Disk) Flushes() int64 { return 0 }
-
-// Writes returns the number of writes that succeeded so far.
-func (*Disk) Writes() int64 { return 0 }
-
 // Fail makes requests fail.
 func (*Disk) Fail(Fault) {}
 

@@ -2,7 +2,6 @@ package blockdev
 
 import (
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -62,7 +61,7 @@ func (r *recorder) add(e event, data [][]byte) {
 		r.done = true
 		r.rec.err = &holdfast.Error{Op: "record", Class: holdfast.ErrTooLarge,
 			Detail: fmt.Sprintf("more than %d bytes after %d events", r.limit, len(r.rec.events)),
-			Remedy: "write less, or raise MaxRecord"}
+			Remedy: "write less"}
 		return
 	}
 	if e.kind == Write {
@@ -105,12 +104,6 @@ func (r *recorder) freeze() *Record {
 	return r.rec
 }
 
-// FS returns the file system that the record is of.
-func (r *Record) FS() string { return r.fs }
-
-// Size returns the size of the disk in bytes.
-func (r *Record) Size() int64 { return r.size }
-
 // Len returns the number of events.
 func (r *Record) Len() int { return len(r.events) }
 
@@ -129,23 +122,6 @@ func (r *Record) Event(i int) Event {
 		out.Value = e.arg
 	}
 	return out
-}
-
-// Data returns what event i wrote; nil if it is not a write, or failed.
-func (r *Record) Data(i int) ([]byte, error) {
-	if i < 0 || i >= len(r.events) || r.events[i].kind != Write || r.events[i].err != 0 {
-		return nil, nil
-	}
-	e := r.events[i]
-	data := make([]byte, e.n)
-	if _, err := r.data.ReadAt(data, int64(e.arg)); err != nil {
-		return nil, r.readError(err)
-	}
-	return data, nil
-}
-
-func (r *Record) readError(err error) error {
-	return &holdfast.Error{Op: "read record", Class: holdfast.ErrUnavailable, Cause: err}
 }
 
 // Durable returns the number of events before at that the last flush before at covers, that flush included.
@@ -187,7 +163,7 @@ type Image struct {
 	// sectors says for each sector where its contents are: in base, nowhere (zeros), or in data at
 	// sector n-inData. nil: all in base.
 	sectors []uint32
-	fate    Fate
+	counts  CutCounts
 }
 
 // Values of Image.sectors.
@@ -197,8 +173,8 @@ const (
 	inData
 )
 
-// Fate counts what a cut did to the writes and discards that no flush covered.
-type Fate struct{ Kept, Torn, Lost int }
+// CutCounts says how many of the writes and discards that no flush covered a cut kept, tore and lost.
+type CutCounts struct{ Kept, Torn, Lost int }
 
 // Cut returns the disk as a power cut just before event at could leave it: with everything before the last flush that
 // came before at, and with what policy leaves of the later writes. Positions outside the record count as its ends. It
@@ -221,17 +197,17 @@ func (r *Record) Cut(at Position, policy Policy) *Image {
 		switch {
 		case policy.mode == modeEverything:
 			im.apply(e, nil)
-			im.fate.Kept++
+			im.counts.Kept++
 		case policy.mode == modeNothing:
-			im.fate.Lost++
+			im.counts.Lost++
 		case e.n > Sector && rng.Float64() < tear:
 			im.apply(e, tornBy(rng, int(e.n/Sector)))
-			im.fate.Torn++
+			im.counts.Torn++
 		case rng.Float64() < keep:
 			im.apply(e, nil)
-			im.fate.Kept++
+			im.counts.Kept++
 		default:
-			im.fate.Lost++
+			im.counts.Lost++
 		}
 	}
 	return im
@@ -267,14 +243,8 @@ func (im *Image) apply(e *event, kept func(int) bool) {
 	}
 }
 
-// FS returns the image's file system.
-func (im *Image) FS() string { return im.fs }
-
-// Size returns the size of the disk in bytes.
-func (im *Image) Size() int64 { return im.size }
-
-// Fate tells what the cut did to the writes that were not flushed.
-func (im *Image) Fate() Fate { return im.fate }
+// Counts returns what the cut did to the writes that were not flushed.
+func (im *Image) Counts() CutCounts { return im.counts }
 
 // run returns the source of sector i and how many sectors from it on, at most n, come from there one after another;
 // from is where they begin in data, in bytes.
@@ -291,37 +261,4 @@ func (im *Image) run(i, n int64) (source uint32, from, length int64) {
 		}
 	}
 	return source, int64(first-source) * Sector, length
-}
-
-// ReadAt reads the raw disk, as io.ReaderAt does.
-func (im *Image) ReadAt(p []byte, off int64) (int, error) {
-	if off < 0 {
-		return 0, &holdfast.Error{Op: "read image", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("offset %d", off)}
-	}
-	done := 0
-	for done < len(p) && off < im.size {
-		within := off % Sector
-		wanted := min(im.size/Sector-off/Sector, (within+int64(len(p)-done)+Sector-1)/Sector)
-		source, from, sectors := im.run(off/Sector, wanted)
-		part := p[done:min(int64(len(p)), int64(done)+sectors*Sector-within)]
-		var err error
-		switch source {
-		case inBase:
-			_, err = im.base.ReadAt(part, off)
-		case zeros:
-			clear(part)
-		default:
-			_, err = im.data.ReadAt(part, from+within)
-		}
-		if err != nil {
-			return done, &holdfast.Error{Op: "read image", Class: holdfast.ErrUnavailable, Cause: err,
-				Remedy: "keep its record open"}
-		}
-		done += len(part)
-		off += int64(len(part))
-	}
-	if done < len(p) {
-		return done, io.EOF
-	}
-	return done, nil
 }

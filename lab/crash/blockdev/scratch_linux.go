@@ -104,7 +104,7 @@ func (s *scratch) remove() error {
 }
 
 // unmountTimeout bounds how long unmounting waits for the last user of a mount, or for the kernel to let go of what
-// stands on a mount after its last user has gone.
+// uses a mount after its last user has gone.
 var unmountTimeout = 5 * time.Second // shorter in a test
 
 // unmount unmounts path. A mount in use is detached after the timeout: it goes with its last user.

@@ -45,8 +45,8 @@ func TestClaimedFromTheBeginning(t *testing.T) {
 	}
 }
 
-// TestSweepSparesWhoEnds: a run that removes its directory is no killed one.
-func TestSweepSparesWhoEnds(t *testing.T) {
+// TestSweepSparesRunsThatEnd: a run that removes its directory is no killed one.
+func TestSweepSparesRunsThatEnd(t *testing.T) {
 	parent := t.TempDir()
 	var done atomic.Bool
 	swept := make(chan []string)
@@ -79,8 +79,8 @@ func TestSweepSparesWhoEnds(t *testing.T) {
 	}
 }
 
-// TestSweepBesideDyingChildren: the children of a killed run may still be making files when it is swept.
-func TestSweepBesideDyingChildren(t *testing.T) {
+// TestSweepWhileChildrenDie: the children of a killed run may still be making files when it is swept.
+func TestSweepWhileChildrenDie(t *testing.T) {
 	for range 20 {
 		parent := t.TempDir()
 		dir, err := os.MkdirTemp(parent, prefix)

@@ -100,8 +100,9 @@ func storm(t *testing.T, cfg nodeConfig, seed uint64, lasts time.Duration) {
 	for _, o := range history {
 		by[o.outcome]++
 	}
-	t.Logf("%d events, %d appends acknowledged, %d unknown, %d refused, %d reads; %d times killed (%d all at once), %d cut off, %d paused, %d leadership transfers, %d terms with a leader, %d snapshots asked for, %d installed",
-		len(replicas["a"]), by[acked], by[unknown], by[refused], by[0], count.kills, count.all, count.cuts, count.pauses, count.transfers, len(c.leaders), count.snapshots, c.restored)
+	t.Logf("%d events, %d appends acknowledged, %d unknown, %d refused, %d reads",
+		len(replicas["a"]), by[acked], by[unknown], by[refused], by[0])
+	t.Logf("%+v; %d terms with a leader, %d snapshots installed", count, len(c.leaders), c.restored)
 	if by[acked] < 100 || by[0] == 0 || count.kills == 0 || len(c.leaders) < 2 || c.restored == 0 {
 		t.Errorf("too little has happened for a test")
 	}
@@ -109,8 +110,8 @@ func storm(t *testing.T, cfg nodeConfig, seed uint64, lasts time.Duration) {
 
 // disturb kills and restarts nodes, cuts them off, pauses them, moves leadership and asks for snapshots, at random.
 func (c *cluster) disturb(r *rand.Rand, until time.Time) (n tally) {
-	// However slow the machine, enough must come of it.
-	for latest := until.Add(answerTime); time.Now().Before(until) || time.Now().Before(latest) && (n.kills == 0 || !c.lively()); {
+	latest := until.Add(answerTime) // however slow the machine, enough must come of it
+	for time.Now().Before(until) || time.Now().Before(latest) && (n.kills == 0 || !c.lively()) {
 		time.Sleep(time.Duration(50+r.IntN(250)) * time.Millisecond)
 		id := members[r.IntN(3)]
 		switch r.IntN(14) {
@@ -181,7 +182,7 @@ func (c *cluster) lively() bool {
 	return len(c.leaders) > 1 && c.reads > 0
 }
 
-// likely returns who led last, or otherwise if nobody did.
+// likely returns the node that led last, or otherwise if there was none.
 func (c *cluster) likely(otherwise string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,7 +238,8 @@ func (c *cluster) write(number, events int) (history []op) {
 	c.t.Helper()
 	leader, base := c.leader(), time.Since(c.began)
 	for i := range events {
-		o := op{client: number, call: int64(time.Since(c.began)), id: fmt.Sprintf("%d-%d-%d", number, base, i), outcome: acked}
+		o := op{client: number, call: int64(time.Since(c.began)), outcome: acked,
+			id: fmt.Sprintf("%d-%d-%d", number, base, i)}
 		for {
 			a, ok := c.call(leader, request{Op: "append", ID: o.id})
 			if ok && a.OK {

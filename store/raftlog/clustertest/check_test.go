@@ -100,7 +100,7 @@ func check(history []op, replicas map[string][]event.Event) error {
 	}
 	for id, pos := range at {
 		if !called[id] {
-			return fmt.Errorf("nobody appended %q, which is at position %d", id, pos)
+			return fmt.Errorf("%q, at position %d, was never appended", id, pos)
 		}
 	}
 	return linearizable(history, at)
@@ -159,7 +159,15 @@ func TestChecker(t *testing.T) {
 		}
 		return list
 	}
-	change := func(list []event.Event, i int, f func(e *event.Event)) []event.Event { f(&list[i]); return list }
+	all := func(ids ...string) [3][]event.Event {
+		return [3][]event.Event{events(ids...), events(ids...), events(ids...)}
+	}
+	// changed is "a" and "b" everywhere, but for "b" on one node.
+	changed := func(node int, change func(b *event.Event)) [3][]event.Event {
+		nodes := all("a", "b")
+		change(&nodes[node][1])
+		return nodes
+	}
 	put := func(id string, call, ret int64, o outcome, pos uint64) op {
 		return op{client: 1, id: id, call: call, ret: ret, outcome: o, pos: pos}
 	}
@@ -167,36 +175,39 @@ func TestChecker(t *testing.T) {
 		return op{client: 2, call: call, ret: ret, last: last, at: at, seen: seen}
 	}
 	ab := []op{put("a", 1, 2, acked, 1), put("b", 3, 4, acked, 2)}
+	with := func(more ...op) []op { return append(more, ab...) }
 	for _, c := range []struct {
 		name    string
 		history []op
 		nodes   [3][]event.Event
 		want    string // part of the error
 	}{
-		{"good", append([]op{get(0, 0, 0, 0, ""), get(5, 6, 2, 1, "a"), get(1, 4, 1, 1, "a")}, ab...), [3][]event.Event{events("a", "b"), events("a", "b"), events("a", "b")}, ""},
-		{"unknown, not there", append([]op{put("c", 1, 2, unknown, 0)}, ab...), [3][]event.Event{events("a", "b"), events("a", "b"), events("a", "b")}, ""},
-		{"unknown, there, later", append([]op{put("c", 1, 2, unknown, 0)}, ab...), [3][]event.Event{events("a", "b", "c"), events("a", "b", "c"), events("a", "b", "c")}, ""},
-		{"unknown, before its call", append([]op{put("c", 5, 6, unknown, 0)}, ab...), [3][]event.Event{events("c", "a", "b"), events("c", "a", "b"), events("c", "a", "b")}, "moved"},
-		{"unknown, between", []op{put("a", 1, 2, acked, 1), put("b", 3, 4, acked, 3), put("c", 5, 6, unknown, 0)}, [3][]event.Event{events("a", "c", "b"), events("a", "c", "b"), events("a", "c", "b")}, "not linearizable"},
-		{"lost", ab, [3][]event.Event{events("a"), events("a"), events("a")}, "lost"},
+		{"good", with(get(0, 0, 0, 0, ""), get(5, 6, 2, 1, "a"), get(1, 4, 1, 1, "a")), all("a", "b"), ""},
+		{"unknown, not there", with(put("c", 1, 2, unknown, 0)), all("a", "b"), ""},
+		{"unknown, there, later", with(put("c", 1, 2, unknown, 0)), all("a", "b", "c"), ""},
+		{"unknown, before its call", with(put("c", 5, 6, unknown, 0)), all("c", "a", "b"), "moved"},
+		{"unknown, between", []op{put("a", 1, 2, acked, 1), put("b", 3, 4, acked, 3), put("c", 5, 6, unknown, 0)},
+			all("a", "c", "b"), "not linearizable"},
+		{"lost", ab, all("a"), "lost"},
 		{"lost, all", ab, [3][]event.Event{}, "lost"},
 		{"lost on one node", ab, [3][]event.Event{events("a", "b"), events("a", "b"), events("a")}, "2 events on a, 1 on c"},
-		{"replaced", append([]op{put("c", 5, 6, unknown, 0)}, ab...), [3][]event.Event{events("a", "c"), events("a", "c"), events("a", "c")}, "lost"},
-		{"twice", ab, [3][]event.Event{events("a", "b", "a"), events("a", "b", "a"), events("a", "b", "a")}, "positions 1 and 3"},
-		{"another order on one node", ab, [3][]event.Event{events("a", "b"), events("b", "a"), events("a", "b")}, "position 1 differs"},
-		{"another time on one node", ab, [3][]event.Event{events("a", "b"), events("a", "b"), change(events("a", "b"), 1, func(e *event.Event) { e.Time = e.Time.Add(1) })}, "position 2 differs"},
-		{"another data on one node", ab, [3][]event.Event{events("a", "b"), events("a", "b"), change(events("a", "b"), 1, func(e *event.Event) { e.Data = []byte("x") })}, "position 2 differs"},
-		{"damaged on all", ab, [3][]event.Event{change(events("a", "b"), 1, func(e *event.Event) { e.Data = []byte("x") }), events("a", "b"), events("a", "b")}, "not what was appended"},
-		{"a gap", ab, [3][]event.Event{change(events("a", "b"), 1, func(e *event.Event) { e.Position = 3 }), events("a", "b"), events("a", "b")}, "position 3 follows 1"},
-		{"an old raft index", ab, [3][]event.Event{change(events("a", "b"), 1, func(e *event.Event) { e.Metadata = make([]byte, 8) }), events("a", "b"), events("a", "b")}, "raft index 0"},
-		{"refused, there", append([]op{put("c", 1, 2, refused, 0)}, ab...), [3][]event.Event{events("a", "b", "c"), events("a", "b", "c"), events("a", "b", "c")}, "was refused"},
-		{"nobody's", ab, [3][]event.Event{events("a", "b", "c"), events("a", "b", "c"), events("a", "b", "c")}, "nobody appended"},
-		{"against time", []op{put("a", 5, 6, acked, 1), put("b", 3, 4, acked, 2)}, [3][]event.Event{events("a", "b"), events("a", "b"), events("a", "b")}, "not linearizable"},
-		{"moved", []op{put("a", 1, 2, acked, 1), put("b", 3, 4, acked, 3)}, [3][]event.Event{events("a", "b"), events("a", "b"), events("a", "b")}, "moved"},
-		{"stale read", append([]op{get(5, 6, 1, 1, "a")}, ab...), [3][]event.Event{events("a", "b"), events("a", "b"), events("a", "b")}, "not linearizable"},
-		{"read of the future", append([]op{get(0, 2, 2, 1, "a")}, ab...), [3][]event.Event{events("a", "b"), events("a", "b"), events("a", "b")}, "not linearizable"},
-		{"read of what is lost", append([]op{get(5, 6, 3, 0, "")}, ab...), [3][]event.Event{events("a", "b"), events("a", "b"), events("a", "b")}, "a read saw 3 events"},
-		{"read of what was replaced", append([]op{get(5, 6, 2, 2, "c")}, ab...), [3][]event.Event{events("a", "b"), events("a", "b"), events("a", "b")}, `a read saw "c"`},
+		{"replaced", with(put("c", 5, 6, unknown, 0)), all("a", "c"), "lost"},
+		{"twice", ab, all("a", "b", "a"), "positions 1 and 3"},
+		{"another order on one node", ab, [3][]event.Event{events("a", "b"), events("b", "a"), events("a", "b")},
+			"position 1 differs"},
+		{"another time on one node", ab, changed(2, func(b *event.Event) { b.Time = b.Time.Add(1) }), "position 2 differs"},
+		{"another data on one node", ab, changed(2, func(b *event.Event) { b.Data = []byte("x") }), "position 2 differs"},
+		{"damaged on all", ab, changed(0, func(b *event.Event) { b.Data = []byte("x") }), "not what was appended"},
+		{"a gap", ab, changed(0, func(b *event.Event) { b.Position = 3 }), "position 3 follows 1"},
+		{"an old raft index", ab, changed(0, func(b *event.Event) { b.Metadata = make([]byte, 8) }), "raft index 0"},
+		{"refused, there", with(put("c", 1, 2, refused, 0)), all("a", "b", "c"), "was refused"},
+		{"never appended", ab, all("a", "b", "c"), "was never appended"},
+		{"against time", []op{put("a", 5, 6, acked, 1), put("b", 3, 4, acked, 2)}, all("a", "b"), "not linearizable"},
+		{"moved", []op{put("a", 1, 2, acked, 1), put("b", 3, 4, acked, 3)}, all("a", "b"), "moved"},
+		{"stale read", with(get(5, 6, 1, 1, "a")), all("a", "b"), "not linearizable"},
+		{"read of the future", with(get(0, 2, 2, 1, "a")), all("a", "b"), "not linearizable"},
+		{"read of what is lost", with(get(5, 6, 3, 0, "")), all("a", "b"), "a read saw 3 events"},
+		{"read of what was replaced", with(get(5, 6, 2, 2, "c")), all("a", "b"), `a read saw "c"`},
 	} {
 		err := check(c.history, map[string][]event.Event{"a": c.nodes[0], "b": c.nodes[1], "c": c.nodes[2]})
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {

@@ -66,7 +66,8 @@ type process struct {
 }
 
 func newCluster(t *testing.T, cfg nodeConfig) *cluster {
-	c := &cluster{t: t, cfg: cfg, dir: t.TempDir(), began: time.Now(), nodes: map[string]*process{}, addrs: map[string]string{},
+	c := &cluster{t: t, cfg: cfg, dir: t.TempDir(), began: time.Now(),
+		nodes: map[string]*process{}, addrs: map[string]string{},
 		terms: map[string]uint64{}, leaders: map[uint64]string{}}
 	c.cfg.Members = members
 	t.Cleanup(func() {
@@ -121,17 +122,19 @@ func (c *cluster) must() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.failed != nil && c.wedged() {
-		c.t.Skipf("%v: hashicorp/raft 1.7.3 has lost its place in a monotonic log after a snapshot older than the log's end (its issue 697)", c.failed)
+		c.t.Skipf("%v: hashicorp/raft 1.7.3 has lost its place in a monotonic log after a snapshot older than the log's "+
+			"end (its issue 697)", c.failed)
 	}
 	if c.failed != nil {
 		c.t.Fatal(c.failed)
 	}
 }
 
-// wedged reports whether a node has ended as hashicorp/raft's issue 697 tells: it was sent a snapshot that is older than the end of its
-// log, empties a monotonic store, as it does after every snapshot, goes on from the old end all the same, and panics when it then applies an
-// entry that it has deleted itself. A store that does not say that it is monotonic is spared that. One that has lost the entry looks the
-// same but for what it holds: then there are entries before it, or it is there. It is called with mu held.
+// wedged reports whether a node has ended as hashicorp/raft's issue 697 tells: it was sent a snapshot that is older
+// than the end of its log, empties a monotonic store, as it does after every snapshot, goes on from the old end all the
+// same, and panics when it then applies an entry that it has deleted itself. Raft does not do this with a store that
+// does not say that it is monotonic. A store that has lost the entry would look the same but for what it holds: then
+// there are entries before it, or it is there. It is called with mu held.
 func (c *cluster) wedged() bool {
 	if !c.cfg.Monotonic || !errors.Is(c.failed, errEnded) {
 		return false
@@ -174,7 +177,7 @@ func (c *cluster) begins(id string) (_ uint64, err error) {
 	return logs.FirstIndex()
 }
 
-// errEnded: a node ended that nobody had ended.
+// errEnded: a node ended that the test had not ended.
 var errEnded = errors.New("ended by itself")
 
 // start starts a node that is not running and waits until it is up, or has ended.
@@ -188,7 +191,8 @@ func (c *cluster) start(id string) {
 		c.wrong("%w", err)
 		return
 	}
-	p := &process{id: id, cmd: exec.Command(os.Args[0]), up: make(chan struct{}), gone: make(chan struct{}), waiting: map[uint64]chan reply{}}
+	p := &process{id: id, cmd: exec.Command(os.Args[0]), up: make(chan struct{}), gone: make(chan struct{}),
+		waiting: map[uint64]chan reply{}}
 	p.cmd.Env = append(os.Environ(), nodeEnv+"="+string(value))
 	stderr, err := os.OpenFile(filepath.Join(c.dir, id+".err"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -436,11 +440,11 @@ func (c *cluster) settle() uint64 {
 	return 0
 }
 
-// client appends and reads through whoever leads until done is closed, and returns what it saw.
+// client appends and reads through the leader until done is closed, and returns what it saw.
 func (c *cluster) client(number int, seed uint64, done <-chan struct{}) (history []op) {
 	r := rand.New(rand.NewPCG(seed, uint64(number)))
 	leader := members[r.IntN(3)]
-	// A client is patient, or it turns to another node while the one it has asked stands still.
+	// A client waits long, or it turns to another node while the one it has asked is paused.
 	waits := func() time.Duration { return time.Duration(100+r.IntN(1000)) * time.Millisecond }
 	now := func() int64 { return int64(time.Since(c.began)) }
 	follow := func(hint string) {
@@ -566,7 +570,8 @@ func (c *cluster) replica(id string, applied uint64, entries map[uint64]raft.Log
 			return nil, fmt.Errorf("entry %d of %d to %d: %w", i, first, last, err)
 		}
 		if l.Index != i || l.Term < was.Term || l.Term > term {
-			return nil, fmt.Errorf("entry %d has index %d and term %d, the one before it term %d, the node is in %d", i, l.Index, l.Term, was.Term, term)
+			return nil, fmt.Errorf("entry %d has index %d and term %d, the one before it term %d, the node is in %d",
+				i, l.Index, l.Term, was.Term, term)
 		}
 		was = l
 		if i > applied {

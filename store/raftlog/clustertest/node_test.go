@@ -131,7 +131,8 @@ func startNode(cfg nodeConfig) (*node, error) {
 	if n.eng, err = all.Open(cfg.Engine, filepath.Join(cfg.Dir, "store"), cfg.engineOptions()); err != nil {
 		return nil, err
 	}
-	if n.logs, err = raftlog.Open(n.eng, raftlog.Options{Name: "raft", Level: cfg.Level, Monotonic: cfg.Monotonic}); err != nil {
+	o := raftlog.Options{Name: "raft", Level: cfg.Level, Monotonic: cfg.Monotonic}
+	if n.logs, err = raftlog.Open(n.eng, o); err != nil {
 		return nil, err
 	}
 	if n.events, err = event.Open(n.eng, event.Options{Name: "events", Level: cfg.eventLevel()}); err != nil {
@@ -156,8 +157,8 @@ func startNode(cfg nodeConfig) (*node, error) {
 	}
 	c := raft.DefaultConfig()
 	c.LocalID, c.Logger = raft.ServerID(cfg.ID), logger
-	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 300*time.Millisecond, 300*time.Millisecond, 200*time.Millisecond
-	c.CommitTimeout = 5 * time.Millisecond
+	c.HeartbeatTimeout, c.ElectionTimeout = 300*time.Millisecond, 300*time.Millisecond
+	c.LeaderLeaseTimeout, c.CommitTimeout = 200*time.Millisecond, 5*time.Millisecond
 	c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 100, 20, 100*time.Millisecond
 	if n.raft, err = raft.NewRaft(c, n, n.logs, n.logs, snapshots, n.trans); err != nil {
 		return nil, err
@@ -201,8 +202,8 @@ func (n *node) watch() {
 	}
 }
 
-// patience is how long raft may take to begin with a request.
-const patience = 5 * time.Second
+// requestTimeout is how long raft may take to begin with a request.
+const requestTimeout = 5 * time.Second
 
 func (n *node) serve(q request) {
 	r, err := n.answer(q)
@@ -222,7 +223,7 @@ func (n *node) serve(q request) {
 func (n *node) answer(q request) (reply, error) {
 	switch q.Op {
 	case "append":
-		f := n.raft.Apply([]byte(q.ID), patience)
+		f := n.raft.Apply([]byte(q.ID), requestTimeout)
 		if err := f.Error(); err != nil {
 			return reply{}, err
 		}
@@ -238,7 +239,8 @@ func (n *node) answer(q request) (reply, error) {
 		_, leader := n.raft.LeaderWithID()
 		return reply{Last: n.events.Last(), Applied: n.raft.AppliedIndex(), First: first, Leader: string(leader)}, err
 	case "stop":
-		return reply{}, errors.Join(n.raft.Shutdown().Error(), n.trans.Close(), n.events.Close(), n.logs.Close(), n.eng.Close())
+		return reply{}, errors.Join(n.raft.Shutdown().Error(), n.trans.Close(), n.events.Close(), n.logs.Close(),
+			n.eng.Close())
 	}
 	return reply{}, fmt.Errorf("no operation %q", q.Op)
 }
@@ -252,7 +254,7 @@ func (n *node) read(q request) (reply, error) {
 			return reply{}, err
 		}
 	} else {
-		if err := n.raft.Barrier(patience).Error(); err != nil {
+		if err := n.raft.Barrier(requestTimeout).Error(); err != nil {
 			return reply{}, err
 		}
 		if n.raft.CurrentTerm() == term {

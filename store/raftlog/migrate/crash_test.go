@@ -30,12 +30,15 @@ func TestInterrupted(t *testing.T) {
 		before := contentsOf(t, path)
 		e := memory(t, vfs.NewMem())
 		small(t, 50_000)
-		for _, phase := range []string{"copy the source", "check", "copy", "verify"} {
+		for _, phase := range []string{"copy the source", "copy", "verify"} {
 			cause := errors.New("no more of " + phase)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			calls := 0
 			scratch := filepath.Join(t.TempDir(), "scratch")
-			_, err := Import(ctx, path, e, Options{Scratch: scratch, Progress: func(at string, _, _ int64) {
+			_, err := Import(ctx, path, e, Options{Scratch: scratch, Progress: func(at string, done, of int64) {
+				if ctx.Err() != nil || done == 0 || (of == 0) != (at == "copy the source") {
+					t.Errorf("%s: %d of %d, %v", at, done, of, ctx.Err())
+				}
 				if at == phase {
 					if calls++; calls == 2 {
 						cancel(cause)
@@ -198,21 +201,26 @@ func TestWrongCopies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := memory(t, vfs.NewMem())
 			small(t, 1000)
-			_, err := Import(t.Context(), path, &liar{Engine: e, change: change}, Options{})
+			m := &mutant{Engine: e, change: change}
+			_, err := Import(t.Context(), path, m, Options{})
 			wantError(t, err, holdfast.ErrCorrupt)
+			if m.published {
+				t.Error("it could be opened before it was compared")
+			}
 			wantNothing(t, e)
 		})
 	}
 }
 
-// liar changes what is set.
-type liar struct {
+// mutant changes what is set.
+type mutant struct {
 	holdfast.Engine
-	n      int
-	change func(op holdfast.Op, n int, b *holdfast.Batch)
+	n         int
+	change    func(op holdfast.Op, n int, b *holdfast.Batch)
+	published bool // the mark of an unfinished import was removed
 }
 
-func (l *liar) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+func (l *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	var other holdfast.Batch
 	for op := range b.Ops() {
 		switch op.Kind {
@@ -221,6 +229,7 @@ func (l *liar) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt,
 			op.Key, op.Value = append([]byte(nil), op.Key...), append([]byte(nil), op.Value...)
 			l.change(op, l.n, &other)
 		case holdfast.KindDelete:
+			l.published = true // nothing else is deleted singly
 			other.Delete(op.Key)
 		case holdfast.KindDeleteRange:
 			other.DeleteRange(op.Key, op.Value)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"github.com/hashicorp/raft-wal/metadb"
 
 	"github.com/holdfastdb/holdfast"
@@ -178,6 +179,11 @@ func TestDamagedMeta(t *testing.T) {
 		ok(t, os.WriteFile(path, b, 0o600))
 		_, err = readSource(t, path, Options{})
 		wantError(t, err, holdfast.ErrCorrupt, path, fmt.Sprintf("meta page %d", page), "start and stop the program")
+		db, err := raftboltdb.NewBoltStore(path)
+		ok(t, err)
+		ok(t, db.Close())
+		_, err = readSource(t, path, Options{})
+		ok(t, err)
 	}
 }
 

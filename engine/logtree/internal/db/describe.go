@@ -13,10 +13,11 @@ func Describe() holdfast.Capabilities {
 		how = "store to the mapping of the log's file"
 	}
 	return holdfast.Capabilities{
-		Engine:            Name,
-		Memory:            holdfast.Promise{Given: holdfast.Memory, How: "copied to the log's tail in memory and indexed"},
-		Process:           holdfast.Promise{Given: holdfast.Process, How: how},
-		Power:             holdfast.Promise{Given: holdfast.Power, How: "write to the log and fdatasync, shared by all that wait"},
+		Engine:  Name,
+		Memory:  holdfast.Promise{Given: holdfast.Memory, How: "copied to the log's tail in memory and indexed"},
+		Process: holdfast.Promise{Given: holdfast.Process, How: how},
+		Power: holdfast.Promise{Given: holdfast.Power,
+			How: "write to the log and fdatasync, shared by all that wait"},
 		LossWindow:        holdfast.DefaultSyncEvery,
 		AtomicBatches:     true,
 		NativeDeleteRange: true,
@@ -26,7 +27,8 @@ func Describe() holdfast.Capabilities {
 		MaxBatchSize:      maxBody,
 		ReadOnly:          true,
 		Caveats: []string{
-			"After a crash, damage to commits that nothing written later says to have been synced cannot be told from a torn tail, and is cut off.",
+			"After a crash, damage to commits that nothing written later says to have been synced cannot be told from a torn " +
+				"tail, and is cut off.",
 			"A failed write or sync of any file, also in the background, poisons the engine.",
 		},
 	}

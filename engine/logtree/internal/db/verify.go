@@ -87,7 +87,7 @@ func (v *verifier) structure() {
 	m := v.m
 	for i, t := range m.tiers {
 		if i > 0 && t.id >= m.tiers[i-1].id {
-			bad("tier %d stands behind tier %d", t.id, m.tiers[i-1].id)
+			bad("tier %d is listed after tier %d", t.id, m.tiers[i-1].id)
 		}
 		if t.id > m.nextTier {
 			bad("tier %d is above the last number given, %d", t.id, m.nextTier)
@@ -103,7 +103,7 @@ func (v *verifier) structure() {
 	}
 	for i, s := range m.segs {
 		if i > 0 && s.id <= m.segs[i-1].id {
-			bad("segment %d stands behind segment %d", s.id, m.segs[i-1].id)
+			bad("segment %d is listed after segment %d", s.id, m.segs[i-1].id)
 		}
 		if uint64(s.id) > m.nextFile {
 			bad("segment %d is above the last number given, %d", s.id, m.nextFile)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
@@ -30,7 +29,7 @@ const (
 
 // Schema names the format of evidence.json, and what the batches of a seed contain. A change of either gets a
 // new number: what another version has kept would be judged wrongly.
-const Schema = "holdfast.crash.evidence/2"
+const Schema = schemaPrefix + "3"
 
 // schemaPrefix begins the schema of every version.
 const schemaPrefix = "holdfast.crash.evidence/"
@@ -38,34 +37,13 @@ const schemaPrefix = "holdfast.crash.evidence/"
 // File is evidence.json.
 type File struct {
 	Schema   string
-	Engine   string
-	Level    holdfast.Level // that was asked for
-	Given    holdfast.Level
 	Kind     kinds.Kind
-	Subject  string
 	FS       string
 	Library  string
 	When     string
-	Seed     uint64
-	Spec     protocol.Spec
 	Findings []string
-	Bound    uint64 // the last number that must be there
-	Issued   uint64 // the last number that may be there
-	Shown    uint64
-	Offset   protocol.Interval
-	First    protocol.Interval
-	Segments []protocol.Segment
-	// Of a store for Raft.
-	Monotonic bool            `json:",omitzero"`
-	Skipped   []protocol.Span `json:",omitempty"`
-	Acks      []ackFile       // of the last generation, with the time since it was started
-}
-
-type ackFile struct {
-	N     uint64
-	Batch bool
-	Level holdfast.Level
-	Ms    float64
+	Spec     protocol.Spec     // of the victim
+	History  *protocol.History // up to the crash
 }
 
 // Save keeps what is there below a directory, and returns the name of the new one.
@@ -75,17 +53,8 @@ func Save(parent string, e *kinds.Scene, findings []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	h := e.History
-	f := File{
-		Schema: Schema, Engine: e.Row.Engine, Level: e.Row.Level, Given: e.Row.Given, Kind: e.Row.Kind, Subject: e.Row.Subject,
-		FS:      e.Row.FS,
-		Library: e.Row.Capabilities.Library, When: e.When, Seed: h.Seed, Spec: e.Spec, Findings: findings,
-		Bound: h.Bound, Issued: h.Issued, Shown: h.Shown, Offset: h.Offset, First: h.First, Segments: h.Segments,
-		Monotonic: h.Monotonic, Skipped: h.Skipped,
-	}
-	for _, a := range h.Acks {
-		f.Acks = append(f.Acks, ackFile{a.N, a.Batch, a.Level, float64(a.At.Microseconds()) / 1000})
-	}
+	f := File{Schema: Schema, Kind: e.Row.Kind, FS: e.Row.FS, Library: e.Row.Capabilities.Library, When: e.When,
+		Findings: findings, Spec: e.Spec, History: e.History}
 	text, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
 		return "", err
@@ -111,35 +80,31 @@ func fileRune(r rune) rune {
 }
 
 // Load reads what Save wrote.
-func Load(dir string) (*File, *protocol.History, error) {
-	bad := func(err error) (*File, *protocol.History, error) {
-		return nil, nil, &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrBadOption, Cause: err,
-			Remedy: "name a directory that a run kept as evidence"}
-	}
+func Load(dir string) (*File, error) {
+	bad := &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrBadOption,
+		Remedy: "name a directory that a run kept as evidence"}
 	text, err := os.ReadFile(filepath.Join(dir, evidenceName))
 	if err != nil {
-		return bad(err)
+		bad.Cause = err
+		return nil, bad
 	}
+	var version struct{ Schema string }
 	var f File
-	if err := json.Unmarshal(text, &f); err != nil {
-		return bad(err)
+	bad.Cause = json.Unmarshal(text, &version)
+	switch {
+	case bad.Cause != nil:
+	case version.Schema == Schema:
+		if bad.Cause = json.Unmarshal(text, &f); bad.Cause == nil && f.History != nil {
+			return &f, nil
+		}
+	case strings.HasPrefix(version.Schema, schemaPrefix):
+		bad.Detail = fmt.Sprintf("another version of holdfast kept this evidence: its schema is %q, not %q", version.Schema,
+			Schema)
+		bad.Remedy = "replay it with the version that kept it"
+	default:
+		bad.Detail = fmt.Sprintf("its schema is %q, not %q", version.Schema, Schema)
 	}
-	if strings.HasPrefix(f.Schema, schemaPrefix) && f.Schema != Schema {
-		return nil, nil, &holdfast.Error{Op: "crash", Path: dir, Class: holdfast.ErrBadOption,
-			Detail: fmt.Sprintf("another version of holdfast kept this evidence: its schema is %q, not %q", f.Schema, Schema),
-			Remedy: "replay it with the version that kept it"}
-	}
-	if f.Schema != Schema {
-		return bad(fmt.Errorf("its schema is %q, not %q", f.Schema, Schema))
-	}
-	h := &protocol.History{Seed: f.Seed, Segments: f.Segments, Issued: f.Issued, Bound: f.Bound, Shown: f.Shown,
-		Survives: f.Kind.Survives(), Level: f.Given, Offset: f.Offset, First: f.First,
-		Monotonic: f.Monotonic, Skipped: f.Skipped}
-	for _, a := range f.Acks {
-		at := time.Duration(a.Ms * float64(time.Millisecond))
-		h.Acks = append(h.Acks, protocol.Ack{N: a.N, Batch: a.Batch, Level: a.Level, At: at})
-	}
-	return &f, h, nil
+	return nil, bad
 }
 
 // OpenImage opens the disk that was kept; nil if it is a directory that was.

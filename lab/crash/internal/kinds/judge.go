@@ -18,7 +18,8 @@ import (
 
 // judge opens twice what a crash has left and decides. fatal is a recovery failure.
 func (r *Runner) judge(
-	ctx context.Context, c Row, h *protocol.History, s protocol.Spec, dir string, rnd *rand.Rand, t Tally, l *protocol.Ledger,
+	ctx context.Context, c Row, h *protocol.History, s protocol.Spec, dir string, rnd *rand.Rand, t Tally,
+	l *protocol.Ledger,
 ) (j protocol.Judgement, fatal bool, err error) {
 	s.Dir, s.Opens, s.Leave = dir, 1, rnd.IntN(2) == 0
 	var found [][]commits.Found

@@ -24,7 +24,8 @@ func TestKillAfterAnAcknowledgement(t *testing.T) {
 			}
 		}
 		if opening[0] == 0 || opening[1] > 0 {
-			t.Errorf("round %d: of 50 victims each %d were killed while they opened, and %d though they were to acknowledge something", round, opening[0], opening[1])
+			t.Errorf("round %d: of 50 victims each %d were killed while they opened, and %d that were to acknowledge something",
+				round, opening[0], opening[1])
 		}
 	}
 }

@@ -97,25 +97,16 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 // powerSession records one victim, and judges what cuts of the power would have left.
 func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
 	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 2), 0))
-	d, err := blockdev.New(ctx, r.diskOptions(c))
+	d, h, err := r.newDisk(ctx, c, seed)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
-	h, err := r.history(c, seed)
-	if err != nil {
-		return err
-	}
-	h.Begin(0, 1)
-	rec, err := r.record(ctx, d, c, r.powerVictim(c, d, h, rnd), r.recordLength(c, rnd), nil)
+	rec, err := r.powerRecord(ctx, d, c, h, rnd, r.recordLength(c, rnd), t)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer rec.record.Close()
-	rec.judgeVictim(c, "", t)
-	if err := d.Close(); err != nil {
-		return r.lost(ctx, err)
-	}
 	for i := range cuts {
 		at, policy := rec.cut(rnd)
 		if c.Control && len(rec.acked) > 0 {
@@ -135,20 +126,42 @@ func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int,
 	return nil
 }
 
+// newDisk makes an empty disk, and begins its history.
+func (r *Runner) newDisk(ctx context.Context, c Row, seed uint64) (*blockdev.Disk, *protocol.History, error) {
+	h, err := r.history(c, seed)
+	if err != nil {
+		return nil, nil, err
+	}
+	h.Begin(0, 1)
+	d, err := blockdev.New(ctx, r.diskOptions(c))
+	return d, h, err
+}
+
+// powerRecord records a victim that goes on with a history, and closes its disk.
+func (r *Runner) powerRecord(
+	ctx context.Context, d *blockdev.Disk, c Row, h *protocol.History, rnd *rand.Rand, length time.Duration, t Tally,
+) (*recorded, error) {
+	s := r.victimSpec(c, d.Path(), h, powerRate)
+	if !c.Control && rnd.IntN(2) == 0 {
+		s.Reopen = int64(250 * time.Millisecond)
+	}
+	rec, err := r.record(ctx, d, c, s, length, nil)
+	if err != nil {
+		return nil, err
+	}
+	rec.judgeVictim(c, "", t)
+	if err := d.Close(); err != nil {
+		return nil, errors.Join(err, rec.record.Close())
+	}
+	return rec, nil
+}
+
 // lost tells an interrupt from a failure.
 func (r *Runner) lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
 	return err
-}
-
-func (r *Runner) powerVictim(c Row, d *blockdev.Disk, h *protocol.History, rnd *rand.Rand) protocol.Spec {
-	s := r.victimSpec(c, d.Path(), h, powerRate)
-	if !c.Control && rnd.IntN(2) == 0 {
-		s.Reopen = int64(250 * time.Millisecond)
-	}
-	return s
 }
 
 // recordLength is how long a victim works before the power is cut, from its first acknowledgement on.
@@ -188,7 +201,7 @@ func (r *Runner) powerCut(
 	if fatal || j.Broken() {
 		ev := &Scene{Row: c, History: h, Spec: rec.spec, Image: image,
 			When: fmt.Sprintf("power cut before event %d of %d, keeping %v of what was not flushed: %+v",
-				at, rec.record.Len(), policy, image.Fate())}
+				at, rec.record.Len(), policy, image.Counts())}
 		t.Breaks(ev, j)
 		return nil, 0, mounted.Close()
 	}
@@ -207,17 +220,12 @@ func (r *Runner) powerAgain(
 	}
 	defer d.Close()
 	h.Begin(first.spec.Gen+1, survived+1)
-	s := r.powerVictim(c, d, h, rnd)
 	length := 100*time.Millisecond + time.Duration(rnd.Int64N(int64(300*time.Millisecond)))
-	rec, err := r.record(ctx, d, c, s, length, nil)
+	rec, err := r.powerRecord(ctx, d, c, h, rnd, length, t)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer rec.record.Close()
-	rec.judgeVictim(c, "", t)
-	if err := d.Close(); err != nil {
-		return r.lost(ctx, err)
-	}
 	for range 2 {
 		at, policy := rec.cut(rnd)
 		if _, _, err := r.powerCut(ctx, c, rec, h, at, policy, rnd, t); err != nil {
@@ -231,16 +239,11 @@ func (r *Runner) powerAgain(
 // disk then.
 func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
 	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 3), 0))
-	d, err := blockdev.New(ctx, r.diskOptions(c))
+	d, h, err := r.newDisk(ctx, c, seed)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
-	h, err := r.history(c, seed)
-	if err != nil {
-		return err
-	}
-	h.Begin(0, 1)
 	s := r.victimSpec(c, d.Path(), h, powerRate)
 	s.Failing = true
 	fault := faultOf(rnd)
@@ -254,7 +257,7 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 	defer rec.record.Close()
 	rec.judgeVictim(c, fmt.Sprintf("with %+v: ", fault), t)
 	if err := d.Close(); err != nil {
-		// A file system that cannot write its own records may refuse to go in order.
+		// A file system that cannot write its own records may refuse to unmount cleanly.
 		t.Note("unmounting after a fault: %v", err)
 	}
 	for i := range cuts {

@@ -29,7 +29,7 @@ type History struct {
 
 	// Of a store for Raft.
 	Monotonic bool   // it has no gaps
-	Skipped   []Span // deletions that a crash has taken back, though not what ran beside them
+	Skipped   []Span // deletions that a crash has undone, though not what ran concurrently
 }
 
 // Interval holds a value that is known up to what was under way.

@@ -15,9 +15,11 @@ import (
 )
 
 func TestMessages(t *testing.T) {
-	want := []Message{{Kind: TellAcked, A: 1<<63 + 5, B: 3}, {Kind: TellWrong, Text: "so it is"}, {Kind: TellMetrics, B: 1<<64 - 1}}
 	found := commits.Found{Key: "a\x00b", N: 7, Gen: 2, Len: 1 << 20, Sum: commits.DigestOf([]byte("x"))}
-	want = append(want, messageOf(found))
+	want := []Message{
+		{Kind: TellAcked, A: 1<<63 + 5, B: 3}, {Kind: TellWrong, Text: "so it is"}, {Kind: TellMetrics, B: 1<<64 - 1},
+		messageOf(found),
+	}
 	var stream []byte
 	for _, m := range want {
 		stream = m.append(stream)
@@ -44,13 +46,14 @@ func TestMessages(t *testing.T) {
 		t.Error("an entry without a digest is one")
 	}
 	// A child that is killed in the middle of a message has not told it.
-	for cut := 1; cut < len(Message{Kind: TellAcked, A: 300, B: 3, Text: "x"}.append(nil)); cut++ {
-		part := Message{Kind: TellAcked, A: 300, B: 3, Text: "x"}.append(nil)[:cut]
-		if m, err := Receive(bufio.NewReader(bytes.NewReader(part))); !errors.Is(err, io.EOF) {
+	whole := Message{Kind: TellAcked, A: 300, B: 3, Text: "x"}.append(nil)
+	for cut := 1; cut < len(whole); cut++ {
+		if m, err := Receive(bufio.NewReader(bytes.NewReader(whole[:cut]))); !errors.Is(err, io.EOF) {
 			t.Errorf("%d bytes of a message are %v, %v", cut, m, err)
 		}
 	}
-	if _, err := Receive(bufio.NewReader(strings.NewReader("w\x00\x00\xff\xff\xff\x7f"))); err == nil || errors.Is(err, io.EOF) {
+	long := bufio.NewReader(strings.NewReader("w\x00\x00\xff\xff\xff\x7f"))
+	if _, err := Receive(long); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("a text of 256 MiB: %v", err)
 	}
 }
@@ -95,7 +98,8 @@ func TestLedger(t *testing.T) {
 		h := &History{Survives: holdfast.Power, Level: holdfast.Power}
 		h.Begin(0, 1)
 		h.Add(l, test.pos)
-		if h.Issued != 5 || h.Bound != test.bound || h.Shown != test.shown || len(h.Acks) != test.acks || h.Offset != test.offset || h.First != test.first {
+		if h.Issued != 5 || h.Bound != test.bound || h.Shown != test.shown || len(h.Acks) != test.acks ||
+			h.Offset != test.offset || h.First != test.first {
 			t.Errorf("cut at %d: %+v", test.pos, h)
 		}
 	}
@@ -120,7 +124,9 @@ func TestLedger(t *testing.T) {
 	hear(TellError, 1, 0, "no space")
 	hear(TellMetrics, 1, 1<<64-1, "")
 	list := strings.Join(l.Findings(), "\n")
-	for _, want := range []string{"batch 7 was acknowledged after a failed write", "two and two is five", "the victim failed: no space"} {
+	for _, want := range []string{
+		"batch 7 was acknowledged after a failed write", "two and two is five", "the victim failed: no space",
+	} {
 		if !strings.Contains(list, want) {
 			t.Errorf("no %q in %q", want, list)
 		}

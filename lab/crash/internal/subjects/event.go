@@ -37,8 +37,10 @@ func (p script) appended(gen uint32, first uint64) []event.Event {
 		if first%3 == 0 {
 			id = fmt.Sprintf("%d-%d", gen, n)
 		}
-		list[i] = event.Event{Type: fmt.Sprintf("type-%d", n%5), ID: id, Origin: fmt.Sprint(gen), Time: time.Unix(0, int64(n)),
-			Data: p.Value(nil, "event", commits.Written{N: n, Gen: gen, Size: size})}
+		list[i] = event.Event{
+			Type: fmt.Sprintf("type-%d", n%5), ID: id, Origin: fmt.Sprint(gen), Time: time.Unix(0, int64(n)),
+			Data: p.Value(nil, "event", commits.Written{N: n, Gen: gen, Size: size}),
+		}
 	}
 	return list
 }
@@ -235,7 +237,7 @@ func eventJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
 	}
 	for n := uint64(1); n <= v.Last; {
 		if n > h.Issued {
-			v.Find(commits.Wrong, "positions from %d to %d are there, and nobody appended them", n, v.Last)
+			v.Find(commits.Wrong, "positions from %d to %d are there, which were never appended", n, v.Last)
 			break
 		}
 		gen := h.Generation(n)

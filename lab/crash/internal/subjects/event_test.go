@@ -54,7 +54,8 @@ func TestEventJudgeFindsWhatIsWrong(t *testing.T) {
 		h.Begin(0, 1)
 		h.Issued = last + 8
 		for i, n := range starts {
-			h.Promise(protocol.Ack{N: n + eventSize(h, n) - 1, Batch: true, Level: holdfast.Power, At: time.Duration(i) * time.Millisecond})
+			h.Promise(protocol.Ack{N: n + eventSize(h, n) - 1, Batch: true, Level: holdfast.Power,
+				At: time.Duration(i) * time.Millisecond})
 		}
 		h.Offset = protocol.Interval{Low: 16, High: 32}
 		return h
@@ -68,27 +69,53 @@ func TestEventJudgeFindsWhatIsWrong(t *testing.T) {
 	changed := slices.Clone(all)
 	changed[several].Sum[0] ^= 1
 	fewer, _ := appendsOf(base, starts[len(starts)-2])
+	first := func(low, high uint64) func(*protocol.History) {
+		return func(h *protocol.History) { h.First = protocol.Interval{Low: low, High: high} }
+	}
+	invented := append(slices.Clone(all), commits.Found{Key: "e/90", N: last + 20})
+	missing := fmt.Sprintf("positions %d to %d are missing", several, several+size-1)
 	for name, test := range map[string]struct {
 		found []commits.Found
 		more  func(h *protocol.History)
 		want  counts
 		says  string
 	}{
-		"all":                  {found: around(1, 16, all)},
-		"an offset under way":  {found: around(1, 32, all)},
-		"the last ones lost":   {found: around(1, 16, fewer), want: counts{lost: 2}, says: "2 acknowledged ones are lost"},
-		"one event missing":    {found: around(1, 16, without(several+1, 1)), want: counts{torn: 1, lost: 1}, says: "is there in part: 1 events are missing"},
-		"an append missing":    {found: around(1, 16, without(several, size)), want: counts{order: 1, lost: 1}, says: fmt.Sprintf("positions %d to %d are missing", several, several+size-1)},
-		"another event":        {found: around(1, 16, changed), want: counts{wrong: 1}, says: "does not hold what was appended there"},
-		"invented events":      {found: around(1, 16, append(slices.Clone(all), commits.Found{Key: "e/90", N: last + 20})), want: counts{order: -1}, says: "nobody appended them"},
-		"an offset lost":       {found: around(1, 0, all), want: counts{wrong: 1}, says: "the saved offset is 0, and must be from 16 to 32"},
-		"an offset invented":   {found: around(1, 33, all), want: counts{wrong: 1}, says: "the saved offset is 33"},
-		"the front cut off":    {found: around(9, 16, all[8:]), want: counts{wrong: 1}, says: "the first position is 9, and must be from 1 to 1"},
-		"the front as it must": {found: around(9, 16, all[8:]), more: func(h *protocol.History) { h.First = protocol.Interval{Low: 9, High: 9} }},
-		"the front not yet":    {found: around(5, 16, all[4:]), more: func(h *protocol.History) { h.First = protocol.Interval{Low: 1, High: 9} }},
-		"the front come back":  {found: around(1, 16, all), more: func(h *protocol.History) { h.First = protocol.Interval{Low: 9, High: 9} }, want: counts{wrong: 1}, says: "must be from 9 to 9"},
-		"a follower saw more":  {found: around(1, 16, all), more: func(h *protocol.History) { h.Shown = last + 1 }, want: counts{wrong: 1}, says: "a follower was shown everything up to"},
-		"an offset beyond the end": {found: around(1, 32, all[:20]), more: func(h *protocol.History) { h.Bound, h.Acks = 0, nil },
+		"all":                 {found: around(1, 16, all)},
+		"an offset under way": {found: around(1, 32, all)},
+		"the last ones lost": {
+			found: around(1, 16, fewer),
+			want:  counts{lost: 2}, says: "2 acknowledged ones are lost"},
+		"one event missing": {
+			found: around(1, 16, without(several+1, 1)),
+			want:  counts{torn: 1, lost: 1}, says: "is there in part: 1 events are missing"},
+		"an append missing": {
+			found: around(1, 16, without(several, size)),
+			want:  counts{order: 1, lost: 1}, says: missing},
+		"another event": {
+			found: around(1, 16, changed),
+			want:  counts{wrong: 1}, says: "does not hold what was appended there"},
+		"invented events": {
+			found: around(1, 16, invented),
+			want:  counts{wrong: -1}, says: "which were never appended"},
+		"an offset lost": {
+			found: around(1, 0, all),
+			want:  counts{wrong: 1}, says: "the saved offset is 0, and must be from 16 to 32"},
+		"an offset invented": {
+			found: around(1, 33, all),
+			want:  counts{wrong: 1}, says: "the saved offset is 33"},
+		"the front cut off": {
+			found: around(9, 16, all[8:]),
+			want:  counts{wrong: 1}, says: "the first position is 9, and must be from 1 to 1"},
+		"the front as it must": {found: around(9, 16, all[8:]), more: first(9, 9)},
+		"the front not yet":    {found: around(5, 16, all[4:]), more: first(1, 9)},
+		"the front come back": {
+			found: around(1, 16, all), more: first(9, 9),
+			want: counts{wrong: 1}, says: "must be from 9 to 9"},
+		"a follower saw more": {
+			found: around(1, 16, all), more: func(h *protocol.History) { h.Shown = last + 1 },
+			want: counts{wrong: 1}, says: "a follower was shown everything up to"},
+		"an offset beyond the end": {
+			found: around(1, 32, all[:20]), more: func(h *protocol.History) { h.Bound, h.Acks = 0, nil },
 			want: counts{wrong: -1}, says: "but the log ends with 20"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +125,7 @@ func TestEventJudgeFindsWhatIsWrong(t *testing.T) {
 			}
 			j := eventJudge(h, test.found)
 			got := counts{lost: j.Lost, torn: j.Torn, order: j.OutOfOrder, wrong: j.Wrong}
-			if test.want.order < 0 || test.want.wrong < 0 {
+			if test.want.wrong < 0 { // at least one
 				if j.Wrong == 0 {
 					t.Errorf("%+v", j)
 				}
@@ -141,8 +168,9 @@ func TestEventModelIsTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said strings.Builder
+	c := &check{spec: protocol.Spec{Level: holdfast.Memory}, report: protocol.NewReporter(&said)}
 	var found []commits.Found
-	if err := eventRead(&check{spec: protocol.Spec{Level: holdfast.Memory}, report: protocol.NewReporter(&said)}, e, func(e commits.Found) { found = append(found, e) }); err != nil {
+	if err := eventRead(c, e, func(e commits.Found) { found = append(found, e) }); err != nil {
 		t.Fatal(err)
 	}
 	if j := eventJudge(h, found); j.Broken() || len(j.Findings) > 0 || j.Survived != h.Issued || said.Len() > 0 {

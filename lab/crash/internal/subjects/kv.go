@@ -85,7 +85,7 @@ func (w *worker) look(e holdfast.Engine) error {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	defer s.Close()
-	last, v, err := scriptOf(w.spec.Seed).Glance(s)
+	last, v, err := scriptOf(w.spec.Seed).Recent(s)
 	if err != nil {
 		if w.refused(err) {
 			return nil

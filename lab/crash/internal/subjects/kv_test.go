@@ -107,23 +107,34 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 		t.Fatal("no such key; take another seed")
 		return 0
 	}
+	type finder func(t *testing.T, h *protocol.History) []commits.Found
+	upTo := func(n uint64, without ...uint64) finder {
+		return func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, n, without...)) }
+	}
+	// also is upTo with a value of batch n under a key.
+	also := func(end uint64, key string, n uint64) finder {
+		return func(_ *testing.T, h *protocol.History) []commits.Found {
+			value := scriptOf(h.Seed).Value(nil, key, commits.Written{N: n, Gen: 0, Size: 30})
+			return append(entriesOf(h, after(h, end)), commits.NewFound(key, value))
+		}
+	}
 	for name, test := range map[string]struct {
 		history *protocol.History
-		found   func(t *testing.T, h *protocol.History) []commits.Found
+		found   finder
 		want    counts
 		says    string
 	}{
-		"all that was acknowledged": {power(), func(_ *testing.T, h *protocol.History) []commits.Found { return whole(h) },
+		"all that was acknowledged": {power(), upTo(acked),
 			counts{survived: 50, acked: 50, kept: 50}, ""},
-		"more than was acknowledged": {power(), func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, 57)) },
+		"more than was acknowledged": {power(), upTo(57),
 			counts{survived: 57, acked: 50, kept: 50}, ""},
-		"all that was issued": {power(), func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, issued)) },
+		"all that was issued": {power(), upTo(issued),
 			counts{survived: 60, acked: 50, kept: 50}, ""},
-		"the last ones lost": {power(), func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, 47)) },
+		"the last ones lost": {power(), upTo(47),
 			counts{survived: 47, acked: 50, kept: 47, lost: 3}, "only the first 47 are there: 3 acknowledged ones are lost"},
-		"everything lost": {power(), func(*testing.T, *protocol.History) []commits.Found { return nil },
+		"everything lost": {power(), upTo(0),
 			counts{acked: 50, lost: 50}, "only the first 0 are there"},
-		"a weaker level loses": {told(holdfast.Power, holdfast.Process, acked, issued), func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, 47)) },
+		"a weaker level loses": {told(holdfast.Power, holdfast.Process, acked, issued), upTo(47),
 			counts{survived: 47, acked: 50, kept: 47, gone: 3}, ""},
 		"weaker company loses": {
 			func() *protocol.History {
@@ -131,7 +142,7 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 				h.Promise(protocol.Ack{N: 48, Batch: true, Level: holdfast.Memory})
 				return h
 			}(),
-			func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, 47)) },
+			upTo(47),
 			counts{survived: 47, acked: 47, kept: 47}, ""},
 		"what Sync promised lost": {
 			func() *protocol.History {
@@ -139,7 +150,7 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 				h.Promise(protocol.Ack{N: 49, Level: holdfast.Power})
 				return h
 			}(),
-			func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, 47)) },
+			upTo(47),
 			counts{survived: 47, acked: 50, kept: 47, lost: 1, gone: 3}, "batch 49 and all before it"},
 		"a key of a batch missing": {power(), func(t *testing.T, h *protocol.History) []commits.Found {
 			found := whole(h)
@@ -165,21 +176,19 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 			t.Fatal("no such key; take another seed")
 			return nil
 		}, counts{torn: 1, lost: 1, acked: 50, kept: 49}, "which it deleted, is still there"},
-		"a batch missing under later ones": {power(), func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, acked, 30)) },
+		"a batch missing under later ones": {power(), upTo(acked, 30),
 			counts{survived: 29, acked: 50, kept: 49, order: 1, lost: 1}, "batch 30 is not there, but later ones up to 50 are"},
-		"two batches missing under later ones that nobody was promised": {
-			told(holdfast.Power, holdfast.Power, 20, issued), func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, acked, 30, 31)) },
+		"two batches missing under later ones that were not promised": {
+			told(holdfast.Power, holdfast.Power, 20, issued), upTo(acked, 30, 31),
 			counts{survived: 29, acked: 20, kept: 20, order: 2}, "batch 31 is not there"},
-		"a key that nobody wrote": {power(), func(_ *testing.T, h *protocol.History) []commits.Found {
-			return append(whole(h), commits.NewFound("zebra", scriptOf(h.Seed).Value(nil, "zebra", commits.Written{N: 9, Gen: 0, Size: 30})))
-		}, counts{survived: 50, acked: 50, kept: 50, wrong: 1}, "that batch did not write this key"},
+		"a key never written": {power(), also(acked, "zebra", 9),
+			counts{survived: 50, acked: 50, kept: 50, wrong: 1}, "that batch did not write this key"},
 		"a value that says nothing": {power(), func(_ *testing.T, h *protocol.History) []commits.Found {
 			return append(whole(h), commits.NewFound("zebra", []byte("x")))
 		},
 			counts{survived: 50, acked: 50, kept: 50, wrong: 1}, "no batch wrote it"},
-		"a batch that was never issued": {power(), func(_ *testing.T, h *protocol.History) []commits.Found {
-			return append(whole(h), commits.NewFound(commits.NumberKey(61), scriptOf(h.Seed).Value(nil, commits.NumberKey(61), commits.Written{N: 61, Gen: 0, Size: 30})))
-		}, counts{survived: 50, acked: 50, kept: 50, wrong: 1}, "no batch wrote it"},
+		"a batch that was never issued": {power(), also(acked, commits.NumberKey(61), 61),
+			counts{survived: 50, acked: 50, kept: 50, wrong: 1}, "no batch wrote it"},
 		"a damaged byte": {power(), func(t *testing.T, h *protocol.History) []commits.Found {
 			found := whole(h)
 			found[inside(t, found)].Sum[3] ^= 1
@@ -202,10 +211,7 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 				h.Promise(protocol.Ack{N: 55, Batch: true, Level: holdfast.Power})
 				return h
 			}(),
-			func(_ *testing.T, h *protocol.History) []commits.Found {
-				found := entriesOf(h, after(h, 55))
-				return append(found, commits.NewFound(commits.NumberKey(58), scriptOf(h.Seed).Value(nil, commits.NumberKey(58), commits.Written{N: 58, Gen: 0, Size: 30})))
-			},
+			also(55, commits.NumberKey(58), 58),
 			counts{survived: 55, acked: 1, kept: 1, wrong: 1}, "a crash had taken that batch back"},
 		"what a follower was shown taken back": {
 			func() *protocol.History {
@@ -213,8 +219,9 @@ func TestJudgeFindsWhatIsWrong(t *testing.T) {
 				h.Shown = 56
 				return h
 			}(),
-			func(_ *testing.T, h *protocol.History) []commits.Found { return entriesOf(h, after(h, 52)) },
-			counts{survived: 52, acked: 50, kept: 50, wrong: 1}, "a follower was shown everything up to 56, but only 52 survived"},
+			upTo(52),
+			counts{survived: 52, acked: 50, kept: 50, wrong: 1},
+			"a follower was shown everything up to 56, but only 52 survived"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := kvJudge(test.history, test.found(t, test.history))

@@ -117,7 +117,7 @@ func (v *raftVictim) write(stop <-chan struct{}) error {
 	for !stopped(stop) {
 		v.pace()
 		o := v.begin(v.next)
-		if !o.beside {
+		if !o.concurrent {
 			if ok, err := v.do(o, stop); !ok {
 				return err
 			}
@@ -163,7 +163,7 @@ func (v *raftVictim) begin(n uint64) *raftOp {
 	return &o
 }
 
-// finish enters that o, and what was beside it, is done.
+// finish enters that o, and what ran concurrently, is done.
 func (v *raftVictim) finish(o *raftOp) {
 	v.state.Lock()
 	for i := range o.size {
@@ -242,7 +242,7 @@ func (v *raftVictim) look(r *rand.Rand) error {
 		v.state.Lock()
 		mark, there := m.logs[index]
 		quiet := !v.touches(index)
-		// A peer may go on answering the entries before the first one until it is opened again: nobody asks for them.
+		// A peer may go on answering the entries before the first one until it is opened again: raft does not ask for them.
 		asked := !v.peer || index >= m.first
 		before := v.moves
 		v.state.Unlock()
@@ -358,7 +358,7 @@ func raftAll(store contender.RaftStore, wrong func(format string, args ...any)) 
 		}
 		for _, key := range keys {
 			if !slices.Contains(raftNames(), string(key)) {
-				wrong("there is a key %.40q, which nobody set", key)
+				wrong("there is a key %.40q, which was never set", key)
 			}
 		}
 	}

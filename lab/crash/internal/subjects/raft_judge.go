@@ -136,7 +136,7 @@ func (f *raftFound) knownOnly(v *commits.Verdict, h *protocol.History) (seen uin
 		switch {
 		case text != "":
 		case e.N > 0 && e.N <= h.Issued && e.Gen != h.Generation(e.N) && strings.HasPrefix(e.Key, "l/"):
-			text = "a crash had taken that back, or nobody stored it"
+			text = "a crash had undone that, or it was never stored"
 		default:
 			text = "no operation stored that there"
 		}
@@ -205,15 +205,15 @@ func (m *raftMatch) compare(s *raftState, n uint64, skipped protocol.Span) {
 	}
 }
 
-func (m *raftMatch) visit(s *raftState, o, beside *raftOp, n uint64) {
+func (m *raftMatch) visit(s *raftState, o, concurrent *raftOp, n uint64) {
 	if n != o.end() {
 		return // each call is there whole, or not at all
 	}
-	if beside != nil {
-		// The deletion may not have happened, though what ran beside it is done.
-		s.undo(beside)
-		m.compare(s, n, protocol.Span{From: beside.n, To: beside.end()})
-		for _, index := range beside.removed {
+	if concurrent != nil {
+		// The deletion may not have happened, though what ran concurrently is done.
+		s.undo(concurrent)
+		m.compare(s, n, protocol.Span{From: concurrent.n, To: concurrent.end()})
+		for _, index := range concurrent.removed {
 			s.drop(index)
 		}
 	}

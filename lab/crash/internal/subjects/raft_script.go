@@ -20,7 +20,7 @@ const (
 )
 
 const (
-	raftKeys    = 4         // others, for whatever a program keeps beside
+	raftKeys    = 4         // others, for what else a program keeps
 	raftMost    = 400       // entries, before a snapshot must come
 	raftBatch   = 64        // entries that are stored together at most
 	raftLargest = 100 << 10 // bytes of data
@@ -42,19 +42,19 @@ const (
 // raftOp is one operation on a store for Raft. It takes as many numbers as it stores or removes entries, so that each
 // part of one has a number.
 type raftOp struct {
-	kind     raftKind
-	n, size  uint64 // its first number, and how many
-	gen      uint32
-	key      string
-	value    uint64     // of SetUint64
-	from, to uint64     // indexes
-	term     uint64     // of the entries
-	commit   uint64     // the index that is staged before, 0 for none
-	removed  []uint64   // indexes, from the end of the log that they are at
-	old      []raftMark // what was there
-	base     uint64     // where an emptied log begins anew
-	floor    uint64     // see raftState
-	beside   bool       // the next operation is under way at the same time
+	kind       raftKind
+	n, size    uint64 // its first number, and how many
+	gen        uint32
+	key        string
+	value      uint64     // of SetUint64
+	from, to   uint64     // indexes
+	term       uint64     // of the entries
+	commit     uint64     // the index that is staged before, 0 for none
+	removed    []uint64   // indexes, from the end of the log that they are at
+	old        []raftMark // what was there
+	base       uint64     // where an emptied log begins anew
+	floor      uint64     // see raftState
+	concurrent bool       // the next operation is under way at the same time
 }
 
 func (o *raftOp) end() uint64 { return o.n + o.size - 1 }
@@ -89,7 +89,7 @@ type raftState struct {
 	floor       uint64 // the index up to which nothing is taken back: committed, or in a snapshot
 	commit      uint64 // the one stored
 	candidate   bool   // a vote's term is set, and its candidate is next
-	beside      bool   // the next operation is under way with a deletion
+	concurrent  bool   // the next operation is under way with a deletion
 
 	// Both are told of each change, if they are not nil. A zero mark is nothing.
 	onLog func(index uint64, old, now raftMark)
@@ -147,7 +147,7 @@ func (s *raftState) set(key string, m raftMark) {
 // step lets part i of an operation take effect.
 func (s *raftState) step(o *raftOp, i uint64) {
 	last := i == o.size-1
-	s.candidate, s.beside = false, o.beside && last
+	s.candidate, s.concurrent = false, o.concurrent && last
 	switch o.kind {
 	case raftStore:
 		if s.put(o.from+i, raftMark{o.n + i, o.gen, o.term}); last {
@@ -188,7 +188,7 @@ func (p script) raftOp(gen uint32, n uint64, s *raftState) raftOp {
 	// late: another leader's entries take the place of the last ones.
 	late := count > 1 && s.last > max(s.floor, s.first)
 	what := r.IntN(100)
-	if s.beside {
+	if s.concurrent {
 		what = 30 + r.IntN(70)
 	}
 	switch {
@@ -196,12 +196,12 @@ func (p script) raftOp(gen uint32, n uint64, s *raftState) raftOp {
 		o.kind, o.key = raftSet, raftCandidate
 	case term == 0:
 		raise()
-	case count > raftMost && !s.beside:
+	case count > raftMost && !s.concurrent:
 		o.front(s, count-50-r.IntN(150))
 	case what < 6 && count > 20:
 		o.front(s, 1+r.IntN(count*3/4))
-		o.beside = r.IntN(2) == 0
-	case what < 16 && late && term == lastTerm && !s.beside:
+		o.concurrent = r.IntN(2) == 0
+	case what < 16 && late && term == lastTerm && !s.concurrent:
 		raise()
 	case what < 16 && late:
 		o.back(s, s.last-r.Uint64N(min(s.last-max(s.floor, s.first), 40)))
@@ -309,37 +309,38 @@ func (p script) raftValue(key string, m raftMark) []byte {
 }
 
 // raftFold goes through the operations of a history up to number upto. prepare, if it is not nil, is given the
-// empty state; visit is called after each number, with the operation that it is of, and with that beside which
-// this one ran, if there is one.
+// empty state; visit is called after each number, with the operation that it is of, and with the deletion that
+// ran concurrently, if there is one.
 func raftFold(
-	h *protocol.History, upto uint64, prepare func(s *raftState), visit func(s *raftState, o, beside *raftOp, n uint64),
+	h *protocol.History, upto uint64, prepare func(s *raftState),
+	visit func(s *raftState, o, concurrent *raftOp, n uint64),
 ) *raftState {
 	s := newRaftState(scriptOf(h.Seed), h.Monotonic)
 	if prepare != nil {
 		prepare(s)
 	}
-	var beside *raftOp
+	var concurrent *raftOp
 	for n := uint64(1); n <= upto; {
 		gen, end := h.Part(n)
 		o := s.p.raftOp(gen, n, s)
-		if beside != nil && beside.gen != gen {
-			beside = nil
+		if concurrent != nil && concurrent.gen != gen {
+			concurrent = nil
 		}
 		last := min(o.end(), end, upto)
 		for i := n; i <= last; i++ {
 			s.step(&o, i-n)
 			if visit != nil {
-				visit(s, &o, beside, i)
+				visit(s, &o, concurrent, i)
 			}
 		}
-		if beside != nil {
-			if slices.Contains(h.Skipped, protocol.Span{From: beside.n, To: beside.end()}) {
-				s.undo(beside)
+		if concurrent != nil {
+			if slices.Contains(h.Skipped, protocol.Span{From: concurrent.n, To: concurrent.end()}) {
+				s.undo(concurrent)
 			}
-			beside = nil
+			concurrent = nil
 		}
-		if o.beside && last == o.end() {
-			beside = &o
+		if o.concurrent && last == o.end() {
+			concurrent = &o
 		}
 		n = last + 1
 	}

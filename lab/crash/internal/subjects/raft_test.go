@@ -50,7 +50,7 @@ func toldRaft(h protocol.History, survives, level holdfast.Level, acked, issued 
 // and without; and all kinds of operations come up.
 func TestRaftModelIsTheStore(t *testing.T) {
 	for _, monotonic := range []bool{false, true} {
-		kinds, besides := map[string]int{}, 0
+		kinds, together := map[string]int{}, 0
 		for seed := uint64(1); seed <= 8; seed++ {
 			e := mem.New()
 			defer e.Close()
@@ -73,8 +73,8 @@ func TestRaftModelIsTheStore(t *testing.T) {
 				case o.base > 0:
 					kind = "wipe"
 				}
-				if kinds[kind]++; o.beside {
-					besides++
+				if kinds[kind]++; o.concurrent {
+					together++
 				}
 				if err := v.call(&o); err != nil {
 					t.Fatalf("seed %d, operation %d, %v: %v", seed, n, &o, err)
@@ -103,8 +103,8 @@ func TestRaftModelIsTheStore(t *testing.T) {
 		if !monotonic {
 			want = 8
 		}
-		if len(kinds) != want || besides == 0 {
-			t.Errorf("operations: %v, %d beside another", kinds, besides)
+		if len(kinds) != want || together == 0 {
+			t.Errorf("operations: %v, %d concurrent", kinds, together)
 		}
 	}
 }
@@ -136,8 +136,8 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 	power := func(acked int) *protocol.History {
 		return toldRaft(base, holdfast.Power, holdfast.Power, acked, acked+8)
 	}
-	// without takes the entries of some indexes away, and mends what the log says of itself.
-	mend := func(found []commits.Found) []commits.Found {
+	// without takes the entries of some indexes away, and corrects what the log says of itself.
+	fixEnds := func(found []commits.Found) []commits.Found {
 		first, last := uint64(0), uint64(0)
 		for _, e := range found {
 			var index uint64
@@ -152,7 +152,7 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		return found
 	}
 	without := func(found []commits.Found, indexes ...uint64) []commits.Found {
-		return mend(slices.DeleteFunc(found, func(e commits.Found) bool {
+		return fixEnds(slices.DeleteFunc(found, func(e commits.Found) bool {
 			return slices.ContainsFunc(indexes, func(index uint64) bool { return e.Key == fmt.Sprintf("l/%d", index) })
 		}))
 	}
@@ -160,28 +160,31 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		return logEntry(o.from+i, scriptOf(base.Seed).raftLog(o.from+i, raftMark{o.n + i, o.gen, o.term}))
 	}
 
+	stores := func(i int) bool { return ops[i].kind == raftStore }
 	vote := find(func(i int, o *raftOp) bool {
-		return o.key == raftVoteTerm && ops[i+1].key == raftCandidate && ops[i+2].kind == raftStore && ops[i+3].kind == raftStore
+		return o.key == raftVoteTerm && ops[i+1].key == raftCandidate && stores(i+2) && stores(i+3)
 	})
-	several := find(func(i int, o *raftOp) bool { return o.kind == raftStore && o.size >= 4 && ops[i+1].kind == raftStore })
+	several := find(func(i int, o *raftOp) bool { return stores(i) && o.size >= 4 && stores(i+1) })
 	front := find(func(i int, o *raftOp) bool {
-		return o.kind == raftFront && o.base == 0 && o.size > 3 && !o.beside && ops[i+1].kind == raftStore
+		return o.kind == raftFront && o.base == 0 && o.size > 3 && !o.concurrent && stores(i+1)
 	})
-	beside := find(func(i int, o *raftOp) bool { return o.beside && ops[i+1].kind == raftStore && ops[i+1].commit == 0 })
+	concurrent := find(func(i int, o *raftOp) bool { return o.concurrent && stores(i+1) && ops[i+1].commit == 0 })
 	conflict := find(func(i int, o *raftOp) bool {
-		return o.kind == raftBack && ops[i+1].kind == raftStore && ops[i+1].from == o.from && ops[i+1].size < o.size
+		return o.kind == raftBack && stores(i+1) && ops[i+1].from == o.from && ops[i+1].size < o.size
 	})
 	commit := find(func(i int, o *raftOp) bool {
-		return o.kind == raftStore && o.commit > 0 && committed(i) == o.commit && committed(i-1) < o.commit && ops[i+1].kind == raftStore && ops[i+1].commit == 0
+		return stores(i) && o.commit > 0 && committed(i) == o.commit && committed(i-1) < o.commit && stores(i+1) &&
+			ops[i+1].commit == 0
 	})
-	term := find(func(i int, o *raftOp) bool { return o.key == raftTerm && ops[i+1].kind == raftStore })
+	term := find(func(i int, o *raftOp) bool { return o.key == raftTerm && stores(i+1) })
 
-	// besideUndone is the state in which the deletion has not happened, but what ran beside it has.
-	besideUndone := func() []commits.Found {
+	// concurrentUndone is the state in which the deletion has not happened, but what ran concurrently has.
+	concurrentUndone := func() []commits.Found {
 		h := base
-		h.Skipped = []protocol.Span{{From: ops[beside].n, To: ops[beside].end()}}
-		return raftFold(&h, ops[beside+1].end(), nil, nil).entries(true)
+		h.Skipped = []protocol.Span{{From: ops[concurrent].n, To: ops[concurrent].end()}}
+		return raftFold(&h, ops[concurrent+1].end(), nil, nil).entries(true)
 	}
+	more := counts{survived: 60, wrong: 1}
 	for name, test := range map[string]struct {
 		history *protocol.History
 		found   []commits.Found
@@ -193,8 +196,10 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		"all that was issued":        {power(60), state(67), counts{survived: 68}, ""},
 		"nothing yet":                {power(0), entriesOfNothing(), counts{}, ""},
 		"everything lost":            {power(60), entriesOfNothing(), counts{lost: 60}, "only the first 0 are there"},
-		"the last ones lost":         {power(several + 2), state(several - 1), counts{survived: several, lost: 2}, "2 acknowledged ones are lost"},
-		"a weaker level loses":       {toldRaft(base, holdfast.Power, holdfast.Process, several+2, several+2), state(several - 1), counts{survived: several, gone: 2}, ""},
+		"the last ones lost": {power(several + 2), state(several - 1), counts{survived: several, lost: 2},
+			"2 acknowledged ones are lost"},
+		"a weaker level loses": {toldRaft(base, holdfast.Power, holdfast.Process, several+2, several+2),
+			state(several - 1), counts{survived: several, gone: 2}, ""},
 		"a vote forgotten": {power(vote + 4), func() []commits.Found {
 			found := state(vote + 3)
 			before := state(vote - 1)
@@ -231,7 +236,7 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 		}(), counts{order: 1, lost: 1}, "CurrentTerm is "},
 		"a deleted entry come back": {power(front + 2), func() []commits.Found {
 			o, old := ops[front], state(front-1)
-			return mend(append(state(front+1), old[key(old, fmt.Sprintf("l/%d", o.removed[1]))]))
+			return fixEnds(append(state(front+1), old[key(old, fmt.Sprintf("l/%d", o.removed[1]))]))
 		}(), counts{torn: 1, lost: 1}, "which it deleted, is there"},
 		"a deletion undone": {power(front + 2), func() []commits.Found {
 			found := state(front + 1)
@@ -239,11 +244,11 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 			for _, index := range ops[front].removed {
 				found = append(found, old[key(old, fmt.Sprintf("l/%d", index))])
 			}
-			return mend(found)
+			return fixEnds(found)
 		}(), counts{order: 1, lost: 1}, "which it deleted, is there"},
 		"an entry of another leader come back": {power(conflict + 2), func() []commits.Found {
 			found, old := state(conflict+1), state(conflict-1)
-			return mend(append(found, old[key(old, fmt.Sprintf("l/%d", ops[conflict].to))]))
+			return fixEnds(append(found, old[key(old, fmt.Sprintf("l/%d", ops[conflict].to))]))
 		}(), counts{torn: 1, lost: 1}, "which it deleted, is there"},
 		"an entry of another leader instead": {power(conflict + 2), func() []commits.Found {
 			found, old := state(conflict+1), state(conflict-1)
@@ -251,7 +256,8 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 			found[key(found, name)] = old[key(old, name)]
 			return found
 		}(), counts{torn: 1, lost: 1}, "is still of operation"},
-		"a hole": {power(several + 2), without(state(several+1), ops[several].from+1), counts{torn: 1, lost: 1}, "which it stored, is not there"},
+		"a hole": {power(several + 2), without(state(several+1), ops[several].from+1), counts{torn: 1, lost: 1},
+			"which it stored, is not there"},
 		"the last entries in part": {power(several), without(state(several), ops[several].to, ops[several].to-1),
 			counts{survived: several, torn: 1}, "is there in part"},
 		"entries missing under later ones": {power(several + 2), func() []commits.Found {
@@ -275,11 +281,13 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 			found[key(found, fmt.Sprintf("l/%d", l.Index))] = logEntry(l.Index, l)
 			return found
 		}(), counts{wrong: 1, torn: 1, lost: 1}, "it does not hold what was stored"},
-		"an entry that nobody stored": {power(60), mend(append(state(59), entryOf(ops[len(ops)-1], 0))), counts{survived: 60, wrong: 1}, "no operation stored that there"},
-		"an index twice":              {power(60), append(state(59), state(59)[len(state(59))-1]), counts{survived: 60, wrong: 1}, "is there twice"},
-		"no index":                    {power(60), append(state(59), commits.Found{Key: "l/x"}), counts{survived: 60, wrong: 1}, "there is no such index"},
-		"a key that nobody set":       {power(60), append(state(59), commits.NewFound("zebra", []byte("striped"))), counts{survived: 60, wrong: 1}, "no operation stored that there"},
-		"a lie about the first": {power(60), func() []commits.Found {
+		"an entry never stored": {power(60), fixEnds(append(state(59), entryOf(ops[len(ops)-1], 0))), more,
+			"no operation stored that there"},
+		"an index twice": {power(60), append(state(59), state(59)[len(state(59))-1]), more, "is there twice"},
+		"no index":       {power(60), append(state(59), commits.Found{Key: "l/x"}), more, "there is no such index"},
+		"a key never set": {power(60), append(state(59), commits.NewFound("zebra", []byte("striped"))), more,
+			"no operation stored that there"},
+		"a wrong first index": {power(60), func() []commits.Found {
 			found := state(59)
 			found[key(found, entryFirst)].N--
 			return found
@@ -294,12 +302,12 @@ func TestRaftJudgeFindsWhatIsWrong(t *testing.T) {
 			i := key(found, entryCommit)
 			return slices.Delete(found, i, i+1)
 		}(), counts{survived: commit + 2}, ""},
-		"a deletion under way": {power(beside), besideUndone(), counts{survived: beside + 2}, ""},
+		"a deletion under way": {power(concurrent), concurrentUndone(), counts{survived: concurrent + 2}, ""},
 		"a deletion under way lost": {func() *protocol.History {
-			h := power(beside)
-			h.Promise(protocol.Ack{N: ops[beside].end(), Batch: true, Level: holdfast.Power})
+			h := power(concurrent)
+			h.Promise(protocol.Ack{N: ops[concurrent].end(), Batch: true, Level: holdfast.Power})
 			return h
-		}(), besideUndone(), counts{lost: 1}, "only the first"},
+		}(), concurrentUndone(), counts{lost: 1}, "only the first"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := raftJudge(test.history, test.found)
@@ -331,7 +339,7 @@ func TestRaftGoesOn(t *testing.T) {
 	h := &protocol.History{Seed: 11, Survives: holdfast.Power, Level: holdfast.Power}
 	h.Begin(0, 1)
 	ops := raftOps(h, 5000)
-	i := slices.IndexFunc(ops, func(o *raftOp) bool { return o.beside })
+	i := slices.IndexFunc(ops, func(o *raftOp) bool { return o.concurrent })
 	if i < 0 {
 		t.Fatal("no such operation; take another seed")
 	}
@@ -386,8 +394,8 @@ func (s lingering) GetLog(index uint64, l *raft.Log) error {
 	return nil
 }
 
-// TestNobodyAsksForTheFront: the entries before the first one may be answered by a peer, also while the rest goes.
-func TestNobodyAsksForTheFront(t *testing.T) {
+// TestFrontIsNotCompared: a peer may answer the entries before the first one, also while the rest is deleted.
+func TestFrontIsNotCompared(t *testing.T) {
 	var told bytes.Buffer
 	v := &raftVictim{worker: &worker{report: protocol.NewReporter(&told)}, peer: true}
 	v.store = lingering{v: v}

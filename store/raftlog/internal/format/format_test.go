@@ -56,13 +56,14 @@ func TestLog(t *testing.T) {
 			t.Errorf("entry %d: %d bytes, announced %d", i, len(value), size)
 		}
 		if over := len(value) - len(want.Extensions) - len(want.Data); over > format.MaxHeader {
-			t.Errorf("entry %d: %d bytes beside the payload, announced %d at most", i, over, format.MaxHeader)
+			t.Errorf("entry %d: %d bytes in addition to the payload, announced %d at most", i, over, format.MaxHeader)
 		}
 		var got raft.Log
 		if !format.DecodeLog(key, value, at, &got) {
 			t.Errorf("entry %d does not come back", i)
 		}
-		if !got.AppendedAt.Equal(want.AppendedAt) || got.AppendedAt.Location() != time.UTC || got.AppendedAt.IsZero() != want.AppendedAt.IsZero() {
+		if !got.AppendedAt.Equal(want.AppendedAt) || got.AppendedAt.Location() != time.UTC ||
+			got.AppendedAt.IsZero() != want.AppendedAt.IsZero() {
 			t.Errorf("entry %d: the time %v came back as %v", i, want.AppendedAt, got.AppendedAt)
 		}
 		if got.AppendedAt = want.AppendedAt; !reflect.DeepEqual(got, want) {
@@ -87,6 +88,9 @@ func TestZeroTime(t *testing.T) {
 // kind of value.
 func TestDamage(t *testing.T) {
 	log := raft.Log{Term: 300, Extensions: []byte("ext"), Data: []byte("data"), AppendedAt: time.Unix(1, 2)}
+	stable := prefix.Stable(nil, []byte("key"))
+	meta := format.AppendMeta(nil, prefix.Meta(),
+		format.Meta{Entries: true, First: 9, Dead: []format.Span{{Lo: 3, Hi: 5}}})
 	for name, c := range map[string]struct {
 		key, value []byte
 		read       func(key, value []byte) bool
@@ -99,7 +103,7 @@ func TestDamage(t *testing.T) {
 			}
 			return ok
 		}},
-		"stable": {prefix.Stable(nil, []byte("key")), format.AppendStable(nil, prefix.Stable(nil, []byte("key")), []byte("value")), func(key, value []byte) bool {
+		"stable": {stable, format.AppendStable(nil, stable, []byte("value")), func(key, value []byte) bool {
 			_, ok := format.DecodeStable(key, value)
 			return ok
 		}},
@@ -107,7 +111,7 @@ func TestDamage(t *testing.T) {
 			_, ok := format.DecodeCommit(key, value)
 			return ok
 		}},
-		"meta": {prefix.Meta(), format.AppendMeta(nil, prefix.Meta(), format.Meta{Entries: true, First: 9, Dead: []format.Span{{Lo: 3, Hi: 5}}}), func(key, value []byte) bool {
+		"meta": {prefix.Meta(), meta, func(key, value []byte) bool {
 			_, err := format.DecodeMeta(key, value)
 			if err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
 				t.Error(err)
@@ -162,16 +166,22 @@ func TestGolden(t *testing.T) {
 		{stable, "r\x03logsCurrentTerm"},
 		{prefix.Meta(), "r\x03logm"},
 		{prefix.Commit(), "r\x03logc"},
-		{format.AppendLog(nil, key, &raft.Log{Term: 300, Type: raft.LogConfiguration, Extensions: []byte("ext"), Data: []byte("data"), AppendedAt: time.Unix(1, 2)}),
+		{format.AppendLog(nil, key, &raft.Log{Term: 300, Type: raft.LogConfiguration, Extensions: []byte("ext"),
+			Data: []byte("data"), AppendedAt: time.Unix(1, 2)}),
 			string(sealed(key, []byte("\x1d\x05\xac\x02\x00\x00\x00\x00\x3b\x9a\xca\x02\x03extdata")...))},
-		{format.AppendLog(nil, key, &raft.Log{Term: 1, Data: []byte("data")}), string(sealed(key, []byte("\x18\x00\x01data")...))},
-		{format.AppendLog(nil, key, &raft.Log{AppendedAt: time.Unix(1<<60, 3)}), string(sealed(key, []byte("\x12\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x03")...))},
-		{format.AppendStable(nil, stable, []byte("\x00\x00\x00\x00\x00\x00\x00\x07")), string(sealed(stable, []byte("\x10\x00\x00\x00\x00\x00\x00\x00\x07")...))},
-		{format.AppendCommit(nil, prefix.Commit(), 7), string(sealed(prefix.Commit(), []byte("\x10\x00\x00\x00\x00\x00\x00\x00\x07")...))},
+		{format.AppendLog(nil, key, &raft.Log{Term: 1, Data: []byte("data")}),
+			string(sealed(key, []byte("\x18\x00\x01data")...))},
+		{format.AppendLog(nil, key, &raft.Log{AppendedAt: time.Unix(1<<60, 3)}),
+			string(sealed(key, []byte("\x12\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x03")...))},
+		{format.AppendStable(nil, stable, []byte("\x00\x00\x00\x00\x00\x00\x00\x07")),
+			string(sealed(stable, []byte("\x10\x00\x00\x00\x00\x00\x00\x00\x07")...))},
+		{format.AppendCommit(nil, prefix.Commit(), 7),
+			string(sealed(prefix.Commit(), []byte("\x10\x00\x00\x00\x00\x00\x00\x00\x07")...))},
 		{format.AppendMeta(nil, prefix.Meta(), format.Meta{}), string(sealed(prefix.Meta(), 0x10))},
 		{format.AppendMeta(nil, prefix.Meta(), format.Meta{Entries: true, First: 9, Dead: []format.Span{{Lo: 3, Hi: 5}}}),
-			string(sealed(prefix.Meta(), []byte("\x13\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x05")...))},
-		{format.AppendMeta(nil, prefix.Meta(), format.Meta{Void: &format.Span{Lo: 7, Hi: 9}, Dead: []format.Span{{Lo: 1, Hi: 1}, {Lo: 3, Hi: 3}}}),
+			string(sealed(prefix.Meta(), bytes.Join([][]byte{{0x13}, {9}, {3}, {5}}, make([]byte, 7))...))},
+		{format.AppendMeta(nil, prefix.Meta(), format.Meta{Void: &format.Span{Lo: 7, Hi: 9},
+			Dead: []format.Span{{Lo: 1, Hi: 1}, {Lo: 3, Hi: 3}}}),
 			string(sealed(prefix.Meta(), bytes.Join([][]byte{{0x26}, {7}, {9}, {1}, {1}, {3}, {3}}, make([]byte, 7))...))},
 	} {
 		if string(c.got) != c.want {
@@ -276,7 +286,8 @@ func FuzzEntry(f *testing.F) {
 		f.Add(l.Term, byte(l.Type), l.AppendedAt.Unix(), int64(l.AppendedAt.Nanosecond()), l.Extensions, l.Data)
 	}
 	f.Fuzz(func(t *testing.T, term uint64, typ byte, sec, nsec int64, extensions, data []byte) {
-		want := raft.Log{Index: at, Term: term, Type: raft.LogType(typ), AppendedAt: time.Unix(sec, nsec), Extensions: extensions, Data: data}
+		want := raft.Log{Index: at, Term: term, Type: raft.LogType(typ), AppendedAt: time.Unix(sec, nsec),
+			Extensions: extensions, Data: data}
 		value := format.AppendLog(nil, key, &want)
 		var got raft.Log
 		if !format.DecodeLog(key, value, at, &got) || int64(len(value)) != format.LogSize(&want) {
@@ -301,7 +312,8 @@ func FuzzOther(f *testing.F) {
 	f.Add(format.AppendCommit(nil, commit, 1)[4:])
 	f.Add(format.AppendStable(nil, stable, []byte("v"))[4:])
 	f.Add([]byte{})
-	f.Add(format.AppendMeta(nil, meta, format.Meta{Void: &format.Span{Lo: 7, Hi: 9}, Dead: []format.Span{{Lo: 1, Hi: 2}, {Lo: 4, Hi: 5}}})[4:])
+	f.Add(format.AppendMeta(nil, meta, format.Meta{Void: &format.Span{Lo: 7, Hi: 9},
+		Dead: []format.Span{{Lo: 1, Hi: 2}, {Lo: 4, Hi: 5}}})[4:])
 	f.Add([]byte{0x30})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		value := sealed(meta, body...)
@@ -311,7 +323,8 @@ func FuzzOther(f *testing.F) {
 			t.Error(err)
 		}
 		value = sealed(commit, body...)
-		if index, ok := format.DecodeCommit(commit, value); ok && !bytes.Equal(format.AppendCommit(nil, commit, index), value) {
+		index, ok := format.DecodeCommit(commit, value)
+		if ok && !bytes.Equal(format.AppendCommit(nil, commit, index), value) {
 			t.Errorf("%q means %d", value, index)
 		}
 		value = sealed(stable, body...)

@@ -306,10 +306,12 @@ func DecodeMeta(key, value []byte) (Meta, error) {
 		return Meta{}, &holdfast.Error{Op: "raftlog open", Class: class, Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
 	}
 	if len(value) < headSize || binary.BigEndian.Uint32(value) != sum(key, value) {
-		return bad(holdfast.ErrCorrupt, "check the engine's files, or make this server anew from the others", "the store's description has a wrong checksum")
+		return bad(holdfast.ErrCorrupt, "check the engine's files, or make this server anew from the others",
+			"the store's description has a wrong checksum")
 	}
 	if v := value[sumSize] >> 4; v > metaVersion>>4 {
-		return bad(holdfast.ErrVersion, "use a newer holdfast", "the store has format %d, this program knows %d", v, metaVersion>>4)
+		return bad(holdfast.ErrVersion, "use a newer holdfast",
+			"the store has format %d, this program knows %d", v, metaVersion>>4)
 	}
 	flags, b := value[sumSize]&flagsMask, value[headSize:]
 	var m Meta
@@ -333,7 +335,8 @@ func DecodeMeta(key, value []byte) (Meta, error) {
 		ok = ok && !(m.Entries && dead.Has(m.First))
 		m.Dead = append(m.Dead, dead)
 	}
-	if newer := m.Void != nil || len(m.Dead) > 1; !ok || len(b) > 0 || newer != (value[sumSize]&^flagsMask == metaVersion) {
+	newer := m.Void != nil || len(m.Dead) > 1
+	if !ok || len(b) > 0 || newer != (value[sumSize]&^flagsMask == metaVersion) {
 		return bad(holdfast.ErrCorrupt, "", "the store's description is %x", value)
 	}
 	return m, nil

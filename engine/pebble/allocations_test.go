@@ -14,15 +14,11 @@ import (
 func bare(tb testing.TB) *lib.DB {
 	tb.Helper()
 	o, err := never.WithDefaults()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	options := settings(o, &engine{disk: newDisk(vfs.Default, "", here)})
 	options.FS, options.EventListener = vfs.Default, nil
 	db, err := lib.Open(filepath.Join(tb.TempDir(), "bare"), options)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	tb.Cleanup(func() {
 		if err := db.Close(); err != nil {
 			tb.Error(err)
@@ -34,9 +30,7 @@ func bare(tb testing.TB) *lib.DB {
 func adapted(tb testing.TB) holdfast.Engine {
 	tb.Helper()
 	e, err := Open(filepath.Join(tb.TempDir(), "adapted"), holdfast.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	tb.Cleanup(func() {
 		if err := e.Close(); err != nil {
 			tb.Error(err)
@@ -47,7 +41,7 @@ func adapted(tb testing.TB) holdfast.Engine {
 
 const eventSize = 100
 
-// applyBare commits one event as a program that uses Pebble directly would.
+// applyBare commits one event of eventSize bytes as a program that uses Pebble directly would.
 func applyBare(db *lib.DB, key, value []byte, o *lib.WriteOptions) error {
 	b := db.NewBatch()
 	if err := b.Set(key, value, nil); err != nil {
@@ -57,61 +51,6 @@ func applyBare(db *lib.DB, key, value []byte, o *lib.WriteOptions) error {
 		return err
 	}
 	return b.Close()
-}
-
-// BenchmarkApply commits events of 100 bytes, one or a hundred at a time, by Pebble alone and
-// by the engine. Pebble alone has no Process.
-func BenchmarkApply(b *testing.B) {
-	for _, events := range []int{1, 100} {
-		name := map[int]string{1: "1", 100: "100"}[events]
-		for _, level := range []struct {
-			name string
-			o    *lib.WriteOptions
-		}{{"memory", lib.NoSync}, {"power", lib.Sync}} {
-			b.Run("bare/"+level.name+"/"+name, func(b *testing.B) {
-				db := bare(b)
-				key, value := make([]byte, 8), make([]byte, eventSize)
-				n := uint64(0)
-				b.ReportAllocs()
-				for b.Loop() {
-					batch := db.NewBatch()
-					for range events {
-						n++
-						binary.BigEndian.PutUint64(key, n)
-						if err := batch.Set(key, value, nil); err != nil {
-							b.Fatal(err)
-						}
-					}
-					if err := batch.Commit(level.o); err != nil {
-						b.Fatal(err)
-					}
-					if err := batch.Close(); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-		for _, level := range holdfast.Levels() {
-			b.Run("engine/"+level.String()+"/"+name, func(b *testing.B) {
-				e := adapted(b)
-				key, value := make([]byte, 8), make([]byte, eventSize)
-				n := uint64(0)
-				var batch holdfast.Batch
-				b.ReportAllocs()
-				for b.Loop() {
-					batch.Reset()
-					for range events {
-						n++
-						binary.BigEndian.PutUint64(key, n)
-						batch.Set(key, value)
-					}
-					if err := holdfast.Commit(e, &batch, level); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
 }
 
 // The engine allocates nothing per commit beyond what Pebble does.
@@ -129,9 +68,7 @@ func TestAllocations(t *testing.T) {
 	db := bare(t)
 	of := func(f func() error) float64 {
 		return testing.AllocsPerRun(2000, func() {
-			if err := f(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, f())
 		})
 	}
 	alone := map[holdfast.Level]float64{

@@ -1,0 +1,165 @@
+package bench
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/lab/contender"
+)
+
+// smallKV and smallRaft are the tables of workloads, on little data.
+func smallKV() []Workload {
+	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20})
+}
+
+func smallRaft() []Workload {
+	return raftStudy(raftSizes{keys: 5, many: 20, entries: 2000, keep: 400, cut: 200})
+}
+
+// smallLab is the standard one, on little data.
+func smallLab() Lab {
+	return Lab{Engines: all.Engines(), Peers: contender.Engines(),
+		Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft())}
+}
+
+// taskOn is a task for one client on an engine in memory.
+func taskOn(engine holdfast.Engine) Task {
+	return Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
+		Open: func() (holdfast.Engine, error) { return engine, nil }}
+}
+
+// times does an operation n times, or until it fails.
+func times(n int, op func() error) error {
+	for range n {
+		if err := op(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestWorkloadsEverywhere runs every workload on the engine in memory, on real engines, on the peers, on the floor and
+// on null, with one client and with several; with many where clients change what they read.
+func TestWorkloadsEverywhere(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	lab := smallLab()
+	measure := func(t *testing.T, w Workload, engine string, clients int) {
+		inMemory := engine == mem.Name || engine == Null
+		level := holdfast.Power
+		if inMemory {
+			level = holdfast.Memory
+		}
+		cell := Cell{Workload: w.Name, Engine: engine, Asked: level, Given: level, Clients: clients, Reads: w.Reads}
+		o := unknownOutcome()
+		err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(),
+			Seed: 1}, &o)
+		name := w.Name + " on " + engine
+		if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) ||
+			w.Samples != (len(o.Samples) > 0) {
+			t.Errorf("%s with %d clients: %v, %+v", name, clients, err, o)
+		}
+		if engine != Null && (o.Checked == 0 || engine != Floor && o.Checked != o.Items) {
+			t.Errorf("%s with %d clients: %d of %d checked", name, clients, o.Checked, o.Items)
+		}
+		if !inMemory && (o.DiskBytes <= 0 || o.PeakDisk < o.DiskBytes) {
+			t.Errorf("%s: %d bytes on disk, at most %d", name, o.DiskBytes, o.PeakDisk)
+		}
+	}
+	for _, engine := range []string{mem.Name, logtree.Name, bbolt.Name, contender.RaftWAL, contender.RaftBoltDB, Floor,
+		Null} {
+		t.Run(engine, func(t *testing.T) {
+			for _, w := range lab.Workloads {
+				if lab.isPeer(engine) && !w.Raft {
+					continue
+				}
+				many := 8
+				if w.Name == "kv/mixed" || w.Name == "kv/overwrite" {
+					many = 64
+				}
+				for _, clients := range w.clients([]int{1, many}) {
+					measure(t, w, engine, clients)
+				}
+			}
+		})
+	}
+}
+
+// notice checks that each of the named workloads notices what spoil makes of an engine once everything is prepared;
+// if none is named, that nothing is wrong with any.
+func notice(t *testing.T, workloads []Workload, named string, prepare func() (e holdfast.Engine, spoil func())) {
+	t.Helper()
+	for _, w := range workloads {
+		engine, spoil := prepare()
+		load, err := w.Engine(taskOn(engine))
+		if err != nil {
+			t.Fatal(err)
+		}
+		spoil()
+		if err = times(30, load.Client(0)); err == nil {
+			_, _, err = load.Verify()
+		}
+		err = errors.Join(err, load.Close())
+		_, name, _ := strings.Cut(w.Name, "/")
+		if slices.Contains(strings.Fields(named), name) && !errors.Is(err, ErrWrong) {
+			t.Errorf("%s does not see it: %v", w.Name, err)
+		}
+		if named == "" && err != nil {
+			t.Errorf("%s: %v", w.Name, err)
+		}
+	}
+}
+
+// TestPreloadIsSettled: what reads find was closed and opened again, and nothing was committed since.
+func TestPreloadIsSettled(t *testing.T) {
+	for _, test := range []struct {
+		prepare func(Task) (Load, error)
+		open    func(dir string, o holdfast.Options) (holdfast.Engine, error)
+	}{{kvRead{1000, kvRandom}.engine, bbolt.Open}, {raftGetLog{1000}.engine, contender.OpenRaftBoltDB}} {
+		dir := filepath.Join(t.TempDir(), "engine")
+		opened := 0
+		load, err := test.prepare(Task{Level: holdfast.Power, Clients: 1, Open: func() (holdfast.Engine, error) {
+			opened++
+			return test.open(dir, holdfast.Options{})
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := load.Metrics(); opened != 2 || m.Commits != 0 {
+			t.Errorf("opened %d times, %d commits", opened, m.Commits)
+		}
+		if err := load.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if items, checked, err := load.Verify(); err != nil || items != 1000 || checked != 1000 {
+			t.Errorf("%d of %d: %v", checked, items, err)
+		}
+	}
+}
+
+// TestStudy: a figure of reads is of every level; an engine that the study had is told from a level that it had not.
+func TestStudy(t *testing.T) {
+	of := study(map[figure]string{{"a", holdfast.Power}: "2 us", {"b", 0}: "3 us"})
+	for _, test := range []struct {
+		engine string
+		given  holdfast.Level
+		want   string
+	}{
+		{"a", holdfast.Power, "2 us"}, {"a", holdfast.Memory, notAtLevel}, {"b", holdfast.Process, "3 us"},
+		{"c", holdfast.Power, notInStudy},
+	} {
+		if got := of(test.engine, test.given); got != test.want {
+			t.Errorf("%s at %v: %q, want %q", test.engine, test.given, got, test.want)
+		}
+	}
+}
