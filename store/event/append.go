@@ -28,10 +28,10 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 	return p.Wait()
 }
 
-// AppendWith is Append of the events and, in the same commit, of operations on the caller's own keys: an outbox, a read
-// model, an index. When it is the events' turn, and no other append can come between, add is called once to put the
-// operations into [Commit].Batch. An error that it returns is that of AppendWith, and nothing is appended. It is not
-// called for a repeat.
+// AppendWith is Append of the events and, in the same commit, of operations on the caller's own keys: an outbox, a
+// read model, an index. When it is the events' turn, and no other append can come between, add is called once to put
+// the operations into [Commit].Batch. An error that it returns is that of AppendWith, and nothing is appended. It is
+// not called for a repeat.
 //
 // The log waits while add runs: it does not block, and calls no method of the store. It may read the engine, where the
 // last appends may not be visible yet. ErrBadKey: an operation reaches into the log's own keys.
@@ -324,7 +324,8 @@ func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) er
 			inside = bytes.Compare(op.Key, hi) < 0 && (len(op.Value) == 0 || bytes.Compare(op.Value, lo) > 0)
 		}
 		if inside {
-			return s.fail("append", holdfast.ErrBadKey, nil, "use keys of your own", "the log keeps its events under the key %.40q",
+			return s.fail("append", holdfast.ErrBadKey, nil, "use keys of your own",
+				"the log keeps its events under the key %.40q",
 				op.Key)
 		}
 	}

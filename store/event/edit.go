@@ -14,8 +14,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
-// ErrTaken: an import names a position that another event has, or had, or an id that another event has; errors.As finds
-// a [*Taken].
+// ErrTaken: an import names a position that another event has, or had, or an id that another event has; errors.As
+// finds a [*Taken].
 var ErrTaken = errors.New("holdfast: position or id taken")
 
 // Taken tells which event of an import cannot be put where it should be.
@@ -37,8 +37,8 @@ func (t *Taken) Error() string {
 // come in any order. The next append goes behind the highest position.
 //
 // An event that is there already, with the same id at the same position, is left as it is, so that an import that was
-// interrupted can be repeated. A position is free as long as no event was put there, in a gap that an import
-// has left, or behind the end of the log; and again after [Store.Remove]. Where it is not, or an id is known, the error
+// interrupted can be repeated. A position is free as long as no event was put there, in a gap that an import has
+// left, or behind the end of the log; and again after [Store.Remove]. Where it is not, or an id is known, the error
 // is ErrTaken and nothing is imported. Followers that have passed a position do not get what is put there later.
 //
 // Imports, removals and truncations of one log wait for each other; appends go on. ctx is checked until the events
@@ -293,8 +293,8 @@ func (s *Store) Remove(ctx context.Context, positions ...uint64) (removed int, e
 	return s.RemoveWith(ctx, nil, positions...)
 }
 
-// RemoveWith is Remove with what add puts into the same commit, as in [Store.AppendWith]. [Commit].Events are those to be
-// removed, by their positions; without any, add is not called.
+// RemoveWith is Remove with what add puts into the same commit, as in [Store.AppendWith]. [Commit].Events are those
+// to be removed, by their positions; without any, add is not called.
 func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positions ...uint64) (removed int, err error) {
 	if err := s.edit(ctx); err != nil {
 		return 0, err
@@ -431,8 +431,8 @@ func (s *Store) cut(a *appender, b *holdfast.Batch, positions []uint64) (events 
 	return events, nil
 }
 
-// holeBefore returns where a hole begins that is to reach up to before pos or beyond: at pos, or where one that is there
-// already begins, which b then deletes.
+// holeBefore returns where a hole begins that is to reach up to before pos or beyond: at pos, or where one that is
+// there already begins, which b then deletes.
 func (s *Store) holeBefore(b *holdfast.Batch, pos uint64) (uint64, error) {
 	lo, _ := s.keys.Events()
 	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: s.keys.Event(nil, pos), Reverse: true})

@@ -189,7 +189,8 @@ func TestEditErrors(t *testing.T) {
 		t.Helper()
 		n, err := s.Import(ctx, events...)
 		var why *event.Taken
-		if n != 0 || !errors.Is(err, event.ErrTaken) || !errors.As(err, &why) || *why != (event.Taken{Event: pos, Position: by}) {
+		if n != 0 || !errors.Is(err, event.ErrTaken) || !errors.As(err, &why) ||
+			*why != (event.Taken{Event: pos, Position: by}) {
 			t.Fatal(n, err)
 		}
 	}
@@ -284,7 +285,8 @@ func testAppendWith(t *testing.T, tg *target, o event.Options) {
 		t.Fatal(order)
 	}
 	for _, e := range readOK(t, s, 1, 0) {
-		if got, err := tg.Engine.Get(nil, key(e.Position)); err != nil || string(got) != e.ID || e.Origin != fmt.Sprint("at ", e.Position) {
+		if got, err := tg.Engine.Get(nil, key(e.Position)); err != nil || string(got) != e.ID ||
+			e.Origin != fmt.Sprint("at ", e.Position) {
 			t.Fatalf("event %d of %q from %q: the outbox has %q, %v", e.Position, e.ID, e.Origin, got, err)
 		}
 	}

@@ -10,14 +10,13 @@
 // again returns the first result instead of adding a second event. Concurrent appenders share
 // one sync: no lock is held while waiting for the device.
 //
-// The expected position is that of the whole log. A log has one order: it has no streams and no
-// versions of streams, which package message has on top of it. So an append after position 17 conflicts with every other append after 17.
-// To decide on the state of one aggregate, read the events up to the end of the log, and retry
-// after a conflict; ExampleStore_AppendAfter_again is that loop. Where many writers decide
-// concurrently on unrelated aggregates, give each aggregate, or group of them, a log of its own
-// in the same engine ([Options].Name). A log has its own positions, offsets and snapshots. It
-// costs a commit when it is opened, two kilobytes of memory while it is open, the memory of its
-// last thousand ids, and its name in each of its keys. The program keeps the list of names, and
+// The expected position is that of the whole log. A log has one order: it has no streams and no versions of streams,
+// which package message has on top of it. So an append after position 17 conflicts with every other append after 17.
+// To decide on the state of one aggregate, read the events up to the end of the log, and retry after a conflict;
+// ExampleStore_AppendAfter_again is that loop. Where many writers decide concurrently on unrelated aggregates, give
+// each aggregate, or group of them, a log of its own in the same engine ([Options].Name). A log has its own
+// positions, offsets and snapshots. It costs a commit when it is opened, two kilobytes of memory while it is open,
+// the memory of its last thousand ids, and its name in each of its keys. The program keeps the list of names, and
 // nothing is atomic across two logs.
 //
 // # What readers see
@@ -39,9 +38,9 @@
 // [Store.TruncateBefore] removes the oldest events. Positions are never used again, even
 // after all events have been removed. Reading a removed position gives [ErrTruncated].
 //
-// [Store.Remove] removes any events, and [Store.Import] puts events from elsewhere at the positions that they had there,
-// in any order. Positions that have no event for these reasons are known: readers pass over them, while a missing event
-// is damage.
+// [Store.Remove] removes any events, and [Store.Import] puts events from elsewhere at the positions that they had
+// there, in any order. Positions that have no event for these reasons are known: readers pass over them, while a
+// missing event is damage.
 //
 // Offsets ([Store.SaveOffset]) remember how far a subscription has come, snapshots
 // ([Store.SaveSnapshot]) keep the state of a projection together with its position. Both

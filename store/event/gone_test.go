@@ -14,8 +14,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 )
 
-// following returns a channel for each of n followers of what comes after the last event, which gets the error that the
-// follower ends with. It returns when all of them have begun.
+// following returns a channel for each of n followers of what comes after the last event, which gets the error that
+// the follower ends with. It returns when all of them have begun.
 func following(ctx context.Context, s *event.Store, n int) []chan error {
 	ends, begun := make([]chan error, n), make(chan bool, n)
 	for i := range ends {

@@ -124,9 +124,9 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// Delete removes the log of that name from an engine, with its offsets and snapshots, and returns when it is gone at a
-// level; 0 means Power. It is no error if there is none. An early end, by ctx or an error, can leave a part of it: delete it
-// again. ErrLocked: the log is open.
+// Delete removes the log of that name from an engine, with its offsets and snapshots, and returns when it is gone at
+// a level; 0 means Power. It is no error if there is none. An early end, by ctx or an error, can leave a part of it:
+// delete it again. ErrLocked: the log is open.
 func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfast.Level) error {
 	keys := format.NewPrefix(name)
 	lease, err := registry.Claim(eng, registry.Request{
@@ -139,7 +139,8 @@ func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfas
 	// The description goes last, so that what is left of the log is never taken for a damaged one.
 	lo, hi := keys.Bounds()
 	meta := keys.Meta()
-	for _, r := range []holdfast.Range{{Lo: lo, Hi: meta}, {Lo: append(meta, 0), Hi: hi}, {Lo: meta, Hi: append(meta, 0)}} {
+	for _, r := range []holdfast.Range{{Lo: lo, Hi: meta}, {Lo: append(meta, 0), Hi: hi},
+		{Lo: meta, Hi: append(meta, 0)}} {
 		if err := chunks.Remove(ctx, eng, lease.Level, r); err != nil {
 			return err
 		}

@@ -10,9 +10,9 @@ import (
 )
 
 // Follow yields the messages of a query, and then each new one as soon as it has reached the store's level: in order,
-// none missing, none twice. The loop ends with an error: ctx's, ErrClosed after Close, ErrNoNamespace after Delete, or the
-// failure that keeps new messages from arriving. Any number of followers may run; one that waits costs nothing when
-// messages of other streams or categories arrive. Messages that are imported or removed behind it are not told.
+// none missing, none twice. The loop ends with an error: ctx's, ErrClosed after Close, ErrNoNamespace after Delete,
+// or the failure that keeps new messages from arriving. Any number of followers may run; one that waits costs nothing
+// when messages of other streams or categories arrive. Messages that are imported or removed behind it are not told.
 func (n *Namespace) Follow(ctx context.Context, q Query) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		if err := n.checkQuery(&q); err != nil {
@@ -59,8 +59,8 @@ func (n *Namespace) follow(ctx context.Context, q *Query, yield func(Message, er
 	}
 }
 
-// dispatcher reads what is new in a namespace once for all its followers, and wakes those whom it concerns. It runs while
-// there are any.
+// dispatcher reads what is new in a namespace once for all its followers, and wakes those whom it concerns. It runs
+// while there are any.
 type dispatcher struct {
 	mu      sync.Mutex
 	topics  map[string]map[*subscriber]struct{} // a stream's or category's, or all

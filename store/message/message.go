@@ -8,15 +8,15 @@
 //
 // # Streams and categories
 //
-// A stream is made by the first message that is written to it. Its name is a category, or a category, a '-' and an id:
-// "order-17" belongs to the category "order". A message has a position in its stream, from 0 and without gaps, and a global
-// position in its namespace, from 1, without gaps and in the order in which writes were committed. The version of a
-// stream is the position of its last message.
+// A stream is made by the first message that is written to it. Its name is a category, or a category, a '-' and an
+// id: "order-17" belongs to the category "order". A message has a position in its stream, from 0 and without gaps,
+// and a global position in its namespace, from 1, without gaps and in the order in which writes were committed. The
+// version of a stream is the position of its last message.
 //
 // A write can say which version it expects ([Namespace.WriteAfter]): of writers that expect the same one exactly one
-// succeeds, and the others get a [*Conflict]. A write of messages with ids is done once, however often it is repeated.
-// [Namespace.WriteAll] writes to several streams at once: all of it is there after a crash, or nothing. Writers to different
-// streams do not wait for each other: they share the engine's syncs.
+// succeeds, and the others get a [*Conflict]. A write of messages with ids is done once, however often it is
+// repeated. [Namespace.WriteAll] writes to several streams at once: all of it is there after a crash, or nothing.
+// Writers to different streams do not wait for each other: they share the engine's syncs.
 //
 // # What readers see
 //
@@ -31,8 +31,9 @@
 //
 // # Imports and removal
 //
-// [Namespace.Import] keeps the positions that messages had elsewhere, so positions can have gaps then. So they can where
-// messages were removed: [Namespace.Truncate], [Namespace.Delete]. The next write goes behind the highest position.
+// [Namespace.Import] keeps the positions that messages had elsewhere, so positions can have gaps then. So they can
+// where messages were removed: [Namespace.Truncate], [Namespace.Delete]. The next write goes behind the highest
+// position.
 //
 // The bytes are drawn in docs/format-message.md.
 package message
@@ -60,7 +61,8 @@ const Default = "default"
 // NoStream is the version of a stream that has never had a message.
 const NoStream int64 = -1
 
-// Message is one message. Of one that is to be written, Type and Data count, and ID, Metadata and Time if they are set.
+// Message is one message. Of one that is to be written, Type and Data count, and ID, Metadata and Time if they are
+// set.
 type Message struct {
 	// ID names the message in its namespace, for idempotency; a new message without one gets a UUID of version 7.
 	ID string
@@ -88,7 +90,8 @@ var (
 	ErrBadName = errors.New("holdfast: bad name")
 	// ErrBadMessage: a write of nothing, or a message that cannot be stored as it is.
 	ErrBadMessage = errors.New("holdfast: bad message")
-	// ErrIDTaken: a message with that id is in another stream, or a write of several knows some of the ids and not others.
+	// ErrIDTaken: a message with that id is in another stream, or a write of several knows some of the ids and not
+	// others.
 	ErrIDTaken = errors.New("holdfast: message id taken")
 	// ErrPositionTaken: an import names a position that another message has.
 	ErrPositionTaken = errors.New("holdfast: position taken")
@@ -126,8 +129,8 @@ func CardinalID(stream string) string {
 	return id
 }
 
-// Group is one member of a consumer group: each stream of a category belongs to exactly one of them, by its cardinal id,
-// and a stream without an id to none. The zero Group is no group.
+// Group is one member of a consumer group: each stream of a category belongs to exactly one of them, by its cardinal
+// id, and a stream without an id to none. The zero Group is no group.
 type Group struct{ Member, Size int }
 
 // Has reports whether a stream belongs to the member. That is the case if the first 8 bytes of the md5 of its cardinal

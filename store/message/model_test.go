@@ -58,7 +58,8 @@ func (m *model) read(q message.Query) (want []message.Message) {
 			correlation = string(in.Metadata[i+7:])
 			correlation = message.Category(correlation[:strings.IndexByte(correlation, '"')])
 		}
-		if at < q.From || q.Stream != "" && in.Stream != q.Stream || q.Category != "" && message.Category(in.Stream) != q.Category ||
+		if at < q.From || q.Stream != "" && in.Stream != q.Stream ||
+			q.Category != "" && message.Category(in.Stream) != q.Category ||
 			len(q.Types) > 0 && !slices.Contains(q.Types, in.Type) || !strings.HasPrefix(in.Stream, q.Prefix) ||
 			!q.Group.Has(in.Stream) || q.Correlation != "" && q.Correlation != correlation {
 			continue
@@ -175,7 +176,8 @@ type random struct {
 }
 
 var someStreams = []string{
-	"a", "a-1", "a-2", "a-2+x", "a-", "b-1", "b-2", "b:command-1", "b", "c-dash-es", "ä-ü", "a-1-2", "z-9", "a ", "a.b-1",
+	"a", "a-1", "a-2", "a-2+x", "a-", "b-1", "b-2", "b:command-1", "b", "c-dash-es", "ä-ü", "a-1-2", "z-9", "a ",
+	"a.b-1",
 }
 
 func (r *random) stream() string { return someStreams[r.IntN(len(someStreams))] }

@@ -64,6 +64,7 @@ func TestBadInput(t *testing.T) {
 		return message.Message{Type: typ, Data: []byte(data), Metadata: []byte(metadata)}
 	}
 	ok := bad("t", "{}", "")
+	large := `{"a":"` + strings.Repeat("a", holdfast.MaxValueSize) + `"}`
 	for _, c := range []struct {
 		want     error
 		stream   string
@@ -84,7 +85,7 @@ func TestBadInput(t *testing.T) {
 		{message.ErrBadMessage, "a", []message.Message{bad("t", `{}`, "1")}},
 		{message.ErrBadMessage, "a", []message.Message{{ID: "1", Type: "t", Data: []byte("{}")}}},
 		{message.ErrBadMessage, "a", []message.Message{{ID: strings.Repeat("g", 36), Type: "t", Data: []byte("{}")}}},
-		{holdfast.ErrTooLarge, "a", []message.Message{bad("t", `{"a":"`+strings.Repeat("a", holdfast.MaxValueSize)+`"}`, "")}},
+		{holdfast.ErrTooLarge, "a", []message.Message{bad("t", large, "")}},
 	} {
 		_, err := n.Write(ctx, c.stream, c.messages...)
 		if !errors.Is(err, c.want) {
@@ -108,7 +109,8 @@ func TestBadInput(t *testing.T) {
 		t.Fatal(n.Last())
 	}
 	for _, q := range []message.Query{
-		{Stream: "a", Category: "b"}, {Limit: -1}, {Group: message.Group{Member: 1}}, {Group: message.Group{Member: 2, Size: 2}},
+		{Stream: "a", Category: "b"}, {Limit: -1}, {Group: message.Group{Member: 1}},
+		{Group: message.Group{Member: 2, Size: 2}},
 		{Group: message.Group{Member: -1, Size: 2}}, {Stream: "a", Group: message.Group{Size: 2}},
 	} {
 		for _, err := range n.Read(ctx, q) {

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
-// Namespace is an open namespace of a store: one log of messages with streams and categories. All methods may be called
-// from many goroutines at once. It is closed with its store.
+// Namespace is an open namespace of a store: one log of messages with streams and categories. All methods may be
+// called from many goroutines at once. It is closed with its store.
 type Namespace struct {
 	store   *Store
 	id      string

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
-// Query says which messages to read or follow: those of a stream, of a category, or, with neither, of the namespace. All
-// other conditions narrow that down. They come in the order of their positions in the stream, or of their global
+// Query says which messages to read or follow: those of a stream, of a category, or, with neither, of the namespace.
+// All other conditions narrow that down. They come in the order of their positions in the stream, or of their global
 // positions.
 type Query struct {
 	Stream, Category string
@@ -75,8 +75,9 @@ func (q *Query) wants(stream string, r *event.Record) bool {
 	return json.Unmarshal(r.Metadata, &metadata) == nil && Category(metadata.Stream) == q.Correlation
 }
 
-// Read yields the messages of a query, up to where the namespace ended when the loop began. After an error, ctx's among
-// them, the loop ends. A stream or category that is not there has no messages. The body may do anything, even write.
+// Read yields the messages of a query, up to where the namespace ended when the loop began. After an error, ctx's
+// among them, the loop ends. A stream or category that is not there has no messages. The body may do anything, even
+// write.
 func (n *Namespace) Read(ctx context.Context, q Query) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		if err := n.checkQuery(&q); err != nil {
@@ -94,8 +95,8 @@ func (n *Namespace) Read(ctx context.Context, q Query) iter.Seq2[Message, error]
 	}
 }
 
-// walk calls yield for the messages of q from a position on, with global positions up to end, until that returns false.
-// It returns the position behind the last one looked at.
+// walk calls yield for the messages of q from a position on, with global positions up to end, until that returns
+// false. It returns the position behind the last one looked at.
 func (n *Namespace) walk(ctx context.Context, q *Query, from, end uint64, yield func(Message) bool) (uint64, error) {
 	w := walker{n: n, ctx: ctx, q: q, end: end, yield: yield}
 	switch {
@@ -154,9 +155,9 @@ func (w *walker) run(first, last uint64) (bool, error) {
 // indexPage is how many entries of an index are looked at, at a time: no iterator is open while the caller has a turn.
 const indexPage = 256
 
-// places reads up to indexPage entries of an index from w.key on, before hi, and returns the first and last of each run
-// of numbers that follow one another, and how many entries there were. number gets the number of an entry, false ends
-// the walk.
+// places reads up to indexPage entries of an index from w.key on, before hi, and returns the first and last of each
+// run of numbers that follow one another, and how many entries there were. number gets the number of an entry, false
+// ends the walk.
 func (w *walker) places(hi []byte, number func(at uint64, value []byte) (uint64, bool, error)) (runs [][2]uint64,
 	more bool, err error) {
 	it := w.n.store.eng.Scan(holdfast.Range{Lo: w.key, Hi: hi})
@@ -272,8 +273,8 @@ func (n *Namespace) Version(ctx context.Context, stream string) (version int64, 
 	return max(version, 0), version != NoStream, nil
 }
 
-// last returns the position and global position of a stream's last message that readers see, NoStream and 0 if there is
-// none.
+// last returns the position and global position of a stream's last message that readers see, NoStream and 0 if there
+// is none.
 func (n *Namespace) last(stream string) (position int64, global uint64, err error) {
 	end := n.log.Last()
 	it := n.store.eng.Scan(holdfast.Range{
@@ -293,7 +294,8 @@ func (n *Namespace) last(stream string) (position int64, global uint64, err erro
 	return NoStream, 0, it.Err()
 }
 
-// LastMessage returns the last message of a stream, or the last one of a type if that is not "". ErrNotFound: there is none.
+// LastMessage returns the last message of a stream, or the last one of a type if that is not "". ErrNotFound: there
+// is none.
 func (n *Namespace) LastMessage(ctx context.Context, stream, typ string) (m Message, err error) {
 	if what := checkName(stream); what != "" {
 		return m, n.store.fail("last", ErrBadName, nil, "", "%.80q: %s", stream, what)

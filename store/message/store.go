@@ -56,12 +56,12 @@ type description struct {
 	Token       string          `json:"token,omitempty"` // SHA-256 in hexadecimal
 }
 
-// Open opens the message store of that name in eng, and makes it if it is not there. The engine stays the caller's, and
-// must not be closed before the store is. Namespaces are opened when they are first used.
+// Open opens the message store of that name in eng, and makes it if it is not there. The engine stays the caller's,
+// and must not be closed before the store is. Namespaces are opened when they are first used.
 //
-// Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion if a
-// newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine with
-// [holdfast.Capabilities].Lost.
+// Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion
+// if a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine
+// with [holdfast.Capabilities].Lost.
 func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	keys := format.New(o.Name)
 	lease, err := registry.Claim(eng, registry.Request{
@@ -95,7 +95,8 @@ func (s *Store) load() error {
 	case err != nil:
 		return err
 	case len(value) > 0 && value[0] > format.Version:
-		return s.fail("open", holdfast.ErrVersion, nil, "use a newer holdfast", "the store has format %d, this program knows %d",
+		return s.fail("open", holdfast.ErrVersion, nil, "use a newer holdfast",
+			"the store has format %d, this program knows %d",
 			value[0], format.Version)
 	}
 	number, ok := format.Number(value[min(1, len(value)):])
@@ -151,8 +152,8 @@ type Info struct {
 	TokenSHA256 string
 }
 
-// Create makes a namespace. ErrNamespaceExists: there is one of that id. ErrBadName: the id is malformed. ErrBadOption:
-// the metadata are no JSON object.
+// Create makes a namespace. ErrNamespaceExists: there is one of that id. ErrBadName: the id is malformed.
+// ErrBadOption: the metadata are no JSON object.
 func (s *Store) Create(ctx context.Context, o NamespaceOptions) (Info, error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return Info{}, err
@@ -174,7 +175,8 @@ func (s *Store) Create(ctx context.Context, o NamespaceOptions) (Info, error) {
 
 func (s *Store) create(o NamespaceOptions) (Info, error) {
 	if len(o.Metadata) > 0 && !isObject(o.Metadata) {
-		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, nil, "", "the metadata of %q are no JSON object", o.ID)
+		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, nil, "", "the metadata of %q are no JSON object",
+			o.ID)
 	}
 	d := description{Number: s.next, Description: o.Description, Metadata: o.Metadata, Created: time.Now().UTC()}
 	if o.Token != "" {
@@ -237,8 +239,8 @@ func (s *Store) Info(ctx context.Context, id string) (Info, error) {
 	return d.info(id), nil
 }
 
-// Namespaces describes up to limit namespaces, in the order of their ids, from the first that comes after the id after on.
-// A limit of 0 means all.
+// Namespaces describes up to limit namespaces, in the order of their ids, from the first that comes after the id
+// after on. A limit of 0 means all.
 func (s *Store) Namespaces(ctx context.Context, after string, limit int) (list []Info, err error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err
@@ -353,8 +355,8 @@ func (s *Store) clear(ctx context.Context, number uint64) error {
 	return holdfast.Commit(s.eng, &b, s.o.Level)
 }
 
-// Close closes all namespaces, ends all followers with ErrClosed, and releases the store's name. The engine stays open.
-// It returns the error of what could not be made durable; closing twice returns ErrClosed.
+// Close closes all namespaces, ends all followers with ErrClosed, and releases the store's name. The engine stays
+// open. It returns the error of what could not be made durable; closing twice returns ErrClosed.
 func (s *Store) Close() error {
 	if !s.life.Shut() {
 		return holdfast.ErrClosed

@@ -35,10 +35,10 @@ type Result struct {
 // If the messages have ids and these are known, in this order, from one write to the same stream, it is a repeat, and
 // returns the first result. ErrIDTaken: some of the ids are known otherwise.
 //
-// ctx is checked until the messages have their place, and not after: they cannot be taken back then. A nil error means
-// that they are safe. An error before that (ErrConflict, ErrIDTaken, ErrBadName, ErrBadMessage, ErrEnded, ErrTooLarge,
-// ErrClosed, ErrNoNamespace, ctx's) means that nothing was written. ErrPoisoned means that the outcome is unknown until
-// the store is opened again: write again with the same ids to find out.
+// ctx is checked until the messages have their place, and not after: they cannot be taken back then. A nil error
+// means that they are safe. An error before that (ErrConflict, ErrIDTaken, ErrBadName, ErrBadMessage, ErrEnded,
+// ErrTooLarge, ErrClosed, ErrNoNamespace, ctx's) means that nothing was written. ErrPoisoned means that the outcome
+// is unknown until the store is opened again: write again with the same ids to find out.
 func (n *Namespace) Write(ctx context.Context, stream string, messages ...Message) (Result, error) {
 	return n.write(ctx, Write{Stream: stream, Messages: messages})
 }
@@ -46,7 +46,8 @@ func (n *Namespace) Write(ctx context.Context, stream string, messages ...Messag
 // WriteAfter is Write if the stream has the version expected at that moment, NoStream for one that has never had a
 // message. Otherwise it returns ErrConflict, once readers see what it conflicts with. Repeats are repeats whatever the
 // version is.
-func (n *Namespace) WriteAfter(ctx context.Context, stream string, expected int64, messages ...Message) (Result, error) {
+func (n *Namespace) WriteAfter(ctx context.Context, stream string, expected int64, messages ...Message) (Result,
+	error) {
 	return n.write(ctx, Write{stream, &expected, messages})
 }
 
@@ -58,8 +59,8 @@ func (n *Namespace) write(ctx context.Context, w Write) (Result, error) {
 	return results[0], nil
 }
 
-// WriteAll does several writes, to different streams, as one: after any crash all of it is there, or nothing. If one of
-// them conflicts, nothing is written. The results are in the order of the writes.
+// WriteAll does several writes, to different streams, as one: after any crash all of it is there, or nothing. If one
+// of them conflicts, nothing is written. The results are in the order of the writes.
 func (n *Namespace) WriteAll(ctx context.Context, writes ...Write) ([]Result, error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err

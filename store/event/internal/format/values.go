@@ -169,8 +169,8 @@ func AppendHole(dst []byte, count uint64) []byte {
 // IsHole reports whether the value of an event's key is a hole.
 func IsHole(value []byte) bool { return len(value) == holeSize && value[0] == holeVersion }
 
-// Count returns how many positions the value of an event's key is for, as far as its first bytes tell: 1 too for what is
-// neither a record nor a pack nor a hole.
+// Count returns how many positions the value of an event's key is for, as far as its first bytes tell: 1 too for what
+// is neither a record nor a pack nor a hole.
 func Count(value []byte) uint64 {
 	switch {
 	case len(value) > PackHead && value[0] == packVersion:
