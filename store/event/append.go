@@ -47,8 +47,8 @@ func (s *Store) AppendWith(ctx context.Context, add func(*Commit) error, events 
 type Commit struct {
 	// First is the position of the first event.
 	First uint64
-	// Events are the events, the caller's own in an append. Their Origin, Metadata and Data may still be changed there,
-	// but not where they have ids already known; the limits are those of Append.
+	// Events are the events, the caller's own in an append. In an append or import their Origin, Metadata and Data may
+	// still be changed; the limits are those of Append.
 	Events []Event
 	// Batch takes operations on the caller's keys. It is reused after the call.
 	Batch *holdfast.Batch

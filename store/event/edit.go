@@ -111,12 +111,19 @@ func (s *Store) applyImport(a *appender, b *holdfast.Batch, events []Event, n in
 			a.record = format.AppendHole(a.record[:0], hole)
 			b.Set(a.key, a.record)
 		}
-		s.put(a, b, e)
 		at = e.Position + 1
 	}
 	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra}
 	if err := s.extend(&c, add, b); err != nil {
 		return p, err
+	}
+	if add != nil {
+		if err := s.checkEach(a, events); err != nil {
+			return p, err
+		}
+	}
+	for i := range events {
+		s.put(a, b, &events[i])
 	}
 	if p.receipt, err = s.eng.Apply(b, s.level); err != nil {
 		return p, err
@@ -235,7 +242,7 @@ func (s *Store) put(a *appender, b *holdfast.Batch, e *Event) {
 	}
 }
 
-// insert adds to b the events, which are in order, and what they leave of the holes that they are put into.
+// insert adds to b what the events, which are in order, leave of the holes that they are to be put into.
 func (s *Store) insert(a *appender, b *holdfast.Batch, events []Event) error {
 	for len(events) > 0 {
 		pos := events[0].Position
@@ -250,7 +257,6 @@ func (s *Store) insert(a *appender, b *holdfast.Batch, events []Event) error {
 		for len(events) > 0 && events[0].Position <= last {
 			e := &events[0]
 			s.hole(a, b, at, e.Position)
-			s.put(a, b, e)
 			at, events = e.Position+1, events[1:]
 		}
 		s.hole(a, b, at, last+1)

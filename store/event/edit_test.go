@@ -305,11 +305,17 @@ func testAppendWith(t *testing.T, tg *target, o event.Options) {
 		}, typed("bad")...)
 		wantError(t, err, holdfast.ErrBadKey)
 	}
-	if _, err := s.ImportWith(ctx, func(c *event.Commit) error {
-		c.Batch.Set(key(c.First), []byte("imported"))
-		return nil
-	}, at(typed("t")[0], 1000)); err != nil {
-		t.Fatal(err)
+	for _, pos := range []uint64{1000, 500} {
+		if _, err := s.ImportWith(ctx, func(c *event.Commit) error {
+			c.Batch.Set(key(c.First), []byte("imported"))
+			c.Events[0].Origin = "elsewhere"
+			return nil
+		}, at(typed("t")[0], pos)); err != nil {
+			t.Fatal(err)
+		}
+		if got := readOK(t, s, pos, 1); got[0].Position != pos || got[0].Origin != "elsewhere" {
+			t.Fatal(got)
+		}
 	}
 	if got, err := tg.Engine.Get(nil, key(1000)); err != nil || string(got) != "imported" {
 		t.Fatal(got, err)

@@ -2,6 +2,7 @@ package message
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -46,6 +47,9 @@ func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int
 			continue
 		}
 		m, err := n.at(ctx, global)
+		if errors.Is(err, holdfast.ErrNotFound) { // it was removed meanwhile
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

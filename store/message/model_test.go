@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
@@ -18,11 +19,14 @@ import (
 // model is what a namespace should hold, in plain Go: its messages, in the order of their global positions.
 type model struct {
 	messages []message.Message
+	ended    map[string]bool
 	versions map[string]int64
 	next     int64
 }
 
-func newModel() *model { return &model{versions: map[string]int64{}, next: 1} }
+func newModel() *model {
+	return &model{versions: map[string]int64{}, ended: map[string]bool{}, next: 1}
+}
 
 func (m *model) version(stream string) int64 {
 	if v, ok := m.versions[stream]; ok {
@@ -39,6 +43,15 @@ func (m *model) add(stream string, in message.Message) {
 	}
 	m.next++
 	m.messages = append(m.messages, in)
+}
+
+// remove removes the messages of a stream below a position, and returns how many there were.
+func (m *model) remove(stream string, before int64) int64 {
+	was := len(m.messages)
+	m.messages = slices.DeleteFunc(m.messages, func(in message.Message) bool {
+		return in.Stream == stream && in.Position < before
+	})
+	return int64(was - len(m.messages))
 }
 
 // read is what a query should give.
@@ -169,6 +182,54 @@ func (m *model) checkLists(t *testing.T, n *message.Namespace) {
 	}
 }
 
+// doImport imports messages at random places, some of which are there already.
+func (m *model) doImport(t *testing.T, n *message.Namespace, r *random) {
+	t.Helper()
+	var text bytes.Buffer
+	var batch []message.Message
+	for range 1 + r.IntN(8) {
+		in := r.message()
+		in.ID, in.Stream, in.Time = r.id(), r.stream(), time.Unix(int64(r.ids), 5).UTC()
+		in.Position, in.Global = r.Int64N(20), 1+r.Int64N(m.next)
+		if r.IntN(3) == 0 {
+			in.Global = m.next + r.Int64N(100)
+		}
+		if !slices.ContainsFunc(append(batch, m.messages...), func(o message.Message) bool {
+			return o.Global == in.Global || o.Stream == in.Stream && o.Position == in.Position
+		}) {
+			batch = append(batch, in)
+		}
+	}
+	want := message.ImportResult{Imported: int64(len(batch))}
+	lines := slices.Clone(batch)
+	if len(m.messages) > 0 { // one that is known
+		for in, err := range n.Read(ctx, message.Query{From: m.messages[r.IntN(len(m.messages))].Global, Limit: 1}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines, want.Known = append(lines, in), 1
+		}
+	}
+	for _, in := range lines {
+		meta := in.Metadata
+		if meta == nil {
+			meta = []byte("null")
+		}
+		fmt.Fprintf(&text, `{"id":%q,"stream":%q,"type":%q,"pos":%d,"gpos":%d,"data":%s,"meta":%s,"time":%q}`+"\n\n", in.ID,
+			in.Stream, in.Type, in.Position, in.Global, in.Data, meta, in.Time.Format(time.RFC3339Nano))
+		want.Last = max(want.Last, in.Global)
+	}
+	if got, err := n.Import(ctx, &text, nil); err != nil || got != want {
+		t.Fatalf("%+v, want %+v, %v", got, want, err)
+	}
+	for _, in := range batch {
+		m.messages = append(m.messages, in)
+		m.next = max(m.next, in.Global+1)
+		m.versions[in.Stream] = max(m.version(in.Stream), in.Position)
+	}
+	slices.SortFunc(m.messages, func(a, b message.Message) int { return int(a.Global - b.Global) })
+}
+
 // random makes random writes and queries.
 type random struct {
 	*rand.Rand
@@ -240,7 +301,34 @@ func testModel(t *testing.T, tg *target, o message.Options) {
 	for step := range 300 {
 		id := ids[r.IntN(len(ids))]
 		n, m := namespace(t, s, id), models[id]
-		switch r.IntN(12) {
+		switch r.IntN(16) {
+		case 14, 15:
+			m.doImport(t, n, r)
+		case 12, 13:
+			stream, before := r.stream(), r.Int64N(12)
+			edit := func() (int64, error) { return n.Truncate(ctx, stream, before) }
+			switch r.IntN(6) {
+			case 0:
+				before = 1 << 40
+				edit = func() (int64, error) { return n.Delete(ctx, stream) }
+			case 1:
+				before = 1 << 40
+				stream = fmt.Sprint("ended-", r.IntN(4))
+				if !m.ended[stream] {
+					write(t, n, stream, r.message())
+					m.add(stream, message.Message{})
+				}
+				m.ended[stream] = true
+				edit = func() (int64, error) { return n.Tombstone(ctx, stream) }
+			}
+			want := m.remove(stream, before)
+			if removed, err := edit(); removed != want || err != nil {
+				t.Fatalf("step %d: %d of %d removed from %q below %d: %v", step, removed, want, stream, before, err)
+			}
+			for stream := range m.ended {
+				_, err := n.Write(ctx, stream, r.message())
+				storetest.WantError(t, err, message.ErrEnded)
+			}
 		case 0:
 			closeStore(t, s)
 			s = openStore(t, tg.Engine, o)

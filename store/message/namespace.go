@@ -94,6 +94,7 @@ func (n *Namespace) ended(err error) error {
 // head is the end of a stream, and what is special about it.
 type head struct {
 	version int64  // NoStream if it has never had a message
+	top     int64  // the highest position of a message that is there, NoStream if there is none
 	global  uint64 // when the log is durable up to here, the engine shows what made the head so
 	ended   bool
 }
@@ -177,7 +178,7 @@ func (n *Namespace) headOf(stream string) (head, error) {
 
 // readHead reads a stream's head from the engine, which shows at least what is durable.
 func (n *Namespace) readHead(stream string) (at head, err error) {
-	at.version = NoStream
+	at.version, at.top = NoStream, NoStream
 	special, err := n.special(stream)
 	if err != nil {
 		return at, err
@@ -194,7 +195,8 @@ func (n *Namespace) readHead(stream string) (at head, err error) {
 		if !ok {
 			return at, n.strange(it.Key())
 		}
-		at.version = max(at.version, int64(position))
+		at.top = int64(position)
+		at.version = max(at.version, at.top)
 	}
 	return at, it.Err()
 }
@@ -209,8 +211,7 @@ type counts struct{ messages, streams int64 }
 
 func (c counts) plus(d counts) counts { return counts{c.messages + d.messages, c.streams + d.streams} }
 
-// tally counts what has been written since counts were last stored, by category, and as "" all together. It is
-// covered by mu.
+// tally counts what has been written since counts were last stored, by category. It is covered by mu.
 type tally struct {
 	since   map[string]counts
 	last    uint64            // the global position that it reaches up to
@@ -236,7 +237,17 @@ func (t *tally) add(category string, c counts) {
 		t.since = map[string]counts{}
 	}
 	t.since[category] = t.since[category].plus(c)
-	t.since[""] = t.since[""].plus(c)
+}
+
+// count is what a category, or the namespace, has in the tally.
+func (t *tally) count(category string) (c counts) {
+	if category != "" {
+		return t.since[category]
+	}
+	for _, one := range t.since {
+		c = c.plus(one)
+	}
+	return c
 }
 
 // recount makes the tally of what came after counts were stored.
@@ -277,17 +288,22 @@ func (n *Namespace) foreign(global uint64) error {
 func (n *Namespace) storeCounts() error {
 	n.counting.Lock()
 	defer n.counting.Unlock()
-	return n.storeCountsWith(nil)
+	return n.storeCountsLocked()
 }
 
-// storeCountsWith is called with counting held. change changes what is stored in addition to the tally.
-func (n *Namespace) storeCountsWith(change map[string]counts) error {
+// storeCountsLocked is called with counting held.
+func (n *Namespace) storeCountsLocked() error {
 	n.mu.Lock()
 	since, last := n.tally.since, n.tally.last
+	if last == n.tally.counted {
+		n.mu.Unlock()
+		return nil
+	}
 	n.tally.since = nil
 	n.mu.Unlock()
 	var b holdfast.Batch
-	err := n.addCounts(&b, since, change, last)
+	b.Set(n.keys.Counted(), format.AppendNumber(nil, last))
+	err := n.addStored(&b, since)
 	if err == nil {
 		// The engine keeps the order: the counts survive only with the messages counted.
 		err = holdfast.Commit(n.store.eng, &b, n.store.o.Level)
@@ -296,39 +312,11 @@ func (n *Namespace) storeCountsWith(change map[string]counts) error {
 	defer n.mu.Unlock()
 	if err != nil {
 		for category, c := range since {
-			if n.tally.since == nil {
-				n.tally.since = map[string]counts{}
-			}
-			n.tally.since[category] = n.tally.since[category].plus(c)
+			n.tally.add(category, c)
 		}
 		return err
 	}
 	n.tally.counted = last
-	return nil
-}
-
-// addCounts adds to b the stored counts with what is to be added to them.
-func (n *Namespace) addCounts(b *holdfast.Batch, since, change map[string]counts, last uint64) error {
-	sum := make(map[string]counts, len(since)+len(change))
-	for category, c := range since {
-		sum[category] = c
-	}
-	for category, c := range change {
-		sum[category] = sum[category].plus(c)
-	}
-	for category, c := range sum {
-		stored, err := n.storedCounts(category)
-		if err != nil {
-			return err
-		}
-		key := n.keys.Count(category)
-		if c = c.plus(stored); c.messages > 0 {
-			b.Set(key, format.AppendCounts(nil, uint64(c.messages), uint64(c.streams)))
-		} else {
-			b.Delete(key)
-		}
-	}
-	b.Set(n.keys.Counted(), format.AppendNumber(nil, last))
 	return nil
 }
 
@@ -363,7 +351,7 @@ func (n *Namespace) Count(ctx context.Context, category string) (Counts, error) 
 		return Counts{}, n.ended(err)
 	}
 	n.mu.Lock()
-	c = c.plus(n.tally.since[category])
+	c = c.plus(n.tally.count(category))
 	n.mu.Unlock()
 	return Counts{c.messages, c.streams}, nil
 }

@@ -1,17 +1,29 @@
 package message
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"math"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
+
+// Retention says which messages of a stream are kept. The zero Retention keeps all.
+type Retention struct {
+	MaxAge   time.Duration // those that are not older; 0 means any age
+	MaxCount int64         // the last so many; 0 means any number
+}
 
 // special is what is kept of a stream that is not like others.
 type special struct {
-	// Version is the highest position that a removed message had, NoStream if none was.
-	Version int64 `json:"version"`
-	Ended   bool  `json:"ended,omitempty"`
+	Version  int64         `json:"version"` // the highest position that a removed message had, NoStream if none was
+	Ended    bool          `json:"ended,omitempty"`
+	MaxAge   time.Duration `json:"maxAge,omitempty"` // nanoseconds
+	MaxCount int64         `json:"maxCount,omitempty"`
 }
 
 // special returns what is special about a stream, nil if nothing is.
@@ -24,9 +36,392 @@ func (n *Namespace) special(stream string) (*special, error) {
 	if err != nil {
 		return nil, err
 	}
+	return n.parseSpecial(key, value)
+}
+
+func (n *Namespace) parseSpecial(key, value []byte) (*special, error) {
 	var s special
 	if err := json.Unmarshal(value, &s); err != nil {
 		return nil, n.strange(key)
 	}
 	return &s, nil
+}
+
+// change changes what is special about a stream, at the store's level. It is called with editing held.
+func (n *Namespace) change(stream string, change func(s *special)) error {
+	s, err := n.special(stream)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		s = &special{Version: NoStream}
+	}
+	change(s)
+	var b holdfast.Batch
+	if err := n.addSpecial(&b, stream, s); err != nil {
+		return err
+	}
+	return holdfast.Commit(n.store.eng, &b, n.store.o.Level)
+}
+
+func (n *Namespace) addSpecial(b *holdfast.Batch, stream string, s *special) error {
+	value, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	b.Set(n.keys.Head(stream), value)
+	return nil
+}
+
+// begin begins an edit of a stream: one at a time in a namespace.
+func (n *Namespace) begin(ctx context.Context, op, stream string) error {
+	if what := checkName(stream); what != "" {
+		return n.store.fail(op, ErrBadName, nil, "", "stream %.80q: %s", stream, what)
+	}
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	n.editing.Lock()
+	select {
+	case <-n.stop:
+		n.editing.Unlock()
+		return n.ended(holdfast.ErrClosed)
+	default:
+		return nil
+	}
+}
+
+// Truncate removes the messages of a stream below a position, and returns how many there were. The others keep their
+// positions, and so do the next. Followers that have not reached them do not get them any more.
+func (n *Namespace) Truncate(ctx context.Context, stream string, before int64) (removed int64, err error) {
+	if err := n.begin(ctx, "truncate", stream); err != nil {
+		return 0, err
+	}
+	defer n.editing.Unlock()
+	removed, err = n.remove(ctx, stream, func(position int64, _ uint64) (bool, error) { return position < before, nil })
+	return removed, n.ended(err)
+}
+
+// Delete removes all messages that a stream has, and returns how many there were. It may be written to again; positions
+// go on where they ended, and its version stays.
+func (n *Namespace) Delete(ctx context.Context, stream string) (removed int64, err error) {
+	return n.Truncate(ctx, stream, math.MaxInt64)
+}
+
+// Tombstone ends a stream: it can never be written to again ([ErrEnded]). Its messages are removed, and it returns how
+// many there were. It is no error if the stream has ended already, or was never there.
+func (n *Namespace) Tombstone(ctx context.Context, stream string) (removed int64, err error) {
+	if err := n.begin(ctx, "tombstone", stream); err != nil {
+		return 0, err
+	}
+	defer n.editing.Unlock()
+	was, err := n.pin(stream, func(at *head) { at.ended = true })
+	if err != nil {
+		return 0, n.ended(err)
+	}
+	if err := n.change(stream, func(s *special) { s.Ended = true }); err != nil {
+		_, _ = n.pin(stream, func(at *head) { at.ended = was.ended })
+		n.unpin(stream)
+		return 0, n.ended(err)
+	}
+	n.unpin(stream)
+	removed, err = n.remove(ctx, stream, func(int64, uint64) (bool, error) { return true, nil })
+	return removed, n.ended(err)
+}
+
+// SetRetention says which messages of a stream are to be kept from now on. What is not kept is removed by
+// [Namespace.Retain], which the store calls from time to time.
+func (n *Namespace) SetRetention(ctx context.Context, stream string, r Retention) error {
+	if r.MaxAge < 0 || r.MaxCount < 0 {
+		return n.store.fail("set retention", holdfast.ErrBadOption, nil, "use 0 to keep all", "%v, %d messages", r.MaxAge,
+			r.MaxCount)
+	}
+	if err := n.begin(ctx, "set retention", stream); err != nil {
+		return err
+	}
+	defer n.editing.Unlock()
+	return n.ended(n.change(stream, func(s *special) { s.MaxAge, s.MaxCount = r.MaxAge, r.MaxCount }))
+}
+
+// Retention returns what SetRetention has set for a stream.
+func (n *Namespace) Retention(ctx context.Context, stream string) (Retention, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return Retention{}, err
+	}
+	s, err := n.special(stream)
+	if err != nil || s == nil {
+		return Retention{}, n.ended(err)
+	}
+	return Retention{s.MaxAge, s.MaxCount}, nil
+}
+
+// Retain removes, from all streams, what their retention does not keep, and returns how many messages that were.
+func (n *Namespace) Retain(ctx context.Context) (removed int64, err error) {
+	lo, hi := n.keys.Bounds(format.TableHeads)
+	for {
+		stream, s, err := n.nextSpecial(&lo, hi)
+		if err != nil || s == nil {
+			return removed, n.ended(err)
+		}
+		if s.MaxAge == 0 && s.MaxCount == 0 {
+			continue
+		}
+		k, err := n.retain(ctx, stream, s)
+		if removed += k; err != nil {
+			return removed, err
+		}
+	}
+}
+
+// nextSpecial returns the first stream with something special that has a key from lo on, and moves lo behind it.
+func (n *Namespace) nextSpecial(lo *[]byte, hi []byte) (stream string, s *special, err error) {
+	it := n.store.eng.Scan(holdfast.Range{Lo: *lo, Hi: hi})
+	defer it.Close()
+	if !it.Next() {
+		return "", nil, it.Err()
+	}
+	*lo = append(append((*lo)[:0], it.Key()...), 0)
+	s, err = n.parseSpecial(it.Key(), it.Value())
+	return n.keys.Named(it.Key()), s, err
+}
+
+func (n *Namespace) retain(ctx context.Context, stream string, s *special) (int64, error) {
+	if err := n.begin(ctx, "retain", stream); err != nil {
+		return 0, err
+	}
+	defer n.editing.Unlock()
+	last, _, err := n.last(stream)
+	if err != nil {
+		return 0, n.ended(err)
+	}
+	oldest := time.Now().Add(-s.MaxAge)
+	removed, err := n.remove(ctx, stream, func(position int64, global uint64) (bool, error) {
+		if s.MaxCount > 0 && position <= last-s.MaxCount {
+			return true, nil
+		}
+		if s.MaxAge == 0 {
+			return false, nil
+		}
+		m, err := n.at(ctx, global)
+		return m.Time.Before(oldest), err
+	})
+	return removed, n.ended(err)
+}
+
+// pin remembers a stream's head, as change makes it, until unpin, and returns what it was. It keeps its place in front of
+// what the engine shows.
+func (n *Namespace) pin(stream string, change func(at *head)) (was head, err error) {
+	for {
+		if err := n.fetch([]Write{{Stream: stream}}); err != nil {
+			return was, err
+		}
+		n.mu.Lock()
+		at, ok := n.heads.get(stream)
+		if !ok { // it was dropped again
+			n.mu.Unlock()
+			continue
+		}
+		was = at
+		change(&at)
+		at.global = math.MaxUint64
+		n.heads.edits++
+		n.heads.put(stream, at, n.log.Last())
+		n.mu.Unlock()
+		return was, nil
+	}
+}
+
+// unpin ends what pin began, now that the engine shows it.
+func (n *Namespace) unpin(stream string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if at, ok := n.heads.get(stream); ok && at.global == math.MaxUint64 {
+		at.global = n.log.Last()
+		n.heads.put(stream, at, at.global)
+	}
+}
+
+// removePage is how many messages one commit removes.
+const removePage = 512
+
+// where is the place of a message in its stream and in its namespace.
+type where struct {
+	position int64
+	global   uint64
+}
+
+// remove removes messages from the beginning of a stream, as long as which says so. It is called with editing held.
+func (n *Namespace) remove(ctx context.Context, stream string, which func(position int64, global uint64) (bool, error)) (
+	removed int64, err error) {
+	lo, hi := n.keys.Stream(nil, stream, 0), n.keys.AfterStream(nil, stream)
+	for {
+		// Once counts are stored, no flag in what is removed counts any more.
+		if err := n.storeCounts(); err != nil {
+			return removed, err
+		}
+		n.mu.Lock()
+		end := min(n.tally.counted, n.log.Last())
+		n.mu.Unlock()
+		if err := holdfast.CheckContext(ctx); err != nil {
+			return removed, err
+		}
+		page, err := n.removable(lo, hi, end, which)
+		if err != nil || len(page) == 0 {
+			return removed, err
+		}
+		k, err := n.removeAll(ctx, stream, page)
+		if removed += k; err != nil {
+			return removed, err
+		}
+		if len(page) < removePage {
+			return removed, nil
+		}
+	}
+}
+
+// removable returns the first messages with keys from lo to hi, as long as which says so.
+func (n *Namespace) removable(lo, hi []byte, end uint64, which func(position int64, global uint64) (bool, error)) (
+	page []where, err error) {
+	it := n.store.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
+	defer it.Close()
+	for len(page) < removePage && it.Next() {
+		_, position, ok := n.keys.Placed(it.Key())
+		global, ok2 := format.Number(it.Value())
+		if !ok || !ok2 {
+			return nil, n.strange(it.Key())
+		}
+		if global > end {
+			break
+		}
+		page = append(page, where{int64(position), global})
+	}
+	if err := it.Err(); err != nil {
+		return nil, err
+	}
+	for i, at := range page { // without an iterator
+		if yes, err := which(at.position, at.global); err != nil || !yes {
+			return page[:i], err
+		}
+	}
+	return page, nil
+}
+
+// removeAll removes messages of a stream in one commit.
+func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) (int64, error) {
+	s, err := n.special(stream)
+	if err != nil {
+		return 0, err
+	}
+	if s == nil {
+		s = &special{Version: NoStream}
+	}
+	last := page[len(page)-1]
+	s.Version = max(s.Version, last.position)
+	blocks, err := n.emptied(ctx, Category(stream), page)
+	if err != nil {
+		return 0, err
+	}
+	globals := make([]uint64, len(page))
+	for i, at := range page {
+		globals[i] = at.global
+	}
+	n.counting.Lock()
+	defer n.counting.Unlock()
+	removed, err := n.log.RemoveWith(ctx, func(c *event.Commit) error {
+		var key []byte
+		for _, at := range page {
+			key = n.keys.Stream(key, stream, uint64(at.position))
+			c.Batch.Delete(key)
+		}
+		for _, block := range blocks {
+			key = n.keys.Category(key, Category(stream), block)
+			c.Batch.Delete(key)
+		}
+		at, err := n.headOf(stream)
+		if err != nil {
+			return err
+		}
+		gone := counts{messages: -int64(len(page))}
+		if at.top == last.position { // those below are gone already
+			at.top = NoStream
+			gone.streams = -1
+		}
+		if err := n.addStored(c.Batch, map[string]counts{Category(stream): gone}); err != nil {
+			return err
+		}
+		if err := n.addSpecial(c.Batch, stream, s); err != nil {
+			return err
+		}
+		at.global = math.MaxUint64
+		c.Applied(func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.heads.edits++
+			n.heads.put(stream, at, n.log.Last())
+		})
+		return nil
+	}, globals...)
+	n.unpin(stream)
+	return int64(removed), err
+}
+
+// addStored adds to b the stored counts of categories with changes, and of the namespace with all of them. Counting is
+// locked.
+func (n *Namespace) addStored(b *holdfast.Batch, changes map[string]counts) error {
+	var total counts
+	for category, change := range changes {
+		total = total.plus(change)
+		c, err := n.storedCounts(category)
+		if err != nil {
+			return err
+		}
+		n.setCounts(b, category, c.plus(change))
+	}
+	c, err := n.storedCounts("")
+	if err != nil {
+		return err
+	}
+	n.setCounts(b, "", c.plus(total))
+	return nil
+}
+
+func (n *Namespace) setCounts(b *holdfast.Batch, category string, c counts) {
+	key := n.keys.Count(category)
+	if c.messages > 0 {
+		b.Set(key, format.AppendCounts(nil, uint64(c.messages), uint64(c.streams)))
+	} else {
+		b.Delete(key)
+	}
+}
+
+// emptied returns the blocks that have no message of a category but those to be removed. Their last positions have been
+// given, so that none can come.
+func (n *Namespace) emptied(ctx context.Context, category string, page []where) (blocks []uint64, err error) {
+	going := make(map[uint64]bool, len(page))
+	for _, at := range page {
+		going[at.global] = true
+	}
+	end := n.log.Last()
+	seen := map[uint64]bool{}
+	for _, at := range page {
+		block := at.global / format.BlockSize
+		first, last := max(block*format.BlockSize, 1), (block+1)*format.BlockSize-1
+		if seen[block] || last > end {
+			continue
+		}
+		seen[block] = true
+		left := false
+		q := Query{Category: category}
+		w := walker{n: n, ctx: ctx, q: &q, end: end, yield: func(m Message) bool {
+			left = left || !going[uint64(m.Global)]
+			return !left
+		}}
+		if _, err := w.run(first, last); err != nil {
+			return nil, err
+		}
+		if !left {
+			blocks = append(blocks, block)
+		}
+	}
+	return blocks, nil
 }

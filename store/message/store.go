@@ -1,6 +1,7 @@
 package message
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -28,6 +29,10 @@ type Options struct {
 	// the next time.
 	Level holdfast.Level
 
+	// RetainEvery is how often the store removes what the retention of streams does not keep; 0 means every minute, and
+	// less than 0 never: then the program calls Retain.
+	RetainEvery time.Duration
+
 	// Opaque lets data and metadata be any bytes. Without it they must be JSON objects.
 	Opaque bool
 }
@@ -45,6 +50,9 @@ type Store struct {
 
 	mu   sync.Mutex
 	open map[string]*Namespace // by id
+
+	stop      context.CancelFunc
+	retaining sync.WaitGroup
 }
 
 // description is what is kept of a namespace.
@@ -81,7 +89,45 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	if err := s.load(); err != nil {
 		return nil, err
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	if o.RetainEvery >= 0 {
+		s.retaining.Go(func() { s.retain(ctx, cmp.Or(o.RetainEvery, time.Minute)) })
+	}
 	return s, nil
+}
+
+// retain removes from time to time what streams do not keep. What fails is tried again the next time.
+func (s *Store) retain(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		list, err := s.Namespaces(ctx, "", 0)
+		if err != nil {
+			continue
+		}
+		for _, info := range list {
+			if d, err := s.describe(info.ID); err != nil || !s.retains(s.keys.Of(d.Number)) {
+				continue
+			}
+			if n, err := s.Namespace(ctx, info.ID); err == nil {
+				_, _ = n.Retain(ctx)
+			}
+		}
+	}
+}
+
+// retains reports whether a namespace has streams with something special, without opening it.
+func (s *Store) retains(keys format.Namespace) bool {
+	lo, hi := keys.Bounds(format.TableHeads)
+	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
+	defer it.Close()
+	return it.Next()
 }
 
 // load reads the store's description, or makes it and the default namespace.
@@ -361,6 +407,8 @@ func (s *Store) Close() error {
 	if !s.life.Shut() {
 		return holdfast.ErrClosed
 	}
+	s.stop()
+	s.retaining.Wait()
 	s.life.Wait()
 	var errs []error
 	for _, n := range s.open {

@@ -84,7 +84,7 @@ func (n *Namespace) WriteAll(ctx context.Context, writes ...Write) ([]Result, er
 	due := n.tally.last-n.tally.counted >= storeEvery
 	n.mu.Unlock()
 	if due && n.counting.TryLock() {
-		_ = n.storeCountsWith(nil) // opening counts again what is not stored
+		_ = n.storeCountsLocked() // opening counts again what is not stored
 		n.counting.Unlock()
 	}
 	return results, nil
@@ -97,11 +97,8 @@ func (n *Namespace) refused(ctx context.Context, err error) error {
 	case errors.As(err, &behind) && behind.global <= n.log.Last():
 		return behind.err
 	case errors.As(err, &behind):
-		for _, err := range n.log.FollowRecords(ctx, behind.global) {
-			if err != nil {
-				return n.ended(err)
-			}
-			break
+		if err := n.await(ctx, behind.global); err != nil {
+			return err
 		}
 		return behind.err
 	case errors.Is(err, event.ErrBadEvent):
@@ -110,6 +107,14 @@ func (n *Namespace) refused(ctx context.Context, err error) error {
 		return n.store.fail("write", ErrIDTaken, err, "repeat a write with the same messages", "in namespace %q", n.id)
 	}
 	return n.ended(err)
+}
+
+// await returns when readers see what is at a global position.
+func (n *Namespace) await(ctx context.Context, global uint64) error {
+	for _, err := range n.log.FollowRecords(ctx, global) {
+		return n.ended(err)
+	}
+	return nil
 }
 
 // conflictAt is a conflict with what readers see once the log is durable up to a global position.
@@ -255,7 +260,7 @@ func (n *Namespace) place(c *event.Commit, writes []Write, results []Result) err
 		category := Category(w.Stream)
 		for j := range w.Messages {
 			position := uint64(at.version + 1)
-			first := at.version == NoStream
+			first := at.top == NoStream
 			if first {
 				tallied[i].streams = 1
 			}
@@ -269,7 +274,7 @@ func (n *Namespace) place(c *event.Commit, writes []Write, results []Result) err
 				c.Batch.Set(key, nil)
 			}
 			at.version++
-			at.global = global
+			at.top, at.global = at.version, global
 			global++
 		}
 		events = events[len(w.Messages):]

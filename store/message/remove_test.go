@@ -1,0 +1,133 @@
+package message_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// positions are those of the messages of a stream.
+func positions(t testing.TB, n *message.Namespace, stream string) (all []int64) {
+	t.Helper()
+	for _, m := range read(t, n, message.Query{Stream: stream}) {
+		all = append(all, m.Position)
+	}
+	return all
+}
+
+// What a stream's retention does not keep is removed from time to time, in namespaces that are not open too.
+func TestRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		eng := mem.New()
+		o := message.Options{Level: holdfast.Memory}
+		s := openStore(t, eng, o)
+		n := namespace(t, s, message.Default)
+		for i := range 10 {
+			for _, stream := range []string{"count-1", "age-1", "both-1", "all-1"} {
+				write(t, n, stream, msg(fmt.Sprint(i)))
+			}
+			time.Sleep(time.Hour)
+		}
+		for stream, r := range map[string]message.Retention{
+			"count-1": {MaxCount: 3}, "age-1": {MaxAge: 4*time.Hour + time.Second}, "both-1": {MaxCount: 5, MaxAge: 150 * time.Minute},
+		} {
+			if err := n.SetRetention(ctx, stream, r); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := n.Retention(ctx, stream); got != r || err != nil {
+				t.Fatal(got, err)
+			}
+		}
+		storetest.WantError(t, n.SetRetention(ctx, "a", message.Retention{MaxAge: -1}), holdfast.ErrBadOption)
+		closeStore(t, s)
+		s = openStore(t, eng, o)
+		time.Sleep(61 * time.Second)
+		synctest.Wait()
+		n = namespace(t, s, message.Default)
+		for stream, want := range map[string][]int64{
+			"count-1": {7, 8, 9}, "age-1": {7, 8, 9}, "both-1": {8, 9}, "all-1": {0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+		} {
+			if got := positions(t, n, stream); !slices.Equal(got, want) {
+				t.Errorf("%s: %d, want %d", stream, got, want)
+			}
+		}
+		// Nothing is removed again and again, and what is set to zero is kept.
+		if removed, err := n.Retain(ctx); removed != 0 || err != nil {
+			t.Error(removed, err)
+		}
+		if err := n.SetRetention(ctx, "count-1", message.Retention{}); err != nil {
+			t.Error(err)
+		}
+		write(t, n, "count-1", msg("10"))
+		if removed, err := n.Retain(ctx); removed != 0 || err != nil {
+			t.Error(removed, err)
+		}
+		closeStore(t, s)
+	})
+}
+
+// Removing leaves nothing behind for the messages removed but what keeps the version.
+func TestRemoveLeavesNothing(t *testing.T) {
+	eng := mem.New()
+	s := openStore(t, eng, message.Options{Level: holdfast.Memory})
+	defer closeStore(t, s)
+	n := namespace(t, s, message.Default)
+	write(t, n, "keep-1", msg("0"))
+	before := storetest.Keys(eng, holdfast.Range{})
+	for i := range 3000 { // more than a page, and more blocks than one
+		in := msg("t")
+		in.ID = fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
+		write(t, n, "gone-1", in)
+	}
+	write(t, n, "keep-1", msg("1"))
+	if removed, err := n.Delete(ctx, "gone-1"); removed != 3000 || err != nil {
+		t.Fatal(removed, err)
+	}
+	// The second message, its id, its place and block; one hole; the stream's version; counts of a category and of all,
+	// and where they end; and the last block of the category that is gone, which may get more.
+	if more := storetest.Keys(eng, holdfast.Range{}) - before; more > 4+1+1+3+1 {
+		t.Errorf("%d keys more", more)
+	}
+	if v, ok, err := n.Version(ctx, "gone-1"); v != 2999 || !ok || err != nil {
+		t.Error(v, ok, err)
+	}
+	if r := write(t, n, "gone-1", msg("t")); r.Position != 3000 {
+		t.Error(r)
+	}
+}
+
+// A write beside the removal of its stream gets its place before or after it, and never one that was given.
+func TestWriteBesideRemoval(t *testing.T) {
+	_, n := memStore(t)
+	const rounds = 200
+	done := storetest.Async(func() error {
+		for range rounds {
+			if _, err := n.Delete(ctx, "a-1"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for i := range int64(rounds) {
+		if r := write(t, n, "a-1", msg("t")); r.Position != i {
+			t.Fatal(r, i)
+		}
+	}
+	storetest.Finished(t, nil, done)
+	if _, err := n.Delete(ctx, "a-1"); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := n.Count(ctx, ""); c != (message.Counts{}) || err != nil {
+		t.Fatal(c, err)
+	}
+	if list, err := n.Categories(ctx); list != nil || err != nil {
+		t.Fatal(list, err)
+	}
+}
