@@ -17,6 +17,7 @@ func TestConformance(t *testing.T) {
 		{"following", testFollow},
 		{"conflicts", testConflicts},
 		{"namespaces", testNamespaces},
+		{"competing consumers", testConsumers},
 	}
 	storetest.Targets(t, func(t *testing.T, tg *target) {
 		for _, c := range cases {

@@ -23,9 +23,10 @@ type Namespace struct {
 	loading sync.Mutex
 	log     *event.Store // nil before it is loaded; it calls what adds to commits one at a time, in order
 
-	mu    sync.Mutex // covers heads and tally, for moments
-	heads heads
-	tally tally
+	mu            sync.Mutex // covers what follows, for moments
+	heads         heads
+	tally         tally
+	subscriptions map[string]*Subscription // those that are open
 
 	counting sync.RWMutex  // held while counts are stored, read-locked while they are read
 	editing  sync.Mutex    // held by removals

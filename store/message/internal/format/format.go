@@ -25,6 +25,9 @@ import (
 //	table 'h'   stream                                          what is special about a stream, as JSON
 //	table 'k'   category                                        counts: messages, streams (8 bytes each)
 //	table 'p'                                                   a global position (8 bytes), which counts reach up to
+//	table 'q'   subscription, 0, global position (8 bytes)      what became of a message there, as JSON; at 0, where
+//	                                                            it begins: the first global position not done (8 bytes)
+//	table 'x'   subscription, 0, global position (8 bytes)      a message that is parked, as JSON
 //
 // The messages themselves are the events of a log, see LogName. A block is BlockSize global positions: block b has
 // those from b*BlockSize on.
@@ -38,13 +41,16 @@ const (
 	TableHeads      = 'h'
 	TableCounts     = 'k'
 	TableCounted    = 'p'
+	TableDeliveries = 'q'
+	TableParked     = 'x'
 
 	Version   = 1
 	BlockSize = 16
 )
 
 // Tables are the tables that keep what belongs to a namespace.
-var Tables = [...]byte{TableStreams, TableCategories, TableHeads, TableCounts, TableCounted}
+var Tables = [...]byte{TableStreams, TableCategories, TableHeads, TableCounts, TableCounted,
+	TableDeliveries, TableParked}
 
 // Store is what all keys of one store begin with.
 type Store struct{ keyspace.Prefix }
@@ -125,6 +131,21 @@ func (n Namespace) Count(category string) []byte { return n.named(nil, TableCoun
 
 // Counted returns the key of the position that counts reach up to.
 func (n Namespace) Counted() []byte { return n.named(nil, TableCounted, "") }
+
+// Delivery sets dst to the key of what became of a message in a subscription, or with 0 of where it begins.
+func (n Namespace) Delivery(dst []byte, subscription string, global uint64) []byte {
+	return n.placed(dst, TableDeliveries, subscription, global)
+}
+
+// Parked sets dst to the key of a message that a subscription has parked.
+func (n Namespace) Parked(dst []byte, subscription string, global uint64) []byte {
+	return n.placed(dst, TableParked, subscription, global)
+}
+
+// AfterPlaced returns a key behind all of a name in a table.
+func (n Namespace) AfterPlaced(table byte, name string) []byte {
+	return append(n.named(nil, table, name), 1)
+}
 
 // Named returns the name in a key of a table that has only a name.
 func (n Namespace) Named(key []byte) string { return string(n.rest(key)) }

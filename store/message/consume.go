@@ -1,0 +1,624 @@
+package message
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/message/internal/format"
+)
+
+// ErrLeaseLost: a delivery's lease ran out, and the message was delivered again, or the delivery is done with.
+var ErrLeaseLost = errors.New("holdfast: lease lost")
+
+// SavePosition stores, at the store's level, how far a consumer has come: the last position that it has handled, in
+// its stream or in the namespace; 0 for none. The last save wins. A position that readers do not see yet is
+// [event.ErrAhead].
+func (n *Namespace) SavePosition(ctx context.Context, consumer string, position int64) error {
+	if position < 0 {
+		return n.store.fail("save position", holdfast.ErrBadOption, nil, "", "position %d", position)
+	}
+	return n.ended(n.log.SaveOffset(ctx, consumer, uint64(position)))
+}
+
+// LoadPosition returns what SavePosition has saved last, or ErrNotFound.
+func (n *Namespace) LoadPosition(ctx context.Context, consumer string) (int64, error) {
+	position, err := n.log.LoadOffset(ctx, consumer)
+	return int64(position), n.ended(err)
+}
+
+// DeletePosition removes a consumer's position. It is no error if there is none.
+func (n *Namespace) DeletePosition(ctx context.Context, consumer string) error {
+	return n.ended(n.log.DeleteOffset(ctx, consumer))
+}
+
+// SubscriptionOptions are how competing consumers share messages. The zero value is useful.
+type SubscriptionOptions struct {
+	// Query says which messages; it has no Stream and no Limit. From is where a subscription begins that is new.
+	Query Query
+	// Lease is how long a consumer has for a message before it is delivered again; 0 means 30 seconds.
+	Lease time.Duration
+	// MaxAttempts is how often a message is delivered before it is parked; 0 means 10.
+	MaxAttempts int
+	// Backoff is how long a message waits after its attempt, from 1, has failed; nil means 1 second, doubled each time,
+	// up to a minute.
+	Backoff func(attempt int) time.Duration
+	// Window is how many messages may be delivered and not done with, or wait to be delivered again; 0 means 1,000.
+	Window int
+}
+
+// Subscription delivers each message of a query to one of the consumers that call Claim, in order, and again until one
+// has acknowledged it: at least once. What was acknowledged or parked is durable at the store's level; leases
+// are not, so that after a restart all that was not done is delivered again at once. All methods may be called from
+// many goroutines at once.
+type Subscription struct {
+	n    *Namespace
+	name string
+	o    SubscriptionOptions
+
+	mu      sync.Mutex // covers what follows, and the order of commits
+	items   map[uint64]*item
+	done    map[uint64]bool // acknowledged, at or above floor
+	floor   uint64          // all below is done, but for items
+	next    uint64          // the first global position that has not been looked at
+	token   uint64          // of the last delivery
+	closed  bool
+	changed chan struct{} // closed and replaced when a claim may succeed
+
+	loading sync.Mutex // held while messages are read
+}
+
+// item is a message that was looked at and is not done.
+type item struct {
+	delivery
+	m     Message
+	token uint64    // of its delivery, 0 if it is not delivered
+	until time.Time // the end of its lease, or when it is to be delivered again
+}
+
+// delivery is what is kept of a message that was delivered.
+type delivery struct {
+	Attempts int       `json:"attempts,omitempty"`
+	Reason   string    `json:"reason,omitempty"` // of the last failure
+	Done     bool      `json:"done,omitempty"`
+	Parked   time.Time `json:"parked,omitzero"`
+}
+
+// Delivery is a message that a consumer has for the time of its lease.
+type Delivery struct {
+	Message
+	Attempt int // from 1
+	s       *Subscription
+	token   uint64
+}
+
+// Subscribe opens the subscription of that name, and makes it if it is not there. It is open once at a time: consumers
+// share it. ErrLocked: it is open.
+func (n *Namespace) Subscribe(ctx context.Context, name string, o SubscriptionOptions) (*Subscription, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return nil, err
+	}
+	if what := checkName(name); what != "" {
+		return nil, n.store.fail("subscribe", ErrBadName, nil, "", "%.80q: %s", name, what)
+	}
+	if err := n.checkQuery(&o.Query); err != nil {
+		return nil, err
+	}
+	if o.Query.Stream != "" || o.Query.Limit != 0 || o.Lease < 0 || o.MaxAttempts < 0 || o.Window < 0 {
+		return nil, n.store.fail("subscribe", holdfast.ErrBadOption, nil, "",
+			"a subscription has no stream and no limit, and no option below 0")
+	}
+	o.Lease, o.MaxAttempts = cmp.Or(o.Lease, 30*time.Second), cmp.Or(o.MaxAttempts, 10)
+	o.Window = cmp.Or(o.Window, 1000)
+	if o.Backoff == nil {
+		o.Backoff = func(attempt int) time.Duration { return min(time.Second<<min(attempt-1, 10), time.Minute) }
+	}
+	s := &Subscription{n: n, name: name, o: o, items: map[uint64]*item{}, done: map[uint64]bool{},
+		changed: make(chan struct{})}
+	n.mu.Lock()
+	if n.subscriptions[name] != nil {
+		n.mu.Unlock()
+		return nil, n.store.fail("subscribe", holdfast.ErrLocked, nil, "share the subscription that is open, or close it",
+			"the subscription %q is open", name)
+	}
+	if n.subscriptions == nil {
+		n.subscriptions = map[string]*Subscription{}
+	}
+	n.subscriptions[name] = s
+	n.mu.Unlock()
+	if err := s.load(ctx); err != nil {
+		s.release()
+		return nil, n.ended(err)
+	}
+	return s, nil
+}
+
+func (s *Subscription) release() {
+	s.n.mu.Lock()
+	defer s.n.mu.Unlock()
+	delete(s.n.subscriptions, s.name)
+}
+
+// load reads what is kept, or makes the subscription.
+func (s *Subscription) load(ctx context.Context) error {
+	eng := s.n.store.eng
+	key := s.n.keys.Delivery(nil, s.name, 0)
+	value, err := eng.Get(nil, key)
+	if errors.Is(err, holdfast.ErrNotFound) {
+		s.floor = uint64(max(s.o.Query.From, 1))
+		s.next = s.floor
+		var b holdfast.Batch
+		b.Set(key, format.AppendNumber(nil, s.floor))
+		return holdfast.Commit(eng, &b, s.n.store.o.Level)
+	}
+	if err != nil {
+		return err
+	}
+	var ok bool
+	if s.floor, ok = format.Number(value); !ok {
+		return s.n.strange(key)
+	}
+	s.next = s.floor
+	kept := map[uint64]delivery{}
+	err = s.n.each(format.TableDeliveries, s.name, 1, func(global uint64, key, value []byte) error {
+		var d delivery
+		if err := json.Unmarshal(value, &d); err != nil {
+			return s.n.strange(key)
+		}
+		kept[global] = d
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for global, d := range kept {
+		if d.Done {
+			s.done[global] = true
+			continue
+		}
+		m, err := s.n.at(ctx, global)
+		if errors.Is(err, holdfast.ErrNotFound) { // removed
+			s.done[global] = true
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		s.items[global] = &item{delivery: d, m: m}
+	}
+	return nil
+}
+
+// each calls f for the keys of a name in a table, from a number on.
+func (n *Namespace) each(table byte, name string, from uint64, f func(at uint64, key, value []byte) error) error {
+	lo := n.keys.Delivery(nil, name, from)
+	if table == format.TableParked {
+		lo = n.keys.Parked(nil, name, from)
+	}
+	it := n.store.eng.Scan(holdfast.Range{Lo: lo, Hi: n.keys.AfterPlaced(table, name)})
+	defer it.Close()
+	for it.Next() {
+		_, at, ok := n.keys.Placed(it.Key())
+		if !ok {
+			return n.strange(it.Key())
+		}
+		if err := f(at, it.Key(), it.Value()); err != nil {
+			return err
+		}
+	}
+	return it.Err()
+}
+
+// Claim waits until there is a message to be delivered, and delivers up to most of them. They are the caller's until
+// their leases end. The error is ctx's, ErrClosed after Close, or the failure that keeps messages from coming.
+func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return nil, err
+	}
+	topic := ""
+	if s.o.Query.Category != "" {
+		topic = "c" + s.o.Query.Category
+	}
+	news, err := s.n.tail.subscribe(s.n, topic)
+	if err != nil {
+		return nil, s.n.ended(err)
+	}
+	defer s.n.tail.unsubscribe(s.n, topic, news)
+	for {
+		if err := s.fill(ctx, max(most, 1)); err != nil {
+			return nil, s.n.ended(err)
+		}
+		claimed, wait, changed, err := s.take(max(most, 1))
+		if err != nil || len(claimed) > 0 {
+			return claimed, s.n.ended(err)
+		}
+		var timer <-chan time.Time
+		if wait > 0 {
+			t := time.NewTimer(wait)
+			defer t.Stop()
+			timer = t.C
+		}
+		select {
+		case <-changed:
+		case <-news.changed:
+		case <-timer:
+		case <-news.ended:
+			return nil, s.n.ended(news.err)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// fill looks at more messages, if there are fewer than most to be delivered.
+func (s *Subscription) fill(ctx context.Context, most int) error {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	s.mu.Lock()
+	room, from := s.o.Window-len(s.items), s.next
+	now := time.Now()
+	for _, it := range s.items {
+		if !it.until.After(now) {
+			most--
+		}
+	}
+	s.mu.Unlock()
+	room = min(room, most)
+	end := s.n.log.Last()
+	if room <= 0 || from > end {
+		return nil
+	}
+	_, err := s.n.walk(ctx, &s.o.Query, from, end, func(m Message) bool {
+		global := uint64(m.Global)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.next = global + 1
+		if s.items[global] == nil && !s.done[global] {
+			s.items[global] = &item{m: m}
+			room--
+		}
+		return room > 0
+	})
+	if err == nil && room > 0 { // it came to the end
+		s.mu.Lock()
+		s.next = max(s.next, end+1)
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// take delivers what can be delivered now, the oldest first. If there is nothing it returns how long to wait at most, 0
+// if for ever, and what tells of a change.
+func (s *Subscription) take(most int) (claimed []Delivery, wait time.Duration, changed <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended() {
+		return nil, 0, nil, holdfast.ErrClosed
+	}
+	now := time.Now()
+	var b holdfast.Batch
+	for _, global := range slices.Sorted(maps.Keys(s.items)) {
+		it := s.items[global]
+		if left := it.until.Sub(now); left > 0 {
+			if wait == 0 || left < wait {
+				wait = left
+			}
+			continue
+		}
+		if it.token != 0 && it.Reason == "" {
+			it.Reason = "its lease ran out"
+		}
+		if it.Attempts >= s.o.MaxAttempts {
+			s.park(&b, global, it)
+			continue
+		}
+		s.token++
+		it.Attempts++
+		it.token, it.until = s.token, now.Add(s.o.Lease)
+		s.keep(&b, global, it.delivery)
+		claimed = append(claimed, Delivery{it.m, it.Attempts, s, it.token})
+		if len(claimed) == most {
+			break
+		}
+	}
+	if b.Len() > 0 {
+		// Not waited for: after a crash that undoes it the attempt was none.
+		if _, err := s.apply(context.Background(), &b); err != nil {
+			return nil, 0, nil, err
+		}
+	}
+	return claimed, wait, s.changed, nil
+}
+
+func (s *Subscription) keep(b *holdfast.Batch, global uint64, d delivery) {
+	value, _ := json.Marshal(d) // of numbers, strings and times
+	b.Set(s.n.keys.Delivery(nil, s.name, global), value)
+}
+
+// park adds to b that a message is not delivered any more.
+func (s *Subscription) park(b *holdfast.Batch, global uint64, it *item) {
+	it.Parked = time.Now().UTC()
+	value, _ := json.Marshal(it.delivery)
+	b.Set(s.n.keys.Parked(nil, s.name, global), value)
+	s.finish(b, global)
+}
+
+// finish adds to b that a message is done with.
+func (s *Subscription) finish(b *holdfast.Batch, global uint64) {
+	delete(s.items, global)
+	if global >= s.floor {
+		s.done[global] = true
+		s.keep(b, global, delivery{Done: true})
+	} else { // it was parked once
+		b.Delete(s.n.keys.Delivery(nil, s.name, global))
+	}
+	low := s.next
+	for at := range s.items {
+		if at >= s.floor {
+			low = min(low, at)
+		}
+	}
+	if low > s.floor {
+		for at := range s.done {
+			if at < low {
+				b.Delete(s.n.keys.Delivery(nil, s.name, at))
+				delete(s.done, at)
+			}
+		}
+		s.floor = low
+		b.Set(s.n.keys.Delivery(nil, s.name, 0), format.AppendNumber(nil, low))
+	}
+}
+
+// settle ends deliveries in one commit: change is called for the item of each, with what the commit is to have.
+func (s *Subscription) settle(ctx context.Context, deliveries []Delivery, change func(b *holdfast.Batch, global uint64,
+	it *item)) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	var lost error
+	if s.ended() {
+		s.mu.Unlock()
+		return s.n.ended(holdfast.ErrClosed)
+	}
+	var b holdfast.Batch
+	for i := range deliveries {
+		d := &deliveries[i]
+		it := s.items[uint64(d.Global)]
+		if d.s != s || it == nil || it.token != d.token {
+			lost = s.n.store.fail("acknowledge", ErrLeaseLost, nil, "", "global position %d, attempt %d", d.Global, d.Attempt)
+			continue
+		}
+		change(&b, uint64(d.Global), it)
+	}
+	receipt, err := s.apply(ctx, &b)
+	s.mu.Unlock()
+	if err == nil {
+		err = receipt.Wait()
+	}
+	return errors.Join(s.n.ended(err), lost)
+}
+
+// apply applies b, and wakes consumers. If it is refused, what is kept counts again: all that is not done is delivered
+// again.
+func (s *Subscription) apply(ctx context.Context, b *holdfast.Batch) (holdfast.Receipt, error) {
+	receipt, err := s.n.store.eng.Apply(b, s.n.store.o.Level)
+	if err != nil {
+		clear(s.items)
+		clear(s.done)
+		err = errors.Join(err, s.load(ctx))
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return receipt, err
+}
+
+// ended reports whether the subscription or its namespace is closed.
+func (s *Subscription) ended() bool {
+	select {
+	case <-s.n.stop:
+		return true
+	default:
+		return s.closed
+	}
+}
+
+// Ack says that messages are done with, and returns when that has reached the store's level: they are never delivered
+// again. ErrLeaseLost: some of them are no longer the caller's; the others are done.
+func (s *Subscription) Ack(ctx context.Context, deliveries ...Delivery) error {
+	return s.settle(ctx, deliveries, func(b *holdfast.Batch, global uint64, _ *item) { s.finish(b, global) })
+}
+
+// Fail says that messages could not be handled, and why. They are delivered again after a while, or parked if this was
+// the last attempt. Errors are those of Ack.
+func (s *Subscription) Fail(ctx context.Context, reason string, deliveries ...Delivery) error {
+	return s.settle(ctx, deliveries, func(b *holdfast.Batch, global uint64, it *item) {
+		it.Reason = reason
+		if it.Attempts >= s.o.MaxAttempts {
+			s.park(b, global, it)
+			return
+		}
+		it.token, it.until = 0, time.Now().Add(s.o.Backoff(it.Attempts))
+		s.keep(b, global, it.delivery)
+	})
+}
+
+// Park parks messages at once, whatever attempt it is. Errors are those of Ack.
+func (s *Subscription) Park(ctx context.Context, reason string, deliveries ...Delivery) error {
+	return s.settle(ctx, deliveries, func(b *holdfast.Batch, global uint64, it *item) {
+		it.Reason = reason
+		s.park(b, global, it)
+	})
+}
+
+// Extend begins the leases of deliveries anew. Errors are those of Ack.
+func (s *Subscription) Extend(ctx context.Context, deliveries ...Delivery) error {
+	return s.settle(ctx, deliveries, func(_ *holdfast.Batch, _ uint64, it *item) { it.until = time.Now().Add(s.o.Lease) })
+}
+
+// Parked is a message that is not delivered any more.
+type Parked struct {
+	Message
+	Attempts int
+	Reason   string    // of the last failure
+	At       time.Time // when it was parked
+}
+
+// Parked returns up to limit parked messages, in the order of their global positions, from the first behind the position
+// after on. A limit of 0 means all.
+func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list []Parked, err error) {
+	kept := map[uint64]delivery{}
+	full := errors.New("full")
+	err = s.n.each(format.TableParked, s.name, uint64(max(after, 0))+1, func(global uint64, key, value []byte) error {
+		if limit > 0 && len(kept) == limit {
+			return full
+		}
+		var d delivery
+		if err := json.Unmarshal(value, &d); err != nil {
+			return s.n.strange(key)
+		}
+		kept[global] = d
+		return nil
+	})
+	if err != nil && err != full {
+		return nil, s.n.ended(err)
+	}
+	for _, global := range slices.Sorted(maps.Keys(kept)) {
+		m, err := s.n.at(ctx, global)
+		if errors.Is(err, holdfast.ErrNotFound) { // removed
+			m = Message{Global: int64(global)}
+		} else if err != nil {
+			return nil, err
+		}
+		d := kept[global]
+		list = append(list, Parked{m, d.Attempts, d.Reason, d.Parked})
+	}
+	return list, nil
+}
+
+// Replay delivers parked messages again, as if for the first time, and returns how many of the global positions had one.
+func (s *Subscription) Replay(ctx context.Context, globals ...int64) (replayed int, err error) {
+	return s.unpark(ctx, globals, true)
+}
+
+// Discard forgets parked messages, and returns how many of the global positions had one.
+func (s *Subscription) Discard(ctx context.Context, globals ...int64) (discarded int, err error) {
+	return s.unpark(ctx, globals, false)
+}
+
+func (s *Subscription) unpark(ctx context.Context, globals []int64, again bool) (n int, err error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	receipt, n, err := s.applyUnpark(ctx, globals, again)
+	s.mu.Unlock()
+	if err == nil {
+		err = receipt.Wait()
+	}
+	return n, s.n.ended(err)
+}
+
+func (s *Subscription) applyUnpark(ctx context.Context, globals []int64, again bool) (r holdfast.Receipt, n int, err error) {
+	if s.ended() {
+		return r, 0, holdfast.ErrClosed
+	}
+	var b holdfast.Batch
+	items := map[uint64]*item{}
+	for _, at := range globals {
+		global := uint64(max(at, 0))
+		key := s.n.keys.Parked(nil, s.name, global)
+		if _, err := s.n.store.eng.Get(nil, key); errors.Is(err, holdfast.ErrNotFound) || items[global] != nil {
+			continue
+		} else if err != nil {
+			return r, 0, err
+		}
+		b.Delete(key)
+		n++
+		if !again {
+			continue
+		}
+		m, err := s.n.at(ctx, global)
+		if errors.Is(err, holdfast.ErrNotFound) { // removed
+			n--
+			continue
+		}
+		if err != nil {
+			return r, 0, err
+		}
+		items[global] = &item{m: m}
+		s.keep(&b, global, delivery{})
+	}
+	for global, it := range items {
+		s.items[global] = it
+		delete(s.done, global)
+	}
+	r, err = s.apply(ctx, &b)
+	return r, n, err
+}
+
+// SubscriptionInfo is how a subscription is doing.
+type SubscriptionInfo struct {
+	Done    int64 // all messages up to this global position are done, but for those that were replayed
+	Behind  int64 // global positions from there to the last
+	Pending int   // messages that are delivered, or wait to be delivered again
+}
+
+// Info tells how the subscription is doing.
+func (s *Subscription) Info() SubscriptionInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pending := 0
+	for _, it := range s.items {
+		if it.Attempts > 0 {
+			pending++
+		}
+	}
+	low := s.next
+	for at := range s.items {
+		if at >= s.floor {
+			low = min(low, at)
+		}
+	}
+	return SubscriptionInfo{Done: int64(low) - 1, Behind: max(int64(s.n.log.Last())-int64(low)+1, 0), Pending: pending}
+}
+
+// Close ends the subscription for all its consumers: their calls get ErrClosed. What they had not acknowledged is
+// delivered again when it is next opened. Closing twice returns ErrClosed.
+func (s *Subscription) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return holdfast.ErrClosed
+	}
+	s.closed = true
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.mu.Unlock()
+	s.release()
+	return nil
+}
+
+// DeleteSubscription removes what is kept of a subscription, and its parked messages. ErrLocked: it is open.
+func (n *Namespace) DeleteSubscription(ctx context.Context, name string) error {
+	n.mu.Lock()
+	open := n.subscriptions[name] != nil
+	n.mu.Unlock()
+	if open {
+		return n.store.fail("delete subscription", holdfast.ErrLocked, nil, "close it first", "the subscription %q is open", name)
+	}
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	var b holdfast.Batch
+	b.DeleteRange(n.keys.Delivery(nil, name, 0), n.keys.AfterPlaced(format.TableDeliveries, name))
+	b.DeleteRange(n.keys.Parked(nil, name, 0), n.keys.AfterPlaced(format.TableParked, name))
+	return n.ended(holdfast.Commit(n.store.eng, &b, n.store.o.Level))
+}
