@@ -66,6 +66,7 @@ type dispatcher struct {
 	topics  map[string]map[*subscriber]struct{} // a stream's or category's, or all
 	stop    context.CancelFunc                  // of the goroutine that runs, if one does
 	running sync.WaitGroup
+	closed  bool // no goroutine is started any more
 }
 
 // subscriber is a follower as the dispatcher knows it.
@@ -79,10 +80,8 @@ type subscriber struct {
 func (d *dispatcher) subscribe(n *Namespace, topic string) (*subscriber, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	select {
-	case <-n.stop:
+	if d.closed {
 		return nil, holdfast.ErrClosed
-	default:
 	}
 	s := &subscriber{changed: make(chan struct{}, 1), ended: make(chan struct{})}
 	if d.topics == nil {
@@ -153,5 +152,12 @@ func (d *dispatcher) wake(stream string) {
 	}
 }
 
-// wait returns when the dispatcher has ended, after the log was closed.
+// shut takes no followers from now on.
+func (d *dispatcher) shut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+}
+
+// wait returns when the dispatcher has ended, after it was shut and the log closed.
 func (d *dispatcher) wait() { d.running.Wait() }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -229,4 +230,24 @@ func TestPoisoned(t *testing.T) {
 		t.Fatal(got)
 	}
 	_ = s.Close()
+}
+
+// Followers that begin while the store is closed get ErrClosed, or end with it. The race detector watches.
+func TestFollowBesideClose(t *testing.T) {
+	for range 100 {
+		s := openStore(t, mem.New(), message.Options{Level: holdfast.Memory})
+		n := namespace(t, s, message.Default)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for _, err := range n.Follow(ctx, message.Query{}) {
+					if !errors.Is(err, holdfast.ErrClosed) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		closeStore(t, s)
+		wg.Wait()
+	}
 }

@@ -79,6 +79,7 @@ func (n *Namespace) close() error {
 	default:
 		close(n.stop)
 	}
+	n.tail.shut()
 	err := n.log.Close()
 	n.tail.wait()
 	return err
