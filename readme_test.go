@@ -19,6 +19,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
@@ -111,6 +112,31 @@ func readmeEvent(engine holdfast.Engine) error {
 		}
 		fmt.Println(e.Position, e.Type)
 	}
+	return err
+}
+
+func Example_message() {
+	_ = readmeMessage
+}
+
+func readmeMessage(engine holdfast.Engine) error {
+	store, err := message.Open(engine, message.Options{Level: holdfast.Power})
+	orders, err := store.Namespace(ctx, message.Default)
+
+	placed := message.Message{Type: "Placed", Data: []byte(`{"items": 3}`)}
+	r, err := orders.WriteAfter(ctx, "order-17", message.NoStream, placed) // else message.ErrConflict
+	fmt.Println(r.Position, r.Global)
+
+	for m, err := range orders.Follow(ctx, message.Query{Category: "order"}) {
+		if err != nil {
+			return err
+		}
+		fmt.Println(m.Stream, m.Position, m.Global, m.Type)
+	}
+
+	work, err := orders.Subscribe(ctx, "mails", message.SubscriptionOptions{Query: message.Query{Category: "order"}})
+	deliveries, err := work.Claim(ctx, 10) // shared by any number of workers; delivered again until acknowledged
+	err = work.Ack(ctx, deliveries...)
 	return err
 }
 
