@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -182,6 +183,7 @@ type terms struct {
 	last        uint64 // is the log's last position
 	add         func(*Commit) error
 	unawaited   bool // the caller may never wait for them
+	new         bool // their ids are
 }
 
 // place gives the events their positions in the log and sets p, unless it fails.
@@ -210,18 +212,21 @@ func (s *Store) place(ctx context.Context, p *Pending, how terms, events []Event
 	}
 	named := events[0].ID != ""
 	if named {
+		how.new = !slices.ContainsFunc(events, func(e Event) bool { return !e.NewID })
 		if crowd := s.crowd.Load(); how.unawaited && crowd > s.durable.Load() {
 			if err := s.await(ctx, crowd); err != nil {
 				return err
 			}
 		}
-		if err := s.enter(ctx); err != nil {
-			return err
-		}
-		err := s.lookUp(a, events, was.next)
-		s.life.Leave()
-		if err != nil {
-			return s.met(err)
+		if !how.new {
+			if err := s.enter(ctx); err != nil {
+				return err
+			}
+			err := s.lookUp(a, events, was.next)
+			s.life.Leave()
+			if err != nil {
+				return s.met(err)
+			}
 		}
 	}
 
@@ -257,7 +262,7 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was gl
 		return err
 	}
 	next := s.next.Load()
-	if events[0].ID != "" {
+	if events[0].ID != "" && !how.new {
 		if found, err := s.repeated(p, a, events, next, was); found || err != nil {
 			return err
 		}

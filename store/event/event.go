@@ -95,6 +95,9 @@ type Event struct {
 	// ID names the event for idempotency; empty means none. Either all events of an append
 	// carry one, or none of them does.
 	ID string
+	// NewID says that the ID was made for this event, so that none before it has it: an append looks for no repeat if all
+	// its events have a new one. It is not kept.
+	NewID bool
 	// Origin is who appended it.
 	Origin string
 	// Metadata and Data are the payload.

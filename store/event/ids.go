@@ -73,7 +73,7 @@ func (s *Store) repeated(p *Pending, a *appender, events []Event, next uint64, w
 		if pos := s.recent.at[events[i].ID]; pos > a.known[i] {
 			a.known[i] = pos
 		}
-		if pos := uint64(0); pos != 0 {
+		if pos := s.importing[events[i].ID]; pos != 0 {
 			a.known[i], imported = pos, true
 		}
 		// An expired id counts as a new one, even where it is not forgotten yet.

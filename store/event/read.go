@@ -350,6 +350,17 @@ func (s *Store) fill(p *page, pos, end uint64) error {
 		return s.truncated(pos, first)
 	}
 	p.reset()
+	if pos == end && !p.some { // one event, which most engines find faster than they begin a scan
+		p.lo = s.keys.Event(p.lo, pos)
+		value, err := s.eng.Get(p.buf, p.lo)
+		if err == nil {
+			p.buf, p.ends, p.skip, p.some = value, append(p.ends, len(value)), format.Count(value)-1, true
+			return nil
+		}
+		if !errors.Is(err, holdfast.ErrNotFound) {
+			return err
+		}
+	}
 	// A pack has the key of its last event. The one that end lies in may have a key behind it, and
 	// how far is guessed: a wrong guess costs another scan, now or with the next page. Only a hole goes further.
 	for _, ahead := range [...]uint64{s.packed.Load(), format.MaxPack, math.MaxUint64 - end} {

@@ -156,13 +156,13 @@ func (n *Namespace) check(writes []Write) ([]event.Event, error) {
 			if err := n.checkMessage("write", writes[i].Stream, j, m); err != nil {
 				return nil, err
 			}
-			id := m.ID
-			if id == "" {
+			id, isNew := m.ID, m.ID == ""
+			if isNew {
 				id = newID()
 			}
 			// The place has its size already, which the log checks.
-			events = append(events, event.Event{ID: id, Type: m.Type, Origin: place, Data: m.Data, Metadata: m.Metadata,
-				Time: m.Time})
+			events = append(events, event.Event{ID: id, NewID: isNew, Type: m.Type, Origin: place, Data: m.Data,
+				Metadata: m.Metadata, Time: m.Time})
 		}
 	}
 	return events, nil
