@@ -417,3 +417,19 @@ func (b *between) Get(dst, key []byte) ([]byte, error) {
 	}
 	return dst, err
 }
+
+// An id that was made for its event is not looked up, and is remembered like others.
+func TestNewID(t *testing.T) {
+	looking := &between{Engine: newFakeEngine(), then: func() { t.Error("looked up") }}
+	s := openLog(t, looking, event.Options{Level: holdfast.Memory})
+	defer closeLog(t, s)
+	looking.armed = true
+	appendOK(t, s, event.Event{ID: "a", NewID: true}, event.Event{ID: "b", NewID: true})
+	looking.armed = false
+	if r := appendOK(t, s, named("a", "b")...); !r.Repeated || r.First != 1 {
+		t.Error(r)
+	}
+	if r := appendOK(t, s, event.Event{ID: "b"}); !r.Repeated || r.First != 2 {
+		t.Error(r)
+	}
+}
