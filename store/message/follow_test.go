@@ -168,7 +168,11 @@ func TestInFlight(t *testing.T) {
 		before := st.Applied
 		in := msg("1")
 		in.ID = "00000000-0000-4000-8000-000000000001"
-		first := storetest.Async(func() error { _, err := n.Write(ctx, "a-1", in); return err })
+		first := storetest.Async(func() error {
+			_, err := n.WriteAll(ctx, message.Write{Stream: "a-1", Messages: []message.Message{in}},
+				message.Write{Stream: "b-1", Messages: []message.Message{msg("1")}})
+			return err
+		})
 		st.AwaitApplied(before + 1)
 		follower := storetest.Async(func() error {
 			for m, err := range n.Follow(ctx, message.Query{Stream: "a-1", From: 1}) {
@@ -186,6 +190,9 @@ func TestInFlight(t *testing.T) {
 			}
 			return err
 		})
+		if _, ok, err := n.Version(ctx, "b-1"); ok || err != nil {
+			t.Error(ok, err)
+		}
 		conflict := storetest.Async(func() error { _, err := n.WriteAfter(ctx, "a-1", 0, msg("2")); return err })
 		for _, q := range []message.Query{{}, {Stream: "a-1"}, {Category: "a"}} {
 			if got := read(t, n, q); len(got) != 1 {

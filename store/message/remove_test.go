@@ -103,6 +103,23 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	}
 }
 
+// A category is found again that is written to in the block where all of it was removed.
+func TestWriteWhereAllWasRemoved(t *testing.T) {
+	_, n := memStore(t)
+	for i := range int64(40) {
+		write(t, n, "a-1", msg("t"))
+		if got := read(t, n, message.Query{Category: "a"}); len(got) != 1 || got[0].Global != i+1 {
+			t.Fatalf("after %d messages: %+v", i+1, got)
+		}
+		if removed, err := n.Delete(ctx, "a-1"); removed != 1 || err != nil {
+			t.Fatal(removed, err)
+		}
+		if got := read(t, n, message.Query{Category: "a"}); got != nil {
+			t.Fatalf("%+v", got)
+		}
+	}
+}
+
 // A write beside the removal of its stream gets its place before or after it, and never one that was given.
 func TestWriteBesideRemoval(t *testing.T) {
 	_, n := memStore(t)
