@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
@@ -342,7 +343,7 @@ func printStores(p *page, dir string) error {
 		return err
 	}
 	for _, l := range logs {
-		p.line("log %q\t%s", l.Name, describeLog(l))
+		p.line("%s\t%s", cmp.Or(message.LogName(l.Name), fmt.Sprintf("log %q", l.Name)), describeLog(l))
 	}
 	stores, err := raftlog.Examine(e)
 	if err != nil {
@@ -410,7 +411,7 @@ func some(list []string) string {
 
 // keyName says whose key k is, or shows it.
 func keyName(k []byte) string {
-	return cmp.Or(event.KeyName(k), raftlog.KeyName(k), "key "+key(k))
+	return cmp.Or(event.KeyName(k), message.KeyName(k), raftlog.KeyName(k), "key "+key(k))
 }
 
 func loss(l logtree.Loss) string {

@@ -43,11 +43,8 @@ func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int
 		if err != nil {
 			return nil, n.ended(err)
 		}
-		if global == 0 { // nothing of it is durable
-			continue
-		}
 		m, err := n.at(ctx, global)
-		if errors.Is(err, holdfast.ErrNotFound) { // it was removed meanwhile
+		if errors.Is(err, holdfast.ErrNotFound) { // nothing of it is durable, or it was removed meanwhile
 			continue
 		}
 		if err != nil {

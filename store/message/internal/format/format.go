@@ -7,6 +7,7 @@ package format
 import (
 	"bytes"
 	"encoding/binary"
+	"strings"
 
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
@@ -71,6 +72,16 @@ func (s Store) Deleted(number uint64) []byte { return s.Numbered(nil, TableDelet
 // after a zero byte, and the number.
 func LogName(store string, number uint64) string {
 	return string(binary.BigEndian.AppendUint64([]byte("message\x00"+store), number))
+}
+
+// SplitLogName returns the store and the number of the namespace whose messages a log has; false means that it has none.
+func SplitLogName(log string) (store string, number uint64, ok bool) {
+	rest, ok := strings.CutPrefix(log, "message\x00")
+	if !ok || len(rest) < 8 {
+		return "", 0, false
+	}
+	at := len(rest) - 8
+	return rest[:at], binary.BigEndian.Uint64([]byte(rest[at:])), true
 }
 
 // LogNameOverhead is how much longer a log's name is than the store's, in bytes.

@@ -47,6 +47,9 @@ func TestGolden(t *testing.T) {
 	if name, at, ok := n.Placed(n.Stream(nil, "a-1", 3)); string(name) != "a-1" || at != 3 || !ok {
 		t.Error(name, at, ok)
 	}
+	if store, number, ok := format.SplitLogName(format.LogName("st", 258)); store != "st" || number != 258 || !ok {
+		t.Error(store, number, ok)
+	}
 	if name := n.Named(n.Head("a-1")); name != "a-1" {
 		t.Error(name)
 	}

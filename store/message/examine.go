@@ -1,0 +1,56 @@
+package message
+
+import (
+	"fmt"
+
+	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/message/internal/format"
+)
+
+// KeyName says what a message store keeps under a key of an engine; empty if the key belongs to none. The messages
+// themselves are events, see [event.KeyName].
+func KeyName(key []byte) string {
+	store, table, rest, ok := keyspace.Split(format.Kind, key)
+	if !ok {
+		return ""
+	}
+	what := ""
+	switch table {
+	case format.TableMeta:
+		what = "the description"
+	case format.TableNamespaces:
+		what = fmt.Sprintf("namespace %q", rest)
+	default:
+		if len(rest) < 8 {
+			return ""
+		}
+		number, _ := format.Number(rest[:8])
+		name, at, placed := format.New(store).Of(number).Placed(key)
+		switch table {
+		case format.TableDeleted:
+			what = "the deletion"
+		case format.TableStreams:
+			what = fmt.Sprintf("message %d of stream %.40q", at, name)
+		case format.TableCategories:
+			what = fmt.Sprintf("block %d of category %.40q", at, name)
+		case format.TableDeliveries, format.TableParked:
+			what = fmt.Sprintf("message %d in subscription %.40q", at, name)
+		case format.TableHeads, format.TableCounts, format.TableCounted:
+			what, placed = fmt.Sprintf("what is kept of %.40q", rest[8:]), true
+		}
+		if what == "" || !placed && table != format.TableDeleted {
+			return ""
+		}
+		what += fmt.Sprintf(" in namespace %d", number)
+	}
+	return fmt.Sprintf("%s of message store %q", what, store)
+}
+
+// LogName says whose messages a log of package event has, by the log's name; empty if it has none.
+func LogName(log string) string {
+	store, number, ok := format.SplitLogName(log)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("messages of namespace %d of store %q", number, store)
+}
