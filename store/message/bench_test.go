@@ -76,8 +76,8 @@ func run(b *testing.B, clients int, f func(i int64) error) {
 	b.StopTimer()
 }
 
-// BenchmarkRead reads 1,000 messages: of the namespace, of a category that has all, half, or a hundredth of them, and of
-// a stream.
+// BenchmarkRead reads 1,000 messages: of the namespace, of a category that has all, half, or a hundredth of them, and
+// of a stream.
 func BenchmarkRead(b *testing.B) {
 	for _, name := range []string{"logtree", "pebble"} {
 		s := openStore(b, openBench(b, name), message.Options{Level: holdfast.Process})

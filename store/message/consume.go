@@ -293,8 +293,8 @@ func (s *Subscription) fill(ctx context.Context, most int) error {
 	return err
 }
 
-// take delivers what can be delivered now, the oldest first. If there is nothing it returns how long to wait at most, 0
-// if for ever, and what tells of a change.
+// take delivers what can be delivered now, the oldest first. If there is nothing it returns how long to wait at most,
+// 0 if for ever, and what tells of a change.
 func (s *Subscription) take(most int) (claimed []Delivery, wait time.Duration, changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -471,8 +471,8 @@ type Parked struct {
 	At       time.Time // when it was parked
 }
 
-// Parked returns up to limit parked messages, in the order of their global positions, from the first behind the position
-// after on. A limit of 0 means all.
+// Parked returns up to limit parked messages, in the order of their global positions, from the first behind the
+// position after on. A limit of 0 means all.
 func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list []Parked, err error) {
 	kept := map[uint64]delivery{}
 	full := errors.New("full")
@@ -503,7 +503,8 @@ func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list
 	return list, nil
 }
 
-// Replay delivers parked messages again, as if for the first time, and returns how many of the global positions had one.
+// Replay delivers parked messages again, as if for the first time, and returns how many of the global positions had
+// one.
 func (s *Subscription) Replay(ctx context.Context, globals ...int64) (replayed int, err error) {
 	return s.unpark(ctx, globals, true)
 }
@@ -526,7 +527,8 @@ func (s *Subscription) unpark(ctx context.Context, globals []int64, again bool) 
 	return n, s.n.ended(err)
 }
 
-func (s *Subscription) applyUnpark(ctx context.Context, globals []int64, again bool) (r holdfast.Receipt, n int, err error) {
+func (s *Subscription) applyUnpark(ctx context.Context, globals []int64, again bool) (r holdfast.Receipt, n int,
+	err error) {
 	if s.ended() {
 		return r, 0, holdfast.ErrClosed
 	}
@@ -612,7 +614,8 @@ func (n *Namespace) DeleteSubscription(ctx context.Context, name string) error {
 	open := n.subscriptions[name] != nil
 	n.mu.Unlock()
 	if open {
-		return n.store.fail("delete subscription", holdfast.ErrLocked, nil, "close it first", "the subscription %q is open", name)
+		return n.store.fail("delete subscription", holdfast.ErrLocked, nil, "close it first", "the subscription %q is open",
+			name)
 	}
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err

@@ -52,7 +52,8 @@ func nothing(t testing.TB, s *message.Subscription) {
 	}
 }
 
-// A message is delivered until it is acknowledged: after its lease, after a failure and its pause, and after a restart.
+// A message is delivered until it is acknowledged: after its lease, after a failure and its pause, and after a
+// restart.
 func TestSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		eng := mem.New()
@@ -116,7 +117,8 @@ func TestSubscription(t *testing.T) {
 		s = subscribe(t, n, "sub", o)
 		seven := claim(t, s, 9, 7)
 		parked, err := s.Parked(ctx, 0, 0)
-		if err != nil || len(parked) != 1 || parked[0].Global != 5 || parked[0].Attempts != 3 || parked[0].Reason != "broken" ||
+		if err != nil || len(parked) != 1 || parked[0].Global != 5 || parked[0].Attempts != 3 ||
+			parked[0].Reason != "broken" ||
 			parked[0].Stream != "a-4" || parked[0].At.IsZero() {
 			t.Fatalf("%+v %v", parked, err)
 		}

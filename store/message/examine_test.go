@@ -57,7 +57,8 @@ func TestKeyName(t *testing.T) {
 	if err != nil || len(reports) != 1 {
 		t.Fatal(reports, err)
 	}
-	if name := message.LogName(reports[0].Name); name != `messages of namespace 1 of store "st"` || message.LogName("orders") != "" {
+	if name := message.LogName(reports[0].Name); name != `messages of namespace 1 of store "st"` ||
+		message.LogName("orders") != "" {
 		t.Error(name)
 	}
 }

@@ -31,12 +31,14 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = bank.WriteAfter(ctx, "account-1", first.Position, message.Message{Type: "Deposited", Data: []byte(`{"amount": 10}`)})
+	_, err = bank.WriteAfter(ctx, "account-1", first.Position, message.Message{Type: "Deposited",
+		Data: []byte(`{"amount": 10}`)})
 	if err != nil {
 		log.Fatal(err)
 	}
 	// Who has not read the deposit does not withdraw.
-	_, err = bank.WriteAfter(ctx, "account-1", first.Position, message.Message{Type: "Withdrawn", Data: []byte(`{"amount": 5}`)})
+	_, err = bank.WriteAfter(ctx, "account-1", first.Position, message.Message{Type: "Withdrawn",
+		Data: []byte(`{"amount": 5}`)})
 	var conflict *message.Conflict
 	fmt.Println(errors.As(err, &conflict), conflict)
 

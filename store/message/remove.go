@@ -102,8 +102,8 @@ func (n *Namespace) Truncate(ctx context.Context, stream string, before int64) (
 	return removed, n.ended(err)
 }
 
-// Delete removes all messages that a stream has, and returns how many there were. It may be written to again; positions
-// go on where they ended, and its version stays.
+// Delete removes all messages that a stream has, and returns how many there were. It may be written to again;
+// positions go on where they ended, and its version stays.
 func (n *Namespace) Delete(ctx context.Context, stream string) (removed int64, err error) {
 	return n.Truncate(ctx, stream, math.MaxInt64)
 }
@@ -208,8 +208,8 @@ func (n *Namespace) retain(ctx context.Context, stream string, s *special) (int6
 	return removed, n.ended(err)
 }
 
-// pin remembers a stream's head, as change makes it, until unpin, and returns what it was. It keeps its place in front of
-// what the engine shows.
+// pin remembers a stream's head, as change makes it, until unpin, and returns what it was. It keeps its place in
+// front of what the engine shows.
 func (n *Namespace) pin(stream string, change func(at *head)) (was head, err error) {
 	for {
 		if err := n.fetch([]Write{{Stream: stream}}); err != nil {
@@ -251,7 +251,8 @@ type where struct {
 }
 
 // remove removes messages from the beginning of a stream, as long as which says so. It is called with editing held.
-func (n *Namespace) remove(ctx context.Context, stream string, which func(position int64, global uint64) (bool, error)) (
+func (n *Namespace) remove(ctx context.Context, stream string, which func(position int64, global uint64) (bool,
+	error)) (
 	removed int64, err error) {
 	lo, hi := n.keys.Stream(nil, stream, 0), n.keys.AfterStream(nil, stream)
 	for {
@@ -394,8 +395,8 @@ func (n *Namespace) setCounts(b *holdfast.Batch, category string, c counts) {
 	}
 }
 
-// emptied returns the blocks that have no message of a category but those to be removed. Their last positions have been
-// given, so that none can come.
+// emptied returns the blocks that have no message of a category but those to be removed. Their last positions have
+// been given, so that none can come.
 func (n *Namespace) emptied(ctx context.Context, category string, page []where) (blocks []uint64, err error) {
 	going := make(map[uint64]bool, len(page))
 	for _, at := range page {

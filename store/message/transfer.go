@@ -40,9 +40,9 @@ type ExportOptions struct {
 	Gzip         bool
 }
 
-// Export writes the messages of a namespace to w, in the order of their global positions: a line of JSON each, with id,
-// stream, type, pos, gpos, data, meta and time. It returns how many there were. Data and metadata keep their bytes, but
-// for line breaks between the tokens of JSON, which would end the line.
+// Export writes the messages of a namespace to w, in the order of their global positions: a line of JSON each, with
+// id, stream, type, pos, gpos, data, meta and time. It returns how many there were. Data and metadata keep their
+// bytes, but for line breaks between the tokens of JSON, which would end the line.
 func (n *Namespace) Export(ctx context.Context, w io.Writer, o ExportOptions) (exported int64, err error) {
 	buffer := bufio.NewWriterSize(w, 64<<10)
 	out := io.Writer(buffer)
@@ -127,18 +127,19 @@ const (
 	maxLine     = 96 << 20 // bytes
 )
 
-// Import adds the messages that Export has written, from here or elsewhere, to the namespace: a line of JSON each, perhaps
-// compressed by gzip, which it recognises. Messages keep their positions in their streams, their global positions, ids
-// and times. Positions may have gaps, and lines may come in any order. The next write goes behind the highest position.
-// Lines that are empty are passed over.
+// Import adds the messages that Export has written, from here or elsewhere, to the namespace: a line of JSON each,
+// perhaps compressed by gzip, which it recognises. Messages keep their positions in their streams, their global
+// positions, ids and times. Positions may have gaps, and lines may come in any order. The next write goes behind the
+// highest position. Lines that are empty are passed over.
 //
-// Up to 1,000 messages are one commit. progress, if it is not nil, is called after each. An error, ctx's too, leaves the commits
-// before it; the import can then be repeated, since messages that are there already are passed over. The error of a
-// line that is refused is an [*ImportError] that tells which one: its class is ErrBadMessage, ErrBadName,
+// Up to 1,000 messages are one commit. progress, if it is not nil, is called after each. An error, ctx's too, leaves
+// the commits before it; the import can then be repeated, since messages that are there already are passed over. The
+// error of a line that is refused is an [*ImportError] that tells which one: its class is ErrBadMessage, ErrBadName,
 // ErrPositionTaken, ErrIDTaken, ErrEnded or ErrTooLarge, and no line of its commit is imported.
 //
 // Followers that have passed a position do not get what is imported there.
-func (n *Namespace) Import(ctx context.Context, r io.Reader, progress func(ImportResult)) (done ImportResult, err error) {
+func (n *Namespace) Import(ctx context.Context, r io.Reader, progress func(ImportResult)) (done ImportResult,
+	err error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(in)
@@ -238,7 +239,8 @@ func (n *Namespace) parseLine(text []byte) (m Message, err error) {
 		return m, n.store.fail("import", ErrBadName, nil, "", "stream %.80q: %s", m.Stream, what)
 	}
 	if m.Position < 0 || m.Global < 1 || m.ID == "" || m.Time.IsZero() {
-		return m, n.store.fail("import", ErrBadMessage, nil, "", "a message has an id, a time, a pos from 0 and a gpos from 1")
+		return m, n.store.fail("import", ErrBadMessage, nil, "",
+			"a message has an id, a time, a pos from 0 and a gpos from 1")
 	}
 	return m, n.checkMessage("import", m.Stream, 0, &m)
 }

@@ -96,7 +96,8 @@ func TestExportImport(t *testing.T) {
 	if _, err := broken.Import(canceled, bytes.NewReader(all.Bytes()), nil); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if done, err := broken.Import(ctx, all, nil); err != nil || done.Known != 1000 || done.Imported != int64(len(want))-1000 {
+	if done, err := broken.Import(ctx, all, nil); err != nil || done.Known != 1000 ||
+		done.Imported != int64(len(want))-1000 {
 		t.Fatalf("%+v %v", done, err)
 	}
 	check("broken")

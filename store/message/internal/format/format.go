@@ -74,7 +74,8 @@ func LogName(store string, number uint64) string {
 	return string(binary.BigEndian.AppendUint64([]byte("message\x00"+store), number))
 }
 
-// SplitLogName returns the store and the number of the namespace whose messages a log has; false means that it has none.
+// SplitLogName returns the store and the number of the namespace whose messages a log has; false means that it has
+// none.
 func SplitLogName(log string) (store string, number uint64, ok bool) {
 	rest, ok := strings.CutPrefix(log, "message\x00")
 	if !ok || len(rest) < 8 {

@@ -62,7 +62,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add(format.AppendCounts(nil, 1, 2))
 	f.Add(n.Stream(nil, "a", 1))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if stream, at, first, ok := format.Place(b); ok && !bytes.Equal(format.AppendPlace(nil, string(stream), at, first), b) {
+		if stream, at, first, ok := format.Place(b); ok && !bytes.Equal(format.AppendPlace(nil, string(stream), at, first),
+			b) {
 			t.Errorf("%q means %q at %d", b, stream, at)
 		}
 		if messages, streams, ok := format.Counts(b); ok && !bytes.Equal(format.AppendCounts(nil, messages, streams), b) {
