@@ -32,11 +32,14 @@
 //
 // [Store.AppendWith] puts operations on the program's own keys into the commit of an append: an outbox, an index, a
 // read model that is never behind its log. They are there, after any crash, exactly if the events are.
+// [Store.SaveOffsetWith] does that for a subscription: what is made of events, and how far it has come, are one commit.
+// Package projection keeps read models so.
 //
 // # Retention and imports
 //
-// [Store.TruncateBefore] removes the oldest events. Positions are never used again, even
-// after all events have been removed. Reading a removed position gives [ErrTruncated].
+// [Store.TruncateBefore] removes the oldest events, and [Store.Retain] all but those of some age, number or size.
+// Positions are never used again, even after all events have been removed. Reading a removed position gives
+// [ErrTruncated]. Neither waits for subscriptions unless [Retention] says so.
 //
 // [Store.Remove] removes any events, and [Store.Import] puts events from elsewhere at the positions that they had
 // there, in any order. Positions that have no event for these reasons are known: readers pass over them, while a
@@ -44,7 +47,8 @@
 //
 // Offsets ([Store.SaveOffset]) remember how far a subscription has come, snapshots
 // ([Store.SaveSnapshot]) keep the state of a projection together with its position. Both
-// are kept in the same engine and survive truncation.
+// are kept in the same engine and survive truncation. [Store.Subscriptions] and [Store.Snapshots] list them with what
+// they lag behind, and [Logs] lists the logs of an engine.
 //
 // # Keys in the engine
 //
