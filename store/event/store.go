@@ -263,6 +263,9 @@ func (s *Store) strange(op string, key []byte) error {
 	return s.fail(op, holdfast.ErrCorrupt, nil, "", "there is a key %q among the events", key)
 }
 
+// Engine is the engine that the log is in.
+func (s *Store) Engine() holdfast.Engine { return s.eng }
+
 // Level is the level the store runs at.
 func (s *Store) Level() holdfast.Level { return s.level }
 
