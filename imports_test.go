@@ -37,6 +37,7 @@ var layers = map[string][]string{
 	"store/":                   {"", "internal/lifecycle", "store/internal/"},
 	"store/event/eventbus":     {"", "store/event"},
 	"store/message/":           {"", "internal/lifecycle", "store/event", "store/message/", "store/internal/"},
+	"store/message/aggregate":  {"", "store/message"},
 	"store/projection":         {"", "store/event", "store/message", "store/internal/"},
 	"store/raftlog/":           {"", "internal/lifecycle", "store/raftlog", "store/internal/"},
 	"store/internal/storetest": {"", "engine/"}, // for tests
