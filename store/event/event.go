@@ -10,14 +10,19 @@
 // again returns the first result instead of adding a second event. Concurrent appenders share
 // one sync: no lock is held while waiting for the device.
 //
-// The expected position is that of the whole log. A log has one order: it has no streams and no versions of streams,
-// which package message has on top of it. So an append after position 17 conflicts with every other append after 17.
-// To decide on the state of one aggregate, read the events up to the end of the log, and retry after a conflict;
-// ExampleStore_AppendAfter_again is that loop. Where many writers decide concurrently on unrelated aggregates, give
-// each aggregate, or group of them, a log of its own in the same engine ([Options].Name). A log has its own
-// positions, offsets and snapshots. It costs a commit when it is opened, two kilobytes of memory while it is open,
-// the memory of its last thousand ids, and its name in each of its keys. The program keeps the list of names, and
-// nothing is atomic across two logs.
+// The expected position is that of the whole log. A log has one order: it has no streams, and no versions of streams.
+// So an append after position 17 conflicts with every other append after 17. To decide on the state that all events
+// make, read them up to the end of the log, and retry after a conflict; ExampleStore_AppendAfter_again is that loop.
+//
+// For aggregates, whose writers decide each on the state of its own, use package message: its streams have versions of
+// their own, and package store/message/aggregate loads, decides and retries. With 64 writers that each write to an
+// aggregate of their own, at Power on logtree, AppendAfter made 1,200 to 1,500 appends and 50,000 to 70,000 conflicts a
+// second, and message.WriteAfter 18,000 to 20,000 writes and no conflict, where Append made 39,000 (BenchmarkWriters of
+// store/message/aggregate, on two busy cores).
+//
+// Many logs can be in one engine ([Options].Name), each with positions, offsets and snapshots of its own. A log costs a
+// commit when it is opened, two kilobytes of memory while it is open, the memory of its last thousand ids, and its name
+// in each of its keys. Nothing is atomic across two logs. [Logs] lists them.
 //
 // # What readers see
 //
