@@ -1,6 +1,6 @@
 // Orders is a service whose orders are the events that they have had. Each request is a decision on one order, made on
-// its present state. What customers have spent is a read model, made of the events. Mail goes through an outbox, which is
-// written in the same commit as the event that it tells of.
+// its present state. What customers have spent is a read model, made of the events. Mail goes through an outbox, which
+// is written in the same commit as the event that it tells of.
 //
 //	orders --dir /tmp/orders --addr 127.0.0.1:8080
 //	curl -X POST '127.0.0.1:8080/orders/17/place?customer=ann&cents=1250'
@@ -93,7 +93,8 @@ func open(ctx context.Context, dir string, send func(mail) error) *service {
 	orders := must(aggregate.New(n, aggregate.Options[order, event]{Category: "order", Events: events,
 		Apply: func(o *order, e event) { e.apply(o) }, SnapshotEvery: 100}))
 	// At Process: what a power cut takes of a read model is made again.
-	placements := projection.Messages(engine, holdfast.Process, n, message.Query{Category: "order", Types: []string{"Placed"}})
+	placements := projection.Messages(engine, holdfast.Process, n,
+		message.Query{Category: "order", Types: []string{"Placed"}})
 	customers := must(projection.New(placements, projection.Options{Name: "customers", Prefix: "customers/"},
 		func(m *projection.Model, in message.Message) error {
 			e, err := events.Decode(in)

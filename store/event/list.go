@@ -159,16 +159,16 @@ func (s *Store) scanCursors(table byte) (list []Cursor, err error) {
 		name := string(s.keys.Rest(it.Key()))
 		pos, state, ok := format.DecodeCursor(it.Value())
 		if !ok {
-			return nil, s.fail("list", holdfast.ErrCorrupt, nil, "save it again, or delete it", "what is kept for %q cannot be read",
-				name)
+			return nil, s.fail("list", holdfast.ErrCorrupt, nil, "save it again, or delete it",
+				"what is kept for %q cannot be read", name)
 		}
 		list = append(list, Cursor{Name: name, Position: pos, Size: len(state)})
 	}
 	return list, it.Err()
 }
 
-// missed lists the subscriptions and snapshots that have not come past all of what is truncated. It is called by one that
-// has entered.
+// missed lists the subscriptions and snapshots that have not come past all of what is truncated. It is called by one
+// that has entered.
 func (s *Store) missed(ctx context.Context) (subscriptions, snapshots []Cursor, err error) {
 	if subscriptions, err = s.listCursors(ctx, format.TableOffsets); err == nil {
 		snapshots, err = s.listCursors(ctx, format.TableSnapshots)

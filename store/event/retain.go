@@ -2,6 +2,7 @@ package event
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -75,15 +76,9 @@ func (s *Store) retained(ctx context.Context, r Retention) (uint64, error) {
 		pos = end - r.MaxEvents
 	}
 	if r.MaxAge > 0 {
-		oldest := time.Now().Add(-r.MaxAge)
-		for e, err := range s.Records(ctx, pos, 0) {
-			if err != nil {
-				return 0, err
-			}
-			if !e.Time.Before(oldest) {
-				break
-			}
-			pos = e.Position + 1
+		var err error
+		if pos, err = s.youngerThan(ctx, pos, time.Now().Add(-r.MaxAge)); err != nil {
+			return 0, err
 		}
 	}
 	if r.MaxBytes > 0 {
@@ -102,6 +97,23 @@ func (s *Store) retained(ctx context.Context, r Retention) (uint64, error) {
 				pos = min(pos, c.Position+1)
 			}
 		}
+	}
+	return pos, nil
+}
+
+// youngerThan returns the position of the first event from pos on that is not older than oldest.
+func (s *Store) youngerThan(ctx context.Context, pos uint64, oldest time.Time) (uint64, error) {
+	for e, err := range s.Records(ctx, pos, 0) {
+		if errors.Is(err, ErrTruncated) { // by another call
+			return s.youngerThan(ctx, s.first.Load(), oldest)
+		}
+		if err != nil {
+			return 0, err
+		}
+		if !e.Time.Before(oldest) {
+			break
+		}
+		pos = e.Position + 1
 	}
 	return pos, nil
 }

@@ -45,8 +45,8 @@ func testLists(t *testing.T, tg *target, o event.Options) {
 	check := func() {
 		t.Helper()
 		subscriptions, err := s.Subscriptions(ctx)
-		if want := []event.Cursor{{Name: "a", Position: 2, Lag: 3, Missed: 2}, {Name: "b", Position: 1, Lag: 4, Missed: 3}}; err != nil ||
-			!slices.Equal(subscriptions, want) {
+		if want := []event.Cursor{{Name: "a", Position: 2, Lag: 3, Missed: 2},
+			{Name: "b", Position: 1, Lag: 4, Missed: 3}}; err != nil || !slices.Equal(subscriptions, want) {
 			t.Fatalf("%+v, %v", subscriptions, err)
 		}
 		snapshots, err := s.Snapshots(ctx)
@@ -219,7 +219,8 @@ func testRetention(t *testing.T, tg *target, o event.Options) {
 	if len(done.Subscriptions) != 1 || done.Subscriptions[0].Name != "behind" || len(done.Snapshots) > 0 {
 		t.Fatalf("%+v", done)
 	}
-	if done = retain(t, s, event.Retention{MaxBytes: 1}, 23, 22); len(done.Subscriptions) != 3 || len(done.Snapshots) != 1 {
+	done = retain(t, s, event.Retention{MaxBytes: 1}, 23, 22)
+	if len(done.Subscriptions) != 3 || len(done.Snapshots) != 1 {
 		t.Fatalf("%+v", done)
 	}
 	_, err := s.Retain(ctx, event.Retention{MaxAge: -1})

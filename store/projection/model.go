@@ -2,7 +2,9 @@ package projection
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -29,20 +31,41 @@ func (v View) Get(key string) ([]byte, error) { return v.Reader.Get(nil, []byte(
 // returns.
 type Model struct {
 	view   View
-	before map[string][]byte // what the events before have changed since the last commit; nil is for a deleted key
-	now    map[string][]byte // what this event has changed
-	bytes  int               // of the keys and values in before
-	err    error             // of a key that cannot be stored
+	caps   holdfast.Capabilities
+	before changes // of the events before, since the last commit
+	now    changes // of this event
+	err    error   // of a change that cannot be stored
 }
 
-func newModel(v View) *Model {
-	return &Model{view: v, before: map[string][]byte{}, now: map[string][]byte{}}
+// changes are keys and their values; nil is for a deleted key.
+type changes struct {
+	values map[string][]byte
+	bytes  int64 // that they take in a batch, at most
 }
+
+func (c *changes) set(prefix, key string, value []byte) {
+	c.values[key] = value
+	c.bytes += int64(len(prefix) + len(key) + len(value) + 2*binary.MaxVarintLen64)
+}
+
+// batchBytes is how many bytes of changes end a commit, unless the engine has small batches.
+const batchBytes = 1 << 20
+
+func newModel(eng holdfast.Engine, prefix string) *Model {
+	return &Model{view: View{eng, prefix}, caps: eng.Capabilities(), before: changes{values: map[string][]byte{}},
+		now: changes{values: map[string][]byte{}}}
+}
+
+// half is what the changes of the events before take at most, before those of the last one, and what those of one event
+// take at most, so that a batch has room for both, and for the position.
+func (m *Model) half() int64 { return m.caps.MaxBatchSize/2 - 2*holdfast.MaxKeySize }
+
+func (m *Model) full() bool { return m.before.bytes >= min(batchBytes, m.half()) }
 
 // Get implements [Getter]. It returns what has been set last, for this event or an earlier one.
 func (m *Model) Get(key string) ([]byte, error) {
-	for _, changes := range []map[string][]byte{m.now, m.before} {
-		if value, ok := changes[key]; ok {
+	for _, changes := range []*changes{&m.now, &m.before} {
+		if value, ok := changes.values[key]; ok {
 			if value == nil {
 				return nil, holdfast.ErrNotFound
 			}
@@ -54,8 +77,9 @@ func (m *Model) Get(key string) ([]byte, error) {
 
 // Set stores a copy of value under a key, which is not empty. What cannot be stored ends the run with ErrApply.
 func (m *Model) Set(key string, value []byte) {
-	if len(value) > holdfast.MaxValueSize {
-		m.refuse(holdfast.ErrTooLarge)
+	if int64(len(value)) > m.caps.MaxValueSize {
+		m.refuse(holdfast.ErrTooLarge, "the value of %q has %d bytes, the limit is %d", key, len(value), m.caps.MaxValueSize)
+		return
 	}
 	m.change(key, append([]byte{}, value...))
 }
@@ -64,38 +88,38 @@ func (m *Model) Set(key string, value []byte) {
 func (m *Model) Delete(key string) { m.change(key, nil) }
 
 func (m *Model) change(key string, value []byte) {
-	if key == "" { // that of the position, perhaps
-		m.refuse(holdfast.ErrBadKey)
-	} else if err := holdfast.CheckKey([]byte(m.view.Prefix + key)); err != nil {
-		m.refuse(err)
+	if n := int64(len(m.view.Prefix) + len(key)); key == "" || n > m.caps.MaxKeySize {
+		m.refuse(holdfast.ErrBadKey, "the key %.40q has %d bytes with the prefix, the limit is %d", key, n, m.caps.MaxKeySize)
+		return
 	}
-	m.now[key] = value
+	if m.now.set(m.view.Prefix, key, value); m.now.bytes > m.half() {
+		m.refuse(holdfast.ErrTooLarge, "the changes take over %d bytes", m.half())
+	}
 }
 
-func (m *Model) refuse(err error) {
+func (m *Model) refuse(class error, format string, args ...any) {
 	if m.err == nil {
-		m.err = err
+		m.err = &holdfast.Error{Op: "model", Class: class, Detail: fmt.Sprintf(format, args...)}
 	}
 }
 
 // begin begins with an event, end adds what it has changed to what is committed.
 func (m *Model) begin() {
-	clear(m.now)
-	m.err = nil
+	clear(m.now.values)
+	m.now.bytes, m.err = 0, nil
 }
 
 func (m *Model) end() {
-	for key, value := range m.now {
-		m.before[key] = value
-		m.bytes += len(m.view.Prefix) + len(key) + len(value)
+	for key, value := range m.now.values {
+		m.before.set(m.view.Prefix, key, value)
 	}
 }
 
 // batch returns the changes of all events.
 func (m *Model) batch() *holdfast.Batch {
 	b := new(holdfast.Batch)
-	for _, key := range slices.Sorted(maps.Keys(m.before)) {
-		if value := m.before[key]; value != nil {
+	for _, key := range slices.Sorted(maps.Keys(m.before.values)) {
+		if value := m.before.values[key]; value != nil {
 			b.Set([]byte(m.view.Prefix+key), value)
 		} else {
 			b.Delete([]byte(m.view.Prefix + key))

@@ -17,9 +17,10 @@
 //
 // The keys of a model are its prefix and what the function names. All keys with that prefix belong to the projection:
 // they are removed before the first event is applied. So a prefix is not used for anything else, and does not begin
-// with 'e', 'm' or 'r', with which the stores of this module begin their keys. The program reads the model with
-// [Projection.View], or straight from the engine. A reader may see it some events behind, and may see what a crash takes
-// back; it then comes again, the same, because it was made of events that are durable.
+// with 'e', 'm' or 'r', with which the stores of this module begin their keys, nor with the prefix of another
+// projection. The key that is only the prefix has the position. The program reads the model with
+// [Projection.View], or straight from the engine. A reader may see it some events behind, and may see what a crash
+// takes back; it then comes again, the same, because it was made of events that are durable.
 //
 // A function that does something else than to change the model, such as sending mail, does it at least once: again
 // after a crash before the commit. With [Options].Batch 1 that happens for one event at most.
@@ -43,9 +44,6 @@ var ErrApply = errors.New("holdfast: not applied")
 
 // DefaultBatch is how many events share a commit at most unless it is named.
 const DefaultBatch = 256
-
-// batchBytes is how many bytes of changes end a commit.
-const batchBytes = 1 << 20
 
 // Options are how a projection works. Name and Prefix must be given.
 type Options struct {
@@ -76,8 +74,8 @@ type Projection[E any] struct {
 }
 
 // New returns a projection that is not running. apply changes the model as an event says. It is called for one event at
-// a time, in their order, and depends on nothing but the event and the model, so that a rebuild makes the same. An error
-// that it returns ends the run before the event.
+// a time, in their order, and depends on nothing but the event and the model, so that a rebuild makes the same. An
+// error that it returns ends the run before the event.
 func New[E any](source Source[E], o Options, apply func(m *Model, e E) error) (*Projection[E], error) {
 	p := &Projection[E]{source, o, apply}
 	if p.o.Batch == 0 {
@@ -98,8 +96,8 @@ func New[E any](source Source[E], o Options, apply func(m *Model, e E) error) (*
 }
 
 // Run applies the events that are there and not applied yet, and then each new one, until ctx ends, apply or the source
-// fails, or the engine does. The error says why; one of apply is ErrApply, wraps its cause and names the event. What was
-// applied before it is committed, so that the next Run begins with that event.
+// fails, or the engine does. The error says why; one of apply is ErrApply, wraps its cause and names the event. What
+// was applied before it is committed, so that the next Run begins with that event.
 //
 // A projection that has applied nothing begins with the first event that is there. One whose next event has been
 // truncated ends with event.ErrTruncated: Rebuild it.
@@ -108,9 +106,9 @@ func (p *Projection[E]) Run(ctx context.Context) error { return p.run(ctx, p.sou
 // CatchUp is Run up to where the source ended when CatchUp began.
 func (p *Projection[E]) CatchUp(ctx context.Context) error { return p.run(ctx, p.source.read) }
 
-// Rebuild removes the model, so that the next Run begins with the first event that is there. Readers see an empty model,
-// and then one that grows. To spare them that, make the model anew with another name and prefix, and rebuild the old one
-// when it is not read any more.
+// Rebuild removes the model, so that the next Run begins with the first event that is there. Readers see an empty
+// model, and then one that grows. To spare them that, make the model anew with another name and prefix, and rebuild the
+// old one when it is not read any more.
 func (p *Projection[E]) Rebuild(ctx context.Context) error {
 	lease, err := p.claim(ctx)
 	if err != nil {
@@ -210,7 +208,7 @@ func (p *Projection[E]) run(ctx context.Context, from func(context.Context, uint
 // step waits for an event, and commits what it and those behind it that are there make of the model: n of them, up to
 // before next. more is false at the end of the feed.
 func (p *Projection[E]) step(ctx context.Context, feed <-chan item[E]) (n int, next uint64, more bool, err error) {
-	m := newModel(View{p.source.engine(), p.o.Prefix})
+	m := newModel(p.source.engine(), p.o.Prefix)
 	var failed error
 	it, more := <-feed
 	for more {
@@ -222,7 +220,7 @@ func (p *Projection[E]) step(ctx context.Context, feed <-chan item[E]) (n int, n
 		}
 		n++
 		next = p.source.next(it.event)
-		if n == p.o.Batch || m.bytes >= batchBytes || len(feed) == 0 {
+		if n == p.o.Batch || m.full() || len(feed) == 0 {
 			break
 		}
 		it, more = <-feed

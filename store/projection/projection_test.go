@@ -141,7 +141,8 @@ var kinds = []kind{
 		return func(k int) {
 			for range k {
 				at := uint64(n.Last() + 1)
-				if _, err := n.Write(ctx, fmt.Sprint("s-", at%2), message.Message{Type: typeOf(at), Data: []byte("{}")}); err != nil {
+				in := message.Message{Type: typeOf(at), Data: []byte("{}")}
+				if _, err := n.Write(ctx, fmt.Sprint("s-", at%2), in); err != nil {
 					t.Error(err)
 				}
 			}
@@ -262,6 +263,8 @@ func TestExactlyOnce(t *testing.T) {
 	})
 }
 
+type model = projection.Model
+
 // An event that cannot be applied is named, those before it are committed, and nothing of it or behind it is.
 func TestApplyFails(t *testing.T) {
 	log, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
@@ -280,13 +283,13 @@ func TestApplyFails(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	for what, c := range map[string]struct {
-		apply func(m *projection.Model) error
+		apply func(m *model) error
 		cause error
 	}{
-		"an error":      {func(*projection.Model) error { return broken }, broken},
-		"an empty key":  {func(m *projection.Model) error { m.Set("", nil); return nil }, holdfast.ErrBadKey},
-		"a long key":    {func(m *projection.Model) error { m.Delete(strings.Repeat("k", 1<<20)); return nil }, holdfast.ErrBadKey},
-		"a large value": {func(m *projection.Model) error { m.Set("k", make([]byte, 65<<20)); return nil }, holdfast.ErrTooLarge},
+		"an error":      {func(*model) error { return broken }, broken},
+		"an empty key":  {func(m *model) error { m.Set("", nil); return nil }, holdfast.ErrBadKey},
+		"a long key":    {func(m *model) error { m.Delete(strings.Repeat("k", 1<<20)); return nil }, holdfast.ErrBadKey},
+		"a large value": {func(m *model) error { m.Set("k", make([]byte, 65<<20)); return nil }, holdfast.ErrTooLarge},
 	} {
 		p, err := projection.New(projection.Events(log), projection.Options{Name: what, Prefix: what},
 			func(m *projection.Model, e event.Event) error {
@@ -417,4 +420,100 @@ func TestStream(t *testing.T) {
 	if !slices.Equal(got, []int64{0, 1, 2}) {
 		t.Fatal(got)
 	}
+}
+
+// Commits stay within the batches of the engine, however large the changes are, and an event whose changes do not is
+// named.
+func TestLargeChanges(t *testing.T) {
+	st := storetest.NewFakeEngine() // batches of 1 MiB
+	log, err := event.Open(st, event.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer storetest.Close(t, log)
+	const n = 40
+	for range n {
+		if _, err := log.Append(ctx, event.Event{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	too := 0 // large
+	p, err := projection.New(projection.Events(log), projection.Options{Name: "n", Prefix: "p"},
+		func(m *projection.Model, e event.Event) error {
+			for i := range 2 + too {
+				m.Set(fmt.Sprint(e.Position, "-", i), make([]byte, 200<<10))
+			}
+			return nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if keys := storetest.Keys(st, holdfast.Prefix([]byte("p"))); keys != 2*n+1 {
+		t.Fatal(keys)
+	}
+	too = 1
+	if _, err := log.Append(ctx, event.Event{}); err != nil {
+		t.Fatal(err)
+	}
+	err = p.CatchUp(ctx)
+	wantError(t, err, projection.ErrApply)
+	wantError(t, err, holdfast.ErrTooLarge)
+	if !strings.Contains(err.Error(), fmt.Sprint("event ", n+1)) {
+		t.Fatal(err)
+	}
+}
+
+// A model and a subscription that do not belong together are not taken for each other.
+func TestMixedUp(t *testing.T) {
+	log, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer storetest.Close(t, log)
+	if _, err := log.Append(ctx, event.Event{}, event.Event{}); err != nil {
+		t.Fatal(err)
+	}
+	named := func(name, prefix string) *projection.Projection[event.Event] {
+		p, err := projection.New(projection.Events(log), projection.Options{Name: name, Prefix: prefix},
+			func(m *projection.Model, e event.Event) error { return projection.Set(m, fmt.Sprint(e.Position), true) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := named("a", "x/")
+	if err := p.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []*projection.Projection[event.Event]{named("a", "y/"), named("b", "x/")} {
+		wantError(t, other.CatchUp(ctx), holdfast.ErrCorrupt)
+	}
+	if err := log.SaveOffset(ctx, "a", 1); err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Progress(ctx)
+	wantError(t, err, holdfast.ErrCorrupt)
+	if err := errors.Join(p.Rebuild(ctx), p.CatchUp(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"1", "2"} {
+		if ok, err := projection.Get[bool](p.View(), key); !ok || err != nil {
+			t.Fatal(key, err)
+		}
+	}
+	var b holdfast.Batch
+	b.Set([]byte("x/1"), []byte("no JSON"))
+	b.Set([]byte("x/"), []byte("no position"))
+	if err := holdfast.Commit(log.Engine(), &b, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+	_, err = projection.Get[bool](p.View(), "1")
+	wantError(t, err, holdfast.ErrCorrupt)
+	for _, err = range projection.All[bool](p.View(), "") {
+	}
+	wantError(t, err, holdfast.ErrCorrupt)
+	wantError(t, p.Run(ctx), holdfast.ErrCorrupt)
 }

@@ -28,8 +28,9 @@ type Source[E any] interface {
 	save(ctx context.Context, o *Options, next uint64, b *holdfast.Batch) error
 }
 
-// Events is the source of a projection over the events of a log. The model is in the log's engine, at the log's level,
-// and the position is that of a subscription, so that [event.Store.Subscriptions] lists it and retention can respect it.
+// Events is the source of a projection over the events of a log. The model is in the log's engine, at the log's level.
+// The position is also that of a subscription with the projection's name, so that [event.Store.Subscriptions] lists it
+// and retention can respect it.
 func Events(log *event.Store) Source[event.Event] { return events{log} }
 
 type events struct{ log *event.Store }
@@ -52,22 +53,33 @@ func (s events) describe(e event.Event) string {
 func (s events) end(context.Context) (end uint64, err error) { return s.log.Last() + 1, nil }
 
 func (s events) load(ctx context.Context, o *Options) (uint64, error) {
-	pos, err := s.log.LoadOffset(ctx, o.Name)
-	if errors.Is(err, holdfast.ErrNotFound) || err == nil && pos == 0 {
-		return 0, nil
+	next, err := loadPosition(s.engine(), o)
+	if err != nil {
+		return 0, err
 	}
-	return pos + 1, err
+	pos, err := s.log.LoadOffset(ctx, o.Name)
+	if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+		return 0, err
+	}
+	if pos != next-min(next, 1) {
+		return 0, &holdfast.Error{Op: "projection load", Class: holdfast.ErrCorrupt,
+			Detail: fmt.Sprintf("the subscription %q is at position %d, the model under %q at %d", o.Name, pos, o.Prefix,
+				next-min(next, 1)),
+			Remedy: "give it the name and prefix that belong together, or rebuild it"}
+	}
+	return next, nil
 }
 
 func (s events) save(ctx context.Context, o *Options, next uint64, b *holdfast.Batch) error {
+	setPosition(b, o, next)
 	return s.log.SaveOffsetWith(ctx, o.Name, next-min(next, 1), b)
 }
 
-// Messages is the source of a projection over the messages of a query, whatever its limit. The model is in eng, which is
-// the engine of the messages, unless that of another disk is meant. Commits survive what level names; 0 means Power.
-// A weaker level costs no message: what a crash takes of the model it takes of the position, too, which the model keeps
-// under the key that is only its prefix.
-func Messages(eng holdfast.Engine, level holdfast.Level, n *message.Namespace, q message.Query) Source[message.Message] {
+// Messages is the source of a projection over the messages of a query, whatever its limit. The model is in eng, most
+// often the engine of the messages. Commits survive what level names; 0 means Power. A weaker level costs no message:
+// what a crash takes of the model, it takes of the position, too.
+func Messages(eng holdfast.Engine, level holdfast.Level, n *message.Namespace,
+	q message.Query) Source[message.Message] {
 	if level == 0 {
 		level = holdfast.Power
 	}
@@ -120,8 +132,19 @@ func (s messages) end(ctx context.Context) (uint64, error) {
 	return uint64(version) + 1, nil
 }
 
-func (s messages) load(_ context.Context, o *Options) (uint64, error) {
-	value, err := s.eng.Get(nil, []byte(o.Prefix))
+func (s messages) load(_ context.Context, o *Options) (uint64, error) { return loadPosition(s.eng, o) }
+
+func (s messages) save(ctx context.Context, o *Options, next uint64, b *holdfast.Batch) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	setPosition(b, o, next)
+	return holdfast.Commit(s.eng, b, s.given)
+}
+
+// loadPosition reads what setPosition has stored, under the key that is only the prefix of the model; 0 means nothing.
+func loadPosition(eng holdfast.Engine, o *Options) (uint64, error) {
+	value, err := eng.Get(nil, []byte(o.Prefix))
 	switch {
 	case errors.Is(err, holdfast.ErrNotFound):
 		return 0, nil
@@ -134,10 +157,6 @@ func (s messages) load(_ context.Context, o *Options) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
-func (s messages) save(ctx context.Context, o *Options, next uint64, b *holdfast.Batch) error {
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return err
-	}
+func setPosition(b *holdfast.Batch, o *Options, next uint64) {
 	b.Set([]byte(o.Prefix), binary.BigEndian.AppendUint64(nil, next))
-	return holdfast.Commit(s.eng, b, s.given)
 }

@@ -19,8 +19,8 @@
 // # Snapshots
 //
 // A snapshot is the state as JSON, a message in the stream "account:snapshot-17". Every so many events one is written,
-// in the same commit, and loading begins at the last one. Fields that JSON does not show are lost in it. When the state,
-// or what Apply makes of events, changes, raise SnapshotVersion: older snapshots are then not used.
+// in the same commit, and loading begins at the last one. Fields that JSON does not show are lost in it. When the
+// state, or what Apply makes of events, changes, raise SnapshotVersion: older snapshots are then not used.
 //
 // # Versions of events
 //
@@ -264,8 +264,8 @@ func (r *Repository[S, E]) loadSnapshot(ctx context.Context, a *Aggregate[S, E])
 // write writes what a decision has added.
 func (r *Repository[S, E]) write(ctx context.Context, a *Aggregate[S, E]) error {
 	if len(a.events) == 0 {
-		return r.fail("do", holdfast.ErrBadOption, nil, "add an event", "a decision about %q adds only writes to other streams",
-			a.ID)
+		return r.fail("do", holdfast.ErrBadOption, nil, "add an event",
+			"a decision about %q adds only writes to other streams", a.ID)
 	}
 	own := message.Write{Stream: r.stream(a.ID), Expected: &a.Version}
 	for _, e := range a.events {

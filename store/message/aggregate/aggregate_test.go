@@ -352,7 +352,8 @@ func TestUpcast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.Write(ctx, "account-1", message.Message{Type: m.Type, Data: m.Data, Metadata: m.Metadata}); err != nil {
+		again := message.Message{Type: m.Type, Data: m.Data, Metadata: m.Metadata}
+		if _, err := n.Write(ctx, "account-1", again); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -381,17 +382,18 @@ func TestUpcast(t *testing.T) {
 	}
 
 	for what, c := range map[string]struct {
-		m     message.Message
-		class error
+		typ, data, metadata string
+		class               error
 	}{
-		"unknown":  {message.Message{Type: "Closed", Data: []byte("{}")}, aggregate.ErrUnknownEvent},
-		"newer":    {message.Message{Type: "Deposited", Data: []byte("{}"), Metadata: []byte(`{"eventVersion": 4}`)}, holdfast.ErrVersion},
-		"too old":  {message.Message{Type: "Deposited", Data: []byte("{}"), Metadata: []byte(`{"eventVersion": 0}`)}, holdfast.ErrVersion},
-		"misfit":   {message.Message{Type: "Withdrawn", Data: []byte(`{"Amount": "1"}`)}, holdfast.ErrCorrupt},
-		"upcast":   {message.Message{Type: "Paid in", Data: []byte(`{"Cents": "x"}`)}, holdfast.ErrCorrupt},
-		"metadata": {message.Message{Type: "Withdrawn", Data: []byte("{}"), Metadata: []byte(`{"eventVersion": "1"}`)}, holdfast.ErrCorrupt},
+		"unknown":  {"Closed", "{}", "", aggregate.ErrUnknownEvent},
+		"newer":    {"Deposited", "{}", `{"eventVersion": 4}`, holdfast.ErrVersion},
+		"too old":  {"Deposited", "{}", `{"eventVersion": 0}`, holdfast.ErrVersion},
+		"misfit":   {"Withdrawn", `{"Amount": "1"}`, "", holdfast.ErrCorrupt},
+		"upcast":   {"Paid in", `{"Cents": "x"}`, "", holdfast.ErrCorrupt},
+		"metadata": {"Withdrawn", "{}", `{"eventVersion": "1"}`, holdfast.ErrCorrupt},
 	} {
-		if _, err := n.Write(ctx, "account-"+what, c.m); err != nil {
+		m := message.Message{Type: c.typ, Data: []byte(c.data), Metadata: []byte(c.metadata)}
+		if _, err := n.Write(ctx, "account-"+what, m); err != nil {
 			t.Fatal(err)
 		}
 		_, err := r.Load(ctx, what)
@@ -416,7 +418,9 @@ func registeredAs(t *testing.T) *aggregate.Events[change] {
 			_, err := fmt.Sscan(old.Cents, &n)
 			return second{n}, err
 		})
-		aggregate.Upcast(events, name, 2, func(old second) (deposited, error) { return deposited{Amount: old.Cents / 100}, nil })
+		aggregate.Upcast(events, name, 2, func(old second) (deposited, error) {
+			return deposited{Amount: old.Cents / 100}, nil
+		})
 	}
 	return events
 }
@@ -474,7 +478,8 @@ func TestSnapshots(t *testing.T) {
 	want := load(t, repository(t, n, options{}), "1")
 	forge := func(data string) {
 		t.Helper()
-		if _, err := n.Write(ctx, "account:snapshot-1", message.Message{Type: "Snapshot", Data: []byte(data)}); err != nil {
+		m := message.Message{Type: "Snapshot", Data: []byte(data)}
+		if _, err := n.Write(ctx, "account:snapshot-1", m); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -80,7 +80,8 @@ func BenchmarkWriters(b *testing.B) {
 			s, n := openStore(b, open(b), level)
 			defer storetest.Close(b, s)
 			run(b, func(w, i int) (int, error) {
-				_, err := n.WriteAfter(ctx, fmt.Sprint("aggregate-", w), int64(i)-1, message.Message{Type: "Changed", Data: data})
+				m := message.Message{Type: "Changed", Data: data}
+				_, err := n.WriteAfter(ctx, fmt.Sprint("aggregate-", w), int64(i)-1, m)
 				return 0, err
 			})
 		})

@@ -66,8 +66,8 @@ func Register[T, E any](events *Events[E], name string, version int) {
 	}
 }
 
-// Upcast says how an event of a version, as the JSON of Old, becomes one of the next version, as the JSON of New. Reading
-// goes through all versions up to the present one, so each version needs only the step to the next. The name is
+// Upcast says how an event of a version, as the JSON of Old, becomes one of the next version, as the JSON of New.
+// Reading goes through all versions up to the present one, so each version needs only the step to the next. The name is
 // registered before.
 func Upcast[Old, New, E any](events *Events[E], name string, from int, change func(Old) (New, error)) {
 	k := events.byName[name]
@@ -111,8 +111,9 @@ type metadata struct {
 	Version *int `json:"eventVersion"`
 }
 
-// Decode returns the event of a message in the present version. ErrUnknownEvent: its type is not registered. ErrVersion:
-// its version is newer than the one registered, or so old that no upcast begins there. ErrCorrupt: it does not fit.
+// Decode returns the event of a message in the present version. ErrUnknownEvent: its type is not registered.
+// ErrVersion: its version is newer than the one registered, or so old that no upcast begins there. ErrCorrupt: it does
+// not fit.
 func (ev *Events[E]) Decode(m message.Message) (e E, err error) {
 	fail := func(class, cause error, remedy, format string, args ...any) (E, error) {
 		return e, &holdfast.Error{Op: "aggregate decode", Class: class, Cause: cause, Remedy: remedy,
