@@ -380,7 +380,8 @@ func TestBadOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, p.Run(nil), holdfast.ErrBadOption)
+	var none context.Context
+	wantError(t, p.Run(none), holdfast.ErrBadOption)
 }
 
 // A projection of one stream counts in the positions of that stream, from 0.

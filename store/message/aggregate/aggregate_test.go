@@ -234,7 +234,8 @@ func TestDo(t *testing.T) {
 	wantError(t, err, message.ErrBadMessage)
 	_, err = r.Do(ctx, "", deposit(1))
 	wantError(t, err, message.ErrBadName)
-	_, err = r.Do(nil, "1", deposit(1))
+	var none context.Context
+	_, err = r.Do(none, "1", deposit(1))
 	wantError(t, err, holdfast.ErrBadOption)
 	if n.Last() != 0 {
 		t.Fatal("something was written")
