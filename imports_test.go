@@ -18,7 +18,7 @@ const module = "github.com/holdfastdb/holdfast"
 // library and golang.org/x/sys, so that a program that uses only those compiles nothing else.
 var light = []string{
 	"", "vfs", "engine/mem", "engine/logtree", "engine/logtree/simulate", "enginetest/commits", "store/event",
-	"store/message",
+	"store/message", "store/message/aggregate", "store/projection",
 }
 
 // layers says what a folder may import of this module; the longest prefix counts. Imports run
@@ -37,6 +37,8 @@ var layers = map[string][]string{
 	"store/":                   {"", "internal/lifecycle", "store/internal/"},
 	"store/event/eventbus":     {"", "store/event"},
 	"store/message/":           {"", "internal/lifecycle", "store/event", "store/message/", "store/internal/"},
+	"store/message/aggregate":  {"", "store/message"},
+	"store/projection":         {"", "store/event", "store/message", "store/internal/"},
 	"store/raftlog/":           {"", "internal/lifecycle", "store/raftlog", "store/internal/"},
 	"store/internal/storetest": {"", "engine/"}, // for tests
 	"lab/":                     {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir"},

@@ -1,7 +1,6 @@
 package event
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -322,17 +321,8 @@ func (s *Store) extend(c *Commit, add func(*Commit) error, b *holdfast.Batch) er
 	if err := add(c); err != nil {
 		return err
 	}
-	lo, hi := s.keys.Bounds()
-	for op := range c.Batch.Ops() {
-		inside := bytes.Compare(op.Key, hi) < 0 && bytes.Compare(op.Key, lo) >= 0
-		if op.Kind == holdfast.KindDeleteRange {
-			inside = bytes.Compare(op.Key, hi) < 0 && (len(op.Value) == 0 || bytes.Compare(op.Value, lo) > 0)
-		}
-		if inside {
-			return s.fail("append", holdfast.ErrBadKey, nil, "use keys of your own",
-				"the log keeps its events under the key %.40q",
-				op.Key)
-		}
+	if err := s.checkOthers("append", c.Batch); err != nil {
+		return err
 	}
 	if b == nil {
 		return nil

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -15,7 +16,18 @@ import (
 // do not see yet is ErrAhead; a truncated one is accepted. As in Append, ctx is checked
 // until the save is applied, and not after.
 func (s *Store) SaveOffset(ctx context.Context, subscription string, pos uint64) error {
-	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil)
+	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil, nil)
+}
+
+// SaveOffsetWith is SaveOffset and, in the same commit, the operations of with on the caller's own keys, such as those
+// of a read model: after any crash, either all of it is there or nothing. So what has been done for an event is done
+// exactly once. Package projection does that for read models. The batch is not changed, and can be reused after the
+// call. ErrBadKey: an operation reaches into the log's own keys.
+func (s *Store) SaveOffsetWith(ctx context.Context, subscription string, pos uint64, with *holdfast.Batch) error {
+	if err := with.Err(); err != nil {
+		return err
+	}
+	return s.save(ctx, "save offset", s.keys.Offset(subscription), subscription, pos, nil, with)
 }
 
 // LoadOffset returns what SaveOffset has saved last, or ErrNotFound. While a save is in progress it waits until that
@@ -39,7 +51,7 @@ func (s *Store) DeleteOffset(ctx context.Context, subscription string) error {
 // to position, at the store's level. It replaces the one before. Names and positions are
 // as in SaveOffset.
 func (s *Store) SaveSnapshot(ctx context.Context, projection string, pos uint64, state []byte) error {
-	return s.save(ctx, "save snapshot", s.keys.Snapshot(projection), projection, pos, state)
+	return s.save(ctx, "save snapshot", s.keys.Snapshot(projection), projection, pos, state, nil)
 }
 
 // LoadSnapshot returns what SaveSnapshot has saved last, or ErrNotFound. The state is the
@@ -60,7 +72,8 @@ func (s *Store) checkName(op, name string) error {
 	return nil
 }
 
-func (s *Store) save(ctx context.Context, op string, key []byte, name string, pos uint64, state []byte) error {
+func (s *Store) save(ctx context.Context, op string, key []byte, name string, pos uint64, state []byte,
+	with *holdfast.Batch) error {
 	if err := s.checkName(op, name); err != nil {
 		return err
 	}
@@ -72,9 +85,14 @@ func (s *Store) save(ctx context.Context, op string, key []byte, name string, po
 	}
 	var b holdfast.Batch
 	b.Set(key, append(format.AppendCursor(make([]byte, 0, format.CursorSize+len(state)), pos), state...))
+	if with != nil {
+		if err := s.checkOthers(op, with); err != nil {
+			return err
+		}
+		b.Append(with)
+	}
 	if int64(b.Size()) > s.maxBatch {
-		return s.fail(op, holdfast.ErrTooLarge, nil, "", "the state takes %d bytes, a batch at most %d", len(state),
-			s.maxBatch)
+		return s.fail(op, holdfast.ErrTooLarge, nil, "", "it takes %d bytes, a batch at most %d", b.Size(), s.maxBatch)
 	}
 	return s.commitCursor(ctx, key, &b)
 }
@@ -86,6 +104,22 @@ func (s *Store) drop(ctx context.Context, op string, key []byte, name string) er
 	var b holdfast.Batch
 	b.Delete(key)
 	return s.commitCursor(ctx, key, &b)
+}
+
+// checkOthers refuses operations on the log's own keys.
+func (s *Store) checkOthers(op string, b *holdfast.Batch) error {
+	lo, hi := s.keys.Bounds()
+	for o := range b.Ops() {
+		inside := bytes.Compare(o.Key, hi) < 0 && bytes.Compare(o.Key, lo) >= 0
+		if o.Kind == holdfast.KindDeleteRange {
+			inside = bytes.Compare(o.Key, hi) < 0 && (len(o.Value) == 0 || bytes.Compare(o.Value, lo) > 0)
+		}
+		if inside {
+			return s.fail(op, holdfast.ErrBadKey, nil, "use keys of your own",
+				"the log keeps its events under the key %.40q", o.Key)
+		}
+	}
+	return nil
 }
 
 // saving holds, for loads, the last save of each key that is not known to be durable, because it is in progress or

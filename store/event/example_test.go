@@ -287,3 +287,31 @@ func ExampleStore_TruncateBefore() {
 	// 3 up to 2, <nil>
 	// then 3
 }
+
+// A log is kept short by a call now and then. It can be told to wait for those who read it, and tells of those who come
+// too late.
+func ExampleStore_Retain() {
+	ctx := context.Background()
+	log := exampleLog()
+	defer log.Close()
+	for range 10 {
+		if _, err := log.Append(ctx, event.Event{Type: "reading"}); err != nil {
+			panic(err)
+		}
+	}
+	if err := log.SaveOffset(ctx, "mailer", 4); err != nil {
+		panic(err)
+	}
+
+	done, err := log.Retain(ctx, event.Retention{MaxEvents: 3, KeepUnread: true})
+	fmt.Println("removed", done.Removed, err)
+	done, err = log.Retain(ctx, event.Retention{MaxEvents: 3})
+	fmt.Println("removed", done.Removed, err)
+	for _, s := range done.Subscriptions {
+		fmt.Printf("%s was at %d and has missed %d of the %d after it\n", s.Name, s.Position, s.Missed, s.Lag)
+	}
+	// Output:
+	// removed 4 <nil>
+	// removed 3 <nil>
+	// mailer was at 4 and has missed 3 of the 6 after it
+}

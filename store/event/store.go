@@ -3,6 +3,7 @@ package event
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 
@@ -32,6 +33,10 @@ type Options struct {
 	// Upgrade lets Open write a store of an older format in the present one. Programs that know only the older format
 	// refuse it from then on. Without it, Open refuses such a store with ErrVersion and changes nothing.
 	Upgrade bool
+
+	// Logger takes a warning when a truncation passes a subscription or snapshot, which then cannot read what comes next.
+	// nil discards it. It must not use the log: others wait while it speaks.
+	Logger *slog.Logger
 }
 
 // Store is an open log. All methods may be called from many goroutines at once.
@@ -85,6 +90,8 @@ type Store struct {
 	editing chan struct{}  // of capacity 1: full while a truncation, import or removal is under way
 	life    lifecycle.Life // entered by calls that use the engine without mu; shut under mu
 	sweeper sweeper
+	sizes   sizes
+	logger  *slog.Logger // may be nil
 }
 
 // Open opens the log of that name in eng, and makes it if it is not there. The engine
@@ -112,7 +119,7 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 		}
 	}()
 	s := &Store{eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, keys: keys, closing: make(chan struct{}),
-		editing: make(chan struct{}, 1)}
+		editing: make(chan struct{}, 1), logger: o.Logger}
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
 	s.maxID = min(MaxIDSize, int(s.caps.MaxKeySize)-keyspace.Overhead-len(o.Name))
 	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
@@ -255,6 +262,9 @@ func (s *Store) last(first uint64) (uint64, error) {
 func (s *Store) strange(op string, key []byte) error {
 	return s.fail(op, holdfast.ErrCorrupt, nil, "", "there is a key %q among the events", key)
 }
+
+// Engine is the engine that the log is in.
+func (s *Store) Engine() holdfast.Engine { return s.eng }
 
 // Level is the level the store runs at.
 func (s *Store) Level() holdfast.Level { return s.level }

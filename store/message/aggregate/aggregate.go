@@ -1,0 +1,300 @@
+// Package aggregate is what programs do with the streams of package message when they keep the state of a thing as the
+// events that it has had: load the state, decide, write what follows, and try again if others were faster.
+//
+//	accounts, err := aggregate.New(namespace, aggregate.Options[Account, Event]{
+//		Category: "account", Events: events, Apply: (*Account).apply, SnapshotEvery: 100,
+//	})
+//	a, err := accounts.Do(ctx, "17", func(a *aggregate.Aggregate[Account, Event]) error {
+//		if a.State.Balance < amount {
+//			return ErrOverdrawn
+//		}
+//		a.Add(Withdrawn{amount})
+//		return nil
+//	})
+//
+// The aggregate "17" of the category "account" is the stream "account-17". Its events are written with the version that
+// the decision was made on, so of decisions on the same state exactly one is written, and those on different aggregates
+// do not wait for each other.
+//
+// # Snapshots
+//
+// A snapshot is the state as JSON, a message in the stream "account:snapshot-17". Every so many events one is written,
+// in the same commit, and loading begins at the last one. Fields that JSON does not show are lost in it. When the
+// state, or what Apply makes of events, changes, raise SnapshotVersion: older snapshots are then not used.
+//
+// # Versions of events
+//
+// An event is stored as the JSON of a Go type, under a name and a version; see [Register]. When the type changes so
+// that old events do not fit any more, its version is raised, and [Upcast] says how an event of the version before
+// becomes one of the next. What is stored stays as it is.
+//
+// # Commands that come twice
+//
+// Do does what it is told each time. If a command can come twice, as when a client has not got the answer, put its id
+// into its events, and have the decision look for it in the state.
+package aggregate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// ErrIncomplete: messages of the stream have been removed, so that the state cannot be made of them.
+var ErrIncomplete = errors.New("holdfast: incomplete stream")
+
+// Options describe the aggregates of a category, whose state is an S and whose events are E. Category, Events and Apply
+// must be given.
+type Options[S, E any] struct {
+	// Category is that of the streams. It has no '-'.
+	Category string
+	// Events are the types of events that there are.
+	Events *Events[E]
+	// Apply changes a state, at first the zero S, as an event says. It depends on nothing else.
+	Apply func(state *S, e E)
+	// SnapshotEvery is after how many events a snapshot is kept; 0 means never, and that none is read.
+	SnapshotEvery int
+	// SnapshotVersion tells snapshots that fit S from those that earlier programs made.
+	SnapshotVersion int
+	// Attempts is how often Do decides before it returns ErrConflict; 0 means until ctx ends. Each conflict means that
+	// another writer has succeeded.
+	Attempts int
+	// AllowGaps makes the state of what is there where messages have been removed from a stream, or were not imported.
+	// Otherwise that is ErrIncomplete, unless a snapshot covers them.
+	AllowGaps bool
+}
+
+// Repository loads and changes the aggregates of a category. All methods may be called from many goroutines at once.
+type Repository[S, E any] struct {
+	n *message.Namespace
+	o Options[S, E]
+}
+
+// New returns the repository of a category. ErrBadOption: the options, or the events registered, make no sense.
+func New[S, E any](n *message.Namespace, o Options[S, E]) (*Repository[S, E], error) {
+	r := &Repository[S, E]{n, o}
+	bad := func(what string) (*Repository[S, E], error) {
+		return nil, r.fail("new", holdfast.ErrBadOption, nil, "", "%s", what)
+	}
+	switch {
+	case n == nil || o.Events == nil || o.Apply == nil:
+		return bad("there is no namespace, no events or no Apply")
+	case o.Category == "" || strings.Contains(o.Category, "-"):
+		return bad("a category has a name without '-'")
+	case o.SnapshotEvery < 0 || o.Attempts < 0:
+		return bad("SnapshotEvery and Attempts are not negative")
+	}
+	if err := o.Events.check(); err != nil {
+		return nil, r.fail("new", holdfast.ErrBadOption, err, "", "the events")
+	}
+	return r, nil
+}
+
+// Aggregate is the state of one aggregate, and what a decision adds to it.
+type Aggregate[S, E any] struct {
+	// ID is what it is called in its category.
+	ID string
+	// State is what its events have made of it, those that Add has added among them.
+	State S
+	// Version is the position of its last event that is stored, [message.NoStream] if there is none.
+	Version int64
+	// Global is the global position of the last event that Do has written, 0 if it has written none.
+	Global int64
+	// Metadata is a JSON object that the messages of the events added get, or nil. Its member "eventVersion" is set where
+	// an event's version is not 1.
+	Metadata json.RawMessage
+
+	apply  func(*S, E)
+	events []E
+	also   []message.Write
+}
+
+// Add adds events, which are written when the decision is made, and applies them to State.
+func (a *Aggregate[S, E]) Add(events ...E) {
+	for _, e := range events {
+		a.apply(&a.State, e)
+	}
+	a.events = append(a.events, events...)
+}
+
+// Also adds writes to other streams: with the events added, all are written or none. So an outbox is a stream. A
+// decision that adds some adds an event, too: without one, it would not be known whether the state is still the same.
+func (a *Aggregate[S, E]) Also(writes ...message.Write) { a.also = append(a.also, writes...) }
+
+// Load returns the state of an aggregate. One that has had no event has the zero state and the version NoStream.
+func (r *Repository[S, E]) Load(ctx context.Context, id string) (*Aggregate[S, E], error) {
+	version, ok, err := r.n.Version(ctx, r.stream(id))
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		version = message.NoStream
+	}
+	return r.load(ctx, id, version)
+}
+
+// Do loads an aggregate, calls decide, and writes the events that it has added, in one commit with what else it has
+// added. If another writer has come first, all of that is done again, with the new state. It returns when the events
+// have reached the store's level, with the state that they make, or with the error of decide, as it is: then nothing is
+// written. Nothing is written either if decide adds nothing.
+//
+// decide is called once for each attempt, and does nothing outside the aggregate that it could not do twice.
+func (r *Repository[S, E]) Do(ctx context.Context, id string,
+	decide func(a *Aggregate[S, E]) error) (*Aggregate[S, E], error) {
+	least := message.NoStream
+	for attempt := 1; ; attempt++ {
+		a, err := r.load(ctx, id, least)
+		if err != nil {
+			return nil, err
+		}
+		if err := decide(a); err != nil {
+			return nil, err
+		}
+		if len(a.events) == 0 && len(a.also) == 0 {
+			return a, nil
+		}
+		err = r.write(ctx, a)
+		if err == nil {
+			return a, nil
+		}
+		var c *message.Conflict
+		if !errors.As(err, &c) || attempt == r.o.Attempts {
+			return nil, err
+		}
+		if c.Stream != r.stream(id) {
+			continue
+		}
+		if c.Actual < c.Expected { // only a snapshot can have said otherwise
+			return nil, r.fail("do", holdfast.ErrCorrupt, err, "", "there is a snapshot of version %d", c.Expected)
+		}
+		least = c.Actual // readers see it
+	}
+}
+
+func (r *Repository[S, E]) stream(id string) string         { return r.o.Category + "-" + id }
+func (r *Repository[S, E]) snapshotStream(id string) string { return r.o.Category + ":snapshot-" + id }
+
+// load makes the state of an aggregate, whose stream has at least some version.
+func (r *Repository[S, E]) load(ctx context.Context, id string, least int64) (*Aggregate[S, E], error) {
+	a := &Aggregate[S, E]{ID: id, Version: message.NoStream, apply: r.o.Apply}
+	if id == "" {
+		return nil, r.fail("load", message.ErrBadName, nil, "", "an aggregate has an id")
+	}
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return nil, err
+	}
+	if r.o.SnapshotEvery > 0 {
+		if err := r.loadSnapshot(ctx, a); err != nil {
+			return nil, err
+		}
+	}
+	stream := r.stream(id)
+	for m, err := range r.n.Read(ctx, message.Query{Stream: stream, From: a.Version + 1}) {
+		if err != nil {
+			return nil, err
+		}
+		if m.Position > a.Version+1 {
+			if err := r.gap(stream, a.Version+1, m.Position-1); err != nil {
+				return nil, err
+			}
+		}
+		e, err := r.o.Events.Decode(m)
+		if err != nil {
+			return nil, err
+		}
+		r.o.Apply(&a.State, e)
+		a.Version = m.Position
+	}
+	if a.Version < least {
+		if err := r.gap(stream, a.Version+1, least); err != nil {
+			return nil, err
+		}
+		a.Version = least
+	}
+	return a, nil
+}
+
+func (r *Repository[S, E]) gap(stream string, first, last int64) error {
+	if r.o.AllowGaps {
+		return nil
+	}
+	return r.fail("load", ErrIncomplete, nil, "keep a snapshot before messages are removed, or allow gaps",
+		"stream %q has no messages %d to %d", stream, first, last)
+}
+
+// snapshotType is the type of the messages that are snapshots, and snapshot what they hold.
+const snapshotType = "Snapshot"
+
+type snapshot[S any] struct {
+	Version         int64 `json:"version"` // of the stream
+	SnapshotVersion int   `json:"snapshotVersion"`
+	State           S     `json:"state"`
+}
+
+func (r *Repository[S, E]) loadSnapshot(ctx context.Context, a *Aggregate[S, E]) error {
+	m, err := r.n.LastMessage(ctx, r.snapshotStream(a.ID), snapshotType)
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var head snapshot[json.RawMessage] // the state may not fit
+	var state S
+	err = json.Unmarshal(m.Data, &head)
+	if err == nil && head.SnapshotVersion != r.o.SnapshotVersion {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(head.State, &state)
+	}
+	if err != nil {
+		return r.fail("load", holdfast.ErrCorrupt, err, "raise SnapshotVersion if the state has changed",
+			"the snapshot in stream %q, message %d, cannot be read", m.Stream, m.Position)
+	}
+	a.State, a.Version = state, head.Version
+	return nil
+}
+
+// write writes what a decision has added.
+func (r *Repository[S, E]) write(ctx context.Context, a *Aggregate[S, E]) error {
+	if len(a.events) == 0 {
+		return r.fail("do", holdfast.ErrBadOption, nil, "add an event",
+			"a decision about %q adds only writes to other streams", a.ID)
+	}
+	own := message.Write{Stream: r.stream(a.ID), Expected: &a.Version}
+	for _, e := range a.events {
+		m, err := r.o.Events.encode(e, a.Metadata)
+		if err != nil {
+			return err
+		}
+		own.Messages = append(own.Messages, m)
+	}
+	writes := append([]message.Write{own}, a.also...)
+	version := a.Version + int64(len(a.events))
+	if every := int64(r.o.SnapshotEvery); every > 0 && (version+1)/every > (a.Version+1)/every {
+		data, err := json.Marshal(snapshot[S]{version, r.o.SnapshotVersion, a.State})
+		if err != nil {
+			return r.fail("do", message.ErrBadMessage, err, "", "the state of %q, for a snapshot", a.ID)
+		}
+		writes = append(writes, message.Write{Stream: r.snapshotStream(a.ID),
+			Messages: []message.Message{{Type: snapshotType, Data: data}}})
+	}
+	results, err := r.n.WriteAll(ctx, writes...)
+	if err != nil {
+		return err
+	}
+	a.Version, a.Global = version, results[0].Global+int64(len(a.events))-1
+	a.events, a.also = nil, nil
+	return nil
+}
+
+func (r *Repository[S, E]) fail(op string, class, cause error, remedy, format string, args ...any) error {
+	return &holdfast.Error{Op: fmt.Sprintf("aggregate %s: category %q", op, r.o.Category), Class: class, Cause: cause,
+		Remedy: remedy, Detail: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,254 @@
+// Package projection keeps read models: keys that are made of events, or of messages, and are updated exactly once for
+// each of them.
+//
+//	totals, err := projection.New(projection.Events(log), projection.Options{Name: "totals", Prefix: "totals/"},
+//		func(m *projection.Model, e event.Event) error {
+//			n, err := projection.Get[int](m, e.Type)
+//			if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+//				return err
+//			}
+//			return projection.Set(m, e.Type, n+1)
+//		})
+//	err = totals.Run(ctx) // until ctx ends
+//
+// What the function changes for an event, and that it was applied, are one commit of the engine. So after any crash the
+// model is what the events up to some position make of it, and Run goes on behind that position. Several events share a
+// commit if they have come by then.
+//
+// The keys of a model are its prefix and what the function names. All keys with that prefix belong to the projection:
+// they are removed before the first event is applied. So a prefix is not used for anything else, and does not begin
+// with 'e', 'm' or 'r', with which the stores of this module begin their keys, nor with the prefix of another
+// projection. The key that is only the prefix has the position. The program reads the model with
+// [Projection.View], or straight from the engine. A reader may see it some events behind, and may see what a crash
+// takes back; it then comes again, the same, because it was made of events that are durable.
+//
+// A function that does something else than to change the model, such as sending mail, does it at least once: again
+// after a crash before the commit. With [Options].Batch 1 that happens for one event at most.
+package projection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
+	"github.com/holdfastdb/holdfast/store/internal/registry"
+)
+
+// ErrApply: the function of a projection has returned an error, which is wrapped, or asked for an impossible change.
+var ErrApply = errors.New("holdfast: not applied")
+
+// DefaultBatch is how many events share a commit at most unless it is named.
+const DefaultBatch = 256
+
+// Options are how a projection works. Name and Prefix must be given.
+type Options struct {
+	// Name is that of the projection. One over the events of a log has its position as the subscription of that name.
+	Name string
+	// Prefix is what all keys of the model begin with.
+	Prefix string
+	// Batch is how many events share a commit at most; 0 means DefaultBatch.
+	Batch int
+	// Progress, if it is not nil, is called after each commit, by the goroutine that runs the projection.
+	Progress func(Progress)
+}
+
+// Progress is how far a projection has come. Positions are those of the source: in the log, the namespace, or the
+// stream that is followed.
+type Progress struct {
+	Next    uint64 // the first position that is not applied yet
+	End     uint64 // the first position behind the last one
+	Applied uint64 // how many events have been applied since the run began
+}
+
+// Projection is a read model of events of type E. All methods may be called from many goroutines at once, but only one
+// of Run, CatchUp and Rebuild does its work at a time: the others return ErrLocked.
+type Projection[E any] struct {
+	source Source[E]
+	o      Options
+	apply  func(*Model, E) error
+}
+
+// New returns a projection that is not running. apply changes the model as an event says. It is called for one event at
+// a time, in their order, and depends on nothing but the event and the model, so that a rebuild makes the same. An
+// error that it returns ends the run before the event.
+func New[E any](source Source[E], o Options, apply func(m *Model, e E) error) (*Projection[E], error) {
+	p := &Projection[E]{source, o, apply}
+	if p.o.Batch == 0 {
+		p.o.Batch = DefaultBatch
+	}
+	switch {
+	case source == nil || apply == nil:
+		return nil, p.fail("new", holdfast.ErrBadOption, nil, "", "there is no source, or no function")
+	case o.Name == "":
+		return nil, p.fail("new", holdfast.ErrBadOption, nil, "", "it has no name")
+	case o.Prefix == "" || strings.ContainsRune("emr", rune(o.Prefix[0])):
+		return nil, p.fail("new", holdfast.ErrBadOption, nil, "use one that does not begin with e, m or r",
+			"the prefix %q may be that of other keys", o.Prefix)
+	case o.Batch < 0:
+		return nil, p.fail("new", holdfast.ErrBadOption, nil, "use 0 for the default", "a batch of %d events", o.Batch)
+	}
+	return p, nil
+}
+
+// Run applies the events that are there and not applied yet, and then each new one, until ctx ends, apply or the source
+// fails, or the engine does. The error says why; one of apply is ErrApply, wraps its cause and names the event. What
+// was applied before it is committed, so that the next Run begins with that event.
+//
+// A projection that has applied nothing begins with the first event that is there. One whose next event has been
+// truncated ends with event.ErrTruncated: Rebuild it.
+func (p *Projection[E]) Run(ctx context.Context) error { return p.run(ctx, p.source.follow) }
+
+// CatchUp is Run up to where the source ended when CatchUp began.
+func (p *Projection[E]) CatchUp(ctx context.Context) error { return p.run(ctx, p.source.read) }
+
+// Rebuild removes the model, so that the next Run begins with the first event that is there. Readers see an empty
+// model, and then one that grows. To spare them that, make the model anew with another name and prefix, and rebuild the
+// old one when it is not read any more.
+func (p *Projection[E]) Rebuild(ctx context.Context) error {
+	lease, err := p.claim(ctx)
+	if err != nil {
+		return err
+	}
+	defer lease.Release()
+	// A model without a position is removed before it is used, so a crash in between does no harm.
+	if err := p.source.save(ctx, &p.o, 0, new(holdfast.Batch)); err != nil {
+		return err
+	}
+	return p.clear(ctx)
+}
+
+// Progress returns how far the projection has come.
+func (p *Projection[E]) Progress(ctx context.Context) (g Progress, err error) {
+	if g.Next, err = p.source.load(ctx, &p.o); err == nil {
+		g.End, err = p.source.end(ctx)
+	}
+	return g, err
+}
+
+// View returns the model for reading.
+func (p *Projection[E]) View() View { return View{p.source.engine(), p.o.Prefix} }
+
+func (p *Projection[E]) claim(ctx context.Context) (registry.Lease, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return registry.Lease{}, err
+	}
+	return registry.Claim(p.source.engine(), registry.Request{
+		Kind: "projection", Thing: "projection", Name: p.o.Name, MaxName: len(p.o.Name), Level: p.source.level(),
+		Prefix: p.o.Prefix,
+	})
+}
+
+func (p *Projection[E]) clear(ctx context.Context) error {
+	eng, all := p.source.engine(), holdfast.Prefix([]byte(p.o.Prefix))
+	it := eng.Scan(all)
+	some := it.Next()
+	if err := it.Close(); err != nil || !some {
+		return err
+	}
+	return chunks.Remove(ctx, eng, p.source.level(), all)
+}
+
+// item is what the source yields.
+type item[E any] struct {
+	event E
+	err   error
+}
+
+func (p *Projection[E]) run(ctx context.Context, from func(context.Context, uint64) iter.Seq2[E, error]) error {
+	lease, err := p.claim(ctx)
+	if err != nil {
+		return err
+	}
+	defer lease.Release()
+	next, err := p.source.load(ctx, &p.o)
+	if err != nil {
+		return err
+	}
+	if next == 0 {
+		if err := p.clear(ctx); err != nil {
+			return err
+		}
+	}
+	// Another goroutine reads ahead, so that events come together while a commit is waited for.
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	feed := make(chan item[E], p.o.Batch)
+	reading.Go(func() {
+		defer close(feed)
+		for e, err := range from(ctx, next) {
+			select {
+			case feed <- item[E]{e, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	for applied := uint64(0); ; {
+		n, next, more, err := p.step(ctx, feed)
+		if applied += uint64(n); n > 0 && p.o.Progress != nil {
+			end, _ := p.source.end(ctx)
+			p.o.Progress(Progress{next, max(next, end), applied})
+		}
+		if err != nil {
+			return err
+		}
+		if !more {
+			return ctx.Err()
+		}
+	}
+}
+
+// step waits for an event, and commits what it and those behind it that are there make of the model: n of them, up to
+// before next. more is false at the end of the feed.
+func (p *Projection[E]) step(ctx context.Context, feed <-chan item[E]) (n int, next uint64, more bool, err error) {
+	m := newModel(p.source.engine(), p.o.Prefix)
+	var failed error
+	it, more := <-feed
+	for more {
+		if failed = it.err; failed == nil {
+			failed = p.applyTo(m, it.event)
+		}
+		if failed != nil {
+			break
+		}
+		n++
+		next = p.source.next(it.event)
+		if n == p.o.Batch || m.full() || len(feed) == 0 {
+			break
+		}
+		it, more = <-feed
+	}
+	if n == 0 {
+		return 0, 0, more, failed
+	}
+	b := m.batch()
+	if err := p.source.save(ctx, &p.o, next, b); err != nil {
+		return 0, 0, false, errors.Join(failed, err)
+	}
+	return n, next, more, failed
+}
+
+func (p *Projection[E]) applyTo(m *Model, e E) error {
+	m.begin()
+	err := p.apply(m, e)
+	if err == nil {
+		err = m.err
+	}
+	if err != nil {
+		return p.fail("run", ErrApply, err, "correct the cause and run it again", "%s", p.source.describe(e))
+	}
+	m.end()
+	return nil
+}
+
+func (p *Projection[E]) fail(op string, class, cause error, remedy, format string, args ...any) error {
+	return &holdfast.Error{Op: fmt.Sprintf("projection %s: %q", op, p.o.Name), Class: class, Cause: cause, Remedy: remedy,
+		Detail: fmt.Sprintf(format, args...)}
+}

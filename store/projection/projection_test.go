@@ -1,0 +1,520 @@
+package projection_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/projection"
+)
+
+var (
+	ctx       = context.Background()
+	wantError = storetest.WantError
+)
+
+// total is what the model of the tests has for each type.
+type total struct{ Count, Sum uint64 }
+
+// count adds an event to the total of its type, which an event of the type "reset" removes for all types.
+func count(m *projection.Model, typ string, at uint64) error {
+	if typ == "bad" {
+		m.Set("bad", nil) // with the event, it is not applied
+		return errors.New("cannot be applied")
+	}
+	if typ == "reset" {
+		for _, typ := range types {
+			m.Delete(typ)
+		}
+		return nil
+	}
+	t, err := projection.Get[total](m, typ)
+	if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+		return err
+	}
+	return projection.Set(m, typ, total{t.Count + 1, t.Sum + at})
+}
+
+var types = []string{"a", "b", "c"}
+
+// typeOf is the type of the event at a position, from 1.
+func typeOf(at uint64) string {
+	if at%23 == 0 {
+		return "reset"
+	}
+	return types[at%3]
+}
+
+// want is the model after all events up to last.
+func want(last uint64) map[string]total {
+	model := map[string]total{}
+	for at := uint64(1); at <= last; at++ {
+		typ := typeOf(at)
+		if typ == "reset" {
+			clear(model)
+			continue
+		}
+		t := model[typ]
+		model[typ] = total{t.Count + 1, t.Sum + at}
+	}
+	return model
+}
+
+func check(t testing.TB, v projection.View, last uint64) {
+	t.Helper()
+	got := map[string]total{}
+	for e, err := range projection.All[total](v, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[e.Key] = e.Value
+	}
+	if !maps.Equal(got, want(last)) {
+		t.Fatalf("after %d events the model is %v, want %v", last, got, want(last))
+	}
+}
+
+// kind is a source with what a test needs of it.
+type kind struct {
+	name string
+	// open opens the source's store, and returns a function that adds n events, a new projection, and one that closes.
+	open func(t testing.TB, eng holdfast.Engine, level holdfast.Level, o projection.Options) (add func(n int), p runner,
+		shut func())
+}
+
+// runner is a projection of any type.
+type runner interface {
+	Run(context.Context) error
+	CatchUp(context.Context) error
+	Rebuild(context.Context) error
+	Progress(context.Context) (projection.Progress, error)
+	View() projection.View
+}
+
+var kinds = []kind{
+	{"events", func(t testing.TB, eng holdfast.Engine, level holdfast.Level, o projection.Options) (func(int), runner,
+		func()) {
+		log, err := event.Open(eng, event.Options{Name: "log", Level: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := projection.New(projection.Events(log), o, func(m *projection.Model, e event.Event) error {
+			return count(m, e.Type, e.Position)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(n int) {
+			for range n {
+				if _, err := log.Append(ctx, event.Event{Type: typeOf(log.Last() + 1)}); err != nil {
+					t.Error(err)
+				}
+			}
+		}, p, func() { storetest.Close(t, log) }
+	}},
+	{"messages", func(t testing.TB, eng holdfast.Engine, level holdfast.Level, o projection.Options) (func(int), runner,
+		func()) {
+		store, err := message.Open(eng, message.Options{Level: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := store.Namespace(ctx, message.Default)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := projection.Messages(eng, level, n, message.Query{Category: "s", Limit: 1})
+		p, err := projection.New(source, o, func(m *projection.Model, in message.Message) error {
+			return count(m, in.Type, uint64(in.Global))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(k int) {
+			for range k {
+				at := uint64(n.Last() + 1)
+				in := message.Message{Type: typeOf(at), Data: []byte("{}")}
+				if _, err := n.Write(ctx, fmt.Sprint("s-", at%2), in); err != nil {
+					t.Error(err)
+				}
+			}
+		}, p, func() { storetest.Close(t, store) }
+	}},
+}
+
+func each(t *testing.T, f func(t *testing.T, k kind)) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) { f(t, k) })
+	}
+}
+
+// TestConformance is what a projection promises, over events and messages, on every engine at every level.
+func TestConformance(t *testing.T) {
+	storetest.Targets(t, func(t *testing.T, tg *storetest.Target) {
+		each(t, func(t *testing.T, k kind) { testProjection(t, tg, k) })
+	})
+}
+
+func testProjection(t *testing.T, tg *storetest.Target, k kind) {
+	o := projection.Options{Name: "totals", Prefix: "totals of " + k.name + "/", Batch: 7}
+	var b holdfast.Batch
+	b.Set([]byte(o.Prefix+"left over"), nil)
+	if err := holdfast.Commit(tg.Engine, &b, tg.Level); err != nil {
+		t.Fatal(err)
+	}
+	running := make(chan projection.Progress, 1000)
+	o.Progress = func(g projection.Progress) { running <- g }
+	add, p, shut := k.open(t, tg.Engine, tg.Level, o)
+	add(30)
+	if err := p.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	check(t, p.View(), 30)
+	g, err := p.Progress(ctx)
+	if err != nil || g.Next != 31 || g.End != 31 {
+		t.Fatal(g, err)
+	}
+	shut()
+	tg.Reopen(t)
+
+	// It goes on where it was, and follows.
+	add, p, shut = k.open(t, tg.Engine, tg.Level, o)
+	if !tg.OnDisk() {
+		check(t, p.View(), 30)
+	}
+	stop, cancel := context.WithCancel(ctx)
+	ended := storetest.Async(func() error { return p.Run(stop) })
+	add(35)
+	for g := range running {
+		if g.Next == 66 {
+			if g.Applied != 35 {
+				t.Fatalf("%+v", g)
+			}
+			break
+		}
+	}
+	check(t, p.View(), 65)
+	wantError(t, p.CatchUp(ctx), holdfast.ErrLocked)
+	wantError(t, p.Rebuild(ctx), holdfast.ErrLocked)
+	cancel()
+	wantError(t, <-ended, context.Canceled)
+
+	if err := p.Rebuild(ctx); err != nil {
+		t.Fatal(err)
+	}
+	check(t, p.View(), 0)
+	if left := storetest.Keys(tg.Engine, holdfast.Prefix([]byte(o.Prefix))); left > 0 {
+		t.Fatalf("%d keys are left", left)
+	}
+	if err := p.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	check(t, p.View(), 65)
+	shut()
+	wantError(t, p.Run(ctx), holdfast.ErrClosed)
+}
+
+// Whatever part of the commits a crash leaves, each event is applied exactly once.
+func TestExactlyOnce(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		o := projection.Options{Name: "totals", Prefix: "totals/", Batch: 3}
+		st := storetest.NewFakeEngine()
+		st.Record = true
+		add, p, shut := k.open(t, st, holdfast.Memory, o)
+		stop, cancel := context.WithCancel(ctx)
+		ended := storetest.Async(func() error { return p.Run(stop) })
+		add(50)
+		cancel()
+		wantError(t, <-ended, context.Canceled)
+		if err := errors.Join(p.Rebuild(ctx), p.CatchUp(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		check(t, p.View(), 50)
+		shut()
+		for n := range len(st.Batches) + 1 {
+			left := mem.New()
+			for _, b := range st.Batches[:n] {
+				if err := holdfast.Commit(left, b, holdfast.Memory); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, p, shut := k.open(t, left, holdfast.Memory, o)
+			g, err := p.Progress(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.Next > 0 {
+				check(t, p.View(), g.Next-1)
+			}
+			if err := p.CatchUp(ctx); err != nil {
+				t.Fatal(err)
+			}
+			check(t, p.View(), g.End-min(g.End, 1))
+			shut()
+		}
+	})
+}
+
+type model = projection.Model
+
+// An event that cannot be applied is named, those before it are committed, and nothing of it or behind it is.
+func TestApplyFails(t *testing.T) {
+	log, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer storetest.Close(t, log)
+	for at := range uint64(10) {
+		typ := typeOf(at + 1)
+		if at == 7 {
+			typ = "bad"
+		}
+		if _, err := log.Append(ctx, event.Event{Type: typ}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	broken := errors.New("broken")
+	for what, c := range map[string]struct {
+		apply func(m *model) error
+		cause error
+	}{
+		"an error":      {func(*model) error { return broken }, broken},
+		"an empty key":  {func(m *model) error { m.Set("", nil); return nil }, holdfast.ErrBadKey},
+		"a long key":    {func(m *model) error { m.Delete(strings.Repeat("k", 1<<20)); return nil }, holdfast.ErrBadKey},
+		"a large value": {func(m *model) error { m.Set("k", make([]byte, 65<<20)); return nil }, holdfast.ErrTooLarge},
+	} {
+		p, err := projection.New(projection.Events(log), projection.Options{Name: what, Prefix: what},
+			func(m *projection.Model, e event.Event) error {
+				if e.Type == "bad" {
+					m.Set("bad", nil)
+					return c.apply(m)
+				}
+				return count(m, e.Type, e.Position)
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			err := p.Run(ctx)
+			wantError(t, err, projection.ErrApply)
+			wantError(t, err, c.cause)
+			if !strings.Contains(err.Error(), `event 8 of type "bad"`) || !strings.Contains(err.Error(), what) {
+				t.Fatal(err)
+			}
+			check(t, p.View(), 7)
+			if pos, err := log.LoadOffset(ctx, what); err != nil || pos != 7 {
+				t.Fatal(pos, err)
+			}
+		}
+	}
+	// A truncation that has passed it, and one that has not.
+	p, err := projection.New(projection.Events(log), projection.Options{Name: "an error", Prefix: "an error"},
+		func(m *projection.Model, e event.Event) error { m.Set(fmt.Sprint(e.Position), []byte("0")); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.TruncateBefore(ctx, 10); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, p.Run(ctx), event.ErrTruncated)
+	if err := errors.Join(p.Rebuild(ctx), p.CatchUp(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for e, err := range projection.All[int](p.View(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, e.Key)
+	}
+	if !slices.Equal(keys, []string{"10"}) {
+		t.Fatal(keys)
+	}
+}
+
+// A failed commit ends the run, and nothing of it is acknowledged.
+func TestFailedCommit(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		st := storetest.NewFakeEngine()
+		seen := 0
+		o := projection.Options{Name: "totals", Prefix: "totals/", Progress: func(projection.Progress) { seen++ }}
+		add, p, _ := k.open(t, st, holdfast.Memory, o)
+		add(3)
+		full := errors.New("no space left on device")
+		st.Locked(func() { st.Refuse = full })
+		wantError(t, p.Run(ctx), full)
+		st.Locked(func() { st.Refuse = nil; st.Held = true })
+		cause := errors.New("input/output error")
+		ended := storetest.Async(func() error { return p.Run(ctx) })
+		st.AwaitWaiters(1)
+		st.Locked(func() { st.Fail = cause })
+		if wantError(t, <-ended, cause); seen > 0 {
+			t.Fatal("progress was told")
+		}
+	})
+}
+
+func TestBadOptions(t *testing.T) {
+	log, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer storetest.Close(t, log)
+	apply := func(*projection.Model, event.Event) error { return nil }
+	for _, o := range []projection.Options{{}, {Name: "n"}, {Prefix: "p"}, {Name: "n", Prefix: "e"}, {Name: "n",
+		Prefix: "message"}, {Name: "n", Prefix: "r/"}, {Name: "n", Prefix: "p", Batch: -1}} {
+		_, err := projection.New(projection.Events(log), o, apply)
+		wantError(t, err, holdfast.ErrBadOption)
+	}
+	_, err = projection.New(projection.Events(log), projection.Options{Name: "n", Prefix: "p"}, nil)
+	wantError(t, err, holdfast.ErrBadOption)
+	p, err := projection.New(projection.Events(log), projection.Options{Name: "n", Prefix: "p"}, apply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var none context.Context
+	wantError(t, p.Run(none), holdfast.ErrBadOption)
+}
+
+// A projection of one stream counts in the positions of that stream, from 0.
+func TestStream(t *testing.T) {
+	eng := mem.New()
+	store, err := message.Open(eng, message.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer storetest.Close(t, store)
+	n, err := store.Namespace(ctx, message.Default)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []int64
+	p, err := projection.New(projection.Messages(eng, holdfast.Memory, n, message.Query{Stream: "s-1"}),
+		projection.Options{Name: "n", Prefix: "p"}, func(_ *projection.Model, m message.Message) error {
+			got = append(got, m.Position)
+			return nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(3) {
+		for _, stream := range []string{"s-0", "s-1"} {
+			if _, err := n.Write(ctx, stream, message.Message{Type: "t", Data: []byte("{}")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.CatchUp(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if g, err := p.Progress(ctx); err != nil || g.Next != uint64(i)+1 || g.End != g.Next {
+			t.Fatal(g, err)
+		}
+	}
+	if !slices.Equal(got, []int64{0, 1, 2}) {
+		t.Fatal(got)
+	}
+}
+
+// Commits stay within the batches of the engine, however large the changes are, and an event whose changes do not is
+// named.
+func TestLargeChanges(t *testing.T) {
+	st := storetest.NewFakeEngine() // batches of 1 MiB
+	log, err := event.Open(st, event.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer storetest.Close(t, log)
+	const n = 40
+	for range n {
+		if _, err := log.Append(ctx, event.Event{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	too := 0 // large
+	p, err := projection.New(projection.Events(log), projection.Options{Name: "n", Prefix: "p"},
+		func(m *projection.Model, e event.Event) error {
+			for i := range 2 + too {
+				m.Set(fmt.Sprint(e.Position, "-", i), make([]byte, 200<<10))
+			}
+			return nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if keys := storetest.Keys(st, holdfast.Prefix([]byte("p"))); keys != 2*n+1 {
+		t.Fatal(keys)
+	}
+	too = 1
+	if _, err := log.Append(ctx, event.Event{}); err != nil {
+		t.Fatal(err)
+	}
+	err = p.CatchUp(ctx)
+	wantError(t, err, projection.ErrApply)
+	wantError(t, err, holdfast.ErrTooLarge)
+	if !strings.Contains(err.Error(), fmt.Sprint("event ", n+1)) {
+		t.Fatal(err)
+	}
+}
+
+// A model and a subscription that do not belong together are not taken for each other.
+func TestMixedUp(t *testing.T) {
+	log, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer storetest.Close(t, log)
+	if _, err := log.Append(ctx, event.Event{}, event.Event{}); err != nil {
+		t.Fatal(err)
+	}
+	named := func(name, prefix string) *projection.Projection[event.Event] {
+		p, err := projection.New(projection.Events(log), projection.Options{Name: name, Prefix: prefix},
+			func(m *projection.Model, e event.Event) error { return projection.Set(m, fmt.Sprint(e.Position), true) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := named("a", "x/")
+	if err := p.CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []*projection.Projection[event.Event]{named("a", "y/"), named("b", "x/")} {
+		wantError(t, other.CatchUp(ctx), holdfast.ErrCorrupt)
+	}
+	if err := log.SaveOffset(ctx, "a", 1); err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Progress(ctx)
+	wantError(t, err, holdfast.ErrCorrupt)
+	if err := errors.Join(p.Rebuild(ctx), p.CatchUp(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"1", "2"} {
+		if ok, err := projection.Get[bool](p.View(), key); !ok || err != nil {
+			t.Fatal(key, err)
+		}
+	}
+	var b holdfast.Batch
+	b.Set([]byte("x/1"), []byte("no JSON"))
+	b.Set([]byte("x/"), []byte("no position"))
+	if err := holdfast.Commit(log.Engine(), &b, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+	_, err = projection.Get[bool](p.View(), "1")
+	wantError(t, err, holdfast.ErrCorrupt)
+	for _, err = range projection.All[bool](p.View(), "") {
+	}
+	wantError(t, err, holdfast.ErrCorrupt)
+	wantError(t, p.Run(ctx), holdfast.ErrCorrupt)
+}
