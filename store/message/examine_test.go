@@ -41,7 +41,8 @@ func TestKeyName(t *testing.T) {
 	}
 	for _, want := range []string{
 		"the description", `namespace "default"`, `message 17 of stream "a-1" in namespace 1`,
-		`block 0 of category "a" in namespace 1`, `what is kept of "a-1" in namespace 1`, `what is kept of "a" in namespace 1`,
+		`block 0 of category "a" in namespace 1`, `what is kept of "a-1" in namespace 1`,
+		`what is kept of "a" in namespace 1`,
 		`message 0 in subscription "sub" in namespace 1`, `message 2 in subscription "sub" in namespace 1`,
 	} {
 		if !names[want] {

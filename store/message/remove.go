@@ -251,9 +251,7 @@ type where struct {
 }
 
 // remove removes messages from the beginning of a stream, as long as which says so. It is called with editing held.
-func (n *Namespace) remove(ctx context.Context, stream string, which func(position int64, global uint64) (bool,
-	error)) (
-	removed int64, err error) {
+func (n *Namespace) remove(ctx context.Context, stream string, which selector) (removed int64, err error) {
 	lo, hi := n.keys.Stream(nil, stream, 0), n.keys.AfterStream(nil, stream)
 	for {
 		// Once counts are stored, no flag in what is removed counts any more.
@@ -280,9 +278,11 @@ func (n *Namespace) remove(ctx context.Context, stream string, which func(positi
 	}
 }
 
+// selector says whether a message is to be removed.
+type selector func(position int64, global uint64) (bool, error)
+
 // removable returns the first messages with keys from lo to hi, as long as which says so.
-func (n *Namespace) removable(lo, hi []byte, end uint64, which func(position int64, global uint64) (bool, error)) (
-	page []where, err error) {
+func (n *Namespace) removable(lo, hi []byte, end uint64, which selector) (page []where, err error) {
 	it := n.store.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
 	for len(page) < removePage && it.Next() {

@@ -36,8 +36,8 @@ func TestRetention(t *testing.T) {
 			time.Sleep(time.Hour)
 		}
 		for stream, r := range map[string]message.Retention{
-			"count-1": {MaxCount: 3}, "age-1": {MaxAge: 4*time.Hour + time.Second}, "both-1": {MaxCount: 5,
-				MaxAge: 150 * time.Minute},
+			"count-1": {MaxCount: 3}, "age-1": {MaxAge: 4*time.Hour + time.Second},
+			"both-1": {MaxCount: 5, MaxAge: 150 * time.Minute},
 		} {
 			if err := n.SetRetention(ctx, stream, r); err != nil {
 				t.Fatal(err)

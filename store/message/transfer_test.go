@@ -193,8 +193,8 @@ func TestExportOpaque(t *testing.T) {
 
 // FuzzImport feeds anything to an import: it never panics, and what it accepts can be exported and imported again.
 func FuzzImport(f *testing.F) {
-	f.Add([]byte(`{"id":"00000000-0000-4000-8000-000000000001","stream":"a-1","type":"t","pos":3,"gpos":7,"data":{"a":1},` +
-		`"meta":{},"time":"2026-01-02T03:04:05.6Z"}`))
+	f.Add([]byte(`{"id":"00000000-0000-4000-8000-000000000001","stream":"a-1","type":"t","pos":3,` +
+		`"gpos":7,"data":{"a":1},"meta":{},"time":"2026-01-02T03:04:05.6Z"}`))
 	var z bytes.Buffer
 	w := gzip.NewWriter(&z)
 	_, _ = w.Write([]byte("{}\n"))
