@@ -22,9 +22,9 @@ import (
 // ctx's error can come before anything has happened, and while the new beginning is applied but not yet
 // durable: First then shows, a little later, whether the beginning has moved.
 //
-// Subscriptions and snapshots do not hold it back. One that has not come past what is removed gets ErrTruncated when it
-// reads on: [Options].Logger is warned of it, [Store.Subscriptions] and [Store.Snapshots] show it. [Store.Retain], which
-// computes the position, can keep what they have not read.
+// Subscriptions and snapshots do not hold it back. One that has not come past what is removed gets ErrTruncated when
+// it reads on: [Options].Logger is warned of it, [Store.Subscriptions] and [Store.Snapshots] show it. [Store.Retain],
+// which computes the position, can keep what they have not read.
 func (s *Store) TruncateBefore(ctx context.Context, pos uint64) (removed uint64, err error) {
 	if err := s.edit(ctx); err != nil {
 		return 0, err
