@@ -1,0 +1,64 @@
+package contender
+
+import (
+	"context"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+)
+
+// Messages is a message store of a peer: streams with versions, in categories, as package message of this module has
+// them. All methods may be called from many goroutines at once.
+type Messages interface {
+	// Write adds a message behind the stream's last one, and returns its position in the stream once it survives what
+	// the store's level names. With expected, the stream's version must be that, -1 if it has no messages; else the
+	// error is a [*message.Conflict]. If the stream has a message of that id already, Write returns its position and
+	// writes nothing. Data and metadata are JSON objects, metadata may be nil.
+	Write(ctx context.Context, stream, id, typ string, data, metadata []byte, expected *int64) (position int64, err error)
+	// ReadStream yields messages of a stream in order, beginning at position from; at most limit, all if that is 0. It
+	// ends with the error of yield, if that is one. The bytes are valid until yield returns.
+	ReadStream(ctx context.Context, stream string, from int64, limit int,
+		yield func(position int64, data []byte) error) error
+	// ReadCategory does the same with the messages of a category, all if that is empty, beginning at global position
+	// from. If size is not 0, it yields those that belong to that member of a consumer group of the size, and counts
+	// only these.
+	ReadCategory(ctx context.Context, category string, from int64, limit int, member, size int,
+		yield func(global int64, stream string, data []byte) error) error
+	// Follow yields the messages of a category, all if that is empty, beginning at global position from, and goes on
+	// with new ones as they come: in order, each once, none left out, and none that does not survive yet what the
+	// level names. It ends when yield returns false, and with the context.
+	Follow(ctx context.Context, category string, from int64, yield func(global int64, data []byte) bool) error
+	// Close ends the store's server and everything that uses it. All that was acknowledged survives.
+	Close() error
+}
+
+// MessagesEngine is an engine that is a message store and nothing else.
+type MessagesEngine interface {
+	holdfast.Engine
+	Messages
+}
+
+// MessageEngines returns the peers that are message stores, in the order in which they are shown. The engines that they
+// open are each a [MessagesEngine]. What each level really gets is in the peer's description; one that this machine
+// cannot run refuses every level and says why, and its Open fails with ErrUnavailable.
+func MessageEngines() []all.Entry { return messagePeers }
+
+var messagePeers = []all.Entry{}
+
+// OpenMessages opens the message store of the peer of that name in dir, which is made if need be, at a level, and
+// returns the level that it really gives: that or a stronger one. The error is ErrLevel where it gives none, and
+// ErrBadOption where there is no such peer.
+func OpenMessages(name, dir string, level holdfast.Level) (Messages, holdfast.Level, error) {
+	for _, p := range messagePeers {
+		if p.Name != name {
+			continue
+		}
+		e, err := p.Open(dir, holdfast.Options{Level: level})
+		if err != nil {
+			return nil, 0, err
+		}
+		return e.(MessagesEngine), e.Capabilities().Promise(level).Given, nil
+	}
+	return nil, 0, &holdfast.Error{Op: "open", Engine: name, Class: holdfast.ErrBadOption,
+		Detail: "there is no message store of that name", Remedy: "name postgres or nats"}
+}
