@@ -2,9 +2,18 @@ package contender
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/store/message"
 )
 
 // Messages is a message store of a peer: streams with versions, in categories, as package message of this module has
@@ -39,18 +48,24 @@ type MessagesEngine interface {
 }
 
 // MessageEngines returns the peers that are message stores, in the order in which they are shown. The engines that they
-// open are each a [MessagesEngine]. What each level really gets is in the peer's description; one that this machine
-// cannot run refuses every level and says why, and its Open fails with ErrUnavailable.
-func MessageEngines() []all.Entry { return messagePeers }
+// open are each a [MessagesEngine], which gives only the level that it was opened at. What each level really gets is in
+// the peer's description; one that this machine cannot run refuses every level and says why, and its Open fails with
+// ErrUnavailable.
+func MessageEngines() []all.Entry { return slices.Clone(messagePeers) }
 
-var messagePeers = []all.Entry{}
+var messagePeers = []all.Entry{
+	{Name: Postgres, Open: OpenPostgres, Describe: DescribePostgres},
+	{Name: NATS, Open: OpenNATS, Describe: DescribeNATS},
+}
 
 // OpenMessages opens the message store of the peer of that name in dir, which is made if need be, at a level, and
 // returns the level that it really gives: that or a stronger one. The error is ErrLevel where it gives none, and
 // ErrBadOption where there is no such peer.
 func OpenMessages(name, dir string, level holdfast.Level) (Messages, holdfast.Level, error) {
+	var names []string
 	for _, p := range messagePeers {
 		if p.Name != name {
+			names = append(names, p.Name)
 			continue
 		}
 		e, err := p.Open(dir, holdfast.Options{Level: level})
@@ -60,5 +75,94 @@ func OpenMessages(name, dir string, level holdfast.Level) (Messages, holdfast.Le
 		return e.(MessagesEngine), e.Capabilities().Promise(level).Given, nil
 	}
 	return nil, 0, &holdfast.Error{Op: "open", Engine: name, Class: holdfast.ErrBadOption,
-		Detail: "there is no message store of that name", Remedy: "name postgres or nats"}
+		Detail: "there is no message store of that name", Remedy: "name " + strings.Join(names, " or ")}
 }
+
+// messagePeer is the Engine side of a message store.
+type messagePeer struct {
+	peer
+	level holdfast.Level
+	// groups are the transactions that the writes were merged into, nil if each is one of its own.
+	groups *atomic.Int64
+}
+
+// init makes p the Engine side of a store that gives what describe says of level.
+func (p *messagePeer) init(name, dir string, level holdfast.Level, describe func() holdfast.Capabilities) {
+	p.name, p.only, p.dir, p.level, p.counts = name, onlyMessages, dir, level, &counts{}
+	p.describe = func() holdfast.Capabilities {
+		c := describe()
+		for asked, promise := range map[holdfast.Level]*holdfast.Promise{
+			holdfast.Memory: &c.Memory, holdfast.Process: &c.Process, holdfast.Power: &c.Power,
+		} {
+			if asked != level {
+				*promise = holdfast.Promise{Why: fmt.Sprintf("its server was started for %v", level)}
+			}
+		}
+		if level != holdfast.Memory {
+			c.LossWindow = 0
+		}
+		return c
+	}
+}
+
+// Metrics implements [holdfast.Engine]. A commit is a write that was acknowledged. What the server does is Unknown.
+func (p *messagePeer) Metrics() holdfast.Metrics {
+	m := holdfast.UnknownMetrics()
+	m.Commits = p.counts.commits.Load()
+	m.Groups = m.Commits
+	if p.groups != nil {
+		m.Groups = p.groups.Load()
+	}
+	m.Files, m.DiskBytes = datadir.Usage(p.dir)
+	m.OpenSnapshots, m.OpenIterators = 0, 0
+	return m
+}
+
+// Sync implements [holdfast.Engine]: below Power there is no way to ask the server for it, and the error is ErrLevel.
+func (p *messagePeer) Sync() error {
+	if err := p.peer.Sync(); err != nil || p.level == holdfast.Power {
+		return err
+	}
+	return &holdfast.Error{Op: "sync", Engine: p.name, Path: p.dir, Class: holdfast.ErrLevel,
+		Detail: "the server has no command that makes what it holds safe from power loss", Remedy: "open it at power"}
+}
+
+// beginMessages checks the options of an Open, and makes and locks dir.
+func beginMessages(describe func() holdfast.Capabilities, dir string, o holdfast.Options) (
+	*datadir.Handle, holdfast.Options, error) {
+	o, err := o.WithDefaults()
+	if err != nil {
+		return nil, o, err
+	}
+	c := describe()
+	if c.Strongest() == 0 {
+		return nil, o, &holdfast.Error{Op: "open", Engine: c.Engine, Path: dir, Class: holdfast.ErrUnavailable,
+			Detail: c.Power.Why}
+	}
+	if err := c.CheckLevel(o.Level); err != nil {
+		return nil, o, err
+	}
+	// Files of different levels can be different, and a promise holds only for what was always written so.
+	h, err := datadir.Open(dir, datadir.Spec{Engine: c.Engine, Format: 1, Level: o.Level})
+	return h, o, err
+}
+
+// checkMessage says what is wrong with a message, as far as a peer cannot tell without harm to others.
+func checkMessage(name, stream, typ string, data, metadata []byte) error {
+	detail := ""
+	switch {
+	case stream == "" || !plain(stream):
+		detail = fmt.Sprintf("the stream's name %q is empty, or not UTF-8 without control characters", stream)
+	case !plain(typ):
+		detail = fmt.Sprintf("the type %q is not UTF-8 without control characters", typ)
+	case !json.Valid(data) || !utf8.Valid(data):
+		detail = "the data is not JSON"
+	case metadata != nil && (!json.Valid(metadata) || !utf8.Valid(metadata)):
+		detail = "the metadata is not JSON"
+	default:
+		return nil
+	}
+	return &holdfast.Error{Op: "write", Engine: name, Class: message.ErrBadMessage, Detail: detail}
+}
+
+func plain(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) }
