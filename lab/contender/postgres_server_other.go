@@ -28,6 +28,8 @@ func openPostgresServer(string, bool, holdfast.Level, []holdfast.Setting) (*post
 	return nil, err
 }
 
-func (*postgresServer) dial(context.Context, string, string) (net.Conn, error) { return nil, errors.ErrUnsupported }
-func (*postgresServer) stop() error                                            { return nil }
-func (*postgresServer) kill()                                                  {}
+func (*postgresServer) dial(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.ErrUnsupported
+}
+func (*postgresServer) stop() error { return nil }
+func (*postgresServer) kill()       {}
