@@ -73,7 +73,7 @@ type grammar struct {
 	Help    helpCommand    `cmd:"" help:"Show the commands, or the arguments of one."`
 	Child   childCommand   `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
 	Victim  victimCommand  `cmd:"" name:"crash-victim" hidden:"" help:"A process to crash, for crash's own use."`
-	Server  childCommand   `cmd:"" name:"peer-server" hidden:"" help:"The server of a peer, for bench's and crash's own use."`
+	Server  childCommand   `cmd:"" name:"peer-server" hidden:"" help:"A peer's server, for bench's and crash's own use."`
 }
 
 type benchCommand struct {

@@ -123,7 +123,8 @@ func (m *natsMessages) start(level holdfast.Level) (err error) {
 		return err
 	}
 	m.conn, err = nats.Connect(m.server.url, nats.Token(m.server.token), nats.NoReconnect(),
-		nats.Timeout(10*time.Second), nats.Name("holdfast"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nats.Timeout(10*time.Second), nats.Name("holdfast"),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // calls return errors; it would print them
 	if err != nil {
 		return err
 	}

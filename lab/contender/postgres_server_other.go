@@ -23,7 +23,7 @@ type postgresServer struct {
 	err   error
 }
 
-func openPostgresServer(string, bool, holdfast.Level, []holdfast.Setting) (*postgresServer, error) {
+func openPostgresServer(string, bool, []holdfast.Setting) (*postgresServer, error) {
 	_, err := findPostgres()
 	return nil, err
 }
