@@ -54,7 +54,7 @@ const (
 	natsWindow       = 4096       // messages that are published and not yet acknowledged
 	natsPage         = 1000       // messages that are got at once
 	natsPageBytes    = 16 << 20
-	natsMark         = 64     // every so many positions of a stream, it is remembered which sequence they have
+	natsMark         = 16     // every so many positions of a stream, it is remembered which sequence they have
 	natsTails        = 100000 // streams about which something is remembered
 	natsAckPatience  = time.Minute
 	headerPosition   = "Position"
@@ -86,11 +86,10 @@ type natsMessages struct {
 type natsTail struct {
 	users int // guarded by tailsMu
 
-	mu       sync.Mutex
-	known    bool
-	sequence uint64 // of the last message, 0 if there is none
-	position int64  // of the last message
-	marks    []uint64
+	mu    sync.Mutex
+	known bool      // whether last is
+	last  natsPlace // of the last message; sequence 0 if there is none
+	marks []uint64  // the sequences of positions 0, natsMark, 2*natsMark ...
 }
 
 // OpenNATS makes or opens the files of a NATS server in dir, starts it, and connects to it. The server is this
@@ -286,10 +285,10 @@ func (m *natsMessages) tail(subject string) (t *natsTail, release func()) {
 	}
 }
 
-// mark remembers the sequence of a position, if it is one of those that are.
-func (t *natsTail) mark(position int64, sequence uint64) {
-	if position == int64(len(t.marks))*natsMark {
-		t.marks = append(t.marks, sequence)
+// mark remembers a place, if it is the next of those that are.
+func (t *natsTail) mark(at natsPlace) {
+	if at.position == int64(len(t.marks))*natsMark {
+		t.marks = append(t.marks, at.sequence)
 	}
 }
 
@@ -305,26 +304,25 @@ func (m *natsMessages) load(ctx context.Context, t *natsTail, subject string) er
 	}
 	switch reply.Header.Get(headerStatus) {
 	case statusNothing:
-		t.known, t.sequence, t.position = true, 0, message.NoStream
+		t.known, t.last = true, natsPlace{message.NoStream, 0}
 		return nil
 	case "":
 	default:
 		return fmt.Errorf("the last message of %s: %s", subject, reply.Header.Get("Description"))
 	}
-	position, sequence, err := natsPlace(reply)
+	at, err := placeOf(reply)
 	if err == nil {
-		t.known, t.sequence, t.position = true, sequence, position
+		t.known, t.last = true, at
 	}
 	return err
 }
 
-// natsPlace returns where a message is in its stream, and in all.
-func natsPlace(m *nats.Msg) (position int64, sequence uint64, err error) {
-	if position, err = strconv.ParseInt(m.Header.Get(headerPosition), 10, 64); err != nil {
-		return 0, 0, err
+// placeOf returns where a message is.
+func placeOf(m *nats.Msg) (at natsPlace, err error) {
+	if at.position, err = strconv.ParseInt(m.Header.Get(headerPosition), 10, 64); err == nil {
+		at.sequence, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	}
-	sequence, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
-	return position, sequence, err
+	return at, err
 }
 
 // natsData returns the data of a message.
@@ -383,15 +381,15 @@ func (m *natsMessages) writeBehind(ctx context.Context, t *natsTail, stream, sub
 			return 0, err
 		}
 	}
-	if expected != nil && *expected != t.position {
+	if expected != nil && *expected != t.last.position {
 		// The same message, which expected the same then, would be behind what it expected.
 		if done, err := m.isThere(ctx, t, subject, *expected+1, id); err != nil || done {
 			return *expected + 1, err
 		}
 		return 0, &holdfast.Error{Op: "write", Engine: NATS, Class: message.ErrConflict,
-			Cause: &message.Conflict{Stream: stream, Expected: *expected, Actual: t.position}}
+			Cause: &message.Conflict{Stream: stream, Expected: *expected, Actual: t.last.position}}
 	}
-	position := t.position + 1
+	position := t.last.position + 1
 	msg := nats.NewMsg(subject)
 	msg.Data = data
 	msg.Header.Set(headerPosition, strconv.FormatInt(position, 10))
@@ -400,7 +398,7 @@ func (m *natsMessages) writeBehind(ctx context.Context, t *natsTail, stream, sub
 		msg.Header.Set(headerMetadata, strconv.Itoa(len(metadata)))
 		msg.Data = append(append(make([]byte, 0, len(data)+len(metadata)), data...), metadata...)
 	}
-	options := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(t.sequence)}
+	options := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(t.last.sequence)}
 	if id != "" {
 		options = append(options, jetstream.WithMsgID(id))
 	}
@@ -412,8 +410,8 @@ func (m *natsMessages) writeBehind(ctx context.Context, t *natsTail, stream, sub
 	select {
 	case ack := <-future.Ok():
 		if !ack.Duplicate {
-			t.known, t.sequence, t.position = true, ack.Sequence, position
-			t.mark(position, ack.Sequence)
+			t.known, t.last = true, natsPlace{position, ack.Sequence}
+			t.mark(t.last)
 			return position, nil
 		}
 		t.known = true // as it was
@@ -430,11 +428,11 @@ func (m *natsMessages) writeBehind(ctx context.Context, t *natsTail, stream, sub
 // isThere reports whether the message at position has that id.
 func (m *natsMessages) isThere(ctx context.Context, t *natsTail, subject string, position int64, id string) (
 	there bool, err error) {
-	if id == "" || position < 0 || position > t.position {
+	if id == "" || position < 0 || position > t.last.position {
 		return false, nil
 	}
-	err = m.readSubject(ctx, t.before(position), subject, position, 1, func(at int64, msg *nats.Msg) error {
-		there = at == position && msg.Header.Get(jetstream.MsgIDHeader) == id
+	err = m.readSubject(ctx, t.before(position), subject, position, 1, func(at natsPlace, msg *nats.Msg) error {
+		there = at.position == position && msg.Header.Get(jetstream.MsgIDHeader) == id
 		return nil
 	})
 	return there, err
@@ -447,7 +445,7 @@ func (m *natsMessages) again(ctx context.Context, stream, subject, id string, se
 	if err != nil {
 		return 0, err
 	}
-	position, _, err := natsPlace(msg)
+	place, err := placeOf(msg)
 	if err != nil {
 		return 0, fmt.Errorf("message %d: %w", sequence, err)
 	}
@@ -456,15 +454,21 @@ func (m *natsMessages) again(ctx context.Context, stream, subject, id string, se
 		return 0, errors.Join(&holdfast.Error{Op: "write", Engine: NATS, Class: message.ErrIDTaken,
 			Detail: fmt.Sprintf("message %s is in stream %q", id, other)}, err)
 	}
-	return position, nil
+	return place.position, nil
 }
 
-// before returns a sequence that position has, or that is before it.
-func (t *natsTail) before(position int64) uint64 {
-	if i := min(int(position/natsMark), len(t.marks)-1); i >= 0 {
-		return t.marks[i]
+// natsPlace is where a message is in its stream, and in all.
+type natsPlace struct {
+	position int64
+	sequence uint64
+}
+
+// before returns the place from which to look for a position: its own, or one before it.
+func (t *natsTail) before(position int64) natsPlace {
+	if i := min(position/natsMark, int64(len(t.marks))-1); i >= 0 {
+		return natsPlace{i * natsMark, t.marks[i]}
 	}
-	return 1
+	return natsPlace{0, 1}
 }
 
 // ReadStream implements [Messages].
@@ -479,23 +483,15 @@ func (m *natsMessages) ReadStream(ctx context.Context, stream string, from int64
 	tail, release := m.tail(subject)
 	first := tail.before(max(from, 0))
 	release()
-	type place struct {
-		position int64
-		sequence uint64
-	}
-	var marks []place
+	var marks []natsPlace
 	var stopped error
-	err = m.readSubject(ctx, first, subject, from, limit, func(position int64, msg *nats.Msg) error {
-		if position%natsMark == 0 {
-			_, sequence, err := natsPlace(msg)
-			if err != nil {
-				return err
-			}
-			marks = append(marks, place{position, sequence})
+	err = m.readSubject(ctx, first, subject, from, limit, func(at natsPlace, msg *nats.Msg) error {
+		if at.position%natsMark == 0 {
+			marks = append(marks, at)
 		}
 		data, err := natsData(msg)
 		if err == nil {
-			stopped = yield(position, data)
+			stopped = yield(at.position, data)
 			err = stopped
 		}
 		return err
@@ -503,7 +499,7 @@ func (m *natsMessages) ReadStream(ctx context.Context, stream string, from int64
 	if len(marks) > 0 {
 		tail, release := m.tail(subject)
 		for _, at := range marks {
-			tail.mark(at.position, at.sequence)
+			tail.mark(at)
 		}
 		release()
 	}
@@ -513,22 +509,21 @@ func (m *natsMessages) ReadStream(ctx context.Context, stream string, from int64
 	return m.fail("read", err)
 }
 
-// readSubject yields a stream's messages from position from on, which is not before the sequence first.
-func (m *natsMessages) readSubject(ctx context.Context, first uint64, subject string, from int64, limit int,
-	yield func(position int64, msg *nats.Msg) error) error {
+// readSubject yields a stream's messages from position from on, which is not before the place first.
+func (m *natsMessages) readSubject(ctx context.Context, first natsPlace, subject string, from int64, limit int,
+	yield func(at natsPlace, msg *nats.Msg) error) error {
 	n := 0
-	// The messages between a mark and the first position that is wanted come along.
 	page := natsPage
-	if limit > 0 {
-		page = min(limit+natsMark, natsPage)
+	if limit > 0 { // what is between the place and the first message that is wanted comes along
+		page = int(min(int64(limit)+max(0, from-first.position), natsPage))
 	}
-	return m.read(ctx, subject, first, page, func(msg *nats.Msg) (more bool, err error) {
-		position, _, err := natsPlace(msg)
-		if err != nil || position < from {
+	return m.read(ctx, subject, first.sequence, page, func(msg *nats.Msg) (more bool, err error) {
+		at, err := placeOf(msg)
+		if err != nil || at.position < from {
 			return true, err
 		}
 		n++
-		err = yield(position, msg)
+		err = yield(at, msg)
 		return limit <= 0 || n < limit, err
 	})
 }
@@ -604,7 +599,7 @@ func (m *natsMessages) ReadCategory(ctx context.Context, category string, from i
 		if err != nil || !group.Has(stream) {
 			return true, err
 		}
-		_, sequence, err := natsPlace(msg)
+		at, err := placeOf(msg)
 		if err != nil {
 			return false, err
 		}
@@ -613,7 +608,7 @@ func (m *natsMessages) ReadCategory(ctx context.Context, category string, from i
 			return false, err
 		}
 		n++
-		stopped = yield(int64(sequence), stream, data)
+		stopped = yield(int64(at.sequence), stream, data)
 		return limit <= 0 || n < limit, stopped
 	})
 	if stopped != nil {
