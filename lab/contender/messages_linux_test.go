@@ -11,7 +11,10 @@ import (
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 )
 
-var flagLossy = flag.Bool("lossy", false, "cut the power at levels below Power too, and tell what is lost")
+var (
+	flagLossy    = flag.Bool("lossy", false, "cut the power at levels below Power too, and tell what is lost")
+	flagMessages = flag.Int("messages", 200, "how many are written before the power is cut")
+)
 
 // TestMessagesSurvivePowerCut: what was acknowledged at Power is there when the power was cut, whatever the disk kept of
 // what it had not flushed.
@@ -32,7 +35,8 @@ func TestMessagesSurvivePowerCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer disk.Close()
-		const streams, messages = 5, 200
+		const streams = 5
+		messages := *flagMessages
 		m := openMessages(t, peer, filepath.Join(disk.Path(), "store"), level)
 		for n := range messages {
 			stream := n % streams

@@ -2,6 +2,7 @@ package contender
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/md5"
 	"encoding/binary"
@@ -412,8 +413,16 @@ func TestMessagesSurviveKill(t *testing.T) {
 			close(reached)
 		}()
 		<-reached
+		all.Go(func() {
+			if err := m.Follow(t.Context(), "busy", 1, func(int64, []byte) bool { return true }); err == nil {
+				t.Error("a follower does not notice the end of the server")
+			}
+		})
 		m.(interface{ kill() }).kill()
 		all.Wait()
+		if _, err := write(t, m, "busy-0", 99); !errors.Is(err, holdfast.ErrPoisoned) {
+			t.Errorf("written without a server: %v", err)
+		}
 		_ = m.Close()
 		m = openMessages(t, peer, dir, level)
 		if lost := lostOf(t, m, acked); lost > 0 && level > holdfast.Memory {
@@ -504,6 +513,57 @@ func TestMessagesOwnerIsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestNATSWritersOfOtherProcesses: what is remembered of a stream can be out of date, and then the server says so.
+func TestNATSWritersOfOtherProcesses(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	e, err := OpenNATS(t.TempDir(), holdfast.Options{Level: holdfast.Process})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := e.(*natsMessages)
+	mustWrite(t, m, "account-1", 0, 0)
+	old := m.tails[natsSubject("account-1")].last
+	mustWrite(t, m, "account-1", 1, 1)
+	forget := func() { m.tails[natsSubject("account-1")].last = old }
+	forget()
+	mustWrite(t, m, "account-1", 2, 2)
+	forget()
+	var conflict *message.Conflict
+	if _, err := write(t, m, "account-1", 3, 0); !errors.As(err, &conflict) || conflict.Actual != 2 {
+		t.Error(err)
+	}
+	forget()
+	mustWrite(t, m, "account-1", 1, 1, 0) // again
+	forget()
+	mustWrite(t, m, "account-1", 5, 3, 2)
+	same(t, "stream", streamOf(t, m, "account-1", 0, 0), "0 "+body(0), "1 "+body(1), "2 "+body(2), "3 "+body(5))
+	big := append(append([]byte(`"`), bytes.Repeat([]byte("x"), natsMaxPayload)...), '"')
+	if _, err := m.Write(t.Context(), "account-1", "", "T", big, nil, nil); !errors.Is(err, holdfast.ErrTooLarge) {
+		t.Error(err)
+	}
+	mustWrite(t, m, "account-1", 4, 4)
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNATSSubjects: every name of a stream has a subject of three parts of its own, which leads back to it.
+func TestNATSSubjects(t *testing.T) {
+	seen := map[string]string{}
+	for _, stream := range []string{
+		"a", "a-", "a-1", "a-%", "a-%%", "a%25", "a-1-2", "a:command-1+2", "a.b-c.d", "*->", "é-ü", "-", "-1", "%", "a b- ",
+	} {
+		subject := natsSubject(stream)
+		if other, taken := seen[subject]; taken || strings.Count(subject, ".") != 2 || strings.ContainsAny(subject, " *>") {
+			t.Errorf("%q has the subject %q, as has %q", stream, subject, other)
+		}
+		seen[subject] = stream
+		if back, err := natsName(subject); err != nil || back != stream {
+			t.Errorf("%q: %q is %q, %v", stream, subject, back, err)
+		}
+	}
 }
 
 func TestMessagesAreLocked(t *testing.T) {

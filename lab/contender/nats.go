@@ -202,7 +202,11 @@ func (m *natsMessages) fail(op string, err error) error {
 		return &holdfast.Error{Op: op, Engine: NATS, Path: m.dir, Class: holdfast.ErrPoisoned,
 			Cause: fmt.Errorf("the connection to the server has ended: %w", err), Remedy: "close it and open it again"}
 	}
-	return &holdfast.Error{Op: op, Engine: NATS, Path: m.dir, Cause: err}
+	e := &holdfast.Error{Op: op, Engine: NATS, Path: m.dir, Cause: err}
+	if errors.Is(err, nats.ErrMaxPayload) {
+		e.Class = holdfast.ErrTooLarge
+	}
+	return e
 }
 
 // A stream "category-id" has the subject message.CATEGORY.ID, each part escaped as in URLs. Two ids are written as no
@@ -377,6 +381,11 @@ func (m *natsMessages) Write(ctx context.Context, stream, id, typ string, data, 
 func (m *natsMessages) writeBehind(ctx context.Context, t *natsTail, stream, subject, id, typ string,
 	data, metadata []byte, expected *int64) (int64, error) {
 	if !t.known {
+		if err := m.load(ctx, t, subject); err != nil {
+			return 0, err
+		}
+	}
+	if expected != nil && *expected != t.last.position { // unless another process has written
 		if err := m.load(ctx, t, subject); err != nil {
 			return 0, err
 		}
