@@ -98,7 +98,7 @@ func (p *messagePeer) init(name, dir string, level holdfast.Level, describe func
 				*promise = holdfast.Promise{Why: fmt.Sprintf("its server was started for %v", level)}
 			}
 		}
-		if level != holdfast.Memory {
+		if level == holdfast.Power {
 			c.LossWindow = 0
 		}
 		return c

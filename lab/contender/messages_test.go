@@ -370,9 +370,22 @@ func TestMessagesFollow(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("followed until the context ends: %v", err)
 		}
+		followers.Go(func() {
+			err := m.Follow(ctx, "busy", 1, func(global int64, _ []byte) bool {
+				if global == 1 {
+					started <- struct{}{}
+				}
+				return true
+			})
+			if !errors.Is(err, holdfast.ErrClosed) {
+				t.Errorf("followed until the store is closed: %v", err)
+			}
+		})
+		<-started
 		if err := m.Close(); err != nil {
 			t.Fatal(err)
 		}
+		followers.Wait()
 	})
 }
 

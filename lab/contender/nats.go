@@ -33,7 +33,7 @@ func DescribeNATS() holdfast.Capabilities {
 			How: "the default: written to a file before it is acknowledged, and synced every two minutes"},
 		Power: holdfast.Promise{Given: holdfast.Power,
 			How: "sync_interval always: written and synced before it is acknowledged, each message by itself"},
-		AtomicBatches: true, Checksums: true,
+		LossWindow: natsSyncs, AtomicBatches: true, Checksums: true,
 		MaxKeySize: holdfast.MaxKeySize, MaxValueSize: natsMaxPayload, MaxBatchSize: natsMaxPayload,
 		Caveats: []string{
 			"It holds messages only: one JetStream stream in files, without replicas, with a subject for each of our streams.",
@@ -49,6 +49,7 @@ func DescribeNATS() holdfast.Capabilities {
 }
 
 const (
+	natsSyncs        = 2 * time.Minute // the server's default
 	natsStream       = "messages"
 	natsPrefix       = "message." // of subjects
 	natsWindow       = 4096       // messages that are published and not yet acknowledged
@@ -84,12 +85,13 @@ type natsMessages struct {
 // natsTail is what is remembered of one stream. What is wrong with it is found out by the server, which is told the
 // sequence that it should have.
 type natsTail struct {
-	users int // guarded by tailsMu
+	// Guarded by tailsMu, so that readers do not wait for writers.
+	users int
+	marks []uint64 // the sequences of positions 0, natsMark, 2*natsMark ...
 
-	mu    sync.Mutex
-	known bool      // whether last is
-	last  natsPlace // of the last message; sequence 0 if there is none
-	marks []uint64  // the sequences of positions 0, natsMark, 2*natsMark ...
+	mu    sync.Mutex // held by a writer until its message is acknowledged
+	known bool       // whether last is
+	last  natsPlace  // of the last message; sequence 0 if there is none
 }
 
 // OpenNATS makes or opens the files of a NATS server in dir, starts it, and connects to it. The server is this
@@ -262,10 +264,9 @@ func natsName(subject string) (string, error) {
 	return url.PathUnescape(category + "-" + id)
 }
 
-// tail returns what is remembered of a stream, locked, and what unlocks it.
-func (m *natsMessages) tail(subject string) (t *natsTail, release func()) {
-	m.tailsMu.Lock()
-	t = m.tails[subject]
+// entry returns what is remembered of a stream. tailsMu must be held.
+func (m *natsMessages) entry(subject string) *natsTail {
+	t := m.tails[subject]
 	if t == nil {
 		if len(m.tails) >= natsTails {
 			for other, t := range m.tails { // any that is not in use
@@ -278,6 +279,13 @@ func (m *natsMessages) tail(subject string) (t *natsTail, release func()) {
 		t = &natsTail{}
 		m.tails[subject] = t
 	}
+	return t
+}
+
+// tail returns what is remembered of a stream, locked for a writer, and what unlocks it.
+func (m *natsMessages) tail(subject string) (t *natsTail, release func()) {
+	m.tailsMu.Lock()
+	t = m.entry(subject)
 	t.users++
 	m.tailsMu.Unlock()
 	t.mu.Lock()
@@ -289,11 +297,34 @@ func (m *natsMessages) tail(subject string) (t *natsTail, release func()) {
 	}
 }
 
-// mark remembers a place, if it is the next of those that are.
-func (t *natsTail) mark(at natsPlace) {
-	if at.position == int64(len(t.marks))*natsMark {
-		t.marks = append(t.marks, at.sequence)
+// natsPlace is where a message is in its stream, and in all.
+type natsPlace struct {
+	position int64
+	sequence uint64
+}
+
+// mark remembers those of a stream's places that are the next to be remembered.
+func (m *natsMessages) mark(subject string, places ...natsPlace) {
+	m.tailsMu.Lock()
+	defer m.tailsMu.Unlock()
+	t := m.entry(subject)
+	for _, at := range places {
+		if at.position == int64(len(t.marks))*natsMark {
+			t.marks = append(t.marks, at.sequence)
+		}
 	}
+}
+
+// before returns the place from which to look for a position in a stream: its own, or one before it.
+func (m *natsMessages) before(subject string, position int64) natsPlace {
+	m.tailsMu.Lock()
+	defer m.tailsMu.Unlock()
+	if t := m.tails[subject]; t != nil {
+		if i := min(position/natsMark, int64(len(t.marks))-1); i >= 0 {
+			return natsPlace{i * natsMark, t.marks[i]}
+		}
+	}
+	return natsPlace{0, 1}
 }
 
 // load asks the server for the stream's last message.
@@ -420,7 +451,7 @@ func (m *natsMessages) writeBehind(ctx context.Context, t *natsTail, stream, sub
 	case ack := <-future.Ok():
 		if !ack.Duplicate {
 			t.known, t.last = true, natsPlace{position, ack.Sequence}
-			t.mark(t.last)
+			m.mark(subject, t.last)
 			return position, nil
 		}
 		t.known = true // as it was
@@ -440,7 +471,7 @@ func (m *natsMessages) isThere(ctx context.Context, t *natsTail, subject string,
 	if id == "" || position < 0 || position > t.last.position {
 		return false, nil
 	}
-	err = m.readSubject(ctx, t.before(position), subject, position, 1, func(at natsPlace, msg *nats.Msg) error {
+	err = m.readSubject(ctx, m.before(subject, position), subject, position, 1, func(at natsPlace, msg *nats.Msg) error {
 		there = at.position == position && msg.Header.Get(jetstream.MsgIDHeader) == id
 		return nil
 	})
@@ -466,20 +497,6 @@ func (m *natsMessages) again(ctx context.Context, stream, subject, id string, se
 	return place.position, nil
 }
 
-// natsPlace is where a message is in its stream, and in all.
-type natsPlace struct {
-	position int64
-	sequence uint64
-}
-
-// before returns the place from which to look for a position: its own, or one before it.
-func (t *natsTail) before(position int64) natsPlace {
-	if i := min(position/natsMark, int64(len(t.marks))-1); i >= 0 {
-		return natsPlace{i * natsMark, t.marks[i]}
-	}
-	return natsPlace{0, 1}
-}
-
 // ReadStream implements [Messages].
 func (m *natsMessages) ReadStream(ctx context.Context, stream string, from int64, limit int,
 	yield func(position int64, data []byte) error) error {
@@ -489,12 +506,9 @@ func (m *natsMessages) ReadStream(ctx context.Context, stream string, from int64
 	}
 	defer end()
 	subject := natsSubject(stream)
-	tail, release := m.tail(subject)
-	first := tail.before(max(from, 0))
-	release()
 	var marks []natsPlace
 	var stopped error
-	err = m.readSubject(ctx, first, subject, from, limit, func(at natsPlace, msg *nats.Msg) error {
+	err = m.readSubject(ctx, m.before(subject, max(from, 0)), subject, from, limit, func(at natsPlace, msg *nats.Msg) error {
 		if at.position%natsMark == 0 {
 			marks = append(marks, at)
 		}
@@ -506,11 +520,7 @@ func (m *natsMessages) ReadStream(ctx context.Context, stream string, from int64
 		return err
 	})
 	if len(marks) > 0 {
-		tail, release := m.tail(subject)
-		for _, at := range marks {
-			tail.mark(at)
-		}
-		release()
+		m.mark(subject, marks...)
 	}
 	if stopped != nil {
 		return stopped

@@ -139,7 +139,13 @@ func OpenPostgres(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, err
 	}
 	p := &postgresMessages{handle: h, writes: make(chan *postgresWrite, postgresGroup), idle: make(chan struct{})}
-	p.init(Postgres, h.Dir, o.Level, DescribePostgres)
+	p.init(Postgres, h.Dir, o.Level, func() holdfast.Capabilities {
+		c := DescribePostgres()
+		if o.Level == holdfast.Process { // it does not sync at all
+			c.LossWindow = 0
+		}
+		return c
+	})
 	p.closing, p.beginClose = context.WithCancel(context.Background())
 	p.shut, p.groups, p.settings = p.stop, &p.merged, postgresSettings(o)
 	if err := p.start(); err != nil {
@@ -252,8 +258,12 @@ func (p *postgresMessages) use(ctx context.Context, op string) (_ context.Contex
 }
 
 func (p *postgresMessages) fail(op string, err error) error {
-	if err == nil {
-		return nil
+	var known *holdfast.Error
+	switch {
+	case err == nil || errors.As(err, &known):
+		return err
+	case p.closing.Err() != nil:
+		return p.isClosed(op)
 	}
 	return &holdfast.Error{Op: op, Engine: Postgres, Path: p.dir, Cause: err}
 }
