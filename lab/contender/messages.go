@@ -142,7 +142,7 @@ func beginMessages(describe func() holdfast.Capabilities, dir string, o holdfast
 	if err := c.CheckLevel(o.Level); err != nil {
 		return nil, o, err
 	}
-	// Files of different levels can be different, and a promise holds only for what was always written so.
+	// What a server promises holds only for files that it has always written with the same settings.
 	h, err := datadir.Open(dir, datadir.Spec{Engine: c.Engine, Format: 1, Level: o.Level})
 	return h, o, err
 }
