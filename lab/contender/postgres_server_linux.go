@@ -79,7 +79,7 @@ func postgresUser() (*syscall.Credential, error) {
 		u, err = user.Lookup("nobody")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("Postgres does not run as root, and there is no user postgres or nobody: %w", err)
+		return nil, fmt.Errorf("the server does not run as root, and there is no user postgres or nobody: %w", err)
 	}
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {
@@ -92,7 +92,7 @@ func postgresUser() (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 }
 
-// postgresCommand is one of the binaries, as that user. The user may enter the directories above the data, which are
+// command is one of the binaries, as that user. The user may enter the directories above the data, which are
 // often for root alone.
 func (h postgresHome) command(as *syscall.Credential, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(h.bin, name), args...)
