@@ -134,6 +134,7 @@ func lastLine(text string) string {
 // postgresServer is a server that runs. It ends with this process.
 type postgresServer struct {
 	process *child.Process
+	dialing sync.RWMutex  // keeps data open for those who dial: pgx does so in goroutines of its own
 	data    *os.File      // its directory, for the path to its socket
 	ended   chan struct{} // closed when it has ended
 	err     error         // why, from then on
@@ -172,13 +173,15 @@ func startPostgres(h postgresHome, as *syscall.Credential, data string, settings
 
 // dial connects to the server.
 func (s *postgresServer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	s.dialing.RLock()
+	defer s.dialing.RUnlock()
 	path := fmt.Sprintf("/proc/self/fd/%d/%s", s.data.Fd(), postgresSocket)
 	return new(net.Dialer).DialContext(ctx, "unix", path)
 }
 
 // stop ends the server: all that it has committed is on the disk then. It is called once.
 func (s *postgresServer) stop() error {
-	defer s.data.Close()
+	defer s.forget()
 	_ = s.process.Signal(syscall.SIGINT) // fast shutdown: sessions are ended, then a checkpoint is written
 	select {
 	case <-s.ended:
@@ -194,6 +197,13 @@ func (s *postgresServer) stop() error {
 func (s *postgresServer) kill() {
 	s.process.Kill()
 	<-s.ended
+	s.forget()
+}
+
+// forget makes dial fail from now on.
+func (s *postgresServer) forget() {
+	s.dialing.Lock()
+	defer s.dialing.Unlock()
 	s.data.Close()
 }
 
