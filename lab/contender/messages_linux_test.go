@@ -16,8 +16,8 @@ var (
 	flagMessages = flag.Int("messages", 200, "how many are written before the power is cut")
 )
 
-// TestMessagesSurvivePowerCut: what was acknowledged at Power is there when the power was cut, whatever the disk kept of
-// what it had not flushed.
+// TestMessagesSurvivePowerCut: what was acknowledged at Power is there when the power was cut, whatever the disk kept
+// of what it had not flushed.
 func TestMessagesSurvivePowerCut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: it makes disks")

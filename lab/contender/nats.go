@@ -508,7 +508,8 @@ func (m *natsMessages) ReadStream(ctx context.Context, stream string, from int64
 	subject := natsSubject(stream)
 	var marks []natsPlace
 	var stopped error
-	err = m.readSubject(ctx, m.before(subject, max(from, 0)), subject, from, limit, func(at natsPlace, msg *nats.Msg) error {
+	first := m.before(subject, max(from, 0))
+	err = m.readSubject(ctx, first, subject, from, limit, func(at natsPlace, msg *nats.Msg) error {
 		if at.position%natsMark == 0 {
 			marks = append(marks, at)
 		}
