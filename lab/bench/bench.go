@@ -8,11 +8,12 @@
 //
 // Two contenders are no engines. "null" does nothing, and so shows what the
 // harness itself costs. "floor" does the least that this machine can do for the same
-// bytes: one write call, and one fdatasync for [holdfast.Power]. Our store for Raft, on each engine, is compared with
-// the peers of package contender, other stores for Raft as they are.
+// bytes: one write call, and one fdatasync for [holdfast.Power]. Our stores for Raft and for messages, on each engine,
+// are compared with the peers of package contender, other stores as they are.
 package bench
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/holdfastdb/holdfast/engine/all"
@@ -32,17 +33,47 @@ const op console.Op = "bench"
 // Lab is what can be measured.
 type Lab struct {
 	Engines   []all.Entry
-	Peers     []all.Entry // that hold Raft logs only
+	Peers     []Peer
 	Workloads []Workload
+}
+
+// StoreKind says what a kind of store holds, in words.
+type StoreKind string
+
+// The kinds of stores that have peers.
+const (
+	RaftLogs StoreKind = "Raft logs"
+	Messages StoreKind = "messages"
+)
+
+// Peer is a store as it is, opened like an engine. It can do the work that is on a store of its kind, and nothing else.
+type Peer struct {
+	all.Entry
+	Kind StoreKind
 }
 
 // Standard returns the lab with every engine, every peer and every workload.
 func Standard() Lab {
-	return Lab{Engines: all.Engines(), Peers: contender.Engines(), Workloads: Workloads()}
+	return Lab{Engines: all.Engines(), Peers: peers(), Workloads: Workloads()}
+}
+
+// peers is the table of peers, in the order in which they are shown.
+func peers() []Peer {
+	var list []Peer
+	for _, e := range contender.Engines() {
+		list = append(list, Peer{e, RaftLogs})
+	}
+	return list
 }
 
 // entries are the engines and the peers.
-func (l Lab) entries() []all.Entry { return slices.Concat(l.Engines, l.Peers) }
+func (l Lab) entries() []all.Entry {
+	list := slices.Clone(l.Engines)
+	for _, p := range l.Peers {
+		list = append(list, p.Entry)
+	}
+	return list
+}
 
 func (l Lab) engineNames() []string {
 	var names []string
@@ -52,8 +83,14 @@ func (l Lab) engineNames() []string {
 	return names
 }
 
-func (l Lab) isPeer(name string) bool {
-	return slices.ContainsFunc(l.Peers, func(e all.Entry) bool { return e.Name == name })
+// can reports whether the engine or peer of that name can do the work; if it cannot, why says what it is.
+func (l Lab) can(name string, w Workload) (why string, ok bool) {
+	for _, p := range l.Peers {
+		if p.Name == name && p.Kind != w.Store {
+			return fmt.Sprintf("holds %s only", p.Kind), false
+		}
+	}
+	return "", true
 }
 
 func (l Lab) workloadNames() []string {

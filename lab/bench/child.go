@@ -76,7 +76,7 @@ func (l Lab) measure(q request, o *outcome) error {
 	}
 	before := cpuTime()
 	sampler.start()
-	err = drive(load, q, o)
+	err = drive(load, q, w.OpenLoop, o)
 	samples := sampler.stop()
 	if w.Samples {
 		o.Samples = samples
@@ -159,9 +159,12 @@ const (
 	latencyDigits  = 3
 )
 
-// drive runs the closed loops: warm-up, then all clients start together and go on until the time
-// is over.
-func drive(load Load, q request, o *outcome) error {
+// drive runs the closed loops: warm-up, then all clients start together and go on until the time is over.
+//
+// In an open loop an operation is due at its time, whether the one before it has ended or not: together the clients are
+// half as fast as in warming up. Latencies are counted from when an operation was due, so that waiting for a slow one
+// before it counts too. What the timer sleeps too long is not the contender's, and moves what is due later.
+func drive(load Load, q request, openLoop bool, o *outcome) error {
 	n := q.Cell.Clients
 	var (
 		histograms = make([]*hdrhistogram.Histogram, n)
@@ -173,6 +176,7 @@ func drive(load Load, q request, o *outcome) error {
 		start      = make(chan struct{})
 		epoch      = time.Now()
 		origin     time.Duration // of the measured time, set before start is closed
+		pace       time.Duration // between the operations of a client, 0 in a closed loop; set before start is closed
 	)
 	warm.Add(n)
 	for i := range n {
@@ -192,8 +196,16 @@ func drive(load Load, q request, o *outcome) error {
 			warm.Done()
 			<-start
 			// One look at the clock per operation: the end of one is the begin of the next.
-			last := origin
+			last, due := origin, origin+pace*time.Duration(i)/time.Duration(n)
 			for !stop.Load() {
+				if pace > 0 {
+					if early := due - time.Since(epoch); early > 0 {
+						time.Sleep(early)
+						due = time.Since(epoch)
+					}
+					last = due
+					due += pace
+				}
 				if errs[i] = op(); errs[i] != nil {
 					stop.Store(true)
 					break
@@ -210,6 +222,9 @@ func drive(load Load, q request, o *outcome) error {
 	}
 	warm.Wait()
 	origin = time.Since(epoch)
+	if openLoop {
+		pace = 2 * origin * time.Duration(n) / time.Duration(max(warmUps.Load(), 1))
+	}
 	close(start)
 	done.Wait()
 

@@ -133,10 +133,13 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if p.Engines, err = op.Choose("engine", patterns, l.engineNames(), Null, Floor); err != nil {
 		return Plan{}, err
 	}
-	if !named && !slices.ContainsFunc(l.Workloads, func(w Workload) bool {
-		return w.Raft && slices.Contains(p.Workloads, w.Name)
-	}) {
-		p.Engines = slices.DeleteFunc(p.Engines, l.isPeer)
+	if !named {
+		p.Engines = slices.DeleteFunc(p.Engines, func(engine string) bool {
+			return !slices.ContainsFunc(l.Workloads, func(w Workload) bool {
+				_, ok := l.can(engine, w)
+				return ok && slices.Contains(p.Workloads, w.Name)
+			})
+		})
 	}
 	p.Levels = preset.Levels
 	if len(p.Levels) == 0 {
@@ -186,9 +189,6 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	return p, l.layOut(&p, named)
 }
 
-// onlyRaft is why a peer cannot do other work.
-const onlyRaft = "holds Raft logs only"
-
 // layOut fills in the cells and what is unavailable. Peers are only said to be missing where they were named.
 func (l Lab) layOut(p *Plan, named bool) error {
 	for _, name := range p.Workloads {
@@ -217,10 +217,10 @@ func (l Lab) layOut(p *Plan, named bool) error {
 					missing = slices.DeleteFunc(missing, func(u Unavailable) bool { return u.instead != 0 })
 					cells, missing = nil, append(missing, absent(engine, given, why, name+": "+why)...)
 				}
-				if l.isPeer(engine) && !w.Raft {
+				if why, ok := l.can(engine, w); !ok {
 					cells, missing = nil, nil
 					if named {
-						missing = absent(engine, p.Levels, onlyRaft, onlyRaft)
+						missing = absent(engine, p.Levels, why, why)
 					}
 				}
 				for _, c := range cells {

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/contender"
 )
 
-// smallKV and smallRaft are the tables of workloads, on little data.
+// smallKV, smallRaft and smallMessages are the tables of workloads, on little data.
 func smallKV() []Workload {
 	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20})
 }
@@ -27,10 +27,14 @@ func smallRaft() []Workload {
 	return raftStudy(raftSizes{keys: 5, many: 20, entries: 2000, keep: 400, cut: 200})
 }
 
+func smallMessages() []Workload {
+	return messageStudy(messageSizes{streams: 40, stored: 2000, read: 100})
+}
+
 // smallLab is the standard one, on little data.
 func smallLab() Lab {
-	return Lab{Engines: all.Engines(), Peers: contender.Engines(),
-		Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft())}
+	return Lab{Engines: all.Engines(), Peers: peers(),
+		Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft(), smallMessages())}
 }
 
 // taskOn is a task for one client on an engine in memory.
@@ -80,7 +84,7 @@ func TestWorkloadsEverywhere(t *testing.T) {
 		Null} {
 		t.Run(engine, func(t *testing.T) {
 			for _, w := range lab.Workloads {
-				if lab.isPeer(engine) && !w.Raft {
+				if _, ok := lab.can(engine, w); !ok {
 					continue
 				}
 				many := 8
