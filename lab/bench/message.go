@@ -179,6 +179,9 @@ const (
 	messageRecord = 16 + 10 + len(messageType) + messageDataSize + 39 - kvKeySize
 )
 
+// messageEpoch is the time in milliseconds that the ids of first messages have.
+const messageEpoch = 1_700_000_000_000
+
 // messageMetadata are those of every message.
 var messageMetadata = []byte(`{"correlationStreamName":"transfer-42"}`)
 
@@ -277,7 +280,7 @@ func (w *messageWriter) write(ctx context.Context, stream int) (position int64, 
 	s := stamp{stream, w.client, w.number}
 	w.number++
 	s.put(w.data)
-	position, err = w.store.Write(ctx, w.names[stream], w.id(s), messageType, w.data, messageMetadata, nil)
+	position, err = w.store.Write(ctx, w.names[stream], w.id(s.number), messageType, w.data, messageMetadata, nil)
 	if err == nil {
 		w.sums[stream].add(uint64(position)+1, s.hash())
 	}
@@ -285,10 +288,10 @@ func (w *messageWriter) write(ctx context.Context, stream int) (position int64, 
 }
 
 // id makes a UUID of version 7, in the order in which clients write: the number stands for the time.
-func (w *messageWriter) id(s stamp) string {
+func (w *messageWriter) id(number int64) string {
 	const digits = "0123456789abcdef"
-	high := uint64(raftEpoch.UnixMilli()+s.number)<<16 | 0x7000 | w.random&0xfff
-	low := 2<<62 | uint64(s.client)<<48 | w.random>>16
+	high := uint64(messageEpoch+number)<<16 | 0x7000 | w.random&0xfff
+	low := 2<<62 | uint64(w.client)<<48 | w.random>>16
 	var text [36]byte
 	at := len(text) - 1
 	for i := range 32 {

@@ -120,8 +120,8 @@ func (l messageLayout) fill(store messageStore) error {
 	return nil
 }
 
-// client returns reads for client i, each from a random position on.
-func (l messageLayout) client(t Task, i int, store messageStore) func() error {
+// check returns what reads for client i.
+func (l messageLayout) check(i int) *messageCheck {
 	category, group := messageCategory, message.Group{}
 	if l.whole {
 		category = ""
@@ -129,12 +129,16 @@ func (l messageLayout) client(t Task, i int, store messageStore) func() error {
 	if l.group > 0 {
 		group = message.Group{Member: i % l.group, Size: l.group}
 	}
-	c := l.newCheck(category, group)
+	return l.newCheck(category, group)
+}
+
+// client reads again and again, each time from a random position on.
+func (c *messageCheck) client(t Task, i int, store messageStore) func() error {
 	// The last position from which enough is there.
-	last := l.stored - (l.read+c.each-1)/max(c.each, 1)*l.streams
+	last := c.stored - (c.messageRead.read+c.each-1)/max(c.each, 1)*c.streams
 	random := rand.New(rand.NewPCG(t.Seed, uint64(i)))
 	return func() error {
-		return c.read(store, int64(1+random.IntN(max(last, 1))), l.read)
+		return c.read(store, int64(1+random.IntN(max(last, 1))), c.messageRead.read)
 	}
 }
 
@@ -197,7 +201,7 @@ func (r messageRead) engine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	return table.load(func(i int) func() error { return l.client(t, i, table.store) },
+	return table.load(func(i int) func() error { return l.check(i).client(t, i, table.store) },
 		func(store messageStore) (int64, int64, error) {
 			all := l.newCheck("", message.Group{})
 			return int64(l.stored), int64(l.stored), all.read(store, 1, 0)
@@ -207,7 +211,10 @@ func (r messageRead) engine(t Task) (Load, error) {
 func (r messageRead) null(t Task) (Load, error) {
 	l := r.layout()
 	null := newNullMessages(l.messageStreams)
-	return null.load(func(i int) func() error { return l.client(t, i, null) }), nil
+	return null.load(func(i int) func() error {
+		c := l.check(i)
+		return c.client(t, i, nullReads{null, c})
+	}), nil
 }
 
 func (r messageRead) floor(t Task) (Load, error) {
@@ -230,7 +237,7 @@ type messageDelivery struct {
 	next []int64         // the number of each client's next message
 	stop context.CancelFunc
 	done chan struct{} // closed when the follower has ended
-	err  error         // why; set before
+	err  error         // why, nil if it was stopped; set before
 }
 
 // follow starts a follower of the category. end must be called.
@@ -250,7 +257,11 @@ func (m messageFollow) follow(t Task, store messageStore) *messageDelivery {
 			last = global
 			return true
 		})
-		d.err = errors.Join(err, followErr)
+		if d.err = errors.Join(err, followErr); ctx.Err() != nil && err == nil {
+			d.err = nil
+		} else if d.err == nil {
+			d.err = fmt.Errorf("%w: it ended by itself", ErrWrong)
+		}
 	}()
 	return d
 }
@@ -268,10 +279,14 @@ func (d *messageDelivery) deliver(global, last int64, data []byte) error {
 	return nil
 }
 
-// end stops the follower.
-func (d *messageDelivery) end() {
+// end stops the follower, and returns what went wrong.
+func (d *messageDelivery) end() error {
 	d.stop()
 	<-d.done
+	if d.err != nil {
+		return fmt.Errorf("follower: %w", d.err)
+	}
+	return nil
 }
 
 func (m messageFollow) client(t Task, i int, store messageStore, acked *messageAcks, d *messageDelivery) func() error {
@@ -285,7 +300,7 @@ func (m messageFollow) client(t Task, i int, store messageStore, acked *messageA
 		case <-d.to[i]:
 			return nil
 		case <-d.done:
-			return fmt.Errorf("the follower has ended: %w", d.err)
+			return d.end()
 		}
 	}
 }
@@ -297,11 +312,13 @@ func (m messageFollow) engine(t Task) (Load, error) {
 	}
 	acked := newMessageAcks(m.streams)
 	d := m.follow(t, table.store)
-	load := table.load(func(i int) func() error { return m.client(t, i, table.store, acked, d) }, acked.verifier(t))
-	load.Close = func() error {
-		d.end()
-		return table.close()
-	}
+	verify := acked.verifier(t)
+	load := table.load(func(i int) func() error { return m.client(t, i, table.store, acked, d) },
+		func(store messageStore) (int64, int64, error) {
+			items, checked, err := verify(store)
+			return items, checked, errors.Join(err, d.end())
+		})
+	load.Close = func() error { return errors.Join(d.end(), table.close()) }
 	return load, nil
 }
 
@@ -311,10 +328,7 @@ func (m messageFollow) null(t Task) (Load, error) {
 	null.written = make(chan []byte, t.Clients)
 	d := m.follow(t, null)
 	load := null.load(func(i int) func() error { return m.client(t, i, null, acked, d) })
-	load.Close = func() error {
-		d.end()
-		return nil
-	}
+	load.Close = d.end
 	return load, nil
 }
 
@@ -350,7 +364,7 @@ func (m messageFollow) floor(t Task) (Load, error) {
 	return load, nil
 }
 
-// nullMessages counts messages and keeps nothing. What is read from it is made up, as [messageRead] has it.
+// nullMessages counts messages and keeps nothing. What is read from it is made up.
 type nullMessages struct {
 	messageStreams
 	counts  []atomic.Int64
@@ -396,20 +410,8 @@ func (n *nullMessages) ReadStream(_ context.Context, stream string, from int64, 
 }
 
 // ReadCategory implements messageStore.
-func (n *nullMessages) ReadCategory(_ context.Context, category string, from int64, limit, member, size int,
-	yield func(global int64, stream string, data []byte) error) error {
-	data, group := layMessage(), message.Group{Member: member, Size: size}
-	for global := from; limit > 0; global++ {
-		i := int(global-1) % len(n.names)
-		if category != "" && message.Category(n.names[i]) != category || !group.Has(n.names[i]) {
-			continue
-		}
-		stamp{stream: i, number: global - 1}.put(data)
-		if err := yield(global, n.names[i], data); err != nil {
-			return err
-		}
-		limit--
-	}
+func (n *nullMessages) ReadCategory(context.Context, string, int64, int, int, int,
+	func(global int64, stream string, data []byte) error) error {
 	return nil
 }
 
@@ -426,4 +428,25 @@ func (n *nullMessages) Follow(ctx context.Context, _ string, _ int64,
 			return ctx.Err()
 		}
 	}
+}
+
+// nullReads makes up what its client expects of a category.
+type nullReads struct {
+	*nullMessages
+	c *messageCheck
+}
+
+// ReadCategory implements messageStore.
+func (n nullReads) ReadCategory(_ context.Context, _ string, from int64, limit, _, _ int,
+	yield func(global int64, stream string, data []byte) error) error {
+	data := layMessage()
+	for global := n.c.next(from); limit > 0; global = n.c.next(global + 1) {
+		i := int(global-1) % len(n.names)
+		stamp{stream: i, number: global - 1}.put(data)
+		if err := yield(global, n.names[i], data); err != nil {
+			return err
+		}
+		limit--
+	}
+	return nil
 }

@@ -42,7 +42,7 @@ func Presets() []Preset {
 		{"event", "the event store with 1 and 64 clients, about 18 min", []string{"event/*"}, []int{1, 64}, 10, time.Second,
 			nil},
 		{"smoke", "some workloads of each kind once, some seconds: does it work at all",
-			[]string{"event/*", "kv/mixed", "raft/stable-get", "raft/store-16"}, []int{1}, 1, 10 * time.Millisecond, nil},
+			[]string{"event/*", "kv/mixed", "raft/stable-get", "raft/store-16", "message/mixed", "message/follow"}, []int{1}, 1, 10 * time.Millisecond, nil},
 		{"kv", "the key-value table with one client, about 4 min", []string{"kv/*"}, []int{1}, 3, 100 * time.Millisecond,
 			nil},
 		{"raft", "stores for Raft, others among them, about 4 min", []string{"raft/s*", "raft/get-log", "raft/truncate"},
@@ -51,6 +51,11 @@ func Presets() []Preset {
 		{"raft-long", "a Raft log that grows and is truncated, 10 min for each store", []string{"raft/long"}, []int{1}, 1,
 			10 * time.Minute,
 			[]holdfast.Level{holdfast.Power}},
+		{"message", "the message store with ten clients, about 5 min",
+			[]string{"message/[^l]*"}, []int{10}, 3, 300 * time.Millisecond, nil},
+		{"message-long", "a message store that grows beyond the memory, 20 min for each engine", []string{"message/long"},
+			[]int{10}, 1, 10 * time.Minute,
+			[]holdfast.Level{holdfast.Process, holdfast.Power}},
 	}
 }
 
