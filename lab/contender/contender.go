@@ -1,9 +1,12 @@
 // Package contender holds what Holdfast is measured and crashed against, though it is none of its engines: other stores
-// for hashicorp/raft, as they are.
+// for hashicorp/raft, as they are, and what people use as a message store.
 //
 // A peer has the interface of a [holdfast.Engine], so that the lab opens, closes and describes it like any other, but
-// it keeps Raft logs only: what reads or writes keys fails with ErrUnavailable. Its own store is behind [RaftEngine].
-// [OpenRaft] is the one way to a Raft store on any engine, a peer's or ours.
+// it keeps Raft logs or messages only: what reads or writes keys fails with ErrUnavailable. Its own store is behind
+// [RaftEngine] or [MessagesEngine]. [OpenRaft] is the one way to a Raft store on any engine, a peer's or ours.
+//
+// Message stores are servers, which end with the process that opened them. That of NATS is this executable again:
+// its main function, or a test's TestMain, calls [Serve] if the first argument is [ServerArgument].
 package contender
 
 import (
@@ -39,7 +42,7 @@ type RaftEngine interface {
 	RaftStore() RaftStore
 }
 
-// Engines returns the peers in the order in which they are shown. Their Open makes the directory if need be. It refuses
+// Engines returns the peers that are Raft stores in the order in which they are shown. Their Open makes the directory if need be. It refuses
 // levels below Power (ErrLevel), directories that another engine or program made (ErrForeign), and those that are open
 // elsewhere (ErrLocked).
 func Engines() []all.Entry {
@@ -66,14 +69,26 @@ func Monotonic(name string) bool {
 	return slices.ContainsFunc(peers, func(p row) bool { return p.Name == name && p.monotonic })
 }
 
-// onlyRaft is why the Engine side of a peer refuses keys.
-const onlyRaft = "holds Raft logs only"
+// onlyRaft and onlyMessages are why the Engine side of a peer refuses keys.
+const (
+	onlyRaft     = "holds Raft logs only"
+	onlyMessages = "holds messages only"
+)
 
-// peer is the Engine side of a store for Raft.
+// raftPeer is a peer that is a Raft store.
+type raftPeer struct {
+	peer
+	store RaftStore
+}
+
+// RaftStore implements [RaftEngine].
+func (p *raftPeer) RaftStore() RaftStore { return p.store }
+
+// peer is the Engine side of a peer.
 type peer struct {
 	name     string
+	only     string // why it refuses keys
 	dir      string
-	store    RaftStore
 	shut     func() error
 	describe func() holdfast.Capabilities
 	settings []holdfast.Setting
@@ -95,12 +110,9 @@ func (c *counts) commit(err error) error {
 	return err
 }
 
-// RaftStore implements [RaftEngine].
-func (p *peer) RaftStore() RaftStore { return p.store }
-
 func (p *peer) refuse(op string) error {
-	return &holdfast.Error{Op: op, Engine: p.name, Path: p.dir, Class: holdfast.ErrUnavailable, Detail: onlyRaft,
-		Remedy: "use its RaftStore, or another engine"}
+	return &holdfast.Error{Op: op, Engine: p.name, Path: p.dir, Class: holdfast.ErrUnavailable, Detail: p.only,
+		Remedy: "use its own methods, or another engine"}
 }
 
 // Apply implements [holdfast.Engine]; the error is ErrUnavailable.

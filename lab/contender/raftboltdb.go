@@ -90,8 +90,8 @@ func OpenRaftBoltDB(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		return nil, openError(RaftBoltDB, path, err)
 	}
 	c := &counts{}
-	return &peer{
-		name: RaftBoltDB, dir: dir, store: boltStore{store, c}, shut: store.Close, describe: DescribeRaftBoltDB, counts: c,
+	return &raftPeer{store: boltStore{store, c}, peer: peer{
+		name: RaftBoltDB, only: onlyRaft, dir: dir, shut: store.Close, describe: DescribeRaftBoltDB, counts: c,
 		written: func() int64 {
 			stats := store.Stats()
 			return stats.TxStats.GetPageAlloc() + c.commits.Load()*int64(os.Getpagesize())
@@ -103,7 +103,7 @@ func OpenRaftBoltDB(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			{Name: "no_grow_sync", Value: strconv.FormatBool(options.NoGrowSync)},
 			{Name: "memory_budget", Value: "none: bbolt reads through the page cache"},
 		},
-	}, nil
+	}}, nil
 }
 
 // openError says why a file of bbolt cannot be opened.

@@ -163,15 +163,15 @@ func OpenRaftWAL(dir string, o holdfast.Options) (holdfast.Engine, error) {
 		}
 		return nil, openError(RaftWAL, dir, err)
 	}
-	return &peer{
-		name: RaftWAL, dir: dir, store: walStore{log, c}, shut: log.Close, describe: DescribeRaftWAL, counts: c,
+	return &raftPeer{store: walStore{log, c}, peer: peer{
+		name: RaftWAL, only: onlyRaft, dir: dir, shut: log.Close, describe: DescribeRaftWAL, counts: c,
 		written: c.bytes.Load,
 		settings: []holdfast.Setting{
 			{Name: "segment_size", Value: strconv.Itoa(wal.DefaultSegmentSize)},
 			{Name: "codec", Value: "binary, version 1"},
 			{Name: "meta_store", Value: "bbolt, synced"},
 		},
-	}, nil
+	}}, nil
 }
 
 // walFree tells whether the store in dir is open elsewhere, for which raft-wal itself would wait without end.

@@ -2,8 +2,9 @@ package child
 
 import "syscall"
 
-// attributes keep the terminal's interrupts from a child, which are the parent's to handle, and kill it when
-// the thread that started it ends.
-func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+// tie keeps the terminal's interrupts from a child, which are the parent's to handle, and kills it when the thread that
+// started it ends.
+func tie(a *syscall.SysProcAttr) {
+	a.Setpgid = true
+	a.Pdeathsig = syscall.SIGKILL
 }

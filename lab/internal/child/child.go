@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -34,7 +35,7 @@ type Process struct {
 	// Out is the child's standard output.
 	Out    io.Reader
 	cmd    *exec.Cmd
-	stdin  io.Closer
+	stdin  io.WriteCloser
 	stderr head
 	ended  chan struct{} // closed when the thread that started it may end
 }
@@ -51,15 +52,29 @@ func Start(command []string, request any) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{cmd: exec.Command(command[0], command[1:]...), ended: make(chan struct{})}
-	p.cmd.SysProcAttr = attributes()
-	p.cmd.Stderr = &p.stderr
-	p.cmd.WaitDelay = waitDelay
-	stdin, err := p.cmd.StdinPipe()
+	p, err := StartProgram(exec.Command(command[0], command[1:]...))
 	if err != nil {
 		return nil, err
 	}
-	p.stdin = stdin
+	// Wait notices a child that died already.
+	_, _ = p.stdin.Write(append(line, '\n'))
+	return p, nil
+}
+
+// StartProgram starts another program as a child. It gets an open standard input, and no request. [Process.Wait] must
+// follow.
+func StartProgram(cmd *exec.Cmd) (*Process, error) {
+	p := &Process{cmd: cmd, ended: make(chan struct{})}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	tie(cmd.SysProcAttr)
+	p.cmd.Stderr = &p.stderr
+	p.cmd.WaitDelay = waitDelay
+	var err error
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
 	if p.Out, err = p.cmd.StdoutPipe(); err != nil {
 		return nil, err
 	}
@@ -75,10 +90,11 @@ func Start(command []string, request any) (*Process, error) {
 		close(p.ended)
 		return nil, err
 	}
-	// Wait notices a child that died already.
-	_, _ = stdin.Write(append(line, '\n'))
 	return p, nil
 }
+
+// Signal sends the child a signal.
+func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
 // Kill ends the child at once.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() }

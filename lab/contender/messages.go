@@ -1,0 +1,168 @@
+package contender
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// Messages is a message store of a peer: streams with versions, in categories, as package message of this module has
+// them. All methods may be called from many goroutines at once.
+type Messages interface {
+	// Write adds a message behind the stream's last one, and returns its position in the stream once it survives what
+	// the store's level names. With expected, the stream's version must be that, -1 if it has no messages; else the
+	// error is a [*message.Conflict]. If the stream has a message of that id already, Write returns its position and
+	// writes nothing. Data and metadata are JSON objects, metadata may be nil.
+	Write(ctx context.Context, stream, id, typ string, data, metadata []byte, expected *int64) (position int64, err error)
+	// ReadStream yields messages of a stream in order, beginning at position from; at most limit, all if that is 0. It
+	// ends with the error of yield, if that is one. The bytes are valid until yield returns.
+	ReadStream(ctx context.Context, stream string, from int64, limit int,
+		yield func(position int64, data []byte) error) error
+	// ReadCategory does the same with the messages of a category, all if that is empty, beginning at global position
+	// from. If size is not 0, it yields those that belong to that member of a consumer group of the size, and counts
+	// only these.
+	ReadCategory(ctx context.Context, category string, from int64, limit int, member, size int,
+		yield func(global int64, stream string, data []byte) error) error
+	// Follow yields the messages of a category, all if that is empty, beginning at global position from, and goes on
+	// with new ones as they come: in order, each once, none left out, and none that does not survive yet what the
+	// level names. It ends when yield returns false, and with the context.
+	Follow(ctx context.Context, category string, from int64, yield func(global int64, data []byte) bool) error
+	// Close ends the store's server and everything that uses it. All that was acknowledged survives.
+	Close() error
+}
+
+// MessagesEngine is an engine that is a message store and nothing else.
+type MessagesEngine interface {
+	holdfast.Engine
+	Messages
+}
+
+// MessageEngines returns the peers that are message stores, in the order in which they are shown. The engines that they
+// open are each a [MessagesEngine], which gives only the level that it was opened at. What each level really gets is in
+// the peer's description; one that this machine cannot run refuses every level and says why, and its Open fails with
+// ErrUnavailable.
+func MessageEngines() []all.Entry { return slices.Clone(messagePeers) }
+
+var messagePeers = []all.Entry{
+	{Name: Postgres, Open: OpenPostgres, Describe: DescribePostgres},
+	{Name: NATS, Open: OpenNATS, Describe: DescribeNATS},
+}
+
+// OpenMessages opens the message store of the peer of that name in dir, which is made if need be, at a level, and
+// returns the level that it really gives: that or a stronger one. The error is ErrLevel where it gives none, and
+// ErrBadOption where there is no such peer.
+func OpenMessages(name, dir string, level holdfast.Level) (Messages, holdfast.Level, error) {
+	var names []string
+	for _, p := range messagePeers {
+		if p.Name != name {
+			names = append(names, p.Name)
+			continue
+		}
+		e, err := p.Open(dir, holdfast.Options{Level: level})
+		if err != nil {
+			return nil, 0, err
+		}
+		return e.(MessagesEngine), e.Capabilities().Promise(level).Given, nil
+	}
+	return nil, 0, &holdfast.Error{Op: "open", Engine: name, Class: holdfast.ErrBadOption,
+		Detail: "there is no message store of that name", Remedy: "name " + strings.Join(names, " or ")}
+}
+
+// messagePeer is the Engine side of a message store.
+type messagePeer struct {
+	peer
+	level holdfast.Level
+	// groups are the transactions that the writes were merged into, nil if each is one of its own.
+	groups *atomic.Int64
+}
+
+// init makes p the Engine side of a store that gives what describe says of level.
+func (p *messagePeer) init(name, dir string, level holdfast.Level, describe func() holdfast.Capabilities) {
+	p.name, p.only, p.dir, p.level, p.counts = name, onlyMessages, dir, level, &counts{}
+	p.describe = func() holdfast.Capabilities {
+		c := describe()
+		for asked, promise := range map[holdfast.Level]*holdfast.Promise{
+			holdfast.Memory: &c.Memory, holdfast.Process: &c.Process, holdfast.Power: &c.Power,
+		} {
+			if asked != level {
+				*promise = holdfast.Promise{Why: fmt.Sprintf("its server was started for %v", level)}
+			}
+		}
+		if level != holdfast.Memory {
+			c.LossWindow = 0
+		}
+		return c
+	}
+}
+
+// Metrics implements [holdfast.Engine]. A commit is a write that was acknowledged. What the server does is Unknown.
+func (p *messagePeer) Metrics() holdfast.Metrics {
+	m := holdfast.UnknownMetrics()
+	m.Commits = p.counts.commits.Load()
+	m.Groups = m.Commits
+	if p.groups != nil {
+		m.Groups = p.groups.Load()
+	}
+	m.Files, m.DiskBytes = datadir.Usage(p.dir)
+	m.OpenSnapshots, m.OpenIterators = 0, 0
+	return m
+}
+
+// Sync implements [holdfast.Engine]: below Power there is no way to ask the server for it, and the error is ErrLevel.
+func (p *messagePeer) Sync() error {
+	if err := p.peer.Sync(); err != nil || p.level == holdfast.Power {
+		return err
+	}
+	return &holdfast.Error{Op: "sync", Engine: p.name, Path: p.dir, Class: holdfast.ErrLevel,
+		Detail: "the server has no command that makes what it holds safe from power loss", Remedy: "open it at power"}
+}
+
+// beginMessages checks the options of an Open, and makes and locks dir.
+func beginMessages(describe func() holdfast.Capabilities, dir string, o holdfast.Options) (
+	*datadir.Handle, holdfast.Options, error) {
+	o, err := o.WithDefaults()
+	if err != nil {
+		return nil, o, err
+	}
+	c := describe()
+	if c.Strongest() == 0 {
+		return nil, o, &holdfast.Error{Op: "open", Engine: c.Engine, Path: dir, Class: holdfast.ErrUnavailable,
+			Detail: c.Power.Why}
+	}
+	if err := c.CheckLevel(o.Level); err != nil {
+		return nil, o, err
+	}
+	// Files of different levels can be different, and a promise holds only for what was always written so.
+	h, err := datadir.Open(dir, datadir.Spec{Engine: c.Engine, Format: 1, Level: o.Level})
+	return h, o, err
+}
+
+// checkMessage says what is wrong with a message, as far as a peer cannot tell without harm to others.
+func checkMessage(name, stream, typ string, data, metadata []byte) error {
+	detail := ""
+	switch {
+	case stream == "" || !plain(stream):
+		detail = fmt.Sprintf("the stream's name %q is empty, or not UTF-8 without control characters", stream)
+	case !plain(typ):
+		detail = fmt.Sprintf("the type %q is not UTF-8 without control characters", typ)
+	case !json.Valid(data) || !utf8.Valid(data):
+		detail = "the data is not JSON"
+	case metadata != nil && (!json.Valid(metadata) || !utf8.Valid(metadata)):
+		detail = "the metadata is not JSON"
+	default:
+		return nil
+	}
+	return &holdfast.Error{Op: "write", Engine: name, Class: message.ErrBadMessage, Detail: detail}
+}
+
+func plain(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) }
