@@ -63,6 +63,9 @@ func peers() []Peer {
 	for _, e := range contender.Engines() {
 		list = append(list, Peer{e, RaftLogs})
 	}
+	for _, e := range contender.MessageEngines() {
+		list = append(list, Peer{e, Messages})
+	}
 	return list
 }
 
@@ -91,6 +94,11 @@ func (l Lab) can(name string, w Workload) (why string, ok bool) {
 		}
 	}
 	return "", true
+}
+
+// isServer reports whether the engine of that name is a peer that is a server, in a process of its own.
+func (l Lab) isServer(name string) bool {
+	return slices.ContainsFunc(l.Peers, func(p Peer) bool { return p.Name == name && p.Kind == Messages })
 }
 
 func (l Lab) workloadNames() []string {

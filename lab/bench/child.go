@@ -78,8 +78,14 @@ func (l Lab) measure(q request, o *outcome) error {
 	sampler.start()
 	err = drive(load, q, w.OpenLoop, o)
 	samples := sampler.stop()
+	server := l.isServer(q.Cell.Engine)
 	if w.Samples {
 		o.Samples = samples
+		for i := range samples {
+			if server {
+				samples[i].RSS = -1
+			}
+		}
 	}
 	metrics := holdfast.UnknownMetrics()
 	if load.Metrics != nil {
@@ -94,7 +100,9 @@ func (l Lab) measure(q request, o *outcome) error {
 	// CPU and memory are taken before verification, which reads everything. What is gone after
 	// Close is verified before it, and closing costs nothing there.
 	take := func() {
-		o.CPUSeconds = -1
+		if server { // this process is its client only
+			return
+		}
 		if before >= 0 {
 			o.CPUSeconds = (cpuTime() - before).Seconds()
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -81,24 +82,9 @@ func messageStudy(n messageSizes) []Workload {
 	}
 }
 
-// messageStore is a message store under test: one of package message, or a peer's.
-type messageStore interface {
-	// Write adds a message behind the stream's last one, and returns its position in the stream.
-	Write(ctx context.Context, stream, id, typ string, data, metadata []byte, expected *int64) (int64, error)
-	// ReadStream yields messages of a stream from a position on, at most limit, all if that is 0.
-	ReadStream(ctx context.Context, stream string, from int64, limit int,
-		yield func(position int64, data []byte) error) error
-	// ReadCategory does the same with a category, all messages if that is empty, from a global position on; for one
-	// member of a consumer group if size is not 0.
-	ReadCategory(ctx context.Context, category string, from int64, limit, member, size int,
-		yield func(global int64, stream string, data []byte) error) error
-	// Follow yields the messages of a category from a global position on, and new ones as they come.
-	Follow(ctx context.Context, category string, from int64, yield func(global int64, data []byte) bool) error
-}
-
 // openMessages opens the message store under test: the engine itself if it is a peer, else one of package message.
-func openMessages(e holdfast.Engine, level holdfast.Level) (messageStore, func() error, error) {
-	if peer, ok := e.(messageStore); ok {
+func openMessages(e holdfast.Engine, level holdfast.Level) (contender.Messages, func() error, error) {
+	if peer, ok := e.(contender.MessagesEngine); ok {
 		return peer, func() error { return nil }, nil
 	}
 	store, err := message.Open(e, message.Options{Level: level})
@@ -109,20 +95,24 @@ func openMessages(e holdfast.Engine, level holdfast.Level) (messageStore, func()
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
-	return namespace{n}, store.Close, nil
+	return namespace{store, n}, store.Close, nil
 }
 
-// namespace is one of package message as a messageStore.
-type namespace struct{ n *message.Namespace }
+// namespace is one of package message, in its store, with the methods of a peer.
+type namespace struct {
+	*message.Store
+	n *message.Namespace
+}
 
 func (s namespace) Write(ctx context.Context, stream, id, typ string, data, metadata []byte,
 	expected *int64) (int64, error) {
-	m := message.Message{ID: id, Type: typ, Data: data, Metadata: metadata}
+	write := s.n.Write
 	if expected != nil {
-		r, err := s.n.WriteAfter(ctx, stream, *expected, m)
-		return r.Position, err
+		write = func(ctx context.Context, stream string, messages ...message.Message) (message.Result, error) {
+			return s.n.WriteAfter(ctx, stream, *expected, messages...)
+		}
 	}
-	r, err := s.n.Write(ctx, stream, m)
+	r, err := write(ctx, stream, message.Message{ID: id, Type: typ, Data: data, Metadata: metadata})
 	return r.Position, err
 }
 
@@ -263,14 +253,14 @@ func categoryName(i int) string {
 // messageWriter writes the messages of one client.
 type messageWriter struct {
 	*messageAcks
-	store  messageStore
+	store  contender.Messages
 	client int
 	number int64
 	data   []byte
 	random uint64
 }
 
-func (a *messageAcks) writer(store messageStore, seed uint64, client int) *messageWriter {
+func (a *messageAcks) writer(store contender.Messages, seed uint64, client int) *messageWriter {
 	return &messageWriter{messageAcks: a, store: store, client: client, data: layMessage(),
 		random: rand.New(rand.NewPCG(seed, uint64(client))).Uint64()}
 }
@@ -327,8 +317,8 @@ func newMessageAcks(streams int) *messageAcks {
 }
 
 // verifier returns what compares all streams with what was acknowledged, or, where there is much, some of them.
-func (a *messageAcks) verifier(t Task) func(messageStore) (items, checked int64, err error) {
-	return func(store messageStore) (items, checked int64, err error) {
+func (a *messageAcks) verifier(t Task) func(contender.Messages) (items, checked int64, err error) {
+	return func(store contender.Messages) (items, checked int64, err error) {
 		for _, sums := range a.sums {
 			items += sums.count.Load()
 		}
@@ -345,7 +335,7 @@ func (a *messageAcks) verifier(t Task) func(messageStore) (items, checked int64,
 	}
 }
 
-func (a *messageAcks) verifyStream(store messageStore, i int, seed uint64) (int64, error) {
+func (a *messageAcks) verifyStream(store contender.Messages, i int, seed uint64) (int64, error) {
 	last := a.sums[i].count.Load()
 	err := store.ReadStream(context.Background(), a.names[i], last, 1, func(position int64, _ []byte) error {
 		return fmt.Errorf("%w: %d messages acknowledged, there is one at position %d", ErrWrong, last, position)
@@ -362,7 +352,7 @@ func (a *messageAcks) verifyStream(store messageStore, i int, seed uint64) (int6
 
 // readStream reads messages of stream i from a position on, at least so many and at most limit, and checks that they
 // are the stream's and in a row.
-func (a *messageAcks) readStream(store messageStore, i int, from, least, limit int64, got func(stamp)) error {
+func (a *messageAcks) readStream(store contender.Messages, i int, from, least, limit int64, got func(stamp)) error {
 	next := from
 	err := store.ReadStream(context.Background(), a.names[i], from, int(limit), func(position int64, data []byte) error {
 		s, err := readStamp(data)

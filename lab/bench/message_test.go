@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -60,8 +61,8 @@ func TestMessageIDs(t *testing.T) {
 // fakeMessages is a peer that does not keep its promises: ours, in which some calls are others.
 type fakeMessages struct {
 	holdfast.Engine
-	messageStore
-	write        func(s messageStore, stream, id, typ string, data, metadata []byte) (int64, error)
+	contender.Messages
+	write        func(s contender.Messages, stream, id, typ string, data, metadata []byte) (int64, error)
 	readStream   func(position int64, data []byte) (int64, []byte)
 	readCategory func(global int64, stream string, data []byte) (int64, string, []byte)
 	from         int64 // reads of a category skip so many
@@ -71,14 +72,14 @@ type fakeMessages struct {
 func (f *fakeMessages) Write(ctx context.Context, stream, id, typ string, data, metadata []byte,
 	expected *int64) (int64, error) {
 	if f.write != nil {
-		return f.write(f.messageStore, stream, id, typ, data, metadata)
+		return f.write(f.Messages, stream, id, typ, data, metadata)
 	}
-	return f.messageStore.Write(ctx, stream, id, typ, data, metadata, expected)
+	return f.Messages.Write(ctx, stream, id, typ, data, metadata, expected)
 }
 
 func (f *fakeMessages) ReadStream(ctx context.Context, stream string, from int64, limit int,
 	yield func(position int64, data []byte) error) error {
-	return f.messageStore.ReadStream(ctx, stream, from, limit, func(position int64, data []byte) error {
+	return f.Messages.ReadStream(ctx, stream, from, limit, func(position int64, data []byte) error {
 		if f.readStream != nil {
 			position, data = f.readStream(position, bytes.Clone(data))
 		}
@@ -88,7 +89,7 @@ func (f *fakeMessages) ReadStream(ctx context.Context, stream string, from int64
 
 func (f *fakeMessages) ReadCategory(ctx context.Context, category string, from int64, limit, member, size int,
 	yield func(global int64, stream string, data []byte) error) error {
-	return f.messageStore.ReadCategory(ctx, category, from+f.from, limit, member, size,
+	return f.Messages.ReadCategory(ctx, category, from+f.from, limit, member, size,
 		func(global int64, stream string, data []byte) error {
 			if f.readCategory != nil {
 				global, stream, data = f.readCategory(global, stream, bytes.Clone(data))
@@ -99,13 +100,16 @@ func (f *fakeMessages) ReadCategory(ctx context.Context, category string, from i
 
 func (f *fakeMessages) Follow(ctx context.Context, category string, from int64,
 	yield func(global int64, data []byte) bool) error {
-	return f.messageStore.Follow(ctx, category, from, func(global int64, data []byte) bool {
+	return f.Messages.Follow(ctx, category, from, func(global int64, data []byte) bool {
 		if f.follow != nil {
 			return f.follow(global, bytes.Clone(data), yield)
 		}
 		return yield(global, data)
 	})
 }
+
+// Close closes the store and its engine.
+func (f *fakeMessages) Close() error { return errors.Join(f.Messages.Close(), f.Engine.Close()) }
 
 // TestMessageVerificationCatches: whatever a store does wrong, the workloads that can see it do.
 func TestMessageVerificationCatches(t *testing.T) {
@@ -125,17 +129,17 @@ func TestMessageVerificationCatches(t *testing.T) {
 		seen     string // by which workloads
 	}{
 		"nothing": {},
-		"a message is changed": {fakeMessages{write: func(s messageStore, stream, id, typ string, data,
+		"a message is changed": {fakeMessages{write: func(s contender.Messages, stream, id, typ string, data,
 			metadata []byte) (int64, error) {
 			data = restamp(bytes.Clone(data), func(s *stamp) { s.number += 1000 })
 			return s.Write(context.Background(), stream, id, typ, data, metadata, nil)
 		}}, writes},
-		"a position is wrong": {fakeMessages{write: func(s messageStore, stream, id, typ string, data,
+		"a position is wrong": {fakeMessages{write: func(s contender.Messages, stream, id, typ string, data,
 			metadata []byte) (int64, error) {
 			position, err := s.Write(context.Background(), stream, id, typ, data, metadata, nil)
 			return position + 1, err
 		}}, writes},
-		"a message is written twice": {fakeMessages{write: func(s messageStore, stream, id, typ string, data,
+		"a message is written twice": {fakeMessages{write: func(s contender.Messages, stream, id, typ string, data,
 			metadata []byte) (int64, error) {
 			position, err := s.Write(context.Background(), stream, id, typ, data, metadata, nil)
 			if err == nil {
@@ -143,7 +147,7 @@ func TestMessageVerificationCatches(t *testing.T) {
 			}
 			return position, err
 		}}, writes},
-		"a message is in another stream": {fakeMessages{write: func(s messageStore, stream, id, typ string, data,
+		"a message is in another stream": {fakeMessages{write: func(s contender.Messages, stream, id, typ string, data,
 			metadata []byte) (int64, error) {
 			return s.Write(context.Background(), stream+"0", id, typ, data, metadata, nil)
 		}}, writes},
@@ -188,28 +192,20 @@ func TestMessageVerificationCatches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			notice(t, smallMessages(), test.seen, func() (holdfast.Engine, func()) {
 				engine := mem.New()
-				store, shut, err := openMessages(engine, holdfast.Memory)
+				store, _, err := openMessages(engine, holdfast.Memory)
 				if err != nil {
 					t.Fatal(err)
 				}
-				fake := &fakeMessages{Engine: shutting{engine, shut}, messageStore: store}
+				fake := &fakeMessages{Engine: engine, Messages: store}
 				return fake, func() {
 					honest := *fake
 					*fake = test.mutation
-					fake.Engine, fake.messageStore = honest.Engine, honest.messageStore
+					fake.Engine, fake.Messages = honest.Engine, honest.Messages
 				}
 			})
 		})
 	}
 }
-
-// shutting is an engine that closes its store first.
-type shutting struct {
-	holdfast.Engine
-	shut func() error
-}
-
-func (s shutting) Close() error { return errors.Join(s.shut(), s.Engine.Close()) }
 
 // TestMessageGroups: the members among which group-read divides the streams all have some, and each stream one.
 func TestMessageGroups(t *testing.T) {

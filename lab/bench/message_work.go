@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -19,7 +20,7 @@ type messageWrite struct {
 	anywhere bool // reads are anywhere in a stream instead
 }
 
-func (m messageWrite) client(t Task, i int, store messageStore, acked *messageAcks) func() error {
+func (m messageWrite) client(t Task, i int, store contender.Messages, acked *messageAcks) func() error {
 	ctx, random := context.Background(), rand.New(rand.NewPCG(t.Seed, uint64(i)))
 	w := acked.writer(store, t.Seed, i)
 	there := make([]int64, m.streams) // how many messages of each stream the client knows of
@@ -108,7 +109,7 @@ func (r messageRead) layout() messageLayout {
 }
 
 // fill writes what is there.
-func (l messageLayout) fill(store messageStore) error {
+func (l messageLayout) fill(store contender.Messages) error {
 	acked := newMessageAcks(l.streams)
 	acked.messageStreams = l.messageStreams
 	w := acked.writer(store, 0, 0)
@@ -133,7 +134,7 @@ func (l messageLayout) check(i int) *messageCheck {
 }
 
 // client reads again and again, each time from a random position on.
-func (c *messageCheck) client(t Task, i int, store messageStore) func() error {
+func (c *messageCheck) client(t Task, i int, store contender.Messages) func() error {
 	// The last position from which enough is there.
 	last := c.stored - (c.messageRead.read+c.each-1)/max(c.each, 1)*c.streams
 	random := rand.New(rand.NewPCG(t.Seed, uint64(i)))
@@ -172,7 +173,7 @@ func (c *messageCheck) next(g int64) int64 {
 }
 
 // read reads that many messages from a position on, all if limit is 0.
-func (c *messageCheck) read(store messageStore, from int64, limit int) error {
+func (c *messageCheck) read(store contender.Messages, from int64, limit int) error {
 	want, n := c.next(from), 0
 	err := store.ReadCategory(context.Background(), c.category, from, limit, c.group.Member, c.group.Size,
 		func(global int64, stream string, data []byte) error {
@@ -202,7 +203,7 @@ func (r messageRead) engine(t Task) (Load, error) {
 		return Load{}, err
 	}
 	return table.load(func(i int) func() error { return l.check(i).client(t, i, table.store) },
-		func(store messageStore) (int64, int64, error) {
+		func(store contender.Messages) (int64, int64, error) {
 			all := l.newCheck("", message.Group{})
 			return int64(l.stored), int64(l.stored), all.read(store, 1, 0)
 		}), nil
@@ -241,7 +242,7 @@ type messageDelivery struct {
 }
 
 // follow starts a follower of the category. end must be called.
-func (m messageFollow) follow(t Task, store messageStore) *messageDelivery {
+func (m messageFollow) follow(t Task, store contender.Messages) *messageDelivery {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &messageDelivery{next: make([]int64, t.Clients), stop: stop, done: make(chan struct{})}
 	for range t.Clients {
@@ -289,7 +290,7 @@ func (d *messageDelivery) end() error {
 	return nil
 }
 
-func (m messageFollow) client(t Task, i int, store messageStore, acked *messageAcks, d *messageDelivery) func() error {
+func (m messageFollow) client(t Task, i int, store contender.Messages, acked *messageAcks, d *messageDelivery) func() error {
 	ctx, random := context.Background(), rand.New(rand.NewPCG(t.Seed, uint64(i)))
 	w := acked.writer(store, t.Seed, i)
 	return func() error {
@@ -314,7 +315,7 @@ func (m messageFollow) engine(t Task) (Load, error) {
 	d := m.follow(t, table.store)
 	verify := acked.verifier(t)
 	load := table.load(func(i int) func() error { return m.client(t, i, table.store, acked, d) },
-		func(store messageStore) (int64, int64, error) {
+		func(store contender.Messages) (int64, int64, error) {
 			items, checked, err := verify(store)
 			return items, checked, errors.Join(err, d.end())
 		})
@@ -388,7 +389,7 @@ func (n *nullMessages) load(client func(int) func() error) Load {
 	}
 }
 
-// Write implements messageStore.
+// Write implements [contender.Messages].
 func (n *nullMessages) Write(_ context.Context, stream, _, _ string, data, _ []byte, _ *int64) (int64, error) {
 	if n.written != nil {
 		n.written <- bytes.Clone(data)
@@ -396,7 +397,7 @@ func (n *nullMessages) Write(_ context.Context, stream, _, _ string, data, _ []b
 	return n.counts[n.index[stream]].Add(1) - 1, nil
 }
 
-// ReadStream implements messageStore.
+// ReadStream implements [contender.Messages].
 func (n *nullMessages) ReadStream(_ context.Context, stream string, from int64, limit int,
 	yield func(position int64, data []byte) error) error {
 	data, i := layMessage(), n.index[stream]
@@ -409,13 +410,13 @@ func (n *nullMessages) ReadStream(_ context.Context, stream string, from int64, 
 	return nil
 }
 
-// ReadCategory implements messageStore.
+// ReadCategory implements [contender.Messages].
 func (n *nullMessages) ReadCategory(context.Context, string, int64, int, int, int,
 	func(global int64, stream string, data []byte) error) error {
 	return nil
 }
 
-// Follow implements messageStore.
+// Follow implements [contender.Messages].
 func (n *nullMessages) Follow(ctx context.Context, _ string, _ int64,
 	yield func(global int64, data []byte) bool) error {
 	for global := int64(1); ; global++ {
@@ -430,13 +431,16 @@ func (n *nullMessages) Follow(ctx context.Context, _ string, _ int64,
 	}
 }
 
+// Close implements [contender.Messages].
+func (n *nullMessages) Close() error { return nil }
+
 // nullReads makes up what its client expects of a category.
 type nullReads struct {
 	*nullMessages
 	c *messageCheck
 }
 
-// ReadCategory implements messageStore.
+// ReadCategory implements [contender.Messages].
 func (n nullReads) ReadCategory(_ context.Context, _ string, from int64, limit, _, _ int,
 	yield func(global int64, stream string, data []byte) error) error {
 	data := layMessage()

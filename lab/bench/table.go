@@ -66,7 +66,7 @@ func (b *table[S]) fill(fill func(S) error) (err error) {
 	if err := errors.Join(fill(store), shut()); err != nil {
 		return err
 	}
-	if err := b.engine.Sync(); err != nil && !(b.volatile && errors.Is(err, holdfast.ErrLevel)) {
+	if err := b.engine.Sync(); err != nil && !errors.Is(err, holdfast.ErrLevel) {
 		return err
 	}
 	return nil
