@@ -89,8 +89,8 @@ func (m messageWrite) floor(t Task) (Load, error) {
 	return load.with(read.load(nil)), nil
 }
 
-// messageRead is reads of messages of a category, or of all, that are there: global position g is in stream (g-1) % n
-// at position (g-1) / n, of n streams.
+// messageRead is reads of messages of a category, or of all, that are there. Of n streams, each has one among the first
+// n global positions, one among the next n, and so on: a round is n positions.
 type messageRead struct {
 	messageSizes
 	whole      bool // the whole log, not a category of it
@@ -108,13 +108,22 @@ func (r messageRead) layout() messageLayout {
 	return messageLayout{r, newMessageStreams(r.streams, r.categories)}
 }
 
-// fill writes what is there.
+// fill writes what is there, a round at a time: a server that syncs is slow for one client alone.
 func (l messageLayout) fill(store contender.Messages) error {
 	acked := newMessageAcks(l.streams)
 	acked.messageStreams = l.messageStreams
-	w := acked.writer(store, 0, 0)
-	for i := range l.stored {
-		if _, err := w.write(context.Background(), i%l.streams); err != nil {
+	var writers []*messageWriter
+	for i := range l.streams {
+		writers = append(writers, acked.writer(store, 0, i))
+	}
+	errs := make([]error, l.streams)
+	for range l.stored / l.streams {
+		var round sync.WaitGroup
+		for i, w := range writers {
+			round.Go(func() { _, errs[i] = w.write(context.Background(), i) })
+		}
+		round.Wait()
+		if err := errors.Join(errs...); err != nil {
 			return err
 		}
 	}
@@ -136,7 +145,8 @@ func (l messageLayout) check(i int) *messageCheck {
 // client reads again and again, each time from a random position on.
 func (c *messageCheck) client(t Task, i int, store contender.Messages) func() error {
 	// The last position from which enough is there.
-	last := c.stored - (c.messageRead.read+c.each-1)/max(c.each, 1)*c.streams
+	rounds := (c.messageRead.read+c.each-1)/max(c.each, 1) + 1
+	last := c.stored - rounds*c.streams + 1
 	random := rand.New(rand.NewPCG(t.Seed, uint64(i)))
 	return func() error {
 		return c.read(store, int64(1+random.IntN(max(last, 1))), c.messageRead.read)
@@ -148,12 +158,13 @@ type messageCheck struct {
 	messageLayout
 	category string
 	group    message.Group
-	wanted   []bool // by stream
-	each     int    // how many of the streams are wanted
+	wanted   []bool  // by stream
+	each     int     // how many of the streams are wanted
+	seen     []int64 // by stream, the round in which the read has had it last, from 1
 }
 
 func (l messageLayout) newCheck(category string, group message.Group) *messageCheck {
-	c := &messageCheck{messageLayout: l, category: category, group: group}
+	c := &messageCheck{messageLayout: l, category: category, group: group, seen: make([]int64, l.streams)}
 	for _, name := range l.names {
 		wanted := (category == "" || message.Category(name) == category) && group.Has(name)
 		c.wanted = append(c.wanted, wanted)
@@ -164,34 +175,41 @@ func (l messageLayout) newCheck(category string, group message.Group) *messageCh
 	return c
 }
 
-// next is the first position from g on that is wanted.
-func (c *messageCheck) next(g int64) int64 {
-	for c.each > 0 && !c.wanted[(g-1)%int64(c.streams)] {
-		g++
-	}
-	return g
-}
-
-// read reads that many messages from a position on, all if limit is 0.
+// read reads that many messages from a position on, all if limit is 0. Of each round but the first and the last it must
+// have all that are wanted.
 func (c *messageCheck) read(store contender.Messages, from int64, limit int) error {
-	want, n := c.next(from), 0
+	clear(c.seen)
+	streams := int64(c.streams)
+	first := (from-1)/streams + 1
+	last, round, inRound, n := from-1, first, 0, 0
 	err := store.ReadCategory(context.Background(), c.category, from, limit, c.group.Member, c.group.Size,
 		func(global int64, stream string, data []byte) error {
 			s, err := readStamp(data)
 			if err != nil {
 				return err
 			}
-			if at := (want - 1) % int64(c.streams); global != want || int64(s.stream) != at || s.number != want-1 ||
-				stream != c.names[at] {
-				return fmt.Errorf("%w: global position %d of stream %s holds %+v where position %d was read", ErrWrong, global,
-					stream, s, want)
+			if at := (global-1)/streams + 1; at != round {
+				if at != round+1 || inRound != c.each && round != first {
+					return fmt.Errorf("%w: after global position %d comes %d, which leaves messages out", ErrWrong, last, global)
+				}
+				round, inRound = at, 0
 			}
+			if global <= last || s.stream >= c.streams || stream != c.names[s.stream] || !c.wanted[s.stream] ||
+				s.number != round-1 || c.seen[s.stream] == round {
+				return fmt.Errorf("%w: global position %d of stream %s, read after %d, holds %+v", ErrWrong, global, stream,
+					last, s)
+			}
+			c.seen[s.stream] = round
+			last = global
+			inRound++
 			n++
-			want = c.next(want + 1)
 			return nil
 		})
-	if err == nil && (limit > 0 && n != limit || limit == 0 && want <= int64(c.stored)) {
-		err = fmt.Errorf("%w: %d messages read from position %d on, position %d is not there", ErrWrong, n, from, want)
+	if err == nil && limit == 0 {
+		limit = c.stored / c.streams * c.each
+	}
+	if err == nil && n != limit {
+		err = fmt.Errorf("%w: %d messages read from position %d on, of %d", ErrWrong, n, from, limit)
 	}
 	return err
 }
@@ -443,10 +461,13 @@ type nullReads struct {
 // ReadCategory implements [contender.Messages].
 func (n nullReads) ReadCategory(_ context.Context, _ string, from int64, limit, _, _ int,
 	yield func(global int64, stream string, data []byte) error) error {
-	data := layMessage()
-	for global := n.c.next(from); limit > 0; global = n.c.next(global + 1) {
-		i := int(global-1) % len(n.names)
-		stamp{stream: i, number: global - 1}.put(data)
+	data, streams := layMessage(), int64(len(n.names))
+	for global := from; limit > 0; global++ {
+		i := int((global - 1) % streams)
+		if !n.c.wanted[i] {
+			continue
+		}
+		stamp{stream: i, number: (global - 1) / streams}.put(data)
 		if err := yield(global, n.names[i], data); err != nil {
 			return err
 		}
