@@ -32,6 +32,7 @@ import (
 
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/contender"
 )
 
 // The exit statuses. Package console has those of bench and crash.
@@ -72,6 +73,7 @@ type grammar struct {
 	Help    helpCommand    `cmd:"" help:"Show the commands, or the arguments of one."`
 	Child   childCommand   `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
 	Victim  victimCommand  `cmd:"" name:"crash-victim" hidden:"" help:"A process to crash, for crash's own use."`
+	Server  childCommand   `cmd:"" name:"peer-server" hidden:"" help:"A peer's server, for bench's and crash's own use."`
 }
 
 type benchCommand struct {
@@ -128,6 +130,8 @@ func run(lab bench.Lab, args []string) int {
 		return g.Crash.run(crashLab())
 	case "crash-victim":
 		return crashLab().Child(os.Stdin, os.Stdout)
+	case contender.ServerArgument:
+		return contender.Serve(os.Stdin, os.Stdout)
 	case "inspect":
 		return g.Inspect.run()
 	case "verify":

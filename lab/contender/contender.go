@@ -42,9 +42,9 @@ type RaftEngine interface {
 	RaftStore() RaftStore
 }
 
-// Engines returns the peers that are Raft stores in the order in which they are shown. Their Open makes the directory if need be. It refuses
-// levels below Power (ErrLevel), directories that another engine or program made (ErrForeign), and those that are open
-// elsewhere (ErrLocked).
+// Engines returns the peers that are Raft stores, in the order in which they are shown. Their Open makes the directory
+// if need be. It refuses levels below Power (ErrLevel), directories that another engine or program made (ErrForeign),
+// and those that are open elsewhere (ErrLocked).
 func Engines() []all.Entry {
 	var entries []all.Entry
 	for _, p := range peers {

@@ -1,11 +1,13 @@
 package contender
 
 import (
+	"bufio"
 	"context"
 	"crypto/md5"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -17,13 +19,20 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/internal/child"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
-// TestMain is also the server of NATS.
+// TestMain is also the server of NATS, and a process that is killed with a store open.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == ServerArgument {
-		os.Exit(Serve(os.Stdin, os.Stdout))
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case ServerArgument:
+			os.Exit(Serve(os.Stdin, os.Stdout))
+		case ownerArgument:
+			own(os.Stdin, os.Stdout)
+			os.Exit(1)
+		}
 	}
 	os.Exit(m.Run())
 }
@@ -88,7 +97,8 @@ func streamOf(t *testing.T, m Messages, stream string, from int64, limit int) (l
 }
 
 // categoryOf reads a category as lines of stream and data, in ascending global order.
-func categoryOf(t *testing.T, m Messages, category string, from int64, limit, member, size int) (list []string, last int64) {
+func categoryOf(t *testing.T, m Messages, category string, from int64, limit, member, size int) (
+	list []string, last int64) {
 	t.Helper()
 	last = from - 1
 	err := m.ReadCategory(t.Context(), category, from, limit, member, size,
@@ -406,19 +416,7 @@ func TestMessagesSurviveKill(t *testing.T) {
 		all.Wait()
 		_ = m.Close()
 		m = openMessages(t, peer, dir, level)
-		lost := int64(0)
-		for w := range writers {
-			list := streamOf(t, m, fmt.Sprintf("busy-%d", w), 0, 0)
-			for i, line := range list {
-				if want := fmt.Sprint(i, " ", body(w*1_000_000+i)); line != want {
-					t.Errorf("message %d is %q, want %q", i, line, want)
-				}
-			}
-			lost += max(0, acked[w]+1-int64(len(list)))
-			mustWrite(t, m, fmt.Sprintf("busy-%d", w), w*1_000_000+999_999, int64(len(list)))
-		}
-		t.Logf("%d acknowledged messages of %d are lost", lost, writers+sum(acked))
-		if lost > 0 && level > holdfast.Memory {
+		if lost := lostOf(t, m, acked); lost > 0 && level > holdfast.Memory {
 			t.Errorf("%d acknowledged messages are lost", lost)
 		}
 		if err := m.Close(); err != nil {
@@ -427,11 +425,85 @@ func TestMessagesSurviveKill(t *testing.T) {
 	})
 }
 
-func sum(list []int64) (n int64) {
-	for _, v := range list {
-		n += v
+// lostOf counts the messages of the streams busy-N that were acknowledged up to a position and are not there. It checks
+// those that are, and that one more can be written.
+func lostOf(t *testing.T, m Messages, acked []int64) (lost int64) {
+	t.Helper()
+	total := int64(0)
+	for w := range acked {
+		stream := fmt.Sprintf("busy-%d", w)
+		list := streamOf(t, m, stream, 0, 0)
+		for i, line := range list {
+			if want := fmt.Sprint(i, " ", body(w*1_000_000+i)); line != want {
+				t.Errorf("%s: message %d is %q, want %q", stream, i, line, want)
+			}
+		}
+		total += acked[w] + 1
+		lost += max(0, acked[w]+1-int64(len(list)))
+		mustWrite(t, m, stream, w*1_000_000+999_999, int64(len(list)))
 	}
-	return n
+	t.Logf("%d acknowledged messages of %d are lost", lost, total)
+	return lost
+}
+
+// ownerArgument makes this program open a store, write to it, and tell each position, until it is killed.
+const ownerArgument = "messages-owner"
+
+type ownerRequest struct {
+	Peer, Dir string
+	Level     holdfast.Level
+}
+
+func own(stdin io.Reader, stdout io.Writer) {
+	var q ownerRequest
+	if err := child.Serve("test", stdin, &q); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	m, _, err := OpenMessages(q.Peer, q.Dir, q.Level)
+	for n := 0; err == nil; n++ {
+		var position int64
+		if position, err = m.Write(context.Background(), "busy-0", uuid(n), "T", []byte(body(n)), nil, nil); err == nil {
+			fmt.Fprintln(stdout, position)
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+}
+
+// TestMessagesOwnerIsKilled: the server ends with the process that opened it, so that the directory can be opened
+// again at once, and nothing that the process was told is lost.
+func TestMessagesOwnerIsKilled(t *testing.T) {
+	eachMessages(t, func(t *testing.T, peer all.Entry, level holdfast.Level) {
+		dir := t.TempDir()
+		command, err := child.Command(nil, ownerArgument)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner, err := child.Start(command, ownerRequest{peer.Name, dir, level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		acked := []int64{-1}
+		for lines := bufio.NewScanner(owner.Out); lines.Scan(); acked[0]++ {
+			if lines.Text() != fmt.Sprint(acked[0]+1) {
+				t.Errorf("position %s after %d", lines.Text(), acked[0])
+			}
+			if acked[0] == 50 {
+				owner.Kill()
+			}
+		}
+		if _, err := owner.Wait(); acked[0] < 50 {
+			t.Fatal(err)
+		}
+		owner.CloseInput()
+		m := openMessages(t, peer, dir, level)
+		if lost := lostOf(t, m, acked); lost > 0 && level > holdfast.Memory {
+			t.Errorf("%d acknowledged messages are lost", lost)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 func TestMessagesAreLocked(t *testing.T) {

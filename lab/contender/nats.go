@@ -1,10 +1,672 @@
 package contender
 
-import "github.com/holdfastdb/holdfast"
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// NATS is the name of NATS JetStream.
 const NATS = "nats"
 
-func DescribeNATS() holdfast.Capabilities                              { return holdfast.Capabilities{Engine: NATS} }
-func OpenNATS(dir string, o holdfast.Options) (holdfast.Engine, error) { return nil, nil }
-const ServerArgument = "peer-server"
-func Serve(a,b any) int {return 1}
+// DescribeNATS says what JetStream gives.
+func DescribeNATS() holdfast.Capabilities {
+	return holdfast.Capabilities{
+		Engine: NATS, Library: version("github.com/nats-io/nats-server/v2"),
+		Memory: holdfast.Promise{Given: holdfast.Memory,
+			How: "persist_mode async: a message is acknowledged while it is in the server's memory"},
+		Process: holdfast.Promise{Given: holdfast.Process,
+			How: "the default: written to a file before it is acknowledged, and synced every two minutes"},
+		Power: holdfast.Promise{Given: holdfast.Power,
+			How: "sync_interval always: written and synced before it is acknowledged, each message by itself"},
+		AtomicBatches: true, Checksums: true,
+		MaxKeySize: holdfast.MaxKeySize, MaxValueSize: natsMaxPayload, MaxBatchSize: natsMaxPayload,
+		Caveats: []string{
+			"It holds messages only: one JetStream stream in files, without replicas, with a subject for each of our streams.",
+			"It is a server, reached over loopback. Here it ends with the process that opened it.",
+			"As it is by default, a power cut can take acknowledged messages of two minutes (its issue 7564).",
+			"Positions in a stream are ours, in a header: JetStream counts the whole, and compares the last sequence of a " +
+				"subject. So writers of one process to the same stream wait for each other.",
+			"Ids are remembered for two minutes: a message that is written again later is there twice.",
+			"With sync_interval always each message has its own sync, in turn: writers do not share them.",
+			"The directory entry of a new file of messages is not synced.",
+		},
+	}
+}
+
+const (
+	natsStream       = "messages"
+	natsPrefix       = "message." // of subjects
+	natsWindow       = 4096       // messages that are published and not yet acknowledged
+	natsPage         = 1000       // messages that are got at once
+	natsPageBytes    = 16 << 20
+	natsMark         = 64     // every so many positions of a stream, it is remembered which sequence they have
+	natsTails        = 100000 // streams about which something is remembered
+	natsAckPatience  = time.Minute
+	headerPosition   = "Position"
+	headerType       = "Type"
+	headerMetadata   = "Metadata-Bytes" // how many bytes of the payload's end are metadata
+	statusEndOfPage  = "204"
+	statusNothing    = "404"
+	headerStatus     = "Status"
+	headerNumPending = "Nats-Num-Pending"
+)
+
+// natsMessages is the store of messages in a JetStream.
+type natsMessages struct {
+	messagePeer
+	handle     *datadir.Handle
+	server     *natsServer
+	conn       *nats.Conn
+	js         jetstream.JetStream
+	closing    context.Context // ends when Close begins
+	beginClose context.CancelFunc
+	calls      sync.WaitGroup
+
+	tailsMu sync.Mutex
+	tails   map[string]*natsTail // by subject
+}
+
+// natsTail is what is remembered of one stream. What is wrong with it is found out by the server, which is told the
+// sequence that it should have.
+type natsTail struct {
+	users int // guarded by tailsMu
+
+	mu       sync.Mutex
+	known    bool
+	sequence uint64 // of the last message, 0 if there is none
+	position int64  // of the last message
+	marks    []uint64
+}
+
+// OpenNATS makes or opens the files of a NATS server in dir, starts it, and connects to it. The server is this
+// executable again, see [Serve]. MemoryBytes plays no part.
+func OpenNATS(dir string, o holdfast.Options) (holdfast.Engine, error) {
+	h, o, err := beginMessages(DescribeNATS, dir, o)
+	if err != nil {
+		return nil, err
+	}
+	m := &natsMessages{handle: h, tails: map[string]*natsTail{}}
+	m.init(NATS, h.Dir, o.Level, DescribeNATS)
+	m.closing, m.beginClose = context.WithCancel(context.Background())
+	m.shut = m.stop
+	if err := m.start(o.Level); err != nil {
+		if m.conn != nil {
+			m.conn.Close()
+		}
+		if m.server != nil {
+			m.server.kill()
+			m.server.process.CloseInput()
+		}
+		return nil, errors.Join(&holdfast.Error{Op: "open", Engine: NATS, Path: dir, Cause: err}, h.Close())
+	}
+	return m, nil
+}
+
+// start starts the server, connects to it, and makes the stream.
+func (m *natsMessages) start(level holdfast.Level) (err error) {
+	if m.server, err = startNATSChild(filepath.Join(m.dir, "server"), level == holdfast.Power); err != nil {
+		return err
+	}
+	m.conn, err = nats.Connect(m.server.url, nats.Token(m.server.token), nats.NoReconnect(),
+		nats.Timeout(10*time.Second), nats.Name("holdfast"),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // calls return errors; it would print them
+	if err != nil {
+		return err
+	}
+	m.js, err = jetstream.New(m.conn, jetstream.WithPublishAsyncMaxPending(natsWindow),
+		jetstream.WithPublishAsyncTimeout(natsAckPatience))
+	if err != nil {
+		return err
+	}
+	config := jetstream.StreamConfig{
+		Name: natsStream, Subjects: []string{natsPrefix + "*.*"}, Storage: jetstream.FileStorage, AllowDirect: true,
+		Duplicates: 2 * time.Minute,
+	}
+	if level == holdfast.Memory {
+		config.PersistMode = jetstream.AsyncPersistMode
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), natsPatience)
+	defer cancel()
+	stream, err := m.js.CreateOrUpdateStream(ctx, config)
+	if err != nil {
+		return err
+	}
+	info := stream.CachedInfo().Config
+	m.settings = []holdfast.Setting{
+		{Name: "sync_interval", Value: map[bool]string{true: "always", false: "2m (default)"}[level == holdfast.Power]},
+		{Name: "storage", Value: info.Storage.String()},
+		{Name: "persist_mode", Value: info.PersistMode.String()},
+		{Name: "duplicate_window", Value: info.Duplicates.String()},
+		{Name: "publish_window", Value: strconv.Itoa(natsWindow)},
+	}
+	if m.handle.New {
+		return m.handle.Made()
+	}
+	return nil
+}
+
+// stop ends what uses the server, and then the server.
+func (m *natsMessages) stop() error {
+	m.beginClose()
+	m.calls.Wait()
+	_ = m.conn.Publish(natsStop, nil)
+	_ = m.conn.FlushTimeout(10 * time.Second)
+	err := m.server.wait()
+	m.conn.Close()
+	return errors.Join(err, m.handle.Close())
+}
+
+// kill ends the server at once, as a crash does.
+func (m *natsMessages) kill() { m.server.kill() }
+
+// use counts a call until its end is reported, and ends its context with the store or its server.
+func (m *natsMessages) use(ctx context.Context, op string) (_ context.Context, end func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, nil, m.isClosed(op)
+	}
+	m.calls.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(m.closing, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+		m.calls.Done()
+	}, nil
+}
+
+// fail says why a call failed: the end of the server and the store come first.
+func (m *natsMessages) fail(op string, err error) error {
+	var known *holdfast.Error
+	switch {
+	case err == nil || errors.As(err, &known):
+		return err
+	case m.closing.Err() != nil:
+		return m.isClosed(op)
+	case m.conn.IsClosed():
+		return &holdfast.Error{Op: op, Engine: NATS, Path: m.dir, Class: holdfast.ErrPoisoned,
+			Cause: fmt.Errorf("the connection to the server has ended: %w", err), Remedy: "close it and open it again"}
+	}
+	return &holdfast.Error{Op: op, Engine: NATS, Path: m.dir, Cause: err}
+}
+
+// A stream "category-id" has the subject message.CATEGORY.ID, each part escaped as in URLs. Two ids are written as no
+// id can be: that of a stream without one, and the empty one.
+const (
+	noID    = "%"
+	emptyID = "%%"
+)
+
+func natsSubject(stream string) string {
+	category, id, has := strings.Cut(stream, "-")
+	switch {
+	case !has:
+		id = noID
+	case id == "":
+		id = emptyID
+	default:
+		id = natsToken(id)
+	}
+	return natsPrefix + natsToken(category) + "." + id
+}
+
+// natsToken escapes what a part of a subject cannot have. The empty one, of the category of "-1", is "%".
+func natsToken(s string) string {
+	if s == "" {
+		return noID
+	}
+	ordinary := true
+	for i := range len(s) {
+		c := s[i]
+		ordinary = ordinary && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.IndexByte("-_:+", c) >= 0)
+	}
+	if ordinary {
+		return s
+	}
+	// PathEscape leaves a '.' as it is.
+	return strings.NewReplacer(".", "%2E", "*", "%2A", ">", "%3E").Replace(url.PathEscape(s))
+}
+
+// natsName is the stream of a subject.
+func natsName(subject string) (string, error) {
+	category, id, _ := strings.Cut(strings.TrimPrefix(subject, natsPrefix), ".")
+	if category == noID {
+		category = ""
+	}
+	switch id {
+	case noID:
+		return url.PathUnescape(category)
+	case emptyID:
+		id = ""
+	}
+	return url.PathUnescape(category + "-" + id)
+}
+
+// tail returns what is remembered of a stream, locked, and what unlocks it.
+func (m *natsMessages) tail(subject string) (t *natsTail, release func()) {
+	m.tailsMu.Lock()
+	t = m.tails[subject]
+	if t == nil {
+		if len(m.tails) >= natsTails {
+			for other, t := range m.tails { // any that is not in use
+				if t.users == 0 {
+					delete(m.tails, other)
+					break
+				}
+			}
+		}
+		t = &natsTail{}
+		m.tails[subject] = t
+	}
+	t.users++
+	m.tailsMu.Unlock()
+	t.mu.Lock()
+	return t, func() {
+		t.mu.Unlock()
+		m.tailsMu.Lock()
+		t.users--
+		m.tailsMu.Unlock()
+	}
+}
+
+// mark remembers the sequence of a position, if it is one of those that are.
+func (t *natsTail) mark(position int64, sequence uint64) {
+	if position == int64(len(t.marks))*natsMark {
+		t.marks = append(t.marks, sequence)
+	}
+}
+
+// load asks the server for the stream's last message.
+func (m *natsMessages) load(ctx context.Context, t *natsTail, subject string) error {
+	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	if err != nil {
+		return err
+	}
+	reply, err := m.conn.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+natsStream, request)
+	if err != nil {
+		return err
+	}
+	switch reply.Header.Get(headerStatus) {
+	case statusNothing:
+		t.known, t.sequence, t.position = true, 0, message.NoStream
+		return nil
+	case "":
+	default:
+		return fmt.Errorf("the last message of %s: %s", subject, reply.Header.Get("Description"))
+	}
+	position, sequence, err := natsPlace(reply)
+	if err == nil {
+		t.known, t.sequence, t.position = true, sequence, position
+	}
+	return err
+}
+
+// natsPlace returns where a message is in its stream, and in all.
+func natsPlace(m *nats.Msg) (position int64, sequence uint64, err error) {
+	if position, err = strconv.ParseInt(m.Header.Get(headerPosition), 10, 64); err != nil {
+		return 0, 0, err
+	}
+	sequence, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	return position, sequence, err
+}
+
+// natsData returns the data of a message.
+func natsData(m *nats.Msg) ([]byte, error) {
+	text := m.Header.Get(headerMetadata)
+	if text == "" {
+		return m.Data, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > len(m.Data) {
+		return nil, fmt.Errorf("a message of %d bytes with %q bytes of metadata", len(m.Data), text)
+	}
+	return m.Data[:len(m.Data)-n], nil
+}
+
+// Write implements [Messages].
+func (m *natsMessages) Write(ctx context.Context, stream, id, typ string, data, metadata []byte, expected *int64) (
+	int64, error) {
+	if err := checkMessage(NATS, stream, typ, data, metadata); err != nil {
+		return 0, err
+	}
+	if !plain(id) || strings.TrimSpace(id) != id {
+		return 0, &holdfast.Error{Op: "write", Engine: NATS, Class: message.ErrBadMessage,
+			Detail: fmt.Sprintf("the id %q begins or ends with a space, or is not UTF-8 without control characters", id)}
+	}
+	callers := ctx
+	ctx, end, err := m.use(ctx, "write")
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	subject := natsSubject(stream)
+	tail, release := m.tail(subject)
+	defer release()
+	for {
+		position, err := m.writeBehind(ctx, tail, stream, subject, id, typ, data, metadata, expected)
+		var refused *jetstream.APIError
+		switch {
+		case errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
+			continue // it has become longer; the tail is not known now
+		case err == nil:
+			m.counts.commits.Add(1)
+			return position, nil
+		case callers.Err() != nil:
+			return 0, callers.Err()
+		}
+		return 0, m.fail("write", err)
+	}
+}
+
+// writeBehind publishes a message behind the one that is remembered as the stream's last.
+func (m *natsMessages) writeBehind(ctx context.Context, t *natsTail, stream, subject, id, typ string,
+	data, metadata []byte, expected *int64) (int64, error) {
+	if !t.known {
+		if err := m.load(ctx, t, subject); err != nil {
+			return 0, err
+		}
+	}
+	if expected != nil && *expected != t.position {
+		// The same message, which expected the same then, would be behind what it expected.
+		if done, err := m.isThere(ctx, t, subject, *expected+1, id); err != nil || done {
+			return *expected + 1, err
+		}
+		return 0, &holdfast.Error{Op: "write", Engine: NATS, Class: message.ErrConflict,
+			Cause: &message.Conflict{Stream: stream, Expected: *expected, Actual: t.position}}
+	}
+	position := t.position + 1
+	msg := nats.NewMsg(subject)
+	msg.Data = data
+	msg.Header.Set(headerPosition, strconv.FormatInt(position, 10))
+	msg.Header.Set(headerType, typ)
+	if metadata != nil {
+		msg.Header.Set(headerMetadata, strconv.Itoa(len(metadata)))
+		msg.Data = append(append(make([]byte, 0, len(data)+len(metadata)), data...), metadata...)
+	}
+	options := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(t.sequence)}
+	if id != "" {
+		options = append(options, jetstream.WithMsgID(id))
+	}
+	t.known = false // until it is known what has become of this one
+	future, err := m.js.PublishMsgAsync(msg, options...)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case ack := <-future.Ok():
+		if !ack.Duplicate {
+			t.known, t.sequence, t.position = true, ack.Sequence, position
+			t.mark(position, ack.Sequence)
+			return position, nil
+		}
+		t.known = true // as it was
+		return m.again(ctx, stream, subject, id, ack.Sequence)
+	case err := <-future.Err():
+		return 0, err
+	case <-m.server.ended:
+		return 0, m.server.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// isThere reports whether the message at position has that id.
+func (m *natsMessages) isThere(ctx context.Context, t *natsTail, subject string, position int64, id string) (
+	there bool, err error) {
+	if id == "" || position < 0 || position > t.position {
+		return false, nil
+	}
+	err = m.readSubject(ctx, t.before(position), subject, position, 1, func(at int64, msg *nats.Msg) error {
+		there = at == position && msg.Header.Get(jetstream.MsgIDHeader) == id
+		return nil
+	})
+	return there, err
+}
+
+// again returns the position of a message that was written before, which the server found at sequence.
+func (m *natsMessages) again(ctx context.Context, stream, subject, id string, sequence uint64) (int64, error) {
+	request := fmt.Appendf(nil, `{"seq":%d}`, sequence)
+	msg, err := m.conn.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+natsStream, request)
+	if err != nil {
+		return 0, err
+	}
+	position, _, err := natsPlace(msg)
+	if err != nil {
+		return 0, fmt.Errorf("message %d: %w", sequence, err)
+	}
+	if at := msg.Header.Get(jetstream.SubjectHeader); at != subject {
+		other, err := natsName(at)
+		return 0, errors.Join(&holdfast.Error{Op: "write", Engine: NATS, Class: message.ErrIDTaken,
+			Detail: fmt.Sprintf("message %s is in stream %q", id, other)}, err)
+	}
+	return position, nil
+}
+
+// before returns a sequence that position has, or that is before it.
+func (t *natsTail) before(position int64) uint64 {
+	if i := min(int(position/natsMark), len(t.marks)-1); i >= 0 {
+		return t.marks[i]
+	}
+	return 1
+}
+
+// ReadStream implements [Messages].
+func (m *natsMessages) ReadStream(ctx context.Context, stream string, from int64, limit int,
+	yield func(position int64, data []byte) error) error {
+	ctx, end, err := m.use(ctx, "read")
+	if err != nil {
+		return err
+	}
+	defer end()
+	subject := natsSubject(stream)
+	tail, release := m.tail(subject)
+	first := tail.before(max(from, 0))
+	release()
+	type place struct {
+		position int64
+		sequence uint64
+	}
+	var marks []place
+	var stopped error
+	err = m.readSubject(ctx, first, subject, from, limit, func(position int64, msg *nats.Msg) error {
+		if position%natsMark == 0 {
+			_, sequence, err := natsPlace(msg)
+			if err != nil {
+				return err
+			}
+			marks = append(marks, place{position, sequence})
+		}
+		data, err := natsData(msg)
+		if err == nil {
+			stopped = yield(position, data)
+			err = stopped
+		}
+		return err
+	})
+	if len(marks) > 0 {
+		tail, release := m.tail(subject)
+		for _, at := range marks {
+			tail.mark(at.position, at.sequence)
+		}
+		release()
+	}
+	if stopped != nil {
+		return stopped
+	}
+	return m.fail("read", err)
+}
+
+// readSubject yields a stream's messages from position from on, which is not before the sequence first.
+func (m *natsMessages) readSubject(ctx context.Context, first uint64, subject string, from int64, limit int,
+	yield func(position int64, msg *nats.Msg) error) error {
+	n := 0
+	// The messages between a mark and the first position that is wanted come along.
+	page := natsPage
+	if limit > 0 {
+		page = min(limit+natsMark, natsPage)
+	}
+	return m.read(ctx, subject, first, page, func(msg *nats.Msg) (more bool, err error) {
+		position, _, err := natsPlace(msg)
+		if err != nil || position < from {
+			return true, err
+		}
+		n++
+		err = yield(position, msg)
+		return limit <= 0 || n < limit, err
+	})
+}
+
+// read yields the messages of a filter, beginning at a sequence, until yield wants no more.
+func (m *natsMessages) read(ctx context.Context, filter string, from uint64, page int,
+	yield func(msg *nats.Msg) (more bool, err error)) error {
+	inbox := m.conn.NewInbox()
+	replies, err := m.conn.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = replies.Unsubscribe() }()
+	for from = max(from, 1); ; {
+		request := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, from, filter, page,
+			natsPageBytes)
+		if err := m.conn.PublishRequest("$JS.API.DIRECT.GET."+natsStream, inbox, request); err != nil {
+			return err
+		}
+		for {
+			msg, err := replies.NextMsgWithContext(ctx)
+			if err != nil {
+				return err
+			}
+			status := msg.Header.Get(headerStatus)
+			if status == statusNothing || status == statusEndOfPage && msg.Header.Get(headerNumPending) == "0" {
+				return nil
+			}
+			if status == statusEndOfPage {
+				break
+			}
+			if status != "" {
+				return fmt.Errorf("messages of %s: %s %s", filter, status, msg.Header.Get("Description"))
+			}
+			sequence, err := strconv.ParseUint(msg.Header.Get(jetstream.SequenceHeader), 10, 64)
+			if err != nil {
+				return err
+			}
+			from = sequence + 1
+			if more, err := yield(msg); err != nil || !more {
+				return err
+			}
+		}
+	}
+}
+
+// natsFilter is what the subjects of a category match.
+func natsFilter(category string) string {
+	if category == "" {
+		return natsPrefix + ">"
+	}
+	return natsPrefix + natsToken(category) + ".*"
+}
+
+// ReadCategory implements [Messages]. The server does not know consumer groups by streams: a member gets all messages,
+// and leaves those of others.
+func (m *natsMessages) ReadCategory(ctx context.Context, category string, from int64, limit int, member, size int,
+	yield func(global int64, stream string, data []byte) error) error {
+	ctx, end, err := m.use(ctx, "read")
+	if err != nil {
+		return err
+	}
+	defer end()
+	group := message.Group{Member: member, Size: size}
+	page := natsPage
+	if limit > 0 {
+		page = min(limit*max(size, 1), natsPage)
+	}
+	n := 0
+	var stopped error
+	err = m.read(ctx, natsFilter(category), uint64(max(from, 1)), page, func(msg *nats.Msg) (bool, error) {
+		stream, err := natsName(msg.Header.Get(jetstream.SubjectHeader))
+		if err != nil || !group.Has(stream) {
+			return true, err
+		}
+		_, sequence, err := natsPlace(msg)
+		if err != nil {
+			return false, err
+		}
+		data, err := natsData(msg)
+		if err != nil {
+			return false, err
+		}
+		n++
+		stopped = yield(int64(sequence), stream, data)
+		return limit <= 0 || n < limit, stopped
+	})
+	if stopped != nil {
+		return stopped
+	}
+	return m.fail("read", err)
+}
+
+// Follow implements [Messages], by an ordered consumer.
+func (m *natsMessages) Follow(ctx context.Context, category string, from int64,
+	yield func(global int64, data []byte) bool) error {
+	callers := ctx
+	ctx, end, err := m.use(ctx, "follow")
+	if err != nil {
+		return err
+	}
+	defer end()
+	err = m.follow(ctx, category, from, yield)
+	if callers.Err() != nil && err != nil {
+		return callers.Err()
+	}
+	return m.fail("follow", err)
+}
+
+func (m *natsMessages) follow(ctx context.Context, category string, from int64,
+	yield func(global int64, data []byte) bool) error {
+	consumer, err := m.js.OrderedConsumer(ctx, natsStream, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{natsFilter(category)}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq: uint64(max(from, 1)), InactiveThreshold: 30 * time.Second,
+	})
+	if err != nil {
+		return err
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for {
+		msg, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return err
+		}
+		at, err := msg.Metadata()
+		if err != nil {
+			return err
+		}
+		data, err := natsData(&nats.Msg{Header: msg.Headers(), Data: msg.Data()})
+		if err != nil {
+			return err
+		}
+		if !yield(int64(at.Sequence.Stream), data) {
+			return nil
+		}
+	}
+}

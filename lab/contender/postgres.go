@@ -142,7 +142,7 @@ func OpenPostgres(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	p.init(Postgres, h.Dir, o.Level, DescribePostgres)
 	p.closing, p.beginClose = context.WithCancel(context.Background())
 	p.shut, p.groups, p.settings = p.stop, &p.merged, postgresSettings(o)
-	if err := p.start(o.Level); err != nil {
+	if err := p.start(); err != nil {
 		if p.pool != nil {
 			p.pool.Close()
 		}
@@ -156,7 +156,7 @@ func OpenPostgres(dir string, o holdfast.Options) (holdfast.Engine, error) {
 }
 
 // start starts the server and connects to it.
-func (p *postgresMessages) start(level holdfast.Level) error {
+func (p *postgresMessages) start() error {
 	const patience = 2 * time.Minute
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -172,7 +172,7 @@ func (p *postgresMessages) start(level holdfast.Level) error {
 	config.MaxConns = postgresConnections
 	fresh := p.handle.New
 	for p.writer == nil {
-		if p.server, err = openPostgresServer(filepath.Join(p.dir, "data"), fresh, level, p.settings); err != nil {
+		if p.server, err = openPostgresServer(filepath.Join(p.dir, "data"), fresh, p.settings); err != nil {
 			return err
 		}
 		fresh = false
@@ -477,7 +477,8 @@ func (p *postgresMessages) commit(group []*postgresWrite) (err error) {
 
 // The statements of readers. A limit of NULL is none.
 const (
-	readStream   = `SELECT position, data::text FROM messages WHERE stream_name = $1 AND position >= $2 ORDER BY position LIMIT $3`
+	readStream = `SELECT position, data::text FROM messages WHERE stream_name = $1 AND position >= $2
+		ORDER BY position LIMIT $3`
 	selectGlobal = `SELECT global_position, stream_name, data::text FROM messages WHERE global_position >= $1`
 	inCategory   = ` AND category(stream_name) = $3`
 	inGroup      = ` AND member_of(stream_name, $4) = $5`

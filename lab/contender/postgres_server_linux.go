@@ -107,7 +107,7 @@ func (h postgresHome) command(as *syscall.Credential, name string, args ...strin
 }
 
 // makePostgres makes the files of a new server in data.
-func makePostgres(h postgresHome, as *syscall.Credential, data string, sync bool) error {
+func makePostgres(h postgresHome, as *syscall.Credential, data string) error {
 	if err := os.RemoveAll(data); err != nil { // what an interrupted making has left
 		return err
 	}
@@ -120,9 +120,6 @@ func makePostgres(h postgresHome, as *syscall.Credential, data string, sync bool
 		}
 	}
 	args := []string{"-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"}
-	if !sync {
-		args = append(args, "--no-sync")
-	}
 	if out, err := h.command(as, "initdb", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, lastLine(string(out)))
 	}
@@ -201,8 +198,7 @@ func (s *postgresServer) kill() {
 }
 
 // openPostgresServer starts a server on the files in data, which it makes first if fresh.
-func openPostgresServer(data string, fresh bool, level holdfast.Level, settings []holdfast.Setting) (
-	*postgresServer, error) {
+func openPostgresServer(data string, fresh bool, settings []holdfast.Setting) (*postgresServer, error) {
 	h, err := findPostgres()
 	if err != nil {
 		return nil, err
@@ -212,7 +208,7 @@ func openPostgresServer(data string, fresh bool, level holdfast.Level, settings 
 		return nil, err
 	}
 	if fresh {
-		if err := makePostgres(h, as, data, level == holdfast.Power); err != nil {
+		if err := makePostgres(h, as, data); err != nil {
 			return nil, err
 		}
 	}

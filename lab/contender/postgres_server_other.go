@@ -23,11 +23,13 @@ type postgresServer struct {
 	err   error
 }
 
-func openPostgresServer(string, bool, holdfast.Level, []holdfast.Setting) (*postgresServer, error) {
+func openPostgresServer(string, bool, []holdfast.Setting) (*postgresServer, error) {
 	_, err := findPostgres()
 	return nil, err
 }
 
-func (*postgresServer) dial(context.Context, string, string) (net.Conn, error) { return nil, errors.ErrUnsupported }
-func (*postgresServer) stop() error                                            { return nil }
-func (*postgresServer) kill()                                                  {}
+func (*postgresServer) dial(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.ErrUnsupported
+}
+func (*postgresServer) stop() error { return nil }
+func (*postgresServer) kill()       {}

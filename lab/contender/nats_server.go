@@ -1,0 +1,185 @@
+package contender
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/datadir"
+	"github.com/holdfastdb/holdfast/lab/internal/child"
+)
+
+// ServerArgument is the first argument of this executable where it is the server of a peer, see [Serve].
+const ServerArgument = "peer-server"
+
+const (
+	natsPatience   = 2 * time.Minute // bounds the start of a server, which reads its files, and its end
+	natsStop       = "stop"          // subject of the message that ends the server
+	natsMaxPayload = 8 << 20         // bytes of a message, the most that the server's authors recommend
+)
+
+// natsRequest is what the server is told.
+type natsRequest struct {
+	Dir   string // where it makes a directory of its own
+	Token string // without which it takes no client: others on this machine can reach its port
+	Sync  bool   // sync_interval: always; else the default, two minutes
+}
+
+// natsReply is what it answers, once.
+type natsReply struct {
+	URL   string `json:",omitempty"`
+	Error string `json:",omitempty"`
+}
+
+// Serve is the server of a peer: what a process of this executable runs whose first argument is [ServerArgument]. It
+// returns the exit status. The server ends with the process that started it.
+func Serve(stdin io.Reader, stdout io.Writer) int {
+	var q natsRequest
+	if err := child.Serve("bench or crash", stdin, &q); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	s, release, err := startNATS(q)
+	reply := natsReply{}
+	if err != nil {
+		reply.Error = err.Error()
+	} else {
+		reply.URL = s.ClientURL()
+	}
+	if err := json.NewEncoder(stdout).Encode(reply); err != nil || reply.Error != "" {
+		return 1
+	}
+	s.WaitForShutdown()
+	if err := release(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// startNATS starts the server in this process. release is called when it has ended.
+func startNATS(q natsRequest) (_ *server.Server, release func() error, err error) {
+	// JetStream does not lock its files, and the server of a process that was killed may still be about to end.
+	var h *datadir.Handle
+	for deadline := time.Now().Add(natsPatience / 4); ; time.Sleep(5 * time.Millisecond) {
+		h, err = datadir.Open(q.Dir, datadir.Spec{Engine: NATS, Format: 1})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, holdfast.ErrLocked) || time.Now().After(deadline) {
+			return nil, nil, err
+		}
+	}
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, Authorization: q.Token, NoLog: true, NoSigs: true,
+		MaxPayload: natsMaxPayload, JetStream: true, StoreDir: h.Dir, SyncAlways: q.Sync,
+	})
+	if err == nil {
+		go s.Start()
+		if !s.ReadyForConnections(natsPatience) {
+			s.Shutdown()
+			err = fmt.Errorf("the server is not ready after %v", natsPatience)
+		}
+	}
+	if err == nil && !s.JetStreamEnabled() {
+		s.Shutdown()
+		err = errors.New("the server has no JetStream: its files are damaged, or there is no room")
+	}
+	if err == nil {
+		err = stopWhenTold(s, q.Token)
+	}
+	if err == nil {
+		err = h.Made()
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, h.Close())
+	}
+	return s, h.Close, nil
+}
+
+// stopWhenTold ends the server in good order when a client tells it to.
+func stopWhenTold(s *server.Server, token string) error {
+	conn, err := nats.Connect("", nats.InProcessServer(s), nats.Token(token))
+	if err != nil {
+		return err
+	}
+	if _, err = conn.Subscribe(natsStop, func(*nats.Msg) { s.Shutdown() }); err == nil {
+		err = conn.Flush()
+	}
+	return err
+}
+
+// natsServer is a server that runs as a child.
+type natsServer struct {
+	url, token string
+	process    *child.Process
+	ended      chan struct{} // closed when it has ended
+	err        error         // why, from then on
+}
+
+// startNATSChild starts the server on the files in dir.
+func startNATSChild(dir string, sync bool) (*natsServer, error) {
+	for _, arg := range os.Args {
+		if arg == ServerArgument { // else such processes would start each other without end
+			return nil, errors.New("this is the process of a server: its main function must call contender.Serve")
+		}
+	}
+	command, err := child.Command(nil, ServerArgument)
+	if err != nil {
+		return nil, err
+	}
+	s := &natsServer{token: rand.Text(), ended: make(chan struct{})}
+	if s.process, err = child.Start(command, natsRequest{Dir: dir, Token: s.token, Sync: sync}); err != nil {
+		return nil, err
+	}
+	slow := time.AfterFunc(natsPatience*3, s.process.Kill)
+	defer slow.Stop()
+	var reply natsReply
+	err = json.NewDecoder(s.process.Out).Decode(&reply)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("the server does not answer: %w", err)
+	case reply.Error != "":
+		err = errors.New(reply.Error)
+	}
+	s.url = reply.URL
+	go func() {
+		_, _ = io.Copy(io.Discard, s.process.Out)
+		_, s.err = s.process.Wait()
+		if s.err == nil {
+			s.err = errors.New("the server has ended")
+		}
+		close(s.ended)
+	}()
+	if err != nil {
+		s.kill()
+		return nil, err
+	}
+	return s, nil
+}
+
+// wait waits for the end of a server that was told to stop.
+func (s *natsServer) wait() error {
+	defer s.process.CloseInput()
+	select {
+	case <-s.ended:
+		return nil
+	case <-time.After(natsPatience):
+		s.kill()
+		return fmt.Errorf("it did not end within %v, and was killed", natsPatience)
+	}
+}
+
+// kill ends the server at once, as a crash does, and returns when it is gone.
+func (s *natsServer) kill() {
+	s.process.Kill()
+	<-s.ended
+}
