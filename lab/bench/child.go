@@ -170,7 +170,7 @@ const (
 // drive runs the closed loops: warm-up, then all clients start together and go on until the time is over.
 //
 // In an open loop an operation is due at its time, whether the one before it has ended or not: together the clients are
-// half as fast as in warming up. Latencies are counted from when an operation was due, so that waiting for a slow one
+// half as fast as in the second half of warming up. Latencies are counted from when an operation was due, so that waiting for a slow one
 // before it counts too. What the timer sleeps too long is not the contender's, and moves what is due later.
 func drive(load Load, q request, openLoop bool, o *outcome) error {
 	n := q.Cell.Clients
@@ -179,6 +179,7 @@ func drive(load Load, q request, openLoop bool, o *outcome) error {
 		errs       = make([]error, n)
 		ends       = make([]time.Duration, n)
 		warmUps    atomic.Int64
+		secondHalf atomic.Int64 // of warmUps
 		stop       atomic.Bool
 		warm, done sync.WaitGroup
 		start      = make(chan struct{})
@@ -197,7 +198,11 @@ func drive(load Load, q request, openLoop bool, o *outcome) error {
 				} else {
 					warmUps.Add(1)
 				}
-				if errs[i] != nil || stop.Load() || time.Since(epoch) >= q.WarmUp {
+				now := time.Since(epoch)
+				if now > q.WarmUp/2 {
+					secondHalf.Add(1)
+				}
+				if errs[i] != nil || stop.Load() || now >= q.WarmUp {
 					break
 				}
 			}
@@ -231,7 +236,7 @@ func drive(load Load, q request, openLoop bool, o *outcome) error {
 	warm.Wait()
 	origin = time.Since(epoch)
 	if openLoop {
-		pace = 2 * origin * time.Duration(n) / time.Duration(max(warmUps.Load(), 1))
+		pace = 2 * (origin - q.WarmUp/2) * time.Duration(n) / time.Duration(max(secondHalf.Load(), 1))
 	}
 	close(start)
 	done.Wait()
