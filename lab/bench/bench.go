@@ -1,7 +1,7 @@
 // Package bench measures engines and stores at equal durability.
 //
 // One measurement is a fresh child process on a fresh directory: it prepares its inputs,
-// warms up, runs the workload in closed loops, closes, reopens, and verifies that all it
+// warms up, runs the workload in closed loops (or an open one), closes, reopens, and verifies that all it
 // was told is safe is there and exact. What fails that is void. Measurements are
 // repeated in shuffled rounds and summed up as a median with a nonparametric interval, and
 // are only ever ranked within the level of durability that was really given.

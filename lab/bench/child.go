@@ -170,8 +170,9 @@ const (
 // drive runs the closed loops: warm-up, then all clients start together and go on until the time is over.
 //
 // In an open loop an operation is due at its time, whether the one before it has ended or not: together the clients are
-// half as fast as in the second half of warming up. Latencies are counted from when an operation was due, so that waiting for a slow one
-// before it counts too. What the timer sleeps too long is not the contender's, and moves what is due later.
+// half as fast as in the second half of warming up. Latencies are counted from when an operation was due, so that
+// waiting for a slow one before it counts too. What the timer sleeps too long is not the contender's, and moves what is
+// due later.
 func drive(load Load, q request, openLoop bool, o *outcome) error {
 	n := q.Cell.Clients
 	var (

@@ -220,7 +220,8 @@ func TestMessageGroups(t *testing.T) {
 	if total != 100 {
 		t.Errorf("%d streams belong to members", total)
 	}
-	if c := (messageRead{messageSizes: messageSizes{streams: 100}, categories: messageTenth}).layout().check(0); c.each != 10 ||
+	c := messageRead{messageSizes: messageSizes{streams: 100}, categories: messageTenth}.layout().check(0)
+	if c.each != 10 ||
 		message.Category(c.names[10]) != messageCategory || message.Category(c.names[11]) == messageCategory {
 		t.Errorf("%d streams in the category: %q", c.each, c.names)
 	}

@@ -308,7 +308,8 @@ func (d *messageDelivery) end() error {
 	return nil
 }
 
-func (m messageFollow) client(t Task, i int, store contender.Messages, acked *messageAcks, d *messageDelivery) func() error {
+func (m messageFollow) client(t Task, i int, store contender.Messages, acked *messageAcks,
+	d *messageDelivery) func() error {
 	ctx, random := context.Background(), rand.New(rand.NewPCG(t.Seed, uint64(i)))
 	w := acked.writer(store, t.Seed, i)
 	return func() error {
