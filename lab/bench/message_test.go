@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,10 +59,15 @@ func TestMessageIDs(t *testing.T) {
 	}
 }
 
-// fakeMessages is a peer that does not keep its promises: ours, in which some calls are others.
+// fakeMessages is a peer that does not keep its promises: ours, in which some calls are others from some time on.
 type fakeMessages struct {
 	holdfast.Engine
 	contender.Messages
+	mutant atomic.Pointer[messageMutant]
+}
+
+// messageMutant is which calls are others.
+type messageMutant struct {
 	write        func(s contender.Messages, stream, id, typ string, data, metadata []byte) (int64, error)
 	readStream   func(position int64, data []byte) (int64, []byte)
 	readCategory func(global int64, stream string, data []byte) (int64, string, []byte)
@@ -71,8 +77,8 @@ type fakeMessages struct {
 
 func (f *fakeMessages) Write(ctx context.Context, stream, id, typ string, data, metadata []byte,
 	expected *int64) (int64, error) {
-	if f.write != nil {
-		return f.write(f.Messages, stream, id, typ, data, metadata)
+	if m := f.mutant.Load(); m.write != nil {
+		return m.write(f.Messages, stream, id, typ, data, metadata)
 	}
 	return f.Messages.Write(ctx, stream, id, typ, data, metadata, expected)
 }
@@ -80,8 +86,8 @@ func (f *fakeMessages) Write(ctx context.Context, stream, id, typ string, data, 
 func (f *fakeMessages) ReadStream(ctx context.Context, stream string, from int64, limit int,
 	yield func(position int64, data []byte) error) error {
 	return f.Messages.ReadStream(ctx, stream, from, limit, func(position int64, data []byte) error {
-		if f.readStream != nil {
-			position, data = f.readStream(position, bytes.Clone(data))
+		if m := f.mutant.Load(); m.readStream != nil {
+			position, data = m.readStream(position, bytes.Clone(data))
 		}
 		return yield(position, data)
 	})
@@ -89,10 +95,10 @@ func (f *fakeMessages) ReadStream(ctx context.Context, stream string, from int64
 
 func (f *fakeMessages) ReadCategory(ctx context.Context, category string, from int64, limit, member, size int,
 	yield func(global int64, stream string, data []byte) error) error {
-	return f.Messages.ReadCategory(ctx, category, from+f.from, limit, member, size,
+	return f.Messages.ReadCategory(ctx, category, from+f.mutant.Load().from, limit, member, size,
 		func(global int64, stream string, data []byte) error {
-			if f.readCategory != nil {
-				global, stream, data = f.readCategory(global, stream, bytes.Clone(data))
+			if m := f.mutant.Load(); m.readCategory != nil {
+				global, stream, data = m.readCategory(global, stream, bytes.Clone(data))
 			}
 			return yield(global, stream, data)
 		})
@@ -101,8 +107,8 @@ func (f *fakeMessages) ReadCategory(ctx context.Context, category string, from i
 func (f *fakeMessages) Follow(ctx context.Context, category string, from int64,
 	yield func(global int64, data []byte) bool) error {
 	return f.Messages.Follow(ctx, category, from, func(global int64, data []byte) bool {
-		if f.follow != nil {
-			return f.follow(global, bytes.Clone(data), yield)
+		if m := f.mutant.Load(); m.follow != nil {
+			return m.follow(global, bytes.Clone(data), yield)
 		}
 		return yield(global, data)
 	})
@@ -125,21 +131,21 @@ func TestMessageVerificationCatches(t *testing.T) {
 	const writes = "write mixed long follow"
 	const reads = "scan category-read category-tenth group-read"
 	for name, test := range map[string]struct {
-		mutation fakeMessages
+		mutation messageMutant
 		seen     string // by which workloads
 	}{
 		"nothing": {},
-		"a message is changed": {fakeMessages{write: func(s contender.Messages, stream, id, typ string, data,
+		"a message is changed": {messageMutant{write: func(s contender.Messages, stream, id, typ string, data,
 			metadata []byte) (int64, error) {
 			data = restamp(bytes.Clone(data), func(s *stamp) { s.number += 1000 })
 			return s.Write(context.Background(), stream, id, typ, data, metadata, nil)
 		}}, writes},
-		"a position is wrong": {fakeMessages{write: func(s contender.Messages, stream, id, typ string, data,
+		"a position is wrong": {messageMutant{write: func(s contender.Messages, stream, id, typ string, data,
 			metadata []byte) (int64, error) {
 			position, err := s.Write(context.Background(), stream, id, typ, data, metadata, nil)
 			return position + 1, err
 		}}, writes},
-		"a message is written twice": {fakeMessages{write: func(s contender.Messages, stream, id, typ string, data,
+		"a message is written twice": {messageMutant{write: func(s contender.Messages, stream, id, typ string, data,
 			metadata []byte) (int64, error) {
 			position, err := s.Write(context.Background(), stream, id, typ, data, metadata, nil)
 			if err == nil {
@@ -147,46 +153,46 @@ func TestMessageVerificationCatches(t *testing.T) {
 			}
 			return position, err
 		}}, writes},
-		"a message is in another stream": {fakeMessages{write: func(s contender.Messages, stream, id, typ string, data,
+		"a message is in another stream": {messageMutant{write: func(s contender.Messages, stream, id, typ string, data,
 			metadata []byte) (int64, error) {
 			return s.Write(context.Background(), stream+"0", id, typ, data, metadata, nil)
 		}}, writes},
-		"a read has another's position": {fakeMessages{readStream: func(position int64, data []byte) (int64, []byte) {
+		"a read has another's position": {messageMutant{readStream: func(position int64, data []byte) (int64, []byte) {
 			return position + 1, data
 		}}, writes},
-		"a read has another stream's data": {fakeMessages{readStream: func(position int64, data []byte) (int64, []byte) {
+		"a read has another stream's data": {messageMutant{readStream: func(position int64, data []byte) (int64, []byte) {
 			return position, restamp(data, func(s *stamp) { s.stream++ })
 		}}, writes},
-		"a read has other data": {fakeMessages{readStream: func(position int64, data []byte) (int64, []byte) {
+		"a read has other data": {messageMutant{readStream: func(position int64, data []byte) (int64, []byte) {
 			data[0] = '['
 			return position, data
 		}}, writes},
-		"a category begins late": {fakeMessages{from: 40}, reads},
-		"a category has other data": {fakeMessages{readCategory: func(global int64, stream string,
+		"a category begins late": {messageMutant{from: 40}, reads},
+		"a category has other data": {messageMutant{readCategory: func(global int64, stream string,
 			data []byte) (int64, string, []byte) {
 			return global, stream, restamp(data, func(s *stamp) { s.number++ })
 		}}, reads},
-		"a category has another stream's name": {fakeMessages{readCategory: func(global int64, stream string,
+		"a category has another stream's name": {messageMutant{readCategory: func(global int64, stream string,
 			data []byte) (int64, string, []byte) {
 			return global, stream + "0", data
 		}}, reads},
-		"a category has another position": {fakeMessages{readCategory: func(global int64, stream string,
+		"a category has another position": {messageMutant{readCategory: func(global int64, stream string,
 			data []byte) (int64, string, []byte) {
 			return global + 1, stream, data
 		}}, reads},
-		"a message is delivered twice": {fakeMessages{follow: func(global int64, data []byte,
+		"a message is delivered twice": {messageMutant{follow: func(global int64, data []byte,
 			yield func(int64, []byte) bool) bool {
 			return yield(global, data) && yield(global, data)
 		}}, "follow"},
-		"a changed message is delivered": {fakeMessages{follow: func(global int64, data []byte,
+		"a changed message is delivered": {messageMutant{follow: func(global int64, data []byte,
 			yield func(int64, []byte) bool) bool {
 			return yield(global, restamp(data, func(s *stamp) { s.number++ }))
 		}}, "follow"},
-		"positions do not ascend": {fakeMessages{follow: func(_ int64, data []byte,
+		"positions do not ascend": {messageMutant{follow: func(_ int64, data []byte,
 			yield func(int64, []byte) bool) bool {
 			return yield(1, data)
 		}}, "follow"},
-		"the follower ends": {fakeMessages{follow: func(int64, []byte, func(int64, []byte) bool) bool { return false }},
+		"the follower ends": {messageMutant{follow: func(int64, []byte, func(int64, []byte) bool) bool { return false }},
 			"follow"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,11 +203,8 @@ func TestMessageVerificationCatches(t *testing.T) {
 					t.Fatal(err)
 				}
 				fake := &fakeMessages{Engine: engine, Messages: store}
-				return fake, func() {
-					honest := *fake
-					*fake = test.mutation
-					fake.Engine, fake.Messages = honest.Engine, honest.Messages
-				}
+				fake.mutant.Store(&messageMutant{})
+				return fake, func() { fake.mutant.Store(&test.mutation) }
 			})
 		})
 	}
