@@ -23,14 +23,16 @@ type ackSums struct {
 
 const (
 	bucketSize  = 1 << 10 // positions of a bucket
-	buckets     = 1 << 14 // positions beyond bucketSize*buckets are added to the first buckets again
+	manyBuckets = 1 << 14 // positions beyond the last bucket are added to the first ones again
 	fullBuckets = 200     // up to this many buckets in use, all of them are checked
 	someBuckets = 64      // beyond, the first, the last, and so many others
 )
 
-func newAckSums() *ackSums { return &ackSums{buckets: make([]atomic.Uint64, buckets)} }
+func newAckSums(buckets int) *ackSums { return &ackSums{buckets: make([]atomic.Uint64, buckets)} }
 
-func bucketOf(position uint64) uint64 { return (position - 1) / bucketSize % buckets }
+func (l *ackSums) bucketOf(position uint64) uint64 {
+	return (position - 1) / bucketSize % uint64(len(l.buckets))
+}
 
 func mix(position, hash uint64) uint64 {
 	x := (position ^ hash) * 0x9e3779b97f4a7c15
@@ -42,10 +44,10 @@ func mix(position, hash uint64) uint64 {
 // after it.
 func (l *ackSums) add(first uint64, hashes ...uint64) {
 	l.count.Add(int64(len(hashes)))
-	sum, bucket := uint64(0), bucketOf(first)
+	sum, bucket := uint64(0), l.bucketOf(first)
 	for i, hash := range hashes {
 		position := first + uint64(i)
-		if b := bucketOf(position); b != bucket {
+		if b := l.bucketOf(position); b != bucket {
 			l.buckets[bucket].Add(sum)
 			sum, bucket = 0, b
 		}
@@ -62,9 +64,9 @@ func (l *ackSums) check(last uint64, seed uint64, read func(first, last uint64) 
 		return 0, fmt.Errorf("%w: %d acknowledged, %d there", ErrWrong, count, last)
 	}
 	checked := int64(0)
-	for _, b := range chooseBuckets(last, seed) {
+	for _, b := range l.chooseBuckets(last, seed) {
 		sum := uint64(0)
-		for first := b*bucketSize + 1; first <= last; first += bucketSize * buckets {
+		for first := b*bucketSize + 1; first <= last; first += bucketSize * uint64(len(l.buckets)) {
 			end := min(first+bucketSize-1, last)
 			hashes, err := read(first, end)
 			if err != nil {
@@ -86,8 +88,8 @@ func (l *ackSums) check(last uint64, seed uint64, read func(first, last uint64) 
 	return checked, nil
 }
 
-func chooseBuckets(last, seed uint64) []uint64 {
-	used := min((last+bucketSize-1)/bucketSize, buckets)
+func (l *ackSums) chooseBuckets(last, seed uint64) []uint64 {
+	used := min((last+bucketSize-1)/bucketSize, uint64(len(l.buckets)))
 	if used == 0 {
 		return nil
 	}
@@ -98,7 +100,7 @@ func chooseBuckets(last, seed uint64) []uint64 {
 		}
 		return chosen
 	}
-	chosen = append(chosen, 0, bucketOf(last))
+	chosen = append(chosen, 0, l.bucketOf(last))
 	random := rand.New(rand.NewPCG(seed, last))
 	for range someBuckets {
 		chosen = append(chosen, random.Uint64N(used))

@@ -21,7 +21,7 @@ func newSequence(n int) sequence {
 func (s sequence) read(first, last uint64) ([]uint64, error) { return s[first-1 : last], nil }
 
 func (s sequence) sums() *ackSums {
-	l := newAckSums()
+	l := newAckSums(manyBuckets)
 	l.add(1, s...)
 	return l
 }
@@ -46,7 +46,7 @@ func TestAckSumsAcceptWhatWasAcknowledged(t *testing.T) {
 func TestAckSumsOfManyClients(t *testing.T) {
 	const clients, batches, batch = 8, 500, 7
 	s := newSequence(clients * batches * batch)
-	l := newAckSums()
+	l := newAckSums(manyBuckets)
 	var wg sync.WaitGroup
 	for c := range clients {
 		wg.Go(func() {

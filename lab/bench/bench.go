@@ -1,18 +1,19 @@
 // Package bench measures engines and stores at equal durability.
 //
 // One measurement is a fresh child process on a fresh directory: it prepares its inputs,
-// warms up, runs the workload in closed loops, closes, reopens, and verifies that all it
+// warms up, runs the workload in closed loops (or an open one), closes, reopens, and verifies that all it
 // was told is safe is there and exact. What fails that is void. Measurements are
 // repeated in shuffled rounds and summed up as a median with a nonparametric interval, and
 // are only ever ranked within the level of durability that was really given.
 //
 // Two contenders are no engines. "null" does nothing, and so shows what the
 // harness itself costs. "floor" does the least that this machine can do for the same
-// bytes: one write call, and one fdatasync for [holdfast.Power]. Our store for Raft, on each engine, is compared with
-// the peers of package contender, other stores for Raft as they are.
+// bytes: one write call, and one fdatasync for [holdfast.Power]. Our stores for Raft and for messages, on each engine,
+// are compared with the peers of package contender, other stores as they are.
 package bench
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/holdfastdb/holdfast/engine/all"
@@ -32,17 +33,50 @@ const op console.Op = "bench"
 // Lab is what can be measured.
 type Lab struct {
 	Engines   []all.Entry
-	Peers     []all.Entry // that hold Raft logs only
+	Peers     []Peer
 	Workloads []Workload
+}
+
+// StoreKind says what a kind of store holds, in words.
+type StoreKind string
+
+// The kinds of stores that have peers.
+const (
+	RaftLogs StoreKind = "Raft logs"
+	Messages StoreKind = "messages"
+)
+
+// Peer is a store as it is, opened like an engine. It can do the work that is on a store of its kind, and nothing else.
+type Peer struct {
+	all.Entry
+	Kind StoreKind
 }
 
 // Standard returns the lab with every engine, every peer and every workload.
 func Standard() Lab {
-	return Lab{Engines: all.Engines(), Peers: contender.Engines(), Workloads: Workloads()}
+	return Lab{Engines: all.Engines(), Peers: peers(), Workloads: Workloads()}
+}
+
+// peers is the table of peers, in the order in which they are shown.
+func peers() []Peer {
+	var list []Peer
+	for _, e := range contender.Engines() {
+		list = append(list, Peer{e, RaftLogs})
+	}
+	for _, e := range contender.MessageEngines() {
+		list = append(list, Peer{e, Messages})
+	}
+	return list
 }
 
 // entries are the engines and the peers.
-func (l Lab) entries() []all.Entry { return slices.Concat(l.Engines, l.Peers) }
+func (l Lab) entries() []all.Entry {
+	list := slices.Clone(l.Engines)
+	for _, p := range l.Peers {
+		list = append(list, p.Entry)
+	}
+	return list
+}
 
 func (l Lab) engineNames() []string {
 	var names []string
@@ -52,8 +86,19 @@ func (l Lab) engineNames() []string {
 	return names
 }
 
-func (l Lab) isPeer(name string) bool {
-	return slices.ContainsFunc(l.Peers, func(e all.Entry) bool { return e.Name == name })
+// can reports whether the engine or peer of that name can do the work; if it cannot, why says what it is.
+func (l Lab) can(name string, w Workload) (why string, ok bool) {
+	for _, p := range l.Peers {
+		if p.Name == name && p.Kind != w.Store {
+			return fmt.Sprintf("holds %s only", p.Kind), false
+		}
+	}
+	return "", true
+}
+
+// isServer reports whether the engine of that name is a peer that is a server, in a process of its own.
+func (l Lab) isServer(name string) bool {
+	return slices.ContainsFunc(l.Peers, func(p Peer) bool { return p.Name == name && p.Kind == Messages })
 }
 
 func (l Lab) workloadNames() []string {

@@ -76,10 +76,16 @@ func (l Lab) measure(q request, o *outcome) error {
 	}
 	before := cpuTime()
 	sampler.start()
-	err = drive(load, q, o)
+	err = drive(load, q, w.OpenLoop, o)
 	samples := sampler.stop()
+	server := l.isServer(q.Cell.Engine)
 	if w.Samples {
 		o.Samples = samples
+		for i := range samples {
+			if server {
+				samples[i].RSS = -1
+			}
+		}
 	}
 	metrics := holdfast.UnknownMetrics()
 	if load.Metrics != nil {
@@ -94,7 +100,9 @@ func (l Lab) measure(q request, o *outcome) error {
 	// CPU and memory are taken before verification, which reads everything. What is gone after
 	// Close is verified before it, and closing costs nothing there.
 	take := func() {
-		o.CPUSeconds = -1
+		if server { // this process is its client only
+			return
+		}
 		if before >= 0 {
 			o.CPUSeconds = (cpuTime() - before).Seconds()
 		}
@@ -159,20 +167,26 @@ const (
 	latencyDigits  = 3
 )
 
-// drive runs the closed loops: warm-up, then all clients start together and go on until the time
-// is over.
-func drive(load Load, q request, o *outcome) error {
+// drive runs the closed loops: warm-up, then all clients start together and go on until the time is over.
+//
+// In an open loop an operation is due at its time, whether the one before it has ended or not: together the clients are
+// half as fast as in the second half of warming up. Latencies are counted from when an operation was due, so that
+// waiting for a slow one before it counts too. What the timer sleeps too long is not the contender's, and moves what is
+// due later.
+func drive(load Load, q request, openLoop bool, o *outcome) error {
 	n := q.Cell.Clients
 	var (
 		histograms = make([]*hdrhistogram.Histogram, n)
 		errs       = make([]error, n)
 		ends       = make([]time.Duration, n)
 		warmUps    atomic.Int64
+		secondHalf atomic.Int64 // of warmUps
 		stop       atomic.Bool
 		warm, done sync.WaitGroup
 		start      = make(chan struct{})
 		epoch      = time.Now()
 		origin     time.Duration // of the measured time, set before start is closed
+		pace       time.Duration // between the operations of a client, 0 in a closed loop; set before start is closed
 	)
 	warm.Add(n)
 	for i := range n {
@@ -185,15 +199,27 @@ func drive(load Load, q request, o *outcome) error {
 				} else {
 					warmUps.Add(1)
 				}
-				if errs[i] != nil || stop.Load() || time.Since(epoch) >= q.WarmUp {
+				now := time.Since(epoch)
+				if now > q.WarmUp/2 {
+					secondHalf.Add(1)
+				}
+				if errs[i] != nil || stop.Load() || now >= q.WarmUp {
 					break
 				}
 			}
 			warm.Done()
 			<-start
 			// One look at the clock per operation: the end of one is the begin of the next.
-			last := origin
+			last, due := origin, origin+pace*time.Duration(i)/time.Duration(n)
 			for !stop.Load() {
+				if pace > 0 {
+					if early := due - time.Since(epoch); early > 0 {
+						time.Sleep(early)
+						due = time.Since(epoch)
+					}
+					last = due
+					due += pace
+				}
 				if errs[i] = op(); errs[i] != nil {
 					stop.Store(true)
 					break
@@ -210,6 +236,9 @@ func drive(load Load, q request, o *outcome) error {
 	}
 	warm.Wait()
 	origin = time.Since(epoch)
+	if openLoop {
+		pace = 2 * (origin - q.WarmUp/2) * time.Duration(n) / time.Duration(max(secondHalf.Load(), 1))
+	}
 	close(start)
 	done.Wait()
 

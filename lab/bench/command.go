@@ -77,11 +77,14 @@ func (l Lab) List(t console.Terminal) {
 	for _, e := range l.Engines {
 		s.engine(e.Describe())
 	}
-	if len(l.Peers) > 0 {
-		s.Printf("%s, which the raft workloads measure too\n", s.Paint(console.Bold, "other stores for Raft"))
-	}
-	for _, e := range l.Peers {
-		s.engine(e.Describe())
+	last := StoreKind("")
+	for _, p := range l.Peers {
+		if p.Kind != last {
+			s.Printf("%s, which the workloads on such stores measure too\n",
+				s.Paint(console.Bold, "other stores of "+string(p.Kind)))
+			last = p.Kind
+		}
+		s.engine(p.Describe())
 	}
 	s.Printf("%s\n", s.Paint(console.Bold, "workloads"))
 	for _, w := range l.Workloads {

@@ -135,7 +135,7 @@ func (in *eventInputs) records() (all []byte, size int) {
 
 func eventNull(n int) func(Task) (Load, error) {
 	return func(t Task) (Load, error) {
-		in, log := newEventInputs(eventRing), newAckSums()
+		in, log := newEventInputs(eventRing), newAckSums(manyBuckets)
 		var position atomic.Uint64
 		return Load{
 			Client: func(i int) func() error {
@@ -204,49 +204,25 @@ func eventReadFloor(t Task) (Load, error) {
 	}, nil
 }
 
-// eventLog is the store under test and the engine that is its own.
-type eventLog struct {
-	engine   holdfast.Engine
-	store    *event.Store
-	volatile bool // nothing is left after close
-}
-
-func openEventLog(t Task) (eventLog, error) {
-	engine, err := t.Open()
-	if err != nil {
-		return eventLog{}, err
-	}
-	store, err := event.Open(engine, event.Options{Level: t.Level})
-	if err != nil {
-		return eventLog{}, errors.Join(err, engine.Close())
-	}
-	return eventLog{engine, store, engine.Capabilities().Strongest() == holdfast.Memory}, nil
-}
-
-func (l eventLog) close() error { return errors.Join(l.store.Close(), l.engine.Close()) }
-
-// again runs check on the log, opened again unless it is volatile.
-func (l eventLog) again(t Task, check func(eventLog) (int64, int64, error)) (int64, int64, error) {
-	if l.volatile {
-		items, checked, err := check(l)
-		return items, checked, wrong(err)
-	}
-	reopened, err := openEventLog(t)
-	if err != nil {
-		return 0, 0, wrong(err)
-	}
-	items, checked, err := check(reopened)
-	return items, checked, errors.Join(wrong(err), reopened.close())
+// openEventLog opens the store under test.
+func openEventLog(t Task) (*table[*event.Store], error) {
+	return openTable(t, func(e holdfast.Engine, level holdfast.Level) (*event.Store, func() error, error) {
+		store, err := event.Open(e, event.Options{Level: level})
+		if err != nil {
+			return nil, nil, err
+		}
+		return store, store.Close, nil
+	})
 }
 
 func eventAppendEngine(t Task, n int) (Load, error) {
-	in, acked := newEventInputs(eventRing), newAckSums()
+	in, acked := newEventInputs(eventRing), newAckSums(manyBuckets)
 	log, err := openEventLog(t)
 	if err != nil {
 		return Load{}, err
 	}
-	return Load{
-		Client: func(i int) func() error {
+	return log.load(
+		func(i int) func() error {
 			ctx, turn := context.Background(), in.turns(i, t.Clients, n)
 			return func() error {
 				at := turn()
@@ -261,18 +237,12 @@ func eventAppendEngine(t Task, n int) (Load, error) {
 				return nil
 			}
 		},
-		Metrics: log.engine.Metrics,
-		Close:   log.close,
-		Verify: func() (int64, int64, error) {
-			return log.again(t, func(l eventLog) (int64, int64, error) {
-				checked, err := acked.check(l.store.Last(), t.Seed, func(first, last uint64) ([]uint64, error) {
-					return in.readHashes(l.store, first, last)
-				})
-				return acked.count.Load(), checked, err
+		func(store *event.Store) (int64, int64, error) {
+			checked, err := acked.check(store.Last(), t.Seed, func(first, last uint64) ([]uint64, error) {
+				return in.readHashes(store, first, last)
 			})
-		},
-		Volatile: log.volatile,
-	}, nil
+			return acked.count.Load(), checked, err
+		}), nil
 }
 
 // readHashes reads the events from first to last and returns the hashes of their data. It checks
@@ -300,19 +270,13 @@ func eventReadEngine(t Task) (Load, error) {
 	if _, err := log.store.Append(context.Background(), in.events...); err != nil {
 		return Load{}, errors.Join(err, log.close())
 	}
-	return Load{
-		Client: func(int) func() error {
+	return log.load(
+		func(int) func() error {
 			return func() error { return in.compare(log.store, 1, eventRead) }
 		},
-		Metrics: log.engine.Metrics,
-		Close:   log.close,
-		Verify: func() (int64, int64, error) {
-			return log.again(t, func(l eventLog) (int64, int64, error) {
-				return eventStored, eventStored, in.compare(l.store, 1, eventStored)
-			})
-		},
-		Volatile: log.volatile,
-	}, nil
+		func(store *event.Store) (int64, int64, error) {
+			return eventStored, eventStored, in.compare(store, 1, eventStored)
+		}), nil
 }
 
 // compare reads n events from position first on, byte for byte, from a log that begins with the

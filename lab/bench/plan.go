@@ -42,7 +42,8 @@ func Presets() []Preset {
 		{"event", "the event store with 1 and 64 clients, about 18 min", []string{"event/*"}, []int{1, 64}, 10, time.Second,
 			nil},
 		{"smoke", "some workloads of each kind once, some seconds: does it work at all",
-			[]string{"event/*", "kv/mixed", "raft/stable-get", "raft/store-16"}, []int{1}, 1, 10 * time.Millisecond, nil},
+			[]string{"event/*", "kv/mixed", "raft/stable-get", "raft/store-16", "message/mixed", "message/follow"},
+			[]int{1}, 1, 10 * time.Millisecond, nil},
 		{"kv", "the key-value table with one client, about 4 min", []string{"kv/*"}, []int{1}, 3, 100 * time.Millisecond,
 			nil},
 		{"raft", "stores for Raft, others among them, about 4 min", []string{"raft/s*", "raft/get-log", "raft/truncate"},
@@ -51,6 +52,11 @@ func Presets() []Preset {
 		{"raft-long", "a Raft log that grows and is truncated, 10 min for each store", []string{"raft/long"}, []int{1}, 1,
 			10 * time.Minute,
 			[]holdfast.Level{holdfast.Power}},
+		{"message", "the message store with ten clients, about 5 min",
+			[]string{"message/[^l]*"}, []int{10}, 3, 300 * time.Millisecond, nil},
+		{"message-long", "a message store that grows beyond the memory, 20 min for each engine", []string{"message/long"},
+			[]int{10}, 1, 10 * time.Minute,
+			[]holdfast.Level{holdfast.Process, holdfast.Power}},
 	}
 }
 
@@ -133,10 +139,13 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if p.Engines, err = op.Choose("engine", patterns, l.engineNames(), Null, Floor); err != nil {
 		return Plan{}, err
 	}
-	if !named && !slices.ContainsFunc(l.Workloads, func(w Workload) bool {
-		return w.Raft && slices.Contains(p.Workloads, w.Name)
-	}) {
-		p.Engines = slices.DeleteFunc(p.Engines, l.isPeer)
+	if !named {
+		p.Engines = slices.DeleteFunc(p.Engines, func(engine string) bool {
+			return !slices.ContainsFunc(l.Workloads, func(w Workload) bool {
+				_, ok := l.can(engine, w)
+				return ok && slices.Contains(p.Workloads, w.Name)
+			})
+		})
 	}
 	p.Levels = preset.Levels
 	if len(p.Levels) == 0 {
@@ -186,9 +195,6 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	return p, l.layOut(&p, named)
 }
 
-// onlyRaft is why a peer cannot do other work.
-const onlyRaft = "holds Raft logs only"
-
 // layOut fills in the cells and what is unavailable. Peers are only said to be missing where they were named.
 func (l Lab) layOut(p *Plan, named bool) error {
 	for _, name := range p.Workloads {
@@ -217,10 +223,10 @@ func (l Lab) layOut(p *Plan, named bool) error {
 					missing = slices.DeleteFunc(missing, func(u Unavailable) bool { return u.instead != 0 })
 					cells, missing = nil, append(missing, absent(engine, given, why, name+": "+why)...)
 				}
-				if l.isPeer(engine) && !w.Raft {
+				if why, ok := l.can(engine, w); !ok {
 					cells, missing = nil, nil
 					if named {
-						missing = absent(engine, p.Levels, onlyRaft, onlyRaft)
+						missing = absent(engine, p.Levels, why, why)
 					}
 				}
 				for _, c := range cells {

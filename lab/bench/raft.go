@@ -39,21 +39,21 @@ func raftStudy(n raftSizes) []Workload {
 	set := func(name, about string, keys int) Workload {
 		s := raftStable{keys}
 		return Workload{
-			Name: name, About: about, Unit: "sets", Items: 1, Raft: true, OneClient: true, Overhead: 30 * time.Millisecond,
+			Name: name, About: about, Unit: "sets", Items: 1, Store: RaftLogs, OneClient: true, Overhead: 30 * time.Millisecond,
 			Engine: s.setEngine, Floor: s.setFloor, Null: s.setNull,
 		}
 	}
 	get := func(name, about string, keys int) Workload {
 		s := raftStable{keys}
 		return Workload{
-			Name: name, About: about, Unit: "gets", Items: 1, Raft: true, Reads: true, Overhead: 100 * time.Millisecond,
+			Name: name, About: about, Unit: "gets", Items: 1, Store: RaftLogs, Reads: true, Overhead: 100 * time.Millisecond,
 			Engine: s.getEngine, Floor: s.getFloor, Null: s.getNull,
 		}
 	}
 	store := func(name, about string, batch int) Workload {
 		s := raftAppend{batch}
 		return Workload{
-			Name: name, About: about, Unit: "entries", Items: batch, Raft: true, OneClient: true,
+			Name: name, About: about, Unit: "entries", Items: batch, Store: RaftLogs, OneClient: true,
 			Overhead: 100 * time.Millisecond,
 			Engine:   s.engine, Floor: s.floor, Null: s.null,
 		}
@@ -77,7 +77,7 @@ func raftStudy(n raftSizes) []Workload {
 	truncating := Workload{
 		Name: "raft/truncate", About: "append 64 entries to a log of 10,000 to 20,000, while the first 10,000 are deleted " +
 			"again and again",
-		Unit: "entries", Items: raftBatch, ItemBytes: raftIndexSize + raftData, Raft: true, OneClient: true,
+		Unit: "entries", Items: raftBatch, ItemBytes: raftIndexSize + raftData, Store: RaftLogs, OneClient: true,
 		Overhead: 150 * time.Millisecond,
 		Engine:   truncate.engine, Floor: truncate.floor, Null: truncate.null,
 	}
@@ -93,7 +93,7 @@ func raftStudy(n raftSizes) []Workload {
 		store("raft/store-16", "append 16 entries of 128 bytes in one batch", 16),
 		store("raft/store-128", "append 128 entries of 128 bytes in one batch", 128),
 		{
-			Name: "raft/get-log", About: "get random entries of a log of 1,000,000", Unit: "entries", Items: 1, Raft: true,
+			Name: "raft/get-log", About: "get random entries of a log of 1,000,000", Unit: "entries", Items: 1, Store: RaftLogs,
 			Reads: true, Overhead: 2 * time.Second,
 			Engine: getLog.engine, Floor: getLog.floor, Null: getLog.null,
 		},

@@ -66,88 +66,16 @@ func (b *raftBatcher) batch(first uint64, n int) []*raft.Log {
 	return b.logs[:n]
 }
 
-// raftTable is a store for Raft under test, on an engine that is its own.
-type raftTable struct {
-	task     Task
-	engine   holdfast.Engine
-	store    contender.RaftStore
-	shut     func() error
-	volatile bool // nothing is left after close
+// openRaft opens the Raft store under test.
+func openRaft(t Task) (*table[contender.RaftStore], error) { return openTable(t, raftOpener) }
+
+// openRaftLoaded is openRaft with what fill puts there.
+func openRaftLoaded(t Task, fill func(contender.RaftStore) error) (*table[contender.RaftStore], error) {
+	return openTableLoaded(t, raftOpener, fill)
 }
 
-func openRaft(t Task) (*raftTable, error) {
-	engine, err := t.Open()
-	if err != nil {
-		return nil, err
-	}
-	table := &raftTable{task: t, engine: engine, volatile: engine.Capabilities().Strongest() == holdfast.Memory}
-	if table.store, table.shut, err = contender.OpenRaft(engine, raftlog.Options{Level: t.Level}); err != nil {
-		return nil, errors.Join(err, engine.Close())
-	}
-	return table, nil
-}
-
-// openRaftLoaded is openRaft with what fill puts there: at the weakest level, then synced, and the engine closed and
-// opened again, so that no store reads from its write buffers what another reads from its files.
-func openRaftLoaded(t Task, fill func(contender.RaftStore) error) (*raftTable, error) {
-	engine, err := t.Open()
-	if err != nil {
-		return nil, err
-	}
-	table := &raftTable{task: t, engine: engine, volatile: engine.Capabilities().Strongest() == holdfast.Memory}
-	if err := table.fill(fill); err != nil {
-		return nil, errors.Join(err, engine.Close())
-	}
-	if !table.volatile {
-		if err := engine.Close(); err != nil {
-			return nil, err
-		}
-		return openRaft(t)
-	}
-	if table.store, table.shut, err = contender.OpenRaft(engine, raftlog.Options{Level: t.Level}); err != nil {
-		return nil, errors.Join(err, engine.Close())
-	}
-	return table, nil
-}
-
-func (r *raftTable) fill(fill func(contender.RaftStore) error) (err error) {
-	store, shut, err := contender.OpenRaft(r.engine, raftlog.Options{Level: weakest(r.engine, r.task.Level)})
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(fill(store), shut()); err != nil {
-		return err
-	}
-	if err := r.engine.Sync(); err != nil && !(r.volatile && errors.Is(err, holdfast.ErrLevel)) {
-		return err
-	}
-	return nil
-}
-
-func (r *raftTable) close() error { return errors.Join(r.shut(), r.engine.Close()) }
-
-// load is a load of these clients on the table. verify is given the store, opened again unless nothing is left of it,
-// and returns what [Load.Verify] does.
-func (r *raftTable) load(client func(i int) func() error,
-	verify func(contender.RaftStore) (items, checked int64, err error)) Load {
-	return Load{
-		Client:   client,
-		Metrics:  r.engine.Metrics,
-		Close:    r.close,
-		Volatile: r.volatile,
-		Verify: func() (items, checked int64, err error) {
-			if r.volatile {
-				items, checked, err = verify(r.store)
-				return items, checked, wrong(err)
-			}
-			again, err := openRaft(r.task)
-			if err != nil {
-				return 0, 0, wrong(err)
-			}
-			items, checked, err = verify(again.store)
-			return items, checked, errors.Join(wrong(err), again.close())
-		},
-	}
+func raftOpener(e holdfast.Engine, level holdfast.Level) (contender.RaftStore, func() error, error) {
+	return contender.OpenRaft(e, raftlog.Options{Level: level})
 }
 
 // stretch is the entries that are read at one place where not all are; as many as fullBuckets of them are all read.

@@ -193,8 +193,7 @@ func (s screen) speed(g group) {
 	const others = 2 + 10 + 9 + 15 + 9 + 9 + 10 + 21
 	studyWidth := s.Width - others
 	wide := studyWidth >= 18
-	// The studies' benchmarks that are here had one client.
-	studied := g.clients == 1 && g.workload.Study != nil
+	studied := g.workload.studied(g.clients)
 	inTable := wide && studied
 	said := "" // a column without a name is left out
 	if inTable {
@@ -308,20 +307,24 @@ func (s screen) legend(l Lab, r *Report) {
 // references explains null and floor, as far as they were measured, and what the tables of costs include.
 func (s screen) references(l Lab, r *Report) {
 	var null *Summary
-	var nullWrites, floorWrites, floorReads, writes bool
+	var nullWrites, floorWrites, floorReads, writes, openLoop bool
 	for i := range r.Summary {
 		sum := &r.Summary[i]
 		w, err := l.workload(sum.Workload)
 		if err != nil {
 			continue // a plan names no other
 		}
-		writes = writes || !w.Reads
+		writes, openLoop = writes || !w.Reads, openLoop || w.OpenLoop
 		switch sum.Engine {
 		case Null:
 			null, nullWrites = cmp.Or(null, sum), nullWrites || !w.Reads
 		case Floor:
 			floorReads, floorWrites = floorReads || w.Reads, floorWrites || !w.Reads
 		}
+	}
+	if openLoop {
+		s.Wrapped("", "In an open loop, rates are half of what the contender made in warming up, and times are counted from "+
+			"when an operation was due.")
 	}
 	if null != nil {
 		s.Wrapped("", fmt.Sprintf("null does nothing: %s an operation is what the harness itself takes (%s).",
@@ -354,7 +357,7 @@ func (s screen) studied(l Lab, r *Report) {
 	has := false
 	for _, sum := range r.Summary {
 		w, err := l.workload(sum.Workload)
-		if err != nil || w.Study == nil || w.Samples || sum.Clients != 1 || reference(sum.Engine) {
+		if err != nil || !w.studied(sum.Clients) || w.Samples || reference(sum.Engine) {
 			continue
 		}
 		if text := w.Study(sum.Engine, sum.Given); text == "" || text == notAtLevel || text == notInStudy {

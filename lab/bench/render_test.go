@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/lab/console"
 )
 
@@ -55,7 +54,7 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 		}
 	}
 	if strings.HasPrefix(request.Preset, "raft") {
-		lab.Peers = []all.Entry{engineGiving("raft-wal", 0, 0, holdfast.Power)}
+		lab.Peers = []Peer{{engineGiving("raft-wal", 0, 0, holdfast.Power), RaftLogs}}
 	}
 	seed := uint64(1)
 	request.Seed = &seed

@@ -198,7 +198,7 @@ func (r *Runner) runChild(ctx context.Context, q request) (outcome, error) {
 	if err != nil {
 		return unknownOutcome(), fmt.Errorf("the child process failed: %w", err)
 	}
-	if o.PeakRSS < 0 {
+	if o.PeakRSS < 0 && !r.lab.isServer(q.Cell.Engine) {
 		o.PeakRSS = maxRSS(state)
 	}
 	return o, nil

@@ -27,8 +27,13 @@ import (
 
 // TestMain plays the child when a test starts this binary again.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "bench-child" {
-		os.Exit(Standard().Child(os.Stdin, os.Stdout))
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "bench-child":
+			os.Exit(Standard().Child(os.Stdin, os.Stdout))
+		case contender.ServerArgument:
+			os.Exit(contender.Serve(os.Stdin, os.Stdout))
+		}
 	}
 	os.Exit(m.Run())
 }

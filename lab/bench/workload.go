@@ -14,6 +14,7 @@ func Workloads() []Workload {
 	table = append(table, eventWorkloads()...)
 	table = append(table, kvWorkloads()...)
 	table = append(table, raftWorkloads()...)
+	table = append(table, messageWorkloads()...)
 	return table
 }
 
@@ -33,10 +34,13 @@ type Workload struct {
 	// measured once per contender and shown in one table.
 	Reads bool
 
-	// Raft is true for work on a Raft store, which the peers can do; see [Lab].
-	Raft bool
+	// Store is the kind of store that the work is on, which peers of that kind can do too; empty if it is on an engine's
+	// keys, or on a store that has no peers.
+	Store StoreKind
 	// OneClient is true for work that only one client can do. It is then measured with one, whatever is asked for.
 	OneClient bool
+	// OpenLoop is true for work that is done at half of the rate that the warm-up made.
+	OpenLoop bool
 	// Samples is true where the report shows how rate, disk and memory go over the time. Then null, which would take as
 	// long, is left out.
 	Samples bool
@@ -48,6 +52,8 @@ type Workload struct {
 	// starting a process does, to guess how long a plan takes.
 	Overhead time.Duration
 
+	// StudyClients is how many clients the original study had, 0 for one.
+	StudyClients int
 	// Study is what the original study measured for an engine at the level given, or says
 	// that it did not. nil if the study had no such work.
 	Study func(engine string, given holdfast.Level) string
@@ -59,6 +65,11 @@ type Workload struct {
 	Engine func(Task) (Load, error)
 	Floor  func(Task) (Load, error)
 	Null   func(Task) (Load, error)
+}
+
+// studied reports whether the original study had such work, with so many clients.
+func (w Workload) studied(clients int) bool {
+	return w.Study != nil && clients == max(w.StudyClients, 1)
 }
 
 // rates returns what rates are of, and how much of that one operation does.

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/contender"
 )
 
-// smallKV and smallRaft are the tables of workloads, on little data.
+// smallKV, smallRaft and smallMessages are the tables of workloads, on little data.
 func smallKV() []Workload {
 	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20})
 }
@@ -27,10 +27,14 @@ func smallRaft() []Workload {
 	return raftStudy(raftSizes{keys: 5, many: 20, entries: 2000, keep: 400, cut: 200})
 }
 
+func smallMessages() []Workload {
+	return messageStudy(messageSizes{streams: 40, stored: 2000, read: 100})
+}
+
 // smallLab is the standard one, on little data.
 func smallLab() Lab {
-	return Lab{Engines: all.Engines(), Peers: contender.Engines(),
-		Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft())}
+	return Lab{Engines: all.Engines(), Peers: peers(),
+		Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft(), smallMessages())}
 }
 
 // taskOn is a task for one client on an engine in memory.
@@ -49,38 +53,40 @@ func times(n int, op func() error) error {
 	return nil
 }
 
-// TestWorkloadsEverywhere runs every workload on the engine in memory, on real engines, on the peers, on the floor and
-// on null, with one client and with several; with many where clients change what they read.
+// measureSmall measures a workload of a small lab for a moment, in this process, and checks what is said of it.
+func measureSmall(t *testing.T, lab Lab, w Workload, engine string, level holdfast.Level, clients int) {
+	t.Helper()
+	cell := Cell{Workload: w.Name, Engine: engine, Asked: level, Given: level, Clients: clients, Reads: w.Reads}
+	o := unknownOutcome()
+	err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(),
+		Seed: 1}, &o)
+	name := w.Name + " on " + engine
+	if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) ||
+		w.Samples != (len(o.Samples) > 0) {
+		t.Errorf("%s with %d clients: %v, %+v", name, clients, err, o)
+	}
+	if engine != Null && (o.Checked == 0 || engine != Floor && o.Checked != o.Items) {
+		t.Errorf("%s with %d clients: %d of %d checked", name, clients, o.Checked, o.Items)
+	}
+	if level != holdfast.Memory && (o.DiskBytes <= 0 || o.PeakDisk < o.DiskBytes) {
+		t.Errorf("%s: %d bytes on disk, at most %d", name, o.DiskBytes, o.PeakDisk)
+	}
+}
+
+// TestWorkloadsEverywhere runs every workload on the engine in memory, on real engines, on the peers that are no
+// servers, on the floor and on null, with one client and with several; with many where clients change what they read.
 func TestWorkloadsEverywhere(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	lab := smallLab()
-	measure := func(t *testing.T, w Workload, engine string, clients int) {
-		inMemory := engine == mem.Name || engine == Null
-		level := holdfast.Power
-		if inMemory {
-			level = holdfast.Memory
-		}
-		cell := Cell{Workload: w.Name, Engine: engine, Asked: level, Given: level, Clients: clients, Reads: w.Reads}
-		o := unknownOutcome()
-		err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(),
-			Seed: 1}, &o)
-		name := w.Name + " on " + engine
-		if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) ||
-			w.Samples != (len(o.Samples) > 0) {
-			t.Errorf("%s with %d clients: %v, %+v", name, clients, err, o)
-		}
-		if engine != Null && (o.Checked == 0 || engine != Floor && o.Checked != o.Items) {
-			t.Errorf("%s with %d clients: %d of %d checked", name, clients, o.Checked, o.Items)
-		}
-		if !inMemory && (o.DiskBytes <= 0 || o.PeakDisk < o.DiskBytes) {
-			t.Errorf("%s: %d bytes on disk, at most %d", name, o.DiskBytes, o.PeakDisk)
-		}
-	}
 	for _, engine := range []string{mem.Name, logtree.Name, bbolt.Name, contender.RaftWAL, contender.RaftBoltDB, Floor,
 		Null} {
 		t.Run(engine, func(t *testing.T) {
+			level := holdfast.Power
+			if engine == mem.Name || engine == Null {
+				level = holdfast.Memory
+			}
 			for _, w := range lab.Workloads {
-				if lab.isPeer(engine) && !w.Raft {
+				if _, ok := lab.can(engine, w); !ok {
 					continue
 				}
 				many := 8
@@ -88,7 +94,27 @@ func TestWorkloadsEverywhere(t *testing.T) {
 					many = 64
 				}
 				for _, clients := range w.clients([]int{1, many}) {
-					measure(t, w, engine, clients)
+					measureSmall(t, lab, w, engine, level, clients)
+				}
+			}
+		})
+	}
+}
+
+// TestServersEverywhere runs every workload that they can do on the peers that are servers.
+func TestServersEverywhere(t *testing.T) {
+	lab := smallLab()
+	for _, p := range lab.Peers {
+		if !lab.isServer(p.Name) {
+			continue
+		}
+		t.Run(p.Name, func(t *testing.T) {
+			if promise := p.Describe().Promise(holdfast.Process); promise.Given != holdfast.Process {
+				t.Skip(promise.Why)
+			}
+			for _, w := range lab.Workloads {
+				if _, ok := lab.can(p.Name, w); ok {
+					measureSmall(t, lab, w, p.Name, holdfast.Process, 8)
 				}
 			}
 		})
