@@ -182,7 +182,8 @@ func TestMessageVerificationCatches(t *testing.T) {
 		}}, reads},
 		"a message is delivered twice": {messageMutant{follow: func(global int64, data []byte,
 			yield func(int64, []byte) bool) bool {
-			return yield(global, data) && yield(global, data)
+			first := yield(global, data)
+			return first && yield(global, data)
 		}}, "follow"},
 		"a changed message is delivered": {messageMutant{follow: func(global int64, data []byte,
 			yield func(int64, []byte) bool) bool {
