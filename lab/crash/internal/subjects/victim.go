@@ -27,6 +27,7 @@ type worker struct {
 	errors  atomic.Int64
 
 	model *raftState // of the store for Raft, from one opening to the next
+	begun uint64     // of the message store, whose operations run concurrently: the last number
 }
 
 // acked is told after Wait returned.
