@@ -175,7 +175,7 @@ func (v *messageVictim) remove(ctx context.Context, c *messageCall) error {
 
 // namespaceOptions are those of every namespace but the default one.
 func namespaceOptions(id string) message.NamespaceOptions {
-	return message.NamespaceOptions{ID: id, Description: "made for " + id, Metadata: []byte(`{"crash": true}`),
+	return message.NamespaceOptions{ID: id, Description: "made for " + id, Metadata: []byte(`{"crash":true}`),
 		Token: "token of " + id}
 }
 

@@ -19,7 +19,7 @@ var messageCategories = []string{"order", "order:command", "user", "o"}
 const (
 	messageIDs     = 12        // of each category there are so many streams, and one without an id
 	messageLargest = 100 << 10 // bytes of data
-	deleteOften    = 150       // of so many operations one deletes a namespace
+	deleteOften    = 60        // of so many operations one deletes a namespace
 )
 
 // messageOp is one operation on a message store: the deletion of a namespace, or a write.
