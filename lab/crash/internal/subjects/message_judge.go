@@ -3,6 +3,7 @@ package subjects
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"slices"
 
 	"github.com/holdfastdb/holdfast/enginetest/commits"
@@ -21,7 +22,8 @@ type messageRun struct {
 // operation that was acknowledged, or shown, is there, unless its namespace was deleted later; and what was
 // acknowledged before another one was begun is there if that is.
 func messageJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
-	j := messageJudging{h: h, p: scriptOf(h.Seed), there: map[uint64]bool{}, torn: map[uint64]bool{}}
+	j := messageJudging{h: h, p: scriptOf(h.Seed), there: map[uint64]bool{}, torn: map[uint64]bool{},
+		deleted: make([]uint64, len(messageSpaces))}
 	j.v.Missing = map[uint64]bool{}
 	spaces, runs := j.sort(found)
 	for _, run := range runs {
@@ -56,7 +58,7 @@ type messageJudging struct {
 
 	there   map[uint64]bool // operations of which messages are found
 	torn    map[uint64]bool // and not all
-	deleted [][]uint64      // by namespace, the deletions that have happened
+	deleted []uint64        // by namespace, the last deletion that has happened
 }
 
 func (j *messageJudging) skipped(n uint64) bool {
@@ -107,21 +109,22 @@ func (j *messageJudging) compare(run messageRun) {
 		return
 	}
 	j.there[run.n] = true
-	want := j.p.messages(&o)
+	want, part := j.p.messages(&o), 0
 	for i, e := range run.entries {
-		if i >= len(want) {
-			j.v.Find(commits.Wrong, "%v has %d messages, and there are %d", &o, len(want), len(run.entries))
-			return
-		}
 		_, global, position, _, _ := messagePlace(e.Key)
-		want[i].Global, want[i].Position = global, position
-		if w := messageEntry(messageSpaces[run.space], want[i]); e != w {
-			j.v.Find(commits.Wrong, "%v wrote %v, and there is %v", &o, w, e)
-			return
-		}
 		if told, ok := j.h.Places[run.n]; i == 0 && ok && told != uint64(global) {
 			j.v.Find(commits.Wrong, "%v was told to be at global position %d, and is at %d", &o, told, global)
 		}
+		same := func(m message.Message) bool {
+			m.Global, m.Position = global, position
+			return messageEntry(messageSpaces[run.space], m) == e
+		}
+		k := slices.IndexFunc(want[part:], same)
+		if k < 0 {
+			j.v.Find(commits.Wrong, "%v: it is not what %v wrote there", e, &o)
+			return
+		}
+		part += k + 1
 	}
 	if len(run.entries) < len(want) {
 		j.torn[run.n] = true
@@ -129,8 +132,7 @@ func (j *messageJudging) compare(run messageRun) {
 	}
 }
 
-// deletions finds out which namespaces have been deleted when. A deletion that was not acknowledged has happened if
-// nothing older is left.
+// deletions finds out which namespaces have been deleted when. A deletion has happened if nothing older is left.
 func (j *messageJudging) deletions(spaces []bool) {
 	oldest := make([]uint64, len(messageSpaces)) // that is found
 	for n := range j.there {
@@ -143,35 +145,28 @@ func (j *messageJudging) deletions(spaces []bool) {
 	for _, n := range j.h.Must {
 		must[n] = true
 	}
-	j.deleted = make([][]uint64, len(messageSpaces))
-	written := make([]uint64, len(messageSpaces)) // the last write that was begun
+	written := make([]uint64, len(messageSpaces)) // by namespace, the last write that was begun
+	surely := make([]uint64, len(messageSpaces))  // and the last deletion that was acknowledged
 	for n := uint64(1); n <= j.h.Issued; n++ {
 		o := j.p.message(j.h.Generation(n), n)
-		switch {
+		switch left := oldest[o.space]; {
 		case !o.deletes:
 			written[o.space] = n
-			continue
 		case j.skipped(n):
-			continue
-		}
-		sure := must[n] || n <= j.h.Bound
-		if left := oldest[o.space]; left > 0 && left < n {
-			if !sure {
-				j.v.Missing[n] = true
-				continue
+		case left > 0 && left < n:
+			j.v.Missing[n] = true
+		default:
+			j.deleted[o.space], j.there[n] = n, true
+			j.v.Last = max(j.v.Last, n)
+			if must[n] || n <= j.h.Bound {
+				surely[o.space] = n
 			}
-			j.v.Find(commits.Wrong, "%v was acknowledged, and operation %d is still there", &o, left)
 		}
-		j.deleted[o.space] = append(j.deleted[o.space], n)
-		j.there[n] = true
-		j.v.Last = max(j.v.Last, n)
 	}
-	for i, list := range j.deleted {
-		for _, n := range list {
-			if spaces[i] && n > written[i] && (must[n] || n <= j.h.Bound) {
-				j.v.Find(commits.Wrong, "namespace %q is there, and was acknowledged as deleted by operation %d",
-					messageSpaces[i], n)
-			}
+	for i, n := range surely {
+		if spaces[i] && n > written[i] {
+			j.v.Find(commits.Wrong, "namespace %q is there, and was acknowledged as deleted by operation %d",
+				messageSpaces[i], n)
 		}
 	}
 }
@@ -183,16 +178,11 @@ func (j *messageJudging) missing() {
 			continue
 		}
 		o := j.p.message(j.h.Generation(n), n)
-		gone := slices.ContainsFunc(j.deleted[o.space], func(deleted uint64) bool { return deleted > n })
-		if o.deletes || !gone {
+		if o.deletes || n > j.deleted[o.space] {
 			j.v.Missing[n] = true
 		}
 	}
-	for n := range j.v.Missing {
-		if n > j.v.Last {
-			delete(j.v.Missing, n)
-		}
-	}
+	maps.DeleteFunc(j.v.Missing, func(n uint64, _ bool) bool { return n > j.v.Last })
 }
 
 // describedAs is the description of a namespace that was made so.

@@ -1,0 +1,244 @@
+package subjects
+
+import (
+	"cmp"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// messageStory is a store in memory on which the operations 1 to n of a seed were done, one after the other, the
+// history of that, and what a check finds.
+func messageStory(t *testing.T, seed, n uint64) (*protocol.History, holdfast.Engine, []commits.Found) {
+	t.Helper()
+	e := mem.New()
+	t.Cleanup(func() { _ = e.Close() })
+	h := &protocol.History{Seed: seed, Survives: holdfast.Process, Level: holdfast.Process, Concurrent: true,
+		Places: map[uint64]uint64{}}
+	h.Begin(0, 1)
+	s, err := message.Open(e, message.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &messageVictim{
+		worker: &worker{spec: protocol.Spec{Seed: seed}, report: protocol.NewReporter(io.Discard), next: 1},
+		store:  s, script: scriptOf(seed), finished: map[uint64]bool{}, spaces: make([]messageSpace, len(messageSpaces)),
+	}
+	for i := range v.spaces {
+		v.spaces[i].writes = &sync.WaitGroup{}
+	}
+	for range n {
+		c := v.begin()
+		err := v.do(t.Context(), c)
+		if v.finish(c, err); err != nil {
+			t.Fatal(err)
+		}
+		h.Issued = c.n
+		if !c.deletes {
+			size := 0
+			for _, w := range c.writes {
+				size += w.size
+			}
+			h.Places[c.n] = uint64(c.highest) - uint64(size) + 1
+		}
+		h.Promise(protocol.Ack{N: c.n, Batch: true, Level: holdfast.Process, At: time.Duration(c.n), Issued: c.n})
+	}
+	if v.next != n+1 {
+		t.Fatalf("the victim goes on with operation %d", v.next)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	found, said := messageFound(t, h, e)
+	if said != "" {
+		t.Fatalf("the check says %q", said)
+	}
+	return h, e, found
+}
+
+// messageFound is what a check finds in an engine, and what it says is wrong.
+func messageFound(t *testing.T, h *protocol.History, e holdfast.Engine) (found []commits.Found, said string) {
+	t.Helper()
+	var wrong strings.Builder
+	c := &check{protocol.Spec{Seed: h.Seed, Level: holdfast.Memory}, protocol.NewReporter(&wrong)}
+	if err := messageRead(c, e, func(f commits.Found) { found = append(found, f) }); err != nil {
+		t.Fatal(err)
+	}
+	return found, wrong.String()
+}
+
+// TestMessageModelIsTheStore: what the judge expects is what a store holds, with namespaces deleted in between.
+func TestMessageModelIsTheStore(t *testing.T) {
+	h, _, found := messageStory(t, 3, 400)
+	j := messageJudge(h, found)
+	if j.Broken() || len(j.Findings) > 0 || j.Survived != 400 || j.Kept != 400 || len(j.Skipped) > 0 {
+		t.Errorf("%+v", j)
+	}
+	gone := 0
+	there := map[uint64]bool{}
+	for _, f := range found {
+		there[f.N] = true
+	}
+	for n := range uint64(400) {
+		if o := scriptOf(h.Seed).message(0, n+1); !o.deletes && !there[n+1] {
+			gone++
+		}
+	}
+	if gone < 20 {
+		t.Errorf("only %d writes were deleted with their namespaces; take another seed", gone)
+	}
+	h.Seed++
+	if j := messageJudge(h, found); j.Wrong == 0 {
+		t.Error("another store passes too")
+	}
+}
+
+func TestMessageJudgeFindsWhatIsWrong(t *testing.T) {
+	const seed, last = 3, 200
+	base, _, all := messageStory(t, seed, last)
+	p := scriptOf(seed)
+	// one is a write of some messages in the default namespace, deletion the last one there is, and resurrected a
+	// write before it in its namespace.
+	var one, deletion, resurrected uint64
+	for n := uint64(1); n <= last; n++ {
+		switch o := p.message(0, n); {
+		case o.deletes:
+			deletion = n
+		case n > 50 && one == 0 && o.space == 0 && len(p.messages(&o)) >= 3:
+			one = n
+		}
+	}
+	deleted := p.message(0, deletion).space
+	for n := range deletion {
+		if o := p.message(0, n); n > 0 && !o.deletes && o.space == deleted {
+			resurrected = n
+		}
+	}
+	if one == 0 || resurrected == 0 {
+		t.Fatal("take another seed")
+	}
+	at := func(n uint64) int { return slices.IndexFunc(all, func(f commits.Found) bool { return f.N == n }) }
+	size := func(n uint64) int {
+		o := p.message(0, n)
+		return len(p.messages(&o))
+	}
+	clone := func() []commits.Found { return slices.Clone(all) }
+	without := func(drop func(f commits.Found) bool) []commits.Found { return slices.DeleteFunc(clone(), drop) }
+	operation := func(n uint64) func(commits.Found) bool {
+		return func(f commits.Found) bool { return f.N == n }
+	}
+	changed := clone()
+	changed[at(one)+1].Sum[0] ^= 1
+	space := func(n uint64) string { return messageSpaces[p.message(0, n).space] }
+	back := p.message(0, resurrected)
+	backMessages := p.messages(&back)
+	for i := range backMessages {
+		backMessages[i].Global = int64(i) + 1
+	}
+	var returned []commits.Found
+	for _, m := range backMessages {
+		returned = append(returned, messageEntry(space(resurrected), m))
+	}
+	unacked := func(n uint64) func(h *protocol.History) {
+		return func(h *protocol.History) {
+			h.Acks = slices.DeleteFunc(h.Acks, func(a protocol.Ack) bool { return a.N == n })
+			h.Must = slices.DeleteFunc(h.Must, func(m uint64) bool { return m == n })
+		}
+	}
+	emptied := without(func(f commits.Found) bool {
+		return f.N >= deletion || strings.HasPrefix(f.Key, messageSpaces[deleted]+" ")
+	})
+	elsewhere := all[at(one)]
+	elsewhere.Key = messageSpaces[1] + strings.TrimPrefix(elsewhere.Key, message.Default)
+	for name, test := range map[string]struct {
+		found []commits.Found
+		more  func(h *protocol.History)
+		want  counts
+		says  string
+
+		skips    int
+		survived uint64 // if it is not the last one
+	}{
+		"all":                {found: all},
+		"an acked one lost":  {found: without(operation(one)), want: counts{lost: 1, order: 1}, says: "had been acknowledged"},
+		"one under way lost": {found: without(operation(one)), more: unacked(one), skips: 1},
+		"one lost, though a sync covers it": {found: without(operation(one)), more: func(h *protocol.History) {
+			unacked(one)(h)
+			h.Bound = one
+		}, want: counts{lost: 1}, says: "all before it had been acknowledged"},
+		"a shown one lost": {found: without(operation(one)), more: func(h *protocol.History) {
+			unacked(one)(h)
+			h.Must = append(h.Must, one)
+		}, want: counts{lost: 1}, says: "shown by a follower"},
+		"one message of a write lost": {found: slices.Delete(clone(), at(one)+1, at(one)+2), more: unacked(one),
+			want: counts{torn: 1}, says: "is there in part"},
+		"the last message of a write lost": {
+			found: slices.Delete(clone(), at(one)+size(one)-1, at(one)+size(one)), more: unacked(one),
+			want: counts{torn: 1}, says: "is there in part"},
+		"a message changed": {found: changed, want: counts{wrong: 1}, says: "it is not what operation"},
+		"a message twice": {found: slices.Insert(clone(), at(one), all[at(one)]), want: counts{wrong: 1},
+			says: "it is not what operation"},
+		"a write in two namespaces": {found: append(clone(), elsewhere), want: counts{wrong: 1},
+			says: "not what was written there, or not once"},
+		"a write that was never begun": {found: all, more: func(h *protocol.History) { h.Issued = last - 1 },
+			want: counts{wrong: -1, lost: -1}, says: "no operation wrote it"},
+		"a write that was undone": {found: all, more: func(h *protocol.History) {
+			h.Begin(1, one)
+			h.Issued = last
+		}, want: counts{wrong: -1, lost: -1}, says: "a crash had undone that operation"},
+		"a write that was skipped": {found: all, more: func(h *protocol.History) {
+			unacked(one)(h)
+			h.Skipped = []protocol.Span{{From: one, To: one}}
+		}, want: counts{wrong: 1}, says: "not what was written there"},
+		"a write elsewhere than told": {found: all, more: func(h *protocol.History) { h.Places[one]++ },
+			want: counts{wrong: 1}, says: "was told to be at global position"},
+		"a deleted write come back": {found: append(clone(), returned...), want: counts{lost: -1, order: -1},
+			says: "had been acknowledged"},
+		"a deletion under way": {found: emptied, more: func(h *protocol.History) {
+			h.Issued, h.Acks = deletion, nil
+			h.Must = slices.DeleteFunc(h.Must, func(n uint64) bool { return n >= deletion })
+		}, survived: deletion},
+		"no default namespace": {found: without(func(f commits.Found) bool { return f.Key == message.Default }),
+			want: counts{wrong: 1}, says: "there is no namespace"},
+		"a strange namespace": {found: append(clone(), commits.Found{Key: "strange"}), want: counts{wrong: 1},
+			says: "there is no such namespace"},
+		"a namespace described otherwise": {found: func() []commits.Found {
+			found := clone()
+			found[slices.IndexFunc(found, func(f commits.Found) bool { return f.Key == messageSpaces[1] })].Sum[3]++
+			return found
+		}(), want: counts{wrong: 1}, says: "not described as it was made"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := base.Clone()
+			if test.more != nil {
+				test.more(h)
+			}
+			j := messageJudge(h, test.found)
+			for what, pair := range map[string][2]int{
+				"lost": {j.Lost, test.want.lost}, "torn": {j.Torn, test.want.torn}, "order": {j.OutOfOrder, test.want.order},
+				"wrong": {j.Wrong, test.want.wrong},
+			} {
+				if got, want := pair[0], pair[1]; want >= 0 && got != want || want < 0 && got == 0 { // at least one
+					t.Errorf("%d %s, want %d: %q", got, what, want, j.Findings)
+				}
+			}
+			says := strings.Join(j.Findings, "\n")
+			if !strings.Contains(says, test.says) || test.says == "" && says != "" {
+				t.Errorf("it says %q, want %q", j.Findings, test.says)
+			}
+			if survived := cmp.Or(test.survived, last); len(j.Skipped) != test.skips ||
+				!j.Broken() && j.Survived != survived {
+				t.Errorf("skipped: %v, survived %d", j.Skipped, j.Survived)
+			}
+		})
+	}
+}
