@@ -51,16 +51,17 @@ func (p script) message(gen uint32, n uint64) messageOp {
 	if r.IntN(3) == 0 {
 		streams = 2 + r.IntN(3)
 	}
+	long := commits.Mix(p.Seed, 80)%2 == 0 // so many messages that the store keeps their counts
 	used := map[string]bool{}
 	for len(o.writes) < streams {
 		w := messageWrite{stream: messageCategories[r.IntN(len(messageCategories))], size: 1, after: r.IntN(2) == 0}
 		if id := r.IntN(messageIDs + 1); id > 0 {
 			w.stream = fmt.Sprintf("%s-%d", w.stream, id)
 		}
-		switch r.IntN(12) {
-		case 0:
-			w.size = 2 + r.IntN(20)
-		case 1, 2, 3:
+		switch what := r.IntN(12); {
+		case what == 0 || long && what < 5:
+			w.size = 2 + r.IntN(50)
+		case what < 4:
 			w.size = 2 + r.IntN(2)
 		}
 		if !used[w.stream] {

@@ -1,8 +1,9 @@
 package subjects
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -16,12 +17,10 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
-// messageStory is a store in memory on which the operations 1 to n of a seed were done, one after the other, the
-// history of that, and what a check finds.
-func messageStory(t *testing.T, seed, n uint64) (*protocol.History, holdfast.Engine, []commits.Found) {
+// messageStory does the operations 1 to n of a seed, one after the other, in a store on an engine in memory, and
+// returns the history of that, and what the victim says is wrong.
+func messageStory(t *testing.T, e holdfast.Engine, seed, n uint64) (*protocol.History, string) {
 	t.Helper()
-	e := mem.New()
-	t.Cleanup(func() { _ = e.Close() })
 	h := &protocol.History{Seed: seed, Survives: holdfast.Process, Level: holdfast.Process, Concurrent: true,
 		Places: map[uint64]uint64{}}
 	h.Begin(0, 1)
@@ -29,8 +28,9 @@ func messageStory(t *testing.T, seed, n uint64) (*protocol.History, holdfast.Eng
 	if err != nil {
 		t.Fatal(err)
 	}
+	var told bytes.Buffer
 	v := &messageVictim{
-		worker: &worker{spec: protocol.Spec{Seed: seed}, report: protocol.NewReporter(io.Discard), next: 1},
+		worker: &worker{spec: protocol.Spec{Seed: seed}, report: protocol.NewReporter(&told), next: 1},
 		store:  s, script: scriptOf(seed), finished: map[uint64]bool{}, spaces: make([]messageSpace, len(messageSpaces)),
 	}
 	for i := range v.spaces {
@@ -58,30 +58,41 @@ func messageStory(t *testing.T, seed, n uint64) (*protocol.History, holdfast.Eng
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	found, said := messageFound(t, h, e)
-	if said != "" {
-		t.Fatalf("the check says %q", said)
+	return h, wrongIn(&told)
+}
+
+// wrongIn is what a child that told this says is wrong.
+func wrongIn(told *bytes.Buffer) (said string) {
+	for r := bufio.NewReader(told); ; {
+		m, err := protocol.Receive(r)
+		if err != nil {
+			return said
+		}
+		if m.Kind == protocol.TellWrong {
+			said += m.Text + "\n"
+		}
 	}
-	return h, e, found
 }
 
 // messageFound is what a check finds in an engine, and what it says is wrong.
 func messageFound(t *testing.T, h *protocol.History, e holdfast.Engine) (found []commits.Found, said string) {
 	t.Helper()
-	var wrong strings.Builder
-	c := &check{protocol.Spec{Seed: h.Seed, Level: holdfast.Memory}, protocol.NewReporter(&wrong)}
+	var told bytes.Buffer
+	c := &check{protocol.Spec{Seed: h.Seed, Level: holdfast.Memory}, protocol.NewReporter(&told)}
 	if err := messageRead(c, e, func(f commits.Found) { found = append(found, f) }); err != nil {
 		t.Fatal(err)
 	}
-	return found, wrong.String()
+	return found, wrongIn(&told)
 }
 
 // TestMessageModelIsTheStore: what the judge expects is what a store holds, with namespaces deleted in between.
 func TestMessageModelIsTheStore(t *testing.T) {
-	h, _, found := messageStory(t, 3, 400)
+	e := mem.New()
+	h, saw := messageStory(t, e, 3, 400)
+	found, said := messageFound(t, h, e)
 	j := messageJudge(h, found)
-	if j.Broken() || len(j.Findings) > 0 || j.Survived != 400 || j.Kept != 400 || len(j.Skipped) > 0 {
-		t.Errorf("%+v", j)
+	if saw+said != "" || j.Broken() || len(j.Findings) > 0 || j.Survived != 400 || j.Kept != 400 || len(j.Skipped) > 0 {
+		t.Errorf("%q, %q, %+v", saw, said, j)
 	}
 	gone := 0
 	there := map[uint64]bool{}
@@ -104,7 +115,9 @@ func TestMessageModelIsTheStore(t *testing.T) {
 
 func TestMessageJudgeFindsWhatIsWrong(t *testing.T) {
 	const seed, last = 3, 200
-	base, _, all := messageStory(t, seed, last)
+	e := mem.New()
+	base, _ := messageStory(t, e, seed, last)
+	all, _ := messageFound(t, base, e)
 	p := scriptOf(seed)
 	// one is a write of some messages in the default namespace, deletion the last one there is, and resurrected a
 	// write before it in its namespace.
@@ -238,6 +251,111 @@ func TestMessageJudgeFindsWhatIsWrong(t *testing.T) {
 			if survived := cmp.Or(test.survived, last); len(j.Skipped) != test.skips ||
 				!j.Broken() && j.Survived != survived {
 				t.Errorf("skipped: %v, survived %d", j.Skipped, j.Survived)
+			}
+		})
+	}
+}
+
+// firstKeys calls do for the first keys, most at most, that begin with prefix.
+func firstKeys(t *testing.T, e holdfast.Engine, prefix string, most int, do func(key, value []byte)) {
+	t.Helper()
+	all, err := commits.Contents(e, holdfast.Prefix([]byte(prefix)))
+	if err != nil || len(all) == 0 {
+		t.Fatalf("%d keys begin with %q: %v", len(all), prefix, err)
+	}
+	for _, entry := range all[:min(most, len(all))] {
+		do([]byte(entry.Key), []byte(entry.Value))
+	}
+}
+
+// TestSpoiltMessagesAreFoundOut breaks one thing of a message store each time. The keys are those of
+// docs/format-message.md and docs/format-event.md.
+func TestSpoiltMessagesAreFoundOut(t *testing.T) {
+	const log = "e\x10message\x00\x00\x00\x00\x00\x00\x00\x00\x01" // that of the default namespace
+	const counts = "m\x00k"
+	for name, test := range map[string]struct {
+		prefix string
+		most   int
+		spoil  func(b *holdfast.Batch, key, value []byte)
+		says   string // the check, or the judge
+	}{
+		"a place lost":     {"m\x00s", 1, deleteKey, "all messages disagree"},
+		"a place taken":    {"m\x00s", 1, addToLast, "all messages disagree"},
+		"a block lost":     {"m\x00c", 1, deleteKey, "all messages disagree"},
+		"a wrong count":    {counts, 1, addToLast, "is counted as"},
+		"counts lost":      {counts, 100, deleteKey, "is counted as"},
+		"ids forgotten":    {log + "i", 1 << 20, deleteKey, "is repeated, and told"},
+		"a namespace lost": {"m\x00na", 1, deleteKey, "had been acknowledged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := mem.New()
+			seed, n := uint64(3), uint64(150)
+			if strings.HasPrefix(test.prefix, counts) {
+				seed, n = 6, 700 // enough messages for counts to be stored
+			}
+			h, saw := messageStory(t, e, seed, n)
+			if saw != "" {
+				t.Fatal(saw)
+			}
+			var b holdfast.Batch
+			firstKeys(t, e, test.prefix, test.most, func(key, value []byte) { test.spoil(&b, key, value) })
+			if err := holdfast.Commit(e, &b, holdfast.Memory); err != nil {
+				t.Fatal(err)
+			}
+			found, said := messageFound(t, h, e)
+			if said += strings.Join(messageJudge(h, found).Findings, "\n"); !strings.Contains(said, test.says) {
+				t.Errorf("it says %q, want %q", said, test.says)
+			}
+		})
+	}
+}
+
+func deleteKey(b *holdfast.Batch, key, _ []byte) { b.Delete(key) }
+
+func addToLast(b *holdfast.Batch, key, value []byte) {
+	value[len(value)-1]++
+	b.Set(key, value)
+}
+
+// spoiltBatches passes batches on with some of their operations left out.
+type spoiltBatches struct {
+	holdfast.Engine
+	drop func(op holdfast.Op) bool
+}
+
+func (e *spoiltBatches) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	var kept holdfast.Batch
+	for op := range b.Ops() {
+		switch {
+		case e.drop(op):
+		case op.Kind == holdfast.KindSet:
+			kept.Set(op.Key, op.Value)
+		case op.Kind == holdfast.KindDeleteRange:
+			kept.DeleteRange(op.Key, op.Value)
+		default:
+			kept.Delete(op.Key)
+		}
+	}
+	return e.Engine.Apply(&kept, level)
+}
+
+// TestVictimOfMessagesSeesWhatIsWrong: what breaks while a store is open the victim sees itself.
+func TestVictimOfMessagesSeesWhatIsWrong(t *testing.T) {
+	is := func(kind holdfast.Kind, table string) func(op holdfast.Op) bool {
+		return func(op holdfast.Op) bool { return op.Kind == kind && bytes.HasPrefix(op.Key, []byte("m\x00"+table)) }
+	}
+	for name, test := range map[string]struct {
+		drop func(op holdfast.Op) bool
+		says string
+	}{
+		"nothing":                 {func(holdfast.Op) bool { return false }, ""},
+		"deletions of namespaces": {is(holdfast.KindDelete, "n"), "was deleted, and then described"},
+		"places in streams":       {is(holdfast.KindSet, "s"), "and nothing is read there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, saw := messageStory(t, &spoiltBatches{mem.New(), test.drop}, 3, 150)
+			if !strings.Contains(saw, test.says) || test.says == "" && saw != "" {
+				t.Errorf("it says %q, want %q", saw, test.says)
 			}
 		})
 	}
