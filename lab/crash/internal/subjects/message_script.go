@@ -127,7 +127,8 @@ func messageEntry(space string, m message.Message) commits.Found {
 		id = "" // the store has made one
 	}
 	found.Len = len(m.Data)
-	found.Sum = commits.DigestOf(fmt.Appendf(nil, "%q %q %d %q %q", m.Type, id, m.Time.UnixNano(), m.Metadata, m.Data))
+	text := fmt.Appendf(nil, "%q %q %d %d %d ", m.Type, id, m.Time.UnixNano(), len(m.Metadata), len(m.Data))
+	found.Sum = commits.DigestOf(append(append(text, m.Metadata...), m.Data...))
 	return found
 }
 
