@@ -1,6 +1,8 @@
 package message_test
 
 import (
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/vfs"
 )
@@ -315,6 +318,38 @@ func (m *model) agrees(n *message.Namespace) error {
 	return nil
 }
 
+// leftovers reports what an engine holds of namespaces that are not there. The keys are those of
+// docs/format-message.md.
+func leftovers(e holdfast.Engine) error {
+	all, err := commits.Contents(e, holdfast.Range{})
+	if err != nil {
+		return err
+	}
+	live := map[string]bool{} // numbers
+	for _, entry := range all.Within("m\x00n", "m\x00o") {
+		var description struct{ Number uint64 }
+		if err := json.Unmarshal([]byte(entry.Value), &description); err != nil {
+			return err
+		}
+		live[string(binary.BigEndian.AppendUint64(nil, description.Number))] = true
+	}
+	for _, entry := range all {
+		number := ""
+		switch log, isLog := strings.CutPrefix(entry.Key, "e\x10message\x00"); {
+		case isLog:
+			number = log[:8]
+		case strings.Contains("dschkp", entry.Key[2:3]):
+			number = entry.Key[3:11]
+		default:
+			continue
+		}
+		if !live[number] || entry.Key[2] == 'd' {
+			return fmt.Errorf("%q is left of a namespace that was deleted", entry.Key)
+		}
+	}
+	return nil
+}
+
 // TestCrashImages cuts the power under logtree, or kills it, at any moment of concurrent writes, deletions of a
 // namespace and their recovery, and opens what is left: it agrees with what had been acknowledged and shown.
 func TestCrashImages(t *testing.T) {
@@ -346,7 +381,7 @@ func crashImage(seed uint64, level holdfast.Level) (*crashHistory, error) {
 	for range 4 {
 		h.rounds++
 		fs.Seed(r.Uint64())
-		if err := h.session(fs, level, r, func(s *message.Store) error {
+		if err := h.session(fs, level, r, func(s *message.Store, _ holdfast.Engine) error {
 			n, err := s.Namespace(ctx, message.Default)
 			if err != nil {
 				return err
@@ -370,7 +405,10 @@ func crashImage(seed uint64, level holdfast.Level) (*crashHistory, error) {
 		} else {
 			fs = fs.Kill()
 		}
-		if err := h.session(fs, level, nil, func(s *message.Store) error {
+		if err := h.session(fs, level, nil, func(s *message.Store, e holdfast.Engine) error {
+			if err := leftovers(e); err != nil {
+				return err
+			}
 			for _, c := range h.spaces {
 				if err := c.check(s); err != nil {
 					return fmt.Errorf("namespace %q: %w", c.id, err)
@@ -385,7 +423,9 @@ func crashImage(seed uint64, level holdfast.Level) (*crashHistory, error) {
 }
 
 // session opens engine and store, and closes the engine. If r is not nil, the power goes at some moment.
-func (h *crashHistory) session(fs *vfs.Mem, level holdfast.Level, r *rand.Rand, do func(s *message.Store) error) error {
+func (h *crashHistory) session(
+	fs *vfs.Mem, level holdfast.Level, r *rand.Rand, do func(s *message.Store, e holdfast.Engine) error,
+) error {
 	if r != nil {
 		fs.HaltAfter(1 + r.Int64N(400))
 	}
@@ -397,5 +437,5 @@ func (h *crashHistory) session(fs *vfs.Mem, level holdfast.Level, r *rand.Rand, 
 	if err != nil {
 		return errors.Join(fmt.Errorf("opening the store: %w", err), e.Close())
 	}
-	return errors.Join(do(s), e.Close())
+	return errors.Join(do(s, e), e.Close())
 }
