@@ -117,8 +117,10 @@ func linearClients(t *testing.T, n *message.Namespace, each int) (history []line
 	t.Helper()
 	var (
 		clock, ids atomic.Int64
-		mu         sync.Mutex
 		group      sync.WaitGroup
+
+		mu    sync.Mutex
+		begun []linearOp // writes
 	)
 	for client := range 6 {
 		r := rand.New(rand.NewPCG(5, uint64(client)))
@@ -136,14 +138,13 @@ func linearClients(t *testing.T, n *message.Namespace, each int) (history []line
 						o.streams = r.Perm(3)[:2]
 					}
 					o.id = int(ids.Add(1))
-					if what == 3 { // one that may be known, to the same streams
-						mu.Lock()
-						if len(history) > 0 {
-							old := history[r.IntN(len(history))]
-							o.id, o.streams = old.id, old.streams
-						}
-						mu.Unlock()
+					mu.Lock()
+					if what == 3 && len(begun) > 0 { // one that may be known, or under way, to the same streams
+						old := begun[max(0, len(begun)-1-r.IntN(20))]
+						o.id, o.streams = old.id, old.streams
 					}
+					begun = append(begun, o)
+					mu.Unlock()
 				}
 				for _, stream := range o.streams {
 					w := message.Write{Stream: linearStream(stream), Messages: []message.Message{linearMessage(o.id, stream)}}
