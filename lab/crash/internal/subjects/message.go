@@ -54,6 +54,16 @@ type messageCall struct {
 	before  *sync.WaitGroup // the writes that a deletion waits for, or what a write belongs to
 	deleted chan struct{}   // closed when this deletion is done
 	highest int64           // all global positions of a write are above
+	nothing bool            // there was nothing to delete, which promises nothing either
+}
+
+func newMessageVictim(w *worker, s *message.Store, given holdfast.Level) *messageVictim {
+	v := &messageVictim{worker: w, store: s, script: scriptOf(w.spec.Seed), given: given, finished: map[uint64]bool{}}
+	for range messageSpaces {
+		v.spaces = append(v.spaces, messageSpace{writes: &sync.WaitGroup{}})
+	}
+	w.begun = max(w.begun, w.next-1)
+	return v
 }
 
 func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
@@ -69,14 +79,7 @@ func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error)
 			err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
 		}
 	}()
-	v := &messageVictim{
-		worker: w, store: s, script: scriptOf(w.spec.Seed), given: e.Capabilities().Promise(w.spec.Level).Given,
-		finished: map[uint64]bool{}, spaces: make([]messageSpace, len(messageSpaces)),
-	}
-	w.begun = max(w.begun, w.next-1)
-	for i := range v.spaces {
-		v.spaces[i].writes = &sync.WaitGroup{}
-	}
+	v := newMessageVictim(w, s, e.Capabilities().Promise(w.spec.Level).Given)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var group, followers sync.WaitGroup
@@ -124,7 +127,7 @@ func (v *messageVictim) begin() *messageCall {
 
 // finish ends an operation, and tells that it is acknowledged.
 func (v *messageVictim) finish(c *messageCall, err error) {
-	if err == nil {
+	if err == nil && !c.nothing {
 		v.acked(c.n, v.given)
 	}
 	v.state.Lock()
@@ -163,7 +166,8 @@ func (v *messageVictim) do(ctx context.Context, c *messageCall) error {
 func (v *messageVictim) remove(ctx context.Context, c *messageCall) error {
 	c.before.Wait()
 	id := messageSpaces[c.space]
-	if _, err := v.store.Delete(ctx, id); err != nil && !errors.Is(err, message.ErrNoNamespace) {
+	_, err := v.store.Delete(ctx, id)
+	if c.nothing = errors.Is(err, message.ErrNoNamespace); err != nil && !c.nothing {
 		return err
 	}
 	v.spent.Add(100)

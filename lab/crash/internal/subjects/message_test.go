@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,13 +29,8 @@ func messageStory(t *testing.T, e holdfast.Engine, seed, n uint64) (*protocol.Hi
 		t.Fatal(err)
 	}
 	var told bytes.Buffer
-	v := &messageVictim{
-		worker: &worker{spec: protocol.Spec{Seed: seed}, report: protocol.NewReporter(&told), next: 1},
-		store:  s, script: scriptOf(seed), finished: map[uint64]bool{}, spaces: make([]messageSpace, len(messageSpaces)),
-	}
-	for i := range v.spaces {
-		v.spaces[i].writes = &sync.WaitGroup{}
-	}
+	v := newMessageVictim(&worker{spec: protocol.Spec{Seed: seed}, report: protocol.NewReporter(&told), next: 1}, s,
+		holdfast.Memory)
 	for range n {
 		c := v.begin()
 		err := v.do(t.Context(), c)
@@ -70,6 +65,34 @@ func wrongIn(told *bytes.Buffer) (said string) {
 		}
 		if m.Kind == protocol.TellWrong {
 			said += m.Text + "\n"
+		}
+	}
+}
+
+// TestNothingDeletedPromisesNothing: a namespace may be missing because of a deletion that failed.
+func TestNothingDeletedPromisesNothing(t *testing.T) {
+	s, err := message.Open(mem.New(), message.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var told bytes.Buffer
+	v := newMessageVictim(&worker{report: protocol.NewReporter(&told), next: 1}, s, holdfast.Memory)
+	deletion := v.begin()
+	for ; !deletion.deletes; deletion = v.begin() {
+		v.finish(deletion, errors.New("not tried"))
+	}
+	err = v.do(t.Context(), deletion)
+	if v.finish(deletion, err); err != nil {
+		t.Fatal(err)
+	}
+	for r := bufio.NewReader(&told); ; {
+		m, err := protocol.Receive(r)
+		if err != nil {
+			break
+		}
+		if m.Kind == protocol.TellAcked {
+			t.Errorf("%v is acknowledged", deletion)
 		}
 	}
 }
