@@ -274,12 +274,13 @@ func TestLinearizableWhileUnsettled(t *testing.T) {
 
 // TestLinearModel: histories that must not be are found.
 func TestLinearModel(t *testing.T) {
+	type at = message.Result
 	one, a := int64(0), []int{0}
 	write := func(client int, call, ret int64, id int, expected int64, r message.Result) linearOp {
 		return linearOp{client: client, call: call, ret: ret, id: id, streams: a, expected: []int64{expected},
 			results: []message.Result{r}}
 	}
-	first := write(1, 1, 2, 1, message.NoStream, message.Result{Position: 0, Global: 1})
+	first := write(1, 1, 2, 1, message.NoStream, at{Position: 0, Global: 1})
 	read := func(call, ret int64, ids ...int) linearOp {
 		return linearOp{client: 3, call: call, ret: ret, streams: a, ids: ids}
 	}
@@ -287,13 +288,13 @@ func TestLinearModel(t *testing.T) {
 		history []linearOp
 		good    bool
 	}{
-		"two writes":    {[]linearOp{first, write(2, 1, 4, 2, 0, message.Result{Position: 1, Global: 2}), read(5, 6, 1, 2)}, true},
-		"both win":      {[]linearOp{first, write(2, 1, 4, 2, message.NoStream, message.Result{Position: 0, Global: 2})}, false},
-		"a gap":         {[]linearOp{first, write(2, 3, 4, 2, 0, message.Result{Position: 1, Global: 3})}, false},
-		"a repeat":      {[]linearOp{first, write(2, 3, 4, 1, 7, message.Result{Position: 0, Global: 1, Repeated: true})}, true},
-		"written twice": {[]linearOp{first, write(2, 3, 4, 1, 0, message.Result{Position: 1, Global: 2})}, false},
+		"two writes":    {[]linearOp{first, write(2, 1, 4, 2, 0, at{Position: 1, Global: 2}), read(5, 6, 1, 2)}, true},
+		"both win":      {[]linearOp{first, write(2, 1, 4, 2, message.NoStream, at{Position: 0, Global: 2})}, false},
+		"a gap":         {[]linearOp{first, write(2, 3, 4, 2, 0, at{Position: 1, Global: 3})}, false},
+		"a repeat":      {[]linearOp{first, write(2, 3, 4, 1, 7, at{Position: 0, Global: 1, Repeated: true})}, true},
+		"written twice": {[]linearOp{first, write(2, 3, 4, 1, 0, at{Position: 1, Global: 2})}, false},
 		"read late":     {[]linearOp{first, read(3, 4)}, false},
-		"read early":    {[]linearOp{write(1, 3, 4, 1, -1, message.Result{Position: 0, Global: 1}), read(1, 2, 1)}, false},
+		"read early":    {[]linearOp{write(1, 3, 4, 1, -1, at{Position: 0, Global: 1}), read(1, 2, 1)}, false},
 		"a false conflict": {[]linearOp{first, {client: 2, call: 3, ret: 4, id: 2, streams: a, expected: []int64{one},
 			conflict: &message.Conflict{Stream: linearStream(0), Expected: one, Actual: 1}}}, false},
 		"a true conflict": {[]linearOp{first, {client: 2, call: 3, ret: 4, id: 2, streams: a, expected: []int64{5},

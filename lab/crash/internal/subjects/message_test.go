@@ -100,12 +100,11 @@ func TestNothingDeletedPromisesNothing(t *testing.T) {
 // messageFound is what a check finds in an engine, and what it says is wrong.
 func messageFound(t *testing.T, h *protocol.History, e holdfast.Engine) (found []commits.Found, said string) {
 	t.Helper()
-	var told bytes.Buffer
-	c := &check{protocol.Spec{Seed: h.Seed, Level: holdfast.Memory}, protocol.NewReporter(&told)}
+	c := &check{spec: protocol.Spec{Seed: h.Seed, Level: holdfast.Memory}}
 	if err := messageRead(c, e, func(f commits.Found) { found = append(found, f) }); err != nil {
 		t.Fatal(err)
 	}
-	return found, wrongIn(&told)
+	return found, strings.Join(c.said, "\n")
 }
 
 // TestMessageModelIsTheStore: what the judge expects is what a store holds, with namespaces deleted in between.
@@ -204,8 +203,9 @@ func TestMessageJudgeFindsWhatIsWrong(t *testing.T) {
 		skips    int
 		survived uint64 // if it is not the last one
 	}{
-		"all":                {found: all},
-		"an acked one lost":  {found: without(operation(one)), want: counts{lost: 1, order: 1}, says: "had been acknowledged"},
+		"all": {found: all},
+		"an acked one lost": {found: without(operation(one)), want: counts{lost: 1, order: 1},
+			says: "had been acknowledged"},
 		"one under way lost": {found: without(operation(one)), more: unacked(one), skips: 1},
 		"one lost, though a sync covers it": {found: without(operation(one)), more: func(h *protocol.History) {
 			unacked(one)(h)
@@ -381,5 +381,37 @@ func TestVictimOfMessagesSeesWhatIsWrong(t *testing.T) {
 				t.Errorf("it says %q, want %q", saw, test.says)
 			}
 		})
+	}
+}
+
+// TestCheckTellsWhole: entries, what is wrong with them and why they end are told one after the other.
+func TestCheckTellsWhole(t *testing.T) {
+	const many = 5000 // more than are told at a time
+	broken := Subject{read: func(c *check, _ holdfast.Engine, emit func(commits.Found)) error {
+		for n := range uint64(many) {
+			if emit(commits.Found{Key: "k", N: n}); n == many/2 {
+				c.wrong("so it is")
+			}
+		}
+		return errors.New("it ends here")
+	}}
+	var told bytes.Buffer
+	open := func() (holdfast.Engine, error) { return mem.New(), nil }
+	err := broken.Check(protocol.Spec{Opens: 1}, protocol.NewReporter(&told), open)
+	if err == nil || err.Error() != "reading: it ends here" {
+		t.Error(err)
+	}
+	kinds := map[byte]int{}
+	for r := bufio.NewReader(&told); ; {
+		m, err := protocol.Receive(r)
+		if err != nil {
+			break
+		}
+		if kinds[m.Kind]++; m.Kind == protocol.TellWrong && m.Text != "so it is" {
+			t.Errorf("%q", m.Text)
+		}
+	}
+	if kinds[protocol.TellFound] != many || kinds[protocol.TellWrong] != 1 || len(kinds) != 3 {
+		t.Errorf("%v", kinds)
 	}
 }
