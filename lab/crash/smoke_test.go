@@ -120,6 +120,9 @@ func labs() map[string]Lab {
 				b.Set(key, value)
 			})
 		})),
+		with("loses a place", spoiled(func(e holdfast.Engine, b *holdfast.Batch) error {
+			return first(e, "m\x00s", func(key, _ []byte) { b.Delete(key) }) // of the message store: docs/format-message.md
+		})),
 		with("invents", spoiled(func(_ holdfast.Engine, b *holdfast.Batch) error {
 			b.Set([]byte("zebra"), []byte("striped"))
 			return nil
@@ -291,6 +294,13 @@ func TestKillEventStore(t *testing.T) {
 	believable(t, r, out, Kill)
 }
 
+func TestKillMessageStore(t *testing.T) {
+	q := request(Kill, 2, "process,power", logtree.Name, bbolt.Name)
+	q.Subjects = []string{subjects.Message.Name}
+	r, out := held(t, q)
+	believable(t, r, out, Kill)
+}
+
 // TestSessionHasSomethingToJudge: in a session of one kill, whatever the seed, the victim has acknowledged something.
 func TestSessionHasSomethingToJudge(t *testing.T) {
 	for seed := range uint64(4) {
@@ -342,6 +352,16 @@ func TestPowerRaft(t *testing.T) {
 	believable(t, r, out, Power)
 }
 
+func TestPowerMessageStore(t *testing.T) {
+	needsDisk(t)
+	q := request(Power, 4, "process,power", logtree.Name)
+	q.Subjects = []string{subjects.Message.Name}
+	status, r, out := ran(t, standard, q)
+	if status != console.ExitOK || r == nil || r.heldControls() {
+		t.Errorf("status %d\n%s", status, out)
+	}
+}
+
 // TestMutantsAreFoundOut: engines and stores that break one thing each, with evidence that shows it again.
 func TestMutantsAreFoundOut(t *testing.T) {
 	// missing counts what is not there: whether it had been acknowledged hangs on the moment of the kill.
@@ -366,6 +386,7 @@ func TestMutantsAreFoundOut(t *testing.T) {
 		"mixes up":         {wrong, "it does not hold what was stored"},
 		"shortens":         {missing, "which it stored, is not there"},
 		"takes no more":    {wrong, "the victim failed: storing"},
+		"loses a place":    {wrong, "all messages disagree"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -373,9 +394,12 @@ func TestMutantsAreFoundOut(t *testing.T) {
 			if name == "hangs" {
 				lab = impatient
 			}
-			if _, peer := spoils[name]; peer {
+			switch {
+			case name == "loses a place":
+				q.Subjects = []string{subjects.Message.Name}
+			case labs()[lab].peer(name):
 				*q.Cuts = 4 // a victim may be killed before its first vote
-			} else {
+			default:
 				q.Subjects = []string{subjects.KV.Name}
 			}
 			status, r, out := ran(t, lab, q)

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -27,9 +28,14 @@ type History struct {
 	Offset   Interval       // of the offset that was saved
 	First    Interval       // of the log's beginning
 
-	// Of a store for Raft.
-	Monotonic bool   // it has no gaps
-	Skipped   []Span // deletions that a crash has undone, though not what ran concurrently
+	Skipped []Span // what a crash has undone, though not what ran concurrently
+
+	Monotonic bool // a store for Raft has no gaps
+
+	// Of a store whose operations run concurrently, so that their numbers are no order.
+	Concurrent bool              // an acknowledgement of an operation covers no other one
+	Must       []uint64          // the operations that must be there: acknowledged, or shown to a follower
+	Places     map[uint64]uint64 // where in the store's log the victim was told that an operation is
 }
 
 // Interval holds a value that is known up to what was under way.
@@ -45,6 +51,8 @@ func (h *History) Begin(gen uint32, from uint64) {
 	}
 	h.Segments = append(h.Segments, Segment{gen, from})
 	h.Skipped = slices.DeleteFunc(h.Skipped, func(s Span) bool { return s.From >= from })
+	h.Must = slices.DeleteFunc(h.Must, func(n uint64) bool { return n >= from })
+	maps.DeleteFunc(h.Places, func(n, _ uint64) bool { return n >= from })
 	h.Issued, h.Acks = from-1, nil
 }
 
@@ -81,10 +89,18 @@ func (h *History) Add(l *Ledger, pos Position) {
 		}
 	}
 	for _, v := range l.shown {
-		if v.pos < pos && v.Level >= h.Survives {
+		switch {
+		case v.pos >= pos || v.Level < h.Survives:
+		case h.Concurrent:
+			h.Must = append(h.Must, v.N)
+		default:
 			h.Shown = max(h.Shown, v.N)
 		}
 	}
+	if h.Places == nil && len(l.places) > 0 {
+		h.Places = map[uint64]uint64{}
+	}
+	maps.Copy(h.Places, l.places)
 	enter := func(to *Interval, marks []mark) {
 		for _, m := range marks {
 			switch {
@@ -102,7 +118,11 @@ func (h *History) Add(l *Ledger, pos Position) {
 // Promise enters an acknowledgement.
 func (h *History) Promise(a Ack) {
 	h.Acks = append(h.Acks, a)
-	if a.Level >= h.Survives {
+	switch {
+	case a.Level < h.Survives:
+	case h.Concurrent && a.Batch:
+		h.Must = append(h.Must, a.N)
+	default:
 		h.Bound = max(h.Bound, a.N)
 	}
 }
@@ -115,5 +135,6 @@ func (h *History) counts(a Ack) bool { return a.Batch && a.Level >= h.Level }
 func (h *History) Clone() *History {
 	c := *h
 	c.Segments, c.Acks, c.Skipped = slices.Clone(h.Segments), slices.Clone(h.Acks), slices.Clone(h.Skipped)
+	c.Must, c.Places = slices.Clone(h.Must), maps.Clone(h.Places)
 	return &c
 }

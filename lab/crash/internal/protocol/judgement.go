@@ -20,7 +20,7 @@ type Judgement struct {
 	Wrong      int      `json:"wrong"` // found and never written, damaged, or different when opened again
 	Window     float64  `json:"window_ms"`
 	Findings   []string `json:"findings,omitempty"`
-	Skipped    []Span   `json:"skipped,omitempty"` // of a store for Raft: see History
+	Skipped    []Span   `json:"skipped,omitempty"` // see History
 }
 
 // maxFindings is how many findings are kept in words.
@@ -76,6 +76,12 @@ func (j *Judgement) Settle(h *History, v commits.Verdict) {
 	}
 	if firstGone >= 0 {
 		j.Window = float64((lastAck - firstGone).Microseconds()) / 1000
+	}
+	for _, n := range h.Must {
+		if n > j.Last || v.Missing[n] {
+			lost = max(lost, 1)
+			j.Find(new(int), "operation %d had been acknowledged, or shown by a follower, to survive this, and is not there", n)
+		}
 	}
 	// One acknowledgement covers all before it.
 	if h.Bound > j.Survived {

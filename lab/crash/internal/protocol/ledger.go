@@ -17,11 +17,12 @@ const Never = Position(math.MaxInt64)
 
 // Ack is something that a victim was promised.
 type Ack struct {
-	N     uint64         // the last number that it covers; all before are covered too
-	Batch bool           // it answers one batch that ends there; false for Sync, Close and what followers saw
-	Level holdfast.Level // that it was given
-	At    time.Duration  // since the victim was started, when the supervisor knew
-	pos   Position       // where in the record
+	N      uint64         // the last number that it covers; all before are covered too, unless History.Concurrent
+	Batch  bool           // it answers one batch that ends there; false for Sync, Close and what followers saw
+	Level  holdfast.Level // that it was given
+	At     time.Duration  // since the victim was started, when the supervisor knew
+	Issued uint64         // the last number that had been issued then
+	pos    Position       // where in the record
 }
 
 // Ledger is what one victim has told. It is the supervisor's, and the victim cannot take
@@ -31,6 +32,7 @@ type Ledger struct {
 	began   time.Time
 	acks    []Ack
 	shown   []Ack // what a follower saw
+	places  map[uint64]uint64
 	issued  uint64
 	saved   []mark
 	first   []mark
@@ -59,7 +61,7 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 	defer l.mu.Unlock()
 	at := time.Since(l.began)
 	promised := func(n uint64, batch bool, level holdfast.Level) Ack {
-		return Ack{N: n, Batch: batch, Level: level, At: at, pos: place(n)}
+		return Ack{N: n, Batch: batch, Level: level, At: at, Issued: l.issued, pos: place(n)}
 	}
 	switch m.Kind {
 	case TellIssued:
@@ -73,6 +75,14 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 		l.acks = append(l.acks, promised(m.A, false, strongest))
 	case TellShown:
 		l.shown = append(l.shown, promised(m.A, false, holdfast.Level(m.B)))
+	case TellPlaced:
+		if l.places == nil {
+			l.places = map[uint64]uint64{}
+		}
+		if old, ok := l.places[m.A]; ok && old != m.B {
+			l.wrong = append(l.wrong, fmt.Sprintf("operation %d was told to be at %d and at %d", m.A, old, m.B))
+		}
+		l.places[m.A] = m.B
 	case TellSaved:
 		l.saved = append(l.saved, mark{m.A, holdfast.Level(m.B), place(m.A)})
 	case TellCut:

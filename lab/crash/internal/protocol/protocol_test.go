@@ -159,3 +159,57 @@ func TestGenerations(t *testing.T) {
 		t.Error("a clone shares its segments")
 	}
 }
+
+// TestConcurrent: where operations run concurrently, an acknowledgement or a follower's sight is of one operation, and
+// stays required after later crashes; Sync and Close cover all before.
+func TestConcurrent(t *testing.T) {
+	l := &Ledger{began: time.Now()}
+	at := Position(0)
+	hear := func(kind byte, a, b uint64) {
+		at += 10
+		l.Hear(Message{Kind: kind, A: a, B: b}, holdfast.Power, func(uint64) Position { return at })
+	}
+	hear(TellIssued, 9, 0)
+	hear(TellPlaced, 7, 70)
+	hear(TellAcked, 7, uint64(holdfast.Power)) // at 30
+	hear(TellShown, 5, uint64(holdfast.Power)) // at 40
+	hear(TellSynced, 3, 0)                     // at 50
+	hear(TellAcked, 8, uint64(holdfast.Process))
+	h := &History{Survives: holdfast.Power, Level: holdfast.Power, Concurrent: true}
+	h.Begin(0, 1)
+	early := h.Clone()
+	early.Add(l, 35)
+	h.Add(l, Never)
+	if !slices.Equal(early.Must, []uint64{7}) || early.Bound != 0 {
+		t.Errorf("cut at 35: %+v", early)
+	}
+	if !slices.Equal(h.Must, []uint64{7, 5}) || h.Bound != 3 || h.Shown != 0 || h.Places[7] != 70 {
+		t.Errorf("%+v", h)
+	}
+	if h.Acks[0].Issued != 9 {
+		t.Errorf("the last one issued before the acknowledgement is %d", h.Acks[0].Issued)
+	}
+	for last, lost := range map[uint64]int{9: 0, 7: 0, 6: 1} {
+		var j Judgement
+		if j.Settle(h, commits.Verdict{Last: last}); j.Lost != lost {
+			t.Errorf("with %d operations: %+v", last, j)
+		}
+	}
+	var j Judgement
+	if j.Settle(h, commits.Verdict{Last: 9, Missing: map[uint64]bool{4: true, 5: true, 6: true}}); j.Lost != 1 {
+		t.Errorf("without one that was shown: %+v", j)
+	}
+	c := h.Clone()
+	c.Begin(1, 6)
+	if !slices.Equal(c.Must, []uint64{5}) || len(c.Places) != 0 || len(h.Must) != 2 || h.Places[7] != 70 {
+		t.Errorf("the next generation: %+v, before %+v", c, h)
+	}
+	hear(TellPlaced, 7, 70)
+	if list := l.Findings(); len(list) != 0 {
+		t.Errorf("%q", list)
+	}
+	hear(TellPlaced, 7, 71)
+	if list := l.Findings(); len(list) != 1 || !strings.Contains(list[0], "at 70 and at 71") {
+		t.Errorf("%q", list)
+	}
+}

@@ -30,7 +30,8 @@ const (
 	TellIssued   = 'i' // the batches up to a are about to be applied
 	TellAcked    = 'a' // the batch that ends with a, and all before it, were acknowledged at level b
 	TellSynced   = 's' // Sync returned; all up to a had been applied before it was called
-	TellShown    = 'v' // a follower was shown everything up to a
+	TellShown    = 'v' // a follower was shown everything up to a, or a alone if History.Concurrent
+	TellPlaced   = 'g' // operation a was told to be at place b
 	TellSaved    = 'o' // an offset: a is about to be saved (b 0), was saved at level b
 	TellCut      = 't' // the log's beginning: a is about to be its first (b 0), is it, at level b
 	TellPhase    = 'p' // phase a begins; with PhaseClosed, all up to b had been applied before

@@ -167,14 +167,13 @@ func TestEventModelIsTheStore(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var said strings.Builder
-	c := &check{spec: protocol.Spec{Level: holdfast.Memory}, report: protocol.NewReporter(&said)}
+	c := &check{spec: protocol.Spec{Level: holdfast.Memory}}
 	var found []commits.Found
 	if err := eventRead(c, e, func(e commits.Found) { found = append(found, e) }); err != nil {
 		t.Fatal(err)
 	}
-	if j := eventJudge(h, found); j.Broken() || len(j.Findings) > 0 || j.Survived != h.Issued || said.Len() > 0 {
-		t.Errorf("%+v, %q", j, said.String())
+	if j := eventJudge(h, found); j.Broken() || len(j.Findings) > 0 || j.Survived != h.Issued || len(c.said) > 0 {
+		t.Errorf("%+v, %q", j, c.said)
 	}
 	h.Seed++
 	if j := eventJudge(h, found); j.Wrong == 0 {

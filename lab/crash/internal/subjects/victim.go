@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -27,6 +28,7 @@ type worker struct {
 	errors  atomic.Int64
 
 	model *raftState // of the store for Raft, from one opening to the next
+	begun uint64     // of the message store, whose operations run concurrently: the last number
 }
 
 // acked is told after Wait returned.
@@ -175,9 +177,27 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 type check struct {
 	spec   protocol.Spec
 	report *protocol.Reporter
+	said   []string // what is wrong, not yet told: no message may come between entries
 }
 
-func (c *check) wrong(format string, args ...any) { c.report.Wrong(format, args...) }
+func (c *check) wrong(format string, args ...any) {
+	c.said = append(c.said, fmt.Sprintf(format, args...))
+}
+
+// tell reads what is there, and tells it and what is wrong.
+func (c *check) tell(subject Subject, e holdfast.Engine) error {
+	found := c.report.Entries()
+	err := subject.read(c, e, found.Tell)
+	if err != nil {
+		err = fmt.Errorf("reading: %w", err)
+	}
+	err = errors.Join(err, found.End())
+	for _, text := range c.said {
+		c.report.Wrong("%s", text)
+	}
+	c.said = nil
+	return err
+}
 
 // Check opens the engine as often as it is told, and tells all that is there each time.
 func (subject Subject) Check(s protocol.Spec, t *protocol.Reporter, open func() (holdfast.Engine, error)) error {
@@ -189,11 +209,7 @@ func (subject Subject) Check(s protocol.Spec, t *protocol.Reporter, open func() 
 			return fmt.Errorf("opening (%s): %w", []string{"the first time", "again"}[min(i, 1)], err)
 		}
 		t.Send(protocol.TellOpened, uint64(time.Since(began)), uint64(max(e.Metrics().TornBytes, 0)))
-		found := t.Entries()
-		if err := subject.read(c, e, found.Tell); err != nil {
-			return fmt.Errorf("reading: %w", err)
-		}
-		if err := found.End(); err != nil {
+		if err := c.tell(subject, e); err != nil {
 			return err
 		}
 		t.Send(protocol.TellComplete, 0, 0)

@@ -1,0 +1,594 @@
+package subjects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// Message is package store/message: concurrent writes to streams of several namespaces, of which some are deleted
+// meanwhile, followers that tell what they were shown, and repeats.
+//
+// Which of two writes that run concurrently comes first is the store's choice. So acknowledgements are of their own
+// operation alone, and of the operations that a crash has interrupted any may be there.
+var Message = Subject{
+	Name: "message", About: "the message store: streams, versions, atomic writes, ids, namespaces, followers",
+	begin: func(h *protocol.History, _ string, _ bool) { h.Concurrent = true },
+	work:  messageWork, read: messageRead, judge: messageJudge,
+}
+
+// messageVictim works on an open store.
+type messageVictim struct {
+	*worker
+	store  *message.Store
+	script script
+	given  holdfast.Level
+
+	state    sync.Mutex // covers what follows
+	finished map[uint64]bool
+	spaces   []messageSpace
+}
+
+// messageSpace is what is under way in a namespace. A deletion waits for the writes that were begun before it, and
+// those begun later wait for the deletion: so what is left follows from the numbers.
+type messageSpace struct {
+	deleted chan struct{}   // closed when the last deletion is done, nil if there was none
+	writes  *sync.WaitGroup // begun since
+	highest int64           // the highest global position acknowledged since
+}
+
+// messageCall is an operation under way.
+type messageCall struct {
+	messageOp
+	after   chan struct{}   // the deletion that comes first, nil if there is none
+	before  *sync.WaitGroup // the writes that a deletion waits for, or what a write belongs to
+	deleted chan struct{}   // closed when this deletion is done
+	highest int64           // all global positions of a write are above
+	nothing bool            // there was nothing to delete, which promises nothing either
+}
+
+func newMessageVictim(w *worker, s *message.Store, given holdfast.Level) *messageVictim {
+	v := &messageVictim{worker: w, store: s, script: scriptOf(w.spec.Seed), given: given, finished: map[uint64]bool{}}
+	for range messageSpaces {
+		v.spaces = append(v.spaces, messageSpace{writes: &sync.WaitGroup{}})
+	}
+	w.begun = max(w.begun, w.next-1)
+	return v
+}
+
+func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
+	s, err := message.Open(e, message.Options{Level: w.spec.Level})
+	if err != nil {
+		if w.refused(err) {
+			return nil
+		}
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	defer func() {
+		if closeErr := s.Close(); closeErr != nil && !w.refused(closeErr) {
+			err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
+		}
+	}()
+	v := newMessageVictim(w, s, e.Capabilities().Promise(w.spec.Level).Given)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var group, followers sync.WaitGroup
+	for i := range messageSpaces {
+		w.start(&followers, func() error { return v.follow(ctx, i) })
+	}
+	for range w.spec.Writers {
+		w.start(&group, func() error {
+			for !stopped(stop) {
+				w.pace()
+				c := v.begin()
+				err := v.do(ctx, c)
+				v.finish(c, err)
+				if err != nil && !w.refused(err) {
+					return fmt.Errorf("%v: %w", c, err)
+				}
+			}
+			return nil
+		})
+	}
+	group.Wait()
+	cancel()
+	followers.Wait()
+	return nil
+}
+
+// begin makes and tells the next operation.
+func (v *messageVictim) begin() *messageCall {
+	v.state.Lock()
+	defer v.state.Unlock()
+	v.begun++
+	c := &messageCall{messageOp: v.script.message(v.spec.Gen, v.begun)}
+	space := &v.spaces[c.space]
+	c.after, c.before = space.deleted, space.writes
+	if c.deletes {
+		c.deleted = make(chan struct{})
+		*space = messageSpace{deleted: c.deleted, writes: &sync.WaitGroup{}}
+	} else {
+		c.before.Add(1)
+		c.highest = space.highest
+	}
+	v.report.Send(protocol.TellIssued, c.n, 0)
+	return c
+}
+
+// finish ends an operation, and tells that it is acknowledged.
+func (v *messageVictim) finish(c *messageCall, err error) {
+	if err == nil && !c.nothing {
+		v.acked(c.n, v.given)
+	}
+	v.state.Lock()
+	defer v.state.Unlock()
+	if c.deletes {
+		close(c.deleted)
+	} else {
+		c.before.Done()
+		if space := &v.spaces[c.space]; space.writes == c.before {
+			space.highest = max(space.highest, c.highest)
+		}
+	}
+	if err != nil {
+		return
+	}
+	v.finished[c.n] = true
+	v.mu.Lock() // what Sync and Close promise goes by next
+	defer v.mu.Unlock()
+	for v.finished[v.next] {
+		delete(v.finished, v.next)
+		v.next++
+	}
+}
+
+func (v *messageVictim) do(ctx context.Context, c *messageCall) error {
+	if c.after != nil {
+		<-c.after
+	}
+	if c.deletes {
+		return v.remove(ctx, c)
+	}
+	return v.write(ctx, c)
+}
+
+// remove deletes a namespace.
+func (v *messageVictim) remove(ctx context.Context, c *messageCall) error {
+	c.before.Wait()
+	id := messageSpaces[c.space]
+	_, err := v.store.Delete(ctx, id)
+	if c.nothing = errors.Is(err, message.ErrNoNamespace); err != nil && !c.nothing {
+		return err
+	}
+	v.spent.Add(100)
+	if _, err := v.store.Info(ctx, id); !errors.Is(err, message.ErrNoNamespace) {
+		v.wrong("namespace %q was deleted, and then described with error %v", id, err)
+	}
+	return nil
+}
+
+// namespaceOptions are those of every namespace but the default one.
+func namespaceOptions(id string) message.NamespaceOptions {
+	return message.NamespaceOptions{ID: id, Description: "made for " + id, Metadata: []byte(`{"crash":true}`),
+		Token: "token of " + id}
+}
+
+// namespace opens a namespace, and makes it if it is not there.
+func (v *messageVictim) namespace(ctx context.Context, i int) (*message.Namespace, error) {
+	for {
+		n, err := v.store.Namespace(ctx, messageSpaces[i])
+		if !errors.Is(err, message.ErrNoNamespace) {
+			return n, err
+		}
+		_, err = v.store.Create(ctx, namespaceOptions(messageSpaces[i]))
+		if err != nil && !errors.Is(err, message.ErrNamespaceExists) {
+			return nil, err
+		}
+	}
+}
+
+// write writes the messages of an operation, and checks what it is told.
+func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
+	n, err := v.namespace(ctx, c.space)
+	if err != nil {
+		return err
+	}
+	writes := c.arguments(v.script.messages(&c.messageOp))
+	versions := map[string]int64{} // a conflict tells them
+	var results []message.Result
+	for {
+		for i := range writes {
+			stream := writes[i].Stream
+			if !c.writes[i].after {
+				continue
+			}
+			version, known := versions[stream]
+			if !known {
+				if version, err = versionOf(ctx, n, stream); err != nil {
+					return err
+				}
+			}
+			writes[i].Expected = &version
+		}
+		if results, err = v.call(ctx, n, writes); err == nil {
+			break
+		}
+		var conflict *message.Conflict
+		if !errors.As(err, &conflict) {
+			return err
+		}
+		if conflict.Actual <= conflict.Expected {
+			v.wrong("%v expected version %d of stream %q, and was told of version %d, an earlier one", c, conflict.Expected,
+				conflict.Stream, conflict.Actual)
+			return nil
+		}
+		versions[conflict.Stream] = conflict.Actual
+	}
+	first := results[0].Global
+	if first <= c.highest {
+		v.wrong("%v is told to be at global position %d, but %d had been acknowledged before it was begun", c, first,
+			c.highest)
+	}
+	next := first
+	for i, r := range results {
+		w := writes[i]
+		if r.Repeated || r.Global != next || w.Expected != nil && r.Position != *w.Expected+1 {
+			v.wrong("%v, of which write %d expects version %v, is told %+v", c, i, w.Expected, results)
+		}
+		next += int64(len(w.Messages))
+		for _, m := range w.Messages {
+			v.spent.Add(int64(len(m.Data) + 200))
+		}
+	}
+	c.highest = next - 1
+	v.report.Send(protocol.TellPlaced, c.n, uint64(first))
+	return v.verify(ctx, n, c, writes, results)
+}
+
+// call writes with the function that is made for it.
+func (v *messageVictim) call(ctx context.Context, n *message.Namespace, writes []message.Write) ([]message.Result,
+	error) {
+	if len(writes) > 1 {
+		return n.WriteAll(ctx, writes...)
+	}
+	var (
+		r   message.Result
+		err error
+	)
+	if w := writes[0]; w.Expected != nil {
+		r, err = n.WriteAfter(ctx, w.Stream, *w.Expected, w.Messages...)
+	} else {
+		r, err = n.Write(ctx, w.Stream, w.Messages...)
+	}
+	return []message.Result{r}, err
+}
+
+// verify reads what some operations have written, repeats some, and tries what must conflict.
+func (v *messageVictim) verify(
+	ctx context.Context, n *message.Namespace, c *messageCall, writes []message.Write, results []message.Result,
+) error {
+	w, r := writes[len(writes)-1], results[len(writes)-1]
+	switch c.n % 8 {
+	case 0, 3, 6:
+		if !c.ids {
+			return nil
+		}
+		again, err := n.WriteAll(ctx, writes...)
+		if err != nil {
+			return fmt.Errorf("repeated: %w", err)
+		}
+		for i := range again {
+			results[i].Repeated = true
+		}
+		if !slices.Equal(again, results) {
+			v.wrong("%v is repeated, and told %+v; the first time it was %+v", c, again, results)
+		}
+	case 1:
+		for m, err := range n.Read(ctx, message.Query{Stream: w.Stream, From: r.Position, Limit: 1}) {
+			if err != nil {
+				return fmt.Errorf("reading what is written: %w", err)
+			}
+			if e := messageEntry("", m); e.N != c.n || e.Gen != c.gen || m.Global != r.Global || m.Position != r.Position {
+				v.wrong("%v was told %+v, and %v is read there", c, r, e)
+			}
+			return nil
+		}
+		v.wrong("%v was told %+v, and nothing is read there", c, r)
+	case 2:
+		version, err := versionOf(ctx, n, w.Stream)
+		if err != nil {
+			return fmt.Errorf("version: %w", err)
+		}
+		if version < r.Position+int64(len(w.Messages))-1 {
+			v.wrong("%v was told %+v, and then the version is %d", c, r, version)
+		}
+		old := r.Position - 1
+		_, err = n.WriteAfter(ctx, w.Stream, old, message.Message{Type: "conflict", Data: []byte("{}")})
+		if !errors.Is(err, message.ErrConflict) {
+			if err != nil {
+				return fmt.Errorf("a conflict: %w", err)
+			}
+			v.wrong("%v was told %+v, and then one with version %d succeeds", c, r, old)
+		}
+	}
+	return nil
+}
+
+// arguments groups the messages of an operation by stream.
+func (o *messageOp) arguments(messages []message.Message) (writes []message.Write) {
+	for _, w := range o.writes {
+		writes = append(writes, message.Write{Stream: w.stream, Messages: messages[:w.size]})
+		messages = messages[w.size:]
+	}
+	return writes
+}
+
+func versionOf(ctx context.Context, n *message.Namespace, stream string) (int64, error) {
+	version, ok, err := n.Version(ctx, stream)
+	if !ok {
+		version = message.NoStream
+	}
+	return version, err
+}
+
+// follow tells what it is shown of a namespace: of the first one everything, of each other a category or all,
+// until that is deleted and again.
+func (v *messageVictim) follow(ctx context.Context, i int) error {
+	q := message.Query{Category: messageCategories[i-i%2]}
+	if i%2 == 0 {
+		q.Category = ""
+	}
+	for ctx.Err() == nil {
+		n, err := v.store.Namespace(ctx, messageSpaces[i])
+		if err == nil {
+			q.From = n.Last() + 1
+			err = v.followed(ctx, n, q)
+		}
+		switch {
+		case ctx.Err() != nil || v.spec.Failing && v.refused(err):
+			return nil
+		case i == 0 || !errors.Is(err, message.ErrNoNamespace):
+			return fmt.Errorf("following namespace %q: %w", messageSpaces[i], err)
+		}
+		v.rest(ctx.Done(), 5*time.Millisecond)
+	}
+	return nil
+}
+
+// followed returns the error that ends the followed namespace.
+func (v *messageVictim) followed(ctx context.Context, n *message.Namespace, q message.Query) error {
+	last, shown := q.From-1, uint64(0)
+	for m, err := range n.Follow(ctx, q) {
+		if err != nil {
+			return err
+		}
+		if m.Global <= last || q.Category == "" && m.Global != last+1 {
+			v.wrong("a follower was shown global position %d after %d", m.Global, last)
+		}
+		if message.Category(m.Stream) != q.Category && q.Category != "" {
+			v.wrong("a follower of category %q was shown a message of stream %q", q.Category, m.Stream)
+		}
+		last = m.Global
+		if e := messageEntry("", m); e.N != shown { // the first message of an operation, if it follows all
+			shown = e.N
+			if q.Category == "" {
+				v.report.Send(protocol.TellPlaced, shown, uint64(m.Global))
+			}
+			v.report.Send(protocol.TellShown, shown, uint64(v.given))
+		}
+	}
+	return nil
+}
+
+// messageRepeats is how many operations with ids are repeated in each namespace.
+const messageRepeats = 8
+
+func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
+	s, err := message.Open(e, message.Options{Level: c.spec.Level})
+	if err != nil {
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	ctx := context.Background()
+	read := func() error {
+		infos, err := s.Namespaces(ctx, "", 0)
+		if err != nil {
+			return err
+		}
+		for _, info := range infos {
+			n, err := s.Namespace(ctx, info.ID)
+			if err != nil {
+				return fmt.Errorf("namespace %q: %w", info.ID, err)
+			}
+			emit(messageSpaceEntry(info))
+			r := &messageReader{c, n, info.ID}
+			if err := r.all(ctx, emit); err != nil {
+				return fmt.Errorf("namespace %q: %w", info.ID, err)
+			}
+		}
+		return nil
+	}
+	return errors.Join(read(), s.Close())
+}
+
+// messageSpaceEntry describes a namespace, but for the time when it was made. Its key is its id.
+func messageSpaceEntry(info message.Info) commits.Found {
+	text := fmt.Appendf(nil, "%q %q %s", info.Description, info.Metadata, info.TokenSHA256)
+	return commits.Found{Key: info.ID, Len: len(text), Sum: commits.DigestOf(text)}
+}
+
+// messageReader reads a namespace in every way there is, and tells where they disagree.
+type messageReader struct {
+	*check
+	n  *message.Namespace
+	id string
+}
+
+func (r *messageReader) wrong(format string, args ...any) {
+	r.check.wrong("namespace %q: "+format, append([]any{r.id}, args...)...)
+}
+
+// read is all of a query.
+func (r *messageReader) read(ctx context.Context, q message.Query, see func(m message.Message)) error {
+	for m, err := range r.n.Read(ctx, q) {
+		if err != nil {
+			return fmt.Errorf("reading %+v: %w", q, err)
+		}
+		see(m)
+	}
+	return nil
+}
+
+// all reads everything, and compares what each index gives with the order of global positions.
+func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error {
+	streams, categories := map[string][]commits.Found{}, map[string][]commits.Found{}
+	counts := map[string]message.Counts{}
+	ids := map[string]int64{}
+	var list []commits.Found
+	if err := r.read(ctx, message.Query{}, func(m message.Message) {
+		category, e := message.Category(m.Stream), messageEntry(r.id, m)
+		if want := int64(len(list)) + 1; m.Global != want {
+			r.wrong("global position %d is read where %d must be", m.Global, want)
+		}
+		if want := int64(len(streams[m.Stream])); m.Position != want {
+			r.wrong("stream %q has position %d at global position %d, where %d must be", m.Stream, m.Position, m.Global, want)
+		}
+		if at, twice := ids[m.ID]; twice || m.ID == "" {
+			r.wrong("the id %q of global position %d is that of %d", m.ID, m.Global, at)
+		}
+		ids[m.ID] = m.Global
+		list = append(list, e)
+		for _, category := range []string{"", category} {
+			count := counts[category]
+			count.Messages++
+			if streams[m.Stream] == nil {
+				count.Streams++
+			}
+			counts[category] = count
+		}
+		streams[m.Stream] = append(streams[m.Stream], e)
+		categories[category] = append(categories[category], e)
+		emit(e)
+	}); err != nil {
+		return err
+	}
+	if last := r.n.Last(); last != int64(len(list)) {
+		r.wrong("it says that it ends with global position %d, and %d messages are read", last, len(list))
+	}
+	for _, stream := range slices.Sorted(maps.Keys(streams)) {
+		if err := r.same(ctx, message.Query{Stream: stream}, streams[stream]); err != nil {
+			return err
+		}
+		version, err := versionOf(ctx, r.n, stream)
+		if want := int64(len(streams[stream])) - 1; err != nil || version != want {
+			r.wrong("stream %q has version %d, %v, and its last message has position %d", stream, version, err, want)
+		}
+	}
+	for _, category := range slices.Sorted(maps.Keys(categories)) {
+		if err := r.same(ctx, message.Query{Category: category}, categories[category]); err != nil {
+			return err
+		}
+		members, named := 0, 0
+		for _, e := range categories[category] {
+			if _, _, _, stream, _ := messagePlace(e.Key); message.CardinalID(stream) != "" {
+				named++
+			}
+		}
+		for member := range 3 {
+			group := message.Group{Member: member, Size: 3}
+			if err := r.read(ctx, message.Query{Category: category, Group: group}, func(message.Message) { members++ }); err !=
+				nil {
+				return err
+			}
+		}
+		if members != named {
+			r.wrong("the members of a group get %d messages of category %q, which has %d of streams with ids", members,
+				category, named)
+		}
+	}
+	if err := r.listings(ctx, counts, streams); err != nil {
+		return err
+	}
+	return r.repeats(ctx, list)
+}
+
+// same compares what a query gives.
+func (r *messageReader) same(ctx context.Context, q message.Query, want []commits.Found) error {
+	var got []commits.Found
+	err := r.read(ctx, q, func(m message.Message) { got = append(got, messageEntry(r.id, m)) })
+	if d := commits.Difference(got, want); err == nil && d != "" {
+		r.wrong("stream %q, category %q and all messages disagree: %s", q.Stream, q.Category, d)
+	}
+	return err
+}
+
+// listings compares what is counted and listed.
+func (r *messageReader) listings(
+	ctx context.Context, counts map[string]message.Counts, streams map[string][]commits.Found,
+) error {
+	for category, want := range counts {
+		if got, err := r.n.Count(ctx, category); err != nil || got != want {
+			r.wrong("category %q is counted as %+v, %v, and has %+v", category, got, err, want)
+		}
+	}
+	var want []message.CategoryInfo
+	for _, category := range slices.Sorted(maps.Keys(counts)) {
+		if category != "" {
+			want = append(want, message.CategoryInfo{Category: category, Counts: counts[category]})
+		}
+	}
+	categories, err := r.n.Categories(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(categories, want) {
+		r.wrong("the categories are listed as %+v, and are %+v", categories, want)
+	}
+	infos, err := r.n.Streams(ctx, "", "", 0)
+	if err != nil {
+		return err
+	}
+	var listed []string
+	for _, info := range infos {
+		listed = append(listed, info.Stream)
+		if info.Version != int64(len(streams[info.Stream]))-1 {
+			r.wrong("stream %q is listed with version %d, and has %d messages", info.Stream, info.Version,
+				len(streams[info.Stream]))
+		}
+	}
+	if all := slices.Sorted(maps.Keys(streams)); !slices.Equal(listed, all) {
+		r.wrong("the streams are listed as %q, and are %q", listed, all)
+	}
+	return nil
+}
+
+// repeats writes the last operations with ids again, which writes nothing.
+func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error {
+	p, tried := scriptOf(r.spec.Seed), 0
+	for i := len(list) - 1; i >= 0 && tried < messageRepeats; i-- {
+		e := list[i]
+		if i > 0 && list[i-1].N == e.N || e.N == 0 {
+			continue // not its first message
+		}
+		o := p.message(e.Gen, e.N)
+		messages := p.messages(&o)
+		if !o.ids || o.deletes || i+len(messages) > len(list) || !strings.HasPrefix(e.Key, messageSpaces[o.space]+" ") {
+			continue // what is wrong with it is the judge's to say
+		}
+		tried++
+		results, err := r.n.WriteAll(ctx, o.arguments(messages)...)
+		if err != nil || !results[0].Repeated || results[0].Global != int64(i)+1 {
+			r.wrong("%v at global position %d is repeated, and told %+v, %v", &o, i+1, results, err)
+		}
+	}
+	return nil
+}

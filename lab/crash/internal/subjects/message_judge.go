@@ -1,0 +1,193 @@
+package subjects
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+
+	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// messageRun is the messages of one operation, as they are found one after the other.
+type messageRun struct {
+	space   int
+	n       uint64
+	entries []commits.Found
+}
+
+// messageJudge compares what is found with the operations that were made. What is there of each is whole; every
+// operation that was acknowledged, or shown, is there, unless its namespace was deleted later; and what was
+// acknowledged before another one was begun is there if that is.
+func messageJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
+	j := messageJudging{h: h, p: scriptOf(h.Seed), there: map[uint64]bool{}, torn: map[uint64]bool{},
+		deleted: make([]uint64, len(messageSpaces))}
+	j.v.Missing = map[uint64]bool{}
+	spaces, runs := j.sort(found)
+	for _, run := range runs {
+		j.compare(run)
+	}
+	last := j.v.Last // of which messages are found
+	j.deletions(spaces)
+	j.missing()
+	for _, a := range h.Acks {
+		if a.Batch && j.v.Missing[a.N] && a.Issued < last {
+			j.v.Find(commits.OutOfOrder,
+				"operation %d is not there, and had been acknowledged before operation %d, which is there, was begun", a.N, last)
+		}
+	}
+	var result protocol.Judgement
+	if result.Settle(h, j.v); !result.Broken() {
+		result.Survived = result.Last
+		for n := uint64(1); n <= result.Last; n++ {
+			if j.v.Missing[n] {
+				result.Skipped = append(result.Skipped, protocol.Span{From: n, To: n})
+			}
+		}
+	}
+	return result
+}
+
+// messageJudging is a judgement that is being made.
+type messageJudging struct {
+	h *protocol.History
+	p script
+	v commits.Verdict
+
+	there   map[uint64]bool // operations of which messages are found
+	torn    map[uint64]bool // and not all
+	deleted []uint64        // by namespace, the last deletion that has happened
+}
+
+func (j *messageJudging) skipped(n uint64) bool {
+	return slices.ContainsFunc(j.h.Skipped, func(s protocol.Span) bool { return s.From <= n && n <= s.To })
+}
+
+// sort returns which namespaces there are, and the runs of messages of one operation in them.
+func (j *messageJudging) sort(found []commits.Found) (spaces []bool, runs []messageRun) {
+	spaces = make([]bool, len(messageSpaces))
+	for _, e := range found {
+		if i := slices.Index(messageSpaces, e.Key); i >= 0 {
+			want := messageSpaceEntry(describedAs(namespaceOptions(e.Key)))
+			if spaces[i] || i > 0 && e != want {
+				j.v.Find(commits.Wrong, "namespace %q is there twice, or is not described as it was made", e.Key)
+			}
+			spaces[i] = true
+			continue
+		}
+		id, _, _, _, ok := messagePlace(e.Key)
+		space := slices.Index(messageSpaces, id)
+		switch {
+		case !ok || space < 0:
+			j.v.Find(commits.Wrong, "%v: there is no such namespace", e)
+		case e.N == 0 || e.N > j.h.Issued:
+			j.v.Find(commits.Wrong, "%v: no operation wrote it", e)
+		case e.Gen != j.h.Generation(e.N):
+			j.v.Find(commits.Wrong, "%v: a crash had undone that operation", e)
+		case len(runs) > 0 && runs[len(runs)-1].n == e.N && runs[len(runs)-1].space == space:
+			run := &runs[len(runs)-1]
+			run.entries = append(run.entries, e)
+		default:
+			runs = append(runs, messageRun{space, e.N, []commits.Found{e}})
+		}
+	}
+	if !spaces[0] {
+		j.v.Find(commits.Wrong, "there is no namespace %q", messageSpaces[0])
+	}
+	return spaces, runs
+}
+
+// compare compares the messages of an operation with what they must be.
+func (j *messageJudging) compare(run messageRun) {
+	o := j.p.message(j.h.Generation(run.n), run.n)
+	j.v.Last = max(j.v.Last, run.n)
+	if j.there[run.n] || o.deletes || o.space != run.space || j.skipped(run.n) {
+		j.v.Find(commits.Wrong, "%v is found in namespace %q at %s: it is not what was written there, or not once", &o,
+			messageSpaces[run.space], run.entries[0].Key)
+		return
+	}
+	j.there[run.n] = true
+	want, part := j.p.messages(&o), 0
+	for i, e := range run.entries {
+		_, global, position, _, _ := messagePlace(e.Key)
+		if told, ok := j.h.Places[run.n]; i == 0 && ok && told != uint64(global) {
+			j.v.Find(commits.Wrong, "%v was told to be at global position %d, and is at %d", &o, told, global)
+		}
+		same := func(m message.Message) bool {
+			m.Global, m.Position = global, position
+			return messageEntry(messageSpaces[run.space], m) == e
+		}
+		k := slices.IndexFunc(want[part:], same)
+		if k < 0 {
+			j.v.Find(commits.Wrong, "%v: it is not what %v wrote there", e, &o)
+			return
+		}
+		part += k + 1
+	}
+	if len(run.entries) < len(want) {
+		j.torn[run.n] = true
+		j.v.Find(commits.Torn, "%v is there in part: %d of %d messages", &o, len(run.entries), len(want))
+	}
+}
+
+// deletions finds out which namespaces have been deleted when. A deletion has happened if nothing older is left.
+func (j *messageJudging) deletions(spaces []bool) {
+	oldest := make([]uint64, len(messageSpaces)) // that is found
+	for n := range j.there {
+		o := j.p.message(j.h.Generation(n), n)
+		if old := oldest[o.space]; old == 0 || n < old {
+			oldest[o.space] = n
+		}
+	}
+	must := map[uint64]bool{}
+	for _, n := range j.h.Must {
+		must[n] = true
+	}
+	written := make([]uint64, len(messageSpaces)) // by namespace, the last write that was begun
+	surely := make([]uint64, len(messageSpaces))  // and the last deletion that was acknowledged
+	for n := uint64(1); n <= j.h.Issued; n++ {
+		o := j.p.message(j.h.Generation(n), n)
+		switch left := oldest[o.space]; {
+		case !o.deletes:
+			written[o.space] = n
+		case j.skipped(n):
+		case left > 0 && left < n:
+			j.v.Missing[n] = true
+		default:
+			j.deleted[o.space], j.there[n] = n, true
+			j.v.Last = max(j.v.Last, n)
+			if must[n] || n <= j.h.Bound {
+				surely[o.space] = n
+			}
+		}
+	}
+	for i, n := range surely {
+		if spaces[i] && n > written[i] {
+			j.v.Find(commits.Wrong, "namespace %q is there, and was acknowledged as deleted by operation %d",
+				messageSpaces[i], n)
+		}
+	}
+}
+
+// missing finds the operations that are not there, though no deletion took them.
+func (j *messageJudging) missing() {
+	for n := uint64(1); n <= j.v.Last; n++ {
+		if j.there[n] && !j.torn[n] || j.skipped(n) {
+			continue
+		}
+		o := j.p.message(j.h.Generation(n), n)
+		if o.deletes || n > j.deleted[o.space] {
+			j.v.Missing[n] = true
+		}
+	}
+	maps.DeleteFunc(j.v.Missing, func(n uint64, _ bool) bool { return n > j.v.Last })
+}
+
+// describedAs is the description of a namespace that was made so.
+func describedAs(o message.NamespaceOptions) message.Info {
+	sum := sha256.Sum256([]byte(o.Token))
+	return message.Info{ID: o.ID, Description: o.Description, Metadata: o.Metadata,
+		TokenSHA256: hex.EncodeToString(sum[:])}
+}
