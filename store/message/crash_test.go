@@ -338,7 +338,7 @@ func leftovers(e holdfast.Engine) error {
 		switch log, isLog := strings.CutPrefix(entry.Key, "e\x10message\x00"); {
 		case isLog:
 			number = log[:8]
-		case strings.Contains("dschkp", entry.Key[2:3]):
+		case strings.Contains("dschkpqx", entry.Key[2:3]):
 			number = entry.Key[3:11]
 		default:
 			continue

@@ -256,5 +256,14 @@ func TestFollowBesideClose(t *testing.T) {
 		}
 		closeStore(t, s)
 		wg.Wait()
+		for _, q := range []message.Query{{}, {From: 9}, {Stream: "a"}, {Category: "a"}} {
+			ended := false
+			for _, err := range n.Read(ctx, q) {
+				ended = errors.Is(err, holdfast.ErrClosed)
+			}
+			if !ended {
+				t.Errorf("%+v of a closed store", q)
+			}
+		}
 	}
 }

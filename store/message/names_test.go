@@ -1,10 +1,12 @@
 package message_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -217,5 +219,38 @@ func testNamespaces(t *testing.T, tg *target, o message.Options) {
 	}
 	if got := read(t, namespace(t, s, message.Default), message.Query{}); len(got) != 1 || got[0].Type != "other" {
 		t.Fatal(got)
+	}
+}
+
+// endsAfter is a context that has ended once it was asked so often.
+type endsAfter struct {
+	context.Context
+	left *atomic.Int64
+}
+
+func (c endsAfter) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Whenever the context of a deletion ends, a write to a namespace that is gone is refused.
+func TestDeleteInterrupted(t *testing.T) {
+	for asked := range int64(6) {
+		s := openStore(t, mem.New(), message.Options{Level: holdfast.Memory})
+		if _, err := s.Create(ctx, message.NamespaceOptions{ID: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		n := namespace(t, s, "a")
+		write(t, n, "x", msg("one"))
+		var left atomic.Int64
+		left.Store(asked)
+		_, err := s.Delete(endsAfter{ctx, &left}, "a")
+		_, gone := s.Info(ctx, "a")
+		if _, wrote := n.Write(ctx, "x", msg("two")); errors.Is(gone, message.ErrNoNamespace) && wrote == nil {
+			t.Errorf("asked %d (%v): a write to a deleted namespace was acknowledged", asked, err)
+		}
+		closeStore(t, s)
 	}
 }

@@ -346,14 +346,18 @@ func (n *Namespace) Count(ctx context.Context, category string) (Counts, error) 
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return Counts{}, err
 	}
+	c, err := n.count(category)
+	return Counts{c.messages, c.streams}, n.ended(err)
+}
+
+func (n *Namespace) count(category string) (counts, error) {
 	n.counting.RLock()
 	defer n.counting.RUnlock()
 	c, err := n.storedCounts(category)
 	if err != nil {
-		return Counts{}, n.ended(err)
+		return counts{}, err
 	}
 	n.mu.Lock()
-	c = c.plus(n.tally.count(category))
-	n.mu.Unlock()
-	return Counts{c.messages, c.streams}, nil
+	defer n.mu.Unlock()
+	return c.plus(n.tally.count(category)), nil
 }

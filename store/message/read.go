@@ -99,6 +99,11 @@ func (n *Namespace) Read(ctx context.Context, q Query) iter.Seq2[Message, error]
 // false. It returns the position behind the last one looked at.
 func (n *Namespace) walk(ctx context.Context, q *Query, from, end uint64, yield func(Message) bool) (uint64, error) {
 	w := walker{n: n, ctx: ctx, q: q, end: end, yield: yield}
+	select {
+	case <-n.stop:
+		return from, holdfast.ErrClosed
+	default:
+	}
 	switch {
 	case q.Stream != "":
 		return w.stream(from)

@@ -183,7 +183,7 @@ type NamespaceOptions struct {
 	// ID names the namespace: 1 to MaxNameSize letters, digits, '-' and '_', beginning with a letter or digit.
 	ID          string
 	Description string
-	// Metadata is a JSON object, or nil.
+	// Metadata is a JSON object, or nil. White space between its tokens is not kept.
 	Metadata json.RawMessage
 	// Token is what clients of the namespace prove to have. Only its SHA-256 is kept. Empty means none.
 	Token string
@@ -343,7 +343,8 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 }
 
 // Delete deletes a namespace and all that is in it, and returns how many messages there were. Those who use it get
-// ErrNoNamespace from then on. What a crash leaves of it is removed when the store is next opened.
+// ErrNoNamespace from then on; while the deletion is not durable yet, a crash can still take it back. If ctx ends then,
+// it is deleted all the same. What a crash leaves of it is removed when the store is next opened.
 func (s *Store) Delete(ctx context.Context, id string) (messages int64, err error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return 0, err
@@ -371,16 +372,18 @@ func (s *Store) Delete(ctx context.Context, id string) (messages int64, err erro
 	if n == nil {
 		n = s.namespace(id, d)
 	}
-	if err := n.load(); err == nil {
-		counts, err := n.Count(ctx, "")
-		if err != nil {
-			return 0, err
-		}
-		messages = counts.Messages
-	}
+	// Whatever comes, no write goes to the namespace from here on.
+	err = n.load()
 	n.deleted.Store(true)
 	if err := n.close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
 		return 0, err
+	}
+	if err == nil {
+		c, err := n.count("")
+		if err != nil {
+			return 0, err
+		}
+		messages = c.messages
 	}
 	return messages, s.clear(ctx, d.Number)
 }
