@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -288,6 +289,39 @@ func (r *random) query(next int64) (q message.Query) {
 	return q
 }
 
+// Versions are right of streams that are not remembered, however little is visible of what was written.
+func TestFewHeads(t *testing.T) {
+	defer message.SetHeads(2)()
+	storetest.FakeEngines(t, func(t *testing.T, st *storetest.FakeEngine) {
+		testModel(t, &target{Engine: st}, message.Options{Level: holdfast.Memory})
+
+		s := openStore(t, st, message.Options{Name: "flight", Level: holdfast.Memory})
+		defer closeStore(t, s)
+		n := namespace(t, s, message.Default)
+		const streams = 12
+		st.Hold()
+		before := st.Applied
+		var calls []chan error
+		for i := range 3 * streams { // none of them is durable
+			calls = append(calls, storetest.Async(func() error {
+				r, err := n.Write(ctx, fmt.Sprint("a-", i%streams), msg("t"))
+				if r.Position != int64(i/streams) {
+					t.Errorf("write %d is at %d", i, r.Position)
+				}
+				return err
+			}))
+			st.AwaitApplied(before + uint64(i) + 1)
+		}
+		st.Release(-1)
+		storetest.Finished(t, nil, calls...)
+		for i := range streams {
+			if got := positions(t, n, fmt.Sprint("a-", i)); !slices.Equal(got, []int64{0, 1, 2}) {
+				t.Errorf("stream %d has %d", i, got)
+			}
+		}
+	})
+}
+
 // testModel writes and reads at random, and compares with a model.
 func testModel(t *testing.T, tg *target, o message.Options) {
 	s := openStore(t, tg.Engine, o)
@@ -410,6 +444,47 @@ func testModel(t *testing.T, tg *target, o message.Options) {
 		m.checkLists(t, n)
 		for range 100 {
 			m.check(t, n, r.query(m.next))
+		}
+	}
+}
+
+// scanned is an engine that does something after the next reverse scan has begun, once armed.
+type scanned struct {
+	holdfast.Engine
+	then func()
+}
+
+func (s *scanned) Scan(r holdfast.Range) holdfast.Iterator {
+	it := s.Engine.Scan(r)
+	if then := s.then; then != nil && r.Reverse {
+		s.then = nil
+		then()
+	}
+	return it
+}
+
+// A version that was read before others wrote is not believed, though theirs is not remembered any more.
+func TestHeadReadTooEarly(t *testing.T) {
+	defer message.SetHeads(2)()
+	eng := &scanned{Engine: mem.New()}
+	s := openStore(t, eng, message.Options{Level: holdfast.Memory})
+	defer closeStore(t, s)
+	n := namespace(t, s, message.Default)
+	for _, edit := range []bool{false, true} {
+		stream := fmt.Sprint("a-", edit)
+		eng.then = func() {
+			write(t, n, stream, msg("first"))
+			if edit {
+				if _, err := n.Delete(ctx, stream); err != nil {
+					t.Error(err)
+				}
+			}
+			for i := range 10 {
+				write(t, n, fmt.Sprint("other-", i), msg("t"))
+			}
+		}
+		if r := write(t, n, stream, msg("second")); r.Position != 1 {
+			t.Errorf("edit %v: %+v", edit, r)
 		}
 	}
 }

@@ -45,6 +45,11 @@ const idWindow = 1 << 62
 func (n *Namespace) load() error {
 	n.loading.Lock()
 	defer n.loading.Unlock()
+	select {
+	case <-n.stop:
+		return n.ended(holdfast.ErrClosed)
+	default:
+	}
 	if n.log != nil {
 		return nil
 	}
@@ -58,6 +63,7 @@ func (n *Namespace) load() error {
 		return errors.Join(err, log.Close())
 	}
 	n.log = log
+	n.store.loaded.Add(1)
 	return nil
 }
 
@@ -70,15 +76,16 @@ func (n *Namespace) Last() int64 { return int64(n.log.Last()) }
 func (n *Namespace) close() error {
 	n.loading.Lock()
 	defer n.loading.Unlock()
-	if n.log == nil {
-		return nil
-	}
 	select {
 	case <-n.stop:
 		return holdfast.ErrClosed
 	default:
 		close(n.stop)
 	}
+	if n.log == nil {
+		return nil
+	}
+	n.store.loaded.Add(-1)
 	n.tail.shut()
 	err := n.log.Close()
 	n.tail.wait()
@@ -108,8 +115,12 @@ type heads struct {
 	edits      uint64 // removals, which no global position shows
 }
 
-// maxHeads is how many heads each of the two generations has.
-const maxHeads = 4096
+// A store remembers about maxHeads heads, twice, in all its namespaces that are open, but minHeads for each. Tests change
+// them.
+var maxHeads, minHeads = 1 << 16, 1 << 7
+
+// headsEach is how many heads each of the two generations of a namespace has.
+func (s *Store) headsEach() int { return max(maxHeads/max(int(s.loaded.Load()), 1), minHeads) }
 
 func (h *heads) get(stream string) (head, bool) {
 	if at, ok := h.young[stream]; ok {
@@ -119,10 +130,10 @@ func (h *heads) get(stream string) (head, bool) {
 	return at, ok
 }
 
-// put remembers a head, of which the engine shows those up to durable.
-func (h *heads) put(stream string, at head, durable uint64) {
-	if len(h.young) >= maxHeads {
-		young := make(map[string]head, maxHeads)
+// put remembers a head. The engine shows those up to durable, of which each generation has about most.
+func (h *heads) put(stream string, at head, durable uint64, most int) {
+	if len(h.young) >= most {
+		young := map[string]head{}
 		for stream, at := range h.old {
 			if _, newer := h.young[stream]; newer {
 				continue
@@ -160,7 +171,7 @@ func (n *Namespace) fetch(writes []Write) error {
 		n.mu.Lock()
 		if _, known := n.heads.get(stream); !known && n.heads.dropped <= seen && n.heads.edits == edits {
 			at.global = seen
-			n.heads.put(stream, at, seen)
+			n.heads.put(stream, at, seen, n.store.headsEach())
 		}
 		n.mu.Unlock()
 	}

@@ -225,7 +225,7 @@ func (n *Namespace) pin(stream string, change func(at *head)) (was head, err err
 		change(&at)
 		at.global = math.MaxUint64
 		n.heads.edits++
-		n.heads.put(stream, at, n.log.Last())
+		n.heads.put(stream, at, n.log.Last(), n.store.headsEach())
 		n.mu.Unlock()
 		return was, nil
 	}
@@ -237,7 +237,7 @@ func (n *Namespace) unpin(stream string) {
 	defer n.mu.Unlock()
 	if at, ok := n.heads.get(stream); ok && at.global == math.MaxUint64 {
 		at.global = n.log.Last()
-		n.heads.put(stream, at, at.global)
+		n.heads.put(stream, at, at.global, n.store.headsEach())
 	}
 }
 
@@ -358,7 +358,7 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.heads.edits++
-			n.heads.put(stream, at, n.log.Last())
+			n.heads.put(stream, at, n.log.Last(), n.store.headsEach())
 		})
 		return nil
 	}, globals...)

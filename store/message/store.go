@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -33,6 +35,9 @@ type Options struct {
 	// less than 0 never: then the program calls Retain.
 	RetainEvery time.Duration
 
+	// Logger is told what goes wrong while that is removed; nil means slog.Default.
+	Logger *slog.Logger
+
 	// Opaque lets data and metadata be any bytes. Without it they must be JSON objects.
 	Opaque bool
 }
@@ -51,6 +56,7 @@ type Store struct {
 	mu   sync.Mutex
 	open map[string]*Namespace // by id
 
+	loaded    atomic.Int64 // namespaces whose log is open
 	stop      context.CancelFunc
 	retaining sync.WaitGroup
 }
@@ -108,18 +114,31 @@ func (s *Store) retain(ctx context.Context, every time.Duration) {
 		case <-tick.C:
 		}
 		list, err := s.Namespaces(ctx, "", 0)
-		if err != nil {
-			continue
-		}
 		for _, info := range list {
-			if d, err := s.describe(info.ID); err != nil || !s.retains(s.keys.Of(d.Number)) {
-				continue
+			if err == nil {
+				err = s.retainIn(ctx, info.ID)
 			}
-			if n, err := s.Namespace(ctx, info.ID); err == nil {
-				_, _ = n.Retain(ctx)
-			}
+		}
+		if err != nil && ctx.Err() == nil {
+			cmp.Or(s.o.Logger, slog.Default()).Warn("message: removing what streams do not keep has failed, and is tried again",
+				"error", err)
 		}
 	}
+}
+
+// retainIn is retain in one namespace, which may have been deleted.
+func (s *Store) retainIn(ctx context.Context, id string) error {
+	d, err := s.describe(id)
+	if err == nil && s.retains(s.keys.Of(d.Number)) {
+		var n *Namespace
+		if n, err = s.Namespace(ctx, id); err == nil {
+			_, err = n.Retain(ctx)
+		}
+	}
+	if errors.Is(err, ErrNoNamespace) {
+		return nil
+	}
+	return err
 }
 
 // retains reports whether a namespace has streams with something special, without opening it.

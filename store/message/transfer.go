@@ -374,7 +374,7 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64) error {
 		n.heads.edits++
 		for stream, at := range heads {
 			at.global = math.MaxUint64
-			n.heads.put(stream, at, durable)
+			n.heads.put(stream, at, durable, n.store.headsEach())
 		}
 		for category, change := range since {
 			n.tally.add(category, change)

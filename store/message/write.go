@@ -285,7 +285,7 @@ func (n *Namespace) place(c *event.Commit, writes []Write, results []Result) err
 		defer n.mu.Unlock()
 		durable := n.log.Last()
 		for i := range writes {
-			n.heads.put(writes[i].Stream, made[i], durable)
+			n.heads.put(writes[i].Stream, made[i], durable, n.store.headsEach())
 			category := Category(writes[i].Stream)
 			n.tally.add(category, tallied[i])
 			n.tally.block(category, made[i].global/format.BlockSize)

@@ -1,0 +1,8 @@
+package message
+
+// SetHeads makes namespaces remember few heads, and returns what ends that.
+func SetHeads(most int) (restore func()) {
+	wasMost, wasLeast := maxHeads, minHeads
+	maxHeads, minHeads = most, most
+	return func() { maxHeads, minHeads = wasMost, wasLeast }
+}
