@@ -2,7 +2,6 @@ package message_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -189,33 +188,4 @@ func TestExportOpaque(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-// FuzzImport feeds anything to an import: it never panics, and what it accepts can be exported and imported again.
-func FuzzImport(f *testing.F) {
-	f.Add([]byte(`{"id":"00000000-0000-4000-8000-000000000001","stream":"a-1","type":"t","pos":3,` +
-		`"gpos":7,"data":{"a":1},"meta":{},"time":"2026-01-02T03:04:05.6Z"}`))
-	var z bytes.Buffer
-	w := gzip.NewWriter(&z)
-	_, _ = w.Write([]byte("{}\n"))
-	_ = w.Close()
-	f.Add(z.Bytes())
-	f.Add([]byte("\n\n[\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		s, n := memStore(t)
-		done, err := n.Import(ctx, bytes.NewReader(text), nil)
-		if err != nil {
-			return
-		}
-		var out bytes.Buffer
-		if exported, err := n.Export(ctx, &out, message.ExportOptions{}); err != nil || exported != done.Imported {
-			t.Fatal(exported, done, err)
-		}
-		if _, err := s.Create(ctx, message.NamespaceOptions{ID: "other"}); err != nil {
-			t.Fatal(err)
-		}
-		if again, err := namespace(t, s, "other").Import(ctx, &out, nil); err != nil || again.Imported != done.Imported {
-			t.Fatal(again, done, err)
-		}
-	})
 }
