@@ -115,8 +115,8 @@ type heads struct {
 	edits      uint64 // removals, which no global position shows
 }
 
-// A store remembers about maxHeads heads, twice, in all its namespaces that are open, but minHeads for each. Tests change
-// them.
+// A store remembers about maxHeads heads, twice, in all its namespaces that are open, but minHeads for each. Tests
+// change them.
 var maxHeads, minHeads = 1 << 16, 1 << 7
 
 // headsEach is how many heads each of the two generations of a namespace has.
