@@ -68,6 +68,7 @@ type Subscription struct {
 	floor   uint64          // all below is done, but for items
 	next    uint64          // the first global position that has not been looked at
 	token   uint64          // of the last delivery
+	undo    []func()        // takes back what was changed for a commit that is not applied yet
 	closed  bool
 	changed chan struct{} // closed and replaced when a claim may succeed
 
@@ -238,20 +239,19 @@ func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) 
 		if err != nil || len(claimed) > 0 {
 			return claimed, s.n.ended(err)
 		}
-		var timer <-chan time.Time
-		if wait > 0 {
-			t := time.NewTimer(wait)
-			defer t.Stop()
-			timer = t.C
-		}
+		again := time.NewTimer(cmp.Or(wait, time.Hour))
 		select {
 		case <-changed:
 		case <-news.changed:
-		case <-timer:
+		case <-again.C:
 		case <-news.ended:
-			return nil, s.n.ended(news.err)
+			err = s.n.ended(news.err)
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			err = ctx.Err()
+		}
+		again.Stop()
+		if err != nil {
+			return nil, err
 		}
 	}
 }
@@ -285,10 +285,10 @@ func (s *Subscription) fill(ctx context.Context, most int) error {
 		}
 		return room > 0
 	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err == nil && room > 0 { // it came to the end
-		s.mu.Lock()
 		s.next = max(s.next, end+1)
-		s.mu.Unlock()
 	}
 	return err
 }
@@ -311,6 +311,7 @@ func (s *Subscription) take(most int) (claimed []Delivery, wait time.Duration, c
 			}
 			continue
 		}
+		s.touch(global)
 		if it.token != 0 && it.Reason == "" {
 			it.Reason = "its lease ran out"
 		}
@@ -329,7 +330,7 @@ func (s *Subscription) take(most int) (claimed []Delivery, wait time.Duration, c
 	}
 	if b.Len() > 0 {
 		// Not waited for: after a crash that undoes it the attempt was none.
-		if _, err := s.apply(context.Background(), &b); err != nil {
+		if _, err := s.apply(&b); err != nil {
 			return nil, 0, nil, err
 		}
 	}
@@ -349,11 +350,40 @@ func (s *Subscription) park(b *holdfast.Batch, global uint64, it *item) {
 	s.finish(b, global)
 }
 
-// finish adds to b that a message is done with.
+// touch remembers what an item is, before it is changed for a commit.
+func (s *Subscription) touch(global uint64) {
+	if it, ok := s.items[global]; ok {
+		was := *it
+		s.undo = append(s.undo, func() {
+			*it = was
+			s.items[global] = it
+		})
+	} else {
+		s.undo = append(s.undo, func() { delete(s.items, global) })
+	}
+}
+
+// setDone says whether the message at a global position at or above floor is done with.
+func (s *Subscription) setDone(global uint64, done bool) {
+	if done == s.done[global] {
+		return
+	}
+	mark := func(done bool) {
+		if done {
+			s.done[global] = true
+		} else {
+			delete(s.done, global)
+		}
+	}
+	mark(done)
+	s.undo = append(s.undo, func() { mark(!done) })
+}
+
+// finish adds to b that a message is done with. It has been touched.
 func (s *Subscription) finish(b *holdfast.Batch, global uint64) {
 	delete(s.items, global)
 	if global >= s.floor {
-		s.done[global] = true
+		s.setDone(global, true)
 		s.keep(b, global, delivery{Done: true})
 	} else { // it was parked once
 		b.Delete(s.n.keys.Delivery(nil, s.name, global))
@@ -368,9 +398,11 @@ func (s *Subscription) finish(b *holdfast.Batch, global uint64) {
 		for at := range s.done {
 			if at < low {
 				b.Delete(s.n.keys.Delivery(nil, s.name, at))
-				delete(s.done, at)
+				s.setDone(at, false)
 			}
 		}
+		floor := s.floor
+		s.undo = append(s.undo, func() { s.floor = floor })
 		s.floor = low
 		b.Set(s.n.keys.Delivery(nil, s.name, 0), format.AppendNumber(nil, low))
 	}
@@ -396,9 +428,10 @@ func (s *Subscription) settle(ctx context.Context, deliveries []Delivery, change
 			lost = s.n.store.fail("acknowledge", ErrLeaseLost, nil, "", "global position %d, attempt %d", d.Global, d.Attempt)
 			continue
 		}
+		s.touch(uint64(d.Global))
 		change(&b, uint64(d.Global), it)
 	}
-	receipt, err := s.apply(ctx, &b)
+	receipt, err := s.apply(&b)
 	s.mu.Unlock()
 	if err == nil {
 		err = receipt.Wait()
@@ -406,15 +439,16 @@ func (s *Subscription) settle(ctx context.Context, deliveries []Delivery, change
 	return errors.Join(s.n.ended(err), lost)
 }
 
-// apply applies b, and wakes consumers. If it is refused, what is kept counts again: all that is not done is delivered
-// again.
-func (s *Subscription) apply(ctx context.Context, b *holdfast.Batch) (holdfast.Receipt, error) {
+// apply applies b, and wakes consumers. If it is refused, nothing has changed.
+func (s *Subscription) apply(b *holdfast.Batch) (holdfast.Receipt, error) {
 	receipt, err := s.n.store.eng.Apply(b, s.n.store.o.Level)
 	if err != nil {
-		clear(s.items)
-		clear(s.done)
-		err = errors.Join(err, s.load(ctx))
+		for _, undo := range slices.Backward(s.undo) {
+			undo()
+		}
 	}
+	clear(s.undo)
+	s.undo = s.undo[:0]
 	close(s.changed)
 	s.changed = make(chan struct{})
 	return receipt, err
@@ -559,10 +593,13 @@ func (s *Subscription) applyUnpark(ctx context.Context, globals []int64, again b
 		s.keep(&b, global, delivery{})
 	}
 	for global, it := range items {
+		s.touch(global)
 		s.items[global] = it
-		delete(s.done, global)
+		s.setDone(global, false)
 	}
-	r, err = s.apply(ctx, &b)
+	if r, err = s.apply(&b); err != nil {
+		n = 0
+	}
 	return r, n, err
 }
 

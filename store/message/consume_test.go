@@ -241,7 +241,7 @@ func testConsumers(t *testing.T, tg *target, o message.Options) {
 	}
 }
 
-// An acknowledgement that the engine refuses is none: the message is delivered again.
+// What the engine refuses changes nothing: the message is still its consumer's, and nothing is passed over.
 func TestRefusedAck(t *testing.T) {
 	st := storetest.NewFakeEngine()
 	s := openStore(t, st, message.Options{Level: holdfast.Memory})
@@ -252,14 +252,41 @@ func TestRefusedAck(t *testing.T) {
 	got := claim(t, sub, 1, 1)
 	st.Locked(func() { st.Refuse, st.Spare = holdfast.ErrFull, 0 })
 	storetest.WantError(t, sub.Ack(ctx, got...), holdfast.ErrFull)
-	st.Locked(func() { st.Refuse = nil })
-	again := claim(t, sub, 1, 1)
-	if again[0].Attempt != 2 {
-		t.Error(again)
+	storetest.WantError(t, sub.Fail(ctx, "why", got...), holdfast.ErrFull)
+	storetest.WantError(t, sub.Park(ctx, "why", got...), holdfast.ErrFull)
+	if i := sub.Info(); i != (message.SubscriptionInfo{Done: 0, Behind: 1, Pending: 1}) {
+		t.Errorf("%+v", i)
 	}
-	if err := sub.Ack(ctx, again...); err != nil {
+	write := func(refuse error) { st.Locked(func() { st.Refuse = refuse }) }
+	write(nil)
+	if err := sub.Ack(ctx, got...); err != nil { // it is still the caller's
 		t.Error(err)
 	}
+	if _, err := n.Write(ctx, "a-1", msg("t")); err != nil {
+		t.Error(err)
+	}
+	write(holdfast.ErrFull)
+	_, err := sub.Claim(ctx, 1)
+	storetest.WantError(t, err, holdfast.ErrFull)
+	write(nil)
+	second := claim(t, sub, 1, 2)
+	if second[0].Attempt != 1 {
+		t.Errorf("%+v", second)
+	}
+	if err := sub.Park(ctx, "why", second...); err != nil {
+		t.Error(err)
+	}
+	write(holdfast.ErrFull)
+	_, err = sub.Replay(ctx, 2)
+	storetest.WantError(t, err, holdfast.ErrFull)
+	if i := sub.Info(); i != (message.SubscriptionInfo{Done: 2}) {
+		t.Errorf("%+v", i)
+	}
+	write(nil)
+	if k, err := sub.Replay(ctx, 2); k != 1 || err != nil {
+		t.Error(k, err)
+	}
+	claim(t, sub, 1, 2)
 }
 
 func TestPositions(t *testing.T) {
