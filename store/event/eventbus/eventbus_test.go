@@ -345,8 +345,9 @@ func TestTail(t *testing.T) {
 	}
 	// It waits for what comes, and ends in silence.
 	stop, cancel := context.WithCancel(ctx)
+	live := s.Tail(stop, OffsetNewest)
 	go func() { _, _ = s.Append(ctx, &Event{Type: "live"}) }()
-	for e, err := range s.Tail(stop, OffsetNewest) {
+	for e, err := range live {
 		if err != nil {
 			t.Fatal(err)
 		}
