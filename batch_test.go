@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	_ "github.com/holdfastdb/holdfast/internal/fixedseed"
 	"pgregory.net/rapid"
 )
 

@@ -18,7 +18,7 @@ const module = "github.com/holdfastdb/holdfast"
 // library and golang.org/x/sys, so that a program that uses only those compiles nothing else.
 var light = []string{
 	"", "vfs", "engine/mem", "engine/logtree", "engine/logtree/simulate", "enginetest/commits", "store/event",
-	"store/message", "store/message/aggregate", "store/projection",
+	"store/message", "store/message/aggregate", "store/projection", "store/task", "store/task/worker",
 }
 
 // layers says what a folder may import of this module; the longest prefix counts. Imports run
@@ -38,9 +38,12 @@ var layers = map[string][]string{
 	"store/event/eventbus":     {"", "store/event"},
 	"store/message/":           {"", "internal/lifecycle", "store/event", "store/message/", "store/internal/"},
 	"store/message/aggregate":  {"", "store/message"},
+	"store/task/":              {"", "internal/lifecycle", "store/event", "store/task/", "store/internal/"},
+	"store/task/worker":        {"", "store/task"},
+	"store/task/workertest":    {"", "engine/mem", "store/task"}, // for tests
 	"store/projection":         {"", "store/event", "store/message", "store/internal/"},
 	"store/raftlog/":           {"", "internal/lifecycle", "store/raftlog", "store/internal/"},
-	"store/internal/storetest": {"", "engine/"}, // for tests
+	"store/internal/storetest": {"", "engine/", "vfs"}, // for tests
 	"lab/":                     {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir"},
 	"cmd/":                     {"", "engine/", "store/", "lab/", "internal/"},
 	"examples/":                {"", "engine/", "store/"},

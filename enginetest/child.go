@@ -43,6 +43,7 @@ type order struct {
 // return: they are killed.
 var roles = map[string]func(*suite, order, *reporter) error{
 	"write":    (*suite).childWrites,
+	"part":     (*suite).childParts,
 	"settle":   (*suite).childSettles,
 	"lock":     (*suite).childOpens,
 	"readonly": (*suite).childReadOnly,
@@ -168,8 +169,8 @@ func (a *trial) startChild(o order, attr *syscall.SysProcAttr) *child {
 		a.Fatalf("%v", err)
 	}
 	// A child that hangs must not hang its parent.
-	hangs := time.AfterFunc(3*stuck, func() {
-		fmt.Fprintf(&c.stderr, "it had not ended after %v\n", 3*stuck)
+	hangs := time.AfterFunc(10*stuck, func() {
+		fmt.Fprintf(&c.stderr, "it had not ended after %v\n", 10*stuck)
 		_ = c.cmd.Process.Kill()
 	})
 	a.Cleanup(func() { hangs.Stop(); _ = c.cmd.Process.Kill(); _ = c.cmd.Wait() })

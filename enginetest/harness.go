@@ -37,6 +37,10 @@ type Harness struct {
 	// are written, and which a crash can tear. nil where there is no such file.
 	Tail func(dir string) string
 
+	// Scale divides how much the largest cases write, for engines on which every key costs a file; 0 means 1. If it is
+	// more, levels for which another one is given are tested there alone.
+	Scale int
+
 	// Describe is what the engine promises, without opening it.
 	Describe func() holdfast.Capabilities
 }

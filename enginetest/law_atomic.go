@@ -1,6 +1,12 @@
 package enginetest
 
 import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
 	"github.com/holdfastdb/holdfast"
 )
 
@@ -9,6 +15,7 @@ var atomicCases = []lawCase{
 	{name: "range deletes", run: rangeDeletes},
 	{name: "seen whole", run: func(a *trial) { a.report(1, a.s.watched(a)) }},
 	{name: "refused whole", run: refusedWhole},
+	{name: "in part, from its beginning, after kill -9", onDisk: true, once: true, needs: notAtomic, run: inPart},
 	{name: "whole after kill -9", onDisk: true, run: func(a *trial) { a.report(1, a.s.killed(a)) }},
 }
 
@@ -93,4 +100,86 @@ func refusedWhole(a *trial) {
 	a.commit(e, &holdfast.Batch{})
 	a.wantsAll(e, holdfast.Range{}, "k", "1")
 	a.close(e)
+}
+
+// notAtomic says why batches are never there in part.
+func notAtomic(s *suite) string {
+	if s.caps.AtomicBatches {
+		return "its batches are whole after a crash (Capabilities.AtomicBatches)"
+	}
+	return ""
+}
+
+// partKeys is how many keys each batch sets that is torn.
+const partKeys = 16
+
+func partKey(i int) []byte { return fmt.Appendf(nil, "part/%02d", i) }
+
+// inPart kills a process that sets the same keys again and again, in one batch each time. Of the last batch the
+// first operations may be there, and of no other one is any missing.
+func inPart(a *trial) {
+	dir, rnd := a.dir(), a.random()
+	last := uint64(0)
+	for range killRounds {
+		c := a.startChild(order{Role: "part", Dir: dir, From: last + 1}, nil)
+		acked := last
+		for line, ok := c.next(); ok; line, ok = c.next() {
+			n, err := strconv.ParseUint(strings.TrimPrefix(line, "ack "), 10, 64)
+			if err != nil {
+				a.Fatalf("the child said %q", line)
+			}
+			if acked == last {
+				time.AfterFunc(time.Duration(rnd.Int64N(int64(50*time.Millisecond))), func() { _ = c.cmd.Process.Kill() })
+			}
+			acked = n
+		}
+		_ = c.cmd.Wait()
+		if acked == last {
+			a.Fatalf("the writing process was not killed: %s", c.stderr.bytes())
+		}
+		e := a.open(dir)
+		var found []uint64
+		for i := range partKeys {
+			text, err := e.Get(nil, partKey(i))
+			if errors.Is(err, holdfast.ErrNotFound) {
+				text, err = []byte("0"), nil
+			}
+			if err != nil {
+				a.Fatalf("Get: %v", err)
+			}
+			n, err := strconv.ParseUint(string(text), 10, 64)
+			if err != nil {
+				a.Fatalf("a key has the value %q", text)
+			}
+			if i > 0 && (n > found[i-1] || n+1 < found[0]) {
+				a.Errorf("of batch %d there are other operations than its first ones: the keys are of batches %d, and the "+
+					"next of %d", found[0], found, n)
+			}
+			found = append(found, n)
+		}
+		if end := found[partKeys-1]; end < acked && a.given() >= holdfast.Process {
+			a.Errorf("batch %d was acknowledged, and the last key is of batch %d", acked, end)
+		}
+		a.Logf("%d acknowledged; the keys are of batches %d to %d", acked, found[partKeys-1], found[0])
+		last = found[0]
+		a.close(e)
+	}
+}
+
+// childParts commits batches until it is killed.
+func (s *suite) childParts(o order, t *reporter) error {
+	e, err := s.Open(o.Dir, holdfast.Options{Level: o.Level})
+	if err != nil {
+		return err
+	}
+	for n := o.From; ; n++ {
+		var b holdfast.Batch
+		for i := range partKeys {
+			b.Set(partKey(i), strconv.AppendUint(nil, n, 10))
+		}
+		if err := holdfast.Commit(e, &b, o.Level); err != nil {
+			return err
+		}
+		t.say("ack %d", n)
+	}
 }

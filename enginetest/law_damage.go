@@ -83,11 +83,11 @@ func (d damage) do(dir string) error {
 // them had been synced.
 func damaged(a *trial) {
 	dir := a.dir()
-	n := uint64(0)
+	n, batches := uint64(0), uint64(a.s.some(damageBatches))/3
 	for range 3 { // some engines move what they have written when they open
 		e := a.open(dir)
-		a.applyScript(e, n+1, n+damageBatches/3)
-		n += damageBatches / 3
+		a.applyScript(e, n+1, n+batches)
+		n += batches
 		a.close(e)
 	}
 	damages, err := chooseDamages(dir, a.random())
@@ -141,8 +141,8 @@ var tolerated = map[string]bool{"wrong": true, "lost": true, "hung": true}
 // "lost" for a state of fewer batches, "wrong", "hung", or the class of the error.
 func (s *suite) childReads(o order, t *reporter) error {
 	for i := o.From; i < o.To; i++ {
-		hangs := time.AfterFunc(stuck/4, func() {
-			t.say("hung it was not read after %v", stuck/4)
+		hangs := time.AfterFunc(stuck, func() {
+			t.say("hung it was not read after %v", stuck)
 			os.Exit(0)
 		})
 		outcome := s.readDamaged(filepath.Join(o.Dir, strconv.FormatUint(i, 10)), o)

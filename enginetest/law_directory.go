@@ -394,7 +394,7 @@ func (a *trial) usesReplaced(e holdfast.Engine) {
 	a.Helper()
 	value := filler(1, 64<<10)
 	var b holdfast.Batch
-	for n := range 400 { // enough for new files
+	for n := range a.s.some(400) { // enough for new files
 		b.Reset()
 		b.Set(fmt.Appendf(nil, "mine %d", n), value)
 		r, err := e.Apply(&b, a.level)

@@ -118,7 +118,8 @@ func fixedIterators(a *trial) {
 		e := a.open(a.dir())
 		var b holdfast.Batch
 		var want commits.State[string]
-		for i := range 400 {
+		keys := a.s.some(400)
+		for i := range keys {
 			want = append(want, pairs(fmt.Sprintf("k%03d", i), string(filler(uint64(i), 100)))...)
 			b.Set([]byte(want[i].Key), []byte(want[i].Value))
 		}
@@ -136,11 +137,11 @@ func fixedIterators(a *trial) {
 			got = append(got, pairs(string(under.Key()), string(under.Value()))...)
 		}
 		key, value := under.Key(), under.Value()
-		for i := range 400 {
+		for i := range keys {
 			a.apply(e, sets(fmt.Sprintf("k%03d", i), "new", fmt.Sprintf("k%03dx", i), "new", fmt.Sprintf("x%03d", i), "new"))
 		}
 		b.Reset()
-		b.DeleteRange([]byte("k100"), []byte("k300"))
+		b.DeleteRange(fmt.Appendf(nil, "k%03d", keys/4), fmt.Appendf(nil, "k%03d", keys*3/4))
 		a.commit(e, &b)
 		if string(key) != want[9].Key || string(value) != want[9].Value {
 			a.Errorf("Key and Value changed, before Next, while the iterator stood still: %s, %s", commits.Quote(key),

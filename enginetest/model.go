@@ -28,7 +28,7 @@ func (s *suite) model(t *testing.T) {
 		}
 	}
 	var (
-		end    = time.Now().Add(*modelFor)
+		end    = time.Now().Add(*modelFor / time.Duration(min(s.Scale, 2)))
 		root   = t.TempDir()
 		run    int
 		failed bool

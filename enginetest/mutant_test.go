@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -72,6 +73,7 @@ func describeMutant(flaw string) holdfast.Capabilities {
 	if flaw != "" {
 		c.Engine = "mutant that " + flaw
 	}
+	c.AtomicBatches = flaw != "tears from the end"
 	if flaw == "gives less than asked" {
 		c.Power.Given = holdfast.Process
 	}
@@ -322,9 +324,14 @@ func (t *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	}
 	if b.Len() > 0 {
 		t.applied++
-		if t.flaw == "tears on disk" {
+		if t.tears() {
+			at := len(t.buf)
 			for op := range b.Ops() {
-				t.buf = appendFrame(t.buf, one(op).Bytes())
+				if t.flaw == "tears from the end" {
+					t.buf = slices.Insert(t.buf, at, appendFrame(nil, one(op).Bytes())...)
+				} else {
+					t.buf = appendFrame(t.buf, one(op).Bytes())
+				}
 			}
 		} else {
 			t.buf = appendFrame(t.buf, b.Bytes())
@@ -469,13 +476,16 @@ func (t *mutant) here() error {
 	return err
 }
 
+// tears reports whether each operation of a batch is written for itself.
+func (t *mutant) tears() bool { return t.flaw == "tears on disk" || t.flaw == "tears from the end" }
+
 func (t *mutant) write() error {
 	if len(t.buf) == 0 {
 		t.written = t.applied
 		return nil
 	}
 	err := t.faults.Write(t.file.Name())
-	if err == nil && t.flaw == "tears on disk" {
+	if err == nil && t.tears() {
 		for len(t.buf) > 0 && err == nil {
 			body, _ := frameOf(t.buf)
 			_, err = t.file.Write(t.buf[:8+len(body)])

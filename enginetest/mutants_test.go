@@ -41,6 +41,7 @@ func TestMutants(t *testing.T) {
 	}{
 		{1, "tears in view", "seen whole"},
 		{1, "tears on disk", "whole after kill -9"},
+		{1, "tears from the end", "in part, from its beginning, after kill -9"},
 		{2, "shows out of order", "seen in order"},
 		{2, "recovers out of order", "levels mixed"},
 		{2, "syncs under its lock", "Apply does not wait for the device"},

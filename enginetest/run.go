@@ -3,6 +3,7 @@ package enginetest
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"testing"
 
@@ -18,8 +19,8 @@ import (
 //
 // It takes part of a minute. What is chosen at random follows from -enginetest.seed: 1 unless named, and 0 for another
 // one each time, which is printed. The comparison with the model searches longer with -enginetest.model and
-// -rapid.checks. Some cases start the test that called Run again, alone, in a child process: Run must be the first
-// thing that test does.
+// -rapid.checks. With -short the laws whose cases use one goroutine are left out, for runs with the race detector. Some
+// cases start the test that called Run again, alone, in a child process: Run must be the first thing that test does.
 func Run(t *testing.T, h Harness) {
 	s := newSuite(h, t.Name())
 	if s.playChild() {
@@ -27,6 +28,9 @@ func Run(t *testing.T, h Harness) {
 	}
 	for _, l := range laws {
 		t.Run(l.title(), func(t *testing.T) {
+			if l.sequential && testing.Short() {
+				t.Skip("-short: its cases use one goroutine")
+			}
 			for _, c := range l.cases {
 				t.Run(c.name, func(t *testing.T) {
 					s.ask(l, c, t, func(level holdfast.Level, f func(tb)) { t.Run(level.String(), func(t *testing.T) { f(t) }) })
@@ -34,7 +38,12 @@ func Run(t *testing.T, h Harness) {
 			}
 		})
 	}
-	t.Run("model", s.model)
+	t.Run("model", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("-short: it uses one goroutine")
+		}
+		s.model(t)
+	})
 }
 
 // tb is what a case needs of a test. It is testing.TB, except that the suite's own tests
@@ -56,6 +65,8 @@ type law struct {
 	name   string
 	text   string
 	cases  []lawCase
+
+	sequential bool // its cases use one goroutine
 }
 
 func (l law) title() string { return fmt.Sprintf("%d %s", l.number, l.name) }
@@ -83,11 +94,15 @@ type suite struct {
 
 func newSuite(h Harness, name string) *suite {
 	caps := h.Describe()
+	h.Scale = max(h.Scale, 1)
 	return &suite{
 		Harness: h, name: name, caps: caps, kept: caps.Strongest() > holdfast.Memory, found: map[string][]finding{},
 		script: script{commits.Script{Seed: 1, Large: 1, Single: !caps.AtomicBatches}},
 	}
 }
+
+// some is n, or less where writing is expensive.
+func (s *suite) some(n int) int { return n / s.Scale }
 
 // levels lists the levels that the engine gives something for.
 func (s *suite) levels() []holdfast.Level { return levelsOf(s.caps) }
@@ -119,6 +134,9 @@ func (s *suite) ask(l law, c lawCase, t tb, at func(holdfast.Level, func(tb))) {
 	}
 	if c.once {
 		levels = levels[len(levels)-1:]
+	}
+	if s.Scale > 1 && l.number != 4 { // where another level is given, it is tested there
+		levels = slices.DeleteFunc(levels, func(level holdfast.Level) bool { return s.caps.Promise(level).Given != level })
 	}
 	for _, level := range levels {
 		at(level, func(t tb) {

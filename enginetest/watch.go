@@ -45,7 +45,7 @@ func (a *trial) report(law int, found []finding) {
 }
 
 // Readers watch while writers write at least watchBatches batches, and more, up to
-// watchMost, until the readers have looked watchLooks times.
+// watchMost, until the readers have looked watchLooks times. Harness.Scale divides the first and the last.
 const (
 	watchBatches = 300
 	watchMost    = 3000
@@ -71,7 +71,8 @@ func (s *suite) watched(a *trial) []finding {
 			writers.Go(func() {
 				for {
 					mu.Lock()
-					if next == watchMost || next >= watchBatches && looks.Load() >= watchLooks || broken.Load() {
+					if next == watchMost || broken.Load() ||
+						next >= uint64(s.some(watchBatches)) && looks.Load() >= int64(s.some(watchLooks)) {
 						mu.Unlock()
 						return
 					}

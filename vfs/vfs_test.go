@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/holdfastdb/holdfast/internal/fixedseed"
 )
 
 // systems are the file systems that must behave alike, each with a directory to work in.

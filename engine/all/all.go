@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/badger"
 	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/engine/files"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/engine/pebble"
@@ -58,6 +59,7 @@ var table = []Entry{
 	{bbolt.Name, bbolt.Open, bbolt.Describe, bbolt.Name, tools{}},
 	{sqlite.Name, sqlite.Open, sqlite.Describe, sqlite.Name, tools{}},
 	{sqlite.NameGo, sqlite.OpenGo, sqlite.DescribeGo, sqlite.Name, tools{}},
+	{files.Name, files.Open, files.Describe, files.Name, tools{}},
 	{mem.Name, mem.Open, mem.Describe, "", tools{}},
 }
 

@@ -26,13 +26,14 @@ import (
 //	now and then sets a large value;
 //	ends with setting its stripe's m/stripe.
 //
-// A batch that is torn anywhere so has one key and lacks another.
+// A batch that is torn anywhere so has one key and lacks another. If Single, each batch is one of those operations; see
+// single.
 type Script struct {
 	Seed   uint64
 	Large  int    // 0 for small values, 1 and 2 for larger ones among them
 	Keep   uint64 // every 64th batch deletes b/ of all numbers but the last Keep ones; 0 keeps all
 	Extra  int    // bytes that every value has more
-	Single bool   // each batch sets b/n and does no more, for engines that do not promise whole batches
+	Single bool   // each batch has one operation on one key, for engines that do not promise whole batches
 }
 
 const (
@@ -89,10 +90,15 @@ func (s Script) Ops(gen uint32, n uint64) []Op[Written] {
 	r := s.Random(gen, n)
 	ops := make([]Op[Written], 0, 8)
 	set := func(key string, size int) { ops = append(ops, Set(key, Written{n, gen, size + s.Extra})) }
-	set(NumberKey(n), HeaderSize+r.IntN(60))
 	if s.Single {
+		if key, deletes := s.single(n); deletes {
+			ops = append(ops, Delete[Written](key))
+		} else {
+			set(key, s.slotSize(r))
+		}
 		return ops
 	}
+	set(NumberKey(n), HeaderSize+r.IntN(60))
 	if s.Keep > 0 && n%trimEvery == 0 && n > s.Keep {
 		ops = append(ops, DeleteRange[Written](NumberKey(0), NumberKey(n-s.Keep)))
 	}
@@ -123,6 +129,46 @@ func (s Script) Ops(gen uint32, n uint64) []Op[Written] {
 	}
 	set(stripeKey(stripe), HeaderSize)
 	return ops
+}
+
+// numbered is how many batches of one operation there are for each that sets b/n.
+const numbered = 4
+
+// single is what batch n of one operation does: every fourth sets b/n; of the three that follow, each sets or deletes
+// another key. What is deleted is there, so that every batch changes something. None depends on the generation.
+func (s Script) single(n uint64) (key string, deletes bool) {
+	slot := func(n uint64) string {
+		x := Mix(s.Seed, n)
+		return slotKey(x%stripes, int(x/stripes%slots))
+	}
+	switch n % (2 * numbered) {
+	case 0, numbered:
+		return NumberKey(n), false
+	case 1, 7:
+		return slot(n), false
+	case 5:
+		return slot(n - numbered), true
+	case 2, 6:
+		if old := n - 2; s.Keep > 0 && old > s.Keep {
+			return NumberKey(old - s.Keep), true
+		}
+	}
+	return contestedKey(n), false
+}
+
+// lastSingle is the last batch of one operation of which something is there, if that before it which set b/n was n.
+func (s Script) lastSingle(n uint64, from holdfast.Reader) (uint64, error) {
+	for end := n + numbered; n+1 < end; n++ {
+		key, deletes := s.single(n + 1)
+		got, err := from.Get(nil, []byte(key))
+		switch f := NewFound(key, got); {
+		case err != nil && !errors.Is(err, holdfast.ErrNotFound):
+			return n, err
+		case err != nil && !deletes, err == nil && deletes && f.N <= n+1, err == nil && !deletes && f.N < n+1:
+			return n, nil
+		}
+	}
+	return n, nil
 }
 
 func (s Script) slotSize(r *rand.Rand) int {
@@ -227,6 +273,12 @@ func (s Script) Judge(found []Found, generation func(n uint64) uint32, least, is
 		state = append(state, Entry[Written]{f.Key, Written{f.N, f.Gen, f.Len}})
 		last = max(last, f.N)
 	}
+	for s.Single && last < issued { // deletions show by nothing else
+		if _, deletes := s.single(last + 1); !deletes {
+			break
+		}
+		last++
+	}
 	slices.SortStableFunc(state, func(a, b Entry[Written]) int { return strings.Compare(a.Key, b.Key) })
 	state = slices.CompactFunc(state, func(a, b Entry[Written]) bool {
 		if a.Key == b.Key {
@@ -269,7 +321,8 @@ const recentKeys = 600
 
 // Recent looks at the last batches in a snapshot, by Scan and by Get: the numbers have no holes, and the last batch is
 // there whole. It costs less than Judge. It returns the number of the last batch.
-func (s Script) Recent(from holdfast.Snapshot) (last uint64, v Verdict, err error) {
+func (s Script) Recent(from holdfast.Snapshot) (n uint64, v Verdict, err error) {
+	last := uint64(0)
 	read := func(r holdfast.Range, most int, see func(f Found)) (n int) {
 		it := from.Scan(r)
 		for ; n < most && it.Next(); n++ {
@@ -279,24 +332,34 @@ func (s Script) Recent(from holdfast.Snapshot) (last uint64, v Verdict, err erro
 		err = errors.Join(err, it.Close())
 		return n
 	}
-	before := uint64(0)
+	before, step := uint64(0), uint64(1)
+	if s.Single {
+		step = numbered
+	}
 	keys := read(holdfast.Range{Lo: []byte("b/"), Hi: []byte("b0"), Reverse: true}, recentKeys, func(f Found) {
 		switch {
 		case f.Key != NumberKey(f.N):
 			v.Find(Wrong, "%s holds a value of batch %d", Quote(f.Key), f.N)
 		case last == 0:
 			last = f.N
-		case f.N != before-1:
+		case f.N != before-step:
 			v.Find(OutOfOrder, "batches %d and %d are there, and none between", f.N, before)
 		}
 		before = f.N
 	})
-	if first := uint64(1); keys < recentKeys {
-		if s.Keep > 0 && last > s.Keep {
+	end := last // of all batches, where last is of those that set b/
+	if s.Single && err == nil {
+		end, err = s.lastSingle(last, from)
+	}
+	if first := step; keys < recentKeys && before > 0 {
+		switch {
+		case s.Single && s.Keep > 0 && end > s.Keep+2:
+			first = (end-s.Keep-2)/numbered*numbered + numbered
+		case !s.Single && s.Keep > 0 && last > s.Keep:
 			first = last - s.Keep
 		}
 		if before > first {
-			v.Find(OutOfOrder, "the last batch is %d, and batch %d is not there", last, before-1)
+			v.Find(OutOfOrder, "the last batch is %d, and batch %d is not there", last, before-step)
 		}
 	}
 	marks := map[string]uint64{}
@@ -311,7 +374,7 @@ func (s Script) Recent(from holdfast.Snapshot) (last uint64, v Verdict, err erro
 	for key, mark := range marks {
 		v.Find(Torn, "batch %d is there in part: the last batch is %d, and there is %s", mark, last, Quote(key))
 	}
-	for n := max(last, 2) - 1; n <= last+1 && err == nil; n++ {
+	for n := max(last, 2*step) - step; n <= last+step && err == nil; n += step {
 		got, missing := from.Get(nil, []byte(NumberKey(n)))
 		switch f := NewFound(NumberKey(n), got); {
 		case missing != nil && !errors.Is(missing, holdfast.ErrNotFound):
@@ -324,5 +387,5 @@ func (s Script) Recent(from holdfast.Snapshot) (last uint64, v Verdict, err erro
 			}
 		}
 	}
-	return last, v, err
+	return end, v, err
 }

@@ -1,0 +1,557 @@
+// Package files is an engine that keeps each key in a file of its own, so that ls, grep, cp and backup programs work on
+// the data.
+//
+// The folder data of a directory has one file for each key. Its name is the key as far as that is plain text, and it
+// has the value and one more line, with a checksum: see name.go and record.go. Do not change or remove files while
+// the engine is open.
+//
+// A commit writes each value to a hidden file, and renames the files to their keys' names in the order of the
+// operations. So a crash leaves every value whole; but of the last batch it can leave the first operations alone:
+// [holdfast.Capabilities].AtomicBatches is false, and stores refuse the engine. While the engine is open, readers see
+// batches whole.
+//
+// A directory is bound to a level when it is made, by [holdfast.Options.Level]:
+//
+//   - power (the default): the files of a group of batches are synced, then renamed, then the folder is synced,
+//     whatever level its batches ask for.
+//   - process (also made by memory): nothing is synced before the rename. The file system decides in which order names
+//     and contents reach the device, so a power cut may leave any file that was replaced after the last sync empty or
+//     damaged, and what it replaced is lost. Commits at Power are refused: the next commit to the same key would put
+//     them at risk.
+//
+// The keys are in memory, in order: about 100 bytes each and the key itself. Opening reads the folder's names.
+package files
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
+	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
+	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
+	"github.com/holdfastdb/holdfast/engine/internal/treap"
+	"github.com/holdfastdb/holdfast/internal/datadir"
+)
+
+// Name is the engine's name in engine/all.
+const Name = "files"
+
+const (
+	format  = 1
+	dataDir = "data"
+
+	maxBatchSize = 128 << 20
+	// maxGroupSize and maxGroupOps bound what is merged: how long readers may wait while files are renamed.
+	maxGroupSize = 8 << 20
+	maxGroupOps  = 256
+	// syncsAtOnce is how many files are synced at a time: a file system makes one write of its journal for many.
+	syncsAtOnce = 16
+	// heapPerKey is what the index takes for a key, beside its bytes; TestHeap measures it.
+	heapPerKey = 100
+)
+
+// file is one version of a key.
+type file struct {
+	since  uint64      // the first state that shows it
+	kept   uint64      // the number of its name .old-NUMBER since it was replaced, 0 while it has the key's
+	synced atomic.Bool // or being synced; only in directories made for process
+}
+
+type node = treap.Node[*file]
+
+// hooks are asked before files are written or renamed, and before files and the folder are synced. They are set by
+// tests.
+type hooks struct{ write, sync func(path string) error }
+
+type engine struct {
+	front.Engine[*view]
+	datadir   *datadir.Handle
+	data      *os.Root // the folder: what is done by name is done there, whatever becomes of its path
+	folder    *os.File // the same, to be synced
+	level     holdfast.Level
+	readOnly  bool
+	hooks     hooks
+	committer *groupcommit.Committer
+	window    *losswindow.Window
+
+	// mu is held for writing while files get other names, and for reading while one is found and opened.
+	mu    sync.RWMutex
+	index *node  // all keys; state is its number
+	state uint64 // grows with each group
+	views []seen // the states that snapshots and iterators see, oldest first
+	kept  []old  // what they see and is replaced, in the order of until
+
+	settling sync.Mutex // one sync of the loss window or by Sync at a time
+	torn     int64
+	number   uint64 // of the last hidden file; only the committer's leader uses it
+	syncs    atomic.Int64
+	written  atomic.Int64
+}
+
+// Open opens or makes the store in dir. o.Level binds a new directory; an old one must be opened with the level it was
+// made for, or the error is ErrForeign.
+func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
+	none := func(string) error { return nil }
+	return openWith(dir, o, hooks{none, none})
+}
+
+func openWith(dir string, o holdfast.Options, k hooks) (_ holdfast.Engine, err error) {
+	if o, err = o.WithDefaults(); err != nil {
+		return nil, err
+	}
+	e := &engine{level: max(o.Level, holdfast.Process), readOnly: o.ReadOnly, hooks: k}
+	e.datadir, err = datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Level: e.level, Keeps: dataDir,
+		ReadOnly: o.ReadOnly})
+	if err != nil {
+		return nil, err
+	}
+	if err := e.open(); err != nil {
+		return nil, errors.Join(e.fail("open", dataDir, err), e.release())
+	}
+	e.committer = groupcommit.New(Name, maxGroupSize, e.commit)
+	e.committer.LimitOps(maxGroupOps)
+	e.window = losswindow.New(o.SyncEvery, e.Settle)
+	e.Init(e, e.describe(), e.datadir.Dir)
+	return e, nil
+}
+
+func (e *engine) open() (err error) {
+	path := filepath.Join(e.datadir.Dir, dataDir)
+	if e.datadir.New {
+		if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := datadir.SyncDir(e.datadir.Dir); err != nil {
+			return err
+		}
+	}
+	if e.data, err = os.OpenRoot(path); err != nil {
+		return err
+	}
+	if e.folder, err = e.data.Open("."); err != nil {
+		return err
+	}
+	if err := e.list(); err != nil {
+		return err
+	}
+	if e.readOnly {
+		return nil
+	}
+	// A process that died in the middle of a commit may have left names in the page cache alone.
+	if err := e.syncFolder(); err != nil {
+		return err
+	}
+	return e.datadir.Made()
+}
+
+// list makes the index from the folder's names, and removes what a crash has left.
+func (e *engine) list() error {
+	for {
+		names, err := e.folder.Readdirnames(4096)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if strings.HasPrefix(name, ".") {
+				if err := e.sweep(name); err != nil {
+					return err
+				}
+				continue
+			}
+			key, long, ok := keyOf(name)
+			if long {
+				key, err = e.longKey(name)
+				if err != nil {
+					return e.corrupt("open", name, err)
+				}
+			} else if !ok {
+				return e.corrupt("open", name, errors.New("no key has this name"))
+			}
+			e.index = e.index.Set(key, new(file), int64(len(key)))
+		}
+	}
+}
+
+// sweep removes a hidden file that is the engine's.
+func (e *engine) sweep(name string) error {
+	if e.readOnly || !strings.HasPrefix(name, newPrefix) && !strings.HasPrefix(name, oldPrefix) {
+		return nil
+	}
+	if st, err := e.data.Stat(name); err == nil && strings.HasPrefix(name, newPrefix) {
+		e.torn += st.Size()
+	}
+	return e.data.Remove(name)
+}
+
+func (e *engine) longKey(name string) ([]byte, error) {
+	f, err := e.data.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readKey(f, name)
+}
+
+// Describe says what the engine gives; what an open one gives depends on its directory.
+func Describe() holdfast.Capabilities {
+	return holdfast.Capabilities{
+		Engine: Name,
+		Memory: holdfast.Promise{Given: holdfast.Process,
+			How: "a file is written and renamed, in a directory made for process",
+			Why: "a file is written before the key is visible", CutMayCorrupt: true},
+		Process: holdfast.Promise{Given: holdfast.Process, CutMayCorrupt: true,
+			How: "a file is written and renamed, in a directory made for process"},
+		Power: holdfast.Promise{Given: holdfast.Power,
+			How: "files are written, synced and renamed, and their folder is synced once per group; in a directory made for " +
+				"power"},
+
+		Checksums:    true,
+		ReadOnly:     true,
+		MaxKeySize:   holdfast.MaxKeySize,
+		MaxValueSize: holdfast.MaxValueSize,
+		MaxBatchSize: maxBatchSize,
+		Caveats: []string{
+			"A batch of several keys is not atomic in a crash: the last one may be there in part, from its first operation " +
+				"on. Stores refuse the engine.",
+			"A directory is made for level process or for level power, and stays so.",
+			"In a directory made for process a power cut may leave files empty or damaged that were replaced since the last " +
+				"sync, also where their old values had been synced: they read as ErrCorrupt.",
+			"The keys are in memory, about 100 bytes each and the key. Opening reads the name of every file, and of keys over " +
+				"some 70 to 140 bytes the file's end.",
+			"A missing file is a missing key: who removes one has deleted the key, and no error says so.",
+			"While snapshots or iterators are open, what they see and is replaced is kept as a hard link, which the file " +
+				"system must have.",
+		},
+	}
+}
+
+// describe says what the open engine gives.
+func (e *engine) describe() holdfast.Capabilities {
+	c := Describe()
+	c.LossWindow, c.Lost = e.window.Every(), e.datadir.Lost
+	if e.readOnly {
+		c = c.ForReading()
+	} else if e.level == holdfast.Power {
+		const why = "the directory was made for power: without a sync, a power cut could damage what a commit replaces"
+		c.Memory, c.Process = c.Power, c.Power
+		c.Memory.Why, c.Process.Why = why, why
+	} else {
+		c.Power = holdfast.Promise{Why: "the directory was made for process: the next commit could put a synced one at risk"}
+	}
+	c.Settings = []holdfast.Setting{
+		{Name: "level", Value: e.level.String()},
+		{Name: "syncs_at_once", Value: strconv.Itoa(syncsAtOnce)},
+		{Name: "memory_budget", Value: "none: the index has every key, and values are read through the page cache"},
+	}
+	return c
+}
+
+// Write implements [front.Core].
+func (e *engine) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	r, err := e.committer.Apply(b, level)
+	if err == nil {
+		e.window.Dirty() // also at power: the receipt may never be waited for
+	}
+	return r, err
+}
+
+// commit carries out a group of batches.
+func (e *engine) commit(b *holdfast.Batch, _ holdfast.Level) error {
+	if err := e.datadir.Check(); err != nil {
+		return err
+	}
+	var sets []holdfast.Op
+	for op := range b.Ops() {
+		if op.Kind == holdfast.KindSet {
+			sets = append(sets, op)
+		}
+	}
+	first := e.number + 1
+	e.number += uint64(len(sets))
+	err := e.each(len(sets), func(i int) error { return e.write(newName(first+uint64(i)), sets[i]) })
+	if err == nil {
+		err = e.install(b, first)
+	}
+	if err != nil {
+		for i := range sets {
+			_ = e.data.Remove(newName(first + uint64(i))) // or the next Open does
+		}
+		return e.fail("commit", dataDir, err)
+	}
+	if e.level == holdfast.Power && b.Len() > 0 {
+		if err := e.syncFolder(); err != nil {
+			return e.fail("sync", dataDir, err)
+		}
+	}
+	return e.datadir.Check()
+}
+
+func newName(n uint64) string { return newPrefix + strconv.FormatUint(n, 10) }
+func oldName(n uint64) string { return oldPrefix + strconv.FormatUint(n, 10) }
+
+// each calls f for 0 to n-1, several at once where files are synced, and returns the first error.
+func (e *engine) each(n int, f func(int) error) (err error) {
+	if e.level < holdfast.Power || n == 1 {
+		for i := 0; i < n && err == nil; i++ {
+			err = f(i)
+		}
+		return err
+	}
+	return parallel(n, f)
+}
+
+// parallel calls f for 0 to n-1, up to syncsAtOnce at a time, and returns an error if one did.
+func parallel(n int, f func(int) error) error {
+	var (
+		next   atomic.Int64
+		failed = make(chan error, 1)
+		wg     sync.WaitGroup
+	)
+	for range min(n, syncsAtOnce) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if err := f(i); err != nil {
+					select {
+					case failed <- err:
+					default:
+					}
+					next.Store(int64(n))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(failed)
+	return <-failed
+}
+
+// write makes a hidden file with what op sets.
+func (e *engine) write(name string, op holdfast.Op) (err error) {
+	if err := e.hooks.write(name); err != nil {
+		return err
+	}
+	f, err := e.data.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, long := nameOf(op.Key)
+	var room [1024]byte
+	text, end := op.Value, room[:0]
+	if len(op.Value)+len(op.Key)+endSize <= len(room) { // in one call
+		text = append(end, op.Value...)
+		text, end = appendEnd(text, op.Key, op.Value, long), nil
+	} else {
+		end = appendEnd(end, op.Key, op.Value, long)
+	}
+	for _, part := range [][]byte{text, end} {
+		if len(part) > 0 {
+			if _, err := f.Write(part); err != nil {
+				return err
+			}
+			e.written.Add(int64(len(part)))
+		}
+	}
+	if e.level < holdfast.Power {
+		return nil
+	}
+	return e.syncFile(name, f)
+}
+
+func (e *engine) syncFile(name string, f *os.File) error {
+	if err := e.hooks.sync(name); err != nil {
+		return err
+	}
+	e.syncs.Add(1)
+	return f.Sync()
+}
+
+func (e *engine) syncFolder() error {
+	if err := e.hooks.sync(dataDir); err != nil {
+		return err
+	}
+	if e.syncs.Add(1); runtime.GOOS == "windows" {
+		return nil // it has no sync of a directory, and NTFS logs its entries
+	}
+	return e.folder.Sync()
+}
+
+// install carries out a group, whose values are in hidden files from a number on, in order. Readers see all of it or
+// nothing, unless it fails: then they see what is done.
+func (e *engine) install(b *holdfast.Batch, next uint64) (err error) {
+	if b.Len() == 0 {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer func() { e.state++ }()
+	for op := range b.Ops() {
+		switch op.Kind {
+		case holdfast.KindSet:
+			name, _ := nameOf(op.Key)
+			err = e.retire(op.Key, name, func() error { return e.data.Rename(newName(next), name) })
+			if err == nil {
+				e.index = e.index.Set(bytes.Clone(op.Key), &file{since: e.state + 1}, int64(len(op.Key)))
+			}
+			next++
+		case holdfast.KindDelete:
+			err = e.remove(op.Key)
+		case holdfast.KindDeleteRange:
+			c := e.index.Walk(holdfast.Range{Lo: op.Key, Hi: op.Value})
+			for n := c.Next(); n != nil && err == nil; n = c.Next() {
+				err = e.remove(n.Key)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove deletes a key, if it is there.
+func (e *engine) remove(key []byte) error {
+	if _, ok := e.index.Get(key); !ok {
+		return nil
+	}
+	name, _ := nameOf(key)
+	err := e.retire(key, name, func() error {
+		if err := e.data.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+	if err == nil {
+		e.index = e.index.Delete(key)
+	}
+	return err
+}
+
+// Settle implements [front.Core]. In a directory made for process, the next commit puts at risk again what Settle made
+// safe; see [Describe].
+func (e *engine) Settle() error {
+	if e.level == holdfast.Power {
+		return e.committer.Sync()
+	}
+	e.settling.Lock()
+	defer e.settling.Unlock()
+	if err := e.committer.Flush(); err != nil {
+		return err
+	}
+	if err := e.settle(); err != nil {
+		return e.committer.Fail(e.fail("sync", dataDir, err))
+	}
+	return nil
+}
+
+// settle syncs the files that have not been, and the folder, while commits go on.
+func (e *engine) settle() error {
+	e.mu.RLock()
+	index := e.index
+	e.mu.RUnlock()
+	var keys [][]byte
+	c := index.Walk(holdfast.Range{})
+	for n := c.Next(); n != nil; n = c.Next() {
+		if !n.Value.synced.Load() {
+			keys = append(keys, n.Key)
+		}
+		n.Value.synced.Store(true) // an error poisons
+	}
+	if err := e.syncKeys(keys); err != nil {
+		return err
+	}
+	if err := e.syncFolder(); err != nil {
+		return err
+	}
+	return e.datadir.Check()
+}
+
+// syncAllFrom is the number of files from which the whole file system is synced instead, where there is a call for it.
+const syncAllFrom = 64
+
+func (e *engine) syncKeys(keys [][]byte) error {
+	if len(keys) >= syncAllFrom && canSyncAll {
+		if err := e.hooks.sync(dataDir); err != nil {
+			return err
+		}
+		e.syncs.Add(1)
+		return syncAll(e.folder)
+	}
+	return parallel(len(keys), func(i int) error {
+		name, _ := nameOf(keys[i])
+		f, err := e.data.OpenFile(name, os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // deleted since
+		}
+		if err != nil {
+			return err
+		}
+		return errors.Join(e.syncFile(name, f), f.Close())
+	})
+}
+
+// Measure implements [front.Core].
+func (e *engine) Measure(m *holdfast.Metrics) {
+	if !e.readOnly {
+		e.committer.Fill(m)
+	}
+	m.Syncs, m.BytesWritten = e.syncs.Load(), e.written.Load()
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	const others = 2 // HOLDFAST and LOCK
+	m.Files = e.index.Count() + int64(len(e.kept)) + others
+	m.MemoryBytes = e.index.Count()*heapPerKey + e.index.Size()
+	m.Stalls = 0 // there is no background work
+	m.TornBytes = e.torn
+}
+
+// Release implements [front.Core].
+func (e *engine) Release(settled error) error {
+	e.window.Stop()
+	_ = e.committer.Close() // its poison is in settled
+	return errors.Join(settled, e.release())
+}
+
+func (e *engine) release() (err error) {
+	if e.folder != nil {
+		err = e.folder.Close()
+	}
+	if e.data != nil {
+		err = errors.Join(err, e.data.Close())
+	}
+	return errors.Join(err, e.datadir.Close())
+}
+
+func (e *engine) path(name string) string {
+	if name == dataDir {
+		return filepath.Join(e.datadir.Dir, dataDir)
+	}
+	return filepath.Join(e.datadir.Dir, dataDir, name)
+}
+
+func (e *engine) corrupt(op, name string, cause error) error {
+	return &holdfast.Error{Op: op, Engine: Name, Path: e.path(name), Class: holdfast.ErrCorrupt, Cause: cause,
+		Remedy: "restore the file from a backup, or remove it, which deletes the key"}
+}
+
+// fail wraps err in a [holdfast.Error], unless it is one.
+func (e *engine) fail(op, name string, err error) error {
+	var known *holdfast.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return &holdfast.Error{Op: op, Engine: Name, Path: e.path(name), Cause: err}
+}

@@ -1,0 +1,176 @@
+package files
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/internal/front"
+	"github.com/holdfastdb/holdfast/engine/internal/treap"
+)
+
+// view is a state that a snapshot or iterator sees; nil for one Get, which sees the latest.
+type view struct {
+	index *node
+	state uint64
+}
+
+// seen is a state and how many views of it there are.
+type seen struct {
+	state uint64
+	views int
+}
+
+// old is a replaced file that views of states before until see.
+type old struct{ number, until uint64 }
+
+// View implements [front.Core].
+func (e *engine) View(op front.Op) (*view, error) {
+	if op == front.Get {
+		return nil, nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := len(e.views); n > 0 && e.views[n-1].state == e.state {
+		e.views[n-1].views++
+	} else {
+		e.views = append(e.views, seen{e.state, 1})
+	}
+	return &view{e.index, e.state}, nil
+}
+
+// Done implements [front.Core]. It removes the files that no other view needs.
+func (e *engine) Done(v *view) error {
+	if v == nil {
+		return nil
+	}
+	var free []old
+	e.mu.Lock()
+	i := slices.IndexFunc(e.views, func(s seen) bool { return s.state == v.state })
+	if e.views[i].views--; e.views[i].views == 0 {
+		e.views = slices.Delete(e.views, i, i+1)
+		n := len(e.kept)
+		if len(e.views) > 0 {
+			n = slices.IndexFunc(e.kept, func(o old) bool { return o.until > e.views[0].state })
+		}
+		if n > 0 {
+			free, e.kept = e.kept[:n:n], e.kept[n:]
+		}
+	}
+	e.mu.Unlock()
+	for _, o := range free {
+		_ = e.data.Remove(oldName(o.number)) // or the next Open does
+	}
+	return nil
+}
+
+// retire replaces or removes the file of a key by calling change. If a view sees it, it is kept under another name. It
+// is called with mu held.
+func (e *engine) retire(key []byte, name string, change func() error) error {
+	if err := e.hooks.write(name); err != nil {
+		return err
+	}
+	f, ok := e.index.Get(key)
+	if !ok || len(e.views) == 0 || e.views[len(e.views)-1].state < f.since {
+		return change()
+	}
+	e.number++
+	if err := e.data.Link(name, oldName(e.number)); err != nil {
+		return err
+	}
+	if err := change(); err != nil {
+		_ = e.data.Remove(oldName(e.number)) // or the next Open does
+		return err
+	}
+	f.kept = e.number
+	e.kept = append(e.kept, old{e.number, e.state + 1})
+	return nil
+}
+
+// Read implements [front.Core].
+func (e *engine) Read(v *view, dst, key []byte) ([]byte, error) {
+	e.mu.RLock()
+	index := e.index
+	if v != nil {
+		index = v.index
+	}
+	version, ok := index.Get(key)
+	if !ok {
+		e.mu.RUnlock()
+		return dst, holdfast.ErrNotFound
+	}
+	return e.read("get", dst, key, version)
+}
+
+// read appends the value of a version of a key. It is called with mu held for reading, and releases it: a file that is
+// open may be replaced, except on Windows.
+func (e *engine) read(op string, dst, key []byte, version *file) ([]byte, error) {
+	name, _ := nameOf(key)
+	if version.kept > 0 {
+		name = oldName(version.kept)
+	}
+	f, err := e.data.OpenFile(name, os.O_RDONLY, 0)
+	out := dst
+	if runtime.GOOS == "windows" && err == nil {
+		out, err = readValue(f, dst, key)
+	}
+	e.mu.RUnlock()
+	if runtime.GOOS != "windows" && err == nil {
+		out, err = readValue(f, dst, key)
+	}
+	if f != nil {
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		if replaced := e.datadir.Check(); replaced != nil {
+			return dst, replaced
+		}
+		return dst, e.corrupt(op, name, err)
+	}
+	return out, nil
+}
+
+// Walk implements [front.Core].
+func (e *engine) Walk(h front.Hold[*view], r holdfast.Range) (holdfast.Iterator, error) {
+	r.Lo, r.Hi = bytes.Clone(r.Lo), bytes.Clone(r.Hi)
+	return &iterator{hold: h, e: e, cursor: h.View.index.Walk(r)}, nil
+}
+
+type iterator struct {
+	hold       front.Hold[*view]
+	e          *engine
+	cursor     treap.Cursor[*file]
+	closed     bool
+	key, value []byte
+	room       []byte
+	err        error
+}
+
+func (it *iterator) Next() bool {
+	it.key, it.value = nil, nil
+	n := it.cursor.Next()
+	if n == nil || it.err != nil {
+		return false
+	}
+	it.e.mu.RLock()
+	if it.room, it.err = it.e.read("scan", it.room[:0], n.Key, n.Value); it.err != nil {
+		return false
+	}
+	it.key, it.value = n.Key, it.room
+	return true
+}
+
+func (it *iterator) Key() []byte   { return it.key }
+func (it *iterator) Value() []byte { return it.value }
+func (it *iterator) Err() error    { return it.err }
+
+func (it *iterator) Close() error {
+	if !it.closed {
+		it.closed, it.key, it.value, it.room, it.cursor = true, nil, nil, nil, treap.Cursor[*file]{}
+		it.hold.End()
+	}
+	return it.err
+}
