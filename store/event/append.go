@@ -37,7 +37,7 @@ func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 // last appends may not be visible yet. ErrBadKey: an operation reaches into the log's own keys.
 func (s *Store) AppendWith(ctx context.Context, add func(*Commit) error, events ...Event) (Result, error) {
 	var p Pending
-	if err := s.place(ctx, &p, terms{add: add}, events); err != nil {
+	if err := s.place(ctx, &p, terms{add: add, commit: &Commit{Events: events}}, events); err != nil {
 		return Result{}, err
 	}
 	return p.Wait()
@@ -53,15 +53,27 @@ type Commit struct {
 	// Batch takes operations on the caller's keys. It is reused after the call.
 	Batch *holdfast.Batch
 
-	applied []func()
+	applied, refused []func()
 }
 
 // Applied arranges that f is called once the commit has its place, before that of any other. It is not called if the
 // commit fails. What AppendWith says of add holds for f too.
 func (c *Commit) Applied(f func()) { c.applied = append(c.applied, f) }
 
-func (c *Commit) done() {
-	for _, f := range c.applied {
+// Refused arranges that f is called if the commit fails, when it is known that nothing of it has its place. What
+// AppendWith says of add holds for f too.
+func (c *Commit) Refused(f func()) { c.refused = append(c.refused, f) }
+
+// errPanic is the error of a commit whose callback has not returned.
+var errPanic = errors.New("the callback has panicked")
+
+// done calls what is to be called when the commit has its place, or has failed.
+func (c *Commit) done(err error) {
+	calls := c.applied
+	if err != nil {
+		calls = c.refused
+	}
+	for _, f := range calls {
 		f()
 	}
 }
@@ -115,7 +127,7 @@ func (s *Store) SubmitAfter(ctx context.Context, last uint64, events ...Event) (
 // SubmitWith is Submit with what add puts into the same commit, as in AppendWith.
 func (s *Store) SubmitWith(ctx context.Context, add func(*Commit) error, events ...Event) (Pending, error) {
 	var p Pending
-	err := s.place(ctx, &p, terms{add: add, unawaited: true}, events)
+	err := s.place(ctx, &p, terms{add: add, commit: &Commit{Events: events}, unawaited: true}, events)
 	return p, err
 }
 
@@ -152,16 +164,15 @@ const (
 
 // appender is the memory that building one append needs.
 type appender struct {
-	batch   holdfast.Batch
-	extra   holdfast.Batch // what the caller adds
-	applied []func()       // what the caller wants called then
-	key     []byte         // of an event; only the position in it changes
-	idKey   []byte
-	record  []byte
-	now     int64               // replaces the zero time of an event
-	known   []uint64            // positions of events with known ids, 0 for the others
-	seen    uint64              // how far readers saw before an import looked up its ids
-	ids     map[string]struct{} // to find an id twice
+	batch  holdfast.Batch
+	extra  holdfast.Batch // what the caller adds
+	key    []byte         // of an event; only the position in it changes
+	idKey  []byte
+	record []byte
+	now    int64               // replaces the zero time of an event
+	known  []uint64            // positions of events with known ids, 0 for the others
+	seen   uint64              // how far readers saw before an import looked up its ids
+	ids    map[string]struct{} // to find an id twice
 }
 
 // keepSize is the largest batch in bytes whose memory is kept for the next append.
@@ -172,7 +183,6 @@ func (s *Store) free(a *appender) {
 		return
 	}
 	clear(a.ids)
-	a.applied = nil
 	s.appenders.Put(a)
 }
 
@@ -181,8 +191,9 @@ type terms struct {
 	conditional bool   // only if
 	last        uint64 // is the log's last position
 	add         func(*Commit) error
-	unawaited   bool // the caller may never wait for them
-	new         bool // their ids are
+	commit      *Commit // for add; made by the caller, or events would escape to the heap in an append without add, too
+	unawaited   bool    // the caller may never wait for them
+	new         bool    // their ids are
 }
 
 // place gives the events their positions in the log and sets p, unless it fails.
@@ -229,12 +240,15 @@ func (s *Store) place(ctx context.Context, p *Pending, how terms, events []Event
 		}
 	}
 
-	s.mu.Lock()
-	err := s.apply(p, a, events, how, was)
-	if err == nil && how.unawaited && !p.result.Repeated {
-		s.unawaited = p.result.Last
-	}
-	s.mu.Unlock()
+	err := func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock() // the caller's code may panic
+		err := s.apply(p, a, events, how, was)
+		if err == nil && how.unawaited && !p.result.Repeated {
+			s.unawaited = p.result.Last
+		}
+		return err
+	}()
 	if err != nil {
 		return s.met(err)
 	}
@@ -256,7 +270,7 @@ type glance struct {
 }
 
 // apply is called with mu held.
-func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was glance) error {
+func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was glance) (err error) {
 	if err := s.state(); err != nil {
 		return err
 	}
@@ -275,8 +289,14 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was gl
 				return err
 			}
 		}
-	} else if err := s.buildWith(a, &Commit{First: next, Events: events, Batch: &a.extra}, how.add); err != nil {
-		return err
+	} else {
+		c := how.commit
+		c.First, c.Batch = next, &a.extra
+		err = errPanic
+		defer func() { c.done(err) }()
+		if err := s.buildWith(a, c, how.add); err != nil {
+			return err
+		}
 	}
 	receipt, err := s.eng.Apply(&a.batch, s.level)
 	if err != nil {
@@ -291,9 +311,6 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was gl
 	}
 	p.s, p.receipt, p.settles = s, receipt, end-1
 	p.result.First, p.result.Last = next, end-1
-	for _, f := range a.applied {
-		f()
-	}
 	return nil
 }
 
@@ -302,7 +319,6 @@ func (s *Store) buildWith(a *appender, c *Commit, add func(*Commit) error) error
 	if err := s.extend(c, add, nil); err != nil {
 		return err
 	}
-	a.applied = c.applied
 	if err := s.checkEach(a, c.Events); err != nil {
 		return err
 	}

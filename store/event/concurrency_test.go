@@ -17,8 +17,9 @@ import (
 // once: every follower sees every event once, in order, at the place its appender was
 // told.
 func TestConcurrent(t *testing.T) {
-	const workers, rounds = 6, 150
+	const workers = 6
 	targets(t, func(t *testing.T, tg *target) {
+		rounds := map[holdfast.Level]int{holdfast.Memory: 150, holdfast.Process: 60, holdfast.Power: 25}[tg.Level]
 		s := openLog(t, tg.Engine, event.Options{Level: tg.Level})
 		all, giveUp := context.WithCancel(ctx)
 		defer giveUp()
@@ -65,7 +66,7 @@ func TestConcurrent(t *testing.T) {
 				}
 			})
 		}
-		const total = uint64(workers/3) * rounds * (2 + 1 + 1)
+		total := uint64(workers/3) * uint64(rounds) * (2 + 1 + 1)
 		seen := make([]atomic.Uint64, 4) // how far each follower is
 		types := make([][]string, len(seen))
 		for f := range seen {

@@ -111,7 +111,10 @@ func TestCrash(t *testing.T) {
 		w := &witness{ids: map[uint64]string{}}
 		for round := range 2 {
 			storetest.Kill(t, tg, fmt.Sprint("r", round), time.Duration(20+r.IntN(300))*time.Millisecond,
-				func(line string) { w.hear(t, line) })
+				func(line string) bool {
+					w.hear(t, line)
+					return w.acked > 0 && w.seen > 0
+				})
 			checkCrashed(t, tg, w)
 		}
 		if w.acked == 0 || w.seen == 0 {

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -36,10 +37,11 @@ func (t *Taken) Error() string {
 // for histories that come from elsewhere: their positions may have gaps, which readers pass over, and the events may
 // come in any order. The next append goes behind the highest position.
 //
-// An event that is there already, with the same id at the same position, is left as it is, so that an import that was
-// interrupted can be repeated. A position is free as long as no event was put there, in a gap that an import has
-// left, or behind the end of the log; and again after [Store.Remove]. Where it is not, or an id is known, the error
-// is ErrTaken and nothing is imported. Followers that have passed a position do not get what is put there later.
+// An event that is there already, with the same id at the same position and the same content, is left as it is, so that
+// an import that was interrupted can be repeated; a time of zero is the same as any. A position is free as long as no
+// event was put there, in a gap that an import has left, or behind the end of the log; and again after [Store.Remove].
+// Where it is not, or an id is known, the error is ErrTaken and nothing is imported. Followers that have passed a
+// position do not get what is put there later.
 //
 // Imports, removals and truncations of one log wait for each other; appends go on. ctx is checked until the events
 // have their place. Limits and other errors are those of Append.
@@ -48,7 +50,8 @@ func (s *Store) Import(ctx context.Context, events ...Event) (added int, err err
 }
 
 // ImportWith is Import with what add puts into the same commit, as in [Store.AppendWith]. [Commit].Events are those
-// that were not there yet, by their positions; without any, add is not called.
+// that were not there yet, by their positions; without any, add is not called. Because add may change events, those
+// that are there with the same id at the same position are not compared further.
 func (s *Store) ImportWith(ctx context.Context, add func(*Commit) error, events ...Event) (added int, err error) {
 	if err := s.edit(ctx); err != nil {
 		return 0, err
@@ -58,8 +61,11 @@ func (s *Store) ImportWith(ctx context.Context, add func(*Commit) error, events 
 	defer s.free(a)
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.Position, b.Position) })
-	if events, err = s.absent(a, events); err != nil || len(events) == 0 {
+	if events, err = s.absent(a, events, add == nil); err != nil {
 		return 0, s.met(err)
+	}
+	if len(events) == 0 {
+		return 0, s.barrier()
 	}
 	if err := s.allowHoles(); err != nil {
 		return 0, err
@@ -73,17 +79,18 @@ func (s *Store) ImportWith(ctx context.Context, add func(*Commit) error, events 
 	}
 	s.hidden.add(events[:n])
 	p, err := s.applyImport(a, &b, events, n, add)
-	if err == nil {
-		err = s.settled(p.settles, p.receipt.Wait())
+	if err != nil {
+		s.hidden.clear()
+		return 0, s.met(err)
+	}
+	if err := s.settled(p.settles, p.receipt.Wait()); err != nil {
+		return 0, s.met(err) // they stay hidden: a crash can take them back
 	}
 	s.hidden.clear()
 	s.mu.Lock()
 	clear(s.importing)
 	s.edits.Add(1) // they can be found in the engine now
 	s.mu.Unlock()
-	if err != nil {
-		return 0, s.met(err)
-	}
 	return len(events), nil
 }
 
@@ -114,6 +121,8 @@ func (s *Store) applyImport(a *appender, b *holdfast.Batch, events []Event, n in
 		at = e.Position + 1
 	}
 	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra}
+	err = errPanic
+	defer func() { c.done(err) }()
 	if err := s.extend(&c, add, b); err != nil {
 		return p, err
 	}
@@ -138,7 +147,6 @@ func (s *Store) applyImport(a *appender, b *holdfast.Batch, events []Event, n in
 	if at > next {
 		p.settles = at - 1
 	}
-	c.done()
 	return p, nil
 }
 
@@ -164,8 +172,16 @@ func (s *Store) unknown(a *appender, events []Event) error {
 	return nil
 }
 
-// absent checks events, which are in order, and returns those that are not in the log.
-func (s *Store) absent(a *appender, events []Event) ([]Event, error) {
+// barrier returns when all that was applied is durable. An edit that finds nothing to do calls it: what an earlier one
+// has done the engine may show before that, and after its sync has failed.
+func (s *Store) barrier() error { return s.wait(s.eng.Apply(new(holdfast.Batch), s.level)) }
+
+// maxPosition is the highest position that an import may name. As many are left for what comes after.
+const maxPosition = 1<<63 - 1
+
+// absent checks events, which are in order, and returns those that are not in the log. If whole, those that are there
+// have the same content.
+func (s *Store) absent(a *appender, events []Event, whole bool) ([]Event, error) {
 	if len(events) == 0 {
 		return nil, nil
 	}
@@ -177,8 +193,8 @@ func (s *Store) absent(a *appender, events []Event) ([]Event, error) {
 		switch pos := events[i].Position; {
 		case pos < first:
 			return nil, s.truncated(pos, first)
-		case pos == 1<<64-1:
-			return nil, s.fail("import", ErrBadEvent, nil, "", "position %d is the last there could be", pos)
+		case pos > maxPosition:
+			return nil, s.fail("import", ErrBadEvent, nil, "", "position %d, the limit is %d", pos, uint64(maxPosition))
 		case i > 0 && pos == events[i-1].Position:
 			return nil, s.fail("import", ErrBadEvent, nil, "", "position %d is given twice", pos)
 		}
@@ -188,7 +204,7 @@ func (s *Store) absent(a *appender, events []Event) ([]Event, error) {
 	for i := range events {
 		e := &events[i]
 		if e.Position <= a.seen {
-			there, err := s.same(e)
+			there, err := s.same(a, e, whole)
 			if err != nil {
 				return nil, err
 			}
@@ -210,8 +226,9 @@ func (s *Store) absent(a *appender, events []Event) ([]Event, error) {
 	return kept, nil
 }
 
-// same reports whether an event is in the log already, and fails if another has its position.
-func (s *Store) same(e *Event) (bool, error) {
+// same reports whether an event is in the log already, and fails if another has its position, or, if whole, the same
+// with another content.
+func (s *Store) same(a *appender, e *Event, whole bool) (bool, error) {
 	first, _, value, err := s.entry(e.Position)
 	if err != nil || format.IsHole(value) {
 		return false, err
@@ -220,7 +237,10 @@ func (s *Store) same(e *Event) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if there := &events[e.Position-first]; e.ID == "" || there.ID != e.ID {
+	there := &events[e.Position-first]
+	differs := there.Type != e.Type || there.Origin != e.Origin || !bytes.Equal(there.Data, e.Data) ||
+		!bytes.Equal(there.Metadata, e.Metadata) || !e.Time.IsZero() && there.Time.UnixNano() != a.nanos(e)
+	if e.ID == "" || there.ID != e.ID || whole && differs {
 		return false, s.taken(e.Position, e.Position)
 	}
 	return true, nil
@@ -314,7 +334,7 @@ func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positio
 		positions = positions[1:]
 	}
 	if len(positions) == 0 {
-		return 0, nil
+		return 0, s.barrier()
 	}
 	if pos := positions[len(positions)-1]; pos > last {
 		return 0, s.fail("remove", ErrAhead, nil, "", "position %d, the last one is %d", pos, last)
@@ -326,8 +346,11 @@ func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positio
 	defer s.free(a)
 	var b holdfast.Batch
 	events, err := s.cut(a, &b, positions)
-	if err != nil || len(events) == 0 {
+	if err != nil {
 		return 0, s.met(err)
+	}
+	if len(events) == 0 {
+		return 0, s.barrier()
 	}
 	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra}
 	receipt, err := s.applyRemoval(&c, add, &b)
@@ -337,12 +360,14 @@ func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positio
 	return len(events), nil
 }
 
-func (s *Store) applyRemoval(c *Commit, add func(*Commit) error, b *holdfast.Batch) (holdfast.Receipt, error) {
+func (s *Store) applyRemoval(c *Commit, add func(*Commit) error, b *holdfast.Batch) (_ holdfast.Receipt, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.state(); err != nil {
 		return holdfast.Receipt{}, err
 	}
+	err = errPanic
+	defer func() { c.done(err) }()
 	if err := s.extend(c, add, b); err != nil {
 		return holdfast.Receipt{}, err
 	}
@@ -357,7 +382,6 @@ func (s *Store) applyRemoval(c *Commit, add func(*Commit) error, b *holdfast.Bat
 	}
 	s.receipt = receipt
 	s.edits.Add(1) // ids that were looked up before may be free now
-	c.done()
 	return receipt, nil
 }
 

@@ -198,6 +198,9 @@ func TestEditErrors(t *testing.T) {
 	taken(5, 5, at(typed("c")[0], 7), at(typed("c")[0], 5))
 	taken(7, 1, at(named("a")[0], 7))
 	taken(12, 10, at(named("x")[0], 12), at(named("new")[0], 11))
+	other := at(named("y")[0], 5) // the same id at the same position
+	other.Data = []byte("something else")
+	taken(5, 5, at(named("z")[0], 4), other)
 	for _, c := range []struct {
 		want   error
 		events []event.Event
@@ -205,7 +208,7 @@ func TestEditErrors(t *testing.T) {
 		{event.ErrTruncated, []event.Event{at(typed("c")[0], 0)}},
 		{event.ErrBadEvent, []event.Event{at(typed("c")[0], 6), at(typed("d")[0], 6)}},
 		{event.ErrBadEvent, []event.Event{at(named("c")[0], 6), at(named("c")[0], 7)}},
-		{event.ErrBadEvent, []event.Event{at(typed("c")[0], 1<<64-1)}},
+		{event.ErrBadEvent, []event.Event{at(typed("c")[0], 1<<63)}},
 		{nil, nil},
 	} {
 		if n, err := s.Import(ctx, c.events...); n != 0 || !errors.Is(err, c.want) {
@@ -232,6 +235,16 @@ func TestEditErrors(t *testing.T) {
 	if got := readOK(t, s, 3, 0); len(got) != 3 || got[0].ID != "y" || got[1].ID != "z" || got[2].ID != "x" {
 		t.Fatal(got)
 	}
+	// Behind the highest position that can be imported there is room.
+	if n, err := s.Import(ctx, at(named("last")[0], 1<<63-1)); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if r := appendOK(t, s, named("behind")...); r.First != 1<<63 {
+		t.Fatal(r)
+	}
+	if got := readOK(t, s, 12, 0); len(got) != 2 || got[0].ID != "last" || got[1].ID != "behind" {
+		t.Fatal(got)
+	}
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err := s.Import(canceled, at(named("c")[0], 7))
@@ -248,6 +261,7 @@ func testAppendWith(t *testing.T, tg *target, o event.Options) {
 	const writers, each = 4, 25
 	refused := errors.New("refused")
 	var order []uint64 // as the commits got their places
+	failed := 0
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
@@ -260,11 +274,13 @@ func testAppendWith(t *testing.T, tg *target, o event.Options) {
 						}
 						if i%5 == 4 && len(c.Events) == 1 {
 							c.Applied(func() { t.Error("applied though refused") })
+							c.Refused(func() { failed++ })
 							return refused
 						}
 						c.Events[0].Origin = fmt.Sprint("at ", c.First)
 						c.Batch.Set(key(c.First), []byte(id))
 						c.Applied(func() { order = append(order, c.First) })
+						c.Refused(func() { t.Error("refused though applied") })
 						return nil
 					}, event.Event{ID: id})
 					if i%5 == 4 {
@@ -281,8 +297,8 @@ func testAppendWith(t *testing.T, tg *target, o event.Options) {
 	}
 	wg.Wait()
 	wantHead(t, s, 1, writers*each*4/5)
-	if !slices.IsSorted(order) || len(order) != writers*each*4/5 {
-		t.Fatal(order)
+	if !slices.IsSorted(order) || len(order) != writers*each*4/5 || failed != writers*each/5 {
+		t.Fatal(order, failed)
 	}
 	for _, e := range readOK(t, s, 1, 0) {
 		if got, err := tg.Engine.Get(nil, key(e.Position)); err != nil || string(got) != e.ID ||
@@ -328,6 +344,56 @@ func testAppendWith(t *testing.T, tg *target, o event.Options) {
 	}
 	if _, err := tg.Engine.Get(nil, key(1000)); !errors.Is(err, holdfast.ErrNotFound) {
 		t.Fatal(err)
+	}
+}
+
+// Where an edit has done its work, but the sync of that has failed, an edit that finds nothing to do fails too, and
+// readers are not shown what was imported.
+func TestEditsThatFindNothingToDoAreDurable(t *testing.T) {
+	for what, edit := range map[string]func(s *event.Store) (int, error){
+		"import": func(s *event.Store) (int, error) { return s.Import(ctx, at(named("new")[0], 5)) },
+		"remove": func(s *event.Store) (int, error) { return s.Remove(ctx, 1) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			fakeEngines(t, func(t *testing.T, st *fakeEngine) {
+				s := openLog(t, st, event.Options{Level: holdfast.Memory})
+				defer s.Close() // with the failure
+				if _, err := s.Import(ctx, at(named("first")[0], 1), at(named("last")[0], 10)); err != nil {
+					t.Fatal(err)
+				}
+				st.Hold()
+				first := storetest.Async(func() error { _, err := edit(s); return err })
+				st.AwaitWaiters(1)
+				st.Locked(func() { st.Fail = errors.New("the sync has failed") })
+				storetest.Finished(t, holdfast.ErrPoisoned, first)
+				if n, err := edit(s); !errors.Is(err, holdfast.ErrPoisoned) {
+					t.Errorf("it was acknowledged: %d, %v", n, err)
+				}
+				if got := readOK(t, s, 2, 0); len(got) != 1 || got[0].ID != "last" {
+					t.Errorf("readers see %v", got)
+				}
+			})
+		})
+	}
+}
+
+// Deleting a log leaves at most one range tombstone in an engine that has them, and none for a small one.
+func TestDeletedLogsLeaveFewRanges(t *testing.T) {
+	for _, events := range []int{3, 300} {
+		st := newFakeEngine()
+		closeLog(t, func() *event.Store {
+			s := openLog(t, st, event.Options{Level: holdfast.Memory})
+			for i := range events {
+				appendOK(t, s, named(fmt.Sprint(i))...)
+			}
+			return s
+		}())
+		if err := event.Delete(ctx, st, "", holdfast.Memory); err != nil {
+			t.Fatal(err)
+		}
+		if left := storetest.Keys(st, holdfast.Range{}); left > 0 || st.Ranges != events/300 {
+			t.Errorf("of %d events %d keys are left, after %d ranges", events, left, st.Ranges)
+		}
 	}
 }
 

@@ -42,9 +42,10 @@ func testEngineGone(t *testing.T, tg *target, o event.Options) {
 	appendOK(t, s, typed("1")...)
 	ends := following(ctx, s, 3)
 	own.Close(t)
-	storetest.Finished(t, holdfast.ErrClosed, ends...)
+	// The append tells the followers, who would find it out within a second: see TestFollowersLearnOfItAlone.
 	_, err := s.Append(ctx, typed("2")...)
 	wantError(t, err, holdfast.ErrClosed)
+	storetest.Finished(t, holdfast.ErrClosed, ends...)
 	_, err = s.AppendAfter(ctx, 7, typed("2")...)
 	wantError(t, err, holdfast.ErrClosed)
 	_, err = s.Read(ctx, 1, 0)

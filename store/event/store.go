@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -104,7 +105,20 @@ type Store struct {
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the log is open in
 // this engine, ErrVersion if a newer program made it, ErrBadOption also for an engine
 // without atomic batches, ErrCorrupt also for an engine with [holdfast.Capabilities].Lost.
-func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
+func Open(eng holdfast.Engine, o Options) (*Store, error) {
+	s, err := claim(eng, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.load(o); err != nil {
+		s.lease.Release()
+		return nil, err
+	}
+	return s, nil
+}
+
+// claim returns a store that has a lease but has not read anything.
+func claim(eng holdfast.Engine, o Options) (*Store, error) {
 	keys := format.NewPrefix(o.Name)
 	lease, err := registry.Claim(eng, registry.Request{
 		Kind: "event", Thing: "log", Name: o.Name, MaxName: MaxNameSize, Level: o.Level,
@@ -113,11 +127,6 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			lease.Release()
-		}
-	}()
 	s := &Store{eng: eng, lease: lease, caps: lease.Caps, level: lease.Level, keys: keys, closing: make(chan struct{}),
 		editing: make(chan struct{}, 1), logger: o.Logger}
 	s.appenders.New = func() any { return &appender{key: s.keys.Event(nil, 0)} }
@@ -125,9 +134,6 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 	s.maxValue, s.maxBatch = s.caps.MaxValueSize, s.caps.MaxBatchSize
 	s.packBytes = int(min(packBytes, s.maxValue))
 	s.packed.Store(1)
-	if err := s.load(o); err != nil {
-		return nil, err
-	}
 	return s, nil
 }
 
@@ -145,14 +151,13 @@ func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfas
 	defer lease.Release()
 	// The description goes last, so that what is left of the log is never taken for a damaged one.
 	lo, hi := keys.Bounds()
-	meta := keys.Meta()
-	for _, r := range []holdfast.Range{{Lo: lo, Hi: meta}, {Lo: append(meta, 0), Hi: hi},
-		{Lo: meta, Hi: append(meta, 0)}} {
-		if err := chunks.Remove(ctx, eng, lease.Level, r); err != nil {
-			return err
-		}
+	if lease.Caps.NativeDeleteRange {
+		return chunks.Remove(ctx, eng, lease.Level, holdfast.Range{Lo: lo, Hi: hi})
 	}
-	return nil
+	meta := keys.Meta()
+	next := append(slices.Clone(meta), 0)
+	return chunks.Remove(ctx, eng, lease.Level, holdfast.Range{Lo: lo, Hi: meta}, holdfast.Range{Lo: next, Hi: hi},
+		holdfast.Range{Lo: meta, Hi: next})
 }
 
 // load reads or makes the store's description and finds the end of the log.

@@ -24,18 +24,30 @@ func (n *Namespace) SavePosition(ctx context.Context, consumer string, position 
 	if position < 0 {
 		return n.store.fail("save position", holdfast.ErrBadOption, nil, "", "position %d", position)
 	}
-	return n.ended(n.log.SaveOffset(ctx, consumer, uint64(position)))
+	if err := n.enter(); err != nil {
+		return n.ended(err)
+	}
+	defer n.leave()
+	return n.ended(n.log().SaveOffset(ctx, consumer, uint64(position)))
 }
 
 // LoadPosition returns what SavePosition has saved last, or ErrNotFound.
 func (n *Namespace) LoadPosition(ctx context.Context, consumer string) (int64, error) {
-	position, err := n.log.LoadOffset(ctx, consumer)
+	if err := n.enter(); err != nil {
+		return 0, n.ended(err)
+	}
+	defer n.leave()
+	position, err := n.log().LoadOffset(ctx, consumer)
 	return int64(position), n.ended(err)
 }
 
 // DeletePosition removes a consumer's position. It is no error if there is none.
 func (n *Namespace) DeletePosition(ctx context.Context, consumer string) error {
-	return n.ended(n.log.DeleteOffset(ctx, consumer))
+	if err := n.enter(); err != nil {
+		return n.ended(err)
+	}
+	defer n.leave()
+	return n.ended(n.log().DeleteOffset(ctx, consumer))
 }
 
 // SubscriptionOptions are how competing consumers share messages. The zero value is useful.
@@ -49,7 +61,8 @@ type SubscriptionOptions struct {
 	// Backoff is how long a message waits after its attempt, from 1, has failed; nil means 1 second, doubled each time,
 	// up to a minute.
 	Backoff func(attempt int) time.Duration
-	// Window is how many messages may be delivered and not done with, or wait to be delivered again; 0 means 1,000.
+	// Window is how many messages may be delivered and not done with, or wait to be delivered again; 0 means 1,000. If
+	// the oldest of them stays undone, others are delivered until 16 times as many are done behind it.
 	Window int
 }
 
@@ -78,7 +91,7 @@ type Subscription struct {
 // item is a message that was looked at and is not done.
 type item struct {
 	delivery
-	m     Message
+	m     Message   // without a stream if it has to be read, again
 	token uint64    // of its delivery, 0 if it is not delivered
 	until time.Time // the end of its lease, or when it is to be delivered again
 }
@@ -120,11 +133,15 @@ func (n *Namespace) Subscribe(ctx context.Context, name string, o SubscriptionOp
 	if o.Backoff == nil {
 		o.Backoff = func(attempt int) time.Duration { return min(time.Second<<min(attempt-1, 10), time.Minute) }
 	}
+	if err := n.enter(); err != nil { // until it is closed
+		return nil, n.ended(err)
+	}
 	s := &Subscription{n: n, name: name, o: o, items: map[uint64]*item{}, done: map[uint64]bool{},
 		changed: make(chan struct{})}
 	n.mu.Lock()
 	if n.subscriptions[name] != nil {
 		n.mu.Unlock()
+		n.leave()
 		return nil, n.store.fail("subscribe", holdfast.ErrLocked, nil, "share the subscription that is open, or close it",
 			"the subscription %q is open", name)
 	}
@@ -142,8 +159,9 @@ func (n *Namespace) Subscribe(ctx context.Context, name string, o SubscriptionOp
 
 func (s *Subscription) release() {
 	s.n.mu.Lock()
-	defer s.n.mu.Unlock()
 	delete(s.n.subscriptions, s.name)
+	s.n.mu.Unlock()
+	s.n.leave()
 }
 
 // load reads what is kept, or makes the subscription.
@@ -156,7 +174,7 @@ func (s *Subscription) load(ctx context.Context) error {
 		s.next = s.floor
 		var b holdfast.Batch
 		b.Set(key, format.AppendNumber(nil, s.floor))
-		return holdfast.Commit(eng, &b, s.n.store.o.Level)
+		return s.n.commit(&b)
 	}
 	if err != nil {
 		return err
@@ -183,15 +201,7 @@ func (s *Subscription) load(ctx context.Context) error {
 			s.done[global] = true
 			continue
 		}
-		m, err := s.n.at(ctx, global)
-		if errors.Is(err, holdfast.ErrNotFound) { // removed
-			s.done[global] = true
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		s.items[global] = &item{delivery: d, m: m}
+		s.items[global] = &item{delivery: d}
 	}
 	return nil
 }
@@ -226,6 +236,10 @@ func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) 
 	if s.o.Query.Category != "" {
 		topic = "c" + s.o.Query.Category
 	}
+	if err := s.n.enter(); err != nil {
+		return nil, s.n.ended(err)
+	}
+	defer s.n.leave()
 	news, err := s.n.tail.subscribe(s.n, topic)
 	if err != nil {
 		return nil, s.n.ended(err)
@@ -235,7 +249,7 @@ func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) 
 		if err := s.fill(ctx, max(most, 1)); err != nil {
 			return nil, s.n.ended(err)
 		}
-		claimed, wait, changed, err := s.take(max(most, 1))
+		claimed, wait, changed, err := s.take(ctx, max(most, 1))
 		if err != nil || len(claimed) > 0 {
 			return claimed, s.n.ended(err)
 		}
@@ -261,7 +275,7 @@ func (s *Subscription) fill(ctx context.Context, most int) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	s.mu.Lock()
-	room, from := s.o.Window-len(s.items), s.next
+	room, from := min(s.o.Window-len(s.items), doneWindows*s.o.Window-len(s.done)), s.next
 	now := time.Now()
 	for _, it := range s.items {
 		if !it.until.After(now) {
@@ -270,11 +284,11 @@ func (s *Subscription) fill(ctx context.Context, most int) error {
 	}
 	s.mu.Unlock()
 	room = min(room, most)
-	end := s.n.log.Last()
+	end := s.n.log().Last()
 	if room <= 0 || from > end {
 		return nil
 	}
-	_, err := s.n.walk(ctx, &s.o.Query, from, end, func(m Message) bool {
+	next, err := s.n.walk(ctx, &s.o.Query, from, end, func(m Message) bool {
 		global := uint64(m.Global)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -287,21 +301,26 @@ func (s *Subscription) fill(ctx context.Context, most int) error {
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil && room > 0 { // it came to the end
-		s.next = max(s.next, end+1)
-	}
+	s.next = max(s.next, next) // also if ctx has ended: the next claim goes on there
 	return err
 }
 
+const (
+	doneWindows  = 16   // how many windows of messages that are done are remembered
+	advanceEvery = 1024 // global positions that nobody wants, after which a restart does not begin with them again
+)
+
 // take delivers what can be delivered now, the oldest first. If there is nothing it returns how long to wait at most,
 // 0 if for ever, and what tells of a change.
-func (s *Subscription) take(most int) (claimed []Delivery, wait time.Duration, changed <-chan struct{}, err error) {
+func (s *Subscription) take(ctx context.Context, most int) (claimed []Delivery, wait time.Duration,
+	changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended() {
 		return nil, 0, nil, holdfast.ErrClosed
 	}
 	now := time.Now()
+	changed = s.changed
 	var b holdfast.Batch
 	for _, global := range slices.Sorted(maps.Keys(s.items)) {
 		it := s.items[global]
@@ -319,14 +338,30 @@ func (s *Subscription) take(most int) (claimed []Delivery, wait time.Duration, c
 			s.park(&b, global, it)
 			continue
 		}
+		if it.m.Stream == "" {
+			it.m, err = s.n.at(ctx, global)
+			if errors.Is(err, holdfast.ErrNotFound) { // removed
+				s.finish(&b, global)
+				err = nil
+				continue
+			}
+			if err != nil {
+				s.rollBack()
+				return nil, 0, nil, err
+			}
+		}
 		s.token++
 		it.Attempts++
 		it.token, it.until = s.token, now.Add(s.o.Lease)
 		s.keep(&b, global, it.delivery)
 		claimed = append(claimed, Delivery{it.m, it.Attempts, s, it.token})
+		it.m = Message{} // the consumer has it
 		if len(claimed) == most {
 			break
 		}
+	}
+	if s.low() >= s.floor+advanceEvery {
+		s.advance(&b)
 	}
 	if b.Len() > 0 {
 		// Not waited for: after a crash that undoes it the attempt was none.
@@ -334,7 +369,7 @@ func (s *Subscription) take(most int) (claimed []Delivery, wait time.Duration, c
 			return nil, 0, nil, err
 		}
 	}
-	return claimed, wait, s.changed, nil
+	return claimed, wait, changed, nil
 }
 
 func (s *Subscription) keep(b *holdfast.Batch, global uint64, d delivery) {
@@ -388,24 +423,36 @@ func (s *Subscription) finish(b *holdfast.Batch, global uint64) {
 	} else { // it was parked once
 		b.Delete(s.n.keys.Delivery(nil, s.name, global))
 	}
+	s.advance(b)
+}
+
+// low is the first global position that is not done.
+func (s *Subscription) low() uint64 {
 	low := s.next
 	for at := range s.items {
 		if at >= s.floor {
 			low = min(low, at)
 		}
 	}
-	if low > s.floor {
-		for at := range s.done {
-			if at < low {
-				b.Delete(s.n.keys.Delivery(nil, s.name, at))
-				s.setDone(at, false)
-			}
-		}
-		floor := s.floor
-		s.undo = append(s.undo, func() { s.floor = floor })
-		s.floor = low
-		b.Set(s.n.keys.Delivery(nil, s.name, 0), format.AppendNumber(nil, low))
+	return low
+}
+
+// advance adds to b that the floor rises as far as all is done.
+func (s *Subscription) advance(b *holdfast.Batch) {
+	low := s.low()
+	if low <= s.floor {
+		return
 	}
+	for at := range s.done {
+		if at < low {
+			b.Delete(s.n.keys.Delivery(nil, s.name, at))
+			s.setDone(at, false)
+		}
+	}
+	floor := s.floor
+	s.undo = append(s.undo, func() { s.floor = floor })
+	s.floor = low
+	b.Set(s.n.keys.Delivery(nil, s.name, 0), format.AppendNumber(nil, low))
 }
 
 // settle ends deliveries in one commit: change is called for the item of each, with what the commit is to have.
@@ -441,17 +488,24 @@ func (s *Subscription) settle(ctx context.Context, deliveries []Delivery, change
 
 // apply applies b, and wakes consumers. If it is refused, nothing has changed.
 func (s *Subscription) apply(b *holdfast.Batch) (holdfast.Receipt, error) {
-	receipt, err := s.n.store.eng.Apply(b, s.n.store.o.Level)
+	receipt, err := s.n.apply(b)
 	if err != nil {
-		for _, undo := range slices.Backward(s.undo) {
-			undo()
-		}
+		s.rollBack()
 	}
 	clear(s.undo)
 	s.undo = s.undo[:0]
 	close(s.changed)
 	s.changed = make(chan struct{})
 	return receipt, err
+}
+
+// rollBack takes back what was changed for a commit that is not applied.
+func (s *Subscription) rollBack() {
+	for _, undo := range slices.Backward(s.undo) {
+		undo()
+	}
+	clear(s.undo)
+	s.undo = s.undo[:0]
 }
 
 // ended reports whether the subscription or its namespace is closed.
@@ -508,6 +562,10 @@ type Parked struct {
 // Parked returns up to limit parked messages, in the order of their global positions, from the first behind the
 // position after on. A limit of 0 means all.
 func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list []Parked, err error) {
+	if err := s.n.enter(); err != nil {
+		return nil, s.n.ended(err)
+	}
+	defer s.n.leave()
 	kept := map[uint64]delivery{}
 	full := errors.New("full")
 	err = s.n.each(format.TableParked, s.name, uint64(max(after, 0))+1, func(global uint64, key, value []byte) error {
@@ -538,7 +596,7 @@ func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list
 }
 
 // Replay delivers parked messages again, as if for the first time, and returns how many of the global positions had
-// one.
+// one. It takes no more than the window has room for; the others stay parked.
 func (s *Subscription) Replay(ctx context.Context, globals ...int64) (replayed int, err error) {
 	return s.unpark(ctx, globals, true)
 }
@@ -569,6 +627,9 @@ func (s *Subscription) applyUnpark(ctx context.Context, globals []int64, again b
 	var b holdfast.Batch
 	items := map[uint64]*item{}
 	for _, at := range globals {
+		if again && len(s.items)+len(items) >= s.o.Window {
+			break
+		}
 		global := uint64(max(at, 0))
 		key := s.n.keys.Parked(nil, s.name, global)
 		if _, err := s.n.store.eng.Get(nil, key); errors.Is(err, holdfast.ErrNotFound) || items[global] != nil {
@@ -581,7 +642,7 @@ func (s *Subscription) applyUnpark(ctx context.Context, globals []int64, again b
 		if !again {
 			continue
 		}
-		m, err := s.n.at(ctx, global)
+		_, err := s.n.at(ctx, global)
 		if errors.Is(err, holdfast.ErrNotFound) { // removed
 			n--
 			continue
@@ -589,7 +650,7 @@ func (s *Subscription) applyUnpark(ctx context.Context, globals []int64, again b
 		if err != nil {
 			return r, 0, err
 		}
-		items[global] = &item{m: m}
+		items[global] = &item{}
 		s.keep(&b, global, delivery{})
 	}
 	for global, it := range items {
@@ -620,13 +681,8 @@ func (s *Subscription) Info() SubscriptionInfo {
 			pending++
 		}
 	}
-	low := s.next
-	for at := range s.items {
-		if at >= s.floor {
-			low = min(low, at)
-		}
-	}
-	return SubscriptionInfo{Done: int64(low) - 1, Behind: max(int64(s.n.log.Last())-int64(low)+1, 0), Pending: pending}
+	low := s.low()
+	return SubscriptionInfo{Done: int64(low) - 1, Behind: max(s.n.Last()-int64(low)+1, 0), Pending: pending}
 }
 
 // Close ends the subscription for all its consumers: their calls get ErrClosed. What they had not acknowledged is
@@ -660,5 +716,5 @@ func (n *Namespace) DeleteSubscription(ctx context.Context, name string) error {
 	var b holdfast.Batch
 	b.DeleteRange(n.keys.Delivery(nil, name, 0), n.keys.AfterPlaced(format.TableDeliveries, name))
 	b.DeleteRange(n.keys.Parked(nil, name, 0), n.keys.AfterPlaced(format.TableParked, name))
-	return n.ended(holdfast.Commit(n.store.eng, &b, n.store.o.Level))
+	return n.ended(n.commit(&b))
 }

@@ -12,10 +12,9 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/message"
-	"github.com/holdfastdb/holdfast/vfs"
 )
 
 // crashWrite is a write of a history with crashes.
@@ -42,7 +41,6 @@ func (c *crashSpace) forget() { c.writes, c.shown, c.deleting = nil, map[int64]s
 // crashHistory is one file system, and what was done on it.
 type crashHistory struct {
 	seed   uint64
-	rounds int
 	ids    int
 	mu     sync.Mutex // covers ids
 	spaces []*crashSpace
@@ -353,89 +351,59 @@ func leftovers(e holdfast.Engine) error {
 // TestCrashImages cuts the power under logtree, or kills it, at any moment of concurrent writes, deletions of a
 // namespace and their recovery, and opens what is left: it agrees with what had been acknowledged and shown.
 func TestCrashImages(t *testing.T) {
-	histories := 25
-	if testing.Short() {
-		histories = 8
-	}
-	writes := 0
-	for seed := range uint64(histories) {
-		level := holdfast.Process + holdfast.Level(seed%2)
-		h, err := crashImage(seed, level)
-		if err != nil {
-			t.Fatalf("seed %d, level %v, round %d: %v", seed, level, h.rounds, err)
+	writes, histories := 0, 0
+	storetest.CrashImages(t, 12, func(seed uint64, level holdfast.Level) error {
+		h := &crashHistory{seed: seed, spaces: []*crashSpace{{id: message.Default}, {id: "other", gone: true}}}
+		for _, c := range h.spaces {
+			c.forget()
 		}
-		writes += h.ids
-	}
+		err := storetest.CrashImage(seed, level,
+			func(e holdfast.Engine, r *rand.Rand) error { return h.run(e, level, r) },
+			func(e holdfast.Engine) error { return h.check(e, level) })
+		writes, histories = writes+h.ids, histories+1
+		return err
+	})
 	if writes < 20*histories {
 		t.Errorf("%d messages: too little was tested", writes)
 	}
 }
 
-func crashImage(seed uint64, level holdfast.Level) (*crashHistory, error) {
-	r := rand.New(rand.NewPCG(seed, 0))
-	fs := vfs.NewMem()
-	h := &crashHistory{seed: seed, spaces: []*crashSpace{{id: message.Default}, {id: "other", gone: true}}}
-	for _, c := range h.spaces {
-		c.forget()
-	}
-	for range 4 {
-		h.rounds++
-		fs.Seed(r.Uint64())
-		if err := h.session(fs, level, r, func(s *message.Store, _ holdfast.Engine) error {
-			n, err := s.Namespace(ctx, message.Default)
-			if err != nil {
-				return err
-			}
-			var group, follower sync.WaitGroup
-			follower.Go(func() { h.follow(n, h.spaces[0]) })
-			errs := make([]error, 3)
-			for i := range errs {
-				r := rand.New(rand.NewPCG(seed, r.Uint64()))
-				group.Go(func() { errs[i] = h.work(s, r) })
-			}
-			group.Wait()
-			_ = s.Close() // which ends the follower, and fails: there is no power
-			follower.Wait()
-			return errors.Join(errs...)
-		}); err == nil || !fs.Halted() {
-			return h, fmt.Errorf("before the power went: %w", err)
-		}
-		if level == holdfast.Power {
-			fs = fs.Crash(r)
-		} else {
-			fs = fs.Kill()
-		}
-		if err := h.session(fs, level, nil, func(s *message.Store, e holdfast.Engine) error {
-			if err := leftovers(e); err != nil {
-				return err
-			}
-			for _, c := range h.spaces {
-				if err := c.check(s); err != nil {
-					return fmt.Errorf("namespace %q: %w", c.id, err)
-				}
-			}
-			return s.Close()
-		}); err != nil {
-			return h, err
-		}
-	}
-	return h, nil
-}
-
-// session opens engine and store, and closes the engine. If r is not nil, the power goes at some moment.
-func (h *crashHistory) session(
-	fs *vfs.Mem, level holdfast.Level, r *rand.Rand, do func(s *message.Store, e holdfast.Engine) error,
-) error {
-	if r != nil {
-		fs.HaltAfter(1 + r.Int64N(400))
-	}
-	e, err := logtree.OpenMem(fs, "db", holdfast.Options{SyncEvery: -1, MemoryBytes: 4 << 20})
-	if err != nil {
-		return fmt.Errorf("opening the engine: %w", err)
-	}
+// run opens a store and works on it until something fails.
+func (h *crashHistory) run(e holdfast.Engine, level holdfast.Level, r *rand.Rand) error {
 	s, err := message.Open(e, message.Options{Level: level})
 	if err != nil {
-		return errors.Join(fmt.Errorf("opening the store: %w", err), e.Close())
+		return fmt.Errorf("opening the store: %w", err)
 	}
-	return errors.Join(do(s, e), e.Close())
+	n, err := s.Namespace(ctx, message.Default)
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	var group, follower sync.WaitGroup
+	follower.Go(func() { h.follow(n, h.spaces[0]) })
+	errs := make([]error, 3)
+	for i := range errs {
+		r := rand.New(rand.NewPCG(h.seed, r.Uint64()))
+		group.Go(func() { errs[i] = h.work(s, r) })
+	}
+	group.Wait()
+	_ = s.Close() // which ends the follower, and fails: there is no power
+	follower.Wait()
+	return errors.Join(errs...)
+}
+
+// check compares what is left with what is known.
+func (h *crashHistory) check(e holdfast.Engine, level holdfast.Level) error {
+	s, err := message.Open(e, message.Options{Level: level})
+	if err != nil {
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	if err := leftovers(e); err != nil {
+		return err
+	}
+	for _, c := range h.spaces {
+		if err := c.check(s); err != nil {
+			return fmt.Errorf("namespace %q: %w", c.id, err)
+		}
+	}
+	return s.Close()
 }

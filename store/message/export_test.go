@@ -6,3 +6,6 @@ func SetHeads(most int) (restore func()) {
 	maxHeads, minHeads = most, most
 	return func() { maxHeads, minHeads = wasMost, wasLeast }
 }
+
+// OpenLogs is how many namespaces have their logs open.
+func OpenLogs(s *Store) int64 { return s.loaded.Load() }

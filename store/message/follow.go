@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
 
@@ -19,7 +20,12 @@ func (n *Namespace) Follow(ctx context.Context, q Query) iter.Seq2[Message, erro
 			yield(Message{}, err)
 			return
 		}
-		if err := n.follow(ctx, &q, yield); err != nil {
+		err := n.enter()
+		if err == nil {
+			defer n.leave()
+			err = n.follow(ctx, &q, yield)
+		}
+		if err != nil {
 			yield(Message{}, n.ended(err))
 		}
 	}
@@ -41,7 +47,7 @@ func (n *Namespace) follow(ctx context.Context, q *Query, yield func(Message, er
 	on := true
 	for from := uint64(max(q.From, 0)); ; {
 		// What comes after this is told by the signal.
-		end := n.log.Last()
+		end := n.log().Last()
 		from, err = n.walk(ctx, q, from, end, func(m Message) bool {
 			on = yield(m, nil)
 			return on
@@ -94,8 +100,9 @@ func (d *dispatcher) subscribe(n *Namespace, topic string) (*subscriber, error) 
 	if d.stop == nil {
 		ctx, stop := context.WithCancel(context.Background())
 		d.stop = stop
-		from := n.log.Last() + 1
-		d.running.Go(func() { d.run(ctx, n, from) })
+		log := n.log()
+		from := log.Last() + 1
+		d.running.Go(func() { d.run(ctx, n, log, from) })
 	}
 	return s, nil
 }
@@ -114,8 +121,8 @@ func (d *dispatcher) unsubscribe(n *Namespace, topic string, s *subscriber) {
 }
 
 // run wakes followers of what comes from a global position on, until ctx ends.
-func (d *dispatcher) run(ctx context.Context, n *Namespace, from uint64) {
-	for r, err := range n.log.FollowRecords(ctx, from) {
+func (d *dispatcher) run(ctx context.Context, n *Namespace, log *event.Store, from uint64) {
+	for r, err := range log.FollowRecords(ctx, from) {
 		if err == nil {
 			if stream, _, _, ok := format.Place(r.Origin); ok {
 				d.wake(string(stream))

@@ -22,6 +22,10 @@ type StreamInfo struct {
 // Streams describes up to limit streams that have messages and whose names begin with prefix, in the order of their
 // bytes, from the first that comes after the name after on. A limit of 0 means all.
 func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int) (list []StreamInfo, err error) {
+	if err := n.enter(); err != nil {
+		return nil, n.ended(err)
+	}
+	defer n.leave()
 	lo := n.keys.FromStream(nil, prefix)
 	if after >= prefix && after != "" {
 		lo = n.keys.AfterStream(nil, after)
@@ -80,6 +84,10 @@ func (n *Namespace) Categories(ctx context.Context) (list []CategoryInfo, err er
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err
 	}
+	if err := n.enter(); err != nil {
+		return nil, n.ended(err)
+	}
+	defer n.leave()
 	n.counting.RLock()
 	defer n.counting.RUnlock()
 	all := map[string]counts{}

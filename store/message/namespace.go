@@ -1,12 +1,14 @@
 package message
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/lifecycle"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
@@ -20,16 +22,24 @@ type Namespace struct {
 	keys    format.Namespace
 	deleted atomic.Bool
 
-	loading sync.Mutex
-	log     *event.Store // nil before it is loaded; it calls what adds to commits one at a time, in order
+	users int           // calls, followers and subscriptions that need the log; covered by Store.using, as is idle
+	idle  *list.Element // in Store.idle
+
+	loading  sync.Mutex                  // held while the log is opened or closed
+	opened   atomic.Pointer[event.Store] // nil while the log is closed, which it is not while there are users
+	closedAt atomic.Uint64               // the log's end, when it was closed
+	life     lifecycle.Life              // entered by commits that are not the log's
 
 	mu            sync.Mutex // covers what follows, for moments
 	heads         heads
 	tally         tally
 	subscriptions map[string]*Subscription // those that are open
+	edit          *edit                    // the commit of an import or removal that is under way
+
+	hidden atomic.Pointer[map[uint64]bool] // global positions imported, but not durable; nil if there are none
 
 	counting sync.RWMutex  // held while counts are stored, read-locked while they are read
-	editing  sync.Mutex    // held by removals
+	editing  sync.Mutex    // held by imports and removals
 	tail     dispatcher    // wakes followers
 	stop     chan struct{} // closed by close
 }
@@ -50,7 +60,7 @@ func (n *Namespace) load() error {
 		return n.ended(holdfast.ErrClosed)
 	default:
 	}
-	if n.log != nil {
+	if n.opened.Load() != nil {
 		return nil
 	}
 	log, err := event.Open(n.store.eng, event.Options{
@@ -62,16 +72,111 @@ func (n *Namespace) load() error {
 	if err := n.recount(log); err != nil {
 		return errors.Join(err, log.Close())
 	}
-	n.log = log
+	n.opened.Store(log)
 	n.store.loaded.Add(1)
 	return nil
+}
+
+// log is the namespace's log, for those who have entered. It calls what adds to commits one at a time, in order.
+func (n *Namespace) log() *event.Store { return n.opened.Load() }
+
+// enter opens the log, if it is not open, and keeps it open until leave.
+func (n *Namespace) enter() error {
+	s := n.store
+	s.using.Lock()
+	n.users++
+	s.busy(n)
+	s.using.Unlock()
+	if n.opened.Load() != nil {
+		return nil
+	}
+	err := n.load()
+	if err != nil {
+		n.leave()
+	}
+	return err
+}
+
+// leave ends what enter began. While there are too many open logs, it closes the one that has not been used the
+// longest.
+func (n *Namespace) leave() {
+	s := n.store
+	s.using.Lock()
+	if n.users--; n.users == 0 && n.opened.Load() != nil && !n.life.Closed() {
+		n.idle = s.idle.PushBack(n)
+	}
+	for s.loaded.Load() > int64(s.o.MaxOpen) && s.idle.Len() > 0 {
+		oldest := s.idle.Front().Value.(*Namespace)
+		s.busy(oldest)
+		s.using.Unlock()
+		oldest.unload() // or another does, or it is in use again
+		s.using.Lock()
+	}
+	s.using.Unlock()
+}
+
+// busy takes a namespace out of those that are idle. It is called with using held.
+func (s *Store) busy(n *Namespace) {
+	if n.idle != nil {
+		s.idle.Remove(n.idle)
+		n.idle = nil
+	}
+}
+
+// unload closes the log if nobody uses it.
+func (n *Namespace) unload() {
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	n.store.using.Lock()
+	log := n.opened.Load()
+	if n.users > 0 || log == nil || n.life.Closed() {
+		n.store.using.Unlock()
+		return
+	}
+	n.store.busy(n)
+	n.closedAt.Store(log.Last())
+	n.opened.Store(nil)
+	n.store.using.Unlock()
+	// Whoever comes now waits for loading.
+	n.counting.Lock()
+	_ = n.storeCountsLocked(false) // opening counts again what is not stored
+	n.counting.Unlock()
+	_ = log.Close() // writes have waited for what was to be durable
+	n.mu.Lock()
+	n.heads, n.tally = heads{}, tally{}
+	n.mu.Unlock()
+	n.store.loaded.Add(-1)
+}
+
+// apply applies a batch that is not the log's, unless the namespace is closed: what is applied after that, nobody would
+// remove.
+func (n *Namespace) apply(b *holdfast.Batch) (holdfast.Receipt, error) {
+	if err := n.life.Enter(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	defer n.life.Leave()
+	return n.store.eng.Apply(b, n.store.o.Level)
+}
+
+// commit is apply and waiting.
+func (n *Namespace) commit(b *holdfast.Batch) error {
+	receipt, err := n.apply(b)
+	if err != nil {
+		return err
+	}
+	return receipt.Wait()
 }
 
 // ID is what the namespace is called.
 func (n *Namespace) ID() string { return n.id }
 
 // Last is the highest global position that readers see, 0 if there is none.
-func (n *Namespace) Last() int64 { return int64(n.log.Last()) }
+func (n *Namespace) Last() int64 {
+	if log := n.opened.Load(); log != nil {
+		return int64(log.Last())
+	}
+	return int64(n.closedAt.Load())
+}
 
 func (n *Namespace) close() error {
 	n.loading.Lock()
@@ -82,12 +187,18 @@ func (n *Namespace) close() error {
 	default:
 		close(n.stop)
 	}
-	if n.log == nil {
+	n.life.Shut()
+	n.life.Wait()
+	n.store.using.Lock()
+	n.store.busy(n)
+	n.store.using.Unlock()
+	n.tail.shut()
+	log := n.opened.Load()
+	if log == nil {
 		return nil
 	}
 	n.store.loaded.Add(-1)
-	n.tail.shut()
-	err := n.log.Close()
+	err := log.Close()
 	n.tail.wait()
 	return err
 }
@@ -104,13 +215,67 @@ func (n *Namespace) ended(err error) error {
 type head struct {
 	version int64  // NoStream if it has never had a message
 	top     int64  // the highest position of a message that is there, NoStream if there is none
-	global  uint64 // when the log is durable up to here, the engine shows what made the head so
+	global  uint64 // when the log is durable up to here, readers see what made the head so
 	ended   bool
+	edit    *edit // that has made it so and is under way: the engine may not show it
+}
+
+// edit is a commit of an import or removal, one at a time in a namespace.
+type edit struct {
+	done  chan struct{} // closed when it is durable or has failed
+	shown bool          // readers do not see before that what it makes of a stream's head
+}
+
+// beginEdit begins an edit, and endEdit ends it, now that the engine shows the heads of the streams.
+func (n *Namespace) beginEdit(shown bool) *edit {
+	e := &edit{make(chan struct{}), shown}
+	n.mu.Lock()
+	n.edit = e
+	n.mu.Unlock()
+	return e
+}
+
+func (n *Namespace) endEdit(e *edit, streams ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, stream := range streams {
+		if at, ok := n.heads.get(stream); ok && at.edit == e {
+			at.edit = nil
+			n.heads.put(stream, at, n.log().Last(), n.store.headsEach())
+		}
+	}
+	n.edit = nil
+	close(e.done)
+}
+
+// settled returns when an edit is done, or the present one if e is nil.
+func (n *Namespace) settled(ctx context.Context, e *edit) error {
+	if e == nil {
+		n.mu.Lock()
+		e = n.edit
+		n.mu.Unlock()
+		if e == nil {
+			return nil
+		}
+	}
+	select {
+	case <-e.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// shown reports whether readers see the message at a global position that an index names.
+func (n *Namespace) shown(global uint64) bool {
+	hidden := n.hidden.Load()
+	return global <= n.log().Last() && (hidden == nil || !(*hidden)[global])
 }
 
 // heads remembers the heads of streams that were lately written to. It is covered by mu.
 type heads struct {
 	young, old map[string]head
+	carried    int    // heads that young had from the beginning, because they had to be kept
 	dropped    uint64 // what was dropped is visible in the engine when the log is durable up to here
 	edits      uint64 // removals, which no global position shows
 }
@@ -132,19 +297,19 @@ func (h *heads) get(stream string) (head, bool) {
 
 // put remembers a head. The engine shows those up to durable, of which each generation has about most.
 func (h *heads) put(stream string, at head, durable uint64, most int) {
-	if len(h.young) >= most {
+	if len(h.young) >= max(most, 2*h.carried) {
 		young := map[string]head{}
 		for stream, at := range h.old {
 			if _, newer := h.young[stream]; newer {
 				continue
 			}
-			if at.global > durable {
+			if at.global > durable || at.edit != nil {
 				young[stream] = at
 			} else {
 				h.dropped = max(h.dropped, at.global)
 			}
 		}
-		h.old, h.young = h.young, young
+		h.old, h.young, h.carried = h.young, young, len(young)
 	}
 	if h.young == nil {
 		h.young = map[string]head{}
@@ -163,7 +328,7 @@ func (n *Namespace) fetch(writes []Write) error {
 		if known {
 			continue
 		}
-		seen := n.log.Last()
+		seen := n.log().Last()
 		at, err := n.readHead(stream)
 		if err != nil {
 			return err
@@ -301,11 +466,11 @@ func (n *Namespace) foreign(global uint64) error {
 func (n *Namespace) storeCounts() error {
 	n.counting.Lock()
 	defer n.counting.Unlock()
-	return n.storeCountsLocked()
+	return n.storeCountsLocked(true)
 }
 
-// storeCountsLocked is called with counting held.
-func (n *Namespace) storeCountsLocked() error {
+// storeCountsLocked is called with counting held. Without wait it does not wait until they are durable.
+func (n *Namespace) storeCountsLocked(wait bool) error {
 	n.mu.Lock()
 	since, last := n.tally.since, n.tally.last
 	if last == n.tally.counted {
@@ -319,7 +484,10 @@ func (n *Namespace) storeCountsLocked() error {
 	err := n.addStored(&b, since)
 	if err == nil {
 		// The engine keeps the order: the counts survive only with the messages counted.
-		err = holdfast.Commit(n.store.eng, &b, n.store.o.Level)
+		var receipt holdfast.Receipt
+		if receipt, err = n.apply(&b); err == nil && wait {
+			err = receipt.Wait()
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -357,6 +525,10 @@ func (n *Namespace) Count(ctx context.Context, category string) (Counts, error) 
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return Counts{}, err
 	}
+	if err := n.enter(); err != nil {
+		return Counts{}, n.ended(err)
+	}
+	defer n.leave()
 	c, err := n.count(category)
 	return Counts{c.messages, c.streams}, n.ended(err)
 }

@@ -84,8 +84,13 @@ func (n *Namespace) Read(ctx context.Context, q Query) iter.Seq2[Message, error]
 			yield(Message{}, err)
 			return
 		}
+		if err := n.enter(); err != nil {
+			yield(Message{}, n.ended(err))
+			return
+		}
+		defer n.leave()
 		left := q.Limit
-		_, err := n.walk(ctx, &q, uint64(max(q.From, 0)), n.log.Last(), func(m Message) bool {
+		_, err := n.walk(ctx, &q, uint64(max(q.From, 0)), n.log().Last(), func(m Message) bool {
 			left--
 			return yield(m, nil) && left != 0
 		})
@@ -96,7 +101,7 @@ func (n *Namespace) Read(ctx context.Context, q Query) iter.Seq2[Message, error]
 }
 
 // walk calls yield for the messages of q from a position on, with global positions up to end, until that returns
-// false. It returns the position behind the last one looked at.
+// false. It returns the position behind the last one looked at, also with an error.
 func (n *Namespace) walk(ctx context.Context, q *Query, from, end uint64, yield func(Message) bool) (uint64, error) {
 	w := walker{n: n, ctx: ctx, q: q, end: end, yield: yield}
 	select {
@@ -114,8 +119,9 @@ func (n *Namespace) walk(ctx context.Context, q *Query, from, end uint64, yield 
 	if from > end {
 		return from, nil
 	}
+	w.next = from
 	_, err := w.run(from, end)
-	return end + 1, err
+	return w.next, err
 }
 
 // walker goes over the messages of a query.
@@ -126,6 +132,7 @@ type walker struct {
 	end   uint64 // the last global position
 	yield func(Message) bool
 	key   []byte
+	next  uint64 // the global position behind the last one looked at
 }
 
 // run goes over the messages with global positions from first to last, and reports whether to go on.
@@ -134,13 +141,14 @@ func (w *walker) run(first, last uint64) (bool, error) {
 	if last-first+1 > 1<<30 {
 		limit = 0
 	}
-	for r, err := range w.n.log.Records(w.ctx, first, limit) {
+	for r, err := range w.n.log().Records(w.ctx, first, limit) {
 		if err != nil {
 			return false, err
 		}
 		if r.Position > last {
-			return true, nil
+			break
 		}
+		w.next = r.Position + 1
 		place, position, _, ok := format.Place(r.Origin)
 		if !ok {
 			return false, w.n.foreign(r.Position)
@@ -154,6 +162,7 @@ func (w *walker) run(first, last uint64) (bool, error) {
 			}
 		}
 	}
+	w.next = last + 1
 	return true, nil
 }
 
@@ -161,8 +170,8 @@ func (w *walker) run(first, last uint64) (bool, error) {
 const indexPage = 256
 
 // places reads up to indexPage entries of an index from w.key on, before hi, and returns the first and last of each
-// run of numbers that follow one another, and how many entries there were. number gets the number of an entry, false
-// ends the walk.
+// run of numbers that follow one another, and whether there may be more. number gets the number of an entry, and
+// whether it is taken.
 func (w *walker) places(hi []byte, number func(at uint64, value []byte) (uint64, bool, error)) (runs [][2]uint64,
 	more bool, err error) {
 	it := w.n.store.eng.Scan(holdfast.Range{Lo: w.key, Hi: hi})
@@ -177,8 +186,11 @@ func (w *walker) places(hi []byte, number func(at uint64, value []byte) (uint64,
 			return runs, true, nil
 		}
 		no, ok, err := number(at, it.Value())
-		if err != nil || !ok {
+		if err != nil {
 			return runs, false, err
+		}
+		if !ok {
+			continue
 		}
 		if k := len(runs); k > 0 && no == runs[k-1][1]+1 {
 			runs[k-1][1] = no
@@ -205,7 +217,7 @@ func (w *walker) stream(from uint64) (next uint64, err error) {
 			if !ok {
 				return 0, false, w.n.strange(w.key)
 			}
-			if global > w.end { // not durable, and what follows neither
+			if global > w.end { // not durable; after an import what follows may be
 				return 0, false, nil
 			}
 			page = at + 1
@@ -226,18 +238,22 @@ func (w *walker) stream(from uint64) (next uint64, err error) {
 
 // category goes over a category from a global position on.
 func (w *walker) category(from uint64) (next uint64, err error) {
+	if from > w.end {
+		return from, nil
+	}
+	w.next = from
 	w.key = w.n.keys.Category(nil, w.q.Category, from/format.BlockSize)
-	hi := w.n.keys.AfterCategory(nil, w.q.Category)
+	hi := w.n.keys.Category(nil, w.q.Category, w.end/format.BlockSize+1)
 	for more := true; more; {
 		if err := holdfast.CheckContext(w.ctx); err != nil {
-			return from, err
+			return w.next, err
 		}
 		var runs [][2]uint64
 		runs, more, err = w.places(hi, func(block uint64, _ []byte) (uint64, bool, error) {
-			return block, block*format.BlockSize <= w.end, nil
+			return block, true, nil
 		})
 		if err != nil {
-			return from, err
+			return w.next, err
 		}
 		for _, run := range runs {
 			first := max(run[0]*format.BlockSize, from)
@@ -246,7 +262,7 @@ func (w *walker) category(from uint64) (next uint64, err error) {
 				continue
 			}
 			if on, err := w.run(first, last); err != nil || !on {
-				return from, err
+				return w.next, err
 			}
 		}
 	}
@@ -262,6 +278,10 @@ func (n *Namespace) Version(ctx context.Context, stream string) (version int64, 
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return 0, false, err
 	}
+	if err := n.enter(); err != nil {
+		return 0, false, n.ended(err)
+	}
+	defer n.leave()
 	version = NoStream
 	special, err := n.special(stream)
 	if err != nil {
@@ -281,7 +301,6 @@ func (n *Namespace) Version(ctx context.Context, stream string) (version int64, 
 // last returns the position and global position of a stream's last message that readers see, NoStream and 0 if there
 // is none.
 func (n *Namespace) last(stream string) (position int64, global uint64, err error) {
-	end := n.log.Last()
 	it := n.store.eng.Scan(holdfast.Range{
 		Lo: n.keys.Stream(nil, stream, 0), Hi: n.keys.AfterStream(nil, stream), Reverse: true,
 	})
@@ -292,7 +311,7 @@ func (n *Namespace) last(stream string) (position int64, global uint64, err erro
 		if !ok || !ok2 {
 			return 0, 0, n.strange(it.Key())
 		}
-		if global <= end {
+		if n.shown(global) {
 			return int64(at), global, nil
 		}
 	}
@@ -305,6 +324,10 @@ func (n *Namespace) LastMessage(ctx context.Context, stream, typ string) (m Mess
 	if what := checkName(stream); what != "" {
 		return m, n.store.fail("last", ErrBadName, nil, "", "%.80q: %s", stream, what)
 	}
+	if err := n.enter(); err != nil {
+		return m, n.ended(err)
+	}
+	defer n.leave()
 	hi := n.keys.AfterStream(nil, stream)
 	for {
 		if err := holdfast.CheckContext(ctx); err != nil {
@@ -332,7 +355,7 @@ func (n *Namespace) LastMessage(ctx context.Context, stream, typ string) (m Mess
 // before returns the global positions of up to indexPage messages of a stream with keys below hi, the last first, and
 // moves hi to where they end.
 func (n *Namespace) before(stream string, hi *[]byte) (globals []uint64, err error) {
-	end := n.log.Last()
+	end := n.log().Last()
 	it := n.store.eng.Scan(holdfast.Range{Lo: n.keys.Stream(nil, stream, 0), Hi: *hi, Reverse: true})
 	defer it.Close()
 	for len(globals) < indexPage && it.Next() {

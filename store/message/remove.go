@@ -61,7 +61,7 @@ func (n *Namespace) change(stream string, change func(s *special)) error {
 	if err := n.addSpecial(&b, stream, s); err != nil {
 		return err
 	}
-	return holdfast.Commit(n.store.eng, &b, n.store.o.Level)
+	return n.commit(&b)
 }
 
 func (n *Namespace) addSpecial(b *holdfast.Batch, stream string, s *special) error {
@@ -73,7 +73,7 @@ func (n *Namespace) addSpecial(b *holdfast.Batch, stream string, s *special) err
 	return nil
 }
 
-// begin begins an edit of a stream: one at a time in a namespace.
+// begin begins to edit a stream, which one does at a time in a namespace, and end ends it.
 func (n *Namespace) begin(ctx context.Context, op, stream string) error {
 	if what := checkName(stream); what != "" {
 		return n.store.fail(op, ErrBadName, nil, "", "stream %.80q: %s", stream, what)
@@ -81,14 +81,20 @@ func (n *Namespace) begin(ctx context.Context, op, stream string) error {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return err
 	}
-	n.editing.Lock()
-	select {
-	case <-n.stop:
-		n.editing.Unlock()
-		return n.ended(holdfast.ErrClosed)
-	default:
-		return nil
+	if err := n.enter(); err != nil {
+		return n.ended(err)
 	}
+	n.editing.Lock()
+	if n.life.Closed() {
+		n.end()
+		return n.ended(holdfast.ErrClosed)
+	}
+	return nil
+}
+
+func (n *Namespace) end() {
+	n.editing.Unlock()
+	n.leave()
 }
 
 // Truncate removes the messages of a stream below a position, and returns how many there were. The others keep their
@@ -97,7 +103,7 @@ func (n *Namespace) Truncate(ctx context.Context, stream string, before int64) (
 	if err := n.begin(ctx, "truncate", stream); err != nil {
 		return 0, err
 	}
-	defer n.editing.Unlock()
+	defer n.end()
 	removed, err = n.remove(ctx, stream, func(position int64, _ uint64) (bool, error) { return position < before, nil })
 	return removed, n.ended(err)
 }
@@ -114,17 +120,10 @@ func (n *Namespace) Tombstone(ctx context.Context, stream string) (removed int64
 	if err := n.begin(ctx, "tombstone", stream); err != nil {
 		return 0, err
 	}
-	defer n.editing.Unlock()
-	was, err := n.pin(stream, func(at *head) { at.ended = true })
-	if err != nil {
+	defer n.end()
+	if err := n.markEnded(stream); err != nil {
 		return 0, n.ended(err)
 	}
-	if err := n.change(stream, func(s *special) { s.Ended = true }); err != nil {
-		_, _ = n.pin(stream, func(at *head) { at.ended = was.ended })
-		n.unpin(stream)
-		return 0, n.ended(err)
-	}
-	n.unpin(stream)
 	removed, err = n.remove(ctx, stream, func(int64, uint64) (bool, error) { return true, nil })
 	return removed, n.ended(err)
 }
@@ -139,7 +138,7 @@ func (n *Namespace) SetRetention(ctx context.Context, stream string, r Retention
 	if err := n.begin(ctx, "set retention", stream); err != nil {
 		return err
 	}
-	defer n.editing.Unlock()
+	defer n.end()
 	return n.ended(n.change(stream, func(s *special) { s.MaxAge, s.MaxCount = r.MaxAge, r.MaxCount }))
 }
 
@@ -155,20 +154,26 @@ func (n *Namespace) Retention(ctx context.Context, stream string) (Retention, er
 	return Retention{s.MaxAge, s.MaxCount}, nil
 }
 
-// Retain removes, from all streams, what their retention does not keep, and returns how many messages that were.
+// Retain removes, from all streams, what their retention does not keep, and returns how many messages that were. A
+// stream that is damaged does not keep it from the others; the error names it.
 func (n *Namespace) Retain(ctx context.Context) (removed int64, err error) {
 	lo, hi := n.keys.Bounds(format.TableHeads)
+	var damaged []error
 	for {
 		stream, s, err := n.nextSpecial(&lo, hi)
-		if err != nil || s == nil {
-			return removed, n.ended(err)
+		if err == nil && stream == "" {
+			return removed, errors.Join(damaged...)
 		}
-		if s.MaxAge == 0 && s.MaxCount == 0 {
-			continue
+		if err == nil && (s.MaxAge > 0 || s.MaxCount > 0) {
+			var k int64
+			k, err = n.retain(ctx, stream, s)
+			removed += k
 		}
-		k, err := n.retain(ctx, stream, s)
-		if removed += k; err != nil {
-			return removed, err
+		if err != nil && (!errors.Is(err, holdfast.ErrCorrupt) || stream == "") {
+			return removed, errors.Join(append(damaged, n.ended(err))...)
+		}
+		if err != nil {
+			damaged = append(damaged, err)
 		}
 	}
 }
@@ -189,7 +194,7 @@ func (n *Namespace) retain(ctx context.Context, stream string, s *special) (int6
 	if err := n.begin(ctx, "retain", stream); err != nil {
 		return 0, err
 	}
-	defer n.editing.Unlock()
+	defer n.end()
 	last, _, err := n.last(stream)
 	if err != nil {
 		return 0, n.ended(err)
@@ -208,9 +213,24 @@ func (n *Namespace) retain(ctx context.Context, stream string, s *special) (int6
 	return removed, n.ended(err)
 }
 
-// pin remembers a stream's head, as change makes it, until unpin, and returns what it was. It keeps its place in
+// markEnded ends a stream, and returns when that is durable.
+func (n *Namespace) markEnded(stream string) error {
+	e := n.beginEdit(true)
+	defer n.endEdit(e, stream)
+	was, err := n.pin(stream, e, true)
+	if err != nil {
+		return err
+	}
+	if err := n.change(stream, func(s *special) { s.Ended = true }); err != nil {
+		_, _ = n.pin(stream, e, was) // it is remembered
+		return err
+	}
+	return nil
+}
+
+// pin remembers that a stream is ended, or not, until an edit is done, and returns what it was. It keeps its place in
 // front of what the engine shows.
-func (n *Namespace) pin(stream string, change func(at *head)) (was head, err error) {
+func (n *Namespace) pin(stream string, e *edit, ended bool) (was bool, err error) {
 	for {
 		if err := n.fetch([]Write{{Stream: stream}}); err != nil {
 			return was, err
@@ -221,23 +241,11 @@ func (n *Namespace) pin(stream string, change func(at *head)) (was head, err err
 			n.mu.Unlock()
 			continue
 		}
-		was = at
-		change(&at)
-		at.global = math.MaxUint64
+		was, at.ended, at.edit = at.ended, ended, e
 		n.heads.edits++
-		n.heads.put(stream, at, n.log.Last(), n.store.headsEach())
+		n.heads.put(stream, at, n.log().Last(), n.store.headsEach())
 		n.mu.Unlock()
 		return was, nil
-	}
-}
-
-// unpin ends what pin began, now that the engine shows it.
-func (n *Namespace) unpin(stream string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if at, ok := n.heads.get(stream); ok && at.global == math.MaxUint64 {
-		at.global = n.log.Last()
-		n.heads.put(stream, at, at.global, n.store.headsEach())
 	}
 }
 
@@ -259,14 +267,17 @@ func (n *Namespace) remove(ctx context.Context, stream string, which selector) (
 			return removed, err
 		}
 		n.mu.Lock()
-		end := min(n.tally.counted, n.log.Last())
+		end := min(n.tally.counted, n.log().Last())
 		n.mu.Unlock()
 		if err := holdfast.CheckContext(ctx); err != nil {
 			return removed, err
 		}
 		page, err := n.removable(lo, hi, end, which)
-		if err != nil || len(page) == 0 {
+		if err != nil {
 			return removed, err
+		}
+		if len(page) == 0 { // what an earlier removal has done, and the engine shows, may not be durable
+			return removed, n.commit(new(holdfast.Batch))
 		}
 		k, err := n.removeAll(ctx, stream, page)
 		if removed += k; err != nil {
@@ -328,7 +339,9 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 	}
 	n.counting.Lock()
 	defer n.counting.Unlock()
-	removed, err := n.log.RemoveWith(ctx, func(c *event.Commit) error {
+	e := n.beginEdit(false)
+	defer n.endEdit(e, stream)
+	removed, err := n.log().RemoveWith(ctx, func(c *event.Commit) error {
 		var key []byte
 		for _, at := range page {
 			key = n.keys.Stream(key, stream, uint64(at.position))
@@ -353,16 +366,15 @@ func (n *Namespace) removeAll(ctx context.Context, stream string, page []where) 
 		if err := n.addSpecial(c.Batch, stream, s); err != nil {
 			return err
 		}
-		at.global = math.MaxUint64
+		at.edit = e
 		c.Applied(func() {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.heads.edits++
-			n.heads.put(stream, at, n.log.Last(), n.store.headsEach())
+			n.heads.put(stream, at, n.log().Last(), n.store.headsEach())
 		})
 		return nil
 	}, globals...)
-	n.unpin(stream)
 	return int64(removed), err
 }
 
@@ -402,7 +414,7 @@ func (n *Namespace) emptied(ctx context.Context, category string, page []where) 
 	for _, at := range page {
 		going[at.global] = true
 	}
-	end := n.log.Last()
+	end := n.log().Last()
 	seen := map[uint64]bool{}
 	for _, at := range page {
 		block := at.global / format.BlockSize

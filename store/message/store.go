@@ -2,6 +2,7 @@ package message
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/lifecycle"
@@ -38,6 +40,10 @@ type Options struct {
 	// Logger is told what goes wrong while that is removed; nil means slog.Default.
 	Logger *slog.Logger
 
+	// MaxOpen is how many namespaces have their logs open; 0 means 2,048. If more are used, the logs of those that nobody
+	// reads, writes or follows are closed, from the one that was used first. Opening one again takes a commit.
+	MaxOpen int
+
 	// Opaque lets data and metadata be any bytes. Without it they must be JSON objects.
 	Opaque bool
 }
@@ -56,7 +62,10 @@ type Store struct {
 	mu   sync.Mutex
 	open map[string]*Namespace // by id
 
-	loaded    atomic.Int64 // namespaces whose log is open
+	using  sync.Mutex   // covers which namespaces are in use
+	idle   list.List    // of the *Namespace whose log is open and that nobody uses, from the one used first
+	loaded atomic.Int64 // namespaces whose log is open
+
 	stop      context.CancelFunc
 	retaining sync.WaitGroup
 }
@@ -76,23 +85,13 @@ type description struct {
 // Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion
 // if a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine
 // with [holdfast.Capabilities].Lost.
-func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
-	keys := format.New(o.Name)
-	lease, err := registry.Claim(eng, registry.Request{
-		Kind: "message", Thing: "store", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys.Prefix),
-		KeySize: keyspace.Overhead + len(o.Name) + MaxStreamSize + 1 + 8,
-	})
+func Open(eng holdfast.Engine, o Options) (*Store, error) {
+	s, err := claim(eng, o)
 	if err != nil {
 		return nil, err
 	}
-	o.Level = lease.Level
-	s := &Store{eng: eng, keys: keys, lease: lease, o: o, open: map[string]*Namespace{}}
-	defer func() {
-		if err != nil {
-			lease.Release()
-		}
-	}()
 	if err := s.load(); err != nil {
+		s.lease.Release()
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -101,6 +100,20 @@ func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
 		s.retaining.Go(func() { s.retain(ctx, cmp.Or(o.RetainEvery, time.Minute)) })
 	}
 	return s, nil
+}
+
+// claim returns a store that has a lease but has not read anything.
+func claim(eng holdfast.Engine, o Options) (*Store, error) {
+	keys := format.New(o.Name)
+	lease, err := registry.Claim(eng, registry.Request{
+		Kind: "message", Thing: "store", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys.Prefix),
+		KeySize: keyspace.Overhead + len(o.Name) + MaxStreamSize + 1 + 8,
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.Level, o.MaxOpen = lease.Level, cmp.Or(max(o.MaxOpen, 0), 2048)
+	return &Store{eng: eng, keys: keys, lease: lease, o: o, open: map[string]*Namespace{}}, nil
 }
 
 // retain removes from time to time what streams do not keep. What fails is tried again the next time.
@@ -114,10 +127,8 @@ func (s *Store) retain(ctx context.Context, every time.Duration) {
 		case <-tick.C:
 		}
 		list, err := s.Namespaces(ctx, "", 0)
-		for _, info := range list {
-			if err == nil {
-				err = s.retainIn(ctx, info.ID)
-			}
+		for _, info := range list { // what is wrong with one does not keep the others
+			err = errors.Join(err, s.retainIn(ctx, info.ID))
 		}
 		if err != nil && ctx.Err() == nil {
 			cmp.Or(s.o.Logger, slog.Default()).Warn("message: removing what streams do not keep has failed, and is tried again",
@@ -154,6 +165,15 @@ func (s *Store) load() error {
 	value, err := s.eng.Get(nil, s.keys.Meta())
 	switch {
 	case errors.Is(err, holdfast.ErrNotFound):
+		it := s.eng.Scan(holdfast.Prefix(s.keys.Prefix))
+		some := it.Next()
+		if err := it.Close(); err != nil {
+			return err
+		}
+		if some {
+			return s.fail("open", holdfast.ErrCorrupt, nil, "restore a backup, or rebuild it: holdfast accept --rebuild",
+				"there are namespaces but no description of the store")
+		}
 		s.next = 1
 		_, err := s.create(NamespaceOptions{ID: Default, Description: "Default namespace"})
 		return err
@@ -239,9 +259,9 @@ func (s *Store) Create(ctx context.Context, o NamespaceOptions) (Info, error) {
 }
 
 func (s *Store) create(o NamespaceOptions) (Info, error) {
-	if len(o.Metadata) > 0 && !isObject(o.Metadata) {
-		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, nil, "", "the metadata of %q are no JSON object",
-			o.ID)
+	if len(o.Metadata) > 0 && !isObject(o.Metadata) || !utf8.ValidString(o.Description) {
+		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, nil, "",
+			"the metadata of %q are no JSON object, or its description is not UTF-8", o.ID)
 	}
 	d := description{Number: s.next, Description: o.Description, Metadata: o.Metadata, Created: time.Now().UTC()}
 	if o.Token != "" {
@@ -305,7 +325,8 @@ func (s *Store) Info(ctx context.Context, id string) (Info, error) {
 }
 
 // Namespaces describes up to limit namespaces, in the order of their ids, from the first that comes after the id
-// after on. A limit of 0 means all.
+// after on. A limit of 0 means all. An error that is ErrCorrupt names those whose description is damaged; the others
+// are listed all the same.
 func (s *Store) Namespaces(ctx context.Context, after string, limit int) (list []Info, err error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err
@@ -317,15 +338,17 @@ func (s *Store) Namespaces(ctx context.Context, after string, limit int) (list [
 	_, hi := s.keys.Table(format.TableNamespaces)
 	it := s.eng.Scan(holdfast.Range{Lo: append(s.keys.Namespace(after), 0), Hi: hi})
 	defer it.Close()
+	var damaged []error
 	for (limit <= 0 || len(list) < limit) && it.Next() {
 		id := string(s.keys.Rest(it.Key()))
 		var d description
 		if err := s.parse(id, it.Value(), &d); err != nil {
-			return nil, err
+			damaged = append(damaged, err)
+			continue
 		}
 		list = append(list, d.info(id))
 	}
-	return list, it.Err()
+	return list, errors.Join(append(damaged, it.Err())...)
 }
 
 // Namespace returns the namespace of that id, which is opened if it is not: the first time it takes a commit and the
@@ -350,7 +373,7 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 		s.open[id] = n
 	}
 	s.mu.Unlock()
-	if err := n.load(); err != nil {
+	if err := n.enter(); err != nil {
 		s.mu.Lock()
 		if s.open[id] == n {
 			delete(s.open, id)
@@ -358,6 +381,7 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 		s.mu.Unlock()
 		return nil, err
 	}
+	n.leave()
 	return n, nil
 }
 
@@ -392,7 +416,10 @@ func (s *Store) Delete(ctx context.Context, id string) (messages int64, err erro
 		n = s.namespace(id, d)
 	}
 	// Whatever comes, no write goes to the namespace from here on.
-	err = n.load()
+	err = n.enter()
+	if err == nil {
+		defer n.leave()
+	}
 	n.deleted.Store(true)
 	if err := n.close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
 		return 0, err
@@ -412,11 +439,13 @@ func (s *Store) clear(ctx context.Context, number uint64) error {
 	if err := event.Delete(ctx, s.eng, format.LogName(s.o.Name, number), s.o.Level); err != nil {
 		return err
 	}
+	var all []holdfast.Range
 	for _, table := range format.Tables {
 		lo, hi := s.keys.Of(number).Bounds(table)
-		if err := chunks.Remove(ctx, s.eng, s.o.Level, holdfast.Range{Lo: lo, Hi: hi}); err != nil {
-			return err
-		}
+		all = append(all, holdfast.Range{Lo: lo, Hi: hi})
+	}
+	if err := chunks.Remove(ctx, s.eng, s.o.Level, all...); err != nil {
+		return err
 	}
 	var b holdfast.Batch
 	b.Delete(s.keys.Deleted(number))

@@ -9,9 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -121,6 +121,9 @@ func (e *ImportError) Error() string { return fmt.Sprintf("line %d: %v", e.Line,
 // Unwrap returns what is wrong with the line.
 func (e *ImportError) Unwrap() error { return e.Err }
 
+// maxPosition is the highest position that a message can be imported at. There is room for more behind it.
+const maxPosition = 1<<62 - 1
+
 const (
 	importBatch = 1000     // messages in a commit, at most
 	importBytes = 8 << 20  // of their lines, about
@@ -148,6 +151,10 @@ func (n *Namespace) Import(ctx context.Context, r io.Reader, progress func(Impor
 		}
 		in = bufio.NewReaderSize(z, 64<<10)
 	}
+	if err := n.enter(); err != nil {
+		return done, n.ended(err)
+	}
+	defer n.leave()
 	var batch []imported
 	size, no := 0, int64(0)
 	flush := func() error {
@@ -222,6 +229,9 @@ type imported struct {
 
 func (n *Namespace) parseLine(text []byte) (m Message, err error) {
 	var l line
+	if !utf8.Valid(text) {
+		return m, n.store.fail("import", ErrBadMessage, nil, "", "the line is not UTF-8")
+	}
 	if err := json.Unmarshal(text, &l); err != nil {
 		return m, n.store.fail("import", ErrBadMessage, err, "", "%.60q is no message", text)
 	}
@@ -238,9 +248,10 @@ func (n *Namespace) parseLine(text []byte) (m Message, err error) {
 	if what := checkName(m.Stream); what != "" {
 		return m, n.store.fail("import", ErrBadName, nil, "", "stream %.80q: %s", m.Stream, what)
 	}
-	if m.Position < 0 || m.Global < 1 || m.ID == "" || m.Time.IsZero() {
+	if m.Position < 0 || m.Global < 1 || m.Position > maxPosition || m.Global > maxPosition || m.ID == "" ||
+		m.Time.IsZero() {
 		return m, n.store.fail("import", ErrBadMessage, nil, "",
-			"a message has an id, a time, a pos from 0 and a gpos from 1")
+			"a message has an id, a time, a pos from 0 and a gpos from 1, both up to %d", int64(maxPosition))
 	}
 	return m, n.checkMessage("import", m.Stream, 0, &m)
 }
@@ -249,10 +260,11 @@ func (n *Namespace) parseLine(text []byte) (m Message, err error) {
 func (n *Namespace) importBatch(ctx context.Context, batch []imported) (added int, err error) {
 	n.editing.Lock()
 	defer n.editing.Unlock()
-	select {
-	case <-n.stop:
+	if n.life.Closed() {
 		return 0, n.ended(holdfast.ErrClosed)
-	default:
+	}
+	if err := n.sameContent(ctx, batch); err != nil {
+		return 0, err
 	}
 	events := make([]event.Event, len(batch))
 	lines := make(map[uint64]int64, len(batch))
@@ -272,6 +284,10 @@ func (n *Namespace) importBatch(ctx context.Context, batch []imported) (added in
 	if err := n.fetch(writes); err != nil {
 		return 0, n.ended(err)
 	}
+	streams := make([]string, len(batch))
+	for i := range batch {
+		streams[i] = batch[i].m.Stream
+	}
 	// What is imported below what is counted changes stored counts.
 	n.counting.Lock()
 	defer n.counting.Unlock()
@@ -282,13 +298,18 @@ func (n *Namespace) importBatch(ctx context.Context, batch []imported) (added in
 				return 0, err
 			}
 		}
-		if err := n.storeCountsLocked(); err != nil {
+		if err := n.storeCountsLocked(true); err != nil {
 			return 0, n.ended(err)
 		}
-		added, err = n.log.ImportWith(ctx, func(c *event.Commit) error { return n.putAll(c, lines) }, events...)
-		for i := range batch {
-			n.unpin(batch[i].m.Stream)
+		e, applied := n.beginEdit(true), false
+		added, err = n.log().ImportWith(ctx, func(c *event.Commit) error {
+			c.Applied(func() { applied = true })
+			return n.putAll(c, lines, e)
+		}, events...)
+		if err == nil || !applied { // else a crash can take it back, and readers are never shown it
+			n.hidden.Store(nil)
 		}
+		n.endEdit(e, streams...)
 	}
 	var taken *event.Taken
 	switch {
@@ -304,8 +325,35 @@ func (n *Namespace) importBatch(ctx context.Context, batch []imported) (added in
 	return added, n.ended(err)
 }
 
+// sameContent checks that those messages that are there already, at the same place with the same id, are the same.
+func (n *Namespace) sameContent(ctx context.Context, batch []imported) error {
+	last := n.Last()
+	for i := range batch {
+		m := &batch[i].m
+		if m.Global > last || uint64(m.Global) < n.log().First() {
+			continue
+		}
+		there, err := n.at(ctx, uint64(m.Global))
+		if errors.Is(err, holdfast.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		// As they would be exported, which tells what of their bytes counts.
+		given := *m
+		given.Time = m.Time.UTC()
+		if there.ID == m.ID && !bytes.Equal(there.line(), given.line()) {
+			err := n.store.fail("import", ErrPositionTaken, nil, "",
+				"global position %d has the message with the id %q, but with another content", m.Global, m.ID)
+			return &ImportError{batch[i].line, err}
+		}
+	}
+	return nil
+}
+
 // putAll adds to an import what finds its messages in their streams and categories.
-func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64) error {
+func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64, e *edit) error {
 	var key, value []byte
 	heads := map[string]head{}
 	given := map[string]map[uint64]bool{}
@@ -313,9 +361,11 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64) error {
 	n.mu.Lock()
 	counted, last := n.tally.counted, n.tally.last
 	n.mu.Unlock()
-	durable := n.log.Last()
+	durable := n.log().Last()
+	hidden := make(map[uint64]bool, len(c.Events))
 	for i := range c.Events {
 		e := &c.Events[i]
+		hidden[e.Position] = true
 		place, position, _, _ := format.Place([]byte(e.Origin))
 		stream := string(place)
 		category := Category(stream)
@@ -336,7 +386,7 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64) error {
 		key = n.keys.Stream(key, stream, position)
 		free := int64(position) > at.version
 		if !free && !ok && at.global > durable { // the engine may not show what is there
-			return &conflictAt{refuse(ErrPositionTaken, "position %d of stream %q", position, stream), at.global}
+			return &conflictAt{refuse(ErrPositionTaken, "position %d of stream %q", position, stream), at.global, nil}
 		}
 		if !free {
 			_, err := n.store.eng.Get(nil, key)
@@ -368,12 +418,13 @@ func (n *Namespace) putAll(c *event.Commit, lines map[uint64]int64) error {
 	if err := n.addStored(c.Batch, stored); err != nil {
 		return err
 	}
+	n.hidden.Store(&hidden)
 	c.Applied(func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.heads.edits++
 		for stream, at := range heads {
-			at.global = math.MaxUint64
+			at.edit = e
 			n.heads.put(stream, at, durable, n.store.headsEach())
 		}
 		for category, change := range since {

@@ -137,6 +137,10 @@ func TestImportErrors(t *testing.T) {
 		{strings.Replace(good, "0000-0000", "x", 1), message.ErrBadMessage},
 		{text(51, "good-1", -1, 51), message.ErrBadMessage},
 		{text(51, "good-1", 1, 0), message.ErrBadMessage},
+		{text(51, "good-1", 1<<62, 51), message.ErrBadMessage},
+		{text(51, "good-1", 1<<63-1, 51), message.ErrBadMessage},
+		{text(51, "good-1", 1, 1<<63-1), message.ErrBadMessage},
+		{text(1, "a-1", 0, 1), message.ErrPositionTaken}, // the same id at the same place, with other data
 		{text(51, "", 1, 51), message.ErrBadName},
 		{text(51, "a-1", 0, 51), message.ErrPositionTaken},
 		{text(51, "good-1", 0, 51), message.ErrPositionTaken},

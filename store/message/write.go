@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -69,32 +70,69 @@ func (n *Namespace) WriteAll(ctx context.Context, writes ...Write) ([]Result, er
 	if err != nil {
 		return nil, err
 	}
-	if err := n.fetch(writes); err != nil {
+	if err := n.enter(); err != nil {
 		return nil, n.ended(err)
 	}
+	defer n.leave()
 	results := make([]Result, len(writes))
-	r, err := n.log.AppendWith(ctx, func(c *event.Commit) error { return n.place(c, writes, results) }, events...)
-	if err != nil {
-		return nil, n.refused(ctx, err)
-	}
-	if r.Repeated {
-		return results, n.repeated(ctx, r, writes, results)
+	for try := 0; ; try++ {
+		missing, err := n.tryWrite(ctx, writes, events, results)
+		if missing && try < maxTries {
+			if err = n.settled(ctx, nil); err == nil {
+				err = errAgain
+			}
+		}
+		if err == nil {
+			break
+		}
+		if err != errAgain {
+			return nil, err
+		}
 	}
 	n.mu.Lock()
 	due := n.tally.last-n.tally.counted >= storeEvery
 	n.mu.Unlock()
 	if due && n.counting.TryLock() {
-		_ = n.storeCountsLocked() // opening counts again what is not stored
+		_ = n.storeCountsLocked(true) // opening counts again what is not stored
 		n.counting.Unlock()
 	}
 	return results, nil
+}
+
+// errAgain: a write met an edit that was under way, and is done again now that it is not.
+var errAgain = errors.New("again")
+
+// maxTries is how often a write of a known id is tried again whose message is not there: an import or removal that is
+// under way explains it, damage does, too.
+const maxTries = 3
+
+// tryWrite tries to write. missing means that the messages of known ids are not there.
+func (n *Namespace) tryWrite(ctx context.Context, writes []Write, events []event.Event, results []Result) (missing bool,
+	err error) {
+	if err := n.fetch(writes); err != nil {
+		return false, n.ended(err)
+	}
+	r, err := n.log().AppendWith(ctx, func(c *event.Commit) error { return n.place(c, writes, results) }, events...)
+	if err != nil {
+		return false, n.refused(ctx, err)
+	}
+	if !r.Repeated {
+		return false, nil
+	}
+	err = n.repeated(ctx, r, writes, results)
+	return errors.Is(err, holdfast.ErrNotFound), err
 }
 
 // refused returns why the log refuses a write. After a conflict it waits until readers see what has come first.
 func (n *Namespace) refused(ctx context.Context, err error) error {
 	var behind *conflictAt
 	switch {
-	case errors.As(err, &behind) && behind.global <= n.log.Last():
+	case errors.As(err, &behind) && behind.edit != nil:
+		if err := n.settled(ctx, behind.edit); err != nil {
+			return err
+		}
+		return errAgain
+	case errors.As(err, &behind) && behind.global <= n.log().Last():
 		return behind.err
 	case errors.As(err, &behind):
 		if err := n.await(ctx, behind.global); err != nil {
@@ -111,16 +149,17 @@ func (n *Namespace) refused(ctx context.Context, err error) error {
 
 // await returns when readers see what is at a global position.
 func (n *Namespace) await(ctx context.Context, global uint64) error {
-	for _, err := range n.log.FollowRecords(ctx, global) {
+	for _, err := range n.log().FollowRecords(ctx, global) {
 		return n.ended(err)
 	}
 	return nil
 }
 
-// conflictAt is a conflict with what readers see once the log is durable up to a global position.
+// conflictAt is a conflict with what readers see once the log is durable up to a global position, and an edit is done.
 type conflictAt struct {
 	err    error
 	global uint64
+	edit   *edit // nil if it is none
 }
 
 func (c *conflictAt) Error() string { return c.err.Error() }
@@ -128,6 +167,10 @@ func (c *conflictAt) Error() string { return c.err.Error() }
 // check finds what is wrong with writes by themselves, and makes events of their messages.
 func (n *Namespace) check(writes []Write) ([]event.Event, error) {
 	total := 0
+	var seen map[string]bool
+	if len(writes) > 1 {
+		seen = make(map[string]bool, len(writes))
+	}
 	for i := range writes {
 		w := &writes[i]
 		if what := checkName(w.Stream); what != "" {
@@ -137,11 +180,12 @@ func (n *Namespace) check(writes []Write) ([]event.Event, error) {
 			return nil, n.store.fail("write", ErrBadMessage, nil, "write one message or more", "none is given for stream %q",
 				w.Stream)
 		}
-		for j := range writes[:i] {
-			if writes[j].Stream == w.Stream {
-				return nil, n.store.fail("write", ErrBadMessage, nil, "put the messages of a stream into one write",
-					"stream %q is written to twice", w.Stream)
-			}
+		if seen[w.Stream] {
+			return nil, n.store.fail("write", ErrBadMessage, nil, "put the messages of a stream into one write",
+				"stream %q is written to twice", w.Stream)
+		}
+		if seen != nil {
+			seen[w.Stream] = true
 		}
 		total += len(w.Messages)
 	}
@@ -177,6 +221,8 @@ func (n *Namespace) checkMessage(op, stream string, i int, m *Message) error {
 		return bad("it has no type")
 	case m.ID != "" && !isUUID(m.ID):
 		return bad("its id is no UUID: 32 hexadecimal digits as 8-4-4-4-12")
+	case !utf8.ValidString(m.Type):
+		return bad("its type is not UTF-8")
 	case n.store.o.Opaque:
 		return nil
 	case !isObject(m.Data):
@@ -189,7 +235,7 @@ func (n *Namespace) checkMessage(op, stream string, i int, m *Message) error {
 
 func isObject(b []byte) bool {
 	b = bytes.TrimLeft(b, " \t\r\n")
-	return len(b) > 0 && b[0] == '{' && json.Valid(b)
+	return len(b) > 0 && b[0] == '{' && json.Valid(b) && utf8.Valid(b)
 }
 
 func isUUID(id string) bool {
@@ -248,13 +294,18 @@ func (n *Namespace) place(c *event.Commit, writes []Write, results []Result) err
 		if err != nil {
 			return err
 		}
+		edit := at.edit
+		if edit != nil && !edit.shown {
+			edit = nil
+		}
 		if at.ended {
-			return n.store.fail("write", ErrEnded, nil, "", "stream %q", w.Stream)
+			return &conflictAt{n.store.fail("write", ErrEnded, nil, "", "stream %q", w.Stream), 0, edit}
 		}
 		if w.Expected != nil && *w.Expected != at.version {
 			err := n.store.fail("write", ErrConflict, &Conflict{w.Stream, *w.Expected, at.version}, "", "nothing was written")
-			return &conflictAt{err, at.global}
+			return &conflictAt{err, at.global, edit}
 		}
+		at.edit = nil // the engine shows it with this write
 		results[i] = Result{Position: at.version + 1, Global: int64(global)}
 		tallied[i].messages = int64(len(w.Messages))
 		category := Category(w.Stream)
@@ -283,7 +334,7 @@ func (n *Namespace) place(c *event.Commit, writes []Write, results []Result) err
 	c.Applied(func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		durable := n.log.Last()
+		durable := n.log().Last()
 		for i := range writes {
 			n.heads.put(writes[i].Stream, made[i], durable, n.store.headsEach())
 			category := Category(writes[i].Stream)
@@ -330,7 +381,7 @@ func (n *Namespace) repeated(ctx context.Context, r event.Result, writes []Write
 
 // at returns the message at a global position.
 func (n *Namespace) at(ctx context.Context, global uint64) (m Message, err error) {
-	for r, err := range n.log.Records(ctx, global, 1) {
+	for r, err := range n.log().Records(ctx, global, 1) {
 		if err != nil {
 			return m, n.ended(err)
 		}

@@ -35,6 +35,7 @@ import (
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/internal/registry"
 )
@@ -60,7 +61,9 @@ type Options struct {
 // Progress is how far a projection has come. Positions are those of the source: in the log, the namespace, or the
 // stream that is followed.
 type Progress struct {
-	Next    uint64 // the first position that is not applied yet
+	// Next is the first position that is waiting to be applied, 0 if nothing was applied before it. What the query of the
+	// source leaves out does not wait: Next is End if there is nothing else.
+	Next    uint64
 	End     uint64 // the first position behind the last one
 	Applied uint64 // how many events have been applied since the run began
 }
@@ -71,13 +74,16 @@ type Projection[E any] struct {
 	source Source[E]
 	o      Options
 	apply  func(*Model, E) error
+
+	mu     sync.Mutex
+	passed [2]uint64 // behind the first position nothing waits up to before the second
 }
 
 // New returns a projection that is not running. apply changes the model as an event says. It is called for one event at
 // a time, in their order, and depends on nothing but the event and the model, so that a rebuild makes the same. An
 // error that it returns ends the run before the event.
 func New[E any](source Source[E], o Options, apply func(m *Model, e E) error) (*Projection[E], error) {
-	p := &Projection[E]{source, o, apply}
+	p := &Projection[E]{source: source, o: o, apply: apply}
 	if p.o.Batch == 0 {
 		p.o.Batch = DefaultBatch
 	}
@@ -124,10 +130,46 @@ func (p *Projection[E]) Rebuild(ctx context.Context) error {
 
 // Progress returns how far the projection has come.
 func (p *Projection[E]) Progress(ctx context.Context) (g Progress, err error) {
-	if g.Next, err = p.source.load(ctx, &p.o); err == nil {
-		g.End, err = p.source.end(ctx)
+	next, err := p.source.load(ctx, &p.o)
+	if err != nil {
+		return g, err
 	}
-	return g, err
+	return p.progress(ctx, next)
+}
+
+// progress is Progress where next is the position behind the last event applied, 0 if there is none.
+func (p *Projection[E]) progress(ctx context.Context, next uint64) (g Progress, err error) {
+	if g.End, err = p.source.end(ctx); err != nil {
+		return g, err
+	}
+	p.mu.Lock()
+	passed := p.passed
+	p.mu.Unlock()
+	from := next
+	if next == passed[0] {
+		from = max(from, passed[1])
+	}
+	if g.Next = next; from >= g.End {
+		g.Next, g.End = from, from
+		return g, nil
+	}
+	at, waiting, err := p.source.waiting(ctx, from)
+	switch {
+	case errors.Is(err, event.ErrTruncated): // Run will say so
+		return g, nil
+	case err != nil:
+		return g, err
+	case !waiting:
+		at = g.End
+	}
+	p.mu.Lock()
+	p.passed = [2]uint64{next, at}
+	p.mu.Unlock()
+	if next > 0 || !waiting {
+		g.Next = at
+	}
+	g.End = max(g.End, g.Next)
+	return g, nil
 }
 
 // View returns the model for reading.
@@ -193,8 +235,12 @@ func (p *Projection[E]) run(ctx context.Context, from func(context.Context, uint
 	for applied := uint64(0); ; {
 		n, next, more, err := p.step(ctx, feed)
 		if applied += uint64(n); n > 0 && p.o.Progress != nil {
-			end, _ := p.source.end(ctx)
-			p.o.Progress(Progress{next, max(next, end), applied})
+			g, failed := p.progress(ctx, next)
+			if failed != nil {
+				g = Progress{Next: next, End: max(next, g.End)}
+			}
+			g.Applied = applied
+			p.o.Progress(g)
 		}
 		if err != nil {
 			return err

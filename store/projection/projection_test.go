@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
@@ -87,8 +89,9 @@ func check(t testing.TB, v projection.View, last uint64) {
 type kind struct {
 	name string
 	// open opens the source's store, and returns a function that adds n events, a new projection, and one that closes.
-	open func(t testing.TB, eng holdfast.Engine, level holdfast.Level, o projection.Options) (add func(n int), p runner,
-		shut func())
+	// All of them call check with their errors.
+	open func(check func(error), eng holdfast.Engine, level holdfast.Level, o projection.Options) (add func(n int),
+		p runner, shut func())
 }
 
 // runner is a projection of any type.
@@ -101,53 +104,51 @@ type runner interface {
 }
 
 var kinds = []kind{
-	{"events", func(t testing.TB, eng holdfast.Engine, level holdfast.Level, o projection.Options) (func(int), runner,
+	{"events", func(check func(error), eng holdfast.Engine, level holdfast.Level, o projection.Options) (func(int), runner,
 		func()) {
 		log, err := event.Open(eng, event.Options{Name: "log", Level: level})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(err)
 		p, err := projection.New(projection.Events(log), o, func(m *projection.Model, e event.Event) error {
 			return count(m, e.Type, e.Position)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(err)
 		return func(n int) {
 			for range n {
-				if _, err := log.Append(ctx, event.Event{Type: typeOf(log.Last() + 1)}); err != nil {
-					t.Error(err)
-				}
+				_, err := log.Append(ctx, event.Event{Type: typeOf(log.Last() + 1)})
+				check(err)
 			}
-		}, p, func() { storetest.Close(t, log) }
+		}, p, func() { check(log.Close()) }
 	}},
-	{"messages", func(t testing.TB, eng holdfast.Engine, level holdfast.Level, o projection.Options) (func(int), runner,
-		func()) {
+	{"messages", func(check func(error), eng holdfast.Engine, level holdfast.Level, o projection.Options) (func(int),
+		runner, func()) {
 		store, err := message.Open(eng, message.Options{Level: level})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(err)
 		n, err := store.Namespace(ctx, message.Default)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(err)
 		source := projection.Messages(eng, level, n, message.Query{Category: "s", Limit: 1})
 		p, err := projection.New(source, o, func(m *projection.Model, in message.Message) error {
 			return count(m, in.Type, uint64(in.Global))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(err)
 		return func(k int) {
 			for range k {
 				at := uint64(n.Last() + 1)
 				in := message.Message{Type: typeOf(at), Data: []byte("{}")}
-				if _, err := n.Write(ctx, fmt.Sprint("s-", at%2), in); err != nil {
-					t.Error(err)
-				}
+				_, err := n.Write(ctx, fmt.Sprint("s-", at%2), in)
+				check(err)
 			}
-		}, p, func() { storetest.Close(t, store) }
+		}, p, func() { check(store.Close()) }
 	}},
+}
+
+// fatal ends a test with an error, if it is one.
+func fatal(t testing.TB) func(error) {
+	return func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func each(t *testing.T, f func(t *testing.T, k kind)) {
@@ -172,7 +173,7 @@ func testProjection(t *testing.T, tg *storetest.Target, k kind) {
 	}
 	running := make(chan projection.Progress, 1000)
 	o.Progress = func(g projection.Progress) { running <- g }
-	add, p, shut := k.open(t, tg.Engine, tg.Level, o)
+	add, p, shut := k.open(fatal(t), tg.Engine, tg.Level, o)
 	add(30)
 	if err := p.CatchUp(ctx); err != nil {
 		t.Fatal(err)
@@ -186,7 +187,7 @@ func testProjection(t *testing.T, tg *storetest.Target, k kind) {
 	tg.Reopen(t)
 
 	// It goes on where it was, and follows.
-	add, p, shut = k.open(t, tg.Engine, tg.Level, o)
+	add, p, shut = k.open(fatal(t), tg.Engine, tg.Level, o)
 	if !tg.OnDisk() {
 		check(t, p.View(), 30)
 	}
@@ -228,7 +229,7 @@ func TestExactlyOnce(t *testing.T) {
 		o := projection.Options{Name: "totals", Prefix: "totals/", Batch: 3}
 		st := storetest.NewFakeEngine()
 		st.Record = true
-		add, p, shut := k.open(t, st, holdfast.Memory, o)
+		add, p, shut := k.open(fatal(t), st, holdfast.Memory, o)
 		stop, cancel := context.WithCancel(ctx)
 		ended := storetest.Async(func() error { return p.Run(stop) })
 		add(50)
@@ -246,7 +247,7 @@ func TestExactlyOnce(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, p, shut := k.open(t, left, holdfast.Memory, o)
+			_, p, shut := k.open(fatal(t), left, holdfast.Memory, o)
 			g, err := p.Progress(ctx)
 			if err != nil {
 				t.Fatal(err)
@@ -261,6 +262,105 @@ func TestExactlyOnce(t *testing.T) {
 			shut()
 		}
 	})
+}
+
+func TestMain(m *testing.M) { storetest.Main(m, child) }
+
+// killed are the options of the projections that are killed.
+var killed = projection.Options{Name: "totals", Prefix: "totals/", Batch: 5}
+
+// child runs the projection of a kind, whose name is its argument, beside one who adds events, and says how far it has
+// come.
+func child(c *storetest.Child) {
+	for _, k := range kinds {
+		if k.name == c.Args {
+			o := killed
+			o.Progress = func(g projection.Progress) { c.Say("%d", g.Next) }
+			add, p, _ := k.open(c.Check, c.Engine, c.Level, o)
+			go func() {
+				for {
+					add(1)
+				}
+			}()
+			c.Check(p.Run(ctx))
+		}
+	}
+}
+
+// TestKill kills processes while they run a projection: each event is applied exactly once, and what was committed
+// stays so.
+func TestKill(t *testing.T) {
+	storetest.Survivors(t, func(t *testing.T, tg *storetest.Target, r *rand.Rand) {
+		k := kinds[r.IntN(len(kinds))]
+		next := uint64(0)
+		for range 3 {
+			storetest.Kill(t, tg, k.name, time.Duration(r.IntN(100))*time.Millisecond, func(line string) bool {
+				var at uint64
+				if _, err := fmt.Sscan(line, &at); err != nil || at <= next {
+					t.Errorf("after %d the child said %q", next, line)
+				}
+				next = at
+				return true
+			})
+			tg.Open(t)
+			_, p, shut := k.open(fatal(t), tg.Engine, tg.Level, killed)
+			g, err := p.Progress(ctx)
+			if err != nil || g.Next < next || next == 0 {
+				t.Fatalf("%d was told, now it is %+v, %v", next, g, err)
+			}
+			check(t, p.View(), g.Next-1)
+			fatal(t)(p.CatchUp(ctx))
+			check(t, p.View(), g.End-1)
+			next = g.End
+			shut()
+			tg.Close(t)
+		}
+	})
+}
+
+// What the query leaves out is not behind, whether it comes before or after what is applied.
+func TestLagOfAFilter(t *testing.T) {
+	eng := mem.New()
+	store, err := message.Open(eng, message.Options{Level: holdfast.Memory})
+	fatal(t)(err)
+	defer storetest.Close(t, store)
+	n, err := store.Namespace(ctx, message.Default)
+	fatal(t)(err)
+	for what, q := range map[string]message.Query{"category": {Category: "a"}, "type": {Types: []string{"a"}}} {
+		var told projection.Progress
+		first := uint64(n.Last()) + 1
+		q.From = int64(first)
+		p, err := projection.New(projection.Messages(eng, holdfast.Memory, n, q), projection.Options{
+			Name: what, Prefix: "of " + what + "/", Progress: func(g projection.Progress) { told = g },
+		}, func(*projection.Model, message.Message) error { return nil })
+		fatal(t)(err)
+		write := func(kinds string) {
+			for _, kind := range kinds {
+				_, err := n.Write(ctx, string(kind)+"-1", message.Message{Type: string(kind), Data: []byte("{}")})
+				fatal(t)(err)
+			}
+		}
+		lag := func(want uint64) {
+			t.Helper()
+			for range 2 { // the second time it is remembered
+				if g, err := p.Progress(ctx); err != nil || g.End != uint64(n.Last())+1 || g.End-g.Next != want {
+					t.Errorf("%s: %+v, %v, want a lag of %d", what, g, err, want)
+				}
+			}
+		}
+		write("bb")
+		lag(0)
+		write("abb")
+		fatal(t)(p.CatchUp(ctx))
+		if told.End-told.Next != 0 || told.Applied != 1 {
+			t.Errorf("%s: %+v", what, told)
+		}
+		lag(0)
+		write("bbabab")
+		lag(4) // from the first that waits
+		fatal(t)(p.CatchUp(ctx))
+		lag(0)
+	}
 }
 
 type model = projection.Model
@@ -346,7 +446,7 @@ func TestFailedCommit(t *testing.T) {
 		st := storetest.NewFakeEngine()
 		seen := 0
 		o := projection.Options{Name: "totals", Prefix: "totals/", Progress: func(projection.Progress) { seen++ }}
-		add, p, _ := k.open(t, st, holdfast.Memory, o)
+		add, p, _ := k.open(fatal(t), st, holdfast.Memory, o)
 		add(3)
 		full := errors.New("no space left on device")
 		st.Locked(func() { st.Refuse = full })

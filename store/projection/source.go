@@ -22,6 +22,8 @@ type Source[E any] interface {
 	next(e E) uint64 // the position behind an event
 	describe(e E) string
 	end(ctx context.Context) (uint64, error)
+	// waiting returns the position of the first event from a position on, false if there is none.
+	waiting(ctx context.Context, from uint64) (uint64, bool, error)
 	// load returns the position behind the last event applied, 0 if there is none, and save stores it in one commit
 	// with b.
 	load(ctx context.Context, o *Options) (uint64, error)
@@ -51,6 +53,16 @@ func (s events) describe(e event.Event) string {
 	return fmt.Sprintf("event %d of type %q", e.Position, e.Type)
 }
 func (s events) end(context.Context) (end uint64, err error) { return s.log.Last() + 1, nil }
+
+func (s events) waiting(ctx context.Context, from uint64) (uint64, bool, error) {
+	for e, err := range s.log.Records(ctx, from, 1) {
+		if err != nil {
+			return 0, false, err
+		}
+		return e.Position, true, nil
+	}
+	return 0, false, nil
+}
 
 func (s events) load(ctx context.Context, o *Options) (uint64, error) {
 	next, err := loadPosition(s.engine(), o)
@@ -130,6 +142,18 @@ func (s messages) end(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	return uint64(version) + 1, nil
+}
+
+func (s messages) waiting(ctx context.Context, from uint64) (uint64, bool, error) {
+	q := s.from(from)
+	q.Limit = 1
+	for m, err := range s.n.Read(ctx, q) {
+		if err != nil {
+			return 0, false, err
+		}
+		return s.next(m) - 1, true, nil
+	}
+	return 0, false, nil
 }
 
 func (s messages) load(_ context.Context, o *Options) (uint64, error) { return loadPosition(s.eng, o) }

@@ -2,6 +2,7 @@ package raftlog_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -10,10 +11,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/store/internal/storetest"
 	"github.com/holdfastdb/holdfast/store/raftlog"
-	"github.com/holdfastdb/holdfast/vfs"
 )
 
 // script is a sequence of operations like raft's, of which each follows from a seed, its number and
@@ -207,7 +206,7 @@ func TestKill(t *testing.T) {
 func kill(t *testing.T, tg *target, sc script, vote uint64, after time.Duration) (acked, voted uint64) {
 	t.Helper()
 	acked, voted = sc.n, vote
-	storetest.Kill(t, tg, fmt.Sprint(sc.seed, sc.n, vote), after, func(line string) {
+	storetest.Kill(t, tg, fmt.Sprint(sc.seed, sc.n, vote), after, func(line string) bool {
 		var kind string
 		var n uint64
 		fmt.Sscan(line, &kind, &n)
@@ -219,6 +218,7 @@ func kill(t *testing.T, tg *target, sc script, vote uint64, after time.Duration)
 		default:
 			t.Errorf("the child said %q", line)
 		}
+		return acked > 0 && voted > 0
 	})
 	return acked, voted
 }
@@ -240,52 +240,25 @@ func checkKilled(t *testing.T, tg *target, sc script, m *model, acked, voted uin
 	return sc, vote
 }
 
-// TestCrashImages cuts the power under logtree, and kills it, at any moment, and opens what is left:
-// it is the state after the operations that were acknowledged, or one more.
+// TestCrashImages cuts the power under logtree, or kills it, at any moment, and opens what is left: it is the state
+// after the operations that were acknowledged, or one more.
 func TestCrashImages(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	histories := 60
-	if testing.Short() {
-		histories = 15
-	}
-	for i := range histories {
-		if crashImage(t, seed+uint64(i), holdfast.Level(2+i%2)); t.Failed() {
-			t.Fatalf("seed %d", seed+uint64(i))
-		}
-	}
-}
-
-func crashImage(t *testing.T, seed uint64, level holdfast.Level) {
-	r := rand.New(rand.NewPCG(seed, 0))
-	fs := vfs.NewMem()
-	open := func() holdfast.Engine {
-		eng, err := logtree.OpenMem(fs, "db", holdfast.Options{SyncEvery: -1, MemoryBytes: 4 << 20})
-		try(t, err)
-		return eng
-	}
-	m, sc, o := newModel(), script{seed: seed}, raftlog.Options{Level: level}
-	for range 4 {
-		fs.Seed(r.Uint64())
-		eng := open()
-		s, acked := openStore(t, eng, o), sc.n
-		running := sc
-		fs.HaltAfter(1 + r.Int64N(400))
-		if err := running.run(s, func(n uint64) { acked = n }); !fs.Halted() {
-			t.Fatalf("operation %d: %v", running.n, err)
-		}
-		_, _ = s.Close(), eng.Close() // they fail: there is no power
-		if level == holdfast.Power {
-			fs = fs.Crash(r)
-		} else {
-			fs = fs.Kill()
-		}
-		eng = open()
-		s = openStore(t, eng, o)
-		if err := sc.resume(m, acked, s); err != nil {
-			t.Fatalf("%s: %v", level, err)
-		}
-		closeStore(t, s)
-		try(t, eng.Close())
-	}
+	storetest.CrashImages(t, 60, func(seed uint64, level holdfast.Level) error {
+		m, sc, o, acked := newModel(), script{seed: seed}, raftlog.Options{Level: level}, uint64(0)
+		return storetest.CrashImage(seed, level, func(e holdfast.Engine, _ *rand.Rand) error {
+			acked = sc.n
+			s, err := raftlog.Open(e, o)
+			if err != nil {
+				return err
+			}
+			running := sc
+			return errors.Join(running.run(s, func(n uint64) { acked = n }), s.Close())
+		}, func(e holdfast.Engine) error {
+			s, err := raftlog.Open(e, o)
+			if err != nil {
+				return err
+			}
+			return errors.Join(sc.resume(m, acked, s), s.Close())
+		})
+	})
 }

@@ -7,6 +7,7 @@ package chunks
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -49,14 +50,35 @@ func Cut(b *holdfast.Batch, reader holdfast.Reader, r holdfast.Range, keys int,
 	return last, it.Err() != nil, nil
 }
 
-// Remove removes all keys of r in commits of their own, and returns when they are gone at a level. An early end, by ctx
-// or an error, leaves some.
-func Remove(ctx context.Context, eng holdfast.Engine, level holdfast.Level, r holdfast.Range) error {
+// Remove removes all keys of ranges in commits of their own, one range after the other, and returns when they are gone
+// at a level, and so is what was applied before. An early end, by ctx or an error, leaves some. Where a range costs the
+// same for any number of keys, all is one commit.
+func Remove(ctx context.Context, eng holdfast.Engine, level holdfast.Level, ranges ...holdfast.Range) error {
 	var b holdfast.Batch
-	if eng.Capabilities().NativeDeleteRange {
-		b.DeleteRange(r.Lo, r.Hi)
-		return holdfast.Commit(eng, &b, level)
+	if err := holdfast.Commit(eng, &b, level); err != nil { // what was applied can be seen from here on
+		return err
 	}
+	if !eng.Capabilities().NativeDeleteRange {
+		for _, r := range ranges {
+			if err := removeSingly(ctx, eng, level, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, r := range ranges {
+		var few holdfast.Batch
+		if _, more, err := Cut(&few, eng, r, Few, Bytes); more || err != nil {
+			b.DeleteRange(r.Lo, r.Hi)
+		} else {
+			b.Append(&few)
+		}
+	}
+	return holdfast.Commit(eng, &b, level)
+}
+
+func removeSingly(ctx context.Context, eng holdfast.Engine, level holdfast.Level, r holdfast.Range) error {
+	var b holdfast.Batch
 	for keys, more := Keys, true; more; {
 		if err := holdfast.CheckContext(ctx); err != nil {
 			return err
@@ -73,6 +95,39 @@ func Remove(ctx context.Context, eng holdfast.Engine, level holdfast.Level, r ho
 			keys /= 2
 		default:
 			return err
+		}
+	}
+	return nil
+}
+
+// Each calls f for the keys from lo to before hi and their values, and done, if it is not nil, after each chunk of
+// them. No iterator is open meanwhile; f may keep what it gets. It ends with the first error, ctx's among them.
+func Each(ctx context.Context, r holdfast.Reader, lo, hi []byte, f func(key, value []byte) error,
+	done func() error) error {
+	for more := true; more; {
+		if err := holdfast.CheckContext(ctx); err != nil {
+			return err
+		}
+		var keys, values [][]byte
+		it := r.Scan(holdfast.Range{Lo: lo, Hi: hi})
+		for size := 0; len(keys) < Keys && size < Bytes && it.Next(); size += len(it.Value()) {
+			keys, values = append(keys, slices.Clone(it.Key())), append(values, slices.Clone(it.Value()))
+		}
+		if err := it.Close(); err != nil {
+			return err
+		}
+		for i, key := range keys {
+			if err := f(key, values[i]); err != nil {
+				return err
+			}
+		}
+		if done != nil {
+			if err := done(); err != nil {
+				return err
+			}
+		}
+		if more = len(keys) > 0; more {
+			lo = append(keys[len(keys)-1], 0)
 		}
 	}
 	return nil

@@ -19,7 +19,8 @@
 // # Snapshots
 //
 // A snapshot is the state as JSON, a message in the stream "account:snapshot-17". Every so many events one is written,
-// in the same commit, and loading begins at the last one. Fields that JSON does not show are lost in it. When the
+// in the same commit, and loading begins at the last one. Of every four all but the last are removed, so that the
+// stream does not grow. Fields that JSON does not show are lost in it. When the
 // state, or what Apply makes of events, changes, raise SnapshotVersion: older snapshots are then not used.
 //
 // # Versions of events
@@ -277,7 +278,9 @@ func (r *Repository[S, E]) write(ctx context.Context, a *Aggregate[S, E]) error 
 	}
 	writes := append([]message.Write{own}, a.also...)
 	version := a.Version + int64(len(a.events))
-	if every := int64(r.o.SnapshotEvery); every > 0 && (version+1)/every > (a.Version+1)/every {
+	every := int64(r.o.SnapshotEvery)
+	snapshots := every > 0 && (version+1)/every > (a.Version+1)/every
+	if snapshots {
 		data, err := json.Marshal(snapshot[S]{version, r.o.SnapshotVersion, a.State})
 		if err != nil {
 			return r.fail("do", message.ErrBadMessage, err, "", "the state of %q, for a snapshot", a.ID)
@@ -291,8 +294,15 @@ func (r *Repository[S, E]) write(ctx context.Context, a *Aggregate[S, E]) error 
 	}
 	a.Version, a.Global = version, results[0].Global+int64(len(a.events))-1
 	a.events, a.also = nil, nil
+	if last := results[len(results)-1].Position; snapshots && last%keepSnapshots == keepSnapshots-1 {
+		// The events are written, whatever becomes of this. What it leaves is removed the next time.
+		_, _ = r.n.Truncate(ctx, r.snapshotStream(a.ID), last)
+	}
 	return nil
 }
+
+// keepSnapshots is how many snapshots there are of an aggregate, at most. Removing takes two commits.
+const keepSnapshots = 4
 
 func (r *Repository[S, E]) fail(op string, class, cause error, remedy, format string, args ...any) error {
 	return &holdfast.Error{Op: fmt.Sprintf("aggregate %s: category %q", op, r.o.Category), Class: class, Cause: cause,

@@ -201,7 +201,7 @@ func TestConformance(t *testing.T) {
 			}
 		}
 		check()
-		if k := count(t, n, message.Query{Stream: "account:snapshot-1"}); k != 5 {
+		if k := count(t, n, message.Query{Stream: "account:snapshot-1"}); k != 2 {
 			t.Fatalf("%d snapshots", k)
 		}
 		storetest.Close(t, s)
@@ -469,13 +469,18 @@ func TestBadOptions(t *testing.T) {
 func TestSnapshots(t *testing.T) {
 	_, n := memNamespace(t)
 	r := repository(t, n, options{SnapshotEvery: 3})
+	snapshots := func(want int) {
+		t.Helper()
+		if k := count(t, n, message.Query{Stream: "account:snapshot-1"}); k != want {
+			t.Fatalf("%d snapshots", k)
+		}
+	}
 	for i := range 10 {
 		do(t, r, "1", deposit(i))
 	}
-	do(t, r, "1", deposit(1, 1, 1, 1, 1, 1)) // several at once are one snapshot
-	if k := count(t, n, message.Query{Stream: "account:snapshot-1"}); k != 4 {
-		t.Fatalf("%d snapshots", k)
-	}
+	snapshots(3)
+	do(t, r, "1", deposit(1, 1, 1, 1, 1, 1)) // several at once are one snapshot, the fourth
+	snapshots(1)
 	want := load(t, repository(t, n, options{}), "1")
 	forge := func(data string) {
 		t.Helper()
@@ -484,6 +489,13 @@ func TestSnapshots(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for i := range 3 * 10 {
+		do(t, repository(t, n, options{SnapshotEvery: 3}), "2", deposit(i))
+		if k := count(t, n, message.Query{Stream: "account:snapshot-2"}); k > 4 {
+			t.Fatalf("%d snapshots", k)
+		}
+	}
+	sameState(t, load(t, repository(t, n, options{SnapshotEvery: 3}), "2"), load(t, repository(t, n, options{}), "2"))
 	forge(`{"version": 15, "snapshotVersion": 1, "state": "of another kind"}`)
 	sameState(t, load(t, r, "1"), want)
 	forge(`{"version": 15, "state": {"Balance": 1000}}`)

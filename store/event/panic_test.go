@@ -1,0 +1,49 @@
+package event_test
+
+import (
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
+)
+
+// TestPanicInCallback: a commit whose callback panics has failed, those who joined it are told so, and the log goes on.
+func TestPanicInCallback(t *testing.T) {
+	ctx := t.Context()
+	s, err := event.Open(mem.New(), event.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer storetest.Close(t, s)
+	if _, err := s.Append(ctx, event.Event{Type: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	applied, refused := 0, 0
+	add := func(c *event.Commit) error {
+		c.Applied(func() { applied++ })
+		c.Refused(func() { refused++ })
+		panic("on purpose")
+	}
+	for i, f := range []func(){
+		func() { _, _ = s.AppendWith(ctx, add, event.Event{Type: "b"}) },
+		func() { _, _ = s.ImportWith(ctx, add, event.Event{Type: "b", Position: 7}) },
+		func() { _, _ = s.RemoveWith(ctx, add, 1) },
+	} {
+		func() {
+			defer func() {
+				if v := recover(); v != "on purpose" {
+					t.Errorf("call %d: %v", i, v)
+				}
+			}()
+			f()
+		}()
+		if applied != 0 || refused != i+1 {
+			t.Fatalf("call %d: told %d times that it is applied, %d that it is refused", i, applied, refused)
+		}
+	}
+	if r, err := s.Append(ctx, event.Event{Type: "c"}); err != nil || r.First != 2 {
+		t.Errorf("%+v %v", r, err)
+	}
+}
