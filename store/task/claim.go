@@ -1,0 +1,360 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/task/internal/format"
+)
+
+// Claim takes waiting tasks, and returns when that has reached the store's level. They are the caller's until their
+// leases end. Without Wait it may return none. With it, it waits until there is one, and returns ctx's error if that
+// ends before, ErrClosed if the store is closed, ErrPoisoned if the engine fails. A queue that has no tasks yet may
+// be named.
+func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
+	if len(o.Queues) == 0 {
+		o.Queues = []string{DefaultQueue}
+	}
+	if o.N == 0 {
+		o.N = 1
+	}
+	if o.Lease == 0 {
+		o.Lease = DefaultLease
+	}
+	if o.N < 0 || o.Lease < 0 {
+		return nil, s.bad("claim", "%d tasks for %v", o.N, o.Lease)
+	}
+	for _, name := range append(slices.Clone(o.Queues), o.Worker) {
+		if what := wrongText(name, MaxNameSize); what != "" {
+			return nil, s.bad("claim", "a queue or worker %s", what)
+		}
+	}
+	if slices.Contains(o.Queues, "") {
+		o.Queues = slices.Clone(o.Queues)
+		for i, name := range o.Queues {
+			if name == "" {
+				o.Queues[i] = DefaultQueue
+			}
+		}
+	}
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.life.Leave()
+	var w *waiter
+	var by *queue // has woken w
+	defer func() {
+		if w != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, name := range o.Queues {
+				s.drop(name)
+			}
+		}
+	}()
+	for {
+		var leases []Lease
+		receipt, err := s.try(func(x *tx) (err error) {
+			leases, err = x.claim(&o)
+			return err
+		})
+		if by != nil { // another takes what is left there: this call may have taken a task of another queue
+			s.wake(by)
+		}
+		if err != nil || len(leases) > 0 || !o.Wait {
+			s.mu.Unlock()
+			if err == nil && len(leases) > 0 {
+				err = receipt.Wait()
+			}
+			if err != nil {
+				return nil, err
+			}
+			return leases, nil
+		}
+		if s.life.Closed() {
+			s.mu.Unlock()
+			return nil, holdfast.ErrClosed
+		}
+		if w == nil {
+			w = &waiter{woken: make(chan *queue, 1)}
+		}
+		s.wait(w, o.Queues)
+		s.mu.Unlock()
+		select {
+		case by = <-w.woken:
+			s.lock()
+			by.woken--
+		case <-ctx.Done():
+			s.lock()
+			w.unwait()
+			select {
+			case q := <-w.woken: // for another
+				q.woken--
+				s.wake(q)
+			default:
+			}
+			s.mu.Unlock()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// claim claims up to o.N tasks.
+func (x *tx) claim(o *ClaimOptions) ([]Lease, error) {
+	s := x.s
+	var claimed []*task
+	for _, name := range o.Queues {
+		q := s.queues[name]
+		for q != nil && len(claimed) < o.N {
+			l, err := s.first(q)
+			if err != nil {
+				return nil, err
+			}
+			if l == nil {
+				break
+			}
+			first := l.window.items[0]
+			t := first.t
+			if t == nil {
+				if t, err = s.listed(first.Place); err != nil {
+					return nil, err
+				}
+			}
+			to := *t
+			to.State, to.Attempt, to.Started, to.Worker = byte(Running), t.Attempt+1, x.now, strings.Clone(o.Worker)
+			to.Token, to.Lease, to.Until, to.until = s.next(), o.Lease, after(x.now, o.Lease), 0
+			x.start(l)
+			x.put(t, &to)
+			claimed = append(claimed, &to)
+		}
+	}
+	leases := make([]Lease, len(claimed))
+	for i, t := range claimed {
+		full, err := s.full(t)
+		if err != nil {
+			return nil, err
+		}
+		leases[i] = Lease{full, t.Token, date(t.Until)}
+	}
+	return leases, nil
+}
+
+// start counts a start for the rates of a lane and its queue.
+func (x *tx) start(l *lane) {
+	q := l.q
+	count := func(starts *format.Starts, r Rate, key string) {
+		if r.N <= 0 {
+			return
+		}
+		was := *starts
+		x.other = append(x.other, func() { *starts = was })
+		*starts = started(was, r, x.now)
+		x.key = x.s.keys.Rate(x.key, q.name, key)
+		x.set(x.key, starts.Append(nil))
+	}
+	count(&q.starts, q.o.Rate, "")
+	if l.key != "" {
+		count(&l.starts, q.o.KeyRate, l.key)
+	}
+}
+
+// leased returns the task of a lease that is valid.
+func (s *Store) leased(op string, l *Lease) (*task, error) {
+	t, err := s.find(op, l.Task.ID)
+	switch {
+	case errors.Is(err, holdfast.ErrNotFound):
+		return nil, s.fail(op, ErrLeaseLost, nil, "", "task %.80q is not there any more", l.Task.ID)
+	case err != nil:
+		return nil, err
+	case t.Token != l.Token || l.Token == 0:
+		return nil, s.fail(op, ErrLeaseLost, nil, "", "task %s was claimed again, or is not the lease's", t.id())
+	case t.state() == Cancelled:
+		return nil, s.fail(op, ErrCancelled, nil, "give up what is in hand", "task %s", t.id())
+	case t.state() != Running:
+		return nil, s.fail(op, ErrLeaseLost, nil, "", "task %s is %s", t.id(), t.state())
+	case s.running[t.num].until <= s.elapsed:
+		return nil, s.fail(op, ErrLeaseLost, nil, "", "the lease of task %s ran out", t.id())
+	}
+	return t, nil
+}
+
+// each makes a change to the tasks of leases, all that are valid in one commit.
+func (s *Store) each(ctx context.Context, op string, leases []Lease, f func(x *tx, i int, t *task) error) error {
+	lost := &LeaseErrors{Errs: make([]error, len(leases))}
+	failed := false
+	err := s.change(ctx, func(x *tx) error {
+		for i := range leases {
+			t, err := s.leased(op, &leases[i])
+			if errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrCancelled) {
+				lost.Errs[i], failed = err, true
+				continue
+			}
+			if err == nil {
+				err = f(x, i, t)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && failed {
+		return lost
+	}
+	return err
+}
+
+// Heartbeat extends leases by their length, from now on, and returns them as they are then: zero where the error, a
+// [*LeaseErrors], has one for it. ErrCancelled: the task was cancelled. ErrLeaseLost: it is not the caller's any more.
+func (s *Store) Heartbeat(ctx context.Context, leases ...Lease) ([]Lease, error) {
+	out := make([]Lease, len(leases))
+	err := s.each(ctx, "heartbeat", leases, func(x *tx, i int, t *task) error {
+		to := *t
+		to.Until, to.until = after(x.now, t.Lease), 0
+		x.put(t, &to)
+		out[i] = leases[i]
+		out[i].Until = date(to.Until)
+		out[i].Task.LeaseUntil = out[i].Until
+		return nil
+	})
+	var lost *LeaseErrors
+	if err != nil && !errors.As(err, &lost) {
+		return nil, err
+	}
+	return out, err
+}
+
+// SetOutput sets the output of a task in hand: what it has come to, or how far it is. Errors are those of Heartbeat,
+// and ErrTooLarge.
+func (s *Store) SetOutput(ctx context.Context, l Lease, output []byte) error {
+	if len(output) > MaxPayloadSize {
+		return s.fail("set output", holdfast.ErrTooLarge, nil, "", "%d bytes, the limit is %d", len(output), MaxPayloadSize)
+	}
+	output = slices.Clone(output)
+	return s.each(ctx, "set output", []Lease{l}, func(x *tx, _ int, t *task) error {
+		to := *t
+		key := s.keys.Of(nil, format.TableOutputs, t.num)
+		switch to.Output = nil; {
+		case len(output) > format.InlineSize:
+			to.Flags |= format.BigOutput
+			x.set(key, output)
+		default:
+			if t.Flags&format.BigOutput != 0 {
+				to.Flags &^= format.BigOutput
+				x.set(key, nil)
+			}
+			if len(output) > 0 {
+				to.Output = output
+			}
+		}
+		x.put(t, &to)
+		return nil
+	})
+}
+
+// Complete says that tasks are done, and returns when that has reached the store's level. Errors are those of
+// Heartbeat; the tasks of leases that are valid are completed even if others are not.
+func (s *Store) Complete(ctx context.Context, leases ...Lease) error {
+	return s.each(ctx, "complete", leases, func(x *tx, _ int, t *task) error { return x.finish(t, Completed) })
+}
+
+// CompleteWith completes a task, and in the same commit makes changes to the caller's own keys, as EnqueueWith does,
+// and enqueues the tasks that come next. These may run after the task itself. If the lease is lost, nothing is
+// changed.
+func (s *Store) CompleteWith(ctx context.Context, l Lease, with func(*holdfast.Batch) error, then ...Spec) ([]Result,
+	error) {
+	var own holdfast.Batch
+	if err := s.ask("complete", &own, with); err != nil {
+		return nil, err
+	}
+	if err := s.check(then); err != nil {
+		return nil, err
+	}
+	var results []Result
+	err := s.change(ctx, func(x *tx) error {
+		t, err := s.leased("complete", &l)
+		if err != nil {
+			return err
+		}
+		x.b.Append(&own)
+		if err := x.finish(t, Completed); err != nil {
+			return err
+		}
+		results, err = x.enqueue(then)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// Fail says that an attempt has failed. Errors are those of Heartbeat; ErrBadOption: RetryIn is negative.
+func (s *Store) Fail(ctx context.Context, l Lease, f Failure, o FailOptions) error {
+	if o.RetryIn < 0 {
+		return s.bad("fail", "a retry in %v", o.RetryIn)
+	}
+	return s.each(ctx, "fail", []Lease{l}, func(x *tx, _ int, t *task) error {
+		wait := o.RetryIn
+		if wait == 0 {
+			wait = backoff(t)
+		}
+		return x.failed(t, f, o, wait)
+	})
+}
+
+// backoff is how long t waits after its attempt.
+func backoff(t *task) time.Duration {
+	d := t.First
+	for i := 1; i < t.Attempt && d < t.Max; i++ {
+		d = min(d, t.Max/2+1) * 2
+	}
+	if d = min(d, t.Max); d <= 1 {
+		return d
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// failed ends an attempt that has failed; the next one is after wait.
+func (x *tx) failed(t *task, f Failure, o FailOptions, wait time.Duration) error {
+	to := *t
+	cut := func(text string) string {
+		return strings.ToValidUTF8(strings.Clone(text[:min(len(text), MaxFailureSize)]), "")
+	}
+	kept := t.Failures[max(len(t.Failures)-MaxFailures+1, 0):]
+	to.Failures = append(slices.Clone(kept), format.Failure{Attempt: t.Attempt, Time: x.now, Message: cut(f.Message),
+		Stack: cut(f.Stack)})
+	if o.Dead || t.Attempt >= t.MaxAttempts {
+		return x.finishAs(t, &to, Dead)
+	}
+	x.putBack(t, &to, wait)
+	return nil
+}
+
+// putBack changes a task from t to to, which runs again after wait.
+func (x *tx) putBack(t, to *task, wait time.Duration) {
+	to.State = byte(Waiting)
+	if wait > 0 {
+		to.Due, to.State = after(x.now, wait), byte(Scheduled)
+		to.Flags |= format.Delayed
+	}
+	x.put(t, to)
+}
+
+// Snooze puts a task back for d. The attempt does not count. Errors are those of Fail.
+func (s *Store) Snooze(ctx context.Context, l Lease, d time.Duration) error {
+	if d < 0 {
+		return s.bad("snooze", "for %v", d)
+	}
+	return s.each(ctx, "snooze", []Lease{l}, func(x *tx, _ int, t *task) error {
+		to := *t
+		to.Attempt--
+		x.putBack(t, &to, d)
+		return nil
+	})
+}

@@ -1,0 +1,377 @@
+package task
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/task/internal/format"
+)
+
+// chunk is how many tasks one commit puts back, makes ready or removes at most; others have their turn in between.
+// Tests have fewer.
+var chunk = 256
+
+// setAlarm sets when something is due in q.
+func (s *Store) setAlarm(q *queue) {
+	at := min(q.due, q.removal)
+	if q.held > s.wall && q.counts[Waiting] > 0 {
+		at = min(at, q.held)
+	}
+	if len(q.slow.items) > 0 {
+		at = min(at, q.slow.items[0].until)
+	}
+	q.alarm = at
+	switch {
+	case at == never && q.at >= 0:
+		s.alarms.remove(q.at)
+	case at == never:
+	case q.at >= 0:
+		s.alarms.fix(q.at, q)
+	default:
+		s.alarms.push(q)
+	}
+	if at != never {
+		s.plan(time.Duration(at - s.wall))
+	}
+}
+
+// plan lets the clock be looked at after d at the latest.
+func (s *Store) plan(d time.Duration) {
+	if at := s.elapsed + max(d, 0); at < s.planned {
+		s.planned = at
+		select {
+		case s.replan <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// maxSleep is how long a clock that has been set forward is not noticed at most.
+const maxSleep = 10 * time.Second
+
+// watch does what is due, in the background.
+func (s *Store) watch(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.replan:
+		case <-timer.C:
+		}
+		s.lock()
+		sleep := maxSleep
+		if s.err == nil {
+			if s.due() {
+				_ = s.advance() // tried again
+			} else if poison := s.eng.Metrics().Poison; poison != nil { // those who wait are to know
+				s.broken(poison)
+			}
+			sleep = s.sleep()
+		}
+		s.planned = s.elapsed + sleep
+		s.mu.Unlock()
+		timer.Reset(sleep)
+	}
+}
+
+// sleep is for how long nothing is due.
+func (s *Store) sleep() time.Duration {
+	d := maxSleep
+	if len(s.leases.items) > 0 {
+		d = min(d, s.leases.items[0].until-s.elapsed)
+	}
+	if len(s.alarms.items) > 0 {
+		d = min(d, time.Duration(s.alarms.items[0].alarm-s.wall))
+	}
+	if at := min(s.expiry, s.tick); at != never {
+		d = min(d, time.Duration(at-s.wall))
+	}
+	if s.back > 0 || s.ended != none {
+		d = 0
+	}
+	return max(d, s.again-s.elapsed, 0)
+}
+
+// due reports whether something is.
+func (s *Store) due() bool { return s.sleep() == 0 }
+
+// Tick does what is due now: leases that have run out, tasks whose time has come, retention. The store does so by
+// itself; a program with a clock of its own calls Tick when that has moved, and then all of it is done when Tick
+// returns nil.
+func (s *Store) Tick(ctx context.Context) error {
+	for {
+		if err := s.enter(ctx); err != nil {
+			return err
+		}
+		if s.err != nil || !s.due() {
+			defer s.leave()
+			if s.err == nil && s.again > s.elapsed {
+				return s.trouble
+			}
+			return s.err
+		}
+		err := s.advance()
+		if s.leave(); err != nil { // others have their turn
+			return err
+		}
+	}
+}
+
+// advance does a part of what is due, in one commit that nobody waits for. If that fails it is tried again after a
+// second.
+func (s *Store) advance() error {
+	if s.err != nil {
+		return nil
+	}
+	err := s.step()
+	if err == nil {
+		s.again, s.part = 0, min(2*s.part, chunk)
+		return nil
+	}
+	s.part = max(s.part/4, 1) // it may be too large for the engine
+	if s.again == 0 {         // the first time
+		s.warn(err)
+	}
+	s.again, s.trouble = s.elapsed+time.Second, err
+	return err
+}
+
+func (s *Store) step() error {
+	if s.back > 0 {
+		back := s.back
+		s.back = 0 // whatever comes: it is not done twice
+		if err := s.setBack(back); err != nil {
+			return err
+		}
+	}
+	if s.tick <= s.wall {
+		if err := s.fire(); err != nil {
+			return err
+		}
+	}
+	_, err := s.try(func(x *tx) error {
+		if err := x.release(s.part); err != nil {
+			return err
+		}
+		n := 0
+		for len(s.leases.items) > 0 && s.leases.items[0].until <= s.elapsed && n < s.part {
+			if err := x.expire(s.leases.items[0].task); err != nil {
+				return err
+			}
+			n++
+		}
+		for len(s.alarms.items) > 0 && s.alarms.items[0].alarm <= s.wall && n < s.part {
+			q := s.alarms.items[0]
+			for _, f := range []func(*queue, int) (int, error){x.promote, x.retain} {
+				done, err := f(q, s.part-n)
+				if err != nil {
+					return err
+				}
+				n += done
+			}
+			for len(q.slow.items) > 0 && q.slow.items[0].until <= s.wall {
+				l := q.slow.items[0]
+				if s.review(l); len(l.starts) == 0 {
+					x.key = s.keys.Rate(x.key, q.name, l.key)
+					x.set(x.key, nil)
+				}
+			}
+			if q.held > 0 && q.held <= s.wall {
+				q.held = 0
+				s.wake(q)
+			}
+			s.setAlarm(q)
+		}
+		return x.forget(s.part)
+	})
+	return err
+}
+
+// setBack makes up for a clock that was set back: what is scheduled after a delay is due that much earlier, and starts
+// count from now on.
+func (s *Store) setBack(back int64) error {
+	for _, q := range s.queues {
+		q.held = next(&q.starts, q.o.Rate, s.wall)
+		for _, l := range q.lanes {
+			s.review(l)
+		}
+		at := format.Place{}
+		for more := q.counts[Scheduled] > 0; more; {
+			if _, err := s.try(func(x *tx) error {
+				found, _, err := s.places(q, Scheduled, at.Time, at.Task, never, chunk)
+				if err != nil {
+					return err
+				}
+				for _, p := range found {
+					t, err := s.listed(p)
+					if err != nil {
+						return err
+					}
+					if t.Flags&format.Delayed != 0 {
+						to := *t
+						to.Due = max(t.Due-back, 0)
+						x.put(t, &to)
+					}
+				}
+				if more = len(found) == chunk; more {
+					at = found[chunk-1]
+					at.Task++
+				}
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+		s.wake(q)
+		s.setAlarm(q)
+	}
+	return nil
+}
+
+// forget removes up to most unique texts whose time is over.
+func (x *tx) forget(most int) error {
+	s := x.s
+	if s.expiry > x.now {
+		return nil
+	}
+	was := s.expiry
+	x.other = append(x.other, func() { s.expiry = min(s.expiry, was) })
+	_, hi := s.keys.Table(format.TableExpiry)
+	var over []string
+	next := int64(never)
+	err := s.scan(s.keys.Expiry(nil, was, ""), hi, most+1, func(rest, _ []byte) error {
+		if len(rest) < 8 {
+			return s.strange("read", "there is a key %q among the times of unique texts", rest)
+		}
+		if n, _ := format.Numbers(rest[:8]); int64(n[0]) > x.now || len(over) == most {
+			next = min(next, int64(n[0]))
+		} else {
+			over = append(over, string(rest))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, rest := range over {
+		x.key = s.keys.Key(x.key, format.TableExpiry, rest)
+		x.set(x.key, nil)
+		// Another may have the text by now.
+		if id, _, err := x.holder(rest[8:]); err != nil {
+			return err
+		} else if id == "" {
+			x.key = s.keys.Key(x.key, format.TableUnique, rest[8:])
+			x.set(x.key, nil)
+		}
+	}
+	s.expiry = next
+	return nil
+}
+
+// expire puts a task back whose lease has run out.
+func (x *tx) expire(t *task) error {
+	return x.failed(t, Failure{Message: "its lease has run out"}, FailOptions{}, 0)
+}
+
+// promote makes up to most scheduled tasks of q ready that are due.
+func (x *tx) promote(q *queue, most int) (n int, err error) {
+	if q.due > x.now {
+		return 0, nil
+	}
+	found, next, err := x.s.places(q, Scheduled, q.due, 0, x.now, most)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range found {
+		t, err := x.s.listed(p)
+		if err != nil {
+			return 0, err
+		}
+		to := *t
+		to.State = byte(Waiting)
+		x.put(t, &to)
+	}
+	was := q.due
+	x.other = append(x.other, func() { q.due = min(q.due, was) })
+	q.due = next
+	return len(found), nil
+}
+
+// retain removes up to most finished tasks of q that are not kept any longer.
+func (x *tx) retain(q *queue, most int) (n int, err error) {
+	if q.removal > x.now {
+		return 0, nil
+	}
+	was, first := q.removal, int64(never)
+	x.other = append(x.other, func() { q.removal = min(q.removal, was) })
+	for _, state := range []State{Completed, Cancelled, Dead} {
+		found, next, err := x.s.places(q, state, was, 0, x.now, most-n)
+		if err != nil {
+			return 0, err
+		}
+		first = min(first, next)
+		for _, p := range found {
+			t, err := x.s.listed(p)
+			if err != nil {
+				return 0, err
+			}
+			x.remove(t)
+		}
+		n += len(found)
+	}
+	q.removal = first
+	return n, nil
+}
+
+// places returns up to most places in a state, from a time and task on to the time to, and the time of the one behind
+// them: never if there is none.
+func (s *Store) places(q *queue, state State, from int64, task uint64, to int64, most int) (found []format.Place,
+	next int64, err error) {
+	hi := holdfast.Prefix(s.keys.Listed(q.name, byte(state))).Hi
+	lo := s.keys.Index(nil, &format.Place{Queue: q.name, State: byte(state), Time: from, Task: task})
+	next = never
+	err = s.scan(lo, hi, most+1, func(rest, _ []byte) error {
+		p, ok := s.keys.Place(rest)
+		if !ok {
+			return s.strange("read", "the index has a key %q", rest)
+		}
+		if p.Time > to || len(found) == most {
+			next = min(next, p.Time)
+			return nil
+		}
+		found = append(found, p)
+		return nil
+	})
+	return found, next, err
+}
+
+// nanos returns a time in nanoseconds since 1970, from 0 to the end of what can be kept.
+func nanos(t time.Time) int64 {
+	switch sec := t.Unix(); {
+	case sec < 0:
+		return 0
+	case sec >= math.MaxInt64/1_000_000_000:
+		return never - 1
+	}
+	return t.UnixNano()
+}
+
+// after returns the time d after now.
+func after(now int64, d time.Duration) int64 {
+	if int64(d) > never-1-now {
+		return never - 1
+	}
+	return now + int64(d)
+}
+
+// date is the reverse of nanos; 0 is the zero time.
+func date(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}

@@ -1,0 +1,16 @@
+package task
+
+// SetSizes makes the windows of lanes small, and what one commit does of what is due, and returns what ends that. No
+// store is open meanwhile.
+func SetSizes(free, key, most int) (restore func()) {
+	wasFree, wasKey, wasChunk := window, keyWindow, chunk
+	window, keyWindow, chunk = free, key, most
+	return func() { window, keyWindow, chunk = wasFree, wasKey, wasChunk }
+}
+
+// Known is how many queues are in memory.
+func (s *Store) Known() int {
+	s.lock()
+	defer s.mu.Unlock()
+	return len(s.queues)
+}

@@ -1,0 +1,43 @@
+package task_test
+
+import (
+	"testing"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+type target = storetest.Target
+
+// options are those of a store at a level by the clock.
+func (c *clock) options(level holdfast.Level) task.Options {
+	return task.Options{Level: level, Now: c.Now, Elapsed: c.Elapsed, Logger: quiet}
+}
+
+func openStore(t testing.TB, eng holdfast.Engine, o task.Options) *task.Store {
+	t.Helper()
+	s, err := task.Open(eng, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func enqueue(t testing.TB, s *task.Store, specs ...task.Spec) []task.Result {
+	t.Helper()
+	results, err := s.Enqueue(ctx, specs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+func claim(t testing.TB, s *task.Store, o task.ClaimOptions) []task.Lease {
+	t.Helper()
+	leases, err := s.Claim(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leases
+}

@@ -1,0 +1,404 @@
+package task
+
+import (
+	"container/list"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/task/internal/format"
+)
+
+// task is a task in memory. It is not changed once it is made: changes make another.
+type task struct {
+	format.Record
+	num   uint64
+	until time.Duration // when its lease ends by the time that passes, 0 as long as that is not measured
+}
+
+func (t *task) state() State { return State(t.State) }
+
+// place is where t is listed.
+func (t *task) place() format.Place {
+	p := format.Place{Queue: t.Queue, State: t.State, Task: t.num}
+	switch t.state() {
+	case Waiting:
+		p.Key, p.Rank, p.Time = t.Key, byte(127-int(t.Priority)), t.Due
+	case Scheduled:
+		p.Time = t.Due
+	case Completed, Cancelled, Dead:
+		p.Time = t.Removal
+	}
+	return p
+}
+
+// held is a task that runs.
+type held struct {
+	*task
+	at int // in the heap of leases
+}
+
+// never is a time that does not come, none a number that no task has.
+const (
+	never = math.MaxInt64
+	none  = math.MaxUint64
+)
+
+// queue is what is known of a queue in memory.
+type queue struct {
+	name    string
+	o       QueueOptions
+	paused  bool
+	set     bool // its options are kept
+	counts  [Dead + 1]int
+	starts  format.Starts
+	lanes   map[string]*lane // by key; "" for the tasks without one
+	ready   heap[*lane]      // those that have a waiting task that no limit of its key holds back, by that task
+	unread  []*lane          // those that may belong into ready and have nothing in their window
+	waiters list.List        // of *waiter
+	woken   int              // those that have been woken and have not looked yet
+	alarm   int64            // when something is due, never if nothing is
+	at      int              // in the heap of alarms
+	due     int64            // when the first scheduled task is due, at the earliest
+	removal int64            // when the first finished task is to be removed, at the earliest
+	held    int64            // until when its rate holds it back, 0 if it does not
+	slow    heap[*lane]      // those with starts to be forgotten before something happens, by when
+}
+
+// lane has the waiting tasks of a queue with one key, or without one. Its window holds the first of them.
+type lane struct {
+	q       *queue
+	key     string
+	waiting int
+	running int
+	starts  format.Starts
+	window  heap[entry]
+	end     format.Place // all up to here are in the window
+	whole   bool         // all are
+	listed  bool         // in unread
+	ready   int          // where it is in the heap of that name, -1 if it is not
+	slow    int          // the same
+	until   int64        // when its rate lets the next task start, or its starts can be forgotten
+}
+
+// How many tasks a window has after reading; tests have fewer.
+var window, keyWindow = 256, 8
+
+// entry is a waiting task; its record if it is at hand.
+type entry struct {
+	format.Place
+	t *task
+}
+
+func (l *lane) size() int {
+	if l.key == "" {
+		return window
+	}
+	return keyWindow
+}
+
+func (s *Store) queue(name string) *queue {
+	q := s.queues[name]
+	if q == nil {
+		q = &queue{name: name, lanes: map[string]*lane{}, alarm: never, at: -1, due: never, removal: never}
+		q.ready.less = func(a, b *lane) bool { return a.window.items[0].Less(&b.window.items[0].Place) }
+		q.ready.at = func(l *lane, i int) { l.ready = i }
+		q.slow.less = func(a, b *lane) bool { return a.until < b.until }
+		q.slow.at = func(l *lane, i int) { l.slow = i }
+		s.queues[name] = q
+	}
+	return q
+}
+
+// drop forgets a queue of which there is nothing to be known.
+func (s *Store) drop(name string) {
+	if q := s.queues[name]; q != nil && !q.there() && q.waiters.Len()+q.woken+len(q.lanes)+len(q.starts) == 0 &&
+		q.at < 0 {
+		delete(s.queues, name)
+	}
+}
+
+func (q *queue) lane(key string) *lane {
+	l := q.lanes[key]
+	if l == nil {
+		l = &lane{q: q, key: key, whole: true, ready: -1, slow: -1}
+		l.window.less = func(a, b entry) bool { return a.Less(&b.Place) }
+		q.lanes[key] = l
+	}
+	return l
+}
+
+// count counts a task that changes from old to new.
+func (s *Store) count(old, new *task) {
+	if old != nil {
+		q := s.queue(old.Queue)
+		q.counts[old.State]--
+		switch old.state() {
+		case Waiting:
+			q.lane(old.Key).waiting--
+		case Running:
+			q.lane(old.Key).running--
+			h := s.running[old.num]
+			s.leases.remove(h.at)
+			delete(s.running, old.num)
+		}
+	}
+	if new != nil {
+		q := s.queue(new.Queue)
+		q.counts[new.State]++
+		switch new.state() {
+		case Waiting:
+			q.lane(new.Key).waiting++
+		case Running:
+			q.lane(new.Key).running++
+			if new.until == 0 { // once: the clock may be set while it runs
+				new.until = s.elapsed + min(max(time.Duration(new.Until-s.wall), 0), new.Lease)
+			}
+			h := &held{task: new}
+			s.running[new.num] = h
+			s.leases.push(h)
+			s.plan(new.until - s.elapsed)
+		case Scheduled:
+			q.due = min(q.due, new.Due)
+			s.setAlarm(q)
+		case Completed, Cancelled, Dead:
+			q.removal = min(q.removal, new.Removal)
+			s.setAlarm(q)
+		}
+	}
+}
+
+// relist changes the windows for a task that changes from old to new, and wakes who waits for what that sets free.
+func (s *Store) relist(old, new *task) {
+	if old != nil && old.state() == Waiting {
+		l := s.queue(old.Queue).lane(old.Key)
+		l.pull()
+		if i := slices.IndexFunc(l.window.items, func(e entry) bool { return e.Task == old.num }); i >= 0 {
+			l.window.remove(i)
+		}
+		s.review(l)
+	}
+	if old != nil && old.state() == Running {
+		s.review(s.queue(old.Queue).lane(old.Key))
+	}
+	if new != nil && new.state() == Waiting {
+		l := s.queue(new.Queue).lane(new.Key)
+		l.pull()
+		if p := new.place(); l.whole || !l.end.Less(&p) { // it may be the end itself, come back
+			l.window.push(entry{p, new})
+			if n := l.size(); len(l.window.items) > 2*n {
+				l.cut(n)
+			}
+		}
+		s.review(l)
+	}
+}
+
+// cut keeps the first n tasks in the window.
+func (l *lane) cut(n int) {
+	slices.SortFunc(l.window.items, func(a, b entry) int {
+		if a.Less(&b.Place) {
+			return -1
+		}
+		return 1
+	})
+	clear(l.window.items[n:])
+	l.window.items = l.window.items[:n]
+	l.end, l.whole = l.window.items[n-1].Place, false
+}
+
+// pull takes a lane out of those that are ready, before its window changes.
+func (l *lane) pull() {
+	if l.ready >= 0 {
+		l.q.ready.remove(l.ready)
+	}
+}
+
+// reread forgets the window of a task's lane.
+func (s *Store) reread(t *task) {
+	l := s.queue(t.Queue).lane(t.Key)
+	l.pull()
+	clear(l.window.items)
+	l.window.items, l.end, l.whole = l.window.items[:0], format.Place{}, l.waiting == 0
+	s.review(l)
+}
+
+// review puts a lane where it belongs after a change, and wakes one who waits if a task can be claimed.
+func (s *Store) review(l *lane) {
+	q, limited := l.q, false
+	l.until = 0
+	if l.key != "" {
+		limited = q.o.KeyConcurrency > 0 && l.running >= q.o.KeyConcurrency
+		l.until = next(&l.starts, q.o.KeyRate, s.wall)
+	}
+	slow := l.waiting > 0 && l.until > s.wall
+	timed := slow
+	if l.waiting == 0 && len(l.starts) > 0 { // nothing matters until the last start does not count any more
+		l.until, timed = after(l.starts[len(l.starts)-1].At, q.o.KeyRate.Per), true
+	}
+	switch {
+	case timed && l.slow < 0:
+		q.slow.push(l)
+	case timed:
+		q.slow.fix(l.slow, l)
+	case l.slow >= 0:
+		q.slow.remove(l.slow)
+	}
+	l.pull()
+	switch {
+	case l.waiting == 0 && l.running == 0 && len(l.starts) == 0 && !l.listed:
+		delete(q.lanes, l.key)
+	case l.waiting == 0 || limited || slow:
+	case len(l.window.items) > 0:
+		q.ready.push(l)
+	case !l.listed:
+		l.listed = true
+		q.unread = append(q.unread, l)
+	}
+	if timed {
+		s.setAlarm(q)
+	}
+	s.wake(q)
+}
+
+// next returns when a rate allows the next start, and forgets starts that no longer matter.
+func next(starts *format.Starts, r Rate, now int64) (at int64) {
+	if r.N <= 0 {
+		*starts = nil
+		return 0
+	}
+	kept, n := (*starts)[:0], int64(0)
+	for _, e := range *starts {
+		// The clock may have been set back since.
+		e.At, e.First = min(e.At, now), min(e.First, now)
+		if e.At > now-int64(r.Per) {
+			kept, n = append(kept, e), n+e.N
+		}
+	}
+	if *starts = kept; len(kept) == 0 {
+		*starts = nil
+	}
+	for i := 0; n >= int64(r.N) && i < len(kept); i++ {
+		n -= kept[i].N
+		at = after(kept[i].At, r.Per)
+	}
+	return at
+}
+
+// started adds a start. Starts that lie closer together than a part of the period are kept as one, the last.
+func started(starts format.Starts, r Rate, now int64) format.Starts {
+	const parts = 32
+	starts = slices.Clone(starts) // the old ones may come back
+	if last := len(starts) - 1; last >= 0 && (starts[last].At == now ||
+		r.N > parts && now-starts[last].First < int64(r.Per)/parts) {
+		starts[last].At = now
+		starts[last].N++
+		return starts
+	}
+	return append(starts, format.Start{First: now, At: now, N: 1})
+}
+
+// first returns the lane with the task that comes first in q and may be claimed, nil if there is none.
+func (s *Store) first(q *queue) (*lane, error) {
+	if q.paused || q.o.Concurrency > 0 && q.counts[Running] >= q.o.Concurrency {
+		return nil, nil
+	}
+	if q.held = next(&q.starts, q.o.Rate, s.wall); q.held > s.wall {
+		s.setAlarm(q)
+		return nil, nil
+	}
+	for len(q.unread) > 0 {
+		l := q.unread[len(q.unread)-1]
+		if l.waiting > 0 && len(l.window.items) == 0 {
+			if err := s.fill(l); err != nil {
+				return nil, err
+			}
+		}
+		q.unread = q.unread[:len(q.unread)-1]
+		l.listed = false
+		s.review(l)
+	}
+	if len(q.ready.items) == 0 {
+		return nil, nil
+	}
+	return q.ready.items[0], nil
+}
+
+// read fills the window of a lane.
+func (s *Store) fill(l *lane) error {
+	prefix := s.keys.ListedBy(l.q.name, byte(Waiting), l.key)
+	r := holdfast.Prefix(prefix)
+	if l.end.Task != 0 {
+		r.Lo = append(s.keys.Index(nil, &l.end), 0)
+	}
+	n := l.size()
+	err := s.scan(r.Lo, r.Hi, n, func(rest, _ []byte) error {
+		p, ok := s.keys.Place(rest)
+		if !ok {
+			return s.strange("claim", "the index has a key %q", rest)
+		}
+		l.end = p
+		l.window.items = append(l.window.items, entry{Place: p}) // in order, which makes a heap
+		return nil
+	})
+	if err == nil {
+		l.whole = len(l.window.items) < n
+		if len(l.window.items) == 0 {
+			err = s.strange("claim", "%d tasks of queue %q wait, and the index has none", l.waiting, l.q.name)
+		}
+	}
+	return err
+}
+
+// waiter is a call that waits for a task.
+type waiter struct {
+	woken chan *queue // of capacity 1: who has woken it
+	in    []*list.Element
+	qs    []*queue
+}
+
+// wait makes w wait for a task of some queues.
+func (s *Store) wait(w *waiter, queues []string) {
+	w.in, w.qs = w.in[:0], w.qs[:0]
+	for _, name := range queues {
+		q := s.queue(name)
+		w.in, w.qs = append(w.in, q.waiters.PushBack(w)), append(w.qs, q)
+	}
+}
+
+// unwait ends what wait has begun.
+func (w *waiter) unwait() {
+	for i, e := range w.in {
+		w.qs[i].waiters.Remove(e)
+	}
+	w.in = w.in[:0]
+}
+
+// claimable reports whether q seems to have a task that can be claimed now.
+func (s *Store) claimable(q *queue) bool {
+	return !q.paused && (len(q.ready.items) > 0 || len(q.unread) > 0) && q.held <= s.wall &&
+		(q.o.Concurrency <= 0 || q.counts[Running] < q.o.Concurrency)
+}
+
+// wake wakes one who waits for a task of q, if there is one for it. It does not wake more than there are tasks.
+func (s *Store) wake(q *queue) {
+	if q.waiters.Len() > 0 && q.woken < q.counts[Waiting] && s.claimable(q) {
+		w := q.waiters.Front().Value.(*waiter)
+		w.unwait()
+		q.woken++
+		w.woken <- q
+	}
+}
+
+// wakeAll wakes everybody who waits, because the store is closed or has failed.
+func (s *Store) wakeAll() {
+	for _, q := range s.queues {
+		for q.waiters.Len() > 0 {
+			w := q.waiters.Front().Value.(*waiter)
+			w.unwait()
+			q.woken++
+			w.woken <- q
+		}
+	}
+}

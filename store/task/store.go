@@ -1,0 +1,432 @@
+package task
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/lifecycle"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/registry"
+	"github.com/holdfastdb/holdfast/store/task/internal/format"
+)
+
+// Store is an open task store. All methods may be called from many goroutines at once.
+//
+// Every change is decided and applied under mu, and waited for outside of it, so that many callers share the engine's
+// syncs. In memory there are the tasks that run, the first waiting tasks of each queue and key, and counts; everything
+// else is read from the engine when it is needed.
+type Store struct {
+	eng   holdfast.Engine
+	keys  format.Store
+	lease registry.Lease
+	o     Options
+	life  lifecycle.Life // entered by every call
+	began time.Time
+
+	mu        sync.Mutex
+	err       error         // why nothing can be changed any more
+	wall      int64         // the clock when mu was taken, in nanoseconds since 1970
+	elapsed   time.Duration // the time passed then
+	number    uint64        // the last number given to a task, lease or turn
+	reserved  uint64        // what is kept of it, see reserve
+	over      overlay
+	commits   uint64 // changes begun
+	unsettled uint64 // the last one applied
+	receipt   holdfast.Receipt
+	tx        tx
+	joined    atomic.Pointer[event.Commit] // whose batch takes the change under way, see EnqueueIn
+	running   map[uint64]*held             // all, once it is loaded
+	loaded    bool
+	watches   map[uint64][]*watch // of tasks that run
+	leases    heap[*held]         // by when they end
+	queues    map[string]*queue
+	sweep     int          // with more of them, those of which there is nothing to be known are forgotten
+	alarms    heap[*queue] // by when something is due in them
+	periodic  map[string]*periodic
+	ended     uint64    // no task below has ended without all that run after it having been told; none if no task has
+	told      [2]uint64 // a task that has ended, and below what number those that run after it have been told
+	// No task of the sequence has a turn below: what engines keep of removed keys is not walked over.
+	turns  map[string]uint64
+	part   int   // how much of what is due is done in one commit
+	tick   int64 // when a periodic task is due, at the earliest
+	back   int64 // by how much the clock was set back, and delays have not been set back yet
+	expiry int64 // when a unique text may be used again, at the earliest
+
+	settling chan struct{} // of capacity 1: something has been applied
+	planned  time.Duration // when the clock is looked at next, by the time that passes
+	replan   chan struct{} // of capacity 1: that has changed
+	stop     context.CancelFunc
+	working  [2]sync.WaitGroup // watch and settle
+	trouble  error             // why what is due could not be done
+	again    time.Duration     // when what is due is tried again that has failed, by the time that passes
+}
+
+// Numbers of tasks, leases and turns come from one sequence, which follows the clock in microseconds, so that a
+// number that a crash has taken back is not given again. It is kept that they are below a bound, which moves on in
+// steps of reserve.
+const reserve = 1 << 32
+
+// Open opens the task store of that name in eng, and makes it if it is not there. The engine stays the caller's, and
+// must not be closed before the store is. Open reads the index of all tasks, but not the tasks. Those that were running
+// run on until their leases end.
+//
+// Errors: ErrLevel if the engine does not give the level, ErrLocked if the store is open in this engine, ErrVersion if
+// a newer program made it, ErrBadOption also for an engine without atomic batches, ErrCorrupt also for an engine with
+// [holdfast.Capabilities].Lost.
+func Open(eng holdfast.Engine, o Options) (_ *Store, err error) {
+	keys := format.New(o.Name)
+	lease, err := registry.Claim(eng, registry.Request{
+		Kind: "task", Thing: "task store", Name: o.Name, MaxName: MaxNameSize, Level: o.Level, Prefix: string(keys.Prefix),
+		KeySize: len(keys.Prefix) + 1 + 1 + MaxNameSize + 1 + 1 + MaxTextSize + 1 + 8 + 8,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			lease.Release()
+		}
+	}()
+	o.Level = lease.Level
+	o.Keep = cmp.Or(o.Keep, DefaultKeep)
+	s := &Store{eng: eng, keys: keys, lease: lease, o: o, running: map[uint64]*held{}, queues: map[string]*queue{},
+		periodic: map[string]*periodic{}, turns: map[string]uint64{}, settling: make(chan struct{}, 1),
+		replan: make(chan struct{}, 1), began: time.Now(),
+		planned: never, tick: never, part: chunk}
+	if o.Now == nil {
+		s.o.Now = time.Now
+		if o.Elapsed == nil {
+			s.o.Elapsed = func() time.Duration { return time.Since(s.began) }
+		}
+	}
+	s.tx.s = s
+	s.leases.less = func(a, b *held) bool { return a.until < b.until }
+	s.leases.at = func(h *held, i int) { h.at = i }
+	s.alarms.less = func(a, b *queue) bool { return a.alarm < b.alarm }
+	s.alarms.at = func(q *queue, i int) { q.at = i }
+	s.lock()
+	defer s.mu.Unlock()
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.working[0].Go(func() { s.watch(ctx) })
+	s.working[1].Go(s.settle)
+	return s, nil
+}
+
+// lock takes mu and reads the clock.
+func (s *Store) lock() {
+	s.mu.Lock()
+	wall := nanos(s.o.Now())
+	if s.o.Elapsed != nil {
+		was := s.elapsed
+		s.elapsed = max(was, s.o.Elapsed())
+		if back := s.wall + int64(s.elapsed-was) - wall; s.wall != 0 && back > int64(time.Second) {
+			s.back += back
+		}
+	} else if s.wall != 0 { // with a clock that is set back, time stands still
+		s.elapsed += max(time.Duration(wall-s.wall), 0)
+	}
+	s.wall = wall
+}
+
+// load reads the store's description, or makes it, and what is kept in memory.
+func (s *Store) load() error {
+	value, err := s.eng.Get(nil, s.keys.Meta())
+	switch {
+	case errors.Is(err, holdfast.ErrNotFound):
+	case err != nil:
+		return err
+	case len(value) > 0 && value[0] > format.Version:
+		return s.fail("open", holdfast.ErrVersion, nil, "use a newer holdfast",
+			"the store has format %d, this program knows %d", value[0], format.Version)
+	default:
+		n, ok := format.Numbers(value[min(1, len(value)):])
+		if !ok || len(n) != 1 || value[0] != format.Version {
+			return s.strange("open", "the store's description cannot be read")
+		}
+		s.number = n[0]
+	}
+	// What an earlier process left reaches the store's level, and is visible, before it is read.
+	s.number = max(s.number, uint64(max(s.wall/1000, 0)))
+	s.reserved = s.number + reserve
+	var b holdfast.Batch
+	b.Set(s.keys.Meta(), format.AppendNumbers([]byte{format.Version}, s.reserved))
+	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
+		return err
+	}
+	if err := s.table(format.TableQueues, func(rest, value []byte) error {
+		q := s.queue(string(rest))
+		q.set = true
+		var k kept
+		if err := json.Unmarshal(value, &k); err != nil {
+			return s.strange("open", "the options of queue %q cannot be read", rest)
+		}
+		q.o, q.paused = k.Options, k.Paused
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := s.table(format.TableRates, func(rest, value []byte) error {
+		name, rest, ok := format.Texted(rest)
+		key, _, ok2 := format.Texted(rest)
+		starts, ok3 := format.ParseStarts(value)
+		if !ok || !ok2 || !ok3 {
+			return s.strange("open", "the starts at key %q cannot be read", rest)
+		}
+		if q := s.queue(name); key == "" {
+			q.starts = starts
+		} else {
+			q.lane(key).starts = starts
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := s.table(format.TableIndex, func(rest, _ []byte) error {
+		p, ok := s.keys.Place(rest)
+		if !ok || !State(p.State).valid() {
+			return s.strange("open", "the index has a key %q", rest)
+		}
+		if State(p.State) == Running {
+			t, err := s.listed(p)
+			if err != nil {
+				return err
+			}
+			s.count(nil, t)
+			return nil
+		}
+		s.count(nil, &task{num: p.Task, Record: format.Record{Queue: p.Queue, State: p.State, Key: p.Key, Due: p.Time,
+			Removal: p.Time}})
+		if State(p.State) == Waiting {
+			s.queues[p.Queue].lanes[p.Key].whole = false
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, q := range s.queues {
+		for _, l := range q.lanes {
+			s.review(l)
+		}
+	}
+	s.loaded = true
+	return nil
+}
+
+// kept is what is kept of a queue.
+type kept struct {
+	Options QueueOptions
+	Paused  bool `json:",omitempty"`
+}
+
+// table calls f for all keys of a table in the engine.
+func (s *Store) table(table byte, f func(rest, value []byte) error) error {
+	lo, hi := s.keys.Table(table)
+	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
+	defer it.Close()
+	for it.Next() {
+		if err := f(s.keys.Rest(it.Key()), it.Value()); err != nil {
+			return err
+		}
+	}
+	return it.Err()
+}
+
+// Level is the level the store runs at.
+func (s *Store) Level() holdfast.Level { return s.o.Level }
+
+// Close ends calls that wait with ErrClosed, waits for calls in progress and for everything applied, and releases the
+// store's name. Running tasks stay as they are. The engine stays open. It returns the error of what could not be made
+// durable; closing twice returns ErrClosed.
+func (s *Store) Close() error {
+	if !s.life.Shut() {
+		return holdfast.ErrClosed
+	}
+	s.stop()
+	s.lock()
+	s.wakeAll()
+	s.mu.Unlock()
+	s.life.Wait()
+	s.working[0].Wait()
+	close(s.settling)
+	s.working[1].Wait()
+	err := s.receipt.Wait()
+	s.lease.Release()
+	return err
+}
+
+// enter begins a call with the lock held, after what is due has been done. If it returns nil the caller calls leave.
+func (s *Store) enter(ctx context.Context) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	if err := s.life.Enter(); err != nil {
+		return err
+	}
+	s.lock()
+	if len(s.queues) > s.sweep { // which costs each queue that comes one step
+		for name := range s.queues {
+			s.drop(name)
+		}
+		s.sweep = 2*len(s.queues) + 64
+	}
+	if s.due() {
+		_ = s.advance() // tried again
+	}
+	return nil
+}
+
+func (s *Store) leave() {
+	s.mu.Unlock()
+	s.life.Leave()
+}
+
+// change makes a change as f says, and returns when it has reached the store's level.
+func (s *Store) change(ctx context.Context, f func(x *tx) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.life.Leave()
+	receipt, err := s.try(f)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return receipt.Wait()
+}
+
+// try makes a change as f says, with the lock held. If it fails, nothing has changed.
+func (s *Store) try(f func(x *tx) error) (holdfast.Receipt, error) {
+	x, err := s.begin()
+	if err != nil {
+		return holdfast.Receipt{}, err
+	}
+	if err := f(x); err != nil {
+		x.undo()
+		return holdfast.Receipt{}, err
+	}
+	return x.apply()
+}
+
+// fail builds an error of the operation op on s.
+func (s *Store) fail(op string, class, cause error, remedy, format string, args ...any) error {
+	return &holdfast.Error{Op: "task " + op, Engine: s.lease.Caps.Engine, Class: class, Cause: cause, Remedy: remedy,
+		Detail: fmt.Sprintf(format, args...)}
+}
+
+// strange is the error for what cannot be read.
+func (s *Store) strange(op, format string, args ...any) error {
+	return s.fail(op, holdfast.ErrCorrupt, nil, "", format, args...)
+}
+
+func (s *Store) bad(op, format string, args ...any) error {
+	return s.fail(op, holdfast.ErrBadOption, nil, "", format, args...)
+}
+
+func (s *Store) warn(err error) {
+	cmp.Or(s.o.Logger, slog.Default()).Warn("task: something that is due could not be done", "error", err)
+}
+
+// next returns a number that no task, lease or turn has.
+func (s *Store) next() uint64 {
+	s.number = max(s.number+1, uint64(max(s.wall/1000, 0)))
+	return s.number
+}
+
+const digits = "0123456789abcdefghijklmnopqrstuv"
+
+// idSize is how long the ids are that the store makes: a letter and 13 digits of 5 bits.
+const idSize = 1 + 13
+
+// makeID returns the id that the store makes for a task.
+func makeID(num uint64) string {
+	var b [idSize]byte
+	b[0] = 't'
+	for i := idSize - 1; i > 0; i-- {
+		b[i] = digits[num&31]
+		num >>= 5
+	}
+	return string(b[:])
+}
+
+// parseID returns the task whose id the store has made; false means that it has not made it.
+func parseID(id string) (num uint64, ok bool) {
+	if len(id) != idSize || id[0] != 't' {
+		return 0, false
+	}
+	for i := 1; i < idSize; i++ {
+		d := strings.IndexByte(digits, id[i])
+		if d < 0 || i == 1 && d > 15 {
+			return 0, false
+		}
+		num = num<<5 | uint64(d)
+	}
+	return num, true
+}
+
+// id returns the id of a task.
+func (t *task) id() string {
+	if t.ID != "" {
+		return t.ID
+	}
+	return makeID(t.num)
+}
+
+// read returns a task, from memory or the engine. ErrNotFound: there is none.
+func (s *Store) read(num uint64) (*task, error) {
+	if h := s.running[num]; h != nil {
+		return h.task, nil
+	}
+	value, err := s.get(s.keys.Of(s.tx.key, format.TableTasks, num))
+	if err != nil {
+		return nil, err
+	}
+	if value == nil {
+		return nil, holdfast.ErrNotFound
+	}
+	t := &task{num: num}
+	if !t.Parse(value) || !t.state().valid() || t.state() == Running && s.loaded {
+		return nil, s.strange("read", "the record of task %s cannot be read, or is not that of the index", makeID(num))
+	}
+	return t, nil
+}
+
+// listed returns the task of a place in the index.
+func (s *Store) listed(p format.Place) (*task, error) {
+	t, err := s.read(p.Task)
+	if err == holdfast.ErrNotFound || err == nil && t.place() != p {
+		return nil, s.strange("read", "the index lists task %s, which is not there, or not in that state", makeID(p.Task))
+	}
+	return t, err
+}
+
+// find returns the task of an id. ErrNotFound: there is none.
+func (s *Store) find(op, id string) (*task, error) {
+	num, made := parseID(id)
+	if !made {
+		value, err := s.get(s.keys.Key(nil, format.TableIDs, id))
+		if err != nil {
+			return nil, err
+		}
+		if n, ok := format.Numbers(value); ok && len(n) == 1 {
+			num = n[0]
+		}
+	}
+	t, err := s.read(num)
+	if err == holdfast.ErrNotFound {
+		return nil, s.fail(op, holdfast.ErrNotFound, nil, "", "there is no task %.80q", id)
+	}
+	return t, err
+}

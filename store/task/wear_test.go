@@ -1,0 +1,227 @@
+package task_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/internal/storetest"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+// wornEngine counts how many removed keys its scans have to pass before the first that is there. Engines keep removed
+// keys for a while, and walk over them.
+type wornEngine struct {
+	holdfast.Engine
+	removed [][]byte
+	passed  int
+}
+
+func (e *wornEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	for op := range b.Ops() {
+		at, had := slices.BinarySearchFunc(e.removed, op.Key, bytes.Compare)
+		if op.Kind == holdfast.KindDelete && !had {
+			e.removed = slices.Insert(e.removed, at, bytes.Clone(op.Key))
+		}
+	}
+	return e.Engine.Apply(b, level)
+}
+
+func (e *wornEngine) Scan(r holdfast.Range) holdfast.Iterator {
+	it, first := e.Engine.Scan(r), r.Hi
+	if it.Next() {
+		first = bytes.Clone(it.Key())
+	}
+	_ = it.Close()
+	from, _ := slices.BinarySearchFunc(e.removed, r.Lo, bytes.Compare)
+	to, _ := slices.BinarySearchFunc(e.removed, first, bytes.Compare)
+	e.passed += max(to-from, 0)
+	return e.Engine.Scan(r)
+}
+
+// TestSequenceDoesNotWear: a task of a sequence costs the same however many have gone before it, whether the sequence
+// is long or its tasks come one by one.
+func TestSequenceDoesNotWear(t *testing.T) {
+	for _, most := range []int{1, 300} {
+		eng := &wornEngine{Engine: mem.New()}
+		s := openStore(t, eng, newClock().options(holdfast.Memory))
+		const n = 300
+		for done := range n {
+			if done%most == 0 {
+				enqueue(t, s, slices.Repeat([]task.Spec{{Sequence: "s"}}, most)...)
+			}
+			leases := claim(t, s, task.ClaimOptions{N: 2})
+			if len(leases) != 1 {
+				t.Fatalf("%d tasks of one sequence are claimed", len(leases))
+			}
+			if err := s.Complete(ctx, leases...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeStore(t, s)
+		if eng.passed > 10*n {
+			t.Errorf("%d at a time: scans pass %d removed keys for %d tasks", most, eng.passed, n)
+		}
+	}
+}
+
+// TestDependentsDoNotWear: to tell one of many tasks that another has ended costs the same whichever it is.
+func TestDependentsDoNotWear(t *testing.T) {
+	defer task.SetSizes(256, 8, 4)()
+	eng := &wornEngine{Engine: mem.New()}
+	s := openStore(t, eng, newClock().options(holdfast.Memory))
+	enqueue(t, s, task.Spec{ID: "p"})
+	const n = 300
+	enqueue(t, s, slices.Repeat([]task.Spec{{After: []string{"p"}}}, n)...)
+	if err := s.Complete(ctx, claim(t, s, task.ClaimOptions{})...); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Tick(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if leases := claim(t, s, task.ClaimOptions{N: 2 * n}); len(leases) != n {
+		t.Errorf("%d tasks go on, want %d", len(leases), n)
+	}
+	closeStore(t, s)
+	if eng.passed > 10*n {
+		t.Errorf("scans pass %d removed keys for %d tasks", eng.passed, n)
+	}
+}
+
+// TestRetriedWhileTelling: what runs after a task that was retried is not told that it had been cancelled before.
+func TestRetriedWhileTelling(t *testing.T) {
+	defer task.SetSizes(256, 8, 1)()
+	s := openStore(t, mem.New(), newClock().options(holdfast.Memory))
+	defer closeStore(t, s)
+	enqueue(t, s, task.Spec{ID: "p"})
+	enqueue(t, s, slices.Repeat([]task.Spec{{After: []string{"p"}}}, 1000)...)
+	for _, f := range []func(context.Context, string) error{s.Cancel, s.Retry} {
+		if err := f(ctx, "p"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enqueue(t, s, task.Spec{ID: "x", After: []string{"p"}})
+	if err := s.Tick(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if x, err := s.Get(ctx, "x"); err != nil || x.State != task.Blocked {
+		t.Errorf("it is %v: %+v, %v", x.State, x.Failures, err)
+	}
+}
+
+// TestSequenceRefused: a completion that the engine refuses changes nothing of whose turn it is.
+func TestSequenceRefused(t *testing.T) {
+	eng := storetest.NewFakeEngine()
+	s := openStore(t, eng, newClock().options(holdfast.Memory))
+	defer closeStore(t, s)
+	enqueue(t, s, task.Spec{ID: "a", Sequence: "s"}, task.Spec{ID: "b", Sequence: "s"})
+	for _, id := range []string{"a", "b"} {
+		l := claim(t, s, task.ClaimOptions{})[0]
+		eng.Locked(func() { eng.Refuse, eng.Spare = holdfast.ErrFull, 0 })
+		storetest.WantError(t, s.Complete(ctx, l), holdfast.ErrFull)
+		eng.Locked(func() { eng.Refuse = nil })
+		if more := claim(t, s, task.ClaimOptions{}); l.Task.ID != id || len(more) > 0 {
+			t.Errorf("%s runs, want %s; and %+v", l.Task.ID, id, more)
+		}
+		if err := s.Complete(ctx, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := task.Examine(eng); err != nil || len(list[0].Problems) > 0 {
+		t.Error(list, err)
+	}
+}
+
+// TestLongestRate: a rate of one in the longest time there is holds.
+func TestLongestRate(t *testing.T) {
+	rate := task.Rate{N: 1, Per: math.MaxInt64}
+	for _, o := range []task.QueueOptions{{Rate: rate}, {KeyRate: rate}} {
+		s := openStore(t, mem.New(), newClock().options(holdfast.Memory))
+		if err := s.SetQueue(ctx, "", o); err != nil {
+			t.Fatal(err)
+		}
+		enqueue(t, s, slices.Repeat([]task.Spec{{Key: "k"}}, 3)...)
+		if leases := claim(t, s, task.ClaimOptions{N: 3}); len(leases) != 1 {
+			t.Errorf("%+v: %d have started", o, len(leases))
+		}
+		closeStore(t, s)
+	}
+}
+
+// TestQueuesAreForgotten: queues that have no tasks any more take no memory, however many there were.
+func TestQueuesAreForgotten(t *testing.T) {
+	c := newClock()
+	o := c.options(holdfast.Memory)
+	o.Keep = -1
+	s := openStore(t, mem.New(), o)
+	defer closeStore(t, s)
+	for i := range 1000 {
+		name := fmt.Sprint("q", i)
+		enqueue(t, s, task.Spec{Queue: name, Delay: time.Hour}, task.Spec{Queue: name})
+		for _, l := range claim(t, s, task.ClaimOptions{Queues: []string{name}}) {
+			if err := s.Complete(ctx, l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tasks, _, err := s.List(ctx, task.Filter{Queue: name})
+		if err != nil || len(tasks) != 1 {
+			t.Fatal(tasks, err)
+		}
+		if i%100 > 0 {
+			if err := s.Delete(ctx, tasks[0].ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.pass(time.Hour) // as long as something may be due in a queue it is known
+		if err := s.Tick(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.Known(); n > 200 {
+		t.Errorf("%d queues are in memory, 10 have tasks", n)
+	}
+	if list, err := s.Queues(ctx); err != nil || len(list) != 10 {
+		t.Error(len(list), err)
+	}
+}
+
+// tightEngine has room for small batches only while it is full.
+type tightEngine struct {
+	holdfast.Engine
+	full bool
+}
+
+func (e *tightEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if e.full && b.Len() > 1 {
+		return holdfast.Receipt{}, holdfast.ErrFull
+	}
+	return e.Engine.Apply(b, level)
+}
+
+// TestTicksWaitForRoom: a tick whose task finds no room is not passed over, even if it could be noted that it is.
+func TestTicksWaitForRoom(t *testing.T) {
+	c, eng := newClock(), &tightEngine{Engine: mem.New()}
+	s := openStore(t, eng, c.options(holdfast.Memory))
+	defer closeStore(t, s)
+	if err := s.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(time.Minute)}); err != nil {
+		t.Fatal(err)
+	}
+	// No background work comes in between: the time passes for calls only, and the store is called here.
+	eng.full = true
+	c.pass(time.Minute)
+	storetest.WantError(t, s.Tick(ctx), holdfast.ErrFull)
+	eng.full = false
+	c.pass(2 * time.Second) // when it is tried again
+	if err := s.Tick(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if leases := claim(t, s, task.ClaimOptions{N: 2}); len(leases) != 1 {
+		t.Errorf("the tick has %d tasks", len(leases))
+	}
+}

@@ -1,0 +1,87 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/store/task"
+	"github.com/holdfastdb/holdfast/store/task/worker"
+)
+
+// Import reads a file in steps.
+type Import struct {
+	Table string
+	Rows  int
+}
+
+func (Import) Kind() string { return "import" }
+
+// Check looks at what was imported.
+type Check struct{ Table string }
+
+func (Check) Kind() string { return "check" }
+
+// A task shows how far it is, goes on from there in its next attempt, and ends in one commit with its result and the
+// task that follows.
+func ExampleExecution_CompleteWith() {
+	eng := mem.New()
+	defer eng.Close()
+	tasks, err := task.Open(eng, task.Options{Level: holdfast.Memory})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer tasks.Close()
+	var workers worker.Workers
+	worker.Register(&workers, func(ctx context.Context, t *worker.Task[Import]) error {
+		row := 0
+		fmt.Sscan(string(t.Output), &row) // none at first
+		fmt.Println("attempt", t.Attempt, "begins with row", row)
+		for ; row < t.Args.Rows; row++ {
+			if row == 2 && t.Attempt == 1 {
+				return worker.RetryIn(time.Nanosecond, errors.New("row 2 cannot be read"))
+			}
+			if err := t.SetOutput(ctx, row+1); err != nil {
+				return err
+			}
+		}
+		next, err := worker.NewSpec(Check{Table: t.Args.Table}, task.Spec{Queue: "checks"})
+		if err != nil {
+			return err
+		}
+		_, err = t.CompleteWith(ctx, func(b *holdfast.Batch) error {
+			b.Set([]byte("imported"), fmt.Append(nil, row))
+			return nil
+		}, next)
+		return err
+	})
+	runner, err := worker.New(tasks, &workers, worker.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	if _, err := worker.Enqueue(ctx, tasks, Import{Table: "t", Rows: 4}, task.Spec{}); err != nil {
+		log.Fatal(err)
+	}
+	for n := 0; n < 2; {
+		ran, err := runner.RunDue(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		n += ran
+	}
+	value, err := eng.Get(nil, []byte("imported"))
+	fmt.Println("rows imported:", string(value), err)
+	next, _, err := tasks.List(ctx, task.Filter{Queue: "checks"})
+	fmt.Println("next:", next[0].Kind, next[0].State, err)
+	// Output:
+	// attempt 1 begins with row 0
+	// attempt 2 begins with row 2
+	// rows imported: 4 <nil>
+	// next: check waiting <nil>
+}
