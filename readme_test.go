@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/raftlog"
+	"github.com/holdfastdb/holdfast/store/task"
 )
 
 // The code of the README and the pages in docs: TestDocsCode checks that all of it is in a test file, so that it
@@ -38,7 +40,7 @@ var (
 func Example_open() {
 	engine, err := logtree.Open("/var/lib/orders", holdfast.Options{})
 	// or, with the choice left to a setting:
-	engine, err = all.OpenURL("logtree:/var/lib/orders") // or pebble:, badger:, bbolt:, sqlite:, sqlite-go:, mem:
+	engine, err = all.OpenURL("logtree:/var/lib/orders") // or pebble:, badger:, bbolt:, sqlite:, sqlite-go:, files:, mem:
 
 	var batch holdfast.Batch
 	batch.Set([]byte("order/17"), data)
@@ -137,6 +139,26 @@ func readmeMessage(engine holdfast.Engine) error {
 	work, err := orders.Subscribe(ctx, "mails", message.SubscriptionOptions{Query: message.Query{Category: "order"}})
 	deliveries, err := work.Claim(ctx, 10) // shared by any number of workers; delivered again until acknowledged
 	err = work.Ack(ctx, deliveries...)
+	return err
+}
+
+func Example_tasks() {
+	_ = readmeTasks
+}
+
+func readmeTasks(engine holdfast.Engine) error {
+	tasks, err := task.Open(engine, task.Options{Level: holdfast.Power})
+	err = tasks.SetQueue(ctx, "mail", task.QueueOptions{KeyConcurrency: 2, KeyRate: task.Rate{N: 10, Per: time.Minute}})
+
+	mail := task.Spec{Queue: "mail", Kind: "welcome", Payload: data, Key: "customer-17", Unique: "welcome-17"}
+	results, err := tasks.EnqueueWith(ctx, func(b *holdfast.Batch) error {
+		b.Set([]byte("customer/17"), data) // your own key, in the same commit
+		return nil
+	}, mail)
+	fmt.Println(results[0].ID, results[0].Existing)
+
+	leases, err := tasks.Claim(ctx, task.ClaimOptions{Queues: []string{"mail"}, Wait: true}) // no polling
+	err = tasks.Complete(ctx, leases...)                                                     // else task.ErrLeaseLost
 	return err
 }
 

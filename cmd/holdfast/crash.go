@@ -29,7 +29,7 @@ type crashCommand struct {
 	Engines []string       `help:"Engines, names or patterns." placeholder:"A,B"`
 	Levels  []string       `help:"Levels that commits ask for: memory, process, power." placeholder:"LEVEL"`
 	Kind    []string       `help:"How to crash: kill, power, faults, simulate; the default is below." placeholder:"KIND"`
-	Subject []string       `help:"What to crash: kv, event, message, raft. Default: kv and raft." placeholder:"NAME"`
+	Subject []string       `help:"What to crash: kv, event, message, task, raft. Default: kv and raft." placeholder:"NAME"`
 	Cuts    *int           `help:"Crashes of each row. Default: 20, and 10 for some." placeholder:"N"`
 	FS      string         `name:"fs" help:"File system for power and faults: ext4 (default), xfs, btrfs" placeholder:"FS"`
 	Seed    *uint64        `help:"Seed of everything that follows from one; a run prints its own." placeholder:"N"`
@@ -46,7 +46,8 @@ func (crashCommand) Help() string {
 		`partial. The file is also written while the run goes on. With --json - the tables go to standard error. ` +
 		`Crash removes only the files that it created in --dir, and keeps evidence of broken claims. ` +
 		`Without --kind, crash kills, and cuts the power and injects faults where the machine can. ` +
-		`raft-wal and raft-boltdb, which must be named with --engines, are crashed as raft only.`
+		`Peers must be named with --engines: raft-wal and raft-boltdb are crashed as raft only, postgres, nats and study-4 ` +
+		`(what the fourth study in docs/studies.md did) as message only.`
 }
 
 type victimCommand struct{}

@@ -86,6 +86,7 @@ type benchCommand struct {
 	For        *time.Duration `help:"Length of each measurement." placeholder:"2s"`
 	Seed       *uint64        `help:"Seed of the order; a run prints its own." placeholder:"N"`
 	Dir        string         `help:"Directory to work in, not an engine's. Default: the current one." placeholder:"DIR"`
+	FS         string         `name:"fs" help:"Measure on an image of ext4, xfs or btrfs, as root." placeholder:"FS"`
 	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
 	JSON       string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`
@@ -244,7 +245,7 @@ func (b *benchCommand) run(lab bench.Lab) int {
 	err := lab.Command(ctx, bench.Request{
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
 		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed,
-	}, bench.Place{Dir: b.Dir, AllowTmpfs: b.AllowTmpfs}, b.JSON, t)
+	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, b.JSON, t)
 	if status := fail(err); status != exitError {
 		return status
 	}

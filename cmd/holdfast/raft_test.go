@@ -97,7 +97,10 @@ func TestRaftCommands(t *testing.T) {
 	run(exitOK, nil, "import", walDir, "--into", path("empty"))
 
 	for _, e := range all.Engines() {
-		if e.Describe().Power.Given == holdfast.Power {
+		switch caps := e.Describe(); {
+		case !caps.AtomicBatches:
+			run(exitError, []string{"a crash can tear a batch"}, "import", bolt, "--into", e.Name+":"+path("no"))
+		case caps.Power.Given == holdfast.Power:
 			run(exitOK, append(all3, e.Name), "import", bolt, "--into", e.Name+":"+path("every-"+e.Name))
 			run(exitOK, []string{"250, with 0 gaps"}, "inspect", path("every-"+e.Name), "--all")
 		}

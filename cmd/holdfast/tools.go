@@ -20,6 +20,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/raftlog"
+	"github.com/holdfastdb/holdfast/store/task"
 )
 
 // The commands about one directory. They exit with 0 if all is well, 2 if something is damaged or lost, 1 otherwise.
@@ -39,7 +40,8 @@ type repairCommand struct {
 }
 
 type acceptCommand struct {
-	Dir string `arg:"" help:"Directory that a repair made, not open elsewhere."`
+	Dir     string `arg:"" help:"Directory that a repair made, not open elsewhere."`
+	Rebuild bool   `help:"Also make its event logs and message stores whole again: readers pass over what is lost."`
 }
 
 type backupCommand struct {
@@ -411,7 +413,7 @@ func some(list []string) string {
 
 // keyName says whose key k is, or shows it.
 func keyName(k []byte) string {
-	return cmp.Or(event.KeyName(k), message.KeyName(k), raftlog.KeyName(k), "key "+key(k))
+	return cmp.Or(event.KeyName(k), message.KeyName(k), raftlog.KeyName(k), task.KeyName(k), "key "+key(k))
 }
 
 func loss(l logtree.Loss) string {
@@ -444,12 +446,53 @@ func (c *acceptCommand) run() int {
 	p := newPage(os.Stdout)
 	if lost == "" {
 		p.line("lost\tnothing, or it was accepted before")
-		return failTool(p.end())
+	} else {
+		p.line("lost\t%s", lost)
+		err = printStores(p, c.Dir)
+		p.line("accepted\tstores open in %s", c.Dir)
 	}
-	p.line("lost\t%s", lost)
-	err = printStores(p, c.Dir)
-	p.line("accepted\tstores open in %s", c.Dir)
+	if c.Rebuild && err == nil {
+		_, err = untilSignal(func(ctx context.Context) (any, error) { return nil, rebuildStores(ctx, p, c.Dir) })
+	}
 	return failTool(errors.Join(err, p.end()))
+}
+
+// rebuildStores makes all event logs and message stores in a directory whole again.
+func rebuildStores(ctx context.Context, p *page, dir string) (err error) {
+	e, err := all.OpenDir("", dir, holdfast.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	level := e.Capabilities().Strongest()
+	logs, err := event.Examine(e)
+	if err != nil {
+		return err
+	}
+	for _, l := range logs {
+		if message.LogName(l.Name) != "" { // the message store's
+			continue
+		}
+		if l, err = event.Rebuild(ctx, e, event.Options{Name: l.Name, Level: level}, 0); err != nil {
+			return err
+		}
+		p.line("rebuilt\tlog %q, positions %d to %d: %d events are there", l.Name, l.First, l.Last, l.Events)
+	}
+	stores, err := message.Stores(e)
+	if err != nil {
+		return err
+	}
+	for _, name := range stores {
+		list, err := message.Rebuild(ctx, e, message.Options{Name: name, Level: level})
+		for _, r := range list {
+			p.line("rebuilt\tnamespace %q of message store %q, positions %d to %d: %d messages are there", r.ID, name,
+				r.Log.First, r.Log.Last, r.Log.Events)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *backupCommand) run() int {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
@@ -104,8 +105,10 @@ func TestLostEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	try(t, errors.Join(log.Close(), e.Close()))
-	if n, err := all.BackupDir(t.Context(), path("db"), path("copy")); err != nil || n != 51 {
+	messages, err := message.Open(e, message.Options{})
+	try(t, err)
+	try(t, errors.Join(log.Close(), messages.Close(), e.Close()))
+	if n, err := all.BackupDir(t.Context(), path("db"), path("copy")); err != nil || n != 53 {
 		t.Fatal(n, err)
 	}
 	for _, name := range []string{"db", "copy"} {
@@ -119,7 +122,7 @@ func TestLostEvents(t *testing.T) {
 		try(t, os.WriteFile(segments[0], b, 0o644))
 		fixed := path(name + "-fixed")
 		status, stdout, stderr := result(t, holdfastCommand(t, "repair", path(name), "--into", fixed))
-		for _, words := range []string{"50 in " + fixed, `log "orders"`, "events 1 to 50: 49 are there, 1 lost: 17;",
+		for _, words := range []string{"52 in " + fixed, `log "orders"`, "events 1 to 50: 49 are there, 1 lost: 17;",
 			"holdfast accept " + fixed} {
 			if !strings.Contains(stdout, words) {
 				t.Errorf("it does not say %q", words)
@@ -154,6 +157,14 @@ func TestLostEvents(t *testing.T) {
 		var gap *event.Gap
 		if err := open(); !errors.As(err, &gap) || *gap != (event.Gap{Position: 17, Next: 18}) {
 			t.Errorf("opened after the loss was accepted: %v", err)
+		}
+		status, stdout, stderr = result(t, holdfastCommand(t, "accept", "--rebuild", fixed))
+		if status != exitOK || !strings.Contains(stdout, `log "orders", positions 1 to 50: 49 events are there`) ||
+			!strings.Contains(stdout, `namespace "default" of message store ""`) {
+			t.Errorf("accept --rebuild: status %d\n%s%s", status, stdout, stderr)
+		}
+		if err := open(); err != nil {
+			t.Errorf("opened after it was rebuilt: %v", err)
 		}
 	}
 }

@@ -8,8 +8,8 @@
 //
 // Two contenders are no engines. "null" does nothing, and so shows what the
 // harness itself costs. "floor" does the least that this machine can do for the same
-// bytes: one write call, and one fdatasync for [holdfast.Power]. Our stores for Raft and for messages, on each engine,
-// are compared with the peers of package contender, other stores as they are.
+// bytes: one write call, and one fdatasync for [holdfast.Power]. Our stores for Raft, for messages and for tasks, on
+// each engine, are compared with the peers of package contender, other stores as they are.
 package bench
 
 import (
@@ -44,12 +44,15 @@ type StoreKind string
 const (
 	RaftLogs StoreKind = "Raft logs"
 	Messages StoreKind = "messages"
+	Tasks    StoreKind = "tasks"
+	Files    StoreKind = "one file a key"
 )
 
 // Peer is a store as it is, opened like an engine. It can do the work that is on a store of its kind, and nothing else.
 type Peer struct {
 	all.Entry
-	Kind StoreKind
+	Kind   StoreKind
+	Server bool // in a process of its own
 }
 
 // Standard returns the lab with every engine, every peer and every workload.
@@ -61,10 +64,16 @@ func Standard() Lab {
 func peers() []Peer {
 	var list []Peer
 	for _, e := range contender.Engines() {
-		list = append(list, Peer{e, RaftLogs})
+		list = append(list, Peer{e, RaftLogs, false})
+	}
+	for _, e := range contender.FileEngines() {
+		list = append(list, Peer{e, Files, false})
 	}
 	for _, e := range contender.MessageEngines() {
-		list = append(list, Peer{e, Messages})
+		list = append(list, Peer{e, Messages, true})
+	}
+	for _, e := range contender.TaskEngines() {
+		list = append(list, Peer{e, Tasks, e.Name == contender.River})
 	}
 	return list
 }
@@ -98,7 +107,7 @@ func (l Lab) can(name string, w Workload) (why string, ok bool) {
 
 // isServer reports whether the engine of that name is a peer that is a server, in a process of its own.
 func (l Lab) isServer(name string) bool {
-	return slices.ContainsFunc(l.Peers, func(p Peer) bool { return p.Name == name && p.Kind == Messages })
+	return slices.ContainsFunc(l.Peers, func(p Peer) bool { return p.Name == name && p.Server })
 }
 
 func (l Lab) workloadNames() []string {

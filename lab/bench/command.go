@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 )
 
 // Status is the exit status for an error of [Lab.Command].
@@ -28,6 +30,14 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, json string, t co
 	if err != nil {
 		return err
 	}
+	if at.FS != "" {
+		unmount, failed := at.mount(context.WithoutCancel(ctx)) // the runner still has its directory there
+		if failed != nil {
+			return failed
+		}
+		defer func() { err = errors.Join(err, unmount()) }()
+		plan.Command += console.Flag("fs", at.FS)
+	}
 	runner, err := NewRunner(l, plan, at)
 	if err != nil {
 		return err
@@ -46,6 +56,28 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, json string, t co
 		err = errors.Join(err, file.Write(report))
 	}
 	return errors.Join(err, report.void())
+}
+
+// imageSize is the size in bytes of an image, of which only what is written takes room.
+const imageSize = 8 << 30
+
+// mount makes the image of FS, and lets Dir be in it. What killed runs have left below Dir goes first.
+func (at *Place) mount(ctx context.Context) (unmount func() error, err error) {
+	if !slices.Contains(blockdev.FileSystems(), at.FS) {
+		return nil, op.Unknown("file system", at.FS, blockdev.FileSystems())
+	}
+	if at.Dir == "" {
+		at.Dir = "."
+	}
+	if _, err := blockdev.Sweep(at.Dir); err != nil {
+		return nil, err
+	}
+	disk, err := blockdev.MakeFileSystem(ctx, blockdev.Options{FS: at.FS, Dir: at.Dir, Size: imageSize})
+	if err != nil {
+		return nil, err
+	}
+	at.Dir = disk.Path()
+	return disk.Close, nil
 }
 
 // void is what the void measurements make of the run: an error that wraps ErrWrong, or ErrIncomplete if it was

@@ -39,7 +39,7 @@ func kvStudy(n kvSizes) []Workload {
 	value := func(name, about string, size int, figure string) Workload {
 		p := kvPut{batch: 1, value: size, ring: max(n.large/size, 1)}
 		return Workload{
-			Name: name, About: about, Unit: "values", Items: 1, ItemBytes: kvKeySize + size, InBytes: true,
+			Name: name, About: about, Unit: "values", Items: 1, ItemBytes: kvKeySize + size, InBytes: true, OneKey: true,
 			Study: kvFigure(holdfast.Power, figure), Engine: p.engine, Floor: p.floor, Null: p.null,
 		}
 	}
@@ -65,7 +65,7 @@ func kvStudy(n kvSizes) []Workload {
 		put("kv/batch", "put 100 keys in order, in one transaction", kvBatch, "122k/s (Thunder 170/s)"),
 		{
 			Name: "kv/mixed", About: "of ten steps get a key in seven and put one in three, random among 10,000", Unit: "keys",
-			Items:  1,
+			Items: 1, OneKey: true,
 			Study:  kvFigure(holdfast.Power, "5,448/s (Thunder 8/s)"),
 			Engine: mixed.engine, Floor: mixed.floor, Null: mixed.null,
 		},

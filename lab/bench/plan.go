@@ -57,6 +57,10 @@ func Presets() []Preset {
 		{"message-long", "a message store that grows beyond the memory, 20 min for each engine", []string{"message/long"},
 			[]int{10}, 1, 10 * time.Minute,
 			[]holdfast.Level{holdfast.Process, holdfast.Power}},
+		{"task", "the task queue, 100 workers in life cycles, 1 and 64 behind a backlog, and files; about 14 min",
+			[]string{"task/lifecycle", "task/throughput", "file/*"}, []int{1, 64, 100}, 3, 300 * time.Millisecond, nil},
+		{"task-long", "a task queue with a million tasks that wait, 7 min for each engine", []string{"task/long"},
+			[]int{64}, 1, 5 * time.Minute, []holdfast.Level{holdfast.Process, holdfast.Power}},
 	}
 }
 
@@ -192,17 +196,21 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		p.Seed = *r.Seed
 	}
 	p.Command = command(r, p)
-	return p, l.layOut(&p, named)
+	var asked []int
+	if len(r.Clients) > 0 {
+		asked = p.Clients
+	}
+	return p, l.layOut(&p, asked, named)
 }
 
 // layOut fills in the cells and what is unavailable. Peers are only said to be missing where they were named.
-func (l Lab) layOut(p *Plan, named bool) error {
+func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 	for _, name := range p.Workloads {
 		w, err := l.workload(name)
 		if err != nil {
 			return err
 		}
-		numbers := w.clients(p.Clients)
+		numbers := w.clients(asked, p.Clients)
 		for _, clients := range numbers {
 			add := func(engine string, asked, given holdfast.Level) {
 				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients,
@@ -215,8 +223,7 @@ func (l Lab) layOut(p *Plan, named bool) error {
 					return err
 				}
 				cells, missing := levelsOf(entry, p.Levels, w.Reads)
-				if most := entry.Describe().MaxBatchSize; w.BatchBytes > most {
-					why := fmt.Sprintf("%d MB in one transaction are more than the %d MB that it takes", w.BatchBytes/1e6, most/1e6)
+				if why := refused(entry.Describe(), w); why != "" {
 					given := slices.DeleteFunc(slices.Clone(p.Levels), func(level holdfast.Level) bool {
 						return entry.Describe().Promise(level).Given == 0
 					})
@@ -261,6 +268,17 @@ func (l Lab) layOut(p *Plan, named bool) error {
 		return l.nothing(p.Unavailable)
 	}
 	return nil
+}
+
+// refused says why an engine cannot do the work at any level, "" if it can.
+func refused(have holdfast.Capabilities, w Workload) string {
+	switch most := have.MaxBatchSize; {
+	case w.BatchBytes > most:
+		return fmt.Sprintf("%d MB in one transaction are more than the %d MB that it takes", w.BatchBytes/1e6, most/1e6)
+	case !have.AtomicBatches && !w.OneKey && have.Strongest() > 0:
+		return "it has no atomic batches, which the work needs"
+	}
+	return ""
 }
 
 // nothing is the error of a plan in which nothing is available, ErrLevel, or ErrBadOption where no engine named can do

@@ -22,7 +22,7 @@ func engineGiving(name string, given ...holdfast.Level) all.Entry {
 		return p
 	}
 	return all.Entry{Name: name, Describe: func() holdfast.Capabilities {
-		return holdfast.Capabilities{Engine: name, MaxBatchSize: holdfast.MaxBatchSize,
+		return holdfast.Capabilities{Engine: name, MaxBatchSize: holdfast.MaxBatchSize, AtomicBatches: true,
 			Memory: promise(holdfast.Memory), Process: promise(holdfast.Process), Power: promise(holdfast.Power)}
 	}}
 }
@@ -141,7 +141,7 @@ func TestPlanRefuses(t *testing.T) {
 			[]string{": peer: holds Raft logs only; name other --engines or --workloads"}},
 	} {
 		lab := testLab()
-		lab.Peers = []Peer{{engineGiving("peer", 0, 0, holdfast.Power), RaftLogs}}
+		lab.Peers = []Peer{{engineGiving("peer", 0, 0, holdfast.Power), RaftLogs, false}}
 		_, err := lab.Plan(test.request)
 		if !errors.Is(err, test.class) {
 			t.Errorf("%+v: %v, want %v", test.request, err, test.class)

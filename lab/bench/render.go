@@ -54,7 +54,7 @@ func (s screen) report(l Lab, r *Report) {
 		if err != nil {
 			continue // a plan names no other
 		}
-		for _, clients := range w.clients(r.Plan.Clients) {
+		for _, clients := range r.clients(name) {
 			for _, g := range groups(w, r, clients) {
 				s.Printf("\n%s\n", s.Paint(console.Bold, g.title()))
 				if w.Samples {
@@ -425,7 +425,7 @@ func (s screen) conclusions(l Lab, r *Report) {
 		if err != nil {
 			continue
 		}
-		for _, clients := range w.clients(r.Plan.Clients) {
+		for _, clients := range r.clients(name) {
 			for _, g := range groups(w, r, clients) {
 				if line := g.winner(); line != "" {
 					lines = append(lines, line)

@@ -54,7 +54,7 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 		}
 	}
 	if strings.HasPrefix(request.Preset, "raft") {
-		lab.Peers = []Peer{{engineGiving("raft-wal", 0, 0, holdfast.Power), RaftLogs}}
+		lab.Peers = []Peer{{engineGiving("raft-wal", 0, 0, holdfast.Power), RaftLogs, false}}
 	}
 	seed := uint64(1)
 	request.Seed = &seed

@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
@@ -148,4 +149,16 @@ func (r *Report) Void() []Result {
 		}
 	}
 	return void
+}
+
+// clients returns the numbers of clients that the workload was measured with, in ascending order.
+func (r *Report) clients(workload string) []int {
+	var numbers []int
+	for _, result := range r.Results {
+		if result.Workload == workload {
+			numbers = append(numbers, result.Clients)
+		}
+	}
+	slices.Sort(numbers)
+	return slices.Compact(numbers)
 }

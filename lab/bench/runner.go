@@ -24,6 +24,9 @@ type Place struct {
 	// Dir is an existing directory; empty means the current one. Everything is made in one
 	// new directory below it, and removed.
 	Dir string
+	// FS is a file system that is made in an image below Dir, and mounted, to measure on it; see
+	// blockdev.FileSystems. Empty means that of Dir. It needs root.
+	FS string
 	// AllowTmpfs permits Process and Power on a file system that is memory.
 	AllowTmpfs bool
 	// Child is the command line of a process that calls [Lab.Child]. Empty means this
@@ -124,8 +127,12 @@ func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 	return soFar("", nil), nil
 }
 
-// childTimeout is what a child may take beyond its measuring time, to prepare, settle and verify.
-const childTimeout = 2 * time.Minute
+// childTimeout is what a child may take beyond its measuring time, to prepare, settle and verify; and slowest, how many
+// times as long as the average of its work.
+const (
+	childTimeout = 2 * time.Minute
+	slowest      = 10
+)
 
 // measure runs one child in a directory of its own. An error is not of this measurement alone.
 func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, error) {
@@ -175,7 +182,7 @@ func diskRefuses(err error) bool {
 
 // runChild starts a child, hands it the request and waits for its answer. When ctx ends the child is killed.
 func (r *Runner) runChild(ctx context.Context, q request) (outcome, error) {
-	limit := q.For + q.WarmUp + childTimeout
+	limit := q.For + q.WarmUp + childTimeout + slowest*q.Cell.Overhead
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 	defer cancel()
 	p, err := child.Start(r.child, q)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,6 +25,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 )
 
 // TestMain plays the child when a test starts this binary again.
@@ -35,7 +38,19 @@ func TestMain(m *testing.M) {
 			os.Exit(contender.Serve(os.Stdin, os.Stdout))
 		}
 	}
-	os.Exit(m.Run())
+	os.Exit(run(m))
+}
+
+// run runs the tests; the files of a Postgres are made once for all of them.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "holdfast-postgres-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	contender.PostgresTemplate = dir
+	return m.Run()
 }
 
 func published(t *testing.T) *jsonschema.Schema {
@@ -65,6 +80,38 @@ func readReport(t *testing.T, file string) (report Report) {
 		t.Fatal(err)
 	}
 	return report
+}
+
+// TestFileSystem measures on a file system of its own, which is named in the report and gone afterwards, also if the
+// run fails.
+func TestFileSystem(t *testing.T) {
+	if err := blockdev.Check("ext4"); err != nil {
+		t.Skip(err)
+	}
+	dir, file, rounds, long := t.TempDir(), filepath.Join(t.TempDir(), "report.json"), 1, minFor
+	r := Request{Preset: "task", Workloads: []string{"file/linear"}, Engines: []string{logtree.Name},
+		Levels: []string{"process"}, Rounds: &rounds, For: &long}
+	for _, fails := range []bool{false, true} {
+		at := Place{Dir: dir, FS: "ext4"}
+		if fails {
+			at.Child = []string{filepath.Join(dir, "no such program")}
+		}
+		err := Standard().Command(t.Context(), r, at, file, console.Terminal{Out: io.Discard, Err: io.Discard})
+		if (err != nil) != fails {
+			t.Errorf("%v", err)
+		}
+		if report := readReport(t, file); !fails && (report.Machine.Disk.FileSystem != "ext4" ||
+			!strings.Contains(report.Plan.Command, " --fs ext4")) {
+			t.Errorf("%+v, %s", report.Machine.Disk, report.Plan.Command)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	}
+	at := Place{Dir: dir, FS: "fat"}
+	if err := Standard().Command(t.Context(), r, at, "", console.Terminal{}); !errors.Is(err, holdfast.ErrBadOption) {
+		t.Errorf("%v", err)
+	}
 }
 
 // TestSmoke measures something of every kind, in real child processes, on some engines; make ci runs it on all.

@@ -15,6 +15,8 @@ func Workloads() []Workload {
 	table = append(table, kvWorkloads()...)
 	table = append(table, raftWorkloads()...)
 	table = append(table, messageWorkloads()...)
+	table = append(table, taskWorkloads()...)
+	table = append(table, fileWorkloads()...)
 	return table
 }
 
@@ -39,12 +41,16 @@ type Workload struct {
 	Store StoreKind
 	// OneClient is true for work that only one client can do. It is then measured with one, whatever is asked for.
 	OneClient bool
+	// Clients are the numbers of clients that it is measured with, unless others are asked for; nil for the preset's.
+	Clients []int
 	// OpenLoop is true for work that is done at half of the rate that the warm-up made.
 	OpenLoop bool
 	// Samples is true where the report shows how rate, disk and memory go over the time. Then null, which would take as
 	// long, is left out.
 	Samples bool
 
+	// OneKey is true for work on an engine's keys that commits one at a time: engines without atomic batches can do it.
+	OneKey bool
 	// BatchBytes is how many bytes of keys and values one batch has, where that is more than an engine may take.
 	BatchBytes int64
 
@@ -80,12 +86,18 @@ func (w Workload) rates() (unit string, perOp float64) {
 	return w.Unit, float64(w.Items)
 }
 
-// clients returns the numbers of clients that the work is measured with, of those that were asked for.
-func (w Workload) clients(asked []int) []int {
-	if w.OneClient {
+// clients returns the numbers of clients that the work is measured with: asked are those that were asked for, if any,
+// or the preset's.
+func (w Workload) clients(asked, preset []int) []int {
+	switch {
+	case w.OneClient:
 		return []int{1}
+	case len(asked) > 0:
+		return asked
+	case len(w.Clients) > 0:
+		return w.Clients
 	}
-	return asked
+	return preset
 }
 
 // showsSpace reports that space on disk is shown as a multiple of what is alive.

@@ -13,12 +13,13 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/engine/files"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/lab/contender"
 )
 
-// smallKV, smallRaft and smallMessages are the tables of workloads, on little data.
+// smallKV, smallRaft, smallMessages and smallTasks are the tables of workloads, on little data.
 func smallKV() []Workload {
 	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20})
 }
@@ -31,10 +32,12 @@ func smallMessages() []Workload {
 	return messageStudy(messageSizes{streams: 40, stored: 2000, read: 100})
 }
 
+func smallTasks() []Workload { return taskStudy(taskSizes{backlog: 300, long: 1500}) }
+
 // smallLab is the standard one, on little data.
 func smallLab() Lab {
 	return Lab{Engines: all.Engines(), Peers: peers(),
-		Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft(), smallMessages())}
+		Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft(), smallMessages(), smallTasks(), fileStudy(5000))}
 }
 
 // taskOn is a task for one client on an engine in memory.
@@ -78,22 +81,26 @@ func measureSmall(t *testing.T, lab Lab, w Workload, engine string, level holdfa
 func TestWorkloadsEverywhere(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	lab := smallLab()
-	for _, engine := range []string{mem.Name, logtree.Name, bbolt.Name, contender.RaftWAL, contender.RaftBoltDB, Floor,
-		Null} {
+	for _, engine := range []string{mem.Name, logtree.Name, bbolt.Name, files.Name, contender.RaftWAL,
+		contender.RaftBoltDB, contender.SQLiteSQL, contender.SQLiteSQLMerged, contender.FilesPlain, Floor, Null} {
 		t.Run(engine, func(t *testing.T) {
 			level := holdfast.Power
 			if engine == mem.Name || engine == Null {
 				level = holdfast.Memory
 			}
 			for _, w := range lab.Workloads {
-				if _, ok := lab.can(engine, w); !ok {
+				if _, ok := lab.can(engine, w); !ok || engine == files.Name && !w.OneKey {
 					continue
 				}
 				many := 8
 				if w.Name == "kv/mixed" || w.Name == "kv/overwrite" {
 					many = 64
 				}
-				for _, clients := range w.clients([]int{1, many}) {
+				numbers := w.clients([]int{1, many}, nil)
+				if engine != mem.Name && engine != logtree.Name { // what one client does alone they do, too
+					numbers = numbers[len(numbers)-1:]
+				}
+				for _, clients := range numbers {
 					measureSmall(t, lab, w, engine, level, clients)
 				}
 			}

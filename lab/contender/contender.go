@@ -1,11 +1,12 @@
 // Package contender holds what Holdfast is measured and crashed against, though it is none of its engines: other stores
-// for hashicorp/raft, as they are, and what people use as a message store.
+// for hashicorp/raft, as they are, and what people use as a message store or as a task queue.
 //
 // A peer has the interface of a [holdfast.Engine], so that the lab opens, closes and describes it like any other, but
-// it keeps Raft logs or messages only: what reads or writes keys fails with ErrUnavailable. Its own store is behind
-// [RaftEngine] or [MessagesEngine]. [OpenRaft] is the one way to a Raft store on any engine, a peer's or ours.
+// it keeps Raft logs, messages or tasks only: what reads or writes keys fails with ErrUnavailable. Its own store is
+// behind [RaftEngine], [MessagesEngine] or [TasksEngine]. [OpenRaft] is the one way to a Raft store on any engine, a
+// peer's or ours.
 //
-// Message stores are servers, which end with the process that opened them. That of NATS is this executable again:
+// Some are servers, which end with the process that opened them. That of NATS is this executable again:
 // its main function, or a test's TestMain, calls [Serve] if the first argument is [ServerArgument].
 package contender
 
@@ -69,10 +70,11 @@ func Monotonic(name string) bool {
 	return slices.ContainsFunc(peers, func(p row) bool { return p.Name == name && p.monotonic })
 }
 
-// onlyRaft and onlyMessages are why the Engine side of a peer refuses keys.
+// onlyRaft, onlyMessages and onlyTasks are why the Engine side of a peer refuses keys.
 const (
 	onlyRaft     = "holds Raft logs only"
 	onlyMessages = "holds messages only"
+	onlyTasks    = "holds tasks only"
 )
 
 // raftPeer is a peer that is a Raft store.

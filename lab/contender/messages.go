@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -76,75 +74,6 @@ func OpenMessages(name, dir string, level holdfast.Level) (Messages, holdfast.Le
 	}
 	return nil, 0, &holdfast.Error{Op: "open", Engine: name, Class: holdfast.ErrBadOption,
 		Detail: "there is no message store of that name", Remedy: "name " + strings.Join(names, " or ")}
-}
-
-// messagePeer is the Engine side of a message store.
-type messagePeer struct {
-	peer
-	level holdfast.Level
-	// groups are the transactions that the writes were merged into, nil if each is one of its own.
-	groups *atomic.Int64
-}
-
-// init makes p the Engine side of a store that gives what describe says of level.
-func (p *messagePeer) init(name, dir string, level holdfast.Level, describe func() holdfast.Capabilities) {
-	p.name, p.only, p.dir, p.level, p.counts = name, onlyMessages, dir, level, &counts{}
-	p.describe = func() holdfast.Capabilities {
-		c := describe()
-		for asked, promise := range map[holdfast.Level]*holdfast.Promise{
-			holdfast.Memory: &c.Memory, holdfast.Process: &c.Process, holdfast.Power: &c.Power,
-		} {
-			if asked != level {
-				*promise = holdfast.Promise{Why: fmt.Sprintf("its server was started for %v", level)}
-			}
-		}
-		if level == holdfast.Power {
-			c.LossWindow = 0
-		}
-		return c
-	}
-}
-
-// Metrics implements [holdfast.Engine]. A commit is a write that was acknowledged. What the server does is Unknown.
-func (p *messagePeer) Metrics() holdfast.Metrics {
-	m := holdfast.UnknownMetrics()
-	m.Commits = p.counts.commits.Load()
-	m.Groups = m.Commits
-	if p.groups != nil {
-		m.Groups = p.groups.Load()
-	}
-	m.Files, m.DiskBytes = datadir.Usage(p.dir)
-	m.OpenSnapshots, m.OpenIterators = 0, 0
-	return m
-}
-
-// Sync implements [holdfast.Engine]: below Power there is no way to ask the server for it, and the error is ErrLevel.
-func (p *messagePeer) Sync() error {
-	if err := p.peer.Sync(); err != nil || p.level == holdfast.Power {
-		return err
-	}
-	return &holdfast.Error{Op: "sync", Engine: p.name, Path: p.dir, Class: holdfast.ErrLevel,
-		Detail: "the server has no command that makes what it holds safe from power loss", Remedy: "open it at power"}
-}
-
-// beginMessages checks the options of an Open, and makes and locks dir.
-func beginMessages(describe func() holdfast.Capabilities, dir string, o holdfast.Options) (
-	*datadir.Handle, holdfast.Options, error) {
-	o, err := o.WithDefaults()
-	if err != nil {
-		return nil, o, err
-	}
-	c := describe()
-	if c.Strongest() == 0 {
-		return nil, o, &holdfast.Error{Op: "open", Engine: c.Engine, Path: dir, Class: holdfast.ErrUnavailable,
-			Detail: c.Power.Why}
-	}
-	if err := c.CheckLevel(o.Level); err != nil {
-		return nil, o, err
-	}
-	// What a server promises holds only for files that it has always written with the same settings.
-	h, err := datadir.Open(dir, datadir.Spec{Engine: c.Engine, Format: 1, Level: o.Level})
-	return h, o, err
 }
 
 // checkMessage says what is wrong with a message, as far as a peer cannot tell without harm to others.

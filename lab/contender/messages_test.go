@@ -35,7 +35,19 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	os.Exit(m.Run())
+	os.Exit(run(m))
+}
+
+// run runs the tests; the files of a server are made once for all of them.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "holdfast-postgres-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	PostgresTemplate = dir
+	return m.Run()
 }
 
 // eachMessages runs a test on every peer that is a message store, at every level.

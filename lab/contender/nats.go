@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -69,14 +68,10 @@ const (
 
 // natsMessages is the store of messages in a JetStream.
 type natsMessages struct {
-	messagePeer
-	handle     *datadir.Handle
-	server     *natsServer
-	conn       *nats.Conn
-	js         jetstream.JetStream
-	closing    context.Context // ends when Close begins
-	beginClose context.CancelFunc
-	calls      sync.WaitGroup
+	levelPeer
+	server *natsServer
+	conn   *nats.Conn
+	js     jetstream.JetStream
 
 	tailsMu sync.Mutex
 	tails   map[string]*natsTail // by subject
@@ -97,13 +92,12 @@ type natsTail struct {
 // OpenNATS makes or opens the files of a NATS server in dir, starts it, and connects to it. The server is this
 // executable again, see [Serve]. MemoryBytes plays no part.
 func OpenNATS(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	h, o, err := beginMessages(DescribeNATS, dir, o)
+	h, o, err := beginAtLevel(DescribeNATS, dir, o)
 	if err != nil {
 		return nil, err
 	}
-	m := &natsMessages{handle: h, tails: map[string]*natsTail{}}
-	m.init(NATS, h.Dir, o.Level, DescribeNATS)
-	m.closing, m.beginClose = context.WithCancel(context.Background())
+	m := &natsMessages{tails: map[string]*natsTail{}}
+	m.init(onlyMessages, h, o.Level, DescribeNATS)
 	m.shut = m.stop
 	if err := m.start(o.Level); err != nil {
 		if m.conn != nil {
@@ -174,23 +168,6 @@ func (m *natsMessages) stop() error {
 
 // kill ends the server at once, as a crash does.
 func (m *natsMessages) kill() { m.server.kill() }
-
-// use counts a call until its end is reported, and ends its context with the store or its server.
-func (m *natsMessages) use(ctx context.Context, op string) (_ context.Context, end func(), err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return nil, nil, m.isClosed(op)
-	}
-	m.calls.Add(1)
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(m.closing, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-		m.calls.Done()
-	}, nil
-}
 
 // fail says why a call failed: the end of the server and the store come first.
 func (m *natsMessages) fail(op string, err error) error {

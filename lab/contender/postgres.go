@@ -7,11 +7,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -108,17 +106,13 @@ const (
 
 // postgresMessages is the store of messages in a Postgres.
 type postgresMessages struct {
-	messagePeer
-	handle     *datadir.Handle
-	server     *postgresServer
-	pool       *pgxpool.Pool // of readers
-	writer     *pgx.Conn     // used by the goroutine write alone
-	writes     chan *postgresWrite
-	closing    context.Context // ends when Close begins
-	beginClose context.CancelFunc
-	idle       chan struct{}  // closed when the goroutine write has ended
-	calls      sync.WaitGroup // of readers and followers
-	merged     atomic.Int64
+	levelPeer
+	server *postgresServer
+	pool   *pgxpool.Pool // of readers
+	writer *pgx.Conn     // used by the goroutine write alone
+	writes chan *postgresWrite
+	idle   chan struct{} // closed when the goroutine write has ended
+	merged atomic.Int64
 }
 
 // postgresWrite is one Write that waits.
@@ -134,19 +128,18 @@ type postgresWrite struct {
 
 // OpenPostgres makes or opens the files of a Postgres in dir, starts its server, and connects to it.
 func OpenPostgres(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	h, o, err := beginMessages(DescribePostgres, dir, o)
+	h, o, err := beginAtLevel(DescribePostgres, dir, o)
 	if err != nil {
 		return nil, err
 	}
-	p := &postgresMessages{handle: h, writes: make(chan *postgresWrite, postgresGroup), idle: make(chan struct{})}
-	p.init(Postgres, h.Dir, o.Level, func() holdfast.Capabilities {
+	p := &postgresMessages{writes: make(chan *postgresWrite, postgresGroup), idle: make(chan struct{})}
+	p.init(onlyMessages, h, o.Level, func() holdfast.Capabilities {
 		c := DescribePostgres()
 		if o.Level == holdfast.Process { // it does not sync at all
 			c.LossWindow = 0
 		}
 		return c
 	})
-	p.closing, p.beginClose = context.WithCancel(context.Background())
 	p.shut, p.groups, p.settings = p.stop, &p.merged, postgresSettings(o)
 	if err := p.start(); err != nil {
 		if p.pool != nil {
@@ -161,52 +154,68 @@ func OpenPostgres(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	return p, nil
 }
 
+// PostgresTemplate is for tests, which open many servers. If it names a directory, the files of a new server are made
+// there once, and copied for each. It is set before the first Open.
+var PostgresTemplate string
+
+// postgresPatience bounds the start of a server, which recovers what a crash has left, and its end.
+const postgresPatience = 2 * time.Minute
+
 // start starts the server and connects to it.
-func (p *postgresMessages) start() error {
-	const patience = 2 * time.Minute
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func (p *postgresMessages) start() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
 	defer cancel()
-	config, err := pgxpool.ParseConfig("host=/ user=postgres dbname=postgres sslmode=disable")
-	if err != nil {
+	var config *pgxpool.Config
+	if p.server, p.writer, config, err = startPostgresIn(ctx, p.handle, p.settings); err != nil {
 		return err
 	}
-	// Other settings of the environment, which ParseConfig takes too, are not this server's.
-	config.ConnConfig.Password, config.ConnConfig.RuntimeParams, config.ConnConfig.Fallbacks = "", nil, nil
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		return p.server.dial(ctx, network, address)
-	}
 	config.MaxConns = postgresConnections
-	fresh := p.handle.New
-	for p.writer == nil {
-		if p.server, err = openPostgresServer(filepath.Join(p.dir, "data"), fresh, p.settings); err != nil {
-			return err
-		}
-		fresh = false
-		p.writer, err = p.server.ready(ctx, config.ConnConfig)
-		if err != nil {
-			p.server.kill()
-			// Processes of a server that was killed a moment ago are still about to end.
-			still := strings.Contains(err.Error(), "shared memory block") || strings.Contains(err.Error(), "postmaster.pid")
-			p.server = nil
-			if !still || ctx.Err() != nil {
-				return err
-			}
-		}
-	}
 	if p.handle.New {
 		if _, err := p.writer.Exec(ctx, postgresSchema); err != nil {
 			return err
 		}
-		// Tables that are made while the commits are not synchronous must not be lost to the first kill.
-		if _, err := p.writer.Exec(ctx, "CHECKPOINT"); err != nil {
-			return err
-		}
-		if err := p.handle.Made(); err != nil {
+		if err := postgresMade(ctx, p.handle, p.writer); err != nil {
 			return err
 		}
 	}
 	p.pool, err = pgxpool.NewWithConfig(ctx, config)
 	return err
+}
+
+// startPostgresIn starts a server on the files in h, which it makes if h is new, and returns the first connection, and
+// what is needed for others.
+func startPostgresIn(ctx context.Context, h *datadir.Handle, settings []holdfast.Setting) (
+	server *postgresServer, conn *pgx.Conn, config *pgxpool.Config, err error) {
+	if config, err = pgxpool.ParseConfig("host=/ user=postgres dbname=postgres sslmode=disable"); err != nil {
+		return nil, nil, nil, err
+	}
+	// Other settings of the environment, which ParseConfig takes too, are not this server's.
+	config.ConnConfig.Password, config.ConnConfig.RuntimeParams, config.ConnConfig.Fallbacks = "", nil, nil
+	for fresh := h.New; ; fresh = false {
+		if server, err = openPostgresServer(filepath.Join(h.Dir, "data"), fresh, settings); err != nil {
+			return nil, nil, nil, err
+		}
+		config.ConnConfig.DialFunc = server.dial // pgx may still call that of a server that has failed
+		if conn, err = server.ready(ctx, config.ConnConfig); err == nil {
+			return server, conn, config, nil
+		}
+		server.kill()
+		// Processes of a server that was killed a moment ago are still about to end.
+		still := strings.Contains(err.Error(), "shared memory block") ||
+			strings.Contains(err.Error(), `"postmaster.pid" already exists`)
+		if !still || ctx.Err() != nil {
+			return nil, nil, nil, err
+		}
+	}
+}
+
+// postgresMade notes that the tables of a new server are complete. Those that are made while the commits are not
+// synchronous must not be lost to the first kill.
+func postgresMade(ctx context.Context, h *datadir.Handle, conn *pgx.Conn) error {
+	if _, err := conn.Exec(ctx, "CHECKPOINT"); err != nil {
+		return err
+	}
+	return h.Made()
 }
 
 // ready returns the first connection that the server accepts, once it has recovered what a crash has left.
@@ -238,34 +247,6 @@ func (p *postgresMessages) stop() error {
 	_ = p.writer.Close(ctx)
 	p.pool.Close()
 	return errors.Join(p.server.stop(), p.handle.Close())
-}
-
-// use counts a call until its end is reported, and ends its context with the store.
-func (p *postgresMessages) use(ctx context.Context, op string) (_ context.Context, end func(), err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nil, nil, p.isClosed(op)
-	}
-	p.calls.Add(1)
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(p.closing, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-		p.calls.Done()
-	}, nil
-}
-
-func (p *postgresMessages) fail(op string, err error) error {
-	var known *holdfast.Error
-	switch {
-	case err == nil || errors.As(err, &known):
-		return err
-	case p.closing.Err() != nil:
-		return p.isClosed(op)
-	}
-	return &holdfast.Error{Op: op, Engine: Postgres, Path: p.dir, Cause: err}
 }
 
 // Write implements [Messages].
@@ -491,8 +472,12 @@ const (
 		ORDER BY position LIMIT $3`
 	selectGlobal = `SELECT global_position, stream_name, data::text FROM messages WHERE global_position >= $1`
 	inCategory   = ` AND category(stream_name) = $3`
-	inGroup      = ` AND member_of(stream_name, $4) = $5`
 	inOrder      = ` ORDER BY global_position LIMIT $2`
+	// The planner does not know how many streams are a member's, takes them for few, and would sort the whole category
+	// rather than read it in order up to the limit. OFFSET 0 keeps it from that.
+	selectGroup = `SELECT global_position, stream_name, data::text FROM (SELECT * FROM messages
+		WHERE global_position >= $1`
+	inGroup = ` ORDER BY global_position OFFSET 0) AS m WHERE group_hash % $4 = $5 LIMIT $2`
 )
 
 func limited(limit int) *int {
@@ -546,18 +531,19 @@ type querier interface {
 
 func (p *postgresMessages) readCategory(ctx context.Context, on querier, category string, from int64, limit int,
 	member, size int, yield func(global int64, stream string, data []byte) error) error {
-	query, args := selectGlobal, []any{from, limited(limit)}
+	query, end, args := selectGlobal, inOrder, []any{from, limited(limit)}
+	if size > 0 {
+		query, end = selectGroup, inGroup
+	}
 	if category != "" {
 		query, args = query+inCategory, append(args, category)
+	} else {
+		end = strings.NewReplacer("$4", "$3", "$5", "$4").Replace(end)
 	}
 	if size > 0 {
-		where := inGroup
-		if category == "" {
-			where = strings.NewReplacer("$4", "$3", "$5", "$4").Replace(where)
-		}
-		query, args = query+where, append(args, size, member)
+		args = append(args, size, member)
 	}
-	rows, err := on.Query(ctx, query+inOrder, args...)
+	rows, err := on.Query(ctx, query+end, args...)
 	if err != nil {
 		return p.fail("read", err)
 	}

@@ -3,10 +3,10 @@
 CREATE FUNCTION category(stream text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$ SELECT split_part(stream, '-', 1) $$;
 
--- Which member of a consumer group of that size has the stream: NULL if it has no id.
-CREATE FUNCTION member_of(stream text, size bigint) RETURNS bigint
+-- What tells which member of a consumer group has the stream: the hash modulo the group's size. NULL if it has no id.
+CREATE FUNCTION group_hash(stream text) RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
-	SELECT abs(('x' || left(md5(id), 16))::bit(64)::bigint) % size
+	SELECT abs(('x' || left(md5(id), 16))::bit(64)::bigint)
 	FROM nullif(split_part(substr(stream, length(split_part(stream, '-', 1)) + 2), '+', 1), '') AS id
 	WHERE id IS NOT NULL
 $$;
@@ -20,6 +20,8 @@ CREATE TABLE messages (
 	data json NOT NULL,
 	metadata json,
 	time timestamp NOT NULL DEFAULT (now() AT TIME ZONE 'utc'),
+	-- Kept, because a read of a group would hash the stream of each message that others get.
+	group_hash bigint GENERATED ALWAYS AS (group_hash(stream_name)) STORED,
 	CONSTRAINT messages_stream UNIQUE (stream_name, position)
 );
 

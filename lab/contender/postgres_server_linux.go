@@ -21,9 +21,6 @@ import (
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
 
-// postgresPatience bounds the start of a server, which recovers what a crash has left, and its end.
-const postgresPatience = 2 * time.Minute
-
 // postgresHome is where Postgres is installed: the directory of its binaries, and its version.
 type postgresHome struct{ bin, version string }
 
@@ -111,6 +108,30 @@ func makePostgres(h postgresHome, as *syscall.Credential, data string) error {
 	if err := os.RemoveAll(data); err != nil { // what an interrupted making has left
 		return err
 	}
+	if PostgresTemplate == "" {
+		return initPostgres(h, as, data)
+	}
+	template := filepath.Join(PostgresTemplate, "data")
+	makeTemplate.Do(func() { templateErr = initPostgres(h, as, template) })
+	if templateErr != nil {
+		return templateErr
+	}
+	if out, err := exec.Command("cp", "-a", template, data).CombinedOutput(); err != nil {
+		return fmt.Errorf("cp: %w: %s", err, lastLine(string(out)))
+	}
+	if out, err := h.command(as, "initdb", "--sync-only", "-D", data).CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb --sync-only: %w: %s", err, lastLine(string(out)))
+	}
+	return nil
+}
+
+// Of PostgresTemplate.
+var (
+	makeTemplate sync.Once
+	templateErr  error
+)
+
+func initPostgres(h postgresHome, as *syscall.Credential, data string) error {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return err
 	}
@@ -219,6 +240,10 @@ func openPostgresServer(data string, fresh bool, settings []holdfast.Setting) (*
 	}
 	if fresh {
 		if err := makePostgres(h, as, data); err != nil {
+			return nil, err
+		}
+	} else if as != nil { // it may be a copy that root has made
+		if err := os.Chown(data, int(as.Uid), int(as.Gid)); err != nil {
 			return nil, err
 		}
 	}

@@ -69,8 +69,9 @@ const op console.Op = "crash"
 
 // Lab is what can be crashed.
 type Lab struct {
-	Engines     []all.Entry
-	Peers       []all.Entry // other stores for Raft; tested when they are named, with the subject raft alone
+	Engines []all.Entry
+	// Peers are other stores, by the one subject that they are for. They are tested when they are named.
+	Peers       map[string][]all.Entry
 	Simulations []Simulation
 
 	timeouts     kinds.Timeouts // zero means the standard ones
@@ -79,11 +80,14 @@ type Lab struct {
 
 // Standard returns the lab with every engine, every peer and every subject.
 func Standard() Lab {
-	return Lab{Engines: all.Engines(), Peers: contender.Engines()}
+	return Lab{Engines: all.Engines(), Peers: map[string][]all.Entry{
+		subjects.Raft.Name:    contender.Engines(),
+		subjects.Message.Name: append(contender.MessageEngines(), contender.Study()),
+	}}
 }
 
 func (l Lab) engine(name string) (all.Entry, error) {
-	entries := slices.Concat(l.Engines, l.Peers)
+	entries := slices.Concat(l.Engines, l.peers())
 	for _, mutant := range mutants(l.Engines) {
 		entries = append(entries, mutant.entry())
 	}
@@ -92,7 +96,25 @@ func (l Lab) engine(name string) (all.Entry, error) {
 			return e, nil
 		}
 	}
-	return all.Entry{}, op.Unknown("engine", name, append(namesOf(l.Engines), namesOf(l.Peers)...))
+	return all.Entry{}, op.Unknown("engine", name, append(namesOf(l.Engines), namesOf(l.peers())...))
+}
+
+// peers lists the peers in the order of their subjects.
+func (l Lab) peers() (list []all.Entry) {
+	for _, s := range subjects.Subjects() {
+		list = append(list, l.Peers[s.Name]...)
+	}
+	return list
+}
+
+// only is the one subject of a peer, empty if that is not the name of one.
+func (l Lab) only(name string) string {
+	for subject, peers := range l.Peers {
+		if slices.Contains(namesOf(peers), name) {
+			return subject
+		}
+	}
+	return ""
 }
 
 func namesOf(engines []all.Entry) []string {

@@ -1,12 +1,15 @@
 package crash
 
 import (
+	"context"
 	"errors"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/lab/contender"
+	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/raftlog"
 )
 
@@ -86,4 +89,95 @@ func changeLast(s *raftlog.Store, change func(*raft.Log)) error {
 	}
 	change(&l)
 	return s.StoreLog(&l)
+}
+
+// ownMessages is our own message store as that of a peer. Its spoil says what it does wrong.
+type ownMessages struct {
+	holdfast.Engine
+	store *message.Store
+	space *message.Namespace
+	spoil string
+}
+
+// The spoils, which are also the names of peers.
+const (
+	faultless   = "faultless"
+	showsTwice  = "shows the last message twice"
+	changesData = "changes data"
+	writesTwice = "writes twice"
+)
+
+func openOwnMessages(spoil string) opener {
+	return func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+		e, err := bbolt.Open(dir, o)
+		if err != nil {
+			return nil, err
+		}
+		s, err := message.Open(e, message.Options{Level: o.Level})
+		if err != nil {
+			return nil, errors.Join(err, e.Close())
+		}
+		space, err := s.Namespace(context.Background(), message.Default)
+		if err != nil {
+			return nil, errors.Join(err, s.Close(), e.Close())
+		}
+		return &ownMessages{e, s, space, spoil}, nil
+	}
+}
+
+func (m *ownMessages) Close() error { return errors.Join(m.store.Close(), m.Engine.Close()) }
+
+func (m *ownMessages) Write(ctx context.Context, stream, id, typ string, data, metadata []byte, expected *int64) (
+	int64, error) {
+	if m.spoil == writesTwice {
+		id, expected = "", nil
+	}
+	w := message.Write{Stream: stream, Expected: expected,
+		Messages: []message.Message{{ID: id, Type: typ, Data: data, Metadata: metadata}}}
+	r, err := m.space.WriteAll(ctx, w)
+	if err != nil {
+		return 0, err
+	}
+	return r[0].Position, nil
+}
+
+func (m *ownMessages) read(ctx context.Context, q message.Query, yield func(message.Message) error) error {
+	for msg, err := range m.space.Read(ctx, q) {
+		if err != nil {
+			return err
+		}
+		if m.spoil == showsTwice && msg.Global == m.space.Last() {
+			if err := yield(msg); err != nil {
+				return err
+			}
+		}
+		if m.spoil == changesData {
+			msg.Data = append(msg.Data, ' ')
+		}
+		if err := yield(msg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *ownMessages) ReadStream(ctx context.Context, stream string, from int64, limit int,
+	yield func(int64, []byte) error) error {
+	return m.read(ctx, message.Query{Stream: stream, From: from, Limit: limit},
+		func(msg message.Message) error { return yield(msg.Position, msg.Data) })
+}
+
+func (m *ownMessages) ReadCategory(ctx context.Context, category string, from int64, limit, member, size int,
+	yield func(int64, string, []byte) error) error {
+	q := message.Query{Category: category, From: from, Limit: limit, Group: message.Group{Member: member, Size: size}}
+	return m.read(ctx, q, func(msg message.Message) error { return yield(msg.Global, msg.Stream, msg.Data) })
+}
+
+func (m *ownMessages) Follow(ctx context.Context, category string, from int64, yield func(int64, []byte) bool) error {
+	for msg, err := range m.space.Follow(ctx, message.Query{Category: category, From: from}) {
+		if err != nil || !yield(msg.Global, msg.Data) {
+			return err
+		}
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package crash
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ type Request struct {
 	Engines  []string // names or patterns; empty means all, but no peers
 	Levels   []string
 	Kinds    []string // empty means kill, and power and faults where the machine can
-	Subjects []string // empty means kv and raft, and raft alone for peers
+	Subjects []string // empty means kv and raft, and of peers their own
 	Cuts     *int     // of each row; nil means defaultCuts, and half of them where less is to be learnt
 	FS       string
 	Seed     *uint64
@@ -33,12 +34,13 @@ const defaultCuts = 20
 // runPlan is what a run will do.
 type runPlan struct {
 	PlanJSON
-	cells   []kinds.Row
-	missing []Missing
-	// Neither levels nor subjects were named.
-	allLevels, allSubjects bool
-	cutsNamed              bool
-	length                 time.Duration // 0 if not named
+	cells       []kinds.Row
+	missing     []Missing
+	allLevels   bool // no levels were named
+	ownSubjects bool // no subjects were named
+	allSubjects bool // nor are there only peers, which have theirs
+	cutsNamed   bool
+	length      time.Duration // 0 if not named
 }
 
 // plan makes a plan of a request. The error is ErrBadOption, or ErrLevel if nothing is available at the levels, or
@@ -50,7 +52,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	var err error
 	p.Engines = namesOf(l.Engines)
 	if len(q.Engines) > 0 {
-		names := append(p.Engines, namesOf(l.Peers)...)
+		names := append(p.Engines, namesOf(l.peers())...)
 		if p.Engines, err = op.Choose("engine", q.Engines, names); err != nil {
 			return nil, err
 		}
@@ -67,13 +69,19 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	if slices.Sort(p.Levels); len(p.Levels) == 0 {
 		p.Levels, p.allLevels = holdfast.Levels(), true
 	}
-	onlyPeers := !slices.ContainsFunc(p.Engines, func(name string) bool { return !l.peer(name) })
-	switch {
-	case len(p.Subjects) > 0:
-	case onlyPeers:
-		p.Subjects = []string{subjects.Raft.Name}
-	default:
-		p.Subjects, p.allSubjects = []string{subjects.KV.Name, subjects.Raft.Name}, true
+	if p.ownSubjects = len(p.Subjects) == 0; p.ownSubjects {
+		wanted := map[string]bool{}
+		for _, name := range p.Engines {
+			if wanted[l.only(name)] = true; l.only(name) == "" {
+				p.allSubjects = true
+				wanted[subjects.KV.Name], wanted[subjects.Raft.Name] = true, true
+			}
+		}
+		for _, s := range subjects.Subjects() {
+			if wanted[s.Name] {
+				p.Subjects = append(p.Subjects, s.Name)
+			}
+		}
 	}
 	for _, name := range p.Subjects {
 		if _, err := subjectOf(name); err != nil {
@@ -123,11 +131,17 @@ func (p *runPlan) keepLevels() {
 
 // Why a row is not tested, where the engine does not say it itself.
 const (
-	onlyRaft     = "it is a store for Raft and nothing else"
+	tornBatches  = "a crash can tear its batches, and stores refuse it"
 	noSimulation = "it has no simulation"
 	noDevice     = "it keeps nothing on a device"
 	faultsLevel  = "faults tests power alone: what a refused flush can break is of no other level"
 )
+
+// onlyFor says that peers have one subject.
+var onlyFor = map[string]string{
+	subjects.Raft.Name:    "it is a store for Raft and nothing else",
+	subjects.Message.Name: "it is a store of messages and nothing else",
+}
 
 // nothing is the error of a plan of which only the controls are left: ErrLevel where another level would do, else
 // ErrBadOption.
@@ -146,7 +160,7 @@ func (p *runPlan) nothing() error {
 		}
 		strongest := c.Capabilities.Strongest()
 		switch name := c.Level.String(); {
-		case c.NotAvailable == onlyRaft:
+		case c.NotAvailable == tornBatches, slices.Contains(slices.Collect(maps.Values(onlyFor)), c.NotAvailable):
 			helps["--subject"] = true
 		case c.Kind == Simulate:
 			helps["--kind"] = true
@@ -179,9 +193,6 @@ func (p *runPlan) nothing() error {
 	}
 	return e
 }
-
-// peer reports whether that is the name of a peer.
-func (l Lab) peer(name string) bool { return slices.Contains(namesOf(l.Peers), name) }
 
 // chooseKinds leaves out what this machine cannot do, unless it was named.
 func (p *runPlan) chooseKinds(names []string) error {
@@ -244,7 +255,8 @@ func (l Lab) cells(p *runPlan) error {
 				if err != nil {
 					return err
 				}
-				if l.peer(name) && subject != subjects.Raft.Name && p.allSubjects {
+				only := l.only(name)
+				if only != "" && only != subject && p.ownSubjects {
 					continue
 				}
 				for _, level := range p.Levels {
@@ -255,16 +267,18 @@ func (l Lab) cells(p *runPlan) error {
 						continue // votes must survive the end of the process
 					}
 					c := kinds.Row{
-						Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, Peer: l.peer(name),
+						Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, Peer: only != "",
 						Capabilities: e.Describe(),
 					}
 					promise := c.Capabilities.Promise(level)
 					c.Given = promise.Given
 					switch {
-					case c.Peer && subject != subjects.Raft.Name:
-						c.NotAvailable = onlyRaft
+					case c.Peer && only != subject:
+						c.NotAvailable = onlyFor[only]
 					case c.Given == 0:
 						c.NotAvailable = promise.Why
+					case !c.Capabilities.AtomicBatches && subject != subjects.KV.Name:
+						c.NotAvailable = tornBatches
 					case c.Given > level && slices.Contains(p.Levels, c.Given):
 						c.NotAvailable = fmt.Sprintf("gives %v, shown there", c.Given)
 					case kind != Kill && c.Capabilities.Strongest() <= holdfast.Memory:

@@ -249,7 +249,11 @@ func (s screen) broken(r *Report) {
 			title = fmt.Sprintf("BROKEN: %s breaks a law in its simulation, at seed %d", row.Engine, row.Seed)
 		}
 		s.Printf("\n%s\n", s.Paint(console.Red, title))
-		for _, f := range row.Findings[:min(len(row.Findings), 6)] {
+		findings := row.Findings[:min(len(row.Findings), 6)]
+		if len(findings) == 0 {
+			findings = []string{row.Why} // a loss that is longer than the window
+		}
+		for _, f := range findings {
 			f = strings.Join(strings.Fields(f), " ")
 			s.Wrapped("  ", f[:min(len(f), 3000)])
 		}

@@ -340,7 +340,7 @@ func (r *runner) replay(
 	}
 	c := kinds.Row{
 		Engine: e.Name, Subject: f.Spec.Subject, Level: f.Spec.Level, Given: f.History.Level, Kind: f.Kind, FS: f.FS,
-		Peer: r.lab.peer(e.Name), Capabilities: e.Describe(),
+		Peer: r.lab.only(e.Name) != "", Capabilities: e.Describe(),
 	}
 	return r.kinds.Replay(ctx, c, f.History, f.Spec, work, newTally(c, f.Spec.Seed))
 }

@@ -31,6 +31,9 @@ import (
 
 // TestMain plays a victim when a test starts this binary again, or a whole run for tests that end it.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == contender.ServerArgument {
+		os.Exit(contender.Serve(os.Stdin, os.Stdout))
+	}
 	if len(os.Args) > 2 {
 		switch lab := labs()[os.Args[2]]; os.Args[1] {
 		case "crash-victim":
@@ -61,10 +64,11 @@ func victims(lab, mark string) []string { return []string{os.Args[0], "crash-vic
 
 // The labs of tests, by name.
 const (
-	standard  = "standard"
-	mutated   = "mutated"
-	impatient = "impatient" // mutated, but waits for nothing for long
-	honest    = "honest"
+	standard     = "standard"
+	mutated      = "mutated"
+	uncontrolled = "uncontrolled" // mutated, without controls
+	impatient    = "impatient"    // nor does it wait for anything for long
+	honest       = "honest"
 )
 
 // opener opens an engine.
@@ -123,6 +127,9 @@ func labs() map[string]Lab {
 		with("loses a place", spoiled(func(e holdfast.Engine, b *holdfast.Batch) error {
 			return first(e, "m\x00s", func(key, _ []byte) { b.Delete(key) }) // of the message store: docs/format-message.md
 		})),
+		with("forgets a task", spoiled(func(e holdfast.Engine, b *holdfast.Batch) error {
+			return first(e, "t\x00t", func(key, _ []byte) { b.Delete(key) }) // of the task store: docs/format-task.md
+		})),
 		with("invents", spoiled(func(_ holdfast.Engine, b *holdfast.Batch) error {
 			b.Set([]byte("zebra"), []byte("striped"))
 			return nil
@@ -134,7 +141,7 @@ func labs() map[string]Lab {
 			return bbolt.Open(dir, o)
 		}))
 	for name, spoil := range spoils {
-		mutants.Peers = append(mutants.Peers, with(name, func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+		peer := with(name, func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			again := used(dir)
 			e, err := bbolt.Open(dir, o)
 			if err != nil {
@@ -155,7 +162,12 @@ func labs() map[string]Lab {
 				return nil, errors.Join(err, p.Close())
 			}
 			return p, nil
-		}))
+		})
+		mutants.Peers[subjects.Raft.Name] = append(mutants.Peers[subjects.Raft.Name], peer)
+	}
+	for _, spoil := range []string{faultless, showsTwice, changesData, writesTwice} {
+		mutants.Peers[subjects.Message.Name] = append(mutants.Peers[subjects.Message.Name],
+			with(spoil, openOwnMessages(spoil)))
 	}
 	for _, e := range all.Engines() {
 		if e.Name == mutantBase {
@@ -174,11 +186,12 @@ func labs() map[string]Lab {
 		}
 	}
 	good.controlTries = 1
-	hasty := mutants // without controls, which a slow machine may not open in time
-	hasty.Engines = slices.DeleteFunc(slices.Clone(mutants.Engines),
+	alone := mutants // without controls
+	alone.Engines = slices.DeleteFunc(slices.Clone(mutants.Engines),
 		func(e all.Entry) bool { return e.Name == mutantBase })
+	hasty := alone // controls could not be opened in time by a slow machine
 	hasty.timeouts = kinds.Timeouts{Silence: time.Minute, Checking: time.Second}
-	return map[string]Lab{standard: Standard(), mutated: mutants, impatient: hasty, honest: good}
+	return map[string]Lab{standard: Standard(), mutated: mutants, uncontrolled: alone, impatient: hasty, honest: good}
 }
 
 // atLeast commits at a level at least.
@@ -294,26 +307,26 @@ func TestKillEventStore(t *testing.T) {
 	believable(t, r, out, Kill)
 }
 
-func TestKillMessageStore(t *testing.T) {
-	q := request(Kill, 2, "process,power", logtree.Name, bbolt.Name)
-	q.Subjects = []string{subjects.Message.Name}
+func TestKillTaskStore(t *testing.T) {
+	q := request(Kill, 2, "power", logtree.Name)
+	q.Subjects = []string{subjects.Task.Name}
 	r, out := held(t, q)
 	believable(t, r, out, Kill)
 }
 
-// TestSessionHasSomethingToJudge: in a session of one kill, whatever the seed, the victim has acknowledged something.
-func TestSessionHasSomethingToJudge(t *testing.T) {
-	for seed := range uint64(4) {
-		q := request(Kill, 1, "process", bbolt.Name)
-		q.Subjects, q.Seed = []string{subjects.KV.Name}, &seed
-		r, out := held(t, q)
-		believable(t, r, out, Kill)
+func TestKillMessageStore(t *testing.T) {
+	q := request(Kill, 2, "power", logtree.Name, faultless)
+	q.Subjects = []string{subjects.Message.Name}
+	status, r, out := ran(t, mutated, q)
+	if status != console.ExitOK {
+		t.Fatalf("status %d\n%s", status, out)
 	}
+	believable(t, r, out, Kill)
 }
 
 // TestKillRaft kills victims that work on Raft stores, ours and others'.
 func TestKillRaft(t *testing.T) {
-	q := request(Kill, 2, "process,power", append(all.Names(), contender.RaftWAL, contender.RaftBoltDB)...)
+	q := request(Kill, 2, "power", append(all.Names(), contender.RaftWAL, contender.RaftBoltDB)...)
 	q.Subjects = []string{subjects.Raft.Name}
 	r, out := held(t, q)
 	believable(t, r, out, Kill)
@@ -333,8 +346,8 @@ func needsDisk(t *testing.T) {
 
 func TestPower(t *testing.T) {
 	needsDisk(t)
-	for _, kind := range []Kind{Power, Faults} {
-		q := request(kind, 5, "power", logtree.Name, bbolt.Name)
+	for kind, engines := range map[Kind][]string{Power: {logtree.Name, bbolt.Name}, Faults: {logtree.Name}} {
+		q := request(kind, 5, "power", engines...)
 		q.Subjects = []string{subjects.KV.Name}
 		r, out := held(t, q)
 		if kind == Power {
@@ -346,16 +359,16 @@ func TestPower(t *testing.T) {
 // TestPowerRaft cuts the power of the default engine's Raft store and of others.
 func TestPowerRaft(t *testing.T) {
 	needsDisk(t)
-	q := request(Power, 4, "power", logtree.Name, contender.RaftWAL, contender.RaftBoltDB)
+	q := request(Power, 2, "power", logtree.Name, contender.RaftWAL, contender.RaftBoltDB)
 	q.Subjects = []string{subjects.Raft.Name}
 	r, out := held(t, q)
 	believable(t, r, out, Power)
 }
 
-func TestPowerMessageStore(t *testing.T) {
+func TestPowerMessageAndTaskStore(t *testing.T) {
 	needsDisk(t)
-	q := request(Power, 4, "process,power", logtree.Name)
-	q.Subjects = []string{subjects.Message.Name}
+	q := request(Power, 2, "power", logtree.Name)
+	q.Subjects = []string{subjects.Message.Name, subjects.Task.Name}
 	status, r, out := ran(t, standard, q)
 	if status != console.ExitOK || r == nil || r.heldControls() {
 		t.Errorf("status %d\n%s", status, out)
@@ -387,31 +400,48 @@ func TestMutantsAreFoundOut(t *testing.T) {
 		"shortens":         {missing, "which it stored, is not there"},
 		"takes no more":    {wrong, "the victim failed: storing"},
 		"loses a place":    {wrong, "all messages disagree"},
+		showsTwice:         {wrong, "is read behind"},
+		changesData:        {wrong, "it is not what operation"},
+		writesTwice:        {wrong, "repeated, and told"},
+		"forgets a task":   {wrong, "does not agree with task"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			lab, q := mutated, request(Kill, 3, "power", name)
+			lab, q := uncontrolled, request(Kill, 3, "power", name)
 			if name == "hangs" {
 				lab = impatient
 			}
 			switch {
-			case name == "loses a place":
+			case name == "loses a place" || labs()[lab].only(name) == subjects.Message.Name:
 				q.Subjects = []string{subjects.Message.Name}
-			case labs()[lab].peer(name):
-				*q.Cuts = 4 // a victim may be killed before its first vote
+			case name == "forgets a task":
+				q.Subjects = []string{subjects.Task.Name}
+			case labs()[lab].only(name) == subjects.Raft.Name:
+				*q.Cuts = 4 // some victims are killed before their first vote
 			default:
 				q.Subjects = []string{subjects.KV.Name}
 			}
-			status, r, out := ran(t, lab, q)
-			if status != console.ExitWrong || r == nil {
-				t.Fatalf("status %d\n%s", status, out)
-			}
-			row := r.Results[slices.IndexFunc(r.Results, func(row Result) bool { return !row.Control })]
-			found := strings.Join(row.Findings, "\n")
-			says := strings.Contains(found, test.says) || strings.Contains(found, "opened again") ||
-				row.Torn+row.OutOfOrder+row.Wrong+row.RecoveryFailures == 0 && strings.Contains(found, lost)
-			if row.Verdict != Broken || test.count(row) == 0 || len(row.Evidence) == 0 || row.Replay == "" || !says {
-				t.Fatalf("%+v", row)
+			var row Result
+			found := ""
+			// Where victims are killed hangs on chance, and what is found on that: one of some runs finds it, each longer.
+			for try := range 5 {
+				*q.Seed, *q.Cuts = *q.Seed+1, *q.Cuts+2*try
+				status, r, out := ran(t, lab, q)
+				why := fmt.Sprintf("status %d\n%s", status, out)
+				if status == console.ExitWrong && r != nil {
+					row = r.Results[slices.IndexFunc(r.Results, func(row Result) bool { return !row.Control })]
+					found = strings.Join(row.Findings, "\n")
+					differs := strings.Contains(found, "opened again")
+					says := strings.Contains(found, test.says) || differs ||
+						row.Torn+row.OutOfOrder+row.Wrong+row.RecoveryFailures == 0 && strings.Contains(found, lost)
+					if row.Verdict == Broken && (test.count(row) > 0 || differs) && len(row.Evidence) > 0 && row.Replay != "" && says {
+						break
+					}
+					why = fmt.Sprintf("%+v", row)
+				}
+				if t.Log(why); try == 4 {
+					t.Fatal("not found out")
+				}
 			}
 			var again bytes.Buffer
 			dir := t.TempDir()

@@ -173,10 +173,10 @@ func (t *tally) finish() Result {
 		r.Verdict, r.Why = NotAvailable, "the run ended before"
 	case t.cell.Kind == Simulate || t.cell.Given >= t.cell.Kind.Survives():
 		r.Verdict = Held
-	case t.cell.Kind == Power && r.LossWindowMs > float64(kinds.WindowLimit.Milliseconds()):
+	case t.cell.Kind == Power && r.LossWindowMs > float64(t.cell.WindowLimit().Milliseconds()):
 		r.Verdict = Broken
 		r.Why = fmt.Sprintf("it lost %.0f ms of acknowledged commits, with a loss window of %v", r.LossWindowMs,
-			kinds.ShortWindow)
+			t.cell.Window())
 	default:
 		r.Verdict, r.Why = AsDocumented, t.loss()
 	}
@@ -197,7 +197,7 @@ func (t *tally) loss() string {
 	}
 	text := fmt.Sprintf("lost at most %d commits, %s", r.LostCommits, milliseconds(r.LossWindowMs))
 	if t.cell.Kind == Power {
-		text += fmt.Sprintf(" (loss window %v)", kinds.ShortWindow)
+		text += fmt.Sprintf(" (loss window %v)", t.cell.Window())
 	}
 	return text
 }

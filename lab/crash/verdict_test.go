@@ -44,7 +44,7 @@ func TestVerdicts(t *testing.T) {
 	lost := gone
 	lost.Gone, lost.Lost, lost.Findings = 0, 4, []string{"4 are lost"}
 	slow := gone
-	slow.Window = float64(kinds.WindowLimit.Milliseconds()) + 1
+	slow.Window = float64(row(Power, holdfast.Process).WindowLimit().Milliseconds()) + 1
 	// after makes crashes with these judgements, failed one that is a recovery failure.
 	type crashes struct {
 		cell   kinds.Row
@@ -67,7 +67,7 @@ func TestVerdicts(t *testing.T) {
 		"out of order":              {after(row(Kill, holdfast.Memory), protocol.Judgement{OutOfOrder: 1}), Broken, ""},
 		"wrong":                     {after(row(Kill, holdfast.Memory), protocol.Judgement{Wrong: 1}), Broken, ""},
 		"a recovery failure":        {failed(row(Power, holdfast.Power)), Broken, ""},
-		"weaker, within the window": {after(row(Power, holdfast.Process), gone), AsDocumented, "loss window 50ms"},
+		"weaker, within the window": {after(row(Power, holdfast.Process), gone), AsDocumented, "loss window 1s"},
 		"weaker, beyond the window": {after(row(Power, holdfast.Process), slow), Broken, "loss window"},
 		"weaker, and does not open": {failed(row(Power, holdfast.Process)), Broken, ""},
 		"but not with kill -9":      {failed(fragileKill), Broken, ""},
@@ -168,7 +168,7 @@ func TestWrongUse(t *testing.T) {
 		"engine":    {q: Request{Engines: []string{"oracle"}}, says: "the engines are logtree, pebble"},
 		"level":     {q: Request{Levels: []string{"disk"}}, says: "memory, process, power"},
 		"kind":      {q: Request{Kinds: []string{"fire"}}, says: "the kinds are kill, power, faults, simulate"},
-		"subject":   {q: Request{Subjects: []string{"task"}}, says: "the subjects are kv, event, message, raft"},
+		"subject":   {q: Request{Subjects: []string{"wheel"}}, says: "the subjects are kv, event, message, task, raft"},
 		"fs":        {q: Request{FS: "fat"}, says: "the file systems are ext4, xfs, btrfs"},
 		"cuts":      {q: Request{Cuts: &zero}, says: "0 cuts"},
 		"for":       {q: Request{For: &seconds}, says: "use a time like 10m"},
@@ -230,11 +230,14 @@ func TestPlan(t *testing.T) {
 		rows     int // controls aside
 		n        int // of them, that can be tested
 	}{
-		"all":         {Request{}, "kv raft", 5 * len(all.Engines()), -1},
-		"one":         {Request{Engines: []string{"logtree"}}, "kv raft", 5, 5},
-		"its levels":  {Request{Engines: []string{"logtree"}, Levels: []string{"memory", "power"}}, "kv raft", 4, 4},
-		"peers":       {Request{Engines: []string{"raft-*"}}, "raft", 4, 2},
-		"with a peer": {Request{Engines: []string{"logtree", "raft-wal"}}, "kv raft", 7, 6},
+		"all":           {Request{}, "kv raft", 5 * len(all.Engines()), -1},
+		"one":           {Request{Engines: []string{"logtree"}}, "kv raft", 5, 5},
+		"its levels":    {Request{Engines: []string{"logtree"}, Levels: []string{"memory", "power"}}, "kv raft", 4, 4},
+		"peers":         {Request{Engines: []string{"raft-*"}}, "raft", 4, 2},
+		"with a peer":   {Request{Engines: []string{"logtree", "raft-wal"}}, "kv raft", 7, 6},
+		"of messages":   {Request{Engines: []string{"nats", "study-4"}}, "message", 6, 4},
+		"with one":      {Request{Engines: []string{"logtree", "study-4"}}, "kv message raft", 11, 9},
+		"of both kinds": {Request{Engines: []string{"raft-wal", "nats"}}, "message raft", 5, 4},
 		"a wrong one": {
 			Request{Engines: []string{"raft-wal", "logtree"}, Subjects: []string{"kv"}, Levels: []string{"power"}},
 			"kv", 2, 1},
@@ -378,7 +381,7 @@ func TestNothingToTest(t *testing.T) {
 		"volatile votes": {Request{Subjects: []string{"raft"}, Engines: []string{"mem"}}, holdfast.ErrLevel,
 			[]string{"mem at process, power: ", "name other --engines or --levels"}},
 		"keys of a peer": {Request{Subjects: []string{"kv"}, Engines: []string{"raft-wal"}}, holdfast.ErrBadOption,
-			[]string{"to test: raft-wal: " + onlyRaft, "name other --engines or --subject"}},
+			[]string{"to test: raft-wal: " + onlyFor[subjects.Raft.Name], "name other --engines or --subject"}},
 		"a peer's level": {
 			Request{Subjects: []string{"raft"}, Engines: []string{"raft-wal"}, Levels: []string{"process"}},
 			holdfast.ErrLevel, []string{"raft-wal at process: ", "or --levels"}},

@@ -301,6 +301,41 @@ func (im *Image) Mount(ctx context.Context, o Options) (_ *Mounted, err error) {
 	return m, nil
 }
 
+// MakeFileSystem makes an empty file system of o.Size in a sparse file below o.Dir, and mounts it. Programs may use it
+// freely. Nothing is recorded: a flush is one of that file, and so of the disk that it is on. The mount is closed when
+// ctx is done.
+func MakeFileSystem(ctx context.Context, o Options) (_ *Mounted, err error) {
+	if o, err = o.withDefaults(); err != nil {
+		return nil, err
+	}
+	s, err := begin(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	m := &Mounted{scratch: s}
+	defer func() {
+		if err != nil {
+			m.Close()
+		}
+	}()
+	backing, err := os.OpenFile(s.sub(makeName), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, failure("make image", s.path, err)
+	}
+	defer backing.Close() // the loop device has its own hold
+	if err = makeFileSystem(ctx, backing, o); err != nil {
+		return nil, failure("make file system", s.path, err)
+	}
+	if m.loop, err = attach(int(backing.Fd())); err != nil {
+		return nil, failure("attach loop device", s.path, err)
+	}
+	if err = mount(m.loop.Name(), m.Path(), o.FS); err != nil {
+		return nil, err
+	}
+	closeWhenDone(ctx, &m.stop, m.Close)
+	return m, nil
+}
+
 // Path returns the mount point.
 func (m *Mounted) Path() string { return m.scratch.sub(mountName) }
 

@@ -527,6 +527,29 @@ func TestUnmountable(t *testing.T) {
 	}
 }
 
+// TestMakeFileSystem: files can be written and read in a new file system, and nothing is left when it is closed, also
+// if its context has ended.
+func TestMakeFileSystem(t *testing.T) {
+	for _, fs := range FileSystems() {
+		t.Run(fs, func(t *testing.T) {
+			o := options(t, fs)
+			o.Size = 1 << 30
+			m, err := MakeFileSystem(t.Context(), o)
+			must(t, err, writeSynced(filepath.Join(m.Path(), "file"), []byte("1")))
+			var st unix.Statfs_t
+			if must(t, unix.Statfs(m.Path(), &st)); int64(st.Blocks)*st.Bsize < o.Size*3/4 {
+				t.Errorf("%d blocks of %d bytes", st.Blocks, st.Bsize)
+			}
+			closeAll(t, m)
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := MakeFileSystem(ended, o); !errors.Is(err, context.Canceled) {
+				t.Errorf("after the end: %v", err)
+			}
+		})
+	}
+}
+
 // TestManyAtOnce runs disks and images side by side; all have the same UUID.
 func TestManyAtOnce(t *testing.T) {
 	for _, fs := range FileSystems() {

@@ -32,6 +32,9 @@ func Sweep(string) (cleaned int, err error) { return 0, nil }
 // OpenImage returns ErrUnavailable.
 func OpenImage(string, string) (*Image, error) { return nil, errOther }
 
+// MakeFileSystem returns ErrUnavailable.
+func MakeFileSystem(context.Context, Options) (*Mounted, error) { return nil, errOther }
+
 // Path returns the mount point.
 func (*Disk) Path() string { return "" }
 

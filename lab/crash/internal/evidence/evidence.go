@@ -29,7 +29,7 @@ const (
 
 // Schema names the format of evidence.json, and what the batches of a seed contain. A change of either gets a
 // new number: what another version has kept would be judged wrongly.
-const Schema = schemaPrefix + "3"
+const Schema = schemaPrefix + "4"
 
 // schemaPrefix begins the schema of every version.
 const schemaPrefix = "holdfast.crash.evidence/"

@@ -29,6 +29,9 @@ func (r *Runner) judge(
 			s.Opens = 2 - len(found) // in one process
 		}
 		d, err := check(ctx, r.Child, s, r.Timeouts.Checking)
+		if c.Peer {
+			awaitServers(ctx, dir)
+		}
 		if err != nil {
 			return j, false, err
 		}

@@ -23,11 +23,16 @@ const (
 	powerRate     = 6 << 20
 )
 
-// ShortWindow is Options.SyncEvery where losses are measured by it.
-const ShortWindow = 50 * time.Millisecond
+// Window is the loss window that victims are opened with whose losses are measured; a peer has its own.
+func (c Row) Window() time.Duration {
+	if c.Peer {
+		return c.Capabilities.LossWindow
+	}
+	return holdfast.DefaultSyncEvery
+}
 
-// WindowLimit is the loss window from which on the engine cannot have synced in the background at all.
-const WindowLimit = 20*ShortWindow + time.Second
+// WindowLimit is how much may be lost: the sync at the end of the window takes some time.
+func (c Row) WindowLimit() time.Duration { return c.Window() + time.Second }
 
 // victimSpec is what a victim is told that goes on with a history.
 func (r *Runner) victimSpec(c Row, dir string, h *protocol.History, rate int64) protocol.Spec {
@@ -43,9 +48,12 @@ func (r *Runner) victimSpec(c Row, dir string, h *protocol.History, rate int64) 
 	}
 	if c.Given < c.Kind.Survives() {
 		// What can be lost is to be measured.
-		s.Only, s.Window, s.SyncNow = true, int64(ShortWindow), int64(700*time.Millisecond)
+		s.Only, s.Window = true, int64(c.Window())
+		if c.Kind == Kill { // which no sync helps against
+			s.SyncNow = int64(700 * time.Millisecond)
+		}
 	} else if commits.Mix(seed, uint64(gen))%4 == 0 {
-		s.Window, s.SyncNow = int64(ShortWindow), int64(120*time.Millisecond)
+		s.Window, s.SyncNow = int64(50*time.Millisecond), int64(120*time.Millisecond)
 	}
 	if c.Control {
 		s.Window, s.SyncNow, s.Only = -1, 0, true
@@ -108,7 +116,7 @@ func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int,
 		m := killMoment(rnd, c, &s, round, round == kills-1 && acks == 0)
 		v := &victim{
 			command: r.Child, spec: s, ledger: &protocol.Ledger{},
-			place: func(uint64) protocol.Position { return 0 }, entry: c.Capabilities,
+			place: func(uint64) protocol.Position { return 0 }, row: c,
 		}
 		if err := r.runVictim(ctx, v, m, nil); err != nil {
 			return err

@@ -43,7 +43,7 @@ type Row struct {
 	Kind         Kind
 	FS           string
 	Control      bool
-	Peer         bool // not an engine, but another store for Raft
+	Peer         bool // another store, which its subject works on as it is
 	Capabilities holdfast.Capabilities
 	NotAvailable string // why this is not tested
 }
@@ -106,7 +106,8 @@ func (r *Runner) history(c Row, seed uint64) (*protocol.History, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &protocol.History{Seed: seed, Survives: c.Kind.Survives(), Level: c.Given}
+	h := &protocol.History{Seed: seed, Survives: c.Kind.Survives(), Level: c.Given,
+		Single: !c.Capabilities.AtomicBatches}
 	subject.Begin(h, c.Engine, c.Peer)
 	return h, nil
 }

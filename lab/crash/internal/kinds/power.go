@@ -45,7 +45,7 @@ func (r *Runner) record(
 		}
 		return protocol.Never
 	}
-	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, entry: c.Capabilities, place: place}
+	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, row: c, place: place}
 	rec := &recorded{ledger: v.ledger, spec: s}
 	m := moment{delay: length}
 	if err := r.runVictim(ctx, v, m, func() {
@@ -109,6 +109,9 @@ func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int,
 	defer rec.record.Close()
 	for i := range cuts {
 		at, policy := rec.cut(rnd)
+		if i == 0 && c.Given < c.Kind.Survives() { // the most that can be lost
+			at, policy = blockdev.Position(rec.record.Len()), blockdev.Nothing()
+		}
 		if c.Control && len(rec.acked) > 0 {
 			at, policy = blockdev.Position(rec.acked[rnd.IntN(len(rec.acked))]+1), blockdev.Nothing()
 		}
@@ -142,7 +145,7 @@ func (r *Runner) powerRecord(
 	ctx context.Context, d *blockdev.Disk, c Row, h *protocol.History, rnd *rand.Rand, length time.Duration, t Tally,
 ) (*recorded, error) {
 	s := r.victimSpec(c, d.Path(), h, powerRate)
-	if !c.Control && rnd.IntN(2) == 0 {
+	if !c.Control && rnd.IntN(2) == 0 && c.Given >= c.Kind.Survives() { // closing syncs, which hides what can be lost
 		s.Reopen = int64(250 * time.Millisecond)
 	}
 	rec, err := r.record(ctx, d, c, s, length, nil)
@@ -167,8 +170,13 @@ func (r *Runner) lost(ctx context.Context, err error) error {
 // recordLength is how long a victim works before the power is cut, from its first acknowledgement on.
 func (r *Runner) recordLength(c Row, rnd *rand.Rand) time.Duration {
 	if c.Given < c.Kind.Survives() {
-		// Longer than the limit that its loss window is held to.
-		return WindowLimit + 300*time.Millisecond
+		// Longer than the limit that its loss window is held to, if that is no matter of minutes. A peer may sync only when
+		// a file is full, and its first files may be small.
+		length := c.WindowLimit() + 1500*time.Millisecond
+		if c.Peer {
+			length = min(4*c.WindowLimit(), 8*time.Second)
+		}
+		return length
 	}
 	return 200*time.Millisecond + time.Duration(rnd.Int64N(int64(700*time.Millisecond)))
 }

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -32,7 +34,7 @@ type victim struct {
 	spec    protocol.Spec
 	ledger  *protocol.Ledger
 	place   func(n uint64) protocol.Position
-	entry   holdfast.Capabilities
+	row     Row
 }
 
 // heard is what a supervisor waits for.
@@ -51,7 +53,7 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 		return nil, nil, nil, err
 	}
 	events, ended := make(chan heard, 1024), make(chan error, 1)
-	most := strongest(v.entry, v.spec.Level)
+	most := strongest(v.row, v.spec.Level)
 	go func() {
 		var failure error
 		out := bufio.NewReaderSize(p.Out, 64<<10)
@@ -86,10 +88,11 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 }
 
 // strongest is the strongest level that an engine gives as it is opened for level.
-func strongest(c holdfast.Capabilities, level holdfast.Level) holdfast.Level {
+func strongest(row Row, level holdfast.Level) holdfast.Level {
+	c := row.Capabilities
 	given := c.Promise(level).Given
-	if c.Promise(level).CutMayCorrupt {
-		return given // what is synced is at risk again with the next commit
+	if row.Peer || c.Promise(level).CutMayCorrupt {
+		return given // it cannot be told to sync, or what is synced is at risk again with the next commit
 	}
 	return slices.Max([]holdfast.Level{given, c.Strongest()})
 }
@@ -113,6 +116,9 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 	}
 	p.CloseInput()
 	err = <-ended
+	if v.row.Peer {
+		awaitServers(ctx, v.spec.Dir)
+	}
 	switch failure, full := v.ledger.Failed(); {
 	case ctx.Err() != nil:
 		return console.ErrInterrupted
@@ -212,6 +218,36 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 			return true
 		}
 	}
+}
+
+// awaitServers waits until no other process uses dir: the server of a peer dies a moment after the process that started
+// it. Where there is no /proc it does not know.
+func awaitServers(ctx context.Context, dir string) {
+	limit := time.After(time.Minute)
+	for used(dir) {
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-limit:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// used reports whether another process has files open, or its working directory, in dir.
+func used(dir string) bool {
+	self := fmt.Sprintf("/proc/%d/", os.Getpid())
+	for _, pattern := range []string{"/proc/[0-9]*/cwd", "/proc/[0-9]*/fd/*"} {
+		links, _ := filepath.Glob(pattern)
+		for _, link := range links {
+			to, err := os.Readlink(link)
+			if err == nil && strings.HasPrefix(to, dir+"/") && !strings.HasPrefix(link, self) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // files names the files below dir.

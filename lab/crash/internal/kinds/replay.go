@@ -21,7 +21,7 @@ func (r *Runner) Replay(
 	h.Begin(s.Gen+1, j.Survived+1)
 	v := &victim{
 		command: r.Child, spec: r.victimSpec(c, dir, h, killRate), ledger: &protocol.Ledger{},
-		place: func(uint64) protocol.Position { return 0 }, entry: c.Capabilities,
+		place: func(uint64) protocol.Position { return 0 }, row: c,
 	}
 	if err := r.runVictim(ctx, v, moment{acks: replayAcks}, nil); err != nil {
 		return j, false, err

@@ -29,6 +29,11 @@ func (s *Scene) take(below, dir string) error {
 		return err
 	}
 	s.Tree = to
+	for name := range files(dir) { // the socket of a server that is dead
+		if st, err := os.Lstat(name); err == nil && st.Mode()&fs.ModeSocket != 0 {
+			_ = os.Remove(name)
+		}
+	}
 	return CopyTree(filepath.Join(dir, protocol.EngineDir), filepath.Join(to, protocol.EngineDir))
 }
 

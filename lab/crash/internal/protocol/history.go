@@ -18,6 +18,7 @@ type Segment struct {
 // Numbers count from 1.
 type History struct {
 	Seed     uint64
+	Single   bool // batches have one operation: the engine does not promise whole ones
 	Segments []Segment
 	Issued   uint64 // the last number that may be there
 	Bound    uint64 // the last number that must be there
@@ -31,6 +32,7 @@ type History struct {
 	Skipped []Span // what a crash has undone, though not what ran concurrently
 
 	Monotonic bool // a store for Raft has no gaps
+	Plain     bool // a message store of a peer does less than ours
 
 	// Of a store whose operations run concurrently, so that their numbers are no order.
 	Concurrent bool              // an acknowledgement of an operation covers no other one

@@ -22,7 +22,7 @@ var KV = Subject{
 }
 
 func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
-	p := scriptOf(w.spec.Seed)
+	p := batchesOf(w.spec.Seed, !e.Capabilities().AtomicBatches)
 	weaker := w.weaker(e)
 	var group sync.WaitGroup
 	for range w.spec.Writers {
@@ -85,7 +85,7 @@ func (w *worker) look(e holdfast.Engine) error {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	defer s.Close()
-	last, v, err := scriptOf(w.spec.Seed).Recent(s)
+	last, v, err := batchesOf(w.spec.Seed, !e.Capabilities().AtomicBatches).Recent(s)
 	if err != nil {
 		if w.refused(err) {
 			return nil
@@ -137,7 +137,7 @@ func kvRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 
 // kvJudge compares what there is with what there must be after the last batch of which something is there.
 func kvJudge(h *protocol.History, found []commits.Found) (j protocol.Judgement) {
-	j.Settle(h, scriptOf(h.Seed).Judge(found, h.Generation, 0, h.Issued))
+	j.Settle(h, batchesOf(h.Seed, h.Single).Judge(found, h.Generation, 0, h.Issued))
 	return j
 }
 

@@ -12,35 +12,39 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
 // Message is package store/message: concurrent writes to streams of several namespaces, of which some are deleted
-// meanwhile, followers that tell what they were shown, and repeats.
+// meanwhile, followers that tell what they were shown, and repeats; and in one namespace removals, imports and a
+// subscription.
 //
 // Which of two writes that run concurrently comes first is the store's choice. So acknowledgements are of their own
 // operation alone, and of the operations that a crash has interrupted any may be there.
 var Message = Subject{
-	Name: "message", About: "the message store: streams, versions, atomic writes, ids, namespaces, followers",
-	begin: func(h *protocol.History, _ string, _ bool) { h.Concurrent = true },
-	work:  messageWork, read: messageRead, judge: messageJudge,
+	Name: "message", About: "the message store: streams, versions, atomic writes, ids, namespaces, followers, removals, " +
+		"imports, a subscription",
+	begin: func(h *protocol.History, engine string, peer bool) {
+		h.Concurrent, h.Plain = true, peer && engine != contender.Study4
+	},
+	work: messageWork, read: messageRead, judge: messageJudge,
 }
 
 // messageVictim works on an open store.
 type messageVictim struct {
-	*worker
-	store  *message.Store
-	script script
-	given  holdfast.Level
+	concurrent
+	store  *message.Store     // nil if it is a peer's
+	peer   contender.Messages // else nil
+	spaces []messageSpace     // covered by state
 
-	state    sync.Mutex // covers what follows
-	finished map[uint64]bool
-	spaces   []messageSpace
+	keptFailed error // in the namespace of message_kept.go, whose operations follow each other; covered by state
 }
 
 // messageSpace is what is under way in a namespace. A deletion waits for the writes that were begun before it, and
-// those begun later wait for the deletion: so what is left follows from the numbers.
+// those begun later wait for the deletion: so what is left follows from the numbers. In the namespace of
+// message_kept.go each operation waits for the one before in the same way.
 type messageSpace struct {
 	deleted chan struct{}   // closed when the last deletion is done, nil if there was none
 	writes  *sync.WaitGroup // begun since
@@ -54,37 +58,44 @@ type messageCall struct {
 	before  *sync.WaitGroup // the writes that a deletion waits for, or what a write belongs to
 	deleted chan struct{}   // closed when this deletion is done
 	highest int64           // all global positions of a write are above
-	nothing bool            // there was nothing to delete, which promises nothing either
+	nothing bool            // there was nothing to delete or change, which promises nothing either
 }
 
 func newMessageVictim(w *worker, s *message.Store, given holdfast.Level) *messageVictim {
-	v := &messageVictim{worker: w, store: s, script: scriptOf(w.spec.Seed), given: given, finished: map[uint64]bool{}}
+	v := &messageVictim{concurrent: newConcurrent(w, messageScript(w.spec.Seed, s == nil), given), store: s}
 	for range messageSpaces {
 		v.spaces = append(v.spaces, messageSpace{writes: &sync.WaitGroup{}})
 	}
-	w.begun = max(w.begun, w.next-1)
 	return v
 }
 
-func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
-	s, err := message.Open(e, message.Options{Level: w.spec.Level})
-	if err != nil {
-		if w.refused(err) {
-			return nil
-		}
-		return fmt.Errorf("opening the store: %w", err)
-	}
-	defer func() {
-		if closeErr := s.Close(); closeErr != nil && !w.refused(closeErr) {
-			err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
-		}
-	}()
-	v := newMessageVictim(w, s, e.Capabilities().Promise(w.spec.Level).Given)
+func messageWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (finally error) {
+	given := e.Capabilities().Promise(w.spec.Level).Given
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var group, followers sync.WaitGroup
-	for i := range messageSpaces {
-		w.start(&followers, func() error { return v.follow(ctx, i) })
+	var v *messageVictim
+	if peer, ok := e.(contender.MessagesEngine); ok {
+		v = newMessageVictim(w, nil, given)
+		v.peer = peer
+		w.start(&followers, func() error { return v.followPeer(ctx) })
+	} else {
+		s, err := message.Open(e, message.Options{Level: w.spec.Level, RetainEvery: -1})
+		if err != nil {
+			if w.refused(err) {
+				return nil
+			}
+			return fmt.Errorf("opening the store: %w", err)
+		}
+		defer func() {
+			if closeErr := s.Close(); closeErr != nil && !w.refused(closeErr) {
+				finally = errors.Join(finally, fmt.Errorf("closing the store: %w", closeErr))
+			}
+		}()
+		v = newMessageVictim(w, s, given)
+		for i := range ordinarySpaces {
+			w.start(&followers, func() error { return v.follow(ctx, i) })
+		}
 	}
 	for range w.spec.Writers {
 		w.start(&group, func() error {
@@ -114,7 +125,7 @@ func (v *messageVictim) begin() *messageCall {
 	c := &messageCall{messageOp: v.script.message(v.spec.Gen, v.begun)}
 	space := &v.spaces[c.space]
 	c.after, c.before = space.deleted, space.writes
-	if c.deletes {
+	if c.deletes || c.kept > 0 {
 		c.deleted = make(chan struct{})
 		*space = messageSpace{deleted: c.deleted, writes: &sync.WaitGroup{}}
 	} else {
@@ -131,8 +142,7 @@ func (v *messageVictim) finish(c *messageCall, err error) {
 		v.acked(c.n, v.given)
 	}
 	v.state.Lock()
-	defer v.state.Unlock()
-	if c.deletes {
+	if c.deleted != nil {
 		close(c.deleted)
 	} else {
 		c.before.Done()
@@ -140,24 +150,21 @@ func (v *messageVictim) finish(c *messageCall, err error) {
 			space.highest = max(space.highest, c.highest)
 		}
 	}
-	if err != nil {
-		return
-	}
-	v.finished[c.n] = true
-	v.mu.Lock() // what Sync and Close promise goes by next
-	defer v.mu.Unlock()
-	for v.finished[v.next] {
-		delete(v.finished, v.next)
-		v.next++
-	}
+	v.state.Unlock()
+	v.concurrent.finish(c.n, err)
 }
 
 func (v *messageVictim) do(ctx context.Context, c *messageCall) error {
 	if c.after != nil {
 		<-c.after
 	}
-	if c.deletes {
+	switch {
+	case v.peer != nil:
+		return v.writePeer(ctx, c)
+	case c.deletes:
 		return v.remove(ctx, c)
+	case c.kept > 0:
+		return v.keep(ctx, c)
 	}
 	return v.write(ctx, c)
 }
@@ -380,25 +387,36 @@ func (v *messageVictim) followed(ctx context.Context, n *message.Namespace, q me
 		}
 		last = m.Global
 		if e := messageEntry("", m); e.N != shown { // the first message of an operation, if it follows all
-			shown = e.N
-			if q.Category == "" {
-				v.report.Send(protocol.TellPlaced, shown, uint64(m.Global))
+			if shown = e.N; q.Category == "" {
+				v.tellShown(shown, m.Global)
+			} else {
+				v.report.Send(protocol.TellShown, shown, uint64(v.given))
 			}
-			v.report.Send(protocol.TellShown, shown, uint64(v.given))
 		}
 	}
 	return nil
+}
+
+// tellShown tells that an operation was shown at a global position.
+func (v *messageVictim) tellShown(n uint64, global int64) {
+	v.report.Send(protocol.TellPlaced, n, uint64(global))
+	v.report.Send(protocol.TellShown, n, uint64(v.given))
 }
 
 // messageRepeats is how many operations with ids are repeated in each namespace.
 const messageRepeats = 8
 
 func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
-	s, err := message.Open(e, message.Options{Level: c.spec.Level})
+	ctx := context.Background()
+	if peer, ok := e.(contender.MessagesEngine); ok {
+		emit(commits.Found{Key: message.Default})
+		r := &messageReader{check: c, peer: &peerReader{peer, map[messagePosition]int64{}}, id: message.Default}
+		return r.all(ctx, emit)
+	}
+	s, err := message.Open(e, message.Options{Level: c.spec.Level, RetainEvery: -1})
 	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
-	ctx := context.Background()
 	read := func() error {
 		infos, err := s.Namespaces(ctx, "", 0)
 		if err != nil {
@@ -410,8 +428,12 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 				return fmt.Errorf("namespace %q: %w", info.ID, err)
 			}
 			emit(messageSpaceEntry(info))
-			r := &messageReader{c, n, info.ID}
-			if err := r.all(ctx, emit); err != nil {
+			r := &messageReader{check: c, n: n, id: info.ID}
+			err = r.all(ctx, emit)
+			if err == nil && info.ID == messageSpaces[keptSpace] {
+				err = keptRead(ctx, n, emit)
+			}
+			if err != nil {
 				return fmt.Errorf("namespace %q: %w", info.ID, err)
 			}
 		}
@@ -429,8 +451,9 @@ func messageSpaceEntry(info message.Info) commits.Found {
 // messageReader reads a namespace in every way there is, and tells where they disagree.
 type messageReader struct {
 	*check
-	n  *message.Namespace
-	id string
+	n    *message.Namespace // nil if it is a peer's
+	peer *peerReader        // else nil
+	id   string
 }
 
 func (r *messageReader) wrong(format string, args ...any) {
@@ -439,6 +462,9 @@ func (r *messageReader) wrong(format string, args ...any) {
 
 // read is all of a query.
 func (r *messageReader) read(ctx context.Context, q message.Query, see func(m message.Message)) error {
+	if r.peer != nil {
+		return r.peer.read(ctx, q, see)
+	}
 	for m, err := range r.n.Read(ctx, q) {
 		if err != nil {
 			return fmt.Errorf("reading %+v: %w", q, err)
@@ -452,17 +478,25 @@ func (r *messageReader) read(ctx context.Context, q message.Query, see func(m me
 func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error {
 	streams, categories := map[string][]commits.Found{}, map[string][]commits.Found{}
 	counts := map[string]message.Counts{}
+	versions := map[string]int64{}
 	ids := map[string]int64{}
 	var list []commits.Found
+	last, removes := int64(0), r.id == messageSpaces[keptSpace] // and imports with gaps
 	if err := r.read(ctx, message.Query{}, func(m message.Message) {
 		category, e := message.Category(m.Stream), messageEntry(r.id, m)
-		if want := int64(len(list)) + 1; m.Global != want {
-			r.wrong("global position %d is read where %d must be", m.Global, want)
+		if m.Global <= last || r.peer == nil && !removes && m.Global != last+1 {
+			r.wrong("global position %d is read behind %d", m.Global, last)
 		}
-		if want := int64(len(streams[m.Stream])); m.Position != want {
-			r.wrong("stream %q has position %d at global position %d, where %d must be", m.Stream, m.Position, m.Global, want)
+		last = m.Global
+		before, ok := versions[m.Stream]
+		if !ok {
+			before = message.NoStream
 		}
-		if at, twice := ids[m.ID]; twice || m.ID == "" {
+		if m.Position <= before || !removes && m.Position != before+1 {
+			r.wrong("stream %q has position %d at global position %d, behind %d", m.Stream, m.Position, m.Global, before)
+		}
+		versions[m.Stream] = m.Position
+		if at, twice := ids[m.ID]; (twice || m.ID == "") && r.peer == nil {
 			r.wrong("the id %q of global position %d is that of %d", m.ID, m.Global, at)
 		}
 		ids[m.ID] = m.Global
@@ -481,15 +515,18 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 	}); err != nil {
 		return err
 	}
-	if last := r.n.Last(); last != int64(len(list)) {
-		r.wrong("it says that it ends with global position %d, and %d messages are read", last, len(list))
+	if r.peer == nil && !removes && r.n.Last() != last {
+		r.wrong("it says that it ends with global position %d, and %d is the last that is read", r.n.Last(), last)
 	}
 	for _, stream := range slices.Sorted(maps.Keys(streams)) {
 		if err := r.same(ctx, message.Query{Stream: stream}, streams[stream]); err != nil {
 			return err
 		}
+		if r.peer != nil {
+			continue
+		}
 		version, err := versionOf(ctx, r.n, stream)
-		if want := int64(len(streams[stream])) - 1; err != nil || version != want {
+		if want := versions[stream]; err != nil || version != want {
 			r.wrong("stream %q has version %d, %v, and its last message has position %d", stream, version, err, want)
 		}
 	}
@@ -515,8 +552,10 @@ func (r *messageReader) all(ctx context.Context, emit func(commits.Found)) error
 				category, named)
 		}
 	}
-	if err := r.listings(ctx, counts, streams); err != nil {
-		return err
+	if r.peer == nil {
+		if err := r.listings(ctx, counts, versions); err != nil {
+			return err
+		}
 	}
 	return r.repeats(ctx, list)
 }
@@ -533,7 +572,7 @@ func (r *messageReader) same(ctx context.Context, q message.Query, want []commit
 
 // listings compares what is counted and listed.
 func (r *messageReader) listings(
-	ctx context.Context, counts map[string]message.Counts, streams map[string][]commits.Found,
+	ctx context.Context, counts map[string]message.Counts, versions map[string]int64,
 ) error {
 	for category, want := range counts {
 		if got, err := r.n.Count(ctx, category); err != nil || got != want {
@@ -560,12 +599,11 @@ func (r *messageReader) listings(
 	var listed []string
 	for _, info := range infos {
 		listed = append(listed, info.Stream)
-		if info.Version != int64(len(streams[info.Stream]))-1 {
-			r.wrong("stream %q is listed with version %d, and has %d messages", info.Stream, info.Version,
-				len(streams[info.Stream]))
+		if want := versions[info.Stream]; info.Version != want {
+			r.wrong("stream %q is listed with version %d, and has version %d", info.Stream, info.Version, want)
 		}
 	}
-	if all := slices.Sorted(maps.Keys(streams)); !slices.Equal(listed, all) {
+	if all := slices.Sorted(maps.Keys(versions)); !slices.Equal(listed, all) {
 		r.wrong("the streams are listed as %q, and are %q", listed, all)
 	}
 	return nil
@@ -573,7 +611,7 @@ func (r *messageReader) listings(
 
 // repeats writes the last operations with ids again, which writes nothing.
 func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error {
-	p, tried := scriptOf(r.spec.Seed), 0
+	p, tried := messageScript(r.spec.Seed, r.peer != nil), 0
 	for i := len(list) - 1; i >= 0 && tried < messageRepeats; i-- {
 		e := list[i]
 		if i > 0 && list[i-1].N == e.N || e.N == 0 {
@@ -585,9 +623,18 @@ func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error
 			continue // what is wrong with it is the judge's to say
 		}
 		tried++
+		_, global, position, _, _ := messagePlace(e.Key)
+		if m := messages[0]; r.peer != nil {
+			before := position - 1
+			again, err := r.peer.Write(ctx, m.Stream, m.ID, m.Type, m.Data, m.Metadata, &before)
+			if err != nil || again != position {
+				r.wrong("%v at position %d is repeated, and told %d, %v", &o, position, again, err)
+			}
+			continue
+		}
 		results, err := r.n.WriteAll(ctx, o.arguments(messages)...)
-		if err != nil || !results[0].Repeated || results[0].Global != int64(i)+1 {
-			r.wrong("%v at global position %d is repeated, and told %+v, %v", &o, i+1, results, err)
+		if err != nil || !results[0].Repeated || results[0].Global != global {
+			r.wrong("%v at global position %d is repeated, and told %+v, %v", &o, global, results, err)
 		}
 	}
 	return nil

@@ -22,32 +22,23 @@ type messageRun struct {
 // operation that was acknowledged, or shown, is there, unless its namespace was deleted later; and what was
 // acknowledged before another one was begun is there if that is.
 func messageJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
-	j := messageJudging{h: h, p: scriptOf(h.Seed), there: map[uint64]bool{}, torn: map[uint64]bool{},
-		deleted: make([]uint64, len(messageSpaces))}
+	j := messageJudging{h: h, p: messageScript(h.Seed, h.Plain), there: map[uint64]bool{}, torn: map[uint64]bool{},
+		deleted: make([]uint64, len(messageSpaces)), must: map[uint64]bool{}}
+	for _, n := range h.Must {
+		j.must[n] = true
+	}
 	j.v.Missing = map[uint64]bool{}
-	spaces, runs := j.sort(found)
+	spaces, runs, kept := j.sort(found)
 	for _, run := range runs {
 		j.compare(run)
 	}
 	last := j.v.Last // of which messages are found
+	if !h.Plain {
+		j.keptJudge(kept)
+	}
 	j.deletions(spaces)
 	j.missing()
-	for _, a := range h.Acks {
-		if a.Batch && j.v.Missing[a.N] && a.Issued < last {
-			j.v.Find(commits.OutOfOrder,
-				"operation %d is not there, and had been acknowledged before operation %d, which is there, was begun", a.N, last)
-		}
-	}
-	var result protocol.Judgement
-	if result.Settle(h, j.v); !result.Broken() {
-		result.Survived = result.Last
-		for n := uint64(1); n <= result.Last; n++ {
-			if j.v.Missing[n] {
-				result.Skipped = append(result.Skipped, protocol.Span{From: n, To: n})
-			}
-		}
-	}
-	return result
+	return settleConcurrent(h, j.v, last)
 }
 
 // messageJudging is a judgement that is being made.
@@ -56,17 +47,15 @@ type messageJudging struct {
 	p script
 	v commits.Verdict
 
+	must    map[uint64]bool // the operations that must be there, by themselves
 	there   map[uint64]bool // operations of which messages are found
 	torn    map[uint64]bool // and not all
 	deleted []uint64        // by namespace, the last deletion that has happened
 }
 
-func (j *messageJudging) skipped(n uint64) bool {
-	return slices.ContainsFunc(j.h.Skipped, func(s protocol.Span) bool { return s.From <= n && n <= s.To })
-}
-
-// sort returns which namespaces there are, and the runs of messages of one operation in them.
-func (j *messageJudging) sort(found []commits.Found) (spaces []bool, runs []messageRun) {
+// sort returns which namespaces there are, the runs of messages of one operation in them, and what is in that of
+// message_kept.go.
+func (j *messageJudging) sort(found []commits.Found) (spaces []bool, runs []messageRun, kept []commits.Found) {
 	spaces = make([]bool, len(messageSpaces))
 	for _, e := range found {
 		if i := slices.Index(messageSpaces, e.Key); i >= 0 {
@@ -75,6 +64,10 @@ func (j *messageJudging) sort(found []commits.Found) (spaces []bool, runs []mess
 				j.v.Find(commits.Wrong, "namespace %q is there twice, or is not described as it was made", e.Key)
 			}
 			spaces[i] = true
+			continue
+		}
+		if isKept(e) {
+			kept = append(kept, e)
 			continue
 		}
 		id, _, _, _, ok := messagePlace(e.Key)
@@ -96,14 +89,14 @@ func (j *messageJudging) sort(found []commits.Found) (spaces []bool, runs []mess
 	if !spaces[0] {
 		j.v.Find(commits.Wrong, "there is no namespace %q", messageSpaces[0])
 	}
-	return spaces, runs
+	return spaces, runs, kept
 }
 
 // compare compares the messages of an operation with what they must be.
 func (j *messageJudging) compare(run messageRun) {
 	o := j.p.message(j.h.Generation(run.n), run.n)
 	j.v.Last = max(j.v.Last, run.n)
-	if j.there[run.n] || o.deletes || o.space != run.space || j.skipped(run.n) {
+	if j.there[run.n] || o.deletes || o.space != run.space || skipped(j.h, run.n) {
 		j.v.Find(commits.Wrong, "%v is found in namespace %q at %s: it is not what was written there, or not once", &o,
 			messageSpaces[run.space], run.entries[0].Key)
 		return
@@ -116,6 +109,9 @@ func (j *messageJudging) compare(run messageRun) {
 			j.v.Find(commits.Wrong, "%v was told to be at global position %d, and is at %d", &o, told, global)
 		}
 		same := func(m message.Message) bool {
+			if j.h.Plain {
+				m = plainMessage(m)
+			}
 			m.Global, m.Position = global, position
 			return messageEntry(messageSpaces[run.space], m) == e
 		}
@@ -141,10 +137,6 @@ func (j *messageJudging) deletions(spaces []bool) {
 			oldest[o.space] = n
 		}
 	}
-	must := map[uint64]bool{}
-	for _, n := range j.h.Must {
-		must[n] = true
-	}
 	written := make([]uint64, len(messageSpaces)) // by namespace, the last write that was begun
 	surely := make([]uint64, len(messageSpaces))  // and the last deletion that was acknowledged
 	for n := uint64(1); n <= j.h.Issued; n++ {
@@ -152,13 +144,13 @@ func (j *messageJudging) deletions(spaces []bool) {
 		switch left := oldest[o.space]; {
 		case !o.deletes:
 			written[o.space] = n
-		case j.skipped(n):
+		case skipped(j.h, n):
 		case left > 0 && left < n:
 			j.v.Missing[n] = true
 		default:
 			j.deleted[o.space], j.there[n] = n, true
 			j.v.Last = max(j.v.Last, n)
-			if must[n] || n <= j.h.Bound {
+			if j.must[n] || n <= j.h.Bound {
 				surely[o.space] = n
 			}
 		}
@@ -174,7 +166,7 @@ func (j *messageJudging) deletions(spaces []bool) {
 // missing finds the operations that are not there, though no deletion took them.
 func (j *messageJudging) missing() {
 	for n := uint64(1); n <= j.v.Last; n++ {
-		if j.there[n] && !j.torn[n] || j.skipped(n) {
+		if j.there[n] && !j.torn[n] || skipped(j.h, n) {
 			continue
 		}
 		o := j.p.message(j.h.Generation(n), n)

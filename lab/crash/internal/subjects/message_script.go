@@ -11,8 +11,11 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
-// messageSpaces are the namespaces. All but the first are deleted now and then, and made again by the next write.
-var messageSpaces = []string{message.Default, "a", "b", "with-a-longer-name_2"}
+// messageSpaces are the namespaces. The ordinary ones but the first are deleted now and then, and made again by the
+// next write. The last one is that of message_kept.go.
+var messageSpaces = []string{message.Default, "a", "b", "with-a-longer-name_2", "kept"}
+
+const ordinarySpaces = keptSpace
 
 var messageCategories = []string{"order", "order:command", "user", "o"}
 
@@ -22,12 +25,13 @@ const (
 	deleteOften    = 60        // of so many operations one deletes a namespace
 )
 
-// messageOp is one operation on a message store: the deletion of a namespace, or a write.
+// messageOp is one operation on a message store: the deletion of a namespace, a write, or what kept says.
 type messageOp struct {
 	n       uint64
 	gen     uint32
 	space   int // in messageSpaces
 	deletes bool
+	kept    keptKind // not 0 in the namespace of message_kept.go
 
 	writes []messageWrite // to different streams
 	ids    bool           // all messages have ids
@@ -39,12 +43,32 @@ type messageWrite struct {
 	after  bool // with the version that the stream has
 }
 
+// messageScript is the script of a store, ours or a peer's.
+func messageScript(seed uint64, plain bool) script {
+	p := scriptOf(seed)
+	p.plain = plain
+	return p
+}
+
 // message makes operation n of a generation.
 func (p script) message(gen uint32, n uint64) messageOp {
+	o := p.ownMessage(gen, n)
+	if p.plain {
+		return plainOp(o)
+	}
+	return o
+}
+
+// ownMessage makes operation n of a generation on our own store.
+func (p script) ownMessage(gen uint32, n uint64) messageOp {
 	r := p.Random(gen, n)
-	o := messageOp{n: n, gen: gen, space: r.IntN(len(messageSpaces)+2) % len(messageSpaces), ids: n%3 == 0}
+	o := messageOp{n: n, gen: gen, space: r.IntN(ordinarySpaces+2) % ordinarySpaces, ids: n%3 == 0}
+	if commits.Mix(p.Seed, uint64(gen), n, 81)%keptOften == 0 {
+		o.space, o.ids, o.kept = keptSpace, false, keptKinds[r.IntN(len(keptKinds))]
+		return o
+	}
 	if r.IntN(deleteOften) == 0 {
-		o.space, o.deletes = 1+r.IntN(len(messageSpaces)-1), true
+		o.space, o.deletes = 1+r.IntN(ordinarySpaces-1), true
 		return o
 	}
 	streams := 1
@@ -75,6 +99,9 @@ func (p script) message(gen uint32, n uint64) messageOp {
 func (o *messageOp) String() string {
 	if o.deletes {
 		return fmt.Sprintf("operation %d, deleting namespace %q,", o.n, messageSpaces[o.space])
+	}
+	if o.kept > 0 {
+		return fmt.Sprintf("operation %d, %v in namespace %q,", o.n, o.kept, messageSpaces[o.space])
 	}
 	return fmt.Sprintf("operation %d, a write to %d streams of namespace %q,", o.n, len(o.writes),
 		messageSpaces[o.space])

@@ -29,8 +29,8 @@ func messageStory(t *testing.T, e holdfast.Engine, seed, n uint64) (*protocol.Hi
 		t.Fatal(err)
 	}
 	var told bytes.Buffer
-	v := newMessageVictim(&worker{spec: protocol.Spec{Seed: seed}, report: protocol.NewReporter(&told), next: 1}, s,
-		holdfast.Memory)
+	w := &worker{spec: protocol.Spec{Seed: seed, From: 1}, report: protocol.NewReporter(&told), next: 1}
+	v := newMessageVictim(w, s, holdfast.Memory)
 	for range n {
 		c := v.begin()
 		err := v.do(t.Context(), c)
@@ -189,9 +189,9 @@ func TestMessageJudgeFindsWhatIsWrong(t *testing.T) {
 			h.Must = slices.DeleteFunc(h.Must, func(m uint64) bool { return m == n })
 		}
 	}
-	emptied := without(func(f commits.Found) bool {
-		return f.N >= deletion || strings.HasPrefix(f.Key, messageSpaces[deleted]+" ")
-	})
+	emptied := append(without(func(f commits.Found) bool {
+		return f.N >= deletion || strings.HasPrefix(f.Key, messageSpaces[deleted]+" ") || isKept(f)
+	}), keptFold(base, deletion).entries()...)
 	elsewhere := all[at(one)]
 	elsewhere.Key = messageSpaces[1] + strings.TrimPrefix(elsewhere.Key, message.Default)
 	for name, test := range map[string]struct {

@@ -6,11 +6,21 @@ import (
 
 // script says what every commit of a history contains. All of it follows from the seed, the
 // generation of the victim that applied the commit, and its number.
-type script struct{ commits.Script }
+type script struct {
+	commits.Script
+	plain bool // the messages are for a peer's store, see plainOp
+}
 
 // kept is how many numbers of batches, and of events, are kept at least.
 const kept = 512
 
+// batchesOf is the script of batches, for an engine that promises whole ones or does not.
+func batchesOf(seed uint64, single bool) script {
+	s := scriptOf(seed)
+	s.Single = single
+	return s
+}
+
 func scriptOf(seed uint64) script {
-	return script{commits.Script{Seed: seed, Large: int(commits.Mix(seed, 77) % 3), Keep: kept}}
+	return script{Script: commits.Script{Seed: seed, Large: int(commits.Mix(seed, 77) % 3), Keep: kept}}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
@@ -28,7 +29,9 @@ type worker struct {
 	errors  atomic.Int64
 
 	model *raftState // of the store for Raft, from one opening to the next
-	begun uint64     // of the message store, whose operations run concurrently: the last number
+	kept  *keptState // of the namespace of message_kept.go, from one opening to the next
+	begun uint64     // of victims whose operations run concurrently: the last number
+	shown int64      // of a peer's message store: the last global position that a follower was shown
 }
 
 // acked is told after Wait returned.
@@ -149,7 +152,9 @@ func (w *worker) session(subject Subject, e holdfast.Engine, stop <-chan struct{
 		metrics()
 		return nil
 	})
-	if w.spec.SyncNow > 0 && e.Capabilities().Strongest() > holdfast.Memory {
+	// A peer's message store has no such call.
+	if _, peer := e.(contender.MessagesEngine); !peer && w.spec.SyncNow > 0 &&
+		e.Capabilities().Strongest() > holdfast.Memory {
 		w.start(&side, func() error {
 			for w.rest(over, time.Duration(w.spec.SyncNow)) {
 				w.mu.Lock()

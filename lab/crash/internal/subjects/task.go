@@ -1,0 +1,335 @@
+package subjects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+// Task is package store/task: tasks are enqueued, several at once, with keys of the caller's, in sequences, after
+// others and unique; they are claimed, kept alive, completed with such keys, and fail, are put back, forgotten and
+// cancelled.
+//
+// Which task an operation claims is the store's choice. So each operation leaves a key that names it; what is there of
+// the tasks must agree with these.
+var Task = Subject{
+	Name: "task", About: "the task store: batches with the caller's keys, leases, sequences, dependencies, failures",
+	begin: func(h *protocol.History, _ string, _ bool) { h.Concurrent = true },
+	work:  taskWork, read: taskRead, judge: taskJudge,
+}
+
+// taskVictim works on an open store.
+type taskVictim struct {
+	concurrent
+	store *task.Store
+	held  map[string]uint64 // by whom a task is held, under a lease that outlives the test
+}
+
+func newTaskVictim(w *worker, s *task.Store, given holdfast.Level) *taskVictim {
+	return &taskVictim{concurrent: newConcurrent(w, scriptOf(w.spec.Seed), given), store: s, held: map[string]uint64{}}
+}
+
+func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
+	s, err := task.Open(e, task.Options{Level: w.spec.Level})
+	if err != nil {
+		if w.refused(err) {
+			return nil
+		}
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	defer func() {
+		if closeErr := s.Close(); closeErr != nil && !w.refused(closeErr) {
+			err = errors.Join(err, fmt.Errorf("closing the store: %w", closeErr))
+		}
+	}()
+	ctx := context.Background()
+	limits := task.QueueOptions{Concurrency: 40, KeyConcurrency: 20}
+	if err := s.SetQueue(ctx, taskQueues[1], limits); err != nil && !w.refused(err) {
+		return fmt.Errorf("setting limits: %w", err)
+	}
+	v := newTaskVictim(w, s, e.Capabilities().Promise(w.spec.Level).Given)
+	var group sync.WaitGroup
+	for range w.spec.Writers {
+		w.start(&group, func() error {
+			for !stopped(stop) {
+				w.pace()
+				o := v.begin()
+				err := v.do(ctx, o)
+				if err == nil {
+					v.acked(o.n, v.given)
+				}
+				v.finish(o.n, err)
+				if err != nil && !w.refused(err) {
+					return fmt.Errorf("%v: %w", o, err)
+				}
+			}
+			return nil
+		})
+	}
+	group.Wait()
+	return nil
+}
+
+// begin makes and tells the next operation.
+func (v *taskVictim) begin() *taskOp {
+	v.state.Lock()
+	defer v.state.Unlock()
+	v.begun++
+	o := v.script.task(v.spec.Gen, v.begun)
+	v.report.Send(protocol.TellIssued, o.n, 0)
+	return &o
+}
+
+// mark puts the key of an operation into a batch.
+func (v *taskVictim) mark(o *taskOp, kind taskKind, id string) func(b *holdfast.Batch) error {
+	return func(b *holdfast.Batch) error {
+		key := taskMark(o, kind, id)
+		b.Set([]byte(key), v.script.Value(nil, key, commits.Written{N: o.n, Gen: o.gen, Size: commits.HeaderSize + 10}))
+		return nil
+	}
+}
+
+func (v *taskVictim) do(ctx context.Context, o *taskOp) error {
+	if o.kind == taskEnqueue {
+		return v.enqueue(ctx, o)
+	}
+	if o.kind == taskCancel {
+		return v.cancel(ctx, o)
+	}
+	l, ok, err := v.claim(ctx, o)
+	if err != nil {
+		return fmt.Errorf("claiming: %w", err)
+	}
+	if !ok {
+		return v.enqueue(ctx, o)
+	}
+	return v.settle(ctx, o, l)
+}
+
+// enqueue enqueues the tasks of an operation.
+func (v *taskVictim) enqueue(ctx context.Context, o *taskOp) error {
+	specs := v.script.specs(o)
+	results, err := v.store.EnqueueWith(ctx, v.mark(o, taskEnqueue, ""), specs...)
+	if err != nil {
+		return fmt.Errorf("enqueueing: %w", err)
+	}
+	v.enqueued(o, specs, results)
+	return nil
+}
+
+func (v *taskVictim) enqueued(o *taskOp, specs []task.Spec, results []task.Result) {
+	for i, r := range results {
+		if r.ID != specs[i].ID && (!r.Existing || specs[i].Unique == "") {
+			v.wrong("%v, task %s, was told %+v", o, specs[i].ID, r)
+		}
+		v.spent.Add(int64(len(specs[i].Payload) + 300))
+	}
+}
+
+// claim claims a task for an operation.
+func (v *taskVictim) claim(ctx context.Context, o *taskOp) (l task.Lease, ok bool, err error) {
+	c := task.ClaimOptions{Queues: taskQueues[:taskHeld], Lease: taskFar, Worker: o.by()}
+	switch o.kind {
+	case taskHold:
+		c.Queues = taskQueues[taskHeld:]
+	case taskForget:
+		c.Lease = time.Millisecond
+	}
+	leases, err := v.store.Claim(ctx, c)
+	if err != nil || len(leases) == 0 {
+		return l, false, err
+	}
+	l = leases[0]
+	if o.kind == taskForget && l.Task.Attempt <= taskAttempts {
+		return l, true, nil
+	}
+	v.state.Lock()
+	defer v.state.Unlock()
+	if by, twice := v.held[l.Task.ID]; twice {
+		v.wrong("task %s is claimed by operation %d, and held by operation %d", l.Task.ID, o.n, by)
+	}
+	v.held[l.Task.ID] = o.n
+	return l, true, nil
+}
+
+// release forgets who holds a task, before that is told to the store.
+func (v *taskVictim) release(l task.Lease) {
+	v.state.Lock()
+	defer v.state.Unlock()
+	delete(v.held, l.Task.ID)
+}
+
+// settle does with a task what the operation does, and sets its key.
+func (v *taskVictim) settle(ctx context.Context, o *taskOp, l task.Lease) error {
+	id, kind := l.Task.ID, o.kind
+	if kind != taskHold && l.Task.Attempt > taskAttempts {
+		kind = taskComplete // so that what it is failed for is kept
+	}
+	var err error
+	switch kind {
+	case taskHold:
+		// It stays so.
+	case taskForget:
+		time.Sleep(3 * time.Millisecond)
+		if err := v.store.Complete(ctx, l); !errors.Is(err, task.ErrLeaseLost) && !errors.Is(err, task.ErrCancelled) {
+			if err == nil {
+				v.wrong("%v has completed task %s, whose lease had run out", o, id)
+			}
+			return err
+		}
+	case taskComplete:
+		return v.complete(ctx, o, l)
+	default:
+		v.release(l)
+		f := task.Failure{Message: "by " + o.by()}
+		switch kind {
+		case taskFail:
+			err = v.store.Fail(ctx, l, f, task.FailOptions{RetryIn: time.Millisecond})
+		case taskBury:
+			err = v.store.Fail(ctx, l, f, task.FailOptions{Dead: true})
+		case taskSnooze:
+			err = v.store.Snooze(ctx, l, 2*time.Millisecond)
+		}
+	}
+	if errors.Is(err, task.ErrCancelled) {
+		kind, err = taskSnooze, nil // which says nothing of the task
+	}
+	if err != nil {
+		return fmt.Errorf("task %s: %w", id, err)
+	}
+	return v.done(ctx, o, kind, id)
+}
+
+// complete completes a task with the key of the operation, and some with tasks that come next.
+func (v *taskVictim) complete(ctx context.Context, o *taskOp, l task.Lease) error {
+	var then []task.Spec
+	if o.n%3 == 0 {
+		if _, err := v.store.Heartbeat(ctx, l); err != nil && !errors.Is(err, task.ErrCancelled) {
+			return fmt.Errorf("heartbeat of task %s: %w", l.Task.ID, err)
+		}
+	}
+	if o.enqueues {
+		then = v.script.specs(o)
+	}
+	v.release(l)
+	results, err := v.store.CompleteWith(ctx, l, v.mark(o, taskComplete, l.Task.ID), then...)
+	if errors.Is(err, task.ErrCancelled) || errors.Is(err, task.ErrLeaseLost) && o.kind == taskForget {
+		return v.done(ctx, o, taskSnooze, l.Task.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("completing task %s: %w", l.Task.ID, err)
+	}
+	v.enqueued(o, then, results)
+	return nil
+}
+
+// done sets the key of an operation whose work is done.
+func (v *taskVictim) done(ctx context.Context, o *taskOp, kind taskKind, id string) error {
+	if _, err := v.store.EnqueueWith(ctx, v.mark(o, kind, id)); err != nil {
+		return fmt.Errorf("setting the key: %w", err)
+	}
+	v.spent.Add(300)
+	return nil
+}
+
+// cancel cancels a task that an earlier operation may have enqueued.
+func (v *taskVictim) cancel(ctx context.Context, o *taskOp) error {
+	gen := v.spec.Gen // older ones have other ids
+	id, kind := taskID(gen, o.cancels, 0), taskCancel
+	if old := v.script.task(gen, o.cancels); old.brief || old.queue == taskHeld { // which is to stay, or not to
+		return v.enqueue(ctx, o)
+	}
+	v.state.Lock()
+	delete(v.held, id)
+	v.state.Unlock()
+	switch err := v.store.Cancel(ctx, id); {
+	case errors.Is(err, holdfast.ErrNotFound), errors.Is(err, task.ErrState):
+		kind = taskSnooze
+	case err != nil:
+		return fmt.Errorf("cancelling task %s: %w", id, err)
+	}
+	return v.done(ctx, o, kind, id)
+}
+
+func taskRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
+	examinations, err := task.Examine(e)
+	if err != nil {
+		return fmt.Errorf("examining: %w", err)
+	}
+	for _, x := range examinations {
+		for _, problem := range x.Problems {
+			c.wrong("examined: %s", problem)
+		}
+	}
+	marks, err := commits.Contents(e, holdfast.Prefix([]byte("z-task/")))
+	if err != nil {
+		return err
+	}
+	for _, m := range marks {
+		emit(commits.NewFound(m.Key, []byte(m.Value)))
+	}
+	now := time.Now()
+	// A clock that stands, so that nothing moves.
+	s, err := task.Open(e, task.Options{Level: c.spec.Level, Now: func() time.Time { return now }})
+	if err != nil {
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	err = s.Tick(context.Background())
+	if err == nil {
+		err = taskList(c, s, emit)
+	}
+	return errors.Join(err, s.Close())
+}
+
+// taskList tells all tasks, and where what is listed and counted disagrees.
+func taskList(c *check, s *task.Store, emit func(commits.Found)) error {
+	ctx := context.Background()
+	queues, err := s.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	uniques := map[string]string{}
+	var entries []commits.Found
+	for _, q := range queues {
+		listed := 0
+		for cursor := ""; ; {
+			tasks, next, err := s.List(ctx, task.Filter{Queue: q.Name, Cursor: cursor, Limit: 1000})
+			if err != nil {
+				return err
+			}
+			for _, t := range tasks {
+				listed++
+				if other := uniques[t.Unique]; t.Unique != "" && !t.State.Finished() {
+					if uniques[t.Unique] = t.ID; other != "" && other != t.ID {
+						c.wrong("tasks %s and %s have the same unique text", other, t.ID)
+					}
+				}
+				entries = append(entries, taskEntry(t))
+			}
+			if cursor = next; next == "" {
+				break
+			}
+		}
+		counted := 0
+		for _, n := range q.Counts {
+			counted += n
+		}
+		if listed != counted {
+			c.wrong("queue %q has %d tasks, and %d are listed", q.Name, counted, listed)
+		}
+	}
+	slices.SortFunc(entries, func(a, b commits.Found) int { return strings.Compare(a.Key, b.Key) })
+	for _, e := range entries { // in an order that does not hang on states
+		emit(e)
+	}
+	return nil
+}
