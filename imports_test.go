@@ -44,9 +44,17 @@ var layers = map[string][]string{
 	"store/projection":         {"", "store/event", "store/message", "store/internal/"},
 	"store/raftlog/":           {"", "internal/lifecycle", "store/raftlog", "store/internal/"},
 	"store/internal/storetest": {"", "engine/", "vfs"}, // for tests
-	"lab/":                     {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir"},
-	"cmd/":                     {"", "engine/", "store/", "lab/", "internal/"},
-	"examples/":                {"", "engine/", "store/"},
+	"lab/": {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir", "api", "client",
+		"server/"},
+	"api":            {},
+	"server/":        {"", "api", "store/", "server/", "internal/"},
+	"server/auth":    {""},
+	"server/route":   {"", "server/auth"},
+	"server/data":    {"", "store/"},
+	"server/metrics": {"", "store/"}, // for programs that embed the library, too
+	"client":         {"", "api", "store/"},
+	"cmd/":           {"", "api", "engine/", "store/", "server/", "client/", "lab/", "internal/"},
+	"examples/":      {"", "engine/", "store/"},
 
 	// What a victim does and how it is crashed know of each other only the protocol.
 	"lab/crash/internal/protocol": {"", "enginetest/commits"},

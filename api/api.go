@@ -1,0 +1,509 @@
+// Package api has the requests and answers of the server's /v1, as Go types: what package server/v1 serves and package
+// client asks for.
+//
+// Bodies are JSON. Bytes that mean nothing to the server ([]byte) are in base64; the data and metadata of messages are
+// JSON objects and stand there as they are. Durations are numbers of milliseconds (fields that end in _ms), times are
+// RFC 3339. An error is a [Problem].
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Headers.
+const (
+	// HeaderLevel names, in a request, the level that a write is to reach before it is answered, and in an answer what
+	// it was given: "memory", "process" or "power".
+	HeaderLevel = "Holdfast-Level"
+	// HeaderRequestID identifies a request in the server's log. A client may choose it.
+	HeaderRequestID = "X-Request-Id"
+)
+
+// Problem is the body of an error (RFC 9457, application/problem+json).
+type Problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	// Code is the class of the error: one of the codes of package api.
+	Code string `json:"code"`
+	// Expected and Actual are versions, or positions, of a conflict.
+	Expected *int64 `json:"expected,omitempty"`
+	Actual   *int64 `json:"actual,omitempty"`
+	// Request is the id under which the server's log has more.
+	Request string `json:"request,omitempty"`
+}
+
+// The codes of errors.
+const (
+	CodeBadRequest     = "bad_request"     // 400: malformed, or makes no sense
+	CodeUnauthorized   = "unauthorized"    // 401: no token, or one that is not known, revoked or expired
+	CodeForbidden      = "forbidden"       // 403: the token's role or namespace does not allow it
+	CodeNotFound       = "not_found"       // 404: holdfast.ErrNotFound
+	CodeNoNamespace    = "no_namespace"    // 404: message.ErrNoNamespace
+	CodeMethod         = "method"          // 405
+	CodeExists         = "exists"          // 409: message.ErrNamespaceExists, task.ErrExists
+	CodeConflict       = "conflict"        // 409: message.ErrConflict, event.ErrConflict
+	CodeIDTaken        = "id_taken"        // 409: message.ErrIDTaken, event.ErrPartialRepeat
+	CodePositionTaken  = "position_taken"  // 409: message.ErrPositionTaken
+	CodeEnded          = "ended"           // 409: message.ErrEnded
+	CodeState          = "state"           // 409: task.ErrState, task.ErrCycle
+	CodeLocked         = "locked"          // 409: holdfast.ErrLocked: in use
+	CodeLeaseLost      = "lease_lost"      // 409: task.ErrLeaseLost, message.ErrLeaseLost
+	CodeCancelled      = "cancelled"       // 409: task.ErrCancelled
+	CodeTruncated      = "truncated"       // 410: event.ErrTruncated
+	CodeAhead          = "ahead"           // 409: event.ErrAhead
+	CodeTooLarge       = "too_large"       // 413
+	CodeLevel          = "level"           // 400: holdfast.ErrLevel: the engine does not give it
+	CodeTooMany        = "too_many"        // 429: with Retry-After
+	CodeInternal       = "internal"        // 500
+	CodeCorrupt        = "corrupt"         // 500: holdfast.ErrCorrupt
+	CodeNotImplemented = "not_implemented" // 501: not with this engine
+	CodeStopping       = "stopping"        // 503: with Retry-After
+	CodePoisoned       = "poisoned"        // 503: holdfast.ErrPoisoned: outcome unknown, ask again with the same ids
+	CodeFull           = "full"            // 507: holdfast.ErrFull: there is no room on the disk
+)
+
+// Namespace describes a namespace.
+type Namespace struct {
+	ID          string          `json:"id"`
+	Description string          `json:"description"`
+	Metadata    json.RawMessage `json:"metadata,omitempty"`
+	Created     time.Time       `json:"created"`
+	Messages    int64           `json:"messages"`
+	Streams     int64           `json:"streams"`
+	// Token is that of a namespace that has just been created, and never told again.
+	Token string `json:"token,omitempty"`
+}
+
+// NewNamespace is how a namespace is created.
+type NewNamespace struct {
+	ID          string          `json:"id"`
+	Description string          `json:"description,omitempty"`
+	Metadata    json.RawMessage `json:"metadata,omitempty"`
+}
+
+// Token describes a token.
+type Token struct {
+	ID        string `json:"id"`
+	Namespace string `json:"namespace"` // "*" for all
+	// Role is "admin", "write" or "read"; each may do what the next one may.
+	Role        string     `json:"role"`
+	Description string     `json:"description,omitempty"`
+	Created     time.Time  `json:"created"`
+	Expires     *time.Time `json:"expires,omitempty"`
+	// Secret is what clients send; it is told once, when the token is created.
+	Secret string `json:"secret,omitempty"`
+}
+
+// NewToken is how a token is created.
+type NewToken struct {
+	Namespace   string     `json:"namespace"`
+	Role        string     `json:"role" enum:"admin,write,read"`
+	Description string     `json:"description,omitempty"`
+	Expires     *time.Time `json:"expires,omitempty"`
+}
+
+// Message is a message that is there.
+type Message struct {
+	ID       string          `json:"id"`
+	Stream   string          `json:"stream"`
+	Position int64           `json:"position"` // in its stream, from 0
+	Global   int64           `json:"global"`   // in its namespace, from 1
+	Type     string          `json:"type"`
+	Data     json.RawMessage `json:"data"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+	Time     time.Time       `json:"time"`
+}
+
+// NewMessage is a message to be written. With an ID, a write that is repeated is done once.
+type NewMessage struct {
+	ID       string          `json:"id,omitempty"`
+	Type     string          `json:"type"`
+	Data     json.RawMessage `json:"data"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+}
+
+// StreamWrite is what is written to one stream.
+type StreamWrite struct {
+	Stream string `json:"stream"`
+	// Expected is the version that the stream must have, -1 if it must not be there; absent for any.
+	Expected *int64       `json:"expected,omitempty"`
+	Messages []NewMessage `json:"messages"`
+}
+
+// Write writes to several streams, all or nothing.
+type Write struct {
+	Writes []StreamWrite `json:"writes"`
+}
+
+// Written is where the messages of a StreamWrite are, in a row.
+type Written struct {
+	Stream   string `json:"stream"`
+	Position int64  `json:"position"` // of the first
+	Global   int64  `json:"global"`   // of the first
+	Repeated bool   `json:"repeated,omitempty"`
+}
+
+// WriteResult is the answer to a Write: one for each stream, in the same order.
+type WriteResult struct {
+	Results []Written `json:"results"`
+}
+
+// Messages is a page of messages.
+type Messages struct {
+	Messages []Message `json:"messages"`
+	// Next is the position to read on from; it is the last one's and one if there are no more for now.
+	Next int64 `json:"next"`
+}
+
+// Stream describes a stream.
+type Stream struct {
+	Stream  string    `json:"stream"`
+	Version int64     `json:"version"`
+	Last    time.Time `json:"last"`
+}
+
+// Category describes a category.
+type Category struct {
+	Category string `json:"category"`
+	Messages int64  `json:"messages"`
+	Streams  int64  `json:"streams"`
+}
+
+// Retention says which messages of a stream are kept; 0 is no limit.
+type Retention struct {
+	MaxAgeMS int64 `json:"max_age_ms,omitempty"`
+	MaxCount int64 `json:"max_count,omitempty"`
+}
+
+// Removed tells how many messages or events were removed.
+type Removed struct {
+	Removed int64 `json:"removed"`
+}
+
+// Imported is how an import of messages ended.
+type Imported struct {
+	Imported int64 `json:"imported"`
+	Known    int64 `json:"known"`
+	Last     int64 `json:"last"`
+}
+
+// Position is a consumer's position, or that of a subscription of a log.
+type Position struct {
+	Position int64 `json:"position"`
+}
+
+// Subscription is a consumer group whose members acknowledge messages.
+type Subscription struct {
+	Name        string   `json:"name"`
+	Category    string   `json:"category,omitempty"`
+	Types       []string `json:"types,omitempty"`
+	Prefix      string   `json:"prefix,omitempty"`
+	From        int64    `json:"from,omitempty"`
+	LeaseMS     int64    `json:"lease_ms,omitempty"`
+	MaxAttempts int      `json:"max_attempts,omitempty"`
+	Window      int      `json:"window,omitempty"`
+	// Done, Behind, Pending and Parked are how it is doing; ignored in a request.
+	Done    int64 `json:"done"`
+	Behind  int64 `json:"behind"`
+	Pending int   `json:"pending"`
+	Parked  int   `json:"parked"`
+}
+
+// ClaimMessages claims messages of a subscription.
+type ClaimMessages struct {
+	Max    int   `json:"max,omitempty"`     // 0 means 1
+	WaitMS int64 `json:"wait_ms,omitempty"` // how long to wait for the first, at most a minute
+}
+
+// Delivery is a message that a consumer has for the time of its lease.
+type Delivery struct {
+	Message
+	Attempt int    `json:"attempt"`
+	Token   uint64 `json:"token"`
+}
+
+// Deliveries are what was claimed.
+type Deliveries struct {
+	Deliveries []Delivery `json:"deliveries"`
+}
+
+// Settle says which deliveries are acknowledged, extended, failed or parked.
+type Settle struct {
+	Deliveries []DeliveryRef `json:"deliveries"`
+	Reason     string        `json:"reason,omitempty"` // of a failure or of parking
+}
+
+// DeliveryRef names a delivery.
+type DeliveryRef struct {
+	Global int64  `json:"global"`
+	Token  uint64 `json:"token"`
+}
+
+// ParkedMessage is a message that is not delivered any more.
+type ParkedMessage struct {
+	Message
+	Attempts int       `json:"attempts"`
+	Reason   string    `json:"reason"`
+	At       time.Time `json:"at"`
+}
+
+// Globals name parked messages.
+type Globals struct {
+	Globals []int64 `json:"globals"`
+}
+
+// Counted tells how many something was done with.
+type Counted struct {
+	Count int `json:"count"`
+}
+
+// Log describes a log of events.
+type Log struct {
+	Name          string       `json:"name"`
+	First         uint64       `json:"first"`
+	Last          uint64       `json:"last"`
+	Subscriptions []Subscriber `json:"subscriptions,omitempty"`
+	Snapshots     []Subscriber `json:"snapshots,omitempty"`
+}
+
+// Subscriber is a subscription or a snapshot of a log.
+type Subscriber struct {
+	Name     string `json:"name"`
+	Position uint64 `json:"position"`
+	Lag      uint64 `json:"lag"`
+	Missed   uint64 `json:"missed,omitempty"`
+}
+
+// Event is an event of a log.
+type Event struct {
+	Position uint64    `json:"position,omitempty"` // from 1; ignored in an append
+	Time     time.Time `json:"time,omitzero"`
+	Type     string    `json:"type,omitempty"`
+	ID       string    `json:"id,omitempty"`
+	Origin   string    `json:"origin,omitempty"`
+	Metadata []byte    `json:"metadata,omitempty"`
+	Data     []byte    `json:"data,omitempty"`
+}
+
+// Append appends events, all or none.
+type Append struct {
+	Events []Event `json:"events"`
+	// After is the position that the log must be at; absent for any.
+	After *uint64 `json:"after,omitempty"`
+}
+
+// Appended is where the events of an append are.
+type Appended struct {
+	First    uint64 `json:"first"`
+	Last     uint64 `json:"last"`
+	Repeated bool   `json:"repeated,omitempty"`
+}
+
+// Events is a page of events.
+type Events struct {
+	Events []Event `json:"events"`
+	Next   uint64  `json:"next"` // the position to read on from
+}
+
+// Truncate removes events below a position.
+type Truncate struct {
+	Before uint64 `json:"before"`
+}
+
+// NewTask is a task to be enqueued; see task.Spec.
+type NewTask struct {
+	ID             string    `json:"id,omitempty"`
+	Queue          string    `json:"queue,omitempty"`
+	Kind           string    `json:"kind"`
+	Payload        []byte    `json:"payload,omitempty"`
+	Priority       int8      `json:"priority,omitempty"`
+	At             time.Time `json:"at,omitzero"`
+	DelayMS        int64     `json:"delay_ms,omitempty"`
+	Key            string    `json:"key,omitempty"`
+	Sequence       string    `json:"sequence,omitempty"`
+	Unique         string    `json:"unique,omitempty"`
+	UniqueForMS    int64     `json:"unique_for_ms,omitempty"`
+	After          []string  `json:"after,omitempty"`
+	MaxAttempts    int       `json:"max_attempts,omitempty"`
+	BackoffFirstMS int64     `json:"backoff_first_ms,omitempty"`
+	BackoffMaxMS   int64     `json:"backoff_max_ms,omitempty"`
+	KeepMS         int64     `json:"keep_ms,omitempty"`
+}
+
+// Task is what is known of a task.
+type Task struct {
+	NewTask
+	State      string        `json:"state"`
+	Attempt    int           `json:"attempt"`
+	Created    time.Time     `json:"created"`
+	Due        time.Time     `json:"due,omitzero"`
+	Started    time.Time     `json:"started,omitzero"`
+	Finished   time.Time     `json:"finished,omitzero"`
+	Worker     string        `json:"worker,omitempty"`
+	LeaseUntil time.Time     `json:"lease_until,omitzero"`
+	Output     []byte        `json:"output,omitempty"`
+	Failures   []TaskFailure `json:"failures,omitempty"`
+}
+
+// TaskFailure is why an attempt failed.
+type TaskFailure struct {
+	Attempt int       `json:"attempt,omitempty"`
+	Time    time.Time `json:"time,omitzero"`
+	Message string    `json:"message"`
+	Stack   string    `json:"stack,omitempty"`
+}
+
+// Enqueue adds tasks, all or none.
+type Enqueue struct {
+	Tasks []NewTask `json:"tasks"`
+}
+
+// Enqueued is what became of one task of an Enqueue.
+type Enqueued struct {
+	ID       string `json:"id"`
+	Existing bool   `json:"existing,omitempty"`
+}
+
+// EnqueueResult is the answer to an Enqueue, in the same order.
+type EnqueueResult struct {
+	Results []Enqueued `json:"results"`
+}
+
+// ClaimTasks claims tasks.
+type ClaimTasks struct {
+	Queues  []string `json:"queues,omitempty"`
+	N       int      `json:"n,omitempty"`
+	LeaseMS int64    `json:"lease_ms,omitempty"`
+	Worker  string   `json:"worker,omitempty"`
+	WaitMS  int64    `json:"wait_ms,omitempty"` // how long to wait for the first, at most a minute
+}
+
+// Lease is the right to work on a task.
+type Lease struct {
+	Task  Task      `json:"task"`
+	Token uint64    `json:"token"`
+	Until time.Time `json:"until"`
+}
+
+// Leases are what was claimed.
+type Leases struct {
+	Leases []Lease `json:"leases"`
+}
+
+// LeaseRef names a lease.
+type LeaseRef struct {
+	ID    string `json:"id"` // the task's
+	Token uint64 `json:"token"`
+}
+
+// LeaseRefs name leases.
+type LeaseRefs struct {
+	Leases []LeaseRef `json:"leases"`
+}
+
+// LeaseResult is what became of one lease of several. Code is "" if all is well.
+type LeaseResult struct {
+	Code   string    `json:"code,omitempty"`
+	Detail string    `json:"detail,omitempty"`
+	Until  time.Time `json:"until,omitzero"`
+}
+
+// LeaseResults are in the order of the leases.
+type LeaseResults struct {
+	Results []LeaseResult `json:"results"`
+}
+
+// CompleteTask completes one task, and enqueues those that come next in the same commit.
+type CompleteTask struct {
+	LeaseRef
+	Then []NewTask `json:"then,omitempty"`
+}
+
+// FailTask says that an attempt has failed.
+type FailTask struct {
+	LeaseRef
+	Failure   TaskFailure `json:"failure"`
+	RetryInMS int64       `json:"retry_in_ms,omitempty"`
+	Dead      bool        `json:"dead,omitempty"`
+}
+
+// SnoozeTask puts a task back for a while.
+type SnoozeTask struct {
+	LeaseRef
+	ForMS int64 `json:"for_ms"`
+}
+
+// TaskOutput sets the output of a task in hand.
+type TaskOutput struct {
+	LeaseRef
+	Output []byte `json:"output"`
+}
+
+// Tasks is a page of tasks.
+type Tasks struct {
+	Tasks []Task `json:"tasks"`
+	Next  string `json:"next,omitempty"` // the cursor of the next page, "" if there is none
+}
+
+// Queue is a queue and how it is doing.
+type Queue struct {
+	Name    string         `json:"name"`
+	Options QueueOptions   `json:"options"`
+	Paused  bool           `json:"paused"`
+	Counts  map[string]int `json:"counts"` // by state
+}
+
+// QueueOptions are the limits of a queue.
+type QueueOptions struct {
+	Concurrency    int   `json:"concurrency,omitempty"`
+	RateN          int   `json:"rate_n,omitempty"`
+	RatePerMS      int64 `json:"rate_per_ms,omitempty"`
+	KeyConcurrency int   `json:"key_concurrency,omitempty"`
+	KeyRateN       int   `json:"key_rate_n,omitempty"`
+	KeyRatePerMS   int64 `json:"key_rate_per_ms,omitempty"`
+	KeepMS         int64 `json:"keep_ms,omitempty"`
+	KeepDeadMS     int64 `json:"keep_dead_ms,omitempty"`
+}
+
+// Server describes a server.
+type Server struct {
+	Version    string    `json:"version"`
+	Started    time.Time `json:"started"`
+	Engine     string    `json:"engine"`
+	Level      string    `json:"level"` // of writes that name none
+	Ready      bool      `json:"ready"`
+	Trouble    string    `json:"trouble,omitempty"` // what an operator should look at
+	LossMS     int64     `json:"loss_window_ms"`
+	Unsynced   bool      `json:"unsynced"` // a power cut now would take acknowledged writes that are not at Power
+	Settings   []Setting `json:"settings"`
+	Caveats    []string  `json:"caveats,omitempty"`
+	Counters   Counters  `json:"counters"`
+	Namespaces int       `json:"namespaces"`
+}
+
+// Setting is one of an engine's settings, as it was read back.
+type Setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Counters are an engine's; -1 is what it cannot tell.
+type Counters struct {
+	Commits      int64 `json:"commits"`
+	Groups       int64 `json:"groups"`
+	Syncs        int64 `json:"syncs"`
+	BytesWritten int64 `json:"bytes_written"`
+	DiskBytes    int64 `json:"disk_bytes"`
+	Files        int64 `json:"files"`
+	MemoryBytes  int64 `json:"memory_bytes"`
+	Stalls       int64 `json:"stalls"`
+}
+
+// Verified is what a verification has found.
+type Verified struct {
+	Keys     int64    `json:"keys"`
+	Bytes    int64    `json:"bytes"`
+	Problems []string `json:"problems"`
+}

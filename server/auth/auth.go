@@ -1,0 +1,40 @@
+// Package auth says who may do what: tokens, their roles and namespaces.
+package auth
+
+import "fmt"
+
+// Role is what a token may do. Each role may do what the ones below it may.
+type Role uint8
+
+// The roles.
+const (
+	None  Role = iota // needs no token
+	Read              // reads
+	Write             // writes, claims, acknowledges
+	Admin             // creates and deletes namespaces and tokens, and operates the server
+)
+
+// String returns the role in lower case.
+func (r Role) String() string {
+	if int(r) < len(roles) {
+		return roles[r]
+	}
+	return fmt.Sprintf("role %d", uint8(r))
+}
+
+var roles = [...]string{"none", "read", "write", "admin"}
+
+// Everywhere is the namespace of a token that is good for all of them.
+const Everywhere = "*"
+
+// Principal is who makes a request: what is known of the token.
+type Principal struct {
+	TokenID   string // "" if there was no token
+	Namespace string // Everywhere for all
+	Role      Role
+}
+
+// May reports whether the principal has a role in a namespace. What belongs to no namespace is in Everywhere.
+func (p Principal) May(role Role, namespace string) bool {
+	return role == None || p.Role >= role && (p.Namespace == Everywhere || p.Namespace == namespace)
+}

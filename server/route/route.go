@@ -1,0 +1,57 @@
+// Package route describes the routes of the server's APIs, and what the server knows of a request when it reaches
+// one. The APIs list their routes; package server checks tokens, roles, limits and levels in one place, for all.
+package route
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/server/auth"
+)
+
+// Route is one route.
+type Route struct {
+	// Method is the HTTP method; "" means that the handler looks at it.
+	Method string
+	// Pattern is the path, as http.ServeMux has it.
+	Pattern string
+	// Role is what the token needs, in the namespace that Namespace names. With auth.None no token is looked at.
+	Role auth.Role
+	// Namespace returns which namespace a request is about; nil means the path's {ns} if the pattern has one, and
+	// otherwise auth.Everywhere. It may return the token's own namespace (see From).
+	Namespace func(r *http.Request, p auth.Principal) string
+	// Credentials returns the token of a request; nil means that of the Authorization header.
+	Credentials func(r *http.Request) string
+	// Deny answers a request that is refused before it reaches the handler; nil means a Problem.
+	Deny func(w http.ResponseWriter, r *http.Request, err error)
+	// Stream says that an answer, or a body, may take any time: no timeouts then but those of a peer that is gone.
+	Stream bool
+	// MaxBody is how many bytes a body may have; 0 means the server's default, less than 0 any number.
+	MaxBody int64
+	// Handler serves it.
+	Handler http.HandlerFunc
+}
+
+// Request is what the server knows of a request.
+type Request struct {
+	ID        string
+	Principal auth.Principal
+	// Level is what its writes are to reach; never 0.
+	Level holdfast.Level
+	// Stopping is closed when the server begins to stop: followers end, and tell their clients to come again.
+	Stopping <-chan struct{}
+}
+
+type key struct{}
+
+// With puts what is known of a request into its context.
+func With(ctx context.Context, r *Request) context.Context { return context.WithValue(ctx, key{}, r) }
+
+// From returns it. Outside of a server it is an empty Request.
+func From(ctx context.Context) *Request {
+	if r, ok := ctx.Value(key{}).(*Request); ok {
+		return r
+	}
+	return new(Request)
+}
