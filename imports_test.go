@@ -48,7 +48,7 @@ var layers = map[string][]string{
 		"server/"},
 	"api":            {},
 	"server/":        {"", "api", "store/", "server/", "internal/"},
-	"server/auth":    {""},
+	"server/auth":    {"", "store/message"},
 	"server/route":   {"", "server/auth"},
 	"server/data":    {"", "store/"},
 	"server/metrics": {"", "store/"}, // for programs that embed the library, too
