@@ -12,6 +12,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -44,6 +45,9 @@ const (
 type Options struct {
 	Version string       // what /version tells; "" means dev
 	Logger  *slog.Logger // nil means slog.Default
+
+	// TLS makes Serve speak TLS, with HTTP/2 if clients ask for it; nil means plain HTTP/1.1.
+	TLS *tls.Config
 
 	// MaxBody is how many bytes the body of a request may have, unless its route says otherwise; 0 means DefaultMaxBody.
 	MaxBody int64
@@ -129,6 +133,8 @@ func newServer(d *data.Data, tokens *auth.Tokens, o Options, more []route.Route)
 		ReadHeaderTimeout: max(s.o.HeaderTimeout, 0),
 		IdleTimeout:       max(s.o.IdleTimeout, 0),
 		MaxHeaderBytes:    s.o.MaxHeader,
+		TLSConfig:         s.o.TLS,
+		HTTP2:             &http.HTTP2Config{WriteByteTimeout: max(s.o.WriteTimeout, 0)},
 		ErrorLog:          slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
 	}
 	return s
@@ -148,7 +154,11 @@ func (s *Server) Serve(l net.Listener) error {
 	if s.o.MaxConnections > 0 {
 		l = limit(l, s.o.MaxConnections)
 	}
-	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	serve := s.http.Serve
+	if s.o.TLS != nil {
+		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
+	}
+	if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
