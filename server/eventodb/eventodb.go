@@ -8,16 +8,17 @@
 package eventodb
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
-	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -48,6 +49,25 @@ func Routes(d *data.Data, o Options) []route.Route {
 		all[i].Credentials, all[i].Namespace, all[i].Deny = credentials, own, deny
 	}
 	return all
+}
+
+// deny answers a request that does not come as far as its handler.
+func deny(w http.ResponseWriter, r *http.Request, err error) {
+	var f *failure
+	switch {
+	case errors.Is(err, auth.ErrNoToken):
+		f = &failure{http.StatusUnauthorized, "AUTH_REQUIRED", "Authentication required", nil}
+	case errors.Is(err, auth.ErrMalformed):
+		f = &failure{http.StatusUnauthorized, "AUTH_INVALID_TOKEN", "Invalid token", map[string]any{"error": err.Error()}}
+	case errors.Is(err, auth.ErrUnknown), errors.Is(err, auth.ErrExpired), errors.Is(err, auth.ErrForbidden):
+		secret, _ := auth.Parse(credentials(r))
+		f = &failure{http.StatusForbidden, "AUTH_UNAUTHORIZED", err.Error(), map[string]any{"namespace": secret.Namespace}}
+	default:
+		refuse(w, r, err)
+		return
+	}
+	route.From(r.Context()).Err = err
+	f.write(w)
 }
 
 type service struct {
@@ -90,45 +110,39 @@ func invalid(format string, args ...any) *failure {
 	return &failure{Status: http.StatusBadRequest, Code: "INVALID_REQUEST", Message: fmt.Sprintf(format, args...)}
 }
 
-// failed makes a failure of an error of a store.
+// codes are those of EventoDB for what a Problem says.
+var codes = map[string]string{
+	api.CodeNoNamespace: "NAMESPACE_NOT_FOUND",
+	api.CodeExists:      "NAMESPACE_EXISTS",
+	api.CodeConflict:    "STREAM_VERSION_CONFLICT",
+	api.CodeBadRequest:  "INVALID_REQUEST",
+	api.CodeTooLarge:    "INVALID_REQUEST",
+	api.CodeLevel:       "INVALID_REQUEST",
+	// These have none in EventoDB.
+	api.CodeIDTaken: "MESSAGE_ID_TAKEN",
+	api.CodeEnded:   "STREAM_ENDED",
+	api.CodeTooMany: "TOO_MANY_REQUESTS",
+}
+
+// failed makes a failure of any error.
 func failed(err error) *failure {
 	var f *failure
-	var conflict *message.Conflict
-	var large *http.MaxBytesError
-	is := func(classes ...error) bool {
-		for _, class := range classes {
-			if errors.Is(err, class) {
-				return true
-			}
-		}
-		return false
-	}
-	fail := func(status int, code string) *failure {
-		return &failure{Status: status, Code: code, Message: err.Error()}
-	}
-	switch {
-	case errors.As(err, &f):
+	if errors.As(err, &f) {
 		return f
-	case errors.As(err, &conflict):
-		return &failure{http.StatusConflict, "STREAM_VERSION_CONFLICT",
-			fmt.Sprintf("Expected version %d, stream is at version %d", conflict.Expected, conflict.Actual),
-			map[string]any{"expected": conflict.Expected, "actual": conflict.Actual}}
-	case is(message.ErrNoNamespace):
-		return fail(http.StatusNotFound, "NAMESPACE_NOT_FOUND")
-	case is(message.ErrNamespaceExists):
-		return fail(http.StatusConflict, "NAMESPACE_EXISTS")
-	case is(message.ErrIDTaken):
-		return fail(http.StatusConflict, "MESSAGE_ID_TAKEN")
-	case is(message.ErrEnded):
-		return fail(http.StatusConflict, "STREAM_ENDED")
-	case errors.As(err, &large):
-		return &failure{http.StatusRequestEntityTooLarge, "INVALID_REQUEST",
-			fmt.Sprintf("The body has more than %d bytes", large.Limit), nil}
-	case is(message.ErrBadName, message.ErrBadMessage, holdfast.ErrBadOption, holdfast.ErrTooLarge, holdfast.ErrLevel,
-		io.ErrUnexpectedEOF):
-		return fail(http.StatusBadRequest, "INVALID_REQUEST")
 	}
-	return fail(http.StatusInternalServerError, "BACKEND_ERROR")
+	p := problem.Of(err)
+	f = &failure{p.Status, cmp.Or(codes[p.Code], "BACKEND_ERROR"), p.Detail, nil}
+	if p.Expected != nil && p.Actual != nil {
+		f.Message = fmt.Sprintf("Expected version %d, stream is at version %d", *p.Expected, *p.Actual)
+		f.Details = map[string]any{"expected": *p.Expected, "actual": *p.Actual}
+	}
+	return f
+}
+
+// refuse answers with an error, and tells the server's log.
+func refuse(w http.ResponseWriter, r *http.Request, err error) {
+	route.From(r.Context()).Err = err
+	failed(err).write(w)
 }
 
 // write answers with the failure.
@@ -139,5 +153,5 @@ func (f *failure) write(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(f.Status)
-	_, _ = w.Write(text)
+	_, _ = w.Write(text) // a client that is gone
 }

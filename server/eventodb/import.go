@@ -21,6 +21,7 @@ func (s *service) load(w http.ResponseWriter, r *http.Request) {
 	namespace := own(r, route.From(ctx).Principal)
 	if r.URL.Query().Get("force") == "true" {
 		if _, err := s.data.Messages().Clear(ctx, namespace); err != nil {
+			route.From(ctx).Err = err
 			f := failed(err)
 			f.Status, f.Code = http.StatusInternalServerError, "CLEAR_FAILED"
 			f.write(w)
@@ -29,7 +30,7 @@ func (s *service) load(w http.ResponseWriter, r *http.Request) {
 	}
 	n, err := s.data.Messages().Namespace(ctx, namespace)
 	if err != nil {
-		failed(err).write(w)
+		refuse(w, r, err)
 		return
 	}
 	begun := time.Now()

@@ -77,7 +77,7 @@ func (s *service) rpc(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = c.send()
 	} else if !c.begun {
-		failed(err).write(w)
+		refuse(w, r, err)
 	}
 	if cap(c.out) <= 2*flushAt {
 		*out = c.out

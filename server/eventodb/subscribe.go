@@ -11,11 +11,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
-// Times of an answer to /subscribe.
-const (
-	keepAlive = 15 * time.Second // after which a comment is sent, if nothing else is
-	patience  = 5 * time.Minute  // that a client has to take what it was sent
-)
+// keepAlive is after how long a comment is sent, if nothing else is.
+const keepAlive = 15 * time.Second
 
 // subscription is what a client wants to be told of.
 type subscription struct {
@@ -81,12 +78,12 @@ func (s *service) subscribe(w http.ResponseWriter, r *http.Request) {
 	}
 	n, err := s.data.Messages().Namespace(ctx, own(r, known.Principal))
 	if err != nil {
-		failed(err).write(w)
+		refuse(w, r, err)
 		return
 	}
 	t, err := s.hub.join(ctx, topicKey{n, sub.stream, sub.category, sub.group})
 	if err != nil {
-		failed(err).write(w)
+		refuse(w, r, err)
 		return
 	}
 	defer s.hub.leave(t)
@@ -147,7 +144,6 @@ const oneWrite = 4000
 
 // send sends events, each of them whole in one write, unless it is larger than any other.
 func (e eventStream) send(text []byte) error {
-	_ = e.control.SetWriteDeadline(time.Now().Add(patience)) // or the server's is good enough
 	for len(text) > 0 {
 		part := text
 		if len(part) > oneWrite {
