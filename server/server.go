@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,8 +27,11 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/ebuse"
+	"github.com/holdfastdb/holdfast/server/eventodb"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
+	"github.com/holdfastdb/holdfast/server/v1"
 )
 
 // The defaults of Options.
@@ -141,7 +145,13 @@ func newServer(d *data.Data, tokens *auth.Tokens, o Options, more []route.Route)
 }
 
 // apis lists the routes of the APIs.
-func (s *Server) apis() []route.Route { return nil }
+func (s *Server) apis() []route.Route {
+	return slices.Concat(
+		v1.Routes(s.data, v1.Options{Version: s.o.Version, WriteTimeout: s.o.WriteTimeout, Logger: s.o.Logger}),
+		eventodb.Routes(s.data, eventodb.Options{Version: s.o.Version}),
+		ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }}),
+	)
+}
 
 // Routes lists all routes.
 func (s *Server) Routes() []route.Route { return s.routes }

@@ -73,6 +73,7 @@ type grammar struct {
 	Backup  backupCommand  `cmd:"" help:"Copy a directory: its contents at one moment, durably."`
 	Copy    copyCommand    `cmd:"" help:"Copy all keys to a new directory of any engine, and compare each."`
 	Raft    raftCommand    `cmd:"" help:"Raft stores: make one of a raft-boltdb or a raft-wal, or look at one."`
+	Import  importCommand  `cmd:"" help:"Move over from another server: copy what it has, and compare."`
 	Version versionCommand `cmd:"" help:"Show the version of this build and of the libraries in it."`
 	Help    helpCommand    `cmd:"" help:"Show the commands, or the arguments of one."`
 	Child   childCommand   `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
@@ -157,6 +158,8 @@ func run(lab bench.Lab, args []string) int {
 		return g.Version.run()
 	case "raft import":
 		return g.Raft.Import.run()
+	case "import eventodb":
+		return g.Import.EventoDB.run()
 	case "raft inspect":
 		return g.Raft.Inspect.run()
 	default:

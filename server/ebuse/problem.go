@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 )

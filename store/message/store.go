@@ -420,19 +420,53 @@ func (s *Store) Delete(ctx context.Context, id string) (messages int64, err erro
 	}
 	var b holdfast.Batch
 	b.Delete(s.keys.Namespace(id))
+	return s.empty(ctx, id, d, &b)
+}
+
+// Clear deletes all that is in a namespace, its counters too, and returns how many messages there were. What describes
+// it stays, and its token. After a crash either all of it is there, or nothing. Otherwise it is like Delete: those who
+// use the namespace get ErrNoNamespace, and have to ask for it again.
+func (s *Store) Clear(ctx context.Context, id string) (messages int64, err error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return 0, err
+	}
+	if err := s.life.Enter(); err != nil {
+		return 0, err
+	}
+	defer s.life.Leave()
+	s.listing.Lock()
+	defer s.listing.Unlock()
+	d, err := s.describe(id)
+	if err != nil {
+		return 0, err
+	}
+	fresh := d
+	fresh.Number = s.next
+	var b holdfast.Batch
+	b.Set(s.keys.Meta(), format.AppendNumber([]byte{format.Version}, s.next+1))
+	if err := s.addDescription(&b, id, fresh); err != nil {
+		return 0, err
+	}
+	s.next++ // even if the commit fails, whose outcome is not known then
+	return s.empty(ctx, id, d, &b)
+}
+
+// empty makes a commit that takes away what describes a namespace, and deletes what is in it.
+func (s *Store) empty(ctx context.Context, id string, d description, b *holdfast.Batch) (messages int64, err error) {
 	b.Set(s.keys.Deleted(d.Number), nil)
-	err = holdfast.Commit(s.eng, &b, holdfast.LevelFrom(ctx, s.o.Level))
+	err = holdfast.Commit(s.eng, b, holdfast.LevelFrom(ctx, s.o.Level))
 	s.changes.Add(1)
 	if err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
 	n := s.open[id]
-	delete(s.open, id)
-	s.mu.Unlock()
-	if n == nil {
+	if n != nil && n.number == d.Number { // it may be opened anew already
+		delete(s.open, id)
+	} else {
 		n = s.namespace(id, d)
 	}
+	s.mu.Unlock()
 	// Whatever comes, no write goes to the namespace from here on.
 	err = n.enter()
 	if err == nil {
