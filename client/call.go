@@ -216,7 +216,7 @@ func (c *Client) pause() *pauses { return &pauses{c.firstPause, c.maxPause, c.fi
 func (p *pauses) next(asked time.Duration) time.Duration {
 	d := p.now/2 + rand.N(p.now/2+1)
 	p.now = min(2*p.now, p.max)
-	if asked > 0 {
+	if asked > d {
 		d = asked + rand.N(asked/4+1)
 	}
 	return d
@@ -236,15 +236,5 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// millis writes a duration as whole milliseconds; what is not 0 stays so.
-func millis(d time.Duration) int64 {
-	switch {
-	case d > 0:
-		return int64((d + time.Millisecond - 1) / time.Millisecond)
-	case d < 0:
-		return min(int64(d/time.Millisecond), -1)
-	}
-	return 0
-}
-
-func duration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+// level is the one that writes under ctx are to reach, 0 if the server is to choose.
+func (c *Client) level(ctx context.Context) holdfast.Level { return c.o.Level }

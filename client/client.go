@@ -88,8 +88,8 @@ type Client struct {
 	silence              time.Duration // after which a stream of events is dead
 }
 
-// New makes a client of the server at an address such as "http://127.0.0.1:8080". It does not connect. ErrBadOption: the
-// address or an option makes no sense.
+// New makes a client of the server at an address such as "http://127.0.0.1:8080". It does not connect. ErrBadOption:
+// the address or an option makes no sense.
 func New(address string, o Options) (*Client, error) {
 	bad := func(detail, remedy string) (*Client, error) {
 		return nil, &holdfast.Error{Op: "client new", Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}

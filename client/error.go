@@ -1,6 +1,7 @@
 package client
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -175,6 +176,10 @@ func (e *Error) notDone() bool {
 
 // passing reports whether another try may do better.
 func (e *Error) passing() bool {
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(e.Cause, &untrusted) {
+		return false
+	}
 	switch e.Status {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
