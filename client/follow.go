@@ -36,7 +36,7 @@ func follow[T any](ctx context.Context, c *Client, op, path string, query url.Va
 		for {
 			heard := false
 			err := f.connect(ctx, func(e sse) (bool, *Error) {
-				if heard = true; e.kind != "message" {
+				if heard = true; e.kind != "message" && e.kind != "event" {
 					return true, nil
 				}
 				v, at, err := read(e.data)
@@ -170,7 +170,7 @@ func (f *follower) connect(ctx context.Context, each func(sse) (bool, *Error)) *
 		switch now.kind {
 		case "bye":
 			return &Error{Op: f.op, Status: resp.StatusCode, Code: api.CodeStopping, Cause: errBye}
-		case "error":
+		case "problem":
 			var p api.Problem
 			if json.Unmarshal(data, &p) != nil || p.Code == "" {
 				return lost(fmt.Errorf("the server says: %.200s", data))
