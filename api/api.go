@@ -18,6 +18,8 @@ const (
 	HeaderLevel = "Holdfast-Level"
 	// HeaderRequestID identifies a request in the server's log. A client may choose it.
 	HeaderRequestID = "X-Request-Id"
+	// HeaderLastEventID is the id of the last event that a follower has seen, when it comes again.
+	HeaderLastEventID = "Last-Event-ID"
 )
 
 // Problem is the body of an error (RFC 9457, application/problem+json).

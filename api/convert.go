@@ -199,3 +199,12 @@ func (q *Queue) Store() (task.QueueInfo, error) {
 	}
 	return to, nil
 }
+
+// Store are the leases as stores need them.
+func (l *LeaseRefs) Store() []task.Lease {
+	leases := make([]task.Lease, len(l.Leases))
+	for i, ref := range l.Leases {
+		leases[i] = ref.Store()
+	}
+	return leases
+}
