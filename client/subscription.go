@@ -45,12 +45,23 @@ func waitFor(ctx context.Context) time.Duration {
 	return maxWait
 }
 
+// again reports whether a claim that got nothing is to ask again: not if ctx has ended. A server that is stopping
+// answers at once, and is not asked again at once.
+func (c *Client) again(ctx context.Context, pause *pauses, asked time.Time, wait time.Duration) bool {
+	if time.Since(asked) < wait/2 {
+		return sleep(ctx, pause.next(0))
+	}
+	pause.reset()
+	return ctx.Err() == nil
+}
+
 // Claim waits until there is a message to be delivered, and delivers up to most of them. They are the caller's until
 // their leases end. It waits for a server that cannot be reached, too. Deliveries whose answer is lost come again when
 // their leases have run out.
 func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) {
+	pause := s.c.pause()
 	for {
-		wait := waitFor(ctx)
+		asked, wait := time.Now(), waitFor(ctx)
 		r := &request{op: "subscription claim", method: "POST", path: s.path + "/claim", wait: wait, safe: true, always: true,
 			body: api.ClaimMessages{Max: max(most, 1), WaitMS: api.MS(wait)}}
 		var got api.Deliveries
@@ -58,7 +69,7 @@ func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) 
 			return nil, err
 		}
 		if len(got.Deliveries) == 0 {
-			if err := ctx.Err(); err != nil {
+			if !s.c.again(ctx, pause, asked, wait) {
 				return nil, s.c.ended(ctx, r, nil)
 			}
 			continue

@@ -108,7 +108,9 @@ func (t *Tasks) enqueued(ctx context.Context, specs []task.Spec) ([]task.Result,
 // waits until there is one, also for a server that cannot be reached. Tasks that were claimed by a try whose answer was
 // lost come again when their leases have run out.
 func (t *Tasks) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, error) {
+	pause := t.c.pause()
 	for {
+		asked := time.Now()
 		r := &request{op: "task claim", method: "POST", path: t.path + "/tasks/claim", safe: true, always: o.Wait}
 		if o.Wait {
 			r.wait = waitFor(ctx)
@@ -120,7 +122,7 @@ func (t *Tasks) Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, e
 			return nil, err
 		}
 		if len(got.Leases) == 0 && o.Wait {
-			if ctx.Err() != nil {
+			if !t.c.again(ctx, pause, asked, r.wait) {
 				return nil, t.c.ended(ctx, r, nil)
 			}
 			continue
