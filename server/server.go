@@ -29,6 +29,7 @@ import (
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/ebuse"
 	"github.com/holdfastdb/holdfast/server/eventodb"
+	"github.com/holdfastdb/holdfast/server/page"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/server/v1"
@@ -150,6 +151,7 @@ func (s *Server) apis() []route.Route {
 		v1.Routes(s.data, v1.Options{Version: s.o.Version, WriteTimeout: s.o.WriteTimeout, Logger: s.o.Logger}),
 		eventodb.Routes(s.data, eventodb.Options{Version: s.o.Version}),
 		ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }}),
+		page.Routes(),
 	)
 }
 
