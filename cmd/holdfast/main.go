@@ -1,6 +1,7 @@
 // Command holdfast measures storage engines at equal durability, crashes them, and looks after their directories.
 //
 //	holdfast serve           serves streams, logs and tasks over HTTP
+//	holdfast token reset     another token for a server's default namespace
 //	holdfast bench           about 90 seconds: which engine is how fast, at which level
 //	holdfast bench --list    what can be measured
 //	holdfast crash           kill -9 and power cuts: does each engine keep what it claims to keep
@@ -80,6 +81,7 @@ type grammar struct {
 	Task      taskCommand      `cmd:"" help:"Tasks and queues."`
 	Namespace namespaceCommand `cmd:"" help:"Namespaces."`
 	Token     tokenCommand     `cmd:"" help:"Tokens of a server."`
+	Import    importCommand    `cmd:"" help:"Move over from another server: copy what it has, and compare."`
 	Raft      raftCommand      `cmd:"" help:"Raft stores: make one of a raft-boltdb or a raft-wal, or look at one."`
 	Version   versionCommand   `cmd:"" help:"Show the version of this build and of the libraries in it."`
 	Help      helpCommand      `cmd:"" help:"Show the commands, or the arguments of one."`
@@ -138,7 +140,9 @@ func run(lab bench.Lab, args []string) int {
 	}
 	switch parsed.Selected().Path() {
 	case "serve":
-		return g.Serve.run()
+		return g.Serve.run(args)
+	case "token reset":
+		return g.Token.Reset.run()
 	case "bench-child":
 		return lab.Child(os.Stdin, os.Stdout)
 	case "crash":
@@ -163,6 +167,8 @@ func run(lab bench.Lab, args []string) int {
 		return g.Version.run()
 	case "raft import":
 		return g.Raft.Import.run()
+	case "import eventodb":
+		return g.Import.EventoDB.run()
 	case "raft inspect":
 		return g.Raft.Inspect.run()
 	case "bench":

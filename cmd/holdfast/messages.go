@@ -416,6 +416,8 @@ type tokenCommand struct {
 	List   tokenList   `cmd:"" help:"List tokens."`
 	Create tokenCreate `cmd:"" help:"Make a token, and print it. With --dir it needs none: that is how to get in again."`
 	Revoke tokenRevoke `cmd:"" help:"Revoke tokens."`
+
+	Reset tokenResetCommand `cmd:"" help:"Give the default namespace another token, while no server has the directory open."`
 }
 
 type tokenList struct {

@@ -22,10 +22,10 @@ import (
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/inprocess"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/route"
-	"github.com/holdfastdb/holdfast/server/v1"
 )
 
 // place is where the commands about data find it: a server, or a directory that is opened for as long as the command
@@ -99,7 +99,12 @@ func placeError(detail, remedy string) error {
 // openDir opens the directory as a server would, and serves it to this process alone.
 func (p *place) openDir(s *session, do func(s *session) error) (err error) {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	engine, err := all.OpenDir("", p.Dir, holdfast.Options{Logger: logger})
+	name, dir, o, err := parseDir(p.Dir)
+	if err != nil {
+		return err
+	}
+	o.Logger = logger
+	engine, err := all.OpenDir(name, dir, o)
 	if err != nil {
 		return err
 	}
@@ -111,8 +116,12 @@ func (p *place) openDir(s *session, do func(s *session) error) (err error) {
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	admin := auth.Principal{Namespace: auth.Everywhere, Role: auth.Admin}
+	served, err := server.New(d, server.Options{Version: readVersion().Version, Logger: logger})
+	if err != nil {
+		return err
+	}
 	mux := http.NewServeMux()
-	for _, rt := range v1.Routes(d, v1.Options{Version: readVersion().Version, Logger: logger}) {
+	for _, rt := range served.Routes() { // without what asks for a token
 		mux.HandleFunc(strings.TrimSpace(rt.Method+" "+rt.Pattern), func(w http.ResponseWriter, r *http.Request) {
 			known := &route.Request{Principal: admin, Level: level, Stopping: s.ctx.Done()}
 			rt.Handler(w, r.WithContext(route.With(r.Context(), known)))
