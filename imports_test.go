@@ -48,12 +48,12 @@ var layers = map[string][]string{
 		"server/"},
 	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "store/", "server/", "internal/"},
-	"server/auth":    {""},
+	"server/auth":    {"", "store/message"},
 	"server/route":   {"", "server/auth"},
 	"server/data":    {"", "store/"},
 	"server/metrics": {"", "store/"}, // for programs that embed the library, too
 	"client":         {"", "api", "store/"},
-	"cmd/":           {"", "api", "engine/", "store/", "server/", "client/", "lab/", "internal/"},
+	"cmd/":           {"", "api", "engine/", "store/", "server", "client/", "lab/", "internal/"},
 	"examples/":      {"", "engine/", "store/"},
 
 	// What a victim does and how it is crashed know of each other only the protocol.

@@ -1,5 +1,7 @@
 // Command holdfast measures storage engines at equal durability, crashes them, and looks after their directories.
 //
+//	holdfast serve           serves streams, logs and tasks over HTTP
+//	holdfast token reset     another token for a server's default namespace
 //	holdfast bench           about 90 seconds: which engine is how fast, at which level
 //	holdfast bench --list    what can be measured
 //	holdfast crash           kill -9 and power cuts: does each engine keep what it claims to keep
@@ -60,6 +62,8 @@ Exit status:
 
 // grammar is the command line.
 type grammar struct {
+	Serve   serveCommand   `cmd:"" help:"Serve streams, logs and tasks over HTTP, from one directory."`
+	Token   tokenCommand   `cmd:"" help:"Tokens of a server's data."`
 	Bench   benchCommand   `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
 	Crash   crashCommand   `cmd:"" help:"Crash engines by kill -9 and power cuts, and check what each claims to survive."`
 	Inspect inspectCommand `cmd:"" help:"Show what is in a directory."`
@@ -125,6 +129,10 @@ func run(lab bench.Lab, args []string) int {
 		return fail(fmt.Errorf("%w; %s", err, hint(parser, args)))
 	}
 	switch parsed.Selected().Path() {
+	case "serve":
+		return g.Serve.run(args)
+	case "token reset":
+		return g.Token.Reset.run()
 	case "bench-child":
 		return lab.Child(os.Stdin, os.Stdout)
 	case "crash":

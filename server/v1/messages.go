@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -24,7 +25,7 @@ const (
 // page is how many entries a page has for which a limit was asked.
 func page(limit int) (int, error) {
 	if limit < 0 {
-		return 0, bad("the limit is %d", limit)
+		return 0, problem.BadRequest("the limit is %d", limit)
 	}
 	return min(cmp.Or(limit, pageSize), maxPage), nil
 }

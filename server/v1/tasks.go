@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -74,7 +75,7 @@ func (s *service) tasks() {
 // claimed, and that is no error.
 func waitFor[T any](c *call, waitMS int64, claim func(ctx context.Context) ([]T, error)) ([]T, error) {
 	if waitMS < 0 {
-		return nil, bad("wait_ms is %d", waitMS)
+		return nil, problem.BadRequest("wait_ms is %d", waitMS)
 	}
 	ctx, cancel := c.stopping(c.ctx)
 	defer cancel()
@@ -109,7 +110,7 @@ func leaseResults(leases []task.Lease, n int, err error) (api.LeaseResults, erro
 	}
 	for i := range out.Results {
 		if each != nil && each.Errs[i] != nil {
-			p := problemOf(each.Errs[i])
+			p := problem.Of(each.Errs[i])
 			out.Results[i] = api.LeaseResult{Code: p.Code, Detail: p.Detail}
 		} else if leases != nil {
 			out.Results[i].Until = leases[i].Until

@@ -59,6 +59,8 @@ type Store struct {
 	listing sync.Mutex // covers changes of the list of namespaces
 	next    uint64     // the number that the next namespace gets
 
+	changes atomic.Uint64 // of the list; see Changes
+
 	mu   sync.Mutex
 	open map[string]*Namespace // by id
 
@@ -264,22 +266,36 @@ func (s *Store) create(o NamespaceOptions) (Info, error) {
 			"the metadata of %q are no JSON object, or its description is not UTF-8", o.ID)
 	}
 	d := description{Number: s.next, Description: o.Description, Metadata: o.Metadata, Created: time.Now().UTC()}
-	if o.Token != "" {
-		sum := sha256.Sum256([]byte(o.Token))
-		d.Token = hex.EncodeToString(sum[:])
-	}
-	value, err := json.Marshal(d)
-	if err != nil {
-		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, err, "", "%q", o.ID)
-	}
+	d.setToken(o.Token)
 	var b holdfast.Batch
 	b.Set(s.keys.Meta(), format.AppendNumber([]byte{format.Version}, s.next+1))
-	b.Set(s.keys.Namespace(o.ID), value)
-	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
+	if err := s.addDescription(&b, o.ID, d); err != nil {
+		return Info{}, err
+	}
+	err := holdfast.Commit(s.eng, &b, s.o.Level)
+	s.changes.Add(1)
+	if err != nil {
 		return Info{}, err
 	}
 	s.next++
 	return d.info(o.ID), nil
+}
+
+func (s *Store) addDescription(b *holdfast.Batch, id string, d description) error {
+	value, err := json.Marshal(d)
+	if err != nil {
+		return s.fail("describe namespace", holdfast.ErrBadOption, err, "", "%q", id)
+	}
+	b.Set(s.keys.Namespace(id), value)
+	return nil
+}
+
+func (d *description) setToken(token string) {
+	d.Token = ""
+	if token != "" {
+		sum := sha256.Sum256([]byte(token))
+		d.Token = hex.EncodeToString(sum[:])
+	}
 }
 
 func (d description) info(id string) Info {
@@ -405,7 +421,9 @@ func (s *Store) Delete(ctx context.Context, id string) (messages int64, err erro
 	var b holdfast.Batch
 	b.Delete(s.keys.Namespace(id))
 	b.Set(s.keys.Deleted(d.Number), nil)
-	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
+	err = holdfast.Commit(s.eng, &b, s.o.Level)
+	s.changes.Add(1)
+	if err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
