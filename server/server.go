@@ -74,6 +74,8 @@ type Options struct {
 	// Backup copies what an engine shows to a new directory, as Backup of package engine/all does; nil means that the
 	// server makes no backups.
 	Backup func(ctx context.Context, engine holdfast.Engine, into string) (keys int64, err error)
+	// BackupDir is where backups are made before they are sent; "" is the system's directory for temporary files.
+	BackupDir string
 }
 
 func (o Options) withDefaults() Options {
@@ -150,7 +152,7 @@ func newServer(d *data.Data, tokens *auth.Tokens, o Options, more []route.Route)
 
 // apis lists the routes of the APIs.
 func (s *Server) apis() []route.Route {
-	return v1.Routes(s.data, v1.Options{Version: s.o.Version, Tokens: s.tokens, Ready: s.ready, Backup: s.o.Backup,
+	return v1.Routes(s.data, v1.Options{Version: s.o.Version, Tokens: s.tokens, Ready: s.ready, Backup: s.o.Backup, BackupDir: s.o.BackupDir,
 		KeepAlive: s.o.KeepAlive, Logger: s.o.Logger})
 }
 

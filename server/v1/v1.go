@@ -32,7 +32,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/problem"
@@ -49,6 +48,8 @@ type Options struct {
 	Ready func() error
 	// Backup copies what an engine shows to a new directory; nil means that there are no backups.
 	Backup func(ctx context.Context, engine holdfast.Engine, into string) (keys int64, err error)
+	// BackupDir is where backups are made before they are sent; "" is the system's directory for temporary files.
+	BackupDir string
 	// KeepAlive is how often a follower that gets nothing is sent a comment; 0 means 15 seconds.
 	KeepAlive time.Duration
 	// Logger is told what goes wrong that no client is told; nil means slog.Default.
@@ -78,7 +79,10 @@ func Routes(d *data.Data, o Options) []route.Route {
 		Security: []map[string][]string{{"token": {}}},
 	}
 	s.messages()
+	s.streams()
+	s.logs()
 	s.tasks()
+	s.admin()
 	s.openAPI()
 	return s.routes
 }
@@ -120,4 +124,4 @@ func (c *call) stopping(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { cancel(nil) }
 }
 
-var typeOfMessage, typeOfEvent = reflect.TypeFor[api.Message](), reflect.TypeFor[api.Event]()
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
