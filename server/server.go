@@ -25,6 +25,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/ebuse"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 )
@@ -135,7 +136,9 @@ func newServer(d *data.Data, tokens *auth.Tokens, o Options, more []route.Route)
 }
 
 // apis lists the routes of the APIs.
-func (s *Server) apis() []route.Route { return nil }
+func (s *Server) apis() []route.Route {
+	return ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }})
+}
 
 // Routes lists all routes.
 func (s *Server) Routes() []route.Route { return s.routes }
