@@ -46,7 +46,7 @@ var layers = map[string][]string{
 	"store/internal/storetest": {"", "engine/", "vfs"}, // for tests
 	"lab/": {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir", "api", "client",
 		"server/"},
-	"api":            {},
+	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "store/", "server/", "internal/"},
 	"server/auth":    {"", "store/message"},
 	"server/route":   {"", "server/auth"},

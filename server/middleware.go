@@ -145,6 +145,7 @@ func (s *Server) enter(rt route.Route, w *answering, r *http.Request) {
 			return
 		}
 		known.Level = level
+		r = r.WithContext(holdfast.WithLevel(r.Context(), level))
 	}
 	if rt.Role != auth.None && r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.level = s.given[known.Level]

@@ -12,10 +12,12 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,8 +28,11 @@ import (
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/ebuse"
+	"github.com/holdfastdb/holdfast/server/eventodb"
+	"github.com/holdfastdb/holdfast/server/page"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
+	"github.com/holdfastdb/holdfast/server/v1"
 )
 
 // The defaults of Options.
@@ -45,6 +50,9 @@ const (
 type Options struct {
 	Version string       // what /version tells; "" means dev
 	Logger  *slog.Logger // nil means slog.Default
+
+	// TLS makes Serve speak TLS, with HTTP/2 if clients ask for it; nil means plain HTTP/1.1.
+	TLS *tls.Config
 
 	// MaxBody is how many bytes the body of a request may have, unless its route says otherwise; 0 means DefaultMaxBody.
 	MaxBody int64
@@ -130,6 +138,8 @@ func newServer(d *data.Data, tokens *auth.Tokens, o Options, more []route.Route)
 		ReadHeaderTimeout: max(s.o.HeaderTimeout, 0),
 		IdleTimeout:       max(s.o.IdleTimeout, 0),
 		MaxHeaderBytes:    s.o.MaxHeader,
+		TLSConfig:         s.o.TLS,
+		HTTP2:             &http.HTTP2Config{WriteByteTimeout: max(s.o.WriteTimeout, 0)},
 		ErrorLog:          slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
 	}
 	return s
@@ -137,7 +147,12 @@ func newServer(d *data.Data, tokens *auth.Tokens, o Options, more []route.Route)
 
 // apis lists the routes of the APIs.
 func (s *Server) apis() []route.Route {
-	return ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }})
+	return slices.Concat(
+		v1.Routes(s.data, v1.Options{Version: s.o.Version, WriteTimeout: s.o.WriteTimeout, Logger: s.o.Logger}),
+		eventodb.Routes(s.data, eventodb.Options{Version: s.o.Version}),
+		ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }}),
+		page.Routes(),
+	)
 }
 
 // Routes lists all routes.
@@ -151,7 +166,11 @@ func (s *Server) Serve(l net.Listener) error {
 	if s.o.MaxConnections > 0 {
 		l = limit(l, s.o.MaxConnections)
 	}
-	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	serve := s.http.Serve
+	if s.o.TLS != nil {
+		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
+	}
+	if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
