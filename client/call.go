@@ -237,4 +237,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // level is the one that writes under ctx are to reach, 0 if the server is to choose.
-func (c *Client) level(ctx context.Context) holdfast.Level { return c.o.Level }
+func (c *Client) level(ctx context.Context) holdfast.Level {
+	return holdfast.LevelFrom(ctx, c.o.Level)
+}

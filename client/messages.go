@@ -456,6 +456,11 @@ func (n *Namespace) Logs(ctx context.Context) (list []api.Log, err error) {
 	return list, err
 }
 
+// Subscription is the subscription of that name, which is there; Subscribe makes one.
+func (n *Namespace) Subscription(name string) *Subscription {
+	return &Subscription{c: n.c, name: name, path: n.path + path("/subscriptions/%s", name)}
+}
+
 // Subscribe opens the subscription of that name with these options, and makes it if it is not there. The subscription
 // belongs to the server: any number of clients share it, and it stays open without them. Backoff is the server's; the
 // error is ErrBadOption if it is set.
@@ -465,7 +470,7 @@ func (n *Namespace) Subscribe(ctx context.Context, name string, o message.Subscr
 		return nil, &Error{Op: "subscribe", Code: api.CodeBadRequest,
 			Detail: "a subscription of a server has a category, types and a prefix, and no function for Backoff"}
 	}
-	s := &Subscription{c: n.c, name: name, path: n.path + path("/subscriptions/%s", name)}
+	s := n.Subscription(name)
 	want := api.Subscription{Name: name, Category: o.Query.Category, Types: o.Query.Types, Prefix: o.Query.Prefix,
 		From: o.Query.From, LeaseMS: api.MS(o.Lease), MaxAttempts: o.MaxAttempts, Window: o.Window}
 	return s, n.c.call(ctx, &request{op: "subscribe", method: "PUT", path: s.path, body: want, safe: true}, nil)
