@@ -312,11 +312,6 @@ func (c *serveCommand) welcome(out io.Writer, e holdfast.Engine, level holdfast.
 	return p.end()
 }
 
-// tokenCommand is about tokens without a server.
-type tokenCommand struct {
-	Reset tokenResetCommand `cmd:"" help:"Give the default namespace another token, while no server has the directory open."`
-}
-
 type tokenResetCommand struct {
 	Dir   string `arg:"" help:"Directory of a server's data."`
 	Token string `help:"The new token. Default: a random one, which is shown." placeholder:"TOKEN"`
