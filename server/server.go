@@ -72,6 +72,15 @@ type Options struct {
 	// WriteTimeout each part of an answer (256 KiB, or less), IdleTimeout how long a connection may wait for its next
 	// request. 0 means the default.
 	HeaderTimeout, BodyTimeout, WriteTimeout, IdleTimeout time.Duration
+
+	// KeepAlive is how often followers that get nothing are sent a comment; 0 means every 15 seconds.
+	KeepAlive time.Duration
+
+	// Backup copies what an engine shows to a new directory, as Backup of package engine/all does; nil means that the
+	// server makes no backups.
+	Backup func(ctx context.Context, engine holdfast.Engine, into string) (keys int64, err error)
+	// BackupDir is where backups are made before they are sent; "" is the system's directory for temporary files.
+	BackupDir string
 }
 
 func (o Options) withDefaults() Options {
@@ -151,7 +160,8 @@ func (s *Server) mount(routes []route.Route) {
 // apis lists the routes of the APIs.
 func (s *Server) apis() []route.Route {
 	return slices.Concat(
-		v1.Routes(s.data, v1.Options{Version: s.o.Version, WriteTimeout: s.o.WriteTimeout, Logger: s.o.Logger}),
+		v1.Routes(s.data, v1.Options{Version: s.o.Version, Tokens: s.tokens, Ready: s.ready, Backup: s.o.Backup,
+			BackupDir: s.o.BackupDir, KeepAlive: s.o.KeepAlive, Logger: s.o.Logger}),
 		eventodb.Routes(s.data, eventodb.Options{Version: s.o.Version}),
 		ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }}),
 		page.Routes(),
