@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -233,4 +232,15 @@ func (s *server) busyWriter(every time.Duration) {
 	}()
 }
 
-var _ = os.Getenv
+type recorded = httptest.ResponseRecorder
+
+// record serves one request without a network.
+func record(h http.Handler, path string, header ...string) *recorded {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
