@@ -55,7 +55,7 @@ func FromWrites(writes ...message.Write) Write {
 	for i, from := range writes {
 		to := StreamWrite{Stream: from.Stream, Expected: from.Expected, Messages: make([]NewMessage, len(from.Messages))}
 		for j, m := range from.Messages {
-			to.Messages[j] = NewMessage{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: m.Metadata}
+			to.Messages[j] = NewMessage{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: m.Metadata, Time: m.Time}
 		}
 		w.Writes[i] = to
 	}
@@ -69,7 +69,8 @@ func (w *Write) Store() []message.Write {
 		to := message.Write{Stream: from.Stream, Expected: from.Expected,
 			Messages: make([]message.Message, len(from.Messages))}
 		for j, m := range from.Messages {
-			to.Messages[j] = message.Message{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: present(m.Metadata)}
+			to.Messages[j] = message.Message{ID: m.ID, Type: m.Type, Data: m.Data, Metadata: present(m.Metadata),
+				Time: m.Time}
 		}
 		writes[i] = to
 	}
