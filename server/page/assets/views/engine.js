@@ -6,6 +6,7 @@ import {levelMark} from "./overview.js";
 
 export async function engine(view) {
 	let s;
+	const known = await get("openapi.json", {}, view.signal), has = where => known.paths?.[where] !== undefined;
 	const counters = h("tbody"), writes = may("admin");
 	const title = h("span");
 	const draw = () => {
@@ -43,7 +44,7 @@ export async function engine(view) {
 		draw();
 		set(trouble, s.trouble && h("div.problem", {role: "alert"}, h("p.strong", "Trouble"), h("p", s.trouble)));
 	}
-	view.put(head("Engine", title, writes && compact), trouble,
+	view.put(head("Engine", title, writes && has("/v1/server/compact") && compact), trouble,
 		h("div.columns", section("Counters", h("div.scroll", {}, h("table", {"aria-label": "Counters"}, counters))),
 			section("Check and keep", writes ? h("div.stack", h("div", h("p.dim", "A verification reads all keys and checks what the engine can check."), h("p", verify), result),
 				h("div", h("p.dim", "A backup is a copy of a moment, taken while others write; unpacked, it opens like any directory."), h("p", backup), loaded))

@@ -1,7 +1,7 @@
 // How the server is doing, from what /v1/server and /v1/metrics say every two seconds.
 
-import {bytes, count, duration, empty, h, head, rate, section, set, when, chip} from "../dom.js";
-import {failure, get, may, send, session} from "../api.js";
+import {bytes, count, duration, h, head, rate, section, set, when} from "../dom.js";
+import {get, send, session} from "../api.js";
 import {Spark} from "../chart.js";
 
 const period = 2000, span = 5 * 60 * 1000; // milliseconds
@@ -48,8 +48,12 @@ export const watch = {
 	},
 	// metrics returns the latency since the last call, if the server measures one.
 	async metrics() {
+		if (this.unmeasured) return undefined;
 		const response = await send("GET", "v1/metrics", {headers: {Accept: "text/plain"}});
-		if (!response.ok) throw await failure(response);
+		if (!response.ok) {
+			this.unmeasured = response.status === 404;
+			return undefined;
+		}
 		const now = histogram(await response.text());
 		const before = this.histograms;
 		this.histograms = now;
