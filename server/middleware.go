@@ -118,7 +118,9 @@ func (s *Server) wrap(rt route.Route) http.Handler {
 		rt.MaxBody = s.o.MaxBody
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.observe(w, r, func(w http.ResponseWriter, r *http.Request) { s.enter(rt, w.(*answering), r) })
+		e := w.(*entrance)
+		e.passed = true
+		s.observe(e.ResponseWriter, r, func(w http.ResponseWriter, r *http.Request) { s.enter(rt, w.(*answering), r) })
 	})
 }
 
@@ -168,14 +170,15 @@ func (s *Server) enter(rt route.Route, w *answering, r *http.Request) {
 
 // admit finds out who makes a request, and whether that may.
 func (s *Server) admit(rt route.Route, known *route.Request, r *http.Request) error {
-	var err error
-	if rt.Role != auth.None {
-		known.Principal, err = s.tokens.Check(r.Context(), rt.Credentials(r))
+	if rt.Role == auth.None {
+		return nil
 	}
+	var err error
+	known.Principal, err = s.tokens.Check(r.Context(), rt.Credentials(r))
 	if tooMany := s.allow(r, known.Principal); tooMany != nil {
 		return tooMany
 	}
-	if err != nil || rt.Role == auth.None {
+	if err != nil {
 		return err
 	}
 	namespace := rt.Namespace(r, known.Principal)

@@ -50,8 +50,8 @@ func (e *entry) event() event.Event {
 	return eventbus.Encode(busEvent{Type: e.Type, Data: e.Data, Timestamp: e.Timestamp})
 }
 
-// decoded is an event of the log as the API has it. Events that another API has put there, with metadata of its own, have
-// the time that the log has.
+// decoded is an event of the log as the API has it. Events that another API has put there, with metadata of its own,
+// have the time that the log has.
 func decoded(r *event.Record) entry {
 	if s, err := eventbus.Decode[busStored](r); err == nil {
 		return entry{Position: int64(r.Position), Type: s.Type, Data: s.Data, Timestamp: s.Timestamp}
@@ -141,7 +141,9 @@ func decodeBatch(body []byte) ([]event.Event, error) {
 		}
 		list = append(list, e.event())
 	}
-	if _, err := d.Token(); err != nil { // the end of the array
+	if _, err := d.Token(); err == io.EOF { // instead of the end of the array
+		return nil, io.ErrUnexpectedEOF
+	} else if err != nil {
 		return nil, err
 	}
 	if _, err := d.Token(); err != io.EOF {

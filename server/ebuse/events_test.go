@@ -23,7 +23,8 @@ func FuzzEvent(f *testing.F) {
 		`{"timestamp":"0001-01-01T00:00:00Z"}`, `{"timestamp":"0000-01-01T00:00:00+23:59"}`, `{"data":1e400,"data":{}}`,
 		`{"timestamp":"1677-09-21T00:12:43.145224192Z"}`, `{"timestamp":"2262-04-11T23:47:16.854775807-00:01"}`,
 		`{"Type":"\ud800","DATA":"\ud800","position":1}`, `{"position":99999999999999999999}`, ` { "data" : [ ] } `,
-		"{\"type\":\"\xff\"}", `{"data":` + strings.Repeat("[", 10_001), `{"data":null}x`, `{"timestamp":"9999-12-31T23:59:59-23:59"}`,
+		"{\"type\":\"\xff\"}", `{"data":` + strings.Repeat("[", 10_001), `{"data":null}x`,
+		`{"timestamp":"9999-12-31T23:59:59-23:59"}`,
 	} {
 		f.Add([]byte(seed))
 	}
