@@ -178,7 +178,7 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 			return
 		}
 		next, left := max(q.From, 0), q.Limit
-		for next <= end {
+		for first := true; first || next <= end; first = false { // the server says whether the query is right
 			v, size := values(&q), pageSize
 			if q.Limit > 0 {
 				size = min(size, left)
@@ -268,9 +268,9 @@ func (n *Namespace) Version(ctx context.Context, stream string) (version int64, 
 	case err == nil:
 		return s.Version, true, nil
 	case code(err) == api.CodeNotFound:
-		return message.NoStream, false, nil
+		return 0, false, nil
 	}
-	return message.NoStream, false, err
+	return 0, false, err
 }
 
 // code is the code of an error of a server, "" if it is none.

@@ -288,7 +288,7 @@ func compare(t *testing.T, own, network *script) {
 	a, b := strings.Split(own.String(), "\n"), strings.Split(network.String(), "\n")
 	for i := range a {
 		if i >= len(b) || a[i] != b[i] {
-			t.Errorf("line %d:\nin the program  %s\nover the network %s", i, a[i], strings.Join(b[min(i, len(b)):min(i+1, len(b))], ""))
+			t.Errorf("line %d:\nin the program   %s\nover the network %s", i, a[i], append(b, "", "nothing")[min(i, len(b)+1)])
 			return
 		}
 	}
