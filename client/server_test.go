@@ -171,6 +171,15 @@ func serve(t *testing.T) (*client.Client, *data.Data) {
 	return c, d
 }
 
+// withToken is a client of the same server with another token.
+func withToken(t *testing.T, c *client.Client, token string) *client.Client {
+	t.Helper()
+	o, err := client.New(c.Address(), client.Options{Token: token, Logger: quiet})
+	check(t, err)
+	t.Cleanup(o.CloseIdleConnections)
+	return o
+}
+
 func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
