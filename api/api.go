@@ -18,6 +18,8 @@ const (
 	HeaderLevel = "Holdfast-Level"
 	// HeaderRequestID identifies a request in the server's log. A client may choose it.
 	HeaderRequestID = "X-Request-Id"
+	// HeaderLastEventID is the id of the last event that a follower has seen, when it comes again.
+	HeaderLastEventID = "Last-Event-ID"
 )
 
 // Problem is the body of an error (RFC 9457, application/problem+json).
@@ -72,6 +74,7 @@ type Namespace struct {
 	Created     time.Time       `json:"created"`
 	Messages    int64           `json:"messages"`
 	Streams     int64           `json:"streams"`
+	Last        int64           `json:"last"` // the highest global position, 0 if there is none
 	// Token is that of a namespace that has just been created, and never told again.
 	Token string `json:"token,omitempty"`
 }
@@ -116,12 +119,13 @@ type Message struct {
 	Time     time.Time       `json:"time"`
 }
 
-// NewMessage is a message to be written. With an ID, a write that is repeated is done once.
+// NewMessage is a message to be written. With an ID, which is a UUID, a write that is repeated is done once.
 type NewMessage struct {
 	ID       string          `json:"id,omitempty"`
 	Type     string          `json:"type"`
 	Data     json.RawMessage `json:"data"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
+	Time     time.Time       `json:"time,omitzero"` // when it happened; absent for the present
 }
 
 // StreamWrite is what is written to one stream.
@@ -153,15 +157,15 @@ type WriteResult struct {
 // Messages is a page of messages.
 type Messages struct {
 	Messages []Message `json:"messages"`
-	// Next is the position to read on from; it is the last one's and one if there are no more for now.
+	// Next is the position to read on from. There are no more for now if Messages is empty.
 	Next int64 `json:"next"`
 }
 
 // Stream describes a stream.
 type Stream struct {
 	Stream  string    `json:"stream"`
-	Version int64     `json:"version"`
-	Last    time.Time `json:"last"`
+	Version int64     `json:"version"`       // the highest position that a message of it has had
+	Last    time.Time `json:"last,omitzero"` // when the last one was written; absent if all were removed
 }
 
 // Category describes a category.
@@ -205,10 +209,10 @@ type Subscription struct {
 	MaxAttempts int      `json:"max_attempts,omitempty"`
 	Window      int      `json:"window,omitempty"`
 	// Done, Behind, Pending and Parked are how it is doing; ignored in a request.
-	Done    int64 `json:"done"`
-	Behind  int64 `json:"behind"`
-	Pending int   `json:"pending"`
-	Parked  int   `json:"parked"`
+	Done    int64 `json:"done" required:"false"`
+	Behind  int64 `json:"behind" required:"false"`
+	Pending int   `json:"pending" required:"false"`
+	Parked  int   `json:"parked" required:"false"`
 }
 
 // ClaimMessages claims messages of a subscription.
@@ -259,7 +263,7 @@ type Counted struct {
 	Count int `json:"count"`
 }
 
-// Log describes a log of events.
+// Log describes a log of events. Subscriptions and Snapshots are told by GET of the one log, not in lists.
 type Log struct {
 	Name          string       `json:"name"`
 	First         uint64       `json:"first"`
@@ -469,14 +473,15 @@ type QueueOptions struct {
 
 // Server describes a server.
 type Server struct {
-	Version    string    `json:"version"`
-	Started    time.Time `json:"started"`
-	Engine     string    `json:"engine"`
-	Level      string    `json:"level"` // of writes that name none
-	Ready      bool      `json:"ready"`
-	Trouble    string    `json:"trouble,omitempty"` // what an operator should look at
-	LossMS     int64     `json:"loss_window_ms"`
-	Unsynced   bool      `json:"unsynced"` // a power cut now would take acknowledged writes that are not at Power
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	Engine  string    `json:"engine"`
+	Level   string    `json:"level"` // of writes that name none
+	Ready   bool      `json:"ready"`
+	Trouble string    `json:"trouble,omitempty"` // what an operator should look at
+	LossMS  int64     `json:"loss_window_ms"`
+	// Unsynced: a power cut may take the last LossMS of acknowledged writes that name no level.
+	Unsynced   bool      `json:"unsynced"`
 	Settings   []Setting `json:"settings"`
 	Caveats    []string  `json:"caveats,omitempty"`
 	Counters   Counters  `json:"counters"`

@@ -58,7 +58,7 @@ func Parse(secret string) (Secret, error) {
 		return Secret{}, malformed("it has more than two parts")
 	}
 	namespace, err := base64.RawURLEncoding.Strict().DecodeString(id)
-	if err != nil || len(namespace) == 0 {
+	if err != nil || len(namespace) == 0 || strings.ContainsAny(id, "\r\n") { // which decoding would pass over
 		return Secret{}, malformed("its namespace is not base64url")
 	}
 	return Secret{Namespace: string(namespace)}, nil

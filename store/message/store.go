@@ -29,8 +29,8 @@ type Options struct {
 	// Name tells several stores in one engine apart, at most MaxNameSize bytes; it may be empty.
 	Name string
 
-	// Level is what every write survives once it is acknowledged; 0 means Power. A store may be opened at another level
-	// the next time.
+	// Level is what every write survives once it is acknowledged, unless its context names another
+	// ([holdfast.WithLevel]); 0 means Power. A store may be opened at another level the next time.
 	Level holdfast.Level
 
 	// RetainEvery is how often the store removes what the retention of streams does not keep; 0 means every minute, and
@@ -177,7 +177,7 @@ func (s *Store) load() error {
 				"there are namespaces but no description of the store")
 		}
 		s.next = 1
-		_, err := s.create(NamespaceOptions{ID: Default, Description: "Default namespace"})
+		_, err := s.create(context.Background(), NamespaceOptions{ID: Default, Description: "Default namespace"})
 		return err
 	case err != nil:
 		return err
@@ -216,7 +216,7 @@ func (s *Store) load() error {
 	return nil
 }
 
-// Level is the level the store runs at.
+// Level is the level of writes whose context names none.
 func (s *Store) Level() holdfast.Level { return s.o.Level }
 
 // NamespaceOptions are how a namespace is made.
@@ -257,10 +257,10 @@ func (s *Store) Create(ctx context.Context, o NamespaceOptions) (Info, error) {
 	case !errors.Is(err, ErrNoNamespace):
 		return Info{}, err
 	}
-	return s.create(o)
+	return s.create(ctx, o)
 }
 
-func (s *Store) create(o NamespaceOptions) (Info, error) {
+func (s *Store) create(ctx context.Context, o NamespaceOptions) (Info, error) {
 	if len(o.Metadata) > 0 && !isObject(o.Metadata) || !utf8.ValidString(o.Description) {
 		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, nil, "",
 			"the metadata of %q are no JSON object, or its description is not UTF-8", o.ID)
@@ -272,7 +272,7 @@ func (s *Store) create(o NamespaceOptions) (Info, error) {
 	if err := s.addDescription(&b, o.ID, d); err != nil {
 		return Info{}, err
 	}
-	err := holdfast.Commit(s.eng, &b, s.o.Level)
+	err := holdfast.Commit(s.eng, &b, holdfast.LevelFrom(ctx, s.o.Level))
 	s.changes.Add(1)
 	if err != nil {
 		return Info{}, err
@@ -454,7 +454,7 @@ func (s *Store) Clear(ctx context.Context, id string) (messages int64, err error
 // empty makes a commit that takes away what describes a namespace, and deletes what is in it.
 func (s *Store) empty(ctx context.Context, id string, d description, b *holdfast.Batch) (messages int64, err error) {
 	b.Set(s.keys.Deleted(d.Number), nil)
-	err = holdfast.Commit(s.eng, b, s.o.Level)
+	err = holdfast.Commit(s.eng, b, holdfast.LevelFrom(ctx, s.o.Level))
 	s.changes.Add(1)
 	if err != nil {
 		return 0, err
@@ -488,7 +488,8 @@ func (s *Store) empty(ctx context.Context, id string, d description, b *holdfast
 
 // clear removes what is left of a namespace that is being deleted.
 func (s *Store) clear(ctx context.Context, number uint64) error {
-	if err := event.Delete(ctx, s.eng, format.LogName(s.o.Name, number), s.o.Level); err != nil {
+	level := holdfast.LevelFrom(ctx, s.o.Level)
+	if err := event.Delete(ctx, s.eng, format.LogName(s.o.Name, number), level); err != nil {
 		return err
 	}
 	var all []holdfast.Range
@@ -496,12 +497,12 @@ func (s *Store) clear(ctx context.Context, number uint64) error {
 		lo, hi := s.keys.Of(number).Bounds(table)
 		all = append(all, holdfast.Range{Lo: lo, Hi: hi})
 	}
-	if err := chunks.Remove(ctx, s.eng, s.o.Level, all...); err != nil {
+	if err := chunks.Remove(ctx, s.eng, level, all...); err != nil {
 		return err
 	}
 	var b holdfast.Batch
 	b.Delete(s.keys.Deleted(number))
-	return holdfast.Commit(s.eng, &b, s.o.Level)
+	return holdfast.Commit(s.eng, &b, level)
 }
 
 // Close closes all namespaces, ends all followers with ErrClosed, and releases the store's name. The engine stays

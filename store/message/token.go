@@ -31,7 +31,7 @@ func (s *Store) SetToken(ctx context.Context, id, token string) error {
 	if err := s.addDescription(&b, id, d); err != nil {
 		return err
 	}
-	err = holdfast.Commit(s.eng, &b, s.o.Level)
+	err = holdfast.Commit(s.eng, &b, holdfast.LevelFrom(ctx, s.o.Level))
 	s.changes.Add(1)
 	return err
 }

@@ -36,7 +36,9 @@ func (s *Store) EnqueueWith(ctx context.Context, with func(*holdfast.Batch) erro
 	var results []Result
 	err := s.change(ctx, func(x *tx) (err error) {
 		x.b.Append(&own)
-		results, err = x.enqueue(specs)
+		if results, err = x.enqueue(specs); err == nil && x.b.Len() == 0 {
+			err = x.barrier()
+		}
 		return err
 	})
 	if err != nil {
@@ -49,13 +51,19 @@ func (s *Store) EnqueueWith(ctx context.Context, with func(*holdfast.Batch) erro
 // It is called in the callback of [event.Store.AppendWith] or its like, by its goroutine, with a log over the same
 // engine. All changes of the task store wait until the commit has its place, or has failed: call it last, and no
 // other method of the store before the callback returns. The tasks reach the level of the log with the events. If
-// EnqueueIn fails, so does the commit.
+// EnqueueIn fails, so does the commit. ErrBadOption: c is none, or that of a log over another engine.
 func (s *Store) EnqueueIn(c *event.Commit, specs ...Spec) (_ []Result, err error) {
+	if c == nil || c.Engine() == nil {
+		return nil, s.bad("enqueue", "there is no commit: call it in the callback of AppendWith or its like")
+	}
 	defer func() {
 		if err != nil {
 			c.Batch.Delete(nil) // an error of the batch, even if the caller ignores this one
 		}
 	}()
+	if c.Engine() != s.eng {
+		return nil, s.bad("enqueue", "the commit is that of a log over another engine")
+	}
 	if err := s.check(specs); err != nil {
 		return nil, err
 	}
@@ -64,7 +72,7 @@ func (s *Store) EnqueueIn(c *event.Commit, specs ...Spec) (_ []Result, err error
 		if err := s.enter(context.Background()); err != nil {
 			return nil, err
 		}
-		if _, err := s.begin(); err != nil {
+		if _, err := s.begin(c.Level()); err != nil {
 			s.leave()
 			return nil, err
 		}
@@ -78,9 +86,9 @@ func (s *Store) EnqueueIn(c *event.Commit, specs ...Spec) (_ []Result, err error
 			s.joined.Store(nil)
 			x.reset()
 			// Everything before an empty batch is visible once that is.
-			receipt, err := s.eng.Apply(&x.b, s.o.Level)
+			receipt, err := s.eng.Apply(&x.b, x.level)
 			if err == nil {
-				s.applied(receipt)
+				s.applied(receipt, x.level)
 			} else {
 				s.broken(err)
 			}
