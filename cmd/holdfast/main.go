@@ -167,6 +167,10 @@ func run(lab bench.Lab, args []string) int {
 		return g.Version.run()
 	case "raft import":
 		return g.Raft.Import.run()
+	case "import ebuse":
+		return g.Import.Ebuse.run()
+	case "import messagedb":
+		return g.Import.MessageDB.run()
 	case "import eventodb":
 		return g.Import.EventoDB.run()
 	case "raft inspect":
