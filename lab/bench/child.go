@@ -108,7 +108,7 @@ func (l Lab) measure(q request, o *outcome) error {
 		if before >= 0 {
 			o.CPUSeconds = (measure.CPUTime() - before).Seconds()
 		}
-		o.PeakRSS = measure.PeakRSS()
+		o.PeakRSS = measure.PeakRSS(os.Getpid())
 	}
 	if load.Volatile {
 		take()

@@ -18,11 +18,11 @@ func Fdatasync(f *os.File) error {
 	}
 }
 
-// PeakRSS is the most memory this process had resident, in bytes, -1 if that is not known. The
+// PeakRSS is the most memory that a process had resident, in bytes, -1 if that is not known. The
 // kernel's own account in getrusage begins before exec, with what the parent had, and is
 // of no use here.
-func PeakRSS() int64 {
-	status, err := os.ReadFile("/proc/self/status")
+func PeakRSS(pid int) int64 {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return -1
 	}

@@ -11,7 +11,7 @@ import (
 func Fdatasync(f *os.File) error { return f.Sync() }
 
 // PeakRSS is not known here.
-func PeakRSS() int64 { return -1 }
+func PeakRSS(int) int64 { return -1 }
 
 // RSS is not known here.
 func RSS(int) int64 { return -1 }
