@@ -46,14 +46,14 @@ var layers = map[string][]string{
 	"store/internal/storetest": {"", "engine/", "vfs"}, // for tests
 	"lab/": {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir", "api", "client",
 		"server/"},
-	"api":            {},
+	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "store/", "server/", "internal/"},
-	"server/auth":    {""},
+	"server/auth":    {"", "store/message"},
 	"server/route":   {"", "server/auth"},
 	"server/data":    {"", "store/"},
 	"server/metrics": {"", "store/"}, // for programs that embed the library, too
 	"client":         {"", "api", "store/"},
-	"cmd/":           {"", "api", "engine/", "store/", "server/", "client/", "lab/", "internal/"},
+	"cmd/":           {"", "api", "engine/", "store/", "server", "client/", "lab/", "internal/"},
 	"examples/":      {"", "engine/", "store/"},
 
 	// What a victim does and how it is crashed know of each other only the protocol.

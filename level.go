@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"context"
 	"fmt"
 	"strings"
 )
@@ -88,4 +89,34 @@ func (l *Level) UnmarshalText(text []byte) error {
 	}
 	*l = parsed
 	return nil
+}
+
+type levelKey struct{}
+
+// WithLevel returns a context under which a store makes a write at level instead of at its own, stronger or weaker. It
+// is for the one write that matters more than the others of its store, or less. A level of 0 is the store's own again.
+// A level that the engine does not give makes the write ErrLevel.
+//
+// The write's acknowledgement says that it survives what level names, and all before it what theirs named. Readers of
+// the store see it then and not earlier. The work that a store does for itself stays at the store's level, and so do
+// stores whose methods have no context.
+//
+// Without WithLevel in any parent of a context, the level that a write names is its store's.
+func WithLevel(ctx context.Context, level Level) context.Context {
+	if ctx == nil {
+		return nil // which the store refuses
+	}
+	return context.WithValue(ctx, levelKey{}, level)
+}
+
+// LevelFrom returns the level that WithLevel has put into ctx, or own if there is none. It is for stores: they apply
+// each write at it. It does not check the level, and allocates nothing.
+func LevelFrom(ctx context.Context, own Level) Level {
+	if ctx == nil {
+		return own
+	}
+	if level, ok := ctx.Value(levelKey{}).(Level); ok && level != 0 {
+		return level
+	}
+	return own
 }

@@ -18,6 +18,8 @@ const (
 	HeaderLevel = "Holdfast-Level"
 	// HeaderRequestID identifies a request in the server's log. A client may choose it.
 	HeaderRequestID = "X-Request-Id"
+	// HeaderLastEventID is the id of the last event that a follower has seen, when it comes again.
+	HeaderLastEventID = "Last-Event-ID"
 )
 
 // Problem is the body of an error (RFC 9457, application/problem+json).
@@ -72,6 +74,7 @@ type Namespace struct {
 	Created     time.Time       `json:"created"`
 	Messages    int64           `json:"messages"`
 	Streams     int64           `json:"streams"`
+	Last        int64           `json:"last"` // the highest global position, 0 if there is none
 	// Token is that of a namespace that has just been created, and never told again.
 	Token string `json:"token,omitempty"`
 }
@@ -122,6 +125,7 @@ type NewMessage struct {
 	Type     string          `json:"type"`
 	Data     json.RawMessage `json:"data"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
+	Time     time.Time       `json:"time,omitzero"` // when it happened; absent for the present
 }
 
 // StreamWrite is what is written to one stream.

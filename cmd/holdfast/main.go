@@ -1,5 +1,7 @@
 // Command holdfast measures storage engines at equal durability, crashes them, and looks after their directories.
 //
+//	holdfast serve           serves streams, logs and tasks over HTTP
+//	holdfast token reset     another token for a server's default namespace
 //	holdfast bench           about 90 seconds: which engine is how fast, at which level
 //	holdfast bench --list    what can be measured
 //	holdfast crash           kill -9 and power cuts: does each engine keep what it claims to keep
@@ -60,6 +62,8 @@ Exit status:
 
 // grammar is the command line.
 type grammar struct {
+	Serve   serveCommand   `cmd:"" help:"Serve streams, logs and tasks over HTTP, from one directory."`
+	Token   tokenCommand   `cmd:"" help:"Tokens of a server's data."`
 	Bench   benchCommand   `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
 	Crash   crashCommand   `cmd:"" help:"Crash engines by kill -9 and power cuts, and check what each claims to survive."`
 	Inspect inspectCommand `cmd:"" help:"Show what is in a directory."`
@@ -69,6 +73,7 @@ type grammar struct {
 	Backup  backupCommand  `cmd:"" help:"Copy a directory: its contents at one moment, durably."`
 	Copy    copyCommand    `cmd:"" help:"Copy all keys to a new directory of any engine, and compare each."`
 	Raft    raftCommand    `cmd:"" help:"Raft stores: make one of a raft-boltdb or a raft-wal, or look at one."`
+	Import  importCommand  `cmd:"" help:"Move over from another server: copy what it has, and compare."`
 	Version versionCommand `cmd:"" help:"Show the version of this build and of the libraries in it."`
 	Help    helpCommand    `cmd:"" help:"Show the commands, or the arguments of one."`
 	Child   childCommand   `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
@@ -125,6 +130,10 @@ func run(lab bench.Lab, args []string) int {
 		return fail(fmt.Errorf("%w; %s", err, hint(parser, args)))
 	}
 	switch parsed.Selected().Path() {
+	case "serve":
+		return g.Serve.run(args)
+	case "token reset":
+		return g.Token.Reset.run()
 	case "bench-child":
 		return lab.Child(os.Stdin, os.Stdout)
 	case "crash":
@@ -149,6 +158,8 @@ func run(lab bench.Lab, args []string) int {
 		return g.Version.run()
 	case "raft import":
 		return g.Raft.Import.run()
+	case "import eventodb":
+		return g.Import.EventoDB.run()
 	case "raft inspect":
 		return g.Raft.Inspect.run()
 	default:

@@ -1,7 +1,10 @@
 // Package auth says who may do what: tokens, their roles and namespaces.
 package auth
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Role is what a token may do. Each role may do what the ones below it may.
 type Role uint8
@@ -24,12 +27,18 @@ func (r Role) String() string {
 
 var roles = [...]string{"none", "read", "write", "admin"}
 
+// ParseRole returns the role of that name: read, write or admin.
+func ParseRole(name string) (Role, bool) {
+	i := slices.Index(roles[:], name)
+	return Role(max(i, 0)), i > 0
+}
+
 // Everywhere is the namespace of a token that is good for all of them.
 const Everywhere = "*"
 
 // Principal is who makes a request: what is known of the token.
 type Principal struct {
-	TokenID   string // "" if there was no token
+	TokenID   string // "" if there was no token; "ns_ID" for the own token of the namespace ID
 	Namespace string // Everywhere for all
 	Role      Role
 }

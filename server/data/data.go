@@ -3,9 +3,12 @@
 package data
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -15,10 +18,22 @@ import (
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
+// The defaults of Options.
+const (
+	DefaultMaxLogs  = 1024
+	DefaultMaxTasks = 256
+)
+
 // Options are how data is opened.
 type Options struct {
 	Level  holdfast.Level // 0 means Power
 	Logger *slog.Logger   // nil means slog.Default
+
+	// MaxLogs and MaxTasks are how many logs and task stores are open at once; 0 means the default. Those that are in use
+	// are open even if there are more. Of the others the one that was used first is closed; opening it again takes a
+	// commit, and for tasks the reading of their index. MaxTasks counts namespaces that have tasks. In one that is closed
+	// nothing is due until it is opened again: leases run out, and finished tasks are removed, then.
+	MaxLogs, MaxTasks int
 }
 
 // Data is the open data. All methods may be called from many goroutines at once.
@@ -26,10 +41,11 @@ type Data struct {
 	engine   holdfast.Engine
 	o        Options
 	messages *message.Store
+	logs     *pool[*event.Store]
+	tasks    *pool[*task.Store]
 
-	mu    sync.Mutex
-	logs  map[string]*event.Store
-	tasks map[string]*task.Store
+	mu       sync.Mutex
+	deleting map[string]bool // namespaces
 }
 
 // Open opens what is kept in an engine. The engine stays the caller's.
@@ -39,13 +55,16 @@ func Open(engine holdfast.Engine, o Options) (*Data, error) {
 		return nil, err
 	}
 	return &Data{engine: engine, o: o, messages: messages,
-		logs: map[string]*event.Store{}, tasks: map[string]*task.Store{}}, nil
+		logs:     newPool[*event.Store](cmp.Or(o.MaxLogs, DefaultMaxLogs)),
+		tasks:    newPool[*task.Store](cmp.Or(o.MaxTasks, DefaultMaxTasks)),
+		deleting: map[string]bool{}}, nil
 }
 
 // Engine is where all of it is.
 func (d *Data) Engine() holdfast.Engine { return d.engine }
 
-// Messages is the store of messages, whose namespaces are those of the server.
+// Messages is the store of messages, whose namespaces are those of the server. They are deleted by Delete, not by its
+// own.
 func (d *Data) Messages() *message.Store { return d.messages }
 
 // Level is that of writes which name none.
@@ -60,50 +79,178 @@ func name(namespace, of string) string {
 	return strings.TrimSuffix(namespace+"/"+of, "/")
 }
 
-// Log returns a log of a namespace, and makes it if it is not there.
+// checkLog returns ErrBadOption if a log cannot have a name: it has 1 byte or more, of which none is a slash or zero,
+// since those tell namespaces and other packages' logs apart.
+func checkLog(namespace, log string) error {
+	long := len(name(namespace, log)) > event.MaxNameSize
+	if log == "" || long || strings.ContainsAny(log, "/\x00") {
+		return &holdfast.Error{Op: "log", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("a log called %.80q", log),
+			Remedy: fmt.Sprintf("use a name without slashes, of at most %d bytes with its namespace", event.MaxNameSize-1)}
+	}
+	return nil
+}
+
+// check returns an error if there is no such namespace, or it is being deleted.
+func (d *Data) check(ctx context.Context, namespace string) error {
+	d.mu.Lock()
+	deleting := d.deleting[namespace]
+	d.mu.Unlock()
+	if deleting {
+		return &holdfast.Error{Op: "namespace", Class: message.ErrNoNamespace, Detail: fmt.Sprintf("%q is being deleted", namespace)}
+	}
+	_, err := d.messages.Info(ctx, namespace)
+	return err
+}
+
+// Log returns a log of a namespace, and makes it if it is not there. It stays open as long as ctx lives, unless the log
+// or the namespace is deleted. ErrBadOption: no log can be called that.
 func (d *Data) Log(ctx context.Context, namespace, log string) (*event.Store, error) {
-	return opened(ctx, d, d.logs, namespace, name(namespace, log), func(n string) (*event.Store, error) {
+	return d.log(ctx, namespace, log, true)
+}
+
+// FindLog is Log of one that is there. ErrNotFound: it is not.
+func (d *Data) FindLog(ctx context.Context, namespace, log string) (*event.Store, error) {
+	return d.log(ctx, namespace, log, false)
+}
+
+func (d *Data) log(ctx context.Context, namespace, log string, anew bool) (*event.Store, error) {
+	if err := checkLog(namespace, log); err != nil {
+		return nil, err
+	}
+	n := name(namespace, log)
+	return d.logs.get(ctx, n, func() (*event.Store, error) {
+		err := d.check(ctx, namespace)
+		if err == nil && !anew {
+			_, err = event.Describe(d.engine, n)
+		}
+		if err != nil {
+			return nil, missing(err, "log", log)
+		}
 		return event.Open(d.engine, event.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
 	})
 }
 
-// Tasks returns the tasks of a namespace.
+func missing(err error, what, name string) error {
+	if err == holdfast.ErrNotFound {
+		return &holdfast.Error{Op: what, Class: holdfast.ErrNotFound, Detail: fmt.Sprintf("there is no %s %.80q", what, name)}
+	}
+	return err
+}
+
+// Logs describes the logs of a namespace, but for those that no Log can name.
+func (d *Data) Logs(ctx context.Context, namespace string) ([]event.LogInfo, error) {
+	if err := d.check(ctx, namespace); err != nil {
+		return nil, err
+	}
+	var list []event.LogInfo
+	var err error
+	prefix := ""
+	if namespace == message.Default {
+		list, err = event.Logs(ctx, d.engine)
+	} else {
+		prefix = namespace + "/"
+		list, err = event.LogsWith(ctx, d.engine, prefix)
+	}
+	return slices.DeleteFunc(list, func(l event.LogInfo) bool {
+		return checkLog(namespace, strings.TrimPrefix(l.Name, prefix)) != nil
+	}), err
+}
+
+// LogName is what a log that Logs describes is called in its namespace.
+func LogName(namespace string, l event.LogInfo) string {
+	if namespace == message.Default {
+		return l.Name
+	}
+	return strings.TrimPrefix(l.Name, namespace+"/")
+}
+
+// DeleteLog removes a log of a namespace, with all that is kept of it. Those who use it get ErrClosed. ErrNotFound: it is
+// not there.
+func (d *Data) DeleteLog(ctx context.Context, namespace, log string) error {
+	if err := cmp.Or(checkLog(namespace, log), d.check(ctx, namespace)); err != nil {
+		return err
+	}
+	n := name(namespace, log)
+	return d.logs.remove(ctx, n, func() error {
+		if _, err := event.Describe(d.engine, n); errors.Is(err, holdfast.ErrNotFound) {
+			return missing(holdfast.ErrNotFound, "log", log)
+		} // a description that cannot be read keeps nothing from being removed
+		return event.Delete(ctx, d.engine, n, d.Level())
+	})
+}
+
+// Tasks returns the tasks of a namespace. They stay open as long as ctx lives, unless the namespace is deleted.
 func (d *Data) Tasks(ctx context.Context, namespace string) (*task.Store, error) {
-	return opened(ctx, d, d.tasks, namespace, name(namespace, ""), func(n string) (*task.Store, error) {
+	return d.taskStore(ctx, namespace, true)
+}
+
+// FindTasks is Tasks of a namespace that has had some. ErrNotFound: it has not.
+func (d *Data) FindTasks(ctx context.Context, namespace string) (*task.Store, error) {
+	return d.taskStore(ctx, namespace, false)
+}
+
+func (d *Data) taskStore(ctx context.Context, namespace string, anew bool) (*task.Store, error) {
+	n := name(namespace, "")
+	return d.tasks.get(ctx, n, func() (*task.Store, error) {
+		err := d.check(ctx, namespace)
+		if err != nil {
+			return nil, err
+		}
+		if !anew {
+			if there, err := task.Exists(d.engine, n); err != nil || !there {
+				return nil, cmp.Or(err, missing(holdfast.ErrNotFound, "task in namespace", namespace))
+			}
+		}
 		return task.Open(d.engine, task.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
 	})
 }
 
-// opened returns a store that is open, or opens it, if its namespace is there.
-func opened[S any](ctx context.Context, d *Data, open map[string]S, namespace, name string,
-	f func(string) (S, error)) (S, error) {
+// Delete deletes a namespace with its messages, logs and tasks, and returns how many messages there were. Those who use
+// it get ErrClosed or ErrNoNamespace. The namespace itself goes last: after a crash or an error, ctx's too, it is there,
+// perhaps with less in it, and Delete is to be called again. ErrBadOption: it is the default namespace.
+func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, err error) {
+	if namespace == message.Default {
+		return 0, &holdfast.Error{Op: "delete namespace", Class: holdfast.ErrBadOption,
+			Detail: "the default namespace cannot be deleted"}
+	}
+	if err := d.check(ctx, namespace); err != nil {
+		return 0, err
+	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if s, ok := open[name]; ok {
-		return s, nil
+	if d.deleting[namespace] {
+		d.mu.Unlock()
+		return 0, d.check(ctx, namespace)
 	}
-	var none S
-	if _, err := d.messages.Info(ctx, namespace); err != nil {
-		return none, err
-	}
-	s, err := f(name)
+	d.deleting[namespace] = true
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		delete(d.deleting, namespace)
+		d.mu.Unlock()
+	}()
+	n := name(namespace, "")
+	err = d.tasks.remove(ctx, n, func() error { return task.Delete(ctx, d.engine, n, d.Level()) })
 	if err != nil {
-		return none, err
+		return 0, err
 	}
-	open[name] = s
-	return s, nil
+	// A log that is being opened may not be in the engine yet. What is asked for from now on is not opened.
+	logs := slices.DeleteFunc(d.logs.names(), func(n string) bool { return !strings.HasPrefix(n, namespace+"/") })
+	there, err := event.LogsWith(ctx, d.engine, namespace+"/")
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range there {
+		logs = append(logs, l.Name)
+	}
+	for _, n := range logs {
+		if err := d.logs.remove(ctx, n, func() error { return event.Delete(ctx, d.engine, n, d.Level()) }); err != nil {
+			return 0, err
+		}
+	}
+	return d.messages.Delete(ctx, namespace)
 }
 
 // Close closes all stores. The engine stays open.
 func (d *Data) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var errs []error
-	for _, s := range d.logs {
-		errs = append(errs, s.Close())
-	}
-	for _, s := range d.tasks {
-		errs = append(errs, s.Close())
-	}
-	return errors.Join(append(errs, d.messages.Close())...)
+	return errors.Join(d.logs.close(), d.tasks.close(), d.messages.Close())
 }

@@ -41,6 +41,8 @@ type Request struct {
 	Level holdfast.Level
 	// Stopping is closed when the server begins to stop: followers end, and tell their clients to come again.
 	Stopping <-chan struct{}
+	// Err is why the answer is an error, for the server's log. Whoever answers sets it, in the handler's goroutine.
+	Err error
 }
 
 type key struct{}

@@ -10,15 +10,16 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/internal/receipts"
 )
 
-// Append adds the events at the end of the log, atomically, and returns when they have
-// reached the store's level and readers see them.
+// Append adds the events at the end of the log, atomically, and returns when they have reached the store's level, or
+// the one that ctx names ([holdfast.WithLevel]), and readers see them.
 //
 // ctx is checked until the events have their position in the log, and not after: they cannot
 // be taken back then, so Append waits for the outcome. A nil error means that the events
 // are safe. An error before that (ErrConflict, ErrPartialRepeat, ErrBadEvent, ErrTooLarge,
-// ErrClosed, ctx's) means that nothing was appended. ErrPoisoned means that the outcome is
+// ErrClosed, ErrLevel, ctx's) means that nothing was appended. ErrPoisoned means that the outcome is
 // unknown until the log is opened again: append again with the same ids to find out.
 func (s *Store) Append(ctx context.Context, events ...Event) (Result, error) {
 	var p Pending
@@ -53,8 +54,16 @@ type Commit struct {
 	// Batch takes operations on the caller's keys. It is reused after the call.
 	Batch *holdfast.Batch
 
+	log              *Store
+	level            holdfast.Level
 	applied, refused []func()
 }
+
+// Engine is the engine that the commit goes to, the log's.
+func (c *Commit) Engine() holdfast.Engine { return c.log.eng }
+
+// Level is what the commit will survive.
+func (c *Commit) Level() holdfast.Level { return c.level }
 
 // Applied arranges that f is called once the commit has its place, before that of any other. It is not called if the
 // commit fails. What AppendWith says of add holds for f too.
@@ -135,21 +144,21 @@ func (s *Store) SubmitWith(ctx context.Context, add func(*Commit) error, events 
 // dropped. The zero Pending is settled.
 type Pending struct {
 	s       *Store
-	receipt holdfast.Receipt
-	settles uint64 // readers may see everything up to here once the receipt is in
+	tail    receipts.Tail // of the append and of what was applied before it
+	settles uint64        // readers may see everything up to here once that has been waited for
 	result  Result
 }
 
 // Result is where the events will be if Wait succeeds.
 func (p Pending) Result() Result { return p.result }
 
-// Wait returns when the events, and all before them, have reached the store's level and
+// Wait returns when the events, and all before them, have reached the levels that they named and
 // readers see them.
 func (p Pending) Wait() (Result, error) {
 	if p.s == nil {
 		return p.result, nil
 	}
-	if err := p.s.settled(p.settles, p.receipt.Wait()); err != nil {
+	if err := p.s.settled(p.settles, p.tail.Wait()); err != nil {
 		return Result{}, err
 	}
 	return p.result, nil
@@ -194,11 +203,16 @@ type terms struct {
 	commit      *Commit // for add; made by the caller, or events would escape to the heap in an append without add, too
 	unawaited   bool    // the caller may never wait for them
 	new         bool    // their ids are
+	level       holdfast.Level
 }
 
 // place gives the events their positions in the log and sets p, unless it fails.
 func (s *Store) place(ctx context.Context, p *Pending, how terms, events []Event) error {
 	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	var err error
+	if how.level, err = s.at(ctx); err != nil {
 		return err
 	}
 	a := s.appenders.Get().(*appender)
@@ -240,7 +254,7 @@ func (s *Store) place(ctx context.Context, p *Pending, how terms, events []Event
 		}
 	}
 
-	err := func() error {
+	err = func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock() // the caller's code may panic
 		err := s.apply(p, a, events, how, was)
@@ -276,7 +290,7 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was gl
 	}
 	next := s.next.Load()
 	if events[0].ID != "" && !how.new {
-		if found, err := s.repeated(p, a, events, next, was); found || err != nil {
+		if found, err := s.repeated(p, a, events, how.level, next, was); found || err != nil {
 			return err
 		}
 	}
@@ -291,25 +305,25 @@ func (s *Store) apply(p *Pending, a *appender, events []Event, how terms, was gl
 		}
 	} else {
 		c := how.commit
-		c.First, c.Batch = next, &a.extra
+		c.First, c.Batch, c.log, c.level = next, &a.extra, s, how.level
 		err = errPanic
 		defer func() { c.done(err) }()
 		if err := s.buildWith(a, c, how.add); err != nil {
 			return err
 		}
 	}
-	receipt, err := s.eng.Apply(&a.batch, s.level)
+	receipt, err := s.eng.Apply(&a.batch, how.level)
 	if err != nil {
 		return err
 	}
 	end := next + uint64(len(events))
 	s.next.Store(end)
-	s.receipt = receipt
+	s.applied(receipt, how.level)
 	if events[0].ID != "" {
 		s.recent.add(events, next, s.durable.Load())
 		s.crowd.Store(s.recent.crowd())
 	}
-	p.s, p.receipt, p.settles = s, receipt, end-1
+	p.s, p.tail, p.settles = s, s.tail, end-1
 	p.result.First, p.result.Last = next, end-1
 	return nil
 }

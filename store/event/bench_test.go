@@ -221,6 +221,15 @@ func TestAllocations(t *testing.T) {
 			t.Errorf("an append of %d makes %v allocations", n, got)
 		}
 	}
+	// Nor if the context names a level.
+	named, events := holdfast.WithLevel(ctx, holdfast.Memory), benchEvents(1)
+	if got := storetest.Allocations(1000, func() {
+		if _, err := s.Append(named, events...); err != nil {
+			t.Fatal(err)
+		}
+	}); got != 0 {
+		t.Errorf("an append whose context names a level makes %v allocations", got)
+	}
 	// Nor does the caller for the slice that one event is passed in.
 	if got := storetest.Allocations(1000, func() {
 		if _, err := s.Append(ctx, event.Event{Type: "one"}); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 )
 
-// SaveOffset stores, at the store's level, that the subscription of that name has come
+// SaveOffset stores that the subscription of that name has come
 // as far as position: the last one it has handled, 0 for none. The last save wins, so a
 // subscription can be set back. Names have 1 to MaxIDSize bytes. A position that readers
 // do not see yet is ErrAhead; a truncated one is accepted. As in Append, ctx is checked
@@ -48,7 +48,7 @@ func (s *Store) DeleteOffset(ctx context.Context, subscription string) error {
 }
 
 // SaveSnapshot keeps state, the state of the projection of that name after all events up
-// to position, at the store's level. It replaces the one before. Names and positions are
+// to position. It replaces the one before. Names and positions are
 // as in SaveOffset.
 func (s *Store) SaveSnapshot(ctx context.Context, projection string, pos uint64, state []byte) error {
 	return s.save(ctx, "save snapshot", s.keys.Snapshot(projection), projection, pos, state, nil)
@@ -135,13 +135,17 @@ type save struct {
 }
 
 func (s *Store) commitCursor(ctx context.Context, key []byte, b *holdfast.Batch) error {
+	level, err := s.at(ctx)
+	if err != nil {
+		return err
+	}
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.life.Leave()
 	c, w := &s.saving, &save{done: make(chan struct{})}
 	c.mu.Lock()
-	receipt, err := s.eng.Apply(b, s.level)
+	receipt, err := s.eng.Apply(b, level)
 	if err == nil {
 		c.last[string(key)] = w
 	}

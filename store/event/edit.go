@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/internal/receipts"
 )
 
 // ErrTaken: an import names a position that another event has, or had, or an id that another event has; errors.As
@@ -53,6 +54,10 @@ func (s *Store) Import(ctx context.Context, events ...Event) (added int, err err
 // that were not there yet, by their positions; without any, add is not called. Because add may change events, those
 // that are there with the same id at the same position are not compared further.
 func (s *Store) ImportWith(ctx context.Context, add func(*Commit) error, events ...Event) (added int, err error) {
+	level, err := s.at(ctx)
+	if err != nil {
+		return 0, err
+	}
 	if err := s.edit(ctx); err != nil {
 		return 0, err
 	}
@@ -65,7 +70,7 @@ func (s *Store) ImportWith(ctx context.Context, add func(*Commit) error, events 
 		return 0, s.met(err)
 	}
 	if len(events) == 0 {
-		return 0, s.barrier()
+		return 0, s.barrier(level)
 	}
 	if err := s.allowHoles(); err != nil {
 		return 0, err
@@ -78,12 +83,12 @@ func (s *Store) ImportWith(ctx context.Context, add func(*Commit) error, events 
 		return 0, s.met(err)
 	}
 	s.hidden.add(events[:n])
-	p, err := s.applyImport(a, &b, events, n, add)
+	p, err := s.applyImport(level, a, &b, events, n, add)
 	if err != nil {
 		s.hidden.clear()
 		return 0, s.met(err)
 	}
-	if err := s.settled(p.settles, p.receipt.Wait()); err != nil {
+	if err := s.settled(p.settles, p.tail.Wait()); err != nil {
 		return 0, s.met(err) // they stay hidden: a crash can take them back
 	}
 	s.hidden.clear()
@@ -95,8 +100,8 @@ func (s *Store) ImportWith(ctx context.Context, add func(*Commit) error, events 
 }
 
 // applyImport puts the first n events into b's holes, and the others behind the end of the log.
-func (s *Store) applyImport(a *appender, b *holdfast.Batch, events []Event, n int, add func(*Commit) error) (p Pending,
-	err error) {
+func (s *Store) applyImport(level holdfast.Level, a *appender, b *holdfast.Batch, events []Event, n int,
+	add func(*Commit) error) (p Pending, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.state(); err != nil {
@@ -120,7 +125,7 @@ func (s *Store) applyImport(a *appender, b *holdfast.Batch, events []Event, n in
 		}
 		at = e.Position + 1
 	}
-	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra}
+	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra, log: s, level: level}
 	err = errPanic
 	defer func() { c.done(err) }()
 	if err := s.extend(&c, add, b); err != nil {
@@ -134,7 +139,8 @@ func (s *Store) applyImport(a *appender, b *holdfast.Batch, events []Event, n in
 	for i := range events {
 		s.put(a, b, &events[i])
 	}
-	if p.receipt, err = s.eng.Apply(b, s.level); err != nil {
+	receipt, err := s.eng.Apply(b, level)
+	if err != nil {
 		return p, err
 	}
 	for i := range events {
@@ -143,7 +149,8 @@ func (s *Store) applyImport(a *appender, b *holdfast.Batch, events []Event, n in
 		}
 	}
 	s.next.Store(at)
-	s.receipt = p.receipt
+	s.applied(receipt, level)
+	p.tail = s.tail
 	if at > next {
 		p.settles = at - 1
 	}
@@ -174,7 +181,9 @@ func (s *Store) unknown(a *appender, events []Event) error {
 
 // barrier returns when all that was applied is durable. An edit that finds nothing to do calls it: what an earlier one
 // has done the engine may show before that, and after its sync has failed.
-func (s *Store) barrier() error { return s.wait(s.eng.Apply(new(holdfast.Batch), s.level)) }
+func (s *Store) barrier(level holdfast.Level) error {
+	return s.wait(s.eng.Apply(new(holdfast.Batch), level))
+}
 
 // maxPosition is the highest position that an import may name. As many are left for what comes after.
 const maxPosition = 1<<63 - 1
@@ -322,6 +331,10 @@ func (s *Store) Remove(ctx context.Context, positions ...uint64) (removed int, e
 // RemoveWith is Remove with what add puts into the same commit, as in [Store.AppendWith]. [Commit].Events are those
 // to be removed, by their positions; without any, add is not called.
 func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positions ...uint64) (removed int, err error) {
+	level, err := s.at(ctx)
+	if err != nil {
+		return 0, err
+	}
 	if err := s.edit(ctx); err != nil {
 		return 0, err
 	}
@@ -334,7 +347,7 @@ func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positio
 		positions = positions[1:]
 	}
 	if len(positions) == 0 {
-		return 0, s.barrier()
+		return 0, s.barrier(level)
 	}
 	if pos := positions[len(positions)-1]; pos > last {
 		return 0, s.fail("remove", ErrAhead, nil, "", "position %d, the last one is %d", pos, last)
@@ -350,39 +363,43 @@ func (s *Store) RemoveWith(ctx context.Context, add func(*Commit) error, positio
 		return 0, s.met(err)
 	}
 	if len(events) == 0 {
-		return 0, s.barrier()
+		return 0, s.barrier(level)
 	}
-	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra}
-	receipt, err := s.applyRemoval(&c, add, &b)
-	if err = s.wait(receipt, err); err != nil {
+	c := Commit{First: events[0].Position, Events: events, Batch: &a.extra, log: s, level: level}
+	tail, err := s.applyRemoval(level, &c, add, &b)
+	if err != nil {
+		return 0, s.met(err)
+	}
+	if err := s.settled(0, tail.Wait()); err != nil {
 		return 0, err
 	}
 	return len(events), nil
 }
 
-func (s *Store) applyRemoval(c *Commit, add func(*Commit) error, b *holdfast.Batch) (_ holdfast.Receipt, err error) {
+func (s *Store) applyRemoval(level holdfast.Level, c *Commit, add func(*Commit) error, b *holdfast.Batch) (
+	_ receipts.Tail, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.state(); err != nil {
-		return holdfast.Receipt{}, err
+		return receipts.Tail{}, err
 	}
 	err = errPanic
 	defer func() { c.done(err) }()
 	if err := s.extend(c, add, b); err != nil {
-		return holdfast.Receipt{}, err
+		return receipts.Tail{}, err
 	}
-	receipt, err := s.eng.Apply(b, s.level)
+	receipt, err := s.eng.Apply(b, level)
 	if err != nil {
-		return holdfast.Receipt{}, err
+		return receipts.Tail{}, err
 	}
 	for i := range c.Events {
 		if id := c.Events[i].ID; s.recent.at[id] == c.Events[i].Position {
 			delete(s.recent.at, id)
 		}
 	}
-	s.receipt = receipt
+	s.applied(receipt, level)
 	s.edits.Add(1) // ids that were looked up before may be free now
-	return receipt, nil
+	return s.tail, nil
 }
 
 // cut adds to b what makes holes of the positions, which are in order and in the log, and returns the events there.
@@ -520,7 +537,7 @@ func (s *Store) allowHoles() error {
 		return nil
 	}
 	var b holdfast.Batch
-	return s.describe(&b, func(m *format.Meta) { m.Holes = true })
+	return s.describe(s.level, &b, func(m *format.Meta) { m.Holes = true })
 }
 
 // hidden are positions whose events an import has put into holes and that are not durable yet: an engine may show them

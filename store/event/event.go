@@ -26,8 +26,10 @@
 //
 // # What readers see
 //
-// A reader or follower sees an event once it survives what the store's level names, and never earlier: no crash of
-// that kind can take back what a reader has seen. Positions arrive in order, without gaps and without repeats.
+// A reader or follower sees an event once it survives what its write named, and all events before it what theirs
+// named, and never earlier: no crash of that kind can take back what a reader has seen. A write names the level of its
+// context ([holdfast.WithLevel]), or the store's. Positions arrive in order, without gaps and without repeats: an event
+// at Process behind one at Power is seen, and its append returns, once both are safe.
 // Where events have been lost, for example in the repair of a damaged engine, reading ends with
 // [holdfast.ErrCorrupt] before the [Gap] and never skips it by itself. A repair that lost data may also have lost
 // the end of a log, which no gap shows, or all of it. So opening a log in a repaired engine that lost data fails

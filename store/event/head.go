@@ -108,9 +108,9 @@ func (s *Store) settleLoop() {
 			s.mu.Unlock()
 			return
 		}
-		receipt, last := s.receipt, s.next.Load()-1
+		tail, last := s.tail, s.next.Load()-1
 		s.mu.Unlock()
-		_ = s.settled(last, receipt.Wait()) // a failure is the store's state now
+		_ = s.settled(last, tail.Wait()) // a failure is the store's state now
 	}
 }
 

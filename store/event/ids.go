@@ -62,19 +62,20 @@ func (s *Store) getID(a *appender, g uint64, id string) (uint64, error) {
 
 // repeated finds out whether an append at next repeats an earlier one, and then sets p. It
 // is called with mu held.
-func (s *Store) repeated(p *Pending, a *appender, events []Event, next uint64, was glance) (bool, error) {
+func (s *Store) repeated(p *Pending, a *appender, events []Event, level holdfast.Level, next uint64,
+	was glance) (bool, error) {
 	if s.recent.forgotten > was.seen || next/s.window != was.next/s.window || s.edits.Load() != was.edits {
 		if err := s.lookUp(a, events, next); err != nil {
 			return false, err
 		}
 	}
-	found, oldest, imported := 0, s.oldest(next), false
+	found, oldest, wait := 0, s.oldest(next), false
 	for i := range events {
 		if pos := s.recent.at[events[i].ID]; pos > a.known[i] {
 			a.known[i] = pos
 		}
 		if pos := s.importing[events[i].ID]; pos != 0 {
-			a.known[i], imported = pos, true
+			a.known[i], wait = pos, true
 		}
 		// An expired id counts as a new one, even where it is not forgotten yet.
 		if a.known[i] < oldest {
@@ -94,8 +95,16 @@ func (s *Store) repeated(p *Pending, a *appender, events []Event, next uint64, w
 		}
 	}
 	p.result = Result{First: first, Last: first + uint64(len(events)) - 1, Repeated: true}
-	if p.result.Last > s.durable.Load() || imported {
-		p.s, p.receipt, p.settles = s, s.receipt, s.next.Load()-1
+	if s.mixed || level != s.level { // the first time may have been at a weaker level
+		receipt, err := s.eng.Apply(new(holdfast.Batch), level)
+		if err != nil {
+			return false, err
+		}
+		s.applied(receipt, level)
+		wait = true
+	}
+	if p.result.Last > s.durable.Load() || wait {
+		p.s, p.tail, p.settles = s, s.tail, s.next.Load()-1
 	}
 	return true, nil
 }
@@ -235,7 +244,7 @@ func (s *Store) sweep(last uint64, n int) {
 			}
 		}
 		removed := b.Len()
-		switch _, err := s.applyAbout(&b, func(m *format.Meta) { m.IDs = s.keys.Rest(end) }); {
+		switch _, err := s.applyAbout(s.level, &b, func(m *format.Meta) { m.IDs = s.keys.Rest(end) }); {
 		case err == nil:
 			lo, left = end, left-removed
 			s.sweeper.plan(s.keys.Rest(end), s.window)

@@ -29,26 +29,53 @@ type LogInfo struct {
 // bytes. It takes a few seeks for each log, however long they are. Only what can be opened is listed, and an error
 // names what cannot because its description is damaged or of a newer format; the others are listed all the same.
 // [Examine] finds logs without a description, too.
-func Logs(ctx context.Context, r holdfast.Reader) (list []LogInfo, err error) {
+func Logs(ctx context.Context, r holdfast.Reader) ([]LogInfo, error) {
+	list, failed, err := logsIn(ctx, r, holdfast.Range{Lo: []byte{format.Kind}, Hi: []byte{format.Kind + 1}})
+	if err != nil {
+		return nil, err
+	}
+	return list, errors.Join(failed...)
+}
+
+// LogsWith is [Logs] of those whose names begin with prefix. Other logs cost it nothing, but it takes up to MaxNameSize
+// seeks.
+func LogsWith(ctx context.Context, r holdfast.Reader, prefix string) (list []LogInfo, err error) {
 	var failed []error
-	for lo := []byte{format.Kind}; ; {
-		if err := holdfast.CheckContext(ctx); err != nil {
-			return nil, err
-		}
-		key, err := firstKey(r, holdfast.Range{Lo: lo, Hi: []byte{format.Kind + 1}})
+	for size := len(prefix); size <= MaxNameSize; size++ { // keys of names of one length lie together
+		l, f, err := logsIn(ctx, r, holdfast.Prefix(append([]byte{format.Kind, byte(size)}, prefix...)))
 		if err != nil {
 			return nil, err
 		}
-		if key == nil {
-			return list, errors.Join(failed...)
+		list, failed = append(list, l...), append(failed, f...)
+	}
+	return list, errors.Join(failed...)
+}
+
+// Describe describes the log of that name in r, an engine or a snapshot of one, open or not. ErrNotFound: there is none.
+func Describe(r holdfast.Reader, name string) (LogInfo, error) {
+	if len(name) > MaxNameSize { // no log can have it
+		return LogInfo{}, holdfast.ErrNotFound
+	}
+	return describeLog(r, format.NewPrefix(name), name)
+}
+
+// logsIn describes the logs whose keys begin in a range, and says what keeps some of them from being described.
+func logsIn(ctx context.Context, r holdfast.Reader, within holdfast.Range) (list []LogInfo, failed []error, err error) {
+	for {
+		if err := holdfast.CheckContext(ctx); err != nil {
+			return nil, nil, err
+		}
+		key, err := firstKey(r, within)
+		if key == nil || err != nil {
+			return list, failed, err
 		}
 		name, _, _, ok := keyspace.Split(format.Kind, key)
 		if !ok { // a key of the program's own
-			lo = append(key, 0)
+			within.Lo = append(key, 0)
 			continue
 		}
 		keys := format.NewPrefix(name)
-		_, lo = keys.Bounds()
+		_, within.Lo = keys.Bounds()
 		switch info, err := describeLog(r, keys, name); {
 		case err == nil:
 			list = append(list, info)

@@ -72,7 +72,7 @@ func (s *Store) Records(ctx context.Context, from uint64, limit int) iter.Seq2[*
 }
 
 // Follow yields the events from position from on, and then each new one as soon as it has
-// reached the store's level: in order, none missing, none twice. Use Last()+1 for new ones
+// reached their levels: in order, none missing, none twice. Use Last()+1 for new ones
 // only. The loop ends with an error: ctx's, ErrClosed after Close, ErrTruncated if
 // truncation overtakes it, or the failure that keeps new events from arriving, which is
 // ErrClosed too if the engine was closed first. Any number of followers may run, and a waiting

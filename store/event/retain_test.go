@@ -147,6 +147,19 @@ func TestLogs(t *testing.T) {
 	if len(list) != 7 || c.keys+c.gets > 30 {
 		t.Errorf("%d logs from %d keys", len(list), c.keys+c.gets)
 	}
+	for prefix, want := range map[string]int{"": 7, "n": 1, "long": 1, "\xff": 2, "none": 0} {
+		if list, err := event.LogsWith(ctx, eng, prefix); err != nil || len(list) != want {
+			t.Errorf("logs with %q: %v, %v, want %d", prefix, list, err, want)
+		}
+	}
+	if l, err := event.Describe(eng, "a"); err != nil || l.Last != 200 {
+		t.Errorf("log a: %+v, %v", l, err)
+	}
+	for _, name := range []string{"none", "short", "aa", strings.Repeat("a", 300)} {
+		if _, err := event.Describe(eng, name); !errors.Is(err, holdfast.ErrNotFound) {
+			t.Errorf("log %q: %v", name, err)
+		}
+	}
 
 	b.Reset()
 	b.Set([]byte("e\x01am"), []byte("\x63"))

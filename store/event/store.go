@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/event/internal/format"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
+	"github.com/holdfastdb/holdfast/store/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/internal/registry"
 )
 
@@ -22,8 +23,8 @@ type Options struct {
 	// empty.
 	Name string
 
-	// Level is what every append, offset, snapshot and truncation survives once it is
-	// acknowledged; 0 means Power. One log may be opened at another level the next time.
+	// Level is what every append, offset, snapshot and truncation survives once it is acknowledged, unless its context
+	// names another ([holdfast.WithLevel]); 0 means Power. One log may be opened at another level the next time.
 	Level holdfast.Level
 
 	// IDWindow is for how many positions at least the id of an event is remembered; for
@@ -42,8 +43,8 @@ type Options struct {
 
 // Store is an open log. All methods may be called from many goroutines at once.
 //
-// Invariants: first-1 <= durable < next; positions up to durable have reached the store's
-// level and are visible in the engine; those above have been applied and are not shown to
+// Invariants: first-1 <= durable < next; positions up to durable have reached the level that
+// they named and are visible in the engine; those above have been applied and are not shown to
 // readers.
 type Store struct {
 	eng    holdfast.Engine
@@ -70,13 +71,14 @@ type Store struct {
 
 	// mu covers order alone: it is never held while waiting for a receipt.
 	mu        sync.Mutex
-	next      atomic.Uint64    // position of the next event; written under mu, read anywhere as a guess
-	receipt   holdfast.Receipt // of the last append applied
-	unawaited uint64           // last position submitted by a caller that may never wait for it
-	settling  bool             // a goroutine waits for receipts on behalf of followers
-	watching  bool             // a goroutine checks the engine on behalf of followers
-	settlers  sync.WaitGroup   // both
-	err       error            // why nothing can be written: the first failed Wait, or the engine is closed or poisoned
+	next      atomic.Uint64  // position of the next event; written under mu, read anywhere as a guess
+	tail      receipts.Tail  // of what has been applied
+	mixed     bool           // something was applied at another level than the store's
+	unawaited uint64         // last position submitted by a caller that may never wait for it
+	settling  bool           // a goroutine waits for receipts on behalf of followers
+	watching  bool           // a goroutine checks the engine on behalf of followers
+	settlers  sync.WaitGroup // both
+	err       error          // why nothing can be written: the first failed Wait, or the engine is closed or poisoned
 	recent    recent
 	importing map[string]uint64 // positions of the ids that the import under way has applied
 	edits     atomic.Uint64     // imports and removals; written under mu
@@ -207,7 +209,7 @@ func (s *Store) load(o Options) error {
 	// after it: what an earlier process left in the page cache, and what an earlier store
 	// of this log applied at a weaker level.
 	var b holdfast.Batch
-	if err := s.describe(&b, func(*format.Meta) {}); err != nil {
+	if err := s.describe(s.level, &b, func(*format.Meta) {}); err != nil {
 		return err
 	}
 	last, err := s.last(m.First)
@@ -221,18 +223,19 @@ func (s *Store) load(o Options) error {
 }
 
 // describe adds the description to b, as change makes it, and waits for b.
-func (s *Store) describe(b *holdfast.Batch, change func(m *format.Meta)) error {
-	return s.wait(s.applyAbout(b, change))
+func (s *Store) describe(level holdfast.Level, b *holdfast.Batch, change func(m *format.Meta)) error {
+	return s.wait(s.applyAbout(level, b, change))
 }
 
 // applyAbout is describe without waiting.
-func (s *Store) applyAbout(b *holdfast.Batch, change func(m *format.Meta)) (holdfast.Receipt, error) {
+func (s *Store) applyAbout(level holdfast.Level, b *holdfast.Batch, change func(m *format.Meta)) (holdfast.Receipt,
+	error) {
 	s.aboutMu.Lock()
 	defer s.aboutMu.Unlock()
 	m := s.about
 	change(&m)
 	b.Set(s.keys.Meta(), m.Encode())
-	receipt, err := s.eng.Apply(b, s.level)
+	receipt, err := s.eng.Apply(b, level)
 	if err == nil {
 		s.about = m
 	}
@@ -271,7 +274,7 @@ func (s *Store) strange(op string, key []byte) error {
 // Engine is the engine that the log is in.
 func (s *Store) Engine() holdfast.Engine { return s.eng }
 
-// Level is the level the store runs at.
+// Level is the level of writes whose context names none.
 func (s *Store) Level() holdfast.Level { return s.level }
 
 // IDWindow is the number of positions for which ids are remembered at least.
@@ -283,6 +286,21 @@ func (s *Store) First() uint64 { return s.first.Load() }
 
 // Last is the last position that readers see, First-1 if there is none.
 func (s *Store) Last() uint64 { return s.durable.Load() }
+
+// at returns the level of a write under ctx.
+func (s *Store) at(ctx context.Context) (holdfast.Level, error) {
+	level := holdfast.LevelFrom(ctx, s.level)
+	if level == s.level {
+		return level, nil
+	}
+	return level, s.caps.CheckLevel(level)
+}
+
+// applied notes that something was applied. It is called with mu held.
+func (s *Store) applied(receipt holdfast.Receipt, level holdfast.Level) {
+	s.tail.Add(receipt, level)
+	s.mixed = s.mixed || level != s.level
+}
 
 // state returns why the store does nothing more, nil if it works. It is called with mu
 // held.
@@ -321,9 +339,9 @@ func (s *Store) Close() error {
 		return holdfast.ErrClosed
 	}
 	close(s.closing)
-	receipt, last := s.receipt, s.next.Load()-1
+	tail, last := s.tail, s.next.Load()-1
 	s.mu.Unlock()
-	err := s.settled(last, receipt.Wait())
+	err := s.settled(last, tail.Wait())
 	s.arrived.fire()
 	s.settlers.Wait()
 	s.life.Wait()

@@ -13,7 +13,7 @@ import (
 // shorter, also with an error. A position at or below the first removes nothing; one above
 // Last()+1 is ErrAhead.
 //
-// First the beginning of the log moves, at the store's level: from then on the events
+// First the beginning of the log moves, at the level of the call: from then on the events
 // are gone for every reader, also after a crash. Then they are deleted from the engine, in
 // chunks where the engine needs that. If that ends early, because of a crash, an error, Close or ctx,
 // the next call continues, even with the same position. Small events that were appended together
@@ -26,13 +26,17 @@ import (
 // it reads on: [Options].Logger is warned of it, [Store.Subscriptions] and [Store.Snapshots] show it. [Store.Retain],
 // which computes the position, can keep what they have not read.
 func (s *Store) TruncateBefore(ctx context.Context, pos uint64) (removed uint64, err error) {
+	level, err := s.at(ctx)
+	if err != nil {
+		return 0, err
+	}
 	if err := s.edit(ctx); err != nil {
 		return 0, err
 	}
 	first := s.first.Load()
 	work := func() error {
 		defer s.edited()
-		return s.met(s.truncate(ctx, first, pos))
+		return s.met(s.truncate(ctx, level, first, pos))
 	}
 	if ctx.Done() == nil {
 		err = work()
@@ -49,25 +53,25 @@ func (s *Store) TruncateBefore(ctx context.Context, pos uint64) (removed uint64,
 	return max(first, min(pos, s.first.Load())) - first, err
 }
 
-func (s *Store) truncate(ctx context.Context, first, pos uint64) error {
+func (s *Store) truncate(ctx context.Context, level holdfast.Level, first, pos uint64) error {
 	if last := s.durable.Load(); pos > last+1 {
 		return s.fail("truncate", ErrAhead, nil, "", "position %d, the last one is %d", pos, last)
 	}
 	if pos > first {
 		var b holdfast.Batch
-		if err := s.describe(&b, func(m *format.Meta) { m.First = pos }); err != nil {
+		if err := s.describe(level, &b, func(m *format.Meta) { m.First = pos }); err != nil {
 			return err
 		}
 		s.first.Store(pos)
 		s.warn()
 	}
-	return s.reclaim(ctx, max(first, pos))
+	return s.reclaim(ctx, level, max(first, pos))
 }
 
 // reclaim removes the events below first, and records how far it has come: searching for the first event that is there
 // would walk over all that were removed before. Where the engine removes keys one by one it works in chunks, so that
 // an append waits for one chunk at most.
-func (s *Store) reclaim(ctx context.Context, first uint64) error {
+func (s *Store) reclaim(ctx context.Context, level holdfast.Level, first uint64) error {
 	s.aboutMu.Lock()
 	pos := s.about.Removed
 	s.aboutMu.Unlock()
@@ -95,7 +99,7 @@ func (s *Store) reclaim(ctx context.Context, first uint64) error {
 			}
 			end = at + 1
 		}
-		switch err := s.describe(&b, func(m *format.Meta) { m.Removed = end }); {
+		switch err := s.describe(level, &b, func(m *format.Meta) { m.Removed = end }); {
 		case err == nil:
 			pos = end
 		case errors.Is(err, holdfast.ErrTooLarge) && !singly: // the engine has a limit of its own

@@ -17,7 +17,7 @@ import (
 // ErrLeaseLost: a delivery's lease ran out, and the message was delivered again, or the delivery is done with.
 var ErrLeaseLost = errors.New("holdfast: lease lost")
 
-// SavePosition stores, at the store's level, how far a consumer has come: the last position that it has handled, in
+// SavePosition stores how far a consumer has come: the last position that it has handled, in
 // its stream or in the namespace; 0 for none. The last save wins. A position that readers do not see yet is
 // [event.ErrAhead].
 func (n *Namespace) SavePosition(ctx context.Context, consumer string, position int64) error {
@@ -67,8 +67,8 @@ type SubscriptionOptions struct {
 }
 
 // Subscription delivers each message of a query to one of the consumers that call Claim, in order, and again until one
-// has acknowledged it: at least once. What was acknowledged or parked is durable at the store's level; leases
-// are not, so that after a restart all that was not done is delivered again at once. All methods may be called from
+// has acknowledged it: at least once. What was acknowledged or parked survives what its context named, or the store's
+// level; leases do not, so that after a restart all that was not done is delivered again at once. All methods may be called from
 // many goroutines at once.
 type Subscription struct {
 	n    *Namespace
@@ -174,7 +174,7 @@ func (s *Subscription) load(ctx context.Context) error {
 		s.next = s.floor
 		var b holdfast.Batch
 		b.Set(key, format.AppendNumber(nil, s.floor))
-		return s.n.commit(&b)
+		return s.n.commit(ctx, &b)
 	}
 	if err != nil {
 		return err
@@ -365,7 +365,7 @@ func (s *Subscription) take(ctx context.Context, most int) (claimed []Delivery, 
 	}
 	if b.Len() > 0 {
 		// Not waited for: after a crash that undoes it the attempt was none.
-		if _, err := s.apply(&b); err != nil {
+		if _, err := s.apply(ctx, &b); err != nil {
 			return nil, 0, nil, err
 		}
 	}
@@ -478,7 +478,7 @@ func (s *Subscription) settle(ctx context.Context, deliveries []Delivery, change
 		s.touch(uint64(d.Global))
 		change(&b, uint64(d.Global), it)
 	}
-	receipt, err := s.apply(&b)
+	receipt, err := s.apply(ctx, &b)
 	s.mu.Unlock()
 	if err == nil {
 		err = receipt.Wait()
@@ -487,8 +487,8 @@ func (s *Subscription) settle(ctx context.Context, deliveries []Delivery, change
 }
 
 // apply applies b, and wakes consumers. If it is refused, nothing has changed.
-func (s *Subscription) apply(b *holdfast.Batch) (holdfast.Receipt, error) {
-	receipt, err := s.n.apply(b)
+func (s *Subscription) apply(ctx context.Context, b *holdfast.Batch) (holdfast.Receipt, error) {
+	receipt, err := s.n.apply(ctx, b)
 	if err != nil {
 		s.rollBack()
 	}
@@ -518,7 +518,7 @@ func (s *Subscription) ended() bool {
 	}
 }
 
-// Ack says that messages are done with, and returns when that has reached the store's level: they are never delivered
+// Ack says that messages are done with, and returns when that has reached its level: they are never delivered
 // again. ErrLeaseLost: some of them are no longer the caller's; the others are done.
 func (s *Subscription) Ack(ctx context.Context, deliveries ...Delivery) error {
 	return s.settle(ctx, deliveries, func(b *holdfast.Batch, global uint64, _ *item) { s.finish(b, global) })
@@ -658,7 +658,7 @@ func (s *Subscription) applyUnpark(ctx context.Context, globals []int64, again b
 		s.items[global] = it
 		s.setDone(global, false)
 	}
-	if r, err = s.apply(&b); err != nil {
+	if r, err = s.apply(ctx, &b); err != nil {
 		n = 0
 	}
 	return r, n, err
@@ -716,5 +716,5 @@ func (n *Namespace) DeleteSubscription(ctx context.Context, name string) error {
 	var b holdfast.Batch
 	b.DeleteRange(n.keys.Delivery(nil, name, 0), n.keys.AfterPlaced(format.TableDeliveries, name))
 	b.DeleteRange(n.keys.Parked(nil, name, 0), n.keys.AfterPlaced(format.TableParked, name))
-	return n.ended(n.commit(&b))
+	return n.ended(n.commit(ctx, &b))
 }

@@ -139,7 +139,7 @@ func (n *Namespace) unload() {
 	n.store.using.Unlock()
 	// Whoever comes now waits for loading.
 	n.counting.Lock()
-	_ = n.storeCountsLocked(false) // opening counts again what is not stored
+	_ = n.storeCountsLocked(context.Background(), false) // opening counts again what is not stored
 	n.counting.Unlock()
 	_ = log.Close() // writes have waited for what was to be durable
 	n.mu.Lock()
@@ -148,19 +148,19 @@ func (n *Namespace) unload() {
 	n.store.loaded.Add(-1)
 }
 
-// apply applies a batch that is not the log's, unless the namespace is closed: what is applied after that, nobody would
-// remove.
-func (n *Namespace) apply(b *holdfast.Batch) (holdfast.Receipt, error) {
+// apply applies a batch that is not the log's, at the level that ctx names or the store has, unless the namespace is
+// closed: what is applied after that, nobody would remove.
+func (n *Namespace) apply(ctx context.Context, b *holdfast.Batch) (holdfast.Receipt, error) {
 	if err := n.life.Enter(); err != nil {
 		return holdfast.Receipt{}, err
 	}
 	defer n.life.Leave()
-	return n.store.eng.Apply(b, n.store.o.Level)
+	return n.store.eng.Apply(b, holdfast.LevelFrom(ctx, n.store.o.Level))
 }
 
 // commit is apply and waiting.
-func (n *Namespace) commit(b *holdfast.Batch) error {
-	receipt, err := n.apply(b)
+func (n *Namespace) commit(ctx context.Context, b *holdfast.Batch) error {
+	receipt, err := n.apply(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -466,11 +466,12 @@ func (n *Namespace) foreign(global uint64) error {
 func (n *Namespace) storeCounts() error {
 	n.counting.Lock()
 	defer n.counting.Unlock()
-	return n.storeCountsLocked(true)
+	return n.storeCountsLocked(context.Background(), true)
 }
 
-// storeCountsLocked is called with counting held. Without wait it does not wait until they are durable.
-func (n *Namespace) storeCountsLocked(wait bool) error {
+// storeCountsLocked is called with counting held, and only ctx's level counts. Without wait it does not wait until
+// they are durable.
+func (n *Namespace) storeCountsLocked(ctx context.Context, wait bool) error {
 	n.mu.Lock()
 	since, last := n.tally.since, n.tally.last
 	if last == n.tally.counted {
@@ -485,7 +486,7 @@ func (n *Namespace) storeCountsLocked(wait bool) error {
 	if err == nil {
 		// The engine keeps the order: the counts survive only with the messages counted.
 		var receipt holdfast.Receipt
-		if receipt, err = n.apply(&b); err == nil && wait {
+		if receipt, err = n.apply(ctx, &b); err == nil && wait {
 			err = receipt.Wait()
 		}
 	}

@@ -220,13 +220,13 @@ func (n *Namespace) addIndexes(ctx context.Context) error {
 		key = n.keys.Category(key, Category(string(stream)), r.Position/format.BlockSize)
 		b.Set(key, nil)
 		if b.Size() > rebuildBytes {
-			if err := n.commit(&b); err != nil {
+			if err := n.commit(context.Background(), &b); err != nil {
 				return err
 			}
 			b.Reset()
 		}
 	}
-	return n.commit(&b)
+	return n.commit(context.Background(), &b)
 }
 
 // dropIndexes drops what leads to messages that are lost, keeps the versions that streams have had, and counts the
@@ -234,7 +234,7 @@ func (n *Namespace) addIndexes(ctx context.Context) error {
 func (n *Namespace) dropIndexes(ctx context.Context, r *Rebuilt) error {
 	var b holdfast.Batch
 	commit := func() error {
-		err := n.commit(&b)
+		err := n.commit(context.Background(), &b)
 		b.Reset()
 		return err
 	}

@@ -47,8 +47,8 @@ func (n *Namespace) parseSpecial(key, value []byte) (*special, error) {
 	return &s, nil
 }
 
-// change changes what is special about a stream, at the store's level. It is called with editing held.
-func (n *Namespace) change(stream string, change func(s *special)) error {
+// change changes what is special about a stream. It is called with editing held.
+func (n *Namespace) change(ctx context.Context, stream string, change func(s *special)) error {
 	s, err := n.special(stream)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (n *Namespace) change(stream string, change func(s *special)) error {
 	if err := n.addSpecial(&b, stream, s); err != nil {
 		return err
 	}
-	return n.commit(&b)
+	return n.commit(ctx, &b)
 }
 
 func (n *Namespace) addSpecial(b *holdfast.Batch, stream string, s *special) error {
@@ -121,7 +121,7 @@ func (n *Namespace) Tombstone(ctx context.Context, stream string) (removed int64
 		return 0, err
 	}
 	defer n.end()
-	if err := n.markEnded(stream); err != nil {
+	if err := n.markEnded(ctx, stream); err != nil {
 		return 0, n.ended(err)
 	}
 	removed, err = n.remove(ctx, stream, func(int64, uint64) (bool, error) { return true, nil })
@@ -139,7 +139,7 @@ func (n *Namespace) SetRetention(ctx context.Context, stream string, r Retention
 		return err
 	}
 	defer n.end()
-	return n.ended(n.change(stream, func(s *special) { s.MaxAge, s.MaxCount = r.MaxAge, r.MaxCount }))
+	return n.ended(n.change(ctx, stream, func(s *special) { s.MaxAge, s.MaxCount = r.MaxAge, r.MaxCount }))
 }
 
 // Retention returns what SetRetention has set for a stream.
@@ -214,14 +214,14 @@ func (n *Namespace) retain(ctx context.Context, stream string, s *special) (int6
 }
 
 // markEnded ends a stream, and returns when that is durable.
-func (n *Namespace) markEnded(stream string) error {
+func (n *Namespace) markEnded(ctx context.Context, stream string) error {
 	e := n.beginEdit(true)
 	defer n.endEdit(e, stream)
 	was, err := n.pin(stream, e, true)
 	if err != nil {
 		return err
 	}
-	if err := n.change(stream, func(s *special) { s.Ended = true }); err != nil {
+	if err := n.change(ctx, stream, func(s *special) { s.Ended = true }); err != nil {
 		_, _ = n.pin(stream, e, was) // it is remembered
 		return err
 	}
@@ -277,7 +277,7 @@ func (n *Namespace) remove(ctx context.Context, stream string, which selector) (
 			return removed, err
 		}
 		if len(page) == 0 { // what an earlier removal has done, and the engine shows, may not be durable
-			return removed, n.commit(new(holdfast.Batch))
+			return removed, n.commit(ctx, new(holdfast.Batch))
 		}
 		k, err := n.removeAll(ctx, stream, page)
 		if removed += k; err != nil {

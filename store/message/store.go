@@ -29,8 +29,8 @@ type Options struct {
 	// Name tells several stores in one engine apart, at most MaxNameSize bytes; it may be empty.
 	Name string
 
-	// Level is what every write survives once it is acknowledged; 0 means Power. A store may be opened at another level
-	// the next time.
+	// Level is what every write survives once it is acknowledged, unless its context names another
+	// ([holdfast.WithLevel]); 0 means Power. A store may be opened at another level the next time.
 	Level holdfast.Level
 
 	// RetainEvery is how often the store removes what the retention of streams does not keep; 0 means every minute, and
@@ -58,6 +58,8 @@ type Store struct {
 
 	listing sync.Mutex // covers changes of the list of namespaces
 	next    uint64     // the number that the next namespace gets
+
+	changes atomic.Uint64 // of the list; see Changes
 
 	mu   sync.Mutex
 	open map[string]*Namespace // by id
@@ -175,7 +177,7 @@ func (s *Store) load() error {
 				"there are namespaces but no description of the store")
 		}
 		s.next = 1
-		_, err := s.create(NamespaceOptions{ID: Default, Description: "Default namespace"})
+		_, err := s.create(context.Background(), NamespaceOptions{ID: Default, Description: "Default namespace"})
 		return err
 	case err != nil:
 		return err
@@ -214,7 +216,7 @@ func (s *Store) load() error {
 	return nil
 }
 
-// Level is the level the store runs at.
+// Level is the level of writes whose context names none.
 func (s *Store) Level() holdfast.Level { return s.o.Level }
 
 // NamespaceOptions are how a namespace is made.
@@ -255,31 +257,45 @@ func (s *Store) Create(ctx context.Context, o NamespaceOptions) (Info, error) {
 	case !errors.Is(err, ErrNoNamespace):
 		return Info{}, err
 	}
-	return s.create(o)
+	return s.create(ctx, o)
 }
 
-func (s *Store) create(o NamespaceOptions) (Info, error) {
+func (s *Store) create(ctx context.Context, o NamespaceOptions) (Info, error) {
 	if len(o.Metadata) > 0 && !isObject(o.Metadata) || !utf8.ValidString(o.Description) {
 		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, nil, "",
 			"the metadata of %q are no JSON object, or its description is not UTF-8", o.ID)
 	}
 	d := description{Number: s.next, Description: o.Description, Metadata: o.Metadata, Created: time.Now().UTC()}
-	if o.Token != "" {
-		sum := sha256.Sum256([]byte(o.Token))
-		d.Token = hex.EncodeToString(sum[:])
-	}
-	value, err := json.Marshal(d)
-	if err != nil {
-		return Info{}, s.fail("create namespace", holdfast.ErrBadOption, err, "", "%q", o.ID)
-	}
+	d.setToken(o.Token)
 	var b holdfast.Batch
 	b.Set(s.keys.Meta(), format.AppendNumber([]byte{format.Version}, s.next+1))
-	b.Set(s.keys.Namespace(o.ID), value)
-	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
+	if err := s.addDescription(&b, o.ID, d); err != nil {
+		return Info{}, err
+	}
+	err := holdfast.Commit(s.eng, &b, holdfast.LevelFrom(ctx, s.o.Level))
+	s.changes.Add(1)
+	if err != nil {
 		return Info{}, err
 	}
 	s.next++
 	return d.info(o.ID), nil
+}
+
+func (s *Store) addDescription(b *holdfast.Batch, id string, d description) error {
+	value, err := json.Marshal(d)
+	if err != nil {
+		return s.fail("describe namespace", holdfast.ErrBadOption, err, "", "%q", id)
+	}
+	b.Set(s.keys.Namespace(id), value)
+	return nil
+}
+
+func (d *description) setToken(token string) {
+	d.Token = ""
+	if token != "" {
+		sum := sha256.Sum256([]byte(token))
+		d.Token = hex.EncodeToString(sum[:])
+	}
 }
 
 func (d description) info(id string) Info {
@@ -404,17 +420,53 @@ func (s *Store) Delete(ctx context.Context, id string) (messages int64, err erro
 	}
 	var b holdfast.Batch
 	b.Delete(s.keys.Namespace(id))
+	return s.empty(ctx, id, d, &b)
+}
+
+// Clear deletes all that is in a namespace, its counters too, and returns how many messages there were. What describes
+// it stays, and its token. After a crash either all of it is there, or nothing. Otherwise it is like Delete: those who
+// use the namespace get ErrNoNamespace, and have to ask for it again.
+func (s *Store) Clear(ctx context.Context, id string) (messages int64, err error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return 0, err
+	}
+	if err := s.life.Enter(); err != nil {
+		return 0, err
+	}
+	defer s.life.Leave()
+	s.listing.Lock()
+	defer s.listing.Unlock()
+	d, err := s.describe(id)
+	if err != nil {
+		return 0, err
+	}
+	fresh := d
+	fresh.Number = s.next
+	var b holdfast.Batch
+	b.Set(s.keys.Meta(), format.AppendNumber([]byte{format.Version}, s.next+1))
+	if err := s.addDescription(&b, id, fresh); err != nil {
+		return 0, err
+	}
+	s.next++ // even if the commit fails, whose outcome is not known then
+	return s.empty(ctx, id, d, &b)
+}
+
+// empty makes a commit that takes away what describes a namespace, and deletes what is in it.
+func (s *Store) empty(ctx context.Context, id string, d description, b *holdfast.Batch) (messages int64, err error) {
 	b.Set(s.keys.Deleted(d.Number), nil)
-	if err := holdfast.Commit(s.eng, &b, s.o.Level); err != nil {
+	err = holdfast.Commit(s.eng, b, holdfast.LevelFrom(ctx, s.o.Level))
+	s.changes.Add(1)
+	if err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
 	n := s.open[id]
-	delete(s.open, id)
-	s.mu.Unlock()
-	if n == nil {
+	if n != nil && n.number == d.Number { // it may be opened anew already
+		delete(s.open, id)
+	} else {
 		n = s.namespace(id, d)
 	}
+	s.mu.Unlock()
 	// Whatever comes, no write goes to the namespace from here on.
 	err = n.enter()
 	if err == nil {
@@ -436,7 +488,8 @@ func (s *Store) Delete(ctx context.Context, id string) (messages int64, err erro
 
 // clear removes what is left of a namespace that is being deleted.
 func (s *Store) clear(ctx context.Context, number uint64) error {
-	if err := event.Delete(ctx, s.eng, format.LogName(s.o.Name, number), s.o.Level); err != nil {
+	level := holdfast.LevelFrom(ctx, s.o.Level)
+	if err := event.Delete(ctx, s.eng, format.LogName(s.o.Name, number), level); err != nil {
 		return err
 	}
 	var all []holdfast.Range
@@ -444,12 +497,12 @@ func (s *Store) clear(ctx context.Context, number uint64) error {
 		lo, hi := s.keys.Of(number).Bounds(table)
 		all = append(all, holdfast.Range{Lo: lo, Hi: hi})
 	}
-	if err := chunks.Remove(ctx, s.eng, s.o.Level, all...); err != nil {
+	if err := chunks.Remove(ctx, s.eng, level, all...); err != nil {
 		return err
 	}
 	var b holdfast.Batch
 	b.Delete(s.keys.Deleted(number))
-	return holdfast.Commit(s.eng, &b, s.o.Level)
+	return holdfast.Commit(s.eng, &b, level)
 }
 
 // Close closes all namespaces, ends all followers with ErrClosed, and releases the store's name. The engine stays

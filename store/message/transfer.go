@@ -298,7 +298,7 @@ func (n *Namespace) importBatch(ctx context.Context, batch []imported) (added in
 				return 0, err
 			}
 		}
-		if err := n.storeCountsLocked(true); err != nil {
+		if err := n.storeCountsLocked(context.Background(), true); err != nil {
 			return 0, n.ended(err)
 		}
 		e, applied := n.beginEdit(true), false

@@ -30,16 +30,16 @@ type Result struct {
 	Repeated bool
 }
 
-// Write adds messages at the end of a stream, atomically, and returns when they have reached the store's level and
-// readers see them.
+// Write adds messages at the end of a stream, atomically, and returns when they have reached the store's level, or the
+// one that ctx names ([holdfast.WithLevel]), and readers see them.
 //
 // If the messages have ids and these are known, in this order, from one write to the same stream, it is a repeat, and
 // returns the first result. ErrIDTaken: some of the ids are known otherwise.
 //
 // ctx is checked until the messages have their place, and not after: they cannot be taken back then. A nil error
 // means that they are safe. An error before that (ErrConflict, ErrIDTaken, ErrBadName, ErrBadMessage, ErrEnded,
-// ErrTooLarge, ErrClosed, ErrNoNamespace, ctx's) means that nothing was written. ErrPoisoned means that the outcome
-// is unknown until the store is opened again: write again with the same ids to find out.
+// ErrTooLarge, ErrLevel, ErrClosed, ErrNoNamespace, ctx's) means that nothing was written. ErrPoisoned means that the
+// outcome is unknown until the store is opened again: write again with the same ids to find out.
 func (n *Namespace) Write(ctx context.Context, stream string, messages ...Message) (Result, error) {
 	return n.write(ctx, Write{Stream: stream, Messages: messages})
 }
@@ -93,7 +93,7 @@ func (n *Namespace) WriteAll(ctx context.Context, writes ...Write) ([]Result, er
 	due := n.tally.last-n.tally.counted >= storeEvery
 	n.mu.Unlock()
 	if due && n.counting.TryLock() {
-		_ = n.storeCountsLocked(true) // opening counts again what is not stored
+		_ = n.storeCountsLocked(ctx, true) // opening counts again what is not stored
 		n.counting.Unlock()
 	}
 	return results, nil

@@ -42,6 +42,10 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 			}
 		}
 	}
+	level, err := s.at(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -59,7 +63,7 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 	}()
 	for {
 		var leases []Lease
-		receipt, err := s.try(func(x *tx) (err error) {
+		tail, err := s.try(level, func(x *tx) (err error) {
 			leases, err = x.claim(&o)
 			return err
 		})
@@ -69,7 +73,7 @@ func (s *Store) Claim(ctx context.Context, o ClaimOptions) ([]Lease, error) {
 		if err != nil || len(leases) > 0 || !o.Wait {
 			s.mu.Unlock()
 			if err == nil && len(leases) > 0 {
-				err = receipt.Wait()
+				err = tail.Wait()
 			}
 			if err != nil {
 				return nil, err

@@ -153,7 +153,7 @@ func (s *Store) step() error {
 			return err
 		}
 	}
-	_, err := s.try(func(x *tx) error {
+	_, err := s.try(s.o.Level, func(x *tx) error {
 		if err := x.release(s.part); err != nil {
 			return err
 		}
@@ -201,7 +201,7 @@ func (s *Store) setBack(back int64) error {
 		}
 		at := format.Place{}
 		for more := q.counts[Scheduled] > 0; more; {
-			if _, err := s.try(func(x *tx) error {
+			if _, err := s.try(s.o.Level, func(x *tx) error {
 				found, _, err := s.places(q, Scheduled, at.Time, at.Task, never, chunk)
 				if err != nil {
 					return err

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
@@ -115,6 +116,7 @@ type tx struct {
 	s     *Store
 	b     holdfast.Batch
 	now   int64 // the clock, in nanoseconds
+	level holdfast.Level
 	was   []was
 	moves []move
 	other []func() // take back what else has changed
@@ -136,9 +138,9 @@ type move struct{ old, new *task }
 const maxOverlay = 1 << 14
 
 // begin begins a change.
-func (s *Store) begin() (*tx, error) {
+func (s *Store) begin(level holdfast.Level) (*tx, error) {
 	if s.err == nil && len(s.over.log) > maxOverlay {
-		if err := s.receipt.Wait(); err != nil {
+		if err := s.tail.Wait(); err != nil {
 			s.broken(err)
 		} else {
 			s.over.settle(s.unsettled)
@@ -147,7 +149,7 @@ func (s *Store) begin() (*tx, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	s.tx.now = s.wall
+	s.tx.now, s.tx.level = s.wall, level
 	s.commits++
 	return &s.tx, nil
 }
@@ -240,25 +242,39 @@ func (x *tx) reset() {
 }
 
 // apply applies the change. If it is refused, nothing has changed.
-func (x *tx) apply() (holdfast.Receipt, error) {
+func (x *tx) apply() (receipts.Tail, error) {
 	s := x.s
 	if x.b.Len() == 0 { // what it found may still be on its way
 		x.reset()
-		return s.receipt, nil
+		return s.tail, nil
 	}
 	x.bound()
-	receipt, err := s.eng.Apply(&x.b, s.o.Level)
+	receipt, err := s.eng.Apply(&x.b, x.level)
 	if err != nil {
 		x.undo()
 		if errors.Is(err, holdfast.ErrPoisoned) || errors.Is(err, holdfast.ErrClosed) {
 			s.broken(err)
 		}
-		return receipt, err
+		return receipts.Tail{}, err
 	}
-	s.applied(receipt)
+	s.applied(receipt, x.level)
 	x.tellWatches()
 	x.reset()
-	return receipt, nil
+	return s.tail, nil
+}
+
+// barrier brings all tasks to the level of the change, which has found what it was to make and changes nothing: that
+// may have been made at a weaker one.
+func (x *tx) barrier() error {
+	s := x.s
+	if !s.mixed && x.level == s.o.Level {
+		return nil
+	}
+	receipt, err := s.eng.Apply(&x.b, x.level)
+	if err == nil {
+		s.applied(receipt, x.level)
+	}
+	return err
 }
 
 // bound keeps that numbers are below a bound.
@@ -274,8 +290,9 @@ func (x *tx) bound() {
 }
 
 // applied is called when a commit has its place.
-func (s *Store) applied(receipt holdfast.Receipt) {
-	s.receipt, s.unsettled = receipt, s.commits
+func (s *Store) applied(receipt holdfast.Receipt, level holdfast.Level) {
+	s.tail.Add(receipt, level)
+	s.unsettled, s.mixed = s.commits, s.mixed || level != s.o.Level
 	select {
 	case s.settling <- struct{}{}:
 	default:
@@ -286,9 +303,9 @@ func (s *Store) applied(receipt holdfast.Receipt) {
 func (s *Store) settle() {
 	for range s.settling {
 		s.mu.Lock()
-		receipt, commit := s.receipt, s.unsettled
+		tail, commit := s.tail, s.unsettled
 		s.mu.Unlock()
-		err := receipt.Wait()
+		err := tail.Wait()
 		s.mu.Lock()
 		if err == nil {
 			s.over.settle(commit)

@@ -204,6 +204,10 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 	if what := wrongText(name, MaxNameSize); what != "" {
 		return s.bad(op, "the queue %s", what)
 	}
+	level, err := s.at(ctx)
+	if err != nil {
+		return err
+	}
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -218,7 +222,7 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 	}
 	k := kept{q.o, q.paused}
 	change(&k)
-	receipt, err := s.try(func(x *tx) error {
+	tail, err := s.try(level, func(x *tx) error {
 		value, err := json.Marshal(k)
 		x.set(s.keys.Key(nil, format.TableQueues, name), value)
 		return err
@@ -234,7 +238,7 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 	s.wake(q)
 	s.setAlarm(q)
 	s.mu.Unlock()
-	return receipt.Wait()
+	return tail.Wait()
 }
 
 // info describes a queue.

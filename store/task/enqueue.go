@@ -36,7 +36,9 @@ func (s *Store) EnqueueWith(ctx context.Context, with func(*holdfast.Batch) erro
 	var results []Result
 	err := s.change(ctx, func(x *tx) (err error) {
 		x.b.Append(&own)
-		results, err = x.enqueue(specs)
+		if results, err = x.enqueue(specs); err == nil && x.b.Len() == 0 {
+			err = x.barrier()
+		}
 		return err
 	})
 	if err != nil {
@@ -64,7 +66,7 @@ func (s *Store) EnqueueIn(c *event.Commit, specs ...Spec) (_ []Result, err error
 		if err := s.enter(context.Background()); err != nil {
 			return nil, err
 		}
-		if _, err := s.begin(); err != nil {
+		if _, err := s.begin(c.Level()); err != nil {
 			s.leave()
 			return nil, err
 		}
@@ -78,9 +80,9 @@ func (s *Store) EnqueueIn(c *event.Commit, specs ...Spec) (_ []Result, err error
 			s.joined.Store(nil)
 			x.reset()
 			// Everything before an empty batch is visible once that is.
-			receipt, err := s.eng.Apply(&x.b, s.o.Level)
+			receipt, err := s.eng.Apply(&x.b, x.level)
 			if err == nil {
-				s.applied(receipt)
+				s.applied(receipt, x.level)
 			} else {
 				s.broken(err)
 			}

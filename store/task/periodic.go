@@ -144,12 +144,12 @@ func (s *Store) fire() error {
 			most = MaxCatchUp
 		}
 		for _, tick := range p.ticks(p.next, now.In(p.next.Location()), most) {
-			if _, err := s.try(func(x *tx) error { return x.tick(p, tick, true) }); err != nil {
+			if _, err := s.try(s.o.Level, func(x *tx) error { return x.tick(p, tick, true) }); err != nil {
 				if s.err != nil || errors.Is(err, holdfast.ErrFull) { // it is not refused for what it is
 					return err
 				}
 				s.warn(s.fail("periodic", nil, err, "", "the task of %q for %v", p.Name, tick))
-				if _, err := s.try(func(x *tx) error { return x.tick(p, tick, false) }); err != nil {
+				if _, err := s.try(s.o.Level, func(x *tx) error { return x.tick(p, tick, false) }); err != nil {
 					return err
 				}
 			}

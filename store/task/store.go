@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/lifecycle"
 	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/internal/receipts"
 	"github.com/holdfastdb/holdfast/store/internal/registry"
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
@@ -39,9 +40,10 @@ type Store struct {
 	number    uint64        // the last number given to a task, lease or turn
 	reserved  uint64        // what is kept of it, see reserve
 	over      overlay
-	commits   uint64 // changes begun
-	unsettled uint64 // the last one applied
-	receipt   holdfast.Receipt
+	commits   uint64        // changes begun
+	unsettled uint64        // the last one applied
+	tail      receipts.Tail // of what has been applied
+	mixed     bool          // something was applied at another level than the store's
 	tx        tx
 	joined    atomic.Pointer[event.Commit] // whose batch takes the change under way, see EnqueueIn
 	running   map[uint64]*held             // all, once it is loaded
@@ -244,7 +246,7 @@ func (s *Store) table(table byte, f func(rest, value []byte) error) error {
 	return it.Err()
 }
 
-// Level is the level the store runs at.
+// Level is the level of changes whose context names none.
 func (s *Store) Level() holdfast.Level { return s.o.Level }
 
 // Close ends calls that wait with ErrClosed, waits for calls in progress and for everything applied, and releases the
@@ -262,7 +264,7 @@ func (s *Store) Close() error {
 	s.working[0].Wait()
 	close(s.settling)
 	s.working[1].Wait()
-	err := s.receipt.Wait()
+	err := s.tail.Wait()
 	s.lease.Release()
 	return err
 }
@@ -293,29 +295,43 @@ func (s *Store) leave() {
 	s.life.Leave()
 }
 
-// change makes a change as f says, and returns when it has reached the store's level.
+// at returns the level of a change under ctx.
+func (s *Store) at(ctx context.Context) (holdfast.Level, error) {
+	level := holdfast.LevelFrom(ctx, s.o.Level)
+	if level == s.o.Level {
+		return level, nil
+	}
+	return level, s.lease.Caps.CheckLevel(level)
+}
+
+// change makes a change as f says, and returns when it has reached the level that ctx names, or the store's.
 func (s *Store) change(ctx context.Context, f func(x *tx) error) error {
+	level, err := s.at(ctx)
+	if err != nil {
+		return err
+	}
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.life.Leave()
-	receipt, err := s.try(f)
+	tail, err := s.try(level, f)
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return receipt.Wait()
+	return tail.Wait()
 }
 
-// try makes a change as f says, with the lock held. If it fails, nothing has changed.
-func (s *Store) try(f func(x *tx) error) (holdfast.Receipt, error) {
-	x, err := s.begin()
+// try makes a change as f says, with the lock held, and returns what is to be waited for. If it fails, nothing has
+// changed.
+func (s *Store) try(level holdfast.Level, f func(x *tx) error) (receipts.Tail, error) {
+	x, err := s.begin(level)
 	if err != nil {
-		return holdfast.Receipt{}, err
+		return receipts.Tail{}, err
 	}
 	if err := f(x); err != nil {
 		x.undo()
-		return holdfast.Receipt{}, err
+		return receipts.Tail{}, err
 	}
 	return x.apply()
 }

@@ -3,13 +3,9 @@ package eventbus
 import (
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/store/event"
 )
 
 // What the log's events have no place for goes into their metadata:
@@ -80,23 +76,6 @@ func pack(e *appended) (time.Time, []byte) {
 
 func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
-// unpack returns a copy of r as the bus wants it.
-func (s *Store[E, S, O]) unpack(r *event.Record) (*S, error) {
-	e := r.Event()
-	out := stored[O]{Offset: offset[O](e.Position), ID: e.ID, Origin: e.Origin, Type: e.Type, Data: e.Data,
-		Timestamp: e.Time}
-	if e.Metadata != nil {
-		d := decoder{rest: e.Metadata}
-		d.envelope(&out.Timestamp, &out.Metadata, &out.Data)
-		if d.bad || len(d.rest) > 0 {
-			return nil, fail("read", holdfast.ErrCorrupt, fmt.Sprintf(
-				"the event at position %d was not appended by an event bus, or is damaged", e.Position))
-		}
-	}
-	converted := S(out)
-	return &converted, nil
 }
 
 // decoder reads what pack wrote. After something that it did not write, bad is set and

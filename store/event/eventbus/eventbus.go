@@ -105,16 +105,38 @@ type (
 	}
 )
 
+// Encode returns e as a Store appends it, for those who append to the log themselves.
+func Encode[E Event](e E) event.Event {
+	in := appended(e)
+	out := event.Event{Type: in.Type, ID: in.ID, Origin: in.Origin, Data: in.Data}
+	out.Time, out.Metadata = pack(&in)
+	return out
+}
+
+// Decode returns an event of the log as a Store reads it; what it holds is the caller's. ErrCorrupt: Encode has not made
+// it, or it is damaged.
+func Decode[S StoredEvent[O], O ~string](r *event.Record) (S, error) {
+	e := r.Event()
+	out := stored[O]{Offset: offset[O](e.Position), ID: e.ID, Origin: e.Origin, Type: e.Type, Data: e.Data,
+		Timestamp: e.Time}
+	if e.Metadata != nil {
+		d := decoder{rest: e.Metadata}
+		d.envelope(&out.Timestamp, &out.Metadata, &out.Data)
+		if d.bad || len(d.rest) > 0 {
+			return S{}, fail("read", holdfast.ErrCorrupt, fmt.Sprintf(
+				"the event at position %d was not appended by an event bus, or is damaged", e.Position))
+		}
+	}
+	return S(out), nil
+}
+
 // Append stores e and returns its offset, or the first one if its id is known. ctx is asked
 // before the event has its place in the log, not after.
 func (s *Store[E, S, O]) Append(ctx context.Context, e *E) (O, error) {
 	if e == nil {
 		return "", fail("append", event.ErrBadEvent, "it is nil")
 	}
-	in := appended(*e)
-	out := event.Event{Type: in.Type, ID: in.ID, Origin: in.Origin, Data: in.Data}
-	out.Time, out.Metadata = pack(&in)
-	at, err := s.log.Append(ctx, out)
+	at, err := s.log.Append(ctx, Encode(*e))
 	if err != nil {
 		return "", err
 	}
@@ -194,7 +216,10 @@ func (s *Store[E, S, O]) forward(records iter.Seq2[*event.Record, error], yield 
 	for r, err := range records {
 		var e *S
 		if err == nil {
-			e, err = s.unpack(r)
+			var decoded S
+			if decoded, err = Decode[S](r); err == nil {
+				e = &decoded
+			}
 		}
 		if !yield(e, err) || err != nil {
 			return

@@ -1,0 +1,240 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
+)
+
+// request is what a call asks for.
+type request struct {
+	op     string // for errors
+	method string
+	path   string // escaped
+	query  url.Values
+	body   any           // JSON
+	raw    io.Reader     // instead of body; read once
+	header http.Header   // besides the usual ones
+	wait   time.Duration // how long the server is asked to wait
+	long   bool          // the server may take any time
+	safe   bool          // does no harm if it is done twice
+	always bool          // is tried again until ctx ends
+
+	lost bool // an answer was
+}
+
+// call makes a request until it is answered, and reads the answer into out, unless that is nil.
+func (c *Client) call(ctx context.Context, r *request, out any) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	body, err := encode(r)
+	if err != nil {
+		return err
+	}
+	pause, began := c.pause(), time.Now()
+	for try := 1; ; try++ {
+		err := c.try(ctx, r, body, out)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			if err.Cause != nil && !neverSent(err.Cause) {
+				r.lost = true
+			}
+			return c.ended(ctx, r, err)
+		}
+		if err.Status == 0 && !neverSent(err.Cause) || err.Status != 0 && err.passing() && !err.notDone() {
+			r.lost = true
+		}
+		err.Unknown = r.lost
+		again := err.passing() && (r.safe || !r.lost) && c.o.Retry >= 0
+		next := pause.next(err.After)
+		if !again || !r.always && time.Since(began)+next > c.o.Retry {
+			return err
+		}
+		level := c.log.Debug
+		if r.always && try%8 == 4 { // after seconds, and then every half a minute or so
+			level = c.log.Warn
+		}
+		level("the server cannot be asked; trying again", "op", r.op, "error", err, "in", next)
+		if !sleep(ctx, next) {
+			return c.ended(ctx, r, err)
+		}
+	}
+}
+
+// ended is the error of a call whose context has ended.
+func (c *Client) ended(ctx context.Context, r *request, last *Error) error {
+	cause := ctx.Err()
+	if last != nil && last.Cause != nil && !errors.Is(last.Cause, cause) {
+		cause = fmt.Errorf("%w, after %w", cause, last.Cause)
+	}
+	return &Error{Op: r.op, Cause: cause, Unknown: r.lost && r.method != http.MethodGet}
+}
+
+// once is call without a second try.
+func (c *Client) once(ctx context.Context, r *request, out any) error {
+	body, err := encode(r)
+	if err != nil {
+		return err
+	}
+	if err := c.try(ctx, r, body, out); err != nil {
+		return err
+	}
+	return nil
+}
+
+// try makes a request once.
+func (c *Client) try(ctx context.Context, r *request, body []byte, out any) *Error {
+	if !r.long {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.o.Timeout+r.wait)
+		defer cancel()
+	}
+	resp, e := c.send(ctx, r, body)
+	if e != nil {
+		return e
+	}
+	defer resp.Body.Close()
+	// What is not read of a short answer is, so that the connection can be used again.
+	defer io.CopyN(io.Discard, resp.Body, 4<<10)
+	if out == nil || resp.StatusCode == http.StatusNoContent {
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, c.o.MaxResponse+1))
+	switch {
+	case err != nil:
+		return &Error{Op: r.op, Cause: fmt.Errorf("the answer broke off: %w", err)}
+	case int64(len(data)) > c.o.MaxResponse:
+		return &Error{Op: r.op, Status: resp.StatusCode, Code: api.CodeTooLarge,
+			Detail: fmt.Sprintf("the answer has more than %d bytes; ask for less, or raise MaxResponse", c.o.MaxResponse)}
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return &Error{Op: r.op, Status: resp.StatusCode,
+			Detail: fmt.Sprintf("the answer cannot be read (%v); is this the address of a Holdfast server?", err)}
+	}
+	return nil
+}
+
+// send makes a request and returns the answer if it is one of success. The caller closes its body.
+func (c *Client) send(ctx context.Context, r *request, body []byte) (*http.Response, *Error) {
+	address := c.base + r.path
+	if len(r.query) > 0 {
+		address += "?" + r.query.Encode()
+	}
+	from := r.raw
+	if body != nil {
+		from = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, address, from)
+	if err != nil {
+		return nil, &Error{Op: r.op, Status: http.StatusBadRequest, Code: api.CodeBadRequest, Detail: err.Error()}
+	}
+	for name, values := range r.header {
+		req.Header[name] = values
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.o.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.o.Token)
+	}
+	if level := c.level(ctx); level != 0 {
+		req.Header.Set(api.HeaderLevel, level.String())
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err // it names the address, with all of the query
+		}
+		return nil, &Error{Op: r.op, Cause: err}
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem)) // the status says enough
+	return nil, answered(r.op, resp.StatusCode, resp.Header, text)
+}
+
+// download copies the answer of a request to w.
+func (c *Client) download(ctx context.Context, r *request, w io.Writer) error {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	resp, e := c.send(ctx, r, nil)
+	if e != nil {
+		return e
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return &Error{Op: r.op, Cause: err}
+	}
+	return nil
+}
+
+func encode(r *request) ([]byte, error) {
+	if r.body == nil {
+		return nil, nil
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // payloads keep their bytes
+	if err := e.Encode(r.body); err != nil {
+		return nil, &Error{Op: r.op, Status: http.StatusBadRequest, Code: api.CodeBadRequest, Detail: err.Error()}
+	}
+	return b.Bytes(), nil
+}
+
+// neverSent reports whether an error of a connection means that nothing was sent.
+func neverSent(err error) bool {
+	var op *net.OpError
+	var dns *net.DNSError
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns)
+}
+
+// pauses are those between tries.
+type pauses struct{ first, max, now time.Duration }
+
+func (c *Client) pause() *pauses { return &pauses{c.firstPause, c.maxPause, c.firstPause} }
+
+// next returns how long to wait: at least what the server has asked for. It doubles each time, and is made longer by
+// chance, so that clients which lost a server together do not come back together.
+func (p *pauses) next(asked time.Duration) time.Duration {
+	d := p.now/2 + rand.N(p.now/2+1)
+	p.now = min(2*p.now, p.max)
+	if asked > d {
+		d = asked + rand.N(asked/4+1)
+	}
+	return d
+}
+
+func (p *pauses) reset() { p.now = p.first }
+
+// sleep returns false if ctx ends before d has passed.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// level is the one that writes under ctx are to reach, 0 if the server is to choose.
+func (c *Client) level(ctx context.Context) holdfast.Level { return c.o.Level }

@@ -1,0 +1,456 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/internal/inprocess"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+var (
+	ctx   = context.Background()
+	quiet = slog.New(slog.DiscardHandler)
+)
+
+// wire is a transport with faults.
+type wire struct {
+	http.RoundTripper
+
+	mu    sync.Mutex
+	tries []string          // method and path of each
+	fault func(n int) fault // of the try with that number, from 0; nil for none
+}
+
+// fault is what goes wrong with a try.
+type fault int
+
+const (
+	none     fault = iota
+	refused        // there is no connection
+	unsent         // the connection breaks; the server has done nothing
+	unheard        // the connection breaks; the server has done it
+	halfSent       // the answer breaks off after its first byte
+)
+
+var errBroken = errors.New("connection reset")
+
+func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	n := len(w.tries)
+	w.tries = append(w.tries, req.Method+" "+req.URL.Path)
+	f := none
+	if w.fault != nil {
+		f = w.fault(n)
+	}
+	w.mu.Unlock()
+	switch f {
+	case refused:
+		return nil, &net.OpError{Op: "dial", Err: errBroken}
+	case unsent:
+		return nil, errBroken
+	}
+	resp, err := w.RoundTripper.RoundTrip(req)
+	if err != nil || f == none {
+		return resp, err
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if f == unheard || err != nil {
+		return nil, errBroken
+	}
+	resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(string(body[:min(len(body), 1)])), failing{}))
+	return resp, nil
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errBroken }
+
+func first(n int, f fault) func(int) fault {
+	return func(i int) fault {
+		if i < n {
+			return f
+		}
+		return none
+	}
+}
+
+// dial makes a client of a handler, with a wire between them.
+func dial(t *testing.T, h http.Handler, f func(n int) fault) (*Client, *wire) {
+	t.Helper()
+	w := &wire{RoundTripper: inprocess.Transport(h), fault: f}
+	c, err := New("http://server", Options{Token: "secret", HTTP: &http.Client{Transport: w}, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, w
+}
+
+func reply(w http.ResponseWriter, status int, v any) {
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// TestTries: what is tried again, how often, and what the caller is told, by what the call is and what went wrong.
+func TestTries(t *testing.T) {
+	problem := func(status int, code string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			reply(w, status, api.Problem{Status: status, Code: code, Detail: "as it is"})
+		}
+	}
+	ok := func(w http.ResponseWriter, r *http.Request) { reply(w, 200, struct{}{}) }
+	for _, c := range []struct {
+		name    string
+		handler http.HandlerFunc
+		fault   func(int) fault
+		safe    bool
+		tries   int // 0 for several, until the time is up
+		want    error
+		unknown bool
+		fails   bool // also without want and unknown
+	}{
+		{name: "all is well", handler: ok, tries: 1},
+		{name: "never sent", handler: ok, fault: first(3, refused), tries: 4},
+		{name: "lost, safe", handler: ok, fault: first(3, unheard), safe: true, tries: 4},
+		{name: "half an answer, safe", handler: ok, fault: first(2, halfSent), safe: true, tries: 3},
+		{name: "lost, not safe", handler: ok, fault: first(3, unheard), tries: 1, want: errBroken, unknown: true},
+		{name: "broken, not safe", handler: ok, fault: first(3, unsent), tries: 1, want: errBroken, unknown: true},
+		{name: "never there", handler: ok, fault: first(1e6, refused), want: errBroken},
+		{name: "never heard", handler: ok, fault: first(1e6, unheard), safe: true, want: errBroken, unknown: true},
+		{name: "stopping", handler: problem(503, api.CodeStopping), want: ErrUnavailable},
+		{name: "too many", handler: problem(429, api.CodeTooMany), want: ErrUnavailable},
+		{name: "too many, of a proxy", handler: problem(429, ""), want: ErrUnavailable},
+		{name: "poisoned", handler: problem(503, api.CodePoisoned), tries: 1, want: holdfast.ErrPoisoned, unknown: true},
+		{name: "poisoned, safe", handler: problem(503, api.CodePoisoned), safe: true, want: holdfast.ErrPoisoned,
+			unknown: true},
+		{name: "a proxy's 502", handler: problem(502, ""), tries: 1, unknown: true},
+		{name: "a proxy's 504, safe", handler: problem(504, ""), safe: true, unknown: true},
+		{name: "refused", handler: problem(409, api.CodeConflict), safe: true, tries: 1, want: message.ErrConflict},
+		{name: "internal", handler: problem(500, api.CodeInternal), safe: true, tries: 1, fails: true},
+		{name: "a redirect", handler: http.RedirectHandler("http://elsewhere/", 307).ServeHTTP, safe: true, tries: 1,
+			fails: true},
+		{name: "not JSON", handler: func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html>") }, safe: true,
+			tries: 1, fails: true},
+	} {
+		c.fails = c.fails || c.want != nil || c.unknown
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cl, w := dial(t, c.handler, c.fault)
+				began := time.Now()
+				err := cl.call(ctx, &request{op: "test", method: "POST", path: "/x", body: 1, safe: c.safe}, new(struct{}))
+				if c.fails != (err != nil) || c.want != nil && !errors.Is(err, c.want) {
+					t.Fatalf("%v, want %v", err, c.want)
+				}
+				var e *Error
+				if err != nil && (!errors.As(err, &e) || e.Unknown != c.unknown) {
+					t.Errorf("%v: Unknown is not %v", err, c.unknown)
+				}
+				if took := time.Since(began); c.tries == 0 {
+					if len(w.tries) < 10 || took > defaultRetry || took < defaultRetry/2 {
+						t.Errorf("%d tries in %v", len(w.tries), took)
+					}
+				} else if len(w.tries) != c.tries {
+					t.Errorf("%d tries, want %d", len(w.tries), c.tries)
+				}
+			})
+		})
+	}
+}
+
+// TestRetryAfter: the server's word about when to come again is heeded, and a context ends the waiting.
+func TestRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		c, w := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if time.Since(began) < 20*time.Second {
+				w.Header().Set("Retry-After", "7")
+				reply(w, 429, api.Problem{Code: api.CodeTooMany})
+			}
+		}), nil)
+		if err := c.Compact(ctx); err != nil || len(w.tries) != 4 && len(w.tries) != 3 {
+			t.Errorf("%v after %d tries", err, len(w.tries))
+		}
+		began = time.Now()
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if err := c.Compact(short); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// TestClasses: each code of package api is a class of a store.
+func TestClasses(t *testing.T) {
+	for code, want := range map[string]error{
+		api.CodeNoNamespace: message.ErrNoNamespace, api.CodeExists: task.ErrExists, api.CodeEnded: message.ErrEnded,
+		api.CodeLeaseLost: message.ErrLeaseLost, api.CodeCancelled: task.ErrCancelled, api.CodeTruncated: event.ErrTruncated,
+		api.CodeAhead: event.ErrAhead, api.CodeState: task.ErrCycle, api.CodeFull: holdfast.ErrFull,
+		api.CodeNotFound: holdfast.ErrNotFound, api.CodeUnauthorized: ErrUnauthorized, api.CodeForbidden: ErrForbidden,
+		api.CodeLevel: holdfast.ErrLevel, api.CodeIDTaken: event.ErrPartialRepeat, api.CodeLocked: holdfast.ErrLocked,
+		api.CodePositionTaken: event.ErrTaken, api.CodeTooLarge: holdfast.ErrTooLarge, api.CodeCorrupt: holdfast.ErrCorrupt,
+		api.CodeBadRequest: message.ErrBadName, api.CodeNotImplemented: holdfast.ErrUnavailable,
+	} {
+		if err := error(answered("op", 400, http.Header{}, []byte(`{"code":"`+code+`"}`))); !errors.Is(err, want) {
+			t.Errorf("%s: %v is not %v", code, err, want)
+		}
+	}
+	long := strings.Repeat("x", 1000)
+	for _, body := range []string{"", "<html>" + long, long, `{"code":7}`, "null"} {
+		text := answered("op", 502, http.Header{}, []byte(body)).Error()
+		if len(text) > 300 || !strings.Contains(text, "502") {
+			t.Errorf("%q", text)
+		}
+	}
+}
+
+// TestBounds: an answer, an event and an error that are too large are refused, and do not fill the memory.
+func TestBounds(t *testing.T) {
+	endless := func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/follow") {
+			fmt.Fprint(w, "event: message\ndata: ")
+		}
+		if strings.Contains(r.URL.Path, "bad") {
+			w.WriteHeader(400)
+		}
+		for {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c, w := dial(t, http.HandlerFunc(endless), nil)
+		c.o.MaxResponse = 3 << 20
+		_, err := c.Server(ctx)
+		_, err2 := c.Tokens(ctx, "bad")
+		_ = err2
+		for _, e := range c.Namespace("n").Follow(ctx, message.Query{}) {
+			err = errors.Join(err, e)
+		}
+		if n := strings.Count(fmt.Sprint(err), "MaxResponse"); n != 2 || len(w.tries) != 3 ||
+			!errors.Is(err, holdfast.ErrTooLarge) {
+			t.Errorf("%v, after %q", err, w.tries)
+		}
+		if err := c.Namespace("bad").Tasks().Cancel(ctx, "1"); err == nil || len(err.Error()) > 1000 {
+			t.Error(err)
+		}
+	})
+}
+
+// feed is a server of one stream of events, from position 1, which cuts each connection off after some bytes.
+type feed struct {
+	last int64
+	cut  func(connection int) int // less than 0 for never
+	how  func(w http.ResponseWriter, gone <-chan struct{})
+
+	mu    sync.Mutex
+	asked []string // the positions
+}
+
+func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var from int64
+	fmt.Sscan(r.URL.Query().Get("from"), &from)
+	f.mu.Lock()
+	f.asked = append(f.asked, r.URL.Query().Get("from"))
+	left := f.cut(len(f.asked) - 1)
+	f.mu.Unlock()
+	text := ": hello\n\nretry: 10\n\n"
+	for n := max(from, 1); n <= f.last; n++ {
+		text += fmt.Sprintf("id: %d\r\nevent:message\ndata: {\"global\":%d,\n", n+1, n)
+		text += fmt.Sprintf("data:\"stream\":\"s-%d\"}\n\n: all is well\n\n", n)
+	}
+	if left >= 0 && left < len(text) {
+		_, _ = io.WriteString(w, text[:left])
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = io.WriteString(w, text)
+	if f.how != nil {
+		f.how(w, r.Context().Done())
+		return
+	}
+	<-r.Context().Done()
+}
+
+// take reads n messages.
+func take(t *testing.T, seq iter.Seq2[message.Message, error], n int) (globals []int64) {
+	t.Helper()
+	for m, err := range seq {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Stream != fmt.Sprintf("s-%d", m.Global) {
+			t.Fatalf("message %d is of stream %q", m.Global, m.Stream)
+		}
+		if globals = append(globals, m.Global); len(globals) == n {
+			break
+		}
+	}
+	return globals
+}
+
+// TestFollowCut: wherever a connection is cut off, each message comes once, in order.
+func TestFollowCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for at := 0; at < 260; at++ {
+			f := &feed{last: 5, cut: func(connection int) int {
+				if connection > 4 {
+					return -1
+				}
+				return at + connection
+			}}
+			c, _ := dial(t, f, nil)
+			if got := take(t, c.Namespace("n").Follow(ctx, message.Query{From: 2}), 4); !slices.Equal(got, []int64{2, 3, 4, 5}) {
+				t.Fatalf("cut at %d: %v (asked from %v)", at, got, f.asked)
+			}
+		}
+	})
+}
+
+// TestFollowEnds: a server that stops, is silent, or refuses for a while, is followed on; one that says that it is no
+// use is not.
+func TestFollowEnds(t *testing.T) {
+	for name, how := range map[string]func(http.ResponseWriter, <-chan struct{}){
+		"bye": func(w http.ResponseWriter, gone <-chan struct{}) {
+			fmt.Fprint(w, "retry: 1000\nevent: bye\ndata: {}\n\n")
+		},
+		"end":     func(w http.ResponseWriter, gone <-chan struct{}) {},
+		"silence": func(w http.ResponseWriter, gone <-chan struct{}) { <-gone },
+		"problem": func(w http.ResponseWriter, gone <-chan struct{}) {
+			fmt.Fprint(w, "event: problem\ndata: {\"status\":503,\"code\":\"poisoned\"}\n\n")
+		},
+		"cut": func(w http.ResponseWriter, gone <-chan struct{}) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &feed{last: 1, cut: func(int) int { return -1 }}
+				f.how = func(w http.ResponseWriter, gone <-chan struct{}) { // each connection has one message
+					f.mu.Lock()
+					f.last++
+					f.mu.Unlock()
+					how(w, gone)
+				}
+				c, w := dial(t, f, func(n int) fault { return []fault{none, refused, unsent}[n%3] })
+				got := take(t, c.Namespace("n").Follow(ctx, message.Query{}), 10)
+				if !slices.Equal(got, []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) || len(w.tries) < 28 {
+					t.Errorf("%v in %d tries", got, len(w.tries))
+				}
+			})
+		})
+	}
+	for name, h := range map[string]http.HandlerFunc{
+		"gone": func(w http.ResponseWriter, r *http.Request) {
+			reply(w, 404, api.Problem{Status: 404, Code: api.CodeNoNamespace})
+		},
+		"problem": func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, "event: problem\ndata: {\"status\":404,\"code\":\"no_namespace\"}\n\n")
+		},
+	} {
+		t.Run("for good: "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, w := dial(t, h, nil)
+				var errs []error
+				for _, err := range c.Namespace("n").Follow(ctx, message.Query{}) {
+					errs = append(errs, err)
+				}
+				if len(errs) != 1 || !errors.Is(errs[0], message.ErrNoNamespace) || len(w.tries) != 1 {
+					t.Errorf("%v after %d tries", errs, len(w.tries))
+				}
+			})
+		})
+	}
+}
+
+// TestFollowContext: the end of a context ends a follower that waits, one that has no server, and one whose body works.
+func TestFollowContext(t *testing.T) {
+	for name, f := range map[string]func(int) fault{"waits": nil, "no server": first(1e6, refused)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, _ := dial(t, &feed{cut: func(int) int { return -1 }, last: 1}, f)
+				ctx, cancel := context.WithTimeout(ctx, time.Minute/2)
+				defer cancel()
+				began, n := time.Now(), 0
+				for _, err := range c.Namespace("n").Follow(ctx, message.Query{}) {
+					if n++; err != nil && !errors.Is(err, context.DeadlineExceeded) {
+						t.Error(err)
+					}
+				}
+				if took := time.Since(began); took != time.Minute/2 || n == 0 {
+					t.Errorf("%d yields in %v", n, took)
+				}
+			})
+		})
+	}
+}
+
+// TestSlowBody: the time that a loop's body takes is no silence of the server.
+func TestSlowBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &feed{last: 3, cut: func(int) int { return -1 }}
+		c, w := dial(t, f, nil)
+		n := 0
+		for _, err := range c.Namespace("n").Follow(ctx, message.Query{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour)
+			if n++; n == 3 {
+				break
+			}
+		}
+		if len(w.tries) != 1 {
+			t.Errorf("%d connections", len(w.tries))
+		}
+	})
+}
+
+// TestSegments: names arrive as they are, whatever is in them.
+func TestSegments(t *testing.T) {
+	for _, name := range []string{"order-17", "a/b", "%2F", "..", ".", "ü x", "?a=b#c", "a//b"} {
+		var got string
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /v1/namespaces/{ns}/streams/{stream}", func(w http.ResponseWriter, r *http.Request) {
+			got = r.PathValue("stream")
+			reply(w, 200, api.Stream{})
+		})
+		c, _ := dial(t, mux, nil)
+		if _, _, err := c.Namespace("n").Version(ctx, name); got != name {
+			t.Errorf("%q arrives as %q (%v)", name, got, err)
+		}
+	}
+}
+
+// TestNew: addresses and options that make no sense are refused.
+func TestNew(t *testing.T) {
+	for _, address := range []string{"", "localhost:8080", "ftp://x", "http://", "http://x?y=z", "http://u:p@x",
+		"http://x#y", "http://[::1"} {
+		if _, err := New(address, Options{}); !errors.Is(err, holdfast.ErrBadOption) || strings.Contains(err.Error(), "p@") {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+	for _, o := range []Options{{Token: "a b"}, {Token: "a\n"}, {Timeout: -1}, {MaxResponse: -1}, {Level: 9}} {
+		if _, err := New("http://x", o); err == nil {
+			t.Errorf("%+v is accepted", o)
+		}
+	}
+	if c, err := New("https://x/below/", Options{}); err != nil || c.base != "https://x/below" {
+		t.Error(c, err)
+	}
+}

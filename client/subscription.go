@@ -1,0 +1,156 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// Subscription delivers each message of a query to one of the consumers that call Claim, in order, and again until one
+// has acknowledged it: at least once. Consumers of many clients share it.
+type Subscription struct {
+	c          *Client
+	name, path string
+}
+
+// Delivery is a message that a consumer has for the time of its lease. Its Global and Token are all that the server
+// asks for.
+type Delivery struct {
+	message.Message
+	Attempt int // from 1
+	Token   uint64
+}
+
+// Name is what the subscription is called.
+func (s *Subscription) Name() string { return s.name }
+
+// Info tells how it is doing.
+func (s *Subscription) Info(ctx context.Context) (i api.Subscription, err error) {
+	err = s.c.call(ctx, &request{op: "subscription", method: "GET", path: s.path, safe: true}, &i)
+	return i, err
+}
+
+// maxWait is how long a claim lets the server wait before it asks again.
+const maxWait = 30 * time.Second
+
+// waitFor is how long the server is to wait at most, for a context.
+func waitFor(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return max(min(maxWait, time.Until(end)), time.Millisecond)
+	}
+	return maxWait
+}
+
+// again reports whether a claim that got nothing is to ask again: not if ctx has ended. A server that is stopping
+// answers at once, and is not asked again at once.
+func (c *Client) again(ctx context.Context, pause *pauses, asked time.Time, wait time.Duration) bool {
+	if time.Since(asked) < wait/2 {
+		return sleep(ctx, pause.next(0))
+	}
+	pause.reset()
+	return ctx.Err() == nil
+}
+
+// Claim waits until there is a message to be delivered, and delivers up to most of them. They are the caller's until
+// their leases end. It waits for a server that cannot be reached, too. Deliveries whose answer is lost come again when
+// their leases have run out.
+func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) {
+	pause := s.c.pause()
+	for {
+		asked, wait := time.Now(), waitFor(ctx)
+		r := &request{op: "subscription claim", method: "POST", path: s.path + "/claim", wait: wait, safe: true, always: true,
+			body: api.ClaimMessages{Max: max(most, 1), WaitMS: api.MS(wait)}}
+		var got api.Deliveries
+		if err := s.c.call(ctx, r, &got); err != nil {
+			return nil, err
+		}
+		if len(got.Deliveries) == 0 {
+			if !s.c.again(ctx, pause, asked, wait) {
+				return nil, s.c.ended(ctx, r, nil)
+			}
+			continue
+		}
+		list := make([]Delivery, len(got.Deliveries))
+		for i := range got.Deliveries {
+			d := &got.Deliveries[i]
+			list[i] = Delivery{Message: d.Message.Store(), Attempt: d.Attempt, Token: d.Token}
+		}
+		return list, nil
+	}
+}
+
+// Ack says that messages are done with. message.ErrLeaseLost: a lease has run out. With [Error].Unknown a try whose
+// answer was lost may have acknowledged them; if not, they come again.
+func (s *Subscription) Ack(ctx context.Context, deliveries ...Delivery) error {
+	return s.settle(ctx, "ack", "", deliveries)
+}
+
+// Extend extends the leases of deliveries by their length, from now on.
+func (s *Subscription) Extend(ctx context.Context, deliveries ...Delivery) error {
+	return s.settle(ctx, "extend", "", deliveries)
+}
+
+// Fail gives messages back: they come again after a while, or are parked if their attempts are used up.
+func (s *Subscription) Fail(ctx context.Context, reason string, deliveries ...Delivery) error {
+	return s.settle(ctx, "fail", reason, deliveries)
+}
+
+// Park puts messages aside: they are not delivered any more.
+func (s *Subscription) Park(ctx context.Context, reason string, deliveries ...Delivery) error {
+	return s.settle(ctx, "park", reason, deliveries)
+}
+
+// settle is safe to try again: a delivery is settled once, and then its lease is lost.
+func (s *Subscription) settle(ctx context.Context, what, reason string, deliveries []Delivery) error {
+	body := api.Settle{Deliveries: make([]api.DeliveryRef, len(deliveries)), Reason: reason}
+	for i, d := range deliveries {
+		body.Deliveries[i] = api.DeliveryRef{Global: d.Global, Token: d.Token}
+	}
+	return s.c.call(ctx, &request{op: "subscription " + what, method: "POST", path: s.path + "/" + what, body: body,
+		safe: true}, nil)
+}
+
+// Parked lists up to limit messages that are not delivered any more, behind a global position; 0 means all.
+func (s *Subscription) Parked(ctx context.Context, after int64, limit int) (list []message.Parked, err error) {
+	for limit == 0 || len(list) < limit {
+		size := pageSize
+		if limit > 0 {
+			size = min(size, limit-len(list))
+		}
+		v := url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(size)}}
+		var part []api.ParkedMessage
+		r := &request{op: "subscription parked", method: "GET", path: s.path + "/parked", query: v, safe: true}
+		err := s.c.call(ctx, r, &part)
+		if err != nil || len(part) == 0 {
+			return list, err
+		}
+		for i := range part {
+			p := &part[i]
+			list = append(list, message.Parked{Message: p.Message.Store(), Attempts: p.Attempts, Reason: p.Reason, At: p.At})
+			after = p.Global
+		}
+	}
+	return list, nil
+}
+
+// Replay delivers parked messages again, and returns how many of them were there, without those that a try has replayed
+// whose answer was lost.
+func (s *Subscription) Replay(ctx context.Context, globals ...int64) (replayed int, err error) {
+	return s.unpark(ctx, "replay", globals)
+}
+
+// Discard gives parked messages up, and returns how many of them were there, counted as Replay does.
+func (s *Subscription) Discard(ctx context.Context, globals ...int64) (discarded int, err error) {
+	return s.unpark(ctx, "discard", globals)
+}
+
+func (s *Subscription) unpark(ctx context.Context, what string, globals []int64) (int, error) {
+	var n api.Counted
+	err := s.c.call(ctx, &request{op: "subscription " + what, method: "POST", path: s.path + "/" + what,
+		body: api.Globals{Globals: globals}, safe: true}, &n)
+	return n.Count, err
+}

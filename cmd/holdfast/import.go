@@ -1,0 +1,21 @@
+package main
+
+import (
+	"errors"
+)
+
+// The commands that move data over from other servers.
+
+type importCommand struct {
+	EventoDB importEventoDB `cmd:"" name:"eventodb" help:"Copy a namespace of an EventoDB server, or its export."`
+}
+
+type importEventoDB struct {
+	From  string `arg:"" help:"File that EventoDB has exported, gzip too, or the URL of a running server."`
+	Token string `help:"Token of the namespace in the source, if that is a server." placeholder:"T"`
+	Into  string `required:"" help:"URL of a server, or directory." placeholder:"URL|[ENGINE:]DIR"`
+}
+
+func (c *importEventoDB) run() int {
+	return fail(errors.New("import eventodb: not built yet"))
+}

@@ -1,0 +1,358 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mattn/go-isatty"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/server"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// serveCommand's flags are also its settings in the environment (HOLDFAST_LOG_LEVEL) and in a file (log-level).
+type serveCommand struct {
+	Data   string     `help:"Directory of the data, which is made if it is not there. Default: holdfast-data." env:"HOLDFAST_DATA" placeholder:"DIR"`
+	Engine string     `help:"Engine and directory instead, as in pebble:DIR?sync-every=500ms." env:"HOLDFAST_ENGINE" placeholder:"URL"`
+	Listen string     `help:"Address to listen on." env:"HOLDFAST_LISTEN" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	Token  string     `help:"Token of the default namespace, if it has none. Default: a new one, which is shown." env:"HOLDFAST_TOKEN" placeholder:"TOKEN"`
+	Level  string     `help:"What writes survive that name nothing else: memory, process, power. Default: the strongest." env:"HOLDFAST_LEVEL" placeholder:"LEVEL"`
+	Config configFile `help:"Settings in YAML, by the names of the flags. Flags, then the environment, go before it." env:"HOLDFAST_CONFIG" placeholder:"FILE"`
+
+	TLSCert  string `name:"tls-cert" help:"Certificate chain in PEM, read again when it changes, and on SIGHUP." env:"HOLDFAST_TLS_CERT" placeholder:"FILE"`
+	TLSKey   string `name:"tls-key" help:"Its key in PEM." env:"HOLDFAST_TLS_KEY" placeholder:"FILE"`
+	Insecure bool   `help:"Without TLS, listen on addresses too that other machines reach." env:"HOLDFAST_INSECURE"`
+
+	MaxBody        int64         `help:"Bytes that the body of a request may have." env:"HOLDFAST_MAX_BODY" default:"67108864" placeholder:"BYTES"`
+	MaxConnections int           `help:"Connections at once; more wait." env:"HOLDFAST_MAX_CONNECTIONS" default:"10000" placeholder:"N"`
+	Rate           float64       `help:"Requests a second of one token; 0 for any number." env:"HOLDFAST_RATE" default:"0" placeholder:"N"`
+	Burst          int           `help:"Requests of one token at once. Default: those of a second." env:"HOLDFAST_BURST" default:"0" placeholder:"N"`
+	BodyTimeout    time.Duration `help:"How long the body of a request may take." env:"HOLDFAST_BODY_TIMEOUT" default:"1m" placeholder:"TIME"`
+	WriteTimeout   time.Duration `help:"How long a client may take to read a part of an answer." env:"HOLDFAST_WRITE_TIMEOUT" default:"30s" placeholder:"TIME"`
+	IdleTimeout    time.Duration `help:"How long a connection may wait for its next request." env:"HOLDFAST_IDLE_TIMEOUT" default:"2m" placeholder:"TIME"`
+	StopTimeout    time.Duration `help:"How long requests may take to end when the server stops." env:"HOLDFAST_STOP_TIMEOUT" default:"30s" placeholder:"TIME"`
+
+	LogLevel  string `help:"debug (every request), info, warn, error. It is read again on SIGHUP." env:"HOLDFAST_LOG_LEVEL" default:"info" placeholder:"LEVEL"`
+	LogFormat string `help:"json, text, or auto: text on a terminal, else json." env:"HOLDFAST_LOG_FORMAT" default:"auto" enum:"auto,json,text" placeholder:"FORMAT"`
+
+	PrintConfig bool `help:"Print the settings as YAML, without the token, and exit."`
+}
+
+// Help implements kong's interface for what follows the flags.
+func (serveCommand) Help() string {
+	return `Without arguments it keeps its data in ./holdfast-data, listens on this machine only, and shows, the first ` +
+		`time, a token that opens everything. Other addresses need TLS, or --insecure. SIGTERM ends it: requests and ` +
+		`followers are ended first. Messages go to standard error; tokens never do.`
+}
+
+// run serves until a signal ends it. With args, which were parsed into c, settings are read again on SIGHUP.
+func (c *serveCommand) run(args []string) int {
+	if c.PrintConfig {
+		return fail(printConfig(os.Stdout, args))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+	return failTool(c.serve(ctx, reload, args))
+}
+
+// serve runs until ctx ends.
+func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args []string) (err error) {
+	logLevel := new(slog.LevelVar)
+	if err := setLogLevel(logLevel, c.LogLevel); err != nil {
+		return err
+	}
+	logger := c.logger(os.Stderr, logLevel)
+	// Whatever libraries log goes the same way.
+	slog.SetDefault(logger)
+	address, err := c.address()
+	if err != nil {
+		return err
+	}
+	var certificate *certificate
+	if c.TLSCert != "" || c.TLSKey != "" {
+		if certificate, err = loadCertificate(c.TLSCert, c.TLSKey, logger); err != nil {
+			return err
+		}
+	}
+	engine, err := c.open(logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+	level := engine.Capabilities().Strongest()
+	if c.Level != "" {
+		if level, err = holdfast.ParseLevel(c.Level); err != nil {
+			return err
+		}
+	}
+	d, err := data.Open(engine, data.Options{Level: level, Logger: logger})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	o := server.Options{Version: readVersion().Version, Logger: logger, MaxBody: c.MaxBody,
+		MaxConnections: c.MaxConnections, Rate: c.Rate, Burst: c.Burst, BodyTimeout: c.BodyTimeout,
+		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout}
+	if certificate != nil {
+		o.TLS = &tls.Config{GetCertificate: certificate.get}
+	}
+	s, err := server.New(d, o)
+	if err != nil {
+		return err
+	}
+	// The token comes after all that can fail, because it is shown only once.
+	listener, err := net.ListenTCP("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	token, err := c.ownToken(ctx, d)
+	if err != nil {
+		return err
+	}
+	if err := c.welcome(os.Stdout, engine, level, listener.Addr(), token); err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(listener) }()
+	logger.Info("serving", "address", listener.Addr().String(), "tls", certificate != nil,
+		"engine", engine.Capabilities().Engine, "level", level.String())
+	look := time.NewTicker(certificateEvery)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-served:
+			return err
+		case <-look.C:
+			certificate.check(false)
+		case <-reload:
+			certificate.check(true)
+			if err := again(args, logLevel); err != nil {
+				logger.Error("the settings were not read again, the old ones stay", "error", err.Error())
+			} else {
+				logger.Info("read again", "log-level", logLevel.Level().String())
+			}
+		case <-ctx.Done():
+			logger.Info("stopping", "timeout", c.StopTimeout.String())
+			drain, cancel := context.WithTimeout(context.Background(), c.StopTimeout)
+			defer cancel()
+			if err := s.Stop(drain); errors.Is(err, context.DeadlineExceeded) {
+				logger.Warn("requests were cut off", "timeout", c.StopTimeout.String())
+			} else if err != nil {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+// again reads the settings again that can be changed while the server runs.
+func again(args []string, logLevel *slog.LevelVar) error {
+	var g grammar
+	parser, err := newParser(&g, func(int) {})
+	if err != nil {
+		return err
+	}
+	if _, err := parser.Parse(joinNegative(args)); err != nil {
+		return err
+	}
+	return setLogLevel(logLevel, g.Serve.LogLevel)
+}
+
+func setLogLevel(v *slog.LevelVar, name string) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(name)); err != nil {
+		return badFlag("log-level", fmt.Sprintf("%q is no level", name), "use debug, info, warn or error")
+	}
+	v.Set(level)
+	return nil
+}
+
+func (c *serveCommand) logger(w *os.File, level slog.Leveler) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "text" || c.LogFormat == "auto" && isatty.IsTerminal(w.Fd()) {
+		return slog.New(slog.NewTextHandler(w, o))
+	}
+	return slog.New(slog.NewJSONHandler(w, o))
+}
+
+func badFlag(flag, detail, remedy string) error {
+	return &holdfast.Error{Op: "serve: --" + flag, Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+}
+
+// address returns what to listen on, if that may be listened on.
+func (c *serveCommand) address() (*net.TCPAddr, error) {
+	address, err := net.ResolveTCPAddr("tcp", c.Listen)
+	if err != nil {
+		return nil, badFlag("listen", err.Error(), "write it as 127.0.0.1:8080")
+	}
+	if !address.IP.IsLoopback() && c.TLSCert == "" && !c.Insecure {
+		return nil, badFlag("listen", fmt.Sprintf("without TLS, tokens could be read on the way to %s", c.Listen),
+			"set --tls-cert and --tls-key, listen on 127.0.0.1, or allow it: --insecure")
+	}
+	return address, nil
+}
+
+// open opens the engine.
+func (c *serveCommand) open(logger *slog.Logger) (holdfast.Engine, error) {
+	if c.Engine == "" {
+		dir := cmp.Or(c.Data, defaultData)
+		// The messages of engines are for those who look into them.
+		o := holdfast.Options{Logger: quiet(logger)}
+		e, err := all.OpenDir("", dir, o)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, holdfast.ErrForeign) {
+			return all.Open(all.Default, dir, o) // which says what is wrong with a directory of something else
+		}
+		return e, err
+	}
+	if c.Data != "" {
+		return nil, badFlag("engine", "--data, or HOLDFAST_DATA, is set too", "set one of them")
+	}
+	name, dir, o, err := all.ParseURL(c.Engine)
+	if err != nil {
+		return nil, err
+	}
+	o.Logger = quiet(logger)
+	return all.Open(name, dir, o)
+}
+
+const defaultData = "holdfast-data"
+
+// quiet returns a logger that passes on warnings and errors only.
+func quiet(l *slog.Logger) *slog.Logger { return slog.New(atLeastWarn{l.Handler()}) }
+
+type atLeastWarn struct{ slog.Handler }
+
+func (h atLeastWarn) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
+}
+func (h atLeastWarn) WithAttrs(a []slog.Attr) slog.Handler {
+	return atLeastWarn{h.Handler.WithAttrs(a)}
+}
+func (h atLeastWarn) WithGroup(name string) slog.Handler {
+	return atLeastWarn{h.Handler.WithGroup(name)}
+}
+
+// ownToken gives the default namespace a token if it has none. It returns one line about it for people.
+func (c *serveCommand) ownToken(ctx context.Context, d *data.Data) (string, error) {
+	info, err := d.Messages().Info(ctx, message.Default)
+	if err != nil {
+		return "", err
+	}
+	if c.Token != "" {
+		s, err := auth.Parse(c.Token)
+		if err == nil && s.Namespace != message.Default {
+			err = auth.ErrMalformed
+		}
+		if err != nil {
+			return "", badFlag("token", "it is not a token of the default namespace",
+				"it has the form ns_ZGVmYXVsdA_ and 64 hexadecimal digits")
+		}
+	}
+	if info.TokenSHA256 == "" {
+		token, text := c.Token, "the one that was set with --token"
+		if token == "" {
+			token = auth.NewNamespaceSecret(message.Default)
+			text = token + "\nIt opens everything, and is not shown again."
+		}
+		return text, d.Messages().SetToken(ctx, message.Default, token)
+	}
+	lost := "the one that was shown when the data was made; if it is lost: holdfast token reset DIR"
+	switch {
+	case c.Token == "":
+		return lost, nil
+	case auth.Hash(c.Token) == info.TokenSHA256:
+		return "the one that was set with --token", nil
+	}
+	slog.Warn("the default namespace has another token than --token, and keeps it",
+		"remedy", "stop the server and change it: holdfast token reset DIR")
+	return "not that of --token, but " + lost, nil
+}
+
+// welcome tells people where the server is. The address is the first thing on its line, for scripts.
+func (c *serveCommand) welcome(out io.Writer, e holdfast.Engine, level holdfast.Level, at net.Addr, token string) error {
+	scheme := "http"
+	if c.TLSCert != "" {
+		scheme = "https"
+	}
+	where := cmp.Or(c.Engine, c.Data, defaultData)
+	if c.Engine == "" {
+		where = e.Capabilities().Engine + " in " + where
+	}
+	first, more, _ := strings.Cut(token, "\n")
+	p := newPage(out)
+	p.line("address\t%s://%s", scheme, at)
+	p.line("page\t%s://%s/", scheme, at)
+	p.line("data\t%s; a write %s", where, level.Survives())
+	p.line("token\t%s", first)
+	if more != "" {
+		p.line("\t%s", more)
+	}
+	return p.end()
+}
+
+// tokenCommand is about tokens without a server.
+type tokenCommand struct {
+	Reset tokenResetCommand `cmd:"" help:"Give the default namespace another token, while no server has the directory open."`
+}
+
+type tokenResetCommand struct {
+	Dir   string `arg:"" help:"Directory of a server's data."`
+	Token string `help:"The new token. Default: a random one, which is shown." placeholder:"TOKEN"`
+}
+
+func (c *tokenResetCommand) run() int {
+	token := cmp.Or(c.Token, auth.NewNamespaceSecret(message.Default))
+	if err := c.reset(token); err != nil {
+		return failTool(err)
+	}
+	t := console.Standard()
+	if c.Token == "" {
+		t.Screen().Printf("%s\n", token)
+	}
+	fmt.Fprintln(os.Stderr, "holdfast: the default namespace has this token now; the old one is good for nothing")
+	return exitOK
+}
+
+func (c *tokenResetCommand) reset(token string) (err error) {
+	if s, err := auth.Parse(token); err != nil || s.Namespace != message.Default {
+		return &holdfast.Error{Op: "token reset", Class: holdfast.ErrBadOption, Detail: "it is not a token of the default namespace",
+			Remedy: "it has the form ns_ZGVmYXVsdA_ and 64 hexadecimal digits"}
+	}
+	name, dir, o, err := parseDir(c.Dir)
+	if err != nil {
+		return err
+	}
+	e, err := all.OpenDir(name, dir, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	m, err := message.Open(e, message.Options{Level: e.Capabilities().Strongest(), RetainEvery: -1})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	return m.SetToken(context.Background(), message.Default, token)
+}

@@ -1,0 +1,110 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/holdfastdb/holdfast/api"
+)
+
+// maxPart is how much of an answer is written under one deadline, in bytes.
+const maxPart = 256 << 10
+
+// answering is the answer to a request. It knows what was answered, and gives each write a deadline, so that a client
+// that does not read holds nothing for longer than that.
+type answering struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration
+	level   string // of a write that succeeds, for the answer's header
+	status  int    // 0 until the header is written
+	bytes   int64
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// refresh gives what is written next its time.
+func (a *answering) refresh() {
+	if a.timeout > 0 {
+		_ = a.control.SetWriteDeadline(time.Now().Add(a.timeout)) // not supported: in tests without a connection
+	}
+}
+
+func (a *answering) WriteHeader(status int) {
+	if a.status == 0 && status >= 200 {
+		a.status = status
+		if a.level != "" && status < 300 {
+			a.Header().Set(api.HeaderLevel, a.level)
+		}
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answering) Write(b []byte) (written int, err error) {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	for {
+		part := b[:min(len(b), maxPart)]
+		a.refresh()
+		n, err := a.ResponseWriter.Write(part)
+		written, a.bytes, b = written+n, a.bytes+int64(n), b[len(part):]
+		if err != nil || len(b) == 0 {
+			return written, slow(err)
+		}
+	}
+}
+
+// Flush sends what was written.
+func (a *answering) Flush() { _ = a.FlushError() }
+
+// FlushError is Flush for http.ResponseController.
+func (a *answering) FlushError() error {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	a.refresh()
+	return slow(a.control.Flush())
+}
+
+func slow(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errors.Join(errAborted, err)
+	}
+	return err
+}
+
+// body is the body of a request, which must come in time: all of it, or on a stream each part.
+type body struct {
+	io.ReadCloser
+	control *http.ResponseController
+	timeout time.Duration
+	stream  bool
+	ended   bool
+}
+
+func newBody(r io.ReadCloser, control *http.ResponseController, timeout time.Duration, stream bool) *body {
+	b := &body{ReadCloser: r, control: control, timeout: timeout, stream: stream}
+	b.deadline(time.Now().Add(timeout))
+	return b
+}
+
+// deadline is not supported in tests without a connection.
+func (b *body) deadline(at time.Time) { _ = b.control.SetReadDeadline(at) }
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.stream && !b.ended {
+		b.deadline(time.Now().Add(b.timeout))
+	}
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF && !b.ended {
+		// What is read from here on waits for the client to go away, or for its next request.
+		b.ended = true
+		b.deadline(time.Time{})
+	}
+	return n, err
+}

@@ -1,0 +1,268 @@
+package data_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+func open(t *testing.T, engine holdfast.Engine, o data.Options, namespaces ...string) *data.Data {
+	t.Helper()
+	o.Level = holdfast.Memory
+	d, err := data.Open(engine, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	for _, n := range namespaces {
+		if _, err := d.Messages().Create(t.Context(), message.NamespaceOptions{ID: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+func appendTo(t *testing.T, d *data.Data, namespace, log string) {
+	t.Helper()
+	l, err := d.Log(t.Context(), namespace, log)
+	if err == nil {
+		_, err = l.Append(t.Context(), event.Event{Type: namespace + "/" + log})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func names(t *testing.T, d *data.Data, namespace string) string {
+	t.Helper()
+	list, err := d.Logs(t.Context(), namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for _, l := range list {
+		text += data.LogName(namespace, l) + fmt.Sprint(l.Last) + " "
+	}
+	return text
+}
+
+func TestNamespacesAreIsolated(t *testing.T) {
+	ctx := t.Context()
+	engine := mem.New()
+	d := open(t, engine, data.Options{}, "a", "ab")
+	for _, at := range [][2]string{{"default", "x"}, {"a", "x"}, {"ab", "x"}, {"a", "y"}, {"default", "a"}} {
+		appendTo(t, d, at[0], at[1])
+	}
+	for namespace, want := range map[string]string{"default": "a1 x1 ", "a": "x1 y1 ", "ab": "x1 "} {
+		if got := names(t, d, namespace); got != want {
+			t.Errorf("logs of %s: %q, want %q", namespace, got, want)
+		}
+		tasks, err := d.Tasks(ctx, namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tasks.Enqueue(ctx, task.Spec{ID: "one", Kind: "k"}); err != nil {
+			t.Errorf("tasks of %s: %v", namespace, err)
+		}
+	}
+	for _, log := range []string{"", "a/x", "a\x00b", fmt.Sprintf("%0130d", 1)} {
+		if _, err := d.Log(ctx, "default", log); !errors.Is(err, holdfast.ErrBadOption) {
+			t.Errorf("a log called %q: %v", log, err)
+		}
+	}
+	if _, err := d.Log(ctx, "none", "x"); !errors.Is(err, message.ErrNoNamespace) {
+		t.Errorf("a log of no namespace: %v", err)
+	}
+
+	n, err := d.Messages().Namespace(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Write(ctx, "s", message.Message{Type: "T", Data: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := d.Delete(ctx, "a"); removed != 1 || err != nil {
+		t.Errorf("deleted a with %d messages, %v", removed, err)
+	}
+	if _, err := d.Delete(ctx, "a"); !errors.Is(err, message.ErrNoNamespace) {
+		t.Errorf("deleted again: %v", err)
+	}
+	if _, err := d.Delete(ctx, "default"); !errors.Is(err, holdfast.ErrBadOption) {
+		t.Errorf("deleted the default namespace: %v", err)
+	}
+	if _, err := d.Tasks(ctx, "a"); !errors.Is(err, message.ErrNoNamespace) {
+		t.Errorf("tasks of a deleted namespace: %v", err)
+	}
+	if _, err := d.Messages().Create(ctx, message.NamespaceOptions{ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.FindTasks(ctx, "a"); !errors.Is(err, holdfast.ErrNotFound) {
+		t.Errorf("tasks of a namespace that was made again: %v", err)
+	}
+	if _, err := d.FindLog(ctx, "a", "x"); !errors.Is(err, holdfast.ErrNotFound) {
+		t.Errorf("a log of a namespace that was made again: %v", err)
+	}
+	if got := names(t, d, "a") + names(t, d, "ab") + names(t, d, "default"); got != "x1 a1 x1 " {
+		t.Errorf("left are the logs %q", got)
+	}
+	if _, err := d.FindTasks(ctx, "ab"); err != nil {
+		t.Error(err)
+	}
+	if err := d.DeleteLog(ctx, "default", "x"); err != nil {
+		t.Error(err)
+	}
+	if err := d.DeleteLog(ctx, "default", "x"); !errors.Is(err, holdfast.ErrNotFound) {
+		t.Errorf("deleted again: %v", err)
+	}
+	if got := names(t, d, "default"); got != "a1 " {
+		t.Errorf("left are the logs %q", got)
+	}
+}
+
+// Stores that nobody uses are closed when there are too many, and those that are used are not.
+func TestBounds(t *testing.T) {
+	var list []string
+	for i := range 40 {
+		list = append(list, fmt.Sprint("n", i))
+	}
+	d := open(t, mem.New(), data.Options{MaxLogs: 3, MaxTasks: 2}, list...)
+	held, err := d.Log(t.Context(), "n0", "held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first *event.Store
+	for range 2 {
+		for _, n := range list {
+			ctx, done := context.WithCancel(t.Context())
+			l, err := d.Log(ctx, n, "log")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.Append(ctx, event.Event{Type: "T"}); err != nil {
+				t.Fatal(err)
+			}
+			if first == nil {
+				first = l
+			}
+			tasks, err := d.Tasks(ctx, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tasks.Enqueue(ctx, task.Spec{Kind: "k"}); err != nil {
+				t.Fatal(err)
+			}
+			done()
+		}
+	}
+	if _, err := held.Append(t.Context(), event.Event{Type: "T"}); err != nil {
+		t.Errorf("a log in use: %v", err)
+	}
+	wait(t, "the first log is closed", func() bool {
+		_, err := first.Append(t.Context(), event.Event{Type: "T"})
+		return errors.Is(err, holdfast.ErrClosed)
+	})
+	wait(t, "no more are open than may be", func() bool {
+		logs, tasks := data.Opened(d)
+		return logs <= 3 && tasks <= 2
+	})
+	l, err := d.FindLog(t.Context(), "n39", "log")
+	if err != nil || l.Last() != 2 {
+		t.Errorf("a log that was closed: %v, last %d", err, l.Last())
+	}
+}
+
+func wait(t *testing.T, what string, until func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !until(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not come that ", what)
+		}
+	}
+}
+
+// Opening, closing and deleting by many at once: whatever succeeds is there, and nothing else fails than may.
+func TestTogether(t *testing.T) {
+	d := open(t, mem.New(), data.Options{MaxLogs: 2, MaxTasks: 1}, "keep", "go")
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var appended int
+	for w := range 8 {
+		all.Go(func() {
+			for i := range 40 {
+				ctx, done := context.WithCancel(t.Context())
+				if l, err := d.Log(ctx, "keep", fmt.Sprint("log", (w+i)%4)); err != nil {
+					t.Error(err)
+				} else if _, err := l.Append(ctx, event.Event{Type: "T"}); err != nil {
+					t.Error(err)
+				} else {
+					mu.Lock()
+					appended++
+					mu.Unlock()
+				}
+				l, err := d.Log(ctx, "go", fmt.Sprint("log", (w+i)%4))
+				if err == nil {
+					_, err = l.Append(ctx, event.Event{Type: "T"})
+				}
+				if err == nil {
+					var tasks *task.Store
+					if tasks, err = d.Tasks(ctx, "go"); err == nil {
+						_, err = tasks.Enqueue(ctx, task.Spec{Kind: "k"})
+					}
+				}
+				if err != nil && !errors.Is(err, message.ErrNoNamespace) && !errors.Is(err, holdfast.ErrClosed) {
+					t.Error(err)
+				}
+				done()
+			}
+		})
+	}
+	all.Go(func() {
+		for range 10 {
+			if _, err := d.Delete(t.Context(), "go"); err != nil {
+				t.Error(err)
+				return
+			}
+			if got, err := event.LogsWith(t.Context(), d.Engine(), "go/"); err != nil || len(got) > 0 {
+				t.Errorf("after the deletion there are %v, %v", got, err)
+			}
+			if there, err := task.Exists(d.Engine(), "go"); err != nil || there {
+				t.Errorf("after the deletion there are tasks: %v", err)
+			}
+			if _, err := d.Messages().Create(t.Context(), message.NamespaceOptions{ID: "go"}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	all.Wait()
+	list, err := d.Logs(t.Context(), "keep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := 0
+	for _, l := range list {
+		there += int(l.Last)
+	}
+	if there != appended {
+		t.Errorf("%d events are there, %d were appended", there, appended)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.Log(t.Context(), "keep", "log"); !errors.Is(err, holdfast.ErrClosed) {
+		t.Errorf("a log of closed data: %v", err)
+	}
+}

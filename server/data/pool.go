@@ -1,0 +1,224 @@
+package data
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// pool keeps stores open, by name: those that are in use, and of the others those that were used last, at most as many
+// as there may be open in all. A name is opened, closed or removed by one goroutine at a time.
+type pool[S io.Closer] struct {
+	most int
+
+	mu      sync.Mutex
+	closed  bool
+	entries map[string]*entry[S]
+	idle    list.List // of *entry, those that nobody uses; the one that was used first is the first
+}
+
+// entry is a store that is being opened, open, or being closed. What changes is covered by the pool's mu.
+type entry[S io.Closer] struct {
+	name  string
+	ready chan struct{} // closed when store and err are set
+	store S
+	err   error
+	users int           // with whoever opens it
+	idle  *list.Element // nil while there are users
+	gone  chan struct{} // not nil once it is to be closed; closed when the name is free
+}
+
+func newPool[S io.Closer](most int) *pool[S] {
+	return &pool[S]{most: most, entries: map[string]*entry[S]{}}
+}
+
+// get returns the store of a name, which stays open as long as ctx lives. If it is not open, open opens it.
+func (p *pool[S]) get(ctx context.Context, name string, open func() (S, error)) (store S, err error) {
+	for {
+		if err := holdfast.CheckContext(ctx); err != nil {
+			return store, err
+		}
+		p.mu.Lock()
+		if p.closed {
+			p.mu.Unlock()
+			return store, holdfast.ErrClosed
+		}
+		e := p.entries[name]
+		switch {
+		case e == nil:
+			e = &entry[S]{name: name, ready: make(chan struct{}), users: 1}
+			p.entries[name] = e
+			p.mu.Unlock()
+			store, err = open()
+			p.mu.Lock()
+			e.store, e.err = store, err
+			if err != nil && e.gone == nil { // else whoever removes it frees the name
+				delete(p.entries, name)
+			}
+			p.mu.Unlock()
+			close(e.ready)
+			if err != nil {
+				return store, err
+			}
+			p.hold(ctx, e)
+			p.trim()
+			return store, nil
+		case e.gone != nil:
+			p.mu.Unlock()
+			if err := await(ctx, e.gone); err != nil {
+				return store, err
+			}
+		default:
+			e.users++
+			if e.idle != nil {
+				p.idle.Remove(e.idle)
+				e.idle = nil
+			}
+			p.mu.Unlock()
+			if err := await(ctx, e.ready); err != nil {
+				p.leave(e)
+				return store, err
+			}
+			if e.err == nil {
+				p.hold(ctx, e)
+				return e.store, nil
+			}
+			p.leave(e) // it was opened in another way: try one's own
+		}
+	}
+}
+
+func await(ctx context.Context, c <-chan struct{}) error {
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// hold keeps an entry in use as long as ctx lives.
+func (p *pool[S]) hold(ctx context.Context, e *entry[S]) {
+	if ctx.Done() != nil {
+		context.AfterFunc(ctx, func() { p.leave(e) })
+	}
+}
+
+// leave ends a use of an entry.
+func (p *pool[S]) leave(e *entry[S]) {
+	p.mu.Lock()
+	if e.users--; e.users == 0 && e.gone == nil && p.entries[e.name] == e {
+		e.idle = p.idle.PushBack(e)
+	}
+	p.mu.Unlock()
+	p.trim()
+}
+
+// trim closes stores that nobody uses while there are too many.
+func (p *pool[S]) trim() {
+	for {
+		p.mu.Lock()
+		if len(p.entries) <= p.most || p.idle.Len() == 0 {
+			p.mu.Unlock()
+			return
+		}
+		e := p.idle.Front().Value.(*entry[S])
+		p.takeOut(e)
+		p.mu.Unlock()
+		_ = e.store.Close() // what was acknowledged is durable; an engine that fails tells the next who writes
+		p.free(e)
+	}
+}
+
+// takeOut begins the closing of an entry, with mu held.
+func (p *pool[S]) takeOut(e *entry[S]) {
+	e.gone = make(chan struct{})
+	if e.idle != nil {
+		p.idle.Remove(e.idle)
+		e.idle = nil
+	}
+}
+
+// free ends the closing of an entry.
+func (p *pool[S]) free(e *entry[S]) {
+	p.mu.Lock()
+	delete(p.entries, e.name)
+	p.mu.Unlock()
+	close(e.gone)
+}
+
+// remove closes the store of a name, if it is open, even if it is in use, and calls f while nobody can open it.
+func (p *pool[S]) remove(ctx context.Context, name string, f func() error) error {
+	for {
+		p.mu.Lock()
+		if p.closed {
+			p.mu.Unlock()
+			return holdfast.ErrClosed
+		}
+		e := p.entries[name]
+		if e != nil && e.gone != nil {
+			p.mu.Unlock()
+			if err := await(ctx, e.gone); err != nil {
+				return err
+			}
+			continue
+		}
+		if e == nil {
+			e = &entry[S]{name: name, ready: make(chan struct{}), err: holdfast.ErrNotFound}
+			close(e.ready)
+			p.entries[name] = e
+		}
+		p.takeOut(e)
+		p.mu.Unlock()
+		defer p.free(e)
+		<-e.ready // who opens it comes to an end
+		if e.err == nil {
+			if err := e.store.Close(); err != nil && !errors.Is(err, holdfast.ErrClosed) {
+				return err
+			}
+		}
+		return f()
+	}
+}
+
+// names returns the names of what is open or being opened.
+func (p *pool[S]) names() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := make([]string, 0, len(p.entries))
+	for name := range p.entries {
+		list = append(list, name)
+	}
+	return list
+}
+
+// close closes all stores, in use or not, and lets none be opened.
+func (p *pool[S]) close() error {
+	p.mu.Lock()
+	p.closed = true
+	var open, closing []*entry[S]
+	for _, e := range p.entries {
+		if e.gone != nil {
+			closing = append(closing, e)
+			continue
+		}
+		p.takeOut(e)
+		open = append(open, e)
+	}
+	p.mu.Unlock()
+	var errs []error
+	for _, e := range open {
+		if <-e.ready; e.err == nil {
+			errs = append(errs, e.store.Close())
+		}
+		p.free(e)
+	}
+	for _, e := range closing {
+		<-e.gone
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,154 @@
+package ebuse
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/event/eventbus"
+)
+
+// entry is an event as the API has it.
+type entry struct {
+	Position  int64           `json:"position"`
+	Type      string          `json:"type"`
+	Data      json.RawMessage `json:"data"`
+	Timestamp time.Time       `json:"timestamp"`
+}
+
+// The types of the bus, for package eventbus.
+type (
+	busEvent struct {
+		ID        string            `json:"id,omitempty"`
+		Origin    string            `json:"origin,omitempty"`
+		Type      string            `json:"type"`
+		Data      json.RawMessage   `json:"data"`
+		Metadata  map[string]string `json:"metadata,omitempty"`
+		Timestamp time.Time         `json:"timestamp"`
+	}
+	busStored struct {
+		Offset    busOffset         `json:"offset"`
+		ID        string            `json:"id,omitempty"`
+		Origin    string            `json:"origin,omitempty"`
+		Type      string            `json:"type"`
+		Data      json.RawMessage   `json:"data"`
+		Metadata  map[string]string `json:"metadata,omitempty"`
+		Timestamp time.Time         `json:"timestamp"`
+	}
+	busOffset string
+)
+
+// event is the event as the log has it.
+func (e *entry) event() event.Event {
+	return eventbus.Encode(busEvent{Type: e.Type, Data: e.Data, Timestamp: e.Timestamp})
+}
+
+// decoded is an event of the log as the API has it. Events that another API has put there, with metadata of its own, have
+// the time that the log has.
+func decoded(r *event.Record) entry {
+	if s, err := eventbus.Decode[busStored](r); err == nil {
+		return entry{Position: int64(r.Position), Type: s.Type, Data: s.Data, Timestamp: s.Timestamp}
+	}
+	return entry{Position: int64(r.Position), Type: string(r.Type), Data: r.Data, Timestamp: r.Time}
+}
+
+// append appends the event as JSON. Data that is not there is null; data that is no JSON, which another API has put
+// there, is a string in base64.
+func (e *entry) append(b []byte) ([]byte, error) {
+	typ, err := json.Marshal(e.Type)
+	if err != nil {
+		return b, err
+	}
+	at, err := e.Timestamp.MarshalJSON()
+	if err != nil {
+		return b, fmt.Errorf("the timestamp of the event at position %d: %w", e.Position, err)
+	}
+	b = append(b, `{"position":`...)
+	b = strconv.AppendInt(b, e.Position, 10)
+	b = append(append(b, `,"type":`...), typ...)
+	b = append(b, `,"data":`...)
+	switch {
+	case len(e.Data) == 0:
+		b = append(b, "null"...)
+	case json.Valid(e.Data) && utf8.Valid(e.Data):
+		b = append(b, e.Data...)
+	default:
+		b = append(base64.StdEncoding.AppendEncode(append(b, '"'), e.Data), '"')
+	}
+	b = append(append(b, `,"timestamp":`...), at...)
+	return append(b, '}'), nil
+}
+
+// refusal is why a batch that is JSON cannot be saved, as the client is told.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// unmarshal decodes a body into a struct. The body is one JSON object in valid UTF-8.
+func unmarshal(body []byte, v any) error {
+	if !utf8.Valid(body) {
+		return errUTF8
+	}
+	if body = bytes.TrimLeft(body, " \t\r\n"); len(body) > 0 && body[0] != '{' && json.Valid(body) {
+		return errors.New("it is not a JSON object")
+	}
+	return json.Unmarshal(body, v)
+}
+
+var errUTF8 = errors.New("it is not valid UTF-8")
+
+func decodeEvent(body []byte) (e entry, err error) {
+	err = unmarshal(body, &e)
+	return e, err
+}
+
+var errEmpty = refusal(fmt.Sprintf("The batch is empty; send 1 to %d events", maxBatch))
+
+// decodeBatch decodes events one after the other, so that no body makes more of them than a batch may have.
+func decodeBatch(body []byte) ([]event.Event, error) {
+	if !utf8.Valid(body) {
+		return nil, errUTF8
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	switch t, err := d.Token(); {
+	case err == io.EOF:
+		return nil, io.ErrUnexpectedEOF
+	case err != nil:
+		return nil, err
+	case t == nil:
+		return nil, errEmpty
+	case t != json.Delim('['):
+		return nil, errors.New("it is not a JSON array")
+	}
+	var list []event.Event
+	for d.More() {
+		if len(list) == maxBatch {
+			return nil, refusal(fmt.Sprintf("Batch size limited to %d events", maxBatch))
+		}
+		var e *entry
+		if err := d.Decode(&e); err != nil {
+			return nil, fmt.Errorf("event %d of the batch: %w", len(list)+1, err)
+		}
+		if e == nil {
+			return nil, fmt.Errorf("event %d of the batch is null", len(list)+1)
+		}
+		list = append(list, e.event())
+	}
+	if _, err := d.Token(); err != nil { // the end of the array
+		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("something follows the JSON array")
+	}
+	if len(list) == 0 {
+		return nil, errEmpty
+	}
+	return list, nil
+}

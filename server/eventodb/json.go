@@ -1,0 +1,154 @@
+package eventodb
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"iter"
+	"math"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// value is a value of JSON that is known to be valid, without white space around it. What a client writes reaches the
+// store as the bytes that it sent, so a request is taken apart here and not decoded.
+type value []byte
+
+// list takes a JSON array apart.
+func list(text []byte) ([]value, error) {
+	if !json.Valid(text) || !utf8.Valid(text) {
+		var any json.RawMessage
+		if err := json.Unmarshal(text, &any); err != nil {
+			return nil, err
+		}
+		return nil, errors.New("the text is not UTF-8")
+	}
+	i := space(text, 0)
+	switch text[i] {
+	case '[':
+	case 'n':
+		return nil, nil
+	default:
+		return nil, errors.New("it is no array")
+	}
+	values := make([]value, 0, 4)
+	for i = space(text, i+1); text[i] != ']'; {
+		end := skip(text, i)
+		values = append(values, text[i:end])
+		if i = space(text, end); text[i] == ',' {
+			i = space(text, i+1)
+		}
+	}
+	return values, nil
+}
+
+// members yields the names and values of an object.
+func (v value) members() iter.Seq2[string, value] {
+	return func(yield func(string, value) bool) {
+		for i := space(v, 1); v[i] != '}'; {
+			end := skip(v, i)
+			name, _ := value(v[i:end]).text()
+			i = space(v, space(v, end)+1) // behind the colon
+			end = skip(v, i)
+			if !yield(name, v[i:end]) {
+				return
+			}
+			if i = space(v, end); v[i] == ',' {
+				i = space(v, i+1)
+			}
+		}
+	}
+}
+
+// space returns where the white space ends that is at i.
+func space(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
+		i++
+	}
+	return i
+}
+
+// skip returns where the value ends that begins at i.
+func skip(b []byte, i int) int {
+	switch b[i] {
+	case '"':
+		return quoted(b, i)
+	case '{', '[':
+		for depth := 0; ; i++ {
+			switch b[i] {
+			case '"':
+				i = quoted(b, i) - 1
+			case '{', '[':
+				depth++
+			case '}', ']':
+				if depth--; depth == 0 {
+					return i + 1
+				}
+			}
+		}
+	}
+	for i < len(b) && b[i] != ',' && b[i] != ']' && b[i] != '}' && b[i] > ' ' {
+		i++
+	}
+	return i
+}
+
+// quoted returns where the string ends that begins at i.
+func quoted(b []byte, i int) int {
+	for {
+		i += 1 + bytes.IndexByte(b[i+1:], '"')
+		escapes := 0
+		for b[i-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return i + 1
+		}
+	}
+}
+
+func (v value) isObject() bool { return v[0] == '{' }
+func (v value) isNull() bool   { return v[0] == 'n' }
+
+// text returns a string.
+func (v value) text() (s string, ok bool) {
+	if v[0] != '"' {
+		return "", false
+	}
+	if bytes.IndexByte(v, '\\') < 0 {
+		return string(v[1 : len(v)-1]), true
+	}
+	return s, json.Unmarshal(v, &s) == nil
+}
+
+// number returns a number; what is behind its point is cut off.
+func (v value) number() (n int64, ok bool) {
+	if v[0] != '-' && (v[0] < '0' || v[0] > '9') {
+		return 0, false
+	}
+	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
+		return n, true
+	}
+	f, err := strconv.ParseFloat(string(v), 64)
+	if err != nil || math.Abs(f) >= 1<<63 {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+// appendText appends a string as JSON.
+func appendText(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			quoted, _ := json.Marshal(s) // a string
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+// appendTime appends a time as JSON.
+func appendTime(b []byte, t time.Time) []byte {
+	return append(t.UTC().AppendFormat(append(b, '"'), time.RFC3339Nano), '"')
+}

@@ -1,0 +1,683 @@
+package eventodb
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/route"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+// Scope says in which namespace a method needs its role.
+type Scope uint8
+
+// The scopes.
+const (
+	Own        Scope = iota // the token's own
+	Named                   // that of the first argument
+	Everywhere              // all
+)
+
+// Method is a method of /rpc, and what a token needs to call it.
+type Method struct {
+	Name  string
+	Role  auth.Role
+	Scope Scope
+	run   func(c *call) error
+}
+
+// Methods are the methods of /rpc.
+var Methods = []Method{
+	{"stream.write", auth.Write, Own, (*call).streamWrite},
+	{"stream.get", auth.Read, Own, (*call).streamGet},
+	{"stream.last", auth.Read, Own, (*call).streamLast},
+	{"stream.version", auth.Read, Own, (*call).streamVersion},
+	{"category.get", auth.Read, Own, (*call).categoryGet},
+	{"ns.create", auth.Admin, Everywhere, (*call).namespaceCreate},
+	{"ns.delete", auth.Admin, Everywhere, (*call).namespaceDelete},
+	{"ns.list", auth.Admin, Everywhere, (*call).namespaceList},
+	{"ns.info", auth.Read, Named, (*call).namespaceInfo},
+	{"ns.streams", auth.Read, Own, (*call).namespaceStreams},
+	{"ns.categories", auth.Read, Own, (*call).namespaceCategories},
+	{"sys.version", auth.Read, Own, (*call).systemVersion},
+	{"sys.health", auth.Read, Own, (*call).systemHealth},
+}
+
+// call is a call of a method.
+type call struct {
+	*service
+	ctx       context.Context
+	w         http.ResponseWriter
+	principal auth.Principal
+	args      []value
+	out       []byte // the answer so far
+	begun     bool   // some of it was sent
+}
+
+// answers are buffers of answers, to be used again.
+var answers = sync.Pool{New: func() any { return new([]byte) }}
+
+// flushAt is how many bytes of an answer are kept back, so that an error that comes meanwhile can be told.
+const flushAt = 256 << 10
+
+// rpc serves /rpc: ["method", arguments...].
+func (s *service) rpc(w http.ResponseWriter, r *http.Request) {
+	out := answers.Get().(*[]byte)
+	c := &call{service: s, ctx: r.Context(), w: w, principal: route.From(r.Context()).Principal, out: (*out)[:0]}
+	err := c.serve(r)
+	if err == nil {
+		err = c.send()
+	} else if !c.begun {
+		refuse(w, r, err)
+	}
+	if cap(c.out) <= 2*flushAt {
+		*out = c.out
+		answers.Put(out)
+	}
+	if err != nil && c.begun {
+		panic(http.ErrAbortHandler) // the client sees that the answer is not whole
+	}
+}
+
+func (c *call) serve(r *http.Request) error {
+	if r.Method != http.MethodPost {
+		f := invalid("Only POST is allowed")
+		f.Status = http.StatusMethodNotAllowed
+		return f
+	}
+	body, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	name, args, err := request(body)
+	if err != nil {
+		return err
+	}
+	m := c.methods[name]
+	if m == nil {
+		return &failure{http.StatusNotFound, "METHOD_NOT_FOUND", "Unknown method: " + name, nil}
+	}
+	c.args = args
+	namespace := own(r, c.principal)
+	switch m.Scope {
+	case Everywhere:
+		namespace = auth.Everywhere
+	case Named:
+		if namespace, err = c.name("namespace"); err != nil {
+			return err
+		}
+	}
+	if !c.principal.May(m.Role, namespace) {
+		return &failure{http.StatusForbidden, "AUTH_UNAUTHORIZED", "The token does not allow " + name,
+			map[string]any{"namespace": namespace, "role": m.Role.String()}}
+	}
+	return m.run(c)
+}
+
+// readBody reads a body, into memory that the store may keep.
+func readBody(r *http.Request) ([]byte, error) {
+	if n := r.ContentLength; n >= 0 && n <= 64<<10 {
+		body := make([]byte, n)
+		_, err := io.ReadFull(r.Body, body)
+		return body, err
+	}
+	return io.ReadAll(r.Body)
+}
+
+// request takes a request apart.
+func request(body []byte) (method string, args []value, err error) {
+	values, err := list(body)
+	if err != nil {
+		f := invalid("Malformed JSON request")
+		f.Details = map[string]any{"error": err.Error()}
+		return "", nil, f
+	}
+	if len(values) == 0 {
+		return "", nil, invalid("Missing method name")
+	}
+	method, ok := values[0].text()
+	if !ok {
+		return "", nil, invalid("Method name must be a string")
+	}
+	return method, values[1:], nil
+}
+
+// send sends what there is of the answer.
+func (c *call) send() error {
+	if !c.begun {
+		c.w.Header().Set("Content-Type", "application/json")
+		c.begun = true
+	}
+	_, err := c.w.Write(c.out)
+	c.out = c.out[:0]
+	return err
+}
+
+// name returns the first argument, a string that is not empty.
+func (c *call) name(what string) (string, error) {
+	if len(c.args) > 0 {
+		if name, ok := c.args[0].text(); ok && name != "" {
+			return name, nil
+		}
+	}
+	return "", invalid("%s must be a string that is not empty", what)
+}
+
+// options calls set for each option, if argument i is there. It must be an object.
+func (c *call) options(i int, set func(name string, v value) error) error {
+	if len(c.args) <= i {
+		return nil
+	}
+	if !c.args[i].isObject() {
+		return invalid("options must be an object")
+	}
+	for name, v := range c.args[i].members() {
+		if err := set(name, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setText, setNumber and setPosition set an option.
+func setText(to *string, name string, v value) error {
+	var ok bool
+	if *to, ok = v.text(); !ok {
+		return invalid("%s must be a string", name)
+	}
+	return nil
+}
+
+func setNumber(to *int64, name string, v value) error {
+	var ok bool
+	if *to, ok = v.number(); !ok {
+		return invalid("%s must be a number", name)
+	}
+	return nil
+}
+
+func (c *call) namespace() (*message.Namespace, error) {
+	return c.data.Messages().Namespace(c.ctx, own(nil, c.principal))
+}
+
+func (c *call) streamWrite() error {
+	stream, err := c.name("stream name")
+	if err != nil {
+		return err
+	}
+	if len(c.args) < 2 || !c.args[1].isObject() {
+		return invalid("message must be an object")
+	}
+	var m message.Message
+	for name, v := range c.args[1].members() {
+		switch name {
+		case "type":
+			if err := setText(&m.Type, name, v); err != nil {
+				return err
+			}
+		case "data":
+			m.Data = v
+		case "metadata":
+			if m.Metadata = v; v.isNull() {
+				m.Metadata = nil
+			}
+		}
+	}
+	switch {
+	case m.Type == "":
+		return invalid("type must be a string that is not empty")
+	case len(m.Data) == 0 || !value(m.Data).isObject():
+		return invalid("data must be an object")
+	case m.Metadata != nil && !value(m.Metadata).isObject():
+		return invalid("metadata must be an object")
+	}
+	var expected *int64
+	err = c.options(2, func(name string, v value) error {
+		switch name {
+		case "id":
+			return setText(&m.ID, name, v)
+		case "expectedVersion":
+			expected = new(int64)
+			return setNumber(expected, name, v)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	n, err := c.namespace()
+	if err != nil {
+		return err
+	}
+	r, err := n.WriteAll(c.ctx, message.Write{Stream: stream, Expected: expected, Messages: []message.Message{m}})
+	if err != nil {
+		return err
+	}
+	c.out = strconv.AppendInt(append(c.out, `{"position":`...), r[0].Position, 10)
+	c.out = strconv.AppendInt(append(c.out, `,"globalPosition":`...), r[0].Global, 10)
+	c.out = append(c.out, '}')
+	return nil
+}
+
+// batch is how many messages an answer has, and maxBatch how many may be asked for. For all of them -1 stands.
+const (
+	batch    = 1000
+	maxBatch = 10_000
+)
+
+func checkBatch(size int64) error {
+	if size < -1 || size > maxBatch {
+		return invalid("batchSize must be -1 or from 0 to %d", maxBatch)
+	}
+	return nil
+}
+
+func (c *call) streamGet() error {
+	stream, err := c.name("stream name")
+	if err != nil {
+		return err
+	}
+	position, global, size := int64(0), int64(-1), int64(batch)
+	err = c.options(1, func(name string, v value) error {
+		switch name {
+		case "position":
+			return setNumber(&position, name, v)
+		case "globalPosition":
+			return setNumber(&global, name, v)
+		case "batchSize":
+			return setNumber(&size, name, v)
+		}
+		return nil
+	})
+	if err == nil {
+		err = checkBatch(size)
+	}
+	if err != nil {
+		return err
+	}
+	if global >= 0 {
+		position = 0
+	}
+	return c.messages(message.Query{Stream: stream, From: position}, global, size, false)
+}
+
+func (c *call) categoryGet() error {
+	var category string
+	if len(c.args) == 0 || setText(&category, "", c.args[0]) != nil {
+		return invalid("category must be a string")
+	}
+	q, size := message.Query{Category: category}, int64(batch)
+	global := int64(-1)
+	err := c.options(1, func(name string, v value) error {
+		switch name {
+		case "position":
+			return setNumber(&q.From, name, v)
+		case "globalPosition":
+			return setNumber(&global, name, v)
+		case "batchSize":
+			return setNumber(&size, name, v)
+		case "correlation":
+			return setText(&q.Correlation, name, v)
+		case "consumerGroup":
+			return setGroup(&q.Group, v)
+		}
+		return nil
+	})
+	if err == nil {
+		err = checkBatch(size)
+	}
+	if err != nil {
+		return err
+	}
+	if global >= 0 {
+		q.From = global
+	}
+	return c.messages(q, -1, size, true)
+}
+
+func setGroup(to *message.Group, v value) error {
+	if !v.isObject() {
+		return invalid("consumerGroup must be an object")
+	}
+	member, size := int64(-1), int64(-1)
+	for name, v := range v.members() {
+		var err error
+		switch name {
+		case "member":
+			err = setNumber(&member, "consumerGroup.member", v)
+		case "size":
+			err = setNumber(&size, "consumerGroup.size", v)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if member < 0 || member >= size || size > 1<<30 {
+		return invalid("consumerGroup must have a size and a member from 0 to below it")
+	}
+	*to = message.Group{Member: int(member), Size: int(size)}
+	return nil
+}
+
+// messages answers with up to size messages of a query, those with global positions from one on; less than 0 means all.
+func (c *call) messages(q message.Query, global, size int64, named bool) error {
+	n, err := c.namespace()
+	if err != nil {
+		return err
+	}
+	c.out = append(c.out, '[')
+	if size > 0 && global < 0 {
+		q.Limit = int(size)
+	}
+	first := true
+	if size != 0 {
+		for m, err := range n.Read(c.ctx, q) {
+			if err != nil {
+				return err
+			}
+			if m.Global < global {
+				continue
+			}
+			if !first {
+				c.out = append(c.out, ',')
+			}
+			first = false
+			c.out = appendMessage(c.out, &m, named)
+			if len(c.out) >= flushAt {
+				if err := c.send(); err != nil {
+					return err
+				}
+			}
+			if size--; size == 0 {
+				break
+			}
+		}
+	}
+	c.out = append(c.out, ']')
+	return nil
+}
+
+// appendMessage appends a message as an array, with the stream's name or without.
+func appendMessage(b []byte, m *message.Message, named bool) []byte {
+	b = append(appendText(append(b, '['), m.ID), ',')
+	if named {
+		b = append(appendText(b, m.Stream), ',')
+	}
+	b = append(appendText(b, m.Type), ',')
+	b = append(strconv.AppendInt(b, m.Position, 10), ',')
+	b = append(strconv.AppendInt(b, m.Global, 10), ',')
+	b = append(append(b, m.Data...), ',')
+	if len(m.Metadata) == 0 {
+		b = append(b, "null,"...)
+	} else {
+		b = append(append(b, m.Metadata...), ',')
+	}
+	return append(appendTime(b, m.Time), ']')
+}
+
+func (c *call) streamLast() error {
+	stream, err := c.name("stream name")
+	if err != nil {
+		return err
+	}
+	var typ string
+	err = c.options(1, func(name string, v value) error {
+		if name == "type" {
+			return setText(&typ, name, v)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	n, err := c.namespace()
+	if err != nil {
+		return err
+	}
+	m, err := n.LastMessage(c.ctx, stream, typ)
+	if errors.Is(err, holdfast.ErrNotFound) {
+		c.out = append(c.out, "null"...)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.out = appendMessage(c.out, &m, false)
+	return nil
+}
+
+func (c *call) streamVersion() error {
+	stream, err := c.name("stream name")
+	if err != nil {
+		return err
+	}
+	n, err := c.namespace()
+	if err != nil {
+		return err
+	}
+	version, ok, err := n.Version(c.ctx, stream)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		c.out = append(c.out, "null"...)
+	} else {
+		c.out = strconv.AppendInt(c.out, version, 10)
+	}
+	return nil
+}
+
+func (c *call) namespaceCreate() error {
+	id, err := c.name("namespace")
+	if err != nil {
+		return err
+	}
+	o := message.NamespaceOptions{ID: id}
+	err = c.options(1, func(name string, v value) error {
+		switch name {
+		case "description":
+			return setText(&o.Description, name, v)
+		case "token":
+			return setText(&o.Token, name, v)
+		case "metadata":
+			if !v.isObject() {
+				return invalid("metadata must be an object")
+			}
+			o.Metadata = bytes.Clone(v)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if o.Token == "" {
+		o.Token = auth.NewNamespaceSecret(id)
+	} else if s, err := auth.Parse(o.Token); err != nil || s.Namespace != id {
+		return invalid("token must be one of the namespace %q", id)
+	}
+	info, err := c.data.Messages().Create(c.ctx, o)
+	if err != nil {
+		return err
+	}
+	c.out = appendText(append(c.out, `{"namespace":`...), id)
+	c.out = appendText(append(c.out, `,"token":`...), o.Token)
+	c.out = appendTime(append(c.out, `,"createdAt":`...), info.Created)
+	c.out = append(c.out, '}')
+	return nil
+}
+
+func (c *call) namespaceDelete() error {
+	id, err := c.name("namespace")
+	if err != nil {
+		return err
+	}
+	if id == message.Default {
+		return invalid("The namespace %q cannot be deleted", id)
+	}
+	deleted, err := c.data.Messages().Delete(c.ctx, id)
+	if err != nil {
+		return err
+	}
+	c.out = appendText(append(c.out, `{"namespace":`...), id)
+	c.out = appendTime(append(c.out, `,"deletedAt":`...), time.Now())
+	c.out = strconv.AppendInt(append(c.out, `,"messagesDeleted":`...), deleted, 10)
+	c.out = append(c.out, '}')
+	return nil
+}
+
+func (c *call) namespaceList() error {
+	infos, err := c.data.Messages().Namespaces(c.ctx, "", 0)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(infos, func(a, b message.Info) int { return b.Created.Compare(a.Created) })
+	c.out = append(c.out, '[')
+	first := true
+	for _, info := range infos {
+		mark := len(c.out)
+		if !first {
+			c.out = append(c.out, ',')
+		}
+		_, err := c.describe(info)
+		if errors.Is(err, message.ErrNoNamespace) { // deleted meanwhile
+			c.out = c.out[:mark]
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		c.out = append(c.out, '}')
+		first = false
+	}
+	c.out = append(c.out, ']')
+	return nil
+}
+
+// describe begins an object that describes a namespace.
+func (c *call) describe(info message.Info) (*message.Namespace, error) {
+	n, err := c.data.Messages().Namespace(c.ctx, info.ID)
+	if err != nil {
+		return nil, err
+	}
+	counts, err := n.Count(c.ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	c.out = appendText(append(c.out, `{"namespace":`...), info.ID)
+	c.out = appendText(append(c.out, `,"description":`...), info.Description)
+	c.out = appendTime(append(c.out, `,"createdAt":`...), info.Created)
+	c.out = strconv.AppendInt(append(c.out, `,"messageCount":`...), counts.Messages, 10)
+	c.out = strconv.AppendInt(append(c.out, `,"streamCount":`...), counts.Streams, 10)
+	return n, nil
+}
+
+func (c *call) namespaceInfo() error {
+	id, err := c.name("namespace")
+	if err != nil {
+		return err
+	}
+	info, err := c.data.Messages().Info(c.ctx, id)
+	if err != nil {
+		return err
+	}
+	n, err := c.describe(info)
+	if err != nil {
+		return err
+	}
+	c.out = append(c.out, `,"lastActivity":`...)
+	last := []byte("null}")
+	for m, err := range n.Read(c.ctx, message.Query{From: n.Last(), Limit: 1}) {
+		if err != nil {
+			return err
+		}
+		last = append(appendTime(last[:0], m.Time), '}')
+	}
+	c.out = append(c.out, last...)
+	return nil
+}
+
+func (c *call) namespaceStreams() error {
+	var prefix, cursor string
+	limit := int64(100)
+	err := c.options(0, func(name string, v value) error {
+		switch name {
+		case "prefix":
+			return setText(&prefix, name, v)
+		case "cursor":
+			return setText(&cursor, name, v)
+		case "limit":
+			return setNumber(&limit, name, v)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if limit < 1 || limit > 1000 {
+		return invalid("limit must be from 1 to 1000")
+	}
+	n, err := c.namespace()
+	if err != nil {
+		return err
+	}
+	streams, err := n.Streams(c.ctx, prefix, cursor, int(limit))
+	if err != nil {
+		return err
+	}
+	c.out = append(c.out, '[')
+	for i, s := range streams {
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		c.out = appendText(append(c.out, `{"stream":`...), s.Stream)
+		c.out = strconv.AppendInt(append(c.out, `,"version":`...), s.Version, 10)
+		c.out = appendTime(append(c.out, `,"lastActivity":`...), s.Last.Truncate(time.Second))
+		c.out = append(c.out, '}')
+	}
+	c.out = append(c.out, ']')
+	return nil
+}
+
+func (c *call) namespaceCategories() error {
+	n, err := c.namespace()
+	if err != nil {
+		return err
+	}
+	categories, err := n.Categories(c.ctx)
+	if err != nil {
+		return err
+	}
+	c.out = append(c.out, '[')
+	for i, k := range categories {
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		c.out = appendText(append(c.out, `{"category":`...), k.Category)
+		c.out = strconv.AppendInt(append(c.out, `,"streamCount":`...), k.Streams, 10)
+		c.out = strconv.AppendInt(append(c.out, `,"messageCount":`...), k.Messages, 10)
+		c.out = append(c.out, '}')
+	}
+	c.out = append(c.out, ']')
+	return nil
+}
+
+func (c *call) systemVersion() error {
+	c.out = appendText(c.out, c.o.Version)
+	return nil
+}
+
+func (c *call) systemHealth() error {
+	c.out = appendText(append(c.out, `{"status":"ok","backend":`...), c.data.Engine().Capabilities().Engine)
+	c.out = strconv.AppendInt(append(c.out, `,"connections":`...), c.hub.followers.Load(), 10)
+	c.out = append(c.out, '}')
+	return nil
+}

@@ -1,0 +1,202 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/problem"
+	"github.com/holdfastdb/holdfast/server/route"
+)
+
+func runID() string { return strings.ToLower(rand.Text()[:8]) }
+
+func rateText(o Options) string {
+	return strconv.FormatFloat(o.Rate, 'f', -1, 64) + " requests a second in bursts of " + strconv.Itoa(o.Burst)
+}
+
+// requestID is what a client calls its request, if that can be in a log and in a header, else a new id.
+func (s *Server) requestID(r *http.Request) string {
+	id := r.Header.Get(api.HeaderRequestID)
+	ok := id != "" && len(id) <= 64
+	for i := 0; ok && i < len(id); i++ {
+		c := id[i]
+		ok = c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.IndexByte("-_.:/+=", c) >= 0
+	}
+	if ok {
+		return id
+	}
+	return s.run + "-" + strconv.FormatUint(s.requests.Add(1), 10)
+}
+
+// observe serves a request that has an id, is logged, and survives a panic of next.
+func (s *Server) observe(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+	start := time.Now()
+	known := &route.Request{ID: s.requestID(r), Level: s.data.Level(), Stopping: s.stopping}
+	ctx := route.With(r.Context(), known)
+	r = r.WithContext(ctx)
+	a := &answering{ResponseWriter: w, control: http.NewResponseController(w), timeout: s.o.WriteTimeout}
+	a.Header().Set(api.HeaderRequestID, known.ID)
+	defer func() {
+		cause := recover()
+		if cause != nil && cause != http.ErrAbortHandler {
+			known.Err = fmt.Errorf("panic: %v", cause)
+			s.o.Logger.Error("panic", "request", known.ID, "method", r.Method, "path", r.URL.Path, "cause", fmt.Sprint(cause),
+				"stack", string(debug.Stack()))
+			if a.status == 0 {
+				problem.Write(a, r, known.Err)
+				cause = nil
+			}
+		}
+		a.refresh() // net/http writes what is left after this
+		s.log(r, known, a, time.Since(start))
+		if cause != nil { // the client has a part of the answer: it must not take it for the whole
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	next(a, r)
+}
+
+// log writes the record of a request. Neither its query, which can have a token, nor its headers are in it.
+func (s *Server) log(r *http.Request, known *route.Request, a *answering, took time.Duration) {
+	status := max(a.status, http.StatusOK)
+	level := slog.LevelDebug
+	switch {
+	case status >= 500 && status != http.StatusServiceUnavailable && status != http.StatusInsufficientStorage:
+		level = slog.LevelError
+	case status >= 500:
+		level = slog.LevelWarn
+	}
+	if !s.o.Logger.Enabled(context.Background(), level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("request", known.ID), slog.String("method", r.Method),
+		slog.String("path", r.URL.Path), slog.Int("status", status), slog.Int64("bytes", a.bytes),
+		slog.Duration("took", took), slog.String("from", r.RemoteAddr)}
+	if id := known.Principal.TokenID; id != "" {
+		attrs = append(attrs, slog.String("token", id))
+	}
+	if known.Err != nil {
+		attrs = append(attrs, slog.String("error", known.Err.Error()))
+	}
+	s.o.Logger.LogAttrs(context.Background(), level, "request", attrs...)
+}
+
+// wrap puts a route behind all that the server checks.
+func (s *Server) wrap(rt route.Route) http.Handler {
+	if rt.Credentials == nil {
+		rt.Credentials = bearer
+	}
+	if rt.Namespace == nil {
+		inPath := strings.Contains(rt.Pattern, "{ns}")
+		rt.Namespace = func(r *http.Request, _ auth.Principal) string {
+			if inPath {
+				return r.PathValue("ns")
+			}
+			return auth.Everywhere
+		}
+	}
+	deny := rt.Deny
+	if deny == nil {
+		deny = problem.Write
+	}
+	rt.Deny = func(w http.ResponseWriter, r *http.Request, err error) {
+		route.From(r.Context()).Err = err
+		deny(w, r, err)
+	}
+	if rt.MaxBody == 0 {
+		rt.MaxBody = s.o.MaxBody
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.observe(w, r, func(w http.ResponseWriter, r *http.Request) { s.enter(rt, w.(*answering), r) })
+	})
+}
+
+// bearer is the token of the Authorization header, "" if there is none.
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// enter checks a request and hands it to its route.
+func (s *Server) enter(rt route.Route, w *answering, r *http.Request) {
+	known := route.From(r.Context())
+	if err := s.admit(rt, known, r); err != nil {
+		rt.Deny(w, r, err)
+		return
+	}
+	if name := r.Header.Get(api.HeaderLevel); name != "" {
+		level, err := s.level(name)
+		if err != nil {
+			rt.Deny(w, r, err)
+			return
+		}
+		known.Level = level
+		r = r.WithContext(holdfast.WithLevel(r.Context(), level))
+	}
+	if rt.Role != auth.None && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.level = s.given[known.Level]
+	}
+	if r.ContentLength != 0 {
+		if rt.MaxBody > 0 {
+			if r.ContentLength > rt.MaxBody {
+				w.Header().Set("Connection", "close")
+				rt.Deny(w, r, &http.MaxBytesError{Limit: rt.MaxBody})
+				return
+			}
+			r.Body = http.MaxBytesReader(w.ResponseWriter, r.Body, rt.MaxBody)
+		}
+		if s.o.BodyTimeout > 0 {
+			r.Body = newBody(r.Body, w.control, s.o.BodyTimeout, rt.Stream)
+		}
+	}
+	rt.Handler(w, r)
+}
+
+// admit finds out who makes a request, and whether that may.
+func (s *Server) admit(rt route.Route, known *route.Request, r *http.Request) error {
+	var err error
+	if rt.Role != auth.None {
+		known.Principal, err = s.tokens.Check(r.Context(), rt.Credentials(r))
+	}
+	if tooMany := s.allow(r, known.Principal); tooMany != nil {
+		return tooMany
+	}
+	if err != nil || rt.Role == auth.None {
+		return err
+	}
+	namespace := rt.Namespace(r, known.Principal)
+	if known.Principal.May(rt.Role, namespace) {
+		return nil
+	}
+	where := "everywhere"
+	if namespace != auth.Everywhere {
+		where = fmt.Sprintf("in namespace %q", namespace)
+	}
+	return &holdfast.Error{Class: auth.ErrForbidden, Detail: fmt.Sprintf("this needs a token with role %v %s", rt.Role, where)}
+}
+
+// level returns the level of that name, if the engine gives it.
+func (s *Server) level(name string) (holdfast.Level, error) {
+	level, err := holdfast.ParseLevel(name)
+	if err == nil && s.given[level] == "" {
+		err = s.data.Engine().Capabilities().CheckLevel(level)
+	}
+	return level, err
+}
+
+// errAborted is the error of writes whose client does not read.
+var errAborted = errors.New("the client reads too slowly")

@@ -1,0 +1,179 @@
+// Package problem answers requests with errors: any error of the engines, the stores and the server becomes an
+// api.Problem.
+package problem
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/route"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+// The classes of errors of the server itself.
+var (
+	// ErrBadRequest: a request that is malformed, or makes no sense.
+	ErrBadRequest = errors.New("holdfast: bad request")
+	// ErrNoRoute: nothing is served under that path.
+	ErrNoRoute = errors.New("holdfast: nothing here")
+	// ErrMethod: the path is not served with that method.
+	ErrMethod = errors.New("holdfast: method not allowed")
+	// ErrTooMany: more requests than the limit.
+	ErrTooMany = errors.New("holdfast: too many requests")
+	// ErrStopping: the server stops.
+	ErrStopping = errors.New("holdfast: stopping")
+)
+
+// statusClosed is what logs have for a request whose client went away. Nobody receives it.
+const statusClosed = 499
+
+// classes maps errors to codes. The first that an error is counts.
+var classes = []struct {
+	class  error
+	status int
+	code   string
+}{
+	{ErrNoRoute, http.StatusNotFound, api.CodeNotFound},
+	{ErrMethod, http.StatusMethodNotAllowed, api.CodeMethod},
+	{ErrTooMany, http.StatusTooManyRequests, api.CodeTooMany},
+	{ErrStopping, http.StatusServiceUnavailable, api.CodeStopping},
+	{auth.ErrNoToken, http.StatusUnauthorized, api.CodeUnauthorized},
+	{auth.ErrMalformed, http.StatusUnauthorized, api.CodeUnauthorized},
+	{auth.ErrUnknown, http.StatusUnauthorized, api.CodeUnauthorized},
+	{auth.ErrExpired, http.StatusUnauthorized, api.CodeUnauthorized},
+	{auth.ErrForbidden, http.StatusForbidden, api.CodeForbidden},
+	{holdfast.ErrFull, http.StatusInsufficientStorage, api.CodeFull},
+	{syscall.ENOSPC, http.StatusInsufficientStorage, api.CodeFull}, // also as the cause of a poisoned engine
+	{holdfast.ErrPoisoned, http.StatusServiceUnavailable, api.CodePoisoned},
+	{holdfast.ErrCorrupt, http.StatusInternalServerError, api.CodeCorrupt},
+	{message.ErrNoNamespace, http.StatusNotFound, api.CodeNoNamespace},
+	{message.ErrNamespaceExists, http.StatusConflict, api.CodeExists},
+	{message.ErrConflict, http.StatusConflict, api.CodeConflict},
+	{message.ErrIDTaken, http.StatusConflict, api.CodeIDTaken},
+	{message.ErrPositionTaken, http.StatusConflict, api.CodePositionTaken},
+	{message.ErrEnded, http.StatusConflict, api.CodeEnded},
+	{message.ErrLeaseLost, http.StatusConflict, api.CodeLeaseLost},
+	{message.ErrBadName, http.StatusBadRequest, api.CodeBadRequest},
+	{message.ErrBadMessage, http.StatusBadRequest, api.CodeBadRequest},
+	{event.ErrConflict, http.StatusConflict, api.CodeConflict},
+	{event.ErrPartialRepeat, http.StatusConflict, api.CodeIDTaken},
+	{event.ErrTaken, http.StatusConflict, api.CodePositionTaken},
+	{event.ErrTruncated, http.StatusGone, api.CodeTruncated},
+	{event.ErrAhead, http.StatusConflict, api.CodeAhead},
+	{event.ErrBadEvent, http.StatusBadRequest, api.CodeBadRequest},
+	{task.ErrLeaseLost, http.StatusConflict, api.CodeLeaseLost},
+	{task.ErrCancelled, http.StatusConflict, api.CodeCancelled},
+	{task.ErrExists, http.StatusConflict, api.CodeExists},
+	{task.ErrCycle, http.StatusConflict, api.CodeState},
+	{task.ErrState, http.StatusConflict, api.CodeState},
+	{holdfast.ErrTooLarge, http.StatusRequestEntityTooLarge, api.CodeTooLarge},
+	{holdfast.ErrNotFound, http.StatusNotFound, api.CodeNotFound},
+	{holdfast.ErrLevel, http.StatusBadRequest, api.CodeLevel},
+	{holdfast.ErrLocked, http.StatusConflict, api.CodeLocked},
+	{holdfast.ErrBusy, http.StatusConflict, api.CodeLocked},
+	{holdfast.ErrUnavailable, http.StatusNotImplemented, api.CodeNotImplemented},
+	{holdfast.ErrClosed, http.StatusServiceUnavailable, api.CodeStopping}, // stores are closed when the server stops
+	{holdfast.ErrBadKey, http.StatusBadRequest, api.CodeBadRequest},
+	{holdfast.ErrBadOption, http.StatusBadRequest, api.CodeBadRequest},
+	{ErrBadRequest, http.StatusBadRequest, api.CodeBadRequest},
+	{os.ErrDeadlineExceeded, http.StatusRequestTimeout, api.CodeBadRequest}, // the body took too long
+	{context.DeadlineExceeded, http.StatusServiceUnavailable, api.CodeStopping},
+	{context.Canceled, statusClosed, api.CodeBadRequest},
+}
+
+// Of describes an error. What it does not know is an internal error, whose text stays in the server's log.
+func Of(err error) api.Problem {
+	var ready *Error
+	if errors.As(err, &ready) {
+		return ready.Problem
+	}
+	p := api.Problem{Status: http.StatusInternalServerError, Code: api.CodeInternal,
+		Detail: "the server's log has more under the request's id"}
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		p.Status, p.Code = http.StatusRequestEntityTooLarge, api.CodeTooLarge
+		p.Detail = fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit)
+	} else {
+		for _, c := range classes {
+			if errors.Is(err, c.class) {
+				p.Status, p.Code, p.Detail = c.status, c.code, detail(err)
+				break
+			}
+		}
+	}
+	p.Title = http.StatusText(p.Status)
+	if p.Status == statusClosed {
+		p.Title = "Client Closed Request"
+	}
+	if conflict := (*message.Conflict)(nil); errors.As(err, &conflict) {
+		p.Expected, p.Actual = &conflict.Expected, &conflict.Actual
+	}
+	return p
+}
+
+// detail is the text of an error without the server's paths, which are not the client's business.
+func detail(err error) string {
+	var e *holdfast.Error
+	if !errors.As(err, &e) || e.Path == "" {
+		return err.Error()
+	}
+	c := *e
+	c.Path, c.Offset = "", 0
+	if p := (*fs.PathError)(nil); errors.As(c.Cause, &p) {
+		c.Cause = p.Err
+	} else if inner := (*holdfast.Error)(nil); errors.As(c.Cause, &inner) {
+		c.Cause = errors.New(detail(inner))
+	}
+	return c.Error()
+}
+
+// Error is an error that says itself what the answer is.
+type Error struct{ Problem api.Problem }
+
+// Error returns the detail.
+func (e *Error) Error() string { return e.Problem.Detail }
+
+// BadRequest is an ErrBadRequest with that detail.
+func BadRequest(format string, args ...any) error {
+	return &holdfast.Error{Class: ErrBadRequest, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Write answers a request with an error, unless it is answered already, and tells the server's log about it. Answers of
+// 429 and 503 say when to come again.
+func Write(w http.ResponseWriter, r *http.Request, err error) {
+	p := Of(err)
+	known := route.From(r.Context())
+	p.Request, known.Err = known.ID, err
+	h := w.Header()
+	switch p.Status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		if h.Get("Retry-After") == "" {
+			h.Set("Retry-After", strconv.Itoa(1))
+		}
+	}
+	body, err := json.Marshal(p)
+	if err != nil { // not with these fields
+		panic(err)
+	}
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Del("Content-Encoding")
+	w.WriteHeader(p.Status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // a client that is gone
+	}
+}

@@ -1,0 +1,220 @@
+// Package server serves what is kept in an engine over HTTP. The APIs below it list their routes; this package puts
+// them behind one place that checks tokens, roles, limits and levels.
+//
+//	engine, err := all.OpenURL("logtree:/var/lib/holdfast")
+//	d, err := data.Open(engine, data.Options{})
+//	s, err := server.New(d, server.Options{})
+//	go s.Serve(listener)
+//	...
+//	err = s.Stop(ctx) // then d.Close and engine.Close
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/ebuse"
+	"github.com/holdfastdb/holdfast/server/eventodb"
+	"github.com/holdfastdb/holdfast/server/page"
+	"github.com/holdfastdb/holdfast/server/problem"
+	"github.com/holdfastdb/holdfast/server/route"
+	"github.com/holdfastdb/holdfast/server/v1"
+)
+
+// The defaults of Options.
+const (
+	DefaultMaxBody        = 64 << 20
+	DefaultMaxHeader      = 64 << 10
+	DefaultMaxConnections = 10_000
+	DefaultHeaderTimeout  = 10 * time.Second
+	DefaultBodyTimeout    = time.Minute
+	DefaultWriteTimeout   = 30 * time.Second
+	DefaultIdleTimeout    = 2 * time.Minute
+)
+
+// Options are how a server works. The zero value is a safe choice. A limit that is less than 0 is none.
+type Options struct {
+	Version string       // what /version tells; "" means dev
+	Logger  *slog.Logger // nil means slog.Default
+
+	// TLS makes Serve speak TLS, with HTTP/2 if clients ask for it; nil means plain HTTP/1.1.
+	TLS *tls.Config
+
+	// MaxBody is how many bytes the body of a request may have, unless its route says otherwise; 0 means DefaultMaxBody.
+	MaxBody int64
+	// MaxHeader is how many bytes its headers may have, about; 0 means DefaultMaxHeader.
+	MaxHeader int
+	// MaxConnections is how many connections are open at once; more wait until others are closed. 0 means
+	// DefaultMaxConnections.
+	MaxConnections int
+
+	// Rate is how many requests a second one token may make, in bursts of Burst (0 means Rate, at least 1); those without
+	// a token are counted by their address. 0 means any number.
+	Rate  float64
+	Burst int
+
+	// HeaderTimeout is how long the headers of a request may take, BodyTimeout its body (on streams, each part of it),
+	// WriteTimeout each part of an answer (256 KiB, or less), IdleTimeout how long a connection may wait for its next
+	// request. 0 means the default.
+	HeaderTimeout, BodyTimeout, WriteTimeout, IdleTimeout time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	o.Version = cmp.Or(o.Version, "dev")
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.MaxBody = cmp.Or(o.MaxBody, DefaultMaxBody)
+	o.MaxHeader = cmp.Or(o.MaxHeader, DefaultMaxHeader)
+	o.MaxConnections = cmp.Or(o.MaxConnections, DefaultMaxConnections)
+	o.Burst = cmp.Or(o.Burst, max(int(o.Rate), 1))
+	o.HeaderTimeout = cmp.Or(o.HeaderTimeout, DefaultHeaderTimeout)
+	o.BodyTimeout = cmp.Or(o.BodyTimeout, DefaultBodyTimeout)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, DefaultWriteTimeout)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, DefaultIdleTimeout)
+	return o
+}
+
+// Server serves data. All methods may be called from many goroutines at once.
+type Server struct {
+	o      Options
+	data   *data.Data
+	tokens *auth.Tokens
+	routes []route.Route
+	mux    *http.ServeMux
+	http   *http.Server
+	given  [holdfast.Power + 1]string // what the engine gives to writes of each level, "" if it refuses them
+
+	stopping chan struct{}
+	stop     sync.Once
+	requests atomic.Uint64 // numbers those that have no id
+	run      string        // tells the ids of this run from those of others
+
+	mu       sync.Mutex
+	limiters map[string]*rate.Limiter
+}
+
+// New makes a server of open data, which stays the caller's. Errors are those of opening the tokens.
+func New(d *data.Data, o Options) (*Server, error) {
+	tokens, err := auth.Open(d.Engine(), d.Messages())
+	if err != nil {
+		return nil, err
+	}
+	return newServer(d, tokens, o, nil), nil
+}
+
+// newServer makes a server with more routes, for tests.
+func newServer(d *data.Data, tokens *auth.Tokens, o Options, more []route.Route) *Server {
+	s := &Server{o: o.withDefaults(), data: d, tokens: tokens, mux: http.NewServeMux(), stopping: make(chan struct{}),
+		run: runID(), limiters: map[string]*rate.Limiter{}}
+	caps := d.Engine().Capabilities()
+	for _, level := range holdfast.Levels() {
+		if given := caps.Promise(level).Given; given != 0 {
+			s.given[level] = given.String()
+		}
+	}
+	s.routes = append(append(s.public(), s.apis()...), more...)
+	for _, rt := range s.routes {
+		pattern := rt.Pattern
+		if rt.Method != "" {
+			pattern = rt.Method + " " + pattern
+		}
+		s.mux.Handle(pattern, s.wrap(rt))
+	}
+	s.http = &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: max(s.o.HeaderTimeout, 0),
+		IdleTimeout:       max(s.o.IdleTimeout, 0),
+		MaxHeaderBytes:    s.o.MaxHeader,
+		TLSConfig:         s.o.TLS,
+		HTTP2:             &http.HTTP2Config{WriteByteTimeout: max(s.o.WriteTimeout, 0)},
+		ErrorLog:          slog.NewLogLogger(s.o.Logger.Handler(), slog.LevelDebug),
+	}
+	return s
+}
+
+// apis lists the routes of the APIs.
+func (s *Server) apis() []route.Route {
+	return slices.Concat(
+		v1.Routes(s.data, v1.Options{Version: s.o.Version, WriteTimeout: s.o.WriteTimeout, Logger: s.o.Logger}),
+		eventodb.Routes(s.data, eventodb.Options{Version: s.o.Version}),
+		ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }}),
+		page.Routes(),
+	)
+}
+
+// Routes lists all routes.
+func (s *Server) Routes() []route.Route { return s.routes }
+
+// Tokens are the tokens that the server knows.
+func (s *Server) Tokens() *auth.Tokens { return s.tokens }
+
+// Serve serves the connections of a listener until the server is stopped, and returns nil then. It closes the listener.
+func (s *Server) Serve(l net.Listener) error {
+	if s.o.MaxConnections > 0 {
+		l = limit(l, s.o.MaxConnections)
+	}
+	serve := s.http.Serve
+	if s.o.TLS != nil {
+		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
+	}
+	if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Stop makes /ready tell that the server is not, accepts no more connections, lets followers end, and returns when all
+// requests are answered. When ctx ends, those that are left are cut off, and its error is returned. Data and engine are
+// open all the while; close them afterwards.
+func (s *Server) Stop(ctx context.Context) error {
+	s.stop.Do(func() { close(s.stopping) })
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	return err
+}
+
+// ServeHTTP serves one request, of whatever server it came to.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	handler, pattern := s.mux.Handler(r)
+	if pattern != "" {
+		s.mux.ServeHTTP(w, r) // which also sets the path's values
+		return
+	}
+	// ServeMux knows whether the path has other methods, or is to be written otherwise.
+	probe := &probe{header: http.Header{}}
+	handler.ServeHTTP(probe, r)
+	s.observe(w, r, func(w http.ResponseWriter, r *http.Request) {
+		err := error(&holdfast.Error{Class: problem.ErrNoRoute, Detail: "nothing is served under this path"})
+		if probe.status == http.StatusMethodNotAllowed {
+			allow := probe.header.Get("Allow")
+			w.Header().Set("Allow", allow)
+			err = &holdfast.Error{Class: problem.ErrMethod, Detail: r.Method + " is not allowed here", Remedy: "use " + allow}
+		}
+		problem.Write(w, r, err)
+	})
+}
+
+// probe keeps what a handler answers, but for the body.
+type probe struct {
+	header http.Header
+	status int
+}
+
+func (p *probe) Header() http.Header         { return p.header }
+func (p *probe) WriteHeader(status int)      { p.status = status }
+func (p *probe) Write(b []byte) (int, error) { return len(b), nil }

@@ -1,0 +1,405 @@
+package v1
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/route"
+)
+
+// operation is one operation of the API: it yields a route, and a part of the OpenAPI document.
+type operation struct {
+	id, method, path string
+	role             auth.Role
+	tag              string
+	summary          string
+	about            string   // more about it
+	codes            []string // of the errors that it gives besides those that all give
+	write            bool     // it writes at a level that the request may name, and says which was given
+	stream           bool     // its answer, or its body, may take any time
+	maxBody          int64    // see route.Route
+	consumes         string   // the type of a body that is not JSON
+	produces         string   // the type of an answer that is not JSON
+	namespace        func(r *http.Request, p auth.Principal) string
+}
+
+// call is one request in hand.
+type call struct {
+	*service
+	ctx context.Context
+	ns  string // the namespace in the path, if it has one
+	req *route.Request
+	w   http.ResponseWriter
+	r   *http.Request
+	// unless is called if the answer does not reach the client, as far as that is known. A handler may set it.
+	unless func(ctx context.Context) error
+}
+
+// none is the input or output of an operation that has none.
+type none struct{}
+
+// input says where the fields of an operation's input come from: the path (tag "path"), the query (tag "query"), and
+// the body, which is the field Body.
+type input struct {
+	params []param
+	body   []int // the index of Body, nil if there is none
+	known  map[string]bool
+}
+
+type param struct {
+	name  string
+	in    string // "path" or "query"
+	field []int
+	doc   string
+	need  bool
+}
+
+func inputOf(t reflect.Type) input {
+	in := input{known: map[string]bool{}}
+	for _, f := range reflect.VisibleFields(t) {
+		if f.Name == "Body" {
+			in.body = f.Index
+			continue
+		}
+		for _, from := range []string{"path", "query"} {
+			if name := f.Tag.Get(from); name != "" {
+				in.params = append(in.params, param{name, from, f.Index, f.Tag.Get("doc"), from == "path" || f.Tag.Get("need") != ""})
+				in.known[name] = in.known[name] || from == "query"
+			}
+		}
+	}
+	return in
+}
+
+// declare adds an operation: f is called with what a request asks for, and returns what is answered, as JSON; an
+// operation without output answers 204.
+func declare[In, Out any](s *service, o operation, f func(c *call, in *In) (Out, error)) {
+	in := s.add(o, reflect.TypeFor[In](), reflect.TypeFor[Out]())
+	empty := reflect.TypeFor[Out]() == reflect.TypeFor[none]()
+	s.serve(o, func(c *call) error {
+		var v In
+		if err := in.read(c, reflect.ValueOf(&v).Elem()); err != nil {
+			return err
+		}
+		out, err := f(c, &v)
+		if err != nil {
+			return err
+		}
+		if o.write {
+			c.w.Header().Set(api.HeaderLevel, s.given(c.req.Level))
+		}
+		if empty {
+			c.w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+		if c.unless == nil {
+			return c.answer(out)
+		}
+		return c.deliver(out)
+	})
+}
+
+// declareRaw adds an operation that reads its body or writes its answer by itself. An error that f returns before it
+// has written anything is answered.
+func declareRaw[In any](s *service, o operation, out reflect.Type, f func(c *call, in *In) error) {
+	in := s.add(o, reflect.TypeFor[In](), out)
+	s.serve(o, func(c *call) error {
+		var v In
+		if err := in.read(c, reflect.ValueOf(&v).Elem()); err != nil {
+			return err
+		}
+		return f(c, &v)
+	})
+}
+
+func (s *service) serve(o operation, f func(c *call) error) {
+	s.routes = append(s.routes, route.Route{Method: o.method, Pattern: o.path, Role: o.role, Namespace: o.namespace,
+		Stream: o.stream, MaxBody: o.maxBody, Handler: func(w http.ResponseWriter, r *http.Request) {
+			c := &call{service: s, ctx: r.Context(), ns: r.PathValue("ns"), req: route.From(r.Context()), w: w, r: r}
+			if err := f(c); err != nil {
+				fail(w, r, err)
+			}
+		}})
+}
+
+// given is the name of the level that the engine gives to writes which ask for a level.
+func (s *service) given(asked holdfast.Level) string {
+	if asked == 0 {
+		asked = s.data.Level()
+	}
+	return s.promised[asked].String()
+}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// keepBuffer is the size of the largest buffer that is used again, in bytes.
+const keepBuffer = 1 << 20
+
+func release(b *bytes.Buffer) {
+	if b.Cap() <= keepBuffer {
+		b.Reset()
+		buffers.Put(b)
+	}
+}
+
+// answer writes v as JSON.
+func (c *call) answer(v any) error {
+	b := buffers.Get().(*bytes.Buffer)
+	defer release(b)
+	if err := encode(b, v); err != nil {
+		return err
+	}
+	h := c.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(b.Len()))
+	_, _ = c.w.Write(b.Bytes()) // if the client is gone, nobody wants to know
+	return nil
+}
+
+// deliver is answer with something that is to be undone if the client is gone.
+func (c *call) deliver(v any) error {
+	err := c.ctx.Err()
+	if err == nil {
+		if err = c.answer(v); err == nil {
+			err = http.NewResponseController(c.w).Flush()
+		}
+	}
+	if err == nil && c.ctx.Err() == nil || errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), giveBack)
+	defer cancel()
+	if err := c.unless(ctx); err != nil {
+		c.o.Logger.Warn("what was claimed for a client that is gone could not be given back: its lease runs out",
+			"namespace", c.ns, "error", err)
+	}
+	return nil
+}
+
+// encode appends v as one line of JSON. What is JSON already keeps its characters, but for space between its tokens.
+func encode(b *bytes.Buffer, v any) error {
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// bad is the error of a request that makes no sense.
+func bad(format string, args ...any) error {
+	return &holdfast.Error{Op: "request", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf(format, args...)}
+}
+
+// read reads the input of a request.
+func (in *input) read(c *call, v reflect.Value) error {
+	var query url.Values
+	if c.r.URL.RawQuery != "" {
+		var err error
+		if query, err = url.ParseQuery(c.r.URL.RawQuery); err != nil {
+			return bad("the query cannot be read: %v", err)
+		}
+		for name := range query {
+			if !in.known[name] {
+				return bad("there is no parameter %.80q here", name)
+			}
+		}
+	}
+	for _, p := range in.params {
+		var texts []string
+		if p.in == "path" {
+			texts = []string{c.r.PathValue(p.name)}
+		} else {
+			texts = query[p.name]
+		}
+		if len(texts) == 0 {
+			if p.need {
+				return bad("the parameter %s is missing", p.name)
+			}
+			continue
+		}
+		if err := set(v.FieldByIndex(p.field), texts); err != nil {
+			return bad("the parameter %s: %v", p.name, err)
+		}
+	}
+	if in.body == nil {
+		return nil
+	}
+	b := buffers.Get().(*bytes.Buffer)
+	defer release(b)
+	if n := c.r.ContentLength; n > 0 && n <= keepBuffer {
+		b.Grow(int(n) + bytes.MinRead)
+	}
+	if _, err := b.ReadFrom(c.r.Body); err != nil {
+		return fmt.Errorf("read the body: %w", err)
+	}
+	return decode(b.Bytes(), v.FieldByIndex(in.body).Addr().Interface())
+}
+
+// decode reads one JSON value, all of whose fields are known, into v, which keeps nothing of body.
+func decode(body []byte, v any) error {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return bad("the body is empty; an object of JSON is expected")
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return bad("the body: %v", err)
+	}
+	if rest := bytes.TrimSpace(body[d.InputOffset():]); len(rest) > 0 {
+		return bad("the body goes on behind the object")
+	}
+	return nil
+}
+
+// set sets a field to the text of a parameter.
+func set(v reflect.Value, texts []string) error {
+	if v.Kind() == reflect.Slice {
+		v.Set(reflect.ValueOf(slices.Clone(texts)))
+		return nil
+	}
+	if len(texts) > 1 {
+		return fmt.Errorf("it is there %d times", len(texts))
+	}
+	text := texts[0]
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	var err error
+	switch p := v.Addr().Interface().(type) {
+	case *string:
+		*p = text
+	case *int64:
+		*p, err = strconv.ParseInt(text, 10, 64)
+	case *uint64:
+		*p, err = strconv.ParseUint(text, 10, 64)
+	case *int:
+		*p, err = strconv.Atoi(text)
+	case *bool:
+		*p, err = strconv.ParseBool(text)
+	case *time.Time:
+		*p, err = time.Parse(time.RFC3339, text)
+	default:
+		panic(fmt.Sprintf("a parameter of type %s", v.Type()))
+	}
+	return err
+}
+
+// add adds an operation to the document.
+func (s *service) add(o operation, inType, outType reflect.Type) input {
+	in := inputOf(inType)
+	schemas := s.doc.Components.Schemas
+	op := &huma.Operation{OperationID: o.id, Method: o.method, Path: o.path, Tags: []string{o.tag}, Summary: o.summary,
+		Responses: map[string]*huma.Response{}}
+	op.Description = strings.TrimSpace(o.about + "\n\n" + needs(o))
+	if strings.Contains(o.path, "{ns}") {
+		op.Parameters = append(op.Parameters, &huma.Param{Name: "ns", In: "path", Required: true,
+			Description: "The namespace.", Schema: &huma.Schema{Type: huma.TypeString}})
+	}
+	for _, p := range in.params {
+		op.Parameters = append(op.Parameters, &huma.Param{Name: p.name, In: p.in, Required: p.need, Description: p.doc,
+			Schema: plain(schemas.Schema(inType.FieldByIndex(p.field).Type, true, ""))})
+	}
+	if o.write {
+		op.Parameters = append(op.Parameters, &huma.Param{Name: api.HeaderLevel, In: "header", Schema: levelSchema(),
+			Description: "What the write is to survive before it is answered; the server's level if it is absent."})
+	}
+	if in.body != nil || o.consumes != "" {
+		media := &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+		kind := o.consumes
+		if in.body != nil {
+			kind, media = "application/json", &huma.MediaType{Schema: schemas.Schema(inType.FieldByIndex(in.body).Type, true, o.id)}
+		}
+		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{kind: media}}
+	}
+	status, answer := "200", &huma.Response{Description: "Done."}
+	switch {
+	case o.produces != "":
+		schema := &huma.Schema{Type: huma.TypeString}
+		if outType != reflect.TypeFor[none]() {
+			schema = schemas.Schema(outType, true, o.id)
+			answer.Description = "Each event's data are one of these."
+		}
+		answer.Content = map[string]*huma.MediaType{o.produces: {Schema: schema}}
+	case outType == reflect.TypeFor[none]():
+		status = "204"
+	default:
+		answer.Content = map[string]*huma.MediaType{"application/json": {Schema: plain(schemas.Schema(outType, true, o.id))}}
+	}
+	if o.write {
+		answer.Headers = map[string]*huma.Param{api.HeaderLevel: {Schema: levelSchema(), Description: "What it was given."}}
+	}
+	op.Responses[status] = answer
+	problem := schemas.Schema(reflect.TypeFor[api.Problem](), true, "")
+	for _, code := range append([]string{api.CodeBadRequest, api.CodeInternal, api.CodeCorrupt, api.CodeStopping,
+		api.CodeTooMany}, slices.Concat(codesOf(o), o.codes)...) {
+		status := strconv.Itoa(statuses[code])
+		r := op.Responses[status]
+		if r == nil {
+			r = &huma.Response{Content: map[string]*huma.MediaType{"application/problem+json": {Schema: problem}}}
+			op.Responses[status] = r
+		}
+		if text := "`" + code + "`"; !strings.Contains(r.Description, text) {
+			r.Description = strings.TrimPrefix(r.Description+", "+text, ", ")
+		}
+	}
+	if o.role == auth.None {
+		op.Security = []map[string][]string{}
+	}
+	s.doc.AddOperation(op)
+	return in
+}
+
+// codesOf are the codes that follow from what kind of operation it is.
+func codesOf(o operation) (codes []string) {
+	if o.role != auth.None {
+		codes = append(codes, api.CodeUnauthorized, api.CodeForbidden)
+	}
+	if strings.Contains(o.path, "{ns}") {
+		codes = append(codes, api.CodeNoNamespace)
+	}
+	if o.method != http.MethodGet && o.consumes == "" {
+		codes = append(codes, api.CodeTooLarge)
+	}
+	if o.write {
+		codes = append(codes, api.CodeLevel, api.CodePoisoned, api.CodeFull)
+	}
+	return codes
+}
+
+// needs says which role an operation needs.
+func needs(o operation) string {
+	switch {
+	case o.role == auth.None:
+		return "Needs no token."
+	case strings.Contains(o.path, "{ns}"):
+		return fmt.Sprintf("Needs the role %s in the namespace.", o.role)
+	case o.namespace != nil:
+		return fmt.Sprintf("Needs the role %s in the namespace that it is about.", o.role)
+	}
+	return fmt.Sprintf("Needs the role %s in all namespaces.", o.role)
+}
+
+func levelSchema() *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Enum: []any{"memory", "process", "power"}}
+}
+
+// plain is a schema of what is there and therefore not null.
+func plain(s *huma.Schema) *huma.Schema {
+	s.Nullable = false
+	return s
+}

@@ -1,0 +1,161 @@
+package v1
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"math"
+	"net/http"
+
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+const inNamespace = "/v1/namespaces/{ns}"
+
+// Pages have at most so many entries, and of messages and events end when they have about so many bytes.
+const (
+	pageSize  = 1000
+	maxPage   = 10_000
+	pageBytes = 16 << 20
+)
+
+// page is how many entries a page has for which a limit was asked.
+func page(limit int) (int, error) {
+	if limit < 0 {
+		return 0, bad("the limit is %d", limit)
+	}
+	return min(cmp.Or(limit, pageSize), maxPage), nil
+}
+
+// selection is which messages are read or followed.
+type selection struct {
+	Stream      string   `query:"stream" doc:"Messages of this stream; not with category."`
+	Category    string   `query:"category" doc:"Messages of this category; without it and stream, of the namespace."`
+	Types       []string `query:"type" doc:"Messages of these types only; may be repeated."`
+	Prefix      string   `query:"prefix" doc:"Messages of streams only whose names begin with this."`
+	Correlation string   `query:"correlation" doc:"Messages only whose metadata name a stream of this category as correlationStreamName."`
+	Member      int      `query:"member" doc:"Which member of a consumer group reads, from 0."`
+	Size        int      `query:"size" doc:"How many members the consumer group has; 0 is no group."`
+}
+
+func (s *selection) query() message.Query {
+	return message.Query{Stream: s.Stream, Category: s.Category, Types: s.Types, Prefix: s.Prefix,
+		Correlation: s.Correlation, Group: message.Group{Member: s.Member, Size: s.Size}}
+}
+
+func (s *service) messages() {
+	const tag = "messages"
+	declare(s, operation{id: "write-messages", method: http.MethodPost, path: inNamespace + "/messages",
+		role: auth.Write, tag: tag, write: true, summary: "Write messages to streams, all or nothing",
+		about: "A write whose messages have ids is done once, however often it is repeated.",
+		codes: []string{api.CodeConflict, api.CodeIDTaken, api.CodeEnded}},
+		func(c *call, in *struct{ Body api.Write }) (api.WriteResult, error) {
+			n, err := c.namespace()
+			if err != nil {
+				return api.WriteResult{}, err
+			}
+			results, err := n.WriteAll(c.ctx, in.Body.Store()...)
+			out := api.WriteResult{Results: make([]api.Written, len(results))}
+			for i, r := range results {
+				out.Results[i] = api.Written{Stream: in.Body.Writes[i].Stream, Position: r.Position, Global: r.Global,
+					Repeated: r.Repeated}
+			}
+			return out, err
+		})
+	declare(s, operation{id: "read-messages", method: http.MethodGet, path: inNamespace + "/messages", role: auth.Read,
+		tag: tag, summary: "Read messages of a stream, a category or the namespace",
+		about: "In the order of positions for a stream, otherwise of global positions. There are no more for now when a page " +
+			"is empty: large messages can make a page end before its limit."},
+		func(c *call, in *struct {
+			selection
+			From  int64 `query:"from" doc:"The first position: in the stream for one, else the global one."`
+			Limit int   `query:"limit" doc:"How many messages at most: 1000 if absent, never more than 10000."`
+		}) (out api.Messages, err error) {
+			n, err := c.namespace()
+			if err != nil {
+				return out, err
+			}
+			q := in.query()
+			q.From = max(in.From, 0)
+			if q.Limit, err = page(in.Limit); err != nil {
+				return out, err
+			}
+			out.Messages, out.Next = []api.Message{}, q.From
+			size := 0
+			for m, err := range n.Read(c.ctx, q) {
+				if err != nil {
+					return out, err
+				}
+				out.Messages = append(out.Messages, api.FromMessage(&m))
+				out.Next = after(&q, &m)
+				if size += len(m.Data) + len(m.Metadata); size > pageBytes {
+					break
+				}
+			}
+			return out, nil
+		})
+	declareRaw(s, operation{id: "follow-messages", method: http.MethodGet, path: inNamespace + "/messages/follow",
+		role: auth.Read, tag: tag, stream: true, produces: "text/event-stream",
+		summary: "Follow messages as Server-Sent Events: those that are there, then each new one",
+		about: "Events are `message` (its id is the position to go on from), `bye` when the server stops, and `problem`. The " +
+			"header Last-Event-ID goes before from."}, typeOfMessage,
+		func(c *call, in *struct {
+			selection
+			From int64 `query:"from" doc:"The first position, as in reading; less than 0 means those only that are new."`
+		}) error {
+			n, err := c.namespace()
+			if err != nil {
+				return err
+			}
+			q := in.query()
+			q.From, q.Limit = math.MaxInt64, 1
+			for _, err := range n.Read(c.ctx, q) { // is the query right?
+				return err
+			}
+			q.Limit = 0
+			if q.From, err = c.from(in.From); err != nil {
+				return err
+			}
+			if q.From < 0 {
+				q.From = n.Last() + 1
+				if q.Stream != "" {
+					version, _, err := n.Version(c.ctx, q.Stream)
+					if err != nil {
+						return err
+					}
+					q.From = version + 1
+				}
+			}
+			follow(c, "message", func(ctx context.Context) iter.Seq2[message.Message, error] { return n.Follow(ctx, q) },
+				func(m *message.Message) (uint64, any) { return uint64(after(&q, m)), api.FromMessage(m) })
+			return nil
+		})
+	declare(s, operation{id: "last-message", method: http.MethodGet, path: inNamespace + "/messages/last",
+		role: auth.Read, tag: tag, summary: "The last message of a stream", codes: []string{api.CodeNotFound}},
+		func(c *call, in *struct {
+			Stream string `query:"stream" need:"yes" doc:"The stream."`
+			Type   string `query:"type" doc:"The last one of this type."`
+		}) (out api.Message, err error) {
+			n, err := c.namespace()
+			if err != nil {
+				return out, err
+			}
+			m, err := n.LastMessage(c.ctx, in.Stream, in.Type)
+			return api.FromMessage(&m), err
+		})
+}
+
+// after is the position behind a message that a query has given.
+func after(q *message.Query, m *message.Message) int64 {
+	if q.Stream != "" {
+		return m.Position + 1
+	}
+	return m.Global + 1
+}
+
+// namespace is the namespace in the path.
+func (c *call) namespace() (*message.Namespace, error) {
+	return c.data.Messages().Namespace(c.ctx, c.ns)
+}

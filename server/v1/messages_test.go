@@ -1,0 +1,139 @@
+package v1_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/server/v1"
+)
+
+func TestWriteAndRead(t *testing.T) {
+	s := start(t, nil, v1.Options{})
+	resp, text := s.send(http.MethodPost, in("/messages"), `{"writes": [
+		{"stream": "order-1", "expected": -1, "messages": [
+			{"id": "11111111-2222-4333-8444-555555555555", "type": "Placed", "data": {"html": "<b>&", "n": 12345678901234567890}},
+			{"type": "Paid", "data": {}, "metadata": {"by": "alice"}}]},
+		{"stream": "invoice-1", "messages": [{"type": "Made", "data": {}, "metadata": null}]}]}`)
+	if resp.StatusCode != http.StatusOK || resp.Header.Get(api.HeaderLevel) != "memory" {
+		t.Fatalf("%s, level %q: %s", resp.Status, resp.Header.Get(api.HeaderLevel), text)
+	}
+	var r api.WriteResult
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	want := []api.Written{{Stream: "order-1", Position: 0, Global: 1}, {Stream: "invoice-1", Position: 0, Global: 3}}
+	if len(r.Results) != 2 || r.Results[0] != want[0] || r.Results[1] != want[1] {
+		t.Errorf("results %+v, want %+v", r.Results, want)
+	}
+	got := do[api.Messages](s, http.MethodGet, in("/messages?stream=order-1"), nil)
+	if len(got.Messages) != 2 || got.Next != 2 || string(got.Messages[0].Data) != `{"html":"<b>&","n":12345678901234567890}` ||
+		got.Messages[0].ID != "11111111-2222-4333-8444-555555555555" || string(got.Messages[1].Metadata) != `{"by":"alice"}` {
+		t.Errorf("stream order-1: %+v", got)
+	}
+	got = do[api.Messages](s, http.MethodGet, in("/messages?type=Paid&type=Made&limit=1"), nil)
+	if len(got.Messages) != 1 || got.Messages[0].Global != 2 || got.Next != 3 {
+		t.Errorf("by types: %+v", got)
+	}
+	got = do[api.Messages](s, http.MethodGet, in("/messages?category=invoice&from=4"), nil)
+	if got.Messages == nil || len(got.Messages) != 0 || got.Next != 4 {
+		t.Errorf("behind the end: %+v", got)
+	}
+	last := do[api.Message](s, http.MethodGet, in("/messages/last?stream=order-1&type=Placed"), nil)
+	if last.ID != "11111111-2222-4333-8444-555555555555" {
+		t.Errorf("last: %+v", last)
+	}
+	p := s.refused(api.CodeConflict, http.MethodPost, in("/messages"),
+		`{"writes": [{"stream": "order-1", "expected": 0, "messages": [{"type": "Paid", "data": {}}]}]}`)
+	if p.Expected == nil || p.Actual == nil || *p.Expected != 0 || *p.Actual != 1 {
+		t.Errorf("a conflict: %+v", p)
+	}
+	for _, c := range []struct{ code, method, path, body string }{
+		{api.CodeNotFound, "GET", in("/messages/last?stream=order-2"), ""},
+		{api.CodeBadRequest, "GET", in("/messages/last"), ""},
+		{api.CodeBadRequest, "GET", in("/messages?stream=a&category=b"), ""},
+		{api.CodeBadRequest, "GET", in("/messages?limit=-1"), ""},
+		{api.CodeBadRequest, "GET", in("/messages?limit=1&limit=2"), ""},
+		{api.CodeBadRequest, "GET", in("/messages?strem=a"), ""},
+		{api.CodeBadRequest, "GET", in("/messages/follow?stream=a&category=b"), ""},
+		{api.CodeNoNamespace, "GET", "/v1/namespaces/none/messages", ""},
+		{api.CodeNoNamespace, "POST", "/v1/namespaces/none/messages", `{"writes": []}`},
+		{api.CodeBadRequest, "POST", in("/messages"), ``},
+		{api.CodeBadRequest, "POST", in("/messages"), `{`},
+		{api.CodeBadRequest, "POST", in("/messages"), `{"writes": []} {}`},
+		{api.CodeBadRequest, "POST", in("/messages"), `{"writes": []}`},
+		{api.CodeBadRequest, "POST", in("/messages"), `{"rites": []}`},
+		{api.CodeBadRequest, "POST", in("/messages"), `{"writes": [{"stream": "a", "messages": [{"type": "T", "data": 1}]}]}`},
+		{api.CodeIDTaken, "POST", in("/messages"),
+			`{"writes": [{"stream": "other-1", "messages": [{"id": "11111111-2222-4333-8444-555555555555", "type": "T", "data": {}}]}]}`},
+	} {
+		var body any
+		if c.method == "POST" {
+			body = c.body
+		}
+		s.refused(c.code, c.method, c.path, body)
+	}
+}
+
+// A follower that comes again misses nothing and gets nothing twice, across a restart of the server too.
+func TestFollow(t *testing.T) {
+	s := start(t, nil, v1.Options{})
+	engine := s.engine
+	at := ""
+	seen := int64(0)
+	take := func(f *sse, n int) {
+		for range n {
+			e := f.want("message")
+			var m api.Message
+			if err := json.Unmarshal([]byte(e.data), &m); err != nil {
+				t.Fatal(err)
+			}
+			if seen++; m.Global != seen || e.id != strconv.FormatInt(seen+1, 10) {
+				t.Fatalf("message %d, id %s; want %d", m.Global, e.id, seen)
+			}
+			at = e.id
+		}
+	}
+	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-1", 3))
+	f := s.follow(in("/messages/follow?category=order"), "")
+	take(f, 2)
+	f.close() // one more may be on its way
+	f = s.follow(in("/messages/follow?category=order"), at)
+	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-2", 2))
+	take(f, 3)
+	close(s.stopping)
+	if bye := f.want("bye"); bye.retry == "" {
+		t.Errorf("bye without retry: %+v", bye)
+	}
+	s.http.Close()
+	if err := s.data.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, engine, v1.Options{})
+	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-1", 1))
+	f = s.follow(in("/messages/follow?category=order"), at)
+	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-1", 1))
+	take(f, 2)
+
+	f = s.follow(in("/messages/follow?stream=order-2&from=-1"), "") // only what is new
+	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-2", 1))
+	if e := f.want("message"); e.id != "3" {
+		t.Errorf("the event %+v, want the message at position 2", e)
+	}
+}
+
+func TestKeepAlive(t *testing.T) {
+	s := start(t, nil, v1.Options{KeepAlive: time.Millisecond})
+	f := s.follow(in("/messages/follow"), "")
+	for range 5 { // the first comes at once
+		if line, err := f.lines.ReadString('\n'); err != nil || line != ":\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		if line, err := f.lines.ReadString('\n'); err != nil || line != "\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+// Package receipts waits for the writes of a store that names a level for each of them.
+//
+// A receipt brings all that was applied before it to its own level, and no further: after a write at Power that is
+// still on its way, the receipt of one at Process is in before the device has the first. Whoever shows the second must
+// wait for both.
+package receipts
+
+import "github.com/holdfastdb/holdfast"
+
+// Tail holds, of all that a store has applied, the receipts that have to be waited for: the last at each level, but for
+// those that one at a stronger level covers. The zero Tail is settled. A copy waits for what had been added by then. It
+// is not for several goroutines at once; copies are.
+type Tail [holdfast.Power]holdfast.Receipt
+
+// Add adds the receipt of what was applied last, at a valid level.
+func (t *Tail) Add(r holdfast.Receipt, level holdfast.Level) {
+	clear(t[:level-1])
+	t[level-1] = r
+}
+
+// Wait returns nil once all that was added is visible and survives what it named, as [holdfast.Receipt.Wait] does.
+func (t Tail) Wait() error {
+	for i := len(t) - 1; i >= 0; i-- {
+		if err := t[i].Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

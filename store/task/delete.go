@@ -1,0 +1,47 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/store/internal/chunks"
+	"github.com/holdfastdb/holdfast/store/internal/registry"
+	"github.com/holdfastdb/holdfast/store/task/internal/format"
+)
+
+// Exists reports whether r, an engine or a snapshot of one, has a task store of that name, open or not.
+func Exists(r holdfast.Reader, name string) (bool, error) {
+	if len(name) > MaxNameSize { // no store can have it
+		return false, nil
+	}
+	_, err := r.Get(nil, format.New(name).Meta())
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Delete removes the task store of that name from an engine, with all its tasks and queues, and returns when it is gone
+// at a level; 0 means Power. It is no error if there is none. An early end, by ctx or an error, can leave a part of it:
+// delete it again. ErrLocked: the store is open.
+func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfast.Level) error {
+	keys := format.New(name)
+	lease, err := registry.Claim(eng, registry.Request{
+		Kind: "task", Thing: "task store", Name: name, MaxName: MaxNameSize, Level: level, Prefix: string(keys.Prefix),
+	})
+	if err != nil {
+		return err
+	}
+	defer lease.Release()
+	// The description goes last, so that a store of which there are keys has one.
+	lo, hi := keys.Bounds()
+	if lease.Caps.NativeDeleteRange {
+		return chunks.Remove(ctx, eng, lease.Level, holdfast.Range{Lo: lo, Hi: hi})
+	}
+	meta := keys.Meta()
+	next := append(slices.Clone(meta), 0)
+	return chunks.Remove(ctx, eng, lease.Level, holdfast.Range{Lo: lo, Hi: meta}, holdfast.Range{Lo: next, Hi: hi},
+		holdfast.Range{Lo: meta, Hi: next})
+}
