@@ -106,7 +106,7 @@ func ServeNull(stdin io.Reader, stdout io.Writer) int {
 	if err != nil {
 		return 1
 	}
-	fmt.Fprintf(stdout, "%shttp://%s\n", listening, l.Addr())
+	fmt.Fprintf(stdout, "%s http://%s\n", telling, l.Addr())
 	server := &http.Server{Handler: newNullServer()}
 	var none struct{}
 	if err := child.Serve("load", stdin, &none); err != nil {

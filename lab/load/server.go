@@ -17,8 +17,8 @@ import (
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
-// listening begins the line in which a server tells its address.
-const listening = "listening on "
+// telling begins the line in which a server tells its address, as soon as it listens.
+const telling = "address"
 
 // Target is a server that is loaded.
 type Target struct {
@@ -82,8 +82,8 @@ func (r *runner) start(ctx context.Context, t Target, dir string) (*running, err
 		defer close(s.ended)
 		lines := bufio.NewScanner(s.process.Out)
 		for lines.Scan() {
-			if url, ok := strings.CutPrefix(lines.Text(), listening); ok && len(said) == 0 {
-				said <- url
+			if fields := strings.Fields(lines.Text()); len(fields) == 2 && fields[0] == telling && len(said) == 0 {
+				said <- fields[1]
 			}
 		}
 	}()
