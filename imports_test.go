@@ -19,6 +19,7 @@ const module = "github.com/holdfastdb/holdfast"
 var light = []string{
 	"", "vfs", "engine/mem", "engine/logtree", "engine/logtree/simulate", "enginetest/commits", "store/event",
 	"store/message", "store/message/aggregate", "store/projection", "store/task", "store/task/worker",
+	"client",
 }
 
 // layers says what a folder may import of this module; the longest prefix counts. Imports run
@@ -53,7 +54,7 @@ var layers = map[string][]string{
 	"server/data":    {"", "store/"},
 	"server/metrics": {"", "store/"}, // for programs that embed the library, too
 	"client":         {"", "api", "store/"},
-	"cmd/":           {"", "api", "engine/", "store/", "server", "client/", "lab/", "internal/"},
+	"cmd/":           {"", "api", "engine/", "store/", "server", "client", "lab/", "internal/"},
 	"examples/":      {"", "engine/", "store/"},
 
 	// What a victim does and how it is crashed know of each other only the protocol.
