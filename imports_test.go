@@ -53,7 +53,7 @@ var layers = map[string][]string{
 	"server/data":    {"", "store/"},
 	"server/metrics": {"", "store/"}, // for programs that embed the library, too
 	"client":         {"", "api", "store/"},
-	"cmd/":           {"", "api", "engine/", "store/", "server", "client/", "lab/", "internal/"},
+	"cmd/":           {"", "api", "engine/", "store/", "server", "client", "lab/", "internal/"},
 	"examples/":      {"", "engine/", "store/"},
 
 	// What a victim does and how it is crashed know of each other only the protocol.
