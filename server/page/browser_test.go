@@ -242,7 +242,7 @@ func (b *window) signIn(token string) {
 
 func (b *window) shot(name string) {
 	b.t.Helper()
-	b.wait(`!document.getAnimations().some(a => a.playState === "running" && a.effect.getTiming().iterations !== Infinity)`)
+	b.wait(`!document.getAnimations().some(a => a.playState === "running" && !a.effect.target?.matches("tr") && a.effect.getTiming().iterations !== Infinity)`)
 	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
 	if err != nil {
 		b.t.Fatal(err)

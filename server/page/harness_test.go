@@ -33,6 +33,7 @@ type server struct {
 	http   *httptest.Server
 	tokens *auth.Tokens
 	token  string // of everything
+	dead   string // a task
 	rest   *rest
 }
 
@@ -192,6 +193,7 @@ func (s *server) fill() {
 	s.check1(err)
 	s.check1(tasks.SetOutput(ctx, leases[0], []byte(`{"sent":true}`)))
 	s.check1(tasks.Complete(ctx, leases[:11]...))
+	s.dead = leases[11].Task.ID
 	for _, l := range leases[11:14] {
 		s.check1(tasks.Fail(ctx, l, task.Failure{Message: "smtp: 421 try again later", Stack: "main.send\n\tmail.go:17"}, task.FailOptions{Dead: true}))
 	}

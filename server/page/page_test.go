@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/cdp"
+	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"github.com/holdfastdb/holdfast/server/auth"
@@ -130,7 +132,7 @@ func TestPage(t *testing.T) {
 		orders, err := s.data.Messages().Namespace(t.Context(), message.Default)
 		s.check1(err)
 		b.text(".state", "Ready")
-		b.text(".risk", "No acknowledged write would be lost")
+		b.text(".risk", "Nothing at Power would be lost")
 		b.text("[data-tile=disk] .value", "MiB")
 		b.wait(`document.querySelectorAll("[data-tile=disk] .line[d*=L]").length === 1`)
 		before := eval[string](b, `document.querySelector("[data-tile=commits] .small").textContent`)
@@ -405,6 +407,9 @@ func TestPage(t *testing.T) {
 		light := ground()
 		for _, view := range views {
 			b.goTo(view)
+			if m, err := chromedp.Call(b.ctx, cdppage.GetLayoutMetrics, cdp.Empty{}); err != nil || m.CSSContentSize.Width > 360 {
+				t.Errorf("%s is %v wide on a phone: %v", view, m.CSSContentSize, err)
+			}
 			if wide := eval[string](b, `document.documentElement.scrollWidth <= 360 ? "" :
 				[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > 361 && !e.closest(".scroll, pre, .tabs")).map(e => e.outerHTML.slice(0, 200)).join("\n")`); wide != "" {
 				t.Errorf("%s is wider than a phone: %s", view, wide)

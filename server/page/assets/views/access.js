@@ -91,8 +91,8 @@ async function namespaces(view) {
 async function tokens(view, everywhere) {
 	const table = new Table({
 		label: "Tokens", key: t => t.id, columns: [
-			{name: "Token", cell: t => h("code", t.id)}, {name: "Description", class: "fill wide", cell: t => h("span.glance", t.description || "–")},
-			{name: "Good for", cell: t => t.namespace === "*" ? "all namespaces" : t.namespace},
+			{name: "Token", cell: t => [h("code", t.id), h("div.narrow.dim.small", `${t.namespace === "*" ? "everywhere" : t.namespace}${t.description ? `, ${t.description}` : ""}`)]}, {name: "Description", class: "fill wide", cell: t => h("span.glance", t.description || "–")},
+			{name: "Good for", class: "wide", cell: t => t.namespace === "*" ? "all namespaces" : t.namespace},
 			{name: "Role", cell: t => chip(t.role, t.role === "admin" ? "warn" : "")},
 			{name: "Made", class: "time wide", cell: t => when(t.created)},
 			{name: "Expires", class: "time wide", cell: t => !t.expires ? "never" : new Date(t.expires) < new Date() ? chip("expired", "bad") : when(t.expires)},
