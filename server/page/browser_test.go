@@ -81,6 +81,7 @@ type window struct {
 	mu       sync.Mutex
 	trouble  []string // exceptions, messages of the console, refusals by the policy, requests elsewhere
 	expected []string // what trouble may be about
+	resumed  []string // Last-Event-IDs that it has sent
 }
 
 func open(t *testing.T, s *server) *window {
@@ -124,6 +125,16 @@ func (b *window) heard(event any) {
 	case *cdplog.EventEntryAdded:
 		note("log: %s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL)
 	case *network.EventRequestWillBeSent:
+		for name, value := range e.Request.Headers {
+			if strings.EqualFold(name, "Last-Event-ID") {
+				b.mu.Lock()
+				b.resumed = append(b.resumed, fmt.Sprint(value))
+				b.mu.Unlock()
+			}
+		}
+		if strings.Contains(e.Request.URL, b.s.token) {
+			note("the token is in an address: %s", e.Request.URL)
+		}
 		if u := e.Request.URL; !strings.HasPrefix(u, b.s.http.URL+"/") && !strings.HasPrefix(u, "blob:"+b.s.http.URL) && u != "about:blank" {
 			note("request elsewhere: %s", u)
 		}

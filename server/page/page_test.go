@@ -176,6 +176,11 @@ func TestPage(t *testing.T) {
 			t.Errorf("an event is shown %d times", n)
 		}
 		b.expect("ERR_")
+		b.mu.Lock()
+		if !slices.Contains(b.resumed, "232") {
+			t.Errorf("it went on from %q", b.resumed)
+		}
+		b.mu.Unlock()
 		b.press("Live")
 		b.wait(`document.querySelector(".live").dataset.state === "off"`)
 	})
@@ -448,10 +453,25 @@ func TestPage(t *testing.T) {
 		b.expect("403")
 		b.goTo("#/overview")
 		b.text(".state", "may not")
+		b.goTo("#/logs")
 		s.check1(s.tokens.Revoke(t.Context(), read.ID))
 		b.do(`location.hash = "#/messages"`)
 		b.text(".problem", "refuses this token")
 		b.wait(`!sessionStorage.length`)
+
+		_, secret, err = s.tokens.Create(t.Context(), auth.Token{Namespace: auth.Everywhere, Role: auth.Read})
+		s.check1(err)
+		b.signIn(secret)
+		b.wait(`document.querySelector("#namespace option[value='']")`)
+		b.do(`{const e = document.querySelector("#namespace"); e.value = ""; e.dispatchEvent(new Event("change"))}`)
+		b.fill("Namespace", "warehouse")
+		b.press("Open")
+		b.wait(`location.hash === "#/messages?ns=warehouse"`)
+		b.goTo("#/tasks/list?queue=mail")
+		b.wait(`document.querySelector("tbody tr")`)
+		if n := eval[int](b, `[...document.querySelectorAll("button")].filter(e => ["Pause", "Resume", "Retry dead"].includes(e.innerText)).length`); n != 0 {
+			t.Errorf("a reader is offered %d buttons that write", n)
+		}
 	})
 }
 

@@ -41,6 +41,7 @@ export const watch = {
 			this.failed = undefined;
 		} catch (err) {
 			this.failed = err;
+			if (err.status === 403) this.clear();
 		} finally {
 			this.asking = false;
 		}
