@@ -209,10 +209,10 @@ type Subscription struct {
 	MaxAttempts int      `json:"max_attempts,omitempty"`
 	Window      int      `json:"window,omitempty"`
 	// Done, Behind, Pending and Parked are how it is doing; ignored in a request.
-	Done    int64 `json:"done"`
-	Behind  int64 `json:"behind"`
-	Pending int   `json:"pending"`
-	Parked  int   `json:"parked"`
+	Done    int64 `json:"done" required:"false"`
+	Behind  int64 `json:"behind" required:"false"`
+	Pending int   `json:"pending" required:"false"`
+	Parked  int   `json:"parked" required:"false"`
 }
 
 // ClaimMessages claims messages of a subscription.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -101,7 +102,8 @@ func (s *session) events(seq iter.Seq2[event.Event, error], live bool) error {
 		if s.json {
 			err = s.line(api.FromEvent(&e))
 		} else {
-			_, err = fmt.Fprintf(s.out, "%d  %s  %s  %s\n", e.Position, when(e.Time), text([]byte(e.Type)), text(e.Data))
+			_, err = fmt.Fprintf(s.out, "%d  %s  %s  %s\n", e.Position, when(e.Time),
+				cmp.Or(text([]byte(e.Type)), "-"), text(e.Data))
 		}
 		if err == nil && live {
 			err = s.out.Flush()

@@ -25,7 +25,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net/http"
 	"reflect"
 	"time"
 
@@ -83,29 +82,9 @@ func Routes(d *data.Data, o Options) []route.Route {
 	s.logs()
 	s.tasks()
 	s.admin()
+	describe(s.doc)
 	s.openAPI()
 	return s.routes
-}
-
-// openAPI adds the routes of the document about the others.
-func (s *service) openAPI() {
-	for _, kind := range []struct{ path, mime string }{
-		{"/openapi.json", "application/json"}, {"/openapi.yaml", "application/yaml"},
-	} {
-		s.routes = append(s.routes, route.Route{Method: http.MethodGet, Pattern: kind.path, Role: auth.None,
-			Handler: func(w http.ResponseWriter, r *http.Request) {
-				text, err := s.doc.MarshalJSON()
-				if kind.path == "/openapi.yaml" {
-					text, err = s.doc.YAML()
-				}
-				if err != nil {
-					problem.Write(w, r, err)
-					return
-				}
-				w.Header().Set("Content-Type", kind.mime)
-				_, _ = w.Write(text)
-			}})
-	}
 }
 
 // stopping ends a context that is returned when the server begins to stop.
