@@ -93,11 +93,12 @@ func TestSource(t *testing.T) {
 // TestPage does in a browser what people do, on a server with data of every kind. One server and one window serve all
 // steps in a row: what a step changes, those behind it see.
 func TestPage(t *testing.T) {
+	at := time.Now()
 	s := serve(t)
 	s.fill()
 	b := open(t, s)
+	t.Logf("start: %v", time.Since(at))
 	b.expect("/v1/metrics") // is not there yet
-	at := time.Now()
 	step := func(name string, f func(t *testing.T)) {
 		if !t.Run(name, func(t *testing.T) {
 			b.t = t
@@ -130,15 +131,15 @@ func TestPage(t *testing.T) {
 
 	step("overview", func(t *testing.T) {
 		orders, err := s.data.Messages().Namespace(t.Context(), message.Default)
-		s.check1(err)
+		s.must(err)
 		b.text(".state", "Ready")
 		b.text(".risk", "Nothing at Power would be lost")
 		b.text("[data-tile=disk] .value", "MiB")
-		b.wait(`document.querySelectorAll("[data-tile=disk] .line[d*=L]").length === 1`)
 		before := eval[string](b, `document.querySelector("[data-tile=commits] .small").textContent`)
 		_, err = orders.Write(t.Context(), "order-1", message.Message{Type: "Overview", Data: []byte(`{}`)})
-		s.check1(err)
+		s.must(err)
 		b.wait(fmt.Sprintf(`document.querySelector("[data-tile=commits] .small").textContent !== %q`, before))
+		b.wait(`document.querySelectorAll("[data-tile=disk] .line[d*=L]").length === 1`)
 	})
 
 	step("logs", func(t *testing.T) {
@@ -162,15 +163,15 @@ func TestPage(t *testing.T) {
 		b.text(".detail", `"customer": "c-7"`)
 
 		log, err := s.data.Log(t.Context(), message.Default, "orders")
-		s.check1(err)
+		s.must(err)
 		b.press("Live")
 		b.wait(`document.querySelector(".live").dataset.state === "live"`)
 		_, err = log.Append(t.Context(), event.Event{Type: "SeenLive", Data: []byte("\x00\xff")})
-		s.check1(err)
+		s.must(err)
 		b.text("table[aria-label='Events of orders'] tr", "SeenLive")
 		s.http.CloseClientConnections() // as when a network breaks: it connects again where it was
 		_, err = log.Append(t.Context(), event.Event{Type: "SeenAgain"})
-		s.check1(err)
+		s.must(err)
 		b.text("table[aria-label='Events of orders'] tr", "SeenAgain")
 		if n := eval[int](b, `[...document.querySelectorAll("tr")].filter(r => r.innerText.includes("SeenLive")).length`); n != 1 {
 			t.Errorf("an event is shown %d times", n)
@@ -202,9 +203,9 @@ func TestPage(t *testing.T) {
 		b.press("Live")
 		b.wait(`document.querySelector(".live").dataset.state === "live"`)
 		orders, err := s.data.Messages().Namespace(t.Context(), message.Default)
-		s.check1(err)
+		s.must(err)
 		_, err = orders.Write(t.Context(), "order-3", message.Message{Type: "SeenLive", Data: []byte(`{}`)})
-		s.check1(err)
+		s.must(err)
 		b.text("table[aria-label=Messages] tr", "SeenLive")
 
 		b.goTo("#/messages/message/122")
@@ -239,7 +240,9 @@ func TestPage(t *testing.T) {
 		b.press("Discard …")
 		b.press("Discard 2")
 		b.text(".empty", "Nothing is parked")
-		list, err := s.rest.subs["order-mails"].Parked(t.Context(), 0, 0)
+		mails, err := s.data.Subscription(t.Context(), message.Default, "order-mails")
+		s.must(err)
+		list, err := mails.Parked(t.Context(), 0, 0)
 		if err != nil || len(list) != 0 {
 			t.Errorf("parked: %v, %v", list, err)
 		}
@@ -247,7 +250,7 @@ func TestPage(t *testing.T) {
 
 	step("tasks", func(t *testing.T) {
 		tasks, err := s.data.Tasks(t.Context(), message.Default)
-		s.check1(err)
+		s.must(err)
 		b.goTo("#/tasks")
 		b.text("tr", "mail")
 		b.press("Pause mail")
@@ -267,9 +270,9 @@ func TestPage(t *testing.T) {
 		b.wait(`document.querySelectorAll("table[aria-label=Tasks] tbody tr").length === 10`)
 
 		leases, err := tasks.Claim(t.Context(), task.ClaimOptions{Queues: []string{"mail"}, N: 2, Worker: "worker-2"})
-		s.check1(err)
-		s.check1(tasks.SetOutput(t.Context(), leases[0], []byte(`{"half": "done"}`)))
-		s.check1(tasks.Fail(t.Context(), leases[0], task.Failure{Message: "it broke " + hostile, Stack: "main.go:7"}, task.FailOptions{Dead: true}))
+		s.must(err)
+		s.must(tasks.SetOutput(t.Context(), leases[0], []byte(`{"half": "done"}`)))
+		s.must(tasks.Fail(t.Context(), leases[0], task.Failure{Message: "it broke " + hostile, Stack: "main.go:7"}, task.FailOptions{Dead: true}))
 		b.goTo("#/tasks/task/" + leases[0].Task.ID)
 		b.text(".failures", "it broke "+hostile)
 		b.text(".payload", `"template": "welcome"`)
@@ -343,7 +346,7 @@ func TestPage(t *testing.T) {
 
 	step("engine", func(t *testing.T) {
 		dir := t.TempDir()
-		s.check1(called(chromedp.CallBrowser(b.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
+		s.must(called(chromedp.CallBrowser(b.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
 			Behavior: browser.SetDownloadBehaviorBehaviorAllow, BrowserContextID: b.context(), DownloadPath: dir})))
 		b.goTo("#/engine")
 		b.text("tr", "segment")
@@ -380,7 +383,7 @@ func TestPage(t *testing.T) {
 		b.press("Send")
 		b.text(".answer .chip", "200")
 		tasks, err := s.data.Tasks(t.Context(), message.Default)
-		s.check1(err)
+		s.must(err)
 		if counts, err := tasks.Count(t.Context(), "trial"); err != nil || counts[task.Waiting] != 1 {
 			t.Errorf("the task that was tried: %v, %v", counts, err)
 		}
@@ -440,7 +443,7 @@ func TestPage(t *testing.T) {
 		b.press("Sign out")
 		b.wait(`document.querySelector("form.signin") && !sessionStorage.length`)
 		read, secret, err := s.tokens.Create(t.Context(), auth.Token{Namespace: "warehouse", Role: auth.Read})
-		s.check1(err)
+		s.must(err)
 		b.signIn(secret)
 		b.wait(`location.hash.startsWith("#/messages")`)
 		if links := eval[int](b, `document.querySelectorAll("nav#nav a").length`); links != 6 {
@@ -454,13 +457,13 @@ func TestPage(t *testing.T) {
 		b.goTo("#/overview")
 		b.text(".state", "may not")
 		b.goTo("#/logs")
-		s.check1(s.tokens.Revoke(t.Context(), read.ID))
+		s.must(s.tokens.Revoke(t.Context(), read.ID))
 		b.do(`location.hash = "#/messages"`)
 		b.text(".problem", "refuses this token")
 		b.wait(`!sessionStorage.length`)
 
 		_, secret, err = s.tokens.Create(t.Context(), auth.Token{Namespace: auth.Everywhere, Role: auth.Read})
-		s.check1(err)
+		s.must(err)
 		b.signIn(secret)
 		b.wait(`document.querySelector("#namespace option[value='']")`)
 		b.do(`{const e = document.querySelector("#namespace"); e.value = ""; e.dispatchEvent(new Event("change"))}`)
