@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,7 +27,6 @@ type server struct {
 	http   *httptest.Server
 	tokens *auth.Tokens
 	token  string // of everything
-	dead   string // a task
 }
 
 func serve(t *testing.T) *server {
@@ -91,35 +89,38 @@ func (s *server) fill() {
 	orders, err := s.data.Messages().Namespace(ctx, message.Default)
 	s.must(err)
 	workflow := `"correlationStreamName": "checkout-7"`
-	var first message.Result
 	for i := range 120 {
 		stream, typ := fmt.Sprintf("order-%d", i%17), [...]string{"OrderPlaced", "OrderPaid", "OrderShipped"}[i%3]
-		first, err = orders.Write(ctx, stream, message.Message{Type: typ, Data: fmt.Appendf(nil,
-			`{"order": %d, "total": %d.%02d, "items": [{"sku": "A-%d", "count": %d}], "express": %t}`, i%17, i*7, i%100, i, i%4+1, i%2 == 0)})
+		_, err = orders.Write(ctx, stream, message.Message{Type: typ, Data: fmt.Appendf(nil,
+			`{"order": %d, "total": %d.%02d, "items": [{"sku": "A-%d", "count": %d}], "express": %t}`,
+			i%17, i*7, i%100, i, i%4+1, i%2 == 0)})
 		s.must(err)
 	}
 	cause, err := orders.Write(ctx, "checkout-7", message.Message{Type: "CheckoutStarted", Data: []byte(`{"cart": 7}`),
 		Metadata: []byte("{" + workflow + "}")})
 	s.must(err)
-	_, err = orders.Write(ctx, "payment-7", message.Message{Type: "PaymentTaken", Data: []byte(`{"amount": 12345678901234567890, "currency": "EUR"}`),
+	_, err = orders.Write(ctx, "payment-7", message.Message{Type: "PaymentTaken",
+		Data: []byte(`{"amount": 12345678901234567890, "currency": "EUR"}`),
 		Metadata: fmt.Appendf(nil, `{%s, "causationMessageStreamName": "checkout-7", "causationMessagePosition": %d, `+
 			`"causationMessageGlobalPosition": %d}`, workflow, cause.Position, cause.Global)})
 	s.must(err)
 	_, err = orders.Write(ctx, "mail-7", message.Message{Type: "MailSent", Data: []byte(`{"to": "anna@example.org"}`),
 		Metadata: []byte("{" + workflow + `, "causationMessageStreamName": "payment-7", "causationMessagePosition": 0}`)})
 	s.must(err)
-	_, err = orders.Write(ctx, "hostile-1", message.Message{Type: hostile, Data: fmt.Appendf(nil, `{"text": %q}`, hostile)})
+	_, err = orders.Write(ctx, "hostile-1", message.Message{Type: hostile,
+		Data: fmt.Appendf(nil, `{"text": %q}`, hostile)})
 	s.must(err)
-	_, err = orders.Write(ctx, "large-1", message.Message{Type: "Large", Data: []byte(`{"text": "` + strings.Repeat("0123456789 ", 95_000) + `"}`)})
+	_, err = orders.Write(ctx, "large-1", message.Message{Type: "Large",
+		Data: []byte(`{"text": "` + strings.Repeat("0123456789 ", 95_000) + `"}`)})
 	s.must(err)
-	_ = first
 
 	for name, n := range map[string]int{"orders": 230, "audit": 3} {
 		log, err := s.data.Log(ctx, message.Default, name)
 		s.must(err)
 		var events []event.Event
 		for i := range n {
-			events = append(events, event.Event{Type: [...]string{"OrderPlaced", "OrderPaid", "CustomerMoved", "OrderShipped"}[i%4], ID: fmt.Sprintf("%s-%d", name, i),
+			events = append(events, event.Event{ID: fmt.Sprintf("%s-%d", name, i),
+				Type: [...]string{"OrderPlaced", "OrderPaid", "CustomerMoved", "OrderShipped"}[i%4],
 				Data: fmt.Appendf(nil, `{"order":%d,"customer":"c-%d","total":%d}`, i, i%9, i*13)})
 		}
 		_, err = log.Append(ctx, events...)
@@ -150,7 +151,8 @@ func (s *server) fill() {
 	s.must(err)
 	s.must(tasks.SetQueue(ctx, "mail", task.QueueOptions{KeyConcurrency: 2, KeyRate: task.Rate{N: 10, Per: time.Minute}}))
 	for i := range 30 {
-		_, err = tasks.Enqueue(ctx, task.Spec{Queue: "mail", Kind: "welcome", Payload: fmt.Appendf(nil, `{"customer":%d,"template":"welcome"}`, i), MaxAttempts: 2},
+		_, err = tasks.Enqueue(ctx, task.Spec{Queue: "mail", Kind: "welcome", MaxAttempts: 2,
+			Payload: fmt.Appendf(nil, `{"customer":%d,"template":"welcome"}`, i)},
 			task.Spec{Queue: "reports", Kind: "render", Payload: []byte("\x00\x01\x02binary"), Delay: time.Hour})
 		s.must(err)
 	}
@@ -158,41 +160,21 @@ func (s *server) fill() {
 	s.must(err)
 	s.must(tasks.SetOutput(ctx, leases[0], []byte(`{"sent":true}`)))
 	s.must(tasks.Complete(ctx, leases[:11]...))
-	s.dead = leases[11].Task.ID
 	for _, l := range leases[11:14] {
-		s.must(tasks.Fail(ctx, l, task.Failure{Message: "smtp: 421 try again later", Stack: "main.send\n\tmail.go:17"}, task.FailOptions{Dead: true}))
+		s.must(tasks.Fail(ctx, l, task.Failure{Message: "smtp: 421 try again later", Stack: "main.send\n\tmail.go:17"},
+			task.FailOptions{Dead: true}))
 	}
 
 	secret := auth.NewNamespaceSecret("warehouse")
-	_, err = s.data.Messages().Create(ctx, message.NamespaceOptions{ID: "warehouse", Description: "Stock and deliveries", Token: secret})
+	_, err = s.data.Messages().Create(ctx, message.NamespaceOptions{ID: "warehouse", Description: "Stock and deliveries",
+		Token: secret})
 	s.must(err)
-	_, _, err = s.tokens.Create(ctx, auth.Token{Namespace: message.Default, Role: auth.Write, Description: "order service"})
+	_, _, err = s.tokens.Create(ctx, auth.Token{Namespace: message.Default, Role: auth.Write,
+		Description: "order service"})
 	s.must(err)
-	_, _, err = s.tokens.Create(ctx, auth.Token{Namespace: auth.Everywhere, Role: auth.Read, Description: "dashboards", Expires: time.Now().Add(30 * 24 * time.Hour)})
+	_, _, err = s.tokens.Create(ctx, auth.Token{Namespace: auth.Everywhere, Role: auth.Read, Description: "dashboards",
+		Expires: time.Now().Add(30 * 24 * time.Hour)})
 	s.must(err)
-}
-
-// busyWriter writes now and then, so that there is something to see, until the test ends.
-func (s *server) busyWriter(every time.Duration) {
-	var wait sync.WaitGroup
-	stop := make(chan struct{})
-	s.t.Cleanup(func() { close(stop); wait.Wait() })
-	orders, err := s.data.Messages().Namespace(s.t.Context(), message.Default)
-	s.must(err)
-	wait.Add(1)
-	go func() {
-		defer wait.Done()
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			case <-time.After(every * time.Duration(1+i/50%5)):
-			}
-			if _, err := orders.Write(context.Background(), fmt.Sprintf("order-%d", i%17), message.Message{Type: "OrderPlaced", Data: []byte(`{"live": true}`)}); err != nil {
-				return
-			}
-		}
-	}()
 }
 
 type recorded = httptest.ResponseRecorder
