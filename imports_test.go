@@ -28,7 +28,7 @@ var layers = map[string][]string{
 	"":                         {},
 	"vfs":                      {},
 	"internal/":                {""},
-	"engine/":                  {"", "engine/internal/", "internal/datadir", "vfs"}, // never another engine
+	"engine/":                  {"", "engine/internal/", "internal/boltpages", "internal/datadir", "vfs"}, // never another engine
 	"engine/internal/":         {"", "engine/internal/", "internal/"},
 	"engine/logtree/":          {"", "internal/datadir", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/logtree/simulate":  {"", "engine/logtree/internal/", "enginetest/commits", "vfs"},
@@ -43,7 +43,7 @@ var layers = map[string][]string{
 	"store/task/worker":        {"", "store/task"},
 	"store/task/workertest":    {"", "engine/mem", "store/task"}, // for tests
 	"store/projection":         {"", "store/event", "store/message", "store/internal/"},
-	"store/raftlog/":           {"", "internal/lifecycle", "store/raftlog", "store/internal/"},
+	"store/raftlog/":           {"", "internal/boltpages", "internal/lifecycle", "store/raftlog", "store/internal/"},
 	"store/internal/storetest": {"", "engine/", "vfs"}, // for tests
 	"lab/": {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir", "api", "client",
 		"server/"},

@@ -30,7 +30,7 @@ func TestSubscription(t *testing.T) {
 	s, err := n.Subscribe(ctx, "mails", message.SubscriptionOptions{Query: message.Query{Category: "order",
 		Types: []string{"T"}}, Lease: time.Hour, MaxAttempts: 2})
 	check(t, err)
-	waiting := make(chan []client.Delivery)
+	waiting := make(chan []message.Delivery)
 	go func() { // before there is anything
 		d, err := s.Claim(ctx, 10)
 		if err != nil {
