@@ -31,7 +31,7 @@ type taskList struct {
 }
 
 func (c *taskList) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		var state task.State
 		if c.State != "" {
 			var err error
@@ -96,7 +96,7 @@ type taskDead struct {
 }
 
 func (c *taskDead) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		row := func(k *task.Task) {
 			reason := "no reason is known"
 			if n := len(k.Failures); n > 0 {
@@ -115,7 +115,7 @@ type taskShow struct {
 }
 
 func (c *taskShow) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		k, err := s.client.Namespace(c.Namespace).Tasks().Get(s.ctx, c.ID)
 		if err != nil {
 			return err
@@ -245,7 +245,7 @@ func (c *taskDelete) run() int {
 type taskQueues struct{ inPlace }
 
 func (c *taskQueues) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		queues, err := s.client.Namespace(c.Namespace).Tasks().Queues(s.ctx)
 		if err != nil {
 			return err
