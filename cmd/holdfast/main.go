@@ -16,6 +16,7 @@
 //	holdfast task list       tasks; also queues, dead, retry, ...
 //	holdfast token create    a token for a server; also list, revoke
 //	holdfast namespace list  the namespaces of a server; also create, delete
+//	holdfast import          copies what another server has: EventoDB, ebuse, message-db
 //	holdfast raft import     a Raft store of a raft-boltdb or a raft-wal
 //	holdfast raft inspect    what the Raft stores in a directory hold
 //	holdfast version         this build: version, commit, libraries
@@ -167,6 +168,10 @@ func run(lab bench.Lab, args []string) int {
 		return g.Version.run()
 	case "raft import":
 		return g.Raft.Import.run()
+	case "import ebuse":
+		return g.Import.Ebuse.run()
+	case "import messagedb":
+		return g.Import.MessageDB.run()
 	case "import eventodb":
 		return g.Import.EventoDB.run()
 	case "raft inspect":

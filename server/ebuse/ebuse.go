@@ -259,7 +259,7 @@ func (s server) save(w http.ResponseWriter, r *http.Request) {
 	if log == nil {
 		return
 	}
-	at, err := log.Append(r.Context(), e.event())
+	at, err := log.Append(r.Context(), e.Stored())
 	if err != nil {
 		fail(w, r, "Failed to save event", err)
 		return
@@ -401,7 +401,7 @@ func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, li
 			if n > 0 {
 				buf = append(buf, ',')
 			}
-			e := decoded(record)
+			e := FromRecord(record)
 			if buf, err = e.append(buf); err != nil {
 				broken(err)
 				return

@@ -159,7 +159,7 @@ func TestRequests(t *testing.T) {
 		{"GET", "/position", "", 200, `{"position":5}`},
 
 		{"POST", "/events", `{"type":1}`, 400,
-			"Invalid request body: json: cannot unmarshal number into Go struct field entry.type of type string"},
+			"Invalid request body: json: cannot unmarshal number into Go struct field Event.type of type string"},
 		{"POST", "/events", `{`, 400, "Invalid request body: unexpected end of JSON input"},
 		{"POST", "/events", ``, 400, "Invalid request body: unexpected end of JSON input"},
 		{"POST", "/events", `null`, 400, "Invalid request body: it is not a JSON object"},

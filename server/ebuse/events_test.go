@@ -12,8 +12,8 @@ import (
 )
 
 // kept is an event as it comes back from the log.
-func kept(e event.Event) entry {
-	return decoded(&event.Record{Position: 1, Time: e.Time, Type: []byte(e.Type), Metadata: e.Metadata, Data: e.Data})
+func kept(e event.Event) Event {
+	return FromRecord(&event.Record{Position: 1, Time: e.Time, Type: []byte(e.Type), Metadata: e.Metadata, Data: e.Data})
 }
 
 // FuzzEvent: what is taken comes back the same, and as one line of JSON that is taken again.
@@ -33,7 +33,7 @@ func FuzzEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		back := kept(e.event())
+		back := kept(e.Stored())
 		if back.Type != e.Type || !bytes.Equal(back.Data, e.Data) || !back.Timestamp.Equal(e.Timestamp) {
 			t.Fatalf("took %+v, kept %+v", e, back)
 		}
@@ -59,7 +59,7 @@ func FuzzEvent(f *testing.F) {
 	})
 }
 
-func mustAppend(t *testing.T, e entry) []byte {
+func mustAppend(t *testing.T, e Event) []byte {
 	t.Helper()
 	b, err := e.append(nil)
 	if err != nil {

@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // patience is how long a test waits for what must come.
@@ -69,18 +71,19 @@ func launch() {
 	chromium.ctx = ctx
 }
 
-// browser is a window of its own, which shares nothing with others.
-type browser struct {
-	t   *testing.T
-	s   *server
-	ctx context.Context
+// window is a window of its own, which shares nothing with others.
+type window struct {
+	t     *testing.T // of the step
+	whole *testing.T
+	s     *server
+	ctx   context.Context
 
 	mu       sync.Mutex
 	trouble  []string // exceptions, messages of the console, refusals by the policy, requests elsewhere
 	expected []string // what trouble may be about
 }
 
-func open(t *testing.T, s *server) *browser {
+func open(t *testing.T, s *server) *window {
 	t.Helper()
 	chromium.once.Do(launch)
 	if chromium.ctx == nil {
@@ -88,7 +91,7 @@ func open(t *testing.T, s *server) *browser {
 	}
 	ctx, cancel := chromedp.NewContext(chromium.ctx, chromedp.WithNewBrowserContext())
 	ctx, cancelTime := context.WithTimeout(ctx, 3*patience)
-	b := &browser{t: t, s: s, ctx: ctx}
+	b := &window{t: t, whole: t, s: s, ctx: ctx}
 	t.Cleanup(func() {
 		cancelTime()
 		cancel()
@@ -98,12 +101,12 @@ func open(t *testing.T, s *server) *browser {
 		t.Fatal(err)
 	}
 	b.look("light", 1280, 900)
-	t.Cleanup(b.clean)
+	t.Cleanup(func() { b.clean(t) })
 	return b
 }
 
 // heard notes what should not happen.
-func (b *browser) heard(event any) {
+func (b *window) heard(event any) {
 	note := func(format string, args ...any) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -130,7 +133,8 @@ func (b *browser) heard(event any) {
 }
 
 // clean fails the test if there was trouble that it has not expected.
-func (b *browser) clean() {
+func (b *window) clean(t *testing.T) {
+	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 next:
@@ -140,12 +144,13 @@ next:
 				continue next
 			}
 		}
-		b.t.Errorf("the browser: %s", text)
+		t.Errorf("the browser: %s", text)
 	}
+	b.trouble = nil
 }
 
 // expect lets trouble pass that has text in it: Chromium logs each answer that is no success.
-func (b *browser) expect(text string) {
+func (b *window) expect(text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.expected = append(b.expected, text)
@@ -153,14 +158,14 @@ func (b *browser) expect(text string) {
 
 func called[R any](_ R, err error) error { return err }
 
-func (b *browser) run(actions ...chromedp.Action[chromedp.Void]) {
+func (b *window) run(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	if err := chromedp.Do(b.ctx, actions...); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-func (b *browser) look(scheme string, width, height int64) {
+func (b *window) look(scheme string, width, height int64) {
 	b.t.Helper()
 	if err := errors.Join(called(chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
 		Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 500})),
@@ -171,7 +176,7 @@ func (b *browser) look(scheme string, width, height int64) {
 }
 
 // eval evaluates an expression, which may be a promise.
-func eval[V any](b *browser, expression string) V {
+func eval[V any](b *window, expression string) V {
 	b.t.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[V](expression, chromedp.EvalAwaitPromise))
 	if err != nil {
@@ -181,10 +186,10 @@ func eval[V any](b *browser, expression string) V {
 }
 
 // do runs a script and forgets its value.
-func (b *browser) do(script string) { b.t.Helper(); eval[chromedp.Void](b, script) }
+func (b *window) do(script string) { b.t.Helper(); eval[chromedp.Void](b, script) }
 
 // wait waits until a condition holds. The browser's own way to wait makes code of text, which the policy refuses.
-func (b *browser) wait(condition string) {
+func (b *window) wait(condition string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(15 * time.Millisecond) {
 		ok, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("Boolean("+condition+")"))
@@ -199,22 +204,22 @@ func (b *browser) wait(condition string) {
 }
 
 // text waits until a text is in what an element shows.
-func (b *browser) text(selector, text string) {
+func (b *window) text(selector, text string) {
 	b.t.Helper()
 	b.wait(fmt.Sprintf("[...document.querySelectorAll(%q)].some(e => e.innerText.includes(%q))", selector, text))
 }
 
 // press clicks the button, or the link, of that name, or label.
-func (b *browser) press(name string) {
+func (b *window) press(name string) {
 	b.t.Helper()
 	find := fmt.Sprintf(`[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button, a")].find(e =>
-		!e.disabled && e.checkVisibility() && (e.getAttribute("aria-label") ?? e.innerText.trim()) === %q)`, name)
+		!e.disabled && !e.hasAttribute("aria-busy") && e.checkVisibility() && (e.getAttribute("aria-label") ?? e.innerText.trim()) === %q)`, name)
 	b.wait(find)
 	b.do(find + ".click()")
 }
 
 // fill writes into the field of that label.
-func (b *browser) fill(label, text string) {
+func (b *window) fill(label, text string) {
 	b.t.Helper()
 	find := fmt.Sprintf(`[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("label")].find(e => e.innerText.trim().startsWith(%q))?.control`, label)
 	b.wait(find)
@@ -222,20 +227,20 @@ func (b *browser) fill(label, text string) {
 }
 
 // goTo opens a view and waits until it is there.
-func (b *browser) goTo(hash string) {
+func (b *window) goTo(hash string) {
 	b.t.Helper()
 	b.do(fmt.Sprintf("{document.querySelector('.view')?.remove(); if (location.hash === %q) dispatchEvent(new HashChangeEvent('hashchange')); else location.hash = %q}", hash, hash))
 	b.wait(`document.querySelector(".view[data-ready]")`)
 }
 
-func (b *browser) signIn(token string) {
+func (b *window) signIn(token string) {
 	b.t.Helper()
 	b.fill("Token", token)
 	b.press("Sign in")
 	b.wait(`document.querySelector(".view[data-ready]")`)
 }
 
-func (b *browser) shot(name string) {
+func (b *window) shot(name string) {
 	b.t.Helper()
 	b.wait(`!document.getAnimations().some(a => a.playState === "running" && a.effect.getTiming().iterations !== Infinity)`)
 	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
@@ -246,3 +251,15 @@ func (b *browser) shot(name string) {
 		b.t.Fatal(err)
 	}
 }
+
+// keys presses keys, as a person does.
+func (b *window) keys(names ...string) {
+	b.t.Helper()
+	codes := map[string]string{"ArrowDown": kb.ArrowDown, "ArrowUp": kb.ArrowUp, "Enter": kb.Enter, "Escape": kb.Escape}
+	for _, name := range names {
+		b.run(chromedp.KeyEvent(cmp.Or(codes[name], name)))
+	}
+}
+
+// context is what the window shares with no other.
+func (b *window) context() cdp.BrowserContextID { return chromedp.FromContext(b.ctx).BrowserContextID }

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -15,12 +14,11 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/engine/all"
+	hserver "github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
-	"github.com/holdfastdb/holdfast/server/page"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
-	v1 "github.com/holdfastdb/holdfast/server/v1"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/task"
@@ -30,12 +28,12 @@ type ctx = context.Context
 
 // server is a server with data of every kind.
 type server struct {
-	t        *testing.T
-	data     *data.Data
-	http     *httptest.Server
-	token    string // of everything
-	rest     *rest
-	stopping chan struct{}
+	t      *testing.T
+	data   *data.Data
+	http   *httptest.Server
+	tokens *auth.Tokens
+	token  string // of everything
+	rest   *rest
 }
 
 func serve(t *testing.T) *server {
@@ -60,55 +58,52 @@ func serve(t *testing.T) *server {
 			t.Error(err)
 		}
 	})
-	tokens, err := auth.Open(engine, d.Messages())
+	real, err := newServer(d, dir, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, data: d, token: auth.NewNamespaceSecret(message.Default), stopping: make(chan struct{})}
+	s := &server{t: t, data: d, tokens: real.Tokens(), token: auth.NewNamespaceSecret(message.Default)}
 	if err := d.Messages().SetToken(t.Context(), message.Default, s.token); err != nil {
 		t.Fatal(err)
 	}
-	s.rest = &rest{t: t, d: d, tokens: tokens, dir: dir, started: time.Now(), subs: map[string]*message.Subscription{},
-		opts: map[string]api.Subscription{}}
+	s.rest = &rest{t: t, subs: map[string]*message.Subscription{}, opts: map[string]api.Subscription{}}
 	mux, known := http.NewServeMux(), map[string]bool{}
-	for _, routes := range [][]route.Route{v1.Routes(d, v1.Options{Version: "test", Logger: quiet}), page.Routes(), s.rest.routes()} {
-		for _, rt := range routes {
-			if pattern := rt.Method + " " + rt.Pattern; !known[pattern] {
-				known[pattern] = true
-				mux.Handle(pattern, s.check(tokens, rt))
-			}
+	for _, rt := range real.Routes() {
+		known[rt.Method+" "+rt.Pattern] = true
+	}
+	mux.Handle("/", real)
+	for _, rt := range s.rest.routes() {
+		if pattern := rt.Method + " " + rt.Pattern; !known[pattern] {
+			mux.Handle(pattern, s.check(rt))
 		}
 	}
 	s.http = httptest.NewServer(mux)
 	t.Cleanup(func() {
-		close(s.stopping)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := real.Stop(ctx); err != nil { // followers end
+			t.Error(err)
+		}
 		s.http.CloseClientConnections()
 		s.http.Close()
 	})
 	return s
 }
 
+func newServer(d *data.Data, dir string, logger *slog.Logger) (*hserver.Server, error) {
+	return hserver.New(d, hserver.Options{Version: "test", Logger: logger, Backup: all.Backup, BackupDir: dir})
+}
+
 // check does what package server does before a handler is called.
-func (s *server) check(tokens *auth.Tokens, rt route.Route) http.Handler {
+func (s *server) check(rt route.Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		known := &route.Request{ID: "test", Level: holdfast.Power, Stopping: s.stopping}
-		r = r.WithContext(route.With(r.Context(), known))
-		if rt.Role != auth.None {
-			var err error
-			if known.Principal, err = tokens.Check(r.Context(), strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")); err != nil {
-				problem.Write(w, r, err)
-				return
-			}
-			namespace := auth.Everywhere
-			if rt.Namespace != nil {
-				namespace = rt.Namespace(r, known.Principal)
-			} else if strings.Contains(rt.Pattern, "{ns}") {
-				namespace = r.PathValue("ns")
-			}
-			if !known.Principal.May(rt.Role, namespace) {
-				problem.Write(w, r, &holdfast.Error{Class: auth.ErrForbidden, Detail: "this needs another role"})
-				return
-			}
+		p, err := s.tokens.Check(r.Context(), strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+		if err == nil && !p.May(rt.Role, r.PathValue("ns")) {
+			err = &holdfast.Error{Class: auth.ErrForbidden, Detail: "this needs another role"}
+		}
+		if err != nil {
+			problem.Write(w, r, err)
+			return
 		}
 		rt.Handler(w, r)
 	})
@@ -204,9 +199,9 @@ func (s *server) fill() {
 	secret := auth.NewNamespaceSecret("warehouse")
 	_, err = s.data.Messages().Create(ctx, message.NamespaceOptions{ID: "warehouse", Description: "Stock and deliveries", Token: secret})
 	s.check1(err)
-	_, _, err = s.rest.tokens.Create(ctx, auth.Token{Namespace: message.Default, Role: auth.Write, Description: "order service"})
+	_, _, err = s.tokens.Create(ctx, auth.Token{Namespace: message.Default, Role: auth.Write, Description: "order service"})
 	s.check1(err)
-	_, _, err = s.rest.tokens.Create(ctx, auth.Token{Namespace: auth.Everywhere, Role: auth.Read, Description: "dashboards", Expires: time.Now().Add(30 * 24 * time.Hour)})
+	_, _, err = s.tokens.Create(ctx, auth.Token{Namespace: auth.Everywhere, Role: auth.Read, Description: "dashboards", Expires: time.Now().Add(30 * 24 * time.Hour)})
 	s.check1(err)
 }
 
@@ -233,4 +228,15 @@ func (s *server) busyWriter(every time.Duration) {
 	}()
 }
 
-var _ = os.Getenv
+type recorded = httptest.ResponseRecorder
+
+// record serves one request without a network.
+func record(h http.Handler, path string, header ...string) *recorded {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
