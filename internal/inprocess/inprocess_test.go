@@ -44,7 +44,7 @@ func TestTransport(t *testing.T) {
 	mux.HandleFunc("GET /nothing", func(w http.ResponseWriter, r *http.Request) {})
 	mux.HandleFunc("GET /waits", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	c := http.Client{Transport: inprocess.Transport(mux)}
-	resp, err := c.Post("http://x/echo/a%2Fb", "text/plain", strings.NewReader("hello"))
+	resp, err := c.Post("http://localhost/echo/a%2Fb", "text/plain", strings.NewReader("hello"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestTransport(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	get := func(path string) (*http.Response, error) {
-		req, err := http.NewRequestWithContext(ctx, "GET", "http://x"+path, nil)
+		req, err := http.NewRequestWithContext(ctx, "GET", "http://localhost"+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
