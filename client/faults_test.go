@@ -145,8 +145,8 @@ func TestTries(t *testing.T) {
 		{name: "a proxy's 504, safe", handler: problem(504, ""), safe: true, unknown: true},
 		{name: "refused", handler: problem(409, api.CodeConflict), safe: true, tries: 1, want: message.ErrConflict},
 		{name: "internal", handler: problem(500, api.CodeInternal), safe: true, tries: 1, fails: true},
-		{name: "a redirect", handler: http.RedirectHandler("http://localhost/", 307).ServeHTTP, safe: true, tries: 1,
-			fails: true},
+		{name: "a redirect", handler: http.RedirectHandler("/", http.StatusTemporaryRedirect).ServeHTTP, safe: true,
+			tries: 1, fails: true},
 		{name: "not JSON", handler: func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html>") }, safe: true,
 			tries: 1, fails: true},
 	} {
@@ -439,7 +439,8 @@ func TestSegments(t *testing.T) {
 
 // TestNew: addresses and options that make no sense are refused.
 func TestNew(t *testing.T) {
-	for _, address := range []string{"", "localhost:8080", "ftp://localhost", "http://", "http://localhost?y=z", "http://u:p@localhost",
+	for _, address := range []string{"", "localhost:8080", "ftp://localhost", "http://", "http://localhost?y=z",
+		"http://u:p@localhost",
 		"http://localhost#y", "http://[::1"} {
 		if _, err := New(address, Options{}); !errors.Is(err, holdfast.ErrBadOption) || strings.Contains(err.Error(), "p@") {
 			t.Errorf("%q: %v", address, err)

@@ -152,7 +152,8 @@ func TestAdministration(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	check(t, c.RevokeToken(ctx, token.ID))
-	if _, err := reader.Token(ctx); !errors.Is(err, client.ErrUnauthorized) || strings.Contains(err.Error(), token.Secret) {
+	_, err = reader.Token(ctx)
+	if !errors.Is(err, client.ErrUnauthorized) || strings.Contains(err.Error(), token.Secret) {
 		t.Errorf("revoked: %v", err)
 	}
 	all, err := c.Namespaces(ctx)

@@ -313,7 +313,8 @@ func (c *messageParked) run() int {
 		}
 		t := columns("global#", "stream", "position#", "type", "attempts#", "parked", "reason")
 		return list(s, to, t, func(p api.ParkedMessage) []string {
-			return []string{num(p.Global), p.Stream, num(p.Position), p.Type, num(p.Attempts), when(p.At), text([]byte(p.Reason))}
+			return []string{num(p.Global), p.Stream, num(p.Position), p.Type, num(p.Attempts), when(p.At),
+				text([]byte(p.Reason))}
 		})
 	})
 }
@@ -420,7 +421,7 @@ type tokenCommand struct {
 	Create tokenCreate `cmd:"" help:"Make a token, and print it. With --dir it needs none: that is how to get in again."`
 	Revoke tokenRevoke `cmd:"" help:"Revoke tokens."`
 
-	Reset tokenResetCommand `cmd:"" help:"Give the default namespace another token, while no server has the directory open."`
+	Reset tokenResetCommand `cmd:"" help:"Give the default namespace another token, while no server is running."`
 }
 
 type tokenList struct {

@@ -33,7 +33,7 @@ import (
 // runs. Each command is written for a client; that of a directory has the routes of a server in this process.
 type place struct {
 	URL   string `name:"url" help:"Server, as http://HOST:PORT. Default: $$HOLDFAST_URL." placeholder:"URL" group:"Where:"`
-	Dir   string `help:"Instead of a server: a directory, which must not be open elsewhere. It needs no token." placeholder:"DIR" group:"Where:"`
+	Dir   string `help:"Instead: a directory that is not open elsewhere." placeholder:"DIR" group:"Where:"`
 	Token string `help:"Token for the server. Default: $$HOLDFAST_TOKEN." placeholder:"TOKEN" group:"Where:"`
 	JSON  bool   `name:"json" help:"Write JSON: one document, or a line for each message, event or task that is read."`
 }
@@ -103,15 +103,16 @@ func (p *place) noDir(what string) error {
 	if p.Dir == "" {
 		return nil
 	}
-	return placeError("nobody else writes to a directory while "+what+" has it open", "name a server with --url, or use cat")
+	return placeError("nobody else writes to a directory while "+what+" has it open",
+		"name a server with --url, or use cat")
 }
 
 func placeError(detail, remedy string) error {
 	return &holdfast.Error{Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
 }
 
-// openDir opens the directory as a server would, and serves it to this process alone. One that is opened for reading only
-// has the stores on top of it in memory.
+// openDir opens the directory as a server would, and serves it to this process alone. One that is opened for reading
+// only has the stores on top of it in memory.
 func (p *place) openDir(s *session, reads bool, do func(s *session) error) (err error) {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	name, dir, o, err := parseDir(p.Dir)
@@ -234,8 +235,8 @@ func input(arg string) ([]byte, error) {
 	return io.ReadAll(os.Stdin)
 }
 
-// file opens a file to write an export to; "" and "-" are the standard output. done publishes it, or removes it after an
-// error.
+// file opens a file to write an export to; "" and "-" are the standard output. done publishes it, or removes it after
+// an error.
 func (s *session) file(name string) (w io.Writer, done func(error) error, err error) {
 	if name == "" || name == "-" {
 		return s.out, func(err error) error { return err }, nil
@@ -268,7 +269,7 @@ func reader(name string) (io.ReadCloser, error) {
 
 // levelFlag is for commands that write.
 type levelFlag struct {
-	Level string `help:"What the write survives before it is acknowledged: memory, process, power. Default: the server's." enum:",memory,process,power" default:"" placeholder:"LEVEL"`
+	Level string `help:"What it survives: memory, process, power." enum:",memory,process,power" default:"" placeholder:"LEVEL"`
 }
 
 // ctx is the context of the session for a write.

@@ -56,8 +56,8 @@ type foundRaft struct {
 	Entries uint64 `json:"entries"`
 }
 
-// inspectStores adds the stores. They are opened on a directory that is opened for reading only: nothing is changed, and
-// tasks and leases are shown as a program finds them that opens it now.
+// inspectStores adds the stores. They are opened on a directory that is opened for reading only: nothing is changed,
+// and tasks and leases are shown as a program finds them that opens it now.
 func (in *inspection) inspectStores(ctx context.Context) {
 	note := func(format string, args ...any) { in.Notes = append(in.Notes, fmt.Sprintf(format, args...)) }
 	switch {
@@ -80,8 +80,8 @@ func (in *inspection) inspectStores(ctx context.Context) {
 	e := scratch.New(base)
 	defer e.Close()
 	in.Stores = &foundStores{Logs: []api.Log{}, Messages: []foundMessages{}, Tasks: []foundTasks{}, Raft: []foundRaft{}}
-	for _, find := range []func(context.Context, holdfast.Engine) error{in.Stores.logs, in.Stores.messages, in.Stores.tasks,
-		in.Stores.raft} {
+	f := in.Stores
+	for _, find := range []func(context.Context, holdfast.Engine) error{f.logs, f.messages, f.tasks, f.raft} {
 		if err := find(ctx, e); err != nil {
 			note("what is in its stores cannot be told in full: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}

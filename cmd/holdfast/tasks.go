@@ -26,19 +26,19 @@ type taskCommand struct {
 type taskList struct {
 	inPlace
 	Queue string `help:"Those of a queue." placeholder:"QUEUE"`
-	State string `help:"Those in a state: waiting, scheduled, blocked, running, completed, cancelled, dead." enum:",waiting,scheduled,blocked,running,completed,cancelled,dead" default:"" placeholder:"STATE"`
+	State string `help:"Those that are waiting, scheduled, blocked, running, completed, cancelled, dead." placeholder:"STATE"`
 	Limit int    `help:"How many at most; 0 for all." default:"100" placeholder:"N"`
 }
 
 func (c *taskList) run() int {
-	return c.reading(func(s *session) error {
-		var state task.State
-		if c.State != "" {
-			var err error
-			if state, err = task.ParseState(c.State); err != nil {
-				return err
-			}
+	var state task.State
+	if c.State != "" {
+		var err error
+		if state, err = task.ParseState(c.State); err != nil {
+			return fail(err)
 		}
+	}
+	return c.reading(func(s *session) error {
 		t := columns("id", "queue", "kind", "state", "attempts", "due", "worker")
 		return s.tasks(&c.inPlace, task.Filter{Queue: c.Queue, State: state}, c.Limit, func(k *task.Task) {
 			t.Row("", k.ID, k.Queue, k.Kind, k.State.String(), attempts(k), when(k.Due), cmp.Or(k.Worker, "-"))

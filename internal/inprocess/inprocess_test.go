@@ -49,8 +49,8 @@ func TestTransport(t *testing.T) {
 		t.Fatal(err)
 	}
 	body, err := io.ReadAll(resp.Body)
-	if string(body) != "hello" || err != nil || resp.StatusCode != http.StatusTeapot || resp.Header.Get("X-Name") != "a/b" ||
-		resp.Header.Get("X-Late") != "" {
+	if string(body) != "hello" || err != nil || resp.StatusCode != http.StatusTeapot ||
+		resp.Header.Get("X-Name") != "a/b" || resp.Header.Get("X-Late") != "" {
 		t.Errorf("%q, %v, %d, %v", body, err, resp.StatusCode, resp.Header)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
