@@ -19,6 +19,7 @@ const module = "github.com/holdfastdb/holdfast"
 var light = []string{
 	"", "vfs", "engine/mem", "engine/logtree", "engine/logtree/simulate", "enginetest/commits", "store/event",
 	"store/message", "store/message/aggregate", "store/projection", "store/task", "store/task/worker",
+	"client",
 }
 
 // layers says what a folder may import of this module; the longest prefix counts. Imports run
@@ -27,7 +28,7 @@ var layers = map[string][]string{
 	"":                         {},
 	"vfs":                      {},
 	"internal/":                {""},
-	"engine/":                  {"", "engine/internal/", "internal/datadir", "vfs"}, // never another engine
+	"engine/":                  {"", "engine/internal/", "internal/boltpages", "internal/datadir", "vfs"}, // never another engine
 	"engine/internal/":         {"", "engine/internal/", "internal/"},
 	"engine/logtree/":          {"", "internal/datadir", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/logtree/simulate":  {"", "engine/logtree/internal/", "enginetest/commits", "vfs"},
@@ -42,7 +43,7 @@ var layers = map[string][]string{
 	"store/task/worker":        {"", "store/task"},
 	"store/task/workertest":    {"", "engine/mem", "store/task"}, // for tests
 	"store/projection":         {"", "store/event", "store/message", "store/internal/"},
-	"store/raftlog/":           {"", "internal/lifecycle", "store/raftlog", "store/internal/"},
+	"store/raftlog/":           {"", "internal/boltpages", "internal/lifecycle", "store/raftlog", "store/internal/"},
 	"store/internal/storetest": {"", "engine/", "vfs"}, // for tests
 	"lab/": {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir", "api", "client",
 		"server/"},
@@ -53,7 +54,7 @@ var layers = map[string][]string{
 	"server/data":    {"", "store/"},
 	"server/metrics": {"", "store/"}, // for programs that embed the library, too
 	"client":         {"", "api", "store/"},
-	"cmd/":           {"", "api", "engine/", "store/", "server", "client/", "lab/", "internal/"},
+	"cmd/":           {"", "api", "engine/", "store/", "server", "client", "lab/", "internal/"},
 	"examples/":      {"", "engine/", "store/"},
 
 	// What a victim does and how it is crashed know of each other only the protocol.

@@ -119,7 +119,7 @@ type Message struct {
 	Time     time.Time       `json:"time"`
 }
 
-// NewMessage is a message to be written. With an ID, a write that is repeated is done once.
+// NewMessage is a message to be written. With an ID, which is a UUID, a write that is repeated is done once.
 type NewMessage struct {
 	ID       string          `json:"id,omitempty"`
 	Type     string          `json:"type"`
@@ -157,15 +157,15 @@ type WriteResult struct {
 // Messages is a page of messages.
 type Messages struct {
 	Messages []Message `json:"messages"`
-	// Next is the position to read on from; it is the last one's and one if there are no more for now.
+	// Next is the position to read on from. There are no more for now if Messages is empty.
 	Next int64 `json:"next"`
 }
 
 // Stream describes a stream.
 type Stream struct {
 	Stream  string    `json:"stream"`
-	Version int64     `json:"version"`
-	Last    time.Time `json:"last"`
+	Version int64     `json:"version"`       // the highest position that a message of it has had
+	Last    time.Time `json:"last,omitzero"` // when the last one was written; absent if all were removed
 }
 
 // Category describes a category.
@@ -209,10 +209,10 @@ type Subscription struct {
 	MaxAttempts int      `json:"max_attempts,omitempty"`
 	Window      int      `json:"window,omitempty"`
 	// Done, Behind, Pending and Parked are how it is doing; ignored in a request.
-	Done    int64 `json:"done"`
-	Behind  int64 `json:"behind"`
-	Pending int   `json:"pending"`
-	Parked  int   `json:"parked"`
+	Done    int64 `json:"done" required:"false"`
+	Behind  int64 `json:"behind" required:"false"`
+	Pending int   `json:"pending" required:"false"`
+	Parked  int   `json:"parked" required:"false"`
 }
 
 // ClaimMessages claims messages of a subscription.
@@ -263,7 +263,7 @@ type Counted struct {
 	Count int `json:"count"`
 }
 
-// Log describes a log of events.
+// Log describes a log of events. Subscriptions and Snapshots are told by GET of the one log, not in lists.
 type Log struct {
 	Name          string       `json:"name"`
 	First         uint64       `json:"first"`
@@ -473,14 +473,15 @@ type QueueOptions struct {
 
 // Server describes a server.
 type Server struct {
-	Version    string    `json:"version"`
-	Started    time.Time `json:"started"`
-	Engine     string    `json:"engine"`
-	Level      string    `json:"level"` // of writes that name none
-	Ready      bool      `json:"ready"`
-	Trouble    string    `json:"trouble,omitempty"` // what an operator should look at
-	LossMS     int64     `json:"loss_window_ms"`
-	Unsynced   bool      `json:"unsynced"` // a power cut now would take acknowledged writes that are not at Power
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	Engine  string    `json:"engine"`
+	Level   string    `json:"level"` // of writes that name none
+	Ready   bool      `json:"ready"`
+	Trouble string    `json:"trouble,omitempty"` // what an operator should look at
+	LossMS  int64     `json:"loss_window_ms"`
+	// Unsynced: a power cut may take the last LossMS of acknowledged writes that name no level.
+	Unsynced   bool      `json:"unsynced"`
 	Settings   []Setting `json:"settings"`
 	Caveats    []string  `json:"caveats,omitempty"`
 	Counters   Counters  `json:"counters"`

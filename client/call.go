@@ -166,7 +166,10 @@ func (c *Client) send(ctx context.Context, r *request, body []byte) (*http.Respo
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem)) // the status says enough
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
+	if err != nil {
+		return nil, &Error{Op: r.op, Status: resp.StatusCode, Cause: fmt.Errorf("the answer broke off: %w", err)}
+	}
 	return nil, answered(r.op, resp.StatusCode, resp.Header, text)
 }
 
@@ -237,4 +240,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // level is the one that writes under ctx are to reach, 0 if the server is to choose.
-func (c *Client) level(ctx context.Context) holdfast.Level { return c.o.Level }
+func (c *Client) level(ctx context.Context) holdfast.Level {
+	return holdfast.LevelFrom(ctx, c.o.Level)
+}

@@ -134,6 +134,9 @@ func New(address string, o Options) (*Client, error) {
 		firstPause: 100 * time.Millisecond, maxPause: 5 * time.Second, silence: 45 * time.Second}, nil
 }
 
+// Address is that of the server.
+func (c *Client) Address() string { return c.base }
+
 // CloseIdleConnections closes the connections that are not in use.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 

@@ -38,20 +38,25 @@ type Error struct {
 // Error says it in a line.
 func (e *Error) Error() string {
 	var s strings.Builder
-	s.WriteString(e.Op)
+	if e.problem == nil || e.Detail == "" { // the server's text says what was being done
+		s.WriteString(e.Op + ": ")
+	}
 	switch {
 	case e.Cause != nil:
-		fmt.Fprintf(&s, ": %v", e.Cause)
+		s.WriteString(e.Cause.Error())
 	case e.Code == "":
-		fmt.Fprintf(&s, ": the server answered with status %d", e.Status)
+		fmt.Fprintf(&s, "the server answered with status %d", e.Status)
 		if text := http.StatusText(e.Status); text != "" {
 			fmt.Fprintf(&s, " (%s)", text)
 		}
 	}
-	if e.Detail != "" {
+	switch {
+	case e.Detail != "" && e.Code == "":
 		s.WriteString(": " + e.Detail)
-	} else if e.Code != "" {
-		s.WriteString(": " + strings.ReplaceAll(e.Code, "_", " "))
+	case e.Detail != "":
+		s.WriteString(e.Detail)
+	case e.Code != "" && e.Cause == nil:
+		s.WriteString(strings.ReplaceAll(e.Code, "_", " "))
 	}
 	if e.Unknown {
 		s.WriteString("; the answer to a try was lost, so it may have been done")

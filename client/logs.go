@@ -102,7 +102,8 @@ func (l *Log) Events(ctx context.Context, from uint64, limit int) iter.Seq2[even
 			yield(event.Event{}, err)
 			return
 		}
-		for left := limit; from <= end; {
+		// The server says whether from is ahead of the log, so it is asked once in any case.
+		for left, first := limit, true; first || from <= end; first = false {
 			size := pageSize
 			if limit > 0 {
 				size = min(size, left)

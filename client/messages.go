@@ -178,7 +178,7 @@ func (n *Namespace) Read(ctx context.Context, q message.Query) iter.Seq2[message
 			return
 		}
 		next, left := max(q.From, 0), q.Limit
-		for next <= end {
+		for first := true; first || next <= end; first = false { // the server says whether the query is right
 			v, size := values(&q), pageSize
 			if q.Limit > 0 {
 				size = min(size, left)
@@ -268,9 +268,9 @@ func (n *Namespace) Version(ctx context.Context, stream string) (version int64, 
 	case err == nil:
 		return s.Version, true, nil
 	case code(err) == api.CodeNotFound:
-		return message.NoStream, false, nil
+		return 0, false, nil
 	}
-	return message.NoStream, false, err
+	return 0, false, err
 }
 
 // code is the code of an error of a server, "" if it is none.
@@ -386,9 +386,9 @@ func (n *Namespace) DeletePosition(ctx context.Context, consumer string) error {
 
 func (n *Namespace) position(consumer string) string { return n.path + path("/positions/%s", consumer) }
 
-// Export writes the messages of the namespace to w, a line of JSON each, as message.Namespace does, and returns how
-// many there were. Of several categories, or with Gzip, the number is not known: -1. An error, ctx's too, leaves w with
-// what came before it; it is not tried again.
+// Export writes the messages of the namespace to w, a line of JSON each, as message.Namespace does, and returns how many
+// there were; -1 with Gzip, since only the lines are counted. An error, ctx's too, leaves w with what came before it; it
+// is not tried again.
 func (n *Namespace) Export(ctx context.Context, w io.Writer, o message.ExportOptions) (exported int64, err error) {
 	v := url.Values{}
 	if len(o.Categories) > 0 {
@@ -456,6 +456,11 @@ func (n *Namespace) Logs(ctx context.Context) (list []api.Log, err error) {
 	return list, err
 }
 
+// Subscription is the subscription of that name, which is there; Subscribe makes one.
+func (n *Namespace) Subscription(name string) *Subscription {
+	return &Subscription{c: n.c, name: name, path: n.path + path("/subscriptions/%s", name)}
+}
+
 // Subscribe opens the subscription of that name with these options, and makes it if it is not there. The subscription
 // belongs to the server: any number of clients share it, and it stays open without them. Backoff is the server's; the
 // error is ErrBadOption if it is set.
@@ -465,7 +470,7 @@ func (n *Namespace) Subscribe(ctx context.Context, name string, o message.Subscr
 		return nil, &Error{Op: "subscribe", Code: api.CodeBadRequest,
 			Detail: "a subscription of a server has a category, types and a prefix, and no function for Backoff"}
 	}
-	s := &Subscription{c: n.c, name: name, path: n.path + path("/subscriptions/%s", name)}
+	s := n.Subscription(name)
 	want := api.Subscription{Name: name, Category: o.Query.Category, Types: o.Query.Types, Prefix: o.Query.Prefix,
 		From: o.Query.From, LeaseMS: api.MS(o.Lease), MaxAttempts: o.MaxAttempts, Window: o.Window}
 	return s, n.c.call(ctx, &request{op: "subscribe", method: "PUT", path: s.path, body: want, safe: true}, nil)

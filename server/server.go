@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,8 +63,8 @@ type Options struct {
 	// DefaultMaxConnections.
 	MaxConnections int
 
-	// Rate is how many requests a second one token may make, in bursts of Burst (0 means Rate, at least 1); those without
-	// a token are counted by their address. 0 means any number.
+	// Rate is how many requests a second one token may make, in bursts of Burst (0 means Rate, at least 1); those whose
+	// token is not good are counted by their address. What needs no token is not counted. 0 means any number.
 	Rate  float64
 	Burst int
 
@@ -71,6 +72,15 @@ type Options struct {
 	// WriteTimeout each part of an answer (256 KiB, or less), IdleTimeout how long a connection may wait for its next
 	// request. 0 means the default.
 	HeaderTimeout, BodyTimeout, WriteTimeout, IdleTimeout time.Duration
+
+	// KeepAlive is how often followers that get nothing are sent a comment; 0 means every 15 seconds.
+	KeepAlive time.Duration
+
+	// Backup copies what an engine shows to a new directory, as Backup of package engine/all does; nil means that the
+	// server makes no backups.
+	Backup func(ctx context.Context, engine holdfast.Engine, into string) (keys int64, err error)
+	// BackupDir is where backups are made before they are sent; "" is the system's directory for temporary files.
+	BackupDir string
 }
 
 func (o Options) withDefaults() Options {
@@ -112,11 +122,13 @@ func New(d *data.Data, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newServer(d, tokens, o, nil), nil
+	s := prepare(d, tokens, o)
+	s.mount(append(s.public(), s.apis()...))
+	return s, nil
 }
 
-// newServer makes a server with more routes, for tests.
-func newServer(d *data.Data, tokens *auth.Tokens, o Options, more []route.Route) *Server {
+// prepare makes a server that has no routes yet.
+func prepare(d *data.Data, tokens *auth.Tokens, o Options) *Server {
 	s := &Server{o: o.withDefaults(), data: d, tokens: tokens, mux: http.NewServeMux(), stopping: make(chan struct{}),
 		run: runID(), limiters: map[string]*rate.Limiter{}}
 	caps := d.Engine().Capabilities()
@@ -124,14 +136,6 @@ func newServer(d *data.Data, tokens *auth.Tokens, o Options, more []route.Route)
 		if given := caps.Promise(level).Given; given != 0 {
 			s.given[level] = given.String()
 		}
-	}
-	s.routes = append(append(s.public(), s.apis()...), more...)
-	for _, rt := range s.routes {
-		pattern := rt.Pattern
-		if rt.Method != "" {
-			pattern = rt.Method + " " + pattern
-		}
-		s.mux.Handle(pattern, s.wrap(rt))
 	}
 	s.http = &http.Server{
 		Handler:           s,
@@ -145,10 +149,19 @@ func newServer(d *data.Data, tokens *auth.Tokens, o Options, more []route.Route)
 	return s
 }
 
+// mount adds routes. It is called before the first request.
+func (s *Server) mount(routes []route.Route) {
+	s.routes = append(s.routes, routes...)
+	for _, rt := range routes {
+		s.mux.Handle(strings.TrimSpace(rt.Method+" "+rt.Pattern), s.wrap(rt))
+	}
+}
+
 // apis lists the routes of the APIs.
 func (s *Server) apis() []route.Route {
 	return slices.Concat(
-		v1.Routes(s.data, v1.Options{Version: s.o.Version, WriteTimeout: s.o.WriteTimeout, Logger: s.o.Logger}),
+		v1.Routes(s.data, v1.Options{Version: s.o.Version, Tokens: s.tokens, Ready: s.ready, Backup: s.o.Backup,
+			BackupDir: s.o.BackupDir, KeepAlive: s.o.KeepAlive, Logger: s.o.Logger}),
 		eventodb.Routes(s.data, eventodb.Options{Version: s.o.Version}),
 		ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }}),
 		page.Routes(),
@@ -190,31 +203,41 @@ func (s *Server) Stop(ctx context.Context) error {
 
 // ServeHTTP serves one request, of whatever server it came to.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	handler, pattern := s.mux.Handler(r)
-	if pattern != "" {
-		s.mux.ServeHTTP(w, r) // which also sets the path's values
+	e := &entrance{ResponseWriter: w}
+	s.mux.ServeHTTP(e, r)
+	if e.passed {
 		return
 	}
-	// ServeMux knows whether the path has other methods, or is to be written otherwise.
-	probe := &probe{header: http.Header{}}
-	handler.ServeHTTP(probe, r)
+	// ServeMux has no route, and has told the entrance why.
 	s.observe(w, r, func(w http.ResponseWriter, r *http.Request) {
-		err := error(&holdfast.Error{Class: problem.ErrNoRoute, Detail: "nothing is served under this path"})
-		if probe.status == http.StatusMethodNotAllowed {
-			allow := probe.header.Get("Allow")
+		switch {
+		case e.status >= 300 && e.status < 400: // the path is to be written otherwise
+			w.Header().Set("Location", e.header.Get("Location"))
+			w.WriteHeader(e.status)
+		case e.status == http.StatusMethodNotAllowed:
+			allow := e.header.Get("Allow")
 			w.Header().Set("Allow", allow)
-			err = &holdfast.Error{Class: problem.ErrMethod, Detail: r.Method + " is not allowed here", Remedy: "use " + allow}
+			problem.Write(w, r, &holdfast.Error{Class: problem.ErrMethod, Detail: r.Method + " is not allowed here",
+				Remedy: "use " + allow})
+		default:
+			problem.Write(w, r, &holdfast.Error{Class: problem.ErrNoRoute, Detail: "nothing is served under this path"})
 		}
-		problem.Write(w, r, err)
 	})
 }
 
-// probe keeps what a handler answers, but for the body.
-type probe struct {
+// entrance keeps what ServeMux itself answers, but for the body. Routes go past it.
+type entrance struct {
+	http.ResponseWriter
+	passed bool // by a route
 	header http.Header
 	status int
 }
 
-func (p *probe) Header() http.Header         { return p.header }
-func (p *probe) WriteHeader(status int)      { p.status = status }
-func (p *probe) Write(b []byte) (int, error) { return len(b), nil }
+func (e *entrance) Header() http.Header {
+	if e.header == nil {
+		e.header = http.Header{}
+	}
+	return e.header
+}
+func (e *entrance) WriteHeader(status int)      { e.status = status }
+func (e *entrance) Write(b []byte) (int, error) { return len(b), nil }

@@ -7,7 +7,9 @@ import (
 // The commands that move data over from other servers.
 
 type importCommand struct {
-	EventoDB importEventoDB `cmd:"" name:"eventodb" help:"Copy a namespace of an EventoDB server, or its export."`
+	EventoDB  importEventoDB  `cmd:"" name:"eventodb" help:"Copy a namespace of an EventoDB server, or its export."`
+	Ebuse     importEbuse     `cmd:"" name:"ebuse" help:"Copy the events of a tenant of an ebuse server."`
+	MessageDB importMessageDB `cmd:"" name:"messagedb" help:"Copy the messages of a message-db, which is in PostgreSQL."`
 }
 
 type importEventoDB struct {

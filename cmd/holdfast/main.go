@@ -12,6 +12,12 @@
 //	holdfast accept DIR      makes stores open in a directory from which a repair could not salvage everything
 //	holdfast backup DIR      a copy of it, as it is at one moment
 //	holdfast copy FROM TO    the same keys on another engine; FROM may be a bare bbolt, Badger, Pebble or SQLite
+//	holdfast event list      the logs of events of a server, or in a directory; also cat, tail, append, ...
+//	holdfast message cat     messages in streams; also streams, tail, write, ...
+//	holdfast task list       tasks; also queues, dead, retry, ...
+//	holdfast token create    a token for a server; also list, revoke
+//	holdfast namespace list  the namespaces of a server; also create, delete
+//	holdfast import          copies what another server has: EventoDB, ebuse, message-db
 //	holdfast raft import     a Raft store of a raft-boltdb or a raft-wal
 //	holdfast raft inspect    what the Raft stores in a directory hold
 //	holdfast version         this build: version, commit, libraries
@@ -64,25 +70,29 @@ Exit status:
 
 // grammar is the command line.
 type grammar struct {
-	Serve   serveCommand   `cmd:"" help:"Serve streams, logs and tasks over HTTP, from one directory."`
-	Token   tokenCommand   `cmd:"" help:"Tokens of a server's data."`
-	Bench   benchCommand   `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
-	Load    loadCommand    `cmd:"" help:"Load HTTP servers, ours or another, beside one that does nothing."`
-	Crash   crashCommand   `cmd:"" help:"Crash engines by kill -9 and power cuts, and check what each claims to survive."`
-	Inspect inspectCommand `cmd:"" help:"Show what is in a directory."`
-	Verify  verifyCommand  `cmd:"" help:"Check everything in a directory that can be checked."`
-	Repair  repairCommand  `cmd:"" help:"Make a new directory of all that is intact in a damaged one."`
-	Accept  acceptCommand  `cmd:"" help:"Accept what a repair could not salvage: stores open in the directory again."`
-	Backup  backupCommand  `cmd:"" help:"Copy a directory: its contents at one moment, durably."`
-	Copy    copyCommand    `cmd:"" help:"Copy all keys to a new directory of any engine, and compare each."`
-	Raft    raftCommand    `cmd:"" help:"Raft stores: make one of a raft-boltdb or a raft-wal, or look at one."`
-	Import  importCommand  `cmd:"" help:"Move over from another server: copy what it has, and compare."`
-	Version versionCommand `cmd:"" help:"Show the version of this build and of the libraries in it."`
-	Help    helpCommand    `cmd:"" help:"Show the commands, or the arguments of one."`
-	Child   childCommand   `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
-	Victim  victimCommand  `cmd:"" name:"crash-victim" hidden:"" help:"A process to crash, for crash's own use."`
-	Null    childCommand   `cmd:"" name:"load-null" hidden:"" help:"A server that does nothing, for load's own use."`
-	Server  childCommand   `cmd:"" name:"peer-server" hidden:"" help:"A peer's server, for bench's and crash's own use."`
+	Serve     serveCommand     `cmd:"" help:"Serve streams, logs and tasks over HTTP, from one directory."`
+	Bench     benchCommand     `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
+	Load      loadCommand      `cmd:"" help:"Load HTTP servers, ours or another, beside one that does nothing."`
+	Crash     crashCommand     `cmd:"" help:"Crash engines by kill -9 and power cuts, and check what each claims to survive."`
+	Inspect   inspectCommand   `cmd:"" help:"Show what is in a directory."`
+	Verify    verifyCommand    `cmd:"" help:"Check everything in a directory that can be checked."`
+	Repair    repairCommand    `cmd:"" help:"Make a new directory of all that is intact in a damaged one."`
+	Accept    acceptCommand    `cmd:"" help:"Accept what a repair could not salvage: stores open in the directory again."`
+	Backup    backupCommand    `cmd:"" help:"Copy a directory: its contents at one moment, durably."`
+	Copy      copyCommand      `cmd:"" help:"Copy all keys to a new directory of any engine, and compare each."`
+	Event     eventCommand     `cmd:"" help:"Logs of events, of a server or in a directory."`
+	Message   messageCommand   `cmd:"" help:"Messages in streams."`
+	Task      taskCommand      `cmd:"" help:"Tasks and queues."`
+	Namespace namespaceCommand `cmd:"" help:"Namespaces."`
+	Token     tokenCommand     `cmd:"" help:"Tokens of a server."`
+	Import    importCommand    `cmd:"" help:"Move over from another server: copy what it has, and compare."`
+	Raft      raftCommand      `cmd:"" help:"Raft stores: make one of a raft-boltdb or a raft-wal, or look at one."`
+	Version   versionCommand   `cmd:"" help:"Show the version of this build and of the libraries in it."`
+	Help      helpCommand      `cmd:"" help:"Show the commands, or the arguments of one."`
+	Child     childCommand     `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
+	Victim    victimCommand    `cmd:"" name:"crash-victim" hidden:"" help:"A process to crash, for crash's own use."`
+	Null      childCommand     `cmd:"" name:"load-null" hidden:"" help:"A server that does nothing, for load's own use."`
+	Server    childCommand     `cmd:"" name:"peer-server" hidden:"" help:"A peer's server, for bench's and crash's own use."`
 }
 
 type benchCommand struct {
@@ -166,13 +176,19 @@ func run(lab bench.Lab, args []string) int {
 		return g.Version.run()
 	case "raft import":
 		return g.Raft.Import.run()
+	case "import ebuse":
+		return g.Import.Ebuse.run()
+	case "import messagedb":
+		return g.Import.MessageDB.run()
 	case "import eventodb":
 		return g.Import.EventoDB.run()
 	case "raft inspect":
 		return g.Raft.Inspect.run()
-	default:
+	case "bench":
 		return g.Bench.run(lab)
 	}
+	// The commands about data have the rest of what they need themselves.
+	return parsed.Selected().Target.Addr().Interface().(interface{ run() int }).run()
 }
 
 func newParser(g *grammar, exit func(status int)) (*kong.Kong, error) {

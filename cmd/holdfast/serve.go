@@ -113,7 +113,7 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	defer func() { err = errors.Join(err, d.Close()) }()
 	o := server.Options{Version: readVersion().Version, Logger: logger, MaxBody: c.MaxBody,
 		MaxConnections: c.MaxConnections, Rate: c.Rate, Burst: c.Burst, BodyTimeout: c.BodyTimeout,
-		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout}
+		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, Backup: all.Backup}
 	if certificate != nil {
 		o.TLS = &tls.Config{GetCertificate: certificate.get}
 	}
@@ -310,11 +310,6 @@ func (c *serveCommand) welcome(out io.Writer, e holdfast.Engine, level holdfast.
 		p.line("\t%s", more)
 	}
 	return p.end()
-}
-
-// tokenCommand is about tokens without a server.
-type tokenCommand struct {
-	Reset tokenResetCommand `cmd:"" help:"Give the default namespace another token, while no server has the directory open."`
 }
 
 type tokenResetCommand struct {

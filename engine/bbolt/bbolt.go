@@ -40,6 +40,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/internal/intervals"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
 	"github.com/holdfastdb/holdfast/engine/internal/modversion"
+	"github.com/holdfastdb/holdfast/internal/boltpages"
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
@@ -137,6 +138,9 @@ func (e *engine) open() (err error) {
 		}
 	}
 	_ = os.Remove(path + ".new") // of a process that died while it copied the file
+	if err := boltpages.CheckFile(path, boltpages.Inline); err != nil {
+		return e.fail("open", err)
+	}
 	// bbolt waits for all readers when it must map more of the file, so enough address
 	// space is reserved for that never to happen. It falls back where the system limits it.
 	e.mapped = mapSize(path)
@@ -494,10 +498,13 @@ func (e *engine) corrupt(op, detail string, cause error) error {
 // fail wraps err in a [holdfast.Error].
 func (e *engine) fail(op string, err error) error {
 	var known *holdfast.Error
+	var damage boltpages.Damage
 	wrapped := &holdfast.Error{Op: op, Engine: Name, Path: e.path(), Cause: err}
 	switch {
 	case errors.As(err, &known):
 		return err
+	case errors.As(err, &damage):
+		return e.corrupt(op, string(damage), nil)
 	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum):
 		return e.corrupt(op, "both meta pages are damaged", err)
 	case errors.Is(err, berrors.ErrVersionMismatch):

@@ -307,6 +307,31 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// A store of a few keys is a page within a value, which bbolt may copy to the heap: a damaged place of a key in it could
+// end the process at the next garbage collection. So it is checked before bbolt reads it.
+func TestDamageOfSmallStore(t *testing.T) {
+	dir := t.TempDir()
+	e := open(t, dir, holdfast.Options{Level: holdfast.Process})
+	set(t, e, holdfast.Process, "first key", "1", "second key", "2")
+	try(t, e.Close())
+	path := filepath.Join(dir, fileName)
+	b, err := os.ReadFile(path)
+	try(t, err)
+	for at := 0; ; at++ { // each place where the keys are, also of older states
+		next := bytes.Index(b[at:], []byte("first key1second key2"))
+		if next < 0 {
+			break
+		}
+		at += next
+		binary.NativeEndian.PutUint32(b[at-12:], 1<<24) // the second key's
+	}
+	try(t, os.WriteFile(path, b, 0o644))
+	_, err = Open(dir, holdfast.Options{Level: holdfast.Process})
+	if !errors.Is(err, holdfast.ErrCorrupt) || !strings.Contains(err.Error(), "key 1 of the bucket") {
+		t.Errorf("Open: %v, want ErrCorrupt", err)
+	}
+}
+
 // Damage that is found later fails the call that finds it: reads with ErrCorrupt, a commit with
 // that as poison; and the engine still closes.
 func TestDamageWhileOpen(t *testing.T) {

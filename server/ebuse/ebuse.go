@@ -22,8 +22,10 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -32,8 +34,8 @@ import (
 // Log is the name of the log that a namespace's events are in.
 const Log = "events"
 
-// Prefix is what all routes are served under, too: for programs that are told a base URL, where another API has the same
-// path.
+// Prefix is what all routes are served under, too: for programs that are told a base URL, where another API has the
+// same path.
 const Prefix = "/ebuse"
 
 const (
@@ -130,16 +132,16 @@ func Credentials(r *http.Request) string {
 
 // Deny answers a request that was refused before it was served, as ebuse does: in plain text.
 func Deny(w http.ResponseWriter, r *http.Request, err error) {
-	status, text := problem(err)
-	switch {
+	switch p := problem.Of(err); {
 	case errors.Is(err, auth.ErrNoToken):
-		text = "API key required"
-	case status == http.StatusUnauthorized:
-		text = "Invalid API key"
-	case status == http.StatusTooManyRequests:
-		text = "Rate limit exceeded"
+		refuse(w, p.Status, "API key required")
+	case p.Code == api.CodeUnauthorized:
+		refuse(w, p.Status, "Invalid API key")
+	case p.Code == api.CodeTooMany:
+		refuse(w, p.Status, "Rate limit exceeded")
+	default:
+		refuse(w, p.Status, p.Detail)
 	}
-	refuse(w, status, text)
 }
 
 // refuse answers with a text.
@@ -147,22 +149,28 @@ func refuse(w http.ResponseWriter, status int, text string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Del("Content-Length")
+	switch status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		h.Set("Retry-After", "1")
+	}
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(text + "\n")) // the client may have gone
 }
 
-// fail answers with an error of the store.
-func fail(w http.ResponseWriter, what string, err error) {
-	status, text := problem(err)
-	refuse(w, status, what+": "+text)
+// fail answers with an error, and tells the server's log about it.
+func fail(w http.ResponseWriter, r *http.Request, what string, err error) {
+	route.From(r.Context()).Err = err
+	p := problem.Of(err)
+	refuse(w, p.Status, what+": "+p.Detail)
 }
 
 // answer answers with JSON.
-func answer(w http.ResponseWriter, v any) {
+func answer(w http.ResponseWriter, r *http.Request, v any) {
 	text, err := json.Marshal(v)
 	if err != nil {
-		fail(w, "Failed to encode the answer", err)
+		fail(w, r, "Failed to encode the answer", err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -175,7 +183,10 @@ func Health(o Options) http.HandlerFunc {
 		w.Header().Set("Content-Type", "application/json")
 		if o.Health != nil {
 			if err := o.Health(r.Context()); err != nil {
-				text, _ := json.Marshal(map[string]string{"status": "unhealthy", "error": err.Error()})
+				text, _ := json.Marshal(struct {
+					Status string `json:"status"`
+					Error  string `json:"error"`
+				}{"unhealthy", problem.Of(err).Detail})
 				w.WriteHeader(http.StatusServiceUnavailable)
 				_, _ = w.Write(append(text, '\n'))
 				return
@@ -190,10 +201,10 @@ func Metrics(d *data.Data) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		log, err := d.Log(r.Context(), tenant(r), Log)
 		if err != nil {
-			fail(w, "Failed to open the log", err)
+			fail(w, r, "Failed to open the log", err)
 			return
 		}
-		answer(w, struct {
+		answer(w, r, struct {
 			Tenant string `json:"tenant"`
 			Total  uint64 `json:"total_events"`
 			Time   int64  `json:"timestamp"`
@@ -208,7 +219,7 @@ type server struct{ d *data.Data }
 func (s server) log(w http.ResponseWriter, r *http.Request) *event.Store {
 	log, err := s.d.Log(r.Context(), tenant(r), Log)
 	if err != nil {
-		fail(w, "Failed to open the log", err)
+		fail(w, r, "Failed to open the log", err)
 		return nil
 	}
 	return log
@@ -219,7 +230,7 @@ func (s server) tenants(w http.ResponseWriter, r *http.Request) {
 	if p := route.From(r.Context()).Principal; p.May(auth.Admin, auth.Everywhere) {
 		list, err := s.d.Messages().Namespaces(r.Context(), "", 0)
 		if err != nil {
-			fail(w, "Failed to list the namespaces", err)
+			fail(w, r, "Failed to list the namespaces", err)
 			return
 		}
 		for _, info := range list {
@@ -228,7 +239,7 @@ func (s server) tenants(w http.ResponseWriter, r *http.Request) {
 	} else {
 		names = append(names, tenant(r))
 	}
-	answer(w, struct {
+	answer(w, r, struct {
 		Tenants []string `json:"tenants"`
 		Count   int      `json:"count"`
 	}{names, len(names)})
@@ -248,15 +259,15 @@ func (s server) save(w http.ResponseWriter, r *http.Request) {
 	if log == nil {
 		return
 	}
-	at, err := log.Append(r.Context(), e.event())
+	at, err := log.Append(r.Context(), e.Stored())
 	if err != nil {
-		fail(w, "Failed to save event", err)
+		fail(w, r, "Failed to save event", err)
 		return
 	}
 	e.Position = int64(at.First)
 	line, err := e.append(nil)
 	if err != nil {
-		fail(w, "Failed to encode the answer", err)
+		fail(w, r, "Failed to encode the answer", err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -284,10 +295,10 @@ func (s server) saveBatch(w http.ResponseWriter, r *http.Request) {
 	}
 	at, err := log.Append(r.Context(), list...)
 	if err != nil {
-		fail(w, "Failed to save batch", err)
+		fail(w, r, "Failed to save batch", err)
 		return
 	}
-	answer(w, struct {
+	answer(w, r, struct {
 		First uint64 `json:"first_position"`
 		Last  uint64 `json:"last_position"`
 		Saved int    `json:"saved"`
@@ -364,37 +375,44 @@ func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, li
 	}
 	broken := func(err error) {
 		if started {
+			route.From(r.Context()).Err = err
 			panic(http.ErrAbortHandler)
 		}
-		fail(w, "Failed to load events", err)
+		fail(w, r, "Failed to load events", err)
 	}
 	next, end := uint64(max(from, 0)), min(uint64(max(to, 0)), log.Last())
-again:
-	for record, err := range log.Records(r.Context(), max(next, log.First()), max(limit-n, 0)) {
-		switch {
-		case errors.Is(err, event.ErrTruncated):
-			goto again // in between: it goes on where the log begins now
-		case err != nil:
-			broken(err)
-			return
-		}
-		if record.Position > end {
+	for again := true; again; {
+		again = false
+		if next = max(next, log.First()); next > end {
 			break
 		}
-		if n > 0 {
-			buf = append(buf, ',')
-		}
-		e := decoded(record)
-		if buf, err = e.append(buf); err != nil {
-			broken(err)
-			return
-		}
-		next = record.Position + 1
-		if n++; n == limit {
-			break
-		}
-		if (len(buf) >= flushAt || batch > 0 && n%batch == 0) && !send() {
-			return // the client has gone
+		for record, err := range log.Records(r.Context(), next, max(limit-n, 0)) {
+			if errors.Is(err, event.ErrTruncated) {
+				again = true // in between: it goes on where the log begins now
+				break
+			}
+			if err != nil {
+				broken(err)
+				return
+			}
+			if record.Position > end {
+				break
+			}
+			if n > 0 {
+				buf = append(buf, ',')
+			}
+			e := FromRecord(record)
+			if buf, err = e.append(buf); err != nil {
+				broken(err)
+				return
+			}
+			next = record.Position + 1
+			if n++; n == limit {
+				break
+			}
+			if (len(buf) >= flushAt || batch > 0 && n%batch == 0) && !send() {
+				return // the client has gone
+			}
 		}
 	}
 	buf = append(buf, ']', '\n')
@@ -407,7 +425,7 @@ func (s server) position(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if log := s.log(w, r); log != nil {
-		answer(w, position{int64(log.Last())})
+		answer(w, r, position{int64(log.Last())})
 	}
 }
 
@@ -430,10 +448,10 @@ func (s server) subscription(w http.ResponseWriter, r *http.Request) {
 	}
 	at, err := log.LoadOffset(r.Context(), id)
 	if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
-		fail(w, "Failed to load subscription position", err)
+		fail(w, r, "Failed to load subscription position", err)
 		return
 	}
-	answer(w, position{int64(at)})
+	answer(w, r, position{int64(at)})
 }
 
 func (s server) saveSubscription(w http.ResponseWriter, r *http.Request) {
@@ -459,7 +477,7 @@ func (s server) saveSubscription(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := log.SaveOffset(r.Context(), id, uint64(p.Position)); err != nil {
-		fail(w, "Failed to save subscription position", err)
+		fail(w, r, "Failed to save subscription position", err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -494,12 +512,7 @@ func read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	}
 	var body bytes.Buffer
 	if _, err := body.ReadFrom(r.Body); err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body has more than %d bytes", tooLarge.Limit))
-		} else {
-			refuse(w, http.StatusBadRequest, "Invalid request body: "+err.Error())
-		}
+		fail(w, r, "Invalid request body", fmt.Errorf("%w: %w", err, problem.ErrBadRequest))
 		return nil, false
 	}
 	return body.Bytes(), true

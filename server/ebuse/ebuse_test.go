@@ -130,13 +130,15 @@ func TestRequests(t *testing.T) {
 		{"GET", "/events?from=1&to=0", "", 200, `[]`},
 		{"GET", "/events?from=1", "", 200, `[]`},
 		{"GET", "/events/stream?from=1", "", 200, `[]`},
-		{"POST", "/events", `{"position":77,"type":"T","data":{"a":1, "b":[]},"timestamp":"2026-01-02T03:04:05.678901234+01:00"}`,
-			200, `{"position":1,"type":"T","data":{"a":1, "b":[]},"timestamp":"2026-01-02T03:04:05.678901234+01:00"}`},
+		{"POST", "/events",
+			`{"position":77,"type":"T","data":{"a":1, "b":[]},"timestamp":"2026-01-02T03:04:05.678901234+01:00"}`, 200,
+			`{"position":1,"type":"T","data":{"a":1, "b":[]},"timestamp":"2026-01-02T03:04:05.678901234+01:00"}`},
 		{"POST", "/events", `{"type":"U","data":"x"}`, 200, `{"position":2,"type":"U","data":"x",` + zero},
 		{"POST", "/events", `{}`, 200, `{"position":3,"type":"","data":null,` + zero},
 		{"POST", "/events", `{"data":null,"timestamp":null,"more":1,"type":"a\u0000<é"}`, 200,
 			`{"position":4,"type":"a\u0000\u003cé","data":null,` + zero},
-		{"POST", "/events", `{"type":"first","type":"last","data":12345678901234567890.123e-7,"timestamp":"1066-10-14T09:00:00.000000001Z"}`,
+		{"POST", "/events",
+			`{"type":"first","type":"last","data":12345678901234567890.123e-7,"timestamp":"1066-10-14T09:00:00.000000001Z"}`,
 			200, `{"position":5,"type":"last","data":12345678901234567890.123e-7,"timestamp":"1066-10-14T09:00:00.000000001Z"}`},
 		{"GET", "/events?from=5&to=5", "", 200,
 			`[{"position":5,"type":"last","data":12345678901234567890.123e-7,"timestamp":"1066-10-14T09:00:00.000000001Z"}]`},
@@ -157,17 +159,20 @@ func TestRequests(t *testing.T) {
 		{"GET", "/position", "", 200, `{"position":5}`},
 
 		{"POST", "/events", `{"type":1}`, 400,
-			"Invalid request body: json: cannot unmarshal number into Go struct field entry.type of type string"},
+			"Invalid request body: json: cannot unmarshal number into Go struct field Event.type of type string"},
 		{"POST", "/events", `{`, 400, "Invalid request body: unexpected end of JSON input"},
 		{"POST", "/events", ``, 400, "Invalid request body: unexpected end of JSON input"},
 		{"POST", "/events", `null`, 400, "Invalid request body: it is not a JSON object"},
 		{"POST", "/events", `[]`, 400, "Invalid request body: it is not a JSON object"},
 		{"POST", "/events", `{} {}`, 400, "Invalid request body: invalid character '{' after top-level value"},
 		{"POST", "/events", "{\"type\":\"\xff\"}", 400, "Invalid request body: it is not valid UTF-8"},
-		{"POST", "/events", `{"data":` + strings.Repeat("[", 100_000), 400, "Invalid request body: exceeded max depth"},
-		{"POST", "/events", `{"data":"` + strings.Repeat("x", 1<<20) + `"}`, 413, "The body has more than 1048576 bytes"},
+		{"POST", "/events", `{"data":` + strings.Repeat("[", 100_000), 400,
+			"Invalid request body: invalid character '[' exceeded max depth"},
+		{"POST", "/events", `{"data":"` + strings.Repeat("x", 1<<20) + `"}`, 413,
+			"Invalid request body: the body has more than 1048576 bytes"},
 
-		{"POST", "/events/batch", `[{"type":"x","data":1},{"type":"y","data":2,"timestamp":"9999-12-31T23:59:59.999999999-12:00"}]`, 200,
+		{"POST", "/events/batch",
+			`[{"type":"x","data":1},{"type":"y","data":2,"timestamp":"9999-12-31T23:59:59.999999999-12:00"}]`, 200,
 			`{"first_position":6,"last_position":7,"saved":2}`},
 		{"GET", "/events?from=7", "", 200,
 			`[{"position":7,"type":"y","data":2,"timestamp":"9999-12-31T23:59:59.999999999-12:00"}]`},
@@ -247,9 +252,10 @@ func TestKeys(t *testing.T) {
 	}{
 		{exchange{"GET", "/position", "", 200, `{"position":0}`}, []string{"X-API-Key", "key-a"}},
 		{exchange{"GET", "/position", "", 200, `{"position":1}`}, []string{"X-API-Key", "key-all"}},
-		{exchange{"GET", "/position", "", 200, `{"position":1}`}, []string{"X-API-Key", "", "Authorization", "Bearer key-all"}},
+		{exchange{"GET", "/position", "", 200, `{"position":1}`},
+			[]string{"X-API-Key", "", "Authorization", "Bearer key-all"}},
 		{exchange{"GET", "/position", "", 200, `{"position":1}`}, []string{"X-API-Key", "", "Authorization", "key-all"}},
-		{exchange{"GET", "/position", "", 200, `{"position":0}`}, []string{"Authorization", "Bearer key-all"}}, // the key comes first
+		{exchange{"GET", "/position", "", 200, `{"position":0}`}, []string{"Authorization", "Bearer key-all"}},
 		{exchange{"GET", "/position", "", 401, "API key required"}, []string{"X-API-Key", ""}},
 		{exchange{"GET", "/position", "", 401, "Invalid API key"}, []string{"X-API-Key", "key"}},
 		{exchange{"GET", "/tenants", "", 401, "Invalid API key"}, []string{"X-API-Key", "", "Authorization", "bearer key-a"}},
@@ -284,8 +290,9 @@ func TestMetricsAndHealth(t *testing.T) {
 		t.Error(got)
 	}
 	exchange{"HEAD", "/ebuse/health", "", 200, ""}.check(t, srv)
-	ill = errors.New("no disk")
-	exchange{"GET", "/ebuse/health", "", 503, `{"status":"unhealthy","error":"no disk"}`}.check(t, srv)
+	ill = &holdfast.Error{Class: holdfast.ErrFull, Detail: "no disk"}
+	exchange{"GET", "/ebuse/health", "", 503,
+		`{"status":"unhealthy","error":"no room on the device: no disk"}`}.check(t, srv)
 }
 
 // gunzip returns what a body in gzip says.
@@ -329,7 +336,8 @@ func TestGzip(t *testing.T) {
 		{"POST", "/events/batch", `[{},{}]`, 200, `{"first_position":2,"last_position":3,"saved":2}`},
 		{"POST", "/events/batch", `[]`, 400, "The batch is empty; send 1 to 1000 events"},
 		{"DELETE", "/events/batch", ``, 405, "Method not allowed"},
-		{"GET", "/events/stream?from=3", ``, 200, `[{"position":3,"type":"","data":null,"timestamp":"0001-01-01T00:00:00Z"}]`},
+		{"GET", "/events/stream?from=3", ``, 200,
+			`[{"position":3,"type":"","data":null,"timestamp":"0001-01-01T00:00:00Z"}]`},
 	} {
 		res, text := ask(t, srv, x.method, x.path, x.body, "Accept-Encoding", "gzip")
 		if plain := gunzip(t, text); res.StatusCode != x.status || plain != x.want+"\n" {
@@ -423,11 +431,63 @@ func TestForeignLog(t *testing.T) {
 	const stamp = `"timestamp":"2026-01-02T03:04:05.000000006Z"}`
 	for _, x := range []exchange{
 		{"GET", "/events?from=1", "", 200, `[{"position":5,"type":"bin","data":"AP8=",` + stamp +
-			`,{"position":9,"type":"json\ufffd","data":{"a":1},` + stamp + `,{"position":12,"type":"utf8","data":"Iv8i",` + stamp + `]`},
+			`,{"position":9,"type":"json\ufffd","data":{"a":1},` + stamp +
+			`,{"position":12,"type":"utf8","data":"Iv8i",` + stamp + `]`},
 		{"GET", "/events?from=6&to=8", "", 200, `[]`},
 		{"GET", "/events/stream?from=10", "", 200, `[{"position":12,"type":"utf8","data":"Iv8i",` + stamp + `]`},
 		{"GET", "/position", "", 200, `{"position":12}`},
 	} {
 		x.check(t, srv)
+	}
+}
+
+// An answer that breaks off is cut: its client must not take a part for the whole.
+func TestBrokenOff(t *testing.T) {
+	srv, d := serve(t, ebuse.Options{})
+	large := `{"data":"` + strings.Repeat("x", 200_000) + `"}`
+	for range 3 {
+		if status, text := do(t, srv, "POST", "/events", large); status != 200 {
+			t.Fatal(status, text)
+		}
+	}
+	// The last event is damaged: its key, the last with so large a value, is gone.
+	var last []byte
+	it := d.Engine().Scan(holdfast.Range{})
+	for it.Next() {
+		if len(it.Value()) > 200_000 {
+			last = bytes.Clone(it.Key())
+		}
+	}
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var b holdfast.Batch
+	b.Delete(last)
+	if err := holdfast.Commit(d.Engine(), &b, holdfast.Memory); err != nil {
+		t.Fatal(err)
+	}
+	for _, accept := range []string{"identity", "gzip"} {
+		for _, path := range []string{"/events?from=1", "/events/stream?from=1"} {
+			req, err := http.NewRequest("GET", srv.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("X-API-Key", "key-a")
+			req.Header.Set("Accept-Encoding", accept)
+			res, err := srv.Client().Do(req)
+			if err != nil {
+				continue // cut before a byte came
+			}
+			text, err := io.ReadAll(res.Body)
+			res.Body.Close()
+			if res.StatusCode != 200 || err == nil {
+				t.Errorf("%s of %s: status %d, %d bytes, no error", path, accept, res.StatusCode, len(text))
+			}
+		}
+	}
+	// Nothing was sent yet: an error says so.
+	if status, text := do(t, srv, "GET", "/events?from=3", ""); status != 500 ||
+		!strings.HasPrefix(text, "Failed to load events: ") {
+		t.Error(status, text)
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/holdfastdb/holdfast/store/event/eventbus"
 )
 
-// entry is an event as the API has it.
-type entry struct {
-	Position  int64           `json:"position"`
+// Event is an event as the API has it.
+type Event struct {
+	Position  int64           `json:"position"` // from 1
 	Type      string          `json:"type"`
 	Data      json.RawMessage `json:"data"`
 	Timestamp time.Time       `json:"timestamp"`
@@ -45,23 +45,25 @@ type (
 	busOffset string
 )
 
-// event is the event as the log has it.
-func (e *entry) event() event.Event {
-	return eventbus.Encode(busEvent{Type: e.Type, Data: e.Data, Timestamp: e.Timestamp})
+// Stored is the event as the log has it.
+func (e *Event) Stored() event.Event {
+	s := eventbus.Encode(busEvent{Type: e.Type, Data: e.Data, Timestamp: e.Timestamp})
+	s.Position = uint64(e.Position)
+	return s
 }
 
-// decoded is an event of the log as the API has it. Events that another API has put there, with metadata of its own, have
-// the time that the log has.
-func decoded(r *event.Record) entry {
+// FromRecord is an event of the log as the API has it. Events that another API has put there, with metadata of its own,
+// have the time that the log has.
+func FromRecord(r *event.Record) Event {
 	if s, err := eventbus.Decode[busStored](r); err == nil {
-		return entry{Position: int64(r.Position), Type: s.Type, Data: s.Data, Timestamp: s.Timestamp}
+		return Event{Position: int64(r.Position), Type: s.Type, Data: s.Data, Timestamp: s.Timestamp}
 	}
-	return entry{Position: int64(r.Position), Type: string(r.Type), Data: r.Data, Timestamp: r.Time}
+	return Event{Position: int64(r.Position), Type: string(r.Type), Data: r.Data, Timestamp: r.Time}
 }
 
 // append appends the event as JSON. Data that is not there is null; data that is no JSON, which another API has put
 // there, is a string in base64.
-func (e *entry) append(b []byte) ([]byte, error) {
+func (e *Event) append(b []byte) ([]byte, error) {
 	typ, err := json.Marshal(e.Type)
 	if err != nil {
 		return b, err
@@ -104,7 +106,7 @@ func unmarshal(body []byte, v any) error {
 
 var errUTF8 = errors.New("it is not valid UTF-8")
 
-func decodeEvent(body []byte) (e entry, err error) {
+func decodeEvent(body []byte) (e Event, err error) {
 	err = unmarshal(body, &e)
 	return e, err
 }
@@ -132,16 +134,18 @@ func decodeBatch(body []byte) ([]event.Event, error) {
 		if len(list) == maxBatch {
 			return nil, refusal(fmt.Sprintf("Batch size limited to %d events", maxBatch))
 		}
-		var e *entry
+		var e *Event
 		if err := d.Decode(&e); err != nil {
 			return nil, fmt.Errorf("event %d of the batch: %w", len(list)+1, err)
 		}
 		if e == nil {
 			return nil, fmt.Errorf("event %d of the batch is null", len(list)+1)
 		}
-		list = append(list, e.event())
+		list = append(list, e.Stored())
 	}
-	if _, err := d.Token(); err != nil { // the end of the array
+	if _, err := d.Token(); err == io.EOF { // instead of the end of the array
+		return nil, io.ErrUnexpectedEOF
+	} else if err != nil {
 		return nil, err
 	}
 	if _, err := d.Token(); err != io.EOF {

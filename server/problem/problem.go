@@ -120,7 +120,27 @@ func Of(err error) api.Problem {
 	if conflict := (*message.Conflict)(nil); errors.As(err, &conflict) {
 		p.Expected, p.Actual = &conflict.Expected, &conflict.Actual
 	}
+	if conflict := (*event.Conflict)(nil); errors.As(err, &conflict) {
+		expected, actual := int64(conflict.Expected), int64(conflict.Actual)
+		p.Expected, p.Actual = &expected, &actual
+	}
 	return p
+}
+
+// Status is the HTTP status that errors of a code are answered with; 0 if it is none.
+func Status(code string) int {
+	switch code {
+	case api.CodeInternal:
+		return http.StatusInternalServerError
+	case api.CodeBadRequest: // other statuses have that code too
+		return http.StatusBadRequest
+	}
+	for _, c := range classes {
+		if c.code == code {
+			return c.status
+		}
+	}
+	return 0
 }
 
 // detail is the text of an error without the server's paths, which are not the client's business.

@@ -17,9 +17,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 )
 
@@ -101,9 +101,6 @@ func declare[In, Out any](s *service, o operation, f func(c *call, in *In) (Out,
 		if err != nil {
 			return err
 		}
-		if o.write {
-			c.w.Header().Set(api.HeaderLevel, s.given(c.req.Level))
-		}
 		if empty {
 			c.w.WriteHeader(http.StatusNoContent)
 			return nil
@@ -133,17 +130,9 @@ func (s *service) serve(o operation, f func(c *call) error) {
 		Stream: o.stream, MaxBody: o.maxBody, Handler: func(w http.ResponseWriter, r *http.Request) {
 			c := &call{service: s, ctx: r.Context(), ns: r.PathValue("ns"), req: route.From(r.Context()), w: w, r: r}
 			if err := f(c); err != nil {
-				fail(w, r, err)
+				problem.Write(w, r, err)
 			}
 		}})
-}
-
-// given is the name of the level that the engine gives to writes which ask for a level.
-func (s *service) given(asked holdfast.Level) string {
-	if asked == 0 {
-		asked = s.data.Level()
-	}
-	return s.promised[asked].String()
 }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -199,22 +188,17 @@ func encode(b *bytes.Buffer, v any) error {
 	return e.Encode(v)
 }
 
-// bad is the error of a request that makes no sense.
-func bad(format string, args ...any) error {
-	return &holdfast.Error{Op: "request", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf(format, args...)}
-}
-
 // read reads the input of a request.
 func (in *input) read(c *call, v reflect.Value) error {
 	var query url.Values
 	if c.r.URL.RawQuery != "" {
 		var err error
 		if query, err = url.ParseQuery(c.r.URL.RawQuery); err != nil {
-			return bad("the query cannot be read: %v", err)
+			return problem.BadRequest("the query cannot be read: %v", err)
 		}
 		for name := range query {
 			if !in.known[name] {
-				return bad("there is no parameter %.80q here", name)
+				return problem.BadRequest("there is no parameter %.80q here", name)
 			}
 		}
 	}
@@ -227,12 +211,12 @@ func (in *input) read(c *call, v reflect.Value) error {
 		}
 		if len(texts) == 0 {
 			if p.need {
-				return bad("the parameter %s is missing", p.name)
+				return problem.BadRequest("the parameter %s is missing", p.name)
 			}
 			continue
 		}
 		if err := set(v.FieldByIndex(p.field), texts); err != nil {
-			return bad("the parameter %s: %v", p.name, err)
+			return problem.BadRequest("the parameter %s: %v", p.name, err)
 		}
 	}
 	if in.body == nil {
@@ -252,15 +236,15 @@ func (in *input) read(c *call, v reflect.Value) error {
 // decode reads one JSON value, all of whose fields are known, into v, which keeps nothing of body.
 func decode(body []byte, v any) error {
 	if len(bytes.TrimSpace(body)) == 0 {
-		return bad("the body is empty; an object of JSON is expected")
+		return problem.BadRequest("the body is empty; an object of JSON is expected")
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return bad("the body: %v", err)
+		return problem.BadRequest("the body: %v", err)
 	}
 	if rest := bytes.TrimSpace(body[d.InputOffset():]); len(rest) > 0 {
-		return bad("the body goes on behind the object")
+		return problem.BadRequest("the body goes on behind the object")
 	}
 	return nil
 }
@@ -344,13 +328,13 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 		answer.Headers = map[string]*huma.Param{api.HeaderLevel: {Schema: levelSchema(), Description: "What it was given."}}
 	}
 	op.Responses[status] = answer
-	problem := schemas.Schema(reflect.TypeFor[api.Problem](), true, "")
+	failure := schemas.Schema(reflect.TypeFor[api.Problem](), true, "")
 	for _, code := range append([]string{api.CodeBadRequest, api.CodeInternal, api.CodeCorrupt, api.CodeStopping,
 		api.CodeTooMany}, slices.Concat(codesOf(o), o.codes)...) {
-		status := strconv.Itoa(statuses[code])
+		status := strconv.Itoa(problem.Status(code))
 		r := op.Responses[status]
 		if r == nil {
-			r = &huma.Response{Content: map[string]*huma.MediaType{"application/problem+json": {Schema: problem}}}
+			r = &huma.Response{Content: map[string]*huma.MediaType{"application/problem+json": {Schema: failure}}}
 			op.Responses[status] = r
 		}
 		if text := "`" + code + "`"; !strings.Contains(r.Description, text) {

@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -16,31 +18,30 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	core "github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
-	"github.com/holdfastdb/holdfast/server/route"
-	"github.com/holdfastdb/holdfast/server/v1"
 )
 
 // patience is how long a test waits for what must come.
 const patience = time.Minute
 
-// server serves the routes over HTTP, without what package server does before a handler is called.
+// server is a whole server, on a port of its own.
 type server struct {
-	t        *testing.T
-	engine   holdfast.Engine
-	data     *data.Data
-	http     *httptest.Server
-	stopping chan struct{}
+	t       *testing.T
+	engine  holdfast.Engine
+	data    *data.Data
+	server  *core.Server
+	url     string
+	token   string // opens everything
+	served  chan error
+	stopped bool
 }
 
-func start(t *testing.T, engine holdfast.Engine, o v1.Options) *server {
+func start(t *testing.T, engine holdfast.Engine, o core.Options) *server {
 	t.Helper()
 	if engine == nil {
-		var err error
-		if engine, err = mem.Open("", holdfast.Options{}); err != nil {
-			t.Fatal(err)
-		}
+		engine = mem.New()
 		t.Cleanup(func() {
 			if err := engine.Close(); err != nil {
 				t.Error(err)
@@ -51,31 +52,46 @@ func start(t *testing.T, engine holdfast.Engine, o v1.Options) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, engine: engine, data: d, stopping: make(chan struct{})}
-	mux := http.NewServeMux()
-	for _, r := range v1.Routes(d, o) {
-		mux.HandleFunc(r.Method+" "+r.Pattern, r.Handler)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
-	s.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mux.ServeHTTP(w, r.WithContext(route.With(r.Context(), &route.Request{Stopping: s.stopping,
-			Principal: auth.Principal{Namespace: auth.Everywhere, Role: auth.Admin}})))
-	}))
+	c, err := core.New(d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t: t, engine: engine, data: d, server: c, served: make(chan error, 1)}
+	s.token = s.newToken(auth.Everywhere, auth.Admin)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.url = "http://" + l.Addr().String()
+	go func() { s.served <- c.Serve(l) }()
 	t.Cleanup(s.stop)
 	return s
 }
 
-// stop stops the server as package server does: it tells followers first.
-func (s *server) stop() {
-	select {
-	case <-s.stopping:
-		return
-	default:
-		close(s.stopping)
+func (s *server) newToken(namespace string, role auth.Role) (secret string) {
+	s.t.Helper()
+	_, secret, err := s.server.Tokens().Create(context.Background(), auth.Token{Namespace: namespace, Role: role})
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	s.http.Close()
-	if err := s.data.Close(); err != nil {
+	return secret
+}
+
+// stop stops the server as the command does.
+func (s *server) stop() {
+	if s.stopped {
+		return
+	}
+	s.stopped = true
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := errors.Join(s.server.Stop(ctx), <-s.served, s.data.Close()); err != nil {
 		s.t.Error(err)
 	}
+	http.DefaultClient.CloseIdleConnections()
 }
 
 // in is the path of the default namespace.
@@ -98,14 +114,15 @@ func (s *server) send(method, path string, body any, header ...string) (*http.Re
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, s.http.URL+path, r)
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, r)
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	req.Header.Set("Authorization", "Bearer "+s.token)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := s.http.Client().Do(req)
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -165,14 +182,15 @@ type sseEvent struct{ id, name, data, retry string }
 func (s *server) follow(path, lastID string) *sse {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.http.URL+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	req.Header.Set("Authorization", "Bearer "+s.token)
 	if lastID != "" {
 		req.Header.Set(api.HeaderLastEventID, lastID)
 	}
-	resp, err := s.http.Client().Do(req)
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -24,7 +25,7 @@ const (
 // page is how many entries a page has for which a limit was asked.
 func page(limit int) (int, error) {
 	if limit < 0 {
-		return 0, bad("the limit is %d", limit)
+		return 0, problem.BadRequest("the limit is %d", limit)
 	}
 	return min(cmp.Or(limit, pageSize), maxPage), nil
 }
@@ -83,6 +84,7 @@ func (s *service) messages() {
 				return out, err
 			}
 			out.Messages, out.Next = []api.Message{}, q.From
+			end := n.Last()
 			size := 0
 			for m, err := range n.Read(c.ctx, q) {
 				if err != nil {
@@ -91,8 +93,11 @@ func (s *service) messages() {
 				out.Messages = append(out.Messages, api.FromMessage(&m))
 				out.Next = after(&q, &m)
 				if size += len(m.Data) + len(m.Metadata); size > pageBytes {
-					break
+					return out, nil
 				}
+			}
+			if q.Stream == "" && len(out.Messages) < q.Limit {
+				out.Next = max(out.Next, end+1) // nothing in between is wanted
 			}
 			return out, nil
 		})
@@ -100,7 +105,7 @@ func (s *service) messages() {
 		role: auth.Read, tag: tag, stream: true, produces: "text/event-stream",
 		summary: "Follow messages as Server-Sent Events: those that are there, then each new one",
 		about: "Events are `message` (its id is the position to go on from), `bye` when the server stops, and `problem`. The " +
-			"header Last-Event-ID goes before from."}, typeOfMessage,
+			"header Last-Event-ID goes before from."}, typeOf[api.Message](),
 		func(c *call, in *struct {
 			selection
 			From int64 `query:"from" doc:"The first position, as in reading; less than 0 means those only that are new."`
@@ -158,4 +163,12 @@ func after(q *message.Query, m *message.Message) int64 {
 // namespace is the namespace in the path.
 func (c *call) namespace() (*message.Namespace, error) {
 	return c.data.Messages().Namespace(c.ctx, c.ns)
+}
+
+// position is a position of a log that a request names.
+func position(n int64) (uint64, error) {
+	if n < 0 {
+		return 0, problem.BadRequest("the position is %d", n)
+	}
+	return uint64(n), nil
 }

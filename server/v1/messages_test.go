@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast/api"
-	"github.com/holdfastdb/holdfast/server/v1"
+	core "github.com/holdfastdb/holdfast/server"
 )
 
 func TestWriteAndRead(t *testing.T) {
-	s := start(t, nil, v1.Options{})
+	s := start(t, nil, core.Options{})
 	resp, text := s.send(http.MethodPost, in("/messages"), `{"writes": [
 		{"stream": "order-1", "expected": -1, "messages": [
 			{"id": "11111111-2222-4333-8444-555555555555", "type": "Placed", "data": {"html": "<b>&", "n": 12345678901234567890}},
@@ -80,7 +80,7 @@ func TestWriteAndRead(t *testing.T) {
 
 // A follower that comes again misses nothing and gets nothing twice, across a restart of the server too.
 func TestFollow(t *testing.T) {
-	s := start(t, nil, v1.Options{})
+	s := start(t, nil, core.Options{})
 	engine := s.engine
 	at := ""
 	seen := int64(0)
@@ -104,15 +104,16 @@ func TestFollow(t *testing.T) {
 	f = s.follow(in("/messages/follow?category=order"), at)
 	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-2", 2))
 	take(f, 3)
-	close(s.stopping)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		s.stop()
+	}()
 	if bye := f.want("bye"); bye.retry == "" {
 		t.Errorf("bye without retry: %+v", bye)
 	}
-	s.http.Close()
-	if err := s.data.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s = start(t, engine, v1.Options{})
+	<-stopped
+	s = start(t, engine, core.Options{})
 	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-1", 1))
 	f = s.follow(in("/messages/follow?category=order"), at)
 	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-1", 1))
@@ -126,7 +127,7 @@ func TestFollow(t *testing.T) {
 }
 
 func TestKeepAlive(t *testing.T) {
-	s := start(t, nil, v1.Options{KeepAlive: time.Millisecond})
+	s := start(t, nil, core.Options{KeepAlive: time.Millisecond})
 	f := s.follow(in("/messages/follow"), "")
 	for range 5 { // the first comes at once
 		if line, err := f.lines.ReadString('\n'); err != nil || line != ":\n" {

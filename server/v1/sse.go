@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/server/problem"
 )
 
 // frame is one Server-Sent Event, as it is sent.
@@ -35,7 +36,7 @@ func (c *call) from(asked int64) (int64, error) {
 	}
 	n, err := strconv.ParseInt(last, 10, 64)
 	if err != nil || n < 0 {
-		return 0, bad("%s is %.80q, and not the id of an event", api.HeaderLastEventID, last)
+		return 0, problem.BadRequest("%s is %.80q, and not the id of an event", api.HeaderLastEventID, last)
 	}
 	return n, nil
 }
@@ -49,8 +50,7 @@ func follow[T any](c *call, name string, seq func(context.Context) iter.Seq2[T, 
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // else some proxies keep events back
 	c.w.WriteHeader(http.StatusOK)
-	out := &part{w: c.w, control: http.NewResponseController(c.w), timeout: c.o.WriteTimeout}
-	defer out.end()
+	out := &part{w: c.w, control: http.NewResponseController(c.w)}
 	if c.r.Method == http.MethodHead {
 		cancel()
 		return
@@ -115,17 +115,15 @@ func follow[T any](c *call, name string, seq func(context.Context) iter.Seq2[T, 
 	}
 }
 
-// part writes an answer that is a stream, part by part. A client that does not take a part in time is cut off.
+// part writes an answer part by part, as far as that is possible. Package server gives each part its time.
 type part struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	timeout time.Duration
 	err     error
 }
 
 func (p *part) write(text []byte) {
 	if p.err == nil {
-		_ = p.control.SetWriteDeadline(time.Now().Add(p.timeout)) // a test's recorder has none
 		_, p.err = p.w.Write(text)
 	}
 }
@@ -136,26 +134,17 @@ func (p *part) flush() {
 	}
 }
 
-// end lets the connection be used for the next request, without a deadline of this one.
-func (p *part) end() { _ = p.control.SetWriteDeadline(time.Time{}) }
-
-// Write is write and flush, for those who write by themselves.
-func (p *part) Write(text []byte) (int, error) {
-	p.write(text)
-	return len(text), p.err
-}
-
 // last ends the stream, and tells the client why.
 func (p *part) last(c *call, ctx context.Context, err error) {
 	switch {
 	case c.ctx.Err() != nil:
 		return // the client is gone
-	case errors.Is(context.Cause(ctx), errStopping), errors.Is(err, holdfast.ErrClosed):
+	case errors.Is(context.Cause(ctx), problem.ErrStopping), errors.Is(err, holdfast.ErrClosed):
 		p.write(fmt.Appendf(nil, "retry: %d\nevent: bye\ndata: {}\n\n", retry))
 	case err != nil:
 		var b bytes.Buffer
 		b.WriteString("event: problem\ndata: ")
-		if encode(&b, problemOf(err)) != nil {
+		if encode(&b, problem.Of(err)) != nil {
 			return
 		}
 		b.WriteByte('\n')

@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -68,13 +70,222 @@ func (s *service) tasks() {
 			leases := in.Body.Store()
 			return leaseResults(nil, len(leases), t.Complete(c.ctx, leases...))
 		})
+	s.leases()
+	s.eachTask()
+	s.queues()
+}
+
+// leases declares what is done with single leases, but for completing.
+func (s *service) leases() {
+	const tag = "tasks"
+	lost := []string{api.CodeLeaseLost, api.CodeCancelled}
+	declare(s, operation{id: "heartbeat", method: http.MethodPost, path: inNamespace + "/leases/heartbeat",
+		role: auth.Write, tag: tag, summary: "Extend leases", write: true,
+		about: "What became of each lease is in the answer: when it ends now, or why it could not be extended."},
+		func(c *call, in *struct{ Body api.LeaseRefs }) (out api.LeaseResults, err error) {
+			t, err := c.data.Tasks(c.ctx, c.ns)
+			if err != nil {
+				return out, err
+			}
+			leases, err := t.Heartbeat(c.ctx, in.Body.Store()...)
+			return leaseResults(leases, len(in.Body.Leases), err)
+		})
+	declare(s, operation{id: "complete-task-then", method: http.MethodPost, path: inNamespace + "/leases/complete-then",
+		role: auth.Write, tag: tag, write: true, summary: "Complete a task, and enqueue those that come next",
+		about: "Both are one commit: if the lease is lost, nothing is enqueued.",
+		codes: append([]string{api.CodeExists, api.CodeState, api.CodeNotFound}, lost...)},
+		func(c *call, in *struct{ Body api.CompleteTask }) (out api.EnqueueResult, err error) {
+			t, err := c.data.Tasks(c.ctx, c.ns)
+			if err != nil {
+				return out, err
+			}
+			results, err := t.CompleteWith(c.ctx, in.Body.LeaseRef.Store(), nil, api.Specs(in.Body.Then)...)
+			return enqueued(results), err
+		})
+	declare(s, operation{id: "fail-task", method: http.MethodPost, path: inNamespace + "/leases/fail", role: auth.Write,
+		tag: tag, write: true, summary: "Say that an attempt has failed", codes: lost,
+		about: "The task is tried again after a while, or is dead if it has used up its attempts."},
+		func(c *call, in *struct{ Body api.FailTask }) (none, error) {
+			t, err := c.data.Tasks(c.ctx, c.ns)
+			if err != nil {
+				return none{}, err
+			}
+			return none{}, t.Fail(c.ctx, in.Body.LeaseRef.Store(), in.Body.Failure.Store(),
+				task.FailOptions{RetryIn: api.Duration(in.Body.RetryInMS), Dead: in.Body.Dead})
+		})
+	declare(s, operation{id: "snooze-task", method: http.MethodPost, path: inNamespace + "/leases/snooze",
+		role: auth.Write, tag: tag, write: true, summary: "Put a task back for a while; the attempt does not count",
+		codes: lost},
+		func(c *call, in *struct{ Body api.SnoozeTask }) (none, error) {
+			t, err := c.data.Tasks(c.ctx, c.ns)
+			if err != nil {
+				return none{}, err
+			}
+			return none{}, t.Snooze(c.ctx, in.Body.LeaseRef.Store(), api.Duration(in.Body.ForMS))
+		})
+	declare(s, operation{id: "set-task-output", method: http.MethodPost, path: inNamespace + "/leases/output",
+		role: auth.Write, tag: tag, write: true, summary: "Set the output of a task in hand", codes: lost},
+		func(c *call, in *struct{ Body api.TaskOutput }) (none, error) {
+			t, err := c.data.Tasks(c.ctx, c.ns)
+			if err != nil {
+				return none{}, err
+			}
+			return none{}, t.SetOutput(c.ctx, in.Body.LeaseRef.Store(), in.Body.Output)
+		})
+}
+
+// eachTask declares what is done with tasks by their ids, and lists of them.
+func (s *service) eachTask() {
+	const tag = "tasks"
+	missing := []string{api.CodeNotFound}
+	type id struct {
+		ID string `path:"id" doc:"The task's id."`
+	}
+	declare(s, operation{id: "list-tasks", method: http.MethodGet, path: inNamespace + "/tasks", role: auth.Read, tag: tag,
+		summary: "List tasks, queue by queue and state by state", codes: missing,
+		about: "Tasks that change while a list is read page by page may be in it twice or not at all."},
+		func(c *call, in *struct {
+			Queue  string `query:"queue" doc:"Tasks of this queue only."`
+			State  string `query:"state" enum:"waiting,scheduled,blocked,running,completed,cancelled,dead" doc:"Tasks in this state only."`
+			Cursor string `query:"cursor" doc:"What the page before has as next."`
+			Limit  int    `query:"limit" doc:"How many tasks at most: 100 if absent, never more than 1000."`
+		}) (out api.Tasks, err error) {
+			out.Tasks = []api.Task{}
+			f := task.Filter{Queue: in.Queue, Cursor: in.Cursor, Limit: min(in.Limit, 1000)}
+			if in.State != "" {
+				if f.State, err = task.ParseState(in.State); err != nil {
+					return out, err
+				}
+			}
+			t, err := c.data.FindTasks(c.ctx, c.ns)
+			if errors.Is(err, holdfast.ErrNotFound) && in.Queue == "" {
+				return out, nil
+			}
+			if err != nil {
+				return out, err
+			}
+			list, next, err := t.List(c.ctx, f)
+			for i := range list {
+				out.Tasks = append(out.Tasks, api.FromTask(&list[i]))
+			}
+			out.Next = next
+			return out, err
+		})
+	declare(s, operation{id: "get-task", method: http.MethodGet, path: inNamespace + "/tasks/{id}", role: auth.Read,
+		tag: tag, summary: "Describe a task", codes: missing},
+		func(c *call, in *id) (out api.Task, err error) {
+			t, err := c.data.FindTasks(c.ctx, c.ns)
+			if err != nil {
+				return out, err
+			}
+			found, err := t.Get(c.ctx, in.ID)
+			return api.FromTask(&found), err
+		})
+	for _, do := range []struct {
+		operation
+		f func(*task.Store, context.Context, string) error
+	}{
+		{operation{id: "delete-task", method: http.MethodDelete, path: inNamespace + "/tasks/{id}",
+			summary: "Remove a task that does not run"}, (*task.Store).Delete},
+		{operation{id: "cancel-task", method: http.MethodPost, path: inNamespace + "/tasks/{id}/cancel",
+			summary: "End a task that is not finished; cancelling again does nothing"}, (*task.Store).Cancel},
+		{operation{id: "retry-task", method: http.MethodPost, path: inNamespace + "/tasks/{id}/retry",
+			summary: "Let a dead or cancelled task run again"}, (*task.Store).Retry},
+	} {
+		do.role, do.tag, do.write = auth.Write, tag, true
+		do.codes = []string{api.CodeNotFound, api.CodeState, api.CodeExists}
+		declare(s, do.operation, func(c *call, in *id) (none, error) {
+			t, err := c.data.FindTasks(c.ctx, c.ns)
+			if err != nil {
+				return none{}, err
+			}
+			return none{}, do.f(t, c.ctx, in.ID)
+		})
+	}
+}
+
+// queues declares what is done with queues.
+func (s *service) queues() {
+	const tag = "queues"
+	missing := []string{api.CodeNotFound}
+	type queue struct {
+		Queue string `path:"queue" doc:"The queue."`
+	}
+	declare(s, operation{id: "list-queues", method: http.MethodGet, path: inNamespace + "/queues", role: auth.Read,
+		tag: tag, summary: "List queues that have tasks or options, and how they are doing"},
+		func(c *call, _ *none) ([]api.Queue, error) {
+			out := []api.Queue{}
+			t, err := c.data.FindTasks(c.ctx, c.ns)
+			if errors.Is(err, holdfast.ErrNotFound) {
+				return out, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			list, err := t.Queues(c.ctx)
+			for _, q := range list {
+				out = append(out, api.FromQueue(q))
+			}
+			return out, err
+		})
+	declare(s, operation{id: "get-queue", method: http.MethodGet, path: inNamespace + "/queues/{queue}", role: auth.Read,
+		tag: tag, summary: "How a queue is doing", codes: missing},
+		func(c *call, in *queue) (out api.Queue, err error) {
+			t, err := c.data.FindTasks(c.ctx, c.ns)
+			if err != nil {
+				return out, err
+			}
+			q, err := t.Queue(c.ctx, in.Queue)
+			return api.FromQueue(q), err
+		})
+	declare(s, operation{id: "set-queue", method: http.MethodPut, path: inNamespace + "/queues/{queue}", role: auth.Write,
+		tag: tag, write: true, summary: "Set the options of a queue, which need not have tasks yet"},
+		func(c *call, in *struct {
+			queue
+			Body api.QueueOptions
+		}) (none, error) {
+			t, err := c.data.Tasks(c.ctx, c.ns)
+			if err != nil {
+				return none{}, err
+			}
+			return none{}, t.SetQueue(c.ctx, in.Queue, in.Body.Store())
+		})
+	declare(s, operation{id: "pause-queue", method: http.MethodPost, path: inNamespace + "/queues/{queue}/pause",
+		role: auth.Write, tag: tag, write: true, summary: "Let no task of a queue be claimed; those that run go on"},
+		func(c *call, in *queue) (none, error) {
+			t, err := c.data.Tasks(c.ctx, c.ns)
+			if err != nil {
+				return none{}, err
+			}
+			return none{}, t.Pause(c.ctx, in.Queue)
+		})
+	declare(s, operation{id: "resume-queue", method: http.MethodPost, path: inNamespace + "/queues/{queue}/resume",
+		role: auth.Write, tag: tag, write: true, summary: "End a pause", codes: missing},
+		func(c *call, in *queue) (none, error) {
+			t, err := c.data.FindTasks(c.ctx, c.ns)
+			if err != nil {
+				return none{}, err
+			}
+			return none{}, t.Resume(c.ctx, in.Queue)
+		})
+	declare(s, operation{id: "retry-queue", method: http.MethodPost, path: inNamespace + "/queues/{queue}/retry",
+		role: auth.Write, tag: tag, write: true, stream: true, summary: "Let the dead tasks of a queue run again",
+		codes: missing},
+		func(c *call, in *queue) (out api.Counted, err error) {
+			t, err := c.data.FindTasks(c.ctx, c.ns)
+			if err != nil {
+				return out, err
+			}
+			out.Count, err = t.RetryAll(c.ctx, in.Queue)
+			return out, err
+		})
 }
 
 // waitFor calls claim with a context that ends when it has waited long enough, or the server stops; then nothing was
 // claimed, and that is no error.
 func waitFor[T any](c *call, waitMS int64, claim func(ctx context.Context) ([]T, error)) ([]T, error) {
 	if waitMS < 0 {
-		return nil, bad("wait_ms is %d", waitMS)
+		return nil, problem.BadRequest("wait_ms is %d", waitMS)
 	}
 	ctx, cancel := c.stopping(c.ctx)
 	defer cancel()
@@ -109,7 +320,7 @@ func leaseResults(leases []task.Lease, n int, err error) (api.LeaseResults, erro
 	}
 	for i := range out.Results {
 		if each != nil && each.Errs[i] != nil {
-			p := problemOf(each.Errs[i])
+			p := problem.Of(each.Errs[i])
 			out.Results[i] = api.LeaseResult{Code: p.Code, Detail: p.Detail}
 		} else if leases != nil {
 			out.Results[i].Until = leases[i].Until

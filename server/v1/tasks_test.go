@@ -5,11 +5,11 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast/api"
-	"github.com/holdfastdb/holdfast/server/v1"
+	core "github.com/holdfastdb/holdfast/server"
 )
 
 func TestEnqueueClaimComplete(t *testing.T) {
-	s := start(t, nil, v1.Options{})
+	s := start(t, nil, core.Options{})
 	done := make(chan api.Leases)
 	go func() {
 		done <- do[api.Leases](s, http.MethodPost, in("/tasks/claim"), api.ClaimTasks{N: 5, Worker: "w", WaitMS: 60_000})

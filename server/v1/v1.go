@@ -18,55 +18,55 @@
 // comes, so that both sides see that the other is there; "bye" when the server stops, and the client should come again;
 // "problem", with an api.Problem, when following fails, and coming again does not help by itself. A client that comes
 // again with the id of the last event that it has seen, in the header Last-Event-ID, misses nothing and gets nothing
-// twice. A client that does not read for as long as Options.WriteTimeout is cut off.
+// twice. A client that does not read for as long as the server's write timeout is cut off.
 package v1
 
 import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net/http"
 	"reflect"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 )
 
-// Options are what the API needs of the rest of the server. The zero value serves what needs nothing.
+// Options are what the API needs of the rest of the server.
 type Options struct {
 	// Version is that of the server.
 	Version string
+	// Tokens are those that the server knows.
+	Tokens *auth.Tokens
+	// Ready says why the server is not ready, nil if it is.
+	Ready func() error
+	// Backup copies what an engine shows to a new directory; nil means that there are no backups.
+	Backup func(ctx context.Context, engine holdfast.Engine, into string) (keys int64, err error)
+	// BackupDir is where backups are made before they are sent; "" is the system's directory for temporary files.
+	BackupDir string
 	// KeepAlive is how often a follower that gets nothing is sent a comment; 0 means 15 seconds.
 	KeepAlive time.Duration
-	// WriteTimeout is how long a client may take to read a part of an answer that is a stream; 0 means 30 seconds.
-	WriteTimeout time.Duration
 	// Logger is told what goes wrong that no client is told; nil means slog.Default.
 	Logger *slog.Logger
 }
 
 type service struct {
-	data     *data.Data
-	o        Options
-	routes   []route.Route
-	doc      *huma.OpenAPI
-	promised map[holdfast.Level]holdfast.Level
+	data   *data.Data
+	o      Options
+	routes []route.Route
+	doc    *huma.OpenAPI
 }
 
 // Routes returns the routes of the API over d.
 func Routes(d *data.Data, o Options) []route.Route {
-	o.KeepAlive, o.WriteTimeout = cmp.Or(o.KeepAlive, 15*time.Second), cmp.Or(o.WriteTimeout, 30*time.Second)
+	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	s := &service{data: d, o: o, promised: map[holdfast.Level]holdfast.Level{}}
-	caps := d.Engine().Capabilities()
-	for _, level := range holdfast.Levels() {
-		s.promised[level] = caps.Promise(level).Given
-	}
+	s := &service{data: d, o: o}
 	s.doc = &huma.OpenAPI{OpenAPI: "3.1.0",
 		Info: &huma.Info{Title: "Holdfast", Version: o.Version,
 			Description: "Messages in streams, logs of events, and tasks; every write names what it survives."},
@@ -78,30 +78,13 @@ func Routes(d *data.Data, o Options) []route.Route {
 		Security: []map[string][]string{{"token": {}}},
 	}
 	s.messages()
+	s.streams()
+	s.logs()
 	s.tasks()
+	s.admin()
+	describe(s.doc)
 	s.openAPI()
 	return s.routes
-}
-
-// openAPI adds the routes of the document about the others.
-func (s *service) openAPI() {
-	for _, kind := range []struct{ path, mime string }{
-		{"/openapi.json", "application/json"}, {"/openapi.yaml", "application/yaml"},
-	} {
-		s.routes = append(s.routes, route.Route{Method: http.MethodGet, Pattern: kind.path, Role: auth.None,
-			Handler: func(w http.ResponseWriter, r *http.Request) {
-				text, err := s.doc.MarshalJSON()
-				if kind.path == "/openapi.yaml" {
-					text, err = s.doc.YAML()
-				}
-				if err != nil {
-					fail(w, r, err)
-					return
-				}
-				w.Header().Set("Content-Type", kind.mime)
-				_, _ = w.Write(text)
-			}})
-	}
 }
 
 // stopping ends a context that is returned when the server begins to stop.
@@ -113,11 +96,11 @@ func (c *call) stopping(ctx context.Context) (context.Context, context.CancelFun
 	go func() {
 		select {
 		case <-c.req.Stopping:
-			cancel(errStopping)
+			cancel(problem.ErrStopping)
 		case <-ctx.Done():
 		}
 	}()
 	return ctx, func() { cancel(nil) }
 }
 
-var typeOfMessage, typeOfEvent = reflect.TypeFor[api.Message](), reflect.TypeFor[api.Event]()
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -86,6 +87,7 @@ type Subscription struct {
 	changed chan struct{} // closed and replaced when a claim may succeed
 
 	loading sync.Mutex // held while messages are read
+	loaded  atomic.Bool
 }
 
 // item is a message that was looked at and is not done.
@@ -105,11 +107,17 @@ type delivery struct {
 }
 
 // Delivery is a message that a consumer has for the time of its lease.
+//
+// Its Global and its Token name it: a consumer in another process, which knows no more, acknowledges, extends, fails or
+// parks it as Delivery{Message: Message{Global: global}, Token: token}.
 type Delivery struct {
 	Message
 	Attempt int // from 1
-	s       *Subscription
-	token   uint64
+	// Token is that of no other delivery of the message, also of those before and after a restart. It is above 0 and
+	// below 2^53. Tokens follow the clock in microseconds: if that is set back between two openings of the
+	// subscription, a token could come again.
+	Token uint64
+	s     *Subscription // nil if it was named from elsewhere
 }
 
 // Subscribe opens the subscription of that name, and makes it if it is not there. It is open once at a time: consumers
@@ -154,6 +162,7 @@ func (n *Namespace) Subscribe(ctx context.Context, name string, o SubscriptionOp
 		s.release()
 		return nil, n.ended(err)
 	}
+	s.loaded.Store(true)
 	return s, nil
 }
 
@@ -350,11 +359,11 @@ func (s *Subscription) take(ctx context.Context, most int) (claimed []Delivery, 
 				return nil, 0, nil, err
 			}
 		}
-		s.token++
+		s.token = max(s.token+1, uint64(max(now.UnixMicro(), 0)))
 		it.Attempts++
 		it.token, it.until = s.token, now.Add(s.o.Lease)
 		s.keep(&b, global, it.delivery)
-		claimed = append(claimed, Delivery{it.m, it.Attempts, s, it.token})
+		claimed = append(claimed, Delivery{it.m, it.Attempts, it.token, s})
 		it.m = Message{} // the consumer has it
 		if len(claimed) == most {
 			break
@@ -471,8 +480,8 @@ func (s *Subscription) settle(ctx context.Context, deliveries []Delivery, change
 	for i := range deliveries {
 		d := &deliveries[i]
 		it := s.items[uint64(d.Global)]
-		if d.s != s || it == nil || it.token != d.token {
-			lost = s.n.store.fail("acknowledge", ErrLeaseLost, nil, "", "global position %d, attempt %d", d.Global, d.Attempt)
+		if d.s != nil && d.s != s || d.Token == 0 || it == nil || it.token != d.Token {
+			lost = s.n.store.fail("acknowledge", ErrLeaseLost, nil, "", "global position %d, token %d", d.Global, d.Token)
 			continue
 		}
 		s.touch(uint64(d.Global))
@@ -669,6 +678,97 @@ type SubscriptionInfo struct {
 	Done    int64 // all messages up to this global position are done, but for those that were replayed
 	Behind  int64 // global positions from there to the last
 	Pending int   // messages that are delivered, or wait to be delivered again
+}
+
+// SubscriptionState is a subscription of a namespace, open or not.
+type SubscriptionState struct {
+	Name string
+	Open bool
+	// Of one that is not open, Pending are those that will be delivered again at once.
+	SubscriptionInfo
+	Parked int
+}
+
+// Subscriptions describes up to limit subscriptions, in the order of their names' bytes, from the first that comes
+// after the name after on. A limit of 0 means all. It opens none, and takes time in proportion to the messages that are
+// pending and parked. What is applied and not durable yet counts.
+func (n *Namespace) Subscriptions(ctx context.Context, after string, limit int) (list []SubscriptionState, err error) {
+	if err := n.enter(); err != nil {
+		return nil, n.ended(err)
+	}
+	defer n.leave()
+	lo, hi := n.keys.Bounds(format.TableDeliveries)
+	if after != "" {
+		lo = n.keys.AfterPlaced(format.TableDeliveries, after)
+	}
+	for limit <= 0 || len(list) < limit {
+		if err := holdfast.CheckContext(ctx); err != nil {
+			return nil, err
+		}
+		name, err := n.nextName(lo, hi)
+		if err != nil || name == "" {
+			return list, n.ended(err)
+		}
+		state, err := n.subscription(name)
+		if err == nil {
+			list = append(list, state)
+		} else if !errors.Is(err, holdfast.ErrNotFound) { // or it has been deleted meanwhile
+			return nil, n.ended(err)
+		}
+		lo = n.keys.AfterPlaced(format.TableDeliveries, name)
+	}
+	return list, nil
+}
+
+// Subscription describes the subscription of that name without opening it. ErrNotFound: there is none.
+func (n *Namespace) Subscription(ctx context.Context, name string) (SubscriptionState, error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return SubscriptionState{}, err
+	}
+	if err := n.enter(); err != nil {
+		return SubscriptionState{}, n.ended(err)
+	}
+	defer n.leave()
+	state, err := n.subscription(name)
+	return state, n.ended(err)
+}
+
+func (n *Namespace) subscription(name string) (state SubscriptionState, err error) {
+	state.Name = name
+	key := n.keys.Delivery(nil, name, 0)
+	value, err := n.store.eng.Get(nil, key)
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return state, n.store.fail("subscription", holdfast.ErrNotFound, nil, "", "there is none of the name %.80q", name)
+	}
+	if err != nil {
+		return state, err
+	}
+	floor, ok := format.Number(value)
+	if !ok {
+		return state, n.strange(key)
+	}
+	state.Done, state.Behind = int64(floor)-1, max(n.Last()-int64(floor)+1, 0)
+	n.mu.Lock()
+	open := n.subscriptions[name]
+	n.mu.Unlock()
+	if open != nil && open.loaded.Load() {
+		state.Open, state.SubscriptionInfo = true, open.Info()
+	} else if err := n.each(format.TableDeliveries, name, 1, func(_ uint64, key, value []byte) error {
+		var d delivery
+		if err := json.Unmarshal(value, &d); err != nil {
+			return n.strange(key)
+		}
+		if !d.Done {
+			state.Pending++
+		}
+		return nil
+	}); err != nil {
+		return state, err
+	}
+	return state, n.each(format.TableParked, name, 0, func(uint64, []byte, []byte) error {
+		state.Parked++
+		return nil
+	})
 }
 
 // Info tells how the subscription is doing.

@@ -35,7 +35,7 @@ func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int
 		if err := holdfast.CheckContext(ctx); err != nil {
 			return nil, err
 		}
-		stream, err := n.nextStream(lo, hi)
+		stream, err := n.nextName(lo, hi)
 		if err != nil {
 			return nil, n.ended(err)
 		}
@@ -59,8 +59,8 @@ func (n *Namespace) Streams(ctx context.Context, prefix, after string, limit int
 	return list, nil
 }
 
-// nextStream returns the first stream that has a key from lo on, "" if there is none.
-func (n *Namespace) nextStream(lo, hi []byte) (string, error) {
+// nextName returns the name in the first key from lo on, a stream's or a subscription's, "" if there is none.
+func (n *Namespace) nextName(lo, hi []byte) (string, error) {
 	it := n.store.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
 	if !it.Next() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -219,6 +220,51 @@ func testNamespaces(t *testing.T, tg *target, o message.Options) {
 	}
 	if got := read(t, namespace(t, s, message.Default), message.Query{}); len(got) != 1 || got[0].Type != "other" {
 		t.Fatal(got)
+	}
+}
+
+// A namespace that is cleared is empty and counts from the start; it keeps its description and token, also when the
+// clearing is interrupted, and whoever had it open has to ask again.
+func TestClear(t *testing.T) {
+	for asked := range int64(8) {
+		engine := mem.New()
+		o := message.Options{Level: holdfast.Memory}
+		s := openStore(t, engine, o)
+		info, err := s.Create(ctx, message.NamespaceOptions{ID: "a", Description: "d", Token: "secret"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := namespace(t, s, "a")
+		write(t, n, "x", msg("one"), msg("two"))
+		var left atomic.Int64
+		left.Store(asked)
+		_, cleared := s.Clear(endsAfter{ctx, &left}, "a")
+		again := namespace(t, s, "a")
+		if got := len(read(t, again, message.Query{})); asked > 0 && got != 0 || asked == 0 && got != 2 {
+			t.Fatalf("asked %d: %v, %d messages", asked, cleared, got)
+		}
+		if asked > 0 {
+			_, err = n.Write(ctx, "x", msg("three"))
+			storetest.WantError(t, err, message.ErrNoNamespace)
+			if r := write(t, again, "x", msg("one")); r.Position != 0 || r.Global != 1 {
+				t.Fatalf("%+v", r)
+			}
+		}
+		closeStore(t, s)
+		s = openStore(t, engine, o)
+		if got, err := s.Info(ctx, "a"); err != nil || !reflect.DeepEqual(got, info) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if got, err := s.Clear(ctx, "a"); err != nil || asked > 0 && got != 1 {
+			t.Fatal(got, err)
+		}
+		if _, err := s.Clear(ctx, "none"); !errors.Is(err, message.ErrNoNamespace) {
+			t.Fatal(err)
+		}
+		if got, err := namespace(t, s, "a").Count(ctx, ""); err != nil || got != (message.Counts{}) {
+			t.Fatal(got, err)
+		}
+		closeStore(t, s)
 	}
 }
 

@@ -103,7 +103,10 @@ func (n *Namespace) Read(ctx context.Context, q Query) iter.Seq2[Message, error]
 // walk calls yield for the messages of q from a position on, with global positions up to end, until that returns
 // false. It returns the position behind the last one looked at, also with an error.
 func (n *Namespace) walk(ctx context.Context, q *Query, from, end uint64, yield func(Message) bool) (uint64, error) {
-	w := walker{n: n, ctx: ctx, q: q, end: end, yield: yield}
+	w := walker{n: n, ctx: ctx, q: q, end: end, yield: yield, page: indexPage}
+	if q.Stream != "" && q.Limit > 0 && len(q.Types) == 0 && q.Correlation == "" {
+		w.page = min(w.page, q.Limit) // each entry is a message that q wants
+	}
 	select {
 	case <-n.stop:
 		return from, holdfast.ErrClosed
@@ -131,6 +134,7 @@ type walker struct {
 	q     *Query
 	end   uint64 // the last global position
 	yield func(Message) bool
+	page  int // entries of an index that are looked at, at a time
 	key   []byte
 	next  uint64 // the global position behind the last one looked at
 }
@@ -166,10 +170,11 @@ func (w *walker) run(first, last uint64) (bool, error) {
 	return true, nil
 }
 
-// indexPage is how many entries of an index are looked at, at a time: no iterator is open while the caller has a turn.
+// indexPage is how many entries of an index are looked at, at a time, at most: no iterator is open while the caller has
+// a turn.
 const indexPage = 256
 
-// places reads up to indexPage entries of an index from w.key on, before hi, and returns the first and last of each
+// places reads up to a page of entries of an index from w.key on, before hi, and returns the first and last of each
 // run of numbers that follow one another, and whether there may be more. number gets the number of an entry, and
 // whether it is taken.
 func (w *walker) places(hi []byte, number func(at uint64, value []byte) (uint64, bool, error)) (runs [][2]uint64,
@@ -181,7 +186,7 @@ func (w *walker) places(hi []byte, number func(at uint64, value []byte) (uint64,
 		if !ok {
 			return nil, false, w.n.strange(it.Key())
 		}
-		if entries == indexPage {
+		if entries == w.page {
 			w.key = append(w.key[:0], it.Key()...)
 			return runs, true, nil
 		}

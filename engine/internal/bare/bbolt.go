@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/boltpages"
 )
 
 // openBolt opens a file of bbolt. A key there gets as its prefix the names of the buckets that it is in, each followed
@@ -16,6 +17,9 @@ import (
 // that begin like a bucket in the same bucket.
 func openBolt(s *Source, copied string, o Options) error {
 	defer faults()()
+	if err := boltpages.CheckFile(copied, boltpages.All); err != nil {
+		return s.damaged(err)
+	}
 	db, err := bbolt.Open(copied, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
 		return s.damaged(err)

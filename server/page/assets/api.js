@@ -90,6 +90,9 @@ export async function send(method, where, {query, body, headers, signal, token =
 		for (const v of [value].flat()) if (v !== undefined && v !== null && v !== "") url.searchParams.append(name, v);
 	}
 	const all = new Headers(headers);
+	if (token && !/^[\x21-\x7e]+$/.test(token)) {
+		throw new Failure({status: 0, title: "That is no token", detail: "A token has only letters, digits, and characters like _ and -."});
+	}
 	if (token) all.set("Authorization", `Bearer ${token}`);
 	if (body !== undefined && !all.has("Content-Type")) all.set("Content-Type", "application/json");
 	try {
@@ -99,9 +102,6 @@ export async function send(method, where, {query, body, headers, signal, token =
 		return response;
 	} catch (err) {
 		if (err.name === "AbortError") throw err;
-		if (err instanceof TypeError && /header|ISO-8859|ByteString/i.test(err.message)) {
-			throw new Failure({status: 0, title: "That is no token", detail: "A token has only letters, digits, and the characters _ and -."});
-		}
 		session.reached(false);
 		throw new Failure({status: 0, title: "The server cannot be reached",
 			detail: "No answer from the server: it may be stopped, or the network is down."});
@@ -199,6 +199,11 @@ export async function* follow(where, query, {signal, state = () => {}}) {
 				if (e.id !== undefined) last = e.id;
 				if (e.retry !== undefined) wait = e.retry;
 				if (e.event === "bye") break; // the server stops
+				if (e.event === "problem") {
+					const body = parse(e.data);
+					throw Object.assign(new Failure({status: body.status, title: "Following has failed", detail: body.detail || body.title, code: body.code,
+						request: body.request}), {final: true});
+				}
 				if (e.data === "") continue;
 				wait = 500;
 				yield parse(e.data);

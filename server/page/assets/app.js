@@ -18,7 +18,7 @@ const views = {
 	messages: {name: "Messages", key: "m", view: messages, namespaced: true},
 	groups: {name: "Consumer groups", key: "c", view: groups, namespaced: true},
 	tasks: {name: "Tasks", key: "t", view: tasks, namespaced: true},
-	access: {name: "Namespaces and tokens", key: "n", view: access},
+	access: {name: "Namespaces, tokens", key: "n", view: access},
 	engine: {name: "Engine", key: "e", view: engine, everywhere: true},
 	operations: {name: "API", key: "a", view: operations},
 };
@@ -98,7 +98,7 @@ function signIn(refused) {
 	document.title = "Sign in · Holdfast";
 	const id = newID("token");
 	const input = h("input", {id, type: "password", name: "token", autocomplete: "off", autocapitalize: "off", spellcheck: "false",
-		required: true, autofocus: true, "aria-describedby": `${id}-note`});
+		required: true, "aria-describedby": `${id}-note`});
 	const message = h("div", {"aria-live": "assertive"});
 	if (refused) message.append(problem(refused));
 	const submit = h("button.button.primary", {type: "submit"}, "Sign in");

@@ -177,18 +177,23 @@ export function button(text, onclick, more = {}) {
 	return h(kind ? `button.button.${kind}` : "button.button", {type: "button", onclick, ...attributes}, text);
 }
 
-// busy runs f while a button is out of use, and shows what went wrong.
+// busy runs f, and shows what went wrong. Meanwhile the button does nothing; it keeps the focus, and whether it is disabled
+// stays with the view.
 export async function busy(element, f) {
-	element.disabled = true;
+	if (element.hasAttribute("aria-busy")) return undefined;
 	element.setAttribute("aria-busy", "true");
 	try {
 		return await f();
 	} catch (err) {
 		if (err.name !== "AbortError") toast(say(err), "bad");
 	} finally {
-		element.disabled = false;
 		element.removeAttribute("aria-busy");
 	}
+}
+
+// queued is busy for what is asked for again before it is done: it is done again.
+export function queued(element, f) {
+	return element.queue = (element.queue ?? Promise.resolve()).then(() => busy(element, f));
 }
 
 export const chip = (text, kind = "") => h(kind ? `span.chip.${kind}` : "span.chip", text);
@@ -255,7 +260,7 @@ export function dialog(title, content) {
 		element.append(h("header", h("h2", {id}, title), x), content(close));
 		document.body.append(element);
 		element.showModal();
-		element.querySelector("[autofocus]")?.focus();
+		element.querySelector("[data-focus]")?.focus();
 	});
 }
 
@@ -263,13 +268,13 @@ export function dialog(title, content) {
 export function confirm({title, text, action, typed}) {
 	return dialog(title, close => {
 		const go = h("button.button.danger", {type: "submit", disabled: Boolean(typed)}, action);
-		const input = typed && h("input", {type: "text", autocomplete: "off", spellcheck: "false", autofocus: true,
+		const input = typed && h("input", {type: "text", autocomplete: "off", spellcheck: "false", "data-focus": true,
 			oninput: () => { go.disabled = input.value !== typed; }});
 		return h("form", {onsubmit: e => {
 			e.preventDefault();
 			if (!typed || input.value === typed) close(true);
 		}}, h("p", text), typed && field(["Type ", h("code", typed), " to confirm"], input),
-		h("div.actions", button("Keep it", () => close(false), typed ? {} : {autofocus: true}), go));
+		h("div.actions", button("Keep it", () => close(false), typed ? {} : {"data-focus": true}), go));
 	});
 }
 
@@ -419,11 +424,12 @@ export function read(data) {
 	return {kind: "bytes", text: hex(data), size: data.length};
 }
 
-// parse reads JSON and keeps numbers that a double cannot hold as they were written.
+// parse reads JSON and keeps numbers as they were written where that is not how JavaScript writes them: 1.50, and those that
+// a double cannot hold.
 export function parse(text) {
 	if (!JSON.rawJSON) return JSON.parse(text);
 	return JSON.parse(text, (_, value, context) =>
-		typeof value === "number" && context?.source !== undefined && Number.isInteger(value) && !Number.isSafeInteger(value)
+		typeof value === "number" && context?.source !== undefined && String(value) !== context.source
 			? JSON.rawJSON(context.source) : value);
 }
 
@@ -495,5 +501,5 @@ export function glance(content, {base64 = false} = {}) {
 			text = `${bytes((content ?? "").length * 3 / 4)} of bytes`;
 		}
 	} else text = content === undefined ? "" : JSON.stringify(content)?.slice(0, 240) ?? "";
-	return h("span.glance", text.replace(/\s+/g, " ").slice(0, 160));
+	return h("span.glance.mono", text.replace(/\s+/g, " ").slice(0, 160));
 }

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/boltpages"
 )
 
 // The buckets of a raft-boltdb, whose names the library does not export.
@@ -33,9 +34,11 @@ func (s *source) readBolt(copied string) error {
 	if err != nil {
 		return err
 	}
-	page := s.lock.Info().PageSize
-	listed, err := s.checkMetas(f, page)
+	listed, err := s.checkMetas(f, s.lock.Info().PageSize)
 	if err != nil {
+		return err
+	}
+	if err := boltpages.Check(f, st.Size(), boltpages.All); err != nil {
 		return err
 	}
 	db, err := bbolt.Open(copied, 0, &bbolt.Options{ReadOnly: true, PreLoadFreelist: listed})
@@ -44,14 +47,8 @@ func (s *source) readBolt(copied string) error {
 	}
 	defer db.Close()
 	return db.View(func(tx *bbolt.Tx) error {
-		if tx.Size() > st.Size() {
-			return s.corrupt("the file should have %d bytes: it was cut off", tx.Size())
-		}
 		if err := s.readBuckets(tx); err != nil || !listed {
 			return err // without a list of free pages bbolt's check ends the process if it finds damage
-		}
-		if err := s.checkHeaders(tx, f, page); err != nil {
-			return err
 		}
 		var first error
 		for err := range tx.Check(bbolt.WithKVStringer(shortKeys{})) {
@@ -83,36 +80,6 @@ func (s *source) checkMetas(f io.ReaderAt, page int) (listed bool, err error) {
 		listed = listed && binary.NativeEndian.Uint64(m[32:]) != math.MaxUint64
 	}
 	return listed, nil
-}
-
-// checkHeaders checks the numbers in the headers of pages that bbolt trusts. With fewer keys than there are, it would
-// leave out entries; as many pages as one goes on for, its check counts, without end.
-func (s *source) checkHeaders(tx *bbolt.Tx, f io.ReaderAt, page int) error {
-	pages := int(tx.Size()) / page
-	for id := 2; id < pages; id++ {
-		p, err := tx.Page(id)
-		if err != nil {
-			return err
-		}
-		if p.Type == "free" {
-			continue
-		}
-		if p.OverflowCount >= pages-id {
-			return s.corrupt("page %d does not end within the file", id)
-		}
-		// Behind a header of 16 bytes is where the first key begins: behind the places of all, 16 bytes a key.
-		if at := map[string]int64{"branch": 16, "leaf": 20}[p.Type]; at > 0 && p.Count > 0 {
-			var b [4]byte
-			if _, err := f.ReadAt(b[:], int64(id)*int64(page)+at); err != nil {
-				return err
-			}
-			if got := int(binary.NativeEndian.Uint32(b[:])); got != 16*p.Count {
-				return s.corrupt("page %d has %d keys by its header, and %d by where they begin", id, p.Count, got/16)
-			}
-		}
-		id += p.OverflowCount
-	}
-	return nil
 }
 
 // shortKeys shows the beginnings of keys: the length of a damaged one may reach beyond the file.

@@ -72,7 +72,11 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 			}
 		}
 	}
-	clients := v.clients(hear)
+	clients := v.clients(func(m protocol.Message) {
+		if hear(m); m.Kind == protocol.TellError {
+			p.Kill() // nobody works on it any more
+		}
+	})
 	go func() {
 		failure := listen(p.Out, func(m protocol.Message) {
 			hear(m)

@@ -22,7 +22,7 @@ export async function access(view) {
 // secret shows a token that has just been made.
 function secret(title, text, of) {
 	return dialog(title, close => {
-		const input = h("input.mono", {type: "text", readOnly: true, value: text, "data-secret": true, onfocus: () => input.select(), autofocus: true});
+		const input = h("input.mono", {type: "text", readOnly: true, value: text, "data-secret": true, onfocus: () => input.select(), "data-focus": true});
 		return h("div", h("p", "Keep it now: it is shown this once, and the server keeps only its hash."), field(of, input),
 			h("div.actions", button("Copy", () => copy(text)), button("I have kept it", () => close(true), {kind: "primary"})));
 	});
@@ -77,7 +77,7 @@ async function namespaces(view) {
 		await load();
 	}
 	const create = button("New namespace", async () => {
-		const id = h("input", {type: "text", required: true, autocomplete: "off", spellcheck: "false", autofocus: true}), about = h("input", {type: "text", autocomplete: "off"});
+		const id = h("input", {type: "text", required: true, autocomplete: "off", spellcheck: "false", "data-focus": true}), about = h("input", {type: "text", autocomplete: "off"});
 		const made = await form("New namespace", "Make it", [field("Name", id), field("Description", about, "For people; may be empty.")],
 			() => post("v1/namespaces", {id: id.value.trim(), description: about.value.trim()}));
 		if (!made) return;
@@ -116,7 +116,7 @@ async function tokens(view, everywhere) {
 	const create = button("New token", async () => {
 		const space = h("input", {type: "text", required: true, value: own ?? view.namespace, readOnly: !everywhere, autocomplete: "off", spellcheck: "false"});
 		const role = h("select", ["read", "write", "admin"].map(r => h("option", {value: r}, {read: "read: looks", write: "write: also writes, claims, acknowledges", admin: "admin: also namespaces, tokens, the server"}[r])));
-		const about = h("input", {type: "text", autocomplete: "off", autofocus: true});
+		const about = h("input", {type: "text", autocomplete: "off", "data-focus": true});
 		const expires = h("select", [["", "never"], ["1", "in a day"], ["7", "in a week"], ["30", "in 30 days"], ["365", "in a year"]].map(([v, t]) => h("option", {value: v}, t)));
 		const made = await form("New token", "Make it", [field("Description", about, "Who uses it, and for what."),
 			field("Namespace", space, everywhere ? "* is good for all of them." : undefined), field("Role", role), field("Expires", expires)],

@@ -6,6 +6,7 @@ import {levelMark} from "./overview.js";
 
 export async function engine(view) {
 	let s;
+	const known = await get("openapi.json", {}, view.signal), has = where => known.paths?.[where] !== undefined;
 	const counters = h("tbody"), writes = may("admin");
 	const title = h("span");
 	const draw = () => {
@@ -13,7 +14,7 @@ export async function engine(view) {
 		const rows = [["Commits", count(c.commits), "batches applied"], ["Groups", count(c.groups), "transactions they were merged into"], ["Syncs", count(c.syncs), "times the disk was asked to keep what was written"],
 			["Written", bytes(c.bytes_written), "bytes given to the operating system"], ["On disk", bytes(c.disk_bytes), `in ${count(c.files)} files`],
 			["In memory", bytes(c.memory_bytes), "caches and write buffers"], ["Stalls", count(c.stalls), "times a writer waited for background work"]];
-		set(counters, rows.map(([n, v, why]) => h("tr", h("th", {scope: "row"}, n), h("td.number", v), h("td.dim.wide.fill", why))));
+		set(counters, rows.map(([n, v, why]) => h("tr", h("th", {scope: "row"}, n), h("td.number", v), h("td.dim.wide", why))));
 	};
 	const trouble = h("div");
 	const result = h("div", {role: "status"});
@@ -43,7 +44,7 @@ export async function engine(view) {
 		draw();
 		set(trouble, s.trouble && h("div.problem", {role: "alert"}, h("p.strong", "Trouble"), h("p", s.trouble)));
 	}
-	view.put(head("Engine", title, writes && compact), trouble,
+	view.put(head("Engine", title, writes && has("/v1/server/compact") && compact), trouble,
 		h("div.columns", section("Counters", h("div.scroll", {}, h("table", {"aria-label": "Counters"}, counters))),
 			section("Check and keep", writes ? h("div.stack", h("div", h("p.dim", "A verification reads all keys and checks what the engine can check."), h("p", verify), result),
 				h("div", h("p.dim", "A backup is a copy of a moment, taken while others write; unpacked, it opens like any directory."), h("p", backup), loaded))

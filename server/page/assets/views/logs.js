@@ -1,7 +1,7 @@
 // Logs of events: what there is, one log with its newest events, older ones, and those that come.
 
-import {Table, busy, button, chip, count, decode, empty, facts, field, glance, h, head, payload, position, section, set, stamp, when} from "../dom.js";
-import {follow, get, within} from "../api.js";
+import {Table, busy, button, chip, count, empty, facts, field, glance, h, head, payload, position, queued, section, set, stamp, when} from "../dom.js";
+import {get, within} from "../api.js";
 import {liveSwitch} from "../parts.js";
 
 const page = 50, most = 500;
@@ -18,7 +18,7 @@ async function list(view) {
 			{name: "Events", class: "number", cell: l => count(events(l))},
 			{name: "First", class: "number wide", cell: l => events(l) ? position(l.first) : "–"},
 			{name: "Last", class: "number", cell: l => events(l) ? position(l.last) : "–"},
-			{name: "Subscriptions", class: "number wide", cell: l => count(l.subscriptions?.length ?? 0)},
+			{name: "Subscriptions", class: "number wide", cell: l => l.subscriptions ? count(l.subscriptions.length) : "–"},
 			{name: "Largest lag", class: "number", cell: l => lag(Math.max(0, ...(l.subscriptions ?? []).map(s => s.lag)), l.subscriptions?.length)},
 		],
 		none: () => empty("There are no logs in this namespace yet.", h("p.dim", "A log is made by the first append: POST ",
@@ -26,12 +26,25 @@ async function list(view) {
 	});
 	const search = h("input", {type: "search", "data-search": true, placeholder: "Name", oninput: () => draw()});
 	let all = [];
-	const draw = () => table.show(all.filter(l => l.name.includes(search.value.trim())).slice(0, 1000));
+	const shown = () => all.filter(l => l.name.includes(search.value.trim())).slice(0, 1000);
+	const draw = () => table.show(shown().map(l => ({...l, subscriptions: readers.get(l.name)})));
+	// Who reads a log is told of each by itself: it is asked for those at the top, a few at a time.
+	const readers = new Map();
+	async function ask() {
+		const names = shown().slice(0, 40).map(l => l.name);
+		await Promise.all([0, 1, 2, 3].map(async () => {
+			for (let name; (name = names.shift()) !== undefined;) {
+				readers.set(name, (await get(within(view.namespace, "logs", name), {}, view.signal)).subscriptions ?? []);
+			}
+		}));
+		draw();
+	}
 	view.put(head("Logs", "Each log is one sequence of events, with positions from 1."), h("div.tools", field("Find", search)), table.element);
 	await view.every(3000, async () => {
 		all = await get(within(view.namespace, "logs"), {}, view.signal);
 		draw();
 	});
+	await view.every(5000, ask);
 }
 
 const events = l => l.last === 0 || l.first > l.last ? 0 : l.last - l.first + 1;
@@ -58,7 +71,7 @@ async function log(view, name) {
 			}}, position(e.position))},
 			{name: "Time", class: "time", cell: e => stamp(e.time)},
 			{name: "Type", cell: e => h("span.type", e.type || "–")},
-			{name: "Data", class: "wide fill", cell: e => h("span.glance", e.glance)},
+			{name: "Data", class: "wide fill", cell: e => h("span.glance.mono", e.glance)},
 		],
 		none: () => empty(type.value ? `No event of type “${type.value}” here.` : "No events here.",
 			type.value ? "Search on through older events, or clear the filter." : "Switch on “Live” and append one: it appears here as soon as it is durable."),
@@ -66,13 +79,22 @@ async function log(view, name) {
 	const type = h("input", {type: "search", "data-search": true, placeholder: "Type", value: view.params.get("type") ?? "", autocomplete: "off"});
 	const at = h("input", {type: "number", min: "1", placeholder: "Position", inputmode: "numeric", value: view.params.get("from") ?? ""});
 	const note = h("p.dim.small", {role: "status"});
-	const older = button("Older", () => busy(older, () => back())), newest = button("Newest", () => busy(newest, () => fresh()));
+	const older = button("Older", () => busy(older, () => back())), newest = button("Newest", () => queued(newest, () => fresh()));
 	let low, rows = [];
 
 	const slim = e => ({position: e.position, time: e.time, type: e.type, glance: glance(e.data, {base64: true}).textContent});
 	const fits = e => !type.value.trim() || (e.type ?? "").toLowerCase().includes(type.value.trim().toLowerCase());
-	// read returns events from a position on, newest first.
-	const read = async (from, limit) => (await get(`${where}/events`, {from, limit}, view.signal)).events.reverse();
+	// between returns events from a position up to another, newest first. A page may end early if its events are large.
+	async function between(start, end) {
+		const list = [];
+		while (start < end) {
+			const part = (await get(`${where}/events`, {from: start, limit: end - start}, view.signal)).events;
+			if (part.length === 0) break;
+			list.push(...part.filter(fits).map(slim));
+			start = part.at(-1).position + 1;
+		}
+		return list.reverse();
+	}
 
 	// back reads older events until there are enough that fit, or enough was read.
 	async function back() {
@@ -80,10 +102,9 @@ async function log(view, name) {
 		let seen = 0;
 		while (low > info.first && found.length < page && seen < 5000) {
 			const size = Math.min(type.value.trim() ? 500 : page, low - info.first);
-			const part = (await read(low - size, size)).filter(e => e.position < low);
+			found.push(...await between(low - size, low));
 			low -= size;
 			seen += size;
-			found.push(...part.filter(fits).map(slim));
 		}
 		rows = [...rows, ...found].slice(-most);
 		draw();
@@ -99,9 +120,8 @@ async function log(view, name) {
 	async function from(start) {
 		info = await get(where, {}, view.signal);
 		start = Math.max(start, info.first);
-		const part = await read(start, page);
+		rows = await between(start, Math.min(start + page, info.last + 1));
 		low = start;
-		rows = part.filter(fits).map(slim);
 		draw();
 	}
 
@@ -132,14 +152,14 @@ async function log(view, name) {
 			note.textContent = `Up to position ${position(e.position)}; the newest ${most} are kept here.`;
 		},
 	});
-	type.addEventListener("change", () => busy(newest, fresh));
+	type.addEventListener("change", () => queued(newest, fresh));
 	view.put(head(name, "A log of events.", live.element),
 		h("nav.crumbs", {"aria-label": "Path"}, h("a", {href: view.href("logs")}, "Logs"), " / ", h("span", name)),
 		about, section("Subscriptions", subscriptions.element),
 		section("Events", h("form.tools", {onsubmit: e => {
 			e.preventDefault();
 			live.stop();
-			busy(newest, () => at.value ? from(Number(at.value)) : fresh());
+			queued(newest, () => at.value ? from(Number(at.value)) : fresh());
 		}}, field("Type contains", type), field("From position", at), h("button.button", {type: "submit"}, "Show"), newest), detail, table.element,
 		h("div.tools.below", older, note)));
 	const tell = () => {

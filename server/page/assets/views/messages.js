@@ -1,6 +1,6 @@
 // Messages: categories and streams, a search that can go on live, one message and what caused it.
 
-import {Table, busy, button, chip, count, duration, empty, facts, field, glance, h, head, payload, position, problem, section, set, stamp, when} from "../dom.js";
+import {Table, busy, button, chip, count, duration, empty, facts, field, glance, h, head, payload, position, problem, queued, section, set, stamp, when} from "../dom.js";
 import {get, within} from "../api.js";
 import {liveSwitch} from "../parts.js";
 
@@ -30,7 +30,7 @@ async function categories(view) {
 		none: () => empty("No stream begins so."),
 	});
 	const prefix = h("input", {type: "search", "data-search": true, autocomplete: "off", spellcheck: "false", placeholder: "order-", value: view.params.get("prefix") ?? "",
-		onchange: () => { after = [""]; find(); }});
+		onchange: () => { after = [""]; queued(first, find); }});
 	let after = [view.params.get("after") ?? ""];
 	const next = button("More", () => busy(next, async () => { after.push(shown.at(-1).stream); await find(); }));
 	const first = button("From the start", () => busy(first, async () => { after = [""]; await find(); }));
@@ -58,7 +58,7 @@ const columns = view => [
 	{name: "Time", class: "time wide", cell: m => stamp(m.time)},
 	{name: "Stream", cell: m => h("span", h("a", {href: view.href("messages", ["search"], {stream: m.stream})}, m.stream), h("span.dim", ` @${m.position}`))},
 	{name: "Type", cell: m => h("span.type", m.type)},
-	{name: "Data", class: "wide fill", cell: m => h("span.glance", m.glance)},
+	{name: "Data", class: "wide fill", cell: m => h("span.glance.mono", m.glance)},
 ];
 
 const slim = m => ({global: m.global, stream: m.stream, position: m.position, type: m.type, time: m.time, glance: glance(m.data).textContent});
@@ -120,14 +120,33 @@ async function search(view) {
 		let span = page, tries = 0;
 		while (low > oldest && found.length < page && tries++ < 12) {
 			const from = Math.max(oldest, low - span);
-			const list = (await get(where, {...query, from, limit: Math.min(1000, low - from)}, view.signal)).messages.filter(m => place(m) < low);
-			found.push(...list.reverse().map(slim));
+			const list = await between(from, low);
+			if (list === undefined) {
+				span = Math.ceil(span / 8);
+				continue;
+			}
+			found.push(...list.reverse());
 			low = from;
 			if (list.length < 10) span *= 4;
-			span = Math.min(span, 1000); // so that no page leaves out what is in its span
+			span = Math.min(span, 100_000);
 		}
 		rows = [...rows, ...found].slice(-most);
 		show();
+	}
+
+	// between reads what is there from a position up to another, unless that is too much; a page may end early if its messages
+	// are large.
+	async function between(from, to) {
+		const list = [];
+		while (from < to) {
+			const answer = await get(where, {...query, from, limit: Math.min(1000, to - from)}, view.signal);
+			const part = answer.messages.filter(m => place(m) < to);
+			list.push(...part.map(slim));
+			if (part.length < answer.messages.length || part.length === 0) break;
+			if (list.length >= 1000) return undefined;
+			from = place(part.at(-1)) + 1;
+		}
+		return list;
 	}
 
 	async function newest() {
@@ -148,7 +167,7 @@ async function search(view) {
 
 	async function from(start) {
 		const answer = await get(where, {...query, from: start, limit: page}, view.signal);
-		ahead = answer.messages.length < page ? undefined : answer.next;
+		ahead = answer.messages.length === 0 ? undefined : answer.next;
 		rows = answer.messages.map(slim);
 		show();
 	}

@@ -1,7 +1,7 @@
 // How the server is doing, from what /v1/server and /v1/metrics say every two seconds.
 
-import {bytes, count, duration, empty, h, head, rate, section, set, when, chip} from "../dom.js";
-import {failure, get, may, send, session} from "../api.js";
+import {bytes, count, duration, h, head, rate, section, set, when} from "../dom.js";
+import {get, send, session} from "../api.js";
 import {Spark} from "../chart.js";
 
 const period = 2000, span = 5 * 60 * 1000; // milliseconds
@@ -48,8 +48,12 @@ export const watch = {
 	},
 	// metrics returns the latency since the last call, if the server measures one.
 	async metrics() {
+		if (this.unmeasured) return undefined;
 		const response = await send("GET", "v1/metrics", {headers: {Accept: "text/plain"}});
-		if (!response.ok) throw await failure(response);
+		if (!response.ok) {
+			this.unmeasured = response.status === 404;
+			return undefined;
+		}
 		const now = histogram(await response.text());
 		const before = this.histograms;
 		this.histograms = now;
@@ -104,10 +108,16 @@ function rates(points, name) {
 	return list;
 }
 
+// ratios makes commits for each sync between each two points.
+function ratios(points) {
+	const commits = rates(points, "commits"), syncs = rates(points, "syncs");
+	return commits.map((c, i) => ({at: c.at, value: syncs[i].value > 0 ? c.value / syncs[i].value : NaN}));
+}
+
 const tiles = [
 	{id: "commits", name: "Commits", unit: "/s", values: p => rates(p, "commits"), write: rate, more: s => `${count(s.counters.commits)} since it started`},
-	{id: "syncs", name: "Syncs", unit: "/s", values: p => rates(p, "syncs"), write: rate, more: s => s.counters.syncs > 0 && s.counters.commits >= 0
-		? `${rate(s.counters.commits / s.counters.syncs)} commits a sync` : "none yet"},
+	{id: "syncs", name: "Syncs", unit: "/s", values: p => rates(p, "syncs"), write: rate, more: s => `${count(s.counters.syncs)} since it started`},
+	{id: "group", name: "Commits a sync", unit: "", values: p => ratios(p), write: rate, more: () => "how many share one"},
 	{id: "written", name: "Written", unit: "/s", values: p => rates(p, "bytes_written"), write: bytes, more: s => `${bytes(s.counters.bytes_written)} in all`},
 	{id: "latency", name: "Latency, p99", unit: "", values: p => p.map(x => ({at: x.at, value: x.latency?.p99 ?? NaN})), write: duration,
 		more: (s, p) => p.at(-1)?.latency ? `median ${duration(p.at(-1).latency.p50)}, of ${what()}` : watch.histograms ? "no requests just now" : "not measured by this server"},
@@ -160,7 +170,7 @@ export async function overview(view) {
 		risk("If the power failed now", s.unsynced ? ["warn", `Up to ${s.loss_window_ms > 0 ? duration(s.loss_window_ms) : "a moment"} of writes would be lost`,
 			"Those acknowledged below Power since the last sync. What was acknowledged at Power stays."]
 			: ["good", "No acknowledged write would be lost", "All that was acknowledged is on the disk."])]);
-		const from = Date.now() - span, to = Date.now();
+		const to = Date.now(), from = Math.max(to - span, Math.min(watch.points[0].at + period, to - 60_000));
 		for (const t of tiles) {
 			const values = t.values(watch.points);
 			const last = values.at(-1)?.value;

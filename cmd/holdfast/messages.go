@@ -1,0 +1,486 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/client"
+	"github.com/holdfastdb/holdfast/store/message"
+)
+
+type messageCommand struct {
+	Streams       messageStreams       `cmd:"" help:"List streams."`
+	Categories    messageCategories    `cmd:"" help:"List categories."`
+	Cat           messageCat           `cmd:"" help:"Show messages of a stream, a category or the namespace."`
+	Tail          messageTail          `cmd:"" help:"Show new messages as they come."`
+	Write         messageWrite         `cmd:"" help:"Write a message to a stream."`
+	Export        messageExport        `cmd:"" help:"Write messages as lines of JSON, with their positions."`
+	Import        messageImport        `cmd:"" help:"Import messages that export has written. They keep their positions."`
+	Truncate      messageTruncate      `cmd:"" help:"Remove the messages of a stream before a position."`
+	Delete        messageDelete        `cmd:"" help:"Remove all messages of a stream; with --end, for good."`
+	Subscriptions messageSubscriptions `cmd:"" help:"List subscriptions, and how they are doing."`
+	Parked        messageParked        `cmd:"" help:"Show the messages that a subscription does not deliver any more."`
+	Replay        messageReplay        `cmd:"" help:"Deliver parked messages again."`
+}
+
+type messageStreams struct {
+	inPlace
+	Prefix string `arg:"" optional:"" help:"What their names begin with."`
+	After  string `help:"Those behind this name." placeholder:"STREAM"`
+	Limit  int    `help:"How many at most; 0 for all." default:"0" placeholder:"N"`
+}
+
+func (c *messageStreams) run() int {
+	return c.with(func(s *session) error {
+		streams, err := s.client.Namespace(c.Namespace).Streams(s.ctx, c.Prefix, c.After, c.Limit)
+		if err != nil {
+			return err
+		}
+		var to []api.Stream
+		for _, st := range streams {
+			to = append(to, api.Stream{Stream: st.Stream, Version: st.Version, Last: st.Last})
+		}
+		return list(s, to, columns("stream", "version#", "last written"), func(st api.Stream) []string {
+			return []string{st.Stream, num(st.Version), when(st.Last)}
+		})
+	})
+}
+
+type messageCategories struct{ inPlace }
+
+func (c *messageCategories) run() int {
+	return c.with(func(s *session) error {
+		categories, err := s.client.Namespace(c.Namespace).Categories(s.ctx)
+		if err != nil {
+			return err
+		}
+		var to []api.Category
+		for _, k := range categories {
+			to = append(to, api.Category{Category: k.Category, Messages: k.Messages, Streams: k.Streams})
+		}
+		return list(s, to, columns("category", "streams#", "messages#"), func(k api.Category) []string {
+			return []string{k.Category, num(k.Streams), num(k.Messages)}
+		})
+	})
+}
+
+// selection is which messages are shown.
+type selection struct {
+	Stream   string   `arg:"" optional:"" help:"The stream. Default: the whole namespace."`
+	Category string   `help:"Those of a category." placeholder:"CATEGORY"`
+	Type     []string `help:"Those of these types." placeholder:"TYPE"`
+	Prefix   string   `help:"Those of streams whose names begin so." placeholder:"PREFIX"`
+}
+
+func (q *selection) query() message.Query {
+	return message.Query{Stream: q.Stream, Category: q.Category, Types: q.Type, Prefix: q.Prefix}
+}
+
+type messageCat struct {
+	inPlace
+	selection
+	From  int64 `help:"The first position, in the stream for one; otherwise the global one." default:"0" placeholder:"N"`
+	Limit int   `help:"How many messages at most; 0 for all." default:"0" placeholder:"N"`
+}
+
+func (c *messageCat) run() int {
+	return c.with(func(s *session) error {
+		q := c.query()
+		q.From, q.Limit = c.From, c.Limit
+		return s.messages(s.client.Namespace(c.Namespace).Read(s.ctx, q), false)
+	})
+}
+
+type messageTail struct {
+	inPlace
+	selection
+	Last int64 `help:"Begin so many positions before the end." default:"0" placeholder:"N"`
+}
+
+func (c *messageTail) run() int {
+	return c.with(func(s *session) error {
+		n, q := s.client.Namespace(c.Namespace), c.query()
+		end, err := n.Last(s.ctx)
+		if q.Stream != "" && err == nil {
+			end, _, err = n.Version(s.ctx, q.Stream)
+		}
+		if err != nil {
+			return err
+		}
+		q.From = max(end+1-c.Last, 0)
+		return s.messages(n.Follow(s.ctx, q), true)
+	})
+}
+
+// messages shows messages.
+func (s *session) messages(seq iter.Seq2[message.Message, error], live bool) error {
+	for m, err := range seq {
+		if err != nil {
+			return err
+		}
+		if s.json {
+			err = s.line(api.FromMessage(&m))
+		} else {
+			_, err = fmt.Fprintf(s.out, "%d  %s  %s %d  %s  %s\n", m.Global, when(m.Time), m.Stream, m.Position, m.Type,
+				text(m.Data))
+		}
+		if err == nil && live {
+			err = s.out.Flush()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type messageWrite struct {
+	inPlace
+	levelFlag
+	Stream   string `arg:"" help:"The stream."`
+	Type     string `arg:"" help:"What happened."`
+	Data     string `arg:"" optional:"" default:"{}" help:"A JSON object; - for the standard input."`
+	Metadata string `help:"A JSON object." placeholder:"JSON"`
+	ID       string `name:"id" help:"A UUID. A write that is repeated with it is done once." placeholder:"UUID"`
+	Expected *int64 `help:"Only if the stream has this version; -1 for one that is not there." placeholder:"N"`
+}
+
+func (c *messageWrite) run() int {
+	return c.with(func(s *session) error {
+		payload, err := input(c.Data)
+		if err != nil {
+			return err
+		}
+		for _, b := range [][]byte{payload, []byte(c.Metadata)} {
+			if len(b) > 0 && !json.Valid(b) {
+				return placeError(fmt.Sprintf("%.100q is not JSON", b), `write it as '{"name": "value"}'`)
+			}
+		}
+		m := message.Message{ID: c.ID, Type: c.Type, Data: payload}
+		if c.Metadata != "" {
+			m.Metadata = []byte(c.Metadata)
+		}
+		r, err := s.client.Namespace(c.Namespace).WriteAll(c.ctx(s),
+			message.Write{Stream: c.Stream, Expected: c.Expected, Messages: []message.Message{m}})
+		if err != nil {
+			return err
+		}
+		w := api.Written{Stream: c.Stream, Position: r[0].Position, Global: r[0].Global, Repeated: r[0].Repeated}
+		return s.said(w, "position %d in %s, global %d", w.Position, w.Stream, w.Global)
+	})
+}
+
+type messageExport struct {
+	inPlace
+	Output   string    `short:"o" help:"New file to write to. Default: the standard output." placeholder:"FILE"`
+	Category []string  `help:"Those of these categories." placeholder:"CATEGORY"`
+	Since    time.Time `help:"Those written since then." placeholder:"2026-01-31T12:00:00Z"`
+	Until    time.Time `help:"Those written before then." placeholder:"2026-01-31T12:00:00Z"`
+	Gzip     bool      `help:"Compress it."`
+}
+
+func (c *messageExport) run() int {
+	return c.with(func(s *session) error {
+		w, done, err := s.file(c.Output)
+		if err != nil {
+			return err
+		}
+		n, err := s.client.Namespace(c.Namespace).Export(s.ctx, w, message.ExportOptions{Categories: c.Category,
+			Since: c.Since, Until: c.Until, Gzip: c.Gzip})
+		if err := done(err); err != nil || w == io.Writer(s.out) {
+			return err
+		}
+		if n < 0 {
+			return s.said(struct{}{}, "exported to %s", c.Output)
+		}
+		return s.said(api.Counted{Count: int(n)}, "%d messages in %s", n, c.Output)
+	})
+}
+
+type messageImport struct {
+	inPlace
+	Input string `arg:"" optional:"" help:"File to read, perhaps compressed. Default: the standard input."`
+}
+
+func (c *messageImport) run() int {
+	return c.with(func(s *session) error {
+		r, err := reader(c.Input)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		done, err := s.client.Namespace(c.Namespace).Import(s.ctx, r)
+		if err != nil {
+			return err
+		}
+		return s.said(api.Imported(done), "%d messages imported, %d were there", done.Imported, done.Known)
+	})
+}
+
+type messageTruncate struct {
+	inPlace
+	Stream string `arg:"" help:"The stream."`
+	Before int64  `required:"" help:"The first position that is kept." placeholder:"N"`
+}
+
+func (c *messageTruncate) run() int {
+	return c.with(func(s *session) error {
+		n, err := s.client.Namespace(c.Namespace).Truncate(s.ctx, c.Stream, c.Before)
+		return s.removed(n, err)
+	})
+}
+
+func (s *session) removed(n int64, err error) error {
+	if err != nil {
+		return err
+	}
+	return s.said(api.Removed{Removed: n}, "%d messages removed", n)
+}
+
+type messageDelete struct {
+	inPlace
+	Stream string `arg:"" help:"The stream."`
+	End    bool   `help:"Also end the stream: it can never be written to again."`
+}
+
+func (c *messageDelete) run() int {
+	return c.with(func(s *session) error {
+		remove := s.client.Namespace(c.Namespace).Delete
+		if c.End {
+			remove = s.client.Namespace(c.Namespace).Tombstone
+		}
+		n, err := remove(s.ctx, c.Stream)
+		return s.removed(n, err)
+	})
+}
+
+type messageSubscriptions struct{ inPlace }
+
+func (c *messageSubscriptions) run() int {
+	return c.with(func(s *session) error {
+		subs, err := s.client.Namespace(c.Namespace).Subscriptions(s.ctx)
+		if err != nil {
+			return err
+		}
+		t := columns("subscription", "category", "done#", "behind#", "in hand#", "parked#")
+		return list(s, subs, t, func(b api.Subscription) []string {
+			category := b.Category
+			if category == "" {
+				category = "-"
+			}
+			return []string{b.Name, category, num(b.Done), num(b.Behind), num(b.Pending), num(b.Parked)}
+		})
+	})
+}
+
+// subscription is the handle of a subscription that is there.
+func (c *inPlace) subscription(s *session, name string) (*client.Subscription, error) {
+	n := s.client.Namespace(c.Namespace)
+	sub := n.Subscription(name)
+	_, err := sub.Info(s.ctx)
+	return sub, err
+}
+
+type messageParked struct {
+	inPlace
+	Subscription string `arg:"" help:"The subscription."`
+}
+
+func (c *messageParked) run() int {
+	return c.with(func(s *session) error {
+		sub, err := c.subscription(s, c.Subscription)
+		if err != nil {
+			return err
+		}
+		parked, err := sub.Parked(s.ctx, 0, 0)
+		if err != nil {
+			return err
+		}
+		var to []api.ParkedMessage
+		for i := range parked {
+			p := &parked[i]
+			to = append(to, api.ParkedMessage{Message: api.FromMessage(&p.Message), Attempts: p.Attempts, Reason: p.Reason,
+				At: p.At})
+		}
+		t := columns("global#", "stream", "position#", "type", "attempts#", "parked", "reason")
+		return list(s, to, t, func(p api.ParkedMessage) []string {
+			return []string{num(p.Global), p.Stream, num(p.Position), p.Type, num(p.Attempts), when(p.At), text([]byte(p.Reason))}
+		})
+	})
+}
+
+type messageReplay struct {
+	inPlace
+	Subscription string  `arg:"" help:"The subscription."`
+	Globals      []int64 `arg:"" optional:"" help:"Global positions of the messages. Default: all that are parked."`
+}
+
+func (c *messageReplay) run() int {
+	return c.with(func(s *session) error {
+		sub, err := c.subscription(s, c.Subscription)
+		if err != nil {
+			return err
+		}
+		globals := c.Globals
+		if len(globals) == 0 {
+			parked, err := sub.Parked(s.ctx, 0, 0)
+			if err != nil {
+				return err
+			}
+			for _, p := range parked {
+				globals = append(globals, p.Global)
+			}
+		}
+		n := 0
+		if len(globals) > 0 {
+			if n, err = sub.Replay(s.ctx, globals...); err != nil {
+				return err
+			}
+		}
+		return s.said(api.Counted{Count: n}, "%d messages are delivered again", n)
+	})
+}
+
+type namespaceCommand struct {
+	List   namespaceList   `cmd:"" help:"List namespaces."`
+	Create namespaceCreate `cmd:"" help:"Make a namespace, and print its token."`
+	Delete namespaceDelete `cmd:"" help:"Delete a namespace and all that is in it."`
+}
+
+type namespaceList struct{ place }
+
+func (c *namespaceList) run() int {
+	return c.with(func(s *session) error {
+		all, err := s.client.Namespaces(s.ctx)
+		if err != nil {
+			return err
+		}
+		t := columns("namespace", "streams#", "messages#", "created", "description")
+		return list(s, all, t, func(n api.Namespace) []string {
+			return []string{n.ID, num(n.Streams), num(n.Messages), when(n.Created), n.Description}
+		})
+	})
+}
+
+type namespaceCreate struct {
+	place
+	ID          string `arg:"" help:"Its id: 1 to 64 letters, digits, - and _."`
+	Description string `help:"What it is for." placeholder:"TEXT"`
+}
+
+func (c *namespaceCreate) run() int {
+	return c.with(func(s *session) error {
+		made, err := s.client.CreateNamespace(s.ctx, api.NewNamespace{ID: c.ID, Description: c.Description})
+		if err != nil {
+			return err
+		}
+		return s.said(made, "%s", made.Token)
+	})
+}
+
+type namespaceDelete struct {
+	place
+	ID  string `arg:"" help:"Its id."`
+	Yes bool   `help:"Delete it although there are messages in it."`
+}
+
+func (c *namespaceDelete) run() int {
+	return c.with(func(s *session) error {
+		i, err := s.client.Namespace(c.ID).Info(s.ctx)
+		if err != nil {
+			return err
+		}
+		if i.Messages > 0 && !c.Yes {
+			return placeError(fmt.Sprintf("the namespace %q has %d messages", c.ID, i.Messages), "delete it with --yes")
+		}
+		n, err := s.client.DeleteNamespace(s.ctx, c.ID)
+		if errors.Is(err, message.ErrNoNamespace) && isUnknown(err) {
+			err = nil // by a try whose answer was lost
+		}
+		return s.removed(n, err)
+	})
+}
+
+func isUnknown(err error) bool {
+	var e *client.Error
+	return errors.As(err, &e) && e.Unknown
+}
+
+type tokenCommand struct {
+	List   tokenList   `cmd:"" help:"List tokens."`
+	Create tokenCreate `cmd:"" help:"Make a token, and print it. With --dir it needs none: that is how to get in again."`
+	Revoke tokenRevoke `cmd:"" help:"Revoke tokens."`
+
+	Reset tokenResetCommand `cmd:"" help:"Give the default namespace another token, while no server has the directory open."`
+}
+
+type tokenList struct {
+	place
+	Namespace string `short:"n" help:"Those of a namespace; * for those that are good for all." placeholder:"NS"`
+}
+
+func (c *tokenList) run() int {
+	return c.with(func(s *session) error {
+		tokens, err := s.client.Tokens(s.ctx, c.Namespace)
+		if err != nil {
+			return err
+		}
+		t := columns("id", "namespace", "role", "created", "expires", "description")
+		return list(s, tokens, t, func(k api.Token) []string {
+			expires := "-"
+			if k.Expires != nil {
+				expires = when(*k.Expires)
+			}
+			return []string{k.ID, k.Namespace, k.Role, when(k.Created), expires, k.Description}
+		})
+	})
+}
+
+type tokenCreate struct {
+	place
+	Namespace   string        `short:"n" help:"The namespace that it is good for; * for all." default:"*" placeholder:"NS"`
+	Role        string        `help:"admin, write or read." enum:"admin,write,read" default:"admin" placeholder:"ROLE"`
+	For         time.Duration `help:"How long it is good; 0 for ever." default:"0s" placeholder:"720h"`
+	Description string        `help:"Who has it." placeholder:"TEXT"`
+}
+
+func (c *tokenCreate) run() int {
+	return c.with(func(s *session) error {
+		if c.For < 0 {
+			return &holdfast.Error{Class: holdfast.ErrBadOption, Detail: "--for is negative"}
+		}
+		t := api.NewToken{Namespace: c.Namespace, Role: c.Role, Description: c.Description}
+		if c.For > 0 {
+			end := time.Now().Add(c.For).UTC()
+			t.Expires = &end
+		}
+		made, err := s.client.CreateToken(s.ctx, t)
+		if err != nil {
+			return err
+		}
+		return s.said(made, "%s", made.Secret)
+	})
+}
+
+type tokenRevoke struct {
+	place
+	IDs []string `arg:"" name:"id" help:"Their ids."`
+}
+
+func (c *tokenRevoke) run() int {
+	return c.with(func(s *session) error {
+		for _, id := range c.IDs {
+			err := s.client.RevokeToken(s.ctx, id)
+			if err != nil && !(errors.Is(err, holdfast.ErrNotFound) && isUnknown(err)) {
+				return err
+			}
+		}
+		return s.said(api.Counted{Count: len(c.IDs)}, "%d revoked", len(c.IDs))
+	})
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/client"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/inprocess"
+	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/server"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/route"
+)
+
+// place is where the commands about data find it: a server, or a directory that is opened for as long as the command
+// runs. Each command is written for a client; that of a directory has the routes of a server in this process.
+type place struct {
+	URL   string `name:"url" help:"Server, as http://HOST:PORT. Default: $$HOLDFAST_URL." placeholder:"URL" group:"Where:"`
+	Dir   string `help:"Instead of a server: a directory, which must not be open elsewhere. It needs no token." placeholder:"DIR" group:"Where:"`
+	Token string `help:"Token for the server. Default: $$HOLDFAST_TOKEN." placeholder:"TOKEN" group:"Where:"`
+	JSON  bool   `name:"json" help:"Write JSON: one document, or a line for each message, event or task that is read."`
+}
+
+// inPlace is a place, and a namespace there.
+type inPlace struct {
+	place
+	Namespace string `short:"n" help:"Namespace." default:"default" placeholder:"NS" group:"Where:"`
+}
+
+// patience is for how long commands try again to reach a server.
+const patience = 5 * time.Second
+
+// session is an open place.
+type session struct {
+	ctx    context.Context
+	client *client.Client
+	t      console.Terminal
+	out    *bufio.Writer // of t
+	json   bool
+}
+
+// with opens the place, runs do, and returns the exit status.
+func (p *place) with(do func(s *session) error) int {
+	ctx, stop := interruptible()
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process
+	s := &session{ctx: ctx, t: console.Standard(), out: bufio.NewWriter(os.Stdout), json: p.JSON}
+	s.t.Out = s.out
+	err := p.open(s, do)
+	err = errors.Join(err, s.out.Flush())
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = console.ErrInterrupted
+	}
+	return failTool(err)
+}
+
+func (p *place) open(s *session, do func(s *session) error) error {
+	address := p.URL
+	switch {
+	case p.Dir != "" && p.URL != "":
+		return placeError("both --url and --dir are given", "give one of them")
+	case p.Dir != "":
+		return p.openDir(s, do)
+	case address == "":
+		if address = os.Getenv("HOLDFAST_URL"); address == "" {
+			return placeError("there is no server and no directory",
+				"name a server with --url or HOLDFAST_URL, or a directory with --dir")
+		}
+	}
+	c, err := client.New(address, client.Options{Token: cmp.Or(p.Token, os.Getenv("HOLDFAST_TOKEN")), Retry: patience,
+		Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	s.client = c
+	return do(s)
+}
+
+func placeError(detail, remedy string) error {
+	return &holdfast.Error{Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+}
+
+// openDir opens the directory as a server would, and serves it to this process alone.
+func (p *place) openDir(s *session, do func(s *session) error) (err error) {
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	name, dir, o, err := parseDir(p.Dir)
+	if err != nil {
+		return err
+	}
+	o.Logger = logger
+	engine, err := all.OpenDir(name, dir, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+	level := engine.Capabilities().Strongest()
+	d, err := data.Open(engine, data.Options{Level: level, Logger: logger})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	admin := auth.Principal{Namespace: auth.Everywhere, Role: auth.Admin}
+	served, err := server.New(d, server.Options{Version: readVersion().Version, Logger: logger})
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	for _, rt := range served.Routes() { // without what asks for a token
+		mux.HandleFunc(strings.TrimSpace(rt.Method+" "+rt.Pattern), func(w http.ResponseWriter, r *http.Request) {
+			known := &route.Request{Principal: admin, Level: level, Stopping: s.ctx.Done()}
+			rt.Handler(w, r.WithContext(route.With(r.Context(), known)))
+		})
+	}
+	s.client, err = client.New("http://localhost", client.Options{Retry: -1, Logger: logger,
+		HTTP: &http.Client{Transport: inprocess.Transport(mux)}})
+	if err != nil {
+		return err
+	}
+	return do(s)
+}
+
+// document writes a value as one document of JSON.
+func (s *session) document(v any) error { return console.WriteJSON(s.out, v) }
+
+// line writes a value as a line of JSON.
+func (s *session) line(v any) error {
+	e := json.NewEncoder(s.out)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// list writes a list: as JSON, or as a table of which add makes the rows.
+func list[T any](s *session, items []T, t *console.Table, cells func(T) []string) error {
+	if s.json {
+		if items == nil {
+			items = []T{}
+		}
+		return s.document(items)
+	}
+	for _, item := range items {
+		t.Row("", cells(item)...)
+	}
+	if len(items) > 0 {
+		s.t.Screen().Table(t)
+	}
+	return nil
+}
+
+// columns makes a table: names that end in # are those of numbers, on the right.
+func columns(names ...string) *console.Table {
+	t := &console.Table{Keys: 1}
+	for _, name := range names {
+		short, right := strings.CutSuffix(name, "#")
+		t.Columns = append(t.Columns, console.Column{Name: short, Right: right})
+	}
+	return t
+}
+
+// said writes what was done, in words or as JSON.
+func (s *session) said(v any, format string, args ...any) error {
+	if s.json {
+		return s.document(v)
+	}
+	_, err := fmt.Fprintf(s.out, format+"\n", args...)
+	return err
+}
+
+// when writes a time for people.
+func when(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+// num writes a number.
+func num[T int | int64 | uint64](n T) string { return strconv.FormatInt(int64(n), 10) }
+
+// maxText is how many bytes of a payload a line of text shows.
+const maxText = 2000
+
+// text writes bytes for people: as they are, if they are text of one line.
+func text(b []byte) string {
+	more := ""
+	if len(b) > maxText {
+		b, more = b[:maxText], fmt.Sprintf("... (%d bytes)", len(b))
+	}
+	if !utf8.Valid(b) || strings.ContainsFunc(string(b), func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.QuoteToASCII(string(b)) + more
+	}
+	return string(b) + more
+}
+
+// input returns an argument, or what the standard input has if it is "-".
+func input(arg string) ([]byte, error) {
+	if arg != "-" {
+		return []byte(arg), nil
+	}
+	return io.ReadAll(os.Stdin)
+}
+
+// file opens a file to write an export to; "" and "-" are the standard output. done publishes it, or removes it after an
+// error.
+func (s *session) file(name string) (w io.Writer, done func(error) error, err error) {
+	if name == "" || name == "-" {
+		return s.out, func(err error) error { return err }, nil
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		if errors.Is(err, os.ErrExist) {
+			err = placeError(name+" exists", "name a new file")
+		}
+		return nil, nil, err
+	}
+	return f, func(err error) error {
+		if err == nil {
+			err = f.Sync()
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(err, os.Remove(name))
+		}
+		return err
+	}, nil
+}
+
+// reader opens a file to import from; "" and "-" are the standard input.
+func reader(name string) (io.ReadCloser, error) {
+	if name == "" || name == "-" {
+		return io.NopCloser(os.Stdin), nil
+	}
+	return os.Open(name)
+}
+
+// levelFlag is for commands that write.
+type levelFlag struct {
+	Level string `help:"What the write survives before it is acknowledged: memory, process, power. Default: the server's." enum:",memory,process,power" default:"" placeholder:"LEVEL"`
+}
+
+// ctx is the context of the session for a write.
+func (l *levelFlag) ctx(s *session) context.Context {
+	level, err := holdfast.ParseLevel(l.Level)
+	if err != nil { // none
+		return s.ctx
+	}
+	return holdfast.WithLevel(s.ctx, level)
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/engine/logtree"
+)
+
+// served starts a server in a process, and returns the arguments with which commands find it.
+func served(t *testing.T) (where []string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	token := "ns_ZGVmYXVsdA_" + strings.Repeat("0123456789abcdef", 4)
+	cmd := holdfastCommand(t, "serve", "--data", dir, "--listen", "127.0.0.1:0", "--level", "process")
+	cmd.Env = append(cmd.Env, "HOLDFAST_TOKEN="+token)
+	cmd.Stderr = io.Discard
+	out, err := cmd.StdoutPipe()
+	try(t, err)
+	try(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for in := bufio.NewScanner(out); in.Scan(); {
+		if address := regexp.MustCompile(`http://[0-9.:]+`).FindString(in.Text()); address != "" {
+			go func() { _, _ = io.Copy(io.Discard, out) }()
+			return []string{"--url", address, "--token", token}
+		}
+	}
+	t.Fatal("the server has not told its address")
+	return nil
+}
+
+// plain takes out of an output what is different each time.
+func plain(text string) string {
+	for pattern, word := range map[string]string{
+		`\d{4}-\d\d-\d\d[T ][0-9:.]+Z`:          "TIME",
+		`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}`: "UUID",
+		`(hf_|ns_)[0-9A-Za-z]+_[0-9a-f]{64}`:    "SECRET",
+		`"id": "[0-9a-f]{16}"`:                  "ID",
+	} {
+		text = regexp.MustCompile(pattern).ReplaceAllString(text, word)
+	}
+	return text
+}
+
+// TestPlaces: the commands about data do the same on a server and on a directory.
+func TestPlaces(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	e, err := logtree.Open(dir, holdfast.Options{})
+	try(t, err)
+	try(t, e.Close())
+	file := filepath.Join(t.TempDir(), "exported")
+	places := map[string][]string{"server": served(t), "directory": {"--dir", dir}}
+	for _, c := range []struct {
+		args, in string
+		status   int
+		want     string
+	}{
+		{args: "event append orders a b --type placed", want: "positions 1 to 2\n"},
+		{args: "event append orders", in: "c\n\nd \"e\"\n", want: "positions 3 to 4\n"},
+		{args: "event append orders x --after 2", status: 1},
+		{args: "event append orders", status: 1},
+		{args: "event cat orders", want: "1  TIME  placed  a\n2  TIME  placed  b\n3  TIME  -  c\n4  TIME  -  d \"e\"\n"},
+		{args: "event cat orders --from 2 --limit 1 --json",
+			want: `{"position":2,"time":"TIME","type":"placed","id":"UUID","data":"Yg=="}` + "\n"},
+		{args: "event cat none", status: 1},
+		{args: "event export orders -o FILE", want: "4 events in FILE\n"},
+		{args: "event export orders -o FILE", status: 1},
+		{args: "event import copy FILE", want: "4 events imported, 0 were there\n"},
+		{args: "event import copy FILE", want: "0 events imported, 4 were there\n"},
+		{args: "event import copy", in: "{}\nnonsense\n", status: 1},
+		{args: "event truncate copy --before 3 --json", want: "{\n  \"removed\": 2\n}\n"},
+		{args: "event list", want: "  log     first  last  subscription  at  behind\n" +
+			"  copy        3     5  -              -       -\n  orders      1     4  -              -       -\n"},
+		{args: "message write order-1 Placed {\"a\":1} --expected -1", want: "position 0 in order-1, global 1\n"},
+		{args: "message write order-1 Placed {\"a\":1} --expected -1", status: 1},
+		{args: "message write order-1 Paid - --level process", in: `{"b":"<"}`, want: "position 1 in order-1, global 2\n"},
+		{args: "message write order-1 Paid {", status: 1},
+		{args: "message cat order-1", want: "1  TIME  order-1 0  Placed  {\"a\":1}\n2  TIME  order-1 1  Paid  {\"b\":\"<\"}\n"},
+		{args: "message cat --category order --type Paid --json", want: `{"id":"UUID","stream":"order-1","position":1,` +
+			`"global":2,"type":"Paid","data":{"b":"<"},"time":"TIME"}` + "\n"},
+		{args: "message streams", want: "  stream   version  last written\n  order-1        1  TIME\n"},
+		{args: "message categories --json",
+			want: "[\n  {\n    \"category\": \"order\",\n    \"messages\": 2,\n    \"streams\": 1\n  }\n]\n"},
+		{args: "message streams nothing --json", want: "[]\n"},
+		{args: "message truncate order-1 --before 1", want: "1 messages removed\n"},
+		{args: "message delete order-1 --end", want: "1 messages removed\n"},
+		{args: "message write order-1 Placed", status: 1},
+		{args: "task enqueue mail hello --id one --queue mail --max-attempts 1", want: "one\n"},
+		{args: "task enqueue mail --id one", status: 1},
+		{args: "task enqueue mail --delay 2h --unique u", want: "UUID\n"},
+		{args: "task pause mail", want: "queue \"mail\" is paused\n"},
+		{args: "task list --queue mail", want: "  id   queue  kind  state    attempts  due                   worker\n" +
+			"  one  mail   mail  waiting  0 of 1    TIME  -\n"},
+		{args: "task queues", want: "  queue    waiting  scheduled  blocked  running  completed  cancelled  dead  paused\n" +
+			"  default        0          1        0        0          0          0     0  no\n" +
+			"  mail           1          0        0        0          0          0     0  yes\n"},
+		{args: "task show one", want: "id        one\nqueue     mail\nkind      mail\nstate     waiting\nattempts  0 of 1\n" +
+			"created   TIME\ndue       TIME\npayload   hello\n"},
+		{args: "task cancel one", want: "1 cancelled\n"},
+		{args: "task retry one", want: "1 run again\n"},
+		{args: "task retry", status: 1},
+		{args: "task retry --queue mail --json", want: "{\n  \"count\": 0\n}\n"},
+		{args: "task delete one", want: "1 removed\n"},
+		{args: "task resume mail", want: "queue \"mail\" goes on\n"},
+		{args: "task dead", want: ""},
+		{args: "namespace create shop --description none", want: "SECRET\n"},
+		{args: "message write a-1 T -n shop", want: "position 0 in a-1, global 1\n"},
+		{args: "namespace delete shop", status: 1},
+		{args: "namespace delete shop --yes", want: "1 messages removed\n"},
+		{args: "message cat -n shop", status: 1},
+		{args: "token create --role read --description page", want: "SECRET\n"},
+		{args: "token create --role god", status: 1},
+		{args: "token revoke nothing", status: 1},
+		{args: "event delete copy", want: "log \"copy\" deleted\n"},
+	} {
+		for name, where := range places {
+			cmd := holdfastCommand(t, append(strings.Fields(strings.ReplaceAll(c.args, "FILE", file+name)), where...)...)
+			cmd.Stdin = strings.NewReader(c.in)
+			status, out, errs := result(t, cmd)
+			out = plain(strings.ReplaceAll(out, file+name, "FILE"))
+			if status != c.status || out != c.want && c.status == 0 || (c.status != 0) != strings.HasPrefix(errs, "holdfast: ") ||
+				strings.Count(errs, "\n") > 1 {
+				t.Errorf("%s: %s: status %d\n%s%s want\n%s", name, c.args, status, out, errs, c.want)
+			}
+		}
+	}
+}
+
+// TestPlaceUnknown: without a place, or with two, the command says what to do; a server that is not there is an error.
+func TestPlaceUnknown(t *testing.T) {
+	for args, want := range map[string]string{
+		"event list": "name a server with --url or HOLDFAST_URL", "event list --url http://127.0.0.1:1 --dir x": "give one of them",
+		"event list --url nonsense": "http://HOST:PORT", "event list --dir nothing": "no such file",
+		"task list --state nonsense --dir x": "--state",
+	} {
+		status, out, errs := result(t, holdfastCommand(t, strings.Fields(args)...))
+		if status != 1 || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("%s: status %d, %q, %q", args, status, out, errs)
+		}
+	}
+}
+
+// TestTail: a tail shows what is written after it has begun, on a server, and ends with an interrupt.
+func TestTail(t *testing.T) {
+	where := served(t)
+	run := func(args ...string) {
+		t.Helper()
+		if status, _, errs := result(t, holdfastCommand(t, append(args, where...)...)); status != 0 {
+			t.Fatalf("%q: %s", args, errs)
+		}
+	}
+	run("message", "write", "a-1", "T")
+	run("message", "write", "a-1", "T")
+	cmd := holdfastCommand(t, append([]string{"message", "tail", "--last", "1", "--json"}, where...)...)
+	out, err := cmd.StdoutPipe()
+	try(t, err)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	try(t, cmd.Start())
+	late := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	in := bufio.NewScanner(out)
+	for at := int64(2); at < 4; at++ {
+		var m api.Message
+		if !in.Scan() || json.Unmarshal(in.Bytes(), &m) != nil || m.Global != at {
+			t.Fatalf("%q at %d, %s", in.Text(), at, errs.String())
+		}
+		if at == 2 { // it is there: what comes now is new
+			run("message", "write", "b-1", "T")
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil { // as on Windows
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return
+	}
+	_, _ = io.Copy(io.Discard, out)
+	err = cmd.Wait()
+	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != exitInterrupted {
+		t.Errorf("%v, %s", err, errs.String())
+	}
+}

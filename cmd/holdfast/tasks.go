@@ -1,0 +1,303 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+type taskCommand struct {
+	List    taskList    `cmd:"" help:"List tasks."`
+	Dead    taskDead    `cmd:"" help:"List the tasks that have failed for good, and why."`
+	Show    taskShow    `cmd:"" help:"Show all that is known of a task."`
+	Enqueue taskEnqueue `cmd:"" help:"Enqueue a task."`
+	Retry   taskRetry   `cmd:"" help:"Let dead or cancelled tasks run again."`
+	Cancel  taskCancel  `cmd:"" help:"Cancel tasks."`
+	Delete  taskDelete  `cmd:"" help:"Remove tasks that do not run."`
+	Queues  taskQueues  `cmd:"" help:"List queues, and how they are doing."`
+	Pause   taskPause   `cmd:"" help:"Let no task of a queue be claimed."`
+	Resume  taskResume  `cmd:"" help:"End that."`
+}
+
+type taskList struct {
+	inPlace
+	Queue string `help:"Those of a queue." placeholder:"QUEUE"`
+	State string `help:"Those in a state: waiting, scheduled, blocked, running, completed, cancelled, dead." enum:",waiting,scheduled,blocked,running,completed,cancelled,dead" default:"" placeholder:"STATE"`
+	Limit int    `help:"How many at most; 0 for all." default:"100" placeholder:"N"`
+}
+
+func (c *taskList) run() int {
+	return c.with(func(s *session) error {
+		var state task.State
+		if c.State != "" {
+			var err error
+			if state, err = task.ParseState(c.State); err != nil {
+				return err
+			}
+		}
+		t := columns("id", "queue", "kind", "state", "attempts", "due", "worker")
+		return s.tasks(&c.inPlace, task.Filter{Queue: c.Queue, State: state}, c.Limit, func(k *task.Task) {
+			t.Row("", k.ID, k.Queue, k.Kind, k.State.String(), attempts(k), when(k.Due), cmp.Or(k.Worker, "-"))
+			if t.Rows() == tableRows {
+				s.t.Screen().Table(t)
+				*t = *columns("id", "queue", "kind", "state", "attempts", "due", "worker")
+			}
+		}, func() {
+			if t.Rows() > 0 {
+				s.t.Screen().Table(t)
+			}
+		})
+	})
+}
+
+// tableRows is after how many rows a table is shown, and the next one begun.
+const tableRows = 1000
+
+func attempts(k *task.Task) string { return fmt.Sprintf("%d of %d", k.Attempt, k.MaxAttempts) }
+
+// tasks shows the tasks that a filter takes: as lines of JSON, or by row and end.
+func (s *session) tasks(c *inPlace, f task.Filter, limit int, row func(*task.Task), end func()) error {
+	tasks := s.client.Namespace(c.Namespace).Tasks()
+	for left := limit; limit == 0 || left > 0; {
+		f.Limit = tableRows
+		if limit > 0 {
+			f.Limit = min(left, f.Limit)
+		}
+		page, next, err := tasks.List(s.ctx, f)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			if !s.json {
+				row(&page[i])
+			} else if err := s.line(api.FromTask(&page[i])); err != nil {
+				return err
+			}
+		}
+		left -= len(page)
+		if f.Cursor = next; next == "" {
+			break
+		}
+	}
+	if !s.json {
+		end()
+	}
+	return nil
+}
+
+type taskDead struct {
+	inPlace
+	Queue string `arg:"" optional:"" help:"The queue. Default: all."`
+	Limit int    `help:"How many at most; 0 for all." default:"100" placeholder:"N"`
+}
+
+func (c *taskDead) run() int {
+	return c.with(func(s *session) error {
+		row := func(k *task.Task) {
+			reason := "no reason is known"
+			if n := len(k.Failures); n > 0 {
+				reason = k.Failures[n-1].Message
+			}
+			fmt.Fprintf(s.out, "%s  %s  %s  %s  %s  %s\n", k.ID, k.Queue, k.Kind, when(k.Finished), attempts(k),
+				text([]byte(reason)))
+		}
+		return s.tasks(&c.inPlace, task.Filter{Queue: c.Queue, State: task.Dead}, c.Limit, row, func() {})
+	})
+}
+
+type taskShow struct {
+	inPlace
+	ID string `arg:"" help:"The task's id."`
+}
+
+func (c *taskShow) run() int {
+	return c.with(func(s *session) error {
+		k, err := s.client.Namespace(c.Namespace).Tasks().Get(s.ctx, c.ID)
+		if err != nil {
+			return err
+		}
+		if s.json {
+			return s.document(api.FromTask(&k))
+		}
+		p := newPage(s.out)
+		for _, l := range []struct{ name, value string }{
+			{"id", k.ID}, {"queue", k.Queue}, {"kind", k.Kind}, {"state", k.State.String()}, {"attempts", attempts(&k)},
+			{"created", when(k.Created)}, {"due", when(k.Due)}, {"started", when(k.Started)}, {"finished", when(k.Finished)},
+			{"worker", k.Worker}, {"lease until", when(k.LeaseUntil)}, {"key", k.Key}, {"sequence", k.Sequence},
+			{"unique", k.Unique}, {"payload", text(k.Payload)}, {"output", text(k.Output)},
+		} {
+			if l.value != "" && l.value != "-" {
+				p.line("%s\t%s", l.name, l.value)
+			}
+		}
+		if k.Priority != 0 {
+			p.line("priority\t%d", k.Priority)
+		}
+		for _, id := range k.After {
+			p.line("after\t%s", id)
+		}
+		for _, f := range k.Failures {
+			p.line("failure\tattempt %d, %s: %s", f.Attempt, when(f.Time), text([]byte(f.Message)))
+		}
+		return p.end()
+	})
+}
+
+type taskEnqueue struct {
+	inPlace
+	levelFlag
+	Kind        string        `arg:"" help:"Which worker runs it."`
+	Payload     string        `arg:"" optional:"" help:"Its payload; - for the standard input."`
+	ID          string        `name:"id" help:"Its id. Default: a new one." placeholder:"ID"`
+	Queue       string        `help:"The queue." default:"default" placeholder:"QUEUE"`
+	Priority    int8          `help:"Higher comes first." default:"0" placeholder:"N"`
+	At          time.Time     `help:"The earliest time at which it runs." placeholder:"2026-01-31T12:00:00Z"`
+	Delay       time.Duration `help:"The same, from now on." default:"0s" placeholder:"10m"`
+	Key         string        `help:"What limits by key count by." placeholder:"KEY"`
+	Sequence    string        `help:"Tasks with the same run one after the other." placeholder:"NAME"`
+	Unique      string        `help:"There is one task at most with this text that is not finished." placeholder:"TEXT"`
+	After       []string      `help:"Ids of tasks that must be completed first." placeholder:"ID"`
+	MaxAttempts int           `help:"How often it is tried. Default: 25." default:"0" placeholder:"N"`
+}
+
+func (c *taskEnqueue) run() int {
+	return c.with(func(s *session) error {
+		payload, err := input(c.Payload)
+		if err != nil {
+			return err
+		}
+		r, err := s.client.Namespace(c.Namespace).Tasks().Enqueue(c.ctx(s), task.Spec{ID: c.ID, Queue: c.Queue, Kind: c.Kind,
+			Payload: payload, Priority: c.Priority, At: c.At, Delay: c.Delay, Key: c.Key, Sequence: c.Sequence,
+			Unique: c.Unique, After: c.After, MaxAttempts: c.MaxAttempts})
+		if err != nil {
+			return err
+		}
+		return s.said(api.Enqueued(r[0]), "%s%s", r[0].ID, map[bool]string{true: " (it was there)"}[r[0].Existing])
+	})
+}
+
+type taskRetry struct {
+	inPlace
+	IDs   []string `arg:"" optional:"" name:"id" help:"The tasks' ids."`
+	Queue string   `help:"All dead tasks of a queue instead." placeholder:"QUEUE"`
+}
+
+func (c *taskRetry) run() int {
+	return c.with(func(s *session) error {
+		tasks := s.client.Namespace(c.Namespace).Tasks()
+		if (len(c.IDs) == 0) == (c.Queue == "") {
+			return placeError("which tasks?", "give their ids, or a queue with --queue")
+		}
+		n := len(c.IDs)
+		for _, id := range c.IDs {
+			if err := tasks.Retry(s.ctx, id); err != nil {
+				return fmt.Errorf("%s: %w", id, err)
+			}
+		}
+		if c.Queue != "" {
+			var err error
+			if n, err = tasks.RetryAll(s.ctx, c.Queue); err != nil {
+				return err
+			}
+		}
+		return s.said(api.Counted{Count: n}, "%d run again", n)
+	})
+}
+
+type taskCancel struct {
+	inPlace
+	IDs []string `arg:"" name:"id" help:"The tasks' ids."`
+}
+
+func (c *taskCancel) run() int {
+	return c.with(func(s *session) error {
+		tasks := s.client.Namespace(c.Namespace).Tasks()
+		for _, id := range c.IDs {
+			if err := tasks.Cancel(s.ctx, id); err != nil {
+				return fmt.Errorf("%s: %w", id, err)
+			}
+		}
+		return s.said(api.Counted{Count: len(c.IDs)}, "%d cancelled", len(c.IDs))
+	})
+}
+
+type taskDelete struct {
+	inPlace
+	IDs []string `arg:"" name:"id" help:"The tasks' ids."`
+}
+
+func (c *taskDelete) run() int {
+	return c.with(func(s *session) error {
+		tasks := s.client.Namespace(c.Namespace).Tasks()
+		for _, id := range c.IDs {
+			if err := tasks.Delete(s.ctx, id); err != nil {
+				return fmt.Errorf("%s: %w", id, err)
+			}
+		}
+		return s.said(api.Counted{Count: len(c.IDs)}, "%d removed", len(c.IDs))
+	})
+}
+
+type taskQueues struct{ inPlace }
+
+func (c *taskQueues) run() int {
+	return c.with(func(s *session) error {
+		queues, err := s.client.Namespace(c.Namespace).Tasks().Queues(s.ctx)
+		if err != nil {
+			return err
+		}
+		to := make([]api.Queue, len(queues))
+		for i, q := range queues {
+			to[i] = api.FromQueue(q)
+		}
+		return list(s, to, queueTable(), queueRow)
+	})
+}
+
+func queueTable() *console.Table {
+	names := []string{"queue"}
+	for _, state := range task.States() {
+		names = append(names, state.String()+"#")
+	}
+	return columns(append(names, "paused")...)
+}
+
+func queueRow(q api.Queue) []string {
+	cells := []string{q.Name}
+	for _, state := range task.States() {
+		cells = append(cells, num(q.Counts[state.String()]))
+	}
+	return append(cells, map[bool]string{true: "yes", false: "no"}[q.Paused])
+}
+
+type taskPause struct {
+	inPlace
+	Queue string `arg:"" help:"The queue."`
+}
+
+func (c *taskPause) run() int {
+	return c.with(func(s *session) error {
+		if err := s.client.Namespace(c.Namespace).Tasks().Pause(s.ctx, c.Queue); err != nil {
+			return err
+		}
+		return s.said(struct{}{}, "queue %q is paused", c.Queue)
+	})
+}
+
+type taskResume struct {
+	inPlace
+	Queue string `arg:"" help:"The queue."`
+}
+
+func (c *taskResume) run() int {
+	return c.with(func(s *session) error {
+		if err := s.client.Namespace(c.Namespace).Tasks().Resume(s.ctx, c.Queue); err != nil {
+			return err
+		}
+		return s.said(struct{}{}, "queue %q goes on", c.Queue)
+	})
+}

@@ -1,0 +1,455 @@
+package page_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/chromedp"
+
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/page"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+// TestFiles gets the files as a browser does: with the headers that keep the page apart from everything else, and once
+// only while they stay the same.
+func TestFiles(t *testing.T) {
+	mux := http.NewServeMux()
+	for _, r := range page.Routes() {
+		if r.Role != auth.None {
+			t.Errorf("%s needs a token", r.Pattern)
+		}
+		mux.Handle(r.Method+" "+r.Pattern, r.Handler)
+	}
+	get := func(path string, header ...string) *recorded { return record(mux, path, header...) }
+	for _, path := range []string{"/", "/page"} {
+		if r := get(path); r.Code != http.StatusFound || r.Header().Get("Location") != "page/" {
+			t.Errorf("%s: %d to %q", path, r.Code, r.Header().Get("Location"))
+		}
+	}
+	if r := get("/page/none.js"); r.Code != http.StatusNotFound {
+		t.Errorf("a file that is not there: %d", r.Code)
+	}
+	if r := get("/page/../page.go"); r.Code == http.StatusOK {
+		t.Error("a file beside the assets is served")
+	}
+	var names []string
+	for name, kind := range map[string]string{"": "text/html", "style.css": "text/css", "app.js": "text/javascript",
+		"views/tasks.js": "text/javascript", "icon.svg": "image/svg+xml"} {
+		r := get("/page/" + name)
+		h := r.Header()
+		if r.Code != http.StatusOK || !strings.HasPrefix(h.Get("Content-Type"), kind) || r.Body.Len() == 0 {
+			t.Errorf("%q: %d, %s", name, r.Code, h.Get("Content-Type"))
+		}
+		csp := h.Get("Content-Security-Policy")
+		for _, want := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"} {
+			if !strings.Contains(csp, want) {
+				t.Errorf("%q: the policy has no %s: %s", name, want, csp)
+			}
+		}
+		if strings.Contains(csp, "unsafe") || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" {
+			t.Errorf("%q: headers: %v", name, h)
+		}
+		if again := get("/page/"+name, "If-None-Match", h.Get("ETag")); again.Code != http.StatusNotModified || again.Body.Len() != 0 {
+			t.Errorf("%q, asked for again: %d", name, again.Code)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+}
+
+// TestSource looks for what the page must not have: code in HTML, HTML made of text, and addresses elsewhere.
+func TestSource(t *testing.T) {
+	bad := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?://(?:[^w]|w[^w])|localStorage\.setItem\("holdfast\.token`)
+	err := filepath.WalkDir("assets", func(name string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		for i, line := range strings.Split(string(text), "\n") {
+			if found := bad.FindString(line); found != "" {
+				t.Errorf("%s:%d has %s", name, i+1, found)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPage does in a browser what people do, on a server with data of every kind. One server and one window serve all
+// steps in a row: what a step changes, those behind it see.
+func TestPage(t *testing.T) {
+	s := serve(t)
+	s.fill()
+	b := open(t, s)
+	b.expect("/v1/metrics") // is not there yet
+	at := time.Now()
+	step := func(name string, f func(t *testing.T)) {
+		if !t.Run(name, func(t *testing.T) {
+			b.t = t
+			defer func() { b.t = b.whole; b.clean(t) }()
+			f(t)
+		}) {
+			t.FailNow() // those behind it need what it has done
+		}
+		t.Logf("%s: %v", name, time.Since(at))
+		at = time.Now()
+	}
+
+	step("sign in", func(t *testing.T) {
+		b.run(chromedp.Navigate(s.http.URL + "/"))
+		b.wait(`location.pathname === "/page/" && document.querySelector("form.signin")`)
+		b.expect("401")
+		b.expect("400")
+		b.fill("Token", auth.NewNamespaceSecret(message.Default))
+		b.press("Sign in")
+		b.text(".problem", "refuses this token")
+		b.fill("Token", "nonsense €")
+		b.press("Sign in")
+		b.text(".problem", "no token")
+		if stored := eval[int](b, `sessionStorage.length + localStorage.length`); stored != 0 {
+			t.Error("a refused token is kept")
+		}
+		b.signIn(s.token)
+		b.wait(`location.hash === "#/overview"`)
+	})
+
+	step("overview", func(t *testing.T) {
+		orders, err := s.data.Messages().Namespace(t.Context(), message.Default)
+		s.check1(err)
+		b.text(".state", "Ready")
+		b.text(".risk", "No acknowledged write would be lost")
+		b.text("[data-tile=disk] .value", "MiB")
+		b.wait(`document.querySelectorAll("[data-tile=disk] .line[d*=L]").length === 1`)
+		before := eval[string](b, `document.querySelector("[data-tile=commits] .small").textContent`)
+		_, err = orders.Write(t.Context(), "order-1", message.Message{Type: "Overview", Data: []byte(`{}`)})
+		s.check1(err)
+		b.wait(fmt.Sprintf(`document.querySelector("[data-tile=commits] .small").textContent !== %q`, before))
+	})
+
+	step("logs", func(t *testing.T) {
+		b.goTo("#/logs")
+		b.text("tr", "orders")
+		b.text("tr", "154 behind")
+		b.fill("Find", "aud")
+		b.wait(`document.querySelectorAll("tbody tr").length === 1`)
+		b.goTo("#/logs/orders")
+		b.text("tr", "search-index")
+		b.wait(`document.querySelector("table[aria-label='Events of orders'] tbody tr").data.position === 230`)
+		b.press("Older")
+		b.wait(`document.querySelectorAll("table[aria-label='Events of orders'] tbody tr").length === 100`)
+		b.fill("Type contains", "moved")
+		b.wait(`[...document.querySelectorAll("table[aria-label='Events of orders'] tbody tr")].every(r => r.innerText.includes("CustomerMoved"))`)
+		b.fill("Type contains", "")
+		b.fill("From position", "17")
+		b.press("Show")
+		b.wait(`document.querySelector("table[aria-label='Events of orders'] tbody tr:last-child")?.data.position === 17`)
+		b.do(`document.querySelector("table[aria-label='Events of orders'] tbody tr:last-child").click()`)
+		b.text(".detail", `"customer": "c-7"`)
+
+		log, err := s.data.Log(t.Context(), message.Default, "orders")
+		s.check1(err)
+		b.press("Live")
+		b.wait(`document.querySelector(".live").dataset.state === "live"`)
+		_, err = log.Append(t.Context(), event.Event{Type: "SeenLive", Data: []byte("\x00\xff")})
+		s.check1(err)
+		b.text("table[aria-label='Events of orders'] tr", "SeenLive")
+		s.http.CloseClientConnections() // as when a network breaks: it connects again where it was
+		_, err = log.Append(t.Context(), event.Event{Type: "SeenAgain"})
+		s.check1(err)
+		b.text("table[aria-label='Events of orders'] tr", "SeenAgain")
+		if n := eval[int](b, `[...document.querySelectorAll("tr")].filter(r => r.innerText.includes("SeenLive")).length`); n != 1 {
+			t.Errorf("an event is shown %d times", n)
+		}
+		b.expect("ERR_")
+		b.press("Live")
+		b.wait(`document.querySelector(".live").dataset.state === "off"`)
+	})
+
+	step("messages", func(t *testing.T) {
+		b.goTo("#/messages")
+		b.text("tr", "payment")
+		b.fill("Name begins with", "order-1")
+		b.wait(`document.querySelectorAll("table[aria-label=Streams] tbody tr").length === 8`)
+		b.goTo("#/messages/search?category=order&type=OrderPaid")
+		b.wait(`document.querySelectorAll("table[aria-label=Messages] tbody tr").length === 40`)
+		b.goTo("#/messages/search?category=order")
+		b.wait(`(() => { // until there are no older ones
+			const older = [...document.querySelectorAll("button")].find(e => e.innerText === "Older");
+			if (!older.disabled) older.click();
+			return older.disabled && !older.hasAttribute("aria-busy") && document.querySelectorAll("table[aria-label=Messages] tbody tr").length === 121;
+		})()`)
+		b.goTo("#/messages/search?stream=order-3")
+		b.press("Live")
+		b.wait(`document.querySelector(".live").dataset.state === "live"`)
+		orders, err := s.data.Messages().Namespace(t.Context(), message.Default)
+		s.check1(err)
+		_, err = orders.Write(t.Context(), "order-3", message.Message{Type: "SeenLive", Data: []byte(`{}`)})
+		s.check1(err)
+		b.text("table[aria-label=Messages] tr", "SeenLive")
+
+		b.goTo("#/messages/message/122")
+		b.text("pre", "12345678901234567890") // a number that JavaScript's cannot hold
+		b.wait(`[...document.querySelectorAll(".chain li")].map(e => e.className).join() === "cause,this,same"`)
+		b.text(".chain li.cause", "CheckoutStarted")
+		b.text(".chain li.same", "MailSent")
+		b.goTo("#/messages/message/124")
+		b.text("h1", hostile)
+		b.goTo("#/messages/message/125")
+		b.wait(`document.querySelector("pre").textContent.length < 10000`)
+		b.do(`[...document.querySelectorAll("button")].find(b => b.innerText.startsWith("Show all")).click()`)
+		b.wait(`document.querySelector("pre").textContent.length > 1000000`)
+		b.goTo("#/messages/message/999999")
+		b.text(".empty", "no message at this position")
+		b.goTo("#/messages?ns=warehouse")
+		b.text(".empty", "no messages in this namespace yet")
+	})
+
+	step("consumer groups", func(t *testing.T) {
+		b.goTo("#/groups")
+		b.text("tr", "123 behind")
+		b.text("tr", "search-index")
+		b.goTo("#/groups/order-mails")
+		b.wait(`document.querySelectorAll("table[aria-label='Parked messages'] tbody tr").length === 3`)
+		b.text("tr", "550 no such mailbox")
+		b.do(`document.querySelector("input[aria-label='Choose message 4']").click()`)
+		b.press("Replay")
+		b.text(".toast", "1 will be delivered again")
+		b.wait(`document.querySelectorAll("table[aria-label='Parked messages'] tbody tr").length === 2`)
+		b.do(`document.querySelector(".check input").click()`)
+		b.press("Discard …")
+		b.press("Discard 2")
+		b.text(".empty", "Nothing is parked")
+		list, err := s.rest.subs["order-mails"].Parked(t.Context(), 0, 0)
+		if err != nil || len(list) != 0 {
+			t.Errorf("parked: %v, %v", list, err)
+		}
+	})
+
+	step("tasks", func(t *testing.T) {
+		tasks, err := s.data.Tasks(t.Context(), message.Default)
+		s.check1(err)
+		b.goTo("#/tasks")
+		b.text("tr", "mail")
+		b.press("Pause mail")
+		b.press("Resume mail")
+		b.wait(`document.querySelector("[aria-label='Pause mail']")`)
+		b.press("Retry all dead tasks of mail")
+		b.text(".toast", "3 dead tasks are tried again")
+		counts, err := tasks.Count(t.Context(), "mail")
+		if err != nil || counts[task.Dead] != 0 {
+			t.Errorf("counts: %v, %v", counts, err)
+		}
+		b.goTo("#/tasks/list?queue=mail&state=completed")
+		b.wait(`document.querySelectorAll("table[aria-label=Tasks] tbody tr").length === 11`)
+		b.goTo("#/tasks/list")
+		b.wait(`document.querySelectorAll("table[aria-label=Tasks] tbody tr").length === 50`)
+		b.press("Next page")
+		b.wait(`document.querySelectorAll("table[aria-label=Tasks] tbody tr").length === 10`)
+
+		leases, err := tasks.Claim(t.Context(), task.ClaimOptions{Queues: []string{"mail"}, N: 2, Worker: "worker-2"})
+		s.check1(err)
+		s.check1(tasks.SetOutput(t.Context(), leases[0], []byte(`{"half": "done"}`)))
+		s.check1(tasks.Fail(t.Context(), leases[0], task.Failure{Message: "it broke " + hostile, Stack: "main.go:7"}, task.FailOptions{Dead: true}))
+		b.goTo("#/tasks/task/" + leases[0].Task.ID)
+		b.text(".failures", "it broke "+hostile)
+		b.text(".payload", `"template": "welcome"`)
+		b.text(".payload", `"half": "done"`)
+		b.press("Retry")
+		b.text(".chip", "waiting")
+		b.press("Cancel")
+		b.text(".chip", "cancelled")
+		b.press("Delete …")
+		b.press("Delete")
+		b.wait(`location.hash.startsWith("#/tasks/list")`)
+		if _, err := tasks.Get(t.Context(), leases[0].Task.ID); err == nil {
+			t.Error("the task is still there")
+		}
+		b.expect("404")
+		b.goTo("#/tasks/task/none")
+		b.text(".problem", "Not found")
+	})
+
+	step("namespaces and tokens", func(t *testing.T) {
+		b.goTo("#/access")
+		b.text("tr", "warehouse")
+		b.press("New namespace")
+		b.fill("Name", "tenant-1")
+		b.fill("Description", "A test "+hostile)
+		b.press("Make it")
+		b.wait(`document.querySelector("dialog [data-secret]")`)
+		secret := eval[string](b, `document.querySelector("[data-secret]").value`)
+		if p, err := s.tokens.Check(t.Context(), secret); err != nil || p.Namespace != "tenant-1" {
+			t.Errorf("the token that was shown: %v, %v", p, err)
+		}
+		b.press("I have kept it")
+		b.text("tr", "tenant-1")
+		if eval[bool](b, fmt.Sprintf(`document.documentElement.outerHTML.includes(%q)`, secret)) {
+			t.Error("the token is still there")
+		}
+		b.expect("409")
+		b.press("New namespace")
+		b.fill("Name", "tenant-1")
+		b.press("Make it")
+		b.text("dialog .problem", "conflicts")
+		b.press("Cancel")
+		b.press("New token")
+		b.fill("Description", "a reader")
+		b.fill("Namespace", "tenant-1")
+		b.press("Make it")
+		b.wait(`document.querySelector("dialog [data-secret]")`)
+		reader := eval[string](b, `document.querySelector("[data-secret]").value`)
+		p, err := s.tokens.Check(t.Context(), reader)
+		if err != nil || p.Role != auth.Read {
+			t.Errorf("the token that was made: %v, %v", p, err)
+		}
+		b.press("I have kept it")
+		b.press("Revoke token " + p.TokenID)
+		b.press("Revoke")
+		b.text(".toast", "revoked")
+		if _, err := s.tokens.Check(t.Context(), reader); err == nil {
+			t.Error("the token still works")
+		}
+		b.press("Delete namespace tenant-1")
+		b.wait(`document.querySelector("dialog .danger").disabled`)
+		b.fill("Type tenant-1 to confirm", "tenant")
+		b.wait(`document.querySelector("dialog .danger").disabled`)
+		b.fill("Type tenant-1 to confirm", "tenant-1")
+		b.press("Delete for ever")
+		b.text(".toast", "Namespace tenant-1 deleted")
+		if _, err := s.data.Messages().Info(t.Context(), "tenant-1"); err == nil {
+			t.Error("the namespace is still there")
+		}
+	})
+
+	step("engine", func(t *testing.T) {
+		dir := t.TempDir()
+		s.check1(called(chromedp.CallBrowser(b.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
+			Behavior: browser.SetDownloadBehaviorBehaviorAllow, BrowserContextID: b.context(), DownloadPath: dir})))
+		b.goTo("#/engine")
+		b.text("tr", "segment")
+		b.text(".caveats", "crash")
+		b.press("Verify now")
+		b.text(".verdict", "All is intact")
+		b.press("Download a backup")
+		b.text("p", "MiB in holdfast-")
+		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+			files, err := filepath.Glob(dir + "/*.tar")
+			if err != nil || time.Now().After(end) {
+				t.Fatal("no backup came", err)
+			}
+			if len(files) == 1 {
+				if info, err := os.Stat(files[0]); err == nil && info.Size() > 0 {
+					break
+				}
+			}
+		}
+	})
+
+	step("API", func(t *testing.T) {
+		b.goTo("#/operations")
+		b.fill("Find", "get messages/last")
+		b.wait(`document.querySelectorAll(".operation").length === 1`)
+		b.do(`document.querySelector(".operation summary").click()`)
+		b.fill("stream", "payment-7")
+		b.press("Send")
+		b.text(".answer .chip", "200")
+		b.text(".answer pre", "PaymentTaken")
+		b.fill("Find", "enqueue tasks, all")
+		b.do(`document.querySelector(".operation summary").click()`)
+		b.fill("Body", `{"tasks": [{"kind": "tried", "queue": "trial"}]}`)
+		b.press("Send")
+		b.text(".answer .chip", "200")
+		tasks, err := s.data.Tasks(t.Context(), message.Default)
+		s.check1(err)
+		if counts, err := tasks.Count(t.Context(), "trial"); err != nil || counts[task.Waiting] != 1 {
+			t.Errorf("the task that was tried: %v, %v", counts, err)
+		}
+	})
+
+	step("keys", func(t *testing.T) {
+		b.goTo("#/tasks")
+		b.keys("g", "m")
+		b.wait(`location.hash === "#/messages" && document.querySelector(".view[data-ready]")`)
+		b.wait(`document.querySelector("table[aria-label=Categories] tbody tr")`)
+		b.keys("j", "ArrowDown")
+		b.wait(`document.activeElement.matches("tr") && document.activeElement.previousElementSibling && !document.activeElement.previousElementSibling.previousElementSibling`)
+		b.keys("ArrowUp", "Enter")
+		b.wait(`location.hash.startsWith("#/messages/search?category=")`)
+		b.wait(`document.querySelector(".view[data-ready]")`)
+		b.keys("/")
+		b.wait(`document.activeElement.matches("[data-search]")`)
+		b.keys("Escape", "?")
+		b.wait(`document.querySelector("dialog[open] .keys")`)
+		b.keys("Escape")
+		b.wait(`!document.querySelector("dialog")`)
+	})
+
+	step("looks", func(t *testing.T) {
+		ground := func() string { return eval[string](b, `getComputedStyle(document.body).backgroundColor`) }
+		views := []string{"#/overview", "#/logs", "#/logs/orders?at=5", "#/messages", "#/messages/search?category=order", "#/messages/message/122",
+			"#/messages/message/124", "#/groups", "#/groups/order-mails", "#/tasks", "#/tasks/list?queue=mail", "#/access", "#/engine", "#/operations"}
+		b.look("light", 360, 740)
+		light := ground()
+		for _, view := range views {
+			b.goTo(view)
+			if wide := eval[string](b, `document.documentElement.scrollWidth <= 360 ? "" :
+				[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > 361 && !e.closest(".scroll, pre, .tabs")).map(e => e.outerHTML.slice(0, 200)).join("\n")`); wide != "" {
+				t.Errorf("%s is wider than a phone: %s", view, wide)
+			}
+			if names := eval[string](b, nameless); names != "" {
+				t.Errorf("%s has controls without a name: %s", view, names)
+			}
+		}
+		b.press("Menu")
+		b.wait(`document.querySelector("nav#nav").checkVisibility()`)
+		b.look("dark", 1280, 900)
+		if dark := ground(); dark == light {
+			t.Errorf("dark is light: %s", dark)
+		}
+		b.do(`document.querySelector(".theme").click()`)
+		if got := ground(); got != light {
+			t.Errorf("the choice of light gives %s, not %s", got, light)
+		}
+		b.do(`document.querySelector(".theme").click(); document.querySelector(".theme").click()`)
+	})
+
+	step("tokens that may less", func(t *testing.T) {
+		b.press("Sign out")
+		b.wait(`document.querySelector("form.signin") && !sessionStorage.length`)
+		read, secret, err := s.tokens.Create(t.Context(), auth.Token{Namespace: "warehouse", Role: auth.Read})
+		s.check1(err)
+		b.signIn(secret)
+		b.wait(`location.hash.startsWith("#/messages")`)
+		if links := eval[int](b, `document.querySelectorAll("nav#nav a").length`); links != 6 {
+			t.Errorf("a token for one namespace has %d views", links)
+		}
+		b.goTo("#/access")
+		b.text(".empty", "shown to administrators")
+		b.goTo("#/tasks")
+		b.text(".empty", "no queues")
+		b.expect("403")
+		b.goTo("#/overview")
+		b.text(".state", "may not")
+		s.check1(s.tokens.Revoke(t.Context(), read.ID))
+		b.do(`location.hash = "#/messages"`)
+		b.text(".problem", "refuses this token")
+		b.wait(`!sessionStorage.length`)
+	})
+}
+
+// nameless lists the controls that a screen reader could not name.
+const nameless = `[...document.querySelectorAll("button, a, input, select, textarea")].filter(e => e.checkVisibility() &&
+	!(e.getAttribute("aria-label") || e.innerText?.trim() && !e.matches("input, select, textarea") || e.labels?.length)).map(e => e.outerHTML.slice(0, 200)).join("\n")`

@@ -1,0 +1,607 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/problem"
+	"github.com/holdfastdb/holdfast/server/route"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = time.Minute
+
+var ctx = context.Background()
+
+func try(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// running is a server with the public routes, and others, that listens on loopback.
+type running struct {
+	*Server
+	t      testing.TB
+	url    string
+	at     string
+	token  string // good for everything
+	log    *safeBuffer
+	client *http.Client
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func openData(t testing.TB, e holdfast.Engine) (*data.Data, *auth.Tokens, string) {
+	t.Helper()
+	d, err := data.Open(e, data.Options{Level: e.Capabilities().Strongest()})
+	try(t, err)
+	tokens, err := auth.Open(e, d.Messages())
+	try(t, err)
+	token := auth.NewNamespaceSecret(message.Default)
+	try(t, d.Messages().SetToken(ctx, message.Default, token))
+	return d, tokens, token
+}
+
+// start starts a server of these routes and the public ones. With nil it has all routes.
+func start(t testing.TB, e holdfast.Engine, o Options, routes []route.Route) *running {
+	t.Helper()
+	d, tokens, token := openData(t, e)
+	r := &running{t: t, token: token, log: new(safeBuffer), client: &http.Client{Transport: &http.Transport{}}}
+	o.Logger = slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r.Server = prepare(d, tokens, o)
+	r.mount(r.public())
+	if routes == nil {
+		routes = r.apis()
+	}
+	r.mount(routes)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	try(t, err)
+	r.at = l.Addr().String()
+	r.url = "http://" + r.at
+	served := make(chan error, 1)
+	go func() { served <- r.Serve(l) }()
+	t.Cleanup(func() {
+		r.client.CloseIdleConnections()
+		stop, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		if err := errors.Join(r.Stop(stop), <-served, d.Close()); err != nil && !errors.Is(err, holdfast.ErrPoisoned) {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+type reply struct {
+	*http.Response
+	body    string
+	problem api.Problem
+}
+
+// do makes a request with the server's token, unless the headers (name, value, ...) have another.
+func (r *running) do(method, path, body string, headers ...string) reply {
+	r.t.Helper()
+	return r.send(method, path, strings.NewReader(body), headers...)
+}
+
+func (r *running) send(method, path string, body io.Reader, headers ...string) reply {
+	r.t.Helper()
+	req, err := http.NewRequest(method, r.url+path, body)
+	try(r.t, err)
+	req.Header.Set("Authorization", "Bearer "+r.token)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := r.client.Do(req)
+	try(r.t, err)
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	try(r.t, err)
+	got := reply{Response: res, body: string(b)}
+	if res.Header.Get("Content-Type") == "application/problem+json" && method != http.MethodHead {
+		try(r.t, json.Unmarshal(b, &got.problem))
+		if got.problem.Status != res.StatusCode || got.problem.Request != res.Header.Get(api.HeaderRequestID) ||
+			got.problem.Title == "" || got.problem.Detail == "" {
+			r.t.Fatalf("%d: %s", res.StatusCode, b)
+		}
+	}
+	return got
+}
+
+func (r *running) want(got reply, status int, code string) {
+	r.t.Helper()
+	if got.StatusCode != status || got.problem.Code != code {
+		r.t.Fatalf("%d %s %s; want %d %s", got.StatusCode, got.problem.Code, got.body, status, code)
+	}
+}
+
+func (r *running) eventually(what string, ok func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("never %s; log:\n%s", what, r.log)
+		}
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func text(s string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, s) }
+}
+
+func TestPublic(t *testing.T) {
+	r := start(t, mem.New(), Options{Version: "v1"}, []route.Route{{Method: "POST", Pattern: "/here", Handler: text("yes")}})
+	for path, body := range map[string]string{
+		"/health": `{"status":"ok"}`, "/version": `{"version":"v1"}`, "/ready": `{"status":"ready"}`,
+	} {
+		got := r.do("GET", path, "", "Authorization", "Bearer nonsense")
+		if got.StatusCode != 200 || got.body != body || got.Header.Get("Content-Type") != "application/json" ||
+			got.Header.Get(api.HeaderRequestID) == "" {
+			t.Errorf("%s: %d %s %v", path, got.StatusCode, got.body, got.Header)
+		}
+		if got := r.do("HEAD", path, ""); got.StatusCode != 200 || got.body != "" {
+			t.Errorf("%s: %d %q", path, got.StatusCode, got.body)
+		}
+	}
+	r.want(r.do("GET", "/nowhere", ""), 404, api.CodeNotFound)
+	r.want(r.do("HEAD", "/nowhere", ""), 404, "")
+	got := r.do("GET", "/here", "")
+	r.want(got, 405, api.CodeMethod)
+	if got.Header.Get("Allow") != "POST" {
+		t.Error(got.Header)
+	}
+	if got := r.do("POST", "//here", ""); got.body != "yes" { // the client follows to the path that is meant
+		t.Error(got.StatusCode, got.body)
+	}
+}
+
+// What comes as the id of a request is used if it can be in a header and in a log, and otherwise there is a new one.
+func TestRequestID(t *testing.T) {
+	r := start(t, mem.New(), Options{}, []route.Route{{Pattern: "/id", Handler: func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, route.From(r.Context()).ID)
+	}}})
+	seen := map[string]bool{}
+	for id, ok := range map[string]bool{"a-1_2.3:4/5+6=": true, "": false, "a b": false, "ä": false, `"`: false,
+		strings.Repeat("x", 65): false, strings.Repeat("x", 64): true} {
+		got := r.do("GET", "/id", "", api.HeaderRequestID, id)
+		if got.body != got.Header.Get(api.HeaderRequestID) || (got.body == id) != ok || got.body == "" || seen[got.body] {
+			t.Errorf("%q: %q, %q", id, got.body, got.Header.Get(api.HeaderRequestID))
+		}
+		seen[got.body] = true
+		r.eventually("logged", func() bool { return strings.Contains(r.log.String(), `"request":"`+got.body+`"`) })
+	}
+}
+
+// A level in the header is that of the writes of a request.
+func TestLevel(t *testing.T) {
+	e, err := logtree.OpenMem(vfs.NewMem(), "d", holdfast.Options{})
+	try(t, err)
+	defer e.Close()
+	seen := func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%v %v", route.From(r.Context()).Level, holdfast.LevelFrom(r.Context(), holdfast.Power))
+	}
+	r := start(t, e, Options{}, []route.Route{
+		{Pattern: "POST /write", Role: auth.Write, Handler: seen}, {Pattern: "GET /read", Role: auth.Read, Handler: seen},
+		{Pattern: "POST /fail", Role: auth.Write, Handler: func(w http.ResponseWriter, r *http.Request) {
+			problem.Write(w, r, holdfast.ErrFull)
+		}},
+	})
+	for asked, want := range map[string]string{"": "power", "Memory": "memory", "process": "process", "power": "power"} {
+		got := r.do("POST", "/write", "", api.HeaderLevel, asked)
+		if got.body != want+" "+want || got.Header.Get(api.HeaderLevel) != want {
+			t.Errorf("%q: %s, %v", asked, got.body, got.Header)
+		}
+		if got := r.do("POST", "/fail", "", api.HeaderLevel, asked); got.Header.Get(api.HeaderLevel) != "" {
+			t.Errorf("%q: %v", asked, got.Header)
+		}
+		if got := r.do("GET", "/read", "", api.HeaderLevel, asked); got.Header.Get(api.HeaderLevel) != "" {
+			t.Errorf("%q: %v", asked, got.Header)
+		}
+	}
+	r.want(r.do("POST", "/write", "", api.HeaderLevel, "forever"), 400, api.CodeLevel)
+}
+
+func TestLevelNotGiven(t *testing.T) {
+	r := start(t, mem.New(), Options{}, []route.Route{{Pattern: "POST /write", Role: auth.Write, Handler: text("written")}})
+	r.want(r.do("POST", "/write", "", api.HeaderLevel, "power"), 400, api.CodeLevel)
+	if got := r.do("POST", "/write", ""); got.Header.Get(api.HeaderLevel) != "memory" || got.body != "written" {
+		t.Error(got.Header, got.body)
+	}
+}
+
+// A handler that panics costs one answer and nothing else: the connection stays, unless a part of the answer is out.
+func TestPanic(t *testing.T) {
+	r := start(t, mem.New(), Options{}, []route.Route{
+		{Pattern: "/before", Handler: func(http.ResponseWriter, *http.Request) { panic("ouch") }},
+		{Pattern: "/after", Handler: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "a part")
+			panic("ouch")
+		}},
+		{Pattern: "/abort", Handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+	})
+	c, err := net.Dial("tcp", r.at)
+	try(t, err)
+	defer c.Close()
+	in := bufio.NewReader(c)
+	for range 3 { // on the same connection
+		fmt.Fprintf(c, "GET /before HTTP/1.1\r\nHost: h\r\n\r\n")
+		res, err := http.ReadResponse(in, nil)
+		try(t, err)
+		b, err := io.ReadAll(res.Body)
+		try(t, err)
+		if res.StatusCode != 500 || !strings.Contains(string(b), `"code":"internal"`) || strings.Contains(string(b), "ouch") {
+			t.Fatalf("%d %s", res.StatusCode, b)
+		}
+	}
+	if log := r.log.String(); !strings.Contains(log, "ouch") || !strings.Contains(log, "server_test.go") {
+		t.Fatalf("no stack in the log: %s", log)
+	}
+	for _, path := range []string{"/after", "/abort"} {
+		res, err := r.client.Get(r.url + path)
+		if err == nil {
+			_, err = io.ReadAll(res.Body)
+			res.Body.Close()
+		}
+		if err == nil {
+			t.Errorf("%s: a part of an answer was taken for all of it", path)
+		}
+	}
+	r.want(r.do("GET", "/health", ""), 200, "")
+}
+
+func TestRate(t *testing.T) {
+	r := start(t, mem.New(), Options{Rate: 1e-6, Burst: 2}, []route.Route{{Pattern: "/x", Role: auth.Read, Handler: text("")}})
+	_, other, err := r.Tokens().Create(ctx, auth.Token{Namespace: auth.Everywhere, Role: auth.Read})
+	try(t, err)
+	for _, token := range []string{r.token, other} {
+		for range 2 {
+			r.want(r.do("GET", "/x", "", "Authorization", "Bearer "+token), 200, "")
+		}
+		got := r.do("GET", "/x", "", "Authorization", "Bearer "+token)
+		r.want(got, 429, api.CodeTooMany)
+		if got.Header.Get("Retry-After") == "" {
+			t.Error(got.Header)
+		}
+	}
+	for range 2 {
+		r.want(r.do("GET", "/x", "", "Authorization", "Bearer nonsense"), 401, api.CodeUnauthorized)
+	}
+	r.want(r.do("GET", "/x", "", "Authorization", "Bearer other"), 429, api.CodeTooMany)
+	r.want(r.do("GET", "/health", ""), 200, "") // what needs no token is not counted
+}
+
+func TestConnections(t *testing.T) {
+	r := start(t, mem.New(), Options{MaxConnections: 2}, nil)
+	dial := func() (net.Conn, *bufio.Reader) {
+		c, err := net.Dial("tcp", r.at)
+		try(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		fmt.Fprintf(c, "GET /health HTTP/1.1\r\nHost: h\r\n\r\n")
+		return c, bufio.NewReader(c)
+	}
+	answered := func(in *bufio.Reader) {
+		t.Helper()
+		res, err := http.ReadResponse(in, nil)
+		try(t, err)
+		if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != 200 {
+			t.Fatal(res.StatusCode, err)
+		}
+	}
+	first, in1 := dial()
+	answered(in1)
+	_, in2 := dial()
+	answered(in2)
+	third, in3 := dial()
+	try(t, third.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	if _, err := in3.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal("a third connection was served:", err)
+	}
+	try(t, first.Close())
+	try(t, third.SetReadDeadline(time.Now().Add(patience)))
+	answered(bufio.NewReader(third))
+}
+
+// Large and endless headers and bodies are refused early.
+func TestBombs(t *testing.T) {
+	read := func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
+			problem.Write(w, r, err)
+			return
+		}
+		fmt.Fprint(w, n)
+	}
+	r := start(t, mem.New(), Options{MaxBody: 1000, MaxHeader: 8 << 10}, []route.Route{
+		{Pattern: "/body", Role: auth.Write, Handler: read}, {Pattern: "/small", Role: auth.Write, MaxBody: 10, Handler: read},
+		{Pattern: "/any", Role: auth.Write, MaxBody: -1, Handler: read},
+	})
+	for _, request := range []string{"GET /health HTTP/1.1\r\nHost: h\r\nX: ", "GET /health?"} {
+		c, err := net.Dial("tcp", r.at)
+		try(t, err)
+		go func() { _, _ = io.Copy(c, io.MultiReader(strings.NewReader(request), endless{})) }()
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err == nil && res.StatusCode != 431 || errors.Is(err, os.ErrDeadlineExceeded) { // or the connection is closed
+			t.Error(res.StatusCode, err)
+		}
+		try(t, c.Close())
+	}
+	chunked := func(n int) io.Reader { return io.LimitReader(endless{}, int64(n)) }
+	for path, limit := range map[string]int{"/body": 1000, "/small": 10} {
+		for _, body := range []func(n int) io.Reader{chunked, func(n int) io.Reader { return bytes.NewReader(make([]byte, n)) }} {
+			if got := r.send("POST", path, body(limit)); got.body != fmt.Sprint(limit) {
+				t.Errorf("%s: %d %s", path, got.StatusCode, got.body)
+			}
+			r.want(r.send("POST", path, body(limit+1)), 413, api.CodeTooLarge)
+		}
+	}
+	if got := r.send("POST", "/any", chunked(1<<20)); got.body != fmt.Sprint(1<<20) {
+		t.Error(got.StatusCode, got.body)
+	}
+	// Who has no right to write is not read from: the body never ends.
+	c, err := net.Dial("tcp", r.at)
+	try(t, err)
+	defer c.Close()
+	try(t, c.SetReadDeadline(time.Now().Add(patience)))
+	fmt.Fprintf(c, "POST /any HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	try(t, err)
+	if res.StatusCode != 401 {
+		t.Error(res.StatusCode)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+// Clients that do not send what they announced, or do not read, are cut off; those that wait for an answer are not.
+func TestSlowClients(t *testing.T) {
+	ended := make(chan error, 1)
+	send := func(w http.ResponseWriter, r *http.Request) {
+		var err error
+		for part := make([]byte, 64<<10); err == nil; {
+			if _, err = w.Write(part); err == nil {
+				err = http.NewResponseController(w).Flush()
+			}
+		}
+		ended <- err
+	}
+	read := func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		ended <- err
+		if err != nil {
+			problem.Write(w, r, err)
+		}
+	}
+	r := start(t, mem.New(), Options{BodyTimeout: 30 * time.Millisecond, WriteTimeout: 30 * time.Millisecond,
+		HeaderTimeout: 30 * time.Millisecond, IdleTimeout: 30 * time.Millisecond}, []route.Route{
+		{Pattern: "/plain", Handler: send}, {Pattern: "/stream", Stream: true, Handler: send},
+		{Pattern: "/read", Handler: read}, {Pattern: "/readstream", Stream: true, Handler: read},
+		{Pattern: "/wait", Handler: func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			select {
+			case <-r.Context().Done():
+			case <-time.After(200 * time.Millisecond):
+				_, _ = io.WriteString(w, "at last")
+			}
+		}},
+	})
+	dial := func(request string) net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", r.at)
+		try(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		_, err = io.WriteString(c, request)
+		try(t, err)
+		return c
+	}
+	for _, path := range []string{"/plain", "/stream"} {
+		dial("GET " + path + " HTTP/1.1\r\nHost: h\r\n\r\n")
+		select {
+		case err := <-ended:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error(path, err)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s: a client that does not read is still served", path)
+		}
+	}
+	for _, path := range []string{"/read", "/readstream"} {
+		c := dial("POST " + path + " HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
+		select {
+		case err := <-ended:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error(path, err)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s: a client that does not send is still waited for", path)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || res.StatusCode != 408 {
+			t.Error(path, res, err)
+		}
+	}
+	for what, c := range map[string]net.Conn{"headers that do not end": dial("GET / HTTP/1.1\r\nHost: h\r\nX: "),
+		"no request": dial(""), "no second request": dial("GET /health HTTP/1.1\r\nHost: h\r\n\r\n")} {
+		try(t, c.SetReadDeadline(time.Now().Add(patience)))
+		if _, err := io.Copy(io.Discard, c); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if got := r.do("POST", "/wait", "body"); got.body != "at last" { // longer than all timeouts
+		t.Error(got.StatusCode, got.body)
+	}
+}
+
+// While the server stops it is not ready, followers are told, and what is under way is answered.
+func TestStop(t *testing.T) {
+	following, release := make(chan struct{}), make(chan struct{})
+	r := start(t, mem.New(), Options{}, []route.Route{
+		{Pattern: "/follow", Stream: true, Handler: func(w http.ResponseWriter, r *http.Request) {
+			close(following)
+			<-route.From(r.Context()).Stopping
+			<-release
+			_, _ = io.WriteString(w, "bye")
+		}},
+	})
+	followed := make(chan reply, 1)
+	go func() { followed <- r.do("GET", "/follow", "") }()
+	<-following
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.Stop(ctx) }()
+	r.eventually("not ready", func() bool { return errors.Is(r.ready(), problem.ErrStopping) })
+	select {
+	case err := <-stopped:
+		t.Fatal("stopped before the answer was out:", err)
+	default:
+	}
+	close(release)
+	if got := <-followed; got.body != "bye" {
+		t.Error(got.body)
+	}
+	try(t, <-stopped)
+	if _, err := r.client.Get(r.url + "/health"); err == nil {
+		t.Error("a stopped server answers")
+	}
+}
+
+// A request that does not end is cut off in the end.
+func TestStopCuts(t *testing.T) {
+	following, gone := make(chan struct{}), make(chan struct{})
+	r := start(t, mem.New(), Options{}, []route.Route{
+		{Pattern: "/follow", Stream: true, Handler: func(w http.ResponseWriter, r *http.Request) {
+			close(following)
+			<-r.Context().Done()
+			close(gone)
+		}},
+	})
+	c, err := net.Dial("tcp", r.at)
+	try(t, err)
+	defer c.Close()
+	fmt.Fprintf(c, "GET /follow HTTP/1.1\r\nHost: h\r\n\r\n")
+	<-following
+	short, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	if err := r.Stop(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	<-gone
+}
+
+// After a failed write the server is alive but not ready: reads go on, writes tell why they do not.
+func TestPoisoned(t *testing.T) {
+	disk := vfs.NewMem()
+	e, err := logtree.OpenMem(disk, "d", holdfast.Options{})
+	try(t, err)
+	defer e.Close()
+	r := start(t, e, Options{}, nil)
+	const write = `["stream.write","a-1",{"type":"T","data":{}}]`
+	r.want(r.do("POST", "/rpc", write), 200, "")
+	disk.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpSync {
+			return errors.New("the disk is gone")
+		}
+		return nil
+	})
+	r.do("POST", "/rpc", write)
+	got := r.do("POST", "/v1/namespaces/default/messages", `{"writes":[{"stream":"a-1","messages":[{"type":"T","data":{}}]}]}`)
+	r.want(got, 503, api.CodePoisoned)
+	got = r.do("GET", "/ready", "")
+	r.want(got, 503, api.CodePoisoned)
+	if !strings.Contains(got.problem.Detail, "the disk is gone") {
+		t.Error(got.body)
+	}
+	r.want(r.do("GET", "/health", ""), 200, "")
+	r.want(r.do("POST", "/rpc", `["stream.get","a-1"]`), 200, "")
+	disk.SetHook(nil)
+}
+
+// A full disk refuses writes with its reason, serves reads, and takes writes again once there is room.
+func TestFullDisk(t *testing.T) {
+	disk := vfs.NewMem()
+	e, err := logtree.OpenMem(disk, "d", holdfast.Options{})
+	try(t, err)
+	defer e.Close()
+	r := start(t, e, Options{}, nil)
+	write := func() reply {
+		return r.do("POST", "/v1/namespaces/default/messages", fmt.Sprintf(
+			`{"writes":[{"stream":"a-1","messages":[{"type":"T","data":{"x":"%s"}}]}]}`, strings.Repeat("x", 100_000)))
+	}
+	r.want(write(), 200, "")
+	disk.SetCapacity(disk.Used() + 1<<20)
+	written, got := 1, write()
+	for ; got.StatusCode == 200; got = write() {
+		written++
+	}
+	r.want(got, 507, api.CodeFull)
+	r.want(r.do("GET", "/ready", ""), 200, "")
+	got = r.do("GET", "/v1/namespaces/default/streams/a-1", "")
+	r.want(got, 200, "")
+	if !strings.Contains(got.body, fmt.Sprintf(`"version":%d`, written-1)) {
+		t.Errorf("%d were written: %s", written, got.body)
+	}
+	disk.SetCapacity(-1)
+	r.eventually("written again", func() bool { return write().StatusCode == 200 })
+}
+
+// Neither tokens nor queries are logged, whatever comes of a request.
+func TestNoTokenInLogs(t *testing.T) {
+	r := start(t, mem.New(), Options{}, nil)
+	key := r.token[len(r.token)-64:]
+	for _, path := range []string{"/v1/namespaces", "/subscribe?token=" + r.token + "x", "/rpc?token=" + r.token, "/nowhere?token=" + r.token,
+		"/rpc?token=hf_" + r.token} {
+		for _, method := range []string{"GET", "POST", "DELETE"} {
+			r.do(method, path, `["sys.version"]`)
+			r.do(method, path, `["sys.version"]`, "Authorization", "Bearer x"+r.token, "X-API-Key", r.token+"x")
+		}
+	}
+	r.eventually("logged", func() bool { return strings.Contains(r.log.String(), "/nowhere") })
+	if strings.Contains(r.log.String(), key) {
+		t.Fatalf("a token is in the log:\n%s", r.log)
+	}
+}

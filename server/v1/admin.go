@@ -1,0 +1,304 @@
+package v1
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+func (s *service) admin() {
+	s.namespaces()
+	s.tokens()
+	s.operations()
+}
+
+func (s *service) namespaces() {
+	const tag = "namespaces"
+	declare(s, operation{id: "list-namespaces", method: http.MethodGet, path: "/v1/namespaces", role: auth.Admin,
+		tag: tag, summary: "List namespaces, in the order of their ids"},
+		func(c *call, in *struct {
+			After string `query:"after" doc:"The last id of the page before."`
+			Limit int    `query:"limit" doc:"How many namespaces at most: 1000 if absent, never more than 10000."`
+		}) ([]api.Namespace, error) {
+			limit, err := page(in.Limit)
+			if err != nil {
+				return nil, err
+			}
+			list, err := c.data.Messages().Namespaces(c.ctx, in.After, limit)
+			out := []api.Namespace{}
+			for _, info := range list {
+				n, err := c.describe(info)
+				if errors.Is(err, message.ErrNoNamespace) { // deleted by now
+					continue
+				}
+				if err != nil {
+					return nil, err
+				}
+				out = append(out, n)
+			}
+			return out, err
+		})
+	declare(s, operation{id: "create-namespace", method: http.MethodPost, path: "/v1/namespaces", role: auth.Admin,
+		tag: tag, write: true, summary: "Create a namespace", about: "Its token is told once, in the answer.",
+		codes: []string{api.CodeExists}},
+		func(c *call, in *struct{ Body api.NewNamespace }) (out api.Namespace, err error) {
+			secret := auth.NewNamespaceSecret(in.Body.ID)
+			info, err := c.data.Messages().Create(c.ctx, message.NamespaceOptions{ID: in.Body.ID,
+				Description: in.Body.Description, Metadata: in.Body.Metadata, Token: secret})
+			if err != nil {
+				return out, err
+			}
+			out, err = c.describe(info)
+			out.Token = secret
+			return out, err
+		})
+	declare(s, operation{id: "get-namespace", method: http.MethodGet, path: inNamespace, role: auth.Read, tag: tag,
+		summary: "Describe a namespace"},
+		func(c *call, _ *none) (out api.Namespace, err error) {
+			info, err := c.data.Messages().Info(c.ctx, c.ns)
+			if err != nil {
+				return out, err
+			}
+			return c.describe(info)
+		})
+	declare(s, operation{id: "delete-namespace", method: http.MethodDelete, path: inNamespace, role: auth.Admin, tag: tag,
+		summary: "Delete a namespace with its messages, logs, tasks and tokens", namespace: everywhere, stream: true,
+		about: "The answer tells how many messages there were. After an error a part may be gone: delete it again."},
+		func(c *call, _ *none) (out api.Removed, err error) {
+			out.Removed, err = c.data.Delete(c.ctx, c.ns)
+			return out, err
+		})
+}
+
+func everywhere(*http.Request, auth.Principal) string { return auth.Everywhere }
+
+// describe describes a namespace with what it has.
+func (c *call) describe(info message.Info) (out api.Namespace, err error) {
+	n, err := c.data.Messages().Namespace(c.ctx, info.ID)
+	if err != nil {
+		return out, err
+	}
+	counts, err := n.Count(c.ctx, "")
+	return api.Namespace{ID: info.ID, Description: info.Description, Metadata: info.Metadata, Created: info.Created,
+		Messages: counts.Messages, Streams: counts.Streams, Last: n.Last()}, err
+}
+
+func (s *service) tokens() {
+	const tag = "tokens"
+	own := func(_ *http.Request, p auth.Principal) string { return p.Namespace }
+	declare(s, operation{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", role: auth.Admin, tag: tag,
+		summary: "List tokens, but for those of namespaces themselves", about: "Without a namespace, all.",
+		namespace: func(r *http.Request, _ auth.Principal) string {
+			if n := r.URL.Query().Get("namespace"); n != "" {
+				return n
+			}
+			return auth.Everywhere
+		}},
+		func(c *call, in *struct {
+			Namespace string `query:"namespace" doc:"Tokens of this namespace only, * for those that are good for all."`
+		}) ([]api.Token, error) {
+			list, err := s.o.Tokens.List(c.ctx, in.Namespace)
+			out := make([]api.Token, len(list))
+			for i, t := range list {
+				out[i] = token(t)
+			}
+			return out, err
+		})
+	declare(s, operation{id: "create-token", method: http.MethodPost, path: "/v1/tokens", role: auth.Admin, tag: tag,
+		summary: "Create a token", about: "Its secret is told once, in the answer.", namespace: own, write: true,
+		codes: []string{api.CodeNoNamespace}},
+		func(c *call, in *struct{ Body api.NewToken }) (out api.Token, err error) {
+			k := auth.Token{Namespace: in.Body.Namespace, Description: in.Body.Description}
+			if !c.req.Principal.May(auth.Admin, k.Namespace) {
+				return out, &holdfast.Error{Op: "create token", Class: auth.ErrForbidden,
+					Detail: fmt.Sprintf("this needs the role admin in %.80q", k.Namespace)}
+			}
+			k.Role, _ = auth.ParseRole(in.Body.Role) // Create refuses what is none
+			if in.Body.Expires != nil {
+				k.Expires = *in.Body.Expires
+			}
+			k, secret, err := s.o.Tokens.Create(c.ctx, k)
+			if err != nil {
+				return out, err
+			}
+			out = token(k)
+			out.Secret = secret
+			return out, nil
+		})
+	declare(s, operation{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", role: auth.Admin, tag: tag,
+		summary: "Revoke a token", write: true, codes: []string{api.CodeNotFound},
+		namespace: func(r *http.Request, p auth.Principal) string {
+			if t, err := s.o.Tokens.Get(r.Context(), r.PathValue("id")); err == nil {
+				return t.Namespace
+			}
+			return p.Namespace // there is none, as the handler says
+		}},
+		func(c *call, in *struct {
+			ID string `path:"id" doc:"The token's id."`
+		}) (none, error) {
+			return none{}, s.o.Tokens.Revoke(c.ctx, in.ID)
+		})
+	declare(s, operation{id: "get-token", method: http.MethodGet, path: "/v1/token", role: auth.Read, tag: tag,
+		summary: "Describe the token that the request is made with", namespace: own},
+		func(c *call, _ *none) (api.Token, error) {
+			p := c.req.Principal
+			t, err := s.o.Tokens.Get(c.ctx, p.TokenID)
+			if errors.Is(err, holdfast.ErrNotFound) { // a namespace's own
+				return api.Token{ID: p.TokenID, Namespace: p.Namespace, Role: p.Role.String()}, nil
+			}
+			return token(t), err
+		})
+}
+
+func token(t auth.Token) api.Token {
+	out := api.Token{ID: t.ID, Namespace: t.Namespace, Role: t.Role.String(), Description: t.Description, Created: t.Created}
+	if !t.Expires.IsZero() {
+		out.Expires = &t.Expires
+	}
+	return out
+}
+
+func (s *service) operations() {
+	const tag = "server"
+	started := time.Now()
+	declare(s, operation{id: "get-server", method: http.MethodGet, path: "/v1/server", role: auth.Read, tag: tag,
+		summary: "Describe the server and its engine"},
+		func(c *call, _ *none) (out api.Server, err error) {
+			namespaces, err := c.data.Messages().Namespaces(c.ctx, "", 0)
+			if err != nil && !errors.Is(err, holdfast.ErrCorrupt) { // damaged descriptions are what somebody came to see
+				return out, err
+			}
+			caps, m := c.data.Engine().Capabilities(), c.data.Engine().Metrics()
+			trouble := errors.Join(err, m.Poison, m.Trouble)
+			given := caps.Promise(c.data.Level()).Given
+			out = api.Server{Version: s.o.Version, Started: started, Engine: caps.Engine, Level: given.String(),
+				Ready: s.o.Ready() == nil, LossMS: api.MS(caps.LossWindow), Unsynced: given < holdfast.Power,
+				Settings: []api.Setting{}, Caveats: caps.Caveats, Namespaces: len(namespaces),
+				Counters: api.Counters{Commits: m.Commits, Groups: m.Groups, Syncs: m.Syncs, BytesWritten: m.BytesWritten,
+					DiskBytes: m.DiskBytes, Files: m.Files, MemoryBytes: m.MemoryBytes, Stalls: m.Stalls}}
+			if trouble != nil {
+				out.Trouble = trouble.Error()
+			}
+			for _, set := range caps.Settings {
+				out.Settings = append(out.Settings, api.Setting(set))
+			}
+			return out, nil
+		})
+	declare(s, operation{id: "verify-server", method: http.MethodPost, path: "/v1/server/verify", role: auth.Admin,
+		tag: tag, stream: true, summary: "Read every key, and check logs and tasks",
+		about: "What the engine has checksums for is checked by them. Writes go on meanwhile; the answer is about one moment."},
+		func(c *call, _ *none) (api.Verified, error) { return verify(c.ctx, c.data.Engine()) })
+	s.backups()
+}
+
+// verify reads everything in a snapshot of an engine.
+func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err error) {
+	out.Problems = []string{}
+	snapshot, err := engine.Snapshot()
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, snapshot.Close()) }()
+	it := snapshot.Scan(holdfast.Range{})
+	defer it.Close()
+	for it.Next() {
+		if err := ctx.Err(); err != nil {
+			return out, err
+		}
+		out.Keys++
+		out.Bytes += int64(len(it.Key()) + len(it.Value()))
+	}
+	// found says what an error is, and whether to go on after it.
+	found := func(err error) error {
+		if !errors.Is(err, holdfast.ErrCorrupt) {
+			return err
+		}
+		out.Problems = append(out.Problems, err.Error())
+		return nil
+	}
+	if err := found(it.Err()); err != nil {
+		return out, err
+	}
+	logs, err := event.Examine(snapshot)
+	if err := found(err); err != nil {
+		return out, err
+	}
+	for _, l := range logs {
+		for _, gap := range l.Lost {
+			out.Problems = append(out.Problems, fmt.Sprintf("log %q: events %d to %d are lost", l.Name, gap.Position, gap.Next-1))
+		}
+		if l.Undescribed {
+			out.Problems = append(out.Problems, fmt.Sprintf("log %q: its description is lost", l.Name))
+		}
+	}
+	tasks, err := task.Examine(snapshot)
+	if err := found(err); err != nil {
+		return out, err
+	}
+	for _, t := range tasks {
+		for _, p := range t.Problems {
+			out.Problems = append(out.Problems, fmt.Sprintf("tasks %q: %s", t.Store, p))
+		}
+	}
+	return out, nil
+}
+
+// backups declares the backup.
+func (s *service) backups() {
+	running := make(chan struct{}, 1)
+	declareRaw(s, operation{id: "back-up", method: http.MethodGet, path: "/v1/server/backup", role: auth.Admin,
+		tag: "server", stream: true, produces: "application/x-tar",
+		summary: "A consistent copy of everything, as a tar of a directory that can be opened",
+		about: "One backup is made at a time. It is first copied to a directory of the server, which must have room for it. " +
+			"The answer is whole only if the tar is: its end is missing if it broke off.",
+		codes: []string{api.CodeNotImplemented, api.CodeLocked, api.CodeFull}}, typeOf[none](),
+		func(c *call, _ *none) error {
+			if s.o.Backup == nil {
+				return &holdfast.Error{Op: "backup", Class: holdfast.ErrUnavailable, Detail: "this server makes no backups"}
+			}
+			select {
+			case running <- struct{}{}:
+				defer func() { <-running }()
+			default:
+				return &holdfast.Error{Op: "backup", Class: holdfast.ErrLocked, Detail: "another backup is being made"}
+			}
+			dir, err := os.MkdirTemp(s.o.BackupDir, "holdfast-backup-")
+			if err != nil {
+				return err
+			}
+			defer func() {
+				if err := os.RemoveAll(dir); err != nil {
+					s.o.Logger.Warn("a backup that was made for a client could not be removed", "error", err)
+				}
+			}()
+			into := filepath.Join(dir, "copy")
+			if _, err := s.o.Backup(c.ctx, c.data.Engine(), into); err != nil {
+				if errors.Is(err, holdfast.ErrBadOption) { // an engine that keeps nothing in a directory
+					err = &holdfast.Error{Op: "backup", Class: holdfast.ErrUnavailable, Cause: err}
+				}
+				return err
+			}
+			c.w.Header().Set("Content-Disposition", `attachment; filename="holdfast-`+
+				time.Now().UTC().Format("20060102-150405")+`.tar"`)
+			return c.stream("application/x-tar", func(w io.Writer) error {
+				t := tar.NewWriter(w)
+				if err := t.AddFS(os.DirFS(into)); err != nil {
+					return err // without the end of a tar
+				}
+				return t.Close()
+			})
+		})
+}

@@ -1,0 +1,195 @@
+package v1
+
+import (
+	"context"
+	"iter"
+	"net/http"
+
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/store/event"
+)
+
+// inLog names a log, as the path does.
+type inLog struct {
+	Log string `path:"log" doc:"The log."`
+}
+
+// find is the log, which must be there.
+func (in *inLog) find(c *call) (*event.Store, error) { return c.data.FindLog(c.ctx, c.ns, in.Log) }
+
+func (s *service) logs() {
+	const tag = "logs"
+	missing := []string{api.CodeNotFound}
+	declare(s, operation{id: "list-logs", method: http.MethodGet, path: inNamespace + "/logs", role: auth.Read, tag: tag,
+		summary: "List the logs of events"},
+		func(c *call, _ *none) ([]api.Log, error) {
+			list, err := c.data.Logs(c.ctx, c.ns)
+			out := make([]api.Log, len(list))
+			for i, l := range list {
+				out[i] = api.Log{Name: data.LogName(c.ns, l), First: l.First, Last: l.Last}
+			}
+			return out, err
+		})
+	declare(s, operation{id: "get-log", method: http.MethodGet, path: inNamespace + "/logs/{log}", role: auth.Read,
+		tag: tag, summary: "Describe a log, with its subscriptions and snapshots", codes: missing},
+		func(c *call, in *inLog) (out api.Log, err error) {
+			log, err := in.find(c)
+			if err != nil {
+				return out, err
+			}
+			subscriptions, err := log.Subscriptions(c.ctx)
+			if err != nil {
+				return out, err
+			}
+			snapshots, err := log.Snapshots(c.ctx)
+			return api.Log{Name: in.Log, First: log.First(), Last: log.Last(), Subscriptions: api.FromCursors(subscriptions),
+				Snapshots: api.FromCursors(snapshots)}, err
+		})
+	declare(s, operation{id: "delete-log", method: http.MethodDelete, path: inNamespace + "/logs/{log}", role: auth.Admin,
+		tag: tag, summary: "Remove a log with all that is kept of it", codes: missing},
+		func(c *call, in *inLog) (none, error) { return none{}, c.data.DeleteLog(c.ctx, c.ns, in.Log) })
+	declare(s, operation{id: "append-events", method: http.MethodPost, path: inNamespace + "/logs/{log}/events",
+		role: auth.Write, tag: tag, write: true, summary: "Append events, all or none; the log is made if it is not there",
+		about: "Either all events have ids or none has. Events with ids are appended once, however often that is repeated.",
+		codes: []string{api.CodeConflict, api.CodeIDTaken}},
+		func(c *call, in *struct {
+			inLog
+			Body api.Append
+		}) (out api.Appended, err error) {
+			log, err := c.data.Log(c.ctx, c.ns, in.Log)
+			if err != nil {
+				return out, err
+			}
+			events := make([]event.Event, len(in.Body.Events))
+			for i := range events {
+				events[i] = in.Body.Events[i].Store()
+			}
+			var r event.Result
+			if in.Body.After != nil {
+				r, err = log.AppendAfter(c.ctx, *in.Body.After, events...)
+			} else {
+				r, err = log.Append(c.ctx, events...)
+			}
+			return api.Appended(r), err
+		})
+	declare(s, operation{id: "read-events", method: http.MethodGet, path: inNamespace + "/logs/{log}/events",
+		role: auth.Read, tag: tag, summary: "Read events", codes: []string{api.CodeNotFound, api.CodeTruncated},
+		about: "There are no more for now when a page is empty: large events can make a page end before its limit."},
+		func(c *call, in *struct {
+			inLog
+			From  uint64 `query:"from" doc:"The first position; absent or 0 for the first that is there."`
+			Limit int    `query:"limit" doc:"How many events at most: 1000 if absent, never more than 10000."`
+		}) (out api.Events, err error) {
+			log, err := in.find(c)
+			if err != nil {
+				return out, err
+			}
+			limit, err := page(in.Limit)
+			if err != nil {
+				return out, err
+			}
+			out.Events, out.Next = []api.Event{}, max(in.From, 1)
+			end := log.Last() // positions up to here may have no event any more
+			size := 0
+			for e, err := range log.Events(c.ctx, in.From, limit) {
+				if err != nil {
+					return out, err
+				}
+				out.Events, out.Next = append(out.Events, api.FromEvent(&e)), e.Position+1
+				if size += len(e.Data) + len(e.Metadata); size > pageBytes {
+					return out, nil
+				}
+			}
+			if len(out.Events) < limit {
+				out.Next = max(out.Next, end+1)
+			}
+			return out, nil
+		})
+	declareRaw(s, operation{id: "follow-events", method: http.MethodGet, path: inNamespace + "/logs/{log}/events/follow",
+		role: auth.Read, tag: tag, stream: true, produces: "text/event-stream",
+		summary: "Follow events as Server-Sent Events: those that are there, then each new one",
+		about: "Events are `event` (its id is the position to go on from), `bye` when the server stops, and `problem`. The " +
+			"header Last-Event-ID goes before from.", codes: missing}, typeOf[api.Event](),
+		func(c *call, in *struct {
+			inLog
+			From int64 `query:"from" doc:"The first position; less than 0 means those only that are new."`
+		}) error {
+			log, err := in.find(c)
+			if err != nil {
+				return err
+			}
+			from, err := c.from(in.From)
+			if err != nil {
+				return err
+			}
+			if from < 0 {
+				from = int64(log.Last()) + 1
+			}
+			follow(c, "event", func(ctx context.Context) iter.Seq2[event.Event, error] { return log.Follow(ctx, uint64(from)) },
+				func(e *event.Event) (uint64, any) { return e.Position + 1, api.FromEvent(e) })
+			return nil
+		})
+	declare(s, operation{id: "truncate-log", method: http.MethodPost, path: inNamespace + "/logs/{log}/truncate",
+		role: auth.Write, tag: tag, write: true, summary: "Remove events from the front of a log",
+		codes: []string{api.CodeNotFound, api.CodeAhead}},
+		func(c *call, in *struct {
+			inLog
+			Body api.Truncate
+		}) (out api.Removed, err error) {
+			log, err := in.find(c)
+			if err != nil {
+				return out, err
+			}
+			removed, err := log.TruncateBefore(c.ctx, in.Body.Before)
+			return api.Removed{Removed: int64(removed)}, err
+		})
+	s.offsets()
+}
+
+// offsets declares the offsets of subscriptions of logs.
+func (s *service) offsets() {
+	const tag = "logs"
+	type offset struct {
+		inLog
+		Name string `path:"name" doc:"The subscription."`
+	}
+	declare(s, operation{id: "get-offset", method: http.MethodGet, path: inNamespace + "/logs/{log}/offsets/{name}",
+		role: auth.Read, tag: tag, summary: "How far a subscription of a log has come", codes: []string{api.CodeNotFound}},
+		func(c *call, in *offset) (out api.Position, err error) {
+			log, err := in.find(c)
+			if err != nil {
+				return out, err
+			}
+			at, err := log.LoadOffset(c.ctx, in.Name)
+			return api.Position{Position: int64(at)}, err
+		})
+	declare(s, operation{id: "set-offset", method: http.MethodPut, path: inNamespace + "/logs/{log}/offsets/{name}",
+		role: auth.Write, tag: tag, write: true, summary: "Keep how far a subscription of a log has come",
+		codes: []string{api.CodeNotFound, api.CodeAhead}},
+		func(c *call, in *struct {
+			offset
+			Body api.Position
+		}) (none, error) {
+			log, err := in.find(c)
+			if err != nil {
+				return none{}, err
+			}
+			at, err := position(in.Body.Position)
+			if err != nil {
+				return none{}, err
+			}
+			return none{}, log.SaveOffset(c.ctx, in.Name, at)
+		})
+	declare(s, operation{id: "delete-offset", method: http.MethodDelete, path: inNamespace + "/logs/{log}/offsets/{name}",
+		role: auth.Write, tag: tag, write: true, summary: "Forget a subscription of a log; it is no error if there is none",
+		codes: []string{api.CodeNotFound}},
+		func(c *call, in *offset) (none, error) {
+			log, err := in.find(c)
+			if err != nil {
+				return none{}, err
+			}
+			return none{}, log.DeleteOffset(c.ctx, in.Name)
+		})
+}
