@@ -168,7 +168,7 @@ func TestWrongUse(t *testing.T) {
 		"engine":    {q: Request{Engines: []string{"oracle"}}, says: "the engines are logtree, pebble"},
 		"level":     {q: Request{Levels: []string{"disk"}}, says: "memory, process, power"},
 		"kind":      {q: Request{Kinds: []string{"fire"}}, says: "the kinds are kill, power, faults, simulate"},
-		"subject":   {q: Request{Subjects: []string{"wheel"}}, says: "the subjects are kv, event, message, task, raft"},
+		"subject":   {q: Request{Subjects: []string{"wheel"}}, says: "the subjects are kv, event, message, task, raft, serve"},
 		"fs":        {q: Request{FS: "fat"}, says: "the file systems are ext4, xfs, btrfs"},
 		"cuts":      {q: Request{Cuts: &zero}, says: "0 cuts"},
 		"for":       {q: Request{For: &seconds}, says: "use a time like 10m"},

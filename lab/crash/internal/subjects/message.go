@@ -187,10 +187,12 @@ func (v *messageVictim) remove(ctx context.Context, c *messageCall) error {
 		return err
 	}
 	v.spent.Add(100)
-	if _, err := v.spaceStore().Info(ctx, id); !errors.Is(err, message.ErrNoNamespace) {
-		v.wrong("namespace %q was deleted, and then described with error %v", id, err)
+	if _, err = v.spaceStore().Info(ctx, id); err == nil {
+		v.wrong("namespace %q was deleted, and then described", id)
+	} else if errors.Is(err, message.ErrNoNamespace) {
+		err = nil
 	}
-	return nil
+	return err
 }
 
 // namespaceOptions are those of every namespace but the default one.

@@ -165,8 +165,8 @@ func (v *taskVictim) claim(ctx context.Context, o *taskOp) (l task.Lease, ok boo
 		return l, false, err
 	}
 	l = leases[0]
-	if o.kind == taskForget && l.Task.Attempt <= taskAttempts {
-		return l, true, nil
+	if o.kind == taskForget {
+		return l, true, nil // whose lease may have run out
 	}
 	v.state.Lock()
 	defer v.state.Unlock()
@@ -177,11 +177,13 @@ func (v *taskVictim) claim(ctx context.Context, o *taskOp) (l task.Lease, ok boo
 	return l, true, nil
 }
 
-// release forgets who holds a task, before that is told to the store.
-func (v *taskVictim) release(l task.Lease) {
+// release forgets that an operation holds a task, before that is told to the store.
+func (v *taskVictim) release(o *taskOp, l task.Lease) {
 	v.state.Lock()
 	defer v.state.Unlock()
-	delete(v.held, l.Task.ID)
+	if v.held[l.Task.ID] == o.n {
+		delete(v.held, l.Task.ID)
+	}
 }
 
 // settle does with a task what the operation does, and sets its key.
@@ -205,7 +207,7 @@ func (v *taskVictim) settle(ctx context.Context, o *taskOp, l task.Lease) error 
 	case taskComplete:
 		return v.complete(ctx, o, l)
 	default:
-		v.release(l)
+		v.release(o, l)
 		f := task.Failure{Message: "by " + o.by()}
 		switch kind {
 		case taskFail:
@@ -229,14 +231,18 @@ func (v *taskVictim) settle(ctx context.Context, o *taskOp, l task.Lease) error 
 func (v *taskVictim) complete(ctx context.Context, o *taskOp, l task.Lease) error {
 	var then []task.Spec
 	if o.n%3 == 0 {
-		if _, err := v.store.Heartbeat(ctx, l); err != nil && !errors.Is(err, task.ErrCancelled) {
+		_, err := v.store.Heartbeat(ctx, l)
+		if errors.Is(err, task.ErrLeaseLost) && o.kind == taskForget {
+			return v.done(ctx, o, taskSnooze, l.Task.ID)
+		}
+		if err != nil && !errors.Is(err, task.ErrCancelled) {
 			return fmt.Errorf("heartbeat of task %s: %w", l.Task.ID, err)
 		}
 	}
 	if o.enqueues {
 		then = v.script.specs(o)
 	}
-	v.release(l)
+	v.release(o, l)
 	results, err := v.store.CompleteWith(ctx, l, v.mark(o, taskComplete, l.Task.ID), then...)
 	if errors.Is(err, task.ErrCancelled) || errors.Is(err, task.ErrLeaseLost) && o.kind == taskForget {
 		return v.done(ctx, o, taskSnooze, l.Task.ID)
