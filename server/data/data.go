@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -20,9 +21,13 @@ import (
 
 // The defaults of Options.
 const (
-	DefaultMaxLogs  = 1024
-	DefaultMaxTasks = 256
+	DefaultMaxLogs          = 1024
+	DefaultMaxTasks         = 256
+	DefaultMaxSubscriptions = 1024
 )
+
+// idleSubscription is how long a subscription stays open that nobody uses: it keeps its namespace open.
+const idleSubscription = 5 * time.Minute
 
 // Options are how data is opened.
 type Options struct {
@@ -34,6 +39,9 @@ type Options struct {
 	// commit, and for tasks the reading of their index. MaxTasks counts namespaces that have tasks. In one that is closed
 	// nothing is due until it is opened again: leases run out, and finished tasks are removed, then.
 	MaxLogs, MaxTasks int
+	// MaxSubscriptions is the same for subscriptions of messages; but those are open too of which consumers have messages,
+	// and those that nobody uses are closed after some minutes in any case.
+	MaxSubscriptions int
 }
 
 // Data is the open data. All methods may be called from many goroutines at once.
@@ -43,6 +51,10 @@ type Data struct {
 	messages *message.Store
 	logs     *pool[*event.Store]
 	tasks    *pool[*task.Store]
+
+	subscriptions *pool[*Subscription]
+	stopSweeping  context.CancelFunc
+	sweeping      sync.WaitGroup
 
 	mu       sync.Mutex
 	deleting map[string]bool // namespaces
@@ -54,10 +66,27 @@ func Open(engine holdfast.Engine, o Options) (*Data, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Data{engine: engine, o: o, messages: messages,
-		logs:     newPool[*event.Store](cmp.Or(o.MaxLogs, DefaultMaxLogs)),
-		tasks:    newPool[*task.Store](cmp.Or(o.MaxTasks, DefaultMaxTasks)),
-		deleting: map[string]bool{}}, nil
+	d := &Data{engine: engine, o: o, messages: messages,
+		logs:          newPool[*event.Store](cmp.Or(o.MaxLogs, DefaultMaxLogs)),
+		tasks:         newPool[*task.Store](cmp.Or(o.MaxTasks, DefaultMaxTasks)),
+		subscriptions: newPool[*Subscription](cmp.Or(o.MaxSubscriptions, DefaultMaxSubscriptions)),
+		deleting:      map[string]bool{}}
+	d.subscriptions.quiet, d.subscriptions.closable = idleSubscription, (*Subscription).closable
+	ctx, stop := context.WithCancel(context.Background())
+	d.stopSweeping = stop
+	d.sweeping.Go(func() {
+		tick := time.NewTicker(idleSubscription / 4)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				d.subscriptions.sweep()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return d, nil
 }
 
 // Engine is where all of it is.
@@ -228,6 +257,9 @@ func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, er
 		delete(d.deleting, namespace)
 		d.mu.Unlock()
 	}()
+	if err := d.forget(ctx, namespace); err != nil {
+		return 0, err
+	}
 	n := name(namespace, "")
 	err = d.tasks.remove(ctx, n, func() error { return task.Delete(ctx, d.engine, n, d.Level()) })
 	if err != nil {
@@ -252,5 +284,7 @@ func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, er
 
 // Close closes all stores. The engine stays open.
 func (d *Data) Close() error {
-	return errors.Join(d.logs.close(), d.tasks.close(), d.messages.Close())
+	d.stopSweeping()
+	d.sweeping.Wait()
+	return errors.Join(d.subscriptions.close(), d.logs.close(), d.tasks.close(), d.messages.Close())
 }

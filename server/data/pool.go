@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -13,7 +14,9 @@ import (
 // pool keeps stores open, by name: those that are in use, and of the others those that were used last, at most as many
 // as there may be open in all. A name is opened, closed or removed by one goroutine at a time.
 type pool[S io.Closer] struct {
-	most int
+	most     int
+	quiet    time.Duration // those that nobody uses for so long are closed by sweep; 0 for none
+	closable func(S) bool  // whether a store may be closed that nobody uses; nil for always
 
 	mu      sync.Mutex
 	closed  bool
@@ -29,6 +32,7 @@ type entry[S io.Closer] struct {
 	err   error
 	users int           // with whoever opens it
 	idle  *list.Element // nil while there are users
+	since time.Time     // when it became idle
 	gone  chan struct{} // not nil once it is to be closed; closed when the name is free
 }
 
@@ -112,6 +116,7 @@ func (p *pool[S]) hold(ctx context.Context, e *entry[S]) {
 func (p *pool[S]) leave(e *entry[S]) {
 	p.mu.Lock()
 	if e.users--; e.users == 0 && e.gone == nil && p.entries[e.name] == e {
+		e.since = time.Now()
 		e.idle = p.idle.PushBack(e)
 	}
 	p.mu.Unlock()
@@ -120,13 +125,29 @@ func (p *pool[S]) leave(e *entry[S]) {
 
 // trim closes stores that nobody uses while there are too many.
 func (p *pool[S]) trim() {
+	p.closeIdle(func(*entry[S]) bool { return len(p.entries) > p.most })
+}
+
+// sweep closes stores that nobody has used for a while.
+func (p *pool[S]) sweep() {
+	now := time.Now()
+	p.closeIdle(func(e *entry[S]) bool { return p.quiet > 0 && now.Sub(e.since) >= p.quiet })
+}
+
+// closeIdle closes stores that nobody uses, from the one that was used first, as long as f says so, which is called
+// with mu held.
+func (p *pool[S]) closeIdle(f func(*entry[S]) bool) {
 	for {
 		p.mu.Lock()
-		if len(p.entries) <= p.most || p.idle.Len() == 0 {
+		at := p.idle.Front()
+		for at != nil && p.closable != nil && !p.closable(at.Value.(*entry[S]).store) {
+			at = at.Next()
+		}
+		if at == nil || !f(at.Value.(*entry[S])) {
 			p.mu.Unlock()
 			return
 		}
-		e := p.idle.Front().Value.(*entry[S])
+		e := at.Value.(*entry[S])
 		p.takeOut(e)
 		p.mu.Unlock()
 		_ = e.store.Close() // what was acknowledged is durable; an engine that fails tells the next who writes

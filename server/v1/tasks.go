@@ -16,6 +16,9 @@ import (
 // maxWait is how long a claim waits at most.
 const maxWait = time.Minute
 
+// leastWait is how long a claim of messages takes at least before it has none, in milliseconds: they are read meanwhile.
+const leastWait = 20
+
 // giveBack is how long it may take to give back what was claimed for a client that is gone.
 const giveBack = 10 * time.Second
 

@@ -79,6 +79,7 @@ func Routes(d *data.Data, o Options) []route.Route {
 	}
 	s.messages()
 	s.streams()
+	s.subscriptions()
 	s.logs()
 	s.tasks()
 	s.admin()
