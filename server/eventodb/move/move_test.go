@@ -115,7 +115,7 @@ func equal(t *testing.T, a, b *message.Namespace) {
 }
 
 func TestCopy(t *testing.T) {
-	const messages = 2500
+	const messages = 1200 // more than a page
 	n, source := serve(t)
 	fill(t, n, messages)
 	lines := export(t, n)
@@ -170,19 +170,19 @@ func TestCopyOfNothing(t *testing.T) {
 // A copy that was interrupted is made whole by another.
 func TestInterrupted(t *testing.T) {
 	n, source := serve(t)
-	fill(t, n, 3000)
+	fill(t, n, 2200)
 	into, target := serve(t)
 	for _, to := range []move.Target{move.Namespace{N: into}, target} {
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err := move.Copy(ctx, source, to, func(_ string, n int64) {
-			if n > 1500 {
+			if n > 1000 {
 				cancel()
 			}
 		})
 		if err == nil {
 			t.Error("it was not interrupted")
 		}
-		if r, err := move.Copy(t.Context(), source, to, nil); err != nil || r.Compared != 3000 {
+		if r, err := move.Copy(t.Context(), source, to, nil); err != nil || r.Compared != 2200 {
 			t.Errorf("%+v, %v", r, err)
 		}
 		equal(t, n, into)
@@ -192,7 +192,7 @@ func TestInterrupted(t *testing.T) {
 // What was there and is not the same is found, and what cannot be imported is refused.
 func TestDifferent(t *testing.T) {
 	n, source := serve(t)
-	fill(t, n, 1200)
+	fill(t, n, 1100)
 	lines := export(t, n)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC).Format(time.RFC3339Nano)
 	begin := strings.Index(lines[700], `"time":"`)
