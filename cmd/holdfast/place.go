@@ -269,7 +269,7 @@ func reader(name string) (io.ReadCloser, error) {
 
 // levelFlag is for commands that write.
 type levelFlag struct {
-	Level string `help:"What it survives: memory, process, power." enum:",memory,process,power" default:"" placeholder:"LEVEL"`
+	Level string `help:"What it survives: memory, process or power." enum:",memory,process,power" default:""`
 }
 
 // ctx is the context of the session for a write.

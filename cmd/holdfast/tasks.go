@@ -26,7 +26,7 @@ type taskCommand struct {
 type taskList struct {
 	inPlace
 	Queue string `help:"Those of a queue." placeholder:"QUEUE"`
-	State string `help:"Those that are waiting, scheduled, blocked, running, completed, cancelled, dead." placeholder:"STATE"`
+	State string `help:"waiting, scheduled, blocked, running, completed, cancelled or dead." placeholder:"STATE"`
 	Limit int    `help:"How many at most; 0 for all." default:"100" placeholder:"N"`
 }
 
