@@ -92,7 +92,7 @@ func open(t *testing.T, s *server) *window {
 		t.Skip(chromium.why)
 	}
 	ctx, cancel := chromedp.NewContext(chromium.ctx, chromedp.WithNewBrowserContext())
-	ctx, cancelTime := context.WithTimeout(ctx, 3*patience)
+	ctx, cancelTime := context.WithTimeout(ctx, 10*patience)
 	b := &window{t: t, whole: t, s: s, ctx: ctx}
 	t.Cleanup(func() {
 		cancelTime()

@@ -493,7 +493,8 @@ func TestPage(t *testing.T) {
 
 // nameless lists the controls that a screen reader could not name.
 const nameless = `[...document.querySelectorAll("button, a, input, select, textarea")].filter(e =>
-	e.checkVisibility() && !(e.getAttribute("aria-label") || e.labels?.length || e.matches("button, a") && e.innerText.trim()))
+	e.checkVisibility() && !(e.getAttribute("aria-label") || e.labels?.length ||
+	e.matches("button, a") && e.innerText.trim()))
 	.map(e => e.outerHTML.slice(0, 200)).join("\n")`
 
 // tooWide lists what a phone does not show, and cannot scroll to.
