@@ -89,7 +89,8 @@ func TestPlaces(t *testing.T) {
 		{args: "message write order-1 Placed {\"a\":1} --expected -1", status: 1},
 		{args: "message write order-1 Paid - --level process", in: `{"b":"<"}`, want: "position 1 in order-1, global 2\n"},
 		{args: "message write order-1 Paid {", status: 1},
-		{args: "message cat order-1", want: "1  TIME  order-1 0  Placed  {\"a\":1}\n2  TIME  order-1 1  Paid  {\"b\":\"<\"}\n"},
+		{args: "message cat order-1",
+			want: "1  TIME  order-1 0  Placed  {\"a\":1}\n2  TIME  order-1 1  Paid  {\"b\":\"<\"}\n"},
 		{args: "message cat --category order --type Paid --json", want: `{"id":"UUID","stream":"order-1","position":1,` +
 			`"global":2,"type":"Paid","data":{"b":"<"},"time":"TIME"}` + "\n"},
 		{args: "message streams", want: "  stream   version  last written\n  order-1        1  TIME\n"},
@@ -132,8 +133,8 @@ func TestPlaces(t *testing.T) {
 			cmd.Stdin = strings.NewReader(c.in)
 			status, out, errs := result(t, cmd)
 			out = plain(strings.ReplaceAll(out, file+name, "FILE"))
-			if status != c.status || out != c.want && c.status == 0 || (c.status != 0) != strings.HasPrefix(errs, "holdfast: ") ||
-				strings.Count(errs, "\n") > 1 {
+			if status != c.status || out != c.want && c.status == 0 ||
+				(c.status != 0) != strings.HasPrefix(errs, "holdfast: ") || strings.Count(errs, "\n") > 1 {
 				t.Errorf("%s: %s: status %d\n%s%s want\n%s", name, c.args, status, out, errs, c.want)
 			}
 		}
@@ -143,9 +144,10 @@ func TestPlaces(t *testing.T) {
 // TestPlaceUnknown: without a place, or with two, the command says what to do; a server that is not there is an error.
 func TestPlaceUnknown(t *testing.T) {
 	for args, want := range map[string]string{
-		"event list": "name a server with --url or HOLDFAST_URL", "event list --url http://127.0.0.1:1 --dir x": "give one of them",
-		"event list --url nonsense": "http://HOST:PORT", "event list --dir nothing": "no such file",
-		"task list --state nonsense --dir x": "--state",
+		"event list": "name a server with --url or HOLDFAST_URL",
+		"event list --url http://127.0.0.1:1 --dir x": "give one of them",
+		"event list --url nonsense":                   "http://HOST:PORT", "event list --dir nothing": "no such file",
+		"task list --state nonsense --dir x": "waiting",
 	} {
 		status, out, errs := result(t, holdfastCommand(t, strings.Fields(args)...))
 		if status != 1 || out != "" || !strings.Contains(errs, want) {

@@ -112,6 +112,14 @@ func (s screen) group(r *Report, title string, rows []Summary) {
 	s.Table(t)
 }
 
+// known is a number, "?" if it is -1.
+func known(n int64) string {
+	if n < 0 {
+		return "?"
+	}
+	return fmt.Sprint(n)
+}
+
 // courseRows is how many moments of a soak are shown.
 const courseRows = 12
 
@@ -126,7 +134,7 @@ func (s screen) course(r *Report, target string) {
 		}
 		for i := range courseRows {
 			at := result.Samples[(n-1)*i/(courseRows-1)]
-			t.Row("", fmt.Sprintf("%.0f s", at.Seconds), measure.Size(at.RSS), fmt.Sprint(at.Goroutines),
+			t.Row("", fmt.Sprintf("%.0f s", at.Seconds), measure.Size(at.RSS), known(at.Goroutines),
 				measure.Count(float64(at.Ops)), measure.Count(float64(at.Delivered)))
 		}
 	}

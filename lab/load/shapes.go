@@ -241,7 +241,7 @@ func messagesDo(w *worker) error {
 
 var (
 	newTask   = []byte(`{"tasks":[{"queue":"load","kind":"load","payload":"eyJ0byI6ImFkYUBleGFtcGxlLm9yZyJ9"}]}`)
-	claimTask = []byte(`{"queues":["load"],"n":1,"lease_ms":60000,"worker":"load","wait_ms":10000}`)
+	claimTask = []byte(`{"queues":["load"],"n":1,"lease_ms":60000,"worker":"load","wait_ms":1000}`)
 )
 
 func tasksDo(w *worker) error {
@@ -251,7 +251,7 @@ func tasksDo(w *worker) error {
 	}
 	done, err := w.runTask()
 	if err == nil && !done {
-		err = errors.New("no task was claimed within 10 s, though one was enqueued")
+		err = errors.New("no task was claimed within a second, though one was enqueued")
 	}
 	return err
 }
