@@ -52,6 +52,7 @@ var layers = map[string][]string{
 	"server/auth":    {"", "store/message"},
 	"server/route":   {"", "server/auth"},
 	"server/data":    {"", "store/"},
+	"server/page":    {"server/route"},
 	"server/metrics": {"", "store/"}, // for programs that embed the library, too
 	"client":         {"", "api", "store/"},
 	"cmd/":           {"", "api", "engine/", "store/", "server", "client", "lab/", "internal/"},
@@ -59,7 +60,8 @@ var layers = map[string][]string{
 
 	// What a victim does and how it is crashed know of each other only the protocol.
 	"lab/crash/internal/protocol": {"", "enginetest/commits"},
-	"lab/crash/internal/subjects": {"", "enginetest/commits", "store/", "lab/contender", "lab/crash/internal/protocol"},
+	"lab/crash/internal/subjects": {"", "api", "client", "enginetest/commits", "server", "store/", "lab/contender",
+		"lab/crash/internal/protocol"},
 	"lab/crash/internal/kinds": {"", "enginetest/commits", "internal/datadir", "lab/console", "lab/internal/child",
 		"lab/crash/blockdev", "lab/crash/internal/protocol"},
 	"lab/crash/internal/evidence": {"", "lab/crash/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},

@@ -29,7 +29,7 @@ type crashCommand struct {
 	Engines []string       `help:"Engines, names or patterns." placeholder:"A,B"`
 	Levels  []string       `help:"Levels that commits ask for: memory, process, power." placeholder:"LEVEL"`
 	Kind    []string       `help:"How to crash: kill, power, faults, simulate; the default is below." placeholder:"KIND"`
-	Subject []string       `help:"What to crash: kv, event, message, task, raft. Default: kv and raft." placeholder:"NAME"`
+	Subject []string       `help:"What to crash: kv, event, message, task, raft, serve. Default: kv, raft, serve." placeholder:"NAME"`
 	Cuts    *int           `help:"Crashes of each row. Default: 20, and 10 for some." placeholder:"N"`
 	FS      string         `name:"fs" help:"File system for power and faults: ext4 (default), xfs, btrfs" placeholder:"FS"`
 	Seed    *uint64        `help:"Seed of everything that follows from one; a run prints its own." placeholder:"N"`

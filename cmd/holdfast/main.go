@@ -4,6 +4,7 @@
 //	holdfast token reset     another token for a server's default namespace
 //	holdfast bench           about 90 seconds: which engine is how fast, at which level
 //	holdfast bench --list    what can be measured
+//	holdfast load            how fast a server answers, beside one that does nothing
 //	holdfast crash           kill -9 and power cuts: does each engine keep what it claims to keep
 //	holdfast inspect DIR     what is in a directory
 //	holdfast verify DIR      whether all in it that can be checked is sound
@@ -41,6 +42,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
+	"github.com/holdfastdb/holdfast/lab/load"
 )
 
 // The exit statuses. Package console has those of bench and crash.
@@ -70,6 +72,7 @@ Exit status:
 type grammar struct {
 	Serve     serveCommand     `cmd:"" help:"Serve streams, logs and tasks over HTTP, from one directory."`
 	Bench     benchCommand     `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
+	Load      loadCommand      `cmd:"" help:"Load HTTP servers, ours or another, beside one that does nothing."`
 	Crash     crashCommand     `cmd:"" help:"Crash engines by kill -9 and power cuts, and check what each claims to survive."`
 	Inspect   inspectCommand   `cmd:"" help:"Show what is in a directory."`
 	Verify    verifyCommand    `cmd:"" help:"Check everything in a directory that can be checked."`
@@ -88,6 +91,7 @@ type grammar struct {
 	Help      helpCommand      `cmd:"" help:"Show the commands, or the arguments of one."`
 	Child     childCommand     `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
 	Victim    victimCommand    `cmd:"" name:"crash-victim" hidden:"" help:"A process to crash, for crash's own use."`
+	Null      childCommand     `cmd:"" name:"load-null" hidden:"" help:"A server that does nothing, for load's own use."`
 	Server    childCommand     `cmd:"" name:"peer-server" hidden:"" help:"A peer's server, for bench's and crash's own use."`
 }
 
@@ -146,6 +150,10 @@ func run(lab bench.Lab, args []string) int {
 		return g.Token.Reset.run()
 	case "bench-child":
 		return lab.Child(os.Stdin, os.Stdout)
+	case "load":
+		return g.Load.run()
+	case load.NullArgument:
+		return load.ServeNull(os.Stdin, os.Stdout)
 	case "crash":
 		return g.Crash.run(crashLab())
 	case "crash-victim":

@@ -28,7 +28,7 @@ import (
 )
 
 // served starts a server in a process, and returns the arguments with which commands find it.
-func served(t *testing.T) (where []string) {
+func serving(t *testing.T) (where []string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
 	token := "ns_ZGVmYXVsdA_" + strings.Repeat("0123456789abcdef", 4)
@@ -72,7 +72,7 @@ func TestPlaces(t *testing.T) {
 	try(t, err)
 	try(t, e.Close())
 	file := filepath.Join(t.TempDir(), "exported")
-	places := map[string][]string{"server": served(t), "directory": {"--dir", dir}}
+	places := map[string][]string{"server": serving(t), "directory": {"--dir", dir}}
 	for _, c := range []struct {
 		args, in string
 		status   int
@@ -167,7 +167,7 @@ func TestPlaceUnknown(t *testing.T) {
 
 // TestTail: a tail shows what is written after it has begun, on a server, and ends with an interrupt.
 func TestTail(t *testing.T) {
-	where := served(t)
+	where := serving(t)
 	run := func(args ...string) {
 		t.Helper()
 		if status, _, errs := result(t, holdfastCommand(t, append(args, where...)...)); status != 0 {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
+
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // request is what the parent asks of a child.
@@ -74,7 +76,7 @@ func (l Lab) measure(q request, o *outcome) error {
 	if w.Samples {
 		load.Client = sampler.counting(load.Client)
 	}
-	before := cpuTime()
+	before := measure.CPUTime()
 	sampler.start()
 	err = drive(load, q, w.OpenLoop, o)
 	samples := sampler.stop()
@@ -104,9 +106,9 @@ func (l Lab) measure(q request, o *outcome) error {
 			return
 		}
 		if before >= 0 {
-			o.CPUSeconds = (cpuTime() - before).Seconds()
+			o.CPUSeconds = (measure.CPUTime() - before).Seconds()
 		}
-		o.PeakRSS = peakRSS()
+		o.PeakRSS = measure.PeakRSS(os.Getpid())
 	}
 	if load.Volatile {
 		take()
@@ -161,12 +163,6 @@ func (l Lab) prepare(w Workload, q request) (Load, error) {
 	return w.Engine(task)
 }
 
-// Latencies are recorded in nanoseconds, to three digits, up to a minute and a half.
-const (
-	highestLatency = int64(100 * time.Second)
-	latencyDigits  = 3
-)
-
 // drive runs the closed loops: warm-up, then all clients start together and go on until the time is over.
 //
 // In an open loop an operation is due at its time, whether the one before it has ended or not: together the clients are
@@ -190,7 +186,7 @@ func drive(load Load, q request, openLoop bool, o *outcome) error {
 	)
 	warm.Add(n)
 	for i := range n {
-		histograms[i] = hdrhistogram.New(1, highestLatency, latencyDigits)
+		histograms[i] = measure.NewHistogram()
 		done.Go(func() {
 			op, h := load.Client(i), histograms[i]
 			for {
@@ -225,7 +221,7 @@ func drive(load Load, q request, openLoop bool, o *outcome) error {
 					break
 				}
 				now := time.Since(epoch)
-				_ = h.RecordValue(min(int64(now-last), highestLatency))
+				measure.Record(h, now-last)
 				last = now
 				if now-origin >= q.For {
 					break
@@ -250,11 +246,6 @@ func drive(load Load, q request, openLoop bool, o *outcome) error {
 	for _, end := range ends {
 		o.Seconds = max(o.Seconds, (end - origin).Seconds())
 	}
-	o.Latency = latencyOf(all)
+	o.Latency = measure.LatencyOf(all)
 	return errors.Join(errs...)
-}
-
-func latencyOf(h *hdrhistogram.Histogram) Latency {
-	at := func(q float64) float64 { return micros(time.Duration(h.ValueAtQuantile(q))) }
-	return Latency{P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: micros(time.Duration(h.Max()))}
 }

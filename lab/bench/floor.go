@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"sync"
+
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // floorFile is the least a machine can do to keep records: a file that was written and
@@ -106,7 +108,7 @@ func (w *floorFile) write(group []byte, from int64) error {
 		}
 	}
 	if w.sync {
-		return fdatasync(w.f)
+		return measure.Fdatasync(w.f)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -405,6 +404,3 @@ func command(r Request, p Plan) string {
 		console.Flag("clients", r.Clients...) + console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
 		console.Flag("seed", p.Seed)
 }
-
-// micros is d in microseconds, with the nanoseconds as decimals.
-func micros(d time.Duration) float64 { return math.Round(float64(d)) / 1e3 }

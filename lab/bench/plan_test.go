@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // engineGiving is a table entry of which only the promises matter: what it gives for
@@ -48,7 +49,7 @@ func cells(p Plan, workload string) []string {
 			s += ">" + c.Given.String()
 		}
 		if c.Clients > 1 {
-			s += " x" + digits(float64(c.Clients))
+			s += " x" + measure.Digits(float64(c.Clients))
 		}
 		list = append(list, s)
 	}

@@ -8,13 +8,14 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // screen shows reports.
 type screen struct{ console.Screen }
 
 // header says what will be measured, where, and for how long.
-func (s screen) header(p Plan, m Machine) {
+func (s screen) header(p Plan, m measure.Machine) {
 	levels := map[holdfast.Level]bool{}
 	for _, c := range p.Cells {
 		if !reference(c.Engine) {
@@ -153,7 +154,7 @@ func (g group) against(s Summary) string {
 	case s.Rounds > 1 && overlap(s, *g.best):
 		return "no difference shown"
 	}
-	return digits(g.best.Median/s.Median) + "x slower"
+	return measure.Digits(g.best.Median/s.Median) + "x slower"
 }
 
 // plain is how the row of an engine is painted where none is the best.
@@ -177,7 +178,7 @@ func interval(s Summary, items float64) string {
 	if s.Rounds < 2 {
 		return "-"
 	}
-	return count(s.Low*items) + ".." + count(s.High*items)
+	return measure.Count(s.Low*items) + ".." + measure.Count(s.High*items)
 }
 
 // speed writes the group's table. Rates are of items, times of operations.
@@ -208,7 +209,7 @@ func (s screen) speed(g group) {
 	for _, row := range g.rows {
 		share := ""
 		if g.floor != nil && row.Engine != Null {
-			share = percent(row.Median / g.floor.Median)
+			share = measure.Percent(row.Median / g.floor.Median)
 		}
 		study := ""
 		if studied && !reference(row.Engine) {
@@ -221,8 +222,9 @@ func (s screen) speed(g group) {
 		if !inTable && study != "" {
 			asides = append(asides, row.Engine+" "+study)
 		}
-		t.Row(g.style(row.Engine), row.Engine, count(row.Median*items), interval(row, items), duration(row.p50),
-			duration(row.p99), share, against, study)
+		t.Row(g.style(row.Engine), row.Engine, measure.Count(row.Median*items), interval(row, items),
+			measure.Duration(row.p50),
+			measure.Duration(row.p99), share, against, study)
 	}
 	for _, engine := range g.void {
 		t.Row(console.Red, engine, "void", "", "", "", "", "see below", "")
@@ -243,18 +245,19 @@ func (s screen) cost(w Workload, r *Report, clients int) {
 	}}
 	for _, g := range groups(w, r, clients) {
 		for _, row := range g.rows {
-			syncs, items, disk := "?", count(float64(row.items)), size(row.diskBytes)
+			syncs, items, disk := "?", measure.Count(float64(row.items)), measure.Size(row.diskBytes)
 			if alive := float64(row.items) * float64(w.ItemBytes); w.showsSpace() && alive > 0 && row.diskBytes > 0 {
-				disk += " (" + digits(float64(row.diskBytes)/alive) + "x)"
+				disk += " (" + measure.Digits(float64(row.diskBytes)/alive) + "x)"
 			}
 			switch {
 			case reference(row.Engine):
 				syncs, items, disk = "", "", "" // nothing, or a file prepared ahead
 			case row.syncsPerCommit >= 0:
-				syncs = digits(row.syncsPerCommit)
+				syncs = measure.Digits(row.syncsPerCommit)
 			}
-			t.Row(plain(row.Engine), row.Engine, g.given.String(), duration(row.cpuPerItem), syncs, duration(row.settle*1e6),
-				size(row.peakRSS), items, disk)
+			t.Row(plain(row.Engine), row.Engine, g.given.String(), measure.Duration(row.cpuPerItem), syncs,
+				measure.Duration(row.settle*1e6),
+				measure.Size(row.peakRSS), items, disk)
 		}
 	}
 	if t.Rows() == 0 {
@@ -282,7 +285,7 @@ func (s screen) legend(l Lab, r *Report) {
 	switch {
 	case rounds == 1:
 		s.Wrapped("", "One round: no interval, so no difference is shown by these figures.")
-	case confidence < wantConfidence:
+	case confidence < measure.WantConfidence:
 		s.Wrapped("",
 			fmt.Sprintf("Medians of %d rounds, and the range of all of them, which holds the true median with %.0f %% "+
 				"confidence only; 6 rounds reach 97 %%. No difference shown: the ranges overlap.", rounds, 100*confidence))
@@ -295,7 +298,7 @@ func (s screen) legend(l Lab, r *Report) {
 		s.Wrapped("",
 			fmt.Sprintf("Other work took %s of the machine's CPUs during the run: the figures are worse, and spread more, than "+
 				"they "+
-				"would on a quiet machine.", percent(other)))
+				"would on a quiet machine.", measure.Percent(other)))
 	}
 	s.references(l, r)
 	if l.showsSpace(r) {
@@ -328,7 +331,7 @@ func (s screen) references(l Lab, r *Report) {
 	}
 	if null != nil {
 		s.Wrapped("", fmt.Sprintf("null does nothing: %s an operation is what the harness itself takes (%s).",
-			duration(null.p50), null.Workload))
+			measure.Duration(null.p50), null.Workload))
 	}
 	var parts []string
 	if floorWrites {
@@ -458,7 +461,8 @@ func (g group) winner() string {
 		case overlap(row, *g.best):
 			first = append(first, row.Engine)
 		case next == "":
-			next = fmt.Sprintf("; %s takes %sx the time of %s", row.Engine, digits(g.best.Median/row.Median), g.best.Engine)
+			next = fmt.Sprintf("; %s takes %sx the time of %s", row.Engine,
+				measure.Digits(g.best.Median/row.Median), g.best.Engine)
 		}
 	}
 	what := g.best.Engine + " is fastest"
@@ -487,7 +491,7 @@ func prices(w Workload, r *Report, clients int) []string {
 		for _, level := range holdfast.Levels() {
 			for _, sum := range r.Summary {
 				if sum.Workload == w.Name && sum.Engine == engine && sum.Clients == clients && sum.Given == level {
-					parts = append(parts, fmt.Sprintf("%s (%s)", count(sum.Median*items), level.Survives()))
+					parts = append(parts, fmt.Sprintf("%s (%s)", measure.Count(sum.Median*items), level.Survives()))
 				}
 			}
 		}

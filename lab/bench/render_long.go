@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // The tables of a workload that is measured for long: what is slow is rare, and what grows does so late.
@@ -20,10 +21,11 @@ func (s screen) tails(g group) {
 	for _, row := range g.rows {
 		share := ""
 		if g.floor != nil {
-			share = percent(row.Median / g.floor.Median)
+			share = measure.Percent(row.Median / g.floor.Median)
 		}
-		t.Row(g.style(row.Engine), row.Engine, count(row.Median*items), duration(row.p50), duration(row.p99),
-			duration(row.p999), duration(row.max), share)
+		t.Row(g.style(row.Engine), row.Engine, measure.Count(row.Median*items), measure.Duration(row.p50),
+			measure.Duration(row.p99),
+			measure.Duration(row.p999), measure.Duration(row.max), share)
 	}
 	for _, engine := range g.void {
 		t.Row(console.Red, engine, "void", "", "", "", "", "see below")
@@ -40,13 +42,13 @@ func (s screen) course(w Workload, r *Report, clients int) {
 		whole func(Summary) string
 	}{
 		{unit + "/s", func(q quarter) string {
-			return count(float64(q.ops) * items / q.seconds)
-		}, func(s Summary) string { return count(s.Median * items) }},
-		{"the most on disk", func(q quarter) string { return size(q.disk) },
-			func(s Summary) string { return size(s.peakDisk) }},
+			return measure.Count(float64(q.ops) * items / q.seconds)
+		}, func(s Summary) string { return measure.Count(s.Median * items) }},
+		{"the most on disk", func(q quarter) string { return measure.Size(q.disk) },
+			func(s Summary) string { return measure.Size(s.peakDisk) }},
 		{"the most resident memory", func(q quarter) string {
-			return size(cmp.Or(q.rss, -1))
-		}, func(s Summary) string { return size(s.peakRSS) }},
+			return measure.Size(cmp.Or(q.rss, -1))
+		}, func(s Summary) string { return measure.Size(s.peakRSS) }},
 	} {
 		t := console.Table{Keys: 2, Columns: []console.Column{
 			{Name: "engine"}, {Name: "level"}, {Name: "1st quarter", Right: true}, {Name: "2nd", Right: true},

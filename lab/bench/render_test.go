@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -78,7 +79,7 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 			}
 			result := Result{Cell: c, Round: round + 1, ItemsPerOp: w.Items, OpsPerSec: 1e6 / us, Measurement: Measurement{
 				Ops: int64(2e5 / us), Seconds: 0.2,
-				Latency:       Latency{P50: us, P90: 1.2 * us, P99: 3 * us, P999: 9 * us, Max: 99 * us},
+				Latency:       measure.Latency{P50: us, P90: 1.2 * us, P99: 3 * us, P999: 9 * us, Max: 99 * us},
 				SettleSeconds: us / 1e5, CPUSeconds: 0.15, PeakRSS: 30e6, DiskBytes: 123_456, Commits: 1000, Groups: 900,
 				Syncs: int64(c.Given-1) * 500,
 				Items: int64(2e5/us) * int64(w.Items), Verified: true, PeakDisk: 234_567, Samples: []Sample{},
@@ -126,8 +127,8 @@ func TestReportLooksAsBefore(t *testing.T) {
 		lab, plan, report := inventedOf(test.request, test.engines...)
 		var out bytes.Buffer
 		s := screen{console.Screen{W: &out, Width: test.width, Color: test.color}}
-		m := Machine{OS: "linux", CPU: "Imaginary 9000", CPUs: 2, Go: "go1", VM: "yes",
-			Disk: Disk{FileSystem: "ext4", Kind: "virtual disk", Cache: "write back", SyncP50: 51}}
+		m := measure.Machine{OS: "linux", CPU: "Imaginary 9000", CPUs: 2, Go: "go1", VM: "yes",
+			Disk: measure.Disk{FileSystem: "ext4", Kind: "virtual disk", Cache: "write back", SyncP50: 51}}
 		s.header(plan, m)
 		s.report(lab, report)
 		golden(t, test.name, out.String())
@@ -165,30 +166,6 @@ func TestLegendExplainsWhatIsThere(t *testing.T) {
 			if strings.Contains(out.String(), text) != slices.Contains(test.want, text) {
 				t.Errorf("%s %s: %q is there or is not, wrongly:\n%s", test.preset, test.workloads, text, out.String())
 			}
-		}
-	}
-}
-
-func TestDiskSentences(t *testing.T) {
-	for want, m := range map[string]Machine{
-		"disk: ext4 on a virtual disk (write back cache), fdatasync p50 51 us. A VM: whether a sync reaches the device " +
-			"cannot be told.": {OS: "linux", VM: "x", Disk: Disk{FileSystem: "ext4", Kind: "virtual disk", Cache: "write back",
-			SyncP50: 51}},
-		"disk: xfs on an SSD, fdatasync p50 1.2 " +
-			"ms.": {OS: "linux",
-			Disk: Disk{FileSystem: "xfs", Kind: "SSD", SyncP50: 1200}},
-		"disk: tmpfs, fdatasync p50 200 ns. Memory: a sync reaches nothing, and no figure here is one of a " +
-			"disk.": {OS: "linux", VM: "x", Disk: Disk{FileSystem: "tmpfs", Kind: "memory", SyncP50: 0.2}},
-		"disk: unknown file system, fdatasync p50 4 ms. What kind of disk this is cannot be told on " +
-			"darwin.": {OS: "darwin", Disk: Disk{SyncP50: 4000}},
-		"disk: overlay, fdatasync p50 4 ms. A container: other work on the machine may " +
-			"disturb.": {OS: "linux", Container: "x",
-			Disk: Disk{FileSystem: "overlay", SyncP50: 4000}},
-		"disk: ext4 on a virtual disk, fdatasync p50 4 ms. A virtual disk: whether a sync reaches a device cannot be " +
-			"told.": {OS: "linux", Disk: Disk{FileSystem: "ext4", Kind: "virtual disk", SyncP50: 4000}},
-	} {
-		if got := m.Sentence(); got != want {
-			t.Errorf("%s\nwant\n%s", got, want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // Schema names the format of the JSON of a [Report]. It is described in
@@ -15,13 +16,13 @@ const Schema = "holdfast.bench/1"
 
 // Report is everything that a run found.
 type Report struct {
-	Schema      string        `json:"schema"`
-	Machine     Machine       `json:"machine"`
-	Plan        PlanJSON      `json:"plan"`
-	Results     []Result      `json:"results"`
-	Summary     []Summary     `json:"summary"`
-	Unavailable []Unavailable `json:"unavailable"`
-	Partial     string        `json:"partial"` // why this is not all of the plan; empty if it is
+	Schema      string          `json:"schema"`
+	Machine     measure.Machine `json:"machine"`
+	Plan        PlanJSON        `json:"plan"`
+	Results     []Result        `json:"results"`
+	Summary     []Summary       `json:"summary"`
+	Unavailable []Unavailable   `json:"unavailable"`
+	Partial     string          `json:"partial"` // why this is not all of the plan; empty if it is
 }
 
 // PlanJSON is the part of a plan that the report has.
@@ -52,14 +53,14 @@ type Result struct {
 
 // Measurement is what a child process measured. Metrics that are not known are -1.
 type Measurement struct {
-	Ops           int64   `json:"ops"`
-	WarmUpOps     int64   `json:"warm_up_ops"` // before the clock ran
-	Seconds       float64 `json:"seconds"`
-	Latency       Latency `json:"latency_us"`
-	SettleSeconds float64 `json:"settle_seconds"` // of Close
-	CPUSeconds    float64 `json:"cpu_seconds"`    // of warm-up, measurement and Close, all threads
-	PeakRSS       int64   `json:"peak_rss_bytes"` // of the child up to Close, the harness included
-	DiskBytes     int64   `json:"disk_bytes"`     // allocated, after Close
+	Ops           int64           `json:"ops"`
+	WarmUpOps     int64           `json:"warm_up_ops"` // before the clock ran
+	Seconds       float64         `json:"seconds"`
+	Latency       measure.Latency `json:"latency_us"`
+	SettleSeconds float64         `json:"settle_seconds"` // of Close
+	CPUSeconds    float64         `json:"cpu_seconds"`    // of warm-up, measurement and Close, all threads
+	PeakRSS       int64           `json:"peak_rss_bytes"` // of the child up to Close, the harness included
+	DiskBytes     int64           `json:"disk_bytes"`     // allocated, after Close
 	// the most of what was seen once a second, at the end of measuring, and after Close
 	PeakDisk int64  `json:"peak_disk_bytes"`
 	Commits  int64  `json:"commits"`       // batches applied since opening
@@ -79,15 +80,6 @@ type Sample struct {
 	Ops       int64   `json:"ops"`        // since then
 	DiskBytes int64   `json:"disk_bytes"` // allocated
 	RSS       int64   `json:"rss_bytes"`  // resident memory of the process, -1 if not known
-}
-
-// Latency is a distribution in microseconds.
-type Latency struct {
-	P50  float64 `json:"p50"`
-	P90  float64 `json:"p90"`
-	P99  float64 `json:"p99"`
-	P999 float64 `json:"p999"`
-	Max  float64 `json:"max"`
 }
 
 // Summary is what the rounds of one cell say together. A cell with a void result has none.

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
 )
 
@@ -40,7 +41,7 @@ type Runner struct {
 	plan    Plan
 	child   []string
 	dir     *rundir.Dir
-	machine Machine
+	machine measure.Machine
 }
 
 // NewRunner makes the run's directory and looks at the machine. Close removes the directory.
@@ -57,7 +58,7 @@ func NewRunner(l Lab, p Plan, at Place) (_ *Runner, err error) {
 			err = errors.Join(err, r.Close())
 		}
 	}()
-	if r.machine, err = describe(r.dir.Path); err != nil {
+	if r.machine, err = measure.Describe(r.dir.Path); err != nil {
 		return nil, r.dir.Error(err)
 	}
 	if !at.AllowTmpfs {
@@ -67,7 +68,7 @@ func NewRunner(l Lab, p Plan, at Place) (_ *Runner, err error) {
 }
 
 // refuseMemory is the error for levels above memory where the disk is memory.
-func refuseMemory(d Disk, dir string, cells []Cell) error {
+func refuseMemory(d measure.Disk, dir string, cells []Cell) error {
 	if !d.InMemory() || !slices.ContainsFunc(cells, func(c Cell) bool { return c.Given > holdfast.Memory }) {
 		return nil
 	}
@@ -97,7 +98,7 @@ func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 		Schema: Schema, Machine: r.machine, Plan: p.PlanJSON, Results: []Result{}, Summary: []Summary{},
 		Unavailable: append([]Unavailable{}, p.Unavailable...),
 	}
-	otherWork := work()
+	otherWork := measure.Work()
 	soFar := func(end string, err error) *Report {
 		if end != "" {
 			end = report.partial(len(p.Cells), end, err)
@@ -206,7 +207,7 @@ func (r *Runner) runChild(ctx context.Context, q request) (outcome, error) {
 		return unknownOutcome(), fmt.Errorf("the child process failed: %w", err)
 	}
 	if o.PeakRSS < 0 && !r.lab.isServer(q.Cell.Engine) {
-		o.PeakRSS = maxRSS(state)
+		o.PeakRSS = measure.MaxRSS(state)
 	}
 	return o, nil
 }

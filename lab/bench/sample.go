@@ -1,9 +1,12 @@
 package bench
 
 import (
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // sampleEvery is how often a measurement is looked at while it lasts.
@@ -54,7 +57,8 @@ func (s *sampler) start() {
 }
 
 func (s *sampler) take() {
-	sample := Sample{Seconds: time.Since(s.began).Seconds(), Ops: s.ops.Load(), DiskBytes: usage(s.dir), RSS: rss()}
+	sample := Sample{Seconds: time.Since(s.began).Seconds(), Ops: s.ops.Load(), DiskBytes: usage(s.dir),
+		RSS: measure.RSS(os.Getpid())}
 	s.peak = max(s.peak, sample.DiskBytes)
 	s.samples = append(s.samples, sample)
 }

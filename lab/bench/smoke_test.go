@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +25,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // TestMain plays the child when a test starts this binary again.
@@ -172,7 +172,7 @@ func TestSmoke(t *testing.T) {
 // TestSchemaIsStrict breaks a right report in several ways.
 func TestSchemaIsStrict(t *testing.T) {
 	_, _, r := invented(2)
-	r.Machine = Machine{OS: "x", Arch: "x", CPUs: 1, Go: "x"}
+	r.Machine = measure.Machine{OS: "x", Arch: "x", CPUs: 1, Go: "x"}
 	r.Plan.Preset, r.Plan.Seconds = "quick", 1
 	var text bytes.Buffer
 	if err := console.WriteJSON(&text, r); err != nil {
@@ -264,35 +264,13 @@ func (w watcher) Measured(func() *Report) {}
 // TestInMemoryFileSystemIsRefused where anything is to survive more than the process.
 func TestInMemoryFileSystemIsRefused(t *testing.T) {
 	cells := []Cell{{Given: holdfast.Memory}, {Given: holdfast.Process}}
-	tmpfs := Disk{FileSystem: "tmpfs"}
+	tmpfs := measure.Disk{FileSystem: "tmpfs"}
 	if err := refuseMemory(tmpfs, "/x", cells); !errors.Is(err, holdfast.ErrBadOption) ||
 		!strings.Contains(err.Error(), "--allow-tmpfs") {
 		t.Errorf("it says %v", err)
 	}
-	if err := errors.Join(refuseMemory(tmpfs, "/x", cells[:1]), refuseMemory(Disk{}, "/x", cells)); err != nil {
+	if err := errors.Join(refuseMemory(tmpfs, "/x", cells[:1]), refuseMemory(measure.Disk{}, "/x", cells)); err != nil {
 		t.Error(err)
-	}
-	const shm = "/dev/shm"
-	mounts, _ := os.ReadFile("/proc/mounts")
-	var m Machine
-	if look(&m, shm); strings.Contains(string(mounts), " "+shm+" tmpfs ") && !m.Disk.InMemory() {
-		t.Errorf("%s: %+v", shm, m.Disk)
-	}
-}
-
-func TestMachineIsKnownHere(t *testing.T) {
-	m, err := describe(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m.OS != runtime.GOOS || m.CPUs < 1 || m.Disk.SyncP50 <= 0 {
-		t.Errorf("%+v", m)
-	}
-	if runtime.GOOS == "linux" && (m.Kernel == "" || m.MemoryBytes <= 0 || m.Disk.FileSystem == "") {
-		t.Errorf("%+v", m)
-	}
-	if !slices.Contains([]string{"", kindVirtual, kindSSD, kindRotating, kindMemory}, m.Disk.Kind) {
-		t.Errorf("kind of disk %q", m.Disk.Kind)
 	}
 }
 

@@ -2,38 +2,10 @@ package bench
 
 import (
 	"fmt"
-	"math"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
 )
-
-func TestMedian(t *testing.T) {
-	for _, test := range []struct {
-		values                        []float64
-		center, low, high, confidence float64
-	}{
-		{[]float64{5}, 5, 5, 5, 0},
-		{[]float64{1, 3}, 2, 1, 3, 0.5},
-		{[]float64{9, 1, 5}, 5, 1, 9, 0.75},
-		{[]float64{1, 2, 3, 4, 5}, 3, 1, 5, 0.9375},
-		// From six values on, 1 - 2/2^6.
-		{[]float64{6, 5, 4, 3, 2, 1}, 3.5, 1, 6, 0.96875},
-		{[]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 5.5, 2, 9, 0.978515625},
-	} {
-		given := append([]float64(nil), test.values...)
-		center, low, high, confidence := median(test.values)
-		if center != test.center || low != test.low || high != test.high || math.Abs(confidence-test.confidence) > 1e-9 {
-			t.Errorf("%v: %v [%v %v] at %v, want %v [%v %v] at %v", given, center, low, high, confidence, test.center, test.low,
-				test.high, test.confidence)
-		}
-		for i := range given {
-			if given[i] != test.values[i] {
-				t.Fatalf("%v was changed to %v", given, test.values)
-			}
-		}
-	}
-}
 
 func TestSummariseLeavesOutWhatIsVoid(t *testing.T) {
 	cell := func(engine string) Cell {
@@ -104,23 +76,6 @@ func TestOverlap(t *testing.T) {
 	} {
 		if overlap(test.a, test.b) != test.want || overlap(test.b, test.a) != test.want {
 			t.Errorf("%v..%v and %v..%v: not %v", test.a.Low, test.a.High, test.b.Low, test.b.High, test.want)
-		}
-	}
-}
-
-func TestNumbers(t *testing.T) {
-	for want, got := range map[string]string{
-		"0": count(0), "12": count(12), "1.5": count(1.5), "999": count(999.4), "1k": count(999.6), "19.6k": count(19_600),
-		"870k": count(870_000),
-		"1.2M": count(1_200_000), "433M": count(433e6), "2.1G": count(2.1e9),
-		"63 ns": duration(0.063), "1 us": duration(0.9996), "1.42 us": duration(1.42), "51 us": duration(51),
-		"86.5 us": duration(86.49), "1 ms": duration(999.9),
-		"4.59 ms": duration(4586), "1.2 s": duration(1.2e6), "?": duration(-1),
-		"0 B": size(0), "999 B": size(999), "1 kB": size(1000), "74.7 MB": size(74_700_000), "1.5 TB": size(1.5e12),
-		"100 %": percent(1), "78 %": percent(0.776), "1 %": percent(0.00996), "0.4 %": percent(0.004), "0 %": percent(0),
-	} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -21,7 +21,7 @@ type Request struct {
 	Engines  []string // names or patterns; empty means all, but no peers
 	Levels   []string
 	Kinds    []string // empty means kill, and power and faults where the machine can
-	Subjects []string // empty means kv and raft, and of peers their own
+	Subjects []string // empty means kv, raft and serve, and of peers their own
 	Cuts     *int     // of each row; nil means defaultCuts, and half of them where less is to be learnt
 	FS       string
 	Seed     *uint64
@@ -74,7 +74,7 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 		for _, name := range p.Engines {
 			if wanted[l.only(name)] = true; l.only(name) == "" {
 				p.allSubjects = true
-				wanted[subjects.KV.Name], wanted[subjects.Raft.Name] = true, true
+				wanted[subjects.KV.Name], wanted[subjects.Raft.Name], wanted[subjects.Serve.Name] = true, true, true
 			}
 		}
 		for _, s := range subjects.Subjects() {
@@ -263,8 +263,9 @@ func (l Lab) cells(p *runPlan) error {
 					if kind == Faults && level != holdfast.Power {
 						continue // what a refused flush can break is Power's
 					}
-					if subject == subjects.Raft.Name && level == holdfast.Memory && p.allLevels {
-						continue // votes must survive the end of the process
+					if (subject == subjects.Raft.Name || subject == subjects.Serve.Name && p.ownSubjects) &&
+						level == holdfast.Memory && p.allLevels {
+						continue // votes must survive the end of the process, and what a server answers should
 					}
 					c := kinds.Row{
 						Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, Peer: only != "",

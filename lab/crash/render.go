@@ -53,16 +53,19 @@ func (p *runPlan) cutsText() string {
 	case most == 1:
 		return "1 cut"
 	case least < most:
-		return fmt.Sprintf("%d or %d cuts", least, most)
+		return fmt.Sprintf("%d to %d cuts", least, most)
 	}
 	return fmt.Sprintf("%d cuts", cmp.Or(most, p.Cuts))
 }
 
-// subjectsText lists the subjects, and says at which level raft is left out.
+// subjectsText lists the subjects, and says at which level raft and serve are left out.
 func (p *runPlan) subjectsText() string {
 	text := strings.Join(p.Subjects, ", ")
 	if p.allLevels && len(p.Subjects) > 1 && slices.Contains(p.Levels, holdfast.Memory) {
 		text = strings.Replace(text, subjects.Raft.Name, subjects.Raft.Name+" (not at memory)", 1)
+		if p.ownSubjects {
+			text = strings.Replace(text, subjects.Serve.Name, subjects.Serve.Name+" (not at memory)", 1)
+		}
 	}
 	return text
 }

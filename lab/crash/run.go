@@ -238,6 +238,8 @@ func (p *runPlan) rounds(c kinds.Row) int {
 		return p.Cuts
 	case p.allSubjects && c.Subject == subjects.Raft.Name:
 		return (p.Cuts + 1) / 2 // it is an addition
+	case p.allSubjects && c.Subject == subjects.Serve.Name:
+		return (p.Cuts + 3) / 4 // what is below it has its own
 	case c.Kind == Faults:
 		return (p.Cuts + 1) / 2
 	case c.Given < c.Kind.Survives() && c.Kind == Kill:

@@ -168,7 +168,7 @@ func TestWrongUse(t *testing.T) {
 		"engine":    {q: Request{Engines: []string{"oracle"}}, says: "the engines are logtree, pebble"},
 		"level":     {q: Request{Levels: []string{"disk"}}, says: "memory, process, power"},
 		"kind":      {q: Request{Kinds: []string{"fire"}}, says: "the kinds are kill, power, faults, simulate"},
-		"subject":   {q: Request{Subjects: []string{"wheel"}}, says: "the subjects are kv, event, message, task, raft"},
+		"subject":   {q: Request{Subjects: []string{"wheel"}}, says: "the subjects are kv, event, message, task, raft, serve"},
 		"fs":        {q: Request{FS: "fat"}, says: "the file systems are ext4, xfs, btrfs"},
 		"cuts":      {q: Request{Cuts: &zero}, says: "0 cuts"},
 		"for":       {q: Request{For: &seconds}, says: "use a time like 10m"},
@@ -222,7 +222,7 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	// Raft and its peers: a row at Process and Power unless levels are named; a peer is tested with raft alone, and if
+	// Raft and its peers, and the server: a row at Process and Power unless levels are named; a peer is tested with raft alone, and if
 	// it is named.
 	for name, w := range map[string]struct {
 		q        Request
@@ -230,13 +230,13 @@ func TestPlan(t *testing.T) {
 		rows     int // controls aside
 		n        int // of them, that can be tested
 	}{
-		"all":           {Request{}, "kv raft", 5 * len(all.Engines()), -1},
-		"one":           {Request{Engines: []string{"logtree"}}, "kv raft", 5, 5},
-		"its levels":    {Request{Engines: []string{"logtree"}, Levels: []string{"memory", "power"}}, "kv raft", 4, 4},
+		"all":           {Request{}, "kv raft serve", 7 * len(all.Engines()), -1},
+		"one":           {Request{Engines: []string{"logtree"}}, "kv raft serve", 7, 7},
+		"its levels":    {Request{Engines: []string{"logtree"}, Levels: []string{"memory", "power"}}, "kv raft serve", 6, 6},
 		"peers":         {Request{Engines: []string{"raft-*"}}, "raft", 4, 2},
-		"with a peer":   {Request{Engines: []string{"logtree", "raft-wal"}}, "kv raft", 7, 6},
+		"with a peer":   {Request{Engines: []string{"logtree", "raft-wal"}}, "kv raft serve", 9, 8},
 		"of messages":   {Request{Engines: []string{"nats", "study-4"}}, "message", 6, 4},
-		"with one":      {Request{Engines: []string{"logtree", "study-4"}}, "kv message raft", 11, 9},
+		"with one":      {Request{Engines: []string{"logtree", "study-4"}}, "kv message raft serve", 13, 11},
 		"of both kinds": {Request{Engines: []string{"raft-wal", "nats"}}, "message raft", 5, 4},
 		"a wrong one": {
 			Request{Engines: []string{"raft-wal", "logtree"}, Subjects: []string{"kv"}, Levels: []string{"power"}},
@@ -284,13 +284,15 @@ func TestCuts(t *testing.T) {
 		header string
 	}{
 		"default": {Request{},
-			map[string]int{"kv power": 20, "kv process": 20, "kv memory": 10, "raft power": 10, "raft process": 10},
-			"levels memory, process, power; 10 or 20 cuts a row; kv, raft (not at memory);"},
+			map[string]int{"kv power": 20, "kv process": 20, "kv memory": 10, "raft power": 10, "raft process": 10,
+				"serve power": 5, "serve process": 5},
+			"levels memory, process, power; 5 to 20 cuts a row; kv, raft (not at memory), serve (not at memory);"},
 		"a subject": {Request{Subjects: []string{"raft"}},
 			map[string]int{"raft power": 20, "raft process": 20},
 			"levels process, power; 20 cuts a row; raft;"},
 		"a number": {Request{Cuts: &five},
-			map[string]int{"kv power": 5, "kv process": 5, "kv memory": 5, "raft power": 5, "raft process": 5},
+			map[string]int{"kv power": 5, "kv process": 5, "kv memory": 5, "raft power": 5, "raft process": 5,
+				"serve power": 5, "serve process": 5},
 			"5 cuts a row;"},
 		"both": {Request{Cuts: &five, Subjects: []string{"event"}, Levels: []string{"memory"}},
 			map[string]int{"event memory": 5},

@@ -96,6 +96,9 @@ func StartProgram(cmd *exec.Cmd) (*Process, error) {
 // Signal sends the child a signal.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
+// PID is its number.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Kill ends the child at once.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
 

@@ -61,6 +61,10 @@ type Runner struct {
 type Subject interface {
 	// Begin enters in a new history of an engine what is chosen for all of it.
 	Begin(h *protocol.History, engine string, peer bool)
+	// Serves reports whether the victim is a server, which Clients work on from here.
+	Serves() bool
+	// Clients work on the server at each address that comes, "" while there is none, until the channel is closed.
+	Clients(s protocol.Spec, c holdfast.Capabilities, t *protocol.Reporter, addresses <-chan string)
 	// Judge decides what there is.
 	Judge(h *protocol.History, found []commits.Found) protocol.Judgement
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -35,6 +36,7 @@ type victim struct {
 	ledger  *protocol.Ledger
 	place   func(n uint64) protocol.Position
 	row     Row
+	subject Subject
 }
 
 // heard is what a supervisor waits for.
@@ -54,29 +56,33 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 	}
 	events, ended := make(chan heard, 1024), make(chan error, 1)
 	most := strongest(v.row, v.spec.Level)
-	go func() {
-		var failure error
-		out := bufio.NewReaderSize(p.Out, 64<<10)
-		for {
-			m, err := protocol.Receive(out)
-			if err != nil {
-				if !errors.Is(err, io.EOF) {
-					failure = err
-				}
-				break
-			}
-			v.ledger.Hear(m, most, v.place)
-			h := heard{ack: m.Kind == protocol.TellAcked}
-			if m.Kind == protocol.TellPhase {
-				h.phase = m.A
-			}
-			if h.ack || h.phase > 0 {
-				select {
-				case events <- h:
-				default: // the supervisor sleeps before it kills
-				}
+	var hearing sync.Mutex // the victim and its clients
+	hear := func(m protocol.Message) {
+		hearing.Lock()
+		defer hearing.Unlock()
+		v.ledger.Hear(m, most, v.place)
+		h := heard{ack: m.Kind == protocol.TellAcked}
+		if m.Kind == protocol.TellPhase {
+			h.phase = m.A
+		}
+		if h.ack || h.phase > 0 {
+			select {
+			case events <- h:
+			default: // the supervisor sleeps before it kills
 			}
 		}
+	}
+	clients := v.clients(func(m protocol.Message) {
+		if hear(m); m.Kind == protocol.TellError {
+			p.Kill() // nobody works on it any more
+		}
+	})
+	go func() {
+		failure := listen(p.Out, func(m protocol.Message) {
+			hear(m)
+			clients.hear(m)
+		})
+		clients.end()
 		_, err := p.Wait()
 		if failure != nil {
 			err = failure
@@ -85,6 +91,64 @@ func (v *victim) launch() (*child.Process, <-chan heard, <-chan error, error) {
 		close(events)
 	}()
 	return p, events, ended, nil
+}
+
+// listen hears messages until they end.
+func listen(r io.Reader, hear func(protocol.Message)) error {
+	out := bufio.NewReaderSize(r, 64<<10)
+	for {
+		m, err := protocol.Receive(out)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		hear(m)
+	}
+}
+
+// clients work on a victim that is a server. nil is none.
+type clients struct {
+	addresses chan string
+	done      sync.WaitGroup
+}
+
+// clients starts the clients of the victim, if it is a server. What they tell is heard as the victim's own.
+func (v *victim) clients(hear func(protocol.Message)) *clients {
+	if !v.subject.Serves() {
+		return nil
+	}
+	c := &clients{addresses: make(chan string, 64)}
+	r, w := io.Pipe()
+	c.done.Go(func() {
+		defer w.Close()
+		v.subject.Clients(v.spec, v.row.Capabilities, protocol.NewReporter(w), c.addresses)
+	})
+	c.done.Go(func() {
+		defer r.Close()
+		_ = listen(r, hear)
+	})
+	return c
+}
+
+// hear tells the clients where the server is.
+func (c *clients) hear(m protocol.Message) {
+	switch {
+	case c == nil:
+	case m.Kind == protocol.TellServing:
+		c.addresses <- m.Text
+	case m.Kind == protocol.TellPhase && m.A == protocol.PhaseClosing:
+		c.addresses <- ""
+	}
+}
+
+// end returns when the clients have ended, and all that they told was heard.
+func (c *clients) end() {
+	if c != nil {
+		close(c.addresses)
+		c.done.Wait()
+	}
 }
 
 // strongest is the strongest level that an engine gives as it is opened for level.
@@ -103,6 +167,11 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 	if err := ctx.Err(); err != nil {
 		return console.ErrInterrupted
 	}
+	subject, err := r.Subject(v.row.Subject)
+	if err != nil {
+		return err
+	}
+	v.subject = subject
 	p, events, ended, err := v.launch()
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ const (
 	TellCut      = 't' // the log's beginning: a is about to be its first (b 0), is it, at level b
 	TellPhase    = 'p' // phase a begins; with PhaseClosed, all up to b had been applied before
 	TellMetrics  = 'm' // since it was opened the engine has taken a batches and made b syncs
+	TellServing  = 'u' // a server answers at an address: text
 	TellWrong    = 'w' // the victim itself saw a breach: text
 	tellRefused  = 'r' // a write failed: text; a is 1 if an earlier failure stopped the engine
 	TellError    = 'e' // the child could not go on: text. With a 1 the disk is full or its like
@@ -103,6 +104,9 @@ func (t *Reporter) Failed(err error) {
 }
 
 func clip(s string) string { return s[:min(len(s), 3000)] }
+
+// Serving tells the address of a server.
+func (t *Reporter) Serving(address string) { t.message(Message{Kind: TellServing, Text: address}) }
 
 // Wrong tells of a breach that the child itself saw.
 func (t *Reporter) Wrong(format string, args ...any) {

@@ -40,6 +40,18 @@ func (v *concurrent) finish(n uint64, err error) {
 	}
 }
 
+// acknowledged tells that an operation is, at the level that a server's answers name, if there is one.
+func (v *concurrent) acknowledged(n uint64, named *namedLevel) {
+	level := v.given
+	if named != nil {
+		if level = named.weakest(); level == 0 {
+			v.wrong("operation %d has ended well, and no answer to a write of it was seen", n)
+			return
+		}
+	}
+	v.acked(n, level)
+}
+
 // skipped reports whether a crash has undone an operation.
 func skipped(h *protocol.History, n uint64) bool {
 	return slices.ContainsFunc(h.Skipped, func(s protocol.Span) bool { return s.From <= n && n <= s.To })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -36,7 +37,8 @@ var Message = Subject{
 type messageVictim struct {
 	concurrent
 	store  *message.Store     // nil if it is a peer's
-	peer   contender.Messages // else nil
+	peer   contender.Messages // of a peer
+	server *servedMessages    // behind a server
 	spaces []messageSpace     // covered by state
 
 	keptFailed error // in the namespace of message_kept.go, whose operations follow each other; covered by state
@@ -59,10 +61,15 @@ type messageCall struct {
 	deleted chan struct{}   // closed when this deletion is done
 	highest int64           // all global positions of a write are above
 	nothing bool            // there was nothing to delete or change, which promises nothing either
+	named   *namedLevel     // what a server's answers name; nil without one
 }
 
 func newMessageVictim(w *worker, s *message.Store, given holdfast.Level) *messageVictim {
-	v := &messageVictim{concurrent: newConcurrent(w, messageScript(w.spec.Seed, s == nil), given), store: s}
+	return messageVictimOf(w, messageScript(w.spec.Seed, s == nil), s, given)
+}
+
+func messageVictimOf(w *worker, p script, s *message.Store, given holdfast.Level) *messageVictim {
+	v := &messageVictim{concurrent: newConcurrent(w, p, given), store: s}
 	for range messageSpaces {
 		v.spaces = append(v.spaces, messageSpace{writes: &sync.WaitGroup{}})
 	}
@@ -139,7 +146,7 @@ func (v *messageVictim) begin() *messageCall {
 // finish ends an operation, and tells that it is acknowledged.
 func (v *messageVictim) finish(c *messageCall, err error) {
 	if err == nil && !c.nothing {
-		v.acked(c.n, v.given)
+		v.acknowledged(c.n, c.named)
 	}
 	v.state.Lock()
 	if c.deleted != nil {
@@ -163,6 +170,8 @@ func (v *messageVictim) do(ctx context.Context, c *messageCall) error {
 		return v.writePeer(ctx, c)
 	case c.deletes:
 		return v.remove(ctx, c)
+	case v.server != nil && c.space == keptSpace:
+		return v.append(ctx, c)
 	case c.kept > 0:
 		return v.keep(ctx, c)
 	}
@@ -173,15 +182,17 @@ func (v *messageVictim) do(ctx context.Context, c *messageCall) error {
 func (v *messageVictim) remove(ctx context.Context, c *messageCall) error {
 	c.before.Wait()
 	id := messageSpaces[c.space]
-	_, err := v.store.Delete(ctx, id)
+	_, err := v.spaceStore().Delete(ctx, id)
 	if c.nothing = errors.Is(err, message.ErrNoNamespace); err != nil && !c.nothing {
 		return err
 	}
 	v.spent.Add(100)
-	if _, err := v.store.Info(ctx, id); !errors.Is(err, message.ErrNoNamespace) {
-		v.wrong("namespace %q was deleted, and then described with error %v", id, err)
+	if _, err = v.spaceStore().Info(ctx, id); err == nil {
+		v.wrong("namespace %q was deleted, and then described", id)
+	} else if errors.Is(err, message.ErrNoNamespace) {
+		err = nil
 	}
-	return nil
+	return err
 }
 
 // namespaceOptions are those of every namespace but the default one.
@@ -190,8 +201,37 @@ func namespaceOptions(id string) message.NamespaceOptions {
 		Token: "token of " + id}
 }
 
+// spaceStore is where namespaces are deleted and described.
+func (v *messageVictim) spaceStore() interface {
+	Delete(ctx context.Context, id string) (int64, error)
+	Info(ctx context.Context, id string) (message.Info, error)
+} {
+	if v.server != nil {
+		return v.server
+	}
+	return v.store
+}
+
+// messageSpaceOf is a namespace, of a store or behind a server.
+type messageSpaceOf interface {
+	Write(ctx context.Context, stream string, messages ...message.Message) (message.Result, error)
+	WriteAfter(ctx context.Context, stream string, expected int64, messages ...message.Message) (message.Result, error)
+	WriteAll(ctx context.Context, writes ...message.Write) ([]message.Result, error)
+	Version(ctx context.Context, stream string) (version int64, ok bool, err error)
+	Read(ctx context.Context, q message.Query) iter.Seq2[message.Message, error]
+	Follow(ctx context.Context, q message.Query) iter.Seq2[message.Message, error]
+}
+
 // namespace opens a namespace, and makes it if it is not there.
-func (v *messageVictim) namespace(ctx context.Context, i int) (*message.Namespace, error) {
+func (v *messageVictim) namespace(ctx context.Context, i int) (messageSpaceOf, error) {
+	if v.server != nil {
+		return v.server.namespace(ctx, i)
+	}
+	return v.own(ctx, i)
+}
+
+// own is namespace of a store.
+func (v *messageVictim) own(ctx context.Context, i int) (*message.Namespace, error) {
 	for {
 		n, err := v.store.Namespace(ctx, messageSpaces[i])
 		if !errors.Is(err, message.ErrNoNamespace) {
@@ -263,7 +303,7 @@ func (v *messageVictim) write(ctx context.Context, c *messageCall) error {
 }
 
 // call writes with the function that is made for it.
-func (v *messageVictim) call(ctx context.Context, n *message.Namespace, writes []message.Write) ([]message.Result,
+func (v *messageVictim) call(ctx context.Context, n messageSpaceOf, writes []message.Write) ([]message.Result,
 	error) {
 	if len(writes) > 1 {
 		return n.WriteAll(ctx, writes...)
@@ -282,7 +322,7 @@ func (v *messageVictim) call(ctx context.Context, n *message.Namespace, writes [
 
 // verify reads what some operations have written, repeats some, and tries what must conflict.
 func (v *messageVictim) verify(
-	ctx context.Context, n *message.Namespace, c *messageCall, writes []message.Write, results []message.Result,
+	ctx context.Context, n messageSpaceOf, c *messageCall, writes []message.Write, results []message.Result,
 ) error {
 	w, r := writes[len(writes)-1], results[len(writes)-1]
 	switch c.n % 8 {
@@ -340,7 +380,7 @@ func (o *messageOp) arguments(messages []message.Message) (writes []message.Writ
 	return writes
 }
 
-func versionOf(ctx context.Context, n *message.Namespace, stream string) (int64, error) {
+func versionOf(ctx context.Context, n messageSpaceOf, stream string) (int64, error) {
 	version, ok, err := n.Version(ctx, stream)
 	if !ok {
 		version = message.NoStream
@@ -373,7 +413,7 @@ func (v *messageVictim) follow(ctx context.Context, i int) error {
 }
 
 // followed returns the error that ends the followed namespace.
-func (v *messageVictim) followed(ctx context.Context, n *message.Namespace, q message.Query) error {
+func (v *messageVictim) followed(ctx context.Context, n messageSpaceOf, q message.Query) error {
 	last, shown := q.From-1, uint64(0)
 	for m, err := range n.Follow(ctx, q) {
 		if err != nil {
@@ -430,7 +470,7 @@ func messageRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 			emit(messageSpaceEntry(info))
 			r := &messageReader{check: c, n: n, id: info.ID}
 			err = r.all(ctx, emit)
-			if err == nil && info.ID == messageSpaces[keptSpace] {
+			if err == nil && info.ID == messageSpaces[keptSpace] && c.spec.Subject != serveName {
 				err = keptRead(ctx, n, emit)
 			}
 			if err != nil {
@@ -612,6 +652,7 @@ func (r *messageReader) listings(
 // repeats writes the last operations with ids again, which writes nothing.
 func (r *messageReader) repeats(ctx context.Context, list []commits.Found) error {
 	p, tried := messageScript(r.spec.Seed, r.peer != nil), 0
+	p.served = r.spec.Subject == serveName
 	for i := len(list) - 1; i >= 0 && tried < messageRepeats; i-- {
 		e := list[i]
 		if i > 0 && list[i-1].N == e.N || e.N == 0 {

@@ -376,7 +376,7 @@ func (v *messageVictim) keep(ctx context.Context, c *messageCall) (err error) {
 		return v.keptFailed
 	}
 	defer func() { v.keptFailed = err }()
-	n, err := v.namespace(ctx, keptSpace)
+	n, err := v.own(ctx, keptSpace)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -53,8 +54,11 @@ func messageScript(seed uint64, plain bool) script {
 // message makes operation n of a generation.
 func (p script) message(gen uint32, n uint64) messageOp {
 	o := p.ownMessage(gen, n)
-	if p.plain {
+	switch {
+	case p.plain:
 		return plainOp(o)
+	case p.served && o.kept > 0:
+		return servedOp(o)
 	}
 	return o
 }
@@ -121,6 +125,9 @@ func (p script) messages(o *messageOp) (list []message.Message) {
 			value := p.Value(nil, key, commits.Written{N: o.n, Gen: o.gen, Size: size})
 			m := message.Message{Stream: w.stream, Type: fmt.Sprintf("type-%d", k%3), Time: time.Unix(0, int64(o.n)+1).UTC(),
 				Data: fmt.Appendf(nil, ` {"v": "%s"}`, base64.StdEncoding.EncodeToString(value))}
+			if p.served {
+				m.Data = bytes.ReplaceAll(m.Data, []byte(" "), nil) // as requests have it
+			}
 			if o.ids {
 				m.Type += messageNamed
 				m.ID = fmt.Sprintf("%08x-0000-4000-8000-%06x%06x", o.gen, o.n, k)

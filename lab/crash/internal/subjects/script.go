@@ -8,7 +8,8 @@ import (
 // generation of the victim that applied the commit, and its number.
 type script struct {
 	commits.Script
-	plain bool // the messages are for a peer's store, see plainOp
+	plain  bool // the messages are for a peer's store, see plainOp
+	served bool // they go through a server, see serve.go
 }
 
 // kept is how many numbers of batches, and of events, are kept at least.

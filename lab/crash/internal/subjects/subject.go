@@ -6,6 +6,8 @@
 package subjects
 
 import (
+	"context"
+
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
@@ -21,6 +23,9 @@ type Subject struct {
 	// work works on an open engine until stop is closed, and returns once nothing is under way any
 	// more. It runs in the victim.
 	work func(w *worker, e holdfast.Engine, stop <-chan struct{}) error
+	// clients work on the server that a victim is, at an address, until ctx ends: the server is stopping, or dead. It runs
+	// in the supervisor. nil: the victim works by itself.
+	clients func(ctx context.Context, w *worker, c holdfast.Capabilities, address string)
 	// read tells all that is in an engine. It runs in the child that checks.
 	read func(c *check, e holdfast.Engine, emit func(commits.Found)) error
 	// judge decides what there is. It runs in the supervisor.
@@ -28,7 +33,7 @@ type Subject struct {
 }
 
 // Subjects lists the subjects.
-func Subjects() []Subject { return []Subject{KV, Event, Message, Task, Raft} }
+func Subjects() []Subject { return []Subject{KV, Event, Message, Task, Raft, Serve} }
 
 // Begin enters in a new history of an engine what is chosen for all of it.
 func (subject Subject) Begin(h *protocol.History, engine string, peer bool) {

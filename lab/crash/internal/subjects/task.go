@@ -30,11 +30,25 @@ var Task = Subject{
 // taskVictim works on an open store.
 type taskVictim struct {
 	concurrent
-	store *task.Store
+	store taskStore
 	held  map[string]uint64 // by whom a task is held, under a lease that outlives the test
 }
 
-func newTaskVictim(w *worker, s *task.Store, given holdfast.Level) *taskVictim {
+// taskStore is what works with tasks, a store or a server.
+type taskStore interface {
+	EnqueueWith(ctx context.Context, with func(*holdfast.Batch) error, specs ...task.Spec) ([]task.Result, error)
+	Claim(ctx context.Context, o task.ClaimOptions) ([]task.Lease, error)
+	Heartbeat(ctx context.Context, leases ...task.Lease) ([]task.Lease, error)
+	Complete(ctx context.Context, leases ...task.Lease) error
+	CompleteWith(ctx context.Context, l task.Lease, with func(*holdfast.Batch) error, then ...task.Spec) ([]task.Result,
+		error)
+	Fail(ctx context.Context, l task.Lease, f task.Failure, o task.FailOptions) error
+	Snooze(ctx context.Context, l task.Lease, d time.Duration) error
+	Cancel(ctx context.Context, id string) error
+	SetQueue(ctx context.Context, queue string, o task.QueueOptions) error
+}
+
+func newTaskVictim(w *worker, s taskStore, given holdfast.Level) *taskVictim {
 	return &taskVictim{concurrent: newConcurrent(w, scriptOf(w.spec.Seed), given), store: s, held: map[string]uint64{}}
 }
 
@@ -52,8 +66,7 @@ func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		}
 	}()
 	ctx := context.Background()
-	limits := task.QueueOptions{Concurrency: 40, KeyConcurrency: 20}
-	if err := s.SetQueue(ctx, taskQueues[1], limits); err != nil && !w.refused(err) {
+	if err := s.SetQueue(ctx, taskQueues[1], taskLimits); err != nil && !w.refused(err) {
 		return fmt.Errorf("setting limits: %w", err)
 	}
 	v := newTaskVictim(w, s, e.Capabilities().Promise(w.spec.Level).Given)
@@ -78,6 +91,9 @@ func taskWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 	group.Wait()
 	return nil
 }
+
+// taskLimits are those of the second queue.
+var taskLimits = task.QueueOptions{Concurrency: 40, KeyConcurrency: 20}
 
 // begin makes and tells the next operation.
 func (v *taskVictim) begin() *taskOp {
@@ -149,8 +165,8 @@ func (v *taskVictim) claim(ctx context.Context, o *taskOp) (l task.Lease, ok boo
 		return l, false, err
 	}
 	l = leases[0]
-	if o.kind == taskForget && l.Task.Attempt <= taskAttempts {
-		return l, true, nil
+	if o.kind == taskForget {
+		return l, true, nil // whose lease may have run out
 	}
 	v.state.Lock()
 	defer v.state.Unlock()
@@ -161,11 +177,13 @@ func (v *taskVictim) claim(ctx context.Context, o *taskOp) (l task.Lease, ok boo
 	return l, true, nil
 }
 
-// release forgets who holds a task, before that is told to the store.
-func (v *taskVictim) release(l task.Lease) {
+// release forgets that an operation holds a task, before that is told to the store.
+func (v *taskVictim) release(o *taskOp, l task.Lease) {
 	v.state.Lock()
 	defer v.state.Unlock()
-	delete(v.held, l.Task.ID)
+	if v.held[l.Task.ID] == o.n {
+		delete(v.held, l.Task.ID)
+	}
 }
 
 // settle does with a task what the operation does, and sets its key.
@@ -189,7 +207,7 @@ func (v *taskVictim) settle(ctx context.Context, o *taskOp, l task.Lease) error 
 	case taskComplete:
 		return v.complete(ctx, o, l)
 	default:
-		v.release(l)
+		v.release(o, l)
 		f := task.Failure{Message: "by " + o.by()}
 		switch kind {
 		case taskFail:
@@ -213,14 +231,18 @@ func (v *taskVictim) settle(ctx context.Context, o *taskOp, l task.Lease) error 
 func (v *taskVictim) complete(ctx context.Context, o *taskOp, l task.Lease) error {
 	var then []task.Spec
 	if o.n%3 == 0 {
-		if _, err := v.store.Heartbeat(ctx, l); err != nil && !errors.Is(err, task.ErrCancelled) {
+		_, err := v.store.Heartbeat(ctx, l)
+		if errors.Is(err, task.ErrLeaseLost) && o.kind == taskForget {
+			return v.done(ctx, o, taskSnooze, l.Task.ID)
+		}
+		if err != nil && !errors.Is(err, task.ErrCancelled) {
 			return fmt.Errorf("heartbeat of task %s: %w", l.Task.ID, err)
 		}
 	}
 	if o.enqueues {
 		then = v.script.specs(o)
 	}
-	v.release(l)
+	v.release(o, l)
 	results, err := v.store.CompleteWith(ctx, l, v.mark(o, taskComplete, l.Task.ID), then...)
 	if errors.Is(err, task.ErrCancelled) || errors.Is(err, task.ErrLeaseLost) && o.kind == taskForget {
 		return v.done(ctx, o, taskSnooze, l.Task.ID)
@@ -298,7 +320,7 @@ func taskList(c *check, s *task.Store, emit func(commits.Found)) error {
 		return err
 	}
 	uniques := map[string]string{}
-	var entries []commits.Found
+	var entries []commits.Found // and marks that are tasks
 	for _, q := range queues {
 		listed := 0
 		for cursor := ""; ; {
@@ -308,6 +330,10 @@ func taskList(c *check, s *task.Store, emit func(commits.Found)) error {
 			}
 			for _, t := range tasks {
 				listed++
+				if q.Name == taskMarks {
+					entries = append(entries, commits.NewFound(t.ID, t.Payload))
+					continue
+				}
 				if other := uniques[t.Unique]; t.Unique != "" && !t.State.Finished() {
 					if uniques[t.Unique] = t.ID; other != "" && other != t.ID {
 						c.wrong("tasks %s and %s have the same unique text", other, t.ID)

@@ -173,7 +173,7 @@ func taskEntry(t task.Task) commits.Found {
 // taskDigest covers what was enqueued, but for what depends on the time and on other tasks.
 func taskDigest(s task.Spec) commits.Digest {
 	return commits.DigestOf(fmt.Appendf(nil, "%q %q %q %d %q %q %q %d %x", s.ID, s.Queue, s.Kind, s.Priority, s.Key,
-		s.Sequence, s.Unique, s.Keep, s.Payload))
+		s.Sequence, s.Unique, max(s.Keep, -1), s.Payload)) // of times below 0 all are the same
 }
 
 // taskFound is a task in the words of its entry.

@@ -28,6 +28,8 @@ type worker struct {
 	began   time.Time
 	errors  atomic.Int64
 
+	fatal func(error) // of what must not fail; nil ends the process
+
 	model *raftState // of the store for Raft, from one opening to the next
 	kept  *keptState // of the namespace of message_kept.go, from one opening to the next
 	begun uint64     // of victims whose operations run concurrently: the last number
@@ -82,10 +84,14 @@ func (w *worker) rest(stop <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// start runs f in a goroutine of group. Its error ends the process at once, whatever the others wait for.
+// start runs f in a goroutine of group. Its error ends a victim at once, whatever the others wait for.
 func (w *worker) start(group *sync.WaitGroup, f func() error) {
 	group.Go(func() {
-		if err := f(); err != nil {
+		switch err := f(); {
+		case err == nil:
+		case w.fatal != nil:
+			w.fatal(err)
+		default:
 			w.report.Failed(err)
 			os.Exit(1)
 		}
@@ -94,10 +100,12 @@ func (w *worker) start(group *sync.WaitGroup, f func() error) {
 
 // weaker lists the levels below the one asked for, that some batches get instead: what is acknowledged at
 // one level must not depend on what comes after at a weaker one.
-func (w *worker) weaker(e holdfast.Engine) []holdfast.Level {
+func (w *worker) weaker(e holdfast.Engine) []holdfast.Level { return w.weakerOf(e.Capabilities()) }
+
+func (w *worker) weakerOf(c holdfast.Capabilities) []holdfast.Level {
 	var list []holdfast.Level
 	for _, l := range holdfast.Levels() {
-		if l < w.spec.Level && e.Capabilities().Promise(l).Given != 0 && !w.spec.Only {
+		if l < w.spec.Level && c.Promise(l).Given != 0 && !w.spec.Only {
 			list = append(list, l)
 		}
 	}

@@ -1,4 +1,4 @@
-package bench
+package measure
 
 import (
 	"bytes"
@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fdatasync asks the device to keep what was written to f.
-func fdatasync(f *os.File) error {
+// Fdatasync asks the device to keep what was written to f.
+func Fdatasync(f *os.File) error {
 	for {
 		err := unix.Fdatasync(int(f.Fd()))
 		if err != unix.EINTR {
@@ -18,11 +18,11 @@ func fdatasync(f *os.File) error {
 	}
 }
 
-// peakRSS is the most memory this process had resident, in bytes, -1 if that is not known. The
+// PeakRSS is the most memory that a process had resident, in bytes, -1 if that is not known. The
 // kernel's own account in getrusage begins before exec, with what the parent had, and is
 // of no use here.
-func peakRSS() int64 {
-	status, err := os.ReadFile("/proc/self/status")
+func PeakRSS(pid int) int64 {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return -1
 	}
@@ -38,9 +38,9 @@ func peakRSS() int64 {
 	return kib << 10
 }
 
-// rss is the memory this process has resident now, in bytes, -1 if that is not known.
-func rss() int64 {
-	statm, err := os.ReadFile("/proc/self/statm")
+// RSS is the memory that a process has resident now, in bytes, -1 if that is not known.
+func RSS(pid int) int64 {
+	statm, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	if err != nil {
 		return -1
 	}

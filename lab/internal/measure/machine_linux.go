@@ -1,4 +1,4 @@
-package bench
+package measure
 
 import (
 	"os"
@@ -160,9 +160,9 @@ func field(text, name string) string {
 	return ""
 }
 
-// work returns a function that tells the share of all CPUs that was busy since with anything but this
+// Work returns a function that tells the share of all CPUs that was busy since with anything but this
 // process and the children it has waited for; -1 if that is not known.
-func work() func() float64 {
+func Work() func() float64 {
 	busy, total := cpuTicks()
 	own := ownCPU()
 	return func() float64 {
@@ -203,5 +203,5 @@ func ownCPU() time.Duration {
 	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &children); err != nil {
 		return 0
 	}
-	return max(cpuTime(), 0) + time.Duration(children.Utime.Nano()+children.Stime.Nano())
+	return max(CPUTime(), 0) + time.Duration(children.Utime.Nano()+children.Stime.Nano())
 }

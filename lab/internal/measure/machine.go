@@ -1,4 +1,6 @@
-package bench
+// Package measure is what the measuring commands of the lab have in common: the machine that they run on, statistics,
+// histograms of latencies, and numbers as their tables write them.
+package measure
 
 import (
 	"cmp"
@@ -64,7 +66,7 @@ func (m Machine) Sentence() string {
 	if d.Cache != "" {
 		s.WriteString(" (" + d.Cache + " cache)")
 	}
-	s.WriteString(", fdatasync p50 " + duration(d.SyncP50) + ".")
+	s.WriteString(", fdatasync p50 " + Duration(d.SyncP50) + ".")
 	switch {
 	case d.InMemory():
 		s.WriteString(" Memory: a sync reaches nothing, and no figure here is one of a disk.")
@@ -80,8 +82,8 @@ func (m Machine) Sentence() string {
 	return s.String()
 }
 
-// describe looks at the machine and at the disk that holds dir, which must be writable.
-func describe(dir string) (Machine, error) {
+// Describe looks at the machine and at the disk that holds dir, which must be writable.
+func Describe(dir string) (Machine, error) {
 	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), MemoryBytes: -1, OtherWork: -1,
 		Go: runtime.Version()}
 	look(&m, dir)
@@ -112,11 +114,11 @@ func syncTime(name string) (p50 float64, err error) {
 			return 0, err
 		}
 		start := time.Now()
-		if err := fdatasync(f); err != nil {
+		if err := Fdatasync(f); err != nil {
 			return 0, err
 		}
 		took = append(took, time.Since(start))
 	}
 	slices.Sort(took)
-	return micros(took[len(took)/2]), nil
+	return Micros(took[len(took)/2]), nil
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package measure
 
 import (
 	"os"
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// cpuTime is what this process has used up to now, user and system.
-func cpuTime() time.Duration {
+// CPUTime is what this process has used up to now, user and system.
+func CPUTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return -1
@@ -18,8 +18,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// maxRSS is the most memory a process that has ended had resident, in bytes.
-func maxRSS(p *os.ProcessState) int64 {
+// MaxRSS is the most memory a process that has ended had resident, in bytes.
+func MaxRSS(p *os.ProcessState) int64 {
 	u, ok := p.SysUsage().(*syscall.Rusage)
 	if !ok {
 		return -1

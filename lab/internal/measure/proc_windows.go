@@ -1,6 +1,6 @@
 //go:build windows
 
-package bench
+package measure
 
 import (
 	"os"
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// cpuTime is what this process has used up to now, user and system.
-func cpuTime() time.Duration {
+// CPUTime is what this process has used up to now, user and system.
+func CPUTime() time.Duration {
 	self, err := syscall.GetCurrentProcess()
 	if err != nil {
 		return -1
@@ -24,5 +24,5 @@ func cpuTime() time.Duration {
 	return ticks(kernel) + ticks(user)
 }
 
-// maxRSS is not told of a process that has ended.
-func maxRSS(*os.ProcessState) int64 { return -1 }
+// MaxRSS is not told of a process that has ended.
+func MaxRSS(*os.ProcessState) int64 { return -1 }

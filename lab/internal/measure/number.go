@@ -1,4 +1,4 @@
-package bench
+package measure
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 
 // The tables' numbers have two to three digits, which is what the measurement is good for.
 
-// count writes 12, 870, 19.6k, 1.2M.
-func count(x float64) string {
+// Count writes 12, 870, 19.6k, 1.2M.
+func Count(x float64) string {
 	unit := ""
 	for _, u := range []string{"k", "M", "G"} {
 		if math.Abs(x) < 999.5 {
@@ -17,11 +17,11 @@ func count(x float64) string {
 		}
 		x, unit = x/1000, u
 	}
-	return digits(x) + unit
+	return Digits(x) + unit
 }
 
-// duration writes microseconds as 63 ns, 1.42 us, 51 us, 4.6 ms, 1.2 s.
-func duration(us float64) string {
+// Duration writes microseconds as 63 ns, 1.42 us, 51 us, 4.6 ms, 1.2 s.
+func Duration(us float64) string {
 	switch {
 	case us < 0:
 		return "?"
@@ -30,15 +30,15 @@ func duration(us float64) string {
 	case us < 0.9995:
 		return strconv.FormatFloat(us*1000, 'f', 0, 64) + " ns"
 	case us < 999.5:
-		return digits(us) + " us"
+		return Digits(us) + " us"
 	case us < 999.5e3:
-		return digits(us/1e3) + " ms"
+		return Digits(us/1e3) + " ms"
 	}
-	return digits(us/1e6) + " s"
+	return Digits(us/1e6) + " s"
 }
 
-// size writes bytes as 3.4 MB, in powers of 1000 as disks are sold.
-func size(bytes int64) string {
+// Size writes bytes as 3.4 MB, in powers of 1000 as disks are sold.
+func Size(bytes int64) string {
 	if bytes < 0 {
 		return "?"
 	}
@@ -48,23 +48,23 @@ func size(bytes int64) string {
 			if unit == "B" {
 				return fmt.Sprintf("%d B", bytes)
 			}
-			return digits(x) + " " + unit
+			return Digits(x) + " " + unit
 		}
 		x /= 1000
 	}
-	return digits(x) + " TB"
+	return Digits(x) + " TB"
 }
 
-// percent writes a share as 78 %, 0.4 %.
-func percent(x float64) string {
+// Percent writes a share as 78 %, 0.4 %.
+func Percent(x float64) string {
 	if x > 0 && x < 0.00995 {
 		return strconv.FormatFloat(100*x, 'g', 1, 64) + " %"
 	}
 	return strconv.FormatFloat(100*x, 'f', 0, 64) + " %"
 }
 
-// digits writes three digits, without zeros that say nothing.
-func digits(x float64) string {
+// Digits writes three digits, without zeros that say nothing.
+func Digits(x float64) string {
 	precision := 2
 	switch {
 	case math.Abs(x) >= 99.95:

@@ -1,0 +1,462 @@
+package subjects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/client"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
+	"github.com/holdfastdb/holdfast/server"
+	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/task"
+)
+
+const serveName = "serve"
+
+// Serve is the server. The victim only serves; clients in the supervisor's process, which no crash reaches, work on it
+// over HTTP, and tell each answer that it has done what it was asked for, with the level that the answer names. What is
+// left is read through the stores.
+//
+// The clients do what the victims of Message and Task do: half of the histories are of messages, and of a log of
+// events, half are of tasks, and they are judged as those are. What a store puts into a commit as a key of its caller's
+// is a task here, in a queue that nobody claims from.
+var Serve = Subject{
+	Name: serveName, About: "the server: messages, events and tasks over HTTP, by clients that outlive it",
+	begin: func(h *protocol.History, _ string, _ bool) { h.Concurrent = true },
+	work:  serveWork, clients: serveClients, read: serveRead, judge: serveJudge,
+}
+
+// servesTasks reports whether a history is of tasks.
+func servesTasks(seed uint64) bool { return commits.Mix(seed, 91)%2 == 0 }
+
+// serveToken is the token of the default namespace.
+const serveToken = "ns_ZGVmYXVsdA_0000000000000000000000000000000000000000000000000000000000000000"
+
+// serveStop is how long requests may take to end when the server stops.
+const serveStop = 30 * time.Second
+
+// serveWork serves an engine until stop is closed.
+func serveWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
+	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	d, err := data.Open(e, data.Options{Level: w.spec.Level, Logger: logger})
+	if err != nil {
+		if w.refused(err) {
+			return nil
+		}
+		return fmt.Errorf("opening the data: %w", err)
+	}
+	defer func() {
+		if closeErr := d.Close(); closeErr != nil && !w.refused(closeErr) {
+			err = errors.Join(err, fmt.Errorf("closing the data: %w", closeErr))
+		}
+	}()
+	if err := d.Messages().SetToken(context.Background(), message.Default, serveToken); err != nil {
+		if w.refused(err) {
+			return nil
+		}
+		return fmt.Errorf("setting the token: %w", err)
+	}
+	s, err := server.New(d, server.Options{Logger: logger})
+	if err != nil {
+		if w.refused(err) {
+			return nil
+		}
+		return fmt.Errorf("making the server: %w", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	w.report.Serving("http://" + l.Addr().String())
+	select {
+	case err := <-served:
+		return fmt.Errorf("serving: %w", err)
+	case <-stop:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), serveStop)
+	defer cancel()
+	if err := s.Stop(ctx); err != nil {
+		return fmt.Errorf("stopping: %w", err)
+	}
+	return <-served
+}
+
+// namedLevel is the weakest level that the answers to the writes of one operation have named.
+type namedLevel struct {
+	asked holdfast.Level
+	wrong func(format string, args ...any)
+
+	mu    sync.Mutex
+	level holdfast.Level // 0: there was none
+}
+
+type namedKey struct{}
+
+func (n *namedLevel) weakest() holdfast.Level {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.level
+}
+
+// levelTransport asks for the level of a request's operation, and notes that of the answer.
+type levelTransport struct{ next http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (t levelTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	named, ok := r.Context().Value(namedKey{}).(*namedLevel)
+	if !ok || r.Method == http.MethodGet {
+		return t.next.RoundTrip(r)
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set(api.HeaderLevel, named.asked.String())
+	answer, err := t.next.RoundTrip(r)
+	if err != nil || answer.StatusCode/100 != 2 {
+		return answer, err
+	}
+	level, err := holdfast.ParseLevel(answer.Header.Get(api.HeaderLevel))
+	if err != nil || level < named.asked {
+		named.wrong("%s %s asked for level %v, and its answer names %q", r.Method, r.URL.Path, named.asked,
+			answer.Header.Get(api.HeaderLevel))
+	}
+	named.mu.Lock()
+	defer named.mu.Unlock()
+	if named.level == 0 || level < named.level {
+		named.level = level
+	}
+	return answer, nil
+}
+
+// Clients work on the server that a victim is, in turn at each address that comes, until the channel is closed. What
+// they see and are told goes to t. It returns when nothing is under way any more.
+func (subject Subject) Clients(s protocol.Spec, c holdfast.Capabilities, t *protocol.Reporter, addresses <-chan string) {
+	w := &worker{spec: s, report: t, next: s.From, began: time.Now()}
+	w.highest.Store(s.From - 1)
+	var group sync.WaitGroup
+	end := func() {}
+	for address := range addresses {
+		end()
+		group.Wait()
+		if address == "" { // it is stopping
+			continue
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		end = cancel
+		group.Go(func() { subject.clients(ctx, w, c, address) })
+	}
+	end()
+	group.Wait()
+}
+
+// Serves reports whether the victim is a server, which needs clients.
+func (subject Subject) Serves() bool { return subject.clients != nil }
+
+// serveClients are the clients of one server.
+func serveClients(ctx context.Context, w *worker, caps holdfast.Capabilities, address string) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.fatal = func(err error) {
+		if ctx.Err() == nil {
+			w.report.Failed(err)
+		}
+		cancel()
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: w.spec.Writers}
+	defer transport.CloseIdleConnections()
+	c, err := client.New(address, client.Options{Token: serveToken, Retry: -1, Timeout: time.Minute,
+		HTTP: &http.Client{Transport: levelTransport{transport}}, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		w.fatal(err)
+		return
+	}
+	s := &servedClient{worker: w, client: c, levels: append(w.weakerOf(caps), w.spec.Level)}
+	given := caps.Promise(w.spec.Level).Given
+	var group sync.WaitGroup
+	if servesTasks(w.spec.Seed) {
+		s.tasks(ctx, &group, given)
+	} else {
+		s.messages(ctx, &group, given)
+	}
+	group.Wait()
+}
+
+// servedClient works on one server.
+type servedClient struct {
+	*worker
+	client *client.Client
+	levels []holdfast.Level // that writes ask for, the strongest last
+}
+
+// asking returns a context for the operation of a number. Most ask for the level of the test.
+func (s *servedClient) asking(ctx context.Context, n uint64) (context.Context, *namedLevel) {
+	asked := s.levels[len(s.levels)-1]
+	if commits.Mix(s.spec.Seed, n, 92)%8 == 0 {
+		asked = s.levels[commits.Mix(s.spec.Seed, n, 93)%uint64(len(s.levels))]
+	}
+	named := &namedLevel{asked: asked, wrong: s.wrong}
+	return context.WithValue(ctx, namedKey{}, named), named
+}
+
+// excused reports whether the error of an operation is what a server that stops or dies may answer, or, where failures
+// are made, a refusal.
+func (s *servedClient) excused(ctx context.Context, err error) bool {
+	var refusal *client.Error
+	switch {
+	case ctx.Err() != nil:
+		return true
+	case !errors.As(err, &refusal):
+		return false
+	case refusal.Status == 0, !s.spec.Failing && errors.Is(err, client.ErrUnavailable):
+		s.rest(ctx.Done(), time.Millisecond)
+		return true
+	}
+	return refusal.Status >= 500 && s.refused(err)
+}
+
+// messages works on messages, and a log of events.
+func (s *servedClient) messages(ctx context.Context, group *sync.WaitGroup, given holdfast.Level) {
+	v := messageVictimOf(s.worker, servedScript(s.spec.Seed), nil, given)
+	v.server = &servedMessages{s.client}
+	for range s.spec.Writers {
+		s.start(group, func() error {
+			for ctx.Err() == nil {
+				s.pace()
+				c := v.begin()
+				asking, named := s.asking(ctx, c.n)
+				c.named = named
+				err := v.do(asking, c)
+				v.finish(c, err)
+				if err != nil && !s.excused(ctx, err) {
+					return fmt.Errorf("%v: %w", c, err)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// tasks works on tasks.
+func (s *servedClient) tasks(ctx context.Context, group *sync.WaitGroup, given holdfast.Level) {
+	tasks := servedTasks{s.client.Namespace(message.Default).Tasks()}
+	if err := tasks.SetQueue(ctx, taskQueues[1], taskLimits); err != nil && !s.excused(ctx, err) {
+		s.fatal(fmt.Errorf("setting limits: %w", err))
+		return
+	}
+	v := newTaskVictim(s.worker, tasks, given)
+	for range s.spec.Writers {
+		s.start(group, func() error {
+			for ctx.Err() == nil {
+				s.pace()
+				o := v.begin()
+				asking, named := s.asking(ctx, o.n)
+				err := v.do(asking, o)
+				if err == nil {
+					v.acknowledged(o.n, named)
+				}
+				v.finish(o.n, err)
+				if err != nil && !s.excused(ctx, err) {
+					return fmt.Errorf("%v: %w", o, err)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// servedLog is the log of events, whose operations stand where those on the namespace of message_kept.go are otherwise.
+const servedLog = "events"
+
+// servedScript is the script of what goes through a server.
+func servedScript(seed uint64) script {
+	p := scriptOf(seed)
+	p.served = true
+	return p
+}
+
+// servedOp makes an append of an operation of message_kept.go.
+func servedOp(o messageOp) messageOp {
+	return messageOp{n: o.n, gen: o.gen, space: keptSpace, ids: o.n%3 == 0,
+		writes: []messageWrite{{stream: servedLog, size: 1 + int(o.n%7), after: o.n%2 == 0}}}
+}
+
+// append appends the messages of an operation to the log, as events.
+func (v *messageVictim) append(ctx context.Context, c *messageCall) error {
+	log := v.server.client.Namespace(message.Default).Log(servedLog)
+	var events []event.Event
+	for _, m := range v.script.messages(&c.messageOp) {
+		events = append(events, event.Event{Type: m.Type, ID: m.ID, Time: m.Time, Metadata: m.Metadata, Data: m.Data})
+		v.spent.Add(int64(len(m.Data) + 100))
+	}
+	write := log.Append
+	if c.writes[0].after {
+		last := uint64(0)
+		write = func(ctx context.Context, events ...event.Event) (event.Result, error) {
+			for {
+				r, err := log.AppendAfter(ctx, last, events...)
+				var conflict *event.Conflict
+				if !errors.As(err, &conflict) {
+					return r, err
+				}
+				if conflict.Actual <= conflict.Expected {
+					v.wrong("%v expected position %d, and was told of position %d, an earlier one", c, conflict.Expected,
+						conflict.Actual)
+				}
+				last = conflict.Actual
+			}
+		}
+	}
+	r, err := write(ctx, events...)
+	if err != nil {
+		return err
+	}
+	if r.Repeated || r.Last != r.First+uint64(len(events))-1 || int64(r.First) <= c.highest {
+		v.wrong("%v, of %d events behind position %d, is told %+v", c, len(events), c.highest, r)
+	}
+	c.highest = int64(r.Last)
+	v.report.Send(protocol.TellPlaced, c.n, r.First)
+	if !c.ids {
+		return nil
+	}
+	again, err := log.Append(ctx, events...)
+	if err != nil {
+		return fmt.Errorf("repeated: %w", err)
+	}
+	if !again.Repeated || again.First != r.First {
+		v.wrong("%v is repeated, and told %+v; the first time it was %+v", c, again, r)
+	}
+	return nil
+}
+
+// servedMessages is the store of messages behind a server.
+type servedMessages struct{ client *client.Client }
+
+// namespace is a namespace, which it makes if it is not there.
+func (s *servedMessages) namespace(ctx context.Context, i int) (messageSpaceOf, error) {
+	id := messageSpaces[i]
+	n := s.client.Namespace(id)
+	for i > 0 {
+		_, err := n.Info(ctx)
+		if !errors.Is(err, message.ErrNoNamespace) {
+			return n, err
+		}
+		o := namespaceOptions(id)
+		_, err = s.client.CreateNamespace(ctx, api.NewNamespace{ID: id, Description: o.Description, Metadata: o.Metadata})
+		if err != nil && !errors.Is(err, message.ErrNamespaceExists) {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// Delete deletes a namespace.
+func (s *servedMessages) Delete(ctx context.Context, id string) (int64, error) {
+	return s.client.DeleteNamespace(ctx, id)
+}
+
+// Info tells whether there is a namespace.
+func (s *servedMessages) Info(ctx context.Context, id string) (message.Info, error) {
+	_, err := s.client.Namespace(id).Info(ctx)
+	return message.Info{ID: id}, err
+}
+
+// taskMarks is the queue of the tasks that are the keys of operations.
+const taskMarks = "marks"
+
+// servedTasks is the store of tasks behind a server. What with sets becomes a task.
+type servedTasks struct{ *client.Tasks }
+
+func markOf(with func(*holdfast.Batch) error) (specs []task.Spec, err error) {
+	var b holdfast.Batch
+	if err := with(&b); err != nil {
+		return nil, err
+	}
+	for op := range b.Ops() {
+		specs = append(specs, task.Spec{ID: string(op.Key), Queue: taskMarks, Kind: "mark", Payload: slices.Clone(op.Value)})
+	}
+	return specs, nil
+}
+
+// EnqueueWith enqueues tasks and a mark.
+func (s servedTasks) EnqueueWith(ctx context.Context, with func(*holdfast.Batch) error, specs ...task.Spec) (
+	[]task.Result, error) {
+	marks, err := markOf(with)
+	if err != nil {
+		return nil, err
+	}
+	results, err := s.Enqueue(ctx, slices.Concat(specs, marks)...)
+	return results[:min(len(results), len(specs))], err
+}
+
+// CompleteWith completes a task, and enqueues others and a mark.
+func (s servedTasks) CompleteWith(ctx context.Context, l task.Lease, with func(*holdfast.Batch) error,
+	then ...task.Spec) ([]task.Result, error) {
+	marks, err := markOf(with)
+	if err != nil {
+		return nil, err
+	}
+	results, err := s.Tasks.CompleteWith(ctx, l, nil, slices.Concat(then, marks)...)
+	return results[:min(len(results), len(then))], err
+}
+
+// serveRead reads through the stores.
+func serveRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
+	if servesTasks(c.spec.Seed) {
+		return taskRead(c, e, emit)
+	}
+	if err := messageRead(c, e, emit); err != nil {
+		return err
+	}
+	if _, err := event.Describe(e, servedLog); err != nil {
+		if errors.Is(err, holdfast.ErrNotFound) {
+			return nil // nothing was appended
+		}
+		return fmt.Errorf("describing the log: %w", err)
+	}
+	log, err := event.Open(e, event.Options{Name: servedLog, Level: c.spec.Level})
+	if err != nil {
+		return fmt.Errorf("opening the log: %w", err)
+	}
+	read := func() error {
+		ctx := context.Background()
+		last := uint64(0)
+		events, err := log.Read(ctx, 1, 0)
+		if err != nil {
+			return fmt.Errorf("reading the log: %w", err)
+		}
+		for _, e := range events {
+			if e.Position != last+1 {
+				c.wrong("the log has position %d behind %d", e.Position, last)
+			}
+			last = e.Position
+			emit(messageEntry(messageSpaces[keptSpace], message.Message{Stream: servedLog, Type: e.Type, ID: e.ID,
+				Time: e.Time.UTC(), Metadata: e.Metadata, Data: e.Data, Global: int64(e.Position),
+				Position: int64(e.Position)}))
+		}
+		if got := log.Last(); got != last {
+			c.wrong("the log says that it ends with position %d, and %d is the last that is read", got, last)
+		}
+		return nil
+	}
+	return errors.Join(read(), log.Close())
+}
+
+func serveJudge(h *protocol.History, found []commits.Found) protocol.Judgement {
+	if servesTasks(h.Seed) {
+		return taskJudge(h, found)
+	}
+	return messageJudgeOf(h, servedScript(h.Seed), found)
+}

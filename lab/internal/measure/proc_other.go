@@ -1,0 +1,17 @@
+//go:build !linux
+
+package measure
+
+import (
+	"os"
+)
+
+// Fdatasync asks the device to keep what was written to f, by the strongest call that the
+// system has.
+func Fdatasync(f *os.File) error { return f.Sync() }
+
+// PeakRSS is not known here.
+func PeakRSS(int) int64 { return -1 }
+
+// RSS is not known here.
+func RSS(int) int64 { return -1 }

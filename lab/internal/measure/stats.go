@@ -1,0 +1,71 @@
+package measure
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/perf/benchmath"
+)
+
+// WantConfidence is that of intervals of enough values.
+const WantConfidence = 0.95
+
+// Median returns the median of values and an interval around it that holds the true one with the
+// confidence returned, without assuming anything about the distribution. With fewer than 6 values
+// no interval reaches 95 %: it then runs from the smallest to the largest and its confidence is
+// what it is, 0 for a single value.
+func Median(values []float64) (center, low, high, confidence float64) {
+	sample := benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds)
+	s := benchmath.AssumeNothing.Summary(sample, WantConfidence)
+	if math.IsInf(s.Lo, 0) || math.IsInf(s.Hi, 0) {
+		n := len(values)
+		// The true median lies outside if all values fell on one side of it.
+		return s.Center, sample.Values[0], sample.Values[n-1], 1 - math.Pow(0.5, float64(n-1))
+	}
+	return s.Center, s.Lo, s.Hi, s.Confidence
+}
+
+// Middle is the median alone, 0 of nothing.
+func Middle(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	center, _, _, _ := Median(values)
+	return center
+}
+
+// Latency is a distribution in microseconds.
+type Latency struct {
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
+	Max  float64 `json:"max"`
+}
+
+// Latencies are recorded in nanoseconds, to three digits, up to a minute and a half.
+const (
+	highestLatency = int64(100 * time.Second)
+	latencyDigits  = 3
+)
+
+// NewHistogram returns an empty histogram of latencies, for one goroutine.
+func NewHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, highestLatency, latencyDigits)
+}
+
+// Record adds a latency; what is longer than the histogram goes counts as the longest.
+func Record(h *hdrhistogram.Histogram, d time.Duration) {
+	_ = h.RecordValue(min(int64(d), highestLatency))
+}
+
+// LatencyOf sums up a histogram.
+func LatencyOf(h *hdrhistogram.Histogram) Latency {
+	at := func(q float64) float64 { return Micros(time.Duration(h.ValueAtQuantile(q))) }
+	return Latency{P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: Micros(time.Duration(h.Max()))}
+}
+
+// Micros is d in microseconds, with the nanoseconds as decimals.
+func Micros(d time.Duration) float64 { return math.Round(float64(d)) / 1e3 }

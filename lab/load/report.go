@@ -1,0 +1,193 @@
+package load
+
+import (
+	"fmt"
+
+	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
+)
+
+// Schema names the format of the JSON of a [Report]. It is described in docs/load.schema.json; a change that readers
+// must know about gets a new number.
+const Schema = "holdfast.load/1"
+
+// Report is everything that a run found.
+type Report struct {
+	Schema  string          `json:"schema"`
+	Machine measure.Machine `json:"machine"`
+	Plan    Plan            `json:"plan"`
+	Results []Result        `json:"results"`
+	Summary []Summary       `json:"summary"`
+	Partial string          `json:"partial"` // why this is not all of the plan; empty if it is
+}
+
+// Plan is what is measured.
+type Plan struct {
+	Shape         string   `json:"shape"`
+	Targets       []string `json:"targets"`
+	Workers       int      `json:"workers"`
+	Rate          float64  `json:"rate_per_sec"` // of an open loop; 0 is a closed one
+	Followers     int      `json:"followers"`
+	Level         string   `json:"level"` // that writes ask for; empty if they name none
+	Rounds        int      `json:"rounds"`
+	Seconds       float64  `json:"seconds"`
+	WarmUpSeconds float64  `json:"warm_up_seconds"`
+	Seed          uint64   `json:"seed"`
+	Command       string   `json:"command"` // repeats the plan
+}
+
+// Result is one measurement of one target. What is not known is -1.
+type Result struct {
+	Target    string  `json:"target"`
+	Round     int     `json:"round"` // from 1
+	Level     string  `json:"level"` // that all answers to writes have named; empty if they name none
+	OpsPerSec float64 `json:"ops_per_sec"`
+
+	Ops             int64           `json:"ops"`
+	WarmUpOps       int64           `json:"warm_up_ops"`
+	Seconds         float64         `json:"seconds"`
+	Latency         measure.Latency `json:"latency_us"`
+	Deliveries      int64           `json:"deliveries"` // to followers, of messages written in the measured time
+	Delivery        measure.Latency `json:"delivery_us"`
+	Failed          int64           `json:"failed"`          // operations
+	Behind          int64           `json:"behind"`          // operations of an open loop that were due and not begun
+	FirstAnswer     float64         `json:"first_answer_ms"` // from the start of the server's process to its first answered write
+	CPUSeconds      float64         `json:"cpu_seconds"`     // of the server, from its start to its end
+	ClientCPU       float64         `json:"client_cpu_seconds"`
+	PeakRSS         int64           `json:"peak_rss_bytes"` // of the server
+	RSS             int64           `json:"rss_bytes"`      // of the server, at the end of measuring
+	Verified        bool            `json:"verified"`       // no operation failed, none is missing, all named one level
+	Error           string          `json:"error"`          // empty if verified
+	Samples         []Sample        `json:"samples"`
+	Tasks           int64           `json:"tasks"`      // that the workers of a soak completed
+	RSSGrowth       float64         `json:"rss_growth"` // of a soak: see docs/load.md
+	GoroutineGrowth float64         `json:"goroutine_growth"`
+}
+
+// Sample is the progress of a measurement at one moment.
+type Sample struct {
+	Seconds    float64 `json:"seconds"` // since warming up began
+	Ops        int64   `json:"ops"`     // since then
+	Failed     int64   `json:"failed"`
+	Delivered  int64   `json:"delivered"`
+	RSS        int64   `json:"rss_bytes"` // of the server, -1 if not known
+	Goroutines int64   `json:"goroutines"`
+}
+
+// Summary is what the rounds of one target say together. A target with a void result has none.
+type Summary struct {
+	Target     string  `json:"target"`
+	Level      string  `json:"level"`
+	Median     float64 `json:"median_ops_per_sec"`
+	Low        float64 `json:"low"`
+	High       float64 `json:"high"`
+	Confidence float64 `json:"confidence"` // that low to high holds the true median; 0 if there is one round
+	Rounds     int     `json:"rounds"`
+	// OfNull is the median of the rounds' ratios to the null server in the same round, 0 if that was not measured.
+	OfNull     float64 `json:"of_null"`
+	OfNullLow  float64 `json:"of_null_low"`
+	OfNullHigh float64 `json:"of_null_high"`
+
+	// Medians over the rounds, for the tables.
+	latency, delivery                      measure.Latency
+	deliveries, first, cpuPerOp, clientCPU float64
+	peakRSS, rss                           float64
+}
+
+// summarise sums up the results of each target.
+func (r *Report) summarise() {
+	r.Summary = []Summary{}
+	null := map[int]float64{} // by round
+	for _, result := range r.Results {
+		if result.Target == nullName && result.Verified {
+			null[result.Round] = result.OpsPerSec
+		}
+	}
+	for _, target := range r.Plan.Targets {
+		var of []Result
+		void := false
+		for _, result := range r.Results {
+			if result.Target == target {
+				of = append(of, result)
+				void = void || !result.Verified || result.Level != of[0].Level
+			}
+		}
+		if len(of) == 0 || void {
+			continue
+		}
+		column := func(f func(Result) float64) (values []float64) {
+			for _, result := range of {
+				values = append(values, f(result))
+			}
+			return values
+		}
+		middle := func(f func(Result) float64) float64 { return measure.Middle(column(f)) }
+		latency := func(of func(Result) measure.Latency) measure.Latency {
+			return measure.Latency{
+				P50:  middle(func(r Result) float64 { return of(r).P50 }),
+				P90:  middle(func(r Result) float64 { return of(r).P90 }),
+				P99:  middle(func(r Result) float64 { return of(r).P99 }),
+				P999: middle(func(r Result) float64 { return of(r).P999 }),
+				Max:  middle(func(r Result) float64 { return of(r).Max }),
+			}
+		}
+		s := Summary{Target: target, Level: of[0].Level, Rounds: len(of),
+			latency:    latency(func(r Result) measure.Latency { return r.Latency }),
+			delivery:   latency(func(r Result) measure.Latency { return r.Delivery }),
+			deliveries: middle(func(r Result) float64 { return float64(r.Deliveries) / r.Seconds }),
+			first:      middle(func(r Result) float64 { return r.FirstAnswer }),
+			cpuPerOp:   middle(func(r Result) float64 { return perOp(r.CPUSeconds, r) }),
+			clientCPU:  middle(func(r Result) float64 { return perOp(r.ClientCPU, r) }),
+			peakRSS:    middle(func(r Result) float64 { return float64(r.PeakRSS) }),
+			rss:        middle(func(r Result) float64 { return float64(r.RSS) }),
+		}
+		s.Median, s.Low, s.High, s.Confidence = measure.Median(column(func(r Result) float64 { return r.OpsPerSec }))
+		var ratios []float64
+		for _, result := range of {
+			if base := null[result.Round]; base > 0 {
+				ratios = append(ratios, result.OpsPerSec/base)
+			}
+		}
+		if len(ratios) > 0 {
+			s.OfNull, s.OfNullLow, s.OfNullHigh, _ = measure.Median(ratios)
+		}
+		r.Summary = append(r.Summary, s)
+	}
+}
+
+// perOp is a number of seconds for each operation, in microseconds.
+func perOp(seconds float64, r Result) float64 {
+	ops := r.Ops + r.WarmUpOps
+	if seconds < 0 || ops == 0 {
+		return -1
+	}
+	return seconds * 1e6 / float64(ops)
+}
+
+// Void returns the results that are not verified.
+func (r *Report) Void() []Result {
+	var void []Result
+	for _, result := range r.Results {
+		if !result.Verified {
+			void = append(void, result)
+		}
+	}
+	return void
+}
+
+// partial is why the report is not all of the plan.
+func (r *Report) partial(end string, err error) string {
+	text := fmt.Sprintf("%s after %d of %d measurements", end, len(r.Results), len(r.Plan.Targets)*r.Plan.Rounds)
+	if err != nil {
+		text += ": " + err.Error()
+	}
+	return text
+}
+
+// void is what void measurements make of the run: an error that wraps ErrWrong.
+func (r *Report) void() error {
+	if void := r.Void(); len(void) > 0 {
+		return fmt.Errorf("%s of %d: %w", console.Number(len(void), "measurement"), len(r.Results), ErrWrong)
+	}
+	return nil
+}
