@@ -3,6 +3,7 @@ package v1_test
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/mem"
 	core "github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 )
@@ -214,8 +216,43 @@ func TestServer(t *testing.T) {
 
 	s = start(t, nil, core.Options{Backup: all.Backup}) // of an engine in memory
 	s.refused(api.CodeNotImplemented, "GET", "/v1/server/backup", nil)
+	s.refused(api.CodeNotImplemented, "POST", "/v1/server/compact", nil)
 	if got := do[api.Server](s, "GET", "/v1/server", nil); !got.Unsynced || got.Level != "memory" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// compactor is an engine that compacts when asked to.
+type compactor struct {
+	holdfast.Engine
+	began chan struct{}
+	end   chan error
+}
+
+func (c *compactor) Compact(context.Context) error {
+	c.began <- struct{}{}
+	return <-c.end
+}
+
+func TestCompact(t *testing.T) {
+	engine := &compactor{mem.New(), make(chan struct{}), make(chan error)}
+	s := start(t, engine, core.Options{})
+	for _, result := range []error{nil, holdfast.ErrFull} {
+		answered := make(chan *http.Response)
+		go func() {
+			resp, _ := s.send("POST", "/v1/server/compact", nil)
+			answered <- resp
+		}()
+		<-engine.began
+		s.refused(api.CodeLocked, "POST", "/v1/server/compact", nil)
+		engine.end <- result
+		want := http.StatusNoContent
+		if result != nil {
+			want = http.StatusInsufficientStorage
+		}
+		if resp := <-answered; resp.StatusCode != want {
+			t.Errorf("%s, want %d", resp.Status, want)
+		}
 	}
 }
 
