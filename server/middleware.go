@@ -39,6 +39,9 @@ func (s *Server) requestID(r *http.Request) string {
 	return s.run + "-" + strconv.FormatUint(s.requests.Add(1), 10)
 }
 
+// unwanted is how long the body of a request may take that is refused.
+const unwanted = time.Second
+
 // observe serves a request that has an id, is logged, and survives a panic of next.
 func (s *Server) observe(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
 	start := time.Now()
@@ -47,6 +50,10 @@ func (s *Server) observe(w http.ResponseWriter, r *http.Request, next http.Handl
 	r = r.WithContext(ctx)
 	a := &answering{ResponseWriter: w, control: http.NewResponseController(w), timeout: s.o.WriteTimeout}
 	a.Header().Set(api.HeaderRequestID, known.ID)
+	if r.ContentLength != 0 && s.o.BodyTimeout > 0 {
+		// net/http reads what is left of a body before it answers: a client that is refused may not hold it up.
+		_ = a.control.SetReadDeadline(start.Add(min(s.o.BodyTimeout, unwanted))) // as for body
+	}
 	defer func() {
 		cause := recover()
 		if cause != nil && cause != http.ErrAbortHandler {
@@ -155,7 +162,6 @@ func (s *Server) enter(rt route.Route, w *answering, r *http.Request) {
 	if r.ContentLength != 0 {
 		if rt.MaxBody > 0 {
 			if r.ContentLength > rt.MaxBody {
-				w.Header().Set("Connection", "close")
 				rt.Deny(w, r, &http.MaxBytesError{Limit: rt.MaxBody})
 				return
 			}

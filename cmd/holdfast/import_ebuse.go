@@ -150,7 +150,7 @@ func (c *importEbuse) copy(ctx context.Context, log *eventLog, after, last uint6
 	}
 	const maxBytes = 4 << 20 // of a commit, about
 	var batch []event.Event
-	bytes := 0
+	size := 0
 	flush := func() error {
 		if len(batch) == 0 {
 			return nil
@@ -160,7 +160,7 @@ func (c *importEbuse) copy(ctx context.Context, log *eventLog, after, last uint6
 		}
 		after = batch[len(batch)-1].Position
 		added += uint64(len(batch))
-		batch, bytes = batch[:0], 0
+		batch, size = batch[:0], 0
 		return nil
 	}
 	for e, err := range c.events(ctx, after+1, last) {
@@ -168,7 +168,7 @@ func (c *importEbuse) copy(ctx context.Context, log *eventLog, after, last uint6
 			return added, errors.Join(err, flush())
 		}
 		batch = append(batch, e.Stored())
-		if bytes += len(e.Data) + len(e.Type); len(batch) == ebusePage || bytes >= maxBytes {
+		if size += len(e.Data) + len(e.Type); len(batch) == ebusePage || size >= maxBytes {
 			if err := flush(); err != nil {
 				return added, err
 			}

@@ -132,8 +132,8 @@ type record struct {
 // records yields the messages by their global positions.
 func (c *importMessageDB) records(ctx context.Context, tx pgx.Tx) iter.Seq2[*record, error] {
 	return func(yield func(*record, error) bool) {
-		rows, err := tx.Query(ctx, "SELECT id::text, stream_name, type, position, global_position, coalesce(data::text, '{}'), "+
-			"metadata::text, time FROM "+c.table()+" ORDER BY global_position")
+		rows, err := tx.Query(ctx, "SELECT id::text, stream_name, type, position, global_position, "+
+			"coalesce(data::text, '{}'), metadata::text, time FROM "+c.table()+" ORDER BY global_position")
 		if err != nil {
 			yield(nil, c.fail(err))
 			return
@@ -240,8 +240,8 @@ func (c *importMessageDB) compare(ctx context.Context, tx pgx.Tx, to *messageLog
 		case got.ID != want.ID:
 			return differs(what, fmt.Sprintf("id %q instead of %q", got.ID, want.ID))
 		case got.Stream != want.Stream || got.Position != want.Position:
-			return differs(what, fmt.Sprintf("stream %q and position %d instead of %q and %d", got.Stream, got.Position, want.Stream,
-				want.Position))
+			return differs(what, fmt.Sprintf("stream %q and position %d instead of %q and %d", got.Stream, got.Position,
+				want.Stream, want.Position))
 		case got.Type != want.Type:
 			return differs(what, fmt.Sprintf("type %q instead of %q", got.Type, want.Type))
 		case !got.Time.Equal(want.Time):

@@ -57,7 +57,8 @@ func postgres(t *testing.T) string {
 		"--no-sync").CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
-	server := command("postgres", "-D", data, "-c", "listen_addresses=", "-c", "unix_socket_directories="+dir, "-c", "fsync=off")
+	server := command("postgres", "-D", data, "-c", "listen_addresses=", "-c", "unix_socket_directories="+dir,
+		"-c", "fsync=off")
 	try(t, server.Start())
 	t.Cleanup(func() {
 		_ = server.Process.Signal(syscall.SIGINT)
@@ -94,7 +95,8 @@ CREATE UNIQUE INDEX messages_id ON message_store.messages (id);
 CREATE UNIQUE INDEX messages_stream ON message_store.messages (stream_name, position);
 INSERT INTO message_store.messages (stream_name, position, type, data, metadata, time)
 SELECT 'account-' || i % 50, i / 50, 'Deposited', jsonb_build_object('n', i, 'html', '<&>é'),
-	CASE WHEN i % 3 = 0 THEN NULL ELSE jsonb_build_object('correlationStreamName', 'x-1', 'list', '[1, 2.50, 1e300]'::jsonb) END,
+	CASE WHEN i % 3 = 0 THEN NULL ELSE jsonb_build_object('correlationStreamName', 'x-1', 'list',
+		'[1, 2.50, 1e300]'::jsonb) END,
 	timestamp '2026-01-02 03:04:05.678901' + i * interval '1 microsecond'
 FROM generate_series(0, 2499) i;
 DELETE FROM message_store.messages WHERE global_position % 13 = 0;
@@ -158,7 +160,8 @@ func TestImportMessageDB(t *testing.T) {
 		try(t, db.QueryRow(t.Context(), `SELECT id::text, stream_name, type, position, time, coalesce(data, '{}') = $2::jsonb,
 			coalesce(metadata, 'null') = $3::jsonb FROM message_store.messages WHERE global_position = $1`, m.Global,
 			string(m.Data), orNullText(m.Metadata)).Scan(&id, &stream, &typ, &position, &at, &data, &metadata))
-		if m.ID != id || m.Stream != stream || m.Type != typ || m.Position != position || !m.Time.Equal(at) || !data || !metadata {
+		if m.ID != id || m.Stream != stream || m.Type != typ || m.Position != position || !m.Time.Equal(at) ||
+			!data || !metadata {
 			t.Errorf("%+v, want %v %v %v %v %v, data %v, metadata %v", m, id, stream, typ, position, at, data, metadata)
 		}
 	}
@@ -177,7 +180,7 @@ func TestImportMessageDB(t *testing.T) {
 	// Into a server.
 	_, err = db.Exec(t.Context(), `UPDATE message_store.messages SET data = '{}' WHERE global_position = 1`)
 	try(t, err)
-	url, token, d := served(t)
+	url, token, d := servedHere(t)
 	run(exitOK, fmt.Sprintf("%d imported", rows+1), "--into", url, "--into-token", token, "-n", "shop")
 	ns, err := d.Messages().Namespace(t.Context(), "shop")
 	try(t, err)

@@ -17,6 +17,7 @@
 //	holdfast task list       tasks; also queues, dead, retry, ...
 //	holdfast token create    a token for a server; also list, revoke
 //	holdfast namespace list  the namespaces of a server; also create, delete
+//	holdfast import          copies what another server has: EventoDB, ebuse, message-db
 //	holdfast raft import     a Raft store of a raft-boltdb or a raft-wal
 //	holdfast raft inspect    what the Raft stores in a directory hold
 //	holdfast version         this build: version, commit, libraries

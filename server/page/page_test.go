@@ -354,6 +354,9 @@ func TestPage(t *testing.T) {
 		b.text(".caveats", "crash")
 		b.press("Verify now")
 		b.text(".verdict", "All is intact")
+		b.expect("501")
+		b.press("Compact")
+		b.text(".toast", "gives back space by itself") // as logtree does
 		b.press("Download a backup")
 		b.text("p", "MiB in holdfast-")
 		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -488,6 +491,14 @@ func TestPage(t *testing.T) {
 		if n := eval[int](b, `document.querySelectorAll("main .actions button").length`); n != 0 {
 			t.Errorf("a reader is offered %d buttons that write", n)
 		}
+	})
+
+	step("no server", func(t *testing.T) {
+		b.wait(`document.querySelector(".lost").hidden`)
+		s.must(s.http.Listener.Close())
+		s.http.CloseClientConnections()
+		b.wait(`!document.querySelector(".lost").hidden`)
+		b.text(".lost", "cannot be reached")
 	})
 }
 

@@ -3,11 +3,15 @@ package v1_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/holdfastdb/holdfast/api"
 	core "github.com/holdfastdb/holdfast/server"
+	"github.com/holdfastdb/holdfast/server/route"
+	"github.com/holdfastdb/holdfast/server/v1"
 	"github.com/holdfastdb/holdfast/store/task"
 )
 
@@ -211,5 +215,32 @@ func TestTasks(t *testing.T) {
 	}
 	if list := do[[]api.Queue](s, "GET", in("/queues"), nil); len(list) != 2 || list[1].Name != "q" {
 		t.Errorf("queues: %+v", list)
+	}
+}
+
+// Claims that wait end when the server stops, with nothing and without an error.
+func TestClaimsEndWithTheServer(t *testing.T) {
+	s := start(t, nil, core.Options{})
+	do[api.Subscription](s, "PUT", in(mails), api.Subscription{Category: "order"})
+	for _, r := range v1.Routes(s.data, v1.Options{}) {
+		if !strings.HasSuffix(r.Pattern, "/claim") {
+			continue
+		}
+		stopping := make(chan struct{})
+		req := httptest.NewRequestWithContext(route.With(t.Context(), &route.Request{Stopping: stopping}), "POST", "/",
+			strings.NewReader(`{"wait_ms": 60000}`))
+		req.SetPathValue("ns", "default")
+		req.SetPathValue("name", "mails")
+		w := httptest.NewRecorder()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.Handler(w, req)
+		}()
+		close(stopping)
+		<-done
+		if text := strings.TrimSpace(w.Body.String()); w.Code != 200 || text != `{"leases":[]}` && text != `{"deliveries":[]}` {
+			t.Errorf("%s: %d %s", r.Pattern, w.Code, text)
+		}
 	}
 }

@@ -59,8 +59,13 @@ type Commit struct {
 	applied, refused []func()
 }
 
-// Engine is the engine that the commit goes to, the log's.
-func (c *Commit) Engine() holdfast.Engine { return c.log.eng }
+// Engine is the engine that the commit goes to, the log's. It is nil if no log has made the Commit.
+func (c *Commit) Engine() holdfast.Engine {
+	if c.log == nil {
+		return nil
+	}
+	return c.log.eng
+}
 
 // Level is what the commit will survive.
 func (c *Commit) Level() holdfast.Level { return c.level }

@@ -51,13 +51,19 @@ func (s *Store) EnqueueWith(ctx context.Context, with func(*holdfast.Batch) erro
 // It is called in the callback of [event.Store.AppendWith] or its like, by its goroutine, with a log over the same
 // engine. All changes of the task store wait until the commit has its place, or has failed: call it last, and no
 // other method of the store before the callback returns. The tasks reach the level of the log with the events. If
-// EnqueueIn fails, so does the commit.
+// EnqueueIn fails, so does the commit. ErrBadOption: c is none, or that of a log over another engine.
 func (s *Store) EnqueueIn(c *event.Commit, specs ...Spec) (_ []Result, err error) {
+	if c == nil || c.Engine() == nil {
+		return nil, s.bad("enqueue", "there is no commit: call it in the callback of AppendWith or its like")
+	}
 	defer func() {
 		if err != nil {
 			c.Batch.Delete(nil) // an error of the batch, even if the caller ignores this one
 		}
 	}()
+	if c.Engine() != s.eng {
+		return nil, s.bad("enqueue", "the commit is that of a log over another engine")
+	}
 	if err := s.check(specs); err != nil {
 		return nil, err
 	}

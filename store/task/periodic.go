@@ -22,7 +22,9 @@ type periodic struct {
 // or as CatchUpAll says.
 //
 // A tick whose task is refused (because its Spec is wrong, or runs after a task that is not there) is passed over,
-// with a warning. ErrBadOption: there is no name or no schedule; errors of Spec are those of Enqueue.
+// with a warning; so is one whose Make panics. A schedule that panics later ends the periodic task, with a warning,
+// until it is added again. ErrBadOption: there is no name or no schedule, or the schedule panics; errors of Spec are
+// those of Enqueue.
 func (s *Store) AddPeriodic(ctx context.Context, p Periodic) error {
 	switch what := wrongText(p.Name, MaxNameSize); {
 	case p.Name == "" || what != "":
@@ -50,9 +52,13 @@ func (s *Store) AddPeriodic(ctx context.Context, p Periodic) error {
 		} else {
 			made.last = date(int64(n[0]))
 		}
-		made.next = made.after(made.last)
-		if now := date(x.now); p.CatchUp == CatchUpNone && !made.next.After(now) {
-			made.next = made.after(now)
+		if err := s.call(made, func() {
+			made.next = made.after(made.last)
+			if now := date(x.now); p.CatchUp == CatchUpNone && !made.next.After(now) {
+				made.next = made.after(now)
+			}
+		}); err != nil {
+			return err
 		}
 		was, had := s.periodic[p.Name]
 		s.periodic[p.Name] = made
@@ -90,6 +96,18 @@ func (s *Store) RemovePeriodic(ctx context.Context, name string) error {
 		}
 		return nil
 	})
+}
+
+// call calls code of the program, with the lock held. A panic is an error: the call that meets it has often nothing to
+// do with the periodic task.
+func (s *Store) call(p *periodic, f func()) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = s.bad("periodic", "the schedule or Make of %q has panicked: %v", p.Name, r)
+		}
+	}()
+	f()
+	return nil
 }
 
 // after returns the tick after t, zero if there is none.
@@ -143,7 +161,13 @@ func (s *Store) fire() error {
 		if p.CatchUp == CatchUpAll {
 			most = MaxCatchUp
 		}
-		for _, tick := range p.ticks(p.next, now.In(p.next.Location()), most) {
+		var ticks []time.Time
+		if err := s.call(p, func() { ticks = p.ticks(p.next, now.In(p.next.Location()), most) }); err != nil {
+			s.warn(err)
+			p.next = time.Time{}
+			continue
+		}
+		for _, tick := range ticks {
 			if _, err := s.try(s.o.Level, func(x *tx) error { return x.tick(p, tick, true) }); err != nil {
 				if s.err != nil || errors.Is(err, holdfast.ErrFull) { // it is not refused for what it is
 					return err
@@ -153,7 +177,11 @@ func (s *Store) fire() error {
 					return err
 				}
 			}
-			p.last, p.next = tick, p.after(tick)
+			p.last = tick
+			if err := s.call(p, func() { p.next = p.after(tick) }); err != nil {
+				s.warn(err)
+				p.next = time.Time{}
+			}
 		}
 	}
 	return nil
@@ -167,7 +195,9 @@ func (x *tx) tick(p *periodic, tick time.Time, enqueue bool) error {
 	}
 	spec := p.Spec
 	if p.Make != nil {
-		spec = p.Make(tick)
+		if err := x.s.call(p, func() { spec = p.Make(tick) }); err != nil {
+			return err
+		}
 	}
 	if spec.At.IsZero() && spec.Delay == 0 {
 		spec.At = tick

@@ -314,8 +314,10 @@ func (s *Store) change(ctx context.Context, f func(x *tx) error) error {
 		return err
 	}
 	defer s.life.Leave()
-	tail, err := s.try(level, f)
-	s.mu.Unlock()
+	tail, err := func() (receipts.Tail, error) {
+		defer s.mu.Unlock() // the caller's code may panic
+		return s.try(level, f)
+	}()
 	if err != nil {
 		return err
 	}
@@ -329,10 +331,16 @@ func (s *Store) try(level holdfast.Level, f func(x *tx) error) (receipts.Tail, e
 	if err != nil {
 		return receipts.Tail{}, err
 	}
+	decided := false
+	defer func() {
+		if !decided {
+			x.undo()
+		}
+	}()
 	if err := f(x); err != nil {
-		x.undo()
 		return receipts.Tail{}, err
 	}
+	decided = true
 	return x.apply()
 }
 
