@@ -143,6 +143,32 @@ func TestPage(t *testing.T) {
 		b.wait(`document.querySelectorAll("[data-tile=disk] .line[d*=L]").length === 1`)
 	})
 
+	step("streams and histograms", func(t *testing.T) {
+		// Each byte comes by itself, so that lines, and characters, come in parts.
+		got := eval[string](b, `import("/page/api.js").then(async ({events}) => {
+			const text = ": kept alive\r\nid: 7\r\nevent: message\r\ndata: {\"a\":\r\ndata: \"ä€\"}\r\n\r\n" +
+				"retry: 250\nevent: bye\ndata: {}\n\ndata:x\rid\r\rdata: never ended";
+			const bytes = new TextEncoder().encode(text);
+			let at = 0;
+			const body = new ReadableStream({pull(c) { at < bytes.length ? c.enqueue(bytes.subarray(at, ++at)) : c.close(); }});
+			const list = [];
+			for await (const e of events(body)) list.push([e.event, e.id, e.data, e.retry ?? 0]);
+			return JSON.stringify(list);
+		})`)
+		if want := `[["message","7","{\"a\":\n\"ä€\"}",0],["bye","7","{}",250],["message","","x",0]]`; got != want {
+			t.Errorf("events: %s, not %s", got, want)
+		}
+		got = eval[string](b, `import("/page/views/overview.js").then(({histogram, quantiles}) => {
+			const metrics = (...n) => '# TYPE request_seconds histogram\n' + ["0.001", "0.01", "+Inf"].map((le, i) =>
+				'request_seconds_bucket{route="/v1/x",le="' + le + '"} ' + n[i] + '\n').join("") + "request_seconds_sum 1\n";
+			const {p50, p99} = quantiles(histogram(metrics(10, 10, 10)).buckets, histogram(metrics(100, 110, 110)).buckets);
+			return p50.toFixed(3) + " " + p99.toFixed(3);
+		})`)
+		if got != "0.556 9.100" {
+			t.Errorf("median and 99th percentile, in milliseconds: %s", got)
+		}
+	})
+
 	step("logs", func(t *testing.T) {
 		b.goTo("#/logs")
 		b.text("tr", "orders")
