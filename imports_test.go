@@ -52,6 +52,7 @@ var layers = map[string][]string{
 	"server/auth":    {"", "store/message"},
 	"server/route":   {"", "server/auth"},
 	"server/data":    {"", "store/"},
+	"server/page":    {"server/route"},
 	"server/metrics": {"", "store/"}, // for programs that embed the library, too
 	"client":         {"", "api", "store/"},
 	"cmd/":           {"", "api", "engine/", "store/", "server", "client", "lab/", "internal/"},

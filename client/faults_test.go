@@ -97,7 +97,7 @@ func first(n int, f fault) func(int) fault {
 func dial(t *testing.T, h http.Handler, f func(n int) fault) (*Client, *wire) {
 	t.Helper()
 	w := &wire{RoundTripper: inprocess.Transport(h), fault: f}
-	c, err := New("http://server", Options{Token: "secret", HTTP: &http.Client{Transport: w}, Logger: quiet})
+	c, err := New("http://localhost", Options{Token: "secret", HTTP: &http.Client{Transport: w}, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,8 +145,8 @@ func TestTries(t *testing.T) {
 		{name: "a proxy's 504, safe", handler: problem(504, ""), safe: true, unknown: true},
 		{name: "refused", handler: problem(409, api.CodeConflict), safe: true, tries: 1, want: message.ErrConflict},
 		{name: "internal", handler: problem(500, api.CodeInternal), safe: true, tries: 1, fails: true},
-		{name: "a redirect", handler: http.RedirectHandler("http://elsewhere/", 307).ServeHTTP, safe: true, tries: 1,
-			fails: true},
+		{name: "a redirect", handler: http.RedirectHandler("/", http.StatusTemporaryRedirect).ServeHTTP, safe: true,
+			tries: 1, fails: true},
 		{name: "not JSON", handler: func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html>") }, safe: true,
 			tries: 1, fails: true},
 	} {
@@ -439,18 +439,19 @@ func TestSegments(t *testing.T) {
 
 // TestNew: addresses and options that make no sense are refused.
 func TestNew(t *testing.T) {
-	for _, address := range []string{"", "localhost:8080", "ftp://x", "http://", "http://x?y=z", "http://u:p@x",
-		"http://x#y", "http://[::1"} {
+	for _, address := range []string{"", "localhost:8080", "ftp://localhost", "http://", "http://localhost?y=z",
+		"http://u:p@localhost",
+		"http://localhost#y", "http://[::1"} {
 		if _, err := New(address, Options{}); !errors.Is(err, holdfast.ErrBadOption) || strings.Contains(err.Error(), "p@") {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
 	for _, o := range []Options{{Token: "a b"}, {Token: "a\n"}, {Timeout: -1}, {MaxResponse: -1}, {Level: 9}} {
-		if _, err := New("http://x", o); err == nil {
+		if _, err := New("http://localhost", o); err == nil {
 			t.Errorf("%+v is accepted", o)
 		}
 	}
-	if c, err := New("https://x/below/", Options{}); err != nil || c.base != "https://x/below" {
+	if c, err := New("https://localhost/below/", Options{}); err != nil || c.base != "https://localhost/below" {
 		t.Error(c, err)
 	}
 }

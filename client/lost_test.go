@@ -43,8 +43,8 @@ func real(t *testing.T) (*Namespace, *wire) {
 	return c.Namespace(message.Default), w
 }
 
-// TestLostAnswers: what is tried again after its answer was lost is done once, and the caller is told what the first try
-// has done; what cannot be tried again is not, and the caller is told that it is not known.
+// TestLostAnswers: what is tried again after its answer was lost is done once, and the caller is told what the first
+// try has done; what cannot be tried again is not, and the caller is told that it is not known.
 func TestLostAnswers(t *testing.T) {
 	n, w := real(t)
 	k, l := n.Tasks(), n.Log("log")
@@ -109,8 +109,9 @@ func TestLostAnswers(t *testing.T) {
 			err: task.ErrExists},
 		{name: "complete", before: func() { held = claim() }, do: func() (any, error) { return nil, k.Complete(ctx, held) },
 			want: "<nil>"},
-		{name: "complete again", do: func() (any, error) { return nil, k.Complete(ctx, task.Lease{Task: held.Task, Token: 1}) },
-			want: "<nil>"},
+		{name: "complete again", do: func() (any, error) {
+			return nil, k.Complete(ctx, task.Lease{Task: held.Task, Token: 1})
+		}, want: "<nil>"},
 		{name: "complete with", before: func() { enqueue(task.Spec{Kind: "x"}); held = claim() }, do: func() (any, error) {
 			var err error
 			then, err = k.CompleteWith(ctx, held, nil, task.Spec{Kind: "next", Queue: "next"}, task.Spec{Queue: "next"})

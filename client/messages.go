@@ -386,9 +386,9 @@ func (n *Namespace) DeletePosition(ctx context.Context, consumer string) error {
 
 func (n *Namespace) position(consumer string) string { return n.path + path("/positions/%s", consumer) }
 
-// Export writes the messages of the namespace to w, a line of JSON each, as message.Namespace does, and returns how many
-// there were; -1 with Gzip, since only the lines are counted. An error, ctx's too, leaves w with what came before it; it
-// is not tried again.
+// Export writes the messages of the namespace to w, a line of JSON each, as message.Namespace does, and returns how
+// many there were; -1 with Gzip, since only the lines are counted. An error, ctx's too, leaves w with what came before
+// it; it is not tried again.
 func (n *Namespace) Export(ctx context.Context, w io.Writer, o message.ExportOptions) (exported int64, err error) {
 	v := url.Values{}
 	if len(o.Categories) > 0 {

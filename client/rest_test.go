@@ -30,7 +30,7 @@ func TestSubscription(t *testing.T) {
 	s, err := n.Subscribe(ctx, "mails", message.SubscriptionOptions{Query: message.Query{Category: "order",
 		Types: []string{"T"}}, Lease: time.Hour, MaxAttempts: 2})
 	check(t, err)
-	waiting := make(chan []client.Delivery)
+	waiting := make(chan []message.Delivery)
 	go func() { // before there is anything
 		d, err := s.Claim(ctx, 10)
 		if err != nil {
@@ -152,7 +152,8 @@ func TestAdministration(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	check(t, c.RevokeToken(ctx, token.ID))
-	if _, err := reader.Token(ctx); !errors.Is(err, client.ErrUnauthorized) || strings.Contains(err.Error(), token.Secret) {
+	_, err = reader.Token(ctx)
+	if !errors.Is(err, client.ErrUnauthorized) || strings.Contains(err.Error(), token.Secret) {
 		t.Errorf("revoked: %v", err)
 	}
 	all, err := c.Namespaces(ctx)

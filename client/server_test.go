@@ -51,6 +51,16 @@ type (
 		Export(context.Context, io.Writer, message.ExportOptions) (int64, error)
 		DeleteSubscription(context.Context, string) error
 	}
+	subscription interface {
+		Claim(context.Context, int) ([]message.Delivery, error)
+		Ack(context.Context, ...message.Delivery) error
+		Extend(context.Context, ...message.Delivery) error
+		Fail(context.Context, string, ...message.Delivery) error
+		Park(context.Context, string, ...message.Delivery) error
+		Parked(context.Context, int64, int) ([]message.Parked, error)
+		Replay(context.Context, ...int64) (int, error)
+		Discard(context.Context, ...int64) (int, error)
+	}
 	events interface {
 		Append(context.Context, ...event.Event) (event.Result, error)
 		AppendAfter(context.Context, uint64, ...event.Event) (event.Result, error)
@@ -82,12 +92,14 @@ type (
 )
 
 var (
-	_ messages = (*message.Namespace)(nil)
-	_ messages = (*client.Namespace)(nil)
-	_ events   = (*event.Store)(nil)
-	_ events   = (*client.Log)(nil)
-	_ tasks    = (*task.Store)(nil)
-	_ tasks    = (*client.Tasks)(nil)
+	_ messages     = (*message.Namespace)(nil)
+	_ messages     = (*client.Namespace)(nil)
+	_ subscription = (*message.Subscription)(nil)
+	_ subscription = (*client.Subscription)(nil)
+	_ events       = (*event.Store)(nil)
+	_ events       = (*client.Log)(nil)
+	_ tasks        = (*task.Store)(nil)
+	_ tasks        = (*client.Tasks)(nil)
 )
 
 var (

@@ -17,14 +17,6 @@ type Subscription struct {
 	name, path string
 }
 
-// Delivery is a message that a consumer has for the time of its lease. Its Global and Token are all that the server
-// asks for.
-type Delivery struct {
-	message.Message
-	Attempt int // from 1
-	Token   uint64
-}
-
 // Name is what the subscription is called.
 func (s *Subscription) Name() string { return s.name }
 
@@ -58,7 +50,7 @@ func (c *Client) again(ctx context.Context, pause *pauses, asked time.Time, wait
 // Claim waits until there is a message to be delivered, and delivers up to most of them. They are the caller's until
 // their leases end. It waits for a server that cannot be reached, too. Deliveries whose answer is lost come again when
 // their leases have run out.
-func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) {
+func (s *Subscription) Claim(ctx context.Context, most int) ([]message.Delivery, error) {
 	pause := s.c.pause()
 	for {
 		asked, wait := time.Now(), waitFor(ctx)
@@ -74,10 +66,10 @@ func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) 
 			}
 			continue
 		}
-		list := make([]Delivery, len(got.Deliveries))
+		list := make([]message.Delivery, len(got.Deliveries))
 		for i := range got.Deliveries {
 			d := &got.Deliveries[i]
-			list[i] = Delivery{Message: d.Message.Store(), Attempt: d.Attempt, Token: d.Token}
+			list[i] = message.Delivery{Message: d.Message.Store(), Attempt: d.Attempt, Token: d.Token}
 		}
 		return list, nil
 	}
@@ -85,27 +77,27 @@ func (s *Subscription) Claim(ctx context.Context, most int) ([]Delivery, error) 
 
 // Ack says that messages are done with. message.ErrLeaseLost: a lease has run out. With [Error].Unknown a try whose
 // answer was lost may have acknowledged them; if not, they come again.
-func (s *Subscription) Ack(ctx context.Context, deliveries ...Delivery) error {
+func (s *Subscription) Ack(ctx context.Context, deliveries ...message.Delivery) error {
 	return s.settle(ctx, "ack", "", deliveries)
 }
 
 // Extend extends the leases of deliveries by their length, from now on.
-func (s *Subscription) Extend(ctx context.Context, deliveries ...Delivery) error {
+func (s *Subscription) Extend(ctx context.Context, deliveries ...message.Delivery) error {
 	return s.settle(ctx, "extend", "", deliveries)
 }
 
 // Fail gives messages back: they come again after a while, or are parked if their attempts are used up.
-func (s *Subscription) Fail(ctx context.Context, reason string, deliveries ...Delivery) error {
+func (s *Subscription) Fail(ctx context.Context, reason string, deliveries ...message.Delivery) error {
 	return s.settle(ctx, "fail", reason, deliveries)
 }
 
 // Park puts messages aside: they are not delivered any more.
-func (s *Subscription) Park(ctx context.Context, reason string, deliveries ...Delivery) error {
+func (s *Subscription) Park(ctx context.Context, reason string, deliveries ...message.Delivery) error {
 	return s.settle(ctx, "park", reason, deliveries)
 }
 
 // settle is safe to try again: a delivery is settled once, and then its lease is lost.
-func (s *Subscription) settle(ctx context.Context, what, reason string, deliveries []Delivery) error {
+func (s *Subscription) settle(ctx context.Context, what, reason string, deliveries []message.Delivery) error {
 	body := api.Settle{Deliveries: make([]api.DeliveryRef, len(deliveries)), Reason: reason}
 	for i, d := range deliveries {
 		body.Deliveries[i] = api.DeliveryRef{Global: d.Global, Token: d.Token}

@@ -31,7 +31,7 @@ type eventCommand struct {
 type eventList struct{ inPlace }
 
 func (c *eventList) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		logs, err := s.client.Namespace(c.Namespace).Logs(s.ctx)
 		if err != nil {
 			return err
@@ -61,7 +61,7 @@ type eventCat struct {
 }
 
 func (c *eventCat) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		l := s.client.Namespace(c.Namespace).Log(c.Log)
 		from := c.From
 		if from == 0 { // what is truncated is no error unless it is asked for
@@ -82,6 +82,9 @@ type eventTail struct {
 }
 
 func (c *eventTail) run() int {
+	if err := c.noDir("tail"); err != nil {
+		return failTool(err)
+	}
 	return c.with(func(s *session) error {
 		l := s.client.Namespace(c.Namespace).Log(c.Log)
 		i, err := l.Info(s.ctx)
@@ -200,7 +203,7 @@ type eventExport struct {
 }
 
 func (c *eventExport) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		l := s.client.Namespace(c.Namespace).Log(c.Log)
 		i, err := l.Info(s.ctx)
 		if err != nil {

@@ -1,7 +1,19 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/server/eventodb/move"
+	"github.com/holdfastdb/holdfast/store/message"
 )
 
 // The commands that move data over from other servers.
@@ -13,11 +25,81 @@ type importCommand struct {
 }
 
 type importEventoDB struct {
-	From  string `arg:"" help:"File that EventoDB has exported, gzip too, or the URL of a running server."`
-	Token string `help:"Token of the namespace in the source, if that is a server." placeholder:"T"`
-	Into  string `required:"" help:"URL of a server, or directory." placeholder:"URL|[ENGINE:]DIR"`
+	From      string `arg:"" help:"File that EventoDB has exported, gzip too, or the URL of a running server."`
+	Token     string `help:"Token of the namespace, if that is a server." env:"EVENTODB_TOKEN" placeholder:"TOKEN"`
+	Into      string `required:"" help:"URL of a server, or directory of its data." placeholder:"URL|[ENGINE:]DIR"`
+	IntoToken string `help:"Token of the namespace there, if it is a server." env:"HOLDFAST_TOKEN" placeholder:"TOKEN"`
+	Namespace string `help:"Namespace in the directory, made if it is not there; default unless named." placeholder:"ID"`
 }
 
+// Help implements kong's interface for what follows the flags.
+func (importEventoDB) Help() string {
+	return `Messages keep their positions, ids and times. Then each is compared with its copy. An import that was ` +
+		`interrupted can be repeated: what is there already is passed over. A directory must not be open elsewhere.`
+}
+
+func isURL(s string) bool { return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://") }
+
 func (c *importEventoDB) run() int {
-	return fail(errors.New("import eventodb: not built yet"))
+	p := console.Standard().Progress()
+	var last time.Time
+	r, err := untilSignal(func(ctx context.Context) (move.Result, error) {
+		return c.copy(ctx, func(phase string, messages int64) {
+			if time.Since(last) >= 100*time.Millisecond {
+				last = time.Now()
+				p.Show(func() string { return fmt.Sprintf("  %d messages %s", messages, phase) })
+			}
+		})
+	})
+	p.End()
+	if err != nil {
+		return failTool(err)
+	}
+	page := newPage(os.Stdout)
+	page.line("source\t%s", c.From)
+	page.line("target\t%s", c.Into)
+	page.line("messages\t%d imported, %d were there", r.Imported, r.Known)
+	if r.Skipped > 0 {
+		page.line("resumed\tbehind global position %d, to which an earlier import had come", r.Skipped)
+	}
+	page.line("verified\tall %d messages of the source are the same in the target, which has %d", r.Compared, r.Total)
+	return fail(page.end())
+}
+
+func (c *importEventoDB) copy(ctx context.Context, show move.Progress) (r move.Result, err error) {
+	var from move.Source = move.File(c.From)
+	if isURL(c.From) {
+		from = move.Server{URL: c.From, Token: c.Token}
+	}
+	if isURL(c.Into) {
+		if c.Namespace != "" {
+			return r, &holdfast.Error{Op: "import", Class: holdfast.ErrBadOption,
+				Detail: "--namespace is for directories", Remedy: "give the token of the namespace as --into-token"}
+		}
+		return move.Copy(ctx, from, move.Server{URL: c.Into, Token: c.IntoToken}, show)
+	}
+	name, dir, o, err := parseDir(c.Into)
+	if err != nil {
+		return r, err
+	}
+	engine, err := all.Open(cmp.Or(name, all.Default), dir, o)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+	store, err := message.Open(engine, message.Options{Level: o.Level})
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	id := cmp.Or(c.Namespace, message.Default)
+	_, err = store.Create(ctx, message.NamespaceOptions{ID: id})
+	if err != nil && !errors.Is(err, message.ErrNamespaceExists) {
+		return r, err
+	}
+	n, err := store.Namespace(ctx, id)
+	if err != nil {
+		return r, err
+	}
+	return move.Copy(ctx, from, move.Namespace{N: n}, show)
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
-// servedHere is a server in memory with the namespace shop. It returns its address, the namespace's token, and its data.
-func servedHere(t *testing.T) (string, string, *data.Data) {
+// shop is a server in memory with the namespace shop. It returns its address, the namespace's token, and its data.
+func shop(t *testing.T) (string, string, *data.Data) {
 	t.Helper()
 	eng := mem.New()
 	d, err := data.Open(eng, data.Options{Level: holdfast.Memory})
@@ -89,7 +89,7 @@ func logOf(t *testing.T, dir, namespace string) (list []event.Event, at uint64) 
 
 // An import of ebuse keeps positions, goes on where it was interrupted, survives what passes, and compares.
 func TestImportEbuse(t *testing.T) {
-	address, token, d := servedHere(t)
+	address, token, d := shop(t)
 	log, err := d.Log(t.Context(), "shop", ebuse.Log)
 	try(t, err)
 	events := ebuseEvents(2345)
@@ -175,7 +175,7 @@ func TestImportEbuse(t *testing.T) {
 	}
 
 	// Another source than that which is there is refused, and what was changed is found.
-	other, otherToken, otherData := servedHere(t)
+	other, otherToken, otherData := shop(t)
 	otherLog, err := otherData.Log(t.Context(), "shop", ebuse.Log)
 	try(t, err)
 	_, err = otherLog.Append(t.Context(), ebuseEvents(3)...)
@@ -190,10 +190,10 @@ func TestImportEbuse(t *testing.T) {
 	run(exitWrong, "the event at position 17 is not as in the source: the source has none there", to...)
 
 	// Into a server, which gives positions without gaps.
-	third, thirdToken, thirdData := servedHere(t)
+	third, thirdToken, thirdData := shop(t)
 	into := []string{"--into", third, "--into-token", thirdToken, "-n", "shop"}
 	run(exitError, "has no event at position 17", append([]string{front.URL, "--key", token}, into...)...)
-	fourth, fourthToken, fourthData := servedHere(t)
+	fourth, fourthToken, fourthData := shop(t)
 	fourthLog, err := fourthData.Log(t.Context(), "shop", ebuse.Log)
 	try(t, err)
 	_, err = fourthLog.Append(t.Context(), ebuseEvents(1234)...)

@@ -180,7 +180,7 @@ func TestImportMessageDB(t *testing.T) {
 	// Into a server.
 	_, err = db.Exec(t.Context(), `UPDATE message_store.messages SET data = '{}' WHERE global_position = 1`)
 	try(t, err)
-	url, token, d := servedHere(t)
+	url, token, d := shop(t)
 	run(exitOK, fmt.Sprintf("%d imported", rows+1), "--into", url, "--into-token", token, "-n", "shop")
 	ns, err := d.Messages().Namespace(t.Context(), "shop")
 	try(t, err)

@@ -210,7 +210,7 @@ func TestWrongUse(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"command":      {[]string{"measure"}, []string{"measure", "commands are: bench"}},
+		"command":      {[]string{"measure"}, []string{"measure", "commands are: serve, bench"}},
 		"flag":         {[]string{"bench", "--fast"}, []string{"--fast", "bench --help"}},
 		"preset":       {[]string{"bench", "slow"}, []string{`"slow"`, "quick, event, smoke"}},
 		"engine":       {[]string{"bench", "--engines", "mem,rocks"}, []string{`"rocks"`, "mem"}},

@@ -37,7 +37,7 @@ type messageStreams struct {
 }
 
 func (c *messageStreams) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		streams, err := s.client.Namespace(c.Namespace).Streams(s.ctx, c.Prefix, c.After, c.Limit)
 		if err != nil {
 			return err
@@ -55,7 +55,7 @@ func (c *messageStreams) run() int {
 type messageCategories struct{ inPlace }
 
 func (c *messageCategories) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		categories, err := s.client.Namespace(c.Namespace).Categories(s.ctx)
 		if err != nil {
 			return err
@@ -90,7 +90,7 @@ type messageCat struct {
 }
 
 func (c *messageCat) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		q := c.query()
 		q.From, q.Limit = c.From, c.Limit
 		return s.messages(s.client.Namespace(c.Namespace).Read(s.ctx, q), false)
@@ -104,6 +104,9 @@ type messageTail struct {
 }
 
 func (c *messageTail) run() int {
+	if err := c.noDir("tail"); err != nil {
+		return failTool(err)
+	}
 	return c.with(func(s *session) error {
 		n, q := s.client.Namespace(c.Namespace), c.query()
 		end, err := n.Last(s.ctx)
@@ -186,7 +189,7 @@ type messageExport struct {
 }
 
 func (c *messageExport) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		w, done, err := s.file(c.Output)
 		if err != nil {
 			return err
@@ -263,7 +266,7 @@ func (c *messageDelete) run() int {
 type messageSubscriptions struct{ inPlace }
 
 func (c *messageSubscriptions) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		subs, err := s.client.Namespace(c.Namespace).Subscriptions(s.ctx)
 		if err != nil {
 			return err
@@ -293,7 +296,7 @@ type messageParked struct {
 }
 
 func (c *messageParked) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		sub, err := c.subscription(s, c.Subscription)
 		if err != nil {
 			return err
@@ -310,7 +313,8 @@ func (c *messageParked) run() int {
 		}
 		t := columns("global#", "stream", "position#", "type", "attempts#", "parked", "reason")
 		return list(s, to, t, func(p api.ParkedMessage) []string {
-			return []string{num(p.Global), p.Stream, num(p.Position), p.Type, num(p.Attempts), when(p.At), text([]byte(p.Reason))}
+			return []string{num(p.Global), p.Stream, num(p.Position), p.Type, num(p.Attempts), when(p.At),
+				text([]byte(p.Reason))}
 		})
 	})
 }
@@ -356,7 +360,7 @@ type namespaceCommand struct {
 type namespaceList struct{ place }
 
 func (c *namespaceList) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		all, err := s.client.Namespaces(s.ctx)
 		if err != nil {
 			return err
@@ -417,7 +421,7 @@ type tokenCommand struct {
 	Create tokenCreate `cmd:"" help:"Make a token, and print it. With --dir it needs none: that is how to get in again."`
 	Revoke tokenRevoke `cmd:"" help:"Revoke tokens."`
 
-	Reset tokenResetCommand `cmd:"" help:"Give the default namespace another token, while no server has the directory open."`
+	Reset tokenResetCommand `cmd:"" help:"Give the default namespace another token, while no server is running."`
 }
 
 type tokenList struct {
@@ -426,7 +430,7 @@ type tokenList struct {
 }
 
 func (c *tokenList) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		tokens, err := s.client.Tokens(s.ctx, c.Namespace)
 		if err != nil {
 			return err

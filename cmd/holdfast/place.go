@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/client"
+	"github.com/holdfastdb/holdfast/cmd/holdfast/internal/scratch"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/inprocess"
 	"github.com/holdfastdb/holdfast/lab/console"
@@ -32,7 +33,7 @@ import (
 // runs. Each command is written for a client; that of a directory has the routes of a server in this process.
 type place struct {
 	URL   string `name:"url" help:"Server, as http://HOST:PORT. Default: $$HOLDFAST_URL." placeholder:"URL" group:"Where:"`
-	Dir   string `help:"Instead of a server: a directory, which must not be open elsewhere. It needs no token." placeholder:"DIR" group:"Where:"`
+	Dir   string `help:"Instead: a directory that is not open elsewhere." placeholder:"DIR" group:"Where:"`
 	Token string `help:"Token for the server. Default: $$HOLDFAST_TOKEN." placeholder:"TOKEN" group:"Where:"`
 	JSON  bool   `name:"json" help:"Write JSON: one document, or a line for each message, event or task that is read."`
 }
@@ -56,13 +57,18 @@ type session struct {
 }
 
 // with opens the place, runs do, and returns the exit status.
-func (p *place) with(do func(s *session) error) int {
+func (p *place) with(do func(s *session) error) int { return p.run(false, do) }
+
+// reading is with for what only reads: a directory is opened for reading only, if its engine has that.
+func (p *place) reading(do func(s *session) error) int { return p.run(true, do) }
+
+func (p *place) run(reads bool, do func(s *session) error) int {
 	ctx, stop := interruptible()
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process
 	s := &session{ctx: ctx, t: console.Standard(), out: bufio.NewWriter(os.Stdout), json: p.JSON}
 	s.t.Out = s.out
-	err := p.open(s, do)
+	err := p.open(s, reads, do)
 	err = errors.Join(err, s.out.Flush())
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = console.ErrInterrupted
@@ -70,13 +76,13 @@ func (p *place) with(do func(s *session) error) int {
 	return failTool(err)
 }
 
-func (p *place) open(s *session, do func(s *session) error) error {
+func (p *place) open(s *session, reads bool, do func(s *session) error) error {
 	address := p.URL
 	switch {
 	case p.Dir != "" && p.URL != "":
 		return placeError("both --url and --dir are given", "give one of them")
 	case p.Dir != "":
-		return p.openDir(s, do)
+		return p.openDir(s, reads, do)
 	case address == "":
 		if address = os.Getenv("HOLDFAST_URL"); address == "" {
 			return placeError("there is no server and no directory",
@@ -92,23 +98,37 @@ func (p *place) open(s *session, do func(s *session) error) error {
 	return do(s)
 }
 
+// noDir is the error of a command that makes no sense on a directory.
+func (p *place) noDir(what string) error {
+	if p.Dir == "" {
+		return nil
+	}
+	return placeError("nobody else writes to a directory while "+what+" has it open",
+		"name a server with --url, or use cat")
+}
+
 func placeError(detail, remedy string) error {
 	return &holdfast.Error{Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
 }
 
-// openDir opens the directory as a server would, and serves it to this process alone.
-func (p *place) openDir(s *session, do func(s *session) error) (err error) {
+// openDir opens the directory as a server would, and serves it to this process alone. One that is opened for reading
+// only has the stores on top of it in memory.
+func (p *place) openDir(s *session, reads bool, do func(s *session) error) (err error) {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	name, dir, o, err := parseDir(p.Dir)
 	if err != nil {
 		return err
 	}
-	o.Logger = logger
+	o.Logger, o.ReadOnly = logger, o.ReadOnly || reads
 	engine, err := all.OpenDir(name, dir, o)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, engine.Close()) }()
+	closed := engine
+	defer func() { err = errors.Join(err, closed.Close()) }()
+	if reads && engine.Capabilities().Strongest() == 0 {
+		engine = scratch.New(engine)
+	}
 	level := engine.Capabilities().Strongest()
 	d, err := data.Open(engine, data.Options{Level: level, Logger: logger})
 	if err != nil {
@@ -215,8 +235,8 @@ func input(arg string) ([]byte, error) {
 	return io.ReadAll(os.Stdin)
 }
 
-// file opens a file to write an export to; "" and "-" are the standard output. done publishes it, or removes it after an
-// error.
+// file opens a file to write an export to; "" and "-" are the standard output. done publishes it, or removes it after
+// an error.
 func (s *session) file(name string) (w io.Writer, done func(error) error, err error) {
 	if name == "" || name == "-" {
 		return s.out, func(err error) error { return err }, nil
@@ -249,7 +269,7 @@ func reader(name string) (io.ReadCloser, error) {
 
 // levelFlag is for commands that write.
 type levelFlag struct {
-	Level string `help:"What the write survives before it is acknowledged: memory, process, power. Default: the server's." enum:",memory,process,power" default:"" placeholder:"LEVEL"`
+	Level string `help:"What it survives: memory, process or power." enum:",memory,process,power" default:""`
 }
 
 // ctx is the context of the session for a write.

@@ -3,8 +3,10 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,13 +15,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/store/event"
+	"github.com/holdfastdb/holdfast/store/message"
+	"github.com/holdfastdb/holdfast/store/raftlog"
+	"github.com/holdfastdb/holdfast/store/task"
 )
 
 // served starts a server in a process, and returns the arguments with which commands find it.
-func served(t *testing.T) (where []string) {
+func serving(t *testing.T) (where []string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
 	token := "ns_ZGVmYXVsdA_" + strings.Repeat("0123456789abcdef", 4)
@@ -63,7 +72,7 @@ func TestPlaces(t *testing.T) {
 	try(t, err)
 	try(t, e.Close())
 	file := filepath.Join(t.TempDir(), "exported")
-	places := map[string][]string{"server": served(t), "directory": {"--dir", dir}}
+	places := map[string][]string{"server": serving(t), "directory": {"--dir", dir}}
 	for _, c := range []struct {
 		args, in string
 		status   int
@@ -89,7 +98,8 @@ func TestPlaces(t *testing.T) {
 		{args: "message write order-1 Placed {\"a\":1} --expected -1", status: 1},
 		{args: "message write order-1 Paid - --level process", in: `{"b":"<"}`, want: "position 1 in order-1, global 2\n"},
 		{args: "message write order-1 Paid {", status: 1},
-		{args: "message cat order-1", want: "1  TIME  order-1 0  Placed  {\"a\":1}\n2  TIME  order-1 1  Paid  {\"b\":\"<\"}\n"},
+		{args: "message cat order-1",
+			want: "1  TIME  order-1 0  Placed  {\"a\":1}\n2  TIME  order-1 1  Paid  {\"b\":\"<\"}\n"},
 		{args: "message cat --category order --type Paid --json", want: `{"id":"UUID","stream":"order-1","position":1,` +
 			`"global":2,"type":"Paid","data":{"b":"<"},"time":"TIME"}` + "\n"},
 		{args: "message streams", want: "  stream   version  last written\n  order-1        1  TIME\n"},
@@ -132,8 +142,8 @@ func TestPlaces(t *testing.T) {
 			cmd.Stdin = strings.NewReader(c.in)
 			status, out, errs := result(t, cmd)
 			out = plain(strings.ReplaceAll(out, file+name, "FILE"))
-			if status != c.status || out != c.want && c.status == 0 || (c.status != 0) != strings.HasPrefix(errs, "holdfast: ") ||
-				strings.Count(errs, "\n") > 1 {
+			if status != c.status || out != c.want && c.status == 0 ||
+				(c.status != 0) != strings.HasPrefix(errs, "holdfast: ") || strings.Count(errs, "\n") > 1 {
 				t.Errorf("%s: %s: status %d\n%s%s want\n%s", name, c.args, status, out, errs, c.want)
 			}
 		}
@@ -143,9 +153,10 @@ func TestPlaces(t *testing.T) {
 // TestPlaceUnknown: without a place, or with two, the command says what to do; a server that is not there is an error.
 func TestPlaceUnknown(t *testing.T) {
 	for args, want := range map[string]string{
-		"event list": "name a server with --url or HOLDFAST_URL", "event list --url http://127.0.0.1:1 --dir x": "give one of them",
-		"event list --url nonsense": "http://HOST:PORT", "event list --dir nothing": "no such file",
-		"task list --state nonsense --dir x": "--state",
+		"event list": "name a server with --url or HOLDFAST_URL",
+		"event list --url http://127.0.0.1:1 --dir x": "give one of them",
+		"event list --url nonsense":                   "http://HOST:PORT", "event list --dir nothing": "no such file",
+		"task list --state nonsense --dir x": "waiting",
 	} {
 		status, out, errs := result(t, holdfastCommand(t, strings.Fields(args)...))
 		if status != 1 || out != "" || !strings.Contains(errs, want) {
@@ -156,7 +167,7 @@ func TestPlaceUnknown(t *testing.T) {
 
 // TestTail: a tail shows what is written after it has begun, on a server, and ends with an interrupt.
 func TestTail(t *testing.T) {
-	where := served(t)
+	where := serving(t)
 	run := func(args ...string) {
 		t.Helper()
 		if status, _, errs := result(t, holdfastCommand(t, append(args, where...)...)); status != 0 {
@@ -193,4 +204,127 @@ func TestTail(t *testing.T) {
 	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != exitInterrupted {
 		t.Errorf("%v, %s", err, errs.String())
 	}
+}
+
+// TestInspectStores: inspect tells what is in the stores of a directory, and neither it nor the commands that only read
+// change a byte of it.
+func TestInspectStores(t *testing.T) {
+	for _, engine := range []string{"logtree", "bbolt"} {
+		t.Run(engine, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			fill(t, engine, dir)
+			before := contents(t, dir)
+			status, out, errs := result(t, holdfastCommand(t, "inspect", dir, "--json"))
+			var in inspection
+			if err := json.Unmarshal([]byte(out), &in); status != 0 || err != nil || in.Stores == nil {
+				t.Fatalf("status %d, %v\n%s%s", status, err, out, errs)
+			}
+			f := in.Stores
+			if len(f.Logs) != 2 || f.Logs[1].Name != "orders" || f.Logs[1].Last != 3 || len(f.Logs[1].Subscriptions) != 1 ||
+				f.Logs[1].Subscriptions[0] != (api.Subscriber{Name: "mails", Position: 1, Lag: 2}) {
+				t.Errorf("logs: %+v", f.Logs)
+			}
+			if len(f.Messages) != 1 || len(f.Messages[0].Namespaces) != 2 {
+				t.Fatalf("messages: %+v", f.Messages)
+			}
+			n := f.Messages[0].Namespaces[1]
+			if n.ID != "shop" || n.Messages != 2 || n.Streams != 2 || n.Last != 2 || n.Categories != 1 ||
+				len(n.Subscriptions) != 1 || n.Subscriptions[0].Name != "work" || n.Subscriptions[0].Behind != 2 {
+				t.Errorf("namespace: %+v", n)
+			}
+			if len(f.Tasks) != 2 || f.Tasks[0].Store != "" || len(f.Tasks[0].Queues) != 1 ||
+				f.Tasks[0].Queues[0].Counts["waiting"] != 2 || f.Tasks[1].Store != "shop" {
+				t.Errorf("tasks: %+v", f.Tasks)
+			}
+			if len(f.Raft) != 1 || f.Raft[0].Last != 1 {
+				t.Errorf("raft: %+v", f.Raft)
+			}
+			status, out, errs = result(t, holdfastCommand(t, "inspect", dir))
+			for _, want := range []string{"orders", "mails", "shop", "work", "mail", "raft store"} {
+				if !strings.Contains(out, want) || status != 0 {
+					t.Errorf("status %d, no %q in\n%s%s", status, want, out, errs)
+				}
+			}
+			for _, args := range []string{"event list", "event cat orders", "message cat -n shop", "message subscriptions -n shop",
+				"task list", "token list", "namespace list"} {
+				status, out, errs := result(t, holdfastCommand(t, append(strings.Fields(args), "--dir", dir)...))
+				if status != 0 || out == "" && args != "token list" {
+					t.Errorf("%s: status %d, %q, %s", args, status, out, errs)
+				}
+			}
+			if status, _, errs := result(t, holdfastCommand(t, "event", "tail", "orders", "--dir", dir)); status != 1 {
+				t.Errorf("tail: status %d, %s", status, errs)
+			}
+			if after := contents(t, dir); !maps.Equal(before, after) {
+				t.Error("reading has changed the directory")
+			}
+			held, err := all.OpenDir("", dir, holdfast.Options{})
+			try(t, err)
+			status, out, _ = result(t, holdfastCommand(t, "inspect", dir))
+			if status != 0 || !strings.Contains(out, "open elsewhere: what is in its stores") {
+				t.Errorf("open elsewhere: status %d\n%s", status, out)
+			}
+			status, _, errs = result(t, holdfastCommand(t, "event", "list", "--dir", dir))
+			if status != 1 || !strings.Contains(errs, "in use") {
+				t.Errorf("open elsewhere: status %d, %s", status, errs)
+			}
+			try(t, held.Close())
+		})
+	}
+}
+
+// contents are the files of a directory.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	try(t, err)
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		try(t, err)
+		files[e.Name()] = string(b)
+	}
+	return files
+}
+
+// fill makes a directory with a store of each kind.
+func fill(t *testing.T, engine, dir string) {
+	t.Helper()
+	ctx := context.Background()
+	e, err := all.Open(engine, dir, holdfast.Options{})
+	try(t, err)
+	for _, name := range []string{"", "orders"} {
+		l, err := event.Open(e, event.Options{Name: name})
+		try(t, err)
+		_, err = l.Append(ctx, event.Event{Type: "a"}, event.Event{}, event.Event{})
+		try(t, err)
+		try(t, l.SaveOffset(ctx, "mails", 1))
+		try(t, l.Close())
+	}
+	m, err := message.Open(e, message.Options{})
+	try(t, err)
+	_, err = m.Create(ctx, message.NamespaceOptions{ID: "shop"})
+	try(t, err)
+	n, err := m.Namespace(ctx, "shop")
+	try(t, err)
+	for _, stream := range []string{"a-1", "a-2"} {
+		_, err = n.Write(ctx, stream, message.Message{Type: "T", Data: []byte(`{}`)})
+		try(t, err)
+	}
+	work, err := n.Subscribe(ctx, "work", message.SubscriptionOptions{})
+	try(t, err)
+	try(t, work.Close())
+	try(t, m.Close())
+	for _, name := range []string{"", "shop"} {
+		k, err := task.Open(e, task.Options{Name: name})
+		try(t, err)
+		_, err = k.Enqueue(ctx, task.Spec{Queue: "mail"}, task.Spec{Queue: "mail"})
+		try(t, err)
+		try(t, k.Close())
+	}
+	r, err := raftlog.Open(e, raftlog.Options{Name: "node"})
+	try(t, err)
+	try(t, r.StoreLog(&raft.Log{Index: 1, Term: 1, Data: []byte("x")}))
+	try(t, r.Close())
+	try(t, e.Close())
 }

@@ -26,19 +26,19 @@ type taskCommand struct {
 type taskList struct {
 	inPlace
 	Queue string `help:"Those of a queue." placeholder:"QUEUE"`
-	State string `help:"Those in a state: waiting, scheduled, blocked, running, completed, cancelled, dead." enum:",waiting,scheduled,blocked,running,completed,cancelled,dead" default:"" placeholder:"STATE"`
+	State string `help:"waiting, scheduled, blocked, running, completed, cancelled or dead." placeholder:"STATE"`
 	Limit int    `help:"How many at most; 0 for all." default:"100" placeholder:"N"`
 }
 
 func (c *taskList) run() int {
-	return c.with(func(s *session) error {
-		var state task.State
-		if c.State != "" {
-			var err error
-			if state, err = task.ParseState(c.State); err != nil {
-				return err
-			}
+	var state task.State
+	if c.State != "" {
+		var err error
+		if state, err = task.ParseState(c.State); err != nil {
+			return fail(err)
 		}
+	}
+	return c.reading(func(s *session) error {
 		t := columns("id", "queue", "kind", "state", "attempts", "due", "worker")
 		return s.tasks(&c.inPlace, task.Filter{Queue: c.Queue, State: state}, c.Limit, func(k *task.Task) {
 			t.Row("", k.ID, k.Queue, k.Kind, k.State.String(), attempts(k), when(k.Due), cmp.Or(k.Worker, "-"))
@@ -96,7 +96,7 @@ type taskDead struct {
 }
 
 func (c *taskDead) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		row := func(k *task.Task) {
 			reason := "no reason is known"
 			if n := len(k.Failures); n > 0 {
@@ -115,7 +115,7 @@ type taskShow struct {
 }
 
 func (c *taskShow) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		k, err := s.client.Namespace(c.Namespace).Tasks().Get(s.ctx, c.ID)
 		if err != nil {
 			return err
@@ -245,7 +245,7 @@ func (c *taskDelete) run() int {
 type taskQueues struct{ inPlace }
 
 func (c *taskQueues) run() int {
-	return c.with(func(s *session) error {
+	return c.reading(func(s *session) error {
 		queues, err := s.client.Namespace(c.Namespace).Tasks().Queues(s.ctx)
 		if err != nil {
 			return err

@@ -62,10 +62,14 @@ func (c *inspectCommand) run() int {
 	if err != nil {
 		return failTool(err)
 	}
+	ctx, stop := interruptible()
+	defer stop()
+	found := &inspection{InspectResult: in}
+	found.inspectStores(ctx)
 	if c.JSON {
-		err = console.WriteJSON(os.Stdout, in)
+		err = console.WriteJSON(os.Stdout, found)
 	} else {
-		err = printInspection(os.Stdout, in)
+		err = printInspection(os.Stdout, found)
 	}
 	if err == nil && in.Logtree != nil && len(in.Logtree.Damage) > 0 {
 		return exitWrong
@@ -115,7 +119,7 @@ func (p *page) end() error {
 	return err
 }
 
-func printInspection(w io.Writer, in *all.InspectResult) error {
+func printInspection(w io.Writer, in *inspection) error {
 	p := newPage(w)
 	p.line("directory\t%s", in.Dir)
 	p.line("engine\t%s, format %d", in.Engine, in.Format)
@@ -143,6 +147,9 @@ func printInspection(w io.Writer, in *all.InspectResult) error {
 	}
 	for _, n := range in.Notes {
 		p.line("note\t%s", n)
+	}
+	if in.Stores != nil {
+		in.Stores.print(p)
 	}
 	return p.end()
 }

@@ -37,9 +37,8 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 				if e, ok := v.(error); ok && errors.Is(e, http.ErrAbortHandler) {
 					err = io.ErrUnexpectedEOF
 				}
-				w.aborted = err
 			}
-			w.WriteHeader(http.StatusOK)
+			w.send(http.StatusOK, err)
 			_ = out.CloseWithError(err) // nil is io.EOF
 		}()
 		t.h.ServeHTTP(w, in)
@@ -99,8 +98,13 @@ func (w *writer) WriteHeader(status int) {
 	if status/100 == 1 {
 		return
 	}
+	w.send(status, nil)
+}
+
+// send fixes status and headers, or that there are none because of a panic.
+func (w *writer) send(status int, aborted error) {
 	w.once.Do(func() {
-		w.status, w.answered = status, w.header.Clone()
+		w.status, w.answered, w.aborted = status, w.header.Clone(), aborted
 		close(w.sent)
 	})
 }

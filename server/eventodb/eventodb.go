@@ -84,8 +84,10 @@ func credentials(r *http.Request) string {
 			return token
 		}
 	}
-	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	return token
+	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		return token
+	}
+	return ""
 }
 
 // own returns the namespace that a token is about.

@@ -282,7 +282,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestTokens(t *testing.T) {
-	c, _ := start(t)
+	c, d := start(t)
 	made := decode[struct{ Namespace, Token, CreatedAt string }](t, c.call(`["ns.create","shop",{"description":"d"}]`))
 	shop := c.with(made.Token)
 	status := func(c *client, path, request string) string {
@@ -310,6 +310,16 @@ func TestTokens(t *testing.T) {
 	} {
 		if got := status(x.c, x.path, `["ns.categories"]`); got != x.want {
 			t.Errorf("%s: %s, want %s", x.name, got, x.want)
+		}
+	}
+
+	for _, header := range []string{"Bearer", "Basic YTpi", made.Token} {
+		r := httptest.NewRequest(http.MethodPost, "/rpc", nil)
+		r.Header.Set("Authorization", header)
+		for _, rt := range eventodb.Routes(d, eventodb.Options{}) {
+			if got := rt.Credentials(r); got != "" {
+				t.Errorf("%s with %q: %q", rt.Pattern, header, got)
+			}
 		}
 	}
 

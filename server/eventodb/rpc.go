@@ -520,10 +520,7 @@ func (c *call) namespaceDelete() error {
 	if err != nil {
 		return err
 	}
-	if id == message.Default {
-		return invalid("The namespace %q cannot be deleted", id)
-	}
-	deleted, err := c.data.Messages().Delete(c.ctx, id)
+	deleted, err := c.data.Delete(c.ctx, id)
 	if err != nil {
 		return err
 	}

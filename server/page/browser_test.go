@@ -53,11 +53,12 @@ func launch() {
 		chromium.why = "no Chromium: install the package chromium"
 		return
 	}
-	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.Flag("disable-dev-shm-usage", true))
+	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 {
 		o = append(o, chromedp.NoSandbox)
 	}
-	allocator, endAllocator := chromedp.NewExecAllocator(context.Background(), append(o, chromedp.WSURLReadTimeout(patience))...)
+	allocator, endAllocator := chromedp.NewExecAllocator(context.Background(), o...)
 	ctx, end := chromedp.NewContext(allocator)
 	chromium.stop = func() {
 		_ = chromedp.Cancel(ctx) // closes the browser and waits for it
@@ -81,6 +82,7 @@ type window struct {
 	mu       sync.Mutex
 	trouble  []string // exceptions, messages of the console, refusals by the policy, requests elsewhere
 	expected []string // what trouble may be about
+	resumed  []string // Last-Event-IDs that it has sent
 }
 
 func open(t *testing.T, s *server) *window {
@@ -90,14 +92,16 @@ func open(t *testing.T, s *server) *window {
 		t.Skip(chromium.why)
 	}
 	ctx, cancel := chromedp.NewContext(chromium.ctx, chromedp.WithNewBrowserContext())
-	ctx, cancelTime := context.WithTimeout(ctx, 3*patience)
+	ctx, cancelTime := context.WithTimeout(ctx, 10*patience)
 	b := &window{t: t, whole: t, s: s, ctx: ctx}
 	t.Cleanup(func() {
 		cancelTime()
 		cancel()
 	})
-	if err := errors.Join(chromedp.Listen(ctx, b.heard), called(chromedp.Call(ctx, network.Enable, network.EnableParams{})),
-		called(chromedp.Call(ctx, cdplog.Enable, cdp.Empty{})), called(chromedp.Call(ctx, runtime.Enable, cdp.Empty{}))); err != nil {
+	if err := errors.Join(chromedp.Listen(ctx, b.heard),
+		called(chromedp.Call(ctx, network.Enable, network.EnableParams{})),
+		called(chromedp.Call(ctx, cdplog.Enable, cdp.Empty{})),
+		called(chromedp.Call(ctx, runtime.Enable, cdp.Empty{}))); err != nil {
 		t.Fatal(err)
 	}
 	b.look("light", 1280, 900)
@@ -124,7 +128,18 @@ func (b *window) heard(event any) {
 	case *cdplog.EventEntryAdded:
 		note("log: %s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL)
 	case *network.EventRequestWillBeSent:
-		if u := e.Request.URL; !strings.HasPrefix(u, b.s.http.URL+"/") && !strings.HasPrefix(u, "blob:"+b.s.http.URL) && u != "about:blank" {
+		for name, value := range e.Request.Headers {
+			if strings.EqualFold(name, "Last-Event-ID") {
+				b.mu.Lock()
+				b.resumed = append(b.resumed, fmt.Sprint(value))
+				b.mu.Unlock()
+			}
+		}
+		if strings.Contains(e.Request.URL, b.s.token) {
+			note("the token is in an address: %s", e.Request.URL)
+		}
+		u := strings.TrimPrefix(e.Request.URL, "blob:")
+		if !strings.HasPrefix(u, b.s.http.URL+"/") && u != "about:blank" {
 			note("request elsewhere: %s", u)
 		}
 	case *page.EventJavascriptDialogOpening:
@@ -167,10 +182,12 @@ func (b *window) run(actions ...chromedp.Action[chromedp.Void]) {
 
 func (b *window) look(scheme string, width, height int64) {
 	b.t.Helper()
-	if err := errors.Join(called(chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
-		Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 500})),
-		called(chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}))); err != nil {
+	size := emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1,
+		Mobile: width < 500}
+	media := emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+	if err := errors.Join(called(chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, size)),
+		called(chromedp.Call(b.ctx, emulation.SetEmulatedMedia, media))); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -213,7 +230,8 @@ func (b *window) text(selector, text string) {
 func (b *window) press(name string) {
 	b.t.Helper()
 	find := fmt.Sprintf(`[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button, a")].find(e =>
-		!e.disabled && !e.hasAttribute("aria-busy") && e.checkVisibility() && (e.getAttribute("aria-label") ?? e.innerText.trim()) === %q)`, name)
+		!e.disabled && !e.hasAttribute("aria-busy") && e.checkVisibility() &&
+		(e.getAttribute("aria-label") ?? e.innerText.trim()) === %q)`, name)
 	b.wait(find)
 	b.do(find + ".click()")
 }
@@ -221,15 +239,25 @@ func (b *window) press(name string) {
 // fill writes into the field of that label.
 func (b *window) fill(label, text string) {
 	b.t.Helper()
-	find := fmt.Sprintf(`[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("label")].find(e => e.innerText.trim().startsWith(%q))?.control`, label)
+	find := fmt.Sprintf(`[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("label")].find(e =>
+		e.innerText.trim().startsWith(%q))?.control`, label)
 	b.wait(find)
-	b.do(fmt.Sprintf(`{const e = %s; e.focus(); e.value = %q; for (const n of ["input", "change"]) e.dispatchEvent(new Event(n, {bubbles: true}))}`, find, text))
+	b.do(fmt.Sprintf(`{
+		const e = %s;
+		e.focus();
+		e.value = %q;
+		for (const name of ["input", "change"]) e.dispatchEvent(new Event(name, {bubbles: true}));
+	}`, find, text))
 }
 
 // goTo opens a view and waits until it is there.
 func (b *window) goTo(hash string) {
 	b.t.Helper()
-	b.do(fmt.Sprintf("{document.querySelector('.view')?.remove(); if (location.hash === %q) dispatchEvent(new HashChangeEvent('hashchange')); else location.hash = %q}", hash, hash))
+	b.do(fmt.Sprintf(`{
+		document.querySelector(".view")?.remove();
+		if (location.hash === %q) dispatchEvent(new HashChangeEvent("hashchange"));
+		else location.hash = %q;
+	}`, hash, hash))
 	b.wait(`document.querySelector(".view[data-ready]")`)
 }
 
@@ -242,7 +270,8 @@ func (b *window) signIn(token string) {
 
 func (b *window) shot(name string) {
 	b.t.Helper()
-	b.wait(`!document.getAnimations().some(a => a.playState === "running" && a.effect.getTiming().iterations !== Infinity)`)
+	b.wait(`!document.getAnimations().some(a => a.playState === "running" && !a.effect.target?.matches("tr") &&
+		a.effect.getTiming().iterations !== Infinity)`)
 	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
 	if err != nil {
 		b.t.Fatal(err)

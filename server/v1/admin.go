@@ -201,7 +201,35 @@ func (s *service) operations() {
 		tag: tag, stream: true, summary: "Read every key, and check logs and tasks",
 		about: "What the engine has checksums for is checked by them. Writes go on meanwhile; the answer is about one moment."},
 		func(c *call, _ *none) (api.Verified, error) { return verify(c.ctx, c.data.Engine()) })
+	compacting := make(chan struct{}, 1)
+	declare(s, operation{id: "compact-server", method: http.MethodPost, path: "/v1/server/compact", role: auth.Admin,
+		tag: tag, stream: true, summary: "Give back the space of what was deleted, where the engine does that when asked",
+		about: "Reads go on; writes may have to wait. One compaction is made at a time.",
+		codes: []string{api.CodeNotImplemented, api.CodeLocked, api.CodeFull}},
+		func(c *call, _ *none) (none, error) {
+			done, err := alone(compacting, "compact")
+			if err != nil {
+				return none{}, err
+			}
+			defer done()
+			engine, ok := c.data.Engine().(interface{ Compact(context.Context) error })
+			if !ok {
+				return none{}, &holdfast.Error{Op: "compact", Class: holdfast.ErrUnavailable,
+					Detail: "this engine gives back space by itself, or never"}
+			}
+			return none{}, engine.Compact(c.ctx)
+		})
 	s.backups()
+}
+
+// alone lets one operation go on at a time: the one that is in running, until it calls done.
+func alone(running chan struct{}, op string) (done func(), err error) {
+	select {
+	case running <- struct{}{}:
+		return func() { <-running }, nil
+	default:
+		return nil, &holdfast.Error{Op: op, Class: holdfast.ErrLocked, Detail: "it is going on already"}
+	}
 }
 
 // verify reads everything in a snapshot of an engine.
@@ -269,12 +297,11 @@ func (s *service) backups() {
 			if s.o.Backup == nil {
 				return &holdfast.Error{Op: "backup", Class: holdfast.ErrUnavailable, Detail: "this server makes no backups"}
 			}
-			select {
-			case running <- struct{}{}:
-				defer func() { <-running }()
-			default:
-				return &holdfast.Error{Op: "backup", Class: holdfast.ErrLocked, Detail: "another backup is being made"}
+			done, err := alone(running, "backup")
+			if err != nil {
+				return err
 			}
+			defer done()
 			dir, err := os.MkdirTemp(s.o.BackupDir, "holdfast-backup-")
 			if err != nil {
 				return err

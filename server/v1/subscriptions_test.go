@@ -1,9 +1,12 @@
 package v1_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +15,8 @@ import (
 
 	"github.com/holdfastdb/holdfast/api"
 	core "github.com/holdfastdb/holdfast/server"
+	"github.com/holdfastdb/holdfast/server/route"
+	"github.com/holdfastdb/holdfast/server/v1"
 )
 
 const mails = "/subscriptions/mails"
@@ -182,39 +187,57 @@ func TestCompetingConsumers(t *testing.T) {
 	}
 }
 
-// A consumer that is gone before it has its answer does not keep messages.
-func TestConsumerIsGone(t *testing.T) {
+// What is claimed for a client that is gone is given back at once: nobody waits for the leases, of an hour.
+func TestClientIsGone(t *testing.T) {
 	s := start(t, nil, core.Options{})
 	do[api.Subscription](s, "PUT", in(mails), api.Subscription{Category: "order", LeaseMS: 3_600_000})
-	gone, leave := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	for range 4 {
-		go func() {
-			defer func() { ended <- struct{}{} }()
-			req, err := http.NewRequestWithContext(gone, "POST", s.url+in(mails+"/claim"), strings.NewReader(`{"wait_ms": 60000}`))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			req.Header.Set("Authorization", "Bearer "+s.token)
-			if resp, err := http.DefaultClient.Do(req); err == nil {
-				resp.Body.Close()
-			}
-		}()
-	}
-	leave()
-	for range 4 {
-		<-ended
-	}
 	do[api.WriteResult](s, "POST", in("/messages"), write("order-1", 2))
-	var all []int64
-	for len(all) < 2 { // at once, or after the backoff of a failure
-		for _, d := range claimed(s, 2) {
-			all = append(all, d.Global)
+	do[api.EnqueueResult](s, "POST", in("/tasks"), api.Enqueue{Tasks: []api.NewTask{{Kind: "k"}, {Kind: "k"}}})
+	routes := v1.Routes(s.data, v1.Options{})
+	for _, path := range []string{"/subscriptions/{name}/claim", "/tasks/claim"} {
+		i := slices.IndexFunc(routes, func(r route.Route) bool { return r.Pattern == "/v1/namespaces/{ns}"+path })
+		for _, w := range []*broken{{ctx: true}, {}} {
+			ctx, leave := context.WithCancel(t.Context())
+			w.leave = leave
+			body := `{"max": 2, "wait_ms": 60000}`
+			if path == "/tasks/claim" {
+				body = `{"n": 2, "wait_ms": 60000, "lease_ms": 3600000}`
+			}
+			r := httptest.NewRequestWithContext(ctx, "POST", "/", strings.NewReader(body))
+			r.SetPathValue("ns", "default")
+			r.SetPathValue("name", "mails")
+			routes[i].Handler(w, r)
+			if !strings.Contains(w.body.String(), `"token"`) {
+				t.Fatalf("%s: %s", path, &w.body)
+			}
+			leave()
 		}
 	}
-	slices.Sort(all)
-	if !slices.Equal(all, []int64{1, 2}) {
-		t.Errorf("claimed %v", all)
+	for all := 0; all < 2; { // after the backoff of a failure
+		all += len(claimed(s, 2))
 	}
+	leases := do[api.Leases](s, "POST", in("/tasks/claim"), api.ClaimTasks{N: 2, WaitMS: 60_000}).Leases
+	if len(leases) != 2 || leases[0].Task.Attempt != 1 {
+		t.Errorf("%+v", leases)
+	}
+}
+
+// broken is the connection to a client that is gone: the request's context ends, or writing fails.
+type broken struct {
+	httptest.ResponseRecorder
+	ctx   bool
+	leave func()
+	body  bytes.Buffer
+}
+
+func (b *broken) Header() http.Header { return http.Header{} }
+
+func (b *broken) Write(p []byte) (int, error) { return b.body.Write(p) }
+
+func (b *broken) FlushError() error {
+	if b.ctx {
+		b.leave()
+		return nil
+	}
+	return net.ErrClosed
 }

@@ -1,6 +1,6 @@
 // The frame of the page: signing in and out, the parts of the address, navigation, keys.
 
-import {button, dialog, empty, h, icon, newID, problem, set, toast} from "./dom.js";
+import {button, dialog, field, h, icon, newID, problem, set, toast} from "./dom.js";
 import {call, get, keep, may, session} from "./api.js";
 import {overview, watch} from "./views/overview.js";
 import {logs} from "./views/logs.js";
@@ -153,9 +153,8 @@ function draw() {
 	const nav = h("nav", {id: "nav", "aria-label": "Views"}, h("ul", names.map(name =>
 		h("li", links[name] = h("a", {href: href(name)}, icon(name), h("span", views[name].name), h("kbd", {"aria-hidden": "true"}, `g ${views[name].key}`))))));
 	const spaces = h("select", {id: "namespace", onchange: () => {
-		const name = views[current?.name]?.namespaced ? current.name : "messages";
-		namespace = spaces.value;
-		location.hash = href(name, [], {ns: namespace});
+		if (spaces.value === "") return other();
+		enter(spaces.value);
 	}});
 	const menu = button("", () => {
 		const open = side.classList.toggle("open");
@@ -178,6 +177,25 @@ function draw() {
 	fillSpaces();
 }
 
+// enter goes on in a namespace.
+function enter(id) {
+	namespace = id;
+	location.hash = href(views[current?.name]?.namespaced ? current.name : "messages", [], {ns: id});
+}
+
+// other asks for a namespace, where the token may not list them.
+async function other() {
+	frame.spaces.value = namespace;
+	const id = await dialog("Another namespace", close => {
+		const input = h("input", {type: "text", required: true, autocomplete: "off", spellcheck: "false", "data-focus": true});
+		return h("form", {onsubmit: e => {
+			e.preventDefault();
+			close(input.value.trim());
+		}}, field("Namespace", input, "Only administrators are told which there are."), h("div.actions", button("Cancel", () => close()), h("button.button.primary", {type: "submit"}, "Open")));
+	});
+	if (id) enter(id);
+}
+
 async function fillSpaces() {
 	let list = [session.info.namespace];
 	if (session.info.namespace === "*") {
@@ -193,6 +211,7 @@ async function fillSpaces() {
 	if (!frame) return;
 	if (!list.includes(namespace)) list.push(namespace);
 	set(frame.spaces, list.slice(0, 2000).map(id => h("option", {value: id, selected: id === namespace}, id)));
+	if (session.info.namespace === "*" && !may("admin")) frame.spaces.append(h("option", {value: ""}, "Another …"));
 	frame.spaces.value = namespace;
 }
 
@@ -289,7 +308,7 @@ async function start() {
 let g = 0; // when g was pressed
 
 function help() {
-	const keys = [["/", "Search in this view"], ["↑ ↓, j k", "Walk along a list"], ["Enter", "Open the row"], ["Home End", "First and last row"],
+	const keys = [["/", "Search in this view"], ["↑ ↓ j k", "Walk along a list"], ["Enter", "Open the row"], ["Home End", "First and last row"],
 		...Object.values(views).map(v => [`g ${v.key}`, v.name]), ["?", "This help"], ["Esc", "Close a dialog; leave a field"]];
 	dialog("Keys", () => h("table.keys", h("tbody", keys.map(([k, what]) => h("tr", h("td", k.split(" ").map(x => [h("kbd", x), " "])), h("td", what))))));
 }

@@ -242,8 +242,8 @@ export function toast(text, kind = "good") {
 }
 
 // dialog shows a modal dialog; content gets a function that closes it with a result. It returns that, or undefined if the
-// dialog was dismissed.
-export function dialog(title, content) {
+// dialog was dismissed, which hold does not let the user do by accident.
+export function dialog(title, content, {hold = false} = {}) {
 	return new Promise(resolve => {
 		const id = newID("dialog");
 		let result;
@@ -257,7 +257,8 @@ export function dialog(title, content) {
 		};
 		const x = button("", () => close(), {kind: "quiet", "aria-label": "Close"});
 		x.append(icon("close"));
-		element.append(h("header", h("h2", {id}, title), x), content(close));
+		if (hold) element.addEventListener("cancel", e => e.preventDefault());
+		element.append(h("header", h("h2", {id}, title), !hold && x), content(close));
 		document.body.append(element);
 		element.showModal();
 		element.querySelector("[data-focus]")?.focus();

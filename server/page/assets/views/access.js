@@ -25,7 +25,7 @@ function secret(title, text, of) {
 		const input = h("input.mono", {type: "text", readOnly: true, value: text, "data-secret": true, onfocus: () => input.select(), "data-focus": true});
 		return h("div", h("p", "Keep it now: it is shown this once, and the server keeps only its hash."), field(of, input),
 			h("div.actions", button("Copy", () => copy(text)), button("I have kept it", () => close(true), {kind: "primary"})));
-	});
+	}, {hold: true});
 }
 
 // form is a dialog that does something and closes if that succeeds.
@@ -91,8 +91,8 @@ async function namespaces(view) {
 async function tokens(view, everywhere) {
 	const table = new Table({
 		label: "Tokens", key: t => t.id, columns: [
-			{name: "Token", cell: t => h("code", t.id)}, {name: "Description", class: "fill wide", cell: t => h("span.glance", t.description || "–")},
-			{name: "Good for", cell: t => t.namespace === "*" ? "all namespaces" : t.namespace},
+			{name: "Token", cell: t => [h("code", t.id), h("div.narrow.dim.small", `${t.namespace === "*" ? "everywhere" : t.namespace}${t.description ? `, ${t.description}` : ""}`)]}, {name: "Description", class: "fill wide", cell: t => h("span.glance", t.description || "–")},
+			{name: "Good for", class: "wide", cell: t => t.namespace === "*" ? "everywhere" : t.namespace},
 			{name: "Role", cell: t => chip(t.role, t.role === "admin" ? "warn" : "")},
 			{name: "Made", class: "time wide", cell: t => when(t.created)},
 			{name: "Expires", class: "time wide", cell: t => !t.expires ? "never" : new Date(t.expires) < new Date() ? chip("expired", "bad") : when(t.expires)},

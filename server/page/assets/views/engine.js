@@ -63,7 +63,7 @@ async function download(view, b, out) {
 	view.signal.addEventListener("abort", () => controller.abort());
 	const name = `holdfast-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.tar`;
 	let file;
-	if (globalThis.showSaveFilePicker && !navigator.webdriver) {
+	if (globalThis.showSaveFilePicker) {
 		try {
 			file = await showSaveFilePicker({suggestedName: name, types: [{accept: {"application/x-tar": [".tar"]}}]});
 		} catch (err) {

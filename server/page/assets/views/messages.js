@@ -27,7 +27,7 @@ async function categories(view) {
 			{name: "Stream", cell: s => h("a", {href: view.href("messages", ["search"], {stream: s.stream})}, s.stream)},
 			{name: "Version", class: "number", cell: s => position(s.version)}, {name: "Last message", class: "time", cell: s => when(s.last)},
 		],
-		none: () => empty("No stream begins so."),
+		none: () => empty(prefix.value.trim() ? "No stream begins so." : "There are no streams yet."),
 	});
 	const prefix = h("input", {type: "search", "data-search": true, autocomplete: "off", spellcheck: "false", placeholder: "order-", value: view.params.get("prefix") ?? "",
 		onchange: () => { after = [""]; queued(first, find); }});

@@ -1,6 +1,6 @@
 // The API: the operations that /openapi.json lists, which can be tried out with the token that is signed in.
 
-import {bytes, button, chip, duration, empty, field, h, head, problem, set} from "../dom.js";
+import {bytes, button, chip, duration, empty, field, h, head, parse, problem, set} from "../dom.js";
 import {get, send} from "../api.js";
 
 const methods = ["get", "post", "put", "patch", "delete"];
@@ -35,7 +35,7 @@ export async function operations(view) {
 				return built.get(o);
 			}));
 		}));
-		note.textContent = n ? `${n} operations` : "";
+		note.textContent = n ? `${n} ${n === 1 ? "operation" : "operations"}` : "";
 		if (!n) set(list, empty("No operation fits.", "Search for a part of a path, like “streams”."));
 	};
 	view.put(head("API", [document_.info?.title, document_.info?.version].filter(Boolean).join(" "), h("a.button", {href: new URL("../openapi.json", document.baseURI).href, target: "_blank", rel: "noopener"}, "openapi.json")),
@@ -169,7 +169,7 @@ async function read(response, pre, told) {
 	told.textContent = bytes(size);
 	if (size <= shown) {
 		try {
-			pre.textContent = JSON.stringify(JSON.parse(text), null, 2);
+			pre.textContent = JSON.stringify(parse(text), null, 2);
 		} catch {
 			// Then as it came.
 		}

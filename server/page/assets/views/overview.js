@@ -41,6 +41,7 @@ export const watch = {
 			this.failed = undefined;
 		} catch (err) {
 			this.failed = err;
+			if (err.status === 403) this.clear();
 		} finally {
 			this.asking = false;
 		}
@@ -117,7 +118,7 @@ function ratios(points) {
 const tiles = [
 	{id: "commits", name: "Commits", unit: "/s", values: p => rates(p, "commits"), write: rate, more: s => `${count(s.counters.commits)} since it started`},
 	{id: "syncs", name: "Syncs", unit: "/s", values: p => rates(p, "syncs"), write: rate, more: s => `${count(s.counters.syncs)} since it started`},
-	{id: "group", name: "Commits a sync", unit: "", values: p => ratios(p), write: rate, more: () => "how many share one"},
+	{id: "group", name: "Commits a sync", unit: "", values: p => ratios(p), write: rate, more: () => "how many share one sync"},
 	{id: "written", name: "Written", unit: "/s", values: p => rates(p, "bytes_written"), write: bytes, more: s => `${bytes(s.counters.bytes_written)} in all`},
 	{id: "latency", name: "Latency, p99", unit: "", values: p => p.map(x => ({at: x.at, value: x.latency?.p99 ?? NaN})), write: duration,
 		more: (s, p) => p.at(-1)?.latency ? `median ${duration(p.at(-1).latency.p50)}, of ${what()}` : watch.histograms ? "no requests just now" : "not measured by this server"},
@@ -147,7 +148,7 @@ export async function overview(view) {
 		grid.append(h("article.tile", {"data-tile": t.id, "aria-label": t.name}, h("h2", t.name),
 			h("p.figure", sparks[t.id].value, t.unit && h("span.unit", t.unit)), spark.element, sparks[t.id].more));
 	}
-	view.put(head("Overview", "What the server did in the last five minutes, and what a crash would take now."), state, crash, grid, about);
+	view.put(head("Overview", "What the server has done in the last minutes, and what a crash would take now."), state, crash, grid, about);
 
 	const draw = () => {
 		const s = watch.server;
@@ -165,11 +166,12 @@ export async function overview(view) {
 				: `Acknowledged writes have reached ${levels[s.level] ?? s.level}.`)),
 		h("span.grow"), levelMark(s.level)]);
 		change(crash, [s.unsynced, s.level, s.loss_window_ms], () => [risk("If the program were killed now", s.level === "memory" ? ["warn",
-			"Writes at Memory would be lost", "All that was acknowledged at Process or Power stays."] : ["good", "No acknowledged write would be lost",
-			"Only what a writer asked to have at Memory could be."]),
+			"Writes at Memory would be lost", "All that was acknowledged at Process or Power stays."] : ["good", "Nothing at Process or Power would be lost",
+			"Only what a writer has asked to have at Memory could be."]),
 		risk("If the power failed now", s.unsynced ? ["warn", `Up to ${s.loss_window_ms > 0 ? duration(s.loss_window_ms) : "a moment"} of writes would be lost`,
 			"Those acknowledged below Power since the last sync. What was acknowledged at Power stays."]
-			: ["good", "No acknowledged write would be lost", "All that was acknowledged is on the disk."])]);
+			: ["good", "Nothing at Power would be lost",
+				"Only what a writer has asked to have below Power, since the last sync, could be."])]);
 		const to = Date.now(), from = Math.max(to - span, Math.min(watch.points[0].at + period, to - 60_000));
 		for (const t of tiles) {
 			const values = t.values(watch.points);
