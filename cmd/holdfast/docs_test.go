@@ -99,7 +99,10 @@ func docsPages(t *testing.T) []string {
 func checkCommand(t *testing.T, page, line string, inText bool) {
 	t.Helper()
 	line, _, _ = strings.Cut(line, " #")
-	args := strings.Fields(strings.ReplaceAll(line, "'", ""))
+	var args []string // as a shell has them
+	for _, arg := range regexp.MustCompile(`(?:[^\s']|'[^']*')+`).FindAllString(line, -1) {
+		args = append(args, strings.ReplaceAll(arg, "'", ""))
+	}
 	var g grammar
 	parser, err := newParser(&g, func(int) {})
 	try(t, err)

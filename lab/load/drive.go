@@ -98,7 +98,7 @@ func drive(ctx context.Context, workers []*worker, op func(*worker) error, p pac
 					default:
 						due = scheduled
 					}
-				} else if due >= end {
+				} else if due >= end && k > 0 { // each begins one, however slow the machine
 					return
 				}
 				w.due = due

@@ -44,7 +44,8 @@ func (c *call) from(asked int64) (int64, error) {
 // follow sends what seq yields as events of that name, until the client is gone, seq ends with an error, or the server
 // stops. encode returns the position to go on from, and what is sent.
 func follow[T any](c *call, name string, seq func(context.Context) iter.Seq2[T, error], encoded func(*T) (uint64, any)) {
-	ctx, cancel := c.stopping(c.ctx)
+	ctx, stop := context.WithCancelCause(c.ctx)
+	cancel := func() { stop(nil) }
 	h := c.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
@@ -108,6 +109,10 @@ func follow[T any](c *call, name string, seq func(context.Context) iter.Seq2[T, 
 		case <-quiet.C:
 			out.write([]byte(":\n\n"))
 			out.flush()
+		case <-c.req.Stopping: // waited for here, and not in a goroutine more for each follower
+			stop(problem.ErrStopping)
+			out.last(c, ctx, nil)
+			return
 		case <-ctx.Done():
 			out.last(c, ctx, nil)
 			return
