@@ -48,7 +48,8 @@ func (s *Server) observe(w http.ResponseWriter, r *http.Request, next http.Handl
 	known := &route.Request{ID: s.requestID(r), Level: s.data.Level(), Stopping: s.stopping}
 	ctx := route.With(r.Context(), known)
 	r = r.WithContext(ctx)
-	a := &answering{ResponseWriter: w, control: http.NewResponseController(w), timeout: s.o.WriteTimeout}
+	a := &answering{ResponseWriter: w, control: http.NewResponseController(w), timeout: s.o.WriteTimeout,
+		http2: r.ProtoMajor >= 2}
 	a.Header().Set(api.HeaderRequestID, known.ID)
 	if r.ContentLength != 0 && s.o.BodyTimeout > 0 {
 		// net/http reads what is left of a body before it answers: a client that is refused may not hold it up.
