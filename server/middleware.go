@@ -196,7 +196,8 @@ func (s *Server) admit(rt route.Route, known *route.Request, r *http.Request) er
 	if namespace != auth.Everywhere {
 		where = fmt.Sprintf("in namespace %q", namespace)
 	}
-	return &holdfast.Error{Class: auth.ErrForbidden, Detail: fmt.Sprintf("this needs a token with role %v %s", rt.Role, where)}
+	return &holdfast.Error{Class: auth.ErrForbidden,
+		Detail: fmt.Sprintf("this needs a token with role %v %s", rt.Role, where)}
 }
 
 // level returns the level of that name, if the engine gives it.
