@@ -66,7 +66,8 @@ func (r *running) survived(what string, status int, text string) {
 var wildcard = regexp.MustCompile(`\{[^}]*\}`)
 
 // hostile are values for what stands in a path.
-var hostile = []string{"..", "%2e%2e", "..%2f..%2f..%2fetc%2fpasswd", "%00", "a%00b", "%ff%fe", "%2f", "%0d%0aX:%20y", "*", "%7b%7d",
+var hostile = []string{"..", "%2e%2e", "..%2f..%2f..%2fetc%2fpasswd", "%00", "a%00b", "%ff%fe", "%2f",
+	"%0d%0aX:%20y", "*", "%7b%7d",
 	"-", "%25", "-1", "18446744073709551616", "CON", strings.Repeat("x", 10_000), strings.Repeat("%00", 3000)}
 
 // Every route with names that are none, in its path and in its query.
@@ -85,7 +86,8 @@ func TestAttackNames(t *testing.T) {
 				paths = append(paths, wildcard.ReplaceAllString(strings.ReplaceAll(path, "{ns}", "default"), "x"))
 			}
 			if !wildcard.MatchString(rt.Pattern) {
-				q := strings.ReplaceAll("?stream=V&category=V&from=V&to=V&limit=V&type=V&prefix=V&after=V&position=V&member=V&size=V"+
+				q := strings.ReplaceAll("?stream=V&category=V&from=V&to=V&limit=V&type=V&prefix=V&after=V"+
+					"&position=V&member=V&size=V"+
 					"&batch_size=V&cursor=V&queue=V&state=V&namespace=V&consumer=V&before=V", "V", value)
 				paths = append(paths, rt.Pattern+q)
 			}
@@ -111,23 +113,24 @@ func bodies() map[string][]byte {
 	}
 	wrapped := func(field string, value []byte) []byte { return []byte(`{"` + field + `":` + string(value) + `}`) }
 	list := map[string][]byte{
-		"nothing": nil, "null": []byte("null"), "a list": []byte("[]"), "a string": []byte(`"x"`), "a number": []byte("1e999"),
-		"half": []byte(`{"a":`), "two": []byte(`{}{}`), "NUL": {0}, "UTF-8": []byte("{\"\xff\":\"\xc0\xaf\"}"),
+		"nothing": nil, "null": []byte("null"), "a list": []byte("[]"), "a string": []byte(`"x"`),
+		"a number": []byte("1e999"),
+		"half":     []byte(`{"a":`), "two": []byte(`{}{}`), "NUL": {0}, "UTF-8": []byte("{\"\xff\":\"\xc0\xaf\"}"),
 		"UTF-16": []byte("\xff\xfe{\x00}\x00"), "surrogates": []byte(`{"type":"\ud800","stream":"\udfff"}`),
-		"deep lists": deep(100_000, "[", "]"), "deep objects": deep(100_000, `{"a":`, "}"), "open lists": []byte(strings.Repeat("[", 1<<20)),
-		"repeated keys": []byte(`{"type":"a","type":1,"messages":[],"messages":null,"position":1,"position":"x","id":1,"id":"b"}`),
+		"deep lists": deep(100_000, "[", "]"), "deep objects": deep(100_000, `{"a":`, "}"),
+		"open lists":    []byte(strings.Repeat("[", 1<<20)),
+		"repeated keys": []byte(`{"type":"a","type":1,"messages":[],"messages":null,"position":1,"position":"x","id":1}`),
 		"a long key":    []byte(`{"` + strings.Repeat("k", 1<<19) + `":1}`),
-		"many":          []byte("[" + strings.Repeat("{},", 300_000) + "{}]"),
+		"many":          []byte("[" + strings.Repeat("{},", 110_000) + "{}]"),
 	}
-	for _, field := range []string{"data", "metadata", "messages", "writes", "events", "tasks", "payload", "deliveries", "leases",
-		"globals", "position", "max", "lease_ms", "before", "after", "id", "limit", "retry_in_ms", "delay_ms", "n"} {
+	for _, field := range []string{"data", "writes", "events", "tasks", "leases", "position", "lease_ms", "id", "n"} {
 		list[field+" deep"] = wrapped(field, deep(20_000, "[", "]"))
 		list[field+" huge"] = wrapped(field, []byte("99999999999999999999999999999999999999"))
 		list[field+" most"] = wrapped(field, []byte("9223372036854775807"))
 		list[field+" least"] = wrapped(field, []byte("-9223372036854775808"))
 		list[field+" long"] = wrapped(field, []byte(`"`+strings.Repeat("9", 100_000)+`"`))
 		list[field+" null"] = wrapped(field, []byte("[null,null]"))
-		list[field+" many"] = wrapped(field, []byte("["+strings.Repeat("{},", 100_000)+"{}]"))
+		list[field+" many"] = wrapped(field, []byte("["+strings.Repeat("{},", 110_000)+"{}]"))
 	}
 	return list
 }
@@ -149,12 +152,8 @@ func TestAttackBodies(t *testing.T) {
 		}
 		path := wildcard.ReplaceAllString(strings.ReplaceAll(rt.Pattern, "{ns}", "default"), "x")
 		for name, body := range list {
-			begin := time.Now()
 			status, text := r.attack(method, path, body, "Content-Type", "application/json")
 			r.survived(method+" "+path+" with "+name, status, text)
-			if d := time.Since(begin); d > 500*time.Millisecond {
-				fmt.Println("SLOW", method, path, name, d, status)
-			}
 		}
 	}
 	if log := r.log.String(); strings.Contains(log, `"msg":"panic"`) {
@@ -165,7 +164,7 @@ func TestAttackBodies(t *testing.T) {
 // bomb is a gzip of n bytes, a thousandth of that in size: what a compressed body can become.
 func bomb(n int, line string) []byte {
 	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is one
 	for left := n; left > 0; {
 		k, _ := io.WriteString(z, line)
 		left -= k
@@ -177,7 +176,7 @@ func bomb(n int, line string) []byte {
 // A compressed body is refused, or read in parts: it never is in memory whole.
 func TestAttackCompressed(t *testing.T) {
 	r := start(t, mem.New(), Options{MaxBody: 1 << 20}, nil)
-	const size = 256 << 20
+	const size = 640 << 20
 	blob := bomb(size, strings.Repeat("x", 1<<20))
 	peak := heapPeak()
 	for _, rt := range r.Routes() {
@@ -189,15 +188,38 @@ func TestAttackCompressed(t *testing.T) {
 			method = "POST"
 		}
 		path := wildcard.ReplaceAllString(strings.ReplaceAll(rt.Pattern, "{ns}", "default"), "x")
-		one := heapPeak()
 		status, text := r.attack(method, path, blob, "Content-Encoding", "gzip", "Content-Type", "application/x-ndjson")
 		r.survived(method+" "+path, status, text)
-		if g := one(); g > 1<<23 {
-			t.Logf("%s %s: %d MiB, %d %.200s", method, path, g>>20, status, text)
-		}
 	}
+	// A line of an import may have 96 MiB, and is in memory while it is read.
 	if grown := peak(); grown > size/2 {
 		t.Errorf("%d MiB more of heap", grown>>20)
+	}
+}
+
+// A body of a megabyte does not become hundreds of them: lists have bounds of their own.
+func TestAttackLists(t *testing.T) {
+	r := start(t, mem.New(), Options{}, nil)
+	item, shut := "{},", "{}"
+	for path, open := range map[string][2]string{
+		"/events/batch":                              {"[", "]"},
+		"/rpc":                                       {`["sys.version",`, "]"},
+		"/v1/namespaces/default/logs/x/events":       {`{"events":[`, "]}"},
+		"/v1/namespaces/default/tasks":               {`{"tasks":[`, "]}"},
+		"/v1/namespaces/default/messages":            {`{"writes":[{"stream":"s","messages":[`, "]}]}"},
+		"/v1/namespaces/default/leases/complete":     {`{"leases":[`, "]}"},
+		"/v1/namespaces/default/leases/heartbeat":    {`{"leases":[`, "]}"},
+		"/v1/namespaces/default/subscriptions/s/ack": {`{"deliveries":[`, "]}"},
+	} {
+		body := []byte(open[0] + strings.Repeat(item, 5<<20) + shut + open[1])
+		peak := heapPeak()
+		status, text := r.attack("POST", path, body, "Content-Type", "application/json")
+		if grown := peak(); grown > uint64(12*len(body)) {
+			t.Errorf("%s: %d MiB more of heap for a body of %d MiB", path, grown>>20, len(body)>>20)
+		}
+		if path != "/rpc" && status != 413 && status != 400 {
+			t.Errorf("%s: %d %.200s", path, status, text)
+		}
 	}
 }
 
@@ -254,7 +276,8 @@ func TestAttackDeletedNamespace(t *testing.T) {
 				method = "GET"
 			}
 			path := wildcard.ReplaceAllString(strings.ReplaceAll(rt.Pattern, "{ns}", "gone"), "x")
-			for _, headers := range [][]string{{"Authorization", "Bearer " + secret}, {"X-Api-Key", secret, "Authorization", ""}} {
+			for _, headers := range [][]string{{"Authorization", "Bearer " + secret}, {"X-Api-Key", secret, "Authorization",
+				""}} {
 				if status, text := r.attack(method, path, []byte("{}"), headers...); status != 401 && status != 403 {
 					t.Errorf("%s %s: %d %s", method, path, status, text)
 				}
@@ -269,75 +292,84 @@ func TestAttackDeletedNamespace(t *testing.T) {
 	create()
 	check(old)
 	check(further)
-	if status, text := r.attack("GET", "/position", nil, "X-Api-Key", own); status != 200 || text != "{\"position\":0}\n" {
+	if status, text := r.attack("GET", "/position", nil, "X-Api-Key",
+		own); status != 200 || text != "{\"position\":0}\n" {
 		t.Error("what was in the namespace before is there again:", status, text)
 	}
 }
 
 // raw sends bytes, and returns all that is answered until the server closes the connection.
-func (r *running) raw(sent string) string {
-	r.t.Helper()
+func (r *running) raw(t *testing.T, sent string) string {
+	t.Helper()
 	c, err := net.Dial("tcp", r.at)
-	try(r.t, err)
+	try(t, err)
 	defer c.Close()
-	try(r.t, c.SetDeadline(time.Now().Add(patience)))
+	try(t, c.SetDeadline(time.Now().Add(patience)))
 	go func() { _, _ = io.WriteString(c, sent) }()
 	b, err := io.ReadAll(c)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		r.t.Errorf("%.80q: the connection stays open", sent)
+		t.Errorf("%.80q: the connection stays open", sent)
 	}
 	return string(b)
 }
 
 // Requests that are none, several in one, of other versions, or ambiguous about where they end.
 func TestAttackRaw(t *testing.T) {
-	r := start(t, mem.New(), Options{HeaderTimeout: 2 * time.Second, BodyTimeout: 2 * time.Second, IdleTimeout: 2 * time.Second}, nil)
+	r := start(t, mem.New(), Options{HeaderTimeout: 2 * time.Second, BodyTimeout: 2 * time.Second,
+		IdleTimeout: 2 * time.Second}, nil)
 	own := "Authorization: Bearer " + r.token + "\r\n"
-	for _, c := range []struct{ what, sent, want string }{
+	const host, chunked = "HTTP/1.1\r\nHost: h\r\n", "Transfer-Encoding: chunked\r\n"
+	cases := []struct{ what, sent, want string }{
 		{"noise", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "HTTP/1.1 400 "},
 		{"a line", "hello\r\n\r\n", "HTTP/1.1 400 "},
-		{"junk behind a request", "GET /health HTTP/1.1\r\nHost: h\r\n\r\n\x00\x01\x02\r\n\r\n", "HTTP/1.1 200 OK"},
+		{"junk behind a request", "GET /health " + host + "\r\n\x00\x01\x02\r\n\r\n", "HTTP/1.1 200 OK"},
 		{"HTTP/1.0", "GET /health HTTP/1.0\r\n\r\n", "HTTP/1.0 200 OK"},
 		{"HTTP/1.0 that streams", "GET /events/stream?from=1 HTTP/1.0\r\n" + own + "\r\n", "HTTP/1.0 200 OK"},
 		{"HTTP/0.9", "GET /health\r\n\r\n", "HTTP/1.1 400 "},
 		{"HTTP/3.0", "GET /health HTTP/3.0\r\nHost: h\r\n\r\n", "HTTP/1.1 505 "},
 		{"no host", "GET /health HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "},
 		{"two hosts", "GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "HTTP/1.1 400 "},
-		{"two lengths", "POST /events HTTP/1.1\r\nHost: h\r\n" + own + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "HTTP/1.1 400 "},
-		{"a negative length", "POST /events HTTP/1.1\r\nHost: h\r\n" + own + "Content-Length: -1\r\n\r\n", "HTTP/1.1 400 "},
-		{"a huge length", "POST /events HTTP/1.1\r\nHost: h\r\n" + own + "Content-Length: 9223372036854775807\r\n\r\n{}", "HTTP/1.1 413 "},
-		{"a length too long", "POST /events HTTP/1.1\r\nHost: h\r\n" + own + "Content-Length: 92233720368547758070\r\n\r\n{}", "HTTP/1.1 400 "},
-		{"a bad chunk", "POST /events HTTP/1.1\r\nHost: h\r\n" + own + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", "HTTP/1.1 400 "},
-		{"a huge chunk", "POST /events HTTP/1.1\r\nHost: h\r\n" + own + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n{}", "HTTP/1.1 400 "},
-		{"an unknown coding", "POST /events HTTP/1.1\r\nHost: h\r\n" + own + "Transfer-Encoding: gzip, chunked\r\n\r\n", "HTTP/1.1 501 "},
-		{"a NUL in a header", "GET /health HTTP/1.1\r\nHost: h\r\nX: a\x00b\r\n\r\n", "HTTP/1.1 400 "},
-		{"a folded header", "GET /health HTTP/1.1\r\nHost: h\r\nX: a\r\n b\r\n\r\n", ""},
-		{"a space before a colon", "GET /health HTTP/1.1\r\nHost: h\r\nX : a\r\n\r\n", "HTTP/1.1 400 "},
-		{"CONNECT", "CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 405 "},
-		{"a star", "OPTIONS * HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", "HTTP/1.1 200 "},
-		{"another star", "GET * HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", "HTTP/1.1 40"},
-		{"another host", "GET http://elsewhere/health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", "HTTP/1.1 200 "},
-		{"a bad escape", "GET /health%zz HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 400 "},
-		{"a NUL in the path", "GET /health\x00 HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 400 "},
-		{"an upgrade", "GET /health HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n", "HTTP/1.1 200 "},
+		{"two lengths", "POST /events " + host + own + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "HTTP/1.1 400 "},
+		{"a negative length", "POST /events " + host + own + "Content-Length: -1\r\n\r\n", "HTTP/1.1 400 "},
+		{"a huge length", "POST /events " + host + own + "Content-Length: 9223372036854775807\r\n\r\n{}", "HTTP/1.1 413 "},
+		{"a length too long", "POST /events " + host + own + "Content-Length: 92233720368547758070\r\n\r\n{}",
+			"HTTP/1.1 400 "},
+		{"a bad chunk", "POST /events " + host + own + chunked + "\r\nzz\r\n{}\r\n0\r\n\r\n", "HTTP/1.1 400 "},
+		{"a huge chunk", "POST /events " + host + own + chunked + "\r\nffffffffffffffff\r\n{}", "HTTP/1.1 400 "},
+		{"an unknown coding", "POST /events " + host + own + "Transfer-Encoding: gzip, chunked\r\n\r\n", "HTTP/1.1 501 "},
+		{"a NUL in a header", "GET /health " + host + "X: a\x00b\r\n\r\n", "HTTP/1.1 400 "},
+		{"a folded header", "GET /health " + host + "X: a\r\n b\r\n\r\n", ""},
+		{"a space before a colon", "GET /health " + host + "X : a\r\n\r\n", "HTTP/1.1 400 "},
+		{"CONNECT", "CONNECT h:1 " + host + "\r\n", "HTTP/1.1 405 "},
+		{"a star", "OPTIONS * " + host + "Connection: close\r\n\r\n", "HTTP/1.1 200 "},
+		{"another star", "GET * " + host + "Connection: close\r\n\r\n", "HTTP/1.1 40"},
+		{"another host", "GET http://elsewhere/health " + host + "Connection: close\r\n\r\n", "HTTP/1.1 200 "},
+		{"a bad escape", "GET /health%zz " + host + "\r\n", "HTTP/1.1 400 "},
+		{"a NUL in the path", "GET /health\x00 " + host + "\r\n", "HTTP/1.1 400 "},
+		{"an upgrade", "GET /health " + host + "Connection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n", "HTTP/1.1 200 "},
 		{"HTTP/2 without TLS", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/1.1 "},
-		{"a method in lower case", "get /position HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" + own + "\r\n", "HTTP/1.1 405 "},
-		{"trailers", "POST /events HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" + own +
-			"Transfer-Encoding: chunked\r\nTrailer: X\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\nHoldfast-Level: x\r\n\r\n", "HTTP/1.1 200 "},
-		{"a token as a trailer", "POST /events HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" +
-			"Transfer-Encoding: chunked\r\nTrailer: X-API-Key\r\n\r\n2\r\n{}\r\n0\r\nX-API-Key: " + r.token + "\r\n\r\n", "HTTP/1.1 401 "},
-		{"a length as a trailer", "POST /events HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" + own +
-			"Transfer-Encoding: chunked\r\nTrailer: Content-Length\r\n\r\n2\r\n{}\r\n0\r\nContent-Length: 7\r\n\r\n", "HTTP/1.1 400 "},
-		{"trailers that do not end", "POST /events HTTP/1.1\r\nHost: h\r\n" + own + "Transfer-Encoding: chunked\r\n\r\n" +
+		{"a method in lower case", "get /position " + host + "Connection: close\r\n" + own + "\r\n", "HTTP/1.1 405 "},
+		{"trailers", "POST /events " + host + "Connection: close\r\n" + own +
+			chunked + "Trailer: X\r\n\r\n2\r\n{}\r\n0\r\nX: y\r\nHoldfast-Level: x\r\n\r\n", "HTTP/1.1 200 "},
+		{"a token as a trailer", "POST /events " + host + "Connection: close\r\n" +
+			chunked + "Trailer: X-API-Key\r\n\r\n2\r\n{}\r\n0\r\nX-API-Key: " + r.token + "\r\n\r\n", "HTTP/1.1 401 "},
+		{"a length as a trailer", "POST /events " + host + "Connection: close\r\n" + own +
+			chunked + "Trailer: Content-Length\r\n\r\n2\r\n{}\r\n0\r\nContent-Length: 7\r\n\r\n", "HTTP/1.1 400 "},
+		{"trailers that do not end", "POST /events " + host + own + chunked + "\r\n" +
 			"2\r\n{}\r\n0\r\n" + strings.Repeat("X: "+strings.Repeat("x", 1000)+"\r\n", 1000), "HTTP/1.1 400 "},
-	} {
-		got := r.raw(c.sent)
-		if !strings.HasPrefix(got, c.want) || strings.Contains(got, r.token) {
-			t.Errorf("%s: %.300q", c.what, got)
-		}
 	}
+	t.Run("cases", func(t *testing.T) {
+		for _, c := range cases {
+			t.Run(c.what, func(t *testing.T) {
+				t.Parallel() // some wait for the server to close the connection
+				if got := r.raw(t, c.sent); !strings.HasPrefix(got, c.want) || strings.Contains(got, r.token) {
+					t.Errorf("%.300q", got)
+				}
+			})
+		}
+	})
 	// Two answers about where the body ends: chunks count, as the standard has it.
-	got := r.raw("POST /events HTTP/1.1\r\nHost: h\r\n" + own + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n" +
+	got := r.raw(t, "POST /events HTTP/1.1\r\nHost: h\r\n"+own+"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"+
 		"2\r\n{}\r\n0\r\n\r\nGET /version HTTP/1.1\r\nHost: h\r\n\r\n")
 	if strings.Count(got, "HTTP/1.1 200 ") != 2 || !strings.Contains(got, `{"version":`) {
 		t.Errorf("%q", got)
@@ -349,7 +381,7 @@ func TestAttackRaw(t *testing.T) {
 		fmt.Fprintf(&pipeline, "GET /health HTTP/1.1\r\nHost: h\r\nX-Request-Id: r%d\r\n\r\n", i)
 	}
 	pipeline.WriteString("GET /version HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
-	in := bufio.NewReader(strings.NewReader(r.raw(pipeline.String())))
+	in := bufio.NewReader(strings.NewReader(r.raw(t, pipeline.String())))
 	for i := range many {
 		res, err := http.ReadResponse(in, nil)
 		try(t, err)
@@ -408,7 +440,7 @@ func TestAttackHeaders(t *testing.T) {
 		}
 	}
 	// The connection is closed while the rest of it is still coming, which can be all that the client learns.
-	got := r.raw("GET /health HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("x", 200_000) + "\r\n\r\n")
+	got := r.raw(t, "GET /health HTTP/1.1\r\nHost: h\r\nX: "+strings.Repeat("x", 200_000)+"\r\n\r\n")
 	if got != "" && !strings.HasPrefix(got, "HTTP/1.1 431 ") {
 		t.Errorf("%.200q", got)
 	}
@@ -426,8 +458,11 @@ func TestAttackFollower(t *testing.T) {
 	}
 	peak := heapPeak()
 	var open []net.Conn
-	for range 20 {
-		for _, path := range []string{"/events/stream?from=1", "/events?from=1", "/v1/namespaces/default/logs/events/events/follow?from=1"} {
+	ended := func() int { return strings.Count(r.log.String(), `"method":"GET"`) }
+	before := ended()
+	for range 10 {
+		for _, path := range []string{"/events/stream?from=1", "/events?from=1",
+			"/v1/namespaces/default/logs/events/events/follow?from=1"} {
 			c, err := net.Dial("tcp", r.at)
 			try(t, err)
 			defer c.Close()
@@ -436,13 +471,12 @@ func TestAttackFollower(t *testing.T) {
 			open = append(open, c)
 		}
 	}
-	for _, c := range open {
-		// It is cut off: only now is read what the system had kept of it.
-		r.eventually("the connection is closed", func() bool {
-			try(t, c.SetReadDeadline(time.Now().Add(patience)))
-			return true
-		})
-		_, _ = io.CopyN(io.Discard, c, 1)
+	r.eventually("all are cut off", func() bool { return ended() == before+len(open) })
+	for i, c := range open { // what the system has kept of it can still be read, and is not all
+		try(t, c.SetReadDeadline(time.Now().Add(patience)))
+		if n, err := io.Copy(io.Discard, c); n > 25_000_000 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("follower %d has got %d bytes, %v", i, n, err)
+		}
 	}
 	if grown := peak(); grown > 200<<20 {
 		t.Errorf("%d MiB more of heap for %d followers", grown>>20, len(open))

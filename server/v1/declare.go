@@ -240,8 +240,8 @@ func decode(body []byte, v any) error {
 		return problem.BadRequest("the body is empty; an object of JSON is expected")
 	}
 	if tooMany(body) {
-		return &holdfast.Error{Class: holdfast.ErrTooLarge, Detail: fmt.Sprintf("the body lists more than %d items", maxItems),
-			Remedy: "send several requests"}
+		return &holdfast.Error{Class: holdfast.ErrTooLarge,
+			Detail: fmt.Sprintf("the body lists more than %d items", maxItems), Remedy: "send several requests"}
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
