@@ -1,13 +1,11 @@
-package v1_test
+// Package documenttest has the test of the OpenAPI document. It is apart from package v1 because what validates the
+// document takes longer to compile than everything else there.
+package documenttest
 
 import (
 	"encoding/json"
-	"flag"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"net/http"
-	"os"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -15,73 +13,31 @@ import (
 	"github.com/pb33f/libopenapi"
 	validator "github.com/pb33f/libopenapi-validator"
 
-	core "github.com/holdfastdb/holdfast/server"
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/data"
 )
-
-var update = flag.Bool("update", false, "write docs.json anew from the comments of package api")
-
-// TestDocs checks that docs.json has the comments of package api.
-func TestDocs(t *testing.T) {
-	f, err := parser.ParseFile(token.NewFileSet(), "../../api/api.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
-	docs := map[string]string{}
-	add := func(name string, groups ...*ast.CommentGroup) {
-		var texts []string
-		for _, g := range groups {
-			if text := strings.Join(strings.Fields(g.Text()), " "); text != "" {
-				texts = append(texts, text)
-			}
-		}
-		if len(texts) > 0 {
-			docs[name] = strings.Join(texts, " ")
-		}
-	}
-	for _, d := range f.Decls {
-		g, ok := d.(*ast.GenDecl)
-		if !ok || g.Tok != token.TYPE {
-			continue
-		}
-		for _, spec := range g.Specs {
-			s := spec.(*ast.TypeSpec)
-			add(s.Name.Name, g.Doc, s.Doc)
-			fields, ok := s.Type.(*ast.StructType)
-			if !ok {
-				continue
-			}
-			for _, field := range fields.Fields.List {
-				for _, name := range field.Names {
-					add(s.Name.Name+"."+name.Name, field.Doc, field.Comment)
-				}
-			}
-		}
-	}
-	want, err := json.MarshalIndent(docs, "", "\t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want = append(want, '\n')
-	if *update {
-		if err := os.WriteFile("docs.json", want, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	got, err := os.ReadFile("docs.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(want) {
-		t.Error("docs.json is not what package api says: run go test ./server/v1 -run TestDocs -update")
-	}
-}
 
 // The document is valid OpenAPI 3.1, and names the routes that are served below /v1, each with its role, and no others.
 func TestOpenAPI(t *testing.T) {
-	s := start(t, nil, core.Options{})
-	resp, text := s.send(http.MethodGet, "/openapi.json", nil, "Authorization", "")
+	engine := mem.New()
+	d, err := data.Open(engine, data.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	s, err := server.New(d, server.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string) (*http.Response, []byte) {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		return w.Result(), w.Body.Bytes()
+	}
+	resp, text := get("/openapi.json")
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/json" {
 		t.Fatal(resp.Status, resp.Header)
 	}
@@ -124,7 +80,7 @@ func TestOpenAPI(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range s.server.Routes() {
+	for _, r := range s.Routes() {
 		// What the metrics are called in /v1 is another package's.
 		if !strings.HasPrefix(r.Pattern, "/v1/") || r.Pattern == "/v1/metrics" {
 			continue
@@ -145,7 +101,7 @@ func TestOpenAPI(t *testing.T) {
 			t.Errorf("the schema %s has no description", name)
 		}
 	}
-	resp, text = s.send(http.MethodGet, "/openapi.yaml", nil, "Authorization", "")
+	resp, text = get("/openapi.yaml")
 	if resp.StatusCode != http.StatusOK || !strings.Contains(string(text), "openapi: 3.1.0") {
 		t.Errorf("%s: %.200s", resp.Status, text)
 	}
