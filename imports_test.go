@@ -52,6 +52,7 @@ var layers = map[string][]string{
 	"server/route":   {"", "server/auth"},
 	"server/data":    {"", "store/"},
 	"server/metrics": {"", "store/"}, // for programs that embed the library, too
+	"server/tracing": {},
 	"client":         {"", "api", "store/"},
 	"cmd/":           {"", "api", "engine/", "store/", "server/", "client/", "lab/", "internal/"},
 	"examples/":      {"", "engine/", "store/"},
