@@ -54,6 +54,7 @@ var layers = map[string][]string{
 	"server/data":    {"", "store/"},
 	"server/page":    {"server/route"},
 	"server/metrics": {"", "store/"}, // for programs that embed the library, too
+	"server/tracing": {},
 	"client":         {"", "api", "store/"},
 	"cmd/":           {"", "api", "engine/", "store/", "server", "client", "lab/", "internal/"},
 	"examples/":      {"", "engine/", "store/"},

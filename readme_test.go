@@ -208,7 +208,8 @@ func plain(text string) string {
 // TestDocsCode: every block of Go is in a test file, where only := may be =.
 func TestDocsCode(t *testing.T) {
 	var tests string
-	for _, pattern := range []string{"*_test.go", "store/*/*_test.go", "engine/all/*_test.go", "client/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "store/*/*_test.go", "engine/all/*_test.go", "client/*_test.go",
+		"server/*/*_test.go"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -307,8 +307,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// A store of a few keys is a page within a value, which bbolt may copy to the heap: a damaged place of a key in it could
-// end the process at the next garbage collection. So it is checked before bbolt reads it.
+// A store of a few keys is a page within a value, which bbolt may copy to the heap: a damaged place of a key in it
+// could end the process at the next garbage collection. So it is checked before bbolt reads it.
 func TestDamageOfSmallStore(t *testing.T) {
 	dir := t.TempDir()
 	e := open(t, dir, holdfast.Options{Level: holdfast.Process})

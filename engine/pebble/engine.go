@@ -224,8 +224,8 @@ func (e *engine) Settle() error {
 	return r.Wait()
 }
 
-// Compact implements [holdfast.Compactor]. Writers go on; what they write meanwhile is not compacted. Room is needed for
-// the tables that are being merged.
+// Compact implements [holdfast.Compactor]. Writers go on; what they write meanwhile is not compacted. Room is needed
+// for the tables that are being merged.
 func (e *engine) Compact(ctx context.Context) error {
 	return e.Compacting(ctx, func() error {
 		if err := e.disk.poison(); err != nil {

@@ -1,8 +1,8 @@
 // Package boltpages checks the structure of a file of bbolt before bbolt reads it.
 //
 // bbolt trusts every number in a page. Most damage makes it panic, or read memory that is not mapped, which can both be
-// caught. One kind cannot: a small bucket is a page within a value of another one, which bbolt copies to Go's heap
-// if it is not aligned there. A damaged place of a key in it then makes a slice that points anywhere in the heap, and the
+// caught. One kind cannot: a small bucket is a page within a value of another one, which bbolt copies to Go's heap if
+// it is not aligned there. A damaged place of a key in it then makes a slice that points anywhere in the heap, and the
 // garbage collector ends the process when it meets that. What [Check] has passed makes no such slice.
 package boltpages
 
@@ -49,8 +49,8 @@ const (
 )
 
 // Check checks the structure of a file of that many bytes, as bbolt would read it: from the meta page of the last
-// transaction. The error is a [Damage] that says in which page something is wrong, or that of reading. A file without a sound meta
-// page is bbolt's to refuse: Check returns nil. The file must not change meanwhile.
+// transaction. The error is a [Damage] that says in which page something is wrong, or that of reading. A file without a
+// sound meta page is bbolt's to refuse: Check returns nil. The file must not change meanwhile.
 func Check(f io.ReaderAt, size int64, depth Depth) error {
 	m, err := newest(f)
 	if err != nil || m == nil {

@@ -160,7 +160,10 @@ var writes = map[string]func(ctx context.Context, s *event.Store) error{
 	},
 	"Remove":            func(ctx context.Context, s *event.Store) error { _, err := s.Remove(ctx, 3); return err },
 	"Remove of nothing": func(ctx context.Context, s *event.Store) error { _, err := s.Remove(ctx); return err },
-	"TruncateBefore":    func(ctx context.Context, s *event.Store) error { _, err := s.TruncateBefore(ctx, 3); return err },
+	"TruncateBefore": func(ctx context.Context, s *event.Store) error {
+		_, err := s.TruncateBefore(ctx, 3)
+		return err
+	},
 	"Retain": func(ctx context.Context, s *event.Store) error {
 		_, err := s.Retain(ctx, event.Retention{MaxEvents: 1})
 		return err
@@ -187,7 +190,8 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 				if err := write(holdfast.WithLevel(ctx, level), s); err != nil {
 					t.Fatal(err)
 				}
-				if got := eng.Applied(); len(got) == 0 || slices.ContainsFunc(got, func(l holdfast.Level) bool { return l != level }) {
+				other := func(l holdfast.Level) bool { return l != level }
+				if got := eng.Applied(); len(got) == 0 || slices.ContainsFunc(got, other) {
 					t.Errorf("at %v it applied batches at %v", level, got)
 				}
 				closeLog(t, s)

@@ -69,8 +69,8 @@ type SubscriptionOptions struct {
 
 // Subscription delivers each message of a query to one of the consumers that call Claim, in order, and again until one
 // has acknowledged it: at least once. What was acknowledged or parked survives what its context named, or the store's
-// level; leases do not, so that after a restart all that was not done is delivered again at once. All methods may be called from
-// many goroutines at once.
+// level; leases do not, so that after a restart all that was not done is delivered again at once. All methods may be
+// called from many goroutines at once.
 type Subscription struct {
 	n    *Namespace
 	name string

@@ -31,8 +31,11 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 		return list
 	}
 	for name, do := range map[string]func(ctx context.Context, x with) error{
-		"Write":        func(ctx context.Context, x with) error { _, err := x.n.Write(ctx, "a-2", msg("t")); return err },
-		"WriteAfter":   func(ctx context.Context, x with) error { _, err := x.n.WriteAfter(ctx, "a-1", 1, msg("t")); return err },
+		"Write": func(ctx context.Context, x with) error { _, err := x.n.Write(ctx, "a-2", msg("t")); return err },
+		"WriteAfter": func(ctx context.Context, x with) error {
+			_, err := x.n.WriteAfter(ctx, "a-1", 1, msg("t"))
+			return err
+		},
 		"SavePosition": func(ctx context.Context, x with) error { return x.n.SavePosition(ctx, "c", 1) },
 		"Subscribe": func(ctx context.Context, x with) error {
 			_, err := x.n.Subscribe(ctx, "other", message.SubscriptionOptions{})
@@ -66,7 +69,8 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 			if err := do(holdfast.WithLevel(ctx, level), x); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if got := eng.Applied(); len(got) == 0 || slices.ContainsFunc(got, func(l holdfast.Level) bool { return l != level }) {
+			other := func(l holdfast.Level) bool { return l != level }
+			if got := eng.Applied(); len(got) == 0 || slices.ContainsFunc(got, other) {
 				t.Errorf("%s at %v applied batches at %v", name, level, got)
 			}
 			closeStore(t, s)
@@ -110,7 +114,8 @@ func TestMixedCrashImages(t *testing.T) {
 				group.Go(func() {
 					for errs[w] == nil {
 						level := 1 + holdfast.Level(own.IntN(3))
-						m := message.Message{ID: uuid(own), Type: level.String(), Data: []byte("{}"), Stream: fmt.Sprint("a-", own.IntN(5))}
+						m := message.Message{ID: uuid(own), Type: level.String(), Data: []byte("{}"),
+							Stream: fmt.Sprint("a-", own.IntN(5))}
 						result, err := n.Write(holdfast.WithLevel(ctx, level), m.Stream, m)
 						if errs[w] = err; err != nil {
 							return

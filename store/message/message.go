@@ -21,8 +21,8 @@
 // # What readers see
 //
 // A message is seen once it survives what its write named ([holdfast.WithLevel], or the store's level), never earlier,
-// and in order: a reader or follower that has seen one global position has seen all that come before it. Each namespace is a log of package event,
-// which this package adds streams and categories to.
+// and in order: a reader or follower that has seen one global position has seen all that come before it. Each namespace
+// is a log of package event, which this package adds streams and categories to.
 //
 // # Namespaces
 //

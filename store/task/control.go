@@ -243,7 +243,11 @@ func (s *Store) setQueue(ctx context.Context, op, name string, anew bool, change
 
 // info describes a queue.
 func (q *queue) info() QueueInfo {
-	return QueueInfo{Name: q.name, Options: q.o, Paused: q.paused, Counts: q.count()}
+	i := QueueInfo{Name: q.name, Options: q.o, Paused: q.paused, Counts: q.count()}
+	if len(q.ready.items) > 0 {
+		i.Next = date(q.ready.items[0].window.items[0].Time)
+	}
+	return i
 }
 
 func (q *queue) count() map[State]int {

@@ -75,7 +75,8 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 			if err := write(holdfast.WithLevel(ctx, level), s); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if got := eng.Applied(); len(got) == 0 || slices.ContainsFunc(got, func(l holdfast.Level) bool { return l != level }) {
+			other := func(l holdfast.Level) bool { return l != level }
+			if got := eng.Applied(); len(got) == 0 || slices.ContainsFunc(got, other) {
 				t.Errorf("%s at %v applied batches at %v", name, level, got)
 			}
 			storetest.Close(t, s)

@@ -323,6 +323,9 @@ type QueueInfo struct {
 	Options QueueOptions
 	Paused  bool
 	Counts  map[State]int
+	// Next is when the waiting task became due that a claim would take next, without priorities the oldest one; zero if
+	// there is none, or if limits of their keys hold all of them back.
+	Next time.Time
 }
 
 // Schedule says when a periodic task is to run: Next returns the first time after a time, the zero time if there is

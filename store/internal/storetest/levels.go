@@ -7,8 +7,9 @@ import (
 	"github.com/holdfastdb/holdfast/engine/mem"
 )
 
-// LevelEngine is an engine in memory that acknowledges each level by itself, as the contract allows: commits below Power
-// at once, also behind one at Power, and those at Power when the test lets the device finish. It shows batches at once.
+// LevelEngine is an engine in memory that acknowledges each level by itself, as the contract allows: commits below
+// Power at once, also behind one at Power, and those at Power when the test lets the device finish. It shows batches at
+// once.
 type LevelEngine struct {
 	holdfast.Engine
 

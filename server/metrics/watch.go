@@ -1,0 +1,186 @@
+package metrics
+
+import (
+	"context"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Watched is an engine that measures its commits. It is a [holdfast.Engine], and is closed as one: a program opens its
+// stores in it, not in the engine below, or they would not know of each other.
+type Watched struct {
+	holdfast.Engine
+	began  time.Time
+	levels [holdfast.Power + 1]histogram
+
+	applied atomic.Uint64 // commits
+	weak    atomic.Uint64 // the last of them below Power, 0 if there was none
+	safe    atomic.Uint64 // all up to this one have reached the device
+
+	mu     sync.Mutex
+	seen   uint64    // what weak was when it was last looked at
+	seenAt time.Time // when it was first seen to be that
+}
+
+// Watch returns e as an engine that measures how long commits take, from Apply until Wait has returned. Those at Power
+// are all measured, which adds two readings of the clock and an allocation to what the device takes; of the others,
+// which can be as fast as that, one in sixteen is, and counts for sixteen. Commits that nobody waits for are not
+// measured. The caller closes what Watch returns instead of e.
+func Watch(e holdfast.Engine) *Watched { return &Watched{Engine: e, began: time.Now()} }
+
+// sample is of how many commits below Power one is measured.
+const sample = 16
+
+// buckets are the bounds of a histogram: 2 to the power of minShift nanoseconds, doubled each time.
+const (
+	minShift = 10 // about a microsecond
+	buckets  = 24 // the last bound is about 8.6 seconds
+)
+
+// histogram counts durations. It is written without a lock.
+type histogram struct {
+	counts [buckets + 1]atomic.Uint64 // the last has no bound
+	sum    atomic.Int64               // nanoseconds
+}
+
+// observe counts a duration that stands for n.
+func (h *histogram) observe(d time.Duration, n int64) {
+	at := 0
+	if d > 1<<minShift {
+		at = min(bits.Len64(uint64(d-1))-minShift, buckets) // the bound is in its bucket
+	}
+	h.counts[at].Add(uint64(n))
+	h.sum.Add(int64(d) * n)
+}
+
+// read returns what Prometheus makes a histogram of.
+func (h *histogram) read() (count uint64, sum float64, cumulative map[float64]uint64) {
+	sum = time.Duration(h.sum.Load()).Seconds()
+	cumulative = make(map[float64]uint64, buckets)
+	for i := range h.counts {
+		count += h.counts[i].Load()
+		if i < buckets {
+			cumulative[time.Duration(1<<(minShift+i)).Seconds()] = count
+		}
+	}
+	return count, sum, cumulative
+}
+
+// commit is a commit that is measured. It is the Waiter of the receipt that the program gets.
+type commit struct {
+	w     *Watched
+	below holdfast.Receipt
+	start time.Duration // since w.began
+	at    uint64        // how many had been applied, with it
+	level holdfast.Level
+	done  atomic.Bool
+}
+
+// Apply implements [holdfast.Engine].
+func (w *Watched) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	// Counted first: a commit at Power that is counted later may be applied earlier, and is not taken for a later one.
+	at := w.applied.Add(1)
+	if level < holdfast.Power {
+		w.weak.Store(at)
+		if at%sample != 1 {
+			return w.Engine.Apply(b, level)
+		}
+	}
+	start := time.Since(w.began)
+	below, err := w.Engine.Apply(b, level)
+	if err != nil {
+		return below, err
+	}
+	return holdfast.NewReceipt(&commit{w: w, below: below, start: start, at: at, level: level}, 0), nil
+}
+
+// Wait implements [holdfast.Waiter].
+func (c *commit) Wait(uint64) error {
+	err := c.below.Wait()
+	if err == nil && !c.done.Load() && c.done.CompareAndSwap(false, true) {
+		n := int64(sample)
+		if c.level == holdfast.Power {
+			n = 1
+			c.w.reached(c.at)
+		}
+		c.w.levels[c.level].observe(time.Since(c.w.began)-c.start, n)
+	}
+	return err
+}
+
+// reached notes that all commits up to one are on the device.
+func (w *Watched) reached(at uint64) {
+	for {
+		was := w.safe.Load()
+		if was >= at || w.safe.CompareAndSwap(was, at) {
+			return
+		}
+	}
+}
+
+// Sync implements [holdfast.Engine].
+func (w *Watched) Sync() error {
+	at := w.applied.Load()
+	err := w.Engine.Sync()
+	if err == nil {
+		w.reached(at)
+	}
+	return err
+}
+
+// Compact implements [holdfast.Compactor], if the engine below does.
+func (w *Watched) Compact(ctx context.Context) error { return holdfast.Compact(ctx, w.Engine) }
+
+// unsynced reports whether a power cut now may cost a commit that was acknowledged below Power.
+func (w *Watched) unsynced() bool {
+	weak, window := w.weak.Load(), w.Capabilities().LossWindow
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if weak != w.seen {
+		w.seen, w.seenAt = weak, time.Now()
+	}
+	return weak > w.safe.Load() && (window <= 0 || time.Since(w.seenAt) <= window)
+}
+
+var (
+	commitSeconds = desc("commit_seconds",
+		"How long commits took from Apply until Wait returned, by the level they named; below Power estimated from samples.",
+		"level")
+	unsynced = desc("unsynced",
+		"1 if a power cut now may cost a commit below Power: one was seen within the loss window, and none at Power since.")
+)
+
+// watchedCollector adds what a Watched measures to what its engine tells.
+type watchedCollector struct {
+	engineCollector
+	w *Watched
+}
+
+// Collector returns a collector of what the engine tells of itself, as [Engine] does, and of the latency of commits.
+// One registry takes those of one engine.
+func (w *Watched) Collector() prometheus.Collector {
+	return watchedCollector{engineCollector{w.Engine}, w}
+}
+
+// Describe implements [prometheus.Collector].
+func (c watchedCollector) Describe(to chan<- *prometheus.Desc) {
+	c.engineCollector.Describe(to)
+	to <- commitSeconds
+	to <- unsynced
+}
+
+// Collect implements [prometheus.Collector].
+func (c watchedCollector) Collect(to chan<- prometheus.Metric) {
+	c.engineCollector.Collect(to)
+	for _, level := range holdfast.Levels() {
+		count, sum, cumulative := c.w.levels[level].read()
+		to <- prometheus.MustNewConstHistogram(commitSeconds, count, sum, cumulative, level.String())
+	}
+	to <- prometheus.MustNewConstMetric(unsynced, prometheus.GaugeValue, truth(c.w.unsynced()))
+}
