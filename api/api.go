@@ -217,7 +217,7 @@ type Subscription struct {
 
 // ClaimMessages claims messages of a subscription.
 type ClaimMessages struct {
-	Max    int   `json:"max,omitempty"`     // 0 means 1
+	Max    int   `json:"max,omitempty"`     // 0 means 1; at most 1000 are given
 	WaitMS int64 `json:"wait_ms,omitempty"` // how long to wait for the first, at most a minute
 }
 
@@ -378,7 +378,7 @@ type EnqueueResult struct {
 // ClaimTasks claims tasks.
 type ClaimTasks struct {
 	Queues  []string `json:"queues,omitempty"`
-	N       int      `json:"n,omitempty"`
+	N       int      `json:"n,omitempty"` // 0 means 1; at most 1000 are given
 	LeaseMS int64    `json:"lease_ms,omitempty"`
 	Worker  string   `json:"worker,omitempty"`
 	WaitMS  int64    `json:"wait_ms,omitempty"` // how long to wait for the first, at most a minute

@@ -19,6 +19,7 @@ type answering struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration
+	http2   bool   // whose deadlines end a stream also while nothing is written
 	level   string // of a write that succeeds, for the answer's header
 	status  int    // 0 until the header is written
 	bytes   int64
@@ -31,6 +32,13 @@ func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 func (a *answering) refresh() {
 	if a.timeout > 0 {
 		_ = a.control.SetWriteDeadline(time.Now().Add(a.timeout)) // not supported: in tests without a connection
+	}
+}
+
+// rest takes the time away again, from a stream that may have nothing to write for long.
+func (a *answering) rest() {
+	if a.http2 && a.timeout > 0 {
+		_ = a.control.SetWriteDeadline(time.Time{})
 	}
 }
 
@@ -52,6 +60,7 @@ func (a *answering) Write(b []byte) (written int, err error) {
 		part := b[:min(len(b), maxPart)]
 		a.refresh()
 		n, err := a.ResponseWriter.Write(part)
+		a.rest()
 		written, a.bytes, b = written+n, a.bytes+int64(n), b[len(part):]
 		if err != nil || len(b) == 0 {
 			return written, slow(err)
@@ -68,6 +77,7 @@ func (a *answering) FlushError() error {
 		a.WriteHeader(http.StatusOK)
 	}
 	a.refresh()
+	defer a.rest()
 	return slow(a.control.Flush())
 }
 

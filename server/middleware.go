@@ -48,7 +48,8 @@ func (s *Server) observe(w http.ResponseWriter, r *http.Request, next http.Handl
 	known := &route.Request{ID: s.requestID(r), Level: s.data.Level(), Stopping: s.stopping}
 	ctx := route.With(r.Context(), known)
 	r = r.WithContext(ctx)
-	a := &answering{ResponseWriter: w, control: http.NewResponseController(w), timeout: s.o.WriteTimeout}
+	a := &answering{ResponseWriter: w, control: http.NewResponseController(w), timeout: s.o.WriteTimeout,
+		http2: r.ProtoMajor >= 2}
 	a.Header().Set(api.HeaderRequestID, known.ID)
 	if r.ContentLength != 0 && s.o.BodyTimeout > 0 {
 		// net/http reads what is left of a body before it answers: a client that is refused may not hold it up.
@@ -195,7 +196,8 @@ func (s *Server) admit(rt route.Route, known *route.Request, r *http.Request) er
 	if namespace != auth.Everywhere {
 		where = fmt.Sprintf("in namespace %q", namespace)
 	}
-	return &holdfast.Error{Class: auth.ErrForbidden, Detail: fmt.Sprintf("this needs a token with role %v %s", rt.Role, where)}
+	return &holdfast.Error{Class: auth.ErrForbidden,
+		Detail: fmt.Sprintf("this needs a token with role %v %s", rt.Role, where)}
 }
 
 // level returns the level of that name, if the engine gives it.

@@ -165,6 +165,8 @@ func (s *Server) apis() []route.Route {
 		eventodb.Routes(s.data, eventodb.Options{Version: s.o.Version}),
 		ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }}),
 		page.Routes(),
+		[]route.Route{{Pattern: "/metrics", Role: auth.Read, Credentials: ebuse.Credentials, Deny: ebuse.Deny,
+			Namespace: func(_ *http.Request, p auth.Principal) string { return p.Namespace }, Handler: ebuse.Metrics(s.data)}},
 	)
 }
 

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -475,6 +476,32 @@ func TestSlowClients(t *testing.T) {
 	}
 	if got := r.do("POST", "/wait", "body"); got.body != "at last" { // longer than all timeouts
 		t.Error(got.StatusCode, got.body)
+	}
+}
+
+// A stream that has nothing to write for longer than a write may take goes on, over HTTP/2 too.
+func TestQuietStream(t *testing.T) {
+	r := start(t, mem.New(), Options{WriteTimeout: 50 * time.Millisecond}, []route.Route{
+		{Pattern: "/follow", Stream: true, Handler: func(w http.ResponseWriter, _ *http.Request) {
+			for _, part := range []string{"a", "b"} {
+				_, _ = io.WriteString(w, part)
+				_ = http.NewResponseController(w).Flush() // a write that fails shows in what the client gets
+				time.Sleep(300 * time.Millisecond)
+			}
+		}},
+	})
+	two := httptest.NewUnstartedServer(r.Server)
+	two.EnableHTTP2 = true
+	two.StartTLS()
+	defer two.Close()
+	for url, c := range map[string]*http.Client{r.url: r.client, two.URL: two.Client()} {
+		res, err := c.Get(url + "/follow")
+		try(t, err)
+		b, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || string(b) != "ab" || (url == two.URL) != (res.ProtoMajor == 2) {
+			t.Errorf("%s: %q, %v", res.Proto, b, err)
+		}
 	}
 }
 

@@ -291,7 +291,8 @@ func (c *serveCommand) ownToken(ctx context.Context, d *data.Data) (string, erro
 }
 
 // welcome tells people where the server is. The address is the first thing on its line, for scripts.
-func (c *serveCommand) welcome(out io.Writer, e holdfast.Engine, level holdfast.Level, at net.Addr, token string) error {
+func (c *serveCommand) welcome(out io.Writer, e holdfast.Engine, level holdfast.Level, at net.Addr,
+	token string) error {
 	scheme := "http"
 	if c.TLSCert != "" {
 		scheme = "https"
@@ -332,7 +333,8 @@ func (c *tokenResetCommand) run() int {
 
 func (c *tokenResetCommand) reset(token string) (err error) {
 	if s, err := auth.Parse(token); err != nil || s.Namespace != message.Default {
-		return &holdfast.Error{Op: "token reset", Class: holdfast.ErrBadOption, Detail: "it is not a token of the default namespace",
+		return &holdfast.Error{Op: "token reset", Class: holdfast.ErrBadOption,
+			Detail: "it is not a token of the default namespace",
 			Remedy: "it has the form ns_ZGVmYXVsdA_ and 64 hexadecimal digits"}
 	}
 	name, dir, o, err := parseDir(c.Dir)

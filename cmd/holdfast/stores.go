@@ -50,10 +50,9 @@ type foundTasks struct {
 }
 
 type foundRaft struct {
-	Store   string `json:"store"`
-	First   uint64 `json:"first"`
-	Last    uint64 `json:"last"`
-	Entries uint64 `json:"entries"`
+	Store string `json:"store"`
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
 }
 
 // inspectStores adds the stores. They are opened on a directory that is opened for reading only: nothing is changed,
@@ -168,11 +167,19 @@ func (f *foundStores) tasks(ctx context.Context, e holdfast.Engine) error {
 }
 
 func (f *foundStores) raft(_ context.Context, e holdfast.Engine) error {
-	stores, err := raftlog.Examine(e)
-	for _, s := range stores {
-		f.Raft = append(f.Raft, foundRaft{Store: s.Name, First: s.First, Last: s.Last, Entries: s.Entries})
+	names, err := raftlog.Stores(e)
+	errs := []error{err}
+	for _, name := range names {
+		s, err := raftlog.Open(e, raftlog.Options{Name: name, Level: holdfast.Memory})
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		first, err := s.FirstIndex()
+		last, err2 := s.LastIndex()
+		f.Raft, errs = append(f.Raft, foundRaft{Store: name, First: first, Last: last}), append(errs, err, err2, s.Close())
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // print shows the stores.
@@ -217,10 +224,10 @@ func (f *foundStores) print(p *page) {
 		}
 	}
 	if len(f.Raft) > 0 {
-		p.line("\nraft store\tfirst\tlast\tentries")
+		p.line("\nraft store\tfirst\tlast")
 	}
 	for _, r := range f.Raft {
-		p.line("%s\t%d\t%d\t%d", named(r.Store), r.First, r.Last, r.Entries)
+		p.line("%s\t%d\t%d", named(r.Store), r.First, r.Last)
 	}
 }
 

@@ -252,7 +252,8 @@ func parse(id string, value []byte) (r record, err error) {
 // Create makes a token as k describes it, except for its ID and Created, and returns it with its secret, which nobody
 // can find out later.
 //
-// Errors: ErrBadOption for a role or description that cannot be, and for an expiry that is over; message.ErrNoNamespace.
+// Errors: ErrBadOption for a role or description that cannot be, and for an expiry that is over;
+// message.ErrNoNamespace.
 func (t *Tokens) Create(ctx context.Context, k Token) (Token, string, error) {
 	bad := func(detail string) (Token, string, error) {
 		return Token{}, "", &holdfast.Error{Op: "create token", Class: holdfast.ErrBadOption, Detail: detail}
@@ -269,7 +270,8 @@ func (t *Tokens) Create(ctx context.Context, k Token) (Token, string, error) {
 	}
 	k.ID, k.Created = random(idDigits), now
 	secret := tokenPrefix + k.ID + "_" + random(keyDigits)
-	r := record{SHA256: Hash(secret), Namespace: k.Namespace, Role: k.Role.String(), Description: k.Description, Created: now}
+	r := record{SHA256: Hash(secret), Namespace: k.Namespace, Role: k.Role.String(),
+		Description: k.Description, Created: now}
 	if !k.Expires.IsZero() {
 		k.Expires = k.Expires.UTC()
 		r.Expires = &k.Expires
@@ -324,7 +326,8 @@ func (t *Tokens) Revoke(ctx context.Context, id string) error {
 	return err
 }
 
-// List describes the tokens of a namespace, of all if it is "", and those for all if it is Everywhere; the oldest first.
+// List describes the tokens of a namespace, of all if it is "", and those for all if it is Everywhere; the oldest
+// first.
 // An error that is ErrCorrupt names those that cannot be read; the others are listed all the same.
 func (t *Tokens) List(ctx context.Context, namespace string) ([]Token, error) {
 	t.mu.Lock()

@@ -28,9 +28,6 @@ type Options struct {
 	Version string // "" means dev
 }
 
-// MaxBody is how many bytes a request to /rpc may have.
-const MaxBody = 100 << 20
-
 // Routes returns the routes.
 func Routes(d *data.Data, o Options) []route.Route {
 	if o.Version == "" {
@@ -41,7 +38,7 @@ func Routes(d *data.Data, o Options) []route.Route {
 		s.methods[Methods[i].Name] = &Methods[i]
 	}
 	all := []route.Route{
-		{Pattern: "/rpc", Role: auth.Read, MaxBody: MaxBody, Handler: s.rpc},
+		{Pattern: "/rpc", Role: auth.Read, Handler: s.rpc},
 		{Pattern: "/subscribe", Role: auth.Read, Stream: true, Handler: s.subscribe},
 		{Pattern: "/import", Role: auth.Write, Stream: true, MaxBody: -1, Handler: s.load},
 	}

@@ -384,9 +384,11 @@ func TestMethods(t *testing.T) {
 					t.Errorf("%s with %v in %q: %d %s", m.Name, role, namespace, status, answer)
 				}
 			}
-			status, _, _ := c.do(http.MethodPost, "/import", "")
-			if (status == http.StatusOK) != (role >= auth.Write) {
-				t.Errorf("import with %v: %d", role, status)
+			for path, least := range map[string]auth.Role{"/import": auth.Write, "/import?force=true": auth.Admin} {
+				status, _, _ := c.do(http.MethodPost, path, "")
+				if (status == http.StatusOK) != (role >= least) {
+					t.Errorf("%s with %v: %d", path, role, status)
+				}
 			}
 		}
 	}

@@ -10,16 +10,22 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
 // load serves /import: the messages of the body, a line each, with the positions that they have. The answer tells how
-// far it has come.
+// far it has come. With force all that is in the namespace is deleted first, which needs the role Admin in it.
 func (s *service) load(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
-	namespace := own(r, route.From(ctx).Principal)
+	principal := route.From(ctx).Principal
+	namespace := own(r, principal)
 	if r.URL.Query().Get("force") == "true" {
+		if !principal.May(auth.Admin, namespace) {
+			refuse(w, r, forbidden("force", namespace, auth.Admin))
+			return
+		}
 		if _, err := s.data.Messages().Clear(ctx, namespace); err != nil {
 			route.From(ctx).Err = err
 			f := failed(err)

@@ -15,7 +15,11 @@ import (
 // store as the bytes that it sent, so a request is taken apart here and not decoded.
 type value []byte
 
-// list takes a JSON array apart.
+// maxArguments is how many values of a request are looked at; no method has so many.
+const maxArguments = 16
+
+// list takes a JSON array apart. What is behind maxArguments is left out: a hundred megabytes of commas would take
+// gigabytes.
 func list(text []byte) ([]value, error) {
 	if !json.Valid(text) || !utf8.Valid(text) {
 		var any json.RawMessage
@@ -33,7 +37,7 @@ func list(text []byte) ([]value, error) {
 		return nil, errors.New("it is no array")
 	}
 	values := make([]value, 0, 4)
-	for i = space(text, i+1); text[i] != ']'; {
+	for i = space(text, i+1); text[i] != ']' && len(values) < maxArguments; {
 		end := skip(text, i)
 		values = append(values, text[i:end])
 		if i = space(text, end); text[i] == ',' {

@@ -117,10 +117,14 @@ func (c *call) serve(r *http.Request) error {
 		}
 	}
 	if !c.principal.May(m.Role, namespace) {
-		return &failure{http.StatusForbidden, "AUTH_UNAUTHORIZED", "The token does not allow " + name,
-			map[string]any{"namespace": namespace, "role": m.Role.String()}}
+		return forbidden(name, namespace, m.Role)
 	}
 	return m.run(c)
+}
+
+func forbidden(what, namespace string, role auth.Role) *failure {
+	return &failure{http.StatusForbidden, "AUTH_UNAUTHORIZED", "The token does not allow " + what,
+		map[string]any{"namespace": namespace, "role": role.String()}}
 }
 
 // readBody reads a body, into memory that the store may keep.
@@ -128,9 +132,17 @@ func readBody(r *http.Request) ([]byte, error) {
 	if n := r.ContentLength; n >= 0 && n <= 64<<10 {
 		body := make([]byte, n)
 		_, err := io.ReadFull(r.Body, body)
-		return body, err
+		return body, brokenOff(err)
 	}
-	return io.ReadAll(r.Body)
+	body, err := io.ReadAll(r.Body)
+	return body, brokenOff(err)
+}
+
+func brokenOff(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return invalid("The body broke off")
+	}
+	return err
 }
 
 // request takes a request apart.

@@ -143,6 +143,32 @@ func TestPage(t *testing.T) {
 		b.wait(`document.querySelectorAll("[data-tile=disk] .line[d*=L]").length === 1`)
 	})
 
+	step("streams and histograms", func(t *testing.T) {
+		// Each byte comes by itself, so that lines, and characters, come in parts.
+		got := eval[string](b, `import("/page/api.js").then(async ({events}) => {
+			const text = ": kept alive\r\nid: 7\r\nevent: message\r\ndata: {\"a\":\r\ndata: \"ä€\"}\r\n\r\n" +
+				"retry: 250\nevent: bye\ndata: {}\n\ndata:x\rid\r\rdata: never ended";
+			const bytes = new TextEncoder().encode(text);
+			let at = 0;
+			const body = new ReadableStream({pull(c) { at < bytes.length ? c.enqueue(bytes.subarray(at, ++at)) : c.close(); }});
+			const list = [];
+			for await (const e of events(body)) list.push([e.event, e.id, e.data, e.retry ?? 0]);
+			return JSON.stringify(list);
+		})`)
+		if want := `[["message","7","{\"a\":\n\"ä€\"}",0],["bye","7","{}",250],["message","","x",0]]`; got != want {
+			t.Errorf("events: %s, not %s", got, want)
+		}
+		got = eval[string](b, `import("/page/views/overview.js").then(({histogram, quantiles}) => {
+			const metrics = (...n) => '# TYPE request_seconds histogram\n' + ["0.001", "0.01", "+Inf"].map((le, i) =>
+				'request_seconds_bucket{route="/v1/x",le="' + le + '"} ' + n[i] + '\n').join("") + "request_seconds_sum 1\n";
+			const {p50, p99} = quantiles(histogram(metrics(10, 10, 10)).buckets, histogram(metrics(100, 110, 110)).buckets);
+			return p50.toFixed(3) + " " + p99.toFixed(3);
+		})`)
+		if got != "0.556 9.100" {
+			t.Errorf("median and 99th percentile, in milliseconds: %s", got)
+		}
+	})
+
 	step("logs", func(t *testing.T) {
 		b.goTo("#/logs")
 		b.text("tr", "orders")
@@ -232,6 +258,9 @@ func TestPage(t *testing.T) {
 		b.goTo("#/groups/order-mails")
 		b.wait(`document.querySelectorAll("table[aria-label='Parked messages'] tbody tr").length === 3`)
 		b.text("tr", "550 no such mailbox")
+		b.do(`document.querySelector("table[aria-label='Parked messages'] tbody tr").click()`)
+		b.text(".detail .payload", `"sku": "A-3"`)
+		b.text(".detail", hostile)
 		b.do(`document.querySelector("input[aria-label='Choose message 4']").click()`)
 		b.press("Replay")
 		b.text(".toast", "1 will be delivered again")
@@ -282,13 +311,13 @@ func TestPage(t *testing.T) {
 		b.text(".chip", "waiting")
 		b.press("Cancel")
 		b.text(".chip", "cancelled")
+		b.expect("404")
 		b.press("Delete …")
 		b.press("Delete")
 		b.wait(`location.hash.startsWith("#/tasks/list")`)
 		if _, err := tasks.Get(t.Context(), leases[0].Task.ID); err == nil {
 			t.Error("the task is still there")
 		}
-		b.expect("404")
 		b.goTo("#/tasks/task/none")
 		b.text(".problem", "Not found")
 	})
@@ -354,6 +383,9 @@ func TestPage(t *testing.T) {
 		b.text(".caveats", "crash")
 		b.press("Verify now")
 		b.text(".verdict", "All is intact")
+		b.expect("501")
+		b.press("Compact")
+		b.text(".toast", "gives back space by itself") // as logtree does
 		b.press("Download a backup")
 		b.text("p", "MiB in holdfast-")
 		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -488,6 +520,14 @@ func TestPage(t *testing.T) {
 		if n := eval[int](b, `document.querySelectorAll("main .actions button").length`); n != 0 {
 			t.Errorf("a reader is offered %d buttons that write", n)
 		}
+	})
+
+	step("no server", func(t *testing.T) {
+		b.wait(`document.querySelector(".lost").hidden`)
+		s.must(s.http.Listener.Close())
+		s.http.CloseClientConnections()
+		b.wait(`!document.querySelector(".lost").hidden`)
+		b.text(".lost", "cannot be reached")
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/problem"
@@ -238,6 +239,10 @@ func decode(body []byte, v any) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return problem.BadRequest("the body is empty; an object of JSON is expected")
 	}
+	if tooMany(body) {
+		return &holdfast.Error{Class: holdfast.ErrTooLarge,
+			Detail: fmt.Sprintf("the body lists more than %d items", maxItems), Remedy: "send several requests"}
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
@@ -247,6 +252,45 @@ func decode(body []byte, v any) error {
 		return problem.BadRequest("the body goes on behind the object")
 	}
 	return nil
+}
+
+// maxItems is how many items the lists of a body may have, all together. An item takes two bytes there and hundreds in
+// memory, so the limit of a body's size alone would let one request take gigabytes.
+const maxItems = 100_000
+
+// tooMany reports whether the lists of a body have more than maxItems. Those further down than the messages of several
+// writes are part of a message's data, and stay text.
+func tooMany(body []byte) bool {
+	const deepest = 4
+	if len(body) < 2*maxItems {
+		return false
+	}
+	items, depth, inText := 0, 0, false
+	var list [deepest + 1]bool // by depth
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case inText:
+			switch c {
+			case '\\':
+				i++
+			case '"':
+				inText = false
+			}
+		case c == '"':
+			inText = true
+		case c == '[' || c == '{':
+			if depth++; depth <= deepest {
+				list[depth] = c == '['
+			}
+		case c == ']' || c == '}':
+			depth = max(depth-1, 0) // what closes too much is no JSON, and refused as such
+		case c == ',' && depth > 0 && depth <= deepest && list[depth]:
+			if items++; items >= maxItems {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // set sets a field to the text of a parameter.

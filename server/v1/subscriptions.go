@@ -126,7 +126,7 @@ func (s *service) subscriptions() {
 			out.Deliveries = []api.Delivery{}
 			err = in.with(c, func(sub *data.Subscription) error {
 				claimed, err := waitFor(c, max(in.Body.WaitMS, leastWait), func(ctx context.Context) ([]message.Delivery, error) {
-					return sub.Claim(ctx, in.Body.Max)
+					return sub.Claim(ctx, min(in.Body.Max, maxClaim))
 				})
 				if len(claimed) == 0 || err != nil {
 					return err

@@ -16,6 +16,9 @@ import (
 // maxWait is how long a claim waits at most.
 const maxWait = time.Minute
 
+// maxClaim is how many tasks or messages one claim gives at most.
+const maxClaim = 1000
+
 // leastWait is how long a claim of messages takes at least before it has none, in milliseconds: they are read meanwhile.
 const leastWait = 20
 
@@ -39,7 +42,7 @@ func (s *service) tasks() {
 		tag: tag, write: true, stream: true, summary: "Claim tasks under leases, and wait for the first",
 		about: "There are none in the answer if none came in time, or the server stops."},
 		func(c *call, in *struct{ Body api.ClaimTasks }) (out api.Leases, err error) {
-			o := task.ClaimOptions{Queues: in.Body.Queues, N: in.Body.N, Lease: api.Duration(in.Body.LeaseMS),
+			o := task.ClaimOptions{Queues: in.Body.Queues, N: min(in.Body.N, maxClaim), Lease: api.Duration(in.Body.LeaseMS),
 				Worker: in.Body.Worker, Wait: in.Body.WaitMS > 0}
 			t, err := c.data.Tasks(c.ctx, c.ns)
 			if err != nil {

@@ -24,17 +24,17 @@ type Rebuilt struct {
 	Dropped int64        // entries of indexes whose messages are lost
 }
 
-// Stores lists the names of the message stores in r, an engine or a snapshot of one, open or not.
+// Stores lists the names of the message stores in r, an engine or a snapshot of one, open or not. It takes a seek for
+// each, and for each log of events.
 func Stores(r holdfast.Reader) (names []string, err error) {
-	err = keyspace.Walk(r, format.Kind, func(name string) { names = append(names, name) },
-		func(byte, []byte, []byte, []byte) {})
-	if err != nil {
+	if names, err = keyspace.Names(r, format.Kind); err != nil {
 		return nil, err
 	}
 	// A store of which only logs are left.
-	logs, err := event.Examine(r)
+	const kindOfLogs = 'e' // see package event
+	logs, err := keyspace.Names(r, kindOfLogs)
 	for _, log := range logs {
-		if name, _, ok := format.SplitLogName(log.Name); ok {
+		if name, _, ok := format.SplitLogName(log); ok {
 			names = append(names, name)
 		}
 	}

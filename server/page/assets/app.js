@@ -253,19 +253,25 @@ async function show() {
 		again: show,
 		// replace changes the address without a new view.
 		replace: (n, a, p) => history.replaceState(null, "", href(n, a, p)),
-		// every calls f now and then again and again, as long as the view is there and the page is seen.
+		// every calls f now and then again and again, as long as the view is there and the page is seen. What takes long is
+		// done less often.
 		every: async (ms, f) => {
 			await f();
 			const turn = async () => {
 				if (controller.signal.aborted) return;
+				const start = Date.now();
 				if (!document.hidden) {
 					try {
 						await f();
-					} catch {
-						// A request that failed is shown above the view (reached), or ends the session; the next turn asks again.
+					} catch (err) {
+						// That the server cannot be reached is told above the view, and the next turn asks again. What is gone is gone.
+						if ((err.status === 404 || err.status === 403) && !controller.signal.aborted) {
+							set(root, problem(err, show));
+							return;
+						}
 					}
 				}
-				if (!controller.signal.aborted) setTimeout(turn, ms);
+				if (!controller.signal.aborted) setTimeout(turn, Math.max(ms, 5 * (Date.now() - start)));
 			};
 			setTimeout(turn, ms);
 		},

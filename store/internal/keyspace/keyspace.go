@@ -106,3 +106,19 @@ func Walk(r holdfast.Reader, kind byte, store func(name string), key func(table 
 	}
 	return it.Err()
 }
+
+// Names returns the names of all stores of a kind, in the order of their lengths and then bytes. It takes a seek for each.
+func Names(r holdfast.Reader, kind byte) (names []string, err error) {
+	for from := []byte{kind}; ; {
+		it := r.Scan(holdfast.Range{Lo: from, Hi: []byte{kind + 1}})
+		name, ok := "", false
+		for !ok && it.Next() {
+			name, _, _, ok = Split(kind, it.Key())
+		}
+		if err := it.Close(); err != nil || !ok {
+			return names, err
+		}
+		names = append(names, name)
+		_, from = New(kind, name).Bounds()
+	}
+}

@@ -22,7 +22,7 @@ export async function access(view) {
 // secret shows a token that has just been made.
 function secret(title, text, of) {
 	return dialog(title, close => {
-		const input = h("input.mono", {type: "text", readOnly: true, value: text, "data-secret": true, onfocus: () => input.select(), "data-focus": true});
+		const input = h("textarea.mono.secret", {rows: "3", readOnly: true, value: text, "data-secret": true, onfocus: () => input.select(), "data-focus": true});
 		return h("div", h("p", "Keep it now: it is shown this once, and the server keeps only its hash."), field(of, input),
 			h("div.actions", button("Copy", () => copy(text)), button("I have kept it", () => close(true), {kind: "primary"})));
 	}, {hold: true});

@@ -1,9 +1,9 @@
 // Consumer groups: subscriptions whose members acknowledge messages, how far they are, and what they have parked.
 
-import {Table, busy, button, chip, confirm, count, duration, empty, facts, field, h, head, payload, position, section, set, toast, when} from "../dom.js";
+import {Table, busy, button, chip, confirm, count, duration, empty, facts, field, h, head, payload, position, say, section, set, toast, when} from "../dom.js";
 import {del, get, may, post, within} from "../api.js";
 
-const page = 100;
+const page = 50;
 
 export async function groups(view) {
 	return view.args.length ? one(view, view.args[0]) : list(view);
@@ -48,7 +48,7 @@ async function one(view, name) {
 	}});
 	const boxes = new Map();
 	const table = new Table({
-		label: "Parked messages", key: m => m.global, open: m => open(m), columns: [
+		label: "Parked messages", key: m => m.global, open: m => open(m).catch(err => toast(say(err), "bad")), columns: [
 			...writes ? [{label: "Chosen", cell: m => {
 				const box = h("input", {type: "checkbox", checked: chosen.has(m.global), "aria-label": `Choose message ${m.global}`,
 					onchange: () => { box.checked ? chosen.add(m.global) : chosen.delete(m.global); draw(); }});
@@ -58,7 +58,7 @@ async function one(view, name) {
 			{name: "Global", class: "number", cell: m => h("a", {href: view.href("messages", ["message", m.global])}, position(m.global))},
 			{name: "Stream", class: "wide", cell: m => m.stream}, {name: "Type", cell: m => h("span.type", m.type)},
 			{name: "Attempts", class: "number wide", cell: m => count(m.attempts)},
-			{name: "Reason", class: "fill", cell: m => h("span.glance", m.reason.slice(0, 200) || "–")},
+			{name: "Reason", class: "fill", cell: m => h("span.glance", m.reason || "–")},
 			{name: "Parked", class: "time wide", cell: m => when(m.at)},
 		],
 		none: () => empty("Nothing is parked.", "Messages come here when a member parks them, or when their attempts are used up."),
@@ -76,7 +76,9 @@ async function one(view, name) {
 	const more = button("More", () => busy(more, async () => { after = shown.at(-1).global; await load(); })), first = button("From the start", () => { after = 0; return busy(first, load); });
 	const detail = h("div.detail", {"aria-live": "polite"});
 
-	function open(m) {
+	async function open({global}) {
+		const [m] = await get(`${where}/parked`, {after: global - 1, limit: 1}, view.signal);
+		if (m?.global !== global) return load(); // it is not parked any more
 		set(detail, h("article.panel", {tabindex: "-1"}, h("header", h("h2", `Parked: ${m.type}`), h("span.grow"), button("Close", () => set(detail), {kind: "small"})),
 			facts([["Stream", m.stream], ["Position", position(m.position)], ["Attempts", count(m.attempts)], ["Parked", when(m.at)], ["Reason", m.reason]]),
 			payload("Data", m.data), m.metadata && payload("Metadata", m.metadata)));
@@ -85,8 +87,8 @@ async function one(view, name) {
 
 	async function load() {
 		const list = await get(`${where}/parked`, {after: after || undefined, limit: page}, view.signal);
-		shown = list;
-		table.show(list);
+		shown = list.map(({data, metadata, ...m}) => ({...m, reason: m.reason.slice(0, 200)}));
+		table.show(shown);
 		draw();
 	}
 

@@ -1,6 +1,6 @@
 // Logs of events: what there is, one log with its newest events, older ones, and those that come.
 
-import {Table, busy, button, chip, count, empty, facts, field, glance, h, head, payload, position, queued, section, set, stamp, when} from "../dom.js";
+import {Table, busy, button, chip, count, empty, facts, field, glance, h, head, payload, position, queued, say, section, set, stamp, toast, when} from "../dom.js";
 import {get, within} from "../api.js";
 import {liveSwitch} from "../parts.js";
 
@@ -64,10 +64,10 @@ async function log(view, name) {
 	});
 	const detail = h("div.detail", {"aria-live": "polite"});
 	const table = new Table({
-		label: `Events of ${name}`, key: e => e.position, open: e => open(e.position), columns: [
+		label: `Events of ${name}`, key: e => e.position, open: e => open(e.position).catch(err => toast(say(err), "bad")), columns: [
 			{name: "Position", class: "number", cell: e => h("a", {href: view.href("logs", [name], {at: e.position}), onclick: ev => {
 				ev.preventDefault();
-				open(e.position);
+				open(e.position).catch(err => toast(say(err), "bad"));
 			}}, position(e.position))},
 			{name: "Time", class: "time", cell: e => stamp(e.time)},
 			{name: "Type", cell: e => h("span.type", e.type || "–")},
@@ -134,6 +134,7 @@ async function log(view, name) {
 
 	async function open(p) {
 		const [e] = (await get(`${where}/events`, {from: p, limit: 1}, view.signal)).events;
+		if (!e) throw new Error(`There is no event at position ${p}.`);
 		set(detail, h("article.panel", h("header", h("h2", `Event ${position(e.position)}`), h("span.grow"), button("Close", () => set(detail), {kind: "small"})),
 			facts([["Type", e.type], ["Time", when(e.time)], ["ID", e.id && h("code", e.id)], ["Origin", e.origin && h("code", e.origin)]]),
 			payload("Data", e.data, {base64: true}), e.metadata && payload("Metadata", e.metadata, {base64: true})));

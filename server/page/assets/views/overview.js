@@ -21,7 +21,7 @@ export const watch = {
 		this.timer = undefined;
 		this.points = [];
 		this.server = undefined;
-		this.histograms = undefined;
+		this.histograms = this.unmeasured = undefined;
 	},
 	async turn() {
 		this.timer = setTimeout(() => this.turn(), period);
@@ -121,7 +121,7 @@ const tiles = [
 	{id: "group", name: "Commits a sync", unit: "", values: p => ratios(p), write: rate, more: () => "how many share one sync"},
 	{id: "written", name: "Written", unit: "/s", values: p => rates(p, "bytes_written"), write: bytes, more: s => `${bytes(s.counters.bytes_written)} in all`},
 	{id: "latency", name: "Latency, p99", unit: "", values: p => p.map(x => ({at: x.at, value: x.latency?.p99 ?? NaN})), write: duration,
-		more: (s, p) => p.at(-1)?.latency ? `median ${duration(p.at(-1).latency.p50)}, of ${what()}` : watch.histograms ? "no requests just now" : "not measured by this server"},
+		more: (s, p) => p.at(-1)?.latency ? `median ${duration(p.at(-1).latency.p50)}, of ${what()}` : watch.histograms ? "none just now" : "not measured by this server"},
 	{id: "disk", name: "Disk", unit: "", values: p => p.map(x => ({at: x.at, value: known(x.server.counters.disk_bytes)})), write: bytes,
 		more: s => s.counters.files >= 0 ? `${count(s.counters.files)} files` : ""},
 	{id: "memory", name: "Memory of the engine", unit: "", values: p => p.map(x => ({at: x.at, value: known(x.server.counters.memory_bytes)})), write: bytes,
@@ -145,8 +145,9 @@ export async function overview(view) {
 	for (const t of tiles) {
 		const spark = new Spark(t.name, v => t.write(v) + t.unit);
 		sparks[t.id] = {spark, value: h("span.value"), more: h("p.dim.small")};
-		grid.append(h("article.tile", {"data-tile": t.id, "aria-label": t.name}, h("h2", t.name),
-			h("p.figure", sparks[t.id].value, t.unit && h("span.unit", t.unit)), spark.element, sparks[t.id].more));
+		sparks[t.id].tile = h("article.tile", {"data-tile": t.id, "aria-label": t.name}, h("h2", t.name),
+			h("p.figure", sparks[t.id].value, t.unit && h("span.unit", t.unit)), spark.element, sparks[t.id].more);
+		grid.append(sparks[t.id].tile);
 	}
 	view.put(head("Overview", "What the server has done in the last minutes, and what a crash would take now."), state, crash, grid, about);
 
@@ -179,6 +180,7 @@ export async function overview(view) {
 			sparks[t.id].value.textContent = t.write(last ?? NaN);
 			sparks[t.id].more.textContent = t.more(s, watch.points) || "\u00a0";
 			sparks[t.id].spark.show(values, from, to);
+			if (t.id === "latency") sparks[t.id].tile.hidden = watch.unmeasured === true;
 		}
 		change(about, [s.version, s.engine, s.started, s.namespaces], () => [section("This server", h("dl.facts", [
 			["Version", s.version], ["Engine", h("a", {href: view.href("engine")}, s.engine)], ["Level of writes that name none", s.level],
