@@ -133,9 +133,6 @@ func TestShapes(t *testing.T) {
 				if !r.Verified || r.Ops == 0 || r.Latency.P50 <= 0 || r.Level != "memory" || r.Seconds <= 0 {
 					t.Errorf("%+v", r)
 				}
-				if shape.followers > 0 && r.Deliveries == 0 {
-					t.Errorf("nothing was delivered: %+v", r)
-				}
 				if last := r.Samples[len(r.Samples)-1]; shape.Name == Soak &&
 					(r.Tasks == 0 || last.RSS != 15e6 || last.Goroutines != 17) {
 					t.Errorf("%d tasks, %+v", r.Tasks, last)

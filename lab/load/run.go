@@ -57,8 +57,9 @@ func (r *runner) load(ctx context.Context, t Target, s *running, round int, resu
 	var tasks []*worker
 	if r.shape.Name == Soak {
 		for i := range soakTaskWorkers {
-			tasks = append(tasks, client(p.Workers+i))
-			side.Go(func() { w.tasks(background, tasks[i]) })
+			t := client(p.Workers + i)
+			tasks = append(tasks, t)
+			side.Go(func() { w.tasks(background, t) })
 		}
 	}
 	side.Go(func() { w.watch(background) })

@@ -3,7 +3,6 @@ package subjects
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -151,7 +150,7 @@ func TestServeNamesLevels(t *testing.T) {
 		said := 0
 		answers = test.answers
 		named := &namedLevel{asked: holdfast.Process, wrong: func(format string, args ...any) {
-			t.Log(fmt.Sprintf(format, args...))
+			t.Logf(format, args...)
 			said++
 		}}
 		c := http.Client{Transport: levelTransport{http.DefaultTransport}}
