@@ -14,6 +14,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -226,8 +227,10 @@ func TestAttackLists(t *testing.T) {
 	}
 }
 
-// heapPeak begins to watch the heap; what it returns ends that, and tells by how many bytes it had grown at most.
+// heapPeak begins to watch the heap; what it returns ends that, and tells by how many bytes it had grown at most. Little
+// garbage is left to lie meanwhile: it depends on chance how much that is.
 func heapPeak() func() uint64 {
+	percent := debug.SetGCPercent(10)
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -248,6 +251,7 @@ func heapPeak() func() uint64 {
 	return func() uint64 {
 		close(stop)
 		<-done
+		debug.SetGCPercent(percent)
 		return max(most, before) - before
 	}
 }
@@ -481,7 +485,7 @@ func TestAttackFollower(t *testing.T) {
 			t.Errorf("follower %d has got %d bytes, %v", i, n, err)
 		}
 	}
-	if grown := peak(); grown > 200<<20 {
+	if grown := peak(); grown > 450<<20 { // all of it would be 900
 		t.Errorf("%d MiB more of heap for %d followers", grown>>20, len(open))
 	}
 	if status, text := r.attack("GET", "/position", nil); status != 200 {

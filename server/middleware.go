@@ -42,8 +42,9 @@ func (s *Server) requestID(r *http.Request) string {
 // unwanted is how long the body of a request may take that is refused.
 const unwanted = time.Second
 
-// observe serves a request that has an id, is logged, and survives a panic of next.
-func (s *Server) observe(w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+// observe serves a request that has an id, is measured and logged, and survives a panic of next. pattern is that of its
+// route, "" if it has none.
+func (s *Server) observe(pattern string, w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
 	start := time.Now()
 	known := &route.Request{ID: s.requestID(r), Level: s.data.Level(), Stopping: s.stopping}
 	ctx := route.With(r.Context(), known)
@@ -67,7 +68,9 @@ func (s *Server) observe(w http.ResponseWriter, r *http.Request, next http.Handl
 			}
 		}
 		a.refresh() // net/http writes what is left after this
-		s.log(r, known, a, time.Since(start))
+		took := time.Since(start)
+		s.observed.Observe(pattern, r.Method, max(a.status, http.StatusOK), took)
+		s.log(r, known, a, took)
 		if cause != nil { // the client has a part of the answer: it must not take it for the whole
 			panic(http.ErrAbortHandler)
 		}
@@ -125,10 +128,15 @@ func (s *Server) wrap(rt route.Route) http.Handler {
 	if rt.MaxBody == 0 {
 		rt.MaxBody = s.o.MaxBody
 	}
+	if s.o.Tracer != nil {
+		rt.Handler = s.o.Tracer.Wrap(rt.Pattern, rt.Handler).ServeHTTP
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e := w.(*entrance)
 		e.passed = true
-		s.observe(e.ResponseWriter, r, func(w http.ResponseWriter, r *http.Request) { s.enter(rt, w.(*answering), r) })
+		s.observe(rt.Pattern, e.ResponseWriter, r, func(w http.ResponseWriter, r *http.Request) {
+			s.enter(rt, w.(*answering), r)
+		})
 	})
 }
 

@@ -30,9 +30,11 @@ import (
 	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/ebuse"
 	"github.com/holdfastdb/holdfast/server/eventodb"
+	"github.com/holdfastdb/holdfast/server/metrics"
 	"github.com/holdfastdb/holdfast/server/page"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
+	"github.com/holdfastdb/holdfast/server/tracing"
 	"github.com/holdfastdb/holdfast/server/v1"
 )
 
@@ -51,6 +53,9 @@ const (
 type Options struct {
 	Version string       // what /version tells; "" means dev
 	Logger  *slog.Logger // nil means slog.Default
+
+	// Tracer makes spans of requests; nil means none.
+	Tracer *tracing.Tracer
 
 	// TLS makes Serve speak TLS, with HTTP/2 if clients ask for it; nil means plain HTTP/1.1.
 	TLS *tls.Config
@@ -99,13 +104,14 @@ func (o Options) withDefaults() Options {
 
 // Server serves data. All methods may be called from many goroutines at once.
 type Server struct {
-	o      Options
-	data   *data.Data
-	tokens *auth.Tokens
-	routes []route.Route
-	mux    *http.ServeMux
-	http   *http.Server
-	given  [holdfast.Power + 1]string // what the engine gives to writes of each level, "" if it refuses them
+	o        Options
+	data     *data.Data
+	tokens   *auth.Tokens
+	routes   []route.Route
+	mux      *http.ServeMux
+	http     *http.Server
+	observed *metrics.HTTP
+	given    [holdfast.Power + 1]string // what the engine gives to writes of each level, "" if it refuses them
 
 	stopping chan struct{}
 	stop     sync.Once
@@ -130,7 +136,7 @@ func New(d *data.Data, o Options) (*Server, error) {
 // prepare makes a server that has no routes yet.
 func prepare(d *data.Data, tokens *auth.Tokens, o Options) *Server {
 	s := &Server{o: o.withDefaults(), data: d, tokens: tokens, mux: http.NewServeMux(), stopping: make(chan struct{}),
-		run: runID(), limiters: map[string]*rate.Limiter{}}
+		observed: metrics.NewHTTP(), run: runID(), limiters: map[string]*rate.Limiter{}}
 	caps := d.Engine().Capabilities()
 	for _, level := range holdfast.Levels() {
 		if given := caps.Promise(level).Given; given != 0 {
@@ -165,8 +171,7 @@ func (s *Server) apis() []route.Route {
 		eventodb.Routes(s.data, eventodb.Options{Version: s.o.Version}),
 		ebuse.Routes(s.data, ebuse.Options{Health: func(context.Context) error { return s.ready() }}),
 		page.Routes(),
-		[]route.Route{{Pattern: "/metrics", Role: auth.Read, Credentials: ebuse.Credentials, Deny: ebuse.Deny,
-			Namespace: func(_ *http.Request, p auth.Principal) string { return p.Namespace }, Handler: ebuse.Metrics(s.data)}},
+		s.metrics(),
 	)
 }
 
@@ -211,7 +216,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// ServeMux has no route, and has told the entrance why.
-	s.observe(w, r, func(w http.ResponseWriter, r *http.Request) {
+	s.observe("", w, r, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case e.status >= 300 && e.status < 400: // the path is to be written otherwise
 			w.Header().Set("Location", e.header.Get("Location"))

@@ -24,6 +24,8 @@ import (
 	"github.com/holdfastdb/holdfast/server"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/metrics"
+	"github.com/holdfastdb/holdfast/server/tracing"
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
@@ -95,10 +97,11 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 			return err
 		}
 	}
-	engine, err := c.open(logger)
+	opened, err := c.open(logger)
 	if err != nil {
 		return err
 	}
+	engine := metrics.Watch(opened)
 	defer func() { err = errors.Join(err, engine.Close()) }()
 	level := engine.Capabilities().Strongest()
 	if c.Level != "" {
@@ -111,7 +114,19 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	o := server.Options{Version: readVersion().Version, Logger: logger, MaxBody: c.MaxBody,
+	version := readVersion().Version
+	tracer, err := tracing.New(ctx, version)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		sent, cancel := context.WithTimeout(context.Background(), traceTimeout)
+		defer cancel()
+		if err := tracer.Stop(sent); err != nil {
+			logger.Warn("the last traces were not sent", "error", err.Error())
+		}
+	}()
+	o := server.Options{Version: version, Tracer: tracer, Logger: logger, MaxBody: c.MaxBody,
 		MaxConnections: c.MaxConnections, Rate: c.Rate, Burst: c.Burst, BodyTimeout: c.BodyTimeout,
 		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, Backup: all.Backup}
 	if certificate != nil {
@@ -238,6 +253,9 @@ func (c *serveCommand) open(logger *slog.Logger) (holdfast.Engine, error) {
 }
 
 const defaultData = "holdfast-data"
+
+// traceTimeout is how long the last traces may take when the server has stopped.
+const traceTimeout = 5 * time.Second
 
 // quiet returns a logger that passes on warnings and errors only.
 func quiet(l *slog.Logger) *slog.Logger { return slog.New(atLeastWarn{l.Handler()}) }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -232,6 +233,39 @@ func (d *Data) taskStore(ctx context.Context, namespace string, anew bool) (*tas
 		}
 		return task.Open(d.engine, task.Options{Name: n, Level: d.o.Level, Logger: d.o.Logger})
 	})
+}
+
+// Store is a store that is open: a log, or, without a name, the tasks of a namespace. It may be closed meanwhile.
+type Store[S any] struct {
+	Namespace, Name string
+	Store           S
+}
+
+// OpenLogs returns the logs that are open.
+func (d *Data) OpenLogs() []Store[*event.Store] {
+	return opened(d.logs, func(n string) (namespace, log string) {
+		if namespace, log, ok := strings.Cut(n, "/"); ok {
+			return namespace, log
+		}
+		return message.Default, n
+	})
+}
+
+// OpenTasks returns the stores of tasks that are open.
+func (d *Data) OpenTasks() []Store[*task.Store] {
+	return opened(d.tasks, func(n string) (namespace, none string) { return cmp.Or(n, message.Default), "" })
+}
+
+func opened[S io.Closer](p *pool[S], names func(string) (namespace, name string)) (list []Store[S]) {
+	for n, s := range p.open() {
+		o := Store[S]{Store: s}
+		o.Namespace, o.Name = names(n)
+		list = append(list, o)
+	}
+	slices.SortFunc(list, func(a, b Store[S]) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return list
 }
 
 // Delete deletes a namespace with its messages, logs and tasks, and returns how many messages there were. Those who use

@@ -217,6 +217,23 @@ func (p *pool[S]) names() []string {
 	return list
 }
 
+// open returns what is open, by name. A store may be closed meanwhile.
+func (p *pool[S]) open() map[string]S {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stores := map[string]S{}
+	for name, e := range p.entries {
+		select {
+		case <-e.ready:
+			if e.err == nil && e.gone == nil {
+				stores[name] = e.store
+			}
+		default:
+		}
+	}
+	return stores
+}
+
 // close closes all stores, in use or not, and lets none be opened.
 func (p *pool[S]) close() error {
 	p.mu.Lock()

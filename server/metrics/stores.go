@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -124,6 +126,11 @@ func (r *report) check(m *measure, err error) {
 }
 
 func (r *report) tell(m *measure, value float64, labels ...string) {
+	for i, l := range labels {
+		if !utf8.ValidString(l) { // as names may be, and labels not
+			labels[i] = strconv.QuoteToASCII(l)
+		}
+	}
 	if r.told[m]++; r.told[m] <= r.c.s.MaxSeries {
 		r.to <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, value, labels...)
 	} else if m.greatest {

@@ -10,6 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -365,6 +368,15 @@ func (s *Store) Namespaces(ctx context.Context, after string, limit int) (list [
 		list = append(list, d.info(id))
 	}
 	return list, errors.Join(append(damaged, it.Err())...)
+}
+
+// Used returns the namespaces that were used since the store was opened, in the order of their ids.
+func (s *Store) Used() []*Namespace {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := slices.Collect(maps.Values(s.open))
+	slices.SortFunc(list, func(a, b *Namespace) int { return strings.Compare(a.id, b.id) })
+	return list
 }
 
 // Namespace returns the namespace of that id, which is opened if it is not: the first time it takes a commit and the
