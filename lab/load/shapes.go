@@ -34,7 +34,7 @@ func Shapes() []Shape {
 	return []Shape{
 		{Name: "eventodb", About: "the fourth study's load: POST /rpc, stream.write to 100 streams with metadata, and " +
 			"after each tenth a stream.get of 10 messages", workers: 10, length: 5 * time.Second, headers: bearer,
-			op: eventodbDo,
+			op:   eventodbDo,
 			null: map[string]string{"POST /rpc": `{"position":1,"globalPosition":1}`}},
 		{Name: "ebuse", About: "the first study's work: POST /events, and of 10 operations one batch of 100 events and one " +
 			"read of 100", workers: 10, length: 5 * time.Second, headers: apiKey, op: ebuseDo,
