@@ -165,10 +165,11 @@ func TestWrongUse(t *testing.T) {
 		json string
 		says string
 	}{
-		"engine":    {q: Request{Engines: []string{"oracle"}}, says: "the engines are logtree, pebble"},
-		"level":     {q: Request{Levels: []string{"disk"}}, says: "memory, process, power"},
-		"kind":      {q: Request{Kinds: []string{"fire"}}, says: "the kinds are kill, power, faults, simulate"},
-		"subject":   {q: Request{Subjects: []string{"wheel"}}, says: "the subjects are kv, event, message, task, raft, serve"},
+		"engine": {q: Request{Engines: []string{"oracle"}}, says: "the engines are logtree, pebble"},
+		"level":  {q: Request{Levels: []string{"disk"}}, says: "memory, process, power"},
+		"kind":   {q: Request{Kinds: []string{"fire"}}, says: "the kinds are kill, power, faults, simulate"},
+		"subject": {q: Request{Subjects: []string{"wheel"}},
+			says: "the subjects are kv, event, message, task, raft, serve"},
 		"fs":        {q: Request{FS: "fat"}, says: "the file systems are ext4, xfs, btrfs"},
 		"cuts":      {q: Request{Cuts: &zero}, says: "0 cuts"},
 		"for":       {q: Request{For: &seconds}, says: "use a time like 10m"},
@@ -222,7 +223,8 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	// Raft and its peers, and the server: a row at Process and Power unless levels are named; a peer is tested with raft alone, and if
+	// Raft, its peers, and the server: a row at Process and Power unless levels are named; a peer is tested with raft
+	// alone, and if
 	// it is named.
 	for name, w := range map[string]struct {
 		q        Request

@@ -86,7 +86,8 @@ func (c *conn) do(method, path string, body []byte, headers ...string) (answer, 
 }
 
 // begin sends a request and reads the headers of the answer. length is -1 if the answer names none.
-func (c *conn) begin(method, path string, body []byte, headers []string) (a answer, chunked bool, length int, err error) {
+func (c *conn) begin(method, path string, body []byte, headers []string) (a answer, chunked bool, length int,
+	err error) {
 	if c.net == nil {
 		if c.net, err = net.DialTimeout("tcp", c.address, 30*time.Second); err != nil {
 			c.net = nil
@@ -144,7 +145,8 @@ func (c *conn) begin(method, path string, body []byte, headers []string) (a answ
 				a.level = levelName(bytes.TrimSpace(value))
 			}
 		case len(headerTransfer):
-			chunked = chunked || bytes.EqualFold(name, headerTransfer) && bytes.EqualFold(bytes.TrimSpace(value), []byte("chunked"))
+			chunked = chunked || bytes.EqualFold(name, headerTransfer) &&
+				bytes.EqualFold(bytes.TrimSpace(value), []byte("chunked"))
 		}
 	}
 }

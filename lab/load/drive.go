@@ -51,8 +51,8 @@ type driven struct {
 // overrun is how long an open loop that is behind goes on.
 const overrun = 10 * time.Second
 
-// drive runs the workers until the time is over, or ctx ends. Times in messages count from base. begins is told when the
-// measured time begins.
+// drive runs the workers until the time is over, or ctx ends. Times in messages count from base. begins is told when
+// the measured time begins.
 //
 // In a closed loop each worker begins an operation when its last one has ended. In an open one, operations are due at
 // fixed times, whatever has become of those before; their latency counts from when they were due, so that the wait for

@@ -122,7 +122,8 @@ func plan(r Request) (Plan, Shape, []Target, error) {
 	case r.Null && shape.null == nil:
 		return none(op.BadOption("null has no answers for shape "+shape.Name, "leave out --null"))
 	case r.Token == "" && r.URL != "":
-		return none(op.BadOption("the server that --url names needs a token", "name that of its default namespace with --token"))
+		return none(op.BadOption("the server that --url names needs a token",
+			"name that of its default namespace with --token"))
 	}
 	set(&p.Workers, r.Workers)
 	set(&p.Rate, r.Rate)
@@ -149,9 +150,11 @@ func plan(r Request) (Plan, Shape, []Target, error) {
 	case shape.followers == 0 && p.Followers != 0:
 		return none(op.BadOption("shape "+shape.Name+" has no followers", "leave out --followers"))
 	case shape.followers > 0 && (p.Followers < 1 || p.Followers > maxFollowers):
-		return none(op.BadOption(console.Number(p.Followers, "follower"), fmt.Sprintf("from 1 to %d are possible", maxFollowers)))
+		return none(op.BadOption(console.Number(p.Followers, "follower"),
+			fmt.Sprintf("from 1 to %d are possible", maxFollowers)))
 	case !(p.Rate >= 0 && p.Rate <= 1e6) || shape.rate > 0 && p.Rate == 0:
-		return none(op.BadOption(fmt.Sprintf("a rate of %v operations a second", p.Rate), "more than 0 up to a million is possible"))
+		return none(op.BadOption(fmt.Sprintf("a rate of %v operations a second", p.Rate),
+			"more than 0 up to a million is possible"))
 	case p.Rounds < 1 || p.Rounds > maxRounds:
 		return none(op.BadOption(console.Number(p.Rounds, "round"), fmt.Sprintf("from 1 to %d are possible", maxRounds)))
 	case length < minFor || length > maxFor || p.WarmUpSeconds < 0 || p.WarmUpSeconds > maxFor.Seconds():

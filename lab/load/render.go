@@ -90,7 +90,8 @@ func (s screen) group(r *Report, title string, rows []Summary) {
 	if extra {
 		t.Columns = append(t.Columns, right("deliveries/s"), right("delivery p50"), right("p99"), right("max"))
 	}
-	t.Columns = append(t.Columns, right("server CPU/op"), right("client CPU/op"), right("peak memory"), right("first answer"))
+	t.Columns = append(t.Columns, right("server CPU/op"), right("client CPU/op"), right("peak memory"),
+		right("first answer"))
 	for _, row := range rows {
 		ofNull, style := "", console.Style("")
 		if row.OfNull > 0 {
@@ -99,7 +100,8 @@ func (s screen) group(r *Report, title string, rows []Summary) {
 		if row.Target == nullName {
 			style, ofNull = console.Dim, ""
 		}
-		cells := []string{row.Target, measure.Count(row.Median), measure.Count(row.Low) + ".." + measure.Count(row.High), ofNull,
+		cells := []string{row.Target, measure.Count(row.Median), measure.Count(row.Low) + ".." + measure.Count(row.High),
+			ofNull,
 			measure.Duration(row.latency.P50), measure.Duration(row.latency.P99), measure.Duration(row.latency.P999),
 			measure.Duration(row.latency.Max)}
 		if extra {

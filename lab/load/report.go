@@ -51,7 +51,7 @@ type Result struct {
 	Delivery        measure.Latency `json:"delivery_us"`
 	Failed          int64           `json:"failed"`          // operations
 	Behind          int64           `json:"behind"`          // operations of an open loop that were due and not begun
-	FirstAnswer     float64         `json:"first_answer_ms"` // from the start of the server's process to its first answered write
+	FirstAnswer     float64         `json:"first_answer_ms"` // from the start of the server's process to an answered write
 	CPUSeconds      float64         `json:"cpu_seconds"`     // of the server, from its start to its end
 	ClientCPU       float64         `json:"client_cpu_seconds"`
 	PeakRSS         int64           `json:"peak_rss_bytes"` // of the server

@@ -32,8 +32,9 @@ type Shape struct {
 // Shapes is the table of shapes.
 func Shapes() []Shape {
 	return []Shape{
-		{Name: "eventodb", About: "the fourth study's load: POST /rpc, stream.write to 100 streams with metadata, and after " +
-			"each tenth a stream.get of 10 messages", workers: 10, length: 5 * time.Second, headers: bearer, op: eventodbDo,
+		{Name: "eventodb", About: "the fourth study's load: POST /rpc, stream.write to 100 streams with metadata, and " +
+			"after each tenth a stream.get of 10 messages", workers: 10, length: 5 * time.Second, headers: bearer,
+			op:   eventodbDo,
 			null: map[string]string{"POST /rpc": `{"position":1,"globalPosition":1}`}},
 		{Name: "ebuse", About: "the first study's work: POST /events, and of 10 operations one batch of 100 events and one " +
 			"read of 100", workers: 10, length: 5 * time.Second, headers: apiKey, op: ebuseDo,
@@ -46,7 +47,8 @@ func Shapes() []Shape {
 			null: map[string]string{
 				"POST " + messagesPath: `{"results":[{"stream":"load-1","position":1,"global":1}]}`,
 				"GET " + messagesPath:  `{"messages":[],"next":0}`}},
-		{Name: "tasks", About: "a task's life on /v1: it is enqueued, claimed and completed; three requests are one operation",
+		{Name: "tasks", About: "a task's life on /v1: it is enqueued, claimed and completed; three requests are one " +
+			"operation",
 			workers: 10, length: 5 * time.Second, headers: bearer, op: tasksDo,
 			null: map[string]string{
 				"POST " + tasksPath:                `{"results":[{"id":"1"}]}`,
@@ -56,8 +58,9 @@ func Shapes() []Shape {
 			"latency is that of deliveries, from when a write was due", workers: 8, rate: 100, followers: 100,
 			length: 5 * time.Second, headers: bearer, op: followDo,
 			null: map[string]string{"POST " + followWrite: `{"results":[{"stream":"load-followed","position":1,"global":1}]}`}},
-		{Name: Soak, About: "messages, followers of 100 streams and 64 task workers at a steady rate: fails if the server's " +
-			"memory or goroutines grow", workers: 8, rate: 100, followers: 1000, length: time.Hour, headers: bearer, op: soakDo},
+		{Name: Soak, About: "messages, followers of 100 streams and 64 task workers at a steady rate: fails if the " +
+			"server's memory or goroutines grow", workers: 8, rate: 100, followers: 1000, length: time.Hour, headers: bearer,
+			op: soakDo},
 	}
 }
 
@@ -161,7 +164,8 @@ const readOften = 11
 const streams = 100
 
 // padding makes the data of a message about 200 bytes.
-const padding = `,"user":{"id":"user-4711","name":"Ada Lovelace","address":{"city":"London","street":"St James Square 12"}},` +
+const padding = `,"user":{"id":"user-4711","name":"Ada Lovelace","address":{"city":"London",` +
+	`"street":"St James Square 12"}},` +
 	`"items":[{"sku":"A-100","quantity":2},{"sku":"B-200","quantity":1}],"note":"as discussed"}`
 
 func eventodbDo(w *worker) error {

@@ -15,9 +15,9 @@ const (
 	goroutinesMore  = 50
 )
 
-// grown finds out by how much memory and goroutines of the server have grown since the first third, by the line that fits
-// the samples best, and is the error of too much. Goroutines that the server does not tell of are no error: each of them
-// takes memory, too.
+// grown finds out by how much memory and goroutines of the server have grown since the first third, by the line that
+// fits the samples best, and is the error of too much. Goroutines that the server does not tell of are no error: each
+// of them takes memory, too.
 func (w *watch) grown(result *Result) error {
 	late := w.samples[len(w.samples)/3:]
 	rss, rssMean := growth(late, func(s Sample) int64 { return s.RSS })
@@ -33,7 +33,8 @@ func (w *watch) grown(result *Result) error {
 			measure.Size(int64(rss)), measure.Size(int64(rssMean))))
 	}
 	if goroutines > goroutinesShare*goroutinesMean+goroutinesMore {
-		errs = append(errs, fmt.Errorf("the server's goroutines have grown by %.0f since the first third, around a mean of %.0f",
+		errs = append(errs, fmt.Errorf("the server's goroutines have grown by %.0f since the first third, around a mean "+
+			"of %.0f",
 			goroutines, goroutinesMean))
 	}
 	return errors.Join(errs...)

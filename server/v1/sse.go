@@ -43,7 +43,8 @@ func (c *call) from(asked int64) (int64, error) {
 
 // follow sends what seq yields as events of that name, until the client is gone, seq ends with an error, or the server
 // stops. encode returns the position to go on from, and what is sent.
-func follow[T any](c *call, name string, seq func(context.Context) iter.Seq2[T, error], encoded func(*T) (uint64, any)) {
+func follow[T any](c *call, name string, seq func(context.Context) iter.Seq2[T, error],
+	encoded func(*T) (uint64, any)) {
 	ctx, stop := context.WithCancelCause(c.ctx)
 	cancel := func() { stop(nil) }
 	h := c.w.Header()

@@ -143,7 +143,8 @@ func (t levelTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Clients work on the server that a victim is, in turn at each address that comes, until the channel is closed. What
 // they see and are told goes to t. It returns when nothing is under way any more.
-func (subject Subject) Clients(s protocol.Spec, c holdfast.Capabilities, t *protocol.Reporter, addresses <-chan string) {
+func (subject Subject) Clients(s protocol.Spec, c holdfast.Capabilities, t *protocol.Reporter,
+	addresses <-chan string) {
 	w := &worker{spec: s, report: t, next: s.From, began: time.Now()}
 	w.highest.Store(s.From - 1)
 	var group sync.WaitGroup
