@@ -120,6 +120,28 @@ type Engine interface {
 	Close() error
 }
 
+// Compactor is what an [Engine] also is if its library can give back, when asked to, the space of what was deleted and
+// overwritten. The others do what they can by themselves.
+type Compactor interface {
+	// Compact returns when the space is given back. It takes time, and often room, for all that is stored. Readers go
+	// on; writers may have to wait, see the engine. Snapshots and iterators keep what they see. Nothing that can be
+	// read changes.
+	//
+	// An early end, by ctx or an error, leaves the engine as it was, or partly compacted. ErrFull: there is no room
+	// for it. ErrLevel: the engine is open for reading only.
+	Compact(ctx context.Context) error
+}
+
+// Compact calls e's Compact. ErrUnavailable: e is no [Compactor].
+func Compact(ctx context.Context, e Engine) error {
+	c, ok := e.(Compactor)
+	if !ok {
+		return &Error{Op: "compact", Engine: e.Capabilities().Engine, Class: ErrUnavailable,
+			Detail: "this engine gives back space by itself, or never"}
+	}
+	return c.Compact(ctx)
+}
+
 // Reader reads one state of an engine: the latest, or a snapshot's. After Close, of the
 // engine or the snapshot, the error is ErrClosed whatever else is wrong.
 type Reader interface {

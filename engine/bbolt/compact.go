@@ -2,6 +2,7 @@ package bbolt
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"hash/fnv"
@@ -10,9 +11,11 @@ import (
 	"os"
 	"runtime/debug"
 	"sync/atomic"
+	"syscall"
 
 	"go.etcd.io/bbolt"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
@@ -68,6 +71,32 @@ func (e *engine) pages() (live, free int64, err error) {
 	return int64(m.pages - n), int64(n), nil
 }
 
+// Compact implements [holdfast.Compactor]. Commits wait while the live pages are copied, for which there must be room.
+// The old file takes its room until those who read from it are done.
+func (e *engine) Compact(ctx context.Context) error {
+	return e.Compacting(ctx, func() error {
+		return e.committer.Exclusive(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if _, free, err := e.pages(); err == nil && free == 0 {
+				return nil
+			}
+			refused, err := e.replace()
+			if err != nil {
+				return e.committer.Fail(e.fail("compact", err))
+			}
+			if errors.Is(refused, syscall.ENOSPC) {
+				return &holdfast.Error{Op: "compact", Engine: Name, Path: e.path(), Class: holdfast.ErrFull, Cause: refused}
+			}
+			if refused != nil {
+				return e.fail("compact", refused)
+			}
+			return nil
+		})
+	})
+}
+
 // compactIfSparse replaces the file by a copy without free pages, if most pages are free and the live ones have at most
 // so many bytes. If there is no room for it, or damage, the file stays as it is, and that is no error. After an error
 // it is not known which of the two files a crash would leave.
@@ -77,9 +106,16 @@ func (e *engine) compactIfSparse(most int64) error {
 		return nil
 	}
 	e.sparseFrom = 2 * free // unless it succeeds
+	_, err = e.replace()
+	return err
+}
+
+// replace replaces the file by a copy without free pages. If it is refused, the file stays as it is. After an error it
+// is not known which of the two files a crash would leave. It is called by the committer's leader, or by Open.
+func (e *engine) replace() (refused, err error) {
 	file, making := e.file, e.path()+".new"
 	if err := e.datadir.Check(); err != nil { // files are made and renamed by name
-		return err
+		return nil, err
 	}
 	db, err := e.copyTo(making)
 	if err == nil {
@@ -97,10 +133,10 @@ func (e *engine) compactIfSparse(most int64) error {
 			_ = copied.Close()
 		}
 		_ = os.Remove(making)
-		return nil
+		return err, nil
 	}
 	if err := datadir.SyncDir(e.datadir.Dir); err != nil {
-		return errors.Join(e.fail("compact", err), db.Close())
+		return nil, errors.Join(e.fail("compact", err), db.Close())
 	}
 	e.swap.Lock()
 	old, users := e.db, e.users
@@ -110,7 +146,7 @@ func (e *engine) compactIfSparse(most int64) error {
 	leave(old, users)
 	e.file, e.sparseFrom, e.unsynced = copied, compactFrom, false
 	e.fileSize, err = e.size()
-	return err
+	return nil, err
 }
 
 // leave ends one use of db. bbolt's own Close waits for readers, but keeps them from ending if there are several.

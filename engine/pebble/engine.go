@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"sync"
@@ -221,6 +222,24 @@ func (e *engine) Settle() error {
 		return err
 	}
 	return r.Wait()
+}
+
+// Compact implements [holdfast.Compactor]. Writers go on; what they write meanwhile is not compacted. Room is needed for
+// the tables that are being merged.
+func (e *engine) Compact(ctx context.Context) error {
+	return e.Compacting(ctx, func() error {
+		if err := e.disk.poison(); err != nil {
+			return err
+		}
+		err := e.db.Compact(ctx, firstKey, lastKey, true)
+		switch poison := e.disk.poison(); {
+		case err == nil || poison != nil:
+			return poison
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		return &holdfast.Error{Op: "compact", Engine: Name, Path: e.disk.dir, Cause: err}
+	})
 }
 
 // Measure implements [front.Core].

@@ -212,12 +212,7 @@ func (s *service) operations() {
 				return none{}, err
 			}
 			defer done()
-			engine, ok := c.data.Engine().(interface{ Compact(context.Context) error })
-			if !ok {
-				return none{}, &holdfast.Error{Op: "compact", Class: holdfast.ErrUnavailable,
-					Detail: "this engine gives back space by itself, or never"}
-			}
-			return none{}, engine.Compact(c.ctx)
+			return none{}, holdfast.Compact(c.ctx, c.data.Engine())
 		})
 	s.backups()
 }

@@ -4,6 +4,7 @@ package front
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -255,6 +256,21 @@ func (e *Engine[V]) Sync() error {
 		return e.Caps.CheckLevel(holdfast.Power)
 	}
 	return e.core.Settle()
+}
+
+// Compacting makes f the Compact of a [holdfast.Compactor].
+func (e *Engine[V]) Compacting(ctx context.Context, f func() error) error {
+	if err := e.Life.Enter(); err != nil {
+		return err
+	}
+	defer e.Life.Leave()
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	if e.strongest == 0 { // it only reads
+		return e.Caps.CheckLevel(holdfast.Power)
+	}
+	return f()
 }
 
 // Capabilities implements [holdfast.Engine].

@@ -50,6 +50,7 @@ type Committer struct {
 type group struct {
 	c       *Committer
 	batch   *holdfast.Batch // nil once it is settled
+	do      func()          // instead of a commit; nil for most
 	level   holdfast.Level
 	settle  bool // done, with err
 	err     error
@@ -110,7 +111,7 @@ func (c *Committer) push(b *holdfast.Batch, level holdfast.Level, commits int64)
 		return holdfast.Receipt{}, err
 	}
 	var g *group
-	if n := len(c.queue); n > 0 && c.fit(c.queue[n-1].batch, b) {
+	if n := len(c.queue); n > 0 && c.queue[n-1].do == nil && c.fit(c.queue[n-1].batch, b) {
 		g = c.queue[n-1]
 	} else {
 		g = &group{c: c, batch: c.take()}
@@ -192,7 +193,9 @@ func (c *Committer) lead() {
 	err := c.err
 	if err == nil {
 		c.current = g
-		c.groups++
+		if g.do == nil {
+			c.groups++
+		}
 		c.mu.Unlock()
 		err = c.carryOut(g)
 		c.mu.Lock()
@@ -217,6 +220,10 @@ func (c *Committer) lead() {
 // carryOut commits g.
 func (c *Committer) carryOut(g *group) (err error) {
 	defer catch(&err)
+	if g.do != nil {
+		g.do()
+		return nil
+	}
 	return c.commit(g.batch, g.level)
 }
 
@@ -244,6 +251,25 @@ func (c *Committer) handOver() {
 			return
 		}
 	}
+}
+
+// Exclusive calls f when everything applied before is committed, and commits nothing else before f returns. It returns
+// the poison if there is one, and then does not call f. Otherwise it returns f's error, which poisons nothing. A panic
+// in f does.
+func (c *Committer) Exclusive(f func() error) error {
+	c.mu.Lock()
+	if err := c.refuses(); err != nil {
+		c.mu.Unlock()
+		return err
+	}
+	var failed error
+	g := &group{c: c, batch: c.take(), do: func() { failed = f() }}
+	c.queue = append(c.queue, g)
+	c.mu.Unlock()
+	if err := g.Wait(0); err != nil {
+		return err
+	}
+	return failed
 }
 
 // Flush returns when everything applied before is committed. It returns the poison if
