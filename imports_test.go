@@ -25,10 +25,11 @@ var light = []string{
 // layers says what a folder may import of this module; the longest prefix counts. Imports run
 // downwards only; a store imports no engine.
 var layers = map[string][]string{
-	"":                         {},
-	"vfs":                      {},
-	"internal/":                {""},
-	"engine/":                  {"", "engine/internal/", "internal/boltpages", "internal/datadir", "vfs"}, // never another engine
+	"":          {},
+	"vfs":       {},
+	"internal/": {""},
+	// Never another engine.
+	"engine/":                  {"", "engine/internal/", "internal/boltpages", "internal/datadir", "vfs"},
 	"engine/internal/":         {"", "engine/internal/", "internal/"},
 	"engine/logtree/":          {"", "internal/datadir", "engine/internal/", "engine/logtree/", "vfs"},
 	"engine/logtree/simulate":  {"", "engine/logtree/internal/", "enginetest/commits", "vfs"},

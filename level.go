@@ -63,7 +63,11 @@ func ParseLevel(name string) (Level, error) {
 			return l, nil
 		}
 	}
-	return 0, &Error{Op: "parse level", Class: ErrLevel, Detail: fmt.Sprintf("%.40q is none of memory, process, power", name)}
+	return 0, &Error{
+		Op:     "parse level",
+		Class:  ErrLevel,
+		Detail: fmt.Sprintf("%.40q is none of memory, process, power", name),
+	}
 }
 
 // MarshalText writes the level's name; the zero level is the empty string.

@@ -25,7 +25,15 @@ var (
 	open = []string{"/health", "/ready", "/version", "GET /openapi.json", "GET /openapi.yaml", "GET /{$}", "GET /page",
 		"GET /page/", "GET /page/{file...}", "/ebuse/health"}
 	// of the token's own namespace
-	own = []string{"/rpc", "/subscribe", "/import", "GET /v1/token", "POST /v1/tokens", "DELETE /v1/tokens/{id}", "/metrics"}
+	own = []string{
+		"/rpc",
+		"/subscribe",
+		"/import",
+		"GET /v1/token",
+		"POST /v1/tokens",
+		"DELETE /v1/tokens/{id}",
+		"/metrics",
+	}
 	// of all namespaces, though there is one in the path, or in what the request asks for
 	everywhere = []string{"DELETE /v1/namespaces/{ns}", "GET /v1/tokens"}
 )
@@ -36,7 +44,11 @@ func scope(t *testing.T, name string, rt route.Route) string {
 	switch {
 	case slices.Contains(everywhere, name):
 		return auth.Everywhere
-	case slices.Contains(own, name), strings.HasPrefix(path, "/events"), path == "/position", path == "/tenants", path == "/metrics",
+	case slices.Contains(own, name),
+		strings.HasPrefix(path, "/events"),
+		path == "/position",
+		path == "/tenants",
+		path == "/metrics",
 		strings.HasPrefix(path, "/subscriptions/"):
 		return ""
 	case strings.Contains(rt.Pattern, "{ns}"):
@@ -200,7 +212,11 @@ func TestAccessToTokens(t *testing.T) {
 		if ok := got.StatusCode < 300; ok != (status == 200) || !ok && got.StatusCode != status {
 			t.Errorf("%s: %d %s", body, got.StatusCode, got.body)
 		}
-		r.want(r.do("POST", "/v1/tokens", body, "Authorization", writer, "Content-Type", "application/json"), 403, api.CodeForbidden)
+		r.want(
+			r.do("POST", "/v1/tokens", body, "Authorization", writer, "Content-Type", "application/json"),
+			403,
+			api.CodeForbidden,
+		)
 	}
 	for path, status := range map[string]int{"?namespace=one": 200, "?namespace=two": 403, "": 403, "?namespace=*": 403} {
 		if got := r.do("GET", "/v1/tokens"+path, "", "Authorization", ones); got.StatusCode != status {

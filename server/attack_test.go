@@ -227,8 +227,8 @@ func TestAttackLists(t *testing.T) {
 	}
 }
 
-// heapPeak begins to watch the heap; what it returns ends that, and tells by how many bytes it had grown at most. Little
-// garbage is left to lie meanwhile: it depends on chance how much that is.
+// heapPeak begins to watch the heap; what it returns ends that, and tells by how many bytes it had grown at most.
+// Little garbage is left to lie meanwhile: it depends on chance how much that is.
 func heapPeak() func() uint64 {
 	percent := debug.SetGCPercent(10)
 	runtime.GC()

@@ -33,7 +33,8 @@ func TestMetrics(t *testing.T) {
 	try(t, err)
 	r.want(r.do("GET", "/v1/namespaces/shop", ""), http.StatusOK, "")
 
-	for path, accept := range map[string]string{"/v1/metrics": "", "/metrics": "text/plain;version=0.0.4;q=0.3,*/*;q=0.1"} {
+	for path, accept := range map[string]string{"/v1/metrics": "",
+		"/metrics": "text/plain;version=0.0.4;q=0.3,*/*;q=0.1"} {
 		got := r.do("GET", path, "", "Accept", accept)
 		if got.StatusCode != http.StatusOK {
 			t.Fatal(path, got.Status, got.body)
@@ -49,7 +50,8 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	got := r.do("GET", "/metrics", "")
-	if !strings.HasPrefix(got.Header.Get("Content-Type"), "application/json") || !strings.Contains(got.body, "total_events") {
+	if !strings.HasPrefix(got.Header.Get("Content-Type"), "application/json") ||
+		!strings.Contains(got.body, "total_events") {
 		t.Errorf("%v %s", got.Header, got.body)
 	}
 }

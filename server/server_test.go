@@ -171,7 +171,12 @@ func text(s string) http.HandlerFunc {
 }
 
 func TestPublic(t *testing.T) {
-	r := start(t, mem.New(), Options{Version: "v1"}, []route.Route{{Method: "POST", Pattern: "/here", Handler: text("yes")}})
+	r := start(
+		t,
+		mem.New(),
+		Options{Version: "v1"},
+		[]route.Route{{Method: "POST", Pattern: "/here", Handler: text("yes")}},
+	)
 	for path, body := range map[string]string{
 		"/health": `{"status":"ok"}`, "/version": `{"version":"v1"}`, "/ready": `{"status":"ready"}`,
 	} {
@@ -198,9 +203,14 @@ func TestPublic(t *testing.T) {
 
 // What comes as the id of a request is used if it can be in a header and in a log, and otherwise there is a new one.
 func TestRequestID(t *testing.T) {
-	r := start(t, mem.New(), Options{}, []route.Route{{Pattern: "/id", Handler: func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, route.From(r.Context()).ID)
-	}}})
+	r := start(
+		t,
+		mem.New(),
+		Options{},
+		[]route.Route{{Pattern: "/id", Handler: func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, route.From(r.Context()).ID)
+		}}},
+	)
 	seen := map[string]bool{}
 	for id, ok := range map[string]bool{"a-1_2.3:4/5+6=": true, "": false, "a b": false, "ä": false, `"`: false,
 		strings.Repeat("x", 65): false, strings.Repeat("x", 64): true} {
@@ -243,7 +253,12 @@ func TestLevel(t *testing.T) {
 }
 
 func TestLevelNotGiven(t *testing.T) {
-	r := start(t, mem.New(), Options{}, []route.Route{{Pattern: "POST /write", Role: auth.Write, Handler: text("written")}})
+	r := start(
+		t,
+		mem.New(),
+		Options{},
+		[]route.Route{{Pattern: "POST /write", Role: auth.Write, Handler: text("written")}},
+	)
 	r.want(r.do("POST", "/write", "", api.HeaderLevel, "power"), 400, api.CodeLevel)
 	if got := r.do("POST", "/write", ""); got.Header.Get(api.HeaderLevel) != "memory" || got.body != "written" {
 		t.Error(got.Header, got.body)
@@ -291,7 +306,12 @@ func TestPanic(t *testing.T) {
 }
 
 func TestRate(t *testing.T) {
-	r := start(t, mem.New(), Options{Rate: 1e-6, Burst: 2}, []route.Route{{Pattern: "/x", Role: auth.Read, Handler: text("")}})
+	r := start(
+		t,
+		mem.New(),
+		Options{Rate: 1e-6, Burst: 2},
+		[]route.Route{{Pattern: "/x", Role: auth.Read, Handler: text("")}},
+	)
 	_, other, err := r.Tokens().Create(ctx, auth.Token{Namespace: auth.Everywhere, Role: auth.Read})
 	try(t, err)
 	for _, token := range []string{r.token, other} {
@@ -353,7 +373,11 @@ func TestBombs(t *testing.T) {
 		fmt.Fprint(w, n)
 	}
 	r := start(t, mem.New(), Options{MaxBody: 1000, MaxHeader: 8 << 10}, []route.Route{
-		{Pattern: "/body", Role: auth.Write, Handler: read}, {Pattern: "/small", Role: auth.Write, MaxBody: 10, Handler: read},
+		{
+			Pattern: "/body",
+			Role:    auth.Write,
+			Handler: read,
+		}, {Pattern: "/small", Role: auth.Write, MaxBody: 10, Handler: read},
 		{Pattern: "/any", Role: auth.Write, MaxBody: -1, Handler: read},
 	})
 	for _, request := range []string{"GET /health HTTP/1.1\r\nHost: h\r\nX: ", "GET /health?"} {
@@ -368,7 +392,10 @@ func TestBombs(t *testing.T) {
 	}
 	chunked := func(n int) io.Reader { return io.LimitReader(endless{}, int64(n)) }
 	for path, limit := range map[string]int{"/body": 1000, "/small": 10} {
-		for _, body := range []func(n int) io.Reader{chunked, func(n int) io.Reader { return bytes.NewReader(make([]byte, n)) }} {
+		for _, body := range []func(n int) io.Reader{chunked, func(n int) io.Reader {
+			return bytes.NewReader(make([]byte,
+				n))
+		}} {
 			if got := r.send("POST", path, body(limit)); got.body != fmt.Sprint(limit) {
 				t.Errorf("%s: %d %s", path, got.StatusCode, got.body)
 			}
@@ -576,7 +603,11 @@ func TestPoisoned(t *testing.T) {
 		return nil
 	})
 	r.do("POST", "/rpc", write)
-	got := r.do("POST", "/v1/namespaces/default/messages", `{"writes":[{"stream":"a-1","messages":[{"type":"T","data":{}}]}]}`)
+	got := r.do(
+		"POST",
+		"/v1/namespaces/default/messages",
+		`{"writes":[{"stream":"a-1","messages":[{"type":"T","data":{}}]}]}`,
+	)
 	r.want(got, 503, api.CodePoisoned)
 	got = r.do("GET", "/ready", "")
 	r.want(got, 503, api.CodePoisoned)
@@ -620,7 +651,8 @@ func TestFullDisk(t *testing.T) {
 func TestNoTokenInLogs(t *testing.T) {
 	r := start(t, mem.New(), Options{}, nil)
 	key := r.token[len(r.token)-64:]
-	for _, path := range []string{"/v1/namespaces", "/subscribe?token=" + r.token + "x", "/rpc?token=" + r.token, "/nowhere?token=" + r.token,
+	for _, path := range []string{"/v1/namespaces", "/subscribe?token=" + r.token + "x", "/rpc?token=" + r.token,
+		"/nowhere?token=" + r.token,
 		"/rpc?token=hf_" + r.token} {
 		for _, method := range []string{"GET", "POST", "DELETE"} {
 			r.do(method, path, `["sys.version"]`)

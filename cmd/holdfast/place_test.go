@@ -245,7 +245,8 @@ func TestInspectStores(t *testing.T) {
 					t.Errorf("status %d, no %q in\n%s%s", status, want, out, errs)
 				}
 			}
-			for _, args := range []string{"event list", "event cat orders", "message cat -n shop", "message subscriptions -n shop",
+			for _, args := range []string{"event list", "event cat orders", "message cat -n shop",
+				"message subscriptions -n shop",
 				"task list", "token list", "namespace list"} {
 				status, out, errs := result(t, holdfastCommand(t, append(strings.Fields(args), "--dir", dir)...))
 				if status != 0 || out == "" && args != "token list" {

@@ -136,11 +136,13 @@ func TestServe(t *testing.T) {
 	if status != exitError || !strings.Contains(text, "in use") {
 		t.Errorf("a second server: %d %s", status, text)
 	}
-	if status, _, text := result(t, holdfastCommand(t, "token", "reset", dir)); status != exitError || !strings.Contains(text, "in use") {
+	if status, _, text := result(t, holdfastCommand(t, "token", "reset", dir)); status != exitError ||
+		!strings.Contains(text, "in use") {
 		t.Errorf("token reset beside a server: %d %s", status, text)
 	}
 	first.stop(syscall.SIGTERM)
-	if strings.Contains(first.log.String(), first.token[len(first.token)-64:]) || !strings.Contains(first.log.String(), `"/rpc"`) {
+	if strings.Contains(first.log.String(), first.token[len(first.token)-64:]) ||
+		!strings.Contains(first.log.String(), `"/rpc"`) {
 		t.Errorf("log: %s", first.log)
 	}
 
@@ -216,7 +218,8 @@ func writeCertificate(t *testing.T, chain, key string, serial int64) {
 	try(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(k)
 	try(t, err)
-	for name, block := range map[string]*pem.Block{chain: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: private}} {
+	for name, block := range map[string]*pem.Block{chain: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY",
+		Bytes: private}} {
 		// A new file each time, as those who renew certificates make it.
 		try(t, os.WriteFile(name+".new", pem.EncodeToMemory(block), 0o600))
 		try(t, os.Rename(name+".new", name))
@@ -293,7 +296,14 @@ func TestCertificateChanges(t *testing.T) {
 func TestServeSettings(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "settings.yaml")
-	try(t, os.WriteFile(file, []byte("rate: 1\nburst: 1\nlevel: process\nstop-timeout: 5s\ninsecure: true\ntoken: secret\n"), 0o600))
+	try(
+		t,
+		os.WriteFile(
+			file,
+			[]byte("rate: 1\nburst: 1\nlevel: process\nstop-timeout: 5s\ninsecure: true\ntoken: secret\n"),
+			0o600,
+		),
+	)
 	print := func(env []string, args ...string) string {
 		t.Helper()
 		cmd := holdfastCommand(t, append([]string{"serve", "--print-config"}, args...)...)
@@ -311,7 +321,8 @@ func TestServeSettings(t *testing.T) {
 		{[]string{"HOLDFAST_RATE=2", "HOLDFAST_BURST=2", "HOLDFAST_CONFIG=" + file}, []string{"--burst", "3"}},
 	} {
 		out := print(c.env, c.args...)
-		for _, line := range []string{"rate: 2", "burst: 3", "level: process", "stop-timeout: 5s", "insecure: true", "log-level: info",
+		for _, line := range []string{"rate: 2", "burst: 3", "level: process", "stop-timeout: 5s", "insecure: true",
+			"log-level: info",
 			"listen: 127.0.0.1:8080"} {
 			if !strings.Contains("\n"+out, "\n"+line+"\n") {
 				t.Errorf("no %q in\n%s", line, out)

@@ -96,7 +96,10 @@ func TestTokensLast(t *testing.T) {
 	_, err = m.Create(ctx, message.NamespaceOptions{ID: "one"})
 	try(t, err)
 	expires := time.Now().Add(time.Hour)
-	kept, secret, err := tokens.Create(ctx, auth.Token{Namespace: "one", Role: auth.Write, Description: "d", Expires: expires})
+	kept, secret, err := tokens.Create(
+		ctx,
+		auth.Token{Namespace: "one", Role: auth.Write, Description: "d", Expires: expires},
+	)
 	try(t, err)
 	every, everySecret, err := tokens.Create(ctx, auth.Token{Namespace: auth.Everywhere, Role: auth.Read})
 	try(t, err)
@@ -162,8 +165,11 @@ func TestExpiry(t *testing.T) {
 		want(t, tokens, secret, p)
 		time.Sleep(1)
 		wantErr(t, tokens, secret, auth.ErrExpired)
-		if _, _, err := tokens.Create(ctx, auth.Token{Namespace: message.Default, Role: auth.Write, Expires: time.Now()}); !errors.Is(err,
-			holdfast.ErrBadOption) {
+		if _, _, err := tokens.Create(ctx, auth.Token{Namespace: message.Default, Role: auth.Write,
+			Expires: time.Now()}); !errors.Is(
+			err,
+			holdfast.ErrBadOption,
+		) {
 			t.Fatal(err)
 		}
 		try(t, m.Close())
@@ -216,7 +222,8 @@ func TestCreateRefuses(t *testing.T) {
 		{auth.Token{Namespace: "", Role: auth.Read}, message.ErrBadName},
 		{auth.Token{Namespace: auth.Everywhere}, holdfast.ErrBadOption},
 		{auth.Token{Namespace: auth.Everywhere, Role: 9}, holdfast.ErrBadOption},
-		{auth.Token{Namespace: auth.Everywhere, Role: auth.Read, Description: strings.Repeat("x", 1025)}, holdfast.ErrBadOption},
+		{auth.Token{Namespace: auth.Everywhere, Role: auth.Read, Description: strings.Repeat("x", 1025)},
+			holdfast.ErrBadOption},
 		{auth.Token{Namespace: auth.Everywhere, Role: auth.Read, Description: "\xff"}, holdfast.ErrBadOption},
 	} {
 		if _, _, err := tokens.Create(ctx, c.k); !errors.Is(err, c.want) {
@@ -251,7 +258,8 @@ func TestDamagedToken(t *testing.T) {
 		if class == holdfast.ErrCorrupt && (!errors.Is(err, class) || len(list) != 1 || list[0].ID != ok.ID) {
 			t.Fatalf("%q: %v, %v", value, list, err)
 		}
-		if _, err := auth.Open(e, m); class == holdfast.ErrVersion && !errors.Is(err, class) || class == holdfast.ErrCorrupt && err != nil {
+		if _, err := auth.Open(e, m); class == holdfast.ErrVersion && !errors.Is(err, class) ||
+			class == holdfast.ErrCorrupt && err != nil {
 			t.Fatalf("%q: %v", value, err)
 		}
 		if class == holdfast.ErrCorrupt {
@@ -300,8 +308,10 @@ func TestRevokeWhileChecked(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	key := strings.Repeat("0a", 32)
-	for _, s := range []string{"", "ns_", "hf_", "ns_ZGVmYXVsdA_" + key, "ns_ZGVmYXVsdA_" + key[1:], "ns__" + key, "ns_ZGVmYXVsdA==_" + key,
-		"ns_\r000_" + key, "hf_0123456789abcdef_" + key, "hf_0123456789abcdeg_" + key, "hf__" + key, "ns_a_b_" + key, "ns_ZGVmYXVsdA_" + key + "\n",
+	for _, s := range []string{"", "ns_", "hf_", "ns_ZGVmYXVsdA_" + key, "ns_ZGVmYXVsdA_" + key[1:], "ns__" + key,
+		"ns_ZGVmYXVsdA==_" + key,
+		"ns_\r000_" + key, "hf_0123456789abcdef_" + key, "hf_0123456789abcdeg_" + key, "hf__" + key, "ns_a_b_" + key,
+		"ns_ZGVmYXVsdA_" + key + "\n",
 		"ns_ZGVmYXVsdA_" + strings.ToUpper(key), "Bearer ns_ZGVmYXVsdA_" + key} {
 		f.Add(s)
 	}
@@ -336,7 +346,8 @@ func BenchmarkCheck(b *testing.B) {
 	try(b, m.SetToken(ctx, message.Default, own))
 	_, further, err := tokens.Create(ctx, auth.Token{Namespace: message.Default, Role: auth.Read})
 	try(b, err)
-	for name, secret := range map[string]string{"own": own, "further": further, "unknown": auth.NewNamespaceSecret("none")} {
+	for name, secret := range map[string]string{"own": own, "further": further,
+		"unknown": auth.NewNamespaceSecret("none")} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

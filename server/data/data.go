@@ -126,7 +126,11 @@ func (d *Data) check(ctx context.Context, namespace string) error {
 	deleting := d.deleting[namespace]
 	d.mu.Unlock()
 	if deleting {
-		return &holdfast.Error{Op: "namespace", Class: message.ErrNoNamespace, Detail: fmt.Sprintf("%q is being deleted", namespace)}
+		return &holdfast.Error{
+			Op:     "namespace",
+			Class:  message.ErrNoNamespace,
+			Detail: fmt.Sprintf("%q is being deleted", namespace),
+		}
 	}
 	_, err := d.messages.Info(ctx, namespace)
 	return err
@@ -194,8 +198,8 @@ func LogName(namespace string, l event.LogInfo) string {
 	return strings.TrimPrefix(l.Name, namespace+"/")
 }
 
-// DeleteLog removes a log of a namespace, with all that is kept of it. Those who use it get ErrClosed. ErrNotFound: it is
-// not there.
+// DeleteLog removes a log of a namespace, with all that is kept of it. Those who use it get ErrClosed. ErrNotFound: it
+// is not there.
 func (d *Data) DeleteLog(ctx context.Context, namespace, log string) error {
 	if err := cmp.Or(checkLog(namespace, log), d.check(ctx, namespace)); err != nil {
 		return err
@@ -269,8 +273,8 @@ func opened[S io.Closer](p *pool[S], names func(string) (namespace, name string)
 }
 
 // Delete deletes a namespace with its messages, logs and tasks, and returns how many messages there were. Those who use
-// it get ErrClosed or ErrNoNamespace. The namespace itself goes last: after a crash or an error, ctx's too, it is there,
-// perhaps with less in it, and Delete is to be called again. ErrBadOption: it is the default namespace.
+// it get ErrClosed or ErrNoNamespace. The namespace itself goes last: after a crash or an error, ctx's too, it is
+// there, perhaps with less in it, and Delete is to be called again. ErrBadOption: it is the default namespace.
 func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, err error) {
 	if namespace == message.Default {
 		return 0, &holdfast.Error{Op: "delete namespace", Class: holdfast.ErrBadOption,

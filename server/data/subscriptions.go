@@ -115,7 +115,11 @@ func (d *Data) subscribe(ctx context.Context, namespace, subscription string, o 
 
 // SetSubscription sets the options of a subscription, but for its Backoff, and makes the subscription if it is not
 // there. If they are others than before, messages that consumers have are delivered again.
-func (d *Data) SetSubscription(ctx context.Context, namespace, subscription string, o message.SubscriptionOptions) error {
+func (d *Data) SetSubscription(
+	ctx context.Context,
+	namespace, subscription string,
+	o message.SubscriptionOptions,
+) error {
 	if err := d.check(ctx, namespace); err != nil {
 		return err
 	}

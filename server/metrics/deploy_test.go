@@ -39,8 +39,8 @@ func names(t *testing.T) []string {
 // metric is what can be a metric in an expression: our names, up, and what a range or a selector follows.
 var metric = regexp.MustCompile(`\b(holdfast_\w+|up)\b|([a-zA-Z_:][\w:]*)(?:\{|\[)`)
 
-// check fails if an expression's brackets and quotes do not match, or if it asks for a metric that there is not. It does
-// not know PromQL: that is Prometheus' own (promtool check rules).
+// check fails if an expression's brackets and quotes do not match, or if it asks for a metric that there is not. It
+// does not know PromQL: that is Prometheus' own (promtool check rules).
 func check(t *testing.T, known []string, where, expr string) {
 	t.Helper()
 	var open []rune

@@ -138,19 +138,22 @@ func (s *service) tokens() {
 			out.Secret = secret
 			return out, nil
 		})
-	declare(s, operation{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", role: auth.Admin, tag: tag,
-		summary: "Revoke a token", write: true, codes: []string{api.CodeNotFound},
-		namespace: func(r *http.Request, p auth.Principal) string {
-			if t, err := s.o.Tokens.Get(r.Context(), r.PathValue("id")); err == nil {
-				return t.Namespace
-			}
-			return p.Namespace // there is none, as the handler says
-		}},
+	declare(
+		s,
+		operation{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", role: auth.Admin, tag: tag,
+			summary: "Revoke a token", write: true, codes: []string{api.CodeNotFound},
+			namespace: func(r *http.Request, p auth.Principal) string {
+				if t, err := s.o.Tokens.Get(r.Context(), r.PathValue("id")); err == nil {
+					return t.Namespace
+				}
+				return p.Namespace // there is none, as the handler says
+			}},
 		func(c *call, in *struct {
 			ID string `path:"id" doc:"The token's id."`
 		}) (none, error) {
 			return none{}, s.o.Tokens.Revoke(c.ctx, in.ID)
-		})
+		},
+	)
 	declare(s, operation{id: "get-token", method: http.MethodGet, path: "/v1/token", role: auth.Read, tag: tag,
 		summary: "Describe the token that the request is made with", namespace: own},
 		func(c *call, _ *none) (api.Token, error) {
@@ -164,7 +167,13 @@ func (s *service) tokens() {
 }
 
 func token(t auth.Token) api.Token {
-	out := api.Token{ID: t.ID, Namespace: t.Namespace, Role: t.Role.String(), Description: t.Description, Created: t.Created}
+	out := api.Token{
+		ID:          t.ID,
+		Namespace:   t.Namespace,
+		Role:        t.Role.String(),
+		Description: t.Description,
+		Created:     t.Created,
+	}
 	if !t.Expires.IsZero() {
 		out.Expires = &t.Expires
 	}
@@ -199,7 +208,8 @@ func (s *service) operations() {
 		})
 	declare(s, operation{id: "verify-server", method: http.MethodPost, path: "/v1/server/verify", role: auth.Admin,
 		tag: tag, stream: true, summary: "Read every key, and check logs and tasks",
-		about: "What the engine has checksums for is checked by them. Writes go on meanwhile; the answer is about one moment."},
+		about: "What the engine has checksums for is checked by them. Writes go on meanwhile; the answer is about " +
+			"one moment."},
 		func(c *call, _ *none) (api.Verified, error) { return verify(c.ctx, c.data.Engine()) })
 	compacting := make(chan struct{}, 1)
 	declare(s, operation{id: "compact-server", method: http.MethodPost, path: "/v1/server/compact", role: auth.Admin,
@@ -261,7 +271,10 @@ func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err 
 	}
 	for _, l := range logs {
 		for _, gap := range l.Lost {
-			out.Problems = append(out.Problems, fmt.Sprintf("log %q: events %d to %d are lost", l.Name, gap.Position, gap.Next-1))
+			out.Problems = append(
+				out.Problems,
+				fmt.Sprintf("log %q: events %d to %d are lost", l.Name, gap.Position, gap.Next-1),
+			)
 		}
 		if l.Undescribed {
 			out.Problems = append(out.Problems, fmt.Sprintf("log %q: its description is lost", l.Name))
@@ -285,7 +298,8 @@ func (s *service) backups() {
 	declareRaw(s, operation{id: "back-up", method: http.MethodGet, path: "/v1/server/backup", role: auth.Admin,
 		tag: "server", stream: true, produces: "application/x-tar",
 		summary: "A consistent copy of everything, as a tar of a directory that can be opened",
-		about: "One backup is made at a time. It is first copied to a directory of the server, which must have room for it. " +
+		about: "One backup is made at a time. It is first copied to a directory of the server, which must have " +
+			"room for it. " +
 			"The answer is whole only if the tar is: its end is missing if it broke off.",
 		codes: []string{api.CodeNotImplemented, api.CodeLocked, api.CodeFull}}, typeOf[none](),
 		func(c *call, _ *none) error {

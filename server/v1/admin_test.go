@@ -54,7 +54,8 @@ func TestNamespaces(t *testing.T) {
 	s.refused(api.CodeNotFound, "GET", in("/tasks/a"), nil)
 	s.refused(api.CodeNotFound, "GET", in("/logs/events"), nil)
 	s.refused(api.CodeNotFound, "GET", in(mails), nil)
-	for _, path := range []string{in("/messages"), "/v1/namespaces", "/v1/tokens", "/v1/tokens?namespace=default", "/v1/server"} {
+	for _, path := range []string{in("/messages"), "/v1/namespaces", "/v1/tokens", "/v1/tokens?namespace=default",
+		"/v1/server"} {
 		own.refused(api.CodeForbidden, "GET", path, nil)
 	}
 	own.refused(api.CodeForbidden, "DELETE", shop(""), nil)
@@ -67,7 +68,8 @@ func TestNamespaces(t *testing.T) {
 	if !slices.Equal(ids, []string{"default", "shop"}) {
 		t.Errorf("%v", ids)
 	}
-	if list := do[[]api.Namespace](s, "GET", "/v1/namespaces?after=default&limit=1", nil); len(list) != 1 || list[0].ID != "shop" {
+	if list := do[[]api.Namespace](s, "GET", "/v1/namespaces?after=default&limit=1", nil); len(list) != 1 ||
+		list[0].ID != "shop" {
 		t.Errorf("%+v", list)
 	}
 
@@ -105,7 +107,8 @@ func TestTokens(t *testing.T) {
 	}
 	worker := *s
 	worker.token = made.Secret
-	if got := do[api.Token](&worker, "GET", "/v1/token", nil); got.ID != made.ID || got.Namespace != "default" || got.Secret != "" {
+	if got := do[api.Token](&worker, "GET", "/v1/token", nil); got.ID != made.ID || got.Namespace != "default" ||
+		got.Secret != "" {
 		t.Errorf("%+v", got)
 	}
 	do[api.WriteResult](&worker, "POST", in("/messages"), write("a-1", 1))

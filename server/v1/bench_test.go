@@ -24,7 +24,10 @@ func BenchmarkWrites(b *testing.B) {
 	defer d.Close()
 	routes := v1.Routes(d, v1.Options{})
 	handler := func(path, body string) func(b *testing.B) {
-		i := slices.IndexFunc(routes, func(r route.Route) bool { return r.Method == "POST" && r.Pattern == "/v1/namespaces/{ns}"+path })
+		i := slices.IndexFunc(
+			routes,
+			func(r route.Route) bool { return r.Method == "POST" && r.Pattern == "/v1/namespaces/{ns}"+path },
+		)
 		return func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -38,7 +41,10 @@ func BenchmarkWrites(b *testing.B) {
 		}
 	}
 	const payload = `{"customer":"c-4711","items":[{"sku":"a-1","n":3},{"sku":"b-22","n":1}],"note":"please ring twice"}`
-	b.Run("messages/handler", handler("/messages", `{"writes":[{"stream":"order-1","messages":[{"type":"Placed","data":`+payload+`}]}]}`))
+	b.Run(
+		"messages/handler",
+		handler("/messages", `{"writes":[{"stream":"order-1","messages":[{"type":"Placed","data":`+payload+`}]}]}`),
+	)
 	b.Run("messages/store", func(b *testing.B) {
 		n, err := d.Messages().Namespace(b.Context(), message.Default)
 		if err != nil {

@@ -80,7 +80,10 @@ func inputOf(t reflect.Type) input {
 		}
 		for _, from := range []string{"path", "query"} {
 			if name := f.Tag.Get(from); name != "" {
-				in.params = append(in.params, param{name, from, f.Index, f.Tag.Get("doc"), from == "path" || f.Tag.Get("need") != ""})
+				in.params = append(
+					in.params,
+					param{name, from, f.Index, f.Tag.Get("doc"), from == "path" || f.Tag.Get("need") != ""},
+				)
 				in.known[name] = in.known[name] || from == "query"
 			}
 		}
@@ -350,7 +353,9 @@ func (s *service) add(o operation, inType, outType reflect.Type) input {
 		media := &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 		kind := o.consumes
 		if in.body != nil {
-			kind, media = "application/json", &huma.MediaType{Schema: schemas.Schema(inType.FieldByIndex(in.body).Type, true, o.id)}
+			kind, media = "application/json", &huma.MediaType{
+				Schema: schemas.Schema(inType.FieldByIndex(in.body).Type, true, o.id),
+			}
 		}
 		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{kind: media}}
 	}

@@ -20,8 +20,10 @@ import (
 // answer is JSON, and no operation panics or fails inside.
 func FuzzRequests(f *testing.F) {
 	for _, seed := range []struct{ query, name, body string }{
-		{"limit=1", "order-1", `{"writes":[{"stream":"order-1","expected":-1,"messages":[{"type":"T","data":{"a":1},"metadata":null}]}]}`},
-		{"from=0&type=T&type=U&prefix=o", "a", `{"tasks":[{"kind":"k","payload":"AA==","at":"2026-01-01T00:00:00Z","after":["x"]}]}`},
+		{"limit=1", "order-1",
+			`{"writes":[{"stream":"order-1","expected":-1,"messages":[{"type":"T","data":{"a":1},"metadata":null}]}]}`},
+		{"from=0&type=T&type=U&prefix=o", "a",
+			`{"tasks":[{"kind":"k","payload":"AA==","at":"2026-01-01T00:00:00Z","after":["x"]}]}`},
 		{"category=order&size=2&member=1", "events", `{"events":[{"type":"T","id":"a","data":"AA=="}],"after":0}`},
 		{"state=dead&cursor=x", "q", `{"n":3,"lease_ms":5,"queues":["q"]}`},
 		{"before=1", "..", `{"leases":[{"id":"a","token":1}]}`},
@@ -73,7 +75,8 @@ func FuzzRequests(f *testing.F) {
 				kind == "application/json" && !json.Valid(w.Body.Bytes()):
 				t.Errorf("%s %s?%s with %q: %d, %s: %s", r.Method, r.Pattern, query, body, w.Code, kind, w.Body)
 			}
-			if _, err := url.ParseQuery(query); err != nil && w.Code != http.StatusBadRequest && strings.HasPrefix(r.Pattern, "/v1/") {
+			if _, err := url.ParseQuery(query); err != nil && w.Code != http.StatusBadRequest &&
+				strings.HasPrefix(r.Pattern, "/v1/") {
 				t.Errorf("%s %s: %d though the query cannot be read", r.Method, r.Pattern, w.Code)
 			}
 		}

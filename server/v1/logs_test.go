@@ -46,7 +46,8 @@ func TestLogs(t *testing.T) {
 	if len(got.Events) != 2 || got.Events[0].Position != 2 || got.Events[0].Data[1] != 1 || got.Next != 4 {
 		t.Errorf("read %+v", got)
 	}
-	if got := do[api.Events](s, "GET", in("/logs/events/events?from=5"), nil); got.Events == nil || len(got.Events) != 0 || got.Next != 5 {
+	if got := do[api.Events](s, "GET", in("/logs/events/events?from=5"), nil); got.Events == nil || len(got.Events) != 0 ||
+		got.Next != 5 {
 		t.Errorf("read %+v", got)
 	}
 	f := s.follow(in("/logs/events/events/follow?from=3"), "")
@@ -96,8 +97,9 @@ func TestLogs(t *testing.T) {
 		t.Errorf("following what is truncated: %+v", e)
 	}
 	l := do[api.Log](s, "GET", in("/logs/events"), nil)
-	if l.First != 5 || l.Last != 7 || len(l.Subscriptions) != 1 || l.Subscriptions[0] != (api.Subscriber{Name: "s", Position: 2,
-		Lag: 5, Missed: 2}) {
+	if l.First != 5 || l.Last != 7 || len(l.Subscriptions) != 1 ||
+		l.Subscriptions[0] != (api.Subscriber{Name: "s", Position: 2,
+			Lag: 5, Missed: 2}) {
 		t.Errorf("%+v", l)
 	}
 	do[any](s, "DELETE", in("/logs/events/offsets/s"), nil)
@@ -182,8 +184,13 @@ func TestTransfer(t *testing.T) {
 	if string(theirs) != string(ours) || resp.Header.Get("Content-Type") != "application/x-ndjson" {
 		t.Error("what was exported and imported is not the same")
 	}
-	s.refused(api.CodePositionTaken, "POST", in("/import"),
-		`{"id":"11111111-2222-4333-8444-555555555555","stream":"a","type":"T","pos":0,"gpos":1,"data":{},"time":"2026-01-01T00:00:00Z"}`)
+	s.refused(
+		api.CodePositionTaken,
+		"POST",
+		in("/import"),
+		`{"id":"11111111-2222-4333-8444-555555555555","stream":"a","type":"T",`+
+			`"pos":0,"gpos":1,"data":{},"time":"2026-01-01T00:00:00Z"}`,
+	)
 	s.refused(api.CodeBadRequest, "POST", in("/import"), `{`)
 	s.refused(api.CodeBadRequest, "GET", in("/export?since=yesterday"), nil)
 }

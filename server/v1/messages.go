@@ -67,7 +67,8 @@ func (s *service) messages() {
 		})
 	declare(s, operation{id: "read-messages", method: http.MethodGet, path: inNamespace + "/messages", role: auth.Read,
 		tag: tag, summary: "Read messages of a stream, a category or the namespace",
-		about: "In the order of positions for a stream, otherwise of global positions. There are no more for now when a page " +
+		about: "In the order of positions for a stream, otherwise of global positions. There are no more for now " +
+			"when a page " +
 			"is empty: large messages can make a page end before its limit."},
 		func(c *call, in *struct {
 			selection
@@ -104,7 +105,8 @@ func (s *service) messages() {
 	declareRaw(s, operation{id: "follow-messages", method: http.MethodGet, path: inNamespace + "/messages/follow",
 		role: auth.Read, tag: tag, stream: true, produces: "text/event-stream",
 		summary: "Follow messages as Server-Sent Events: those that are there, then each new one",
-		about: "Events are `message` (its id is the position to go on from), `bye` when the server stops, and `problem`. The " +
+		about: "Events are `message` (its id is the position to go on from), `bye` when the server stops, and " +
+			"`problem`. The " +
 			"header Last-Event-ID goes before from."}, typeOf[api.Message](),
 		func(c *call, in *struct {
 			selection

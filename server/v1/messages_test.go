@@ -15,7 +15,8 @@ func TestWriteAndRead(t *testing.T) {
 	s := start(t, nil, core.Options{})
 	resp, text := s.send(http.MethodPost, in("/messages"), `{"writes": [
 		{"stream": "order-1", "expected": -1, "messages": [
-			{"id": "11111111-2222-4333-8444-555555555555", "type": "Placed", "data": {"html": "<b>&", "n": 12345678901234567890}},
+			{"id": "11111111-2222-4333-8444-555555555555", "type": "Placed", "data": {"html": "<b>&",
+				"n": 12345678901234567890}},
 			{"type": "Paid", "data": {}, "metadata": {"by": "alice"}}]},
 		{"stream": "invoice-1", "messages": [{"type": "Made", "data": {}, "metadata": null}]}]}`)
 	if resp.StatusCode != http.StatusOK || resp.Header.Get(api.HeaderLevel) != "memory" {
@@ -30,8 +31,10 @@ func TestWriteAndRead(t *testing.T) {
 		t.Errorf("results %+v, want %+v", r.Results, want)
 	}
 	got := do[api.Messages](s, http.MethodGet, in("/messages?stream=order-1"), nil)
-	if len(got.Messages) != 2 || got.Next != 2 || string(got.Messages[0].Data) != `{"html":"<b>&","n":12345678901234567890}` ||
-		got.Messages[0].ID != "11111111-2222-4333-8444-555555555555" || string(got.Messages[1].Metadata) != `{"by":"alice"}` {
+	if len(got.Messages) != 2 || got.Next != 2 ||
+		string(got.Messages[0].Data) != `{"html":"<b>&","n":12345678901234567890}` ||
+		got.Messages[0].ID != "11111111-2222-4333-8444-555555555555" ||
+		string(got.Messages[1].Metadata) != `{"by":"alice"}` {
 		t.Errorf("stream order-1: %+v", got)
 	}
 	got = do[api.Messages](s, http.MethodGet, in("/messages?type=Paid&type=Made&limit=1"), nil)
@@ -66,9 +69,11 @@ func TestWriteAndRead(t *testing.T) {
 		{api.CodeBadRequest, "POST", in("/messages"), `{"writes": []} {}`},
 		{api.CodeBadRequest, "POST", in("/messages"), `{"writes": []}`},
 		{api.CodeBadRequest, "POST", in("/messages"), `{"rites": []}`},
-		{api.CodeBadRequest, "POST", in("/messages"), `{"writes": [{"stream": "a", "messages": [{"type": "T", "data": 1}]}]}`},
+		{api.CodeBadRequest, "POST", in("/messages"),
+			`{"writes": [{"stream": "a", "messages": [{"type": "T", "data": 1}]}]}`},
 		{api.CodeIDTaken, "POST", in("/messages"),
-			`{"writes": [{"stream": "other-1", "messages": [{"id": "11111111-2222-4333-8444-555555555555", "type": "T", "data": {}}]}]}`},
+			`{"writes": [{"stream": "other-1", "messages": [{"id": "11111111-2222-4333-8444-555555555555", ` +
+				`"type": "T", "data": {}}]}]}`},
 	} {
 		var body any
 		if c.method == "POST" {

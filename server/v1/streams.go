@@ -131,7 +131,8 @@ func (s *service) transfer() {
 	declareRaw(s, operation{id: "import-messages", method: http.MethodPost, path: inNamespace + "/import",
 		role: auth.Write, tag: tag, write: true, stream: true, maxBody: -1, consumes: "application/x-ndjson",
 		summary: "Import messages with their positions, as lines of JSON",
-		about: "The lines are those of an export, perhaps compressed by gzip. Every 1000 lines are one commit; an import that " +
+		about: "The lines are those of an export, perhaps compressed by gzip. Every 1000 lines are one commit; an " +
+			"import that " +
 			"has failed can be repeated, since messages that are there are passed over.",
 		codes: []string{api.CodePositionTaken, api.CodeIDTaken, api.CodeEnded}}, typeOf[api.Imported](),
 		func(c *call, _ *none) error {

@@ -92,8 +92,10 @@ func (s *service) subscriptions() {
 		role: auth.Read, tag: tag, summary: "How a subscription is doing", codes: missing},
 		func(c *call, in *inSubscription) (api.Subscription, error) { return get(c, in.Name) })
 	declare(s, operation{id: "set-subscription", method: http.MethodPut, path: inNamespace + "/subscriptions/{name}",
-		role: auth.Write, tag: tag, write: true, summary: "Set what a subscription delivers and how; it is made if it is not there",
-		about: "Setting the same again changes nothing. With other options, messages that consumers have are delivered again. " +
+		role: auth.Write, tag: tag, write: true,
+		summary: "Set what a subscription delivers and how; it is made if it is not there",
+		about: "Setting the same again changes nothing. With other options, messages that consumers have are " +
+			"delivered again. " +
 			"From is where a new subscription begins; it does not move one that is there. The name in the body is ignored."},
 		func(c *call, in *struct {
 			inSubscription
@@ -117,7 +119,8 @@ func (s *service) subscriptions() {
 	declare(s, operation{id: "claim-messages", method: http.MethodPost,
 		path: inNamespace + "/subscriptions/{name}/claim", role: auth.Write, tag: tag, stream: true, codes: missing,
 		summary: "Claim messages of a subscription, and wait for the first",
-		about: "Each message goes to one of those who claim, and again until one has acknowledged it. There are none in the " +
+		about: "Each message goes to one of those who claim, and again until one has acknowledged it. There are " +
+			"none in the " +
 			"answer if none came in time, or the server stops."},
 		func(c *call, in *struct {
 			inSubscription

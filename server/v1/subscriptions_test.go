@@ -23,7 +23,12 @@ const mails = "/subscriptions/mails"
 
 func claimed(s *server, most int) []api.Delivery {
 	s.t.Helper()
-	return do[api.Deliveries](s, http.MethodPost, in(mails+"/claim"), api.ClaimMessages{Max: most, WaitMS: 60_000}).Deliveries
+	return do[api.Deliveries](
+		s,
+		http.MethodPost,
+		in(mails+"/claim"),
+		api.ClaimMessages{Max: most, WaitMS: 60_000},
+	).Deliveries
 }
 
 func refs(list ...api.Delivery) (out api.Settle) {
@@ -55,7 +60,12 @@ func TestSubscription(t *testing.T) {
 	settle("extend", refs(d[0]))
 	settle("ack", refs(d[0]))
 	s.refused(api.CodeLeaseLost, "POST", in(mails+"/ack"), refs(d[0]))
-	s.refused(api.CodeLeaseLost, "POST", in(mails+"/extend"), refs(api.Delivery{Message: d[1].Message, Token: d[1].Token + 1}))
+	s.refused(
+		api.CodeLeaseLost,
+		"POST",
+		in(mails+"/extend"),
+		refs(api.Delivery{Message: d[1].Message, Token: d[1].Token + 1}),
+	)
 	park := refs(d[1])
 	park.Reason = "bad address"
 	settle("park", park)
@@ -78,7 +88,8 @@ func TestSubscription(t *testing.T) {
 	fail.Reason = "no server"
 	settle("fail", fail)
 	parked := do[[]api.ParkedMessage](s, "GET", in(mails+"/parked"), nil)
-	if len(parked) != 2 || parked[0].Global != d[1].Global || parked[0].Reason != "bad address" || parked[1].Attempts != 2 {
+	if len(parked) != 2 || parked[0].Global != d[1].Global || parked[0].Reason != "bad address" ||
+		parked[1].Attempts != 2 {
 		t.Errorf("parked %+v", parked)
 	}
 	if p := do[[]api.ParkedMessage](s, "GET", in(mails+"/parked?after=3&limit=1"), nil); len(p) != 1 || p[0].Global != 4 {
@@ -101,7 +112,8 @@ func TestSubscription(t *testing.T) {
 	if got := do[api.Subscription](s, "GET", in(mails), nil); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if list := do[[]api.Subscription](s, "GET", in("/subscriptions"), nil); len(list) != 1 || !reflect.DeepEqual(list[0], want) {
+	if list := do[[]api.Subscription](s, "GET", in("/subscriptions"), nil); len(list) != 1 ||
+		!reflect.DeepEqual(list[0], want) {
 		t.Errorf("%+v", list)
 	}
 	do[any](s, "DELETE", in(mails), nil)

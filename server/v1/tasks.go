@@ -19,7 +19,8 @@ const maxWait = time.Minute
 // maxClaim is how many tasks or messages one claim gives at most.
 const maxClaim = 1000
 
-// leastWait is how long a claim of messages takes at least before it has none, in milliseconds: they are read meanwhile.
+// leastWait is how long a claim of messages takes at least before it has none, in milliseconds: they are read
+// meanwhile.
 const leastWait = 20
 
 // giveBack is how long it may take to give back what was claimed for a client that is gone.

@@ -41,7 +41,8 @@ func TestEnqueueClaimComplete(t *testing.T) {
 	if len(results) != 2 || results[0].Code != "" || results[1].Code != api.CodeLeaseLost {
 		t.Errorf("%+v", results)
 	}
-	if l := do[api.Leases](s, http.MethodPost, in("/tasks/claim"), api.ClaimTasks{WaitMS: 1}); l.Leases == nil || len(l.Leases) != 0 {
+	if l := do[api.Leases](s, http.MethodPost, in("/tasks/claim"), api.ClaimTasks{WaitMS: 1}); l.Leases == nil ||
+		len(l.Leases) != 0 {
 		t.Errorf("%+v", l)
 	}
 }
@@ -175,7 +176,8 @@ func TestTasks(t *testing.T) {
 	s.refused(api.CodeLeaseLost, "POST", in("/leases/complete-then"), api.CompleteTask{LeaseRef: ref(l)})
 
 	do[any](s, "POST", in("/queues/default/pause"), nil)
-	if none := do[api.Leases](s, "POST", in("/tasks/claim"), api.ClaimTasks{}); none.Leases == nil || len(none.Leases) != 0 {
+	if none := do[api.Leases](s, "POST", in("/tasks/claim"), api.ClaimTasks{}); none.Leases == nil ||
+		len(none.Leases) != 0 {
 		t.Errorf("of a paused queue: %+v", none)
 	}
 	do[any](s, "PUT", in("/queues/default"), api.QueueOptions{Concurrency: 3, KeyRateN: 2, KeyRatePerMS: 1000})
@@ -239,7 +241,8 @@ func TestClaimsEndWithTheServer(t *testing.T) {
 		}()
 		close(stopping)
 		<-done
-		if text := strings.TrimSpace(w.Body.String()); w.Code != 200 || text != `{"leases":[]}` && text != `{"deliveries":[]}` {
+		if text := strings.TrimSpace(w.Body.String()); w.Code != 200 ||
+			text != `{"leases":[]}` && text != `{"deliveries":[]}` {
 			t.Errorf("%s: %d %s", r.Pattern, w.Code, text)
 		}
 	}

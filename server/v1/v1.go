@@ -7,18 +7,18 @@
 //
 // # Claims that wait
 //
-// A claim of tasks or messages waits until there is one, wait_ms has passed, the server begins to stop, or the client is
-// gone. What was claimed for a client that is gone by then is given back at once, and the attempt does not count for a
-// task. If the client goes while the answer is on its way, the server may not learn of it: then it is given back when
-// the lease runs out.
+// A claim of tasks or messages waits until there is one, wait_ms has passed, the server begins to stop, or the client
+// is gone. What was claimed for a client that is gone by then is given back at once, and the attempt does not count
+// for a task. If the client goes while the answer is on its way, the server may not learn of it: then it is given back
+// when the lease runs out.
 //
 // # Following
 //
-// Followers get Server-Sent Events: "message" or "event", whose id is the position to go on from; comments while nothing
-// comes, so that both sides see that the other is there; "bye" when the server stops, and the client should come again;
-// "problem", with an api.Problem, when following fails, and coming again does not help by itself. A client that comes
-// again with the id of the last event that it has seen, in the header Last-Event-ID, misses nothing and gets nothing
-// twice. A client that does not read for as long as the server's write timeout is cut off.
+// Followers get Server-Sent Events: "message" or "event", whose id is the position to go on from; comments while
+// nothing comes, so that both sides see that the other is there; "bye" when the server stops, and the client should
+// come again; "problem", with an api.Problem, when following fails, and coming again does not help by itself. A client
+// that comes again with the id of the last event that it has seen, in the header Last-Event-ID, misses nothing and
+// gets nothing twice. A client that does not read for as long as the server's write timeout is cut off.
 package v1
 
 import (

@@ -51,7 +51,8 @@ func LogsWith(ctx context.Context, r holdfast.Reader, prefix string) (list []Log
 	return list, errors.Join(failed...)
 }
 
-// Describe describes the log of that name in r, an engine or a snapshot of one, open or not. ErrNotFound: there is none.
+// Describe describes the log of that name in r, an engine or a snapshot of one, open or not. ErrNotFound: there is
+// none.
 func Describe(r holdfast.Reader, name string) (LogInfo, error) {
 	if len(name) > MaxNameSize { // no log can have it
 		return LogInfo{}, holdfast.ErrNotFound

@@ -16,7 +16,12 @@ func TestDeleteStore(t *testing.T) {
 	eng := mem.New()
 	for _, name := range []string{"", "a", "ab"} {
 		s := openStore(t, eng, task.Options{Name: name, Level: holdfast.Memory})
-		enqueue(t, s, task.Spec{ID: "one", Kind: "k", Unique: "u"}, task.Spec{Kind: "k", Sequence: "s", After: []string{"one"}})
+		enqueue(
+			t,
+			s,
+			task.Spec{ID: "one", Kind: "k", Unique: "u"},
+			task.Spec{Kind: "k", Sequence: "s", After: []string{"one"}},
+		)
 		claim(t, s, task.ClaimOptions{})
 		if err := s.Pause(ctx, "q"); err != nil {
 			t.Fatal(err)

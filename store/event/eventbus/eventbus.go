@@ -113,8 +113,8 @@ func Encode[E Event](e E) event.Event {
 	return out
 }
 
-// Decode returns an event of the log as a Store reads it; what it holds is the caller's. ErrCorrupt: Encode has not made
-// it, or it is damaged.
+// Decode returns an event of the log as a Store reads it; what it holds is the caller's. ErrCorrupt: Encode has not
+// made it, or it is damaged.
 func Decode[S StoredEvent[O], O ~string](r *event.Record) (S, error) {
 	e := r.Event()
 	out := stored[O]{Offset: offset[O](e.Position), ID: e.ID, Origin: e.Origin, Type: e.Type, Data: e.Data,

@@ -107,7 +107,8 @@ func Walk(r holdfast.Reader, kind byte, store func(name string), key func(table 
 	return it.Err()
 }
 
-// Names returns the names of all stores of a kind, in the order of their lengths and then bytes. It takes a seek for each.
+// Names returns the names of all stores of a kind, in the order of their lengths and then bytes. It takes a seek for
+// each.
 func Names(r holdfast.Reader, kind byte) (names []string, err error) {
 	for from := []byte{kind}; ; {
 		it := r.Scan(holdfast.Range{Lo: from, Hi: []byte{kind + 1}})
