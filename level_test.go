@@ -28,7 +28,8 @@ func TestWithLevel(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
 	}
-	if got := holdfast.WithLevel(nil, holdfast.Power); got != nil { //nolint:staticcheck // bad input
+	var none context.Context
+	if got := holdfast.WithLevel(none, holdfast.Power); got != nil {
 		t.Errorf("of no context it made %v", got)
 	}
 	if n := testing.AllocsPerRun(100, func() { holdfast.LevelFrom(power, holdfast.Process) }); n != 0 {

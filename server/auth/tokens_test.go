@@ -163,13 +163,10 @@ func TestExpiry(t *testing.T) {
 		p := auth.Principal{TokenID: k.ID, Namespace: message.Default, Role: auth.Write}
 		time.Sleep(time.Hour - 1)
 		want(t, tokens, secret, p)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		wantErr(t, tokens, secret, auth.ErrExpired)
-		if _, _, err := tokens.Create(ctx, auth.Token{Namespace: message.Default, Role: auth.Write,
-			Expires: time.Now()}); !errors.Is(
-			err,
-			holdfast.ErrBadOption,
-		) {
+		_, _, err = tokens.Create(ctx, auth.Token{Namespace: message.Default, Role: auth.Write, Expires: time.Now()})
+		if !errors.Is(err, holdfast.ErrBadOption) {
 			t.Fatal(err)
 		}
 		try(t, m.Close())
