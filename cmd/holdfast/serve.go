@@ -95,17 +95,22 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 			return err
 		}
 	}
-	engine, err := c.open(logger)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, engine.Close()) }()
-	level := engine.Capabilities().Strongest()
+	// What is wrong with the settings is told before a directory is made.
+	var level holdfast.Level
 	if c.Level != "" {
 		if level, err = holdfast.ParseLevel(c.Level); err != nil {
 			return err
 		}
 	}
+	if err := c.checkToken(); err != nil {
+		return err
+	}
+	engine, err := c.open(logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+	level = cmp.Or(level, engine.Capabilities().Strongest())
 	d, err := data.Open(engine, data.Options{Level: level, Logger: logger})
 	if err != nil {
 		return err
@@ -254,21 +259,23 @@ func (h atLeastWarn) WithGroup(name string) slog.Handler {
 	return atLeastWarn{h.Handler.WithGroup(name)}
 }
 
+// checkToken says what is wrong with the token that was set.
+func (c *serveCommand) checkToken() error {
+	if c.Token == "" {
+		return nil
+	}
+	if s, err := auth.Parse(c.Token); err != nil || s.Namespace != message.Default {
+		return badFlag("token", "it is not a token of the default namespace",
+			"it has the form ns_ZGVmYXVsdA_ and 64 hexadecimal digits")
+	}
+	return nil
+}
+
 // ownToken gives the default namespace a token if it has none. It returns one line about it for people.
 func (c *serveCommand) ownToken(ctx context.Context, d *data.Data) (string, error) {
 	info, err := d.Messages().Info(ctx, message.Default)
 	if err != nil {
 		return "", err
-	}
-	if c.Token != "" {
-		s, err := auth.Parse(c.Token)
-		if err == nil && s.Namespace != message.Default {
-			err = auth.ErrMalformed
-		}
-		if err != nil {
-			return "", badFlag("token", "it is not a token of the default namespace",
-				"it has the form ns_ZGVmYXVsdA_ and 64 hexadecimal digits")
-		}
 	}
 	if info.TokenSHA256 == "" {
 		token, text := c.Token, "the one that was set with --token"
