@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/client"
+	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/task"
 )
@@ -102,6 +103,17 @@ func TestSubscription(t *testing.T) {
 		{Query: message.Query{Stream: "s"}}} {
 		if _, err := n.Subscribe(ctx, "x", o); !errors.Is(err, holdfast.ErrBadOption) {
 			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// TestAppendNotUTF8: JSON would make one id of these two, and the second event a repeat of the first.
+func TestAppendNotUTF8(t *testing.T) {
+	c, _ := serve(t)
+	log := c.Namespace(message.Default).Log("l")
+	for _, e := range []event.Event{{ID: "\xfe"}, {ID: "\xff"}, {Type: "\xff"}, {Origin: "\xff"}} {
+		if r, err := log.Append(ctx, e); !errors.Is(err, event.ErrBadEvent) {
+			t.Errorf("%+v: %+v, %v", e, r, err)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -97,18 +98,23 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 			return err
 		}
 	}
+	// What is wrong with the settings is told before a directory is made.
+	var level holdfast.Level
+	if c.Level != "" {
+		if level, err = holdfast.ParseLevel(c.Level); err != nil {
+			return err
+		}
+	}
+	if err := c.checkToken(); err != nil {
+		return err
+	}
 	opened, err := c.open(logger)
 	if err != nil {
 		return err
 	}
 	engine := metrics.Watch(opened)
 	defer func() { err = errors.Join(err, engine.Close()) }()
-	level := engine.Capabilities().Strongest()
-	if c.Level != "" {
-		if level, err = holdfast.ParseLevel(c.Level); err != nil {
-			return err
-		}
-	}
+	level = cmp.Or(level, engine.Capabilities().Strongest())
 	d, err := data.Open(engine, data.Options{Level: level, Logger: logger})
 	if err != nil {
 		return err
@@ -128,7 +134,7 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	}()
 	o := server.Options{Version: version, Tracer: tracer, Logger: logger, MaxBody: c.MaxBody,
 		MaxConnections: c.MaxConnections, Rate: c.Rate, Burst: c.Burst, BodyTimeout: c.BodyTimeout,
-		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, Backup: all.Backup}
+		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, Backup: all.Backup, BackupDir: filepath.Dir(c.dir())}
 	if certificate != nil {
 		o.TLS = &tls.Config{GetCertificate: certificate.get}
 	}
@@ -229,6 +235,15 @@ func (c *serveCommand) address() (*net.TCPAddr, error) {
 	return address, nil
 }
 
+// dir is where the data is, "" where it is in no directory.
+func (c *serveCommand) dir() string {
+	if c.Engine == "" {
+		return cmp.Or(c.Data, defaultData)
+	}
+	_, dir, _, _ := all.ParseURL(c.Engine) // its error is that of open
+	return dir
+}
+
 // open opens the engine.
 func (c *serveCommand) open(logger *slog.Logger) (holdfast.Engine, error) {
 	if c.Engine == "" {
@@ -272,21 +287,23 @@ func (h atLeastWarn) WithGroup(name string) slog.Handler {
 	return atLeastWarn{h.Handler.WithGroup(name)}
 }
 
+// checkToken says what is wrong with the token that was set.
+func (c *serveCommand) checkToken() error {
+	if c.Token == "" {
+		return nil
+	}
+	if s, err := auth.Parse(c.Token); err != nil || s.Namespace != message.Default {
+		return badFlag("token", "it is not a token of the default namespace",
+			"it has the form ns_ZGVmYXVsdA_ and 64 hexadecimal digits")
+	}
+	return nil
+}
+
 // ownToken gives the default namespace a token if it has none. It returns one line about it for people.
 func (c *serveCommand) ownToken(ctx context.Context, d *data.Data) (string, error) {
 	info, err := d.Messages().Info(ctx, message.Default)
 	if err != nil {
 		return "", err
-	}
-	if c.Token != "" {
-		s, err := auth.Parse(c.Token)
-		if err == nil && s.Namespace != message.Default {
-			err = auth.ErrMalformed
-		}
-		if err != nil {
-			return "", badFlag("token", "it is not a token of the default namespace",
-				"it has the form ns_ZGVmYXVsdA_ and 64 hexadecimal digits")
-		}
 	}
 	if info.TokenSHA256 == "" {
 		token, text := c.Token, "the one that was set with --token"

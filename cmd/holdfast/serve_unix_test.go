@@ -357,7 +357,7 @@ func TestServeReadsAgain(t *testing.T) {
 }
 
 func TestServeRefuses(t *testing.T) {
-	dir := t.TempDir()
+	dir, anew := t.TempDir(), filepath.Join(t.TempDir(), "anew")
 	try(t, os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("rate: 1\nnothing: 2\n"), 0o600))
 	try(t, os.WriteFile(filepath.Join(dir, "list.yaml"), []byte("rate: [1]\n"), 0o600))
 	secret := "ns_b25l_" + strings.Repeat("ab", 32) // of the namespace one
@@ -372,9 +372,9 @@ func TestServeRefuses(t *testing.T) {
 		{"--engine mem: --data x", "set one of them"},
 		{"--engine nonsense", "colon"},
 		{"--data " + dir, "did not make"},
-		{"--level forever --engine mem:", "memory, process, power"},
+		{"--level forever --data " + anew, "memory, process, power"},
 		{"--log-level loud", "debug, info, warn or error"},
-		{"--engine mem: --listen 127.0.0.1:0 --token " + secret, "ns_ZGVmYXVsdA_"},
+		{"--listen 127.0.0.1:0 --data " + anew + " --token " + secret, "ns_ZGVmYXVsdA_"},
 		{"--config " + filepath.Join(dir, "bad.yaml"), `line 2: there is no setting "nothing"`},
 		{"--config " + filepath.Join(dir, "list.yaml"), "line 1: rate is not one value"},
 		{"--config " + filepath.Join(dir, "none.yaml"), "no such file"},
@@ -383,6 +383,9 @@ func TestServeRefuses(t *testing.T) {
 		if status != exitError || !strings.Contains(text, c.text) || out != "" || strings.Contains(text, "abab") {
 			t.Errorf("%s: %d %s%s", c.args, status, out, text)
 		}
+	}
+	if _, err := os.Stat(anew); !os.IsNotExist(err) {
+		t.Errorf("what was refused has made a directory: %v", err)
 	}
 	// What is set for serve is no other command's business.
 	cmd := holdfastCommand(t, "version")

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -109,13 +110,13 @@ func name(namespace, of string) string {
 	return strings.TrimSuffix(namespace+"/"+of, "/")
 }
 
-// checkLog returns ErrBadOption if a log cannot have a name: it has 1 byte or more, of which none is a slash or zero,
-// since those tell namespaces and other packages' logs apart.
+// checkLog returns ErrBadOption if a log cannot have a name: it is UTF-8, so that JSON tells it as it is, and has 1
+// byte or more, of which none is a slash or zero, since those tell namespaces and other packages' logs apart.
 func checkLog(namespace, log string) error {
 	long := len(name(namespace, log)) > event.MaxNameSize
-	if log == "" || long || strings.ContainsAny(log, "/\x00") {
+	if log == "" || long || !utf8.ValidString(log) || strings.ContainsAny(log, "/\x00") {
 		return &holdfast.Error{Op: "log", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("a log called %.80q", log),
-			Remedy: fmt.Sprintf("use a name without slashes, of at most %d bytes with its namespace", event.MaxNameSize-1)}
+			Remedy: fmt.Sprintf("use a name in UTF-8 without slashes, of at most %d bytes with its namespace", event.MaxNameSize-1)}
 	}
 	return nil
 }

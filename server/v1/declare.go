@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -241,6 +242,9 @@ func (in *input) read(c *call, v reflect.Value) error {
 func decode(body []byte, v any) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return problem.BadRequest("the body is empty; an object of JSON is expected")
+	}
+	if !utf8.Valid(body) {
+		return problem.BadRequest("the body is not UTF-8") // its names and ids would become others, and alike
 	}
 	if tooMany(body) {
 		return &holdfast.Error{Class: holdfast.ErrTooLarge,

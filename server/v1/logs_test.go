@@ -109,13 +109,21 @@ func TestLogs(t *testing.T) {
 	}
 	f = s.follow(in("/logs/events/events/follow?from=-1"), "")
 	do[any](s, "DELETE", in("/logs/events"), nil)
-	f.want("bye") // to come again, and find that it is not there
+	// Who came again would follow another log of that name from where this one was.
+	if e := f.want("problem"); json.Unmarshal([]byte(e.data), &problem) != nil || problem.Code != api.CodeNotFound {
+		t.Errorf("following what is deleted: %+v", e)
+	}
 	s.refused(api.CodeNotFound, "GET", in("/logs/events"), nil)
 	if list := do[[]api.Log](s, "GET", in("/logs"), nil); list == nil || len(list) != 0 {
 		t.Errorf("%+v", list)
 	}
 	s.refused(api.CodeBadRequest, "POST", in("/logs/a%2Fb/events"), api.Append{Events: []api.Event{{Type: "T"}}})
 	s.refused(api.CodeBadRequest, "POST", in("/logs/events/events"), api.Append{})
+	s.refused(api.CodeBadRequest, "POST", in("/logs/%ff/events"), api.Append{Events: []api.Event{{Type: "T"}}})
+	// Read as JSON, these ids would be the same, and the second event a repeat of the first.
+	for _, id := range []string{"\xfe", "\xff"} {
+		s.refused(api.CodeBadRequest, "POST", in("/logs/events/events"), `{"events":[{"type":"T","id":"`+id+`"}]}`)
+	}
 }
 
 func TestStreams(t *testing.T) {

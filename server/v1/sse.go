@@ -142,10 +142,19 @@ func (p *part) flush() {
 
 // last ends the stream, and tells the client why.
 func (p *part) last(c *call, ctx context.Context, err error) {
+	stopping := errors.Is(context.Cause(ctx), problem.ErrStopping)
+	if errors.Is(err, holdfast.ErrClosed) {
+		select {
+		case <-c.req.Stopping:
+			stopping = true
+		default: // Who came again to another of that name would miss what that has before this position.
+			err = &holdfast.Error{Op: "follow", Class: holdfast.ErrNotFound, Detail: "what was followed has been deleted"}
+		}
+	}
 	switch {
 	case c.ctx.Err() != nil:
 		return // the client is gone
-	case errors.Is(context.Cause(ctx), problem.ErrStopping), errors.Is(err, holdfast.ErrClosed):
+	case stopping:
 		p.write(fmt.Appendf(nil, "retry: %d\nevent: bye\ndata: {}\n\n", retry))
 	case err != nil:
 		var b bytes.Buffer
