@@ -4,8 +4,22 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"time"
+	"unicode/utf8"
+
+	"github.com/holdfastdb/holdfast"
 )
+
+// notText returns an error of that class if a text is not UTF-8: JSON would make it another, and two ids the same.
+func notText(op string, class error, texts ...string) error {
+	for _, text := range texts {
+		if !utf8.ValidString(text) {
+			return &holdfast.Error{Op: op, Class: class, Detail: fmt.Sprintf("%.80q is not UTF-8", text)}
+		}
+	}
+	return nil
+}
 
 // newID returns a UUID of version 7 (RFC 9562): the milliseconds of now, and 74 random bits.
 func newID() string {

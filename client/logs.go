@@ -4,14 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
 	"net/url"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 
-	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/store/event"
 )
@@ -64,11 +61,8 @@ func (l *Log) append(ctx context.Context, after *uint64, events []event.Event) (
 	body := api.Append{Events: make([]api.Event, len(events)), After: after}
 	known := slices.ContainsFunc(events, func(e event.Event) bool { return e.ID != "" })
 	for i := range events {
-		for _, text := range []string{events[i].ID, events[i].Type, events[i].Origin} {
-			if !utf8.ValidString(text) { // as JSON it would be another, and two ids the same
-				return event.Result{}, &holdfast.Error{Op: "event append", Class: event.ErrBadEvent,
-					Detail: fmt.Sprintf("event %d has %.80q, which is not UTF-8", i, text)}
-			}
+		if err := notText("event append", event.ErrBadEvent, events[i].ID, events[i].Type, events[i].Origin); err != nil {
+			return event.Result{}, err
 		}
 		if body.Events[i] = api.FromEvent(&events[i]); !known {
 			body.Events[i].ID = newID()

@@ -81,10 +81,16 @@ func (n *Namespace) WriteAll(ctx context.Context, writes ...message.Write) ([]me
 	writes = slices.Clone(writes)
 	known := false // some ids were the caller's
 	for i, w := range writes {
+		if err := notText("message write", message.ErrBadName, w.Stream); err != nil {
+			return nil, err
+		}
 		messages := slices.Clone(w.Messages)
 		for j := range messages {
 			if known = known || messages[j].ID != ""; messages[j].ID == "" {
 				messages[j].ID = newID()
+			}
+			if err := notText("message write", message.ErrBadMessage, messages[j].Type); err != nil {
+				return nil, err
 			}
 			if len(messages[j].Data) == 0 {
 				return nil, &Error{Op: "message write", Code: api.CodeBadRequest,

@@ -107,13 +107,31 @@ func TestSubscription(t *testing.T) {
 	}
 }
 
-// TestAppendNotUTF8: JSON would make one id of these two, and the second event a repeat of the first.
-func TestAppendNotUTF8(t *testing.T) {
+// TestNotUTF8: JSON would make one text of these two, and the second event, or task, a repeat of the first.
+func TestNotUTF8(t *testing.T) {
 	c, _ := serve(t)
-	log := c.Namespace(message.Default).Log("l")
-	for _, e := range []event.Event{{ID: "\xfe"}, {ID: "\xff"}, {Type: "\xff"}, {Origin: "\xff"}} {
-		if r, err := log.Append(ctx, e); !errors.Is(err, event.ErrBadEvent) {
-			t.Errorf("%+v: %+v, %v", e, r, err)
+	n := c.Namespace(message.Default)
+	for _, text := range []string{"\xfe", "\xff"} {
+		for _, e := range []event.Event{{ID: text}, {Type: text}, {Origin: text}} {
+			if r, err := n.Log("l").Append(ctx, e); !errors.Is(err, event.ErrBadEvent) {
+				t.Errorf("%+v: %+v, %v", e, r, err)
+			}
+		}
+		for _, s := range []task.Spec{{ID: text}, {Queue: text}, {Kind: text}, {Key: text}, {Sequence: text}, {Unique: text},
+			{After: []string{text}}} {
+			if r, err := n.Tasks().Enqueue(ctx, s); !errors.Is(err, holdfast.ErrBadOption) {
+				t.Errorf("%+v: %+v, %v", s, r, err)
+			}
+			if r, err := n.Tasks().CompleteWith(ctx, task.Lease{}, nil, s); !errors.Is(err, holdfast.ErrBadOption) {
+				t.Errorf("%+v: %+v, %v", s, r, err)
+			}
+		}
+		if r, err := n.Write(ctx, text, object(1)); !errors.Is(err, message.ErrBadName) {
+			t.Errorf("%+v, %v", r, err)
+		}
+		m := message.Message{Type: text, Data: object(1).Data}
+		if r, err := n.Write(ctx, "s", m); !errors.Is(err, message.ErrBadMessage) {
+			t.Errorf("%+v, %v", r, err)
 		}
 	}
 }

@@ -31,6 +31,9 @@ func (n *Namespace) Tasks() *Tasks { return &Tasks{c: n.c, path: n.path} }
 // If the answer to a try is lost, and the ids then exist, the tasks were enqueued by that try if they are the same.
 // Only a task that is not kept once it is finished can be enqueued twice so, if it has run meanwhile.
 func (t *Tasks) Enqueue(ctx context.Context, specs ...task.Spec) ([]task.Result, error) {
+	if err := notSpecs(specs); err != nil {
+		return nil, err
+	}
 	specs = withIDs(specs)
 	r := &request{op: "task enqueue", method: "POST", path: t.path + "/tasks", body: api.Enqueue{Tasks: newTasks(specs)},
 		safe: true}
@@ -42,6 +45,17 @@ func (t *Tasks) Enqueue(ctx context.Context, specs ...task.Spec) ([]task.Result,
 		}
 	}
 	return results(r.op, len(specs), done, err)
+}
+
+// notSpecs says what JSON would change in specs.
+func notSpecs(specs []task.Spec) error {
+	for _, s := range specs {
+		texts := append([]string{s.ID, s.Queue, s.Kind, s.Key, s.Sequence, s.Unique}, s.After...)
+		if err := notText("task enqueue", holdfast.ErrBadOption, texts...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // withIDs are specs that all have ids.
@@ -228,6 +242,9 @@ func (t *Tasks) CompleteWith(ctx context.Context, l task.Lease, with func(*holdf
 	if with != nil {
 		return nil, &holdfast.Error{Op: "task complete", Class: holdfast.ErrBadOption,
 			Detail: "a server has no keys of the program in its commits", Remedy: "pass nil, and the tasks that come next"}
+	}
+	if err := notSpecs(then); err != nil {
+		return nil, err
 	}
 	then = withIDs(then)
 	r := &request{op: "task complete", method: "POST", path: t.path + "/leases/complete-then",
