@@ -374,7 +374,7 @@ func TestWorkers(t *testing.T) {
 		}
 		return nil
 	})
-	r, err := worker.New(k, &ws, worker.Options{Logger: quiet, Lease: 3 * time.Second, Concurrency: 4})
+	r, err := worker.New(k, &ws, worker.Options{Logger: quiet, Lease: 12 * time.Second, Concurrency: 4})
 	check(t, err)
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)

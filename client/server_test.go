@@ -135,9 +135,13 @@ func serveChild(dir string) error {
 	if err != nil {
 		return err
 	}
+	// While nobody listened, another connection of this machine can have got the port, for a short time.
 	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return err
+	for end := time.Now().Add(time.Minute); err != nil; l, err = net.Listen("tcp", address) {
+		if time.Now().After(end) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	fmt.Println("serving")
 	go func() {

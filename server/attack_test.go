@@ -455,7 +455,7 @@ func TestAttackHeaders(t *testing.T) {
 
 // A follower that never reads holds no more than the buffers of its connection, and is cut off.
 func TestAttackFollower(t *testing.T) {
-	r := start(t, mem.New(), Options{WriteTimeout: 300 * time.Millisecond}, nil)
+	r := start(t, mem.New(), Options{WriteTimeout: 2 * time.Second}, nil)
 	big, err := json.Marshal(map[string]any{"type": "T", "data": strings.Repeat("x", 500_000)})
 	try(t, err)
 	for range 60 {

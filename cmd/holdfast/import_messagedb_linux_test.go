@@ -23,12 +23,12 @@ import (
 // postgres starts a server for the test, and returns its address.
 func postgres(t *testing.T) string {
 	t.Helper()
-	bins, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+	bins, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // not there with the clients alone
 	try(t, err)
 	if len(bins) == 0 {
 		t.Skip("the binaries of PostgreSQL are not installed here; Debian's package is postgresql")
 	}
-	bin := bins[len(bins)-1]
+	bin := filepath.Dir(bins[len(bins)-1])
 	dir, err := os.MkdirTemp("", "pg") // a short path: sockets allow no longer one
 	try(t, err)
 	t.Cleanup(func() { try(t, os.RemoveAll(dir)) })

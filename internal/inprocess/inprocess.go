@@ -46,8 +46,10 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	select {
 	case <-w.sent:
 	case <-req.Context().Done():
-		_ = body.CloseWithError(req.Context().Err())
-		return nil, req.Context().Err()
+	}
+	if err := req.Context().Err(); err != nil { // also if the handler has ended because of it
+		_ = body.CloseWithError(err)
+		return nil, err
 	}
 	if w.aborted != nil {
 		return nil, w.aborted
