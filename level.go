@@ -97,15 +97,14 @@ func (l *Level) UnmarshalText(text []byte) error {
 
 type levelKey struct{}
 
-// WithLevel returns a context under which a store makes a write at level instead of at its own, stronger or weaker. It
-// is for the one write that matters more than the others of its store, or less. A level of 0 is the store's own again.
-// A level that the engine does not give makes the write ErrLevel.
+// WithLevel returns a context under which a store makes a write at level, if that is stronger than its own: for the one
+// write that matters more than the others of its store. A level that the engine does not give makes the write ErrLevel.
+// A weaker one changes nothing: a crash that takes back a weak write would take it back from those who follow the store,
+// and give its place to another.
 //
 // The write's acknowledgement says that it survives what level names, and all before it what theirs named. Readers of
 // the store see it then and not earlier. The work that a store does for itself stays at the store's level, and so do
 // stores whose methods have no context.
-//
-// Without WithLevel in any parent of a context, the level that a write names is its store's.
 func WithLevel(ctx context.Context, level Level) context.Context {
 	if ctx == nil {
 		return nil // which the store refuses
@@ -113,14 +112,14 @@ func WithLevel(ctx context.Context, level Level) context.Context {
 	return context.WithValue(ctx, levelKey{}, level)
 }
 
-// LevelFrom returns the level that WithLevel has put into ctx, or own if there is none. It is for stores: they apply
-// each write at it. It does not check the level, and allocates nothing.
+// LevelFrom returns the level that WithLevel has put into ctx if it is stronger than own, and otherwise own. It is for
+// stores: they apply each write at it. It does not check the level, and allocates nothing.
 func LevelFrom(ctx context.Context, own Level) Level {
 	if ctx == nil {
 		return own
 	}
-	if level, ok := ctx.Value(levelKey{}).(Level); ok && level != 0 {
-		return level
+	if level, ok := ctx.Value(levelKey{}).(Level); ok {
+		return max(level, own)
 	}
 	return own
 }

@@ -13,8 +13,8 @@ import (
 
 // Headers.
 const (
-	// HeaderLevel names, in a request, the level that a write is to reach before it is answered, and in an answer what
-	// it was given: "memory", "process" or "power".
+	// HeaderLevel names, in a request, the level that a write is to reach before it is answered, if that is stronger than
+	// the server's, and in an answer what it was given: "memory", "process" or "power".
 	HeaderLevel = "Holdfast-Level"
 	// HeaderRequestID identifies a request in the server's log. A client may choose it.
 	HeaderRequestID = "X-Request-Id"

@@ -26,7 +26,7 @@ func (Welcome) Kind() string { return "welcome" }
 
 // What the documentation shows, over the network.
 func Example_documentation() {
-	program := func(ctx context.Context, data []byte, workers worker.Workers, seen message.Message) error {
+	program := func(ctx context.Context, data []byte, workers worker.Workers, paid message.Message) error {
 		c, err := client.New("http://127.0.0.1:8080", client.Options{Token: os.Getenv("HOLDFAST_TOKEN")})
 		orders := c.Namespace("orders")
 
@@ -54,7 +54,7 @@ func Example_documentation() {
 		case errors.Is(err, holdfast.ErrFull): // the server's disk
 		}
 
-		_, err = orders.Write(holdfast.WithLevel(ctx, holdfast.Process), "visit-17", seen)
+		_, err = orders.Write(holdfast.WithLevel(ctx, holdfast.Power), "payment-17", paid)
 		_, _ = r, runner
 		return err
 	}

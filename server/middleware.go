@@ -162,7 +162,7 @@ func (s *Server) enter(rt route.Route, w *answering, r *http.Request) {
 			rt.Deny(w, r, err)
 			return
 		}
-		known.Level = level
+		known.Level = max(level, known.Level) // see holdfast.WithLevel
 		r = r.WithContext(holdfast.WithLevel(r.Context(), level))
 	}
 	if rt.Role != auth.None && r.Method != http.MethodGet && r.Method != http.MethodHead {

@@ -29,7 +29,7 @@ func TestProcessBehindPower(t *testing.T) {
 			if _, err := s.Submit(atProcess, typed("2")...); err != nil {
 				return err
 			}
-			_, err := s.Append(atMemory, typed("3")...)
+			_, err := s.Append(ctx, typed("3")...)
 			return err
 		},
 		"submit and follow": func(s *event.Store) error {
@@ -89,21 +89,21 @@ func addNothing(*event.Commit) error { return nil }
 // What is weaker and comes first waits for nothing.
 func TestProcessBeforePower(t *testing.T) {
 	eng := storetest.NewLevelEngine()
-	s := openLog(t, eng, event.Options{Level: holdfast.Power})
+	s := openLog(t, eng, event.Options{Level: holdfast.Memory})
 	defer closeLog(t, s)
 	eng.Hold()
 	if _, err := s.Append(atProcess, typed("1")...); err != nil {
 		t.Fatal(err)
 	}
 	wantTypes(t, s, 1, "1")
-	power := storetest.Async(func() error { _, err := s.Append(ctx, typed("2")...); return err })
+	power := storetest.Async(func() error { _, err := s.Append(atPower, typed("2")...); return err })
 	storetest.Unfinished(t, power)
 	wantTypes(t, s, 1, "1")
 	eng.Release()
 	storetest.Finished(t, nil, power)
 	wantTypes(t, s, 1, "1", "2")
 	eng.Hold()
-	if _, err := s.Append(atMemory, typed("3")...); err != nil { // those at Power are settled
+	if _, err := s.Append(ctx, typed("3")...); err != nil { // those at Power are settled
 		t.Fatal(err)
 	}
 	wantTypes(t, s, 1, "1", "2", "3")
@@ -113,15 +113,15 @@ func TestProcessBeforePower(t *testing.T) {
 // A repeat reaches the level that it names, whatever that of the first time was.
 func TestRepeatAtAStrongerLevel(t *testing.T) {
 	eng := storetest.NewLevelEngine()
-	s := openLog(t, eng, event.Options{Level: holdfast.Power})
+	s := openLog(t, eng, event.Options{Level: holdfast.Process})
 	defer closeLog(t, s)
-	if _, err := s.Append(atProcess, named("a")...); err != nil {
+	if _, err := s.Append(ctx, named("a")...); err != nil {
 		t.Fatal(err)
 	}
-	for _, ctx := range []context.Context{ctx, atPower} {
+	for range 2 {
 		eng.Hold()
 		repeat := storetest.Async(func() error {
-			r, err := s.Append(ctx, named("a")...)
+			r, err := s.Append(atPower, named("a")...)
 			if err == nil && !r.Repeated {
 				err = errors.New("it was appended again")
 			}
@@ -182,7 +182,7 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, level := range holdfast.Levels() {
 				eng := storetest.NewLevelEngine()
-				s := openLog(t, eng, event.Options{Level: holdfast.Process})
+				s := openLog(t, eng, event.Options{Level: holdfast.Memory})
 				if _, err := s.Import(ctx, event.Event{Position: 1}, event.Event{Position: 3}); err != nil {
 					t.Fatal(err)
 				}

@@ -24,7 +24,7 @@ type Options struct {
 	Name string
 
 	// Level is what every append, offset, snapshot and truncation survives once it is acknowledged, unless its context
-	// names another ([holdfast.WithLevel]); 0 means Power. One log may be opened at another level the next time.
+	// names a stronger one ([holdfast.WithLevel]); 0 means Power. One log may be opened at another level the next time.
 	Level holdfast.Level
 
 	// IDWindow is for how many positions at least the id of an event is remembered; for

@@ -60,7 +60,7 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 	} {
 		for _, level := range holdfast.Levels() {
 			eng := storetest.NewLevelEngine()
-			s := openStore(t, eng, message.Options{Level: holdfast.Process, RetainEvery: -1})
+			s := openStore(t, eng, message.Options{Level: holdfast.Memory, RetainEvery: -1})
 			n := namespace(t, s, message.Default)
 			write(t, n, "a-1", msg("t"))
 			write(t, n, "a-1", msg("t"))

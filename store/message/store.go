@@ -32,8 +32,8 @@ type Options struct {
 	// Name tells several stores in one engine apart, at most MaxNameSize bytes; it may be empty.
 	Name string
 
-	// Level is what every write survives once it is acknowledged, unless its context names another
-	// ([holdfast.WithLevel]); 0 means Power. A store may be opened at another level the next time.
+	// Level is what every write survives once it is acknowledged, unless its context names a
+	// stronger one ([holdfast.WithLevel]); 0 means Power. A store may be opened at another level the next time.
 	Level holdfast.Level
 
 	// RetainEvery is how often the store removes what the retention of streams does not keep; 0 means every minute, and

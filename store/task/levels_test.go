@@ -39,7 +39,7 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 			return s.AddPeriodic(ctx, task.Periodic{Name: "p", Schedule: every(1 << 40)})
 		},
 		"EnqueueIn": func(ctx context.Context, s *task.Store) error {
-			log, err := event.Open(engineOf[s], event.Options{Level: holdfast.Process})
+			log, err := event.Open(engineOf[s], event.Options{Level: holdfast.Memory})
 			if err != nil {
 				return err
 			}
@@ -63,7 +63,7 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 				continue // it is, at the store's level
 			}
 			eng := storetest.NewLevelEngine()
-			s, err := task.Open(eng, newClock().options(holdfast.Process))
+			s, err := task.Open(eng, newClock().options(holdfast.Memory))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,9 @@ func TestEveryWriteIsAtItsLevel(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			other := func(l holdfast.Level) bool { return l != level }
-			if got := eng.Applied(); len(got) == 0 || slices.ContainsFunc(got, other) {
+			// What is there already is safe at the store's level.
+			got := eng.Applied()
+			if len(got) == 0 && level != holdfast.Memory || slices.ContainsFunc(got, other) {
 				t.Errorf("%s at %v applied batches at %v", name, level, got)
 			}
 			storetest.Close(t, s)

@@ -140,8 +140,8 @@ type Options struct {
 	// Name tells several stores in one engine apart, at most MaxNameSize bytes; it may be empty.
 	Name string
 
-	// Level is what every change survives once it is acknowledged, unless its context names another
-	// ([holdfast.WithLevel]); 0 means Power. A store may be opened at another level the next time. What the store does by
+	// Level is what every change survives once it is acknowledged, unless its context names a
+	// stronger one ([holdfast.WithLevel]); 0 means Power. A store may be opened at another level the next time. What the store does by
 	// itself, such as enqueueing periodic tasks, is at this level.
 	Level holdfast.Level
 
