@@ -99,8 +99,8 @@ type levelKey struct{}
 
 // WithLevel returns a context under which a store makes a write at level, if that is stronger than its own: for the one
 // write that matters more than the others of its store. A level that the engine does not give makes the write ErrLevel.
-// A weaker one changes nothing: a crash that takes back a weak write would take it back from those who follow the store,
-// and give its place to another.
+// A weaker one changes nothing: a crash that takes back a weak write would take it back from those who follow the
+// store, and give its place to another.
 //
 // The write's acknowledgement says that it survives what level names, and all before it what theirs named. Readers of
 // the store see it then and not earlier. The work that a store does for itself stays at the store's level, and so do

@@ -116,7 +116,8 @@ func checkLog(namespace, log string) error {
 	long := len(name(namespace, log)) > event.MaxNameSize
 	if log == "" || long || !utf8.ValidString(log) || strings.ContainsAny(log, "/\x00") {
 		return &holdfast.Error{Op: "log", Class: holdfast.ErrBadOption, Detail: fmt.Sprintf("a log called %.80q", log),
-			Remedy: fmt.Sprintf("use a name in UTF-8 without slashes, of at most %d bytes with its namespace", event.MaxNameSize-1)}
+			Remedy: fmt.Sprintf("use a name in UTF-8 without slashes, of at most %d bytes with its namespace",
+				event.MaxNameSize-1)}
 	}
 	return nil
 }

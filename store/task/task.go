@@ -141,8 +141,8 @@ type Options struct {
 	Name string
 
 	// Level is what every change survives once it is acknowledged, unless its context names a
-	// stronger one ([holdfast.WithLevel]); 0 means Power. A store may be opened at another level the next time. What the store does by
-	// itself, such as enqueueing periodic tasks, is at this level.
+	// stronger one ([holdfast.WithLevel]); 0 means Power. A store may be opened at another level the next time. What the
+	// store does by itself, such as enqueueing periodic tasks, is at this level.
 	Level holdfast.Level
 
 	// Keep is how long finished tasks are kept whose Spec and queue do not say; 0 means DefaultKeep, less than 0 that
