@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -159,7 +160,7 @@ func newServer(e holdfast.Engine, level holdfast.Level, token string) (*server.S
 	if err := d.Messages().SetToken(ctx, message.Default, token); err != nil {
 		return nil, nil, errors.Join(err, d.Close())
 	}
-	s, err := server.New(d, server.Options{Logger: quiet})
+	s, err := server.New(d, server.Options{Backup: oneFile, Logger: quiet})
 	return s, d, err
 }
 
@@ -320,4 +321,12 @@ func compare(t *testing.T, own, network *script) {
 	if len(a) < 10 || len(a) != len(b) {
 		t.Errorf("%d and %d lines", len(a), len(b))
 	}
+}
+
+// oneFile is a backup of nothing, for engines that keep nothing in a directory.
+func oneFile(_ context.Context, _ holdfast.Engine, into string) (int64, error) {
+	if err := os.MkdirAll(into, 0o700); err != nil {
+		return 0, err
+	}
+	return 1, os.WriteFile(filepath.Join(into, "file"), []byte("backup"), 0o600)
 }
