@@ -208,6 +208,8 @@ type Subscription struct {
 	LeaseMS     int64    `json:"lease_ms,omitempty"`
 	MaxAttempts int      `json:"max_attempts,omitempty"`
 	Window      int      `json:"window,omitempty"`
+	// Embedded: a program has made it that embeds the stores. It alone knows its options, and none are told here.
+	Embedded bool `json:"embedded,omitempty"`
 	// Done, Behind, Pending and Parked are how it is doing; ignored in a request.
 	Done    int64 `json:"done" required:"false"`
 	Behind  int64 `json:"behind" required:"false"`
@@ -480,7 +482,7 @@ type Server struct {
 	Ready   bool      `json:"ready"`
 	Trouble string    `json:"trouble,omitempty"` // what an operator should look at
 	LossMS  int64     `json:"loss_window_ms"`
-	// Unsynced: a power cut may take the last LossMS of acknowledged writes that name no level.
+	// Unsynced: a power cut may take the last LossMS of acknowledged writes, but for those that named power.
 	Unsynced   bool      `json:"unsynced"`
 	Settings   []Setting `json:"settings"`
 	Caveats    []string  `json:"caveats,omitempty"`

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -58,7 +59,7 @@ func (c *Client) call(ctx context.Context, r *request, out any) error {
 		if err.Status == 0 && !neverSent(err.Cause) || err.Status != 0 && err.passing() && !err.notDone() {
 			r.lost = true
 		}
-		err.Unknown = r.lost
+		err.Unknown = r.lost && r.method != http.MethodGet
 		again := err.passing() && (r.safe || !r.lost) && c.o.Retry >= 0
 		next := pause.next(err.After)
 		if !again || !r.always && time.Since(began)+next > c.o.Retry {
@@ -130,6 +131,11 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, out any) *Err
 
 // send makes a request and returns the answer if it is one of success. The caller closes its body.
 func (c *Client) send(ctx context.Context, r *request, body []byte) (*http.Response, *Error) {
+	if strings.Contains(r.path, "//") || strings.HasSuffix(r.path, "/") {
+		// The server would look for another path.
+		return nil, &Error{Op: r.op, Status: http.StatusBadRequest, Code: api.CodeBadRequest,
+			Detail: "a name or an id is empty"}
+	}
 	address := c.base + r.path
 	if len(r.query) > 0 {
 		address += "?" + r.query.Encode()

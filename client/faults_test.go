@@ -122,6 +122,7 @@ func TestTries(t *testing.T) {
 		handler http.HandlerFunc
 		fault   func(int) fault
 		safe    bool
+		reads   bool
 		tries   int // 0 for several, until the time is up
 		want    error
 		unknown bool
@@ -135,6 +136,7 @@ func TestTries(t *testing.T) {
 		{name: "broken, not safe", handler: ok, fault: first(3, unsent), tries: 1, want: errBroken, unknown: true},
 		{name: "never there", handler: ok, fault: first(1e6, refused), want: errBroken},
 		{name: "never heard", handler: ok, fault: first(1e6, unheard), safe: true, want: errBroken, unknown: true},
+		{name: "never heard, a read", handler: ok, fault: first(1e6, unheard), safe: true, reads: true, want: errBroken},
 		{name: "stopping", handler: problem(503, api.CodeStopping), want: ErrUnavailable},
 		{name: "too many", handler: problem(429, api.CodeTooMany), want: ErrUnavailable},
 		{name: "too many, of a proxy", handler: problem(429, ""), want: ErrUnavailable},
@@ -155,7 +157,8 @@ func TestTries(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cl, w := dial(t, c.handler, c.fault)
 				began := time.Now()
-				err := cl.call(ctx, &request{op: "test", method: "POST", path: "/x", body: 1, safe: c.safe}, new(struct{}))
+				method := map[bool]string{true: "GET", false: "POST"}[c.reads]
+				err := cl.call(ctx, &request{op: "test", method: method, path: "/x", body: 1, safe: c.safe}, new(struct{}))
 				if c.fails != (err != nil) || c.want != nil && !errors.Is(err, c.want) {
 					t.Fatalf("%v, want %v", err, c.want)
 				}
@@ -434,6 +437,13 @@ func TestSegments(t *testing.T) {
 		if _, _, err := c.Namespace("n").Version(ctx, name); got != name {
 			t.Errorf("%q arrives as %q (%v)", name, got, err)
 		}
+	}
+	c, w := dial(t, http.NotFoundHandler(), nil)
+	n := c.Namespace("n")
+	_, _, inside := n.Version(ctx, "")
+	if err := n.Log("").Delete(ctx); !errors.Is(err, holdfast.ErrBadOption) || !errors.Is(inside, holdfast.ErrBadOption) ||
+		len(w.tries) > 0 {
+		t.Errorf("without a name: %v, %v, %d tries", inside, err, len(w.tries))
 	}
 }
 

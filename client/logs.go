@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"net/url"
 	"slices"
@@ -133,6 +134,22 @@ func (l *Log) Events(ctx context.Context, from uint64, limit int) iter.Seq2[even
 			from = max(from, page.Next)
 		}
 	}
+}
+
+// Export writes the events to w, in the order of their positions: a line of JSON each, which is an api.Event. It
+// returns how many there were.
+func (l *Log) Export(ctx context.Context, w io.Writer) (exported int64, err error) {
+	lines := &lineCounter{w: w}
+	err = l.c.download(ctx, &request{op: "event export", method: "GET", path: l.path + "/export"}, lines)
+	return lines.n, err
+}
+
+// Import adds the events that Export has written, from here or elsewhere, perhaps compressed by gzip: they keep their
+// positions, which may have gaps. It is not tried again, because r can be read only once, but it can be repeated with
+// the same lines: events that are there are passed over. event.ErrTaken: another event has a position or an id; up to
+// 1000 lines are one commit, and those before it stay.
+func (l *Log) Import(ctx context.Context, r io.Reader) (api.Imported, error) {
+	return l.c.importLines(ctx, "event import", l.path+"/import", r)
 }
 
 // Follow yields the events from position from on, and then each new one as soon as it has reached its level: in order,

@@ -65,7 +65,21 @@ func TestLostAnswers(t *testing.T) {
 		}
 		return r
 	}
-	var held task.Lease
+	var held, snoozed task.Lease
+	var delivered message.Delivery
+	sub := n.Subscription("mails")
+	deliver := func() message.Delivery {
+		t.Helper()
+		sub, err := n.Subscribe(ctx, "mails", message.SubscriptionOptions{Query: message.Query{Category: "a"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := sub.Claim(ctx, 1)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%d deliveries, %v", len(list), err)
+		}
+		return list[0]
+	}
 	var then []task.Result
 	for i, c := range []struct {
 		name   string
@@ -118,8 +132,16 @@ func TestLostAnswers(t *testing.T) {
 			return len(then), err
 		}, want: "2"},
 		{name: "fail", before: func() { enqueue(task.Spec{Kind: "x"}); held = claim() },
-			do:  func() (any, error) { return nil, k.Fail(ctx, held, task.Failure{}, task.FailOptions{Dead: true}) },
-			err: task.ErrLeaseLost},
+			do: func() (any, error) {
+				return nil, k.Fail(ctx, held, task.Failure{Message: "no paper"}, task.FailOptions{Dead: true})
+			}, want: "<nil>"},
+		{name: "fail again", do: func() (any, error) {
+			return nil, k.Fail(ctx, held, task.Failure{Message: "no ink"}, task.FailOptions{})
+		}, err: task.ErrLeaseLost},
+		{name: "snooze", before: func() { enqueue(task.Spec{Kind: "x"}); snoozed = claim() },
+			do: func() (any, error) { return nil, k.Snooze(ctx, snoozed, time.Hour) }, want: "<nil>"},
+		{name: "acknowledge", before: func() { delivered = deliver() },
+			do: func() (any, error) { return nil, sub.Ack(ctx, delivered) }, err: message.ErrLeaseLost},
 		{name: "retry", do: func() (any, error) { return nil, k.Retry(ctx, held.Task.ID) }, err: errBroken},
 		{name: "delete", do: func() (any, error) { return n.Delete(ctx, "a-1") }, err: errBroken},
 		{name: "delete queue's task", do: func() (any, error) { return nil, k.Delete(ctx, then[0].ID) },

@@ -433,15 +433,20 @@ func (l *lineCounter) Write(p []byte) (int, error) {
 // namespace: they keep their positions. It is not tried again, because r can be read only once, but it can be repeated
 // with the same lines: messages that are there are passed over.
 func (n *Namespace) Import(ctx context.Context, r io.Reader) (message.ImportResult, error) {
+	done, err := n.c.importLines(ctx, "import", n.path+"/import", r)
+	return message.ImportResult{Imported: done.Imported, Known: done.Known, Last: done.Last}, err
+}
+
+// importLines sends lines to an import.
+func (c *Client) importLines(ctx context.Context, op, path string, r io.Reader) (done api.Imported, err error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
-		return message.ImportResult{}, err
+		return done, err
 	}
-	var done api.Imported
 	header := map[string][]string{"Content-Type": {"application/x-ndjson"}}
 	// Not to be closed: it is the caller's.
-	err := n.c.once(ctx, &request{op: "import", method: "POST", path: n.path + "/import", raw: io.NopCloser(r),
-		header: header, long: true}, &done)
-	return message.ImportResult{Imported: done.Imported, Known: done.Known, Last: done.Last}, err
+	err = c.once(ctx, &request{op: op, method: "POST", path: path, raw: io.NopCloser(r), header: header, long: true},
+		&done)
+	return done, err
 }
 
 // Subscriptions describes the subscriptions of the namespace.

@@ -87,11 +87,13 @@ func (s *Subscription) Extend(ctx context.Context, deliveries ...message.Deliver
 }
 
 // Fail gives messages back: they come again after a while, or are parked if their attempts are used up.
+// What is said of Ack about answers that were lost holds here, too.
 func (s *Subscription) Fail(ctx context.Context, reason string, deliveries ...message.Delivery) error {
 	return s.settle(ctx, "fail", reason, deliveries)
 }
 
-// Park puts messages aside: they are not delivered any more.
+// Park puts messages aside: they are not delivered any more. What is said of Ack about
+// answers that were lost holds here, too.
 func (s *Subscription) Park(ctx context.Context, reason string, deliveries ...message.Delivery) error {
 	return s.settle(ctx, "park", reason, deliveries)
 }

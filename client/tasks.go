@@ -212,20 +212,24 @@ func (t *Tasks) Complete(ctx context.Context, leases ...task.Lease) error {
 	errs := make([]error, len(got))
 	for i, r := range got {
 		if errs[i] = coded("task complete", r.Code, r.Detail); lost {
-			errs[i] = t.settled(ctx, leases[i], errs[i])
+			errs[i] = t.settled(ctx, leases[i], errs[i], completed)
 		}
 	}
 	return leaseErrors(errs)
 }
 
-// settled looks, if a lease is lost after a try whose answer was lost, whether it was that try which has completed the
-// task: nil then.
-func (t *Tasks) settled(ctx context.Context, l task.Lease, err error) error {
+// completed reports whether a task was completed under a lease.
+func completed(got *task.Task, l task.Lease) bool {
+	return got.State == task.Completed && (l.Task.Attempt == 0 || got.Attempt == l.Task.Attempt)
+}
+
+// settled looks, if a lease is lost after a try whose answer was lost, whether it was that try which has settled the
+// task: nil then. What it looks like then done knows.
+func (t *Tasks) settled(ctx context.Context, l task.Lease, err error, done func(*task.Task, task.Lease) bool) error {
 	if code(err) != api.CodeLeaseLost {
 		return err
 	}
-	got, failed := t.Get(ctx, l.Task.ID)
-	if failed == nil && got.State == task.Completed && (l.Task.Attempt == 0 || got.Attempt == l.Task.Attempt) {
+	if got, failed := t.Get(ctx, l.Task.ID); failed == nil && done(&got, l) {
 		return nil
 	}
 	var e *Error
@@ -251,7 +255,7 @@ func (t *Tasks) CompleteWith(ctx context.Context, l task.Lease, with func(*holdf
 		body: api.CompleteTask{LeaseRef: ref(l), Then: newTasks(then)}, safe: true}
 	var done api.EnqueueResult
 	err := t.c.call(ctx, r, &done)
-	if r.lost && err != nil && t.settled(ctx, l, err) == nil {
+	if r.lost && err != nil && t.settled(ctx, l, err, completed) == nil {
 		if list, ok := t.enqueued(ctx, then); ok {
 			return list, nil
 		}
@@ -260,26 +264,40 @@ func (t *Tasks) CompleteWith(ctx context.Context, l task.Lease, with func(*holdf
 }
 
 // settle tells what became of a task in hand. It is safe to try again: the lease is lost once it is done.
-func (t *Tasks) settle(ctx context.Context, what string, body any) error {
-	return t.c.call(ctx, &request{op: "task " + what, method: "POST", path: t.path + "/leases/" + what, body: body,
-		safe: true}, nil)
+func (t *Tasks) settle(ctx context.Context, what string, l task.Lease, body any,
+	done func(*task.Task, task.Lease) bool) error {
+	r := &request{op: "task " + what, method: "POST", path: t.path + "/leases/" + what, body: body, safe: true}
+	err := t.c.call(ctx, r, nil)
+	if r.lost {
+		err = t.settled(ctx, l, err, done)
+	}
+	return err
 }
 
 // SetOutput sets the output of a task in hand.
 func (t *Tasks) SetOutput(ctx context.Context, l task.Lease, output []byte) error {
-	return t.settle(ctx, "output", api.TaskOutput{LeaseRef: ref(l), Output: output})
+	never := func(*task.Task, task.Lease) bool { return false } // the lease is not lost by it
+	return t.settle(ctx, "output", l, api.TaskOutput{LeaseRef: ref(l), Output: output}, never)
 }
 
 // Fail says that an attempt has failed. With [Error].Unknown, task.ErrLeaseLost may mean that a try has said so whose
-// answer was lost.
+// answer was lost, and that the task does not show it any more. There is nothing to do: the task runs again, unless its
+// attempts are used up.
 func (t *Tasks) Fail(ctx context.Context, l task.Lease, f task.Failure, o task.FailOptions) error {
-	return t.settle(ctx, "fail", api.FailTask{LeaseRef: ref(l), RetryInMS: api.MS(o.RetryIn), Dead: o.Dead,
-		Failure: api.TaskFailure{Message: f.Message, Stack: f.Stack}})
+	body := api.FailTask{LeaseRef: ref(l), RetryInMS: api.MS(o.RetryIn), Dead: o.Dead,
+		Failure: api.TaskFailure{Message: f.Message, Stack: f.Stack}}
+	return t.settle(ctx, "fail", l, body, func(got *task.Task, l task.Lease) bool {
+		return slices.ContainsFunc(got.Failures, func(had task.Failure) bool {
+			return had.Attempt == l.Task.Attempt && had.Message == f.Message[:min(len(f.Message), task.MaxFailureSize)]
+		})
+	})
 }
 
 // Snooze puts a task back for d; the attempt does not count. What is said of Fail holds here, too.
 func (t *Tasks) Snooze(ctx context.Context, l task.Lease, d time.Duration) error {
-	return t.settle(ctx, "snooze", api.SnoozeTask{LeaseRef: ref(l), ForMS: api.MS(d)})
+	// Nothing else takes an attempt back.
+	return t.settle(ctx, "snooze", l, api.SnoozeTask{LeaseRef: ref(l), ForMS: api.MS(d)},
+		func(got *task.Task, l task.Lease) bool { return got.Attempt < l.Task.Attempt })
 }
 
 // Get returns what is known of a task. ErrNotFound: there is none with that id.

@@ -17,36 +17,39 @@ const maxPart = 256 << 10
 // that does not read holds nothing for longer than that.
 type answering struct {
 	http.ResponseWriter
-	control *http.ResponseController
+	control http.ResponseController
 	timeout time.Duration
-	http2   bool   // whose deadlines end a stream also while nothing is written
-	level   string // of a write that succeeds, for the answer's header
-	status  int    // 0 until the header is written
+	until   time.Time // the deadline of writes
+	http2   bool      // whose deadlines end a stream also while nothing is written
+	level   []string  // of a write that succeeds, for the answer's header
+	status  int       // 0 until the header is written
 	bytes   int64
 }
 
 // Unwrap is for http.ResponseController.
 func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// refresh gives what is written next its time.
-func (a *answering) refresh() {
-	if a.timeout > 0 {
-		_ = a.control.SetWriteDeadline(time.Now().Add(a.timeout)) // not supported: in tests without a connection
+// refresh gives what is written next its time, or nearly as much if it has that already.
+func (a *answering) refresh(now time.Time) {
+	if at := now.Add(a.timeout); a.timeout > 0 && at.Sub(a.until) > a.timeout/nearly {
+		a.until = at
+		_ = a.control.SetWriteDeadline(at) // not supported: in tests without a connection
 	}
 }
 
 // rest takes the time away again, from a stream that may have nothing to write for long.
 func (a *answering) rest() {
 	if a.http2 && a.timeout > 0 {
-		_ = a.control.SetWriteDeadline(time.Time{})
+		a.until = time.Time{}
+		_ = a.control.SetWriteDeadline(a.until)
 	}
 }
 
 func (a *answering) WriteHeader(status int) {
 	if a.status == 0 && status >= 200 {
 		a.status = status
-		if a.level != "" && status < 300 {
-			a.Header().Set(api.HeaderLevel, a.level)
+		if a.level != nil && status < 300 {
+			a.Header()[api.HeaderLevel] = a.level
 		}
 	}
 	a.ResponseWriter.WriteHeader(status)
@@ -58,7 +61,7 @@ func (a *answering) Write(b []byte) (written int, err error) {
 	}
 	for {
 		part := b[:min(len(b), maxPart)]
-		a.refresh()
+		a.refresh(time.Now())
 		n, err := a.ResponseWriter.Write(part)
 		a.rest()
 		written, a.bytes, b = written+n, a.bytes+int64(n), b[len(part):]
@@ -76,7 +79,7 @@ func (a *answering) FlushError() error {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
-	a.refresh()
+	a.refresh(time.Now())
 	defer a.rest()
 	return slow(a.control.Flush())
 }
@@ -95,12 +98,6 @@ type body struct {
 	timeout time.Duration
 	stream  bool
 	ended   bool
-}
-
-func newBody(r io.ReadCloser, control *http.ResponseController, timeout time.Duration, stream bool) *body {
-	b := &body{ReadCloser: r, control: control, timeout: timeout, stream: stream}
-	b.deadline(time.Now().Add(timeout))
-	return b
 }
 
 // deadline is not supported in tests without a connection.

@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -197,6 +198,35 @@ func TestAttackCompressed(t *testing.T) {
 	}
 	// A line of an import may have 96 MiB, and is in memory while it is read.
 	if grown := peak(); grown > size {
+		t.Errorf("%d MiB more of heap", grown>>20)
+	}
+}
+
+// Bombs for imports, many at once and from several namespaces: a few are read together, and of their lines one.
+func TestAttackImports(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it unpacks some hundred megabytes")
+	}
+	r := start(t, mem.New(), Options{}, nil)
+	const size = 16 << 20 // of a line
+	blob := bomb(size, strings.Repeat("x", size))
+	peak := heapPeak()
+	var all sync.WaitGroup
+	for i := range 3 {
+		own := auth.NewNamespaceSecret(fmt.Sprint("n", i))
+		_, err := r.data.Messages().Create(ctx, message.NamespaceOptions{ID: fmt.Sprint("n", i), Token: own})
+		try(t, err)
+		for range 4 {
+			all.Go(func() {
+				for _, path := range []string{"/import?token=" + own, fmt.Sprintf("/v1/namespaces/n%d/import", i)} {
+					status, text := r.attack("POST", path, blob)
+					r.survived(path, status, text)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if grown := peak(); grown > 5*size { // one line is copied while its buffer grows; little garbage lies about
 		t.Errorf("%d MiB more of heap", grown>>20)
 	}
 }

@@ -1,11 +1,17 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"sync"
+	"syscall"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 )
@@ -21,7 +27,9 @@ func (s *Server) public() []route.Route {
 		}},
 		{Pattern: "/ready", Role: auth.None, Handler: func(w http.ResponseWriter, r *http.Request) {
 			if err := s.ready(); err != nil {
-				problem.Write(w, r, err)
+				p := problem.Of(err)
+				p.Status, p.Title = http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable)
+				problem.Write(w, r, &problem.Error{Problem: p})
 				return
 			}
 			answer(w, r, map[string]string{"status": "ready"})
@@ -29,7 +37,7 @@ func (s *Server) public() []route.Route {
 	}
 }
 
-// ready says why the server is not ready to take writes, nil if it is. A full disk does not count: it passes.
+// ready says why the server is not ready to take writes, nil if it is.
 func (s *Server) ready() error {
 	select {
 	case <-s.stopping:
@@ -40,7 +48,53 @@ func (s *Server) ready() error {
 		return &holdfast.Error{Class: holdfast.ErrPoisoned, Cause: cause, Remedy: "restart the server"}
 	}
 	it := s.data.Engine().Scan(holdfast.Range{Lo: []byte{0}, Hi: []byte{0, 0}})
-	return it.Close()
+	return cmp.Or(it.Close(), s.room.ready(s.data))
+}
+
+// room knows whether there is room for writes. A write that was refused for want of it, or trouble that the engine has,
+// says that there is none; from then on a write that leaves nothing is tried whenever it is asked for, once a second.
+type room struct {
+	mu    sync.Mutex
+	full  error // why there was none, nil if there is
+	tried time.Time
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, holdfast.ErrFull) || errors.Is(err, syscall.ENOSPC)
+}
+
+// answered looks at what a request was answered with.
+func (o *room) answered(err error) {
+	if isFull(err) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.full = err
+	}
+}
+
+// probeKey is in the server's part of the engine, as tokens are. probeSize is what most writes take, or more.
+const (
+	probeKey  = "s\x00r"
+	probeSize = 64 << 10
+	probeEach = time.Second
+)
+
+// ready says why there is no room.
+func (o *room) ready(d *data.Data) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if trouble := d.Engine().Metrics().Trouble; isFull(trouble) {
+		o.full = trouble
+	}
+	if o.full == nil || time.Since(o.tried) < probeEach {
+		return o.full
+	}
+	var b holdfast.Batch
+	b.Set([]byte(probeKey), make([]byte, probeSize))
+	b.Delete([]byte(probeKey))
+	o.full = holdfast.Commit(d.Engine(), &b, d.Level())
+	o.tried = time.Now()
+	return o.full
 }
 
 // answer answers with JSON, without a newline behind it.

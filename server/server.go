@@ -78,6 +78,10 @@ type Options struct {
 	// request. 0 means the default.
 	HeaderTimeout, BodyTimeout, WriteTimeout, IdleTimeout time.Duration
 
+	// TestMode lets everybody in, for tests of programs: a request without a good token may do everything, and one with a
+	// namespace's token everything in that namespace, which is made if it is not there.
+	TestMode bool
+
 	// KeepAlive is how often followers that get nothing are sent a comment; 0 means every 15 seconds.
 	KeepAlive time.Duration
 
@@ -111,15 +115,17 @@ type Server struct {
 	mux      *http.ServeMux
 	http     *http.Server
 	observed *metrics.HTTP
-	given    [holdfast.Power + 1]string // what the engine gives to writes of each level, "" if it refuses them
+	given    [holdfast.Power + 1][]string // what the engine gives to writes of each level, nil if it refuses them
 
 	stopping chan struct{}
 	stop     sync.Once
 	requests atomic.Uint64 // numbers those that have no id
-	run      string        // tells the ids of this run from those of others
+	room     room
+	run      string // tells the ids of this run from those of others
 
 	mu       sync.Mutex
 	limiters map[string]*rate.Limiter
+	heavy    map[string]int // heavy requests in hand, by the namespace of their tokens
 }
 
 // New makes a server of open data, which stays the caller's. Errors are those of opening the tokens.
@@ -136,11 +142,12 @@ func New(d *data.Data, o Options) (*Server, error) {
 // prepare makes a server that has no routes yet.
 func prepare(d *data.Data, tokens *auth.Tokens, o Options) *Server {
 	s := &Server{o: o.withDefaults(), data: d, tokens: tokens, mux: http.NewServeMux(), stopping: make(chan struct{}),
-		observed: metrics.NewHTTP(), run: runID(), limiters: map[string]*rate.Limiter{}}
+		observed: metrics.NewHTTP(), run: runID(), limiters: map[string]*rate.Limiter{},
+		heavy: map[string]int{}}
 	caps := d.Engine().Capabilities()
 	for _, level := range holdfast.Levels() {
 		if given := caps.Promise(level).Given; given != 0 {
-			s.given[level] = given.String()
+			s.given[level] = []string{given.String()}
 		}
 	}
 	s.http = &http.Server{
@@ -183,9 +190,7 @@ func (s *Server) Tokens() *auth.Tokens { return s.tokens }
 
 // Serve serves the connections of a listener until the server is stopped, and returns nil then. It closes the listener.
 func (s *Server) Serve(l net.Listener) error {
-	if s.o.MaxConnections > 0 {
-		l = limit(l, s.o.MaxConnections)
-	}
+	l = limit(l, s.o.MaxConnections, s.o.WriteTimeout)
 	serve := s.http.Serve
 	if s.o.TLS != nil {
 		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
@@ -210,13 +215,14 @@ func (s *Server) Stop(ctx context.Context) error {
 
 // ServeHTTP serves one request, of whatever server it came to.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e := &entrance{ResponseWriter: w}
+	e := &entrance{to: w}
 	s.mux.ServeHTTP(e, r)
 	if e.passed {
 		return
 	}
 	// ServeMux has no route, and has told the entrance why.
-	s.observe("", w, r, func(w http.ResponseWriter, r *http.Request) {
+	s.observe("", e, r, func(e *entrance, r *http.Request) {
+		w := &e.answer
 		switch {
 		case e.status >= 300 && e.status < 400: // the path is to be written otherwise
 			w.Header().Set("Location", e.header.Get("Location"))
@@ -232,12 +238,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// entrance keeps what ServeMux itself answers, but for the body. Routes go past it.
+// entrance keeps what ServeMux itself answers, but for the body. Routes go past it. It has all that the server makes
+// for a request, in one piece.
 type entrance struct {
-	http.ResponseWriter
+	to     http.ResponseWriter
 	passed bool // by a route
 	header http.Header
 	status int
+
+	known  route.Request
+	id     [1]string // for the answer's header
+	answer answering
+	body   body
 }
 
 func (e *entrance) Header() http.Header {

@@ -346,6 +346,47 @@ func TestRate(t *testing.T) {
 	r.want(r.do("GET", "/health", ""), 200, "") // what needs no token is not counted
 }
 
+// Heavy requests above the limits, in all and of a namespace, are told to come again.
+func TestHeavy(t *testing.T) {
+	reached, answer := make(chan string, 2*maxHeavy), make(chan struct{})
+	handler := func(_ http.ResponseWriter, r *http.Request) {
+		reached <- r.PathValue("ns")
+		<-answer
+	}
+	rt := route.Route{Pattern: "/{ns}", Role: auth.Write, Heavy: true, Handler: handler}
+	r := start(t, mem.New(), Options{}, []route.Route{rt})
+	var all sync.WaitGroup
+	begin := func(namespace, token string) {
+		all.Go(func() { r.want(r.do("POST", "/"+namespace, "", "Authorization", "Bearer "+token), 200, "") })
+		<-reached
+	}
+	tokens := map[string]string{"default": r.token}
+	for _, id := range []string{"one", "two"} {
+		tokens[id] = auth.NewNamespaceSecret(id)
+		_, err := r.data.Messages().Create(ctx, message.NamespaceOptions{ID: id, Token: tokens[id]})
+		try(t, err)
+	}
+	refused := func(namespace string) {
+		t.Helper()
+		got := r.do("POST", "/"+namespace, "", "Authorization", "Bearer "+tokens[namespace])
+		if r.want(got, 429, api.CodeTooMany); got.Header.Get("Retry-After") == "" {
+			t.Error("it does not say when to come again")
+		}
+	}
+	for range maxHeavyOf {
+		begin("one", tokens["one"])
+	}
+	refused("one")
+	begin("two", tokens["two"])
+	begin("default", r.token)
+	refused("two")
+	refused("default")
+	close(answer)
+	all.Wait()
+	r.want(r.do("POST", "/one", "", "Authorization", "Bearer "+tokens["one"]), 200, "")
+}
+
+// Connections above the limit wait.
 func TestConnections(t *testing.T) {
 	r := start(t, mem.New(), Options{MaxConnections: 2}, nil)
 	dial := func() (net.Conn, *bufio.Reader) {
@@ -654,7 +695,7 @@ func TestFullDisk(t *testing.T) {
 	r := start(t, e, Options{}, nil)
 	write := func() reply {
 		return r.do("POST", "/v1/namespaces/default/messages", fmt.Sprintf(
-			`{"writes":[{"stream":"a-1","messages":[{"type":"T","data":{"x":"%s"}}]}]}`, strings.Repeat("x", 100_000)))
+			`{"writes":[{"stream":"a-1","messages":[{"type":"T","data":{"x":"%s"}}]}]}`, strings.Repeat("x", probeSize/2)))
 	}
 	r.want(write(), 200, "")
 	disk.SetCapacity(disk.Used() + 1<<20)
@@ -663,14 +704,19 @@ func TestFullDisk(t *testing.T) {
 		written++
 	}
 	r.want(got, 507, api.CodeFull)
-	r.want(r.do("GET", "/ready", ""), 200, "")
+	r.want(r.do("GET", "/ready", ""), 503, api.CodeFull)
+	r.want(r.do("GET", "/health", ""), 200, "")
 	got = r.do("GET", "/v1/namespaces/default/streams/a-1", "")
 	r.want(got, 200, "")
 	if !strings.Contains(got.body, fmt.Sprintf(`"version":%d`, written-1)) {
 		t.Errorf("%d were written: %s", written, got.body)
 	}
 	disk.SetCapacity(-1)
-	r.eventually("written again", func() bool { return write().StatusCode == 200 })
+	r.eventually("ready again", func() bool { return r.do("GET", "/ready", "").StatusCode == 200 })
+	r.want(write(), 200, "")
+	if _, err := e.Get(nil, []byte(probeKey)); !errors.Is(err, holdfast.ErrNotFound) {
+		t.Error("what was tried is there:", err)
+	}
 }
 
 // Neither tokens nor queries are logged, whatever comes of a request.

@@ -18,7 +18,11 @@ var _ Mapper = (*osFile)(nil)
 
 // Map implements [Mapper].
 func (f *osFile) Map(size int64) (Mapping, error) {
-	return f.mapFile("map", size, unix.PROT_READ)
+	m, err := f.mapFile("map", size, unix.PROT_READ)
+	if err == nil && size > 0 {
+		_ = unix.Madvise(m.Bytes(), unix.MADV_RANDOM) // it is advice: without it, more is read than is touched
+	}
+	return m, err
 }
 
 func (f *osFile) mapFile(op string, size int64, protection int) (Mapping, error) {

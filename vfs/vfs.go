@@ -78,7 +78,8 @@ type File interface {
 // debug.SetPanicOnFault.
 type Mapper interface {
 	// Map maps the first size bytes, which must be there. What is written to the file later
-	// shows in the mapping. The mapping outlives the file's Close.
+	// shows in the mapping. The mapping outlives the file's Close. It is for reading here and there: a page that is
+	// not in memory is read alone, without those that follow.
 	Map(size int64) (Mapping, error)
 }
 
@@ -88,4 +89,23 @@ type Mapping interface {
 	Bytes() []byte
 	// Unmap ends the mapping; the bytes must not be touched any more.
 	Unmap() error
+}
+
+// ReadFile reads a whole file.
+func ReadFile(fsys FS, name string) ([]byte, error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, size)
+	n, err := f.ReadAt(b, 0)
+	if err == io.EOF && n == len(b) {
+		err = nil
+	}
+	return b[:n], err
 }

@@ -6,8 +6,6 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
-
-	"github.com/holdfastdb/holdfast"
 )
 
 // certificateEvery is how often it is looked at whether the files of a certificate have changed.
@@ -22,14 +20,8 @@ type certificate struct {
 }
 
 func loadCertificate(chain, key string, logger *slog.Logger) (*certificate, error) {
-	if chain == "" || key == "" {
-		return nil, badFlag("tls-cert", "a certificate needs a key, and a key a certificate", "set --tls-cert and --tls-key")
-	}
 	c := &certificate{chain: chain, key: key, logger: logger}
-	if err := c.load(); err != nil {
-		return nil, &holdfast.Error{Op: "serve: --tls-cert", Class: holdfast.ErrBadOption, Cause: err}
-	}
-	return c, nil
+	return c, c.load()
 }
 
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.now.Load(), nil }

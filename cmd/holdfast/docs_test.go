@@ -69,6 +69,41 @@ func TestDocsBenchmarks(t *testing.T) {
 	}
 }
 
+// TestDocsDeploy: the unit and the image start the command with settings that it knows, and keep the data below what it
+// may write to, since the server makes backups next to it.
+func TestDocsDeploy(t *testing.T) {
+	for name, writable := range map[string]string{"holdfast.service": "/var/lib/holdfast", "Dockerfile": "/data"} {
+		b, err := os.ReadFile(filepath.Join("../../docs/deploy", name))
+		try(t, err)
+		text := regexp.MustCompile(`(?m)^#.*`).ReplaceAllString(string(b), "")
+		commands := regexp.MustCompile(`(?m)(?:bin/holdfast (.*)|CMD \[(?:"/holdfast", )?"(.*)"\])$`)
+		found := commands.FindAllStringSubmatch(text, -1)
+		for _, m := range found {
+			checkCommand(t, name, m[1]+m[2], false)
+		}
+		g := grammar{}
+		parser, err := newParser(&g, func(int) {})
+		try(t, err)
+		known, data := map[string]bool{}, ""
+		for _, flag := range child(parser.Model.Node, "serve").Flags {
+			for _, env := range flag.Tag.Envs {
+				known[env] = true
+			}
+		}
+		for _, m := range regexp.MustCompile(`(HOLDFAST_\w+)=(\S+)`).FindAllStringSubmatch(text, -1) {
+			if !known[m[1]] {
+				t.Errorf("%s: serve does not know %s", name, m[1])
+			}
+			if m[1] == "HOLDFAST_DATA" {
+				data = m[2]
+			}
+		}
+		if filepath.ToSlash(filepath.Dir(data)) != writable || len(found) == 0 {
+			t.Errorf("%s: the data is in %q, which is not below %s; %d commands", name, data, writable, len(found))
+		}
+	}
+}
+
 // testFiles returns the contents of the test files in a directory of the module.
 func testFiles(t *testing.T, dir string) (texts []string) {
 	t.Helper()

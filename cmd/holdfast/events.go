@@ -23,7 +23,7 @@ type eventCommand struct {
 	Tail     eventTail     `cmd:"" help:"Show new events of a log as they come."`
 	Append   eventAppend   `cmd:"" help:"Append events: one for each argument, or for each line of the standard input."`
 	Export   eventExport   `cmd:"" help:"Write the events of a log as lines of JSON."`
-	Import   eventImport   `cmd:"" help:"Append events that export has written. They get new positions."`
+	Import   eventImport   `cmd:"" help:"Add events that export has written. They keep their positions."`
 	Truncate eventTruncate `cmd:"" help:"Remove the events before a position."`
 	Delete   eventDelete   `cmd:"" help:"Remove a log with all that is in it."`
 }
@@ -46,9 +46,7 @@ func (c *eventList) run() int {
 				t.Row("", l.Name, num(l.First), num(l.Last), sub.Name, num(sub.Position), num(sub.Lag))
 			}
 		}
-		if t.Rows() > 0 {
-			s.t.Screen().Table(t)
-		}
+		s.table(t)
 		return nil
 	})
 }
@@ -57,7 +55,7 @@ type eventCat struct {
 	inPlace
 	Log   string `arg:"" help:"The log."`
 	From  uint64 `help:"The first position." default:"0" placeholder:"N"`
-	Limit int    `help:"How many events at most; 0 for all." default:"0" placeholder:"N"`
+	Limit uint32 `help:"How many events at most; 0 for all." default:"0" placeholder:"N"`
 }
 
 func (c *eventCat) run() int {
@@ -71,7 +69,7 @@ func (c *eventCat) run() int {
 			}
 			from = i.First
 		}
-		return s.events(l.Events(s.ctx, from, c.Limit), false)
+		return s.events(l.Events(s.ctx, from, int(c.Limit)), false)
 	})
 }
 
@@ -205,31 +203,18 @@ type eventExport struct {
 func (c *eventExport) run() int {
 	return c.reading(func(s *session) error {
 		l := s.client.Namespace(c.Namespace).Log(c.Log)
-		i, err := l.Info(s.ctx)
-		if err != nil {
+		if _, err := l.Info(s.ctx); err != nil { // before there is a file
 			return err
 		}
 		w, done, err := s.file(c.Output)
 		if err != nil {
 			return err
 		}
-		out := bufio.NewWriter(w)
-		e := json.NewEncoder(out)
-		e.SetEscapeHTML(false)
-		n := 0
-		for ev, err := range l.Events(s.ctx, i.First, 0) {
-			if err == nil {
-				err = e.Encode(api.FromEvent(&ev))
-			}
-			if err != nil {
-				return done(err)
-			}
-			n++
-		}
-		if err := done(out.Flush()); err != nil || w == io.Writer(s.out) {
+		n, err := l.Export(s.ctx, w)
+		if err := done(err); err != nil || w == io.Writer(s.out) {
 			return err
 		}
-		return s.said(api.Counted{Count: n}, "%d events in %s", n, c.Output)
+		return s.said(api.Counted{Count: int(n)}, "%d events in %s", n, c.Output)
 	})
 }
 
@@ -237,13 +222,13 @@ type eventImport struct {
 	inPlace
 	levelFlag
 	Log   string `arg:"" help:"The log."`
-	Input string `arg:"" optional:"" help:"File to read. Default: the standard input."`
+	Input string `arg:"" optional:"" help:"File to read, perhaps compressed. Default: the standard input."`
+	Renew bool   `help:"Append them behind what is there, at new positions. Those without an id are appended each time."`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (eventImport) Help() string {
-	return "Events that have ids, and are in the log already, are passed over, so that an import can be repeated. Those " +
-		"without an id are appended again."
+	return "Events that are in the log already are passed over, so that an import can be repeated."
 }
 
 func (c *eventImport) run() int {
@@ -254,6 +239,13 @@ func (c *eventImport) run() int {
 			return err
 		}
 		defer r.Close()
+		if !c.Renew {
+			done, err := l.Import(c.ctx(s), r)
+			if err != nil {
+				return err
+			}
+			return s.said(done, "%d events imported, %d were there", done.Imported, done.Known)
+		}
 		var done api.Imported
 		var batch []event.Event
 		at := int64(0)

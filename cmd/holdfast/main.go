@@ -1,6 +1,7 @@
 // Command holdfast measures storage engines at equal durability, crashes them, and looks after their directories.
 //
 //	holdfast serve           serves streams, logs and tasks over HTTP
+//	holdfast ready           whether a server serves requests
 //	holdfast token reset     another token for a server's default namespace
 //	holdfast bench           about 90 seconds: which engine is how fast, at which level
 //	holdfast bench --list    what can be measured
@@ -72,6 +73,7 @@ Exit status:
 // grammar is the command line.
 type grammar struct {
 	Serve     serveCommand     `cmd:"" help:"Serve streams, logs and tasks over HTTP, from one directory."`
+	Ready     readyCommand     `cmd:"" help:"Whether a server serves requests: the check of its health in a container."`
 	Bench     benchCommand     `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
 	Load      loadCommand      `cmd:"" help:"Load HTTP servers, ours or another, beside one that does nothing."`
 	Crash     crashCommand     `cmd:"" help:"Crash engines by kill -9 and power cuts, and check what each claims to survive."`
@@ -107,6 +109,7 @@ type benchCommand struct {
 	Seed       *uint64        `help:"Seed of the order; a run prints its own." placeholder:"N"`
 	Dir        string         `help:"Directory to work in, not an engine's. Default: the current one." placeholder:"DIR"`
 	FS         string         `name:"fs" help:"Measure on an image of ext4, xfs or btrfs, as root." placeholder:"FS"`
+	RAM        *int64         `name:"ram" help:"MiB of memory that each measurement has, with the system's cache of its files; as root." placeholder:"MIB"`
 	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
 	JSON       string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`
@@ -280,7 +283,7 @@ func (b *benchCommand) run(lab bench.Lab) int {
 	defer stop()
 	err := lab.Command(ctx, bench.Request{
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
-		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed,
+		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM,
 	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, b.JSON, t)
 	if status := fail(err); status != exitError {
 		return status

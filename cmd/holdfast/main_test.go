@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -92,13 +93,15 @@ func (l *mutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	return l.Engine.Apply(b, level)
 }
 
-// holdfastCommand is the command as a process, not started yet, in an empty directory.
+// holdfastCommand is the command as a process, not started yet, in an empty directory, without the settings of whoever
+// runs the tests.
 func holdfastCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	try(t, err)
 	cmd := exec.Command(self, args...)
-	cmd.Env = append(os.Environ(), "HOLDFAST_TEST_COMMAND=1")
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HOLDFAST_") })
+	cmd.Env = append(cmd.Env, "HOLDFAST_TEST_COMMAND=1")
 	cmd.Dir = t.TempDir()
 	return cmd
 }
@@ -210,7 +213,7 @@ func TestWrongUse(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"command":      {[]string{"measure"}, []string{"measure", "commands are: serve, bench"}},
+		"command":      {[]string{"measure"}, []string{"measure", "commands are: serve, ready"}},
 		"flag":         {[]string{"bench", "--fast"}, []string{"--fast", "bench --help"}},
 		"preset":       {[]string{"bench", "slow"}, []string{`"slow"`, "quick, event, smoke"}},
 		"engine":       {[]string{"bench", "--engines", "mem,rocks"}, []string{`"rocks"`, "mem"}},

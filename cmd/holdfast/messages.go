@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,12 +34,12 @@ type messageStreams struct {
 	inPlace
 	Prefix string `arg:"" optional:"" help:"What their names begin with."`
 	After  string `help:"Those behind this name." placeholder:"STREAM"`
-	Limit  int    `help:"How many at most; 0 for all." default:"0" placeholder:"N"`
+	Limit  uint32 `help:"How many at most; 0 for all." default:"0" placeholder:"N"`
 }
 
 func (c *messageStreams) run() int {
 	return c.reading(func(s *session) error {
-		streams, err := s.client.Namespace(c.Namespace).Streams(s.ctx, c.Prefix, c.After, c.Limit)
+		streams, err := s.client.Namespace(c.Namespace).Streams(s.ctx, c.Prefix, c.After, int(c.Limit))
 		if err != nil {
 			return err
 		}
@@ -85,14 +86,14 @@ func (q *selection) query() message.Query {
 type messageCat struct {
 	inPlace
 	selection
-	From  int64 `help:"The first position, in the stream for one; otherwise the global one." default:"0" placeholder:"N"`
-	Limit int   `help:"How many messages at most; 0 for all." default:"0" placeholder:"N"`
+	From  int64  `help:"The first position, in the stream for one; otherwise the global one." default:"0" placeholder:"N"`
+	Limit uint32 `help:"How many messages at most; 0 for all." default:"0" placeholder:"N"`
 }
 
 func (c *messageCat) run() int {
 	return c.reading(func(s *session) error {
 		q := c.query()
-		q.From, q.Limit = c.From, c.Limit
+		q.From, q.Limit = c.From, int(c.Limit)
 		return s.messages(s.client.Namespace(c.Namespace).Read(s.ctx, q), false)
 	})
 }
@@ -273,10 +274,7 @@ func (c *messageSubscriptions) run() int {
 		}
 		t := columns("subscription", "category", "done#", "behind#", "in hand#", "parked#")
 		return list(s, subs, t, func(b api.Subscription) []string {
-			category := b.Category
-			if category == "" {
-				category = "-"
-			}
+			category := cmp.Or(b.Category, map[bool]string{true: "(not known)", false: "(all)"}[b.Embedded])
 			return []string{b.Name, category, num(b.Done), num(b.Behind), num(b.Pending), num(b.Parked)}
 		})
 	})

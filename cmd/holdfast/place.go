@@ -69,7 +69,9 @@ func (p *place) run(reads bool, do func(s *session) error) int {
 	s := &session{ctx: ctx, t: console.Standard(), out: bufio.NewWriter(os.Stdout), json: p.JSON}
 	s.t.Out = s.out
 	err := p.open(s, reads, do)
-	err = errors.Join(err, s.out.Flush())
+	if flushed := s.out.Flush(); !errors.Is(err, flushed) { // which tells the same error again
+		err = errors.Join(err, flushed)
+	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = console.ErrInterrupted
 	}
@@ -176,11 +178,21 @@ func list[T any](s *session, items []T, t *console.Table, cells func(T) []string
 	for _, item := range items {
 		t.Row("", cells(item)...)
 	}
-	if len(items) > 0 {
-		s.t.Screen().Table(t)
-	}
+	s.table(t)
 	return nil
 }
+
+// table shows a table, or says that it has no rows.
+func (s *session) table(t *console.Table) {
+	if t.Rows() == 0 {
+		none()
+		return
+	}
+	s.t.Screen().Table(t)
+}
+
+// none says to people that a list is empty. It is no output: what counts lines counts none.
+func none() { fmt.Fprintln(os.Stderr, "holdfast: there are none") }
 
 // columns makes a table: names that end in # are those of numbers, on the right.
 func columns(names ...string) *console.Table {

@@ -20,6 +20,7 @@ import (
 	"github.com/mattn/go-isatty"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/client"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/server"
@@ -55,7 +56,11 @@ type serveCommand struct {
 	LogLevel  string `help:"debug (every request), info, warn, error. It is read again on SIGHUP." env:"HOLDFAST_LOG_LEVEL" default:"info" placeholder:"LEVEL"`
 	LogFormat string `help:"json, text, or auto: text on a terminal, else json." env:"HOLDFAST_LOG_FORMAT" default:"auto" enum:"auto,json,text" placeholder:"FORMAT"`
 
+	TestMode bool `help:"For tests of programs: data in memory, and everybody who reaches it may do everything. Only on this machine." env:"HOLDFAST_TEST_MODE"`
+
 	PrintConfig bool `help:"Print the settings as YAML, without the token, and exit."`
+
+	set map[string]string // where a file has set what it has set, by the names of flags
 }
 
 // Help implements kong's interface for what follows the flags.
@@ -82,7 +87,7 @@ func (c *serveCommand) run(args []string) int {
 // serve runs until ctx ends.
 func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args []string) (err error) {
 	logLevel := new(slog.LevelVar)
-	if err := setLogLevel(logLevel, c.LogLevel); err != nil {
+	if err := c.setLogLevel(logLevel); err != nil {
 		return err
 	}
 	logger := c.logger(os.Stderr, logLevel)
@@ -92,17 +97,27 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 	if err != nil {
 		return err
 	}
+	if err := c.testMode(address); err != nil {
+		return err
+	}
 	var certificate *certificate
 	if c.TLSCert != "" || c.TLSKey != "" {
+		if c.TLSCert == "" || c.TLSKey == "" {
+			flag := "tls-cert"
+			if c.TLSCert == "" {
+				flag = "tls-key"
+			}
+			return c.bad(flag, "a certificate needs a key, and a key a certificate", "set --tls-cert and --tls-key")
+		}
 		if certificate, err = loadCertificate(c.TLSCert, c.TLSKey, logger); err != nil {
-			return err
+			return c.bad("tls-cert", err.Error(), "")
 		}
 	}
 	// What is wrong with the settings is told before a directory is made.
 	var level holdfast.Level
 	if c.Level != "" {
 		if level, err = holdfast.ParseLevel(c.Level); err != nil {
-			return err
+			return c.bad("level", fmt.Sprintf("%q is no level", c.Level), "use memory, process or power")
 		}
 	}
 	if err := c.checkToken(); err != nil {
@@ -133,7 +148,7 @@ func (c *serveCommand) serve(ctx context.Context, reload <-chan os.Signal, args 
 		}
 	}()
 	o := server.Options{Version: version, Tracer: tracer, Logger: logger, MaxBody: c.MaxBody,
-		MaxConnections: c.MaxConnections, Rate: c.Rate, Burst: c.Burst, BodyTimeout: c.BodyTimeout,
+		MaxConnections: c.MaxConnections, TestMode: c.TestMode, Rate: c.Rate, Burst: c.Burst, BodyTimeout: c.BodyTimeout,
 		WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, Backup: all.Backup, BackupDir: filepath.Dir(c.dir())}
 	if certificate != nil {
 		o.TLS = &tls.Config{GetCertificate: certificate.get}
@@ -198,13 +213,13 @@ func again(args []string, logLevel *slog.LevelVar) error {
 	if _, err := parser.Parse(joinNegative(args)); err != nil {
 		return err
 	}
-	return setLogLevel(logLevel, g.Serve.LogLevel)
+	return g.Serve.setLogLevel(logLevel)
 }
 
-func setLogLevel(v *slog.LevelVar, name string) error {
+func (c *serveCommand) setLogLevel(v *slog.LevelVar) error {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(name)); err != nil {
-		return badFlag("log-level", fmt.Sprintf("%q is no level", name), "use debug, info, warn or error")
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return c.bad("log-level", fmt.Sprintf("%q is no level", c.LogLevel), "use debug, info, warn or error")
 	}
 	v.Set(level)
 	return nil
@@ -218,21 +233,45 @@ func (c *serveCommand) logger(w *os.File, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, o))
 }
 
-func badFlag(flag, detail, remedy string) error {
-	return &holdfast.Error{Op: "serve: --" + flag, Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+// bad is the error of a flag, or of the line in the file that has set it.
+func (c *serveCommand) bad(flag, detail, remedy string) error {
+	return &holdfast.Error{Op: c.where(flag), Class: holdfast.ErrBadOption, Detail: detail, Remedy: remedy}
+}
+
+func (c *serveCommand) where(flag string) string {
+	where := "serve: --" + flag
+	if line := c.set[flag]; line != "" {
+		where += ": " + line
+	}
+	return where
 }
 
 // address returns what to listen on, if that may be listened on.
 func (c *serveCommand) address() (*net.TCPAddr, error) {
 	address, err := net.ResolveTCPAddr("tcp", c.Listen)
 	if err != nil {
-		return nil, badFlag("listen", err.Error(), "write it as 127.0.0.1:8080")
+		return nil, c.bad("listen", err.Error(), "write it as 127.0.0.1:8080")
 	}
 	if !address.IP.IsLoopback() && c.TLSCert == "" && !c.Insecure {
-		return nil, badFlag("listen", fmt.Sprintf("without TLS, tokens could be read on the way to %s", c.Listen),
+		return nil, c.bad("listen", fmt.Sprintf("without TLS, tokens could be read on the way to %s", c.Listen),
 			"set --tls-cert and --tls-key, listen on 127.0.0.1, or allow it: --insecure")
 	}
 	return address, nil
+}
+
+// testMode makes the engine one in memory in test mode, if that is safe.
+func (c *serveCommand) testMode(address *net.TCPAddr) error {
+	switch {
+	case !c.TestMode:
+		return nil
+	case !address.IP.IsLoopback():
+		return c.bad("test-mode", fmt.Sprintf("everybody who reaches %s could do everything", c.Listen),
+			"listen on 127.0.0.1")
+	case c.Data != "" || c.Engine != "":
+		return c.bad("test-mode", "it keeps its data in memory, and --data or --engine is set too", "set one of them")
+	}
+	c.Engine = "mem:"
+	return nil
 }
 
 // dir is where the data is, "" where it is in no directory.
@@ -257,11 +296,11 @@ func (c *serveCommand) open(logger *slog.Logger) (holdfast.Engine, error) {
 		return e, err
 	}
 	if c.Data != "" {
-		return nil, badFlag("engine", "--data, or HOLDFAST_DATA, is set too", "set one of them")
+		return nil, c.bad("engine", "--data, or HOLDFAST_DATA, is set too", "set one of them")
 	}
 	name, dir, o, err := all.ParseURL(c.Engine)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", c.where("engine"), err)
 	}
 	o.Logger = quiet(logger)
 	return all.Open(name, dir, o)
@@ -293,7 +332,7 @@ func (c *serveCommand) checkToken() error {
 		return nil
 	}
 	if s, err := auth.Parse(c.Token); err != nil || s.Namespace != message.Default {
-		return badFlag("token", "it is not a token of the default namespace",
+		return c.bad("token", "it is not a token of the default namespace",
 			"it has the form ns_ZGVmYXVsdA_ and 64 hexadecimal digits")
 	}
 	return nil
@@ -346,6 +385,23 @@ func (c *serveCommand) welcome(out io.Writer, e holdfast.Engine, level holdfast.
 		p.line("\t%s", more)
 	}
 	return p.end()
+}
+
+type readyCommand struct {
+	URL string `arg:"" name:"url" optional:"" help:"The server. Default: $$HOLDFAST_URL, or else http://127.0.0.1:8080."`
+}
+
+func (c *readyCommand) run() int {
+	ctx, stop := interruptible()
+	defer stop()
+	server, err := client.New(cmp.Or(c.URL, os.Getenv("HOLDFAST_URL"), "http://127.0.0.1:8080"), client.Options{})
+	if err == nil {
+		err = server.Ready(ctx)
+	}
+	if err == nil {
+		_, err = fmt.Println("ready")
+	}
+	return failTool(err)
 }
 
 type tokenResetCommand struct {

@@ -11,7 +11,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"io"
 	"log/slog"
 	"math/big"
@@ -26,8 +25,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/holdfastdb/holdfast"
 )
 
 // process is a server in a process of its own.
@@ -287,9 +284,6 @@ func TestCertificateChanges(t *testing.T) {
 	if n := c.now.Load().Leaf.SerialNumber.Int64(); n != 3 {
 		t.Error(n)
 	}
-	if _, err := loadCertificate(chain, "", nil); !errors.Is(err, holdfast.ErrBadOption) {
-		t.Error(err)
-	}
 }
 
 // Flags go before the environment, that before the file, and that before defaults. What is printed is such a file.
@@ -356,10 +350,49 @@ func TestServeReadsAgain(t *testing.T) {
 	p.stop(syscall.SIGTERM)
 }
 
+// In test mode everybody is let in, and namespaces are made by those who come with a token of one. Nothing is kept.
+func TestServeTestMode(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	p := serve(t, nil, "--test-mode")
+	want := func(token, call, answer string) {
+		t.Helper()
+		if status, got := p.rpc(token, call); status != http.StatusOK || !strings.HasPrefix(got, answer) {
+			t.Errorf("%s: %d %s, want %s", call, status, got, answer)
+		}
+	}
+	one, other := "ns_b25l_"+strings.Repeat("ab", 32), "ns_b25l_"+strings.Repeat("cd", 32) // both of the namespace one
+	want("", `["stream.write","a-1",{"type":"T","data":{}}]`, `{"position":0`)
+	want("nonsense", `["stream.version","a-1"]`, "0")
+	want(one, `["stream.version","a-1"]`, "null")
+	want(one, `["stream.write","a-1",{"type":"T","data":{}}]`, `{"position":0`)
+	want(other, `["stream.version","a-1"]`, "0")
+	want("", `["ns.create","two"]`, `{"namespace":"two"`)
+	if status, got := p.rpc(one, `["ns.list"]`); status != http.StatusForbidden {
+		t.Error(status, got)
+	}
+	p.stop(syscall.SIGTERM)
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
+	// Nobody is let in without.
+	p = serve(t, nil, "--engine", "mem:")
+	if status, got := p.rpc(one, `["stream.version","a-1"]`); status != http.StatusForbidden {
+		t.Error(status, got)
+	}
+}
+
+// Settings that make no sense, or are not safe, are refused before anything is made.
 func TestServeRefuses(t *testing.T) {
 	dir, anew := t.TempDir(), filepath.Join(t.TempDir(), "anew")
 	try(t, os.WriteFile(filepath.Join(dir, "bad.yaml"), []byte("rate: 1\nnothing: 2\n"), 0o600))
 	try(t, os.WriteFile(filepath.Join(dir, "list.yaml"), []byte("rate: [1]\n"), 0o600))
+	value := func(line string) (args string) {
+		name := filepath.Join(dir, strings.Fields(line)[1]+".yaml")
+		try(t, os.WriteFile(name, []byte("# settings\n"+line+"\n"), 0o600))
+		return "--config " + name
+	}
+	t.Setenv("HOLDFAST_DATA", "x")                  // is not passed on
 	secret := "ns_b25l_" + strings.Repeat("ab", 32) // of the namespace one
 	for _, c := range []struct{ args, text string }{
 		{"--listen :0", "--insecure"},
@@ -371,13 +404,23 @@ func TestServeRefuses(t *testing.T) {
 		{"--engine mem: --level power", "ask for memory"},
 		{"--engine mem: --data x", "set one of them"},
 		{"--engine nonsense", "colon"},
+		{"--test-mode --insecure --listen 0.0.0.0:0", "127.0.0.1"},
+		{"--test-mode --data " + anew, "set one of them"},
 		{"--data " + dir, "did not make"},
-		{"--level forever --data " + anew, "memory, process, power"},
+		{"--level forever --data " + anew, "memory, process or power"},
 		{"--log-level loud", "debug, info, warn or error"},
 		{"--listen 127.0.0.1:0 --data " + anew + " --token " + secret, "ns_ZGVmYXVsdA_"},
 		{"--config " + filepath.Join(dir, "bad.yaml"), `line 2: there is no setting "nothing"`},
 		{"--config " + filepath.Join(dir, "list.yaml"), "line 1: rate is not one value"},
 		{"--config " + filepath.Join(dir, "none.yaml"), "no such file"},
+		{value("rate: many"), "many.yaml, line 2: expected a float"},
+		{value("log-format: pretty"), "pretty.yaml, line 2: \"pretty\" is none of auto, json, text"},
+		{value("log-level: loud"), "--log-level: " + filepath.Join(dir, "loud.yaml, line 2: ")},
+		{value("listen: nowhere"), "nowhere.yaml, line 2: "},
+		{value("listen: nowhere") + " --listen there", "serve: --listen: bad option"},
+		{value("level: forever"), "forever.yaml, line 2: "},
+		{value("engine: nonsense"), "nonsense.yaml, line 2: "},
+		{value("tls-key: y"), "y.yaml, line 2: "},
 	} {
 		status, out, text := result(t, holdfastCommand(t, append([]string{"serve"}, strings.Fields(c.args)...)...))
 		if status != exitError || !strings.Contains(text, c.text) || out != "" || strings.Contains(text, "abab") {

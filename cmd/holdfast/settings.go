@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
@@ -31,8 +34,12 @@ func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+	set := map[string]string{}
+	if c, ok := command.Target.Addr().Interface().(*serveCommand); ok {
+		c.set = set
+	}
 	ctx.AddResolver(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-		value, ok := values[flag.Name]
+		node, ok := values[flag.Name]
 		if !ok || !slices.Contains(command.Flags, flag) {
 			return nil, nil
 		}
@@ -41,18 +48,32 @@ func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 				return nil, nil
 			}
 		}
-		return value, nil
+		// Tried out here, because the parser's own error names no file.
+		where := fmt.Sprintf("%s, line %d", name, node.Line)
+		scan := kong.Scan().PushTyped(node.Value, kong.FlagValueToken)
+		err := flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value, Scan: scan}, reflect.New(flag.Target.Type()).Elem())
+		if err == nil && flag.Enum != "" && !flag.EnumMap()[node.Value] {
+			err = fmt.Errorf("%q is none of %s", node.Value, strings.Join(flag.EnumSlice(), ", "))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", where, err)
+		}
+		set[flag.Name] = where
+		return node.Value, nil
 	}))
 	return nil
 }
 
 // parseSettings reads a file of settings for these flags.
-func parseSettings(text []byte, flags []*kong.Flag) (map[string]any, error) {
+func parseSettings(text []byte, flags []*kong.Flag) (map[string]yaml.Node, error) {
 	var nodes map[string]yaml.Node
 	if err := yaml.Unmarshal(text, &nodes); err != nil {
+		var wrong *yaml.TypeError
+		if errors.As(err, &wrong) {
+			return nil, errors.New(strings.Join(wrong.Errors, "; "))
+		}
 		return nil, err
 	}
-	values := map[string]any{}
 	for name, node := range nodes {
 		i := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == name })
 		switch {
@@ -61,9 +82,8 @@ func parseSettings(text []byte, flags []*kong.Flag) (map[string]any, error) {
 		case node.Kind != yaml.ScalarNode:
 			return nil, fmt.Errorf("line %d: %s is not one value", node.Line, name)
 		}
-		values[name] = node.Value
 	}
-	return values, nil
+	return nodes, nil
 }
 
 // printConfig writes the settings that args, the environment and a file make, as such a file. The token stays out.

@@ -284,3 +284,25 @@ func TestInterruptedToolLeavesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestFullOutput: that the output cannot be written is told once.
+func TestFullOutput(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	e, err := all.Open("logtree", dir, holdfast.Options{})
+	try(t, err)
+	try(t, e.Close())
+	cmd := holdfastCommand(t, "event", "append", "big", "--dir", dir)
+	cmd.Stdin = strings.NewReader(strings.Repeat(strings.Repeat("x", 99)+"\n", 1000))
+	if status, _, errs := result(t, cmd); status != exitOK {
+		t.Fatal(errs)
+	}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	try(t, err)
+	defer full.Close()
+	var errs bytes.Buffer
+	cmd = holdfastCommand(t, "event", "cat", "big", "--dir", dir)
+	cmd.Stdout, cmd.Stderr = full, &errs
+	if err := cmd.Run(); err == nil || strings.Count(errs.String(), "no space") != 1 {
+		t.Errorf("%v, %s", err, errs.String())
+	}
+}

@@ -27,7 +27,7 @@ type taskList struct {
 	inPlace
 	Queue string `help:"Those of a queue." placeholder:"QUEUE"`
 	State string `help:"waiting, scheduled, blocked, running, completed, cancelled or dead." placeholder:"STATE"`
-	Limit int    `help:"How many at most; 0 for all." default:"100" placeholder:"N"`
+	Limit uint32 `help:"How many at most; 0 for all." default:"100" placeholder:"N"`
 }
 
 func (c *taskList) run() int {
@@ -40,14 +40,14 @@ func (c *taskList) run() int {
 	}
 	return c.reading(func(s *session) error {
 		t := columns("id", "queue", "kind", "state", "attempts", "due", "worker")
-		return s.tasks(&c.inPlace, task.Filter{Queue: c.Queue, State: state}, c.Limit, func(k *task.Task) {
+		return s.tasks(&c.inPlace, task.Filter{Queue: c.Queue, State: state}, int(c.Limit), func(k *task.Task) {
 			t.Row("", k.ID, k.Queue, k.Kind, k.State.String(), attempts(k), when(k.Due), cmp.Or(k.Worker, "-"))
 			if t.Rows() == tableRows {
 				s.t.Screen().Table(t)
 				*t = *columns("id", "queue", "kind", "state", "attempts", "due", "worker")
 			}
 		}, func() {
-			if t.Rows() > 0 {
+			if t.Rows() > 0 { // none, if there are as many as tables show
 				s.t.Screen().Table(t)
 			}
 		})
@@ -62,10 +62,11 @@ func attempts(k *task.Task) string { return fmt.Sprintf("%d of %d", k.Attempt, k
 // tasks shows the tasks that a filter takes: as lines of JSON, or by row and end.
 func (s *session) tasks(c *inPlace, f task.Filter, limit int, row func(*task.Task), end func()) error {
 	tasks := s.client.Namespace(c.Namespace).Tasks()
-	for left := limit; limit == 0 || left > 0; {
+	found := 0
+	for limit == 0 || found < limit {
 		f.Limit = tableRows
 		if limit > 0 {
-			f.Limit = min(left, f.Limit)
+			f.Limit = min(limit-found, f.Limit)
 		}
 		page, next, err := tasks.List(s.ctx, f)
 		if err != nil {
@@ -78,12 +79,16 @@ func (s *session) tasks(c *inPlace, f task.Filter, limit int, row func(*task.Tas
 				return err
 			}
 		}
-		left -= len(page)
+		found += len(page)
 		if f.Cursor = next; next == "" {
 			break
 		}
 	}
-	if !s.json {
+	switch {
+	case s.json:
+	case found == 0:
+		none()
+	default:
 		end()
 	}
 	return nil
@@ -92,7 +97,7 @@ func (s *session) tasks(c *inPlace, f task.Filter, limit int, row func(*task.Tas
 type taskDead struct {
 	inPlace
 	Queue string `arg:"" optional:"" help:"The queue. Default: all."`
-	Limit int    `help:"How many at most; 0 for all." default:"100" placeholder:"N"`
+	Limit uint32 `help:"How many at most; 0 for all." default:"100" placeholder:"N"`
 }
 
 func (c *taskDead) run() int {
@@ -105,7 +110,7 @@ func (c *taskDead) run() int {
 			fmt.Fprintf(s.out, "%s  %s  %s  %s  %s  %s\n", k.ID, k.Queue, k.Kind, when(k.Finished), attempts(k),
 				text([]byte(reason)))
 		}
-		return s.tasks(&c.inPlace, task.Filter{Queue: c.Queue, State: task.Dead}, c.Limit, row, func() {})
+		return s.tasks(&c.inPlace, task.Filter{Queue: c.Queue, State: task.Dead}, int(c.Limit), row, func() {})
 	})
 }
 

@@ -288,21 +288,14 @@ func (c *repairCommand) run() int {
 		for _, x := range first(l.Lost, "damaged places") {
 			fmt.Fprintln(os.Stderr, "lost:", loss(x))
 		}
-		for _, x := range l.Unsure {
-			fmt.Fprintln(os.Stderr, "unsure:", x)
+		if l.Doubt != "" {
+			fmt.Fprintln(os.Stderr, "doubt:", l.Doubt)
 		}
-		p.line("from runs\t%d values", l.Values)
-		p.line("from the log\t%d of %d operations, in %d batches; %d frames of moved values",
-			l.Operations, l.Operations+l.Gone, l.Batches, l.Moved)
+		p.line("from index tables\t%d values", l.Values)
+		p.line("from the log\t%d operations", l.Operations)
 		p.line("torn\t%d bytes, which opening would have cut off too", l.TornBytes)
 		if l.LostKeys > 0 {
 			p.line("lost values\t%d, of keys that are missing now", l.LostKeys)
-		}
-		if l.Gone > 0 {
-			p.line("lost operations\t%d, on keys that are not known", l.Gone)
-		}
-		if l.Doubtful > 0 {
-			p.line("doubtful\t%d of the keys: a lost operation may have changed or deleted them", l.Doubtful)
 		}
 	}
 	if r.Complete() {
@@ -435,12 +428,8 @@ func loss(l logtree.Loss) string {
 		s += ", " + keyName(l.Key)
 	}
 	s += ": " + l.Why
-	var about []string
-	for _, k := range l.Maybe {
-		about = append(about, keyName(k))
-	}
-	if len(about) > 0 {
-		s += "; it seems to be about " + strings.Join(about, ", ")
+	for i, k := range l.Maybe {
+		s += []string{"; it seems to be about ", ", "}[min(i, 1)] + keyName(k)
 	}
 	return s
 }

@@ -195,7 +195,7 @@ func (p past) account(t *testing.T, r *RepairResult, into string) {
 	if r.Complete() != (e.Capabilities().Lost == "") || r.Complete() != (r.Summary() == "") {
 		t.Errorf("it lost %q, says the directory, %q the result", e.Capabilities().Lost, r.Summary())
 	}
-	told := len(r.Unsure) > 0 || old <= r.Doubtful && missing <= r.LostKeys+r.Gone
+	told := r.Doubt != "" || old == 0 && missing == r.LostKeys
 	if r.Keys != int64(len(got)) || r.Complete() && missing+old > 0 || !told {
 		t.Errorf("%d keys, %d missing, %d old or deleted ones", len(got), missing, old)
 	}

@@ -30,7 +30,7 @@ const golden = "testdata"
 // ever.
 func TestGolden(t *testing.T) {
 	if *update {
-		makeGolden(t, filepath.Join(golden, fmt.Sprint("format-", format)))
+		makeGolden(t, filepath.Join(golden, fmt.Sprint("format-", dirFormat)))
 	}
 	listings, err := filepath.Glob(filepath.Join(golden, "format-*", "*.txt"))
 	if err != nil || len(listings) < 2 {
@@ -99,9 +99,9 @@ func list(all map[string]string) string {
 func makeGolden(t *testing.T, to string) {
 	try(t, errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o755)))
 	dir := filepath.Join(t.TempDir(), "db")
-	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: "MANIFEST"})
+	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: dirFormat, Keeps: "MANIFEST"})
 	try(t, err)
-	d, err := db.Open(db.Config{FS: vfs.OS(), Dir: dir, New: true, ID: [16]byte{'g', 'o', 'l', 'd', 'e', 'n', format},
+	d, err := db.Open(db.Config{FS: vfs.OS(), Dir: dir, New: true, ID: [16]byte{'g', 'o', 'l', 'd', 'e', 'n', dirFormat},
 		Memory: 1 << 20,
 		Logger: slog.New(slog.DiscardHandler), SyncEvery: -1, Manual: true,
 		Sizes: db.Sizes{Table: 160 << 10, Segment: 2 << 10, Run: 4 << 10}})

@@ -21,15 +21,16 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
 // Name is the engine's name in engine/all.
-const Name = db.Name
+const Name = format.Name
 
-// format is that of the directory; its files have versions of their own.
-const format = 1
+// dirFormat is the format of the directory; its files have versions of their own.
+const dirFormat = 1
 
 // defaultMemory is the budget in bytes when none is named.
 const defaultMemory = 128 << 20
@@ -61,7 +62,7 @@ func openIn(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
-	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: format, Keeps: "MANIFEST", Recognize: IsDatabase,
+	h, err := datadir.Open(dir, datadir.Spec{Engine: Name, Format: dirFormat, Keeps: "MANIFEST", Recognize: IsDatabase,
 		Salvage: "salvage what is intact: holdfast repair", ReadOnly: o.ReadOnly})
 	if err != nil {
 		return nil, err

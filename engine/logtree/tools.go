@@ -8,30 +8,30 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/enginecopy"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/check"
 	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
 // InspectResult is what a directory holds; see [Inspect].
-type InspectResult = db.Inspection
+type InspectResult = check.Inspection
 
 // VerifyResult is what [Verify] found.
-type VerifyResult = db.Verification
+type VerifyResult = check.Verification
 
 // RepairResult is what [Repair] salvaged and what it could not.
-type RepairResult = db.Repaired
+type RepairResult = check.Repaired
 
 // Loss is a stretch of a file that Repair could not read.
-type Loss = db.Loss
+type Loss = check.Loss
 
 // IsDatabase reports whether dir holds files that only this engine makes, even if HOLDFAST or
 // other files are damaged or gone.
-func IsDatabase(dir string) bool { return db.IsDatabase(vfs.OS(), dir) }
+func IsDatabase(dir string) bool { return check.IsDatabase(vfs.OS(), dir) }
 
 // Inspect reads what is in dir. It takes no lock, changes nothing, and works on damaged directories; if the database
 // is open, parts of what it says may belong to different moments.
-func Inspect(dir string) (*InspectResult, error) { return db.Inspect(vfs.OS(), dir) }
+func Inspect(dir string) (*InspectResult, error) { return check.Inspect(vfs.OS(), dir) }
 
 // Verify checks every checksum and every reference in dir, and goes on after damage, so that all of it is in the
 // result. It changes nothing, and keeps writers out until it returns: ErrLocked if the directory is open elsewhere for
@@ -46,7 +46,7 @@ func Verify(dir string) (*VerifyResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := db.Verify(vfs.OS(), dir)
+	v, err := check.Verify(vfs.OS(), dir)
 	if err != nil {
 		return nil, err
 	}
@@ -70,9 +70,9 @@ func checkMark(op, dir string) (m datadir.Mark, damage, err error) {
 		return m, fail(holdfast.ErrCorrupt, "", "salvage what is intact: holdfast repair", err), nil
 	case m.Engine != Name:
 		return m, fail(holdfast.ErrForeign, "it says that "+m.Engine+" made the directory", "", nil), nil
-	case m.Format > format:
+	case m.Format > dirFormat:
 		return m, nil, fail(holdfast.ErrVersion, fmt.Sprintf("it has format %d of %s, this program knows %d",
-			m.Format, Name, format), "use a newer holdfast", nil)
+			m.Format, Name, dirFormat), "use a newer holdfast", nil)
 	}
 	return m, nil, nil
 }
@@ -100,7 +100,7 @@ func Repair(ctx context.Context, dir, into string, o holdfast.Options) (r *Repai
 		return nil, err
 	}
 	err = enginecopy.Make(ctx, "repair", into, opener(o), func(e holdfast.Engine) (string, error) {
-		if r, err = db.Repair(vfs.OS(), dir, e); err != nil {
+		if r, err = check.Repair(vfs.OS(), dir, e); err != nil {
 			return "", err
 		}
 		return enginecopy.Lost(mark.Lost, r.Summary()), nil

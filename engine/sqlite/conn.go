@@ -78,6 +78,10 @@ type stmt struct {
 	cols int
 }
 
+// busyTimeout is how long SQLite waits, in ms: the directory is locked, and only recovery and closing lock the
+// database.
+const busyTimeout = "busy_timeout=60000"
+
 // connect opens a connection to the database at path.
 func (e *engine) connect(path string, cache int64) (*conn, error) {
 	slashed := filepath.ToSlash(path)
@@ -90,7 +94,7 @@ func (e *engine) connect(path string, cache int64) (*conn, error) {
 	}
 	c := &conn{c: dc}
 	pragmas := []string{
-		"busy_timeout=60000", // the directory is locked; only recovery and closing lock the database
+		busyTimeout,
 		// The log is copied by e.checkpoint, which sees whether that fails.
 		"wal_autocheckpoint=0",
 		"journal_size_limit=67108864", // gives the space back that a long snapshot has cost

@@ -227,7 +227,7 @@ func describe(name, module string) holdfast.Capabilities {
 				"share 32.",
 			"Pages of the database carry no checksums: damage is found when it breaks the tree, damage inside a value is not " +
 				"found. Damage in the log reads as its end.",
-			"The file never shrinks: freed pages are used again.",
+			"The file shrinks only by Compact: freed pages are used again.",
 			"A key with its value, if over some 1,000 bytes, gets pages of 4 KiB of its own: 1,000 bytes take 4.6 times " +
 				"their size, 2,000 bytes 2.3 times, 3,000 bytes 1.6 times, where 960 take 1.05 times and 5,000 take 1.02.",
 			"It cannot be opened on a full disk, not even to read: that takes 32 KiB of room.",

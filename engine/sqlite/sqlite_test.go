@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bytes"
+	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -524,6 +525,50 @@ func TestIdentity(t *testing.T) {
 		open(dir, holdfast.Options{})
 		if id, err := datadir.ReadMark("read", dir); err != nil || id.Engine != Name {
 			t.Errorf("%+v, %v", id, err)
+		}
+	})
+}
+
+// A Compact that is interrupted changes nothing, and the engine goes on; one that is not makes the files small, though
+// what an open snapshot sees waits until that is closed.
+func TestCompact(t *testing.T) {
+	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
+		e := open(t.TempDir(), holdfast.Options{SyncEvery: -1})
+		for i := range 300 {
+			set(t, e, holdfast.Process, fmt.Sprintf("k%03d", i), strings.Repeat(fmt.Sprintf("%04d", i), 10_000))
+		}
+		want := all(t, e, holdfast.Range{})
+		for wait := time.Millisecond; ; wait *= 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			err := e.Compact(ctx)
+			cancel()
+			set(t, e, holdfast.Power, "k000", strings.Repeat("0000", 10_000))
+			if all(t, e, holdfast.Range{}) != want {
+				t.Fatal("it has changed what is stored")
+			}
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+		}
+		s, err := e.Snapshot()
+		try(t, err)
+		var b holdfast.Batch
+		b.DeleteRange([]byte("k001"), nil)
+		try(t, holdfast.Commit(e, &b, holdfast.Process))
+		try(t, e.Compact(t.Context()))
+		if all(t, s, holdfast.Range{}) != want {
+			t.Error("the snapshot has changed")
+		}
+		try(t, s.Close())
+		try(t, e.Compact(t.Context()))
+		if size := e.Metrics().DiskBytes; size > 1<<20 {
+			t.Errorf("the directory has %d bytes", size)
+		}
+		if got := all(t, e, holdfast.Range{}); got != "k000="+strings.Repeat("0000", 10_000) {
+			t.Errorf("%d bytes are left", len(got))
 		}
 	})
 }

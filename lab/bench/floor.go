@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -129,13 +130,13 @@ func (w *floorFile) verify(record func(index uint32) []byte) (items, checked int
 		return w.next, 0, err
 	}
 	defer f.Close()
-	buf := make([]byte, w.slots*int64(w.record))
-	if _, err := io.ReadFull(f, buf); err != nil {
-		return w.next, 0, wrong(err)
-	}
+	file, got := bufio.NewReaderSize(f, 1<<20), make([]byte, w.record)
 	n := min(w.next, w.slots)
 	for slot := range n {
-		if got := buf[slot*int64(w.record):][:w.record]; !bytes.Equal(got, record(w.wrote[slot])) {
+		if _, err := io.ReadFull(file, got); err != nil {
+			return w.next, slot, wrong(err)
+		}
+		if !bytes.Equal(got, record(w.wrote[slot])) {
 			return w.next, slot, fmt.Errorf("%w: slot %d holds %q", ErrWrong, slot, got)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 const (
 	kvValueSize = 100
 	kvBatch     = 100 // keys of one transaction, where it has many
+	kvMoreValue = 128 // bytes of a value where there are many keys
+	kvRangeKeys = 100 // that kv/range walks over
 )
 
 // kvSizes are the numbers of keys, and bytes, that the workloads work on.
@@ -21,10 +23,11 @@ type kvSizes struct {
 	many  int // where more is wanted
 	mixed int // under reads and writes mixed
 	large int // bytes of large values there can be, before they are replaced
+	more  int // more than write buffers hold
 }
 
 func kvWorkloads() []Workload {
-	return kvStudy(kvSizes{keys: 100_000, many: 1_000_000, mixed: 10_000, large: 100 << 20})
+	return kvStudy(kvSizes{keys: 100_000, many: 1_000_000, mixed: 10_000, large: 100 << 20, more: 10_000_000})
 }
 
 // kvStudy is the table of workloads on so much.
@@ -59,8 +62,9 @@ func kvStudy(n kvSizes) []Workload {
 	sequential := put("kv/seq-write", "put 100,000 keys in order, in one transaction", n.keys, "398k/s (Thunder 197k/s)")
 	sequential.Overhead = 150 * time.Millisecond
 	sequential.BatchBytes = int64(n.keys) * (kvKeySize + kvValueSize)
-	mixed, overwrite := kvMixed{keys: n.mixed}, kvOverwrite{keys: n.keys}
-	return []Workload{
+	mixed := kvMixed{keys: n.mixed, reads: mixedReads, value: kvValueSize}
+	overwrite := kvOverwrite{keys: n.keys}
+	return append([]Workload{
 		sequential,
 		put("kv/batch", "put 100 keys in order, in one transaction", kvBatch, "122k/s (Thunder 170/s)"),
 		{
@@ -79,15 +83,44 @@ func kvStudy(n kvSizes) []Workload {
 		value("kv/value-10k", "put one value of 10 KiB", 10<<10, "367 MB/s (Thunder 1.2 MB/s)"),
 		value("kv/value-100k", "put one value of 100 KiB", 100<<10, "555 MB/s (Thunder 11 MB/s)"),
 		value("kv/value-1m", "put one value of 1 MiB", 1<<20, "227 MB/s (Thunder 77 MB/s)"),
-		read("kv/seq-read", "get 100,000 keys one by one, in order", kvRead{n.keys, kvInOrder}, 100*time.Millisecond,
-			"1.5M/s (Thunder 2.5M/s)"),
-		read("kv/random-read", "get random keys of 100,000", kvRead{n.keys, kvRandom}, 100*time.Millisecond,
+		read("kv/seq-read", "get 100,000 keys one by one, in order", kvRead{keys: n.keys, order: kvInOrder},
+			100*time.Millisecond, "1.5M/s (Thunder 2.5M/s)"),
+		read("kv/random-read", "get random keys of 100,000", kvRead{keys: n.keys, order: kvRandom}, 100*time.Millisecond,
 			"1.1M/s (Thunder 1.36M/s)"),
-		read("kv/random-read-1m", "get random keys of 1,000,000", kvRead{n.many, kvRandom}, 1200*time.Millisecond, ""),
-		read("kv/scan", "iterate over all of 100,000 keys", kvRead{n.keys, kvWhole}, 100*time.Millisecond,
+		read("kv/random-read-1m", "get random keys of 1,000,000", kvRead{keys: n.many, order: kvRandom},
+			1200*time.Millisecond, ""),
+		read("kv/scan", "iterate over all of 100,000 keys", kvRead{keys: n.keys, order: kvWhole}, 100*time.Millisecond,
 			"36M/s (Thunder 96M/s)"),
-		read("kv/scan-1m", "iterate over all of 1,000,000 keys", kvRead{n.many, kvWhole}, 1700*time.Millisecond, ""),
-	}
+		read("kv/scan-1m", "iterate over all of 1,000,000 keys", kvRead{keys: n.many, order: kvWhole},
+			1700*time.Millisecond, ""),
+	}, kvMore(n, read)...)
+}
+
+// kvMore are the workloads on so many keys that logs are recycled, tables merged, and reads not answered by write
+// buffers.
+func kvMore(n kvSizes, read func(string, string, kvRead, time.Duration, string) Workload) []Workload {
+	load := kvPut{batch: 1, value: kvMoreValue, ring: n.more, shuffled: true}
+	steady := kvMixed{keys: n.more, value: kvMoreValue, fill: kvFill{shuffled: true}}
+	writes := Workload{Unit: "keys", Items: 1, ItemBytes: kvKeySize + kvMoreValue, OneKey: true, Clients: []int{4},
+		Samples: true}
+	first, then := writes, writes
+	first.Name, first.About = "kv/load",
+		"put 10,000,000 keys in random order, each once until all are there; use --for 30s"
+	first.Overhead = 20 * time.Second
+	first.Engine, first.Floor, first.Null = load.engine, load.floor, load.null
+	then.Name, then.About = "kv/steady", "put random keys of 10,000,000 again, once all are there; use --for 3m"
+	then.Overhead = time.Minute
+	then.Engine, then.Floor, then.Null = steady.engine, steady.floor, steady.null
+
+	ranges := read("kv/range",
+		"iterate over 100 of 10,000,000 keys, from a random one on; use --ram for data beyond memory",
+		kvRead{keys: n.more, order: kvRange, value: kvMoreValue, fill: kvFill{shuffled: true}}, 45*time.Second, "")
+	ranges.Items = kvRangeKeys
+	loaded := read("kv/scan-loaded", "iterate over all of 10,000,000 keys that were put in random order",
+		kvRead{keys: n.more, order: kvWhole, value: kvMoreValue, fill: kvFill{shuffled: true}}, 45*time.Second, "")
+	again := read("kv/scan-updated", "the same after each key was put again, in another random order",
+		kvRead{keys: n.more, order: kvWhole, value: kvMoreValue, fill: kvFill{shuffled: true, again: 1}}, 90*time.Second, "")
+	return []Workload{first, then, ranges, loaded, again}
 }
 
 // kvFigure is what the study measured for bbolt, the only engine of it that is here.

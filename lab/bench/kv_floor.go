@@ -39,9 +39,9 @@ func (n *kvNull) get(key uint32) error {
 	return n.values.check(n.sample[key], key, 1)
 }
 
-func (n *kvNull) scan() error {
-	for key := range n.versions {
-		if err := n.get(uint32(key)); err != nil {
+func (n *kvNull) scan(first uint32, count int) error {
+	for key := first; key < first+uint32(count); key++ {
+		if err := n.get(key); err != nil {
 			return err
 		}
 	}
@@ -57,7 +57,7 @@ func (n *kvNull) load(client func(int) func() error) Load {
 }
 
 // kvFloor is a floorFile of keys with their values, each a record: key, value, and zeros up to a multiple of 8. Record
-// number n is of key n % floorKeys in version n / floorKeys.
+// number n is of key n % kvMaxKeys in version n / kvMaxKeys.
 type kvFloor struct {
 	task   Task
 	file   *floorFile
@@ -65,8 +65,6 @@ type kvFloor struct {
 	record int // bytes
 	batch  int // records of one append
 }
-
-const floorKeys = 1_000_000
 
 func kvRecordSize(value int) int { return (kvKeySize + value + 7) / 8 * 8 }
 
@@ -120,8 +118,8 @@ func (f *kvFloor) value(buf []byte) []byte { return buf[kvKeySize:][:f.values.si
 func (f *kvFloor) fill(buf []byte, index uint32) {
 	var key kvKey
 	for ; len(buf) > 0; buf = buf[f.record:] {
-		copy(buf, key.of(index%floorKeys))
-		f.values.fill(f.value(buf), index%floorKeys, index/floorKeys)
+		copy(buf, key.of(index%kvMaxKeys))
+		f.values.fill(f.value(buf), index%kvMaxKeys, index/kvMaxKeys)
 		index++
 	}
 }
@@ -164,10 +162,10 @@ func (f *kvFloor) reader() *kvFloorReader {
 // get reads the record of a key by one call.
 func (r *kvFloorReader) get(key uint32) error { return r.read(int(key), 1) }
 
-// scan reads all records by few calls.
-func (r *kvFloorReader) scan() error {
-	for first := 0; first < r.batch; first += floorChunk {
-		if err := r.read(first, min(floorChunk, r.batch-first)); err != nil {
+// scan reads n records by few calls.
+func (r *kvFloorReader) scan(from uint32, n int) error {
+	for first, end := int(from), int(from)+n; first < end; first += floorChunk {
+		if err := r.read(first, min(floorChunk, end-first)); err != nil {
 			return err
 		}
 	}

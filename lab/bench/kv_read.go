@@ -1,10 +1,16 @@
 package bench
 
+import "cmp"
+
 // kvRead is reads of keys that are all there.
 type kvRead struct {
 	keys  int
 	order kvOrder
+	value int // bytes of one, 0 for kvValueSize
+	fill  kvFill
 }
+
+func (r kvRead) valueSize() int { return cmp.Or(r.value, kvValueSize) }
 
 // kvOrder is how keys are read.
 type kvOrder int
@@ -13,10 +19,11 @@ const (
 	kvInOrder kvOrder = iota // one after another; clients begin at different keys
 	kvRandom                 // one, any
 	kvWhole                  // all, by one iterator
+	kvRange                  // kvRangeKeys from any on, by one iterator
 )
 
-// client is client i, which has get to read one key, and scan to read all.
-func (r kvRead) client(t Task, i int, get func(key uint32) error, scan func() error) func() error {
+// client is client i, which has get to read one key, and scan to read n of them from first on.
+func (r kvRead) client(t Task, i int, get func(key uint32) error, scan func(first uint32, n int) error) func() error {
 	switch r.order {
 	case kvInOrder:
 		next, _ := share(r.keys, i, t.Clients)
@@ -31,12 +38,17 @@ func (r kvRead) client(t Task, i int, get func(key uint32) error, scan func() er
 		random := newKVRandom(t, i, r.keys)
 		random.first, random.n = 0, r.keys // reads do not meet
 		return func() error { return get(random.key()) }
+	case kvRange:
+		random := newKVRandom(t, i, r.keys)
+		n := min(kvRangeKeys, r.keys)
+		random.first, random.n = 0, r.keys-n+1
+		return func() error { return scan(random.key(), n) }
 	}
-	return scan
+	return func() error { return scan(0, r.keys) }
 }
 
 func (r kvRead) engine(t Task) (Load, error) {
-	table, err := newKVLoaded(t, r.keys, kvValueSize)
+	table, err := newKVLoaded(t, r.keys, r.valueSize(), r.fill)
 	if err != nil {
 		return Load{}, err
 	}
@@ -44,12 +56,12 @@ func (r kvRead) engine(t Task) (Load, error) {
 }
 
 func (r kvRead) null(t Task) (Load, error) {
-	n := newKVNull(t, r.keys, kvValueSize)
+	n := newKVNull(t, r.keys, r.valueSize())
 	return n.load(func(i int) func() error { return r.client(t, i, n.get, n.scan) }), nil
 }
 
 func (r kvRead) floor(t Task) (Load, error) {
-	f, err := newKVFloorLoaded(t, r.keys, kvValueSize)
+	f, err := newKVFloorLoaded(t, r.keys, r.valueSize())
 	if err != nil {
 		return Load{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -92,12 +93,12 @@ const kvPreloadBytes = 2 << 20
 
 // newKVLoaded is newKVTable with all keys there: put in large batches at the weakest level, synced, and the
 // engine closed and opened again, so that no engine reads from its write buffers what another reads from its files.
-func newKVLoaded(t Task, keys, value int) (*kvTable, error) {
+func newKVLoaded(t Task, keys, value int, fill kvFill) (*kvTable, error) {
 	table, err := newKVTable(t, keys, value)
 	if err != nil {
 		return nil, err
 	}
-	if err := table.fill(); err != nil {
+	if err := table.fill(fill); err != nil {
 		return nil, errors.Join(err, table.engine.Close())
 	}
 	if table.volatile {
@@ -110,16 +111,42 @@ func newKVLoaded(t Task, keys, value int) (*kvTable, error) {
 	return table, err
 }
 
+// kvFill is how keys are put before the measurement: in ascending or in random order, and how often again.
+type kvFill struct {
+	shuffled bool
+	again    int
+}
+
+// kvOrderOf returns the numbers below n in an order that follows from the seed.
+func kvOrderOf(n int, seed uint64) []uint32 {
+	order := make([]uint32, n)
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	rand.New(rand.NewPCG(seed, uint64(n))).Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+	return order
+}
+
 // fill puts all keys, and makes them safe.
-func (t *kvTable) fill() error {
+func (t *kvTable) fill(how kvFill) error {
 	level := weakest(t.engine, t.task.Level)
 	w := t.writerTo(func(b *holdfast.Batch) error { return holdfast.Commit(t.engine, b, level) })
 	batch := max(kvPreloadBytes/t.values.size, 1)
-	for key := range t.versions {
-		w.put(uint32(key))
-		if (key+1)%batch == 0 || key == len(t.versions)-1 {
-			if err := w.commit(); err != nil {
-				return err
+	for round := range how.again + 1 {
+		var order []uint32
+		if how.shuffled {
+			order = kvOrderOf(len(t.versions), t.task.Seed+uint64(round))
+		}
+		for i := range t.versions {
+			key := uint32(i)
+			if order != nil {
+				key = order[i]
+			}
+			w.put(key)
+			if (i+1)%batch == 0 || i == len(t.versions)-1 {
+				if err := w.commit(); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -165,10 +192,29 @@ func (t *kvTable) verify() (items, checked int64, err error) {
 	return items, checked, errors.Join(err, engine.Close())
 }
 
-// scan walks over all keys and compares them.
-func (t *kvTable) scan() error {
-	_, err := t.versions.compare(t.engine, t.values)
-	return err
+// scan walks over n keys, all of which are there, from first on, and compares them.
+func (t *kvTable) scan(first uint32, n int) (err error) {
+	var key kvKey
+	var r holdfast.Range
+	if key.of(first); first > 0 {
+		r.Lo = key[:]
+	}
+	it := t.engine.Scan(r)
+	defer func() { err = errors.Join(err, wrong(it.Close())) }()
+	for i := first; i < first+uint32(n); i++ {
+		if !it.Next() || !bytes.Equal(it.Key(), key[:]) {
+			return fmt.Errorf("%w: %q where %s should be", ErrWrong, it.Key(), key)
+		}
+		version, _ := t.versions.has(i)
+		if err := t.values.check(it.Value(), i, version); err != nil {
+			return err
+		}
+		key.next()
+	}
+	if int(first)+n == len(t.versions) && it.Next() {
+		return fmt.Errorf("%w: %q behind the last key", ErrWrong, it.Key())
+	}
+	return nil
 }
 
 // writer returns a client's writer, which commits at the task's level.

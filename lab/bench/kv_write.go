@@ -2,12 +2,13 @@ package bench
 
 import "errors"
 
-// kvPut is transactions that put keys in ascending order, batch of them each. Once a ring of keys is there it
-// begins again, with new values. Clients take batches in turn, each its own.
+// kvPut is transactions that put keys in ascending order, batch of them each, or in random order, one each. Once a ring
+// of keys is there it begins again, with new values. Clients take batches in turn, each its own.
 type kvPut struct {
-	batch int
-	value int // bytes of one
-	ring  int // keys, unless the clients need more
+	batch    int
+	value    int // bytes of one
+	ring     int // keys, unless the clients need more
+	shuffled bool
 }
 
 func (p kvPut) keys(clients int) int { return max(p.ring/p.batch, clients) * p.batch }
@@ -24,11 +25,22 @@ func (p kvPut) turns(i, clients int) func() uint32 {
 	}
 }
 
+// order is that of the keys, nil if it is ascending.
+func (p kvPut) order(t Task) []uint32 {
+	if !p.shuffled {
+		return nil
+	}
+	return kvOrderOf(p.keys(t.Clients), t.Seed)
+}
+
 // client is client i, writing to w.
-func (p kvPut) client(i, clients int, w *kvWriter) func() error {
+func (p kvPut) client(i, clients int, order []uint32, w *kvWriter) func() error {
 	turn := p.turns(i, clients)
 	return func() error {
 		first := turn()
+		if order != nil {
+			return w.putOne(order[first])
+		}
 		for key := first; key < first+uint32(p.batch); key++ {
 			w.put(key)
 		}
@@ -41,12 +53,13 @@ func (p kvPut) engine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	return table.load(func(i int) func() error { return p.client(i, t.Clients, table.writer()) }), nil
+	order := p.order(t)
+	return table.load(func(i int) func() error { return p.client(i, t.Clients, order, table.writer()) }), nil
 }
 
 func (p kvPut) null(t Task) (Load, error) {
-	n := newKVNull(t, p.keys(t.Clients), p.value)
-	return n.load(func(i int) func() error { return p.client(i, t.Clients, n.writer()) }), nil
+	n, order := newKVNull(t, p.keys(t.Clients), p.value), p.order(t)
+	return n.load(func(i int) func() error { return p.client(i, t.Clients, order, n.writer()) }), nil
 }
 
 func (p kvPut) floor(t Task) (Load, error) {
@@ -57,13 +70,18 @@ func (p kvPut) floor(t Task) (Load, error) {
 	return f.load(f.appender), nil
 }
 
-// kvMixed is steps of which seven in ten get a key and three put one, each put a transaction of its own. Each client
-// has keys of its own.
-type kvMixed struct{ keys int }
+// kvMixed is steps of which so many in ten, the first of them, get a key and the others put one, each put a transaction
+// of its own. Each client has keys of its own.
+type kvMixed struct {
+	keys  int
+	reads int
+	value int // bytes of one
+	fill  kvFill
+}
 
 const (
 	mixedSteps = 10
-	mixedReads = 7 // the first of them, as the study had it
+	mixedReads = 7 // as the study had it
 )
 
 // client is client i, which has these two to get and to put with.
@@ -73,7 +91,7 @@ func (m kvMixed) client(t Task, i int, get, put func(key uint32) error) func() e
 		if step++; step > mixedSteps {
 			step = 1
 		}
-		if step <= mixedReads {
+		if step <= m.reads {
 			return get(random.key())
 		}
 		return put(random.key())
@@ -84,7 +102,7 @@ func (m kvMixed) client(t Task, i int, get, put func(key uint32) error) func() e
 func (m kvMixed) room(t Task) int { return max(m.keys, t.Clients) }
 
 func (m kvMixed) engine(t Task) (Load, error) {
-	table, err := newKVLoaded(t, m.room(t), kvValueSize)
+	table, err := newKVLoaded(t, m.room(t), m.value, m.fill)
 	if err != nil {
 		return Load{}, err
 	}
@@ -92,16 +110,19 @@ func (m kvMixed) engine(t Task) (Load, error) {
 }
 
 func (m kvMixed) null(t Task) (Load, error) {
-	n := newKVNull(t, m.room(t), kvValueSize)
+	n := newKVNull(t, m.room(t), m.value)
 	return n.load(func(i int) func() error { return m.client(t, i, n.get, n.writer().putOne) }), nil
 }
 
 func (m kvMixed) floor(t Task) (Load, error) {
-	written, err := newKVFloor(t, 1, kvValueSize)
+	written, err := newKVFloor(t, 1, m.value)
 	if err != nil {
 		return Load{}, err
 	}
-	read, err := newKVFloorLoaded(t, m.room(t), kvValueSize)
+	if m.reads == 0 {
+		return written.load(written.appender), nil
+	}
+	read, err := newKVFloorLoaded(t, m.room(t), m.value)
 	if err != nil {
 		return Load{}, errors.Join(err, written.file.close())
 	}
@@ -138,7 +159,7 @@ func (o kvOverwrite) client(t Task, i int, w *kvWriter) func() error {
 func (o kvOverwrite) room(t Task) int { return max(o.keys, t.Clients) }
 
 func (o kvOverwrite) engine(t Task) (Load, error) {
-	table, err := newKVLoaded(t, o.room(t), kvValueSize)
+	table, err := newKVLoaded(t, o.room(t), kvValueSize, kvFill{})
 	if err != nil {
 		return Load{}, err
 	}

@@ -18,6 +18,7 @@ const (
 	maxClients = 4096
 	minFor     = time.Millisecond
 	maxFor     = time.Hour
+	minRAM     = 64 // MiB, of which Go's runtime and the harness take a part
 )
 
 // Preset is a named choice of what to measure.
@@ -43,8 +44,12 @@ func Presets() []Preset {
 		{"smoke", "some workloads of each kind once, some seconds: does it work at all",
 			[]string{"event/*", "kv/mixed", "raft/stable-get", "raft/store-16", "message/mixed", "message/follow"},
 			[]int{1}, 1, 10 * time.Millisecond, nil},
-		{"kv", "the key-value table with one client, about 4 min", []string{"kv/*"}, []int{1}, 3, 100 * time.Millisecond,
-			nil},
+		{"kv", "the key-value table with one client, about 4 min",
+			[]string{"kv/seq-*", "kv/batch", "kv/mixed", "kv/overwrite", "kv/value-*", "kv/random-*", "kv/scan", "kv/scan-1m"},
+			[]int{1}, 3, 100 * time.Millisecond, nil},
+		{"kv-large", "ten million keys in random order, 30 min and more; name --engines",
+			[]string{"kv/load", "kv/steady", "kv/range", "kv/scan-loaded", "kv/scan-updated"}, []int{4}, 3, 30 * time.Second,
+			[]holdfast.Level{holdfast.Process}},
 		{"raft", "stores for Raft, others among them, about 4 min", []string{"raft/s*", "raft/get-log", "raft/truncate"},
 			[]int{1}, 3, 150 * time.Millisecond,
 			[]holdfast.Level{holdfast.Process, holdfast.Power}},
@@ -73,6 +78,7 @@ type Request struct {
 	Rounds    *int
 	For       *time.Duration
 	Seed      *uint64
+	RAM       *int64 // MiB
 }
 
 // Plan is what will be measured.
@@ -193,6 +199,12 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	p.Seconds, p.WarmUpSeconds = p.For.Seconds(), p.WarmUp.Seconds()
 	if r.Seed != nil {
 		p.Seed = *r.Seed
+	}
+	if r.RAM != nil {
+		if p.RAMBytes = *r.RAM << 20; *r.RAM < minRAM || p.RAMBytes < 0 {
+			return Plan{}, op.BadOption(fmt.Sprintf("%d MiB of RAM", *r.RAM),
+				fmt.Sprintf("--ram takes MiB, %d at least", minRAM))
+		}
 	}
 	p.Command = command(r, p)
 	var asked []int
@@ -402,5 +414,5 @@ func command(r Request, p Plan) string {
 	return "holdfast bench " + p.Preset + console.Flag("engines", r.Engines...) +
 		console.Flag("workloads", r.Workloads...) + console.Flag("levels", r.Levels...) +
 		console.Flag("clients", r.Clients...) + console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
-		console.Flag("seed", p.Seed)
+		console.Flag("seed", p.Seed) + console.FlagOf("ram", r.RAM)
 }

@@ -62,7 +62,7 @@ func (l *stableContents) verify(store contender.RaftStore) (items, checked int64
 
 // client does its work on the keys in turn; clients begin at different ones.
 func (s raftStable) client(t Task, i int, work func(key uint32) error) func() error {
-	return kvRead{s.keys, kvInOrder}.client(t, i, work, nil)
+	return kvRead{keys: s.keys, order: kvInOrder}.client(t, i, work, nil)
 }
 
 func (s raftStable) setEngine(t Task) (Load, error) {

@@ -33,7 +33,12 @@ func (s screen) header(p Plan, m measure.Machine) {
 	if cpu == "" {
 		cpu = m.Arch
 	}
-	s.Wrapped("machine: ", fmt.Sprintf("%s, %s, %s %s", cpu, console.Number(m.CPUs, "CPU"), m.OS, m.Go))
+	ram := ""
+	if p.RAMBytes > 0 {
+		ram = fmt.Sprintf("; each measurement has %s of memory, with the system's cache of its files",
+			measure.Size(p.RAMBytes))
+	}
+	s.Wrapped("machine: ", fmt.Sprintf("%s, %s, %s %s%s", cpu, console.Number(m.CPUs, "CPU"), m.OS, m.Go, ram))
 	s.Wrapped("", m.Sentence())
 }
 

@@ -35,8 +35,10 @@ type PlanJSON struct {
 	Rounds        int              `json:"rounds"`
 	Seconds       float64          `json:"seconds"` // of each measurement
 	WarmUpSeconds float64          `json:"warm_up_seconds"`
-	Seed          uint64           `json:"seed"`    // of the order
-	Command       string           `json:"command"` // repeats the plan
+	Seed          uint64           `json:"seed"` // of the order
+	// RAMBytes is what each child has with the system's cache of its files; 0: no limit.
+	RAMBytes int64  `json:"ram_bytes"`
+	Command  string `json:"command"` // repeats the plan
 }
 
 // Result is one measurement in a round. An operation is one call (a batch of 100 is one operation), and handles

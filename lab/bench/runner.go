@@ -42,6 +42,7 @@ type Runner struct {
 	child   []string
 	dir     *rundir.Dir
 	machine measure.Machine
+	ram     *measure.RAM // nil for no limit
 }
 
 // NewRunner makes the run's directory and looks at the machine. Close removes the directory.
@@ -61,6 +62,12 @@ func NewRunner(l Lab, p Plan, at Place) (_ *Runner, err error) {
 	if r.machine, err = measure.Describe(r.dir.Path); err != nil {
 		return nil, r.dir.Error(err)
 	}
+	if p.RAMBytes > 0 {
+		if r.ram, err = measure.LimitRAM(p.RAMBytes); err != nil {
+			return nil, &holdfast.Error{Op: "bench", Class: holdfast.ErrBadOption, Detail: "memory cannot be limited here",
+				Cause: err, Remedy: "run as root on Linux, or without --ram"}
+		}
+	}
 	if !at.AllowTmpfs {
 		err = refuseMemory(r.machine.Disk, r.dir.Parent, p.Cells)
 	}
@@ -78,7 +85,13 @@ func refuseMemory(d measure.Disk, dir string, cells []Cell) error {
 }
 
 // Close removes everything that the run made.
-func (r *Runner) Close() error { return r.dir.Close() }
+func (r *Runner) Close() error {
+	err := r.dir.Close()
+	if r.ram != nil {
+		err = errors.Join(err, r.ram.Close())
+	}
+	return err
+}
 
 // Watcher is told how a run goes on.
 type Watcher interface {
@@ -192,6 +205,13 @@ func (r *Runner) runChild(ctx context.Context, q request) (outcome, error) {
 	}
 	stop := context.AfterFunc(ctx, p.Kill)
 	defer stop()
+	if r.ram != nil {
+		if err := r.ram.Add(p.PID()); err != nil {
+			p.Kill()
+			_, _ = p.Wait()
+			return unknownOutcome(), err
+		}
+	}
 	var o outcome
 	answer := json.NewDecoder(p.Out).Decode(&o)
 	_, _ = io.Copy(io.Discard, p.Out)

@@ -57,8 +57,8 @@ func (s *sampler) start() {
 }
 
 func (s *sampler) take() {
-	sample := Sample{Seconds: time.Since(s.began).Seconds(), Ops: s.ops.Load(), DiskBytes: usage(s.dir),
-		RSS: measure.RSS(os.Getpid())}
+	sample := Sample{Seconds: time.Since(s.began).Seconds(), Ops: s.ops.Load(), DiskBytes: usage(s.dir)}
+	sample.RSS, _ = measure.Memory(os.Getpid())
 	s.peak = max(s.peak, sample.DiskBytes)
 	s.samples = append(s.samples, sample)
 }

@@ -21,7 +21,7 @@ import (
 
 // smallKV, smallRaft, smallMessages and smallTasks are the tables of workloads, on little data.
 func smallKV() []Workload {
-	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20})
+	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20, more: 5000})
 }
 
 func smallRaft() []Workload {
@@ -158,7 +158,7 @@ func TestPreloadIsSettled(t *testing.T) {
 	for _, test := range []struct {
 		prepare func(Task) (Load, error)
 		open    func(dir string, o holdfast.Options) (holdfast.Engine, error)
-	}{{kvRead{1000, kvRandom}.engine, bbolt.Open}, {raftGetLog{1000}.engine, contender.OpenRaftBoltDB}} {
+	}{{kvRead{keys: 1000, order: kvRandom}.engine, bbolt.Open}, {raftGetLog{1000}.engine, contender.OpenRaftBoltDB}} {
 		dir := filepath.Join(t.TempDir(), "engine")
 		opened := 0
 		load, err := test.prepare(Task{Level: holdfast.Power, Clients: 1, Open: func() (holdfast.Engine, error) {

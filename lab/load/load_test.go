@@ -62,7 +62,8 @@ func served(t *testing.T) string {
 	mux := http.NewServeMux()
 	mux.Handle("/", s)
 	mux.HandleFunc("GET /v1/metrics", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, "# TYPE go_goroutines gauge\ngo_goroutines 17\nprocess_resident_memory_bytes 1.5e+07\n")
+		fmt.Fprint(w, "# TYPE go_goroutines gauge\ngo_goroutines 17\nprocess_resident_memory_bytes 1.5e+07\n"+
+			"go_memstats_sys_bytes 9e+06\ngo_memstats_heap_released_bytes 2e+06\nholdfast_memory_bytes 1e+06\n")
 	})
 	front := &http.Server{Handler: mux}
 	ended := make(chan error, 1)
@@ -134,7 +135,7 @@ func TestShapes(t *testing.T) {
 					t.Errorf("%+v", r)
 				}
 				if last := r.Samples[len(r.Samples)-1]; shape.Name == Soak &&
-					(r.Tasks == 0 || last.RSS != 15e6 || last.Goroutines != 17) {
+					(r.Tasks == 0 || last.RSS != 15e6 || last.Own != 7e6 || last.Caches != 1e6 || last.Goroutines != 17) {
 					t.Errorf("%d tasks, %+v", r.Tasks, last)
 				}
 				if shape.Name == Follow && r.Deliveries != 20*r.Ops {
@@ -250,17 +251,23 @@ func TestGrowth(t *testing.T) {
 	if _, mean := growth([]Sample{{RSS: -1}}, rss); mean != -1 {
 		t.Errorf("what is not known is %v", mean)
 	}
-	grows := make([]Sample, 90)
+	grows, fills := make([]Sample, 90), make([]Sample, 90)
 	for i := range grows {
-		grows[i] = Sample{Seconds: float64(i), RSS: 100<<20 + int64(i)<<20, Goroutines: 100 + int64(i)*3}
+		more := int64(i) << 20
+		grows[i] = Sample{Seconds: float64(i), RSS: -1, Own: 100<<20 + more, Caches: -1, Goroutines: 100 + int64(i)*3}
+		fills[i] = Sample{Seconds: float64(i), RSS: 100<<20 + 10*more, Own: 100<<20 + 2*more, Caches: more}
 	}
-	w := watch{samples: grows}
+	w := watch{samples: fills}
+	if err := w.grown(&Result{}); err != nil {
+		t.Errorf("files and caches: %v", err)
+	}
+	w.samples = grows
 	err := w.grown(&Result{})
 	if err == nil || !strings.Contains(err.Error(), "memory has grown by 61.9 MB") ||
 		!strings.Contains(err.Error(), "goroutines have grown by 177") {
 		t.Errorf("%v", err)
 	}
-	w.samples = []Sample{{RSS: 1 << 20, Goroutines: 7}, {Seconds: 1, RSS: 2 << 20, Goroutines: 8}}
+	w.samples = []Sample{{Own: 1 << 20, Goroutines: 7}, {Seconds: 1, Own: 2 << 20, Goroutines: 8}}
 	if err := w.grown(&Result{}); err != nil {
 		t.Error(err)
 	}

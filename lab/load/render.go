@@ -128,7 +128,8 @@ const courseRows = 12
 // course writes the memory and goroutines of a server over time.
 func (s screen) course(r *Report, target string) {
 	t := &console.Table{Keys: 1, Columns: []console.Column{{Name: "after", Right: true}, {Name: "memory", Right: true},
-		{Name: "goroutines", Right: true}, {Name: "operations", Right: true}, {Name: "deliveries", Right: true}}}
+		{Name: "caches", Right: true}, {Name: "with files", Right: true}, {Name: "goroutines", Right: true},
+		{Name: "operations", Right: true}, {Name: "deliveries", Right: true}}}
 	for _, result := range r.Results {
 		n := len(result.Samples)
 		if result.Target != target || n == 0 {
@@ -136,8 +137,8 @@ func (s screen) course(r *Report, target string) {
 		}
 		for i := range courseRows {
 			at := result.Samples[(n-1)*i/(courseRows-1)]
-			t.Row("", fmt.Sprintf("%.0f s", at.Seconds), measure.Size(at.RSS), known(at.Goroutines),
-				measure.Count(float64(at.Ops)), measure.Count(float64(at.Delivered)))
+			t.Row("", fmt.Sprintf("%.0f s", at.Seconds), measure.Size(at.Own), measure.Size(at.Caches),
+				measure.Size(at.RSS), known(at.Goroutines), measure.Count(float64(at.Ops)), measure.Count(float64(at.Delivered)))
 		}
 	}
 	s.Printf("\n%s\n", s.Paint(console.Bold, target))

@@ -59,8 +59,8 @@ type Result struct {
 	Verified        bool            `json:"verified"`       // no operation failed, none is missing, all named one level
 	Error           string          `json:"error"`          // empty if verified
 	Samples         []Sample        `json:"samples"`
-	Tasks           int64           `json:"tasks"`      // that the workers of a soak completed
-	RSSGrowth       float64         `json:"rss_growth"` // of a soak: see docs/load.md
+	Tasks           int64           `json:"tasks"`         // that the workers of a soak completed
+	MemoryGrowth    float64         `json:"memory_growth"` // of a soak: see docs/load.md
 	GoroutineGrowth float64         `json:"goroutine_growth"`
 }
 
@@ -70,7 +70,9 @@ type Sample struct {
 	Ops        int64   `json:"ops"`     // since then
 	Failed     int64   `json:"failed"`
 	Delivered  int64   `json:"delivered"`
-	RSS        int64   `json:"rss_bytes"` // of the server, -1 if not known
+	RSS        int64   `json:"rss_bytes"`   // of the server, -1 if not known, as those that follow
+	Own        int64   `json:"own_bytes"`   // without the pages of files
+	Caches     int64   `json:"cache_bytes"` // of the engine
 	Goroutines int64   `json:"goroutines"`
 }
 
@@ -91,7 +93,7 @@ type Summary struct {
 	// Medians over the rounds, for the tables.
 	latency, delivery                      measure.Latency
 	deliveries, first, cpuPerOp, clientCPU float64
-	peakRSS, rss                           float64
+	peakRSS                                float64
 }
 
 // summarise sums up the results of each target.
@@ -139,7 +141,6 @@ func (r *Report) summarise() {
 			cpuPerOp:   middle(func(r Result) float64 { return perOp(r.CPUSeconds, r) }),
 			clientCPU:  middle(func(r Result) float64 { return perOp(r.ClientCPU, r) }),
 			peakRSS:    middle(func(r Result) float64 { return float64(r.PeakRSS) }),
-			rss:        middle(func(r Result) float64 { return float64(r.RSS) }),
 		}
 		s.Median, s.Low, s.High, s.Confidence = measure.Median(column(func(r Result) float64 { return r.OpsPerSec }))
 		var ratios []float64

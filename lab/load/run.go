@@ -142,17 +142,17 @@ func (w *watch) watch(ctx context.Context) {
 func (w *watch) take() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	v := vitals{-1, -1}
+	v := vitals{-1, -1, -1, -1}
 	if !w.blind && w.target.kind != isNull {
 		var err error
 		v, err = w.server.look(w.conn)
 		w.blind = err != nil // and is not asked again
 	}
 	if v.rss < 0 && w.server.process != nil {
-		v.rss = measure.RSS(w.server.process.PID())
+		v.rss, v.own = measure.Memory(w.server.process.PID())
 	}
 	s := Sample{Seconds: time.Since(w.base).Seconds(), Ops: w.counts.ops.Load(), Failed: w.counts.failed.Load(),
-		RSS: v.rss, Goroutines: v.goroutines}
+		RSS: v.rss, Own: v.own, Caches: v.caches, Goroutines: v.goroutines}
 	if w.followers != nil {
 		s.Delivered = w.followers.delivered.Load()
 	}

@@ -138,14 +138,14 @@ func (s *running) stop(t Target) (cpu time.Duration, peak int64, err error) {
 
 // vitals are what a server tells of itself while it runs; -1 is what is not known.
 type vitals struct {
-	rss, goroutines int64
+	rss, own, caches, goroutines int64
 }
 
 // look reads the vitals: of its own metrics, and of the system if it was started here.
 func (s *running) look(c *conn) (v vitals, err error) {
-	v = vitals{-1, -1}
+	v = vitals{-1, -1, -1, -1}
 	if s.process != nil {
-		v.rss = measure.RSS(s.process.PID())
+		v.rss, v.own = measure.Memory(s.process.PID())
 	}
 	a, err := c.do("GET", "/v1/metrics", nil)
 	if err == nil {
@@ -164,9 +164,12 @@ func (s *running) look(c *conn) (v vitals, err error) {
 		}
 		return -1
 	}
-	v.goroutines = metric("go_goroutines")
+	v.goroutines, v.caches = metric("go_goroutines"), metric("holdfast_memory_bytes")
 	if v.rss < 0 {
 		v.rss = metric("process_resident_memory_bytes")
+	}
+	if all := metric("go_memstats_sys_bytes"); v.own < 0 && all >= 0 {
+		v.own = all - max(metric("go_memstats_heap_released_bytes"), 0)
 	}
 	return v, nil
 }

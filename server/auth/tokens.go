@@ -67,8 +67,8 @@ type Tokens struct {
 	changes atomic.Uint64 // counts them
 	swept   uint64        // Changes of the store, when tokens of deleted namespaces were last removed; covered by mu
 
-	cached sync.Map     // secret's hash ([32]byte) to *entry
-	size   atomic.Int64 // of cached
+	caching sync.RWMutex
+	cached  map[[sha256.Size]byte]*entry // by secret's hash; covered by caching
 }
 
 const (
@@ -101,7 +101,8 @@ type entry struct {
 // Neither the engine nor the store may be closed before the last call. Tokens are written at the strongest level that
 // the engine gives, so that one that was revoked does not come back. ErrVersion: a newer program made one of them.
 func Open(engine holdfast.Engine, messages *message.Store) (*Tokens, error) {
-	t := &Tokens{engine: engine, messages: messages, level: engine.Capabilities().Strongest(), now: time.Now}
+	t := &Tokens{engine: engine, messages: messages, level: engine.Capabilities().Strongest(), now: time.Now,
+		cached: map[[sha256.Size]byte]*entry{}}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t, t.sweep(context.Background())
@@ -117,35 +118,37 @@ func (t *Tokens) Check(ctx context.Context, secret string) (Principal, error) {
 		return Principal{}, malformed("it is too long")
 	}
 	// What is looked up is the hash, so the time that it takes tells nothing about other secrets.
-	sum := sha256.Sum256([]byte(secret))
+	var room [maxSecret]byte
+	sum := sha256.Sum256(append(room[:0], secret...))
 	tokens, described := t.changes.Load(), t.messages.Changes()
-	if v, ok := t.cached.Load(sum); ok {
-		if e := v.(*entry); e.tokens == tokens && e.described == described {
-			return e.principal, t.expired(e.expires)
-		}
-		if _, had := t.cached.LoadAndDelete(sum); had {
-			t.size.Add(-1)
-		}
+	t.caching.RLock()
+	e := t.cached[sum]
+	t.caching.RUnlock()
+	if e != nil && e.tokens == tokens && e.described == described {
+		return e.principal, t.expired(e.expires)
 	}
 	s, err := Parse(secret)
 	if err != nil {
 		return Principal{}, err
 	}
-	e := &entry{tokens: tokens, described: described}
+	e = &entry{tokens: tokens, described: described}
 	if s.Namespace != "" {
 		e.principal, err = t.own(ctx, s.Namespace, sum)
 	} else {
 		e.principal, e.expires, err = t.further(ctx, s.ID, sum)
 	}
+	t.caching.Lock()
+	if err != nil {
+		delete(t.cached, sum)
+	} else {
+		if len(t.cached) >= maxCached {
+			clear(t.cached)
+		}
+		t.cached[sum] = e
+	}
+	t.caching.Unlock()
 	if err != nil {
 		return Principal{}, err
-	}
-	if t.size.Load() >= maxCached {
-		t.cached.Clear()
-		t.size.Store(0)
-	}
-	if _, had := t.cached.Swap(sum, e); !had {
-		t.size.Add(1)
 	}
 	return e.principal, t.expired(e.expires)
 }

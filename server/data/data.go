@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/server/fanout"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/task"
@@ -122,8 +124,8 @@ func checkLog(namespace, log string) error {
 	return nil
 }
 
-// check returns an error if there is no such namespace, or it is being deleted.
-func (d *Data) check(ctx context.Context, namespace string) error {
+// Check returns ErrNoNamespace if there is no such namespace, or it is being deleted.
+func (d *Data) Check(ctx context.Context, namespace string) error {
 	d.mu.Lock()
 	deleting := d.deleting[namespace]
 	d.mu.Unlock()
@@ -155,7 +157,7 @@ func (d *Data) log(ctx context.Context, namespace, log string, anew bool) (*even
 	}
 	n := name(namespace, log)
 	return d.logs.get(ctx, n, func() (*event.Store, error) {
-		err := d.check(ctx, namespace)
+		err := d.Check(ctx, namespace)
 		if err == nil && !anew {
 			_, err = event.Describe(d.engine, n)
 		}
@@ -175,7 +177,7 @@ func missing(err error, what, name string) error {
 
 // Logs describes the logs of a namespace, but for those that no Log can name.
 func (d *Data) Logs(ctx context.Context, namespace string) ([]event.LogInfo, error) {
-	if err := d.check(ctx, namespace); err != nil {
+	if err := d.Check(ctx, namespace); err != nil {
 		return nil, err
 	}
 	var list []event.LogInfo
@@ -203,7 +205,7 @@ func LogName(namespace string, l event.LogInfo) string {
 // DeleteLog removes a log of a namespace, with all that is kept of it. Those who use it get ErrClosed. ErrNotFound: it
 // is not there.
 func (d *Data) DeleteLog(ctx context.Context, namespace, log string) error {
-	if err := cmp.Or(checkLog(namespace, log), d.check(ctx, namespace)); err != nil {
+	if err := cmp.Or(checkLog(namespace, log), d.Check(ctx, namespace)); err != nil {
 		return err
 	}
 	n := name(namespace, log)
@@ -228,7 +230,7 @@ func (d *Data) FindTasks(ctx context.Context, namespace string) (*task.Store, er
 func (d *Data) taskStore(ctx context.Context, namespace string, anew bool) (*task.Store, error) {
 	n := name(namespace, "")
 	return d.tasks.get(ctx, n, func() (*task.Store, error) {
-		err := d.check(ctx, namespace)
+		err := d.Check(ctx, namespace)
 		if err != nil {
 			return nil, err
 		}
@@ -282,13 +284,13 @@ func (d *Data) Delete(ctx context.Context, namespace string) (messages int64, er
 		return 0, &holdfast.Error{Op: "delete namespace", Class: holdfast.ErrBadOption,
 			Detail: "the default namespace cannot be deleted"}
 	}
-	if err := d.check(ctx, namespace); err != nil {
+	if err := d.Check(ctx, namespace); err != nil {
 		return 0, err
 	}
 	d.mu.Lock()
 	if d.deleting[namespace] {
 		d.mu.Unlock()
-		return 0, d.check(ctx, namespace)
+		return 0, d.Check(ctx, namespace)
 	}
 	d.deleting[namespace] = true
 	d.mu.Unlock()
@@ -327,4 +329,35 @@ func (d *Data) Close() error {
 	d.stopSweeping()
 	d.sweeping.Wait()
 	return errors.Join(d.subscriptions.close(), d.logs.close(), d.tasks.close(), d.messages.Close())
+}
+
+// Next returns the position behind the last message that readers see: of a stream, or the global one if that is "".
+func Next(ctx context.Context, n *message.Namespace, stream string) (int64, error) {
+	if stream == "" {
+		return n.Last() + 1, nil
+	}
+	version, ok, err := n.Version(ctx, stream)
+	if !ok {
+		return 0, err
+	}
+	return version + 1, nil
+}
+
+// Source is the messages of a query as encode writes them, for many to follow. encode returns a message's position in
+// the query's order, too.
+func Source(n *message.Namespace, q message.Query,
+	encode func(b []byte, m *message.Message) ([]byte, int64, error)) fanout.Source {
+	return fanout.Source{
+		Next: func(ctx context.Context) (int64, error) { return Next(ctx, n, q.Stream) },
+		Follow: func(ctx context.Context, from int64) iter.Seq2[fanout.Item, error] {
+			q := q
+			q.From, q.Limit = from, 0
+			return fanout.Items(n.Follow(ctx, q), encode)
+		},
+		Read: func(ctx context.Context, from int64, limit int) iter.Seq2[fanout.Item, error] {
+			q := q
+			q.From, q.Limit = from, limit
+			return fanout.Items(n.Read(ctx, q), encode)
+		},
+	}
 }

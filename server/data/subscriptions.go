@@ -86,7 +86,7 @@ func (d *Data) SubscriptionOptions(namespace, subscription string) (o message.Su
 // returns ErrClosed. ErrNotFound: it has no options.
 func (d *Data) Subscription(ctx context.Context, namespace, subscription string) (*Subscription, error) {
 	return d.subscriptions.get(ctx, place(namespace, subscription), func() (*Subscription, error) {
-		if err := d.check(ctx, namespace); err != nil {
+		if err := d.Check(ctx, namespace); err != nil {
 			return nil, err
 		}
 		o, err := d.SubscriptionOptions(namespace, subscription)
@@ -120,7 +120,7 @@ func (d *Data) SetSubscription(
 	namespace, subscription string,
 	o message.SubscriptionOptions,
 ) error {
-	if err := d.check(ctx, namespace); err != nil {
+	if err := d.Check(ctx, namespace); err != nil {
 		return err
 	}
 	value, err := json.Marshal(keep(o))
@@ -137,7 +137,7 @@ func (d *Data) SetSubscription(
 		return err
 	}
 	return d.subscriptions.remove(ctx, place(namespace, subscription), func() error {
-		if err := d.check(ctx, namespace); err != nil {
+		if err := d.Check(ctx, namespace); err != nil {
 			return err
 		}
 		s, err := d.subscribe(ctx, namespace, subscription, o) // which checks them
@@ -153,7 +153,7 @@ func (d *Data) SetSubscription(
 // DeleteSubscription removes a subscription with its parked messages. Those who use it get ErrClosed. ErrNotFound: it
 // is not there.
 func (d *Data) DeleteSubscription(ctx context.Context, namespace, subscription string) error {
-	if err := d.check(ctx, namespace); err != nil {
+	if err := d.Check(ctx, namespace); err != nil {
 		return err
 	}
 	n, err := d.messages.Namespace(ctx, namespace)

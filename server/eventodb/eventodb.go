@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/fanout"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/store/message"
@@ -33,14 +34,14 @@ func Routes(d *data.Data, o Options) []route.Route {
 	if o.Version == "" {
 		o.Version = "dev"
 	}
-	s := &service{data: d, o: o, hub: hub{topics: map[topicKey]*topic{}}, methods: map[string]*Method{}}
+	s := &service{data: d, o: o, methods: map[string]*Method{}}
 	for i := range Methods {
 		s.methods[Methods[i].Name] = &Methods[i]
 	}
 	all := []route.Route{
 		{Pattern: "/rpc", Role: auth.Read, Handler: s.rpc},
 		{Pattern: "/subscribe", Role: auth.Read, Stream: true, Handler: s.subscribe},
-		{Pattern: "/import", Role: auth.Write, Stream: true, MaxBody: -1, Handler: s.load},
+		{Pattern: "/import", Role: auth.Write, Stream: true, Heavy: true, MaxBody: -1, Handler: s.load},
 	}
 	for i := range all {
 		all[i].Credentials, all[i].Namespace, all[i].Deny = credentials, own, deny
@@ -70,7 +71,7 @@ func deny(w http.ResponseWriter, r *http.Request, err error) {
 type service struct {
 	data    *data.Data
 	o       Options
-	hub     hub
+	hub     fanout.Hub
 	methods map[string]*Method
 }
 
@@ -151,6 +152,9 @@ func (f *failure) write(w http.ResponseWriter) {
 		panic(err) // it has strings and numbers only
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if f.Status == http.StatusTooManyRequests || f.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
 	w.WriteHeader(f.Status)
 	_, _ = w.Write(text) // a client that is gone
 }

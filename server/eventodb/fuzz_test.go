@@ -10,8 +10,11 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -47,7 +50,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		got, err := list(text)
+		got, err := list(nil, text)
 		var want []json.RawMessage
 		wrong := json.Unmarshal(text, &want)
 		if (err == nil) != (wrong == nil && utf8.Valid(text)) {
@@ -81,7 +84,7 @@ func same(t *testing.T, got value, want []byte) {
 	var s string
 	switch text, ok := got.text(); {
 	case got.isNull(): // which is a string for encoding/json
-	case ok != (json.Unmarshal(want, &s) == nil) || text != s:
+	case ok != (json.Unmarshal(want, &s) == nil && !problem.Surrogate(want)) || ok && text != s:
 		t.Fatalf("%q is %q, want %q", got, text, s)
 	}
 	var f float64
@@ -133,4 +136,22 @@ func FuzzImport(f *testing.F) {
 			t.Fatalf("%q: %+v, %+v, %v", text, told, counts, err)
 		}
 	})
+}
+
+func open(t testing.TB) (*data.Data, *message.Namespace) {
+	t.Helper()
+	d, err := data.Open(mem.New(), data.Options{Level: holdfast.Memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	n, err := d.Messages().Namespace(t.Context(), message.Default)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, n
 }

@@ -8,7 +8,9 @@ import (
 	"math"
 	"strconv"
 	"time"
-	"unicode/utf8"
+
+	"github.com/holdfastdb/holdfast/internal/jsoncheck"
+	"github.com/holdfastdb/holdfast/server/problem"
 )
 
 // value is a value of JSON that is known to be valid, without white space around it. What a client writes reaches the
@@ -18,10 +20,10 @@ type value []byte
 // maxArguments is how many values of a request are looked at; no method has so many.
 const maxArguments = 16
 
-// list takes a JSON array apart. What is behind maxArguments is left out: a hundred megabytes of commas would take
-// gigabytes.
-func list(text []byte) ([]value, error) {
-	if !json.Valid(text) || !utf8.Valid(text) {
+// list appends the values of a JSON array to values. What is behind maxArguments is left out: a hundred megabytes of
+// commas would take gigabytes.
+func list(values []value, text []byte) ([]value, error) {
+	if !jsoncheck.Valid(text) {
 		var any json.RawMessage
 		if err := json.Unmarshal(text, &any); err != nil {
 			return nil, err
@@ -36,7 +38,6 @@ func list(text []byte) ([]value, error) {
 	default:
 		return nil, errors.New("it is no array")
 	}
-	values := make([]value, 0, 4)
 	for i = space(text, i+1); text[i] != ']' && len(values) < maxArguments; {
 		end := skip(text, i)
 		values = append(values, text[i:end])
@@ -52,7 +53,7 @@ func (v value) members() iter.Seq2[string, value] {
 	return func(yield func(string, value) bool) {
 		for i := space(v, 1); v[i] != '}'; {
 			end := skip(v, i)
-			name, _ := value(v[i:end]).text()
+			name, _ := value(v[i:end]).anyText()
 			i = space(v, space(v, end)+1) // behind the colon
 			end = skip(v, i)
 			if !yield(name, v[i:end]) {
@@ -115,16 +116,44 @@ func quoted(b []byte, i int) int {
 func (v value) isObject() bool { return v[0] == '{' }
 func (v value) isNull() bool   { return v[0] == 'n' }
 
-// text returns a string.
+// text returns a string; it is none if half of a character in it has no other half.
 func (v value) text() (s string, ok bool) {
+	if problem.Surrogate(v) {
+		return "", false
+	}
+	return v.anyText()
+}
+
+// anyText is text with U+FFFD for such halves.
+func (v value) anyText() (s string, ok bool) {
 	if v[0] != '"' {
 		return "", false
 	}
 	if bytes.IndexByte(v, '\\') < 0 {
+		if s, ok := names[string(v[1:len(v)-1])]; ok {
+			return s, true
+		}
 		return string(v[1 : len(v)-1]), true
 	}
-	return s, json.Unmarshal(v, &s) == nil
+	return v.unescaped()
 }
+
+// unescaped is text for a string with escapes. It is apart because its result is kept on the heap.
+func (v value) unescaped() (s string, ok bool) {
+	err := json.Unmarshal(v, &s)
+	return s, err == nil
+}
+
+// names are strings that requests are full of.
+var names = func() map[string]string {
+	all := map[string]string{}
+	for _, name := range []string{"stream.write", "stream.get", "category.get", "stream.version", "type", "data",
+		"metadata", "id", "expectedVersion", "position", "globalPosition", "batchSize", "correlation", "consumerGroup",
+		"member", "size"} {
+		all[name] = name
+	}
+	return all
+}()
 
 // number returns a number; what is behind its point is cut off.
 func (v value) number() (n int64, ok bool) {

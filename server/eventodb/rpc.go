@@ -59,8 +59,9 @@ type call struct {
 	w         http.ResponseWriter
 	principal auth.Principal
 	args      []value
-	out       []byte // the answer so far
-	begun     bool   // some of it was sent
+	room      [4]value // of args, which mostly is enough
+	out       []byte   // the answer so far
+	begun     bool     // some of it was sent
 }
 
 // answers are buffers of answers, to be used again.
@@ -98,7 +99,7 @@ func (c *call) serve(r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	name, args, err := request(body)
+	name, args, err := request(c.room[:0], body)
 	if err != nil {
 		return err
 	}
@@ -145,9 +146,9 @@ func brokenOff(err error) error {
 	return err
 }
 
-// request takes a request apart.
-func request(body []byte) (method string, args []value, err error) {
-	values, err := list(body)
+// request takes a request apart, into room if that is enough.
+func request(room []value, body []byte) (method string, args []value, err error) {
+	values, err := list(room, body)
 	if err != nil {
 		f := invalid("Malformed JSON request")
 		f.Details = map[string]any{"error": err.Error()}
@@ -163,10 +164,13 @@ func request(body []byte) (method string, args []value, err error) {
 	return method, values[1:], nil
 }
 
+// jsonType is the type of all answers.
+var jsonType = []string{"application/json"}
+
 // send sends what there is of the answer.
 func (c *call) send() error {
 	if !c.begun {
-		c.w.Header().Set("Content-Type", "application/json")
+		c.w.Header()["Content-Type"] = jsonType
 		c.begun = true
 	}
 	_, err := c.w.Write(c.out)
@@ -571,22 +575,18 @@ func (c *call) namespaceList() error {
 	return nil
 }
 
-// describe begins an object that describes a namespace.
-func (c *call) describe(info message.Info) (*message.Namespace, error) {
-	n, err := c.data.Messages().Namespace(c.ctx, info.ID)
+// describe begins an object that describes a namespace, and returns its last global position.
+func (c *call) describe(info message.Info) (last int64, err error) {
+	counts, last, err := c.data.Messages().Totals(c.ctx, info.ID)
 	if err != nil {
-		return nil, err
-	}
-	counts, err := n.Count(c.ctx, "")
-	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	c.out = appendText(append(c.out, `{"namespace":`...), info.ID)
 	c.out = appendText(append(c.out, `,"description":`...), info.Description)
 	c.out = appendTime(append(c.out, `,"createdAt":`...), info.Created)
 	c.out = strconv.AppendInt(append(c.out, `,"messageCount":`...), counts.Messages, 10)
 	c.out = strconv.AppendInt(append(c.out, `,"streamCount":`...), counts.Streams, 10)
-	return n, nil
+	return last, nil
 }
 
 func (c *call) namespaceInfo() error {
@@ -598,13 +598,17 @@ func (c *call) namespaceInfo() error {
 	if err != nil {
 		return err
 	}
-	n, err := c.describe(info)
+	at, err := c.describe(info)
+	if err != nil {
+		return err
+	}
+	n, err := c.data.Messages().Namespace(c.ctx, id)
 	if err != nil {
 		return err
 	}
 	c.out = append(c.out, `,"lastActivity":`...)
 	last := []byte("null}")
-	for m, err := range n.Read(c.ctx, message.Query{From: n.Last(), Limit: 1}) {
+	for m, err := range n.Read(c.ctx, message.Query{From: at, Limit: 1}) {
 		if err != nil {
 			return err
 		}
@@ -686,7 +690,7 @@ func (c *call) systemVersion() error {
 
 func (c *call) systemHealth() error {
 	c.out = appendText(append(c.out, `{"status":"ok","backend":`...), c.data.Engine().Capabilities().Engine)
-	c.out = strconv.AppendInt(append(c.out, `,"connections":`...), c.hub.followers.Load(), 10)
+	c.out = strconv.AppendInt(append(c.out, `,"connections":`...), c.hub.Followers(), 10)
 	c.out = append(c.out, '}')
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/fanout"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -81,47 +83,44 @@ func (s *service) subscribe(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, err)
 		return
 	}
-	t, err := s.hub.join(ctx, topicKey{n, sub.stream, sub.category, sub.group})
-	if err != nil {
-		refuse(w, r, err)
-		return
-	}
-	defer s.hub.leave(t)
 	next := sub.position
 	if sub.all { // only what comes
 		next = max(next, n.Last()+1)
 	}
 	out := newEventStream(w)
-	err = out.send([]byte(": ready\n\n"))
-	idle := time.NewTimer(keepAlive)
-	defer idle.Stop()
-	for err == nil {
-		text, behind, changed, gone := t.take(next)
-		switch {
-		case gone != nil:
-			s.hub.failed(t)
-			return
-		case text != nil:
-		case changed == nil:
-			if text, behind, err = t.read(ctx, nil, next); err != nil {
-				return
-			}
-		default:
-			idle.Reset(keepAlive)
-			select {
-			case <-changed:
-				continue
-			case <-idle.C:
-				err = out.send([]byte(": \n\n"))
-				continue
-			case <-ctx.Done():
-				return
-			case <-known.Stopping:
-				return
-			}
-		}
-		err, next = out.send(text), behind
+	if out.send([]byte(": ready\n\n")) != nil {
+		return
 	}
+	// However it ends, the client sees the end of the answer, and comes again.
+	_ = s.hub.Follow(ctx, topicKey{n, sub.stream, sub.category, sub.group}, notes(n, sub), next, fanout.Output{
+		Send:      out.send,
+		Idle:      func() error { return out.send([]byte(": \n\n")) },
+		IdleAfter: keepAlive,
+		Stopping:  known.Stopping,
+	})
+}
+
+// topicKey says which messages are followed: those of a stream or a category, or with neither of the namespace.
+type topicKey struct {
+	namespace        *message.Namespace
+	stream, category string
+	group            message.Group
+}
+
+// notes are the events that tell of the messages of a subscription.
+func notes(n *message.Namespace, sub subscription) fanout.Source {
+	query := message.Query{Stream: sub.stream, Category: sub.category, Group: sub.group}
+	note := func(b []byte, m *message.Message) ([]byte, int64, error) {
+		b = appendText(append(b, "event: poke\ndata: {\"stream\":"...), m.Stream)
+		b = strconv.AppendInt(append(b, `,"position":`...), m.Position, 10)
+		b = strconv.AppendInt(append(b, `,"globalPosition":`...), m.Global, 10)
+		position := m.Global
+		if sub.stream != "" {
+			position = m.Position
+		}
+		return append(b, "}\n\n"...), position, nil
+	}
+	return data.Source(n, query, note)
 }
 
 // eventStream is an answer of events.

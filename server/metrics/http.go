@@ -1,9 +1,10 @@
 package metrics
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,34 +13,48 @@ import (
 
 // HTTP measures the requests of a server. It is a [prometheus.Collector]. All methods may be called from many
 // goroutines at once.
-type HTTP struct{ seconds *prometheus.HistogramVec }
+type HTTP struct {
+	seconds *prometheus.HistogramVec
+
+	mu    sync.RWMutex
+	known map[answered]prometheus.Observer // the series there are, which are found faster here than by their labels
+}
+
+// answered is what requests are counted by.
+type answered struct {
+	route, method string
+	code          int
+}
 
 // NewHTTP returns an HTTP that has seen no request.
 func NewHTTP() *HTTP {
-	return &HTTP{prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	return &HTTP{known: map[answered]prometheus.Observer{}, seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "holdfast_http_request_seconds", Help: "How long requests took, by the pattern of their route.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"route", "method", "code"})}
 }
 
-// methods are those that have a value of their own.
-var methods = map[string]bool{http.MethodGet: true, http.MethodHead: true, http.MethodPost: true, http.MethodPut: true,
-	http.MethodPatch: true, http.MethodDelete: true, http.MethodOptions: true}
+// methods are those that have a value of their own, as Wrap has it.
+var methods = map[string]string{http.MethodGet: "get", http.MethodHead: "head", http.MethodPost: "post",
+	http.MethodPut: "put", http.MethodPatch: "patch", http.MethodDelete: "delete", http.MethodOptions: "options"}
 
 // Observe notes a request. route is the pattern that it matched, never its path, of which there are any number; "" if
 // it matched none.
 func (h *HTTP) Observe(route, method string, code int, took time.Duration) {
-	if route == "" {
-		route = "none"
-	}
-	if !methods[method] {
-		method = "other"
-	}
-	method = strings.ToLower(method) // as Wrap has it
 	if code < 100 || code > 599 {
 		code = http.StatusOK // nothing was written
 	}
-	h.seconds.WithLabelValues(route, method, strconv.Itoa(code)).Observe(took.Seconds())
+	a := answered{cmp.Or(route, "none"), cmp.Or(methods[method], "other"), code}
+	h.mu.RLock()
+	series := h.known[a]
+	h.mu.RUnlock()
+	if series == nil {
+		series = h.seconds.WithLabelValues(a.route, a.method, strconv.Itoa(a.code))
+		h.mu.Lock()
+		h.known[a] = series
+		h.mu.Unlock()
+	}
+	series.Observe(took.Seconds())
 }
 
 // Wrap returns a handler that serves the requests of a route by next, and observes them.

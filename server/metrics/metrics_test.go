@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -133,6 +134,37 @@ func TestEngine(t *testing.T) {
 		ok(t, w.Close())
 		gather(t, metrics.Engine(e)) // works when it is closed
 	}
+}
+
+// slow is an engine whose Apply takes time.
+type slow struct {
+	holdfast.Engine
+	takes time.Duration
+}
+
+func (s *slow) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	time.Sleep(s.takes)
+	return s.Engine.Apply(b, level)
+}
+
+// Each commit that Apply holds up is counted, by how long that was.
+func TestStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &slow{Engine: mem.New()}
+		w := metrics.Watch(e)
+		var b holdfast.Batch
+		b.Set([]byte("k"), []byte("v"))
+		for range 20 {
+			for _, e.takes = range []time.Duration{0, 10 * time.Millisecond, 11 * time.Millisecond, 2 * time.Second} {
+				ok(t, holdfast.Commit(w, &b, holdfast.Memory))
+			}
+		}
+		got := gather(t, w.Collector())
+		for over, n := range map[string]float64{"10ms": 40, "100ms": 20, "1s": 20} {
+			want(t, got, map[string]float64{fmt.Sprintf("holdfast_stalled_commits_total{level=%q,over=%q}", "memory", over): n})
+		}
+		ok(t, w.Close())
+	})
 }
 
 // Stores, backups and compaction work in a watched engine as in the one below.

@@ -18,6 +18,7 @@ type Watched struct {
 	holdfast.Engine
 	began  time.Time
 	levels [holdfast.Power + 1]histogram
+	stalls [holdfast.Power + 1][len(stalled)]atomic.Uint64
 
 	applied atomic.Uint64 // commits
 	weak    atomic.Uint64 // the last of them below Power, 0 if there was none
@@ -31,8 +32,16 @@ type Watched struct {
 // Watch returns e as an engine that measures how long commits take, from Apply until Wait has returned. Those at Power
 // are all measured, which adds two readings of the clock and an allocation to what the device takes; of the others,
 // which can be as fast as that, one in sixteen is, and counts for sixteen. Commits that nobody waits for are not
-// measured. The caller closes what Watch returns instead of e.
+// measured. How long Apply holds a commit up is looked at for all: it costs two readings of the clock. The caller
+// closes what Watch returns instead of e.
 func Watch(e holdfast.Engine) *Watched { return &Watched{Engine: e, began: time.Now()} }
+
+// stalled is how long Apply holds a commit up to be counted: an engine lets it wait for room in memory, or for
+// background work that is behind. Waiting for the device comes after that.
+var stalled = [...]struct {
+	over time.Duration
+	name string
+}{{10 * time.Millisecond, "10ms"}, {100 * time.Millisecond, "100ms"}, {time.Second, "1s"}}
 
 // sample is of how many commits below Power one is measured.
 const sample = 16
@@ -88,13 +97,17 @@ func (w *Watched) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Recei
 	at := w.applied.Add(1)
 	if level < holdfast.Power {
 		w.weak.Store(at)
-		if at%sample != 1 {
-			return w.Engine.Apply(b, level)
-		}
 	}
 	start := time.Since(w.began)
 	below, err := w.Engine.Apply(b, level)
-	if err != nil {
+	if took := time.Since(w.began) - start; took > stalled[0].over && level <= holdfast.Power {
+		for i := range stalled {
+			if took > stalled[i].over {
+				w.stalls[level][i].Add(1)
+			}
+		}
+	}
+	if err != nil || level < holdfast.Power && at%sample != 1 {
 		return below, err
 	}
 	return holdfast.NewReceipt(&commit{w: w, below: below, start: start, at: at, level: level}, 0), nil
@@ -152,6 +165,9 @@ var (
 	commitSeconds = desc("commit_seconds",
 		"How long commits took from Apply until Wait returned, by the level they named; below Power estimated from samples.",
 		"level")
+	stalledCommits = desc("stalled_commits_total",
+		"Commits that Apply held up for longer than that, for room in memory or background work, by the level they named.",
+		"level", "over")
 	unsynced = desc("unsynced",
 		"1 if a power cut now may cost a commit below Power: one was seen within the loss window, and none at Power since.")
 )
@@ -172,6 +188,7 @@ func (w *Watched) Collector() prometheus.Collector {
 func (c watchedCollector) Describe(to chan<- *prometheus.Desc) {
 	c.engineCollector.Describe(to)
 	to <- commitSeconds
+	to <- stalledCommits
 	to <- unsynced
 }
 
@@ -181,6 +198,10 @@ func (c watchedCollector) Collect(to chan<- prometheus.Metric) {
 	for _, level := range holdfast.Levels() {
 		count, sum, cumulative := c.w.levels[level].read()
 		to <- prometheus.MustNewConstHistogram(commitSeconds, count, sum, cumulative, level.String())
+		for i := range stalled {
+			to <- prometheus.MustNewConstMetric(stalledCommits, prometheus.CounterValue,
+				float64(c.w.stalls[level][i].Load()), level.String(), stalled[i].name)
+		}
 	}
 	to <- prometheus.MustNewConstMetric(unsynced, prometheus.GaugeValue, truth(c.w.unsynced()))
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/internal/ndjson"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/route"
 	"github.com/holdfastdb/holdfast/store/event"
@@ -88,6 +89,7 @@ var classes = []struct {
 	{holdfast.ErrBadKey, http.StatusBadRequest, api.CodeBadRequest},
 	{holdfast.ErrBadOption, http.StatusBadRequest, api.CodeBadRequest},
 	{ErrBadRequest, http.StatusBadRequest, api.CodeBadRequest},
+	{ndjson.ErrBroken, http.StatusBadRequest, api.CodeBadRequest},
 	{os.ErrDeadlineExceeded, http.StatusRequestTimeout, api.CodeBadRequest}, // the body took too long
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, api.CodeStopping},
 	{context.Canceled, statusClosed, api.CodeBadRequest},

@@ -27,6 +27,8 @@ type Route struct {
 	Deny func(w http.ResponseWriter, r *http.Request, err error)
 	// Stream says that an answer, or a body, may take any time: no timeouts then but those of a peer that is gone.
 	Stream bool
+	// Heavy says that a request may take much memory, or all of a disk's time: few of them are served at once.
+	Heavy bool
 	// MaxBody is how many bytes a body may have; 0 means the server's default, less than 0 any number.
 	MaxBody int64
 	// Handler serves it.

@@ -87,13 +87,9 @@ func everywhere(*http.Request, auth.Principal) string { return auth.Everywhere }
 
 // describe describes a namespace with what it has.
 func (c *call) describe(info message.Info) (out api.Namespace, err error) {
-	n, err := c.data.Messages().Namespace(c.ctx, info.ID)
-	if err != nil {
-		return out, err
-	}
-	counts, err := n.Count(c.ctx, "")
+	counts, last, err := c.data.Messages().Totals(c.ctx, info.ID)
 	return api.Namespace{ID: info.ID, Description: info.Description, Metadata: info.Metadata, Created: info.Created,
-		Messages: counts.Messages, Streams: counts.Streams, Last: n.Last()}, err
+		Messages: counts.Messages, Streams: counts.Streams, Last: last}, err
 }
 
 func (s *service) tokens() {
@@ -207,15 +203,16 @@ func (s *service) operations() {
 			return out, nil
 		})
 	declare(s, operation{id: "verify-server", method: http.MethodPost, path: "/v1/server/verify", role: auth.Admin,
-		tag: tag, stream: true, summary: "Read every key, and check logs and tasks",
+		tag: tag, stream: true, heavy: true, summary: "Read every key, and check logs and tasks",
 		about: "What the engine has checksums for is checked by them. Writes go on meanwhile; the answer is about " +
 			"one moment."},
 		func(c *call, _ *none) (api.Verified, error) { return verify(c.ctx, c.data.Engine()) })
 	compacting := make(chan struct{}, 1)
 	declare(s, operation{id: "compact-server", method: http.MethodPost, path: "/v1/server/compact", role: auth.Admin,
-		tag: tag, stream: true, summary: "Give back the space of what was deleted, where the engine does that when asked",
-		about: "Reads go on; writes may have to wait. One compaction is made at a time.",
-		codes: []string{api.CodeNotImplemented, api.CodeLocked, api.CodeFull}},
+		tag: tag, stream: true, heavy: true,
+		summary: "Give back the space of what was deleted, where the engine does that when asked",
+		about:   "Reads go on; writes may have to wait. One compaction is made at a time.",
+		codes:   []string{api.CodeNotImplemented, api.CodeLocked, api.CodeFull}},
 		func(c *call, _ *none) (none, error) {
 			done, err := alone(compacting, "compact")
 			if err != nil {
@@ -296,7 +293,7 @@ func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err 
 func (s *service) backups() {
 	running := make(chan struct{}, 1)
 	declareRaw(s, operation{id: "back-up", method: http.MethodGet, path: "/v1/server/backup", role: auth.Admin,
-		tag: "server", stream: true, produces: "application/x-tar",
+		tag: "server", stream: true, heavy: true, produces: "application/x-tar",
 		summary: "A consistent copy of everything, as a tar of a directory that can be opened",
 		about: "One backup is made at a time. It is first copied to a directory of the server, which must have " +
 			"room for it. " +

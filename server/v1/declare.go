@@ -2,10 +2,12 @@ package v1
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -35,6 +37,7 @@ type operation struct {
 	codes            []string // of the errors that it gives besides those that all give
 	write            bool     // it writes at a level that the request may name, and says which was given
 	stream           bool     // its answer, or its body, may take any time
+	heavy            bool     // see route.Route
 	maxBody          int64    // see route.Route
 	consumes         string   // the type of a body that is not JSON
 	produces         string   // the type of an answer that is not JSON
@@ -132,9 +135,12 @@ func declareRaw[In any](s *service, o operation, out reflect.Type, f func(c *cal
 
 func (s *service) serve(o operation, f func(c *call) error) {
 	s.routes = append(s.routes, route.Route{Method: o.method, Pattern: o.path, Role: o.role, Namespace: o.namespace,
-		Stream: o.stream, MaxBody: o.maxBody, Handler: func(w http.ResponseWriter, r *http.Request) {
+		Stream: o.stream, Heavy: o.heavy, MaxBody: o.maxBody, Handler: func(w http.ResponseWriter, r *http.Request) {
 			c := &call{service: s, ctx: r.Context(), ns: r.PathValue("ns"), req: route.From(r.Context()), w: w, r: r}
 			if err := f(c); err != nil {
+				if errors.Is(err, holdfast.ErrClosed) && c.ns != "" { // the server stops, or it was deleted meanwhile
+					err = cmp.Or(s.data.Check(c.ctx, c.ns), err)
+				}
 				problem.Write(w, r, err)
 			}
 		}})
@@ -232,7 +238,10 @@ func (in *input) read(c *call, v reflect.Value) error {
 	if n := c.r.ContentLength; n > 0 && n <= keepBuffer {
 		b.Grow(int(n) + bytes.MinRead)
 	}
-	if _, err := b.ReadFrom(c.r.Body); err != nil {
+	switch _, err := b.ReadFrom(c.r.Body); {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return problem.BadRequest("the body broke off")
+	case err != nil:
 		return fmt.Errorf("read the body: %w", err)
 	}
 	return decode(b.Bytes(), v.FieldByIndex(in.body).Addr().Interface())
@@ -258,7 +267,34 @@ func decode(body []byte, v any) error {
 	if rest := bytes.TrimSpace(body[d.InputOffset():]); len(rest) > 0 {
 		return problem.BadRequest("the body goes on behind the object")
 	}
+	if problem.Surrogate(body) && replaced(reflect.ValueOf(v).Elem()) {
+		return problem.BadRequest("the body has an escape for half of a character without the other half, as in \"\\ud800\"")
+	}
 	return nil
+}
+
+// replaced reports whether a string in v has the character that stands for what is none. What stays JSON has no
+// strings.
+func replaced(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.String:
+		return strings.ContainsRune(v.String(), utf8.RuneError)
+	case reflect.Pointer:
+		return !v.IsNil() && replaced(v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if replaced(v.Field(i)) {
+				return true
+			}
+		}
+	case reflect.Slice:
+		for i := 0; i < v.Len() && v.Type().Elem().Kind() != reflect.Uint8; i++ {
+			if replaced(v.Index(i)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // maxItems is how many items the lists of a body may have, all together. An item takes two bytes there and hundreds in

@@ -3,11 +3,14 @@ package v1
 import (
 	"context"
 	"iter"
+	"math"
 	"net/http"
 
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/fanout"
+	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/store/event"
 )
 
@@ -23,14 +26,22 @@ func (s *service) logs() {
 	const tag = "logs"
 	missing := []string{api.CodeNotFound}
 	declare(s, operation{id: "list-logs", method: http.MethodGet, path: inNamespace + "/logs", role: auth.Read, tag: tag,
-		summary: "List the logs of events"},
+		summary: "List the logs of events, with their subscriptions"},
 		func(c *call, _ *none) ([]api.Log, error) {
 			list, err := c.data.Logs(c.ctx, c.ns)
+			if err != nil {
+				return nil, err
+			}
 			out := make([]api.Log, len(list))
 			for i, l := range list {
-				out[i] = api.Log{Name: data.LogName(c.ns, l), First: l.First, Last: l.Last}
+				subscriptions, err := l.Subscriptions(c.data.Engine())
+				if err != nil {
+					return nil, err
+				}
+				out[i] = api.Log{Name: data.LogName(c.ns, l), First: l.First, Last: l.Last,
+					Subscriptions: api.FromCursors(subscriptions)}
 			}
-			return out, err
+			return out, nil
 		})
 	declare(s, operation{id: "get-log", method: http.MethodGet, path: inNamespace + "/logs/{log}", role: auth.Read,
 		tag: tag, summary: "Describe a log, with its subscriptions and snapshots", codes: missing},
@@ -68,6 +79,9 @@ func (s *service) logs() {
 			}
 			var r event.Result
 			if in.Body.After != nil {
+				if *in.Body.After > math.MaxInt64 {
+					return out, problem.BadRequest("no event has the position %d", *in.Body.After)
+				}
 				r, err = log.AppendAfter(c.ctx, *in.Body.After, events...)
 			} else {
 				r, err = log.Append(c.ctx, events...)
@@ -111,7 +125,8 @@ func (s *service) logs() {
 		role: auth.Read, tag: tag, stream: true, produces: "text/event-stream",
 		summary: "Follow events as Server-Sent Events: those that are there, then each new one",
 		about: "Events are `event` (its id is the position to go on from), `bye` when the server stops, and `problem`. The " +
-			"header Last-Event-ID goes before from.", codes: missing}, typeOf[api.Event](),
+			"header Last-Event-ID goes before from.", codes: []string{api.CodeNotFound, api.CodeTruncated, api.CodeAhead}},
+		typeOf[api.Event](),
 		func(c *call, in *struct {
 			inLog
 			From int64 `query:"from" doc:"The first position; less than 0 means those only that are new."`
@@ -127,8 +142,22 @@ func (s *service) logs() {
 			if from < 0 {
 				from = int64(log.Last()) + 1
 			}
-			follow(c, "event", func(ctx context.Context) iter.Seq2[event.Event, error] { return log.Follow(ctx, uint64(from)) },
-				func(e *event.Event) (uint64, any) { return e.Position + 1, api.FromEvent(e) })
+			for _, err := range log.Events(c.ctx, uint64(from), 1) { // is the position there?
+				if err != nil {
+					return err
+				}
+			}
+			encode := sent("event", func(e *event.Event) int64 { return int64(e.Position) },
+				func(e *event.Event) any { return api.FromEvent(e) })
+			c.follow(followed{log, ""}, fanout.Source{
+				Next: func(context.Context) (int64, error) { return int64(log.Last()) + 1, nil },
+				Follow: func(ctx context.Context, from int64) iter.Seq2[fanout.Item, error] {
+					return fanout.Items(log.Follow(ctx, uint64(from)), encode)
+				},
+				Read: func(ctx context.Context, from int64, limit int) iter.Seq2[fanout.Item, error] {
+					return fanout.Items(log.Events(ctx, uint64(from), limit), encode)
+				},
+			}, from)
 			return nil
 		})
 	declare(s, operation{id: "truncate-log", method: http.MethodPost, path: inNamespace + "/logs/{log}/truncate",
@@ -146,6 +175,7 @@ func (s *service) logs() {
 			return api.Removed{Removed: int64(removed)}, err
 		})
 	s.offsets()
+	s.eventLines()
 }
 
 // offsets declares the offsets of subscriptions of logs.

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/holdfastdb/holdfast/api"
@@ -91,16 +93,16 @@ func TestLogs(t *testing.T) {
 	if got := do[api.Events](s, "GET", in("/logs/events/events"), nil); len(got.Events) != 3 || got.Next != 8 {
 		t.Errorf("from the first: %+v", got)
 	}
-	f = s.follow(in("/logs/events/events/follow?from=1"), "")
-	var problem api.Problem
-	if e := f.want("problem"); json.Unmarshal([]byte(e.data), &problem) != nil || problem.Code != api.CodeTruncated {
-		t.Errorf("following what is truncated: %+v", e)
-	}
+	s.refused(api.CodeTruncated, "GET", in("/logs/events/events/follow?from=1"), nil)
+	s.refused(api.CodeAhead, "GET", in("/logs/events/events/follow?from=99"), nil)
 	l := do[api.Log](s, "GET", in("/logs/events"), nil)
 	if l.First != 5 || l.Last != 7 || len(l.Subscriptions) != 1 ||
 		l.Subscriptions[0] != (api.Subscriber{Name: "s", Position: 2,
 			Lag: 5, Missed: 2}) {
 		t.Errorf("%+v", l)
+	}
+	if list := do[[]api.Log](s, "GET", in("/logs"), nil); len(list) != 1 || !reflect.DeepEqual(list[0], l) {
+		t.Errorf("%+v in a list, %+v by itself", list, l)
 	}
 	do[any](s, "DELETE", in("/logs/events/offsets/s"), nil)
 	s.refused(api.CodeNotFound, "GET", in("/logs/events/offsets/s"), nil)
@@ -110,6 +112,7 @@ func TestLogs(t *testing.T) {
 	f = s.follow(in("/logs/events/events/follow?from=-1"), "")
 	do[any](s, "DELETE", in("/logs/events"), nil)
 	// Who came again would follow another log of that name from where this one was.
+	var problem api.Problem
 	if e := f.want("problem"); json.Unmarshal([]byte(e.data), &problem) != nil || problem.Code != api.CodeNotFound {
 		t.Errorf("following what is deleted: %+v", e)
 	}
@@ -201,4 +204,69 @@ func TestTransfer(t *testing.T) {
 	)
 	s.refused(api.CodeBadRequest, "POST", in("/import"), `{`)
 	s.refused(api.CodeBadRequest, "GET", in("/export?since=yesterday"), nil)
+}
+
+// Events are the same in a log that they were imported to, at their positions, however often.
+func TestEventTransfer(t *testing.T) {
+	s := start(t, nil, core.Options{})
+	to := start(t, nil, core.Options{MaxBody: 100})
+	for i := range 5 {
+		events := make([]api.Event, 300)
+		for at := range events {
+			events[at] = api.Event{Type: "T<", Metadata: []byte("m"), Data: []byte{0, byte(at)}}
+			if i%2 == 1 { // the others have no ids
+				events[at].ID = fmt.Sprint(i, " ", at)
+			}
+		}
+		do[api.Appended](s, "POST", in("/logs/from/events"), api.Append{Events: events})
+	}
+	do[api.Removed](s, "POST", in("/logs/from/truncate"), api.Truncate{Before: 100})
+	const all = 1500 - 99
+	for i, query := range []string{"?gzip=true", "", ""} {
+		resp, lines := s.send("GET", in("/logs/from/export"+query), nil)
+		if resp.StatusCode != http.StatusOK {
+			t.Fatal(resp.Status)
+		}
+		resp, text := to.send("POST", in("/logs/to/import"), string(lines))
+		want := api.Imported{Imported: all, Last: 1500}
+		if i > 0 {
+			want = api.Imported{Known: all, Last: 1500}
+		}
+		var done api.Imported
+		if err := json.Unmarshal(text, &done); err != nil || done != want || resp.Header.Get(api.HeaderLevel) == "" {
+			t.Errorf("%s: %s: %v", resp.Status, text, err)
+		}
+	}
+	resp, theirs := s.send("GET", in("/logs/from/export"), nil)
+	_, ours := to.send("GET", in("/logs/to/export"), nil)
+	if string(theirs) != string(ours) || resp.Header.Get("Content-Type") != "application/x-ndjson" {
+		t.Error("what was exported and imported is not the same")
+	}
+	next := api.Append{Events: []api.Event{{Type: "T"}}}
+	if got := do[api.Appended](to, "POST", in("/logs/to/events"), next); got.First != 1501 {
+		t.Errorf("%+v", got)
+	}
+	const good = `{"position":2000,"type":"T"}` + "\n\n"
+	for line, code := range map[string]string{
+		`{"position":100,"type":"other"}`:         api.CodePositionTaken,
+		`{"position":2001,"type":"T","id":"1 0"}`: api.CodePositionTaken,
+		`{"type":"T"}`:                           api.CodeBadRequest,
+		`{"position":-1}`:                        api.CodeBadRequest,
+		`{"position":1,"unknown":1}`:             api.CodeBadRequest,
+		"{\"position\":2001,\"type\":\"T\xff\"}": api.CodeBadRequest,
+		`{"position":4611686018427387904}`:       api.CodeBadRequest,
+		`{`:                                      api.CodeBadRequest,
+		"\x1f\x8b\n":                             api.CodeBadRequest,
+	} {
+		if p := to.refused(code, "POST", in("/logs/to/import"), good+line); !strings.Contains(p.Detail, "line 3") {
+			t.Errorf("%s: %s", line, p.Detail)
+		}
+	}
+	_, packed := s.send("GET", in("/logs/from/export?gzip=true"), nil)
+	for _, wrong := range []string{"\x1f\x8b\n", string(packed[:len(packed)/2]), string(packed) + "junk"} {
+		to.refused(api.CodeBadRequest, "POST", in("/logs/to/import"), wrong)
+		to.refused(api.CodeBadRequest, "POST", in("/import"), wrong[:len(wrong)-1])
+	}
+	s.refused(api.CodeTruncated, "POST", in("/logs/from/import"), `{"position":99}`)
+	s.refused(api.CodeNotFound, "GET", in("/logs/none/export"), nil)
 }

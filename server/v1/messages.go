@@ -2,13 +2,13 @@ package v1
 
 import (
 	"cmp"
-	"context"
-	"iter"
+	"fmt"
 	"math"
 	"net/http"
 
 	"github.com/holdfastdb/holdfast/api"
 	"github.com/holdfastdb/holdfast/server/auth"
+	"github.com/holdfastdb/holdfast/server/data"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/store/message"
 )
@@ -56,6 +56,11 @@ func (s *service) messages() {
 			n, err := c.namespace()
 			if err != nil {
 				return api.WriteResult{}, err
+			}
+			for _, w := range in.Body.Writes {
+				if w.Expected != nil && *w.Expected < message.NoStream {
+					return api.WriteResult{}, problem.BadRequest("the expected version is %d", *w.Expected)
+				}
 			}
 			results, err := n.WriteAll(c.ctx, in.Body.Store()...)
 			out := api.WriteResult{Results: make([]api.Written, len(results))}
@@ -126,17 +131,14 @@ func (s *service) messages() {
 				return err
 			}
 			if q.From < 0 {
-				q.From = n.Last() + 1
-				if q.Stream != "" {
-					version, _, err := n.Version(c.ctx, q.Stream)
-					if err != nil {
-						return err
-					}
-					q.From = version + 1
+				if q.From, err = data.Next(c.ctx, n, q.Stream); err != nil {
+					return err
 				}
 			}
-			follow(c, "message", func(ctx context.Context) iter.Seq2[message.Message, error] { return n.Follow(ctx, q) },
-				func(m *message.Message) (uint64, any) { return uint64(after(&q, m)), api.FromMessage(m) })
+			key := followed{n, fmt.Sprintf("%#v", in.selection)}
+			encode := sent("message", func(m *message.Message) int64 { return after(&q, m) - 1 },
+				func(m *message.Message) any { return api.FromMessage(m) })
+			c.follow(key, data.Source(n, q, encode), q.From)
 			return nil
 		})
 	declare(s, operation{id: "last-message", method: http.MethodGet, path: inNamespace + "/messages/last",

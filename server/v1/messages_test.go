@@ -1,9 +1,13 @@
 package v1_test
 
 import (
+	"bufio"
 	"encoding/json"
+	"fmt"
+	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +21,7 @@ func TestWriteAndRead(t *testing.T) {
 		{"stream": "order-1", "expected": -1, "messages": [
 			{"id": "11111111-2222-4333-8444-555555555555", "type": "Placed", "data": {"html": "<b>&",
 				"n": 12345678901234567890}},
-			{"type": "Paid", "data": {}, "metadata": {"by": "alice"}}]},
+			{"type": "Paid", "data": {"half": "\ud800"}, "metadata": {"by": "alice"}}]},
 		{"stream": "invoice-1", "messages": [{"type": "Made", "data": {}, "metadata": null}]}]}`)
 	if resp.StatusCode != http.StatusOK || resp.Header.Get(api.HeaderLevel) != "memory" {
 		t.Fatalf("%s, level %q: %s", resp.Status, resp.Header.Get(api.HeaderLevel), text)
@@ -34,7 +38,7 @@ func TestWriteAndRead(t *testing.T) {
 	if len(got.Messages) != 2 || got.Next != 2 ||
 		string(got.Messages[0].Data) != `{"html":"<b>&","n":12345678901234567890}` ||
 		got.Messages[0].ID != "11111111-2222-4333-8444-555555555555" ||
-		string(got.Messages[1].Metadata) != `{"by":"alice"}` {
+		string(got.Messages[1].Data) != `{"half":"\ud800"}` || string(got.Messages[1].Metadata) != `{"by":"alice"}` {
 		t.Errorf("stream order-1: %+v", got)
 	}
 	got = do[api.Messages](s, http.MethodGet, in("/messages?type=Paid&type=Made&limit=1"), nil)
@@ -64,6 +68,11 @@ func TestWriteAndRead(t *testing.T) {
 		{api.CodeBadRequest, "GET", in("/messages/follow?stream=a&category=b"), ""},
 		{api.CodeNoNamespace, "GET", "/v1/namespaces/none/messages", ""},
 		{api.CodeNoNamespace, "POST", "/v1/namespaces/none/messages", `{"writes": []}`},
+		{api.CodeBadRequest, "POST", in("/messages"),
+			`{"writes": [{"stream": "\ud800", "messages": [{"type": "T", "data": {}}]}]}`},
+		{api.CodeBadRequest, "POST", in("/messages"),
+			`{"writes": [{"stream": "a", "expected": -7, "messages": [{"type": "T", "data": {}}]}]}`},
+		{api.CodeBadRequest, "POST", in("/logs/l/events"), `{"events": [{"type": "T"}], "after": 18446744073709551615}`},
 		{api.CodeBadRequest, "POST", in("/messages"), ``},
 		{api.CodeBadRequest, "POST", in("/messages"), `{`},
 		{api.CodeBadRequest, "POST", in("/messages"), `{"writes": []} {}`},
@@ -80,6 +89,27 @@ func TestWriteAndRead(t *testing.T) {
 			body = c.body
 		}
 		s.refused(c.code, c.method, c.path, body)
+	}
+}
+
+// A body that breaks off is the client's fault.
+func TestBrokenOff(t *testing.T) {
+	s := start(t, nil, core.Options{})
+	for _, path := range []string{"/messages", "/logs/l/import"} {
+		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %s\r\nContent-Length: 9\r\n\r\n \n",
+			in(path), s.token)
+		if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %v, %v", path, resp, err)
+		}
+		c.Close()
 	}
 }
 
@@ -128,6 +158,11 @@ func TestFollow(t *testing.T) {
 	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-2", 1))
 	if e := f.want("message"); e.id != "3" {
 		t.Errorf("the event %+v, want the message at position 2", e)
+	}
+	f = s.follow(in("/messages/follow?stream=order-none&from=-1"), "") // the first is new, too
+	do[api.WriteResult](s, http.MethodPost, in("/messages"), write("order-none", 1))
+	if e := f.want("message"); e.id != "1" {
+		t.Errorf("the event %+v, want the message at position 0", e)
 	}
 }
 

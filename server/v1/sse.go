@@ -2,27 +2,16 @@ package v1
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/api"
+	"github.com/holdfastdb/holdfast/server/fanout"
 	"github.com/holdfastdb/holdfast/server/problem"
 )
-
-// frame is one Server-Sent Event, as it is sent.
-type frame struct {
-	text []byte
-	err  error // instead: following has failed
-}
-
-// ahead is how many events are read ahead of what a client has taken.
-const ahead = 16
 
 // retry is how long a client is told to wait before it comes again, in milliseconds.
 const retry = 1000
@@ -41,12 +30,15 @@ func (c *call) from(asked int64) (int64, error) {
 	return n, nil
 }
 
-// follow sends what seq yields as events of that name, until the client is gone, seq ends with an error, or the server
-// stops. encode returns the position to go on from, and what is sent.
-func follow[T any](c *call, name string, seq func(context.Context) iter.Seq2[T, error],
-	encoded func(*T) (uint64, any)) {
-	ctx, stop := context.WithCancelCause(c.ctx)
-	cancel := func() { stop(nil) }
+// followed says what is followed, for all that follow the same.
+type followed struct {
+	what      any // a pointer to a namespace or a log
+	selection string
+}
+
+// follow sends the items of a source from a position on, until the client is gone, following fails, or the server
+// stops.
+func (c *call) follow(key any, source fanout.Source, from int64) {
 	h := c.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
@@ -54,70 +46,24 @@ func follow[T any](c *call, name string, seq func(context.Context) iter.Seq2[T, 
 	c.w.WriteHeader(http.StatusOK)
 	out := &part{w: c.w, control: http.NewResponseController(c.w)}
 	if c.r.Method == http.MethodHead {
-		cancel()
 		return
 	}
-	frames := make(chan frame, ahead)
-	go func() {
-		defer close(frames)
-		send := func(f frame) bool {
-			select {
-			case frames <- f:
-				return true
-			case <-ctx.Done():
-				return false
-			}
-		}
-		for v, err := range seq(ctx) {
-			if err != nil {
-				send(frame{err: err})
-				return
-			}
-			var b bytes.Buffer
-			id, v := encoded(&v)
-			fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: ", id, name)
-			if err := encode(&b, v); err != nil {
-				send(frame{err: err})
-				return
-			}
-			b.WriteByte('\n')
-			if !send(frame{text: b.Bytes()}) {
-				return
-			}
-		}
-	}()
-	defer func() { // what seq uses is not used any more when the handler returns
-		cancel()
-		for range frames {
-		}
-	}()
-	out.write([]byte(":\n\n"))
-	out.flush()
-	quiet := time.NewTicker(c.o.KeepAlive)
-	defer quiet.Stop()
-	for out.err == nil {
-		select {
-		case f, more := <-frames:
-			if !more || f.err != nil {
-				out.last(c, ctx, f.err)
-				return
-			}
-			out.write(f.text)
-			if len(frames) == 0 {
-				out.flush()
-			}
-			quiet.Reset(c.o.KeepAlive)
-		case <-quiet.C:
-			out.write([]byte(":\n\n"))
-			out.flush()
-		case <-c.req.Stopping: // waited for here, and not in a goroutine more for each follower
-			stop(problem.ErrStopping)
-			out.last(c, ctx, nil)
-			return
-		case <-ctx.Done():
-			out.last(c, ctx, nil)
-			return
-		}
+	idle := func() error { return out.send([]byte(":\n\n")) }
+	err := idle()
+	if err == nil {
+		err = c.hub.Follow(c.ctx, key, source, from,
+			fanout.Output{Send: out.send, Idle: idle, IdleAfter: c.o.KeepAlive, Stopping: c.req.Stopping})
+	}
+	out.last(c, err)
+}
+
+// sent is the encoding of items as events of that name, whose id is the position to go on from.
+func sent[T any](name string, position func(*T) int64, value func(*T) any) func([]byte, *T) ([]byte, int64, error) {
+	return func(b []byte, v *T) ([]byte, int64, error) {
+		at := position(v)
+		text := bytes.NewBuffer(fmt.Appendf(b, "id: %d\nevent: %s\ndata: ", at+1, name))
+		err := encode(text, value(v))
+		return append(text.Bytes(), '\n'), at, err
 	}
 }
 
@@ -125,24 +71,22 @@ func follow[T any](c *call, name string, seq func(context.Context) iter.Seq2[T, 
 type part struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	err     error
 }
 
-func (p *part) write(text []byte) {
-	if p.err == nil {
-		_, p.err = p.w.Write(text)
+// send writes a part, which the client then has.
+func (p *part) send(text []byte) error {
+	if _, err := p.w.Write(text); err != nil {
+		return err
 	}
-}
-
-func (p *part) flush() {
-	if p.err == nil {
-		p.err = p.control.Flush()
-	}
+	return p.control.Flush()
 }
 
 // last ends the stream, and tells the client why.
-func (p *part) last(c *call, ctx context.Context, err error) {
-	stopping := errors.Is(context.Cause(ctx), problem.ErrStopping)
+func (p *part) last(c *call, err error) {
+	if c.ctx.Err() != nil {
+		return // the client is gone
+	}
+	stopping := errors.Is(err, problem.ErrStopping)
 	if errors.Is(err, holdfast.ErrClosed) {
 		select {
 		case <-c.req.Stopping:
@@ -151,19 +95,13 @@ func (p *part) last(c *call, ctx context.Context, err error) {
 			err = &holdfast.Error{Op: "follow", Class: holdfast.ErrNotFound, Detail: "what was followed has been deleted"}
 		}
 	}
-	switch {
-	case c.ctx.Err() != nil:
-		return // the client is gone
-	case stopping:
-		p.write(fmt.Appendf(nil, "retry: %d\nevent: bye\ndata: {}\n\n", retry))
-	case err != nil:
-		var b bytes.Buffer
-		b.WriteString("event: problem\ndata: ")
-		if encode(&b, problem.Of(err)) != nil {
-			return
-		}
-		b.WriteByte('\n')
-		p.write(b.Bytes())
+	if stopping {
+		_ = p.send(fmt.Appendf(nil, "retry: %d\nevent: bye\ndata: {}\n\n", retry))
+		return
 	}
-	p.flush()
+	b := bytes.NewBufferString("event: problem\ndata: ")
+	if encode(b, problem.Of(err)) == nil {
+		b.WriteByte('\n')
+		_ = p.send(b.Bytes())
+	}
 }

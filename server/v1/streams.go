@@ -129,7 +129,7 @@ func (s *service) streams() {
 func (s *service) transfer() {
 	const tag = "streams"
 	declareRaw(s, operation{id: "import-messages", method: http.MethodPost, path: inNamespace + "/import",
-		role: auth.Write, tag: tag, write: true, stream: true, maxBody: -1, consumes: "application/x-ndjson",
+		role: auth.Write, tag: tag, write: true, stream: true, heavy: true, maxBody: -1, consumes: "application/x-ndjson",
 		summary: "Import messages with their positions, as lines of JSON",
 		about: "The lines are those of an export, perhaps compressed by gzip. Every 1000 lines are one commit; an " +
 			"import that " +

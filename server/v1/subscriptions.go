@@ -47,12 +47,13 @@ func deliveries(refs []api.DeliveryRef) []message.Delivery {
 // subscription describes a subscription.
 func (c *call) subscription(state message.SubscriptionState) (out api.Subscription, err error) {
 	o, err := c.data.SubscriptionOptions(c.ns, state.Name)
-	if errors.Is(err, holdfast.ErrNotFound) { // a program has made it
+	embedded := errors.Is(err, holdfast.ErrNotFound)
+	if embedded {
 		err = nil
 	}
 	return api.Subscription{Name: state.Name, Category: o.Query.Category, Types: o.Query.Types, Prefix: o.Query.Prefix,
 		From: o.Query.From, LeaseMS: api.MS(o.Lease), MaxAttempts: o.MaxAttempts, Window: o.Window, Done: state.Done,
-		Behind: state.Behind, Pending: state.Pending, Parked: state.Parked}, err
+		Embedded: embedded, Behind: state.Behind, Pending: state.Pending, Parked: state.Parked}, err
 }
 
 func (s *service) subscriptions() {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast/api"
 	core "github.com/holdfastdb/holdfast/server"
@@ -246,4 +247,23 @@ func TestClaimsEndWithTheServer(t *testing.T) {
 			t.Errorf("%s: %d %s", r.Pattern, w.Code, text)
 		}
 	}
+}
+
+// Claims that wait in a namespace that is deleted are told that there is none.
+func TestClaimsEndWithTheNamespace(t *testing.T) {
+	s := start(t, nil, core.Options{})
+	do[api.Namespace](s, "POST", "/v1/namespaces", api.NewNamespace{ID: "gone"})
+	const gone = "/v1/namespaces/gone"
+	do[api.Subscription](s, "PUT", gone+mails, api.Subscription{Category: "order"})
+	var claims sync.WaitGroup
+	for _, path := range []string{"/tasks/claim", mails + "/claim"} {
+		claims.Go(func() { s.refused(api.CodeNoNamespace, "POST", gone+path, `{"wait_ms": 60000}`) })
+	}
+	for begun := time.Now(); len(s.data.OpenTasks()) == 0; time.Sleep(time.Millisecond) { // open while there is a claim
+		if time.Since(begun) > patience {
+			t.Fatal("the claim does not arrive")
+		}
+	}
+	do[api.Removed](s, "DELETE", gone, nil)
+	claims.Wait()
 }

@@ -31,8 +31,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/ndjson"
 	"github.com/holdfastdb/holdfast/server/auth"
 	"github.com/holdfastdb/holdfast/server/data"
+	"github.com/holdfastdb/holdfast/server/fanout"
 	"github.com/holdfastdb/holdfast/server/problem"
 	"github.com/holdfastdb/holdfast/server/route"
 )
@@ -59,6 +61,8 @@ type service struct {
 	data   *data.Data
 	o      Options
 	routes []route.Route
+	long   ndjson.Gate // shared by imports of events
+	hub    fanout.Hub
 	doc    *huma.OpenAPI
 }
 
@@ -66,7 +70,7 @@ type service struct {
 func Routes(d *data.Data, o Options) []route.Route {
 	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	s := &service{data: d, o: o}
+	s := &service{data: d, o: o, long: ndjson.NewGate()}
 	s.doc = &huma.OpenAPI{OpenAPI: "3.1.0",
 		Info: &huma.Info{Title: "Holdfast", Version: o.Version,
 			Description: "Messages in streams, logs of events, and tasks; every write names what it survives."},

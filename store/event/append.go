@@ -57,6 +57,7 @@ type Commit struct {
 	log              *Store
 	level            holdfast.Level
 	applied, refused []func()
+	one              [1]func() // the room of applied, which mostly is enough
 }
 
 // Engine is the engine that the commit goes to, the log's. It is nil if no log has made the Commit.
@@ -72,7 +73,12 @@ func (c *Commit) Level() holdfast.Level { return c.level }
 
 // Applied arranges that f is called once the commit has its place, before that of any other. It is not called if the
 // commit fails. What AppendWith says of add holds for f too.
-func (c *Commit) Applied(f func()) { c.applied = append(c.applied, f) }
+func (c *Commit) Applied(f func()) {
+	if c.applied == nil {
+		c.applied = c.one[:0]
+	}
+	c.applied = append(c.applied, f)
+}
 
 // Refused arranges that f is called if the commit fails, when it is known that nothing of it has its place. What
 // AppendWith says of add holds for f too.

@@ -108,10 +108,10 @@ func (s *Store) drop(ctx context.Context, op string, key []byte, name string) er
 
 // checkOthers refuses operations on the log's own keys.
 func (s *Store) checkOthers(op string, b *holdfast.Batch) error {
-	lo, hi := s.keys.Bounds()
 	for o := range b.Ops() {
-		inside := bytes.Compare(o.Key, hi) < 0 && bytes.Compare(o.Key, lo) >= 0
+		inside := bytes.HasPrefix(o.Key, s.keys.Prefix)
 		if o.Kind == holdfast.KindDeleteRange {
+			lo, hi := s.keys.Bounds()
 			inside = bytes.Compare(o.Key, hi) < 0 && (len(o.Value) == 0 || bytes.Compare(o.Value, lo) > 0)
 		}
 		if inside {

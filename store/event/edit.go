@@ -185,8 +185,9 @@ func (s *Store) barrier(level holdfast.Level) error {
 	return s.wait(s.eng.Apply(new(holdfast.Batch), level))
 }
 
-// maxPosition is the highest position that an import may name. As many are left for what comes after.
-const maxPosition = 1<<63 - 1
+// maxPosition is the highest position that an import may name. As many are left for what comes after, and all of them
+// are below 1<<63: there are callers that keep positions in an int64.
+const maxPosition = 1<<62 - 1
 
 // absent checks events, which are in order, and returns those that are not in the log. If whole, those that are there
 // have the same content.

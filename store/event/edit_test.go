@@ -208,7 +208,7 @@ func TestEditErrors(t *testing.T) {
 		{event.ErrTruncated, []event.Event{at(typed("c")[0], 0)}},
 		{event.ErrBadEvent, []event.Event{at(typed("c")[0], 6), at(typed("d")[0], 6)}},
 		{event.ErrBadEvent, []event.Event{at(named("c")[0], 6), at(named("c")[0], 7)}},
-		{event.ErrBadEvent, []event.Event{at(typed("c")[0], 1<<63)}},
+		{event.ErrBadEvent, []event.Event{at(typed("c")[0], 1<<62)}},
 		{nil, nil},
 	} {
 		if n, err := s.Import(ctx, c.events...); n != 0 || !errors.Is(err, c.want) {
@@ -236,10 +236,10 @@ func TestEditErrors(t *testing.T) {
 		t.Fatal(got)
 	}
 	// Behind the highest position that can be imported there is room.
-	if n, err := s.Import(ctx, at(named("last")[0], 1<<63-1)); n != 1 || err != nil {
+	if n, err := s.Import(ctx, at(named("last")[0], 1<<62-1)); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	if r := appendOK(t, s, named("behind")...); r.First != 1<<63 {
+	if r := appendOK(t, s, named("behind")...); r.First != 1<<62 {
 		t.Fatal(r)
 	}
 	if got := readOK(t, s, 12, 0); len(got) != 2 || got[0].ID != "last" || got[1].ID != "behind" {

@@ -77,6 +77,7 @@ package event
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -130,16 +131,20 @@ func (r *Record) Event() Event { return r.copyAfter("") }
 // copyAfter is Event, but uses typ instead of a copy if the type is the same.
 func (r *Record) copyAfter(typ string) Event {
 	e := Event{Position: r.Position, Time: r.Time}
-	if string(r.Type) == typ {
-		e.Type = typ
-		if len(r.ID)+len(r.Origin) > 0 {
-			s := string(append(append(make([]byte, 0, len(r.ID)+len(r.Origin)), r.ID...), r.Origin...))
-			e.ID, e.Origin = s[:len(r.ID)], s[len(r.ID):]
+	first := r.Type
+	if string(first) == typ {
+		e.Type, first = typ, nil
+	}
+	if n := len(first) + len(r.ID) + len(r.Origin); n > 0 {
+		var b strings.Builder
+		b.Grow(n)
+		b.Write(first)
+		b.Write(r.ID)
+		b.Write(r.Origin)
+		s := b.String()
+		if first != nil {
+			e.Type, s = s[:len(first)], s[len(first):]
 		}
-	} else {
-		text := make([]byte, 0, len(r.Type)+len(r.ID)+len(r.Origin))
-		s := string(append(append(append(text, r.Type...), r.ID...), r.Origin...))
-		e.Type, s = s[:len(r.Type)], s[len(r.Type):]
 		e.ID, e.Origin = s[:len(r.ID)], s[len(r.ID):]
 	}
 	if n := len(r.Metadata); n+len(r.Data) > 0 {

@@ -51,6 +51,14 @@ func LogsWith(ctx context.Context, r holdfast.Reader, prefix string) (list []Log
 	return list, errors.Join(failed...)
 }
 
+// Subscriptions lists the subscriptions of the log in r, as [Store.Subscriptions] does of one that is open. One may be
+// where a save has put it that is not durable yet.
+func (l LogInfo) Subscriptions(r holdfast.Reader) ([]Cursor, error) {
+	list, err := scanCursors(r, format.NewPrefix(l.Name), format.TableOffsets)
+	measure(list, l.First, l.Last)
+	return list, err
+}
+
 // Describe describes the log of that name in r, an engine or a snapshot of one, open or not. ErrNotFound: there is
 // none.
 func Describe(r holdfast.Reader, name string) (LogInfo, error) {
@@ -170,25 +178,33 @@ func (s *Store) listCursors(ctx context.Context, table byte) ([]Cursor, error) {
 			return nil, w.err
 		}
 	}
-	first, last := s.first.Load(), s.durable.Load()
+	measure(list, s.first.Load(), s.durable.Load())
+	return list, nil
+}
+
+// measure tells how far cursors are behind in a log with these positions.
+func measure(list []Cursor, first, last uint64) {
 	for i := range list {
 		c := &list[i]
 		c.Lag = last - min(c.Position, last)
 		c.Missed = first - min(c.Position+1, first)
 	}
-	return list, nil
 }
 
 func (s *Store) scanCursors(table byte) (list []Cursor, err error) {
-	lo, hi := s.keys.Table(table)
-	it := s.eng.Scan(holdfast.Range{Lo: lo, Hi: hi})
+	return scanCursors(s.eng, s.keys, table)
+}
+
+func scanCursors(r holdfast.Reader, keys format.Prefix, table byte) (list []Cursor, err error) {
+	lo, hi := keys.Table(table)
+	it := r.Scan(holdfast.Range{Lo: lo, Hi: hi})
 	defer it.Close()
 	for it.Next() {
-		name := string(s.keys.Rest(it.Key()))
+		name := string(keys.Rest(it.Key()))
 		pos, state, ok := format.DecodeCursor(it.Value())
 		if !ok {
-			return nil, s.fail("list", holdfast.ErrCorrupt, nil, "save it again, or delete it",
-				"what is kept for %q cannot be read", name)
+			return nil, &holdfast.Error{Op: "event list", Class: holdfast.ErrCorrupt, Remedy: "save it again, or delete it",
+				Detail: fmt.Sprintf("what is kept for %q cannot be read", name)}
 		}
 		list = append(list, Cursor{Name: name, Position: pos, Size: len(state)})
 	}

@@ -300,3 +300,61 @@ func TestDeleteInterrupted(t *testing.T) {
 		closeStore(t, s)
 	}
 }
+
+// Totals are those of open namespaces, and open none, but after a crash.
+func TestTotals(t *testing.T) {
+	eng := mem.New()
+	s := openStore(t, eng, message.Options{Level: holdfast.Memory})
+	ids := []string{"empty", "removed", "written"}
+	for _, id := range ids {
+		if _, err := s.Create(ctx, message.NamespaceOptions{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range ids[1:] {
+		for i := range 20 {
+			write(t, namespace(t, s, id), fmt.Sprint("a-", i%3), msg("t"))
+		}
+	}
+	if _, err := namespace(t, s, "removed").Delete(ctx, "a-1"); err != nil {
+		t.Fatal(err)
+	}
+	totals := func(s *message.Store) (list []string) {
+		t.Helper()
+		for _, id := range ids {
+			c, last, err := s.Totals(ctx, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, fmt.Sprint(c.Messages, c.Streams, last))
+		}
+		return list
+	}
+	want := []string{"0 0 0", "13 2 20", "20 3 20"}
+	killed := mem.New()
+	var b holdfast.Batch
+	it := eng.Scan(holdfast.Range{})
+	for it.Next() {
+		b.Set(it.Key(), it.Value())
+	}
+	if err := errors.Join(it.Close(), holdfast.Commit(killed, &b, holdfast.Memory)); err != nil {
+		t.Fatal(err)
+	}
+	if got := totals(s); !slices.Equal(got, want) {
+		t.Errorf("open: %q", got)
+	}
+	closeStore(t, s)
+	s = openStore(t, eng, message.Options{Level: holdfast.Memory})
+	if got := totals(s); !slices.Equal(got, want) || len(s.Used()) > 0 {
+		t.Errorf("closed: %q, used %v", got, s.Used())
+	}
+	if _, _, err := s.Totals(ctx, "none"); !errors.Is(err, message.ErrNoNamespace) {
+		t.Error(err)
+	}
+	closeStore(t, s)
+	s = openStore(t, killed, message.Options{Level: holdfast.Memory})
+	if got := totals(s); !slices.Equal(got, want) {
+		t.Errorf("killed: %q", got)
+	}
+	closeStore(t, s)
+}

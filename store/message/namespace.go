@@ -23,7 +23,7 @@ type Namespace struct {
 	deleted atomic.Bool
 
 	users int           // calls, followers and subscriptions that need the log; covered by Store.using, as is idle
-	idle  *list.Element // in Store.idle
+	idle  *list.Element // in Store.idle, nil if it is not there
 
 	loading  sync.Mutex                  // held while the log is opened or closed
 	opened   atomic.Pointer[event.Store] // nil while the log is closed, which it is not while there are users
@@ -85,7 +85,6 @@ func (n *Namespace) enter() error {
 	s := n.store
 	s.using.Lock()
 	n.users++
-	s.busy(n)
 	s.using.Unlock()
 	if n.opened.Load() != nil {
 		return nil
@@ -103,11 +102,18 @@ func (n *Namespace) leave() {
 	s := n.store
 	s.using.Lock()
 	if n.users--; n.users == 0 && n.opened.Load() != nil && !n.life.Closed() {
-		n.idle = s.idle.PushBack(n)
+		if n.idle == nil {
+			n.idle = s.idle.PushBack(n)
+		} else {
+			s.idle.MoveToBack(n.idle)
+		}
 	}
 	for s.loaded.Load() > int64(s.o.MaxOpen) && s.idle.Len() > 0 {
 		oldest := s.idle.Front().Value.(*Namespace)
 		s.busy(oldest)
+		if oldest.users > 0 { // it comes back when they leave
+			continue
+		}
 		s.using.Unlock()
 		oldest.unload() // or another does, or it is in use again
 		s.using.Lock()
@@ -430,15 +436,9 @@ func (t *tally) count(category string) (c counts) {
 
 // recount makes the tally of what came after counts were stored.
 func (n *Namespace) recount(log *event.Store) error {
-	value, err := n.store.eng.Get(nil, n.keys.Counted())
-	if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+	var err error
+	if n.tally.counted, err = n.storedCounted(); err != nil {
 		return err
-	}
-	if err == nil {
-		var ok bool
-		if n.tally.counted, ok = format.Number(value); !ok {
-			return n.strange(n.keys.Counted())
-		}
 	}
 	n.tally.last = max(log.Last(), n.tally.counted)
 	for r, err := range log.Records(context.Background(), n.tally.counted+1, 0) {
@@ -456,6 +456,19 @@ func (n *Namespace) recount(log *event.Store) error {
 		n.tally.add(Category(string(stream)), c)
 	}
 	return nil
+}
+
+// storedCounted is the position that stored counts reach up to.
+func (n *Namespace) storedCounted() (uint64, error) {
+	value, err := n.store.eng.Get(nil, n.keys.Counted())
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return 0, nil
+	}
+	counted, ok := format.Number(value)
+	if err == nil && !ok {
+		err = n.strange(n.keys.Counted())
+	}
+	return counted, err
 }
 
 func (n *Namespace) foreign(global uint64) error {

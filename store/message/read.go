@@ -157,7 +157,11 @@ func (w *walker) run(first, last uint64) (bool, error) {
 		if !ok {
 			return false, w.n.foreign(r.Position)
 		}
-		if stream := string(place); w.q.wants(stream, r) {
+		stream := w.q.Stream
+		if string(place) != stream {
+			stream = string(place)
+		}
+		if w.q.wants(stream, r) {
 			e := r.Event()
 			m := Message{ID: e.ID, Stream: stream, Position: int64(position), Global: int64(r.Position), Type: e.Type,
 				Data: e.Data, Metadata: e.Metadata, Time: e.Time}

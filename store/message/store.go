@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/internal/lifecycle"
+	"github.com/holdfastdb/holdfast/internal/ndjson"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/internal/chunks"
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
@@ -71,6 +72,8 @@ type Store struct {
 	idle   list.List    // of the *Namespace whose log is open and that nobody uses, from the one used first
 	loaded atomic.Int64 // namespaces whose log is open
 
+	long ndjson.Gate // shared by imports
+
 	stop      context.CancelFunc
 	retaining sync.WaitGroup
 }
@@ -118,7 +121,8 @@ func claim(eng holdfast.Engine, o Options) (*Store, error) {
 		return nil, err
 	}
 	o.Level, o.MaxOpen = lease.Level, cmp.Or(max(o.MaxOpen, 0), 2048)
-	return &Store{eng: eng, keys: keys, lease: lease, o: o, open: map[string]*Namespace{}}, nil
+	return &Store{eng: eng, keys: keys, lease: lease, o: o, open: map[string]*Namespace{},
+		long: ndjson.NewGate()}, nil
 }
 
 // retain removes from time to time what streams do not keep. What fails is tried again the next time.
@@ -413,6 +417,55 @@ func (s *Store) Namespace(ctx context.Context, id string) (*Namespace, error) {
 	return n, nil
 }
 
+// Totals returns the counts of a namespace and its highest global position, as Count and Last do. It opens the
+// namespace only if its counts are not stored, as after a crash. ErrNoNamespace: there is none of that id.
+func (s *Store) Totals(ctx context.Context, id string) (c Counts, last int64, err error) {
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return c, 0, err
+	}
+	if err := s.life.Enter(); err != nil {
+		return c, 0, err
+	}
+	defer s.life.Leave()
+	s.mu.Lock()
+	n := s.open[id]
+	s.mu.Unlock()
+	if n == nil || n.opened.Load() == nil {
+		c, last, stored, err := s.storedTotals(id)
+		if err != nil || stored {
+			return c, last, err
+		}
+		if n, err = s.Namespace(ctx, id); err != nil {
+			return c, 0, err
+		}
+	}
+	c, err = n.Count(ctx, "")
+	return c, n.Last(), err
+}
+
+// storedTotals is Totals of a namespace that is not open, as far as it is stored.
+func (s *Store) storedTotals(id string) (c Counts, last int64, stored bool, err error) {
+	d, err := s.describe(id)
+	if err != nil {
+		return c, 0, false, err
+	}
+	n := s.namespace(id, d)
+	// Read in this order: if nothing came after what is counted, the counts are of that moment.
+	counted, err := n.storedCounted()
+	if err != nil {
+		return c, 0, false, err
+	}
+	all, err := n.storedCounts("")
+	if err != nil {
+		return c, 0, false, err
+	}
+	log, err := event.Describe(s.eng, format.LogName(s.o.Name, d.Number))
+	if err != nil && !errors.Is(err, holdfast.ErrNotFound) {
+		return c, 0, false, err
+	}
+	return Counts{all.messages, all.streams}, int64(log.Last), log.Last <= counted, nil
+}
+
 // Delete deletes a namespace and all that is in it, and returns how many messages there were. Those who use it get
 // ErrNoNamespace from then on; while the deletion is not durable yet, a crash can still take it back. If ctx ends then,
 // it is deleted all the same. What a crash leaves of it is removed when the store is next opened.
@@ -528,6 +581,11 @@ func (s *Store) Close() error {
 	s.life.Wait()
 	var errs []error
 	for _, n := range s.open {
+		if n.opened.Load() != nil {
+			n.counting.Lock()
+			_ = n.storeCountsLocked(context.Background(), false) // opening counts again what is not stored
+			n.counting.Unlock()
+		}
 		errs = append(errs, n.close())
 	}
 	s.lease.Release()

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/ndjson"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
@@ -125,9 +126,8 @@ func (e *ImportError) Unwrap() error { return e.Err }
 const maxPosition = 1<<62 - 1
 
 const (
-	importBatch = 1000     // messages in a commit, at most
-	importBytes = 8 << 20  // of their lines, about
-	maxLine     = 96 << 20 // bytes
+	importBatch = 1000    // messages in a commit, at most; a long line ends it too
+	importBytes = 8 << 20 // of their lines, about
 )
 
 // Import adds the messages that Export has written, from here or elsewhere, to the namespace: a line of JSON each,
@@ -143,20 +143,17 @@ const (
 // Followers that have passed a position do not get what is imported there.
 func (n *Namespace) Import(ctx context.Context, r io.Reader, progress func(ImportResult)) (done ImportResult,
 	err error) {
-	in := bufio.NewReaderSize(r, 64<<10)
-	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(in)
-		if err != nil {
-			return done, n.store.fail("import", ErrBadMessage, err, "", "the input is not what gzip has written")
-		}
-		in = bufio.NewReaderSize(z, 64<<10)
+	lines, err := ndjson.NewReader(r, n.store.long)
+	if err != nil {
+		return done, n.store.fail("import", ErrBadMessage, err, "", "the input is not what gzip has written")
 	}
+	defer lines.Release()
 	if err := n.enter(); err != nil {
 		return done, n.ended(err)
 	}
 	defer n.leave()
 	var batch []imported
-	size, no := 0, int64(0)
+	size := 0
 	flush := func() error {
 		if len(batch) == 0 {
 			return nil
@@ -170,25 +167,28 @@ func (n *Namespace) Import(ctx context.Context, r io.Reader, progress func(Impor
 		for i := range batch {
 			done.Last = max(done.Last, batch[i].m.Global)
 		}
+		clear(batch)
 		batch, size = batch[:0], 0
+		lines.Release()
 		if progress != nil {
 			progress(done)
 		}
 		return nil
 	}
-	var text []byte
 	for {
-		var failed error
-		text, failed = readLine(in, text[:0])
-		no++
+		text, failed := lines.Next(ctx)
+		no := lines.Line()
 		if errors.Is(failed, bufio.ErrTooLong) {
 			return done, &ImportError{no, n.store.fail("import", holdfast.ErrTooLarge, nil, "", "a line has at most %d bytes",
-				maxLine)}
+				ndjson.MaxLine)}
+		}
+		if failed != nil && failed == ctx.Err() {
+			return done, failed
 		}
 		if failed != nil && failed != io.EOF {
 			return done, n.store.fail("import", nil, failed, "import the whole again", "reading line %d of the input", no)
 		}
-		if text := bytes.TrimSpace(text); len(text) > 0 {
+		if len(text) > 0 {
 			m, err := n.parseLine(text)
 			if err != nil {
 				err = errors.Join(&ImportError{no, err}, flush())
@@ -197,26 +197,13 @@ func (n *Namespace) Import(ctx context.Context, r io.Reader, progress func(Impor
 			batch = append(batch, imported{m, no})
 			size += len(text)
 		}
-		if len(batch) == importBatch || size >= importBytes || failed != nil {
+		if len(batch) == importBatch || size >= importBytes || lines.Long() || failed != nil {
 			if err := flush(); err != nil {
 				return done, err
 			}
 		}
 		if failed != nil {
 			return done, nil
-		}
-	}
-}
-
-// readLine appends a line to dst. The error is io.EOF at the end of the input, which also ends a line.
-func readLine(in *bufio.Reader, dst []byte) ([]byte, error) {
-	for {
-		part, err := in.ReadSlice('\n')
-		if dst = append(dst, part...); len(dst) > maxLine {
-			return dst, bufio.ErrTooLong
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return dst, err
 		}
 	}
 }
@@ -233,7 +220,7 @@ func (n *Namespace) parseLine(text []byte) (m Message, err error) {
 		return m, n.store.fail("import", ErrBadMessage, nil, "", "the line is not UTF-8")
 	}
 	if err := json.Unmarshal(text, &l); err != nil {
-		return m, n.store.fail("import", ErrBadMessage, err, "", "%.60q is no message", text)
+		return m, n.store.fail("import", ErrBadMessage, err, "", "%q is no message", text[:min(len(text), 60)])
 	}
 	if string(l.Metadata) == "null" {
 		l.Metadata = nil

@@ -106,6 +106,57 @@ func TestExportImport(t *testing.T) {
 	}
 }
 
+// Of long lines a store reads one at a time, in all its imports; short ones do not wait for them.
+func TestImportLongLines(t *testing.T) {
+	_, n := memStore(t)
+	line := func(id int, data string) string {
+		return fmt.Sprintf(`{"id":"00000000-0000-4000-8000-%012d","stream":"a","type":"t","pos":%d,"gpos":%d,`+
+			`"data":{"x":%q},"meta":null,"time":"2026-01-02T03:04:05Z"}`+"\n", id, id, id+1, data)
+	}
+	long := strings.Repeat("x", 2<<20)
+	text, more := io.Pipe()
+	first := make(chan error, 1)
+	go func() {
+		_, err := n.Import(ctx, text, nil)
+		first <- err
+	}()
+	half := line(0, long)
+	if _, err := io.WriteString(more, half[:len(half)-10]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Import(ctx, strings.NewReader(line(1, "short")), nil); err != nil {
+		t.Fatal(err)
+	}
+	canceled, cancel := context.WithCancel(ctx)
+	rest := strings.NewReader(line(2, long))
+	_, err := n.Import(canceled, readerFunc(func(p []byte) (int, error) {
+		if rest.Len() < 3*len(long)/4 {
+			cancel()
+		}
+		return rest.Read(p)
+	}), nil)
+	if !errors.Is(err, context.Canceled) || rest.Len() < len(long)/4 {
+		t.Fatalf("%v, %d bytes are not read", err, rest.Len())
+	}
+	if _, err := io.WriteString(more, half[len(half)-10:]); err != nil {
+		t.Fatal(err)
+	}
+	// Its commit frees the way, though it goes on.
+	if _, err := n.Import(ctx, strings.NewReader(line(2, long)), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(more.Close(), <-first); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, n, message.Query{}); len(got) != 3 {
+		t.Fatal(len(got))
+	}
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrShortBuffer }

@@ -5,12 +5,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"time"
 	"unicode/utf8"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/internal/jsoncheck"
 	"github.com/holdfastdb/holdfast/store/event"
 	"github.com/holdfastdb/holdfast/store/message/internal/format"
 )
@@ -112,7 +112,8 @@ func (n *Namespace) tryWrite(ctx context.Context, writes []Write, events []event
 	if err := n.fetch(writes); err != nil {
 		return false, n.ended(err)
 	}
-	r, err := n.log().AppendWith(ctx, func(c *event.Commit) error { return n.place(c, writes, results) }, events...)
+	p := placing{n: n, writes: writes, results: results}
+	r, err := n.log().AppendWith(ctx, p.place, events...)
 	if err != nil {
 		return false, n.refused(ctx, err)
 	}
@@ -194,7 +195,8 @@ func (n *Namespace) check(writes []Write) ([]event.Event, error) {
 	}
 	events := make([]event.Event, 0, total)
 	for i := range writes {
-		place := string(format.AppendPlace(make([]byte, 0, format.PlaceSize(writes[i].Stream)), writes[i].Stream, 0, false))
+		var room [shortName]byte
+		place := string(format.AppendPlace(room[:0], writes[i].Stream, 0, false))
 		for j := range writes[i].Messages {
 			m := &writes[i].Messages[j]
 			if err := n.checkMessage("write", writes[i].Stream, j, m); err != nil {
@@ -235,7 +237,7 @@ func (n *Namespace) checkMessage(op, stream string, i int, m *Message) error {
 
 func isObject(b []byte) bool {
 	b = bytes.TrimLeft(b, " \t\r\n")
-	return len(b) > 0 && b[0] == '{' && json.Valid(b) && utf8.Valid(b)
+	return len(b) > 0 && b[0] == '{' && jsoncheck.Valid(b)
 }
 
 func isUUID(id string) bool {
@@ -267,8 +269,8 @@ func newID() string {
 		b[i] = byte(now >> (40 - 8*i))
 	}
 	b[6], b[8] = b[6]&0x0f|0x70, b[8]&0x3f|0x80
-	text := make([]byte, 36)
-	hex.Encode(text, b[:4])
+	var text [36]byte
+	hex.Encode(text[:], b[:4])
 	text[8] = '-'
 	hex.Encode(text[9:], b[4:6])
 	text[13] = '-'
@@ -277,16 +279,36 @@ func newID() string {
 	hex.Encode(text[19:], b[8:10])
 	text[23] = '-'
 	hex.Encode(text[24:], b[10:])
-	return string(text)
+	return string(text[:])
+}
+
+// shortName is how many bytes a key or place has where names are of the usual length.
+const shortName = 128
+
+// placing is a write that gets its place.
+type placing struct {
+	n       *Namespace
+	writes  []Write
+	results []Result
+	placed  []placed // by write
+	one     [1]placed
+	global  uint64 // behind the last
+}
+
+// placed is what became of one stream.
+type placed struct {
+	head   head
+	counts counts
 }
 
 // place gives messages their positions in their streams, and adds to the commit what finds them there. It is the
 // write's turn.
-func (n *Namespace) place(c *event.Commit, writes []Write, results []Result) error {
-	var key, value []byte
-	made := make([]head, len(writes))
+func (p *placing) place(c *event.Commit) error {
+	n, writes, results := p.n, p.writes, p.results
+	var keys, values [shortName]byte
+	key, value := keys[:0], values[:0]
+	p.placed = p.one[:0]
 	global := c.First
-	tallied := make([]counts, len(writes))
 	events := c.Events
 	for i := range writes {
 		w := &writes[i]
@@ -307,13 +329,13 @@ func (n *Namespace) place(c *event.Commit, writes []Write, results []Result) err
 		}
 		at.edit = nil // the engine shows it with this write
 		results[i] = Result{Position: at.version + 1, Global: int64(global)}
-		tallied[i].messages = int64(len(w.Messages))
+		tallied := counts{messages: int64(len(w.Messages))}
 		category := Category(w.Stream)
 		for j := range w.Messages {
 			position := uint64(at.version + 1)
 			first := at.top == NoStream
 			if first {
-				tallied[i].streams = 1
+				tallied.streams = 1
 			}
 			value = format.AppendPlace(value[:0], w.Stream, position, first)
 			events[j].Origin = string(value)
@@ -329,21 +351,27 @@ func (n *Namespace) place(c *event.Commit, writes []Write, results []Result) err
 			global++
 		}
 		events = events[len(w.Messages):]
-		made[i] = at
+		p.placed = append(p.placed, placed{at, tallied})
 	}
-	c.Applied(func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		durable := n.log().Last()
-		for i := range writes {
-			n.heads.put(writes[i].Stream, made[i], durable, n.store.headsEach())
-			category := Category(writes[i].Stream)
-			n.tally.add(category, tallied[i])
-			n.tally.block(category, made[i].global/format.BlockSize)
-		}
-		n.tally.last = global - 1
-	})
+	p.global = global
+	c.Applied(p.applied)
 	return nil
+}
+
+// applied notes what was placed, now that it will be there.
+func (p *placing) applied() {
+	n := p.n
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	durable := n.log().Last()
+	for i, one := range p.placed {
+		stream := p.writes[i].Stream
+		n.heads.put(stream, one.head, durable, n.store.headsEach())
+		category := Category(stream)
+		n.tally.add(category, one.counts)
+		n.tally.block(category, one.head.global/format.BlockSize)
+	}
+	n.tally.last = p.global - 1
 }
 
 // hasBlock reports whether the index is known to have a block of a category.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"github.com/holdfastdb/holdfast"
@@ -89,12 +90,14 @@ func (c *Committer) Sync() error {
 	for c.held {
 		c.changed.Wait()
 	}
-	r, err := c.push(new(holdfast.Batch), holdfast.Power, 0)
+	r, err := c.push(&nothing, holdfast.Power, 0)
 	if err != nil {
 		return err
 	}
 	return r.Wait()
 }
+
+var nothing holdfast.Batch // never changed
 
 // refuses returns the error that Apply now fails with, nil while it does not. It is called with mu held.
 func (c *Committer) refuses() error {
@@ -187,8 +190,7 @@ func (g *group) Wait(uint64) error {
 // lead commits queue[0]. It is called with mu held, no commit running and a group queued, and returns with mu held.
 func (c *Committer) lead() {
 	g := c.queue[0]
-	c.queue[0] = nil
-	c.queue = c.queue[1:]
+	c.queue = slices.Delete(c.queue, 0, 1)
 	c.pending -= g.batch.Size()
 	err := c.err
 	if err == nil {

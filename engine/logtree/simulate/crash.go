@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/check"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
 	"github.com/holdfastdb/holdfast/vfs"
@@ -363,7 +364,7 @@ func (h *history) end() error {
 	}
 	noted := true
 	if short {
-		in, err := db.Inspect(h.fs, "db")
+		in, err := check.Inspect(h.fs, "db")
 		if err != nil {
 			return err
 		}

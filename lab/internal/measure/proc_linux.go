@@ -38,19 +38,19 @@ func PeakRSS(pid int) int64 {
 	return kib << 10
 }
 
-// RSS is the memory that a process has resident now, in bytes, -1 if that is not known.
-func RSS(pid int) int64 {
+// Memory is what a process has in memory now, in bytes, -1 if that is not known: all that is resident, and of that what
+// is its own alone, without the pages of files that are mapped, which the system takes back when it wants to.
+func Memory(pid int) (resident, own int64) {
 	statm, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
-	if err != nil {
-		return -1
-	}
 	fields := bytes.Fields(statm)
-	if len(fields) < 2 {
-		return -1
+	if err != nil || len(fields) < 3 {
+		return -1, -1
 	}
 	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
-	if err != nil {
-		return -1
+	files, err2 := strconv.ParseInt(string(fields[2]), 10, 64)
+	if err != nil || err2 != nil {
+		return -1, -1
 	}
-	return pages * int64(os.Getpagesize())
+	page := int64(os.Getpagesize())
+	return pages * page, (pages - files) * page
 }

@@ -13,5 +13,5 @@ func Fdatasync(f *os.File) error { return f.Sync() }
 // PeakRSS is not known here.
 func PeakRSS(int) int64 { return -1 }
 
-// RSS is not known here.
-func RSS(int) int64 { return -1 }
+// Memory is not known here.
+func Memory(int) (resident, own int64) { return -1, -1 }

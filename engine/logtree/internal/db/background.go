@@ -2,6 +2,8 @@ package db
 
 import (
 	"time"
+
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 )
 
 // Work does background work in the caller's goroutine until there is none left, or limit steps are done; it returns
@@ -31,8 +33,8 @@ func (d *DB) worked(a activity, err error) error {
 		d.troubles[a].Store(nil)
 		return nil
 	}
-	if isFatal(err) || d.log.err() != nil {
-		return d.log.fail(err)
+	if format.IsFatal(err) || d.log.Err() != nil {
+		return d.log.Fail(err)
 	}
 	if d.troubles[a].Swap(&err) == nil {
 		d.logger.Warn("background work failed, and is tried again", "work", a, "error", err)

@@ -1,5 +1,7 @@
 package db
 
+import "github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+
 // Flush writes everything that was applied before the call to runs. Damage to a value is then known by its key, and
 // opening has no log to read.
 func (d *DB) Flush() error {
@@ -7,7 +9,7 @@ func (d *DB) Flush() error {
 		return err
 	}
 	defer d.Life.Leave()
-	if err := d.log.err(); err != nil || d.readOnly {
+	if err := d.log.Err(); err != nil || d.readOnly {
 		return err
 	}
 	d.mu.Lock()
@@ -17,8 +19,8 @@ func (d *DB) Flush() error {
 	d.mu.Unlock()
 	for {
 		did, err := d.flush()
-		if isFatal(err) {
-			return d.log.fail(err)
+		if format.IsFatal(err) {
+			return d.log.Fail(err)
 		}
 		if err != nil || !did {
 			return err

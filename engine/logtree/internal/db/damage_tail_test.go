@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -59,20 +60,20 @@ func newTailed(t *testing.T, group int, segment int64) *tailed {
 		if i%group == group-1 {
 			level = holdfast.Power
 		}
-		was := d.cur
+		was := d.log.Current()
 		if err := commit(d, &b, level); err != nil {
 			t.Fatal(err)
 		}
-		if d.cur != was {
+		if d.log.Current() != was {
 			begin, x.first, x.ends, x.synced = i, i, nil, nil
 		}
 		x.states = append(x.states, now)
-		x.ends = append(x.ends, d.off)
+		x.ends = append(x.ends, d.log.End().Offset)
 		x.synced = append(x.synced, max(synced-begin, 0))
 		if level == holdfast.Power {
 			synced = i + 1
 		}
-		x.id, x.name, x.used = d.cur.id, d.cur.file.Name(), d.off
+		x.id, x.name, x.used = d.log.Current().ID, d.log.Current().File.Name(), d.log.End().Offset
 	}
 	x.fs.Halt()
 	x.fs = x.fs.Kill()
@@ -140,9 +141,9 @@ func TestTailCut(t *testing.T) {
 			// A frame's padding may be missing.
 			found, err := x.open(t, fsys)
 			switch want := x.first + x.whole(n); {
-			case err != nil && n >= segmentHeader:
+			case err != nil && n >= format.SegmentHeaderSize:
 				t.Fatalf("cut to %d bytes: %v", n, err)
-			case err == nil && found != want && found != x.first+x.whole(n+frameAlign-1):
+			case err == nil && found != want && found != x.first+x.whole(n+format.FrameAlign-1):
 				t.Fatalf("cut to %d bytes: state %d is found, not %d", n, found, want)
 			}
 		}
@@ -163,7 +164,7 @@ func TestTailFlipped(t *testing.T) {
 				}
 				found, err := x.open(t, fsys)
 				before := x.whole(off) // batches that are still reached
-				if off < segmentHeader {
+				if off < format.SegmentHeaderSize {
 					before = 0
 				}
 				if err != nil {
@@ -202,10 +203,10 @@ func TestSyncAcrossSegments(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first, end := d.cur, d.off
+	first, end := d.log.Current(), d.log.End().Offset
 	reached, goOn := make(chan struct{}), make(chan struct{})
 	fsys.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpSync && op.Name == first.file.Name() {
+		if op.Kind == vfs.OpSync && op.Name == first.File.Name() {
 			close(reached)
 			<-goOn
 		}
@@ -229,12 +230,12 @@ func TestSyncAcrossSegments(t *testing.T) {
 		t.Fatal(err)
 	}
 	add(10)
-	if d.cur == first || d.prev != first.id {
+	if d.log.Current() == first {
 		t.Fatal("the log is still not in its second segment: this tests nothing")
 	}
 	fsys.Halt()
 	fsys = fsys.Kill()
-	if err := fsys.Flip(first.file.Name(), end-10, 0); err != nil {
+	if err := fsys.Flip(first.File.Name(), end-10, 0); err != nil {
 		t.Fatal(err)
 	}
 	c.FS = fsys
@@ -343,12 +344,8 @@ func TestStrangeNumbers(t *testing.T) {
 
 func contentsOf(t *testing.T, d *DB) map[string]string {
 	t.Helper()
-	got := map[string]string{}
-	it := d.Scan(holdfast.Range{})
-	for it.Next() {
-		got[string(it.Key())] = string(it.Value())
-	}
-	if err := it.Close(); err != nil {
+	got, err := contents(d)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return got

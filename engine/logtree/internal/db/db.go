@@ -1,18 +1,17 @@
 // Package db is the engine logtree without its directory's identity and lock: a log that
 // is the database, and indexes of it that can be rebuilt.
 //
-// A commit is a frame in the log (frame.go, segment.go, log.go). Its operations are indexed in
-// a memtable (memory.go), which a flush turns into a run of keys and places in the log
-// (flush.go). Runs are kept in tiers (version.go) and merged (merge.go), which also moves values
-// out of segments that hold little else than garbage. The manifest (manifest.go) says what is
-// alive; opening reads it and replays the rest of the log (recover.go).
+// A commit is a frame in the log (package wal). Its operations are indexed in a memtable (memory.go), which a
+// flush turns into an index table of keys and places in the log (flush.go). These are kept in tiers, of which package
+// tree makes versions, and are merged in passes (merge.go, reclaim.go), which also move values out of segments that
+// hold little else than garbage (move.go). The manifest says what is alive; opening reads it and replays the rest of
+// the log (recover.go).
 package db
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -20,10 +19,11 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/front"
-	"github.com/holdfastdb/holdfast/engine/internal/groupcommit"
 	"github.com/holdfastdb/holdfast/engine/internal/losswindow"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -74,19 +74,19 @@ const (
 //
 //	flushing        one flush at a time
 //	edit            one change of the version at a time, and what merges plan
-//	preparing       one step towards the next segment at a time, and the reserve
+//	preparing       making the next segment, and the reserve
 //	mu              the log's end, the memtable, the table of segments
-//	log.queueMu     the queue of unwritten chunks
 //	obsolete.mu     files to be removed
 //
-// The log's own locks for writing and for sharing syncs (log.writeMu, log.mu) are taken with none of edit, preparing
-// and mu held. Under them only log.queueMu and obsolete.mu are taken. Readers take no lock; see view.
+// Under mu the log's queue may be locked too. Its lock for writing is taken with none of edit, preparing and mu held,
+// and under it only obsolete.mu. Readers take no lock; see view.
 type DB struct {
 	front.Engine[state]
 	fs       vfs.FS
 	dir      string
-	id       dbID
-	log      log
+	id       format.DatabaseID
+	files    wal.Files
+	log      *wal.Log
 	logger   *slog.Logger
 	watch    *watch
 	manual   bool
@@ -94,11 +94,10 @@ type DB struct {
 	noMap    bool
 	window   *losswindow.Window
 	pool     *memtable.Pool
-	cache    *run.Cache
+	tables   tree.Files
 
 	tableLimit   int64
 	segmentLimit int64
-	runLimit     int64
 	farLeast     int // average bytes of a batch's records from which on its values stay in the log
 
 	visible atomic.Uint64 // the last operation that readers see
@@ -111,38 +110,27 @@ type DB struct {
 
 	// Under edit.
 	nextTier uint64
-	from     position // the log from here on is not in runs
-	promised uint64   // lsn up to which the log is known to have been synced when it was opened
+	from     format.Position // the log from here on is not in runs
+	promised uint64          // lsn up to which the log is known to have been synced when it was opened
 
 	// Under preparing.
-	making  *segment // the next segment, as long as it is not complete
-	zeroed  int64    // how far it is filled with zeros
 	reserve reserve
 
 	// Under mu.
-	changed  sync.Cond // a memtable was flushed, or could not be, or the database failed
-	stuck    error     // why the last flush failed, nil if it did not
-	cur      *segment  // the log's last; nil until the first commit
-	off      int64     // where its next frame goes
-	warmAt   int64     // when off reaches it, warmAhead is woken
-	zeroAt   int64     // when off reaches it, prepareNext is woken to fill more of the next segment with zeros
-	next     *segment  // prepared to follow cur
-	lastSize int64     // of the segment made last
-	prev     uint32    // the log's segment before cur, or its last one while cur is nil
-	seq      uint64
-	lsn      uint64
-	segs     map[uint32]*segment // all that are alive, with a reference each
+	changed  sync.Cond               // a memtable was flushed, or could not be, or the database failed
+	stuck    error                   // why the last flush failed, nil if it did not
+	next     *wal.Segment            // prepared to follow the log's present one
+	lastSize int64                   // of the segment made last
+	segs     map[uint32]*wal.Segment // all that are alive, with a reference each
 	nextFile uint64
-	spare    []*segment // closed files that can be used again
 
 	reclaim  reclaimer
 	obsolete obsoleteFiles
 	troubles [activities]atomic.Pointer[error] // why background work failed, nil once it has not
 
-	work    chan struct{} // wakes the goroutines that flush, merge, prepare, and get memory for the log
+	work    chan struct{} // wakes the goroutines that flush, merge and prepare
 	merges  chan struct{}
 	prepare chan struct{}
-	warm    chan struct{}
 	stop    chan struct{}
 	done    sync.WaitGroup
 
@@ -157,7 +145,7 @@ type DB struct {
 type view struct {
 	mem  *table
 	imm  []*table // newest first
-	ver  *version
+	ver  *tree.Version
 	refs atomic.Int32
 }
 
@@ -181,18 +169,18 @@ func (v *view) release() {
 	for _, t := range v.imm {
 		t.release()
 	}
-	v.ver.release()
+	v.ver.Release()
 }
 
 // publish makes a view of those parts the latest. It is called with mu held, or by Open.
-func (d *DB) publish(mem *table, imm []*table, ver *version) {
+func (d *DB) publish(mem *table, imm []*table, ver *tree.Version) {
 	v := &view{mem: mem, imm: imm, ver: ver}
 	v.refs.Store(1)
 	mem.refs.Add(1)
 	for _, t := range imm {
 		t.refs.Add(1)
 	}
-	ver.refs.Add(1)
+	ver.Acquire()
 	if old := d.view.Swap(v); old != nil {
 		old.release()
 	}
@@ -202,7 +190,7 @@ func (d *DB) publish(mem *table, imm []*table, ver *version) {
 type state struct {
 	view            *view
 	seq             uint64
-	rangeTombstones *rangeTombstones // of view.mem, as they are at seq
+	rangeTombstones *tree.RangeTombstones // of view.mem, as they are at seq
 }
 
 // latest returns what is visible now; the caller releases the view.
@@ -216,7 +204,7 @@ func (d *DB) latest() state {
 		seq := d.visible.Load()
 		// A range delete is stored before it is visible, and a new view before anything in its
 		// memtable is: if nothing has changed, all three belong together.
-		if ts.newest() <= seq && v.mem.rangeTombstones.Load() == ts && d.view.Load() == v {
+		if ts.Newest() <= seq && v.mem.rangeTombstones.Load() == ts && d.view.Load() == v {
 			return state{v, seq, ts}
 		}
 		v.release()
@@ -229,62 +217,45 @@ func token(lsn uint64, level holdfast.Level) uint64 { return lsn<<2 | uint64(lev
 
 // Wait implements [holdfast.Waiter].
 func (d *DB) Wait(t uint64) error {
-	lsn, level := t>>2, atMemory
-	switch holdfast.Level(t & 3) {
+	lsn, level := t>>2, holdfast.Level(t&3)
+	switch level {
 	case holdfast.Process:
-		if err := d.log.writeTo(lsn); err != nil {
+		if err := d.log.Write(lsn); err != nil {
 			return err
 		}
-		level = atProcess
 	case holdfast.Power:
-		return d.log.syncTo(lsn)
+		return d.log.Sync(lsn)
 	}
-	return d.log.acknowledge(lsn, level)
+	return d.log.Acknowledge(lsn, level)
 }
 
 // Write implements [front.Core]. The batch is visible when it returns.
 func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if b.Len() == 0 {
-		if err := d.log.err(); err != nil {
+		if err := d.log.Err(); err != nil {
 			return holdfast.Receipt{}, err
 		}
-		return holdfast.NewReceipt(d, token(d.log.appended.Load(), level)), nil
+		return holdfast.NewReceipt(d, token(d.log.Appended(), level)), nil
 	}
 	body := b.Bytes()
-	far, sum := d.newFar(body, b.Len())
-	if far != nil {
-		defer far.recycle()
-		far.join(body)
-	}
+	large, sum := d.large(body, b.Len()), format.Checksum(body)
 	d.reclaim.pace(len(body))
 
 	d.mu.Lock()
-	if err := d.room(frameSize(len(body)), b.Len(), far != nil, body); err != nil {
+	if err := d.room(format.FrameSize(len(body)), b.Len(), large, body); err != nil {
 		d.mu.Unlock()
 		return holdfast.Receipt{}, err
 	}
 	mem := d.view.Load().mem
-	if far == nil || !d.appendFar(mem, far, body) {
-		addr := d.frame(mem, frameBatch, body, sum)
-		seq, payload := mem.add(addr+frameHeader, mem.image.At(addr+frameHeader, len(body)), d.seq+1)
-		d.seq = seq
-		d.cur.payload.Add(payload)
-	}
+	d.add(mem, body, sum, b.Len(), large)
 	if mem.deletes > 0 {
 		d.reclaim.armTidy()
 	}
-	lsn := d.lsn
-	d.visible.Store(d.seq)
+	end := d.log.End()
+	lsn := end.LSN
+	d.visible.Store(end.Seq)
 	if b.HasRange() {
 		d.freeEarly()
-	}
-	if d.off >= d.warmAt && !d.manual {
-		d.warmAt = d.off + warmBytes/2
-		d.wake(d.warm)
-	}
-	if d.off >= d.zeroAt && !d.manual {
-		d.zeroAt = never
-		d.wake(d.prepare)
 	}
 	d.mu.Unlock()
 
@@ -293,8 +264,8 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 		d.syncedCommits.Add(1)
 	}
 	d.window.Dirty() // at Power too: the receipt may be dropped
-	if lsn-d.log.written.Load() > maxUnwritten {
-		d.log.writeTo(lsn) // an error shows at the next commit
+	if lsn-d.log.Written() > maxUnwritten {
+		d.log.Write(lsn) // an error shows at the next commit
 	}
 	return holdfast.NewReceipt(d, token(lsn, level)), nil
 }
@@ -303,14 +274,14 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 // worth more than the flush. It is called with mu held.
 func (d *DB) freeEarly() {
 	v := d.view.Load()
-	ranges := v.mem.rangeTombstones.Load().ranges()
+	ranges := v.mem.rangeTombstones.Load().Ranges()
 	if len(v.imm) >= maxImm || len(ranges) > maxRangeTombstones/64 {
 		return
 	}
 	var covered int64
 	for _, r := range ranges {
-		for i := range v.ver.tiers {
-			covered += v.ver.tiers[i].covered(r.lo, r.hi)
+		for i := range v.ver.Tiers {
+			covered += v.ver.Tiers[i].Covered(r.Lo, r.Hi)
 		}
 	}
 	if covered >= d.tableLimit {
@@ -318,30 +289,24 @@ func (d *DB) freeEarly() {
 	}
 }
 
-// never is a place that no log reaches.
-const never = math.MaxInt64
-
 // maxUnwritten bounds what commits without a waiter leave in the program's own memory.
 const maxUnwritten = 256 << 10
 
-// frame appends a frame to the log and to mem's image, and returns its address there. Room for it
-// has been made. It is called with mu held.
-func (d *DB) frame(mem *table, kind frameKind, body []byte, sum uint32) memtable.Addr {
-	n := frameSize(len(body))
-	addr, buf := mem.reserve(d.cur.id, d.off, n)
-	copy(buf[frameHeader:], body)
-	clear(buf[frameHeader+len(body) : n])
-	d.header(buf, kind, len(body), sum)
-	d.lsn += uint64(n)
-	d.log.push(chunk{seg: d.cur, off: d.off, image: mem.image, addr: addr, size: n, end: d.lsn})
-	d.off += int64(n)
-	return addr
-}
-
-// header fills the header of the log's next frame, whose body has that length and checksum. It is called with mu held.
-func (d *DB) header(dst []byte, kind frameKind, body int, sum uint32) {
-	unsynced := min(d.lsn-d.log.synced.Load(), 1<<32-1)
-	putFrameHeader(dst, d.cur.epoch, kind, body, sum, uint32(d.seq-d.cur.baseSeq), uint32(unsynced))
+// add adds a batch of so many operations to the log and indexes it. Room for it has been made. A large one is
+// written to the log at once. Where that fails, the log has failed and the batch will not be acknowledged: it is copied
+// after all, so that it is visible like any other that is applied and not written. It is called with mu held.
+func (d *DB) add(mem *table, body []byte, sum uint32, ops int, large bool) {
+	s, at, n := d.log.Current(), d.log.End(), format.FrameSize(len(body))
+	if large && d.log.AppendLarge(body, sum, ops) {
+		mem.far += int64(n)
+		s.Payload.Add(mem.addFar(s, at.Offset+format.FrameHeader, body, at.Seq+1))
+		return
+	}
+	addr, buf := mem.reserve(s.ID, at.Offset, n)
+	clear(buf[format.FrameHeader+copy(buf[format.FrameHeader:], body) : n])
+	d.log.Append(buf, len(body), sum, ops)
+	_, payload := mem.add(addr+format.FrameHeader, buf[format.FrameHeader:format.FrameHeader+len(body)], at.Seq+1)
+	s.Payload.Add(payload)
 }
 
 // room makes sure that a frame of n bytes with so many operations fits the memtable, which it is copied to unless it
@@ -356,28 +321,28 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 	waited := false  // for a flush
 	over := false    // deletes may take more memory than there is: they make room for what cannot be flushed
 	for {
-		if err := d.log.err(); err != nil {
+		if err := d.log.Err(); err != nil {
 			return err
 		}
 		v := d.view.Load()
 		fits := v.mem.index.Fits(ops)
 		if v.mem.empty() {
 			if !fits {
-				return &holdfast.Error{Op: "apply", Engine: Name, Class: holdfast.ErrTooLarge,
+				return &holdfast.Error{Op: "apply", Engine: format.Name, Class: holdfast.ErrTooLarge,
 					Detail: fmt.Sprintf("the batch has %d operations", ops), Remedy: "split it"}
 			}
 		}
 		if v.mem.empty() || fits && over || fits && v.mem.weight()+weight <= d.tableLimit &&
-			len(v.mem.rangeTombstones.Load().ranges()) < maxRangeTombstones {
+			len(v.mem.rangeTombstones.Load().Ranges()) < maxRangeTombstones {
 			err := d.roomInLog(n, ops, false)
 			if err == nil {
 				return nil
 			}
-			if isTransient(err) {
+			if format.IsTransient(err) {
 				return d.notApplied(err)
 			}
-			if !noRoom(err) {
-				return d.log.fail(err)
+			if !format.IsNoRoom(err) {
+				return d.log.Fail(err)
 			}
 			if !cleared {
 				cleared = true
@@ -430,8 +395,8 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 		d.wake(d.work)
 		start := time.Now()
 		d.changed.Wait()
-		if d.watch.long(start) {
-			d.watch.waited(start, "a flush: memtables are full")
+		if d.watch.Long(start) {
+			d.watch.Waited(start, "a flush: memtables are full")
 		}
 	}
 }
@@ -439,15 +404,15 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 // notApplied is the answer to a batch that there is no room for, on the disk or in memory that could not be flushed.
 // It changes nothing: the next batch may find room. Only what leaves two manifests stops the database.
 func (d *DB) notApplied(cause error) error {
-	if isFatal(cause) {
-		return d.log.fail(cause)
+	if format.IsFatal(cause) {
+		return d.log.Fail(cause)
 	}
-	if err := d.log.err(); err != nil {
+	if err := d.log.Err(); err != nil {
 		return err
 	}
-	e := &holdfast.Error{Op: "apply", Engine: Name, Path: d.dir, Cause: cause,
+	e := &holdfast.Error{Op: "apply", Engine: format.Name, Path: d.dir, Cause: cause,
 		Remedy: "try again once the cause is removed; nothing was written"}
-	if noRoom(cause) {
+	if format.IsNoRoom(cause) {
 		e.Class, e.Remedy = holdfast.ErrFull, "make room on the disk, or delete a range of keys; nothing was written"
 	}
 	return e
@@ -456,11 +421,11 @@ func (d *DB) notApplied(cause error) error {
 // onlyDeletes reports whether a batch sets nothing.
 func onlyDeletes(body []byte) bool {
 	for at := 0; at < len(body); {
-		r, _ := parseRecord(body[at:])
-		if r.kind == holdfast.KindSet {
+		r, _ := format.ParseRecord(body[at:])
+		if r.Kind == holdfast.KindSet {
 			return false
 		}
-		at += r.size
+		at += r.Size
 	}
 	return true
 }
@@ -468,8 +433,7 @@ func onlyDeletes(body []byte) bool {
 // roomInLog makes sure that a frame of n bytes with so many operations fits the segment. For the last room there is,
 // deletes are let in where nothing else is. It is called with mu held.
 func (d *DB) roomInLog(n, ops int, last bool) error {
-	// A sequence number in a frame has 32 bits.
-	if d.cur == nil || d.off+int64(n)+int64(frameSize(endBody)) > d.cur.size || d.seq+uint64(ops)-d.cur.baseSeq >= 1<<32 {
+	if !d.log.Fits(n, ops) {
 		return d.rotateSegment(n, last)
 	}
 	return nil
@@ -485,7 +449,7 @@ func (d *DB) flushForRoom() error {
 	d.stuck = nil
 	d.wake(d.work)
 	for len(d.view.Load().imm) > 0 && d.stuck == nil {
-		if err := d.log.err(); err != nil {
+		if err := d.log.Err(); err != nil {
 			return err
 		}
 		if !d.manual {
@@ -495,14 +459,12 @@ func (d *DB) flushForRoom() error {
 		d.mu.Unlock()
 		_, err := d.flushOnce()
 		d.mu.Lock()
-		if isFatal(err) {
-			return d.log.fail(err)
+		if format.IsFatal(err) {
+			return d.log.Fail(err)
 		}
 	}
 	d.mu.Unlock()
-	d.preparing.Lock()
-	d.giveUnused()
-	d.preparing.Unlock()
+	d.removeObsolete()
 	d.mu.Lock()
 	return nil
 }
@@ -513,23 +475,12 @@ const maxRangeTombstones = 1 << 12
 // rotateTable begins a new memtable. It is called with mu held.
 func (d *DB) rotateTable() {
 	v := d.view.Load()
-	at := d.position()
+	at := d.log.End()
 	v.mem.end = at
 	mem := newTable(d.pool, at)
 	d.publish(mem, append([]*table{v.mem}, v.imm...), v.ver)
 	mem.release() // the view has it
 	d.wake(d.work)
-}
-
-// position is the end of the log. It is called with mu held.
-func (d *DB) position() position {
-	p := position{seg: d.prev, lsn: d.lsn, seq: d.seq}
-	if d.cur != nil {
-		p.seg, p.off = d.cur.id, d.off
-	} else if s := d.segs[d.prev]; s != nil {
-		p.off = segmentHeader + int64(d.lsn-s.start)
-	}
-	return p
 }
 
 func (d *DB) wake(c chan struct{}) {
@@ -541,14 +492,11 @@ func (d *DB) wake(c chan struct{}) {
 
 // Settle implements [front.Core].
 func (d *DB) Settle() error {
-	if err := d.log.err(); err != nil {
+	if err := d.log.Err(); err != nil {
 		return err
 	}
-	return d.log.syncTo(d.log.appended.Load())
+	return d.log.Sync(d.log.Appended())
 }
-
-// poisoned wraps the cause that stopped the database.
-func poisoned(cause error) error { return groupcommit.Poisoned(Name, cause) }
 
 // Release implements [front.Core].
 func (d *DB) Release(err error) error {
@@ -571,7 +519,7 @@ func (d *DB) Release(err error) error {
 func (d *DB) flushAll() error {
 	for {
 		more, err := d.flushOnce()
-		if isShortage(err) {
+		if format.IsShortage(err) {
 			return nil // the log has it
 		}
 		if err != nil || !more {
@@ -584,7 +532,7 @@ func (d *DB) flushAll() error {
 func (d *DB) saveAtEnd() error {
 	d.edit.Lock()
 	defer d.edit.Unlock()
-	return d.saveManifest(d.view.Load().ver.tiers, d.from)
+	return d.saveManifest(d.view.Load().ver.Tiers, d.from)
 }
 
 // noteInLog adds an empty batch to the log where the manifest cannot be replaced. It says that everything before it
@@ -592,28 +540,29 @@ func (d *DB) saveAtEnd() error {
 // is full.
 func (d *DB) noteInLog() (err error) {
 	d.mu.Lock()
-	p, started := d.position(), d.cur != nil
-	s := d.segs[p.seg]
+	p, started := d.log.End(), d.log.Current() != nil
+	s := d.segs[p.Segment]
 	d.mu.Unlock()
 	// Behind a torn frame nothing is written, and behind an end frame nothing is read. If there is no more than the last
 	// note behind promised, that was enough.
-	if s == nil || s.torn > 0 || s.ended || p.off <= segmentHeader || p.lsn-d.promised <= frameHeader {
+	if s == nil || s.Torn > 0 || s.Ended || p.Offset <= format.SegmentHeaderSize ||
+		p.LSN-d.promised <= format.FrameHeader {
 		return nil
 	}
-	name, f := s.file.Name(), s.file
+	name, f := s.File.Name(), s.File
 	if !started { // it is one that Open has read
 		if f, err = d.fs.OpenWrite(name); err != nil {
-			return ioError("open", name, err)
+			return format.IOError("open", name, err)
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
 	}
-	var b [frameHeader]byte
-	putFrameHeader(b[:], s.epoch, frameBatch, 0, checksum(nil), uint32(p.seq-s.baseSeq), 0)
-	if _, err := f.WriteAt(b[:], p.off); err != nil {
-		return ioError("write", name, err)
+	var b [format.FrameHeader]byte
+	format.PutFrameHeader(b[:], s.Epoch, format.KindBatch, 0, format.Checksum(nil), uint32(p.Seq-s.BaseSeq), 0)
+	if _, err := f.WriteAt(b[:], p.Offset); err != nil {
+		return format.IOError("write", name, err)
 	}
 	if err := f.Datasync(); err != nil {
-		return ioError("sync", name, err)
+		return format.IOError("sync", name, err)
 	}
 	return nil
 }
@@ -623,60 +572,54 @@ func (d *DB) noteInLog() (err error) {
 func (d *DB) shut(orderly bool) (err error) {
 	// A write for a receipt may still be in progress, though the database has failed meanwhile. A later one sees
 	// that it has, or finds nothing to write.
-	d.log.settle()
+	d.log.Settle()
 	d.mu.Lock()
-	cur, off := d.cur, d.off
+	cur, off := d.log.Current(), d.log.End().Offset
 	d.mu.Unlock()
 	if orderly {
-		if cur != nil && off < cur.size {
+		if cur != nil && off < cur.Size {
 			// The mapping keeps its length, but nothing is read beyond off.
-			if f, e := d.fs.OpenWrite(cur.file.Name()); e == nil {
+			if f, e := d.fs.OpenWrite(cur.File.Name()); e == nil {
 				err = errors.Join(f.Truncate(off), f.Datasync(), f.Close())
-			} else if !isTransient(e) {
+			} else if !format.IsTransient(e) {
 				err = e
 			}
 		}
 		if err == nil {
-			if err = d.saveAtEnd(); noRoom(err) && d.giveRoom(true) {
+			if err = d.saveAtEnd(); format.IsNoRoom(err) && d.giveRoom(true) {
 				err = d.saveAtEnd()
 			}
-			if isShortage(err) {
+			if format.IsShortage(err) {
 				d.logger.Warn("cannot note in the manifest how far the log goes", "path", d.dir, "error", err)
-				if err = d.noteInLog(); isShortage(err) {
+				if err = d.noteInLog(); format.IsShortage(err) {
 					err = nil // the log has everything
 				}
 			}
 		}
 		if err != nil {
-			err = ioError("close", d.dir, err)
+			err = format.IOError("close", d.dir, err)
 		}
 	}
 	d.mu.Lock()
 	next := d.next
 	d.mu.Unlock()
 	if next != nil {
-		d.undo(next)
-	}
-	if d.making != nil { // the goroutine that made it has ended
-		d.undo(d.making)
+		d.files.Undo(next)
 	}
 	d.view.Load().release()
 	for _, id := range d.segmentIDs() {
-		d.segs[id].release()
+		d.segs[id].Release()
 	}
 	d.removeObsolete()
-	for _, s := range d.spare {
-		d.fs.Remove(segmentName(d.dir, s.id))
-	}
 	return err
 }
 
 // Measure implements [front.Core].
 func (d *DB) Measure(m *holdfast.Metrics) {
-	m.Commits, m.Groups, m.Stalls, m.TornBytes = d.commits.Load(), d.log.groups.Load(), d.stalls.Load(), d.torn.Load()
-	m.Syncs, m.BytesWritten = d.log.syncs.Load()+d.otherSyncs.Load(), d.log.bytes.Load()+d.otherBytes.Load()
-	m.Poison, m.Trouble = d.log.err(), d.trouble()
-	m.MemoryBytes = d.cache.Bytes() + d.pool.Free()
+	m.Commits, m.Stalls, m.TornBytes = d.commits.Load(), d.stalls.Load(), d.torn.Load()
+	m.Syncs, m.BytesWritten, m.Trouble = d.otherSyncs.Load(), d.otherBytes.Load(), d.trouble()
+	d.log.Fill(m)
+	m.MemoryBytes = d.tables.Cache.Bytes() + d.pool.Free()
 	if d.Life.Enter() == nil {
 		v := d.latest().view
 		m.MemoryBytes += v.mem.bytes()
@@ -707,6 +650,6 @@ func (d *DB) settings() []holdfast.Setting {
 	return []holdfast.Setting{
 		{Name: "memtable", Value: fmt.Sprint(d.tableLimit)},
 		{Name: "segment", Value: fmt.Sprint(d.segmentLimit)},
-		{Name: "run", Value: fmt.Sprint(d.runLimit)},
+		{Name: "run", Value: fmt.Sprint(d.tables.Limit)},
 	}
 }

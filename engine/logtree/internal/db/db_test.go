@@ -195,10 +195,10 @@ func TestSegmentsAscend(t *testing.T) {
 		if err := commit(d, &b, holdfast.Power); err != nil {
 			t.Fatalf("commit %d: %v", i, err)
 		}
-		if d.cur.id < last {
-			t.Fatalf("segment %d follows segment %d", d.cur.id, last)
+		if d.log.Current().ID < last {
+			t.Fatalf("segment %d follows segment %d", d.log.Current().ID, last)
 		}
-		last = d.cur.id
+		last = d.log.Current().ID
 		if i%3 == 0 {
 			if _, err := d.Work(1); err != nil {
 				t.Fatal(err)

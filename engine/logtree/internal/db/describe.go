@@ -4,6 +4,7 @@ import (
 	"runtime"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 )
 
 // Describe says what the engine gives.
@@ -13,7 +14,7 @@ func Describe() holdfast.Capabilities {
 		how = "store to the mapping of the log's file"
 	}
 	return holdfast.Capabilities{
-		Engine:  Name,
+		Engine:  format.Name,
 		Memory:  holdfast.Promise{Given: holdfast.Memory, How: "copied to the log's tail in memory and indexed"},
 		Process: holdfast.Promise{Given: holdfast.Process, How: how},
 		Power: holdfast.Promise{Given: holdfast.Power,
@@ -24,7 +25,7 @@ func Describe() holdfast.Capabilities {
 		Checksums:         true,
 		MaxKeySize:        holdfast.MaxKeySize,
 		MaxValueSize:      holdfast.MaxValueSize,
-		MaxBatchSize:      maxBody,
+		MaxBatchSize:      format.MaxBody,
 		ReadOnly:          true,
 		Caveats: []string{
 			"After a crash, damage to commits that nothing written later says to have been synced cannot be told from a torn " +

@@ -4,26 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/vfs"
 )
-
-// TestCRCJoin: joined checksums are those of the whole.
-func TestCRCJoin(t *testing.T) {
-	b := make([]byte, 1<<16)
-	rnd := rand.NewChaCha8([32]byte{1})
-	rnd.Read(b)
-	for _, n := range []int{0, 1, 2, 3, 100, 4095, 4096, 4097, 1<<16 - 1, 1 << 16} {
-		for _, at := range []int{0, 1, 17, n / 2, n} {
-			if at = min(at, n); crcJoin(checksum(b[:at]), checksum(b[at:n]), n-at) != checksum(b[:n]) {
-				t.Errorf("the checksum of %d and %d bytes is not that of both", at, n-at)
-			}
-		}
-	}
-}
 
 // farBatch is one of values that stay in the log, with a delete and a small value among them.
 func farBatch(d *DB, b *holdfast.Batch, mark byte) {
@@ -31,14 +17,14 @@ func farBatch(d *DB, b *holdfast.Batch, mark byte) {
 	b.Set([]byte("a"), bytes.Repeat([]byte{mark}, 3*d.farLeast))
 	b.Delete([]byte("b"))
 	b.Set([]byte("c"), []byte{mark})
-	b.Set([]byte("d"), bytes.Repeat([]byte{mark + 1}, 3*maxJoined+int(mark)%4)) // with padding of each length
+	b.Set([]byte("d"), bytes.Repeat([]byte{mark + 1}, 200_000+int(mark)%4)) // with padding of each length
 }
 
 func checkFar(t *testing.T, when string, r holdfast.Reader, d *DB, mark byte) {
 	t.Helper()
 	want := map[string][]byte{
 		"a": bytes.Repeat([]byte{mark}, 3*d.farLeast), "c": {mark},
-		"d": bytes.Repeat([]byte{mark + 1}, 3*maxJoined+int(mark)%4),
+		"d": bytes.Repeat([]byte{mark + 1}, 200_000+int(mark)%4),
 	}
 	for _, k := range []string{"a", "b", "c", "d"} {
 		v, err := r.Get(nil, []byte(k))
@@ -98,7 +84,7 @@ func TestFarValues(t *testing.T) {
 				if err := r.Wait(); err != nil {
 					t.Fatal(err)
 				}
-				if held := d.view.Load().mem.image.Bytes(); held > 2*maxJoined {
+				if held := d.view.Load().mem.image.Bytes(); held > 128<<10 {
 					t.Errorf("%d bytes are in memory", held)
 				}
 				old, err := d.Snapshot()
@@ -123,7 +109,7 @@ func TestFarValues(t *testing.T) {
 				checkFar(t, "snapshot", old, d, 1)
 				checkFar(t, "after flushes", d, d, 21)
 				old.Close()
-				if err := d.log.writeTo(d.log.appended.Load()); err != nil {
+				if err := d.log.Write(d.log.Appended()); err != nil {
 					t.Fatal(err)
 				}
 				c.New = false
@@ -148,7 +134,7 @@ func TestFarValues(t *testing.T) {
 // TestFarWriteFails: a large batch that cannot be written, wholly or in part, stops the database; it is seen as long as
 // that is open, as every batch is that Apply took, and not after reopening.
 func TestFarWriteFails(t *testing.T) {
-	for write := range int64(3) { // of the body, padding and header
+	for write := range int64(2) { // of the body and the header
 		for _, level := range holdfast.Levels() {
 			for _, short := range []int64{0, 1, 9} { // of a header whose last bytes may be zeros anyway
 				d, c := manualWith(t, 8<<20)
@@ -197,11 +183,11 @@ func TestFarDamage(t *testing.T) {
 	if err := commit(d, &b, holdfast.Memory); err != nil {
 		t.Fatal(err)
 	}
-	f, err := c.FS.OpenWrite(segmentName(c.Dir, d.cur.id))
+	f, err := c.FS.OpenWrite(format.SegmentName(c.Dir, d.log.Current().ID))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.WriteAt([]byte{0xff}, d.off-100); err != nil {
+	if _, err := f.WriteAt([]byte{0xff}, d.log.End().Offset-100); err != nil {
 		t.Fatal(err)
 	}
 	f.Close()

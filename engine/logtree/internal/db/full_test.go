@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/check"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -37,12 +39,12 @@ func TestRefusedNumbers(t *testing.T) {
 	if used := x.d.nextFile - before; used > n/10 {
 		t.Errorf("%d refused batches have used up %d numbers", n, used)
 	}
-	v, err := Verify(x.fs, "db")
+	v, err := check.Verify(x.fs, "db")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, note := range v.Notes {
-		if note == reserveName+" is not the database's" {
+		if note == format.ReserveName+" is not the database's" {
 			t.Error(note)
 		}
 	}
@@ -291,7 +293,7 @@ func TestDamageAfterCloseWithoutRoom(t *testing.T) {
 		for i := range 12 {
 			write(t, d, i)
 		}
-		name, begin, end := d.cur.file.Name(), int64(segmentHeader), d.off
+		name, begin, end := d.log.Current().File.Name(), int64(format.SegmentHeaderSize), d.log.End().Offset
 		sessions := 1
 		if killed {
 			fsys.Halt()
@@ -310,12 +312,12 @@ func TestDamageAfterCloseWithoutRoom(t *testing.T) {
 			if err := d.Close(); err != nil {
 				t.Fatal(err)
 			}
-			in, err := Inspect(fsys, c.Dir)
-			if err != nil || in.Log.End.Offset != end+frameHeader || in.Manifest.Synced > 0 {
+			in, err := check.Inspect(fsys, c.Dir)
+			if err != nil || in.Log.End.Offset != end+format.FrameHeader || in.Manifest.Synced > 0 {
 				t.Fatalf("killed %v, session %d: the log ended at byte %d and has %+v, %v", killed, session, end, in.Log, err)
 			}
 		}
-		if v, err := Verify(fsys, c.Dir); err != nil || len(v.Damage) > 0 {
+		if v, err := check.Verify(fsys, c.Dir); err != nil || len(v.Damage) > 0 {
 			t.Errorf("killed %v: Verify: %v, %v", killed, err, v.Damage)
 		}
 		for off := range end {
@@ -343,7 +345,7 @@ func TestDamageAfterCloseWithoutRoom(t *testing.T) {
 func TestCloseWithoutRoomBehindEndFrame(t *testing.T) {
 	d, c := manualWith(t, 64<<10, func(c *Config) { c.Sizes = Sizes{Segment: 700, Table: 1 << 20} })
 	n := 0
-	for ; d.prev == 0; n++ {
+	for ; d.log.Current() == nil || d.log.Current().ID == 1; n++ {
 		var b holdfast.Batch
 		b.Set(scattered(n), make([]byte, 50))
 		if err := commit(d, &b, holdfast.Process); err != nil {
@@ -351,7 +353,7 @@ func TestCloseWithoutRoomBehindEndFrame(t *testing.T) {
 		}
 	}
 	n-- // the last one is in the segment that is lost
-	lost := d.cur.file.Name()
+	lost := d.log.Current().File.Name()
 	open := func(want int) {
 		t.Helper()
 		fsys := c.FS.(*vfs.Mem)
@@ -394,7 +396,7 @@ func TestBackgroundFailures(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{syscall.ENOSPC, syscall.EMFILE, syscall.EIO} {
 		for _, kind := range []vfs.Kind{vfs.OpCreate, vfs.OpWrite, vfs.OpSync} {
-			for _, suffix := range []string{".run", manifestName + ".new", ".seg"} {
+			for _, suffix := range []string{".run", format.ManifestName + ".new", ".seg"} {
 				x := newDrive(t, 1<<20)
 				value := make([]byte, 100)
 				set := func(b *holdfast.Batch, i int) { b.Set(scattered(i), value) }
@@ -403,7 +405,7 @@ func TestBackgroundFailures(t *testing.T) {
 				}
 				x.d.rotate()
 				failed := 0
-				cur := x.d.cur.file.Name()
+				cur := x.d.log.Current().File.Name()
 				x.fs.SetHook(func(op vfs.Op) error {
 					if op.Kind == kind && strings.HasSuffix(path.Base(op.Name), suffix) && op.Name != cur {
 						failed++

@@ -180,7 +180,7 @@ func flip(t *testing.T, fsys *vfs.Mem, kind string, text []byte) {
 		if name = filepath.Join("db", name); !strings.HasSuffix(name, kind) {
 			continue
 		}
-		b, err := readFile(fsys, name)
+		b, err := vfs.ReadFile(fsys, name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,4 +232,15 @@ func commit(d *DB, b *holdfast.Batch, level holdfast.Level) error {
 		return err
 	}
 	return r.Wait()
+}
+
+// contents is what a reader shows.
+func contents(r holdfast.Reader) (map[string]string, error) {
+	all := map[string]string{}
+	it := r.Scan(holdfast.Range{})
+	defer it.Close()
+	for it.Next() {
+		all[string(it.Key())] = string(it.Value())
+	}
+	return all, it.Err()
 }

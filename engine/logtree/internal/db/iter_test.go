@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/vfs"
 )
@@ -146,8 +147,11 @@ func TestScanDamage(t *testing.T) {
 					b.Set(scanKey(i), value(i))
 				}
 			})
-			name := segmentName(c.Dir, 1)
-			image := readAll(t, c.FS, name)
+			name := format.SegmentName(c.Dir, 1)
+			image, err := vfs.ReadFile(c.FS, name)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, bad := range []int{0, 1, 7, 8, 9, 23, 24, 60, 200, keys - 2, keys - 1} {
 				at := bytes.Index(image, value(bad))
 				if at < 0 {
@@ -218,8 +222,11 @@ func TestScanBesideRot(t *testing.T) {
 			b.Set(scanKey(i), value(i))
 		}
 	})
-	name := segmentName(c.Dir, 1)
-	image := readAll(t, c.FS, name)
+	name := format.SegmentName(c.Dir, 1)
+	image, err := vfs.ReadFile(c.FS, name)
+	if err != nil {
+		t.Fatal(err)
+	}
 	at := bytes.Index(image, value(keys/2)) + 50
 	f, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/check"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -29,7 +30,7 @@ func TestDroppedReceipt(t *testing.T) {
 		}
 		time.Sleep(c.SyncEvery)
 		synctest.Wait()
-		if d.log.synced.Load() < d.log.appended.Load() {
+		if d.log.Synced() < d.log.Appended() {
 			t.Fatal("it was not synced within the loss window")
 		}
 	})
@@ -60,7 +61,7 @@ func TestCloseWhilePoisonedWrites(t *testing.T) {
 	waited := make(chan error, 1)
 	go func() { waited <- r.Wait() }()
 	<-inside
-	d.log.fail(errors.New("a device fails"))
+	d.log.Fail(errors.New("a device fails"))
 	closed := make(chan error, 1)
 	go func() { closed <- d.Close() }()
 	<-d.stop
@@ -109,7 +110,7 @@ func TestNoAckAfterFailedSync(t *testing.T) {
 	for _, level := range holdfast.Levels() {
 		open = append(open, apply(level))
 	}
-	if err := d.log.writeTo(d.log.appended.Load()); err != nil {
+	if err := d.log.Write(d.log.Appended()); err != nil {
 		t.Fatal(err)
 	}
 	c.FS.(*vfs.Mem).SetHook(vfs.Faults(vfs.Fault{Kind: vfs.OpSync, Name: "*.seg"}))
@@ -166,5 +167,43 @@ func TestMemoryVouchesForMemory(t *testing.T) {
 	}
 	if err := d.Close(); !errors.Is(err, holdfast.ErrPoisoned) {
 		t.Errorf("Close returned %v", err)
+	}
+}
+
+// TestInspectUsed: of a segment that was the last when a program was killed, only what is in frames is used, also
+// when the log has gone on in another one.
+func TestInspectUsed(t *testing.T) {
+	fsys := vfs.NewMem()
+	if err := fsys.MkdirAll("/db"); err != nil {
+		t.Fatal(err)
+	}
+	c := testConfig(fsys, "/db")
+	c.Manual, c.SyncEvery = true, -1
+	used := map[uint32]int64{}
+	for range 3 {
+		d, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.New = false
+		write(t, d, 1)
+		used[d.log.Current().ID] = d.log.End().Offset
+		left := c.FS.(*vfs.Mem).Kill()
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c.FS = left
+		in, err := check.Inspect(left, "/db")
+		if err != nil || len(in.Damage) > 0 {
+			t.Fatal(err, in)
+		}
+		for _, s := range in.Segments {
+			if s.Used != used[s.ID] || s.Bytes <= s.Used {
+				t.Errorf("segment %d: %d of %d bytes are used, not %d", s.ID, s.Used, s.Bytes, used[s.ID])
+			}
+		}
+	}
+	if len(used) != 3 {
+		t.Errorf("%v", used)
 	}
 }

@@ -6,29 +6,24 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
-
-// position is a point between two frames of the log.
-type position struct {
-	seg uint32 // 0 before the first segment
-	off int64
-	lsn uint64
-	seq uint64 // of the last operation before it
-}
 
 // table is a memtable: the log's frames since some position, as they are or will be in the
 // file, and an index of the operations in them. It is added to with the database's mu held; readers take no lock.
 type table struct {
 	image           *memtable.Image
 	index           *memtable.Table
-	rangeTombstones atomic.Pointer[rangeTombstones]
+	rangeTombstones atomic.Pointer[tree.RangeTombstones]
 
-	bases      []base                     // ascending by addr
-	far        int64                      // bytes of frames that are in the log only
-	deletes    int64                      // operations that delete
-	segs       atomic.Pointer[[]*segment] // that those are in, with a reference each
-	start, end position
+	bases      []base                         // ascending by addr
+	far        int64                          // bytes of frames that are in the log only
+	deletes    int64                          // operations that delete
+	segs       atomic.Pointer[[]*wal.Segment] // that those are in, with a reference each
+	start, end format.Position
 
 	refs atomic.Int32
 }
@@ -40,7 +35,7 @@ type base struct {
 	off  int64
 }
 
-func newTable(pool *memtable.Pool, start position) *table {
+func newTable(pool *memtable.Pool, start format.Position) *table {
 	image := memtable.NewImage(pool)
 	t := &table{image: image, index: memtable.New(image), start: start}
 	t.refs.Store(1)
@@ -53,7 +48,7 @@ func (t *table) release() {
 		t.image.Release()
 		if p := t.segs.Load(); p != nil {
 			for _, s := range *p {
-				s.release()
+				s.Release()
 			}
 		}
 	}
@@ -106,34 +101,34 @@ func (p *placer) of(a memtable.Addr) uint64 {
 func (t *table) add(addr memtable.Addr, body []byte, seq uint64) (uint64, int64) {
 	seq--
 	payload := int64(0)
-	var ranges []rangeTombstone
+	var ranges []tree.RangeTombstone
 	for at := 0; at < len(body); {
-		r, _ := parseRecord(body[at:]) // checked when it was encoded, or when it was read back
+		r, _ := format.ParseRecord(body[at:]) // checked when it was encoded, or when it was read back
 		seq++
-		payload += int64(len(r.key) + len(r.value))
-		if r.kind != holdfast.KindSet {
+		payload += int64(len(r.Key) + len(r.Value))
+		if r.Kind != holdfast.KindSet {
 			t.deletes++
 		}
-		if r.kind == holdfast.KindDeleteRange {
-			if len(r.value) == 0 || string(r.key) < string(r.value) {
-				ranges = append(ranges, rangeTombstone{r.key, r.value, seq})
+		if r.Kind == holdfast.KindDeleteRange {
+			if len(r.Value) == 0 || string(r.Key) < string(r.Value) {
+				ranges = append(ranges, tree.RangeTombstone{Lo: r.Key, Hi: r.Value, Seq: seq})
 			}
 		} else {
-			t.index.Add(addr+memtable.Addr(at), r.key, seq)
+			t.index.Add(addr+memtable.Addr(at), r.Key, seq)
 		}
-		at += r.size
+		at += r.Size
 	}
 	if len(ranges) > 0 {
-		t.rangeTombstones.Store(t.rangeTombstones.Load().with(ranges))
+		t.rangeTombstones.Store(t.rangeTombstones.Load().With(ranges))
 	}
 	return seq, payload
 }
 
 // get returns the newest version of key that a reader at seq sees in the table, and whether the
 // table decides about the key at all.
-func (t *table) get(key []byte, seq uint64, ts *rangeTombstones) (v memtable.Version, live, decided bool) {
+func (t *table) get(key []byte, seq uint64, ts *tree.RangeTombstones) (v memtable.Version, live, decided bool) {
 	v, found := t.index.Get(key, seq)
-	deleted := ts.covers(key)
+	deleted := ts.Covers(key)
 	switch {
 	case found && v.Seq > deleted:
 		return v, v.Kind == holdfast.KindSet, true
@@ -141,4 +136,9 @@ func (t *table) get(key []byte, seq uint64, ts *rangeTombstones) (v memtable.Ver
 		return v, false, true
 	}
 	return v, false, false
+}
+
+// walked is the table as a walk with those range tombstones sees it.
+func (t *table) walked(ts *tree.RangeTombstones) tree.Memtable {
+	return tree.Memtable{Index: t.index, Tombstones: ts, Values: t}
 }

@@ -7,18 +7,19 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// TestFlushBesideMoves: a run that is flushed while a merge is in progress must not be linked into the
-// merge's target where a ref from a newer tier is about to come. It once was: the tier then overlapped, keys
-// could not be found, and the directory not be opened again.
+// TestFlushBesideMoves: a run that is flushed while a merge is in progress does not get in the way of a ref that is
+// about to come to the merge's target from a newer tier. It once did: the tier then overlapped, keys could not be
+// found, and the directory not be opened again.
 func TestFlushBesideMoves(t *testing.T) {
 	d, c := manual(t)
 	d.put(t, sets("q1", "q2"))
@@ -26,31 +27,31 @@ func TestFlushBesideMoves(t *testing.T) {
 	d.put(t, sets("m", "q1", "z"))
 	d.put(t, cut("q1", "q3"))
 	ver := d.view.Load().ver
-	if len(ver.tiers) < 2 {
-		t.Fatalf("%d tiers: this tests nothing", len(ver.tiers))
+	if len(ver.Tiers) < 2 {
+		t.Fatalf("%d tiers: this tests nothing", len(ver.Tiers))
 	}
 	d.edit.Lock()
-	p := &pass{oldest: ver.tiers[len(ver.tiers)-1].id, newest: ver.tiers[0].id, limit: d.runLimit, mover: &mover{d: d}}
+	p := &pass{oldest: ver.Tiers[len(ver.Tiers)-1].ID, newest: ver.Tiers[0].ID, limit: d.tables.Limit, mover: &mover{d: d}}
 	s := d.reclaim.plan(p)
-	d.reclaim.step, d.reclaim.stepPass = s, p
-	ver.refs.Add(1)
+	d.reclaim.step = s
+	ver.Acquire()
 	d.edit.Unlock()
-	out := d.newOutput()
-	if err := d.reclaim.rewrite(p, s, out); err != nil {
+	out := d.tables.NewWriter()
+	if err := d.reclaim.rewrite(p, s, ver, out); err != nil {
 		t.Fatal(err)
 	}
 	d.put(t, sets("n", "o"))
 	d.edit.Lock()
-	tiers := d.reclaim.result(p, s, out)
-	if bad := overlapping(tiers); bad != nil {
-		t.Errorf("refs overlap in tier %d", bad.id)
+	tiers := s.Tiers(d.view.Load().ver, out)
+	if bad := tree.Overlapping(tiers); bad != nil {
+		t.Errorf("refs overlap in tier %d", bad.ID)
 	}
 	if err := d.install(tiers, d.from, nil, p.mover.commit()); err != nil {
 		t.Fatal(err)
 	}
-	d.reclaim.step, d.reclaim.stepPass = nil, nil
+	d.reclaim.step = nil
 	d.edit.Unlock()
-	ver.release()
+	ver.Release()
 	check := func() {
 		t.Helper()
 		for _, k := range []string{"b", "c", "m", "n", "o", "z"} {
@@ -69,25 +70,6 @@ func TestFlushBesideMoves(t *testing.T) {
 	}
 	check()
 	d.Close()
-}
-
-// TestNeighboursAreNoCluster: a run linked into a gap touches the refs that were cut for it, and
-// overlaps neither.
-func TestNeighboursAreNoCluster(t *testing.T) {
-	d, _ := manual(t)
-	defer d.Close()
-	d.put(t, sets("a", "z"))
-	d.put(t, sets("m", "n"))
-	ver := d.view.Load().ver
-	if len(ver.tiers) != 1 || len(ver.tiers[0].refs) != 3 {
-		t.Fatalf("%d tiers: the run was not linked", len(ver.tiers))
-	}
-	s := d.reclaim.plan(&pass{oldest: ver.tiers[0].id, newest: ver.tiers[0].id})
-	for _, c := range s.clusters {
-		if c.rewrite {
-			t.Errorf("%q to %q is to be rewritten", c.span.lo, c.span.hi)
-		}
-	}
 }
 
 // TestDroppedOutputs: what a merge has written and a range delete covered before it takes effect is
@@ -109,7 +91,7 @@ func TestDroppedOutputs(t *testing.T) {
 	if _, err := d.Work(10); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(d.view.Load().ver.files); n > 0 {
+	if n := len(d.view.Load().ver.Tables); n > 0 {
 		t.Fatalf("%d runs are alive", n)
 	}
 	names, err := c.FS.List(c.Dir)
@@ -156,15 +138,15 @@ func movingSteps(t *testing.T, n int, mapped bool) *drive {
 // moveAll begins a pass that empties all segments that the log has left.
 func (x *drive) moveAll() {
 	d, victims := x.d, map[uint32]bool{}
-	for _, s := range d.view.Load().ver.segs {
-		if s.id < d.from.seg {
-			victims[s.id] = true
+	for _, s := range segmentsOf(d.view.Load().ver) {
+		if s.ID < d.from.Segment {
+			victims[s.ID] = true
 		}
 	}
-	tiers := d.view.Load().ver.tiers
+	tiers := d.view.Load().ver.Tiers
 	d.reclaim.passes = append(d.reclaim.passes, &pass{
-		oldest: tiers[len(tiers)-1].id, newest: tiers[0].id, victims: victims, limit: d.runLimit, mover: &mover{d: d,
-			seq: d.from.seq},
+		oldest: tiers[len(tiers)-1].ID, newest: tiers[0].ID, victims: victims, limit: d.tables.Limit, mover: &mover{d: d,
+			seq: d.from.Seq},
 	})
 }
 
@@ -185,7 +167,7 @@ func TestSegmentFilledByLaterStep(t *testing.T) {
 		t.Fatal("the first step has moved all, or nothing: this tests nothing")
 	}
 	d.put(t, func(b *holdfast.Batch) { b.DeleteRange(nil, next) })
-	if d.view.Load().ver.segment(first.id) != nil {
+	if d.view.Load().ver.Segment(first.ID) != nil {
 		t.Fatal("the segment is still named: this tests nothing")
 	}
 	between := false
@@ -226,8 +208,8 @@ func TestMovedSegmentIsMappedUnread(t *testing.T) {
 	d, mapped := x.d, 0
 	d.reclaim.passes[0].limit = 1 << 20 // one step
 	x.fs.SetHook(func(op vfs.Op) error {
-		if id, ok := numbered(path.Base(op.Name), ".seg"); ok && op.Kind == vfs.OpMap {
-			if d.view.Load().ver.segment(uint32(id)) != nil {
+		if id, ok := format.Numbered(path.Base(op.Name), ".seg"); ok && op.Kind == vfs.OpMap {
+			if d.view.Load().ver.Segment(uint32(id)) != nil {
 				t.Errorf("segment %d is mapped while it is read", id)
 			}
 			mapped++
@@ -254,8 +236,8 @@ func TestNoMergeAfterFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.fs.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpWrite && op.Name == runName("db", d.nextFile) {
-			d.log.fail(syscall.EIO)
+		if op.Kind == vfs.OpWrite && op.Name == format.TableName("db", d.nextFile) {
+			d.log.Fail(syscall.EIO)
 			return syscall.EIO
 		}
 		return nil
@@ -270,30 +252,6 @@ func TestNoMergeAfterFailure(t *testing.T) {
 	if did, err := d.reclaim.mergeOnce(); did || !errors.Is(err, holdfast.ErrPoisoned) {
 		t.Errorf("another step: %v, %v", did, err)
 	}
-}
-
-// TestPlacingBesideStep: a flush may ask where a step is at work while it is (the race detector sees if it touches
-// what the step writes).
-func TestPlacingBesideStep(t *testing.T) {
-	x := movingSteps(t, 1000, false)
-	d, p := x.d, x.d.reclaim.passes[0]
-	d.edit.Lock()
-	s := d.reclaim.plan(p)
-	d.edit.Unlock()
-	p.mover.begin()
-	out := d.newOutput()
-	var placing sync.WaitGroup
-	placing.Go(func() {
-		if at := (span{lo: stepKey(0), hi: stepKey(10)}); !s.occupies(p, p.oldest, at) {
-			t.Error("the step does not keep runs out of the way")
-		}
-	})
-	if err := d.reclaim.rewrite(p, s, out); err != nil {
-		t.Fatal(err)
-	}
-	placing.Wait()
-	out.abandon()
-	p.mover.undo()
 }
 
 // TestTwoManifests: when it is not known which of two manifests is durable the engine stops, whoever flushes, and
@@ -318,7 +276,7 @@ func TestTwoManifests(t *testing.T) {
 			}
 			renamed, failed := false, false
 			x.fs.SetHook(func(op vfs.Op) error {
-				renamed = renamed || op.Kind == vfs.OpRename && path.Base(op.To) == manifestName
+				renamed = renamed || op.Kind == vfs.OpRename && path.Base(op.To) == format.ManifestName
 				if op.Kind == vfs.OpSyncDir && renamed && !failed {
 					failed = true
 					return cause

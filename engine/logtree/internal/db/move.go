@@ -6,7 +6,10 @@ import (
 	"math"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
 
 // mover copies values out of segments that are to be emptied into segments of their own. It goes on in the same
@@ -16,21 +19,21 @@ type mover struct {
 	d   *DB
 	seq uint64 // the values are no newer than that operation
 
-	seg     *segment // that is being written
-	at      int64    // where its next frame goes
-	payload int64    // of all of its frames
-	buf     []byte   // a frame in the making: its header, still empty, and records
+	seg     *wal.Segment // that is being written
+	at      int64        // where its next frame goes
+	payload int64        // of all of its frames
+	buf     []byte       // a frame in the making: its header, still empty, and records
 	val     []byte
-	fresh   []*segment // begun in this step, seg perhaps among them
-	moved   int64      // bytes of values, in this step
-	synced  []fill     // what the step adds to segments
+	fresh   []*wal.Segment // begun in this step, seg perhaps among them
+	moved   int64          // bytes of values, in this step
+	synced  []fill         // what the step adds to segments
 
 	was fill // seg, at and payload when the step began
 }
 
 // fill is how far a segment is filled.
 type fill struct {
-	seg         *segment
+	seg         *wal.Segment
 	at, payload int64
 }
 
@@ -45,32 +48,32 @@ func (w *mover) begin() {
 
 // commit counts what was moved among the segments' used bytes, and returns the new segments. The step is installed
 // next; it is called with edit held, so that no other manifest tells of what may still be undone.
-func (w *mover) commit() []*segment {
+func (w *mover) commit() []*wal.Segment {
 	for _, x := range w.synced {
-		x.seg.used.Store(x.at)
-		x.seg.payload.Store(x.payload)
-		x.seg.open.Store(x.seg == w.seg)
+		x.seg.Used.Store(x.at)
+		x.seg.Payload.Store(x.payload)
+		x.seg.Open.Store(x.seg == w.seg)
 	}
 	if s := w.was.seg; s != nil && s != w.seg {
-		s.open.Store(false)
+		s.Open.Store(false)
 	}
 	return w.fresh
 }
 
 // move copies a value and returns its new place. A value that is damaged stays where it is, and so does its segment:
 // it is reported, and everything else goes on.
-func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
+func (w *mover) move(key []byte, ver *tree.Version, e run.Entry) (uint64, error) {
 	var err error
-	if err = w.read(ver, e); err != nil {
+	if w.val, err = ver.Value(w.val[:0], e); err != nil {
 		if errors.Is(err, holdfast.ErrCorrupt) {
-			w.d.reclaim.rotten(ver.segment(uint32(e.Place>>32)), key, err)
+			w.d.reclaim.rotten(segmentOf(ver, uint32(e.Place>>32)), key, err)
 			return e.Place, nil
 		}
 		return 0, err
 	}
 	d := w.d
-	size := int64(frameSize(len(key) + len(w.val) + 16))
-	if w.seg != nil && w.at+int64(frameSize(len(w.buf)))+size > d.segmentLimit {
+	size := int64(format.FrameSize(len(key) + len(w.val) + 16))
+	if w.seg != nil && w.at+int64(format.FrameSize(len(w.buf)))+size > d.segmentLimit {
 		if err := w.seal(); err != nil {
 			return 0, err
 		}
@@ -81,13 +84,13 @@ func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
 		}
 	}
 	if len(w.buf) == 0 {
-		w.buf = append(w.buf, make([]byte, frameHeader)...)
+		w.buf = append(w.buf, make([]byte, format.FrameHeader)...)
 	}
 	w.buf = append(w.buf, byte(holdfast.KindSet))
 	w.buf = binary.AppendUvarint(w.buf, uint64(len(key)))
 	w.buf = append(w.buf, key...)
 	w.buf = binary.AppendUvarint(w.buf, uint64(len(w.val)))
-	place := uint64(w.seg.id)<<32 | uint64(w.at+int64(len(w.buf)))
+	place := uint64(w.seg.ID)<<32 | uint64(w.at+int64(len(w.buf)))
 	w.buf = append(w.buf, w.val...)
 	w.payload += int64(len(key) + len(w.val))
 	w.moved += int64(len(w.val))
@@ -97,19 +100,12 @@ func (w *mover) move(key []byte, ver *version, e run.Entry) (uint64, error) {
 	return place, err
 }
 
-// read reads a value. That it cannot be read from a mapped file is damage like any other.
-func (w *mover) read(ver *version, e run.Entry) (err error) {
-	defer unguard(guard(), &err)
-	w.val, err = ver.value(w.val[:0], e)
-	return err
-}
-
 // flush writes the present frame.
 func (w *mover) flush() error {
 	if len(w.buf) == 0 {
 		return nil
 	}
-	if err := w.append(frameBatch, w.buf); err != nil {
+	if err := w.append(format.KindBatch, w.buf); err != nil {
 		return err
 	}
 	w.buf = w.buf[:0]
@@ -120,12 +116,12 @@ func (w *mover) flush() error {
 }
 
 // append writes a frame, whose body is in b behind room for the header.
-func (w *mover) append(kind frameKind, b []byte) error {
-	body := b[frameHeader:]
-	putFrameHeader(b, w.seg.epoch, kind, len(body), checksum(body), 0, math.MaxUint32)
-	n := frameSize(len(body))
+func (w *mover) append(kind format.FrameKind, b []byte) error {
+	body := b[format.FrameHeader:]
+	format.PutFrameHeader(b, w.seg.Epoch, kind, len(body), format.Checksum(body), 0, math.MaxUint32)
+	n := format.FrameSize(len(body))
 	b = append(b, make([]byte, n-len(b))...)
-	if err := w.seg.write(b, w.at, false); err != nil {
+	if err := w.seg.Write(b, w.at); err != nil {
 		return err
 	}
 	w.d.otherBytes.Add(int64(n))
@@ -136,30 +132,18 @@ func (w *mover) append(kind frameKind, b []byte) error {
 // create begins a segment that has room for a value of that size.
 func (w *mover) create(size int64) error {
 	d := w.d
-	d.mu.Lock()
-	id, err := d.number()
-	d.mu.Unlock()
+	id, err := d.newNumber()
 	if err != nil {
 		return err
 	}
-	name := segmentName(d.dir, id)
-	d.fs.Remove(name)
-	f, err := d.fs.Create(name)
+	s, err := d.files.CreateMoved(id, max(d.segmentLimit, format.SegmentHeaderSize+format.BeginSize+size))
 	if err != nil {
-		return ioError("create", name, err)
+		return err
 	}
-	s := &segment{id: id, kind: kindMoved, epoch: d.id.epoch(id), file: f, free: d.freeSegment}
-	s.size = max(d.segmentLimit, segmentHeader+beginSize+size)
-	s.refs.Store(1)
-	s.used.Store(segmentHeader)
-	s.open.Store(true)
-	w.seg, w.at, w.payload, w.fresh = s, segmentHeader, 0, append(w.fresh, s)
-	if _, err := f.WriteAt(s.header(d.id), 0); err != nil {
-		return ioError("write", name, err)
-	}
-	b := make([]byte, frameHeader+beginBody)
-	begin{seq: w.seq}.put(b[frameHeader:])
-	return w.append(frameBegin, b)
+	w.seg, w.at, w.payload, w.fresh = s, format.SegmentHeaderSize, 0, append(w.fresh, s)
+	b := make([]byte, format.FrameHeader+format.BeginBody)
+	format.Begin{Seq: w.seq}.Put(b[format.FrameHeader:])
+	return w.append(format.KindBegin, b)
 }
 
 // settle makes durable what was moved, but for the names of new files.
@@ -175,10 +159,9 @@ func (w *mover) settle() error {
 		return nil
 	}
 	w.d.otherSyncs.Add(1)
-	if err := s.file.Sync(); err != nil {
-		return ioError("sync", s.file.Name(), err)
+	if err := s.File.Sync(); err != nil {
+		return format.IOError("sync", s.File.Name(), err)
 	}
-	s.durable = true
 	w.synced = append(w.synced, fill{s, w.at, w.payload})
 	return nil
 }
@@ -191,7 +174,7 @@ func (w *mover) seal() error {
 	}
 	if s := w.seg; s != nil {
 		if !w.d.noMap && s != w.was.seg { // it is not read yet
-			s.mapIn(w.at)
+			s.MapIn(w.at)
 		}
 		w.seg = nil
 	}
@@ -201,7 +184,7 @@ func (w *mover) seal() error {
 // end gives up the present segment, between steps. Readers may be in it, so that it is too late to map it.
 func (w *mover) end() {
 	if w.seg != nil {
-		w.seg.open.Store(false)
+		w.seg.Open.Store(false)
 		w.seg = nil
 	}
 }
@@ -209,17 +192,16 @@ func (w *mover) end() {
 // undo removes what this step has written.
 func (w *mover) undo() {
 	for _, s := range w.fresh {
-		s.close()
-		w.d.remove(segmentName(w.d.dir, s.id))
+		w.d.files.Undo(s)
 	}
 	w.seg, w.at, w.payload = w.was.seg, w.was.at, w.was.payload
 	w.buf, w.fresh, w.synced = w.buf[:0], nil, nil
 	if s := w.seg; s != nil {
-		s.open.Store(true)
-		s.used.Store(w.at)
-		s.payload.Store(w.payload)
-		if err := s.file.Truncate(w.at); err != nil { // what is behind means nothing; it only takes room
-			w.d.logger.Warn("cannot cut off what an abandoned merge has written", "path", s.file.Name(), "error", err)
+		s.Open.Store(true)
+		s.Used.Store(w.at)
+		s.Payload.Store(w.payload)
+		if err := s.File.Truncate(w.at); err != nil { // what is behind means nothing; it only takes room
+			w.d.logger.Warn("cannot cut off what an abandoned merge has written", "path", s.File.Name(), "error", err)
 		}
 	}
 }

@@ -12,23 +12,22 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/check"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// prepared opens a new database in memory whose segments have that size and are prepared when the test says so, at
-// the pace of the log unless manual.
-func prepared(t *testing.T, size int64, manual bool) (*DB, Config) {
+// prepared opens a new database in memory whose segments have that size and are prepared when the test says so.
+func prepared(t *testing.T, size int64) (*DB, Config) {
 	t.Helper()
-	d, c := manualWith(t, 1<<20, func(c *Config) { c.Sizes.Segment, c.Sizes.Table = size, 64<<20 })
-	d.manual = manual
-	return d, c
+	return manualWith(t, 1<<20, func(c *Config) { c.Sizes.Segment, c.Sizes.Table = size, 64<<20 })
 }
 
 // fill commits sets of 1000 bytes at Power until the log is at off of its present segment, or in the next one, and
 // returns how many keys there are then.
 func (d *DB) fill(t *testing.T, n int, off int64) int {
 	t.Helper()
-	for cur := d.cur; d.cur == cur && d.off < off; n++ {
+	for cur := d.log.Current(); d.log.Current() == cur && d.log.End().Offset < off; n++ {
 		var b holdfast.Batch
 		b.Set(fmt.Appendf(nil, "%08d", n), make([]byte, 1000))
 		if err := commit(d, &b, holdfast.Power); err != nil {
@@ -52,165 +51,121 @@ func segmentFiles(t *testing.T, c Config) (names []string) {
 	return names
 }
 
-// TestCrashWhilePreparing: after each step towards the next segment, a crash leaves nothing that the tools call
+// TestCrashWhilePreparing: before each call on the way to the next segment, a crash leaves nothing that the tools call
 // damage, nor anything that opening leaves there.
 func TestCrashWhilePreparing(t *testing.T) {
 	const size = 64 << 10
 	rnd := rand.New(rand.NewPCG(*seed, 4))
-	steps := 0
-	for done := false; !done; steps++ {
-		d, c := prepared(t, size, true)
-		keys := d.fill(t, 0, 4<<10)
-		for range steps {
-			if did, err := d.prepareNext(); !did || err != nil {
-				t.Fatal(did, err)
-			}
-		}
-		done = d.next != nil
-		if half := d.making != nil; half == (done || steps == 0) {
-			t.Fatalf("after %d steps: in the making %v, done %v", steps, half, done)
-		}
-		m := c.FS.(*vfs.Mem)
-		for name, left := range map[string]*vfs.Mem{"killed": m.Kill(), "nothing": m.CrashNothing(),
+	d, c := prepared(t, size)
+	keys := d.fill(t, 0, 4<<10)
+	m := c.FS.(*vfs.Mem)
+	left := map[string]*vfs.Mem{}
+	calls := 0
+	crash := func() {
+		for name, m := range map[string]*vfs.Mem{"killed": m.Kill(), "nothing": m.CrashNothing(),
 			"everything": m.CrashAll(), "some": m.Crash(rnd)} {
-			name = fmt.Sprintf("%s after %d steps", name, steps)
-			v, err := Verify(left, c.Dir)
-			if err != nil || len(v.Damage) > 0 {
-				t.Fatalf("%s: verify: %v, %v", name, err, v.Damage)
-			}
-			if in, err := Inspect(left, c.Dir); err != nil || len(in.Damage) > 0 {
-				t.Fatalf("%s: inspect: %v, %v", name, err, in.Damage)
-			}
-			again := c
-			again.FS = left
-			e, err := Open(again)
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			if names := segmentFiles(t, again); len(names) != 1 {
-				t.Fatalf("%s: there is %v", name, names)
-			}
-			more := e.fill(t, keys, size)
-			if _, err := e.Work(100); err != nil {
-				t.Fatal(err)
-			}
-			got, err := contents(e)
-			if err != nil || len(got) != more {
-				t.Fatalf("%s: %d of %d keys, %v", name, len(got), more, err)
-			}
-			if err := e.Close(); err != nil {
-				t.Fatal(err)
-			}
+			left[fmt.Sprintf("%s before call %d", name, calls)] = m
 		}
-		if err := d.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if names := segmentFiles(t, c); len(names) != 1 {
-			t.Fatalf("closed after %d steps, it leaves %v", steps, names)
-		}
+		calls++
 	}
-	if steps < minZeroChunks {
-		t.Errorf("a segment was made in %d steps", steps)
-	}
-}
-
-// TestPreparingKeepsPace: a segment is written ahead as far as the log has come in the present one, no further, and
-// is there before the log needs it.
-func TestPreparingKeepsPace(t *testing.T) {
-	const size = 4 << 20
-	d, c := prepared(t, size, false)
-	keys := 0
-	for d.cur == nil || d.cur.size < size {
-		keys = d.fill(t, keys, size)
-		for did := true; did; {
-			var err error
-			if did, err = d.prepareNext(); err != nil {
-				t.Fatal(err)
-			}
+	m.SetHook(func(op vfs.Op) error {
+		if op.Kind.Mutates() {
+			crash()
 		}
+		return nil
+	})
+	if did, err := d.prepareNext(); !did || err != nil || d.next == nil {
+		t.Fatal(did, err)
 	}
-	keys = d.fill(t, keys, 64<<10)
-	wakes, before, stalls := 0, int64(0), d.stalls.Load()
-	for d.next == nil {
-		for did := true; did; {
-			var err error
-			if did, err = d.prepareNext(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if d.next != nil {
-			break
-		}
-		// What is made is what half of the segment asks for, or one piece more.
-		if d.making == nil || d.zeroed < min(2*d.off, size) || d.zeroed > 2*d.off+zeroChunk || d.zeroed == before {
-			t.Fatalf("with the log at %d, %d bytes are written ahead, %d before", d.off, d.zeroed, before)
-		}
-		for len(d.prepare) > 0 {
-			<-d.prepare
-		}
-		for before = d.zeroed; len(d.prepare) == 0; {
-			keys = d.fill(t, keys, d.off+1)
-			if d.off > size/2+8<<10 {
-				t.Fatalf("nobody was called to go on, with the log at %d", d.off)
-			}
-		}
-		wakes++
+	m.SetHook(nil)
+	crash()
+	if calls < 6 {
+		t.Errorf("a segment was made with %d calls", calls)
 	}
-	if wakes < size/zeroChunk/2 {
-		t.Errorf("it was made in %d parts", wakes)
-	}
-	if d.next.flags != flagWritten || !d.next.durable {
-		t.Error("it is not written ahead, or not durable")
-	}
-	data, err := readFile(c.FS, d.next.file.Name())
-	if err != nil || len(data) != size || extent(data) > segmentHeader {
-		t.Errorf("it has %d bytes, something in %d of them, %v", len(data), extent(data), err)
-	}
-	if d.fill(t, keys, size); d.stalls.Load() != stalls || d.cur.size != size {
-		t.Error("the log did not go on in the segment that was prepared")
-	}
-	d.manual = true
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// TestLatePreparation: if the log gets to the end of its segment first, it makes the next itself, and what was in
-// the making is given up: numbers ascend along the log.
-func TestLatePreparation(t *testing.T) {
-	const size = 64 << 10
-	d, c := prepared(t, size, true)
-	keys := 0
-	for d.cur == nil || d.cur.size < size {
-		keys = d.fill(t, keys, size)
+	if names := segmentFiles(t, c); len(names) != 1 {
+		t.Fatalf("closed, it leaves %v", names)
 	}
-	for range 3 {
-		if did, err := d.prepareNext(); !did || err != nil {
-			t.Fatal(did, err)
+	for name, left := range left {
+		v, err := check.Verify(left, c.Dir)
+		if err != nil || len(v.Damage) > 0 {
+			t.Fatalf("%s: verify: %v, %v", name, err, v.Damage)
+		}
+		if in, err := check.Inspect(left, c.Dir); err != nil || len(in.Damage) > 0 {
+			t.Fatalf("%s: inspect: %v, %v", name, err, in.Damage)
+		}
+		again := c
+		again.FS = left
+		e, err := Open(again)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if names := segmentFiles(t, again); len(names) != 1 {
+			t.Fatalf("%s: there is %v", name, names)
+		}
+		more := e.fill(t, keys, size)
+		if _, err := e.Work(100); err != nil {
+			t.Fatal(err)
+		}
+		got, err := contents(e)
+		if err != nil || len(got) != more {
+			t.Fatalf("%s: %d of %d keys, %v", name, len(got), more, err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
-	late, cur, stalls := d.making, d.cur, d.stalls.Load()
-	if late == nil || d.zeroed == 0 {
-		t.Fatal("nothing is in the making: this tests nothing")
+}
+
+// TestLatePreparation: if the log gets to the end of its segment first, it makes the next itself, and what was being
+// made meanwhile is given up: numbers ascend along the log. The one that is prepared in time is durable and filled with
+// zeros, and the log goes on in it.
+func TestLatePreparation(t *testing.T) {
+	const size = 64 << 10
+	d, c := prepared(t, size)
+	keys := 0
+	for d.log.Current() == nil || d.log.Current().Size < size {
+		keys = d.fill(t, keys, size)
 	}
-	keys = d.fill(t, keys, size)
-	if d.cur == cur || d.cur.id <= late.id || d.stalls.Load() != stalls+1 {
-		t.Fatalf("the log went on from %d in %d, %d was in the making; %d stalls", cur.id, d.cur.id, late.id,
+	cur, stalls, late := d.log.Current(), d.stalls.Load(), ""
+	m := c.FS.(*vfs.Mem)
+	m.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite && late == "" {
+			late = op.Name
+			keys = d.fill(t, keys, size)
+		}
+		return nil
+	})
+	if _, err := d.prepareNext(); err != nil {
+		t.Fatal(err)
+	}
+	m.SetHook(nil)
+	if d.log.Current() == cur || d.log.Current().File.Name() <= late || d.stalls.Load() != stalls+1 || d.next != nil {
+		t.Fatalf("the log went on from %d in %d, %s was being made; %d stalls", cur.ID, d.log.Current().ID, late,
 			d.stalls.Load()-stalls)
 	}
 	if _, err := d.Work(100); err != nil {
 		t.Fatal(err)
 	}
-	if d.next == nil || d.next.id <= d.cur.id {
-		t.Fatal("no segment was prepared to follow")
+	if d.next == nil || d.next.ID <= d.log.Current().ID || d.next.Flags != format.FlagWritten {
+		t.Fatal("no segment was prepared to follow, or it is not filled with zeros, or not durable")
 	}
-	if _, err := c.FS.Size(segmentName(c.Dir, late.id)); err == nil {
+	if _, err := m.Size(late); err == nil {
 		t.Error("what was given up is still there")
 	}
-	keys = d.fill(t, d.fill(t, keys, size), 8<<10)
-	c.FS = c.FS.(*vfs.Mem).CrashNothing()
-	d, err := Open(c)
-	if err != nil {
+	data, err := vfs.ReadFile(m, d.next.File.Name())
+	if err != nil || len(data) != size || format.Extent(data) > format.SegmentHeaderSize {
+		t.Errorf("it has %d bytes, something in %d of them, %v", len(data), format.Extent(data), err)
+	}
+	next := d.next
+	if keys = d.fill(t, keys, size); d.log.Current() != next || d.stalls.Load() != stalls+1 {
+		t.Error("the log did not go on in the segment that was prepared")
+	}
+	keys = d.fill(t, keys, 8<<10)
+	c.FS = m.CrashNothing()
+	if d, err = Open(c); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := contents(d); err != nil || len(got) != keys {
@@ -226,7 +181,7 @@ func TestLatePreparation(t *testing.T) {
 func TestPreparingFails(t *testing.T) {
 	const size = 64 << 10
 	for fail := 0; ; fail++ {
-		d, c := prepared(t, size, true)
+		d, c := prepared(t, size)
 		keys := d.fill(t, 0, 4<<10)
 		calls := 0
 		c.FS.(*vfs.Mem).SetHook(func(op vfs.Op) error {
@@ -238,21 +193,14 @@ func TestPreparingFails(t *testing.T) {
 			}
 			return nil
 		})
-		for d.next == nil {
-			if did, err := d.prepareNext(); !did || err != nil {
-				break
-			}
-		}
+		d.prepareNext()
 		c.FS.(*vfs.Mem).SetHook(nil)
 		if d.next != nil { // all calls have failed once
-			if fail < minZeroChunks+4 {
+			if fail < 6 {
 				t.Errorf("only %d calls were made", fail)
 			}
 			d.Close()
 			return
-		}
-		if d.making != nil {
-			t.Fatalf("call %d failed, but it goes on", fail)
 		}
 		if names := segmentFiles(t, c); len(names) != 1 {
 			t.Fatalf("call %d failed, there is %v", fail, names)
@@ -276,7 +224,7 @@ func TestLongWaits(t *testing.T) { synctest.Test(t, testLongWaits) }
 
 func testLongWaits(t *testing.T) {
 	var out bytes.Buffer
-	d, c := prepared(t, 64<<10, true)
+	d, c := prepared(t, 64<<10)
 	d.logger = slog.New(slog.NewTextHandler(&out, nil))
 	d.watch.logger = d.logger
 	d.fill(t, 0, 4<<10)
@@ -288,7 +236,7 @@ func testLongWaits(t *testing.T) {
 	d.watch.during(isFlushing, true)
 	d.watch.during(isMerging, true)
 	d.watch.during(isMerging, false)
-	last := d.cur.file.Name()
+	last := d.log.Current().File.Name()
 	d.fill(t, 4, 6<<10)
 	line := out.String()
 	for _, want := range []string{"level=WARN", "a commit waited long", "took=", "for=\"writing to the log\"",
@@ -304,7 +252,7 @@ func testLongWaits(t *testing.T) {
 	unsaid := d.watch.unsaid.Load()
 	d.watch.next.Store(0)
 	d.watch.during(isFlushing, false)
-	d.watch.waited(time.Now(), "this test")
+	d.watch.Waited(time.Now(), "this test")
 	if line = out.String(); unsaid == 0 || !strings.Contains(line, fmt.Sprintf("unsaid=%d\n", unsaid)) ||
 		strings.Contains(line, "background") {
 		t.Errorf("%d waits were not said: %s", unsaid, line)
@@ -350,5 +298,55 @@ func testLongWaits(t *testing.T) {
 	d.watch.least = longWait
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestEmptySegmentIsFollowed: a power cut comes when the end of one segment is on the device, and nothing of the next.
+// The log goes on behind the empty one.
+func TestEmptySegmentIsFollowed(t *testing.T) {
+	d, c := prepared(t, 64<<10)
+	keys := d.fill(t, 0, 4<<10)
+	if _, err := d.prepareNext(); err != nil {
+		t.Fatal(err)
+	}
+	first, next := d.log.Current(), d.next
+	put := func(d *DB) {
+		var b holdfast.Batch
+		b.Set(fmt.Appendf(nil, "%08d", keys), make([]byte, 1000))
+		if err := commit(d, &b, holdfast.Process); err != nil {
+			t.Fatal(err)
+		}
+		keys++
+	}
+	for d.log.Current() == first {
+		put(d)
+	}
+	keys-- // the last one is in the next segment
+	m := c.FS.(*vfs.Mem)
+	var left *vfs.Mem
+	m.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpSync && op.Name == next.File.Name() {
+			left = m.CrashNothing()
+		}
+		return nil
+	})
+	if err := d.Sync(); err != nil || left == nil || d.log.Current() != next {
+		t.Fatal(err, left == nil)
+	}
+	m.SetHook(nil)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.FS = left
+	for range 2 {
+		d, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := contents(d); err != nil || len(got) != keys {
+			t.Fatalf("%d of %d keys, %v", len(got), keys, err)
+		}
+		put(d)
+		c.FS = c.FS.(*vfs.Mem).Kill()
 	}
 }

@@ -1,10 +1,9 @@
 package db
 
 import (
-	"bytes"
-
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/internal/front"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
 )
 
 // View implements [front.Core].
@@ -33,36 +32,44 @@ func (st *state) get(dst, key []byte) ([]byte, error) {
 			if !live {
 				return dst, holdfast.ErrNotFound
 			}
-			if v.Far {
-				return t.getFar(dst, &v)
-			}
-			return append(dst, v.Value...), nil
+			return t.Value(dst, &v)
 		}
 	}
-	if len(st.view.ver.tiers) == 0 {
+	if len(st.view.ver.Tiers) == 0 {
 		return dst, holdfast.ErrNotFound
 	}
-	return st.view.ver.get(dst, key)
+	return st.view.ver.Get(dst, key)
 }
 
-func (v *version) get(dst, key []byte) (_ []byte, err error) {
-	defer unguard(guard(), &err)
-	for i := range v.tiers {
-		t := &v.tiers[i]
-		k := t.find(key)
-		if k == len(t.refs) || bytes.Compare(t.refs[k].lo, key) > 0 {
-			continue
-		}
-		e, found, err := t.refs[k].file.r.Get(key)
-		switch {
-		case err != nil:
-			return dst, err
-		case !found:
-			continue
-		case e.Tombstone:
-			return dst, holdfast.ErrNotFound
-		}
-		return v.value(dst, e)
+// iterator is a walk over what a state sees.
+type iterator struct {
+	tree.Iterator
+	hold front.Hold[state]
+}
+
+// Walk implements [front.Core].
+func (d *DB) Walk(h front.Hold[state], r holdfast.Range) (holdfast.Iterator, error) {
+	it, st := &iterator{hold: h}, &h.View
+	it.Begin(r)
+	it.addTable(st.view.mem, st.rangeTombstones)
+	for _, t := range st.view.imm {
+		it.addTable(t, t.rangeTombstones.Load())
 	}
-	return dst, holdfast.ErrNotFound
+	it.Start(st.view.ver)
+	return it, nil
+}
+
+func (it *iterator) addTable(t *table, ts *tree.RangeTombstones) {
+	if !t.empty() {
+		it.AddMemtable(t.walked(ts), it.hold.View.seq)
+	}
+}
+
+// Close implements [holdfast.Iterator].
+func (it *iterator) Close() error {
+	was, err := it.Iterator.Close()
+	if was {
+		it.hold.End()
+	}
+	return err
 }

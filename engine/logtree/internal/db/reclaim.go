@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
 
 // When to merge.
@@ -25,8 +27,6 @@ const (
 	leftGarbage = 0.1
 	minGarbage  = 1 << 20
 	maxMoved    = 0.1
-	// maxSmall is the number of small runs in one tier before neighbours are joined.
-	maxSmall = 64
 	// maxSmallSegments is the number of small segments, over one for each that is not small, before their values are moved
 	// together: each time that a database is opened and little is written, it gets one.
 	maxSmallSegments = 32
@@ -39,18 +39,17 @@ const (
 //
 // Invariants, while edit is not held by others:
 //   - passes do not overlap: each is over newer tiers than all begun before it, and only the last goes on.
-//   - step is the step that the merging goroutine is doing, of the pass stepPass, which is the last of passes. Both
-//     are nil between steps. Whatever changes the version meanwhile keeps out of the step's way (step.occupies), adds
-//     its range deletes to the step, and keeps the segments that the step reads (step.reads).
+//   - step is the step that the merging goroutine is doing, of the last of passes, and nil between steps. Whatever
+//     changes the version meanwhile adds only newer tiers and range deletes, those to the step too, and keeps the
+//     segments that the step reads (step.Reads).
 //   - a version in fruitless is not looked at again: a pass over it had nothing to do.
 type reclaimer struct {
 	d *DB
 
 	// Under DB.edit.
-	step      *step
-	stepPass  *pass
+	step      *tree.Step
 	passes    []*pass
-	fruitless [2]*version // the second one is of passes made while the log waited for room
+	fruitless [2]*tree.Version // the second one is of passes made while the log waited for room
 
 	// Under DB.mu.
 	needed     int64  // about how many bytes a merge of everything needs for its index
@@ -79,8 +78,8 @@ func (rc *reclaimer) nextPass() *pass {
 		floor = under.newest
 	}
 	if p := rc.pick(ver, floor); p != nil {
-		p.limit = d.runLimit
-		p.mover = &mover{d: d, seq: d.from.seq}
+		p.limit = d.tables.Limit
+		p.mover = &mover{d: d, seq: d.from.Seq}
 		rc.passes = append(rc.passes, p)
 		under = p
 	}
@@ -113,50 +112,34 @@ func (rc *reclaimer) endPass(p *pass) {
 }
 
 // pick decides what to merge next among the tiers newer than floor, nil if nothing. It is called with edit held.
-func (rc *reclaimer) pick(ver *version, floor uint64) *pass {
+func (rc *reclaimer) pick(ver *tree.Version, floor uint64) *pass {
 	n := 0
-	for n < len(ver.tiers) && ver.tiers[n].id > floor {
+	for n < len(ver.Tiers) && ver.Tiers[n].ID > floor {
 		n++
 	}
 	urgent := rc.waiting.Load() > 0 || rc.tight.Load()
 	if n == 0 || ver == rc.fruitless[choose(urgent)] {
 		return nil
 	}
-	all := func(victims map[uint32]bool, join bool) *pass {
-		return &pass{oldest: ver.tiers[n-1].id, newest: ver.tiers[0].id, victims: victims, join: join, urgent: urgent}
+	all := func(victims map[uint32]bool) *pass {
+		return &pass{oldest: ver.Tiers[n-1].ID, newest: ver.Tiers[0].ID, victims: victims, urgent: urgent}
 	}
 	if floor == 0 && urgent && n > 1 {
-		return all(nil, false) // that takes the least room, and shows where there is garbage
+		return all(nil) // that takes the least room, and shows where there is garbage
 	}
 	if floor == 0 {
 		victims := rc.victims(ver, urgent)
 		if len(victims) > 0 || n > 1 && rc.above(ver) {
-			return all(victims, false)
+			return all(victims)
 		}
 	}
-	sum, k := ver.tiers[0].bytes(), 1
-	for k < n && ver.tiers[k].bytes() <= 2*sum {
-		sum += ver.tiers[k].bytes()
+	sum, k := ver.Tiers[0].Bytes(), 1
+	for k < n && ver.Tiers[k].Bytes() <= 2*sum {
+		sum += ver.Tiers[k].Bytes()
 		k++
 	}
 	if k >= minMerge {
-		return &pass{oldest: ver.tiers[k-1].id, newest: ver.tiers[0].id}
-	}
-	if floor > 0 {
-		return nil
-	}
-	for i := range ver.tiers {
-		small, joined := 0, 0
-		for j := range ver.tiers[i].refs {
-			if !rc.small(&ver.tiers[i].refs[j]) {
-				joined = 0
-				continue
-			}
-			small++
-			if joined++; small > maxSmall && joined >= minMerge {
-				return all(nil, true)
-			}
-		}
+		return &pass{oldest: ver.Tiers[k-1].ID, newest: ver.Tiers[0].ID}
 	}
 	return nil
 }
@@ -169,88 +152,21 @@ func choose(urgent bool) int {
 	return 0
 }
 
-// small reports whether a run is so small that it had better be joined with its neighbours.
-func (rc *reclaimer) small(r *ref) bool { return r.file.info.FileBytes < rc.d.runLimit/32 }
-
 // above reports whether newer tiers hold too much compared with the oldest one.
-func (rc *reclaimer) above(ver *version) bool {
-	oldest := len(ver.tiers) - 1
-	below, entries := ver.tiers[oldest].values()
+func (rc *reclaimer) above(ver *tree.Version) bool {
+	oldest := len(ver.Tiers) - 1
+	below, entries := ver.Tiers[oldest].Values()
 	// What a tombstone deletes is garbage too, of the usual size.
 	usual := below / max(entries, 1)
 	newer := int64(0)
-	for i := range ver.tiers[:oldest] {
-		values, _ := ver.tiers[i].values()
-		newer += values + usual*ver.tiers[i].tombstones()
+	for i := range ver.Tiers[:oldest] {
+		values, _ := ver.Tiers[i].Values()
+		newer += values + usual*ver.Tiers[i].Tombstones()
 	}
 	return float64(newer) > maxAbove*float64(below)
 }
 
-// values returns how many bytes of keys and values the tier names, and in how many entries.
-func (t *tier) values() (bytes, entries int64) {
-	for use := range liveIn(t.refs) {
-		bytes += use.Bytes
-		entries += use.Entries
-	}
-	return bytes, entries
-}
-
-func (t *tier) tombstones() (n int64) {
-	seen := map[*runFile]bool{}
-	for i := range t.refs {
-		if f := t.refs[i].file; !seen[f] {
-			seen[f] = true
-			n += f.info.Tombstones
-		}
-	}
-	return n
-}
-
-// liveIn yields what the refs name in segments. A ref that was cut and is not counted yet counts as its whole run.
-func liveIn(refs []ref) func(yield func(run.SegmentUse) bool) {
-	return func(yield func(run.SegmentUse) bool) {
-		seen := map[*runFile]bool{}
-		for i := range refs {
-			r := &refs[i]
-			uses := r.file.info.Segments
-			if r.cut != nil {
-				if counted := r.cut.Load(); counted != nil {
-					uses = *counted
-				} else if seen[r.file] {
-					continue
-				}
-				seen[r.file] = true
-			}
-			for _, u := range uses {
-				if !yield(u) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// count sums up what is left of a cut run.
-func (r *ref) count() (uses []run.SegmentUse, err error) {
-	defer unguard(guard(), &err)
-	s := source{tier: &tier{refs: []ref{*r}}}
-	sums := map[uint32]run.SegmentUse{}
-	for err = s.seek(nil, false); err == nil && s.ok; err = s.move(false) {
-		if e := s.ri.Entry(); !e.Tombstone {
-			u := sums[uint32(e.Place>>32)]
-			u.ID = uint32(e.Place >> 32)
-			u.Entries++
-			u.Bytes += int64(len(s.key)) + int64(e.Len)
-			sums[u.ID] = u
-		}
-	}
-	for _, u := range sums {
-		uses = append(uses, u)
-	}
-	return uses, err
-}
-
-// countCuts counts what is left of the runs that range deletes have cut, so that what they deleted is known to be
+// countCuts counts what is left of the tables that range deletes have cut, so that what they deleted is known to be
 // garbage. While a pass is under way it does nothing: its steps cut what they have read.
 func (rc *reclaimer) countCuts() {
 	d := rc.d
@@ -259,71 +175,69 @@ func (rc *reclaimer) countCuts() {
 	under := len(rc.passes) > 0
 	d.edit.Unlock()
 	defer v.release()
-	if under {
-		return
-	}
-	for _, t := range v.ver.tiers {
-		for i := range t.refs {
-			r := &t.refs[i]
-			if r.cut == nil || r.cut.Load() != nil || r.file.damaged.Load() {
-				continue
-			}
-			uses, err := r.count()
-			if err != nil {
-				uses = r.file.info.Segments // a merge will say more
-			}
-			r.cut.Store(&uses)
-		}
+	if !under {
+		v.ver.CountCuts()
 	}
 }
 
-// cutUse is what a cut ref names, nil until it is counted.
-type cutUse = atomic.Pointer[[]run.SegmentUse]
+// segmentOf returns a version's segment of that id, nil if it has none.
+func segmentOf(v *tree.Version, id uint32) *wal.Segment {
+	s, _ := v.Segment(id).(*wal.Segment)
+	return s
+}
+
+// segmentsOf returns a version's segments, by id.
+func segmentsOf(v *tree.Version) (all []*wal.Segment) {
+	for _, s := range v.Segments() {
+		all = append(all, s.(*wal.Segment))
+	}
+	return all
+}
 
 // candidate is a segment that could be emptied.
 type candidate struct {
-	seg           *segment
+	seg           *wal.Segment
 	used, garbage int64 // bytes of the file
 }
 
 // candidates returns the segments that the log has left behind, those with the greatest share of known garbage first,
 // and the bytes and the garbage of all.
-func (rc *reclaimer) candidates(ver *version) (all []candidate, total, garbage int64) {
+func (rc *reclaimer) candidates(ver *tree.Version) (all []candidate, total, garbage int64) {
 	d := rc.d
 	live := map[uint32]int64{}
-	for i := range ver.tiers {
-		for u := range liveIn(ver.tiers[i].refs) {
+	for i := range ver.Tiers {
+		for u := range ver.Tiers[i].LiveIn() {
 			live[u.ID] += u.Bytes
 		}
 	}
-	for _, s := range ver.segs {
-		if s.id >= d.from.seg && s.kind == kindLog || s.open.Load() {
+	for _, s := range segmentsOf(ver) {
+		if s.ID >= d.from.Segment && s.Kind == format.SegmentLog || s.Open.Load() {
 			continue // the log still needs it, or a merge writes to it
 		}
-		used, payload := s.used.Load(), s.payload.Load()
+		used, payload := s.Used.Load(), s.Payload.Load()
 		c := candidate{s, used, 0}
-		switch dead := payload - live[s.id]; {
-		case live[s.id] == 0:
+		switch dead := payload - live[s.ID]; {
+		case live[s.ID] == 0:
 			c.garbage = used
 		case payload > 0 && dead > 0:
 			c.garbage = int64(float64(used) * float64(dead) / float64(payload))
 		}
 		total += used
 		garbage += c.garbage
-		if !s.damaged.Load() {
+		if !s.Damaged.Load() {
 			all = append(all, c)
 		}
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(float64(b.garbage)/float64(b.used), float64(a.garbage)/float64(a.used)),
-			cmp.Compare(a.seg.id, b.seg.id))
+			cmp.Compare(a.seg.ID, b.seg.ID))
 	})
 	return all, total, garbage
 }
 
 // victims chooses segments to be emptied: the small ones if there are many; else none while the log holds little known
 // garbage, otherwise the emptiest ones. Where there is no room for the log to go on, little is enough.
-func (rc *reclaimer) victims(ver *version, urgent bool) map[uint32]bool {
+func (rc *reclaimer) victims(ver *tree.Version, urgent bool) map[uint32]bool {
 	d := rc.d
 	all, total, garbage := rc.candidates(ver)
 	var smallOnes []candidate
@@ -332,13 +246,13 @@ func (rc *reclaimer) victims(ver *version, urgent bool) map[uint32]bool {
 			smallOnes = append(smallOnes, c)
 		}
 	}
-	if 2*len(smallOnes)-len(ver.segs) > maxSmallSegments {
+	if 2*len(smallOnes)-len(segmentsOf(ver)) > maxSmallSegments {
 		victims, sum := map[uint32]bool{}, int64(0)
 		for _, c := range smallOnes {
 			if sum += c.used; sum > d.segmentLimit {
 				break
 			}
-			victims[c.seg.id] = true
+			victims[c.seg.ID] = true
 		}
 		return victims
 	}
@@ -365,7 +279,7 @@ func (rc *reclaimer) victims(ver *version, urgent bool) map[uint32]bool {
 		if moved += live; len(victims) > 0 && moved > most {
 			break
 		}
-		victims[c.seg.id] = true
+		victims[c.seg.ID] = true
 		garbage -= c.garbage
 		left -= c.garbage
 	}
@@ -382,14 +296,14 @@ func (rc *reclaimer) roomToMove() int64 {
 		room += min(d.reserve.size, math.MaxInt64-room)
 		d.preparing.Unlock()
 	}
-	return room - min(room, leastStep/2, d.runLimit)
+	return room - min(room, leastStep/2, d.tables.Limit)
 }
 
 // rotten notes that a value of a segment cannot be read: the segment is not emptied, and is kept as long as the value
 // is named.
-func (rc *reclaimer) rotten(s *segment, key []byte, err error) {
+func (rc *reclaimer) rotten(s *wal.Segment, key []byte, err error) {
 	d := rc.d
-	if s != nil && !s.damaged.CompareAndSwap(false, true) {
+	if s != nil && !s.Damaged.CompareAndSwap(false, true) {
 		return
 	}
 	rc.damage.Store(&err)
@@ -405,25 +319,25 @@ type debt struct {
 
 // measureDebt measures it. What is alive is estimated by what the oldest tier names. It is called with edit and mu
 // held.
-func (rc *reclaimer) measureDebt(ver *version) {
+func (rc *reclaimer) measureDebt(ver *tree.Version) {
 	d := rc.d
-	rc.needed = 2 * d.runLimit
-	for i := range ver.tiers[:max(len(ver.tiers)-1, 0)] {
-		rc.needed += ver.tiers[i].bytes()
+	rc.needed = 2 * d.tables.Limit
+	for i := range ver.Tiers[:max(len(ver.Tiers)-1, 0)] {
+		rc.needed += ver.Tiers[i].Bytes()
 	}
 	var sealed, live int64
-	for _, s := range ver.segs {
-		if s.kind == kindMoved || s.id < d.from.seg {
-			sealed += s.used.Load()
+	for _, s := range segmentsOf(ver) {
+		if s.Kind == format.SegmentMoved || s.ID < d.from.Segment {
+			sealed += s.Used.Load()
 		}
 	}
-	if n := len(ver.tiers); n > 0 {
-		live, _ = ver.tiers[n-1].values()
+	if n := len(ver.Tiers); n > 0 {
+		live, _ = ver.Tiers[n-1].Values()
 	}
 	slack := 2*d.segmentLimit + int64(maxImm+1)*d.tableLimit
 	allowed := int64(startPacing*float64(live)) + slack
 	rc.debt.Store(&debt{
-		base:  uint64(max(int64(d.from.lsn)+allowed-sealed, 0)),
+		base:  uint64(max(int64(d.from.LSN)+allowed-sealed, 0)),
 		width: uint64(int64((stopPacing-startPacing)*float64(live)) + slack),
 	})
 }
@@ -454,7 +368,7 @@ func (rc *reclaimer) pace(n int) {
 			return
 		}
 		d.mu.Lock()
-		if !rc.busy || d.log.err() != nil {
+		if !rc.busy || d.log.Err() != nil {
 			d.mu.Unlock() // nothing that would come of waiting
 			return
 		}
@@ -465,8 +379,8 @@ func (rc *reclaimer) pace(n int) {
 		start := time.Now()
 		d.changed.Wait()
 		d.mu.Unlock()
-		if d.watch.long(start) {
-			d.watch.waited(start, "a merge: garbage has to be removed first")
+		if d.watch.Long(start) {
+			d.watch.Waited(start, "a merge: garbage has to be removed first")
 		}
 	}
 }
@@ -474,7 +388,7 @@ func (rc *reclaimer) pace(n int) {
 // over is the debt as a share of its bound.
 func (rc *reclaimer) over() float64 {
 	d := rc.d
-	debt, at := rc.debt.Load(), d.log.appended.Load()
+	debt, at := rc.debt.Load(), d.log.Appended()
 	if debt == nil || at <= debt.base {
 		return 0
 	}
@@ -542,20 +456,20 @@ func (rc *reclaimer) tidy(idle bool) bool {
 	d.mu.Lock()
 	var disk int64
 	for _, s := range d.segs {
-		disk += s.used.Load()
+		disk += s.Used.Load()
 	}
-	deletes, tail := t.deletes, int64(d.lsn-t.start.lsn)
+	deletes, tail := t.deletes, int64(d.log.End().LSN-t.start.LSN)
 	d.mu.Unlock()
-	var gain, named int64 // of what the runs name: what the memtable deletes, and all
-	ranges := t.rangeTombstones.Load().ranges()
-	for i := range v.ver.tiers {
-		bytes, entries := v.ver.tiers[i].values()
+	var gain, named int64 // of what the tables name: what the memtable deletes, and all
+	ranges := t.rangeTombstones.Load().Ranges()
+	for i := range v.ver.Tiers {
+		bytes, entries := v.ver.Tiers[i].Values()
 		named += bytes
-		if i == len(v.ver.tiers)-1 {
+		if i == len(v.ver.Tiers)-1 {
 			gain += bytes / max(entries, 1) * deletes
 		}
 		for _, r := range ranges {
-			gain += v.ver.tiers[i].covered(r.lo, r.hi)
+			gain += v.ver.Tiers[i].Covered(r.Lo, r.Hi)
 		}
 	}
 	least, live := max(minGarbage, disk/8), tail
@@ -565,27 +479,25 @@ func (rc *reclaimer) tidy(idle bool) bool {
 	flush := gain+tail-live >= least && deletes > 0
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.view.Load().mem != t || len(v.imm) >= maxImm || d.log.err() != nil {
+	if d.view.Load().mem != t || len(v.imm) >= maxImm || d.log.Err() != nil {
 		return false
 	}
 	left := max(named-gain, 0) + live
-	shrink := d.cur != nil && (flush || idle && len(v.imm) == 0) && d.cur.size >= 4*max(left, minSegment)
+	old := d.log.Current()
+	shrink := old != nil && (flush || idle && len(v.imm) == 0) && old.Size >= 4*max(left, minSegment)
 	if !flush && !shrink {
 		return false
 	}
 	if shrink { // a segment is freed only when the log has left it
 		d.lastSize = 0
-		d.drop(d.next)
-		d.next = nil
-		for _, s := range d.spare {
-			d.makeObsolete(func() { d.remove(segmentName(d.dir, s.id)) })
+		if d.next != nil {
+			d.next.Drop()
+			d.next = nil
 		}
-		d.spare = nil
-		old := d.cur
 		if err := d.rotateSegment(0, true); err != nil {
 			d.logger.Warn("cannot begin a new log segment to give back the old one", "error", err)
-		} else if err := old.file.Truncate(d.endOf(old)); err != nil { // what was reserved for it
-			d.logger.Warn("cannot give back the room reserved for a log segment", "path", old.file.Name(), "error", err)
+		} else if err := old.File.Truncate(d.endOf(old)); err != nil { // what was reserved for it
+			d.logger.Warn("cannot give back the room reserved for a log segment", "path", old.File.Name(), "error", err)
 		}
 	}
 	d.rotateTable()
@@ -593,7 +505,9 @@ func (rc *reclaimer) tidy(idle bool) bool {
 }
 
 // endOf is where the frames of a segment end that the log has just left. It is called with mu held.
-func (d *DB) endOf(s *segment) int64 { return segmentHeader + int64(d.cur.start-s.start) }
+func (d *DB) endOf(s *wal.Segment) int64 {
+	return format.SegmentHeaderSize + int64(d.log.Current().Start-s.Start)
+}
 
 // live is how many bytes of log the table's newest versions take, without what its own range deletes cover.
 func (t *table) live() (n int64) {
@@ -601,7 +515,7 @@ func (t *table) live() (n int64) {
 	it := t.index.Iter(1<<64 - 1)
 	for ok := it.First(); ok; ok = it.Next() {
 		v := it.Version()
-		if v.Kind != holdfast.KindSet || ts.covers(v.Key) > v.Seq {
+		if v.Kind != holdfast.KindSet || ts.Covers(v.Key) > v.Seq {
 			continue
 		}
 		n += int64(len(v.Key)) + 4
@@ -629,7 +543,7 @@ func (rc *reclaimer) awaitRoom() bool {
 	} else {
 		installs, idle := rc.installs, rc.idleMerges
 		d.wake(d.merges)
-		for rc.installs == installs && rc.idleMerges == idle && d.log.err() == nil {
+		for rc.installs == installs && rc.idleMerges == idle && d.log.Err() == nil {
 			d.changed.Wait()
 		}
 		did = rc.installs != installs

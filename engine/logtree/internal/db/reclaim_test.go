@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -35,8 +37,8 @@ func TestRangeDeleteIsGarbage(t *testing.T) {
 		t.Fatalf("%d keys are left: this tests nothing", left)
 	}
 	var used int64
-	for _, s := range x.d.view.Load().ver.segs {
-		used += s.used.Load()
+	for _, s := range segmentsOf(x.d.view.Load().ver) {
+		used += s.Used.Load()
 	}
 	if used > n*208/8 {
 		t.Errorf("%d bytes of log are kept for %d keys", used, x.count())
@@ -181,7 +183,7 @@ func TestPaceIsShared(t *testing.T) {
 		d := &DB{watch: newWatch(testConfig(vfs.NewMem(), "db").Logger)}
 		d.reclaim.d = d
 		d.reclaim.debt.Store(&debt{base: 1, width: 1000})
-		d.log.appended.Store(501) // halfway
+		d.log = testLog(501) // halfway
 		const writers, each = 64, 128 << 10
 		start := time.Now()
 		var all sync.WaitGroup
@@ -200,6 +202,13 @@ func TestPaceIsShared(t *testing.T) {
 	})
 }
 
+// testLog is a log of that many bytes.
+func testLog(bytes uint64) *wal.Log {
+	l := wal.New(wal.Config{OnFail: func() {}})
+	l.Durable(bytes)
+	return l
+}
+
 // TestLastStop: at the bound of the debt writers wait until reclaim has caught up, or has nothing to do.
 func TestLastStop(t *testing.T) {
 	d := &DB{watch: newWatch(testConfig(vfs.NewMem(), "db").Logger), merges: make(chan struct{}, 1)}
@@ -207,12 +216,11 @@ func TestLastStop(t *testing.T) {
 	for name, release := range map[string]func(){
 		"less debt":       func() { d.reclaim.debt.Store(&debt{base: 5000, width: 1000}) },
 		"no merge to do":  func() { d.reclaim.busy = false },
-		"a failed engine": func() { d.log.failed.Store(&failure{err: syscall.EIO}) },
+		"a failed engine": func() { d.log.Fail(syscall.EIO) },
 	} {
-		d.log.appended.Store(5000)
+		d.log = testLog(5000)
 		d.reclaim.debt.Store(&debt{base: 1, width: 1000})
 		d.reclaim.busy = true
-		d.log.failed.Store(nil)
 		through := make(chan struct{})
 		go func() {
 			d.reclaim.pace(1)
@@ -247,8 +255,8 @@ func TestHeadersAreNoGarbage(t *testing.T) {
 		x.work()
 	}
 	for id, s := range x.d.segs {
-		if s.kind == kindMoved {
-			t.Errorf("segment %d holds %d bytes that were moved", id, s.used.Load())
+		if s.Kind == format.SegmentMoved {
+			t.Errorf("segment %d holds %d bytes that were moved", id, s.Used.Load())
 		}
 	}
 }

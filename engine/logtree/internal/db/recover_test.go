@@ -4,44 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"path"
 	"syscall"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/vfs"
 )
-
-// TestReusedSegmentSizes: the last segment of a session, which Close cuts, is not used again as if it
-// had its full length.
-func TestReusedSegmentSizes(t *testing.T) {
-	t.Parallel()
-	var said bytes.Buffer
-	c := testConfig(vfs.OS(), t.TempDir())
-	c.Manual = true
-	c.Logger = slog.New(slog.NewTextHandler(&said, nil))
-	for range 6 {
-		d, err := Open(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.New = false
-		for range 3 {
-			d.put(t, sets("a", "b"))
-			if _, err := d.Work(10); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := d.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if said.Len() > 0 {
-		t.Errorf("it warned: %s", said.String())
-	}
-}
 
 // TestWriteAgain: what an Open has shown survives the next power cut, even if it had been written before a sync
 // that failed and the system says since that all is well.
@@ -138,7 +109,7 @@ func TestOpenedOften(t *testing.T) {
 		}
 		pieces := 0
 		for id := range d.segs {
-			if id >= d.from.seg && d.segs[id].kind == kindLog {
+			if id >= d.from.Segment && d.segs[id].Kind == format.SegmentLog {
 				pieces++
 			}
 		}
@@ -160,7 +131,7 @@ func TestOpenedOften(t *testing.T) {
 		}
 		most = max(most, len(names))
 	}
-	if most > 2*maxSmallSegments+maxSmall || read > maxReplayedSegments+1 {
+	if most > 2*maxSmallSegments+8 || read > maxReplayedSegments+1 {
 		t.Errorf("%d files, of which %d were read at one opening", most, read)
 	}
 	for i := range sessions {
@@ -292,7 +263,7 @@ func TestCutInPadding(t *testing.T) {
 	d, c := manualWith(t, 8<<20)
 	for i := range maxReplayedSegments + 2 {
 		write(t, d, i)
-		name, off := d.cur.file.Name(), d.off
+		name, off := d.log.Current().File.Name(), d.log.End().Offset
 		d.abandon()
 		f, err := c.FS.OpenWrite(name)
 		if err != nil {
@@ -343,7 +314,7 @@ func TestOldManifestKeepsItsFiles(t *testing.T) {
 	}
 	renamed := false
 	mem.SetHook(func(op vfs.Op) error {
-		renamed = renamed || op.Kind == vfs.OpRename && path.Base(op.To) == manifestName
+		renamed = renamed || op.Kind == vfs.OpRename && path.Base(op.To) == format.ManifestName
 		if op.Kind == vfs.OpSyncDir && renamed {
 			return syscall.EIO
 		}

@@ -1,5 +1,7 @@
 package db
 
+import "github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+
 import "path/filepath"
 
 // reserve is a file that takes room on the disk while there is some, in proportion to the database. It is given up
@@ -11,7 +13,6 @@ type reserve struct {
 }
 
 const (
-	reserveName  = "RESERVE"
 	reserveShare = 16 // of the log's bytes
 	leastReserve = 64 << 10
 )
@@ -21,14 +22,14 @@ func (d *DB) makeReserve() {
 	var log int64
 	d.mu.Lock()
 	for _, s := range d.segs {
-		log += s.used.Load()
+		log += s.Used.Load()
 	}
 	d.mu.Unlock()
 	size := min(log/reserveShare, d.segmentLimit/2)
 	if size < leastReserve || size < 2*d.reserve.size || d.reclaim.waiting.Load() > 0 {
 		return
 	}
-	d.fs.Remove(filepath.Join(d.dir, reserveName))
+	d.fs.Remove(filepath.Join(d.dir, format.ReserveName))
 	d.reserve.size = 0
 	// Where there is little room, the log has more use for it.
 	if d.allocateReserve(size, d.segmentLimit) {
@@ -51,7 +52,7 @@ func (d *DB) restoreReserve() {
 // allocateReserve makes the reserve's file of that size if there is room for left more bytes, and reports whether
 // it did.
 func (d *DB) allocateReserve(size, left int64) bool {
-	name := filepath.Join(d.dir, reserveName)
+	name := filepath.Join(d.dir, format.ReserveName)
 	f, err := d.fs.Create(name)
 	if err != nil {
 		return false
@@ -70,7 +71,7 @@ func (d *DB) releaseReserve() bool {
 		return false
 	}
 	d.reserve = reserve{released: d.reserve.size}
-	d.remove(filepath.Join(d.dir, reserveName))
+	d.remove(filepath.Join(d.dir, format.ReserveName))
 	return true
 }
 
@@ -79,33 +80,15 @@ func (d *DB) releaseReserve() bool {
 func (d *DB) giveRoom(reserve bool) bool {
 	d.preparing.Lock()
 	defer d.preparing.Unlock()
-	gave := d.giveUnused()
+	gave := d.removeObsolete()
 	d.mu.Lock()
 	next := d.next
 	d.next = nil
 	d.mu.Unlock()
 	if next != nil {
-		d.drop(next)
+		next.Drop()
 		d.removeObsolete()
 		gave = true
 	}
 	return reserve && d.releaseReserve() || gave
-}
-
-// giveUnused removes the files that the log does not need to go on: obsolete ones, those kept to be used again, and the
-// next segment while it is incomplete. It reports whether there were any. It is called with preparing held.
-func (d *DB) giveUnused() bool {
-	gave := d.removeObsolete()
-	if d.making != nil {
-		d.undo(d.making)
-		d.making, gave = nil, true
-	}
-	d.mu.Lock()
-	spare := d.spare
-	d.spare = nil
-	d.mu.Unlock()
-	for _, s := range spare {
-		d.remove(segmentName(d.dir, s.id))
-	}
-	return gave || len(spare) > 0
 }

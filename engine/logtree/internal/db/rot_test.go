@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/check"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/vfs"
 )
 
 // TestRottenValue: a value that cannot be read stays where it is, and all others are moved and written as before. It
@@ -57,7 +61,7 @@ func TestRottenValue(t *testing.T) {
 		if err := x.d.Close(); err != nil {
 			t.Fatal(err)
 		}
-		v, err := Verify(x.fs, "db")
+		v, err := check.Verify(x.fs, "db")
 		if err != nil || len(v.Damage) == 0 {
 			t.Errorf("session %d: Verify: %v, %v", session, err, v.Damage)
 		}
@@ -98,7 +102,7 @@ func TestDamagedRun(t *testing.T) {
 	if bad > n/20 {
 		t.Errorf("%d of %d keys cannot be read for one damaged block", bad, n)
 	}
-	if tiers := len(x.d.view.Load().ver.tiers); tiers > 20 {
+	if tiers := len(x.d.view.Load().ver.Tiers); tiers > 20 {
 		t.Errorf("%d tiers", tiers)
 	}
 }
@@ -129,7 +133,7 @@ func TestDamagedRunAmongTiers(t *testing.T) {
 	for _, n := range []int{300, 40, 30, 20} {
 		round(made.d, n)
 	}
-	if tiers := len(made.d.view.Load().ver.tiers); tiers < 3 {
+	if tiers := len(made.d.view.Load().ver.Tiers); tiers < 3 {
 		t.Fatalf("%d tiers: this tests nothing", tiers)
 	}
 	if err := made.d.Close(); err != nil {
@@ -179,9 +183,9 @@ func TestUnreadablePages(t *testing.T) {
 	const n = 2000
 	for _, kind := range []string{".seg", ".run"} {
 		x := movingSteps(t, n, true)
-		name := segmentName("db", 1)
+		name := format.SegmentName("db", 1)
 		if kind == ".run" {
-			name = runName("db", x.d.view.Load().ver.files[0].id)
+			name = format.TableName("db", x.d.view.Load().ver.Tables[0].ID)
 		}
 		if err := x.fs.Spoil(name, 4096, 8192); err != nil {
 			t.Fatal(err)
@@ -201,9 +205,9 @@ func TestUnreadablePages(t *testing.T) {
 		if m := x.d.Metrics(); m.Poison != nil || !isUnreadable(m.Trouble) {
 			t.Errorf("%s: poison %v, trouble %v", kind, m.Poison, m.Trouble)
 		}
-		for _, s := range x.d.view.Load().ver.segs {
-			if kind == ".seg" && s.kind == kindLog && s.id != 1 && s.id < x.d.from.seg {
-				t.Errorf("segment %d was not emptied", s.id)
+		for _, s := range segmentsOf(x.d.view.Load().ver) {
+			if kind == ".seg" && s.Kind == format.SegmentLog && s.ID != 1 && s.ID < x.d.from.Segment {
+				t.Errorf("segment %d was not emptied", s.ID)
 			}
 		}
 		for i := range n {
@@ -227,7 +231,7 @@ func TestMergeChecksAgain(t *testing.T) {
 	if got := x.count(); got != n {
 		t.Fatalf("%d of %d keys", got, n)
 	}
-	name := runName("db", x.d.view.Load().ver.files[0].id)
+	name := format.TableName("db", x.d.view.Load().ver.Tables[0].ID)
 	for bit := range int64(8) {
 		if err := x.fs.Flip(name, 200+100*bit, int(bit)); err != nil {
 			t.Fatal(err)
@@ -259,5 +263,84 @@ func TestMergeChecksAgain(t *testing.T) {
 	}
 	if bad == n { // what was in memory may still be right
 		t.Errorf("none of %d keys can be read", n)
+	}
+}
+
+// TestRotAfterFirstRead flips bits of a run that has been read, in a database that is open. What it answers must still
+// be right, or an error, whether there is memory for what was read or not.
+func TestRotAfterFirstRead(t *testing.T) {
+	t.Parallel()
+	for _, memory := range []int64{minMemory, 4 << 20} {
+		c := testConfig(vfs.OS(), t.TempDir())
+		c.Memory, c.SyncEvery, c.Manual = memory, -1, true
+		d, err := Open(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		const keys = 600
+		d.put(t, func(b *holdfast.Batch) {
+			for i := range keys {
+				b.Set(scanKey(2*i), fmt.Appendf(nil, "value %d", i))
+			}
+		})
+		names, err := filepath.Glob(filepath.Join(c.Dir, "*.run"))
+		if err != nil || len(names) == 0 {
+			t.Fatal(names, err)
+		}
+		for _, name := range names {
+			f, err := os.OpenFile(name, os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			image, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			readRight(t, d, keys)
+			for at := 0; at < len(image) && !t.Failed(); at += 5 {
+				if _, err := f.WriteAt([]byte{image[at] ^ 1<<(at%8)}, int64(at)); err != nil {
+					t.Fatal(err)
+				}
+				readRight(t, d, keys)
+				if _, err := f.WriteAt(image[at:at+1], int64(at)); err != nil {
+					t.Fatal(err)
+				}
+				if t.Failed() {
+					t.Fatalf("memory %d, %s, byte %d", memory, name, at)
+				}
+			}
+		}
+	}
+}
+
+// readRight reads the keys that [TestRotAfterFirstRead] has put, and some between them.
+func readRight(t *testing.T, d *DB, keys int) {
+	t.Helper()
+	for i := 0; i < 2*keys; i += 9 {
+		v, err := d.Get(nil, scanKey(i))
+		want, there := fmt.Sprintf("value %d", i/2), i%2 == 0
+		switch {
+		case errors.Is(err, holdfast.ErrCorrupt):
+		case there && (err != nil || string(v) != want), !there && !errors.Is(err, holdfast.ErrNotFound):
+			t.Errorf("Get(%q) = %q, %v", scanKey(i), v, err)
+		}
+	}
+	for _, reverse := range []bool{false, true} {
+		it, n := d.Scan(holdfast.Range{Reverse: reverse}), 0
+		for ; it.Next(); n++ {
+			i := n
+			if reverse {
+				i = keys - 1 - n
+			}
+			if !bytes.Equal(it.Key(), scanKey(2*i)) || string(it.Value()) != fmt.Sprintf("value %d", i) {
+				t.Errorf("entry %d of a scan, reverse %v: %q = %q", n, reverse, it.Key(), it.Value())
+				break
+			}
+		}
+		if err := it.Close(); err == nil && n != keys || err != nil && !errors.Is(err, holdfast.ErrCorrupt) {
+			t.Errorf("a scan, reverse %v, has %d entries, %v", reverse, n, err)
+		}
 	}
 }

@@ -30,12 +30,11 @@ const (
 	isFlushing activity = iota
 	isMerging
 	isPreparing
-	isReadingAhead
 	activities = iota
 )
 
 func (a activity) String() string {
-	return [...]string{"flush", "merge", "prepare", "read ahead"}[a]
+	return [...]string{"flush", "merge", "prepare"}[a]
 }
 
 const (
@@ -56,12 +55,12 @@ func (w *watch) during(a activity, on bool) {
 	w.since[a].Store(since)
 }
 
-// long reports whether what began then has taken so long that [watch.waited] should be told.
-func (w *watch) long(since time.Time) bool { return time.Since(since) >= w.least }
+// Long reports whether what began then has taken so long that [watch.Waited] should be told.
+func (w *watch) Long(since time.Time) bool { return time.Since(since) >= w.least }
 
-// waited writes a line about a commit that has waited since then, for what and with what details, if it is time for
+// Waited writes a line about a commit that has waited since then, for what and with what details, if it is time for
 // one.
-func (w *watch) waited(since time.Time, what string, details ...any) {
+func (w *watch) Waited(since time.Time, what string, details ...any) {
 	took := time.Since(since)
 	now, next := int64(time.Since(w.began)), w.next.Load()
 	if now < next || !w.next.CompareAndSwap(next, now+int64(w.every)) {

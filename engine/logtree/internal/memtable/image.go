@@ -122,12 +122,13 @@ func NewImage(pool *Pool) *Image {
 }
 
 // Reserve returns n bytes in one piece, and their place. The caller fills them; until it has,
-// they hold anything. Where the last chunk lacks room, a new one begins. n is at most 1<<32 - 1.
+// they hold anything. Where the last chunk lacks room, a new one begins. n is at most 1<<32 - 1. Their capacity goes on
+// to the chunk's end: what is beyond n is that of later calls.
 func (im *Image) Reserve(n int) (Addr, []byte) {
 	if n > len(im.free) {
 		im.grow(n)
 	}
-	a, b := im.next, im.free[:n:n]
+	a, b := im.next, im.free[:n]
 	im.free, im.next = im.free[n:], im.next+Addr(n)
 	return a, b
 }

@@ -45,6 +45,7 @@ func (r *Runner) victimSpec(c Row, dir string, h *protocol.History, rate int64) 
 		// Nothing in the background helps a claim to hold.
 		Window:   -1,
 		Segments: h.Segments, Skipped: h.Skipped, Monotonic: h.Monotonic,
+		Followed: h.Followed,
 	}
 	if c.Given < c.Kind.Survives() {
 		// What can be lost is to be measured.

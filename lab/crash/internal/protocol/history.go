@@ -28,6 +28,7 @@ type History struct {
 	Level    holdfast.Level // that the batches which count are given; weaker ones among them are company
 	Offset   Interval       // of the offset that was saved
 	First    Interval       // of the log's beginning
+	Followed Followed       // how far, of what must stay
 
 	Skipped []Span // what a crash has undone, though not what ran concurrently
 
@@ -38,6 +39,16 @@ type History struct {
 	Concurrent bool              // an acknowledgement of an operation covers no other one
 	Must       []uint64          // the operations that must be there: acknowledged, or shown to a follower
 	Places     map[uint64]uint64 // where in the store's log the victim was told that an operation is
+}
+
+// Followed is the last position that each follower of a server was shown.
+type Followed [2]uint64
+
+const followedShift = 60
+
+// Followed tells that a follower has come to a position of which all survives a level.
+func (t *Reporter) Followed(follower int, position uint64, level holdfast.Level) {
+	t.Send(TellFollowed, uint64(follower)<<followedShift|position, uint64(level))
 }
 
 // Interval holds a value that is known up to what was under way.
@@ -111,6 +122,11 @@ func (h *History) Add(l *Ledger, pos Position) {
 			case m.pos < pos && m.level >= h.Survives:
 				to.Low = max(to.Low, m.value)
 			}
+		}
+	}
+	for _, m := range l.followed {
+		if to := &h.Followed[m.value>>followedShift]; m.pos < pos && m.level >= h.Survives {
+			*to = max(*to, m.value&(1<<followedShift-1))
 		}
 	}
 	enter(&h.Offset, l.saved)

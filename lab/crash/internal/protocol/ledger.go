@@ -28,14 +28,17 @@ type Ack struct {
 // Ledger is what one victim has told. It is the supervisor's, and the victim cannot take
 // anything back.
 type Ledger struct {
-	mu      sync.Mutex
-	began   time.Time
-	acks    []Ack
-	shown   []Ack // what a follower saw
-	places  map[uint64]uint64
-	issued  uint64
-	saved   []mark
-	first   []mark
+	mu     sync.Mutex
+	began  time.Time
+	acks   []Ack
+	shown  []Ack // what a follower saw
+	places map[uint64]uint64
+	issued uint64
+	saved  []mark
+	first  []mark
+
+	followed []mark
+
 	wrong   []string
 	refused []string
 	stopAt  uint64 // the last number issued when a write was first refused because of an earlier one
@@ -85,6 +88,10 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 		l.places[m.A] = m.B
 	case TellSaved:
 		l.saved = append(l.saved, mark{m.A, holdfast.Level(m.B), place(m.A)})
+	case TellFollowed:
+		if int(m.A>>followedShift) < len(Followed{}) {
+			l.followed = append(l.followed, mark{m.A, holdfast.Level(m.B), place(0)})
+		}
 	case TellCut:
 		l.first = append(l.first, mark{m.A, holdfast.Level(m.B), place(m.A)})
 	case TellMetrics:

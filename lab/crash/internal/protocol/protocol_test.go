@@ -58,6 +58,28 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// TestFollowed: a follower goes on behind what it was shown before the crash of what that spares.
+func TestFollowed(t *testing.T) {
+	l := &Ledger{began: time.Now()}
+	var out bytes.Buffer
+	told := NewReporter(&out)
+	told.Followed(1, 7, holdfast.Power)   // at 10
+	told.Followed(0, 5, holdfast.Power)   // at 20
+	told.Followed(1, 8, holdfast.Process) // at 30
+	told.Followed(0, 6, holdfast.Power)   // at 40
+	in, at := bufio.NewReader(&out), Position(0)
+	for m, err := Receive(in); err == nil; m, err = Receive(in) {
+		at += 10
+		l.Hear(m, holdfast.Power, func(uint64) Position { return at })
+	}
+	for pos, want := range map[Position]Followed{10: {}, 11: {0, 7}, 40: {5, 7}, Never: {6, 7}} {
+		h := &History{Survives: holdfast.Power}
+		if h.Add(l, pos); h.Followed != want {
+			t.Errorf("cut at %d: %d, want %d", pos, h.Followed, want)
+		}
+	}
+}
+
 // TestLedger: what counts as promised, and where in the record.
 func TestLedger(t *testing.T) {
 	l := &Ledger{began: time.Now()}

@@ -34,6 +34,7 @@ const (
 	TellPlaced   = 'g' // operation a was told to be at place b
 	TellSaved    = 'o' // an offset: a is about to be saved (b 0), was saved at level b
 	TellCut      = 't' // the log's beginning: a is about to be its first (b 0), is it, at level b
+	TellFollowed = 'f' // follower a/2^60 has come to position a%2^60, of what survives level b
 	TellPhase    = 'p' // phase a begins; with PhaseClosed, all up to b had been applied before
 	TellMetrics  = 'm' // since it was opened the engine has taken a batches and made b syncs
 	TellServing  = 'u' // a server answers at an address: text
@@ -207,6 +208,9 @@ type Spec struct {
 	Segments  []Segment
 	Skipped   []Span
 	Monotonic bool
+
+	// Followed is where the followers of a server had come to before the crash.
+	Followed Followed
 
 	Memory int64 // Options.MemoryBytes, unless the engine takes no budget so small
 	Window int64 // Options.SyncEvery, ns

@@ -1,7 +1,10 @@
 package subjects
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -30,11 +34,13 @@ const serveName = "serve"
 // over HTTP, and tell each answer that it has done what it was asked for, with the level that the answer names. What is
 // left is read through the stores.
 //
+// Followers go on over crashes behind what they were shown, which must survive as what was acknowledged.
+//
 // The clients do what the victims of Message and Task do: half of the histories are of messages, and of a log of
 // events, half are of tasks, and they are judged as those are. What a store puts into a commit as a key of its caller's
 // is a task here, in a queue that nobody claims from.
 var Serve = Subject{
-	Name: serveName, About: "the server: messages, events and tasks over HTTP, by clients that outlive it",
+	Name: serveName, About: "the server: messages, events and tasks over HTTP, by clients and followers that outlive it",
 	begin: func(h *protocol.History, _ string, _ bool) { h.Concurrent = true },
 	work:  serveWork, clients: serveClients, read: serveRead, judge: serveJudge,
 }
@@ -147,6 +153,9 @@ func (subject Subject) Clients(s protocol.Spec, c holdfast.Capabilities, t *prot
 	addresses <-chan string) {
 	w := &worker{spec: s, report: t, next: s.From, began: time.Now()}
 	w.highest.Store(s.From - 1)
+	for i := range w.followed {
+		w.followed[i].Store(s.Followed[i])
+	}
 	var group sync.WaitGroup
 	end := func() {}
 	for address := range addresses {
@@ -184,7 +193,8 @@ func serveClients(ctx context.Context, w *worker, caps holdfast.Capabilities, ad
 		w.fatal(err)
 		return
 	}
-	s := &servedClient{worker: w, client: c, levels: append(w.weakerOf(caps), w.spec.Level)}
+	s := &servedClient{worker: w, client: c, address: address, transport: transport,
+		levels: append(w.weakerOf(caps), w.spec.Level)}
 	given := caps.Promise(w.spec.Level).Given
 	var group sync.WaitGroup
 	if servesTasks(w.spec.Seed) {
@@ -198,8 +208,10 @@ func serveClients(ctx context.Context, w *worker, caps holdfast.Capabilities, ad
 // servedClient works on one server.
 type servedClient struct {
 	*worker
-	client *client.Client
-	levels []holdfast.Level // that writes ask for, the strongest last
+	client    *client.Client
+	address   string
+	transport *http.Transport
+	levels    []holdfast.Level // that writes ask for, the strongest last
 }
 
 // asking returns a context for the operation of a number. Most ask for the level of the test.
@@ -232,6 +244,9 @@ func (s *servedClient) excused(ctx context.Context, err error) bool {
 func (s *servedClient) messages(ctx context.Context, group *sync.WaitGroup, given holdfast.Level) {
 	v := messageVictimOf(s.worker, servedScript(s.spec.Seed), nil, given)
 	v.server = &servedMessages{s.client}
+	for i := range servedFollowers {
+		s.start(group, func() error { return s.follow(ctx, v, i) })
+	}
 	for range s.spec.Writers {
 		s.start(group, func() error {
 			for ctx.Err() == nil {
@@ -241,12 +256,132 @@ func (s *servedClient) messages(ctx context.Context, group *sync.WaitGroup, give
 				c.named = named
 				err := v.do(asking, c)
 				v.finish(c, err)
+				if err == nil && c.n%8 == 5 {
+					s.awaitFollower(ctx, c)
+				}
 				if err != nil && !s.excused(ctx, err) {
 					return fmt.Errorf("%v: %w", c, err)
 				}
 			}
 			return nil
 		})
+	}
+}
+
+// servedFollowers are what is followed: all messages of the default namespace, and the log of events. In both each
+// position is that of the one before and 1, and nothing is removed.
+var servedFollowers = []struct {
+	space int
+	path  string
+}{{0, "messages/follow"}, {keptSpace, "logs/" + servedLog + "/events/follow"}}
+
+// follow follows until ctx ends, from one server to the next and over crashes behind the last position that it was
+// shown. It reads what is sent itself, because package client passes over what comes twice.
+func (s *servedClient) follow(ctx context.Context, v *messageVictim, i int) error {
+	for ctx.Err() == nil {
+		if err := s.connect(ctx, v, i); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("following %s: %w", servedFollowers[i].path, err)
+		}
+		s.rest(ctx.Done(), 2*time.Millisecond)
+	}
+	return nil
+}
+
+// connect follows on one connection. That it ends is no error.
+func (s *servedClient) connect(ctx context.Context, v *messageVictim, i int) error {
+	at := &s.followed[i]
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.address+"/v1/namespaces/"+message.Default+"/"+
+		servedFollowers[i].path+"?from=1", nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+serveToken)
+	if last := at.Load(); last > 0 {
+		r.Header.Set(api.HeaderLastEventID, strconv.FormatUint(last+1, 10))
+	}
+	answer, err := s.transport.RoundTrip(r)
+	if err != nil {
+		return nil // the server is gone
+	}
+	defer answer.Body.Close()
+	switch {
+	case answer.StatusCode == http.StatusNotFound && at.Load() == 0, answer.StatusCode >= 500:
+		return nil // there is no log yet, or the server stops
+	case answer.StatusCode != http.StatusOK:
+		return fmt.Errorf("behind %d: status %s", at.Load(), answer.Status)
+	}
+	lines, shown := bufio.NewReader(answer.Body), uint64(0)
+	begun := at.Load() > 0 // what is shown first may be in the middle of an operation
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return nil
+		}
+		name, text, _ := bytes.Cut(line, []byte(": "))
+		if string(name) != "data" {
+			continue
+		}
+		m, err := servedMessage(i, text)
+		if err != nil {
+			return err
+		}
+		if m.Global == 0 { // bye
+			continue
+		}
+		if want := at.Load() + 1; uint64(m.Global) != want {
+			v.wrong("a follower of %s was shown position %d, not %d", servedFollowers[i].path, m.Global, want)
+		}
+		at.Store(uint64(m.Global))
+		e := messageEntry("", m)
+		if gen := (&protocol.History{Segments: s.spec.Segments}).Generation(e.N); e.Gen != gen {
+			v.wrong("a follower of %s was shown operation %d of generation %d, which a crash had undone",
+				servedFollowers[i].path, e.N, e.Gen)
+		}
+		if e.N != shown { // the first of an operation, unless that was begun before
+			if shown = e.N; begun {
+				v.report.Send(protocol.TellShown, e.N, uint64(v.given))
+			} else {
+				v.tellShown(e.N, m.Global)
+			}
+			begun = false
+		}
+		v.report.Followed(i, uint64(m.Global), v.given)
+	}
+}
+
+// servedMessage reads what a follower is sent.
+func servedMessage(follower int, text []byte) (m message.Message, err error) {
+	if follower == 0 {
+		var sent api.Message
+		err = json.Unmarshal(text, &sent)
+		return sent.Store(), err
+	}
+	var sent api.Event
+	err = json.Unmarshal(text, &sent)
+	e := sent.Store()
+	return message.Message{Stream: servedLog, Type: e.Type, ID: e.ID, Time: e.Time.UTC(), Metadata: e.Metadata,
+		Data: e.Data, Global: int64(e.Position), Position: int64(e.Position)}, err
+}
+
+// shownWithin is how long it may take at most until a follower is shown what was acknowledged.
+var shownWithin = time.Minute
+
+// awaitFollower waits until who follows what an operation wrote was shown it.
+func (s *servedClient) awaitFollower(ctx context.Context, c *messageCall) {
+	for i, f := range servedFollowers {
+		if f.space != c.space || c.deletes || s.spec.Failing {
+			continue
+		}
+		for began := time.Now(); s.followed[i].Load() < uint64(c.highest); {
+			if !s.rest(ctx.Done(), time.Millisecond) {
+				return
+			}
+			if time.Since(began) > shownWithin {
+				s.wrong("%v was acknowledged up to position %d, and %v later a follower of %s was shown those up to %d", c,
+					c.highest, shownWithin, f.path, s.followed[i].Load())
+				return
+			}
+		}
 	}
 }
 

@@ -30,10 +30,11 @@ type worker struct {
 
 	fatal func(error) // of what must not fail; nil ends the process
 
-	model *raftState // of the store for Raft, from one opening to the next
-	kept  *keptState // of the namespace of message_kept.go, from one opening to the next
-	begun uint64     // of victims whose operations run concurrently: the last number
-	shown int64      // of a peer's message store: the last global position that a follower was shown
+	model    *raftState       // of the store for Raft, from one opening to the next
+	kept     *keptState       // of the namespace of message_kept.go, from one opening to the next
+	begun    uint64           // of victims whose operations run concurrently: the last number
+	followed [2]atomic.Uint64 // by follower of a server, the last position that it was shown
+	shown    int64            // of a peer's message store: the last global position that a follower was shown
 }
 
 // acked is told after Wait returned.

@@ -27,24 +27,12 @@ async function list(view) {
 	const search = h("input", {type: "search", "data-search": true, placeholder: "Name", oninput: () => draw()});
 	let all = [];
 	const shown = () => all.filter(l => l.name.includes(search.value.trim())).slice(0, 1000);
-	const draw = () => table.show(shown().map(l => ({...l, subscriptions: readers.get(l.name)})));
-	// Who reads a log is told of each by itself: it is asked for those at the top, a few at a time.
-	const readers = new Map();
-	async function ask() {
-		const names = shown().slice(0, 40).map(l => l.name);
-		await Promise.all([0, 1, 2, 3].map(async () => {
-			for (let name; (name = names.shift()) !== undefined;) {
-				readers.set(name, (await get(within(view.namespace, "logs", name), {}, view.signal)).subscriptions ?? []);
-			}
-		}));
-		draw();
-	}
+	const draw = () => table.show(shown());
 	view.put(head("Logs", "Each log is one sequence of events, with positions from 1."), h("div.tools", field("Find", search)), table.element);
 	await view.every(3000, async () => {
 		all = await get(within(view.namespace, "logs"), {}, view.signal);
 		draw();
 	});
-	await view.every(5000, ask);
 }
 
 const events = l => l.last === 0 || l.first > l.last ? 0 : l.last - l.first + 1;

@@ -1,0 +1,423 @@
+package check
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// Repaired is what a repair has salvaged, and what not.
+type Repaired struct {
+	Source     string // what the new database was made from
+	Keys       int64  // in the new database
+	Values     int64  // read for entries of index tables, each with its checksum right
+	Operations int64  // taken over from frames of the log, moved values included
+	TornBytes  int64  // behind the log's end, which opening would have cut off too; nothing that had been synced
+
+	// Lost is what could not be read: damaged places of files, and values of keys.
+	Lost []Loss
+	// LostKeys is how many keys have no value now because theirs is damaged; they are in Lost. Older values of theirs
+	// are not taken over.
+	LostKeys int64
+	// Doubt says why keys that Lost does not name may have older values than they had, may be missing, or may be back
+	// though they had been deleted. It is empty if none can.
+	Doubt string
+}
+
+// Loss is what could not be read.
+type Loss struct {
+	Path   string
+	Offset int64
+	Bytes  int64  // 0: not known
+	Key    []byte // whose value it is, nil: not one value
+	Why    string
+	// Maybe are keys that a damaged frame seems to be about. That is a hint: the checksum is wrong.
+	Maybe [][]byte
+}
+
+// Complete reports whether nothing was lost and nothing is in doubt.
+func (r *Repaired) Complete() bool { return len(r.Lost) == 0 && r.Doubt == "" }
+
+// Summary says in a few words what was lost, empty if nothing was.
+func (r *Repaired) Summary() string {
+	var parts []string
+	add := func(n int64, one, more string) {
+		if n == 1 {
+			parts = append(parts, one)
+		} else if n > 1 {
+			parts = append(parts, fmt.Sprintf(more, n))
+		}
+	}
+	add(r.LostKeys, "the value of a key", "the values of %d keys")
+	add(int64(len(r.Lost))-r.LostKeys, "what stood in a damaged place of a file",
+		"what stood in %d damaged places of files")
+	if r.Doubt != "" {
+		parts = append(parts, "perhaps the latest changes of other keys")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Repair writes all that is intact in dir to the engine into, which must be empty, and syncs it. Nothing
+// in dir is changed, and it must not be open elsewhere. An error means that into is of no use.
+//
+// Only bytes whose checksum is right are taken over, values only as values of their own key:
+//
+//   - What the manifest and intact index tables say is exact, but for damaged values. Their keys are in Repaired.Lost.
+//   - Of keys where a table is damaged, or of all keys if there is no manifest, the log itself is read from its oldest
+//     segment to its newest. Segments that held nothing but garbage are gone, deletes among it.
+//   - The log's tail follows. Behind damage in it whatever is whole is taken over too: later batches are there without
+//     earlier ones.
+//
+// In the last two cases Repaired.Doubt says so. It reads one segment at a time into memory, and the log once for each
+// tier with damaged tables.
+func Repair(fsys vfs.FS, dir string, into holdfast.Engine) (*Repaired, error) {
+	k, err := readDisk(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &repairer{disk: k, into: into, lostKeys: map[string]Loss{}}
+	defer r.close()
+	if r.m == nil {
+		r.out.Source = "the log alone, without the manifest"
+		r.lose(r.manifestErr, "")
+		r.doubt("there is no manifest that can be read")
+		err = r.fromLog([]interval{{}})
+	} else {
+		r.out.Source = "the index tables that the manifest names and the log behind them"
+		if err = r.fromTiers(); err == nil {
+			err = r.fromTail()
+		}
+	}
+	if err == nil {
+		err = into.Sync()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.result()
+}
+
+type repairer struct {
+	*disk
+	into     holdfast.Engine
+	batch    holdfast.Batch
+	out      Repaired
+	lostKeys map[string]Loss // keys whose last value that was met is damaged
+	doubts   []string
+}
+
+// result counts the keys, and says what is lost in the end.
+func (r *repairer) result() (*Repaired, error) {
+	for _, key := range slices.Sorted(maps.Keys(r.lostKeys)) {
+		r.out.Lost = append(r.out.Lost, r.lostKeys[key])
+	}
+	r.out.LostKeys = int64(len(r.lostKeys))
+	if len(r.doubts) > 0 {
+		r.out.Doubt = strings.Join(r.doubts, ", and ") + ": keys may have older values than they had, deleted keys may be " +
+			"back, and changes may be missing"
+	}
+	it := r.into.Scan(holdfast.Range{})
+	defer it.Close()
+	for it.Next() {
+		r.out.Keys++
+	}
+	return &r.out, it.Err()
+}
+
+func (r *repairer) doubt(why string) {
+	if !slices.Contains(r.doubts, why) {
+		r.doubts = append(r.doubts, why)
+	}
+}
+
+// lose notes a loss that an error describes.
+func (r *repairer) lose(err error, more string) {
+	l := Loss{Why: err.Error()}
+	if e, ok := err.(*holdfast.Error); ok {
+		l.Path, l.Offset, l.Why = e.Path, e.Offset, e.Detail
+	}
+	l.Why += more
+	r.lost(l)
+}
+
+// lost notes a loss once.
+func (r *repairer) lost(l Loss) {
+	same := func(o Loss) bool { return o.Path == l.Path && o.Offset == l.Offset }
+	if i := slices.IndexFunc(r.out.Lost, same); i >= 0 {
+		o := &r.out.Lost[i]
+		if o.Bytes = max(o.Bytes, l.Bytes); len(o.Maybe) == 0 {
+			o.Maybe = l.Maybe
+		}
+		return
+	}
+	r.out.Lost = append(r.out.Lost, l)
+}
+
+// flush writes what was taken over from one frame, or entry: damage to the new database is to take no more at once
+// than damage to the old one.
+func (r *repairer) flush() error {
+	if err := r.batch.Err(); err != nil {
+		return err
+	}
+	if r.batch.Len() == 0 {
+		return nil
+	}
+	level := holdfast.Memory
+	if r.into.Capabilities().Memory.Given == 0 {
+		level = r.into.Capabilities().Strongest()
+	}
+	if err := holdfast.Commit(r.into, &r.batch, level); err != nil {
+		return err
+	}
+	r.batch.Reset()
+	return nil
+}
+
+// fromTiers takes over what the tiers say, the oldest first, so that newer ones have the last word. Where tables of a
+// tier are damaged the log takes their place.
+func (r *repairer) fromTiers() error {
+	for _, t := range slices.Backward(r.m.Tiers) {
+		holes, err := r.tier(t)
+		if err == nil && len(holes) > 0 {
+			err = r.fromLog(holes)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tier takes over the entries of a tier that can be read, and returns where there may have been others.
+func (r *repairer) tier(t format.ManifestTier) (holes []interval, err error) {
+	var damages []error
+	var before []byte // where the tables before end
+	for _, mr := range t.Refs {
+		gap := interval{mr.Lo, mr.Hi}
+		f, damage := r.openRun(mr.Table)
+		var ref tree.Ref
+		if damage == nil {
+			ref = tree.NewRef(tree.NewTable(mr.Table, f, nil), mr.Lo, mr.Hi)
+			gap.lo = ref.Lo
+		}
+		for i := range holes { // they end where this begins
+			if h := &holes[i]; len(gap.lo) > 0 && (len(h.hi) == 0 || bytes.Compare(h.hi, gap.lo) > 0) {
+				h.hi = gap.lo
+			}
+		}
+		if len(gap.lo) == 0 {
+			gap.lo = before
+		}
+		if damage == nil {
+			gap, damage, err = entries(&ref, r.takeEntry)
+			before = end(&ref)
+			if f.Close(); err != nil {
+				return nil, err
+			}
+		}
+		if damage != nil {
+			holes, damages = append(holes, gap), append(damages, damage)
+		}
+	}
+	for i, h := range holes {
+		r.lose(damages[i], "; it may have had "+h.String())
+		r.doubt("an index table is damaged")
+	}
+	return holes, nil
+}
+
+// takeEntry takes over one entry.
+func (r *repairer) takeEntry(key []byte, e run.Entry) error {
+	delete(r.lostKeys, string(key))
+	if e.Tombstone {
+		r.batch.Delete(key)
+		return r.flush()
+	}
+	id := uint32(e.Place >> 32)
+	why := "the file is missing"
+	if s := r.segment(id); s != nil {
+		val, err := r.value(nil, s, key, e)
+		if err == nil {
+			r.out.Values++
+			r.batch.Set(key, val)
+			return r.flush()
+		}
+		why = "the value is damaged"
+	}
+	r.lostKeys[string(key)] = Loss{Path: format.SegmentName(r.dir, id), Offset: int64(uint32(e.Place)),
+		Bytes: int64(e.Len), Key: bytes.Clone(key), Why: why}
+	r.batch.Delete(key)
+	return r.flush()
+}
+
+// fromLog takes over what the log before the manifest's position says of keys in holes. Moved values take their place
+// at the operation that their segment names.
+func (r *repairer) fromLog(holes []interval) error {
+	var moved []*part
+	for _, id := range r.segs {
+		if p := r.parts[id]; p.moved() && (r.m == nil || r.listed(id) != nil) {
+			moved = append(moved, p)
+		}
+	}
+	slices.SortStableFunc(moved, func(a, b *part) int { return cmp.Compare(a.begin.Seq, b.begin.Seq) })
+	movedUpTo := func(seq uint64) error {
+		for len(moved) > 0 && moved[0].begin.Seq <= seq {
+			x := r.pieceOf(moved[0])
+			moved = moved[1:]
+			if err := r.frames(x, func(s stretch) error { return r.take(s.Body, holes) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	last := uint64(0) // operation
+	for _, x := range r.pieces() {
+		if r.m != nil && x.p.id >= r.m.From.Segment {
+			if x.p.id > r.m.From.Segment {
+				break
+			}
+			x.to = min(x.to, r.m.From.Offset)
+		}
+		base := last
+		if x.p.begun {
+			base = x.p.begin.Seq
+		}
+		err := r.frames(x, func(s stretch) error {
+			if err := movedUpTo(base + uint64(s.Seq)); err != nil {
+				return err
+			}
+			last = base + uint64(s.next)
+			return r.take(s.Body, holes)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if r.m != nil {
+		for _, s := range r.m.Segments {
+			if r.parts[s.ID] == nil {
+				r.lost(Loss{Path: format.SegmentName(r.dir, s.ID), Why: "the file is missing"})
+			}
+		}
+	}
+	return movedUpTo(math.MaxUint64)
+}
+
+// fromTail takes over the log behind the manifest's position: what opening would read, and if it would refuse, all
+// that is whole behind that.
+func (r *repairer) fromTail() error {
+	all := []interval{{}}
+	var failed error
+	tail, err := wal.ReadTail(r.fs, r.dir, r.m, r.segs, wal.TailVisitor{
+		Batch: func(_ *wal.Tail, _ format.Position, body []byte, _ int) error {
+			failed = r.take(body, all)
+			return failed
+		}})
+	if failed != nil {
+		return failed
+	}
+	if err == nil {
+		r.out.TornBytes = tail.Torn
+		for _, x := range r.behind(tail.End) {
+			if x.p.id != tail.End.Segment { // one that the log does not reach
+				b, _ := r.read(x.p, x.from, x.to)
+				r.out.TornBytes += format.Extent(b)
+			}
+		}
+		return nil
+	}
+	r.lose(err, "")
+	r.doubt("frames of the log are gone")
+	for _, x := range r.behind(tail.End) {
+		if err := r.frames(x, func(s stretch) error { return r.take(s.Body, all) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// frames calls take with the whole batches in a part of a segment, and notes what is damaged between them.
+func (r *repairer) frames(x piece, take func(s stretch) error) error {
+	if x.p.headerErr != nil {
+		r.lose(x.p.headerErr, "")
+	}
+	if x.p.size < x.to {
+		r.lost(Loss{Path: x.p.name, Offset: x.p.size, Bytes: x.to - x.p.size, Why: "the file has been cut short"})
+	}
+	// Of what was before it, the search for frames knows which can follow.
+	data, err := r.read(x.p, format.SegmentHeaderSize, x.to)
+	if err != nil {
+		r.lose(err, "")
+	}
+	for s := range stretches(data, format.SegmentHeaderSize, x.p.epoch) {
+		switch left := format.Extent(data[s.off-format.SegmentHeaderSize:]); {
+		case s.off+s.n <= x.from:
+		case s.Kind == 0 && left > 0:
+			b := data[s.off-format.SegmentHeaderSize:][:s.n]
+			r.lost(Loss{Path: x.p.name, Offset: s.off, Bytes: min(s.n, left), Why: s.why, Maybe: mayBeKeys(b)})
+		case s.Kind == format.KindBatch:
+			if err := take(s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mayBeKeys are a few keys of a batch with which b seems to begin.
+func mayBeKeys(b []byte) (keys [][]byte) {
+	if len(b) < format.FrameHeader || format.FrameKind(b[4]&3) != format.KindBatch {
+		return nil
+	}
+	body := b[format.FrameHeader:]
+	body = body[:min(int(binary.LittleEndian.Uint32(b[4:])>>2), len(body))]
+	if _, err := format.CheckBatch(body); err != nil {
+		return nil
+	}
+	for at := 0; at < len(body) && len(keys) < 10; {
+		rec, _ := format.ParseRecord(body[at:])
+		at += rec.Size
+		keys = append(keys, bytes.Clone(rec.Key))
+	}
+	return keys
+}
+
+// take takes over the operations of a batch about keys in the intervals.
+func (r *repairer) take(body []byte, within []interval) error {
+	for at := 0; at < len(body); {
+		rec, _ := format.ParseRecord(body[at:])
+		at += rec.Size
+		if rec.Kind == holdfast.KindDeleteRange {
+			for _, h := range within {
+				if cut := h.and(rec.Key, rec.Value); !cut.empty() {
+					r.batch.DeleteRange(cut.lo, cut.hi)
+					maps.DeleteFunc(r.lostKeys, func(key string, _ Loss) bool { return cut.has([]byte(key)) })
+				}
+			}
+			continue
+		}
+		if !slices.ContainsFunc(within, func(h interval) bool { return h.has(rec.Key) }) {
+			continue
+		}
+		r.out.Operations++
+		delete(r.lostKeys, string(rec.Key))
+		if rec.Kind == holdfast.KindSet {
+			r.batch.Set(rec.Key, rec.Value)
+		} else {
+			r.batch.Delete(rec.Key)
+		}
+	}
+	return r.flush()
+}

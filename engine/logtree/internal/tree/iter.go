@@ -1,0 +1,684 @@
+package tree
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+)
+
+// source is one of the sorted sequences that an iterator merges: a memtable or a tier. It moves
+// one way only.
+type source struct {
+	table Memtable // Index is nil for a tier
+	mi    memtable.Iter
+	v     memtable.Version // that mi is at
+
+	tier *Tier
+	at   int // the ref that ri is in
+	ri   run.Iter
+
+	ok  bool
+	key []byte // if ok
+}
+
+// seek goes to the first key of the walk that begins at bound: forward the first that is not
+// below it, backward the last that is below it; an empty bound is the end of all keys on that side.
+func (s *source) seek(bound []byte, reverse bool) error {
+	if s.table.Index != nil {
+		switch {
+		case !reverse && len(bound) == 0:
+			s.ok = s.mi.First()
+		case !reverse:
+			s.ok = s.mi.SeekGE(bound)
+		case len(bound) == 0:
+			s.ok = s.mi.Last()
+		default:
+			s.ok = s.mi.SeekLT(bound)
+		}
+		s.load()
+		return nil
+	}
+	refs := s.tier.Refs
+	if !reverse {
+		s.at = s.tier.find(bound)
+		return s.enter(bound, false)
+	}
+	s.at = len(refs) - 1
+	if len(bound) > 0 {
+		s.at = s.tier.find(bound)
+		if s.at == len(refs) || bytes.Compare(refs[s.at].Lo, bound) >= 0 {
+			s.at--
+		}
+	}
+	return s.enter(bound, true)
+}
+
+// enter begins at ref at, or the first one after it, in the direction of the walk, that has a key
+// within bound.
+func (s *source) enter(bound []byte, reverse bool) error {
+	for refs := s.tier.Refs; s.at >= 0 && s.at < len(refs); {
+		r := &refs[s.at]
+		r.Table.Reader.Init(&s.ri)
+		if reverse {
+			if len(r.Hi) > 0 && (len(bound) == 0 || bytes.Compare(r.Hi, bound) < 0) {
+				bound = r.Hi
+			}
+			if len(bound) == 0 {
+				s.ok = s.ri.Last()
+			} else {
+				s.ok = s.ri.SeekLT(bound)
+			}
+		} else {
+			if bytes.Compare(bound, r.Lo) < 0 {
+				bound = r.Lo
+			}
+			s.ok = s.ri.SeekGE(bound)
+		}
+		if done, err := s.settle(r, reverse); done || err != nil {
+			return err
+		}
+		bound = nil
+	}
+	s.ok = false
+	return nil
+}
+
+// settle looks at where the table's iterator came to. It returns false, and goes to the next ref, if
+// that is outside of r.
+func (s *source) settle(r *Ref, reverse bool) (bool, error) {
+	if s.ok {
+		s.key = s.ri.Key()
+		if reverse {
+			s.ok = bytes.Compare(s.key, r.Lo) >= 0
+		} else {
+			s.ok = len(r.Hi) == 0 || bytes.Compare(s.key, r.Hi) < 0
+		}
+	} else if err := s.ri.Err(); err != nil {
+		return false, err
+	}
+	if !s.ok {
+		if reverse {
+			s.at--
+		} else {
+			s.at++
+		}
+	}
+	return s.ok, nil
+}
+
+func (s *source) load() {
+	if s.ok {
+		s.v = s.mi.Version()
+		s.key = s.v.Key
+	}
+}
+
+// move goes to the next key of the walk.
+func (s *source) move(reverse bool) error {
+	if s.table.Index != nil {
+		if reverse {
+			s.ok = s.mi.Prev()
+		} else {
+			s.ok = s.mi.Next()
+		}
+		s.load()
+		return nil
+	}
+	if reverse {
+		s.ok = s.ri.Prev()
+	} else {
+		s.ok = s.ri.Next()
+	}
+	if s.ok {
+		r := &s.tier.Refs[s.at]
+		if !reverse && len(r.Hi) == 0 {
+			s.key = s.ri.Key()
+			return nil
+		}
+	}
+	if done, err := s.settle(&s.tier.Refs[s.at], reverse); done || err != nil {
+		return err
+	}
+	return s.enter(nil, reverse)
+}
+
+// merged walks over several sources at once, the newest first among them, and comes to each key
+// once, at the newest source that has it.
+type merged struct {
+	src     []source
+	reverse bool
+	cur     int    // the source of the present key, -1 at the end
+	second  int    // the one that follows it, -1 if none
+	bound   []byte // its key
+	same    bool   // second has the present key too
+}
+
+// compare orders keys in the direction of the walk.
+func (m *merged) compare(a, b []byte) int {
+	c := bytes.Compare(a, b)
+	if m.reverse {
+		return -c
+	}
+	return c
+}
+
+func (m *merged) seek(bound []byte) error {
+	for i := range m.src {
+		if err := m.src[i].seek(bound, m.reverse); err != nil {
+			return err
+		}
+	}
+	m.choose()
+	return nil
+}
+
+// choose finds the present key's source and the one that follows it.
+func (m *merged) choose() {
+	m.cur, m.second, m.same = -1, -1, false
+	for i := range m.src {
+		s := &m.src[i]
+		switch {
+		case !s.ok:
+		case m.cur < 0:
+			m.cur = i
+		case m.compare(s.key, m.src[m.cur].key) < 0:
+			m.second, m.cur = m.cur, i
+		case m.second < 0 || m.compare(s.key, m.src[m.second].key) < 0:
+			m.second = i
+		}
+	}
+	if m.second >= 0 {
+		m.bound = m.src[m.second].key
+		m.same = bytes.Equal(m.bound, m.src[m.cur].key)
+	}
+}
+
+// next goes to the next key.
+func (m *merged) next() error {
+	cur := &m.src[m.cur]
+	if m.same {
+		for i := range m.src {
+			if s := &m.src[i]; i != m.cur && s.ok && bytes.Equal(s.key, cur.key) {
+				if err := s.move(m.reverse); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if err := cur.move(m.reverse); err != nil {
+		return err
+	}
+	return m.moved()
+}
+
+// moved chooses again if the present source does not come first any more.
+func (m *merged) moved() error {
+	if m.second < 0 && m.src[m.cur].ok {
+		return nil
+	}
+	if !m.same && m.src[m.cur].ok && m.compare(m.src[m.cur].key, m.bound) < 0 {
+		return nil
+	}
+	m.choose()
+	return nil
+}
+
+// skip goes on with the present source from bound.
+func (m *merged) skip(bound []byte) error {
+	s := &m.src[m.cur]
+	if len(bound) == 0 {
+		s.ok = false
+	} else if err := s.seek(bound, m.reverse); err != nil {
+		return err
+	}
+	m.same = true // choose anew
+	return m.moved()
+}
+
+// Iterator implements [holdfast.Iterator], but for Close. It reads some entries ahead at a time, more the longer
+// the walk is: choosing between sources then costs little per entry, and what it hands out lies in memory where nothing
+// can fault: its own, or that of a memtable.
+type Iterator struct {
+	items  []item
+	at     int   // in items
+	w      *walk // nil once it is closed
+	ver    *Version
+	ended  bool
+	hidden bool // there are range deletes
+	err    error
+}
+
+type item = memtable.Pair
+
+// walk is the memory of an iterator, for the next one to use again.
+type walk struct {
+	m      merged
+	lo, hi []byte
+	items  []item
+	used   int // of items, at most
+	ahead  int // how many items to read
+	arena  []byte
+	seg    segment // that the last value came from
+}
+
+var walks = sync.Pool{New: func() any { return new(walk) }}
+
+const (
+	firstAhead = 8
+	maxAhead   = 128
+	maxArena   = 64 << 10 // bytes read ahead, roughly
+)
+
+// Memtable is what a walk sees of a memtable.
+type Memtable struct {
+	Index      *memtable.Table
+	Tombstones *RangeTombstones // those that the walk sees
+	Values     interface {
+		// Value appends a version's value to dst. It is asked for values that are not in the index's image.
+		Value(dst []byte, v *memtable.Version) ([]byte, error)
+	}
+}
+
+// Begin makes it a walk over the keys in r. AddMemtable, from the newest on, and then Start follow, before anything
+// else. The caller holds references to the memtables and the version until Close.
+func (it *Iterator) Begin(r holdfast.Range) {
+	w := walks.Get().(*walk)
+	it.w = w
+	w.lo, w.hi = append(w.lo[:0], r.Lo...), append(w.hi[:0], r.Hi...)
+	w.ahead = firstAhead
+	w.m.reverse, w.m.src = r.Reverse, w.m.src[:0]
+}
+
+// AddMemtable adds a memtable that is not empty, as it is for a reader at seq.
+func (it *Iterator) AddMemtable(t Memtable, seq uint64) {
+	it.hidden = it.hidden || !t.Tombstones.Empty()
+	s := it.w.add()
+	s.table, s.mi = t, t.Index.Iter(seq)
+}
+
+// Start adds the tiers of a version and goes to where the walk begins.
+func (it *Iterator) Start(v *Version) {
+	w := it.w
+	it.ver = v
+	for i := range v.Tiers {
+		w.add().tier = &v.Tiers[i]
+	}
+	start := w.lo
+	if w.m.reverse {
+		start = w.hi
+	}
+	it.err = w.m.seek(start)
+}
+
+// add returns one more source; the memory of its iterator may have been used before.
+func (w *walk) add() *source {
+	src := w.m.src
+	if n := len(src); n < cap(src) {
+		w.m.src = src[:n+1]
+	} else {
+		w.m.src = append(src, source{})
+	}
+	return &w.m.src[len(src)]
+}
+
+// recycle gives the memory back, without what it refers to.
+func (w *walk) recycle() {
+	for i := range w.m.src {
+		s := &w.m.src[i]
+		s.table, s.tier, s.key, s.ok = Memtable{}, nil, nil, false
+		s.mi, s.v = memtable.Iter{}, memtable.Version{}
+		s.ri.Forget()
+	}
+	clear(w.items[:w.used])
+	w.used, w.seg = 0, segment{}
+	if cap(w.arena) <= 4*maxArena {
+		walks.Put(w)
+	}
+}
+
+func (it *Iterator) Next() bool {
+	if it.at+1 < len(it.items) {
+		it.at++
+		return true
+	}
+	return it.more()
+}
+
+// more is Next when nothing is left of what was read ahead.
+func (it *Iterator) more() bool {
+	w := it.w
+	it.items, it.at = nil, 0
+	if w == nil || it.ended || it.err != nil {
+		return false
+	}
+	w.items, w.arena = w.items[:0], w.arena[:0]
+	if cap(w.arena) > 4*maxArena {
+		w.arena = nil // after a large value
+	}
+	it.err = it.fill()
+	w.used = max(w.used, len(w.items))
+	w.ahead = min(4*w.ahead, maxAhead)
+	it.items = w.items
+	return len(it.items) > 0
+}
+
+func (it *Iterator) Key() []byte {
+	if it.at < len(it.items) {
+		return it.items[it.at].Key
+	}
+	return nil
+}
+
+func (it *Iterator) Value() []byte {
+	if it.at < len(it.items) {
+		return it.items[it.at].Value
+	}
+	return nil
+}
+
+// Err implements [holdfast.Iterator]: an error shows when all before it has been handed out.
+func (it *Iterator) Err() error {
+	if it.at+1 < len(it.items) {
+		return nil
+	}
+	return it.err
+}
+
+// Close ends the walk, and reports whether it was open. It returns the error that the walk met, if any.
+func (it *Iterator) Close() (was bool, err error) {
+	if it.w != nil {
+		it.w.recycle()
+		it.w, it.ver, it.items = nil, nil, nil
+		was = true
+	}
+	return was, it.err
+}
+
+// room is how many more items to read ahead.
+func (w *walk) room() int {
+	if len(w.arena) >= maxArena {
+		return 0
+	}
+	return w.ahead - len(w.items)
+}
+
+// fill reads entries ahead.
+func (it *Iterator) fill() (err error) {
+	w := it.w
+	m := &w.m
+	for w.room() > 0 {
+		if m.cur < 0 {
+			it.ended = true
+			return nil
+		}
+		s := &m.src[m.cur]
+		if m.reverse {
+			if len(w.lo) > 0 && bytes.Compare(s.key, w.lo) < 0 {
+				it.ended = true
+				return nil
+			}
+		} else if len(w.hi) > 0 && bytes.Compare(s.key, w.hi) >= 0 {
+			it.ended = true
+			return nil
+		}
+		if it.hidden {
+			skipped, err := it.skipDeleted(s)
+			if err != nil {
+				return err
+			}
+			if skipped {
+				continue
+			}
+		}
+		if bound, open, ok := it.alone(s); ok {
+			if err := it.takeMany(s, bound, open); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := it.take(s); err != nil {
+			return err
+		}
+		if err := m.next(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alone returns the key up to which s can be followed without a look at anything else: forward those below it,
+// backward those above it, and at it unless open. An empty one is the end of all keys. It returns false if s had
+// better be followed one by one.
+func (it *Iterator) alone(s *source) (bound []byte, open, ok bool) {
+	m := &it.w.m
+	if m.same || m.reverse && s.table.Index != nil {
+		return nil, false, false
+	}
+	if m.reverse {
+		return it.aloneBack(s)
+	}
+	bound = it.w.hi
+	if m.second >= 0 {
+		bound = sooner(bound, m.bound)
+	}
+	if s.table.Index == nil {
+		bound = sooner(bound, s.tier.Refs[s.at].Hi)
+	}
+	if it.hidden {
+		for j := 0; j <= m.cur && m.src[j].table.Index != nil; j++ {
+			ts := m.src[j].table.Tombstones
+			if j == m.cur && ts.Find(s.key) != nil {
+				return nil, false, false // deleted before the present key was set, but perhaps not before the next
+			}
+			bound = sooner(bound, ts.after(s.key))
+		}
+	}
+	return bound, false, true
+}
+
+func (it *Iterator) aloneBack(s *source) (bound []byte, open, ok bool) {
+	m := &it.w.m
+	bound = later(it.w.lo, s.tier.Refs[s.at].Lo)
+	if it.hidden {
+		for j := 0; j < m.cur && m.src[j].table.Index != nil; j++ {
+			bound = later(bound, m.src[j].table.Tombstones.before(s.key))
+		}
+	}
+	if m.second >= 0 && bytes.Compare(m.bound, bound) >= 0 {
+		return m.bound, true, true
+	}
+	return bound, false, true
+}
+
+// sooner returns the lesser of two bounds; an empty one is the end of all keys.
+func sooner(a, b []byte) []byte {
+	if len(a) == 0 || len(b) > 0 && bytes.Compare(b, a) < 0 {
+		return b
+	}
+	return a
+}
+
+// later returns the greater of two bounds; an empty one is the begin of all keys.
+func later(a, b []byte) []byte {
+	if bytes.Compare(a, b) < 0 {
+		return b
+	}
+	return a
+}
+
+// takeMany takes what s is at, as much as is at hand in the direction of the walk up to the bound that alone has
+// returned, and goes on.
+func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
+	w := it.w
+	if s.table.Index == nil {
+		n, err := it.takeNear(s.ri.Near(w.m.reverse, w.room(), bound, open))
+		if err != nil {
+			return err
+		}
+		if n--; w.m.reverse {
+			n = -n
+		}
+		s.ri.Skip(n)
+		s.key = s.ri.Key()
+		return w.m.next()
+	}
+	n := len(w.items)
+	if w.items = s.mi.Take(w.items, w.room(), bound); len(w.items) == n {
+		if err := it.take(s); err != nil {
+			return err
+		}
+		return w.m.next()
+	}
+	s.ok = s.mi.Valid()
+	s.load()
+	return w.m.moved()
+}
+
+// take adds what s is at, unless it is a tombstone.
+func (it *Iterator) take(s *source) error {
+	if s.table.Index == nil {
+		_, err := it.takeNear(s.ri.Near(false, 1, nil, false))
+		return err
+	}
+	v := &s.v
+	if v.Kind != holdfast.KindSet {
+		return nil
+	}
+	w := it.w
+	if v.Far {
+		at := len(w.arena)
+		arena, err := s.table.Values.Value(w.arena, v)
+		if err != nil {
+			return err
+		}
+		w.arena, v.Value = arena, arena[at:len(arena):len(arena)]
+	}
+	w.items = append(w.items, item{Key: v.Key, Value: v.Value})
+	return nil
+}
+
+// takeNear adds entries of a table, other than tombstones, in the direction of the walk, as long as there is room,
+// one at least. It returns how many it looked at.
+func (it *Iterator) takeNear(near run.Near) (int, error) {
+	if it.takeSpan(near) {
+		return len(near.Entries), nil
+	}
+	w := it.w
+	for k := range near.Entries {
+		i := k
+		if w.m.reverse {
+			i = len(near.Entries) - 1 - k
+		}
+		e := &near.Entries[i]
+		if e.Tombstone {
+			continue
+		}
+		if k > 0 && len(w.arena) >= maxArena {
+			return k, nil
+		}
+		at := len(w.arena)
+		w.arena = append(w.arena, near.Keys[near.Begin[i]:near.Begin[i+1]]...)
+		to := len(w.arena)
+		var err error
+		if w.arena, err = it.value(e); err != nil {
+			return k, err
+		}
+		end := len(w.arena)
+		w.items = append(w.items, item{Key: w.arena[at:to:to], Value: w.arena[to:end:end]})
+	}
+	return len(near.Entries), nil
+}
+
+// takeSpan is takeNear for entries whose values lie close to each other in a segment, one behind the other, as
+// those of keys do that were written in their order: keys and values are then copied, or read, at once. It returns
+// false, and has done nothing, if they do not, or if one of them is not in order.
+func (it *Iterator) takeSpan(near run.Near) bool {
+	w, n := it.w, len(near.Entries)
+	first, last := &near.Entries[0], &near.Entries[n-1]
+	lo, hi := uint64(uint32(first.Place)), uint64(uint32(last.Place))+uint64(last.Len)
+	begin := near.Begin[0]
+	keys := near.Keys[begin:near.Begin[n]]
+	// Between two values there are a key and a few bytes; twice as much is still less work than one at a time.
+	most := min(maxArena-len(w.arena), 2*(len(keys)+n*(8+int(max(first.Len, last.Len)))))
+	if n < 2 || hi <= lo || hi-lo > uint64(max(most, 0)) || !w.enter(it.ver, first.Place) {
+		return false
+	}
+	size := int(hi - lo)
+	at := len(w.arena)
+	w.arena = slices.Grow(w.arena, len(keys)+size)
+	own := w.arena[at : at+len(keys)+size]
+	values := own[len(keys):]
+	// They are copied before they are checked: what is mapped may change.
+	if b, err := w.seg.Read(values[:0], int64(lo), size); err != nil || len(b) != size || &b[0] != &values[0] {
+		return false // what is wrong, a single value tells
+	}
+	w.items = slices.Grow(w.items, n)
+	items := w.items[len(w.items) : len(w.items)+n]
+	taken := 0
+	for k := range n {
+		i := k
+		if w.m.reverse {
+			i = n - 1 - k
+		}
+		e := &near.Entries[i]
+		if e.Tombstone {
+			continue
+		}
+		lo := e.Place - first.Place // far beyond if it is in another segment, or before the first
+		hi := lo + uint64(e.Len)
+		if lo > uint64(size) || hi > uint64(size) || format.Checksum(values[lo:hi]) != e.Sum {
+			return false
+		}
+		key, end := near.Begin[i]-begin, near.Begin[i+1]-begin
+		items[taken] = item{Key: own[key:end:end], Value: values[lo:hi:hi]}
+		taken++
+	}
+	copy(own, keys)
+	w.arena, w.items = w.arena[:at+len(own)], w.items[:len(w.items)+taken]
+	return true
+}
+
+// enter remembers the segment of a place, to save the way there for each. It returns false if there is no such segment.
+func (w *walk) enter(ver *Version, place uint64) bool {
+	if id := uint32(place >> 32); w.seg.Segment == nil || w.seg.id != id {
+		w.seg = segment{id, ver.Segment(id)}
+	}
+	return w.seg.Segment != nil
+}
+
+// value appends a value that a table names to the arena and returns that.
+func (it *Iterator) value(e *run.Entry) ([]byte, error) {
+	w := it.w
+	if !w.enter(it.ver, e.Place) {
+		return it.ver.Value(w.arena, *e)
+	}
+	return w.seg.Value(w.arena, int64(uint32(e.Place)), int(e.Len), e.Sum)
+}
+
+// skipDeleted moves on if a range delete covers what s is at: in s's own memtable if it is newer,
+// in a newer memtable in any case, and then it covers everything of s in the range.
+func (it *Iterator) skipDeleted(s *source) (bool, error) {
+	m := &it.w.m
+	for j := 0; j <= m.cur && m.src[j].table.Index != nil; j++ {
+		t := m.src[j].table.Tombstones.Find(s.key)
+		if t == nil {
+			continue
+		}
+		if j == m.cur {
+			if t.Seq < s.v.Seq {
+				continue
+			}
+			return true, m.next() // which leaves the key of older sources behind too
+		}
+		if m.reverse {
+			return true, m.skip(t.Lo)
+		}
+		return true, m.skip(t.Hi)
+	}
+	return false, nil
+}

@@ -1,0 +1,262 @@
+// Package tree is the order of keys: index tables in tiers, the versions of them that readers hold, and walks over
+// memtables and tiers together. It knows where values lie, and reads them through [Segment]; it writes no manifest and
+// holds no lock.
+//
+// A [Version] never changes. Flushes and merges make the tiers of the next one out of it; what they made takes effect
+// when their caller has published it.
+package tree
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+)
+
+// Segment is a file that holds values. Its methods are called from many goroutines.
+type Segment interface {
+	// Acquire takes a reference, while the caller or somebody that it waits for holds another. The file stays open until
+	// as many calls of Release.
+	Acquire()
+	Release()
+	// Read appends the n bytes at off, unchecked, to dst. After an error, dst is returned as it was.
+	Read(dst []byte, off int64, n int) ([]byte, error)
+	// Value is Read for a value with that checksum: another one is ErrCorrupt.
+	Value(dst []byte, off int64, n int, sum uint32) ([]byte, error)
+}
+
+// Tier is a sequence of refs that do not overlap, in order of keys. A tier is newer than those
+// with smaller ids: where two have the same key, the newer one is right.
+type Tier struct {
+	ID   uint64
+	Refs []Ref
+}
+
+// Bytes is how long the files of the tier are.
+func (t *Tier) Bytes() (n int64) {
+	for table := range t.tables() {
+		n += table.Info.FileBytes
+	}
+	return n
+}
+
+// Tombstones is how many the tier's tables have.
+func (t *Tier) Tombstones() (n int64) {
+	for table := range t.tables() {
+		n += table.Info.Tombstones
+	}
+	return n
+}
+
+// tables yields each table of the tier once.
+func (t *Tier) tables() func(yield func(*Table) bool) {
+	return func(yield func(*Table) bool) {
+		seen := map[*Table]bool{}
+		for i := range t.Refs {
+			if table := t.Refs[i].Table; !seen[table] {
+				seen[table] = true
+				if !yield(table) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Overlapping returns the first tier in which refs overlap, which none may; nil if there is none.
+func Overlapping(tiers []Tier) *Tier {
+	for i := range tiers {
+		for j := 1; j < len(tiers[i].Refs); j++ {
+			if !tiers[i].Refs[j-1].EndsBefore(tiers[i].Refs[j].Lo) {
+				return &tiers[i]
+			}
+		}
+	}
+	return nil
+}
+
+// find returns the index of the first ref that does not end before key.
+func (t *Tier) find(key []byte) int {
+	lo, hi := 0, len(t.Refs)
+	for lo < hi {
+		m := int(uint(lo+hi) >> 1)
+		if t.Refs[m].EndsBefore(key) {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	return lo
+}
+
+// holding returns the ref that key would be in, nil if there is none.
+func (t *Tier) holding(key []byte) *Ref {
+	if i := t.find(key); i < len(t.Refs) && bytes.Compare(t.Refs[i].Lo, key) <= 0 {
+		return &t.Refs[i]
+	}
+	return nil
+}
+
+// Version is the index tables of a moment, and the segments that they name. It is never changed. All its methods may
+// be called from many goroutines, by those who hold a reference.
+type Version struct {
+	Tiers  []Tier   // newest first
+	Tables []*Table // each once
+
+	segments []segment // by id
+	refs     atomic.Int32
+}
+
+type segment struct {
+	id uint32
+	Segment
+}
+
+// NewVersion returns a version of those tiers, with a reference of the caller's. It takes a reference to its tables
+// and to the segments that find returns, which has all that the tables name.
+func NewVersion(tiers []Tier, find func(id uint32) Segment) *Version {
+	v := &Version{Tiers: tiers}
+	v.refs.Store(1)
+	seen := map[*Table]bool{}
+	need := map[uint32]bool{}
+	for _, t := range tiers {
+		for table := range t.tables() {
+			if seen[table] {
+				continue
+			}
+			seen[table] = true
+			v.Tables = append(v.Tables, table)
+			table.refs.Add(1)
+			for _, u := range table.Info.Segments {
+				need[u.ID] = true
+			}
+		}
+	}
+	for id := range need {
+		s := find(id)
+		s.Acquire()
+		v.segments = append(v.segments, segment{id, s})
+	}
+	slices.SortFunc(v.segments, func(a, b segment) int { return int(int64(a.id) - int64(b.id)) })
+	return v
+}
+
+// Acquire takes a reference, for a caller who holds one.
+func (v *Version) Acquire() { v.refs.Add(1) }
+
+// Release gives up a reference; the last one gives up the tables and segments.
+func (v *Version) Release() {
+	if v.refs.Add(-1) > 0 {
+		return
+	}
+	for _, t := range v.Tables {
+		t.release()
+	}
+	for _, s := range v.segments {
+		s.Release()
+	}
+}
+
+// Segments yields the version's segments, by id.
+func (v *Version) Segments() func(yield func(uint32, Segment) bool) {
+	return func(yield func(uint32, Segment) bool) {
+		for _, s := range v.segments {
+			if !yield(s.id, s.Segment) {
+				return
+			}
+		}
+	}
+}
+
+// Segment returns the segment of that id, nil if the version has none.
+func (v *Version) Segment(id uint32) Segment {
+	lo, hi := 0, len(v.segments)
+	for lo < hi {
+		m := int(uint(lo+hi) >> 1)
+		if v.segments[m].id < id {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	if lo < len(v.segments) && v.segments[lo].id == id {
+		return v.segments[lo].Segment
+	}
+	return nil
+}
+
+// Get appends the value of key to dst: the newest tier that has the key decides. A key that is not there, or deleted,
+// is ErrNotFound. After an error, dst is returned as it was.
+func (v *Version) Get(dst, key []byte) ([]byte, error) {
+	for i := range v.Tiers {
+		r := v.Tiers[i].holding(key)
+		if r == nil {
+			continue
+		}
+		e, found, err := r.Table.Reader.Get(key)
+		switch {
+		case err != nil:
+			return dst, err
+		case !found:
+			continue
+		case e.Tombstone:
+			return dst, holdfast.ErrNotFound
+		}
+		return v.Value(dst, e)
+	}
+	return dst, holdfast.ErrNotFound
+}
+
+// Value appends the value that an entry names to dst. After an error, dst is returned as it was.
+func (v *Version) Value(dst []byte, e run.Entry) ([]byte, error) {
+	s := v.Segment(uint32(e.Place >> 32))
+	if s == nil {
+		return dst, format.Corrupt("", 0,
+			fmt.Sprintf("an index table names segment %d, which it does not list", e.Place>>32), nil)
+	}
+	return s.Value(dst, int64(uint32(e.Place)), int(e.Len), e.Sum)
+}
+
+// MayHave reports whether an index table may have an entry for key: seldom wrongly. What cannot be read may.
+func (v *Version) MayHave(key []byte) bool {
+	return slices.ContainsFunc(v.Tiers, func(t Tier) bool {
+		r := t.holding(key)
+		return r != nil && r.Table.Reader.MayContain(key)
+	})
+}
+
+// CopyTiers returns tiers that can be changed without changing v.
+func (v *Version) CopyTiers() []Tier {
+	tiers := make([]Tier, len(v.Tiers))
+	for i, t := range v.Tiers {
+		tiers[i] = Tier{t.ID, slices.Clone(t.Refs)}
+	}
+	return tiers
+}
+
+// DeleteRanges cuts the ranges out of all refs, in place, and returns the tiers that are not empty then.
+func DeleteRanges(tiers []Tier, ts *RangeTombstones) []Tier {
+	for i := range tiers {
+		for _, d := range ts.Ranges() {
+			var out []Ref
+			from := tiers[i].find(d.Lo)
+			to := from
+			for to < len(tiers[i].Refs) && (len(d.Hi) == 0 || bytes.Compare(tiers[i].Refs[to].Lo, d.Hi) < 0) {
+				out = append(out, tiers[i].Refs[to].without(d.Lo, d.Hi)...)
+				to++
+			}
+			if to > from {
+				tiers[i].Refs = slices.Replace(tiers[i].Refs, from, to, out...)
+			}
+		}
+	}
+	return dropEmpty(tiers)
+}
+
+func dropEmpty(tiers []Tier) []Tier {
+	return slices.DeleteFunc(tiers, func(t Tier) bool { return len(t.Refs) == 0 })
+}

@@ -1,0 +1,162 @@
+package tree
+
+import (
+	"math"
+	"slices"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/memtable"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// Files is where index tables are. Its functions are called from many goroutines.
+type Files struct {
+	FS     vfs.FS
+	Dir    string
+	DB     format.DatabaseID
+	Cache  *run.Cache
+	Limit  int64                  // bytes of a file, roughly
+	Number func() (uint32, error) // of a new file
+	Synced func(bytes int64)      // so many were written, and synced
+	Remove func(name string)      // a file that is not needed
+	Free   func(*Table)           // see NewTable
+}
+
+// Open opens the index table of that number.
+func (f *Files) Open(id uint64) (*Table, error) {
+	r, err := run.Open(f.FS, format.TableName(f.Dir, id), run.Identity{DB: f.DB, ID: id}, f.Cache)
+	if err != nil {
+		return nil, err
+	}
+	return NewTable(id, r, f.Free), nil
+}
+
+// Writer writes entries to index tables of limited size. It is for one goroutine. After an error, and until a version
+// has what it wrote, Abandon undoes everything.
+type Writer struct {
+	Tables []*Table // complete; their names are durable after Close
+
+	files *Files
+	w     *run.Writer // nil between files
+	file  vfs.File    // of w
+	id    uint64      // of file
+	done  int64       // bytes of Tables
+}
+
+// NewWriter returns a writer that has written nothing.
+func (f *Files) NewWriter() *Writer { return &Writer{files: f} }
+
+// Written is about how many bytes were written.
+func (w *Writer) Written() int64 {
+	if w.w == nil {
+		return w.done
+	}
+	return w.done + w.w.Size()
+}
+
+// Add appends an entry; keys ascend.
+func (w *Writer) Add(key []byte, e run.Entry) error {
+	f := w.files
+	if w.w != nil && w.w.Size() >= f.Limit {
+		if err := w.finish(); err != nil {
+			return err
+		}
+	}
+	if w.w == nil {
+		n, err := f.Number()
+		if err != nil {
+			return err
+		}
+		w.id = uint64(n)
+		name := format.TableName(f.Dir, w.id)
+		f.FS.Remove(name)
+		if w.file, err = f.FS.Create(name); err != nil {
+			return format.IOError("create", name, err)
+		}
+		w.w = run.NewWriter(w.file, run.Identity{DB: f.DB, ID: w.id})
+	}
+	if err := w.w.Add(key, e); err != nil {
+		return format.IOError("write", w.file.Name(), err)
+	}
+	return nil
+}
+
+// finish completes the present file.
+func (w *Writer) finish() error {
+	if w.w == nil {
+		return nil
+	}
+	info, err := w.w.Finish(0)
+	if err != nil {
+		return format.IOError("write", w.file.Name(), err)
+	}
+	w.files.Synced(info.FileBytes)
+	w.done += info.FileBytes
+	t, err := w.files.Open(w.id)
+	if err != nil {
+		return err
+	}
+	_ = w.file.Close() // what was written is synced
+	w.Tables = append(w.Tables, t)
+	w.w, w.file = nil, nil
+	return nil
+}
+
+// Close completes the last file and makes the names durable.
+func (w *Writer) Close() error {
+	if err := w.finish(); err != nil {
+		return err
+	}
+	if len(w.Tables) == 0 {
+		return nil
+	}
+	w.files.Synced(0)
+	if err := w.files.FS.SyncDir(w.files.Dir); err != nil {
+		return format.IOError("sync", w.files.Dir, err)
+	}
+	return nil
+}
+
+// Abandon removes what was written.
+func (w *Writer) Abandon() {
+	if w.w != nil {
+		w.file.Close()
+		w.files.Remove(format.TableName(w.files.Dir, w.id))
+	}
+	for _, t := range w.Tables {
+		t.Close()
+		w.files.Remove(format.TableName(w.files.Dir, t.ID))
+	}
+}
+
+// Flush writes the newest versions of a memtable's keys, and closes the writer. What a range delete of the same
+// memtable or a newer one covers is left out, and so are tombstones of keys that no table of v can have. place says
+// where in the log a value of the index's image is.
+func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*RangeTombstones, v *Version) error {
+	it := m.Index.Iter(math.MaxUint64)
+	for ok := it.First(); ok; ok = it.Next() {
+		x := it.Version()
+		if m.Tombstones.Covers(x.Key) > x.Seq ||
+			slices.ContainsFunc(newer, func(ts *RangeTombstones) bool { return ts.Find(x.Key) != nil }) {
+			continue
+		}
+		var e run.Entry
+		switch {
+		case x.Kind == holdfast.KindDelete:
+			if !v.MayHave(x.Key) {
+				continue
+			}
+			e.Tombstone = true
+		case x.Far:
+			e = run.Entry{Place: x.Place.At, Len: x.Place.Len, Sum: x.Place.Sum}
+		default:
+			e = run.Entry{Place: place(x.ValueAddr), Len: uint32(len(x.Value)), Sum: format.Checksum(x.Value)}
+		}
+		if err := w.Add(x.Key, e); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}

@@ -1,0 +1,32 @@
+package wal
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+)
+
+// fault is what the runtime panics with when memory cannot be touched.
+type fault interface {
+	error
+	Addr() uintptr
+}
+
+// Guarded runs f, which touches a mapping. Mapped files show a read error of the device, or a file that was cut short,
+// as a memory fault: it becomes ErrCorrupt.
+func Guarded(f func()) (err error) {
+	old := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(old)
+		if r := recover(); r != nil {
+			f, ok := r.(fault)
+			if !ok {
+				panic(r)
+			}
+			err = format.Corrupt("", 0, fmt.Sprintf("a mapped file cannot be read (%v)", f), f)
+		}
+	}()
+	f()
+	return nil
+}

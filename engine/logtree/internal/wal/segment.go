@@ -1,0 +1,375 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/vfs"
+)
+
+// Segment is an open one. Its reference count belongs to the versions and memtables that need it, and to the database;
+// the last Release closes it. Values are read from many goroutines at once; its file is written by one at a time.
+//
+// File, Start and BaseSeq are set before others can see the segment, Torn and Ended by the opening that finds them.
+type Segment struct {
+	format.SegmentHeader
+	File    vfs.File
+	Epoch   uint32
+	Start   uint64       // lsn of its begin frame
+	BaseSeq uint64       // of the begin frame
+	Used    atomic.Int64 // bytes of the file that hold frames, header included
+	Payload atomic.Int64 // bytes of keys and values in them
+	Torn    int64        // bytes behind them that a crash tore, as the last opening found it
+	Ended   bool         // its last frame names the next segment, as the last opening found it
+
+	Open    atomic.Bool // of moved values: a merge still adds to it
+	Damaged atomic.Bool // a value in it cannot be read: it is not emptied
+	Dead    atomic.Bool // Free is to be called at the last release
+
+	out     []byte // writable mapping of the file, nil if writes go through the file
+	unout   func() error
+	in      vfs.Mapping            // nil where files cannot be mapped
+	reach   atomic.Int64           // where its last large batch ends
+	saved   atomic.Pointer[saved]  // of it, once the log has failed
+	recent  atomic.Pointer[recent] // nil until it is read
+	durable bool                   // its name and length are synced; only the syncing goroutine looks
+
+	refs atomic.Int32
+	free func(*Segment)
+}
+
+// saved is a stretch of a segment's file as it was when the log failed.
+type saved struct {
+	from int64
+	b    []byte
+}
+
+// Files opens, makes and removes segments of a directory. Its methods may be called from many goroutines at once.
+type Files struct {
+	FS     vfs.FS
+	Dir    string
+	DB     format.DatabaseID
+	NoMap  bool // read and write by file calls even where files can be mapped
+	Logger *slog.Logger
+
+	// Free is called, with any lock held, when the last reference to a dead segment is gone and its file closed.
+	Free func(*Segment)
+
+	Syncs, Bytes atomic.Int64 // synced and written, but for what the log does
+}
+
+// Open opens segment id for reading, with one reference. Used is the file's length. ErrCorrupt: it is missing, or its
+// header is damaged.
+func (f *Files) Open(id uint32) (_ *Segment, err error) {
+	name := format.SegmentName(f.Dir, id)
+	file, err := f.FS.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, format.Corrupt(name, 0, "the file is missing", err)
+	}
+	if err != nil {
+		return nil, format.IOError("open", name, err)
+	}
+	defer func() {
+		if err != nil {
+			file.Close()
+		}
+	}()
+	h := make([]byte, format.SegmentHeaderSize)
+	if n, err := file.ReadAt(h, 0); n < len(h) {
+		if !errors.Is(err, io.EOF) {
+			return nil, format.IOError("read", name, err)
+		}
+		return nil, format.Corrupt(name, 0, "it is too short for a header", err)
+	}
+	head, err := format.ParseSegmentHeader(h, f.DB, id, name)
+	if err != nil {
+		return nil, err
+	}
+	s := f.segment(head, file)
+	s.durable = true
+	size, err := file.Size()
+	if err != nil {
+		return nil, format.IOError("open", name, err)
+	}
+	s.Used.Store(size)
+	if !f.NoMap {
+		s.MapIn(size)
+	}
+	return s, nil
+}
+
+func (f *Files) segment(head format.SegmentHeader, file vfs.File) *Segment {
+	s := &Segment{SegmentHeader: head, File: file, Epoch: f.DB.Epoch(head.ID), free: f.Free}
+	s.refs.Store(1)
+	s.Used.Store(format.SegmentHeaderSize)
+	return s
+}
+
+// create makes the file of a segment.
+func (f *Files) create(head format.SegmentHeader) (*Segment, error) {
+	name := format.SegmentName(f.Dir, head.ID)
+	if err := f.FS.Remove(name); err == nil {
+		f.Logger.Warn("removed a file in the way of a new segment", "path", name)
+	}
+	file, err := f.FS.Create(name)
+	if err != nil {
+		return nil, format.IOError("create", name, err)
+	}
+	return f.segment(head, file), nil
+}
+
+// Create makes a segment of the log of that size, with one reference; its name and length become durable with the
+// first sync, or by Settle. With zeros it is filled with them: all its blocks are then on the device, and a commit
+// that is synced to it changes no metadata of the file system. It fails if there is no room for left more bytes. After
+// an error nothing is left of it.
+func (f *Files) Create(id uint32, size, left int64, zeros bool) (_ *Segment, err error) {
+	s, err := f.create(format.SegmentHeader{ID: id, Kind: format.SegmentLog, Size: size})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Undo(s)
+		}
+	}()
+	err = s.File.Allocate(size + left)
+	if err == nil && left > 0 {
+		err = s.File.Truncate(size)
+	}
+	if err != nil {
+		return nil, format.IOError("allocate", s.File.Name(), err)
+	}
+	if zeros {
+		s.Flags = format.FlagWritten
+		if err := f.fill(s); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := s.File.WriteAt(s.Encode(f.DB), 0); err != nil {
+		return nil, format.IOError("write", s.File.Name(), err)
+	}
+	if f.NoMap {
+		return s, nil
+	}
+	s.MapIn(size)
+	if m, ok := s.File.(vfs.WriteMapper); ok {
+		// Without the mapping, writes go through the file.
+		if out, err := m.MapWrite(size); err == nil {
+			s.out, s.unout = out.Bytes(), out.Unmap
+		}
+	}
+	return s, nil
+}
+
+// fill fills a new segment's file with zeros. What has been written is synced every fillSync bytes, so that a commit
+// seldom finds the device busy with much else.
+func (f *Files) fill(s *Segment) error {
+	for at := int64(0); at < s.Size; at += int64(len(zeros)) {
+		if _, err := s.File.WriteAt(zeros[:min(int64(len(zeros)), s.Size-at)], at); err != nil {
+			return format.IOError("write", s.File.Name(), err)
+		}
+		if at > 0 && at%fillSync == 0 {
+			f.Syncs.Add(1)
+			if err := s.File.Datasync(); err != nil {
+				return format.IOError("sync", s.File.Name(), err)
+			}
+		}
+	}
+	f.Bytes.Add(s.Size)
+	return nil
+}
+
+var zeros [1 << 20]byte
+
+const fillSync = 8 << 20
+
+// CreateMoved makes a segment of moved values, of that size at most, with one reference. It is open, not mapped, and
+// takes no room yet. After an error nothing is left of it.
+func (f *Files) CreateMoved(id uint32, size int64) (*Segment, error) {
+	s, err := f.create(format.SegmentHeader{ID: id, Kind: format.SegmentMoved, Size: size})
+	if err != nil {
+		return nil, err
+	}
+	s.Open.Store(true)
+	if _, err := s.File.WriteAt(s.Encode(f.DB), 0); err != nil {
+		f.Undo(s)
+		return nil, format.IOError("write", s.File.Name(), err)
+	}
+	return s, nil
+}
+
+// Settle makes a new segment and its name durable.
+func (f *Files) Settle(s *Segment) error {
+	f.Syncs.Add(2)
+	return s.settle(f.FS, f.Dir)
+}
+
+func (s *Segment) settle(fsys vfs.FS, dir string) error {
+	if err := s.File.Sync(); err != nil {
+		return format.IOError("sync", s.File.Name(), err)
+	}
+	if err := fsys.SyncDir(dir); err != nil {
+		return format.IOError("sync", dir, err)
+	}
+	s.durable = true
+	return nil
+}
+
+// Undo closes and removes a segment that could not be completed, or is not needed, whatever its references.
+func (f *Files) Undo(s *Segment) {
+	s.Close()
+	f.Remove(s.File.Name())
+}
+
+// Remove removes a file that is not needed. If it stays, opening the database removes it.
+func (f *Files) Remove(name string) {
+	if err := f.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		f.Logger.Warn("cannot remove a file that is not needed", "path", name, "error", err)
+	}
+}
+
+// MapIn maps the file's first bytes for reading where files can be mapped; elsewhere it is read by calls. Nobody may
+// read it at the same time.
+func (s *Segment) MapIn(size int64) {
+	if m, ok := s.File.(vfs.Mapper); ok && size > 0 {
+		if in, err := m.Map(size); err == nil {
+			s.in = in
+		}
+	}
+}
+
+// Acquire adds a reference, for a caller that knows of one.
+func (s *Segment) Acquire() { s.refs.Add(1) }
+
+// Release gives up a reference. The last one closes the file and, if the segment is dead, calls [Files.Free].
+func (s *Segment) Release() {
+	if s.refs.Add(-1) > 0 {
+		return
+	}
+	s.Close()
+	if s.Dead.Load() {
+		s.free(s)
+	}
+}
+
+// Drop gives up a segment that is not needed, with its file.
+func (s *Segment) Drop() {
+	s.Dead.Store(true)
+	s.Release()
+}
+
+// Close closes the file, whatever its references.
+func (s *Segment) Close() {
+	s.unmapOut()
+	if s.in != nil {
+		s.in.Unmap()
+		s.in = nil
+	}
+	s.File.Close()
+}
+
+func (s *Segment) unmapOut() {
+	if s.out != nil {
+		s.unout()
+		s.out, s.unout = nil, nil
+	}
+}
+
+// Read appends n bytes at off to dst, which must lie in what is used. ErrCorrupt: there are no such bytes, or they
+// cannot be read.
+func (s *Segment) Read(dst []byte, off int64, n int) ([]byte, error) {
+	return s.read(dst, off, n, s.Used.Load())
+}
+
+// read is Read in a file of which the first end bytes hold something.
+func (s *Segment) read(dst []byte, off int64, n int, end int64) ([]byte, error) {
+	if v := s.saved.Load(); v != nil && n >= 0 && off >= v.from && off+int64(n) <= v.from+int64(len(v.b)) {
+		return append(dst, v.b[off-v.from:][:n]...), nil
+	}
+	if off < format.SegmentHeaderSize || n < 0 || off+int64(n) > end {
+		return dst, format.Corrupt(s.File.Name(), off, fmt.Sprintf("a value of %d bytes is not in the file", n), nil)
+	}
+	var in []byte
+	if s.in != nil && n > 0 && n < recentLimit {
+		in = s.in.Bytes()
+	}
+	mapped := off+int64(n) <= int64(len(in))
+	if mapped && s.recent.Load().has(off, n) {
+		out := dst
+		if Guarded(func() { out = append(out, in[off:off+int64(n)]...) }) == nil {
+			return out, nil
+		} // the read call says what is wrong
+	}
+	old := len(dst)
+	if cap(dst)-old < n {
+		dst = append(dst, make([]byte, n)...)
+	}
+	dst = dst[:old+n]
+	if _, err := s.File.ReadAt(dst[old:], off); err != nil {
+		return dst[:old], format.ReadError(s.File.Name(), off, err)
+	}
+	if mapped {
+		s.note(off, n, len(in))
+	}
+	return dst, nil
+}
+
+// Value appends the value of n bytes at off to dst, if it has that checksum; ErrCorrupt otherwise. It must lie in what
+// is used.
+func (s *Segment) Value(dst []byte, off int64, n int, sum uint32) ([]byte, error) {
+	return s.value(dst, off, n, sum, s.Used.Load())
+}
+
+// Unflushed is [Segment.Value] for a value of a large batch that no index table names yet: Used may not have come to
+// it.
+func (s *Segment) Unflushed(dst []byte, off int64, n int, sum uint32) ([]byte, error) {
+	return s.value(dst, off, n, sum, s.Size)
+}
+
+func (s *Segment) value(dst []byte, off int64, n int, sum uint32, end int64) ([]byte, error) {
+	old := len(dst)
+	dst, err := s.read(dst, off, n, end)
+	if err == nil && format.Checksum(dst[old:]) != sum {
+		return dst[:old], format.Corrupt(s.File.Name(), off, fmt.Sprintf("the checksum of a value of %d bytes is wrong", n),
+			nil)
+	}
+	return dst, err
+}
+
+// Write writes frames at off by a write call.
+func (s *Segment) Write(p []byte, off int64) error {
+	if _, err := s.File.WriteAt(p, off); err != nil {
+		return format.IOError("write", s.File.Name(), err)
+	}
+	return nil
+}
+
+// store is Write by a store to the mapping, if there is one. Where it faults, the write call then says what is wrong.
+func (s *Segment) store(p []byte, off int64) error {
+	if s.out != nil && off+int64(len(p)) <= int64(len(s.out)) {
+		if Guarded(func() { copy(s.out[off:], p) }) == nil {
+			return nil
+		}
+	}
+	return s.Write(p, off)
+}
+
+// save keeps a copy of the large batches that lie behind the lsn synced. What cannot be read is read again, and
+// checked, when it is asked for.
+func (s *Segment) save(synced uint64) {
+	from, to := int64(format.SegmentHeaderSize), s.reach.Load()
+	if synced > s.Start {
+		from += int64(synced - s.Start)
+	}
+	if from >= to || s.saved.Load() != nil {
+		return
+	}
+	b := make([]byte, to-from)
+	n, _ := s.File.ReadAt(b, from)
+	s.saved.Store(&saved{from, b[:n]})
+}

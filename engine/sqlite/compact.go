@@ -1,0 +1,76 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// Result codes of SQLite: what is refused with them was rolled back, before anything was synced.
+const (
+	codeInterrupt = 9
+	codeFull      = 13
+)
+
+// Compact implements [holdfast.Compactor]: it writes the database anew without free pages (VACUUM). Commits wait for
+// that. Until it is done it takes room for what is stored in SQLite's directory for temporary files, and again in the
+// log. What open snapshots and iterators see takes its room until they are closed.
+func (e *engine) Compact(ctx context.Context) error {
+	return e.Compacting(ctx, func() error {
+		return e.committer.Exclusive(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			err := e.vacuum(ctx)
+			var code int
+			if err != nil {
+				code = e.lib.code(err)
+			}
+			switch {
+			case err == nil:
+				return nil
+			case code&0xff == codeInterrupt, ctx.Err() != nil && errors.Is(err, ctx.Err()):
+				return ctx.Err()
+			case code&0xff == codeFull:
+				return &holdfast.Error{Op: "compact", Engine: e.lib.name, Path: e.path(), Class: holdfast.ErrFull, Cause: err}
+			}
+			return e.committer.Fail(e.fail("compact", err))
+		})
+	})
+}
+
+// vacuum writes the database anew, and shortens the files as far as readers let it. It is called by the committer's
+// leader.
+func (e *engine) vacuum(ctx context.Context) error {
+	if err := e.datadir.Check(); err != nil {
+		return err
+	}
+	if err := e.synchronous(holdfast.Power); err != nil {
+		return err
+	}
+	if _, err := e.w.conn.c.(driver.ExecerContext).ExecContext(ctx, "VACUUM", nil); err != nil {
+		return err
+	}
+	e.syncs.Add(1) // of the log, which has the whole database now
+	e.w.unsynced = false
+	pause, cancel := context.WithTimeout(ctx, e.w.pause)
+	defer cancel()
+	e.awaitReaders(pause.Done())
+	if err := e.checkpoint(); err != nil {
+		return err
+	}
+	e.awaitReaders(pause.Done())
+	// Readers that are still there are not waited for again; commits copy the rest of the log later.
+	if _, err := e.w.conn.exec("PRAGMA busy_timeout=0"); err != nil {
+		return err
+	}
+	_, err := e.w.conn.exec("PRAGMA main.wal_checkpoint(truncate)")
+	_, restored := e.w.conn.exec("PRAGMA " + busyTimeout)
+	if err := errors.Join(err, restored, e.look()); err != nil {
+		return err
+	}
+	e.w.tried, e.w.pauseAt = e.w.copied, pausePages
+	return e.datadir.Check()
+}
