@@ -448,13 +448,29 @@ func testModel(t *testing.T, tg *target, o message.Options) {
 	}
 }
 
-// scanned is an engine that does something after the next reverse scan has begun, once armed.
+// scanned is an engine that does something before the next scan, or after the next reverse one has begun, or before
+// the second read from now, once armed.
 type scanned struct {
 	holdfast.Engine
-	then func()
+	before, then, second func()
+	reads                int
+}
+
+func (s *scanned) Get(dst, key []byte) ([]byte, error) {
+	if second := s.second; second != nil {
+		if s.reads++; s.reads == 2 {
+			s.second = nil
+			second()
+		}
+	}
+	return s.Engine.Get(dst, key)
 }
 
 func (s *scanned) Scan(r holdfast.Range) holdfast.Iterator {
+	if before := s.before; before != nil {
+		s.before = nil
+		before()
+	}
 	it := s.Engine.Scan(r)
 	if then := s.then; then != nil && r.Reverse {
 		s.then = nil
@@ -486,5 +502,50 @@ func TestHeadReadTooEarly(t *testing.T) {
 		if r := write(t, n, stream, msg("second")); r.Position != 1 {
 			t.Errorf("edit %v: %+v", edit, r)
 		}
+	}
+}
+
+// A version does not go back while the messages that it was read from are removed.
+func TestVersionOfWhatIsRemovedMeanwhile(t *testing.T) {
+	eng := &scanned{Engine: mem.New()}
+	s := openStore(t, eng, message.Options{Level: holdfast.Memory})
+	defer closeStore(t, s)
+	n := namespace(t, s, message.Default)
+	write(t, n, "a-1", msg("t"), msg("t"))
+	eng.before = func() {
+		if _, err := n.Truncate(ctx, "a-1", 2); err != nil {
+			t.Error(err)
+		}
+	}
+	if version, ok, err := n.Version(ctx, "a-1"); version != 1 || !ok || err != nil {
+		t.Errorf("version %d, %v, %v", version, ok, err)
+	}
+}
+
+// A write whose id was known is new if the message is removed before it is read, also if another is imported where it
+// was.
+func TestRepeatOfWhatIsRemovedMeanwhile(t *testing.T) {
+	eng := &scanned{Engine: mem.New()}
+	s := openStore(t, eng, message.Options{Level: holdfast.Memory})
+	defer closeStore(t, s)
+	n := namespace(t, s, message.Default)
+	m := msg("t")
+	m.ID = "00000000-0000-4000-9000-000000000001"
+	write(t, n, "a-1", m)
+	write(t, n, "b-1", msg("t"))
+	eng.second = func() {
+		if _, err := n.Truncate(ctx, "a-1", 1); err != nil {
+			t.Error(err)
+		}
+		if err := importLines(n, lineOf(1, "c-1", 7, 1)); err != nil {
+			t.Error(err)
+		}
+	}
+	// The first read finds the id, the second one its message.
+	if r, err := n.Write(ctx, "a-1", m); err != nil || r.Repeated || r.Position != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if eng.second != nil {
+		t.Error("the message was not read")
 	}
 }

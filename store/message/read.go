@@ -291,19 +291,18 @@ func (n *Namespace) Version(ctx context.Context, stream string) (version int64, 
 		return 0, false, n.ended(err)
 	}
 	defer n.leave()
-	version = NoStream
+	// In this order: what is removed meanwhile is found in what is special.
+	version, _, err = n.last(stream)
+	if err != nil {
+		return 0, false, n.ended(err)
+	}
 	special, err := n.special(stream)
 	if err != nil {
 		return 0, false, n.ended(err)
 	}
 	if special != nil {
-		version = special.Version
+		version = max(version, special.Version)
 	}
-	position, _, err := n.last(stream)
-	if err != nil {
-		return 0, false, n.ended(err)
-	}
-	version = max(version, position)
 	return max(version, 0), version != NoStream, nil
 }
 

@@ -393,6 +393,10 @@ func (n *Namespace) repeated(ctx context.Context, r event.Result, writes []Write
 			if err != nil {
 				return err
 			}
+			if m.ID != w.Messages[j].ID { // removed meanwhile, and another was imported there
+				return n.store.fail("write", holdfast.ErrNotFound, nil, "", "the message with the id %q is not there any more",
+					w.Messages[j].ID)
+			}
 			if j == 0 {
 				at = m.Position
 				results[i] = Result{Position: at, Global: int64(global), Repeated: true}
