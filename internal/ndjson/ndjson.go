@@ -82,11 +82,14 @@ func (l *limited) Read(b []byte) (int, error) {
 }
 
 // Next returns the next line without the space around it, which stays as it is until the call after it. The error is
-// io.EOF with the last line, bufio.ErrTooLong for one of more than MaxLine bytes, ctx's while it waits at the gate,
+// io.EOF with the last line, bufio.ErrTooLong for one of more than MaxLine bytes, ctx's (asked now and then),
 // ErrBroken, or that of reading.
 // A long line that takes longer than LongTime is os.ErrDeadlineExceeded.
 func (r *Reader) Next(ctx context.Context) ([]byte, error) {
 	r.line++
+	if r.line%1000 == 0 && ctx.Err() != nil { // a thousand empty lines are a byte or so, compressed
+		return nil, ctx.Err()
+	}
 	for r.text = r.text[:0]; ; {
 		part, err := r.in.ReadSlice('\n')
 		switch size := len(r.text) + len(part); {

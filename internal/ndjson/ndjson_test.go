@@ -1,6 +1,7 @@
 package ndjson
 
 import (
+	"context"
 	"errors"
 	"os"
 	"testing"
@@ -33,4 +34,37 @@ func TestSlowLine(t *testing.T) {
 		r.Release()
 		gate <- struct{}{} // it is free
 	})
+}
+
+// Who is gone is not read on for: a gigabyte of empty lines takes a megabyte to send.
+func TestEmptyLines(t *testing.T) {
+	r, err := NewReader(newlines{}, NewGate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 10 {
+		if _, err := r.Next(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	for range 2000 {
+		if _, err = r.Next(ctx); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// newlines has no end.
+type newlines struct{}
+
+func (newlines) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = '\n'
+	}
+	return len(b), nil
 }

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -309,6 +311,11 @@ func (s *service) backups() {
 			}
 			defer done()
 			dir, err := os.MkdirTemp(s.o.BackupDir, "holdfast-backup-")
+			if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EROFS) {
+				return &holdfast.Error{Op: "backup", Class: holdfast.ErrUnavailable, Cause: err,
+					Detail: "no directory for the copy can be made next to the data",
+					Remedy: "let the server write there, or run holdfast backup while the server is stopped"}
+			}
 			if err != nil {
 				return err
 			}

@@ -217,6 +217,12 @@ func TestServer(t *testing.T) {
 	do[api.Task](s, "GET", in("/tasks/a"), nil)
 	s.refused(api.CodeNotImplemented, "GET", "/v1/server/backup", nil)
 
+	// Where no copy can be made, the answer says so, and where that was.
+	s = start(t, nil, core.Options{Backup: all.Backup, BackupDir: filepath.Join(t.TempDir(), "missing")})
+	if p := s.refused(api.CodeNotImplemented, "GET", "/v1/server/backup", nil); !strings.Contains(p.Detail, "missing") {
+		t.Errorf("%+v", p)
+	}
+
 	s = start(t, nil, core.Options{Backup: all.Backup}) // of an engine in memory
 	s.refused(api.CodeNotImplemented, "GET", "/v1/server/backup", nil)
 	s.refused(api.CodeNotImplemented, "POST", "/v1/server/compact", nil)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -261,7 +262,11 @@ func decode(body []byte, v any) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
+	err := d.Decode(v)
+	if strange := base64.CorruptInputError(0); errors.As(err, &strange) {
+		return problem.BadRequest("the body: a field of bytes, as an event's data are, is not base64 of the standard alphabet")
+	}
+	if err != nil {
 		return problem.BadRequest("the body: %v", err)
 	}
 	if rest := bytes.TrimSpace(body[d.InputOffset():]); len(rest) > 0 {

@@ -203,6 +203,10 @@ func TestTransfer(t *testing.T) {
 			`"pos":0,"gpos":1,"data":{},"time":"2026-01-01T00:00:00Z"}`,
 	)
 	s.refused(api.CodeBadRequest, "POST", in("/import"), `{`)
+	p := s.refused(api.CodeBadRequest, "POST", in("/logs/l/import"), `{"position":1,"type":"t","data":"no+base-64"}`)
+	if !strings.Contains(p.Detail, "base64") || !strings.Contains(p.Detail, "line 1") {
+		t.Errorf("%+v", p)
+	}
 	s.refused(api.CodeBadRequest, "GET", in("/export?since=yesterday"), nil)
 }
 
