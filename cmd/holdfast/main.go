@@ -12,6 +12,7 @@
 //	holdfast repair DIR      a new directory of what is intact in a damaged one
 //	holdfast accept DIR      makes stores open in a directory from which a repair could not salvage everything
 //	holdfast backup DIR      a copy of it, as it is at one moment
+//	holdfast compact DIR     gives back the space of what was deleted or overwritten
 //	holdfast copy FROM TO    the same keys on another engine; FROM may be a bare bbolt, Badger, Pebble or SQLite
 //	holdfast event list      the logs of events of a server, or in a directory; also cat, tail, append, ...
 //	holdfast message cat     messages in streams; also streams, tail, write, ...
@@ -82,6 +83,7 @@ type grammar struct {
 	Repair    repairCommand    `cmd:"" help:"Make a new directory of all that is intact in a damaged one."`
 	Accept    acceptCommand    `cmd:"" help:"Accept what a repair could not salvage: stores open in the directory again."`
 	Backup    backupCommand    `cmd:"" help:"Copy a directory: its contents at one moment, durably."`
+	Compact   compactCommand   `cmd:"" help:"Give back the space of what was deleted or overwritten."`
 	Copy      copyCommand      `cmd:"" help:"Copy all keys to a new directory of any engine, and compare each."`
 	Event     eventCommand     `cmd:"" help:"Logs of events, of a server or in a directory."`
 	Message   messageCommand   `cmd:"" help:"Messages in streams."`
@@ -174,6 +176,8 @@ func run(lab bench.Lab, args []string) int {
 		return g.Accept.run()
 	case "backup":
 		return g.Backup.run()
+	case "compact":
+		return g.Compact.run()
 	case "copy":
 		return g.Copy.run()
 	case "version":

@@ -49,6 +49,10 @@ type backupCommand struct {
 	Into string `required:"" help:"New directory for the copy." placeholder:"NEW"`
 }
 
+type compactCommand struct {
+	Dir string `arg:"" help:"Directory that an engine made, not open elsewhere. What is in it stays as it is."`
+}
+
 // failTool is fail for these commands.
 func failTool(err error) int {
 	if status := fail(err); err == nil || !errors.Is(err, holdfast.ErrCorrupt) {
@@ -497,5 +501,24 @@ func (c *backupCommand) run() int {
 		return failTool(err)
 	}
 	_, err = fmt.Printf("%d keys in %s\n", keys, c.Into)
+	return fail(err)
+}
+
+func (c *compactCommand) run() int {
+	var before, after int64
+	_, err := untilSignal(func(ctx context.Context) (_ any, err error) {
+		e, err := all.OpenDir("", c.Dir, holdfast.Options{})
+		if err != nil {
+			return nil, err
+		}
+		before = e.Metrics().DiskBytes
+		err = holdfast.Compact(ctx, e)
+		after = e.Metrics().DiskBytes
+		return nil, errors.Join(err, e.Close())
+	})
+	if err != nil {
+		return failTool(err)
+	}
+	_, err = fmt.Printf("%s before, %s now\n", size(before), size(after))
 	return fail(err)
 }

@@ -42,6 +42,7 @@ func TestToolCommands(t *testing.T) {
 		}
 		run(exitOK, "open elsewhere", "inspect", path(engine))
 		run(exitError, "directory in use", "verify", path(engine))
+		run(exitError, "directory in use", "compact", path(engine))
 		run(exitError, "directory in use", "repair", path(engine), "--into", path("no"))
 		run(exitError, "directory in use", "backup", path(engine), "--into", path("no"))
 		try(t, e.Close())
@@ -56,6 +57,12 @@ func TestToolCommands(t *testing.T) {
 		run(exitOK, "100 in", "repair", path(engine), "--into", path(engine+"-repaired"))
 		run(exitError, "not empty", "repair", path(engine), "--into", path(engine+"-copy"))
 		run(exitOK, "", "verify", path(engine+"-copy"))
+		if engine == "badger" || engine == "files" {
+			run(exitError, "gives back space by itself", "compact", path(engine+"-copy"))
+		} else {
+			run(exitOK, " now\n", "compact", path(engine+"-copy"))
+			run(exitOK, "", "verify", path(engine+"-copy"))
+		}
 		run(exitOK, "", "verify", path(engine+"-repaired"))
 	}
 	segments, err := filepath.Glob(filepath.Join(path("logtree"), "*.seg"))
@@ -72,6 +79,8 @@ func TestToolCommands(t *testing.T) {
 	run(exitWrong, "lost: ", "repair", path("logtree"), "--into", path("salvaged"))
 	run(exitOK, "", "verify", path("salvaged"))
 	run(exitError, "foreign", "verify", at)
+	run(exitError, "foreign", "compact", at)
+	run(exitError, "missing: stat", "compact", path("missing"))
 	run(exitError, "foreign directory: it has no file HOLDFAST", "backup", at, "--into", path("no"))
 	for _, args := range [][]string{{"inspect"}, {"verify"}, {"repair", "--into", path("no")},
 		{"backup", "--into", path("no")}} {

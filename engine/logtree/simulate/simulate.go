@@ -19,20 +19,21 @@ import (
 
 // Stats counts what one history did.
 type Stats struct {
-	Steps      int // whatever was done
-	Commits    int // batches applied
-	Reads      int // gets and scans compared
-	Cuts       int // power cuts
-	Kills      int // kill -9
-	Halts      int // crashes in the middle of an operation, among Cuts and Kills
-	Doubles    int // crashes during the Open that follows a crash
-	Faults     int // times that operations of the file system were made to fail
-	Full       int // times that the disk was made full
-	Damages    int // times that bits were flipped and files cut
-	Declined   int // batches that were refused for a failure, and not applied
-	Poisons    int // times that the engine stopped after a failure
-	Recoveries int // times that it opened after a crash
-	Refusals   int // reads and opens that found damage
+	Steps       int // whatever was done
+	Commits     int // batches applied
+	Reads       int // gets and scans compared
+	Cuts        int // power cuts
+	Kills       int // kill -9
+	Halts       int // crashes in the middle of an operation, among Cuts and Kills
+	Doubles     int // crashes during the Open that follows a crash
+	Faults      int // times that operations of the file system were made to fail
+	Full        int // times that the disk was made full
+	Damages     int // times that bits were flipped and files cut
+	Declined    int // batches that were refused for a failure, and not applied
+	Poisons     int // times that the engine stopped after a failure
+	Compactions int // compactions that came to their end
+	Recoveries  int // times that it opened after a crash
+	Refusals    int // reads and opens that found damage
 }
 
 // Add adds the counts of another history.
@@ -49,6 +50,7 @@ func (s *Stats) Add(o Stats) {
 	s.Damages += o.Damages
 	s.Declined += o.Declined
 	s.Poisons += o.Poisons
+	s.Compactions += o.Compactions
 	s.Recoveries += o.Recoveries
 	s.Refusals += o.Refusals
 }
@@ -369,11 +371,30 @@ func (h *history) work() error {
 	if h.rnd.IntN(6) == 0 {
 		limit = 50
 	}
+	if limit == 50 && h.ledger.last()%2 == 0 {
+		return h.compact()
+	}
 	n, err := h.db.Work(limit)
 	if err != nil {
 		return h.failed("Work", err)
 	}
 	h.note("%d pieces of work", n)
+	return nil
+}
+
+func (h *history) compact() error {
+	err := h.db.Compact(context.Background())
+	h.note("compacted: %v", err)
+	if err := h.refused("Compact", err); err != nil {
+		return err
+	}
+	if err != nil && h.armed && h.db.Metrics().Poison == nil {
+		return nil // what has failed was undone
+	}
+	if err != nil {
+		return h.failed("Compact", err)
+	}
+	h.stats.Compactions++
 	return nil
 }
 

@@ -24,7 +24,8 @@ type pass struct {
 	next           []byte          // keys before it are done
 	limit          int64           // bytes of index, or of moved values, that a step may write
 	mover          *mover
-	did            bool // a step has changed something
+	did            bool        // a step has changed something
+	compaction     *compaction // what it is for, nil mostly
 }
 
 // plan makes the next step of a pass. It is called with edit held.
@@ -103,6 +104,7 @@ func (rc *reclaimer) mergeOnce() (bool, error) {
 	}
 	p.did = true // it is to be tried again
 	rc.endPass(p)
+	rc.endCompaction(p.compaction, err)
 	d.restoreReserve()
 	rc.noMerge()
 	return false, err

@@ -57,6 +57,7 @@ type reclaimer struct {
 	idleMerges uint64 // times that no merge was to be done, though a writer waited for room
 	busy       bool   // merges have something to do, and can
 	tidyArmed  bool   // tidy will run
+	compaction *compaction
 
 	waiting    atomic.Int32          // writers that wait for room on the disk
 	deleting   atomic.Bool           // deletes wait for room, or have got the last there was
@@ -73,6 +74,9 @@ func (rc *reclaimer) nextPass() *pass {
 	ver := d.view.Load().ver
 	var under *pass
 	floor := uint64(0)
+	if n := len(rc.passes); n > 0 && rc.passes[n-1].stopped() {
+		rc.endPass(rc.passes[n-1])
+	}
 	if n := len(rc.passes); n > 0 {
 		under = rc.passes[n-1]
 		floor = under.newest
@@ -106,7 +110,7 @@ func (rc *reclaimer) endPass(p *pass) {
 	d := rc.d
 	rc.passes = rc.passes[:len(rc.passes)-1]
 	p.mover.end()
-	if !p.did {
+	if !p.did && p.compaction == nil {
 		rc.fruitless[choose(p.urgent)] = d.view.Load().ver
 	}
 }
@@ -116,6 +120,11 @@ func (rc *reclaimer) pick(ver *tree.Version, floor uint64) *pass {
 	n := 0
 	for n < len(ver.Tiers) && ver.Tiers[n].ID > floor {
 		n++
+	}
+	if floor == 0 {
+		if p := rc.pickCompaction(ver); p != nil {
+			return p
+		}
 	}
 	urgent := rc.waiting.Load() > 0 || rc.tight.Load()
 	if n == 0 || ver == rc.fruitless[choose(urgent)] {
@@ -488,20 +497,28 @@ func (rc *reclaimer) tidy(idle bool) bool {
 	if !flush && !shrink {
 		return false
 	}
-	if shrink { // a segment is freed only when the log has left it
-		d.lastSize = 0
-		if d.next != nil {
-			d.next.Drop()
-			d.next = nil
-		}
-		if err := d.rotateSegment(0, true); err != nil {
-			d.logger.Warn("cannot begin a new log segment to give back the old one", "error", err)
-		} else if err := old.File.Truncate(d.endOf(old)); err != nil { // what was reserved for it
-			d.logger.Warn("cannot give back the room reserved for a log segment", "path", old.File.Name(), "error", err)
-		}
+	if shrink {
+		d.leaveSegment()
 	}
 	d.rotateTable()
 	return true
+}
+
+// leaveSegment begins a small segment of the log, since one is freed only when the log has left it. It is called with mu
+// held, before the memtable is ended.
+func (d *DB) leaveSegment() {
+	old := d.log.Current()
+	d.lastSize = 0
+	if d.next != nil {
+		d.next.Drop()
+		d.next = nil
+	}
+	if err := d.rotateSegment(0, true); err != nil {
+		d.logger.Warn("cannot begin a new log segment to give back the old one", "error", err)
+	} else if old == nil { // there is none but those that Open has read
+	} else if err := old.File.Truncate(d.endOf(old)); err != nil { // what was reserved for it
+		d.logger.Warn("cannot give back the room reserved for a log segment", "path", old.File.Name(), "error", err)
+	}
 }
 
 // endOf is where the frames of a segment end that the log has just left. It is called with mu held.

@@ -1,0 +1,187 @@
+package db
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
+)
+
+// compaction is a Compact under way: a pass over all tiers, which shows where there is garbage, and passes that empty
+// the segments which have some, each of them once.
+type compaction struct {
+	below  uint32      // segments with smaller ids are emptied; the others are newer than the call
+	over   atomic.Bool // set under mu
+	err    error       // under mu
+	merged bool        // under edit, as is tried
+	tried  map[uint32]bool
+}
+
+// compactGarbage is how many bytes a segment may have for each of garbage in it and not be emptied.
+const compactGarbage = 20
+
+// compactMoved is the part of the log that one pass moves at most: it takes room for that until it is done.
+const compactMoved = 4
+
+// Compact implements [holdfast.Compactor]. What was written before the call is flushed and merged, and segments of which
+// a twentieth or more is garbage are emptied: each takes room for what is moved until it is gone, a quarter of the log
+// at most. Readers and writers go on. Several at a time follow one another. Close ends it with ErrClosed.
+func (d *DB) Compact(ctx context.Context) error {
+	return d.Compacting(ctx, func() error {
+		defer context.AfterFunc(ctx, func() {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.changed.Broadcast()
+		})()
+		d.mu.Lock()
+		err := d.compact(ctx)
+		d.mu.Unlock()
+		d.removeObsolete()
+		if format.IsNoRoom(err) {
+			err = d.noRoomToCompact(err)
+		}
+		return err
+	})
+}
+
+func (d *DB) noRoomToCompact(cause error) error {
+	return &holdfast.Error{Op: "compact", Engine: format.Name, Path: d.dir, Class: holdfast.ErrFull, Cause: cause,
+		Detail: "there is no room for what has to be moved", Remedy: "make room on the disk; nothing is lost"}
+}
+
+// compact is Compact with mu held, which it releases and takes again.
+func (d *DB) compact(ctx context.Context) error {
+	rc := &d.reclaim
+	// await waits for a change, or in a database without goroutines does one step of what would bring it.
+	await := func(c chan struct{}, a activity, step func() (bool, error)) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if d.Life.Closed() {
+			return &holdfast.Error{Op: "compact", Engine: format.Name, Path: d.dir, Class: holdfast.ErrClosed}
+		}
+		if err := d.log.Err(); err != nil {
+			return err
+		}
+		if d.manual {
+			d.mu.Unlock()
+			defer d.mu.Lock()
+			_, err := step()
+			return d.worked(a, err)
+		}
+		d.wake(c)
+		d.changed.Wait()
+		return nil
+	}
+	flush := func() error {
+		err := await(d.work, isFlushing, d.flushOnce)
+		if err == nil {
+			err = d.stuck
+		}
+		return err
+	}
+	merge := func() error { return await(d.merges, isMerging, rc.mergeOnce) }
+
+	d.stuck = nil
+	for len(d.view.Load().imm) >= maxImm {
+		if err := flush(); err != nil {
+			return err
+		}
+	}
+	mem := d.view.Load().mem
+	written := d.log.Current() != nil && d.log.End().Offset > format.SegmentHeaderSize+format.BeginSize
+	if written || !mem.empty() {
+		d.leaveSegment()
+		d.rotateTable()
+	}
+	for slices.Contains(d.view.Load().imm, mem) {
+		if err := flush(); err != nil {
+			return err
+		}
+	}
+	for rc.compaction != nil {
+		if err := merge(); err != nil {
+			return err
+		}
+	}
+	c := &compaction{below: uint32(d.nextFile + 1), tried: map[uint32]bool{}}
+	if s := d.log.Current(); s != nil {
+		c.below = s.ID
+	}
+	rc.compaction = c
+	for !c.over.Load() {
+		if err := merge(); err != nil {
+			rc.end(c, err)
+		}
+	}
+	return c.err
+}
+
+// end ends a compaction, once. It is called with mu held.
+func (rc *reclaimer) end(c *compaction, err error) {
+	if c != nil && !c.over.Load() {
+		c.err = err
+		c.over.Store(true)
+		rc.compaction = nil
+		rc.d.changed.Broadcast()
+	}
+}
+
+// endCompaction is end without mu held; c may be nil.
+func (rc *reclaimer) endCompaction(c *compaction, err error) {
+	rc.d.mu.Lock()
+	defer rc.d.mu.Unlock()
+	rc.end(c, err)
+}
+
+// stopped reports whether the pass is for a compaction that has ended.
+func (p *pass) stopped() bool { return p.compaction != nil && p.compaction.over.Load() }
+
+// pickCompaction returns the next pass of the compaction under way, nil if there is none, or it has come to its end. It
+// is called with edit held, while there is no pass.
+func (rc *reclaimer) pickCompaction(ver *tree.Version) *pass {
+	d := rc.d
+	d.mu.Lock()
+	c := rc.compaction
+	d.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	n := len(ver.Tiers)
+	all := func(victims map[uint32]bool) *pass {
+		return &pass{oldest: ver.Tiers[n-1].ID, newest: ver.Tiers[0].ID, victims: victims, compaction: c}
+	}
+	if !c.merged {
+		if c.merged = true; n > 1 {
+			return all(nil)
+		}
+	}
+	segments, total, _ := rc.candidates(ver)
+	victims, moved := map[uint32]bool{}, int64(0)
+	room, most := rc.roomToMove(), max(total/compactMoved, d.segmentLimit)
+	short := false
+	for _, x := range segments {
+		if x.seg.ID >= c.below || x.garbage*compactGarbage < x.used {
+			continue
+		}
+		switch live := x.used - x.garbage; {
+		case c.tried[x.seg.ID] || live > room:
+			short = true
+		case len(victims) == 0 || moved+live <= min(room, most):
+			victims[x.seg.ID], c.tried[x.seg.ID] = true, true
+			moved += live
+		}
+	}
+	if len(victims) == 0 || n == 0 {
+		var err error
+		if short {
+			err = d.noRoomToCompact(nil)
+		}
+		rc.endCompaction(c, err)
+		return nil
+	}
+	return all(victims)
+}
