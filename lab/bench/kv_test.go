@@ -320,6 +320,9 @@ func (d doctored) Value() []byte {
 
 // TestKVVerificationCatches: whatever an engine does wrong, the workloads that can see it do.
 func TestKVVerificationCatches(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the smoke test runs the same workloads; here the race detector only makes them slow")
+	}
 	changed := func(b *holdfast.Batch, f func(to *holdfast.Batch, op holdfast.Op)) *holdfast.Batch {
 		var to holdfast.Batch
 		for op := range b.Ops() {

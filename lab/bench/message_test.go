@@ -119,6 +119,9 @@ func (f *fakeMessages) Close() error { return errors.Join(f.Messages.Close(), f.
 
 // TestMessageVerificationCatches: whatever a store does wrong, the workloads that can see it do.
 func TestMessageVerificationCatches(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the smoke test runs the same workloads; here the race detector only makes them slow")
+	}
 	restamp := func(data []byte, change func(s *stamp)) []byte {
 		s, err := readStamp(data)
 		if err != nil {

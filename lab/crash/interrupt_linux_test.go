@@ -122,6 +122,9 @@ func TestInterruptLeavesNothing(t *testing.T) {
 // TestEarlyEndKeepsWhatWasFound: a run that is interrupted or killed has a report, which says why it is not all.
 // An interrupted one shows its tables, too.
 func TestEarlyEndKeepsWhatWasFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("processes are watched from outside, slowly under the race detector; TestKill runs the same code")
+	}
 	for _, test := range []struct {
 		signal  syscall.Signal
 		partial string
@@ -190,6 +193,9 @@ func unlocked(t *testing.T, dir string) bool {
 
 // TestKilledRunIsCleanedUp by the next one there: its mounts, loop devices and directory.
 func TestKilledRunIsCleanedUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("processes are watched from outside, slowly under the race detector; TestKill runs the same code")
+	}
 	for _, kind := range []Kind{Kill, Power} {
 		t.Run(string(kind), func(t *testing.T) {
 			dir := realDir(t)
@@ -220,6 +226,9 @@ func TestKilledRunIsCleanedUp(t *testing.T) {
 
 // TestLivingRunIsLeftAlone by another one there.
 func TestLivingRunIsLeftAlone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("processes are watched from outside, slowly under the race detector; TestKill runs the same code")
+	}
 	dir := realDir(t)
 	cmd, _ := aRun(t, dir, Kill, "")
 	status, out, err := runBriefly(t, dir)

@@ -49,6 +49,9 @@ func toldRaft(h protocol.History, survives, level holdfast.Level, acked, issued 
 // TestRaftModelIsTheStore: what the judge expects after each operation is what a correct store holds, with gaps
 // and without; and all kinds of operations come up.
 func TestRaftModelIsTheStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine does the work, slowly under the race detector")
+	}
 	for _, monotonic := range []bool{false, true} {
 		kinds, together := map[string]int{}, 0
 		for seed := uint64(1); seed <= 8; seed++ {
