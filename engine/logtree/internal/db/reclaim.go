@@ -468,7 +468,7 @@ func (rc *reclaimer) tidy(idle bool) bool {
 		if i == len(v.ver.Tiers)-1 {
 			gain += bytes / max(entries, 1) * deletes
 		}
-		for _, r := range ranges {
+		for r := range ranges {
 			gain += v.ver.Tiers[i].Covered(r.Lo, r.Hi)
 		}
 	}

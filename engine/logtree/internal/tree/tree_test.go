@@ -186,7 +186,7 @@ func TestMergeJoinsSmall(t *testing.T) {
 func TestRangeDeletes(t *testing.T) {
 	f := newForest(t)
 	var ts *RangeTombstones
-	ts = ts.With([]RangeTombstone{{testKey(100), testKey(1900), 1}, {testKey(2500), nil, 2}})
+	ts = with(ts, []RangeTombstone{{testKey(100), testKey(1900), 1}, {testKey(2500), nil, 2}})
 	old := f.version(f.tier(2, 500, 3000), f.tier(1, 0, 1000))
 	v := f.version(DeleteRanges(old.CopyTiers(), ts)...)
 	from := func(i int) uint64 {

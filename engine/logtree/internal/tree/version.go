@@ -241,20 +241,27 @@ func (v *Version) CopyTiers() []Tier {
 // DeleteRanges cuts the ranges out of all refs, in place, and returns the tiers that are not empty then.
 func DeleteRanges(tiers []Tier, ts *RangeTombstones) []Tier {
 	for i := range tiers {
-		for _, d := range ts.Ranges() {
-			var out []Ref
-			from := tiers[i].find(d.Lo)
-			to := from
-			for to < len(tiers[i].Refs) && (len(d.Hi) == 0 || bytes.Compare(tiers[i].Refs[to].Lo, d.Hi) < 0) {
-				out = append(out, tiers[i].Refs[to].without(d.Lo, d.Hi)...)
-				to++
-			}
-			if to > from {
-				tiers[i].Refs = slices.Replace(tiers[i].Refs, from, to, out...)
-			}
-		}
+		tiers[i].deleteRanges(ts)
 	}
 	return dropEmpty(tiers)
+}
+
+func (t *Tier) deleteRanges(ts *RangeTombstones) {
+	var out []Ref
+	rest := t.Refs // behind those that are in out, or gone
+	for d := range ts.Ranges() {
+		n := (&Tier{Refs: rest}).find(d.Lo)
+		out, rest = append(out, rest[:n]...), rest[n:]
+		for len(rest) > 0 && (len(d.Hi) == 0 || bytes.Compare(rest[0].Lo, d.Hi) < 0) {
+			left := rest[0].without(d.Lo, d.Hi)
+			if k := len(left) - 1; k >= 0 && len(d.Hi) > 0 && bytes.Compare(left[k].Lo, d.Hi) >= 0 {
+				out, rest[0] = append(out, left[:k]...), left[k] // the next range may cut it again
+				break
+			}
+			out, rest = append(out, left...), rest[1:]
+		}
+	}
+	t.Refs = append(out, rest...)
 }
 
 func dropEmpty(tiers []Tier) []Tier {
