@@ -131,6 +131,7 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 		return err
 	}
 	d.from = from
+	ver.Wear(1)
 	live := map[*tree.Table]bool{}
 	for _, f := range ver.Tables {
 		live[f] = true

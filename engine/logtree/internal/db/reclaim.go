@@ -31,6 +31,9 @@ const (
 	// together: each time that a database is opened and little is written, it gets one.
 	maxSmallSegments = 32
 	smallSegment     = 1.0 / 16 // of a segment's usual size is small
+	// manifestsAtOpen is how many manifests the cuts that an opened database has are taken to have cost already: a
+	// program that never runs for long would keep them for ever otherwise.
+	manifestsAtOpen = 16
 )
 
 // reclaimer gives back the space of values that were overwritten or deleted. It chooses which tiers to merge and which
@@ -140,6 +143,9 @@ func (rc *reclaimer) pick(ver *tree.Version, floor uint64) *pass {
 	}
 	if k >= minMerge {
 		return &pass{oldest: ver.Tiers[k-1].ID, newest: ver.Tiers[0].ID}
+	}
+	if id, worn := ver.Worn(floor); worn && !urgent {
+		return &pass{oldest: id, newest: id}
 	}
 	return nil
 }

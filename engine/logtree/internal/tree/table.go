@@ -19,6 +19,44 @@ type Table struct {
 
 	refs atomic.Int32 // of versions
 	free func(*Table)
+	wear int64 // what its cuts have cost; under the lock of whoever makes the next version
+}
+
+// A ref that a range delete has cut is written to each manifest and copied into each version, and its keys are counted.
+// That is taken for cutCost bytes each time. When the cuts of a table have cost as much as writing it once
+// more does, its bytes and rewriteCost for the files, merges rewrite it: then nothing is left of its cuts.
+const (
+	cutCost     = 1 << 10
+	rewriteCost = 1 << 20
+)
+
+// Wear notes that cuts have cost so many manifests. It is called by those who make versions, one at a time.
+func (v *Version) Wear(manifests int64) {
+	for i := range v.Tiers {
+		for _, r := range v.Tiers[i].Refs {
+			if r.cut != nil {
+				r.Table.wear += manifests * cutCost
+			}
+		}
+	}
+}
+
+// worn reports whether it costs less to rewrite the table than to keep it as it was cut.
+func (t *Table) worn() bool { return t.wear >= t.Info.FileBytes+rewriteCost }
+
+// Worn returns the oldest tier above floor in which there are tables that a merge should rewrite because of their cuts.
+// Where a damaged one is among its tables, the tier is left as it is: keys around that cannot be joined.
+func (v *Version) Worn(floor uint64) (id uint64, ok bool) {
+	for i := range v.Tiers {
+		worn, damaged := false, false
+		for _, r := range v.Tiers[i].Refs {
+			worn, damaged = worn || r.Table.worn(), damaged || r.Table.Damaged.Load()
+		}
+		if worn && !damaged && v.Tiers[i].ID > floor {
+			id, ok = v.Tiers[i].ID, true
+		}
+	}
+	return id, ok
 }
 
 // NewTable returns the table of a reader, which it closes. No version has it yet: see Close. free is called once, by
