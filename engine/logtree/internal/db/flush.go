@@ -43,6 +43,8 @@ func (d *DB) flush() (bool, error) {
 	}
 	out, at := d.tables.NewWriter(), placer{t: t}
 	err := out.Flush(t.walked(t.rangeTombstones.Load()), at.of, newer, v.ver)
+	// No key comes into a range that has none meanwhile: merges move keys, and only flushes add some.
+	ts := v.ver.Needed(t.rangeTombstones.Load())
 	syncing.Wait()
 	if err = errors.Join(err, syncErr); err != nil {
 		out.Abandon()
@@ -52,7 +54,7 @@ func (d *DB) flush() (bool, error) {
 	defer d.edit.Unlock()
 	tiers := d.view.Load().ver.CopyTiers()
 	nextTier := d.nextTier
-	if ts := t.rangeTombstones.Load(); !ts.Empty() {
+	if !ts.Empty() {
 		tiers = tree.DeleteRanges(tiers, ts)
 		if d.reclaim.step != nil {
 			d.reclaim.step.Tombstones = append(d.reclaim.step.Tombstones, ts)

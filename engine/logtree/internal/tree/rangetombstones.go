@@ -74,6 +74,20 @@ func (t *RangeTombstones) add(r RangeTombstone, quiet func(lo, hi []byte, after 
 	t.replace(from, to, mid)
 }
 
+// without returns t without the ranges for which is says true.
+func (t *RangeTombstones) without(is func(RangeTombstone) bool) *RangeTombstones {
+	var left []RangeTombstone
+	for r := range t.Ranges() {
+		if !is(r) {
+			left = append(left, r)
+		}
+	}
+	if len(left) == t.Len() {
+		return t
+	}
+	return &RangeTombstones{slices.Collect(slices.Chunk(left, maxChunk)), len(left), t.Seq}
+}
+
 // position is where a range is: in which chunk, and where in that.
 type position struct{ chunk, i int }
 

@@ -238,6 +238,32 @@ func (v *Version) CopyTiers() []Tier {
 	return tiers
 }
 
+// Needed returns ts without the ranges that would cut a table in two and that no table has a key in. What cannot be
+// read may have one.
+func (v *Version) Needed(ts *RangeTombstones) *RangeTombstones {
+	var s source
+	return ts.without(func(d RangeTombstone) bool { return v.splits(d) && !v.hasKeyIn(d, &s) })
+}
+
+// splits reports whether a ref begins before the range and goes on behind it.
+func (v *Version) splits(d RangeTombstone) bool {
+	return len(d.Hi) > 0 && slices.ContainsFunc(v.Tiers, func(t Tier) bool {
+		r := t.holding(d.Lo)
+		return r != nil && bytes.Compare(r.Lo, d.Lo) < 0 && !r.EndsBefore(d.Hi)
+	})
+}
+
+// hasKeyIn reports whether a table may have a key in the range, which ends somewhere. s is memory for it.
+func (v *Version) hasKeyIn(d RangeTombstone, s *source) bool {
+	for i := range v.Tiers {
+		s.tier = &v.Tiers[i]
+		if err := s.seek(d.Lo, false); err != nil || s.ok && bytes.Compare(s.key, d.Hi) < 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // DeleteRanges cuts the ranges out of all refs, in place, and returns the tiers that are not empty then.
 func DeleteRanges(tiers []Tier, ts *RangeTombstones) []Tier {
 	for i := range tiers {
