@@ -105,11 +105,15 @@ func testModel(t *testing.T, seed uint64, c Config, steps int) {
 					}
 					b.DeleteRange(lo, hi)
 				case k == 39 && rnd.IntN(2) == 0: // items leave a queue
-					for range 1 + rnd.IntN(6) {
+					for range 1 + rnd.IntN(12) {
 						n := 1 + rnd.IntN(4)
 						b.DeleteRange(fmt.Appendf(nil, "seq/%09d", head), fmt.Appendf(nil, "seq/%09d", head+n))
-						if head += n; head > next {
-							head = max(0, next-rnd.IntN(1000))
+						if head += n; head > next+1 {
+							head = max(0, next-rnd.IntN(1000)*rnd.IntN(2))
+						}
+						for range rnd.IntN(5) {
+							next++
+							b.Set(fmt.Appendf(nil, "seq/%09d", next), fmt.Appendf(nil, "item %d of step %d", next, step))
 						}
 					}
 				case k == 40: // small ones, anywhere
