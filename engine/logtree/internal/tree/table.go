@@ -19,16 +19,16 @@ type Table struct {
 
 	refs atomic.Int32 // of versions
 	free func(*Table)
-	wear int64 // what its cuts have cost; under the lock of whoever makes the next version
+
+	// Under the lock of whoever makes the next version.
+	wear     int64 // what its cuts have cost
+	mostWear int64 // what they may cost before it is rewritten
 }
 
 // A ref that a range delete has cut is written to each manifest and copied into each version, and its keys are counted.
-// That is taken for cutCost bytes each time. When the cuts of a table have cost as much as writing it once
-// more does, its bytes and rewriteCost for the files, merges rewrite it: then nothing is left of its cuts.
-const (
-	cutCost     = 1 << 10
-	rewriteCost = 1 << 20
-)
+// That is taken for cutCost bytes each time. When the cuts of a table have cost as much as writing it once more does,
+// merges rewrite it: then nothing is left of its cuts. Syncs and a manifest are taken for an eighth of a full file.
+const cutCost = 1 << 10
 
 // Wear notes that cuts have cost so many manifests. It is called by those who make versions, one at a time.
 func (v *Version) Wear(manifests int64) {
@@ -42,7 +42,7 @@ func (v *Version) Wear(manifests int64) {
 }
 
 // worn reports whether it costs less to rewrite the table than to keep it as it was cut.
-func (t *Table) worn() bool { return t.wear >= t.Info.FileBytes+rewriteCost }
+func (t *Table) worn() bool { return t.wear >= t.mostWear }
 
 // Worn returns the oldest tier above floor in which there are tables that a merge should rewrite because of their cuts.
 // Where a damaged one is among its tables, the tier is left as it is: keys around that cannot be joined.
