@@ -532,7 +532,7 @@ func (d *DB) flushAll() error {
 func (d *DB) saveAtEnd() error {
 	d.edit.Lock()
 	defer d.edit.Unlock()
-	return d.saveManifest(d.view.Load().ver.Tiers, d.from)
+	return d.saveManifest(d.view.Load().ver, d.from)
 }
 
 // noteInLog adds an empty batch to the log where the manifest cannot be replaced. It says that everything before it

@@ -115,16 +115,13 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 		d.segs[s.ID] = s
 	}
 	d.mu.Unlock()
-	ver := tree.NewVersion(tiers, func(id uint32) tree.Segment {
-		if s := old.Segment(id); s != nil {
-			return s
-		}
+	ver := old.Next(tiers, func(id uint32) tree.Segment {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return d.segs[id]
 	})
 	defer ver.Release() // the view has it
-	if err := d.saveManifest(tiers, from); err != nil {
+	if err := d.saveManifest(ver, from); err != nil {
 		d.mu.Lock()
 		for _, s := range moved {
 			delete(d.segs, s.ID)
@@ -134,12 +131,8 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 	}
 	d.from = from
 	ver.Wear(1)
-	live := map[*tree.Table]bool{}
-	for _, f := range ver.Tables {
-		live[f] = true
-	}
 	for _, f := range old.Tables {
-		if !live[f] {
+		if !ver.Has(f) {
 			f.Obsolete.Store(true)
 		}
 	}
@@ -167,17 +160,13 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 	return nil
 }
 
-// saveManifest writes the manifest for those tiers. It is called with edit held.
-func (d *DB) saveManifest(tiers []tree.Tier, from format.Position) error {
+// saveManifest writes the manifest for that version. It is called with edit held.
+func (d *DB) saveManifest(ver *tree.Version, from format.Position) error {
 	m := &format.Manifest{DB: d.id, NextTier: d.nextTier, From: from}
-	need := map[uint32]bool{}
-	for _, t := range tiers {
+	for _, t := range ver.Tiers {
 		mt := format.ManifestTier{ID: t.ID}
 		for i := range t.Refs {
 			r := &t.Refs[i]
-			for _, u := range r.Table.Info.Segments {
-				need[u.ID] = true
-			}
 			mr := format.ManifestRef{Table: r.Table.ID, Hi: r.Hi}
 			if !bytes.Equal(r.Lo, r.Table.Info.Smallest) {
 				mr.Lo = r.Lo
@@ -190,7 +179,7 @@ func (d *DB) saveManifest(tiers []tree.Tier, from format.Position) error {
 	m.NextFile = d.nextFile
 	for id, s := range d.segs {
 		// What is not needed any more is removed once the manifest does not name it.
-		if need[id] && (s.Kind == format.SegmentMoved || id < from.Segment) {
+		if (s.Kind == format.SegmentMoved || id < from.Segment) && ver.Segment(id) != nil {
 			m.Segments = append(m.Segments, format.ManifestSegment{ID: id, Size: s.Used.Load(), Payload: s.Payload.Load()})
 		}
 	}

@@ -210,12 +210,7 @@ type candidate struct {
 // and the bytes and the garbage of all.
 func (rc *reclaimer) candidates(ver *tree.Version) (all []candidate, total, garbage int64) {
 	d := rc.d
-	live := map[uint32]int64{}
-	for i := range ver.Tiers {
-		for u := range ver.Tiers[i].LiveIn() {
-			live[u.ID] += u.Bytes
-		}
-	}
+	live := ver.Live()
 	for _, s := range segmentsOf(ver) {
 		if s.ID >= d.from.Segment && s.Kind == format.SegmentLog || s.Open.Load() {
 			continue // the log still needs it, or a merge writes to it

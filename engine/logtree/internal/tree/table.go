@@ -14,6 +14,8 @@ type Table struct {
 	Reader *run.Reader
 	Info   run.Info // of the file
 
+	valueBytes, values int64 // bytes of keys and values that the file names, and in how many entries
+
 	Damaged  atomic.Bool // a part of it cannot be read: merges leave it alone
 	Obsolete atomic.Bool // no manifest names it any more: free is called when it is closed
 
@@ -62,7 +64,9 @@ func (v *Version) Worn(floor uint64) (id uint64, ok bool) {
 // NewTable returns the table of a reader, which it closes. No version has it yet: see Close. free is called once, by
 // any goroutine, with any lock held.
 func NewTable(id uint64, r *run.Reader, free func(*Table)) *Table {
-	return &Table{ID: id, Reader: r, Info: r.Info(), free: free}
+	t := &Table{ID: id, Reader: r, Info: r.Info(), free: free}
+	t.valueBytes, t.values = sum(t.Info.Segments)
+	return t
 }
 
 // Unused reports whether no version has the table.

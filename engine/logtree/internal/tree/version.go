@@ -8,6 +8,7 @@ package tree
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -107,42 +108,90 @@ type Version struct {
 	Tiers  []Tier   // newest first
 	Tables []*Table // each once
 
-	segments []segment // by id
+	segments []segment       // by id
+	whole    map[*Table]bool // the tables; whether none of their keys is cut off
 	refs     atomic.Int32
 }
 
+// segment is one that tables name.
 type segment struct {
 	id uint32
 	Segment
+	tables int   // how many name it
+	live   int64 // bytes of keys and values that whole tables name in it
 }
 
 // NewVersion returns a version of those tiers, with a reference of the caller's. It takes a reference to its tables
 // and to the segments that find returns, which has all that the tables name.
 func NewVersion(tiers []Tier, find func(id uint32) Segment) *Version {
-	v := &Version{Tiers: tiers}
-	v.refs.Store(1)
-	seen := map[*Table]bool{}
-	need := map[uint32]bool{}
+	return new(Version).Next(tiers, find)
+}
+
+// Next is NewVersion where v is the version before: it looks only at what differing tables name, and finds only
+// segments that v does not have. The caller holds a reference to v.
+func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
+	next := &Version{Tiers: tiers, whole: map[*Table]bool{}}
+	next.refs.Store(1)
 	for _, t := range tiers {
-		for table := range t.tables() {
-			if seen[table] {
-				continue
+		for i := range t.Refs {
+			table := t.Refs[i].Table
+			if _, seen := next.whole[table]; !seen {
+				next.Tables = append(next.Tables, table)
+				table.refs.Add(1)
 			}
-			seen[table] = true
-			v.Tables = append(v.Tables, table)
-			table.refs.Add(1)
-			for _, u := range table.Info.Segments {
-				need[u.ID] = true
-			}
+			next.whole[table] = t.Refs[i].cut == nil // one that is cut has no other refs than such
 		}
 	}
-	for id := range need {
-		s := find(id)
-		s.Acquire()
-		v.segments = append(v.segments, segment{id, s})
+	changes := map[uint32]segment{}
+	change := func(t *Table, tables int, live int64) {
+		for _, u := range t.Info.Segments {
+			c := changes[u.ID]
+			changes[u.ID] = segment{id: u.ID, tables: c.tables + tables, live: c.live + live*u.Bytes}
+		}
 	}
-	slices.SortFunc(v.segments, func(a, b segment) int { return int(int64(a.id) - int64(b.id)) })
-	return v
+	for _, t := range next.Tables {
+		was, old := v.whole[t]
+		switch now := next.whole[t]; {
+		case !old && now:
+			change(t, 1, 1)
+		case !old:
+			change(t, 1, 0)
+		case was && !now:
+			change(t, 0, -1)
+		case !was && now:
+			change(t, 0, 1)
+		}
+	}
+	for _, t := range v.Tables {
+		if _, still := next.whole[t]; still {
+			continue
+		}
+		if v.whole[t] {
+			change(t, -1, -1)
+		} else {
+			change(t, -1, 0)
+		}
+	}
+	next.segments = make([]segment, 0, len(v.segments)+len(changes))
+	add := func(s segment) {
+		s.Acquire()
+		next.segments = append(next.segments, s)
+	}
+	for _, s := range v.segments {
+		c := changes[s.id]
+		delete(changes, s.id)
+		if s.tables, s.live = s.tables+c.tables, s.live+c.live; s.tables > 0 {
+			add(s)
+		}
+	}
+	for id, s := range changes {
+		s.Segment = find(id)
+		add(s)
+	}
+	if len(changes) > 0 {
+		slices.SortFunc(next.segments, func(a, b segment) int { return cmp.Compare(a.id, b.id) })
+	}
+	return next
 }
 
 // Acquire takes a reference, for a caller who holds one.
@@ -159,6 +208,12 @@ func (v *Version) Release() {
 	for _, s := range v.segments {
 		s.Release()
 	}
+}
+
+// Has reports whether the table is one of the version's.
+func (v *Version) Has(t *Table) bool {
+	_, has := v.whole[t]
+	return has
 }
 
 // Segments yields the version's segments, by id.
