@@ -2,6 +2,7 @@ package db
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -144,15 +145,19 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 		imm = imm[: len(imm)-1 : len(imm)-1]
 	}
 	d.publish(v.mem, imm, ver)
-	for _, id := range d.segmentIDs() {
-		s := d.segs[id]
+	var dead []*wal.Segment
+	for id, s := range d.segs {
 		// A merge may write tables with values in segments that nothing else needs any more.
-		if ver.Segment(id) == nil && !d.reclaim.step.Reads(id) &&
-			(s.Kind == format.SegmentMoved && !s.Open.Load() || s.Kind == format.SegmentLog && id < from.Segment) {
-			delete(d.segs, id)
-			s.Dead.Store(true)
-			s.Release()
+		if (s.Kind == format.SegmentMoved && !s.Open.Load() || s.Kind == format.SegmentLog && id < from.Segment) &&
+			ver.Segment(id) == nil && !d.reclaim.step.Reads(id) {
+			dead = append(dead, s)
 		}
+	}
+	slices.SortFunc(dead, func(a, b *wal.Segment) int { return cmp.Compare(a.ID, b.ID) }) // the same seed must do the same
+	for _, s := range dead {
+		delete(d.segs, s.ID)
+		s.Dead.Store(true)
+		s.Release()
 	}
 	d.reclaim.measureDebt(ver)
 	d.reclaim.installs++
@@ -177,14 +182,13 @@ func (d *DB) saveManifest(ver *tree.Version, from format.Position) error {
 	}
 	d.mu.Lock()
 	m.NextFile = d.nextFile
-	for id, s := range d.segs {
-		// What is not needed any more is removed once the manifest does not name it.
-		if (s.Kind == format.SegmentMoved || id < from.Segment) && ver.Segment(id) != nil {
-			m.Segments = append(m.Segments, format.ManifestSegment{ID: id, Size: s.Used.Load(), Payload: s.Payload.Load()})
+	d.mu.Unlock()
+	// What is not needed any more is removed once the manifest does not name it.
+	for _, s := range segmentsOf(ver) {
+		if s.Kind == format.SegmentMoved || s.ID < from.Segment {
+			m.Segments = append(m.Segments, format.ManifestSegment{ID: s.ID, Size: s.Used.Load(), Payload: s.Payload.Load()})
 		}
 	}
-	d.mu.Unlock()
-	slices.SortFunc(m.Segments, func(a, b format.ManifestSegment) int { return int(int64(a.ID) - int64(b.ID)) })
 	m.Synced = max(d.log.Synced(), d.promised) // a replay may stop short of it yet
 	d.otherSyncs.Add(2)
 	if err := writeManifest(d.fs, d.dir, m); err != nil {
