@@ -3,6 +3,8 @@ package tree
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -349,5 +351,80 @@ func TestAbandon(t *testing.T) {
 	}
 	if _, err := f.Open(1); !errors.Is(err, holdfast.ErrCorrupt) {
 		t.Errorf("opening %s: %v", format.TableName(f.Dir, 1), err)
+	}
+}
+
+// TestNextVersion: what a version says of its segments does not depend on whether it was made of the one before or of
+// nothing, through tables that come, are cut, counted and go; and it holds each segment that it names once.
+func TestNextVersion(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 7))
+	f := newForest(t)
+	segs := map[uint32]*values{}
+	find := func(id uint32) Segment {
+		if segs[id] == nil {
+			segs[id] = new(values)
+		}
+		return segs[id]
+	}
+	v := NewVersion(nil, find)
+	for step := range 300 {
+		tiers := v.CopyTiers()
+		switch n := rnd.IntN(10); {
+		case n < 4 || len(tiers) == 0:
+			w := f.NewWriter()
+			at, most := rnd.IntN(500), 1+rnd.IntN(20)
+			for i := range 1 + rnd.IntN(100) {
+				e := run.Entry{Place: uint64(1+step/20+rnd.IntN(most))<<32 | uint64(i*10), Len: 7}
+				if err := w.Add(testKey(at+i), e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			tiers = slices.Insert(tiers, 0, Tier{uint64(step), Refs(w.Tables)})
+		case n < 7:
+			at := rnd.IntN(600)
+			tiers = DeleteRanges(tiers, with(nil, []RangeTombstone{{testKey(at), testKey(at + 1 + rnd.IntN(60)), 1}}))
+		case n < 8:
+			v.CountCuts()
+		default:
+			i := rnd.IntN(len(tiers))
+			tiers = slices.Delete(tiers, i, i+1)
+		}
+		next := v.Next(tiers, func(id uint32) Segment {
+			if v.Segment(id) != nil {
+				t.Fatalf("step %d: segment %d is looked for, which the version before has", step, id)
+			}
+			return find(id)
+		})
+		v.Release()
+		v = next
+		anew := NewVersion(tiers, find)
+		if got, want := v.Live(), anew.Live(); !maps.Equal(got, want) {
+			t.Fatalf("step %d: live are %v, want %v", step, got, want)
+		}
+		anew.Release()
+		live := map[uint32]int64{}
+		for i := range v.Tiers {
+			for r := range v.Tiers[i].counted() {
+				for _, u := range r.uses() {
+					live[u.ID] += u.Bytes
+				}
+			}
+		}
+		for id, s := range segs {
+			n, named := v.Live()[id]
+			if held := v.Segment(id) == s; n != live[id] || held != named || held != (s.refs == 1) || s.refs > 1 {
+				t.Fatalf("step %d: segment %d has %d bytes, want %d, and %d references; named: %v", step, id, n, live[id],
+					s.refs, named)
+			}
+		}
+	}
+	v.Release()
+	for id, s := range segs {
+		if s.refs != 0 {
+			t.Errorf("%d references to segment %d are left", s.refs, id)
+		}
 	}
 }

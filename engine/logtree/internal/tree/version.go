@@ -156,10 +156,8 @@ func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
 			change(t, 1, 1)
 		case !old:
 			change(t, 1, 0)
-		case was && !now:
+		case was && !now: // it never becomes whole again
 			change(t, 0, -1)
-		case !was && now:
-			change(t, 0, 1)
 		}
 	}
 	for _, t := range v.Tables {
