@@ -251,12 +251,12 @@ func BenchmarkInstall(b *testing.B) {
 		}
 		moved = append(moved, s)
 	}
-	// One table a writer: of names that ascend, each with its own segments.
 	table := func(n, uses int) []tree.Ref {
 		w := d.tables.NewWriter()
 		for i := range uses {
 			s := moved[(n+i*segments/uses)%segments]
-			if err := w.Add(fmt.Appendf(nil, "%06d %06d", n, i), run.Entry{Place: uint64(s.ID)<<32 | 64, Len: 1000}); err != nil {
+			e := run.Entry{Place: uint64(s.ID)<<32 | 64, Len: 1000}
+			if err := w.Add(fmt.Appendf(nil, "%06d %06d", n, i), e); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -69,8 +69,8 @@ func (s *Step) Next() (from []byte, more bool) {
 	return nil, false
 }
 
-// rewrites reports whether the table is rewritten though it overlaps no other. A worn one would become as many tables as
-// it has refs where they are not joined.
+// rewrites reports whether the table is rewritten though it overlaps no other. Where neighbours are not joined, a worn
+// one would become as many tables as it has refs.
 func (s *Step) rewrites(t *Table) bool { return s.merge.empties(t) || s.joins && t.worn() }
 
 // part is a ref that takes part in a step, or what is left of one.

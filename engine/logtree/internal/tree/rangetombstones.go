@@ -7,9 +7,9 @@ import (
 )
 
 // RangeTombstones are the range deletes of a memtable: ranges that do not overlap, in order, each with the number of an
-// operation, so that all older versions in the range, and none that is newer, are deleted. An earlier delete of the same
-// keys does not matter: a reader uses the RangeTombstones that were there at its point, and those are all visible to
-// it. A RangeTombstones is never changed.
+// operation, so that all older versions in the range, and none that is newer, are deleted. An earlier delete of the
+// same keys does not matter: a reader uses the RangeTombstones that were there at its point, and those are all visible
+// to it. A RangeTombstones is never changed.
 //
 // The ranges are kept in chunks. The RangeTombstones that come next share with this one all chunks but those that
 // differ.
@@ -29,7 +29,8 @@ type RangeTombstone struct {
 }
 
 // With returns t and newer ranges, none of them empty, in the order in which they were deleted. For each it copies a
-// chunk, and once the list of chunks. quiet is asked whether it is sure that no version in [lo, hi) is newer than after.
+// chunk, and once the list of chunks. quiet is asked whether it is sure that no version in [lo, hi) is newer than
+// after.
 func (t *RangeTombstones) With(newer []RangeTombstone, quiet func(lo, hi []byte, after uint64) bool) *RangeTombstones {
 	n := &RangeTombstones{Seq: newer[len(newer)-1].Seq}
 	if t != nil {

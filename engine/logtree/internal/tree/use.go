@@ -97,8 +97,8 @@ func (t *Tier) Covered(lo, hi []byte) (n int64) {
 	return n
 }
 
-// CountCuts reads what is left of the tables that range deletes have cut, once for each cut, so that Live knows what they
-// deleted. Damaged tables are left out.
+// CountCuts reads what is left of the tables that range deletes have cut, once for each cut, so that Live knows what
+// they deleted. Damaged tables are left out.
 func (v *Version) CountCuts() {
 	for _, t := range v.Tiers {
 		for i := range t.Refs {
