@@ -112,8 +112,12 @@ func (t *traffic) batch() []op {
 		name := fmt.Sprintf("%d.%d:", t.made, i)
 		if t.rnd.IntN(100) < t.log {
 			if t.next > t.first && t.rnd.IntN(12) == 0 {
+				from := "log/"
+				if t.made%2 == 0 { // along what is deleted already
+					from = logKey(t.first)
+				}
 				t.first += t.rnd.IntN(t.next - t.first + 1)
-				list = append(list, commits.DeleteRange[string]("log/", logKey(t.first)))
+				list = append(list, commits.DeleteRange[string](from, logKey(t.first)))
 				continue
 			}
 			t.next++

@@ -3,10 +3,14 @@ package db
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -227,4 +231,62 @@ func BenchmarkAppend(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkInstall measures what a change of one small table costs where there are 1,000 others, each of which names
+// 1,000 of 10,000 segments; and what choosing a merge costs then.
+func BenchmarkInstall(b *testing.B) {
+	const tables, uses, segments = 1000, 1000, 10_000
+	x := newDrive(b, 64<<20)
+	d := x.d
+	var moved []*wal.Segment
+	for range segments {
+		id, err := d.newNumber()
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, err := d.files.CreateMoved(id, 4096)
+		if err != nil {
+			b.Fatal(err)
+		}
+		moved = append(moved, s)
+	}
+	table := func(n, uses int) []tree.Ref {
+		w := d.tables.NewWriter()
+		for i := range uses {
+			s := moved[(n+i*segments/uses)%segments]
+			e := run.Entry{Place: uint64(s.ID)<<32 | 64, Len: 1000}
+			if err := w.Add(fmt.Appendf(nil, "%06d %06d", n, i), e); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			b.Fatal(err)
+		}
+		return tree.Refs(w.Tables)
+	}
+	below := tree.Tier{ID: 1}
+	for n := range tables {
+		below.Refs = append(below.Refs, table(n, uses)...)
+	}
+	d.edit.Lock()
+	defer d.edit.Unlock()
+	if err := d.install([]tree.Tier{below}, d.from, nil, moved); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("install", func(b *testing.B) {
+		for n := range b.N {
+			b.StopTimer()
+			tiers := []tree.Tier{{ID: 2, Refs: table(n%segments, 1)}, {ID: 1, Refs: slices.Clone(below.Refs)}}
+			b.StartTimer()
+			if err := d.install(tiers, d.from, nil, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("pick", func(b *testing.B) {
+		for range b.N {
+			d.reclaim.pick(d.view.Load().ver, 0)
+		}
+	})
 }

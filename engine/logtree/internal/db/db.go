@@ -274,12 +274,12 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 // worth more than the flush. It is called with mu held.
 func (d *DB) freeEarly() {
 	v := d.view.Load()
-	ranges := v.mem.rangeTombstones.Load().Ranges()
-	if len(v.imm) >= maxImm || len(ranges) > maxRangeTombstones/64 {
+	ts := v.mem.rangeTombstones.Load()
+	if len(v.imm) >= maxImm || ts.Len() > maxRangeTombstones/64 {
 		return
 	}
 	var covered int64
-	for _, r := range ranges {
+	for r := range ts.Ranges() {
 		for i := range v.ver.Tiers {
 			covered += v.ver.Tiers[i].Covered(r.Lo, r.Hi)
 		}
@@ -333,7 +333,7 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 			}
 		}
 		if v.mem.empty() || fits && over || fits && v.mem.weight()+weight <= d.tableLimit &&
-			len(v.mem.rangeTombstones.Load().Ranges()) < maxRangeTombstones {
+			v.mem.rangeTombstones.Load().Len() < maxRangeTombstones {
 			err := d.roomInLog(n, ops, false)
 			if err == nil {
 				return nil
@@ -532,7 +532,7 @@ func (d *DB) flushAll() error {
 func (d *DB) saveAtEnd() error {
 	d.edit.Lock()
 	defer d.edit.Unlock()
-	return d.saveManifest(d.view.Load().ver.Tiers, d.from)
+	return d.saveManifest(d.view.Load().ver, d.from)
 }
 
 // noteInLog adds an empty batch to the log where the manifest cannot be replaced. It says that everything before it

@@ -65,7 +65,7 @@ func testModel(t *testing.T, seed uint64, c Config, steps int) {
 		}
 		return fmt.Appendf(nil, "%c%d", 'a'+rune(rnd.IntN(3)), rnd.IntN(1500))
 	}
-	next := 0
+	next, head := 0, 0
 	type view struct{ got, want holdfast.Snapshot }
 	var views []view
 	drop := func(i int) {
@@ -90,7 +90,7 @@ func testModel(t *testing.T, seed uint64, c Config, steps int) {
 				if b.Size() > 200 && rnd.IntN(4) > 0 {
 					break
 				}
-				switch k := rnd.IntN(40); {
+				switch k := rnd.IntN(42); {
 				case k < 20:
 					b.Set(key(), bytes.Repeat([]byte{byte(step)}, rnd.IntN(200)))
 				case k < 30: // ascending
@@ -104,6 +104,23 @@ func testModel(t *testing.T, seed uint64, c Config, steps int) {
 						hi = nil
 					}
 					b.DeleteRange(lo, hi)
+				case k == 39 && rnd.IntN(2) == 0: // items leave a queue
+					for range 1 + rnd.IntN(12) {
+						n := 1 + rnd.IntN(4)
+						b.DeleteRange(fmt.Appendf(nil, "seq/%09d", head), fmt.Appendf(nil, "seq/%09d", head+n))
+						if head += n; head > next+1 {
+							head = max(0, next-rnd.IntN(1000)*rnd.IntN(2))
+						}
+						for range rnd.IntN(5) {
+							next++
+							b.Set(fmt.Appendf(nil, "seq/%09d", next), fmt.Appendf(nil, "item %d of step %d", next, step))
+						}
+					}
+				case k == 40: // small ones, anywhere
+					for range 1 + rnd.IntN(20) {
+						k := key()
+						b.DeleteRange(k, append(bytes.Clone(k), 0))
+					}
 				default: // truncation of a log
 					b.DeleteRange([]byte("seq/"), fmt.Appendf(nil, "seq/%09d", max(0, next-rnd.IntN(2000))))
 				}

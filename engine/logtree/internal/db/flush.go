@@ -2,6 +2,7 @@ package db
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -43,6 +44,8 @@ func (d *DB) flush() (bool, error) {
 	}
 	out, at := d.tables.NewWriter(), placer{t: t}
 	err := out.Flush(t.walked(t.rangeTombstones.Load()), at.of, newer, v.ver)
+	// No key comes into a range that has none meanwhile: merges move keys, and only flushes add some.
+	ts := v.ver.Needed(t.rangeTombstones.Load())
 	syncing.Wait()
 	if err = errors.Join(err, syncErr); err != nil {
 		out.Abandon()
@@ -52,7 +55,7 @@ func (d *DB) flush() (bool, error) {
 	defer d.edit.Unlock()
 	tiers := d.view.Load().ver.CopyTiers()
 	nextTier := d.nextTier
-	if ts := t.rangeTombstones.Load(); !ts.Empty() {
+	if !ts.Empty() {
 		tiers = tree.DeleteRanges(tiers, ts)
 		if d.reclaim.step != nil {
 			d.reclaim.step.Tombstones = append(d.reclaim.step.Tombstones, ts)
@@ -113,16 +116,13 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 		d.segs[s.ID] = s
 	}
 	d.mu.Unlock()
-	ver := tree.NewVersion(tiers, func(id uint32) tree.Segment {
-		if s := old.Segment(id); s != nil {
-			return s
-		}
+	ver := old.Next(tiers, func(id uint32) tree.Segment {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return d.segs[id]
 	})
 	defer ver.Release() // the view has it
-	if err := d.saveManifest(tiers, from); err != nil {
+	if err := d.saveManifest(ver, from); err != nil {
 		d.mu.Lock()
 		for _, s := range moved {
 			delete(d.segs, s.ID)
@@ -131,12 +131,9 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 		return err
 	}
 	d.from = from
-	live := map[*tree.Table]bool{}
-	for _, f := range ver.Tables {
-		live[f] = true
-	}
+	ver.Wear(1)
 	for _, f := range old.Tables {
-		if !live[f] {
+		if !ver.Has(f) {
 			f.Obsolete.Store(true)
 		}
 	}
@@ -148,15 +145,19 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 		imm = imm[: len(imm)-1 : len(imm)-1]
 	}
 	d.publish(v.mem, imm, ver)
-	for _, id := range d.segmentIDs() {
-		s := d.segs[id]
+	var dead []*wal.Segment
+	for id, s := range d.segs {
 		// A merge may write tables with values in segments that nothing else needs any more.
-		if ver.Segment(id) == nil && !d.reclaim.step.Reads(id) &&
-			(s.Kind == format.SegmentMoved && !s.Open.Load() || s.Kind == format.SegmentLog && id < from.Segment) {
-			delete(d.segs, id)
-			s.Dead.Store(true)
-			s.Release()
+		if (s.Kind == format.SegmentMoved && !s.Open.Load() || s.Kind == format.SegmentLog && id < from.Segment) &&
+			ver.Segment(id) == nil && !d.reclaim.step.Reads(id) {
+			dead = append(dead, s)
 		}
+	}
+	slices.SortFunc(dead, func(a, b *wal.Segment) int { return cmp.Compare(a.ID, b.ID) }) // the same seed must do the same
+	for _, s := range dead {
+		delete(d.segs, s.ID)
+		s.Dead.Store(true)
+		s.Release()
 	}
 	d.reclaim.measureDebt(ver)
 	d.reclaim.installs++
@@ -164,17 +165,13 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 	return nil
 }
 
-// saveManifest writes the manifest for those tiers. It is called with edit held.
-func (d *DB) saveManifest(tiers []tree.Tier, from format.Position) error {
+// saveManifest writes the manifest for that version. It is called with edit held.
+func (d *DB) saveManifest(ver *tree.Version, from format.Position) error {
 	m := &format.Manifest{DB: d.id, NextTier: d.nextTier, From: from}
-	need := map[uint32]bool{}
-	for _, t := range tiers {
+	for _, t := range ver.Tiers {
 		mt := format.ManifestTier{ID: t.ID}
 		for i := range t.Refs {
 			r := &t.Refs[i]
-			for _, u := range r.Table.Info.Segments {
-				need[u.ID] = true
-			}
 			mr := format.ManifestRef{Table: r.Table.ID, Hi: r.Hi}
 			if !bytes.Equal(r.Lo, r.Table.Info.Smallest) {
 				mr.Lo = r.Lo
@@ -185,14 +182,13 @@ func (d *DB) saveManifest(tiers []tree.Tier, from format.Position) error {
 	}
 	d.mu.Lock()
 	m.NextFile = d.nextFile
-	for id, s := range d.segs {
-		// What is not needed any more is removed once the manifest does not name it.
-		if need[id] && (s.Kind == format.SegmentMoved || id < from.Segment) {
-			m.Segments = append(m.Segments, format.ManifestSegment{ID: id, Size: s.Used.Load(), Payload: s.Payload.Load()})
+	d.mu.Unlock()
+	// What is not needed any more is removed once the manifest does not name it.
+	for _, s := range segmentsOf(ver) {
+		if s.Kind == format.SegmentMoved || s.ID < from.Segment {
+			m.Segments = append(m.Segments, format.ManifestSegment{ID: s.ID, Size: s.Used.Load(), Payload: s.Payload.Load()})
 		}
 	}
-	d.mu.Unlock()
-	slices.SortFunc(m.Segments, func(a, b format.ManifestSegment) int { return int(int64(a.ID) - int64(b.ID)) })
 	m.Synced = max(d.log.Synced(), d.promised) // a replay may stop short of it yet
 	d.otherSyncs.Add(2)
 	if err := writeManifest(d.fs, d.dir, m); err != nil {

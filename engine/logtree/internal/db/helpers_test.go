@@ -21,7 +21,7 @@ func manual(t *testing.T) (*DB, Config) { return manualWith(t, 64<<10) }
 
 // manualWith is manual with another budget of memory, and with what changes says. The name of the directory is
 // durable. The Config that it returns opens the database again.
-func manualWith(t *testing.T, memory int64, changes ...func(c *Config)) (*DB, Config) {
+func manualWith(t testing.TB, memory int64, changes ...func(c *Config)) (*DB, Config) {
 	t.Helper()
 	c := testConfig(vfs.NewMem(), "db")
 	c.Manual, c.Memory, c.SyncEvery = true, memory, -1
@@ -47,7 +47,7 @@ func (d *DB) rotate() {
 }
 
 // put commits sets, or with a value of nil deletes of ranges, and flushes them.
-func (d *DB) put(t *testing.T, change func(b *holdfast.Batch)) {
+func (d *DB) put(t testing.TB, change func(b *holdfast.Batch)) {
 	t.Helper()
 	var b holdfast.Batch
 	change(&b)
@@ -110,13 +110,13 @@ func scattered(i int) []byte {
 
 // drive is a database in memory on a disk that can fill up, with its background work done after each commit.
 type drive struct {
-	t  *testing.T
+	t  testing.TB
 	fs *vfs.Mem
 	c  Config
 	d  *DB
 }
 
-func newDrive(t *testing.T, memory int64, changes ...func(c *Config)) *drive {
+func newDrive(t testing.TB, memory int64, changes ...func(c *Config)) *drive {
 	t.Helper()
 	d, c := manualWith(t, memory, changes...)
 	x := &drive{t: t, fs: c.FS.(*vfs.Mem), c: c, d: d}

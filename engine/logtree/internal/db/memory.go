@@ -1,7 +1,9 @@
 package db
 
 import (
+	"bytes"
 	"cmp"
+	"math"
 	"slices"
 	"sync/atomic"
 
@@ -119,9 +121,25 @@ func (t *table) add(addr memtable.Addr, body []byte, seq uint64) (uint64, int64)
 		at += r.Size
 	}
 	if len(ranges) > 0 {
-		t.rangeTombstones.Store(t.rangeTombstones.Load().With(ranges))
+		t.rangeTombstones.Store(t.rangeTombstones.Load().With(ranges, t.quiet))
 	}
 	return seq, payload
+}
+
+// quietKeys is how many keys a range delete looks at to join a neighbour: as many as most items of a queue have.
+const quietKeys = 16
+
+// quiet reports whether it is sure that no version in [lo, hi) is newer than after: it does not look at many.
+func (t *table) quiet(lo, hi []byte, after uint64) bool {
+	it := t.index.Iter(math.MaxUint64)
+	ok := it.SeekGE(lo)
+	for n := 0; ok && (len(hi) == 0 || bytes.Compare(it.Key(), hi) < 0); n++ {
+		if n == quietKeys || it.Seq() > after {
+			return false
+		}
+		ok = it.Next()
+	}
+	return true
 }
 
 // get returns the newest version of key that a reader at seq sees in the table, and whether the

@@ -31,6 +31,9 @@ const (
 	// together: each time that a database is opened and little is written, it gets one.
 	maxSmallSegments = 32
 	smallSegment     = 1.0 / 16 // of a segment's usual size is small
+	// manifestsAtOpen is how many manifests the cuts that an opened database has are taken to have cost already: a
+	// program that never runs for long would keep them for ever otherwise.
+	manifestsAtOpen = 16
 )
 
 // reclaimer gives back the space of values that were overwritten or deleted. It chooses which tiers to merge and which
@@ -150,6 +153,9 @@ func (rc *reclaimer) pick(ver *tree.Version, floor uint64) *pass {
 	if k >= minMerge {
 		return &pass{oldest: ver.Tiers[k-1].ID, newest: ver.Tiers[0].ID}
 	}
+	if id, worn := ver.Worn(floor); worn && !urgent {
+		return &pass{oldest: id, newest: id}
+	}
 	return nil
 }
 
@@ -213,12 +219,7 @@ type candidate struct {
 // and the bytes and the garbage of all.
 func (rc *reclaimer) candidates(ver *tree.Version) (all []candidate, total, garbage int64) {
 	d := rc.d
-	live := map[uint32]int64{}
-	for i := range ver.Tiers {
-		for u := range ver.Tiers[i].LiveIn() {
-			live[u.ID] += u.Bytes
-		}
-	}
+	live := ver.Live()
 	for _, s := range segmentsOf(ver) {
 		if s.ID >= d.from.Segment && s.Kind == format.SegmentLog || s.Open.Load() {
 			continue // the log still needs it, or a merge writes to it
@@ -477,7 +478,7 @@ func (rc *reclaimer) tidy(idle bool) bool {
 		if i == len(v.ver.Tiers)-1 {
 			gain += bytes / max(entries, 1) * deletes
 		}
-		for _, r := range ranges {
+		for r := range ranges {
 			gain += v.ver.Tiers[i].Covered(r.Lo, r.Hi)
 		}
 	}

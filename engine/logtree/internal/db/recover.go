@@ -219,6 +219,7 @@ func (d *DB) recover(m *format.Manifest) error {
 	}
 	ver := tree.NewVersion(tiers, func(id uint32) tree.Segment { return d.segs[id] })
 	defer ver.Release()
+	ver.Wear(manifestsAtOpen)
 	mem := newTable(d.pool, m.From)
 	defer mem.release()
 	d.publish(mem, nil, ver)

@@ -646,7 +646,7 @@ func (it *Iterator) takeSpan(near run.Near) bool {
 // enter remembers the segment of a place, to save the way there for each. It returns false if there is no such segment.
 func (w *walk) enter(ver *Version, place uint64) bool {
 	if id := uint32(place >> 32); w.seg.Segment == nil || w.seg.id != id {
-		w.seg = segment{id, ver.Segment(id)}
+		w.seg = segment{id: id, Segment: ver.Segment(id)}
 	}
 	return w.seg.Segment != nil
 }

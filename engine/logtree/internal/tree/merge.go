@@ -34,6 +34,7 @@ type Step struct {
 	ver      *Version
 	clusters []cluster
 	bottom   bool   // no tier is older: tombstones are dropped
+	joins    bool   // neighbours are joined: nothing that is damaged lies between them
 	done     int    // clusters that are done
 	upto     []byte // and of the next one the keys before upto, if it is not nil
 }
@@ -68,6 +69,10 @@ func (s *Step) Next() (from []byte, more bool) {
 	return nil, false
 }
 
+// rewrites reports whether the table is rewritten though it overlaps no other. Where neighbours are not joined, a worn
+// one would become as many tables as it has refs.
+func (s *Step) rewrites(t *Table) bool { return s.merge.empties(t) || s.joins && t.worn() }
+
 // part is a ref that takes part in a step, or what is left of one.
 type part struct {
 	tier  uint64
@@ -75,8 +80,9 @@ type part struct {
 	whole bool
 }
 
-// Plan makes the next step of a merge. Tables that overlap others, or name a segment that is to be emptied, are
-// rewritten, and so are neighbours that are small; others move as they are. Damaged ones stay where they are.
+// Plan makes the next step of a merge. Tables that overlap others, that name a segment that is to be emptied, or that
+// are worn, are rewritten, and so are neighbours that are small; others move as they are. Damaged ones stay where they
+// are.
 func (v *Version) Plan(m Merge) *Step {
 	s := &Step{merge: m, ver: v, bottom: true}
 	var all, damaged []part
@@ -111,9 +117,10 @@ func (v *Version) Plan(m Merge) *Step {
 		groups = append(groups, []part{a})
 		covered = a.ref.Span()
 	}
-	if len(damaged) == 0 {
+	s.joins = len(damaged) == 0
+	if s.joins {
 		groups = join(groups, func(g []part) bool {
-			return len(g) > 1 || m.empties(g[0].ref.Table) || g[0].ref.Table.Info.FileBytes < m.Small
+			return len(g) > 1 || s.rewrites(g[0].ref.Table) || g[0].ref.Table.Info.FileBytes < m.Small
 		})
 	}
 	for _, g := range groups {
@@ -164,7 +171,7 @@ func (s *Step) cluster(g, damaged []part) cluster {
 			out.target = slices.MinFunc(g, func(a, b part) int { return cmp.Compare(a.tier, b.tier) }).tier
 		}
 	}
-	if len(g) == 1 && !s.merge.empties(g[0].ref.Table) {
+	if len(g) == 1 && !s.rewrites(g[0].ref.Table) {
 		if g[0].tier != out.target && g[0].whole {
 			out.move = g[0].ref.Table
 		}

@@ -3,16 +3,24 @@ package tree
 import (
 	"bytes"
 	"slices"
+	"sort"
 )
 
-// RangeTombstones are the range deletes of a memtable: ranges that do not overlap, in order, each with
-// the number of the last operation that deleted all of it. An earlier delete of the same keys
-// does not matter: a reader uses the RangeTombstones that were there at its point, and those are all
-// visible to it. A RangeTombstones is never changed.
+// RangeTombstones are the range deletes of a memtable: ranges that do not overlap, in order, each with the number of an
+// operation, so that all older versions in the range, and none that is newer, are deleted. An earlier delete of the
+// same keys does not matter: a reader uses the RangeTombstones that were there at its point, and those are all visible
+// to it. A RangeTombstones is never changed.
+//
+// The ranges are kept in chunks. The RangeTombstones that come next share with this one all chunks but those that
+// differ.
 type RangeTombstones struct {
-	list []RangeTombstone
-	Seq  uint64 // of the newest
+	chunks [][]RangeTombstone // none is empty
+	n      int                // ranges in all of them
+	Seq    uint64             // of the newest operation
 }
+
+// maxChunk is how many ranges a chunk may have. Two neighbours together have more than half as many.
+const maxChunk = 64
 
 // RangeTombstone is one range, [lo, hi); an empty hi is the end of all keys.
 type RangeTombstone struct {
@@ -20,74 +28,119 @@ type RangeTombstone struct {
 	Seq    uint64
 }
 
-// compareStart compares where the range begins with key.
-func (r RangeTombstone) compareStart(key []byte) int { return bytes.Compare(r.Lo, key) }
-
-// With returns t and newer ranges, in the order in which they were deleted. It takes time in proportion
-// to all of them, but for sorting.
-//
-// The keys are cut at every bound. The stretches between are then painted with ranges, the newest
-// first: a stretch that is painted already is skipped, for good, by next.
-func (t *RangeTombstones) With(newer []RangeTombstone) *RangeTombstones {
-	all := append(slices.Clone(t.Ranges()), newer...) // what is in t is older than all of newer
-	var bounds [][]byte
-	endless := false
-	for _, r := range all {
-		bounds = append(bounds, r.Lo)
-		if len(r.Hi) > 0 {
-			bounds = append(bounds, r.Hi)
-		} else {
-			endless = true
-		}
-	}
-	slices.SortFunc(bounds, bytes.Compare)
-	bounds = slices.CompactFunc(bounds, bytes.Equal)
-	stretches := len(bounds) - 1
-	if endless {
-		stretches++ // from the last bound to the end of all keys
-	}
-	painted := make([]uint64, stretches+1)
-	next := make([]int, stretches+1) // the first stretch from here on that may not be painted
-	for i := range next {
-		next[i] = i
-	}
-	find := func(i int) int {
-		for next[i] != i {
-			next[i] = next[next[i]]
-			i = next[i]
-		}
-		return i
-	}
-	index := func(key []byte) int {
-		i, _ := slices.BinarySearchFunc(bounds, key, bytes.Compare)
-		return i
-	}
-	for k := len(all) - 1; k >= 0; k-- {
-		end := stretches
-		if len(all[k].Hi) > 0 {
-			end = index(all[k].Hi)
-		}
-		for i := find(index(all[k].Lo)); i < end; i = find(i) {
-			painted[i] = all[k].Seq
-			next[i] = i + 1
-		}
-	}
+// With returns t and newer ranges, none of them empty, in the order in which they were deleted. For each it copies a
+// chunk, and once the list of chunks. quiet is asked whether it is sure that no version in [lo, hi) is newer than
+// after.
+func (t *RangeTombstones) With(newer []RangeTombstone, quiet func(lo, hi []byte, after uint64) bool) *RangeTombstones {
 	n := &RangeTombstones{Seq: newer[len(newer)-1].Seq}
-	for i := range stretches {
-		if painted[i] == 0 {
-			continue
-		}
-		var hi []byte
-		if i+1 < len(bounds) {
-			hi = bytes.Clone(bounds[i+1])
-		}
-		if k := len(n.list); k > 0 && n.list[k-1].Seq == painted[i] && bytes.Equal(n.list[k-1].Hi, bounds[i]) {
-			n.list[k-1].Hi = hi
-			continue
-		}
-		n.list = append(n.list, RangeTombstone{bytes.Clone(bounds[i]), hi, painted[i]})
+	if t != nil {
+		n.chunks, n.n = slices.Clone(t.chunks), t.n
+	}
+	for _, r := range newer {
+		n.add(RangeTombstone{bytes.Clone(r.Lo), bytes.Clone(r.Hi), r.Seq}, quiet)
 	}
 	return n
+}
+
+// add puts r, which is newer than all ranges, in the place of what it covers.
+//
+// If nothing in r is newer than a neighbour that it touches, the neighbour is made longer instead: its number
+// hides as much. So deletes along a queue become one range.
+func (t *RangeTombstones) add(r RangeTombstone, quiet func(lo, hi []byte, after uint64) bool) {
+	from := t.search(func(x *RangeTombstone) bool { return !below(x.Hi, r.Lo) || bytes.Equal(x.Hi, r.Lo) })
+	to := t.search(func(x *RangeTombstone) bool { return len(r.Hi) > 0 && bytes.Compare(x.Lo, r.Hi) > 0 })
+	var first, last RangeTombstone // that r touches
+	if from != to {
+		first, last = *t.at(from), *t.at(t.previous(to))
+	}
+	left := from != to && bytes.Compare(first.Lo, r.Lo) < 0
+	right := from != to && len(r.Hi) > 0 && !below(last.Hi, r.Hi)
+	joinLeft := left && quiet(r.Lo, r.Hi, first.Seq)
+	joinRight := right && (!joinLeft || first.Seq == last.Seq) && quiet(r.Lo, r.Hi, last.Seq)
+	mid := make([]RangeTombstone, 0, 3)
+	if left && !joinLeft {
+		mid = append(mid, RangeTombstone{first.Lo, r.Lo, first.Seq})
+	}
+	whole := r
+	if joinLeft {
+		whole.Lo, whole.Seq = first.Lo, first.Seq
+	}
+	if joinRight {
+		whole.Hi, whole.Seq = last.Hi, last.Seq
+	}
+	mid = append(mid, whole)
+	if right && !joinRight {
+		mid = append(mid, RangeTombstone{r.Hi, last.Hi, last.Seq})
+	}
+	t.replace(from, to, mid)
+}
+
+// without returns t without the ranges for which is says true.
+func (t *RangeTombstones) without(is func(RangeTombstone) bool) *RangeTombstones {
+	var left []RangeTombstone
+	for r := range t.Ranges() {
+		if !is(r) {
+			left = append(left, r)
+		}
+	}
+	if len(left) == t.Len() {
+		return t
+	}
+	return &RangeTombstones{slices.Collect(slices.Chunk(left, maxChunk)), len(left), t.Seq}
+}
+
+// position is where a range is: in which chunk, and where in that.
+type position struct{ chunk, i int }
+
+func (t *RangeTombstones) at(p position) *RangeTombstone { return &t.chunks[p.chunk][p.i] }
+
+// previous returns the position before p, which is not the first.
+func (t *RangeTombstones) previous(p position) position {
+	if p.i > 0 {
+		return position{p.chunk, p.i - 1}
+	}
+	return position{p.chunk - 1, len(t.chunks[p.chunk-1]) - 1}
+}
+
+// search returns the position of the first range for which is says true, as it does for all after it; behind the last
+// range if there is none.
+func (t *RangeTombstones) search(is func(*RangeTombstone) bool) position {
+	c := sort.Search(len(t.chunks), func(i int) bool { return is(&t.chunks[i][len(t.chunks[i])-1]) })
+	if c == len(t.chunks) {
+		return position{c, 0}
+	}
+	return position{c, sort.Search(len(t.chunks[c]), func(i int) bool { return is(&t.chunks[c][i]) })}
+}
+
+// replace puts mid in the place of the ranges from one position up to, not including, another. It writes to no chunk.
+func (t *RangeTombstones) replace(from, to position, mid []RangeTombstone) {
+	lo, hi := from.chunk, to.chunk // the chunks that are replaced
+	var before, after []RangeTombstone
+	if lo < len(t.chunks) {
+		before = t.chunks[lo][:from.i]
+	}
+	if hi < len(t.chunks) && (to.i > 0 || hi == lo) {
+		after = t.chunks[hi][to.i:]
+		hi++
+	}
+	// Small neighbours are joined, also because what comes behind all others would begin a chunk of its own.
+	if size := len(before) + len(mid) + len(after); lo > 0 && len(t.chunks[lo-1])+size <= maxChunk/2 ||
+		lo > 0 && lo == len(t.chunks) {
+		lo--
+		before = slices.Concat(t.chunks[lo], before)
+	}
+	if size := len(before) + len(mid) + len(after); hi < len(t.chunks) && len(t.chunks[hi])+size <= maxChunk/2 {
+		after = slices.Concat(after, t.chunks[hi])
+		hi++
+	}
+	all := slices.Concat(before, mid, after)
+	for _, c := range t.chunks[lo:hi] {
+		t.n -= len(c)
+	}
+	t.n += len(all)
+	parts := (len(all) + maxChunk - 1) / maxChunk
+	made := slices.Collect(slices.Chunk(all, (len(all)+parts-1)/parts))
+	t.chunks = slices.Replace(t.chunks, lo, hi, made...)
 }
 
 // below reports whether a range that ends at hi ends before key.
@@ -95,20 +148,30 @@ func below(hi, key []byte) bool { return len(hi) > 0 && bytes.Compare(hi, key) <
 
 // Find returns the range that key is in, nil if none.
 func (t *RangeTombstones) Find(key []byte) *RangeTombstone {
-	if t == nil || len(t.list) == 0 {
+	if t.Empty() {
 		return nil
 	}
-	i, ok := slices.BinarySearchFunc(t.list, key, RangeTombstone.compareStart)
+	c, ok := slices.BinarySearchFunc(t.chunks, key,
+		func(c []RangeTombstone, key []byte) int { return bytes.Compare(c[0].Lo, key) })
+	if ok {
+		return &t.chunks[c][0]
+	}
+	if c == 0 {
+		return nil
+	}
+	chunk := t.chunks[c-1]
+	i, ok := slices.BinarySearchFunc(chunk, key,
+		func(r RangeTombstone, key []byte) int { return bytes.Compare(r.Lo, key) })
 	if !ok {
 		i--
 	}
-	if i < 0 || below(t.list[i].Hi, key) {
+	if below(chunk[i].Hi, key) {
 		return nil
 	}
-	return &t.list[i]
+	return &chunk[i]
 }
 
-// Covers returns the number of the newest operation that deleted key, 0 if none did.
+// Covers returns the number up to which versions of key are deleted, 0 if none are.
 func (t *RangeTombstones) Covers(key []byte) uint64 {
 	if found := t.Find(key); found != nil {
 		return found.Seq
@@ -116,7 +179,15 @@ func (t *RangeTombstones) Covers(key []byte) uint64 {
 	return 0
 }
 
-func (t *RangeTombstones) Empty() bool { return t == nil || len(t.list) == 0 }
+func (t *RangeTombstones) Empty() bool { return t.Len() == 0 }
+
+// Len is the number of ranges.
+func (t *RangeTombstones) Len() int {
+	if t == nil {
+		return 0
+	}
+	return t.n
+}
 
 func (t *RangeTombstones) Newest() uint64 {
 	if t == nil {
@@ -125,31 +196,45 @@ func (t *RangeTombstones) Newest() uint64 {
 	return t.Seq
 }
 
-func (t *RangeTombstones) Ranges() []RangeTombstone {
-	if t == nil {
-		return nil
+// Ranges yields the ranges in order.
+func (t *RangeTombstones) Ranges() func(yield func(RangeTombstone) bool) {
+	return func(yield func(RangeTombstone) bool) {
+		if t == nil {
+			return
+		}
+		for _, c := range t.chunks {
+			for _, r := range c {
+				if !yield(r) {
+					return
+				}
+			}
+		}
 	}
-	return t.list
 }
 
 // after returns where the first range behind key, which is in none, begins; nil if there is none.
 func (t *RangeTombstones) after(key []byte) []byte {
-	if i := t.behind(key); i < len(t.Ranges()) {
-		return t.list[i].Lo
+	if t.Empty() {
+		return nil
+	}
+	if p := t.behind(key); p.chunk < len(t.chunks) {
+		return t.at(p).Lo
 	}
 	return nil
 }
 
 // before returns where the last range before key, which is in none, ends; nil if there is none.
 func (t *RangeTombstones) before(key []byte) []byte {
-	if i := t.behind(key); i > 0 {
-		return t.list[i-1].Hi
+	if t.Empty() {
+		return nil
+	}
+	if p := t.behind(key); p != (position{}) {
+		return t.at(t.previous(p)).Hi
 	}
 	return nil
 }
 
-// behind returns the number of the first range that begins behind key, which is in none.
-func (t *RangeTombstones) behind(key []byte) int {
-	i, _ := slices.BinarySearchFunc(t.Ranges(), key, RangeTombstone.compareStart)
-	return i
+// behind returns the position of the first range that begins behind key, which is in none.
+func (t *RangeTombstones) behind(key []byte) position {
+	return t.search(func(r *RangeTombstone) bool { return bytes.Compare(r.Lo, key) >= 0 })
 }

@@ -14,17 +14,59 @@ type Table struct {
 	Reader *run.Reader
 	Info   run.Info // of the file
 
+	valueBytes, values int64 // bytes of keys and values that the file names, and in how many entries
+
 	Damaged  atomic.Bool // a part of it cannot be read: merges leave it alone
 	Obsolete atomic.Bool // no manifest names it any more: free is called when it is closed
 
 	refs atomic.Int32 // of versions
 	free func(*Table)
+
+	// Under the lock of whoever makes the next version.
+	wear     int64 // what its cuts have cost
+	mostWear int64 // what they may cost before it is rewritten
+}
+
+// A ref that a range delete has cut is written to each manifest and copied into each version, and its keys are counted.
+// That is taken for cutCost bytes each time. When the cuts of a table have cost as much as writing it once more does,
+// merges rewrite it: then nothing is left of its cuts. Syncs and a manifest are taken for an eighth of a full file.
+const cutCost = 1 << 10
+
+// Wear notes that cuts have cost so many manifests. It is called by those who make versions, one at a time.
+func (v *Version) Wear(manifests int64) {
+	for i := range v.Tiers {
+		for _, r := range v.Tiers[i].Refs {
+			if r.cut != nil {
+				r.Table.wear += manifests * cutCost
+			}
+		}
+	}
+}
+
+// worn reports whether it costs less to rewrite the table than to keep it as it was cut.
+func (t *Table) worn() bool { return t.wear >= t.mostWear }
+
+// Worn returns the oldest tier above floor in which there are tables that a merge should rewrite because of their cuts.
+// Where a damaged one is among its tables, the tier is left as it is: keys around that cannot be joined.
+func (v *Version) Worn(floor uint64) (id uint64, ok bool) {
+	for i := range v.Tiers {
+		worn, damaged := false, false
+		for _, r := range v.Tiers[i].Refs {
+			worn, damaged = worn || r.Table.worn(), damaged || r.Table.Damaged.Load()
+		}
+		if worn && !damaged && v.Tiers[i].ID > floor {
+			id, ok = v.Tiers[i].ID, true
+		}
+	}
+	return id, ok
 }
 
 // NewTable returns the table of a reader, which it closes. No version has it yet: see Close. free is called once, by
 // any goroutine, with any lock held.
 func NewTable(id uint64, r *run.Reader, free func(*Table)) *Table {
-	return &Table{ID: id, Reader: r, Info: r.Info(), free: free}
+	t := &Table{ID: id, Reader: r, Info: r.Info(), free: free}
+	t.valueBytes, t.values = sum(t.Info.Segments)
+	return t
 }
 
 // Unused reports whether no version has the table.

@@ -3,6 +3,8 @@ package tree
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -186,7 +188,7 @@ func TestMergeJoinsSmall(t *testing.T) {
 func TestRangeDeletes(t *testing.T) {
 	f := newForest(t)
 	var ts *RangeTombstones
-	ts = ts.With([]RangeTombstone{{testKey(100), testKey(1900), 1}, {testKey(2500), nil, 2}})
+	ts = with(ts, []RangeTombstone{{testKey(100), testKey(1900), 1}, {testKey(2500), nil, 2}})
 	old := f.version(f.tier(2, 500, 3000), f.tier(1, 0, 1000))
 	v := f.version(DeleteRanges(old.CopyTiers(), ts)...)
 	from := func(i int) uint64 {
@@ -216,6 +218,121 @@ func TestRangeDeletes(t *testing.T) {
 	})
 }
 
+// TestNeededRangeDeletes: range deletes that no table has a key in do not cut tables in two.
+func TestNeededRangeDeletes(t *testing.T) {
+	f := newForest(t)
+	v := f.version(f.tier(2, 200, 300), f.tier(1, 0, 1000))
+	behind := func(i int) []byte { return append(testKey(i), 0) }
+	before := func(i int) []byte { k := testKey(i); return append(k[:len(k)-1], k[len(k)-1]-1, 0xff) }
+	for _, x := range []struct {
+		name   string
+		lo, hi []byte
+		needed bool
+	}{
+		{"between two keys", behind(101), before(102), false},
+		{"between two keys of both tables", behind(251), before(252), false},
+		{"up to a key", behind(101), testKey(102), false},
+		{"a key", testKey(101), behind(101), true},
+		{"up to behind a key", behind(101), behind(102), true},
+		{"a key of both tables", testKey(251), behind(251), true},
+		{"all from a key on", testKey(999), nil, true},
+		{"all up to a key", nil, testKey(1), true},
+	} {
+		ts := v.Needed(with(nil, []RangeTombstone{{x.lo, x.hi, 1}}))
+		if ts.Empty() == x.needed || ts.Seq != 1 {
+			t.Errorf("%s: %d ranges, up to %d", x.name, ts.Len(), ts.Seq)
+		}
+	}
+	var mixed *RangeTombstones
+	for i := range 900 { // every tenth has a key
+		lo, hi := behind(i), before(i+1)
+		if i%10 == 0 {
+			lo = testKey(i)
+		}
+		mixed = mixed.With([]RangeTombstone{{lo, hi, uint64(i) + 1}}, func(lo, hi []byte, after uint64) bool { return false })
+	}
+	needed := v.Needed(mixed)
+	if mixed.Len() != 900 || needed.Len() != 90 || needed.valid() != nil {
+		t.Errorf("%d of %d ranges are needed, %v", needed.Len(), mixed.Len(), needed.valid())
+	}
+	f.check(f.version(DeleteRanges(v.CopyTiers(), needed)...), 1000, func(i int) uint64 {
+		switch {
+		case i < 900 && i%10 == 0:
+			return 0
+		case i >= 200 && i < 300:
+			return 2
+		}
+		return 1
+	})
+	f = newForest(t)
+	v = f.version(f.tier(1, 0, 1000))
+	f.FS.(*vfs.Mem).SetHook(vfs.Faults(vfs.Fault{Kind: vfs.OpRead}))
+	ts := with(nil, []RangeTombstone{{behind(101), before(102), 1}})
+	if needed := v.Needed(ts); needed.Len() != 1 {
+		t.Error("what cannot be read has no key in a range")
+	}
+}
+
+// TestWornTables: a table whose cuts have cost as much as writing it again is rewritten, others of its tier are not.
+func TestWornTables(t *testing.T) {
+	f := newForest(t)
+	first, second := f.tier(1, 0, 2000), f.tier(1, 2000, 4000)
+	tiers := []Tier{f.tier(2, 100, 110), {1, slices.Concat(first.Refs, second.Refs)}}
+	var ts *RangeTombstones
+	for i := 1; i < 2000; i += 2 {
+		ts = with(ts, []RangeTombstone{{testKey(i), testKey(i + 1), uint64(i)}})
+	}
+	ts = with(ts, []RangeTombstone{{testKey(3000), testKey(3001), 2000}})
+	v := f.version(DeleteRanges(tiers, ts)...)
+	from := func(i int) uint64 {
+		switch {
+		case i < 2000 && i%2 == 1 || i == 3000:
+			return 0
+		case i >= 100 && i < 110:
+			return 2
+		}
+		return 1
+	}
+	f.check(v, 4000, from)
+	if id, worn := v.Worn(0); worn {
+		t.Errorf("tier %d is worn already", id)
+	}
+	table := first.Refs[0].Table
+	for n := int64(1); ; n++ {
+		v.Wear(1)
+		if id, worn := v.Worn(0); !worn {
+			continue
+		} else if id != 1 || n*999*cutCost > table.mostWear+1<<20 {
+			t.Errorf("tier %d is worn after %d manifests", id, n)
+		}
+		break
+	}
+	if id, worn := v.Worn(1); worn {
+		t.Errorf("tier %d, above the worn one, is worn", id)
+	}
+	table.Damaged.Store(true)
+	if id, worn := v.Worn(0); worn {
+		t.Errorf("tier %d, which is damaged, is worn", id)
+	}
+	table.Damaged.Store(false)
+	s := v.Plan(Merge{Oldest: 1, Newest: 1})
+	w := f.NewWriter()
+	never := func() bool { return false }
+	if err := errors.Join(s.Rewrite(w, Control{Full: never, Stopped: never}), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	merged := f.version(s.Tiers(v, w)...)
+	stays := merged.Has(second.Refs[0].Table)
+	if n := len(merged.Tiers[1].Refs); n != 3 || len(w.Tables) != 1 || !stays {
+		t.Errorf("%d refs, %d tables made; the other table stays: %v", n, len(w.Tables), stays)
+	}
+	f.check(v, 4000, from)
+	f.check(merged, 4000, from)
+	if id, worn := merged.Worn(0); worn {
+		t.Errorf("tier %d is worn still", id)
+	}
+}
+
 // TestAbandon: nothing is left of what was written.
 func TestAbandon(t *testing.T) {
 	f := newForest(t)
@@ -235,5 +352,80 @@ func TestAbandon(t *testing.T) {
 	}
 	if _, err := f.Open(1); !errors.Is(err, holdfast.ErrCorrupt) {
 		t.Errorf("opening %s: %v", format.TableName(f.Dir, 1), err)
+	}
+}
+
+// TestNextVersion: what a version says of its segments does not depend on whether it was made of the one before or of
+// nothing, through tables that come, are cut, counted and go; and it holds each segment that it names once.
+func TestNextVersion(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 7))
+	f := newForest(t)
+	segs := map[uint32]*values{}
+	find := func(id uint32) Segment {
+		if segs[id] == nil {
+			segs[id] = new(values)
+		}
+		return segs[id]
+	}
+	v := NewVersion(nil, find)
+	for step := range 300 {
+		tiers := v.CopyTiers()
+		switch n := rnd.IntN(10); {
+		case n < 4 || len(tiers) == 0:
+			w := f.NewWriter()
+			at, most := rnd.IntN(500), 1+rnd.IntN(20)
+			for i := range 1 + rnd.IntN(100) {
+				e := run.Entry{Place: uint64(1+step/20+rnd.IntN(most))<<32 | uint64(i*10), Len: 7}
+				if err := w.Add(testKey(at+i), e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			tiers = slices.Insert(tiers, 0, Tier{uint64(step), Refs(w.Tables)})
+		case n < 7:
+			at := rnd.IntN(600)
+			tiers = DeleteRanges(tiers, with(nil, []RangeTombstone{{testKey(at), testKey(at + 1 + rnd.IntN(60)), 1}}))
+		case n < 8:
+			v.CountCuts()
+		default:
+			i := rnd.IntN(len(tiers))
+			tiers = slices.Delete(tiers, i, i+1)
+		}
+		next := v.Next(tiers, func(id uint32) Segment {
+			if v.Segment(id) != nil {
+				t.Fatalf("step %d: segment %d is looked for, which the version before has", step, id)
+			}
+			return find(id)
+		})
+		v.Release()
+		v = next
+		anew := NewVersion(tiers, find)
+		if got, want := v.Live(), anew.Live(); !maps.Equal(got, want) {
+			t.Fatalf("step %d: live are %v, want %v", step, got, want)
+		}
+		anew.Release()
+		live := map[uint32]int64{}
+		for i := range v.Tiers {
+			for r := range v.Tiers[i].counted() {
+				for _, u := range r.uses() {
+					live[u.ID] += u.Bytes
+				}
+			}
+		}
+		for id, s := range segs {
+			n, named := v.Live()[id]
+			if held := v.Segment(id) == s; n != live[id] || held != named || held != (s.refs == 1) || s.refs > 1 {
+				t.Fatalf("step %d: segment %d has %d bytes, want %d, and %d references; named: %v", step, id, n, live[id],
+					s.refs, named)
+			}
+		}
+	}
+	v.Release()
+	for id, s := range segs {
+		if s.refs != 0 {
+			t.Errorf("%d references to segment %d are left", s.refs, id)
+		}
 	}
 }

@@ -6,38 +6,76 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 )
 
-// LiveIn yields what the tier names in segments, one or more times for each. A ref that was cut and is not counted yet
-// counts as its whole table.
-func (t *Tier) LiveIn() func(yield func(run.SegmentUse) bool) { return liveIn(t.Refs) }
+// Live returns how many bytes of keys and values the version names in each of its segments. A ref that was cut and is
+// not counted yet counts as its whole table.
+func (v *Version) Live() map[uint32]int64 {
+	live := make(map[uint32]int64, len(v.segments))
+	for _, s := range v.segments {
+		live[s.id] = s.live
+	}
+	for i := range v.Tiers {
+		for r := range v.Tiers[i].counted() {
+			if r.cut == nil {
+				continue // it is in the segments' sums
+			}
+			for _, u := range r.uses() {
+				live[u.ID] += u.Bytes
+			}
+		}
+	}
+	return live
+}
 
-func liveIn(refs []Ref) func(yield func(run.SegmentUse) bool) {
-	return func(yield func(run.SegmentUse) bool) {
+// counted yields the refs, of those of one table that are not counted yet only the first.
+func (t *Tier) counted() func(yield func(*Ref) bool) {
+	return func(yield func(*Ref) bool) {
 		seen := map[*Table]bool{}
-		for i := range refs {
-			r := &refs[i]
-			uses := r.Table.Info.Segments
-			if r.cut != nil {
-				if counted := r.cut.Load(); counted != nil {
-					uses = *counted
-				} else if seen[r.Table] {
+		for i := range t.Refs {
+			r := &t.Refs[i]
+			if r.cut != nil && r.cut.Load() == nil {
+				if seen[r.Table] {
 					continue
 				}
 				seen[r.Table] = true
 			}
-			for _, u := range uses {
-				if !yield(u) {
-					return
-				}
+			if !yield(r) {
+				return
 			}
 		}
 	}
 }
 
+// uses is what the ref names, if it is counted; else what its table does.
+func (r *Ref) uses() []run.SegmentUse {
+	if r.cut != nil {
+		if counted := r.cut.Load(); counted != nil {
+			return *counted
+		}
+	}
+	return r.Table.Info.Segments
+}
+
+// values is how many bytes of keys and values the ref names, and in how many entries.
+func (r *Ref) values() (bytes, entries int64) {
+	if r.cut == nil {
+		return r.Table.valueBytes, r.Table.values
+	}
+	return sum(r.uses())
+}
+
+func sum(uses []run.SegmentUse) (bytes, entries int64) {
+	for _, u := range uses {
+		bytes += u.Bytes
+		entries += u.Entries
+	}
+	return bytes, entries
+}
+
 // Values returns how many bytes of keys and values the tier names, and in how many entries.
 func (t *Tier) Values() (bytes, entries int64) {
-	for use := range t.LiveIn() {
-		bytes += use.Bytes
-		entries += use.Entries
+	for r := range t.counted() {
+		b, n := r.values()
+		bytes, entries = bytes+b, entries+n
 	}
 	return bytes, entries
 }
@@ -50,10 +88,7 @@ func (t *Tier) Covered(lo, hi []byte) (n int64) {
 		if len(hi) > 0 && bytes.Compare(r.Lo, hi) >= 0 {
 			break
 		}
-		var bytesOf int64
-		for u := range liveIn(t.Refs[i : i+1]) {
-			bytesOf += u.Bytes
-		}
+		bytesOf, _ := r.values()
 		if bytes.Compare(r.Lo, lo) < 0 || len(hi) > 0 && !r.EndsBefore(hi) {
 			bytesOf /= 2
 		}
@@ -62,7 +97,7 @@ func (t *Tier) Covered(lo, hi []byte) (n int64) {
 	return n
 }
 
-// CountCuts reads what is left of the tables that range deletes have cut, once for each cut, so that LiveIn knows what
+// CountCuts reads what is left of the tables that range deletes have cut, once for each cut, so that Live knows what
 // they deleted. Damaged tables are left out.
 func (v *Version) CountCuts() {
 	for _, t := range v.Tiers {

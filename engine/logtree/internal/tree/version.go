@@ -8,6 +8,7 @@ package tree
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -107,42 +108,88 @@ type Version struct {
 	Tiers  []Tier   // newest first
 	Tables []*Table // each once
 
-	segments []segment // by id
+	segments []segment       // by id
+	whole    map[*Table]bool // the tables; whether none of their keys is cut off
 	refs     atomic.Int32
 }
 
+// segment is one that tables name.
 type segment struct {
 	id uint32
 	Segment
+	tables int   // how many name it
+	live   int64 // bytes of keys and values that whole tables name in it
 }
 
 // NewVersion returns a version of those tiers, with a reference of the caller's. It takes a reference to its tables
 // and to the segments that find returns, which has all that the tables name.
 func NewVersion(tiers []Tier, find func(id uint32) Segment) *Version {
-	v := &Version{Tiers: tiers}
-	v.refs.Store(1)
-	seen := map[*Table]bool{}
-	need := map[uint32]bool{}
+	return new(Version).Next(tiers, find)
+}
+
+// Next is NewVersion where v is the version before: it looks only at what differing tables name, and finds only
+// segments that v does not have. The caller holds a reference to v.
+func (v *Version) Next(tiers []Tier, find func(id uint32) Segment) *Version {
+	next := &Version{Tiers: tiers, whole: map[*Table]bool{}}
+	next.refs.Store(1)
 	for _, t := range tiers {
-		for table := range t.tables() {
-			if seen[table] {
-				continue
+		for i := range t.Refs {
+			table := t.Refs[i].Table
+			if _, seen := next.whole[table]; !seen {
+				next.Tables = append(next.Tables, table)
+				table.refs.Add(1)
 			}
-			seen[table] = true
-			v.Tables = append(v.Tables, table)
-			table.refs.Add(1)
-			for _, u := range table.Info.Segments {
-				need[u.ID] = true
-			}
+			next.whole[table] = t.Refs[i].cut == nil // one that is cut has no other refs than such
 		}
 	}
-	for id := range need {
-		s := find(id)
-		s.Acquire()
-		v.segments = append(v.segments, segment{id, s})
+	changes := map[uint32]segment{}
+	change := func(t *Table, tables int, live int64) {
+		for _, u := range t.Info.Segments {
+			c := changes[u.ID]
+			changes[u.ID] = segment{id: u.ID, tables: c.tables + tables, live: c.live + live*u.Bytes}
+		}
 	}
-	slices.SortFunc(v.segments, func(a, b segment) int { return int(int64(a.id) - int64(b.id)) })
-	return v
+	for _, t := range next.Tables {
+		was, old := v.whole[t]
+		switch now := next.whole[t]; {
+		case !old && now:
+			change(t, 1, 1)
+		case !old:
+			change(t, 1, 0)
+		case was && !now: // it never becomes whole again
+			change(t, 0, -1)
+		}
+	}
+	for _, t := range v.Tables {
+		if _, still := next.whole[t]; still {
+			continue
+		}
+		if v.whole[t] {
+			change(t, -1, -1)
+		} else {
+			change(t, -1, 0)
+		}
+	}
+	next.segments = make([]segment, 0, len(v.segments)+len(changes))
+	add := func(s segment) {
+		s.Acquire()
+		next.segments = append(next.segments, s)
+	}
+	for _, s := range v.segments {
+		c := changes[s.id]
+		delete(changes, s.id)
+		if s.tables, s.live = s.tables+c.tables, s.live+c.live; s.tables > 0 {
+			add(s)
+		}
+	}
+	for id, s := range changes {
+		s.Segment = find(id)
+		add(s)
+	}
+	if len(changes) > 0 {
+		slices.SortFunc(next.segments, func(a, b segment) int { return cmp.Compare(a.id, b.id) })
+	}
+	return next
 }
 
 // Acquire takes a reference, for a caller who holds one.
@@ -159,6 +206,12 @@ func (v *Version) Release() {
 	for _, s := range v.segments {
 		s.Release()
 	}
+}
+
+// Has reports whether the table is one of the version's.
+func (v *Version) Has(t *Table) bool {
+	_, has := v.whole[t]
+	return has
 }
 
 // Segments yields the version's segments, by id.
@@ -238,23 +291,56 @@ func (v *Version) CopyTiers() []Tier {
 	return tiers
 }
 
+// Needed returns ts without the ranges that would cut a table in two and that no table has a key in. What cannot be
+// read may have one.
+func (v *Version) Needed(ts *RangeTombstones) *RangeTombstones {
+	var s source
+	return ts.without(func(d RangeTombstone) bool { return v.splits(d) && !v.hasKeyIn(d, &s) })
+}
+
+// splits reports whether a ref begins before the range and goes on behind it.
+func (v *Version) splits(d RangeTombstone) bool {
+	return len(d.Hi) > 0 && slices.ContainsFunc(v.Tiers, func(t Tier) bool {
+		r := t.holding(d.Lo)
+		return r != nil && bytes.Compare(r.Lo, d.Lo) < 0 && !r.EndsBefore(d.Hi)
+	})
+}
+
+// hasKeyIn reports whether a table may have a key in the range, which ends somewhere. s is memory for it.
+func (v *Version) hasKeyIn(d RangeTombstone, s *source) bool {
+	for i := range v.Tiers {
+		s.tier = &v.Tiers[i]
+		if err := s.seek(d.Lo, false); err != nil || s.ok && bytes.Compare(s.key, d.Hi) < 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // DeleteRanges cuts the ranges out of all refs, in place, and returns the tiers that are not empty then.
 func DeleteRanges(tiers []Tier, ts *RangeTombstones) []Tier {
 	for i := range tiers {
-		for _, d := range ts.Ranges() {
-			var out []Ref
-			from := tiers[i].find(d.Lo)
-			to := from
-			for to < len(tiers[i].Refs) && (len(d.Hi) == 0 || bytes.Compare(tiers[i].Refs[to].Lo, d.Hi) < 0) {
-				out = append(out, tiers[i].Refs[to].without(d.Lo, d.Hi)...)
-				to++
-			}
-			if to > from {
-				tiers[i].Refs = slices.Replace(tiers[i].Refs, from, to, out...)
-			}
-		}
+		tiers[i].deleteRanges(ts)
 	}
 	return dropEmpty(tiers)
+}
+
+func (t *Tier) deleteRanges(ts *RangeTombstones) {
+	var out []Ref
+	rest := t.Refs // behind those that are in out, or gone
+	for d := range ts.Ranges() {
+		n := (&Tier{Refs: rest}).find(d.Lo)
+		out, rest = append(out, rest[:n]...), rest[n:]
+		for len(rest) > 0 && (len(d.Hi) == 0 || bytes.Compare(rest[0].Lo, d.Hi) < 0) {
+			left := rest[0].without(d.Lo, d.Hi)
+			if k := len(left) - 1; k >= 0 && len(d.Hi) > 0 && bytes.Compare(left[k].Lo, d.Hi) >= 0 {
+				out, rest[0] = append(out, left[:k]...), left[k] // the next range may cut it again
+				break
+			}
+			out, rest = append(out, left...), rest[1:]
+		}
+	}
+	t.Refs = append(out, rest...)
 }
 
 func dropEmpty(tiers []Tier) []Tier {

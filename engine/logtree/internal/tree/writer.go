@@ -30,7 +30,9 @@ func (f *Files) Open(id uint64) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewTable(id, r, f.Free), nil
+	t := NewTable(id, r, f.Free)
+	t.mostWear = t.Info.FileBytes + f.Limit/8
+	return t, nil
 }
 
 // Writer writes entries to index tables of limited size. It is for one goroutine. After an error, and until a version
