@@ -162,6 +162,7 @@ func (w *walker) run(first, last uint64) (bool, error) {
 			stream = string(place)
 		}
 		if w.q.wants(stream, r) {
+			r.Origin = nil // not copied: the stream is
 			e := r.Event()
 			m := Message{ID: e.ID, Stream: stream, Position: int64(position), Global: int64(r.Position), Type: e.Type,
 				Data: e.Data, Metadata: e.Metadata, Time: e.Time}
@@ -185,6 +186,7 @@ func (w *walker) places(hi []byte, number func(at uint64, value []byte) (uint64,
 	more bool, err error) {
 	it := w.n.store.eng.Scan(holdfast.Range{Lo: w.key, Hi: hi})
 	defer it.Close()
+	runs = make([][2]uint64, 0, min(w.page, 16)) // among others, each message of a stream is a run
 	for entries := 0; it.Next(); entries++ {
 		_, at, ok := w.n.keys.Placed(it.Key())
 		if !ok {
@@ -212,8 +214,8 @@ func (w *walker) places(hi []byte, number func(at uint64, value []byte) (uint64,
 
 // stream goes over a stream from a position on.
 func (w *walker) stream(from uint64) (next uint64, err error) {
-	w.key = w.n.keys.Stream(nil, w.q.Stream, from)
-	hi := w.n.keys.AfterStream(nil, w.q.Stream)
+	w.key = w.n.keys.Stream(make([]byte, 0, shortName), w.q.Stream, from)
+	hi := w.n.keys.AfterStream(make([]byte, 0, shortName), w.q.Stream)
 	next = from
 	for more := true; more; {
 		if err := holdfast.CheckContext(w.ctx); err != nil {
