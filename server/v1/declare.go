@@ -264,7 +264,7 @@ func decode(body []byte, v any) error {
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
 	if strange := base64.CorruptInputError(0); errors.As(err, &strange) {
-		return problem.BadRequest("the body: a field of bytes, as an event's data are, is not base64 of the standard alphabet")
+		return problem.BadRequest("the body: a field of bytes, such as an event's data, is not base64 (standard alphabet)")
 	}
 	if err != nil {
 		return problem.BadRequest("the body: %v", err)

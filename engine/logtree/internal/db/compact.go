@@ -26,9 +26,9 @@ const compactGarbage = 20
 // compactMoved is the part of the log that one pass moves at most: it takes room for that until it is done.
 const compactMoved = 4
 
-// Compact implements [holdfast.Compactor]. What was written before the call is flushed and merged, and segments of which
-// a twentieth or more is garbage are emptied: each takes room for what is moved until it is gone, a quarter of the log
-// at most. Readers and writers go on. Several at a time follow one another. Close ends it with ErrClosed.
+// Compact implements [holdfast.Compactor]. What was written before the call is flushed and merged, and segments of
+// which a twentieth or more is garbage are emptied: that takes room for what is moved until they are gone, a quarter of
+// the log at most. Readers and writers go on. Several at a time follow one another. Close ends it with ErrClosed.
 func (d *DB) Compact(ctx context.Context) error {
 	return d.Compacting(ctx, func() error {
 		defer context.AfterFunc(ctx, func() {

@@ -505,8 +505,8 @@ func (rc *reclaimer) tidy(idle bool) bool {
 	return true
 }
 
-// leaveSegment begins a small segment of the log, since one is freed only when the log has left it. It is called with mu
-// held, before the memtable is ended.
+// leaveSegment begins a small segment of the log, since one is freed only when the log has left it. It is called with
+// mu held, before the memtable is ended.
 func (d *DB) leaveSegment() {
 	old := d.log.Current()
 	d.lastSize = 0
