@@ -16,8 +16,9 @@ type compaction struct {
 	below  uint32      // segments with smaller ids are emptied; the others are newer than the call
 	over   atomic.Bool // set under mu
 	err    error       // under mu
-	merged bool        // under edit, as is tried
+	merged bool        // under edit, as are the rest
 	tried  map[uint32]bool
+	short  bool // there was no room to empty some
 }
 
 // compactGarbage is how many bytes a segment may have for each of garbage in it and not be emptied.
@@ -28,7 +29,8 @@ const compactMoved = 4
 
 // Compact implements [holdfast.Compactor]. What was written before the call is flushed and merged, and segments of
 // which a twentieth or more is garbage are emptied: that takes room for what is moved until they are gone, a quarter of
-// the log at most. Readers and writers go on. Several at a time follow one another. Close ends it with ErrClosed.
+// the log at most. What is damaged stays, and keeps what it names; Metrics.Trouble tells of it. Readers and writers go
+// on. Several at a time follow one another. Close ends it with ErrClosed.
 func (d *DB) Compact(ctx context.Context) error {
 	return d.Compacting(ctx, func() error {
 		defer context.AfterFunc(ctx, func() {
@@ -140,6 +142,15 @@ func (rc *reclaimer) endCompaction(c *compaction, err error) {
 // stopped reports whether the pass is for a compaction that has ended.
 func (p *pass) stopped() bool { return p.compaction != nil && p.compaction.over.Load() }
 
+// later leaves all segments but one to a later pass. It is called with edit held; c may be nil.
+func (c *compaction) later(all []candidate, but uint32) {
+	for _, x := range all {
+		if c != nil && x.seg.ID != but {
+			delete(c.tried, x.seg.ID)
+		}
+	}
+}
+
 // pickCompaction returns the next pass of the compaction under way, nil if there is none, or it has come to its end. It
 // is called with edit held, while there is no pass.
 func (rc *reclaimer) pickCompaction(ver *tree.Version) *pass {
@@ -162,14 +173,14 @@ func (rc *reclaimer) pickCompaction(ver *tree.Version) *pass {
 	segments, total, _ := rc.candidates(ver)
 	victims, moved := map[uint32]bool{}, int64(0)
 	room, most := rc.roomToMove(), max(total/compactMoved, d.segmentLimit)
-	short := false
 	for _, x := range segments {
 		if x.seg.ID >= c.below || x.garbage*compactGarbage < x.used {
 			continue
 		}
 		switch live := x.used - x.garbage; {
-		case c.tried[x.seg.ID] || live > room:
-			short = true
+		case c.tried[x.seg.ID]: // a table that is damaged keeps it
+		case live > room:
+			c.short = true
 		case len(victims) == 0 || moved+live <= min(room, most):
 			victims[x.seg.ID], c.tried[x.seg.ID] = true, true
 			moved += live
@@ -177,7 +188,7 @@ func (rc *reclaimer) pickCompaction(ver *tree.Version) *pass {
 	}
 	if len(victims) == 0 || n == 0 {
 		var err error
-		if short {
+		if c.short {
 			err = d.noRoomToCompact(nil)
 		}
 		rc.endCompaction(c, err)

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -212,5 +213,60 @@ func TestCompactOnAFullDisk(t *testing.T) {
 	}
 	if after := x.d.used(); after >= before || after > int64(keys)*size*11/10 || x.count() != keys {
 		t.Errorf("%d bytes of %d are left for %d keys", after, before, x.count())
+	}
+}
+
+// TestCompactBesideDamage: what cannot be read stays where it is, and keeps what it names; the rest is compacted. The
+// answer once was that there was no room.
+func TestCompactBesideDamage(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{".run", ".seg"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			const n = 20_000
+			x := newDrive(t, 2<<20)
+			value, odd := bytes.Repeat([]byte("v"), 100), bytes.Repeat([]byte("Q"), 100)
+			if _, err := x.each(n, func(b *holdfast.Batch, i int) {
+				if i == 77 {
+					b.Set(scattered(i), odd)
+				} else {
+					b.Set(scattered(i), value)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if err := x.d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if kind == ".seg" {
+				flip(t, x.fs, kind, odd)
+			} else {
+				flip(t, x.fs, kind, nil)
+			}
+			x.open()
+			for range 2 {
+				if _, err := x.each(n/2, func(b *holdfast.Batch, i int) { b.Set(scattered(100+2*i%(n-100)), value) }); err != nil {
+					t.Fatal(err)
+				}
+				if err := x.d.Compact(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if m := x.d.Metrics(); m.Poison != nil || !errors.Is(m.Trouble, holdfast.ErrCorrupt) {
+				t.Errorf("poison %v, trouble %v", m.Poison, m.Trouble)
+			}
+			bad := 0
+			for i := range n {
+				v, err := x.d.Get(nil, scattered(i))
+				if errors.Is(err, holdfast.ErrCorrupt) {
+					bad++
+				} else if err != nil || len(v) != len(value) {
+					t.Fatalf("key %d: %v", i, err)
+				}
+			}
+			if bad > n/20 || kind == ".seg" && bad != 1 {
+				t.Errorf("%d of %d keys cannot be read", bad, n)
+			}
+		})
 	}
 }

@@ -128,6 +128,7 @@ func (rc *reclaimer) smaller(p *pass) bool {
 		if len(all) > 0 {
 			least := slices.MinFunc(all, func(a, b candidate) int { return cmp.Compare(a.used-a.garbage, b.used-b.garbage) })
 			p.victims[least.seg.ID] = true
+			p.compaction.later(all, least.seg.ID)
 		}
 		return true
 	}
@@ -135,6 +136,9 @@ func (rc *reclaimer) smaller(p *pass) bool {
 		return true
 	}
 	moves := len(p.victims) > 0
+	if p.compaction != nil {
+		p.compaction.short = true
+	}
 	clear(p.victims) // what is merged without moving anything shows at least where there is garbage
 	return moves
 }
