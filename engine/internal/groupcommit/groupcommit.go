@@ -12,6 +12,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -25,7 +27,7 @@ type Commit func(b *holdfast.Batch, level holdfast.Level) error
 //
 // Invariants, under mu: queue holds the groups whose commit has not begun, oldest first, and only the last one still
 // takes batches; current is the group that is being committed, nil if there is none; once err is set nothing is
-// committed.
+// committed. Whoever has called Sync and let go of mu is counted in waiting of a group, or leads.
 type Committer struct {
 	engine   string
 	commit   Commit
@@ -36,15 +38,17 @@ type Committer struct {
 	queue   []*group
 	pending int // bytes in queue
 	current *group
-	called  bool      // a waiter was called to lead and has not begun yet; no other may begin
-	leaving int       // waiters of settled groups that have not returned; the last of them hands over
-	held    bool      // by ApplyChecked: others wait to apply
-	changed sync.Cond // held became false
+	called  bool          // a waiter was called to lead and has not begun yet; no other may begin
+	leaving int           // settled groups that the next leader waits for: their waiters have not all returned
+	each    time.Duration // how long the return of one waiter takes, on the mean of late
+	held    bool          // by ApplyChecked: others wait to apply
+	changed sync.Cond     // held became false
 	err     error
 	closed  bool
 	spare   []*holdfast.Batch
+	groups  []*group // to be used again
 	commits int64
-	groups  int64
+	made    int64 // groups
 }
 
 // group is a run of batches that become one transaction.
@@ -53,10 +57,16 @@ type group struct {
 	batch   *holdfast.Batch // nil once it is settled
 	do      func()          // instead of a commit; nil for most
 	level   holdfast.Level
-	settle  bool // done, with err
+	shared  bool // others know of it than those who wait in Sync
+	settled bool // done, with err; neither changes any more
 	err     error
-	waiting int           // blocked in Wait
+	waiting int           // blocked
 	wake    chan struct{} // made by the first who blocks; a token calls one to lead, closing calls all
+
+	// Once it is settled.
+	left  atomic.Int64 // waiters that have not returned
+	since time.Time    // when it was
+	last  bool         // the next leader waits for them
 }
 
 // New returns a committer for the engine of that name. A group grows to at most maxBytes
@@ -81,7 +91,7 @@ func (c *Committer) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Rec
 	for c.held {
 		c.changed.Wait()
 	}
-	return c.push(b, level, 1)
+	return c.push(b, level)
 }
 
 // Sync returns when everything applied before is committed at Power. It counts as no commit.
@@ -90,14 +100,32 @@ func (c *Committer) Sync() error {
 	for c.held {
 		c.changed.Wait()
 	}
-	r, err := c.push(&nothing, holdfast.Power, 0)
-	if err != nil {
+	if err := c.refuses(); err != nil {
+		c.mu.Unlock()
 		return err
 	}
-	return r.Wait()
+	g := c.join(&nothing)
+	g.level = holdfast.Power
+	return c.await(g)
 }
 
 var nothing holdfast.Batch // never changed
+
+// join returns the group that b joins. It is called with mu held.
+func (c *Committer) join(b *holdfast.Batch) *group {
+	if n := len(c.queue); n > 0 && c.queue[n-1].do == nil && c.fit(c.queue[n-1].batch, b) {
+		return c.queue[n-1]
+	}
+	var g *group
+	if n := len(c.groups); n > 0 {
+		g, c.groups = c.groups[n-1], c.groups[:n-1]
+		*g = group{c: c, batch: c.take()}
+	} else {
+		g = &group{c: c, batch: c.take()}
+	}
+	c.queue = append(c.queue, g)
+	return g
+}
 
 // refuses returns the error that Apply now fails with, nil while it does not. It is called with mu held.
 func (c *Committer) refuses() error {
@@ -107,23 +135,18 @@ func (c *Committer) refuses() error {
 	return c.err
 }
 
-// push queues b, which counts as so many commits. It is called with mu held, and releases it.
-func (c *Committer) push(b *holdfast.Batch, level holdfast.Level, commits int64) (holdfast.Receipt, error) {
+// push queues b. It is called with mu held, and releases it.
+func (c *Committer) push(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	if err := c.refuses(); err != nil {
 		c.mu.Unlock()
 		return holdfast.Receipt{}, err
 	}
-	var g *group
-	if n := len(c.queue); n > 0 && c.queue[n-1].do == nil && c.fit(c.queue[n-1].batch, b) {
-		g = c.queue[n-1]
-	} else {
-		g = &group{c: c, batch: c.take()}
-		c.queue = append(c.queue, g)
-	}
+	g := c.join(b)
+	g.shared = true
 	g.batch.Append(b)
 	g.level = max(g.level, level)
 	c.pending += b.Size()
-	c.commits += commits
+	c.commits++
 	crowded := c.pending > 4*c.maxBytes
 	c.mu.Unlock()
 	if crowded {
@@ -155,12 +178,16 @@ func (c *Committer) give(b *holdfast.Batch) {
 	}
 }
 
-// Wait returns when g is settled. The first waiter becomes the leader: it commits the queued groups, oldest first. Wait
-// makes a group the Waiter of its receipts.
+// Wait returns when g is settled. Wait makes a group the Waiter of its receipts.
 func (g *group) Wait(uint64) error {
-	c := g.c
-	c.mu.Lock()
-	for !g.settle {
+	g.c.mu.Lock()
+	return g.c.await(g)
+}
+
+// await returns when g is settled. The first waiter becomes the leader: it commits the queued groups, oldest first.
+// It is called with mu held, and releases it.
+func (c *Committer) await(g *group) error {
+	for !g.settled {
 		if c.current == nil && !c.called && c.leaving == 0 {
 			c.lead()
 			continue
@@ -171,16 +198,16 @@ func (g *group) Wait(uint64) error {
 		wake := g.wake
 		g.waiting++
 		c.mu.Unlock()
-		_, called := <-wake
+		if _, called := <-wake; !called {
+			err := g.err
+			if g.left.Add(-1) == 0 {
+				c.allLeft(g)
+			}
+			return err
+		}
 		c.mu.Lock()
 		g.waiting--
-		if called {
-			c.called = false
-		}
-		if g.settle {
-			c.leaving--
-			c.handOver()
-		}
+		c.called = false
 	}
 	err := g.err
 	c.mu.Unlock()
@@ -193,13 +220,17 @@ func (c *Committer) lead() {
 	c.queue = slices.Delete(c.queue, 0, 1)
 	c.pending -= g.batch.Size()
 	err := c.err
+	var took time.Duration
 	if err == nil {
 		c.current = g
 		if g.do == nil {
-			c.groups++
+			c.made++
 		}
 		c.mu.Unlock()
+		start := time.Now()
 		err = c.carryOut(g)
+		g.since = time.Now()
+		took = g.since.Sub(start)
 		c.mu.Lock()
 		c.current = nil
 		if err != nil && c.err == nil {
@@ -209,14 +240,43 @@ func (c *Committer) lead() {
 			err = c.err
 		}
 	}
-	g.settle, g.err = true, err
+	g.settled, g.err = true, err
 	c.give(g.batch)
 	g.batch = nil
-	if g.wake != nil {
-		close(g.wake)
+	n := g.waiting
+	if g.last = n > 0 && c.each*time.Duration(n) <= took; g.last {
+		c.leaving++
 	}
-	c.leaving += g.waiting
+	g.left.Store(int64(n))
 	c.handOver()
+	if n == 0 {
+		c.reuse(g)
+		return
+	}
+	c.mu.Unlock() // those who wake up need it
+	close(g.wake)
+	c.mu.Lock()
+}
+
+// allLeft notes that all waiters of a settled group have returned.
+func (c *Committer) allLeft(g *group) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := g.waiting; !g.since.IsZero() {
+		c.each += (time.Since(g.since)/time.Duration(n) - c.each) / 4
+	}
+	if g.last {
+		c.leaving--
+		c.handOver()
+	}
+	c.reuse(g)
+}
+
+// reuse keeps a group that is settled and that nobody knows of any more. It is called with mu held.
+func (c *Committer) reuse(g *group) {
+	if !g.shared && len(c.groups) < 4 {
+		c.groups = append(c.groups, g)
+	}
 }
 
 // carryOut commits g.
@@ -239,9 +299,10 @@ func catch(err *error) {
 // handOver calls a waiter of the next groups to lead, unless there is a leader or one was called already. It is called
 // with mu held.
 //
-// It does so only when all waiters of the settled group have returned. They run before the new leader does, and most
-// apply their next batch at once, which joins the next group. Otherwise the next group would be the few batches that
-// came during the last commit, and small and large groups would alternate.
+// Mostly it does so only when all waiters of the last settled group have returned. They run before the new leader does,
+// and most apply their next batch at once, which joins the next group. Otherwise the next group would be the few
+// batches that came during the last commit, and small and large groups would alternate. Where their return takes longer
+// than a commit, that is how it should be: one half returns while the other is committed.
 func (c *Committer) handOver() {
 	if c.current != nil || c.called || c.leaving > 0 {
 		return
@@ -265,7 +326,7 @@ func (c *Committer) Exclusive(f func() error) error {
 		return err
 	}
 	var failed error
-	g := &group{c: c, batch: c.take(), do: func() { failed = f() }}
+	g := &group{c: c, batch: c.take(), do: func() { failed = f() }, shared: true}
 	c.queue = append(c.queue, g)
 	c.mu.Unlock()
 	if err := g.Wait(0); err != nil {
@@ -282,12 +343,12 @@ func (c *Committer) Flush() error {
 	if n := len(c.queue); n > 0 {
 		last = c.queue[n-1]
 	}
-	err := c.err
-	c.mu.Unlock()
 	if last == nil {
-		return err
+		defer c.mu.Unlock()
+		return c.err
 	}
-	return last.Wait(0)
+	last.shared = true
+	return c.await(last)
 }
 
 // ApplyChecked is Apply for a batch that depends on what is there before it: check may still change b, and its error
@@ -319,7 +380,7 @@ func (c *Committer) ApplyChecked(b *holdfast.Batch, level holdfast.Level, pendin
 		c.mu.Unlock()
 		return holdfast.Receipt{}, err
 	}
-	return c.push(b, level, 1)
+	return c.push(b, level)
 }
 
 // uncommitted calls pending with every operation that is not known to be committed, in order. It is called with mu
@@ -367,7 +428,7 @@ func (c *Committer) Close() error {
 func (c *Committer) Fill(m *holdfast.Metrics) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m.Commits, m.Groups, m.Poison = c.commits, c.groups, c.err
+	m.Commits, m.Groups, m.Poison = c.commits, c.made, c.err
 }
 
 // Poisoned wraps the cause that stopped an engine in the error that later Applies get.

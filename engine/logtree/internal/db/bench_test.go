@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
@@ -49,42 +48,6 @@ func benchmarkWrites(b *testing.B, level holdfast.Level) {
 				}
 			})
 		}
-	}
-}
-
-// BenchmarkWriters has many writers that each wait for their commits at Power, and so share syncs.
-func BenchmarkWriters(b *testing.B) {
-	for _, writers := range []int{1, 64, 512} {
-		b.Run(fmt.Sprint(writers), func(b *testing.B) {
-			c := testConfig(vfs.OS(), b.TempDir())
-			c.Memory = 128 << 20
-			d, err := Open(c)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			before := d.Metrics()
-			var all sync.WaitGroup
-			for w := range writers {
-				all.Go(func() {
-					var batch holdfast.Batch
-					value := make([]byte, 100)
-					for i := w; i < b.N; i += writers {
-						batch.Reset()
-						batch.Set(fmt.Appendf(nil, "key%013d", i), value)
-						if err := commit(d, &batch, holdfast.Power); err != nil {
-							b.Error(err)
-						}
-					}
-				})
-			}
-			all.Wait()
-			b.StopTimer()
-			b.ReportMetric(float64(d.Metrics().Syncs-before.Syncs)/float64(b.N), "syncs/op")
-			if err := d.Close(); err != nil {
-				b.Fatal(err)
-			}
-		})
 	}
 }
 

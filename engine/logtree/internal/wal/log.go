@@ -66,12 +66,12 @@ type Log struct {
 	writeMu sync.Mutex // one writer at a time
 	spare   []chunk
 	dirty   []*Segment // written to since they were last synced, in order; under writeMu
+	clean   []*Segment // what is synced, or was: the memory of the next dirty; under writeMu
 	last    *Segment   // written to last; under writeMu
 
 	syncs, bytes, groups atomic.Int64
 
 	share *groupcommit.Committer // of those who wait for syncs; nothing but empty batches goes through it
-	took  atomic.Pointer[syncTimes]
 
 	// Lsns: all before them has been acknowledged at Memory, or at Process.
 	acked  [holdfast.Power]atomic.Uint64 // by level
@@ -100,12 +100,6 @@ const maxStore = 2 << 10
 
 // maxJoined is the size in bytes up to which a large batch is put together, to be written by one call.
 const maxJoined = 64 << 10
-
-// syncTimes is how long the parts of the last sync took.
-type syncTimes struct {
-	write, sync time.Duration
-	path        string // of the last file synced
-}
 
 // New returns a log that has not begun.
 func New(c Config) *Log {
@@ -386,13 +380,7 @@ func (l *Log) Sync(lsn uint64) error {
 	if l.synced.Load() >= lsn {
 		return nil
 	}
-	start := time.Now()
 	err := l.share.Sync()
-	if l.Watch.Long(start) {
-		if took := l.took.Load(); took != nil {
-			l.Watch.Waited(start, "a sync of the log", "path", took.path, "write", took.write, "sync", took.sync)
-		}
-	}
 	if l.synced.Load() >= lsn {
 		return nil // an error is that of a later one
 	}
@@ -406,9 +394,8 @@ func (l *Log) syncNow() error {
 	if err != nil {
 		return err
 	}
-	took := syncTimes{write: time.Since(start)}
+	written := time.Now()
 	for _, s := range files {
-		took.path = s.File.Name()
 		if err := l.syncSegment(s); err != nil {
 			return l.Fail(err)
 		}
@@ -418,8 +405,10 @@ func (l *Log) syncNow() error {
 			return l.Fail(err)
 		}
 	}
-	took.sync = time.Since(start) - took.write
-	l.took.Store(&took)
+	if l.Watch.Long(start) && len(files) > 0 {
+		l.Watch.Waited(start, "a sync of the log", "path", files[len(files)-1].File.Name(), "write", written.Sub(start),
+			"sync", time.Since(written))
+	}
 	l.synced.Store(target)
 	return nil
 }
@@ -432,7 +421,7 @@ func (l *Log) writeToSync() (files []*Segment, target uint64, err error) {
 	if err := l.write(true); err != nil {
 		return nil, 0, err
 	}
-	files, l.dirty = l.dirty, nil
+	files, l.dirty, l.clean = l.dirty, l.clean[:0], l.dirty
 	return files, l.written.Load(), nil
 }
 
