@@ -13,7 +13,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -38,11 +37,10 @@ type Committer struct {
 	queue   []*group
 	pending int // bytes in queue
 	current *group
-	called  bool          // a waiter was called to lead and has not begun yet; no other may begin
-	leaving int           // settled groups that the next leader waits for: their waiters have not all returned
-	each    time.Duration // how long the return of one waiter takes, on the mean of late
-	held    bool          // by ApplyChecked: others wait to apply
-	changed sync.Cond     // held became false
+	called  bool      // a waiter was called to lead and has not begun yet; no other may begin
+	leaving int       // settled groups whose waiters have not all returned; the last of them hands over
+	held    bool      // by ApplyChecked: others wait to apply
+	changed sync.Cond // held became false
 	err     error
 	closed  bool
 	spare   []*holdfast.Batch
@@ -62,11 +60,7 @@ type group struct {
 	err     error
 	waiting int           // blocked
 	wake    chan struct{} // made by the first who blocks; a token calls one to lead, closing calls all
-
-	// Once it is settled.
-	left  atomic.Int64 // waiters that have not returned
-	since time.Time    // when it was
-	last  bool         // the next leader waits for them
+	left    atomic.Int64  // once it is settled: waiters that have not returned
 }
 
 // New returns a committer for the engine of that name. A group grows to at most maxBytes
@@ -220,17 +214,13 @@ func (c *Committer) lead() {
 	c.queue = slices.Delete(c.queue, 0, 1)
 	c.pending -= g.batch.Size()
 	err := c.err
-	var took time.Duration
 	if err == nil {
 		c.current = g
 		if g.do == nil {
 			c.made++
 		}
 		c.mu.Unlock()
-		start := time.Now()
 		err = c.carryOut(g)
-		g.since = time.Now()
-		took = g.since.Sub(start)
 		c.mu.Lock()
 		c.current = nil
 		if err != nil && c.err == nil {
@@ -243,33 +233,23 @@ func (c *Committer) lead() {
 	g.settled, g.err = true, err
 	c.give(g.batch)
 	g.batch = nil
-	n := g.waiting
-	if g.last = n > 0 && c.each*time.Duration(n) <= took; g.last {
-		c.leaving++
-	}
-	g.left.Store(int64(n))
-	c.handOver()
-	if n == 0 {
+	if g.waiting == 0 {
 		c.reuse(g)
+		c.handOver()
 		return
 	}
-	c.mu.Unlock() // those who wake up need it
+	c.leaving++
+	g.left.Store(int64(g.waiting))
 	close(g.wake)
-	c.mu.Lock()
 }
 
 // allLeft notes that all waiters of a settled group have returned.
 func (c *Committer) allLeft(g *group) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := g.waiting; !g.since.IsZero() {
-		c.each += (time.Since(g.since)/time.Duration(n) - c.each) / 4
-	}
-	if g.last {
-		c.leaving--
-		c.handOver()
-	}
+	c.leaving--
 	c.reuse(g)
+	c.handOver()
 }
 
 // reuse keeps a group that is settled and that nobody knows of any more. It is called with mu held.
@@ -299,10 +279,9 @@ func catch(err *error) {
 // handOver calls a waiter of the next groups to lead, unless there is a leader or one was called already. It is called
 // with mu held.
 //
-// Mostly it does so only when all waiters of the last settled group have returned. They run before the new leader does,
-// and most apply their next batch at once, which joins the next group. Otherwise the next group would be the few
-// batches that came during the last commit, and small and large groups would alternate. Where their return takes longer
-// than a commit, that is how it should be: one half returns while the other is committed.
+// It does so only when all waiters of the settled groups have returned. They run before the new leader does, and most
+// apply their next batch at once, which joins the next group. Otherwise the next group would be the few batches that
+// came during the last commit, and small and large groups would alternate.
 func (c *Committer) handOver() {
 	if c.current != nil || c.called || c.leaving > 0 {
 		return

@@ -399,3 +399,72 @@ func TestPoisonText(t *testing.T) {
 		}
 	}
 }
+
+// A lone Sync allocates nothing: its group is used again.
+func TestSyncAllocatesNothing(t *testing.T) {
+	c := groupcommit.New("test", 0, func(*holdfast.Batch, holdfast.Level) error { return nil })
+	if n := testing.AllocsPerRun(100, func() {
+		if err := c.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestGroupsUsedAgain: groups that are used again, those of receipts, which are not, and a failure in between: each
+// waiter learns what became of its own.
+func TestGroupsUsedAgain(t *testing.T) {
+	cause := errors.New("input/output error")
+	var committed atomic.Int64 // batches, in order
+	var failed atomic.Bool
+	c := groupcommit.New("test", 1<<20, func(b *holdfast.Batch, _ holdfast.Level) error {
+		if failed.Load() {
+			return cause
+		}
+		runtime.Gosched()
+		committed.Add(int64(b.Len()))
+		return nil
+	})
+	var mu sync.Mutex
+	applied := int64(0)
+	var old []holdfast.Receipt
+	apply := func() (holdfast.Receipt, int64, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		r, err := c.Apply(numbered(1), holdfast.Process)
+		if err == nil {
+			applied++
+			old = append(old, r)
+		}
+		return r, applied, err
+	}
+	var wg sync.WaitGroup
+	for n := range 16 {
+		wg.Go(func() {
+			for i := range 400 {
+				if n == 0 && i == 300 {
+					failed.Store(true)
+				}
+				r, place, err := apply()
+				if err == nil && (n+i)%2 == 0 {
+					err = r.Wait()
+				} else if err == nil {
+					err = c.Sync()
+				}
+				if err == nil && committed.Load() < place {
+					t.Errorf("batch %d is acknowledged, %d are committed", place, committed.Load())
+				}
+				if err != nil && !failed.Load() {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i, r := range old {
+		if err := r.Wait(); (err == nil) != (int64(i) < committed.Load()) {
+			t.Fatalf("batch %d of %d, of which %d are committed: %v", i, len(old), committed.Load(), err)
+		}
+	}
+}

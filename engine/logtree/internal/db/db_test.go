@@ -384,3 +384,25 @@ func TestManyWriters(t *testing.T) {
 		})
 	}
 }
+
+// TestLoneCommitAllocates: a writer alone at Power allocates next to nothing for a commit.
+func TestLoneCommitAllocates(t *testing.T) {
+	c := testConfig(vfs.OS(), t.TempDir())
+	c.Memory = 64 << 20 // no flush meanwhile
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b holdfast.Batch
+	b.Set([]byte("key"), []byte("value"))
+	if n := testing.AllocsPerRun(200, func() {
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 2 {
+		t.Errorf("%v allocations", n)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
