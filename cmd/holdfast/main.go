@@ -61,8 +61,8 @@ const exitHelp = `
 Exit status:
   0    all went well
   1    wrong use, or the command could not run
-  2    a result failed verification, a claim was broken in a crash, or data is
-       damaged or lost
+  2    a result failed verification, a claim was broken in a crash, data is
+       damaged or lost, or (doctor) a sync keeps nothing
   3    crash: do not believe the run, an engine that lies was not found out
   4    crash: this machine cannot make the crashes that were asked for
   5    bench, crash, load: the run is incomplete: it broke off, or the disk was

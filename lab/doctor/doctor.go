@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/engine/logtree"
+	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 	"github.com/holdfastdb/holdfast/lab/internal/rundir"
@@ -114,7 +114,7 @@ func fail(err error) error {
 
 // commits measures one writer's commits on logtree at each level.
 func commits(ctx context.Context, dir string) (steps []Step, err error) {
-	e, err := logtree.Open(dir, holdfast.Options{})
+	e, err := all.Open("logtree", dir, holdfast.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -187,4 +187,3 @@ func steps(s console.Screen, list []Step) {
 	}
 	s.Table(t)
 }
-

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfastdb/holdfast/internal/datadir"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
-	"github.com/holdfastdb/holdfast/vfs"
 )
 
 // Step is one thing that was done again and again, with what it took in microseconds.
@@ -133,7 +133,7 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 		func() error { return add("append, fsync", "the same", grow(growing.Sync)) },
 		func() error {
 			return add("new file, fsync, rename", "as a configuration is replaced; with a sync of the directory",
-				func() error { return replace(dir, renamed, buf) })
+				func() error { return replace(renamed, buf) })
 		},
 		func() error { return add("write 64 KiB, fdatasync", "into the file made ahead", synced(64<<10, data)) },
 		func() error { return add("write 1 MiB, fdatasync", "the same", synced(1<<20, data)) },
@@ -148,7 +148,7 @@ func climb(ctx context.Context, dir string) (steps []Step, err error) {
 }
 
 // replace makes a file and gives it a name that another has, so that either is there after a crash.
-func replace(dir, name string, data []byte) error {
+func replace(name string, data []byte) error {
 	if err := os.WriteFile(name+"-new", data, 0o644); err != nil {
 		return err
 	}
@@ -156,10 +156,10 @@ func replace(dir, name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(f.Sync(), f.Close(), os.Rename(name+"-new", name)); err != nil {
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return vfs.OS().SyncDir(dir)
+	return datadir.Rename(name+"-new", name)
 }
 
 // several measures a write with a sync beside others, each in a file of its own.
