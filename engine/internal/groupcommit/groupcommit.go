@@ -26,7 +26,7 @@ type Commit func(b *holdfast.Batch, level holdfast.Level) error
 //
 // Invariants, under mu: queue holds the groups whose commit has not begun, oldest first, and only the last one still
 // takes batches; current is the group that is being committed, nil if there is none; once err is set nothing is
-// committed. Whoever has called Sync and let go of mu is counted in waiting of a group, or leads.
+// committed. A waiter that has no receipt and has let go of mu leads, or is counted in waiting of its group.
 type Committer struct {
 	engine   string
 	commit   Commit
@@ -55,7 +55,7 @@ type group struct {
 	batch   *holdfast.Batch // nil once it is settled
 	do      func()          // instead of a commit; nil for most
 	level   holdfast.Level
-	shared  bool // others know of it than those who wait in Sync
+	shared  bool // receipts name it
 	settled bool // done, with err; neither changes any more
 	err     error
 	waiting int           // blocked
@@ -305,10 +305,9 @@ func (c *Committer) Exclusive(f func() error) error {
 		return err
 	}
 	var failed error
-	g := &group{c: c, batch: c.take(), do: func() { failed = f() }, shared: true}
+	g := &group{c: c, batch: c.take(), do: func() { failed = f() }}
 	c.queue = append(c.queue, g)
-	c.mu.Unlock()
-	if err := g.Wait(0); err != nil {
+	if err := c.await(g); err != nil {
 		return err
 	}
 	return failed
@@ -326,7 +325,6 @@ func (c *Committer) Flush() error {
 		defer c.mu.Unlock()
 		return c.err
 	}
-	last.shared = true
 	return c.await(last)
 }
 

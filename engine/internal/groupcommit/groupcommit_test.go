@@ -412,8 +412,8 @@ func TestSyncAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestGroupsUsedAgain: groups that are used again, those of receipts, which are not, and a failure in between: each
-// waiter learns what became of its own.
+// TestGroupsUsedAgain: groups that are used again, those that are not, because others know of them, and a failure in
+// between: each waiter learns what became of its own.
 func TestGroupsUsedAgain(t *testing.T) {
 	cause := errors.New("input/output error")
 	var committed atomic.Int64 // batches, in order
@@ -447,10 +447,10 @@ func TestGroupsUsedAgain(t *testing.T) {
 					failed.Store(true)
 				}
 				r, place, err := apply()
-				if err == nil && (n+i)%2 == 0 {
-					err = r.Wait()
-				} else if err == nil {
-					err = c.Sync()
+				if err == nil {
+					err = []func() error{r.Wait, c.Sync, c.Flush, c.Sync, func() error {
+						return c.Exclusive(func() error { return nil })
+					}}[(n+i)%5]()
 				}
 				if err == nil && committed.Load() < place {
 					t.Errorf("batch %d is acknowledged, %d are committed", place, committed.Load())
