@@ -21,7 +21,7 @@ func TestVerifyOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
+	defer func() { e.Close() }()
 	ctx := context.Background()
 	verify := func() []error {
 		t.Helper()
@@ -52,8 +52,8 @@ func TestVerifyOpen(t *testing.T) {
 		t.Errorf("empty: %v", damage)
 	}
 	var group sync.WaitGroup
-	group.Go(func() { write(0, 8000, holdfast.Process) })
-	group.Go(func() { write(3000, 9000, holdfast.Memory) })
+	group.Go(func() { write(0, 3000, holdfast.Process) })
+	group.Go(func() { write(2000, 4000, holdfast.Memory) })
 	group.Go(func() {
 		for range 3 {
 			if err := holdfast.Compact(ctx, e); err != nil {
@@ -61,7 +61,7 @@ func TestVerifyOpen(t *testing.T) {
 			}
 		}
 	})
-	for range 10 {
+	for range 5 {
 		if damage := verify(); len(damage) > 0 {
 			t.Errorf("beside writers: %v", damage)
 		}
@@ -76,6 +76,19 @@ func TestVerifyOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(0, 10, holdfast.Process) // in the log's tail
+	if damage := verify(); len(damage) > 0 {
+		t.Errorf("compacted: %v", damage)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holdfast.Verify(ctx, e); !errors.Is(err, holdfast.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	// Nothing makes or removes files meanwhile.
+	if e, err = Open(dir, holdfast.Options{ReadOnly: true}); err != nil {
+		t.Fatal(err)
+	}
 	for _, kind := range []string{"*.seg", "*.run"} {
 		names, err := filepath.Glob(filepath.Join(dir, kind))
 		if err != nil || len(names) == 0 {

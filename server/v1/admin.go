@@ -240,8 +240,11 @@ func alone(running chan struct{}, op string) (done func(), err error) {
 func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err error) {
 	out.Problems = []string{}
 	damage, err := holdfast.Verify(ctx, engine)
-	if err != nil && !errors.Is(err, holdfast.ErrUnavailable) {
-		return out, err
+	switch {
+	case ctx.Err() != nil:
+		return out, ctx.Err()
+	case err != nil && !errors.Is(err, holdfast.ErrUnavailable): // what can be read still tells something
+		damage = append(damage, err)
 	}
 	for _, d := range damage {
 		out.Problems = append(out.Problems, d.Error())
