@@ -67,6 +67,10 @@ func TestVerifyOpen(t *testing.T) {
 		}
 	}
 	group.Wait()
+	write(0, 10, holdfast.Memory) // in no file yet
+	if damage := verify(); len(damage) > 0 {
+		t.Errorf("with commits in memory only: %v", damage)
+	}
 	ended, end := context.WithCancel(ctx)
 	end()
 	if _, err := holdfast.Verify(ended, e); !errors.Is(err, context.Canceled) {
