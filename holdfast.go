@@ -142,6 +142,24 @@ func Compact(ctx context.Context, e Engine) error {
 	return c.Compact(ctx)
 }
 
+// Verifier is what an [Engine] also is if it can check its own files while it is open.
+type Verifier interface {
+	// Verify checks all that is stored at one moment against its checksums, also what no reader would look at, and
+	// returns the damage, each an ErrCorrupt. Readers and writers go on; what is written meanwhile is not looked at. An
+	// error means that it could not be checked to the end.
+	Verify(ctx context.Context) (damage []error, err error)
+}
+
+// Verify calls e's Verify. ErrUnavailable: e is no [Verifier].
+func Verify(ctx context.Context, e Engine) (damage []error, err error) {
+	v, ok := e.(Verifier)
+	if !ok {
+		return nil, &Error{Op: "verify", Engine: e.Capabilities().Engine, Class: ErrUnavailable,
+			Detail: "this engine cannot check its files while it is open"}
+	}
+	return v.Verify(ctx)
+}
+
 // Reader reads one state of an engine: the latest, or a snapshot's. After Close, of the
 // engine or the snapshot, the error is ErrClosed whatever else is wrong.
 type Reader interface {

@@ -150,6 +150,9 @@ func (w *Watched) Sync() error {
 // Compact implements [holdfast.Compactor], if the engine below does.
 func (w *Watched) Compact(ctx context.Context) error { return holdfast.Compact(ctx, w.Engine) }
 
+// Verify implements [holdfast.Verifier], if the engine below does.
+func (w *Watched) Verify(ctx context.Context) ([]error, error) { return holdfast.Verify(ctx, w.Engine) }
+
 // unsynced reports whether a power cut now may cost a commit that was acknowledged below Power.
 func (w *Watched) unsynced() bool {
 	weak, window := w.weak.Load(), w.Capabilities().LossWindow

@@ -206,7 +206,7 @@ func (s *service) operations() {
 		})
 	declare(s, operation{id: "verify-server", method: http.MethodPost, path: "/v1/server/verify", role: auth.Admin,
 		tag: tag, stream: true, heavy: true, summary: "Read every key, and check logs and tasks",
-		about: "What the engine has checksums for is checked by them. Writes go on meanwhile; the answer is about " +
+		about: "What the engine has checksums for is checked by them, with logtree also what no key needs now. Writes go on meanwhile; the answer is about " +
 			"one moment."},
 		func(c *call, _ *none) (api.Verified, error) { return verify(c.ctx, c.data.Engine()) })
 	compacting := make(chan struct{}, 1)
@@ -239,6 +239,16 @@ func alone(running chan struct{}, op string) (done func(), err error) {
 // verify reads everything in a snapshot of an engine.
 func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err error) {
 	out.Problems = []string{}
+	damage, err := holdfast.Verify(ctx, engine)
+	switch {
+	case ctx.Err() != nil:
+		return out, ctx.Err()
+	case err != nil && !errors.Is(err, holdfast.ErrUnavailable): // what can be read still tells something
+		damage = append(damage, err)
+	}
+	for _, d := range damage {
+		out.Problems = append(out.Problems, d.Error())
+	}
 	snapshot, err := engine.Snapshot()
 	if err != nil {
 		return out, err

@@ -268,11 +268,15 @@ func (p *part) moved() bool {
 	return p.begun && p.begin.LSN == 0 && p.begin.Seq > 0 || p.framed && p.alike
 }
 
+func newDisk(fsys vfs.FS, dir string) *disk {
+	return &disk{fs: fsys, dir: dir, parts: map[uint32]*part{}, cache: run.NewCache(0),
+		open: map[uint32]*wal.Segment{}}
+}
+
 // readDisk reads the names, the manifest and the beginnings of segments. Only what makes all
 // else pointless is an error: the directory cannot be read, or has a newer format.
 func readDisk(fsys vfs.FS, dir string) (*disk, error) {
-	k := &disk{fs: fsys, dir: dir, parts: map[uint32]*part{}, cache: run.NewCache(0),
-		open: map[uint32]*wal.Segment{}}
+	k := newDisk(fsys, dir)
 	var err error
 	if k.names, err = fsys.List(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, &holdfast.Error{Op: "read", Engine: format.Name, Path: dir, Detail: "there is no such directory",
@@ -313,26 +317,33 @@ func readDisk(fsys vfs.FS, dir string) (*disk, error) {
 		k.id = guessID(heads)
 	}
 	for _, id := range k.segs {
-		p := &part{id: id, name: format.SegmentName(dir, id), epoch: k.id.Epoch(id)}
-		if p.size, err = fsys.Size(p.name); err != nil {
-			return nil, format.IOError("read", p.name, err)
+		if err := k.addPart(id, heads[id]); err != nil {
+			return nil, err
 		}
-		h := heads[id]
-		p.head, p.headerErr = format.ParseSegmentHeader(h, k.id, id, p.name)
-		if errors.Is(p.headerErr, holdfast.ErrVersion) && k.m == nil {
-			return nil, p.headerErr
-		}
-		if len(h) >= format.SegmentHeaderSize {
-			if f, ok := format.ParseFrame(h[format.SegmentHeaderSize:], p.epoch); ok {
-				p.begin, p.begun = format.ParseBegin(f)
-			}
-		}
-		if !p.begun {
-			k.lookAt(p)
-		}
-		k.parts[id] = p
 	}
 	return k, nil
+}
+
+// addPart adds the file of a segment with that head.
+func (k *disk) addPart(id uint32, h []byte) (err error) {
+	p := &part{id: id, name: format.SegmentName(k.dir, id), epoch: k.id.Epoch(id)}
+	if p.size, err = k.fs.Size(p.name); err != nil {
+		return format.IOError("read", p.name, err)
+	}
+	p.head, p.headerErr = format.ParseSegmentHeader(h, k.id, id, p.name)
+	if errors.Is(p.headerErr, holdfast.ErrVersion) && k.m == nil {
+		return p.headerErr
+	}
+	if len(h) >= format.SegmentHeaderSize {
+		if f, ok := format.ParseFrame(h[format.SegmentHeaderSize:], p.epoch); ok {
+			p.begin, p.begun = format.ParseBegin(f)
+		}
+	}
+	if !p.begun {
+		k.lookAt(p)
+	}
+	k.parts[id] = p
+	return nil
 }
 
 // lookAt looks at the frames of a segment whose first one is damaged.

@@ -2,7 +2,9 @@ package check
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -57,8 +60,43 @@ func Verify(fsys vfs.FS, dir string) (*Verification, error) {
 	return &v.out, nil
 }
 
+// VerifyPinned is [Verify] of what p names, and of nothing else: writers go on, and what they write is not looked at.
+// It ends with the first error that stop returns, which is asked again and again.
+func VerifyPinned(p wal.Pinned, stop func() error) (*Verification, error) {
+	k := newDisk(p.FS, p.Dir)
+	k.m, k.id = p.Manifest, p.Manifest.DB
+	v := &verifier{disk: k, missing: map[uint32]bool{}, needed: map[uint32]bool{}, stop: stop}
+	defer v.close()
+	for _, s := range slices.Concat(p.Manifest.Segments, p.Log) {
+		name := format.SegmentName(p.Dir, s.ID)
+		if err := k.addPart(s.ID, readHead(p.FS, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	if b, err := vfs.ReadFile(p.FS, v.manifestPath()); err != nil {
+		v.damage(format.ReadError(v.manifestPath(), 0, err))
+	} else if _, err := format.DecodeManifest(b, v.manifestPath()); err != nil {
+		v.damage(err)
+	}
+	v.structure()
+	v.oldSegments()
+	// The tail of a log that grows cannot be read to its end; how far it went is known.
+	v.segments(p.Log)
+	for i, s := range p.Log {
+		if x := v.parts[s.ID]; x != nil && x.begun && i > 0 && x.begin.Prev != p.Log[i-1].ID {
+			v.damage(format.Corrupt(x.name, 0, fmt.Sprintf("it does not follow segment %d of the log", p.Log[i-1].ID), nil))
+		}
+	}
+	v.runs()
+	if err := stop(); err != nil {
+		return nil, err
+	}
+	return &v.out, nil
+}
+
 type verifier struct {
 	*disk
+	stop    func() error // asked whether to go on; nil: always
 	out     Verification
 	missing map[uint32]bool // cannot be opened; said already
 	val     []byte
@@ -69,6 +107,13 @@ func (v *verifier) damage(err error) { v.out.Damage = append(v.out.Damage, err) 
 
 func (v *verifier) notef(format string, args ...any) {
 	v.out.Notes = append(v.out.Notes, fmt.Sprintf(format, args...))
+}
+
+func (v *verifier) stopped() error {
+	if v.stop == nil {
+		return nil
+	}
+	return v.stop()
 }
 
 func (v *verifier) manifestPath() string { return filepath.Join(v.dir, format.ManifestName) }
@@ -113,7 +158,14 @@ func (v *verifier) structure() {
 
 // oldSegments checks the frames of the segments that the log has left behind.
 func (v *verifier) oldSegments() {
-	for _, s := range v.m.Segments {
+	v.segments(v.m.Segments)
+}
+
+func (v *verifier) segments(all []format.ManifestSegment) {
+	for _, s := range all {
+		if v.stopped() != nil {
+			return
+		}
 		v.needed[s.ID] = true
 		if p := v.part(s.ID); p != nil {
 			if p.size < s.Size {
@@ -218,6 +270,9 @@ func (v *verifier) runs() {
 	for _, t := range v.m.Tiers {
 		var last *tree.Ref
 		for _, mr := range t.Refs {
+			if v.stopped() != nil {
+				return
+			}
 			r, seen := files[mr.Table]
 			if !seen {
 				var err error
@@ -267,6 +322,9 @@ func (v *verifier) values(r *tree.Ref) {
 	skipped := map[uint32]int64{}
 	entries(r, func(key []byte, e run.Entry) error {
 		v.entry(key, e, skipped)
+		if v.out.Entries%1024 == 0 {
+			return v.stopped()
+		}
 		return nil
 	})
 	for id, n := range skipped {

@@ -167,6 +167,13 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 
 // saveManifest writes the manifest for that version. It is called with edit held.
 func (d *DB) saveManifest(ver *tree.Version, from format.Position) error {
+	m := d.manifest(ver, from)
+	d.otherSyncs.Add(2)
+	return writeManifest(d.fs, d.dir, m)
+}
+
+// manifest is that for a version. It is called with edit held.
+func (d *DB) manifest(ver *tree.Version, from format.Position) *format.Manifest {
 	m := &format.Manifest{DB: d.id, NextTier: d.nextTier, From: from}
 	for _, t := range ver.Tiers {
 		mt := format.ManifestTier{ID: t.ID}
@@ -190,11 +197,7 @@ func (d *DB) saveManifest(ver *tree.Version, from format.Position) error {
 		}
 	}
 	m.Synced = max(d.log.Synced(), d.promised) // a replay may stop short of it yet
-	d.otherSyncs.Add(2)
-	if err := writeManifest(d.fs, d.dir, m); err != nil {
-		return err
-	}
-	return nil
+	return m
 }
 
 // manifestPath is for errors.

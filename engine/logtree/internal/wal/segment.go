@@ -382,3 +382,11 @@ func (s *Segment) save(synced uint64) {
 	n, _ := s.File.ReadAt(b, from)
 	s.saved.Store(&saved{from, b[:n]})
 }
+
+// Pinned is one moment of an open database, whose files stay until who has it gives it back.
+type Pinned struct {
+	FS       vfs.FS
+	Dir      string
+	Manifest *format.Manifest         // of the index tables then
+	Log      []format.ManifestSegment // that the log was in from the manifest's position on, with how far it went
+}

@@ -1,0 +1,48 @@
+package db
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
+)
+
+// Pin returns this moment of the database. All of it is in the files, and no file of it is removed until release, which
+// is called once.
+func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
+	d.edit.Lock()
+	v := d.latest().view
+	p = wal.Pinned{FS: d.fs, Dir: d.dir, Manifest: d.manifest(v.ver, d.from)}
+	var held []*wal.Segment
+	d.mu.Lock()
+	end := d.log.End()
+	for _, s := range d.segs {
+		if s.Kind == format.SegmentLog && s.ID >= d.from.Segment {
+			x := format.ManifestSegment{ID: s.ID, Size: s.Used.Load(), Payload: s.Payload.Load()}
+			if s == d.log.Current() {
+				x.Size = end.Offset
+			}
+			s.Acquire()
+			held, p.Log = append(held, s), append(p.Log, x)
+		}
+	}
+	d.mu.Unlock()
+	d.edit.Unlock()
+	slices.SortFunc(p.Log, func(a, b format.ManifestSegment) int { return cmp.Compare(a.ID, b.ID) })
+	release = func() {
+		v.release()
+		for _, s := range held {
+			s.Release()
+		}
+		d.removeObsolete()
+	}
+	if !d.readOnly {
+		err = d.log.Write(end.LSN)
+	}
+	if err != nil {
+		release()
+		return p, nil, err
+	}
+	return p, release, nil
+}
