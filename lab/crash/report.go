@@ -91,6 +91,9 @@ type Result struct {
 	// Simulated is what a simulation did; nil in rows of other kinds, and before its first history has ended.
 	Simulated *Simulated `json:"simulated"`
 
+	// Reached is how often the row's victims reached what does not come about in every run, by name.
+	Reached map[string]int `json:"reached"`
+
 	Seed     uint64   `json:"seed"`
 	Findings []string `json:"findings"`
 	Evidence []string `json:"evidence"` // directories

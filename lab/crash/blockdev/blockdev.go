@@ -89,6 +89,8 @@ type Options struct {
 	// Size is that of the disk in bytes, a multiple of 1 MiB up to 16 GiB; 0 means 256 MiB for ext4, 512 MiB for the
 	// others. What is not written takes no space. Images have the size of their disk.
 	Size int64
+	// Mount are options of the mount beyond the defaults, such as commit=1, separated by commas.
+	Mount string
 	// Dir is an existing directory on a real disk for mount points and scratch data; empty means os.TempDir.
 	Dir string
 }

@@ -42,6 +42,7 @@ type Row struct {
 	Level, Given holdfast.Level
 	Kind         Kind
 	FS           string
+	Mount        string // options of the mount beyond the defaults
 	Control      bool
 	Peer         bool // another store, which its subject works on as it is
 	Capabilities holdfast.Capabilities
@@ -77,6 +78,8 @@ type Tally interface {
 	Recovered(d time.Duration)
 	// Synced adds batches and the syncs that they took, -1 if that is not known.
 	Synced(commits, syncs int64)
+	// Did adds how often something has been reached that does not come about in every run.
+	Did(what string, times int)
 	// Wrong adds a breach that was found without a crash.
 	Wrong(finding string)
 	// Note adds a sentence for the reader of the row.

@@ -22,7 +22,7 @@ const (
 )
 
 func (r *Runner) diskOptions(c Row) blockdev.Options {
-	return blockdev.Options{FS: c.FS, Size: max(diskSize, blockdev.MinSize(c.FS)), Dir: r.Dir}
+	return blockdev.Options{FS: c.FS, Mount: c.Mount, Size: max(diskSize, blockdev.MinSize(c.FS)), Dir: r.Dir}
 }
 
 // recorded is one victim's run on a recorded disk.
@@ -32,12 +32,30 @@ type recorded struct {
 	spec   protocol.Spec
 	acked  []int // positions of marks of acknowledgements
 	flush  []int // positions of flushes
+	wrote  []int // positions behind pages that were written back
+}
+
+// background is what reaches the disk without a sync of the victim.
+type background struct {
+	writeBack bool
+	seed      uint64
+}
+
+// backgroundOf chooses it for a session, and with it the mount options: ext4 and btrfs write their journal every second
+// in half of them, or it would never come about in the life of a victim. What controls do not sync is to be lost.
+func (c *Row) backgroundOf(rnd *rand.Rand) background {
+	b := background{rnd.IntN(2) == 0 && !c.Control, rnd.Uint64()}
+	if c.FS != "xfs" && rnd.IntN(2) == 0 && !c.Control {
+		c.Mount = "commit=1"
+	}
+	return b
 }
 
 // record runs a victim on a disk for a while, and cuts the power. before is called with the engine's
 // place before the victim starts.
 func (r *Runner) record(
-	ctx context.Context, d *blockdev.Disk, c Row, s protocol.Spec, length time.Duration, during func(),
+	ctx context.Context, d *blockdev.Disk, c Row, s protocol.Spec, length time.Duration, b background, t Tally,
+	during func(),
 ) (*recorded, error) {
 	place := func(n uint64) protocol.Position {
 		if at := d.Mark(n); at != blockdev.Unrecorded {
@@ -48,6 +66,15 @@ func (r *Runner) record(
 	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, row: c, place: place}
 	rec := &recorded{ledger: v.ledger, spec: s}
 	m := moment{delay: length}
+	t.Did("recordings", 1)
+	if c.Mount != "" {
+		t.Did("recordings with "+c.Mount, 1)
+	}
+	if b.writeBack {
+		t.Did("recordings with pages written back", 1)
+		end := writeBack(ctx, d.Path(), b.seed, func() { rec.wrote = append(rec.wrote, int(d.Position())) })
+		defer end()
+	}
 	if err := r.runVictim(ctx, v, m, func() {
 		if during != nil {
 			during()
@@ -79,6 +106,9 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 	switch what := rnd.IntN(20); {
 	case what < 9 && len(rec.acked) > 0:
 		at = rec.acked[rnd.IntN(len(rec.acked))] + 1 + rnd.IntN(2)
+		if len(rec.wrote) > 0 && what < 4 {
+			at = rec.wrote[rnd.IntN(len(rec.wrote))] + rnd.IntN(4)
+		}
 	case what < 14 && len(rec.flush) > 0:
 		at = rec.flush[rnd.IntN(len(rec.flush))] + rnd.IntN(2)
 	case what < 16 && len(rec.acked) > 0:
@@ -97,12 +127,13 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 // powerSession records one victim, and judges what cuts of the power would have left.
 func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
 	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 2), 0))
+	b := c.backgroundOf(rnd)
 	d, h, err := r.newDisk(ctx, c, seed)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
-	rec, err := r.powerRecord(ctx, d, c, h, rnd, r.recordLength(c, rnd), t)
+	rec, err := r.powerRecord(ctx, d, c, h, rnd, r.recordLength(c, rnd), b, t)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
@@ -121,7 +152,7 @@ func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int,
 		}
 		// Of some cuts, writing goes on from what survived, and the power is cut again.
 		if last != nil && i%5 == 2 && !c.Control && i+1 < cuts {
-			if err := r.powerAgain(ctx, c, rec, last, p, at, policy, rnd, t); err != nil {
+			if err := r.powerAgain(ctx, c, rec, last, p, at, policy, rnd, b, t); err != nil {
 				return err
 			}
 		}
@@ -142,13 +173,14 @@ func (r *Runner) newDisk(ctx context.Context, c Row, seed uint64) (*blockdev.Dis
 
 // powerRecord records a victim that goes on with a history, and closes its disk.
 func (r *Runner) powerRecord(
-	ctx context.Context, d *blockdev.Disk, c Row, h *protocol.History, rnd *rand.Rand, length time.Duration, t Tally,
+	ctx context.Context, d *blockdev.Disk, c Row, h *protocol.History, rnd *rand.Rand, length time.Duration, b background,
+	t Tally,
 ) (*recorded, error) {
 	s := r.victimSpec(c, d.Path(), h, powerRate)
 	if !c.Control && rnd.IntN(2) == 0 && c.Given >= c.Kind.Survives() { // closing syncs, which hides what can be lost
 		s.Reopen = int64(250 * time.Millisecond)
 	}
-	rec, err := r.record(ctx, d, c, s, length, nil)
+	rec, err := r.record(ctx, d, c, s, length, b, t, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +252,7 @@ func (r *Runner) powerCut(
 // powerAgain lets a victim go on with what a cut has left, and cuts the power again.
 func (r *Runner) powerAgain(
 	ctx context.Context, c Row, first *recorded, h *protocol.History, survived uint64,
-	at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t Tally,
+	at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, b background, t Tally,
 ) error {
 	d, err := blockdev.Restore(ctx, r.diskOptions(c), first.record.Cut(at, policy))
 	if err != nil {
@@ -229,7 +261,7 @@ func (r *Runner) powerAgain(
 	defer d.Close()
 	h.Begin(first.spec.Gen+1, survived+1)
 	length := 100*time.Millisecond + time.Duration(rnd.Int64N(int64(300*time.Millisecond)))
-	rec, err := r.powerRecord(ctx, d, c, h, rnd, length, t)
+	rec, err := r.powerRecord(ctx, d, c, h, rnd, length, b, t)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
@@ -247,6 +279,7 @@ func (r *Runner) powerAgain(
 // disk then.
 func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
 	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 3), 0))
+	b := c.backgroundOf(rnd)
 	d, h, err := r.newDisk(ctx, c, seed)
 	if err != nil {
 		return r.lost(ctx, err)
@@ -255,7 +288,8 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 	s := r.victimSpec(c, d.Path(), h, powerRate)
 	s.Failing = true
 	fault := faultOf(rnd)
-	rec, err := r.record(ctx, d, c, s, 50*time.Millisecond+time.Duration(rnd.Int64N(int64(200*time.Millisecond))), func() {
+	length := 50*time.Millisecond + time.Duration(rnd.Int64N(int64(200*time.Millisecond)))
+	rec, err := r.record(ctx, d, c, s, length, b, t, func() {
 		d.Fail(fault)
 		sleep(ctx, 400*time.Millisecond)
 	})
