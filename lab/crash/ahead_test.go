@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 )
 
 // The two of [logged].
@@ -189,10 +190,10 @@ func TestWriteBackFindsBrokenOrder(t *testing.T) {
 	defer r.close()
 	broken := func(name string, seed uint64) bool {
 		c := row(Power, holdfast.Power)
-		c.Engine, c.Level, c.FS, c.Capabilities = name, holdfast.Power, "ext4", describeLogged()
+		c.Engine, c.Level, c.Mounts, c.Capabilities = name, holdfast.Power, blockdev.Mounts("")[:1], describeLogged()
 		tally := newTally(c, seed)
 		tally.keep = r.evidenceDir
-		if err := r.kinds.Session(t.Context(), c, seed, 5, 0, tally); err != nil {
+		if err := r.kinds.Session(t.Context(), c, seed, 0, 5, 0, tally); err != nil {
 			t.Fatal(err)
 		}
 		result := tally.finish()

@@ -452,7 +452,7 @@ func TestSimulations(t *testing.T) {
 	// One that fails ends them: it is the one to run again.
 	fails, seeds = 0, nil
 	tally := newTally(kinds.Row{Engine: mem.Name, Kind: Simulate}, 10)
-	err = lab.kindRunner(nil, "").Session(t.Context(), tally.cell, 10, 1, time.Hour, tally)
+	err = lab.kindRunner(nil, "").Session(t.Context(), tally.cell, 10, 0, 1, time.Hour, tally)
 	if err != nil || !slices.Equal(seeds, []uint64{10, 11, 12}) {
 		t.Errorf("%v, seeds %v", err, seeds)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
@@ -41,8 +42,8 @@ type Row struct {
 	Subject      string
 	Level, Given holdfast.Level
 	Kind         Kind
-	FS           string
-	Mount        string // options of the mount beyond the defaults
+	Mounts       []blockdev.Mount // that the row's recorded disks have in turns
+	Mount        blockdev.Mount   // that a session's disk has
 	Control      bool
 	Peer         bool // another store, which its subject works on as it is
 	Capabilities holdfast.Capabilities
@@ -93,8 +94,13 @@ type Tally interface {
 }
 
 // Session crashes victims of a row on one directory or disk, so often at most, or runs simulations for a length of
-// time.
-func (r *Runner) Session(ctx context.Context, c Row, seed uint64, cuts int, length time.Duration, t Tally) error {
+// time. nth counts the sessions of a row, from anywhere.
+func (r *Runner) Session(
+	ctx context.Context, c Row, seed uint64, nth, cuts int, length time.Duration, t Tally,
+) error {
+	if len(c.Mounts) > 0 {
+		c.Mount = c.Mounts[nth%len(c.Mounts)]
+	}
 	switch c.Kind {
 	case Kill:
 		return r.killSession(ctx, c, seed, cuts, t)

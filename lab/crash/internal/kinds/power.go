@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,7 +23,9 @@ const (
 )
 
 func (r *Runner) diskOptions(c Row) blockdev.Options {
-	return blockdev.Options{FS: c.FS, Mount: c.Mount, Size: max(diskSize, blockdev.MinSize(c.FS)), Dir: r.Dir}
+	return blockdev.Options{
+		FS: c.Mount.FS, Mount: c.Mount.Options, Size: max(diskSize, blockdev.MinSize(c.Mount.FS)), Dir: r.Dir,
+	}
 }
 
 // recorded is one victim's run on a recorded disk.
@@ -45,8 +48,8 @@ type background struct {
 // in half of them, or it would never come about in the life of a victim. What controls do not sync is to be lost.
 func (c *Row) backgroundOf(rnd *rand.Rand) background {
 	b := background{rnd.IntN(2) == 0 && !c.Control, rnd.Uint64()}
-	if c.FS != "xfs" && rnd.IntN(2) == 0 && !c.Control {
-		c.Mount = "commit=1"
+	if rnd.IntN(2) == 0 && c.Mount.FS != "xfs" && !c.Control {
+		c.Mount.Options = strings.TrimPrefix(c.Mount.Options+",commit=1", ",")
 	}
 	return b
 }
@@ -66,10 +69,7 @@ func (r *Runner) record(
 	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, row: c, place: place}
 	rec := &recorded{ledger: v.ledger, spec: s}
 	m := moment{delay: length}
-	t.Did("recordings", 1)
-	if c.Mount != "" {
-		t.Did("recordings with "+c.Mount, 1)
-	}
+	t.Did("recordings on "+c.Mount.String(), 1)
 	if b.writeBack {
 		t.Did("recordings with pages written back", 1)
 		end := writeBack(ctx, d.Path(), b.seed, func() { rec.wrote = append(rec.wrote, int(d.Position())) })
@@ -227,7 +227,7 @@ func (r *Runner) powerCut(
 	image := rec.record.Cut(at, policy)
 	mounted, err := image.Mount(ctx, r.diskOptions(c))
 	if errors.Is(err, holdfast.ErrCorrupt) {
-		t.Note("%s itself refused an image (%v)", c.FS, err)
+		t.Note("%s itself refused an image (%v)", c.Mount, err)
 		return nil, 0, nil
 	}
 	if err != nil {
