@@ -214,6 +214,9 @@ func (s screen) reached(r *Report) {
 		for _, row := range r.Results {
 			for what, times := range row.Reached {
 				if row.Kind == kind && !row.Control {
+					if file, ok := strings.CutPrefix(what, "file made: "); ok {
+						what = row.Engine + "'s " + file
+					}
 					sum[what] += times
 				}
 			}

@@ -110,6 +110,11 @@ func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int,
 		return err
 	}
 	from, acks := uint64(1), 0
+	h.Begin(0, from)
+	if err := r.age(ctx, c, dir, h, c.agedBytes(rnd), rnd.IntN(2) == 0, 0, t); err != nil {
+		return err
+	}
+	from = h.Issued + 1
 	for round := range kills {
 		h.Begin(uint32(round), from)
 		s := r.victimSpec(c, dir, h, killRate)
@@ -119,9 +124,16 @@ func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int,
 			command: r.Child, spec: s, ledger: &protocol.Ledger{},
 			place: func(uint64) protocol.Position { return 0 }, row: c,
 		}
-		if err := r.runVictim(ctx, v, m, nil); err != nil {
+		watched := func() {}
+		if c.Capabilities.AtomicBatches { // or each key has a file
+			watched = watchFiles(ctx, dir, t)
+		}
+		err := r.runVictim(ctx, v, m, nil)
+		watched()
+		if err != nil {
 			return err
 		}
+		t.Did("victims", 1)
 		h.Add(v.ledger, protocol.Never)
 		acks += len(h.Acks)
 		t.Synced(v.ledger.PerCommit())

@@ -6,6 +6,7 @@ package kinds
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -63,6 +64,8 @@ type Runner struct {
 type Subject interface {
 	// Begin enters in a new history of an engine what is chosen for all of it.
 	Begin(h *protocol.History, engine string, peer bool)
+	// Ages reports whether a victim can be told to age a directory.
+	Ages() bool
 	// Serves reports whether the victim is a server, which Clients work on from here.
 	Serves() bool
 	// Clients work on the server at each address that comes, "" while there is none, until the channel is closed.
@@ -101,16 +104,21 @@ func (r *Runner) Session(
 	if len(c.Mounts) > 0 {
 		c.Mount = c.Mounts[nth%len(c.Mounts)]
 	}
+	var err error
 	switch c.Kind {
 	case Kill:
-		return r.killSession(ctx, c, seed, cuts, t)
+		err = r.killSession(ctx, c, seed, cuts, t)
 	case Power:
-		return r.powerSession(ctx, c, seed, cuts, t)
+		err = r.powerSession(ctx, c, seed, cuts, t)
 	case Faults:
-		return r.faultSession(ctx, c, seed, cuts, t)
+		err = r.faultSession(ctx, c, seed, cuts, t)
 	default:
-		return r.simulate(ctx, c, seed, length, t)
+		err = r.simulate(ctx, c, seed, length, t)
 	}
+	if errors.Is(err, errBefore) {
+		return nil
+	}
+	return err
 }
 
 // history begins the history of a directory.

@@ -36,6 +36,7 @@ type recorded struct {
 	acked  []int // positions of marks of acknowledgements
 	flush  []int // positions of flushes
 	wrote  []int // positions behind pages that were written back
+	begun  int   // position at which the victim began
 }
 
 // background is what reaches the disk without a sync of the victim.
@@ -67,9 +68,12 @@ func (r *Runner) record(
 		return protocol.Never
 	}
 	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, row: c, place: place}
-	rec := &recorded{ledger: v.ledger, spec: s}
+	rec := &recorded{ledger: v.ledger, spec: s, begun: int(d.Position())}
 	m := moment{delay: length}
 	t.Did("recordings on "+c.Mount.String(), 1)
+	if c.Capabilities.AtomicBatches { // or each key has a file
+		defer watchFiles(ctx, d.Path(), t)()
+	}
 	if b.writeBack {
 		t.Did("recordings with pages written back", 1)
 		end := writeBack(ctx, d.Path(), b.seed, func() { rec.wrote = append(rec.wrote, int(d.Position())) })
@@ -89,7 +93,7 @@ func (r *Runner) record(
 	if err := rec.record.Err(); err != nil {
 		return nil, errors.Join(err, rec.record.Close())
 	}
-	for i := range rec.record.Len() {
+	for i := rec.begun; i < rec.record.Len(); i++ {
 		switch e := rec.record.Event(i); {
 		case e.Kind == blockdev.Mark:
 			rec.acked = append(rec.acked, i)
@@ -102,7 +106,7 @@ func (r *Runner) record(
 
 // cut chooses where the power is cut, and what the disk makes of what it had not flushed.
 func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
-	at := rnd.IntN(rec.record.Len() + 1)
+	at := rec.begun + rnd.IntN(max(rec.record.Len()-rec.begun, 0)+1)
 	switch what := rnd.IntN(20); {
 	case what < 9 && len(rec.acked) > 0:
 		at = rec.acked[rnd.IntN(len(rec.acked))] + 1 + rnd.IntN(2)
@@ -112,7 +116,7 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 	case what < 14 && len(rec.flush) > 0:
 		at = rec.flush[rnd.IntN(len(rec.flush))] + rnd.IntN(2)
 	case what < 16 && len(rec.acked) > 0:
-		at = rnd.IntN(rec.acked[0] + 1) // while everything is being made, or recovered
+		at = rec.begun + rnd.IntN(rec.acked[0]-rec.begun+1) // while everything is being made, or recovered
 	}
 	policy := blockdev.Subset(rnd.Uint64())
 	switch what := rnd.IntN(10); {
@@ -133,6 +137,9 @@ func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int,
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
+	if err := r.age(ctx, c, d.Path(), h, c.agedBytes(rnd), rnd.IntN(2) == 0, 0, t); err != nil {
+		return r.lost(ctx, err)
+	}
 	rec, err := r.powerRecord(ctx, d, c, h, rnd, r.recordLength(c, rnd), b, t)
 	if err != nil {
 		return r.lost(ctx, err)

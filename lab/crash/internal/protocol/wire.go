@@ -273,7 +273,8 @@ type Spec struct {
 	SyncNow int64 // ns between calls of Sync, 0 for never
 	Only    bool  // all batches at Level, none at a weaker one
 	Failing bool  // failed writes are expected
+	Age     int64 // bytes that it writes without waiting for them, before it syncs and ends; 0: it goes on until killed
 
-	Leave bool // the check ends without closing
+	Leave bool // the check, or what ages a directory, ends without closing
 	Opens int  // times that the check opens
 }
