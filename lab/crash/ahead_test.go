@@ -117,6 +117,7 @@ func (e *logged) point(end int64) error {
 
 func describeLogged() holdfast.Capabilities {
 	c := mem.Describe()
+	c.AtomicBatches = false // one operation each: no directory is aged, which would only take time here
 	c.Process, c.Power = holdfast.Promise{Given: holdfast.Process}, holdfast.Promise{Given: holdfast.Power}
 	return c
 }

@@ -37,6 +37,7 @@ type recorded struct {
 	flush  []int // positions of flushes
 	wrote  []int // positions behind pages that were written back
 	begun  int   // position at which the victim began
+	again  bool  // on what a cut had left
 }
 
 // background is what reaches the disk without a sync of the victim.
@@ -117,6 +118,9 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 		at = rec.flush[rnd.IntN(len(rec.flush))] + rnd.IntN(2)
 	case what < 16 && len(rec.acked) > 0:
 		at = rec.begun + rnd.IntN(rec.acked[0]-rec.begun+1) // while everything is being made, or recovered
+	}
+	if rec.again && len(rec.acked) > 0 && rnd.IntN(2) == 0 {
+		at = rec.begun + rnd.IntN(rec.acked[0]-rec.begun+1) // a recovery that is cut must be able to begin anew
 	}
 	policy := blockdev.Subset(rnd.Uint64())
 	switch what := rnd.IntN(10); {
@@ -273,8 +277,12 @@ func (r *Runner) powerAgain(
 		return r.lost(ctx, err)
 	}
 	defer rec.record.Close()
+	rec.again = true
 	for range 2 {
 		at, policy := rec.cut(rnd)
+		if len(rec.acked) > 0 && int(at) <= rec.acked[0] {
+			t.Did("cuts of a recovery", 1)
+		}
 		if _, _, err := r.powerCut(ctx, c, rec, h, at, policy, rnd, t); err != nil {
 			return err
 		}
