@@ -17,7 +17,7 @@ type screen struct{ console.Screen }
 
 // titles says what each kind does, above its table.
 var titles = map[Kind]string{
-	Kill: "kill: SIGKILL, at random moments and while it opens, closes, syncs and makes files; Process and Power must " +
+	Kill: "kill: SIGKILL, at random moments, while it opens, closes, syncs and makes files, and at system calls; Process and Power must " +
 		"survive",
 	Power: "power: a recorded disk is cut; of what was not flushed a part is there, torn at sectors; Power must " +
 		"survive",
