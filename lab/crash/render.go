@@ -17,8 +17,8 @@ type screen struct{ console.Screen }
 
 // titles says what each kind does, above its table.
 var titles = map[Kind]string{
-	Kill: "kill: SIGKILL, at random moments, while it opens, closes, syncs and makes files, and at system calls; Process and Power must " +
-		"survive",
+	Kill: "kill: SIGKILL, at random moments, while it opens, closes, syncs and makes files, and at system calls; " +
+		"Process and Power must survive",
 	Power: "power: a recorded disk is cut; of what was not flushed a part is there, torn at sectors; Power must " +
 		"survive",
 	Faults:   "faults: the disk refuses flushes or writes, and then loses what was not flushed; Power must survive",

@@ -344,8 +344,9 @@ func (r *runner) replay(
 		return j, false, r.dir.Error(err)
 	}
 	c := kinds.Row{
-		Engine: e.Name, Subject: f.Spec.Subject, Level: f.Spec.Level, Given: f.History.Level, Kind: f.Kind, Mount: blockdev.Mount{FS: f.FS},
-		Peer: r.lab.only(e.Name) != "", Capabilities: e.Describe(),
+		Engine: e.Name, Subject: f.Spec.Subject, Level: f.Spec.Level, Given: f.History.Level, Kind: f.Kind,
+		Mount: blockdev.Mount{FS: f.FS},
+		Peer:  r.lab.only(e.Name) != "", Capabilities: e.Describe(),
 	}
 	return r.kinds.Replay(ctx, c, f.History, f.Spec, work, newTally(c, f.Spec.Seed))
 }

@@ -27,7 +27,8 @@ type tally struct {
 
 func newTally(c kinds.Row, seed uint64) *tally {
 	return &tally{cell: c, result: Result{
-		Engine: c.Engine, Level: c.Level, Given: c.Given, Kind: c.Kind, FS: mountsText(c.Mounts), Subject: c.Subject, Control: c.Control,
+		Engine: c.Engine, Level: c.Level, Given: c.Given, Kind: c.Kind, FS: mountsText(c.Mounts),
+		Subject: c.Subject, Control: c.Control,
 		Seed: seed, Findings: []string{}, Evidence: []string{}, Reached: map[string]int{},
 	}}
 }
