@@ -21,9 +21,9 @@ const agedGen = 1 << 20
 
 // agedBytes chooses how much is written before a victim begins: a directory that is new at each crash has no full log,
 // no table to merge and no page to use again. An engine that takes no small budget has large logs, which are brought
-// near their end. 0 is nothing, half of the time, and where each key has a file of its own, which ages with each write.
+// near their end. 0 is nothing, three times of four, and where each key has a file of its own, which ages with each write.
 func (c Row) agedBytes(rnd *rand.Rand) int64 {
-	aged, small, fill := rnd.IntN(2) == 0, 2<<20+rnd.Int64N(14<<20), fullBytes-rnd.Int64N(8<<20)
+	aged, small, fill := rnd.IntN(4) == 0, 2<<20+rnd.Int64N(6<<20), fullBytes-rnd.Int64N(8<<20)
 	switch {
 	case !aged || c.Control || c.Peer || !c.Capabilities.AtomicBatches || c.Capabilities.Strongest() <= holdfast.Memory:
 		return 0
@@ -120,7 +120,7 @@ func watchFiles(ctx context.Context, dir string, t Tally) (end func()) {
 
 const (
 	made       = "file made: "
-	watchPause = 5 * time.Millisecond
+	watchPause = 15 * time.Millisecond
 	walHeader  = 32
 )
 
