@@ -238,7 +238,11 @@ func (r *Runner) powerCut(
 	image := rec.record.Cut(at, policy)
 	mounted, err := image.Mount(ctx, r.diskOptions(c))
 	if errors.Is(err, holdfast.ErrCorrupt) {
-		t.Note("%s itself refused an image (%v)", c.Mount, err)
+		cause := err // without the place, which is another each time
+		if e := (*holdfast.Error)(nil); errors.As(err, &e) && e.Cause != nil {
+			cause = e.Cause
+		}
+		t.Note("%s itself refused an image (%v)", c.Mount, cause)
 		return nil, 0, nil
 	}
 	if err != nil {
