@@ -31,7 +31,7 @@ type crashCommand struct {
 	Kind    []string       `help:"How to crash: kill, power, faults, simulate; the default is below." placeholder:"KIND"`
 	Subject []string       `help:"What to crash: kv, event, message, task, raft, serve. Default: kv, raft, serve." placeholder:"NAME"`
 	Cuts    *int           `help:"Crashes of each row. Default: 20, and 10 for some." placeholder:"N"`
-	FS      string         `name:"fs" help:"File system for power and faults: ext4 (default), xfs, btrfs" placeholder:"FS"`
+	FS      string         `name:"fs" help:"File system for power and faults: ext4, xfs or btrfs. Default: all that are there, in turns." placeholder:"FS"`
 	Seed    *uint64        `help:"Seed of everything that follows from one; a run prints its own." placeholder:"N"`
 	For     *time.Duration `help:"Go on until this much time has passed." placeholder:"10m"`
 	JSON    string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`

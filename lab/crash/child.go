@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 )
@@ -22,6 +23,9 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 	}
 	t := protocol.NewReporter(stdout)
 	subject, err := subjectOf(s.Subject)
+	if err == nil && s.Role == "work" && s.DieAt.N > 0 {
+		err = kinds.KillBefore(s.DieAt.Name, s.DieAt.N)
+	}
 	if err == nil {
 		do := subject.Victim
 		if s.Role == "check" {

@@ -7,7 +7,7 @@
 // follows from a seed and the batch's number, so that the state after any number of batches
 // can be computed without having been told.
 //
-//	kill      SIGKILL, at random moments and at chosen ones, on the real file system
+//	kill      SIGKILL, at random moments, chosen ones and before chosen system calls, on the real file system
 //	power     a recorded block device, cut at any write; see package blockdev
 //	faults    the same device refuses flushes or writes
 //	simulate  an engine's own simulation of its file system

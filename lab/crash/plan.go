@@ -35,6 +35,7 @@ const defaultCuts = 20
 type runPlan struct {
 	PlanJSON
 	cells       []kinds.Row
+	mounts      []blockdev.Mount
 	missing     []Missing
 	allLevels   bool // no levels were named
 	ownSubjects bool // no subjects were named
@@ -47,7 +48,7 @@ type runPlan struct {
 // ErrUnavailable if a kind is named that this machine cannot do.
 func (l Lab) plan(q Request) (*runPlan, error) {
 	p := &runPlan{PlanJSON: PlanJSON{
-		Cuts: defaultCuts, FS: cmp.Or(q.FS, blockdev.FileSystems()[0]), Subjects: q.Subjects, Seed: uint64(rand.Uint32()),
+		Cuts: defaultCuts, Subjects: q.Subjects, Seed: uint64(rand.Uint32()),
 	}}
 	var err error
 	p.Engines = namesOf(l.Engines)
@@ -88,10 +89,10 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 			return nil, err
 		}
 	}
-	if !slices.Contains(blockdev.FileSystems(), p.FS) {
-		return nil, op.Unknown("file system", p.FS, blockdev.FileSystems())
+	if q.FS != "" && !slices.Contains(blockdev.FileSystems(), q.FS) {
+		return nil, op.Unknown("file system", q.FS, blockdev.FileSystems())
 	}
-	if err := p.chooseKinds(q.Kinds); err != nil {
+	if err := p.chooseKinds(q.Kinds, blockdev.Mounts(q.FS)); err != nil {
 		return nil, err
 	}
 	if q.Cuts != nil {
@@ -117,6 +118,15 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	}
 	p.keepLevels()
 	return p, nil
+}
+
+// mountsText lists mounts.
+func mountsText(mounts []blockdev.Mount) string {
+	var list []string
+	for _, m := range mounts {
+		list = append(list, m.String())
+	}
+	return strings.Join(list, ", ")
 }
 
 // keepLevels leaves out the levels that were not named and no row has.
@@ -194,8 +204,9 @@ func (p *runPlan) nothing() error {
 	return e
 }
 
-// chooseKinds leaves out what this machine cannot do, unless it was named.
-func (p *runPlan) chooseKinds(names []string) error {
+// chooseKinds leaves out what this machine cannot do, unless it was named: kinds, and the mounts that recorded disks
+// have in turns.
+func (p *runPlan) chooseKinds(names []string, mounts []blockdev.Mount) error {
 	all := []Kind{Kill, Power, Faults}
 	for _, name := range names {
 		k := Kind(name)
@@ -214,7 +225,28 @@ func (p *runPlan) chooseKinds(names []string) error {
 	if !named {
 		p.Kinds = all
 	}
-	cannot := blockdev.Check(p.FS)
+	var cannot error // the first reason, if no mount is left
+	missing := map[string]error{}
+	for _, m := range mounts {
+		err := blockdev.Check(m.FS)
+		if err == nil {
+			p.mounts = append(p.mounts, m)
+		} else if missing[m.FS] == nil {
+			missing[m.FS], cannot = err, cmp.Or(cannot, err)
+		}
+	}
+	if p.FS = mountsText(p.mounts); len(p.mounts) > 0 {
+		cannot = nil
+		for _, k := range p.Kinds {
+			for _, fs := range slices.Sorted(maps.Keys(missing)) {
+				if k == Power || k == Faults {
+					p.missing = append(p.missing, Missing{k, fmt.Sprintf("on %s: %v", fs, missing[fs])})
+				}
+			}
+		}
+	} else {
+		p.FS = mountsText(mounts)
+	}
 	p.Kinds = slices.DeleteFunc(p.Kinds, func(k Kind) bool {
 		if cannot == nil || k != Power && k != Faults || named {
 			return false
@@ -232,9 +264,9 @@ func (p *runPlan) chooseKinds(names []string) error {
 func (l Lab) cells(p *runPlan) error {
 	for _, kind := range p.Kinds {
 		for _, subject := range p.Subjects {
-			fs := ""
+			var mounts []blockdev.Mount
 			if kind == Power || kind == Faults {
-				fs = p.FS
+				mounts = p.mounts
 			}
 			if kind == Simulate {
 				if subject == p.Subjects[0] {
@@ -246,7 +278,7 @@ func (l Lab) cells(p *runPlan) error {
 				if mutant.kind == kind {
 					p.cells = append(p.cells, kinds.Row{
 						Engine: mutant.name, Subject: subject, Level: kind.Survives(), Given: kind.Survives(), Kind: kind,
-						FS: fs, Control: true, Capabilities: mutant.claims(mutant.base.Describe()),
+						Mounts: mounts, Control: true, Capabilities: mutant.claims(mutant.base.Describe()),
 					})
 				}
 			}
@@ -268,7 +300,7 @@ func (l Lab) cells(p *runPlan) error {
 						continue // votes must survive the end of the process, and what a server answers should
 					}
 					c := kinds.Row{
-						Engine: name, Subject: subject, Level: level, Kind: kind, FS: fs, Peer: only != "",
+						Engine: name, Subject: subject, Level: level, Kind: kind, Mounts: mounts, Peer: only != "",
 						Capabilities: e.Describe(),
 					}
 					promise := c.Capabilities.Promise(level)

@@ -8,13 +8,14 @@ import (
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 )
 
-// progress shows how a run goes on, with a line for each tenth where there is no terminal, and writes the report of
-// what there is so far. It implements watcher.
+// progress shows how a run goes on, where there is no terminal with a line for each tenth of the first pass and one for
+// each pass of several units, and writes the report of what there is so far. It implements watcher.
 type progress struct {
 	*console.Progress
-	file  *console.ReportFile
-	began time.Time
-	tenth int
+	file   *console.ReportFile
+	began  time.Time
+	tenth  int // of this pass
+	passes int // that are done
 }
 
 func newProgress(t console.Terminal, file *console.ReportFile) *progress {
@@ -27,7 +28,14 @@ func (p *progress) starts(c kinds.Row, done, all, broken int) {
 	if broken > 0 {
 		found = fmt.Sprintf(", %d BROKEN", broken)
 	}
-	if tenth := 10 * done / max(all, 1); tenth > p.tenth {
+	switch tenth := 10 * done / max(all, 1); {
+	case tenth < p.tenth: // a run with a length begins anew
+		p.tenth = 0
+		p.passes++
+		p.Printf("pass %d done after %s%s", p.passes, console.Length(time.Since(p.began)), found)
+	case tenth > p.tenth && p.passes > 0:
+		p.tenth = tenth
+	case tenth > p.tenth:
 		p.tenth = tenth
 		p.Printf("%d %% done%s%s", 10*tenth, p.left(done, all), found)
 	}

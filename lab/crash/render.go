@@ -3,6 +3,7 @@ package crash
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,8 +17,8 @@ type screen struct{ console.Screen }
 
 // titles says what each kind does, above its table.
 var titles = map[Kind]string{
-	Kill: "kill: SIGKILL, at random moments and while it opens, closes, syncs and makes files; Process and Power must " +
-		"survive",
+	Kill: "kill: SIGKILL, at random moments, while it opens, closes, syncs and makes files, and at system calls; " +
+		"Process and Power must survive",
 	Power: "power: a recorded disk is cut; of what was not flushed a part is there, torn at sectors; Power must " +
 		"survive",
 	Faults:   "faults: the disk refuses flushes or writes, and then loses what was not flushed; Power must survive",
@@ -90,6 +91,7 @@ func (s screen) report(r *Report) {
 			"order: missing under later ones. wrong: never written, damaged, or different when opened again. "+
 			"window: the most that one cut took, from the first batch that is gone to the last acknowledgement.")
 	}
+	s.reached(r)
 	s.broken(r)
 	s.controls(r)
 	s.Printf("\nagain: %s\n", r.Plan.Command)
@@ -202,6 +204,30 @@ func (s screen) reasons(r *Report, of func(Result) bool) {
 	}
 	for i, text := range order {
 		s.Wrapped("  ", who[i]+": "+text)
+	}
+}
+
+// reached says how often victims reached what does not come about in every run.
+func (s screen) reached(r *Report) {
+	for _, kind := range r.Plan.Kinds {
+		sum := map[string]int{}
+		for _, row := range r.Results {
+			for what, times := range row.Reached {
+				if row.Kind == kind && !row.Control {
+					if file, ok := strings.CutPrefix(what, "file made: "); ok {
+						what = row.Engine + "'s " + file
+					}
+					sum[what] += times
+				}
+			}
+		}
+		var list []string
+		for _, what := range slices.Sorted(maps.Keys(sum)) {
+			list = append(list, fmt.Sprintf("%d %s", sum[what], what))
+		}
+		if len(list) > 0 {
+			s.Wrapped("reached under "+string(kind)+": ", strings.Join(list, ", "))
+		}
 	}
 }
 

@@ -40,7 +40,7 @@ type PlanJSON struct {
 	Command  string           `json:"command"`
 }
 
-// Missing is a kind that this machine cannot do.
+// Missing is a kind that this machine cannot do, at all or on a file system.
 type Missing struct {
 	Kind Kind   `json:"kind"`
 	Why  string `json:"why"`
@@ -64,7 +64,7 @@ type Result struct {
 	Level   holdfast.Level `json:"level"` // that commits asked for
 	Given   holdfast.Level `json:"given"` // that the engine says they get
 	Kind    Kind           `json:"kind"`
-	FS      string         `json:"fs"` // empty where that of the directory was used
+	FS      string         `json:"fs"` // those in turns; empty where the directory's own was used
 	Subject string         `json:"subject"`
 	Control bool           `json:"control"` // gives less than it says, and must be BROKEN
 
@@ -90,6 +90,9 @@ type Result struct {
 	LossWindowMs float64 `json:"loss_window_ms"`
 	// Simulated is what a simulation did; nil in rows of other kinds, and before its first history has ended.
 	Simulated *Simulated `json:"simulated"`
+
+	// Reached is how often the row's victims reached what does not come about in every run, by name.
+	Reached map[string]int `json:"reached"`
 
 	Seed     uint64   `json:"seed"`
 	Findings []string `json:"findings"`

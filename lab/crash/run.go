@@ -108,6 +108,7 @@ type unit struct {
 	tally *tally
 	cuts  int
 	seed  uint64
+	nth   int // of the row's, counted from a place of its own
 }
 
 // watcher is told how a run goes on.
@@ -199,7 +200,8 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 	shuffle := rand.New(rand.NewPCG(p.Seed, 0))
 	for pass := 0; pass == 0 || p.length > 0 && time.Since(s.began) < p.length; pass++ {
 		var units []unit
-		for _, t := range s.tallies {
+		for row, t := range s.tallies {
+			nth := int(p.Seed%64) + row + pass
 			if t.cell.NotAvailable != "" || t.cell.Control && pass > 0 {
 				continue
 			}
@@ -214,7 +216,8 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 			}
 			for left := p.rounds(t.cell); left > 0; left -= size {
 				seed := commits.Mix(t.result.Seed, uint64(pass), uint64(len(units)))
-				units = append(units, unit{t, min(left, size), seed})
+				units = append(units, unit{t, min(left, size), seed, nth})
+				nth++
 			}
 		}
 		shuffle.Shuffle(len(units), func(i, j int) { units[i], units[j] = units[j], units[i] })
@@ -289,7 +292,7 @@ func (r *runner) unit(ctx context.Context, p *runPlan, began time.Time, u unit) 
 	if ctx.Err() != nil {
 		return console.ErrInterrupted
 	}
-	return r.kinds.Session(ctx, u.tally.cell, u.seed, u.cuts, p.left(began), u.tally)
+	return r.kinds.Session(ctx, u.tally.cell, u.seed, u.nth, u.cuts, p.left(began), u.tally)
 }
 
 // left is what is left of the length of a run that began then, not 0, so that a simulation that ends at a broken claim
@@ -308,7 +311,7 @@ func (r *runner) settleControls(ctx context.Context, s *runState) error {
 			if !t.cell.Control || t.result.Lost > 0 {
 				break
 			}
-			u := unit{t, kinds.KillsPerSession, commits.Mix(t.result.Seed, 1<<40+try)}
+			u := unit{t, kinds.KillsPerSession, commits.Mix(t.result.Seed, 1<<40+try), int(try)}
 			if err := r.unit(ctx, s.plan, s.began, u); err != nil {
 				return err
 			}
@@ -341,8 +344,9 @@ func (r *runner) replay(
 		return j, false, r.dir.Error(err)
 	}
 	c := kinds.Row{
-		Engine: e.Name, Subject: f.Spec.Subject, Level: f.Spec.Level, Given: f.History.Level, Kind: f.Kind, FS: f.FS,
-		Peer: r.lab.only(e.Name) != "", Capabilities: e.Describe(),
+		Engine: e.Name, Subject: f.Spec.Subject, Level: f.Spec.Level, Given: f.History.Level, Kind: f.Kind,
+		Mount: blockdev.Mount{FS: f.FS},
+		Peer:  r.lab.only(e.Name) != "", Capabilities: e.Describe(),
 	}
 	return r.kinds.Replay(ctx, c, f.History, f.Spec, work, newTally(c, f.Spec.Seed))
 }

@@ -142,6 +142,12 @@ func labs() map[string]Lab {
 			}
 			return bbolt.Open(dir, o)
 		}))
+	for _, name := range []string{logFirst, indexFirst} {
+		mutants.Engines = append(mutants.Engines, all.Entry{Name: name, Describe: describeLogged,
+			Open: func(dir string, _ holdfast.Options) (holdfast.Engine, error) {
+				return openLogged(dir, name == indexFirst)
+			}})
+	}
 	for name, spoil := range spoils {
 		peer := with(name, func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			again := used(dir)

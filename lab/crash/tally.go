@@ -2,6 +2,7 @@ package crash
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,8 +27,9 @@ type tally struct {
 
 func newTally(c kinds.Row, seed uint64) *tally {
 	return &tally{cell: c, result: Result{
-		Engine: c.Engine, Level: c.Level, Given: c.Given, Kind: c.Kind, FS: c.FS, Subject: c.Subject, Control: c.Control,
-		Seed: seed, Findings: []string{}, Evidence: []string{},
+		Engine: c.Engine, Level: c.Level, Given: c.Given, Kind: c.Kind, FS: mountsText(c.Mounts),
+		Subject: c.Subject, Control: c.Control,
+		Seed: seed, Findings: []string{}, Evidence: []string{}, Reached: map[string]int{},
 	}}
 }
 
@@ -66,6 +68,13 @@ func (t *tally) Synced(commits, syncs int64) {
 		return
 	}
 	t.commits, t.syncs = t.commits+commits, t.syncs+syncs
+}
+
+// Did adds how often something has been reached.
+func (t *tally) Did(what string, times int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.result.Reached[what] += times
 }
 
 // The number of findings and evidence directories that are kept of one row.
@@ -142,7 +151,7 @@ func (t *tally) finish() Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.result
-	r.Findings, r.Evidence = slices.Clone(r.Findings), slices.Clone(r.Evidence)
+	r.Findings, r.Evidence, r.Reached = slices.Clone(r.Findings), slices.Clone(r.Evidence), maps.Clone(r.Reached)
 	if r.Simulated != nil {
 		did := *r.Simulated
 		r.Simulated = &did

@@ -119,6 +119,7 @@ func TestTally(t *testing.T) {
 		Cuts: 2, Acked: 20, Survived: 17, Lost: 2, Torn: 1, OutOfOrder: 3, Wrong: 4, RecoveryFailures: 1,
 		LostCommits: 2, LossWindowMs: 20, RecoveryMs: Recovery{20, 30}, SyncsPerAck: 0.25,
 		Verdict: Broken, Why: "1 recovery failures; by the way", Findings: []string{}, Evidence: []string{},
+		Reached: map[string]int{},
 	}
 	if r := tally.finish(); !reflect.DeepEqual(r, want) {
 		t.Errorf("%+v, want %+v", r, want)
@@ -452,7 +453,7 @@ func TestSimulations(t *testing.T) {
 	// One that fails ends them: it is the one to run again.
 	fails, seeds = 0, nil
 	tally := newTally(kinds.Row{Engine: mem.Name, Kind: Simulate}, 10)
-	err = lab.kindRunner(nil, "").Session(t.Context(), tally.cell, 10, 1, time.Hour, tally)
+	err = lab.kindRunner(nil, "").Session(t.Context(), tally.cell, 10, 0, 1, time.Hour, tally)
 	if err != nil || !slices.Equal(seeds, []uint64{10, 11, 12}) {
 		t.Errorf("%v, seeds %v", err, seeds)
 	}

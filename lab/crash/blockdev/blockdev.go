@@ -30,6 +30,7 @@ package blockdev
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -78,6 +79,20 @@ var fileSystems = map[string]fsInfo{
 // FileSystems lists the file systems that a Disk can have, the default first.
 func FileSystems() []string { return []string{"ext4", "xfs", "btrfs"} }
 
+// Mount is a file system with options of its mount beyond the defaults, separated by commas.
+type Mount struct{ FS, Options string }
+
+// String returns both, as in "ext4 commit=1".
+func (m Mount) String() string { return strings.TrimSpace(m.FS + " " + m.Options) }
+
+// Mounts lists the mounts of a file system on which programs meet different orders of their writes, its default one
+// first; those of all file systems if fs is empty, in an order in which neighbours differ most.
+func Mounts(fs string) []Mount {
+	// By default ext4 starts to write a file when it replaces another by rename. That hides a sync that is missing.
+	all := []Mount{{FS: "ext4"}, {FS: "xfs"}, {FS: "ext4", Options: "noauto_da_alloc"}, {FS: "btrfs"}}
+	return slices.DeleteFunc(all, func(m Mount) bool { return fs != "" && m.FS != fs })
+}
+
 // MinSize returns the smallest Options.Size of a file system in bytes, 0 if it is not known.
 func MinSize(fs string) int64 { return fileSystems[fs].minSize }
 
@@ -89,6 +104,8 @@ type Options struct {
 	// Size is that of the disk in bytes, a multiple of 1 MiB up to 16 GiB; 0 means 256 MiB for ext4, 512 MiB for the
 	// others. What is not written takes no space. Images have the size of their disk.
 	Size int64
+	// Mount are options of the mount beyond the defaults, such as commit=1, separated by commas.
+	Mount string
 	// Dir is an existing directory on a real disk for mount points and scratch data; empty means os.TempDir.
 	Dir string
 }

@@ -138,7 +138,7 @@ func start(ctx context.Context, o Options, s *scratch, rec *Record, im *Image) (
 	if err != nil {
 		return nil, failure("attach loop device", s.path, err)
 	}
-	if err = mount(d.loop.Name(), s.sub(mountName), o.FS); err != nil {
+	if err = mount(d.loop.Name(), s.sub(mountName), o); err != nil {
 		return nil, err
 	}
 	if err = ctx.Err(); err != nil {
@@ -148,9 +148,13 @@ func start(ctx context.Context, o Options, s *scratch, rec *Record, im *Image) (
 	return d, nil
 }
 
-// mount mounts the file system on dev with its default options.
-func mount(dev, at, fs string) error {
-	err := unix.Mount(dev, at, fs, 0, fileSystems[fs].options)
+// mount mounts the file system on dev.
+func mount(dev, at string, o Options) error {
+	fs, options := o.FS, fileSystems[o.FS].options
+	if options != "" && o.Mount != "" {
+		options += ","
+	}
+	err := unix.Mount(dev, at, fs, 0, options+o.Mount)
 	switch {
 	case err == nil:
 		return nil
@@ -261,7 +265,7 @@ type Mounted struct {
 }
 
 // Mount mounts the image, which replays the file system's journal. Its contents are in memory: what is not zero of the
-// disk. Of o, only Dir is used, and FS if it is named. The error is ErrCorrupt if the file system refuses the image.
+// disk. Of o, only Dir and Mount are used, and FS if it is named. The error is ErrCorrupt if the file system refuses the image.
 // The mount is closed when ctx is done. The image may be mounted again, also at the same time.
 func (im *Image) Mount(ctx context.Context, o Options) (_ *Mounted, err error) {
 	o, err = o.of(im)
@@ -291,7 +295,7 @@ func (im *Image) Mount(ctx context.Context, o Options) (_ *Mounted, err error) {
 	if m.loop, err = attach(fd); err != nil {
 		return nil, failure("attach loop device", s.path, err)
 	}
-	if err = mount(m.loop.Name(), m.Path(), o.FS); err != nil {
+	if err = mount(m.loop.Name(), m.Path(), o); err != nil {
 		return nil, err
 	}
 	if err = ctx.Err(); err != nil {
@@ -329,7 +333,7 @@ func MakeFileSystem(ctx context.Context, o Options) (_ *Mounted, err error) {
 	if m.loop, err = attach(int(backing.Fd())); err != nil {
 		return nil, failure("attach loop device", s.path, err)
 	}
-	if err = mount(m.loop.Name(), m.Path(), o.FS); err != nil {
+	if err = mount(m.loop.Name(), m.Path(), o); err != nil {
 		return nil, err
 	}
 	closeWhenDone(ctx, &m.stop, m.Close)

@@ -41,6 +41,9 @@ func (*Disk) Path() string { return "" }
 // Mark puts a mark into the record.
 func (*Disk) Mark(uint64) Position { return Unrecorded }
 
+// Position returns the number of events recorded so far.
+func (*Disk) Position() Position { return Unrecorded }
+
 // Fail makes requests fail.
 func (*Disk) Fail(Fault) {}
 

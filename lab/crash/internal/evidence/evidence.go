@@ -53,7 +53,7 @@ func Save(parent string, e *kinds.Scene, findings []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	f := File{Schema: Schema, Kind: e.Row.Kind, FS: e.Row.FS, Library: e.Row.Capabilities.Library, When: e.When,
+	f := File{Schema: Schema, Kind: e.Row.Kind, FS: e.Row.Mount.FS, Library: e.Row.Capabilities.Library, When: e.When,
 		Findings: findings, Spec: e.Spec, History: e.History}
 	text, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {

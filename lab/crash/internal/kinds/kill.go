@@ -72,6 +72,12 @@ func killMoment(r *rand.Rand, c Row, s *protocol.Spec, round int, acked bool) mo
 		return moment{name: "while it acknowledges", acks: 200 + r.IntN(2000)}
 	}
 	what := (round + r.IntN(2)) % 6
+	if CanKillBefore() && !c.Peer && !acked && c.Capabilities.Strongest() > holdfast.Memory && r.IntN(3) == 0 {
+		// Few calls come while it opens, many after that. It closes and opens for the names that it changes then.
+		s.DieAt = protocol.Call{Name: calls[r.IntN(len(calls))], N: 1 + r.IntN(1<<(1+r.IntN(8)))}
+		s.Reopen = int64(100 * time.Millisecond)
+		return moment{name: fmt.Sprintf("before the %dth call of kind %s", s.DieAt.N, s.DieAt.Name), delay: time.Second}
+	}
 	switch {
 	case c.Capabilities.Strongest() <= holdfast.Memory:
 		what = 0 // it has no files, and nothing after it was closed
@@ -110,6 +116,11 @@ func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int,
 		return err
 	}
 	from, acks := uint64(1), 0
+	h.Begin(0, from)
+	if err := r.age(ctx, c, dir, h, c.agedBytes(rnd), rnd.IntN(2) == 0, 0, t); err != nil {
+		return err
+	}
+	from = h.Issued + 1
 	for round := range kills {
 		h.Begin(uint32(round), from)
 		s := r.victimSpec(c, dir, h, killRate)
@@ -119,8 +130,18 @@ func (r *Runner) killSession(ctx context.Context, c Row, seed uint64, kills int,
 			command: r.Child, spec: s, ledger: &protocol.Ledger{},
 			place: func(uint64) protocol.Position { return 0 }, row: c,
 		}
-		if err := r.runVictim(ctx, v, m, nil); err != nil {
+		watched := func() {}
+		if c.Capabilities.AtomicBatches { // or each key has a file
+			watched = watchFiles(ctx, dir, t)
+		}
+		err := r.runVictim(ctx, v, m, nil)
+		watched()
+		if err != nil {
 			return err
+		}
+		t.Did("victims", 1)
+		if v.atCall {
+			t.Did("victims killed at a system call", 1)
 		}
 		h.Add(v.ledger, protocol.Never)
 		acks += len(h.Acks)

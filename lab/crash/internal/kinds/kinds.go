@@ -6,10 +6,12 @@ package kinds
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
@@ -41,7 +43,8 @@ type Row struct {
 	Subject      string
 	Level, Given holdfast.Level
 	Kind         Kind
-	FS           string
+	Mounts       []blockdev.Mount // that the row's recorded disks have in turns
+	Mount        blockdev.Mount   // that a session's disk has
 	Control      bool
 	Peer         bool // another store, which its subject works on as it is
 	Capabilities holdfast.Capabilities
@@ -61,6 +64,8 @@ type Runner struct {
 type Subject interface {
 	// Begin enters in a new history of an engine what is chosen for all of it.
 	Begin(h *protocol.History, engine string, peer bool)
+	// Ages reports whether a victim can be told to age a directory.
+	Ages() bool
 	// Serves reports whether the victim is a server, which Clients work on from here.
 	Serves() bool
 	// Clients work on the server at each address that comes, "" while there is none, until the channel is closed.
@@ -77,6 +82,8 @@ type Tally interface {
 	Recovered(d time.Duration)
 	// Synced adds batches and the syncs that they took, -1 if that is not known.
 	Synced(commits, syncs int64)
+	// Did adds how often something has been reached that does not come about in every run.
+	Did(what string, times int)
 	// Wrong adds a breach that was found without a crash.
 	Wrong(finding string)
 	// Note adds a sentence for the reader of the row.
@@ -90,18 +97,28 @@ type Tally interface {
 }
 
 // Session crashes victims of a row on one directory or disk, so often at most, or runs simulations for a length of
-// time.
-func (r *Runner) Session(ctx context.Context, c Row, seed uint64, cuts int, length time.Duration, t Tally) error {
+// time. nth counts the sessions of a row, from anywhere.
+func (r *Runner) Session(
+	ctx context.Context, c Row, seed uint64, nth, cuts int, length time.Duration, t Tally,
+) error {
+	if len(c.Mounts) > 0 {
+		c.Mount = c.Mounts[nth%len(c.Mounts)]
+	}
+	var err error
 	switch c.Kind {
 	case Kill:
-		return r.killSession(ctx, c, seed, cuts, t)
+		err = r.killSession(ctx, c, seed, cuts, t)
 	case Power:
-		return r.powerSession(ctx, c, seed, cuts, t)
+		err = r.powerSession(ctx, c, seed, cuts, t)
 	case Faults:
-		return r.faultSession(ctx, c, seed, cuts, t)
+		err = r.faultSession(ctx, c, seed, cuts, t)
 	default:
-		return r.simulate(ctx, c, seed, length, t)
+		err = r.simulate(ctx, c, seed, length, t)
 	}
+	if errors.Is(err, errBefore) {
+		return nil
+	}
+	return err
 }
 
 // history begins the history of a directory.

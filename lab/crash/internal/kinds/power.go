@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,7 +23,9 @@ const (
 )
 
 func (r *Runner) diskOptions(c Row) blockdev.Options {
-	return blockdev.Options{FS: c.FS, Size: max(diskSize, blockdev.MinSize(c.FS)), Dir: r.Dir}
+	return blockdev.Options{
+		FS: c.Mount.FS, Mount: c.Mount.Options, Size: max(diskSize, blockdev.MinSize(c.Mount.FS)), Dir: r.Dir,
+	}
 }
 
 // recorded is one victim's run on a recorded disk.
@@ -32,12 +35,32 @@ type recorded struct {
 	spec   protocol.Spec
 	acked  []int // positions of marks of acknowledgements
 	flush  []int // positions of flushes
+	wrote  []int // positions behind pages that were written back
+	begun  int   // position at which the victim began
+	again  bool  // on what a cut had left
+}
+
+// background is what reaches the disk without a sync of the victim.
+type background struct {
+	writeBack bool
+	seed      uint64
+}
+
+// backgroundOf chooses it for a session, and with it the mount options: ext4 and btrfs write their journal every second
+// in half of them, or it would never come about in the life of a victim. What controls do not sync is to be lost.
+func (c *Row) backgroundOf(rnd *rand.Rand) background {
+	b := background{rnd.IntN(2) == 0 && !c.Control, rnd.Uint64()}
+	if rnd.IntN(2) == 0 && c.Mount.FS != "xfs" && !c.Control {
+		c.Mount.Options = strings.TrimPrefix(c.Mount.Options+",commit=1", ",")
+	}
+	return b
 }
 
 // record runs a victim on a disk for a while, and cuts the power. before is called with the engine's
 // place before the victim starts.
 func (r *Runner) record(
-	ctx context.Context, d *blockdev.Disk, c Row, s protocol.Spec, length time.Duration, during func(),
+	ctx context.Context, d *blockdev.Disk, c Row, s protocol.Spec, length time.Duration, b background, t Tally,
+	during func(),
 ) (*recorded, error) {
 	place := func(n uint64) protocol.Position {
 		if at := d.Mark(n); at != blockdev.Unrecorded {
@@ -46,8 +69,17 @@ func (r *Runner) record(
 		return protocol.Never
 	}
 	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, row: c, place: place}
-	rec := &recorded{ledger: v.ledger, spec: s}
+	rec := &recorded{ledger: v.ledger, spec: s, begun: int(d.Position())}
 	m := moment{delay: length}
+	t.Did("recordings on "+c.Mount.String(), 1)
+	if c.Capabilities.AtomicBatches { // or each key has a file
+		defer watchFiles(ctx, d.Path(), t)()
+	}
+	if b.writeBack {
+		t.Did("recordings with pages written back", 1)
+		end := writeBack(ctx, d.Path(), b.seed, func() { rec.wrote = append(rec.wrote, int(d.Position())) })
+		defer end()
+	}
 	if err := r.runVictim(ctx, v, m, func() {
 		if during != nil {
 			during()
@@ -62,7 +94,7 @@ func (r *Runner) record(
 	if err := rec.record.Err(); err != nil {
 		return nil, errors.Join(err, rec.record.Close())
 	}
-	for i := range rec.record.Len() {
+	for i := rec.begun; i < rec.record.Len(); i++ {
 		switch e := rec.record.Event(i); {
 		case e.Kind == blockdev.Mark:
 			rec.acked = append(rec.acked, i)
@@ -75,14 +107,20 @@ func (r *Runner) record(
 
 // cut chooses where the power is cut, and what the disk makes of what it had not flushed.
 func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
-	at := rnd.IntN(rec.record.Len() + 1)
+	at := rec.begun + rnd.IntN(max(rec.record.Len()-rec.begun, 0)+1)
 	switch what := rnd.IntN(20); {
 	case what < 9 && len(rec.acked) > 0:
 		at = rec.acked[rnd.IntN(len(rec.acked))] + 1 + rnd.IntN(2)
+		if len(rec.wrote) > 0 && what < 4 {
+			at = rec.wrote[rnd.IntN(len(rec.wrote))] + rnd.IntN(4)
+		}
 	case what < 14 && len(rec.flush) > 0:
 		at = rec.flush[rnd.IntN(len(rec.flush))] + rnd.IntN(2)
 	case what < 16 && len(rec.acked) > 0:
-		at = rnd.IntN(rec.acked[0] + 1) // while everything is being made, or recovered
+		at = rec.begun + rnd.IntN(rec.acked[0]-rec.begun+1) // while everything is being made, or recovered
+	}
+	if rec.again && len(rec.acked) > 0 && rnd.IntN(2) == 0 {
+		at = rec.begun + rnd.IntN(rec.acked[0]-rec.begun+1) // a recovery that is cut must be able to begin anew
 	}
 	policy := blockdev.Subset(rnd.Uint64())
 	switch what := rnd.IntN(10); {
@@ -97,12 +135,16 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 // powerSession records one victim, and judges what cuts of the power would have left.
 func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
 	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 2), 0))
+	b := c.backgroundOf(rnd)
 	d, h, err := r.newDisk(ctx, c, seed)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer d.Close()
-	rec, err := r.powerRecord(ctx, d, c, h, rnd, r.recordLength(c, rnd), t)
+	if err := r.age(ctx, c, d.Path(), h, c.agedBytes(rnd), rnd.IntN(2) == 0, 0, t); err != nil {
+		return r.lost(ctx, err)
+	}
+	rec, err := r.powerRecord(ctx, d, c, h, rnd, r.recordLength(c, rnd), b, t)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
@@ -121,7 +163,7 @@ func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int,
 		}
 		// Of some cuts, writing goes on from what survived, and the power is cut again.
 		if last != nil && i%5 == 2 && !c.Control && i+1 < cuts {
-			if err := r.powerAgain(ctx, c, rec, last, p, at, policy, rnd, t); err != nil {
+			if err := r.powerAgain(ctx, c, rec, last, p, at, policy, rnd, b, t); err != nil {
 				return err
 			}
 		}
@@ -142,13 +184,14 @@ func (r *Runner) newDisk(ctx context.Context, c Row, seed uint64) (*blockdev.Dis
 
 // powerRecord records a victim that goes on with a history, and closes its disk.
 func (r *Runner) powerRecord(
-	ctx context.Context, d *blockdev.Disk, c Row, h *protocol.History, rnd *rand.Rand, length time.Duration, t Tally,
+	ctx context.Context, d *blockdev.Disk, c Row, h *protocol.History, rnd *rand.Rand, length time.Duration, b background,
+	t Tally,
 ) (*recorded, error) {
 	s := r.victimSpec(c, d.Path(), h, powerRate)
 	if !c.Control && rnd.IntN(2) == 0 && c.Given >= c.Kind.Survives() { // closing syncs, which hides what can be lost
 		s.Reopen = int64(250 * time.Millisecond)
 	}
-	rec, err := r.record(ctx, d, c, s, length, nil)
+	rec, err := r.record(ctx, d, c, s, length, b, t, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +238,11 @@ func (r *Runner) powerCut(
 	image := rec.record.Cut(at, policy)
 	mounted, err := image.Mount(ctx, r.diskOptions(c))
 	if errors.Is(err, holdfast.ErrCorrupt) {
-		t.Note("%s itself refused an image (%v)", c.FS, err)
+		cause := err // without the place, which is another each time
+		if e := (*holdfast.Error)(nil); errors.As(err, &e) && e.Cause != nil {
+			cause = e.Cause
+		}
+		t.Note("%s itself refused an image (%v)", c.Mount, cause)
 		return nil, 0, nil
 	}
 	if err != nil {
@@ -220,7 +267,7 @@ func (r *Runner) powerCut(
 // powerAgain lets a victim go on with what a cut has left, and cuts the power again.
 func (r *Runner) powerAgain(
 	ctx context.Context, c Row, first *recorded, h *protocol.History, survived uint64,
-	at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t Tally,
+	at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, b background, t Tally,
 ) error {
 	d, err := blockdev.Restore(ctx, r.diskOptions(c), first.record.Cut(at, policy))
 	if err != nil {
@@ -229,13 +276,17 @@ func (r *Runner) powerAgain(
 	defer d.Close()
 	h.Begin(first.spec.Gen+1, survived+1)
 	length := 100*time.Millisecond + time.Duration(rnd.Int64N(int64(300*time.Millisecond)))
-	rec, err := r.powerRecord(ctx, d, c, h, rnd, length, t)
+	rec, err := r.powerRecord(ctx, d, c, h, rnd, length, b, t)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
 	defer rec.record.Close()
+	rec.again = true
 	for range 2 {
 		at, policy := rec.cut(rnd)
+		if len(rec.acked) > 0 && int(at) <= rec.acked[0] {
+			t.Did("cuts of a recovery", 1)
+		}
 		if _, _, err := r.powerCut(ctx, c, rec, h, at, policy, rnd, t); err != nil {
 			return err
 		}
@@ -247,6 +298,7 @@ func (r *Runner) powerAgain(
 // disk then.
 func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
 	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 3), 0))
+	b := c.backgroundOf(rnd)
 	d, h, err := r.newDisk(ctx, c, seed)
 	if err != nil {
 		return r.lost(ctx, err)
@@ -255,7 +307,8 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 	s := r.victimSpec(c, d.Path(), h, powerRate)
 	s.Failing = true
 	fault := faultOf(rnd)
-	rec, err := r.record(ctx, d, c, s, 50*time.Millisecond+time.Duration(rnd.Int64N(int64(200*time.Millisecond))), func() {
+	length := 50*time.Millisecond + time.Duration(rnd.Int64N(int64(200*time.Millisecond)))
+	rec, err := r.record(ctx, d, c, s, length, b, t, func() {
 		d.Fail(fault)
 		sleep(ctx, 400*time.Millisecond)
 	})

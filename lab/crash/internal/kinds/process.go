@@ -8,10 +8,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -37,6 +39,7 @@ type victim struct {
 	place   func(n uint64) protocol.Position
 	row     Row
 	subject Subject
+	atCall  bool // it died before the call of spec.DieAt
 }
 
 // heard is what a supervisor waits for.
@@ -193,10 +196,22 @@ func (r *Runner) runVictim(ctx context.Context, v *victim, m moment, last func()
 		return console.ErrInterrupted
 	case full && !v.spec.Failing:
 		return noRoom(v.spec.Dir, failure)
+	case died && failure == "" && v.spec.DieAt.N > 0 && killed(err):
+		v.atCall = true
 	case died && failure == "":
 		v.ledger.Fail(fmt.Sprintf("its process died: %v", err))
 	}
 	return nil
+}
+
+// killed reports whether a process ended by SIGKILL.
+func killed(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
 // await returns when the moment has come, or the victim was silent for so long; false if it is dead before.

@@ -245,6 +245,12 @@ func (d *Dump) Receive(r *bufio.Reader) error {
 // EngineDir is the engine's directory in that of a round.
 const EngineDir = "db"
 
+// Call is the N-th system call of a name. The zero value is none.
+type Call struct {
+	Name string
+	N    int
+}
+
 // Spec is what the supervisor asks of a child, as one line of JSON on its standard input. The input
 // stays open: when it ends, the supervisor is gone, and so goes the child.
 type Spec struct {
@@ -273,7 +279,9 @@ type Spec struct {
 	SyncNow int64 // ns between calls of Sync, 0 for never
 	Only    bool  // all batches at Level, none at a weaker one
 	Failing bool  // failed writes are expected
+	DieAt   Call  // before which it is killed
+	Age     int64 // bytes that it writes without waiting for them, before it syncs and ends; 0: it goes on until killed
 
-	Leave bool // the check ends without closing
+	Leave bool // the check, or what ages a directory, ends without closing
 	Opens int  // times that the check opens
 }

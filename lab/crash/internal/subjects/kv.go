@@ -18,7 +18,7 @@ import (
 var KV = Subject{
 	Name:  "kv",
 	About: "the contract: concurrent batches, overwrites, deletes, range deletes, large values, snapshots, reopening",
-	work:  kvWork, read: kvRead, judge: kvJudge,
+	work:  kvWork, read: kvRead, judge: kvJudge, ages: true,
 }
 
 func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
@@ -45,7 +45,7 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 				r, err := e.Apply(&b, level)
 				w.mu.Unlock()
 				w.spent.Add(int64(b.Size()))
-				if err == nil && n%13 == 0 {
+				if err == nil && (n%13 == 0 || w.spec.Age > 0) {
 					continue // this one is not waited for
 				}
 				if err == nil {

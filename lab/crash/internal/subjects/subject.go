@@ -26,6 +26,8 @@ type Subject struct {
 	// clients work on the server that a victim is, at an address, until ctx ends: the server is stopping, or dead. It runs
 	// in the supervisor. nil: the victim works by itself.
 	clients func(ctx context.Context, w *worker, c holdfast.Capabilities, address string)
+	// ages: work heeds Spec.Age.
+	ages bool
 	// read tells all that is in an engine. It runs in the child that checks.
 	read func(c *check, e holdfast.Engine, emit func(commits.Found)) error
 	// judge decides what there is. It runs in the supervisor.
@@ -41,6 +43,9 @@ func (subject Subject) Begin(h *protocol.History, engine string, peer bool) {
 		subject.begin(h, engine, peer)
 	}
 }
+
+// Ages reports whether a victim can be told to age a directory.
+func (subject Subject) Ages() bool { return subject.ages }
 
 // Judge decides what there is.
 func (subject Subject) Judge(h *protocol.History, found []commits.Found) protocol.Judgement {

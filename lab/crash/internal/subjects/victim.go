@@ -132,8 +132,20 @@ func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func()
 		if s.Reopen > 0 {
 			time.AfterFunc(time.Duration(s.Reopen/2+r.Int64N(s.Reopen)), func() { close(stop) })
 		}
+		if s.Age > 0 {
+			go w.aged(stop)
+		}
 		if err := w.session(subject, e, stop); err != nil {
 			return err
+		}
+		if s.Age > 0 {
+			if err := e.Sync(); err != nil {
+				return fmt.Errorf("sync: %w", err)
+			}
+			t.Send(protocol.TellSynced, w.next-1, 0)
+			if s.Leave {
+				return nil
+			}
 		}
 		t.Send(protocol.TellPhase, protocol.PhaseClosing, 0)
 		if err := e.Close(); err != nil {
@@ -143,7 +155,21 @@ func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func()
 			continue
 		}
 		t.Send(protocol.TellPhase, protocol.PhaseClosed, w.next-1)
+		if s.Age > 0 {
+			return nil
+		}
 	}
+}
+
+// agingLimit is how long a directory is aged.
+const agingLimit = 2 * time.Second
+
+// aged closes stop once enough is written to age a directory, or it has taken too long.
+func (w *worker) aged(stop chan<- struct{}) {
+	for w.spent.Load() < w.spec.Age && time.Since(w.began) < agingLimit {
+		time.Sleep(time.Millisecond)
+	}
+	close(stop)
 }
 
 // session is the work on one open engine.

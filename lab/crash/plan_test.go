@@ -1,0 +1,38 @@
+package crash
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+)
+
+// TestMountsInTurns: a file system that this machine cannot make is left out with a reason, and the others go on; the
+// disks of rows that follow each other, and those of one row, have different mounts.
+func TestMountsInTurns(t *testing.T) {
+	needsDisk(t)
+	p := &runPlan{}
+	fat := blockdev.Mount{FS: "fat"}
+	if err := p.chooseKinds(nil, []blockdev.Mount{fat, {FS: "ext4"}, fat}); err != nil || len(p.Kinds) != 3 {
+		t.Fatal(p.Kinds, err)
+	}
+	if len(p.missing) != 2 || p.missing[0].Kind != Power || p.missing[1].Kind != Faults || p.FS != "ext4" {
+		t.Errorf("%v, missing %v", p.FS, p.missing)
+	}
+	p = &runPlan{}
+	if err := p.chooseKinds(nil, []blockdev.Mount{fat}); err != nil || !slices.Equal(p.Kinds, []Kind{Kill}) {
+		t.Errorf("%v, %v", p.Kinds, err)
+	}
+	if err := p.chooseKinds([]string{"power"}, []blockdev.Mount{fat}); err == nil {
+		t.Error("power was named, and is not refused")
+	}
+	mounts := blockdev.Mounts("")
+	for i, m := range mounts {
+		if next := mounts[(i+1)%len(mounts)]; m.FS == next.FS {
+			t.Errorf("%v is followed by %v", m, next)
+		}
+	}
+	if got := mountsText(blockdev.Mounts("ext4")); got != "ext4, ext4 noauto_da_alloc" {
+		t.Errorf("of ext4: %s", got)
+	}
+}
