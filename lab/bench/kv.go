@@ -16,7 +16,7 @@ const (
 	kvMoreValue = 128 // bytes of a value where there are many keys
 	kvRangeKeys = 100 // that kv/range walks over
 
-	kvMany = 10 * time.Second // that putting a million keys in random order, and verifying them, takes on the average
+	kvMany = 6 * time.Second // that putting a million keys in random order, and verifying them, takes on the average
 )
 
 // kvSizes are the numbers of keys, and bytes, that the workloads work on.

@@ -44,7 +44,7 @@ func Presets() []Preset {
 		{"smoke", "some workloads of each kind once, some seconds: does it work at all",
 			[]string{"event/*", "kv/mixed", "raft/stable-get", "raft/store-16", "message/mixed", "message/follow"},
 			[]int{1}, 1, 10 * time.Millisecond, nil},
-		{"kv", "the key-value table with one client, about 4 min",
+		{"kv", "the key-value table with one client, about 8 min",
 			[]string{"kv/seq-*", "kv/batch", "kv/mixed", "kv/overwrite", "kv/value-*", "kv/random-write",
 				"kv/random-read", "kv/random-read-1m", "kv/scan", "kv/scan-1m"},
 			[]int{1}, 3, 100 * time.Millisecond, nil},
