@@ -120,7 +120,7 @@ func (l Lab) List(t console.Terminal) {
 	}
 	s.Printf("%s\n", s.Paint(console.Bold, "workloads"))
 	for _, w := range l.Workloads {
-		s.Hanging(fmt.Sprintf("  %-18s  ", w.Name), w.About, listIndent)
+		s.Hanging(fmt.Sprintf("  %-18s  ", w.Name), w.about(), listIndent)
 	}
 	s.Printf("\n%s\n", s.Paint(console.Bold, "presets"))
 	for _, p := range Presets() {

@@ -15,6 +15,8 @@ const (
 	kvBatch     = 100 // keys of one transaction, where it has many
 	kvMoreValue = 128 // bytes of a value where there are many keys
 	kvRangeKeys = 100 // that kv/range walks over
+
+	kvMany = 6 * time.Second // that putting a million keys in random order, and verifying them, takes on the average
 )
 
 // kvSizes are the numbers of keys, and bytes, that the workloads work on.
@@ -32,24 +34,30 @@ func kvWorkloads() []Workload {
 
 // kvStudy is the table of workloads on so much.
 func kvStudy(n kvSizes) []Workload {
-	put := func(name, about string, batch int, figure string) Workload {
-		p := kvPut{batch: batch, value: kvValueSize, ring: n.many}
-		return Workload{
-			Name: name, About: about, Unit: "keys", Items: batch,
-			Study: kvFigure(holdfast.Power, figure), Engine: p.engine, Floor: p.floor, Null: p.null,
+	put := func(name, about string, p kvPut, figure string) Workload {
+		p.value, p.ring = kvValueSize, n.many
+		w := Workload{
+			Name: name, About: about, Unit: "keys", Items: p.batch, KeyOrder: p.keyOrder(),
+			Engine: p.engine, Floor: p.floor, Null: p.null,
 		}
+		if figure != "" {
+			w.Study = kvFigure(holdfast.Power, figure)
+		}
+		return w
 	}
 	value := func(name, about string, size int, figure string) Workload {
 		p := kvPut{batch: 1, value: size, ring: max(n.large/size, 1)}
 		return Workload{
 			Name: name, About: about, Unit: "values", Items: 1, ItemBytes: kvKeySize + size, InBytes: true, OneKey: true,
-			Study: kvFigure(holdfast.Power, figure), Engine: p.engine, Floor: p.floor, Null: p.null,
+			KeyOrder: p.keyOrder(),
+			Study:    kvFigure(holdfast.Power, figure), Engine: p.engine, Floor: p.floor, Null: p.null,
 		}
 	}
 	read := func(name, about string, r kvRead, overhead time.Duration, figure string) Workload {
 		w := Workload{
 			Name: name, About: about, Unit: "keys", Items: 1, Reads: true, Overhead: overhead,
-			Engine: r.engine, Floor: r.floor, Null: r.null,
+			KeyOrder: r.fill.keyOrder(),
+			Engine:   r.engine, Floor: r.floor, Null: r.null,
 		}
 		if r.order == kvWhole {
 			w.Items = r.keys
@@ -59,17 +67,21 @@ func kvStudy(n kvSizes) []Workload {
 		}
 		return w
 	}
-	sequential := put("kv/seq-write", "put 100,000 keys in order, in one transaction", n.keys, "398k/s (Thunder 197k/s)")
+	sequential := put("kv/seq-write", "put 100,000 keys in order, in one transaction",
+		kvPut{batch: n.keys, ascending: true}, "398k/s (Thunder 197k/s)")
 	sequential.Overhead = 150 * time.Millisecond
 	sequential.BatchBytes = int64(n.keys) * (kvKeySize + kvValueSize)
 	mixed := kvMixed{keys: n.mixed, reads: mixedReads, value: kvValueSize}
 	overwrite := kvOverwrite{keys: n.keys}
+	studied := kvFill{ascending: true} // one table, written in order and then read
 	return append([]Workload{
 		sequential,
-		put("kv/batch", "put 100 keys in order, in one transaction", kvBatch, "122k/s (Thunder 170/s)"),
+		put("kv/batch", "put 100 keys in order, in one transaction", kvPut{batch: kvBatch, ascending: true},
+			"122k/s (Thunder 170/s)"),
+		put("kv/random-write", "put 100 of 1,000,000 keys in one transaction", kvPut{batch: kvBatch}, ""),
 		{
 			Name: "kv/mixed", About: "of ten steps get a key in seven and put one in three, random among 10,000", Unit: "keys",
-			Items: 1, OneKey: true,
+			Items: 1, OneKey: true, KeyOrder: mixed.fill.keyOrder(),
 			Study:  kvFigure(holdfast.Power, "5,448/s (Thunder 8/s)"),
 			Engine: mixed.engine, Floor: mixed.floor, Null: mixed.null,
 		},
@@ -77,32 +89,37 @@ func kvStudy(n kvSizes) []Workload {
 			Name: "kv/overwrite", About: "update or delete 100 random keys of 100,000 in one transaction, and what it leaves " +
 				"on disk; use a long --for",
 			Unit: "keys", Items: kvBatch, ItemBytes: kvKeySize + kvValueSize, Overhead: 100 * time.Millisecond,
-			Engine: overwrite.engine, Floor: overwrite.floor, Null: overwrite.null,
+			KeyOrder: kvFill{}.keyOrder(),
+			Engine:   overwrite.engine, Floor: overwrite.floor, Null: overwrite.null,
 		},
 		value("kv/value-1k", "put one value of 1 KiB", 1<<10, "34 MB/s (Thunder 0.1 MB/s)"),
 		value("kv/value-10k", "put one value of 10 KiB", 10<<10, "367 MB/s (Thunder 1.2 MB/s)"),
 		value("kv/value-100k", "put one value of 100 KiB", 100<<10, "555 MB/s (Thunder 11 MB/s)"),
 		value("kv/value-1m", "put one value of 1 MiB", 1<<20, "227 MB/s (Thunder 77 MB/s)"),
-		read("kv/seq-read", "get 100,000 keys one by one, in order", kvRead{keys: n.keys, order: kvInOrder},
+		read("kv/seq-read", "get 100,000 keys one by one, in order", kvRead{keys: n.keys, order: kvInOrder, fill: studied},
 			100*time.Millisecond, "1.5M/s (Thunder 2.5M/s)"),
-		read("kv/random-read", "get random keys of 100,000", kvRead{keys: n.keys, order: kvRandom}, 100*time.Millisecond,
-			"1.1M/s (Thunder 1.36M/s)"),
+		read("kv/random-read", "get random keys of 100,000", kvRead{keys: n.keys, order: kvRandom, fill: studied},
+			100*time.Millisecond, "1.1M/s (Thunder 1.36M/s)"),
 		read("kv/random-read-1m", "get random keys of 1,000,000", kvRead{keys: n.many, order: kvRandom},
-			1200*time.Millisecond, ""),
-		read("kv/scan", "iterate over all of 100,000 keys", kvRead{keys: n.keys, order: kvWhole}, 100*time.Millisecond,
-			"36M/s (Thunder 96M/s)"),
+			kvMany, ""),
+		read("kv/random-read-1m-updated", "the same after each key was put again",
+			kvRead{keys: n.many, order: kvRandom, fill: kvFill{again: 1}}, 2*kvMany, ""),
+		read("kv/scan", "iterate over all of 100,000 keys", kvRead{keys: n.keys, order: kvWhole, fill: studied},
+			100*time.Millisecond, "36M/s (Thunder 96M/s)"),
 		read("kv/scan-1m", "iterate over all of 1,000,000 keys", kvRead{keys: n.many, order: kvWhole},
-			1700*time.Millisecond, ""),
+			kvMany, ""),
+		read("kv/scan-1m-updated", "the same after each key was put again",
+			kvRead{keys: n.many, order: kvWhole, fill: kvFill{again: 1}}, 2*kvMany, ""),
 	}, kvMore(n, read)...)
 }
 
 // kvMore are the workloads on so many keys that logs are recycled, tables merged, and reads not answered by write
 // buffers.
 func kvMore(n kvSizes, read func(string, string, kvRead, time.Duration, string) Workload) []Workload {
-	load := kvPut{batch: 1, value: kvMoreValue, ring: n.more, shuffled: true}
-	steady := kvMixed{keys: n.more, value: kvMoreValue, fill: kvFill{shuffled: true}}
+	load := kvPut{batch: 1, value: kvMoreValue, ring: n.more}
+	steady := kvMixed{keys: n.more, value: kvMoreValue}
 	writes := Workload{Unit: "keys", Items: 1, ItemBytes: kvKeySize + kvMoreValue, OneKey: true, Clients: []int{4},
-		Samples: true}
+		Samples: true, KeyOrder: load.keyOrder()}
 	first, then := writes, writes
 	first.Name, first.About = "kv/load",
 		"put 10,000,000 keys in random order, each once until all are there; use --for 30s"
@@ -114,12 +131,12 @@ func kvMore(n kvSizes, read func(string, string, kvRead, time.Duration, string) 
 
 	ranges := read("kv/range",
 		"iterate over 100 of 10,000,000 keys, from a random one on; use --ram for data beyond memory",
-		kvRead{keys: n.more, order: kvRange, value: kvMoreValue, fill: kvFill{shuffled: true}}, 45*time.Second, "")
+		kvRead{keys: n.more, order: kvRange, value: kvMoreValue}, 45*time.Second, "")
 	ranges.Items = kvRangeKeys
-	loaded := read("kv/scan-loaded", "iterate over all of 10,000,000 keys that were put in random order",
-		kvRead{keys: n.more, order: kvWhole, value: kvMoreValue, fill: kvFill{shuffled: true}}, 45*time.Second, "")
-	again := read("kv/scan-updated", "the same after each key was put again, in another random order",
-		kvRead{keys: n.more, order: kvWhole, value: kvMoreValue, fill: kvFill{shuffled: true, again: 1}}, 90*time.Second, "")
+	loaded := read("kv/scan-loaded", "iterate over all of 10,000,000 keys",
+		kvRead{keys: n.more, order: kvWhole, value: kvMoreValue}, 45*time.Second, "")
+	again := read("kv/scan-updated", "the same after each key was put again",
+		kvRead{keys: n.more, order: kvWhole, value: kvMoreValue, fill: kvFill{again: 1}}, 90*time.Second, "")
 	return []Workload{first, then, ranges, loaded, again}
 }
 

@@ -111,10 +111,21 @@ func newKVLoaded(t Task, keys, value int, fill kvFill) (*kvTable, error) {
 	return table, err
 }
 
-// kvFill is how keys are put before the measurement: in ascending or in random order, and how often again.
+// kvFill is how keys are put before the measurement: in random or in ascending order, and how often again, each time in
+// another random order.
 type kvFill struct {
-	shuffled bool
-	again    int
+	ascending bool
+	again     int
+}
+
+func (f kvFill) keyOrder() KeyOrder {
+	switch {
+	case f.ascending:
+		return Ascending
+	case f.again > 0:
+		return RandomAgain
+	}
+	return Random
 }
 
 // kvOrderOf returns the numbers below n in an order that follows from the seed.
@@ -134,7 +145,7 @@ func (t *kvTable) fill(how kvFill) error {
 	batch := max(kvPreloadBytes/t.values.size, 1)
 	for round := range how.again + 1 {
 		var order []uint32
-		if how.shuffled {
+		if !how.ascending {
 			order = kvOrderOf(len(t.versions), t.task.Seed+uint64(round))
 		}
 		for i := range t.versions {

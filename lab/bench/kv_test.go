@@ -172,8 +172,10 @@ func TestKVRingsBeginAgain(t *testing.T) {
 
 // TestKVSizes: the workloads do what their names and descriptions say.
 func TestKVSizes(t *testing.T) {
-	items := map[string]int{"kv/seq-write": 100_000, "kv/batch": 100, "kv/overwrite": 100, "kv/scan": 100_000,
-		"kv/scan-1m": 1_000_000, "kv/range": 100, "kv/scan-loaded": 10_000_000, "kv/scan-updated": 10_000_000}
+	items := map[string]int{"kv/seq-write": 100_000, "kv/batch": 100, "kv/random-write": 100,
+		"kv/overwrite": 100, "kv/scan": 100_000,
+		"kv/scan-1m": 1_000_000, "kv/scan-1m-updated": 1_000_000,
+		"kv/range": 100, "kv/scan-loaded": 10_000_000, "kv/scan-updated": 10_000_000}
 	bytes := map[string]int{"kv/overwrite": 112, "kv/load": 140, "kv/steady": 140,
 		"kv/value-1k": 12 + 1024, "kv/value-10k": 12 + 10240,
 		"kv/value-100k": 12 + 102400, "kv/value-1m": 12 + 1<<20}
@@ -187,6 +189,67 @@ func TestKVSizes(t *testing.T) {
 		}
 		if strings.Contains(w.Name, "value") != w.InBytes {
 			t.Errorf("%s: rates in bytes: %v", w.Name, w.InBytes)
+		}
+	}
+}
+
+// TestKVKeyOrderIsTrue: an engine is given the keys in the order that tables and reports state, each of them once, or
+// twice where they say so. Of large values there are few keys: they are looked at until the first one comes again.
+func TestKVKeyOrderIsTrue(t *testing.T) {
+	for _, w := range append(smallKV(), fileStudy(300)...) {
+		var keys []string
+		engine := &mutant{Engine: mem.New(), apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
+			for op := range b.Ops() {
+				keys = append(keys, string(op.Key))
+			}
+			return e.Apply(b, holdfast.Memory)
+		}}
+		load, err := w.Engine(taskOn(engine))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(keys) == 0 { // it is of inserts
+			err = times(max(300/w.Items, 1), load.Client(0))
+			if again := slices.Index(keys[1:], keys[0]); again >= 0 {
+				keys = keys[:again+1]
+			}
+		}
+		if err := errors.Join(err, load.Close()); err != nil {
+			t.Fatal(err)
+		}
+		rounds := 1
+		if w.KeyOrder == RandomAgain {
+			rounds = 2
+		}
+		var orders []string
+		for part := range slices.Chunk(keys, len(keys)/rounds) {
+			sorted := slices.Sorted(slices.Values(part))
+			if n := len(slices.Compact(slices.Clone(sorted))); n != len(part) {
+				t.Errorf("%s: %d keys put %d times", w.Name, n, len(part))
+			}
+			// In random order every other key is smaller than the one before it.
+			down := 0
+			for i := 1; i < len(part); i++ {
+				if part[i] < part[i-1] {
+					down++
+				}
+			}
+			random := down > len(part)*2/5
+			right := random == (w.KeyOrder != Ascending) && (random || down == 0) && len(part) >= 200
+			if !right && !w.InBytes {
+				t.Errorf("%s: keys in %s, %d of %d before the one that came before", w.Name, w.KeyOrder, down, len(part))
+			}
+			orders = append(orders, fmt.Sprint(part))
+		}
+		if len(orders) != rounds || rounds == 2 && orders[0] == orders[1] {
+			t.Errorf("%s: put %d times, the second time in the order of the first", w.Name, len(orders))
+		}
+		if !strings.Contains(w.about(), "keys put in "+string(w.KeyOrder[:6])) {
+			t.Errorf("%s is listed as %q", w.Name, w.about())
+		}
+		g := group{workload: w, clients: 1, given: holdfast.Memory}
+		if !strings.Contains(g.title(), "keys put in "+w.KeyOrder.String()+", ") {
+			t.Errorf("its table is %q", g.title())
 		}
 	}
 }
@@ -337,9 +400,10 @@ func TestKVVerificationCatches(t *testing.T) {
 			to.Set(op.Key, op.Value)
 		}
 	}
-	writes, gets := "seq-write batch mixed overwrite value-1k value-100k load steady",
-		"mixed seq-read random-read random-read-1m"
-	scans := writes + " seq-read random-read random-read-1m scan scan-1m range scan-loaded scan-updated"
+	writes, gets := "seq-write batch random-write mixed overwrite value-1k value-100k load steady",
+		"mixed seq-read random-read random-read-1m random-read-1m-updated"
+	scans := writes + " seq-read random-read random-read-1m random-read-1m-updated scan scan-1m " +
+		"scan-1m-updated range scan-loaded scan-updated"
 	for name, test := range map[string]struct {
 		mutation mutant
 		seen     string // by which workloads

@@ -2,18 +2,20 @@ package bench
 
 import "errors"
 
-// kvPut is transactions that put keys in ascending order, batch of them each, or in random order, one each. Once a ring
-// of keys is there it begins again, with new values. Clients take batches in turn, each its own.
+// kvPut is transactions that put keys in random or ascending order, batch of them each. Once a ring of keys is there it
+// begins again, with new values. Clients take batches in turn, each its own.
 type kvPut struct {
-	batch    int
-	value    int // bytes of one
-	ring     int // keys, unless the clients need more
-	shuffled bool
+	batch     int
+	value     int // bytes of one
+	ring      int // keys, unless the clients need more
+	ascending bool
 }
+
+func (p kvPut) keyOrder() KeyOrder { return kvFill{ascending: p.ascending}.keyOrder() }
 
 func (p kvPut) keys(clients int) int { return max(p.ring/p.batch, clients) * p.batch }
 
-// turns returns a function that gives client i the first key of its next batch.
+// turns returns a function that gives client i the place in the order of the first key of its next batch.
 func (p kvPut) turns(i, clients int) func() uint32 {
 	batches, next := p.keys(clients)/p.batch, i
 	return func() uint32 {
@@ -27,7 +29,7 @@ func (p kvPut) turns(i, clients int) func() uint32 {
 
 // order is that of the keys, nil if it is ascending.
 func (p kvPut) order(t Task) []uint32 {
-	if !p.shuffled {
+	if p.ascending {
 		return nil
 	}
 	return kvOrderOf(p.keys(t.Clients), t.Seed)
@@ -38,11 +40,12 @@ func (p kvPut) client(i, clients int, order []uint32, w *kvWriter) func() error 
 	turn := p.turns(i, clients)
 	return func() error {
 		first := turn()
-		if order != nil {
-			return w.putOne(order[first])
-		}
 		for key := first; key < first+uint32(p.batch); key++ {
-			w.put(key)
+			if order != nil {
+				w.put(order[key])
+			} else {
+				w.put(key)
+			}
 		}
 		return w.commit()
 	}

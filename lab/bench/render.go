@@ -146,6 +146,9 @@ func (g group) title() string {
 	if g.workload.Reads {
 		how = "durability plays no part"
 	}
+	if g.workload.KeyOrder != "" {
+		how = "keys put in " + g.workload.KeyOrder.String() + ", " + how
+	}
 	return fmt.Sprintf("%s, %s, %s", g.workload.Name, how, console.Number(g.clients, "client"))
 }
 

@@ -45,9 +45,10 @@ type PlanJSON struct {
 // ItemsPerOp items.
 type Result struct {
 	Cell
-	Round      int     `json:"round"` // from 1
-	ItemsPerOp int     `json:"items_per_op"`
-	OpsPerSec  float64 `json:"ops_per_sec"`
+	Round      int      `json:"round"` // from 1
+	ItemsPerOp int      `json:"items_per_op"`
+	KeyOrder   KeyOrder `json:"key_order"` // of the workload
+	OpsPerSec  float64  `json:"ops_per_sec"`
 	Measurement
 
 	disk bool // it is void because the disk was full or refused, which is not the contender's fault

@@ -181,7 +181,8 @@ func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, err
 	if err := os.RemoveAll(dir); err != nil {
 		return Result{}, r.dir.Error(err)
 	}
-	result := Result{Cell: c, Round: round, ItemsPerOp: workload.Items, Measurement: o.Measurement, disk: o.Disk}
+	result := Result{Cell: c, Round: round, ItemsPerOp: workload.Items, KeyOrder: workload.KeyOrder,
+		Measurement: o.Measurement, disk: o.Disk}
 	if o.Seconds > 0 {
 		result.OpsPerSec = float64(o.Ops) / o.Seconds
 	}

@@ -27,6 +27,10 @@ type Workload struct {
 	Unit  string // what is counted, in the plural: "events"
 	Items int    // how many of them one operation handles
 
+	// KeyOrder is the order in which an engine is given the keys, before the measurement if it is of reads or of changes;
+	// empty for stores that make their own keys.
+	KeyOrder KeyOrder
+
 	// ItemBytes is what one item is, key and value, in bytes. Where it is named, what is on disk is shown as a multiple of
 	// that, or, if InBytes is true, rates are of bytes.
 	ItemBytes int
@@ -71,6 +75,33 @@ type Workload struct {
 	Engine func(Task) (Load, error)
 	Floor  func(Task) (Load, error)
 	Null   func(Task) (Load, error)
+}
+
+// KeyOrder is the order in which keys are put. What comes in ascending order is the best case of engines that append,
+// and of trees, whose pages then are filled one after another.
+type KeyOrder string
+
+// The orders of keys.
+const (
+	Ascending   KeyOrder = "ascending"
+	Random      KeyOrder = "random"
+	RandomAgain KeyOrder = "random-again" // each key a second time, in another random order
+)
+
+// String is what an order is called behind "keys put in".
+func (o KeyOrder) String() string {
+	if o == RandomAgain {
+		return "random order, twice"
+	}
+	return string(o) + " order"
+}
+
+// about describes the work in a list, with the order of its keys.
+func (w Workload) about() string {
+	if w.KeyOrder == "" {
+		return w.About
+	}
+	return w.About + "; keys put in " + w.KeyOrder.String()
 }
 
 // studied reports whether the original study had such work, with so many clients.
