@@ -126,8 +126,8 @@ func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, er
 }
 
 // Verify checks every checksum and every reference of one moment of this open database, and returns all damage that it
-// finds, each a *holdfast.Error; writers, flushes, merges and Compact go on, and what they write meanwhile is not looked
-// at. Files that it checks are kept until it returns. An error means that it could not be checked to the end.
+// finds, each a *holdfast.Error; writers, flushes, merges and Compact go on, and what they write meanwhile is not
+// looked at. Files that it checks are kept until it returns. An error means that it could not be checked to the end.
 //
 // It holds one segment at a time in memory, and reads as fast as the disk gives.
 func (e *engine) Verify(ctx context.Context) (damage []error, err error) {

@@ -20,7 +20,8 @@ func fileStudy(keys int) []Workload {
 	insert := func(name, about, sqlite, plain string) Workload {
 		p := kvPut{batch: 1, value: fileValueSize, ring: keys, ascending: true}
 		return Workload{
-			Name: name, About: about, Unit: "records", Items: 1, Store: Files, OneKey: true, KeyOrder: p.keyOrder(), Overhead: 500 * time.Millisecond,
+			Name: name, About: about, Unit: "records", Items: 1, Store: Files, OneKey: true,
+			KeyOrder: p.keyOrder(), Overhead: 500 * time.Millisecond,
 			Study: study(map[figure]string{
 				{"sqlite", holdfast.Process}: sqlite, {contender.FilesPlain, holdfast.Memory}: plain,
 			}),

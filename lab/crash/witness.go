@@ -61,9 +61,9 @@ func ledgerName(dir, id string) string { return filepath.Join(dir, id+".ledger")
 
 const witnessOp = console.Op("doctor witness")
 
-// Witness listens at an address for victims of [Lab.BeWitnessed], until ctx ends, and keeps in dir, which it makes if it
-// is not there, what they were told. It shows what each of them had after a crash. The error is ErrBroken if something
-// that was acknowledged was lost.
+// Witness listens at an address for victims of [Lab.BeWitnessed], until ctx ends, and keeps in dir, which it makes if
+// it is not there, what they were told. It shows what each of them had after a crash. The error is ErrBroken if
+// something that was acknowledged was lost.
 //
 // Who can reach the address can write to dir, and let the witness take memory: it is for a network of one's own.
 func (l Lab) Witness(ctx context.Context, address, dir string, t console.Terminal) error {

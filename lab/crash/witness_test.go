@@ -133,7 +133,8 @@ func TestWitness(t *testing.T) {
 // TestWitnessIsToldNonsense: a witness survives whoever comes.
 func TestWitnessIsToldNonsense(t *testing.T) {
 	address, said, stop := startWitness(t, t.TempDir())
-	for _, told := range []string{"", "\n", "{}\nxyz", `{"ID":"../../x","Engine":"logtree"}` + "\n", `{"ID":"00ff"}` + "\n",
+	for _, told := range []string{"", "\n", "{}\nxyz", `{"ID":"../../x","Engine":"logtree"}` + "\n",
+		`{"ID":"00ff"}` + "\n",
 		strings.Repeat("x", 3<<20), `{"Engine":"logtree"}` + "\n" + "w\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"} {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
@@ -169,7 +170,8 @@ func TestBeWitnessedRefuses(t *testing.T) {
 		"an unknown engine":            {t.TempDir(), "logtee", console.ExitUse},
 		"no witness":                   {t.TempDir(), "logtree", console.ExitIncomplete},
 	} {
-		err := Standard().BeWitnessed(t.Context(), nobody, test.dir, test.engine, console.Terminal{Out: io.Discard, Err: io.Discard})
+		err := Standard().BeWitnessed(t.Context(), nobody, test.dir, test.engine,
+			console.Terminal{Out: io.Discard, Err: io.Discard})
 		if err == nil || Status(err) != test.status {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -175,7 +175,8 @@ func show(s console.Screen, r *Report) {
 
 func steps(s console.Screen, list []Step) {
 	right := func(name string) console.Column { return console.Column{Name: name, Right: true} }
-	t := &console.Table{Keys: 1, Columns: []console.Column{{Name: "what", Wrap: 60}, right("p50"), right("p99"), right("longest"),
+	t := &console.Table{Keys: 1, Columns: []console.Column{{Name: "what", Wrap: 60}, right("p50"), right("p99"),
+		right("longest"),
 		right("times"), {Name: "how", Wrap: 60}}}
 	for _, step := range list {
 		if step.Refused != "" {

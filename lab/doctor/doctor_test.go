@@ -77,8 +77,9 @@ func TestExamineRefuses(t *testing.T) {
 func TestVerdict(t *testing.T) {
 	report := func(kind, cache string, took float64, change func(*Report)) *Report {
 		r := &Report{
-			Machine: measure.Machine{OS: "linux", Disk: measure.Disk{FileSystem: "ext4", Device: "/dev/sda", Kind: kind, Cache: cache}},
-			Place:   Place{MountOptions: []string{"rw"}, OpenFiles: 1 << 20, Mappings: 1 << 20, MemoryLimit: -1},
+			Machine: measure.Machine{OS: "linux", Disk: measure.Disk{FileSystem: "ext4", Device: "/dev/sda", Kind: kind,
+				Cache: cache}},
+			Place: Place{MountOptions: []string{"rw"}, OpenFiles: 1 << 20, Mappings: 1 << 20, MemoryLimit: -1},
 			Ladder: []Step{{Name: stepWrite, Times: 9, P50: 4}, {Name: stepClean, Times: 9, P50: 1},
 				{Name: stepSync, Times: 9, P50: 4 + took}, {Name: stepLarge, Times: 9, P50: 10_000}},
 		}
@@ -95,22 +96,38 @@ func TestVerdict(t *testing.T) {
 		sync Sync
 		why  string
 	}{
-		"a drive with a capacitor":   {report("SSD", "write back", 30, nil), Plausible, "capacitor"},
-		"a drive without":            {report("SSD", "write back", 1200, nil), Plausible, "plug"},
-		"no cache":                   {report("SSD", "write through", 30, nil), Plausible, "sends no flush"},
-		"no device asked":            {report("SSD", "write back", 1, nil), Untrue, "the call alone"},
-		"a disk that turns":          {report("rotating disk", "write back", 8000, nil), Plausible, "plug"},
-		"a disk that does not wait":  {report("rotating disk", "write back", 300, nil), Untrue, "turn"},
-		"no barriers":                {report("SSD", "write back", 900, option("nobarrier")), Untrue, "nobarrier"},
-		"no barriers on ext4":        {report("SSD", "write back", 900, option("barrier=0")), Untrue, "barrier=0"},
-		"faster than a bus":          {report("SSD", "write back", 30, func(r *Report) { r.Ladder[3].P50 = 100 }), Untrue, "bus"},
-		"memory":                     {report("SSD", "", 1, func(r *Report) { r.Machine.Disk.FileSystem = "tmpfs" }), Untrue, "memory"},
-		"a virtual machine":          {report("SSD", "write back", 90, func(r *Report) { r.Machine.VM = "a flag" }), Unknown, "host"},
-		"a virtual machine's memory": {report("SSD", "", 1, func(r *Report) { r.Machine.VM = "a flag" }), Untrue, "the call alone"},
-		"a share":                    {report("SSD", "", 900, func(r *Report) { r.Machine.Disk.FileSystem = "nfs4" }), Unknown, "nfs4"},
-		"fuse":                       {report("", "", 900, func(r *Report) { r.Machine.Disk.FileSystem = "fuse.sshfs" }), Unknown, "another program"},
-		"an image":                   {report("SSD", "", 90, func(r *Report) { r.Machine.Disk.Device = "/dev/loop3" }), Unknown, "image"},
-		"not Linux":                  {report("", "", 90, func(r *Report) { r.Machine.OS = "darwin" }), Unknown, "not known"},
+		"a drive with a capacitor":  {report("SSD", "write back", 30, nil), Plausible, "capacitor"},
+		"a drive without":           {report("SSD", "write back", 1200, nil), Plausible, "plug"},
+		"no cache":                  {report("SSD", "write through", 30, nil), Plausible, "sends no flush"},
+		"no device asked":           {report("SSD", "write back", 1, nil), Untrue, "the call alone"},
+		"a disk that turns":         {report("rotating disk", "write back", 8000, nil), Plausible, "plug"},
+		"a disk that does not wait": {report("rotating disk", "write back", 300, nil), Untrue, "turn"},
+		"no barriers":               {report("SSD", "write back", 900, option("nobarrier")), Untrue, "nobarrier"},
+		"no barriers on ext4":       {report("SSD", "write back", 900, option("barrier=0")), Untrue, "barrier=0"},
+		"faster than a bus": {report("SSD", "write back", 30, func(r *Report) {
+			r.Ladder[3].P50 = 100
+		}), Untrue, "bus"},
+		"memory": {report("SSD", "", 1, func(r *Report) {
+			r.Machine.Disk.FileSystem = "tmpfs"
+		}), Untrue, "memory"},
+		"a virtual machine": {report("SSD", "write back", 90, func(r *Report) {
+			r.Machine.VM = "a flag"
+		}), Unknown, "host"},
+		"a virtual machine's memory": {report("SSD", "", 1, func(r *Report) {
+			r.Machine.VM = "a flag"
+		}), Untrue, "the call alone"},
+		"a share": {report("SSD", "", 900, func(r *Report) {
+			r.Machine.Disk.FileSystem = "nfs4"
+		}), Unknown, "nfs4"},
+		"fuse": {report("", "", 900, func(r *Report) {
+			r.Machine.Disk.FileSystem = "fuse.sshfs"
+		}), Unknown, "another program"},
+		"an image": {report("SSD", "", 90, func(r *Report) {
+			r.Machine.Disk.Device = "/dev/loop3"
+		}), Unknown, "image"},
+		"not Linux": {report("", "", 90, func(r *Report) {
+			r.Machine.OS = "darwin"
+		}), Unknown, "not known"},
 		"an overlay": {report("SSD", "", 90, func(r *Report) {
 			r.Machine.Disk.FileSystem = "overlay"
 			option("volatile")(r)
@@ -128,7 +145,8 @@ func TestAdvice(t *testing.T) {
 	sound := func() *Report {
 		return &Report{
 			Machine: measure.Machine{Disk: measure.Disk{FileSystem: "ext4"}}, Verdict: Verdict{Sync: Plausible},
-			Place: Place{OpenFiles: 1 << 20, Mappings: 1 << 20, MemoryLimit: -1, ReadAhead: 128 << 10, FreeBytes: 50, TotalBytes: 100},
+			Place: Place{OpenFiles: 1 << 20, Mappings: 1 << 20, MemoryLimit: -1, ReadAhead: 128 << 10, FreeBytes: 50,
+				TotalBytes: 100},
 		}
 	}
 	if list := advise(sound()); len(list) != 0 {

@@ -51,8 +51,8 @@ func lookAt(dir string) Place {
 	return p
 }
 
-// memoryLimit is the least that a control group of this process, or one above it, permits; -1 if none does. It knows the
-// second version of control groups.
+// memoryLimit is the least that a control group of this process, or one above it, permits; -1 if none does. It knows
+// the second version of control groups.
 func memoryLimit(groups, root string) int64 {
 	limit := int64(-1)
 	for l := range strings.Lines(groups) {

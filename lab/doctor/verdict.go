@@ -93,11 +93,12 @@ func judge(r *Report) (v Verdict) {
 		say(Unknown, "The device is not known here.")
 	}
 	if v.Sync != Untrue && d.Cache == "write through" {
-		say(Plausible, "The device says that it has no cache that loses power (write through), so that the system sends no flush.")
+		say(Plausible, "The device says that it has no cache that loses power (write through), so that the system "+
+			"sends no flush.")
 	}
 	if v.Sync == Plausible && d.Kind == "SSD" && d.Cache == "write back" && took < flash {
-		say(Plausible, "%s is fast for flash memory: right for a drive whose cache has a capacitor (its data sheet says power "+
-			"loss protection), and wrong for one without.", measure.Duration(took))
+		say(Plausible, "%s is fast for flash memory: right for a drive whose cache has a capacitor (its data sheet says "+
+			"power loss protection), and wrong for one without.", measure.Duration(took))
 	}
 	if v.Sync != Untrue && clean.P50 > 0 && clean.P50 > took*3/4 && clean.P50 > callOnly {
 		say(v.Sync, "A sync of nothing takes %s: the device is asked each time.", measure.Duration(clean.P50))
@@ -129,17 +130,17 @@ func advise(r *Report) (list []Item) {
 	add := func(what, do string) { list = append(list, Item{what, do}) }
 	p, d := r.Place, r.Machine.Disk
 	if r.Verdict.Sync == Untrue {
-		add("Power means nothing here", "put the data on another disk or mount, or ask for Process and know that a power cut "+
-			"may cost anything")
+		add("Power means nothing here", "put the data on another disk or mount, or ask for Process and know that a power "+
+			"cut may cost anything")
 	}
 	if p.ReadAhead > muchReadAhead {
-		add(fmt.Sprintf("the device reads %s ahead", measure.Size(p.ReadAhead)), "engines that read by mappings (bbolt) read "+
-			"that much for each page; as root, echo 128 > the device's queue/read_ahead_kb in /sys/class/block. logtree "+
+		add(fmt.Sprintf("the device reads %s ahead", measure.Size(p.ReadAhead)), "engines that read by mappings (bbolt) "+
+			"read that much for each page; as root, echo 128 > the device's queue/read_ahead_kb in /sys/class/block. logtree "+
 			"advises the system itself")
 	}
 	if p.OpenFiles >= 0 && p.OpenFiles < fewOpenFiles {
-		add(fmt.Sprintf("this process may open %d files", p.OpenFiles), fmt.Sprintf("let it open %d: ulimit -n, or LimitNOFILE= of "+
-			"systemd", fewOpenFiles))
+		add(fmt.Sprintf("this process may open %d files", p.OpenFiles),
+			fmt.Sprintf("let it open %d: ulimit -n, or LimitNOFILE= of systemd", fewOpenFiles))
 	}
 	if p.Mappings >= 0 && p.Mappings < fewMappings {
 		add(fmt.Sprintf("a process may have %d mappings", p.Mappings), fmt.Sprintf("sysctl vm.max_map_count=%d", fewMappings))
@@ -155,8 +156,8 @@ func advise(r *Report) (list []Item) {
 		add("btrfs writes each overwritten block to a new place", "a sync costs more there: compare with bench --fs ext4")
 	}
 	if took := r.step(stepSync).P50; r.Verdict.Sync != Untrue && took > 0 && took < 500 && r.Machine.VM != "" {
-		add(fmt.Sprintf("a sync takes %s", measure.Duration(took)), "many disks that people have take 0.5 to 10 ms: figures of this "+
-			"machine at Power flatter whoever syncs often")
+		add(fmt.Sprintf("a sync takes %s", measure.Duration(took)), "many disks that people have take 0.5 to 10 ms: "+
+			"figures of this machine at Power flatter whoever syncs often")
 	}
 	return list
 }

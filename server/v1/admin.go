@@ -206,7 +206,8 @@ func (s *service) operations() {
 		})
 	declare(s, operation{id: "verify-server", method: http.MethodPost, path: "/v1/server/verify", role: auth.Admin,
 		tag: tag, stream: true, heavy: true, summary: "Read every key, and check logs and tasks",
-		about: "What the engine has checksums for is checked by them, with logtree also what no key needs now. Writes go on meanwhile; the answer is about " +
+		about: "What the engine has checksums for is checked by them, with logtree also what no key needs now. " +
+			"Writes go on meanwhile; the answer is about " +
 			"one moment."},
 		func(c *call, _ *none) (api.Verified, error) { return verify(c.ctx, c.data.Engine()) })
 	compacting := make(chan struct{}, 1)

@@ -265,7 +265,8 @@ type Mounted struct {
 }
 
 // Mount mounts the image, which replays the file system's journal. Its contents are in memory: what is not zero of the
-// disk. Of o, only Dir and Mount are used, and FS if it is named. The error is ErrCorrupt if the file system refuses the image.
+// disk. Of o, only Dir and Mount are used, and FS if it is named. The error is ErrCorrupt if the file
+// system refuses the image.
 // The mount is closed when ctx is done. The image may be mounted again, also at the same time.
 func (im *Image) Mount(ctx context.Context, o Options) (_ *Mounted, err error) {
 	o, err = o.of(im)

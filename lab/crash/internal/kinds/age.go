@@ -21,7 +21,8 @@ const agedGen = 1 << 20
 
 // agedBytes chooses how much is written before a victim begins: a directory that is new at each crash has no full log,
 // no table to merge and no page to use again. An engine that takes no small budget has large logs, which are brought
-// near their end. 0 is nothing, three times of four, and where each key has a file of its own, which ages with each write.
+// near their end. 0 is nothing, three times of four, and where each key has a file of its own, which ages with each
+// write.
 func (c Row) agedBytes(rnd *rand.Rand) int64 {
 	aged, small, fill := rnd.IntN(4) == 0, 2<<20+rnd.Int64N(6<<20), fullBytes-rnd.Int64N(8<<20)
 	switch {
