@@ -240,7 +240,6 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 	body := b.Bytes()
 	large, sum := d.large(body, b.Len()), format.Checksum(body)
 	d.reclaim.pace(len(body))
-
 	d.mu.Lock()
 	if err := d.room(format.FrameSize(len(body)), b.Len(), large, body); err != nil {
 		d.mu.Unlock()
@@ -653,3 +652,5 @@ func (d *DB) settings() []holdfast.Setting {
 		{Name: "run", Value: fmt.Sprint(d.tables.Limit)},
 	}
 }
+
+

@@ -358,7 +358,7 @@ const (
 	startPacing = 1.28
 	stopPacing  = 2.0
 	pacing      = 64 << 20
-	leastPause  = time.Millisecond // shorter ones are saved up
+	leastPause  = 200 * time.Microsecond // shorter ones are saved up
 )
 
 // pace slows writers down while reclaim is behind, so that space stays bounded: all of them together get the rate that

@@ -242,7 +242,7 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 			if err := m.next(); err != nil {
 				return err
 			}
-			if entries%1024 == 0 {
+			if entries%yieldEvery == 0 {
 				runtime.Gosched()
 			}
 		}
