@@ -652,5 +652,3 @@ func (d *DB) settings() []holdfast.Setting {
 		{Name: "run", Value: fmt.Sprint(d.tables.Limit)},
 	}
 }
-
-

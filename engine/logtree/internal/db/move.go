@@ -27,6 +27,11 @@ type mover struct {
 	fresh   []*wal.Segment // begun in this step, seg perhaps among them
 	moved   int64          // bytes of values, in this step
 	synced  []fill         // what the step adds to segments
+	ahead   map[uint32]*stretch
+
+	old      uint32 // the log's segments before it were there before the last sweep
+	oldMoved int64  // bytes of values moved out of them
+	oldNow   int64  // and in this step
 
 	was fill // seg, at and payload when the step began
 }
@@ -37,18 +42,57 @@ type fill struct {
 	at, payload int64
 }
 
+// stretch is part of a segment of moved values, read ahead: what lies there is in the order of the keys that one pass
+// moved, so the next value of it that is asked for lies near.
+type stretch struct {
+	off int64
+	b   []byte
+}
+
+// moveAhead is how many bytes are read ahead in a segment, and mostAhead in how many segments at once.
+const (
+	moveAhead = 32 << 10
+	mostAhead = 32
+)
+
+// value appends the value that an entry names to dst.
+func (w *mover) value(dst []byte, ver *tree.Version, e run.Entry) ([]byte, error) {
+	id, off, n := uint32(e.Place>>32), int64(uint32(e.Place)), int64(e.Len)
+	if a := w.ahead[id]; a != nil && off >= a.off && off+n <= a.off+int64(len(a.b)) {
+		if v := a.b[off-a.off:][:n]; format.Checksum(v) == e.Sum {
+			return append(dst, v...), nil
+		}
+	} else if s := segmentOf(ver, id); s != nil && s.Kind == format.SegmentMoved && n < moveAhead/4 {
+		if a == nil && len(w.ahead) < mostAhead {
+			a = &stretch{}
+			w.ahead[id] = a
+		}
+		if size := min(moveAhead, s.Used.Load()-off); a != nil && size >= n {
+			if b, err := s.Read(a.b[:0], off, int(size)); err == nil {
+				if a.off, a.b = off, b; format.Checksum(b[:n]) == e.Sum {
+					return append(dst, b[:n]...), nil
+				}
+			}
+		}
+	}
+	return ver.Value(dst, e)
+}
+
 // moveFrame is the size in bytes at which a frame of moved values is written.
 const moveFrame = 64 << 10
 
 // begin begins a step.
 func (w *mover) begin() {
 	w.fresh, w.synced, w.moved = nil, nil, 0
+	w.ahead = map[uint32]*stretch{}
+	w.oldNow = 0
 	w.was = fill{w.seg, w.at, w.payload}
 }
 
 // commit counts what was moved among the segments' used bytes, and returns the new segments. The step is installed
 // next; it is called with edit held, so that no other manifest tells of what may still be undone.
 func (w *mover) commit() []*wal.Segment {
+	w.oldMoved += w.oldNow
 	for _, x := range w.synced {
 		x.seg.Used.Store(x.at)
 		x.seg.Payload.Store(x.payload)
@@ -64,7 +108,7 @@ func (w *mover) commit() []*wal.Segment {
 // it is reported, and everything else goes on.
 func (w *mover) move(key []byte, ver *tree.Version, e run.Entry) (uint64, error) {
 	var err error
-	if w.val, err = ver.Value(w.val[:0], e); err != nil {
+	if w.val, err = w.value(w.val[:0], ver, e); err != nil {
 		if errors.Is(err, holdfast.ErrCorrupt) {
 			w.d.reclaim.rotten(segmentOf(ver, uint32(e.Place>>32)), key, err)
 			return e.Place, nil
@@ -94,6 +138,9 @@ func (w *mover) move(key []byte, ver *tree.Version, e run.Entry) (uint64, error)
 	w.buf = append(w.buf, w.val...)
 	w.payload += int64(len(key) + len(w.val))
 	w.moved += int64(len(w.val))
+	if id := uint32(e.Place >> 32); id < w.old && segmentOf(ver, id).Kind == format.SegmentLog {
+		w.oldNow += int64(len(key) + len(w.val))
+	}
 	if len(w.buf) >= moveFrame {
 		err = w.flush()
 	}
