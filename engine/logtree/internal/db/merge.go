@@ -24,8 +24,6 @@ type pass struct {
 	sweep            bool
 	stepped          time.Time // a sweep: when its last step ended
 	logFrom, movedTo uint32    // a sweep: it also empties the log's segments from the one on, and moved ones up to the other
-	newer            int64     // entries taken from tiers that are newer than the oldest one
-	replaced         int64     // older entries of the same keys
 	urgent           bool      // the log waits for room
 	next             []byte    // keys before it are done
 	limit            int64     // bytes of index that a step may write
@@ -127,13 +125,14 @@ func (rc *reclaimer) mergeOnce() (bool, error) {
 				d.freeTable(f)
 			}
 		}
-		p.newer, p.replaced = p.newer+s.Newer, p.replaced+s.Replaced
 		if p.sweep {
 			rc.timed(p, s)
 		}
 		var more bool
 		if p.next, more = s.Next(); !more {
-			rc.learn(p)
+			if p.sweep {
+				rc.sweptFrom = p.logFrom
+			}
 			rc.endPass(p)
 		}
 		return true, nil

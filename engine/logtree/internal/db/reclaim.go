@@ -60,7 +60,7 @@ type reclaimer struct {
 	// Under DB.edit.
 	step      *tree.Step
 	passes    []*pass
-	replaced  float64          // the share of entries in newer tiers that had replaced others, in the last pass over everything
+	replaced  float64          // the share of what is flushed that replaces what was there before, lately
 	speed     float64          // keys a second that sweeps come to, with what goes on between their steps
 	sweptFrom uint32           // the log's segments before it were there when the last sweep began
 	fruitless [2]*tree.Version // the second one is of passes made while the log waited for room
@@ -219,14 +219,12 @@ func (rc *reclaimer) above(ver *tree.Version) bool {
 	return share > maxAbove
 }
 
-// learn notes what a pass over everything has shown: how many of the entries in newer tiers replace others.
-func (rc *reclaimer) learn(p *pass) {
-	tiers := rc.d.view.Load().ver.Tiers
-	if p.newer > 0 && len(tiers) > 0 && tiers[len(tiers)-1].ID == p.oldest {
-		rc.replaced = min(float64(p.replaced)/float64(p.newer), 1)
-	}
-	if p.sweep {
-		rc.sweptFrom = p.logFrom
+// sampled notes what a flush has found out: for so many of its keys filters say whether they were there before. It is
+// called with edit held.
+func (rc *reclaimer) sampled(keys, replaced int64) {
+	const weight = 0.2 // of one flush
+	if keys > 0 {
+		rc.replaced += weight * (float64(replaced)/float64(keys) - rc.replaced)
 	}
 }
 
@@ -404,8 +402,8 @@ type debt struct {
 	rate  float64 // twice as far a quarter of that, half as far four times as much
 }
 
-// measureDebt measures it. What is alive is estimated by what the oldest tier names. It is called with edit and mu
-// held.
+// measureDebt measures it. What is alive is estimated by what the oldest tier names, and newer ones do not replace. It
+// is called with edit and mu held.
 func (rc *reclaimer) measureDebt(ver *tree.Version) {
 	d := rc.d
 	rc.needed = 2 * d.tables.Limit
@@ -418,20 +416,18 @@ func (rc *reclaimer) measureDebt(ver *tree.Version) {
 			sealed += s.Used.Load()
 		}
 	}
+	newer, usual := rc.newer(ver)
 	if n := len(ver.Tiers); n > 0 {
 		live, _ = ver.Tiers[n-1].Values()
+		live += int64((1 - rc.replaced) * newer * float64(live))
 	}
 	// The segments' own size, and what is not flushed yet, is no debt.
 	slack := 2*d.segmentSize() + int64(maxImm+1)*d.tableLimit
 	start, half, rate := startPacing, halfPacing, float64(pacing)
-	_, entries := int64(0), int64(0)
-	if n := len(ver.Tiers); n > 0 {
-		_, entries = ver.Tiers[n-1].Values()
-	}
-	if rc.speed > 0 && entries > 0 && live/entries < smallValue {
+	if usual > 0 && usual < smallValue && rc.replaced > 0 {
 		// A sweep should come to its end while sweepWrites of what is alive is written.
 		start, half = startSweeping, halfSweeping
-		rate = max(sweepWrites*float64(live)*rc.speed/float64(entries), leastRate)
+		rate = max(sweepWrites*float64(usual)*cmp.Or(rc.speed, usualSpeed), leastRate)
 		if n := len(rc.passes); n > 0 {
 			live += rc.passes[0].mover.oldMoved // is given back when the sweep ends
 		}
@@ -456,6 +452,7 @@ const (
 	startSweeping = 1.2
 	halfSweeping  = 0.13
 	sweepWrites   = 0.2
+	usualSpeed    = 1e6 // keys a second, until it is measured
 	leastRate     = 4 << 20
 	stopPacing    = 2.0
 	leastPause    = 200 * time.Microsecond // shorter ones are saved up

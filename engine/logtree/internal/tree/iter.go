@@ -156,7 +156,6 @@ type merged struct {
 	second  int    // the one that follows it, -1 if none
 	bound   []byte // its key
 	same    bool   // second has the present key too
-	passed  int64  // entries that newer ones of the same key hide
 }
 
 // compare orders keys in the direction of the walk.
@@ -205,7 +204,6 @@ func (m *merged) next() error {
 	if m.same {
 		for i := range m.src {
 			if s := &m.src[i]; i != m.cur && s.ok && bytes.Equal(s.key, cur.key) {
-				m.passed++
 				if err := s.move(m.reverse); err != nil {
 					return err
 				}

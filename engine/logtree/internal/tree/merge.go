@@ -30,9 +30,7 @@ type Step struct {
 	// Tombstones are range deletes that were flushed since the step was planned. The caller adds them.
 	Tombstones []*RangeTombstones
 
-	// Entries is how many keys Rewrite came to, Newer how many of them newer tiers than the oldest one have, and Replaced
-	// how many older entries of the same keys it left out.
-	Entries, Newer, Replaced int64
+	Entries int64 // keys that Rewrite came to
 
 	merge    Merge
 	ver      *Version
@@ -234,9 +232,6 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 			entries++
 			e := src.ri.Entry()
 			s.Entries++
-			if src.tier.ID != s.merge.Oldest {
-				s.Newer++
-			}
 			if s.merge.Victims[uint32(e.Place>>32)] && !e.Tombstone {
 				if e.Place, err = c.Move(src.key, e); err != nil {
 					return err
@@ -254,7 +249,6 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 				runtime.Gosched()
 			}
 		}
-		s.Replaced += m.passed
 		if err := w.finish(); err != nil {
 			return err
 		}

@@ -41,6 +41,9 @@ func (f *Files) Open(id uint64) (*Table, error) {
 type Writer struct {
 	Tables []*Table // complete; their names are durable after Close
 
+	// Of so many sampled keys that Flush wrote, as many as filters say were there before.
+	Sampled, Replaced int64
+
 	files *Files
 	w     *run.Writer // nil between files
 	file  vfs.File    // of w
@@ -145,10 +148,14 @@ func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*Ra
 	it := m.Index.Iter(math.MaxUint64)
 	entries := 0
 	for ok := it.First(); ok; ok = it.Next() {
+		x := it.Version()
 		if entries++; entries%yieldEvery == 0 {
 			runtime.Gosched()
+			w.Sampled++
+			if v.MayHave(x.Key) {
+				w.Replaced++
+			}
 		}
-		x := it.Version()
 		if m.Tombstones.Covers(x.Key) > x.Seq ||
 			slices.ContainsFunc(newer, func(ts *RangeTombstones) bool { return ts.Find(x.Key) != nil }) {
 			continue
