@@ -18,16 +18,20 @@ import (
 // installs the result: it is complete by itself. So a pass needs room for one step in addition to what it reads,
 // can be stopped after any step, and does not keep flushes waiting. Its fields are used under edit or by the one
 // goroutine that merges.
+//
+// A sweep is a pass over all tiers that takes in what is newer, and the log's new segments, when a step of it begins. So
+// small tiers are merged between its steps, and what is written during one sweep is given back during the next one, and
+// not at its end.
 type pass struct {
 	oldest, newest   uint64          // ids of the tiers; all between them take part
 	victims          map[uint32]bool // segments to be emptied; if there are any, all tiers take part
-	sweep            bool
-	stepped          time.Time // a sweep: when its last step ended
-	logFrom, movedTo uint32    // a sweep: it also empties the log's segments from the one on, and moved ones up to the other
-	urgent           bool      // the log waits for room
-	next             []byte    // keys before it are done
-	limit            int64     // bytes of index that a step may write
-	mostMoved        int64     // bytes of values that it may move
+	sweep            bool            // see above
+	logFrom, movedTo uint32          // a sweep empties also the log's segments from here on, and moved ones up to there
+	stepped          time.Time       // when the last step of a sweep ended
+	urgent           bool            // the log waits for room
+	next             []byte          // keys before it are done
+	limit            int64           // bytes of index that a step may write
+	mostMoved        int64           // bytes of values that it may move
 	mover            *mover
 	did              bool        // a step has changed something
 	compaction       *compaction // what it is for, nil mostly
@@ -42,16 +46,17 @@ func (rc *reclaimer) plan(p *pass) *tree.Step {
 		Small: rc.d.tables.Limit / 32})
 }
 
+// takesIn reports whether the next step of a sweep takes in what is newer: not while a segment is open whose begin frame
+// says that its values are no newer than when it was begun.
+func (p *pass) takesIn() bool { return p.sweep && p.mover.seg == nil }
+
 // widen makes a sweep take in what has come since its last step, and chooses segments of moved values for the next one.
 // It is called with edit held.
 func (rc *reclaimer) widen(p *pass) {
 	d := rc.d
 	ver := d.view.Load().ver
-	if len(ver.Tiers) > 0 {
-		p.newest = max(p.newest, ver.Tiers[0].ID)
-	}
-	if p.mover.seq != d.from.Seq {
-		p.mover.seq = d.from.Seq
+	if p.takesIn() && len(ver.Tiers) > 0 {
+		p.newest, p.mover.seq = max(p.newest, ver.Tiers[0].ID), d.from.Seq
 		for _, s := range segmentsOf(ver) {
 			if s.Kind == format.SegmentLog && s.ID >= p.logFrom && s.ID < d.from.Segment && !s.Damaged.Load() {
 				p.victims[s.ID] = true
@@ -238,8 +243,9 @@ func (rc *reclaimer) rewrite(p *pass, s *tree.Step, ver *tree.Version, out *tree
 		return err
 	}
 	moved := p.mover.settle
-	// At the end of a pass, and of each step of a sweep: its values are no newer than its begin frame says.
-	if _, more := s.Next(); !more || p.sweep {
+	if _, more := s.Next(); !more { // the pass has come to its end
+		moved = p.mover.seal
+	} else if p.sweep && p.mover.at >= rc.d.segmentLimit/2 { // see takesIn
 		moved = p.mover.seal
 	}
 	if err := moved(); err != nil {

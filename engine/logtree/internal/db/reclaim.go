@@ -49,7 +49,8 @@ const (
 // while there is more garbage than it should leave (debt).
 //
 // Invariants, while edit is not held by others:
-//   - passes do not overlap: each is over newer tiers than all begun before it, and only the last goes on.
+//   - passes do not overlap: each is over newer tiers than all begun before it, and only the last goes on. A sweep takes
+//     in what is newer when it is the last, and between its steps others may have merged all but the oldest tier.
 //   - step is the step that the merging goroutine is doing, of the last of passes, and nil between steps. Whatever
 //     changes the version meanwhile adds only newer tiers and range deletes, those to the step too, and keeps the
 //     segments that the step reads (step.Reads).
@@ -93,7 +94,7 @@ func (rc *reclaimer) nextPass() *pass {
 	}
 	if n := len(rc.passes); n > 0 {
 		under = rc.passes[n-1]
-		if floor = under.newest; under.sweep {
+		if floor = under.newest; under.takesIn() {
 			floor = under.oldest
 		}
 	}
@@ -344,7 +345,7 @@ func (rc *reclaimer) victims(ver *tree.Version, urgent bool) map[uint32]bool {
 }
 
 // sweep reports whether a sweep is due: values are small, and there is much garbage. What newer tiers hold is taken to
-// replace as much as it did in the last pass. It returns the log's segments that are emptied, the worst first where they
+// replace as much as it did lately. It returns the log's segments that are emptied, the worst first where they
 // are too many; widen chooses the others.
 func (rc *reclaimer) sweep(ver *tree.Version) (victims map[uint32]bool, due bool) {
 	d := rc.d
@@ -352,14 +353,20 @@ func (rc *reclaimer) sweep(ver *tree.Version) (victims map[uint32]bool, due bool
 	if usual == 0 || usual >= smallValue {
 		return nil, false
 	}
-	all, total, garbage := rc.candidates(ver)
+	all, _, _ := rc.candidates(ver)
+	total, garbage := int64(0), int64(0) // without what is damaged
+	for _, c := range all {
+		total, garbage = total+c.used, garbage+c.garbage
+	}
 	below, _ := ver.Tiers[len(ver.Tiers)-1].Values()
 	expected := float64(garbage) + share*rc.replaced*float64(below)
-	if expected < sweepGarbage*float64(total) || expected < float64(min(minGarbage, 2*d.segmentLimit)) {
+	room := rc.roomToMove()
+	if expected < sweepGarbage*float64(total) || expected < float64(min(minGarbage, 2*d.segmentLimit)) ||
+		room < d.segmentLimit {
 		return nil, false
 	}
 	victims = map[uint32]bool{}
-	moved, most := int64(0), min(rc.roomToMove(), max(int64(sweepMoved*float64(total)), d.segmentLimit))
+	moved, most := int64(0), min(room, max(int64(sweepMoved*float64(total)), d.segmentLimit))
 	for _, c := range all {
 		if live := c.used - c.garbage; c.seg.Kind == format.SegmentLog && moved+live <= most {
 			moved += live
@@ -410,33 +417,37 @@ func (rc *reclaimer) measureDebt(ver *tree.Version) {
 	for i := range ver.Tiers[:max(len(ver.Tiers)-1, 0)] {
 		rc.needed += ver.Tiers[i].Bytes()
 	}
-	var sealed, live int64
+	var sealed, payload, live int64
 	for _, s := range segmentsOf(ver) {
 		if s.Kind == format.SegmentMoved || s.ID < d.from.Segment {
 			sealed += s.Used.Load()
+			payload += s.Payload.Load()
 		}
 	}
 	newer, usual := rc.newer(ver)
 	if n := len(ver.Tiers); n > 0 {
 		live, _ = ver.Tiers[n-1].Values()
 		live += int64((1 - rc.replaced) * newer * float64(live))
+		live = int64(float64(live) * max(float64(sealed)/float64(max(payload, 1)), 1)) // with its frames
 	}
-	// The segments' own size, and what is not flushed yet, is no debt.
-	slack := 2*d.segmentSize() + int64(maxImm+1)*d.tableLimit
+	// The segments' own size, and what is not flushed yet, is no debt; where there are sweeps, as far as it is more than
+	// is allowed anyway.
+	slack := 2*d.segmentLimit + int64(maxImm+1)*d.tableLimit
 	start, half, rate := startPacing, halfPacing, float64(pacing)
-	if usual > 0 && usual < smallValue && rc.replaced > 0 {
+	if usual > 0 && usual < smallValue && rc.replaced > 0.05 {
 		// A sweep should come to its end while sweepWrites of what is alive is written.
-		start, half = startSweeping, halfSweeping
+		start, half, slack = startSweeping, halfSweeping, slack-2*(d.segmentLimit-d.segmentSize())
 		rate = max(sweepWrites*float64(usual)*cmp.Or(rc.speed, usualSpeed), leastRate)
 		if n := len(rc.passes); n > 0 {
 			live += rc.passes[0].mover.oldMoved // is given back when the sweep ends
 		}
+		slack -= min(slack, int64((start-1)*float64(live)))
 	}
-	allowed := max(int64(start*float64(live)), live+slack)
+	allowed, width := int64(start*float64(live))+slack, int64((stopPacing-start)*float64(live))+slack
 	rc.debt.Store(&debt{
 		base:  uint64(max(int64(d.from.LSN)+allowed-sealed, 0)),
-		half:  uint64(max(int64(half*float64(live)), slack/2)),
-		width: uint64(max(int64((stopPacing-start)*float64(live)), slack)),
+		half:  uint64(int64(half*float64(live)) + slack/2),
+		width: uint64(width),
 		rate:  rate,
 	})
 }
@@ -449,7 +460,7 @@ const (
 	startPacing   = 1.28
 	halfPacing    = 0.36
 	pacing        = 64 << 20
-	startSweeping = 1.2
+	startSweeping = 1.15
 	halfSweeping  = 0.13
 	sweepWrites   = 0.2
 	usualSpeed    = 1e6 // keys a second, until it is measured
