@@ -406,7 +406,7 @@ type debt struct {
 	base  uint64  // lsn from which on writers are slowed down
 	half  uint64  // so many bytes further they write rate bytes a second, all of them together
 	width uint64  // so many bytes further than base they stop until reclaim has caught up
-	rate  float64 // twice as far a quarter of that, half as far four times as much
+	rate  float64 // twice as far half of that, half as far twice as much
 }
 
 // measureDebt measures it. What is alive is estimated by what the oldest tier names, and newer ones do not replace. It
@@ -483,7 +483,7 @@ func (rc *reclaimer) pace(n int) {
 		}
 		if over := at - debt.base; over < debt.width {
 			far := float64(over) / float64(max(debt.half, 1))
-			rc.paceAt(float64(n) * far * far / debt.rate)
+			rc.paceAt(float64(n) * far / debt.rate)
 			return
 		}
 		d.mu.Lock()
