@@ -178,13 +178,14 @@ func BenchmarkOverwrite(b *testing.B) {
 	b.ReportMetric(float64(diskBytes(b, c.Dir))/float64(len(live)*(len(key)+size)), "end-disk/live")
 }
 
-// BenchmarkSteady puts random keys again, one in a commit at Process and by four writers at a time, once two million are
-// there: as many as have the share of this memory budget that ten million have of the usual one.
+// BenchmarkSteady puts random keys again, one in a commit at Process and by four writers at a time, once two million
+// are there: as many as have the share of this memory budget that ten million have of the usual one.
 //
 //	go test -run='^$' -bench=Steady -benchtime=8000000x ./engine/logtree/internal/db
 //
-// It reports bytes written, syncs and time of processors for what the writers do, the space on disk against live keys and values
-// (the most that there was, the mean, and at the end), the latencies of commits, and a walk over everything afterwards.
+// It reports bytes written, syncs and time of processors for what the writers do, the space on disk against live keys
+// and values (the most that there was, the mean, and at the end), the latencies of commits, and walks over everything
+// afterwards.
 func BenchmarkSteady(b *testing.B) {
 	for _, size := range []int{16, 64, 128, 1024} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) { benchmarkSteady(b, size) })

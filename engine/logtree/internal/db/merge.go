@@ -19,9 +19,9 @@ import (
 // can be stopped after any step, and does not keep flushes waiting. Its fields are used under edit or by the one
 // goroutine that merges.
 //
-// A sweep is a pass over all tiers that takes in what is newer, and the log's new segments, when a step of it begins. So
-// small tiers are merged between its steps, and what is written during one sweep is given back during the next one, and
-// not at its end.
+// A sweep is a pass over all tiers that takes in what is newer, and the log's new segments, when a step of it begins.
+// So small tiers are merged between its steps, and what is written during one sweep is given back during the next one,
+// and not at its end.
 type pass struct {
 	oldest, newest   uint64          // ids of the tiers; all between them take part
 	victims          map[uint32]bool // segments to be emptied; if there are any, all tiers take part
@@ -46,8 +46,8 @@ func (rc *reclaimer) plan(p *pass) *tree.Step {
 		Small: rc.d.tables.Limit / 32})
 }
 
-// takesIn reports whether the next step of a sweep takes in what is newer: not while a segment is open whose begin frame
-// says that its values are no newer than when it was begun.
+// takesIn reports whether the next step of a sweep takes in what is newer: not while a segment is open whose begin
+// frame says that its values are no newer than when it was begun.
 func (p *pass) takesIn() bool { return p.sweep && p.mover.seg == nil }
 
 // widen makes a sweep take in what has come since its last step, and chooses segments of moved values for the next one.

@@ -33,6 +33,9 @@ type mover struct {
 	oldMoved int64  // bytes of values moved out of them
 	oldNow   int64  // and in this step
 
+	syncing chan error // of a sync of seg under way; nil: there is none
+	asked   int64      // where in seg the last one began
+
 	was fill // seg, at and payload when the step began
 }
 
@@ -173,6 +176,43 @@ func (w *mover) append(kind format.FrameKind, b []byte) error {
 	}
 	w.d.otherBytes.Add(int64(n))
 	w.at += int64(n)
+	return w.syncAhead()
+}
+
+// syncEvery is how many bytes of a segment are written before they are synced while the merge goes on.
+const syncEvery = 8 << 20
+
+// syncAhead has what was written synced while the merge goes on, so that the device is busy meanwhile, and settle has
+// less to wait for.
+func (w *mover) syncAhead() error {
+	if w.d.manual || w.at-w.asked < syncEvery {
+		return nil
+	}
+	if w.syncing != nil {
+		if len(w.syncing) == 0 {
+			return nil
+		}
+		if err := w.awaitSync(); err != nil {
+			return err
+		}
+	}
+	f, done := w.seg.File, make(chan error, 1)
+	w.d.otherSyncs.Add(1)
+	go func() { done <- f.Datasync() }()
+	w.syncing, w.asked = done, w.at
+	return nil
+}
+
+// awaitSync waits for the sync under way, if there is one. A later one could succeed though this one has failed.
+func (w *mover) awaitSync() error {
+	if w.syncing == nil {
+		return nil
+	}
+	err := <-w.syncing
+	w.syncing = nil
+	if err != nil {
+		return format.IOError("sync", w.seg.File.Name(), err)
+	}
 	return nil
 }
 
@@ -188,6 +228,7 @@ func (w *mover) create(size int64) error {
 		return err
 	}
 	w.seg, w.at, w.payload, w.fresh = s, format.SegmentHeaderSize, 0, append(w.fresh, s)
+	w.asked = 0
 	b := make([]byte, format.FrameHeader+format.BeginBody)
 	format.Begin{Seq: w.seq}.Put(b[format.FrameHeader:])
 	return w.append(format.KindBegin, b)
@@ -199,6 +240,9 @@ func (w *mover) settle() error {
 		return nil
 	}
 	if err := w.flush(); err != nil {
+		return err
+	}
+	if err := w.awaitSync(); err != nil {
 		return err
 	}
 	s := w.seg
@@ -238,6 +282,7 @@ func (w *mover) end() {
 
 // undo removes what this step has written.
 func (w *mover) undo() {
+	_ = w.awaitSync() // its file stays open as long
 	for _, s := range w.fresh {
 		w.d.files.Undo(s)
 	}

@@ -49,8 +49,8 @@ const (
 // while there is more garbage than it should leave (debt).
 //
 // Invariants, while edit is not held by others:
-//   - passes do not overlap: each is over newer tiers than all begun before it, and only the last goes on. A sweep takes
-//     in what is newer when it is the last, and between its steps others may have merged all but the oldest tier.
+//   - passes do not overlap: each is over newer tiers than all begun before it, and only the last goes on. A sweep
+//     takes in what is newer when it is the last; between its steps others may have merged all but the oldest tier.
 //   - step is the step that the merging goroutine is doing, of the last of passes, and nil between steps. Whatever
 //     changes the version meanwhile adds only newer tiers and range deletes, those to the step too, and keeps the
 //     segments that the step reads (step.Reads).
@@ -462,7 +462,7 @@ const (
 	pacing        = 64 << 20
 	startSweeping = 1.15
 	halfSweeping  = 0.13
-	sweepWrites   = 0.2
+	sweepWrites   = 0.25
 	usualSpeed    = 1e6 // keys a second, until it is measured
 	leastRate     = 4 << 20
 	stopPacing    = 2.0
