@@ -2,11 +2,15 @@ package db
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+	"github.com/holdfastdb/holdfast/vfs"
 )
 
 // TestSweep: keys with small values that are put again and again, in random order, take little more room than they
@@ -109,4 +113,109 @@ func (x *drive) checkMoved(want map[string]uint64) (met bool) {
 		}
 	}
 	return met
+}
+
+// TestSweepBeside: sweeps go on beside writers, range deletes, Compact and iterators that are held, which see what they
+// saw; what is there in the end is there again after opening.
+func TestSweepBeside(t *testing.T) {
+	t.Parallel()
+	const keys, size, writers, writes = 2000, 60, 4, 2_000
+	c := testConfig(vfs.NewMem(), "db")
+	c.Memory, c.Sizes = 1<<20, Sizes{Table: 32 << 10, Segment: 64 << 10, Run: 16 << 10}
+	if err := c.FS.MkdirAll(c.Dir); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := func(w, k int) []byte { return binary.BigEndian.AppendUint32([]byte{byte(w)}, uint32(k)*0x9E3779B1) }
+	want := make([]map[string]string, writers)
+	var all sync.WaitGroup
+	for w := range writers {
+		want[w] = map[string]string{}
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(w), 1))
+			var b holdfast.Batch
+			for i := range writes {
+				b.Reset()
+				k := key(w, r.IntN(keys))
+				if i%500 == 499 {
+					hi := []byte{byte(w + 1)} // the end of the writer's keys
+					if k[1] < 250 {
+						hi = []byte{byte(w), k[1] + 5}
+					}
+					b.DeleteRange(k, hi)
+					for x := range want[w] {
+						if x >= string(k) && x < string(hi) {
+							delete(want[w], x)
+						}
+					}
+				} else {
+					value := make([]byte, size)
+					binary.LittleEndian.PutUint64(value, uint64(i))
+					b.Set(k, value)
+					want[w][string(k)] = string(value)
+				}
+				if err := commit(d, &b, holdfast.Process); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	stop := make(chan struct{})
+	var beside sync.WaitGroup
+	beside.Go(func() { // holds an iterator for a while, and compacts
+		for n := 0; ; n++ {
+			before, err := contents(d)
+			it := d.Scan(holdfast.Range{})
+			for range 100 {
+				it.Next()
+			}
+			if n%4 == 3 {
+				err = errors.Join(err, d.Compact(t.Context()))
+			}
+			time.Sleep(20 * time.Millisecond)
+			for it.Next() {
+			}
+			if err = errors.Join(err, it.Close()); err != nil || len(before) > keys*writers {
+				t.Errorf("%d keys, %v", len(before), err)
+				return
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	})
+	all.Wait()
+	close(stop)
+	beside.Wait()
+	for range 2 {
+		got, err := contents(d)
+		n := 0
+		for w := range writers {
+			n += len(want[w])
+			for k, v := range want[w] {
+				if got[k] != v {
+					t.Fatalf("key %x is %x, not %x", k, got[k], v)
+				}
+			}
+		}
+		if err != nil || len(got) != n {
+			t.Fatalf("%d keys, not %d, %v", len(got), n, err)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c.New = false
+		if d, err = Open(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
