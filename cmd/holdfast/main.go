@@ -61,8 +61,8 @@ const exitHelp = `
 Exit status:
   0    all went well
   1    wrong use, or the command could not run
-  2    a result failed verification, a claim was broken in a crash, or data is
-       damaged or lost
+  2    a result failed verification, a claim was broken in a crash, data is
+       damaged or lost, or (doctor) a sync keeps nothing
   3    crash: do not believe the run, an engine that lies was not found out
   4    crash: this machine cannot make the crashes that were asked for
   5    bench, crash, load: the run is incomplete: it broke off, or the disk was
@@ -78,6 +78,7 @@ type grammar struct {
 	Bench     benchCommand     `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
 	Load      loadCommand      `cmd:"" help:"Load HTTP servers, ours or another, beside one that does nothing."`
 	Crash     crashCommand     `cmd:"" help:"Crash engines by kill -9 and power cuts, and check what each claims to survive."`
+	Doctor    doctorCommand    `cmd:"" help:"Examine a disk, or have another machine witness what a power cut costs."`
 	Inspect   inspectCommand   `cmd:"" help:"Show what is in a directory."`
 	Verify    verifyCommand    `cmd:"" help:"Check everything in a directory that can be checked."`
 	Repair    repairCommand    `cmd:"" help:"Make a new directory of all that is intact in a damaged one."`

@@ -40,6 +40,8 @@ func TestMain(m *testing.M) {
 			os.Exit(lab.Child(os.Stdin, os.Stdout))
 		case "crash-run":
 			os.Exit(runHere(lab, os.Args[2], os.Args[3], os.Args[4], os.Args[5]))
+		case "be-witnessed":
+			os.Exit(Status(lab.BeWitnessed(context.Background(), os.Args[3], os.Args[4], logtree.Name, console.Standard())))
 		}
 	}
 	os.Exit(m.Run())

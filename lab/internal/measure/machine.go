@@ -48,6 +48,14 @@ const (
 	kindMemory   = "memory"
 )
 
+// Mount is where a directory is mounted. All is empty where that is not known.
+type Mount struct {
+	Point      string
+	FileSystem string
+	Device     string
+	Options    []string // of the mount and of the file system
+}
+
 // InMemory reports that the file system is memory: nothing on it survives the machine.
 func (d Disk) InMemory() bool { return d.FileSystem == "tmpfs" || d.FileSystem == "ramfs" }
 

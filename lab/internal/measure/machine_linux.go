@@ -62,7 +62,8 @@ func container() string {
 }
 
 func lookDisk(dir string) Disk {
-	d := mountOf(dir)
+	mount := MountOf(dir)
+	d := Disk{FileSystem: mount.FileSystem, Device: mount.Device}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err == nil {
 		switch int64(fs.Type) {
@@ -76,19 +77,9 @@ func lookDisk(dir string) Disk {
 		d.Kind = kindMemory
 		return d
 	}
-	name := strings.TrimPrefix(d.Device, "/dev/")
-	if name == d.Device {
+	sys := mount.Sys()
+	if sys == "" {
 		return d
-	}
-	if real, err := filepath.EvalSymlinks(d.Device); err == nil {
-		name = filepath.Base(real)
-	}
-	sys, err := filepath.EvalSymlinks("/sys/class/block/" + name)
-	if err != nil {
-		return d
-	}
-	if _, err := os.Stat(filepath.Join(sys, "partition")); err == nil {
-		sys = filepath.Dir(sys)
 	}
 	model := line(filepath.Join(sys, "device/model"))
 	base := filepath.Base(sys)
@@ -106,34 +97,50 @@ func lookDisk(dir string) Disk {
 	return d
 }
 
-// mountOf finds the mount that holds dir: the longest mount point above it, and of equal ones the last, which
-// hides the others.
-func mountOf(dir string) Disk {
+// Sys is the directory of /sys that describes the mount's whole device; empty if there is none.
+func (m Mount) Sys() string {
+	name := strings.TrimPrefix(m.Device, "/dev/")
+	if name == m.Device {
+		return ""
+	}
+	if real, err := filepath.EvalSymlinks(m.Device); err == nil {
+		name = filepath.Base(real)
+	}
+	sys, err := filepath.EvalSymlinks("/sys/class/block/" + name)
+	if err != nil {
+		return ""
+	}
+	if _, err := os.Stat(filepath.Join(sys, "partition")); err == nil {
+		sys = filepath.Dir(sys)
+	}
+	return sys
+}
+
+// MountOf finds the mount that holds dir: the longest mount point above it, and of equal ones the last, which
+// hides the others. It is the zero Mount if that cannot be told.
+func MountOf(dir string) Mount {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return Disk{}
+		return Mount{}
 	}
 	if real, err := filepath.EvalSymlinks(abs); err == nil {
 		abs = real
 	}
-	var d Disk
-	longest := 0
+	var m Mount
 	for l := range strings.Lines(contents("/proc/self/mountinfo")) {
 		// 36 35 98:0 /root /point options [optional...] - type source options
 		head, tail, ok := strings.Cut(l, " - ")
 		before, after := strings.Fields(head), strings.Fields(tail)
-		if !ok || len(before) < 5 || len(after) < 2 {
+		if !ok || len(before) < 6 || len(after) < 3 {
 			continue
 		}
 		point := unescape.Replace(before[4])
-		if abs == point || point == "/" || strings.HasPrefix(abs, point+"/") {
-			if len(point) >= longest {
-				longest = len(point)
-				d = Disk{FileSystem: after[0], Device: unescape.Replace(after[1])}
-			}
+		if (abs == point || point == "/" || strings.HasPrefix(abs, point+"/")) && len(point) >= len(m.Point) {
+			m = Mount{Point: point, FileSystem: after[0], Device: unescape.Replace(after[1]),
+				Options: append(strings.Split(before[5], ","), strings.Split(after[2], ",")...)}
 		}
 	}
-	return d
+	return m
 }
 
 // unescape undoes how mountinfo writes blanks and backslashes.

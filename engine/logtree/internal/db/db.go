@@ -91,7 +91,6 @@ type DB struct {
 	watch    *watch
 	manual   bool
 	readOnly bool
-	noMap    bool
 	window   *losswindow.Window
 	pool     *memtable.Pool
 	tables   tree.Files
@@ -120,6 +119,7 @@ type DB struct {
 	changed  sync.Cond               // a memtable was flushed, or could not be, or the database failed
 	stuck    error                   // why the last flush failed, nil if it did not
 	next     *wal.Segment            // prepared to follow the log's present one
+	below    uint32                  // so many numbers just below next's are free
 	lastSize int64                   // of the segment made last
 	segs     map[uint32]*wal.Segment // all that are alive, with a reference each
 	nextFile uint64
@@ -240,24 +240,11 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 	body := b.Bytes()
 	large, sum := d.large(body, b.Len()), format.Checksum(body)
 	d.reclaim.pace(len(body))
-	d.mu.Lock()
-	if err := d.room(format.FrameSize(len(body)), b.Len(), large, body); err != nil {
-		d.mu.Unlock()
+
+	lsn, err := d.place(b, body, sum, large)
+	if err != nil {
 		return holdfast.Receipt{}, err
 	}
-	mem := d.view.Load().mem
-	d.add(mem, body, sum, b.Len(), large)
-	if mem.deletes > 0 {
-		d.reclaim.armTidy()
-	}
-	end := d.log.End()
-	lsn := end.LSN
-	d.visible.Store(end.Seq)
-	if b.HasRange() {
-		d.freeEarly()
-	}
-	d.mu.Unlock()
-
 	d.commits.Add(1)
 	if level == holdfast.Power {
 		d.syncedCommits.Add(1)
@@ -267,6 +254,43 @@ func (d *DB) Write(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, e
 		d.log.Write(lsn) // an error shows at the next commit
 	}
 	return holdfast.NewReceipt(d, token(lsn, level)), nil
+}
+
+// place gives the batch its place in the log, where it is visible, and returns the lsn of its end. A panic, which may
+// leave half a commit, stops the log.
+func (d *DB) place(b *holdfast.Batch, body []byte, sum uint32, large bool) (lsn uint64, err error) {
+	d.mu.Lock()
+	returned := false
+	defer func() {
+		if !returned {
+			_ = d.log.Fail(errPanic)
+		}
+		d.mu.Unlock()
+	}()
+	if err = d.room(format.FrameSize(len(body)), b.Len(), large, body); err == nil {
+		mem := d.view.Load().mem
+		d.add(mem, body, sum, b.Len(), large)
+		if mem.deletes > 0 {
+			d.reclaim.armTidy()
+		}
+		end := d.log.End()
+		lsn = end.LSN
+		d.visible.Store(end.Seq)
+		if b.HasRange() {
+			d.freeEarly()
+		}
+	}
+	returned = true
+	return lsn, err
+}
+
+var errPanic = errors.New("a commit has panicked")
+
+// unlocked calls f without mu, which is held before and after, also if f panics.
+func (d *DB) unlocked(f func()) {
+	d.mu.Unlock()
+	defer d.mu.Lock()
+	f()
 }
 
 // freeEarly ends the memtable when its range deletes cover so much, run by run, that the space is
@@ -363,10 +387,8 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 			if err = d.roomInLog(n, ops, true); err == nil {
 				return nil
 			}
-			d.mu.Unlock()
-			gave := d.giveRoom(true)
-			d.mu.Lock()
-			if !gave {
+			gave := false
+			if d.unlocked(func() { gave = d.giveRoom(true) }); !gave {
 				return d.notApplied(err)
 			}
 		}
@@ -376,9 +398,8 @@ func (d *DB) room(n, ops int, far bool, body []byte) error {
 		}
 		d.stalls.Add(1)
 		if d.manual {
-			d.mu.Unlock()
-			_, err := d.flushOnce()
-			d.mu.Lock()
+			var err error
+			d.unlocked(func() { _, err = d.flushOnce() })
 			if over = err != nil && onlyDeletes(body); err != nil && !over {
 				return d.notApplied(err)
 			}
@@ -455,16 +476,13 @@ func (d *DB) flushForRoom() error {
 			d.changed.Wait()
 			continue
 		}
-		d.mu.Unlock()
-		_, err := d.flushOnce()
-		d.mu.Lock()
+		var err error
+		d.unlocked(func() { _, err = d.flushOnce() })
 		if format.IsFatal(err) {
 			return d.log.Fail(err)
 		}
 	}
-	d.mu.Unlock()
-	d.removeObsolete()
-	d.mu.Lock()
+	d.unlocked(func() { d.removeObsolete() })
 	return nil
 }
 

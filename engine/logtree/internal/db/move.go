@@ -264,7 +264,7 @@ func (w *mover) seal() error {
 		return err
 	}
 	if s := w.seg; s != nil {
-		if !w.d.noMap && s != w.was.seg { // it is not read yet
+		if !w.d.files.NoMap && s != w.was.seg { // it is not read yet
 			s.MapIn(w.at)
 		}
 		w.seg = nil

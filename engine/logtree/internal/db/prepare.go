@@ -1,5 +1,12 @@
 package db
 
+import (
+	"errors"
+	"math"
+
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
+)
+
 // prepareNext removes what is not needed any more, and makes the segment that will follow the present one, if it is
 // missing. It reports whether there was anything to do.
 func (d *DB) prepareNext() (bool, error) {
@@ -21,6 +28,10 @@ const zeroEvery = 64 << 10
 // little, and at first there is nothing to go by.
 const zeroAlways = 4 << 20
 
+// numbersBelow is how many numbers are left free below that of a segment that is prepared, for segments that are made
+// for batches for which it is too small: numbers ascend along the log.
+const numbersBelow = 7
+
 // makeNext makes the next segment if it is missing. After an error nothing is left of it. It is called with preparing
 // held.
 func (d *DB) makeNext() (bool, error) {
@@ -29,6 +40,7 @@ func (d *DB) makeNext() (bool, error) {
 		d.mu.Unlock()
 		return false, nil
 	}
+	d.nextFile = min(d.nextFile+numbersBelow, math.MaxUint32)
 	id, err := d.number()
 	size, last, left := d.segmentSize(), d.lastSize, d.leave(false)
 	d.mu.Unlock()
@@ -37,6 +49,9 @@ func (d *DB) makeNext() (bool, error) {
 	}
 	zeros := d.syncedCommits.Swap(0) >= last/zeroEvery || size <= zeroAlways
 	s, err := d.files.Create(id, size, left, zeros)
+	if errors.Is(err, wal.ErrStopped) {
+		return false, nil
+	}
 	if err != nil {
 		return false, err
 	}
@@ -47,7 +62,7 @@ func (d *DB) makeNext() (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.log.Current().ID < id && d.next == nil {
-		d.next = s
+		d.next, d.below = s, numbersBelow
 	} else { // the log could not wait, and made one with a later id; ids ascend along the log
 		s.Drop()
 	}

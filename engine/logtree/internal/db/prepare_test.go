@@ -350,3 +350,107 @@ func TestEmptySegmentIsFollowed(t *testing.T) {
 		c.FS = c.FS.(*vfs.Mem).Kill()
 	}
 }
+
+// TestLargeBatchKeepsNext: a batch for which the prepared segment is too small gets one of its own in front of it, as
+// long as there are numbers below that of the prepared one, in which the log then goes on. A crash changes nothing.
+func TestLargeBatchKeepsNext(t *testing.T) {
+	const size = 64 << 10
+	d, c := prepared(t, size)
+	keys := d.fill(t, 0, 4<<10)
+	large := func() {
+		t.Helper()
+		var b holdfast.Batch
+		b.Set(fmt.Appendf(nil, "%08d", keys), make([]byte, 2*size))
+		keys++
+		if err := commit(d, &b, holdfast.Power); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.Work(100); err != nil || d.next == nil {
+		t.Fatal(err)
+	}
+	next := d.next
+	for range numbersBelow {
+		if large(); d.next != next {
+			t.Fatal("the prepared segment was given up")
+		}
+	}
+	for d.log.Current() != next {
+		keys = d.fill(t, keys, 4*size)
+	}
+	if _, err := d.Work(100); err != nil || d.next == nil {
+		t.Fatal(err)
+	}
+	next = d.next
+	for range numbersBelow + 1 {
+		large()
+	}
+	if d.next == next {
+		t.Fatal("there were no numbers left below that of the prepared segment")
+	}
+	keys = d.fill(t, keys, 4<<10)
+	c.FS = c.FS.(*vfs.Mem).CrashNothing()
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := contents(d); err != nil || len(got) != keys {
+		t.Errorf("%d of %d keys, %v", len(got), keys, err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLargeBatchTakesNextsRoom: where there is no room for a segment in front of the prepared one, that is given up.
+func TestLargeBatchTakesNextsRoom(t *testing.T) {
+	const size = 256 << 10
+	d, c := prepared(t, size)
+	d.fill(t, 0, 4<<10)
+	if _, err := d.Work(100); err != nil || d.next == nil {
+		t.Fatal(err)
+	}
+	m := c.FS.(*vfs.Mem)
+	n := size + size/2
+	m.SetCapacity(m.Used() - size + int64(n) + d.leave(false) + 200<<10)
+	var b holdfast.Batch
+	b.Set([]byte("large"), make([]byte, n))
+	if err := commit(d, &b, holdfast.Power); err != nil || d.next != nil {
+		t.Error(err, d.next)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCloseStopsFilling: closing does not wait until the segment that is being filled with zeros is full, and leaves
+// nothing of it.
+func TestCloseStopsFilling(t *testing.T) {
+	d, c := manualWith(t, 1<<30, func(c *Config) { c.Manual = false })
+	d.lastSize = 8 << 20
+	d.syncedCommits.Store(1 << 20)
+	const piece = 1 << 20
+	m := c.FS.(*vfs.Mem)
+	filling, filled := make(chan bool), 0
+	m.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite && op.Len == piece {
+			if filled++; filled == 1 {
+				close(filling)
+				<-d.stop
+			}
+		}
+		return nil
+	})
+	d.fill(t, 0, 4<<10)
+	<-filling
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m.SetHook(nil)
+	if filled != 1 {
+		t.Errorf("closing has waited for %d pieces of %d bytes", filled, piece)
+	}
+	if names := segmentFiles(t, c); len(names) != 1 {
+		t.Errorf("it leaves %v", names)
+	}
+}

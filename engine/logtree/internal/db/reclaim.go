@@ -669,10 +669,10 @@ func (rc *reclaimer) awaitRoom() bool {
 	defer rc.waiting.Add(-1)
 	did := false
 	if d.manual {
-		d.mu.Unlock()
-		ok, err := rc.mergeOnce()
-		did = d.worked(isMerging, err) == nil && ok
-		d.mu.Lock()
+		d.unlocked(func() {
+			ok, err := rc.mergeOnce()
+			did = d.worked(isMerging, err) == nil && ok
+		})
 	} else {
 		installs, idle := rc.installs, rc.idleMerges
 		d.wake(d.merges)
@@ -681,8 +681,6 @@ func (rc *reclaimer) awaitRoom() bool {
 		}
 		did = rc.installs != installs
 	}
-	d.mu.Unlock()
-	d.removeObsolete()
-	d.mu.Lock()
+	d.unlocked(func() { d.removeObsolete() })
 	return did
 }

@@ -25,7 +25,7 @@ func Open(c Config) (_ *DB, err error) {
 	memory := max(c.Memory, minMemory)
 	room := roomFor(c)
 	d := &DB{
-		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual || c.ReadOnly, readOnly: c.ReadOnly, noMap: c.NoMapping,
+		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual || c.ReadOnly, readOnly: c.ReadOnly,
 		tableLimit:   cmp.Or(c.Sizes.Table, min(memory/5, 256<<20, max(room/16, leastTable))),
 		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment, max(room/16, minSegment))),
 		segs:         map[uint32]*wal.Segment{},
@@ -47,7 +47,7 @@ func Open(c Config) (_ *DB, err error) {
 	d.Init(d, caps, c.Dir)
 	d.watch = newWatch(c.Logger)
 	d.files.FS, d.files.Dir, d.files.NoMap, d.files.Logger = c.FS, c.Dir, c.NoMapping, c.Logger
-	d.files.Free = d.freeSegment
+	d.files.Free, d.files.Stop = d.freeSegment, d.stop
 	d.log = wal.New(wal.Config{Files: &d.files, Watch: d.watch, Check: c.Check, OnFail: func() {
 		// Writers that wait for a flush must learn of it. The caller may hold the lock.
 		go func() {

@@ -19,11 +19,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 		if d.log.Current() != nil && next == nil {
 			d.stalls.Add(1)
 		}
-		if next != nil {
-			next.Drop()
-		}
-		d.next = nil
-		id, err := d.number()
+		id, err := d.numberBefore(next)
 		if err != nil {
 			return err
 		}
@@ -43,7 +39,12 @@ func (d *DB) rotateSegment(n int, last bool) error {
 			d.reclaim.deleting.Store(false)
 		}
 		if err != nil {
-			d.nextFile-- // there is no such file; a full disk that is tried for weeks would use up all numbers
+			if d.next != nil { // its room may be enough
+				d.next.Drop()
+				d.next = nil
+			} else {
+				d.nextFile-- // there is no such file; a full disk that is tried for weeks would use up all numbers
+			}
 			return err
 		}
 		if d.watch.Long(start) {
@@ -123,6 +124,20 @@ func (d *DB) number() (uint32, error) {
 	}
 	d.nextFile++
 	return uint32(d.nextFile), nil
+}
+
+// numberBefore is number for a segment that comes before next, the prepared one, if there is one, for which it is too
+// small. If no number is left below next's, next is given up. It is called with mu held.
+func (d *DB) numberBefore(next *wal.Segment) (uint32, error) {
+	if next != nil && d.below > 0 {
+		d.below--
+		return next.ID - d.below - 1, nil
+	}
+	if next != nil {
+		next.Drop()
+		d.next = nil
+	}
+	return d.number()
 }
 
 // newNumber is number for those who do not hold mu.

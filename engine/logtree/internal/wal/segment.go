@@ -56,6 +56,7 @@ type Files struct {
 	DB     format.DatabaseID
 	NoMap  bool // read and write by file calls even where files can be mapped
 	Logger *slog.Logger
+	Stop   <-chan struct{} // filling with zeros ends when it is closed
 
 	// Free is called, with any lock held, when the last reference to a dead segment is gone and its file closed.
 	Free func(*Segment)
@@ -125,8 +126,8 @@ func (f *Files) create(head format.SegmentHeader) (*Segment, error) {
 
 // Create makes a segment of the log of that size, with one reference; its name and length become durable with the
 // first sync, or by Settle. With zeros it is filled with them: all its blocks are then on the device, and a commit
-// that is synced to it changes no metadata of the file system. It fails if there is no room for left more bytes. After
-// an error nothing is left of it.
+// that is synced to it changes no metadata of the file system. It fails if there is no room for left more bytes, and
+// with ErrStopped. After an error nothing is left of it.
 func (f *Files) Create(id uint32, size, left int64, zeros bool) (_ *Segment, err error) {
 	s, err := f.create(format.SegmentHeader{ID: id, Kind: format.SegmentLog, Size: size})
 	if err != nil {
@@ -170,6 +171,11 @@ func (f *Files) Create(id uint32, size, left int64, zeros bool) (_ *Segment, err
 // seldom finds the device busy with much else.
 func (f *Files) fill(s *Segment) error {
 	for at := int64(0); at < s.Size; at += int64(len(zeros)) {
+		select {
+		case <-f.Stop:
+			return ErrStopped
+		default:
+		}
 		if _, err := s.File.WriteAt(zeros[:min(int64(len(zeros)), s.Size-at)], at); err != nil {
 			return format.IOError("write", s.File.Name(), err)
 		}
@@ -183,6 +189,9 @@ func (f *Files) fill(s *Segment) error {
 	f.Bytes.Add(s.Size)
 	return nil
 }
+
+// ErrStopped is the error of a segment that was not made because [Files].Stop was closed.
+var ErrStopped = errors.New("closing")
 
 var zeros [1 << 20]byte
 

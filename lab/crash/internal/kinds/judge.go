@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"time"
 
@@ -35,18 +34,18 @@ func (r *Runner) judge(
 		if err != nil {
 			return j, false, err
 		}
-		if d.full {
-			return j, false, noRoom(dir, d.failure)
+		if d.Full {
+			return j, false, noRoom(dir, d.Failure)
 		}
-		for _, wrong := range d.wrong {
+		for _, wrong := range d.Wrong {
 			j.Find(&j.Wrong, "%s", wrong)
 		}
-		found, recovery = append(found, d.found...), append(recovery, d.recovery...)
-		if d.failure != "" {
+		found, recovery = append(found, d.Found...), append(recovery, d.Recovery...)
+		if d.Failure != "" {
 			if len(found) == 0 {
 				j.Unread(h)
 			}
-			j.Findings = append([]string{"recovery failed: " + d.failure}, j.Findings...)
+			j.Findings = append([]string{"recovery failed: " + d.Failure}, j.Findings...)
 			fatal = true
 			break
 		}
@@ -76,19 +75,9 @@ func (r *Runner) judge(
 	return j, fatal, nil
 }
 
-// dump is what a check has told.
-type dump struct {
-	found    [][]commits.Found // of each opening
-	recovery []time.Duration
-	torn     []int64  // bytes that each opening cut off
-	wrong    []string // what the check itself saw
-	failure  string   // it could not open or read
-	full     bool     // because of the disk
-}
-
 // check runs a child that checks, for no longer than limit. An error is not of what is checked, but of the lab, or
 // ctx's.
-func check(ctx context.Context, command []string, s protocol.Spec, limit time.Duration) (*dump, error) {
+func check(ctx context.Context, command []string, s protocol.Spec, limit time.Duration) (*protocol.Dump, error) {
 	s.Role = "check"
 	p, err := child.Start(command, s)
 	if err != nil {
@@ -99,48 +88,20 @@ func check(ctx context.Context, command []string, s protocol.Spec, limit time.Du
 	defer cancel()
 	stop := context.AfterFunc(ctx, p.Kill)
 	defer stop()
-	d, out := &dump{}, bufio.NewReaderSize(p.Out, 64<<10)
-	var entries []commits.Found
-	nonsense := error(nil)
-	for {
-		m, err := protocol.Receive(out)
-		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				nonsense = err
-			}
-			break
-		}
-		switch m.Kind {
-		case protocol.TellOpened:
-			d.recovery = append(d.recovery, time.Duration(m.A))
-			d.torn = append(d.torn, int64(m.B))
-			entries = []commits.Found{}
-		case protocol.TellFound:
-			e, err := protocol.EntryOf(m)
-			if err != nil {
-				nonsense = err
-			}
-			entries = append(entries, e)
-		case protocol.TellComplete:
-			d.found = append(d.found, entries)
-		case protocol.TellWrong:
-			d.wrong = append(d.wrong, m.Text)
-		case protocol.TellError:
-			d.failure, d.full = m.Text, m.A > 0
-		}
-	}
+	d := &protocol.Dump{}
+	nonsense := d.Receive(bufio.NewReaderSize(p.Out, 64<<10))
 	p.CloseInput()
 	_, err = p.Wait()
 	timeout = errors.Is(context.Cause(ctx), errHang)
 	switch {
 	case timeout:
-		d.failure = fmt.Sprintf("it hangs: it had not been opened, read and closed after %v", limit)
+		d.Failure = fmt.Sprintf("it hangs: it had not been opened, read and closed after %v", limit)
 	case ctx.Err() != nil:
 		return nil, console.ErrInterrupted
 	case nonsense != nil:
 		return nil, nonsense
-	case d.failure == "" && (err != nil || len(d.found) < s.Opens):
-		d.failure = fmt.Sprintf("the process that opened it died: %v", err)
+	case d.Failure == "" && (err != nil || len(d.Found) < s.Opens):
+		d.Failure = fmt.Sprintf("the process that opened it died: %v", err)
 	}
 	return d, nil
 }

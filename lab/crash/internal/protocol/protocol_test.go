@@ -22,7 +22,7 @@ func TestMessages(t *testing.T) {
 	}
 	var stream []byte
 	for _, m := range want {
-		stream = m.append(stream)
+		stream = m.Append(stream)
 	}
 	r := bufio.NewReader(bytes.NewReader(stream))
 	var got []Message
@@ -46,7 +46,7 @@ func TestMessages(t *testing.T) {
 		t.Error("an entry without a digest is one")
 	}
 	// A child that is killed in the middle of a message has not told it.
-	whole := Message{Kind: TellAcked, A: 300, B: 3, Text: "x"}.append(nil)
+	whole := Message{Kind: TellAcked, A: 300, B: 3, Text: "x"}.Append(nil)
 	for cut := 1; cut < len(whole); cut++ {
 		if m, err := Receive(bufio.NewReader(bytes.NewReader(whole[:cut]))); !errors.Is(err, io.EOF) {
 			t.Errorf("%d bytes of a message are %v, %v", cut, m, err)

@@ -13,6 +13,7 @@ import (
 	"io"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/enginetest/commits"
@@ -44,6 +45,7 @@ const (
 	TellFound    = 'k' // an entry: text is its key, a its number, b its generation; see entry
 	TellOpened   = 'n' // the check opened the engine in a ns, which cut off b torn bytes
 	TellComplete = 'd' // all entries of one opening have been told
+	tellDone     = 'z' // a check has told everything, and goes on with something else
 )
 
 // The phases of a victim.
@@ -79,12 +81,13 @@ func (t *Reporter) Send(kind byte, a, b uint64) { t.message(Message{Kind: kind, 
 func (t *Reporter) message(m Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.buf = m.append(t.buf[:0])
+	t.buf = m.Append(t.buf[:0])
 	// A supervisor that is gone ends this process otherwise.
 	_, _ = t.w.Write(t.buf)
 }
 
-func (m Message) append(dst []byte) []byte {
+// Append appends the record to dst.
+func (m Message) Append(dst []byte) []byte {
 	dst = append(dst, m.Kind)
 	dst = binary.AppendUvarint(dst, m.A)
 	dst = binary.AppendUvarint(dst, m.B)
@@ -103,6 +106,9 @@ func (t *Reporter) Failed(err error) {
 	}
 	t.message(Message{Kind: TellError, A: full, Text: clip(err.Error())})
 }
+
+// Done tells that a check is over, where the process goes on.
+func (t *Reporter) Done() { t.Send(tellDone, 0, 0) }
 
 func clip(s string) string { return s[:min(len(s), 3000)] }
 
@@ -134,7 +140,7 @@ func (t *Reporter) Entries() *Entries { return &Entries{out: bufio.NewWriterSize
 
 // Tell adds one. Errors come with End.
 func (e *Entries) Tell(found commits.Found) {
-	e.buf = messageOf(found).append(e.buf[:0])
+	e.buf = messageOf(found).Append(e.buf[:0])
 	_, _ = e.out.Write(e.buf)
 }
 
@@ -188,6 +194,52 @@ func EntryOf(m Message) (commits.Found, error) {
 	e := commits.Found{Key: m.Text[:at], N: m.A, Gen: uint32(m.B), Len: int(size)}
 	copy(e.Sum[:], m.Text[at:])
 	return e, nil
+}
+
+// Dump is what a check has told.
+type Dump struct {
+	Found    [][]commits.Found // of each opening
+	Recovery []time.Duration
+	Torn     []int64  // bytes that each opening cut off
+	Wrong    []string // what the check itself saw
+	Failure  string   // it could not open or read
+	Full     bool     // because of the disk
+	Done     bool     // it told that this is all
+}
+
+// Receive adds what a check tells until its end. An error is nonsense, or of r.
+func (d *Dump) Receive(r *bufio.Reader) error {
+	var entries []commits.Found
+	for {
+		m, err := Receive(r)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch m.Kind {
+		case tellDone:
+			d.Done = true
+			return nil
+		case TellOpened:
+			d.Recovery = append(d.Recovery, time.Duration(m.A))
+			d.Torn = append(d.Torn, int64(m.B))
+			entries = []commits.Found{}
+		case TellFound:
+			e, err := EntryOf(m)
+			if err != nil {
+				return err
+			}
+			entries = append(entries, e)
+		case TellComplete:
+			d.Found = append(d.Found, entries)
+		case TellWrong:
+			d.Wrong = append(d.Wrong, m.Text)
+		case TellError:
+			d.Failure, d.Full = m.Text, m.A > 0
+		}
+	}
 }
 
 // EngineDir is the engine's directory in that of a round.
