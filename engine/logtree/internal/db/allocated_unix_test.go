@@ -2,7 +2,10 @@
 
 package db
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+)
 
 // allocated is what a file takes on the device; 0 if it is just being removed.
 func allocated(name string) int64 {
@@ -11,4 +14,13 @@ func allocated(name string) int64 {
 		return 0
 	}
 	return st.Blocks * 512
+}
+
+// cpuTime is what the process has taken of processors.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -53,6 +53,7 @@ func (d *DB) flush() (bool, error) {
 	}
 	d.edit.Lock()
 	defer d.edit.Unlock()
+	d.reclaim.sampled(out.Sampled, out.Replaced)
 	tiers := d.view.Load().ver.CopyTiers()
 	nextTier := d.nextTier
 	if !ts.Empty() {

@@ -2,6 +2,7 @@ package db
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -174,4 +176,114 @@ func BenchmarkOverwrite(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(diskBytes(b, c.Dir))/float64(len(live)*(len(key)+size)), "end-disk/live")
+}
+
+// BenchmarkSteady puts random keys again, one in a commit at Process and by four writers at a time, once two million
+// are there: as many as have the share of this memory budget that ten million have of the usual one.
+//
+//	go test -run='^$' -bench=Steady -benchtime=8000000x ./engine/logtree/internal/db
+//
+// It reports bytes written, syncs and time of processors for what the writers do, the space on disk against live keys
+// and values (the most that there was, the mean, and at the end), the latencies of commits, and walks over everything
+// afterwards.
+func BenchmarkSteady(b *testing.B) {
+	for _, size := range []int{16, 64, 128, 1024} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) { benchmarkSteady(b, size) })
+	}
+}
+
+func benchmarkSteady(b *testing.B, size int) {
+	const keys, writers, keySize = 2_000_000, 4, 16
+	c := testConfig(vfs.OS(), b.TempDir())
+	c.Memory = 128 << 20 / 5
+	c.Sizes = Sizes{Segment: maxSegment / 5, Run: maxRun / 5}
+	d, err := Open(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	payload := float64(keySize + size)
+	// each has each writer do n things, and gives it what they need.
+	each := func(n int, do func(w, i int, r *rand.Rand, key, value []byte)) {
+		var all sync.WaitGroup
+		for w := range writers {
+			all.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(w), uint64(n)))
+				key, value := make([]byte, keySize), make([]byte, size)
+				for i := w; i < n; i += writers {
+					do(w, i, r, key, value)
+				}
+			})
+		}
+		all.Wait()
+	}
+	batches := make([]holdfast.Batch, writers)
+	set := func(w, k int, r *rand.Rand, key, value []byte) {
+		copy(key, "key/")
+		binary.BigEndian.PutUint64(key[8:], uint64(k))
+		for i := 0; i+8 <= size; i += 8 {
+			binary.LittleEndian.PutUint64(value[i:], r.Uint64())
+		}
+		batches[w].Reset()
+		batches[w].Set(key, value)
+		if err := commit(d, &batches[w], holdfast.Process); err != nil {
+			b.Error(err)
+		}
+	}
+	each(keys, func(w, i int, r *rand.Rand, key, value []byte) { set(w, i*stride%keys, r, key, value) })
+
+	took := make([][]time.Duration, writers)
+	for w := range took {
+		took[w] = make([]time.Duration, 0, b.N/writers+1)
+	}
+	var most, sum, samples float64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			on := float64(diskBytes(b, c.Dir)) / keys / payload
+			most, sum, samples = max(most, on), sum+on, samples+1
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+	before, cpu := d.Metrics(), cpuTime()
+	b.ResetTimer()
+	each(b.N, func(w, _ int, r *rand.Rand, key, value []byte) {
+		start := time.Now()
+		set(w, r.IntN(keys), r, key, value)
+		took[w] = append(took[w], time.Since(start))
+	})
+	b.StopTimer()
+	after := d.Metrics()
+	b.ReportMetric(float64((cpuTime()-cpu).Nanoseconds())/float64(b.N), "cpu-ns/op")
+	close(stop)
+	<-stopped
+	b.ReportMetric(float64(after.BytesWritten-before.BytesWritten)/float64(b.N)/payload, "written/payload")
+	b.ReportMetric(float64(after.Syncs-before.Syncs)/float64(b.N)*1e6, "syncs/M")
+	b.ReportMetric(most, "most-disk/live")
+	b.ReportMetric(sum/samples, "mean-disk/live")
+	b.ReportMetric(float64(diskBytes(b, c.Dir))/keys/payload, "end-disk/live")
+	all := slices.Concat(took...)
+	slices.Sort(all)
+	for _, q := range []float64{0.5, 0.99, 0.999, 0.9999, 1} {
+		b.ReportMetric(float64(all[int(q*float64(len(all)-1))].Nanoseconds())/1000, fmt.Sprintf("p%g-us", 100*q))
+	}
+	b.ReportMetric(float64(after.Stalls-before.Stalls), "stalls")
+	for _, name := range []string{"first-scan-ns/key", "scan-ns/key"} {
+		n, cpu := 0, cpuTime()
+		it := d.Scan(holdfast.Range{})
+		for it.Next() {
+			n++
+		}
+		if err := it.Close(); err != nil || n != keys {
+			b.Fatalf("%d of %d keys, %v", n, keys, err)
+		}
+		b.ReportMetric(float64((cpuTime()-cpu).Nanoseconds())/keys, name)
+	}
+	if err := d.Close(); err != nil {
+		b.Fatal(err)
+	}
 }

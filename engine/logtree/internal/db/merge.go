@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
@@ -17,21 +18,66 @@ import (
 // installs the result: it is complete by itself. So a pass needs room for one step in addition to what it reads,
 // can be stopped after any step, and does not keep flushes waiting. Its fields are used under edit or by the one
 // goroutine that merges.
+//
+// A sweep is a pass over all tiers that takes in what is newer, and the log's new segments, when a step of it begins.
+// So small tiers are merged between its steps, and what is written during one sweep is given back during the next one,
+// and not at its end.
 type pass struct {
-	oldest, newest uint64          // ids of the tiers; all between them take part
-	victims        map[uint32]bool // segments to be emptied; if there are any, all tiers take part
-	urgent         bool            // the log waits for room
-	next           []byte          // keys before it are done
-	limit          int64           // bytes of index, or of moved values, that a step may write
-	mover          *mover
-	did            bool        // a step has changed something
-	compaction     *compaction // what it is for, nil mostly
+	oldest, newest   uint64          // ids of the tiers; all between them take part
+	victims          map[uint32]bool // segments to be emptied; if there are any, all tiers take part
+	sweep            bool            // see above
+	logFrom, movedTo uint32          // a sweep empties also the log's segments from here on, and moved ones up to there
+	stepped          time.Time       // when the last step of a sweep ended
+	urgent           bool            // the log waits for room
+	next             []byte          // keys before it are done
+	limit            int64           // bytes of index that a step may write
+	mostMoved        int64           // bytes of values that it may move
+	mover            *mover
+	did              bool        // a step has changed something
+	compaction       *compaction // what it is for, nil mostly
 }
 
 // plan makes the next step of a pass. It is called with edit held.
 func (rc *reclaimer) plan(p *pass) *tree.Step {
+	if p.sweep {
+		rc.widen(p)
+	}
 	return rc.d.view.Load().ver.Plan(tree.Merge{Oldest: p.oldest, Newest: p.newest, Victims: p.victims, From: p.next,
 		Small: rc.d.tables.Limit / 32})
+}
+
+// takesIn reports whether the next step of a sweep takes in what is newer: not while a segment is open whose begin
+// frame says that its values are no newer than when it was begun.
+func (p *pass) takesIn() bool { return p.sweep && p.mover.seg == nil }
+
+// widen makes a sweep take in what has come since its last step, and chooses segments of moved values for the next one.
+// It is called with edit held.
+func (rc *reclaimer) widen(p *pass) {
+	d := rc.d
+	ver := d.view.Load().ver
+	if p.takesIn() && len(ver.Tiers) > 0 {
+		p.newest, p.mover.seq = max(p.newest, ver.Tiers[0].ID), d.from.Seq
+		for _, s := range segmentsOf(ver) {
+			if s.Kind == format.SegmentLog && s.ID >= p.logFrom && s.ID < d.from.Segment && !s.Damaged.Load() {
+				p.victims[s.ID] = true
+			}
+		}
+	}
+	share, tables := ver.NewerFrom(p.next, p.limit)
+	share *= rc.replaced
+	live := ver.Live()
+	for _, t := range tables {
+		for _, u := range t.Info.Segments {
+			s := segmentOf(ver, u.ID)
+			if s.Kind != format.SegmentMoved || u.ID > p.movedTo || s.Damaged.Load() || p.victims[u.ID] {
+				continue
+			}
+			left := float64(live[u.ID]) / float64(max(s.Payload.Load(), 1))
+			if left*(1-share) < 1-sweepLeast {
+				p.victims[u.ID] = true
+			}
+		}
+	}
 }
 
 // mergeOnce does one step of a merge, if one is due, and reports whether it did. A step that fails is undone. One
@@ -84,8 +130,14 @@ func (rc *reclaimer) mergeOnce() (bool, error) {
 				d.freeTable(f)
 			}
 		}
+		if p.sweep {
+			rc.timed(p, s)
+		}
 		var more bool
 		if p.next, more = s.Next(); !more {
+			if p.sweep {
+				rc.sweptFrom = p.logFrom
+			}
 			rc.endPass(p)
 		}
 		return true, nil
@@ -117,8 +169,10 @@ const leastStep = 64 << 10
 func (rc *reclaimer) smaller(p *pass) bool {
 	d := rc.d
 	least := min(leastStep, d.tables.Limit)
+	p.sweep = false // what it has begun with is enough
 	if p.limit > least {
 		p.limit = max(p.limit/8, least)
+		p.mostMoved = p.limit
 		return true
 	}
 	if len(p.victims) > 1 { // one with little to move frees what the others need, later
@@ -170,7 +224,7 @@ const (
 func (rc *reclaimer) rewrite(p *pass, s *tree.Step, ver *tree.Version, out *tree.Writer) error {
 	entries, look := 0, int64(mergeBytes)
 	err := s.Rewrite(out, tree.Control{
-		Full: func() bool { return out.Written() >= p.limit || p.mover.moved >= p.limit },
+		Full: func() bool { return out.Written() >= p.limit || p.mover.moved >= p.mostMoved },
 		Stopped: func() bool {
 			if entries++; entries%mergeUnstopped != 0 && p.mover.moved < look {
 				return false
@@ -190,6 +244,8 @@ func (rc *reclaimer) rewrite(p *pass, s *tree.Step, ver *tree.Version, out *tree
 	}
 	moved := p.mover.settle
 	if _, more := s.Next(); !more { // the pass has come to its end
+		moved = p.mover.seal
+	} else if p.sweep && p.mover.at >= rc.d.segmentLimit/2 { // see takesIn
 		moved = p.mover.seal
 	}
 	if err := moved(); err != nil {

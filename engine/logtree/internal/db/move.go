@@ -27,6 +27,14 @@ type mover struct {
 	fresh   []*wal.Segment // begun in this step, seg perhaps among them
 	moved   int64          // bytes of values, in this step
 	synced  []fill         // what the step adds to segments
+	ahead   map[uint32]*stretch
+
+	old      uint32 // the log's segments before it were there before the last sweep
+	oldMoved int64  // bytes of values moved out of them
+	oldNow   int64  // and in this step
+
+	syncing chan error // of a sync of seg under way; nil: there is none
+	asked   int64      // where in seg the last one began
 
 	was fill // seg, at and payload when the step began
 }
@@ -37,18 +45,57 @@ type fill struct {
 	at, payload int64
 }
 
+// stretch is part of a segment of moved values, read ahead: what lies there is in the order of the keys that one pass
+// moved, so the next value of it that is asked for lies near.
+type stretch struct {
+	off int64
+	b   []byte
+}
+
+// moveAhead is how many bytes are read ahead in a segment, and mostAhead in how many segments at once.
+const (
+	moveAhead = 32 << 10
+	mostAhead = 32
+)
+
+// value appends the value that an entry names to dst.
+func (w *mover) value(dst []byte, ver *tree.Version, e run.Entry) ([]byte, error) {
+	id, off, n := uint32(e.Place>>32), int64(uint32(e.Place)), int64(e.Len)
+	if a := w.ahead[id]; a != nil && off >= a.off && off+n <= a.off+int64(len(a.b)) {
+		if v := a.b[off-a.off:][:n]; format.Checksum(v) == e.Sum {
+			return append(dst, v...), nil
+		}
+	} else if s := segmentOf(ver, id); s != nil && s.Kind == format.SegmentMoved && n < moveAhead/4 {
+		if a == nil && len(w.ahead) < mostAhead {
+			a = &stretch{}
+			w.ahead[id] = a
+		}
+		if size := min(moveAhead, s.Used.Load()-off); a != nil && size >= n {
+			if b, err := s.Read(a.b[:0], off, int(size)); err == nil {
+				if a.off, a.b = off, b; format.Checksum(b[:n]) == e.Sum {
+					return append(dst, b[:n]...), nil
+				}
+			}
+		}
+	}
+	return ver.Value(dst, e)
+}
+
 // moveFrame is the size in bytes at which a frame of moved values is written.
 const moveFrame = 64 << 10
 
 // begin begins a step.
 func (w *mover) begin() {
 	w.fresh, w.synced, w.moved = nil, nil, 0
+	w.ahead = map[uint32]*stretch{}
+	w.oldNow = 0
 	w.was = fill{w.seg, w.at, w.payload}
 }
 
 // commit counts what was moved among the segments' used bytes, and returns the new segments. The step is installed
 // next; it is called with edit held, so that no other manifest tells of what may still be undone.
 func (w *mover) commit() []*wal.Segment {
+	w.oldMoved += w.oldNow
 	for _, x := range w.synced {
 		x.seg.Used.Store(x.at)
 		x.seg.Payload.Store(x.payload)
@@ -64,7 +111,7 @@ func (w *mover) commit() []*wal.Segment {
 // it is reported, and everything else goes on.
 func (w *mover) move(key []byte, ver *tree.Version, e run.Entry) (uint64, error) {
 	var err error
-	if w.val, err = ver.Value(w.val[:0], e); err != nil {
+	if w.val, err = w.value(w.val[:0], ver, e); err != nil {
 		if errors.Is(err, holdfast.ErrCorrupt) {
 			w.d.reclaim.rotten(segmentOf(ver, uint32(e.Place>>32)), key, err)
 			return e.Place, nil
@@ -94,6 +141,9 @@ func (w *mover) move(key []byte, ver *tree.Version, e run.Entry) (uint64, error)
 	w.buf = append(w.buf, w.val...)
 	w.payload += int64(len(key) + len(w.val))
 	w.moved += int64(len(w.val))
+	if id := uint32(e.Place >> 32); id < w.old && segmentOf(ver, id).Kind == format.SegmentLog {
+		w.oldNow += int64(len(key) + len(w.val))
+	}
 	if len(w.buf) >= moveFrame {
 		err = w.flush()
 	}
@@ -126,6 +176,43 @@ func (w *mover) append(kind format.FrameKind, b []byte) error {
 	}
 	w.d.otherBytes.Add(int64(n))
 	w.at += int64(n)
+	return w.syncAhead()
+}
+
+// syncEvery is how many bytes of a segment are written before they are synced while the merge goes on.
+const syncEvery = 8 << 20
+
+// syncAhead has what was written synced while the merge goes on, so that the device is busy meanwhile, and settle has
+// less to wait for.
+func (w *mover) syncAhead() error {
+	if w.d.manual || w.at-w.asked < syncEvery {
+		return nil
+	}
+	if w.syncing != nil {
+		if len(w.syncing) == 0 {
+			return nil
+		}
+		if err := w.awaitSync(); err != nil {
+			return err
+		}
+	}
+	f, done := w.seg.File, make(chan error, 1)
+	w.d.otherSyncs.Add(1)
+	go func() { done <- f.Datasync() }()
+	w.syncing, w.asked = done, w.at
+	return nil
+}
+
+// awaitSync waits for the sync under way, if there is one. A later one could succeed though this one has failed.
+func (w *mover) awaitSync() error {
+	if w.syncing == nil {
+		return nil
+	}
+	err := <-w.syncing
+	w.syncing = nil
+	if err != nil {
+		return format.IOError("sync", w.seg.File.Name(), err)
+	}
 	return nil
 }
 
@@ -141,6 +228,7 @@ func (w *mover) create(size int64) error {
 		return err
 	}
 	w.seg, w.at, w.payload, w.fresh = s, format.SegmentHeaderSize, 0, append(w.fresh, s)
+	w.asked = 0
 	b := make([]byte, format.FrameHeader+format.BeginBody)
 	format.Begin{Seq: w.seq}.Put(b[format.FrameHeader:])
 	return w.append(format.KindBegin, b)
@@ -152,6 +240,9 @@ func (w *mover) settle() error {
 		return nil
 	}
 	if err := w.flush(); err != nil {
+		return err
+	}
+	if err := w.awaitSync(); err != nil {
 		return err
 	}
 	s := w.seg
@@ -191,6 +282,7 @@ func (w *mover) end() {
 
 // undo removes what this step has written.
 func (w *mover) undo() {
+	_ = w.awaitSync() // its file stays open as long
 	for _, s := range w.fresh {
 		w.d.files.Undo(s)
 	}

@@ -27,6 +27,14 @@ const (
 	leftGarbage = 0.1
 	minGarbage  = 1 << 20
 	maxMoved    = 0.1
+	// Keys and values of fewer than smallValue bytes are kept in the order of the keys: where sweepGarbage of the log is
+	// taken to be garbage, a sweep moves all values of the log that are small, and those of moved segments of which
+	// sweepLeast is. Segments of moved values are of a stretch of keys and go away one by one when it has passed them; the
+	// log's segments have keys from anywhere and stay to its end, so that it takes not more than sweepMoved of them.
+	smallValue   = 512
+	sweepGarbage = 0.15
+	sweepLeast   = 0.1
+	sweepMoved   = 0.3
 	// maxSmallSegments is the number of small segments, over one for each that is not small, before their values are moved
 	// together: each time that a database is opened and little is written, it gets one.
 	maxSmallSegments = 32
@@ -41,7 +49,8 @@ const (
 // while there is more garbage than it should leave (debt).
 //
 // Invariants, while edit is not held by others:
-//   - passes do not overlap: each is over newer tiers than all begun before it, and only the last goes on.
+//   - passes do not overlap: each is over newer tiers than all begun before it, and only the last goes on. A sweep
+//     takes in what is newer when it is the last; between its steps others may have merged all but the oldest tier.
 //   - step is the step that the merging goroutine is doing, of the last of passes, and nil between steps. Whatever
 //     changes the version meanwhile adds only newer tiers and range deletes, those to the step too, and keeps the
 //     segments that the step reads (step.Reads).
@@ -52,6 +61,9 @@ type reclaimer struct {
 	// Under DB.edit.
 	step      *tree.Step
 	passes    []*pass
+	replaced  float64          // the share of what is flushed that replaces what was there before, lately
+	speed     float64          // keys a second that sweeps come to, with what goes on between their steps
+	sweptFrom uint32           // the log's segments before it were there when the last sweep began
 	fruitless [2]*tree.Version // the second one is of passes made while the log waited for room
 
 	// Under DB.mu.
@@ -82,11 +94,21 @@ func (rc *reclaimer) nextPass() *pass {
 	}
 	if n := len(rc.passes); n > 0 {
 		under = rc.passes[n-1]
-		floor = under.newest
+		if floor = under.newest; under.takesIn() {
+			floor = under.oldest
+		}
 	}
 	if p := rc.pick(ver, floor); p != nil {
-		p.limit = d.tables.Limit
+		p.limit, p.mostMoved = d.tables.Limit, d.tables.Limit
 		p.mover = &mover{d: d, seq: d.from.Seq}
+		if p.sweep {
+			p.mostMoved = max(p.limit, d.segmentLimit*3/4)
+			p.logFrom, p.stepped = d.from.Segment, time.Now()
+			p.mover.old = cmp.Or(rc.sweptFrom, math.MaxUint32)
+			d.mu.Lock()
+			p.movedTo = uint32(d.nextFile)
+			d.mu.Unlock()
+		}
 		rc.passes = append(rc.passes, p)
 		under = p
 	}
@@ -140,6 +162,13 @@ func (rc *reclaimer) pick(ver *tree.Version, floor uint64) *pass {
 		return all(nil) // that takes the least room, and shows where there is garbage
 	}
 	if floor == 0 {
+		if !urgent {
+			if victims, due := rc.sweep(ver); due {
+				p := all(victims)
+				p.sweep = true
+				return p
+			}
+		}
 		victims := rc.victims(ver, urgent)
 		if len(victims) > 0 || n > 1 && rc.above(ver) {
 			return all(victims)
@@ -167,18 +196,37 @@ func choose(urgent bool) int {
 	return 0
 }
 
-// above reports whether newer tiers hold too much compared with the oldest one.
-func (rc *reclaimer) above(ver *tree.Version) bool {
+// newer returns how much newer tiers hold compared with the oldest one, and how many bytes a key and its value usually
+// have together.
+func (rc *reclaimer) newer(ver *tree.Version) (share float64, usual int64) {
+	if len(ver.Tiers) == 0 {
+		return 0, 0
+	}
 	oldest := len(ver.Tiers) - 1
 	below, entries := ver.Tiers[oldest].Values()
 	// What a tombstone deletes is garbage too, of the usual size.
-	usual := below / max(entries, 1)
+	usual = below / max(entries, 1)
 	newer := int64(0)
 	for i := range ver.Tiers[:oldest] {
 		values, _ := ver.Tiers[i].Values()
 		newer += values + usual*ver.Tiers[i].Tombstones()
 	}
-	return float64(newer) > maxAbove*float64(below)
+	return float64(newer) / float64(max(below, 1)), usual
+}
+
+// above reports whether newer tiers hold too much compared with the oldest one.
+func (rc *reclaimer) above(ver *tree.Version) bool {
+	share, _ := rc.newer(ver)
+	return share > maxAbove
+}
+
+// sampled notes what a flush has found out: for so many of its keys filters say whether they were there before. It is
+// called with edit held.
+func (rc *reclaimer) sampled(keys, replaced int64) {
+	const weight = 0.2 // of one flush
+	if keys > 0 {
+		rc.replaced += weight * (float64(replaced)/float64(keys) - rc.replaced)
+	}
 }
 
 // countCuts counts what is left of the tables that range deletes have cut, so that what they deleted is known to be
@@ -296,6 +344,38 @@ func (rc *reclaimer) victims(ver *tree.Version, urgent bool) map[uint32]bool {
 	return victims
 }
 
+// sweep reports whether a sweep is due: values are small, and there is much garbage. What newer tiers hold is taken to
+// replace as much as it did lately. It returns the log's segments that are emptied, the worst first where they
+// are too many; widen chooses the others.
+func (rc *reclaimer) sweep(ver *tree.Version) (victims map[uint32]bool, due bool) {
+	d := rc.d
+	share, usual := rc.newer(ver)
+	if usual == 0 || usual >= smallValue {
+		return nil, false
+	}
+	all, _, _ := rc.candidates(ver)
+	total, garbage := int64(0), int64(0) // without what is damaged
+	for _, c := range all {
+		total, garbage = total+c.used, garbage+c.garbage
+	}
+	below, _ := ver.Tiers[len(ver.Tiers)-1].Values()
+	expected := float64(garbage) + share*rc.replaced*float64(below)
+	room := rc.roomToMove()
+	if expected < sweepGarbage*float64(total) || expected < float64(min(minGarbage, 2*d.segmentLimit)) ||
+		room < d.segmentLimit {
+		return nil, false
+	}
+	victims = map[uint32]bool{}
+	moved, most := int64(0), min(room, max(int64(sweepMoved*float64(total)), d.segmentLimit))
+	for _, c := range all {
+		if live := c.used - c.garbage; c.seg.Kind == format.SegmentLog && moved+live <= most {
+			moved += live
+			victims[c.seg.ID] = true
+		}
+	}
+	return victims, true
+}
+
 // roomToMove is how many bytes of values can be moved, with room for the index that is written with them. It is
 // called with edit held.
 func (rc *reclaimer) roomToMove() int64 {
@@ -323,42 +403,70 @@ func (rc *reclaimer) rotten(s *wal.Segment, key []byte, err error) {
 // debt says how far the log is above what reclaim is happy with. It is measured at each change of the version, and
 // grows with the log.
 type debt struct {
-	base  uint64 // lsn from which on writers are slowed down
-	width uint64 // so many bytes further they stop until reclaim has caught up
+	base  uint64  // lsn from which on writers are slowed down
+	half  uint64  // so many bytes further they write rate bytes a second, all of them together
+	width uint64  // so many bytes further than base they stop until reclaim has caught up
+	rate  float64 // twice as far half of that, half as far twice as much
 }
 
-// measureDebt measures it. What is alive is estimated by what the oldest tier names. It is called with edit and mu
-// held.
+// measureDebt measures it. What is alive is estimated by what the oldest tier names, and newer ones do not replace. It
+// is called with edit and mu held.
 func (rc *reclaimer) measureDebt(ver *tree.Version) {
 	d := rc.d
 	rc.needed = 2 * d.tables.Limit
 	for i := range ver.Tiers[:max(len(ver.Tiers)-1, 0)] {
 		rc.needed += ver.Tiers[i].Bytes()
 	}
-	var sealed, live int64
+	var sealed, payload, live int64
 	for _, s := range segmentsOf(ver) {
 		if s.Kind == format.SegmentMoved || s.ID < d.from.Segment {
 			sealed += s.Used.Load()
+			payload += s.Payload.Load()
 		}
 	}
+	newer, usual := rc.newer(ver)
 	if n := len(ver.Tiers); n > 0 {
 		live, _ = ver.Tiers[n-1].Values()
+		live += int64((1 - rc.replaced) * newer * float64(live))
+		live = int64(float64(live) * max(float64(sealed)/float64(max(payload, 1)), 1)) // with its frames
 	}
+	// The segments' own size, and what is not flushed yet, is no debt; where there are sweeps, as far as it is more than
+	// is allowed anyway.
 	slack := 2*d.segmentLimit + int64(maxImm+1)*d.tableLimit
-	allowed := int64(startPacing*float64(live)) + slack
+	start, half, rate := startPacing, halfPacing, float64(pacing)
+	if usual > 0 && usual < smallValue && rc.replaced > 0.05 {
+		// A sweep should come to its end while sweepWrites of what is alive is written.
+		start, half, slack = startSweeping, halfSweeping, slack-2*(d.segmentLimit-d.segmentSize())
+		rate = max(sweepWrites*float64(usual)*cmp.Or(rc.speed, usualSpeed), leastRate)
+		if n := len(rc.passes); n > 0 {
+			live += rc.passes[0].mover.oldMoved // is given back when the sweep ends
+		}
+		slack -= min(slack, int64((start-1)*float64(live)))
+	}
+	allowed, width := int64(start*float64(live))+slack, int64((stopPacing-start)*float64(live))+slack
 	rc.debt.Store(&debt{
 		base:  uint64(max(int64(d.from.LSN)+allowed-sealed, 0)),
-		width: uint64(int64((stopPacing-startPacing)*float64(live)) + slack),
+		half:  uint64(int64(half*float64(live)) + slack/2),
+		width: uint64(width),
+		rate:  rate,
 	})
 }
 
 // A log of startPacing times what is alive is as much as reclaim is happy with; the longer it is, the slower writers
-// are, and at stopPacing times they stop. Halfway they write pacing bytes a second, all of them together.
+// are, and at stopPacing times they stop. Where it is halfPacing further they write pacing bytes a second, all of them
+// together. Where there are sweeps it is less, and so many bytes as make sweepWrites of what is alive in the time of a
+// sweep.
 const (
-	startPacing = 1.28
-	stopPacing  = 2.0
-	pacing      = 64 << 20
-	leastPause  = time.Millisecond // shorter ones are saved up
+	startPacing   = 1.28
+	halfPacing    = 0.36
+	pacing        = 64 << 20
+	startSweeping = 1.15
+	halfSweeping  = 0.13
+	sweepWrites   = 0.25
+	usualSpeed    = 1e6 // keys a second, until it is measured
+	leastRate     = 4 << 20
+	stopPacing    = 2.0
+	leastPause    = 200 * time.Microsecond // shorter ones are saved up
 )
 
 // pace slows writers down while reclaim is behind, so that space stays bounded: all of them together get the rate that
@@ -369,12 +477,13 @@ func (rc *reclaimer) pace(n int) {
 		return
 	}
 	for stopped := false; ; stopped = true {
-		over := rc.over()
-		if over <= 0 {
+		debt, at := rc.debt.Load(), d.log.Appended()
+		if debt == nil || at <= debt.base {
 			return
 		}
-		if over < 1 {
-			rc.paceAt(float64(n) / (pacing * (1 - over) / over))
+		if over := at - debt.base; over < debt.width {
+			far := float64(over) / float64(max(debt.half, 1))
+			rc.paceAt(float64(n) * far / debt.rate)
 			return
 		}
 		d.mu.Lock()
@@ -395,14 +504,20 @@ func (rc *reclaimer) pace(n int) {
 	}
 }
 
-// over is the debt as a share of its bound.
-func (rc *reclaimer) over() float64 {
-	d := rc.d
-	debt, at := rc.debt.Load(), d.log.Appended()
-	if debt == nil || at <= debt.base {
-		return 0
+// timed measures how fast sweeps are. It is called with edit held, after a step.
+func (rc *reclaimer) timed(p *pass, s *tree.Step) {
+	now := time.Now()
+	took := now.Sub(p.stepped).Seconds()
+	p.stepped = now
+	if took <= 0 || s.Entries == 0 {
+		return
 	}
-	return min(float64(at-debt.base)/float64(max(debt.width, 1)), 1)
+	const weight = 0.1 // of one step
+	if speed := float64(s.Entries) / took; rc.speed == 0 {
+		rc.speed = speed
+	} else {
+		rc.speed = 1 / ((1-weight)/rc.speed + weight/speed)
+	}
 }
 
 // paceAt waits for the turn of a write that takes so many seconds at the present rate.

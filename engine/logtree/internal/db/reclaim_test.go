@@ -182,8 +182,8 @@ func TestPaceIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &DB{watch: newWatch(testConfig(vfs.NewMem(), "db").Logger)}
 		d.reclaim.d = d
-		d.reclaim.debt.Store(&debt{base: 1, width: 1000})
-		d.log = testLog(501) // halfway
+		d.reclaim.debt.Store(&debt{base: 1, half: 500, width: 1000, rate: pacing})
+		d.log = testLog(501)
 		const writers, each = 64, 128 << 10
 		start := time.Now()
 		var all sync.WaitGroup
@@ -214,12 +214,12 @@ func TestLastStop(t *testing.T) {
 	d := &DB{watch: newWatch(testConfig(vfs.NewMem(), "db").Logger), merges: make(chan struct{}, 1)}
 	d.changed.L, d.reclaim.d = &d.mu, d
 	for name, release := range map[string]func(){
-		"less debt":       func() { d.reclaim.debt.Store(&debt{base: 5000, width: 1000}) },
+		"less debt":       func() { d.reclaim.debt.Store(&debt{base: 5000, half: 500, width: 1000, rate: pacing}) },
 		"no merge to do":  func() { d.reclaim.busy = false },
 		"a failed engine": func() { d.log.Fail(syscall.EIO) },
 	} {
 		d.log = testLog(5000)
-		d.reclaim.debt.Store(&debt{base: 1, width: 1000})
+		d.reclaim.debt.Store(&debt{base: 1, half: 500, width: 1000, rate: pacing})
 		d.reclaim.busy = true
 		through := make(chan struct{})
 		go func() {

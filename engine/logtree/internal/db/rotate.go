@@ -62,11 +62,22 @@ func (d *DB) rotateSegment(n int, last bool) error {
 	return nil
 }
 
-// segmentSize is that of the next segment: they double until they have their full size, so
+// segmentShare is how many segments a log has before they get their full size: the present one and the next take room
+// that nothing is in, and one is given back as a whole.
+const segmentShare = 64
+
+// segmentSize is that of the next segment: they grow with the log until they have their full size, so
 // that a small database is a small directory. It is called with mu held.
 func (d *DB) segmentSize() int64 {
-	return min(max(2*d.lastSize, minSegment), d.segmentLimit)
+	log := int64(0)
+	for _, s := range d.segs {
+		log += s.Used.Load()
+	}
+	return min(max(2*d.lastSize, minSegment), max(log/segmentShare, leastFull), d.segmentLimit)
 }
+
+// leastFull is the size in bytes up to which segments double, whatever the log's size.
+const leastFull = 8 << 20
 
 // leave is how much room a new segment leaves on the disk, for what makes more of it: a flush, and a merge of
 // everything that empties one segment. It is called with mu held.

@@ -30,6 +30,8 @@ type Step struct {
 	// Tombstones are range deletes that were flushed since the step was planned. The caller adds them.
 	Tombstones []*RangeTombstones
 
+	Entries int64 // keys that Rewrite came to
+
 	merge    Merge
 	ver      *Version
 	clusters []cluster
@@ -229,6 +231,7 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 			}
 			entries++
 			e := src.ri.Entry()
+			s.Entries++
 			if s.merge.Victims[uint32(e.Place>>32)] && !e.Tombstone {
 				if e.Place, err = c.Move(src.key, e); err != nil {
 					return err
@@ -242,7 +245,7 @@ func (s *Step) Rewrite(w *Writer, c Control) (err error) {
 			if err := m.next(); err != nil {
 				return err
 			}
-			if entries%1024 == 0 {
+			if entries%yieldEvery == 0 {
 				runtime.Gosched()
 			}
 		}

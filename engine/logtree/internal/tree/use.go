@@ -133,3 +133,46 @@ func (r *Ref) count() (uses []run.SegmentUse, err error) {
 	}
 	return uses, err
 }
+
+// NewerFrom looks at the oldest tier's tables from the one with that key on, as many as have so many bytes, and returns
+// how many bytes of keys and values newer tiers name among their keys for each that they name themselves. Newer tables
+// are taken to hold the same of all keys that they span. A tombstone counts as a value of the usual size.
+func (v *Version) NewerFrom(from []byte, most int64) (share float64, tables []*Table) {
+	if len(v.Tiers) == 0 {
+		return 0, nil
+	}
+	oldest := &v.Tiers[len(v.Tiers)-1]
+	sums := make([]int64, len(oldest.Refs)+1) // of what the refs before name
+	entries := int64(0)
+	for i := range oldest.Refs {
+		b, n := oldest.Refs[i].values()
+		sums[i+1] = sums[i] + b
+		entries += n
+	}
+	usual := sums[len(oldest.Refs)] / max(entries, 1)
+	lo := oldest.find(from)
+	hi := lo
+	for n := int64(0); hi < len(oldest.Refs) && n < most; hi++ {
+		t := oldest.Refs[hi].Table
+		n += t.Info.FileBytes
+		tables = append(tables, t)
+	}
+	// reach returns the refs that a span meets.
+	reach := func(first, last []byte) (int, int) {
+		a, b := oldest.find(first), oldest.find(last)
+		return a, min(b+1, len(oldest.Refs))
+	}
+	newer := 0.0
+	for _, t := range v.Tiers[:len(v.Tiers)-1] {
+		for i := range t.Refs {
+			r := &t.Refs[i]
+			a, b := reach(r.Table.Info.Smallest, r.Table.Info.Largest)
+			c, d := reach(r.Lo, r.last)
+			if c, d = max(c, lo), min(d, hi); c < d && sums[b] > sums[a] {
+				values := r.Table.valueBytes + usual*r.Table.Info.Tombstones
+				newer += float64(values) * float64(sums[d]-sums[c]) / float64(sums[b]-sums[a])
+			}
+		}
+	}
+	return newer / float64(max(sums[hi]-sums[lo], 1)), tables
+}

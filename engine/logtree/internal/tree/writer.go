@@ -2,6 +2,7 @@ package tree
 
 import (
 	"math"
+	"runtime"
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
@@ -39,6 +40,9 @@ func (f *Files) Open(id uint64) (*Table, error) {
 // has what it wrote, Abandon undoes everything.
 type Writer struct {
 	Tables []*Table // complete; their names are durable after Close
+
+	// Of so many sampled keys that Flush wrote, as many as filters say were there before.
+	Sampled, Replaced int64
 
 	files *Files
 	w     *run.Writer // nil between files
@@ -133,13 +137,25 @@ func (w *Writer) Abandon() {
 	}
 }
 
+// yieldEvery is how many entries flushes and merges write before they let others run: commits, whose pauses would else
+// be as long as such a goroutine keeps its processor.
+const yieldEvery = 256
+
 // Flush writes the newest versions of a memtable's keys, and closes the writer. What a range delete of the same
 // memtable or a newer one covers is left out, and so are tombstones of keys that no table of v can have. place says
 // where in the log a value of the index's image is.
 func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*RangeTombstones, v *Version) error {
 	it := m.Index.Iter(math.MaxUint64)
+	entries := 0
 	for ok := it.First(); ok; ok = it.Next() {
 		x := it.Version()
+		if entries++; entries%yieldEvery == 0 {
+			runtime.Gosched()
+			w.Sampled++
+			if v.MayHave(x.Key) {
+				w.Replaced++
+			}
+		}
 		if m.Tombstones.Covers(x.Key) > x.Seq ||
 			slices.ContainsFunc(newer, func(ts *RangeTombstones) bool { return ts.Find(x.Key) != nil }) {
 			continue
