@@ -115,12 +115,6 @@ func median(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // peer is group commit and nothing else: frames with a checksum in a file that was filled with zeros. Under one mutex,
 // commits add their frames to the next group. Its first one is the leader: when the group before it is done, it copies
 // the frames into one write, syncs, and wakes all that wait.
