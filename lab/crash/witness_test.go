@@ -14,7 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
 // lines waits for what a command writes.
@@ -63,8 +66,8 @@ func startWitness(t *testing.T, dir string) (address string, said lines, stop fu
 	return address, said, stop
 }
 
-// TestWitness kills a victim, which then has all that the witness knows of, and puts an old state in its place, which
-// the witness finds out. The witness is started again between.
+// TestWitness kills a victim, which then has all that the witness knows of though it cannot open it at first, and puts
+// an old state in its place, which the witness finds out. The witness is started again between.
 func TestWitness(t *testing.T) {
 	ledger, dir := t.TempDir(), filepath.Join(t.TempDir(), "victim")
 	self, err := os.Executable()
@@ -112,6 +115,19 @@ func TestWitness(t *testing.T) {
 	}
 
 	address, said, stop = startWitness(t, ledger)
+	// A directory that is still in use is no breach.
+	held, err := logtree.Open(filepath.Join(dir, protocol.EngineDir), holdfast.Options{Level: holdfast.Power})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = life(address)
+	said.await("gone again")
+	if err := cmd.Wait(); err == nil {
+		t.Error("a victim opens what is open")
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
 	cmd = life(address)
 	said.await("all are there")
 	said.await("works")
@@ -132,7 +148,7 @@ func TestWitness(t *testing.T) {
 
 // TestWitnessIsToldNonsense: a witness survives whoever comes.
 func TestWitnessIsToldNonsense(t *testing.T) {
-	address, said, stop := startWitness(t, t.TempDir())
+	address, _, stop := startWitness(t, t.TempDir())
 	for _, told := range []string{"", "\n", "{}\nxyz", `{"ID":"../../x","Engine":"logtree"}` + "\n",
 		`{"ID":"00ff"}` + "\n",
 		strings.Repeat("x", 3<<20), `{"Engine":"logtree"}` + "\n" + "w\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"} {
@@ -145,7 +161,18 @@ func TestWitnessIsToldNonsense(t *testing.T) {
 		_, _ = io.Copy(io.Discard, conn)
 		conn.Close()
 	}
-	_ = said
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := writeLine(conn, hello{Engine: "logtree"}); err != nil {
+		t.Fatal(err)
+	}
+	var r reply
+	if err := readLine(bufio.NewReader(conn), &r); err != nil || r.ID == "" || r.Spec.Role != "work" {
+		t.Errorf("a victim after all that is answered %+v, %v", r, err)
+	}
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
@@ -168,12 +195,17 @@ func TestBeWitnessedRefuses(t *testing.T) {
 	}{
 		"a directory with other files": {full, "logtree", console.ExitUse},
 		"an unknown engine":            {t.TempDir(), "logtee", console.ExitUse},
-		"no witness":                   {t.TempDir(), "logtree", console.ExitIncomplete},
+		"an engine that keeps nothing": {t.TempDir(), "mem", console.ExitUse},
+		"a file":                       {filepath.Join(full, "mine"), "logtree", console.ExitUse},
+		"no witness":                   {filepath.Join(full, "none"), "logtree", console.ExitIncomplete},
 	} {
 		err := Standard().BeWitnessed(t.Context(), nobody, test.dir, test.engine,
 			console.Terminal{Out: io.Discard, Err: io.Discard})
 		if err == nil || Status(err) != test.status {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if list, err := os.ReadDir(full); err != nil || len(list) != 1 {
+		t.Errorf("what was refused has left %v, %v", list, err)
 	}
 }

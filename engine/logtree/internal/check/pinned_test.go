@@ -7,8 +7,8 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// TestPinnedFilesStay: what a check of an open database has pinned stays until it is released, though nothing else needs
-// it any more, and goes then.
+// TestPinnedFilesStay: what a check of an open database has pinned stays until it is released, though nothing else
+// needs it any more, and goes then.
 func TestPinnedFilesStay(t *testing.T) {
 	fsys := vfs.NewMem()
 	d, _ := small(t, fsys)
