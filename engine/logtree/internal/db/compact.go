@@ -30,7 +30,8 @@ const compactMoved = 4
 // Compact implements [holdfast.Compactor]. What was written before the call is flushed and merged, and segments of
 // which a twentieth or more is garbage are emptied: that takes room for what is moved until they are gone, a quarter of
 // the log at most. What is damaged stays, and keeps what it names; Metrics.Trouble tells of it. Readers and writers go
-// on. Several at a time follow one another. Close ends it with ErrClosed.
+// on. Several at a time follow one another. Close ends it with ErrClosed, and a merge that fails meanwhile, its own or not,
+// with that error.
 func (d *DB) Compact(ctx context.Context) error {
 	return d.Compacting(ctx, func() error {
 		defer context.AfterFunc(ctx, func() {
@@ -132,15 +133,23 @@ func (rc *reclaimer) end(c *compaction, err error) {
 	}
 }
 
-// endCompaction is end without mu held; c may be nil.
-func (rc *reclaimer) endCompaction(c *compaction, err error) {
+// endCompaction ends the compaction under way, if there is one, without mu held.
+func (rc *reclaimer) endCompaction(err error) {
 	rc.d.mu.Lock()
 	defer rc.d.mu.Unlock()
-	rc.end(c, err)
+	rc.end(rc.compaction, err)
 }
 
-// stopped reports whether the pass is for a compaction that has ended.
-func (p *pass) stopped() bool { return p.compaction != nil && p.compaction.over.Load() }
+// superseded reports whether the pass is not to go on: it is for a compaction that has ended, or it is a sweep, and a
+// compaction waits, which does all that it does. It is called with edit held.
+func (rc *reclaimer) superseded(p *pass) bool {
+	if p.compaction != nil {
+		return p.compaction.over.Load()
+	}
+	rc.d.mu.Lock()
+	defer rc.d.mu.Unlock()
+	return p.sweep && rc.compaction != nil
+}
 
 // later leaves all segments but one to a later pass. It is called with edit held; c may be nil.
 func (c *compaction) later(all []candidate, but uint32) {
@@ -191,7 +200,7 @@ func (rc *reclaimer) pickCompaction(ver *tree.Version) *pass {
 		if c.short {
 			err = d.noRoomToCompact(nil)
 		}
-		rc.endCompaction(c, err)
+		rc.endCompaction(err)
 		return nil
 	}
 	return all(victims)

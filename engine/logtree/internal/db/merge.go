@@ -156,7 +156,7 @@ func (rc *reclaimer) mergeOnce() (bool, error) {
 	}
 	p.did = true // it is to be tried again
 	rc.endPass(p)
-	rc.endCompaction(p.compaction, err)
+	rc.endCompaction(err)
 	d.restoreReserve()
 	rc.noMerge()
 	return false, err

@@ -89,7 +89,7 @@ func (rc *reclaimer) nextPass() *pass {
 	ver := d.view.Load().ver
 	var under *pass
 	floor := uint64(0)
-	if n := len(rc.passes); n > 0 && rc.passes[n-1].stopped() {
+	if n := len(rc.passes); n > 0 && rc.superseded(rc.passes[n-1]) {
 		rc.endPass(rc.passes[n-1])
 	}
 	if n := len(rc.passes); n > 0 {

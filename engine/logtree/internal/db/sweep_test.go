@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -218,4 +219,62 @@ func TestSweepBeside(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestCompactWhenMergesFail: Compact tells of a merge that fails though it is not its own. It once waited for ever for a
+// sweep over which smaller merges were begun, failed, and were begun again.
+func TestCompactWhenMergesFail(t *testing.T) {
+	t.Parallel()
+	const keys, size = 4000, 100
+	x := newDrive(t, 1<<20, func(c *Config) { c.Sizes = Sizes{Table: 64 << 10, Segment: 64 << 10, Run: 16 << 10} })
+	r := rand.New(rand.NewPCG(1, 2))
+	commitSome := func() {
+		var b holdfast.Batch
+		for range 50 {
+			b.Set(scattered(r.IntN(keys)), make([]byte, size))
+		}
+		if err := commit(x.d, &b, holdfast.Power); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failure := errors.New("no file can be made")
+	failing := func(op vfs.Op) error {
+		if op.Kind == vfs.OpCreate && strings.HasSuffix(op.Name, ".run") {
+			return failure
+		}
+		return nil
+	}
+	for range 4000 {
+		commitSome()
+		if _, err := x.d.Work(1); err != nil {
+			t.Fatal(err)
+		}
+		if p := x.d.reclaim.passes; len(p) == 0 || !p[0].sweep || len(p[0].next) == 0 {
+			continue
+		}
+		for range 2 * minMerge * maxImm { // enough for a merge of small tiers to be due
+			commitSome()
+			if _, err := x.d.flushOnce(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Compact would fail in its flush otherwise.
+		x.d.rotate()
+		for more := true; more; {
+			var err error
+			if more, err = x.d.flushOnce(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x.fs.SetHook(failing)
+		if err := x.d.Compact(&countdown{Context: t.Context(), calls: 1000}); !errors.Is(err, failure) {
+			t.Fatalf("Compact returned %v", err)
+		}
+		x.fs.SetHook(nil)
+		if err := x.d.Compact(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatal("there was no sweep")
 }
