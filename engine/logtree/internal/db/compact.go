@@ -30,8 +30,8 @@ const compactMoved = 4
 // Compact implements [holdfast.Compactor]. What was written before the call is flushed and merged, and segments of
 // which a twentieth or more is garbage are emptied: that takes room for what is moved until they are gone, a quarter of
 // the log at most. What is damaged stays, and keeps what it names; Metrics.Trouble tells of it. Readers and writers go
-// on. Several at a time follow one another. Close ends it with ErrClosed, and a merge that fails meanwhile, its own or not,
-// with that error.
+// on. Several at a time follow one another. Close ends it with ErrClosed, and a merge that fails meanwhile, its own or
+// not, with that error.
 func (d *DB) Compact(ctx context.Context) error {
 	return d.Compacting(ctx, func() error {
 		defer context.AfterFunc(ctx, func() {

@@ -221,8 +221,8 @@ func TestSweepBeside(t *testing.T) {
 	}
 }
 
-// TestCompactWhenMergesFail: Compact tells of a merge that fails though it is not its own. It once waited for ever for a
-// sweep over which smaller merges were begun, failed, and were begun again.
+// TestCompactWhenMergesFail: Compact tells of a merge that fails though it is not its own. It once waited for ever for
+// a sweep over which smaller merges were begun, failed, and were begun again.
 func TestCompactWhenMergesFail(t *testing.T) {
 	t.Parallel()
 	const keys, size = 4000, 100
