@@ -1,6 +1,6 @@
 # The everyday commands. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fuzz bench smoke cost ci clean
+.PHONY: help build test race lint fuzz soak bench smoke cost ci clean
 
 help: ## list these commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -21,6 +21,9 @@ lint: ## format, vet, staticcheck
 
 fuzz: ## every fuzz target for a minute
 	.ci/fuzz 1m
+
+soak: ## an hour of overwrites, deletes, reads and kills, on data four times the memory; as root
+	go run ./cmd/holdfast soak --for 1h
 
 bench: ## study 1 on this machine, about 90 seconds
 	go run ./cmd/holdfast bench

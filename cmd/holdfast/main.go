@@ -7,6 +7,7 @@
 //	holdfast bench --list    what can be measured
 //	holdfast load            how fast a server answers, beside one that does nothing
 //	holdfast crash           kill -9 and power cuts: does each engine keep what it claims to keep
+//	holdfast soak            overwrites, deletes, reads and kills for long, on data larger than memory
 //	holdfast inspect DIR     what is in a directory
 //	holdfast verify DIR      whether all in it that can be checked is sound
 //	holdfast repair DIR      a new directory of what is intact in a damaged one
@@ -45,6 +46,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/load"
+	"github.com/holdfastdb/holdfast/lab/soak"
 )
 
 // The exit statuses. Package console has those of bench and crash.
@@ -78,6 +80,7 @@ type grammar struct {
 	Bench     benchCommand     `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
 	Load      loadCommand      `cmd:"" help:"Load HTTP servers, ours or another, beside one that does nothing."`
 	Crash     crashCommand     `cmd:"" help:"Crash engines by kill -9 and power cuts, and check what each claims to survive."`
+	Soak      soakCommand      `cmd:"" help:"Write, read and kill for long, on data larger than memory, and check everything."`
 	Doctor    doctorCommand    `cmd:"" help:"Examine a disk, or have another machine witness what a power cut costs."`
 	Inspect   inspectCommand   `cmd:"" help:"Show what is in a directory."`
 	Verify    verifyCommand    `cmd:"" help:"Check everything in a directory that can be checked."`
@@ -97,6 +100,7 @@ type grammar struct {
 	Help      helpCommand      `cmd:"" help:"Show the commands, or the arguments of one."`
 	Child     childCommand     `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
 	Victim    victimCommand    `cmd:"" name:"crash-victim" hidden:"" help:"A process to crash, for crash's own use."`
+	Soaked    childCommand     `cmd:"" name:"soak-child" hidden:"" help:"A process of a soak, for its own use."`
 	Null      childCommand     `cmd:"" name:"load-null" hidden:"" help:"A server that does nothing, for load's own use."`
 	Server    childCommand     `cmd:"" name:"peer-server" hidden:"" help:"A peer's server, for bench's and crash's own use."`
 }
@@ -165,6 +169,8 @@ func run(lab bench.Lab, args []string) int {
 		return g.Crash.run(crashLab())
 	case "crash-victim":
 		return crashLab().Child(os.Stdin, os.Stdout)
+	case soak.Argument:
+		return soak.Child(os.Stdin, os.Stdout)
 	case contender.ServerArgument:
 		return contender.Serve(os.Stdin, os.Stdout)
 	case "inspect":

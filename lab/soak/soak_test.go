@@ -1,0 +1,123 @@
+package soak
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/lab/console"
+)
+
+// TestMain plays the child when a test starts this binary again.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == Argument {
+		os.Exit(Child(os.Stdin, os.Stdout))
+	}
+	os.Exit(m.Run())
+}
+
+func TestSoak(t *testing.T) {
+	for _, engine := range []string{"logtree", "pebble"} {
+		dir := t.TempDir()
+		var out bytes.Buffer
+		err := Command(t.Context(), Request{Engine: engine, Bytes: 2 << 20, For: 3 * time.Second, Seed: 1, Dir: dir},
+			console.Terminal{Out: &out, Err: &out})
+		if err != nil || Status(err) != console.ExitOK {
+			t.Fatalf("%v\n%s", err, out.String())
+		}
+		for _, want := range []string{"killed", "all ", "after everything was deleted", "nothing was lost"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("no %q in\n%s", want, out.String())
+			}
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("%v is left, %v", left, err)
+		}
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	var out bytes.Buffer
+	for _, q := range []Request{
+		{Engine: "nosuch"}, {Engine: "files"}, {Engine: "mem"}, {Level: holdfast.Memory}, {Writers: 1000},
+	} {
+		q.Dir = t.TempDir()
+		err := Command(t.Context(), q, console.Terminal{Out: &out, Err: &out})
+		if !errors.Is(err, holdfast.ErrBadOption) || Status(err) != console.ExitUse {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+}
+
+// TestFindsOut: whatever is wrong with what is left is found out.
+func TestFindsOut(t *testing.T) {
+	s := script{Seed: 1, Writers: 2, Keys: 500}
+	const batches = 400
+	model := s.replay(1, batches)
+	there := func(i int) int { // the first key from i on that is there
+		for model[i] == 0 {
+			i++
+		}
+		return i
+	}
+	gone := 0
+	for model[gone] != 0 {
+		gone++
+	}
+	set := func(i int, value []byte) func(b *holdfast.Batch) {
+		return func(b *holdfast.Batch) { b.Set(key(1, i), value) }
+	}
+	for name, x := range map[string]struct {
+		harm func(b *holdfast.Batch)
+		want string
+	}{
+		"nothing":          {nil, ""},
+		"a key is lost":    {func(b *holdfast.Batch) { b.Delete(key(1, there(100))) }, "is missing"},
+		"the last is lost": {func(b *holdfast.Batch) { b.DeleteRange(key(1, 490), key(1, 500)) }, "is missing"},
+		"an old value":     {set(there(100), s.value(nil, 1, there(100), model[there(100)]-1)), "has the value of batch"},
+		"a deleted key":    {set(gone, s.value(nil, 1, gone, 1)), "has the value of batch 1, not of 0"},
+		"a torn value":     {set(there(7), s.value(nil, 1, there(7), model[there(7)])[:10]), "never written"},
+		"another's value":  {set(there(7), s.value(nil, 1, there(7)+1, model[there(7)])), "never written"},
+		"an unknown key":   {set(501, []byte("x")), "was never written"},
+		"a batch is lost": {func(b *holdfast.Batch) { b.Set(marker(1), make([]byte, 8)) },
+			"batches acknowledged, and 0 are there"},
+	} {
+		e, err := mem.Open("", holdfast.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b holdfast.Batch
+		var pcg rand.PCG
+		for w := range s.Writers {
+			for n := range uint64(batches) {
+				s.fill(&b, w, n+1, &pcg, nil)
+				if err := holdfast.Commit(e, &b, holdfast.Memory); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if b.Reset(); x.harm != nil {
+			x.harm(&b)
+			if err := holdfast.Commit(e, &b, holdfast.Memory); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var out bytes.Buffer
+		v := &victim{out: json.NewEncoder(&out), request: request{Script: s, Full: true, Acked: []uint64{batches, batches}}}
+		_, err = v.check(e, time.Now())
+		if x.want == "" && err != nil ||
+			x.want != "" && (!errors.Is(err, errWrong) || !strings.Contains(err.Error(), x.want)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
