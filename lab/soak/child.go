@@ -63,6 +63,7 @@ type opened struct {
 
 // stats is what was done until now.
 type stats struct {
+	Seconds          float64 // since writing began
 	Keys             int64   // written
 	Reads            int64   // keys read and checked beside it
 	P999, Longest    float64 // of a commit, in microseconds
@@ -217,7 +218,7 @@ func (v *victim) work(e holdfast.Engine, found []uint64) error {
 		}
 	})
 	group.Go(func() {
-		tick := time.NewTicker(time.Second)
+		start, tick := time.Now(), time.NewTicker(time.Second)
 		defer tick.Stop()
 		for {
 			select {
@@ -228,6 +229,7 @@ func (v *victim) work(e holdfast.Engine, found []uint64) error {
 			mu.Lock()
 			l := latency(took)
 			mu.Unlock()
+			l.Seconds = time.Since(start).Seconds()
 			l.Keys, l.Reads = v.keys.Load(), v.reads.Load()
 			v.tell(message{Stats: &l})
 		}

@@ -109,7 +109,7 @@ func (rc *reclaimer) mergeOnce() (bool, error) {
 	d.edit.Unlock()
 
 	out := d.tables.NewWriter()
-	p.mover.begin()
+	p.mover.begin(ver)
 	err := rc.rewrite(p, s, ver, out)
 	var unreadable *tree.Table
 	if isUnreadable(err) {
@@ -147,6 +147,9 @@ func (rc *reclaimer) mergeOnce() (bool, error) {
 	out.Abandon()
 	p.mover.undo()
 	switch {
+	case errors.Is(err, errHole):
+		p.mover.careful = true
+		return true, nil
 	case unreadable != nil && unreadable.Damaged.CompareAndSwap(false, true):
 		d.logger.Error("an index file is damaged: it is not merged any more, and reading what it names fails", "error", err)
 		rc.damage.Store(&err)
@@ -237,7 +240,7 @@ func (rc *reclaimer) rewrite(p *pass, s *tree.Step, ver *tree.Version, out *tree
 				return false
 			}
 		},
-		Move: func(key []byte, e run.Entry) (uint64, error) { return p.mover.move(key, ver, e) },
+		Move: func(key []byte, e run.Entry) (uint64, error) { return p.mover.move(key, e) },
 	})
 	if err != nil {
 		return err

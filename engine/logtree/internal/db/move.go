@@ -1,9 +1,14 @@
 package db
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
@@ -27,7 +32,10 @@ type mover struct {
 	fresh   []*wal.Segment // begun in this step, seg perhaps among them
 	moved   int64          // bytes of values, in this step
 	synced  []fill         // what the step adds to segments
+	ver     *tree.Version  // that the step reads
 	ahead   map[uint32]*stretch
+	holes   []hole // of buf
+	careful bool   // leave none
 
 	old      uint32 // the log's segments before it were there before the last sweep
 	oldMoved int64  // bytes of values moved out of them
@@ -58,14 +66,14 @@ const (
 	mostAhead = 32
 )
 
-// value appends the value that an entry names to dst.
-func (w *mover) value(dst []byte, ver *tree.Version, e run.Entry) ([]byte, error) {
+// near returns the value that an entry names, if it is in what was read ahead, or can be: nil otherwise.
+func (w *mover) near(e run.Entry) []byte {
 	id, off, n := uint32(e.Place>>32), int64(uint32(e.Place)), int64(e.Len)
 	if a := w.ahead[id]; a != nil && off >= a.off && off+n <= a.off+int64(len(a.b)) {
 		if v := a.b[off-a.off:][:n]; format.Checksum(v) == e.Sum {
-			return append(dst, v...), nil
+			return v
 		}
-	} else if s := segmentOf(ver, id); s != nil && s.Kind == format.SegmentMoved && n < moveAhead/4 {
+	} else if s := segmentOf(w.ver, id); s != nil && s.Kind == format.SegmentMoved && n < moveAhead/4 {
 		if a == nil && len(w.ahead) < mostAhead {
 			a = &stretch{}
 			w.ahead[id] = a
@@ -73,20 +81,81 @@ func (w *mover) value(dst []byte, ver *tree.Version, e run.Entry) ([]byte, error
 		if size := min(moveAhead, s.Used.Load()-off); a != nil && size >= n {
 			if b, err := s.Read(a.b[:0], off, int(size)); err == nil {
 				if a.off, a.b = off, b; format.Checksum(b[:n]) == e.Sum {
-					return append(dst, b[:n]...), nil
+					return b[:n]
 				}
 			}
 		}
 	}
-	return ver.Value(dst, e)
+	return nil
+}
+
+// hole is room in a frame for a value that has its place there already, and is not read yet. Those of a frame are read
+// together, in the order of the log: where they are not in the system's cache many reads are under way at once, which is
+// what makes disks fast. Keys put at random have each value in a page of its own.
+type hole struct {
+	off int
+	e   run.Entry
+}
+
+const (
+	// slowRead is how long a read takes, on average, where it is worth to have several under way.
+	slowRead = 5 * time.Microsecond
+	// readers is how many are.
+	readers = 16
+	// timedReads is how many of a frame tell how long they take.
+	timedReads = 8
+)
+
+// errHole: a value of a hole cannot be read. The step is done again, without holes, and finds out which.
+var errHole = errors.New("a value that was given a place cannot be read")
+
+// fill reads the values of the holes.
+func (w *mover) fill() error {
+	slices.SortFunc(w.holes, func(a, b hole) int { return cmp.Compare(a.e.Place, b.e.Place) })
+	read := func(holes []hole) error {
+		for _, h := range holes {
+			v, err := w.ver.Value(w.buf[h.off:h.off:h.off+int(h.e.Len)], h.e)
+			if err != nil {
+				return errHole
+			}
+			copy(w.buf[h.off:], v) // it is there already, unless it did not fit for a moment
+		}
+		return nil
+	}
+	rest, err := w.holes, error(nil)
+	if !w.d.manual && len(rest) > 2*timedReads {
+		start := time.Now()
+		err = read(rest[:timedReads])
+		rest = rest[timedReads:]
+		if err == nil && time.Since(start) > timedReads*slowRead {
+			var group sync.WaitGroup
+			var failed atomic.Bool
+			for part := range slices.Chunk(rest, (len(rest)+readers-1)/readers) {
+				group.Go(func() {
+					if read(part) != nil {
+						failed.Store(true)
+					}
+				})
+			}
+			if group.Wait(); failed.Load() {
+				err = errHole
+			}
+			rest = nil
+		}
+	}
+	if err == nil {
+		err = read(rest)
+	}
+	w.holes = w.holes[:0]
+	return err
 }
 
 // moveFrame is the size in bytes at which a frame of moved values is written.
 const moveFrame = 64 << 10
 
-// begin begins a step.
-func (w *mover) begin() {
-	w.fresh, w.synced, w.moved = nil, nil, 0
+// begin begins a step, which reads a version.
+func (w *mover) begin(ver *tree.Version) {
+	w.fresh, w.synced, w.moved, w.ver = nil, nil, 0, ver
 	w.ahead = map[uint32]*stretch{}
 	w.oldNow = 0
 	w.was = fill{w.seg, w.at, w.payload}
@@ -96,6 +165,7 @@ func (w *mover) begin() {
 // next; it is called with edit held, so that no other manifest tells of what may still be undone.
 func (w *mover) commit() []*wal.Segment {
 	w.oldMoved += w.oldNow
+	w.ver, w.careful = nil, false
 	for _, x := range w.synced {
 		x.seg.Used.Store(x.at)
 		x.seg.Payload.Store(x.payload)
@@ -109,17 +179,22 @@ func (w *mover) commit() []*wal.Segment {
 
 // move copies a value and returns its new place. A value that is damaged stays where it is, and so does its segment:
 // it is reported, and everything else goes on.
-func (w *mover) move(key []byte, ver *tree.Version, e run.Entry) (uint64, error) {
+func (w *mover) move(key []byte, e run.Entry) (uint64, error) {
 	var err error
-	if w.val, err = w.value(w.val[:0], ver, e); err != nil {
-		if errors.Is(err, holdfast.ErrCorrupt) {
-			w.d.reclaim.rotten(segmentOf(ver, uint32(e.Place>>32)), key, err)
-			return e.Place, nil
+	value := w.near(e)
+	late := value == nil && e.Len > 0 && e.Len < moveAhead && !w.careful
+	if value == nil && !late {
+		if w.val, err = w.ver.Value(w.val[:0], e); err != nil {
+			if errors.Is(err, holdfast.ErrCorrupt) {
+				w.d.reclaim.rotten(segmentOf(w.ver, uint32(e.Place>>32)), key, err)
+				return e.Place, nil
+			}
+			return 0, err
 		}
-		return 0, err
+		value = w.val
 	}
-	d := w.d
-	size := int64(format.FrameSize(len(key) + len(w.val) + 16))
+	d, n := w.d, int(e.Len)
+	size := int64(format.FrameSize(len(key) + n + 16))
 	if w.seg != nil && w.at+int64(format.FrameSize(len(w.buf)))+size > d.segmentLimit {
 		if err := w.seal(); err != nil {
 			return 0, err
@@ -136,13 +211,18 @@ func (w *mover) move(key []byte, ver *tree.Version, e run.Entry) (uint64, error)
 	w.buf = append(w.buf, byte(holdfast.KindSet))
 	w.buf = binary.AppendUvarint(w.buf, uint64(len(key)))
 	w.buf = append(w.buf, key...)
-	w.buf = binary.AppendUvarint(w.buf, uint64(len(w.val)))
+	w.buf = binary.AppendUvarint(w.buf, uint64(n))
 	place := uint64(w.seg.ID)<<32 | uint64(w.at+int64(len(w.buf)))
-	w.buf = append(w.buf, w.val...)
-	w.payload += int64(len(key) + len(w.val))
-	w.moved += int64(len(w.val))
-	if id := uint32(e.Place >> 32); id < w.old && segmentOf(ver, id).Kind == format.SegmentLog {
-		w.oldNow += int64(len(key) + len(w.val))
+	if late {
+		w.holes = append(w.holes, hole{len(w.buf), e})
+		w.buf = slices.Grow(w.buf, n)[:len(w.buf)+n]
+	} else {
+		w.buf = append(w.buf, value...)
+	}
+	w.payload += int64(len(key) + n)
+	w.moved += int64(n)
+	if id := uint32(e.Place >> 32); id < w.old && segmentOf(w.ver, id).Kind == format.SegmentLog {
+		w.oldNow += int64(len(key) + n)
 	}
 	if len(w.buf) >= moveFrame {
 		err = w.flush()
@@ -154,6 +234,9 @@ func (w *mover) move(key []byte, ver *tree.Version, e run.Entry) (uint64, error)
 func (w *mover) flush() error {
 	if len(w.buf) == 0 {
 		return nil
+	}
+	if err := w.fill(); err != nil {
+		return err
 	}
 	if err := w.append(format.KindBatch, w.buf); err != nil {
 		return err
@@ -287,7 +370,7 @@ func (w *mover) undo() {
 		w.d.files.Undo(s)
 	}
 	w.seg, w.at, w.payload = w.was.seg, w.was.at, w.was.payload
-	w.buf, w.fresh, w.synced = w.buf[:0], nil, nil
+	w.buf, w.holes, w.fresh, w.synced, w.ver = w.buf[:0], w.holes[:0], nil, nil, nil
 	if s := w.seg; s != nil {
 		s.Open.Store(true)
 		s.Used.Store(w.at)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -277,4 +278,63 @@ func TestCompactWhenMergesFail(t *testing.T) {
 		return
 	}
 	t.Fatal("there was no sweep")
+}
+
+// TestSweepReadsAtOnce: where reads take long, many are under way while values are moved, and each comes to its place.
+func TestSweepReadsAtOnce(t *testing.T) {
+	t.Parallel()
+	const keys, size, batches = 3000, 100, 200
+	fsys := vfs.NewMem()
+	c := testConfig(fsys, "db")
+	c.Memory, c.Sizes = 1<<20, Sizes{Table: 64 << 10, Segment: 256 << 10, Run: 32 << 10}
+	if err := c.FS.MkdirAll(c.Dir); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var now, most atomic.Int64
+	fsys.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpRead && op.Len == size {
+			n := now.Add(1)
+			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+			}
+			time.Sleep(20 * time.Microsecond)
+			now.Add(-1)
+		}
+		return nil
+	})
+	r := rand.New(rand.NewPCG(1, 2))
+	want := map[string]uint64{}
+	var b holdfast.Batch
+	for n := range uint64(batches) {
+		b.Reset()
+		for range 50 {
+			k := scattered(r.IntN(keys))
+			value := make([]byte, size)
+			binary.LittleEndian.PutUint64(value, n)
+			b.Set(k, value)
+			want[string(k)] = n
+		}
+		if err := commit(d, &b, holdfast.Process); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if most.Load() < 2 {
+		t.Errorf("%d reads at once", most.Load())
+	}
+	all, err := contents(d)
+	if err != nil || len(all) != len(want) {
+		t.Fatalf("%d of %d keys, %v", len(all), len(want), err)
+	}
+	for k, n := range want {
+		if got := binary.LittleEndian.Uint64([]byte(all[k])); got != n || len(all[k]) != size {
+			t.Fatalf("key %x has the value of batch %d, not %d", k, got, n)
+		}
+	}
 }
