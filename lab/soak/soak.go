@@ -263,7 +263,8 @@ func (r *run) tell(q request, got message, killed bool) {
 		r.written, r.read = r.written+s.Keys, r.read+s.Reads
 		text += fmt.Sprintf("; %s keys written, %s a second, %s read; a commit at p99.9 %s, at most %s; "+
 			"%s of memory, %d files, %d goroutines",
-			measure.Count(float64(s.Keys)), measure.Count(float64(s.Keys)/s.Seconds), measure.Count(float64(s.Reads)), measure.Duration(s.P999),
+			measure.Count(float64(s.Keys)), measure.Count(float64(s.Keys)/s.Seconds), measure.Count(float64(s.Reads)),
+			measure.Duration(s.P999),
 			measure.Duration(s.Longest), measure.Size(s.Own), s.Files, s.Goroutine)
 	}
 	text += "; " + measure.Size(usage(q.Dir)) + " on the disk"

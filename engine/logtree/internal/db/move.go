@@ -90,8 +90,8 @@ func (w *mover) near(e run.Entry) []byte {
 }
 
 // hole is room in a frame for a value that has its place there already, and is not read yet. Those of a frame are read
-// together, in the order of the log: where they are not in the system's cache many reads are under way at once, which is
-// what makes disks fast. Keys put at random have each value in a page of its own.
+// together, in the order of the log: where they are not in the system's cache many reads are under way at once, which
+// is what makes disks fast. Keys put at random have each value in a page of its own.
 type hole struct {
 	off int
 	e   run.Entry
