@@ -76,7 +76,7 @@ var layers = map[string][]string{
 	// What a victim does and how it is crashed know of each other only the protocol.
 	"lab/crash/internal/protocol": {"", "enginetest/commits"},
 	"lab/crash/internal/subjects": {"", "api", "client", "enginetest/commits", "server", "store/", "lab/contender",
-		"lab/crash/internal/protocol"},
+		"lab/crash/internal/clock", "lab/crash/internal/protocol"},
 	"lab/crash/internal/kinds": {"", "enginetest/commits", "internal/datadir", "lab/console", "lab/internal/child",
 		"lab/crash/blockdev", "lab/crash/internal/protocol"},
 	"lab/crash/internal/evidence": {"", "lab/crash/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},

@@ -88,7 +88,8 @@ func (s screen) report(r *Report) {
 	s.Printf("\n")
 	if !slices.Equal(r.Plan.Kinds, []Kind{Simulate}) {
 		s.Wrapped("", "Batches, added up over all cuts. lost: acknowledged at a level that must survive, and gone. "+
-			"order: missing under later ones. wrong: never written, damaged, or different when opened again. "+
+			"order: missing under later ones. unflushed: acknowledged at power, and the disk saw no flush since it was "+
+			"applied. wrong: never written, damaged, or different when opened again. "+
 			"window: the most that one cut took, from the first batch that is gone to the last acknowledgement.")
 	}
 	s.reached(r)
@@ -99,8 +100,8 @@ func (s screen) report(r *Report) {
 
 func (s screen) kind(r *Report, kind Kind, subject string) {
 	t := console.Table{Keys: 2}
-	names := []string{"engine", "level", "verdict", "cuts", "acked", "survived", "lost", "torn", "order", "wrong",
-		"unopened", "open ms", "syncs/ack", "window"}
+	names := []string{"engine", "level", "verdict", "cuts", "acked", "survived", "lost", "torn", "order", "unflushed",
+		"wrong", "unopened", "open ms", "syncs/ack", "window"}
 	for i, name := range names {
 		t.Columns = append(t.Columns, console.Column{Name: name, Right: i > t.Keys})
 	}
@@ -122,8 +123,8 @@ func (s screen) kind(r *Report, kind Kind, subject string) {
 			verdict += " so far"
 		}
 		t.Row(style, row.Engine, row.Level.String(), verdict, fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked),
-			fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn), some(row.OutOfOrder), some(row.Wrong),
-			some(row.RecoveryFailures), recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row))
+			fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn), some(row.OutOfOrder), some(row.Unflushed),
+			some(row.Wrong), some(row.RecoveryFailures), recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row))
 		if row.Verdict == Held && !row.Control {
 			t.PaintLast(2, console.Green)
 		}
@@ -302,9 +303,12 @@ func (s screen) controls(r *Report) {
 			continue
 		}
 		name := fmt.Sprintf("%s (%s, %s)", row.Engine, row.Kind, row.Subject)
-		if row.Verdict == Broken && row.Lost > 0 {
-			s.Wrapped("", fmt.Sprintf("control: %s was found out: %d acknowledged batches lost in %d cuts.", name, row.Lost,
-				row.Cuts))
+		if row.foundOut() {
+			text := fmt.Sprintf("control: %s was found out: %d acknowledged batches lost in %d cuts", name, row.Lost, row.Cuts)
+			if row.Unflushed > 0 {
+				text += fmt.Sprintf(", %d never flushed", row.Unflushed)
+			}
+			s.Wrapped("", text+".")
 			continue
 		}
 		if r.Partial != "" {
@@ -329,6 +333,6 @@ func (r *Report) brokenRows() (n int) {
 
 func (r *Report) heldControls() bool {
 	return slices.ContainsFunc(r.Results, func(row Result) bool {
-		return row.Control && (row.Verdict != Broken || row.Lost == 0)
+		return row.Control && !row.foundOut()
 	})
 }

@@ -75,10 +75,14 @@ type Result struct {
 	Torn       int64 `json:"torn"`
 	OutOfOrder int64 `json:"out_of_order"`
 	// found and never written, damaged, different when opened again, or seen by the victim
-	Wrong            int64   `json:"wrong"`
-	RecoveryFailures int64   `json:"recovery_failures"`
-	Verdict          Verdict `json:"verdict"`
-	Why              string  `json:"why"`
+	Wrong            int64 `json:"wrong"`
+	RecoveryFailures int64 `json:"recovery_failures"`
+	// FlushChecks is how many acknowledgements at Power were compared with the flushes of the recorded disk, and
+	// Unflushed how many of them had no flush between Apply and the end of Wait.
+	FlushChecks int64   `json:"flush_checks"`
+	Unflushed   int64   `json:"unflushed"`
+	Verdict     Verdict `json:"verdict"`
+	Why         string  `json:"why"`
 
 	// SyncsPerAck is the number of syncs the engine told of per batch under kill, and of flushes the disk
 	// saw per acknowledged batch, those of the file system included, under power.
@@ -105,6 +109,14 @@ type Recovery struct {
 	Median float64 `json:"median"`
 	Max    float64 `json:"max"`
 }
+
+// breaches is how often the row broke what it claims, a loss window aside.
+func (r *Result) breaches() int64 {
+	return r.Lost + r.Torn + r.OutOfOrder + r.Wrong + r.RecoveryFailures + r.Unflushed
+}
+
+// foundOut reports whether a control was: something acknowledged was lost, or never flushed.
+func (r *Result) foundOut() bool { return r.Verdict == Broken && r.Lost+r.Unflushed > 0 }
 
 // crashes is how many were judged.
 func (r *Report) crashes() (n int) {

@@ -70,6 +70,19 @@ func (t *tally) Synced(commits, syncs int64) {
 	t.commits, t.syncs = t.commits+commits, t.syncs+syncs
 }
 
+// Flushed adds acknowledgements that were compared with the flushes of their disk, and those that had none.
+func (t *tally) Flushed(checked int, unflushed []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.result.FlushChecks += int64(checked)
+	t.result.Unflushed += int64(len(unflushed))
+	for _, f := range unflushed[:min(len(unflushed), 3)] { // the others of a victim say the same
+		if len(t.result.Findings) < maxRowFindings {
+			t.result.Findings = append(t.result.Findings, f)
+		}
+	}
+}
+
 // Did adds how often something has been reached.
 func (t *tally) Did(what string, times int) {
 	t.mu.Lock()
@@ -115,7 +128,7 @@ func (t *tally) Breaks(s *kinds.Scene, j protocol.Judgement) {
 func (t *tally) broken() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r := &t.result; t.cell.Control || t.excused() || r.Lost+r.Torn+r.OutOfOrder+r.Wrong+r.RecoveryFailures == 0 {
+	if r := &t.result; t.cell.Control || t.excused() || r.breaches() == 0 {
 		return 0
 	}
 	return 1
@@ -165,7 +178,7 @@ func (t *tally) finish() Result {
 	if t.commits > 0 && t.syncs >= 0 {
 		r.SyncsPerAck = float64(t.syncs) / float64(t.commits)
 	}
-	broken := r.Lost+r.Torn+r.OutOfOrder+r.Wrong+r.RecoveryFailures > 0
+	broken := r.breaches() > 0
 	switch {
 	case t.cell.NotAvailable != "":
 		r.Verdict, r.Why, r.SyncsPerAck = NotAvailable, t.cell.NotAvailable, holdfast.Unknown

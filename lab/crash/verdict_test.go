@@ -72,6 +72,8 @@ func TestVerdicts(t *testing.T) {
 		"weaker, and does not open": {failed(row(Power, holdfast.Process)), Broken, ""},
 		"but not with kill -9":      {failed(fragileKill), Broken, ""},
 		"seen without a cut":        {after(row(Power, holdfast.Power)), Broken, "by the victim"},
+		"not flushed":               {after(row(Power, holdfast.Power), good), Broken, "batch 7 was not flushed"},
+		"flushed":                   {after(row(Power, holdfast.Power), good), Held, ""},
 		"refused":                   {after(refused), NotAvailable, "it cannot"},
 		"nothing tried":             {after(row(Kill, holdfast.Process)), NotAvailable, "the run ended before"},
 		"a good simulation":         {after(simulated, protocol.Judgement{}), Held, ""},
@@ -84,8 +86,13 @@ func TestVerdicts(t *testing.T) {
 			"a power cut may cost the whole store: 1 of 1 did"},
 	} {
 		tally := newTally(test.cell, 7)
-		if name == "seen without a cut" {
+		switch name {
+		case "seen without a cut":
 			tally.Wrong("by the victim")
+		case "not flushed":
+			tally.Flushed(9, []string{"batch 7 was not flushed"})
+		case "flushed":
+			tally.Flushed(9, nil)
 		}
 		for _, j := range test.judged {
 			tally.Judged(j, test.fatal)
@@ -524,6 +531,7 @@ func TestSchemaIsStrict(t *testing.T) {
 		"no level":            func(d map[string]any) { result(d, 0)["level"] = "" },
 		"no such verdict":     func(d map[string]any) { result(d, 0)["verdict"] = "fine" },
 		"held with a loss":    func(d map[string]any) { result(d, 0)["lost"] = 1 },
+		"held, not flushed":   func(d map[string]any) { result(d, 0)["unflushed"] = 1 },
 		"held without a cut":  func(d map[string]any) { result(d, 0)["cuts"] = 0 },
 		"broken without why":  func(d map[string]any) { result(d, 0)["verdict"] = "BROKEN" },
 		"a negative count":    func(d map[string]any) { result(d, 0)["acked"] = -1 },

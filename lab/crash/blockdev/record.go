@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/clock"
 )
 
 // event is an Event as it is kept, in 40 bytes.
@@ -24,7 +25,6 @@ type event struct {
 type recorder struct {
 	mu    sync.Mutex
 	rec   *Record
-	began time.Time
 	end   int64 // of rec.data
 	limit int64
 	done  bool // the record has ended
@@ -42,10 +42,13 @@ type Record struct {
 	data   *os.File // of the writes, one after another
 	events []event
 	err    error
+	began  time.Duration // on the clock of package clock
+	ended  time.Duration // when Freeze ended it, 0 before
 }
 
 func newRecorder(rec *Record, limit int64) *recorder {
-	return &recorder{rec: rec, began: time.Now(), limit: limit}
+	rec.began = clock.Now()
+	return &recorder{rec: rec, limit: limit}
 }
 
 // add records one event; the caller has r.mu. Data that cannot be kept ends the record, not the disk.
@@ -76,7 +79,7 @@ func (r *recorder) add(e event, data [][]byte) {
 			r.end += int64(len(part))
 		}
 	}
-	e.at = time.Since(r.began)
+	e.at = clock.Now() - r.rec.began
 	r.rec.events = append(r.rec.events, e)
 }
 
@@ -100,7 +103,9 @@ func (r *recorder) position() Position {
 func (r *recorder) freeze() *Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.done = true
+	if r.done = true; r.rec.ended == 0 {
+		r.rec.ended = clock.Now()
+	}
 	return r.rec
 }
 
@@ -123,6 +128,13 @@ func (r *Record) Event(i int) Event {
 	}
 	return out
 }
+
+// Began is when the disk was made, and Ended when Freeze ended the record, on the clock of package clock: the times of
+// events count from the first.
+func (r *Record) Began() time.Duration { return r.began }
+
+// Ended is described with Began.
+func (r *Record) Ended() time.Duration { return r.ended }
 
 // Durable returns the number of events before at that the last flush before at covers, that flush included.
 func (r *Record) Durable(at Position) int {

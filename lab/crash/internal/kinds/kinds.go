@@ -82,6 +82,8 @@ type Tally interface {
 	Recovered(d time.Duration)
 	// Synced adds batches and the syncs that they took, -1 if that is not known.
 	Synced(commits, syncs int64)
+	// Flushed adds acknowledgements that were compared with the flushes of their disk, and those that had none.
+	Flushed(checked int, unflushed []string)
 	// Did adds how often something has been reached that does not come about in every run.
 	Did(what string, times int)
 	// Wrong adds a breach that was found without a crash.

@@ -68,6 +68,7 @@ func (r *Runner) record(
 		}
 		return protocol.Never
 	}
+	s.Waits = timesWaits(c)
 	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, row: c, place: place}
 	rec := &recorded{ledger: v.ledger, spec: s, begun: int(d.Position())}
 	m := moment{delay: length}
@@ -341,6 +342,7 @@ func (rec *recorded) judgeVictim(c Row, when string, t Tally) {
 	findings := rec.ledger.Findings()
 	acked, refused := rec.ledger.Told()
 	t.Synced(int64(acked), int64(len(rec.flush)))
+	rec.judgeFlushes(t)
 	if c.Kind == Faults && refused == 0 && len(findings) == 0 {
 		t.Note("in some rounds no write was refused in time")
 	}

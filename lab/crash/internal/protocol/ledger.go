@@ -34,6 +34,7 @@ type Ledger struct {
 	shown  []Ack // what a follower saw
 	places map[uint64]uint64
 	issued uint64
+	waits  []Wait
 	saved  []mark
 	first  []mark
 
@@ -94,6 +95,8 @@ func (l *Ledger) Hear(m Message, strongest holdfast.Level, place func(n uint64) 
 		}
 	case TellCut:
 		l.first = append(l.first, mark{m.A, holdfast.Level(m.B), place(m.A)})
+	case tellWaited:
+		l.waits = append(l.waits, Wait{time.Duration(m.A), time.Duration(m.B), m.Text})
 	case TellMetrics:
 		if int64(m.B) < 0 {
 			l.syncsUnknown = true

@@ -40,6 +40,7 @@ const (
 	TellMetrics  = 'm' // since it was opened the engine has taken a batches and made b syncs
 	TellServing  = 'u' // a server answers at an address: text
 	TellWrong    = 'w' // the victim itself saw a breach: text
+	tellWaited   = 'h' // a batch that sets the key text was applied at a and acknowledged at b, for power loss: see Wait
 	tellRefused  = 'r' // a write failed: text; a is 1 if an earlier failure stopped the engine
 	TellError    = 'e' // the child could not go on: text. With a 1 the disk is full or its like
 	TellFound    = 'k' // an entry: text is its key, a its number, b its generation; see entry
@@ -279,6 +280,7 @@ type Spec struct {
 	SyncNow int64 // ns between calls of Sync, 0 for never
 	Only    bool  // all batches at Level, none at a weaker one
 	Failing bool  // failed writes are expected
+	Waits   bool  // it tells when each batch was applied and acknowledged
 	DieAt   Call  // before which it is killed
 	Age     int64 // bytes that it writes without waiting for them, before it syncs and ends; 0: it goes on until killed
 

@@ -128,6 +128,9 @@ func (subject Subject) Victim(s protocol.Spec, t *protocol.Reporter, open func()
 			return fmt.Errorf("opening: %w", err)
 		}
 		t.Send(protocol.TellPhase, protocol.PhaseOpened, 0)
+		if s.Waits {
+			e = timedEngine(e, t)
+		}
 		stop := make(chan struct{})
 		if s.Reopen > 0 {
 			time.AfterFunc(time.Duration(s.Reopen/2+r.Int64N(s.Reopen)), func() { close(stop) })

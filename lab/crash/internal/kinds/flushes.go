@@ -1,0 +1,27 @@
+package kinds
+
+import (
+	"time"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+)
+
+// timesWaits reports whether a victim tells when each of its batches was applied and acknowledged. A peer applies none.
+func timesWaits(c Row) bool {
+	return c.Given >= holdfast.Power && !c.Peer
+}
+
+// judgeFlushes compares each acknowledgement with what the disk was asked. The data of a batch that changes something is written after Apply
+// was called, and the model of the disk keeps for sure only what a flush came after. So a flush must have been answered
+// between Apply and the end of Wait. That holds for each engine, shared syncs and O_DSYNC as well: the loop device has
+// no FUA, and the kernel sends a flush instead.
+func (rec *recorded) judgeFlushes(t Tally) {
+	var flushes []time.Duration
+	for i := range rec.record.Len() {
+		if e := rec.record.Event(i); e.Kind == blockdev.Flush && e.Err == 0 {
+			flushes = append(flushes, rec.record.Began()+e.At)
+		}
+	}
+	t.Flushed(rec.ledger.Unflushed(flushes, rec.record.Ended()))
+}
