@@ -37,8 +37,8 @@ type outcome struct {
 
 func unknownOutcome() outcome {
 	const unknown = holdfast.Unknown
-	return outcome{Measurement: Measurement{CPUSeconds: unknown, PeakRSS: unknown, DiskBytes: unknown, PeakDisk: unknown,
-		Commits: unknown, Groups: unknown, Syncs: unknown, Samples: []Sample{}}}
+	return outcome{Measurement: Measurement{CPUSeconds: unknown, BytesRead: unknown, PeakRSS: unknown,
+		DiskBytes: unknown, PeakDisk: unknown, Commits: unknown, Groups: unknown, Syncs: unknown, Samples: []Sample{}}}
 }
 
 // Child does one measurement, as told on stdin. It is what a child process runs, and
@@ -76,11 +76,17 @@ func (l Lab) measure(q request, o *outcome) error {
 	if w.Samples {
 		load.Client = sampler.counting(load.Client)
 	}
-	before := measure.CPUTime()
+	before, readBefore := measure.CPUTime(), measure.BytesRead()
 	sampler.start()
 	err = drive(load, q, w.OpenLoop, o)
+	if readBefore >= 0 {
+		o.BytesRead = measure.BytesRead() - readBefore
+	}
 	samples := sampler.stop()
 	server := l.isServer(q.Cell.Engine)
+	if server {
+		o.BytesRead = holdfast.Unknown
+	}
 	if w.Samples {
 		o.Samples = samples
 		for i := range samples {
@@ -133,7 +139,7 @@ func (l Lab) measure(q request, o *outcome) error {
 
 // prepare opens the contender and makes the inputs.
 func (l Lab) prepare(w Workload, q request) (Load, error) {
-	task := Task{Dir: q.Dir, Level: q.Cell.Asked, Clients: q.Cell.Clients, Seed: q.Seed}
+	task := Task{Dir: q.Dir, Level: q.Cell.Asked, Clients: q.Cell.Clients, Seed: q.Seed, Cold: w.Cold}
 	switch q.Cell.Engine {
 	case Null:
 		return w.Null(task)

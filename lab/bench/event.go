@@ -24,8 +24,11 @@ const (
 	eventStored = 1000   // events there when reading
 )
 
-func eventWorkloads() []Workload {
-	return []Workload{
+func eventWorkloads() []Workload { return eventStudy(coldFew, coldMany) }
+
+// eventStudy is the table of workloads, with cold reads of few and of many events.
+func eventStudy(few, many int) []Workload {
+	list := []Workload{
 		eventAppend(1, "append one event", map[figure]string{
 			{"sqlite-go", holdfast.Process}: "47 us",
 			{"pebble", holdfast.Power}:      `4,586 us: "the bug"`,
@@ -45,6 +48,15 @@ func eventWorkloads() []Workload {
 			Engine: eventReadEngine, Floor: eventReadFloor, Null: eventNull(eventRead),
 		},
 	}
+	for _, c := range coldSizes(few, many) {
+		r := eventCold{events: c.n}
+		list = append(list, Workload{
+			Name: "event/cold-read" + c.suffix, Unit: "events", Items: eventRead, Reads: true, Cold: true, Overhead: c.overhead,
+			About:  "read 100 of " + c.about + " events of 128 bytes, from a random one on, with nothing in memory",
+			Engine: r.engine, Floor: r.floor, Null: r.null,
+		})
+	}
+	return list
 }
 
 func eventAppend(n int, about string, figures map[figure]string) Workload {
@@ -205,14 +217,14 @@ func eventReadFloor(t Task) (Load, error) {
 }
 
 // openEventLog opens the store under test.
-func openEventLog(t Task) (*table[*event.Store], error) {
-	return openTable(t, func(e holdfast.Engine, level holdfast.Level) (*event.Store, func() error, error) {
-		store, err := event.Open(e, event.Options{Level: level})
-		if err != nil {
-			return nil, nil, err
-		}
-		return store, store.Close, nil
-	})
+func openEventLog(t Task) (*table[*event.Store], error) { return openTable(t, openEvents) }
+
+func openEvents(e holdfast.Engine, level holdfast.Level) (*event.Store, func() error, error) {
+	store, err := event.Open(e, event.Options{Level: level})
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, store.Close, nil
 }
 
 func eventAppendEngine(t Task, n int) (Load, error) {

@@ -26,10 +26,13 @@ type kvSizes struct {
 	mixed int // under reads and writes mixed
 	large int // bytes of large values there can be, before they are replaced
 	more  int // more than write buffers hold
+	cold  int // under cold reads
+	most  int // under cold reads of more than memory holds
 }
 
 func kvWorkloads() []Workload {
-	return kvStudy(kvSizes{keys: 100_000, many: 1_000_000, mixed: 10_000, large: 100 << 20, more: 10_000_000})
+	return kvStudy(kvSizes{keys: 100_000, many: 1_000_000, mixed: 10_000, large: 100 << 20, more: 10_000_000,
+		cold: coldFew, most: coldMany})
 }
 
 // kvStudy is the table of workloads on so much.
@@ -137,7 +140,35 @@ func kvMore(n kvSizes, read func(string, string, kvRead, time.Duration, string) 
 		kvRead{keys: n.more, order: kvWhole, value: kvMoreValue}, 45*time.Second, "")
 	again := read("kv/scan-updated", "the same after each key was put again",
 		kvRead{keys: n.more, order: kvWhole, value: kvMoreValue, fill: kvFill{again: 1}}, 90*time.Second, "")
-	return []Workload{first, then, ranges, loaded, again}
+	list := []Workload{first, then, ranges, loaded, again}
+	for _, c := range coldSizes(n.cold, n.most) {
+		w := read("kv/cold-read"+c.suffix,
+			"iterate over 100 of "+c.about+" keys, from a random one on, with nothing in memory",
+			kvRead{keys: c.n, order: kvRange, value: kvMoreValue, fill: kvFill{ascending: true}}, c.overhead, "")
+		w.Items, w.Cold = kvRangeKeys, true
+		list = append(list, w)
+	}
+	return list
+}
+
+// coldSize is how many items there are under cold reads, and what their workload's name says of it.
+type coldSize struct {
+	n             int
+	suffix, about string
+	overhead      time.Duration
+}
+
+// Cold reads are of so many items of kvMoreValue bytes; the many are 8 GB.
+const (
+	coldFew  = 1_000_000
+	coldMany = 60_000_000
+)
+
+func coldSizes(few, many int) []coldSize {
+	return []coldSize{
+		{few, "", "1,000,000", 3 * time.Second},
+		{many, "-60m", "60,000,000", 3 * time.Minute},
+	}
 }
 
 // kvFigure is what the study measured for bbolt, the only engine of it that is here.

@@ -96,6 +96,9 @@ func newKVFloorLoaded(t Task, keys, value int) (_ *kvFloor, err error) {
 		f.fill(buf[:n*record], uint32(first))
 		err = file.append(buf[:n*record], first)
 	}
+	if err == nil {
+		err = t.cool() // though it is open: nothing is mapped
+	}
 	if err != nil {
 		return nil, errors.Join(err, file.close())
 	}

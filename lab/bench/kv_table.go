@@ -107,6 +107,9 @@ func newKVLoaded(t Task, keys, value int, fill kvFill) (*kvTable, error) {
 	if err := table.engine.Close(); err != nil {
 		return nil, err
 	}
+	if err := t.cool(); err != nil {
+		return nil, err
+	}
 	table.engine, err = t.Open()
 	return table, err
 }

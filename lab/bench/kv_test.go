@@ -175,7 +175,8 @@ func TestKVSizes(t *testing.T) {
 	items := map[string]int{"kv/seq-write": 100_000, "kv/batch": 100, "kv/random-write": 100,
 		"kv/overwrite": 100, "kv/scan": 100_000,
 		"kv/scan-1m": 1_000_000, "kv/scan-1m-updated": 1_000_000,
-		"kv/range": 100, "kv/scan-loaded": 10_000_000, "kv/scan-updated": 10_000_000}
+		"kv/range": 100, "kv/cold-read": 100, "kv/cold-read-60m": 100,
+		"kv/scan-loaded": 10_000_000, "kv/scan-updated": 10_000_000}
 	bytes := map[string]int{"kv/overwrite": 112, "kv/load": 140, "kv/steady": 140,
 		"kv/value-1k": 12 + 1024, "kv/value-10k": 12 + 10240,
 		"kv/value-100k": 12 + 102400, "kv/value-1m": 12 + 1<<20}
@@ -403,7 +404,7 @@ func TestKVVerificationCatches(t *testing.T) {
 	writes, gets := "seq-write batch random-write mixed overwrite value-1k value-100k load steady",
 		"mixed seq-read random-read random-read-1m random-read-1m-updated"
 	scans := writes + " seq-read random-read random-read-1m random-read-1m-updated scan scan-1m " +
-		"scan-1m-updated range scan-loaded scan-updated"
+		"scan-1m-updated range scan-loaded scan-updated cold-read cold-read-60m"
 	for name, test := range map[string]struct {
 		mutation mutant
 		seen     string // by which workloads
@@ -520,7 +521,7 @@ func TestKVFloorCatches(t *testing.T) {
 			if err := os.WriteFile(name, content, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if w.Reads && w.Name != "kv/range" && !strings.Contains(w.Name, "random") {
+			if w.Reads && w.Items != kvRangeKeys && !strings.Contains(w.Name, "random") {
 				if err := load.Client(0)(); !errors.Is(err, ErrWrong) {
 					t.Errorf("%s: a read found nothing wrong: %v", w.Name, err)
 				}

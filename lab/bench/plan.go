@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // Limits of what can be asked for.
@@ -37,20 +38,24 @@ type Preset struct {
 // holds the median with 95 % confidence (97 %).
 func Presets() []Preset {
 	return []Preset{
-		{"quick", "the event store with one client, about 90 s", []string{"event/*"}, []int{1}, 6, 200 * time.Millisecond,
+		{"quick", "the event store with one client, about 90 s",
+			[]string{"event/append-*", "event/read-100"}, []int{1}, 6, 200 * time.Millisecond,
 			nil},
-		{"event", "the event store with 1 and 64 clients, about 18 min", []string{"event/*"}, []int{1, 64}, 10, time.Second,
+		{"event", "the event store with 1 and 64 clients, about 25 min",
+			[]string{"event/append-*", "event/read-100", "event/cold-read"}, []int{1, 64}, 10, time.Second,
 			nil},
 		{"smoke", "some workloads of each kind once, some seconds: does it work at all",
-			[]string{"event/*", "kv/mixed", "raft/stable-get", "raft/store-16", "message/mixed", "message/follow"},
+			[]string{"event/append-*", "event/read-100", "kv/mixed", "raft/stable-get", "raft/store-16",
+				"message/mixed", "message/follow"},
 			[]int{1}, 1, 10 * time.Millisecond, nil},
 		{"kv", "the key-value table with one client, about 8 min",
 			[]string{"kv/seq-*", "kv/batch", "kv/mixed", "kv/overwrite", "kv/value-*", "kv/random-write",
-				"kv/random-read", "kv/random-read-1m", "kv/scan", "kv/scan-1m"},
+				"kv/random-read", "kv/random-read-1m", "kv/scan", "kv/scan-1m", "kv/cold-read"},
 			[]int{1}, 3, 100 * time.Millisecond, nil},
-		{"kv-large", "ten million keys in random order, 30 min and more; name --engines",
+		{"kv-large", "ten million keys in random order, and cold reads of 60 million (9 GB), 30 min and more; " +
+			"name --engines",
 			[]string{"kv/load", "kv/steady", "kv/range", "kv/scan-loaded", "kv/scan-updated",
-				"kv/*-1m-updated"}, []int{4}, 3, 30 * time.Second,
+				"kv/*-1m-updated", "*/cold-read-60m"}, []int{4}, 3, 30 * time.Second,
 			[]holdfast.Level{holdfast.Process}},
 		{"raft", "stores for Raft, others among them, about 4 min", []string{"raft/s*", "raft/get-log", "raft/truncate"},
 			[]int{1}, 3, 150 * time.Millisecond,
@@ -286,6 +291,10 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 // refused says why an engine cannot do the work at any level, "" if it can.
 func refused(have holdfast.Capabilities, w Workload) string {
 	switch most := have.MaxBatchSize; {
+	case w.Cold && !measure.CanDropPages:
+		return "files can be dropped from memory on Linux only"
+	case w.Cold && have.Strongest() == holdfast.Memory:
+		return "it has no files that could be dropped from memory"
 	case w.BatchBytes > most:
 		return fmt.Sprintf("%d MB in one transaction are more than the %d MB that it takes", w.BatchBytes/1e6, most/1e6)
 	case !have.AtomicBatches && !w.OneKey && have.Strongest() > 0:

@@ -149,6 +149,9 @@ func (g group) title() string {
 	if g.workload.KeyOrder != "" {
 		how = "keys put in " + g.workload.KeyOrder.String() + ", " + how
 	}
+	if g.workload.Cold {
+		how = "files dropped from memory (posix_fadvise) before, " + how
+	}
 	return fmt.Sprintf("%s, %s, %s", g.workload.Name, how, console.Number(g.clients, "client"))
 }
 
@@ -200,17 +203,21 @@ func (s screen) speed(g group) {
 	}
 	// The study's column is as wide as the terminal leaves it, or becomes lines of its own.
 	const others = 2 + 10 + 9 + 15 + 9 + 9 + 10 + 21
+	device := "" // a column without a name is left out
+	if g.workload.Cold {
+		device = "device/op" // workloads of a study are not
+	}
 	studyWidth := s.Width - others
 	wide := studyWidth >= 18
 	studied := g.workload.studied(g.clients)
 	inTable := wide && studied
-	said := "" // a column without a name is left out
+	said := ""
 	if inTable {
 		said = "the study said"
 	}
 	t := console.Table{Keys: 1, Columns: []console.Column{
 		{Name: "engine"}, {Name: unit + "/s", Right: true}, {Name: confidence}, {Name: "p50", Right: true},
-		{Name: "p99", Right: true},
+		{Name: "p99", Right: true}, {Name: device, Right: true},
 		{Name: "of floor", Right: true}, {Name: "to the best"}, {Name: said, Wrap: studyWidth},
 	}}
 	var asides []string
@@ -232,10 +239,10 @@ func (s screen) speed(g group) {
 		}
 		t.Row(g.style(row.Engine), row.Engine, measure.Count(row.Median*items), interval(row, items),
 			measure.Duration(row.p50),
-			measure.Duration(row.p99), share, against, study)
+			measure.Duration(row.p99), measure.Size(int64(row.readPerOp)), share, against, study)
 	}
 	for _, engine := range g.void {
-		t.Row(console.Red, engine, "void", "", "", "", "", "see below", "")
+		t.Row(console.Red, engine, "void", "", "", "", "", "", "see below", "")
 	}
 	s.Table(&t)
 	if len(asides) > 0 {
@@ -284,6 +291,14 @@ func (l Lab) showsSpace(r *Report) bool {
 	})
 }
 
+// cold reports that one of the report's tables is of cold reads.
+func (l Lab) cold(r *Report) bool {
+	return slices.ContainsFunc(r.Plan.Workloads, func(name string) bool {
+		w, err := l.workload(name)
+		return err == nil && w.Cold
+	})
+}
+
 // legend explains the tables in as few lines as it can.
 func (s screen) legend(l Lab, r *Report) {
 	confidence, rounds := 0.0, r.rounds()
@@ -309,6 +324,12 @@ func (s screen) legend(l Lab, r *Report) {
 				"would on a quiet machine.", measure.Percent(other)))
 	}
 	s.references(l, r)
+	if l.cold(r) {
+		s.Wrapped("", "Cold: what was put was synced, the system dropped it from memory (posix_fadvise, "+
+			"POSIX_FADV_DONTNEED), and the engine was opened then. device/op is what devices read for an operation, with what "+
+			"was read ahead; where floor's is less than the 14 kB that it reads, the run came to what it had read before: ask "+
+			"for less time, or for a workload of 60m.")
+	}
 	if l.showsSpace(r) {
 		s.Wrapped("", "On disk, (2x) is twice the bytes of the keys and values that are there in the end.")
 	}

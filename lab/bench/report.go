@@ -62,6 +62,7 @@ type Measurement struct {
 	Latency       measure.Latency `json:"latency_us"`
 	SettleSeconds float64         `json:"settle_seconds"` // of Close
 	CPUSeconds    float64         `json:"cpu_seconds"`    // of warm-up, measurement and Close, all threads
+	BytesRead     int64           `json:"read_bytes"`     // by devices, in warm-up and measurement
 	PeakRSS       int64           `json:"peak_rss_bytes"` // of the child up to Close, the harness included
 	DiskBytes     int64           `json:"disk_bytes"`     // allocated, after Close
 	// the most of what was seen once a second, at the end of measuring, and after Close
@@ -98,9 +99,9 @@ type Summary struct {
 	Rounds     int            `json:"rounds"`
 
 	// Medians over the rounds, for the tables.
-	p50, p99, p999, max, settle, cpuPerItem, syncsPerCommit float64
-	peakRSS, diskBytes, peakDisk, items                     int64
-	cell                                                    Cell
+	p50, p99, p999, max, settle, cpuPerItem, syncsPerCommit, readPerOp float64
+	peakRSS, diskBytes, peakDisk, items                                int64
+	cell                                                               Cell
 }
 
 // summarise sums up what has been measured of the cells. If rounds were finished, only those count: in the

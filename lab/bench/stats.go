@@ -48,6 +48,13 @@ func summarise(cells []Cell, results []Result, counted int) []Summary {
 			}
 			return r.CPUSeconds * 1e6 / (float64(ops) * float64(r.ItemsPerOp))
 		}))
+		s.readPerOp = measure.Middle(column(func(r Result) float64 {
+			ops := r.Ops + r.WarmUpOps
+			if r.BytesRead < 0 || ops == 0 {
+				return -1
+			}
+			return float64(r.BytesRead) / float64(ops)
+		}))
 		s.syncsPerCommit = measure.Middle(column(func(r Result) float64 {
 			if r.Syncs < 0 || r.Commits <= 0 {
 				return -1

@@ -53,6 +53,9 @@ func openTableLoaded[S any](t Task, open opener[S], fill func(S) error) (*table[
 		if err := engine.Close(); err != nil {
 			return nil, err
 		}
+		if err := t.cool(); err != nil {
+			return nil, err
+		}
 		return openTable(t, open)
 	}
 	return table, table.openStore(t.Level)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
 // Workloads returns the table of workloads, in the order in which they are shown.
@@ -39,6 +40,10 @@ type Workload struct {
 	// Reads is true for work that only reads: durability plays no part in it, so it is
 	// measured once per contender and shown in one table.
 	Reads bool
+
+	// Cold is true for reads of what is not in memory: what was put is synced, its pages are dropped from the system's
+	// cache, and the engine is opened then. Tables show what a device read.
+	Cold bool
 
 	// Store is the kind of store that the work is on, which peers of that kind can do too; empty if it is on an engine's
 	// keys, or on a store that has no peers.
@@ -140,8 +145,17 @@ type Task struct {
 	Level   holdfast.Level // that commits ask for
 	Clients int
 	Seed    uint64
+	Cold    bool // of the workload
 	// Open opens the engine in Dir; after its Close it may be called again.
 	Open func() (holdfast.Engine, error)
+}
+
+// cool drops what is in Dir from the system's cache where the work is of cold reads. Its files must be closed.
+func (t Task) cool() error {
+	if !t.Cold {
+		return nil
+	}
+	return measure.DropPages(t.Dir)
 }
 
 // Load is a workload made ready on one contender.

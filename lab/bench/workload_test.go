@@ -21,7 +21,7 @@ import (
 
 // smallKV, smallRaft, smallMessages and smallTasks are the tables of workloads, on little data.
 func smallKV() []Workload {
-	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20, more: 5000})
+	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20, more: 5000, cold: 2000, most: 3000})
 }
 
 func smallRaft() []Workload {
@@ -37,7 +37,8 @@ func smallTasks() []Workload { return taskStudy(taskSizes{backlog: 300, long: 15
 // smallLab is the standard one, on little data.
 func smallLab() Lab {
 	return Lab{Engines: all.Engines(), Peers: peers(),
-		Workloads: slices.Concat(eventWorkloads(), smallKV(), smallRaft(), smallMessages(), smallTasks(), fileStudy(5000))}
+		Workloads: slices.Concat(eventStudy(2000, 3000), smallKV(), smallRaft(), smallMessages(), smallTasks(),
+			fileStudy(5000))}
 }
 
 // taskOn is a task for one client on an engine in memory.

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package measure
+
+import "errors"
+
+// CanDropPages tells whether [DropPages] works on this system.
+const CanDropPages = false
+
+// DropPages is for Linux only.
+func DropPages(string) error { return errors.ErrUnsupported }
+
+// BytesRead is not known here.
+func BytesRead() int64 { return -1 }
