@@ -50,7 +50,7 @@ var rustEngines = []rustEngine{
 	}},
 	{"fjall", "fjall 3.1.13", holdfast.Capabilities{
 		Engine:  Fjall,
-		Memory:  holdfast.Promise{Given: holdfast.Memory, How: "no persist: the end of the journal is in the program's buffer"},
+		Memory:  holdfast.Promise{Given: holdfast.Memory, How: "no persist: the journal's end is in the program's buffer"},
 		Process: holdfast.Promise{Given: holdfast.Process, How: "PersistMode::Buffer: the journal is written"},
 		Power: holdfast.Promise{Given: holdfast.Power,
 			How: "PersistMode::SyncData: the journal is written, then fdatasync"},
@@ -95,8 +95,8 @@ func (r rustEngine) describe() holdfast.Capabilities {
 	return c
 }
 
-// RustEngines returns the engines that are written in Rust, in the order in which they are shown. They keep keys, and
-// have no snapshots; iterators see one state or fail. See [Prepare].
+// RustEngines returns the engines that are written in Rust, in the order in which they are shown. They keep keys.
+// Iterators go forwards only, and fail once something else is written; a snapshot is a copy. See [Prepare].
 func RustEngines() []all.Entry {
 	var list []all.Entry
 	for _, r := range rustEngines {
@@ -156,6 +156,7 @@ type served struct {
 	folder string          // of the program alone
 
 	closing sync.Mutex
+	writing sync.Mutex // while something is applied, or nothing may be
 	pipe    sync.Mutex // one request at a time; what follows is under it
 	process *child.Process
 	in      *bufio.Reader
@@ -202,13 +203,14 @@ func openServed(r rustEngine, dir string, o holdfast.Options) (_ holdfast.Engine
 	return s, nil
 }
 
-// start starts the program, and waits until it has opened the engine.
+// start starts the program, and waits until it has opened the engine. What was not made to the end is made again:
+// fjall and redb cannot open it, and nothing was acknowledged in it.
 func (s *served) start(engine string) error {
 	if err := datadir.MkdirAll(s.folder); err != nil {
 		return err
 	}
 	var err error
-	if s.process, err = rust.Start(engine, s.folder); err != nil {
+	if s.process, err = rust.Start(engine, s.folder, s.handle == nil || s.handle.New); err != nil {
 		return err
 	}
 	s.in = bufio.NewReaderSize(s.process.Out, 64<<10)
@@ -324,9 +326,8 @@ func (s *served) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receip
 	if err := b.Err(); err != nil {
 		return holdfast.Receipt{}, err
 	}
-	if b.HasRange() {
-		return holdfast.Receipt{}, s.refuse("delete range")
-	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	err := s.ask("apply", 'a', func(to []byte) []byte {
 		s.applied++
 		return append(append(to, byte(level)), b.Bytes()...)
@@ -516,6 +517,40 @@ func (s *served) Sync() error {
 		return &holdfast.Error{Op: "sync", Engine: s.name, Class: holdfast.ErrLevel, Detail: "it keeps nothing on a disk"}
 	}
 	return s.ask("sync", 'f', nil, nil)
+}
+
+// Snapshot implements [holdfast.Engine], by a copy in memory: a protocol with snapshots would be larger, and nothing
+// that is measured needs one.
+func (s *served) Snapshot() (_ holdfast.Snapshot, err error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	var b holdfast.Batch
+	it := s.Scan(holdfast.Range{})
+	for it.Next() {
+		b.Set(it.Key(), it.Value())
+	}
+	if err := it.Close(); err != nil {
+		return nil, err
+	}
+	e, err := all.Open("mem", "", holdfast.Options{Level: holdfast.Memory})
+	if err != nil {
+		return nil, err
+	}
+	if err := holdfast.Commit(e, &b, holdfast.Memory); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return copied{e}, nil
+}
+
+// copied is a snapshot that is an engine of its own.
+type copied struct{ holdfast.Engine }
+
+// Close implements [holdfast.Snapshot].
+func (c copied) Close() error {
+	if err := c.Engine.Close(); !errors.Is(err, holdfast.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 // counted takes the number of syncs from an answer.

@@ -1,5 +1,5 @@
-// Package rust builds and starts the program that serves contenders written in Rust, see src/main.rs. Its source is part
-// of this package, so that whatever has the package can build it where cargo is.
+// Package rust builds and starts the program that serves contenders written in Rust, see src/main.rs. Its source is
+// part of this package, so that whatever has the package can build it where cargo is.
 package rust
 
 import (
@@ -23,14 +23,10 @@ import (
 //go:embed Cargo.toml Cargo.lock src
 var source embed.FS
 
-// home is where the program of this very source is, built or not.
-var home = sync.OnceValues(func() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
+// sum names this very source.
+var sum = sync.OnceValues(func() (string, error) {
 	sum := sha256.New()
-	err = fs.WalkDir(source, ".", func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(source, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -38,12 +34,22 @@ var home = sync.OnceValues(func() (string, error) {
 		fmt.Fprintf(sum, "%s\n%d\n%s", path, len(text), text)
 		return err
 	})
-	return filepath.Join(cache, "holdfast", "rust-"+hex.EncodeToString(sum.Sum(nil)[:8])), err
+	return hex.EncodeToString(sum.Sum(nil)[:8]), err
 })
+
+// home is where the program of this source is, built or not.
+func home() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	name, err := sum()
+	return filepath.Join(cache, "holdfast", "rust-"+name), err
+}
 
 const program = "holdfast-contender"
 
-// Path is where the program is. The error says that it is not built.
+// Path is where the program is. The error says that it is not built, and how it would be.
 func Path() (string, error) {
 	dir, err := home()
 	if err != nil {
@@ -51,7 +57,8 @@ func Path() (string, error) {
 	}
 	path := filepath.Join(dir, program)
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("the program that serves it is not built: %w", err)
+		return "", fmt.Errorf("the program that serves it is not built; holdfast bench kv --engines rust-null --workloads "+
+			"kv/batch builds it where cargo is: %w", err)
 	}
 	return path, nil
 }
@@ -128,11 +135,15 @@ func firstLine(text string) string {
 	return line
 }
 
-// Start starts the program on an engine's directory.
-func Start(engine, dir string) (*child.Process, error) {
+// Start starts the program on an engine's directory. If it is new, what is there goes first.
+func Start(engine, dir string, isNew bool) (*child.Process, error) {
 	path, err := Path()
 	if err != nil {
 		return nil, err
 	}
-	return child.StartProgram(exec.Command(path, engine, dir))
+	args := []string{engine, dir}
+	if isNew {
+		args = append(args, "new")
+	}
+	return child.StartProgram(exec.Command(path, args...))
 }

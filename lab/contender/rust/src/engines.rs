@@ -2,8 +2,9 @@
 
 use crate::Error;
 use fjall::{KeyspaceCreateOptions, PersistMode};
-use redb::{Durability, ReadableDatabase, ReadableTable, TableDefinition};
-use std::collections::{BTreeMap, HashMap};
+use redb::{Durability, ReadableDatabase, TableDefinition};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 
@@ -20,17 +21,51 @@ pub enum Level {
 pub enum Op<'a> {
     Delete(&'a [u8]),
     Set(&'a [u8], &'a [u8]),
+    /// From the first to below the second, to the end if that is empty. Engines do not get it: see flatten.
+    DeleteRange(&'a [u8], &'a [u8]),
 }
 
 impl<'a> Op<'a> {
-    fn key(&self) -> &'a [u8] {
+    pub fn key(&self) -> &'a [u8] {
         match self {
-            Op::Delete(key) | Op::Set(key, _) => key,
+            Op::Delete(key) | Op::Set(key, _) | Op::DeleteRange(key, _) => key,
         }
     }
 }
 
+/// What keys become: a value, or nothing.
+type Changes<'a> = BTreeMap<Cow<'a, [u8]>, Option<&'a [u8]>>;
+
+/// What each key becomes by all of the operations: its value, or nothing.
+pub fn flatten<'a>(engine: &dyn Engine, ops: &[Op<'a>]) -> Result<Changes<'a>, Error> {
+    let mut last = BTreeMap::new();
+    for op in ops {
+        match *op {
+            Op::Delete(key) => drop(last.insert(Cow::Borrowed(key), None)),
+            Op::Set(key, value) => drop(last.insert(Cow::Borrowed(key), Some(value))),
+            Op::DeleteRange(low, high) => {
+                let high = Some(high).filter(|high| !high.is_empty());
+                if high.is_some_and(|high| high <= low) {
+                    continue;
+                }
+                for (_, value) in last.range_mut::<[u8], _>(bounds(low, high)) {
+                    *value = None;
+                }
+                engine.scan(low, high, &mut |key, _| {
+                    last.insert(Cow::Owned(key.to_vec()), None);
+                    true
+                })?;
+            }
+        }
+    }
+    Ok(last)
+}
+
 pub trait Engine {
+    /// Whether apply must get no more than one change of a key.
+    fn one_change_a_key(&self) -> bool {
+        false
+    }
     /// Applies all of them, in their order, as one transaction of that level.
     fn apply(&mut self, ops: &[Op], level: Level) -> Result<(), Error>;
     /// Tells the value of each of the keys, all of one state.
@@ -90,6 +125,7 @@ impl Engine for Redb {
             match op {
                 Op::Delete(key) => drop(table.remove(key)?),
                 Op::Set(key, value) => drop(table.insert(key, value)?),
+                Op::DeleteRange(..) => unreachable!(),
             }
         }
         drop(table);
@@ -144,29 +180,22 @@ impl Fjall {
 }
 
 impl Engine for Fjall {
+    /// All of a batch has one number, so that of two changes of a key either one could win.
+    fn one_change_a_key(&self) -> bool {
+        true
+    }
+
     fn apply(&mut self, ops: &[Op], level: Level) -> Result<(), Error> {
         let mut batch = self.db.batch().durability(match level {
             Level::Memory => None,
             Level::Process => Some(PersistMode::Buffer),
             Level::Power => Some(PersistMode::SyncData),
         });
-        // All of a batch has one number, so that of two changes to a key either one could win: only the last is given.
-        let ascending = ops.windows(2).all(|two| two[0].key() < two[1].key());
-        let last: HashMap<&[u8], usize> = match ascending {
-            true => HashMap::new(),
-            false => ops
-                .iter()
-                .enumerate()
-                .map(|(i, op)| (op.key(), i))
-                .collect(),
-        };
-        for (i, op) in ops.iter().enumerate() {
-            if !ascending && last[op.key()] != i {
-                continue;
-            }
+        for op in ops {
             match *op {
                 Op::Delete(key) => batch.remove(&self.table, key),
                 Op::Set(key, value) => batch.insert(&self.table, key, value),
+                Op::DeleteRange(..) => unreachable!(),
             }
         }
         Ok(batch.commit()?)
@@ -204,6 +233,7 @@ impl Engine for Thunder {
             match op {
                 Op::Delete(key) => tx.delete(key),
                 Op::Set(key, value) => tx.put(key, value),
+                Op::DeleteRange(..) => unreachable!(),
             }
         }
         Ok(tx.commit()?)
@@ -241,6 +271,7 @@ impl Engine for Null {
             match op {
                 Op::Delete(key) => drop(self.0.remove(*key)),
                 Op::Set(key, value) => drop(self.0.insert(key.to_vec(), value.to_vec())),
+                Op::DeleteRange(..) => unreachable!(),
             }
         }
         Ok(())

@@ -1,19 +1,21 @@
 //! Serves a key-value engine that is written in Rust over its standard input and output, to one client at a time.
 //!
-//!     holdfast-contender ENGINE DIR
+//!     holdfast-contender ENGINE DIR [new]
 //!
 //! ENGINE is redb, fjall, thunderdb or null; DIR exists and is the engine's alone. A second process on it waits until
-//! the first has ended, however that was killed.
+//! the first has ended, however that was killed. With `new`, what is there goes first: some engines cannot open what
+//! they did not finish to make.
 //!
 //! A request is a byte that says what to do, the length of its body in four bytes, little endian, and the body. Each
 //! has one answer of the same shape: 0 and the result, or 1 and what failed, in words. Lengths in bodies are varints.
 //! The first answer has no request: it says that the engine is open.
 //!
 //!     a   apply: a byte for the level (1 memory, 2 process, 3 power), then operations one after another:
-//!         0 KEY deletes, 1 KEY VALUE sets, each string behind its length. They take effect together.
+//!         0 KEY deletes, 1 KEY VALUE sets, 15 LOW HIGH deletes from LOW on to below HIGH, to the end if that is empty;
+//!         each string is behind its length. They take effect together.
 //!     g   get: KEY after KEY. The answer is for each 0, or 1 and VALUE.
-//!     s   scan: a byte that is 1 if there is an upper bound, four bytes that say how much the answer should have, little
-//!         endian, the lower bound, and the upper one. The answer is a byte that is 1 if these are the last, then KEY
+//!     s   scan: a byte that is 1 if there is an upper bound, four bytes that say how much the answer should have,
+//!         little endian, the lower bound, and the upper one. The answer is a byte that is 1 if these are the last, then KEY
 //!         VALUE after KEY VALUE in order.
 //!     f   flush: all that was applied survives power loss when it is answered.
 //!     m   metrics: how often the engine has asked the device to keep what it wrote, in eight bytes, little endian.
@@ -112,13 +114,29 @@ fn apply(engine: &mut dyn Engine, mut body: Body) -> Result<(), Error> {
         3 => Level::Power,
         other => return Err(format!("there is no level {other}").into()),
     };
-    let mut ops = Vec::new();
+    let (mut ops, mut ranges) = (Vec::new(), false);
     while !body.0.is_empty() {
         ops.push(match body.byte()? {
             0 => Op::Delete(body.string()?),
             1 => Op::Set(body.string()?, body.string()?),
+            15 => {
+                ranges = true;
+                Op::DeleteRange(body.string()?, body.string()?)
+            }
             other => return Err(format!("there is no operation {other}").into()),
         });
+    }
+    let ascending = || ops.windows(2).all(|two| two[0].key() < two[1].key());
+    if ranges || engine.one_change_a_key() && !ascending() {
+        let last = engines::flatten(engine, &ops)?;
+        ops = last
+            .iter()
+            .map(|(key, value)| match value {
+                Some(value) => Op::Set(key, value),
+                None => Op::Delete(key),
+            })
+            .collect();
+        return engine.apply(&ops, level);
     }
     engine.apply(&ops, level)
 }
@@ -158,9 +176,22 @@ fn scan(engine: &dyn Engine, mut body: Body, out: &mut Vec<u8>) -> Result<(), Er
     })
 }
 
-fn serve(engine: &str, dir: &Path) -> Result<(), Error> {
-    let lock = File::create(dir.join("lock"))?;
+/// The file that is locked.
+const LOCK: &str = "lock";
+
+fn serve(engine: &str, dir: &Path, new: bool) -> Result<(), Error> {
+    let lock = File::create(dir.join(LOCK))?;
     lock.lock()?;
+    if new {
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(entry.path())?;
+            } else if entry.file_name() != LOCK {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+    }
     // The standard streams of the library are behind locks, and flushed at each end of line.
     let mut input = BufReader::with_capacity(64 << 10, unsafe { File::from_raw_fd(0) });
     let mut output = unsafe { File::from_raw_fd(1) };
@@ -225,11 +256,16 @@ fn answer(to: &mut File, out: &mut Vec<u8>, result: Result<(), Error>) -> Result
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
-    let [_, engine, dir] = &args[..] else {
-        eprintln!("usage: holdfast-contender ENGINE DIR");
-        return ExitCode::FAILURE;
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let (engine, dir, new) = match args[..] {
+        [_, engine, dir] => (engine, dir, false),
+        [_, engine, dir, "new"] => (engine, dir, true),
+        _ => {
+            eprintln!("usage: holdfast-contender ENGINE DIR [new]");
+            return ExitCode::FAILURE;
+        }
     };
-    match serve(engine, Path::new(dir)) {
+    match serve(engine, Path::new(dir), new) {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("{err}");
