@@ -101,8 +101,13 @@ func newSuite(h Harness, name string) *suite {
 	}
 }
 
-// some is n, or less where writing is expensive.
-func (s *suite) some(n int) int { return n / s.Scale }
+// some is n, or less where writing is expensive, and in short runs, which the race detector makes slow.
+func (s *suite) some(n int) int {
+	if testing.Short() {
+		n /= 4
+	}
+	return n / s.Scale
+}
 
 // levels lists the levels that the engine gives something for.
 func (s *suite) levels() []holdfast.Level { return levelsOf(s.caps) }

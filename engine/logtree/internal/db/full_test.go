@@ -155,6 +155,9 @@ func TestDeleteMakesRoom(t *testing.T) {
 // merge once needed room for all that it read, and the database could not be written to any more, nor after
 // reopening.
 func TestNearlyFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector makes it slow, and there is one goroutine")
+	}
 	t.Parallel()
 	const n = 50_000
 	x := newDrive(t, 1<<20)
