@@ -129,7 +129,8 @@ func TestServersEverywhere(t *testing.T) {
 	}
 }
 
-// TestRustEverywhere runs every workload that they can do on the engines that a program in Rust serves, with one client.
+// TestRustEverywhere runs every workload that they can do on the engines that a program in Rust serves, with one
+// client.
 func TestRustEverywhere(t *testing.T) {
 	if _, err := rust.Path(); err != nil {
 		t.Skip("THE ENGINES IN RUST ARE NOT TESTED: ", err)

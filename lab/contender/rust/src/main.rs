@@ -15,8 +15,8 @@
 //!         each string is behind its length. They take effect together.
 //!     g   get: KEY after KEY. The answer is for each 0, or 1 and VALUE.
 //!     s   scan: a byte that is 1 if there is an upper bound, four bytes that say how much the answer should have,
-//!         little endian, the lower bound, and the upper one. The answer is a byte that is 1 if these are the last, then KEY
-//!         VALUE after KEY VALUE in order.
+//!         little endian, the lower bound, and the upper one. The answer is a byte that is 1 if these are the last,
+//!         then KEY VALUE after KEY VALUE in order.
 //!     f   flush: all that was applied survives power loss when it is answered.
 //!     m   metrics: how often the engine has asked the device to keep what it wrote, in eight bytes, little endian.
 //!     c   close: as f, and the engine is closed. The process stays until its input ends.
