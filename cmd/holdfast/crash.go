@@ -47,7 +47,8 @@ func (crashCommand) Help() string {
 		`Crash removes only the files that it created in --dir, and keeps evidence of broken claims. ` +
 		`Without --kind, crash kills, and cuts the power and injects faults where the machine can. ` +
 		`Peers must be named with --engines: raft-wal and raft-boltdb are crashed as raft only, postgres, nats and study-4 ` +
-		`(what the fourth study in docs/studies.md did) as message only.`
+		`(what the fourth study in docs/studies.md did) as message only, redb, fjall and thunderdb as kv only; these are ` +
+		`served by a program in Rust, which cargo builds when they are first named.`
 }
 
 type victimCommand struct{}

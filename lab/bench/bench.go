@@ -42,6 +42,7 @@ type StoreKind string
 
 // The kinds of stores that have peers.
 const (
+	Keys     StoreKind = "keys"
 	RaftLogs StoreKind = "Raft logs"
 	Messages StoreKind = "messages"
 	Tasks    StoreKind = "tasks"
@@ -52,7 +53,11 @@ const (
 type Peer struct {
 	all.Entry
 	Kind   StoreKind
-	Server bool // in a process of its own
+	Server bool // in a process of its own, of which nothing is known
+	// Named is true for one that is measured only where it is named.
+	Named bool
+	// OneClient is true for one that answers one client after another, so that it is measured with one only.
+	OneClient bool
 }
 
 // Standard returns the lab with every engine, every peer and every workload.
@@ -63,17 +68,20 @@ func Standard() Lab {
 // peers is the table of peers, in the order in which they are shown.
 func peers() []Peer {
 	var list []Peer
+	for _, e := range contender.RustEngines() {
+		list = append(list, Peer{Entry: e, Kind: Keys, Named: true, OneClient: true})
+	}
 	for _, e := range contender.Engines() {
-		list = append(list, Peer{e, RaftLogs, false})
+		list = append(list, Peer{Entry: e, Kind: RaftLogs})
 	}
 	for _, e := range contender.FileEngines() {
-		list = append(list, Peer{e, Files, false})
+		list = append(list, Peer{Entry: e, Kind: Files})
 	}
 	for _, e := range contender.MessageEngines() {
-		list = append(list, Peer{e, Messages, true})
+		list = append(list, Peer{Entry: e, Kind: Messages, Server: true})
 	}
 	for _, e := range contender.TaskEngines() {
-		list = append(list, Peer{e, Tasks, e.Name == contender.River})
+		list = append(list, Peer{Entry: e, Kind: Tasks, Server: e.Name == contender.River})
 	}
 	return list
 }
@@ -97,17 +105,23 @@ func (l Lab) engineNames() []string {
 
 // can reports whether the engine or peer of that name can do the work; if it cannot, why says what it is.
 func (l Lab) can(name string, w Workload) (why string, ok bool) {
-	for _, p := range l.Peers {
-		if p.Name == name && p.Kind != w.Store {
-			return fmt.Sprintf("holds %s only", p.Kind), false
-		}
+	if p := l.peer(name); p.Kind != "" && p.Kind != w.Store {
+		return fmt.Sprintf("holds %s only", p.Kind), false
 	}
 	return "", true
 }
 
+// peer is the peer of that name, a zero Peer for an engine.
+func (l Lab) peer(name string) Peer {
+	if i := slices.IndexFunc(l.Peers, func(p Peer) bool { return p.Name == name }); i >= 0 {
+		return l.Peers[i]
+	}
+	return Peer{}
+}
+
 // isServer reports whether the engine of that name is a peer that is a server, in a process of its own.
 func (l Lab) isServer(name string) bool {
-	return slices.ContainsFunc(l.Peers, func(p Peer) bool { return p.Name == name && p.Server })
+	return l.peer(name).Server
 }
 
 func (l Lab) workloadNames() []string {

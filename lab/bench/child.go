@@ -15,8 +15,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
-
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
@@ -66,17 +66,21 @@ func (l Lab) measure(q request, o *outcome) error {
 	if err != nil {
 		return err
 	}
-	load, err := l.prepare(w, q)
+	load, process, err := l.prepare(w, q)
 	if err != nil {
 		return err
 	}
 	// What preparing left behind is not the contender's.
 	runtime.GC()
 	sampler := newSampler(q.Dir, sampleEvery)
+	sampler.process = process
 	if w.Samples {
 		load.Client = sampler.counting(load.Client)
 	}
-	before, readBefore := measure.CPUTime(), measure.BytesRead()
+	before, readBefore, itsBefore := measure.CPUTime(), measure.BytesRead(), time.Duration(0)
+	if process != nil {
+		itsBefore, _, _ = process.Use()
+	}
 	sampler.start()
 	err = drive(load, q, w.OpenLoop, o)
 	if readBefore >= 0 {
@@ -84,7 +88,7 @@ func (l Lab) measure(q request, o *outcome) error {
 	}
 	samples := sampler.stop()
 	server := l.isServer(q.Cell.Engine)
-	if server {
+	if server || process != nil {
 		o.BytesRead = holdfast.Unknown
 	}
 	if w.Samples {
@@ -115,6 +119,11 @@ func (l Lab) measure(q request, o *outcome) error {
 			o.CPUSeconds = (measure.CPUTime() - before).Seconds()
 		}
 		o.PeakRSS = measure.PeakRSS(os.Getpid())
+		if process != nil {
+			cpu, peak, _ := process.Use()
+			o.CPUSeconds = sum(o.CPUSeconds, (cpu - itsBefore).Seconds(), cpu >= 0 && itsBefore >= 0)
+			o.PeakRSS = sum(o.PeakRSS, peak, peak >= 0)
+		}
 	}
 	if load.Volatile {
 		take()
@@ -137,18 +146,28 @@ func (l Lab) measure(q request, o *outcome) error {
 	return err
 }
 
-// prepare opens the contender and makes the inputs.
-func (l Lab) prepare(w Workload, q request) (Load, error) {
+// sum is what both have used, unknown if either is.
+func sum[N int64 | float64](own, other N, known bool) N {
+	if own < 0 || !known {
+		return holdfast.Unknown
+	}
+	return own + other
+}
+
+// prepare opens the contender and makes the inputs. process is the engine if it works in a process of its own.
+func (l Lab) prepare(w Workload, q request) (load Load, process contender.Process, err error) {
 	task := Task{Dir: q.Dir, Level: q.Cell.Asked, Clients: q.Cell.Clients, Seed: q.Seed, Cold: w.Cold}
 	switch q.Cell.Engine {
 	case Null:
-		return w.Null(task)
+		load, err = w.Null(task)
+		return load, nil, err
 	case Floor:
-		return w.Floor(task)
+		load, err = w.Floor(task)
+		return load, nil, err
 	}
 	entry, err := l.engine(q.Cell.Engine)
 	if err != nil {
-		return Load{}, err
+		return Load{}, nil, err
 	}
 	task.Open = func() (holdfast.Engine, error) {
 		dir := filepath.Join(q.Dir, "engine")
@@ -164,9 +183,13 @@ func (l Lab) prepare(w Workload, q request) (Load, error) {
 			err := fmt.Errorf("asked for %v it promised %v, and once open gives %v", q.Cell.Asked, q.Cell.Given, given)
 			return nil, errors.Join(err, e.Close())
 		}
+		if p, ok := e.(contender.Process); ok && load.Client == nil { // not what is opened to be verified
+			process = p
+		}
 		return e, nil
 	}
-	return w.Engine(task)
+	load, err = w.Engine(task)
+	return load, process, err
 }
 
 // drive runs the closed loops: warm-up, then all clients start together and go on until the time is over.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 )
 
@@ -23,6 +24,9 @@ func Status(err error) int {
 // exit status of the error.
 func (l Lab) Command(ctx context.Context, r Request, at Place, json string, t console.Terminal) (err error) {
 	plan, err := l.Plan(r)
+	if err == nil && contender.Prepare(ctx, plan.Engines, t.Err) != nil && ctx.Err() == nil {
+		plan, err = l.Plan(r) // without those that cannot be had
+	}
 	if err != nil {
 		return err
 	}

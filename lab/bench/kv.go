@@ -77,7 +77,7 @@ func kvStudy(n kvSizes) []Workload {
 	mixed := kvMixed{keys: n.mixed, reads: mixedReads, value: kvValueSize}
 	overwrite := kvOverwrite{keys: n.keys}
 	studied := kvFill{ascending: true} // one table, written in order and then read
-	return append([]Workload{
+	table := append([]Workload{
 		sequential,
 		put("kv/batch", "put 100 keys in order, in one transaction", kvPut{batch: kvBatch, ascending: true},
 			"122k/s (Thunder 170/s)"),
@@ -114,6 +114,10 @@ func kvStudy(n kvSizes) []Workload {
 		read("kv/scan-1m-updated", "the same after each key was put again",
 			kvRead{keys: n.many, order: kvWhole, fill: kvFill{again: 1}}, 2*kvMany, ""),
 	}, kvMore(n, read)...)
+	for i := range table {
+		table[i].Store = Keys
+	}
+	return table
 }
 
 // kvMore are the workloads on so many keys that logs are recycled, tables merged, and reads not answered by write

@@ -1,6 +1,11 @@
 package bench
 
-import "cmp"
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/holdfastdb/holdfast/lab/contender"
+)
 
 // kvRead is reads of keys that are all there.
 type kvRead struct {
@@ -52,7 +57,55 @@ func (r kvRead) engine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	return table.load(func(i int) func() error { return r.client(t, i, table.reader().get, table.scan) }), nil
+	return table.load(func(i int) func() error {
+		reader := table.reader()
+		all, ok := table.engine.(contender.Getter)
+		if !ok {
+			return r.client(t, i, reader.get, table.scan)
+		}
+		return reader.ahead(all, func(get func(key uint32) error) func() error { return r.client(t, i, get, table.scan) })
+	}), nil
+}
+
+// ahead is client, which reads keys that do not depend on what it has read, with many of them got at once.
+func (r *kvReader) ahead(all contender.Getter, client func(get func(key uint32) error) func() error) func() error {
+	var (
+		numbers []uint32 // of the keys drawn
+		keys    [contender.ReadAhead][]byte
+		results []error // of those got and not yet given out
+	)
+	draw := client(func(key uint32) error {
+		numbers = append(numbers, key)
+		return nil
+	})
+	check := func(i int, value []byte) error {
+		version, _ := r.table.versions.has(numbers[i])
+		if value == nil {
+			results = append(results, fmt.Errorf("%w: %s is not there", ErrWrong, keys[i]))
+		} else {
+			results = append(results, r.table.values.check(value, numbers[i], version))
+		}
+		return nil
+	}
+	return func() error {
+		if len(results) == 0 {
+			numbers, results = numbers[:0], results[:0]
+			for range keys {
+				if err := draw(); err != nil || len(numbers) == 0 { // one that does not get single keys
+					return err
+				}
+			}
+			for i, number := range numbers {
+				keys[i] = append(keys[i][:0], r.key.of(number)...)
+			}
+			if err := all.GetAll(keys[:], check); err != nil {
+				return err
+			}
+		}
+		err := results[0]
+		results = results[1:]
+		return err
+	}
 }
 
 func (r kvRead) null(t Task) (Load, error) {

@@ -14,7 +14,9 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/badger"
+	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/engine/mem"
+	"github.com/holdfastdb/holdfast/lab/contender"
 )
 
 func TestKVKeys(t *testing.T) {
@@ -539,6 +541,39 @@ func TestKVFloorCatches(t *testing.T) {
 		}
 		if err := load.Close(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestRustIsMeasuredWhereNamed: the engines in Rust are in no plan that does not name them, and have one client.
+func TestRustIsMeasuredWhereNamed(t *testing.T) {
+	rows := func(r Request) (cells, missing []string) {
+		p, err := Standard().Plan(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range p.Cells {
+			cells = append(cells, fmt.Sprint(c.Engine, " ", c.Clients))
+		}
+		for _, u := range p.Unavailable {
+			missing = append(missing, u.Engine+": "+u.Reason)
+		}
+		return cells, missing
+	}
+	work := []string{"kv/batch", "event/append-1"}
+	for _, e := range contender.RustEngines() {
+		if cells, missing := rows(Request{Workloads: work}); strings.Contains(fmt.Sprint(cells, missing), e.Name) {
+			t.Errorf("%s is not named: %q, %q", e.Name, cells, missing)
+		}
+		cells, missing := rows(Request{Engines: []string{e.Name, bbolt.Name}, Workloads: work, Clients: []int{1, 64}})
+		here := e.Describe().Strongest() > 0
+		if slices.Contains(cells, e.Name+" 1") != here || slices.Contains(cells, e.Name+" 64") ||
+			!slices.Contains(missing, e.Name+": holds keys only") {
+			t.Errorf("%s: %q, %q", e.Name, cells, missing)
+		}
+		_, missing = rows(Request{Engines: []string{e.Name, bbolt.Name}, Workloads: work[:1], Clients: []int{64}})
+		if !slices.ContainsFunc(missing, func(u string) bool { return strings.Contains(u, e.Name+": it answers one") }) {
+			t.Errorf("%s with 64 clients: %q", e.Name, missing)
 		}
 	}
 }

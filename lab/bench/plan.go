@@ -157,7 +157,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	}
 	if !named {
 		p.Engines = slices.DeleteFunc(p.Engines, func(engine string) bool {
-			return !slices.ContainsFunc(l.Workloads, func(w Workload) bool {
+			return l.peer(engine).Named || !slices.ContainsFunc(l.Workloads, func(w Workload) bool {
 				_, ok := l.can(engine, w)
 				return ok && slices.Contains(p.Workloads, w.Name)
 			})
@@ -253,6 +253,10 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 					if named {
 						missing = absent(engine, p.Levels, why, why)
 					}
+				}
+				if clients > 1 && l.peer(engine).OneClient {
+					const why = "it answers one request after another, and is measured with one client"
+					cells, missing = nil, absent(engine, p.Levels, why, why)
 				}
 				for _, c := range cells {
 					add(engine, c.Asked, c.Given)

@@ -142,7 +142,7 @@ func TestPlanRefuses(t *testing.T) {
 			[]string{": peer: holds Raft logs only; name other --engines or --workloads"}},
 	} {
 		lab := testLab()
-		lab.Peers = []Peer{{engineGiving("peer", 0, 0, holdfast.Power), RaftLogs, false}}
+		lab.Peers = []Peer{{Entry: engineGiving("peer", 0, 0, holdfast.Power), Kind: RaftLogs}}
 		_, err := lab.Plan(test.request)
 		if !errors.Is(err, test.class) {
 			t.Errorf("%+v: %v, want %v", test.request, err, test.class)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
@@ -96,7 +97,10 @@ type group struct {
 	void     []string // engines without a summary
 }
 
-func reference(engine string) bool { return engine == Null || engine == Floor }
+// reference reports whether the contender is no engine, and takes no place among them.
+func reference(engine string) bool {
+	return engine == Null || engine == Floor || engine == contender.RustNull
+}
 
 // groups splits the summaries of a workload by the level given, strongest first. Reads are one
 // group.

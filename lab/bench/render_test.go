@@ -55,7 +55,7 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 		}
 	}
 	if strings.HasPrefix(request.Preset, "raft") {
-		lab.Peers = []Peer{{engineGiving("raft-wal", 0, 0, holdfast.Power), RaftLogs, false}}
+		lab.Peers = []Peer{{Entry: engineGiving("raft-wal", 0, 0, holdfast.Power), Kind: RaftLogs}}
 	}
 	seed := uint64(1)
 	request.Seed = &seed

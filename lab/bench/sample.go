@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
@@ -15,6 +16,7 @@ const sampleEvery = time.Second
 // sampler looks at the directory, and at the process, while a load runs in it.
 type sampler struct {
 	dir     string
+	process contender.Process // the engine if it works in a process of its own
 	every   time.Duration
 	ops     atomic.Int64
 	began   time.Time
@@ -59,6 +61,10 @@ func (s *sampler) start() {
 func (s *sampler) take() {
 	sample := Sample{Seconds: time.Since(s.began).Seconds(), Ops: s.ops.Load(), DiskBytes: usage(s.dir)}
 	sample.RSS, _ = measure.Memory(os.Getpid())
+	if s.process != nil {
+		_, _, rss := s.process.Use()
+		sample.RSS = sum(sample.RSS, rss, rss >= 0)
+	}
 	s.peak = max(s.peak, sample.DiskBytes)
 	s.samples = append(s.samples, sample)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
 )
 
@@ -14,6 +15,9 @@ import (
 // file is written again and again while it goes on. [Status] tells the exit status of its error.
 func (l Lab) Command(ctx context.Context, q Request, at Place, json string, t console.Terminal) (err error) {
 	plan, err := l.plan(q)
+	if err == nil && contender.Prepare(ctx, plan.Engines, t.Err) != nil && ctx.Err() == nil {
+		plan, err = l.plan(q) // without those that cannot be had
+	}
 	if err != nil {
 		return err
 	}

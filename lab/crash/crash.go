@@ -81,6 +81,7 @@ type Lab struct {
 // Standard returns the lab with every engine, every peer and every subject.
 func Standard() Lab {
 	return Lab{Engines: all.Engines(), Peers: map[string][]all.Entry{
+		subjects.KV.Name:      contender.RustEngines(),
 		subjects.Raft.Name:    contender.Engines(),
 		subjects.Message.Name: append(contender.MessageEngines(), contender.Study()),
 	}}

@@ -149,6 +149,7 @@ const (
 
 // onlyFor says that peers have one subject.
 var onlyFor = map[string]string{
+	subjects.KV.Name:      "it is a store of keys and nothing else here",
 	subjects.Raft.Name:    "it is a store for Raft and nothing else",
 	subjects.Message.Name: "it is a store of messages and nothing else",
 }

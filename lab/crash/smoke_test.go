@@ -23,6 +23,7 @@ import (
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/contender"
+	"github.com/holdfastdb/holdfast/lab/contender/rust"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
@@ -305,6 +306,22 @@ func TestKill(t *testing.T) {
 		if !strings.Contains(out, e.Name) {
 			t.Errorf("nothing of %s in\n%s", e.Name, out)
 		}
+	}
+}
+
+// TestKillRust kills the victims of engines that a program in Rust serves: it ends with its victim, and what comes
+// after waits for that. What thunderdb does then is its own matter: docs/findings/thunderdb.md.
+func TestKillRust(t *testing.T) {
+	if _, err := rust.Path(); err != nil {
+		t.Skip("THE ENGINES IN RUST ARE NOT TESTED: ", err)
+	}
+	q := request(Kill, 4, "process,power", contender.Redb, contender.Fjall)
+	q.Subjects = []string{subjects.KV.Name}
+	r, out := held(t, q)
+	believable(t, r, out, Kill)
+	q.Engines = []string{contender.Thunderdb}
+	if status, _, out := ran(t, standard, q); status != console.ExitOK && status != console.ExitWrong {
+		t.Errorf("status %d\n%s", status, out)
 	}
 }
 

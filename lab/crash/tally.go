@@ -195,6 +195,8 @@ func (t *tally) finish() Result {
 		r.Verdict, r.Why = NotAvailable, "the run ended before"
 	case t.cell.Kind == Simulate || t.cell.Given >= t.cell.Kind.Survives():
 		r.Verdict = Held
+	case t.cell.Peer && t.cell.Capabilities.LossWindow == 0:
+		r.Verdict, r.Why = AsDocumented, t.loss()+"; it names no limit"
 	case t.cell.Kind == Power && r.LossWindowMs > float64(t.cell.WindowLimit().Milliseconds()):
 		r.Verdict = Broken
 		r.Why = fmt.Sprintf("it lost %.0f ms of acknowledged commits, with a loss window of %v", r.LossWindowMs,

@@ -102,6 +102,9 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Kill ends the child at once.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
 
+// Write writes to the child's standard input.
+func (p *Process) Write(b []byte) (int, error) { return p.stdin.Write(b) }
+
 // CloseInput closes the child's input, as if its parent had ended.
 func (p *Process) CloseInput() { _ = p.stdin.Close() }
 

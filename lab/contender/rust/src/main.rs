@@ -1,192 +1,271 @@
-//! A victim for the crash lab over the crate thunderdb.
+//! Serves a key-value engine that is written in Rust over its standard input and output, to one client at a time.
 //!
-//!     victim-thunderdb work  DIR PLAN...    commits the plan's transactions until it is killed
-//!     victim-thunderdb check DIR PLAN...    opens what it left and tells what is there
+//!     holdfast-contender ENGINE DIR [new]
 //!
-//! PLAN is SEED KEYS PER FROM COUNT [wal]: transaction 1 inserts KEYS keys, every later one overwrites PER of them. `work` begins with
-//! transaction FROM, 1 for a new database, and ends after COUNT of them, 0 for never. With `wal` the write-ahead log is on, synced with
-//! every commit; without it, everything is at the crate's defaults. Either way its documentation says that what
-//! commit() acknowledged survives a power cut.
+//! ENGINE is redb, fjall, thunderdb or null; DIR exists and is the engine's alone. A second process on it waits until
+//! the first has ended, however that was killed. With `new`, what is there goes first: some engines cannot open what
+//! they did not finish to make.
 //!
-//! What it tells, one line each on standard output:
+//! A request is a byte that says what to do, the length of its body in four bytes, little endian, and the body. Each
+//! has one answer of the same shape: 0 and the result, or 1 and what failed, in words. Lengths in bodies are varints.
+//! The first answer has no request: it says that the engine is open.
 //!
-//!     ready         the database is open
-//!     begin N       transaction N is about to be committed
-//!     ack N         commit() of transaction N returned Ok
-//!     done          all of COUNT was committed
-//!     key K N LEN   check: key K has the value that transaction N gave it, whole, of LEN bytes
-//!     bad K LEN     check: key K has a value that no transaction gave it
-//!     state N       check: the keys are exactly those after transactions 1..N; then nothing was lost that N covers
-//!     state none    check: they are not what they were after any number of transactions: torn, lost or out of order
+//!     a   apply: a byte for the level (1 memory, 2 process, 3 power), then operations one after another:
+//!         0 KEY deletes, 1 KEY VALUE sets, 15 LOW HIGH deletes from LOW on to below HIGH, to the end if that is empty;
+//!         each string is behind its length. They take effect together.
+//!     g   get: KEY after KEY. The answer is for each 0, or 1 and VALUE.
+//!     s   scan: a byte that is 1 if there is an upper bound, four bytes that say how much the answer should have,
+//!         little endian, the lower bound, and the upper one. The answer is a byte that is 1 if these are the last,
+//!         then KEY VALUE after KEY VALUE in order.
+//!     f   flush: all that was applied survives power loss when it is answered.
+//!     m   metrics: how often the engine has asked the device to keep what it wrote, in eight bytes, little endian.
+//!     c   close: as f, and the engine is closed. The process stays until its input ends.
 //!
-//! It exits with 0, or with 1 and the error on standard error: for `check`, the database does not open.
+//! The memory and the time that this takes, apart from the engine's own, are what `null` takes.
 
-use std::collections::BTreeMap;
-use std::io::Write;
+mod engines;
+
+use engines::{Engine, Level, Op};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::os::fd::FromRawFd;
 use std::path::Path;
 use std::process::ExitCode;
-use thunderdb::{Database, DatabaseOptions, SyncPolicy};
 
-struct Plan {
-    seed: u64,
-    keys: u64,
-    per: u64,
-    from: u64,
-    count: u64,
-    wal: bool,
-}
+/// What can go wrong, as a sentence.
+pub type Error = Box<dyn std::error::Error>;
 
-/// A number from four, by the finalizer of splitmix64.
-fn mix(a: u64, b: u64, c: u64) -> u64 {
-    let mut x = 0u64;
-    for part in [a, b, c] {
-        x = (x ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^= x >> 31;
-    }
-    x
-}
+/// Counts what the engine asks of the device. These take the place of the C library's functions, for the standard
+/// library and for all crates that do not make their own system calls.
+#[cfg(target_os = "linux")]
+mod syncs {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-impl Plan {
-    fn parse(args: &[String]) -> Option<Plan> {
-        let wal = args.len() == 6 && args[5] == "wal";
-        if args.len() != 5 && !wal {
-            return None;
-        }
-        let mut n = [0u64; 5];
-        for (to, arg) in n.iter_mut().zip(args) {
-            *to = arg.parse().ok()?;
-        }
-        let [seed, keys, per, from, count] = n;
-        (keys > 0 && from > 0).then_some(Plan {
-            seed,
-            keys,
-            per,
-            from,
-            count,
-            wal,
-        })
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+
+    pub fn count() -> u64 {
+        COUNT.load(Relaxed)
     }
 
-    /// The keys that transaction n writes; a key may come twice.
-    fn keys_of(&self, n: u64) -> Vec<u64> {
-        if n == 1 {
-            return (0..self.keys).collect();
-        }
-        (0..self.per)
-            .map(|i| mix(self.seed, n, i) % self.keys)
-            .collect()
+    #[no_mangle]
+    pub extern "C" fn fsync(fd: libc::c_int) -> libc::c_int {
+        COUNT.fetch_add(1, Relaxed);
+        unsafe { libc::syscall(libc::SYS_fsync, fd) as libc::c_int }
     }
 
-    /// The value that transaction n gives to key k: n, k, and 16 to 255 bytes that follow from both.
-    fn value(&self, n: u64, k: u64) -> Vec<u8> {
-        let mut v = [n.to_le_bytes(), k.to_le_bytes()].concat();
-        let len = 16 + mix(self.seed ^ 1, n, k) % 240;
-        v.extend((0..len).map(|i| mix(n, k, i / 8).to_le_bytes()[(i % 8) as usize]));
-        v
-    }
-
-    fn open(&self, dir: &Path) -> thunderdb::Result<Database> {
-        let mut options = DatabaseOptions::default();
-        if self.wal {
-            options = DatabaseOptions {
-                wal_enabled: true,
-                wal_sync_policy: SyncPolicy::Immediate,
-                ..options
-            };
-        }
-        Database::open_with_options(dir.join("thunder.db"), options)
+    #[no_mangle]
+    pub extern "C" fn fdatasync(fd: libc::c_int) -> libc::c_int {
+        COUNT.fetch_add(1, Relaxed);
+        unsafe { libc::syscall(libc::SYS_fdatasync, fd) as libc::c_int }
     }
 }
 
-fn name(k: u64) -> String {
-    format!("key-{k:08}")
-}
-
-/// Tells one line; a supervisor that is gone ends this process.
-fn tell(line: String) {
-    let mut out = std::io::stdout().lock();
-    if out
-        .write_all((line + "\n").as_bytes())
-        .and_then(|()| out.flush())
-        .is_err()
-    {
-        std::process::exit(1);
+#[cfg(not(target_os = "linux"))]
+mod syncs {
+    /// Not known.
+    pub fn count() -> u64 {
+        u64::MAX
     }
 }
 
-fn work(dir: &Path, plan: &Plan) -> thunderdb::Result<()> {
-    let mut db = plan.open(dir)?;
-    tell("ready".into());
-    let mut n = plan.from;
-    while plan.count == 0 || n < plan.from + plan.count {
-        let mut tx = db.write_tx();
-        for k in plan.keys_of(n) {
-            tx.put(name(k).as_bytes(), &plan.value(n, k));
+/// What is left of a request's body.
+struct Body<'a>(&'a [u8]);
+
+impl<'a> Body<'a> {
+    fn bytes(&mut self, n: usize) -> Result<&'a [u8], Error> {
+        let (head, rest) = self.0.split_at_checked(n).ok_or("a request is cut off")?;
+        self.0 = rest;
+        Ok(head)
+    }
+
+    fn byte(&mut self) -> Result<u8, Error> {
+        Ok(self.bytes(1)?[0])
+    }
+
+    /// A string behind its length.
+    fn string(&mut self) -> Result<&'a [u8], Error> {
+        let mut n = 0u64;
+        for shift in (0..63).step_by(7) {
+            let b = self.byte()?;
+            n |= u64::from(b & 0x7f) << shift;
+            if b < 0x80 {
+                return self.bytes(usize::try_from(n)?);
+            }
         }
-        tell(format!("begin {n}"));
-        tx.commit()?;
-        tell(format!("ack {n}"));
-        n += 1;
+        Err("a length has too many bytes".into())
     }
-    tell("done".into());
-    Ok(())
 }
 
-fn check(dir: &Path, plan: &Plan) -> thunderdb::Result<()> {
-    let db = plan.open(dir)?;
-    tell("ready".into());
-    // What each key says of itself: the transaction that wrote it.
-    let mut found = BTreeMap::new();
-    let mut whole = true;
-    let mut lines = String::new();
-    for (key, value) in db.read_tx().iter() {
-        let key = String::from_utf8_lossy(key).into_owned();
-        let n = value.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
-        let k = value
-            .get(8..)
-            .and_then(|v| v.first_chunk())
-            .map_or(u64::MAX, |b| u64::from_le_bytes(*b));
-        if k < plan.keys
-            && key == name(k)
-            && plan.value(n, k) == value
-            && plan.keys_of(n).contains(&k)
-        {
-            lines += &format!("key {key} {n} {}\n", value.len());
-            found.insert(k, n);
-        } else {
-            lines += &format!("bad {} {}\n", key.escape_default(), value.len());
-            whole = false;
+/// Adds a string behind its length.
+fn add(to: &mut Vec<u8>, s: &[u8]) {
+    let mut n = s.len();
+    while n >= 0x80 {
+        to.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    to.push(n as u8);
+    to.extend_from_slice(s);
+}
+
+fn apply(engine: &mut dyn Engine, mut body: Body) -> Result<(), Error> {
+    let level = match body.byte()? {
+        1 => Level::Memory,
+        2 => Level::Process,
+        3 => Level::Power,
+        other => return Err(format!("there is no level {other}").into()),
+    };
+    let (mut ops, mut ranges) = (Vec::new(), false);
+    while !body.0.is_empty() {
+        ops.push(match body.byte()? {
+            0 => Op::Delete(body.string()?),
+            1 => Op::Set(body.string()?, body.string()?),
+            15 => {
+                ranges = true;
+                Op::DeleteRange(body.string()?, body.string()?)
+            }
+            other => return Err(format!("there is no operation {other}").into()),
+        });
+    }
+    let ascending = || ops.windows(2).all(|two| two[0].key() < two[1].key());
+    if ranges || engine.one_change_a_key() && !ascending() {
+        let last = engines::flatten(engine, &ops)?;
+        ops = last
+            .iter()
+            .map(|(key, value)| match value {
+                Some(value) => Op::Set(key, value),
+                None => Op::Delete(key),
+            })
+            .collect();
+        return engine.apply(&ops, level);
+    }
+    engine.apply(&ops, level)
+}
+
+fn get(engine: &dyn Engine, mut body: Body, out: &mut Vec<u8>) -> Result<(), Error> {
+    let mut keys = Vec::new();
+    while !body.0.is_empty() {
+        keys.push(body.string()?);
+    }
+    engine.get(&keys, &mut |value| match value {
+        None => out.push(0),
+        Some(value) => {
+            out.push(1);
+            add(out, value);
+        }
+    })
+}
+
+fn scan(engine: &dyn Engine, mut body: Body, out: &mut Vec<u8>) -> Result<(), Error> {
+    let bounded = body.byte()? == 1;
+    let most = u32::from_le_bytes(body.bytes(4)?.try_into()?) as usize;
+    let low = body.string()?;
+    let high = bounded.then(|| body.string()).transpose()?;
+    let first = out.len();
+    out.push(1);
+    if high.is_some_and(|high| high <= low) {
+        return Ok(()); // some engines panic
+    }
+    engine.scan(low, high, &mut |key, value| {
+        add(out, key);
+        add(out, value);
+        let more = out.len() < most;
+        if !more {
+            out[first] = 0; // there may be others
+        }
+        more
+    })
+}
+
+/// The file that is locked.
+const LOCK: &str = "lock";
+
+fn serve(engine: &str, dir: &Path, new: bool) -> Result<(), Error> {
+    let lock = File::create(dir.join(LOCK))?;
+    lock.lock()?;
+    if new {
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(entry.path())?;
+            } else if entry.file_name() != LOCK {
+                std::fs::remove_file(entry.path())?;
+            }
         }
     }
-    tell(lines.trim_end().into());
-    // The state after the last transaction that is seen is the only one that it can be.
-    let last = found.values().copied().max().unwrap_or(0);
-    let mut want = BTreeMap::new();
-    for n in 1..=last {
-        want.extend(plan.keys_of(n).into_iter().map(|k| (k, n)));
+    // The standard streams of the library are behind locks, and flushed at each end of line.
+    let mut input = BufReader::with_capacity(64 << 10, unsafe { File::from_raw_fd(0) });
+    let mut output = unsafe { File::from_raw_fd(1) };
+    let mut open = match engines::open(engine, dir) {
+        Ok(engine) => {
+            answer(&mut output, &mut vec![0; HEAD], Ok(()))?;
+            Some(engine)
+        }
+        Err(err) => return answer(&mut output, &mut vec![0; HEAD], Err(err)),
+    };
+    let (mut body, mut out) = (Vec::new(), Vec::new());
+    loop {
+        let mut head = [0; HEAD];
+        match input.read_exact(&mut head) {
+            Err(err) if err.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            other => other?,
+        }
+        body.resize(u32::from_le_bytes(head[1..].try_into()?) as usize, 0);
+        input.read_exact(&mut body)?;
+        out.clear();
+        out.resize(HEAD, 0);
+        let Some(engine) = open.as_mut() else {
+            answer(&mut output, &mut out, Err("it is closed".into()))?;
+            continue;
+        };
+        let body = Body(&body);
+        let result = match head[0] {
+            b'a' => apply(engine.as_mut(), body),
+            b'g' => get(engine.as_ref(), body, &mut out),
+            b's' => scan(engine.as_ref(), body, &mut out),
+            b'f' => engine.flush(),
+            b'm' => Ok(()),
+            b'c' => {
+                let flushed = engine.flush();
+                open = None;
+                flushed
+            }
+            other => Err(format!("there is no request {other}").into()),
+        };
+        if matches!(head[0], b'm' | b'c') {
+            out.extend_from_slice(&syncs::count().to_le_bytes());
+        }
+        answer(&mut output, &mut out, result)?;
     }
-    tell(if whole && found == want {
-        format!("state {last}")
-    } else {
-        "state none".into()
-    });
-    Ok(())
+}
+
+/// The bytes in front of a body.
+const HEAD: usize = 5;
+
+/// Sends the answer whose body is in out behind room for the head; that of an error is the error.
+fn answer(to: &mut File, out: &mut Vec<u8>, result: Result<(), Error>) -> Result<(), Error> {
+    out[0] = 0;
+    if let Err(err) = result {
+        out.truncate(HEAD);
+        out[0] = 1;
+        out.extend_from_slice(err.to_string().as_bytes());
+    }
+    let n = u32::try_from(out.len() - HEAD)?;
+    out[1..HEAD].copy_from_slice(&n.to_le_bytes());
+    Ok(to.write_all(out)?)
 }
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let plan = args.get(2..).and_then(Plan::parse);
-    let done = match (args.first().map(String::as_str), args.get(1), plan) {
-        (Some("work"), Some(dir), Some(plan)) => work(Path::new(dir), &plan),
-        (Some("check"), Some(dir), Some(plan)) => check(Path::new(dir), &plan),
+    let args: Vec<String> = std::env::args().collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let (engine, dir, new) = match args[..] {
+        [_, engine, dir] => (engine, dir, false),
+        [_, engine, dir, "new"] => (engine, dir, true),
         _ => {
-            eprintln!("usage: victim-thunderdb work|check DIR SEED KEYS PER FROM COUNT [wal]");
+            eprintln!("usage: holdfast-contender ENGINE DIR [new]");
             return ExitCode::FAILURE;
         }
     };
-    match done {
+    match serve(engine, Path::new(dir), new) {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("{err}");
