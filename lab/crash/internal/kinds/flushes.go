@@ -12,10 +12,10 @@ func timesWaits(c Row) bool {
 	return c.Given >= holdfast.Power && !c.Peer
 }
 
-// judgeFlushes compares each acknowledgement with what the disk was asked. The data of a batch that changes something is written after Apply
-// was called, and the model of the disk keeps for sure only what a flush came after. So a flush must have been answered
-// between Apply and the end of Wait. That holds for each engine, shared syncs and O_DSYNC as well: the loop device has
-// no FUA, and the kernel sends a flush instead.
+// judgeFlushes compares each acknowledgement with what the disk was asked. The data of a batch that changes something
+// is written after Apply was called, and the model of the disk keeps for sure only what a flush came after. So a flush
+// must have been answered between Apply and the end of Wait. That holds for each engine, shared syncs and O_DSYNC as
+// well: the loop device has no FUA, and the kernel sends a flush instead.
 func (rec *recorded) judgeFlushes(t Tally) {
 	var flushes []time.Duration
 	for i := range rec.record.Len() {
