@@ -67,8 +67,8 @@ Exit status:
        damaged or lost, or (doctor) a sync keeps nothing
   3    crash: do not believe the run, an engine that lies was not found out
   4    crash: this machine cannot make the crashes that were asked for
-  5    bench, crash, load: the run is incomplete: it broke off, or the disk was
-       full
+  5    bench, crash, load, soak: the run is incomplete: it broke off, or the
+       disk was full
   130  interrupted
   141  the reader of the output went away, as head does
 `

@@ -15,7 +15,9 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -33,29 +35,39 @@ const Argument = "soak-child"
 // ErrBroken: something that was acknowledged was lost, or something was shown that was not written.
 var ErrBroken = errors.New("a claim is broken")
 
-// Request says what to do. The zero value of a field is its default.
+// Request says what to do.
 type Request struct {
-	Engine  string         // logtree
-	Level   holdfast.Level // that each commit asks for: Process
+	Engine  string
+	Level   holdfast.Level // that each commit asks for
 	RAM     int64          // bytes that a child has, with the system's cache of its files; 0: no limit
-	Bytes   int64          // of keys and values, about: four times RAM, or 2 GiB
-	Writers int            // 4
-	For     time.Duration  // ten minutes
-	Seed    uint64         // chosen
-	Dir     string         // to work in
-	Child   []string       // the command line of a process that calls [Child]; this executable with [Argument]
+	Bytes   int64          // of keys and values, about; 0: four times RAM, or 2 GiB without a limit
+	Writers int
+	For     time.Duration // then the last checks begin
+	Seed    uint64        // 0: a new one
+	Dir     string        // to work in; empty: the current one
+	Child   []string      // the command line of a process that calls [Child]; this executable with [Argument]
 }
 
 const op = console.Op("soak")
 
+// leastRAM is the least memory in bytes that a child can do its work in.
+const leastRAM = 64 << 20
+
 // Command is one run of the soak command. The error is ErrBroken, or console.ErrIncomplete where the disk was full, or
 // console.ErrInterrupted.
 func Command(ctx context.Context, q Request, t console.Terminal) (err error) {
-	q.Engine, q.Level, q.Writers = cmp.Or(q.Engine, "logtree"), cmp.Or(q.Level, holdfast.Process), cmp.Or(q.Writers, 4)
-	q.For, q.Seed = cmp.Or(q.For, 10*time.Minute), cmp.Or(q.Seed, uint64(rand.Uint32()))
-	if q.Bytes = cmp.Or(q.Bytes, 4*q.RAM, 2<<30); q.Writers < 1 || q.Writers > markerSpace {
+	switch {
+	case q.Writers < 1 || q.Writers > markerSpace:
 		return op.BadOption(fmt.Sprintf("%d writers", q.Writers), fmt.Sprintf("use 1 to %d", markerSpace))
+	case q.For <= 0:
+		return op.BadOption(fmt.Sprintf("a soak of %v", q.For), "name a time with --for, such as 1h")
+	case q.RAM != 0 && q.RAM < leastRAM:
+		return op.BadOption(fmt.Sprintf("%d MiB of memory", q.RAM>>20),
+			fmt.Sprintf("a process needs %d; --ram 0 is no limit", leastRAM>>20))
+	case q.Bytes < 0:
+		return op.BadOption(fmt.Sprintf("%d MiB of keys and values", q.Bytes>>20), "name a size with --size, or leave it out")
 	}
+	q.Bytes, q.Seed = cmp.Or(q.Bytes, 4*q.RAM, 2<<30), cmp.Or(q.Seed, uint64(rand.Uint32()))
 	entry, err := all.Lookup(q.Engine)
 	if err != nil {
 		return err
@@ -74,8 +86,7 @@ func Command(ctx context.Context, q Request, t console.Terminal) (err error) {
 	}
 	defer func() {
 		if errors.Is(err, ErrBroken) {
-			r.say("what is left of it is kept: %s", dir.Path)
-			return
+			err = errors.Join(err, r.keep(dir.Parent))
 		}
 		err = errors.Join(err, dir.Close())
 	}()
@@ -86,7 +97,7 @@ func Command(ctx context.Context, q Request, t console.Terminal) (err error) {
 		}
 		defer func() { err = errors.Join(err, r.ram.Close()) }()
 	}
-	memory := q.RAM / 4
+	memory := q.RAM / 4 // the engine's budget; the rest is for the system's cache, Go and the check
 	if memory > 0 {
 		memory = max(memory, entry.Describe().MinMemoryBytes)
 	}
@@ -99,6 +110,18 @@ func Command(ctx context.Context, q Request, t console.Terminal) (err error) {
 	r.say("%s at %v: %s keys of %s in all, %d writers, seed %d; the first time they are put in a stride, then at random",
 		q.Engine, q.Level, measure.Count(float64(q.Writers*r.child.Script.Keys)), measure.Size(q.Bytes), q.Writers, q.Seed)
 	return r.all(ctx)
+}
+
+// keep moves what is left to a directory that no later run removes.
+func (r *run) keep(parent string) error {
+	dir, err := os.MkdirTemp(parent, "holdfast-evidence-")
+	if err == nil {
+		to := filepath.Join(dir, filepath.Base(r.child.Dir))
+		if err = os.Rename(r.child.Dir, to); err == nil {
+			r.say("what is left of it is kept: %s; of each writer so many batches must be there: %d", to, r.child.Acked)
+		}
+	}
+	return err
 }
 
 // usage is the space on the disk that what is below a directory takes.
@@ -241,6 +264,10 @@ func (r *run) one(ctx context.Context, q request, after time.Duration, opening b
 		r.kills++
 		return nil
 	}
+	if r.ram != nil && waited != nil && strings.Contains(waited.Error(), "signal: killed") {
+		return fmt.Errorf("%w: the system killed the process, most likely for its memory: give it more with --ram",
+			console.ErrIncomplete)
+	}
 	return fmt.Errorf("%w: the process ended by itself: %w", ErrBroken, cmp.Or(waited, errors.New("without a word")))
 }
 
@@ -253,9 +280,9 @@ func (r *run) tell(q request, got message, killed bool) {
 	switch o := got.Opened; {
 	case o == nil:
 		text += " while it opened the engine, or checked it"
-	case q.Full:
+	case q.Full && o.Bytes > 0:
 		text += fmt.Sprintf("; opened in %.0f ms, all %s keys were checked, %.2f times their size on the disk", o.Millis,
-			measure.Count(float64(o.Checked)), float64(o.Disk)/float64(max(o.Bytes, 1)))
+			measure.Count(float64(o.Checked)), float64(o.Disk)/float64(o.Bytes))
 	default:
 		text += fmt.Sprintf("; opened in %.0f ms, %s keys were checked", o.Millis, measure.Count(float64(o.Checked)))
 	}

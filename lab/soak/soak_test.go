@@ -6,6 +6,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -27,8 +29,8 @@ func TestSoak(t *testing.T) {
 	for _, engine := range []string{"logtree", "pebble"} {
 		dir := t.TempDir()
 		var out bytes.Buffer
-		err := Command(t.Context(), Request{Engine: engine, Bytes: 2 << 20, For: 3 * time.Second, Seed: 1, Dir: dir},
-			console.Terminal{Out: &out, Err: &out})
+		err := Command(t.Context(), Request{Engine: engine, Level: holdfast.Process, Bytes: 2 << 20, Writers: 4,
+			For: 3 * time.Second, Seed: 1, Dir: dir}, console.Terminal{Out: &out, Err: &out})
 		if err != nil || Status(err) != console.ExitOK {
 			t.Fatalf("%v\n%s", err, out.String())
 		}
@@ -45,14 +47,50 @@ func TestSoak(t *testing.T) {
 
 func TestRefuses(t *testing.T) {
 	var out bytes.Buffer
-	for _, q := range []Request{
-		{Engine: "nosuch"}, {Engine: "files"}, {Engine: "mem"}, {Level: holdfast.Memory}, {Writers: 1000},
+	for name, change := range map[string]func(q *Request){
+		"no such engine":    func(q *Request) { q.Engine = "nosuch" },
+		"no whole batches":  func(q *Request) { q.Engine = "files" },
+		"nothing on a disk": func(q *Request) { q.Engine = "mem" },
+		"memory":            func(q *Request) { q.Level = holdfast.Memory },
+		"no writers":        func(q *Request) { q.Writers = 0 },
+		"too many writers":  func(q *Request) { q.Writers = 1000 },
+		"no time":           func(q *Request) { q.For = 0 },
+		"a negative time":   func(q *Request) { q.For = -time.Second },
+		"a negative size":   func(q *Request) { q.Bytes = -1 << 20 },
+		"too little memory": func(q *Request) { q.RAM = 1 << 20 },
+		"negative memory":   func(q *Request) { q.RAM = -1 << 20 },
 	} {
-		q.Dir = t.TempDir()
+		q := Request{Engine: "logtree", Level: holdfast.Process, Bytes: 1 << 20, Writers: 1, For: time.Second,
+			Dir: t.TempDir()}
+		change(&q)
 		err := Command(t.Context(), q, console.Terminal{Out: &out, Err: &out})
 		if !errors.Is(err, holdfast.ErrBadOption) || Status(err) != console.ExitUse {
-			t.Errorf("%+v: %v", q, err)
+			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestKeepsWhatIsBroken: what a run has found broken stays when the next one works in the same place.
+func TestKeepsWhatIsBroken(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there is no sh on Windows")
+	}
+	dir := t.TempDir()
+	script := `read request; dir=$(printf '%s' "$request" | sed 's/.*"Dir":"\([^"]*\)".*/\1/'); mkdir -p "$dir"; ` +
+		`echo left >"$dir/file"; echo '{"Wrong":"key 7 is missing"}'`
+	var out bytes.Buffer
+	for range 2 {
+		err := Command(t.Context(), Request{Engine: "logtree", Level: holdfast.Process, Bytes: 1 << 20, Writers: 1,
+			For: time.Second, Dir: dir, Child: []string{"sh", "-c", script}}, console.Terminal{Out: &out, Err: &out})
+		if !errors.Is(err, ErrBroken) || Status(err) != console.ExitWrong ||
+			!strings.Contains(err.Error(), "key 7 is missing") {
+			t.Fatalf("%v\n%s", err, out.String())
+		}
+	}
+	kept, err := filepath.Glob(filepath.Join(dir, "holdfast-evidence-*", "data", "file"))
+	all, err2 := os.ReadDir(dir)
+	if len(kept) != 2 || len(all) != 2 || err != nil || err2 != nil {
+		t.Errorf("%v is kept, %v is there, %v, %v\n%s", kept, all, err, err2, out.String())
 	}
 }
 

@@ -75,8 +75,7 @@ func cargo() (string, error) {
 			return path, nil
 		}
 	}
-	return "", errors.New("it is served by a program in Rust, and there is no cargo to build that: install Rust " +
-		"(https://rustup.rs)")
+	return "", errors.New("it is served by a program in Rust, and there is no cargo to build that: install Rust")
 }
 
 // Available says why there can be no program, nil if it is there or cargo is.

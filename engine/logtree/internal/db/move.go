@@ -35,7 +35,7 @@ type mover struct {
 	ver     *tree.Version  // that the step reads
 	ahead   map[uint32]*stretch
 	holes   []hole // of buf
-	careful bool   // leave none
+	careful bool   // values are read one at a time, and no holes are left
 
 	old      uint32 // the log's segments before it were there before the last sweep
 	oldMoved int64  // bytes of values moved out of them
@@ -98,19 +98,19 @@ type hole struct {
 }
 
 const (
-	// slowRead is how long a read takes, on average, where it is worth to have several under way.
+	// Where reads take longer than slowRead on average, readers goroutines read what is left of a frame.
 	slowRead = 5 * time.Microsecond
-	// readers is how many are.
-	readers = 16
-	// timedReads is how many of a frame tell how long they take.
+	readers  = 16
+	// timedReads is how many reads of each frame are timed for that, one after another.
 	timedReads = 8
 )
 
-// errHole: a value of a hole cannot be read. The step is done again, without holes, and finds out which.
+// errHole: the value of a hole cannot be read. The step is undone and done again with careful set, which finds out
+// which value it is.
 var errHole = errors.New("a value that was given a place cannot be read")
 
-// fill reads the values of the holes.
-func (w *mover) fill() error {
+// readHoles reads the values of the present frame's holes.
+func (w *mover) readHoles() error {
 	slices.SortFunc(w.holes, func(a, b hole) int { return cmp.Compare(a.e.Place, b.e.Place) })
 	read := func(holes []hole) error {
 		for _, h := range holes {
@@ -118,7 +118,7 @@ func (w *mover) fill() error {
 			if err != nil {
 				return errHole
 			}
-			copy(w.buf[h.off:], v) // it is there already, unless it did not fit for a moment
+			copy(w.buf[h.off:], v) // Value mostly has put it there, but may return other memory
 		}
 		return nil
 	}
@@ -235,7 +235,7 @@ func (w *mover) flush() error {
 	if len(w.buf) == 0 {
 		return nil
 	}
-	if err := w.fill(); err != nil {
+	if err := w.readHoles(); err != nil {
 		return err
 	}
 	if err := w.append(format.KindBatch, w.buf); err != nil {
