@@ -429,7 +429,8 @@ func TestPage(t *testing.T) {
 		b.wait(`document.activeElement.matches("tbody tr:nth-child(2)")`)
 		b.keys("ArrowUp", "Enter")
 		b.wait(`location.hash.startsWith("#/messages/search?category=")`)
-		b.wait(`document.querySelector(".view[data-ready]")`)
+		// The view before has no such form: it is ready until the page has heard of the new address.
+		b.wait(`document.querySelector(".view[data-ready] form[role=search]")`)
 		b.keys("/")
 		b.wait(`document.activeElement.matches("[data-search]")`)
 		b.keys("Escape", "?")
