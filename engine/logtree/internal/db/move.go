@@ -34,8 +34,11 @@ type mover struct {
 	synced  []fill         // what the step adds to segments
 	ver     *tree.Version  // that the step reads
 	ahead   map[uint32]*stretch
-	holes   []hole // of buf
-	careful bool   // values are read one at a time, and no holes are left
+	holes   []hole        // of buf
+	slow    bool          // reads are slow: leave holes
+	careful bool          // leave none
+	timed   int           // reads of the present frame that were timed
+	took    time.Duration // those took
 
 	old      uint32 // the log's segments before it were there before the last sweep
 	oldMoved int64  // bytes of values moved out of them
@@ -89,19 +92,19 @@ func (w *mover) near(e run.Entry) []byte {
 	return nil
 }
 
-// hole is room in a frame for a value that has its place there already, and is not read yet. Those of a frame are read
-// together, in the order of the log: where they are not in the system's cache many reads are under way at once, which
-// is what makes disks fast. Keys put at random have each value in a page of its own.
+// hole is room in a frame for a value that has its place there already, and is not read yet. Where reads are slow, those
+// of a frame are read together, in the order of the log, with many reads under way at once, which is what makes disks
+// fast. Keys put at random have each value in a page of its own.
 type hole struct {
 	off int
 	e   run.Entry
 }
 
 const (
-	// Where reads take longer than slowRead on average, readers goroutines read what is left of a frame.
+	// Where reads take longer than slowRead on average, values are left to readers goroutines.
 	slowRead = 5 * time.Microsecond
 	readers  = 16
-	// timedReads is how many reads of each frame are timed for that, one after another.
+	// timedReads is how many reads of each frame are timed for that, as long as they are fast.
 	timedReads = 8
 )
 
@@ -109,45 +112,54 @@ const (
 // which value it is.
 var errHole = errors.New("a value that was given a place cannot be read")
 
+// read reads a value into w.val.
+func (w *mover) read(e run.Entry) (err error) {
+	if w.timed == timedReads {
+		w.val, err = w.ver.Value(w.val[:0], e)
+		return err
+	}
+	start := time.Now()
+	w.val, err = w.ver.Value(w.val[:0], e)
+	w.took += time.Since(start)
+	if w.timed++; w.timed == timedReads {
+		w.slow = w.took > timedReads*slowRead
+	}
+	return err
+}
+
 // readHoles reads the values of the present frame's holes.
 func (w *mover) readHoles() error {
-	slices.SortFunc(w.holes, func(a, b hole) int { return cmp.Compare(a.e.Place, b.e.Place) })
-	read := func(holes []hole) error {
-		for _, h := range holes {
-			v, err := w.ver.Value(w.buf[h.off:h.off:h.off+int(h.e.Len)], h.e)
-			if err != nil {
-				return errHole
-			}
-			copy(w.buf[h.off:], v) // Value mostly has put it there, but may return other memory
-		}
+	w.timed, w.took = 0, 0
+	if len(w.holes) == 0 {
 		return nil
 	}
-	rest, err := w.holes, error(nil)
-	if !w.d.manual && len(rest) > 2*timedReads {
-		start := time.Now()
-		err = read(rest[:timedReads])
-		rest = rest[timedReads:]
-		if err == nil && time.Since(start) > timedReads*slowRead {
-			var group sync.WaitGroup
-			var failed atomic.Bool
-			for part := range slices.Chunk(rest, (len(rest)+readers-1)/readers) {
-				group.Go(func() {
-					if read(part) != nil {
-						failed.Store(true)
-					}
-				})
-			}
-			if group.Wait(); failed.Load() {
-				err = errHole
-			}
-			rest = nil
-		}
+	slices.SortFunc(w.holes, func(a, b hole) int { return cmp.Compare(a.e.Place, b.e.Place) })
+	n := readers
+	if w.d.manual {
+		n = 1
 	}
-	if err == nil {
-		err = read(rest)
+	start := time.Now()
+	var group sync.WaitGroup
+	var failed atomic.Bool
+	for part := range slices.Chunk(w.holes, (len(w.holes)+n-1)/n) {
+		group.Go(func() {
+			for _, h := range part {
+				v, err := w.ver.Value(w.buf[h.off:h.off:h.off+int(h.e.Len)], h.e)
+				if err != nil {
+					failed.Store(true)
+					return
+				}
+				copy(w.buf[h.off:], v) // Value mostly has put it there, but may return other memory
+			}
+		})
 	}
+	group.Wait()
+	w.slow = time.Since(start)*readers/time.Duration(len(w.holes)) > slowRead
 	w.holes = w.holes[:0]
-	return err
+	if failed.Load() {
+		return errHole
+	}
+	return nil
 }
 
 // moveFrame is the size in bytes at which a frame of moved values is written.
@@ -182,9 +194,9 @@ func (w *mover) commit() []*wal.Segment {
 func (w *mover) move(key []byte, e run.Entry) (uint64, error) {
 	var err error
 	value := w.near(e)
-	late := value == nil && e.Len > 0 && e.Len < moveAhead && !w.careful
+	late := value == nil && e.Len > 0 && e.Len < moveAhead && (w.slow || w.d.manual) && !w.careful
 	if value == nil && !late {
-		if w.val, err = w.ver.Value(w.val[:0], e); err != nil {
+		if err = w.read(e); err != nil {
 			if errors.Is(err, holdfast.ErrCorrupt) {
 				w.d.reclaim.rotten(segmentOf(w.ver, uint32(e.Place>>32)), key, err)
 				return e.Place, nil
