@@ -4,8 +4,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,10 +84,9 @@ var layers = map[string][]string{
 	"lab/crash/internal/evidence": {"", "lab/crash/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},
 }
 
-// TestImports checks the layers over all files, whatever system they are built for. Tests may
-// import anything.
-func TestImports(t *testing.T) {
-	imports := map[string][]string{} // package folder to import paths
+// goFiles calls visit with the name of every file of Go in this module, whatever system it is built for.
+func goFiles(t *testing.T, visit func(name string) error) {
+	t.Helper()
 	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -93,7 +94,36 @@ func TestImports(t *testing.T) {
 		if d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
 			return filepath.SkipDir
 		}
-		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		return visit(name)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLineLength holds lines at 120 columns, but for help texts: they stand in tags of fields and cannot be folded.
+func TestLineLength(t *testing.T) {
+	help := regexp.MustCompile("[ `](help|doc):\"")
+	goFiles(t, func(name string) error {
+		b, err := os.ReadFile(name)
+		for i, line := range strings.Split(string(b), "\n") {
+			if len(line) > 120 && !help.MatchString(line) {
+				t.Errorf("%s:%d: %d bytes long, at most 120", name, i+1, len(line))
+			}
+		}
+		return err
+	})
+}
+
+// TestImports checks the layers over all files, whatever system they are built for. Tests may
+// import anything.
+func TestImports(t *testing.T) {
+	imports := map[string][]string{} // package folder to import paths
+	goFiles(t, func(name string) error {
+		if strings.HasSuffix(name, "_test.go") {
 			return nil
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
@@ -110,9 +140,6 @@ func TestImports(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for folder, list := range imports {
 		layer, allowed := "", layers[""]
 		for prefix, a := range layers {

@@ -92,9 +92,9 @@ func (w *mover) near(e run.Entry) []byte {
 	return nil
 }
 
-// hole is room in a frame for a value that has its place there already, and is not read yet. Where reads are slow, those
-// of a frame are read together, in the order of the log, with many reads under way at once, which is what makes disks
-// fast. Keys put at random have each value in a page of its own.
+// hole is room in a frame for a value that has its place there already, and is not read yet. Where reads are slow,
+// those of a frame are read together, in the order of the log, with many reads under way at once, which is what makes
+// disks fast. Keys put at random have each value in a page of its own.
 type hole struct {
 	off int
 	e   run.Entry
