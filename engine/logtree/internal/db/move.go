@@ -138,11 +138,13 @@ func (w *mover) readHoles() error {
 	if w.d.manual {
 		n = 1
 	}
-	start := time.Now()
 	var group sync.WaitGroup
 	var failed atomic.Bool
+	var took atomic.Int64 // by all goroutines: those that wait for a processor are not slow reads
 	for part := range slices.Chunk(w.holes, (len(w.holes)+n-1)/n) {
 		group.Go(func() {
+			start := time.Now()
+			defer func() { took.Add(int64(time.Since(start))) }()
 			for _, h := range part {
 				v, err := w.ver.Value(w.buf[h.off:h.off:h.off+int(h.e.Len)], h.e)
 				if err != nil {
@@ -154,7 +156,7 @@ func (w *mover) readHoles() error {
 		})
 	}
 	group.Wait()
-	w.slow = time.Since(start)*readers/time.Duration(len(w.holes)) > slowRead
+	w.slow = time.Duration(took.Load())/time.Duration(len(w.holes)) > slowRead
 	w.holes = w.holes[:0]
 	if failed.Load() {
 		return errHole

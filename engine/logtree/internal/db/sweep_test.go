@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -336,5 +337,31 @@ func TestSweepReadsAtOnce(t *testing.T) {
 		if got := binary.LittleEndian.Uint64([]byte(all[k])); got != n || len(all[k]) != size {
 			t.Fatalf("key %x has the value of batch %d, not %d", k, got, n)
 		}
+	}
+}
+
+// TestFastReadsAreNotLeftForLater: when what is moved is in memory again, values are read when they are met, also where
+// goroutines that read at once would share one processor. They once stayed left for later for ever.
+func TestFastReadsAreNotLeftForLater(t *testing.T) {
+	x := movingSteps(t, 6000, false)
+	d := x.d
+	p := d.reclaim.passes[len(d.reclaim.passes)-1]
+	d.manual = false
+	defer func() { d.manual = true }()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	p.mover.slow = true
+	x.fs.SetHook(func(op vfs.Op) error {
+		for start := time.Now(); op.Kind == vfs.OpRead && time.Since(start) < time.Microsecond; {
+		}
+		return nil
+	})
+	steps := 0
+	for ; p.mover.slow && len(d.reclaim.passes) > 0; steps++ { // some may be slow because the machine is busy
+		if _, err := d.reclaim.mergeOnce(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if steps == 0 || p.mover.slow {
+		t.Errorf("reads count as slow after %d steps", steps)
 	}
 }
