@@ -517,6 +517,8 @@ func TestSchemaIsStrict(t *testing.T) {
 		Plan: PlanJSON{Engines: []string{"x"}, Levels: holdfast.Levels(), Kinds: []Kind{Kill}, Subjects: []string{"kv"},
 			Cuts: 1, FS: "ext4", Command: "x"},
 		Results: []Result{ok.finish(), newTally(none, 1).finish(), newTally(simulated, 1).finish()},
+		Detection: finished([]*Detection{{Mutant: "x", Kind: Power, Rounds: 2, Found: 1, Limit: 20, cuts: []int{3},
+			By: map[string]int{string(byFlush): 1}}}),
 	}
 	var text bytes.Buffer
 	if err := console.WriteJSON(&text, r); err != nil {
@@ -537,8 +539,13 @@ func TestSchemaIsStrict(t *testing.T) {
 		"a negative count":    func(d map[string]any) { result(d, 0)["acked"] = -1 },
 		"no such kind":        func(d map[string]any) { result(d, 1)["kind"] = "fire" },
 		"missing without why": func(d map[string]any) { d["missing"].([]any)[0].(map[string]any)["why"] = "" },
-		"no machine":          func(d map[string]any) { delete(d, "machine") },
-		"findings are null":   func(d map[string]any) { result(d, 0)["findings"] = nil },
+		"a bound of nothing":  func(d map[string]any) { result(d, 0)["bounds"].([]any)[0].(map[string]any)["of"] = "luck" },
+		"no trials":           func(d map[string]any) { result(d, 0)["bounds"].([]any)[0].(map[string]any)["n"] = 0 },
+		"found without rounds": func(d map[string]any) {
+			delete(d["detection"].([]any)[0].(map[string]any), "rounds")
+		},
+		"no machine":        func(d map[string]any) { delete(d, "machine") },
+		"findings are null": func(d map[string]any) { result(d, 0)["findings"] = nil },
 	} {
 		document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text.Bytes()))
 		if err != nil {
