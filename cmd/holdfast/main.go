@@ -5,6 +5,7 @@
 //	holdfast token reset     another token for a server's default namespace
 //	holdfast bench           about 90 seconds: which engine is how fast, at which level
 //	holdfast bench --list    what can be measured
+//	holdfast report FILES    one HTML file of what bench and crash have written as JSON
 //	holdfast load            how fast a server answers, beside one that does nothing
 //	holdfast crash           kill -9 and power cuts: does each engine keep what it claims to keep
 //	holdfast soak            overwrites, deletes, reads and kills for long, on data larger than memory
@@ -78,6 +79,7 @@ type grammar struct {
 	Serve     serveCommand     `cmd:"" help:"Serve streams, logs and tasks over HTTP, from one directory."`
 	Ready     readyCommand     `cmd:"" help:"Whether a server serves requests: the check of its health in a container."`
 	Bench     benchCommand     `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
+	Report    reportCommand    `cmd:"" help:"Make one HTML file of the reports of bench and crash."`
 	Load      loadCommand      `cmd:"" help:"Load HTTP servers, ours or another, beside one that does nothing."`
 	Crash     crashCommand     `cmd:"" help:"Crash engines by kill -9 and power cuts, and check what each claims to survive."`
 	Soak      soakCommand      `cmd:"" help:"Write, read and kill for long, on data larger than memory, and check everything."`
@@ -201,6 +203,8 @@ func run(lab bench.Lab, args []string) int {
 		return g.Raft.Inspect.run()
 	case "bench":
 		return g.Bench.run(lab)
+	case "report":
+		return g.Report.run(lab)
 	}
 	// The commands about data have the rest of what they need themselves.
 	return parsed.Selected().Target.Addr().Interface().(interface{ run() int }).run()
