@@ -121,6 +121,7 @@ type benchCommand struct {
 	RAM        *int64         `name:"ram" help:"MiB of memory that each measurement has, with the system's cache of its files; as root." placeholder:"MIB"`
 	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
 	JSON       string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
+	HTML       string         `name:"html" help:"Also write the report to FILE as a page; - is standard output." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`
 }
 
@@ -299,7 +300,7 @@ func (b *benchCommand) run(lab bench.Lab) int {
 	err := lab.Command(ctx, bench.Request{
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
 		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM,
-	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, b.JSON, t)
+	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, filesOf(b.JSON, b.HTML, lab), t)
 	if status := fail(err); status != exitError {
 		return status
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"time"
 
 	"github.com/holdfastdb/holdfast/lab/bench"
@@ -28,4 +29,15 @@ func (c *reportCommand) run(lab bench.Lab) int {
 		err = report.Command(lab, c.Files, c.Output, report.Options{Mixed: c.Mixed, SyncCosts: costs}, console.Standard())
 	}
 	return fail(err)
+}
+
+// filesOf are where a report of bench or crash goes.
+func filesOf(json, html string, lab bench.Lab) console.Files {
+	return console.Files{JSON: json, HTML: html, Page: func(w io.Writer, made any) error {
+		s, err := report.Of(made)
+		if err != nil {
+			return err
+		}
+		return report.Write(w, lab, []report.Source{s}, report.Options{})
+	}}
 }

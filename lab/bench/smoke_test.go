@@ -96,7 +96,7 @@ func TestFileSystem(t *testing.T) {
 		if fails {
 			at.Child = []string{filepath.Join(dir, "no such program")}
 		}
-		err := Standard().Command(t.Context(), r, at, file, console.Terminal{Out: io.Discard, Err: io.Discard})
+		err := Standard().Command(t.Context(), r, at, console.Files{JSON: file}, console.Terminal{Out: io.Discard, Err: io.Discard})
 		if (err != nil) != fails {
 			t.Errorf("%v", err)
 		}
@@ -109,7 +109,7 @@ func TestFileSystem(t *testing.T) {
 		}
 	}
 	at := Place{Dir: dir, FS: "fat"}
-	if err := Standard().Command(t.Context(), r, at, "", console.Terminal{}); !errors.Is(err, holdfast.ErrBadOption) {
+	if err := Standard().Command(t.Context(), r, at, console.Files{}, console.Terminal{}); !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("%v", err)
 	}
 }
@@ -121,7 +121,7 @@ func TestSmoke(t *testing.T) {
 	var out, progress bytes.Buffer
 	file := filepath.Join(dir, "report.json")
 	request := Request{Preset: "smoke", Engines: []string{logtree.Name, bbolt.Name, mem.Name, contender.RaftWAL}}
-	err := Standard().Command(context.Background(), request, Place{Dir: dir, AllowTmpfs: true}, file,
+	err := Standard().Command(context.Background(), request, Place{Dir: dir, AllowTmpfs: true}, console.Files{JSON: file},
 		console.Terminal{Out: &out, Err: &progress})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())

@@ -26,6 +26,9 @@ type ReportFile struct {
 	name     string    // the file; empty if there is none
 	w        io.Writer // instead of a file: standard output, or a device or pipe
 	next     time.Time // not before this is a checkpoint written
+
+	page *ReportFile // the same as a page; nil if there is none
+	html func(io.Writer, any) error
 }
 
 // OpenReport checks that a report can be written to the file of that name. "-" is standard output, and then t shows
@@ -85,7 +88,11 @@ func (f *ReportFile) Checkpoint(value func() any) {
 
 // Write writes v, the report at the end of the run.
 func (f *ReportFile) Write(v any) error {
-	return f.Fill(func(w io.Writer) error { return WriteJSON(w, v) })
+	err := f.Fill(func(w io.Writer) error { return WriteJSON(w, v) })
+	if f.page != nil {
+		err = errors.Join(err, f.page.Fill(func(w io.Writer) error { return f.html(w, v) }))
+	}
+	return err
 }
 
 // Fill writes what write does.
@@ -128,4 +135,24 @@ func WithoutPath(err error) error {
 		return p.Err
 	}
 	return err
+}
+
+// Files are where a command's report goes: as JSON, and as a page for people, which Page writes. The names are as those
+// of [Terminal.OpenReport].
+type Files struct {
+	JSON, HTML string
+	Page       func(w io.Writer, report any) error
+}
+
+// OpenFiles checks that the reports can be written. What it returns for JSON writes the page, too.
+func (t *Terminal) OpenFiles(op string, files Files) (*ReportFile, error) {
+	if files.JSON == "-" && files.HTML == "-" {
+		return nil, Op(op).BadOption("--json and --html cannot both be standard output", "name a file for one of them")
+	}
+	f, err := t.OpenReport(op, files.JSON)
+	if err == nil && files.HTML != "" {
+		f.page, err = t.OpenOutput(op, "--html", files.HTML)
+		f.html = files.Page
+	}
+	return f, err
 }

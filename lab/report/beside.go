@@ -38,8 +38,13 @@ func (c *composer) beside(sources []Source) {
 			p.Plots = append(p.Plots, plot)
 		}
 	}
+	p.share()
 	if len(p.Plots) > 0 {
-		sec := c.section("beside", "Side by side", "The reports have these measurements in common. They were not made in turns: what "+
+		var names []string
+		for i, s := range sources {
+			names = append(names, letter(i)+" is "+s.Name)
+		}
+		sec := c.section("beside", "Side by side", console.List(names)+". The reports have these measurements in common. They were not made in turns: what "+
 			"else the machine did may have changed between them, so intervals that lie apart show that figures differ, and not why.")
 		sec.Parts = append(sec.Parts, p)
 	}
@@ -61,7 +66,7 @@ func (c *composer) sideBySide(sources []Source, groups []bench.Group) *plot {
 	if len(engines) == 0 {
 		return nil
 	}
-	p := c.plot("ranking beside", sentence(any.Title))
+	p := c.plot("ranking beside", title(any.Title))
 	p.Table = table{Head: []string{"engine", "report", "median", "low", "high", "confidence", "to the first"}, Text: 2}
 	var bars []bar
 	top := 0.0
@@ -79,8 +84,8 @@ func (c *composer) sideBySide(sources []Source, groups []bench.Group) *plot {
 			} else {
 				said = change(*first, row)
 			}
-			text := strings.TrimSpace(rate(any, row.Median) + "  " + said)
-			b := bar{Name: engine + ", " + sources[i].Name, Text: text, Class: fmt.Sprintf("turn%d", min(i, 2)), Value: row.Median}
+			text := strings.TrimSuffix(rate(any, row.Median)+" · "+said, " · ")
+			b := bar{Name: engine + ", " + letter(i), Text: text, Class: fmt.Sprintf("turn%d", min(i, 2)), Value: row.Median}
 			b.Description = b.Name + ": " + text
 			low, high, confidence := "", "", ""
 			if row.Rounds > 1 {
@@ -89,7 +94,7 @@ func (c *composer) sideBySide(sources []Source, groups []bench.Group) *plot {
 			}
 			top = max(top, row.High, row.Median)
 			bars = append(bars, b)
-			p.Table.Rows = append(p.Table.Rows, []string{engine, sources[i].Name, rate(any, row.Median), low, high, confidence, said})
+			p.Table.Rows = append(p.Table.Rows, []string{engine, letter(i) + ", " + sources[i].Name, rate(any, row.Median), low, high, confidence, said})
 		}
 	}
 	p.bars(bars, top, func(v float64) string { return strings.TrimSuffix(rate(any, v), "/s") })
@@ -97,6 +102,9 @@ func (c *composer) sideBySide(sources []Source, groups []bench.Group) *plot {
 	p.Note = sentence(any.Unit + " per second, with the intervals of the medians; percents are given where they lie apart")
 	return p
 }
+
+// letter names the source i.
+func letter(i int) string { return string(rune('A' + i%26)) }
 
 // change says how a row differs from that of another report.
 func change(before, after bench.Row) string {

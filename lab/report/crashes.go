@@ -257,7 +257,7 @@ func verdictOf(r crash.Result) verdict {
 		return verdict{"broken", "✗", "BROKEN", fmt.Sprintf("%s: lost %d, torn %d, out of order %d, wrong %d, unflushed %d, "+
 			"not opened %d", crashName(r.Kind, r.Cuts), r.Lost, r.Torn, r.OutOfOrder, r.Wrong, r.Unflushed, r.RecoveryFailures)}
 	case crash.AsDocumented:
-		return verdict{"documented", "~", "as documented", fmt.Sprintf("%s, lost at most %s", crashName(r.Kind, r.Cuts), lost(r))}
+		return verdict{"documented", "~", "as documented", fmt.Sprintf("%s, %s lost at most", crashName(r.Kind, r.Cuts), lost(r))}
 	}
 	return verdict{"none", "–", "n/a", r.Why}
 }
@@ -328,6 +328,6 @@ func findings(r *crash.Report) *part {
 			fmt.Sprint(row.OutOfOrder), fmt.Sprint(row.Unflushed), fmt.Sprint(row.Wrong), fmt.Sprint(row.RecoveryFailures),
 			fmt.Sprint(row.FlushChecks), recovery[0], recovery[1], syncs, lost(row)})
 	}
-	p.Tables = []titled{{"The numbers of every row, controls included", t}}
+	p.Tables = []titled{{Title: "The numbers of every row, controls included", Table: t}}
 	return p
 }

@@ -21,9 +21,7 @@ var pageHTML string
 //go:embed page.css
 var pageCSS string
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"last": func(i int, list []string) bool { return i == len(list)-1 },
-}).Parse(pageHTML))
+var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
 
 // Options say what is shown.
 type Options struct {
@@ -76,6 +74,7 @@ type part struct {
 type titled struct {
 	Title string
 	Table table
+	Open  bool
 }
 
 // item is a line of a list: who, and what is said of it.

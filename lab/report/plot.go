@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unicode/utf8"
 )
 
 // plot is a figure: an SVG that is as wide as there is room, and a table of the same numbers. Across, places are
 // percents of the width, so that text keeps its size on a phone; down, they are pixels.
 type plot struct {
 	ID, Kind    string // Kind is a class of the style sheet
-	Title       string
+	Title, Sub  string
 	Description string // what is to be seen, for who cannot see it
 	Note        string // below the plot
 	Warning     string // on the plot
@@ -18,6 +19,7 @@ type plot struct {
 	Shapes      []shape
 	Keys        []key
 	Table       table
+	margin      bool // there is room beside the plot, for the names of its axis
 }
 
 // shape is one element of a plot. A mark stands for a number of the data.
@@ -81,7 +83,7 @@ func steps(most float64) []float64 {
 		return []float64{0}
 	}
 	step := math.Pow(10, math.Floor(math.Log10(most)))
-	for _, f := range []float64{0.1, 0.2, 0.25, 0.5, 1, 2} {
+	for _, f := range []float64{0.1, 0.2, 0.25, 0.5, 1, 2, 2.5, 5} {
 		if most/(step*f) <= 4.0001 {
 			step *= f
 			break
@@ -129,9 +131,9 @@ func (p *plot) across(x scale, top, bottom float64, values []float64, name func(
 		at := x.at(v)
 		anchor := "middle"
 		switch {
-		case at < 1:
+		case at < 1 && !p.margin:
 			anchor = "start"
-		case at > 97 && i == len(values)-1:
+		case at > 97 && i == len(values)-1 && !p.margin:
 			anchor = "end"
 		}
 		p.add(shape{Kind: "line", Class: "grid", X: at, Y: top, X2: at, Y2: bottom})
@@ -155,16 +157,40 @@ const (
 	barThick = 11.0
 )
 
+// lineHeight is that of text in a plot.
+const lineHeight = 16.0
+
+// captions writes a name and what is said of it above a row, beside each other where a phone has room for that, and
+// below each other where it has not. It returns how much lower the row begins then.
+func (p *plot) captions(y float64, name, text, class string) float64 {
+	const phone, nameWidth, textWidth = 300, 8, 7
+	n := []rune(name)
+	if most := phone / nameWidth; len(n) > most {
+		n = append(n[:most-1:most-1], '…') // the table has all of it
+	}
+	lower := 0.0
+	if nameWidth*len(n)+textWidth*utf8.RuneCountInString(text) > phone {
+		lower = lineHeight
+	}
+	p.add(shape{Kind: "text", Class: "name " + class, X: 0, Y: y + 14, Anchor: "start", Text: string(n)})
+	p.add(shape{Kind: "text", Class: "value " + class, X: 100, Y: y + 14 + lower, Anchor: "end", Text: text})
+	return lower
+}
+
+// below draws the axis below what has been drawn, and behind it.
+func (p *plot) below(x scale, bottom float64, values []float64, name func(float64) string) {
+	drawn := p.Shapes
+	p.Shapes, p.Height = nil, bottom+22
+	p.across(x, 0, bottom, values, name)
+	p.Shapes = append(p.Shapes, drawn...)
+}
+
 // bars draws rows from 0 to most. What is longer ends in an arrow.
 func (p *plot) bars(rows []bar, most float64, name func(float64) string) {
 	x := scale{from: 0, to: most, start: 0, end: 100}
-	bottom := barRow * float64(len(rows))
-	p.Height = bottom + 22
-	p.across(x, 0, bottom, steps(most), name)
-	for i, row := range rows {
-		y := barRow * float64(i)
-		p.add(shape{Kind: "text", Class: "name " + row.Class, X: 0, Y: y + 14, Anchor: "start", Text: row.Name})
-		p.add(shape{Kind: "text", Class: "value " + row.Class, X: 100, Y: y + 14, Anchor: "end", Text: row.Text})
+	y := 0.0
+	for _, row := range rows {
+		y += p.captions(y, row.Name, row.Text, row.Class)
 		p.add(shape{Kind: "rect", Class: "bar " + row.Class, Y: y + barTop, X2: x.at(row.Value), Y2: barThick, Mark: true,
 			Text: row.Description})
 		middle := y + barTop + barThick/2
@@ -178,7 +204,9 @@ func (p *plot) bars(rows []bar, most float64, name func(float64) string) {
 		if row.Value > most*1.0001 {
 			p.add(shape{Kind: "marker", Class: "beyond", X: 100, Y: middle, Path: "M-16 -7l7 7l-7 7M-9 -7l7 7l-7 7"})
 		}
+		y += barRow
 	}
+	p.below(x, y, steps(most), name)
 }
 
 // band shades the values from low to high behind all rows.
@@ -218,7 +246,7 @@ const linesHeight = 230.0
 
 // lines draws series over two scales of values, with the names that the axes have there.
 func (p *plot) lines(list []series, x, y scale, xs, ys []float64, xName, yName func(float64) string) {
-	p.Height = linesHeight + 24
+	p.Height, p.margin = linesHeight+24, true
 	x.start, x.end, y.start, y.end = 0, 100, linesHeight, 8
 	p.across(x, 0, linesHeight, xs, xName)
 	for _, v := range ys {
@@ -259,15 +287,11 @@ const (
 
 // strips draws rows over the time, all from 0 to most.
 func (p *plot) strips(rows []strip, seconds, most float64, name func(float64) string) {
-	bottom := stripRow * float64(len(rows))
-	p.Height = bottom + 22
 	x := scale{to: seconds, end: 100}
-	p.across(x, 0, bottom, steps(seconds), name)
-	for i, row := range rows {
-		top := stripRow * float64(i)
+	top := 0.0
+	for _, row := range rows {
+		top += p.captions(top, row.Name, row.Text, "")
 		y := scale{to: most, start: top + stripTop + stripHigh, end: top + stripTop}
-		p.add(shape{Kind: "text", Class: "name", X: 0, Y: top + 14, Anchor: "start", Text: row.Name})
-		p.add(shape{Kind: "text", Class: "value", X: 100, Y: top + 14, Anchor: "end", Text: row.Text})
 		var path strings.Builder
 		before := 0.0
 		fmt.Fprintf(&path, "M0 %.1f", y.start)
@@ -276,7 +300,7 @@ func (p *plot) strips(rows []strip, seconds, most float64, name func(float64) st
 			before = at.X
 		}
 		fmt.Fprintf(&path, "L%.1f %.1fz", 10*x.at(before), y.start)
-		p.add(shape{Kind: "path", Class: "area " + row.Look.Class, Path: path.String(), Y2: p.Height, Mark: true,
+		p.add(shape{Kind: "path", Class: "area " + row.Look.Class, Path: path.String(), Y2: top + stripRow, Mark: true,
 			Text: row.Name + ": " + row.Text})
 		p.add(shape{Kind: "line", Class: "base", X: 0, Y: y.start, X2: 100, Y2: y.start})
 		for _, s := range row.Stalls {
@@ -284,7 +308,9 @@ func (p *plot) strips(rows []strip, seconds, most float64, name func(float64) st
 			p.add(shape{Kind: "rect", Class: "stall", X: from, Y: top + stripTop, X2: max(to-from, 0.3), Y2: stripHigh,
 				Text: fmt.Sprintf("%s: a stall from %.3g to %.3g s", row.Name, s.From, s.To)})
 		}
+		top += stripRow
 	}
+	p.below(x, top, steps(seconds), name)
 }
 
 // pair is a row with two values that belong together.
@@ -299,18 +325,16 @@ const pairRow = 40.0
 
 // pairs draws for each row a ring for the first value, a filled mark for the last, and a line between.
 func (p *plot) pairs(rows []pair, most float64, name func(float64) string) {
-	bottom := pairRow * float64(len(rows))
-	p.Height = bottom + 22
 	x := scale{to: most, end: 100}
-	p.across(x, 0, bottom, steps(most), name)
-	for i, row := range rows {
-		y := pairRow * float64(i)
-		p.add(shape{Kind: "text", Class: "name", X: 0, Y: y + 14, Anchor: "start", Text: row.Name})
-		p.add(shape{Kind: "text", Class: "value", X: 100, Y: y + 14, Anchor: "end", Text: row.Text})
+	y := 0.0
+	for _, row := range rows {
+		y += p.captions(y, row.Name, row.Text, "")
 		first, last := x.at(row.First), x.at(row.Last)
 		p.add(shape{Kind: "line", Class: "base", X: 0, Y: y + 27, X2: 100, Y2: y + 27})
 		p.add(shape{Kind: "line", Class: "span", X: last, Y: y + 27, X2: first, Y2: y + 27})
 		p.add(shape{Kind: "marker", Class: "ring", X: first, Y: y + 27, Path: markers[0], Mark: true, Text: row.Texts[0]})
 		p.add(shape{Kind: "marker", Class: "full", X: last, Y: y + 27, Path: markers[3], Mark: true, Text: row.Texts[1]})
+		y += pairRow
 	}
+	p.below(x, y, steps(most), name)
 }

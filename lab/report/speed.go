@@ -21,6 +21,15 @@ func rate(g bench.Group, ops float64) string {
 	return spaced(measure.Count(x)) + "/s"
 }
 
+// inWords is a rate with what it is of.
+func inWords(g bench.Group, ops float64) string {
+	text := rate(g, ops)
+	if g.Unit == "bytes" {
+		return text
+	}
+	return strings.TrimSuffix(text, "/s") + " " + g.Unit + "/s"
+}
+
 // bench adds the chapters of one report, one for each workload and number of clients.
 func (c *composer) bench(s Source, named bool) {
 	groups := c.lab.Groups(s.Bench)
@@ -40,11 +49,11 @@ func (c *composer) bench(s Source, named bool) {
 // chapter shows the groups of one workload and number of clients, which differ by the level given.
 func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 	g := groups[0]
-	title := fmt.Sprintf("%s, %s", g.Workload, console.Number(g.Clients, "client"))
+	name := fmt.Sprintf("%s, %s", g.Workload, console.Number(g.Clients, "client"))
 	if named {
-		title += ", " + s.Name
+		name += ", " + s.Name
 	}
-	sec := c.section(fmt.Sprintf("c%d", len(c.doc.Sections)+1), title, sentence(g.About))
+	sec := c.section(fmt.Sprintf("c%d", len(c.doc.Sections)+1), name, sentence(g.About))
 	type row struct {
 		title, lead, class string
 		of                 func(bench.Group) []*plot
@@ -59,8 +68,7 @@ func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 	}
 	for _, r := range []row{
 		{"", "", "", func(g bench.Group) []*plot { return []*plot{c.ranking(s, g)} }},
-		{"Latencies", "The scale from left to right is of what is slow: each step is ten times rarer. Medians over the " +
-			"rounds.", "", one(c.latencies)},
+		{"Latencies", "Each step to the right is ten times rarer. Medians over the rounds.", "", one(c.latencies)},
 		{"Over the time", "", "", one(c.course)},
 		{"Acknowledged and settled", "A ring is the rate while the clock ran. The filled mark is the rate if the time to " +
 			"close, which pays what was put off, counts too.", "", one(c.settled)},
@@ -71,6 +79,7 @@ func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 		for _, g := range groups {
 			p.Plots = append(p.Plots, r.of(g)...)
 		}
+		p.share()
 		if len(p.Plots) > 0 {
 			sec.Parts = append(sec.Parts, p)
 		}
@@ -82,6 +91,24 @@ func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 		c.answer(s, g, sec.Parts[0].Plots[i].ID)
 	}
 }
+
+// share moves a note that all plots have into the lead.
+func (p *part) share() {
+	for _, plot := range p.Plots {
+		if plot.Note == "" || plot.Note != p.Plots[0].Note {
+			return
+		}
+	}
+	for i, plot := range p.Plots {
+		if i == 0 {
+			p.Lead = strings.TrimSpace(p.Lead + " " + plot.Note)
+		}
+		plot.Note = ""
+	}
+}
+
+// title makes text begin with a capital.
+func title(text string) string { return strings.TrimSuffix(sentence(text), ".") }
 
 // sentence makes text begin with a capital and end with a full stop.
 func sentence(text string) string {
@@ -109,7 +136,7 @@ func (c *composer) answer(s Source, g bench.Group, link string) {
 	}
 	for _, row := range g.Rows {
 		if row.Best {
-			a.Detail = fmt.Sprintf("%s makes %s %s.", row.Engine, rate(g, row.Median), per(g))
+			a.Detail = fmt.Sprintf("%s makes %s.", row.Engine, inWords(g, row.Median))
 			if crash := c.crashes.of(row.Engine, g.Given); crash != "" {
 				a.Detail += " " + row.Engine + ": " + crash + "."
 			}
@@ -119,14 +146,6 @@ func (c *composer) answer(s Source, g bench.Group, link string) {
 		a.Detail += " Void: " + strings.Join(g.Void, ", ") + "."
 	}
 	c.doc.Answers = append(c.doc.Answers, a)
-}
-
-// per is what a group's rates count.
-func per(g bench.Group) string {
-	if g.Unit == "bytes" {
-		return ""
-	}
-	return "(" + g.Unit + ")"
 }
 
 // said is what the statistics of a group permit to say.
@@ -175,7 +194,7 @@ func most(g bench.Group) float64 {
 
 // ranking shows the rates of a group with their intervals, best first.
 func (c *composer) ranking(s Source, g bench.Group) *plot {
-	p := c.plot("ranking", sentence(level(g)))
+	p := c.plot("ranking", title(level(g)))
 	unit := " [" + g.Unit + "/s]"
 	p.Table = table{Head: []string{"engine", "median" + unit, "low", "high", "confidence", "rounds", "p50", "p99", "p99.9", "max",
 		"of floor", "to the best", "in crashes"}, Text: 1}
@@ -189,6 +208,9 @@ func (c *composer) ranking(s Source, g bench.Group) *plot {
 			class, against = "reference", "reference"
 		case row.Best:
 			class = "best"
+			if len(g.Claim.Fastest) > 1 || g.Claim.Shown == 0 {
+				against = "highest median"
+			}
 		case row.Tie:
 			class = "tie"
 		}
@@ -197,7 +219,7 @@ func (c *composer) ranking(s Source, g bench.Group) *plot {
 			against += ", BROKEN in crashes"
 			class += " broken"
 		}
-		text := rate(g, row.Median) + "  " + against
+		text := rate(g, row.Median) + " · " + against
 		b := bar{Name: row.Engine, Text: text, Class: class, Value: row.Median,
 			Description: fmt.Sprintf("%s: %s, %s", row.Engine, rate(g, row.Median), against)}
 		low, high, confidence := "", "", ""
@@ -230,8 +252,7 @@ func (c *composer) ranking(s Source, g bench.Group) *plot {
 
 // rankingNote explains what a ranking draws.
 func rankingNote(g bench.Group) string {
-	title := g.Unit + " per second"
-	var list []string
+	list := []string{}
 	rounds, confidence, reference := 0, 0.0, false
 	for _, row := range g.Rows {
 		rounds, confidence = max(rounds, row.Rounds), max(confidence, row.Confidence)
@@ -244,17 +265,17 @@ func rankingNote(g bench.Group) string {
 		list = append(list, "one round: no interval, and no difference is shown")
 	}
 	if reference {
-		list = append(list, "hatched: no engines (null does nothing, floor makes the bare system calls); an arrow goes on")
+		list = append(list, "Dashed: no engines (null does nothing, floor makes the bare system calls); an arrow goes on beyond the axis")
 	}
 	if len(g.Void) > 0 {
-		list = append(list, "void: "+strings.Join(g.Void, ", "))
+		list = append(list, "Void: "+strings.Join(g.Void, ", "))
 	}
-	return sentence(title + ", " + strings.Join(list, ". "))
+	return sentence(g.Unit + " per second, " + strings.Join(list, ". "))
 }
 
 // latencies shows the distributions of a group.
 func (c *composer) latencies(g bench.Group) *plot {
-	p := c.plot("latency", sentence(level(g)))
+	p := c.plot("latency", title(level(g)))
 	p.Table = table{Head: []string{"engine", "p50", "p90", "p99", "p99.9", "max", "operations"}, Text: 1}
 	var list []series
 	low, high, right := math.Inf(1), 0.0, 1.0
@@ -288,9 +309,9 @@ func (c *composer) latencies(g bench.Group) *plot {
 	}
 	left := list[0].Points[0].X
 	p.lines(list, scale{from: left, to: right}, scale{from: ys[0], to: ys[len(ys)-1], log: true}, append([]float64{math.Log10(2)},
-		xs...), ys, percentile, measure.Duration)
+		xs...), ys, func(x float64) string { return strings.TrimSuffix(percentile(x), " %") }, measure.Duration)
 	p.Description = fmt.Sprintf("Latencies by percentile, %s, both scales logarithmic. %s", g.Title, described(p.Table))
-	p.Note = "Time an operation takes at most, by the share of operations. The last mark of a line is its slowest."
+	p.Note = "The time that so many percent of the operations took at most. The last mark of a line is its slowest operation."
 	return p
 }
 
@@ -364,6 +385,6 @@ func studied(groups []bench.Group) *part {
 		return nil
 	}
 	p.Lead = "On machines of its own: compare ratios, nothing else."
-	p.Tables = []titled{{"The study's figures beside these", t}}
+	p.Tables = []titled{{"The study's figures beside these", t, true}}
 	return p
 }

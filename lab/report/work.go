@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
@@ -17,7 +18,7 @@ const stallShare = 0.1
 
 // course shows how the rates of a group went over the time, those of the first round.
 func (c *composer) course(g bench.Group) *plot {
-	p := c.plot("course", sentence(level(g)))
+	p := c.plot("course", title(level(g)))
 	p.Table = table{Head: []string{"engine", "from [s]", "to [s]", g.Unit + "/s", "stall"}, Text: 1}
 	var rows []strip
 	seconds, most := 0.0, 0.0
@@ -102,7 +103,7 @@ func (c *composer) settled(g bench.Group) *plot {
 	if g.Reads {
 		return nil
 	}
-	p := c.plot("settled", sentence(level(g)))
+	p := c.plot("settled", title(level(g)))
 	p.Table = table{Head: []string{"engine", "acknowledged", "settled", "time to close"}, Text: 1}
 	var rows []pair
 	top := 0.0
@@ -129,13 +130,34 @@ func (c *composer) settled(g bench.Group) *plot {
 
 // metric is something that an operation or a run costs.
 type metric struct {
-	name, per string
-	of        func(bench.Row) float64 // -1 if it is not known
-	write     func(float64) string
-	own       bool // of engines only: references need none, or a file made ahead
+	name  string
+	of    func(bench.Row) float64 // -1 if it is not known
+	write func(float64) string
+	own   bool // of engines only: references need none, or a file made ahead
 }
 
-func size(bytes float64) string { return measure.Size(int64(math.Round(bytes))) }
+func size(bytes float64) string {
+	if bytes < 10 {
+		return few(bytes) + " B"
+	}
+	return measure.Size(int64(math.Round(bytes)))
+}
+
+// few writes also what is far below one.
+func few(x float64) string {
+	if x > 0 && x < 0.1 {
+		return strconv.FormatFloat(x, 'g', 2, 64)
+	}
+	return measure.Digits(x)
+}
+
+// singular is one of what a workload counts.
+func singular(unit string) string {
+	if stem, ok := strings.CutSuffix(unit, "ies"); ok {
+		return stem + "y"
+	}
+	return strings.TrimSuffix(unit, "s")
+}
 
 func perOp(r bench.Result, total int64) float64 {
 	if ops := r.Ops + r.WarmUpOps; total >= 0 && ops > 0 {
@@ -152,13 +174,13 @@ func syncsPerOp(row bench.Row) float64 {
 // metrics are what is shown of costs.
 func metrics(g bench.Group) []metric {
 	return []metric{
-		{"CPU", "for one of " + g.Unit, func(r bench.Row) float64 { return r.CPUPerItem }, measure.Duration, false},
-		{"Syncs", "an operation", syncsPerOp, measure.Digits, true},
-		{"On disk after closing", "an operation", func(r bench.Row) float64 {
+		{"CPU per " + singular(g.Unit), func(r bench.Row) float64 { return r.CPUPerItem }, measure.Duration, false},
+		{"Syncs per operation", syncsPerOp, few, true},
+		{"On disk after closing, per operation", func(r bench.Row) float64 {
 			return middle(r, func(r bench.Result) float64 { return perOp(r, r.DiskBytes) })
 		}, size, true},
-		{"Read from devices", "an operation", func(r bench.Row) float64 { return r.ReadPerOp }, size, false},
-		{"Memory", "most resident, in all", func(r bench.Row) float64 { return float64(r.PeakRSS) }, size, false},
+		{"Read from devices, per operation", func(r bench.Row) float64 { return r.ReadPerOp }, size, false},
+		{"Most resident memory", func(r bench.Row) float64 { return float64(r.PeakRSS) }, size, false},
 	}
 }
 
@@ -170,7 +192,7 @@ func (c *composer) costsOf(g bench.Group) (list []*plot) {
 	for _, m := range metrics(g) {
 		var bars []bar
 		top := 0.0
-		t := table{Head: []string{"engine", m.name + ", " + m.per}, Text: 1}
+		t := table{Head: []string{"engine", m.name}, Text: 1}
 		for _, row := range g.Rows {
 			v := m.of(row)
 			switch {
@@ -189,12 +211,12 @@ func (c *composer) costsOf(g bench.Group) (list []*plot) {
 				Description: row.Engine + ": " + m.write(v)})
 			t.Rows = append(t.Rows, []string{row.Engine, m.write(v)})
 		}
-		if top == 0 {
-			continue
+		if top < 1e-3 {
+			continue // nothing to speak of
 		}
-		p := c.plot("cost", fmt.Sprintf("%s, %s", m.name, m.per))
+		p := c.plot("cost", m.name)
 		p.bars(bars, top, m.write)
-		p.Table, p.Note = t, sentence(level(g))
+		p.Table, p.Sub = t, title(level(g))
 		p.Description = fmt.Sprintf("%s, %s. %s", p.Title, g.Title, described(t))
 		list = append(list, p)
 	}
@@ -235,7 +257,7 @@ func (c *composer) modelled(s Source, g bench.Group) []*plot {
 	if g.Reads || g.Given < holdfast.Process || len(costs) == 0 || own <= 0 {
 		return nil
 	}
-	p := c.plot(kindModelled, sentence(level(g)))
+	p := c.plot(kindModelled, title(level(g)))
 	names := []string{"as measured"}
 	p.Table = table{Head: []string{"engine", "syncs an operation", "as measured"}, Text: 1}
 	for _, cost := range costs {
@@ -250,7 +272,7 @@ func (c *composer) modelled(s Source, g bench.Group) []*plot {
 			continue
 		}
 		line := series{Name: row.Engine, Look: c.look(row.Engine)}
-		cells := []string{row.Engine, measure.Digits(syncs), rate(g, row.Median)}
+		cells := []string{row.Engine, few(syncs), rate(g, row.Median)}
 		values := []float64{row.Median}
 		for _, cost := range costs {
 			v := Modelled(row, own, cost)
