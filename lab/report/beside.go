@@ -66,7 +66,7 @@ func (c *composer) sideBySide(sources []Source, groups []bench.Group) *plot {
 	if len(engines) == 0 {
 		return nil
 	}
-	p := c.plot("ranking beside", title(any.Title))
+	p := c.plot("ranking beside", any.Title)
 	p.Table = table{Head: []string{"engine", "report", "median", "low", "high", "confidence", "to the first"}, Text: 2}
 	var bars []bar
 	top := 0.0

@@ -88,7 +88,7 @@ func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 		sec.Parts = append(sec.Parts, p)
 	}
 	for i, g := range groups {
-		c.answer(s, g, sec.Parts[0].Plots[i].ID)
+		c.answer(s, g, sec.Parts[0].Plots[i].ID, named)
 	}
 }
 
@@ -127,8 +127,11 @@ func level(g bench.Group) string {
 }
 
 // answer says what a group shows, in a sentence.
-func (c *composer) answer(s Source, g bench.Group, link string) {
+func (c *composer) answer(s Source, g bench.Group, link string, named bool) {
 	a := answer{Question: fmt.Sprintf("%s, %s, %s:", g.About, level(g), console.Number(g.Clients, "client")), Link: link}
+	if named {
+		a.Question = s.Name + ": " + a.Question
+	}
 	a.Question = strings.ToUpper(a.Question[:1]) + a.Question[1:]
 	a.Said, a.Class = said(g)
 	if a.Said == "" {
