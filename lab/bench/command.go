@@ -18,9 +18,9 @@ func Status(err error) int {
 	return console.Status(err, console.Exit{Err: ErrWrong, Status: console.ExitWrong})
 }
 
-// Command is one run of the bench command. files are where the report goes. A run that is interrupted or breaks off shows and writes what it has
-// measured until then; the file is written again and again while it goes on. [Status] tells the
-// exit status of the error.
+// Command is one run of the bench command. files are where the report goes. A run that is interrupted or
+// breaks off shows and writes what it has measured until then; the file is written again and again while it
+// goes on. [Status] tells the exit status of the error.
 func (l Lab) Command(ctx context.Context, r Request, at Place, files console.Files,
 	t console.Terminal,
 ) (err error) {

@@ -10,8 +10,9 @@ import (
 	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
 )
 
-// Command is one run of the crash command. files are where the report goes. A run that is interrupted or breaks off shows and writes what it has found until then; the
-// file is written again and again while it goes on. [Status] tells the exit status of its error.
+// Command is one run of the crash command. files are where the report goes. A run that is interrupted or
+// breaks off shows and writes what it has found until then; the JSON is written again and again while it goes
+// on. [Status] tells the exit status of its error.
 func (l Lab) Command(ctx context.Context, q Request, at Place, files console.Files,
 	t console.Terminal,
 ) (err error) {

@@ -44,8 +44,10 @@ func (c *composer) beside(sources []Source) {
 		for i, s := range sources {
 			names = append(names, letter(i)+" is "+s.Name)
 		}
-		sec := c.section("beside", "Side by side", console.List(names)+". The reports have these measurements in common. They were not made in turns: what "+
-			"else the machine did may have changed between them, so intervals that lie apart show that figures differ, and not why.")
+		sec := c.section("beside", "Side by side", console.List(names)+". The reports have these measurements in "+
+			"common. They were not made in turns: what "+
+			"else the machine did may have changed between them, so intervals that lie apart show that figures differ, "+
+			"and not why.")
 		sec.Parts = append(sec.Parts, p)
 	}
 }
@@ -94,7 +96,8 @@ func (c *composer) sideBySide(sources []Source, groups []bench.Group) *plot {
 			}
 			top = max(top, row.High, row.Median)
 			bars = append(bars, b)
-			p.Table.Rows = append(p.Table.Rows, []string{engine, letter(i) + ", " + sources[i].Name, rate(any, row.Median), low, high, confidence, said})
+			p.Table.Rows = append(p.Table.Rows, []string{engine, letter(i) + ", " + sources[i].Name, rate(any,
+				row.Median), low, high, confidence, said})
 		}
 	}
 	p.bars(bars, top, func(v float64) string { return strings.TrimSuffix(rate(any, v), "/s") })
@@ -155,7 +158,8 @@ func (c *composer) missing(sources []Source) {
 		}
 		for _, row := range s.Crash.Results {
 			if row.Verdict == crash.NotAvailable {
-				add(fmt.Sprintf("n/a: %s at %s, %s, %s", row.Engine, levelName(row.Level), row.Kind, cmp.Or(row.Subject, "simulation")),
+				add(fmt.Sprintf("n/a: %s at %s, %s, %s", row.Engine, levelName(row.Level), row.Kind, cmp.Or(row.Subject,
+					"simulation")),
 					row.Why)
 			}
 		}

@@ -58,7 +58,8 @@ func read(t *testing.T, names ...string) (list []report.Source) {
 var shots = os.Getenv("HOLDFAST_REPORT_SHOTS")
 
 func files() []string {
-	return strings.Split(cmp.Or(os.Getenv("HOLDFAST_REPORTS"), "testdata/bench.json,testdata/bench.json,testdata/long.json,testdata/crash.json"), ",")
+	return strings.Split(cmp.Or(os.Getenv("HOLDFAST_REPORTS"),
+		"testdata/bench.json,testdata/bench.json,testdata/long.json,testdata/crash.json"), ",")
 }
 
 // TestLooks: a report fits a phone, a tablet and a screen, in both themes, and each plot draws all its numbers.
@@ -108,6 +109,7 @@ const overlaps = `[...document.querySelectorAll(".canvas > svg")].flatMap(svg =>
 // unmarked lists plots whose marks are not as many as their data, or that lack a title, a description or a table.
 const unmarked = `[...document.querySelectorAll("figure.plot")].filter(f => {
 	const svg = f.querySelector(".canvas > svg");
-	return f.querySelectorAll(".mark").length != f.dataset.marks || f.dataset.marks == 0 || !svg.querySelector("title").textContent ||
+	return f.querySelectorAll(".mark").length != f.dataset.marks || f.dataset.marks == 0 ||
+		!svg.querySelector("title").textContent ||
 		!svg.querySelector("desc").textContent || !f.querySelector("details tbody tr");
 }).map(f => f.id + " " + f.dataset.marks).join("\n")`

@@ -167,11 +167,13 @@ func (c *composer) cautions(s Source) {
 			console.Number(n, "measurement"), s.Name))
 	}
 	if sync := r.Machine.Disk.SyncP50; sync > 0 && sync < slowSync {
-		c.notice("warn", fmt.Sprintf("a sync takes %s on this machine. Many disks take 0.5 to 10 ms: figures at Power flatter "+
+		c.notice("warn", fmt.Sprintf("a sync takes %s on this machine. Many disks take 0.5 to 10 ms: figures at Power "+
+			"flatter "+
 			"whoever syncs often. What they would be is modelled under “If a sync cost more”.", measure.Duration(sync)))
 	}
 	if other := r.Machine.OtherWork; other >= 0.05 {
-		c.notice("warn", fmt.Sprintf("other work took %s of the machine's CPUs while %s was measured: figures are worse, and "+
+		c.notice("warn", fmt.Sprintf("other work took %s of the machine's CPUs while %s was measured: figures are "+
+			"worse, and "+
 			"spread more, than on a quiet machine.", measure.Percent(other), s.Name))
 	}
 	if r.Machine.Disk.InMemory() {

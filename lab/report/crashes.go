@@ -160,7 +160,8 @@ func survivors(r *crash.Report) answer {
 	for _, e := range engines {
 		parts = append(parts, fmt.Sprintf("%s (%d)", e, held[e]))
 	}
-	return answer{Class: "best", Question: "Kept all that they claim, in so many crashes:", Said: strings.Join(parts, ", "),
+	return answer{Class: "best", Question: "Kept all that they claim, in so many crashes:",
+		Said:   strings.Join(parts, ", "),
 		Detail: controlsText(r)}
 }
 
@@ -252,12 +253,15 @@ func rowEngines(r *crash.Report) (list []string) {
 func verdictOf(r crash.Result) verdict {
 	switch r.Verdict {
 	case crash.Held:
-		return verdict{"held", "✓", "held", fmt.Sprintf("%s, < %s", crashName(r.Kind, r.Cuts), measure.Percent(Bound(r.Cuts)))}
+		return verdict{"held", "✓", "held", fmt.Sprintf("%s, < %s", crashName(r.Kind, r.Cuts),
+			measure.Percent(Bound(r.Cuts)))}
 	case crash.Broken:
-		return verdict{"broken", "✗", "BROKEN", fmt.Sprintf("%s: lost %d, torn %d, out of order %d, wrong %d, unflushed %d, "+
+		return verdict{"broken", "✗", "BROKEN", fmt.Sprintf("%s: lost %d, torn %d, out of order %d, wrong %d, "+
+			"unflushed %d, "+
 			"not opened %d", crashName(r.Kind, r.Cuts), r.Lost, r.Torn, r.OutOfOrder, r.Wrong, r.Unflushed, r.RecoveryFailures)}
 	case crash.AsDocumented:
-		return verdict{"documented", "~", "as documented", fmt.Sprintf("%s, %s lost at most", crashName(r.Kind, r.Cuts), lost(r))}
+		return verdict{"documented", "~", "as documented", fmt.Sprintf("%s, %s lost at most", crashName(r.Kind,
+			r.Cuts), lost(r))}
 	}
 	return verdict{"none", "–", "n/a", r.Why}
 }
@@ -291,7 +295,8 @@ func (c *composer) windows(r *crash.Report) *plot {
 	}
 	p.bars(bars, top, func(v float64) string { return measure.Duration(1000 * v) })
 	p.Description = p.Title + ". " + described(p.Table)
-	p.Note = "From the first acknowledged commit that was gone to the last one before the cut. The victim's pace and the cuts " +
+	p.Note = "From the first acknowledged commit that was gone to the last one before the cut. The victim's pace " +
+		"and the cuts " +
 		"that were made decide how much of the loss window is seen."
 	return p
 }
@@ -299,7 +304,8 @@ func (c *composer) windows(r *crash.Report) *plot {
 // findings is what broke, and the numbers of every row.
 func findings(r *crash.Report) *part {
 	p := &part{Title: "All rows"}
-	t := table{Head: []string{"engine", "level", "kind", "subject", "verdict", "crashes", "acknowledged", "survived", "lost", "torn",
+	t := table{Head: []string{"engine", "level", "kind", "subject", "verdict", "crashes", "acknowledged",
+		"survived", "lost", "torn",
 		"out of order", "unflushed", "wrong", "not opened", "flushes compared", "opening, median", "opening, longest",
 		"syncs or flushes per commit", "most lost"}, Text: 5}
 	for _, row := range r.Results {
@@ -309,7 +315,8 @@ func findings(r *crash.Report) *part {
 		}
 		if row.Verdict == crash.Broken && !row.Control {
 			for _, f := range row.Findings {
-				p.Items = append(p.Items, item{fmt.Sprintf("BROKEN: %s at %v, %s, %s", row.Engine, row.Level, row.Kind, row.Subject), f})
+				p.Items = append(p.Items, item{fmt.Sprintf("BROKEN: %s at %v, %s, %s", row.Engine, row.Level, row.Kind,
+					row.Subject), f})
 			}
 			if row.Replay != "" {
 				p.Items = append(p.Items, item{"check it again", row.Replay})

@@ -261,7 +261,8 @@ func (p *plot) lines(list []series, x, y scale, xs, ys []float64, xName, yName f
 		}
 		p.add(shape{Kind: "path", Class: "line " + s.Look.Class, Path: path.String(), Y2: linesHeight, Text: s.Name})
 		for _, at := range s.Points {
-			p.add(shape{Kind: "marker", Class: "point " + s.Look.Class, X: x.at(at.X), Y: y.at(at.Y), Path: s.Look.Path, Mark: true,
+			p.add(shape{Kind: "marker", Class: "point " + s.Look.Class, X: x.at(at.X), Y: y.at(at.Y), Path: s.Look.Path,
+				Mark: true,
 				Text: at.Text})
 		}
 		p.Keys = append(p.Keys, key{s.Name, s.Look.Class, s.Look.Path})

@@ -107,13 +107,15 @@ func TestMixed(t *testing.T) {
 			t.Errorf("%s: %d of %d plots and %d matrices are marked", what, marked, plots, matrices)
 		}
 	}
-	if strings.Contains(write(t, report.Options{}, read(t, "testdata/bench.json", "testdata/crash.json")...), `class="flag"`) {
+	if strings.Contains(write(t, report.Options{}, read(t, "testdata/bench.json", "testdata/crash.json")...),
+		`class="flag"`) {
 		t.Error("reports of one machine are marked")
 	}
 }
 
 // hostile is text that would be seen if it became a part of the page.
-const hostile = `</title></svg></script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>`
+const hostile = `</title></svg></script><img src=x onerror=\"document.title='owned'\">` +
+	`<script>document.title='owned'</script>`
 
 // TestHostileNames: names and errors are shown, and are nothing else.
 func TestHostileNames(t *testing.T) {
@@ -156,7 +158,8 @@ func TestHostileNames(t *testing.T) {
 func TestDataInside(t *testing.T) {
 	sources := read(t, "testdata/bench.json", "testdata/crash.json")
 	page := write(t, report.Options{}, sources...)
-	data := regexp.MustCompile(`href="data:application/json;base64,([^"]*)" download="([^"]*)"`).FindAllStringSubmatch(page, -1)
+	link := regexp.MustCompile(`href="data:application/json;base64,([^"]*)" download="([^"]*)"`)
+	data := link.FindAllStringSubmatch(page, -1)
 	if len(data) != len(sources) {
 		t.Fatalf("%d of %d reports are in the page", len(data), len(sources))
 	}

@@ -199,7 +199,8 @@ func most(g bench.Group) float64 {
 func (c *composer) ranking(s Source, g bench.Group) *plot {
 	p := c.plot("ranking", title(level(g)))
 	unit := " [" + g.Unit + "/s]"
-	p.Table = table{Head: []string{"engine", "median" + unit, "low", "high", "confidence", "rounds", "p50", "p99", "p99.9", "max",
+	p.Table = table{Head: []string{"engine", "median" + unit, "low", "high", "confidence", "rounds", "p50", "p99",
+		"p99.9", "max",
 		"of floor", "to the best", "in crashes"}, Text: 1}
 	var bars []bar
 	var said []string
@@ -262,13 +263,15 @@ func rankingNote(g bench.Group) string {
 		reference = reference || row.Reference
 	}
 	if rounds > 1 {
-		list = append(list, fmt.Sprintf("median of %d rounds, with the interval that holds the true one at %s; the band is the "+
+		list = append(list, fmt.Sprintf("median of %d rounds, with the interval that holds the true one at %s; the "+
+			"band is the "+
 			"interval of the highest", rounds, measure.Percent(confidence)))
 	} else {
 		list = append(list, "one round: no interval, and no difference is shown")
 	}
 	if reference {
-		list = append(list, "Dashed: no engines (null does nothing, floor makes the bare system calls); an arrow goes on beyond the axis")
+		list = append(list, "Dashed: no engines (null does nothing, floor makes the bare system calls); an arrow goes "+
+			"on beyond the axis")
 	}
 	if len(g.Void) > 0 {
 		list = append(list, "Void: "+strings.Join(g.Void, ", "))
@@ -311,10 +314,12 @@ func (c *composer) latencies(g bench.Group) *plot {
 		xs = append(xs, x)
 	}
 	left := list[0].Points[0].X
-	p.lines(list, scale{from: left, to: right}, scale{from: ys[0], to: ys[len(ys)-1], log: true}, append([]float64{math.Log10(2)},
-		xs...), ys, func(x float64) string { return strings.TrimSuffix(percentile(x), " %") }, measure.Duration)
+	p.lines(list, scale{from: left, to: right}, scale{from: ys[0], to: ys[len(ys)-1], log: true},
+		append([]float64{math.Log10(2)},
+			xs...), ys, func(x float64) string { return strings.TrimSuffix(percentile(x), " %") }, measure.Duration)
 	p.Description = fmt.Sprintf("Latencies by percentile, %s, both scales logarithmic. %s", g.Title, described(p.Table))
-	p.Note = "The time that so many percent of the operations took at most. The last mark of a line is its slowest operation."
+	p.Note = "The time that so many percent of the operations took at most. The last mark of a line is its slowest " +
+		"operation."
 	return p
 }
 
@@ -335,7 +340,8 @@ func curve(row bench.Row) []point {
 	var list []point
 	for _, at := range []struct{ x, us float64 }{{math.Log10(2), l.P50}, {1, l.P90}, {2, l.P99}, {3, l.P999}} {
 		if math.Pow(10, at.x) < n {
-			list = append(list, point{at.x, at.us, fmt.Sprintf("%s: %s at %s", row.Engine, measure.Duration(at.us), percentile(at.x))})
+			list = append(list, point{at.x, at.us, fmt.Sprintf("%s: %s at %s", row.Engine, measure.Duration(at.us),
+				percentile(at.x))})
 		}
 	}
 	return append(list, point{math.Log10(max(n, 2)), l.Max, fmt.Sprintf("%s: %s, the slowest of %.0f", row.Engine,
@@ -380,7 +386,8 @@ func studied(groups []bench.Group) *part {
 	for _, g := range groups {
 		for _, row := range g.Rows {
 			if row.Study != "" {
-				t.Rows = append(t.Rows, []string{row.Engine, level(g), row.Study, rate(g, row.Median), measure.Duration(row.Latency.P50)})
+				t.Rows = append(t.Rows, []string{row.Engine, level(g), row.Study, rate(g, row.Median),
+					measure.Duration(row.Latency.P50)})
 			}
 		}
 	}

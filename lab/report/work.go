@@ -68,7 +68,8 @@ func (c *composer) course(g bench.Group) *plot {
 	}
 	p.Description = fmt.Sprintf("Rates over the time, %s. All rows go from 0 to %s. %s.", g.Title, rate(g, most),
 		strings.Join(said, "; "))
-	p.Note = fmt.Sprintf("Rows go from 0 to %s; the time is from the begin of warming up, of round 1. Hatched: a stall, less than "+
+	p.Note = fmt.Sprintf("Rows go from 0 to %s; the time is from the begin of warming up, of round 1. Hatched: a "+
+		"stall, less than "+
 		"a tenth of the median rate.", rate(g, most))
 	return p
 }
@@ -297,9 +298,12 @@ func (c *composer) modelled(s Source, g bench.Group) []*plot {
 	p.lines(list, scale{from: 0, to: float64(len(costs))}, scale{from: ys[0], to: ys[len(ys)-1], log: true}, xs, ys,
 		func(v float64) string { return names[int(v)] },
 		func(v float64) string { return strings.TrimSuffix(rate(g, v/g.PerOp), "/s") })
-	p.Description = "Rates by what a sync costs, modelled from the syncs that were counted, " + g.Title + ". " + described(p.Table)
-	p.Note = fmt.Sprintf("%s per second, scale logarithmic. Model: the time an operation took, with each counted sync taking so "+
-		"long instead of the %s it takes here, one after the other, clients as measured. It is too slow for engines that sync "+
+	p.Description = "Rates by what a sync costs, modelled from the syncs that were counted, " + g.Title + ". " +
+		described(p.Table)
+	p.Note = fmt.Sprintf("%s per second, scale logarithmic. Model: the time an operation took, with each counted "+
+		"sync taking so "+
+		"long instead of the %s it takes here, one after the other, clients as measured. It is too slow for engines "+
+		"that sync "+
 		"in the background, and where more clients would share a sync that takes longer. No order is claimed.",
 		strings.ToUpper(g.Unit[:1])+g.Unit[1:], measure.Duration(own))
 	return []*plot{p}
