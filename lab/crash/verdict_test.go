@@ -126,7 +126,7 @@ func TestTally(t *testing.T) {
 		Cuts: 2, Acked: 20, Survived: 17, Lost: 2, Torn: 1, OutOfOrder: 3, Wrong: 4, RecoveryFailures: 1,
 		LostCommits: 2, LossWindowMs: 20, RecoveryMs: Recovery{20, 30}, SyncsPerAck: 0.25,
 		Verdict: Broken, Why: "1 recovery failures; by the way", Findings: []string{}, Evidence: []string{},
-		Reached: map[string]int{},
+		Reached: map[string]int{}, Bounds: []Bound{},
 	}
 	if r := tally.finish(); !reflect.DeepEqual(r, want) {
 		t.Errorf("%+v, want %+v", r, want)
@@ -160,7 +160,7 @@ func TestStatus(t *testing.T) {
 // command runs the command in this process on a lab, and returns what it wrote and its exit status.
 func command(ctx context.Context, l Lab, q Request, at Place, json string) (status int, out string, err error) {
 	var stdout, stderr bytes.Buffer
-	err = l.Command(ctx, q, at, json, console.Terminal{Out: &stdout, Err: &stderr})
+	err = l.Command(ctx, q, at, console.Files{JSON: json}, console.Terminal{Out: &stdout, Err: &stderr})
 	return Status(err), stdout.String() + stderr.String(), err
 }
 
