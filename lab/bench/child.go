@@ -23,12 +23,14 @@ type request struct {
 	WarmUp time.Duration
 	Dir    string
 	Seed   uint64
+	Memory int64 // the budget of each contender, in bytes
 }
 
 // outcome is what a child answers, as JSON on its standard output.
 type outcome struct {
 	Measurement
-	Disk bool // the error is the disk's: it is full, or takes no writes
+	Ran  *Contender // what the engine ran with
+	Disk bool       // the error is the disk's: it is full, or takes no writes
 }
 
 func unknownOutcome() outcome {
@@ -64,7 +66,7 @@ func (l Lab) measure(q request, o *outcome) error {
 	if err != nil {
 		return err
 	}
-	load, c, err := l.prepare(w, q)
+	load, c, err := l.prepare(w, q, o)
 	if err != nil {
 		return err
 	}
@@ -177,7 +179,7 @@ type contended struct {
 }
 
 // prepare opens the contender and makes the inputs.
-func (l Lab) prepare(w Workload, q request) (load Load, c *contended, err error) {
+func (l Lab) prepare(w Workload, q request, o *outcome) (load Load, c *contended, err error) {
 	c = &contended{}
 	task := Task{Dir: q.Dir, Level: q.Cell.Asked, Clients: q.Cell.Clients, Seed: q.Seed, Cold: w.Cold}
 	switch q.Cell.Engine {
@@ -197,8 +199,9 @@ func (l Lab) prepare(w Workload, q request) (load Load, c *contended, err error)
 		if entry.Describe().Strongest() == holdfast.Memory {
 			dir = "" // nothing on disk
 		}
+		memory := budget(entry, q.Memory)
 		began := time.Now()
-		e, err := entry.Open(dir, holdfast.Options{Level: q.Cell.Asked})
+		e, err := entry.Open(dir, holdfast.Options{Level: q.Cell.Asked, MemoryBytes: memory})
 		if err != nil {
 			return nil, err
 		}
@@ -208,6 +211,7 @@ func (l Lab) prepare(w Workload, q request) (load Load, c *contended, err error)
 			err := fmt.Errorf("asked for %v it promised %v, and once open gives %v", q.Cell.Asked, q.Cell.Given, given)
 			return nil, errors.Join(err, e.Close())
 		}
+		o.Ran = contenderOf(e.Capabilities(), q.Cell.Given, memory)
 		if p, ok := e.(contender.Process); ok && load.Client == nil { // not what is opened to be verified
 			c.process = p
 		}
