@@ -86,6 +86,7 @@ type Request struct {
 	For       *time.Duration
 	Seed      *uint64
 	RAM       *int64 // MiB
+	Baseline  string // the engine that others are compared with; empty for the best
 }
 
 // Plan is what will be measured.
@@ -213,12 +214,33 @@ func (l Lab) Plan(r Request) (Plan, error) {
 				fmt.Sprintf("--ram takes MiB, %d at least", minRAM))
 		}
 	}
-	p.Command = command(r, p)
+	if p.Baseline = r.Baseline; r.Baseline != "" && (reference(r.Baseline) || !slices.Contains(p.Engines, r.Baseline)) {
+		return Plan{}, op.Unknown("baseline", r.Baseline, p.Engines)
+	}
 	var asked []int
 	if len(r.Clients) > 0 {
 		asked = p.Clients
 	}
-	return p, l.layOut(&p, asked, named)
+	if err := l.layOut(&p, asked, named); err != nil {
+		return p, err
+	}
+	if r.Rounds == nil && p.Rounds >= measure.MinRounds {
+		p.Rounds = max(p.Rounds, p.roundsToShow())
+	}
+	p.Command = command(r, p)
+	return p, nil
+}
+
+// roundsToShow is how many rounds the largest table needs so that differences can be shown in it.
+func (p Plan) roundsToShow() int {
+	engines, most := map[tableKey]int{}, 0
+	for _, c := range p.Cells {
+		if !reference(c.Engine) {
+			engines[c.table()]++
+			most = max(most, engines[c.table()])
+		}
+	}
+	return measure.RoundsFor(comparisons(most, p.Baseline != ""))
 }
 
 // layOut fills in the cells and what is unavailable. Peers are only said to be missing where they were named.
@@ -426,8 +448,13 @@ func levelNames(levels []holdfast.Level) []string {
 
 // command is the command line that repeats the plan.
 func command(r Request, p Plan) string {
+	var baseline []string
+	if r.Baseline != "" {
+		baseline = []string{r.Baseline}
+	}
 	return "holdfast bench " + p.Preset + console.Flag("engines", r.Engines...) +
 		console.Flag("workloads", r.Workloads...) + console.Flag("levels", r.Levels...) +
 		console.Flag("clients", r.Clients...) + console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
-		console.Flag("seed", p.Seed) + console.FlagOf("ram", r.RAM)
+		console.Flag("seed", p.Seed) + console.FlagOf("ram", r.RAM) +
+		console.Flag("baseline", baseline...)
 }
