@@ -113,10 +113,13 @@ type benchCommand struct {
 	Clients    []int          `help:"Numbers of clients at the same time." placeholder:"1,64"`
 	Rounds     *int           `help:"Times that each measurement is repeated." placeholder:"N"`
 	For        *time.Duration `help:"Length of each measurement." placeholder:"2s"`
+	Baseline   string         `help:"Compare with this engine. Default: the best of each table." placeholder:"ENGINE"`
 	Seed       *uint64        `help:"Seed of the order; a run prints its own." placeholder:"N"`
 	Dir        string         `help:"Directory to work in, not an engine's. Default: the current one." placeholder:"DIR"`
 	FS         string         `name:"fs" help:"Measure on an image of ext4, xfs or btrfs, as root." placeholder:"FS"`
 	RAM        *int64         `name:"ram" help:"MiB of memory that each measurement has, with the system's cache of its files; as root." placeholder:"MIB"`
+	Memory     string         `help:"Budget of each contender for caches and write buffers. Default: 384MiB." placeholder:"SIZE"`
+	Settings   bool           `help:"Show what the contenders ran with; with --list, what they would run with."`
 	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
 	JSON       string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`
@@ -287,14 +290,15 @@ func hint(parser *kong.Kong, args []string) string {
 func (b *benchCommand) run(lab bench.Lab) int {
 	t := console.Standard()
 	if b.List {
-		lab.List(t)
+		lab.List(t, b.Settings)
 		return exitOK
 	}
 	ctx, stop := interruptible()
 	defer stop()
 	err := lab.Command(ctx, bench.Request{
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
-		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM,
+		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline,
+		Memory: b.Memory, Settings: b.Settings,
 	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, b.JSON, t)
 	if status := fail(err); status != exitError {
 		return status

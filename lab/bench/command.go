@@ -56,7 +56,7 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, json string, t co
 	report, err := runner.Run(ctx, p)
 	p.End()
 	if len(report.Results) > 0 {
-		s.report(l, report)
+		s.report(l, report, plan.Settings)
 		err = errors.Join(err, file.Write(report))
 	}
 	return errors.Join(err, report.void())
@@ -106,8 +106,9 @@ func (r *Report) void() error {
 // listIndent is where what is said of a name begins.
 const listIndent = 22
 
-// List writes the engines, workloads and presets.
-func (l Lab) List(t console.Terminal) {
+// List writes the engines, workloads and presets, and with settings what the engines run with, for which each is
+// opened once.
+func (l Lab) List(t console.Terminal, settings bool) {
 	s := screen{t.Screen()}
 	s.Printf("%s (and null and floor, which are always measured)\n", s.Paint(console.Bold, "engines"))
 	for _, e := range l.Engines {
@@ -128,12 +129,20 @@ func (l Lab) List(t console.Terminal) {
 	}
 	s.Printf("\n%s\n", s.Paint(console.Bold, "presets"))
 	for _, p := range Presets() {
-		about := fmt.Sprintf("%s: %s of %v", p.About, console.Number(p.Rounds, "round"), p.For.Round(time.Millisecond))
+		plan, err := l.Plan(Request{Preset: p.Name})
+		if err != nil {
+			continue // nothing that it measures is there
+		}
+		about := fmt.Sprintf("%s: %s of %v, about %s", p.About, console.Number(plan.Rounds, "round"),
+			p.For.Round(time.Millisecond), console.Length(plan.Estimate()))
 		s.Hanging(fmt.Sprintf("  %-18s  ", p.Name), about, listIndent)
 	}
 	s.Printf("\n%s\n", s.Paint(console.Bold, "levels"))
 	for _, level := range holdfast.Levels() {
 		s.Printf("  %-18s  %s\n", level, level.Survives())
+	}
+	if settings {
+		s.listSettings(l, defaultMemory)
 	}
 }
 

@@ -52,7 +52,7 @@ func singular(unit string) string {
 }
 
 // report writes the tables, and what follows from them.
-func (s screen) report(l Lab, r *Report) {
+func (s screen) report(l Lab, r *Report, settings bool) {
 	if r.Partial != "" {
 		s.Partial(r.Partial)
 	}
@@ -76,6 +76,7 @@ func (s screen) report(l Lab, r *Report) {
 	}
 	s.Printf("\n")
 	s.legend(l, r)
+	s.budgets(r, settings)
 	s.unavailable(r.Unavailable)
 	s.conclusions(l, r)
 	s.void(r.Void())

@@ -79,8 +79,8 @@ func (g group) noClaim() string {
 	switch g.engines[0].Rank.Verdict {
 	case TooFewRounds:
 		n := comparisons(len(g.engines), g.comparedWith() == Baseline)
-		return fmt.Sprintf("no claim: %s of %s are too few to show any difference, %d are needed",
-			console.Number(g.engines[0].Rounds, "round"), console.Number(len(g.engines), "engine"), measure.RoundsFor(n))
+		return fmt.Sprintf("no claim: it takes %s to show any difference between %s",
+			console.Number(measure.RoundsFor(n), "round"), console.Number(len(g.engines), "engine"))
 	case NoBaseline:
 		return "no claim: the baseline is not in this table"
 	}

@@ -64,7 +64,7 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 		panic(err)
 	}
 	r := &Report{Schema: Schema, Machine: measure.Machine{OS: "linux", Arch: "amd64", CPUs: 2, Go: "go1"},
-		Plan: p.PlanJSON, Results: []Result{}, Unavailable: p.Unavailable}
+		Plan: p.PlanJSON, Results: []Result{}, Unavailable: p.Unavailable, Contenders: []Contender{}}
 	for round := range p.Rounds {
 		for i, c := range p.Cells {
 			us := 2.5 + 11*float64(i) + float64(c.Given*c.Given)*3 + float64(round)*float64(i%3)*2
@@ -132,7 +132,7 @@ func TestReportLooksAsBefore(t *testing.T) {
 		m := measure.Machine{OS: "linux", CPU: "Imaginary 9000", CPUs: 2, Go: "go1", VM: "yes",
 			Disk: measure.Disk{FileSystem: "ext4", Kind: "virtual disk", Cache: "write back", SyncP50: 51}}
 		s.header(plan, m)
-		s.report(lab, report)
+		s.report(lab, report, false)
 		golden(t, test.name, out.String())
 		for line := range strings.Lines(out.String()) {
 			if n := len(strings.TrimRight(line, "\n")); !test.color && n > test.width && !strings.HasPrefix(line, "again: ") {
@@ -145,7 +145,7 @@ func TestReportLooksAsBefore(t *testing.T) {
 // TestLegendExplainsWhatIsThere, and nothing else.
 func TestLegendExplainsWhatIsThere(t *testing.T) {
 	const null, ofNull, reads, costs, studied, brackets = "null does nothing", "which is null's", "reads by one call",
-		"CPU, settling", "The study's figures", "in brackets, of a run of 1 s"
+		"CPU, settling", "A study's figures", "in brackets, of a run of 1 s"
 	all := []string{null, ofNull, reads, costs, studied, brackets}
 	for _, test := range []struct {
 		preset, workloads string
@@ -163,7 +163,7 @@ func TestLegendExplainsWhatIsThere(t *testing.T) {
 		}
 		lab, _, report := inventedOf(request, "badger", "pebble", "mem")
 		var out bytes.Buffer
-		screen{console.Screen{W: &out, Width: 1000}}.report(lab, report)
+		screen{console.Screen{W: &out, Width: 1000}}.report(lab, report, false)
 		for _, text := range all {
 			if strings.Contains(out.String(), text) != slices.Contains(test.want, text) {
 				t.Errorf("%s %s: %q is there or is not, wrongly:\n%s", test.preset, test.workloads, text, out.String())

@@ -22,7 +22,8 @@ type Report struct {
 	Results     []Result        `json:"results"`
 	Summary     []Summary       `json:"summary"`
 	Unavailable []Unavailable   `json:"unavailable"`
-	Partial     string          `json:"partial"` // why this is not all of the plan; empty if it is
+	Contenders  []Contender     `json:"contenders"` // what each ran with, at each level
+	Partial     string          `json:"partial"`    // why this is not all of the plan; empty if it is
 }
 
 // PlanJSON is the part of a plan that the report has.
@@ -40,7 +41,9 @@ type PlanJSON struct {
 	RAMBytes int64 `json:"ram_bytes"`
 	// Baseline is the engine that the others of a table are compared with; empty for the best.
 	Baseline string `json:"baseline"`
-	Command  string `json:"command"` // repeats the plan
+	// MemoryBytes is the budget of each contender for caches and write buffers.
+	MemoryBytes int64  `json:"memory_bytes"`
+	Command     string `json:"command"` // repeats the plan
 }
 
 // Result is one measurement in a round. An operation is one call (a batch of 100 is one operation), and handles
@@ -53,7 +56,8 @@ type Result struct {
 	OpsPerSec  float64  `json:"ops_per_sec"`
 	Measurement
 
-	disk bool // it is void because the disk was full or refused, which is not the contender's fault
+	ran  *Contender // nil if it did not come so far
+	disk bool       // it is void because the disk was full or refused, which is not the contender's fault
 }
 
 // Measurement is what a child process measured. Metrics that are not known are -1.
