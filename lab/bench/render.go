@@ -280,7 +280,8 @@ func (s screen) references(l Lab, r *Report) {
 
 // studied explains the figures of the studies, if the tables have any.
 func (s screen) studied(l Lab, r *Report) {
-	notes := []string{"A study's figures are of its own machines (docs/studies.md): compare ratios with them, nothing else."}
+	notes := []string{"A study's figures are of its own machines (docs/studies.md): compare ratios with them, nothing " +
+		"else."}
 	has := false
 	for _, sum := range r.Summary {
 		w, err := l.workload(sum.Workload)

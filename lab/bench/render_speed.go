@@ -172,7 +172,8 @@ func (w Workload) studyName() string {
 	kind, _, _ := strings.Cut(w.Name, "/")
 	return map[string]string{
 		"event": "1 (SQLite against Pebble)", "raft": "2 (Badger against BoltDB against Pebble)",
-		"kv": "3 (a Rust B+ tree against bbolt)", "message": "4 (a message store on Pebble)", "task": "5 (tasks: SQLite against files)",
+		"kv": "3 (a Rust B+ tree against bbolt)", "message": "4 (a message store on Pebble)",
+		"task": "5 (tasks: SQLite against files)",
 		"file": "5 (tasks: SQLite against files)",
 	}[kind]
 }
@@ -200,9 +201,10 @@ func (s screen) statistics(r *Report) {
 		if baseline != "" {
 			family = "its comparisons with " + baseline
 		}
-		s.Wrapped("", fmt.Sprintf("Slower, faster and best are claimed where the Mann-Whitney U test of the rounds, corrected "+
-			"after Holm for %s, shows it: by chance, at most %.0f %% of such tables claim a difference that is not there. The "+
-			"factor is the median of all ratios of rounds, with its 95 %% interval.", family, 100*measure.Alpha))
+		s.Wrapped("", fmt.Sprintf("Slower, faster and best are claimed where the Mann-Whitney U test of the rounds, "+
+			"corrected after Holm for %s, shows it: by chance, at most %.0f %% of such tables claim a "+
+			"difference that is not there. The factor is the median of all ratios of rounds, with its "+
+			"95 %% interval.", family, 100*measure.Alpha))
 	}
 }
 

@@ -355,8 +355,8 @@ func change(e holdfast.Engine, f func(b *holdfast.Batch, key, value []byte)) err
 	return holdfast.Commit(e, &b, holdfast.Memory)
 }
 
-// TestBudget: all contenders have one budget, but one that needs more has the least that it takes; and no run begins with
-// more than the machine has.
+// TestBudget: all contenders have one budget, but one that needs more has the least that it takes; and no run begins
+// with more than the machine has.
 func TestBudget(t *testing.T) {
 	lab := Standard()
 	request := Request{Preset: "smoke", Engines: []string{badger.Name, logtree.Name}, Workloads: []string{"kv/mixed"},
@@ -377,7 +377,8 @@ func TestBudget(t *testing.T) {
 			t.Errorf("%+v in\n%s", c, out.String())
 		}
 	}
-	if len(report.Contenders) != 2 || report.Plan.MemoryBytes != 32<<20 || !strings.Contains(report.Plan.Command, "32MiB") {
+	if len(report.Contenders) != 2 || report.Plan.MemoryBytes != 32<<20 ||
+		!strings.Contains(report.Plan.Command, "32MiB") {
 		t.Errorf("%+v, %+v", report.Contenders, report.Plan)
 	}
 	request.Memory = "1048576GiB"
