@@ -39,6 +39,8 @@ type PlanJSON struct {
 	Seed          uint64           `json:"seed"` // of the order
 	// RAMBytes is what each child has with the system's cache of its files; 0: no limit.
 	RAMBytes int64 `json:"ram_bytes"`
+	// Baseline is the engine that the others of a table are compared with; empty for the best.
+	Baseline string `json:"baseline"`
 	// MemoryBytes is the budget of each contender for caches and write buffers.
 	MemoryBytes int64  `json:"memory_bytes"`
 	Command     string `json:"command"` // repeats the plan
@@ -130,6 +132,8 @@ type Summary struct {
 	PeakDisk       int64           `json:"peak_disk_bytes"`
 	Items          int64           `json:"items"`
 
+	Rank *Rank `json:"rank"` // nil for null and floor, which take no place among the engines
+
 	cell Cell
 }
 
@@ -140,7 +144,7 @@ func (r *Report) summarise(cells []Cell) {
 	if counted == 0 {
 		counted = r.Plan.Rounds
 	}
-	r.Summary = summarise(cells, r.Results, counted)
+	r.Summary = summarise(cells, r.Results, counted, r.Plan.Baseline)
 }
 
 // finished is how many rounds were finished, in each of which so many cells had their turn.
