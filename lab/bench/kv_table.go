@@ -103,17 +103,22 @@ func newKVLoaded(t Task, keys, value int, fill kvFill) (*kvTable, error) {
 	if err := table.fill(fill); err != nil {
 		return nil, errors.Join(err, table.engine.Close())
 	}
-	if table.volatile {
-		return table, nil
+	table.engine, err = settled(t, table.engine)
+	return table, err
+}
+
+// settled closes an engine and opens it again, unless nothing would be left of it.
+func settled(t Task, engine holdfast.Engine) (holdfast.Engine, error) {
+	if engine.Capabilities().Strongest() == holdfast.Memory {
+		return engine, nil
 	}
-	if err := table.engine.Close(); err != nil {
+	if err := engine.Close(); err != nil {
 		return nil, err
 	}
 	if err := t.cool(); err != nil {
 		return nil, err
 	}
-	table.engine, err = t.Open()
-	return table, err
+	return t.Open()
 }
 
 // kvFill is how keys are put before the measurement: in random or in ascending order, and how often again, each time in

@@ -199,7 +199,7 @@ func TestKVSizes(t *testing.T) {
 // TestKVKeyOrderIsTrue: an engine is given the keys in the order that tables and reports state, each of them once, or
 // twice where they say so. Of large values there are few keys: they are looked at until the first one comes again.
 func TestKVKeyOrderIsTrue(t *testing.T) {
-	for _, w := range append(smallKV(), fileStudy(300)...) {
+	for _, w := range slices.Concat(smallKV(), smallYCSB(), fileStudy(300)) {
 		var keys []string
 		engine := &mutant{Engine: mem.New(), apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
 			for op := range b.Ops() {

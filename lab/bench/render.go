@@ -165,7 +165,7 @@ func (s screen) cost(w Workload, r *Report, clients int) {
 	t := console.Table{Keys: 2, Columns: []console.Column{
 		{Name: "engine"}, {Name: "level"}, {Name: "CPU/" + singular(w.Unit), Right: true},
 		{Name: "syncs/commit", Right: true},
-		{Name: "settle", Right: true}, {Name: "memory", Right: true}, {Name: w.Unit, Right: true},
+		{Name: "settle", Right: true}, {Name: "memory", Right: true}, {Name: cmp.Or(w.Stored, w.Unit), Right: true},
 		{Name: "on disk", Right: true},
 	}}
 	for _, g := range groups(w, r, clients) {

@@ -14,6 +14,7 @@ func Workloads() []Workload {
 	var table []Workload
 	table = append(table, eventWorkloads()...)
 	table = append(table, kvWorkloads()...)
+	table = append(table, ycsbWorkloads()...)
 	table = append(table, raftWorkloads()...)
 	table = append(table, messageWorkloads()...)
 	table = append(table, taskWorkloads()...)
@@ -27,6 +28,8 @@ type Workload struct {
 	About string // one line
 	Unit  string // what is counted, in the plural: "events"
 	Items int    // how many of them one operation handles
+	// Stored is what is there in the end, in the plural, where that is not Unit.
+	Stored string
 
 	// KeyOrder is the order in which an engine is given the keys, before the measurement if it is of reads or of changes;
 	// empty for stores that make their own keys.

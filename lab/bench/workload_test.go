@@ -20,10 +20,12 @@ import (
 	"github.com/holdfastdb/holdfast/lab/contender/rust"
 )
 
-// smallKV, smallRaft, smallMessages and smallTasks are the tables of workloads, on little data.
+// smallKV, smallYCSB, smallRaft, smallMessages and smallTasks are the tables of workloads, on little data.
 func smallKV() []Workload {
 	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20, more: 5000, cold: 2000, most: 3000})
 }
+
+func smallYCSB() []Workload { return ycsbStudy(500) }
 
 func smallRaft() []Workload {
 	return raftStudy(raftSizes{keys: 5, many: 20, entries: 2000, keep: 400, cut: 200})
@@ -38,8 +40,8 @@ func smallTasks() []Workload { return taskStudy(taskSizes{backlog: 300, long: 15
 // smallLab is the standard one, on little data.
 func smallLab() Lab {
 	return Lab{Engines: all.Engines(), Peers: peers(),
-		Workloads: slices.Concat(eventStudy(2000, 3000), smallKV(), smallRaft(), smallMessages(), smallTasks(),
-			fileStudy(5000))}
+		Workloads: slices.Concat(eventStudy(2000, 3000), smallKV(), smallYCSB(), smallRaft(), smallMessages(),
+			smallTasks(), fileStudy(5000))}
 }
 
 // taskOn is a task for one client on an engine in memory.
