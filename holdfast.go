@@ -160,6 +160,33 @@ func Verify(ctx context.Context, e Engine) (damage []error, err error) {
 	return v.Verify(ctx)
 }
 
+// Checkpointer is what an [Engine] also is if it can copy itself cheaply: the copy shares files with it.
+type Checkpointer interface {
+	// Checkpoint makes the directory dir: a database of the same engine with all that was visible when it was called, in
+	// one consistent state. It shares files with this one, by hard links, and so takes little time and room at first, and
+	// no more than what has been replaced or deleted here since. Each can be written to, closed or removed, and the other
+	// does not change. Readers and writers go on; Close waits.
+	//
+	// When it returns, the copy survives power loss, at whatever level it was written. But damage to a shared file is
+	// damage to both: it is no backup against a failing disk. Copies of copies are made likewise.
+	//
+	// dir must not exist, or be empty, and must not lie in a directory that an engine made: ErrBadOption. After an error,
+	// and the end of ctx is one, it does not exist. ErrUnavailable: it lies on another file system, or on one that has no
+	// hard links, or not as many; a backup can be made there. ErrFull: there is no room. ErrBadOption also where the
+	// engine keeps nothing in a directory of the system. An engine that is poisoned makes none.
+	Checkpoint(ctx context.Context, dir string) error
+}
+
+// Checkpoint calls e's Checkpoint. ErrUnavailable: e is no [Checkpointer].
+func Checkpoint(ctx context.Context, e Engine, dir string) error {
+	c, ok := e.(Checkpointer)
+	if !ok {
+		return &Error{Op: "checkpoint", Engine: e.Capabilities().Engine, Class: ErrUnavailable,
+			Detail: "this engine changes its files in place, and cannot share them", Remedy: "make a backup"}
+	}
+	return c.Checkpoint(ctx, dir)
+}
+
 // Reader reads one state of an engine: the latest, or a snapshot's. After Close, of the
 // engine or the snapshot, the error is ErrClosed whatever else is wrong.
 type Reader interface {

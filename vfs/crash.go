@@ -217,20 +217,26 @@ func (m *Mem) crash(p *plan) *Mem {
 	}
 	entries := m.entriesAfter(p)
 	c := newMem(nil)
+	found := map[*node]*node{} // files, which may have several names
 	var build func(n *node) *node
 	build = func(n *node) *node {
+		if fresh := found[n]; fresh != nil {
+			fresh.names++
+			return fresh
+		}
 		fresh := &node{names: 1}
 		if !n.isDir() {
+			found[n] = fresh
 			fresh.disk = n.image(p)
 			fresh.seen = fresh.disk.share()
 			fresh.settle(n)
 			c.used += fresh.room()
 			return fresh
 		}
-		found := entries(n)
-		fresh.entries = make(map[string]*node, len(found))
-		for _, name := range slices.Sorted(maps.Keys(found)) {
-			fresh.entries[name] = build(found[name])
+		names := entries(n)
+		fresh.entries = make(map[string]*node, len(names))
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			fresh.entries[name] = build(names[name])
 		}
 		fresh.durable = maps.Clone(fresh.entries)
 		return fresh

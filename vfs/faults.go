@@ -18,6 +18,7 @@ const (
 	OpCreate Kind = iota + 1
 	OpRemove
 	OpRename
+	OpLink
 	OpMkdir
 	OpSyncDir
 	OpWrite
@@ -33,7 +34,7 @@ const (
 )
 
 var kindNames = [...]string{
-	OpCreate: "create", OpRemove: "remove", OpRename: "rename", OpMkdir: "mkdir", OpSyncDir: "syncdir", OpWrite: "write",
+	OpCreate: "create", OpRemove: "remove", OpRename: "rename", OpLink: "link", OpMkdir: "mkdir", OpSyncDir: "syncdir", OpWrite: "write",
 	OpTruncate: "truncate", OpAllocate: "allocate", OpSync: "sync", OpOpen: "open", OpList: "list", OpSize: "size",
 	OpRead: "read", OpMap: "map", OpClose: "close",
 }
@@ -54,7 +55,7 @@ func (k Kind) Mutates() bool { return k >= OpCreate && k <= OpSync }
 type Op struct {
 	Kind   Kind
 	Name   string // as the file was opened, or as it was given
-	To     string // the new name of an OpRename
+	To     string // the new name of an OpRename or OpLink
 	Offset int64  // of the bytes read or written; the size in OpTruncate and OpAllocate
 	Len    int64  // of the bytes read, written or mapped
 }

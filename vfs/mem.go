@@ -39,7 +39,7 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 //     is still the old one. If it did not happen, what was written later behind that
 //     page is lost.
 //
-// Names are changed by operations (create, remove, rename, make a directory). SyncDir makes
+// Names are changed by operations (create, remove, rename, link, make a directory). SyncDir makes
 // those durable that touched the directory, with every earlier one that shares a name with one
 // of them. Of the others any may be lost or kept, in whatever order they were made, except
 // that one is kept only if all earlier ones that share a name with it are kept. A rename is
@@ -95,8 +95,9 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 // shows them.
 //
 // Names may be written as the operating system wants them. There is one root, and relative names
-// start there. Links, permissions, times and locks do not exist; directories cannot be renamed.
-// A file that was removed stays readable for who has it open, and takes its room until then.
+// start there. Symbolic links, permissions, times and locks do not exist; directories cannot be renamed.
+// A file with several names takes room once. One that was removed, by all of its names, stays readable for who has
+// it open, and takes its room until then.
 type Mem struct {
 	mu       sync.RWMutex
 	root     *node
@@ -415,6 +416,29 @@ func (m *Mem) Rename(from, to string) error {
 	})
 	if err != nil {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
+// Link implements [FS].
+func (m *Mem) Link(from, to string) error {
+	err := m.mutate(Op{Kind: OpLink, Name: from, To: to}, func() error {
+		n, err := m.file(from)
+		if err != nil {
+			return err
+		}
+		dir, base, taken, err := m.find(to)
+		switch {
+		case err != nil:
+			return err
+		case taken != nil || dir == nil:
+			return syscall.EEXIST
+		}
+		m.change(side{dir, base, n})
+		return nil
+	})
+	if err != nil {
+		return &os.LinkError{Op: "link", Old: from, New: to, Err: err}
 	}
 	return nil
 }

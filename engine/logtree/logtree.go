@@ -11,6 +11,7 @@
 package logtree
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"os"
@@ -43,6 +44,8 @@ type engine struct {
 	*database
 	usage   func() (files, bytes int64)
 	release func() error // of the directory
+	// makes the directory of a checkpoint, which fill fills
+	publish func(ctx context.Context, dir string, fill func(dir string) error) error
 }
 
 type database = db.DB
@@ -92,7 +95,7 @@ func openIn(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.database.Close())
 	}
-	e.Caps.Lost = h.Lost
+	e.Caps.Lost, e.publish = h.Lost, h.Checkpoint
 	e.usage, e.release = func() (int64, int64) { return datadir.Usage(h.Dir) }, release
 	return e, nil
 }
@@ -127,13 +130,8 @@ func OpenMem(fsys *vfs.Mem, dir string, o holdfast.Options) (_ holdfast.Engine, 
 			openMem.Delete(at)
 		}
 	}()
-	err = fsys.MkdirAll(at.dir)
-	for parent := at.dir; err == nil && filepath.Dir(parent) != parent; {
-		parent = filepath.Dir(parent)
-		err = fsys.SyncDir(parent)
-	}
-	names, listed := fsys.List(at.dir)
-	if err = errors.Join(err, listed); err != nil {
+	names, err := at.make()
+	if err != nil {
 		return nil, fail(nil, err, "")
 	}
 	// A segment is made after the manifest.
@@ -147,7 +145,33 @@ func OpenMem(fsys *vfs.Mem, dir string, o holdfast.Options) (_ holdfast.Engine, 
 		return int64(len(names)), fsys.Used()
 	}
 	e.release = func() error { openMem.Delete(at); return nil }
+	e.publish = at.publish
 	return e, nil
+}
+
+// make makes the directory and its parents durably, and returns what is in it.
+func (m memDir) make() (names []string, err error) {
+	err = m.fsys.MkdirAll(m.dir)
+	for parent := m.dir; err == nil && filepath.Dir(parent) != parent; {
+		parent = filepath.Dir(parent)
+		err = m.fsys.SyncDir(parent)
+	}
+	names, listed := m.fsys.List(m.dir)
+	return names, errors.Join(err, listed)
+}
+
+// publish makes the directory of a checkpoint.
+func (m memDir) publish(_ context.Context, dir string, fill func(dir string) error) error {
+	to := memDir{m.fsys, filepath.Clean(dir)}
+	names, err := to.make()
+	if err == nil && len(names) == 0 {
+		return fill(to.dir)
+	}
+	e := &holdfast.Error{Op: "checkpoint", Engine: Name, Path: dir, Cause: err}
+	if err == nil {
+		e.Class, e.Detail, e.Remedy = holdfast.ErrBadOption, "it is not empty", "name a directory that is new or empty"
+	}
+	return e
 }
 
 // openDB opens the files of a directory that this engine made. check, if not nil, returns an error once the directory

@@ -154,3 +154,17 @@ func (e *engine) Verify(ctx context.Context) (damage []error, err error) {
 	}
 	return v.Damage, nil
 }
+
+// Checkpoint implements [holdfast.Checkpointer]. Index tables and segments are shared, but for the log's last segment:
+// at most 64 MiB are copied, unless a batch was larger. What merges and deletes free here stays in the copy until that
+// compacts, or is removed.
+//
+// Of a database that is open for reading only, all of the log that is in no table is copied. In memory ([OpenMem]) dir
+// is a directory of that file system, empty or new; a power cut during the call may leave a part of it, which Open
+// refuses.
+func (e *engine) Checkpoint(ctx context.Context, dir string) error {
+	if e.Life.Closed() {
+		return e.database.Checkpoint(ctx, dir) // which says so
+	}
+	return e.publish(ctx, dir, func(made string) error { return e.database.Checkpoint(ctx, made) })
+}

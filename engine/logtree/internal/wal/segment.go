@@ -389,4 +389,5 @@ type Pinned struct {
 	Dir      string
 	Manifest *format.Manifest         // of the index tables then
 	Log      []format.ManifestSegment // that the log was in from the manifest's position on, with how far it went
+	End      format.Position          // of the log
 }
