@@ -47,6 +47,7 @@ type acceptCommand struct {
 type backupCommand struct {
 	Dir  string `arg:"" help:"Directory that an engine made, not open elsewhere for writing."`
 	Into string `required:"" help:"New directory for the copy." placeholder:"NEW"`
+	Link bool   `help:"Share files with DIR, by hard links on the same file system: at once, and without room, but damage to a shared file is damage to both. logtree and Pebble."`
 }
 
 type compactCommand struct {
@@ -496,6 +497,10 @@ func rebuildStores(ctx context.Context, p *page, dir string) (err error) {
 }
 
 func (c *backupCommand) run() int {
+	if c.Link {
+		_, err := untilSignal(func(ctx context.Context) (any, error) { return nil, all.CheckpointDir(ctx, c.Dir, c.Into) })
+		return failTool(err)
+	}
 	keys, err := untilSignal(func(ctx context.Context) (int64, error) { return all.BackupDir(ctx, c.Dir, c.Into) })
 	if err != nil {
 		return failTool(err)

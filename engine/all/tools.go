@@ -365,32 +365,47 @@ func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, er
 // BackupDir is Backup of a directory that is not open for writing. It is opened for reading only where the
 // engine can do that, and otherwise as any program would. The end of ctx is an error.
 func BackupDir(ctx context.Context, dir, into string) (keys int64, err error) {
-	mark, maker, damage, err := identify("backup", dir)
+	err = copyOf(dir, into, "backup", "Backup of package engine/all", func(e holdfast.Engine, open enginecopy.Opener) error {
+		keys, err = enginecopy.Backup(ctx, e, into, open)
+		return err
+	})
+	return keys, err
+}
+
+// CheckpointDir is [holdfast.Checkpoint] of a directory that is not open for writing: the new one shares files with it.
+// It is opened as BackupDir opens it.
+func CheckpointDir(ctx context.Context, dir, into string) error {
+	return copyOf(dir, into, "checkpoint", "Checkpoint of package holdfast",
+		func(e holdfast.Engine, _ enginecopy.Opener) error { return holdfast.Checkpoint(ctx, e, into) })
+}
+
+// copyOf opens dir, for reading only where that can be, and calls do with it. instead is what a program that has it
+// open can do.
+func copyOf(dir, into, op, instead string, do func(e holdfast.Engine, open enginecopy.Opener) error) error {
+	mark, maker, damage, err := identify(op, dir)
 	if err == nil {
 		err = damage
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if err := datadir.CheckOverlap("backup", into, dir); err != nil {
-		return 0, err
+	if err := datadir.CheckOverlap(op, into, dir); err != nil {
+		return err
 	}
 	e, err := OpenDir("", dir, holdfast.Options{ReadOnly: true})
 	if err != nil {
 		var locked *holdfast.Error
 		if errors.Is(err, holdfast.ErrLocked) && errors.As(err, &locked) {
-			locked.Op = "backup"
-			locked.Remedy = "close it there first; the program that has it open can copy it, with Backup of package engine/all"
+			locked.Op = op
+			locked.Remedy = "close it there first; the program that has it open can copy it, with " + instead
 		}
-		return 0, err
+		return err
 	}
-	keys, err = enginecopy.Backup(ctx, e, into, func(at string) (holdfast.Engine, error) {
-		return maker.Open(at, holdfast.Options{Level: mark.Level})
-	})
+	err = do(e, func(at string) (holdfast.Engine, error) { return maker.Open(at, holdfast.Options{Level: mark.Level}) })
 	if closed := e.Close(); err == nil {
 		err = closed
 	}
-	return keys, err
+	return err
 }
 
 // AcceptLoss accepts what an incomplete repair that made dir could not salvage: stores open in dir again. It returns

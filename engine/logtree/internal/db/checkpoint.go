@@ -12,17 +12,16 @@ import (
 )
 
 // Checkpoint puts into dir, an empty directory, a database with everything that is visible now. It shares with this one
-// what neither of them changes any more: index tables, moved values and the segments that the log has left. The log's
-// last segment is copied, 64 MiB at most unless a batch was larger. Writers, merges and Compact go on; Close waits. When it returns,
+// what nobody changes any more: index tables, and segments but for the log's last and those that a merge adds to. Those
+// are copied, 64 MiB each at most unless a batch was larger. Writers, merges and Compact go on; Close waits. When it returns,
 // the files and their names in dir survive power loss. After an error, and the end of ctx is one, what it has put there
 // is gone.
 //
 // In a database that is open for reading only it copies all of the log that no table names: nobody may have made that
 // durable.
 //
-// What is shared may be changed in these ways alone, by this database or the other. A merge adds to a segment of moved
-// values behind what the manifest names, or cuts that off again. An opening overwrites frames with themselves, and cuts
-// off what lies behind the last one. Everything else is made anew, and removed by its name.
+// What is shared is changed in one way alone, by this database or the other: an opening overwrites frames with
+// themselves, and cuts off what lies behind the last one. Everything else is made anew, and removed by its name.
 func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 	if err := d.Life.Enter(); err != nil {
 		return err
@@ -62,23 +61,26 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 			return err
 		}
 	}
+	put := func(s format.ManifestSegment, copied bool) error {
+		name := format.SegmentName(d.dir, s.ID)
+		if copied {
+			return c.copy(name, s.Size)
+		}
+		return c.link(name)
+	}
 	for _, s := range p.Manifest.Segments {
-		if err := c.link(format.SegmentName(d.dir, s.ID)); err != nil {
+		if err := put(s, p.Growing[s.ID]); err != nil {
 			return err
 		}
 	}
 	for _, s := range p.Log {
-		put := c.link
-		if d.readOnly || s.ID == p.End.Segment {
-			put = func(name string) error { return c.copy(name, s.Size) }
-		}
-		if err := put(format.SegmentName(d.dir, s.ID)); err != nil {
+		if err := put(s, p.Growing[s.ID] || d.readOnly); err != nil {
 			return err
 		}
 	}
 	p.Manifest.Synced = p.End.LSN
 	name := filepath.Join(dir, format.ManifestName)
-	c.made = append(c.made, name)
+	c.made = append(c.made, name, name+".new")
 	d.otherSyncs.Add(2)
 	return writeManifest(d.fs, dir, p.Manifest)
 }

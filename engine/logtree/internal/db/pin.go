@@ -17,7 +17,11 @@ func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 	var held []*wal.Segment
 	d.mu.Lock()
 	p.End = d.log.End()
+	p.Growing = map[uint32]bool{p.End.Segment: true}
 	for _, s := range d.segs {
+		if s.Open.Load() {
+			p.Growing[s.ID] = true
+		}
 		if s.Kind == format.SegmentLog && s.ID >= d.from.Segment {
 			x := format.ManifestSegment{ID: s.ID, Size: s.Used.Load(), Payload: s.Payload.Load()}
 			if s == d.log.Current() {
