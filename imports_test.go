@@ -50,7 +50,8 @@ var layers = map[string][]string{
 	"store/raftlog/":           {"", "internal/boltpages", "internal/lifecycle", "store/raftlog", "store/internal/"},
 	"store/internal/storetest": {"", "engine/", "vfs"}, // for tests
 	"lab/": {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir", "api", "client",
-		"server/"},
+		"docs", "server/"},
+	"docs":           {},         // the schemas in it
 	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "store/", "server/", "internal/"},
 	"server/auth":    {"", "store/message"},

@@ -34,9 +34,9 @@ const (
 )
 
 var kindNames = [...]string{
-	OpCreate: "create", OpRemove: "remove", OpRename: "rename", OpLink: "link", OpMkdir: "mkdir", OpSyncDir: "syncdir", OpWrite: "write",
-	OpTruncate: "truncate", OpAllocate: "allocate", OpSync: "sync", OpOpen: "open", OpList: "list", OpSize: "size",
-	OpRead: "read", OpMap: "map", OpClose: "close",
+	OpCreate: "create", OpRemove: "remove", OpRename: "rename", OpLink: "link", OpMkdir: "mkdir",
+	OpSyncDir: "syncdir", OpWrite: "write", OpTruncate: "truncate", OpAllocate: "allocate", OpSync: "sync",
+	OpOpen: "open", OpList: "list", OpSize: "size", OpRead: "read", OpMap: "map", OpClose: "close",
 }
 
 // String returns the kind's name in lower case.

@@ -208,7 +208,7 @@ func ParseURL(address string) (name, dir string, o holdfast.Options, err error) 
 				return bad(fmt.Sprintf("sync-every=%q is no duration", value), "write it as 500ms, 2s or never")
 			}
 		case "memory":
-			if o.MemoryBytes, err = parseSize(value); err != nil {
+			if o.MemoryBytes, err = ParseSize(value); err != nil {
 				return bad(fmt.Sprintf("memory=%q is no size", value), "write it as 268435456 or 256MiB")
 			}
 		case "read-only":
@@ -222,7 +222,10 @@ func ParseURL(address string) (name, dir string, o holdfast.Options, err error) 
 	return name, dir, o, nil
 }
 
-func parseSize(s string) (int64, error) {
+// ParseSize reads a number of bytes, or one with a suffix KiB, MiB or GiB. It is above 0 and below 2^62. Any error
+// means
+// that s is none.
+func ParseSize(s string) (int64, error) {
 	unit := int64(1)
 	for i, suffix := range []string{"KiB", "MiB", "GiB"} {
 		if head, ok := strings.CutSuffix(s, suffix); ok {

@@ -156,8 +156,8 @@ func (e *engine) Verify(ctx context.Context) (damage []error, err error) {
 }
 
 // Checkpoint implements [holdfast.Checkpointer]. Index tables and segments are shared, but for the log's last segment
-// and those that merges are writing: they are copied, 64 MiB each at most unless a batch was larger. What merges and deletes free here stays in the copy until that
-// compacts, or is removed.
+// and those that merges are writing: they are copied, 64 MiB each at most unless a batch was larger. What merges and
+// deletes free here stays in the copy until that compacts, or is removed.
 //
 // Of a database that is open for reading only, all of the log that is in no table is copied. In memory ([OpenMem]) dir
 // is a directory of that file system, empty or new; a power cut during the call may leave a part of it, which Open

@@ -27,12 +27,14 @@ type request struct {
 	WarmUp time.Duration
 	Dir    string
 	Seed   uint64
+	Memory int64 // the budget of each contender, in bytes
 }
 
 // outcome is what a child answers, as JSON on its standard output.
 type outcome struct {
 	Measurement
-	Disk bool // the error is the disk's: it is full, or takes no writes
+	Ran  *Contender // what the engine ran with
+	Disk bool       // the error is the disk's: it is full, or takes no writes
 }
 
 func unknownOutcome() outcome {
@@ -66,7 +68,7 @@ func (l Lab) measure(q request, o *outcome) error {
 	if err != nil {
 		return err
 	}
-	load, process, err := l.prepare(w, q)
+	load, process, err := l.prepare(w, q, o)
 	if err != nil {
 		return err
 	}
@@ -155,7 +157,7 @@ func sum[N int64 | float64](own, other N, known bool) N {
 }
 
 // prepare opens the contender and makes the inputs. process is the engine if it works in a process of its own.
-func (l Lab) prepare(w Workload, q request) (load Load, process contender.Process, err error) {
+func (l Lab) prepare(w Workload, q request, o *outcome) (load Load, process contender.Process, err error) {
 	task := Task{Dir: q.Dir, Level: q.Cell.Asked, Clients: q.Cell.Clients, Seed: q.Seed, Cold: w.Cold}
 	switch q.Cell.Engine {
 	case Null:
@@ -174,7 +176,8 @@ func (l Lab) prepare(w Workload, q request) (load Load, process contender.Proces
 		if entry.Describe().Strongest() == holdfast.Memory {
 			dir = "" // nothing on disk
 		}
-		e, err := entry.Open(dir, holdfast.Options{Level: q.Cell.Asked})
+		memory := budget(entry, q.Memory)
+		e, err := entry.Open(dir, holdfast.Options{Level: q.Cell.Asked, MemoryBytes: memory})
 		if err != nil {
 			return nil, err
 		}
@@ -183,6 +186,7 @@ func (l Lab) prepare(w Workload, q request) (load Load, process contender.Proces
 			err := fmt.Errorf("asked for %v it promised %v, and once open gives %v", q.Cell.Asked, q.Cell.Given, given)
 			return nil, errors.Join(err, e.Close())
 		}
+		o.Ran = contenderOf(e.Capabilities(), q.Cell.Given, memory)
 		if p, ok := e.(contender.Process); ok && load.Client == nil { // not what is opened to be verified
 			process = p
 		}

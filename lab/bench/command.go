@@ -18,11 +18,12 @@ func Status(err error) int {
 	return console.Status(err, console.Exit{Err: ErrWrong, Status: console.ExitWrong})
 }
 
-// Command is one run of the bench command. json names a file for the report, "-" for standard
-// output; empty for none. A run that is interrupted or breaks off shows and writes what it has
-// measured until then; the file is written again and again while it goes on. [Status] tells the
-// exit status of the error.
-func (l Lab) Command(ctx context.Context, r Request, at Place, json string, t console.Terminal) (err error) {
+// Command is one run of the bench command. files are where the report goes. A run that is interrupted or
+// breaks off shows and writes what it has measured until then; the file is written again and again while it
+// goes on. [Status] tells the exit status of the error.
+func (l Lab) Command(ctx context.Context, r Request, at Place, files console.Files,
+	t console.Terminal,
+) (err error) {
 	plan, err := l.Plan(r)
 	if err == nil && contender.Prepare(ctx, plan.Engines, t.Err) != nil && ctx.Err() == nil {
 		plan, err = l.Plan(r) // without those that cannot be had
@@ -30,7 +31,7 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, json string, t co
 	if err != nil {
 		return err
 	}
-	file, err := t.OpenReport("bench", json)
+	file, err := t.OpenFiles("bench", files)
 	if err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, json string, t co
 	report, err := runner.Run(ctx, p)
 	p.End()
 	if len(report.Results) > 0 {
-		s.report(l, report)
+		s.report(l, report, plan.Settings)
 		err = errors.Join(err, file.Write(report))
 	}
 	return errors.Join(err, report.void())
@@ -106,8 +107,9 @@ func (r *Report) void() error {
 // listIndent is where what is said of a name begins.
 const listIndent = 22
 
-// List writes the engines, workloads and presets.
-func (l Lab) List(t console.Terminal) {
+// List writes the engines, workloads and presets, and with settings what the engines run with, for which each is
+// opened once.
+func (l Lab) List(t console.Terminal, settings bool) {
 	s := screen{t.Screen()}
 	s.Printf("%s (and null and floor, which are always measured)\n", s.Paint(console.Bold, "engines"))
 	for _, e := range l.Engines {
@@ -134,6 +136,9 @@ func (l Lab) List(t console.Terminal) {
 	s.Printf("\n%s\n", s.Paint(console.Bold, "levels"))
 	for _, level := range holdfast.Levels() {
 		s.Printf("  %-18s  %s\n", level, level.Survives())
+	}
+	if settings {
+		s.listSettings(l, defaultMemory)
 	}
 }
 

@@ -86,6 +86,8 @@ type Request struct {
 	For       *time.Duration
 	Seed      *uint64
 	RAM       *int64 // MiB
+	Memory    string // a size, for the budget of each contender; empty for the default
+	Settings  bool   // the tables are followed by what the contenders ran with
 }
 
 // Plan is what will be measured.
@@ -93,6 +95,7 @@ type Plan struct {
 	PlanJSON
 	For         time.Duration // of each measurement
 	WarmUp      time.Duration // before it
+	Settings    bool          // are shown
 	Cells       []Cell        // each is measured once per round
 	Unavailable []Unavailable
 }
@@ -213,6 +216,15 @@ func (l Lab) Plan(r Request) (Plan, error) {
 				fmt.Sprintf("--ram takes MiB, %d at least", minRAM))
 		}
 	}
+	if p.MemoryBytes = defaultMemory; p.RAMBytes > 0 {
+		p.MemoryBytes = min(p.MemoryBytes, p.RAMBytes/2)
+	}
+	if r.Memory != "" {
+		if p.MemoryBytes, err = parseMemory(r.Memory, p.RAMBytes); err != nil {
+			return Plan{}, err
+		}
+	}
+	p.Settings = r.Settings
 	p.Command = command(r, p)
 	var asked []int
 	if len(r.Clients) > 0 {
@@ -429,5 +441,5 @@ func command(r Request, p Plan) string {
 	return "holdfast bench " + p.Preset + console.Flag("engines", r.Engines...) +
 		console.Flag("workloads", r.Workloads...) + console.Flag("levels", r.Levels...) +
 		console.Flag("clients", r.Clients...) + console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
-		console.Flag("seed", p.Seed) + console.FlagOf("ram", r.RAM)
+		console.Flag("seed", p.Seed) + console.FlagOf("ram", r.RAM) + console.Flag("memory", r.Memory)
 }

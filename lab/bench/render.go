@@ -52,7 +52,7 @@ func singular(unit string) string {
 }
 
 // report writes the tables, and what follows from them.
-func (s screen) report(l Lab, r *Report) {
+func (s screen) report(l Lab, r *Report, settings bool) {
 	if r.Partial != "" {
 		s.Partial(r.Partial)
 	}
@@ -80,6 +80,7 @@ func (s screen) report(l Lab, r *Report) {
 	}
 	s.Printf("\n")
 	s.legend(l, r)
+	s.budgets(r, settings)
 	s.unavailable(r.Unavailable)
 	s.conclusions(l, r)
 	s.void(r.Void())
@@ -242,8 +243,8 @@ func (s screen) speed(g group) {
 			asides = append(asides, row.Engine+" "+study)
 		}
 		t.Row(g.style(row.Engine), row.Engine, measure.Count(row.Median*items), interval(row, items),
-			measure.Duration(row.p50),
-			measure.Duration(row.p99), measure.Size(int64(row.readPerOp)), share, against, study)
+			measure.Duration(row.Latency.P50),
+			measure.Duration(row.Latency.P99), measure.Size(int64(row.ReadPerOp)), share, against, study)
 	}
 	for _, engine := range g.void {
 		t.Row(console.Red, engine, "void", "", "", "", "", "", "see below", "")
@@ -264,19 +265,19 @@ func (s screen) cost(w Workload, r *Report, clients int) {
 	}}
 	for _, g := range groups(w, r, clients) {
 		for _, row := range g.rows {
-			syncs, items, disk := "?", measure.Count(float64(row.items)), measure.Size(row.diskBytes)
-			if alive := float64(row.items) * float64(w.ItemBytes); w.showsSpace() && alive > 0 && row.diskBytes > 0 {
-				disk += " (" + measure.Digits(float64(row.diskBytes)/alive) + "x)"
+			syncs, items, disk := "?", measure.Count(float64(row.Items)), measure.Size(row.DiskBytes)
+			if alive := float64(row.Items) * float64(w.ItemBytes); w.showsSpace() && alive > 0 && row.DiskBytes > 0 {
+				disk += " (" + measure.Digits(float64(row.DiskBytes)/alive) + "x)"
 			}
 			switch {
 			case reference(row.Engine):
 				syncs, items, disk = "", "", "" // nothing, or a file prepared ahead
-			case row.syncsPerCommit >= 0:
-				syncs = measure.Digits(row.syncsPerCommit)
+			case row.SyncsPerCommit >= 0:
+				syncs = measure.Digits(row.SyncsPerCommit)
 			}
-			t.Row(plain(row.Engine), row.Engine, g.given.String(), measure.Duration(row.cpuPerItem), syncs,
-				measure.Duration(row.settle*1e6),
-				measure.Size(row.peakRSS), items, disk)
+			t.Row(plain(row.Engine), row.Engine, g.given.String(), measure.Duration(row.CPUPerItem), syncs,
+				measure.Duration(row.SettleSeconds*1e6),
+				measure.Size(row.PeakRSS), items, disk)
 		}
 	}
 	if t.Rows() == 0 {
@@ -364,7 +365,7 @@ func (s screen) references(l Lab, r *Report) {
 	}
 	if null != nil {
 		s.Wrapped("", fmt.Sprintf("null does nothing: %s an operation is what the harness itself takes (%s).",
-			measure.Duration(null.p50), null.Workload))
+			measure.Duration(null.Latency.P50), null.Workload))
 	}
 	var parts []string
 	if floorWrites {

@@ -23,9 +23,9 @@ func (s screen) tails(g group) {
 		if g.floor != nil {
 			share = measure.Percent(row.Median / g.floor.Median)
 		}
-		t.Row(g.style(row.Engine), row.Engine, measure.Count(row.Median*items), measure.Duration(row.p50),
-			measure.Duration(row.p99),
-			measure.Duration(row.p999), measure.Duration(row.max), share)
+		t.Row(g.style(row.Engine), row.Engine, measure.Count(row.Median*items), measure.Duration(row.Latency.P50),
+			measure.Duration(row.Latency.P99),
+			measure.Duration(row.Latency.P999), measure.Duration(row.Latency.Max), share)
 	}
 	for _, engine := range g.void {
 		t.Row(console.Red, engine, "void", "", "", "", "", "see below")
@@ -45,10 +45,10 @@ func (s screen) course(w Workload, r *Report, clients int) {
 			return measure.Count(float64(q.ops) * items / q.seconds)
 		}, func(s Summary) string { return measure.Count(s.Median * items) }},
 		{"the most on disk", func(q quarter) string { return measure.Size(q.disk) },
-			func(s Summary) string { return measure.Size(s.peakDisk) }},
+			func(s Summary) string { return measure.Size(s.PeakDisk) }},
 		{"the most resident memory", func(q quarter) string {
 			return measure.Size(cmp.Or(q.rss, -1))
-		}, func(s Summary) string { return measure.Size(s.peakRSS) }},
+		}, func(s Summary) string { return measure.Size(s.PeakRSS) }},
 	} {
 		t := console.Table{Keys: 2, Columns: []console.Column{
 			{Name: "engine"}, {Name: "level"}, {Name: "1st quarter", Right: true}, {Name: "2nd", Right: true},

@@ -63,7 +63,8 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 	if err != nil {
 		panic(err)
 	}
-	r := &Report{Schema: Schema, Plan: p.PlanJSON, Unavailable: p.Unavailable}
+	r := &Report{Schema: Schema, Machine: measure.Machine{OS: "linux", Arch: "amd64", CPUs: 2, Go: "go1"},
+		Plan: p.PlanJSON, Results: []Result{}, Unavailable: p.Unavailable, Contenders: []Contender{}}
 	for round := range p.Rounds {
 		for i, c := range p.Cells {
 			us := 2.5 + 11*float64(i) + float64(c.Given*c.Given)*3 + float64(round)*float64(i%3)*2
@@ -77,13 +78,14 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 			if err != nil {
 				panic(err)
 			}
-			result := Result{Cell: c, Round: round + 1, ItemsPerOp: w.Items, OpsPerSec: 1e6 / us, Measurement: Measurement{
+			result := Result{Cell: c, Round: round + 1, ItemsPerOp: w.Items, KeyOrder: w.KeyOrder, OpsPerSec: 1e6 / us}
+			result.Measurement = Measurement{
 				Ops: int64(2e5 / us), Seconds: 0.2,
 				Latency:       measure.Latency{P50: us, P90: 1.2 * us, P99: 3 * us, P999: 9 * us, Max: 99 * us},
 				SettleSeconds: us / 1e5, CPUSeconds: 0.15, PeakRSS: 30e6, DiskBytes: 123_456, Commits: 1000, Groups: 900,
 				Syncs: int64(c.Given-1) * 500,
 				Items: int64(2e5/us) * int64(w.Items), Verified: true, PeakDisk: 234_567, Samples: []Sample{},
-			}}
+			}
 			if c.Engine == "mem" && c.Workload == "event/append-100" && round == p.Rounds-1 {
 				result.Verified, result.Error = false, "failed verification: 100 acknowledged, 99 there\nand more of the kind"
 			}
@@ -130,7 +132,7 @@ func TestReportLooksAsBefore(t *testing.T) {
 		m := measure.Machine{OS: "linux", CPU: "Imaginary 9000", CPUs: 2, Go: "go1", VM: "yes",
 			Disk: measure.Disk{FileSystem: "ext4", Kind: "virtual disk", Cache: "write back", SyncP50: 51}}
 		s.header(plan, m)
-		s.report(lab, report)
+		s.report(lab, report, false)
 		golden(t, test.name, out.String())
 		for line := range strings.Lines(out.String()) {
 			if n := len(strings.TrimRight(line, "\n")); !test.color && n > test.width && !strings.HasPrefix(line, "again: ") {
@@ -161,7 +163,7 @@ func TestLegendExplainsWhatIsThere(t *testing.T) {
 		}
 		lab, _, report := inventedOf(request, "badger", "pebble", "mem")
 		var out bytes.Buffer
-		screen{console.Screen{W: &out, Width: 1000}}.report(lab, report)
+		screen{console.Screen{W: &out, Width: 1000}}.report(lab, report, false)
 		for _, text := range all {
 			if strings.Contains(out.String(), text) != slices.Contains(test.want, text) {
 				t.Errorf("%s %s: %q is there or is not, wrongly:\n%s", test.preset, test.workloads, text, out.String())

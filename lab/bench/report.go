@@ -22,7 +22,8 @@ type Report struct {
 	Results     []Result        `json:"results"`
 	Summary     []Summary       `json:"summary"`
 	Unavailable []Unavailable   `json:"unavailable"`
-	Partial     string          `json:"partial"` // why this is not all of the plan; empty if it is
+	Contenders  []Contender     `json:"contenders"` // what each ran with, at each level
+	Partial     string          `json:"partial"`    // why this is not all of the plan; empty if it is
 }
 
 // PlanJSON is the part of a plan that the report has.
@@ -37,8 +38,10 @@ type PlanJSON struct {
 	WarmUpSeconds float64          `json:"warm_up_seconds"`
 	Seed          uint64           `json:"seed"` // of the order
 	// RAMBytes is what each child has with the system's cache of its files; 0: no limit.
-	RAMBytes int64  `json:"ram_bytes"`
-	Command  string `json:"command"` // repeats the plan
+	RAMBytes int64 `json:"ram_bytes"`
+	// MemoryBytes is the budget of each contender for caches and write buffers.
+	MemoryBytes int64  `json:"memory_bytes"`
+	Command     string `json:"command"` // repeats the plan
 }
 
 // Result is one measurement in a round. An operation is one call (a batch of 100 is one operation), and handles
@@ -51,7 +54,8 @@ type Result struct {
 	OpsPerSec  float64  `json:"ops_per_sec"`
 	Measurement
 
-	disk bool // it is void because the disk was full or refused, which is not the contender's fault
+	ran  *Contender // nil if it did not come so far
+	disk bool       // it is void because the disk was full or refused, which is not the contender's fault
 }
 
 // Measurement is what a child process measured. Metrics that are not known are -1.
@@ -98,20 +102,42 @@ type Summary struct {
 	Confidence float64        `json:"confidence"` // that low to high holds the true median; 0 if there is one round
 	Rounds     int            `json:"rounds"`
 
-	// Medians over the rounds, for the tables.
-	p50, p99, p999, max, settle, cpuPerItem, syncsPerCommit, readPerOp float64
-	peakRSS, diskBytes, peakDisk, items                                int64
-	cell                                                               Cell
+	// Medians over the rounds; -1 for what is not known.
+	Ops            int64           `json:"ops"`
+	Latency        measure.Latency `json:"latency_us"`
+	CPUPerItem     float64         `json:"cpu_us_per_item"`
+	SyncsPerCommit float64         `json:"syncs_per_commit"`
+	ReadPerOp      float64         `json:"read_bytes_per_op"`
+	SettleSeconds  float64         `json:"settle_seconds"`
+	PeakRSS        int64           `json:"peak_rss_bytes"`
+	DiskBytes      int64           `json:"disk_bytes"`
+	PeakDisk       int64           `json:"peak_disk_bytes"`
+	Items          int64           `json:"items"`
+
+	cell Cell
 }
 
 // summarise sums up what has been measured of the cells. If rounds were finished, only those count: in the
 // next one, some cells have a turn more than others.
 func (r *Report) summarise(cells []Cell) {
-	counted := len(r.Results)
-	if finished := counted / len(cells); finished > 0 {
-		counted = finished * len(cells)
+	counted := r.finished(len(cells))
+	if counted == 0 {
+		counted = r.Plan.Rounds
 	}
 	r.Summary = summarise(cells, r.Results, counted)
+}
+
+// finished is how many rounds were finished, in each of which so many cells had their turn.
+func (r *Report) finished(cells int) int {
+	turns := map[int]int{}
+	for _, result := range r.Results {
+		turns[result.Round]++
+	}
+	n := 0
+	for cells > 0 && turns[n+1] == cells {
+		n++
+	}
+	return n
 }
 
 // rounds is how many rounds the summaries are of.
@@ -127,7 +153,7 @@ func (r *Report) rounds() int {
 // one did.
 func (r *Report) partial(cells int, end string, err error) string {
 	text := fmt.Sprintf("%s after %d of %d measurements", end, len(r.Results), cells*r.Plan.Rounds)
-	if finished := len(r.Results) / cells; finished > 0 {
+	if finished := r.finished(cells); finished > 0 {
 		text += "; the tables are of " + console.Number(finished, "finished round")
 	}
 	if err != nil {

@@ -62,6 +62,9 @@ func NewRunner(l Lab, p Plan, at Place) (_ *Runner, err error) {
 	if r.machine, err = measure.Describe(r.dir.Path); err != nil {
 		return nil, r.dir.Error(err)
 	}
+	if err := p.fits(r.machine); err != nil {
+		return nil, err
+	}
 	if p.RAMBytes > 0 {
 		if r.ram, err = measure.LimitRAM(p.RAMBytes); err != nil {
 			return nil, &holdfast.Error{Op: "bench", Class: holdfast.ErrBadOption, Detail: "memory cannot be limited here",
@@ -109,6 +112,7 @@ func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 	p := r.plan
 	report := &Report{
 		Schema: Schema, Machine: r.machine, Plan: p.PlanJSON, Results: []Result{}, Summary: []Summary{},
+		Contenders:  []Contender{},
 		Unavailable: append([]Unavailable{}, p.Unavailable...),
 	}
 	otherWork := measure.Work()
@@ -135,6 +139,7 @@ func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 				return report, err
 			}
 			report.Results = append(report.Results, result)
+			report.ran(result.ran)
 			w.Measured(func() *Report { return soFar("still running", nil) })
 		}
 	}
@@ -162,7 +167,8 @@ func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, err
 	case err != nil && !diskRefuses(err):
 		return Result{}, r.dir.Error(err)
 	case err == nil:
-		o, err = r.runChild(ctx, request{Cell: c, For: r.plan.For, WarmUp: r.plan.WarmUp, Dir: dir, Seed: r.plan.Seed})
+		o, err = r.runChild(ctx, request{Cell: c, For: r.plan.For, WarmUp: r.plan.WarmUp, Dir: dir, Seed: r.plan.Seed,
+			Memory: r.plan.MemoryBytes})
 		if ctx.Err() != nil {
 			return Result{}, console.ErrInterrupted
 		}
@@ -182,7 +188,7 @@ func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, err
 		return Result{}, r.dir.Error(err)
 	}
 	result := Result{Cell: c, Round: round, ItemsPerOp: workload.Items, KeyOrder: workload.KeyOrder,
-		Measurement: o.Measurement, disk: o.Disk}
+		Measurement: o.Measurement, ran: o.Ran, disk: o.Disk}
 	if o.Seconds > 0 {
 		result.OpsPerSec = float64(o.Ops) / o.Seconds
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/badger"
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
@@ -96,7 +98,8 @@ func TestFileSystem(t *testing.T) {
 		if fails {
 			at.Child = []string{filepath.Join(dir, "no such program")}
 		}
-		err := Standard().Command(t.Context(), r, at, file, console.Terminal{Out: io.Discard, Err: io.Discard})
+		err := Standard().Command(t.Context(), r, at, console.Files{JSON: file}, console.Terminal{Out: io.Discard,
+			Err: io.Discard})
 		if (err != nil) != fails {
 			t.Errorf("%v", err)
 		}
@@ -109,7 +112,8 @@ func TestFileSystem(t *testing.T) {
 		}
 	}
 	at := Place{Dir: dir, FS: "fat"}
-	if err := Standard().Command(t.Context(), r, at, "", console.Terminal{}); !errors.Is(err, holdfast.ErrBadOption) {
+	err := Standard().Command(t.Context(), r, at, console.Files{}, console.Terminal{})
+	if !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("%v", err)
 	}
 }
@@ -121,7 +125,7 @@ func TestSmoke(t *testing.T) {
 	var out, progress bytes.Buffer
 	file := filepath.Join(dir, "report.json")
 	request := Request{Preset: "smoke", Engines: []string{logtree.Name, bbolt.Name, mem.Name, contender.RaftWAL}}
-	err := Standard().Command(context.Background(), request, Place{Dir: dir, AllowTmpfs: true}, file,
+	err := Standard().Command(context.Background(), request, Place{Dir: dir, AllowTmpfs: true}, console.Files{JSON: file},
 		console.Terminal{Out: &out, Err: &progress})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -162,6 +166,13 @@ func TestSmoke(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v CPU seconds", name, r.PeakRSS, r.CPUSeconds)
 		}
 	}
+	for _, name := range plan.Engines {
+		if !slices.ContainsFunc(report.Contenders, func(c Contender) bool {
+			return c.Engine == name && c.MemoryBytes == defaultMemory && (len(c.Settings) > 0 || name == mem.Name)
+		}) {
+			t.Errorf("nothing is said of what %s ran with: %+v", name, report.Contenders)
+		}
+	}
 	for _, w := range plan.Workloads {
 		if !strings.Contains(out.String(), w+", ") {
 			t.Errorf("no table of %s in\n%s", w, out.String())
@@ -194,6 +205,7 @@ func TestSchemaIsStrict(t *testing.T) {
 		},
 		"from before there were samples": func(d map[string]any) {
 			delete(result(d, 0), "samples")
+			delete(d, "contenders")
 			delete(result(d, 0), "peak_disk_bytes")
 		},
 		"a sample without a time": func(d map[string]any) {
@@ -343,4 +355,38 @@ func change(e holdfast.Engine, f func(b *holdfast.Batch, key, value []byte)) err
 	var b holdfast.Batch
 	f(&b, keys[n], values[n])
 	return holdfast.Commit(e, &b, holdfast.Memory)
+}
+
+// TestBudget: all contenders have one budget, but one that needs more has the least that it takes; and no run begins
+// with more than the machine has.
+func TestBudget(t *testing.T) {
+	lab := Standard()
+	request := Request{Preset: "smoke", Engines: []string{badger.Name, logtree.Name}, Workloads: []string{"kv/mixed"},
+		Levels: []string{"process"}, Memory: "32MiB", Settings: true}
+	var out bytes.Buffer
+	file := filepath.Join(t.TempDir(), "report.json")
+	at := Place{Dir: t.TempDir(), AllowTmpfs: true}
+	err := lab.Command(t.Context(), request, at, console.Files{JSON: file}, console.Terminal{Out: &out, Err: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := readReport(t, file)
+	for _, c := range report.Contenders {
+		want := max(32<<20, badger.Describe().MinMemoryBytes)
+		if c.Engine == logtree.Name {
+			want = 32 << 20
+		}
+		if c.MemoryBytes != want || !strings.Contains(out.String(), c.Engine+" at process: ") {
+			t.Errorf("%+v in\n%s", c, out.String())
+		}
+	}
+	if len(report.Contenders) != 2 || report.Plan.MemoryBytes != 32<<20 ||
+		!strings.Contains(report.Plan.Command, "32MiB") {
+		t.Errorf("%+v, %+v", report.Contenders, report.Plan)
+	}
+	request.Memory = "1048576GiB"
+	err = lab.Command(t.Context(), request, at, console.Files{}, console.Terminal{Out: io.Discard, Err: io.Discard})
+	if runtime.GOOS == "linux" && !errors.Is(err, holdfast.ErrBadOption) {
+		t.Errorf("%v", err)
+	}
 }

@@ -1,22 +1,23 @@
 package bench
 
 import (
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
-// summarise sums up the first so many of the results, cell by cell in the plan's order. A cell with a void result,
-// wherever it is, has no summary.
-func summarise(cells []Cell, results []Result, counted int) []Summary {
+// summarise sums up the results of the first so many rounds, cell by cell in the plan's order. A cell with a void
+// result, wherever it is, has no summary.
+func summarise(cells []Cell, results []Result, rounds int) []Summary {
 	summaries := []Summary{}
 	for _, c := range cells {
 		var of []Result
 		void := false
-		for i, r := range results {
+		for _, r := range results {
 			if r.Cell != c {
 				continue
 			}
 			void = void || !r.Verified
-			if i < counted {
+			if r.Round <= rounds {
 				of = append(of, r)
 			}
 		}
@@ -32,38 +33,52 @@ func summarise(cells []Cell, results []Result, counted int) []Summary {
 		}
 		s := Summary{Workload: c.Workload, Engine: c.Engine, Given: c.Given, Clients: c.Clients, Rounds: len(of), cell: c}
 		s.Median, s.Low, s.High, s.Confidence = measure.Median(column(func(r Result) float64 { return r.OpsPerSec }))
-		s.p50 = measure.Middle(column(func(r Result) float64 { return r.Latency.P50 }))
-		s.p99 = measure.Middle(column(func(r Result) float64 { return r.Latency.P99 }))
-		s.p999 = measure.Middle(column(func(r Result) float64 { return r.Latency.P999 }))
-		s.max = measure.Middle(column(func(r Result) float64 { return r.Latency.Max }))
-		s.settle = measure.Middle(column(func(r Result) float64 { return r.SettleSeconds }))
-		s.peakRSS = int64(measure.Middle(column(func(r Result) float64 { return float64(r.PeakRSS) })))
-		s.diskBytes = int64(measure.Middle(column(func(r Result) float64 { return float64(r.DiskBytes) })))
-		s.peakDisk = int64(measure.Middle(column(func(r Result) float64 { return float64(r.PeakDisk) })))
-		s.items = int64(measure.Middle(column(func(r Result) float64 { return float64(r.Items) })))
-		s.cpuPerItem = measure.Middle(column(func(r Result) float64 {
-			ops := r.Ops + r.WarmUpOps
-			if r.CPUSeconds < 0 || ops == 0 {
-				return -1
-			}
-			return r.CPUSeconds * 1e6 / (float64(ops) * float64(r.ItemsPerOp))
-		}))
-		s.readPerOp = measure.Middle(column(func(r Result) float64 {
-			ops := r.Ops + r.WarmUpOps
-			if r.BytesRead < 0 || ops == 0 {
-				return -1
-			}
-			return float64(r.BytesRead) / float64(ops)
-		}))
-		s.syncsPerCommit = measure.Middle(column(func(r Result) float64 {
-			if r.Syncs < 0 || r.Commits <= 0 {
-				return -1
-			}
-			return float64(r.Syncs) / float64(r.Commits)
-		}))
+		middle := func(f func(Result) float64) float64 { return measure.Middle(column(f)) }
+		s.Ops = int64(middle(func(r Result) float64 { return float64(r.Ops) }))
+		s.Latency = measure.Latency{
+			P50:  middle(func(r Result) float64 { return r.Latency.P50 }),
+			P90:  middle(func(r Result) float64 { return r.Latency.P90 }),
+			P99:  middle(func(r Result) float64 { return r.Latency.P99 }),
+			P999: middle(func(r Result) float64 { return r.Latency.P999 }),
+			Max:  middle(func(r Result) float64 { return r.Latency.Max }),
+		}
+		s.SettleSeconds = middle(func(r Result) float64 { return r.SettleSeconds })
+		s.PeakRSS = int64(middle(func(r Result) float64 { return float64(r.PeakRSS) }))
+		s.DiskBytes = int64(middle(func(r Result) float64 { return float64(r.DiskBytes) }))
+		s.PeakDisk = int64(middle(func(r Result) float64 { return float64(r.PeakDisk) }))
+		s.Items = int64(middle(func(r Result) float64 { return float64(r.Items) }))
+		s.CPUPerItem = middle(Result.cpuPerItem)
+		s.ReadPerOp = middle(Result.readPerOp)
+		s.SyncsPerCommit = middle(Result.syncsPerCommit)
 		summaries = append(summaries, s)
 	}
 	return summaries
+}
+
+// cpuPerItem is in microseconds, -1 if not known.
+func (r Result) cpuPerItem() float64 {
+	items := float64(r.Ops+r.WarmUpOps) * float64(r.ItemsPerOp)
+	if r.CPUSeconds < 0 || items == 0 {
+		return holdfast.Unknown
+	}
+	return r.CPUSeconds * 1e6 / items
+}
+
+// readPerOp is what devices read for an operation, in bytes, -1 if not known.
+func (r Result) readPerOp() float64 {
+	ops := r.Ops + r.WarmUpOps
+	if r.BytesRead < 0 || ops == 0 {
+		return holdfast.Unknown
+	}
+	return float64(r.BytesRead) / float64(ops)
+}
+
+// syncsPerCommit is -1 if not known.
+func (r Result) syncsPerCommit() float64 {
+	if r.Syncs < 0 || r.Commits <= 0 {
+		return holdfast.Unknown
+	}
+	return float64(r.Syncs) / float64(r.Commits)
 }
 
 // overlap reports whether two intervals share a value: no difference is shown then.

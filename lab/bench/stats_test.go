@@ -23,8 +23,8 @@ func TestSummariseLeavesOutWhatIsVoid(t *testing.T) {
 		got[0].Rounds != 3 {
 		t.Errorf("%+v", got)
 	}
-	if got[0].syncsPerCommit != -1 || got[0].cpuPerItem != -1 {
-		t.Errorf("what is not known became %v syncs and %v us", got[0].syncsPerCommit, got[0].cpuPerItem)
+	if got[0].SyncsPerCommit != -1 || got[0].CPUPerItem != -1 {
+		t.Errorf("what is not known became %v syncs and %v us", got[0].SyncsPerCommit, got[0].CPUPerItem)
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package simulate runs histories of the engine logtree on a file system in memory that crashes, halts and fails, and
 // checks after each crash that the contents are what the laws of the contract allow. Each history follows from its seed
-// alone. In half of them the files are mapped; in a quarter checkpoints are made, opened and written to; some end with a crash during the Open that follows a crash, at each of
-// its operations. Package vfs lists the faults.
+// alone. In half of them the files are mapped; in a quarter checkpoints are made, opened and written to; some end with
+// a crash during the Open that follows a crash, at each of its operations. Package vfs lists the faults.
 package simulate
 
 import (

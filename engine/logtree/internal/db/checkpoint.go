@@ -13,9 +13,9 @@ import (
 
 // Checkpoint puts into dir, an empty directory, a database with everything that is visible now. It shares with this one
 // what nobody changes any more: index tables, and segments but for the log's last and those that a merge adds to. Those
-// are copied, 64 MiB each at most unless a batch was larger. Writers, merges and Compact go on; Close waits. When it returns,
-// the files and their names in dir survive power loss. After an error, and the end of ctx is one, what it has put there
-// is gone.
+// are copied, 64 MiB each at most unless a batch was larger. Writers, merges and Compact go on; Close waits. When it
+// returns, the files and their names in dir survive power loss. After an error, and the end of ctx is one, what it has
+// put there is gone.
 //
 // In a database that is open for reading only it copies all of the log that no table names: nobody may have made that
 // durable.
