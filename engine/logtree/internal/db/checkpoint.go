@@ -49,7 +49,7 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 			return
 		}
 		for _, name := range slices.Backward(c.made) {
-			d.remove(name)
+			d.files.Remove(name)
 		}
 		var e *holdfast.Error
 		if format.IsNoRoom(err) && errors.As(err, &e) && e.Class == nil {
@@ -57,12 +57,12 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 		}
 	}()
 	for _, id := range tablesOf(p.Manifest) {
-		if err := c.link(format.TableName(d.dir, id)); err != nil {
+		if err := c.link(format.TableName(d.files.Dir, id)); err != nil {
 			return err
 		}
 	}
 	put := func(s format.ManifestSegment, copied bool) error {
-		name := format.SegmentName(d.dir, s.ID)
+		name := format.SegmentName(d.files.Dir, s.ID)
 		if copied {
 			return c.copy(name, s.Size)
 		}
@@ -82,7 +82,7 @@ func (d *DB) Checkpoint(ctx context.Context, dir string) (err error) {
 	name := filepath.Join(dir, format.ManifestName)
 	c.made = append(c.made, name, name+".new")
 	d.otherSyncs.Add(2)
-	return writeManifest(d.fs, dir, p.Manifest)
+	return writeManifest(d.files.FS, dir, p.Manifest)
 }
 
 // checkpoint is one in the making.
@@ -99,7 +99,7 @@ func (c *checkpoint) link(name string) error {
 		return err
 	}
 	to := filepath.Join(c.dir, filepath.Base(name))
-	if err := c.d.fs.Link(name, to); err != nil {
+	if err := c.d.files.FS.Link(name, to); err != nil {
 		e := &holdfast.Error{Op: "link", Engine: format.Name, Path: to, Cause: err}
 		if !format.IsNoRoom(err) {
 			e.Class, e.Remedy = holdfast.ErrUnavailable, "make a backup, or remove older checkpoints if there are too many"
@@ -115,13 +115,13 @@ const copyAtOnce = 1 << 20
 
 // copy copies the first size bytes of a file, durably but for its name.
 func (c *checkpoint) copy(name string, size int64) (err error) {
-	from, err := c.d.fs.Open(name)
+	from, err := c.d.files.FS.Open(name)
 	if err != nil {
 		return format.IOError("open", name, err)
 	}
 	defer from.Close()
 	to := filepath.Join(c.dir, filepath.Base(name))
-	f, err := c.d.fs.Create(to)
+	f, err := c.d.files.FS.Create(to)
 	if err != nil {
 		return format.IOError("create", to, err)
 	}
