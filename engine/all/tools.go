@@ -365,10 +365,11 @@ func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, er
 // BackupDir is Backup of a directory that is not open for writing. It is opened for reading only where the
 // engine can do that, and otherwise as any program would. The end of ctx is an error.
 func BackupDir(ctx context.Context, dir, into string) (keys int64, err error) {
-	err = copyOf(dir, into, "backup", "Backup of package engine/all", func(e holdfast.Engine, open enginecopy.Opener) error {
-		keys, err = enginecopy.Backup(ctx, e, into, open)
-		return err
-	})
+	err = copyOf(dir, into, "backup", "Backup of package engine/all",
+		func(e holdfast.Engine, open enginecopy.Opener) (err error) {
+			keys, err = enginecopy.Backup(ctx, e, into, open)
+			return err
+		})
 	return keys, err
 }
 
