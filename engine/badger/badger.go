@@ -203,9 +203,9 @@ func (e *engine) Settle() error {
 	return e.group.Flush()
 }
 
-// Measure implements [front.Core]. Syncs counts the engine's own; the library adds two for
-// every table it makes in the background. MemoryBytes is the cache and the memtables, each of which has
-// a log; the library does not say how large its buffers for making tables are.
+// Measure implements [front.Core]. Syncs counts the engine's own; the library adds two forevery table it makes in the
+// background. MemoryBytes is the cache and the memtables, each of which has a log; the library does not say how large
+// its buffers for making tables are.
 func (e *engine) Measure(m *holdfast.Metrics) {
 	e.group.Fill(m)
 	m.Groups = e.txns.Load()
@@ -231,10 +231,9 @@ func (e *engine) Release(err error) error {
 	return errors.Join(err, e.release())
 }
 
-// release closes the library and gives the directory back. If the library cannot make a table of
-// what is in memory, or has no room to try it, release gives up on it: the log of it stays,
-// and the next Open replays it. But the library goes on trying, and keeps the directory until
-// it succeeds or the process ends.
+// release closes the library and gives the directory back. If the library cannot make a table of what is in memory,
+// or has no room to try it, release gives up on it: the log of it stays, and the next Open replays it. But the
+// library keeps retrying, and keeps the directory until it succeeds or the process ends.
 func (e *engine) release() error {
 	if err := e.datadir.Check(); err != nil && e.data.file == nil {
 		// The library would remove its logs by name, and the name now leads to another directory.
