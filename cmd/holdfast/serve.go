@@ -66,8 +66,8 @@ type serveCommand struct {
 // Help implements kong's interface for what follows the flags.
 func (serveCommand) Help() string {
 	return `Without arguments the server keeps its data in ./holdfast-data, listens on this machine only, and prints, ` +
-		`on its first start, a token that allows everything. Other addresses need TLS, or --insecure. On SIGTERM it finishes ` +
-		`requests and followers, and ends. Its log goes to standard error and never contains tokens.`
+		`on its first start, a token that allows everything. Other addresses need TLS, or --insecure. On SIGTERM it ` +
+		`finishes requests and followers, and ends. Its log goes to standard error and never contains tokens.`
 }
 
 // run serves until a signal ends it. With args, which were parsed into c, settings are read again on SIGHUP.

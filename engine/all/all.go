@@ -222,7 +222,8 @@ func ParseURL(address string) (name, dir string, o holdfast.Options, err error) 
 	return name, dir, o, nil
 }
 
-// ParseSize reads a number of bytes, or one with a suffix KiB, MiB or GiB. It is above 0 and below 2^62. Any error means
+// ParseSize reads a number of bytes, or one with a suffix KiB, MiB or GiB. It is above 0 and below 2^62. Any error
+// means
 // that s is none.
 func ParseSize(s string) (int64, error) {
 	unit := int64(1)

@@ -111,7 +111,8 @@ type Watcher interface {
 func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 	p := r.plan
 	report := &Report{
-		Schema: Schema, Machine: r.machine, Plan: p.PlanJSON, Results: []Result{}, Summary: []Summary{}, Contenders: []Contender{},
+		Schema: Schema, Machine: r.machine, Plan: p.PlanJSON, Results: []Result{}, Summary: []Summary{},
+		Contenders:  []Contender{},
 		Unavailable: append([]Unavailable{}, p.Unavailable...),
 	}
 	otherWork := measure.Work()

@@ -15,7 +15,8 @@ import (
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
-// defaultMemory is the budget in bytes of each contender for caches and write buffers, unless --memory names another: it
+// defaultMemory is the budget in bytes of each contender for caches and write buffers, unless --memory names another:
+// it
 // lets Pebble have the memtables that its authors' own tool measures with.
 const defaultMemory = 384 << 20
 
@@ -126,7 +127,8 @@ func (s screen) contender(c Contender) {
 	s.Hanging(fmt.Sprintf("  %s at %v: ", c.Engine, c.Given), strings.Join(list, "  "), 4)
 }
 
-// listSettings opens each engine once in a directory that it removes, and writes what it runs with. Servers are left out.
+// listSettings opens each engine once in a directory that it removes, and writes what it runs with. Servers are left
+// out.
 func (s screen) listSettings(l Lab, memory int64) {
 	s.Printf("\n%s\n", s.Paint(console.Bold, "settings with a budget of "+measure.Size(memory)))
 	for _, e := range l.entries() {

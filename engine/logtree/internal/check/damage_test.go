@@ -157,10 +157,13 @@ func TestTailCutAtEveryByte(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, tail, _ := k.readTail()
-	first, seen := tail.Segments[0], map[int]bool{}
-	for _, id := range tail.Segments {
-		p := k.parts[id]
+	tail, err := k.tail(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, seen := tail.Segments[0].ID, map[int]bool{}
+	for _, s := range tail.Segments {
+		id, p := s.ID, k.parts[s.ID]
 		for size := range p.size {
 			fsys := sound.Clone()
 			if err := fsys.CutFile(p.name, size); err != nil {

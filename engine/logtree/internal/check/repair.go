@@ -3,7 +3,6 @@ package check
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"math"
@@ -13,8 +12,6 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/run"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/tree"
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
@@ -45,6 +42,8 @@ type Loss struct {
 	Why    string
 	// Maybe are keys that a damaged frame seems to be about. That is a hint: the checksum is wrong.
 	Maybe [][]byte
+
+	err error // that says so too
 }
 
 // Complete reports whether nothing was lost and nothing is in doubt.
@@ -91,7 +90,6 @@ func Repair(fsys vfs.FS, dir string, into holdfast.Engine) (*Repaired, error) {
 	defer r.close()
 	if r.m == nil {
 		r.out.Source = "the log alone, without the manifest"
-		r.lose(r.manifestErr, "")
 		r.doubt("there is no manifest that can be read")
 		err = r.fromLog([]interval{{}})
 	} else {
@@ -120,6 +118,7 @@ type repairer struct {
 
 // result counts the keys, and says what is lost in the end.
 func (r *repairer) result() (*Repaired, error) {
+	r.out.Lost = r.lost
 	for _, key := range slices.Sorted(maps.Keys(r.lostKeys)) {
 		r.out.Lost = append(r.out.Lost, r.lostKeys[key])
 	}
@@ -140,29 +139,6 @@ func (r *repairer) doubt(why string) {
 	if !slices.Contains(r.doubts, why) {
 		r.doubts = append(r.doubts, why)
 	}
-}
-
-// lose notes a loss that an error describes.
-func (r *repairer) lose(err error, more string) {
-	l := Loss{Why: err.Error()}
-	if e, ok := err.(*holdfast.Error); ok {
-		l.Path, l.Offset, l.Why = e.Path, e.Offset, e.Detail
-	}
-	l.Why += more
-	r.lost(l)
-}
-
-// lost notes a loss once.
-func (r *repairer) lost(l Loss) {
-	same := func(o Loss) bool { return o.Path == l.Path && o.Offset == l.Offset }
-	if i := slices.IndexFunc(r.out.Lost, same); i >= 0 {
-		o := &r.out.Lost[i]
-		if o.Bytes = max(o.Bytes, l.Bytes); len(o.Maybe) == 0 {
-			o.Maybe = l.Maybe
-		}
-		return
-	}
-	r.out.Lost = append(r.out.Lost, l)
 }
 
 // flush writes what was taken over from one frame, or entry: damage to the new database is to take no more at once
@@ -189,53 +165,16 @@ func (r *repairer) flush() error {
 // tier are damaged the log takes their place.
 func (r *repairer) fromTiers() error {
 	for _, t := range slices.Backward(r.m.Tiers) {
-		holes, err := r.tier(t)
-		if err == nil && len(holes) > 0 {
-			err = r.fromLog(holes)
+		gaps, err := r.tier(t, r.takeEntry)
+		if err == nil && len(gaps) > 0 {
+			r.doubt("an index table is damaged")
+			err = r.fromLog(gaps)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// tier takes over the entries of a tier that can be read, and returns where there may have been others.
-func (r *repairer) tier(t format.ManifestTier) (holes []interval, err error) {
-	var damages []error
-	var before []byte // where the tables before end
-	for _, mr := range t.Refs {
-		gap := interval{mr.Lo, mr.Hi}
-		f, damage := r.openRun(mr.Table)
-		var ref tree.Ref
-		if damage == nil {
-			ref = tree.NewRef(tree.NewTable(mr.Table, f, nil), mr.Lo, mr.Hi)
-			gap.lo = ref.Lo
-		}
-		for i := range holes { // they end where this begins
-			if h := &holes[i]; len(gap.lo) > 0 && (len(h.hi) == 0 || bytes.Compare(h.hi, gap.lo) > 0) {
-				h.hi = gap.lo
-			}
-		}
-		if len(gap.lo) == 0 {
-			gap.lo = before
-		}
-		if damage == nil {
-			gap, damage, err = entries(&ref, r.takeEntry)
-			before = end(&ref)
-			if f.Close(); err != nil {
-				return nil, err
-			}
-		}
-		if damage != nil {
-			holes, damages = append(holes, gap), append(damages, damage)
-		}
-	}
-	for i, h := range holes {
-		r.lose(damages[i], "; it may have had "+h.String())
-		r.doubt("an index table is damaged")
-	}
-	return holes, nil
 }
 
 // takeEntry takes over one entry.
@@ -245,16 +184,14 @@ func (r *repairer) takeEntry(key []byte, e run.Entry) error {
 		r.batch.Delete(key)
 		return r.flush()
 	}
-	id := uint32(e.Place >> 32)
-	why := "the file is missing"
-	if s := r.segment(id); s != nil {
-		val, err := r.value(nil, s, key, e)
-		if err == nil {
-			r.out.Values++
-			r.batch.Set(key, val)
-			return r.flush()
-		}
-		why = "the value is damaged"
+	if val, err := r.value(key, e); err == nil {
+		r.out.Values++
+		r.batch.Set(key, val)
+		return r.flush()
+	}
+	id, why := uint32(e.Place>>32), "the value is damaged"
+	if r.segment(id) == nil {
+		why = "the file is missing"
 	}
 	r.lostKeys[string(key)] = Loss{Path: format.SegmentName(r.dir, id), Offset: int64(uint32(e.Place)),
 		Bytes: int64(e.Len), Key: bytes.Clone(key), Why: why}
@@ -262,9 +199,15 @@ func (r *repairer) takeEntry(key []byte, e run.Entry) error {
 	return r.flush()
 }
 
-// fromLog takes over what the log before the manifest's position says of keys in holes. Moved values take their place
+// fromLog takes over what the log before the manifest's position says of keys in gaps. Moved values take their place
 // at the operation that their segment names.
-func (r *repairer) fromLog(holes []interval) error {
+func (r *repairer) fromLog(gaps []interval) error {
+	take := func(s format.Stretch) error {
+		if s.Kind != format.KindBatch {
+			return nil
+		}
+		return r.take(s.Body, gaps)
+	}
 	var moved []*part
 	for _, id := range r.segs {
 		if p := r.parts[id]; p.moved() && (r.m == nil || r.listed(id) != nil) {
@@ -272,15 +215,13 @@ func (r *repairer) fromLog(holes []interval) error {
 		}
 	}
 	slices.SortStableFunc(moved, func(a, b *part) int { return cmp.Compare(a.begin.Seq, b.begin.Seq) })
-	movedUpTo := func(seq uint64) error {
-		for len(moved) > 0 && moved[0].begin.Seq <= seq {
-			x := r.pieceOf(moved[0])
+	movedUpTo := func(seq uint64) (err error) {
+		for len(moved) > 0 && moved[0].begin.Seq <= seq && err == nil {
+			p := moved[0]
 			moved = moved[1:]
-			if err := r.frames(x, func(s stretch) error { return r.take(s.Body, holes) }); err != nil {
-				return err
-			}
+			err = r.frames(r.whole(p), func(s format.Stretch, _ int64) error { return take(s) })
 		}
-		return nil
+		return err
 	}
 	last := uint64(0) // operation
 	for _, x := range r.pieces() {
@@ -288,18 +229,18 @@ func (r *repairer) fromLog(holes []interval) error {
 			if x.p.id > r.m.From.Segment {
 				break
 			}
-			x.to = min(x.to, r.m.From.Offset)
+			x.to, x.known = min(x.to, r.m.From.Offset), true
 		}
 		base := last
 		if x.p.begun {
 			base = x.p.begin.Seq
 		}
-		err := r.frames(x, func(s stretch) error {
+		err := r.frames(x, func(s format.Stretch, _ int64) error {
 			if err := movedUpTo(base + uint64(s.Seq)); err != nil {
 				return err
 			}
-			last = base + uint64(s.next)
-			return r.take(s.Body, holes)
+			last = base + uint64(s.Next)
+			return take(s)
 		})
 		if err != nil {
 			return err
@@ -308,7 +249,7 @@ func (r *repairer) fromLog(holes []interval) error {
 	if r.m != nil {
 		for _, s := range r.m.Segments {
 			if r.parts[s.ID] == nil {
-				r.lost(Loss{Path: format.SegmentName(r.dir, s.ID), Why: "the file is missing"})
+				r.damage(format.Corrupt(format.SegmentName(r.dir, s.ID), 0, "the file is missing", nil), Loss{})
 			}
 		}
 	}
@@ -318,80 +259,11 @@ func (r *repairer) fromLog(holes []interval) error {
 // fromTail takes over the log behind the manifest's position: what opening would read, and if it would refuse, all
 // that is whole behind that.
 func (r *repairer) fromTail() error {
-	all := []interval{{}}
-	var failed error
-	tail, err := wal.ReadTail(r.fs, r.dir, r.m, r.segs, wal.TailVisitor{
-		Batch: func(_ *wal.Tail, _ format.Position, body []byte, _ int) error {
-			failed = r.take(body, all)
-			return failed
-		}})
-	if failed != nil {
-		return failed
+	t, err := r.tail(func(body []byte) error { return r.take(body, []interval{{}}) })
+	if r.out.TornBytes = t.Torn; r.refused {
+		r.doubt("frames of the log are gone")
 	}
-	if err == nil {
-		r.out.TornBytes = tail.Torn
-		for _, x := range r.behind(tail.End) {
-			if x.p.id != tail.End.Segment { // one that the log does not reach
-				b, _ := r.read(x.p, x.from, x.to)
-				r.out.TornBytes += format.Extent(b)
-			}
-		}
-		return nil
-	}
-	r.lose(err, "")
-	r.doubt("frames of the log are gone")
-	for _, x := range r.behind(tail.End) {
-		if err := r.frames(x, func(s stretch) error { return r.take(s.Body, all) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// frames calls take with the whole batches in a part of a segment, and notes what is damaged between them.
-func (r *repairer) frames(x piece, take func(s stretch) error) error {
-	if x.p.headerErr != nil {
-		r.lose(x.p.headerErr, "")
-	}
-	if x.p.size < x.to {
-		r.lost(Loss{Path: x.p.name, Offset: x.p.size, Bytes: x.to - x.p.size, Why: "the file has been cut short"})
-	}
-	// Of what was before it, the search for frames knows which can follow.
-	data, err := r.read(x.p, format.SegmentHeaderSize, x.to)
-	if err != nil {
-		r.lose(err, "")
-	}
-	for s := range stretches(data, format.SegmentHeaderSize, x.p.epoch) {
-		switch left := format.Extent(data[s.off-format.SegmentHeaderSize:]); {
-		case s.off+s.n <= x.from:
-		case s.Kind == 0 && left > 0:
-			b := data[s.off-format.SegmentHeaderSize:][:s.n]
-			r.lost(Loss{Path: x.p.name, Offset: s.off, Bytes: min(s.n, left), Why: s.why, Maybe: mayBeKeys(b)})
-		case s.Kind == format.KindBatch:
-			if err := take(s); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// mayBeKeys are a few keys of a batch with which b seems to begin.
-func mayBeKeys(b []byte) (keys [][]byte) {
-	if len(b) < format.FrameHeader || format.FrameKind(b[4]&3) != format.KindBatch {
-		return nil
-	}
-	body := b[format.FrameHeader:]
-	body = body[:min(int(binary.LittleEndian.Uint32(b[4:])>>2), len(body))]
-	if _, err := format.CheckBatch(body); err != nil {
-		return nil
-	}
-	for at := 0; at < len(body) && len(keys) < 10; {
-		rec, _ := format.ParseRecord(body[at:])
-		at += rec.Size
-		keys = append(keys, bytes.Clone(rec.Key))
-	}
-	return keys
+	return err
 }
 
 // take takes over the operations of a batch about keys in the intervals.

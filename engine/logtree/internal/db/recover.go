@@ -187,18 +187,17 @@ func (d *DB) recover(m *format.Manifest) error {
 		for _, mr := range mt.Refs {
 			f := files[mr.Table]
 			if f == nil {
-				if f, err = d.loadTable(mr.Table); err != nil {
+				if f, err = d.tables.Open(mr.Table); err != nil {
 					return fail(err)
 				}
 				files[mr.Table] = f
 			}
-			r := tree.NewRef(f, mr.Lo, mr.Hi)
-			if len(t.Refs) > 0 && !t.Refs[len(t.Refs)-1].EndsBefore(r.Lo) {
-				return fail(format.Corrupt(d.manifestPath(), 0, fmt.Sprintf("index tables overlap in tier %d", t.ID), nil))
-			}
-			t.Refs = append(t.Refs, r)
+			t.Refs = append(t.Refs, tree.NewRef(f, mr.Lo, mr.Hi))
 		}
 		tiers = append(tiers, t)
+	}
+	if t := tree.Overlapping(tiers); t != nil {
+		return fail(format.Corrupt(d.manifestPath(), 0, fmt.Sprintf("index tables overlap in tier %d", t.ID), nil))
 	}
 	// Runs may name the segment in which the replay begins.
 	if m.From.Segment != 0 && d.segs[m.From.Segment] == nil {
@@ -247,18 +246,6 @@ func (d *DB) recover(m *format.Manifest) error {
 		}
 	}
 	return nil
-}
-
-func (d *DB) loadTable(id uint64) (*tree.Table, error) {
-	t, err := d.tables.Open(id)
-	if err != nil {
-		return nil, err
-	}
-	if t.Info.Entries == 0 {
-		t.Close()
-		return nil, format.Corrupt(format.TableName(d.dir, id), 0, "it is empty", nil)
-	}
-	return t, nil
 }
 
 // replay reads the log from where the tables end, and makes sure that what it found survives power loss, as everything

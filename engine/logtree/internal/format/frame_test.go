@@ -4,21 +4,23 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/holdfastdb/holdfast"
 )
 
-// TestMayBeFrame: no frame is passed over when one looks for frames behind a tear, however many operations are before
-// it, and hardly any bytes that are none are summed up. They once all were: opening after a crash, behind which
+// TestFramesBehindDamage: no frame is passed over when one looks for frames behind a tear, however many operations are
+// before it, and hardly any bytes that are none are summed up. They once all were: opening after a crash, behind which
 // random values stood, took minutes.
-func TestMayBeFrame(t *testing.T) {
+func TestFramesBehindDamage(t *testing.T) {
 	const epoch = 77
 	var data []byte
 	var begins []int
+	var seqs []uint32
 	seq := uint32(0)
 	add := func(kind FrameKind, body []byte, ops int) {
-		begins = append(begins, len(data))
+		begins, seqs = append(begins, len(data)), append(seqs, seq)
 		b := make([]byte, FrameSize(len(body)))
 		copy(b[FrameHeader:], body)
 		PutFrameHeader(b, epoch, kind, len(body), Checksum(body), seq, 0)
@@ -32,13 +34,19 @@ func TestMayBeFrame(t *testing.T) {
 	}
 	add(KindEnd, make([]byte, EndBody), 0)
 	for i, from := range begins {
-		found := FramesIn(data[from:], int64(from), epoch)
-		if len(found) != len(begins)-i {
-			t.Fatalf("%d of %d frames are found behind frame %d", len(found), len(begins)-i, i)
-		}
-		for k, f := range found {
-			if f.At+from != begins[i+k] {
-				t.Fatalf("frame %d is found at %d, not at %d", i+k, f.At+from, begins[i+k])
+		for k := i; k < len(begins); k++ { // the frames from i up to k are damaged
+			damaged := bytes.Clone(data[from:])
+			for _, at := range begins[i:k] {
+				damaged[at-from] ^= 1
+			}
+			var found []int
+			for s := range Stretches(damaged, epoch, seqs[i]) {
+				if s.Kind != 0 {
+					found = append(found, s.At+from)
+				}
+			}
+			if !slices.Equal(found, begins[k:]) {
+				t.Fatalf("frames at %v are found behind frames %d to %d, not at %v", found, i, k, begins[k:])
 			}
 		}
 	}
@@ -46,14 +54,14 @@ func TestMayBeFrame(t *testing.T) {
 	random := make([]byte, 1<<20)
 	src := rand.NewChaCha8([32]byte{5})
 	src.Read(random)
-	summed := 0
-	for at := 0; at+FrameHeader <= len(random); at += FrameAlign {
-		if MayBeFrame(random[at:], int64(at)) {
-			summed++
+	tried, looked := 0, search{random, epoch, nil}
+	for at := FrameAlign; at+FrameHeader <= len(random); at += FrameAlign {
+		if looked.mayBe(at, 0, 0) {
+			tried++
 		}
 	}
-	if tried := len(random) / FrameAlign; summed > tried/1000 {
-		t.Errorf("%d of %d places with random bytes are taken for a frame", summed, tried)
+	if places := len(random) / FrameAlign; tried > places/1000 {
+		t.Errorf("%d of %d places with random bytes are taken for a frame", tried, places)
 	}
 }
 
@@ -66,26 +74,25 @@ func TestFramesAmongNumbers(t *testing.T) {
 	for at := 0; at < len(b); at += 8 {
 		binary.LittleEndian.PutUint64(b[at:], uint64(8_000_001+at/8))
 	}
-	body := bytes.Clone(b[1<<20 : 1<<20+300_000])
+	var batch holdfast.Batch
+	batch.Set([]byte("numbers"), b[1<<20:1<<20+300_000])
+	body := batch.Bytes()
 	at := 2 << 20
 	copy(b[at+FrameHeader:], body)
 	PutFrameHeader(b[at:], epoch, KindBatch, len(body), Checksum(body), 5, 0)
 	may := 0
-	for i := 0; i+FrameHeader <= len(b); i += FrameAlign {
-		if MayBeFrame(b[i:], int64(i)) && int(binary.LittleEndian.Uint32(b[i+4:])>>2) <= len(b)-i-FrameHeader {
+	all := search{b, epoch, nil}
+	for i := FrameAlign; i+FrameHeader <= len(b); i += FrameAlign {
+		if all.mayBe(i, 0, 0) && int(binary.LittleEndian.Uint32(b[i+4:])>>2) <= len(b)-i-FrameHeader {
 			may++
 		}
 	}
-	if found := FramesIn(b, 0, epoch); len(found) != 1 || found[0].At != at || !bytes.Equal(found[0].Body, body) ||
-		may < 10_000 {
-		t.Errorf("%d frames found, of %d places that look like one", len(found), may)
+	var found []Stretch
+	for s := range Stretches(b, epoch, 0) {
+		found = append(found, s)
 	}
-	search := Search{Bytes: b, Epoch: epoch}
-	if got := search.Resync(0, 5); got != at {
-		t.Errorf("the next frame is found at %d, not at %d", got, at)
-	}
-	if got := search.Resync(at, 5); got != len(b) {
-		t.Errorf("a frame is found at %d, behind the last one", got)
+	if len(found) != 3 || found[1].Kind != KindBatch || found[1].At != at || !bytes.Equal(found[1].Body, body) || may < 10_000 {
+		t.Errorf("%d stretches found, and %d places that look like a frame", len(found), may)
 	}
 }
 

@@ -64,11 +64,14 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte{1, 0x80, 0x80}, uint32(0))
 	f.Fuzz(func(t *testing.T, data []byte, epoch uint32) {
 		end := 0
-		for _, x := range FramesIn(data, 1<<40, epoch) {
-			if x.At < end || x.At%FrameAlign != 0 || x.At+FrameHeader+len(x.Body) > len(data) || x.Kind == 0 {
-				t.Fatalf("a frame at byte %d of %d, of %d bytes, behind one that ends at %d", x.At, len(data), x.Size(), end)
+		for x := range Stretches(data, epoch, 0) {
+			if x.At != end || x.At%FrameAlign != 0 || x.Len <= 0 || x.At+x.Len > len(data) ||
+				x.Kind != 0 && x.At+FrameHeader+len(x.Body) > len(data) {
+				t.Fatalf("a stretch at byte %d of %d, of %d bytes, behind one that ends at %d", x.At, len(data), x.Len, end)
 			}
-			end = x.At + x.Size()
+			if end = x.At + x.Len; x.Kind == 0 {
+				continue
+			}
 			if lsn := uint64(x.At); true {
 				if synced, ok := x.Synced(lsn); ok && synced > lsn {
 					t.Fatalf("at %d, %d is synced", lsn, synced)

@@ -3,100 +3,115 @@ package format
 import (
 	"bytes"
 	"encoding/binary"
+	"iter"
 )
 
 // Extent is the length of b without the zeros at its end.
 func Extent(b []byte) int64 { return int64(len(bytes.TrimRight(b, "\x00"))) }
 
-// Found is a frame and its offset in what was searched.
-type Found struct {
-	Frame
-	At int
+// Stretch is a part of what [Stretches] divides: a whole frame, or bytes that belong to none.
+type Stretch struct {
+	Frame        // of kind 0: there is none
+	At    int    // offset in what was divided
+	Len   int    // bytes
+	Ops   int    // of a batch
+	Next  uint32 // seq that the next frame of the log should have
+	Why   string // there is no frame
 }
 
-// MayBeFrame reports whether b, before which its segment has so many bytes of frames, can begin with a frame. Bytes of
-// values look like the header of a long one often enough for summing them all up to take minutes; few have a
-// number of operations that fits into what is before them, with three bytes or more each.
-func MayBeFrame(b []byte, before int64) bool {
-	return b[4]&3 != 0 && int64(binary.LittleEndian.Uint32(b[8:])) <= before/3
-}
-
-// FramesIn looks for whole frames anywhere in b, before which the segment has so many bytes of frames.
-func FramesIn(b []byte, before int64, epoch uint32) (all []Found) {
-	search := Search{Bytes: b, Epoch: epoch}
-	for at := 0; at+FrameHeader <= len(b); {
-		if MayBeFrame(b[at:], before+int64(at)) {
-			if f, ok := search.Frame(at); ok {
-				all = append(all, Found{f, at})
-				at += f.Size()
-				continue
+// Stretches divides b into whole frames and what lies between them. What begins b should have that seq. A last stretch
+// that is no frame may be a torn end, or room that was never used.
+func Stretches(b []byte, epoch, seq uint32) iter.Seq[Stretch] {
+	return func(yield func(Stretch) bool) {
+		all := search{b, epoch, nil}
+		for at := 0; at < len(b); {
+			s := Stretch{At: at, Next: seq, Why: "there is no whole frame"}
+			if f, ok := ParseFrame(b[at:], epoch); !ok {
+				s.Len = all.resync(at, seq) - at
+			} else {
+				s.Frame, s.Len, s.Why = f, min(f.Size(), len(b)-at), "" // the file may end in a frame's padding
+				if f.Kind == KindBatch {
+					var err error
+					if s.Ops, err = CheckBatch(f.Body); err != nil {
+						s.Kind, s.Why = 0, err.Error()
+					}
+				}
+				seq = max(seq, f.Seq+uint32(s.Ops))
+				s.Next = seq
 			}
+			if !yield(s) {
+				return
+			}
+			at += s.Len
 		}
-		at += FrameAlign
 	}
-	return all
 }
 
-// Search parses frames at many places of one text. Bytes of values can look like the headers of long frames at
+// search parses frames at many places of one text. Bytes of values can look like the headers of long frames at
 // all of them (numbers of 8 bytes do), and summing up what each would hold could take hours. So sums of what is
 // before every sumEvery-th byte are kept, of which that of any stretch follows.
-type Search struct {
-	Bytes []byte
-	Epoch uint32   // of the segment that they are from
+type search struct {
+	bytes []byte
+	epoch uint32   // of the segment that they are from
 	sums  []uint32 // sums[i] is that of the first i*sumEvery bytes; nil until it is needed
 }
 
 const sumEvery = 64
 
-// Frame returns the whole frame that begins at an offset, if one does.
-func (s *Search) Frame(off int) (Frame, bool) {
+// frame returns the whole frame that begins at an offset, if one does.
+func (s *search) frame(off int) (Frame, bool) {
 	from := off + FrameHeader
-	if from > len(s.Bytes) {
+	if from > len(s.bytes) {
 		return Frame{}, false
 	}
-	n := int(binary.LittleEndian.Uint32(s.Bytes[off+4:]) >> 2)
-	if n > len(s.Bytes)-from {
+	n := int(binary.LittleEndian.Uint32(s.bytes[off+4:]) >> 2)
+	if n > len(s.bytes)-from {
 		return Frame{}, false
 	}
 	if n > 16*sumEvery {
 		// Joining is its own inverse.
 		sum := joinChecksums(s.before(from), s.before(from+n), n)
-		if UpdateChecksum(sum, s.Bytes[off+4:from])^s.Epoch != binary.LittleEndian.Uint32(s.Bytes[off:]) {
+		if UpdateChecksum(sum, s.bytes[off+4:from])^s.epoch != binary.LittleEndian.Uint32(s.bytes[off:]) {
 			return Frame{}, false
 		}
 	}
-	return ParseFrame(s.Bytes[off:], s.Epoch)
+	return ParseFrame(s.bytes[off:], s.epoch)
 }
 
 // before returns the sum of the first n bytes.
-func (s *Search) before(n int) uint32 {
+func (s *search) before(n int) uint32 {
 	if s.sums == nil {
-		s.sums = make([]uint32, 1, len(s.Bytes)/sumEvery+1)
-		for i := 0; i+sumEvery <= len(s.Bytes); i += sumEvery {
-			s.sums = append(s.sums, UpdateChecksum(s.sums[len(s.sums)-1], s.Bytes[i:i+sumEvery]))
+		s.sums = make([]uint32, 1, len(s.bytes)/sumEvery+1)
+		for i := 0; i+sumEvery <= len(s.bytes); i += sumEvery {
+			s.sums = append(s.sums, UpdateChecksum(s.sums[len(s.sums)-1], s.bytes[i:i+sumEvery]))
 		}
 	}
 	i := n / sumEvery
-	return UpdateChecksum(s.sums[i], s.Bytes[i*sumEvery:n])
+	return UpdateChecksum(s.sums[i], s.bytes[i*sumEvery:n])
 }
 
-// Resync returns the offset of the next whole frame behind from, the length of the text if there is none. least is the
-// least seq that it can have in the log.
-func (s *Search) Resync(from int, least uint32) int {
-	for at := from + FrameAlign; at+FrameHeader <= len(s.Bytes); at += FrameAlign {
-		if s.Bytes[at+4]&3 == 0 {
-			continue
-		}
-		// Operations have at least three bytes. In a moved segment all seqs are 0.
-		seq := binary.LittleEndian.Uint32(s.Bytes[at+8:])
-		if seq != 0 && (seq < least || int64(seq-least) > int64(at-from)/3) {
-			continue
-		}
-		if _, ok := s.Frame(at); ok {
-			return at
+// resync returns the offset of the next whole frame behind from, the length of the text if there is none. What begins
+// at from should have that seq.
+func (s *search) resync(from int, seq uint32) int {
+	for at := from + FrameAlign; at+FrameHeader <= len(s.bytes); at += FrameAlign {
+		if s.mayBe(at, from, seq) {
+			if _, ok := s.frame(at); ok {
+				return at
+			}
 		}
 	}
-	return len(s.Bytes)
+	return len(s.bytes)
+}
+
+// mayBe reports whether a frame can begin at an offset, where what begins at from should have that seq. Bytes of values
+// look like the header of a long frame often enough for summing them all up to take minutes; few have a number of
+// operations that fits into what is before them, with three bytes or more each. In a moved segment all seqs are 0.
+func (s *search) mayBe(at, from int, seq uint32) bool {
+	if s.bytes[at+4]&3 == 0 {
+		return false
+	}
+	got := binary.LittleEndian.Uint32(s.bytes[at+8:])
+	return got == 0 || got >= seq && int64(got-seq) <= int64(at-from)/3
 }
 
 // joinChecksums returns the checksum of two stretches that have checksums a and b, the second of n bytes.

@@ -105,7 +105,7 @@ func (v *Version) Plan(m Merge) *Step {
 		all = cut(all, nil, m.From, math.MaxUint64)
 	}
 	for _, x := range damaged { // what cannot be read keeps its keys, and what is newer than it stays above it
-		all = cut(all, x.ref.Lo, x.ref.Span().exclusive(), x.tier)
+		all = cut(all, x.ref.Lo, x.ref.Span().Exclusive(), x.tier)
 	}
 	slices.SortStableFunc(all, func(a, b part) int { return bytes.Compare(a.ref.Lo, b.ref.Lo) })
 	var groups [][]part
@@ -349,7 +349,7 @@ func left(r Ref, tier uint64, gone []cluster) []Ref {
 			continue
 		}
 		last := left[len(left)-1]
-		left = append(left[:len(left)-1], last.without(gone[i].span.Lo, gone[i].span.exclusive())...)
+		left = append(left[:len(left)-1], last.without(gone[i].span.Lo, gone[i].span.Exclusive())...)
 	}
 	return left
 }

@@ -185,8 +185,8 @@ func (s *Span) extend(o Span) {
 	}
 }
 
-// exclusive returns the bound that lies just behind the span.
-func (s Span) exclusive() []byte {
+// Exclusive returns the bound that lies just behind the span.
+func (s Span) Exclusive() []byte {
 	if s.Open {
 		return s.Hi
 	}

@@ -25,11 +25,16 @@ type Files struct {
 	Free   func(*Table)           // see NewTable
 }
 
-// Open opens the index table of that number.
+// Open opens the index table of that number, which is not empty.
 func (f *Files) Open(id uint64) (*Table, error) {
-	r, err := run.Open(f.FS, format.TableName(f.Dir, id), run.Identity{DB: f.DB, ID: id}, f.Cache)
+	name := format.TableName(f.Dir, id)
+	r, err := run.Open(f.FS, name, run.Identity{DB: f.DB, ID: id}, f.Cache)
 	if err != nil {
 		return nil, err
+	}
+	if r.Info().Entries == 0 {
+		_ = r.Close() // nothing was written through it
+		return nil, format.Corrupt(name, 0, "it is empty", nil)
 	}
 	t := NewTable(id, r, f.Free)
 	t.mostWear = t.Info.FileBytes + f.Limit/8

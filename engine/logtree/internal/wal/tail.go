@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"slices"
 
 	"github.com/holdfastdb/holdfast"
@@ -88,6 +89,7 @@ type tear struct {
 	name  string
 	epoch uint32
 	off   int64
+	seq   uint32 // that a frame there should have
 	rest  []byte
 }
 
@@ -225,7 +227,7 @@ func (r *tailReader) segment(s *tailFile) (named format.Successor, torn *tear, e
 	for named.ID == 0 {
 		f, ok := format.ParseFrame(data, s.epoch)
 		if !ok {
-			torn = &tear{name: s.name, epoch: s.epoch, off: at.Offset, rest: data}
+			torn = &tear{name: s.name, epoch: s.epoch, off: at.Offset, seq: uint32(at.Seq - s.Base), rest: data}
 			break
 		}
 		ops := 0
@@ -290,15 +292,24 @@ func tornBytes(t *tear) int64 {
 	if word := binary.LittleEndian.Uint32(b[4:]); word&3 != 0 {
 		torn = min(int64(format.FrameSize(int(word>>2))), format.Extent(b))
 	}
-	for _, f := range t.frames() {
-		torn = max(torn, int64(f.At+f.Size()))
+	for f := range t.frames() {
+		torn = max(torn, int64(f.At+f.Len))
 	}
 	return torn
 }
 
 // frames are the whole frames somewhere behind a tear.
-func (t *tear) frames() []format.Found {
-	return format.FramesIn(t.rest, t.off-format.SegmentHeaderSize, t.epoch)
+func (t *tear) frames() iter.Seq[format.Stretch] { return wholeFrames(t.rest, t.epoch, t.seq) }
+
+// wholeFrames are those in b that are anywhere.
+func wholeFrames(b []byte, epoch, seq uint32) iter.Seq[format.Stretch] {
+	return func(yield func(format.Stretch) bool) {
+		for s := range format.Stretches(b, epoch, seq) {
+			if s.Kind != 0 && !yield(s) {
+				return
+			}
+		}
+	}
 }
 
 // endsEarly is the error of a log whose frames end before what the manifest says had been synced. torn is nil if it is
@@ -308,8 +319,9 @@ func (r *tailReader) endsEarly(torn *tear) error {
 	detail := fmt.Sprintf("the log ends %d bytes before what had been synced", n)
 	if torn != nil && format.Extent(torn.rest) > 0 {
 		detail = fmt.Sprintf("the frame is damaged; from it on, %d bytes of log had been synced", n)
-		if sound := torn.frames(); len(sound) > 0 {
-			detail += fmt.Sprintf(", and sound frames follow it, the first at byte %d", torn.off+int64(sound[0].At))
+		for f := range torn.frames() {
+			detail += fmt.Sprintf(", and sound frames follow it, the first at byte %d", torn.off+int64(f.At))
+			break
 		}
 	}
 	return format.Corrupt(format.SegmentName(r.dir, max(r.End.Segment, 1)), r.End.Offset, detail, nil)
@@ -318,7 +330,7 @@ func (r *tailReader) endsEarly(torn *tear) error {
 // checkEnd returns ErrCorrupt if something behind the end of the log says that more than was found had been synced.
 func (r *tailReader) checkEnd(t *tear) error {
 	if t != nil {
-		for _, f := range t.frames() {
+		for f := range t.frames() {
 			if synced, ok := f.Synced(r.End.LSN + uint64(f.At)); ok && synced > r.End.LSN {
 				return format.Corrupt(t.name, t.off,
 					fmt.Sprintf("a frame is damaged that had been synced: one at byte %d says so", t.off+int64(f.At)), nil)
@@ -337,8 +349,9 @@ func (r *tailReader) checkEnd(t *tear) error {
 		if h, err := format.ParseSegmentHeader(b, r.m.DB, id, name); err == nil && h.Kind != format.SegmentLog {
 			continue // moved values that no table came to name
 		}
+		r.Torn += format.Extent(b[format.SegmentHeaderSize:])
 		begins, start := false, uint64(0) // where in the log, if its first frame is whole
-		for _, f := range format.FramesIn(b[format.SegmentHeaderSize:], 0, r.m.DB.Epoch(id)) {
+		for f := range wholeFrames(b[format.SegmentHeaderSize:], r.m.DB.Epoch(id), 0) {
 			if g, ok := format.ParseBegin(f.Frame); ok && f.At == 0 {
 				begins, start = true, g.LSN
 			}
