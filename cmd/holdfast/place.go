@@ -192,7 +192,7 @@ func (s *session) table(t *console.Table) {
 }
 
 // none says to people that a list is empty. It is no output: what counts lines counts none.
-func none() { fmt.Fprintln(os.Stderr, "holdfast: there are none") }
+func none() { fmt.Fprintln(os.Stderr, "holdfast: nothing found") }
 
 // columns makes a table: names that end in # are those of numbers, on the right.
 func columns(names ...string) *console.Table {

@@ -348,7 +348,7 @@ func (c *serveCommand) ownToken(ctx context.Context, d *data.Data) (string, erro
 		token, text := c.Token, "the one that was set with --token"
 		if token == "" {
 			token = auth.NewNamespaceSecret(message.Default)
-			text = token + "\nIt opens everything, and is not shown again."
+			text = token + "\nIt allows everything, and is not shown again."
 		}
 		return text, d.Messages().SetToken(ctx, message.Default, token)
 	}
@@ -418,7 +418,7 @@ func (c *tokenResetCommand) run() int {
 	if c.Token == "" {
 		t.Screen().Printf("%s\n", token)
 	}
-	fmt.Fprintln(os.Stderr, "holdfast: the default namespace has this token now; the old one is good for nothing")
+	fmt.Fprintln(os.Stderr, "holdfast: this is the default namespace's new token; the old one is invalid")
 	return exitOK
 }
 
