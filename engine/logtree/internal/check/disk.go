@@ -490,8 +490,8 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e run.Entry) e
 }
 
 // entries calls visit with the entries of a ref, whose keys are in gap, that can be read: up to damage, and from the
-// end back to it. It returns where others may be, and what is wrong there, or visit's error. What lies between several
-// damaged places is not read.
+// end back to it. It returns where others may be, and what is wrong there, or visit's error. What lies between
+// several damaged places is not read.
 func entries(r *tree.Ref, gap interval, visit func(key []byte, e run.Entry) error) (_ interval, damage, err error) {
 	gap = interval{bytes.Clone(gap.lo), gap.hi}
 	var it run.Iter
@@ -546,8 +546,8 @@ func (k *disk) value(key []byte, e run.Entry) ([]byte, error) {
 	}
 	val := k.buf[len(head):]
 	if !bytes.Equal(k.buf[:len(head)], head) {
-		return nil, format.Corrupt(s.File.Name(), off,
-			fmt.Sprintf("there is no value of %d bytes of key %.40q", e.Len, key), nil)
+		detail := fmt.Sprintf("there is no value of %d bytes of key %.40q", e.Len, key)
+		return nil, format.Corrupt(s.File.Name(), off, detail, nil)
 	}
 	if format.Checksum(val) != e.Sum {
 		return nil, format.Corrupt(s.File.Name(), off,

@@ -162,7 +162,8 @@ func (v *verifier) manifest() {
 	}
 	if bad {
 		v.damage(format.Corrupt(v.manifestPath(), 0,
-			"its checksum is right, but numbers or tiers contradict each other", nil), Loss{})
+			"its checksum is right, but numbers or tiers contradict each other", nil),
+			Loss{})
 	}
 }
 
