@@ -55,7 +55,7 @@ import (
 	"context"
 )
 
-// Limits of the contract, the same forevery engine. Sizes are in bytes.
+// Limits of the contract, the same for every engine. Sizes are in bytes.
 const (
 	// MaxKeySize is the longest key, and the longest bound of a range.
 	MaxKeySize = 16 << 10
@@ -80,7 +80,7 @@ type Engine interface {
 	Reader
 
 	// Apply fixes b's place after every batch applied before it. It returns without waiting for the device, and copies
-	// what it needs: b may be reset and reused at once. An empty batch is a barrier: its receipt waits foreverything
+	// what it needs: b may be reset and reused at once. An empty batch is a barrier: its receipt waits for everything
 	// applied before it.
 	//
 	// A batch whose receipt is never waited for still takes its place, and

@@ -32,7 +32,7 @@ var durableCases = []lawCase{
 	{name: "kept after kill -9", onDisk: true, run: func(a *trial) { a.report(3, a.s.killed(a)) }},
 }
 
-// What has been waited for is there forevery way of reading.
+// What has been waited for is there for every way of reading.
 func visible(a *trial) {
 	e := a.open(a.dir())
 	for i := range 20 {
@@ -66,7 +66,7 @@ func waitCovers(a *trial) {
 	a.close(e)
 }
 
-// An empty batch writes nothing, and its receipt waits foreverything before it.
+// An empty batch writes nothing, and its receipt waits for everything before it.
 func barrier(a *trial) {
 	e := a.open(a.dir())
 	a.commit(e, &holdfast.Batch{})

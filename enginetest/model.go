@@ -134,7 +134,7 @@ func (h *history) apply() {
 	h.pending = append(h.pending, r)
 }
 
-// settle waits foreverything applied, so that engine and model can be compared.
+// settle waits for everything applied, so that engine and model can be compared.
 func (h *history) settle() {
 	if n := len(h.pending); n > 0 {
 		h.must(h.pending[n-1].Wait())

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// log is a write-ahead log file. Pebble asks for a sync of it forevery commit that waits, at Process and at Power
+// log is a write-ahead log file. Pebble asks for a sync of it for every commit that waits, at Process and at Power
 // alike; only those that Power needs are real.
 //
 // Pebble writes and syncs a log from one goroutine and closes it from another that has

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// settled notes how waiting foreverything up to last ended, and returns err: either readers may see it, or the store
+// settled notes how waiting for everything up to last ended, and returns err: either readers may see it, or the store
 // has failed.
 func (s *Store) settled(last uint64, err error) error {
 	if err != nil {

@@ -328,7 +328,7 @@ func (s *Store) enter(ctx context.Context) error {
 	return s.life.Enter()
 }
 
-// Close waits foreverything submitted and for calls in progress, ends all followers with ErrClosed and releases the
+// Close waits for everything submitted and for calls in progress, ends all followers with ErrClosed and releases the
 // log's name. The engine stays open. It returns the error of what could not be made durable; closing twice returns
 // ErrClosed.
 func (s *Store) Close() error {

@@ -13,7 +13,7 @@ import (
 // shorter, also with an error. A position at or below the first removes nothing; one above
 // Last()+1 is ErrAhead.
 //
-// First the beginning of the log moves, at the level of the call: from then on the events are gone forevery reader,
+// First the beginning of the log moves, at the level of the call: from then on the events are gone for every reader,
 // also after a crash. Then they are deleted from the engine, in chunks where the engine needs that. If that ends
 // early, because of a crash, an error, Close or ctx, the next call continues, even with the same position. Small
 // events that were appended together are deleted together, once the last of them is truncated.

@@ -371,7 +371,7 @@ func (s *Store) state() error {
 	return s.err
 }
 
-// Close waits foreverything in progress and releases the store's name. The engine stays open. It returns the error of
+// Close waits for everything in progress and releases the store's name. The engine stays open. It returns the error of
 // what could not be made durable; closing twice returns ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()

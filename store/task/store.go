@@ -249,7 +249,7 @@ func (s *Store) table(table byte, f func(rest, value []byte) error) error {
 // Level is the level of changes whose context names none.
 func (s *Store) Level() holdfast.Level { return s.o.Level }
 
-// Close ends calls that wait with ErrClosed, waits for calls in progress and foreverything applied, and releases the
+// Close ends calls that wait with ErrClosed, waits for calls in progress and for everything applied, and releases the
 // store's name. Running tasks stay as they are. The engine stays open. It returns the error of what could not be made
 // durable; closing twice returns ErrClosed.
 func (s *Store) Close() error {

@@ -107,7 +107,7 @@ func Kill(t testing.TB, tg *Target, args string, after time.Duration, hear func(
 	}
 }
 
-// Survivors calls f, in parallel, forevery engine and level that survives the end of the process. The engine is not
+// Survivors calls f, in parallel, for every engine and level that survives the end of the process. The engine is not
 // open; r is the same in each run.
 func Survivors(t *testing.T, f func(t *testing.T, tg *Target, r *rand.Rand)) {
 	tried := uint64(0)

@@ -62,7 +62,7 @@ func NewTarget(t testing.TB, entry all.Entry, level holdfast.Level) *Target {
 	return tg
 }
 
-// given calls f forevery engine and every level that it gives. Where a weaker level is asked for and a stronger one
+// given calls f for every engine and every level that it gives. Where a weaker level is asked for and a stronger one
 // given, there is no difference to test.
 func given(f func(entry all.Entry, level holdfast.Level)) {
 	for _, entry := range all.Engines() {
@@ -75,7 +75,7 @@ func given(f func(entry all.Entry, level holdfast.Level)) {
 	}
 }
 
-// Targets calls f, in parallel, forevery engine and every level that it gives.
+// Targets calls f, in parallel, for every engine and every level that it gives.
 func Targets(t *testing.T, f func(t *testing.T, tg *Target)) {
 	found := false
 	given(func(entry all.Entry, level holdfast.Level) {
@@ -92,7 +92,7 @@ func Targets(t *testing.T, f func(t *testing.T, tg *Target)) {
 	}
 }
 
-// Benchmarks calls f forevery engine and every level that it gives, one after the other.
+// Benchmarks calls f for every engine and every level that it gives, one after the other.
 func Benchmarks(b *testing.B, f func(b *testing.B, tg *Target)) {
 	given(func(entry all.Entry, level holdfast.Level) {
 		b.Run(entry.Name+"/"+level.String(), func(b *testing.B) {

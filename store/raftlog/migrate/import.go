@@ -214,7 +214,7 @@ func (im *importer) openSource() (err error) {
 	return im.src.open(&im.o, im.progress("copy the source", 0))
 }
 
-// walk calls do forevery entry of the source, in order.
+// walk calls do for every entry of the source, in order.
 func (im *importer) walk(phase string, do func(*raft.Log) error) error {
 	p := im.progress(phase, im.src.result.Entries)
 	return im.src.walk(func(log *raft.Log) error {

@@ -251,7 +251,7 @@ func (s *source) number(name string) (uint64, bool) {
 	return 0, false
 }
 
-// walk calls do forevery entry, ascending, once it has been found plausible: raft's terms never go back, and none is
+// walk calls do for every entry, ascending, once it has been found plausible: raft's terms never go back, and none is
 // above the current one.
 func (s *source) walk(do func(*raft.Log) error) error {
 	r := &s.result
