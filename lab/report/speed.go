@@ -166,7 +166,8 @@ func said(g bench.Group) (text, class string) {
 	case claim.Shown == 0:
 		return "no difference shown: " + claim.Why, "tie"
 	case len(claim.Fastest) > 1 && others != "":
-		return fmt.Sprintf("no difference shown between %s; %s, %s", console.List(claim.Fastest), others, shown), "tie"
+		return fmt.Sprintf("no difference shown between %s; %s is %s, %s", console.List(claim.Fastest), claim.Fastest[0],
+			others, shown), "tie"
 	case len(claim.Fastest) > 1:
 		return "no difference shown between " + console.List(claim.Fastest), "tie"
 	case others == "":
