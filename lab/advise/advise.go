@@ -279,7 +279,8 @@ func commonAdvice(m measure.Machine, g bench.Group, first bench.Row, weaker *gai
 	perSync, shared := 1e6/own, first.SyncsPerCommit
 	if g.Given == holdfast.Power && own > 0 && first.Confidence >= measure.WantConfidence && shared >= 0 && shared < 0.8 &&
 		first.Low > perSync {
-		list = append(list, fmt.Sprintf("“With a sync of %s, %s durable commits a second are the most”: %s made %s at least, by "+
+		list = append(list, fmt.Sprintf("“With a sync of %s, %s durable commits a second are the most”: %s made "+
+			"%s at least, by "+
 			"its interval, with %s syncs a commit.", measure.Duration(own), measure.Count(perSync), first.Engine,
 			rate(g, first.Low), measure.Digits(shared)))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
 	"github.com/holdfastdb/holdfast/lab/report"
 )
 
@@ -164,6 +165,28 @@ func TestNoClaim(t *testing.T) {
 	if err := Command(bench.Standard(), nil, "", false, console.Terminal{}); !errors.Is(err, holdfast.ErrBadOption) ||
 		!strings.Contains(err.Error(), "holdfast bench") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestCommonAdvice: a sync that clients share is said to be so only where it was counted.
+func TestCommonAdvice(t *testing.T) {
+	m := measure.Machine{Disk: measure.Disk{SyncP50: 1000}} // 1000 a second
+	g := bench.Group{Given: holdfast.Power, Unit: "events", PerOp: 1}
+	row := bench.Row{Summary: bench.Summary{Engine: "x", Median: 9000, Low: 8000, High: 10_000, Confidence: 0.97,
+		Rounds:         6,
+		SyncsPerCommit: 0.1}}
+	if got := commonAdvice(m, g, row, nil); len(got) != 1 || !strings.Contains(got[0], "8k events/s at least") {
+		t.Errorf("%q", got)
+	}
+	for _, not := range []func(*bench.Row){
+		func(r *bench.Row) { r.SyncsPerCommit = -1 }, func(r *bench.Row) { r.SyncsPerCommit = 1 },
+		func(r *bench.Row) { r.Low = 900 }, func(r *bench.Row) { r.Confidence = 0.75 },
+	} {
+		other := row
+		not(&other)
+		if got := commonAdvice(m, g, other, nil); len(got) > 0 {
+			t.Errorf("%+v: %q", other.Summary, got)
+		}
 	}
 }
 

@@ -63,6 +63,7 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 			c.crash(s)
 		}
 	}
+	c.settings(sources)
 	c.missing(sources)
 	for _, s := range sources {
 		c.doc.Sources = append(c.doc.Sources, view(s))
