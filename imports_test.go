@@ -82,6 +82,7 @@ var layers = map[string][]string{
 		"lab/crash/internal/clock", "lab/crash/internal/protocol"},
 	"lab/crash/internal/kinds": {"", "enginetest/commits", "internal/datadir", "lab/console", "lab/internal/child",
 		"lab/crash/blockdev", "lab/crash/internal/protocol"},
+	"lab/crash/internal/flawed":   {"", "engine/mem", "vfs"},
 	"lab/crash/internal/evidence": {"", "lab/crash/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},
 }
 

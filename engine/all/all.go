@@ -223,8 +223,7 @@ func ParseURL(address string) (name, dir string, o holdfast.Options, err error) 
 }
 
 // ParseSize reads a number of bytes, or one with a suffix KiB, MiB or GiB. It is above 0 and below 2^62. Any error
-// means
-// that s is none.
+// means that s is none.
 func ParseSize(s string) (int64, error) {
 	unit := int64(1)
 	for i, suffix := range []string{"KiB", "MiB", "GiB"} {

@@ -130,7 +130,12 @@ func (l Lab) List(t console.Terminal, settings bool) {
 	}
 	s.Printf("\n%s\n", s.Paint(console.Bold, "presets"))
 	for _, p := range Presets() {
-		about := fmt.Sprintf("%s: %s of %v", p.About, console.Number(p.Rounds, "round"), p.For.Round(time.Millisecond))
+		plan, err := l.Plan(Request{Preset: p.Name})
+		if err != nil {
+			continue // nothing that it measures is there
+		}
+		about := fmt.Sprintf("%s: %s of %v, about %s", p.About, console.Number(plan.Rounds, "round"),
+			p.For.Round(time.Millisecond), console.Length(plan.Estimate()))
 		s.Hanging(fmt.Sprintf("  %-18s  ", p.Name), about, listIndent)
 	}
 	s.Printf("\n%s\n", s.Paint(console.Bold, "levels"))

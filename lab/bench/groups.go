@@ -1,11 +1,10 @@
 package bench
 
 import (
-	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/holdfastdb/holdfast"
-	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
@@ -75,17 +74,13 @@ func (g group) exported(r *Report) Group {
 	out := Group{Workload: g.workload.Name, About: g.workload.About, Title: g.title(), Given: g.given,
 		Reads: g.workload.Reads, Clients: g.clients, Unit: unit, PerOp: perOp, Void: g.void, Claim: g.claim()}
 	for _, sum := range g.rows {
-		row := Row{Summary: sum, Reference: reference(sum.Engine), Against: g.against(sum)}
-		row.Best = g.best != nil && sum.Engine == g.best.Engine
+		row := Row{Summary: sum, Reference: reference(sum.Engine), Against: sum.Rank.text()}
+		row.Best = len(g.engines) > 0 && sum.Engine == g.engines[0].Engine
 		row.Tie = slices.Contains(out.Claim.Fastest, sum.Engine) && !row.Best
 		if g.floor != nil && sum.Engine != Null && g.floor.Median > 0 {
 			row.OfFloor = sum.Median / g.floor.Median
 		}
-		if g.workload.studied(g.clients) && !row.Reference {
-			if text := g.workload.Study(sum.Engine, g.given); text != notAtLevel && text != notInStudy {
-				row.Study = text
-			}
-		}
+		row.Study = g.workload.figure(sum)
 		for _, result := range r.Results {
 			if result.Cell == sum.cell && result.Round <= sum.Rounds {
 				row.Results = append(row.Results, result)
@@ -96,27 +91,29 @@ func (g group) exported(r *Report) Group {
 	return out
 }
 
-// claim is what the group's intervals show.
+// claim is what the ranks show.
 func (g group) claim() Claim {
-	if g.best == nil {
+	if len(g.engines) == 0 {
 		return Claim{Why: "every measurement is void"}
 	}
-	claim := Claim{Fastest: []string{g.best.Engine}, Shown: g.best.Confidence}
-	for _, row := range g.rows {
-		if reference(row.Engine) || row.Engine == g.best.Engine {
-			continue
-		}
-		claim.Shown = min(claim.Shown, row.Confidence)
+	claim := Claim{Fastest: []string{g.engines[0].Engine}, Why: strings.TrimPrefix(g.noClaim(), "no claim: ")}
+	if to := g.engines[0].Rank.To; claim.Why == "" && g.comparedWith() == Baseline {
+		claim.Why = "the run compares with " + to
+	}
+	if claim.Why != "" {
+		return claim
+	}
+	claim.Shown = 1 - measure.Alpha
+	for _, row := range g.engines[1:] {
 		switch {
-		case overlap(row, *g.best):
+		case row.Rank.Verdict == NotShown:
 			claim.Fastest = append(claim.Fastest, row.Engine)
 		case claim.Next == "":
-			claim.Next, claim.Times = row.Engine, g.best.Median/row.Median
+			claim.Next, claim.Times = row.Engine, g.engines[0].Median/row.Median
+			if row.Rank.Ratio > 0 {
+				claim.Times = 1 / row.Rank.Ratio
+			}
 		}
-	}
-	if claim.Shown < measure.WantConfidence {
-		claim = Claim{Fastest: claim.Fastest[:1],
-			Why: fmt.Sprintf("%s are too few, 6 reach 97 %%", console.Number(g.best.Rounds, "round"))}
 	}
 	return claim
 }

@@ -34,43 +34,43 @@ type Preset struct {
 
 // Presets returns the table of presets; the first is the default.
 //
-// Six rounds are the fewest from which the interval from the smallest to the largest value
-// holds the median with 95 % confidence (97 %).
+// Six rounds are the fewest for a claim who is faster, and the fewest from which the interval from the smallest to the
+// largest value holds the median with 95 % confidence (97 %). A plan of six or more has as many as its largest table
+// needs, unless a number is asked for. Presets with fewer, which measure for long, make no claim.
 func Presets() []Preset {
 	return []Preset{
-		{"quick", "the event store with one client, about 90 s",
+		{"quick", "the event store with one client",
 			[]string{"event/append-*", "event/read-100"}, []int{1}, 6, 200 * time.Millisecond,
 			nil},
-		{"event", "the event store with 1 and 64 clients, about 25 min",
+		{"event", "the event store with 1 and 64 clients",
 			[]string{"event/append-*", "event/read-100", "event/cold-read"}, []int{1, 64}, 10, time.Second,
 			nil},
-		{"smoke", "some workloads of each kind once, some seconds: does it work at all",
+		{"smoke", "some workloads of each kind once: does it work at all",
 			[]string{"event/append-*", "event/read-100", "kv/mixed", "raft/stable-get", "raft/store-16",
 				"message/mixed", "message/follow"},
 			[]int{1}, 1, 10 * time.Millisecond, nil},
-		{"kv", "the key-value table with one client, about 8 min",
+		{"kv", "the key-value table with one client",
 			[]string{"kv/seq-*", "kv/batch", "kv/mixed", "kv/overwrite", "kv/value-*", "kv/random-write",
 				"kv/random-read", "kv/random-read-1m", "kv/scan", "kv/scan-1m", "kv/cold-read"},
-			[]int{1}, 3, 100 * time.Millisecond, nil},
-		{"kv-large", "ten million keys in random order, and cold reads of 60 million (9 GB), 30 min and more; " +
-			"name --engines",
+			[]int{1}, 6, 100 * time.Millisecond, nil},
+		{"kv-large", "ten million keys in random order, and cold reads of 60 million (9 GB); name --engines",
 			[]string{"kv/load", "kv/steady", "kv/range", "kv/scan-loaded", "kv/scan-updated",
 				"kv/*-1m-updated", "*/cold-read-60m"}, []int{4}, 3, 30 * time.Second,
 			[]holdfast.Level{holdfast.Process}},
-		{"raft", "stores for Raft, others among them, about 4 min", []string{"raft/s*", "raft/get-log", "raft/truncate"},
-			[]int{1}, 3, 150 * time.Millisecond,
+		{"raft", "stores for Raft, others among them", []string{"raft/s*", "raft/get-log", "raft/truncate"},
+			[]int{1}, 6, 150 * time.Millisecond,
 			[]holdfast.Level{holdfast.Process, holdfast.Power}},
-		{"raft-long", "a Raft log that grows and is truncated, 10 min for each store", []string{"raft/long"}, []int{1}, 1,
+		{"raft-long", "a Raft log that grows and is truncated", []string{"raft/long"}, []int{1}, 1,
 			10 * time.Minute,
 			[]holdfast.Level{holdfast.Power}},
-		{"message", "the message store with ten clients, about 5 min",
-			[]string{"message/[^l]*"}, []int{10}, 3, 300 * time.Millisecond, nil},
-		{"message-long", "a message store that grows beyond the memory, 20 min for each engine", []string{"message/long"},
+		{"message", "the message store with ten clients",
+			[]string{"message/[^l]*"}, []int{10}, 6, 300 * time.Millisecond, nil},
+		{"message-long", "a message store that grows beyond the memory", []string{"message/long"},
 			[]int{10}, 1, 10 * time.Minute,
 			[]holdfast.Level{holdfast.Process, holdfast.Power}},
-		{"task", "the task queue, 100 workers in life cycles, 1 and 64 behind a backlog, and files; about 14 min",
-			[]string{"task/lifecycle", "task/throughput", "file/*"}, []int{1, 64, 100}, 3, 300 * time.Millisecond, nil},
-		{"task-long", "a task queue with a million tasks that wait, 7 min for each engine", []string{"task/long"},
+		{"task", "the task queue, 100 workers in life cycles, 1 and 64 behind a backlog, and files",
+			[]string{"task/lifecycle", "task/throughput", "file/*"}, []int{1, 64, 100}, 6, 300 * time.Millisecond, nil},
+		{"task-long", "a task queue with a million tasks that wait", []string{"task/long"},
 			[]int{64}, 1, 5 * time.Minute, []holdfast.Level{holdfast.Process, holdfast.Power}},
 	}
 }
@@ -86,6 +86,7 @@ type Request struct {
 	For       *time.Duration
 	Seed      *uint64
 	RAM       *int64 // MiB
+	Baseline  string // the engine that others are compared with; empty for the best
 	Memory    string // a size, for the budget of each contender; empty for the default
 	Settings  bool   // the tables are followed by what the contenders ran with
 }
@@ -196,7 +197,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	}
 	if p.Rounds < 1 || p.Rounds > maxRounds {
 		return Plan{}, op.BadOption(fmt.Sprintf("%d rounds", p.Rounds),
-			fmt.Sprintf("--rounds takes 1 to %d; 6 are the fewest for an interval with 95 %% confidence", maxRounds))
+			fmt.Sprintf("--rounds takes 1 to %d; %d are the fewest for a claim", maxRounds, measure.MinRounds))
 	}
 	if r.For != nil {
 		p.For = *r.For
@@ -216,6 +217,9 @@ func (l Lab) Plan(r Request) (Plan, error) {
 				fmt.Sprintf("--ram takes MiB, %d at least", minRAM))
 		}
 	}
+	if p.Baseline = r.Baseline; r.Baseline != "" && (reference(r.Baseline) || !slices.Contains(p.Engines, r.Baseline)) {
+		return Plan{}, op.Unknown("baseline", r.Baseline, p.Engines)
+	}
 	if p.MemoryBytes = defaultMemory; p.RAMBytes > 0 {
 		p.MemoryBytes = min(p.MemoryBytes, p.RAMBytes/2)
 	}
@@ -225,12 +229,30 @@ func (l Lab) Plan(r Request) (Plan, error) {
 		}
 	}
 	p.Settings = r.Settings
-	p.Command = command(r, p)
 	var asked []int
 	if len(r.Clients) > 0 {
 		asked = p.Clients
 	}
-	return p, l.layOut(&p, asked, named)
+	if err := l.layOut(&p, asked, named); err != nil {
+		return p, err
+	}
+	if r.Rounds == nil && p.Rounds >= measure.MinRounds {
+		p.Rounds = max(p.Rounds, p.roundsToShow())
+	}
+	p.Command = command(r, p)
+	return p, nil
+}
+
+// roundsToShow is how many rounds the largest table needs so that differences can be shown in it.
+func (p Plan) roundsToShow() int {
+	engines, most := map[tableKey]int{}, 0
+	for _, c := range p.Cells {
+		if !reference(c.Engine) {
+			engines[c.table()]++
+			most = max(most, engines[c.table()])
+		}
+	}
+	return measure.RoundsFor(comparisons(most, p.Baseline != ""))
 }
 
 // layOut fills in the cells and what is unavailable. Peers are only said to be missing where they were named.
@@ -441,5 +463,6 @@ func command(r Request, p Plan) string {
 	return "holdfast bench " + p.Preset + console.Flag("engines", r.Engines...) +
 		console.Flag("workloads", r.Workloads...) + console.Flag("levels", r.Levels...) +
 		console.Flag("clients", r.Clients...) + console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
-		console.Flag("seed", p.Seed) + console.FlagOf("ram", r.RAM) + console.Flag("memory", r.Memory)
+		console.Flag("seed", p.Seed) + console.FlagOf("ram", r.RAM) + console.Flag("memory", r.Memory) +
+		console.Flag("baseline", r.Baseline)
 }

@@ -64,11 +64,7 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 		for _, clients := range r.clients(name) {
 			for _, g := range groups(w, r, clients) {
 				s.Printf("\n%s\n", s.Paint(console.Bold, g.title()))
-				if w.Samples {
-					s.tails(g)
-				} else {
-					s.speed(g)
-				}
+				s.speed(g)
 			}
 			if w.Samples {
 				s.course(w, r, clients)
@@ -92,8 +88,8 @@ type group struct {
 	workload Workload
 	given    holdfast.Level
 	clients  int
-	rows     []Summary // best first
-	best     *Summary  // of the engines
+	rows     []Summary  // best first
+	engines  []*Summary // of them, without the references
 	floor    *Summary
 	void     []string // engines without a summary
 }
@@ -122,16 +118,12 @@ func groups(w Workload, r *Report, clients int) []group {
 			}
 		}
 		slices.SortStableFunc(g.rows, func(a, b Summary) int { return cmp.Compare(b.Median, a.Median) })
-		engines := 0
 		for i := range g.rows {
 			switch row := &g.rows[i]; {
 			case row.Engine == Floor:
 				g.floor = row
 			case !reference(row.Engine):
-				engines++
-				if g.best == nil {
-					g.best = row
-				}
+				g.engines = append(g.engines, row)
 			}
 		}
 		for _, result := range r.Results {
@@ -139,7 +131,7 @@ func groups(w Workload, r *Report, clients int) []group {
 				g.void = append(g.void, result.Engine)
 			}
 		}
-		if engines > 0 || len(g.void) > 0 {
+		if len(g.engines) > 0 || len(g.void) > 0 {
 			list = append(list, g)
 		}
 	}
@@ -160,99 +152,12 @@ func (g group) title() string {
 	return fmt.Sprintf("%s, %s, %s", g.workload.Name, how, console.Number(g.clients, "client"))
 }
 
-// against says how a row compares with the best engine.
-func (g group) against(s Summary) string {
-	switch {
-	case reference(s.Engine) || g.best == nil:
-		return ""
-	case s.Engine == g.best.Engine:
-		return "best"
-	case s.Rounds > 1 && overlap(s, *g.best):
-		return "no difference shown"
-	}
-	return measure.Digits(g.best.Median/s.Median) + "x slower"
-}
-
 // plain is how the row of an engine is painted where none is the best.
 func plain(engine string) console.Style {
 	if reference(engine) {
 		return console.Dim
 	}
 	return ""
-}
-
-// style is how the row of an engine is painted.
-func (g group) style(engine string) console.Style {
-	if g.best != nil && engine == g.best.Engine {
-		return console.Green
-	}
-	return plain(engine)
-}
-
-// interval is the range that holds the median.
-func interval(s Summary, items float64) string {
-	if s.Rounds < 2 {
-		return "-"
-	}
-	return measure.Count(s.Low*items) + ".." + measure.Count(s.High*items)
-}
-
-// speed writes the group's table. Rates are of items, times of operations.
-func (s screen) speed(g group) {
-	unit, items := g.workload.rates()
-	confidence := ""
-	for _, row := range g.rows {
-		if row.Confidence > 0 {
-			confidence = fmt.Sprintf("[%.0f %%]", 100*row.Confidence)
-		}
-	}
-	// The study's column is as wide as the terminal leaves it, or becomes lines of its own.
-	const others = 2 + 10 + 9 + 15 + 9 + 9 + 10 + 21
-	device := "" // a column without a name is left out
-	if g.workload.Cold {
-		device = "device/op" // workloads of a study are not
-	}
-	studyWidth := s.Width - others
-	wide := studyWidth >= 18
-	studied := g.workload.studied(g.clients)
-	inTable := wide && studied
-	said := ""
-	if inTable {
-		said = "the study said"
-	}
-	t := console.Table{Keys: 1, Columns: []console.Column{
-		{Name: "engine"}, {Name: unit + "/s", Right: true}, {Name: confidence}, {Name: "p50", Right: true},
-		{Name: "p99", Right: true}, {Name: device, Right: true},
-		{Name: "of floor", Right: true}, {Name: "to the best"}, {Name: said, Wrap: studyWidth},
-	}}
-	var asides []string
-	for _, row := range g.rows {
-		share := ""
-		if g.floor != nil && row.Engine != Null {
-			share = measure.Percent(row.Median / g.floor.Median)
-		}
-		study := ""
-		if studied && !reference(row.Engine) {
-			study = g.workload.Study(row.Engine, g.given)
-		}
-		against := g.against(row)
-		if !wide {
-			against = strings.TrimSuffix(against, " shown")
-		}
-		if !inTable && study != "" {
-			asides = append(asides, row.Engine+" "+study)
-		}
-		t.Row(g.style(row.Engine), row.Engine, measure.Count(row.Median*items), interval(row, items),
-			measure.Duration(row.Latency.P50),
-			measure.Duration(row.Latency.P99), measure.Size(int64(row.ReadPerOp)), share, against, study)
-	}
-	for _, engine := range g.void {
-		t.Row(console.Red, engine, "void", "", "", "", "", "", "see below", "")
-	}
-	s.Table(&t)
-	if len(asides) > 0 {
-		s.Wrapped("  the study said: ", strings.Join(asides, "; "))
-	}
 }
 
 // cost writes what else a workload takes, level by level.
@@ -306,22 +211,7 @@ func (l Lab) cold(r *Report) bool {
 
 // legend explains the tables in as few lines as it can.
 func (s screen) legend(l Lab, r *Report) {
-	confidence, rounds := 0.0, r.rounds()
-	for _, sum := range r.Summary {
-		confidence = sum.Confidence
-	}
-	switch {
-	case rounds == 1:
-		s.Wrapped("", "One round: no interval, so no difference is shown by these figures.")
-	case confidence < measure.WantConfidence:
-		s.Wrapped("",
-			fmt.Sprintf("Medians of %d rounds, and the range of all of them, which holds the true median with %.0f %% "+
-				"confidence only; 6 rounds reach 97 %%. No difference shown: the ranges overlap.", rounds, 100*confidence))
-	default:
-		s.Wrapped("",
-			fmt.Sprintf("Medians of %d rounds; the interval holds the true median with %.0f %% confidence. No difference "+
-				"shown: the intervals overlap.", rounds, 100*confidence))
-	}
+	s.statistics(r)
 	if other := r.Machine.OtherWork; other >= 0.05 {
 		s.Wrapped("",
 			fmt.Sprintf("Other work took %s of the machine's CPUs during the run: the figures are worse, and spread more, than "+
@@ -390,14 +280,12 @@ func (s screen) references(l Lab, r *Report) {
 
 // studied explains the figures of the studies, if the tables have any.
 func (s screen) studied(l Lab, r *Report) {
-	notes := []string{"The study's figures are of its own machines; compare ratios with them, nothing else."}
+	notes := []string{"A study's figures are of its own machines (docs/studies.md): compare ratios with them, nothing " +
+		"else."}
 	has := false
 	for _, sum := range r.Summary {
 		w, err := l.workload(sum.Workload)
-		if err != nil || !w.studied(sum.Clients) || w.Samples || reference(sum.Engine) {
-			continue
-		}
-		if text := w.Study(sum.Engine, sum.Given); text == "" || text == notAtLevel || text == notInStudy {
+		if err != nil || w.figure(sum) == "" {
 			continue
 		}
 		has = true
@@ -452,89 +340,6 @@ func (s screen) unavailable(list []Unavailable) {
 		}
 		s.Wrapped("  ", strings.Join(engines[a], ", ")+": "+a.why)
 	}
-}
-
-// conclusions says what the figures show, and nothing that they do not.
-func (s screen) conclusions(l Lab, r *Report) {
-	var lines []string
-	for _, name := range r.Plan.Workloads {
-		w, err := l.workload(name)
-		if err != nil {
-			continue
-		}
-		for _, clients := range r.clients(name) {
-			for _, g := range groups(w, r, clients) {
-				if line := g.winner(); line != "" {
-					lines = append(lines, line)
-				}
-			}
-			if !w.Reads {
-				lines = append(lines, prices(w, r, clients)...)
-			}
-		}
-	}
-	if len(lines) == 0 || r.rounds() < 2 {
-		return
-	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, "what this shows, on this machine"))
-	for _, line := range lines {
-		s.Wrapped("  ", line)
-	}
-}
-
-// winner says which engines are the fastest of a group.
-func (g group) winner() string {
-	if g.best == nil {
-		return ""
-	}
-	first := []string{g.best.Engine}
-	next := ""
-	for _, row := range g.rows {
-		switch {
-		case reference(row.Engine) || row.Engine == g.best.Engine:
-		case overlap(row, *g.best):
-			first = append(first, row.Engine)
-		case next == "":
-			next = fmt.Sprintf("; %s takes %sx the time of %s", row.Engine,
-				measure.Digits(g.best.Median/row.Median), g.best.Engine)
-		}
-	}
-	what := g.best.Engine + " is fastest"
-	switch {
-	case len(first) > 1:
-		what = "no difference shown between " + enumerate(first)
-	case next == "" && len(g.void) > 0:
-		what = g.best.Engine + " is the only one that is not void"
-	case next == "":
-		what = g.best.Engine + " is the only one"
-	}
-	return g.title() + ": " + what + next + "."
-}
-
-func enumerate(names []string) string {
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " and " + names[last]
-}
-
-// prices says for each engine what surviving more costs it.
-func prices(w Workload, r *Report, clients int) []string {
-	var lines []string
-	unit, items := w.rates()
-	for _, engine := range r.Plan.Engines {
-		var parts []string
-		for _, level := range holdfast.Levels() {
-			for _, sum := range r.Summary {
-				if sum.Workload == w.Name && sum.Engine == engine && sum.Clients == clients && sum.Given == level {
-					parts = append(parts, fmt.Sprintf("%s (%s)", measure.Count(sum.Median*items), level.Survives()))
-				}
-			}
-		}
-		if len(parts) > 1 {
-			lines = append(lines, fmt.Sprintf("%s, %s: %s makes %s %s/s.", w.Name, console.Number(clients, "client"), engine,
-				strings.Join(parts, ", "), unit))
-		}
-	}
-	return lines
 }
 
 // maxReason is how much of an error the tables show, in bytes.

@@ -11,28 +11,6 @@ import (
 
 // The tables of a workload that is measured for long: what is slow is rare, and what grows does so late.
 
-// tails writes a group's rates, and how slow the slowest operations were.
-func (s screen) tails(g group) {
-	unit, items := g.workload.rates()
-	t := console.Table{Keys: 1, Columns: []console.Column{
-		{Name: "engine"}, {Name: unit + "/s", Right: true}, {Name: "p50", Right: true}, {Name: "p99", Right: true},
-		{Name: "p99.9", Right: true}, {Name: "max", Right: true}, {Name: "of floor", Right: true},
-	}}
-	for _, row := range g.rows {
-		share := ""
-		if g.floor != nil {
-			share = measure.Percent(row.Median / g.floor.Median)
-		}
-		t.Row(g.style(row.Engine), row.Engine, measure.Count(row.Median*items), measure.Duration(row.Latency.P50),
-			measure.Duration(row.Latency.P99),
-			measure.Duration(row.Latency.P999), measure.Duration(row.Latency.Max), share)
-	}
-	for _, engine := range g.void {
-		t.Row(console.Red, engine, "void", "", "", "", "", "see below")
-	}
-	s.Table(&t)
-}
-
 // course writes how rate, disk and memory went over the time, in quarters. With several rounds it is that of the first.
 func (s screen) course(w Workload, r *Report, clients int) {
 	unit, items := w.rates()

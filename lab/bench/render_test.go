@@ -85,6 +85,7 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 				SettleSeconds: us / 1e5, CPUSeconds: 0.15, PeakRSS: 30e6, DiskBytes: 123_456, Commits: 1000, Groups: 900,
 				Syncs: int64(c.Given-1) * 500,
 				Items: int64(2e5/us) * int64(w.Items), Verified: true, PeakDisk: 234_567, Samples: []Sample{},
+				Curve: []measure.Point{}, Kinds: []KindMeasured{},
 			}
 			if c.Engine == "mem" && c.Workload == "event/append-100" && round == p.Rounds-1 {
 				result.Verified, result.Error = false, "failed verification: 100 acknowledged, 99 there\nand more of the kind"
@@ -145,7 +146,7 @@ func TestReportLooksAsBefore(t *testing.T) {
 // TestLegendExplainsWhatIsThere, and nothing else.
 func TestLegendExplainsWhatIsThere(t *testing.T) {
 	const null, ofNull, reads, costs, studied, brackets = "null does nothing", "which is null's", "reads by one call",
-		"CPU, settling", "The study's figures", "in brackets, of a run of 1 s"
+		"CPU, settling", "A study's figures", "in brackets, of a run of 1 s"
 	all := []string{null, ofNull, reads, costs, studied, brackets}
 	for _, test := range []struct {
 		preset, workloads string
@@ -201,27 +202,5 @@ func TestProgressEndsWithoutABeginning(t *testing.T) {
 	newProgress(console.Terminal{Err: &out, ErrWidth: func() int { return 80 }}, Plan{}, &console.ReportFile{}).End()
 	if out.Len() > 0 {
 		t.Errorf("it wrote %q", out.String())
-	}
-}
-
-func TestVerdicts(t *testing.T) {
-	row := func(engine string, low, high float64) Summary {
-		return Summary{Engine: engine, Low: low, Median: (low + high) / 2, High: high, Rounds: 6}
-	}
-	best := row("a", 90, 110)
-	g := group{workload: Workloads()[0], given: holdfast.Power, clients: 1, best: &best,
-		rows: []Summary{row(Floor, 500, 500), best, row("b", 80, 90), row("c", 40, 60)}}
-	for _, test := range []struct {
-		row  Summary
-		want string
-	}{{g.rows[0], ""}, {best, "best"}, {g.rows[2], "no difference shown"}, {g.rows[3], "2x slower"}} {
-		if got := g.against(test.row); got != test.want {
-			t.Errorf("%s: %q, want %q", test.row.Engine, got, test.want)
-		}
-	}
-	const want = "event/append-1, survives power loss, 1 client: no difference shown between a and b; c takes 2x the " +
-		"time of a."
-	if got := g.winner(); got != want {
-		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }

@@ -16,8 +16,7 @@ import (
 )
 
 // defaultMemory is the budget in bytes of each contender for caches and write buffers, unless --memory names another:
-// it
-// lets Pebble have the memtables that its authors' own tool measures with.
+// it lets Pebble have the memtables that its authors' own tool measures with.
 const defaultMemory = 384 << 20
 
 // Contender is what an engine ran with, at one level.

@@ -5,10 +5,10 @@ import (
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
-// summarise sums up the results of the first so many rounds, cell by cell in the plan's order. A cell with a void
-// result, wherever it is, has no summary.
-func summarise(cells []Cell, results []Result, rounds int) []Summary {
-	summaries := []Summary{}
+// summarise sums up the results of the first so many rounds, cell by cell in the plan's order, and ranks them, by the
+// baseline if one is named. A cell with a void result, wherever it is, has no summary.
+func summarise(cells []Cell, results []Result, rounds int, baseline string) []Summary {
+	summaries, rates := []Summary{}, map[Cell][]float64{}
 	for _, c := range cells {
 		var of []Result
 		void := false
@@ -32,7 +32,8 @@ func summarise(cells []Cell, results []Result, rounds int) []Summary {
 			return values
 		}
 		s := Summary{Workload: c.Workload, Engine: c.Engine, Given: c.Given, Clients: c.Clients, Rounds: len(of), cell: c}
-		s.Median, s.Low, s.High, s.Confidence = measure.Median(column(func(r Result) float64 { return r.OpsPerSec }))
+		rates[c] = column(func(r Result) float64 { return r.OpsPerSec })
+		s.Median, s.Low, s.High, s.Confidence = measure.Median(rates[c])
 		middle := func(f func(Result) float64) float64 { return measure.Middle(column(f)) }
 		s.Ops = int64(middle(func(r Result) float64 { return float64(r.Ops) }))
 		s.Latency = measure.Latency{
@@ -52,6 +53,7 @@ func summarise(cells []Cell, results []Result, rounds int) []Summary {
 		s.SyncsPerCommit = middle(Result.syncsPerCommit)
 		summaries = append(summaries, s)
 	}
+	rank(summaries, rates, baseline)
 	return summaries
 }
 
@@ -80,6 +82,3 @@ func (r Result) syncsPerCommit() float64 {
 	}
 	return float64(r.Syncs) / float64(r.Commits)
 }
-
-// overlap reports whether two intervals share a value: no difference is shown then.
-func overlap(a, b Summary) bool { return a.Low <= b.High && b.Low <= a.High }

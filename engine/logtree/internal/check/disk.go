@@ -360,8 +360,8 @@ func mayBeKeys(b []byte) (keys [][]byte) {
 }
 
 // tail reads the log behind the manifest's position as opening would, and calls batch, if there is one, with what
-// batches hold, or returns its error. If opening would refuse the tail, that is noted, the tail ends there, and all that
-// is whole behind is read too.
+// batches hold, or returns its error. If opening would refuse the tail, that is noted, the tail ends there, and all
+// that is whole behind is read too.
 func (k *disk) tail(batch func(body []byte) error) (*wal.Tail, error) {
 	var v wal.TailVisitor
 	var failed error
@@ -489,9 +489,9 @@ func (k *disk) tier(t format.ManifestTier, visit func(key []byte, e run.Entry) e
 	return gaps, nil
 }
 
-// entries calls visit with the entries of a ref, whose keys are in gap, that can be read: up to damage, and from the end
-// back to it. It returns where others may be, and what is wrong there, or visit's error. What lies between several
-// damaged places is not read.
+// entries calls visit with the entries of a ref, whose keys are in gap, that can be read: up to damage, and from the
+// end back to it. It returns where others may be, and what is wrong there, or visit's error. What lies between
+// several damaged places is not read.
 func entries(r *tree.Ref, gap interval, visit func(key []byte, e run.Entry) error) (_ interval, damage, err error) {
 	gap = interval{bytes.Clone(gap.lo), gap.hi}
 	var it run.Iter
@@ -546,7 +546,8 @@ func (k *disk) value(key []byte, e run.Entry) ([]byte, error) {
 	}
 	val := k.buf[len(head):]
 	if !bytes.Equal(k.buf[:len(head)], head) {
-		return nil, format.Corrupt(s.File.Name(), off, fmt.Sprintf("there is no value of %d bytes of key %.40q", e.Len, key), nil)
+		detail := fmt.Sprintf("there is no value of %d bytes of key %.40q", e.Len, key)
+		return nil, format.Corrupt(s.File.Name(), off, detail, nil)
 	}
 	if format.Checksum(val) != e.Sum {
 		return nil, format.Corrupt(s.File.Name(), off,

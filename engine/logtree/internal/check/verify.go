@@ -161,7 +161,8 @@ func (v *verifier) manifest() {
 			s.Size < format.SegmentHeaderSize || s.Payload < 0 || s.Payload > s.Size
 	}
 	if bad {
-		v.damage(format.Corrupt(v.manifestPath(), 0, "its checksum is right, but numbers or tiers contradict each other", nil),
+		v.damage(format.Corrupt(v.manifestPath(), 0,
+			"its checksum is right, but numbers or tiers contradict each other", nil),
 			Loss{})
 	}
 }

@@ -91,7 +91,8 @@ func TestFramesAmongNumbers(t *testing.T) {
 	for s := range Stretches(b, epoch, 0) {
 		found = append(found, s)
 	}
-	if len(found) != 3 || found[1].Kind != KindBatch || found[1].At != at || !bytes.Equal(found[1].Body, body) || may < 10_000 {
+	if len(found) != 3 || found[1].Kind != KindBatch || found[1].At != at || !bytes.Equal(found[1].Body, body) ||
+		may < 10_000 {
 		t.Errorf("%d stretches found, and %d places that look like a frame", len(found), may)
 	}
 }
