@@ -51,6 +51,8 @@ var layers = map[string][]string{
 	"store/internal/storetest": {"", "engine/", "vfs"}, // for tests
 	"lab/": {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir", "api", "client",
 		"docs", "server/"},
+	// The libraries' own options are behind the engines that run them.
+	"lab/contender":  {"", "engine/", "store/", "lab/", "internal/datadir"},
 	"docs":           {},         // the schemas in it
 	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "store/", "server/", "internal/"},

@@ -211,7 +211,7 @@ func (l Lab) prepare(w Workload, q request, o *outcome) (load Load, c *contended
 			err := fmt.Errorf("asked for %v it promised %v, and once open gives %v", q.Cell.Asked, q.Cell.Given, given)
 			return nil, errors.Join(err, e.Close())
 		}
-		o.Ran = contenderOf(e.Capabilities(), q.Cell.Given, memory)
+		o.Ran = contenderOf(q.Cell.Engine, e.Capabilities(), q.Cell.Given, memory)
 		if p, ok := e.(contender.Process); ok && load.Client == nil { // not what is opened to be verified
 			c.process = p
 		}
