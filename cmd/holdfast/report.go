@@ -40,8 +40,8 @@ type adviseCommand struct {
 
 // Help implements kong's interface for what follows the flags.
 func (adviseCommand) Help() string {
-	return `It says what the reports show and no more. What was not measured it does not guess; it names the command that ` +
-		`would find out. The exit status is 1 if the need was not measured.`
+	return `It says what the reports show and no more. What was not measured it does not guess; it names the command ` +
+		`that would find out. The exit status is 1 if the need was not measured.`
 }
 
 func (c *adviseCommand) run(lab bench.Lab) int {

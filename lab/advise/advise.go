@@ -179,10 +179,16 @@ func (a *Advice) crashes(rows []crash.Result, engine string) string {
 	}
 	var parts []string
 	for _, kind := range kinds {
-		cuts := 0
+		cuts, trials, of := 0, 0, "crashes, if they are independent"
 		for _, r := range rows {
-			if r.Engine == engine && r.Given == a.Need.Level && r.Kind == kind && r.Verdict == crash.Held {
-				cuts += r.Cuts
+			if r.Engine != engine || r.Given != a.Need.Level || r.Kind != kind || r.Verdict != crash.Held {
+				continue
+			}
+			cuts += r.Cuts
+			for _, b := range r.Bounds {
+				if b.Of == "recording" || b.Of == "victim" { // those are independent
+					trials, of = trials+int(b.N), b.Of+"s"
+				}
 			}
 		}
 		if cuts == 0 {
@@ -191,10 +197,9 @@ func (a *Advice) crashes(rows []crash.Result, engine string) string {
 			parts = append(parts, fmt.Sprintf("no crash of %s of kind %s is in these reports", engine, kind))
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s kept all in %s of kind %s; one that lost something in more than %s of "+
-			"them would "+
-			"have been found (95 %%, if they are independent)", engine, crashesOf(cuts), kind,
-			measure.Percent(report.Bound(cuts))))
+		parts = append(parts, fmt.Sprintf("%s kept all in %s of kind %s, so with 95 %% confidence it loses something by "+
+			"chance in fewer than %s of %s", engine, crashesOf(cuts), kind,
+			measure.Percent(report.Bound(cmp.Or(trials, cuts))), of))
 	}
 	return strings.Join(parts, "; ") + "."
 }
