@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Crash returns the file system as it may be found after a power cut now: one of the many outcomes that
-// [Mem] describes, chosen by rnd (nil is the same as a fresh generator each time). All in it is
-// durable. It has m's capacity, but no hook. m is as it was before, and shares nothing with the
-// new one; call [Mem.Halt] first, or open files go on writing to what is not found again.
+// Crash returns the file system as it may be found after a power cut now: one of the many outcomes that [Mem]
+// describes, chosen by rnd (nil is the same as a fresh generator each time). All in it is durable. It has m's
+// capacity, but no hook. m is as it was before, and shares nothing with the new one; call [Mem.Halt] first, or open
+// files continue to write to the old file system.
 func (m *Mem) Crash(rnd *rand.Rand) *Mem {
 	if rnd == nil {
 		rnd = rand.New(rand.NewPCG(0, 0))
@@ -26,7 +26,7 @@ func (m *Mem) Crash(rnd *rand.Rand) *Mem {
 	return m.crash(p)
 }
 
-// CrashNothing returns the file system after a power cut that nothing survives but what was synced.
+// CrashNothing returns the file system after a power cut that only synced data survives.
 func (m *Mem) CrashNothing() *Mem { return m.crash(&plan{mode: modeNothing}) }
 
 // CrashAll returns the file system after a power cut before which everything happened to reach

@@ -241,8 +241,8 @@ func (m *Mem) Flip(name string, off int64, bit int) error {
 	return nil
 }
 
-// CutFile makes a file shorter behind the back of who has it open, durably; all of what is left
-// of it becomes durable too. The error is fs.ErrNotExist, or EINVAL if it is not longer than size.
+// CutFile durably shortens a file without the knowledge of those who have it open; all of what is left of it becomes
+// durable too. The error is fs.ErrNotExist, or EINVAL if it is not longer than size.
 func (m *Mem) CutFile(name string, size int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

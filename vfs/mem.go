@@ -51,13 +51,12 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 //
 // # What fails
 //
-// [Mem.SetHook] and [Faults] make any operation fail. A write may be short. A failed sync drops
-// what was not synced, as Linux does: the process goes on reading it, the next sync returns nil
-// without writing it, and a power cut loses it; only sectors that are written again are synced
-// again, whole. Half of the time, by the seed, some of it had reached the disk, with the file's new length.
-// Otherwise that stays to be synced. [Mem.DropCaches] shows the process what is on the disk.
-// A failed SyncDir makes nothing durable, and a later one may. A failed operation of another kind
-// has no effect.
+// [Mem.SetHook] and [Faults] make any operation fail. A write may be short. A failed sync drops what was not synced,
+// as Linux does: the process continues to read it, the next sync returns nil without writing it, and a power cut
+// loses it; only sectors that are written again are synced again, whole. Half of the time, by the seed, some of it
+// had reached the disk, with the file's new length. Otherwise that stays to be synced. [Mem.DropCaches] shows the
+// process what is on the disk. A failed SyncDir makes nothing durable, and a later one may. A failed operation of
+// another kind has no effect.
 //
 // Syncing a file that was opened with Open fails with EBADF, as Windows refuses it.
 //
@@ -78,9 +77,10 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 // first bytes or the last. A store of the bytes that were there already is not noticed.
 //
 // Pages are read again too: what [Mem.Flip], [Mem.CutFile] and [Mem.DropCaches] do shows in mappings that were read
-// before. A memory fault (see debug.SetPanicOnFault) meets who touches a page behind the end of the file, or one that
-// [Mem.Spoil] made unreadable; who stores to a page without room on the disk, through a mapping for reading, or after
-// the power went. A hook makes Map and MapWrite fail, by OpMap; what is done through a mapping is no operation.
+// before. A memory fault (see debug.SetPanicOnFault) is the result of touching a page behind the end of the file, or
+// one that [Mem.Spoil] made unreadable, and of storing to a page without room on the disk, through a mapping for
+// reading, or after the power went. A hook makes Map and MapWrite fail, by OpMap; what is done through a mapping is
+// no operation.
 //
 // # What real disks may do beyond it
 //
@@ -90,13 +90,12 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 // journal). Want room for overwriting (file systems that copy on write). Fail a system call for
 // reasons not simulated here, and become read-only.
 //
-// A history without a sync is not kept for ever: once it is longer than 1 MiB and twice the
-// file, earlier states of sectors that were written again are forgotten, which means that no cut
-// shows them.
+// A history without a sync is not kept forever: once it is longer than 1 MiB and twice the file, earlier states of
+// sectors that were written again are forgotten, which means that no cut shows them.
 //
-// Names may be written as the operating system wants them. There is one root, and relative names
-// start there. Links, permissions, times and locks do not exist; directories cannot be renamed.
-// A file that was removed stays readable for who has it open, and takes its room until then.
+// Names may be written as the operating system wants them. There is one root, and relative names start there. Links,
+// permissions, times and locks do not exist; directories cannot be renamed. A removed file stays readable for those
+// who have it open, and takes space until they close it.
 type Mem struct {
 	mu       sync.RWMutex
 	root     *node

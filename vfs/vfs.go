@@ -1,5 +1,5 @@
-// Package vfs is the seam between a storage engine and its files: the real file
-// system ([OS]), and one in memory that can be crashed ([Mem]).
+// Package vfs abstracts the files of a storage engine: the real file system ([OS]), and one in memory that can be
+// crashed ([Mem]).
 //
 // It is as narrow as an engine that writes logs and immutable files needs. Names are
 // paths in the form of the operating system. All methods may be called from many

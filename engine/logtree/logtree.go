@@ -1,7 +1,6 @@
 // Package logtree is Holdfast's own engine: a log that is the database. Every value is stored once, in an append-only
-// log; everything else is an index to it and can be rebuilt. There is no second log, no compaction rewrites a value
-// that is alive among others that are, and space is freed by whole files. All three levels are given per commit, in one
-// open directory.
+// log; everything else is an index to it and can be rebuilt. There is no second log, and space is freed by whole
+// files. All three levels are given per commit, in one open directory.
 //
 //	Memory   copied to the log's tail in memory and indexed
 //	Process  the tail is in the log's file, by a store to its mapping or a write call
@@ -49,9 +48,8 @@ type database = db.DB
 
 // Open opens or makes the database in dir. Options.Level is ignored: every level is given.
 //
-// Options.MemoryBytes, 128 MiB unless named, is shared by the memtables (up to three of a fifth of
-// it each) and what is kept of runs, the indexes of keys (three tenths). What else is kept of files is the
-// operating system's.
+// Options.MemoryBytes, 128 MiB by default, is shared by the memtables (up to three of a fifth of it each) and the
+// cache of runs, the index tables (three tenths). All other caching of files is the operating system's.
 func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	return openIn(vfs.OS(), dir, o)
 }

@@ -16,9 +16,9 @@ import (
 // disk is the file system that Pebble sees. It counts, it decides which syncs of the log
 // are real (see log), and it keeps a failed write from becoming a hang or a lie.
 //
-// Pebble answers a failed write of its log by panicking with its mutexes held, a failed
-// write of its manifest by ending the process, and a failed flush by trying again for
-// ever while writers wait. So it is not told. The first failure freezes the disk:
+// Pebble answers a failed write of its log by panicking with its mutexes held, a failed write of its manifest by
+// ending the process, and a failed flush by trying again forever while writers wait. So it is not told. The first
+// failure freezes the disk:
 //
 //   - the engine is poisoned with the cause, before Pebble's call returns;
 //   - nothing below changes any more, so that what is on the device is what a crash at

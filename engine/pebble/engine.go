@@ -65,7 +65,7 @@ func (e *engine) applyMemory(pb *lib.Batch) (holdfast.Receipt, error) {
 func (e *engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	barrier := pb.Empty()
 	if barrier {
-		// Pebble passes over an empty batch; one that is only in the log waits for all before.
+		// Pebble skips an empty batch; one that is only in the log waits for all before.
 		_ = pb.LogData(nil, nil)
 	}
 	count := uint64(pb.Count())
@@ -224,8 +224,8 @@ func (e *engine) Settle() error {
 	return r.Wait()
 }
 
-// Compact implements [holdfast.Compactor]. Writers go on; what they write meanwhile is not compacted. Room is needed
-// for the tables that are being merged.
+// Compact implements [holdfast.Compactor]. Writers continue; what they write meanwhile is not compacted. Room is
+// needed for the tables that are being merged.
 func (e *engine) Compact(ctx context.Context) error {
 	return e.Compacting(ctx, func() error {
 		if err := e.disk.poison(); err != nil {

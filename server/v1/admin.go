@@ -227,7 +227,7 @@ func (s *service) operations() {
 	s.backups()
 }
 
-// alone lets one operation go on at a time: the one that is in running, until it calls done.
+// alone admits one operation at a time: the one in running, until it calls done.
 func alone(running chan struct{}, op string) (done func(), err error) {
 	select {
 	case running <- struct{}{}:
@@ -264,7 +264,7 @@ func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err 
 		out.Keys++
 		out.Bytes += int64(len(it.Key()) + len(it.Value()))
 	}
-	// found says what an error is, and whether to go on after it.
+	// found classifies an error, and says whether to continue after it.
 	found := func(err error) error {
 		if !errors.Is(err, holdfast.ErrCorrupt) {
 			return err
