@@ -6,6 +6,7 @@
 //	holdfast bench           about 90 seconds: which engine is how fast, at which level
 //	holdfast bench --list    what can be measured
 //	holdfast report FILES    one HTML file of what bench and crash have written as JSON
+//	holdfast advise FILES    which engine to take, as far as those reports show
 //	holdfast load            how fast a server answers, beside one that does nothing
 //	holdfast crash           kill -9 and power cuts: does each engine keep what it claims to keep
 //	holdfast soak            overwrites, deletes, reads and kills for long, on data larger than memory
@@ -80,6 +81,7 @@ type grammar struct {
 	Ready     readyCommand     `cmd:"" help:"Check whether a server serves requests, as a container's health check."`
 	Bench     benchCommand     `cmd:"" help:"Measure engines and stores, grouped by the durability that they really give."`
 	Report    reportCommand    `cmd:"" help:"Make one HTML file from the reports of bench and crash."`
+	Advise    adviseCommand    `cmd:"" help:"Say which engine to take for a need, from reports of bench and crash."`
 	Load      loadCommand      `cmd:"" help:"Load HTTP servers, and compare them with one that does nothing."`
 	Crash     crashCommand     `cmd:"" help:"Crash engines with kill -9 and power cuts, and check what they claim to survive."`
 	Soak      soakCommand      `cmd:"" help:"Write, read and kill for hours, on data larger than memory, and check everything."`
@@ -207,6 +209,8 @@ func run(lab bench.Lab, args []string) int {
 		return g.Raft.Inspect.run()
 	case "bench":
 		return g.Bench.run(lab)
+	case "advise":
+		return g.Advise.run(lab)
 	case "report":
 		return g.Report.run(lab)
 	}

@@ -138,7 +138,8 @@ func finished(list []*Detection) []Detection {
 }
 
 // hunt crashes a mutant until it is found out, limit times at most, and returns how often. by is empty if not.
-func (r *runner) hunt(ctx context.Context, c kinds.Row, seed uint64, round, limit int) (cuts int, by foundBy, err error) {
+func (r *runner) hunt(ctx context.Context, c kinds.Row, seed uint64, round, limit int) (cuts int, by foundBy,
+	err error) {
 	if c.Kind == Simulate {
 		return r.huntSimulated(ctx, c.Engine, seed, limit)
 	}
