@@ -59,7 +59,7 @@ func (b *Batch) Set(key, value []byte) {
 	b.add(KindSet, key, value)
 }
 
-// Delete removes key; removing what is not there is no error.
+// Delete removes key. It is no error if the key does not exist.
 func (b *Batch) Delete(key []byte) {
 	if err := CheckKey(key); err != nil {
 		b.failHere(err)
@@ -140,11 +140,11 @@ func (b *Batch) Len() int { return b.count }
 // Size is the length in bytes of the encoded operations.
 func (b *Batch) Size() int { return len(b.buf) }
 
-// Err is the error of the first operation that broke a limit. That of a key or value names its index in the batch that
-// it was given to, from 0; that of a batch over MaxBatchSize does not. From then on, operations are ignored until
-// Reset.
+// Err is the error of the first operation that broke a limit. An error about a key or value names the operation's
+// index in its batch, from 0; an error about a batch over MaxBatchSize does not. From then on, operations are ignored
+// until Reset.
 //
-// That of a nil batch is ErrBadOption: engines ask in Apply before anything else of it.
+// The error of a nil batch is ErrBadOption. Engines call Err first in Apply.
 func (b *Batch) Err() error {
 	if b == nil {
 		return &Error{Op: "apply", Class: ErrBadOption, Detail: "the batch is nil",

@@ -10,7 +10,7 @@ type Capabilities struct {
 	Engine  string // its name in engine/all
 	Library string // the module and version below it, empty if there is none
 
-	// Memory, Process and Power say what commits get that ask for them.
+	// Memory, Process and Power describe what commits at these levels get.
 	Memory, Process, Power Promise
 
 	// LossWindow is how often the engine is synced in the background while commits
@@ -40,12 +40,12 @@ type Capabilities struct {
 	// Limits in bytes, never above those of the contract.
 	MaxKeySize, MaxValueSize, MaxBatchSize int64
 
-	// MinMemoryBytes is the least Options.MemoryBytes that is not refused with ErrBadOption, where that is more than
-	// MinMemoryBytes of this package; otherwise it is 0.
+	// MinMemoryBytes is the smallest Options.MemoryBytes that the engine accepts, if that is more than MinMemoryBytes of
+	// this package; otherwise it is 0.
 	MinMemoryBytes int64
 
-	// Settings are the engine's own, read back from it after opening, not as they
-	// were asked for. Empty in a description of an engine that is not open.
+	// Settings are the engine's own, read back from it after opening. Empty in a description of an engine that is not
+	// open.
 	Settings []Setting
 	// Caveats are sentences that a user should know before choosing the engine.
 	Caveats []string
@@ -67,7 +67,7 @@ type Promise struct {
 // Setting is one effective setting of an engine.
 type Setting struct{ Name, Value string }
 
-// Promise returns what commits get that ask for level.
+// Promise returns what commits at level asked get.
 func (c Capabilities) Promise(asked Level) Promise {
 	switch asked {
 	case Memory:
@@ -80,8 +80,7 @@ func (c Capabilities) Promise(asked Level) Promise {
 	return Promise{Why: "there is no such level"}
 }
 
-// CheckLevel returns ErrLevel if commits that ask for level are refused, with the levels
-// that are not.
+// CheckLevel returns ErrLevel, which lists the available levels, if commits at level asked are refused.
 func (c Capabilities) CheckLevel(asked Level) error {
 	p := c.Promise(asked)
 	if p.Given != 0 {
@@ -103,8 +102,8 @@ func (c Capabilities) CheckLevel(asked Level) error {
 		Detail: fmt.Sprintf("%s: %s", asked, p.Why)}
 }
 
-// ForReading returns c as it is of an engine that was opened with Options.ReadOnly: it refuses every level. It is
-// for engines.
+// ForReading returns c for an engine that was opened with Options.ReadOnly: it refuses every level. It is for
+// engines.
 func (c Capabilities) ForReading() Capabilities {
 	c.Memory = Promise{Why: "the engine is open for reading only"}
 	c.Process, c.Power, c.LossWindow = c.Memory, c.Memory, 0
@@ -137,8 +136,8 @@ type Metrics struct {
 
 	// Poison is the failure that stopped the engine, nil while it works.
 	Poison error
-	// Trouble is what does not stop the engine and should be looked at: background work that failed and is tried
-	// again, damage that it met. nil if there is none, or if the engine does not tell.
+	// Trouble is a problem that does not stop the engine but needs attention: background work that failed and is
+	// retried, or damage that it met. nil if there is none, or if the engine does not report it.
 	Trouble error
 }
 

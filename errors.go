@@ -13,13 +13,12 @@ import (
 var (
 	// ErrNotFound: the key is not there. Get returns it as it is.
 	ErrNotFound = errors.New("holdfast: not found")
-	// ErrClosed: the engine, store or snapshot has been closed. An iterator that has been closed
-	// only ends.
+	// ErrClosed: the engine, store or snapshot has been closed. A closed iterator just ends.
 	ErrClosed = errors.New("holdfast: closed")
 	// ErrBusy: Close found iterators or snapshots still open.
 	ErrBusy = errors.New("holdfast: in use")
-	// ErrPoisoned: a write or sync failed earlier; the cause is wrapped. Reads go
-	// on. Reopen the engine once the cause is fixed.
+	// ErrPoisoned: a write or sync failed earlier; the cause is wrapped. Reads continue. Reopen the engine once the
+	// cause is fixed.
 	ErrPoisoned = errors.New("holdfast: stopped after a failed write")
 	// ErrCorrupt: what had been stored safely does not read back as written.
 	ErrCorrupt = errors.New("holdfast: corrupt")
@@ -40,8 +39,8 @@ var (
 	ErrBadKey = errors.New("holdfast: bad key")
 	// ErrTooLarge: a value or batch over its limit.
 	ErrTooLarge = errors.New("holdfast: too large")
-	// ErrFull: there is no room left on the device. Nothing of the batch was written, and the engine works on:
-	// deletes may still be accepted, and other writes are once there is room again.
+	// ErrFull: there is no room left on the device. Nothing of the batch was written, and the engine keeps working:
+	// deletes may still be accepted, and other writes are accepted once there is room again.
 	ErrFull = errors.New("holdfast: no room on the device")
 	// ErrUnavailable: this engine or feature is not in this build or not on this
 	// system.
@@ -179,7 +178,8 @@ func CheckRange(r Range) error {
 	return nil
 }
 
-// CheckContext returns ErrBadOption for a nil context, and otherwise what ended it. Stores call it before they use one.
+// CheckContext returns ErrBadOption for a nil context, and otherwise the context's error. Stores call it before they
+// use a context.
 func CheckContext(ctx context.Context) error {
 	if ctx == nil {
 		return &Error{Op: "check context", Class: ErrBadOption, Detail: "it is nil", Remedy: "pass context.Background()"}

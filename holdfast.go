@@ -13,17 +13,15 @@
 // in its [Capabilities]. What a weaker level can lose to a power cut is bounded
 // by the loss window ([Options.SyncEvery]).
 //
-// Order is separate from durability. [Engine.Apply] fixes a batch's place among
-// all others and returns at once; [Receipt.Wait] returns when the batch, and
-// every batch before it, is visible and survives what its level names. Many
-// writers can so share one sync: take your own lock around Apply if you need
-// one, and wait outside it.
+// Order is separate from durability. [Engine.Apply] fixes a batch's place among all others and returns at once;
+// [Receipt.Wait] returns when the batch, and every batch before it, is visible and survives what its level names. So
+// many writers can share one sync: take your own lock around Apply if you need one, and wait outside it.
 //
 // # Laws
 //
 // Every engine keeps these nine laws; package enginetest checks them.
 //
-//  1. Atomic: a batch is there whole or not at all, after any crash too.
+//  1. Atomic: a batch is there whole or not at all, even after a crash.
 //  2. Ordered: batches take effect, are seen, and survive a crash only as a
 //     prefix of Apply order.
 //  3. Durable: once Wait returns nil, the batch and all before it are visible
@@ -32,9 +30,8 @@
 //  4. Never weaker than asked.
 //  5. Snapshots and iterators see one fixed state and never block a writer; one
 //     that is never closed shows in [Metrics].
-//  6. The first failed write or sync of what has taken its place poisons the
-//     engine: later Applies fail with that cause ([ErrPoisoned]), reads go on.
-//     Nothing is acknowledged after a failed sync.
+//  6. The first failed write or sync of a batch that has its place poisons the engine: later Applies fail with that
+//     cause ([ErrPoisoned]), and reads continue. Nothing is acknowledged after a failed sync.
 //  7. A full disk is an ordinary error: nothing acknowledged is lost, and the
 //     engine works again once there is room: at once if Apply has refused the
 //     batch ([ErrFull]), at the latest when it is reopened.
@@ -48,9 +45,9 @@
 //
 // # For engines
 //
-// Programs do not need [NewReceipt], [CheckKey], [CheckRange], [FailedIterator],
-// [Options.WithDefaults], [Capabilities.ForReading] and [UnknownMetrics]: they are
-// for those who write an engine, which package enginetest then checks.
+// Programs do not need [NewReceipt], [CheckKey], [CheckRange], [FailedIterator], [Options.WithDefaults],
+// [Capabilities.ForReading] and [UnknownMetrics]: they are for implementations of engines, which package enginetest
+// checks.
 package holdfast
 
 import (
@@ -72,28 +69,27 @@ const (
 // Engine is an open store of ordered keys. All methods may be called from many
 // goroutines at once.
 //
-// An engine owns its directory until Close returns: a second opener, in this process or another, gets [ErrLocked]. The
-// error of a failed Open names the directory, and nothing is left in a directory that another program made. If the
-// directory is removed, renamed or replaced while it is open, the engine acknowledges nothing more at Power, does not
-// touch what has the directory's name now, and is poisoned with [ErrReplaced], at the latest by the next sync.
+// An engine owns its directory until Close returns: a second opener, in this process or another, gets [ErrLocked].
+// The error of a failed Open names the directory, and nothing is left in a directory that another program made. If
+// the directory is removed, renamed or replaced while it is open, the engine acknowledges nothing more at Power, does
+// not touch whatever now has the directory's name, and is poisoned with [ErrReplaced], at the latest by the next
+// sync.
 type Engine interface {
 	// Reader reads the latest visible state. A batch is visible at the latest
 	// when its receipt's Wait returns nil; some engines show it earlier.
 	Reader
 
-	// Apply fixes b's place after every batch applied before it. It returns
-	// without waiting for the device, and copies what it needs: b may be reset and
-	// reused at once. An empty batch is a barrier: its receipt waits for
-	// everything applied before it.
+	// Apply fixes b's place after every batch applied before it. It returns without waiting for the device, and copies
+	// what it needs: b may be reset and reused at once. An empty batch is a barrier: its receipt waits for everything
+	// applied before it.
 	//
 	// A batch whose receipt is never waited for still takes its place, and
 	// reaches its level with the next batch that is waited for, the next Sync,
 	// the loss window, or Close, whichever is first.
 	//
-	// An error from Apply means that the batch took no place and has no effect:
-	// ErrClosed, ErrLevel when the engine cannot give level, what is wrong with the
-	// batch (ErrBadOption, ErrBadKey, ErrTooLarge), ErrPoisoned, ErrFull, the first of
-	// these where there are several. An error from Wait poisons the engine.
+	// An error from Apply means that the batch took no place and has no effect: ErrClosed, ErrLevel when the engine
+	// cannot give level, what is wrong with the batch (ErrBadOption, ErrBadKey, ErrTooLarge), ErrPoisoned or ErrFull. If
+	// several apply, it is the first in this order. An error from Wait poisons the engine.
 	Apply(b *Batch, level Level) (Receipt, error)
 
 	// Snapshot returns a view of everything visible now. It costs no copy and
@@ -105,8 +101,8 @@ type Engine interface {
 	// where the engine keeps nothing on a device.
 	Sync() error
 
-	// Capabilities says what this engine gives as it was opened, as data. It works
-	// after Close too.
+	// Capabilities describes, as data, what this engine gives with the options it was opened with. It works after Close
+	// too.
 	Capabilities() Capabilities
 
 	// Metrics returns counters since Open and gauges of this moment. It works after
@@ -120,15 +116,15 @@ type Engine interface {
 	Close() error
 }
 
-// Compactor is what an [Engine] also is if its library can give back, when asked to, the space of what was deleted and
-// overwritten. The others do what they can by themselves.
+// Compactor is implemented by an [Engine] that can reclaim the space of deleted and overwritten data on request. The
+// others reclaim what they can by themselves.
 type Compactor interface {
-	// Compact returns when the space is given back. It takes time, and often room, for all that is stored. Readers go
-	// on; writers may have to wait, see the engine. Snapshots and iterators keep what they see. Nothing that can be
-	// read changes.
+	// Compact returns when the space is reclaimed. It takes time, and often space, in proportion to everything stored.
+	// Readers continue; writers may have to wait, see the engine. Snapshots and iterators keep what they see. Nothing
+	// that can be read changes.
 	//
-	// An early end, by ctx or an error, leaves the engine as it was, or partly compacted. ErrFull: there is no room
-	// for it. ErrLevel: the engine is open for reading only.
+	// If it ends early, by ctx or an error, the engine is unchanged or partly compacted. ErrFull: there is not enough
+	// space. ErrLevel: the engine is open for reading only.
 	Compact(ctx context.Context) error
 }
 
@@ -142,11 +138,11 @@ func Compact(ctx context.Context, e Engine) error {
 	return c.Compact(ctx)
 }
 
-// Verifier is what an [Engine] also is if it can check its own files while it is open.
+// Verifier is implemented by an [Engine] that can check its own files while it is open.
 type Verifier interface {
-	// Verify checks all that is stored at one moment against its checksums, also what no reader would look at, and
-	// returns the damage, each an ErrCorrupt. Readers and writers go on; what is written meanwhile is not looked at. An
-	// error means that it could not be checked to the end.
+	// Verify checks everything stored at one moment against its checksums, including data that no reader would see, and
+	// returns the damage, each an ErrCorrupt. Readers and writers continue; what is written meanwhile is not checked. An
+	// error means that the check did not finish.
 	Verify(ctx context.Context) (damage []error, err error)
 }
 
@@ -160,8 +156,35 @@ func Verify(ctx context.Context, e Engine) (damage []error, err error) {
 	return v.Verify(ctx)
 }
 
-// Reader reads one state of an engine: the latest, or a snapshot's. After Close, of the
-// engine or the snapshot, the error is ErrClosed whatever else is wrong.
+// Checkpointer is what an [Engine] also is if it can copy itself cheaply: the copy shares files with it.
+type Checkpointer interface {
+	// Checkpoint makes the directory dir: a database of the same engine with all that was visible when it was called, in
+	// one consistent state. It shares files with this one, by hard links, and so takes little time and room at first, and
+	// no more than what has been replaced or deleted here since. Each can be written to, closed or removed, and the other
+	// does not change. Readers and writers go on; Close waits.
+	//
+	// When it returns, the copy survives power loss, at whatever level it was written. But damage to a shared file is
+	// damage to both: it is no backup against a failing disk. Copies of copies are made likewise.
+	//
+	// dir must not exist, or be empty, and must not lie in a directory that an engine made: ErrBadOption. After an error,
+	// and the end of ctx is one, it does not exist. ErrUnavailable: it lies on another file system, or on one that has no
+	// hard links, or not as many; a backup can be made there. ErrFull: there is no room. ErrBadOption also where the
+	// engine keeps nothing in a directory of the system. An engine that is poisoned makes none.
+	Checkpoint(ctx context.Context, dir string) error
+}
+
+// Checkpoint calls e's Checkpoint. ErrUnavailable: e is no [Checkpointer].
+func Checkpoint(ctx context.Context, e Engine, dir string) error {
+	c, ok := e.(Checkpointer)
+	if !ok {
+		return &Error{Op: "checkpoint", Engine: e.Capabilities().Engine, Class: ErrUnavailable,
+			Detail: "this engine changes its files in place, and cannot share them", Remedy: "make a backup"}
+	}
+	return c.Checkpoint(ctx, dir)
+}
+
+// Reader reads one state of an engine: the latest, or a snapshot's. After Close of the engine or the snapshot, the
+// error is ErrClosed, whatever else is wrong.
 type Reader interface {
 	// Get appends the value of key to dst and returns the longer slice, or dst
 	// itself and ErrNotFound. The result is the caller's.
@@ -189,7 +212,7 @@ type Range struct {
 	Reverse bool // from the last key to the first
 }
 
-// Prefix returns the range of all keys that begin with p. That of an empty p holds every key.
+// Prefix returns the range of all keys that begin with p. An empty p means every key.
 func Prefix(p []byte) Range {
 	r := Range{Lo: bytes.Clone(p)}
 	for i := len(p) - 1; i >= 0; i-- {
@@ -202,7 +225,7 @@ func Prefix(p []byte) Range {
 	return r
 }
 
-// Iterator walks over a range. It is used by one goroutine at a time:
+// Iterator iterates over a range. It is used by one goroutine at a time:
 //
 //	it := engine.Scan(holdfast.Range{Lo: lo, Hi: hi})
 //	defer it.Close()
@@ -218,7 +241,7 @@ type Iterator interface {
 	// be written to.
 	Key() []byte
 	Value() []byte
-	// Err returns what ended the walk early, nil at the end of the range.
+	// Err returns the error that ended the iteration early, nil at the end of the range.
 	Err() error
 	// Close releases the iterator and returns Err. Closing again does nothing.
 	Close() error
@@ -240,10 +263,9 @@ type Waiter interface {
 // NewReceipt returns a receipt that calls w.Wait(token). It is for engines.
 func NewReceipt(w Waiter, token uint64) Receipt { return Receipt{w, token} }
 
-// Wait returns nil once the batch, and every batch applied before it, is visible
-// and survives what its level names; after a Close without error it returns nil too.
-// An error is ErrPoisoned with the cause: what became of the batch is not known until
-// the engine is opened again.
+// Wait returns nil once the batch, and every batch applied before it, is visible and survives what its level names;
+// after a Close without error it returns nil too. An error is ErrPoisoned with the cause: the outcome of the batch is
+// unknown until the engine is opened again.
 func (r Receipt) Wait() error {
 	if r.waiter == nil {
 		return nil
@@ -251,8 +273,8 @@ func (r Receipt) Wait() error {
 	return r.waiter.Wait(r.token)
 }
 
-// WaitContext is Wait until ctx ends, and then returns ctx's error. That takes nothing back: the batch keeps its place,
-// and a later Wait tells what became of it. ErrBadOption: ctx is nil.
+// WaitContext is Wait, but returns ctx's error when ctx ends. That takes nothing back: the batch keeps its place, and
+// a later Wait returns its outcome. ErrBadOption: ctx is nil.
 func (r Receipt) WaitContext(ctx context.Context) error {
 	if ctx != nil && ctx.Done() == nil || r.waiter == nil {
 		return r.Wait()

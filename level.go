@@ -97,14 +97,14 @@ func (l *Level) UnmarshalText(text []byte) error {
 
 type levelKey struct{}
 
-// WithLevel returns a context under which a store makes a write at level, if that is stronger than its own: for the one
-// write that matters more than the others of its store. A level that the engine does not give makes the write ErrLevel.
-// A weaker one changes nothing: a crash that takes back a weak write would take it back from those who follow the
-// store, and give its place to another.
+// WithLevel returns a context under which a store writes at level, if that is stronger than the store's own. It is
+// for a write that matters more than the others of its store. If the engine does not give the level, the write fails
+// with ErrLevel. A weaker level has no effect: a crash that takes back a weak write would take it back from the
+// store's followers, and give its place to another.
 //
-// The write's acknowledgement says that it survives what level names, and all before it what theirs named. Readers of
-// the store see it then and not earlier. The work that a store does for itself stays at the store's level, and so do
-// stores whose methods have no context.
+// The write's acknowledgement says that it survives what level names, and that all writes before it survive what
+// theirs named. Readers of the store see it then and not earlier. Background work of a store stays at the store's
+// level, and so do stores whose methods have no context.
 func WithLevel(ctx context.Context, level Level) context.Context {
 	if ctx == nil {
 		return nil // which the store refuses

@@ -9,7 +9,7 @@ import (
 // DefaultSyncEvery is the loss window when none is named.
 const DefaultSyncEvery = time.Second
 
-// MinMemoryBytes is the smallest budget that can be named. With less, engines would spend their time on syncs and
+// MinMemoryBytes is the smallest memory budget in bytes. With less, engines would spend their time on syncs and
 // files.
 const MinMemoryBytes = 1 << 20
 
@@ -25,26 +25,25 @@ type Options struct {
 	// was not synced. 0 means DefaultSyncEvery; a negative value means never.
 	SyncEvery time.Duration
 
-	// MemoryBytes is the budget in bytes for caches and write buffers. 0 means the
-	// engine's own default. Less than MinMemoryBytes is refused, and what the engine cannot hold to: see
-	// Capabilities.MinMemoryBytes. Engines keep to it as far as their libraries let them; Capabilities show what was set.
+	// MemoryBytes is the budget in bytes for caches and write buffers. 0 means the engine's own default. A budget below
+	// MinMemoryBytes, or below what the engine can keep to (Capabilities.MinMemoryBytes), is refused. Engines keep to it
+	// as far as their libraries let them; Capabilities show what was set.
 	MemoryBytes int64
 
-	// ReadOnly opens a directory that is there, and only to read it: nothing in it is written or made. Many readers can
-	// have it open at once; while a writer has, Open returns ErrLocked. Every commit, and Sync, is ErrLevel. Engines that
-	// cannot do it return ErrUnavailable; see [Capabilities].
+	// ReadOnly opens an existing directory for reading: nothing in it is written or created. Many readers can have it
+	// open at once; while a writer has it open, Open returns ErrLocked. Every commit, and Sync, returns ErrLevel.
+	// Engines that cannot do it return ErrUnavailable; see [Capabilities].
 	//
 	// A reader makes nothing durable. If the program that wrote last ended without closing its engine, a power cut
 	// can take back the end of what a reader shows, until the directory has been opened for writing.
 	ReadOnly bool
 
-	// Logger takes an engine's messages other than errors. nil discards it. It must not use the engine itself,
-	// which may hold locks while it speaks.
+	// Logger takes an engine's messages other than errors. nil discards them. It must not use the engine itself, which
+	// may hold locks while it logs.
 	Logger *slog.Logger
 }
 
-// WithDefaults checks o and fills in what is not named. Engines call it in Open. The error is
-// ErrBadOption or ErrLevel.
+// WithDefaults checks o and fills in defaults. Engines call it in Open. The error is ErrBadOption or ErrLevel.
 func (o Options) WithDefaults() (Options, error) {
 	if o.Level == 0 {
 		o.Level = Power

@@ -77,6 +77,12 @@ func Example_backup() {
 	_, _ = keys, err
 }
 
+func Example_checkpoint() {
+	var engine holdfast.Engine
+	err := holdfast.Checkpoint(ctx, engine, "/var/lib/orders-before-upgrade") // on the same file system
+	_ = err
+}
+
 func Example_metrics() {
 	var engine holdfast.Engine
 	m := engine.Metrics()

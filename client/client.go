@@ -55,8 +55,7 @@ type Options struct {
 	// Level is what writes must survive before they are answered; 0 leaves it to the server. A context that names one
 	// goes before.
 	Level holdfast.Level
-	// Logger is told what is tried again (Debug), and when followers and claims lose the server (Warn); nil means
-	// slog.Default.
+	// Logger takes retries (Debug), and when followers and claims lose the server (Warn); nil means slog.Default.
 	Logger *slog.Logger
 	// Retry is for how long a call is tried again; 0 means a minute, less than 0 not at all. Followers, and claims that
 	// wait, go on until their contexts end.

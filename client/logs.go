@@ -146,7 +146,7 @@ func (l *Log) Export(ctx context.Context, w io.Writer) (exported int64, err erro
 
 // Import adds the events that Export has written, from here or elsewhere, perhaps compressed by gzip: they keep their
 // positions, which may have gaps. It is not tried again, because r can be read only once, but it can be repeated with
-// the same lines: events that are there are passed over. event.ErrTaken: another event has a position or an id; up to
+// the same lines: events that are there are skipped. event.ErrTaken: another event has a position or an id; up to
 // 1000 lines are one commit, and those before it stay.
 func (l *Log) Import(ctx context.Context, r io.Reader) (api.Imported, error) {
 	return l.c.importLines(ctx, "event import", l.path+"/import", r)

@@ -378,7 +378,7 @@ func (n *Namespace) SavePosition(ctx context.Context, consumer string, position 
 		body: api.Position{Position: position}, safe: true}, nil)
 }
 
-// LoadPosition returns what SavePosition has saved last, or ErrNotFound.
+// LoadPosition returns the position that SavePosition saved last, or ErrNotFound.
 func (n *Namespace) LoadPosition(ctx context.Context, consumer string) (int64, error) {
 	var p api.Position
 	err := n.c.call(ctx, &request{op: "load position", method: "GET", path: n.position(consumer), safe: true}, &p)
@@ -430,8 +430,8 @@ func (l *lineCounter) Write(p []byte) (int, error) {
 }
 
 // Import adds the messages that Export has written, from here or elsewhere, perhaps compressed by gzip, to the
-// namespace: they keep their positions. It is not tried again, because r can be read only once, but it can be repeated
-// with the same lines: messages that are there are passed over.
+// namespace: they keep their positions. It is not tried again, because r can be read only once, but it can be
+// repeated with the same lines: messages that are there are skipped.
 func (n *Namespace) Import(ctx context.Context, r io.Reader) (message.ImportResult, error) {
 	done, err := n.c.importLines(ctx, "import", n.path+"/import", r)
 	return message.ImportResult{Imported: done.Imported, Known: done.Known, Last: done.Last}, err

@@ -263,7 +263,7 @@ func (t *Tasks) CompleteWith(ctx context.Context, l task.Lease, with func(*holdf
 	return results(r.op, len(then), done, err)
 }
 
-// settle tells what became of a task in hand. It is safe to try again: the lease is lost once it is done.
+// settle tells what became of a running task. It is safe to try again: the lease is lost once it is done.
 func (t *Tasks) settle(ctx context.Context, what string, l task.Lease, body any,
 	done func(*task.Task, task.Lease) bool) error {
 	r := &request{op: "task " + what, method: "POST", path: t.path + "/leases/" + what, body: body, safe: true}
@@ -274,7 +274,7 @@ func (t *Tasks) settle(ctx context.Context, what string, l task.Lease, body any,
 	return err
 }
 
-// SetOutput sets the output of a task in hand.
+// SetOutput sets the output of a running task.
 func (t *Tasks) SetOutput(ctx context.Context, l task.Lease, output []byte) error {
 	never := func(*task.Task, task.Lease) bool { return false } // the lease is not lost by it
 	return t.settle(ctx, "output", l, api.TaskOutput{LeaseRef: ref(l), Output: output}, never)
@@ -312,7 +312,7 @@ func (t *Tasks) Get(ctx context.Context, id string) (task.Task, error) {
 
 func (t *Tasks) task(id string) string { return t.path + path("/tasks/%s", id) }
 
-// List returns tasks that a filter takes, and where the next list goes on, "" if there are no more.
+// List returns tasks that match a filter, and the cursor of the next list, "" if there are no more.
 func (t *Tasks) List(ctx context.Context, f task.Filter) (tasks []task.Task, next string, err error) {
 	v := url.Values{}
 	for name, text := range map[string]string{"queue": f.Queue, "cursor": f.Cursor} {
@@ -355,7 +355,7 @@ func (t *Tasks) Delete(ctx context.Context, id string) error {
 	return t.c.call(ctx, &request{op: "task delete", method: "DELETE", path: t.task(id), safe: true}, nil)
 }
 
-// Queues tells how all queues are doing that have tasks or options, in the order of their names.
+// Queues describes all queues that have tasks or options, in the order of their names.
 func (t *Tasks) Queues(ctx context.Context) ([]task.QueueInfo, error) {
 	var list []api.Queue
 	err := t.c.call(ctx, &request{op: "queues", method: "GET", path: t.path + "/queues", safe: true}, &list)
@@ -371,7 +371,7 @@ func (t *Tasks) Queues(ctx context.Context) ([]task.QueueInfo, error) {
 	return to, nil
 }
 
-// Queue tells how a queue is doing. ErrNotFound: there is none of that name, with tasks or options.
+// Queue describes the state of a queue. ErrNotFound: there is none of that name, with tasks or options.
 func (t *Tasks) Queue(ctx context.Context, queue string) (task.QueueInfo, error) {
 	var q api.Queue
 	if err := t.c.call(ctx, &request{op: "queue", method: "GET", path: t.queue(queue), safe: true}, &q); err != nil {
@@ -394,7 +394,7 @@ func (t *Tasks) SetQueue(ctx context.Context, queue string, o task.QueueOptions)
 		safe: true}, nil)
 }
 
-// Pause lets no task of a queue be claimed until Resume, across restarts too. Those that run go on.
+// Pause stops claims of a queue's tasks until Resume, across restarts too. Running tasks continue.
 func (t *Tasks) Pause(ctx context.Context, queue string) error {
 	return t.c.call(ctx, &request{op: "pause queue", method: "POST", path: t.queue(queue) + "/pause", safe: true}, nil)
 }

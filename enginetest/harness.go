@@ -17,20 +17,18 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// Harness tells the suite how to open the engine under test.
+// Harness says how the suite opens the engine under test.
 type Harness struct {
-	// Open opens the engine in dir, which the suite makes up. An engine that keeps
-	// nothing on disk (its Describe gives no level above Memory) is opened with dir
-	// empty and is never reopened.
+	// Open opens the engine in dir, which the suite chooses. An engine that keeps nothing on disk (its Describe gives no
+	// level above Memory) is opened with dir empty and is never reopened.
 	Open func(dir string, o holdfast.Options) (holdfast.Engine, error)
 
-	// OpenFaulty is Open with every write and sync of the engine's files asking faults
-	// first. nil where the engine has no seam for that; laws 6 and 7 are then tested
-	// only with what the operating system can be made to refuse.
+	// OpenFaulty is Open with every write and sync of the engine's files asking faults first. nil where the engine
+	// cannot do that; laws 6 and 7 are then tested only with what the operating system can be made to refuse.
 	OpenFaulty func(dir string, o holdfast.Options, faults *Faults) (holdfast.Engine, error)
 
-	// OpenHeld is Open with every sync of the engine's files asking faults first, for engines that have no
-	// seam for OpenFaulty: syncs may then be held up, but do not fail. nil where there is OpenFaulty.
+	// OpenHeld is Open with every sync of the engine's files asking faults first, for engines that cannot offer
+	// OpenFaulty: syncs may then be held up, but do not fail. nil where there is OpenFaulty.
 	OpenHeld func(dir string, o holdfast.Options, faults *Faults) (holdfast.Engine, error)
 
 	// Tail names the file of an engine in dir, open or just killed, to whose end commits
@@ -41,13 +39,13 @@ type Harness struct {
 	// more, levels for which another one is given are tested there alone.
 	Scale int
 
-	// Describe is what the engine promises, without opening it.
+	// Describe returns what the engine promises, without opening it.
 	Describe func() holdfast.Capabilities
 }
 
-// Faults decides whether a write or sync fails, or how long a sync takes. The seam of an engine under test calls
-// Write and Sync before doing the real thing, and returns their error instead of doing it.
-// It is safe for concurrent use; the zero Faults lets everything pass.
+// Faults decides whether a write or sync fails, or how long a sync takes. The files of an engine under test call
+// Write and Sync before the real operation, and return their error instead of doing it. It is safe for concurrent
+// use; the zero Faults lets everything pass.
 type Faults struct {
 	mu         sync.Mutex
 	write, fsy error

@@ -78,8 +78,8 @@ func (a *trial) killOnce(dir string, from uint64, early bool, rnd *rand.Rand, br
 	return acked.Surviving(holdfast.Process)
 }
 
-// recover opens dir as the next process would and judges what is there: at least batch acked.
-// It goes on writing, and returns how many batches there are then.
+// recover opens dir as the next process would and judges what is there: at least batch acked. It continues writing,
+// and returns how many batches there are then.
 func (a *trial) recover(dir string, acked uint64, round int, breach func(int, string, ...any)) (n uint64, ok bool) {
 	var before commits.State[string]
 	for attempt := range 2 {

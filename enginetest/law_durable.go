@@ -27,6 +27,7 @@ var durableCases = []lawCase{
 	{name: "kept by the loss window", onDisk: true, run: func(a *trial) { a.settledBy("window") }},
 	{name: "kept by compacting", onDisk: true, run: compacted},
 	{name: "compacting gives back space", onDisk: true, once: true, run: compactedSpace},
+	{name: "kept by checkpoints", onDisk: true, run: checkpointed},
 	{name: "reopened many times", onDisk: true, run: reopened},
 	{name: "seen by readers", run: func(a *trial) { a.report(3, a.s.watched(a)) }},
 	{name: "kept after kill -9", onDisk: true, run: func(a *trial) { a.report(3, a.s.killed(a)) }},

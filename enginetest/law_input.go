@@ -308,7 +308,7 @@ func closeAmongMany(a *trial) {
 		}
 		for range 3 {
 			users.Go(func() {
-				// Readers who never rest would keep Close out for ever.
+				// Readers who never rest would keep Close out forever.
 				for refused.Load() < 10 {
 					_, err := e.Get(nil, []byte(commits.NumberKey(1)))
 					if !errors.Is(err, holdfast.ErrNotFound) && ended("Get", err) {

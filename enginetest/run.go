@@ -17,10 +17,10 @@ import (
 // processes, and a file lock that an engine ends by closing the file lives on for a moment in a process that another
 // case is starting.
 //
-// It takes part of a minute. What is chosen at random follows from -enginetest.seed: 1 unless named, and 0 for another
-// one each time, which is printed. The comparison with the model searches longer with -enginetest.model and
-// -rapid.checks. With -short the laws whose cases use one goroutine are left out, for runs with the race detector. Some
-// cases start the test that called Run again, alone, in a child process: Run must be the first thing that test does.
+// It takes part of a minute. Random choices follow from -enginetest.seed: 1 by default, and 0 for a new seed each
+// time, which is printed. The comparison with the model searches longer with -enginetest.model and -rapid.checks.
+// With -short the laws whose cases use one goroutine are left out, for runs with the race detector. Some cases start
+// the test that called Run again, alone, in a child process: Run must be the first thing that test does.
 func Run(t *testing.T, h Harness) {
 	s := newSuite(h, t.Name())
 	if s.playChild() {
@@ -150,7 +150,7 @@ func (s *suite) ask(l law, c lawCase, t tb, at func(holdfast.Level, func(tb))) {
 					t.Logf("\nLaw %d, %s. %s", l.number, l.name, l.text)
 				}
 			})
-			// A panic of the engine breaks the law that is checked. The other cases go on.
+			// A panic of the engine breaks the law that is checked. The other cases continue.
 			defer func() {
 				if p := recover(); p != nil {
 					t.Errorf("panic: %v\n%s", p, debug.Stack())

@@ -105,5 +105,5 @@ func answer(w http.ResponseWriter, r *http.Request, v any) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b) // a client that is gone
+	_, _ = w.Write(b) // the client has disconnected
 }

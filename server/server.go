@@ -201,9 +201,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Stop makes /ready tell that the server is not, accepts no more connections, lets followers end, and returns when all
-// requests are answered. When ctx ends, those that are left are cut off, and its error is returned. Data and engine are
-// open all the while; close them afterwards.
+// Stop makes /ready say that the server is stopping, accepts no more connections, lets followers end, and returns
+// when all requests are answered. When ctx ends, those that are left are cut off, and its error is returned. Data and
+// engine are open all the while; close them afterwards.
 func (s *Server) Stop(ctx context.Context) error {
 	s.stop.Do(func() { close(s.stopping) })
 	err := s.http.Shutdown(ctx)

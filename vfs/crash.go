@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Crash returns the file system as it may be found after a power cut now: one of the many outcomes that
-// [Mem] describes, chosen by rnd (nil is the same as a fresh generator each time). All in it is
-// durable. It has m's capacity, but no hook. m is as it was before, and shares nothing with the
-// new one; call [Mem.Halt] first, or open files go on writing to what is not found again.
+// Crash returns the file system as it may be found after a power cut now: one of the many outcomes that [Mem]
+// describes, chosen by rnd (nil is the same as a fresh generator each time). All in it is durable. It has m's
+// capacity, but no hook. m is as it was before, and shares nothing with the new one; call [Mem.Halt] first, or open
+// files continue to write to the old file system.
 func (m *Mem) Crash(rnd *rand.Rand) *Mem {
 	if rnd == nil {
 		rnd = rand.New(rand.NewPCG(0, 0))
@@ -26,7 +26,7 @@ func (m *Mem) Crash(rnd *rand.Rand) *Mem {
 	return m.crash(p)
 }
 
-// CrashNothing returns the file system after a power cut that nothing survives but what was synced.
+// CrashNothing returns the file system after a power cut that only synced data survives.
 func (m *Mem) CrashNothing() *Mem { return m.crash(&plan{mode: modeNothing}) }
 
 // CrashAll returns the file system after a power cut before which everything happened to reach
@@ -217,20 +217,26 @@ func (m *Mem) crash(p *plan) *Mem {
 	}
 	entries := m.entriesAfter(p)
 	c := newMem(nil)
+	found := map[*node]*node{} // files, which may have several names
 	var build func(n *node) *node
 	build = func(n *node) *node {
+		if fresh := found[n]; fresh != nil {
+			fresh.names++
+			return fresh
+		}
 		fresh := &node{names: 1}
 		if !n.isDir() {
+			found[n] = fresh
 			fresh.disk = n.image(p)
 			fresh.seen = fresh.disk.share()
 			fresh.settle(n)
 			c.used += fresh.room()
 			return fresh
 		}
-		found := entries(n)
-		fresh.entries = make(map[string]*node, len(found))
-		for _, name := range slices.Sorted(maps.Keys(found)) {
-			fresh.entries[name] = build(found[name])
+		names := entries(n)
+		fresh.entries = make(map[string]*node, len(names))
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			fresh.entries[name] = build(names[name])
 		}
 		fresh.durable = maps.Clone(fresh.entries)
 		return fresh

@@ -232,6 +232,38 @@ func TestNames(t *testing.T) {
 	exactly(t, outcomes(m, see), "d/ d/a=3 d/e/ d/e/x=4")
 }
 
+// TestLinks: a file with two names is one after a crash too, takes room once, and stays while one of them does.
+func TestLinks(t *testing.T) {
+	see := func(m *Mem) string { return tree(t, m) }
+	m := NewMem()
+	put(t, m, "/a", "1")
+	must(t, errors.Join(m.MkdirAll("/d"), m.SyncDir("/")))
+	used := m.Used()
+	must(t, m.Link("/a", "/d/b"))
+	exactly(t, outcomes(m, see), "a=1 d/", "a=1 d/ d/b=1")
+	must(t, m.SyncDir("/d"))
+	exactly(t, outcomes(m, see), "a=1 d/ d/b=1")
+	for how, c := range map[string]*Mem{"as it was": m, "a clone": m.Clone(), "crashed": m.CrashAll()} {
+		if c.Used() != used {
+			t.Errorf("%s: two names take %d bytes, one %d", how, c.Used(), used)
+		}
+		f, err := c.OpenWrite("/d/b")
+		must(t, err)
+		write(t, f, 0, []byte("2"))
+		must(t, errors.Join(f.Sync(), f.Close()))
+		has(t, c, "/a", []byte("2"))
+		must(t, errors.Join(c.Remove("/a"), c.SyncDir("/")))
+		if c.Used() != used {
+			t.Errorf("%s: one name left, and %d bytes are taken, not %d", how, c.Used(), used)
+		}
+		exactly(t, outcomes(c, see), "d/ d/b=2")
+		must(t, c.Remove("/d/b"))
+		if c.Used() != 0 {
+			t.Errorf("%s: no name is left, and %d bytes are taken", how, c.Used())
+		}
+	}
+}
+
 func TestFailedSync(t *testing.T) {
 	lostSome, keptSome := 0, 0
 	for run := range uint64(200) {

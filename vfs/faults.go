@@ -18,6 +18,7 @@ const (
 	OpCreate Kind = iota + 1
 	OpRemove
 	OpRename
+	OpLink
 	OpMkdir
 	OpSyncDir
 	OpWrite
@@ -33,9 +34,9 @@ const (
 )
 
 var kindNames = [...]string{
-	OpCreate: "create", OpRemove: "remove", OpRename: "rename", OpMkdir: "mkdir", OpSyncDir: "syncdir", OpWrite: "write",
-	OpTruncate: "truncate", OpAllocate: "allocate", OpSync: "sync", OpOpen: "open", OpList: "list", OpSize: "size",
-	OpRead: "read", OpMap: "map", OpClose: "close",
+	OpCreate: "create", OpRemove: "remove", OpRename: "rename", OpLink: "link", OpMkdir: "mkdir",
+	OpSyncDir: "syncdir", OpWrite: "write", OpTruncate: "truncate", OpAllocate: "allocate", OpSync: "sync",
+	OpOpen: "open", OpList: "list", OpSize: "size", OpRead: "read", OpMap: "map", OpClose: "close",
 }
 
 // String returns the kind's name in lower case.
@@ -54,7 +55,7 @@ func (k Kind) Mutates() bool { return k >= OpCreate && k <= OpSync }
 type Op struct {
 	Kind   Kind
 	Name   string // as the file was opened, or as it was given
-	To     string // the new name of an OpRename
+	To     string // the new name of an OpRename or OpLink
 	Offset int64  // of the bytes read or written; the size in OpTruncate and OpAllocate
 	Len    int64  // of the bytes read, written or mapped
 }
@@ -241,8 +242,8 @@ func (m *Mem) Flip(name string, off int64, bit int) error {
 	return nil
 }
 
-// CutFile makes a file shorter behind the back of who has it open, durably; all of what is left
-// of it becomes durable too. The error is fs.ErrNotExist, or EINVAL if it is not longer than size.
+// CutFile durably shortens a file without the knowledge of those who have it open; all of what is left of it becomes
+// durable too. The error is fs.ErrNotExist, or EINVAL if it is not longer than size.
 func (m *Mem) CutFile(name string, size int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

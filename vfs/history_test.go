@@ -291,7 +291,10 @@ func TestNameHistories(t *testing.T) {
 			case now[name] == "":
 				put(t, m, name, fmt.Sprint(i))
 				s.sides = [][2]string{{name, fmt.Sprint(i)}}
-			case r.IntN(2) == 0 && name != other:
+			case r.IntN(3) == 0 && now[other] == "":
+				must(t, m.Link(name, other))
+				s.sides = [][2]string{{other, now[name]}}
+			case r.IntN(2) == 0 && now[name] != now[other]:
 				must(t, m.Rename(name, other))
 				s.sides = [][2]string{{name, ""}, {other, now[name]}}
 			default:

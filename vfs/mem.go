@@ -39,7 +39,7 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 //     is still the old one. If it did not happen, what was written later behind that
 //     page is lost.
 //
-// Names are changed by operations (create, remove, rename, make a directory). SyncDir makes
+// Names are changed by operations (create, remove, rename, link, make a directory). SyncDir makes
 // those durable that touched the directory, with every earlier one that shares a name with one
 // of them. Of the others any may be lost or kept, in whatever order they were made, except
 // that one is kept only if all earlier ones that share a name with it are kept. A rename is
@@ -51,13 +51,12 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 //
 // # What fails
 //
-// [Mem.SetHook] and [Faults] make any operation fail. A write may be short. A failed sync drops
-// what was not synced, as Linux does: the process goes on reading it, the next sync returns nil
-// without writing it, and a power cut loses it; only sectors that are written again are synced
-// again, whole. Half of the time, by the seed, some of it had reached the disk, with the file's new length.
-// Otherwise that stays to be synced. [Mem.DropCaches] shows the process what is on the disk.
-// A failed SyncDir makes nothing durable, and a later one may. A failed operation of another kind
-// has no effect.
+// [Mem.SetHook] and [Faults] make any operation fail. A write may be short. A failed sync drops what was not synced,
+// as Linux does: the process continues to read it, the next sync returns nil without writing it, and a power cut
+// loses it; only sectors that are written again are synced again, whole. Half of the time, by the seed, some of it
+// had reached the disk, with the file's new length. Otherwise that stays to be synced. [Mem.DropCaches] shows the
+// process what is on the disk. A failed SyncDir makes nothing durable, and a later one may. A failed operation of
+// another kind has no effect.
 //
 // Syncing a file that was opened with Open fails with EBADF, as Windows refuses it.
 //
@@ -78,9 +77,10 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 // first bytes or the last. A store of the bytes that were there already is not noticed.
 //
 // Pages are read again too: what [Mem.Flip], [Mem.CutFile] and [Mem.DropCaches] do shows in mappings that were read
-// before. A memory fault (see debug.SetPanicOnFault) meets who touches a page behind the end of the file, or one that
-// [Mem.Spoil] made unreadable; who stores to a page without room on the disk, through a mapping for reading, or after
-// the power went. A hook makes Map and MapWrite fail, by OpMap; what is done through a mapping is no operation.
+// before. A memory fault (see debug.SetPanicOnFault) is the result of touching a page behind the end of the file, or
+// one that [Mem.Spoil] made unreadable, and of storing to a page without room on the disk, through a mapping for
+// reading, or after the power went. A hook makes Map and MapWrite fail, by OpMap; what is done through a mapping is
+// no operation.
 //
 // # What real disks may do beyond it
 //
@@ -90,13 +90,13 @@ var ErrHalted = errors.New("vfs: the file system has lost its power")
 // journal). Want room for overwriting (file systems that copy on write). Fail a system call for
 // reasons not simulated here, and become read-only.
 //
-// A history without a sync is not kept for ever: once it is longer than 1 MiB and twice the
-// file, earlier states of sectors that were written again are forgotten, which means that no cut
-// shows them.
+// A history without a sync is not kept forever: once it is longer than 1 MiB and twice the file, earlier states of
+// sectors that were written again are forgotten, which means that no cut shows them.
 //
-// Names may be written as the operating system wants them. There is one root, and relative names
-// start there. Links, permissions, times and locks do not exist; directories cannot be renamed.
-// A file that was removed stays readable for who has it open, and takes its room until then.
+// Names may be written as the operating system wants them. There is one root, and relative names start there. Symbolic
+// links, permissions, times and locks do not exist; directories cannot be renamed. A file with several names takes
+// space once. A file that was removed, by all of its names, stays readable for those who have it open, and takes space
+// until they close it.
 type Mem struct {
 	mu       sync.RWMutex
 	root     *node
@@ -415,6 +415,29 @@ func (m *Mem) Rename(from, to string) error {
 	})
 	if err != nil {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
+// Link implements [FS].
+func (m *Mem) Link(from, to string) error {
+	err := m.mutate(Op{Kind: OpLink, Name: from, To: to}, func() error {
+		n, err := m.file(from)
+		if err != nil {
+			return err
+		}
+		dir, base, taken, err := m.find(to)
+		switch {
+		case err != nil:
+			return err
+		case taken != nil || dir == nil:
+			return syscall.EEXIST
+		}
+		m.change(side{dir, base, n})
+		return nil
+	})
+	if err != nil {
+		return &os.LinkError{Op: "link", Old: from, New: to, Err: err}
 	}
 	return nil
 }

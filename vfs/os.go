@@ -58,6 +58,9 @@ func (osFS) Remove(name string) error { return os.Remove(name) }
 // Rename implements [FS].
 func (osFS) Rename(from, to string) error { return rename(from, to) }
 
+// Link implements [FS].
+func (osFS) Link(from, to string) error { return os.Link(from, to) }
+
 // MkdirAll implements [FS].
 func (osFS) MkdirAll(dir string) error { return os.MkdirAll(dir, 0o755) }
 

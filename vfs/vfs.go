@@ -1,5 +1,5 @@
-// Package vfs is the seam between a storage engine and its files: the real file
-// system ([OS]), and one in memory that can be crashed ([Mem]).
+// Package vfs abstracts the files of a storage engine: the real file system ([OS]), and one in memory that can be
+// crashed ([Mem]).
 //
 // It is as narrow as an engine that writes logs and immutable files needs. Names are
 // paths in the form of the operating system. All methods may be called from many
@@ -35,13 +35,17 @@ type FS interface {
 	Remove(name string) error
 	// Rename gives a file another name, atomically replacing a file of that name.
 	Rename(from, to string) error
+	// Link gives a file another name, which may be in another directory of the same file system: a hard link. Both names
+	// are the same file, until one of them is removed or replaced. It fails with fs.ErrExist if the name is taken, and
+	// with another error where there are no links, or too many of the file.
+	Link(from, to string) error
 	// MkdirAll makes a directory and its missing parents.
 	MkdirAll(dir string) error
 	// List returns the names of a directory's entries, sorted.
 	List(dir string) ([]string, error)
 	// Size returns a file's length in bytes.
 	Size(name string) (int64, error)
-	// SyncDir makes the entries of a directory durable: what was created, renamed and removed
+	// SyncDir makes the entries of a directory durable: what was created, linked, renamed and removed
 	// in it before the call.
 	SyncDir(dir string) error
 	// Free returns how many bytes can still be written in a directory, about; math.MaxInt64 where that

@@ -96,7 +96,7 @@ func TestConformance(t *testing.T) {
 		t.Run(system, func(t *testing.T) {
 			for name, test := range map[string]func(*testing.T, FS, string){
 				"names": testNames, "contents": testContents, "lengths": testLengths, "mistakes": testMistakes,
-				"closed": testClosed, "removed": testRemoved, "concurrent": testConcurrent,
+				"closed": testClosed, "removed": testRemoved, "links": testLinks, "concurrent": testConcurrent,
 			} {
 				t.Run(name, func(t *testing.T) {
 					fs, dir := open(t)
@@ -105,6 +105,34 @@ func TestConformance(t *testing.T) {
 			}
 		})
 	}
+}
+
+// testLinks: both names are one file, whatever becomes of the other.
+func testLinks(t *testing.T, sys FS, dir string) {
+	at := func(name string) string { return filepath.Join(dir, name) }
+	must(t, sys.MkdirAll(at("d")))
+	f := create(t, sys, at("a"))
+	defer f.Close()
+	write(t, f, 0, []byte("one"))
+	must(t, sys.Link(at("a"), at("d/b")))
+	wants(t, "Link over a file", sys.Link(at("a"), at("d/b")), fs.ErrExist)
+	wants(t, "Link over itself", sys.Link(at("a"), at("a")), fs.ErrExist)
+	wants(t, "Link of nothing", sys.Link(at("x"), at("y")), fs.ErrNotExist)
+	wants(t, "Link into nothing", sys.Link(at("a"), at("no/b")), fs.ErrNotExist)
+	write(t, f, 3, []byte(" two"))
+	has(t, sys, at("d/b"), []byte("one two"))
+	must(t, f.Truncate(3))
+	has(t, sys, at("d/b"), []byte("one"))
+	must(t, sys.Rename(at("a"), at("d/b"))) // of one file over itself: nothing is done
+	has(t, sys, at("a"), []byte("one"))
+	must(t, create(t, sys, at("new")).Close())
+	must(t, sys.Rename(at("new"), at("a")))
+	has(t, sys, at("a"), nil)
+	has(t, sys, at("d/b"), []byte("one"))
+	must(t, sys.Link(at("d/b"), at("c")))
+	must(t, sys.Remove(at("d/b")))
+	has(t, sys, at("c"), []byte("one"))
+	lists(t, sys, dir, "a", "c", "d")
 }
 
 func testNames(t *testing.T, sys FS, dir string) {
@@ -450,6 +478,13 @@ func TestSame(t *testing.T) {
 					r.Skip() // of directories: not with Mem
 				}
 				do("rename", func(s FS) error { return s.Rename(from, to) })
+			},
+			"link": func(*rapid.T) {
+				from, to := drawName("from"), drawName("to")
+				if _, err := real.List(from); err == nil {
+					r.Skip() // of directories: systems differ
+				}
+				do("link", func(s FS) error { return s.Link(from, to) })
 			},
 			"mkdir": func(*rapid.T) {
 				name := drawName("name")

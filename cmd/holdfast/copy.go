@@ -11,16 +11,16 @@ import (
 )
 
 type copyCommand struct {
-	From      string `arg:"" help:"Source that no program has open. It is not changed."`
-	To        string `arg:"" help:"New directory, as [ENGINE:]DIR; the engine is logtree unless named."`
+	From      string `arg:"" help:"Source, not open in any program. It is not changed."`
+	To        string `arg:"" help:"New directory, as [ENGINE:]DIR. Default engine: logtree."`
 	Only      string `help:"Only this bucket (OUTER/INNER if nested) or table; its keys get no prefix." placeholder:"NAME"`
 	Separator string `help:"One character between bucket or table and key. Default: a slash." placeholder:"C"`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (copyCommand) Help() string {
-	return `FROM is a directory that an engine made, a file of bbolt or SQLite, or a directory of Badger or Pebble. ` +
-		`It is opened for reading only, or as a copy in TO.source.`
+	return `FROM is a directory of an engine, a file of bbolt or SQLite, or a directory of Badger or Pebble. ` +
+		`It is opened read-only, or as a copy in TO.source.`
 }
 
 func (c *copyCommand) run() int {

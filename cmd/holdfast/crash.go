@@ -39,29 +39,29 @@ func simulated(
 type crashCommand struct {
 	Engines []string       `help:"Engines, names or patterns." placeholder:"A,B"`
 	Levels  []string       `help:"Levels that commits ask for: memory, process, power." placeholder:"LEVEL"`
-	Kind    []string       `help:"How to crash: kill, power, faults, simulate; the default is below." placeholder:"KIND"`
+	Kind    []string       `help:"How to crash: kill, power, faults, simulate. The default is described below." placeholder:"KIND"`
 	Subject []string       `help:"What to crash: kv, event, message, task, raft, serve. Default: kv, raft, serve." placeholder:"NAME"`
 	Cuts    *int           `help:"Crashes of each row. Default: 20, and 10 for some." placeholder:"N"`
-	FS      string         `name:"fs" help:"File system for power and faults: ext4, xfs or btrfs. Default: all that are there, in turns." placeholder:"FS"`
-	Seed    *uint64        `help:"Seed of everything that follows from one; a run prints its own." placeholder:"N"`
-	For     *time.Duration `help:"Go on until this much time has passed." placeholder:"10m"`
+	FS      string         `name:"fs" help:"File system for power and faults: ext4, xfs or btrfs. Default: all available ones, in turns." placeholder:"FS"`
+	Seed    *uint64        `help:"Seed of all random choices. Every run prints its seed." placeholder:"N"`
+	For     *time.Duration `help:"Continue until this much time has passed." placeholder:"10m"`
 	JSON    string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 	HTML    string         `name:"html" help:"Also write the report to FILE as a page; - is standard output." placeholder:"FILE"`
 	Keep    string         `help:"Directory for evidence of broken claims. Default: a new one in --dir." placeholder:"DIR"`
-	Dir     string         `help:"Directory to work in, not an engine's. Default: the current one." placeholder:"DIR"`
+	Dir     string         `help:"Directory to work in; must not belong to an engine. Default: the current one." placeholder:"DIR"`
 	Mutants bool           `help:"Find engines that break one rule each, by every kind or --kind, and say how many and how soon."`
-	Replay  string         `help:"Check again what a run has kept as evidence in this directory." placeholder:"DIR"`
+	Replay  string         `help:"Judge again the evidence that a run kept in this directory." placeholder:"DIR"`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (crashCommand) Help() string {
-	return `A run that is interrupted or breaks off still shows, and writes with --json, what it has found, marked ` +
-		`partial. The file is also written while the run goes on. With --json - the tables go to standard error. ` +
+	return `A run that is interrupted or ends early still shows, and writes with --json, what it has found, marked ` +
+		`partial. The file is also written during the run. With --json - the tables go to standard error. ` +
 		`Crash removes only the files that it created in --dir, and keeps evidence of broken claims. ` +
-		`Without --kind, crash kills, and cuts the power and injects faults where the machine can. ` +
+		`Without --kind, crash makes kills, and power cuts and faults where the machine can. ` +
 		`Peers must be named with --engines: raft-wal and raft-boltdb are crashed as raft only, postgres, nats and study-4 ` +
-		`(what the fourth study in docs/studies.md did) as message only, redb, fjall and thunderdb as kv only; these are ` +
-		`served by a program in Rust, which cargo builds when they are first named.`
+		`(what the fourth study in docs/studies.md did) as message only, redb, fjall and thunderdb as kv only; a ` +
+		`program in Rust serves these three, which cargo builds when they are first named.`
 }
 
 type victimCommand struct{}

@@ -7,18 +7,18 @@ import (
 )
 
 type doctorCommand struct {
-	Examine doctorExamine `cmd:"" default:"withargs" help:"Examine a disk: what a sync costs there, and whether it can be believed."`
-	Witness doctorWitness `cmd:"" help:"Have another machine witness what this one loses when its plug is pulled."`
+	Examine doctorExamine `cmd:"" default:"withargs" help:"Measure what a sync costs on a disk, and check whether it can be believed."`
+	Witness doctorWitness `cmd:"" help:"Let another machine check what this one lost after a real power cut."`
 }
 
 type doctorExamine struct {
-	Dir  string `help:"Directory on the disk, not an engine's. Default: the current one." placeholder:"DIR"`
+	Dir  string `help:"Directory on the disk; must not belong to an engine. Default: the current one." placeholder:"DIR"`
 	JSON string `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (doctorExamine) Help() string {
-	return `It writes some 40 MB in a directory of its own below --dir, for a few seconds, and removes them. ` +
+	return `Writes some 40 MB in a new directory below --dir, for a few seconds, and removes them. ` +
 		`The exit status is 2 if a sync there keeps nothing.`
 }
 
@@ -33,20 +33,20 @@ func (c doctorExamine) run() int {
 }
 
 type doctorWitness struct {
-	Address string `arg:"" optional:"" help:"The witness: HOST:PORT." placeholder:"HOST:PORT"`
-	Dir     string `help:"Directory of the victim, for itself alone." default:"holdfast-witnessed" placeholder:"DIR"`
+	Address string `arg:"" optional:"" help:"Address of the witness: HOST:PORT." placeholder:"HOST:PORT"`
+	Dir     string `help:"Directory of the victim, used by nothing else." default:"holdfast-witnessed" placeholder:"DIR"`
 	Engine  string `help:"Engine of the victim." default:"logtree" placeholder:"NAME"`
-	Listen  string `help:"Be the witness, at this address." placeholder:":7440"`
+	Listen  string `help:"Be the witness and listen at this address." placeholder:":7440"`
 	Ledger  string `help:"Directory of the witness." default:"holdfast-witness" placeholder:"DIR"`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (doctorWitness) Help() string {
 	return `On a machine that keeps its power: holdfast doctor witness --listen :7440. On the machine to examine: ` +
-		`holdfast doctor witness HOST:7440 --dir DIR. It commits to an engine at Power, and tells the witness what is ` +
-		`acknowledged. Pull its plug; when it is back, run the same command there again: the witness says whether all that ` +
-		`had been acknowledged is there, and it goes on. Who can reach the witness can write to its disk: use a network of ` +
-		`your own.`
+		`holdfast doctor witness HOST:7440 --dir DIR. That commits to an engine at Power, and tells the witness what is ` +
+		`acknowledged. Pull its plug. When it is back, run the same command there again: the witness says whether ` +
+		`everything acknowledged is there, and the test continues. Anybody who can reach the witness can write to its ` +
+		`disk: use a private network.`
 }
 
 func (c doctorWitness) run() int {

@@ -21,11 +21,11 @@ type eventCommand struct {
 	List     eventList     `cmd:"" help:"List the logs, with their subscriptions."`
 	Cat      eventCat      `cmd:"" help:"Show the events of a log."`
 	Tail     eventTail     `cmd:"" help:"Show new events of a log as they come."`
-	Append   eventAppend   `cmd:"" help:"Append events: one for each argument, or for each line of the standard input."`
+	Append   eventAppend   `cmd:"" help:"Append events: one per argument, or per line of standard input."`
 	Export   eventExport   `cmd:"" help:"Write the events of a log as lines of JSON."`
-	Import   eventImport   `cmd:"" help:"Add events that export has written. They keep their positions."`
+	Import   eventImport   `cmd:"" help:"Import events written by export. They keep their positions."`
 	Truncate eventTruncate `cmd:"" help:"Remove the events before a position."`
-	Delete   eventDelete   `cmd:"" help:"Remove a log with all that is in it."`
+	Delete   eventDelete   `cmd:"" help:"Delete a log and everything in it."`
 }
 
 type eventList struct{ inPlace }
@@ -54,8 +54,8 @@ func (c *eventList) run() int {
 type eventCat struct {
 	inPlace
 	Log   string `arg:"" help:"The log."`
-	From  uint64 `help:"The first position." default:"0" placeholder:"N"`
-	Limit uint32 `help:"How many events at most; 0 for all." default:"0" placeholder:"N"`
+	From  uint64 `help:"First position to show." default:"0" placeholder:"N"`
+	Limit uint32 `help:"Maximum number of events; 0 for all." default:"0" placeholder:"N"`
 }
 
 func (c *eventCat) run() int {
@@ -76,7 +76,7 @@ func (c *eventCat) run() int {
 type eventTail struct {
 	inPlace
 	Log  string `arg:"" help:"The log."`
-	Last uint64 `help:"Show so many events before the new ones." default:"0" placeholder:"N"`
+	Last uint64 `help:"Show this many existing events first." default:"0" placeholder:"N"`
 }
 
 func (c *eventTail) run() int {
@@ -120,9 +120,9 @@ type eventAppend struct {
 	inPlace
 	levelFlag
 	Log   string   `arg:"" help:"The log."`
-	Data  []string `arg:"" optional:"" help:"The data of each event. Default: the lines of the standard input."`
-	Type  string   `help:"Their type." placeholder:"TYPE"`
-	After *uint64  `help:"Only if this is the last position of the log; all events are one append then." placeholder:"N"`
+	Data  []string `arg:"" optional:"" help:"The data of each event. Default: the lines of standard input."`
+	Type  string   `help:"Type of the events." placeholder:"TYPE"`
+	After *uint64  `help:"Append only if this is the last position of the log, and append all events at once." placeholder:"N"`
 }
 
 func (c *eventAppend) run() int {
@@ -197,7 +197,7 @@ func lines(r io.Reader, f func(line []byte, last bool) error) error {
 type eventExport struct {
 	inPlace
 	Log    string `arg:"" help:"The log."`
-	Output string `short:"o" help:"New file to write to. Default: the standard output." placeholder:"FILE"`
+	Output string `short:"o" help:"New file to write to. Default: standard output." placeholder:"FILE"`
 }
 
 func (c *eventExport) run() int {
@@ -222,13 +222,13 @@ type eventImport struct {
 	inPlace
 	levelFlag
 	Log   string `arg:"" help:"The log."`
-	Input string `arg:"" optional:"" help:"File to read, perhaps compressed. Default: the standard input."`
-	Renew bool   `help:"Append them behind what is there, at new positions. Those without an id are appended each time."`
+	Input string `arg:"" optional:"" help:"File to read, optionally compressed. Default: standard input."`
+	Renew bool   `help:"Append at new positions at the end of the log. Events without an id are appended each time."`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (eventImport) Help() string {
-	return "Events that are in the log already are passed over, so that an import can be repeated."
+	return "Events that are already in the log are skipped, so an import can be repeated."
 }
 
 func (c *eventImport) run() int {
@@ -310,7 +310,7 @@ func (c *eventImport) run() int {
 type eventTruncate struct {
 	inPlace
 	Log    string `arg:"" help:"The log."`
-	Before uint64 `required:"" help:"The first position that is kept." placeholder:"N"`
+	Before uint64 `required:"" help:"First position to keep." placeholder:"N"`
 }
 
 func (c *eventTruncate) run() int {

@@ -19,23 +19,23 @@ import (
 // The commands that move data over from other servers.
 
 type importCommand struct {
-	EventoDB  importEventoDB  `cmd:"" name:"eventodb" help:"Copy a namespace of an EventoDB server, or its export."`
-	Ebuse     importEbuse     `cmd:"" name:"ebuse" help:"Copy the events of a tenant of an ebuse server."`
-	MessageDB importMessageDB `cmd:"" name:"messagedb" help:"Copy the messages of a message-db, which is in PostgreSQL."`
+	EventoDB  importEventoDB  `cmd:"" name:"eventodb" help:"Copy a namespace of an EventoDB server, or its export, and compare."`
+	Ebuse     importEbuse     `cmd:"" name:"ebuse" help:"Copy the events of an ebuse tenant, and compare."`
+	MessageDB importMessageDB `cmd:"" name:"messagedb" help:"Copy the messages of a message-db (PostgreSQL), and compare."`
 }
 
 type importEventoDB struct {
-	From      string `arg:"" help:"File that EventoDB has exported, gzip too, or the URL of a running server."`
-	Token     string `help:"Token of the namespace, if that is a server." env:"EVENTODB_TOKEN" placeholder:"TOKEN"`
-	Into      string `required:"" help:"URL of a server, or directory of its data." placeholder:"URL|[ENGINE:]DIR"`
-	IntoToken string `help:"Token of the namespace there, if it is a server." env:"HOLDFAST_TOKEN" placeholder:"TOKEN"`
-	Namespace string `help:"Namespace in the directory, made if it is not there; default unless named." placeholder:"ID"`
+	From      string `arg:"" help:"Export of EventoDB (also gzip), or URL of a running server."`
+	Token     string `help:"Token of the namespace, for a server." env:"EVENTODB_TOKEN" placeholder:"TOKEN"`
+	Into      string `required:"" help:"URL of a server, or its data directory." placeholder:"URL|[ENGINE:]DIR"`
+	IntoToken string `help:"Token of the namespace at --into, for a server." env:"HOLDFAST_TOKEN" placeholder:"TOKEN"`
+	Namespace string `help:"Namespace in the directory, created if needed. Default: default." placeholder:"ID"`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (importEventoDB) Help() string {
-	return `Messages keep their positions, ids and times. Then each is compared with its copy. An import that was ` +
-		`interrupted can be repeated: what is there already is passed over. A directory must not be open elsewhere.`
+	return `Messages keep their positions, ids and times. Then each is compared with its copy. An interrupted import ` +
+		`can be repeated: messages that are already there are skipped. A directory must not be open elsewhere.`
 }
 
 func isURL(s string) bool { return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://") }

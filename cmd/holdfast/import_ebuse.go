@@ -24,14 +24,14 @@ import (
 type importEbuse struct {
 	URL           string   `arg:"" name:"url" help:"Address of a running ebuse, as http://HOST:PORT."`
 	Key           string   `help:"API key of the tenant there. Default: $$EBUSE_KEY." placeholder:"K"`
-	Subscriptions []string `help:"Also copy the positions of these subscriptions; ebuse cannot list them." placeholder:"ID"`
+	Subscriptions []string `help:"Also copy the positions of these subscriptions, which ebuse cannot list." placeholder:"ID"`
 	target        `embed:""`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (importEbuse) Help() string {
 	return `Copies the events that a tenant has when the import begins, with their positions, into the log "` + ebuse.Log +
-		`" of the namespace, and then compares each. It can be interrupted and run again: it goes on after the last ` +
+		`" of the namespace, and then compares each. It can be interrupted and run again: it continues after the last ` +
 		`event that is there.`
 }
 

@@ -21,8 +21,8 @@ import (
 
 // target is where an import goes: a namespace of a server, or of a directory that no server has open.
 type target struct {
-	Into      string `required:"" help:"URL of a server, or directory that no program has open; it is made if need be." placeholder:"URL|[ENGINE:]DIR"`
-	Namespace string `short:"n" help:"Namespace to copy into. In a directory it is made if need be." default:"default" placeholder:"NS"`
+	Into      string `required:"" help:"URL of a server, or a directory that is not open in any program; created if needed." placeholder:"URL|[ENGINE:]DIR"`
+	Namespace string `short:"n" help:"Namespace to copy into. In a directory it is created if needed." default:"default" placeholder:"NS"`
 	IntoToken string `help:"Token for the server. Default: $$HOLDFAST_TOKEN." placeholder:"TOKEN"`
 }
 

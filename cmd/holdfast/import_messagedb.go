@@ -21,16 +21,16 @@ import (
 )
 
 type importMessageDB struct {
-	URL    string `arg:"" name:"url" help:"Address of the database, as postgres://USER:PASSWORD@HOST/message_store, or as libpq has it."`
+	URL    string `arg:"" name:"url" help:"Address of the database: postgres://USER:PASSWORD@HOST/message_store, or any form that libpq accepts."`
 	Table  string `help:"Schema and table of the messages." default:"message_store.messages" placeholder:"TABLE"`
 	target `embed:""`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (importMessageDB) Help() string {
-	return `Copies all messages that are there when the import begins, with their ids, times, positions and global ` +
-		`positions, and then compares each. It reads in one transaction that changes nothing. It can be interrupted and ` +
-		`run again: messages that are there already are passed over. Data that is NULL becomes {}.`
+	return `Copies all messages that exist when the import begins, with their ids, times, positions and global ` +
+		`positions, and then compares each. It reads in one read-only transaction. It can be interrupted and ` +
+		`run again: messages that are already there are skipped. Data that is NULL becomes {}.`
 }
 
 func (c *importMessageDB) run() int {

@@ -8,27 +8,27 @@ import (
 )
 
 type loadCommand struct {
-	Shape     string         `arg:"" optional:"" help:"eventodb (default), ebuse, messages, tasks, follow, soak."`
-	URL       string         `name:"url" help:"A server that is there: http://HOST:PORT" placeholder:"URL"`
-	Serve     []string       `help:"Start holdfast serve with these flags, on a fresh directory; once for each server." sep:"none" placeholder:"'FLAGS'"`
-	Null      bool           `help:"Also load a server that does nothing, to compare with."`
-	Token     string         `help:"Token of the default namespace of the server at --url." env:"HOLDFAST_TOKEN" placeholder:"TOKEN"`
-	Level     string         `help:"What writes ask to survive: memory, process, power. Default: what the server gives." placeholder:"LEVEL"`
-	Workers   *int           `help:"Clients at the same time." placeholder:"N"`
-	Rate      *float64       `help:"Operations a second of all of them, whatever the server makes of it: an open loop." placeholder:"N"`
-	Followers *int           `help:"Followers, of follow and soak." placeholder:"N"`
-	Rounds    *int           `help:"Times that each measurement is repeated." placeholder:"N"`
+	Shape     string         `arg:"" optional:"" help:"Shape of the load: eventodb (default), ebuse, messages, tasks, follow, soak."`
+	URL       string         `name:"url" help:"A running server: http://HOST:PORT." placeholder:"URL"`
+	Serve     []string       `help:"Start holdfast serve with these flags, on a fresh directory. Repeat the flag for more servers." sep:"none" placeholder:"'FLAGS'"`
+	Null      bool           `help:"Also load a server that does nothing, for comparison."`
+	Token     string         `help:"Token of the default namespace at --url." env:"HOLDFAST_TOKEN" placeholder:"TOKEN"`
+	Level     string         `help:"What writes must survive: memory, process, power. Default: the server's level." placeholder:"LEVEL"`
+	Workers   *int           `help:"Number of concurrent clients." placeholder:"N"`
+	Rate      *float64       `help:"Operations per second, in total, even if the server cannot keep up: an open loop." placeholder:"N"`
+	Followers *int           `help:"Number of followers, for follow and soak." placeholder:"N"`
+	Rounds    *int           `help:"Number of times that each measurement is repeated." placeholder:"N"`
 	For       *time.Duration `help:"Length of each measurement." placeholder:"5s"`
-	WarmUp    *time.Duration `help:"Time before it." placeholder:"1s"`
-	Seed      *uint64        `help:"Seed of the order and of what is written; a run prints its own." placeholder:"N"`
-	Dir       string         `help:"Directory to work in, not an engine's. Default: the current one." placeholder:"DIR"`
+	WarmUp    *time.Duration `help:"Warm-up before each measurement." placeholder:"1s"`
+	Seed      *uint64        `help:"Seed of the order and of the data. Every run prints its seed." placeholder:"N"`
+	Dir       string         `help:"Directory to work in; must not belong to an engine. Default: the current one." placeholder:"DIR"`
 	JSON      string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (loadCommand) Help() string {
 	return `Servers take turns in each round. {dir} in --serve is the fresh directory: --serve='--engine pebble:{dir} ` +
-		`--level process'; without it, --data names that. A run that is interrupted or breaks off still shows, and writes ` +
+		`--level process'; without it, --data names that. A run that is interrupted or ends early still shows, and writes ` +
 		`with --json, what it has measured, marked partial. Load writes to the server at --url, and removes nothing there.`
 }
 

@@ -6,6 +6,7 @@
 //	holdfast bench           about 90 seconds: which engine is how fast, at which level
 //	holdfast bench --list    what can be measured
 //	holdfast report FILES    one HTML file of what bench and crash have written as JSON
+//	holdfast advise FILES    which engine to take, as far as those reports show
 //	holdfast load            how fast a server answers, beside one that does nothing
 //	holdfast crash           kill -9 and power cuts: does each engine keep what it claims to keep
 //	holdfast soak            overwrites, deletes, reads and kills for long, on data larger than memory
@@ -62,44 +63,45 @@ const (
 // exitHelp ends every help text.
 const exitHelp = `
 Exit status:
-  0    all went well
-  1    wrong use, or the command could not run
+  0    success
+  1    wrong usage, or the command could not run
   2    a result failed verification, a claim was broken in a crash, data is
        damaged or lost, or (doctor) a sync keeps nothing
-  3    crash: do not believe the run, an engine that lies was not found out
-  4    crash: this machine cannot make the crashes that were asked for
-  5    bench, crash, load, soak: the run is incomplete: it broke off, or the
-       disk was full
+  3    crash: do not believe the run, it did not expose an engine that lies
+  4    crash: this machine cannot make the requested crashes
+  5    bench, crash, load, soak: the run is incomplete: it ended early, or
+       the disk was full
   130  interrupted
-  141  the reader of the output went away, as head does
+  141  the reader of the output closed it, as head does
 `
 
 // grammar is the command line.
 type grammar struct {
-	Serve     serveCommand     `cmd:"" help:"Serve streams, logs and tasks over HTTP, from one directory."`
-	Ready     readyCommand     `cmd:"" help:"Whether a server serves requests: the check of its health in a container."`
-	Bench     benchCommand     `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
-	Report    reportCommand    `cmd:"" help:"Make one HTML file of the reports of bench and crash."`
-	Load      loadCommand      `cmd:"" help:"Load HTTP servers, ours or another, beside one that does nothing."`
-	Crash     crashCommand     `cmd:"" help:"Crash engines by kill -9 and power cuts, and check what each claims to survive."`
-	Soak      soakCommand      `cmd:"" help:"Write, read and kill for long, on data larger than memory, and check everything."`
-	Doctor    doctorCommand    `cmd:"" help:"Examine a disk, or have another machine witness what a power cut costs."`
-	Inspect   inspectCommand   `cmd:"" help:"Show what is in a directory."`
-	Verify    verifyCommand    `cmd:"" help:"Check everything in a directory that can be checked."`
-	Repair    repairCommand    `cmd:"" help:"Make a new directory of all that is intact in a damaged one."`
-	Accept    acceptCommand    `cmd:"" help:"Accept what a repair could not salvage: stores open in the directory again."`
-	Backup    backupCommand    `cmd:"" help:"Copy a directory: its contents at one moment, durably."`
-	Compact   compactCommand   `cmd:"" help:"Give back the space of what was deleted or overwritten."`
-	Copy      copyCommand      `cmd:"" help:"Copy all keys to a new directory of any engine, and compare each."`
-	Event     eventCommand     `cmd:"" help:"Logs of events, of a server or in a directory."`
+	Serve     serveCommand     `cmd:"" help:"Serve messages, event logs and tasks over HTTP, from one directory."`
+	Ready     readyCommand     `cmd:"" help:"Check whether a server serves requests, as a container's health check."`
+	Bench     benchCommand     `cmd:"" help:"Measure engines and stores, grouped by the durability that they really give."`
+	Report    reportCommand    `cmd:"" help:"Make one HTML file from the reports of bench and crash."`
+	Advise    adviseCommand    `cmd:"" help:"Say which engine to take for a need, from reports of bench and crash."`
+	Load      loadCommand      `cmd:"" help:"Load HTTP servers, and compare them with one that does nothing."`
+	Crash     crashCommand     `cmd:"" help:"Crash engines with kill -9 and power cuts, and check what they claim to survive."`
+	Soak      soakCommand      `cmd:"" help:"Write, read and kill for hours, on data larger than memory, and check everything."`
+	Doctor    doctorCommand    `cmd:"" help:"Examine a disk, or let another machine check what a power cut costs."`
+	Inspect   inspectCommand   `cmd:"" help:"Show what a directory contains. Changes nothing."`
+	Verify    verifyCommand    `cmd:"" help:"Check a directory for damage."`
+	Repair    repairCommand    `cmd:"" help:"Salvage what is intact in a damaged directory into a new one."`
+	Accept    acceptCommand    `cmd:"" help:"Accept the loss that a repair recorded, so that stores open again."`
+	Backup    backupCommand    `cmd:"" help:"Make a consistent, durable copy of a directory."`
+	Compact   compactCommand   `cmd:"" help:"Reclaim the space of deleted and overwritten data."`
+	Copy      copyCommand      `cmd:"" help:"Copy all keys to a new directory of any engine, and compare every one."`
+	Event     eventCommand     `cmd:"" help:"Event logs of a server or a directory."`
 	Message   messageCommand   `cmd:"" help:"Messages in streams."`
 	Task      taskCommand      `cmd:"" help:"Tasks and queues."`
 	Namespace namespaceCommand `cmd:"" help:"Namespaces."`
 	Token     tokenCommand     `cmd:"" help:"Tokens of a server."`
-	Import    importCommand    `cmd:"" help:"Move over from another server: copy what it has, and compare."`
-	Raft      raftCommand      `cmd:"" help:"Raft stores: make one of a raft-boltdb or a raft-wal, or look at one."`
-	Version   versionCommand   `cmd:"" help:"Show the version of this build and of the libraries in it."`
-	Help      helpCommand      `cmd:"" help:"Show the commands, or the arguments of one."`
+	Import    importCommand    `cmd:"" help:"Move from another server: copy its data, and compare."`
+	Raft      raftCommand      `cmd:"" help:"Raft stores: import a raft-boltdb or raft-wal, or inspect one."`
+	Version   versionCommand   `cmd:"" help:"Show the version of this build and of its libraries."`
+	Help      helpCommand      `cmd:"" help:"Show the commands, or the arguments of one command."`
 	Child     childCommand     `cmd:"" name:"bench-child" hidden:"" help:"One measurement, for the bench command's own use."`
 	Victim    victimCommand    `cmd:"" name:"crash-victim" hidden:"" help:"A process to crash, for crash's own use."`
 	Soaked    childCommand     `cmd:"" name:"soak-child" hidden:"" help:"A process of a soak, for its own use."`
@@ -108,19 +110,19 @@ type grammar struct {
 }
 
 type benchCommand struct {
-	Preset     string         `arg:"" optional:"" help:"quick (default), event, kv, raft, raft-long, smoke; see --list."`
+	Preset     string         `arg:"" optional:"" help:"Preset: quick (default), event, kv, raft, raft-long, smoke; see --list."`
 	Engines    []string       `help:"Engines, names or patterns." placeholder:"A,B"`
 	Workloads  []string       `help:"Workloads, names or patterns." placeholder:"'EVENT/*'"`
 	Levels     []string       `help:"What writes must survive: memory, process, power." placeholder:"LEVEL"`
-	Clients    []int          `help:"Numbers of clients at the same time." placeholder:"1,64"`
-	Rounds     *int           `help:"Times that each measurement is repeated." placeholder:"N"`
+	Clients    []int          `help:"Numbers of concurrent clients." placeholder:"1,64"`
+	Rounds     *int           `help:"Number of times that each measurement is repeated." placeholder:"N"`
 	For        *time.Duration `help:"Length of each measurement." placeholder:"2s"`
 	Baseline   string         `help:"Compare with this engine. Default: the best of each table." placeholder:"ENGINE"`
-	Seed       *uint64        `help:"Seed of the order; a run prints its own." placeholder:"N"`
-	Dir        string         `help:"Directory to work in, not an engine's. Default: the current one." placeholder:"DIR"`
-	FS         string         `name:"fs" help:"Measure on an image of ext4, xfs or btrfs, as root." placeholder:"FS"`
-	RAM        *int64         `name:"ram" help:"MiB of memory that each measurement has, with the system's cache of its files; as root." placeholder:"MIB"`
-	Memory     string         `help:"Budget of each contender for caches and write buffers. Default: 384MiB." placeholder:"SIZE"`
+	Seed       *uint64        `help:"Seed of the order. Every run prints its seed." placeholder:"N"`
+	Dir        string         `help:"Directory to work in; must not belong to an engine. Default: the current one." placeholder:"DIR"`
+	FS         string         `name:"fs" help:"Measure on an image of ext4, xfs or btrfs. Needs root." placeholder:"FS"`
+	RAM        *int64         `name:"ram" help:"MiB of memory for each measurement, including the page cache of its files. Needs root." placeholder:"MIB"`
+	Memory     string         `help:"Memory of each contender for caches and write buffers. Default: 384MiB." placeholder:"SIZE"`
 	Settings   bool           `help:"Show what the contenders ran with; with --list, what they would run with."`
 	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
 	JSON       string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
@@ -130,8 +132,8 @@ type benchCommand struct {
 
 // Help implements kong's interface for what follows the flags.
 func (benchCommand) Help() string {
-	return `A run that is interrupted or breaks off still shows, and writes with --json, what it has measured, marked ` +
-		`partial: the tables are of the rounds that were finished. The file is also written while the run goes on. ` +
+	return `A run that is interrupted or ends early still shows, and writes with --json, what it has measured, marked ` +
+		`partial: the tables cover the finished rounds. The file is also written during the run. ` +
 		`With --json - the tables go to standard error. Bench removes only the files that it created in --dir.`
 }
 
@@ -207,6 +209,8 @@ func run(lab bench.Lab, args []string) int {
 		return g.Raft.Inspect.run()
 	case "bench":
 		return g.Bench.run(lab)
+	case "advise":
+		return g.Advise.run(lab)
 	case "report":
 		return g.Report.run(lab)
 	}

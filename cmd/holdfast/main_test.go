@@ -141,7 +141,7 @@ func TestMeasuresAndExitsWithZero(t *testing.T) {
 	if status != exitOK {
 		t.Fatalf("status %d\n%s%s", status, out, stderr)
 	}
-	for _, want := range []string{"event/append-1, dies with the process, 1 client", "events/s", "best",
+	for _, want := range []string{"event/append-1, dies with the process, 1 client", "events/s", "the only one",
 		"again: holdfast bench smoke", "--seed 5"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

@@ -18,23 +18,23 @@ import (
 type messageCommand struct {
 	Streams       messageStreams       `cmd:"" help:"List streams."`
 	Categories    messageCategories    `cmd:"" help:"List categories."`
-	Cat           messageCat           `cmd:"" help:"Show messages of a stream, a category or the namespace."`
+	Cat           messageCat           `cmd:"" help:"Show messages of a stream, a category or the whole namespace."`
 	Tail          messageTail          `cmd:"" help:"Show new messages as they come."`
 	Write         messageWrite         `cmd:"" help:"Write a message to a stream."`
 	Export        messageExport        `cmd:"" help:"Write messages as lines of JSON, with their positions."`
-	Import        messageImport        `cmd:"" help:"Import messages that export has written. They keep their positions."`
+	Import        messageImport        `cmd:"" help:"Import messages written by export. They keep their positions."`
 	Truncate      messageTruncate      `cmd:"" help:"Remove the messages of a stream before a position."`
-	Delete        messageDelete        `cmd:"" help:"Remove all messages of a stream; with --end, for good."`
-	Subscriptions messageSubscriptions `cmd:"" help:"List subscriptions, and how they are doing."`
-	Parked        messageParked        `cmd:"" help:"Show the messages that a subscription does not deliver any more."`
+	Delete        messageDelete        `cmd:"" help:"Remove all messages of a stream. With --end, it can never be written to again."`
+	Subscriptions messageSubscriptions `cmd:"" help:"List subscriptions and their progress."`
+	Parked        messageParked        `cmd:"" help:"Show a subscription's parked messages, which it no longer delivers."`
 	Replay        messageReplay        `cmd:"" help:"Deliver parked messages again."`
 }
 
 type messageStreams struct {
 	inPlace
-	Prefix string `arg:"" optional:"" help:"What their names begin with."`
-	After  string `help:"Those behind this name." placeholder:"STREAM"`
-	Limit  uint32 `help:"How many at most; 0 for all." default:"0" placeholder:"N"`
+	Prefix string `arg:"" optional:"" help:"Prefix of the names."`
+	After  string `help:"Only names after this one." placeholder:"STREAM"`
+	Limit  uint32 `help:"Maximum number; 0 for all." default:"0" placeholder:"N"`
 }
 
 func (c *messageStreams) run() int {
@@ -74,9 +74,9 @@ func (c *messageCategories) run() int {
 // selection is which messages are shown.
 type selection struct {
 	Stream   string   `arg:"" optional:"" help:"The stream. Default: the whole namespace."`
-	Category string   `help:"Those of a category." placeholder:"CATEGORY"`
-	Type     []string `help:"Those of these types." placeholder:"TYPE"`
-	Prefix   string   `help:"Those of streams whose names begin so." placeholder:"PREFIX"`
+	Category string   `help:"Only this category." placeholder:"CATEGORY"`
+	Type     []string `help:"Only these types." placeholder:"TYPE"`
+	Prefix   string   `help:"Only streams whose names have this prefix." placeholder:"PREFIX"`
 }
 
 func (q *selection) query() message.Query {
@@ -86,8 +86,8 @@ func (q *selection) query() message.Query {
 type messageCat struct {
 	inPlace
 	selection
-	From  int64  `help:"The first position, in the stream for one; otherwise the global one." default:"0" placeholder:"N"`
-	Limit uint32 `help:"How many messages at most; 0 for all." default:"0" placeholder:"N"`
+	From  int64  `help:"First position: in the stream if one is named, otherwise the global position." default:"0" placeholder:"N"`
+	Limit uint32 `help:"Maximum number of messages; 0 for all." default:"0" placeholder:"N"`
 }
 
 func (c *messageCat) run() int {
@@ -101,7 +101,7 @@ func (c *messageCat) run() int {
 type messageTail struct {
 	inPlace
 	selection
-	Last int64 `help:"Begin so many positions before the end." default:"0" placeholder:"N"`
+	Last int64 `help:"Begin this many positions before the end." default:"0" placeholder:"N"`
 }
 
 func (c *messageTail) run() int {
@@ -148,11 +148,11 @@ type messageWrite struct {
 	inPlace
 	levelFlag
 	Stream   string `arg:"" help:"The stream."`
-	Type     string `arg:"" help:"What happened."`
-	Data     string `arg:"" optional:"" default:"{}" help:"A JSON object; - for the standard input."`
+	Type     string `arg:"" help:"Type of the message."`
+	Data     string `arg:"" optional:"" default:"{}" help:"A JSON object; - for standard input."`
 	Metadata string `help:"A JSON object." placeholder:"JSON"`
-	ID       string `name:"id" help:"A UUID. A write that is repeated with it is done once." placeholder:"UUID"`
-	Expected *int64 `help:"Only if the stream has this version; -1 for one that is not there." placeholder:"N"`
+	ID       string `name:"id" help:"A UUID. Repeated writes with the same id take effect once." placeholder:"UUID"`
+	Expected *int64 `help:"Write only if the stream has this version; -1 if it must not exist." placeholder:"N"`
 }
 
 func (c *messageWrite) run() int {
@@ -182,11 +182,11 @@ func (c *messageWrite) run() int {
 
 type messageExport struct {
 	inPlace
-	Output   string    `short:"o" help:"New file to write to. Default: the standard output." placeholder:"FILE"`
-	Category []string  `help:"Those of these categories." placeholder:"CATEGORY"`
-	Since    time.Time `help:"Those written since then." placeholder:"2026-01-31T12:00:00Z"`
-	Until    time.Time `help:"Those written before then." placeholder:"2026-01-31T12:00:00Z"`
-	Gzip     bool      `help:"Compress it."`
+	Output   string    `short:"o" help:"New file to write to. Default: standard output." placeholder:"FILE"`
+	Category []string  `help:"Only these categories." placeholder:"CATEGORY"`
+	Since    time.Time `help:"Only messages written since this time." placeholder:"2026-01-31T12:00:00Z"`
+	Until    time.Time `help:"Only messages written before this time." placeholder:"2026-01-31T12:00:00Z"`
+	Gzip     bool      `help:"Compress the output with gzip."`
 }
 
 func (c *messageExport) run() int {
@@ -209,7 +209,7 @@ func (c *messageExport) run() int {
 
 type messageImport struct {
 	inPlace
-	Input string `arg:"" optional:"" help:"File to read, perhaps compressed. Default: the standard input."`
+	Input string `arg:"" optional:"" help:"File to read, optionally compressed. Default: standard input."`
 }
 
 func (c *messageImport) run() int {
@@ -230,7 +230,7 @@ func (c *messageImport) run() int {
 type messageTruncate struct {
 	inPlace
 	Stream string `arg:"" help:"The stream."`
-	Before int64  `required:"" help:"The first position that is kept." placeholder:"N"`
+	Before int64  `required:"" help:"First position to keep." placeholder:"N"`
 }
 
 func (c *messageTruncate) run() int {
@@ -320,7 +320,7 @@ func (c *messageParked) run() int {
 type messageReplay struct {
 	inPlace
 	Subscription string  `arg:"" help:"The subscription."`
-	Globals      []int64 `arg:"" optional:"" help:"Global positions of the messages. Default: all that are parked."`
+	Globals      []int64 `arg:"" optional:"" help:"Global positions of the messages. Default: all parked messages."`
 }
 
 func (c *messageReplay) run() int {
@@ -351,8 +351,8 @@ func (c *messageReplay) run() int {
 
 type namespaceCommand struct {
 	List   namespaceList   `cmd:"" help:"List namespaces."`
-	Create namespaceCreate `cmd:"" help:"Make a namespace, and print its token."`
-	Delete namespaceDelete `cmd:"" help:"Delete a namespace and all that is in it."`
+	Create namespaceCreate `cmd:"" help:"Create a namespace, and print its token."`
+	Delete namespaceDelete `cmd:"" help:"Delete a namespace and everything in it."`
 }
 
 type namespaceList struct{ place }
@@ -372,8 +372,8 @@ func (c *namespaceList) run() int {
 
 type namespaceCreate struct {
 	place
-	ID          string `arg:"" help:"Its id: 1 to 64 letters, digits, - and _."`
-	Description string `help:"What it is for." placeholder:"TEXT"`
+	ID          string `arg:"" help:"Id of the namespace: 1 to 64 letters, digits, - and _."`
+	Description string `help:"Description." placeholder:"TEXT"`
 }
 
 func (c *namespaceCreate) run() int {
@@ -388,8 +388,8 @@ func (c *namespaceCreate) run() int {
 
 type namespaceDelete struct {
 	place
-	ID  string `arg:"" help:"Its id."`
-	Yes bool   `help:"Delete it although there are messages in it."`
+	ID  string `arg:"" help:"Id of the namespace."`
+	Yes bool   `help:"Delete the namespace even if it has messages."`
 }
 
 func (c *namespaceDelete) run() int {
@@ -416,15 +416,15 @@ func isUnknown(err error) bool {
 
 type tokenCommand struct {
 	List   tokenList   `cmd:"" help:"List tokens."`
-	Create tokenCreate `cmd:"" help:"Make a token, and print it. With --dir it needs none: that is how to get in again."`
+	Create tokenCreate `cmd:"" help:"Create a token, and print it. With --dir this needs no token: use it to regain access."`
 	Revoke tokenRevoke `cmd:"" help:"Revoke tokens."`
 
-	Reset tokenResetCommand `cmd:"" help:"Give the default namespace another token, while no server is running."`
+	Reset tokenResetCommand `cmd:"" help:"Give the default namespace a new token, while no server is running."`
 }
 
 type tokenList struct {
 	place
-	Namespace string `short:"n" help:"Those of a namespace; * for those that are good for all." placeholder:"NS"`
+	Namespace string `short:"n" help:"Only tokens of this namespace; * for those valid in all." placeholder:"NS"`
 }
 
 func (c *tokenList) run() int {
@@ -446,10 +446,10 @@ func (c *tokenList) run() int {
 
 type tokenCreate struct {
 	place
-	Namespace   string        `short:"n" help:"The namespace that it is good for; * for all." default:"*" placeholder:"NS"`
-	Role        string        `help:"admin, write or read." enum:"admin,write,read" default:"admin" placeholder:"ROLE"`
-	For         time.Duration `help:"How long it is good; 0 for ever." default:"0s" placeholder:"720h"`
-	Description string        `help:"Who has it." placeholder:"TEXT"`
+	Namespace   string        `short:"n" help:"Namespace in which the token is valid; * for all." default:"*" placeholder:"NS"`
+	Role        string        `help:"Role: admin, write or read." enum:"admin,write,read" default:"admin" placeholder:"ROLE"`
+	For         time.Duration `help:"How long the token is valid; 0 for ever." default:"0s" placeholder:"720h"`
+	Description string        `help:"Who holds the token." placeholder:"TEXT"`
 }
 
 func (c *tokenCreate) run() int {
@@ -472,7 +472,7 @@ func (c *tokenCreate) run() int {
 
 type tokenRevoke struct {
 	place
-	IDs []string `arg:"" name:"id" help:"Their ids."`
+	IDs []string `arg:"" name:"id" help:"Ids of the tokens."`
 }
 
 func (c *tokenRevoke) run() int {

@@ -33,9 +33,9 @@ import (
 // runs. Each command is written for a client; that of a directory has the routes of a server in this process.
 type place struct {
 	URL   string `name:"url" help:"Server, as http://HOST:PORT. Default: $$HOLDFAST_URL." placeholder:"URL" group:"Where:"`
-	Dir   string `help:"Instead: a directory that is not open elsewhere." placeholder:"DIR" group:"Where:"`
+	Dir   string `help:"Work on this directory instead of a server. It must not be open elsewhere." placeholder:"DIR" group:"Where:"`
 	Token string `help:"Token for the server. Default: $$HOLDFAST_TOKEN." placeholder:"TOKEN" group:"Where:"`
-	JSON  bool   `name:"json" help:"Write JSON: one document, or a line for each message, event or task that is read."`
+	JSON  bool   `name:"json" help:"Write JSON: one document, or one line per message, event or task."`
 }
 
 // inPlace is a place, and a namespace there.
@@ -192,7 +192,7 @@ func (s *session) table(t *console.Table) {
 }
 
 // none says to people that a list is empty. It is no output: what counts lines counts none.
-func none() { fmt.Fprintln(os.Stderr, "holdfast: there are none") }
+func none() { fmt.Fprintln(os.Stderr, "holdfast: nothing found") }
 
 // columns makes a table: names that end in # are those of numbers, on the right.
 func columns(names ...string) *console.Table {
@@ -281,7 +281,7 @@ func reader(name string) (io.ReadCloser, error) {
 
 // levelFlag is for commands that write.
 type levelFlag struct {
-	Level string `help:"What it survives: memory, process or power." enum:",memory,process,power" default:""`
+	Level string `help:"What the write must survive: memory, process or power." enum:",memory,process,power" default:""`
 }
 
 // ctx is the context of the session for a write.

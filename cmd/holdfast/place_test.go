@@ -79,7 +79,7 @@ func TestPlaces(t *testing.T) {
 		want     string
 		errs     string // if all went well
 	}{
-		{args: "event list", errs: "holdfast: there are none\n"},
+		{args: "event list", errs: "holdfast: nothing found\n"},
 		{args: "event append orders a b --type placed", want: "positions 1 to 2\n"},
 		{args: "event append orders", in: "c\n\nd \"e\"\n", want: "positions 3 to 4\n"},
 		{args: "event append orders x --after 2", status: 1},
@@ -131,10 +131,10 @@ func TestPlaces(t *testing.T) {
 		{args: "task retry --queue mail --json", want: "{\n  \"count\": 0\n}\n"},
 		{args: "task delete one", want: "1 removed\n"},
 		{args: "task resume mail", want: "queue \"mail\" goes on\n"},
-		{args: "task dead", errs: "holdfast: there are none\n"},
-		{args: "task list --state dead", errs: "holdfast: there are none\n"},
+		{args: "task dead", errs: "holdfast: nothing found\n"},
+		{args: "task list --state dead", errs: "holdfast: nothing found\n"},
 		{args: "task list --state dead --json"},
-		{args: "token list", errs: "holdfast: there are none\n"},
+		{args: "token list", errs: "holdfast: nothing found\n"},
 		{args: "token list --json", want: "[]\n"},
 		{args: "namespace create shop --description none", want: "SECRET\n"},
 		{args: "message write a-1 T -n shop", want: "position 0 in a-1, global 1\n"},
@@ -275,7 +275,7 @@ func TestInspectStores(t *testing.T) {
 			held, err := all.OpenDir("", dir, holdfast.Options{})
 			try(t, err)
 			status, out, _ = result(t, holdfastCommand(t, "inspect", dir))
-			if status != 0 || !strings.Contains(out, "open elsewhere: what is in its stores") {
+			if status != 0 || !strings.Contains(out, "open elsewhere: only that program") {
 				t.Errorf("open elsewhere: status %d\n%s", status, out)
 			}
 			status, _, errs = result(t, holdfastCommand(t, "event", "list", "--dir", dir))

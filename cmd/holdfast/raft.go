@@ -25,28 +25,28 @@ import (
 
 type raftCommand struct {
 	Import  raftImportCommand  `cmd:"" help:"Copy the log, votes and terms of a raft-boltdb or raft-wal, and compare."`
-	Inspect raftInspectCommand `cmd:"" help:"Show what the Raft stores in a directory hold. Opening it writes to it."`
+	Inspect raftInspectCommand `cmd:"" help:"Show the Raft stores in a directory. This opens the directory for writing."`
 }
 
 type raftImportCommand struct {
 	Source   string   `arg:"" help:"File of raft-boltdb, or directory of raft-wal or with a raft.db. It is not changed."`
 	Into     string   `required:"" help:"Directory of the store: new, empty, or an engine's." placeholder:"[ENGINE:]DIR"`
-	Name     string   `help:"Name of the store in it; empty unless the program names its stores."`
+	Name     string   `help:"Name of the store in it. Leave it out unless the program names its stores."`
 	Number   []string `help:"Stable keys of a raft-wal that are numbers, in addition to raft's own." placeholder:"KEY"`
-	Bytes    []string `help:"Stable keys of a raft-wal that have 8 bytes and are no numbers." placeholder:"KEY"`
-	DropTorn bool     `help:"Leave out the end of a raft-wal if it was not written whole, as raft-wal would."`
+	Bytes    []string `help:"Stable keys of a raft-wal that have 8 bytes but are not numbers." placeholder:"KEY"`
+	DropTorn bool     `help:"Drop a torn end of a raft-wal, as raft-wal itself would."`
 }
 
 type raftInspectCommand struct {
-	Dir  string  `arg:"" help:"Directory that an engine made, not open elsewhere." placeholder:"[ENGINE:]DIR"`
+	Dir  string  `arg:"" help:"Directory of an engine, not open elsewhere." placeholder:"[ENGINE:]DIR"`
 	Name *string `help:"Only the store of this name."`
-	All  bool    `help:"Read every entry: count them, and find damage."`
+	All  bool    `help:"Read and count every entry, and find damage."`
 	JSON bool    `name:"json" help:"Write JSON."`
 }
 
 // Help implements kong's interface for what follows the flags.
 func (raftImportCommand) Help() string {
-	return `SOURCE must not be open elsewhere. While the import runs, a copy of it lies next to DIR.`
+	return `SOURCE must not be open elsewhere. The import needs room for a copy of it next to DIR.`
 }
 
 func (c *raftImportCommand) run() int {

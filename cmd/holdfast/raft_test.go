@@ -245,9 +245,9 @@ func TestRaftErrorsSayWhatToDo(t *testing.T) {
 		{exitError, []string{"see holdfast raft import --help"}, []string{"raft", "import", bolt}},
 		{exitError, []string{"see holdfast raft --help"}, []string{"raft", "export"}},
 		{exitError, []string{"see holdfast bench --help"}, []string{"bench", "--nothing"}},
-		{exitError, []string{"the commands are: serve, ready, bench, report, load, crash"}, []string{"nothing"}},
-		{exitOK, []string{"writes to it"}, []string{"raft", "--help"}},
-		{exitOK, []string{"writes to it"}, []string{"raft", "inspect", "--help"}},
+		{exitError, []string{"the commands are: serve, ready, bench, report, advise, load, crash"}, []string{"nothing"}},
+		{exitOK, []string{"for writing"}, []string{"raft", "--help"}},
+		{exitOK, []string{"for writing"}, []string{"raft", "inspect", "--help"}},
 	} {
 		status, stdout, stderr := result(t, holdfastCommand(t, c.args...))
 		text := strings.Join(strings.Fields(stdout+stderr), " ")

@@ -4,6 +4,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/holdfastdb/holdfast/lab/advise"
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/report"
@@ -29,6 +30,22 @@ func (c *reportCommand) run(lab bench.Lab) int {
 		err = report.Command(lab, c.Files, c.Output, report.Options{Mixed: c.Mixed, SyncCosts: costs}, console.Standard())
 	}
 	return fail(err)
+}
+
+type adviseCommand struct {
+	Files []string `arg:"" optional:"" help:"Reports that bench and crash have written with --json." placeholder:"A.json"`
+	Need  string   `help:"The work, what it must survive, and how many write. Default: all that was measured." placeholder:"'event append, power, 64 writers'"`
+	Mixed bool     `help:"Use reports of different machines, disks or schemas together."`
+}
+
+// Help implements kong's interface for what follows the flags.
+func (adviseCommand) Help() string {
+	return `It says what the reports show and no more. What was not measured it does not guess; it names the command ` +
+		`that would find out. The exit status is 1 if the need was not measured.`
+}
+
+func (c *adviseCommand) run(lab bench.Lab) int {
+	return fail(advise.Command(lab, c.Files, c.Need, c.Mixed, console.Standard()))
 }
 
 // filesOf are where a report of bench or crash goes.

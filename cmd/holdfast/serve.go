@@ -33,30 +33,30 @@ import (
 
 // serveCommand's flags are also its settings in the environment (HOLDFAST_LOG_LEVEL) and in a file (log-level).
 type serveCommand struct {
-	Data   string     `help:"Directory of the data, which is made if it is not there. Default: holdfast-data." env:"HOLDFAST_DATA" placeholder:"DIR"`
-	Engine string     `help:"Engine and directory instead, as in pebble:DIR?sync-every=500ms." env:"HOLDFAST_ENGINE" placeholder:"URL"`
+	Data   string     `help:"Data directory, created if needed. Default: holdfast-data." env:"HOLDFAST_DATA" placeholder:"DIR"`
+	Engine string     `help:"Engine and directory, instead of --data, as in pebble:DIR?sync-every=500ms." env:"HOLDFAST_ENGINE" placeholder:"URL"`
 	Listen string     `help:"Address to listen on." env:"HOLDFAST_LISTEN" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
-	Token  string     `help:"Token of the default namespace, if it has none. Default: a new one, which is shown." env:"HOLDFAST_TOKEN" placeholder:"TOKEN"`
-	Level  string     `help:"What writes survive that name nothing else: memory, process, power. Default: the strongest." env:"HOLDFAST_LEVEL" placeholder:"LEVEL"`
-	Config configFile `help:"Settings in YAML, by the names of the flags. Flags, then the environment, go before it." env:"HOLDFAST_CONFIG" placeholder:"FILE"`
+	Token  string     `help:"Token for the default namespace if it has none yet. Default: a new one, which is printed." env:"HOLDFAST_TOKEN" placeholder:"TOKEN"`
+	Level  string     `help:"What every write survives at least: memory, process, power. Default: the strongest that the engine gives." env:"HOLDFAST_LEVEL" placeholder:"LEVEL"`
+	Config configFile `help:"Settings in YAML, named like the flags. Flags override the environment, and the environment the file." env:"HOLDFAST_CONFIG" placeholder:"FILE"`
 
-	TLSCert  string `name:"tls-cert" help:"Certificate chain in PEM, read again when it changes, and on SIGHUP." env:"HOLDFAST_TLS_CERT" placeholder:"FILE"`
-	TLSKey   string `name:"tls-key" help:"Its key in PEM." env:"HOLDFAST_TLS_KEY" placeholder:"FILE"`
-	Insecure bool   `help:"Without TLS, listen on addresses too that other machines reach." env:"HOLDFAST_INSECURE"`
+	TLSCert  string `name:"tls-cert" help:"Certificate chain in PEM; reloaded when it changes, and on SIGHUP." env:"HOLDFAST_TLS_CERT" placeholder:"FILE"`
+	TLSKey   string `name:"tls-key" help:"Private key in PEM." env:"HOLDFAST_TLS_KEY" placeholder:"FILE"`
+	Insecure bool   `help:"Allow listening without TLS on addresses that other machines can reach." env:"HOLDFAST_INSECURE"`
 
-	MaxBody        int64         `help:"Bytes that the body of a request may have." env:"HOLDFAST_MAX_BODY" default:"67108864" placeholder:"BYTES"`
-	MaxConnections int           `help:"Connections at once; more wait." env:"HOLDFAST_MAX_CONNECTIONS" default:"10000" placeholder:"N"`
-	Rate           float64       `help:"Requests a second of one token; 0 for any number." env:"HOLDFAST_RATE" default:"0" placeholder:"N"`
-	Burst          int           `help:"Requests of one token at once. Default: those of a second." env:"HOLDFAST_BURST" default:"0" placeholder:"N"`
-	BodyTimeout    time.Duration `help:"How long the body of a request may take." env:"HOLDFAST_BODY_TIMEOUT" default:"1m" placeholder:"TIME"`
-	WriteTimeout   time.Duration `help:"How long a client may take to read a part of an answer." env:"HOLDFAST_WRITE_TIMEOUT" default:"30s" placeholder:"TIME"`
-	IdleTimeout    time.Duration `help:"How long a connection may wait for its next request." env:"HOLDFAST_IDLE_TIMEOUT" default:"2m" placeholder:"TIME"`
-	StopTimeout    time.Duration `help:"How long requests may take to end when the server stops." env:"HOLDFAST_STOP_TIMEOUT" default:"30s" placeholder:"TIME"`
+	MaxBody        int64         `help:"Maximum size of a request body." env:"HOLDFAST_MAX_BODY" default:"67108864" placeholder:"BYTES"`
+	MaxConnections int           `help:"Maximum number of connections; more wait." env:"HOLDFAST_MAX_CONNECTIONS" default:"10000" placeholder:"N"`
+	Rate           float64       `help:"Maximum requests per second per token; 0 for no limit." env:"HOLDFAST_RATE" default:"0" placeholder:"N"`
+	Burst          int           `help:"Requests of one token in a burst. Default: one second's worth." env:"HOLDFAST_BURST" default:"0" placeholder:"N"`
+	BodyTimeout    time.Duration `help:"Timeout for the body of a request." env:"HOLDFAST_BODY_TIMEOUT" default:"1m" placeholder:"TIME"`
+	WriteTimeout   time.Duration `help:"Timeout for a client to read a part of an answer." env:"HOLDFAST_WRITE_TIMEOUT" default:"30s" placeholder:"TIME"`
+	IdleTimeout    time.Duration `help:"Timeout for an idle connection." env:"HOLDFAST_IDLE_TIMEOUT" default:"2m" placeholder:"TIME"`
+	StopTimeout    time.Duration `help:"Time for requests to finish when the server stops." env:"HOLDFAST_STOP_TIMEOUT" default:"30s" placeholder:"TIME"`
 
-	LogLevel  string `help:"debug (every request), info, warn, error. It is read again on SIGHUP." env:"HOLDFAST_LOG_LEVEL" default:"info" placeholder:"LEVEL"`
-	LogFormat string `help:"json, text, or auto: text on a terminal, else json." env:"HOLDFAST_LOG_FORMAT" default:"auto" enum:"auto,json,text" placeholder:"FORMAT"`
+	LogLevel  string `help:"Log level: debug (every request), info, warn, error. Reloaded on SIGHUP." env:"HOLDFAST_LOG_LEVEL" default:"info" placeholder:"LEVEL"`
+	LogFormat string `help:"Log format: json, text, or auto (text on a terminal, else json)." env:"HOLDFAST_LOG_FORMAT" default:"auto" enum:"auto,json,text" placeholder:"FORMAT"`
 
-	TestMode bool `help:"For tests of programs: data in memory, and everybody who reaches it may do everything. Only on this machine." env:"HOLDFAST_TEST_MODE"`
+	TestMode bool `help:"For testing programs: keep data in memory and allow everything to everybody. Listens on this machine only." env:"HOLDFAST_TEST_MODE"`
 
 	PrintConfig bool `help:"Print the settings as YAML, without the token, and exit."`
 
@@ -65,9 +65,9 @@ type serveCommand struct {
 
 // Help implements kong's interface for what follows the flags.
 func (serveCommand) Help() string {
-	return `Without arguments it keeps its data in ./holdfast-data, listens on this machine only, and shows, the first ` +
-		`time, a token that opens everything. Other addresses need TLS, or --insecure. SIGTERM ends it: requests and ` +
-		`followers are ended first. Messages go to standard error; tokens never do.`
+	return `Without arguments the server keeps its data in ./holdfast-data, listens on this machine only, and prints, ` +
+		`on its first start, a token that allows everything. Other addresses need TLS, or --insecure. On SIGTERM it ` +
+		`finishes requests and followers, and ends. Its log goes to standard error and never contains tokens.`
 }
 
 // run serves until a signal ends it. With args, which were parsed into c, settings are read again on SIGHUP.
@@ -348,7 +348,7 @@ func (c *serveCommand) ownToken(ctx context.Context, d *data.Data) (string, erro
 		token, text := c.Token, "the one that was set with --token"
 		if token == "" {
 			token = auth.NewNamespaceSecret(message.Default)
-			text = token + "\nIt opens everything, and is not shown again."
+			text = token + "\nIt allows everything, and is not shown again."
 		}
 		return text, d.Messages().SetToken(ctx, message.Default, token)
 	}
@@ -388,7 +388,7 @@ func (c *serveCommand) welcome(out io.Writer, e holdfast.Engine, level holdfast.
 }
 
 type readyCommand struct {
-	URL string `arg:"" name:"url" optional:"" help:"The server. Default: $$HOLDFAST_URL, or else http://127.0.0.1:8080."`
+	URL string `arg:"" name:"url" optional:"" help:"URL of the server. Default: $$HOLDFAST_URL, or else http://127.0.0.1:8080."`
 }
 
 func (c *readyCommand) run() int {
@@ -405,8 +405,8 @@ func (c *readyCommand) run() int {
 }
 
 type tokenResetCommand struct {
-	Dir   string `arg:"" help:"Directory of a server's data."`
-	Token string `help:"The new token. Default: a random one, which is shown." placeholder:"TOKEN"`
+	Dir   string `arg:"" help:"A server's data directory."`
+	Token string `help:"The new token. Default: a random one, which is printed." placeholder:"TOKEN"`
 }
 
 func (c *tokenResetCommand) run() int {
@@ -418,7 +418,7 @@ func (c *tokenResetCommand) run() int {
 	if c.Token == "" {
 		t.Screen().Printf("%s\n", token)
 	}
-	fmt.Fprintln(os.Stderr, "holdfast: the default namespace has this token now; the old one is good for nothing")
+	fmt.Fprintln(os.Stderr, "holdfast: this is the default namespace's new token; the old one is invalid")
 	return exitOK
 }
 

@@ -63,10 +63,10 @@ func (in *inspection) inspectStores(ctx context.Context) {
 	case in.Capabilities == nil:
 		return
 	case in.Open:
-		note("it is open elsewhere: what is in its stores only the program that has it open can tell")
+		note("it is open elsewhere: only that program can show what is in its stores")
 		return
 	case !in.Capabilities.ReadOnly:
-		note("%s cannot be opened for reading only: the commands event, message and task show what is in its stores",
+		note("%s cannot be opened read-only: the commands event, message and task show what is in its stores",
 			in.Engine)
 		return
 	}

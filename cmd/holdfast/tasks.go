@@ -12,22 +12,22 @@ import (
 
 type taskCommand struct {
 	List    taskList    `cmd:"" help:"List tasks."`
-	Dead    taskDead    `cmd:"" help:"List the tasks that have failed for good, and why."`
-	Show    taskShow    `cmd:"" help:"Show all that is known of a task."`
+	Dead    taskDead    `cmd:"" help:"List the dead tasks, which failed for good, and why."`
+	Show    taskShow    `cmd:"" help:"Show everything about a task."`
 	Enqueue taskEnqueue `cmd:"" help:"Enqueue a task."`
-	Retry   taskRetry   `cmd:"" help:"Let dead or cancelled tasks run again."`
+	Retry   taskRetry   `cmd:"" help:"Run dead or cancelled tasks again."`
 	Cancel  taskCancel  `cmd:"" help:"Cancel tasks."`
-	Delete  taskDelete  `cmd:"" help:"Remove tasks that do not run."`
-	Queues  taskQueues  `cmd:"" help:"List queues, and how they are doing."`
-	Pause   taskPause   `cmd:"" help:"Let no task of a queue be claimed."`
-	Resume  taskResume  `cmd:"" help:"End that."`
+	Delete  taskDelete  `cmd:"" help:"Delete tasks that are not running."`
+	Queues  taskQueues  `cmd:"" help:"List queues and their state."`
+	Pause   taskPause   `cmd:"" help:"Pause a queue: its tasks are not claimed."`
+	Resume  taskResume  `cmd:"" help:"Resume a paused queue."`
 }
 
 type taskList struct {
 	inPlace
-	Queue string `help:"Those of a queue." placeholder:"QUEUE"`
-	State string `help:"waiting, scheduled, blocked, running, completed, cancelled or dead." placeholder:"STATE"`
-	Limit uint32 `help:"How many at most; 0 for all." default:"100" placeholder:"N"`
+	Queue string `help:"Only this queue." placeholder:"QUEUE"`
+	State string `help:"Only this state: waiting, scheduled, blocked, running, completed, cancelled or dead." placeholder:"STATE"`
+	Limit uint32 `help:"Maximum number; 0 for all." default:"100" placeholder:"N"`
 }
 
 func (c *taskList) run() int {
@@ -97,7 +97,7 @@ func (s *session) tasks(c *inPlace, f task.Filter, limit int, row func(*task.Tas
 type taskDead struct {
 	inPlace
 	Queue string `arg:"" optional:"" help:"The queue. Default: all."`
-	Limit uint32 `help:"How many at most; 0 for all." default:"100" placeholder:"N"`
+	Limit uint32 `help:"Maximum number; 0 for all." default:"100" placeholder:"N"`
 }
 
 func (c *taskDead) run() int {
@@ -116,7 +116,7 @@ func (c *taskDead) run() int {
 
 type taskShow struct {
 	inPlace
-	ID string `arg:"" help:"The task's id."`
+	ID string `arg:"" help:"Id of the task."`
 }
 
 func (c *taskShow) run() int {
@@ -155,18 +155,18 @@ func (c *taskShow) run() int {
 type taskEnqueue struct {
 	inPlace
 	levelFlag
-	Kind        string        `arg:"" help:"Which worker runs it."`
-	Payload     string        `arg:"" optional:"" help:"Its payload; - for the standard input."`
-	ID          string        `name:"id" help:"Its id. Default: a new one." placeholder:"ID"`
+	Kind        string        `arg:"" help:"Kind of the task, which selects the worker."`
+	Payload     string        `arg:"" optional:"" help:"Payload of the task; - for standard input."`
+	ID          string        `name:"id" help:"Id of the task. Default: a new one." placeholder:"ID"`
 	Queue       string        `help:"The queue." default:"default" placeholder:"QUEUE"`
 	Priority    int8          `help:"Higher comes first." default:"0" placeholder:"N"`
-	At          time.Time     `help:"The earliest time at which it runs." placeholder:"2026-01-31T12:00:00Z"`
-	Delay       time.Duration `help:"The same, from now on." default:"0s" placeholder:"10m"`
-	Key         string        `help:"What limits by key count by." placeholder:"KEY"`
-	Sequence    string        `help:"Tasks with the same run one after the other." placeholder:"NAME"`
-	Unique      string        `help:"There is one task at most with this text that is not finished." placeholder:"TEXT"`
-	After       []string      `help:"Ids of tasks that must be completed first." placeholder:"ID"`
-	MaxAttempts int           `help:"How often it is tried. Default: 25." default:"0" placeholder:"N"`
+	At          time.Time     `help:"Earliest time at which the task runs." placeholder:"2026-01-31T12:00:00Z"`
+	Delay       time.Duration `help:"Delay from now before the task runs." default:"0s" placeholder:"10m"`
+	Key         string        `help:"Key that the queue's limits by key count by." placeholder:"KEY"`
+	Sequence    string        `help:"Tasks of the same sequence run one after another." placeholder:"NAME"`
+	Unique      string        `help:"At most one unfinished task has this text." placeholder:"TEXT"`
+	After       []string      `help:"Ids of tasks that must complete first." placeholder:"ID"`
+	MaxAttempts int           `help:"Maximum number of attempts. Default: 25." default:"0" placeholder:"N"`
 }
 
 func (c *taskEnqueue) run() int {
@@ -187,8 +187,8 @@ func (c *taskEnqueue) run() int {
 
 type taskRetry struct {
 	inPlace
-	IDs   []string `arg:"" optional:"" name:"id" help:"The tasks' ids."`
-	Queue string   `help:"All dead tasks of a queue instead." placeholder:"QUEUE"`
+	IDs   []string `arg:"" optional:"" name:"id" help:"Ids of the tasks."`
+	Queue string   `help:"Retry all dead tasks of this queue instead." placeholder:"QUEUE"`
 }
 
 func (c *taskRetry) run() int {
@@ -215,7 +215,7 @@ func (c *taskRetry) run() int {
 
 type taskCancel struct {
 	inPlace
-	IDs []string `arg:"" name:"id" help:"The tasks' ids."`
+	IDs []string `arg:"" name:"id" help:"Ids of the tasks."`
 }
 
 func (c *taskCancel) run() int {
@@ -232,7 +232,7 @@ func (c *taskCancel) run() int {
 
 type taskDelete struct {
 	inPlace
-	IDs []string `arg:"" name:"id" help:"The tasks' ids."`
+	IDs []string `arg:"" name:"id" help:"Ids of the tasks."`
 }
 
 func (c *taskDelete) run() int {

@@ -26,31 +26,32 @@ import (
 // The commands about one directory. They exit with 0 if all is well, 2 if something is damaged or lost, 1 otherwise.
 
 type inspectCommand struct {
-	Dir  string `arg:"" help:"Directory that an engine made. It may be open elsewhere; nothing is changed."`
+	Dir  string `arg:"" help:"Directory of an engine. It may be open elsewhere. Nothing is changed."`
 	JSON bool   `name:"json" help:"Write JSON."`
 }
 
 type verifyCommand struct {
-	Dir string `arg:"" help:"Directory that an engine made, not open elsewhere for writing."`
+	Dir string `arg:"" help:"Directory of an engine, not open elsewhere for writing."`
 }
 
 type repairCommand struct {
-	Dir  string `arg:"" help:"Directory that an engine made, not open elsewhere for writing. Nothing in it is changed."`
+	Dir  string `arg:"" help:"Directory of an engine, not open elsewhere for writing. Nothing in it is changed."`
 	Into string `required:"" help:"New directory for what is salvaged." placeholder:"NEW"`
 }
 
 type acceptCommand struct {
-	Dir     string `arg:"" help:"Directory that a repair made, not open elsewhere."`
-	Rebuild bool   `help:"Also make its event logs and message stores whole again: readers pass over what is lost."`
+	Dir     string `arg:"" help:"Directory made by a repair, not open elsewhere."`
+	Rebuild bool   `help:"Also rebuild event logs and message stores: readers then skip what is lost."`
 }
 
 type backupCommand struct {
-	Dir  string `arg:"" help:"Directory that an engine made, not open elsewhere for writing."`
+	Dir  string `arg:"" help:"Directory of an engine, not open elsewhere for writing."`
 	Into string `required:"" help:"New directory for the copy." placeholder:"NEW"`
+	Link bool   `help:"Share files with DIR, by hard links on the same file system: at once, and without room, but damage to a shared file is damage to both. logtree and Pebble."`
 }
 
 type compactCommand struct {
-	Dir string `arg:"" help:"Directory that an engine made, not open elsewhere. What is in it stays as it is."`
+	Dir string `arg:"" help:"Directory of an engine, not open elsewhere. Its contents stay the same."`
 }
 
 // failTool is fail for these commands.
@@ -496,6 +497,10 @@ func rebuildStores(ctx context.Context, p *page, dir string) (err error) {
 }
 
 func (c *backupCommand) run() int {
+	if c.Link {
+		_, err := untilSignal(func(ctx context.Context) (any, error) { return nil, all.CheckpointDir(ctx, c.Dir, c.Into) })
+		return failTool(err)
+	}
 	keys, err := untilSignal(func(ctx context.Context) (int64, error) { return all.BackupDir(ctx, c.Dir, c.Into) })
 	if err != nil {
 		return failTool(err)

@@ -54,6 +54,12 @@ func TestToolCommands(t *testing.T) {
 		}
 		run(exitOK, "\ndamage ", "verify", path(engine))
 		run(exitOK, "100 keys", "backup", path(engine), "--into", path(engine+"-copy"))
+		if engine == "logtree" || engine == "pebble" {
+			run(exitOK, "", "backup", path(engine), "--into", path(engine+"-linked"), "--link")
+			run(exitOK, "\ndamage ", "verify", path(engine+"-linked"))
+		} else {
+			run(exitError, "make a backup", "backup", path(engine), "--into", path("no"), "--link")
+		}
 		run(exitOK, "100 in", "repair", path(engine), "--into", path(engine+"-repaired"))
 		run(exitError, "not empty", "repair", path(engine), "--into", path(engine+"-copy"))
 		run(exitOK, "", "verify", path(engine+"-copy"))

@@ -1,4 +1,4 @@
-// Package all is the table of engines, and opens them by name or by address.
+// Package all has the engine table, and opens engines by name or by address.
 //
 // It imports every engine. A program that uses one engine imports that engine's package instead.
 package all
@@ -74,8 +74,8 @@ func makerOf(mark string) (maker Entry) {
 	return maker
 }
 
-// Engines returns the table. An engine that is not in this build is in it: it refuses every
-// level and says why, and its Open fails with ErrUnavailable.
+// Engines returns the table. An engine that is not in this build is listed too: it refuses every level and says why,
+// and its Open fails with ErrUnavailable.
 func Engines() []Entry { return append([]Entry(nil), table...) }
 
 // Names returns the engines' names, in the order of the table.

@@ -34,8 +34,8 @@ type CopyResult struct {
 }
 
 // Copy makes a new directory, into, with all keys and values of from, and compares each before the directory gets its
-// name. After an error nothing was made. from is not changed: a store that cannot be opened for reading only is copied
-// to INTO.source first. from is a directory that an engine made, not open elsewhere for writing, or a store of one of
+// name. After an error nothing is left. from is not changed: a store that cannot be opened read-only is copied to
+// INTO.source first. from is a directory that an engine made, not open elsewhere for writing, or a store of one of
 // these libraries, not in use:
 //
 //	Badger, Pebble   a directory; keys are as they are

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastdb/holdfast/internal/datadir"
 )
 
-// InspectResult is what can be learned about a directory without opening it.
+// InspectResult describes a directory that was not opened.
 type InspectResult struct {
 	Dir     string                 `json:"dir"`
 	Engine  string                 `json:"engine"`
@@ -107,9 +107,9 @@ type VerifyResult struct {
 	Damage    []error
 }
 
-// Verify checks all that the engine of dir can check. For logtree that is every byte that matters, and nothing is
-// changed. Others are opened, which may recover or tidy up their files unless they can be opened for reading only,
-// and everything is read by scan and by key. ErrLocked: it is open elsewhere.
+// Verify checks everything that the engine of dir can check. For logtree that is every byte that matters, and nothing
+// is changed. Others are opened, which may recover or tidy up their files unless they can be opened read-only, and
+// everything is read by scan and by key. ErrLocked: it is open elsewhere.
 func Verify(dir string) (*VerifyResult, error) {
 	mark, e, _, err := identify("verify", dir)
 	if err != nil {
@@ -182,10 +182,10 @@ func (r *RepairResult) Complete() bool {
 }
 
 // Repair makes a new directory, into, from what is intact in dir, which is not changed. Its engine is the same. For
-// logtree see [logtree.Repair]. Of other engines a copy is opened, next to into, and what scans show between damaged
+// logtree see [logtree.Repair]. For other engines a copy is opened, next to into, and what scans show between damaged
 // places is copied; if the engine has no checksums, that can include damaged data. into must not exist, or be empty,
-// and must not lie in dir or another directory that an engine made. After an error, and the end of ctx is one, nothing
-// was made.
+// and must not lie in dir or another directory of an engine. After an error, including the end of ctx, nothing is
+// left.
 func Repair(ctx context.Context, dir, into string) (*RepairResult, error) {
 	mark, maker, _, err := identify("repair", dir)
 	if err != nil {
@@ -339,10 +339,10 @@ func middle(lo, hi []byte) []byte {
 	return mid
 }
 
-// Backup copies what e shows now to the new directory into, while writers to e go on. The copy is of the same
-// engine, holds one consistent state, and survives power loss when Backup returns. After an error, and the end of ctx
-// is one, into does not exist. It returns how many keys were copied. ErrBadOption: e keeps nothing in a directory, or
-// into is not empty or lies in a directory that an engine made.
+// Backup copies the current state of e to the new directory into, while writers to e continue. The copy is of the
+// same engine, holds one consistent state, and survives power loss when Backup returns. After an error, including the
+// end of ctx, into does not exist. It returns how many keys were copied. ErrBadOption: e keeps nothing in a
+// directory, or into is not empty or lies in a directory that an engine made.
 func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, err error) {
 	c := e.Capabilities()
 	entry, err := Lookup(c.Engine)
@@ -362,35 +362,51 @@ func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, er
 	})
 }
 
-// BackupDir is Backup of a directory that is not open for writing. It is opened for reading only where the
-// engine can do that, and otherwise as any program would. The end of ctx is an error.
+// BackupDir is Backup of a directory that is not open for writing. It is opened read-only where the engine can do
+// that, and otherwise as any program would. If ctx ends, that is an error.
 func BackupDir(ctx context.Context, dir, into string) (keys int64, err error) {
-	mark, maker, damage, err := identify("backup", dir)
+	err = copyOf(dir, into, "backup", "Backup of package engine/all",
+		func(e holdfast.Engine, open enginecopy.Opener) (err error) {
+			keys, err = enginecopy.Backup(ctx, e, into, open)
+			return err
+		})
+	return keys, err
+}
+
+// CheckpointDir is [holdfast.Checkpoint] of a directory that is not open for writing: the new one shares files with it.
+// It is opened as BackupDir opens it.
+func CheckpointDir(ctx context.Context, dir, into string) error {
+	return copyOf(dir, into, "checkpoint", "Checkpoint of package holdfast",
+		func(e holdfast.Engine, _ enginecopy.Opener) error { return holdfast.Checkpoint(ctx, e, into) })
+}
+
+// copyOf opens dir, for reading only where that can be, and calls do with it. instead is what a program that has it
+// open can do.
+func copyOf(dir, into, op, instead string, do func(e holdfast.Engine, open enginecopy.Opener) error) error {
+	mark, maker, damage, err := identify(op, dir)
 	if err == nil {
 		err = damage
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if err := datadir.CheckOverlap("backup", into, dir); err != nil {
-		return 0, err
+	if err := datadir.CheckOverlap(op, into, dir); err != nil {
+		return err
 	}
 	e, err := OpenDir("", dir, holdfast.Options{ReadOnly: true})
 	if err != nil {
 		var locked *holdfast.Error
 		if errors.Is(err, holdfast.ErrLocked) && errors.As(err, &locked) {
-			locked.Op = "backup"
-			locked.Remedy = "close it there first; the program that has it open can copy it, with Backup of package engine/all"
+			locked.Op = op
+			locked.Remedy = "close it there first; the program that has it open can copy it, with " + instead
 		}
-		return 0, err
+		return err
 	}
-	keys, err = enginecopy.Backup(ctx, e, into, func(at string) (holdfast.Engine, error) {
-		return maker.Open(at, holdfast.Options{Level: mark.Level})
-	})
+	err = do(e, func(at string) (holdfast.Engine, error) { return maker.Open(at, holdfast.Options{Level: mark.Level}) })
 	if closed := e.Close(); err == nil {
 		err = closed
 	}
-	return keys, err
+	return err
 }
 
 // AcceptLoss accepts what an incomplete repair that made dir could not salvage: stores open in dir again. It returns

@@ -17,7 +17,7 @@ const (
 	// process where it does not fit. With a smaller one, batches would have to be smaller.
 	memTableSize = 64 << 20
 	// memTables is how many full memtables may wait, in addition to the one that is being flushed, before writers stall.
-	// With 0 they would stall for ever.
+	// With 0 they would stall forever.
 	memTables = 1
 	// compactors is the least that the library takes.
 	compactors = 2

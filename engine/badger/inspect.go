@@ -251,6 +251,11 @@ func checkTables(dir string, used bool, found *left) error {
 	if err != nil {
 		return openFailed(path, err)
 	}
+	const first = 8 // where the first record begins
+	if end <= first {
+		// The library syncs a new manifest, with its first record, before it renames it to this name.
+		return corrupt("open", path, first, errors.New("its first record is not whole"))
+	}
 	if torn := data[end:]; len(torn) > 0 {
 		// The length of a record has no checksum. If the record is all there under another
 		// length, then it is not torn.

@@ -203,6 +203,10 @@ func TestDamage(t *testing.T) {
 		"the length of the manifest's first record": func(t *testing.T, data string) {
 			overwrite(t, filepath.Join(data, lib.ManifestFilename), 8, []byte{0, 0, 0, 60})
 		},
+		"a first record of the manifest that seems torn": func(t *testing.T, data string) {
+			path := filepath.Join(data, lib.ManifestFilename)
+			overwrite(t, path, 8, binary.BigEndian.AppendUint32(nil, uint32(size(t, path)-8)))
+		},
 		"the length of the manifest's last record": func(t *testing.T, data string) {
 			path := filepath.Join(data, lib.ManifestFilename)
 			b, err := os.ReadFile(path)

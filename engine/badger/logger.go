@@ -11,8 +11,8 @@ import (
 // logger hands the library's messages to slog: what it calls an error as a warning, because
 // the engine returns its own errors, all else for debugging.
 //
-// One message is more than that. The library has no other way to say that it cannot make a
-// table of a memtable; it tries again every second, for ever, and so does its Close.
+// One message is more than that. The library has no other way to say that it cannot make a table of a memtable; it
+// tries again every second, forever, and so does its Close.
 type logger struct {
 	to    *slog.Logger
 	data  handle

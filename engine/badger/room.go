@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// minFree is how much must be free for commits to go on: the library writes through mappings
-// of files with holes, and a process that touches a hole on a full disk is killed. It is
-// enough for the rest of the log in use and a table made of it.
+// minFree is how much must be free for commits to be accepted: the library writes through mappings of files with
+// holes, and a process that touches a hole on a full disk is killed. It is enough for the rest of the log in use and
+// a table made of it.
 const minFree = 2 * memTableSize
 
 // room refuses transactions while little is free. It asks again before another page of the log can

@@ -485,7 +485,7 @@ func (e *engine) Release(settled error) error {
 	e.window.Stop()
 	_ = e.committer.Close() // its poison is in settled
 	if e.stuck {
-		// bbolt's Close would wait for the write lock for ever.
+		// bbolt's Close would wait for the write lock forever.
 		return errors.Join(settled, e.file.Close(), e.datadir.Close())
 	}
 	return errors.Join(settled, e.db.Close(), e.datadir.Close())

@@ -1,7 +1,6 @@
 // Package logtree is Holdfast's own engine: a log that is the database. Every value is stored once, in an append-only
-// log; everything else is an index to it and can be rebuilt. There is no second log, no compaction rewrites a value
-// that is alive among others that are, and space is freed by whole files. All three levels are given per commit, in one
-// open directory.
+// log; everything else is an index to it and can be rebuilt. There is no second log, and space is freed by whole
+// files. All three levels are given per commit, in one open directory.
 //
 //	Memory   copied to the log's tail in memory and indexed
 //	Process  the tail is in the log's file, by a store to its mapping or a write call
@@ -11,6 +10,7 @@
 package logtree
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"os"
@@ -43,15 +43,16 @@ type engine struct {
 	*database
 	usage   func() (files, bytes int64)
 	release func() error // of the directory
+	// makes the directory of a checkpoint, which fill fills
+	publish func(ctx context.Context, dir string, fill func(dir string) error) error
 }
 
 type database = db.DB
 
 // Open opens or makes the database in dir. Options.Level is ignored: every level is given.
 //
-// Options.MemoryBytes, 128 MiB unless named, is shared by the memtables (up to three of a fifth of
-// it each) and what is kept of runs, the indexes of keys (three tenths). What else is kept of files is the
-// operating system's.
+// Options.MemoryBytes, 128 MiB by default, is shared by the memtables (up to three of a fifth of it each) and the
+// cache of runs, the index tables (three tenths). All other caching of files is the operating system's.
 func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	return openIn(vfs.OS(), dir, o)
 }
@@ -92,7 +93,7 @@ func openIn(fsys vfs.FS, dir string, o holdfast.Options) (_ holdfast.Engine, err
 	if err := h.Made(); err != nil {
 		return nil, errors.Join(err, e.database.Close())
 	}
-	e.Caps.Lost = h.Lost
+	e.Caps.Lost, e.publish = h.Lost, h.Checkpoint
 	e.usage, e.release = func() (int64, int64) { return datadir.Usage(h.Dir) }, release
 	return e, nil
 }
@@ -127,13 +128,8 @@ func OpenMem(fsys *vfs.Mem, dir string, o holdfast.Options) (_ holdfast.Engine, 
 			openMem.Delete(at)
 		}
 	}()
-	err = fsys.MkdirAll(at.dir)
-	for parent := at.dir; err == nil && filepath.Dir(parent) != parent; {
-		parent = filepath.Dir(parent)
-		err = fsys.SyncDir(parent)
-	}
-	names, listed := fsys.List(at.dir)
-	if err = errors.Join(err, listed); err != nil {
+	names, err := at.make()
+	if err != nil {
 		return nil, fail(nil, err, "")
 	}
 	// A segment is made after the manifest.
@@ -147,7 +143,33 @@ func OpenMem(fsys *vfs.Mem, dir string, o holdfast.Options) (_ holdfast.Engine, 
 		return int64(len(names)), fsys.Used()
 	}
 	e.release = func() error { openMem.Delete(at); return nil }
+	e.publish = at.publish
 	return e, nil
+}
+
+// make makes the directory and its parents durably, and returns what is in it.
+func (m memDir) make() (names []string, err error) {
+	err = m.fsys.MkdirAll(m.dir)
+	for parent := m.dir; err == nil && filepath.Dir(parent) != parent; {
+		parent = filepath.Dir(parent)
+		err = m.fsys.SyncDir(parent)
+	}
+	names, listed := m.fsys.List(m.dir)
+	return names, errors.Join(err, listed)
+}
+
+// publish makes the directory of a checkpoint.
+func (m memDir) publish(_ context.Context, dir string, fill func(dir string) error) error {
+	to := memDir{m.fsys, filepath.Clean(dir)}
+	names, err := to.make()
+	if err == nil && len(names) == 0 {
+		return fill(to.dir)
+	}
+	e := &holdfast.Error{Op: "checkpoint", Engine: Name, Path: dir, Cause: err}
+	if err == nil {
+		e.Class, e.Detail, e.Remedy = holdfast.ErrBadOption, "it is not empty", "name a directory that is new or empty"
+	}
+	return e
 }
 
 // openDB opens the files of a directory that this engine made. check, if not nil, returns an error once the directory

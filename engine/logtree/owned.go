@@ -42,6 +42,13 @@ func (o owned) Rename(from, to string) error {
 	return o.FS.Rename(from, to)
 }
 
+func (o owned) Link(from, to string) error {
+	if err := o.datadir.Check(); err != nil {
+		return err
+	}
+	return o.FS.Link(from, to)
+}
+
 func (o owned) SyncDir(dir string) error {
 	if err := o.datadir.Check(); err != nil {
 		return err

@@ -33,9 +33,9 @@ func IsDatabase(dir string) bool { return check.IsDatabase(vfs.OS(), dir) }
 // is open, parts of what it says may belong to different moments.
 func Inspect(dir string) (*InspectResult, error) { return check.Inspect(vfs.OS(), dir) }
 
-// Verify checks every checksum and every reference in dir, and goes on after damage, so that all of it is in the
-// result. It changes nothing, and keeps writers out until it returns: ErrLocked if the directory is open elsewhere for
-// writing. Values are read one by one; it takes about as long as reading the directory twice.
+// Verify checks every checksum and every reference in dir, and continues after damage, so that all of it is in the
+// result. It changes nothing, and keeps writers out until it returns: ErrLocked if the directory is open elsewhere
+// for writing. Values are read one by one; it takes about as long as reading the directory twice.
 func Verify(dir string) (*VerifyResult, error) {
 	release, err := datadir.Hold(dir)
 	if err != nil {
@@ -77,9 +77,10 @@ func checkMark(op, dir string) (m datadir.Mark, damage, err error) {
 	return m, nil, nil
 }
 
-// Repair makes a new database in the directory into from all that is intact in dir, which is not changed. The result
-// lists what could not be salvaged; that is no error. into must not exist, or be empty; after an error it does not
-// exist. The end of ctx is an error. ErrLocked: dir is open elsewhere for writing. ErrVersion: a newer format wrote it.
+// Repair makes a new database in the directory into from everything intact in dir, which is not changed. The result
+// lists what could not be salvaged, which is not an error. into must not exist, or be empty; after an error,
+// including the end of ctx, it does not exist. ErrLocked: dir is open elsewhere for writing. ErrVersion: a newer
+// format wrote it.
 //
 // If something was lost, Capabilities of the new database says so until the loss is accepted.
 //
@@ -115,19 +116,20 @@ func opener(o holdfast.Options) func(string) (holdfast.Engine, error) {
 	return func(dir string) (holdfast.Engine, error) { return Open(dir, o) }
 }
 
-// Backup copies what e shows now to the new directory into, while writers go on, and returns how many keys that were.
-// The copy is a database of its own, with one consistent state, and survives power loss when Backup returns. into must
-// not exist, or be empty; after an error, and the end of ctx is one, it does not exist. Space of data that is deleted
-// during the backup is freed after it.
+// Backup copies the current state of e to the new directory into, while writers continue, and returns the number of
+// keys. The copy is an independent database with one consistent state, and survives power loss when Backup returns.
+// into must not exist, or be empty; after an error, including the end of ctx, it does not exist. Space of data that
+// is deleted during the backup is freed after it.
 //
 // Writers to e's disk share it with the copy; nothing else slows them.
 func Backup(ctx context.Context, e holdfast.Engine, into string) (keys int64, err error) {
 	return enginecopy.Backup(ctx, e, into, opener(holdfast.Options{}))
 }
 
-// Verify checks every checksum and every reference of one moment of this open database, and returns all damage that it
-// finds, each a *holdfast.Error; writers, flushes, merges and Compact go on, and what they write meanwhile is not
-// looked at. Files that it checks are kept until it returns. An error means that it could not be checked to the end.
+// Verify checks every checksum and every reference of one moment of this open database, and returns all damage that
+// it finds, each a *holdfast.Error; writers, flushes, merges and Compact continue, and what they write meanwhile is
+// not looked at. Files that it checks are kept until it returns. An error means that it could not be checked to the
+// end.
 //
 // It holds one segment at a time in memory, and reads as fast as the disk gives.
 func (e *engine) Verify(ctx context.Context) (damage []error, err error) {
@@ -153,4 +155,18 @@ func (e *engine) Verify(ctx context.Context) (damage []error, err error) {
 		return nil, err
 	}
 	return v.Damage, nil
+}
+
+// Checkpoint implements [holdfast.Checkpointer]. Index tables and segments are shared, but for the log's last segment
+// and those that merges are writing: they are copied, 64 MiB each at most unless a batch was larger. What merges and
+// deletes free here stays in the copy until that compacts, or is removed.
+//
+// Of a database that is open for reading only, all of the log that is in no table is copied. In memory ([OpenMem]) dir
+// is a directory of that file system, empty or new; a power cut during the call may leave a part of it, which Open
+// refuses.
+func (e *engine) Checkpoint(ctx context.Context, dir string) error {
+	if e.Life.Closed() {
+		return e.database.Checkpoint(ctx, dir) // which says so
+	}
+	return e.publish(ctx, dir, func(made string) error { return e.database.Checkpoint(ctx, made) })
 }

@@ -29,7 +29,7 @@ type engine struct {
 	commits atomic.Int64
 }
 
-// New returns an empty engine. What is in it is gone when it is closed.
+// New returns an empty engine. Closing it discards its contents.
 func New() holdfast.Engine {
 	e := new(engine)
 	e.Init(e, Describe(), "")

@@ -16,9 +16,9 @@ import (
 // disk is the file system that Pebble sees. It counts, it decides which syncs of the log
 // are real (see log), and it keeps a failed write from becoming a hang or a lie.
 //
-// Pebble answers a failed write of its log by panicking with its mutexes held, a failed
-// write of its manifest by ending the process, and a failed flush by trying again for
-// ever while writers wait. So it is not told. The first failure freezes the disk:
+// Pebble answers a failed write of its log by panicking with its mutexes held, a failed write of its manifest by
+// ending the process, and a failed flush by trying again forever while writers wait. So it is not told. The first
+// failure freezes the disk:
 //
 //   - the engine is poisoned with the cause, before Pebble's call returns;
 //   - nothing below changes any more, so that what is on the device is what a crash at
@@ -129,8 +129,18 @@ func (d *disk) release() {
 	d.changed.Broadcast()
 }
 
+// elsewhere reports whether a file or directory belongs to a checkpoint in the making: what fails there does not freeze
+// the disk.
+func (d *disk) elsewhere(name string) bool {
+	rest, ok := strings.CutPrefix(name, d.dir)
+	return !ok || rest != "" && !os.IsPathSeparator(rest[0])
+}
+
 // Create implements [vfs.FS].
 func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if d.elsewhere(name) {
+		return d.FS.Create(name, category)
+	}
 	if !d.lost() {
 		f, err := d.FS.Create(name, category)
 		if err == nil {
@@ -168,8 +178,8 @@ func (d *disk) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts .
 // OpenDir implements [vfs.FS].
 func (d *disk) OpenDir(name string) (vfs.File, error) {
 	f, err := d.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
+	if err != nil || d.elsewhere(name) {
+		return f, err
 	}
 	return &file{File: f, d: d, path: name}, nil
 }
@@ -255,7 +265,7 @@ func (d *disk) Remove(name string) error {
 	if d.held(name) {
 		return d.memory.Remove(name)
 	}
-	if d.lost() {
+	if !d.elsewhere(name) && d.lost() {
 		return nil
 	}
 	return d.FS.Remove(name)
@@ -265,6 +275,9 @@ func (d *disk) Remove(name string) error {
 func (d *disk) Rename(oldname, newname string) error {
 	if d.held(oldname) {
 		return d.memory.Rename(oldname, newname)
+	}
+	if d.elsewhere(oldname) {
+		return d.FS.Rename(oldname, newname)
 	}
 	if !d.lost() {
 		err := d.FS.Rename(oldname, newname)
@@ -285,7 +298,7 @@ func (d *disk) Link(oldname, newname string) error {
 
 // RemoveAll implements [vfs.FS].
 func (d *disk) RemoveAll(name string) error {
-	if d.lost() {
+	if !d.elsewhere(name) && d.lost() {
 		return nil
 	}
 	return d.FS.RemoveAll(name)
@@ -293,7 +306,7 @@ func (d *disk) RemoveAll(name string) error {
 
 // MkdirAll implements [vfs.FS].
 func (d *disk) MkdirAll(dir string, perm os.FileMode) error {
-	if d.lost() {
+	if !d.elsewhere(dir) && d.lost() {
 		return nil
 	}
 	return d.FS.MkdirAll(dir, perm)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	lib "github.com/cockroachdb/pebble/v2"
 	"github.com/holdfastdb/holdfast"
@@ -65,7 +67,7 @@ func (e *engine) applyMemory(pb *lib.Batch) (holdfast.Receipt, error) {
 func (e *engine) applyLogged(pb *lib.Batch, level holdfast.Level) (holdfast.Receipt, error) {
 	barrier := pb.Empty()
 	if barrier {
-		// Pebble passes over an empty batch; one that is only in the log waits for all before.
+		// Pebble skips an empty batch; one that is only in the log waits for all before.
 		_ = pb.LogData(nil, nil)
 	}
 	count := uint64(pb.Count())
@@ -224,8 +226,8 @@ func (e *engine) Settle() error {
 	return r.Wait()
 }
 
-// Compact implements [holdfast.Compactor]. Writers go on; what they write meanwhile is not compacted. Room is needed
-// for the tables that are being merged.
+// Compact implements [holdfast.Compactor]. Writers continue; what they write meanwhile is not compacted. Room is
+// needed for the tables that are being merged.
 func (e *engine) Compact(ctx context.Context) error {
 	return e.Compacting(ctx, func() error {
 		if err := e.disk.poison(); err != nil {
@@ -239,6 +241,33 @@ func (e *engine) Compact(ctx context.Context) error {
 			return ctx.Err()
 		}
 		return &holdfast.Error{Op: "compact", Engine: Name, Path: e.disk.dir, Cause: err}
+	})
+}
+
+// Checkpoint implements [holdfast.Checkpointer] with Pebble's own: tables are shared, unless the file system has too
+// many links of one, which is copied; the log and the manifest are copied, and flushed before. The end of ctx is looked
+// at before and after that.
+func (e *engine) Checkpoint(ctx context.Context, dir string) error {
+	if err := e.Life.Enter(); err != nil {
+		return err
+	}
+	defer e.Life.Leave()
+	return e.datadir.Checkpoint(ctx, dir, func(partial string) error {
+		if err := e.disk.poison(); err != nil {
+			return err
+		}
+		err := e.db.Checkpoint(filepath.Join(partial, "data"), lib.WithFlushedWAL())
+		if poison := e.disk.poison(); poison != nil {
+			return poison // and the copy lacks what went to memory
+		}
+		if err != nil {
+			failed := &holdfast.Error{Op: "checkpoint", Engine: Name, Path: dir, Cause: oneLine(err)}
+			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+				failed.Class, failed.Remedy = holdfast.ErrFull, "make room on the disk"
+			}
+			return failed
+		}
+		return datadir.SyncDir(partial)
 	})
 }
 

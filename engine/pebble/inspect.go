@@ -59,9 +59,9 @@ func inspect(below vfs.FS, data string) (found findings, err error) {
 	return found, nil
 }
 
-// damage looks for a chunk that is whole after one that is not. Records are synced one by
-// one in a manifest, so only its end can be torn. Pebble reads up to the first chunk that
-// is not whole, and would take what came before for everything.
+// damage looks for a chunk that is whole after one that is not. Records are synced one by one in a manifest, so only
+// its end can be torn. Pebble reads up to the first chunk that is not whole, and would take what came before
+// for everything.
 func damage(manifest []byte) (at int64, damaged bool) {
 	at = -1
 	for start := 0; start < len(manifest); start += blockSize {

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// log is a write-ahead log file. Pebble asks for a sync of it for every commit that
-// waits, at Process and at Power alike; only those that Power needs are real.
+// log is a write-ahead log file. Pebble asks for a sync of it for every commit that waits, at Process and at Power
+// alike; only those that Power needs are real.
 //
 // Pebble writes and syncs a log from one goroutine and closes it from another that has
 // waited for the first to end, so the fields need no lock. Only one log is written at a

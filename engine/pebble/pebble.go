@@ -69,8 +69,8 @@ func Describe() holdfast.Capabilities {
 
 // Open opens or makes the database in dir. Options.Level is ignored: every level is given.
 //
-// Options.MemoryBytes, 384 MiB unless named, is shared by the block cache and up to four
-// memtables of a sixth of it each; what memtables do not take is the cache's.
+// Options.MemoryBytes, 384 MiB by default, is shared by the block cache and up to four memtables of a sixth of it
+// each; what memtables do not take is the cache's.
 func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	return OpenWith(dir, o)
 }

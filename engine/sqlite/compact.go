@@ -14,7 +14,7 @@ const (
 	codeFull      = 13
 )
 
-// Compact implements [holdfast.Compactor]: it writes the database anew without free pages (VACUUM). Commits wait for
+// Compact implements [holdfast.Compactor]: it rewrites the database without free pages (VACUUM). Commits wait for
 // that. Until it is done it takes room for what is stored in SQLite's directory for temporary files, and again in the
 // log. What open snapshots and iterators see takes its room until they are closed.
 func (e *engine) Compact(ctx context.Context) error {
@@ -41,7 +41,7 @@ func (e *engine) Compact(ctx context.Context) error {
 	})
 }
 
-// vacuum writes the database anew, and shortens the files as far as readers let it. It is called by the committer's
+// vacuum rewrites the database, and shortens the files as far as readers let it. It is called by the committer's
 // leader.
 func (e *engine) vacuum(ctx context.Context) error {
 	if err := e.datadir.Check(); err != nil {

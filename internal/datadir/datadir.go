@@ -22,7 +22,7 @@
 //	datadir.go   Open makes a directory durably, locks it and checks its mark; Check tells whether it was replaced
 //	lock.go      Hold keeps writers out without opening
 //	mark.go      ReadMark, Accept, Hide
-//	make.go      Make makes a directory whole or not at all
+//	make.go      Make makes a directory whole or not at all, Checkpoint one that shares files with an open one
 //	overlap.go   CheckOverlap keeps a copy out of what it is a copy of
 //	files.go     MkdirAll, Rename, SyncDir: changes of names that survive a power cut; Usage, CopyFiles
 package datadir

@@ -1,10 +1,12 @@
 package datadir
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -29,6 +31,43 @@ const (
 // the process ends, it may leave DIR.partial. The next Make refuses to go on, since another one may be working there,
 // and names it. op is for the errors.
 func Make(op, dir string, fill func(partial string) (lost string, err error)) (err error) {
+	return publish(op, dir, fill, syncAll)
+}
+
+// Checkpoint is [Make] of a directory that shares files with h's, by hard links, for the engine that has h open: it
+// gets h's mark. fill makes durable what it does not share, and the names in the directories that it makes in partial.
+// ErrUnavailable: no file can be linked there, most likely because it is another file system. ErrFull: there is no
+// room.
+func (h *Handle) Checkpoint(ctx context.Context, dir string, fill func(partial string) error) error {
+	const op = "checkpoint"
+	if err := holdfast.CheckContext(ctx); err != nil {
+		return err
+	}
+	return publish(op, dir, func(partial string) (string, error) {
+		if err := errors.Join(ctx.Err(), h.Check()); err != nil {
+			return "", err
+		}
+		// Marks are replaced, never changed. Under this name it does not count until all else is there.
+		if err := os.Link(filepath.Join(h.Dir, markName), filepath.Join(partial, hiddenName)); err != nil {
+			e := &holdfast.Error{Op: op, Engine: h.name, Path: dir, Cause: err, Class: holdfast.ErrUnavailable,
+				Detail: "it cannot share files with " + h.Dir,
+				Remedy: "name a directory on the same file system, or make a backup"}
+			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+				e.Class, e.Detail, e.Remedy = holdfast.ErrFull, "", "make room on the disk"
+			}
+			return "", e
+		}
+		if err := fill(partial); err != nil {
+			return "", err
+		}
+		return "", errors.Join(ctx.Err(), h.Check())
+	}, SyncDir)
+}
+
+// publish is Make; sync makes durable what is in a directory.
+func publish(
+	op, dir string, fill func(partial string) (lost string, err error), sync func(dir string) error,
+) (err error) {
 	fail := func(class error, path, detail, remedy string, cause error) error {
 		return &holdfast.Error{Op: op, Path: path, Class: class, Detail: detail, Remedy: remedy, Cause: cause}
 	}
@@ -83,7 +122,7 @@ func Make(op, dir string, fill func(partial string) (lost string, err error)) (e
 	if err != nil {
 		return err
 	}
-	if err := syncAll(partial); err != nil {
+	if err := sync(partial); err != nil {
 		return fail(nil, partial, "", "", err)
 	}
 	if _, err := os.Lstat(filepath.Join(partial, hiddenName)); err == nil || lost != "" {

@@ -1,4 +1,4 @@
-// Package jsoncheck tells whether bytes are JSON, for what is kept as the bytes that a client has sent. It says what
+// Package jsoncheck checks whether bytes are JSON, for data that is stored as the client sent it. It says what
 // encoding/json.Valid and unicode/utf8.Valid say together, in a third of their time.
 package jsoncheck
 

@@ -33,7 +33,7 @@ func (l *Life) Enter() error {
 // Leave ends what Enter began.
 func (l *Life) Leave() { l.inside.RUnlock() }
 
-// Shut lets no call in from now on, and reports whether it was open before. Calls that are inside go on.
+// Shut admits no call from now on, and reports whether it was open before. Calls in progress continue.
 func (l *Life) Shut() bool { return !l.closed.Swap(true) }
 
 // Wait returns when all calls that had entered a life that is now shut have left.

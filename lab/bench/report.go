@@ -69,12 +69,12 @@ type Measurement struct {
 	Latency         measure.Latency   `json:"latency_us"`
 	Curve           []measure.Point   `json:"latency_curve"`
 	Kinds           []KindMeasured    `json:"kinds"`                   // of operations where they are mixed, else empty
-	Quarters        [runParts]float64 `json:"quarters"`                // operations per second in each quarter of the measured time
+	Quarters        [runParts]float64 `json:"quarters"`                // operations per second in each quarter of the time
 	SettleSeconds   float64           `json:"settle_seconds"`          // of Close
 	CPUSeconds      float64           `json:"cpu_seconds"`             // of warm-up, measurement and Close, all threads
 	BytesRead       int64             `json:"read_bytes"`              // by devices, in warm-up and measurement
 	BytesWritten    int64             `json:"write_bytes"`             // by devices, in warm-up, measurement and Close
-	BytesPut        int64             `json:"put_bytes"`               // keys and values that clients put, in warm-up and measurement
+	BytesPut        int64             `json:"put_bytes"`               // keys and values of clients, warm-up included
 	PeakRSS         int64             `json:"peak_rss_bytes"`          // of the child up to Close, the harness included
 	DiskBeforeClose int64             `json:"disk_before_close_bytes"` // allocated at the end of measuring
 	DiskBytes       int64             `json:"disk_bytes"`              // allocated, after Close

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -254,6 +255,16 @@ func (s Screen) block(t *Table, keys, columns []int) {
 	}
 	w.SetColumnConfigs(configs)
 	s.Printf("%s\n", w.Render())
+}
+
+// Plain is text of others without characters that control a terminal.
+func Plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }
 
 // Number writes 1 engine, 2 engines.

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -80,8 +81,10 @@ func Flag[T any](name string, values ...T) string {
 	switch {
 	case text == "":
 		return ""
-	case strings.ContainsAny(text, "*?["):
-		text = "'" + text + "'"
+	case strings.IndexFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/-_.:,+%", r)
+	}) >= 0: // patterns, and what a shell would run
+		text = "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 	}
 	return " --" + name + " " + text
 }

@@ -104,8 +104,10 @@ func shortBounds(list []Bound) string {
 }
 
 // aboutBounds says what the column says, and what it does not.
-const aboutBounds = "below: what the run supports, with 95 % confidence, about breaches that come by chance, each trial " +
-	"for itself. ack: fewer acknowledgements at power than that went without a flush. disk: on fewer recorded disks than " +
-	"that would these cuts show a breach; a victim works on each, and as its cuts are not independent they count once. " +
+const aboutBounds = "below: what the run supports, with 95 % confidence, about breaches that come by chance, each " +
+	"trial for itself. ack: fewer acknowledgements at power than that went without a flush. disk: on fewer " +
+	"recorded disks " +
+	"than that would these cuts show a breach; a victim works on each, and as its cuts are not independent they " +
+	"count once. " +
 	"victim: fewer kills. history: fewer simulated histories. What only comes about in a state that no victim reached " +
 	"is not covered; holdfast crash --mutants says what the lab finds."

@@ -137,8 +137,9 @@ func finished(list []*Detection) []Detection {
 	return done
 }
 
-// hunt crashes a mutant until it is found out, limit times at most, and returns how often. by is empty if it was not.
-func (r *runner) hunt(ctx context.Context, c kinds.Row, seed uint64, round, limit int) (cuts int, by foundBy, err error) {
+// hunt crashes a mutant until it is found out, limit times at most, and returns how often. by is empty if not.
+func (r *runner) hunt(ctx context.Context, c kinds.Row, seed uint64, round, limit int) (cuts int, by foundBy,
+	err error) {
 	if c.Kind == Simulate {
 		return r.huntSimulated(ctx, c.Engine, seed, limit)
 	}
@@ -246,8 +247,8 @@ func (s screen) detection(r *Report) {
 		"most; 0 where the flushes of the disk, or the victim, showed it before any was.")
 	for _, d := range r.Detection {
 		if d.Sure && d.Rounds > 0 && d.Found == 0 {
-			s.Wrapped("", s.Paint(console.Red, fmt.Sprintf("%s (%s) was NOT found, which a sound lab always finds: it is not to be "+
-				"believed.", d.Mutant, d.Kind)))
+			s.Wrapped("", s.Paint(console.Red, fmt.Sprintf("%s (%s) was NOT found, which a sound lab always finds: it is not "+
+				"to be believed.", d.Mutant, d.Kind)))
 		}
 	}
 	s.Printf("\nagain: %s\n", r.Plan.Command)

@@ -36,7 +36,9 @@ func TestBounds(t *testing.T) {
 	if mostOf(3, 3) != 1 || leastOf(0, 3) != 0 {
 		t.Error("there is no bound above all, and none below nothing")
 	}
-	for p, want := range map[float64]string{1: "100 %", 0.7764: "78 %", 0.14: "14 %", 0.00121: "0.13 %", 3e-6: "0.00030 %"} {
+	for p, want := range map[float64]string{
+		1: "100 %", 0.7764: "78 %", 0.14: "14 %", 0.00121: "0.13 %", 3e-6: "0.00030 %",
+	} {
 		if got := percent(p); got != want {
 			t.Errorf("%g: %q, want %q", p, got, want)
 		}
@@ -131,7 +133,8 @@ func TestDetection(t *testing.T) {
 			return Simulated{}, nil
 		}}
 	}
-	lab, length := Lab{Simulations: []Simulation{{Engine: "x", Mutants: []Simulation{mutant("third", 3)}}}}, time.Nanosecond
+	lab := Lab{Simulations: []Simulation{{Engine: "x", Mutants: []Simulation{mutant("third", 3)}}}}
+	length := time.Nanosecond
 	q := Request{Kinds: []string{"simulate"}, Mutants: true}
 	file := filepath.Join(t.TempDir(), "report.json")
 	status, out, err := command(t.Context(), lab, q, Place{Dir: t.TempDir(), Child: []string{"none"}}, file)
@@ -174,14 +177,16 @@ func TestDetection(t *testing.T) {
 		t.Errorf("status %d, %v\n%s", status, err, out)
 	}
 	for flag, q := range map[string]Request{
-		"--engines": {Engines: []string{"x"}}, "--levels": {Levels: []string{"power"}}, "--subject": {Subjects: []string{"kv"}},
+		"--engines": {Engines: []string{"x"}}, "--levels": {Levels: []string{"power"}},
+		"--subject": {Subjects: []string{"kv"}},
 	} {
 		q.Mutants = true
 		if _, err := lab.plan(q); !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s: %v", flag, err)
 		}
 	}
-	if names := slices.Sorted(slices.Values(mutantNames(Standard()))); len(slices.Compact(slices.Clone(names))) != len(names) {
+	names := slices.Sorted(slices.Values(mutantNames(Standard())))
+	if len(slices.Compact(slices.Clone(names))) != len(names) {
 		t.Errorf("names twice: %q", names)
 	}
 }

@@ -94,8 +94,8 @@ func (s screen) report(r *Report) {
 	s.Printf("\n")
 	if !slices.Equal(r.Plan.Kinds, []Kind{Simulate}) {
 		s.Wrapped("", "Batches, added up over all cuts. lost: acknowledged at a level that must survive, and gone. "+
-			"order: missing under later ones. unflushed: acknowledged at power, and the disk did not write and then flush since "+
-			"it was applied. wrong: never written, damaged, or different when opened again. "+
+			"order: missing under later ones. unflushed: acknowledged at power, and the disk did not write and then flush "+
+			"since it was applied. wrong: never written, damaged, or different when opened again. "+
 			"window: the most that one cut took, from the first batch that is gone to the last acknowledgement.")
 	}
 	if slices.ContainsFunc(r.Results, func(row Result) bool { return len(row.Bounds) > 0 }) {

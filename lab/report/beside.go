@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -120,6 +121,30 @@ func change(before, after bench.Row) string {
 		return "no difference shown"
 	}
 	return fmt.Sprintf("%+.0f %%", 100*(after.Median/before.Median-1))
+}
+
+// settings adds the chapter of what contenders ran with.
+func (c *composer) settings(sources []Source) {
+	p := &part{}
+	for _, s := range sources {
+		for i := 0; s.Bench != nil && i < len(s.Bench.Contenders); i++ {
+			ran := s.Bench.Contenders[i]
+			var list []string
+			for _, name := range slices.Sorted(maps.Keys(ran.Settings)) {
+				list = append(list, name+" "+ran.Settings[name])
+			}
+			it := item{fmt.Sprintf("%s at %v", ran.Engine, ran.Given), fmt.Sprintf("%s; %s for caches and write buffers; %s",
+				cmp.Or(ran.Library, "part of holdfast"), measure.Size(ran.MemoryBytes),
+				cmp.Or(strings.Join(list, ", "), "no settings are told"))}
+			if !slices.Contains(p.Items, it) {
+				p.Items = append(p.Items, it)
+			}
+		}
+	}
+	if len(p.Items) > 0 {
+		sec := c.section("settings", "Settings in force", "As the contenders told them while they ran.")
+		sec.Parts = append(sec.Parts, p)
+	}
 }
 
 // missing adds the chapter of what was withheld or is not available.

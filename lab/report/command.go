@@ -16,13 +16,9 @@ const op console.Op = "report"
 // Command reads reports and writes their page to a file, "-" for standard output. Without one it shows the answers and
 // the modelled rates as text. The error is ErrReport or ErrMixed if the reports are not what can be shown.
 func Command(lab bench.Lab, paths []string, out string, o Options, t console.Terminal) error {
-	var sources []Source
-	for _, path := range paths {
-		s, err := Read(path)
-		if err != nil {
-			return err
-		}
-		sources = append(sources, s)
+	sources, err := Load(paths, o.Mixed)
+	if err != nil {
+		return err
 	}
 	doc, err := compose(lab, sources, o)
 	if err != nil {
@@ -54,14 +50,14 @@ func SyncCosts(list []time.Duration) ([]float64, error) {
 // text shows what the document says first, and what it models.
 func text(s console.Screen, d *document) {
 	for _, n := range d.Notices {
-		s.Wrapped("", strings.ToUpper(n.Text[:1])+n.Text[1:])
+		s.Wrapped("", console.Plain(strings.ToUpper(n.Text[:1])+n.Text[1:]))
 	}
 	for _, a := range d.Answers {
 		s.Printf("\n")
-		s.Hanging("", s.Paint(console.Bold, a.Question), 2)
-		s.Hanging("  ", a.Said+".", 4)
+		s.Hanging("", s.Paint(console.Bold, console.Plain(a.Question)), 2)
+		s.Hanging("  ", console.Plain(a.Said)+".", 4)
 		if a.Detail != "" {
-			s.Hanging("  ", a.Detail, 4)
+			s.Hanging("  ", console.Plain(a.Detail), 4)
 		}
 	}
 	for _, sec := range d.Sections {
@@ -70,13 +66,17 @@ func text(s console.Screen, d *document) {
 				if p.Kind != kindModelled {
 					continue
 				}
-				s.Printf("\n%s\n", s.Paint(console.Bold, "if a sync cost more, modelled: "+sec.Title+", "+p.Title))
+				s.Printf("\n%s\n", s.Paint(console.Bold, console.Plain("if a sync cost more, modelled: "+sec.Title+", "+p.Title)))
 				t := &console.Table{Keys: p.Table.Text}
 				for i, head := range p.Table.Head {
 					t.Columns = append(t.Columns, console.Column{Name: head, Right: i >= p.Table.Text})
 				}
 				for _, row := range p.Table.Rows {
-					t.Row("", row...)
+					var cells []string
+					for _, cell := range row {
+						cells = append(cells, console.Plain(cell))
+					}
+					t.Row("", cells...)
 				}
 				s.Table(t)
 				s.Wrapped("", p.Note)

@@ -26,7 +26,7 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 	sources = slices.Clone(sources)
 	name(sources)
 	differ := differences(sources)
-	if err := mixed(differ); err != nil && !o.Mixed {
+	if err := refuse(differ); err != nil && !o.Mixed {
 		return nil, err
 	}
 	c := &composer{lab: lab, doc: &document{}, looks: map[string]look{}, costs: o.SyncCosts}
@@ -63,6 +63,7 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 			c.crash(s)
 		}
 	}
+	c.settings(sources)
 	c.missing(sources)
 	for _, s := range sources {
 		c.doc.Sources = append(c.doc.Sources, view(s))

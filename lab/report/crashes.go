@@ -15,8 +15,8 @@ import (
 // confidence is that of the bounds that crashes support.
 const confidence = 0.95
 
-// Bound is the share of crashes that could break a claim at most, with a confidence of 95 %, after n independent ones
-// of which none did.
+// Bound is the share of trials that could break a claim at most, with a confidence of 95 %, after n independent ones of
+// which none did.
 func Bound(n int) float64 {
 	if n < 1 {
 		return 1
@@ -207,7 +207,6 @@ func (c *composer) matrix(r *crash.Report, kind crash.Kind, subject string) verd
 	for _, l := range levels {
 		v.Levels = append(v.Levels, levelName(l))
 	}
-	independent := true
 	for _, engine := range rowEngines(r) {
 		row := verdictRow{Engine: engine}
 		any := false
@@ -217,7 +216,6 @@ func (c *composer) matrix(r *crash.Report, kind crash.Kind, subject string) verd
 				if result.Kind == kind && result.Subject == subject && result.Engine == engine && result.Level == l &&
 					!result.Control {
 					cell, any = verdictOf(result), true
-					independent = independent && result.Kind != crash.Power
 				}
 			}
 			row.Cells = append(row.Cells, cell)
@@ -226,11 +224,33 @@ func (c *composer) matrix(r *crash.Report, kind crash.Kind, subject string) verd
 			v.Rows = append(v.Rows, row)
 		}
 	}
-	v.Note = "< x %: a break in more than that share of such crashes would have been seen, with 95 % confidence."
-	if !independent {
-		v.Note += " That takes cuts as independent; several are of one recording, so that the true bound is higher."
-	}
+	v.Note = "< x %: with 95 % confidence fewer than that share breaks by chance, each trial for itself. As the " +
+		"cuts of one " +
+		"recorded disk are not independent, the disk counts once. What no victim reached is not covered."
 	return v
+}
+
+// bounds is what a row that held supports, by the report; of a report from before it had bounds, by its kills.
+func bounds(r crash.Result) (text string) {
+	for _, b := range r.Bounds {
+		text += fmt.Sprintf(", < %s of %ss", percent(b.Below), b.Of)
+	}
+	if text == "" && r.Kind == crash.Kill {
+		text = fmt.Sprintf(", < %s of victims", percent(Bound(r.Cuts)))
+	}
+	return text
+}
+
+// percent writes a bound, which is rounded up.
+func percent(x float64) string {
+	switch {
+	case x <= 0:
+		return "0 %"
+	case x >= 0.1:
+		return fmt.Sprintf("%.0f %%", math.Ceil(100*x))
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(100*x))-1)
+	return fmt.Sprintf("%.2g %%", math.Ceil(100*x/unit-1e-9)*unit)
 }
 
 func levelName(l holdfast.Level) string {
@@ -253,8 +273,7 @@ func rowEngines(r *crash.Report) (list []string) {
 func verdictOf(r crash.Result) verdict {
 	switch r.Verdict {
 	case crash.Held:
-		return verdict{"held", "✓", "held", fmt.Sprintf("%s, < %s", crashName(r.Kind, r.Cuts),
-			measure.Percent(Bound(r.Cuts)))}
+		return verdict{"held", "✓", "held", crashName(r.Kind, r.Cuts) + bounds(r)}
 	case crash.Broken:
 		return verdict{"broken", "✗", "BROKEN", fmt.Sprintf("%s: lost %d, torn %d, out of order %d, wrong %d, "+
 			"unflushed %d, "+

@@ -62,6 +62,21 @@ func Read(path string) (Source, error) {
 	return s, nil
 }
 
+// Load reads files. The error is ErrMixed if they differ in what they were made on, unless mixed permits that.
+func Load(paths []string, mixed bool) (list []Source, err error) {
+	for _, path := range paths {
+		s, err := Read(path)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	if err := refuse(differences(list)); err != nil && !mixed {
+		return nil, err
+	}
+	return list, nil
+}
+
 // Of is the source of a report that was just made: a *bench.Report or a *crash.Report.
 func Of(report any) (Source, error) {
 	var s Source
@@ -140,8 +155,8 @@ func differences(sources []Source) (list []difference) {
 	return list
 }
 
-// mixed is ErrMixed if the conditions differ.
-func mixed(list []difference) error {
+// refuse is ErrMixed if the conditions differ.
+func refuse(list []difference) error {
 	if len(list) == 0 {
 		return nil
 	}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -166,7 +167,8 @@ func said(g bench.Group) (text, class string) {
 	case claim.Shown == 0:
 		return "no difference shown: " + claim.Why, "tie"
 	case len(claim.Fastest) > 1 && others != "":
-		return fmt.Sprintf("no difference shown between %s; %s, %s", console.List(claim.Fastest), others, shown), "tie"
+		return fmt.Sprintf("no difference shown between %s; %s is %s, %s", console.List(claim.Fastest), claim.Fastest[0],
+			others, shown), "tie"
 	case len(claim.Fastest) > 1:
 		return "no difference shown between " + console.List(claim.Fastest), "tie"
 	case others == "":
@@ -336,6 +338,9 @@ func curve(row bench.Row) []point {
 	if n < 1 {
 		return nil
 	}
+	if list := measured(row, n); list != nil {
+		return list
+	}
 	l := row.Latency
 	var list []point
 	for _, at := range []struct{ x, us float64 }{{math.Log10(2), l.P50}, {1, l.P90}, {2, l.P99}, {3, l.P999}} {
@@ -346,6 +351,31 @@ func curve(row bench.Row) []point {
 	}
 	return append(list, point{math.Log10(max(n, 2)), l.Max, fmt.Sprintf("%s: %s, the slowest of %.0f", row.Engine,
 		measure.Duration(l.Max), n)})
+}
+
+// measured is the curve that the rounds measured, their medians at the percents that all have; nil if one has none.
+func measured(row bench.Row, n float64) (list []point) {
+	at := map[float64][]float64{}
+	for _, r := range row.Results {
+		for _, p := range r.Curve {
+			at[p.Percent] = append(at[p.Percent], p.Micros)
+		}
+	}
+	for _, percent := range slices.Sorted(maps.Keys(at)) {
+		if len(at[percent]) < len(row.Results) || percent < 50 {
+			continue
+		}
+		x, us := -math.Log10(1-percent/100), measure.Middle(at[percent])
+		name := fmt.Sprintf("%g %%", percent)
+		if percent == 100 {
+			x, name = math.Log10(max(n, 2)), fmt.Sprintf("the slowest of %.0f", n)
+		}
+		if k := len(list); k > 0 && x <= list[k-1].X {
+			continue // the median run had fewer operations
+		}
+		list = append(list, point{x, us, fmt.Sprintf("%s: %s, %s", row.Engine, measure.Duration(us), name)})
+	}
+	return list
 }
 
 // described is a table as a text, for who cannot see the plot.

@@ -180,6 +180,9 @@ func metrics(g bench.Group) []metric {
 		{"On disk after closing, per operation", func(r bench.Row) float64 {
 			return middle(r, func(r bench.Result) float64 { return perOp(r, r.DiskBytes) })
 		}, size, true},
+		{"Written to devices, per operation", func(r bench.Row) float64 {
+			return middle(r, func(r bench.Result) float64 { return perOp(r, r.BytesWritten) })
+		}, size, false},
 		{"Read from devices, per operation", func(r bench.Row) float64 { return r.ReadPerOp }, size, false},
 		{"Most resident memory", func(r bench.Row) float64 { return float64(r.PeakRSS) }, size, false},
 	}

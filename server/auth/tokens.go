@@ -349,7 +349,7 @@ func (t *Tokens) List(ctx context.Context, namespace string) ([]Token, error) {
 	return list, err
 }
 
-// each calls f for each token. It goes on after one that cannot be read.
+// each calls f for each token. It continues after one that cannot be read.
 func (t *Tokens) each(ctx context.Context, f func(id string, r record) error) error {
 	var damaged []error
 	it := t.engine.Scan(holdfast.Prefix([]byte(keyPrefix)))

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// pool keeps stores open, by name: those that are in use, and of the others those that were used last, at most as many
-// as there may be open in all. A name is opened, closed or removed by one goroutine at a time.
+// pool keeps stores open, by name: those in use, and of the others the most recently used, at most as many as there
+// may be open in all. A name is opened, closed or removed by one goroutine at a time.
 type pool[S io.Closer] struct {
 	most     int
 	quiet    time.Duration // those that nobody uses for so long are closed by sweep; 0 for none

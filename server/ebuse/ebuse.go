@@ -156,10 +156,10 @@ func refuse(w http.ResponseWriter, status int, text string) {
 		h.Set("Retry-After", "1")
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(text + "\n")) // the client may have gone
+	_, _ = w.Write([]byte(text + "\n")) // the client may have disconnected
 }
 
-// fail answers with an error, and tells the server's log about it.
+// fail answers with an error, and logs it.
 func fail(w http.ResponseWriter, r *http.Request, what string, err error) {
 	route.From(r.Context()).Err = err
 	p := problem.Of(err)
@@ -174,7 +174,7 @@ func answer(w http.ResponseWriter, r *http.Request, v any) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(text, '\n')) // the client may have gone
+	_, _ = w.Write(append(text, '\n')) // the client may have disconnected
 }
 
 // Health serves GET /health, without a key.
@@ -411,7 +411,7 @@ func (s server) write(w http.ResponseWriter, r *http.Request, from, to int64, li
 				break
 			}
 			if (len(buf) >= flushAt || batch > 0 && n%batch == 0) && !send() {
-				return // the client has gone
+				return // the client has disconnected
 			}
 		}
 	}

@@ -96,7 +96,7 @@ func (g *gzipWriter) close() {
 	if g.z == nil {
 		return
 	}
-	_ = g.z.Close() // the client may have gone
+	_ = g.z.Close() // the client may have disconnected
 	g.z.Reset(io.Discard)
 	pool.Put(g.z)
 	g.z = nil

@@ -3,8 +3,8 @@
 // about.
 //
 // It differs from EventoDB where that loses messages or mixes up clients: followers miss nothing, a message id is
-// written once, an import that is repeated passes over what is there, and creating, deleting and listing namespaces
-// need the token of the namespace "default", or another that is admin everywhere.
+// written once, an import that is repeated skips what is there, and creating, deleting and listing namespaces need
+// the token of the namespace "default", or another that is admin everywhere.
 package eventodb
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
-// Options are what the API tells about the server.
+// Options are what the API reports about the server.
 type Options struct {
 	Version string // "" means dev
 }
@@ -139,7 +139,7 @@ func failed(err error) *failure {
 	return f
 }
 
-// refuse answers with an error, and tells the server's log.
+// refuse answers with an error, and logs it.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	route.From(r.Context()).Err = err
 	failed(err).write(w)
@@ -156,5 +156,5 @@ func (f *failure) write(w http.ResponseWriter) {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.WriteHeader(f.Status)
-	_, _ = w.Write(text) // a client that is gone
+	_, _ = w.Write(text) // the client has disconnected
 }

@@ -20,7 +20,7 @@ type Source struct {
 	Next func(context.Context) (int64, error)
 	// Follow yields the items from a position on, and then each new one. It ends with an error.
 	Follow func(ctx context.Context, from int64) iter.Seq2[Item, error]
-	// Read yields the items from a position on that are there, at most so many.
+	// Read yields the existing items from a position on, up to a maximum number.
 	Read func(ctx context.Context, from int64, limit int) iter.Seq2[Item, error]
 }
 

@@ -1,5 +1,5 @@
-// Package metrics tells Prometheus how an engine, the stores in it and an HTTP server are doing. Programs that embed
-// the library use it as the server does:
+// Package metrics exports metrics of an engine, its stores and an HTTP server to Prometheus. Programs that embed the
+// library use it as the server does:
 //
 //	engine, err := all.OpenURL("logtree:/var/lib/orders")
 //	watched := metrics.Watch(engine) // from here on instead of engine: it measures commits
@@ -21,7 +21,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("holdfast_"+name, help, labels, nil)
 }
 
-// number is one of the numbers that an engine tells.
+// number is one of the numbers that an engine reports.
 type number struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -61,11 +61,11 @@ var (
 	}
 )
 
-// engineCollector tells what an engine tells of itself.
+// engineCollector collects an engine's own metrics.
 type engineCollector struct{ engine holdfast.Engine }
 
-// Engine returns a collector of what an engine tells of itself. It works as long as the program runs, after Close too.
-// One registry takes those of one engine. The latency of commits is measured by [Watch].
+// Engine returns a collector of an engine's own metrics. It works as long as the program runs, after Close too. One
+// registry takes those of one engine. The latency of commits is measured by [Watch].
 func Engine(e holdfast.Engine) prometheus.Collector { return engineCollector{e} }
 
 // Describe implements [prometheus.Collector].

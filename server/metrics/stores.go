@@ -28,14 +28,14 @@ type Tasks struct {
 	Store     *task.Store
 }
 
-// Sources are the stores to tell of, each time metrics are asked for; nil means none. What they return may be closed
-// meanwhile.
+// Sources return the stores to report, each time metrics are collected; nil means none. What they return may be
+// closed meanwhile.
 type Sources struct {
 	Logs       func(ctx context.Context) ([]Log, error)
 	Namespaces func(ctx context.Context) ([]*message.Namespace, error)
 	Tasks      func(ctx context.Context) ([]Tasks, error)
 
-	// MaxSeries bounds the series of each metric; 0 means 500. What comes later is told as one with the labels Other:
+	// MaxSeries bounds the series of each metric; 0 means 500. Further ones are reported as one, with the labels Other:
 	// numbers of things are added up, and of lags and ages the greatest counts.
 	MaxSeries int
 	// Timeout is how long all of it may take; 0 means 5 seconds. What is not told by then is an error of the scrape.

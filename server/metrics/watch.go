@@ -175,14 +175,14 @@ var (
 		"1 if a power cut now may cost a commit below Power: one was seen within the loss window, and none at Power since.")
 )
 
-// watchedCollector adds what a Watched measures to what its engine tells.
+// watchedCollector adds the measurements of a Watched to its engine's metrics.
 type watchedCollector struct {
 	engineCollector
 	w *Watched
 }
 
-// Collector returns a collector of what the engine tells of itself, as [Engine] does, and of the latency of commits.
-// One registry takes those of one engine.
+// Collector returns a collector of the engine's own metrics, as [Engine] does, and of the latency of commits. One
+// registry takes those of one engine.
 func (w *Watched) Collector() prometheus.Collector {
 	return watchedCollector{engineCollector{w.Engine}, w}
 }

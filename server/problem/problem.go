@@ -172,8 +172,8 @@ func BadRequest(format string, args ...any) error {
 	return &holdfast.Error{Class: ErrBadRequest, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Write answers a request with an error, unless it is answered already, and tells the server's log about it. Answers of
-// 429 and 503 say when to come again.
+// Write answers a request with an error, unless it is answered already, and logs it. Answers of 429 and 503 say when
+// to retry.
 func Write(w http.ResponseWriter, r *http.Request, err error) {
 	p := Of(err)
 	known := route.From(r.Context())
@@ -196,6 +196,6 @@ func Write(w http.ResponseWriter, r *http.Request, err error) {
 	h.Del("Content-Encoding")
 	w.WriteHeader(p.Status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // a client that is gone
+		_, _ = w.Write(body) // the client has disconnected
 	}
 }

@@ -41,7 +41,7 @@ type Request struct {
 	Principal auth.Principal
 	// Level is what its writes are to reach; never 0.
 	Level holdfast.Level
-	// Stopping is closed when the server begins to stop: followers end, and tell their clients to come again.
+	// Stopping is closed when the server begins to stop: followers end, and tell their clients to reconnect.
 	Stopping <-chan struct{}
 	// Err is why the answer is an error, for the server's log. Whoever answers sets it, in the handler's goroutine.
 	Err error

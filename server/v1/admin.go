@@ -227,7 +227,7 @@ func (s *service) operations() {
 	s.backups()
 }
 
-// alone lets one operation go on at a time: the one that is in running, until it calls done.
+// alone admits one operation at a time: the one in running, until it calls done.
 func alone(running chan struct{}, op string) (done func(), err error) {
 	select {
 	case running <- struct{}{}:
@@ -264,7 +264,7 @@ func verify(ctx context.Context, engine holdfast.Engine) (out api.Verified, err 
 		out.Keys++
 		out.Bytes += int64(len(it.Key()) + len(it.Value()))
 	}
-	// found says what an error is, and whether to go on after it.
+	// found classifies an error, and says whether to continue after it.
 	found := func(err error) error {
 		if !errors.Is(err, holdfast.ErrCorrupt) {
 			return err
@@ -309,10 +309,13 @@ func (s *service) backups() {
 		tag: "server", stream: true, heavy: true, produces: "application/x-tar",
 		summary: "A consistent copy of everything, as a tar of a directory that can be opened",
 		about: "One backup is made at a time. It is first copied to a directory of the server, which must have " +
-			"room for it. " +
+			"room for it, unless link is set: then it is a checkpoint, which shares files with the data. It is there at once, " +
+			"the tar holds what is deleted and not given back yet too, and its values are not read before they are sent. " +
 			"The answer is whole only if the tar is: its end is missing if it broke off.",
 		codes: []string{api.CodeNotImplemented, api.CodeLocked, api.CodeFull}}, typeOf[none](),
-		func(c *call, _ *none) error {
+		func(c *call, in *struct {
+			Link bool `query:"link" doc:"Make it of hard links, on engines that can: logtree and Pebble."`
+		}) error {
 			if s.o.Backup == nil {
 				return &holdfast.Error{Op: "backup", Class: holdfast.ErrUnavailable, Detail: "this server makes no backups"}
 			}
@@ -336,7 +339,12 @@ func (s *service) backups() {
 				}
 			}()
 			into := filepath.Join(dir, "copy")
-			if _, err := s.o.Backup(c.ctx, c.data.Engine(), into); err != nil {
+			if in.Link {
+				err = holdfast.Checkpoint(c.ctx, c.data.Engine(), into)
+			} else {
+				_, err = s.o.Backup(c.ctx, c.data.Engine(), into)
+			}
+			if err != nil {
 				if errors.Is(err, holdfast.ErrBadOption) { // an engine that keeps nothing in a directory
 					err = &holdfast.Error{Op: "backup", Class: holdfast.ErrUnavailable, Cause: err}
 				}

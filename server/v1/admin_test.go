@@ -173,49 +173,10 @@ func TestServer(t *testing.T) {
 	if v.Problems == nil || len(v.Problems) != 0 || v.Keys < 10 || v.Bytes < 100 {
 		t.Errorf("%+v", v)
 	}
-	resp, text := s.send("GET", "/v1/server/backup", nil)
-	if resp.StatusCode != http.StatusOK || !strings.Contains(resp.Header.Get("Content-Disposition"), ".tar") {
-		t.Fatalf("%s: %v", resp.Status, resp.Header)
+	for _, query := range []string{"", "?link=true"} {
+		backedUp(t, s, scratch, query)
 	}
-	if left, err := os.ReadDir(scratch); err != nil || len(left) != 0 {
-		t.Errorf("the backup left %v, %v", left, err)
-	}
-	copied := filepath.Join(t.TempDir(), "copy")
-	for r := tar.NewReader(bytes.NewReader(text)); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		at := filepath.Join(copied, h.Name)
-		if h.FileInfo().IsDir() {
-			continue
-		}
-		content, err := io.ReadAll(r)
-		if err == nil {
-			err = errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, content, 0o644))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	other, err := all.OpenDir("", copied, holdfast.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := other.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s = start(t, other, core.Options{})
-	if m := do[api.Messages](s, "GET", in("/messages"), nil); len(m.Messages) != 20 {
-		t.Errorf("in the copy there are %d messages", len(m.Messages))
-	}
-	do[api.Task](s, "GET", in("/tasks/a"), nil)
-	s.refused(api.CodeNotImplemented, "GET", "/v1/server/backup", nil)
+	s.refused(api.CodeBadRequest, "GET", "/v1/server/backup?link=perhaps", nil)
 
 	// Where no copy can be made, the answer says so, and where that was.
 	s = start(t, nil, core.Options{Backup: all.Backup, BackupDir: filepath.Join(t.TempDir(), "missing")})
@@ -282,4 +243,52 @@ func TestVerifyFindsDamage(t *testing.T) {
 		!slices.ContainsFunc(v.Problems, func(p string) bool { return strings.HasPrefix(p, `tasks ""`) }) {
 		t.Errorf("%q", v.Problems)
 	}
+}
+
+// backedUp takes a backup of a server with 20 messages and a task, and looks at what is in it.
+func backedUp(t *testing.T, s *server, scratch, query string) {
+	t.Helper()
+	resp, text := s.send("GET", "/v1/server/backup"+query, nil)
+	if resp.StatusCode != http.StatusOK || !strings.Contains(resp.Header.Get("Content-Disposition"), ".tar") {
+		t.Fatalf("%s: %v", resp.Status, resp.Header)
+	}
+	if left, err := os.ReadDir(scratch); err != nil || len(left) != 0 {
+		t.Errorf("the backup left %v, %v", left, err)
+	}
+	copied := filepath.Join(t.TempDir(), "copy")
+	for r := tar.NewReader(bytes.NewReader(text)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := filepath.Join(copied, h.Name)
+		if h.FileInfo().IsDir() {
+			continue
+		}
+		content, err := io.ReadAll(r)
+		if err == nil {
+			err = errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, content, 0o644))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	other, err := all.OpenDir("", copied, holdfast.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := other.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s = start(t, other, core.Options{})
+	if m := do[api.Messages](s, "GET", in("/messages"), nil); len(m.Messages) != 20 {
+		t.Errorf("in the copy there are %d messages", len(m.Messages))
+	}
+	do[api.Task](s, "GET", in("/tasks/a"), nil)
+	s.refused(api.CodeNotImplemented, "GET", "/v1/server/backup", nil)
 }

@@ -45,7 +45,7 @@ type operation struct {
 	namespace        func(r *http.Request, p auth.Principal) string
 }
 
-// call is one request in hand.
+// call is one request in progress.
 type call struct {
 	*service
 	ctx context.Context
@@ -169,11 +169,11 @@ func (c *call) answer(v any) error {
 	h := c.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(b.Len()))
-	_, _ = c.w.Write(b.Bytes()) // if the client is gone, nobody wants to know
+	_, _ = c.w.Write(b.Bytes()) // nobody is left to report an error to
 	return nil
 }
 
-// deliver is answer with something that is to be undone if the client is gone.
+// deliver is answer with something that must be undone if the client has disconnected.
 func (c *call) deliver(v any) error {
 	err := c.ctx.Err()
 	if err == nil {

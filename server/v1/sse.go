@@ -36,7 +36,7 @@ type followed struct {
 	selection string
 }
 
-// follow sends the items of a source from a position on, until the client is gone, following fails, or the server
+// follow sends the items of a source from a position on, until the client disconnects, following fails, or the server
 // stops.
 func (c *call) follow(key any, source fanout.Source, from int64) {
 	h := c.w.Header()
@@ -81,10 +81,10 @@ func (p *part) send(text []byte) error {
 	return p.control.Flush()
 }
 
-// last ends the stream, and tells the client why.
+// last ends the stream, and sends the client the reason.
 func (p *part) last(c *call, err error) {
 	if c.ctx.Err() != nil {
-		return // the client is gone
+		return // the client has disconnected
 	}
 	stopping := errors.Is(err, problem.ErrStopping)
 	if errors.Is(err, holdfast.ErrClosed) {

@@ -23,7 +23,7 @@ const maxClaim = 1000
 // meanwhile.
 const leastWait = 20
 
-// giveBack is how long it may take to give back what was claimed for a client that is gone.
+// giveBack is the timeout for giving back what was claimed for a client that has disconnected.
 const giveBack = 10 * time.Second
 
 func (s *service) tasks() {

@@ -8,9 +8,9 @@
 // # Claims that wait
 //
 // A claim of tasks or messages waits until there is one, wait_ms has passed, the server begins to stop, or the client
-// is gone. What was claimed for a client that is gone by then is given back at once, and the attempt does not count
-// for a task. If the client goes while the answer is on its way, the server may not learn of it: then it is given back
-// when the lease runs out.
+// is gone. What was claimed for a client that has disconnected by then is given back at once, and the attempt does
+// not count for a task. If the client goes while the answer is on its way, the server may not learn of it: then it is
+// given back when the lease runs out.
 //
 // # Following
 //
@@ -53,7 +53,7 @@ type Options struct {
 	BackupDir string
 	// KeepAlive is how often a follower that gets nothing is sent a comment; 0 means 15 seconds.
 	KeepAlive time.Duration
-	// Logger is told what goes wrong that no client is told; nil means slog.Default.
+	// Logger takes errors that no client gets; nil means slog.Default.
 	Logger *slog.Logger
 }
 

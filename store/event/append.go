@@ -80,7 +80,7 @@ func (c *Commit) Applied(f func()) {
 	c.applied = append(c.applied, f)
 }
 
-// Refused arranges that f is called if the commit fails, when it is known that nothing of it has its place. What
+// Refused arranges that f is called if the commit fails, once it is known that nothing of it was committed. What
 // AppendWith says of add holds for f too.
 func (c *Commit) Refused(f func()) { c.refused = append(c.refused, f) }
 

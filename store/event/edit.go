@@ -20,7 +20,7 @@ import (
 // finds a [*Taken].
 var ErrTaken = errors.New("holdfast: position or id taken")
 
-// Taken tells which event of an import cannot be put where it should be.
+// Taken says which event of an import cannot be stored at its position.
 type Taken struct {
 	Event    uint64 // the position that it was to get
 	Position uint64 // of the event that is in the way: at the same position, or with the same id
@@ -35,8 +35,8 @@ func (t *Taken) Error() string {
 }
 
 // Import puts events at the positions that they name, in one commit, and returns how many were not there yet. It is
-// for histories that come from elsewhere: their positions may have gaps, which readers pass over, and the events may
-// come in any order. The next append goes behind the highest position.
+// for histories that come from elsewhere: their positions may have gaps, which readers skip, and the events may come
+// in any order. The next append goes behind the highest position.
 //
 // An event that is there already, with the same id at the same position and the same content, is left as it is, so that
 // an import that was interrupted can be repeated; a time of zero is the same as any. A position is free as long as no
@@ -321,10 +321,10 @@ func (s *Store) entry(pos uint64) (first, last uint64, value []byte, err error) 
 	return 0, 0, nil, s.gap(pos, "events are missing")
 }
 
-// Remove removes the events at the positions, in one commit, and returns how many there were. Readers pass over the
+// Remove removes the events at the positions, in one commit, and returns how many there were. Readers skip the
 // positions from then on; a position that has no event, or is truncated, is no error, one behind the end is ErrAhead.
-// The id of a removed event is forgotten. Space is given back as in [Store.TruncateBefore]: what small events had that
-// were appended together too.
+// The id of a removed event is forgotten. Space is given back as in [Store.TruncateBefore]: what small events had
+// that were appended together too.
 func (s *Store) Remove(ctx context.Context, positions ...uint64) (removed int, err error) {
 	return s.RemoveWith(ctx, nil, positions...)
 }

@@ -26,21 +26,21 @@
 //
 // # What readers see
 //
-// A reader or follower sees an event once it survives what its write named, and all events before it what theirs
-// named, and never earlier: no crash of that kind can take back what a reader has seen. A write names the level of its
-// context ([holdfast.WithLevel]), or the store's. Positions arrive in order, without gaps and without repeats: an event
-// at Process behind one at Power is seen, and its append returns, once both are safe.
-// Where events have been lost, for example in the repair of a damaged engine, reading ends with
-// [holdfast.ErrCorrupt] before the [Gap] and never skips it by itself. A repair that lost data may also have lost
-// the end of a log, which no gap shows, or all of it. So opening a log in a repaired engine that lost data fails
-// with [holdfast.ErrCorrupt] until the loss has been accepted. [Examine] shows what is left.
+// A reader or follower sees an event once it survives what its write named, and all events before it survive what
+// theirs named, and never earlier: no crash of that kind can take back what a reader has seen. A write names the
+// level of its context ([holdfast.WithLevel]), or the store's. Positions arrive in order, without gaps and without
+// repeats: an event at Process behind one at Power is seen, and its append returns, once both are safe. Where events
+// have been lost, for example in the repair of a damaged engine, reading ends with [holdfast.ErrCorrupt] before the
+// [Gap] and never skips it by itself. A repair that lost data may also have lost the end of a log, which no gap
+// shows, or all of it. So opening a log in a repaired engine that lost data fails with [holdfast.ErrCorrupt] until
+// the loss has been accepted. [Examine] shows what is left.
 //
 // # Commits with other keys
 //
 // [Store.AppendWith] puts operations on the program's own keys into the commit of an append: an outbox, an index, a
-// read model that is never behind its log. They are there, after any crash, exactly if the events are.
-// [Store.SaveOffsetWith] does that for a subscription: what is made of events, and how far it has come, are one commit.
-// Package projection keeps read models so.
+// read model that is never behind its log. After any crash they are there exactly if the events are.
+// [Store.SaveOffsetWith] does that for a subscription: what is made of events, and how far it has come, are one
+// commit. Package projection keeps read models so.
 //
 // # Retention and imports
 //
@@ -49,7 +49,7 @@
 // [ErrTruncated]. Neither waits for subscriptions unless [Retention] says so.
 //
 // [Store.Remove] removes any events, and [Store.Import] puts events from elsewhere at the positions that they had
-// there, in any order. Positions that have no event for these reasons are known: readers pass over them, while a
+// there, in any order. Positions that have no event for these reasons are recorded: readers skip them, while a
 // missing event is damage.
 //
 // Offsets ([Store.SaveOffset]) remember how far a subscription has come, snapshots
@@ -91,7 +91,7 @@ const (
 	MaxNameSize = 128  // of a store's name
 )
 
-// DefaultIDWindow is how many positions the ids of events are remembered for at least.
+// DefaultIDWindow is the minimum number of positions for which the ids of events are remembered.
 const DefaultIDWindow = 1 << 20
 
 // Event is one entry of the log. Type, ID, Origin, Metadata and Data mean nothing to the
@@ -107,8 +107,8 @@ type Event struct {
 	// ID names the event for idempotency; empty means none. Either all events of an append
 	// carry one, or none of them does.
 	ID string
-	// NewID says that the ID was made for this event, so that none before it has it: an append looks for no repeat if all
-	// its events have a new one. It is not kept.
+	// NewID says that the ID was made for this event, so no earlier event has it: if all events of an append have a new
+	// ID, it does not look for a repeat. It is not stored.
 	NewID bool
 	// Origin is who appended it.
 	Origin string
@@ -182,25 +182,24 @@ var (
 	ErrAhead = errors.New("holdfast: ahead of the log")
 )
 
-// Conflict tells what an append expected and found. The position found may belong to an
-// append that is not durable yet.
+// Conflict says what an append expected and found. The position found may belong to an append that is not durable
+// yet.
 type Conflict struct{ Expected, Actual uint64 }
 
 func (c *Conflict) Error() string {
 	return fmt.Sprintf("expected last position %d, it is %d", c.Expected, c.Actual)
 }
 
-// Truncated tells what was asked for and what is the first position still there.
+// Truncated has the position that was asked for and the first position that still exists.
 type Truncated struct{ Position, First uint64 }
 
 func (t *Truncated) Error() string {
 	return fmt.Sprintf("position %d is gone, the log begins at %d", t.Position, t.First)
 }
 
-// Gap tells of events that should be there and cannot be read. errors.As finds it in the ErrCorrupt
-// that reading ends with, each time. A reader that can do without them continues at Next.
-// TruncateBefore of Next removes them, and all before them. The ErrCorrupt of an engine that cannot
-// read its own files has no Gap: repair the engine first.
+// Gap describes events that should be there and cannot be read. errors.As finds it in the ErrCorrupt that reading
+// ends with, each time. A reader that can do without them continues at Next. TruncateBefore of Next removes them, and
+// all before them. The ErrCorrupt of an engine that cannot read its own files has no Gap: repair the engine first.
 type Gap struct {
 	Position uint64 // the first that cannot be read
 	Next     uint64 // the first after it where there is an event again; Last()+1 if there is none

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
-// Report is what the keys of one log tell of what it should hold, and does not. Events, holes and what is lost are as
-// many as there are positions from First to Last.
+// Report describes what a log should hold and does not, as far as its keys tell. Events, holes and what is lost are
+// as many as there are positions from First to Last.
 type Report struct {
 	Name        string
 	First, Last uint64 // positions that the log has had, as far as what is left tells; Last is First-1 if there are none

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfastdb/holdfast"
 )
 
-// settled notes how waiting for everything up to last ended, and returns err: either
-// readers may see it, or the store has failed.
+// settled notes how waiting for everything up to last ended, and returns err: either readers may see it, or the store
+// has failed.
 func (s *Store) settled(last uint64, err error) error {
 	if err != nil {
 		s.mu.Lock()

@@ -10,11 +10,11 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
-// Rebuild makes a log whole again whose engine has lost some of it, once that loss was accepted. Positions whose events
-// are lost have none from then on, so that readers pass over them. The index of ids and the log's description are made
-// anew from the events. A position that an id, offset or snapshot tells of is not given again; nor are those up to
-// last, which the caller may know from elsewhere, 0 for none. Of o, Name and Level count, and IDWindow where it is not
-// known any more; then it is not known either what was truncated, and counts as lost.
+// Rebuild makes a log whole again whose engine has lost some of it, once that loss was accepted. Positions whose
+// events are lost have none from then on, so that readers skip them. The index of ids and the log's description are
+// rebuilt from the events. A position that an id, offset or snapshot mentions is not given again; nor are those up to
+// last, which the caller may know from elsewhere, 0 for none. Of o, Name and Level count, and IDWindow where it is
+// not known any more; then it is not known either what was truncated, and counts as lost.
 //
 // The report is of what was found. The log must not be open (ErrLocked). An early end, by ctx or an error, leaves it no
 // worse than before: do it again. It takes the reading of the whole log, and a read for each id.
@@ -65,7 +65,7 @@ func firstValue(r holdfast.Reader, key []byte) (value []byte, err error) {
 	return value, it.Err()
 }
 
-// lastKnown is the last position that anything in the engine tells of, or last.
+// lastKnown is the last position that anything in the engine mentions, or last.
 func (s *Store) lastKnown(ctx context.Context, last uint64) (uint64, error) {
 	end, err := s.last(s.about.First)
 	if err != nil {

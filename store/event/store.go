@@ -19,8 +19,7 @@ import (
 
 // Options are how a store is opened. The zero value is a safe choice.
 type Options struct {
-	// Name tells several stores in one engine apart, at most MaxNameSize bytes; it may be
-	// empty.
+	// Name distinguishes several stores in one engine, at most MaxNameSize bytes; it may be empty.
 	Name string
 
 	// Level is what every append, offset, snapshot and truncation survives once it is acknowledged, unless its context
@@ -139,9 +138,9 @@ func claim(eng holdfast.Engine, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Delete removes the log of that name from an engine, with its offsets and snapshots, and returns when it is gone at
-// a level; 0 means Power. It is no error if there is none. An early end, by ctx or an error, can leave a part of it:
-// delete it again. ErrLocked: the log is open.
+// Delete removes the log of that name from an engine, with its offsets and snapshots, and returns when the removal
+// survives what level names; 0 means Power. It is no error if there is none. If it ends early, by ctx or an error, a
+// part of the log can be left: delete it again. ErrLocked: the log is open.
 func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfast.Level) error {
 	keys := format.NewPrefix(name)
 	lease, err := registry.Claim(eng, registry.Request{
@@ -329,9 +328,9 @@ func (s *Store) enter(ctx context.Context) error {
 	return s.life.Enter()
 }
 
-// Close waits for everything submitted and for calls in progress, ends all followers with ErrClosed and releases
-// the log's name. The engine stays open. It returns the error of what could not be made
-// durable; closing twice returns ErrClosed.
+// Close waits for everything submitted and for calls in progress, ends all followers with ErrClosed and releases the
+// log's name. The engine stays open. It returns the error of what could not be made durable; closing twice returns
+// ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if !s.life.Shut() {

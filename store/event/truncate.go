@@ -13,11 +13,10 @@ import (
 // shorter, also with an error. A position at or below the first removes nothing; one above
 // Last()+1 is ErrAhead.
 //
-// First the beginning of the log moves, at the level of the call: from then on the events
-// are gone for every reader, also after a crash. Then they are deleted from the engine, in
-// chunks where the engine needs that. If that ends early, because of a crash, an error, Close or ctx,
-// the next call continues, even with the same position. Small events that were appended together
-// are deleted together, once the last of them is truncated.
+// First the beginning of the log moves, at the level of the call: from then on the events are gone for every reader,
+// also after a crash. Then they are deleted from the engine, in chunks where the engine needs that. If that ends
+// early, because of a crash, an error, Close or ctx, the next call continues, even with the same position. Small
+// events that were appended together are deleted together, once the last of them is truncated.
 //
 // ctx's error can come before anything has happened, and while the new beginning is applied but not yet
 // durable: First then shows, a little later, whether the beginning has moved.

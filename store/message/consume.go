@@ -32,7 +32,7 @@ func (n *Namespace) SavePosition(ctx context.Context, consumer string, position 
 	return n.ended(n.log().SaveOffset(ctx, consumer, uint64(position)))
 }
 
-// LoadPosition returns what SavePosition has saved last, or ErrNotFound.
+// LoadPosition returns the position that SavePosition saved last, or ErrNotFound.
 func (n *Namespace) LoadPosition(ctx context.Context, consumer string) (int64, error) {
 	if err := n.enter(); err != nil {
 		return 0, n.ended(err)
@@ -53,7 +53,7 @@ func (n *Namespace) DeletePosition(ctx context.Context, consumer string) error {
 
 // SubscriptionOptions are how competing consumers share messages. The zero value is useful.
 type SubscriptionOptions struct {
-	// Query says which messages; it has no Stream and no Limit. From is where a subscription begins that is new.
+	// Query says which messages; it has no Stream and no Limit. From is where a new subscription begins.
 	Query Query
 	// Lease is how long a consumer has for a message before it is delivered again; 0 means 30 seconds.
 	Lease time.Duration
@@ -62,15 +62,15 @@ type SubscriptionOptions struct {
 	// Backoff is how long a message waits after its attempt, from 1, has failed; nil means 1 second, doubled each time,
 	// up to a minute.
 	Backoff func(attempt int) time.Duration
-	// Window is how many messages may be delivered and not done with, or wait to be delivered again; 0 means 1,000. If
-	// the oldest of them stays undone, others are delivered until 16 times as many are done behind it.
+	// Window is how many messages may be delivered and not done, or wait to be delivered again; 0 means 1,000. If the
+	// oldest of them stays undone, others are delivered until 16 times as many are done behind it.
 	Window int
 }
 
-// Subscription delivers each message of a query to one of the consumers that call Claim, in order, and again until one
-// has acknowledged it: at least once. What was acknowledged or parked survives what its context named, or the store's
-// level; leases do not, so that after a restart all that was not done is delivered again at once. All methods may be
-// called from many goroutines at once.
+// Subscription delivers each message of a query to one of the consumers that call Claim, in order, and again until
+// one has acknowledged it: at least once. An acknowledged or parked message survives what its context named, or the
+// store's level. Leases do not survive, so after a restart everything not done is delivered again at once. All
+// methods may be called from many goroutines at once.
 type Subscription struct {
 	n    *Namespace
 	name string
@@ -113,15 +113,15 @@ type delivery struct {
 type Delivery struct {
 	Message
 	Attempt int // from 1
-	// Token is that of no other delivery of the message, also of those before and after a restart. It is above 0 and
-	// below 2^53. Tokens follow the clock in microseconds: if that is set back between two openings of the
-	// subscription, a token could come again.
+	// Token identifies this delivery among all deliveries of the message, also across restarts. It is above 0 and below
+	// 2^53. Tokens follow the clock in microseconds: if that is set back between two openings of the subscription, a
+	// token could come again.
 	Token uint64
 	s     *Subscription // nil if it was named from elsewhere
 }
 
-// Subscribe opens the subscription of that name, and makes it if it is not there. It is open once at a time: consumers
-// share it. ErrLocked: it is open.
+// Subscribe opens the subscription of that name, and creates it if needed. It can be open only once at a time:
+// consumers share it. ErrLocked: it is open.
 func (n *Namespace) Subscribe(ctx context.Context, name string, o SubscriptionOptions) (*Subscription, error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return nil, err
@@ -320,7 +320,7 @@ const (
 )
 
 // take delivers what can be delivered now, the oldest first. If there is nothing it returns how long to wait at most,
-// 0 if for ever, and what tells of a change.
+// 0 if forever, and what tells of a change.
 func (s *Subscription) take(ctx context.Context, most int) (claimed []Delivery, wait time.Duration,
 	changed <-chan struct{}, err error) {
 	s.mu.Lock()
@@ -527,8 +527,8 @@ func (s *Subscription) ended() bool {
 	}
 }
 
-// Ack says that messages are done with, and returns when that has reached its level: they are never delivered
-// again. ErrLeaseLost: some of them are no longer the caller's; the others are done.
+// Ack says that messages are done, and returns when that has reached its level: they are never delivered again.
+// ErrLeaseLost: some of them are no longer the caller's; the others are done.
 func (s *Subscription) Ack(ctx context.Context, deliveries ...Delivery) error {
 	return s.settle(ctx, deliveries, func(b *holdfast.Batch, global uint64, _ *item) { s.finish(b, global) })
 }
@@ -555,7 +555,7 @@ func (s *Subscription) Park(ctx context.Context, reason string, deliveries ...De
 	})
 }
 
-// Extend begins the leases of deliveries anew. Errors are those of Ack.
+// Extend restarts the leases of deliveries. Errors are those of Ack.
 func (s *Subscription) Extend(ctx context.Context, deliveries ...Delivery) error {
 	return s.settle(ctx, deliveries, func(_ *holdfast.Batch, _ uint64, it *item) { it.until = time.Now().Add(s.o.Lease) })
 }
@@ -673,7 +673,7 @@ func (s *Subscription) applyUnpark(ctx context.Context, globals []int64, again b
 	return r, n, err
 }
 
-// SubscriptionInfo is how a subscription is doing.
+// SubscriptionInfo is the progress of a subscription.
 type SubscriptionInfo struct {
 	Done    int64 // all messages up to this global position are done, but for those that were replayed
 	Behind  int64 // global positions from there to the last
@@ -771,7 +771,7 @@ func (n *Namespace) subscription(name string) (state SubscriptionState, err erro
 	})
 }
 
-// Info tells how the subscription is doing.
+// Info returns the progress of the subscription.
 func (s *Subscription) Info() SubscriptionInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package message keeps messages in streams, over any engine with atomic batches: what event-sourced programs and
-// services that exchange messages need of a store, with the semantics of message-db.
+// Package message keeps messages in streams, over any engine with atomic batches, with the semantics of message-db.
+// It is for event-sourced programs and for services that exchange messages.
 //
 //	store, err := message.Open(engine, message.Options{}) // at Power unless told otherwise
 //	orders, err := store.Namespace(ctx, message.Default)
@@ -14,7 +14,7 @@
 // version of a stream is the position of its last message.
 //
 // A write can say which version it expects ([Namespace.WriteAfter]): of writers that expect the same one exactly one
-// succeeds, and the others get a [*Conflict]. A write of messages with ids is done once, however often it is
+// succeeds, and the others get a [*Conflict]. A write of messages with ids takes effect once, however often it is
 // repeated. [Namespace.WriteAll] writes to several streams at once: all of it is there after a crash, or nothing.
 // Writers to different streams do not wait for each other: they share the engine's syncs.
 //
@@ -26,12 +26,12 @@
 //
 // # Namespaces
 //
-// Namespaces isolate all that is kept in them: ids, streams, positions. A store has as many as one likes; one that is
-// not used costs a key. [Default] is always there.
+// Namespaces isolate everything in them: ids, streams, positions. A store can have any number of them; an unused one
+// costs one key. [Default] is always there.
 //
 // # Imports and removal
 //
-// [Namespace.Import] keeps the positions that messages had elsewhere, so positions can have gaps then. So they can
+// [Namespace.Import] keeps the positions that messages had elsewhere, so positions can have gaps. They also have gaps
 // where messages were removed: [Namespace.Truncate], [Namespace.Delete]. The next write goes behind the highest
 // position.
 //
@@ -99,7 +99,7 @@ var (
 	ErrEnded = errors.New("holdfast: stream ended")
 )
 
-// Conflict tells what a write expected and found. The version found may be that of a message that is not durable yet.
+// Conflict says what a write expected and found. The version found may be that of a message that is not durable yet.
 type Conflict struct {
 	Stream           string
 	Expected, Actual int64 // versions, NoStream if there is none

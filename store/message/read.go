@@ -75,9 +75,9 @@ func (q *Query) wants(stream string, r *event.Record) bool {
 	return json.Unmarshal(r.Metadata, &metadata) == nil && Category(metadata.Stream) == q.Correlation
 }
 
-// Read yields the messages of a query, up to where the namespace ended when the loop began. After an error, ctx's
-// among them, the loop ends. A stream or category that is not there has no messages. The body may do anything, even
-// write.
+// Read yields the messages of a query, up to the end of the namespace at the time the loop began. After an error,
+// including ctx's, the loop ends. A stream or category that does not exist has no messages. The body may do anything,
+// even write.
 func (n *Namespace) Read(ctx context.Context, q Query) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		if err := n.checkQuery(&q); err != nil {

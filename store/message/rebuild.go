@@ -42,13 +42,13 @@ func Stores(r holdfast.Reader) (names []string, err error) {
 	return slices.Compact(names), err
 }
 
-// Rebuild makes a store whole again whose engine has lost some of it, once that loss was accepted. Each namespace's
-// log is rebuilt, as [event.Rebuild] does, and the indexes by stream and category, and the counts, are made anew from
-// it. No global position, and no position in a stream, that anything tells of is given again. A namespace whose
+// Rebuild repairs a store whose engine has lost some of its data, once that loss was accepted. Each namespace's log
+// is rebuilt, as [event.Rebuild] does, and the indexes by stream and category and the counts are rebuilt from it. No
+// global position, and no position in a stream, of which there is any trace is given again. A namespace whose
 // description is lost gets a new one, with the id "recovered-" and its number. Of o, Name and Level count.
 //
-// The store must not be open (ErrLocked). An early end, by ctx or an error, leaves it no worse than before: do it
-// again. It takes the reading of the whole engine, and of a message for each.
+// The store must not be open (ErrLocked). If it ends early, by ctx or an error, the store is no worse than before:
+// run it again. It reads the whole engine, and one message for each key.
 func Rebuild(ctx context.Context, eng holdfast.Engine, o Options) (list []Rebuilt, err error) {
 	s, err := claim(eng, o)
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *Store) rebuild(ctx context.Context, number uint64, r *Rebuilt) error {
 	return errors.Join(err, log.Close())
 }
 
-// lastKnown is the last global position that anything but the log tells of.
+// lastKnown is the last global position that anything but the log mentions.
 func (n *Namespace) lastKnown(ctx context.Context) (last uint64, err error) {
 	for _, table := range []byte{format.TableStreams, format.TableCounted, format.TableDeliveries, format.TableParked} {
 		lo, hi := n.keys.Bounds(table)

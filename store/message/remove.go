@@ -108,8 +108,8 @@ func (n *Namespace) Truncate(ctx context.Context, stream string, before int64) (
 	return removed, n.ended(err)
 }
 
-// Delete removes all messages that a stream has, and returns how many there were. It may be written to again;
-// positions go on where they ended, and its version stays.
+// Delete removes all messages of a stream, and returns their number. The stream may be written to again: positions
+// continue where they ended, and its version stays.
 func (n *Namespace) Delete(ctx context.Context, stream string) (removed int64, err error) {
 	return n.Truncate(ctx, stream, math.MaxInt64)
 }
@@ -128,8 +128,8 @@ func (n *Namespace) Tombstone(ctx context.Context, stream string) (removed int64
 	return removed, n.ended(err)
 }
 
-// SetRetention says which messages of a stream are to be kept from now on. What is not kept is removed by
-// [Namespace.Retain], which the store calls from time to time.
+// SetRetention says which messages of a stream are to be kept from now on. The rest is removed by [Namespace.Retain],
+// which the store calls from time to time.
 func (n *Namespace) SetRetention(ctx context.Context, stream string, r Retention) error {
 	if r.MaxAge < 0 || r.MaxCount < 0 {
 		return n.store.fail("set retention", holdfast.ErrBadOption, nil, "use 0 to keep all", "%v, %d messages", r.MaxAge,
@@ -154,8 +154,8 @@ func (n *Namespace) Retention(ctx context.Context, stream string) (Retention, er
 	return Retention{s.MaxAge, s.MaxCount}, nil
 }
 
-// Retain removes, from all streams, what their retention does not keep, and returns how many messages that were. A
-// stream that is damaged does not keep it from the others; the error names it.
+// Retain removes, from all streams, the messages that their retention does not keep, and returns their number. A
+// damaged stream does not stop it; the error names that stream.
 func (n *Namespace) Retain(ctx context.Context) (removed int64, err error) {
 	lo, hi := n.keys.Bounds(format.TableHeads)
 	var damaged []error

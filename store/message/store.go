@@ -30,7 +30,7 @@ import (
 
 // Options are how a store is opened. The zero value is a safe choice.
 type Options struct {
-	// Name tells several stores in one engine apart, at most MaxNameSize bytes; it may be empty.
+	// Name distinguishes several stores in one engine, at most MaxNameSize bytes; it may be empty.
 	Name string
 
 	// Level is what every write survives once it is acknowledged, unless its context names a
@@ -41,11 +41,11 @@ type Options struct {
 	// less than 0 never: then the program calls Retain.
 	RetainEvery time.Duration
 
-	// Logger is told what goes wrong while that is removed; nil means slog.Default.
+	// Logger takes warnings about that removal; nil means slog.Default.
 	Logger *slog.Logger
 
-	// MaxOpen is how many namespaces have their logs open; 0 means 2,048. If more are used, the logs of those that nobody
-	// reads, writes or follows are closed, from the one that was used first. Opening one again takes a commit.
+	// MaxOpen is how many namespaces have their logs open; 0 means 2,048. If more are used, the logs of idle ones, which
+	// nobody reads, writes or follows, are closed, the least recently used first. Opening one again takes a commit.
 	MaxOpen int
 
 	// Opaque lets data and metadata be any bytes. Without it they must be JSON objects.
@@ -226,14 +226,14 @@ func (s *Store) load() error {
 // Level is the level of writes whose context names none.
 func (s *Store) Level() holdfast.Level { return s.o.Level }
 
-// NamespaceOptions are how a namespace is made.
+// NamespaceOptions describe a new namespace.
 type NamespaceOptions struct {
 	// ID names the namespace: 1 to MaxNameSize letters, digits, '-' and '_', beginning with a letter or digit.
 	ID          string
 	Description string
 	// Metadata is a JSON object, or nil. White space between its tokens is not kept.
 	Metadata json.RawMessage
-	// Token is what clients of the namespace prove to have. Only its SHA-256 is kept. Empty means none.
+	// Token is the secret that clients of the namespace present. Only its SHA-256 is stored. Empty means none.
 	Token string
 }
 
@@ -466,9 +466,9 @@ func (s *Store) storedTotals(id string) (c Counts, last int64, stored bool, err 
 	return Counts{all.messages, all.streams}, int64(log.Last), log.Last <= counted, nil
 }
 
-// Delete deletes a namespace and all that is in it, and returns how many messages there were. Those who use it get
-// ErrNoNamespace from then on; while the deletion is not durable yet, a crash can still take it back. If ctx ends then,
-// it is deleted all the same. What a crash leaves of it is removed when the store is next opened.
+// Delete deletes a namespace and everything in it, and returns the number of messages. Its users get ErrNoNamespace
+// from then on. While the deletion is not durable yet, a crash can still take it back; if ctx ends then, it is
+// deleted all the same. What a crash leaves of it is removed when the store is next opened.
 func (s *Store) Delete(ctx context.Context, id string) (messages int64, err error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return 0, err
@@ -488,9 +488,9 @@ func (s *Store) Delete(ctx context.Context, id string) (messages int64, err erro
 	return s.empty(ctx, id, d, &b)
 }
 
-// Clear deletes all that is in a namespace, its counters too, and returns how many messages there were. What describes
-// it stays, and its token. After a crash either all of it is there, or nothing. Otherwise it is like Delete: those who
-// use the namespace get ErrNoNamespace, and have to ask for it again.
+// Clear deletes everything in a namespace, its counters too, and returns the number of messages. Its description and
+// token stay. After a crash either everything is there, or nothing. Otherwise it is like Delete: users of the
+// namespace get ErrNoNamespace, and have to open it again.
 func (s *Store) Clear(ctx context.Context, id string) (messages int64, err error) {
 	if err := holdfast.CheckContext(ctx); err != nil {
 		return 0, err

@@ -41,9 +41,9 @@ type ExportOptions struct {
 	Gzip         bool
 }
 
-// Export writes the messages of a namespace to w, in the order of their global positions: a line of JSON each, with
-// id, stream, type, pos, gpos, data, meta and time. It returns how many there were. Data and metadata keep their
-// bytes, but for line breaks between the tokens of JSON, which would end the line.
+// Export writes the messages of a namespace to w, in the order of their global positions: one line of JSON each, with
+// id, stream, type, pos, gpos, data, meta and time. It returns the number of messages. Data and metadata keep their
+// bytes, except for line breaks between the tokens of JSON, which would end the line.
 func (n *Namespace) Export(ctx context.Context, w io.Writer, o ExportOptions) (exported int64, err error) {
 	buffer := bufio.NewWriterSize(w, 64<<10)
 	out := io.Writer(buffer)
@@ -110,7 +110,7 @@ type ImportResult struct {
 	Last     int64 // the highest global position imported
 }
 
-// ImportError tells which line of an import was refused.
+// ImportError says which line of an import was refused.
 type ImportError struct {
 	Line int64 // from 1
 	Err  error
@@ -130,14 +130,14 @@ const (
 	importBytes = 8 << 20 // of their lines, about
 )
 
-// Import adds the messages that Export has written, from here or elsewhere, to the namespace: a line of JSON each,
-// perhaps compressed by gzip, which it recognises. Messages keep their positions in their streams, their global
+// Import adds messages written by Export, of this or another store, to the namespace: one line of JSON each,
+// optionally compressed with gzip, which it recognises. Messages keep their positions in their streams, their global
 // positions, ids and times. Positions may have gaps, and lines may come in any order. The next write goes behind the
-// highest position. Lines that are empty are passed over.
+// highest position. Empty lines are skipped.
 //
 // Up to 1,000 messages are one commit. progress, if it is not nil, is called after each. An error, ctx's too, leaves
-// the commits before it; the import can then be repeated, since messages that are there already are passed over. The
-// error of a line that is refused is an [*ImportError] that tells which one: its class is ErrBadMessage, ErrBadName,
+// the commits before it; the import can then be repeated, since messages that are already there are skipped. The
+// error of a refused line is an [*ImportError] with its number: its class is ErrBadMessage, ErrBadName,
 // ErrPositionTaken, ErrIDTaken, ErrEnded or ErrTooLarge, and no line of its commit is imported.
 //
 // Followers that have passed a position do not get what is imported there.

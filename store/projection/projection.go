@@ -11,9 +11,9 @@
 //		})
 //	err = totals.Run(ctx) // until ctx ends
 //
-// What the function changes for an event, and that it was applied, are one commit of the engine. So after any crash the
-// model is what the events up to some position make of it, and Run goes on behind that position. Several events share a
-// commit if they have come by then.
+// What the function changes for an event, and that it was applied, are one commit of the engine. So after any crash
+// the model is the result of the events up to some position, and Run continues after that position. Several events
+// share a commit if they have arrived by then.
 //
 // The keys of a model are its prefix and what the function names. All keys with that prefix belong to the projection:
 // they are removed before the first event is applied. So a prefix is not used for anything else, and does not begin
@@ -22,8 +22,8 @@
 // [Projection.View], or straight from the engine. A reader may see it some events behind, and may see what a crash
 // takes back; it then comes again, the same, because it was made of events that are durable.
 //
-// A function that does something else than to change the model, such as sending mail, does it at least once: again
-// after a crash before the commit. With [Options].Batch 1 that happens for one event at most.
+// A function with other effects than changing the model, such as sending mail, has them at least once: again after a
+// crash before the commit. With [Options].Batch 1 that happens for one event at most.
 package projection
 
 import (
@@ -43,10 +43,10 @@ import (
 // ErrApply: the function of a projection has returned an error, which is wrapped, or asked for an impossible change.
 var ErrApply = errors.New("holdfast: not applied")
 
-// DefaultBatch is how many events share a commit at most unless it is named.
+// DefaultBatch is the default maximum number of events per commit.
 const DefaultBatch = 256
 
-// Options are how a projection works. Name and Prefix must be given.
+// Options configure a projection. Name and Prefix are required.
 type Options struct {
 	// Name is that of the projection. One over the events of a log has its position as the subscription of that name.
 	Name string
@@ -101,8 +101,8 @@ func New[E any](source Source[E], o Options, apply func(m *Model, e E) error) (*
 	return p, nil
 }
 
-// Run applies the events that are there and not applied yet, and then each new one, until ctx ends, apply or the source
-// fails, or the engine does. The error says why; one of apply is ErrApply, wraps its cause and names the event. What
+// Run applies the existing events that are not applied yet, and then each new one, until ctx ends, or apply, the
+// source or the engine fails. The error says why; one of apply is ErrApply, wraps its cause and names the event. What
 // was applied before it is committed, so that the next Run begins with that event.
 //
 // A projection that has applied nothing begins with the first event that is there. One whose next event has been
@@ -113,8 +113,8 @@ func (p *Projection[E]) Run(ctx context.Context) error { return p.run(ctx, p.sou
 func (p *Projection[E]) CatchUp(ctx context.Context) error { return p.run(ctx, p.source.read) }
 
 // Rebuild removes the model, so that the next Run begins with the first event that is there. Readers see an empty
-// model, and then one that grows. To spare them that, make the model anew with another name and prefix, and rebuild the
-// old one when it is not read any more.
+// model, and then one that grows. To avoid that, build the model with another name and prefix, and rebuild the old
+// one when it is not read any more.
 func (p *Projection[E]) Rebuild(ctx context.Context) error {
 	lease, err := p.claim(ctx)
 	if err != nil {

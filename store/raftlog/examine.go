@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
-// Report is what the keys of one store tell of what it holds.
+// Report describes a store, as far as its keys tell.
 type Report struct {
 	Name        string
 	First, Last uint64    // indexes of the entries that are there; 0 without entries

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/raftlog/internal/format"
 )
 
-// Inspection is what can be said of a raftlog store without reading all of it.
+// Inspection describes a raftlog store without reading all of it.
 type Inspection struct {
 	Name        string      `json:"name"`
 	First       uint64      `json:"first"` // indexes; 0 without entries
@@ -34,7 +34,7 @@ type StableKey struct {
 	Number *uint64 `json:"number,omitempty"`
 }
 
-// Contents is what only reading every entry can tell.
+// Contents is what only reading every entry can find.
 type Contents struct {
 	Entries int64            `json:"entries"`
 	Bytes   int64            `json:"bytes"` // of data and extensions
@@ -44,7 +44,7 @@ type Contents struct {
 }
 
 // Stores returns the names of the raftlog stores in e, and of those whose import is not finished, ascending by length
-// and name. Other keys that begin as theirs do are passed over, and so is a store whose description is missing.
+// and name. Other keys that begin as theirs do are skipped, and so is a store whose description is missing.
 func Stores(e holdfast.Reader) ([]string, error) {
 	names := []string{}
 	for lo := []byte{format.Kind}; ; {

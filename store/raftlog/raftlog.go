@@ -1,5 +1,4 @@
-// Package raftlog keeps what hashicorp/raft must not forget - its log, its votes and terms - in any
-// engine.
+// Package raftlog stores what hashicorp/raft must not forget, its log, votes and terms, in any engine.
 //
 //	store, err := raftlog.Open(engine, raftlog.Options{}) // at Power unless told otherwise
 //	node, err := raft.NewRaft(config, fsm, store, store, snapshots, transport)
@@ -60,7 +59,7 @@ var (
 
 // Options are how a store is opened. The zero value is a safe choice.
 type Options struct {
-	// Name tells several stores in one engine apart, at most MaxNameSize bytes; it may be empty.
+	// Name distinguishes several stores in one engine, at most MaxNameSize bytes; it may be empty.
 	Name string
 
 	// Level is what every write survives once it returns; 0 means Power. A weaker one is unsafe

@@ -371,8 +371,8 @@ func (s *Store) state() error {
 	return s.err
 }
 
-// Close waits for everything in progress and releases the store's name. The engine stays open. It
-// returns the error of what could not be made durable; closing twice returns ErrClosed.
+// Close waits for everything in progress and releases the store's name. The engine stays open. It returns the error of
+// what could not be made durable; closing twice returns ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if !s.life.Shut() {

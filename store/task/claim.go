@@ -233,8 +233,8 @@ func (s *Store) Heartbeat(ctx context.Context, leases ...Lease) ([]Lease, error)
 	return out, err
 }
 
-// SetOutput sets the output of a task in hand: what it has come to, or how far it is. Errors are those of Heartbeat,
-// and ErrTooLarge.
+// SetOutput sets the output of a running task: its result or its progress. Errors are those of Heartbeat, and
+// ErrTooLarge.
 func (s *Store) SetOutput(ctx context.Context, l Lease, output []byte) error {
 	if len(output) > MaxPayloadSize {
 		return s.fail("set output", holdfast.ErrTooLarge, nil, "", "%d bytes, the limit is %d", len(output), MaxPayloadSize)

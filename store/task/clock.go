@@ -100,8 +100,8 @@ func (s *Store) sleep() time.Duration {
 func (s *Store) due() bool { return s.sleep() == 0 }
 
 // Tick does what is due now: leases that have run out, tasks whose time has come, retention. The store does so by
-// itself; a program with a clock of its own calls Tick when that has moved, and then all of it is done when Tick
-// returns nil.
+// itself. A program with a clock of its own calls Tick when that has moved; everything due is done when Tick returns
+// nil.
 func (s *Store) Tick(ctx context.Context) error {
 	for {
 		if err := s.enter(ctx); err != nil {

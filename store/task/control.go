@@ -22,9 +22,9 @@ func (s *Store) on(ctx context.Context, op, id string, f func(x *tx, t *task) er
 	})
 }
 
-// Cancel ends a task that is not finished. If it runs, who works on it is told by the next call with its lease; to the
-// store it does not run any more: the next of its sequence may begin. Cancelling again does nothing. ErrState: it is
-// completed or dead.
+// Cancel ends a task that is not finished. If it is running, its worker learns so from the next call with its lease.
+// For the store it is no longer running: the next of its sequence may begin. Cancelling again does nothing. ErrState:
+// it is completed or dead.
 func (s *Store) Cancel(ctx context.Context, id string) error {
 	return s.on(ctx, "cancel", id, func(x *tx, t *task) error {
 		switch t.state() {
@@ -172,9 +172,9 @@ func (s *Store) lookUp(op, name string) (*queue, error) {
 // there reports whether q has tasks or options.
 func (q *queue) there() bool { return q.set || q.counts != [len(q.counts)]int{} }
 
-// SetQueue sets the options of a queue, which need not have tasks yet. They hold from then on: tasks that run go on.
-// What the options say of retention holds for tasks that finish later. ErrBadOption: a negative number, or a rate
-// without a time.
+// SetQueue sets the options of a queue, which need not have tasks yet. They hold from then on: running tasks
+// continue. What the options say of retention holds for tasks that finish later. ErrBadOption: a negative number, or
+// a rate without a time.
 func (s *Store) SetQueue(ctx context.Context, queue string, o QueueOptions) error {
 	for _, r := range []Rate{o.Rate, o.KeyRate} {
 		if r.N < 0 || r.Per < 0 || (r.N > 0) != (r.Per > 0) {
@@ -187,7 +187,7 @@ func (s *Store) SetQueue(ctx context.Context, queue string, o QueueOptions) erro
 	return s.setQueue(ctx, "set queue", queue, true, func(k *kept) { k.Options = o })
 }
 
-// Pause lets no task of a queue be claimed until Resume, across restarts too. Those that run go on.
+// Pause stops claims of a queue's tasks until Resume, across restarts too. Running tasks continue.
 func (s *Store) Pause(ctx context.Context, queue string) error {
 	return s.setQueue(ctx, "pause", queue, true, func(k *kept) { k.Paused = true })
 }
@@ -258,7 +258,7 @@ func (q *queue) count() map[State]int {
 	return counts
 }
 
-// Queue tells how a queue is doing. ErrNotFound: there is none of that name, with tasks or options.
+// Queue describes the state of a queue. ErrNotFound: there is none of that name, with tasks or options.
 func (s *Store) Queue(ctx context.Context, queue string) (QueueInfo, error) {
 	if err := s.enter(ctx); err != nil {
 		return QueueInfo{}, err
@@ -271,7 +271,7 @@ func (s *Store) Queue(ctx context.Context, queue string) (QueueInfo, error) {
 	return q.info(), nil
 }
 
-// Queues tells how all queues are doing that have tasks or options, in the order of their names.
+// Queues describes all queues that have tasks or options, in the order of their names.
 func (s *Store) Queues(ctx context.Context) (list []QueueInfo, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err

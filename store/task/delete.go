@@ -23,9 +23,9 @@ func Exists(r holdfast.Reader, name string) (bool, error) {
 	return err == nil, err
 }
 
-// Delete removes the task store of that name from an engine, with all its tasks and queues, and returns when it is gone
-// at a level; 0 means Power. It is no error if there is none. An early end, by ctx or an error, can leave a part of it:
-// delete it again. ErrLocked: the store is open.
+// Delete removes the task store of that name from an engine, with all its tasks and queues, and returns when the
+// removal survives what level names; 0 means Power. It is no error if there is none. If it ends early, by ctx or an
+// error, a part of the store can be left: delete it again. ErrLocked: the store is open.
 func Delete(ctx context.Context, eng holdfast.Engine, name string, level holdfast.Level) error {
 	keys := format.New(name)
 	lease, err := registry.Claim(eng, registry.Request{

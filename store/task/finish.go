@@ -8,7 +8,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/task/internal/format"
 )
 
-// finish ends a task, and lets those go on that it has blocked.
+// finish ends a task, and unblocks those that it blocked.
 func (x *tx) finish(t *task, state State) error {
 	to := *t
 	return x.finishAs(t, &to, state)
@@ -103,7 +103,7 @@ func (s *Store) before(t *task) ([]format.Before, error) {
 	return before, nil
 }
 
-// pass lets the next task of t's sequence go on, if it was t's turn.
+// pass unblocks the next task of t's sequence, if it was t's turn.
 func (x *tx) pass(t *task) error {
 	s := x.s
 	before, err := x.first(t.Sequence)
@@ -223,7 +223,7 @@ func (x *tx) tell(child, parent uint64, state State) error {
 	return x.unblock(t)
 }
 
-// unblock lets a blocked task go on, if nothing else blocks it.
+// unblock makes a blocked task runnable, if nothing else blocks it.
 func (x *tx) unblock(t *task) error {
 	s := x.s
 	if t.state() != Blocked {

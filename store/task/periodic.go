@@ -16,15 +16,15 @@ type periodic struct {
 }
 
 // AddPeriodic lets a task be enqueued at each tick of a schedule, as long as the store is open: programs add their
-// periodic tasks whenever they open it. Which tick was the last is kept under the name, in the commit of its task: a
-// tick has one task at most, whoever adds the periodic task again. Adding one of a name that is there takes its
-// place. Ticks are times of the clock; if that jumps over several while the store is open, the last is made up for,
-// or as CatchUpAll says.
+// periodic tasks whenever they open it. The last tick is stored under the name, in the commit of its task: a tick has
+// at most one task, however often the periodic task is added. Adding one with an existing name replaces it. Ticks are
+// times of the clock; if that jumps over several while the store is open, the last is caught up, or all with
+// CatchUpAll.
 //
-// A tick whose task is refused (because its Spec is wrong, or runs after a task that is not there) is passed over,
-// with a warning; so is one whose Make panics. A schedule that panics later ends the periodic task, with a warning,
-// until it is added again. ErrBadOption: there is no name or no schedule, or the schedule panics; errors of Spec are
-// those of Enqueue.
+// A tick whose task is refused (because its Spec is wrong, or runs after a task that does not exist) is skipped, with
+// a warning; so is one whose Make panics. A schedule that panics later ends the periodic task, with a warning, until
+// it is added again. ErrBadOption: there is no name or no schedule, or the schedule panics; errors of Spec are those
+// of Enqueue.
 func (s *Store) AddPeriodic(ctx context.Context, p Periodic) error {
 	switch what := wrongText(p.Name, MaxNameSize); {
 	case p.Name == "" || what != "":

@@ -169,7 +169,7 @@ func (s *Store) count(old, new *task) {
 	}
 }
 
-// relist changes the windows for a task that changes from old to new, and wakes who waits for what that sets free.
+// relist updates the windows for a task that changes from old to new, and wakes the waiters for what that frees.
 func (s *Store) relist(old, new *task) {
 	if old != nil && old.state() == Waiting {
 		l := s.queue(old.Queue).lane(old.Key)
@@ -224,7 +224,7 @@ func (s *Store) reread(t *task) {
 	s.review(l)
 }
 
-// review puts a lane where it belongs after a change, and wakes one who waits if a task can be claimed.
+// review puts a lane where it belongs after a change, and wakes one waiter if a task can be claimed.
 func (s *Store) review(l *lane) {
 	q, limited := l.q, false
 	l.until = 0
@@ -381,7 +381,8 @@ func (s *Store) claimable(q *queue) bool {
 		(q.o.Concurrency <= 0 || q.counts[Running] < q.o.Concurrency)
 }
 
-// wake wakes one who waits for a task of q, if there is one for it. It does not wake more than there are tasks.
+// wake wakes one waiter for a task of q, if there is a task for it. It does not wake more waiters than there are
+// tasks.
 func (s *Store) wake(q *queue) {
 	if q.waiters.Len() > 0 && q.woken < q.counts[Waiting] && s.claimable(q) {
 		w := q.waiters.Front().Value.(*waiter)
@@ -391,7 +392,7 @@ func (s *Store) wake(q *queue) {
 	}
 }
 
-// wakeAll wakes everybody who waits, because the store is closed or has failed.
+// wakeAll wakes all waiters, because the store is closed or has failed.
 func (s *Store) wakeAll() {
 	for _, q := range s.queues {
 		for q.waiters.Len() > 0 {

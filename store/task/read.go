@@ -71,7 +71,7 @@ func (s *Store) cursor(p *format.Place) string {
 	return base64.RawURLEncoding.EncodeToString(s.keys.Rest(s.keys.Index(nil, p)))
 }
 
-// List returns tasks that a filter takes, and where the next list goes on, "" if there are no more. Where payloads
+// List returns tasks that match a filter, and the cursor of the next list, "" if there are no more. Where payloads
 // are large they are fewer than Limit. They come queue by queue, shorter names first, and in each in the order of
 // States; waiting ones by key and in the order in which they may be claimed, scheduled ones by when they are due,
 // finished ones by when they are to be removed. Tasks that change while a list is read in parts may be in it twice or

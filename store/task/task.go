@@ -7,24 +7,24 @@
 //
 // # At least once, with fencing
 //
-// A task that is claimed is held under a lease. It is extended by [Store.Heartbeat]; when it runs out, the task is
-// claimed again, by whoever comes. From then on everything that the former holder asks for is [ErrLeaseLost]. So a task
-// is never held under two valid leases, but it may be begun more than once: what it does must bear that, or be done in
-// the commit that completes it ([Store.CompleteWith]).
+// A claimed task is held under a lease. [Store.Heartbeat] extends the lease; when it runs out, the next worker can
+// claim the task. From then on every call of the former holder returns [ErrLeaseLost]. So a task is never held under
+// two valid leases, but it may be begun more than once: what it does must bear that, or be done in the commit that
+// completes it ([Store.CompleteWith]).
 //
 // # States
 //
-// A task waits, is scheduled for a time, or is blocked by tasks that come before it; it runs; and it ends completed,
-// cancelled or dead, which means that it has failed for good. A task that fails is scheduled again, after a delay that
-// grows, until it has used up its attempts. Completed and cancelled tasks are removed after a while ([Spec].Keep). Dead
-// ones stay, unless the queue says otherwise, until they are retried or deleted.
+// A task waits, is scheduled for a time, or is blocked by tasks that come before it; then it runs; it ends completed,
+// cancelled or dead, which means that it has failed for good. A failed task is scheduled again, after a growing
+// delay, until it has used up its attempts. Completed and cancelled tasks are removed after a while ([Spec].Keep).
+// Dead ones stay, unless the queue says otherwise, until they are retried or deleted.
 //
 // # Order and limits
 //
 // Of the waiting tasks of a queue that no limit holds back, the one with the highest priority comes first; of those
 // with the same priority the one that was due first; then the one that was enqueued first. Across queues a claim
-// takes them in the order in which it names them. Limits count running tasks and starts, by queue and by key. A task
-// that a limit holds back costs those that it does not hold back nothing.
+// takes them in the order in which it names them. Limits count running tasks and starts, by queue and by key. Tasks
+// that a limit holds back cost the others nothing.
 //
 // Tasks of one sequence run one after the other, in the order in which they were enqueued: the next one may be claimed
 // once the one before it is completed, cancelled, dead or deleted, and not while that waits for another attempt. Tasks
@@ -80,13 +80,13 @@ const (
 var (
 	// ErrLeaseLost: the lease has run out, or the task was completed, put back or deleted.
 	ErrLeaseLost = errors.New("holdfast: lease lost")
-	// ErrCancelled: the task was cancelled while the lease was held. What is in hand is to be given up.
+	// ErrCancelled: the task was cancelled while the lease was held. The worker should stop.
 	ErrCancelled = errors.New("holdfast: task cancelled")
 	// ErrExists: there is a task with that id, or with the unique text.
 	ErrExists = errors.New("holdfast: task exists")
 	// ErrCycle: tasks that are enqueued together would wait for each other.
 	ErrCycle = errors.New("holdfast: tasks wait for each other")
-	// ErrState: the task is in a state in which that cannot be done.
+	// ErrState: the task's state does not allow the operation.
 	ErrState = errors.New("holdfast: not in this state")
 )
 
@@ -137,7 +137,7 @@ func ParseState(text string) (State, error) {
 
 // Options are how a store is opened. The zero value is a safe choice.
 type Options struct {
-	// Name tells several stores in one engine apart, at most MaxNameSize bytes; it may be empty.
+	// Name distinguishes several stores in one engine, at most MaxNameSize bytes; it may be empty.
 	Name string
 
 	// Level is what every change survives once it is acknowledged, unless its context names a
@@ -157,7 +157,7 @@ type Options struct {
 	// are measured by Now.
 	Elapsed func() time.Duration
 
-	// Logger is told what goes wrong in the background; nil means slog.Default.
+	// Logger takes warnings about background work; nil means slog.Default.
 	Logger *slog.Logger
 }
 
@@ -273,7 +273,7 @@ func (e *LeaseErrors) Unwrap() (errs []error) {
 	return errs
 }
 
-// ClaimOptions are what is claimed.
+// ClaimOptions say what to claim.
 type ClaimOptions struct {
 	Queues []string      // in this order; none means DefaultQueue
 	N      int           // how many tasks at most; 0 means 1
@@ -282,14 +282,14 @@ type ClaimOptions struct {
 	Wait   bool          // until there is one
 }
 
-// FailOptions are what becomes of a task that failed. The zero value schedules it again after its Backoff, or lets it
-// die if it has used up its attempts.
+// FailOptions say what happens to a failed task. The zero value schedules it again after its Backoff, or lets it die
+// if it has used up its attempts.
 type FailOptions struct {
 	RetryIn time.Duration // instead of its Backoff, if it is not 0
 	Dead    bool          // whatever attempts are left
 }
 
-// Filter is what tasks are listed.
+// Filter selects tasks.
 type Filter struct {
 	Queue  string // "" means all
 	State  State  // 0 means all
@@ -313,11 +313,11 @@ type QueueOptions struct {
 	// Keep is for completed and cancelled tasks whose Spec does not say; 0 means as the store does, less than 0 not at
 	// all.
 	Keep time.Duration
-	// KeepDead is for dead tasks; 0 means for ever, less than 0 not at all.
+	// KeepDead is for dead tasks; 0 means forever, less than 0 not at all.
 	KeepDead time.Duration
 }
 
-// QueueInfo is how a queue is doing.
+// QueueInfo describes the state of a queue.
 type QueueInfo struct {
 	Name    string
 	Options QueueOptions
@@ -334,17 +334,17 @@ type Schedule interface {
 	Next(after time.Time) time.Time
 }
 
-// CatchUp says what becomes of the ticks that have passed while no program had the store open.
+// CatchUp says what happens to ticks that passed while no program had the store open.
 type CatchUp uint8
 
-// What becomes of ticks that were missed.
+// What happens to missed ticks.
 const (
 	CatchUpLast CatchUp = iota // the last one is made up for
 	CatchUpNone                // none
 	CatchUpAll                 // all, MaxCatchUp at most
 )
 
-// MaxCatchUp is how many missed ticks are made up for at most, the last ones.
+// MaxCatchUp is the maximum number of missed ticks that are caught up, the latest ones.
 const MaxCatchUp = 1000
 
 // Periodic is a task that is enqueued again and again, once for each tick of its schedule.

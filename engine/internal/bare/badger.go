@@ -67,7 +67,7 @@ func (s *Source) closing(err error) error {
 	return err
 }
 
-// badgerLog keeps the first error that the library reports and goes on after.
+// badgerLog keeps the first error that the library reports but does not stop at.
 type badgerLog struct {
 	mu    sync.Mutex
 	first error

@@ -137,8 +137,8 @@ func Keys(into holdfast.Engine, from holdfast.Reader) (int64, error) {
 	return w.Keys, w.Flush()
 }
 
-// Backup copies what e shows now to the new directory dir, while others go on writing to e, and returns how many keys
-// that were.
+// Backup copies the current state of e to the new directory dir, while others continue to write to e, and returns the
+// number of keys that were.
 func Backup(ctx context.Context, e holdfast.Engine, dir string, open Opener) (keys int64, err error) {
 	s, err := e.Snapshot()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package modversion tells which version of a module this program was built with.
+// Package modversion says which version of a module this program was built with.
 package modversion
 
 import (

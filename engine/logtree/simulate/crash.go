@@ -133,6 +133,9 @@ func (h *history) recover() error {
 		}
 	}
 	h.made = true
+	if err := h.checkCopies(); err != nil {
+		return err
+	}
 	found, err := commits.Contents(h.db, holdfast.Range{})
 	if err != nil {
 		if err := h.unread("a scan of everything after Open", err); err != nil {

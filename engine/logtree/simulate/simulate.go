@@ -1,7 +1,7 @@
 // Package simulate runs histories of the engine logtree on a file system in memory that crashes, halts and fails, and
 // checks after each crash that the contents are what the laws of the contract allow. Each history follows from its seed
-// alone. In half of them the files are mapped; some end with a crash during the Open that follows a crash, at each of
-// its operations. Package vfs lists the faults.
+// alone. In half of them the files are mapped; in a quarter checkpoints are made, opened and written to; some end with
+// a crash during the Open that follows a crash, at each of its operations. Package vfs lists the faults.
 package simulate
 
 import (
@@ -32,6 +32,7 @@ type Stats struct {
 	Declined    int // batches that were refused for a failure, and not applied
 	Poisons     int // times that the engine stopped after a failure
 	Compactions int // compactions that came to their end
+	Checkpoints int // checkpoints made
 	Recoveries  int // times that it opened after a crash
 	Refusals    int // reads and opens that found damage
 }
@@ -51,6 +52,7 @@ func (s *Stats) Add(o Stats) {
 	s.Declined += o.Declined
 	s.Poisons += o.Poisons
 	s.Compactions += o.Compactions
+	s.Checkpoints += o.Checkpoints
 	s.Recoveries += o.Recoveries
 	s.Refusals += o.Refusals
 }
@@ -65,10 +67,11 @@ func Run(ctx context.Context, seed uint64) (Stats, error) {
 type manner struct {
 	twofold bool // it ends with a crash during the Open after a crash
 	mapped  bool // files are mapped
+	copied  bool // checkpoints are made
 }
 
 func mannerOf(seed uint64) manner {
-	return manner{twofold: seed%8 == 0 || seed%8 == 5, mapped: seed%2 == 1}
+	return manner{twofold: seed%8 == 0 || seed%8 == 5, mapped: seed%2 == 1, copied: seed%8 >= 6}
 }
 
 // wrapper makes a file system over the simulated one, for each that a history opens a database on. While
@@ -114,6 +117,9 @@ type history struct {
 	receipts []receipt
 	views    []view
 	walks    []walk
+	copies   []copied
+
+	copiesMade int
 
 	// Of the time since the file system was found:
 	armed    bool // operations may fail, or could: a poison needs no other reason
@@ -159,7 +165,7 @@ type deed struct {
 	do    func(h *history) error
 }
 
-const deedCount = 14
+const deedCount = 15
 
 var deeds = [deedCount]deed{
 	{"commit", 300, (*history).commit},
@@ -176,6 +182,7 @@ var deeds = [deedCount]deed{
 	{"halt", 8, (*history).halt},
 	{"fault", 5, (*history).fault},
 	{"full", 2, (*history).full},
+	{"checkpoint", 20, (*history).checkpoint}, // the last: histories without are what they were
 }
 
 func (h *history) choose() {
@@ -187,6 +194,9 @@ func (h *history) choose() {
 		g.steps /= 4
 	}
 	for i := range deeds {
+		if deeds[i].name == "checkpoint" && !h.copied {
+			continue
+		}
 		w := deeds[i].usual * 10
 		switch r.IntN(4) {
 		case 0:

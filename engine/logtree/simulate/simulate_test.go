@@ -54,7 +54,7 @@ func TestHistories(t *testing.T) {
 	})
 	t.Logf("%d histories in %v: %+v", n.Load(), time.Since(began), all)
 	if all.Cuts == 0 || all.Kills == 0 || all.Halts == 0 || all.Doubles == 0 || all.Poisons == 0 || all.Refusals == 0 ||
-		all.Compactions == 0 {
+		all.Compactions == 0 || all.Checkpoints == 0 {
 		t.Errorf("some things never happened: %+v", all)
 	}
 }

@@ -76,8 +76,8 @@ type Point struct {
 // curvePercents are those of [Curve], in steps that a logarithmic scale of what is slow shows evenly.
 var curvePercents = []float64{50, 75, 90, 95, 99, 99.9, 99.99, 99.999}
 
-// Curve is a histogram's distribution: the fastest, quantiles up to the last that one operation at least is slower than,
-// and the slowest. It is empty if nothing was recorded.
+// Curve is a histogram's distribution: the fastest, quantiles up to the last that one operation at least is slower
+// than, and the slowest. It is empty if nothing was recorded.
 func Curve(h *hdrhistogram.Histogram) []Point {
 	curve := []Point{}
 	n := h.TotalCount()

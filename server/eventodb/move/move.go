@@ -1,7 +1,7 @@
 // Package move copies the messages of an EventoDB namespace, from a running server or from an export, and compares
 // every one with its copy. Positions, ids and times stay as they are.
 //
-// A copy that was interrupted is made again: what is there already is passed over.
+// An interrupted copy can be repeated: what is already there is skipped.
 package move
 
 import (
@@ -52,7 +52,7 @@ type Result struct {
 	Total    int64 // messages that the target has
 }
 
-// Progress is told how many messages have been copied, or compared.
+// Progress is called with the number of messages that were copied, or compared.
 type Progress func(phase string, messages int64)
 
 // Copy copies all messages of a source, and then compares each of them with its copy. A copy that is not the same is

@@ -227,8 +227,8 @@ func (s *Store[E, S, O]) forward(records iter.Seq2[*event.Record, error], yield 
 	}
 }
 
-// after returns the position that reading after from begins at. What is truncated is
-// passed over: the bus truncates only what no reader needs.
+// after returns the position that reading after from begins at. What is truncated is skipped: the bus truncates only
+// what no reader needs.
 func (s *Store[E, S, O]) after(from O) (uint64, error) {
 	pos, err := position(from)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package aggregate is what programs do with the streams of package message when they keep the state of a thing as the
-// events that it has had: load the state, decide, write what follows, and try again if others were faster.
+// Package aggregate keeps aggregates in the streams of package message, where the state of a thing is the events that
+// it has had: load the state, decide, write the new events, and retry if another writer was faster.
 //
 //	accounts, err := aggregate.New(namespace, aggregate.Options[Account, Event]{
 //		Category: "account", Events: events, Apply: (*Account).apply, SnapshotEvery: 100,
@@ -18,10 +18,10 @@
 //
 // # Snapshots
 //
-// A snapshot is the state as JSON, a message in the stream "account:snapshot-17". Every so many events one is written,
-// in the same commit, and loading begins at the last one. Of every four all but the last are removed, so that the
-// stream does not grow. Fields that JSON does not show are lost in it. When the
-// state, or what Apply makes of events, changes, raise SnapshotVersion: older snapshots are then not used.
+// A snapshot is the state as JSON, a message in the stream "account:snapshot-17". One is written every SnapshotEvery
+// events, in the same commit, and loading begins at the last one. Of every four all but the last are removed, so that
+// the stream does not grow. Fields that JSON does not show are lost in it. When the state, or what Apply makes of
+// events, changes, raise SnapshotVersion: older snapshots are then not used.
 //
 // # Versions of events
 //
@@ -31,8 +31,8 @@
 //
 // # Commands that come twice
 //
-// Do does what it is told each time. If a command can come twice, as when a client has not got the answer, put its id
-// into its events, and have the decision look for it in the state.
+// Do does not recognise repeated commands. If a command can come twice, as when a client missed the answer, put its
+// id into its events, and have the decision look for it in the state.
 package aggregate
 
 import (
@@ -46,7 +46,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/message"
 )
 
-// ErrIncomplete: messages of the stream have been removed, so that the state cannot be made of them.
+// ErrIncomplete: messages of the stream have been removed, so the state cannot be computed from them.
 var ErrIncomplete = errors.New("holdfast: incomplete stream")
 
 // Options describe the aggregates of a category, whose state is an S and whose events are E. Category, Events and Apply
@@ -60,12 +60,12 @@ type Options[S, E any] struct {
 	Apply func(state *S, e E)
 	// SnapshotEvery is after how many events a snapshot is kept; 0 means never, and that none is read.
 	SnapshotEvery int
-	// SnapshotVersion tells snapshots that fit S from those that earlier programs made.
+	// SnapshotVersion distinguishes snapshots that fit S from those that earlier programs made.
 	SnapshotVersion int
 	// Attempts is how often Do decides before it returns ErrConflict; 0 means until ctx ends. Each conflict means that
 	// another writer has succeeded.
 	Attempts int
-	// AllowGaps makes the state of what is there where messages have been removed from a stream, or were not imported.
+	// AllowGaps builds the state from the remaining messages where some were removed from a stream, or not imported.
 	// Otherwise that is ErrIncomplete, unless a snapshot covers them.
 	AllowGaps bool
 }
@@ -100,7 +100,7 @@ func New[S, E any](n *message.Namespace, o Options[S, E]) (*Repository[S, E], er
 type Aggregate[S, E any] struct {
 	// ID is what it is called in its category.
 	ID string
-	// State is what its events have made of it, those that Add has added among them.
+	// State is the result of its events, including those added by Add.
 	State S
 	// Version is the position of its last event that is stored, [message.NoStream] if there is none.
 	Version int64

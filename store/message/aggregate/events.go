@@ -30,7 +30,7 @@ type kind[E any] struct {
 	upcasts map[int]func(data []byte) ([]byte, error) // by the version that they begin with
 }
 
-// NewEvents returns Events of which none is registered.
+// NewEvents returns Events with none registered.
 func NewEvents[E any]() *Events[E] {
 	return &Events[E]{byName: map[string]*kind[E]{}, byType: map[reflect.Type]*kind[E]{}}
 }
@@ -66,9 +66,9 @@ func Register[T, E any](events *Events[E], name string, version int) {
 	}
 }
 
-// Upcast says how an event of a version, as the JSON of Old, becomes one of the next version, as the JSON of New.
-// Reading goes through all versions up to the present one, so each version needs only the step to the next. The name is
-// registered before.
+// Upcast converts an event of one version, as the JSON of Old, to the next version, as the JSON of New. Reading goes
+// through all versions up to the present one, so each version needs only the step to the next. The name is registered
+// before.
 func Upcast[Old, New, E any](events *Events[E], name string, from int, change func(Old) (New, error)) {
 	k := events.byName[name]
 	if k == nil || from < 1 || from >= k.version || k.upcasts[from] != nil || change == nil {

@@ -1,4 +1,4 @@
-// Package cron makes schedules of cron text, for the periodic tasks of package task.
+// Package cron parses cron text into schedules, for the periodic tasks of package task.
 //
 //	daily, err := cron.Parse("30 2 * * *", berlin)
 //	often, err := cron.Parse("CRON_TZ=America/New_York */5 9-17 * * MON-FRI", nil)
@@ -21,9 +21,9 @@
 // A schedule goes by the wall clock of its zone. Zones are those of the system; a program that imports time/tzdata has
 // them everywhere. When the clocks are changed, as cron does since Vixie's:
 //
-//   - A schedule for each hour ("*" there, or all 24) goes on with the time that passes: every 5 minutes stays so.
-//   - Of any other, what falls into the time that the clocks skip has one tick at the end of that time, and what falls
-//     into the time that comes twice has its tick in the first of the two. So what is due daily is due once each day.
+//   - A schedule for each hour ("*" there, or all 24) continues with elapsed time: every 5 minutes stays so.
+//   - For any other schedule, ticks in the time that the clocks skip become one tick at the end of that time, and
+//     ticks in the time that comes twice happen in the first of the two. So a daily tick is due once each day.
 package cron
 
 import (

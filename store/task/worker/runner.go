@@ -63,14 +63,14 @@ type Options struct {
 	// it. So long it may take until the task of a program that was killed runs elsewhere, and, if the Client is no
 	// Watcher, until a worker learns that its task is cancelled.
 	Lease time.Duration
-	// Grace is how long workers may go on when the runner stops, before their contexts end, and then again before Run
+	// Grace is how long workers may continue when the runner stops, before their contexts end, and then again before Run
 	// returns without them; 0 means DefaultGrace, less than 0 that contexts end at once, and then DefaultGrace.
 	Grace time.Duration
 	// Name is the worker's name in tasks; "" means host and process.
 	Name string
 	// Middleware is put around all workers, the first outermost, and around kinds that are not known.
 	Middleware []Middleware
-	// Logger is told what becomes of tasks (Debug; failures: Warn; dead tasks and panics: Error) and of the store; nil
+	// Logger takes the outcomes of tasks (Debug; failures: Warn; dead tasks and panics: Error) and of the store; nil
 	// means slog.Default.
 	Logger *slog.Logger
 }

@@ -24,9 +24,9 @@
 //
 // # Contexts
 //
-// The context of a function ends when the task is cancelled (its cause is then [task.ErrCancelled]), when its lease is
-// lost ([task.ErrLeaseLost]), when its time is up, and when the runner has stopped waiting for it ([ErrStopping]). A
-// function that does not heed that goes on, but whatever it returns after the first two changes nothing.
+// The context of a function ends when the task is cancelled (its cause is then [task.ErrCancelled]), when its lease
+// is lost ([task.ErrLeaseLost]), when its time is up, and when the runner has stopped waiting for it ([ErrStopping]).
+// A function that ignores that continues, but whatever it returns after the first two changes nothing.
 package worker
 
 import (
@@ -235,7 +235,7 @@ type Execution struct {
 }
 
 // SetOutput stores progress or a result with the task: a []byte or json.RawMessage as it is, anything else as JSON.
-// Later attempts find it in Output, and so does who looks at the task.
+// Later attempts, and anyone who inspects the task, find it in Output.
 func (x *Execution) SetOutput(ctx context.Context, output any) error {
 	var data []byte
 	var err error
@@ -253,10 +253,9 @@ func (x *Execution) SetOutput(ctx context.Context, output any) error {
 	return x.client.SetOutput(ctx, x.lease, data)
 }
 
-// CompleteWith completes the task in one commit with the keys of the program that with, which may be nil, puts into the
-// batch, and with tasks that are to run then. If it fails, none of that is done. After it, the worker has nothing left
-// to do but to return, and its error would only be logged. ErrLeaseLost, ErrCancelled: the task is not this worker's
-// any more.
+// CompleteWith completes the task in one commit with the keys of the program that with, which may be nil, puts into
+// the batch, and with tasks that are to run then. If it fails, none of that is done. After it, the worker should
+// return; its error would only be logged. ErrLeaseLost, ErrCancelled: the task is not this worker's any more.
 func (x *Execution) CompleteWith(ctx context.Context, with func(*holdfast.Batch) error,
 	then ...task.Spec) ([]task.Result, error) {
 	x.unwatch()
@@ -287,7 +286,7 @@ func Dead(err error) error { return &verdict{error: because(err), dead: true} }
 // RetryIn makes an error after which a task is tried again in d, if it has attempts left.
 func RetryIn(d time.Duration, err error) error { return &verdict{error: because(err), in: max(d, 1)} }
 
-// Snooze makes an error that is none: the task comes again in d, and this attempt is not counted.
+// Snooze makes an error that is not a failure: the task runs again in d, and this attempt is not counted.
 func Snooze(d time.Duration) error {
 	return &verdict{error: fmt.Errorf("snoozed for %s", d), snooze: true, in: max(d, 0)}
 }

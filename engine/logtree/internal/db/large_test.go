@@ -131,8 +131,8 @@ func TestLargeValues(t *testing.T) {
 	}
 }
 
-// TestLargeWriteFails: a large batch that cannot be written, wholly or in part, stops the database; it is seen as long as
-// that is open, as every batch is that Apply took, and not after reopening.
+// TestLargeWriteFails: a large batch that cannot be written, wholly or in part, stops the database; it is seen as long
+// as that is open, as every batch is that Apply took, and not after reopening.
 func TestLargeWriteFails(t *testing.T) {
 	for write := range int64(2) { // of the body and the header
 		for _, level := range holdfast.Levels() {

@@ -98,8 +98,8 @@ func (p *placer) of(a memtable.Addr) uint64 {
 	return bases[p.at].place(a)
 }
 
-// add indexes the operations of a batch whose encoding is at addr, and in the log in segment s; the first has the number
-// seq.
+// add indexes the operations of a batch whose encoding is at addr, and in the log in segment s; the first has the
+// number seq.
 func (t *table) add(s *wal.Segment, addr memtable.Addr, body []byte, seq uint64) {
 	seq--
 	payload := int64(0)

@@ -16,12 +16,16 @@ func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 	p = wal.Pinned{FS: d.files.FS, Dir: d.files.Dir, Manifest: d.manifest(v.ver, d.from)}
 	var held []*wal.Segment
 	d.mu.Lock()
-	end := d.log.End()
+	p.End = d.log.End()
+	p.Growing = map[uint32]bool{p.End.Segment: true}
 	for _, s := range d.segs {
+		if s.Open.Load() {
+			p.Growing[s.ID] = true
+		}
 		if s.Kind == format.SegmentLog && s.ID >= d.from.Segment {
 			x := format.ManifestSegment{ID: s.ID, Size: s.Used.Load(), Payload: s.Payload.Load()}
 			if s == d.log.Current() {
-				x.Size = end.Offset
+				x.Size = p.End.Offset
 			}
 			s.Acquire()
 			held, p.Log = append(held, s), append(p.Log, x)
@@ -38,7 +42,7 @@ func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 		d.removeObsolete()
 	}
 	if !d.readOnly {
-		err = d.log.Write(end.LSN)
+		err = d.log.Write(p.End.LSN)
 	}
 	if err != nil {
 		release()

@@ -389,4 +389,6 @@ type Pinned struct {
 	Dir      string
 	Manifest *format.Manifest         // of the index tables then
 	Log      []format.ManifestSegment // that the log was in from the manifest's position on, with how far it went
+	End      format.Position          // of the log
+	Growing  map[uint32]bool          // the segments that may grow: the log's last, and those that a merge adds to
 }

@@ -31,8 +31,8 @@ type Request struct {
 	Flush bool
 }
 
-// Unflushed counts the acknowledgements until end that can be compared with what a disk was asked for, which is given in
-// order. A finding is one between whose batch and itself the disk did not write something and then flush: what the
+// Unflushed counts the acknowledgements until end that can be compared with what a disk was asked for, which is given
+// in order. A finding is one between whose batch and itself the disk did not write something and then flush: what the
 // batch wrote, a cut could take. A flush alone does not count: it may be the end of a sync that others had begun.
 func (l *Ledger) Unflushed(asked []Request, end time.Duration) (checked int, findings []string) {
 	l.mu.Lock()
@@ -43,7 +43,8 @@ func (l *Ledger) Unflushed(asked []Request, end time.Duration) (checked int, fin
 			continue // what the disk did after that was not recorded
 		}
 		checked++
-		next, _ := slices.BinarySearchFunc(asked, w.From, func(r Request, at time.Duration) int { return cmp.Compare(r.At, at) })
+		next, _ := slices.BinarySearchFunc(asked, w.From,
+			func(r Request, at time.Duration) int { return cmp.Compare(r.At, at) })
 		if flushed[next] < w.To {
 			continue
 		}

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestUnflushed: a write and a flush after it count between Apply and the end of Wait, and what ended after the record is not judged.
+// TestUnflushed: a write and a flush after it count between Apply and the end of Wait, and what ended after the
+// record is not judged.
 func TestUnflushed(t *testing.T) {
 	var sent bytes.Buffer
 	report := NewReporter(&sent)

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
-// Every key of a log begins as package keyspace says, and goes on behind the table with
+// Every key of a log begins as package keyspace says, and continues behind the table with
 //
 //	table 'e'   position (8 bytes)           the event there, see AppendRecord, several of which it is the
 //	                                         last, see BeginPack, or none, see AppendHole

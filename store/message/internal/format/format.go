@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastdb/holdfast/store/internal/keyspace"
 )
 
-// Every key of a store begins as package keyspace says, and goes on behind the table with
+// Every key of a store begins as package keyspace says, and continues behind the table with
 //
 //	table 'm'                                                   the store itself: version (1 byte), the number that the
 //	                                                            next namespace gets (8 bytes)

@@ -6,7 +6,7 @@ package format
 
 import "github.com/holdfastdb/holdfast/store/internal/keyspace"
 
-// Every key of a store begins as package keyspace says, and goes on behind the table with
+// Every key of a store begins as package keyspace says, and continues behind the table with
 //
 //	table 'c'                     the commit index, see AppendCommit
 //	table 'i'                     the import mark: an import is not finished

@@ -1,0 +1,137 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/db"
+	"github.com/holdfastdb/holdfast/enginetest/commits"
+)
+
+// copied is a checkpoint: whatever is done to the database, and whatever crash comes, this is in it.
+type copied struct {
+	dir  string
+	want state
+}
+
+// mostCopies is how many checkpoints a history has at a time.
+const mostCopies = 3
+
+// checkpoint makes a checkpoint, or does something with one that was made.
+func (h *history) checkpoint() error {
+	if n := len(h.copies); n > 0 && h.rnd.IntN(2) == 0 {
+		return h.useCopy(h.rnd.IntN(n))
+	}
+	if len(h.copies) == mostCopies {
+		h.copies = slices.Delete(h.copies, 0, 1)
+	}
+	return h.copy(h.db, h.ledger.now)
+}
+
+// copy makes a checkpoint of a database in which that state is visible.
+func (h *history) copy(d *db.DB, now state) error {
+	h.copiesMade++
+	dir := fmt.Sprintf("copy%d", h.copiesMade)
+	if err := errors.Join(h.fs.MkdirAll(dir), h.fs.SyncDir("/")); err != nil {
+		if !h.armed {
+			return err
+		}
+		return nil
+	}
+	err := d.Checkpoint(context.Background(), dir)
+	h.note("checkpoint in %s: %v", dir, err)
+	switch {
+	case d == h.db && err == nil && h.poisoned:
+		return h.refused("Checkpoint", err)
+	case err == nil:
+		h.stats.Checkpoints++
+		h.copies = append(h.copies, copied{dir, slices.Clone(now)})
+		return nil
+	case !h.armed:
+		return fmt.Errorf("db.Checkpoint fails without a reason: %w", err)
+	case d != h.db || d.Metrics().Poison == nil:
+		return nil
+	}
+	return h.failed("Checkpoint", err)
+}
+
+// useCopy opens a checkpoint, beside the database that it shares files with, compares what is in it, writes to it, and
+// perhaps makes a checkpoint of it. It does so without faults, and with what they have left.
+func (h *history) useCopy(i int) error {
+	if h.armed || h.fs.Halted() {
+		return nil // what a crash leaves of it is looked at later
+	}
+	x := h.copies[i]
+	d, err := h.openCopy(x)
+	if err != nil {
+		return err
+	}
+	for range h.rnd.IntN(6) {
+		list := h.traffic.batch()
+		var b holdfast.Batch
+		encode(&b, list)
+		if err := holdfast.Commit(d, &b, holdfast.Power); err != nil {
+			return fmt.Errorf("writing to a checkpoint: %w", err)
+		}
+		x.want.Apply(list)
+		if _, err := d.Work(h.rnd.IntN(20)); err != nil {
+			return fmt.Errorf("work in a checkpoint: %w", err)
+		}
+	}
+	h.copies[i] = x
+	if h.rnd.IntN(3) == 0 {
+		if err := h.copy(d, x.want); err != nil {
+			return err
+		}
+	}
+	if h.rnd.IntN(4) == 0 {
+		if err := d.Compact(context.Background()); err != nil {
+			return fmt.Errorf("Compact of a checkpoint: %w", err)
+		}
+	}
+	if h.rnd.IntN(2) == 0 {
+		return nil // it is killed
+	}
+	return d.Close()
+}
+
+// openCopy opens a checkpoint and compares what is in it.
+func (h *history) openCopy(x copied) (*db.DB, error) {
+	c := h.config
+	c.FS, c.Dir = h.fs, x.dir
+	d, err := db.Open(c)
+	if err != nil {
+		return nil, fmt.Errorf("opening a checkpoint: %w", err)
+	}
+	found, err := commits.Contents(d, holdfast.Range{})
+	if err == nil {
+		err = same(found, x.want)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the checkpoint in %s: %w", x.dir, err)
+	}
+	return d, nil
+}
+
+// checkCopies opens all checkpoints on a copy of what a crash has left.
+func (h *history) checkCopies() error {
+	if len(h.copies) == 0 {
+		return nil
+	}
+	was := h.fs
+	h.fs = was.Clone()
+	h.fs.SetCapacity(-1)
+	defer func() {
+		h.fs.Unmap()
+		h.fs = was
+	}()
+	for _, x := range h.copies {
+		if _, err := h.openCopy(x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
