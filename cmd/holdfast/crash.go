@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/logtree/simulate"
+	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash"
 )
@@ -35,6 +36,7 @@ type crashCommand struct {
 	Seed    *uint64        `help:"Seed of everything that follows from one; a run prints its own." placeholder:"N"`
 	For     *time.Duration `help:"Go on until this much time has passed." placeholder:"10m"`
 	JSON    string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
+	HTML    string         `name:"html" help:"Also write the report to FILE as a page; - is standard output." placeholder:"FILE"`
 	Keep    string         `help:"Directory for evidence of broken claims. Default: a new one in --dir." placeholder:"DIR"`
 	Dir     string         `help:"Directory to work in, not an engine's. Default: the current one." placeholder:"DIR"`
 	Replay  string         `help:"Check again what a run has kept as evidence in this directory." placeholder:"DIR"`
@@ -64,7 +66,7 @@ func (c *crashCommand) run(lab crash.Lab) int {
 		err = lab.Command(ctx, crash.Request{
 			Engines: c.Engines, Levels: c.Levels, Kinds: c.Kind, Subjects: c.Subject, Cuts: c.Cuts, FS: c.FS, Seed: c.Seed,
 			For: c.For,
-		}, at, c.JSON, console.Standard())
+		}, at, filesOf(c.JSON, c.HTML, bench.Standard()), console.Standard())
 	}
 	if status := fail(err); status != exitError {
 		return status

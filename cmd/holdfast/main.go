@@ -5,6 +5,7 @@
 //	holdfast token reset     another token for a server's default namespace
 //	holdfast bench           about 90 seconds: which engine is how fast, at which level
 //	holdfast bench --list    what can be measured
+//	holdfast report FILES    one HTML file of what bench and crash have written as JSON
 //	holdfast load            how fast a server answers, beside one that does nothing
 //	holdfast crash           kill -9 and power cuts: does each engine keep what it claims to keep
 //	holdfast soak            overwrites, deletes, reads and kills for long, on data larger than memory
@@ -78,6 +79,7 @@ type grammar struct {
 	Serve     serveCommand     `cmd:"" help:"Serve streams, logs and tasks over HTTP, from one directory."`
 	Ready     readyCommand     `cmd:"" help:"Whether a server serves requests: the check of its health in a container."`
 	Bench     benchCommand     `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
+	Report    reportCommand    `cmd:"" help:"Make one HTML file of the reports of bench and crash."`
 	Load      loadCommand      `cmd:"" help:"Load HTTP servers, ours or another, beside one that does nothing."`
 	Crash     crashCommand     `cmd:"" help:"Crash engines by kill -9 and power cuts, and check what each claims to survive."`
 	Soak      soakCommand      `cmd:"" help:"Write, read and kill for long, on data larger than memory, and check everything."`
@@ -122,6 +124,7 @@ type benchCommand struct {
 	Settings   bool           `help:"Show what the contenders ran with; with --list, what they would run with."`
 	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
 	JSON       string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
+	HTML       string         `name:"html" help:"Also write the report to FILE as a page; - is standard output." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`
 }
 
@@ -204,6 +207,8 @@ func run(lab bench.Lab, args []string) int {
 		return g.Raft.Inspect.run()
 	case "bench":
 		return g.Bench.run(lab)
+	case "report":
+		return g.Report.run(lab)
 	}
 	// The commands about data have the rest of what they need themselves.
 	return parsed.Selected().Target.Addr().Interface().(interface{ run() int }).run()
@@ -299,7 +304,7 @@ func (b *benchCommand) run(lab bench.Lab) int {
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
 		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline,
 		Memory: b.Memory, Settings: b.Settings,
-	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, b.JSON, t)
+	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, filesOf(b.JSON, b.HTML, lab), t)
 	if status := fail(err); status != exitError {
 		return status
 	}

@@ -245,7 +245,7 @@ func TestRaftErrorsSayWhatToDo(t *testing.T) {
 		{exitError, []string{"see holdfast raft import --help"}, []string{"raft", "import", bolt}},
 		{exitError, []string{"see holdfast raft --help"}, []string{"raft", "export"}},
 		{exitError, []string{"see holdfast bench --help"}, []string{"bench", "--nothing"}},
-		{exitError, []string{"the commands are: serve, ready, bench, load, crash"}, []string{"nothing"}},
+		{exitError, []string{"the commands are: serve, ready, bench, report, load, crash"}, []string{"nothing"}},
 		{exitOK, []string{"writes to it"}, []string{"raft", "--help"}},
 		{exitOK, []string{"writes to it"}, []string{"raft", "inspect", "--help"}},
 	} {

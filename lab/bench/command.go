@@ -18,11 +18,12 @@ func Status(err error) int {
 	return console.Status(err, console.Exit{Err: ErrWrong, Status: console.ExitWrong})
 }
 
-// Command is one run of the bench command. json names a file for the report, "-" for standard
-// output; empty for none. A run that is interrupted or breaks off shows and writes what it has
-// measured until then; the file is written again and again while it goes on. [Status] tells the
-// exit status of the error.
-func (l Lab) Command(ctx context.Context, r Request, at Place, json string, t console.Terminal) (err error) {
+// Command is one run of the bench command. files are where the report goes. A run that is interrupted or
+// breaks off shows and writes what it has measured until then; the file is written again and again while it
+// goes on. [Status] tells the exit status of the error.
+func (l Lab) Command(ctx context.Context, r Request, at Place, files console.Files,
+	t console.Terminal,
+) (err error) {
 	plan, err := l.Plan(r)
 	if err == nil && contender.Prepare(ctx, plan.Engines, t.Err) != nil && ctx.Err() == nil {
 		plan, err = l.Plan(r) // without those that cannot be had
@@ -30,7 +31,7 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, json string, t co
 	if err != nil {
 		return err
 	}
-	file, err := t.OpenReport("bench", json)
+	file, err := t.OpenFiles("bench", files)
 	if err != nil {
 		return err
 	}

@@ -527,7 +527,8 @@ func TestLongReport(t *testing.T) {
 	var out bytes.Buffer
 	length := 20 * time.Millisecond
 	err := Standard().Command(context.Background(), Request{Preset: "raft-long",
-		Engines: []string{logtree.Name, contender.RaftBoltDB}, For: &length}, Place{Dir: dir, AllowTmpfs: true}, file,
+		Engines: []string{logtree.Name, contender.RaftBoltDB}, For: &length}, Place{Dir: dir, AllowTmpfs: true},
+		console.Files{JSON: file},
 		console.Terminal{Out: &out, Err: &out})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())

@@ -98,7 +98,8 @@ func TestFileSystem(t *testing.T) {
 		if fails {
 			at.Child = []string{filepath.Join(dir, "no such program")}
 		}
-		err := Standard().Command(t.Context(), r, at, file, console.Terminal{Out: io.Discard, Err: io.Discard})
+		err := Standard().Command(t.Context(), r, at, console.Files{JSON: file}, console.Terminal{Out: io.Discard,
+			Err: io.Discard})
 		if (err != nil) != fails {
 			t.Errorf("%v", err)
 		}
@@ -111,7 +112,8 @@ func TestFileSystem(t *testing.T) {
 		}
 	}
 	at := Place{Dir: dir, FS: "fat"}
-	if err := Standard().Command(t.Context(), r, at, "", console.Terminal{}); !errors.Is(err, holdfast.ErrBadOption) {
+	err := Standard().Command(t.Context(), r, at, console.Files{}, console.Terminal{})
+	if !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("%v", err)
 	}
 }
@@ -123,7 +125,7 @@ func TestSmoke(t *testing.T) {
 	var out, progress bytes.Buffer
 	file := filepath.Join(dir, "report.json")
 	request := Request{Preset: "smoke", Engines: []string{logtree.Name, bbolt.Name, mem.Name, contender.RaftWAL}}
-	err := Standard().Command(context.Background(), request, Place{Dir: dir, AllowTmpfs: true}, file,
+	err := Standard().Command(context.Background(), request, Place{Dir: dir, AllowTmpfs: true}, console.Files{JSON: file},
 		console.Terminal{Out: &out, Err: &progress})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
@@ -364,7 +366,8 @@ func TestBudget(t *testing.T) {
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), "report.json")
 	at := Place{Dir: t.TempDir(), AllowTmpfs: true}
-	if err := lab.Command(t.Context(), request, at, file, console.Terminal{Out: &out, Err: io.Discard}); err != nil {
+	err := lab.Command(t.Context(), request, at, console.Files{JSON: file}, console.Terminal{Out: &out, Err: io.Discard})
+	if err != nil {
 		t.Fatal(err)
 	}
 	report := readReport(t, file)
@@ -382,7 +385,7 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%+v, %+v", report.Contenders, report.Plan)
 	}
 	request.Memory = "1048576GiB"
-	err := lab.Command(t.Context(), request, at, "", console.Terminal{Out: io.Discard, Err: io.Discard})
+	err = lab.Command(t.Context(), request, at, console.Files{}, console.Terminal{Out: io.Discard, Err: io.Discard})
 	if runtime.GOOS == "linux" && !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("%v", err)
 	}

@@ -22,15 +22,24 @@ func WriteJSON(w io.Writer, v any) error {
 // ReportFile is where a command's report goes as JSON: a file, standard output, or nowhere. A file is replaced as a
 // whole each time it is written, so that what it holds is always a whole report.
 type ReportFile struct {
-	op, name string    // the file; empty if there is none
+	op, flag string    // for errors
+	name     string    // the file; empty if there is none
 	w        io.Writer // instead of a file: standard output, or a device or pipe
 	next     time.Time // not before this is a checkpoint written
+
+	page *ReportFile // the same as a page; nil if there is none
+	html func(io.Writer, any) error
 }
 
 // OpenReport checks that a report can be written to the file of that name. "-" is standard output, and then t shows
 // everything on standard error; an empty name is nowhere. The error is ErrBadOption; op is the command.
 func (t *Terminal) OpenReport(op, name string) (*ReportFile, error) {
-	f := &ReportFile{op: op}
+	return t.OpenOutput(op, "--json", name)
+}
+
+// OpenOutput is OpenReport for a file that another flag names.
+func (t *Terminal) OpenOutput(op, flag, name string) (*ReportFile, error) {
+	f := &ReportFile{op: op, flag: flag}
 	switch name {
 	case "":
 		return f, nil
@@ -58,7 +67,7 @@ func (t *Terminal) OpenReport(op, name string) (*ReportFile, error) {
 
 func (f *ReportFile) refused(name string, err error) error {
 	return &holdfast.Error{Op: f.op, Path: name, Class: holdfast.ErrBadOption, Cause: WithoutPath(err),
-		Remedy: "name a file that can be written with --json, or - for standard output"}
+		Remedy: "name a file that can be written with " + f.flag + ", or - for standard output"}
 }
 
 // checkpointShare is how much of a run's time checkpoints may take: one part of so many.
@@ -79,15 +88,24 @@ func (f *ReportFile) Checkpoint(value func() any) {
 
 // Write writes v, the report at the end of the run.
 func (f *ReportFile) Write(v any) error {
+	err := f.Fill(func(w io.Writer) error { return WriteJSON(w, v) })
+	if f.page != nil {
+		err = errors.Join(err, f.page.Fill(func(w io.Writer) error { return f.html(w, v) }))
+	}
+	return err
+}
+
+// Fill writes what write does.
+func (f *ReportFile) Fill(write func(io.Writer) error) error {
 	switch {
 	case f.w != nil:
-		err := WriteJSON(f.w, v)
+		err := write(f.w)
 		if c, ok := f.w.(*os.File); ok && c != os.Stdout {
 			err = errors.Join(err, c.Close())
 		}
 		return err
 	case f.name != "":
-		if err := f.replace(func(w io.Writer) error { return WriteJSON(w, v) }, true); err != nil {
+		if err := f.replace(write, true); err != nil {
 			return &holdfast.Error{Op: f.op, Path: f.name, Detail: "the report cannot be written", Cause: WithoutPath(err)}
 		}
 	}
@@ -117,4 +135,24 @@ func WithoutPath(err error) error {
 		return p.Err
 	}
 	return err
+}
+
+// Files are where a command's report goes: as JSON, and as a page for people, which Page writes. The names are as those
+// of [Terminal.OpenReport].
+type Files struct {
+	JSON, HTML string
+	Page       func(w io.Writer, report any) error
+}
+
+// OpenFiles checks that the reports can be written. What it returns for JSON writes the page, too.
+func (t *Terminal) OpenFiles(op string, files Files) (*ReportFile, error) {
+	if files.JSON == "-" && files.HTML == "-" {
+		return nil, Op(op).BadOption("--json and --html cannot both be standard output", "name a file for one of them")
+	}
+	f, err := t.OpenReport(op, files.JSON)
+	if err == nil && files.HTML != "" {
+		f.page, err = t.OpenOutput(op, "--html", files.HTML)
+		f.html = files.Page
+	}
+	return f, err
 }

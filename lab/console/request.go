@@ -93,3 +93,12 @@ func FlagOf[T any](name string, value *T) string {
 	}
 	return Flag(name, *value)
 }
+
+// List writes a, b and c.
+func List(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}

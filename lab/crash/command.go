@@ -10,10 +10,12 @@ import (
 	"github.com/holdfastdb/holdfast/lab/crash/internal/evidence"
 )
 
-// Command is one run of the crash command. json names a file for the report, "-" for standard
-// output; empty for none. A run that is interrupted or breaks off shows and writes what it has found until then; the
-// file is written again and again while it goes on. [Status] tells the exit status of its error.
-func (l Lab) Command(ctx context.Context, q Request, at Place, json string, t console.Terminal) (err error) {
+// Command is one run of the crash command. files are where the report goes. A run that is interrupted or
+// breaks off shows and writes what it has found until then; the JSON is written again and again while it goes
+// on. [Status] tells the exit status of its error.
+func (l Lab) Command(ctx context.Context, q Request, at Place, files console.Files,
+	t console.Terminal,
+) (err error) {
 	plan, err := l.plan(q)
 	if err == nil && contender.Prepare(ctx, plan.Engines, t.Err) != nil && ctx.Err() == nil {
 		plan, err = l.plan(q) // without those that cannot be had
@@ -21,7 +23,7 @@ func (l Lab) Command(ctx context.Context, q Request, at Place, json string, t co
 	if err != nil {
 		return err
 	}
-	file, err := t.OpenReport("crash", json)
+	file, err := t.OpenFiles("crash", files)
 	if err != nil {
 		return err
 	}

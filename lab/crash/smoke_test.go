@@ -55,7 +55,7 @@ func runHere(lab Lab, name, dir, kinds, json string) int {
 	cuts := 1000
 	q := Request{Engines: []string{logtree.Name}, Levels: []string{"power"}, Kinds: strings.Split(kinds, ","), Cuts: &cuts}
 	at := Place{Dir: dir, Child: victims(name, dir)}
-	err := lab.Command(ctx, q, at, json, console.Terminal{Out: os.Stdout, Err: os.Stderr})
+	err := lab.Command(ctx, q, at, console.Files{JSON: json}, console.Terminal{Out: os.Stdout, Err: os.Stderr})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}

@@ -160,7 +160,7 @@ func TestStatus(t *testing.T) {
 // command runs the command in this process on a lab, and returns what it wrote and its exit status.
 func command(ctx context.Context, l Lab, q Request, at Place, json string) (status int, out string, err error) {
 	var stdout, stderr bytes.Buffer
-	err = l.Command(ctx, q, at, json, console.Terminal{Out: &stdout, Err: &stderr})
+	err = l.Command(ctx, q, at, console.Files{JSON: json}, console.Terminal{Out: &stdout, Err: &stderr})
 	return Status(err), stdout.String() + stderr.String(), err
 }
 

@@ -33,6 +33,15 @@ var types = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
+// Style is the style sheet, for other pages that are to look like this one.
+func Style() string {
+	css, err := files.ReadFile("assets/style.css")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return string(css)
+}
+
 // file is one file of the page.
 type file struct {
 	name, kind, etag string

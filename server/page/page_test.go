@@ -97,12 +97,12 @@ func TestPage(t *testing.T) {
 	at := time.Now()
 	s := serve(t)
 	s.fill()
-	b := open(t, s)
+	b, whole := open(t, s), t
 	t.Logf("start: %v", time.Since(at))
 	step := func(name string, f func(t *testing.T)) {
 		if !t.Run(name, func(t *testing.T) {
-			b.t = t
-			defer func() { b.t = b.whole; b.clean(t) }()
+			b.T = t
+			defer func() { b.T = whole; b.Clean(t) }()
 			f(t)
 		}) {
 			t.FailNow() // those behind it need what it has done
@@ -112,10 +112,10 @@ func TestPage(t *testing.T) {
 	}
 
 	step("sign in", func(t *testing.T) {
-		b.run(chromedp.Navigate(s.http.URL + "/"))
-		b.wait(`location.pathname === "/page/" && document.querySelector("form.signin")`)
-		b.expect("401")
-		b.expect("400")
+		b.Run(chromedp.Navigate(s.http.URL + "/"))
+		b.Wait(`location.pathname === "/page/" && document.querySelector("form.signin")`)
+		b.Expect("401")
+		b.Expect("400")
 		b.fill("Token", auth.NewNamespaceSecret(message.Default))
 		b.press("Sign in")
 		b.text(".problem", "refuses this token")
@@ -126,7 +126,7 @@ func TestPage(t *testing.T) {
 			t.Error("a refused token is kept")
 		}
 		b.signIn(s.token)
-		b.wait(`location.hash === "#/overview"`)
+		b.Wait(`location.hash === "#/overview"`)
 	})
 
 	step("overview", func(t *testing.T) {
@@ -138,8 +138,8 @@ func TestPage(t *testing.T) {
 		before := eval[string](b, `document.querySelector("[data-tile=commits] .small").textContent`)
 		_, err = orders.Write(t.Context(), "order-1", message.Message{Type: "Overview", Data: []byte(`{}`)})
 		s.must(err)
-		b.wait(fmt.Sprintf(`document.querySelector("[data-tile=commits] .small").textContent !== %q`, before))
-		b.wait(`document.querySelectorAll("[data-tile=disk] .line[d*=L]").length === 1`)
+		b.Wait(fmt.Sprintf(`document.querySelector("[data-tile=commits] .small").textContent !== %q`, before))
+		b.Wait(`document.querySelectorAll("[data-tile=disk] .line[d*=L]").length === 1`)
 	})
 
 	step("streams and histograms", func(t *testing.T) {
@@ -173,26 +173,26 @@ func TestPage(t *testing.T) {
 		b.text("tr", "orders")
 		b.text("tr", "154 behind")
 		b.fill("Find", "aud")
-		b.wait(`document.querySelectorAll("tbody tr").length === 1`)
+		b.Wait(`document.querySelectorAll("tbody tr").length === 1`)
 		b.goTo("#/logs/orders")
 		b.text("tr", "search-index")
-		b.wait(`document.querySelector("table[aria-label='Events of orders'] tbody tr").data.position === 230`)
+		b.Wait(`document.querySelector("table[aria-label='Events of orders'] tbody tr").data.position === 230`)
 		b.press("Older")
-		b.wait(`document.querySelectorAll("table[aria-label='Events of orders'] tbody tr").length === 100`)
+		b.Wait(`document.querySelectorAll("table[aria-label='Events of orders'] tbody tr").length === 100`)
 		b.fill("Type contains", "moved")
-		b.wait(`[...document.querySelectorAll("table[aria-label='Events of orders'] tbody tr")].every(r =>
+		b.Wait(`[...document.querySelectorAll("table[aria-label='Events of orders'] tbody tr")].every(r =>
 			r.innerText.includes("CustomerMoved"))`)
 		b.fill("Type contains", "")
 		b.fill("From position", "17")
 		b.press("Show")
-		b.wait(`document.querySelector("table[aria-label='Events of orders'] tbody tr:last-child")?.data.position === 17`)
-		b.do(`document.querySelector("table[aria-label='Events of orders'] tbody tr:last-child").click()`)
+		b.Wait(`document.querySelector("table[aria-label='Events of orders'] tbody tr:last-child")?.data.position === 17`)
+		b.Do(`document.querySelector("table[aria-label='Events of orders'] tbody tr:last-child").click()`)
 		b.text(".detail", `"customer": "c-7"`)
 
 		log, err := s.data.Log(t.Context(), message.Default, "orders")
 		s.must(err)
 		b.press("Live")
-		b.wait(`document.querySelector(".live").dataset.state === "live"`)
+		b.Wait(`document.querySelector(".live").dataset.state === "live"`)
 		_, err = log.Append(t.Context(), event.Event{Type: "SeenLive", Data: []byte("\x00\xff")})
 		s.must(err)
 		b.text("table[aria-label='Events of orders'] tr", "SeenLive")
@@ -200,25 +200,25 @@ func TestPage(t *testing.T) {
 		_, err = log.Append(t.Context(), event.Event{Type: "SeenAgain"})
 		s.must(err)
 		b.text("table[aria-label='Events of orders'] tr", "SeenAgain")
-		b.expect("ERR_")
+		b.Expect("ERR_")
 		b.mu.Lock()
 		if !slices.Contains(b.resumed, "232") {
 			t.Errorf("it went on from %q", b.resumed)
 		}
 		b.mu.Unlock()
 		b.press("Live")
-		b.wait(`document.querySelector(".live").dataset.state === "off"`)
+		b.Wait(`document.querySelector(".live").dataset.state === "off"`)
 	})
 
 	step("messages", func(t *testing.T) {
 		b.goTo("#/messages")
 		b.text("tr", "payment")
 		b.fill("Name begins with", "order-1")
-		b.wait(`document.querySelectorAll("table[aria-label=Streams] tbody tr").length === 8`)
+		b.Wait(`document.querySelectorAll("table[aria-label=Streams] tbody tr").length === 8`)
 		b.goTo("#/messages/search?category=order&type=OrderPaid")
-		b.wait(`document.querySelectorAll("table[aria-label=Messages] tbody tr").length === 40`)
+		b.Wait(`document.querySelectorAll("table[aria-label=Messages] tbody tr").length === 40`)
 		b.goTo("#/messages/search?category=order")
-		b.wait(`(() => { // until there are no older ones
+		b.Wait(`(() => { // until there are no older ones
 			const older = [...document.querySelectorAll("button")].find(e => e.innerText === "Older");
 			if (!older.disabled) older.click();
 			return older.disabled && !older.hasAttribute("aria-busy") &&
@@ -226,7 +226,7 @@ func TestPage(t *testing.T) {
 		})()`)
 		b.goTo("#/messages/search?stream=order-3")
 		b.press("Live")
-		b.wait(`document.querySelector(".live").dataset.state === "live"`)
+		b.Wait(`document.querySelector(".live").dataset.state === "live"`)
 		orders, err := s.data.Messages().Namespace(t.Context(), message.Default)
 		s.must(err)
 		_, err = orders.Write(t.Context(), "order-3", message.Message{Type: "SeenLive", Data: []byte(`{}`)})
@@ -235,15 +235,15 @@ func TestPage(t *testing.T) {
 
 		b.goTo("#/messages/message/122")
 		b.text("pre", "12345678901234567890") // a number that JavaScript's cannot hold
-		b.wait(`[...document.querySelectorAll(".chain li")].map(e => e.className).join() === "cause,this,same"`)
+		b.Wait(`[...document.querySelectorAll(".chain li")].map(e => e.className).join() === "cause,this,same"`)
 		b.text(".chain li.cause", "CheckoutStarted")
 		b.text(".chain li.same", "MailSent")
 		b.goTo("#/messages/message/124")
 		b.text("h1", hostile)
 		b.goTo("#/messages/message/125")
-		b.wait(`document.querySelector("pre").textContent.length < 10000`)
-		b.do(`[...document.querySelectorAll("button")].find(b => b.innerText.startsWith("Show all")).click()`)
-		b.wait(`document.querySelector("pre").textContent.length > 1000000`)
+		b.Wait(`document.querySelector("pre").textContent.length < 10000`)
+		b.Do(`[...document.querySelectorAll("button")].find(b => b.innerText.startsWith("Show all")).click()`)
+		b.Wait(`document.querySelector("pre").textContent.length > 1000000`)
 		b.goTo("#/messages/message/999999")
 		b.text(".empty", "no message at this position")
 		b.goTo("#/messages?ns=warehouse")
@@ -255,16 +255,16 @@ func TestPage(t *testing.T) {
 		b.text("tr", "123 behind")
 		b.text("tr", "search-index")
 		b.goTo("#/groups/order-mails")
-		b.wait(`document.querySelectorAll("table[aria-label='Parked messages'] tbody tr").length === 3`)
+		b.Wait(`document.querySelectorAll("table[aria-label='Parked messages'] tbody tr").length === 3`)
 		b.text("tr", "550 no such mailbox")
-		b.do(`document.querySelector("table[aria-label='Parked messages'] tbody tr").click()`)
+		b.Do(`document.querySelector("table[aria-label='Parked messages'] tbody tr").click()`)
 		b.text(".detail .payload", `"sku": "A-3"`)
 		b.text(".detail", hostile)
-		b.do(`document.querySelector("input[aria-label='Choose message 4']").click()`)
+		b.Do(`document.querySelector("input[aria-label='Choose message 4']").click()`)
 		b.press("Replay")
 		b.text(".toast", "1 will be delivered again")
-		b.wait(`document.querySelectorAll("table[aria-label='Parked messages'] tbody tr").length === 2`)
-		b.do(`document.querySelector(".check input").click()`)
+		b.Wait(`document.querySelectorAll("table[aria-label='Parked messages'] tbody tr").length === 2`)
+		b.Do(`document.querySelector(".check input").click()`)
 		b.press("Discard …")
 		b.press("Discard 2")
 		b.text(".empty", "Nothing is parked")
@@ -283,7 +283,7 @@ func TestPage(t *testing.T) {
 		b.text("tr", "mail")
 		b.press("Pause mail")
 		b.press("Resume mail")
-		b.wait(`document.querySelector("[aria-label='Pause mail']")`)
+		b.Wait(`document.querySelector("[aria-label='Pause mail']")`)
 		b.press("Retry all dead tasks of mail")
 		b.text(".toast", "3 dead tasks are tried again")
 		counts, err := tasks.Count(t.Context(), "mail")
@@ -291,11 +291,11 @@ func TestPage(t *testing.T) {
 			t.Errorf("counts: %v, %v", counts, err)
 		}
 		b.goTo("#/tasks/list?queue=mail&state=completed")
-		b.wait(`document.querySelectorAll("table[aria-label=Tasks] tbody tr").length === 11`)
+		b.Wait(`document.querySelectorAll("table[aria-label=Tasks] tbody tr").length === 11`)
 		b.goTo("#/tasks/list")
-		b.wait(`document.querySelectorAll("table[aria-label=Tasks] tbody tr").length === 50`)
+		b.Wait(`document.querySelectorAll("table[aria-label=Tasks] tbody tr").length === 50`)
 		b.press("Next page")
-		b.wait(`document.querySelectorAll("table[aria-label=Tasks] tbody tr").length === 10`)
+		b.Wait(`document.querySelectorAll("table[aria-label=Tasks] tbody tr").length === 10`)
 
 		leases, err := tasks.Claim(t.Context(), task.ClaimOptions{Queues: []string{"mail"}, N: 2, Worker: "worker-2"})
 		s.must(err)
@@ -310,10 +310,10 @@ func TestPage(t *testing.T) {
 		b.text(".chip", "waiting")
 		b.press("Cancel")
 		b.text(".chip", "cancelled")
-		b.expect("404")
+		b.Expect("404")
 		b.press("Delete …")
 		b.press("Delete")
-		b.wait(`location.hash.startsWith("#/tasks/list")`)
+		b.Wait(`location.hash.startsWith("#/tasks/list")`)
 		if _, err := tasks.Get(t.Context(), leases[0].Task.ID); err == nil {
 			t.Error("the task is still there")
 		}
@@ -328,7 +328,7 @@ func TestPage(t *testing.T) {
 		b.fill("Name", "tenant-1")
 		b.fill("Description", "A test "+hostile)
 		b.press("Make it")
-		b.wait(`document.querySelector("dialog [data-secret]")`)
+		b.Wait(`document.querySelector("dialog [data-secret]")`)
 		secret := eval[string](b, `document.querySelector("[data-secret]").value`)
 		if p, err := s.tokens.Check(t.Context(), secret); err != nil || p.Namespace != "tenant-1" {
 			t.Errorf("the token that was shown: %v, %v", p, err)
@@ -338,7 +338,7 @@ func TestPage(t *testing.T) {
 		if eval[bool](b, fmt.Sprintf(`document.documentElement.outerHTML.includes(%q)`, secret)) {
 			t.Error("the token is still there")
 		}
-		b.expect("409")
+		b.Expect("409")
 		b.press("New namespace")
 		b.fill("Name", "tenant-1")
 		b.press("Make it")
@@ -348,7 +348,7 @@ func TestPage(t *testing.T) {
 		b.fill("Description", "a reader")
 		b.fill("Namespace", "tenant-1")
 		b.press("Make it")
-		b.wait(`document.querySelector("dialog [data-secret]")`)
+		b.Wait(`document.querySelector("dialog [data-secret]")`)
 		reader := eval[string](b, `document.querySelector("[data-secret]").value`)
 		p, err := s.tokens.Check(t.Context(), reader)
 		if err != nil || p.Role != auth.Read {
@@ -362,9 +362,9 @@ func TestPage(t *testing.T) {
 			t.Error("the token still works")
 		}
 		b.press("Delete namespace tenant-1")
-		b.wait(`document.querySelector("dialog .danger").disabled`)
+		b.Wait(`document.querySelector("dialog .danger").disabled`)
 		b.fill("Type tenant-1 to confirm", "tenant")
-		b.wait(`document.querySelector("dialog .danger").disabled`)
+		b.Wait(`document.querySelector("dialog .danger").disabled`)
 		b.fill("Type tenant-1 to confirm", "tenant-1")
 		b.press("Delete for ever")
 		b.text(".toast", "Namespace tenant-1 deleted")
@@ -375,7 +375,7 @@ func TestPage(t *testing.T) {
 
 	step("engine", func(t *testing.T) {
 		dir := t.TempDir()
-		s.must(called(chromedp.CallBrowser(b.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
+		s.must(called(chromedp.CallBrowser(b.Ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
 			Behavior: browser.SetDownloadBehaviorBehaviorAllow, BrowserContextID: b.context(), DownloadPath: dir})))
 		b.goTo("#/engine")
 		b.text("tr", "segment")
@@ -402,14 +402,14 @@ func TestPage(t *testing.T) {
 	step("API", func(t *testing.T) {
 		b.goTo("#/operations")
 		b.fill("Find", "get messages/last")
-		b.wait(`document.querySelectorAll(".operation").length === 1`)
-		b.do(`document.querySelector(".operation summary").click()`)
+		b.Wait(`document.querySelectorAll(".operation").length === 1`)
+		b.Do(`document.querySelector(".operation summary").click()`)
 		b.fill("stream", "payment-7")
 		b.press("Send")
 		b.text(".answer .chip", "200")
 		b.text(".answer pre", "PaymentTaken")
 		b.fill("Find", "enqueue tasks, all")
-		b.do(`document.querySelector(".operation summary").click()`)
+		b.Do(`document.querySelector(".operation summary").click()`)
 		b.fill("Body", `{"tasks": [{"kind": "tried", "queue": "trial"}]}`)
 		b.press("Send")
 		b.text(".answer .chip", "200")
@@ -423,20 +423,20 @@ func TestPage(t *testing.T) {
 	step("keys", func(t *testing.T) {
 		b.goTo("#/tasks")
 		b.keys("g", "m")
-		b.wait(`location.hash === "#/messages" && document.querySelector(".view[data-ready]")`)
-		b.wait(`document.querySelector("table[aria-label=Categories] tbody tr")`)
+		b.Wait(`location.hash === "#/messages" && document.querySelector(".view[data-ready]")`)
+		b.Wait(`document.querySelector("table[aria-label=Categories] tbody tr")`)
 		b.keys("j", "ArrowDown")
-		b.wait(`document.activeElement.matches("tbody tr:nth-child(2)")`)
+		b.Wait(`document.activeElement.matches("tbody tr:nth-child(2)")`)
 		b.keys("ArrowUp", "Enter")
-		b.wait(`location.hash.startsWith("#/messages/search?category=")`)
+		b.Wait(`location.hash.startsWith("#/messages/search?category=")`)
 		// The view before has no such form: it is ready until the page has heard of the new address.
-		b.wait(`document.querySelector(".view[data-ready] form[role=search]")`)
+		b.Wait(`document.querySelector(".view[data-ready] form[role=search]")`)
 		b.keys("/")
-		b.wait(`document.activeElement.matches("[data-search]")`)
+		b.Wait(`document.activeElement.matches("[data-search]")`)
 		b.keys("Escape", "?")
-		b.wait(`document.querySelector("dialog[open] .keys")`)
+		b.Wait(`document.querySelector("dialog[open] .keys")`)
 		b.keys("Escape")
-		b.wait(`!document.querySelector("dialog")`)
+		b.Wait(`!document.querySelector("dialog")`)
 	})
 
 	step("looks", func(t *testing.T) {
@@ -445,11 +445,11 @@ func TestPage(t *testing.T) {
 			"#/messages/message/122", "#/messages/message/124", "#/groups", "#/groups/order-mails", "#/tasks",
 			"#/tasks/list?queue=mail", "#/access", "#/engine", "#/operations", "#/messages?ns=warehouse"}
 		dir := os.Getenv("HOLDFAST_PAGE_SHOTS") // pictures of all views are put there
-		b.look("light", 360, 740)
+		b.Look("light", 360, 740)
 		light := ground()
 		for i, view := range views {
 			b.goTo(view)
-			m, err := chromedp.Call(b.ctx, cdppage.GetLayoutMetrics, cdp.Empty{})
+			m, err := chromedp.Call(b.Ctx, cdppage.GetLayoutMetrics, cdp.Empty{})
 			if err != nil || m.CSSContentSize.Width > 360 {
 				t.Errorf("%s is %v wide on a phone: %v", view, m.CSSContentSize, err)
 			}
@@ -457,39 +457,39 @@ func TestPage(t *testing.T) {
 				t.Errorf("%s is wider than a phone: %s", view, wide)
 			}
 			if dir != "" {
-				b.shot(filepath.Join(dir, fmt.Sprintf("%02d-phone.png", i)))
+				b.Shot(filepath.Join(dir, fmt.Sprintf("%02d-phone.png", i)))
 			}
 			if names := eval[string](b, nameless); names != "" {
 				t.Errorf("%s has controls without a name: %s", view, names)
 			}
 		}
 		b.press("Menu")
-		b.wait(`document.querySelector("nav#nav").checkVisibility()`)
-		b.look("dark", 1280, 900)
+		b.Wait(`document.querySelector("nav#nav").checkVisibility()`)
+		b.Look("dark", 1280, 900)
 		if dark := ground(); dark == light {
 			t.Errorf("dark is light: %s", dark)
 		}
-		b.do(`document.querySelector(".theme").click()`)
+		b.Do(`document.querySelector(".theme").click()`)
 		if got := ground(); got != light {
 			t.Errorf("the choice of light gives %s, not %s", got, light)
 		}
-		b.do(`document.querySelector(".theme").click(); document.querySelector(".theme").click()`)
+		b.Do(`document.querySelector(".theme").click(); document.querySelector(".theme").click()`)
 		for _, scheme := range []string{"light", "dark"} {
-			b.look(scheme, 1280, 900)
+			b.Look(scheme, 1280, 900)
 			for i := 0; dir != "" && i < len(views); i++ {
 				b.goTo(views[i])
-				b.shot(filepath.Join(dir, fmt.Sprintf("%02d-%s.png", i, scheme)))
+				b.Shot(filepath.Join(dir, fmt.Sprintf("%02d-%s.png", i, scheme)))
 			}
 		}
 	})
 
 	step("tokens that may less", func(t *testing.T) {
 		b.press("Sign out")
-		b.wait(`document.querySelector("form.signin") && !sessionStorage.length`)
+		b.Wait(`document.querySelector("form.signin") && !sessionStorage.length`)
 		read, secret, err := s.tokens.Create(t.Context(), auth.Token{Namespace: "warehouse", Role: auth.Read})
 		s.must(err)
 		b.signIn(secret)
-		b.wait(`location.hash.startsWith("#/messages")`)
+		b.Wait(`location.hash.startsWith("#/messages")`)
 		if links := eval[int](b, `document.querySelectorAll("nav#nav a").length`); links != 6 {
 			t.Errorf("a token for one namespace has %d views", links)
 		}
@@ -497,35 +497,35 @@ func TestPage(t *testing.T) {
 		b.text(".empty", "shown to administrators")
 		b.goTo("#/tasks")
 		b.text(".empty", "no queues")
-		b.expect("403")
+		b.Expect("403")
 		b.goTo("#/overview")
 		b.text(".state", "may not")
 		b.goTo("#/logs")
 		s.must(s.tokens.Revoke(t.Context(), read.ID))
-		b.do(`location.hash = "#/messages"`)
+		b.Do(`location.hash = "#/messages"`)
 		b.text(".problem", "refuses this token")
-		b.wait(`!sessionStorage.length`)
+		b.Wait(`!sessionStorage.length`)
 
 		_, secret, err = s.tokens.Create(t.Context(), auth.Token{Namespace: auth.Everywhere, Role: auth.Read})
 		s.must(err)
 		b.signIn(secret)
-		b.wait(`document.querySelector("#namespace option[value='']")`)
-		b.do(`{const e = document.querySelector("#namespace"); e.value = ""; e.dispatchEvent(new Event("change"))}`)
+		b.Wait(`document.querySelector("#namespace option[value='']")`)
+		b.Do(`{const e = document.querySelector("#namespace"); e.value = ""; e.dispatchEvent(new Event("change"))}`)
 		b.fill("Namespace", "warehouse")
 		b.press("Open")
-		b.wait(`location.hash === "#/messages?ns=warehouse"`)
+		b.Wait(`location.hash === "#/messages?ns=warehouse"`)
 		b.goTo("#/tasks/list?queue=mail")
-		b.wait(`document.querySelector("tbody tr")`)
+		b.Wait(`document.querySelector("tbody tr")`)
 		if n := eval[int](b, `document.querySelectorAll("main .actions button").length`); n != 0 {
 			t.Errorf("a reader is offered %d buttons that write", n)
 		}
 	})
 
 	step("no server", func(t *testing.T) {
-		b.wait(`document.querySelector(".lost").hidden`)
+		b.Wait(`document.querySelector(".lost").hidden`)
 		s.must(s.http.Listener.Close())
 		s.http.CloseClientConnections()
-		b.wait(`!document.querySelector(".lost").hidden`)
+		b.Wait(`!document.querySelector(".lost").hidden`)
 		b.text(".lost", "cannot be reached")
 	})
 }

@@ -1,0 +1,44 @@
+package crash
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/console"
+)
+
+// ErrReport is in the chain of the error for a file that holds no report of crash, or not a whole one.
+var ErrReport = errors.New("no report of holdfast crash")
+
+// ReadReport reads the report that was written to a file with --json. What has fields that it does not know, lacks rows
+// or is cut off is refused with an error that wraps [ErrReport].
+func ReadReport(path string) (*Report, error) {
+	refused := func(cause error) error {
+		return &holdfast.Error{Op: "read", Path: path, Class: ErrReport, Cause: console.WithoutPath(cause),
+			Remedy: "name a file that holdfast crash has written with --json, as it was written"}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, refused(err)
+	}
+	var r Report
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	err = d.Decode(&r)
+	switch _, more := d.Token(); {
+	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
+		return nil, refused(errors.New("the file ends before the report does"))
+	case err != nil:
+		return nil, refused(err)
+	case r.Schema != Schema:
+		return nil, refused(fmt.Errorf("its schema is %q, this build reads %q", r.Schema, Schema))
+	case !errors.Is(more, io.EOF):
+		return nil, refused(errors.New("there is more behind the report"))
+	}
+	return &r, nil
+}

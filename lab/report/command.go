@@ -1,0 +1,86 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
+)
+
+const op console.Op = "report"
+
+// Command reads reports and writes their page to a file, "-" for standard output. Without one it shows the answers and
+// the modelled rates as text. The error is ErrReport or ErrMixed if the reports are not what can be shown.
+func Command(lab bench.Lab, paths []string, out string, o Options, t console.Terminal) error {
+	var sources []Source
+	for _, path := range paths {
+		s, err := Read(path)
+		if err != nil {
+			return err
+		}
+		sources = append(sources, s)
+	}
+	doc, err := compose(lab, sources, o)
+	if err != nil {
+		return err
+	}
+	if out == "" {
+		text(t.Screen(), doc)
+		return nil
+	}
+	file, err := t.OpenOutput(string(op), "-o", out)
+	if err != nil {
+		return err
+	}
+	return file.Fill(func(w io.Writer) error { return Write(w, lab, sources, o) })
+}
+
+// SyncCosts are the costs of a sync that were asked for, as options have them; nil if none were. They must be above 0.
+func SyncCosts(list []time.Duration) ([]float64, error) {
+	var costs []float64
+	for _, d := range list {
+		if d <= 0 || d > time.Minute {
+			return nil, op.BadOption(fmt.Sprintf("a sync cannot cost %v", d), "name times like 100us or 5ms, up to a minute")
+		}
+		costs = append(costs, measure.Micros(d))
+	}
+	return costs, nil
+}
+
+// text shows what the document says first, and what it models.
+func text(s console.Screen, d *document) {
+	for _, n := range d.Notices {
+		s.Wrapped("", strings.ToUpper(n.Text[:1])+n.Text[1:])
+	}
+	for _, a := range d.Answers {
+		s.Printf("\n")
+		s.Hanging("", s.Paint(console.Bold, a.Question), 2)
+		s.Hanging("  ", a.Said+".", 4)
+		if a.Detail != "" {
+			s.Hanging("  ", a.Detail, 4)
+		}
+	}
+	for _, sec := range d.Sections {
+		for _, part := range sec.Parts {
+			for _, p := range part.Plots {
+				if p.Kind != kindModelled {
+					continue
+				}
+				s.Printf("\n%s\n", s.Paint(console.Bold, "if a sync cost more, modelled: "+sec.Title+", "+p.Title))
+				t := &console.Table{Keys: p.Table.Text}
+				for i, head := range p.Table.Head {
+					t.Columns = append(t.Columns, console.Column{Name: head, Right: i >= p.Table.Text})
+				}
+				for _, row := range p.Table.Rows {
+					t.Row("", row...)
+				}
+				s.Table(t)
+				s.Wrapped("", p.Note)
+			}
+		}
+	}
+}

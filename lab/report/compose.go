@@ -1,0 +1,232 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
+)
+
+// composer makes the document of the sources.
+type composer struct {
+	lab     bench.Lab
+	doc     *document
+	costs   []float64 // of a sync, in microseconds
+	looks   map[string]look
+	warning string // on every plot
+	plots   int
+	crashes crashes
+}
+
+func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
+	sources = slices.Clone(sources)
+	name(sources)
+	differ := differences(sources)
+	if err := mixed(differ); err != nil && !o.Mixed {
+		return nil, err
+	}
+	c := &composer{lab: lab, doc: &document{}, looks: map[string]look{}, costs: o.SyncCosts}
+	if c.costs == nil {
+		c.costs = defaultSyncCosts
+	}
+	if len(differ) > 0 {
+		var what []string
+		for _, d := range differ {
+			what = append(what, d.What)
+		}
+		c.warning = "Not one machine: the reports differ in " + strings.Join(slices.Compact(what), ", ")
+		for _, d := range differ {
+			c.notice("bad", "the reports differ in what they were made on: "+d.String()+".")
+		}
+	}
+	c.crashes = newCrashes(sources)
+	var benches []Source
+	for _, s := range sources {
+		if s.Bench != nil {
+			benches = append(benches, s)
+			c.assign(s.Bench.Plan.Engines)
+		}
+	}
+	c.head(sources)
+	if len(benches) > 1 {
+		c.beside(benches)
+	}
+	for _, s := range benches {
+		c.bench(s, len(benches) > 1)
+	}
+	for _, s := range sources {
+		if s.Crash != nil {
+			c.crash(s)
+		}
+	}
+	c.missing(sources)
+	for _, s := range sources {
+		c.doc.Sources = append(c.doc.Sources, view(s))
+	}
+	return c.doc, nil
+}
+
+func (c *composer) notice(class, text string) {
+	if n := (notice{class, text}); !slices.Contains(c.doc.Notices, n) {
+		c.doc.Notices = append(c.doc.Notices, n)
+	}
+}
+
+// plot begins a plot.
+func (c *composer) plot(kind, title string) *plot {
+	c.plots++
+	return &plot{ID: fmt.Sprintf("p%d", c.plots), Kind: kind, Title: title, Warning: c.warning}
+}
+
+func (c *composer) section(id, title, lead string) *section {
+	s := &section{ID: id, Title: title, Lead: lead}
+	c.doc.Sections = append(c.doc.Sections, s)
+	return s
+}
+
+// palette is how many colours the style sheet has.
+const palette = 8
+
+// assign gives engines their looks, which they keep over the page.
+func (c *composer) assign(engines []string) {
+	c.looks[bench.Null] = look{"null", markers[5]}
+	c.looks[bench.Floor] = look{"floor", markers[7]}
+	for _, e := range engines {
+		if _, ok := c.looks[e]; !ok {
+			i := len(c.looks) - 2
+			c.looks[e] = look{fmt.Sprintf("c%d d%d", i%palette, i/palette%3), markers[i%len(markers)]}
+		}
+	}
+}
+
+// look is that of an engine, also of one that is in no plan.
+func (c *composer) look(engine string) look {
+	c.assign([]string{engine})
+	return c.looks[engine]
+}
+
+// head names the page, and says what a reader must know first.
+func (c *composer) head(sources []Source) {
+	d := c.doc
+	var kinds []string
+	for _, s := range sources {
+		kind := "crashes"
+		if s.Bench != nil {
+			kind = "speed at equal durability"
+		}
+		if !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	slices.Sort(kinds)
+	slices.Reverse(kinds)
+	d.Title = "Holdfast: " + strings.Join(kinds, " and ")
+	d.Lead = console.Number(len(sources), "report") + ". "
+	for _, s := range sources {
+		if s.Bench != nil {
+			d.Lead += machine(s.Bench.Machine) + ". " + s.Bench.Machine.Sentence()
+			break
+		}
+		if len(sources) == 1 {
+			m := s.Crash.Machine
+			d.Lead += fmt.Sprintf("%s/%s, %s, %s.", m.OS, m.Arch, console.Number(m.CPUs, "CPU"), m.Go)
+		}
+	}
+	for _, s := range sources {
+		c.cautions(s)
+	}
+}
+
+// slowSync is what a sync takes at least on many disks that people have, in microseconds.
+const slowSync = 500
+
+// cautions says what is known against the figures of a source.
+func (c *composer) cautions(s Source) {
+	if r := s.Crash; r != nil {
+		if r.Partial != "" {
+			c.notice("warn", fmt.Sprintf("%s is partial: %s.", s.Name, r.Partial))
+		}
+		for _, row := range r.Results {
+			if row.Control && !foundOut(row) {
+				c.notice("bad", fmt.Sprintf("in %s the control %s (%s, %s), which lies, was not found out: held verdicts of "+
+					"that kind mean nothing.", s.Name, row.Engine, row.Kind, row.Subject))
+			}
+		}
+		return
+	}
+	r := s.Bench
+	if r.Partial != "" {
+		c.notice("warn", fmt.Sprintf("%s is partial: %s.", s.Name, r.Partial))
+	}
+	if n := len(r.Void()); n > 0 {
+		c.notice("bad", fmt.Sprintf("%s of %s failed verification or broke off; those contenders are not ranked.",
+			console.Number(n, "measurement"), s.Name))
+	}
+	if sync := r.Machine.Disk.SyncP50; sync > 0 && sync < slowSync {
+		c.notice("warn", fmt.Sprintf("a sync takes %s on this machine. Many disks take 0.5 to 10 ms: figures at Power "+
+			"flatter "+
+			"whoever syncs often. What they would be is modelled under “If a sync cost more”.", measure.Duration(sync)))
+	}
+	if other := r.Machine.OtherWork; other >= 0.05 {
+		c.notice("warn", fmt.Sprintf("other work took %s of the machine's CPUs while %s was measured: figures are "+
+			"worse, and "+
+			"spread more, than on a quiet machine.", measure.Percent(other), s.Name))
+	}
+	if r.Machine.Disk.InMemory() {
+		c.notice("bad", "the directory of "+s.Name+" was in memory: a sync reached nothing.")
+	}
+}
+
+// machine describes a machine in a line.
+func machine(m measure.Machine) string {
+	return fmt.Sprintf("%s, %s, %s %s, %s", cmp.Or(m.CPU, m.Arch), console.Number(m.CPUs, "CPU"), m.OS, m.Kernel, m.Go)
+}
+
+// view is what is said of a source at the end.
+func view(s Source) sourceView {
+	v := sourceView{Name: s.Name, Data: dataURL(s.JSON), Bytes: len(s.JSON)}
+	fact := func(who, format string, args ...any) {
+		v.Facts = append(v.Facts, item{who, fmt.Sprintf(format, args...)})
+	}
+	if r := s.Crash; r != nil {
+		m := r.Machine
+		v.Command, v.Partial = r.Plan.Command, r.Partial
+		v.Machine = fmt.Sprintf("%s/%s, %s, %s", m.OS, m.Arch, console.Number(m.CPUs, "CPU"), m.Go)
+		fact("Format", "%s", r.Schema)
+		fact("Took", "%.0f s", r.Seconds)
+		fact("Seed", "%d", r.Plan.Seed)
+		fact("File systems", "%s", r.Plan.FS)
+		return v
+	}
+	r := s.Bench
+	m := r.Machine
+	v.Command, v.Partial, v.Machine = r.Plan.Command, r.Partial, machine(m)+". "+m.Sentence()
+	fact("Format", "%s", r.Schema)
+	fact("Rounds", "%d of %g s each, after %g s", r.Plan.Rounds, r.Plan.Seconds, r.Plan.WarmUpSeconds)
+	fact("Seed", "%d", r.Plan.Seed)
+	fact("Memory", "%s", measure.Size(m.MemoryBytes))
+	if r.Plan.RAMBytes > 0 {
+		fact("Memory for each measurement", "%s", measure.Size(r.Plan.RAMBytes))
+	}
+	fact("Virtual machine", "%s", cmp.Or(m.VM, "nothing tells of one"))
+	if m.Container != "" {
+		fact("Container", "%s", m.Container)
+	}
+	fact("Device", "%s", cmp.Or(m.Disk.Device, "not known"))
+	if m.OtherWork >= 0 {
+		fact("Other work", "%s of the CPUs", measure.Percent(m.OtherWork))
+	}
+	return v
+}
+
+// spaced puts a blank between a number and its unit.
+func spaced(count string) string {
+	if n := len(count); n > 0 && strings.ContainsRune("kMG", rune(count[n-1])) {
+		return count[:n-1] + " " + count[n-1:]
+	}
+	return count
+}

@@ -1,0 +1,340 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/crash"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
+)
+
+// confidence is that of the bounds that crashes support.
+const confidence = 0.95
+
+// Bound is the share of crashes that could break a claim at most, with a confidence of 95 %, after n independent ones
+// of which none did.
+func Bound(n int) float64 {
+	if n < 1 {
+		return 1
+	}
+	return 1 - math.Pow(1-confidence, 1/float64(n))
+}
+
+// foundOut reports whether a control was: something acknowledged was lost, or never flushed.
+func foundOut(r crash.Result) bool { return r.Verdict == crash.Broken && r.Lost+r.Unflushed > 0 }
+
+// crashes are the rows of all crash reports, controls aside.
+type crashes []crash.Result
+
+func newCrashes(sources []Source) (list crashes) {
+	for _, s := range sources {
+		if s.Crash != nil {
+			for _, row := range s.Crash.Results {
+				if !row.Control {
+					list = append(list, row)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// of says what became of an engine's claims at a level, in a few words; empty if it was not crashed at it.
+func (list crashes) of(engine string, given holdfast.Level) string {
+	cuts := map[crash.Kind]int{}
+	broken := map[crash.Kind]bool{}
+	for _, row := range list {
+		if row.Engine != engine || row.Given != given || row.Verdict == crash.NotAvailable || row.Kind == crash.Simulate ||
+			given == 0 {
+			continue
+		}
+		cuts[row.Kind] += row.Cuts
+		broken[row.Kind] = broken[row.Kind] || row.Verdict == crash.Broken
+	}
+	var parts []string
+	for _, kind := range []crash.Kind{crash.Power, crash.Kill, crash.Faults} {
+		switch {
+		case broken[kind]:
+			parts = append(parts, fmt.Sprintf("BROKEN by %s", kind))
+		case cuts[kind] > 0 && given >= kind.Survives():
+			parts = append(parts, fmt.Sprintf("held in %s", crashName(kind, cuts[kind])))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// crashName counts crashes of a kind.
+func crashName(kind crash.Kind, n int) string {
+	switch kind {
+	case crash.Power:
+		return console.Number(n, "power cut")
+	case crash.Faults:
+		return console.Number(n, "disk fault")
+	case crash.Simulate:
+		return fmt.Sprintf("%d simulated histories", n)
+	}
+	return console.Number(n, "kill")
+}
+
+// verdicts is a table of what became of engines, by level.
+type verdicts struct {
+	Title, Warning, Note string
+	Levels               []string
+	Rows                 []verdictRow
+}
+
+type verdictRow struct {
+	Engine string
+	Cells  []verdict
+}
+
+// verdict is one cell. The sign tells without its colour.
+type verdict struct{ Class, Sign, Verdict, Detail string }
+
+// kindText says what each kind of crash is.
+var kindText = map[crash.Kind]string{
+	crash.Power:    "The power is cut on a recorded disk; what was not flushed may be lost, torn at sectors.",
+	crash.Kill:     "SIGKILL at any moment. What was acknowledged at Process or Power must be there.",
+	crash.Faults:   "The disk refuses flushes or writes, and loses what was not flushed.",
+	crash.Simulate: "The engine's own simulation of its file system.",
+}
+
+// crash adds the chapter of one crash report.
+func (c *composer) crash(s Source) {
+	r := s.Crash
+	sec := c.section(fmt.Sprintf("c%d", len(c.doc.Sections)+1), "What each engine survived",
+		fmt.Sprintf("Crashes in %s: %d. %s", s.Name, total(r), controlsText(r)))
+	for _, kind := range r.Plan.Kinds {
+		p := &part{Title: strings.ToUpper(string(kind)[:1]) + string(kind)[1:], Lead: kindText[kind], Class: "matrices"}
+		for _, subject := range append(slices.Clone(r.Plan.Subjects), "") {
+			if v := c.matrix(r, kind, subject); len(v.Rows) > 0 {
+				p.Verdicts = append(p.Verdicts, v)
+			}
+		}
+		if len(p.Verdicts) > 0 {
+			sec.Parts = append(sec.Parts, p)
+		}
+	}
+	if p := c.windows(r); p != nil {
+		sec.Parts = append(sec.Parts, &part{Title: "What weaker levels cost", Plots: []*plot{p}})
+	}
+	sec.Parts = append(sec.Parts, findings(r))
+	for _, row := range r.Results {
+		if row.Verdict == crash.Broken && !row.Control {
+			c.doc.Answers = append(c.doc.Answers, answer{Class: "void", Link: sec.ID,
+				Question: fmt.Sprintf("%s at %v, %s, %s:", row.Engine, row.Level, row.Kind, row.Subject),
+				Said:     "BROKEN: it does not keep what it acknowledged", Detail: row.Why})
+		}
+	}
+	if a := survivors(r); a.Said != "" {
+		a.Link = sec.ID
+		c.doc.Answers = append(c.doc.Answers, a)
+	}
+}
+
+// survivors says which engines kept what they claim.
+func survivors(r *crash.Report) answer {
+	held, broken := map[string]int{}, map[string]bool{}
+	var engines []string
+	for _, row := range r.Results {
+		if row.Control {
+			continue
+		}
+		if row.Verdict == crash.Held {
+			if held[row.Engine] == 0 {
+				engines = append(engines, row.Engine)
+			}
+			held[row.Engine] += row.Cuts
+		}
+		broken[row.Engine] = broken[row.Engine] || row.Verdict == crash.Broken
+	}
+	engines = slices.DeleteFunc(engines, func(e string) bool { return broken[e] })
+	if len(engines) == 0 {
+		return answer{}
+	}
+	var parts []string
+	for _, e := range engines {
+		parts = append(parts, fmt.Sprintf("%s (%d)", e, held[e]))
+	}
+	return answer{Class: "best", Question: "Kept all that they claim, in so many crashes:",
+		Said:   strings.Join(parts, ", "),
+		Detail: controlsText(r)}
+}
+
+func total(r *crash.Report) (n int) {
+	for _, row := range r.Results {
+		if !row.Control {
+			n += row.Cuts
+		}
+	}
+	return n
+}
+
+// controlsText says whether engines that lie were found out.
+func controlsText(r *crash.Report) string {
+	all, found := 0, 0
+	for _, row := range r.Results {
+		if row.Control {
+			all++
+			if foundOut(row) {
+				found++
+			}
+		}
+	}
+	switch {
+	case all == 0:
+		return "No control was run, so that it is not known what would have been found."
+	case all == found:
+		return fmt.Sprintf("The controls, which lie, were found out: %d of %d.", found, all)
+	}
+	return fmt.Sprintf("Of %s, which lie, %d were found out.", console.Number(all, "control"), found)
+}
+
+// matrix is the verdicts of one kind of crash on one subject.
+func (c *composer) matrix(r *crash.Report, kind crash.Kind, subject string) verdicts {
+	v := verdicts{Title: subject, Warning: c.warning}
+	if subject == "" {
+		v.Title = "simulation"
+	}
+	levels := r.Plan.Levels
+	if kind == crash.Simulate {
+		levels = []holdfast.Level{0}
+	}
+	for _, l := range levels {
+		v.Levels = append(v.Levels, levelName(l))
+	}
+	independent := true
+	for _, engine := range rowEngines(r) {
+		row := verdictRow{Engine: engine}
+		any := false
+		for _, l := range levels {
+			cell := verdict{"none", "–", "not run", ""}
+			for _, result := range r.Results {
+				if result.Kind == kind && result.Subject == subject && result.Engine == engine && result.Level == l &&
+					!result.Control {
+					cell, any = verdictOf(result), true
+					independent = independent && result.Kind != crash.Power
+				}
+			}
+			row.Cells = append(row.Cells, cell)
+		}
+		if any {
+			v.Rows = append(v.Rows, row)
+		}
+	}
+	v.Note = "< x %: a break in more than that share of such crashes would have been seen, with 95 % confidence."
+	if !independent {
+		v.Note += " That takes cuts as independent; several are of one recording, so that the true bound is higher."
+	}
+	return v
+}
+
+func levelName(l holdfast.Level) string {
+	if l == 0 {
+		return "all levels"
+	}
+	return l.String()
+}
+
+// rowEngines are the engines of a report's rows, in their order, controls aside.
+func rowEngines(r *crash.Report) (list []string) {
+	for _, row := range r.Results {
+		if !row.Control && !slices.Contains(list, row.Engine) {
+			list = append(list, row.Engine)
+		}
+	}
+	return list
+}
+
+func verdictOf(r crash.Result) verdict {
+	switch r.Verdict {
+	case crash.Held:
+		return verdict{"held", "✓", "held", fmt.Sprintf("%s, < %s", crashName(r.Kind, r.Cuts),
+			measure.Percent(Bound(r.Cuts)))}
+	case crash.Broken:
+		return verdict{"broken", "✗", "BROKEN", fmt.Sprintf("%s: lost %d, torn %d, out of order %d, wrong %d, "+
+			"unflushed %d, "+
+			"not opened %d", crashName(r.Kind, r.Cuts), r.Lost, r.Torn, r.OutOfOrder, r.Wrong, r.Unflushed, r.RecoveryFailures)}
+	case crash.AsDocumented:
+		return verdict{"documented", "~", "as documented", fmt.Sprintf("%s, %s lost at most", crashName(r.Kind,
+			r.Cuts), lost(r))}
+	}
+	return verdict{"none", "–", "n/a", r.Why}
+}
+
+// lost is the most that one crash took.
+func lost(r crash.Result) string {
+	if r.LostCommits == 0 {
+		return "nothing"
+	}
+	return fmt.Sprintf("%s, %s", console.Number(r.LostCommits, "commit"), measure.Duration(r.LossWindowMs*1000))
+}
+
+// windows shows the most that one crash took of what was acknowledged, where it may.
+func (c *composer) windows(r *crash.Report) *plot {
+	p := c.plot("cost", "The longest time that one power cut took back")
+	p.Table = table{Head: []string{"engine, level and subject", "time", "commits"}, Text: 1}
+	var bars []bar
+	top := 0.0
+	for _, row := range r.Results {
+		if row.Control || row.Kind != crash.Power || row.LostCommits == 0 {
+			continue
+		}
+		name := fmt.Sprintf("%s, %v, %s", row.Engine, row.Level, row.Subject)
+		took := measure.Duration(row.LossWindowMs * 1000)
+		top = max(top, row.LossWindowMs)
+		bars = append(bars, bar{Name: name, Text: took, Value: row.LossWindowMs, Description: name + ": " + lost(row)})
+		p.Table.Rows = append(p.Table.Rows, []string{name, took, fmt.Sprint(row.LostCommits)})
+	}
+	if len(bars) == 0 || top == 0 {
+		return nil
+	}
+	p.bars(bars, top, func(v float64) string { return measure.Duration(1000 * v) })
+	p.Description = p.Title + ". " + described(p.Table)
+	p.Note = "From the first acknowledged commit that was gone to the last one before the cut. The victim's pace " +
+		"and the cuts " +
+		"that were made decide how much of the loss window is seen."
+	return p
+}
+
+// findings is what broke, and the numbers of every row.
+func findings(r *crash.Report) *part {
+	p := &part{Title: "All rows"}
+	t := table{Head: []string{"engine", "level", "kind", "subject", "verdict", "crashes", "acknowledged",
+		"survived", "lost", "torn",
+		"out of order", "unflushed", "wrong", "not opened", "flushes compared", "opening, median", "opening, longest",
+		"syncs or flushes per commit", "most lost"}, Text: 5}
+	for _, row := range r.Results {
+		engine := row.Engine
+		if row.Control {
+			engine += " (control)"
+		}
+		if row.Verdict == crash.Broken && !row.Control {
+			for _, f := range row.Findings {
+				p.Items = append(p.Items, item{fmt.Sprintf("BROKEN: %s at %v, %s, %s", row.Engine, row.Level, row.Kind,
+					row.Subject), f})
+			}
+			if row.Replay != "" {
+				p.Items = append(p.Items, item{"check it again", row.Replay})
+			}
+		}
+		recovery := []string{"?", "?"}
+		if row.RecoveryMs.Median >= 0 {
+			recovery = []string{measure.Duration(1000 * row.RecoveryMs.Median), measure.Duration(1000 * row.RecoveryMs.Max)}
+		}
+		syncs := "?"
+		if row.SyncsPerAck >= 0 {
+			syncs = measure.Digits(row.SyncsPerAck)
+		}
+		t.Rows = append(t.Rows, []string{engine, levelName(row.Level), string(row.Kind), row.Subject, string(row.Verdict),
+			fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked), fmt.Sprint(row.Survived), fmt.Sprint(row.Lost), fmt.Sprint(row.Torn),
+			fmt.Sprint(row.OutOfOrder), fmt.Sprint(row.Unflushed), fmt.Sprint(row.Wrong), fmt.Sprint(row.RecoveryFailures),
+			fmt.Sprint(row.FlushChecks), recovery[0], recovery[1], syncs, lost(row)})
+	}
+	p.Tables = []titled{{Title: "The numbers of every row, controls included", Table: t}}
+	return p
+}

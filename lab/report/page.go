@@ -1,0 +1,111 @@
+// Package report makes one HTML file of the reports that bench and crash write as JSON: the answer first, then plots
+// with every number behind them, what was withheld and why, and the reports themselves. The file needs no network and
+// runs no script.
+package report
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"html/template"
+	"io"
+	"strings"
+
+	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/server/page"
+)
+
+//go:embed page.html
+var pageHTML string
+
+//go:embed page.css
+var pageCSS string
+
+var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
+
+// Options say what is shown.
+type Options struct {
+	// Mixed permits reports whose machines, disks or schemas differ. Every plot is marked then.
+	Mixed bool
+	// SyncCosts, in microseconds, are what a sync is taken to cost in the modelled plots; nil for 100, 1000 and 5000.
+	SyncCosts []float64
+}
+
+// document is what the template shows.
+type document struct {
+	Style    template.CSS
+	Policy   string
+	Title    string
+	Lead     string
+	Notices  []notice
+	Answers  []answer
+	Sections []*section
+	Sources  []sourceView
+}
+
+// notice is what a reader must know before the figures.
+type notice struct {
+	Class string // bad or warn
+	Text  string
+}
+
+// answer is what a group shows, in a sentence.
+type answer struct {
+	Question, Said, Detail string
+	Link                   string // of the plot
+	Class                  string
+}
+
+type section struct {
+	ID, Title, Lead string
+	Parts           []*part
+}
+
+// part is a row of plots, with tables and items below.
+type part struct {
+	Title, Lead string
+	Class       string
+	Plots       []*plot
+	Verdicts    []verdicts
+	Tables      []titled
+	Items       []item
+}
+
+type titled struct {
+	Title string
+	Table table
+	Open  bool
+}
+
+// item is a line of a list: who, and what is said of it.
+type item struct{ Who, Text string }
+
+type sourceView struct {
+	Name, Kind, Command, Machine, Partial string
+	Facts                                 []item
+	Data                                  template.URL // the JSON
+	Bytes                                 int
+}
+
+// Write writes the page of sources, which are of bench and of crash in any order. It is ErrMixed if they differ in
+// what they were made on, unless the options permit it.
+func Write(w io.Writer, lab bench.Lab, sources []Source, o Options) error {
+	doc, err := compose(lab, sources, o)
+	if err != nil {
+		return err
+	}
+	style := page.Style() + pageCSS
+	sum := sha256.Sum256([]byte(style))
+	doc.Style = template.CSS(style) // our own
+	doc.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; base-uri 'none'; form-action 'none'"
+	return pageTemplate.Execute(w, doc)
+}
+
+// dataURL is JSON as an address, for saving it.
+func dataURL(json []byte) template.URL {
+	var b strings.Builder
+	b.WriteString("data:application/json;base64,")
+	b.WriteString(base64.StdEncoding.EncodeToString(json))
+	return template.URL(b.String())
+}

@@ -1,0 +1,265 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/report"
+)
+
+// changed writes a report of the test data with a change to its JSON, and returns its name.
+func changed(t *testing.T, name string, change func(string) string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := change(string(b))
+	if text == string(b) {
+		t.Fatalf("%s is not changed", name)
+	}
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func write(t *testing.T, o report.Options, sources ...report.Source) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := report.Write(&b, bench.Standard(), sources, o); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func replace(old, new string) func(string) string {
+	return func(text string) string { return strings.ReplaceAll(text, old, new) }
+}
+
+// TestBadInput: what is no whole report is refused, with its name and what to do.
+func TestBadInput(t *testing.T) {
+	cut := func(share float64) func(string) string {
+		return func(text string) string { return text[:int(share*float64(len(text)))] }
+	}
+	whole := func(text string) func(string) string { return func(string) string { return text } }
+	for name, path := range map[string]string{
+		"none":             filepath.Join(t.TempDir(), "none.json"),
+		"a directory":      t.TempDir(),
+		"empty":            changed(t, "bench.json", whole("")),
+		"a number":         changed(t, "bench.json", whole("17")),
+		"a list":           changed(t, "bench.json", whole("[]")),
+		"text":             changed(t, "bench.json", whole("event/append-1: 5k")),
+		"foreign":          changed(t, "bench.json", whole(`{"schema": "other/1", "results": []}`)),
+		"no schema":        changed(t, "bench.json", whole(`{"results": []}`)),
+		"later":            changed(t, "bench.json", replace(bench.Schema, "holdfast.bench/77")),
+		"half of a bench":  changed(t, "bench.json", cut(0.5)),
+		"most of a bench":  changed(t, "bench.json", cut(0.999)),
+		"half of a crash":  changed(t, "crash.json", cut(0.5)),
+		"an unknown field": changed(t, "crash.json", replace(`"torn"`, `"torne"`)),
+		"text for numbers": changed(t, "crash.json", replace(`"cuts": 8`, `"cuts": "8"`)),
+		"more behind it":   changed(t, "crash.json", func(text string) string { return text + "{}" }),
+	} {
+		_, err := report.Read(path)
+		if !errors.Is(err, report.ErrReport) || !strings.Contains(fmt.Sprint(err), filepath.Base(path)) ||
+			!strings.Contains(fmt.Sprint(err), "--json") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestMixed: reports of different machines are refused, unless that is asked for; then each plot is marked.
+func TestMixed(t *testing.T) {
+	here := read(t, "testdata/bench.json")
+	for what, path := range map[string]string{
+		"CPU":         changed(t, "bench.json", replace("AMD EPYC", "Other 9000")),
+		"file system": changed(t, "bench.json", replace(`"ext4"`, `"xfs"`)),
+		"memory for a measurement": changed(t, "bench.json", replace(`"ram_bytes": 0`,
+			`"ram_bytes": 1073741824`)),
+		"CPUs": changed(t, "crash.json", replace(`"cpus": 2`, `"cpus": 64`)),
+	} {
+		sources := append(here, read(t, path)...)
+		err := report.Write(io.Discard, bench.Standard(), sources, report.Options{})
+		if !errors.Is(err, report.ErrMixed) || !strings.Contains(fmt.Sprint(err), what) ||
+			!strings.Contains(fmt.Sprint(err), "--mixed") {
+			t.Errorf("%s: %v", what, err)
+		}
+		page := write(t, report.Options{Mixed: true}, sources...)
+		plots, marked := strings.Count(page, "<figure "), strings.Count(page, `</h4><p class="flag">`)+
+			strings.Count(page, `</p><p class="flag">`)
+		matrices := strings.Count(page, `<div class="matrix">`)
+		if plots < 10 || marked != plots+matrices {
+			t.Errorf("%s: %d of %d plots and %d matrices are marked", what, marked, plots, matrices)
+		}
+	}
+	if strings.Contains(write(t, report.Options{}, read(t, "testdata/bench.json", "testdata/crash.json")...),
+		`class="flag"`) {
+		t.Error("reports of one machine are marked")
+	}
+}
+
+// hostile is text that would be seen if it became a part of the page.
+const hostile = `</title></svg></script><img src=x onerror=\"document.title='owned'\">` +
+	`<script>document.title='owned'</script>`
+
+// TestHostileNames: names and errors are shown, and are nothing else.
+func TestHostileNames(t *testing.T) {
+	benched := changed(t, "bench.json", func(text string) string {
+		text = strings.ReplaceAll(text, `"pebble"`, `"pebble`+hostile+`"`)
+		text = strings.ReplaceAll(text, `"event/read-100"`, `"event/read-100`+hostile+`"`)
+		text = strings.Replace(text, `"verified": true`, `"verified": false`, 1)
+		text = strings.Replace(text, `"error": ""`, `"error": "`+hostile+`"`, 1)
+		return strings.ReplaceAll(text, `"command": "`, `"command": "`+hostile)
+	})
+	crashed := changed(t, "crash.json", func(text string) string {
+		text = strings.ReplaceAll(text, `"pebble"`, `"pebble`+hostile+`"`)
+		text = strings.ReplaceAll(text, `"kv"`, `"kv`+hostile+`"`)
+		return strings.ReplaceAll(text, `"why": "`, `"why": "`+hostile)
+	})
+	sources := read(t, benched, crashed)
+	page := write(t, report.Options{}, sources...)
+	if strings.Contains(page, "<img") || strings.Contains(page, "<script") {
+		t.Error("a name became a part of the page")
+	}
+	w := show(t, report.Options{}, sources...)
+	var title string
+	w.Do(`document.querySelectorAll("details").forEach(d => d.open = true)`)
+	if err := json.Unmarshal([]byte(eval(w, `JSON.stringify(document.title)`)), &title); err != nil ||
+		!strings.HasPrefix(title, "Holdfast: ") {
+		t.Errorf("the page's title is %q: %v", title, err)
+	}
+	if n := eval(w, `String(document.querySelectorAll("img, script, [onerror]").length)`); n != "0" {
+		t.Errorf("%s elements came from names", n)
+	}
+	if !strings.Contains(eval(w, `document.body.innerText`), "<img src=x onerror=") {
+		t.Error("the names are not shown as they are")
+	}
+	if wrong := eval(w, unmarked); wrong != "" {
+		t.Errorf("marks are missing: %s", wrong)
+	}
+}
+
+// TestDataInside: the reports can be saved out of the page, byte for byte.
+func TestDataInside(t *testing.T) {
+	sources := read(t, "testdata/bench.json", "testdata/crash.json")
+	page := write(t, report.Options{}, sources...)
+	link := regexp.MustCompile(`href="data:application/json;base64,([^"]*)" download="([^"]*)"`)
+	data := link.FindAllStringSubmatch(page, -1)
+	if len(data) != len(sources) {
+		t.Fatalf("%d of %d reports are in the page", len(data), len(sources))
+	}
+	for i, s := range sources {
+		got, err := base64.StdEncoding.DecodeString(html.UnescapeString(data[i][1]))
+		if err != nil || !bytes.Equal(got, s.JSON) || data[i][2] != s.Name {
+			t.Errorf("%s: %d bytes as %s, not %d: %v", s.Name, len(got), data[i][2], len(s.JSON), err)
+		}
+	}
+}
+
+// TestNoNetwork: the page names nothing that a browser would fetch, and forbids it.
+func TestNoNetwork(t *testing.T) {
+	page := write(t, report.Options{}, read(t, "testdata/bench.json", "testdata/crash.json")...)
+	if !strings.Contains(page, `content="default-src 'none'; style-src &#39;sha256-`) &&
+		!strings.Contains(page, `content="default-src &#39;none&#39;; style-src &#39;sha256-`) {
+		t.Error("no policy")
+	}
+	for _, word := range []string{"http://", "https://", " src=", "<script", "@import", "url("} {
+		if strings.Contains(page, word) {
+			t.Errorf("the page has %q", word)
+		}
+	}
+}
+
+// TestClaims: few rounds claim nothing, and what one file shows is in a sentence.
+func TestClaims(t *testing.T) {
+	few := changed(t, "bench.json", func(text string) string {
+		var r map[string]any
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			t.Fatal(err)
+		}
+		var kept []any
+		for _, result := range r["results"].([]any) {
+			if result.(map[string]any)["round"].(float64) <= 3 {
+				kept = append(kept, result)
+			}
+		}
+		r["results"] = kept
+		b, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	})
+	for _, g := range bench.Standard().Groups(read(t, few)[0].Bench) {
+		if g.Claim.Shown != 0 || g.Claim.Next != "" || g.Claim.Why == "" {
+			t.Errorf("three rounds claim %+v", g.Claim)
+		}
+	}
+	if page := write(t, report.Options{}, read(t, few)...); strings.Contains(page, ", shown at ") {
+		t.Error("three rounds show something")
+	}
+}
+
+// TestModelled: the model is the time that was measured, and what the counted syncs would take more.
+func TestModelled(t *testing.T) {
+	row := bench.Row{Results: []bench.Result{{Measurement: bench.Measurement{Ops: 1000, Seconds: 0.2, Syncs: 500}}}}
+	// 200 us an operation, half a sync each: 1 ms instead of 50 us is 475 us more.
+	if got := report.Modelled(row, 50, 1000); math.Abs(got-1e6/675) > 1e-6 {
+		t.Errorf("%v", got)
+	}
+	if got := report.Modelled(row, 50, 50); math.Abs(got-5000) > 1e-6 {
+		t.Errorf("as cheap as it is, it is not as fast as measured: %v", got)
+	}
+	if got := report.Modelled(row, 500, 100); got != -1 {
+		t.Errorf("a cheaper sync than here gives %v", got)
+	}
+	row.Results[0].Syncs = -1
+	if got := report.Modelled(row, 50, 1000); got != -1 {
+		t.Errorf("unknown syncs give %v", got)
+	}
+	for _, bad := range []time.Duration{0, -time.Second, time.Hour} {
+		if _, err := report.SyncCosts([]time.Duration{bad}); err == nil {
+			t.Errorf("a sync costs %v", bad)
+		}
+	}
+}
+
+func TestBound(t *testing.T) {
+	for n, want := range map[int]float64{0: 1, 1: 0.95, 20: 0.1391, 300: 0.00994} {
+		if got := report.Bound(n); math.Abs(got-want) > 1e-4 {
+			t.Errorf("after %d crashes %v, want %v", n, got, want)
+		}
+	}
+}
+
+// TestText: without a file the answers and the model are text.
+func TestText(t *testing.T) {
+	var out bytes.Buffer
+	at := console.Terminal{Out: &out, Err: io.Discard}
+	err := report.Command(bench.Standard(), []string{"testdata/bench.json", "testdata/crash.json"}, "",
+		report.Options{SyncCosts: []float64{20_000}}, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Append one event, survives power loss, 1 client:", "a sync of 20 ms", "modelled",
+		"Kept all that they claim"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}

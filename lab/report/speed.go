@@ -1,0 +1,400 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/bench"
+	"github.com/holdfastdb/holdfast/lab/console"
+	"github.com/holdfastdb/holdfast/lab/internal/measure"
+)
+
+// rate writes a rate of a group's unit, given operations a second.
+func rate(g bench.Group, ops float64) string {
+	x := ops * g.PerOp
+	if g.Unit == "bytes" {
+		return measure.Size(int64(x)) + "/s"
+	}
+	return spaced(measure.Count(x)) + "/s"
+}
+
+// inWords is a rate with what it is of.
+func inWords(g bench.Group, ops float64) string {
+	text := rate(g, ops)
+	if g.Unit == "bytes" {
+		return text
+	}
+	return strings.TrimSuffix(text, "/s") + " " + g.Unit + "/s"
+}
+
+// bench adds the chapters of one report, one for each workload and number of clients.
+func (c *composer) bench(s Source, named bool) {
+	groups := c.lab.Groups(s.Bench)
+	for len(groups) > 0 {
+		first := groups[0]
+		n := slices.IndexFunc(groups, func(g bench.Group) bool {
+			return g.Workload != first.Workload || g.Clients != first.Clients
+		})
+		if n < 0 {
+			n = len(groups)
+		}
+		c.chapter(s, groups[:n], named)
+		groups = groups[n:]
+	}
+}
+
+// chapter shows the groups of one workload and number of clients, which differ by the level given.
+func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
+	g := groups[0]
+	name := fmt.Sprintf("%s, %s", g.Workload, console.Number(g.Clients, "client"))
+	if named {
+		name += ", " + s.Name
+	}
+	sec := c.section(fmt.Sprintf("c%d", len(c.doc.Sections)+1), name, sentence(g.About))
+	type row struct {
+		title, lead, class string
+		of                 func(bench.Group) []*plot
+	}
+	one := func(f func(bench.Group) *plot) func(bench.Group) []*plot {
+		return func(g bench.Group) []*plot {
+			if p := f(g); p != nil {
+				return []*plot{p}
+			}
+			return nil
+		}
+	}
+	for _, r := range []row{
+		{"", "", "", func(g bench.Group) []*plot { return []*plot{c.ranking(s, g)} }},
+		{"Latencies", "Each step to the right is ten times rarer. Medians over the rounds.", "", one(c.latencies)},
+		{"Over the time", "", "", one(c.course)},
+		{"Acknowledged and settled", "A ring is the rate while the clock ran. The filled mark is the rate if the time to " +
+			"close, which pays what was put off, counts too.", "", one(c.settled)},
+		{"What an operation costs", "Harness included; null shows what that takes.", "dense", c.costsOf},
+		{"If a sync cost more", "Modelled, not measured.", "", func(g bench.Group) []*plot { return c.modelled(s, g) }},
+	} {
+		p := &part{Title: r.title, Lead: r.lead, Class: r.class}
+		for _, g := range groups {
+			p.Plots = append(p.Plots, r.of(g)...)
+		}
+		p.share()
+		if len(p.Plots) > 0 {
+			sec.Parts = append(sec.Parts, p)
+		}
+	}
+	if p := studied(groups); p != nil {
+		sec.Parts = append(sec.Parts, p)
+	}
+	for i, g := range groups {
+		c.answer(s, g, sec.Parts[0].Plots[i].ID, named)
+	}
+}
+
+// share moves a note that all plots have into the lead.
+func (p *part) share() {
+	for _, plot := range p.Plots {
+		if plot.Note == "" || plot.Note != p.Plots[0].Note {
+			return
+		}
+	}
+	for i, plot := range p.Plots {
+		if i == 0 {
+			p.Lead = strings.TrimSpace(p.Lead + " " + plot.Note)
+		}
+		plot.Note = ""
+	}
+}
+
+// title makes text begin with a capital.
+func title(text string) string { return strings.TrimSuffix(sentence(text), ".") }
+
+// sentence makes text begin with a capital and end with a full stop.
+func sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + strings.TrimSuffix(text[1:], ".") + "."
+}
+
+// level names what a group survives.
+func level(g bench.Group) string {
+	if g.Reads {
+		return "reads: durability plays no part"
+	}
+	return g.Given.Survives()
+}
+
+// answer says what a group shows, in a sentence.
+func (c *composer) answer(s Source, g bench.Group, link string, named bool) {
+	a := answer{Question: fmt.Sprintf("%s, %s, %s:", g.About, level(g), console.Number(g.Clients, "client")), Link: link}
+	if named {
+		a.Question = s.Name + ": " + a.Question
+	}
+	a.Question = strings.ToUpper(a.Question[:1]) + a.Question[1:]
+	a.Said, a.Class = said(g)
+	if a.Said == "" {
+		return
+	}
+	for _, row := range g.Rows {
+		if row.Best {
+			a.Detail = fmt.Sprintf("%s makes %s.", row.Engine, inWords(g, row.Median))
+			if crash := c.crashes.of(row.Engine, g.Given); crash != "" {
+				a.Detail += " " + row.Engine + ": " + crash + "."
+			}
+		}
+	}
+	if len(g.Void) > 0 {
+		a.Detail += " Void: " + strings.Join(g.Void, ", ") + "."
+	}
+	c.doc.Answers = append(c.doc.Answers, a)
+}
+
+// said is what the statistics of a group permit to say.
+func said(g bench.Group) (text, class string) {
+	claim := g.Claim
+	if len(claim.Fastest) == 0 {
+		return "every engine's measurements are void", "void"
+	}
+	others := ""
+	if claim.Next != "" && claim.Shown > 0 {
+		others = fmt.Sprintf("%sx the next, %s", measure.Digits(claim.Times), claim.Next)
+	}
+	shown := fmt.Sprintf("shown at %s %%", measure.Digits(math.Floor(1000*claim.Shown)/10))
+	switch {
+	case claim.Shown == 0:
+		return "no difference shown: " + claim.Why, "tie"
+	case len(claim.Fastest) > 1 && others != "":
+		return fmt.Sprintf("no difference shown between %s; %s, %s", console.List(claim.Fastest), others, shown), "tie"
+	case len(claim.Fastest) > 1:
+		return "no difference shown between " + console.List(claim.Fastest), "tie"
+	case others == "":
+		return claim.Fastest[0] + ", the only one measured", "only"
+	}
+	return fmt.Sprintf("%s, %s, %s", claim.Fastest[0], others, shown), "best"
+}
+
+// most is where the axis of a group's rates ends: behind all engines, and behind a floor that is not too far away.
+func most(g bench.Group) float64 {
+	top, all := 0.0, 0.0
+	for _, row := range g.Rows {
+		all = max(all, row.High, row.Median)
+		if !row.Reference {
+			top = max(top, row.High, row.Median)
+		}
+	}
+	if top == 0 {
+		return all
+	}
+	for _, row := range g.Rows {
+		if end := max(row.High, row.Median); row.Reference && end <= 1.6*top {
+			top = max(top, end)
+		}
+	}
+	return top
+}
+
+// ranking shows the rates of a group with their intervals, best first.
+func (c *composer) ranking(s Source, g bench.Group) *plot {
+	p := c.plot("ranking", title(level(g)))
+	unit := " [" + g.Unit + "/s]"
+	p.Table = table{Head: []string{"engine", "median" + unit, "low", "high", "confidence", "rounds", "p50", "p99",
+		"p99.9", "max",
+		"of floor", "to the best", "in crashes"}, Text: 1}
+	var bars []bar
+	var said []string
+	top := most(g)
+	for _, row := range g.Rows {
+		class, against := "", row.Against
+		switch {
+		case row.Reference:
+			class, against = "reference", "reference"
+		case row.Best:
+			class = "best"
+			if len(g.Claim.Fastest) > 1 || g.Claim.Shown == 0 {
+				against = "highest median"
+			}
+		case row.Tie:
+			class = "tie"
+		}
+		crash := c.crashes.of(row.Engine, g.Given)
+		if strings.Contains(crash, "BROKEN") {
+			against += ", BROKEN in crashes"
+			class += " broken"
+		}
+		text := rate(g, row.Median) + " · " + against
+		b := bar{Name: row.Engine, Text: text, Class: class, Value: row.Median,
+			Description: fmt.Sprintf("%s: %s, %s", row.Engine, rate(g, row.Median), against)}
+		low, high, confidence := "", "", ""
+		if row.Rounds > 1 {
+			b.Low, b.High = row.Low, row.High
+			low, high, confidence = rate(g, row.Low), rate(g, row.High), measure.Digits(100*row.Confidence)+" %"
+			b.Description += fmt.Sprintf(", interval %s to %s (%s)", low, high, confidence)
+		}
+		bars = append(bars, b)
+		said = append(said, b.Description)
+		floor := ""
+		if row.OfFloor > 0 {
+			floor = measure.Percent(row.OfFloor)
+		}
+		l := row.Latency
+		p.Table.Rows = append(p.Table.Rows, []string{row.Engine, rate(g, row.Median), low, high, confidence,
+			fmt.Sprint(row.Rounds), measure.Duration(l.P50), measure.Duration(l.P99), measure.Duration(l.P999),
+			measure.Duration(l.Max), floor, against, crash})
+	}
+	p.bars(bars, top, func(v float64) string { return strings.TrimSuffix(rate(g, v), "/s") })
+	for _, row := range g.Rows {
+		if row.Best && row.Rounds > 1 {
+			p.band(row.Low, row.High, top)
+		}
+	}
+	p.Description = g.Title + ". " + strings.Join(said, "; ") + "."
+	p.Note = rankingNote(g)
+	return p
+}
+
+// rankingNote explains what a ranking draws.
+func rankingNote(g bench.Group) string {
+	list := []string{}
+	rounds, confidence, reference := 0, 0.0, false
+	for _, row := range g.Rows {
+		rounds, confidence = max(rounds, row.Rounds), max(confidence, row.Confidence)
+		reference = reference || row.Reference
+	}
+	if rounds > 1 {
+		list = append(list, fmt.Sprintf("median of %d rounds, with the interval that holds the true one at %s; the "+
+			"band is the "+
+			"interval of the highest", rounds, measure.Percent(confidence)))
+	} else {
+		list = append(list, "one round: no interval, and no difference is shown")
+	}
+	if reference {
+		list = append(list, "Dashed: no engines (null does nothing, floor makes the bare system calls); an arrow goes "+
+			"on beyond the axis")
+	}
+	if len(g.Void) > 0 {
+		list = append(list, "Void: "+strings.Join(g.Void, ", "))
+	}
+	return sentence(g.Unit + " per second, " + strings.Join(list, ". "))
+}
+
+// latencies shows the distributions of a group.
+func (c *composer) latencies(g bench.Group) *plot {
+	p := c.plot("latency", title(level(g)))
+	p.Table = table{Head: []string{"engine", "p50", "p90", "p99", "p99.9", "max", "operations"}, Text: 1}
+	var list []series
+	low, high, right := math.Inf(1), 0.0, 1.0
+	for _, row := range g.Rows {
+		if row.Engine == bench.Null {
+			continue // it is the harness, and orders of magnitude away
+		}
+		s := series{Name: row.Engine, Look: c.look(row.Engine)}
+		for _, at := range curve(row) {
+			if at.Y <= 0 {
+				continue
+			}
+			low, high, right = min(low, at.Y), max(high, at.Y), max(right, at.X)
+			s.Points = append(s.Points, at)
+		}
+		if len(s.Points) == 0 {
+			continue
+		}
+		list = append(list, s)
+		l := row.Latency
+		p.Table.Rows = append(p.Table.Rows, []string{row.Engine, measure.Duration(l.P50), measure.Duration(l.P90),
+			measure.Duration(l.P99), measure.Duration(l.P999), measure.Duration(l.Max), fmt.Sprint(row.Ops)})
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	ys := decades(low, high)
+	var xs []float64
+	for x := 1.0; x <= right+1e-9; x++ {
+		xs = append(xs, x)
+	}
+	left := list[0].Points[0].X
+	p.lines(list, scale{from: left, to: right}, scale{from: ys[0], to: ys[len(ys)-1], log: true},
+		append([]float64{math.Log10(2)},
+			xs...), ys, func(x float64) string { return strings.TrimSuffix(percentile(x), " %") }, measure.Duration)
+	p.Description = fmt.Sprintf("Latencies by percentile, %s, both scales logarithmic. %s", g.Title, described(p.Table))
+	p.Note = "The time that so many percent of the operations took at most. The last mark of a line is its slowest " +
+		"operation."
+	return p
+}
+
+// percentile names a place on the scale of what is slow: 1 is 90 %, 2 is 99 %.
+func percentile(x float64) string {
+	share := 1 - math.Pow(10, -x)
+	digits := max(0, int(math.Floor(x+1e-9))-2)
+	return fmt.Sprintf("%.*f %%", digits, 100*share)
+}
+
+// curve is a distribution over the scale of what is slow.
+func curve(row bench.Row) []point {
+	n := float64(row.Ops)
+	if n < 1 {
+		return nil
+	}
+	l := row.Latency
+	var list []point
+	for _, at := range []struct{ x, us float64 }{{math.Log10(2), l.P50}, {1, l.P90}, {2, l.P99}, {3, l.P999}} {
+		if math.Pow(10, at.x) < n {
+			list = append(list, point{at.x, at.us, fmt.Sprintf("%s: %s at %s", row.Engine, measure.Duration(at.us),
+				percentile(at.x))})
+		}
+	}
+	return append(list, point{math.Log10(max(n, 2)), l.Max, fmt.Sprintf("%s: %s, the slowest of %.0f", row.Engine,
+		measure.Duration(l.Max), n)})
+}
+
+// described is a table as a text, for who cannot see the plot.
+func described(t table) string {
+	var rows []string
+	for _, row := range t.Rows {
+		var cells []string
+		for i := 1; i < len(row); i++ {
+			if row[i] != "" {
+				cells = append(cells, t.Head[i]+" "+row[i])
+			}
+		}
+		rows = append(rows, row[0]+": "+strings.Join(cells, ", "))
+	}
+	return strings.Join(rows, "; ") + "."
+}
+
+// middle is the median of a value over the rounds of a row, -1 if it is not known of one of them.
+func middle(row bench.Row, f func(bench.Result) float64) float64 {
+	var values []float64
+	for _, r := range row.Results {
+		v := f(r)
+		if v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+			return holdfast.Unknown
+		}
+		values = append(values, v)
+	}
+	if len(values) == 0 {
+		return holdfast.Unknown
+	}
+	return measure.Middle(values)
+}
+
+// studied lists what the studies said of the engines of a chapter.
+func studied(groups []bench.Group) *part {
+	p := &part{Title: "What the studies said"}
+	t := table{Head: []string{"engine", "level", "the study", "here", "p50"}, Text: 3}
+	for _, g := range groups {
+		for _, row := range g.Rows {
+			if row.Study != "" {
+				t.Rows = append(t.Rows, []string{row.Engine, level(g), row.Study, rate(g, row.Median),
+					measure.Duration(row.Latency.P50)})
+			}
+		}
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	p.Lead = "On machines of its own: compare ratios, nothing else."
+	p.Tables = []titled{{"The study's figures beside these", t, true}}
+	return p
+}
