@@ -6,6 +6,7 @@
 //	holdfast bench           about 90 seconds: which engine is how fast, at which level
 //	holdfast bench --list    what can be measured
 //	holdfast report FILES    one HTML file of what bench and crash have written as JSON
+//	holdfast compare A B     what changed from one report of bench to another; of one file, its tables
 //	holdfast load            how fast a server answers, beside one that does nothing
 //	holdfast crash           kill -9 and power cuts: does each engine keep what it claims to keep
 //	holdfast soak            overwrites, deletes, reads and kills for long, on data larger than memory
@@ -66,7 +67,8 @@ Exit status:
   1    wrong use, or the command could not run
   2    a result failed verification, a claim was broken in a crash, data is
        damaged or lost, or (doctor) a sync keeps nothing
-  3    crash: do not believe the run, an engine that lies was not found out
+  3    crash: do not believe the run, an engine that lies was not found out;
+       compare: a change for the worse is shown and beyond the gate
   4    crash: this machine cannot make the crashes that were asked for
   5    bench, crash, load, soak: the run is incomplete: it broke off, or the
        disk was full
@@ -80,6 +82,7 @@ type grammar struct {
 	Ready     readyCommand     `cmd:"" help:"Whether a server serves requests: the check of its health in a container."`
 	Bench     benchCommand     `cmd:"" help:"Measure engines and stores, grouped by the durability that was really given."`
 	Report    reportCommand    `cmd:"" help:"Make one HTML file of the reports of bench and crash."`
+	Compare   compareCommand   `cmd:"" help:"Show what changed between reports of bench, or one report again."`
 	Load      loadCommand      `cmd:"" help:"Load HTTP servers, ours or another, beside one that does nothing."`
 	Crash     crashCommand     `cmd:"" help:"Crash engines by kill -9 and power cuts, and check what each claims to survive."`
 	Soak      soakCommand      `cmd:"" help:"Write, read and kill for long, on data larger than memory, and check everything."`
@@ -123,6 +126,7 @@ type benchCommand struct {
 	Memory     string         `help:"Budget of each contender for caches and write buffers. Default: 384MiB." placeholder:"SIZE"`
 	Settings   bool           `help:"Show what the contenders ran with; with --list, what they would run with."`
 	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
+	Format     string         `help:"What is shown: table (default), markdown, csv or benchstat." placeholder:"FORMAT"`
 	JSON       string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 	HTML       string         `name:"html" help:"Also write the report to FILE as a page; - is standard output." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`
@@ -165,6 +169,8 @@ func run(lab bench.Lab, args []string) int {
 		return g.Serve.run(args)
 	case "token reset":
 		return g.Token.Reset.run()
+	case "compare <files>":
+		return g.Compare.run(lab)
 	case "bench-child":
 		return lab.Child(os.Stdin, os.Stdout)
 	case "load":
@@ -302,7 +308,7 @@ func (b *benchCommand) run(lab bench.Lab) int {
 	defer stop()
 	err := lab.Command(ctx, bench.Request{
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
-		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline,
+		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline, Format: b.Format,
 		Memory: b.Memory, Settings: b.Settings,
 	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, filesOf(b.JSON, b.HTML, lab), t)
 	if status := fail(err); status != exitError {

@@ -124,8 +124,8 @@ func (s side) column(k cellKey, m metric) (values []float64, ok bool) {
 	return values, ok
 }
 
-// change is what became of a metric of a cell.
-type change struct {
+// cellChange is what became of a metric of a cell.
+type cellChange struct {
 	cell     cellKey
 	metric   metric
 	old, new float64 // medians
@@ -138,14 +138,14 @@ type change struct {
 }
 
 // share is by how much of the old value the new one is larger.
-func (c change) share() float64 {
+func (c cellChange) share() float64 {
 	if c.diff.Ratio > 0 {
 		return c.diff.Ratio - 1
 	}
 	return c.new/c.old - 1
 }
 
-func (c change) text() string {
+func (c cellChange) text() string {
 	switch {
 	case c.old == 0:
 		return "from 0"
@@ -166,10 +166,10 @@ func signed(share float64) string {
 
 // changes compares all cells that both sides have. Each metric is one family of comparisons; null and floor, which are
 // measures of the machine, are a family of their own.
-func changes(a, b side, gate Gate) (list []change) {
+func changes(a, b side, gate Gate) (list []cellChange) {
 	for _, m := range metrics() {
 		for _, references := range []bool{false, true} {
-			var family []change
+			var family []cellChange
 			var p []float64
 			for _, k := range a.order {
 				old, okA := a.column(k, m)
@@ -177,7 +177,7 @@ func changes(a, b side, gate Gate) (list []change) {
 				if reference(k.engine) != references || len(old) == 0 || len(now) == 0 || !okA && !okB {
 					continue
 				}
-				c := change{cell: k, metric: m, old: measure.Middle(old), new: measure.Middle(now),
+				c := cellChange{cell: k, metric: m, old: measure.Middle(old), new: measure.Middle(now),
 					diff: measure.Compare(now, old), gate: -1}
 				family, p = append(family, c), append(p, c.diff.P)
 			}
@@ -216,26 +216,28 @@ func unlike(a, b *Report) (refused, named []string) {
 	differ(&refused, "disk", m.Disk.FileSystem+" "+m.Disk.Kind, n.Disk.FileSystem+" "+n.Disk.Kind)
 	differ(&refused, "seconds of a measurement", a.Plan.Seconds, b.Plan.Seconds)
 	differ(&refused, "limit of memory (--ram)", a.Plan.RAMBytes, b.Plan.RAMBytes)
-	differ(&refused, "budget of memory (--memory)", a.Plan.MemoryBytes, b.Plan.MemoryBytes)
+	if a.Plan.MemoryBytes > 0 && b.Plan.MemoryBytes > 0 { // reports from before budgets do not say
+		differ(&refused, "budget of memory (--memory)", a.Plan.MemoryBytes, b.Plan.MemoryBytes)
+	}
 	differ(&named, "kernel", m.Kernel, n.Kernel)
 	differ(&named, "Go", m.Go, n.Go)
 	differ(&named, "device", m.Disk.Device, n.Disk.Device)
 	differ(&named, "seed", a.Plan.Seed, b.Plan.Seed)
 	for _, x := range a.Contenders {
 		for _, y := range b.Contenders {
-			if x.Engine != y.Engine || x.Level != y.Level {
+			if x.Engine != y.Engine || x.Given != y.Given {
 				continue
 			}
-			differ(&named, x.Engine+"'s version", x.Version, y.Version)
+			differ(&named, x.Engine, x.Library, y.Library)
 			for _, name := range slices.Sorted(maps.Keys(x.Settings)) {
-				differ(&named, fmt.Sprintf("%s's %s at %v", x.Engine, name, x.Level), x.Settings[name], y.Settings[name])
+				differ(&named, fmt.Sprintf("%s's %s at %v", x.Engine, name, x.Given), x.Settings[name], y.Settings[name])
 			}
 		}
 	}
 	return refused, named
 }
 
-// Comparison is what [Lab.Compare] is asked for.
+// Comparison is what [Compare] is asked for.
 type Comparison struct {
 	Old, New []string // files, of one run or of several
 	Gate     string   // what fails, as [ParseGate] reads it; empty for nothing

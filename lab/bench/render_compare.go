@@ -47,7 +47,7 @@ func (s screen) compare(a, b side, gate Gate, differences []string) error {
 }
 
 // gate lists what passed it, and returns how much that is.
-func (s screen) gate(list []change) (failed int) {
+func (s screen) gate(list []cellChange) (failed int) {
 	for _, c := range list {
 		if c.gate < 0 {
 			continue
@@ -64,7 +64,7 @@ func (s screen) gate(list []change) (failed int) {
 }
 
 // sentence is a change with what shows it.
-func (c change) sentence() string {
+func (c cellChange) sentence() string {
 	text := fmt.Sprintf("%s %s to %s, %s", c.metric.title, c.metric.show(c.old), c.metric.show(c.new), c.text())
 	if c.diff.Ratio > 0 {
 		text += fmt.Sprintf(" (%s to %s)", signed(c.diff.Low-1), signed(c.diff.High-1))
@@ -72,7 +72,7 @@ func (c change) sentence() string {
 	return text + fmt.Sprintf(", p %.2g", c.p)
 }
 
-func (s screen) changesTable(a side, list []change) {
+func (s screen) changesTable(a side, list []cellChange) {
 	columns := []console.Column{{Name: "workload"}, {Name: "engine"}, {Name: "level"}, {Name: "clients", Right: true}}
 	for _, m := range metrics() {
 		columns = append(columns, console.Column{Name: m.title, Right: true})
@@ -84,7 +84,7 @@ func (s screen) changesTable(a side, list []change) {
 		var styles []console.Style
 		for _, m := range metrics() {
 			text, style := "", console.Style("")
-			if i := slices.IndexFunc(list, func(c change) bool { return c.cell == k && c.metric.name == m.name }); i >= 0 {
+			if i := slices.IndexFunc(list, func(c cellChange) bool { return c.cell == k && c.metric.name == m.name }); i >= 0 {
 				found, text = true, list[i].text()
 				switch {
 				case list[i].shown && list[i].worse:
@@ -111,7 +111,7 @@ func (s screen) changesTable(a side, list []change) {
 }
 
 // changesShown lists the changes that are shown, those for the worse first.
-func (s screen) changesShown(list []change) {
+func (s screen) changesShown(list []cellChange) {
 	for _, worse := range []bool{true, false} {
 		first := true
 		for _, c := range list {
@@ -127,7 +127,7 @@ func (s screen) changesShown(list []change) {
 	}
 }
 
-func (s screen) changesLegend(list []change, gated bool) {
+func (s screen) changesLegend(list []cellChange, gated bool) {
 	few, most, shown, machine := 0, 0, 0, false
 	cells := map[string]int{}
 	for _, c := range list {
