@@ -51,6 +51,8 @@ var layers = map[string][]string{
 	"store/internal/storetest": {"", "engine/", "vfs"}, // for tests
 	"lab/": {"", "engine/all", "enginetest/commits", "store/", "lab/", "internal/datadir", "api", "client",
 		"docs", "server/"},
+	// The libraries' own options are behind the engines that run them.
+	"lab/contender":  {"", "engine/", "store/", "lab/", "internal/datadir"},
 	"docs":           {},         // the schemas in it
 	"api":            {"store/"}, // whose types it converts
 	"server/":        {"", "api", "store/", "server/", "internal/"},
@@ -82,6 +84,7 @@ var layers = map[string][]string{
 		"lab/crash/internal/clock", "lab/crash/internal/protocol"},
 	"lab/crash/internal/kinds": {"", "enginetest/commits", "internal/datadir", "lab/console", "lab/internal/child",
 		"lab/crash/blockdev", "lab/crash/internal/protocol"},
+	"lab/crash/internal/flawed":   {"", "engine/mem", "vfs"},
 	"lab/crash/internal/evidence": {"", "lab/crash/blockdev", "lab/crash/internal/kinds", "lab/crash/internal/protocol"},
 }
 

@@ -14,16 +14,26 @@ import (
 // crashLab is what the crash command tests.
 func crashLab() crash.Lab {
 	lab := crash.Standard()
-	one := func(ctx context.Context, seed uint64) (crash.Simulated, error) {
-		s, err := simulate.Run(ctx, seed)
+	simulation := crash.Simulation{Engine: logtree.Name, One: simulated(simulate.Run)}
+	for _, m := range simulate.Mutants() {
+		simulation.Mutants = append(simulation.Mutants, crash.Simulation{Engine: m.Breaks, One: simulated(m.Run)})
+	}
+	lab.Simulations = []crash.Simulation{simulation}
+	return lab
+}
+
+// simulated runs one history of logtree, or of a mutant of it.
+func simulated(
+	run func(context.Context, uint64) (simulate.Stats, error),
+) func(context.Context, uint64) (crash.Simulated, error) {
+	return func(ctx context.Context, seed uint64) (crash.Simulated, error) {
+		s, err := run(ctx, seed)
 		return crash.Simulated{
 			Steps: s.Steps, Commits: s.Commits, Reads: s.Reads,
 			PowerCuts: s.Cuts, Kills: s.Kills, InOperation: s.Halts, InRecovery: s.Doubles,
 			Faults: s.Faults + s.Full, Damages: s.Damages, Recoveries: s.Recoveries, Refusals: s.Refusals,
 		}, err
 	}
-	lab.Simulations = []crash.Simulation{{Engine: logtree.Name, One: one}}
-	return lab
 }
 
 type crashCommand struct {
@@ -39,6 +49,7 @@ type crashCommand struct {
 	HTML    string         `name:"html" help:"Also write the report to FILE as a page; - is standard output." placeholder:"FILE"`
 	Keep    string         `help:"Directory for evidence of broken claims. Default: a new one in --dir." placeholder:"DIR"`
 	Dir     string         `help:"Directory to work in, not an engine's. Default: the current one." placeholder:"DIR"`
+	Mutants bool           `help:"Find engines that break one rule each, by every kind or --kind, and say how many and how soon."`
 	Replay  string         `help:"Check again what a run has kept as evidence in this directory." placeholder:"DIR"`
 }
 
@@ -65,7 +76,7 @@ func (c *crashCommand) run(lab crash.Lab) int {
 	} else {
 		err = lab.Command(ctx, crash.Request{
 			Engines: c.Engines, Levels: c.Levels, Kinds: c.Kind, Subjects: c.Subject, Cuts: c.Cuts, FS: c.FS, Seed: c.Seed,
-			For: c.For,
+			For: c.For, Mutants: c.Mutants,
 		}, at, filesOf(c.JSON, c.HTML, bench.Standard()), console.Standard())
 	}
 	if status := fail(err); status != exitError {

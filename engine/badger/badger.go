@@ -12,7 +12,7 @@
 //
 // Options.MemoryBytes below 1.5 GiB is refused: memtables have a fixed size, because a batch of 8 MiB and a log that a
 // crash leaves must fit into one, and the library keeps the buffers in which it makes tables. What is named above that
-// goes to the block cache; see configure, and the caveats for what was measured.
+// changes nothing, for there is no block cache; see configure, and the caveats for what was measured.
 //
 // The library makes and removes files by name, in the background too. If another directory takes the name, the library
 // must not touch it: on Linux it works through a handle; see handle. Elsewhere it is given up, not closed, when Close
@@ -70,8 +70,9 @@ type engine struct {
 	txns atomic.Int64 // library transactions
 }
 
-// hooks let tests replace calls of the operating system.
+// hooks change the library's options, and let tests replace calls of the operating system.
 type hooks struct {
+	tune      []func(lib.Options) lib.Options
 	write     func(path string) error // asked before a transaction goes to the log at path
 	sync      func(path string) error // asked before a file or directory is synced
 	freeSpace func(dir string) (uint64, error)
@@ -81,7 +82,14 @@ type hooks struct {
 // holdfast: ErrLocked, ErrForeign, ErrVersion, ErrCorrupt, ErrBadOption, ErrLevel, or the
 // operating system's.
 func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	return open(dir, o, hooks{})
+	return OpenWith(dir, o)
+}
+
+// OpenWith is [Open] with Badger's options changed by tune, for work that Open's are not right for. What the engine
+// relies on stays: the directory, that it syncs by itself, the size of memtables and of the value log's files, and from
+// which size values are in it. Memory may then exceed what Capabilities say.
+func OpenWith(dir string, o holdfast.Options, tune ...func(lib.Options) lib.Options) (holdfast.Engine, error) {
+	return open(dir, o, hooks{tune: tune})
 }
 
 func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error) {
@@ -127,7 +135,7 @@ func open(dir string, o holdfast.Options, h hooks) (_ holdfast.Engine, err error
 		}
 	}()
 	flush := newFlushes()
-	db, err := openLibrary(configure(held, o, flush))
+	db, err := openLibrary(configure(held, o, flush, h.tune))
 	if err != nil {
 		return nil, openFailed(data, held.err(err))
 	}
@@ -204,8 +212,8 @@ func (e *engine) Settle() error {
 }
 
 // Measure implements [front.Core]. Syncs counts the engine's own; the library adds two for
-// every table it makes in the background. MemoryBytes is the cache and the memtables, each of which has
-// a log; the library does not say how large its buffers for making tables are.
+// every table it makes in the background. MemoryBytes is the memtables, each of which has a log; the library does not
+// say how large its buffers for making tables are.
 func (e *engine) Measure(m *holdfast.Metrics) {
 	e.group.Fill(m)
 	m.Groups = e.txns.Load()
@@ -216,9 +224,6 @@ func (e *engine) Measure(m *holdfast.Metrics) {
 		m.MemoryBytes = int64(len(memtables)) * arenaBytes
 	} else {
 		m.MemoryBytes = 0
-	}
-	if b := e.db.BlockCacheMetrics(); b != nil {
-		m.MemoryBytes += int64(b.CostAdded() - b.CostEvicted())
 	}
 }
 

@@ -323,7 +323,7 @@ func TestSettings(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"SyncWrites": "false", "VerifyValueChecksum": "true", "ChecksumVerificationMode": "block", "Compression": "none",
-		"MemTableSize": fmt.Sprint(memTableSize), "BlockCacheSize": fmt.Sprint(2<<30 - minMemory + minCache),
+		"MemTableSize": fmt.Sprint(memTableSize), "BlockCacheSize": "0",
 		"NumMemtables": "1", "NumCompactors": "2", "NumLevelZeroTables": "2", "NumLevelZeroTablesStall": "3",
 	} {
 		if got[name] != want {

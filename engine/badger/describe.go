@@ -50,8 +50,6 @@ const (
 	// the size of a memtable and more because flushes and compactions share them; and as much again until Go
 	// collects what was given up. It is the default, too.
 	minMemory = 1536 << 20
-	// minCache is what of minMemory the block cache has.
-	minCache = 64 << 20
 )
 
 // Describe says what the engine gives.
@@ -77,7 +75,7 @@ func Describe() holdfast.Capabilities {
 			fmt.Sprintf("Memory budgets below %d MiB are refused, because the library would exceed them: there are up to %d "+
 				"memtables of %d MiB, and it keeps 8 buffers that it makes tables in, of up to 124 MiB. While 1 GiB was written "+
 				"in values of 1,000 bytes, up to 1.7 GB of memory and 1.3 GB of mapped files were resident; with GOGC=25 in the "+
-				"environment, 0.9 GB. Metrics counts memtables and the cache, not those buffers.",
+				"environment, 0.9 GB. Metrics counts memtables, not those buffers.",
 				minMemory>>20, memTables+2, arenaBytes>>20),
 			fmt.Sprintf("Values from %d bytes on are synced with their batch at every level.", valueThreshold),
 			fmt.Sprintf("Files are written through mappings: if the disk fills up, the operating system kills the process with "+
@@ -97,26 +95,31 @@ func Describe() holdfast.Capabilities {
 	return c
 }
 
-// configure turns o into the library's options. What the memory budget has above minMemory goes to the block cache.
-func configure(data handle, o holdfast.Options, f *flushes) lib.Options {
-	cache := max(o.MemoryBytes-minMemory, 0) + minCache
-	return lib.DefaultOptions(data.name).
-		WithLogger(logger{o.Logger, data, f}).
+// configure turns o into the library's options. There is no block cache: blocks that are not compressed are read from
+// mapped files, and the library's authors advise against one then. So a budget above minMemory changes nothing.
+func configure(data handle, o holdfast.Options, f *flushes, tune []func(lib.Options) lib.Options) lib.Options {
+	l := lib.DefaultOptions(data.name).
+		WithNumMemtables(memTables).
+		WithNumCompactors(compactors).
+		WithNumLevelZeroTables(levelZeroStall - 1).
+		WithNumLevelZeroTablesStall(levelZeroStall).
+		WithVerifyValueChecksum(true).
+		WithCompression(options.None).
+		WithChecksumVerificationMode(options.OnBlockRead). // all of it at Open: see checkTables
+		WithBlockCacheSize(0)
+	for _, change := range tune {
+		l = change(l)
+	}
+	l.Dir, l.ValueDir, l.InMemory, l.ReadOnly = data.name, data.name, false, false
+	return l.WithLogger(logger{o.Logger, data, f}).
 		WithBypassLockGuard(true). // internal/datadir holds the lock
 		WithSyncWrites(false).     // its error would be logged and the write acknowledged
 		WithDetectConflicts(false).
 		WithMetricsEnabled(false). // they are the process's, not the engine's
 		WithMemTableSize(memTableSize).
-		WithNumMemtables(memTables).
-		WithNumCompactors(compactors).
-		WithNumLevelZeroTables(levelZeroStall - 1).
-		WithNumLevelZeroTablesStall(levelZeroStall).
 		WithValueThreshold(valueThreshold).
-		WithValueLogFileSize(valueLogFileSize).
-		WithVerifyValueChecksum(true).
-		WithCompression(options.None).
-		WithChecksumVerificationMode(options.OnBlockRead). // all of it at Open: see checkTables
-		WithBlockCacheSize(cache)
+		WithVLogPercentile(0).
+		WithValueLogFileSize(valueLogFileSize)
 }
 
 // settings are what db really runs with.

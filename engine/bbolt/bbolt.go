@@ -70,6 +70,7 @@ var bucketName = []byte("kv")
 
 type engine struct {
 	front.Engine[*view]
+	tune      []func(*bbolt.Options)
 	datadir   *datadir.Handle
 	swap      sync.RWMutex // guards db and users, which the committer's leader replaces
 	db        *bbolt.DB
@@ -97,7 +98,12 @@ type engine struct {
 
 // Open opens or makes the store in dir. o.Level binds a new directory; an old one must be
 // opened with the level it was made for, or the error is ErrForeign.
-func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
+func Open(dir string, o holdfast.Options) (holdfast.Engine, error) { return OpenWith(dir, o) }
+
+// OpenWith is [Open] with bbolt's options changed by tune, for work that Open's are not right for. What the engine
+// relies on stays: the level, the lock, the mapping and the page size. With NoFreelistSync, opening reads every page in
+// use, twice, and only Compact replaces the file by a copy without its free pages.
+func OpenWith(dir string, o holdfast.Options, tune ...func(*bbolt.Options)) (holdfast.Engine, error) {
 	o, err := o.WithDefaults()
 	if err != nil {
 		return nil, err
@@ -108,7 +114,8 @@ func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{datadir: h, level: level, users: new(atomic.Int64), sparseFrom: compactFrom, readOnly: o.ReadOnly}
+	e := &engine{tune: tune, datadir: h, level: level, users: new(atomic.Int64), sparseFrom: compactFrom,
+		readOnly: o.ReadOnly}
 	e.users.Store(1)
 	if err := e.open(); err != nil {
 		if e.file != nil {
@@ -205,22 +212,24 @@ func (e *engine) create(path string) error {
 }
 
 func (e *engine) options(mapped int) *bbolt.Options {
-	return &bbolt.Options{
-		// The directory is locked already: the program that holds the file does not use Holdfast.
-		Timeout: time.Millisecond,
+	o := &bbolt.Options{
 		// Every commit writes the list of free pages in order, which the array keeps it in and
-		// the hash map must sort; see BenchmarkFreelist.
-		FreelistType:    bbolt.FreelistArrayType,
-		NoSync:          e.level < holdfast.Power,
-		InitialMmapSize: mapped,
-		ReadOnly:        e.readOnly,
-		NoStatistics:    true, // they take a lock that readers share
-		OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
-			f, err = os.OpenFile(name, flag, mode)
-			e.file = f
-			return f, err
-		},
+		// the hash map must sort; decision 10 has the figures.
+		FreelistType: bbolt.FreelistArrayType,
+		NoStatistics: true, // they take a lock that readers share
 	}
+	for _, change := range e.tune {
+		change(o)
+	}
+	// The directory is locked already: the program that holds the file does not use Holdfast.
+	o.Timeout = time.Millisecond
+	o.NoSync, o.ReadOnly, o.InitialMmapSize, o.PageSize = e.level < holdfast.Power, e.readOnly, mapped, 0
+	o.OpenFile = func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
+		f, err = os.OpenFile(name, flag, mode)
+		e.file = f
+		return f, err
+	}
+	return o
 }
 
 func (e *engine) path() string { return filepath.Join(e.datadir.Dir, fileName) }

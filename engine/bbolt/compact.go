@@ -54,7 +54,7 @@ func (e *engine) readMeta() (newest meta, err error) {
 }
 
 // pages returns how many pages of the file are in use and how many are free, those that a reader still needs among
-// them.
+// them. A file that has no list of free pages says nothing of them: MaxInt64 and 0.
 func (e *engine) pages() (live, free int64, err error) {
 	m, err := e.readMeta()
 	if err != nil || m.freelist == 0 || m.freelist >= m.pages {
@@ -79,7 +79,7 @@ func (e *engine) Compact(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if _, free, err := e.pages(); err == nil && free == 0 {
+			if live, free, err := e.pages(); err == nil && free == 0 && live < math.MaxInt64 {
 				return nil
 			}
 			refused, err := e.replace()

@@ -292,6 +292,11 @@ func TestDamagedBackup(t *testing.T) {
 					t.Errorf("%q is %q", k, v)
 				}
 			}
+			e := openFor(t, into)
+			if lost := e.Capabilities().Lost; r.Complete() != (lost == "") || r.Complete() != (r.Summary() == "") {
+				t.Errorf("it lost %q, says the directory, %q the result", lost, r.Summary())
+			}
+			try(t, e.Close())
 		}
 	}
 }

@@ -138,7 +138,8 @@ func torn(p []byte, number uint32) int64 {
 var shown = []string{
 	"format_major_version", "disable_wal", "wal_bytes_per_sync", "bytes_per_sync", "cache_size", "mem_table_size",
 	"mem_table_stop_writes_threshold", "l0_compaction_threshold", "l0_stop_writes_threshold", "lbase_max_bytes",
-	"max_concurrent_compactions", "block_size", "compression", "filter_policy",
+	"max_concurrent_compactions", "block_size", "index_block_size", "target_file_size", "flush_split_bytes",
+	"compression", "filter_policy", "value_separation.enabled", "value_separation.minimum_size",
 }
 
 // readSettings reads back what Pebble has written to its options file.
@@ -157,10 +158,16 @@ func readSettings(below vfs.FS, data string) ([]holdfast.Setting, error) {
 	if err != nil {
 		return nil, err
 	}
-	values := map[string]string{}
+	values, section := map[string]string{}, ""
 	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "["); ok {
+			section = name
+		}
 		// Those of the first level stand for all.
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			if section == "Value Separation]" {
+				key = "value_separation." + key
+			}
 			if _, known := values[key]; !known {
 				values[key] = value
 			}

@@ -72,10 +72,20 @@ func Describe() holdfast.Capabilities {
 // Options.MemoryBytes, 384 MiB unless named, is shared by the block cache and up to four
 // memtables of a sixth of it each; what memtables do not take is the cache's.
 func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	return open(vfs.Default, dir, o)
+	return OpenWith(dir, o)
 }
 
-func open(below vfs.FS, dir string, o holdfast.Options) (_ *engine, err error) {
+// OpenWith is Open with Pebble's options changed by tune, for work that Open's are not right for. What the engine
+// relies on stays: the file system, the format, the events, the comparer and the write-ahead log.
+func OpenWith(dir string, o holdfast.Options, tune ...func(*lib.Options)) (holdfast.Engine, error) {
+	e, err := open(vfs.Default, dir, o, tune...)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func open(below vfs.FS, dir string, o holdfast.Options, tune ...func(*lib.Options)) (_ *engine, err error) {
 	if o, err = o.WithDefaults(); err != nil {
 		return nil, err
 	}
@@ -86,7 +96,7 @@ func open(below vfs.FS, dir string, o holdfast.Options) (_ *engine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := start(below, filepath.Join(h.Dir, "data"), h.Check, o)
+	e, err := start(below, filepath.Join(h.Dir, "data"), h.Check, o, tune...)
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
@@ -98,10 +108,11 @@ func open(below vfs.FS, dir string, o holdfast.Options) (_ *engine, err error) {
 }
 
 // start opens the database in data. check is that of the directory that has it.
-func start(below vfs.FS, data string, check func() error, o holdfast.Options) (e *engine, err error) {
+func start(below vfs.FS, data string, check func() error, o holdfast.Options,
+	tune ...func(*lib.Options)) (e *engine, err error) {
 	d := newDisk(below, data, check)
 	e = &engine{disk: d}
-	options := settings(o, e)
+	options := settings(o, e, tune...)
 	defer func() {
 		// Pebble meets some kinds of damage with a panic.
 		if r := recover(); r != nil {
@@ -145,18 +156,14 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options) (e
 	return e, nil
 }
 
-// settings are Pebble's options. They are near those of the event store that the first
-// study measured, with smaller memtables.
-func settings(o holdfast.Options, e *engine) *lib.Options {
+// settings are Pebble's options. Memtables, filters and the sizes of blocks are those of its authors' own tool for
+// measuring (cmd/pebble); decision 36 has what of the tool's was not taken, and why.
+func settings(o holdfast.Options, e *engine, tune ...func(*lib.Options)) *lib.Options {
 	budget := o.MemoryBytes
 	if budget == 0 {
 		budget = defaultMemory
 	}
 	options := &lib.Options{
-		FS:                 e.disk,
-		Logger:             logger{o.Logger, e.disk},
-		FormatMajorVersion: lib.FormatNewest,
-
 		// Pebble counts memtables against the cache.
 		CacheSize:                   budget,
 		MemTableSize:                uint64(min(max(budget/6, 1<<20), 256<<20)),
@@ -172,7 +179,13 @@ func settings(o holdfast.Options, e *engine) *lib.Options {
 	}
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		options.Levels[i].BlockSize, options.Levels[i].IndexBlockSize = 32<<10, 256<<10
 	}
+	for _, change := range tune {
+		change(options)
+	}
+	options.FS, options.Logger, options.FormatMajorVersion = e.disk, logger{o.Logger, e.disk}, lib.FormatNewest
+	options.Comparer, options.DisableWAL, options.WALFailover = nil, false, nil
 	options.EventListener = &lib.EventListener{
 		WriteStallBegin: func(info lib.WriteStallBeginInfo) {
 			e.disk.stall(1)

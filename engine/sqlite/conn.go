@@ -98,7 +98,8 @@ func (e *engine) connect(path string, cache int64) (*conn, error) {
 		// The log is copied by e.checkpoint, which sees whether that fails.
 		"wal_autocheckpoint=0",
 		"journal_size_limit=67108864", // gives the space back that a long snapshot has cost
-		"mmap_size=0",                 // a page that cannot be read is an error, not a signal
+		// Unless asked for: a page that cannot be read is an error, not a signal.
+		fmt.Sprintf("mmap_size=%d", max(e.tuning.MapBytes, 0)),
 		"cell_size_check=1",
 		"trusted_schema=0",
 		// On macOS fsync does not reach the device; elsewhere these do nothing.
@@ -152,7 +153,7 @@ func (c *conn) text(sql string) (string, error) {
 }
 
 // settings reads back what the connection runs with.
-func (c *conn) settings() ([]holdfast.Setting, error) {
+func (c *conn) settings(checkpointAt int64) ([]holdfast.Setting, error) {
 	var list []holdfast.Setting
 	for _, name := range []string{"journal_mode", "synchronous", "page_size", "cache_size", "mmap_size",
 		"wal_autocheckpoint",
@@ -162,6 +163,10 @@ func (c *conn) settings() ([]holdfast.Setting, error) {
 			return nil, err
 		}
 		list = append(list, holdfast.Setting{Name: name, Value: value})
+	}
+	table, err := c.text("SELECT sql FROM sqlite_schema WHERE name='kv'")
+	if err != nil {
+		return nil, err
 	}
 	version, err := c.text("SELECT sqlite_version()")
 	if err != nil {
@@ -173,7 +178,8 @@ func (c *conn) settings() ([]holdfast.Setting, error) {
 		return nil, err
 	}
 	return append(list,
-		holdfast.Setting{Name: "checkpoint", Value: fmt.Sprintf("passive, from %d pages", checkpointPages)},
+		holdfast.Setting{Name: "checkpoint", Value: fmt.Sprintf("passive, from %d pages", checkpointAt)},
+		holdfast.Setting{Name: "table", Value: strings.TrimPrefix(table, "CREATE TABLE ")},
 		holdfast.Setting{Name: "sqlite_version", Value: version},
 		holdfast.Setting{Name: "compile_options", Value: options}), nil
 }

@@ -40,7 +40,12 @@ var goLibrary = sqliteLibrary{
 // OpenGo opens or makes the store in dir with the library translated to Go. It also opens
 // what [Open] has made.
 func OpenGo(dir string, o holdfast.Options) (holdfast.Engine, error) {
-	return open(&goLibrary, dir, o)
+	return OpenGoWith(dir, o, Tuning{})
+}
+
+// OpenGoWith is OpenGo with other choices.
+func OpenGoWith(dir string, o holdfast.Options, t Tuning) (holdfast.Engine, error) {
+	return open(&goLibrary, dir, o, t)
 }
 
 // DescribeGo says what the engine that [OpenGo] opens gives.

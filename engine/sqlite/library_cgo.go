@@ -30,7 +30,14 @@ var cLibrary = sqliteLibrary{
 
 // Open opens or makes the store in dir with the C library. Without cgo it returns
 // ErrUnavailable; [OpenGo] then opens the same directory.
-func Open(dir string, o holdfast.Options) (holdfast.Engine, error) { return open(&cLibrary, dir, o) }
+func Open(dir string, o holdfast.Options) (holdfast.Engine, error) {
+	return OpenWith(dir, o, Tuning{})
+}
+
+// OpenWith is [Open] with other choices.
+func OpenWith(dir string, o holdfast.Options, t Tuning) (holdfast.Engine, error) {
+	return open(&cLibrary, dir, o, t)
+}
 
 // Describe says what the engine that [Open] opens gives.
 func Describe() holdfast.Capabilities { return describe(Name, module) }

@@ -282,14 +282,14 @@ func TestCheckpoint(t *testing.T) {
 	each(t, func(t *testing.T, open func(string, holdfast.Options) *engine) {
 		dir := t.TempDir()
 		e := open(dir, holdfast.Options{SyncEvery: -1})
-		for i := range 3000 {
+		for i := range 6000 {
 			set(t, e, holdfast.Process, fmt.Sprint("k", i%100), strings.Repeat(fmt.Sprintf("%04d", i), 2500))
 		}
-		if e.Metrics().Stalls < 5 {
-			t.Errorf("%d checkpoints for 30 MB of writes", e.Metrics().Stalls)
+		if e.Metrics().Stalls < 3 {
+			t.Errorf("%d checkpoints for 60 MB of writes", e.Metrics().Stalls)
 		}
 		st, err := os.Stat(filepath.Join(dir, fileName+"-wal"))
-		if err != nil || st.Size() > 8<<20 {
+		if err != nil || st.Size() > 20<<20 {
 			t.Errorf("the log has %d bytes, %v", st.Size(), err)
 		}
 	})
@@ -302,7 +302,7 @@ func TestSyncsThatAreNotMade(t *testing.T) {
 		e := open(t.TempDir(), holdfast.Options{SyncEvery: -1})
 		s, err := e.Snapshot()
 		try(t, err)
-		for i := range 600 {
+		for i := range 2400 {
 			set(t, e, holdfast.Process, fmt.Sprint("k", i%100), strings.Repeat(fmt.Sprintf("%04d", i), 2500))
 		}
 		if m := e.Metrics(); m.Syncs != 1 || m.Stalls == 0 { // of the log's header
@@ -571,4 +571,37 @@ func TestCompact(t *testing.T) {
 			t.Errorf("%d bytes are left", len(got))
 		}
 	})
+}
+
+// TestTuning: a table with rowids takes little more room than large values have, and a directory opens with the table
+// that it has, whatever is asked for.
+func TestTuning(t *testing.T) {
+	sizes := map[bool]int64{}
+	for _, rowID := range []bool{false, true} {
+		dir := t.TempDir()
+		for i, asked := range []bool{rowID, !rowID} {
+			e, err := OpenGoWith(dir, holdfast.Options{}, Tuning{RowID: asked, MapBytes: 1 << 20, CheckpointPages: 10})
+			try(t, err)
+			var b holdfast.Batch
+			for n := range 200 {
+				b.Set(fmt.Appendf(nil, "key-%d-%d", i, n), make([]byte, 1000))
+			}
+			try(t, holdfast.Commit(e, &b, holdfast.Power))
+			settings := fmt.Sprint(e.Capabilities().Settings)
+			if strings.Contains(settings, "WITHOUT ROWID") == rowID || !strings.Contains(settings, "mmap_size 1048576") {
+				t.Errorf("with %v, made with %v, it runs with %s", asked, rowID, settings)
+			}
+			v, err := e.Get(nil, []byte("key-0-17"))
+			if len(v) != 1000 || err != nil {
+				t.Errorf("%d bytes, %v", len(v), err)
+			}
+			try(t, e.Close())
+		}
+		st, err := os.Stat(filepath.Join(dir, fileName))
+		try(t, err)
+		sizes[rowID] = st.Size()
+	}
+	if sizes[true] > 400*1000*3/2 || sizes[false] < 400*1000*4 {
+		t.Errorf("400 values of 1,000 bytes take %d bytes with rowids and %d without", sizes[true], sizes[false])
+	}
 }

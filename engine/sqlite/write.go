@@ -11,17 +11,18 @@ import (
 // writer is what belongs to the one connection that writes. Only the committer's leader
 // touches it.
 type writer struct {
-	conn     *conn
-	level    holdfast.Level // that synchronous is set for, 0 if not known
-	unsynced bool           // the log may have commits that no sync has covered
-	version  int64          // PRAGMA user_version, see mark
-	groups   int            // committed since the log was looked at
-	bytes    int            // of batches committed since then
-	pages    int64          // in the log when it was looked at last; current unless unsynced
-	copied   int64          // of these, how many were in the database
-	tried    int64          // pages in the log when it was copied last, as far as could be
-	pauseAt  int64          // pages in the log from which the next pause for readers is made
-	pause    time.Duration  // how long that is at most
+	conn         *conn
+	level        holdfast.Level // that synchronous is set for, 0 if not known
+	unsynced     bool           // the log may have commits that no sync has covered
+	version      int64          // PRAGMA user_version, see mark
+	groups       int            // committed since the log was looked at
+	bytes        int            // of batches committed since then
+	pages        int64          // in the log when it was looked at last; current unless unsynced
+	copied       int64          // of these, how many were in the database
+	tried        int64          // pages in the log when it was copied last, as far as could be
+	checkpointAt int64          // pages in the log from which it is copied
+	pauseAt      int64          // pages in the log from which the next pause for readers is made
+	pause        time.Duration  // how long that is at most
 }
 
 // commit makes one transaction of a group.
@@ -49,7 +50,7 @@ func (e *engine) commit(b *holdfast.Batch, level holdfast.Level) error {
 	}
 	e.w.groups++
 	e.w.bytes += b.Size()
-	if err = e.committed(level); err == nil && e.w.pages-e.w.tried >= checkpointPages {
+	if err = e.committed(level); err == nil && e.w.pages-e.w.tried >= e.w.checkpointAt {
 		e.stalls.Add(1)
 		err = e.shorten()
 	}

@@ -42,7 +42,8 @@ type Depth int
 
 const (
 	// Inline checks the list of buckets and the small buckets in it, all that can end the process. It takes time in
-	// proportion to the number of buckets.
+	// proportion to the number of buckets. In a file without a list of free pages it checks what All does: bbolt finds
+	// them by reading all others, in a goroutine in which a panic cannot be caught.
 	Inline Depth = iota
 	// All checks every page that is in use, but not what keys and values say.
 	All
@@ -59,7 +60,7 @@ func Check(f io.ReaderAt, size int64, depth Depth) error {
 	if m.pages > math.MaxInt64/m.pageSize || int64(m.pages*m.pageSize) > size {
 		return damage("the file should have %d pages of %d bytes: it was cut off", m.pages, m.pageSize)
 	}
-	c := &checker{f: f, meta: m, all: depth == All, seen: make([]byte, m.pages/8+1)}
+	c := &checker{f: f, meta: m, all: depth == All || m.list == noList, seen: make([]byte, m.pages/8+1)}
 	if m.list != noList && c.all {
 		if err := c.freeList(); err != nil {
 			return err

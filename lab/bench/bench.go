@@ -49,7 +49,8 @@ const (
 	Files    StoreKind = "one file a key"
 )
 
-// Peer is a store as it is, opened like an engine. It can do the work that is on a store of its kind, and nothing else.
+// Peer is a store as it is, opened like an engine. It can do the work that is on a store of its kind, and nothing else;
+// without a kind, what engines can.
 type Peer struct {
 	all.Entry
 	Kind   StoreKind
@@ -68,6 +69,12 @@ func Standard() Lab {
 // peers is the table of peers, in the order in which they are shown.
 func peers() []Peer {
 	var list []Peer
+	for _, e := range contender.Tuned() {
+		list = append(list, Peer{Entry: e, Named: true})
+	}
+	for _, e := range contender.Bare() {
+		list = append(list, Peer{Entry: e, Kind: Keys, Named: true})
+	}
 	for _, e := range contender.RustEngines() {
 		list = append(list, Peer{Entry: e, Kind: Keys, Named: true, OneClient: true})
 	}

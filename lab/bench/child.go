@@ -8,11 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/contender"
@@ -39,8 +35,10 @@ type outcome struct {
 
 func unknownOutcome() outcome {
 	const unknown = holdfast.Unknown
-	return outcome{Measurement: Measurement{CPUSeconds: unknown, BytesRead: unknown, PeakRSS: unknown,
-		DiskBytes: unknown, PeakDisk: unknown, Commits: unknown, Groups: unknown, Syncs: unknown, Samples: []Sample{}}}
+	return outcome{Measurement: Measurement{CPUSeconds: unknown, BytesRead: unknown, BytesWritten: unknown,
+		BytesPut: unknown, PeakRSS: unknown, DiskBeforeClose: unknown, DiskBytes: unknown, PeakDisk: unknown,
+		OpenSeconds: unknown, Commits: unknown, Groups: unknown, Syncs: unknown,
+		Curve: []measure.Point{}, Kinds: []KindMeasured{}, Samples: []Sample{}}}
 }
 
 // Child does one measurement, as told on stdin. It is what a child process runs, and
@@ -68,42 +66,34 @@ func (l Lab) measure(q request, o *outcome) error {
 	if err != nil {
 		return err
 	}
-	load, process, err := l.prepare(w, q, o)
+	load, c, err := l.prepare(w, q, o)
 	if err != nil {
 		return err
 	}
 	// What preparing left behind is not the contender's.
 	runtime.GC()
-	sampler := newSampler(q.Dir, sampleEvery)
-	sampler.process = process
-	if w.Samples {
-		load.Client = sampler.counting(load.Client)
-	}
-	before, readBefore, itsBefore := measure.CPUTime(), measure.BytesRead(), time.Duration(0)
-	if process != nil {
-		itsBefore, _, _ = process.Use()
-	}
+	counts := make(opCounts, q.Cell.Clients)
+	sampler := newSampler(q.Dir, sampleEvery(q.WarmUp+q.For), counts.total)
+	sampler.process = c.process
+	before := lookAt(c.process)
 	sampler.start()
-	err = drive(load, q, w.OpenLoop, o)
-	if readBefore >= 0 {
-		o.BytesRead = measure.BytesRead() - readBefore
-	}
-	samples := sampler.stop()
+	err = drive(load, q, w.OpenLoop, counts, o)
+	o.Samples = sampler.stop()
+	o.DiskBeforeClose = o.Samples[len(o.Samples)-1].DiskBytes
 	server := l.isServer(q.Cell.Engine)
-	if server || process != nil {
-		o.BytesRead = holdfast.Unknown
-	}
-	if w.Samples {
-		o.Samples = samples
-		for i := range samples {
-			if server {
-				samples[i].RSS = -1
-			}
+	if server {
+		for i := range o.Samples {
+			o.Samples[i].RSS = holdfast.Unknown
 		}
+	} else {
+		o.BytesRead = since(before.Read, lookAt(c.process).Read)
 	}
 	metrics := holdfast.UnknownMetrics()
 	if load.Metrics != nil {
 		metrics = load.Metrics()
+	}
+	if load.Put != nil {
+		o.BytesPut = load.Put()
 	}
 	verify := func() error {
 		var err error
@@ -111,21 +101,18 @@ func (l Lab) measure(q request, o *outcome) error {
 		o.Verified = err == nil
 		return err
 	}
-	// CPU and memory are taken before verification, which reads everything. What is gone after
+	// What was used is looked at before verification, which reads everything. What is gone after
 	// Close is verified before it, and closing costs nothing there.
 	take := func() {
 		if server { // this process is its client only
 			return
 		}
-		if before >= 0 {
-			o.CPUSeconds = (measure.CPUTime() - before).Seconds()
+		now := lookAt(c.process)
+		if cpu := since(before.CPU, now.CPU); cpu >= 0 {
+			o.CPUSeconds = cpu.Seconds()
 		}
-		o.PeakRSS = measure.PeakRSS(os.Getpid())
-		if process != nil {
-			cpu, peak, _ := process.Use()
-			o.CPUSeconds = sum(o.CPUSeconds, (cpu - itsBefore).Seconds(), cpu >= 0 && itsBefore >= 0)
-			o.PeakRSS = sum(o.PeakRSS, peak, peak >= 0)
-		}
+		o.PeakRSS = now.PeakRSS
+		o.BytesWritten = since(before.Written, now.Written)
 	}
 	if load.Volatile {
 		take()
@@ -143,33 +130,69 @@ func (l Lab) measure(q request, o *outcome) error {
 	o.PeakDisk = max(sampler.peak, o.DiskBytes)
 	o.Commits, o.Groups, o.Syncs = metrics.Commits, metrics.Groups, metrics.Syncs
 	if err == nil && !load.Volatile {
+		c.opened = 0
 		err = verify()
+		if c.opened > 0 && !server {
+			o.OpenSeconds = c.opened.Seconds()
+		}
 	}
 	return err
 }
 
-// sum is what both have used, unknown if either is.
-func sum[N int64 | float64](own, other N, known bool) N {
-	if own < 0 || !known {
-		return holdfast.Unknown
-	}
-	return own + other
+// used is what this process, and that of the engine if it has one, have used. What is not known of one is not known.
+type used struct {
+	contender.Use
+	Read int64 // bytes that devices read for it
 }
 
-// prepare opens the contender and makes the inputs. process is the engine if it works in a process of its own.
-func (l Lab) prepare(w Workload, q request, o *outcome) (load Load, process contender.Process, err error) {
+func lookAt(process contender.Process) used {
+	u := used{Use: contender.Use{CPU: measure.CPUTime(), PeakRSS: measure.PeakRSS(os.Getpid())}}
+	u.Read, u.Written = measure.DeviceBytes(os.Getpid())
+	if process != nil {
+		its := process.Use()
+		u.CPU, u.PeakRSS = sum(u.CPU, its.CPU), sum(u.PeakRSS, its.PeakRSS)
+		u.Written, u.Read = sum(u.Written, its.Written), holdfast.Unknown
+	}
+	return u
+}
+
+// sum is what two have used, -1 if either is not known.
+func sum[N int64 | time.Duration](a, b N) N {
+	if a < 0 || b < 0 {
+		return holdfast.Unknown
+	}
+	return a + b
+}
+
+// since is what was used between two looks, -1 if either is not known.
+func since[N int64 | time.Duration](before, now N) N {
+	if before < 0 || now < 0 {
+		return holdfast.Unknown
+	}
+	return max(now-before, 0)
+}
+
+// contended is what the child sees of the contender while it works.
+type contended struct {
+	process contender.Process // the engine if it works in a process of its own
+	opened  time.Duration     // that the last opening took
+}
+
+// prepare opens the contender and makes the inputs.
+func (l Lab) prepare(w Workload, q request, o *outcome) (load Load, c *contended, err error) {
+	c = &contended{}
 	task := Task{Dir: q.Dir, Level: q.Cell.Asked, Clients: q.Cell.Clients, Seed: q.Seed, Cold: w.Cold}
 	switch q.Cell.Engine {
 	case Null:
 		load, err = w.Null(task)
-		return load, nil, err
+		return load, c, err
 	case Floor:
 		load, err = w.Floor(task)
-		return load, nil, err
+		return load, c, err
 	}
 	entry, err := l.engine(q.Cell.Engine)
 	if err != nil {
-		return Load{}, nil, err
+		return Load{}, c, err
 	}
 	task.Open = func() (holdfast.Engine, error) {
 		dir := filepath.Join(q.Dir, "engine")
@@ -177,108 +200,23 @@ func (l Lab) prepare(w Workload, q request, o *outcome) (load Load, process cont
 			dir = "" // nothing on disk
 		}
 		memory := budget(entry, q.Memory)
+		began := time.Now()
 		e, err := entry.Open(dir, holdfast.Options{Level: q.Cell.Asked, MemoryBytes: memory})
 		if err != nil {
 			return nil, err
 		}
+		c.opened = time.Since(began)
 		// What was promised before opening is what the table will say.
 		if given := e.Capabilities().Promise(q.Cell.Asked).Given; given != q.Cell.Given {
 			err := fmt.Errorf("asked for %v it promised %v, and once open gives %v", q.Cell.Asked, q.Cell.Given, given)
 			return nil, errors.Join(err, e.Close())
 		}
-		o.Ran = contenderOf(e.Capabilities(), q.Cell.Given, memory)
+		o.Ran = contenderOf(q.Cell.Engine, e.Capabilities(), q.Cell.Given, memory)
 		if p, ok := e.(contender.Process); ok && load.Client == nil { // not what is opened to be verified
-			process = p
+			c.process = p
 		}
 		return e, nil
 	}
 	load, err = w.Engine(task)
-	return load, process, err
-}
-
-// drive runs the closed loops: warm-up, then all clients start together and go on until the time is over.
-//
-// In an open loop an operation is due at its time, whether the one before it has ended or not: together the clients are
-// half as fast as in the second half of warming up. Latencies are counted from when an operation was due, so that
-// waiting for a slow one before it counts too. What the timer sleeps too long is not the contender's, and moves what is
-// due later.
-func drive(load Load, q request, openLoop bool, o *outcome) error {
-	n := q.Cell.Clients
-	var (
-		histograms = make([]*hdrhistogram.Histogram, n)
-		errs       = make([]error, n)
-		ends       = make([]time.Duration, n)
-		warmUps    atomic.Int64
-		secondHalf atomic.Int64 // of warmUps
-		stop       atomic.Bool
-		warm, done sync.WaitGroup
-		start      = make(chan struct{})
-		epoch      = time.Now()
-		origin     time.Duration // of the measured time, set before start is closed
-		pace       time.Duration // between the operations of a client, 0 in a closed loop; set before start is closed
-	)
-	warm.Add(n)
-	for i := range n {
-		histograms[i] = measure.NewHistogram()
-		done.Go(func() {
-			op, h := load.Client(i), histograms[i]
-			for {
-				if errs[i] = op(); errs[i] != nil {
-					stop.Store(true)
-				} else {
-					warmUps.Add(1)
-				}
-				now := time.Since(epoch)
-				if now > q.WarmUp/2 {
-					secondHalf.Add(1)
-				}
-				if errs[i] != nil || stop.Load() || now >= q.WarmUp {
-					break
-				}
-			}
-			warm.Done()
-			<-start
-			// One look at the clock per operation: the end of one is the begin of the next.
-			last, due := origin, origin+pace*time.Duration(i)/time.Duration(n)
-			for !stop.Load() {
-				if pace > 0 {
-					if early := due - time.Since(epoch); early > 0 {
-						time.Sleep(early)
-						due = time.Since(epoch)
-					}
-					last = due
-					due += pace
-				}
-				if errs[i] = op(); errs[i] != nil {
-					stop.Store(true)
-					break
-				}
-				now := time.Since(epoch)
-				measure.Record(h, now-last)
-				last = now
-				if now-origin >= q.For {
-					break
-				}
-			}
-			ends[i] = last
-		})
-	}
-	warm.Wait()
-	origin = time.Since(epoch)
-	if openLoop {
-		pace = 2 * (origin - q.WarmUp/2) * time.Duration(n) / time.Duration(max(secondHalf.Load(), 1))
-	}
-	close(start)
-	done.Wait()
-
-	all := histograms[0]
-	for _, h := range histograms[1:] {
-		all.Merge(h)
-	}
-	o.Ops, o.WarmUpOps = all.TotalCount(), warmUps.Load()
-	for _, end := range ends {
-		o.Seconds = max(o.Seconds, (end - origin).Seconds())
-	}
-	o.Latency = measure.LatencyOf(all)
-	return errors.Join(errs...)
+	return load, c, err
 }

@@ -119,8 +119,11 @@ func (l Lab) List(t console.Terminal, settings bool) {
 		s.engine(e.Describe())
 	}
 	last := StoreKind("")
-	for _, p := range l.Peers {
-		if p.Kind != last {
+	for i, p := range l.Peers {
+		switch {
+		case p.Kind == "" && i == 0:
+			s.Printf("%s, where they are named\n", s.Paint(console.Bold, "engines with larger choices"))
+		case p.Kind != last:
 			s.Printf("%s, which the workloads on such stores measure too\n",
 				s.Paint(console.Bold, "other stores of "+string(p.Kind)))
 			last = p.Kind

@@ -31,7 +31,7 @@ func newKVNull(t Task, keys, value int) *kvNull {
 }
 
 func (n *kvNull) writer() *kvWriter {
-	return n.writerTo(func(*holdfast.Batch) error { return nil })
+	return n.counted(n.writerTo(func(*holdfast.Batch) error { return nil }))
 }
 
 func (n *kvNull) get(key uint32) error {
@@ -51,6 +51,7 @@ func (n *kvNull) scan(first uint32, count int) error {
 func (n *kvNull) load(client func(int) func() error) Load {
 	return Load{
 		Client: client,
+		Put:    n.bytes.Load,
 		Close:  func() error { return nil },
 		Verify: func() (int64, int64, error) { return n.versions.count(), 0, nil },
 	}
@@ -141,7 +142,9 @@ func (f *kvFloor) appender(i int) func() error {
 }
 
 func (f *kvFloor) load(client func(int) func() error) Load {
-	return Load{Client: client, Close: f.file.close, Verify: f.verify}
+	there := f.file.next
+	put := func() int64 { return (f.file.next - there) * int64(kvKeySize+f.values.size) } // once the clients are done
+	return Load{Client: client, Put: put, Close: f.file.close, Verify: f.verify}
 }
 
 func (f *kvFloor) verify() (items, checked int64, err error) {

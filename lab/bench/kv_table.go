@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
 )
@@ -71,6 +72,7 @@ type kvTable struct {
 	volatile bool // nothing is left after Close
 	values   kvValues
 	versions kvVersions
+	bytes    atomic.Int64 // of keys and values that clients have put
 }
 
 // newKVTable opens an engine for as many keys, of which none is there yet.
@@ -186,6 +188,7 @@ func (t *kvTable) load(client func(i int) func() error) Load {
 		Client:   client,
 		Metrics:  func() holdfast.Metrics { return t.engine.Metrics() },
 		Close:    func() error { return t.engine.Close() },
+		Put:      t.bytes.Load,
 		Verify:   t.verify,
 		Volatile: t.volatile,
 	}
@@ -233,7 +236,13 @@ func (t *kvTable) scan(first uint32, n int) (err error) {
 
 // writer returns a client's writer, which commits at the task's level.
 func (t *kvTable) writer() *kvWriter {
-	return t.writerTo(func(b *holdfast.Batch) error { return holdfast.Commit(t.engine, b, t.task.Level) })
+	return t.counted(t.writerTo(func(b *holdfast.Batch) error { return holdfast.Commit(t.engine, b, t.task.Level) }))
+}
+
+// counted is a client's writer, whose bytes count.
+func (t *kvTable) counted(w *kvWriter) *kvWriter {
+	w.all = &t.bytes
+	return w
 }
 
 // writerTo returns a client's writer, which gives its batches to keep.
@@ -250,14 +259,18 @@ type kvWriter struct {
 	batch    holdfast.Batch
 	key      kvKey
 	value    []byte
+	bytes    int64         // of keys and values in the batch
+	all      *atomic.Int64 // of them in all batches, nil if nobody asks
 }
 
 func (w *kvWriter) put(key uint32) {
+	w.bytes += kvKeySize + int64(len(w.value))
 	w.values.fill(w.value, key, w.versions.put(key))
 	w.batch.Set(w.key.of(key), w.value)
 }
 
 func (w *kvWriter) delete(key uint32) {
+	w.bytes += kvKeySize
 	w.versions.delete(key)
 	w.batch.Delete(w.key.of(key))
 }
@@ -265,6 +278,10 @@ func (w *kvWriter) delete(key uint32) {
 func (w *kvWriter) commit() error {
 	err := w.keep(&w.batch)
 	w.batch.Reset()
+	if w.all != nil {
+		w.all.Add(w.bytes)
+	}
+	w.bytes = 0
 	return err
 }
 

@@ -87,17 +87,25 @@ const (
 	mixedReads = 7 // as the study had it
 )
 
+// kinds are those of the operations, nil if all are puts.
+func (m kvMixed) kinds() []string {
+	if m.reads == 0 {
+		return nil
+	}
+	return []string{"get", "put"}
+}
+
 // client is client i, which has these two to get and to put with.
-func (m kvMixed) client(t Task, i int, get, put func(key uint32) error) func() error {
-	random, step := newKVRandom(t, i, m.room(t)), 0
-	return func() error {
+func (m kvMixed) client(t Task, i int, get, put func(key uint32) error) func() (kind int, err error) {
+	random, step, putKind := newKVRandom(t, i, m.room(t)), 0, len(m.kinds())/2
+	return func() (int, error) {
 		if step++; step > mixedSteps {
 			step = 1
 		}
 		if step <= m.reads {
-			return get(random.key())
+			return 0, get(random.key())
 		}
-		return put(random.key())
+		return putKind, put(random.key())
 	}
 }
 
@@ -109,12 +117,16 @@ func (m kvMixed) engine(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	return table.load(func(i int) func() error { return m.client(t, i, table.reader().get, table.writer().putOne) }), nil
+	return table.load(nil).mix(m.kinds(), func(i int) func() (int, error) {
+		return m.client(t, i, table.reader().get, table.writer().putOne)
+	}), nil
 }
 
 func (m kvMixed) null(t Task) (Load, error) {
 	n := newKVNull(t, m.room(t), m.value)
-	return n.load(func(i int) func() error { return m.client(t, i, n.get, n.writer().putOne) }), nil
+	return n.load(nil).mix(m.kinds(), func(i int) func() (int, error) {
+		return m.client(t, i, n.get, n.writer().putOne)
+	}), nil
 }
 
 func (m kvMixed) floor(t Task) (Load, error) {
@@ -129,7 +141,7 @@ func (m kvMixed) floor(t Task) (Load, error) {
 	if err != nil {
 		return Load{}, errors.Join(err, written.file.close())
 	}
-	load := written.load(func(i int) func() error {
+	load := written.load(nil).mix(m.kinds(), func(i int) func() (int, error) {
 		write := written.appender(i)
 		return m.client(t, i, read.reader().get, func(uint32) error { return write() })
 	})

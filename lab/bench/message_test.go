@@ -272,7 +272,7 @@ func TestOpenLoop(t *testing.T) {
 			}}
 			var o outcome
 			q := request{Cell: Cell{Clients: 2}, WarmUp: 100 * time.Millisecond, For: time.Second}
-			if err := drive(load, q, true, &o); err != nil {
+			if err := drive(load, q, true, make(opCounts, 2), &o); err != nil {
 				t.Fatal(err)
 			}
 			if o.WarmUpOps != 200 || o.Ops < 998 || o.Ops > 1002 || o.Seconds < 1 {

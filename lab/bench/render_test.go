@@ -85,6 +85,7 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 				SettleSeconds: us / 1e5, CPUSeconds: 0.15, PeakRSS: 30e6, DiskBytes: 123_456, Commits: 1000, Groups: 900,
 				Syncs: int64(c.Given-1) * 500,
 				Items: int64(2e5/us) * int64(w.Items), Verified: true, PeakDisk: 234_567, Samples: []Sample{},
+				Curve: []measure.Point{}, Kinds: []KindMeasured{},
 			}
 			if c.Engine == "mem" && c.Workload == "event/append-100" && round == p.Rounds-1 {
 				result.Verified, result.Error = false, "failed verification: 100 acknowledged, 99 there\nand more of the kind"

@@ -62,16 +62,24 @@ type Result struct {
 
 // Measurement is what a child process measured. Metrics that are not known are -1.
 type Measurement struct {
-	Ops           int64           `json:"ops"`
-	WarmUpOps     int64           `json:"warm_up_ops"` // before the clock ran
-	Seconds       float64         `json:"seconds"`
-	Latency       measure.Latency `json:"latency_us"`
-	SettleSeconds float64         `json:"settle_seconds"` // of Close
-	CPUSeconds    float64         `json:"cpu_seconds"`    // of warm-up, measurement and Close, all threads
-	BytesRead     int64           `json:"read_bytes"`     // by devices, in warm-up and measurement
-	PeakRSS       int64           `json:"peak_rss_bytes"` // of the child up to Close, the harness included
-	DiskBytes     int64           `json:"disk_bytes"`     // allocated, after Close
-	// the most of what was seen once a second, at the end of measuring, and after Close
+	Ops             int64             `json:"ops"`
+	WarmUpOps       int64             `json:"warm_up_ops"` // before the clock ran
+	Seconds         float64           `json:"seconds"`
+	MeasuredFrom    float64           `json:"measured_from_seconds"` // when the measured time began, since warming up did
+	Latency         measure.Latency   `json:"latency_us"`
+	Curve           []measure.Point   `json:"latency_curve"`
+	Kinds           []KindMeasured    `json:"kinds"`                   // of operations where they are mixed, else empty
+	Quarters        [runParts]float64 `json:"quarters"`                // operations per second in each quarter of the measured time
+	SettleSeconds   float64           `json:"settle_seconds"`          // of Close
+	CPUSeconds      float64           `json:"cpu_seconds"`             // of warm-up, measurement and Close, all threads
+	BytesRead       int64             `json:"read_bytes"`              // by devices, in warm-up and measurement
+	BytesWritten    int64             `json:"write_bytes"`             // by devices, in warm-up, measurement and Close
+	BytesPut        int64             `json:"put_bytes"`               // keys and values that clients put, in warm-up and measurement
+	PeakRSS         int64             `json:"peak_rss_bytes"`          // of the child up to Close, the harness included
+	DiskBeforeClose int64             `json:"disk_before_close_bytes"` // allocated at the end of measuring
+	DiskBytes       int64             `json:"disk_bytes"`              // allocated, after Close
+	OpenSeconds     float64           `json:"open_seconds"`            // of opening what Close closed
+	// the most of what the samples saw, and after Close
 	PeakDisk int64  `json:"peak_disk_bytes"`
 	Commits  int64  `json:"commits"`       // batches applied since opening
 	Groups   int64  `json:"groups"`        // engine transactions they became
@@ -80,8 +88,16 @@ type Measurement struct {
 	Checked  int64  `json:"checked_items"` // of them, read back and compared after it
 	Verified bool   `json:"verified"`
 	Error    string `json:"error"` // empty if verified
-	// one for each second and one at the end, where the workload asks for them
+	// one for each second, more often if that makes fewer than samplesWanted, and one at the end
 	Samples []Sample `json:"samples"`
+}
+
+// KindMeasured is one kind of operation in mixed work.
+type KindMeasured struct {
+	Name    string          `json:"name"` // "get"
+	Ops     int64           `json:"ops"`
+	Latency measure.Latency `json:"latency_us"`
+	Curve   []measure.Point `json:"latency_curve"`
 }
 
 // Sample is the progress of a measurement at one moment.

@@ -36,8 +36,8 @@ func budget(e all.Entry, memory int64) int64 {
 }
 
 // contenderOf is what an open engine runs with.
-func contenderOf(c holdfast.Capabilities, given holdfast.Level, memory int64) *Contender {
-	own := &Contender{Engine: c.Engine, Given: given, Library: c.Library, MemoryBytes: memory,
+func contenderOf(name string, c holdfast.Capabilities, given holdfast.Level, memory int64) *Contender {
+	own := &Contender{Engine: name, Given: given, Library: c.Library, MemoryBytes: memory,
 		Settings: map[string]string{}}
 	for _, s := range c.Settings {
 		own.Settings[s.Name] = s.Value
@@ -160,6 +160,6 @@ func settingsOf(e all.Entry, level holdfast.Level, memory int64) (_ *Contender, 
 	if err != nil {
 		return nil, err
 	}
-	c := contenderOf(engine.Capabilities(), level, memory)
+	c := contenderOf(e.Name, engine.Capabilities(), level, memory)
 	return c, engine.Close()
 }

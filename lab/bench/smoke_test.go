@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -159,9 +160,10 @@ func TestSmoke(t *testing.T) {
 		if r.Engine != Null && (r.Checked == 0 || r.Items < r.Checked) {
 			t.Errorf("%s: %d of %d items checked", name, r.Checked, r.Items)
 		}
-		if r.PeakDisk < r.DiskBytes || r.Samples == nil || len(r.Samples) > 0 {
-			t.Errorf("%s: at most %d bytes on disk, %d in the end; samples %v", name, r.PeakDisk, r.DiskBytes, r.Samples)
+		if r.PeakDisk < r.DiskBytes || r.PeakDisk < r.DiskBeforeClose {
+			t.Errorf("%s: at most %d bytes on disk, %d in the end", name, r.PeakDisk, r.DiskBytes)
 		}
+		checkCourse(t, name, r, plan.For)
 		if runtime.GOOS == "linux" && (r.PeakRSS < 1<<20 || r.CPUSeconds <= 0) {
 			t.Errorf("%s: %d bytes, %v CPU seconds", name, r.PeakRSS, r.CPUSeconds)
 		}
@@ -177,6 +179,59 @@ func TestSmoke(t *testing.T) {
 		if !strings.Contains(out.String(), w+", ") {
 			t.Errorf("no table of %s in\n%s", w, out.String())
 		}
+	}
+}
+
+// checkCourse checks what a result says of how the measurement went: its parts add up.
+func checkCourse(t *testing.T, name string, r Result, length time.Duration) {
+	t.Helper()
+	if n := len(r.Samples); n == 0 || r.Samples[n-1].Ops != r.Ops+r.WarmUpOps {
+		t.Errorf("%s: %d operations, samples %+v", name, r.Ops+r.WarmUpOps, r.Samples)
+	}
+	if r.MeasuredFrom <= 0 || r.MeasuredFrom+r.Seconds > r.Samples[len(r.Samples)-1].Seconds {
+		t.Errorf("%s: measured from %v for %v s, samples %+v", name, r.MeasuredFrom, r.Seconds, r.Samples)
+	}
+	ops, part := 0.0, length.Seconds()/runParts
+	for i, rate := range r.Quarters {
+		if i == runParts-1 {
+			part = r.Seconds - part*(runParts-1)
+		}
+		ops += rate * part
+	}
+	if math.Abs(ops-float64(r.Ops)) > 0.01 {
+		t.Errorf("%s: %v in quarters are %v operations of %d", name, r.Quarters, ops, r.Ops)
+	}
+	checkCurve(t, name, r.Curve, r.Latency, r.Ops)
+	inKinds := int64(0)
+	for _, k := range r.Kinds {
+		inKinds += k.Ops
+		checkCurve(t, name+", "+k.Name, k.Curve, k.Latency, k.Ops)
+	}
+	mixed := r.Workload == "kv/mixed"
+	if mixed != (len(r.Kinds) == 2) || mixed && inKinds != r.Ops {
+		t.Errorf("%s: %d operations, kinds %+v", name, r.Ops, r.Kinds)
+	}
+}
+
+// checkCurve checks that a distribution rises from the fastest operation to the slowest, with the percentiles that are
+// told apart from it.
+func checkCurve(t *testing.T, name string, curve []measure.Point, l measure.Latency, ops int64) {
+	t.Helper()
+	if ops == 0 {
+		return
+	}
+	last := measure.Point{Percent: -1}
+	for _, p := range curve {
+		if p.Percent <= last.Percent || p.Micros < last.Micros {
+			t.Errorf("%s: %+v after %+v", name, p, last)
+		}
+		if p.Percent == 50 && p.Micros != l.P50 || p.Percent == 99.9 && p.Micros != l.P999 {
+			t.Errorf("%s: %+v, percentiles %+v", name, p, l)
+		}
+		last = p
+	}
+	if last != (measure.Point{Percent: 100, Micros: l.Max}) || curve[0].Percent != 0 {
+		t.Errorf("%s: curve %+v", name, curve)
 	}
 }
 

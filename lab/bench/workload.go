@@ -164,6 +164,12 @@ type Load struct {
 	// operation and returns when it is acknowledged, or with an error if it failed or read
 	// something wrong. A client is one goroutine; clients run at the same time.
 	Client func(i int) func() error
+	// Kinds are the names of the kinds of operations where they are mixed, and Mixed returns the operation of client i,
+	// which returns the kind that it was of. nil where all are of one kind.
+	Kinds []string
+	Mixed func(i int) func() (kind int, err error)
+	// Put returns how many bytes of keys and values the clients have put until now. nil if that is not known.
+	Put func() int64
 	// Metrics are the engine's. nil if there is none.
 	Metrics func() holdfast.Metrics
 	// Close settles: all background debt is paid when it returns.
@@ -174,6 +180,28 @@ type Load struct {
 	Verify func() (items, checked int64, err error)
 	// Volatile is true where nothing is left after Close: Verify then runs before it.
 	Volatile bool
+}
+
+// client is the operation of client i, which returns its kind, 0 where all are of one kind.
+func (l Load) client(i int) func() (kind int, err error) {
+	if l.Mixed != nil {
+		return l.Mixed(i)
+	}
+	op := l.Client(i)
+	return func() (int, error) { return 0, op() }
+}
+
+// mix makes the load one of operations of these kinds.
+func (l Load) mix(kinds []string, client func(i int) func() (kind int, err error)) Load {
+	l.Kinds, l.Mixed = kinds, client
+	l.Client = func(i int) func() error {
+		op := client(i)
+		return func() error {
+			_, err := op()
+			return err
+		}
+	}
+	return l
 }
 
 // ErrWrong is in the chain of every error that says that a contender did not keep what it

@@ -135,9 +135,16 @@ func Prepare(ctx context.Context, engines []string, say io.Writer) error {
 
 // Process is an engine that works in a process of its own.
 type Process interface {
-	// Use is what the process has used until now, or until it was closed: processor time, the most memory that it
-	// had resident, and what it has now. What is not known is -1.
-	Use() (cpu time.Duration, peakRSS, rss int64)
+	// Use is what the process has used until now, or until it was closed.
+	Use() Use
+}
+
+// Use is what a process has used. What is not known is -1.
+type Use struct {
+	CPU     time.Duration
+	PeakRSS int64 // bytes, the most that it had resident
+	RSS     int64 // bytes, resident now
+	Written int64 // bytes that devices wrote for it
 }
 
 // ReadAhead is how many keys are asked for at once where the next ones are known.
@@ -165,10 +172,7 @@ type served struct {
 	applied int64 // batches
 	syncs   int64
 	broken  error // why there will be no more answers
-	use     struct {
-		cpu  time.Duration
-		peak int64
-	}
+	use     Use   // before it was closed
 }
 
 func openServed(r rustEngine, dir string, o holdfast.Options) (_ holdfast.Engine, err error) {
@@ -578,14 +582,19 @@ func (s *served) Metrics() holdfast.Metrics {
 }
 
 // Use implements [Process].
-func (s *served) Use() (cpu time.Duration, peakRSS, rss int64) {
+func (s *served) Use() Use {
 	s.pipe.Lock()
 	defer s.pipe.Unlock()
 	if s.broken != nil || s.isShut() {
-		return s.use.cpu, s.use.peak, -1
+		use := s.use
+		use.RSS = -1
+		return use
 	}
-	rss, _ = measure.Memory(s.process.PID())
-	return measure.CPUTimeOf(s.process.PID()), measure.PeakRSS(s.process.PID()), rss
+	pid := s.process.PID()
+	use := Use{CPU: measure.CPUTimeOf(pid), PeakRSS: measure.PeakRSS(pid)}
+	use.RSS, _ = measure.Memory(pid)
+	_, use.Written = measure.DeviceBytes(pid)
+	return use
 }
 
 // Close implements [holdfast.Engine].
@@ -596,10 +605,10 @@ func (s *served) Close() error {
 	if errors.Is(err, holdfast.ErrClosed) {
 		return err
 	}
-	cpu, peak, _ := s.Use()
+	use := s.Use()
 	s.pipe.Lock()
 	defer s.pipe.Unlock()
-	s.use.cpu, s.use.peak = cpu, peak
+	s.use = use
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()

@@ -226,11 +226,11 @@ func TestServedIsCounted(t *testing.T) {
 
 func measureUse(t *testing.T, e *served) float64 {
 	t.Helper()
-	cpu, peak, _ := e.Use()
-	if runtime.GOOS == "linux" && (cpu <= 0 || peak < 1<<20) {
-		t.Errorf("%v of a processor, %d bytes", cpu, peak)
+	use := e.Use()
+	if runtime.GOOS == "linux" && (use.CPU <= 0 || use.PeakRSS < 1<<20) {
+		t.Errorf("%v of a processor, %d bytes", use.CPU, use.PeakRSS)
 	}
-	return cpu.Seconds()
+	return use.CPU.Seconds()
 }
 
 // TestServedDies: once its process is gone, an engine says so, and acknowledges nothing.

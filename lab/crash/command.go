@@ -38,16 +38,20 @@ func (l Lab) Command(ctx context.Context, q Request, at Place, files console.Fil
 		s.Wrapped("removed what a killed run had left: ", dir)
 	}
 	p := newProgress(t, file)
-	report, err := r.run(ctx, plan, p)
+	run, show := r.run, s.report
+	if q.Mutants {
+		run, show = r.detection, s.detection
+	}
+	report, err := run(ctx, plan, p)
 	p.End()
-	if report.Partial == "" || report.crashes() > 0 {
-		s.report(report)
+	if report.Partial == "" || report.crashes() > 0 || report.tried() {
+		show(report)
 		err = errors.Join(err, file.Write(report))
 	}
 	if n := report.brokenRows(); n > 0 {
 		err = errors.Join(err, fmt.Errorf("%d of %d rows: %w", n, len(report.Results), ErrBroken))
 	}
-	if report.Partial == "" && report.heldControls() {
+	if report.missed() || report.Partial == "" && report.heldControls() {
 		err = errors.Join(err, ErrControl)
 	}
 	return err

@@ -90,7 +90,7 @@ func Standard() Lab {
 func (l Lab) engine(name string) (all.Entry, error) {
 	entries := slices.Concat(l.Engines, l.peers())
 	for _, mutant := range mutants(l.Engines) {
-		entries = append(entries, mutant.entry())
+		entries = append(entries, mutant.engine)
 	}
 	for _, e := range entries {
 		if e.Name == name {

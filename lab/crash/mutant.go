@@ -5,66 +5,122 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/flawed"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 )
 
-// The controls: Pebble, saying that it gives more than it does. The lab must find both out.
+// The controls of every run: engines that say they give more than they do. The lab must find all of them out.
 const (
 	mutantBase = "pebble"
 	noSyncs    = "pebble, syncs removed"
 	notWritten = "pebble, memory for process"
+	triesAgain = "a failed sync tried again"
 )
 
-// mutants are the engines that a run checks itself with, made from an engine whose guarantees they weaken; none if
-// it is not there.
-func mutants(engines []all.Entry) []mutant {
-	for _, e := range engines {
-		if e.Name == mutantBase {
-			return []mutant{{e, noSyncs, Power, holdfast.Process}, {e, notWritten, Kill, holdfast.Memory}}
+// mutant is an engine that breaks what it claims. Crashes of one kind can find that out.
+type mutant struct {
+	name    string
+	kind    Kind
+	control bool // it is in every run of its kind
+	sure    bool // a round of [Lab.Mutants] that does not find it is a fault of the lab
+	engine  all.Entry
+}
+
+// controls are the mutants that a run checks itself with.
+func controls(engines []all.Entry) (list []mutant) {
+	for _, m := range mutants(engines) {
+		if m.control {
+			list = append(list, m)
 		}
 	}
-	return nil
+	return list
 }
 
-// mutant passes commits on at most at really, and nothing syncs. Crashes of one kind must find that out.
-type mutant struct {
-	base   all.Entry
-	name   string
-	kind   Kind
-	really holdfast.Level
+// mutants lists those made of an engine whose guarantees they weaken, none if it is not there, and those that break one
+// rule of durable files each.
+func mutants(engines []all.Entry) (list []mutant) {
+	for _, e := range engines {
+		if e.Name != mutantBase {
+			continue
+		}
+		list = append(list,
+			mutant{noSyncs, Power, true, true, weakened(e, noSyncs, holdfast.Process)},
+			mutant{notWritten, Kill, true, true, weakened(e, notWritten, holdfast.Memory)},
+			mutant{triesAgain, Faults, true, true, flawedEngine(triesAgain, flawed.Retries, 1)})
+	}
+	for _, m := range []struct {
+		name  string
+		kind  Kind
+		sure  bool
+		flaw  flawed.Flaw
+		every uint64
+	}{
+		{"skips 1 sync in 20", Power, true, flawed.Skips, 20},
+		{"skips 1 sync in 100", Power, false, flawed.Skips, 100},
+		{"acknowledges before the sync", Power, true, flawed.EarlyAck, 1},
+		{"syncs the wrong file", Power, true, flawed.WrongFile, 1},
+		{"renames without a sync of the file", Power, false, flawed.NoFileSync, 1},
+		{"renames without a sync of the directory", Power, false, flawed.NoDirSync, 1},
+		{"its log has no checksums", Power, false, flawed.NoChecksum, 1},
+		{"writes its index before the log is synced", Power, false, flawed.IndexFirst, 1},
+		{"keeps writes in a buffer of 64 KiB", Kill, true, flawed.Buffers, 1},
+		{"keeps 1 write in 20 until the next one", Kill, false, flawed.Buffers, 20},
+		{"keeps 1 write in 100 until the next one", Kill, false, flawed.Buffers, 100},
+		{"rewrites its manifest in place", Kill, false, flawed.InPlace, 1},
+		{"its log has no checksums, killed", Kill, false, flawed.NoChecksum, 1},
+		{"a failed sync taken for a good one", Faults, true, flawed.Ignores, 1},
+		{"goes on after a failed sync", Faults, true, flawed.GoesOn, 1},
+	} {
+		list = append(list, mutant{m.name, m.kind, false, m.sure, flawedEngine(m.name, m.flaw, m.every)})
+	}
+	return list
 }
 
-func (l mutant) entry() all.Entry {
-	return all.Entry{Name: l.name, Describe: func() holdfast.Capabilities { return l.claims(l.base.Describe()) },
+// row is the mutant against its kind of crash.
+func (m mutant) row(subject string, mounts []blockdev.Mount) kinds.Row {
+	return kinds.Row{Engine: m.name, Subject: subject, Level: m.kind.Survives(), Given: m.kind.Survives(), Kind: m.kind,
+		Mounts: mounts, Control: m.control, Capabilities: m.engine.Describe()}
+}
+
+func flawedEngine(name string, flaw flawed.Flaw, every uint64) all.Entry {
+	return all.Entry{Name: name, Describe: func() holdfast.Capabilities { return claims(name, flawed.Describe()) },
+		Open: func(dir string, _ holdfast.Options) (holdfast.Engine, error) { return flawed.Open(dir, flaw, every) }}
+}
+
+// weakened passes commits on at most at really, and nothing syncs.
+func weakened(base all.Entry, name string, really holdfast.Level) all.Entry {
+	return all.Entry{Name: name, Describe: func() holdfast.Capabilities { return claims(name, base.Describe()) },
 		Open: func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			o.SyncEvery = -1 * time.Second // never
-			e, err := l.base.Open(dir, o)
+			e, err := base.Open(dir, o)
 			if err != nil {
 				return nil, err
 			}
-			return &openMutant{e, l}, nil
+			return &openWeakened{e, name, really}, nil
 		}}
 }
 
-func (l mutant) claims(c holdfast.Capabilities) holdfast.Capabilities {
-	c.Engine = l.name
+// claims are those of an engine under another name.
+func claims(name string, c holdfast.Capabilities) holdfast.Capabilities {
+	c.Engine = name
 	return c
 }
 
-// openMutant is an open mutant.
-type openMutant struct {
+// openWeakened is an open engine of weakened.
+type openWeakened struct {
 	holdfast.Engine
-	mutant mutant
+	name   string
+	really holdfast.Level
 }
 
-func (l *openMutant) Capabilities() holdfast.Capabilities {
-	return l.mutant.claims(l.Engine.Capabilities())
+func (e *openWeakened) Capabilities() holdfast.Capabilities {
+	return claims(e.name, e.Engine.Capabilities())
 }
 
-func (l *openMutant) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
-	return l.Engine.Apply(b, min(level, l.mutant.really))
+func (e *openWeakened) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	return e.Engine.Apply(b, min(level, e.really))
 }
 
 // Sync says that it did.
-func (l *openMutant) Sync() error {
-	return holdfast.Commit(l.Engine, &holdfast.Batch{}, l.mutant.really)
-}
+func (e *openWeakened) Sync() error { return holdfast.Commit(e.Engine, &holdfast.Batch{}, e.really) }

@@ -26,6 +26,8 @@ type Request struct {
 	FS       string
 	Seed     *uint64
 	For      *time.Duration
+	// Mutants asks for [Detection] instead of results: how well the lab finds engines that break one rule each.
+	Mutants bool
 }
 
 // defaultCuts is how many crashes of a row are judged.
@@ -41,6 +43,7 @@ type runPlan struct {
 	ownSubjects bool // no subjects were named
 	allSubjects bool // nor are there only peers, which have theirs
 	cutsNamed   bool
+	mutants     bool          // there is nothing else
 	length      time.Duration // 0 if not named
 }
 
@@ -50,6 +53,9 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	p := &runPlan{PlanJSON: PlanJSON{
 		Cuts: defaultCuts, Subjects: q.Subjects, Seed: uint64(rand.Uint32()),
 	}}
+	if q.Mutants {
+		return l.planMutants(p, q)
+	}
 	var err error
 	p.Engines = namesOf(l.Engines)
 	if len(q.Engines) > 0 {
@@ -89,27 +95,15 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 			return nil, err
 		}
 	}
-	if q.FS != "" && !slices.Contains(blockdev.FileSystems(), q.FS) {
-		return nil, op.Unknown("file system", q.FS, blockdev.FileSystems())
-	}
-	if err := p.chooseKinds(q.Kinds, blockdev.Mounts(q.FS)); err != nil {
+	if err := knownFS(q.FS); err != nil {
 		return nil, err
 	}
-	if q.Cuts != nil {
-		if p.Cuts, p.cutsNamed = *q.Cuts, true; p.Cuts < 1 || p.Cuts > 1e6 {
-			return nil, op.BadOption(fmt.Sprintf("%d cuts", p.Cuts), "use a number from 1 to a million")
-		}
+	if err := p.chooseKinds(q.Kinds, []Kind{Kill, Power, Faults}, blockdev.Mounts(q.FS)); err != nil {
+		return nil, err
 	}
-	if q.For != nil {
-		if p.length = *q.For; p.length <= 0 {
-			return nil, op.BadOption(fmt.Sprintf("a run of %v", p.length), "use a time like 10m")
-		}
+	if err := p.numbers(q); err != nil {
+		return nil, err
 	}
-	p.Seconds = p.length.Seconds()
-	if q.Seed != nil {
-		p.Seed = *q.Seed
-	}
-	p.Command = commandOf(q, p.Seed)
 	if err := l.cells(p); err != nil {
 		return nil, err
 	}
@@ -118,6 +112,84 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	}
 	p.keepLevels()
 	return p, nil
+}
+
+func knownFS(name string) error {
+	if name != "" && !slices.Contains(blockdev.FileSystems(), name) {
+		return op.Unknown("file system", name, blockdev.FileSystems())
+	}
+	return nil
+}
+
+// numbers takes over the numbers of a request.
+func (p *runPlan) numbers(q Request) error {
+	if q.Cuts != nil {
+		if p.Cuts, p.cutsNamed = *q.Cuts, true; p.Cuts < 1 || p.Cuts > 1e6 {
+			return op.BadOption(fmt.Sprintf("%d cuts", p.Cuts), "use a number from 1 to a million")
+		}
+	}
+	if q.For != nil {
+		if p.length = *q.For; p.length <= 0 {
+			return op.BadOption(fmt.Sprintf("a run of %v", p.length), "use a time like 10m")
+		}
+	}
+	p.Seconds = p.length.Seconds()
+	if q.Seed != nil {
+		p.Seed = *q.Seed
+	}
+	p.Command = commandOf(q, p.Seed)
+	return nil
+}
+
+// planMutants makes a plan of mutants alone.
+func (l Lab) planMutants(p *runPlan, q Request) (*runPlan, error) {
+	for _, named := range []struct {
+		flag   string
+		values []string
+	}{{"engines", q.Engines}, {"levels", q.Levels}, {"subject", q.Subjects}} {
+		if len(named.values) > 0 {
+			return nil, op.BadOption("--mutants with --"+named.flag, "leave that out: mutants are engines of their own, at "+
+				"the level that they break, under the subject kv")
+		}
+	}
+	p.Subjects, p.mutants = []string{subjects.KV.Name}, true
+	if err := knownFS(q.FS); err != nil {
+		return nil, err
+	}
+	if err := p.chooseKinds(q.Kinds, kinds.Kinds(), blockdev.Mounts(q.FS)); err != nil {
+		return nil, err
+	}
+	for _, kind := range p.Kinds {
+		for _, m := range mutants(l.Engines) {
+			if m.kind == kind {
+				p.cells = append(p.cells, m.row(subjects.KV.Name, p.mounts))
+			}
+		}
+		for _, s := range l.Simulations {
+			for _, m := range s.Mutants {
+				if kind == Simulate {
+					p.cells = append(p.cells, kinds.Row{Engine: m.Engine, Kind: Simulate})
+				}
+			}
+		}
+	}
+	for i := range p.cells {
+		c := &p.cells[i]
+		if c.Kind == Kill || c.Kind == Simulate {
+			c.Mounts = nil
+		}
+		p.Engines = append(p.Engines, c.Engine)
+		if c.Level > 0 && !slices.Contains(p.Levels, c.Level) {
+			p.Levels = append(p.Levels, c.Level)
+		}
+	}
+	if slices.Sort(p.Levels); len(p.Levels) == 0 {
+		p.Levels = holdfast.Levels()
+	}
+	if len(p.cells) == 0 {
+		return nil, op.BadOption("there are no mutants", "name another --kind")
+	}
+	return p, p.numbers(q)
 }
 
 // mountsText lists mounts.
@@ -207,8 +279,7 @@ func (p *runPlan) nothing() error {
 
 // chooseKinds leaves out what this machine cannot do, unless it was named: kinds, and the mounts that recorded disks
 // have in turns.
-func (p *runPlan) chooseKinds(names []string, mounts []blockdev.Mount) error {
-	all := []Kind{Kill, Power, Faults}
+func (p *runPlan) chooseKinds(names []string, all []Kind, mounts []blockdev.Mount) error {
 	for _, name := range names {
 		k := Kind(name)
 		if !slices.Contains(kinds.Kinds(), k) {
@@ -275,12 +346,9 @@ func (l Lab) cells(p *runPlan) error {
 				}
 				continue
 			}
-			for _, mutant := range mutants(l.Engines) {
+			for _, mutant := range controls(l.Engines) {
 				if mutant.kind == kind {
-					p.cells = append(p.cells, kinds.Row{
-						Engine: mutant.name, Subject: subject, Level: kind.Survives(), Given: kind.Survives(), Kind: kind,
-						Mounts: mounts, Control: true, Capabilities: mutant.claims(mutant.base.Describe()),
-					})
+					p.cells = append(p.cells, mutant.row(subject, mounts))
 				}
 			}
 			for _, name := range p.Engines {
@@ -352,5 +420,12 @@ func (l Lab) simulation(engine string) *Simulation {
 func commandOf(q Request, seed uint64) string {
 	return "holdfast crash" + console.Flag("engines", q.Engines...) + console.Flag("levels", q.Levels...) +
 		console.Flag("kind", q.Kinds...) + console.Flag("subject", q.Subjects...) + console.FlagOf("cuts", q.Cuts) +
-		console.Flag("fs", q.FS) + console.FlagOf("for", q.For) + console.Flag("seed", seed)
+		console.Flag("fs", q.FS) + console.FlagOf("for", q.For) + console.Flag("seed", seed) + mutantsFlag(q)
+}
+
+func mutantsFlag(q Request) string {
+	if q.Mutants {
+		return " --mutants"
+	}
+	return ""
 }

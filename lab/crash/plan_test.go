@@ -11,19 +11,19 @@ import (
 // disks of rows that follow each other, and those of one row, have different mounts.
 func TestMountsInTurns(t *testing.T) {
 	needsDisk(t)
-	p := &runPlan{}
+	p, all := &runPlan{}, []Kind{Kill, Power, Faults}
 	fat := blockdev.Mount{FS: "fat"}
-	if err := p.chooseKinds(nil, []blockdev.Mount{fat, {FS: "ext4"}, fat}); err != nil || len(p.Kinds) != 3 {
+	if err := p.chooseKinds(nil, all, []blockdev.Mount{fat, {FS: "ext4"}, fat}); err != nil || len(p.Kinds) != 3 {
 		t.Fatal(p.Kinds, err)
 	}
 	if len(p.missing) != 2 || p.missing[0].Kind != Power || p.missing[1].Kind != Faults || p.FS != "ext4" {
 		t.Errorf("%v, missing %v", p.FS, p.missing)
 	}
 	p = &runPlan{}
-	if err := p.chooseKinds(nil, []blockdev.Mount{fat}); err != nil || !slices.Equal(p.Kinds, []Kind{Kill}) {
+	if err := p.chooseKinds(nil, all, []blockdev.Mount{fat}); err != nil || !slices.Equal(p.Kinds, []Kind{Kill}) {
 		t.Errorf("%v, %v", p.Kinds, err)
 	}
-	if err := p.chooseKinds([]string{"power"}, []blockdev.Mount{fat}); err == nil {
+	if err := p.chooseKinds([]string{"power"}, all, []blockdev.Mount{fat}); err == nil {
 		t.Error("power was named, and is not refused")
 	}
 	mounts := blockdev.Mounts("")

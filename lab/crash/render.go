@@ -27,6 +27,15 @@ var titles = map[Kind]string{
 
 // header says what will be done.
 func (s screen) header(p *runPlan) {
+	defer func() {
+		for _, m := range p.missing {
+			s.Wrapped("left out: ", fmt.Sprintf("%s: %s", m.Kind, m.Why))
+		}
+	}()
+	if p.mutants {
+		s.Wrapped("crash: ", fmt.Sprintf("%s; seed %d", console.Number(len(p.cells), "mutant"), p.Seed))
+		return
+	}
 	var kinds []string
 	for _, k := range p.Kinds {
 		kinds = append(kinds, string(k))
@@ -37,9 +46,6 @@ func (s screen) header(p *runPlan) {
 	}
 	s.Wrapped("crash: ", fmt.Sprintf("%s; engines %s; levels %s; %s a row; %s; seed %d", strings.Join(kinds, ", "),
 		strings.Join(p.Engines, ", "), strings.Join(levels, ", "), p.cutsText(), p.subjectsText(), p.Seed))
-	for _, m := range p.missing {
-		s.Wrapped("left out: ", fmt.Sprintf("%s: %s", m.Kind, m.Why))
-	}
 }
 
 // cutsText is how many cuts the rows get, controls aside: some may get fewer.
@@ -88,9 +94,12 @@ func (s screen) report(r *Report) {
 	s.Printf("\n")
 	if !slices.Equal(r.Plan.Kinds, []Kind{Simulate}) {
 		s.Wrapped("", "Batches, added up over all cuts. lost: acknowledged at a level that must survive, and gone. "+
-			"order: missing under later ones. unflushed: acknowledged at power, and the disk saw no flush since it was "+
-			"applied. wrong: never written, damaged, or different when opened again. "+
+			"order: missing under later ones. unflushed: acknowledged at power, and the disk did not write and then flush since "+
+			"it was applied. wrong: never written, damaged, or different when opened again. "+
 			"window: the most that one cut took, from the first batch that is gone to the last acknowledgement.")
+	}
+	if slices.ContainsFunc(r.Results, func(row Result) bool { return len(row.Bounds) > 0 }) {
+		s.Wrapped("", aboutBounds)
 	}
 	s.reached(r)
 	s.broken(r)
@@ -101,7 +110,7 @@ func (s screen) report(r *Report) {
 func (s screen) kind(r *Report, kind Kind, subject string) {
 	t := console.Table{Keys: 2}
 	names := []string{"engine", "level", "verdict", "cuts", "acked", "survived", "lost", "torn", "order", "unflushed",
-		"wrong", "unopened", "open ms", "syncs/ack", "window"}
+		"wrong", "unopened", "open ms", "syncs/ack", "window", "below"}
 	for i, name := range names {
 		t.Columns = append(t.Columns, console.Column{Name: name, Right: i > t.Keys})
 	}
@@ -124,7 +133,8 @@ func (s screen) kind(r *Report, kind Kind, subject string) {
 		}
 		t.Row(style, row.Engine, row.Level.String(), verdict, fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked),
 			fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn), some(row.OutOfOrder), some(row.Unflushed),
-			some(row.Wrong), some(row.RecoveryFailures), recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row))
+			some(row.Wrong), some(row.RecoveryFailures), recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row),
+			shortBounds(row.Bounds))
 		if row.Verdict == Held && !row.Control {
 			t.PaintLast(2, console.Green)
 		}
@@ -148,7 +158,7 @@ func (s screen) kind(r *Report, kind Kind, subject string) {
 func (s screen) simulations(r *Report) {
 	t := console.Table{Keys: 2}
 	names := []string{"engine", "verdict", "histories", "power cuts", "kills", "in operation", "in recovery", "faults",
-		"damage", "found", "commits", "reads", "wrong"}
+		"damage", "found", "commits", "reads", "wrong", "below"}
 	for i, name := range names {
 		t.Columns = append(t.Columns, console.Column{Name: name, Right: i >= t.Keys})
 	}
@@ -163,7 +173,7 @@ func (s screen) simulations(r *Report) {
 		}
 		t.Row(style, row.Engine, string(row.Verdict), some(did.Histories), some(did.PowerCuts), some(did.Kills),
 			some(did.InOperation), some(did.InRecovery), some(did.Faults), some(did.Damages), some(did.Refusals),
-			some(did.Commits), some(did.Reads), some(row.Wrong))
+			some(did.Commits), some(did.Reads), some(row.Wrong), shortBounds(row.Bounds))
 		if row.Verdict == Held {
 			t.PaintLast(1, console.Green)
 		}

@@ -17,6 +17,8 @@ type Report struct {
 	Results []Result  `json:"results"`
 	Missing []Missing `json:"missing"` // kinds that were left out
 	Partial string    `json:"partial"` // why this is not all of the plan; empty if it is
+	// Detection has how well mutants were found, in a run of [Request].Mutants, which has no results.
+	Detection []Detection `json:"detection"`
 }
 
 // Machine is what the run was made on. It names no host.
@@ -82,7 +84,9 @@ type Result struct {
 	FlushChecks int64   `json:"flush_checks"`
 	Unflushed   int64   `json:"unflushed"`
 	Verdict     Verdict `json:"verdict"`
-	Why         string  `json:"why"`
+	// Bounds is what a row that held supports.
+	Bounds []Bound `json:"bounds"`
+	Why    string  `json:"why"`
 
 	// SyncsPerAck is the number of syncs the engine told of per batch under kill, and of flushes the disk
 	// saw per acknowledged batch, those of the file system included, under power.

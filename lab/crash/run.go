@@ -170,6 +170,7 @@ func (s *runState) report(end string, err error) *Report {
 		Schema: Schema, Machine: Machine{runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), runtime.Version()},
 		Plan:    p.PlanJSON,
 		Seconds: time.Since(s.began).Seconds(), Results: []Result{}, Missing: append([]Missing{}, p.missing...),
+		Detection: []Detection{},
 	}
 	for _, t := range s.tallies {
 		report.Results = append(report.Results, t.finish())

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/contender/rust"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/flawed"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/kinds"
 	"github.com/holdfastdb/holdfast/lab/crash/internal/subjects"
 	"github.com/holdfastdb/holdfast/store/raftlog"
@@ -143,12 +144,8 @@ func labs() map[string]Lab {
 			}
 			return bbolt.Open(dir, o)
 		}))
-	for _, name := range []string{logFirst, indexFirst} {
-		mutants.Engines = append(mutants.Engines, all.Entry{Name: name, Describe: describeLogged,
-			Open: func(dir string, _ holdfast.Options) (holdfast.Engine, error) {
-				return openLogged(dir, name == indexFirst)
-			}})
-	}
+	mutants.Engines = append(mutants.Engines, flawedEngine(logFirst, flawed.None, 1),
+		flawedEngine(indexFirst, flawed.IndexFirst, 1))
 	for name, spoil := range spoils {
 		peer := with(name, func(dir string, o holdfast.Options) (holdfast.Engine, error) {
 			again := used(dir)
@@ -181,7 +178,7 @@ func labs() map[string]Lab {
 	for _, e := range all.Engines() {
 		if e.Name == mutantBase {
 			// Said to give Process, and gives Memory.
-			mutants.Engines = append(mutants.Engines, mutant{e, "forgets", Kill, holdfast.Memory}.entry())
+			mutants.Engines = append(mutants.Engines, weakened(e, "forgets", holdfast.Memory))
 		}
 	}
 	// The controls are made of an engine that gives more than they ask it for.

@@ -23,6 +23,28 @@ type tally struct {
 	keep           func() (string, error) // the directory for evidence
 	failed         error                  // of keeping evidence
 	notes          []string
+	recordings     int64
+
+	firstBreach func() // called once, if not nil
+	foundBy     foundBy
+	foundAt     int // of cuts
+}
+
+// breached is called with the lock held when something may have been found.
+func (t *tally) breached(by foundBy) {
+	if t.foundBy != "" || t.result.breaches() == 0 {
+		return
+	}
+	if t.foundBy, t.foundAt = by, t.result.Cuts; t.firstBreach != nil {
+		t.firstBreach()
+	}
+}
+
+// judged is the number of crashes so far.
+func (t *tally) judged() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.result.Cuts
 }
 
 func newTally(c kinds.Row, seed uint64) *tally {
@@ -50,6 +72,7 @@ func (t *tally) Judged(j protocol.Judgement, fatal bool) {
 	}
 	r.LostCommits = max(r.LostCommits, j.Lost+j.Gone)
 	r.LossWindowMs = max(r.LossWindowMs, j.Window)
+	t.breached(byCrash)
 }
 
 // Recovered adds the time that opening took.
@@ -81,6 +104,14 @@ func (t *tally) Flushed(checked int, unflushed []string) {
 			t.result.Findings = append(t.result.Findings, f)
 		}
 	}
+	t.breached(byFlush)
+}
+
+// Recorded counts a victim on a recorded disk.
+func (t *tally) Recorded() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.recordings++
 }
 
 // Did adds how often something has been reached.
@@ -106,8 +137,8 @@ func (t *tally) Breaks(s *kinds.Scene, j protocol.Judgement) {
 			t.result.Findings = append(t.result.Findings, f)
 		}
 	}
-	// What a control breaks, or may be lost with the whole store, needs no evidence.
-	if t.cell.Control || t.excused() || len(t.result.Evidence) >= maxEvidence {
+	// What a control or mutant breaks, or may be lost with the whole store, needs no evidence.
+	if t.keep == nil || t.cell.Control || t.excused() || len(t.result.Evidence) >= maxEvidence {
 		return
 	}
 	dir, err := t.keep()
@@ -148,6 +179,7 @@ func (t *tally) Wrong(finding string) {
 	if len(t.result.Findings) < maxRowFindings {
 		t.result.Findings = append(t.result.Findings, finding)
 	}
+	t.breached(byVictim)
 }
 
 // Note adds a sentence for the reader of the row.
@@ -203,6 +235,9 @@ func (t *tally) finish() Result {
 			t.cell.Window())
 	default:
 		r.Verdict, r.Why = AsDocumented, t.loss()
+	}
+	if r.Bounds = []Bound{}; r.Verdict == Held {
+		r.Bounds = t.bounds()
 	}
 	for _, n := range t.notes {
 		if r.Why != "" {

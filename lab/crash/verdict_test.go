@@ -126,7 +126,7 @@ func TestTally(t *testing.T) {
 		Cuts: 2, Acked: 20, Survived: 17, Lost: 2, Torn: 1, OutOfOrder: 3, Wrong: 4, RecoveryFailures: 1,
 		LostCommits: 2, LossWindowMs: 20, RecoveryMs: Recovery{20, 30}, SyncsPerAck: 0.25,
 		Verdict: Broken, Why: "1 recovery failures; by the way", Findings: []string{}, Evidence: []string{},
-		Reached: map[string]int{},
+		Reached: map[string]int{}, Bounds: []Bound{},
 	}
 	if r := tally.finish(); !reflect.DeepEqual(r, want) {
 		t.Errorf("%+v, want %+v", r, want)
@@ -517,6 +517,8 @@ func TestSchemaIsStrict(t *testing.T) {
 		Plan: PlanJSON{Engines: []string{"x"}, Levels: holdfast.Levels(), Kinds: []Kind{Kill}, Subjects: []string{"kv"},
 			Cuts: 1, FS: "ext4", Command: "x"},
 		Results: []Result{ok.finish(), newTally(none, 1).finish(), newTally(simulated, 1).finish()},
+		Detection: finished([]*Detection{{Mutant: "x", Kind: Power, Rounds: 2, Found: 1, Limit: 20, cuts: []int{3},
+			By: map[string]int{string(byFlush): 1}}}),
 	}
 	var text bytes.Buffer
 	if err := console.WriteJSON(&text, r); err != nil {
@@ -537,8 +539,13 @@ func TestSchemaIsStrict(t *testing.T) {
 		"a negative count":    func(d map[string]any) { result(d, 0)["acked"] = -1 },
 		"no such kind":        func(d map[string]any) { result(d, 1)["kind"] = "fire" },
 		"missing without why": func(d map[string]any) { d["missing"].([]any)[0].(map[string]any)["why"] = "" },
-		"no machine":          func(d map[string]any) { delete(d, "machine") },
-		"findings are null":   func(d map[string]any) { result(d, 0)["findings"] = nil },
+		"a bound of nothing":  func(d map[string]any) { result(d, 0)["bounds"].([]any)[0].(map[string]any)["of"] = "luck" },
+		"no trials":           func(d map[string]any) { result(d, 0)["bounds"].([]any)[0].(map[string]any)["n"] = 0 },
+		"found without rounds": func(d map[string]any) {
+			delete(d["detection"].([]any)[0].(map[string]any), "rounds")
+		},
+		"no machine":        func(d map[string]any) { delete(d, "machine") },
+		"findings are null": func(d map[string]any) { result(d, 0)["findings"] = nil },
 	} {
 		document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text.Bytes()))
 		if err != nil {

@@ -193,6 +193,7 @@ type Fault struct {
 	Flushes bool          // flushes fail
 	Err     syscall.Errno // with this; 0 means EIO. The loop device may show the file system EIO for any error.
 	After   int64         // so many such requests still succeed
+	Times   int64         // and so many fail before the disk is well again; 0 means all
 }
 
 // A Policy says what a power cut leaves of the writes that no flush covers. The zero value is Nothing.

@@ -30,6 +30,8 @@ type server struct {
 	// guarded by rec.mu
 	fault Fault
 	left  int64 // requests that fault lets through yet
+
+	failures int64 // requests that fault has made fail
 }
 
 func newServer(rec *recorder, size int64) *server {
@@ -202,6 +204,12 @@ func (s *server) injected(mine bool) syscall.Errno {
 		s.left--
 		return 0
 	}
+	if s.fault.Times > 0 {
+		if s.failures >= s.fault.Times {
+			return 0
+		}
+		s.failures++
+	}
 	return s.fault.Err
 }
 
@@ -218,5 +226,5 @@ func (s *server) setFault(f Fault) {
 	}
 	s.rec.mu.Lock()
 	defer s.rec.mu.Unlock()
-	s.fault, s.left = f, f.After
+	s.fault, s.left, s.failures = f, f.After, 0
 }

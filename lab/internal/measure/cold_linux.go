@@ -36,12 +36,21 @@ func DropPages(dir string) error {
 	})
 }
 
-// BytesRead is how many bytes this process has had devices read, those that were read ahead for it included; -1 if that
-// is not known.
-func BytesRead() int64 {
-	n, err := strconv.ParseInt(field(contents("/proc/self/io"), "read_bytes"), 10, 64)
-	if err != nil {
-		return -1
+// DeviceBytes is how many bytes a process has had devices read, those that were read ahead for it included, and write:
+// what it changed in the system's cache, less what was truncated or removed before it was written. -1 if that is not
+// known.
+func DeviceBytes(pid int) (read, written int64) {
+	io := contents("/proc/" + strconv.Itoa(pid) + "/io")
+	number := func(name string) int64 {
+		n, err := strconv.ParseInt(field(io, name), 10, 64)
+		if err != nil {
+			return -1
+		}
+		return n
 	}
-	return n
+	read, written = number("read_bytes"), number("write_bytes")
+	if cancelled := number("cancelled_write_bytes"); written >= 0 && cancelled >= 0 {
+		written -= cancelled
+	}
+	return read, written
 }

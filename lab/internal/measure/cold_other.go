@@ -10,5 +10,5 @@ const CanDropPages = false
 // DropPages is for Linux only.
 func DropPages(string) error { return errors.ErrUnsupported }
 
-// BytesRead is not known here.
-func BytesRead() int64 { return -1 }
+// DeviceBytes is not known here.
+func DeviceBytes(int) (read, written int64) { return -1, -1 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestMedian(t *testing.T) {
@@ -99,5 +100,34 @@ func TestMemoryIsKnownHere(t *testing.T) {
 	var m Machine
 	if look(&m, shm); strings.Contains(string(mounts), " "+shm+" tmpfs ") && !m.Disk.InMemory() {
 		t.Errorf("%s: %+v", shm, m.Disk)
+	}
+}
+
+// TestCurve: quantiles end where no operation is slower; the fastest and the slowest are always there.
+func TestCurve(t *testing.T) {
+	for _, test := range []struct {
+		ops  int
+		want []float64 // percents
+	}{
+		{0, nil}, {1, []float64{0, 100}}, {2, []float64{0, 50, 100}}, {9, []float64{0, 50, 75, 100}},
+		{100, []float64{0, 50, 75, 90, 95, 99, 100}}, {999, []float64{0, 50, 75, 90, 95, 99, 100}},
+		{1000, []float64{0, 50, 75, 90, 95, 99, 99.9, 100}},
+		{100_000, []float64{0, 50, 75, 90, 95, 99, 99.9, 99.99, 99.999, 100}},
+	} {
+		h := NewHistogram()
+		for i := range test.ops {
+			Record(h, time.Duration(i+1)*time.Microsecond)
+		}
+		var percents []float64
+		for _, p := range Curve(h) {
+			percents = append(percents, p.Percent)
+			// Three digits are kept.
+			if want := max(p.Percent/100*float64(test.ops), 1); math.Abs(p.Micros-want) > max(want/500, 1) {
+				t.Errorf("of %d operations, %v %% took %v us", test.ops, p.Percent, p.Micros)
+			}
+		}
+		if !slices.Equal(percents, test.want) {
+			t.Errorf("of %d operations: %v, want %v", test.ops, percents, test.want)
+		}
 	}
 }

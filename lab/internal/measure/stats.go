@@ -67,5 +67,33 @@ func LatencyOf(h *hdrhistogram.Histogram) Latency {
 	return Latency{P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: Micros(time.Duration(h.Max()))}
 }
 
+// Point is a point of a distribution: so many percent of the operations took so long or less.
+type Point struct {
+	Percent float64 `json:"percent"`
+	Micros  float64 `json:"us"`
+}
+
+// curvePercents are those of [Curve], in steps that a logarithmic scale of what is slow shows evenly.
+var curvePercents = []float64{50, 75, 90, 95, 99, 99.9, 99.99, 99.999}
+
+// Curve is a histogram's distribution: the fastest, quantiles up to the last that one operation at least is slower than,
+// and the slowest. It is empty if nothing was recorded.
+func Curve(h *hdrhistogram.Histogram) []Point {
+	curve := []Point{}
+	n := h.TotalCount()
+	if n == 0 {
+		return curve
+	}
+	micros := func(ns int64) float64 { return Micros(time.Duration(ns)) }
+	curve = append(curve, Point{0, micros(h.Min())})
+	for _, p := range curvePercents {
+		if float64(n)*(100-p) < 100*(1-1e-9) {
+			break
+		}
+		curve = append(curve, Point{p, micros(h.ValueAtQuantile(p))})
+	}
+	return append(curve, Point{100, micros(h.Max())})
+}
+
 // Micros is d in microseconds, with the nanoseconds as decimals.
 func Micros(d time.Duration) float64 { return math.Round(float64(d)) / 1e3 }

@@ -451,4 +451,13 @@ func TestDamagedValueBehindDamagedBlock(t *testing.T) {
 	if !slices.ContainsFunc(v.Damage, func(err error) bool { return strings.Contains(err.Error(), "key/001990") }) {
 		t.Errorf("%d entries were read, and of the value nothing is said: %v", v.Entries, v.Damage)
 	}
+	r, err := Repair(fsys, smallDir, receiver{mem.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const keys = `it may have had any keys from "key/000000" on before "key/0`
+	if !slices.ContainsFunc(v.Damage, func(err error) bool { return strings.Contains(err.Error(), keys) }) ||
+		!slices.ContainsFunc(r.Lost, func(l Loss) bool { return strings.Contains(l.Why, keys) }) {
+		t.Errorf("of the keys in the block nothing is said: %v; %+v", v.Damage, r.Lost)
+	}
 }

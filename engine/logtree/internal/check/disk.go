@@ -230,7 +230,7 @@ type place struct {
 	why  string
 }
 
-// read returns what of a segment's frames can be read, up to the offset end in the file at most. It notes what cannot.
+// read returns what of a segment's frames can be read, up to the offset end in the file at most, and why not all.
 func (k *disk) read(p *part, end int64) ([]byte, error) {
 	f, err := k.fs.Open(p.name)
 	if err != nil {

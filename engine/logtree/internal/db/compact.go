@@ -51,7 +51,7 @@ func (d *DB) Compact(ctx context.Context) error {
 }
 
 func (d *DB) noRoomToCompact(cause error) error {
-	return &holdfast.Error{Op: "compact", Engine: format.Name, Path: d.dir, Class: holdfast.ErrFull, Cause: cause,
+	return &holdfast.Error{Op: "compact", Engine: format.Name, Path: d.files.Dir, Class: holdfast.ErrFull, Cause: cause,
 		Detail: "there is no room for what has to be moved", Remedy: "make room on the disk; nothing is lost"}
 }
 
@@ -64,7 +64,7 @@ func (d *DB) compact(ctx context.Context) error {
 			return err
 		}
 		if d.Life.Closed() {
-			return &holdfast.Error{Op: "compact", Engine: format.Name, Path: d.dir, Class: holdfast.ErrClosed}
+			return &holdfast.Error{Op: "compact", Engine: format.Name, Path: d.files.Dir, Class: holdfast.ErrClosed}
 		}
 		if err := d.log.Err(); err != nil {
 			return err

@@ -82,10 +82,7 @@ const (
 // and under it only obsolete.mu. Readers take no lock; see view.
 type DB struct {
 	front.Engine[state]
-	fs       vfs.FS
-	dir      string
-	id       format.DatabaseID
-	files    wal.Files
+	files    wal.Files // with the file system, the directory and its identity
 	log      *wal.Log
 	logger   *slog.Logger
 	watch    *watch
@@ -97,7 +94,7 @@ type DB struct {
 
 	tableLimit   int64
 	segmentLimit int64
-	farLeast     int // average bytes of a batch's records from which on its values stay in the log
+	leastLarge   int // average bytes of a batch's records from which on its values stay in the log
 
 	visible atomic.Uint64 // the last operation that readers see
 	view    atomic.Pointer[view]
@@ -119,7 +116,6 @@ type DB struct {
 	changed  sync.Cond               // a memtable was flushed, or could not be, or the database failed
 	stuck    error                   // why the last flush failed, nil if it did not
 	next     *wal.Segment            // prepared to follow the log's present one
-	below    uint32                  // so many numbers just below next's are free
 	lastSize int64                   // of the segment made last
 	segs     map[uint32]*wal.Segment // all that are alive, with a reference each
 	nextFile uint64
@@ -321,24 +317,22 @@ const maxUnwritten = 256 << 10
 func (d *DB) add(mem *table, body []byte, sum uint32, ops int, large bool) {
 	s, at, n := d.log.Current(), d.log.End(), format.FrameSize(len(body))
 	if large && d.log.AppendLarge(body, sum, ops) {
-		mem.far += int64(n)
-		s.Payload.Add(mem.addFar(s, at.Offset+format.FrameHeader, body, at.Seq+1))
+		mem.addLarge(s, at.Offset, body, at.Seq+1)
 		return
 	}
 	addr, buf := mem.reserve(s.ID, at.Offset, n)
 	clear(buf[format.FrameHeader+copy(buf[format.FrameHeader:], body) : n])
 	d.log.Append(buf, len(body), sum, ops)
-	_, payload := mem.add(addr+format.FrameHeader, buf[format.FrameHeader:format.FrameHeader+len(body)], at.Seq+1)
-	s.Payload.Add(payload)
+	mem.add(s, addr+format.FrameHeader, buf[format.FrameHeader:format.FrameHeader+len(body)], at.Seq+1)
 }
 
 // room makes sure that a frame of n bytes with so many operations fits the memtable, which it is copied to unless it
-// is far, and the segment. If it returns an error, nothing of the batch is there. It is called with mu held, and may
+// is large, and the segment. If it returns an error, nothing of the batch is there. It is called with mu held, and may
 // release and take it again.
-func (d *DB) room(n, ops int, far bool, body []byte) error {
+func (d *DB) room(n, ops int, large bool, body []byte) error {
 	weight := int64(n)
-	if far {
-		weight /= farWeight
+	if large {
+		weight /= largeWeight
 	}
 	cleared := false // for a segment that there was no room for
 	waited := false  // for a flush
@@ -430,7 +424,7 @@ func (d *DB) notApplied(cause error) error {
 	if err := d.log.Err(); err != nil {
 		return err
 	}
-	e := &holdfast.Error{Op: "apply", Engine: format.Name, Path: d.dir, Cause: cause,
+	e := &holdfast.Error{Op: "apply", Engine: format.Name, Path: d.files.Dir, Cause: cause,
 		Remedy: "try again once the cause is removed; nothing was written"}
 	if format.IsNoRoom(cause) {
 		e.Class, e.Remedy = holdfast.ErrFull, "make room on the disk, or delete a range of keys; nothing was written"
@@ -568,7 +562,7 @@ func (d *DB) noteInLog() (err error) {
 	}
 	name, f := s.File.Name(), s.File
 	if !started { // it is one that Open has read
-		if f, err = d.fs.OpenWrite(name); err != nil {
+		if f, err = d.files.FS.OpenWrite(name); err != nil {
 			return format.IOError("open", name, err)
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
@@ -596,7 +590,7 @@ func (d *DB) shut(orderly bool) (err error) {
 	if orderly {
 		if cur != nil && off < cur.Size {
 			// The mapping keeps its length, but nothing is read beyond off.
-			if f, e := d.fs.OpenWrite(cur.File.Name()); e == nil {
+			if f, e := d.files.FS.OpenWrite(cur.File.Name()); e == nil {
 				err = errors.Join(f.Truncate(off), f.Datasync(), f.Close())
 			} else if !format.IsTransient(e) {
 				err = e
@@ -607,14 +601,14 @@ func (d *DB) shut(orderly bool) (err error) {
 				err = d.saveAtEnd()
 			}
 			if format.IsShortage(err) {
-				d.logger.Warn("cannot note in the manifest how far the log goes", "path", d.dir, "error", err)
+				d.logger.Warn("cannot note in the manifest how far the log goes", "path", d.files.Dir, "error", err)
 				if err = d.noteInLog(); format.IsShortage(err) {
 					err = nil // the log has everything
 				}
 			}
 		}
 		if err != nil {
-			err = format.IOError("close", d.dir, err)
+			err = format.IOError("close", d.files.Dir, err)
 		}
 	}
 	d.mu.Lock()

@@ -95,6 +95,32 @@ func (d *DB) flushOnce() (did bool, err error) {
 	return did, err
 }
 
+// Flush writes everything that was applied before the call to runs. Damage to a value is then known by its key, and
+// opening has no log to read.
+func (d *DB) Flush() error {
+	if err := d.Life.Enter(); err != nil {
+		return err
+	}
+	defer d.Life.Leave()
+	if err := d.log.Err(); err != nil || d.readOnly {
+		return err
+	}
+	d.mu.Lock()
+	if !d.view.Load().mem.empty() {
+		d.rotateTable()
+	}
+	d.mu.Unlock()
+	for {
+		did, err := d.flush()
+		if format.IsFatal(err) {
+			return d.log.Fail(err)
+		}
+		if err != nil || !did {
+			return err
+		}
+	}
+}
+
 // deletes reports whether a memtable holds deletes.
 func (d *DB) deletes() bool {
 	d.mu.Lock()
@@ -170,12 +196,12 @@ func (d *DB) install(tiers []tree.Tier, from format.Position, flushed *table, mo
 func (d *DB) saveManifest(ver *tree.Version, from format.Position) error {
 	m := d.manifest(ver, from)
 	d.otherSyncs.Add(2)
-	return writeManifest(d.fs, d.dir, m)
+	return writeManifest(d.files.FS, d.files.Dir, m)
 }
 
 // manifest is that for a version. It is called with edit held.
 func (d *DB) manifest(ver *tree.Version, from format.Position) *format.Manifest {
-	m := &format.Manifest{DB: d.id, NextTier: d.nextTier, From: from}
+	m := &format.Manifest{DB: d.files.DB, NextTier: d.nextTier, From: from}
 	for _, t := range ver.Tiers {
 		mt := format.ManifestTier{ID: t.ID}
 		for i := range t.Refs {
@@ -202,4 +228,4 @@ func (d *DB) manifest(ver *tree.Version, from format.Position) *format.Manifest 
 }
 
 // manifestPath is for errors.
-func (d *DB) manifestPath() string { return filepath.Join(d.dir, format.ManifestName) }
+func (d *DB) manifestPath() string { return filepath.Join(d.files.Dir, format.ManifestName) }

@@ -42,7 +42,7 @@ func FuzzReplay(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id := d.id
+		id := d.files.DB
 		c.New = false
 		for i, data := range [][]byte{one, two, three} {
 			if len(data) == 0 {

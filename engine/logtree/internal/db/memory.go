@@ -22,7 +22,7 @@ type table struct {
 	rangeTombstones atomic.Pointer[tree.RangeTombstones]
 
 	bases      []base                         // ascending by addr
-	far        int64                          // bytes of frames that are in the log only
+	large      int64                          // bytes of frames that are in the log only
 	deletes    int64                          // operations that delete
 	segs       atomic.Pointer[[]*wal.Segment] // that those are in, with a reference each
 	start, end format.Position
@@ -62,7 +62,7 @@ func (t *table) empty() bool { return t.image.Bytes() == 0 }
 func (t *table) bytes() int64 { return t.image.Bytes() + t.index.Bytes() }
 
 // weight is how full the table is, to be compared with the limit of its bytes.
-func (t *table) weight() int64 { return t.bytes() + t.far/farWeight }
+func (t *table) weight() int64 { return t.bytes() + t.large/largeWeight }
 
 // reserve returns room for a frame that goes to off in segment seg.
 func (t *table) reserve(seg uint32, off int64, n int) (memtable.Addr, []byte) {
@@ -98,9 +98,9 @@ func (p *placer) of(a memtable.Addr) uint64 {
 	return bases[p.at].place(a)
 }
 
-// add indexes the operations of a batch whose encoding is at addr; the first has the number
-// seq. It returns the number of the last, and how many bytes of keys and values they have.
-func (t *table) add(addr memtable.Addr, body []byte, seq uint64) (uint64, int64) {
+// add indexes the operations of a batch whose encoding is at addr, and in the log in segment s; the first has the number
+// seq.
+func (t *table) add(s *wal.Segment, addr memtable.Addr, body []byte, seq uint64) {
 	seq--
 	payload := int64(0)
 	var ranges []tree.RangeTombstone
@@ -123,7 +123,7 @@ func (t *table) add(addr memtable.Addr, body []byte, seq uint64) (uint64, int64)
 	if len(ranges) > 0 {
 		t.rangeTombstones.Store(t.rangeTombstones.Load().With(ranges, t.quiet))
 	}
-	return seq, payload
+	s.Payload.Add(payload)
 }
 
 // quietKeys is how many keys a range delete looks at to join a neighbour: as many as most items of a queue have.

@@ -30,7 +30,7 @@ func (d *DB) removeObsolete() bool {
 	d.obsolete.names = nil
 	d.obsolete.mu.Unlock()
 	for _, name := range todo {
-		d.remove(name)
+		d.files.Remove(name)
 	}
 	return len(todo) > 0
 }
@@ -39,6 +39,4 @@ func (d *DB) removeObsolete() bool {
 func (d *DB) freeSegment(s *wal.Segment) { d.makeObsolete(s.File.Name()) }
 
 // freeTable is called with any lock held when the last reference to an obsolete index table is gone.
-func (d *DB) freeTable(t *tree.Table) { d.makeObsolete(format.TableName(d.dir, t.ID)) }
-
-func (d *DB) remove(name string) { d.files.Remove(name) }
+func (d *DB) freeTable(t *tree.Table) { d.makeObsolete(format.TableName(d.files.Dir, t.ID)) }

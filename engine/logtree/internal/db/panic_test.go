@@ -37,7 +37,7 @@ func TestPanicOfACommit(t *testing.T) {
 					}
 				}()
 				for i := range 100 {
-					_ = put(fmt.Sprint("large ", i), d.farLeast)
+					_ = put(fmt.Sprint("large ", i), d.leastLarge)
 				}
 			}()
 			m.SetHook(nil)

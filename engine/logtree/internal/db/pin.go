@@ -13,7 +13,7 @@ import (
 func (d *DB) Pin() (p wal.Pinned, release func(), err error) {
 	d.edit.Lock()
 	v := d.latest().view
-	p = wal.Pinned{FS: d.fs, Dir: d.dir, Manifest: d.manifest(v.ver, d.from)}
+	p = wal.Pinned{FS: d.files.FS, Dir: d.files.Dir, Manifest: d.manifest(v.ver, d.from)}
 	var held []*wal.Segment
 	d.mu.Lock()
 	end := d.log.End()

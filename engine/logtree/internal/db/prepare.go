@@ -2,7 +2,6 @@ package db
 
 import (
 	"errors"
-	"math"
 
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/wal"
 )
@@ -28,10 +27,6 @@ const zeroEvery = 64 << 10
 // little, and at first there is nothing to go by.
 const zeroAlways = 4 << 20
 
-// numbersBelow is how many numbers are left free below that of a segment that is prepared, for segments that are made
-// for batches for which it is too small: numbers ascend along the log.
-const numbersBelow = 7
-
 // makeNext makes the next segment if it is missing. After an error nothing is left of it. It is called with preparing
 // held.
 func (d *DB) makeNext() (bool, error) {
@@ -40,7 +35,6 @@ func (d *DB) makeNext() (bool, error) {
 		d.mu.Unlock()
 		return false, nil
 	}
-	d.nextFile = min(d.nextFile+numbersBelow, math.MaxUint32)
 	id, err := d.number()
 	size, last, left := d.segmentSize(), d.lastSize, d.leave(false)
 	d.mu.Unlock()
@@ -62,7 +56,7 @@ func (d *DB) makeNext() (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.log.Current().ID < id && d.next == nil {
-		d.next, d.below = s, numbersBelow
+		d.next = s
 	} else { // the log could not wait, and made one with a later id; ids ascend along the log
 		s.Drop()
 	}

@@ -351,62 +351,12 @@ func TestEmptySegmentIsFollowed(t *testing.T) {
 	}
 }
 
-// TestLargeBatchKeepsNext: a batch for which the prepared segment is too small gets one of its own in front of it, as
-// long as there are numbers below that of the prepared one, in which the log then goes on. A crash changes nothing.
-func TestLargeBatchKeepsNext(t *testing.T) {
-	const size = 64 << 10
-	d, c := prepared(t, size)
-	keys := d.fill(t, 0, 4<<10)
-	large := func() {
-		t.Helper()
-		var b holdfast.Batch
-		b.Set(fmt.Appendf(nil, "%08d", keys), make([]byte, 2*size))
-		keys++
-		if err := commit(d, &b, holdfast.Power); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := d.Work(100); err != nil || d.next == nil {
-		t.Fatal(err)
-	}
-	next := d.next
-	for range numbersBelow {
-		if large(); d.next != next {
-			t.Fatal("the prepared segment was given up")
-		}
-	}
-	for d.log.Current() != next {
-		keys = d.fill(t, keys, 4*size)
-	}
-	if _, err := d.Work(100); err != nil || d.next == nil {
-		t.Fatal(err)
-	}
-	next = d.next
-	for range numbersBelow + 1 {
-		large()
-	}
-	if d.next == next {
-		t.Fatal("there were no numbers left below that of the prepared segment")
-	}
-	keys = d.fill(t, keys, 4<<10)
-	c.FS = c.FS.(*vfs.Mem).CrashNothing()
-	d, err := Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := contents(d); err != nil || len(got) != keys {
-		t.Errorf("%d of %d keys, %v", len(got), keys, err)
-	}
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestLargeBatchTakesNextsRoom: where there is no room for a segment in front of the prepared one, that is given up.
-func TestLargeBatchTakesNextsRoom(t *testing.T) {
+// TestLargeBatchGivesUpNext: a batch for which the prepared segment is too small gets one of its own, also in the room
+// of the prepared one, which is given up. A crash changes nothing.
+func TestLargeBatchGivesUpNext(t *testing.T) {
 	const size = 256 << 10
 	d, c := prepared(t, size)
-	d.fill(t, 0, 4<<10)
+	keys := d.fill(t, 0, 4<<10)
 	if _, err := d.Work(100); err != nil || d.next == nil {
 		t.Fatal(err)
 	}
@@ -417,6 +367,14 @@ func TestLargeBatchTakesNextsRoom(t *testing.T) {
 	b.Set([]byte("large"), make([]byte, n))
 	if err := commit(d, &b, holdfast.Power); err != nil || d.next != nil {
 		t.Error(err, d.next)
+	}
+	c.FS = m.CrashNothing()
+	d, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := contents(d); err != nil || len(got) != keys+1 {
+		t.Errorf("%d of %d keys, %v", len(got), keys+1, err)
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)

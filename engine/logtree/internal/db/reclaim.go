@@ -380,7 +380,7 @@ func (rc *reclaimer) sweep(ver *tree.Version) (victims map[uint32]bool, due bool
 // called with edit held.
 func (rc *reclaimer) roomToMove() int64 {
 	d := rc.d
-	room := d.fs.Free(d.dir)
+	room := d.files.FS.Free(d.files.Dir)
 	if rc.deleting.Load() {
 		d.preparing.Lock()
 		room += min(d.reserve.size, math.MaxInt64-room)
@@ -625,10 +625,7 @@ func (rc *reclaimer) tidy(idle bool) bool {
 func (d *DB) leaveSegment() {
 	old := d.log.Current()
 	d.lastSize = 0
-	if d.next != nil {
-		d.next.Drop()
-		d.next = nil
-	}
+	d.dropNext()
 	if err := d.rotateSegment(0, true); err != nil {
 		d.logger.Warn("cannot begin a new log segment to give back the old one", "error", err)
 	} else if old == nil { // there is none but those that Open has read
@@ -652,8 +649,8 @@ func (t *table) live() (n int64) {
 			continue
 		}
 		n += int64(len(v.Key)) + 4
-		if v.Far {
-			n += int64(v.Place.Len)
+		if v.InLog {
+			n += int64(v.Pointer.Len)
 		} else {
 			n += int64(len(v.Value))
 		}

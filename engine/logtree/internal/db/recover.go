@@ -25,7 +25,7 @@ func Open(c Config) (_ *DB, err error) {
 	memory := max(c.Memory, minMemory)
 	room := roomFor(c)
 	d := &DB{
-		fs: c.FS, dir: c.Dir, logger: c.Logger, manual: c.Manual || c.ReadOnly, readOnly: c.ReadOnly,
+		logger: c.Logger, manual: c.Manual || c.ReadOnly, readOnly: c.ReadOnly,
 		tableLimit:   cmp.Or(c.Sizes.Table, min(memory/5, 256<<20, max(room/16, leastTable))),
 		segmentLimit: cmp.Or(c.Sizes.Segment, min(memory/4, maxSegment, max(room/16, minSegment))),
 		segs:         map[uint32]*wal.Segment{},
@@ -34,9 +34,11 @@ func Open(c Config) (_ *DB, err error) {
 		stop:    make(chan struct{}),
 	}
 	// The cache gets what the memtables leave, but for a quarter: merges and scans have buffers.
-	d.tables = tree.Files{FS: d.fs, Dir: d.dir, Cache: run.NewCache(max((memory-(maxImm+1)*d.tableLimit)*3/4, memory/8)),
+	d.files.FS, d.files.Dir, d.files.NoMap, d.files.Logger = c.FS, c.Dir, c.NoMapping, c.Logger
+	d.files.Free, d.files.Stop = d.freeSegment, d.stop
+	d.tables = tree.Files{FS: c.FS, Dir: c.Dir, Cache: run.NewCache(max((memory-(maxImm+1)*d.tableLimit)*3/4, memory/8)),
 		Limit:  cmp.Or(c.Sizes.Run, min(memory/16, maxRun, max(room/64, leastStep))),
-		Number: d.newNumber, Synced: d.synced, Remove: d.remove, Free: d.freeTable}
+		Number: d.newNumber, Synced: d.synced, Remove: d.files.Remove, Free: d.freeTable}
 	d.reclaim.d = d
 	caps := Describe()
 	caps.LossWindow = max(c.SyncEvery, 0)
@@ -46,8 +48,6 @@ func Open(c Config) (_ *DB, err error) {
 	}
 	d.Init(d, caps, c.Dir)
 	d.watch = newWatch(c.Logger)
-	d.files.FS, d.files.Dir, d.files.NoMap, d.files.Logger = c.FS, c.Dir, c.NoMapping, c.Logger
-	d.files.Free, d.files.Stop = d.freeSegment, d.stop
 	d.log = wal.New(wal.Config{Files: &d.files, Watch: d.watch, Check: c.Check, OnFail: func() {
 		// Writers that wait for a flush must learn of it. The caller may hold the lock.
 		go func() {
@@ -56,7 +56,7 @@ func Open(c Config) (_ *DB, err error) {
 			d.mu.Unlock()
 		}()
 	}})
-	d.farLeast = int(min(max(d.tableLimit/farShare, 1), mostFar))
+	d.leastLarge = int(min(max(d.tableLimit/largeShare, 1), mostLarge))
 	d.changed.L = &d.mu
 	d.pool = memtable.NewPool(int(min(max(d.tableLimit/16, 1<<10), 1<<20)), int(d.tableLimit/2))
 	m, err := d.load(c)
@@ -132,7 +132,7 @@ func (d *DB) load(c Config) (*format.Manifest, error) {
 			return nil, err
 		}
 	}
-	d.id, d.files.DB, d.tables.DB = m.DB, m.DB, m.DB
+	d.files.DB, d.tables.DB = m.DB, m.DB
 	d.nextFile, d.nextTier, d.from = m.NextFile, m.NextTier, m.From
 	d.promised = m.Synced
 	return m, nil
@@ -141,15 +141,15 @@ func (d *DB) load(c Config) (*format.Manifest, error) {
 // recover opens what the manifest names, replays the log behind it, and removes what belongs to
 // neither: what was being made when the database was last open.
 func (d *DB) recover(m *format.Manifest) error {
-	names, err := d.fs.List(d.dir)
+	names, err := d.files.FS.List(d.files.Dir)
 	if err != nil {
-		return format.IOError("open", d.dir, err)
+		return format.IOError("open", d.files.Dir, err)
 	}
 	segFiles, runFiles := map[uint32]bool{}, map[uint64]bool{}
 	for _, name := range names {
 		if name == format.ReserveName {
-			if d.reserve.size, err = d.fs.Size(filepath.Join(d.dir, name)); err != nil {
-				return format.IOError("open", filepath.Join(d.dir, name), err)
+			if d.reserve.size, err = d.files.FS.Size(filepath.Join(d.files.Dir, name)); err != nil {
+				return format.IOError("open", filepath.Join(d.files.Dir, name), err)
 			}
 		}
 		if n, ok := format.Numbered(name, ".seg"); ok && n <= math.MaxUint32 {
@@ -211,7 +211,7 @@ func (d *DB) recover(m *format.Manifest) error {
 	for _, f := range files {
 		for _, u := range f.Info.Segments {
 			if d.segs[u.ID] == nil {
-				return fail(format.Corrupt(format.TableName(d.dir, f.ID), 0,
+				return fail(format.Corrupt(format.TableName(d.files.Dir, f.ID), 0,
 					fmt.Sprintf("it names segment %d, which the manifest does not", u.ID), nil))
 			}
 		}
@@ -226,14 +226,14 @@ func (d *DB) recover(m *format.Manifest) error {
 	// Until this manifest's name is durable, a power cut may bring back the one before it, which names files that this one
 	// does not.
 	if !d.readOnly {
-		if err := d.fs.SyncDir(d.dir); err != nil {
-			return format.IOError("sync", d.dir, err)
+		if err := d.files.FS.SyncDir(d.files.Dir); err != nil {
+			return format.IOError("sync", d.files.Dir, err)
 		}
 	}
 	// The replay may need the room that runs take which nothing names.
 	for _, id := range slices.Sorted(maps.Keys(runFiles)) {
 		if files[id] == nil && !d.readOnly {
-			d.remove(format.TableName(d.dir, id))
+			d.files.Remove(format.TableName(d.files.Dir, id))
 		}
 	}
 	if err := d.replay(m, segFiles); err != nil {
@@ -242,7 +242,7 @@ func (d *DB) recover(m *format.Manifest) error {
 
 	for _, id := range slices.Sorted(maps.Keys(segFiles)) {
 		if d.segs[id] == nil && !d.readOnly {
-			d.remove(format.SegmentName(d.dir, id))
+			d.files.Remove(format.SegmentName(d.files.Dir, id))
 		}
 	}
 	return nil
@@ -258,7 +258,7 @@ func (d *DB) replay(m *format.Manifest, segFiles map[uint32]bool) error {
 		d.log.Resume(t.End)
 		d.promised = max(d.promised, t.Synced)
 	}
-	t, err := wal.ReadTail(d.fs, d.dir, m, slices.Collect(maps.Keys(segFiles)), wal.TailVisitor{
+	t, err := wal.ReadTail(d.files.FS, d.files.Dir, m, slices.Collect(maps.Keys(segFiles)), wal.TailVisitor{
 		Begin: func(t *wal.Tail) (err error) {
 			last := t.Last()
 			if s = d.segs[last.ID]; s == nil {
@@ -331,8 +331,8 @@ func (d *DB) syncReplayed(replayed []*wal.Segment, at format.Position) error {
 			return err
 		}
 	}
-	if err := d.fs.SyncDir(d.dir); err != nil {
-		return format.IOError("sync", d.dir, err)
+	if err := d.files.FS.SyncDir(d.files.Dir); err != nil {
+		return format.IOError("sync", d.files.Dir, err)
 	}
 	d.log.Durable(at.LSN)
 	return nil
@@ -353,7 +353,7 @@ func (d *DB) trim(from format.Position) error {
 		if s.Kind != format.SegmentLog || id < from.Segment || size >= end && size-end < leastTrim {
 			continue
 		}
-		f, err := d.fs.OpenWrite(s.File.Name())
+		f, err := d.files.FS.OpenWrite(s.File.Name())
 		if err != nil {
 			return format.IOError("open", s.File.Name(), err)
 		}
@@ -372,7 +372,7 @@ const leastTrim = 64 << 10
 // leaves the old bytes or the new ones, they are the same.
 func (d *DB) writeAgain(s *wal.Segment) (err error) {
 	name := s.File.Name()
-	f, err := d.fs.OpenWrite(name) // s has it open for reading, which is not enough to sync it everywhere
+	f, err := d.files.FS.OpenWrite(name) // s has it open for reading, which is not enough to sync it everywhere
 	if err != nil {
 		return format.IOError("open", name, err)
 	}
@@ -438,14 +438,12 @@ func (d *DB) spill(at format.Position, replayed *[]*wal.Segment) error {
 // others are copied.
 func (d *DB) indexReplayed(mem *table, s *wal.Segment, at *format.Position, body []byte, ops int) {
 	if d.large(body, ops) {
-		mem.far += int64(format.FrameSize(len(body)))
-		s.Payload.Add(mem.addFar(s, at.Offset+format.FrameHeader, body, at.Seq+1))
+		mem.addLarge(s, at.Offset, body, at.Seq+1)
 		return
 	}
 	addr, own := mem.reserve(s.ID, at.Offset+format.FrameHeader, len(body))
 	copy(own, body)
-	_, payload := mem.add(addr, own, at.Seq+1)
-	s.Payload.Add(payload)
+	mem.add(s, addr, own, at.Seq+1)
 }
 
 // segmentIDs are those of all open segments, in order.

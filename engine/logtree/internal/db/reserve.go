@@ -1,8 +1,10 @@
 package db
 
-import "github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+import (
+	"path/filepath"
 
-import "path/filepath"
+	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
+)
 
 // reserve is a file that takes room on the disk while there is some, in proportion to the database. It is given up
 // when there is none left, so that deletes can be logged, and flushes and merges find room for what gives back more.
@@ -29,7 +31,7 @@ func (d *DB) makeReserve() {
 	if size < leastReserve || size < 2*d.reserve.size || d.reclaim.waiting.Load() > 0 {
 		return
 	}
-	d.fs.Remove(filepath.Join(d.dir, format.ReserveName))
+	d.files.FS.Remove(filepath.Join(d.files.Dir, format.ReserveName))
 	d.reserve.size = 0
 	// Where there is little room, the log has more use for it.
 	if d.allocateReserve(size, d.segmentLimit) {
@@ -52,15 +54,15 @@ func (d *DB) restoreReserve() {
 // allocateReserve makes the reserve's file of that size if there is room for left more bytes, and reports whether
 // it did.
 func (d *DB) allocateReserve(size, left int64) bool {
-	name := filepath.Join(d.dir, format.ReserveName)
-	f, err := d.fs.Create(name)
+	name := filepath.Join(d.files.Dir, format.ReserveName)
+	f, err := d.files.FS.Create(name)
 	if err != nil {
 		return false
 	}
 	ok := f.Allocate(size+left) == nil && (left == 0 || f.Truncate(size) == nil)
 	f.Close()
 	if !ok {
-		d.fs.Remove(name)
+		d.files.FS.Remove(name)
 	}
 	return ok
 }
@@ -71,7 +73,7 @@ func (d *DB) releaseReserve() bool {
 		return false
 	}
 	d.reserve = reserve{released: d.reserve.size}
-	d.remove(filepath.Join(d.dir, format.ReserveName))
+	d.files.Remove(filepath.Join(d.files.Dir, format.ReserveName))
 	return true
 }
 
@@ -82,13 +84,10 @@ func (d *DB) giveRoom(reserve bool) bool {
 	defer d.preparing.Unlock()
 	gave := d.removeObsolete()
 	d.mu.Lock()
-	next := d.next
-	d.next = nil
+	dropped := d.dropNext()
 	d.mu.Unlock()
-	if next != nil {
-		next.Drop()
-		d.removeObsolete()
-		gave = true
+	if dropped {
+		gave = d.removeObsolete()
 	}
 	return reserve && d.releaseReserve() || gave
 }

@@ -16,10 +16,12 @@ func (d *DB) rotateSegment(n int, last bool) error {
 	next, ahead := d.next, true // a prepared one is durable
 	if next == nil || next.Size < need {
 		ahead = false
-		if d.log.Current() != nil && next == nil {
+		if next != nil { // numbers ascend along the log, so that it cannot follow later
+			d.dropNext()
+		} else if d.log.Current() != nil {
 			d.stalls.Add(1)
 		}
-		id, err := d.numberBefore(next)
+		id, err := d.number()
 		if err != nil {
 			return err
 		}
@@ -39,12 +41,7 @@ func (d *DB) rotateSegment(n int, last bool) error {
 			d.reclaim.deleting.Store(false)
 		}
 		if err != nil {
-			if d.next != nil { // its room may be enough
-				d.next.Drop()
-				d.next = nil
-			} else {
-				d.nextFile-- // there is no such file; a full disk that is tried for weeks would use up all numbers
-			}
+			d.nextFile-- // there is no such file; a full disk that is tried for weeks would use up all numbers
 			return err
 		}
 		if d.watch.Long(start) {
@@ -119,25 +116,22 @@ const leastSegment = 4 << 10
 // could be that of a file which is alive. It is called with mu held.
 func (d *DB) number() (uint32, error) {
 	if d.nextFile >= math.MaxUint32 {
-		return 0, &holdfast.Error{Op: "create", Engine: format.Name, Path: d.dir, Class: holdfast.ErrTooLarge,
+		return 0, &holdfast.Error{Op: "create", Engine: format.Name, Path: d.files.Dir, Class: holdfast.ErrTooLarge,
 			Detail: "all numbers of files have been used", Remedy: "copy what is in it to a new database"}
 	}
 	d.nextFile++
 	return uint32(d.nextFile), nil
 }
 
-// numberBefore is number for a segment that comes before next, the prepared one, if there is one, for which it is too
-// small. If no number is left below next's, next is given up. It is called with mu held.
-func (d *DB) numberBefore(next *wal.Segment) (uint32, error) {
-	if next != nil && d.below > 0 {
-		d.below--
-		return next.ID - d.below - 1, nil
+// dropNext gives up the segment that is prepared, and reports whether there is one. The next removeObsolete removes its
+// file. It is called with mu held.
+func (d *DB) dropNext() bool {
+	if d.next == nil {
+		return false
 	}
-	if next != nil {
-		next.Drop()
-		d.next = nil
-	}
-	return d.number()
+	d.next.Drop()
+	d.next = nil
+	return true
 }
 
 // newNumber is number for those who do not hold mu.

@@ -66,27 +66,27 @@ type Version struct {
 	Key, Value []byte        // no Value when Kind is KindDelete
 	ValueAddr  Addr          // where Value begins in the image; 0 when there is no Value
 
-	// Far says that the value is not in the image, and Place, which is its owner's, where it is.
-	Far   bool
-	Place Place
+	// InLog says that the value is not in the image, and Pointer, which only the owner understands, where it is.
+	InLog   bool
+	Pointer Pointer
 }
 
-// Place is where a value is that is not in the image, and what it must be. The table only keeps it.
-type Place struct {
+// Pointer says where a value is that is not in the image, and what it must be. The table only keeps it.
+type Pointer struct {
 	At  uint64
 	Len uint32
 	Sum uint32
 }
 
-// kindFar is the kind of a record that names a value's place instead of holding it:
+// kindPointer is the kind of a record that has a value pointer instead of the value:
 //
 //	kind (1), key (string), place (8), length (4), sum (4)
-const kindFar = 0x80 | byte(holdfast.KindSet)
+const kindPointer = 0x80 | byte(holdfast.KindSet)
 
-// AddFar adds version seq of key like [Table.Add], with a value that is kept elsewhere. The key is copied.
-func (t *Table) AddFar(key []byte, p Place, seq uint64) {
+// AddPointer adds version seq of key like [Table.Add], with a value that is kept elsewhere. The key is copied.
+func (t *Table) AddPointer(key []byte, p Pointer, seq uint64) {
 	addr, b := t.image.Reserve(1 + uvarintLen(len(key)) + len(key) + 16)
-	b[0] = kindFar
+	b[0] = kindPointer
 	at := 1 + binary.PutUvarint(b[1:], uint64(len(key)))
 	own := b[at : at+len(key) : at+len(key)]
 	copy(own, key)
@@ -535,9 +535,9 @@ func (im *Image) version(rec Addr, seq uint64) Version {
 		return v
 	}
 	at += n
-	if b[0] == kindFar {
-		v.Kind, v.Far = holdfast.KindSet, true
-		v.Place = Place{binary.LittleEndian.Uint64(b[at:]), binary.LittleEndian.Uint32(b[at+8:]),
+	if b[0] == kindPointer {
+		v.Kind, v.InLog = holdfast.KindSet, true
+		v.Pointer = Pointer{binary.LittleEndian.Uint64(b[at:]), binary.LittleEndian.Uint32(b[at+8:]),
 			binary.LittleEndian.Uint32(b[at+12:])}
 		return v
 	}

@@ -76,7 +76,7 @@ func (m *model) at(maxSeq uint64) (list []Version) {
 
 func equal(a, b Version) bool {
 	return a.Seq == b.Seq && a.Kind == b.Kind && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) &&
-		a.Far == b.Far && a.Place == b.Place
+		a.InLog == b.InLog && a.Pointer == b.Pointer
 }
 
 // edgeKey is a key on the left or the right of all that begin with a letter between a and z. Past its
@@ -177,8 +177,8 @@ func checkModel(t *testing.T, pool *Pool, seed uint64, n int, next func(*rand.Ra
 			v.Value = fmt.Appendf(nil, "%0*d", []int{1, 127, 128, 300}[r.IntN(4)], seq)
 		}
 		if v.Kind == holdfast.KindSet && r.IntN(4) == 0 {
-			v.Value, v.Far, v.Place = nil, true, Place{r.Uint64(), r.Uint32(), r.Uint32()}
-			table.AddFar(v.Key, v.Place, seq)
+			v.Value, v.InLog, v.Pointer = nil, true, Pointer{r.Uint64(), r.Uint32(), r.Uint32()}
+			table.AddPointer(v.Key, v.Pointer, seq)
 		} else {
 			rec, imageKey := put(im, v.Kind, v.Key, v.Value)
 			table.Add(rec, imageKey, seq)
@@ -222,7 +222,7 @@ func checkModel(t *testing.T, pool *Pool, seed uint64, n int, next func(*rand.Ra
 		if ok != found || !equal(got, want) {
 			t.Fatalf("Get(%.40q, %d): %v %.80v, want %v %.80v", key, maxSeq, ok, got, found, want)
 		}
-		if ok && got.Kind == holdfast.KindSet && !got.Far && !bytes.Equal(im.At(got.ValueAddr, len(got.Value)), got.Value) {
+		if ok && got.Kind == holdfast.KindSet && !got.InLog && !bytes.Equal(im.At(got.ValueAddr, len(got.Value)), got.Value) {
 			t.Fatalf("ValueAddr %x of %.40q is not where the value is", got.ValueAddr, key)
 		}
 	}

@@ -33,7 +33,7 @@ func TestTake(t *testing.T) {
 					rec, own := put(im, holdfast.KindDelete, key, nil)
 					table.Add(rec, own, seq)
 				case 1:
-					table.AddFar(key, Place{At: seq, Len: 9, Sum: 1}, seq)
+					table.AddPointer(key, Pointer{At: seq, Len: 9, Sum: 1}, seq)
 				default:
 					rec, own := put(im, holdfast.KindSet, key, bytes.Repeat([]byte{byte(i)}, r.IntN(300)))
 					table.Add(rec, own, seq)
@@ -69,7 +69,7 @@ func checkTake(t *testing.T, r *rand.Rand, table *Table, from, bound []byte, max
 		}
 		for i, p := range got {
 			v := b.Version()
-			if !on || v.Kind != holdfast.KindSet || v.Far || len(bound) > 0 && bytes.Compare(v.Key, bound) >= 0 {
+			if !on || v.Kind != holdfast.KindSet || v.InLog || len(bound) > 0 && bytes.Compare(v.Key, bound) >= 0 {
 				t.Fatalf("pair %d, %.40q, should not have been taken", i, p.Key)
 			}
 			if !bytes.Equal(p.Key, v.Key) || !bytes.Equal(p.Value, v.Value) {
@@ -84,7 +84,7 @@ func checkTake(t *testing.T, r *rand.Rand, table *Table, from, bound []byte, max
 			return
 		}
 		v := b.Version()
-		if len(got) < most && v.Kind == holdfast.KindSet && !v.Far && (len(bound) == 0 || bytes.Compare(v.Key, bound) < 0) {
+		if len(got) < most && v.Kind == holdfast.KindSet && !v.InLog && (len(bound) == 0 || bytes.Compare(v.Key, bound) < 0) {
 			t.Fatalf("%.40q was not taken, after %d of %d", v.Key, len(got), most)
 		}
 		if len(got) < most { // what cannot be taken is stepped over

@@ -550,7 +550,7 @@ func (it *Iterator) take(s *source) error {
 		return nil
 	}
 	w := it.w
-	if v.Far {
+	if v.InLog {
 		at := len(w.arena)
 		arena, err := s.table.Values.Value(w.arena, v)
 		if err != nil {

@@ -172,8 +172,8 @@ func (w *Writer) Flush(m Memtable, place func(memtable.Addr) uint64, newer []*Ra
 				continue
 			}
 			e.Tombstone = true
-		case x.Far:
-			e = run.Entry{Place: x.Place.At, Len: x.Place.Len, Sum: x.Place.Sum}
+		case x.InLog:
+			e = run.Entry{Place: x.Pointer.At, Len: x.Pointer.Len, Sum: x.Pointer.Sum}
 		default:
 			e = run.Entry{Place: place(x.ValueAddr), Len: uint32(len(x.Value)), Sum: format.Checksum(x.Value)}
 		}

@@ -1,10 +1,9 @@
 package kinds
 
 import (
-	"time"
-
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
+	"github.com/holdfastdb/holdfast/lab/crash/internal/protocol"
 )
 
 // timesWaits reports whether a victim tells when each of its batches was applied and acknowledged. A peer applies none.
@@ -13,15 +12,15 @@ func timesWaits(c Row) bool {
 }
 
 // judgeFlushes compares each acknowledgement with what the disk was asked. The data of a batch that changes something
-// is written after Apply was called, and the model of the disk keeps for sure only what a flush came after. So a flush
-// must have been answered between Apply and the end of Wait. That holds for each engine, shared syncs and O_DSYNC as
-// well: the loop device has no FUA, and the kernel sends a flush instead.
+// is written after Apply was called, and the model of the disk keeps for sure only what a flush came after. So a write,
+// and then a flush, must have been answered between Apply and the end of Wait. That holds for each engine, shared syncs
+// and O_DSYNC as well: the loop device has no FUA, and the kernel sends a flush instead.
 func (rec *recorded) judgeFlushes(t Tally) {
-	var flushes []time.Duration
+	var asked []protocol.Request
 	for i := range rec.record.Len() {
-		if e := rec.record.Event(i); e.Kind == blockdev.Flush && e.Err == 0 {
-			flushes = append(flushes, rec.record.Began()+e.At)
+		if e := rec.record.Event(i); e.Kind != blockdev.Mark && e.Err == 0 {
+			asked = append(asked, protocol.Request{At: rec.record.Began() + e.At, Flush: e.Kind == blockdev.Flush})
 		}
 	}
-	t.Flushed(rec.ledger.Unflushed(flushes, rec.record.Ended()))
+	t.Flushed(rec.ledger.Unflushed(asked, rec.record.Ended()))
 }

@@ -84,6 +84,8 @@ type Tally interface {
 	Synced(commits, syncs int64)
 	// Flushed adds acknowledgements that were compared with the flushes of their disk, and those that had none.
 	Flushed(checked int, unflushed []string)
+	// Recorded adds a victim on a recorded disk.
+	Recorded()
 	// Did adds how often something has been reached that does not come about in every run.
 	Did(what string, times int)
 	// Wrong adds a breach that was found without a crash.

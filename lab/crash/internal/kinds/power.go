@@ -72,6 +72,7 @@ func (r *Runner) record(
 	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, row: c, place: place}
 	rec := &recorded{ledger: v.ledger, spec: s, begun: int(d.Position())}
 	m := moment{delay: length}
+	t.Recorded()
 	t.Did("recordings on "+c.Mount.String(), 1)
 	if c.Capabilities.AtomicBatches { // or each key has a file
 		defer watchFiles(ctx, d.Path(), t)()
@@ -308,6 +309,9 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 	s := r.victimSpec(c, d.Path(), h, powerRate)
 	s.Failing = true
 	fault := faultOf(rnd)
+	if c.Control {
+		fault = blockdev.Fault{Writes: true} // a flush that fails can be tried again, and loses nothing here
+	}
 	length := 50*time.Millisecond + time.Duration(rnd.Int64N(int64(200*time.Millisecond)))
 	rec, err := r.record(ctx, d, c, s, length, b, t, func() {
 		d.Fail(fault)
@@ -364,6 +368,9 @@ func faultOf(rnd *rand.Rand) blockdev.Fault {
 		f.Writes = true
 	default:
 		f.Flushes, f.Writes = true, true
+	}
+	if rnd.IntN(3) == 0 {
+		f.Times = 1 + rnd.Int64N(4) // who goes on then must know what is lost
 	}
 	return f
 }

@@ -13,6 +13,8 @@ type Simulation struct {
 	Engine string
 	// One runs the history of a seed and tells what was done in it. An error that is not ctx's is a broken claim.
 	One func(ctx context.Context, seed uint64) (Simulated, error)
+	// Mutants are the engine with one rule broken each, which Engine says in words, and One finds out.
+	Mutants []Simulation
 }
 
 // Simulated is what was done in simulated histories.

@@ -11,19 +11,19 @@ import (
 	"github.com/holdfastdb/holdfast/vfs"
 )
 
-// farBatch is one of values that stay in the log, with a delete and a small value among them.
-func farBatch(d *DB, b *holdfast.Batch, mark byte) {
+// largeBatch is one of values that stay in the log, with a delete and a small value among them.
+func largeBatch(d *DB, b *holdfast.Batch, mark byte) {
 	b.Reset()
-	b.Set([]byte("a"), bytes.Repeat([]byte{mark}, 3*d.farLeast))
+	b.Set([]byte("a"), bytes.Repeat([]byte{mark}, 3*d.leastLarge))
 	b.Delete([]byte("b"))
 	b.Set([]byte("c"), []byte{mark})
 	b.Set([]byte("d"), bytes.Repeat([]byte{mark + 1}, 200_000+int(mark)%4)) // with padding of each length
 }
 
-func checkFar(t *testing.T, when string, r holdfast.Reader, d *DB, mark byte) {
+func checkLarge(t *testing.T, when string, r holdfast.Reader, d *DB, mark byte) {
 	t.Helper()
 	want := map[string][]byte{
-		"a": bytes.Repeat([]byte{mark}, 3*d.farLeast), "c": {mark},
+		"a": bytes.Repeat([]byte{mark}, 3*d.leastLarge), "c": {mark},
 		"d": bytes.Repeat([]byte{mark + 1}, 200_000+int(mark)%4),
 	}
 	for _, k := range []string{"a", "b", "c", "d"} {
@@ -49,9 +49,9 @@ func checkFar(t *testing.T, when string, r holdfast.Reader, d *DB, mark byte) {
 	}
 }
 
-// TestFarValues: large values are read from the log at every stage: right after Apply at each level, from a
+// TestLargeValues: large values are read from the log at every stage: right after Apply at each level, from a
 // snapshot whose segments nothing else needs any more, after a kill, and from runs.
-func TestFarValues(t *testing.T) {
+func TestLargeValues(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]Config{
 		"mapped":     testConfig(vfs.OS(), t.TempDir()),
@@ -75,12 +75,12 @@ func TestFarValues(t *testing.T) {
 				if err := commit(d, &b, level); err != nil {
 					t.Fatal(err)
 				}
-				farBatch(d, &b, 1)
+				largeBatch(d, &b, 1)
 				r, err := d.Apply(&b, level)
 				if err != nil {
 					t.Fatal(err)
 				}
-				checkFar(t, "applied", d, d, 1)
+				checkLarge(t, "applied", d, d, 1)
 				if err := r.Wait(); err != nil {
 					t.Fatal(err)
 				}
@@ -92,7 +92,7 @@ func TestFarValues(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i := range byte(20) {
-					farBatch(d, &b, 2+i)
+					largeBatch(d, &b, 2+i)
 					if err := commit(d, &b, level); err != nil {
 						t.Fatal(err)
 					}
@@ -106,8 +106,8 @@ func TestFarValues(t *testing.T) {
 				if d.segs[1] != nil {
 					t.Error("the first segment is still alive: this tests little")
 				}
-				checkFar(t, "snapshot", old, d, 1)
-				checkFar(t, "after flushes", d, d, 21)
+				checkLarge(t, "snapshot", old, d, 1)
+				checkLarge(t, "after flushes", d, d, 21)
 				old.Close()
 				if err := d.log.Write(d.log.Appended()); err != nil {
 					t.Fatal(err)
@@ -117,12 +117,12 @@ func TestFarValues(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				checkFar(t, "after a kill", again, d, 21)
+				checkLarge(t, "after a kill", again, d, 21)
 				again.rotate()
 				if _, err := again.Work(100); err != nil {
 					t.Fatal(err)
 				}
-				checkFar(t, "from runs", again, d, 21)
+				checkLarge(t, "from runs", again, d, 21)
 				if err := again.Close(); err != nil {
 					t.Fatal(err)
 				}
@@ -131,22 +131,22 @@ func TestFarValues(t *testing.T) {
 	}
 }
 
-// TestFarWriteFails: a large batch that cannot be written, wholly or in part, stops the database; it is seen as long as
+// TestLargeWriteFails: a large batch that cannot be written, wholly or in part, stops the database; it is seen as long as
 // that is open, as every batch is that Apply took, and not after reopening.
-func TestFarWriteFails(t *testing.T) {
+func TestLargeWriteFails(t *testing.T) {
 	for write := range int64(2) { // of the body and the header
 		for _, level := range holdfast.Levels() {
 			for _, short := range []int64{0, 1, 9} { // of a header whose last bytes may be zeros anyway
 				d, c := manualWith(t, 8<<20)
 				var b holdfast.Batch
-				farBatch(d, &b, 3)
+				largeBatch(d, &b, 3)
 				for range 4 { // until the segment has room for another
 					if err := commit(d, &b, holdfast.Process); err != nil {
 						t.Fatal(err)
 					}
 				}
 				c.FS.(*vfs.Mem).SetHook(vfs.Faults(vfs.Fault{Kind: vfs.OpWrite, Name: "*.seg", Skip: write, Short: short}))
-				farBatch(d, &b, 10)
+				largeBatch(d, &b, 10)
 				r, err := d.Apply(&b, level)
 				if err == nil {
 					err = r.Wait()
@@ -154,7 +154,7 @@ func TestFarWriteFails(t *testing.T) {
 				if !errors.Is(err, holdfast.ErrPoisoned) {
 					t.Fatalf("write %d failed at %v, and the commit returned %v", write, level, err)
 				}
-				checkFar(t, "after a failed write", d, d, 10)
+				checkLarge(t, "after a failed write", d, d, 10)
 				if err := commit(d, &b, level); !errors.Is(err, holdfast.ErrPoisoned) {
 					t.Fatalf("a commit after a failed write returned %v", err)
 				}
@@ -165,7 +165,7 @@ func TestFarWriteFails(t *testing.T) {
 				if d, err = Open(c); err != nil {
 					t.Fatal(err)
 				}
-				checkFar(t, "reopened", d, d, 3)
+				checkLarge(t, "reopened", d, d, 3)
 				if err := d.Close(); err != nil {
 					t.Fatal(err)
 				}
@@ -174,12 +174,12 @@ func TestFarWriteFails(t *testing.T) {
 	}
 }
 
-// TestFarDamage: a value that is read from the log before any run names it is checked.
-func TestFarDamage(t *testing.T) {
+// TestLargeDamage: a value that is read from the log before any run names it is checked.
+func TestLargeDamage(t *testing.T) {
 	d, c := manualWith(t, 8<<20)
 	defer d.Close()
 	var b holdfast.Batch
-	farBatch(d, &b, 3)
+	largeBatch(d, &b, 3)
 	if err := commit(d, &b, holdfast.Memory); err != nil {
 		t.Fatal(err)
 	}
@@ -205,21 +205,21 @@ func TestFarDamage(t *testing.T) {
 	}
 }
 
-// TestFarAfterFailedSync: large values that a failed sync may have dropped are still read by the program that wrote
+// TestLargeAfterFailedSync: large values that a failed sync may have dropped are still read by the program that wrote
 // them.
-func TestFarAfterFailedSync(t *testing.T) {
+func TestLargeAfterFailedSync(t *testing.T) {
 	for i := range 24 {
 		level := holdfast.Levels()[i%3]
 		d, c := manualWith(t, 8<<20)
 		roll(t, c.FS.(*vfs.Mem), i/3)
 		var b holdfast.Batch
-		farBatch(d, &b, 3)
+		largeBatch(d, &b, 3)
 		for range 4 { // until the segment, which is durable, has room for another
 			if err := commit(d, &b, holdfast.Power); err != nil {
 				t.Fatal(err)
 			}
 		}
-		farBatch(d, &b, 10)
+		largeBatch(d, &b, 10)
 		r, err := d.Apply(&b, level)
 		if err != nil {
 			t.Fatal(err)
@@ -234,7 +234,7 @@ func TestFarAfterFailedSync(t *testing.T) {
 		}
 		mem.SetHook(nil)
 		mem.DropCaches()
-		checkFar(t, "after a failed sync", d, d, 10)
+		checkLarge(t, "after a failed sync", d, d, 10)
 		d.Close()
 	}
 }

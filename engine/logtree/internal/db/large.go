@@ -15,20 +15,20 @@ import (
 // with the order's lock held, where else it would copy: so the values are in the file before
 // they are visible, and the queue needs to know only that they are.
 const (
-	// mostFar is the size in bytes from which on values are large, and a memtable's farShare of values if
+	// mostLarge is the size in bytes from which on values are large, and a memtable's largeShare of values if
 	// that is less.
-	mostFar  = 4 << 10
-	farShare = 64
+	mostLarge  = 4 << 10
+	largeShare = 64
 
-	// farWeight is how many bytes of far frames count as one of memory in how full a memtable is: they
+	// largeWeight is how many bytes of such frames count as one of memory in how full a memtable is: they
 	// cost none, but have to be replayed.
-	farWeight = 4
+	largeWeight = 4
 )
 
 // large reports whether the batch of that encoding and so many operations stays in the log: its values are large, and
 // it deletes no range.
 func (d *DB) large(body []byte, ops int) bool {
-	if len(body)/ops < d.farLeast {
+	if len(body)/ops < d.leastLarge {
 		return false
 	}
 	for at := 0; at < len(body); {
@@ -41,10 +41,12 @@ func (d *DB) large(body []byte, ops int) bool {
 	return true
 }
 
-// addFar is add for a batch whose encoding is at off in segment s and not in the image; the first
-// operation has the number seq. It returns how many bytes of keys and values they have.
-func (t *table) addFar(s *wal.Segment, off int64, body []byte, seq uint64) (payload int64) {
+// addLarge is add for a batch whose encoding is not in the image: its frame is at off in segment s.
+func (t *table) addLarge(s *wal.Segment, off int64, body []byte, seq uint64) {
 	t.keep(s)
+	t.large += int64(format.FrameSize(len(body)))
+	off += format.FrameHeader
+	payload := int64(0)
 	for at := 0; at < len(body); {
 		r, _ := format.ParseRecord(body[at:])
 		payload += int64(len(r.Key) + len(r.Value))
@@ -55,12 +57,12 @@ func (t *table) addFar(s *wal.Segment, off int64, body []byte, seq uint64) (payl
 			t.index.Add(addr, own[r.Size-len(r.Key):], seq)
 		} else {
 			place := uint64(s.ID)<<32 | uint64(off+int64(at+r.ValueAt))
-			t.index.AddFar(r.Key, memtable.Place{At: place, Len: uint32(len(r.Value)), Sum: format.Checksum(r.Value)}, seq)
+			t.index.AddPointer(r.Key, memtable.Pointer{At: place, Len: uint32(len(r.Value)), Sum: format.Checksum(r.Value)}, seq)
 		}
 		seq++
 		at += r.Size
 	}
-	return payload
+	s.Payload.Add(payload)
 }
 
 // keep makes the table hold a reference to s, from before anything in it is indexed.
@@ -79,17 +81,17 @@ func (t *table) keep(s *wal.Segment) {
 
 // Value appends a version's value to dst.
 func (t *table) Value(dst []byte, v *memtable.Version) ([]byte, error) {
-	if !v.Far {
+	if !v.InLog {
 		return append(dst, v.Value...), nil
 	}
 	if p := t.segs.Load(); p != nil {
 		segs := *p
 		for i := len(segs) - 1; i >= 0; i-- {
-			if segs[i].ID == uint32(v.Place.At>>32) {
-				return segs[i].Unflushed(dst, int64(uint32(v.Place.At)), int(v.Place.Len), v.Place.Sum)
+			if segs[i].ID == uint32(v.Pointer.At>>32) {
+				return segs[i].Unflushed(dst, int64(uint32(v.Pointer.At)), int(v.Pointer.Len), v.Pointer.Sum)
 			}
 		}
 	}
 	return dst, format.Corrupt("", 0,
-		fmt.Sprintf("the memtable names segment %d, which it does not hold", v.Place.At>>32), nil)
+		fmt.Sprintf("the memtable names segment %d, which it does not hold", v.Pointer.At>>32), nil)
 }

@@ -1,0 +1,230 @@
+package contender
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/internal/datadir"
+)
+
+// Bare returns the libraries below our engines as a program uses them that does not use this module: their own calls,
+// their own promises. They keep keys; sets, deletes, gets and scans that go forwards are all that they do.
+func Bare() []all.Entry {
+	var list []all.Entry
+	for _, b := range bareLibraries {
+		list = append(list, all.Entry{Name: b.name, Describe: b.describe,
+			Open: func(dir string, o holdfast.Options) (holdfast.Engine, error) { return openBare(b, dir, o) }})
+	}
+	return list
+}
+
+// bareLibrary is a line of the table of bare libraries.
+type bareLibrary struct {
+	name     string
+	about    func() holdfast.Capabilities // but for what all have
+	perWrite bool                         // each write names its level; else it is that of opening
+	open     func(dir string, o holdfast.Options) (bareStore, []holdfast.Setting, error)
+}
+
+var bareLibraries = []bareLibrary{
+	{pebbleBare, describePebbleBare, true, openPebbleBare},
+	{badgerBare, describeBadgerBare, false, openBadgerBare},
+	{bboltBare, describeBboltBare, false, openBboltBare(false)},
+	{bboltBatch, describeBboltBatch, false, openBboltBare(true)},
+	{sqliteBare, describeSQLiteBare("sqlite3"), false, openSQLiteBare("sqlite3")},
+	{sqliteGoBare, describeSQLiteBare("sqlite"), false, openSQLiteBare("sqlite")},
+}
+
+func (l bareLibrary) describe() holdfast.Capabilities {
+	c := l.about()
+	c.Engine, c.AtomicBatches = l.name, true
+	c.MaxKeySize = holdfast.MaxKeySize
+	if c.MaxBatchSize == 0 {
+		c.MaxValueSize, c.MaxBatchSize = holdfast.MaxValueSize, holdfast.MaxBatchSize
+	}
+	c.Caveats = append([]string{"It is the library without our engine: its own calls and its own promises, which " +
+		"neither our laws nor our crash lab have tried."}, c.Caveats...)
+	return c
+}
+
+// bareStore is a library that is open. All methods may be called from many goroutines at once.
+type bareStore interface {
+	// apply commits sets and deletes, and returns when they survive what level names.
+	apply(b *holdfast.Batch, level holdfast.Level) error
+	// get appends the value to dst; the error is ErrNotFound if there is none.
+	get(dst, key []byte) ([]byte, error)
+	// scan calls nothing before the first Next of what it returns.
+	scan(r holdfast.Range) bareCursor
+	// sync makes all that was committed safe from power loss.
+	sync() error
+	close() error
+}
+
+// bareCursor walks over keys in order. What key and value return is valid until the next call of next.
+type bareCursor interface {
+	next() (bool, error)
+	key() []byte
+	value() ([]byte, error)
+	close() error
+}
+
+type bareEngine struct {
+	peer
+	store  bareStore
+	handle *datadir.Handle
+}
+
+func openBare(l bareLibrary, dir string, o holdfast.Options) (holdfast.Engine, error) {
+	o, err := o.WithDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := l.describe()
+	fail := func(class, cause error, detail string) error {
+		return &holdfast.Error{Op: "open", Engine: l.name, Path: dir, Class: class, Detail: detail, Cause: cause}
+	}
+	switch {
+	case c.Strongest() == 0:
+		return nil, fail(holdfast.ErrUnavailable, nil, c.Power.Why)
+	case o.ReadOnly:
+		return nil, fail(holdfast.ErrUnavailable, nil, "it is not opened for reading only")
+	}
+	if err := c.CheckLevel(o.Level); err != nil {
+		return nil, err
+	}
+	spec := datadir.Spec{Engine: l.name, Format: 1}
+	if !l.perWrite { // files that were written without syncs promise nothing to those who sync
+		spec.Level = c.Promise(o.Level).Given
+		for _, p := range []*holdfast.Promise{&c.Memory, &c.Process, &c.Power} {
+			if p.Given != spec.Level {
+				*p = holdfast.Promise{Why: fmt.Sprintf("it was opened for %v", spec.Level)}
+			}
+		}
+	}
+	h, err := datadir.Open(dir, spec)
+	if err != nil {
+		return nil, err
+	}
+	data := filepath.Join(h.Dir, "data")
+	if err := os.MkdirAll(data, 0o755); err != nil {
+		return nil, errors.Join(fail(nil, err, ""), h.Close())
+	}
+	store, settings, err := l.open(data, o)
+	if err == nil {
+		if err = h.Made(); err != nil {
+			err = errors.Join(err, store.close())
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fail(nil, err, ""), h.Close())
+	}
+	e := &bareEngine{store: store, handle: h}
+	e.peer = peer{name: l.name, only: "does sets, deletes, gets and scans that go forwards only", dir: h.Dir,
+		shut:     func() error { return errors.Join(store.close(), h.Close()) },
+		describe: func() holdfast.Capabilities { return c },
+		settings: settings, counts: &counts{}}
+	return e, nil
+}
+
+// Apply implements [holdfast.Engine]. The batch is settled when it returns.
+func (e *bareEngine) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	if err := e.describe().CheckLevel(level); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	if err := b.Err(); err != nil {
+		return holdfast.Receipt{}, err
+	}
+	if b.HasRange() {
+		return holdfast.Receipt{}, e.refuse("delete range")
+	}
+	return holdfast.Receipt{}, e.counts.commit(e.fail("apply", e.store.apply(b, level)))
+}
+
+func (e *bareEngine) fail(op string, err error) error {
+	if err == nil || err == holdfast.ErrNotFound {
+		return err
+	}
+	return &holdfast.Error{Op: op, Engine: e.name, Path: e.dir, Cause: err}
+}
+
+// Get implements [holdfast.Engine].
+func (e *bareEngine) Get(dst, key []byte) ([]byte, error) {
+	value, err := e.store.get(dst, key)
+	return value, e.fail("get", err)
+}
+
+// Scan implements [holdfast.Engine], forwards only.
+func (e *bareEngine) Scan(r holdfast.Range) holdfast.Iterator {
+	if r.Reverse {
+		return holdfast.FailedIterator(e.refuse("scan backwards"))
+	}
+	return &bareIterator{engine: e, cursor: e.store.scan(r)}
+}
+
+type bareIterator struct {
+	engine *bareEngine
+	cursor bareCursor // nil once it is closed
+	at     bool
+	val    []byte
+	err    error
+}
+
+// Next implements [holdfast.Iterator].
+func (it *bareIterator) Next() bool {
+	if it.cursor == nil || it.err != nil {
+		return false
+	}
+	if it.at, it.err = it.cursor.next(); it.at && it.err == nil {
+		it.val, it.err = it.cursor.value()
+	}
+	it.at = it.at && it.err == nil
+	return it.at
+}
+
+// Key implements [holdfast.Iterator].
+func (it *bareIterator) Key() []byte {
+	if !it.at {
+		return nil
+	}
+	return it.cursor.key()
+}
+
+// Value implements [holdfast.Iterator].
+func (it *bareIterator) Value() []byte {
+	if !it.at {
+		return nil
+	}
+	return it.val
+}
+
+// Err implements [holdfast.Iterator].
+func (it *bareIterator) Err() error { return it.engine.fail("scan", it.err) }
+
+// Close implements [holdfast.Iterator].
+func (it *bareIterator) Close() error {
+	if it.cursor != nil {
+		it.err = errors.Join(it.err, it.cursor.close())
+		it.cursor, it.at = nil, false
+	}
+	return it.Err()
+}
+
+// Sync implements [holdfast.Engine].
+func (e *bareEngine) Sync() error {
+	if err := e.peer.Sync(); err != nil {
+		return err
+	}
+	return e.fail("sync", e.store.sync())
+}
+
+// Metrics implements [holdfast.Engine]. A commit is a call; what the library makes of it is Unknown.
+func (e *bareEngine) Metrics() holdfast.Metrics {
+	m := holdfast.UnknownMetrics()
+	m.Commits = e.counts.commits.Load()
+	m.Files, m.DiskBytes = datadir.Usage(e.dir)
+	return m
+}

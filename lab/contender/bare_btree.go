@@ -1,0 +1,371 @@
+package contender
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/holdfastdb/holdfast"
+)
+
+// The names of the bare libraries that are trees of pages.
+const (
+	bboltBare    = "bbolt:bare"
+	bboltBatch   = "bbolt:bare-batch"
+	sqliteBare   = "sqlite:bare"
+	sqliteGoBare = "sqlite-go:bare"
+)
+
+func describeBboltBare() holdfast.Capabilities {
+	return describeBolt("DB.Update", "Each commit is a transaction: writers wait for each other.")
+}
+
+func describeBboltBatch() holdfast.Capabilities {
+	return describeBolt("DB.Batch", "Commits of several clients share transactions; a client that is alone waits 10 ms "+
+		"for others, the library's MaxBatchDelay.")
+}
+
+func describeBolt(call, caveat string) holdfast.Capabilities {
+	process := holdfast.Promise{Given: holdfast.Process, How: call + " with NoSync", CutMayCorrupt: true}
+	c := holdfast.Capabilities{
+		Library: version("go.etcd.io/bbolt"), Memory: process, Process: process,
+		Power:   holdfast.Promise{Given: holdfast.Power, How: call + ": pages, fdatasync, meta page, fdatasync"},
+		Caveats: []string{"Its options are etcd's: NoFreelistSync, the list of free pages as a map, 10 GB mapped.", caveat},
+	}
+	c.Memory.Why = "a transaction is written to the file before it is visible"
+	return c
+}
+
+type bareBbolt struct {
+	db     *bbolt.DB
+	update func(func(*bbolt.Tx) error) error
+}
+
+var bareBucket = []byte("kv")
+
+func openBboltBare(batch bool) func(string, holdfast.Options) (bareStore, []holdfast.Setting, error) {
+	return func(dir string, o holdfast.Options) (bareStore, []holdfast.Setting, error) {
+		db, err := bbolt.Open(filepath.Join(dir, "data.bbolt"), 0o644, &bbolt.Options{NoSync: o.Level != holdfast.Power,
+			NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, InitialMmapSize: bareMap, Timeout: boltPatience})
+		if err != nil {
+			return nil, nil, err
+		}
+		err = db.Update(func(tx *bbolt.Tx) error {
+			_, err := tx.CreateBucketIfNotExists(bareBucket)
+			return err
+		})
+		if err != nil {
+			return nil, nil, errors.Join(err, db.Close())
+		}
+		s := bareBbolt{db, db.Update}
+		if batch {
+			s.update = db.Batch
+		}
+		return s, []holdfast.Setting{
+			{Name: "no_sync", Value: fmt.Sprint(db.NoSync)}, {Name: "no_freelist_sync", Value: fmt.Sprint(db.NoFreelistSync)},
+			{Name: "freelist_type", Value: string(db.FreelistType)}, {Name: "page_size", Value: fmt.Sprint(db.Info().PageSize)},
+			{Name: "max_batch_size", Value: fmt.Sprint(db.MaxBatchSize)},
+			{Name: "max_batch_delay", Value: fmt.Sprint(db.MaxBatchDelay)},
+			{Name: "memory_budget", Value: "none: bbolt reads through the page cache"},
+		}, nil
+	}
+}
+
+func (s bareBbolt) apply(b *holdfast.Batch, _ holdfast.Level) error {
+	return s.update(func(tx *bbolt.Tx) error {
+		kv := tx.Bucket(bareBucket)
+		for op := range b.Ops() {
+			var err error
+			if op.Kind == holdfast.KindSet {
+				err = kv.Put(op.Key, op.Value)
+			} else {
+				err = kv.Delete(op.Key)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s bareBbolt) get(dst, key []byte) (value []byte, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		v := tx.Bucket(bareBucket).Get(key)
+		if v == nil {
+			return holdfast.ErrNotFound
+		}
+		value = append(dst, v...)
+		return nil
+	})
+	if err != nil {
+		value = dst
+	}
+	return value, err
+}
+
+func (s bareBbolt) scan(r holdfast.Range) bareCursor {
+	c := &bboltCursor{lo: bytes.Clone(r.Lo), hi: bytes.Clone(r.Hi)}
+	if c.tx, c.err = s.db.Begin(false); c.err == nil {
+		c.c = c.tx.Bucket(bareBucket).Cursor()
+	}
+	return c
+}
+
+func (s bareBbolt) sync() error { return s.db.Sync() }
+
+func (s bareBbolt) close() error {
+	err := s.db.Sync()
+	return errors.Join(err, s.db.Close())
+}
+
+type bboltCursor struct {
+	tx     *bbolt.Tx
+	c      *bbolt.Cursor
+	lo, hi []byte
+	begun  bool
+	k, v   []byte
+	err    error
+}
+
+func (c *bboltCursor) next() (bool, error) {
+	switch {
+	case c.err != nil:
+		return false, c.err
+	case c.begun:
+		c.k, c.v = c.c.Next()
+	default:
+		c.k, c.v = c.c.Seek(c.lo)
+	}
+	c.begun = true
+	return c.k != nil && (len(c.hi) == 0 || bytes.Compare(c.k, c.hi) < 0), nil
+}
+
+func (c *bboltCursor) key() []byte            { return c.k }
+func (c *bboltCursor) value() ([]byte, error) { return c.v, nil }
+
+func (c *bboltCursor) close() error {
+	if c.tx == nil {
+		return nil
+	}
+	return c.tx.Rollback()
+}
+
+// describeSQLiteBare says what SQLite gives through a driver of database/sql.
+func describeSQLiteBare(driver string) func() holdfast.Capabilities {
+	return func() holdfast.Capabilities {
+		module := map[string]string{"sqlite3": "github.com/mattn/go-sqlite3", "sqlite": "modernc.org/sqlite"}[driver]
+		c := sqliteCapabilities("", driver, module)
+		c.Caveats = append(c.Caveats, "It is used through database/sql with prepared statements: one connection writes, "+
+			"others read. Each commit is a transaction. "+
+			"The table has no rowids; half of the budget is a mapping, and half the caches.")
+		return c
+	}
+}
+
+// bareReaders is how many connections of database/sql read at the same time.
+const bareReaders = 8
+
+type bareSQLite struct {
+	write, read      *sql.DB
+	mu               sync.Mutex // one transaction at a time
+	conn             *sql.Conn
+	set, remove, one *sql.Stmt
+}
+
+func openSQLiteBare(library string) func(string, holdfast.Options) (bareStore, []holdfast.Setting, error) {
+	return func(dir string, o holdfast.Options) (_ bareStore, _ []holdfast.Setting, err error) {
+		memory := o.MemoryBytes
+		if memory == 0 {
+			memory = 128 << 20
+		}
+		q := o
+		q.MemoryBytes = memory / 4
+		pragmas := append(sqliteSettings(q), holdfast.Setting{Name: "mmap_size", Value: fmt.Sprint(memory / 2)})
+		s := &bareSQLite{}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, s.close())
+			}
+		}()
+		ctx := context.Background()
+		if s.write, err = sql.Open(library, sqliteURL(dir)); err != nil {
+			return nil, nil, err
+		}
+		s.write.SetMaxOpenConns(1)
+		if s.conn, err = s.write.Conn(ctx); err != nil {
+			return nil, nil, err
+		}
+		for _, p := range pragmas {
+			if _, err = s.conn.ExecContext(ctx, "PRAGMA "+p.Name+"="+p.Value); err != nil {
+				return nil, nil, err
+			}
+		}
+		const table = "CREATE TABLE IF NOT EXISTS kv(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID"
+		if _, err = s.conn.ExecContext(ctx, table); err != nil {
+			return nil, nil, err
+		}
+		if s.set, err = s.conn.PrepareContext(ctx, "REPLACE INTO kv(k,v) VALUES(?,?)"); err != nil {
+			return nil, nil, err
+		}
+		if s.remove, err = s.conn.PrepareContext(ctx, "DELETE FROM kv WHERE k=?"); err != nil {
+			return nil, nil, err
+		}
+		s.read = sql.OpenDB(pragmaConnector{s.write.Driver(), sqliteURL(dir), fmt.Sprintf(
+			"PRAGMA busy_timeout=60000; PRAGMA mmap_size=%d; PRAGMA cache_size=%d", memory/2, -(memory/4/bareReaders)>>10)})
+		s.read.SetMaxOpenConns(bareReaders)
+		s.read.SetMaxIdleConns(bareReaders)
+		if s.one, err = s.read.PrepareContext(ctx, "SELECT v FROM kv WHERE k=?"); err != nil {
+			return nil, nil, err
+		}
+		settings, err := s.settings(ctx, pragmas)
+		return s, settings, err
+	}
+}
+
+// pragmaConnector opens connections on which pragmas are executed first.
+type pragmaConnector struct {
+	driver  driver.Driver
+	name    string
+	pragmas string
+}
+
+// Driver implements [driver.Connector].
+func (c pragmaConnector) Driver() driver.Driver { return c.driver }
+
+// Connect implements [driver.Connector].
+func (c pragmaConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.driver.Open(c.name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, c.pragmas, nil); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// settings reads back what the writing connection runs with.
+func (s *bareSQLite) settings(ctx context.Context, set []holdfast.Setting) (list []holdfast.Setting, err error) {
+	for _, p := range append(set, holdfast.Setting{Name: "wal_autocheckpoint"}, holdfast.Setting{Name: "page_size"}) {
+		var value string
+		if err := s.conn.QueryRowContext(ctx, "PRAGMA "+p.Name).Scan(&value); err != nil {
+			return nil, err
+		}
+		list = append(list, holdfast.Setting{Name: p.Name, Value: value})
+	}
+	return list, nil
+}
+
+func (s *bareSQLite) apply(b *holdfast.Batch, _ holdfast.Level) (err error) {
+	ctx := context.Background()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.Len() > 1 { // one operation is a transaction by itself
+		if _, err := s.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+			return err
+		}
+		defer func() {
+			end := "COMMIT"
+			if err != nil {
+				end = "ROLLBACK"
+			}
+			_, ended := s.conn.ExecContext(ctx, end)
+			err = errors.Join(err, ended)
+		}()
+	}
+	for op := range b.Ops() {
+		if op.Kind == holdfast.KindSet {
+			_, err = s.set.ExecContext(ctx, op.Key, op.Value)
+		} else {
+			_, err = s.remove.ExecContext(ctx, op.Key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *bareSQLite) get(dst, key []byte) ([]byte, error) {
+	var value sql.RawBytes
+	rows, err := s.one.Query(key)
+	if err != nil {
+		return dst, err
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		if err := rows.Err(); err != nil {
+			return dst, err
+		}
+		return dst, holdfast.ErrNotFound
+	}
+	if err := rows.Scan(&value); err != nil {
+		return dst, err
+	}
+	return append(dst, value...), nil
+}
+
+func (s *bareSQLite) scan(r holdfast.Range) bareCursor {
+	c := &sqliteCursor{}
+	if len(r.Hi) == 0 {
+		c.rows, c.err = s.read.Query("SELECT k,v FROM kv WHERE k>=? ORDER BY k", append([]byte{}, r.Lo...))
+	} else {
+		c.rows, c.err = s.read.Query("SELECT k,v FROM kv WHERE k>=? AND k<? ORDER BY k", append([]byte{}, r.Lo...), r.Hi)
+	}
+	return c
+}
+
+// sync copies the log into the database, which syncs both.
+func (s *bareSQLite) sync() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := s.conn.ExecContext(context.Background(), "PRAGMA wal_checkpoint(FULL)")
+	return err
+}
+
+func (s *bareSQLite) close() (err error) {
+	if s.read != nil {
+		err = s.read.Close()
+	}
+	if s.conn != nil {
+		err = errors.Join(err, s.conn.Close())
+	}
+	if s.write != nil {
+		err = errors.Join(err, s.write.Close())
+	}
+	return err
+}
+
+type sqliteCursor struct {
+	rows *sql.Rows
+	k, v sql.RawBytes
+	err  error
+}
+
+func (c *sqliteCursor) next() (bool, error) {
+	if c.err != nil || !c.rows.Next() {
+		if c.err == nil {
+			c.err = c.rows.Err()
+		}
+		return false, c.err
+	}
+	return true, c.rows.Scan(&c.k, &c.v)
+}
+
+func (c *sqliteCursor) key() []byte            { return c.k }
+func (c *sqliteCursor) value() ([]byte, error) { return c.v, nil }
+
+func (c *sqliteCursor) close() error {
+	if c.rows == nil {
+		return nil
+	}
+	return c.rows.Close()
+}
