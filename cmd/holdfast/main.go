@@ -169,7 +169,7 @@ func run(lab bench.Lab, args []string) int {
 		return g.Serve.run(args)
 	case "token reset":
 		return g.Token.Reset.run()
-	case "compare <files>":
+	case "compare":
 		return g.Compare.run(lab)
 	case "bench-child":
 		return lab.Child(os.Stdin, os.Stdout)
