@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,14 +19,14 @@ func (s screen) compare(a, b side, gate Gate, differences []string) error {
 			}
 		}
 	}
-	if differences = slices.Compact(differences); len(differences) > 0 {
-		s.Wrapped("not the same in both: ", strings.Join(differences, "; ")+".")
+	if len(differences) > 0 {
+		s.Wrapped("not the same in all runs: ", strings.Join(differences, "; ")+".")
 	}
 	list := changes(a, b, gate)
 	failed := s.gate(list)
 	s.changesTable(a, list)
 	s.changesShown(list)
-	s.changesLegend(list, len(gate) > 0)
+	s.changesLegend(list, len(a.reports) == 1 || len(b.reports) == 1)
 	s.onlyIn("only in the old run: ", a, b)
 	s.onlyIn("only in the new run: ", b, a)
 	var wrong []string
@@ -42,6 +43,35 @@ func (s screen) compare(a, b side, gate Gate, differences []string) error {
 		return fmt.Errorf("compare: %w: %s", ErrRegression, console.Number(failed, "change")+" beyond the gate")
 	case len(list) == 0:
 		return compareOp.BadOption("the runs have no cell in common", "compare runs of the same workloads and engines")
+	}
+	return gate.unjudged(list)
+}
+
+// unjudged is an error if there is something that the gate cannot judge: too few rounds, or nothing of a metric.
+func (gate Gate) unjudged(list []cellChange) error {
+	few, need := 0, 0
+	found, cells := map[string]bool{}, map[string]int{}
+	for _, c := range list {
+		if !c.gated {
+			continue
+		}
+		found[c.metric.name] = true
+		cells[c.metric.name]++
+		if !c.enough {
+			few++
+		}
+		need = max(need, cells[c.metric.name])
+	}
+	const remedy = "several runs of a side can be named, with vs between the old and the new ones"
+	if few > 0 {
+		return compareOp.BadOption(fmt.Sprintf("the gate cannot judge %s: it takes %s a side", console.Number(few, "figure"),
+			console.Number(measure.RoundsFor(need), "round")), remedy)
+	}
+	for _, name := range slices.Sorted(maps.Keys(gate)) {
+		if !found[name] {
+			return compareOp.BadOption(fmt.Sprintf("the gate cannot judge %s, which is not known on both sides", name),
+				"leave it out, or measure it")
+		}
 	}
 	return nil
 }
@@ -63,13 +93,28 @@ func (s screen) gate(list []cellChange) (failed int) {
 	return failed
 }
 
-// sentence is a change with what shows it.
-func (c cellChange) sentence() string {
-	text := fmt.Sprintf("%s %s to %s, %s", c.metric.title, c.metric.show(c.old), c.metric.show(c.new), c.text())
+// sentence is a change with what shows it, and what floor and null did.
+func (c *cellChange) sentence() string {
+	text := fmt.Sprintf("%s %s to %s", c.metric.title, c.metric.show(c.old), c.metric.show(c.new))
 	if c.diff.Ratio > 0 {
-		text += fmt.Sprintf(" (%s to %s)", signed(c.diff.Low-1), signed(c.diff.High-1))
+		text += ", " + changeWithInterval(c.diff)
 	}
-	return text + fmt.Sprintf(", p %.2g", c.p)
+	text += fmt.Sprintf(", p %.2g", c.p)
+	for i, b := range c.beside {
+		own := "not known"
+		if b.ratio > 0 {
+			own = signed(b.ratio - 1)
+		}
+		text += fmt.Sprintf("; %s itself %s", b.name, own)
+		if i == 0 {
+			text += fmt.Sprintf(", so that divided by it the change is %s, p %.2g", changeWithInterval(b.diff), b.p)
+		}
+	}
+	return text
+}
+
+func changeWithInterval(d measure.Difference) string {
+	return fmt.Sprintf("%s (%s to %s)", signed(d.Ratio-1), signed(d.Low-1), signed(d.High-1))
 }
 
 func (s screen) changesTable(a side, list []cellChange) {
@@ -110,16 +155,23 @@ func (s screen) changesTable(a side, list []cellChange) {
 	}
 }
 
-// changesShown lists the changes that are shown, those for the worse first.
+// changesShown lists the changes that are shown, those for the worse first, and those that may be the machine's.
 func (s screen) changesShown(list []cellChange) {
-	for _, worse := range []bool{true, false} {
+	for _, part := range []struct {
+		title string
+		has   func(cellChange) bool
+	}{
+		{"worse", func(c cellChange) bool { return c.shown && c.worse }},
+		{"better", func(c cellChange) bool { return c.shown && !c.worse }},
+		{"no engine's: no more than what floor or null did", func(c cellChange) bool { return c.apparent && !c.shown }},
+	} {
 		first := true
 		for _, c := range list {
-			if !c.shown || c.worse != worse || reference(c.cell.engine) {
+			if reference(c.cell.engine) || !part.has(c) {
 				continue
 			}
 			if first {
-				s.Printf("\n%s\n", s.Paint(console.Bold, map[bool]string{true: "worse", false: "better"}[worse]))
+				s.Printf("\n%s\n", s.Paint(console.Bold, part.title))
 			}
 			first = false
 			s.Wrapped("  ", c.cell.String()+": "+c.sentence())
@@ -127,40 +179,44 @@ func (s screen) changesShown(list []cellChange) {
 	}
 }
 
-func (s screen) changesLegend(list []cellChange, gated bool) {
-	few, most, shown, machine := 0, 0, 0, false
+func (s screen) changesLegend(list []cellChange, alone bool) {
+	few, most, apparent, compared := 0, 0, 0, false
 	cells := map[string]int{}
 	for _, c := range list {
 		if reference(c.cell.engine) {
-			machine = machine || c.shown && c.cell.engine == Floor && c.metric.name == "ops"
 			continue
 		}
 		cells[c.metric.name]++
 		most = max(most, cells[c.metric.name])
+		compared = compared || len(c.beside) > 0
 		if !c.enough {
 			few++
 		}
-		if c.shown {
-			shown++
+		if c.apparent {
+			apparent++
 		}
 	}
 	s.Printf("\n")
-	if machine {
-		s.Wrapped("", "The rate of floor itself changed: the machine was not the same, and what follows from that is no "+
-			"engine's.")
-	}
-	if shown == 0 && few == 0 && most > 0 {
+	if apparent == 0 && few == 0 && most > 0 {
 		s.Wrapped("", "No change is shown.")
 	}
 	s.Wrapped("", fmt.Sprintf("A change is the median of the ratios of each new round to each old one. It is shown where the "+
-		"Mann-Whitney U test, corrected after Holm over all cells, says so; ~ is where it does not. By chance, each column "+
-		"claims a change that is none in at most %.0f %% of comparisons.", 100*measure.Alpha))
+		"Mann-Whitney U test, corrected after Holm over all cells, says so; ~ is where it does not. Among rounds that have "+
+		"nothing to do with each other, each column claims a change that is none in at most %.0f %% of comparisons.",
+		100*measure.Alpha))
+	if compared {
+		s.Wrapped("", "A rate, a latency or CPU time must also have changed when each round is divided by that of floor, which "+
+			"shows how fast the machine was, or of null where there is no floor; \"as floor\" is where it has not.")
+	} else if most > 0 {
+		s.Wrapped("", "Neither floor nor null is in all runs: what the machine did looks like what the engines did.")
+	}
+	if alone {
+		s.Wrapped("", "Machines drift: the rounds of one run differ less from each other than from those of another run. "+
+			"Measure in turns, old, new, old, new, and compare old1 old2 vs new1 new2.")
+	}
 	if few > 0 {
-		s.Wrapped("", fmt.Sprintf("In brackets: no claim, for the rounds are too few. It takes %s a run to show any change among "+
-			"%s.", console.Number(measure.RoundsFor(most), "round"), console.Number(most, "cell")))
-		if gated {
-			s.Wrapped("", s.Paint(console.Red, "The gate cannot fail for these."))
-		}
+		s.Wrapped("", fmt.Sprintf("In brackets: no claim, for the rounds are too few. It takes %s a side to show any change "+
+			"among %s.", console.Number(measure.RoundsFor(most), "round"), console.Number(most, "cell")))
 	}
 }
 
