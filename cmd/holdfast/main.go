@@ -7,6 +7,7 @@
 //	holdfast bench --list    what can be measured
 //	holdfast report FILES    one HTML file of what bench and crash have written as JSON
 //	holdfast advise FILES    which engine to take, as far as those reports show
+//	holdfast compare A B     what changed from one report of bench to another; of one file, its tables
 //	holdfast load            how fast a server answers, beside one that does nothing
 //	holdfast crash           kill -9 and power cuts: does each engine keep what it claims to keep
 //	holdfast soak            overwrites, deletes, reads and kills for long, on data larger than memory
@@ -67,7 +68,8 @@ Exit status:
   1    wrong usage, or the command could not run
   2    a result failed verification, a claim was broken in a crash, data is
        damaged or lost, or (doctor) a sync keeps nothing
-  3    crash: do not believe the run, it did not expose an engine that lies
+  3    crash: do not believe the run, it did not expose an engine that lies;
+       compare: a regression is shown, beyond the gate
   4    crash: this machine cannot make the requested crashes
   5    bench, crash, load, soak: the run is incomplete: it ended early, or
        the disk was full
@@ -82,6 +84,7 @@ type grammar struct {
 	Bench     benchCommand     `cmd:"" help:"Measure engines and stores, grouped by the durability that they really give."`
 	Report    reportCommand    `cmd:"" help:"Make one HTML file from the reports of bench and crash."`
 	Advise    adviseCommand    `cmd:"" help:"Say which engine to take for a need, from reports of bench and crash."`
+	Compare   compareCommand   `cmd:"" help:"Show what changed between reports of bench, or one report again."`
 	Load      loadCommand      `cmd:"" help:"Load HTTP servers, and compare them with one that does nothing."`
 	Crash     crashCommand     `cmd:"" help:"Crash engines with kill -9 and power cuts, and check what they claim to survive."`
 	Soak      soakCommand      `cmd:"" help:"Write, read and kill for hours, on data larger than memory, and check everything."`
@@ -125,6 +128,7 @@ type benchCommand struct {
 	Memory     string         `help:"Memory of each contender for caches and write buffers. Default: 384MiB." placeholder:"SIZE"`
 	Settings   bool           `help:"Show what the contenders ran with; with --list, what they would run with."`
 	AllowTmpfs bool           `help:"Measure Process and Power even on a file system in memory."`
+	Format     string         `help:"What is shown: table (default), markdown, csv or benchstat." placeholder:"FORMAT"`
 	JSON       string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 	HTML       string         `name:"html" help:"Also write the report to FILE as a page; - is standard output." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`
@@ -167,6 +171,8 @@ func run(lab bench.Lab, args []string) int {
 		return g.Serve.run(args)
 	case "token reset":
 		return g.Token.Reset.run()
+	case "compare":
+		return g.Compare.run(lab)
 	case "bench-child":
 		return lab.Child(os.Stdin, os.Stdout)
 	case "load":
@@ -306,7 +312,7 @@ func (b *benchCommand) run(lab bench.Lab) int {
 	defer stop()
 	err := lab.Command(ctx, bench.Request{
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
-		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline,
+		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline, Format: b.Format,
 		Memory: b.Memory, Settings: b.Settings,
 	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, filesOf(b.JSON, b.HTML, lab), t)
 	if status := fail(err); status != exitError {

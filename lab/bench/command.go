@@ -13,9 +13,10 @@ import (
 	"github.com/holdfastdb/holdfast/lab/crash/blockdev"
 )
 
-// Status is the exit status for an error of [Lab.Command].
+// Status is the exit status for an error of [Lab.Command] or [Compare].
 func Status(err error) int {
-	return console.Status(err, console.Exit{Err: ErrWrong, Status: console.ExitWrong})
+	return console.Status(err, console.Exit{Err: ErrWrong, Status: console.ExitWrong},
+		console.Exit{Err: ErrRegression, Status: console.ExitRegression})
 }
 
 // Command is one run of the bench command. files are where the report goes. A run that is interrupted or
@@ -49,16 +50,18 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, files console.Fil
 	}
 	defer func() { err = errors.Join(err, runner.Close()) }()
 	s := screen{t.Screen()}
-	s.header(plan, runner.machine)
-	for _, dir := range runner.dir.Swept {
-		s.Wrapped("removed what a killed run had left: ", dir)
+	s.Markdown = plan.Format == "markdown"
+	if !machineReads(plan.Format) {
+		s.header(plan, runner.machine)
+		for _, dir := range runner.dir.Swept {
+			s.Wrapped("removed what a killed run had left: ", dir)
+		}
 	}
 	p := newProgress(t, plan, file)
 	report, err := runner.Run(ctx, p)
 	p.End()
 	if len(report.Results) > 0 {
-		s.report(l, report, plan.Settings)
-		err = errors.Join(err, file.Write(report))
+		err = errors.Join(err, s.write(l, report, plan.Settings, plan.Format), file.Write(report))
 	}
 	return errors.Join(err, report.void())
 }

@@ -91,6 +91,7 @@ type Request struct {
 	RAM       *int64 // MiB
 	Baseline  string // the engine that others are compared with; empty for the best
 	Memory    string // a size, for the budget of each contender; empty for the default
+	Format    string // of [Formats] that the report is shown in; empty for the first
 	Settings  bool   // the tables are followed by what the contenders ran with
 }
 
@@ -100,6 +101,7 @@ type Plan struct {
 	For         time.Duration // of each measurement
 	WarmUp      time.Duration // before it
 	Settings    bool          // are shown
+	Format      string        // of what is shown
 	Cells       []Cell        // each is measured once per round
 	Unavailable []Unavailable
 }
@@ -231,7 +233,10 @@ func (l Lab) Plan(r Request) (Plan, error) {
 			return Plan{}, err
 		}
 	}
-	p.Settings = r.Settings
+	p.Settings, p.Format = r.Settings, r.Format
+	if err := checkFormat(op, r.Format); err != nil {
+		return Plan{}, err
+	}
 	var asked []int
 	if len(r.Clients) > 0 {
 		asked = p.Clients

@@ -30,14 +30,19 @@ func (s screen) header(p Plan, m measure.Machine) {
 	s.Wrapped(p.Preset+": ", fmt.Sprintf("%s, %s, %s%s, %s of %v, about %s", console.Number(len(p.Workloads), "workload"),
 		console.Number(len(p.Engines), "engine"), console.Number(len(levels), "level"), clients,
 		console.Number(p.Rounds, "round"), p.For, console.Length(p.Estimate())))
+	s.machine(m, p.RAMBytes)
+}
+
+// machine says what was, or will be, measured on.
+func (s screen) machine(m measure.Machine, limit int64) {
 	cpu := m.CPU
 	if cpu == "" {
 		cpu = m.Arch
 	}
 	ram := ""
-	if p.RAMBytes > 0 {
+	if limit > 0 {
 		ram = fmt.Sprintf("; each measurement has %s of memory, with the system's cache of its files",
-			measure.Size(p.RAMBytes))
+			measure.Size(limit))
 	}
 	s.Wrapped("machine: ", fmt.Sprintf("%s, %s, %s %s%s", cpu, console.Number(m.CPUs, "CPU"), m.OS, m.Go, ram))
 	s.Wrapped("", m.Sentence())

@@ -32,7 +32,8 @@ const (
 	ExitOK          = 0
 	ExitUse         = 1   // it was used wrongly, or could not begin
 	ExitWrong       = 2   // a result failed verification, or a claim is broken
-	ExitControl     = 3   // a control was not found out
+	ExitControl     = 3   // crash: a control was not found out
+	ExitRegression  = 3   // compare: a regression is shown
 	ExitCannot      = 4   // this machine cannot do what was asked for
 	ExitIncomplete  = 5   // [ErrIncomplete]
 	ExitInterrupted = 130 // as a shell has it for SIGINT
@@ -89,9 +90,10 @@ func widthOf(width func() int) int {
 // Screen shows text to people. Errors of writing are ignored: a reader may go away, and the command has more to do
 // than to show.
 type Screen struct {
-	W     io.Writer
-	Width int // columns
-	Color bool
+	W        io.Writer
+	Width    int // columns
+	Color    bool
+	Markdown bool // text is Markdown: tables are not folded, nor lines
 }
 
 // Style is an ANSI rendition.
@@ -107,6 +109,9 @@ const (
 
 // Paint returns text in a style, where the screen has colours.
 func (s Screen) Paint(style Style, text string) string {
+	if s.Markdown && style == Bold && text != "" {
+		return "**" + text + "**\n"
+	}
 	if !s.Color || text == "" || style == "" {
 		return text
 	}
@@ -127,6 +132,10 @@ func (s Screen) Wrapped(first, rest string) { s.Hanging(first, rest, 4) }
 
 // Hanging is Wrapped with another indentation of the later lines.
 func (s Screen) Hanging(first, rest string, indent int) {
+	if s.Markdown {
+		s.Printf("%s%s\n\n", strings.TrimSpace(first)+" ", strings.Join(strings.Fields(rest), " "))
+		return
+	}
 	line, empty := first, true
 	for _, word := range strings.Fields(rest) {
 		if !empty && columnsOf(line)+1+columnsOf(word) > s.Width {
@@ -201,7 +210,7 @@ func (s Screen) Table(t *Table) {
 			width = keysWidth
 			continue
 		}
-		if len(block) > 0 && width+w > s.Width {
+		if len(block) > 0 && width+w > s.Width && !s.Markdown {
 			flush()
 		}
 		block, width = append(block, i), width+w
@@ -254,6 +263,10 @@ func (s Screen) block(t *Table, keys, columns []int) {
 		w.AppendRow(cells)
 	}
 	w.SetColumnConfigs(configs)
+	if s.Markdown {
+		s.Printf("%s\n\n", w.RenderMarkdown())
+		return
+	}
 	s.Printf("%s\n", w.Render())
 }
 

@@ -132,13 +132,18 @@ func Holm(p []float64) []float64 {
 // RoundsFor is how many measurements of each side a family of so many comparisons needs so that it can show any
 // difference: with fewer, samples that are wholly apart are not enough.
 func RoundsFor(comparisons int) int {
-	for n := MinRounds; ; n++ {
-		// The smallest p value is twice one part of the ways to choose n of 2n.
-		ways := math.Round(math.Exp(lgamma(2*n+1) - 2*lgamma(n+1)))
-		if float64(comparisons)*2/ways <= Alpha {
-			return n
-		}
+	n := MinRounds
+	for !CanShow(comparisons, n, n) {
+		n++
 	}
+	return n
+}
+
+// CanShow reports whether n and m measurements can show a difference in a family of so many comparisons.
+func CanShow(comparisons, n, m int) bool {
+	// The smallest p value is twice one part of the ways to choose n of all.
+	ways := math.Round(math.Exp(lgamma(n+m+1) - lgamma(n+1) - lgamma(m+1)))
+	return min(n, m) >= MinRounds && float64(comparisons)*2/ways <= Alpha
 }
 
 func lgamma(n int) float64 {
