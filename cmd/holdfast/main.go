@@ -68,7 +68,7 @@ Exit status:
   2    a result failed verification, a claim was broken in a crash, data is
        damaged or lost, or (doctor) a sync keeps nothing
   3    crash: do not believe the run, an engine that lies was not found out;
-       compare: a change for the worse is shown and beyond the gate
+       compare: a regression is shown, beyond the gate
   4    crash: this machine cannot make the crashes that were asked for
   5    bench, crash, load, soak: the run is incomplete: it broke off, or the
        disk was full
