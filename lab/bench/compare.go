@@ -37,10 +37,25 @@ func metrics() []metric {
 		{"p99", "p99", false, true, func(r Result) float64 { return r.Latency.P99 }, measure.Duration},
 		{"p99.9", "p99.9", false, true, func(r Result) float64 { return r.Latency.P999 }, measure.Duration},
 		{"cpu", "CPU/item", false, true, Result.cpuPerItem, measure.Duration},
-		{"disk", "on disk", false, false, func(r Result) float64 { return float64(r.DiskBytes) },
-			func(x float64) string { return measure.Size(int64(x)) }},
-		{"syncs", "syncs/commit", false, false, Result.syncsPerCommit, measure.Digits},
+		{"disk", "disk/item", false, false, diskPerItem, func(x float64) string { return measure.Digits(x) + " B" }},
+		{"syncs", "syncs/commit", false, false, powerSyncs, measure.Digits},
 	}
+}
+
+// diskPerItem is in bytes. A faster engine writes more in the same time, so the size as it is says nothing.
+func diskPerItem(r Result) float64 {
+	if r.Items <= 0 {
+		return holdfast.Unknown
+	}
+	return float64(r.DiskBytes) / float64(r.Items)
+}
+
+// powerSyncs are syncs per commit; at lower levels they have nothing to do with commits.
+func powerSyncs(r Result) float64 {
+	if r.Given != holdfast.Power {
+		return holdfast.Unknown
+	}
+	return r.syncsPerCommit()
 }
 
 // Gate is how much worse a metric may become: by metric, a share of what it was.

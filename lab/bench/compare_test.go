@@ -46,7 +46,7 @@ func TestCompare(t *testing.T) {
 	slow := slowed(8, map[string]float64{"pebble": 1.25})
 	machine := slowed(8, map[string]float64{"pebble": 1.5, "sqlite-go": 1.5, "mem": 1.5, Floor: 1.5, Null: 1.5})
 	both := slowed(8, map[string]float64{"pebble": 1.95, "sqlite-go": 1.5, "mem": 1.5, Floor: 1.5, Null: 1.5})
-	const asMachine = "no engine's: no more than what floor or null did"
+	const asMachine = "not shown to be more than what floor or null did"
 	for name, test := range map[string]struct {
 		old, new  *Report
 		gate      string
@@ -80,7 +80,27 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareClaimsWithinTheTable: the gate names the engine that is worse, and by how much, and no other.
+// TestCompareDiskPerItem: an engine that wrote more in the same time needs no more space for it.
+func TestCompareDiskPerItem(t *testing.T) {
+	larger := func(disk, items int64) string {
+		r := slowed(8, nil)
+		for i := range r.Results {
+			r.Results[i].Items = 1000 * items
+			r.Results[i].DiskBytes = 1_000_000*disk + int64(r.Results[i].Round)
+		}
+		return saved(t, r)
+	}
+	c := Comparison{Old: []string{larger(1, 1)}, New: []string{larger(3, 3)}, Gate: "disk=5%"}
+	if out, err := compared(c); err != nil {
+		t.Errorf("three times the items: %v\n%s", err, out)
+	}
+	c.New = []string{larger(3, 1)}
+	if out, err := compared(c); !errors.Is(err, ErrRegression) {
+		t.Errorf("three times the space: %v\n%s", err, out)
+	}
+}
+
+// TestCompareNamesTheChange: the gate names the engine that is worse, and by how much, and no other.
 func TestCompareNamesTheChange(t *testing.T) {
 	out, err := compared(Comparison{Old: []string{saved(t, slowed(8, nil))},
 		New: []string{saved(t, slowed(8, map[string]float64{"pebble": 1.25}))}, Gate: "ops=5%"})

@@ -85,7 +85,7 @@ func (s screen) gate(list []cellChange) (failed int) {
 		if failed++; failed == 1 {
 			s.Printf("%s\n", s.Paint(console.Red, "REGRESSIONS beyond the gate"))
 		}
-		s.Wrapped("  ", fmt.Sprintf("%s: %s, more than %s", c.cell, c.sentence(), measure.Percent(c.gate)))
+		s.Wrapped("  ", fmt.Sprintf("%s: %s; the gate is %s", c.cell, c.sentence(), measure.Percent(c.gate)))
 	}
 	if failed > 0 {
 		s.Printf("\n")
@@ -163,7 +163,7 @@ func (s screen) changesShown(list []cellChange) {
 	}{
 		{"worse", func(c cellChange) bool { return c.shown && c.worse }},
 		{"better", func(c cellChange) bool { return c.shown && !c.worse }},
-		{"no engine's: no more than what floor or null did", func(c cellChange) bool { return c.apparent && !c.shown }},
+		{"not shown to be more than what floor or null did", func(c cellChange) bool { return c.apparent && !c.shown }},
 	} {
 		first := true
 		for _, c := range list {
