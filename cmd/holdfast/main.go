@@ -115,6 +115,7 @@ type benchCommand struct {
 	Clients    []int          `help:"Numbers of clients at the same time." placeholder:"1,64"`
 	Rounds     *int           `help:"Times that each measurement is repeated." placeholder:"N"`
 	For        *time.Duration `help:"Length of each measurement." placeholder:"2s"`
+	Rate       []string       `help:"Open loops: operations are due at this rate, of a contender's closed loop or absolute." placeholder:"50%,2000/s"`
 	Baseline   string         `help:"Compare with this engine. Default: the best of each table." placeholder:"ENGINE"`
 	Seed       *uint64        `help:"Seed of the order; a run prints its own." placeholder:"N"`
 	Dir        string         `help:"Directory to work in, not an engine's. Default: the current one." placeholder:"DIR"`
@@ -303,6 +304,7 @@ func (b *benchCommand) run(lab bench.Lab) int {
 	err := lab.Command(ctx, bench.Request{
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
 		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline,
+		Rates:  b.Rate,
 		Memory: b.Memory, Settings: b.Settings,
 	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, filesOf(b.JSON, b.HTML, lab), t)
 	if status := fail(err); status != exitError {
