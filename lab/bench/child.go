@@ -77,7 +77,7 @@ func (l Lab) measure(q request, o *outcome) error {
 	sampler.process = c.process
 	before := lookAt(c.process)
 	sampler.start()
-	err = drive(load, q, w.OpenLoop, counts, o)
+	err = drive(load, q, counts, o)
 	o.Samples = sampler.stop()
 	o.DiskBeforeClose = o.Samples[len(o.Samples)-1].DiskBytes
 	server := l.isServer(q.Cell.Engine)
@@ -108,7 +108,7 @@ func (l Lab) measure(q request, o *outcome) error {
 			return
 		}
 		now := lookAt(c.process)
-		if cpu := since(before.CPU, now.CPU); cpu >= 0 {
+		if cpu := since(before.CPU, now.CPU); cpu >= 0 && !q.Cell.Offer.Open() { // pacing takes some, too
 			o.CPUSeconds = cpu.Seconds()
 		}
 		o.PeakRSS = now.PeakRSS

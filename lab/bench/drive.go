@@ -37,6 +37,14 @@ type driven struct {
 	err        error
 }
 
+// reset forgets what the client did.
+func (d *driven) reset() {
+	for _, h := range d.histograms {
+		h.Reset()
+	}
+	*d = driven{histograms: d.histograms}
+}
+
 // merge adds what another client did.
 func (d *driven) merge(other *driven) {
 	for i, h := range other.histograms {
@@ -49,96 +57,121 @@ func (d *driven) merge(other *driven) {
 	d.err = errors.Join(d.err, other.err)
 }
 
-// drive runs the closed loops: warm-up, then all clients start together and go on until the time is over.
-//
-// In an open loop an operation is due at its time, whether the one before it has ended or not: together the clients are
-// half as fast as in the second half of warming up. Latencies are counted from when an operation was due, so that
-// waiting for a slow one before it counts too. What the timer sleeps too long is not the contender's, and moves what is
-// due later.
-func drive(load Load, q request, openLoop bool, counts opCounts, o *outcome) error {
-	n := q.Cell.Clients
-	var (
-		clients    = make([]driven, n)
-		secondHalf atomic.Int64 // of the operations of the warm-up
-		stop       atomic.Bool
-		warm, done sync.WaitGroup
-		start      = make(chan struct{})
-		epoch      = time.Now()
-		origin     time.Duration // of the measured time, set before start is closed
-		pace       time.Duration // between the operations of a client, 0 in a closed loop; set before start is closed
-	)
-	warm.Add(n)
-	for i := range n {
-		d, count := &clients[i], &counts[i]
-		for range max(len(load.Kinds), 1) {
-			d.histograms = append(d.histograms, measure.NewHistogram())
-		}
-		done.Go(func() {
-			op := load.client(i)
-			for {
-				if _, d.err = op(); d.err != nil {
-					stop.Store(true)
-				} else {
-					count.Add(1)
-				}
-				now := time.Since(epoch)
-				if now > q.WarmUp/2 {
-					secondHalf.Add(1)
-				}
-				if d.err != nil || stop.Load() || now >= q.WarmUp {
-					break
-				}
-			}
-			warm.Done()
-			<-start
-			// One look at the clock per operation: the end of one is the begin of the next.
-			last, due := origin, origin+pace*time.Duration(i)/time.Duration(n)
-			part, partEnd := 0, origin+q.For/runParts
-			for !stop.Load() {
-				if pace > 0 {
-					if early := due - time.Since(epoch); early > 0 {
-						time.Sleep(early)
-						due = time.Since(epoch)
-					}
-					last = due
-					due += pace
-				}
-				var kind int
-				if kind, d.err = op(); d.err != nil {
-					stop.Store(true)
-					break
-				}
-				now := time.Since(epoch)
-				measure.Record(d.histograms[kind], now-last)
-				count.Add(1)
-				for now > partEnd && part < runParts-1 {
-					part++
-					partEnd += q.For / runParts
-				}
-				d.parts[part]++
-				last = now
-				if now-origin >= q.For {
-					break
-				}
-			}
-			d.end = last
-		})
-	}
-	warm.Wait()
-	o.WarmUpOps = counts.total()
-	origin = time.Since(epoch)
-	if openLoop {
-		pace = 2 * (origin - q.WarmUp/2) * time.Duration(n) / time.Duration(max(secondHalf.Load(), 1))
-	}
-	close(start)
-	done.Wait()
+// driver drives the clients of one load.
+type driver struct {
+	load    Load
+	counts  opCounts
+	epoch   time.Time // that times count from
+	clients []driven
+	ops     []func() (kind int, err error) // by client
+	stop    atomic.Bool
+}
 
-	all := &clients[0]
-	for i := range clients[1:] {
-		all.merge(&clients[i+1])
+// drive warms up in closed loops, and measures: in closed loops too, in which each client goes on until the time is
+// over, or in an open one, as the cell's offer has it.
+func drive(load Load, q request, counts opCounts, o *outcome) error {
+	n := q.Cell.Clients
+	d := &driver{load: load, counts: counts, epoch: time.Now(), clients: make([]driven, n),
+		ops: make([]func() (int, error), n)}
+	for i := range d.clients {
+		for range max(len(load.Kinds), 1) {
+			d.clients[i].histograms = append(d.clients[i].histograms, measure.NewHistogram())
+		}
 	}
+	warm := d.together(func(i int) {
+		d.ops[i] = load.client(i)
+		d.closed(i, 0, q.WarmUp)
+	})
+	o.WarmUpOps = counts.total()
+	origin := time.Since(d.epoch)
+	switch {
+	case warm.err != nil:
+		return warm.err
+	case q.Cell.Offer.Open():
+		capacity := float64(max(warm.secondHalf(), 1)) / (origin - q.WarmUp/2).Seconds()
+		return d.open(q, capacity, o)
+	}
+	all := d.together(func(i int) { d.closed(i, origin, q.For) })
 	o.enter(load.Kinds, all, origin, q.For)
 	return all.err
+}
+
+// secondHalf is how many operations ended after half of the time.
+func (d *driven) secondHalf() (n int64) {
+	for _, ops := range d.parts[runParts/2:] {
+		n += ops
+	}
+	return n
+}
+
+// together has all clients do something at the same time, and returns what they did together.
+func (d *driver) together(f func(i int)) *driven {
+	var group sync.WaitGroup
+	for i := range d.clients {
+		d.clients[i].reset()
+	}
+	for i := range d.clients {
+		group.Go(func() { f(i) })
+	}
+	group.Wait()
+	all := &d.clients[0]
+	for i := range d.clients[1:] {
+		all.merge(&d.clients[i+1])
+	}
+	return all
+}
+
+// closed is one client of a closed loop that begins at origin. It does one operation at least.
+func (d *driver) closed(i int, origin, length time.Duration) {
+	// One look at the clock per operation: the end of one is the begin of the next.
+	last := origin
+	for d.do(i, &last, origin, length) && last-origin < length {
+	}
+	d.clients[i].end = last
+}
+
+// open measures an open loop. Latencies count from when operations were due, so that waiting for a slow one before
+// counts too.
+func (d *driver) open(q request, capacity float64, o *outcome) error {
+	o.Open = &OpenLoop{Capacity: capacity, Offered: q.Cell.Offer.rate(capacity)}
+	p := newPacer(d.epoch, q.For, o.Open.Offered, d.stop.Load)
+	all := d.together(func(i int) {
+		for {
+			at, ok := p.take()
+			if !ok || !d.do(i, &at, p.origin, q.For) {
+				break
+			}
+			d.clients[i].end = at
+		}
+	})
+	if all.err == nil {
+		all.end = max(all.end, p.wait(p.end)) // a slow pace makes the time no shorter
+	}
+	p.says(o.Open)
+	o.enter(d.load.Kinds, all, p.origin, q.For)
+	return all.err
+}
+
+// do does one operation of a client, which counts since at and moves that to when it ended. It reports whether the
+// clients go on.
+func (d *driver) do(i int, at *time.Duration, origin, length time.Duration) bool {
+	if d.stop.Load() {
+		return false
+	}
+	c := &d.clients[i]
+	kind, err := d.ops[i]()
+	if err != nil {
+		c.err = err
+		d.stop.Store(true)
+		return false
+	}
+	now := time.Since(d.epoch)
+	measure.Record(c.histograms[kind], now-*at)
+	*at = now
+	d.counts[i].Add(1)
+	part := min(int64(now-origin-1)/int64(max(length/runParts, 1)), runParts-1)
+	c.parts[max(part, 0)]++
+	return true
 }
 
 // enter enters what all clients did in the measured time, which was to be so long.

@@ -16,6 +16,7 @@ type Group struct {
 	Given    holdfast.Level
 	Reads    bool // durability plays no part, and Given is 0
 	Clients  int
+	Offer    Offer // how fast operations are offered; an open loop claims nothing
 	// Unit is what rates are of, in the plural. One operation does PerOp of it.
 	Unit  string
 	PerOp float64
@@ -60,8 +61,8 @@ func (l Lab) Groups(r *Report) []Group {
 		if err != nil {
 			w = Workload{Name: name, About: name, Unit: "operations", Items: 1}
 		}
-		for _, clients := range r.clients(name) {
-			for _, g := range groups(w, r, clients) {
+		for _, at := range r.setups(name) {
+			for _, g := range groups(w, r, at) {
 				list = append(list, g.exported(r))
 			}
 		}
@@ -72,12 +73,12 @@ func (l Lab) Groups(r *Report) []Group {
 func (g group) exported(r *Report) Group {
 	unit, perOp := g.workload.rates()
 	out := Group{Workload: g.workload.Name, About: g.workload.About, Title: g.title(), Given: g.given,
-		Reads: g.workload.Reads, Clients: g.clients, Unit: unit, PerOp: perOp, Void: g.void, Claim: g.claim()}
+		Reads: g.workload.Reads, Clients: g.clients, Offer: g.offer, Unit: unit, PerOp: perOp, Void: g.void, Claim: g.claim()}
 	for _, sum := range g.rows {
 		row := Row{Summary: sum, Reference: reference(sum.Engine), Against: sum.Rank.text()}
-		row.Best = len(g.engines) > 0 && sum.Engine == g.engines[0].Engine
+		row.Best = len(g.engines) > 0 && !g.offer.Open() && sum.Engine == g.engines[0].Engine
 		row.Tie = slices.Contains(out.Claim.Fastest, sum.Engine) && !row.Best
-		if g.floor != nil && sum.Engine != Null && g.floor.Median > 0 {
+		if g.floor != nil && sum.Engine != Null && !g.offer.Open() && g.floor.Median > 0 {
 			row.OfFloor = sum.Median / g.floor.Median
 		}
 		row.Study = g.workload.figure(sum)
@@ -97,8 +98,8 @@ func (g group) claim() Claim {
 		return Claim{Why: "every measurement is void"}
 	}
 	claim := Claim{Fastest: []string{g.engines[0].Engine}, Why: strings.TrimPrefix(g.noClaim(), "no claim: ")}
-	if to := g.engines[0].Rank.To; claim.Why == "" && g.comparedWith() == Baseline {
-		claim.Why = "the run compares with " + to
+	if claim.Why == "" && g.comparedWith() == Baseline {
+		claim.Why = "the run compares with " + g.engines[0].Rank.To
 	}
 	if claim.Why != "" {
 		return claim

@@ -250,7 +250,7 @@ func TestKVKeyOrderIsTrue(t *testing.T) {
 		if !strings.Contains(w.about(), "keys put in "+string(w.KeyOrder[:6])) {
 			t.Errorf("%s is listed as %q", w.Name, w.about())
 		}
-		g := group{workload: w, clients: 1, given: holdfast.Memory}
+		g := group{workload: w, setup: setup{clients: 1}, given: holdfast.Memory}
 		if !strings.Contains(g.title(), "keys put in "+w.KeyOrder.String()+", ") {
 			t.Errorf("its table is %q", g.title())
 		}

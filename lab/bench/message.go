@@ -75,7 +75,7 @@ func messageStudy(n messageSizes) []Workload {
 			messageRead{group: messageGroup}),
 		{
 			Name: "message/follow", About: "from when a message was to be written until a follower has it, in an open loop",
-			Unit: "messages", Items: 1, Store: Messages, OpenLoop: true,
+			Unit: "messages", Items: 1, Store: Messages, Offer: Offer{Share: 0.5},
 			Engine: follow.engine, Floor: follow.floor, Null: follow.null,
 		},
 		long,

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/mem"
@@ -251,36 +249,5 @@ func TestMessagePlan(t *testing.T) {
 	if err != nil || !w.studied(10) || w.studied(1) || w.Study("pebble", holdfast.Power) != "259/s" ||
 		w.Study("pebble", holdfast.Process) != notAtLevel {
 		t.Errorf("%v, %+v", err, w)
-	}
-}
-
-// TestOpenLoop: in an open loop operations are due at half of the rate of the warm-up, whatever the ones before took,
-// and their times count from then.
-func TestOpenLoop(t *testing.T) {
-	const took, stall = time.Millisecond, 100 * time.Millisecond
-	for _, stalled := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			load := Load{Client: func(i int) func() error {
-				n := 0
-				return func() error {
-					if n++; stalled && i == 0 && n == 300 {
-						time.Sleep(stall)
-					}
-					time.Sleep(took)
-					return nil
-				}
-			}}
-			var o outcome
-			q := request{Cell: Cell{Clients: 2}, WarmUp: 100 * time.Millisecond, For: time.Second}
-			if err := drive(load, q, true, make(opCounts, 2), &o); err != nil {
-				t.Fatal(err)
-			}
-			if o.WarmUpOps != 200 || o.Ops < 998 || o.Ops > 1002 || o.Seconds < 1 {
-				t.Errorf("%d operations, then %d in %v s", o.WarmUpOps, o.Ops, o.Seconds)
-			}
-			if l := o.Latency; l.P50 > 1010 || stalled != (l.Max > 100_000) || stalled != (l.P99 > 50_000) {
-				t.Errorf("stalled %v: %+v", stalled, l)
-			}
-		})
 	}
 }

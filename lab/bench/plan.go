@@ -85,6 +85,7 @@ type Request struct {
 	Workloads []string // names or patterns
 	Levels    []string
 	Clients   []int
+	Rates     []string // of open loops, see ParseOffer; empty for closed loops
 	Rounds    *int
 	For       *time.Duration
 	Seed      *uint64
@@ -102,6 +103,7 @@ type Plan struct {
 	WarmUp      time.Duration // before it
 	Settings    bool          // are shown
 	Format      string        // of what is shown
+	Offers      []Offer       // of open loops; empty for what each workload has
 	Cells       []Cell        // each is measured once per round
 	Unavailable []Unavailable
 }
@@ -113,6 +115,7 @@ type Cell struct {
 	Asked    holdfast.Level `json:"asked"`
 	Given    holdfast.Level `json:"given"`
 	Clients  int            `json:"clients"`
+	Offer    Offer          `json:"offer"`
 	Reads    bool           `json:"-"` // of the workload
 	Overhead time.Duration  `json:"-"` // of the workload, for the estimate
 }
@@ -237,6 +240,18 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if err := checkFormat(op, r.Format); err != nil {
 		return Plan{}, err
 	}
+	for _, text := range r.Rates {
+		offer, err := ParseOffer(text)
+		if err == nil && !offer.Open() {
+			err = op.BadOption("an empty rate", "name one, as --rate 80%")
+		}
+		if err != nil {
+			return Plan{}, err
+		}
+		if !slices.Contains(p.Offers, offer) {
+			p.Offers = append(p.Offers, offer)
+		}
+	}
 	var asked []int
 	if len(r.Clients) > 0 {
 		asked = p.Clients
@@ -270,10 +285,10 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 		if err != nil {
 			return err
 		}
-		numbers := w.clients(asked, p.Clients)
-		for _, clients := range numbers {
+		for i, at := range setups(w.clients(asked, p.Clients), p.Offers, w) {
+			clients := at.clients
 			add := func(engine string, asked, given holdfast.Level) {
-				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients,
+				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients, Offer: at.offer,
 					Reads: w.Reads, Overhead: w.Overhead})
 			}
 			given := map[holdfast.Level]bool{}
@@ -304,7 +319,7 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 					add(engine, c.Asked, c.Given)
 					given[c.Given] = true
 				}
-				if clients == numbers[0] {
+				if i == 0 {
 					for _, u := range missing {
 						u.Workload = name
 						p.Unavailable = append(p.Unavailable, u)
@@ -314,7 +329,8 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 			if len(given) == 0 {
 				continue
 			}
-			if !w.Samples {
+			// At a share of its own rate, null would show how fast the pacer is.
+			if !w.Samples && (at.offer == w.Offer || at.offer.Rate > 0) {
 				add(Null, holdfast.Memory, holdfast.Memory)
 			}
 			if w.Reads {
@@ -332,6 +348,25 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 		return l.nothing(p.Unavailable)
 	}
 	return nil
+}
+
+// setup is how clients do the work of a table.
+type setup struct {
+	clients int
+	offer   Offer
+}
+
+// setups are those of a workload with these numbers of clients. If offers are none, its own is taken.
+func setups(clients []int, offers []Offer, w Workload) (list []setup) {
+	if len(offers) == 0 {
+		offers = []Offer{w.Offer}
+	}
+	for _, n := range clients {
+		for _, offer := range offers {
+			list = append(list, setup{n, offer})
+		}
+	}
+	return list
 }
 
 // refused says why an engine cannot do the work at any level, "" if it can.
@@ -470,7 +505,7 @@ func levelNames(levels []holdfast.Level) []string {
 func command(r Request, p Plan) string {
 	return "holdfast bench " + p.Preset + console.Flag("engines", r.Engines...) +
 		console.Flag("workloads", r.Workloads...) + console.Flag("levels", r.Levels...) +
-		console.Flag("clients", r.Clients...) + console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
+		console.Flag("clients", r.Clients...) + console.Flag("rate", r.Rates...) + console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
 		console.Flag("seed", p.Seed) + console.FlagOf("ram", r.RAM) + console.Flag("memory", r.Memory) +
 		console.Flag("baseline", r.Baseline)
 }

@@ -46,21 +46,23 @@ type tableKey struct {
 	workload string
 	clients  int
 	given    holdfast.Level
+	offer    Offer
 }
 
 func (c Cell) table() tableKey {
 	if c.Reads {
-		return tableKey{workload: c.Workload, clients: c.Clients}
+		return tableKey{workload: c.Workload, clients: c.Clients, offer: c.Offer}
 	}
-	return tableKey{c.Workload, c.Clients, c.Given}
+	return tableKey{c.Workload, c.Clients, c.Given, c.Offer}
 }
 
-// rank compares the engines of each table with each other, or with the baseline if one is named. rates are those of
+// rank compares the engines of each table with each other, or with the baseline if one is named. In an open loop there
+// is no rank: all make the rate that is offered, unless they are overloaded. rates are those of
 // the rounds that the summaries are of.
 func rank(summaries []Summary, rates map[Cell][]float64, baseline string) {
 	tables := map[tableKey][]*Summary{}
 	for i := range summaries {
-		if s := &summaries[i]; !reference(s.Engine) {
+		if s := &summaries[i]; !reference(s.Engine) && !s.Offer.Open() {
 			tables[s.cell.table()] = append(tables[s.cell.table()], s)
 		}
 	}

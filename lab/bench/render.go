@@ -66,16 +66,16 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 		if err != nil {
 			continue // a plan names no other
 		}
-		for _, clients := range r.clients(name) {
-			for _, g := range groups(w, r, clients) {
+		for _, at := range r.setups(name) {
+			for _, g := range groups(w, r, at) {
 				s.Printf("\n%s\n", s.Paint(console.Bold, g.title()))
 				s.speed(g)
 			}
 			if w.Samples {
-				s.course(w, r, clients)
+				s.course(w, r, at)
 			}
 			if !w.Reads {
-				s.cost(w, r, clients)
+				s.cost(w, r, at)
 			}
 		}
 	}
@@ -92,11 +92,11 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 type group struct {
 	workload Workload
 	given    holdfast.Level
-	clients  int
-	rows     []Summary  // best first
-	engines  []*Summary // of them, without the references
-	floor    *Summary
-	void     []string // engines without a summary
+	setup
+	rows    []Summary  // in order
+	engines []*Summary // of them, without the references
+	floor   *Summary
+	void    []string // engines without a summary
 }
 
 // reference reports whether the contender is no engine, and takes no place among them.
@@ -106,23 +106,23 @@ func reference(engine string) bool {
 
 // groups splits the summaries of a workload by the level given, strongest first. Reads are one
 // group.
-func groups(w Workload, r *Report, clients int) []group {
+func groups(w Workload, r *Report, at setup) []group {
 	levels := []holdfast.Level{holdfast.Power, holdfast.Process, holdfast.Memory}
 	if w.Reads {
 		levels = []holdfast.Level{0}
 	}
 	var list []group
 	for _, level := range levels {
-		in := func(name string, given holdfast.Level, n int) bool {
-			return name == w.Name && n == clients && (level == 0 || given == level)
+		in := func(name string, given holdfast.Level, as setup) bool {
+			return name == w.Name && as == at && (level == 0 || given == level)
 		}
-		g := group{workload: w, given: level, clients: clients}
+		g := group{workload: w, given: level, setup: at}
 		for _, sum := range r.Summary {
-			if in(sum.Workload, sum.Given, sum.Clients) {
+			if in(sum.Workload, sum.Given, setup{sum.Clients, sum.Offer}) {
 				g.rows = append(g.rows, sum)
 			}
 		}
-		slices.SortStableFunc(g.rows, func(a, b Summary) int { return cmp.Compare(b.Median, a.Median) })
+		slices.SortStableFunc(g.rows, g.order)
 		for i := range g.rows {
 			switch row := &g.rows[i]; {
 			case row.Engine == Floor:
@@ -132,7 +132,7 @@ func groups(w Workload, r *Report, clients int) []group {
 			}
 		}
 		for _, result := range r.Results {
-			if in(result.Workload, result.Given, result.Clients) && !result.Verified && !slices.Contains(g.void, result.Engine) {
+			if in(result.Workload, result.Given, setup{result.Clients, result.Offer}) && !result.Verified && !slices.Contains(g.void, result.Engine) {
 				g.void = append(g.void, result.Engine)
 			}
 		}
@@ -154,7 +154,15 @@ func (g group) title() string {
 	if g.workload.Cold {
 		how = "files dropped from memory (posix_fadvise) before, " + how
 	}
-	return fmt.Sprintf("%s, %s, %s", g.workload.Name, how, console.Number(g.clients, "client"))
+	return fmt.Sprintf("%s, %s, %s%s", g.workload.Name, how, console.Number(g.clients, "client"), g.offer.Title())
+}
+
+// order puts the highest rates first, or, in an open loop, the lowest p99 of those that keep up.
+func (g group) order(a, b Summary) int {
+	if !g.offer.Open() {
+		return cmp.Compare(b.Median, a.Median)
+	}
+	return cmp.Or(cmp.Compare(min(a.Overloaded, 1), min(b.Overloaded, 1)), cmp.Compare(a.Latency.P99, b.Latency.P99))
 }
 
 // plain is how the row of an engine is painted where none is the best.
@@ -166,14 +174,14 @@ func plain(engine string) console.Style {
 }
 
 // cost writes what else a workload takes, level by level.
-func (s screen) cost(w Workload, r *Report, clients int) {
+func (s screen) cost(w Workload, r *Report, at setup) {
 	t := console.Table{Keys: 2, Columns: []console.Column{
 		{Name: "engine"}, {Name: "level"}, {Name: "CPU/" + singular(w.Unit), Right: true},
 		{Name: "syncs/commit", Right: true},
 		{Name: "settle", Right: true}, {Name: "memory", Right: true}, {Name: cmp.Or(w.Stored, w.Unit), Right: true},
 		{Name: "on disk", Right: true},
 	}}
-	for _, g := range groups(w, r, clients) {
+	for _, g := range groups(w, r, at) {
 		for _, row := range g.rows {
 			syncs, items, disk := "?", measure.Count(float64(row.Items)), measure.Size(row.DiskBytes)
 			if alive := float64(row.Items) * float64(w.ItemBytes); w.showsSpace() && alive > 0 && row.DiskBytes > 0 {
@@ -193,8 +201,8 @@ func (s screen) cost(w Workload, r *Report, clients int) {
 	if t.Rows() == 0 {
 		return
 	}
-	s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s, what else it takes, %s", w.Name,
-		console.Number(clients, "client"))))
+	s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s, what else it takes, %s%s", w.Name,
+		console.Number(at.clients, "client"), at.offer.Title())))
 	s.Table(&t)
 }
 
@@ -246,7 +254,7 @@ func (s screen) references(l Lab, r *Report) {
 		if err != nil {
 			continue // a plan names no other
 		}
-		writes, openLoop = writes || !w.Reads, openLoop || w.OpenLoop
+		writes, openLoop = writes || !w.Reads, openLoop || sum.Offer.Open()
 		switch sum.Engine {
 		case Null:
 			null, nullWrites = cmp.Or(null, sum), nullWrites || !w.Reads
@@ -255,8 +263,10 @@ func (s screen) references(l Lab, r *Report) {
 		}
 	}
 	if openLoop {
-		s.Wrapped("", "In an open loop, rates are half of what the contender made in warming up, and times are counted from "+
-			"when an operation was due.")
+		s.Wrapped("", "In an open loop, operations are due at fixed times, and times are counted from when one was due. A "+
+			"share is of the rate that the contender's own closed loop made in warming up, so that rates differ. Overloaded: "+
+			"it did not catch up in the last quarter of the time, and no latency can be named. Nothing is claimed in these "+
+			"tables; the lowest p99 is first. CPU is not named: pacing takes up to one processor, which engines do not have.")
 	}
 	if null != nil {
 		s.Wrapped("", fmt.Sprintf("null does nothing: %s an operation is what the harness itself takes (%s).",

@@ -12,7 +12,7 @@ import (
 // The tables of a workload that is measured for long: what is slow is rare, and what grows does so late.
 
 // course writes how rate, disk and memory went over the time, in quarters. With several rounds it is that of the first.
-func (s screen) course(w Workload, r *Report, clients int) {
+func (s screen) course(w Workload, r *Report, at setup) {
 	unit, items := w.rates()
 	for _, part := range []struct {
 		title string
@@ -33,7 +33,7 @@ func (s screen) course(w Workload, r *Report, clients int) {
 			{Name: "3rd", Right: true},
 			{Name: "4th", Right: true}, {Name: "all", Right: true},
 		}}
-		for _, g := range groups(w, r, clients) {
+		for _, g := range groups(w, r, at) {
 			for _, row := range g.rows {
 				first := slices.IndexFunc(r.Results, func(result Result) bool { return result.Cell == row.cell })
 				cells := []string{row.Engine, g.given.String()}
@@ -50,7 +50,8 @@ func (s screen) course(w Workload, r *Report, clients int) {
 		if t.Rows() == 0 {
 			return
 		}
-		s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s over the time, %s", w.Name, part.title)))
+		s.Printf("\n%s\n", s.Paint(console.Bold, fmt.Sprintf("%s over the time, %s%s", w.Name, part.title,
+			at.offer.Title())))
 		s.Table(&t)
 	}
 }

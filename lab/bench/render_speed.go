@@ -73,8 +73,11 @@ func (r *Rank) factor() string {
 
 // noClaim is why no difference can be shown in the table; empty if it can.
 func (g group) noClaim() string {
-	if len(g.engines) == 0 || g.engines[0].Rank == nil {
+	if len(g.engines) == 0 {
 		return ""
+	}
+	if g.offer.Open() {
+		return "no claim: rates of an open loop are those offered"
 	}
 	switch g.engines[0].Rank.Verdict {
 	case TooFewRounds:
@@ -90,7 +93,7 @@ func (g group) noClaim() string {
 // comparedWith is Baseline if there is one in the table, otherwise Best.
 func (g group) comparedWith() Verdict {
 	for _, row := range g.engines {
-		if row.Rank.Verdict == Baseline {
+		if row.Rank != nil && row.Rank.Verdict == Baseline {
 			return Baseline
 		}
 	}
@@ -99,6 +102,10 @@ func (g group) comparedWith() Verdict {
 
 // speed writes the group's table. Rates are of items, times of operations.
 func (s screen) speed(g group) {
+	if g.offer.Open() {
+		s.openLoop(g)
+		return
+	}
 	unit, items := g.workload.rates()
 	confidence := "range"
 	for _, row := range g.rows {
@@ -155,9 +162,43 @@ func (s screen) speed(g group) {
 	}
 }
 
+// openLoop writes the table of an open loop.
+func (s screen) openLoop(g group) {
+	unit, items := g.workload.rates()
+	state := "" // a column without a name is left out
+	for _, row := range g.rows {
+		if row.Overloaded > 0 {
+			state = "state"
+		}
+	}
+	t := console.Table{Keys: 1, Columns: []console.Column{
+		{Name: "engine"}, {Name: "offered " + unit + "/s", Right: true}, {Name: "reached", Right: true},
+		{Name: "p50", Right: true}, {Name: "p99", Right: true}, {Name: "p99.9", Right: true}, {Name: "max", Right: true},
+		{Name: "ops", Right: true}, {Name: state},
+	}}
+	for _, row := range g.rows {
+		cells := []string{row.Engine, measure.Count(row.Offered * items), measure.Count(row.Median * items)}
+		how := ""
+		if row.Overloaded > 0 {
+			cells = append(cells, "-", "-", "-", "-")
+			if how = "overloaded"; row.Rounds > 1 {
+				how += fmt.Sprintf(" in %d of %s", row.Overloaded, console.Number(row.Rounds, "round"))
+			}
+		} else {
+			cells = append(cells, measure.Duration(row.Latency.P50), measure.Duration(row.Latency.P99),
+				measure.Duration(row.Latency.P999), measure.Duration(row.Latency.Max))
+		}
+		t.Row(plain(row.Engine), append(cells, measure.Count(float64(row.Ops)), how)...)
+	}
+	for _, engine := range g.void {
+		t.Row(console.Red, engine, "void", "see below", "", "", "", "", "", "")
+	}
+	s.Table(&t)
+}
+
 // figure is what the original study measured of what a row is about; empty if it has no such figure.
 func (w Workload) figure(row Summary) string {
-	if !w.studied(row.Clients) || reference(row.Engine) {
+	if !w.studied(row.Clients) || row.Offer != w.Offer || reference(row.Engine) {
 		return ""
 	}
 	text := w.Study(row.Engine, row.Given)
@@ -216,8 +257,8 @@ func (s screen) conclusions(l Lab, r *Report) {
 		if err != nil {
 			continue
 		}
-		for _, clients := range r.clients(name) {
-			for _, g := range groups(w, r, clients) {
+		for _, at := range r.setups(name) {
+			for _, g := range groups(w, r, at) {
 				switch line, loses := g.winner(); {
 				case loses:
 					lost = append(lost, line)
@@ -225,8 +266,8 @@ func (s screen) conclusions(l Lab, r *Report) {
 					others = append(others, line)
 				}
 			}
-			if !w.Reads {
-				costs = append(costs, prices(w, r, clients)...)
+			if !w.Reads && !at.offer.Open() {
+				costs = append(costs, prices(w, r, at)...)
 			}
 		}
 	}
@@ -288,20 +329,21 @@ func enumerate(names []string) string {
 }
 
 // prices says for each engine what surviving more costs it.
-func prices(w Workload, r *Report, clients int) []string {
+func prices(w Workload, r *Report, at setup) []string {
 	var lines []string
 	unit, items := w.rates()
 	for _, engine := range r.Plan.Engines {
 		var parts []string
 		for _, level := range holdfast.Levels() {
 			for _, sum := range r.Summary {
-				if sum.Workload == w.Name && sum.Engine == engine && sum.Clients == clients && sum.Given == level {
+				if sum.Workload == w.Name && sum.Engine == engine && sum.Clients == at.clients && sum.Offer == at.offer &&
+					sum.Given == level {
 					parts = append(parts, fmt.Sprintf("%s (%s)", measure.Count(sum.Median*items), level.Survives()))
 				}
 			}
 		}
 		if len(parts) > 1 {
-			lines = append(lines, fmt.Sprintf("%s, %s: %s makes %s %s/s.", w.Name, console.Number(clients, "client"), engine,
+			lines = append(lines, fmt.Sprintf("%s, %s: %s makes %s %s/s.", w.Name, console.Number(at.clients, "client"), engine,
 				strings.Join(parts, ", "), unit))
 		}
 	}

@@ -88,6 +88,8 @@ type Measurement struct {
 	Checked  int64  `json:"checked_items"` // of them, read back and compared after it
 	Verified bool   `json:"verified"`
 	Error    string `json:"error"` // empty if verified
+	// Open is what an open loop did; nil in a closed one
+	Open *OpenLoop `json:"open_loop"`
 	// one for each second, more often if that makes fewer than samplesWanted, and one at the end
 	Samples []Sample `json:"samples"`
 }
@@ -114,11 +116,17 @@ type Summary struct {
 	Engine     string         `json:"engine"`
 	Given      holdfast.Level `json:"given"`
 	Clients    int            `json:"clients"`
+	Offer      Offer          `json:"offer"`
 	Median     float64        `json:"median_ops_per_sec"`
 	Low        float64        `json:"low"`
 	High       float64        `json:"high"`
 	Confidence float64        `json:"confidence"` // that low to high holds the true median; 0 if there is one round
 	Rounds     int            `json:"rounds"`
+
+	// Of an open loop: the median of the rates offered, in operations a second, and in how many rounds the contender did
+	// not keep up. 0 in a closed one.
+	Offered    float64 `json:"offered_per_sec"`
+	Overloaded int     `json:"overloaded_rounds"`
 
 	// Medians over the rounds; -1 for what is not known.
 	Ops            int64           `json:"ops"`
@@ -193,14 +201,16 @@ func (r *Report) Void() []Result {
 	return void
 }
 
-// clients returns the numbers of clients that the workload was measured with, in ascending order.
-func (r *Report) clients(workload string) []int {
-	var numbers []int
+// setups returns those that the workload was measured with, by their numbers of clients and then their rates.
+func (r *Report) setups(workload string) (list []setup) {
 	for _, result := range r.Results {
-		if result.Workload == workload {
-			numbers = append(numbers, result.Clients)
+		if at := (setup{result.Clients, result.Offer}); result.Workload == workload && !slices.Contains(list, at) {
+			list = append(list, at)
 		}
 	}
-	slices.Sort(numbers)
-	return slices.Compact(numbers)
+	slices.SortFunc(list, func(a, b setup) int {
+		return cmp.Or(cmp.Compare(a.clients, b.clients), cmp.Compare(a.offer.Share, b.offer.Share),
+			cmp.Compare(a.offer.Rate, b.offer.Rate))
+	})
+	return list
 }

@@ -31,7 +31,8 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 			}
 			return values
 		}
-		s := Summary{Workload: c.Workload, Engine: c.Engine, Given: c.Given, Clients: c.Clients, Rounds: len(of), cell: c}
+		s := Summary{Workload: c.Workload, Engine: c.Engine, Given: c.Given, Clients: c.Clients, Offer: c.Offer,
+			Rounds: len(of), cell: c}
 		rates[c] = column(func(r Result) float64 { return r.OpsPerSec })
 		s.Median, s.Low, s.High, s.Confidence = measure.Median(rates[c])
 		middle := func(f func(Result) float64) float64 { return measure.Middle(column(f)) }
@@ -42,6 +43,14 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 			P99:  middle(func(r Result) float64 { return r.Latency.P99 }),
 			P999: middle(func(r Result) float64 { return r.Latency.P999 }),
 			Max:  middle(func(r Result) float64 { return r.Latency.Max }),
+		}
+		if c.Offer.Open() {
+			s.Offered = middle(func(r Result) float64 { return r.Open.Offered })
+			for _, r := range of {
+				if r.Open.Overloaded {
+					s.Overloaded++
+				}
+			}
 		}
 		s.SettleSeconds = middle(func(r Result) float64 { return r.SettleSeconds })
 		s.PeakRSS = int64(middle(func(r Result) float64 { return float64(r.PeakRSS) }))

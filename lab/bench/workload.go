@@ -55,8 +55,8 @@ type Workload struct {
 	OneClient bool
 	// Clients are the numbers of clients that it is measured with, unless others are asked for; nil for the preset's.
 	Clients []int
-	// OpenLoop is true for work that is done at half of the rate that the warm-up made.
-	OpenLoop bool
+	// Offer is how fast it is offered, unless another rate is asked for.
+	Offer Offer
 	// Samples is true where the report shows how rate, disk and memory go over the time. Then null, which would take as
 	// long, is left out.
 	Samples bool

@@ -25,6 +25,9 @@ func (c *composer) beside(sources []Source) {
 	groups := map[cell][]bench.Group{} // one for each source, without rows where it has none
 	for i, s := range sources {
 		for _, g := range c.lab.Groups(s.Bench) {
+			if g.Offer.Open() {
+				continue // what is side by side are rates
+			}
 			at := cell{g.Workload, g.Given, g.Clients}
 			if groups[at] == nil {
 				order = append(order, at)

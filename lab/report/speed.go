@@ -37,7 +37,7 @@ func (c *composer) bench(s Source, named bool) {
 	for len(groups) > 0 {
 		first := groups[0]
 		n := slices.IndexFunc(groups, func(g bench.Group) bool {
-			return g.Workload != first.Workload || g.Clients != first.Clients
+			return g.Workload != first.Workload || g.Clients != first.Clients || g.Offer != first.Offer
 		})
 		if n < 0 {
 			n = len(groups)
@@ -50,7 +50,7 @@ func (c *composer) bench(s Source, named bool) {
 // chapter shows the groups of one workload and number of clients, which differ by the level given.
 func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 	g := groups[0]
-	name := fmt.Sprintf("%s, %s", g.Workload, console.Number(g.Clients, "client"))
+	name := fmt.Sprintf("%s, %s%s", g.Workload, console.Number(g.Clients, "client"), g.Offer.Title())
 	if named {
 		name += ", " + s.Name
 	}
@@ -67,7 +67,7 @@ func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 			return nil
 		}
 	}
-	for _, r := range []row{
+	rows := []row{
 		{"", "", "", func(g bench.Group) []*plot { return []*plot{c.ranking(s, g)} }},
 		{"Latencies", "Each step to the right is ten times rarer. Medians over the rounds.", "", one(c.latencies)},
 		{"Over the time", "", "", one(c.course)},
@@ -75,7 +75,12 @@ func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 			"close, which pays what was put off, counts too.", "", one(c.settled)},
 		{"What an operation costs", "Harness included; null shows what that takes.", "dense", c.costsOf},
 		{"If a sync cost more", "Modelled, not measured.", "", func(g bench.Group) []*plot { return c.modelled(s, g) }},
-	} {
+	}
+	if g.Offer.Open() {
+		rows = []row{{"Latencies", "Counted from when an operation was due; medians over the rounds. Engines that were " +
+			"overloaded are left out. Nothing is claimed.", "", one(c.latencies)}}
+	}
+	for _, r := range rows {
 		p := &part{Title: r.title, Lead: r.lead, Class: r.class}
 		for _, g := range groups {
 			p.Plots = append(p.Plots, r.of(g)...)
@@ -89,6 +94,9 @@ func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 		sec.Parts = append(sec.Parts, p)
 	}
 	for i, g := range groups {
+		if g.Offer.Open() {
+			break
+		}
 		c.answer(s, g, sec.Parts[0].Plots[i].ID, named)
 	}
 }
@@ -288,8 +296,8 @@ func (c *composer) latencies(g bench.Group) *plot {
 	var list []series
 	low, high, right := math.Inf(1), 0.0, 1.0
 	for _, row := range g.Rows {
-		if row.Engine == bench.Null {
-			continue // it is the harness, and orders of magnitude away
+		if row.Engine == bench.Null || row.Overloaded > 0 {
+			continue // null is the harness, and orders of magnitude away
 		}
 		s := series{Name: row.Engine, Look: c.look(row.Engine)}
 		for _, at := range curve(row) {
