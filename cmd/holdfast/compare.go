@@ -19,12 +19,12 @@ type compareCommand struct {
 
 // Help implements kong's interface for what follows the flags.
 func (compareCommand) Help() string {
-	return `A change is shown where the Mann-Whitney U test says so, corrected after Holm over all cells. A side needs 6 ` +
-		`rounds at least, more for many cells. Rates, latencies and CPU time must also have changed when divided by those ` +
-		`of floor in the same rounds, or of null where there is no floor: what the machine did fails no gate. Machines ` +
-		`drift, so measure in turns and compare old1.json old2.json vs new1.json new2.json. Versions, settings and seeds ` +
-		`that differ are named. A gate that cannot judge, for rounds are too few, is an error. Where a measurement is void ` +
-		`in the new runs and was not in the old ones, the exit status is 2.`
+	return `A change is shown where the Mann-Whitney U test says so, corrected after Holm over all cells. A side needs ` +
+		`6 rounds at least, more for many cells. Rates, latencies and CPU time must also have changed when divided by ` +
+		`those of floor in the same rounds, or of null where there is no floor: what the machine did fails no gate. ` +
+		`Machines drift, so measure in turns and compare old1.json old2.json vs new1.json new2.json. Versions, ` +
+		`settings and seeds that differ are named. A gate that cannot judge because there are too few rounds is an ` +
+		`error. Where a measurement is void in the new runs and was not in the old ones, the exit status is 2.`
 }
 
 func (c *compareCommand) run(lab bench.Lab) int {

@@ -125,7 +125,8 @@ func TestCompareWithTooFewRounds(t *testing.T) {
 		t.Errorf("nothing about turns:\n%s", out)
 	}
 	_, err = compared(Comparison{Old: []string{old}, New: []string{now}, Gate: "ops=5%"})
-	if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "the gate cannot judge") || Status(err) != 1 {
+	if !errors.Is(err, holdfast.ErrBadOption) || !strings.Contains(err.Error(), "the gate cannot judge") ||
+		Status(err) != 1 {
 		t.Errorf("%v", err)
 	}
 	out, err = compared(Comparison{Old: []string{old, old}, New: []string{now, now}, Gate: "ops=5%"})
@@ -140,7 +141,8 @@ func TestCompareInTurns(t *testing.T) {
 		return saved(t, slowed(8, map[string]float64{"pebble": by, "sqlite-go": by, "mem": by}))
 	}
 	a1, b1, a2, b2 := drift(1), drift(1.2), drift(1.5), drift(1.1)
-	if _, err := compared(Comparison{Old: []string{a1}, New: []string{b1}, Gate: "ops=5%"}); !errors.Is(err, ErrRegression) {
+	_, err := compared(Comparison{Old: []string{a1}, New: []string{b1}, Gate: "ops=5%"})
+	if !errors.Is(err, ErrRegression) {
 		t.Errorf("of one run a side: %v", err)
 	}
 	out, err := compared(Comparison{Old: []string{a1, a2}, New: []string{b1, b2}, Gate: "ops=5%"})
@@ -227,14 +229,18 @@ func TestCompareOfParts(t *testing.T) {
 		return saved(t, &r)
 	}
 	noMem := without(func(r Result) bool { return r.Engine != "mem" })
-	for _, c := range []Comparison{{Old: []string{file}, New: []string{noMem}}, {Old: []string{noMem}, New: []string{file}}} {
+	for _, c := range []Comparison{
+		{Old: []string{file}, New: []string{noMem}},
+		{Old: []string{noMem}, New: []string{file}},
+	} {
 		title := map[bool]string{true: "only in the old run: ", false: "only in the new run: "}[c.Old[0] == file]
 		if out, err := compared(c); err != nil || !strings.Contains(out, title) || !strings.Contains(out, ", mem at ") {
 			t.Errorf("%s: %v\n%s", title, err, out)
 		}
 	}
 	onlyMem := without(func(r Result) bool { return r.Engine == "mem" })
-	if _, err := compared(Comparison{Old: []string{onlyMem}, New: []string{noMem}}); !errors.Is(err, holdfast.ErrBadOption) {
+	_, err = compared(Comparison{Old: []string{onlyMem}, New: []string{noMem}})
+	if !errors.Is(err, holdfast.ErrBadOption) {
 		t.Errorf("nothing in common: %v", err)
 	}
 	void := *base
@@ -264,7 +270,8 @@ func TestParseGate(t *testing.T) {
 	if err != nil || len(gate) != 2 || gate["ops"] != 0.05 || gate["p99.9"] != 0.005 {
 		t.Errorf("%v, %v", gate, err)
 	}
-	for _, text := range []string{"", "ops", "ops=", "ops=5", "ops=-1%", "ops=NaN%", "ops=x%", "rate=5%", "ops=5%,", "=5%"} {
+	for _, text := range []string{"", "ops", "ops=", "ops=5", "ops=-1%", "ops=NaN%", "ops=x%", "rate=5%", "ops=5%,",
+		"=5%"} {
 		if _, err := ParseGate(text); !errors.Is(err, holdfast.ErrBadOption) {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -283,8 +290,8 @@ func shown(t *testing.T, r *Report, baseline, format string) string {
 	return out.String()
 }
 
-// TestFormats: CSV has a line for each summary, what benchstat reads one for each measurement, with pairs of a value and
-// a unit, and neither has anything else. Markdown has whole tables.
+// TestFormats: CSV has a line for each summary, what benchstat reads one for each measurement, with pairs of a value
+// and a unit, and neither has anything else. Markdown has whole tables.
 func TestFormats(t *testing.T) {
 	r := slowed(6, nil)
 	lines, err := csv.NewReader(strings.NewReader(shown(t, r, "", "csv"))).ReadAll()
@@ -317,7 +324,8 @@ func TestFormats(t *testing.T) {
 		t.Errorf("%d lines for %d measurements", results, len(r.Results))
 	}
 	markdown := shown(t, r, "", "markdown")
-	if !strings.Contains(markdown, "| engine |") || !strings.Contains(markdown, "|:--- |") && !strings.Contains(markdown, "| --- |") {
+	if !strings.Contains(markdown, "| engine |") ||
+		!strings.Contains(markdown, "|:--- |") && !strings.Contains(markdown, "| --- |") {
 		t.Errorf("no table:\n%s", markdown)
 	}
 	if table := shown(t, r, "pebble", "table"); !strings.Contains(table, "baseline") {

@@ -200,13 +200,13 @@ func (s screen) changesLegend(list []cellChange, alone bool) {
 	if apparent == 0 && few == 0 && most > 0 {
 		s.Wrapped("", "No change is shown.")
 	}
-	s.Wrapped("", fmt.Sprintf("A change is the median of the ratios of each new round to each old one. It is shown where the "+
-		"Mann-Whitney U test, corrected after Holm over all cells, says so; ~ is where it does not. Among rounds that have "+
-		"nothing to do with each other, each column claims a change that is none in at most %.0f %% of comparisons.",
+	s.Wrapped("", fmt.Sprintf("A change is the median of the ratios of each new round to each old one. It is shown where "+
+		"the Mann-Whitney U test, corrected after Holm over all cells, says so; ~ is where it does not. Among rounds that "+
+		"have nothing to do with each other, each column claims a change that is none in at most %.0f %% of comparisons.",
 		100*measure.Alpha))
 	if compared {
-		s.Wrapped("", "A rate, a latency or CPU time must also have changed when each round is divided by that of floor, which "+
-			"shows how fast the machine was, or of null where there is no floor; \"as floor\" is where it has not.")
+		s.Wrapped("", "A rate, a latency or CPU time must also have changed when each round is divided by that of floor, "+
+			"which shows how fast the machine was, or of null where there is no floor; \"as floor\" is where it has not.")
 	} else if most > 0 {
 		s.Wrapped("", "Neither floor nor null is in all runs: what the machine did looks like what the engines did.")
 	}
