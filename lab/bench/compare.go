@@ -33,12 +33,22 @@ type metric struct {
 func metrics() []metric {
 	return []metric{
 		{"ops", "ops/s", true, true, func(r Result) float64 { return r.OpsPerSec }, measure.Count},
-		{"p50", "p50", false, true, func(r Result) float64 { return r.Latency.P50 }, measure.Duration},
-		{"p99", "p99", false, true, func(r Result) float64 { return r.Latency.P99 }, measure.Duration},
-		{"p99.9", "p99.9", false, true, func(r Result) float64 { return r.Latency.P999 }, measure.Duration},
+		{"p50", "p50", false, true, sustained(func(l measure.Latency) float64 { return l.P50 }), measure.Duration},
+		{"p99", "p99", false, true, sustained(func(l measure.Latency) float64 { return l.P99 }), measure.Duration},
+		{"p99.9", "p99.9", false, true, sustained(func(l measure.Latency) float64 { return l.P999 }), measure.Duration},
 		{"cpu", "CPU/item", false, true, Result.cpuPerItem, measure.Duration},
 		{"disk", "disk/item", false, false, diskPerItem, func(x float64) string { return measure.Digits(x) + " B" }},
 		{"syncs", "syncs/commit", false, false, powerSyncs, measure.Digits},
+	}
+}
+
+// sustained is a latency, unknown where an open loop was overloaded: it then only tells how long the run was.
+func sustained(of func(measure.Latency) float64) func(Result) float64 {
+	return func(r Result) float64 {
+		if r.Open != nil && r.Open.Overloaded {
+			return holdfast.Unknown
+		}
+		return of(r.Latency)
 	}
 }
 
@@ -87,10 +97,19 @@ type cellKey struct {
 	workload, engine string
 	given            holdfast.Level
 	clients          int
+	offer            Offer
 }
 
 func (k cellKey) String() string {
-	return fmt.Sprintf("%s, %s at %v, %s", k.workload, k.engine, k.given, console.Number(k.clients, "client"))
+	return fmt.Sprintf("%s, %s at %v, %s", k.work(), k.engine, k.given, console.Number(k.clients, "client"))
+}
+
+// work is the workload, with the rate that an open loop offers.
+func (k cellKey) work() string {
+	if k.offer.Open() {
+		return k.workload + " at " + k.offer.String()
+	}
+	return k.workload
 }
 
 // turn is a measurement of one of the runs of a side.
@@ -110,7 +129,7 @@ type side struct {
 func newSide(reports []*Report) side {
 	s := side{reports: reports, cells: map[cellKey][]turn{}, void: map[cellKey]bool{}}
 	for run, r := range reports {
-		key := func(c Cell) cellKey { return cellKey{c.Workload, c.Engine, c.Given, c.Clients} }
+		key := func(c Cell) cellKey { return cellKey{c.Workload, c.Engine, c.Given, c.Clients, c.Offer} }
 		for _, result := range r.Void() {
 			s.void[key(result.Cell)] = true
 		}
@@ -166,7 +185,10 @@ func (s side) columnOf(k, reference cellKey, m metric) (values []float64) {
 // references are the cells of floor and null that tell how the machine changed, as far as it matters to a cell: floor
 // where it has the level, then null, which has none.
 func (k cellKey) references() []cellKey {
-	return []cellKey{{k.workload, Floor, k.given, k.clients}, {k.workload, Null, holdfast.Memory, k.clients}}
+	return []cellKey{
+		{k.workload, Floor, k.given, k.clients, k.offer},
+		{k.workload, Null, holdfast.Memory, k.clients, k.offer},
+	}
 }
 
 // beside is what became of floor or null, beside a change of an engine.

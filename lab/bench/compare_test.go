@@ -300,7 +300,7 @@ func TestFormats(t *testing.T) {
 	}
 	for i, s := range r.Summary {
 		line := lines[i+1]
-		if rate, err := strconv.ParseFloat(line[5], 64); err != nil || rate != s.Median || line[1] != s.Engine {
+		if rate, err := strconv.ParseFloat(line[6], 64); err != nil || rate != s.Median || line[1] != s.Engine {
 			t.Errorf("%+v became %q", s, line)
 		}
 	}

@@ -47,12 +47,13 @@ func writeCSV(w io.Writer, r *Report) error {
 		}
 		return strconv.FormatFloat(x, 'g', -1, 64)
 	}
-	_ = c.Write([]string{"workload", "engine", "given", "clients", "rounds", "median_ops_per_sec", "low", "high",
+	_ = c.Write([]string{"workload", "engine", "given", "clients", "offer", "rounds", "median_ops_per_sec", "low", "high",
 		"confidence", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "ops", "cpu_us_per_item", "syncs_per_commit",
 		"read_bytes_per_op", "settle_seconds", "peak_rss_bytes", "disk_bytes", "peak_disk_bytes", "items", "compared_with",
 		"verdict", "p", "p_corrected", "ratio", "ratio_low", "ratio_high"})
 	for _, s := range r.Summary {
-		line := []string{s.Workload, s.Engine, s.Given.String(), strconv.Itoa(s.Clients), strconv.Itoa(s.Rounds)}
+		line := []string{s.Workload, s.Engine, s.Given.String(), strconv.Itoa(s.Clients), s.Offer.String(),
+			strconv.Itoa(s.Rounds)}
 		for _, x := range []float64{s.Median, s.Low, s.High, s.Confidence, s.Latency.P50, s.Latency.P90, s.Latency.P99,
 			s.Latency.P999, s.Latency.Max, float64(s.Ops), s.CPUPerItem, s.SyncsPerCommit, s.ReadPerOp, s.SettleSeconds,
 			float64(s.PeakRSS), float64(s.DiskBytes), float64(s.PeakDisk), float64(s.Items)} {
@@ -84,6 +85,9 @@ func writeBenchstat(w io.Writer, r *Report) error {
 		kind, name, _ := strings.Cut(s.Workload, "/")
 		title := fmt.Sprintf("Benchmark%s%s/work=%s/engine=%s/level=%v/clients=%d", strings.ToUpper(kind[:min(len(kind), 1)]),
 			kind[min(len(kind), 1):], name, s.Engine, s.Given, s.Clients)
+		if s.Offer.Open() {
+			title += "/rate=" + strings.TrimSuffix(s.Offer.String(), "/s")
+		}
 		for _, result := range r.Results {
 			if result.Cell != s.cell || result.Round > s.Rounds || result.Ops == 0 {
 				continue

@@ -95,9 +95,10 @@ func (m kvMixed) kinds() []string {
 	return []string{"get", "put"}
 }
 
-// client is client i, which has these two to get and to put with.
+// client is client i, which has these two to get and to put with. Clients begin at different steps: they do not all
+// read, and then all write.
 func (m kvMixed) client(t Task, i int, get, put func(key uint32) error) func() (kind int, err error) {
-	random, step, putKind := newKVRandom(t, i, m.room(t)), 0, len(m.kinds())/2
+	random, step, putKind := newKVRandom(t, i, m.room(t)), i%mixedSteps, len(m.kinds())/2
 	return func() (int, error) {
 		if step++; step > mixedSteps {
 			step = 1

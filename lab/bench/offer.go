@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Offer is how fast operations are offered to a contender. In a closed loop, which is its zero value, a client begins an
-// operation when its last one has ended. In an open loop operations are due at fixed times, whatever has become of those
-// before.
+// Offer is how fast operations are offered to a contender. In a closed loop, which is its zero value, a client begins
+// an operation when its last one has ended. In an open loop operations are due at fixed times, whatever has become of
+// those before.
 type Offer struct {
 	Share float64 // of the rate that the closed loop of the warm-up makes in its second half; 0 if Rate is named
 	Rate  float64 // operations a second of all clients together
@@ -154,8 +154,8 @@ func (p *pacer) due(n int64) time.Duration {
 
 // take waits until the next operation is due, and returns since when it is. There is none left if ok is false.
 //
-// When the wait ended is when the operation counts as due: how late the timer came is not the contender's. If it came so
-// late that the next one is due as well, all times are moved. What remains is less than one interval.
+// When the wait ended is when the operation counts as due: how late the timer came is not the contender's. If it came
+// so late that the next one is due as well, all times are moved. What remains is less than one interval.
 func (p *pacer) take() (due time.Duration, ok bool) {
 	p.turn <- struct{}{}
 	defer func() { <-p.turn }()

@@ -288,8 +288,8 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 		for i, at := range setups(w.clients(asked, p.Clients), p.Offers, w) {
 			clients := at.clients
 			add := func(engine string, asked, given holdfast.Level) {
-				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients, Offer: at.offer,
-					Reads: w.Reads, Overhead: w.Overhead})
+				p.Cells = append(p.Cells, Cell{Workload: name, Engine: engine, Asked: asked, Given: given, Clients: clients,
+					Offer: at.offer, Reads: w.Reads, Overhead: w.Overhead})
 			}
 			given := map[holdfast.Level]bool{}
 			for _, engine := range p.Engines {
@@ -505,7 +505,8 @@ func levelNames(levels []holdfast.Level) []string {
 func command(r Request, p Plan) string {
 	return "holdfast bench " + p.Preset + console.Flag("engines", r.Engines...) +
 		console.Flag("workloads", r.Workloads...) + console.Flag("levels", r.Levels...) +
-		console.Flag("clients", r.Clients...) + console.Flag("rate", r.Rates...) + console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
+		console.Flag("clients", r.Clients...) + console.Flag("rate", r.Rates...) +
+		console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
 		console.Flag("seed", p.Seed) + console.FlagOf("ram", r.RAM) + console.Flag("memory", r.Memory) +
 		console.Flag("baseline", r.Baseline)
 }

@@ -163,6 +163,8 @@ func (r *Report) cells() ([]Cell, error) {
 		case result.Round > r.Plan.Rounds || !slices.Contains(r.Plan.Workloads, result.Workload) ||
 			!reference(result.Engine) && !slices.Contains(r.Plan.Engines, result.Engine):
 			return nil, fmt.Errorf("at /results/%d a result of %s, which is not in the plan", i, what)
+		case result.Verified && result.Offer.Open() && result.Open == nil:
+			return nil, fmt.Errorf("at /results/%d no open_loop, though %s was offered a rate", i, what)
 		}
 		seen[t] = true
 		cells = append(cells, result.Cell)
@@ -176,7 +178,8 @@ func (r *Report) cells() ([]Cell, error) {
 	slices.SortFunc(cells, func(a, b Cell) int {
 		return cmp.Or(
 			cmp.Compare(slices.Index(r.Plan.Workloads, a.Workload), slices.Index(r.Plan.Workloads, b.Workload)),
-			cmp.Compare(a.Clients, b.Clients), cmp.Compare(rank(a.Engine), rank(b.Engine)),
+			cmp.Compare(a.Clients, b.Clients), cmp.Compare(a.Offer.Share, b.Offer.Share),
+			cmp.Compare(a.Offer.Rate, b.Offer.Rate), cmp.Compare(rank(a.Engine), rank(b.Engine)),
 			cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Given, b.Given), cmp.Compare(a.Asked, b.Asked))
 	})
 	return slices.Compact(cells), nil

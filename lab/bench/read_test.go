@@ -75,6 +75,7 @@ func TestReportEditedByHand(t *testing.T) {
 	}{
 		{"other schema", `"holdfast.bench/1"`, `"holdfast.crash/1"`, `its schema is "holdfast.crash/1"`},
 		{"no schema", `"schema": "holdfast.bench/1",`, ``, "its schema is not named"},
+		{"an offer and no open loop", `"offer": ""`, `"offer": "50%"`, "/results/0 no open_loop"},
 		{"negative", `"ops": 8`, `"ops": -8`, "/ops minimum: got -8"},
 		{"not a number", `"seconds": 0.2,`, `"seconds": NaN,`, "invalid character 'N'"},
 		{"huge", `"ops_per_sec": `, `"ops_per_sec": 1e999, "x": `, "additional properties 'x' not allowed"},

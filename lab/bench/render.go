@@ -132,7 +132,8 @@ func groups(w Workload, r *Report, at setup) []group {
 			}
 		}
 		for _, result := range r.Results {
-			if in(result.Workload, result.Given, setup{result.Clients, result.Offer}) && !result.Verified && !slices.Contains(g.void, result.Engine) {
+			if in(result.Workload, result.Given, setup{result.Clients, result.Offer}) && !result.Verified &&
+				!slices.Contains(g.void, result.Engine) {
 				g.void = append(g.void, result.Engine)
 			}
 		}

@@ -124,7 +124,7 @@ func (s screen) changesTable(a side, list []cellChange) {
 	}
 	t := console.Table{Keys: 4, Columns: columns}
 	for _, k := range a.order {
-		cells := []string{k.workload, k.engine, k.given.String(), fmt.Sprint(k.clients)}
+		cells := []string{k.work(), k.engine, k.given.String(), fmt.Sprint(k.clients)}
 		found := false
 		var styles []console.Style
 		for _, m := range metrics() {

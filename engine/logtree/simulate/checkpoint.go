@@ -89,7 +89,7 @@ func (h *history) useCopy(i int) error {
 	}
 	if h.rnd.IntN(4) == 0 {
 		if err := d.Compact(context.Background()); err != nil {
-			return fmt.Errorf("Compact of a checkpoint: %w", err)
+			return fmt.Errorf("compacting a checkpoint: %w", err)
 		}
 	}
 	if h.rnd.IntN(2) == 0 {
