@@ -157,7 +157,7 @@ func start(below vfs.FS, data string, check func() error, o holdfast.Options,
 }
 
 // settings are Pebble's options. Memtables, filters and the sizes of blocks are those of its authors' own tool for
-// measuring (cmd/pebble); decision 36 has what of the tool's was not taken, and why.
+// measuring (cmd/pebble); decision 38 has what of the tool's was not taken, and why.
 func settings(o holdfast.Options, e *engine, tune ...func(*lib.Options)) *lib.Options {
 	budget := o.MemoryBytes
 	if budget == 0 {

@@ -22,7 +22,7 @@ import (
 )
 
 // ErrReport is in the chain of the error for a file that holds no report of bench, or not a whole one.
-var ErrReport = errors.New("no report of holdfast bench")
+var ErrReport = errors.New("not a report of holdfast bench")
 
 // ReadReport reads the report that was written to a file with --json. What is not as docs/bench.schema.json has it, or
 // contradicts itself, is refused with an error that wraps [ErrReport]. Fields that came later than the report are as

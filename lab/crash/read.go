@@ -13,7 +13,7 @@ import (
 )
 
 // ErrReport is in the chain of the error for a file that holds no report of crash, or not a whole one.
-var ErrReport = errors.New("no report of holdfast crash")
+var ErrReport = errors.New("not a report of holdfast crash")
 
 // ReadReport reads the report that was written to a file with --json. What has fields that it does not know, lacks rows
 // or is cut off is refused with an error that wraps [ErrReport].

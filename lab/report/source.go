@@ -25,7 +25,7 @@ type Source struct {
 
 var (
 	// ErrReport is in the chain of the error for a file that holds no report of bench or crash, or not a whole one.
-	ErrReport = errors.New("no report of holdfast bench or crash")
+	ErrReport = errors.New("not a report of holdfast bench or crash")
 	// ErrMixed says that reports were made under conditions that differ, so that their figures must not be compared.
 	ErrMixed = errors.New("the reports cannot be compared")
 )
@@ -45,7 +45,7 @@ func Read(path string) (Source, error) {
 		Schema any `json:"schema"`
 	}
 	if err := json.Unmarshal(text, &head); err != nil {
-		return Source{}, refused(fmt.Errorf("it is no JSON, or not all of it: %w", err))
+		return Source{}, refused(fmt.Errorf("it is not complete JSON: %w", err))
 	}
 	switch head.Schema {
 	case bench.Schema:
