@@ -113,6 +113,11 @@ type Engine interface {
 	// and releases the directory. While iterators or snapshots are open it returns
 	// ErrBusy and leaves the engine open (but synced). Closing twice returns
 	// ErrClosed.
+	//
+	// Close ends calls of Compact, Verify and Checkpoint that are under way, as the end of their context does; they return
+	// ErrClosed, or what they return if they had come to their end. It waits for them, and for what goes on in the
+	// background, up to the next place where they can stop. A Close that finds iterators or snapshots open does not end
+	// them, unless these were opened while it was under way.
 	Close() error
 }
 
@@ -123,8 +128,8 @@ type Compactor interface {
 	// Readers continue; writers may have to wait, see the engine. Snapshots and iterators keep what they see. Nothing
 	// that can be read changes.
 	//
-	// If it ends early, by ctx or an error, the engine is unchanged or partly compacted. ErrFull: there is not enough
-	// space. ErrLevel: the engine is open for reading only.
+	// If it ends early, by ctx, Close or an error, the engine is unchanged or partly compacted. ErrFull: there is not
+	// enough space. ErrLevel: the engine is open for reading only.
 	Compact(ctx context.Context) error
 }
 
@@ -142,7 +147,7 @@ func Compact(ctx context.Context, e Engine) error {
 type Verifier interface {
 	// Verify checks everything stored at one moment against its checksums, including data that no reader would see, and
 	// returns the damage, each an ErrCorrupt. Readers and writers continue; what is written meanwhile is not checked. An
-	// error means that the check did not finish.
+	// error means that the check did not finish; the end of ctx, and Close, are such.
 	Verify(ctx context.Context) (damage []error, err error)
 }
 
@@ -161,15 +166,15 @@ type Checkpointer interface {
 	// Checkpoint makes the directory dir: a database of the same engine with all that was visible when it was called, in
 	// one consistent state. It shares files with this one, by hard links, and so takes little time and room at first, and
 	// no more than what has been replaced or deleted here since. Each can be written to, closed or removed, and the other
-	// does not change. Readers and writers go on; Close waits.
+	// does not change. Readers and writers go on.
 	//
 	// When it returns, the copy survives power loss, at whatever level it was written. But damage to a shared file is
 	// damage to both: it is no backup against a failing disk. Copies of copies are made likewise.
 	//
 	// dir must not exist, or be empty, and must not lie in a directory that an engine made: ErrBadOption. After an error,
-	// and the end of ctx is one, it does not exist. ErrUnavailable: it lies on another file system, or on one that has no
-	// hard links, or not as many; a backup can be made there. ErrFull: there is no room. ErrBadOption also where the
-	// engine keeps nothing in a directory of the system. An engine that is poisoned makes none.
+	// and the end of ctx and Close are such, it does not exist. ErrUnavailable: it lies on another file system, or on one
+	// that has no hard links, or not as many; a backup can be made there. ErrFull: there is no room. ErrBadOption also
+	// where the engine keeps nothing in a directory of the system. An engine that is poisoned makes none.
 	Checkpoint(ctx context.Context, dir string) error
 }
 

@@ -229,7 +229,7 @@ func (e *engine) Settle() error {
 // Compact implements [holdfast.Compactor]. Writers continue; what they write meanwhile is not compacted. Room is
 // needed for the tables that are being merged.
 func (e *engine) Compact(ctx context.Context) error {
-	return e.Compacting(ctx, func() error {
+	return e.Compacting(ctx, func(ctx context.Context) error {
 		if err := e.disk.poison(); err != nil {
 			return err
 		}
@@ -248,27 +248,28 @@ func (e *engine) Compact(ctx context.Context) error {
 // many links of one, which is copied; the log and the manifest are copied, and flushed before. The end of ctx is looked
 // at before and after that.
 func (e *engine) Checkpoint(ctx context.Context, dir string) error {
-	if err := e.Life.Enter(); err != nil {
+	return e.Life.Long(ctx, func(ctx context.Context) error {
+		return e.datadir.Checkpoint(ctx, dir, func(partial string) error { return e.checkpoint(dir, partial) })
+	})
+}
+
+// checkpoint fills partial for a checkpoint in dir.
+func (e *engine) checkpoint(dir, partial string) error {
+	if err := e.disk.poison(); err != nil {
 		return err
 	}
-	defer e.Life.Leave()
-	return e.datadir.Checkpoint(ctx, dir, func(partial string) error {
-		if err := e.disk.poison(); err != nil {
-			return err
+	err := e.db.Checkpoint(filepath.Join(partial, "data"), lib.WithFlushedWAL())
+	if poison := e.disk.poison(); poison != nil {
+		return poison // and the copy lacks what went to memory
+	}
+	if err != nil {
+		failed := &holdfast.Error{Op: "checkpoint", Engine: Name, Path: dir, Cause: oneLine(err)}
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+			failed.Class, failed.Remedy = holdfast.ErrFull, "make room on the disk"
 		}
-		err := e.db.Checkpoint(filepath.Join(partial, "data"), lib.WithFlushedWAL())
-		if poison := e.disk.poison(); poison != nil {
-			return poison // and the copy lacks what went to memory
-		}
-		if err != nil {
-			failed := &holdfast.Error{Op: "checkpoint", Engine: Name, Path: dir, Cause: oneLine(err)}
-			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-				failed.Class, failed.Remedy = holdfast.ErrFull, "make room on the disk"
-			}
-			return failed
-		}
-		return datadir.SyncDir(partial)
-	})
+		return failed
+	}
+	return datadir.SyncDir(partial)
 }
 
 // Measure implements [front.Core].

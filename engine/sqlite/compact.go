@@ -18,7 +18,7 @@ const (
 // that. Until it is done it takes room for what is stored in SQLite's directory for temporary files, and again in the
 // log. What open snapshots and iterators see takes its room until they are closed.
 func (e *engine) Compact(ctx context.Context) error {
-	return e.Compacting(ctx, func() error {
+	return e.Compacting(ctx, func(ctx context.Context) error {
 		return e.committer.Exclusive(func() error {
 			if err := ctx.Err(); err != nil {
 				return err

@@ -258,19 +258,14 @@ func (e *Engine[V]) Sync() error {
 	return e.core.Settle()
 }
 
-// Compacting makes f the Compact of a [holdfast.Compactor].
-func (e *Engine[V]) Compacting(ctx context.Context, f func() error) error {
-	if err := e.Life.Enter(); err != nil {
-		return err
-	}
-	defer e.Life.Leave()
-	if err := holdfast.CheckContext(ctx); err != nil {
-		return err
-	}
-	if e.strongest == 0 { // it only reads
-		return e.Caps.CheckLevel(holdfast.Power)
-	}
-	return f()
+// Compacting makes f the Compact of a [holdfast.Compactor]; see [lifecycle.Engine.Long].
+func (e *Engine[V]) Compacting(ctx context.Context, f func(context.Context) error) error {
+	return e.Life.Long(ctx, func(ctx context.Context) error {
+		if e.strongest == 0 { // it only reads
+			return e.Caps.CheckLevel(holdfast.Power)
+		}
+		return f(ctx)
+	})
 }
 
 // Capabilities implements [holdfast.Engine].

@@ -33,7 +33,7 @@ const compactMoved = 4
 // on. Several at a time follow one another. Close ends it with ErrClosed, and a merge that fails meanwhile, its own or
 // not, with that error.
 func (d *DB) Compact(ctx context.Context) error {
-	return d.Compacting(ctx, func() error {
+	return d.Compacting(ctx, func(ctx context.Context) error {
 		defer context.AfterFunc(ctx, func() {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -62,9 +62,6 @@ func (d *DB) compact(ctx context.Context) error {
 	await := func(c chan struct{}, a activity, step func() (bool, error)) error {
 		if err := ctx.Err(); err != nil {
 			return err
-		}
-		if d.Life.Closed() {
-			return &holdfast.Error{Op: "compact", Engine: format.Name, Path: d.files.Dir, Class: holdfast.ErrClosed}
 		}
 		if err := d.log.Err(); err != nil {
 			return err
