@@ -124,23 +124,28 @@ type Engine interface {
 // Compactor is implemented by an [Engine] that can reclaim the space of deleted and overwritten data on request. The
 // others reclaim what they can by themselves.
 type Compactor interface {
-	// Compact returns when the space is reclaimed. It takes time, and often space, in proportion to everything stored.
-	// Readers continue; writers may have to wait, see the engine. Snapshots and iterators keep what they see. Nothing
-	// that can be read changes.
+	// Compact returns when the space is reclaimed that deleted and overwritten keys in r take; the zero Range is every
+	// key. It takes time, and often space, in proportion to what is stored, there or altogether: see the engine. Keys next
+	// to r may be compacted with it, and r.Reverse means nothing. Readers continue; writers may have to wait. Snapshots and
+	// iterators keep what they see. Nothing that can be read changes.
+	//
+	// ErrUnavailable: r is not every key, and the engine can only compact everything (bbolt and SQLite rewrite the whole
+	// file, and writers wait for that: it is not done for a part unasked). An empty range is compacted by doing nothing,
+	// on every engine. ErrBadKey: a bound is too long.
 	//
 	// If it ends early, by ctx, Close or an error, the engine is unchanged or partly compacted. ErrFull: there is not
 	// enough space. ErrLevel: the engine is open for reading only.
-	Compact(ctx context.Context) error
+	Compact(ctx context.Context, r Range) error
 }
 
-// Compact calls e's Compact. ErrUnavailable: e is no [Compactor].
-func Compact(ctx context.Context, e Engine) error {
+// Compact calls e's Compact. ErrUnavailable: e is no [Compactor], or cannot compact a part.
+func Compact(ctx context.Context, e Engine, r Range) error {
 	c, ok := e.(Compactor)
 	if !ok {
 		return &Error{Op: "compact", Engine: e.Capabilities().Engine, Class: ErrUnavailable,
 			Detail: "this engine gives back space by itself, or never"}
 	}
-	return c.Compact(ctx)
+	return c.Compact(ctx, r)
 }
 
 // Verifier is implemented by an [Engine] that can check its own files while it is open.

@@ -109,7 +109,7 @@ type patient struct {
 }
 
 // Compact implements [holdfast.Compactor].
-func (p *patient) Compact(ctx context.Context) error {
+func (p *patient) Compact(ctx context.Context, _ holdfast.Range) error {
 	p.inside.RLock()
 	defer p.inside.RUnlock()
 	p.mu.Lock()

@@ -72,9 +72,9 @@ func (e *engine) pages() (live, free int64, err error) {
 }
 
 // Compact implements [holdfast.Compactor]. Commits wait while the live pages are copied, for which there must be room.
-// The old file takes its room until those who read from it are done.
-func (e *engine) Compact(ctx context.Context) error {
-	return e.Compacting(ctx, func(ctx context.Context) error {
+// The old file takes its room until those who read from it are done. A part cannot be compacted: ErrUnavailable.
+func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
+	return e.CompactingAll(ctx, r, func(ctx context.Context) error {
 		return e.committer.Exclusive(func() error {
 			if err := ctx.Err(); err != nil {
 				return err

@@ -226,14 +226,24 @@ func (e *engine) Settle() error {
 	return r.Wait()
 }
 
-// Compact implements [holdfast.Compactor]. Writers continue; what they write meanwhile is not compacted. Room is
-// needed for the tables that are being merged.
-func (e *engine) Compact(ctx context.Context) error {
-	return e.Compacting(ctx, func(ctx context.Context) error {
+// Compact implements [holdfast.Compactor]. Writers continue; what they write meanwhile is not compacted. Of a range, the
+// tables are merged that overlap it, level by level. Room is needed for the tables that are being merged.
+func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
+	return e.Compacting(ctx, r, func(ctx context.Context) error {
 		if err := e.disk.poison(); err != nil {
 			return err
 		}
-		err := e.db.Compact(ctx, firstKey, lastKey, true)
+		lo, hi := r.Lo, r.Hi
+		if len(lo) == 0 {
+			lo = firstKey
+		}
+		if len(hi) == 0 {
+			hi = lastKey
+		}
+		if string(lo) >= string(hi) { // [firstKey, firstKey): no key can be in it
+			return nil
+		}
+		err := e.db.Compact(ctx, lo, hi, true)
 		switch poison := e.disk.poison(); {
 		case err == nil || poison != nil:
 			return poison

@@ -258,11 +258,27 @@ func (e *Engine[V]) Sync() error {
 	return e.core.Settle()
 }
 
-// Compacting makes f the Compact of a [holdfast.Compactor]; see [lifecycle.Engine.Long].
-func (e *Engine[V]) Compacting(ctx context.Context, f func(context.Context) error) error {
+// Compacting makes f the Compact of a [holdfast.Compactor]; see [lifecycle.Engine.Long]. f is called for ranges that are
+// not empty.
+func (e *Engine[V]) Compacting(ctx context.Context, r holdfast.Range, f func(context.Context) error) error {
 	return e.Life.Long(ctx, func(ctx context.Context) error {
 		if e.strongest == 0 { // it only reads
 			return e.Caps.CheckLevel(holdfast.Power)
+		}
+		if err := holdfast.CheckRange(r); err != nil || empty(r) {
+			return err
+		}
+		return f(ctx)
+	})
+}
+
+// CompactingAll is Compacting for an engine that cannot compact a part.
+func (e *Engine[V]) CompactingAll(ctx context.Context, r holdfast.Range, f func(context.Context) error) error {
+	return e.Compacting(ctx, r, func(ctx context.Context) error {
+		if len(r.Lo)+len(r.Hi) > 0 {
+			return &holdfast.Error{Op: "compact", Engine: e.Caps.Engine, Class: holdfast.ErrUnavailable,
+				Detail: "it can only compact everything, not a range of keys",
+				Remedy: "pass the empty Range, if writers can wait until the whole file is rewritten"}
 		}
 		return f(ctx)
 	})

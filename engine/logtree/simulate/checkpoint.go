@@ -88,7 +88,7 @@ func (h *history) useCopy(i int) error {
 		}
 	}
 	if h.rnd.IntN(4) == 0 {
-		if err := d.Compact(context.Background()); err != nil {
+		if err := d.Compact(context.Background(), holdfast.Range{}); err != nil {
 			return fmt.Errorf("compacting a checkpoint: %w", err)
 		}
 	}

@@ -30,6 +30,8 @@ type pass struct {
 	stepped          time.Time       // when the last step of a sweep ended
 	urgent           bool            // the log waits for room
 	next             []byte          // keys before it are done
+	to               []byte          // keys from it on take no part; empty: all do
+	only             bool            // nothing else is merged than what names a victim
 	limit            int64           // bytes of index that a step may write
 	mostMoved        int64           // bytes of values that it may move
 	mover            *mover
@@ -43,7 +45,7 @@ func (rc *reclaimer) plan(p *pass) *tree.Step {
 		rc.widen(p)
 	}
 	return rc.d.view.Load().ver.Plan(tree.Merge{Oldest: p.oldest, Newest: p.newest, Victims: p.victims, From: p.next,
-		Small: rc.d.tables.Limit / 32})
+		To: p.to, Only: p.only, Small: rc.d.tables.Limit / 32})
 }
 
 // takesIn reports whether the next step of a sweep takes in what is newer: not while a segment is open whose begin

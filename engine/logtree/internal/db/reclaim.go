@@ -50,7 +50,8 @@ const (
 //
 // Invariants, while edit is not held by others:
 //   - passes do not overlap: each is over newer tiers than all begun before it, and only the last goes on. A sweep
-//     takes in what is newer when it is the last; between its steps others may have merged all but the oldest tier.
+//     takes in what is newer when it is the last; between its steps others may have merged all but the oldest tier, and
+//     that too for the compaction of a range, while the sweep has no segment open.
 //   - step is the step that the merging goroutine is doing, of the last of passes, and nil between steps. Whatever
 //     changes the version meanwhile adds only newer tiers and range deletes, those to the step too, and keeps the
 //     segments that the step reads (step.Reads).
@@ -98,7 +99,14 @@ func (rc *reclaimer) nextPass() *pass {
 			floor = under.oldest
 		}
 	}
-	if p := rc.pick(ver, floor); p != nil {
+	p := (*pass)(nil)
+	if under != nil && rc.interrupts(under) {
+		p = rc.pickCompaction(ver)
+	}
+	if p == nil {
+		p = rc.pick(ver, floor)
+	}
+	if p != nil {
 		p.limit, p.mostMoved = d.tables.Limit, d.tables.Limit
 		p.mover = &mover{d: d, seq: d.from.Seq}
 		if p.sweep {
@@ -626,7 +634,10 @@ func (d *DB) leaveSegment() {
 	old := d.log.Current()
 	d.lastSize = 0
 	d.dropNext()
-	if err := d.rotateSegment(0, true); err != nil {
+	tight := d.reclaim.tight.Load()
+	err := d.rotateSegment(0, true)
+	d.reclaim.tight.Store(tight) // that the segment is small says nothing of the disk
+	if err != nil {
 		d.logger.Warn("cannot begin a new log segment to give back the old one", "error", err)
 	} else if old == nil { // there is none but those that Open has read
 	} else if err := old.File.Truncate(d.endOf(old)); err != nil { // what was reserved for it
