@@ -273,7 +273,7 @@ func (rc *reclaimer) pickCompaction(ver *tree.Version) *pass {
 	}
 	segments, total, _ := rc.candidates(ver)
 	victims, moved := map[uint32]bool{}, int64(0)
-	room, most := rc.roomToMove(), max(total/compactMoved, d.segmentLimit)
+	room, most := rc.roomToMove(), max(total/compactMoved, d.sizes.segment.Load())
 	for _, x := range segments {
 		if x.seg.ID >= c.below || x.garbage*compactGarbage < x.used {
 			continue

@@ -45,7 +45,7 @@ func (rc *reclaimer) plan(p *pass) *tree.Step {
 		rc.widen(p)
 	}
 	return rc.d.view.Load().ver.Plan(tree.Merge{Oldest: p.oldest, Newest: p.newest, Victims: p.victims, From: p.next,
-		To: p.to, Only: p.only, Small: rc.d.tables.Limit / 32})
+		To: p.to, Only: p.only, Small: rc.d.tables.Limit.Load() / 32})
 }
 
 // takesIn reports whether the next step of a sweep takes in what is newer: not while a segment is open whose begin
@@ -173,7 +173,7 @@ const leastStep = 64 << 10
 // smaller makes a pass that found no room need less, and reports whether it could. It is called with edit held.
 func (rc *reclaimer) smaller(p *pass) bool {
 	d := rc.d
-	least := min(leastStep, d.tables.Limit)
+	least := min(leastStep, d.tables.Limit.Load())
 	p.sweep = false // what it has begun with is enough
 	if p.limit > least {
 		p.limit = max(p.limit/8, least)
@@ -250,7 +250,7 @@ func (rc *reclaimer) rewrite(p *pass, s *tree.Step, ver *tree.Version, out *tree
 	moved := p.mover.settle
 	if _, more := s.Next(); !more { // the pass has come to its end
 		moved = p.mover.seal
-	} else if p.sweep && p.mover.at >= rc.d.segmentLimit/2 { // see takesIn
+	} else if p.sweep && p.mover.at >= rc.d.sizes.segment.Load()/2 { // see takesIn
 		moved = p.mover.seal
 	}
 	if err := moved(); err != nil {

@@ -31,8 +31,8 @@ func TestFlushBesideMoves(t *testing.T) {
 		t.Fatalf("%d tiers: this tests nothing", len(ver.Tiers))
 	}
 	d.edit.Lock()
-	p := &pass{oldest: ver.Tiers[len(ver.Tiers)-1].ID, newest: ver.Tiers[0].ID, limit: d.tables.Limit,
-		mostMoved: d.tables.Limit, mover: &mover{d: d}}
+	p := &pass{oldest: ver.Tiers[len(ver.Tiers)-1].ID, newest: ver.Tiers[0].ID, limit: d.tables.Limit.Load(),
+		mostMoved: d.tables.Limit.Load(), mover: &mover{d: d}}
 	s := d.reclaim.plan(p)
 	d.reclaim.step = s
 	ver.Acquire()
@@ -146,8 +146,8 @@ func (x *drive) moveAll() {
 	}
 	tiers := d.view.Load().ver.Tiers
 	d.reclaim.passes = append(d.reclaim.passes, &pass{
-		oldest: tiers[len(tiers)-1].ID, newest: tiers[0].ID, victims: victims, limit: d.tables.Limit,
-		mostMoved: d.tables.Limit, mover: &mover{d: d, seq: d.from.Seq},
+		oldest: tiers[len(tiers)-1].ID, newest: tiers[0].ID, victims: victims, limit: d.tables.Limit.Load(),
+		mostMoved: d.tables.Limit.Load(), mover: &mover{d: d, seq: d.from.Seq},
 	})
 }
 
