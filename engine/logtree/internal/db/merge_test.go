@@ -202,31 +202,6 @@ func TestSegmentFilledByLaterStep(t *testing.T) {
 	}
 }
 
-// TestMovedSegmentIsMappedUnread: a segment of moved values is mapped before it is installed, when nobody reads it
-// yet. One that the last step of a pass began was once mapped while readers looked whether it was.
-func TestMovedSegmentIsMappedUnread(t *testing.T) {
-	x := movingSteps(t, 300, true)
-	d, mapped := x.d, 0
-	d.reclaim.passes[0].limit, d.reclaim.passes[0].mostMoved = 1<<20, 1<<20 // one step
-	x.fs.SetHook(func(op vfs.Op) error {
-		if id, ok := format.Numbered(path.Base(op.Name), ".seg"); ok && op.Kind == vfs.OpMap {
-			if d.view.Load().ver.Segment(uint32(id)) != nil {
-				t.Errorf("segment %d is mapped while it is read", id)
-			}
-			mapped++
-		}
-		return nil
-	})
-	for len(d.reclaim.passes) > 0 {
-		if _, err := d.reclaim.mergeOnce(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if mapped == 0 {
-		t.Error("no segment of moved values was mapped: this tests nothing")
-	}
-}
-
 // TestNoMergeAfterFailure: a step that fails after the log has is undone like any other, and no other follows. The
 // next one once went on in a segment that had been given up.
 func TestNoMergeAfterFailure(t *testing.T) {
