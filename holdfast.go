@@ -125,9 +125,9 @@ type Engine interface {
 // others reclaim what they can by themselves.
 type Compactor interface {
 	// Compact returns when the space is reclaimed that deleted and overwritten keys in r take; the zero Range is every
-	// key. It takes time, and often space, in proportion to what is stored, there or altogether: see the engine. Keys next
-	// to r may be compacted with it, and r.Reverse means nothing. Readers continue; writers may have to wait. Snapshots and
-	// iterators keep what they see. Nothing that can be read changes.
+	// key. It takes time, and often space, in proportion to what is stored, there or altogether: see the engine. Keys
+	// next to r may be compacted with it, and r.Reverse means nothing. Readers continue; writers may have to wait.
+	// Snapshots and iterators keep what they see. Nothing that can be read changes.
 	//
 	// ErrUnavailable: r is not every key, and the engine can only compact everything (bbolt and SQLite rewrite the whole
 	// file, and writers wait for that: it is not done for a part unasked). An empty range is compacted by doing nothing,

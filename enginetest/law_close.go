@@ -19,7 +19,9 @@ func endedByClose(a *trial) {
 	e := a.open(dir)
 	calls := map[string]func(context.Context, holdfast.Engine, string) error{}
 	if _, ok := e.(holdfast.Compactor); ok {
-		calls["Compact"] = func(ctx context.Context, e holdfast.Engine, _ string) error { return holdfast.Compact(ctx, e, holdfast.Range{}) }
+		calls["Compact"] = func(ctx context.Context, e holdfast.Engine, _ string) error {
+			return holdfast.Compact(ctx, e, holdfast.Range{})
+		}
 	}
 	if _, ok := e.(holdfast.Verifier); ok {
 		calls["Verify"] = func(ctx context.Context, e holdfast.Engine, _ string) error {

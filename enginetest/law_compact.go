@@ -16,7 +16,8 @@ func compacted(a *trial) {
 	c, ok := e.(holdfast.Compactor)
 	if !ok {
 		a.Logf("does not apply: the engine is no Compactor")
-		a.wantsErr("Compact of an engine that cannot", holdfast.Compact(context.Background(), e, all), holdfast.ErrUnavailable)
+		a.wantsErr("Compact of an engine that cannot", holdfast.Compact(context.Background(), e, all),
+			holdfast.ErrUnavailable)
 		a.close(e)
 		return
 	}

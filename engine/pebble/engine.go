@@ -226,8 +226,8 @@ func (e *engine) Settle() error {
 	return r.Wait()
 }
 
-// Compact implements [holdfast.Compactor]. Writers continue; what they write meanwhile is not compacted. Of a range, the
-// tables are merged that overlap it, level by level. Room is needed for the tables that are being merged.
+// Compact implements [holdfast.Compactor]. Writers continue; what they write meanwhile is not compacted. Of a range,
+// the tables are merged that overlap it, level by level. Room is needed for the tables that are being merged.
 func (e *engine) Compact(ctx context.Context, r holdfast.Range) error {
 	return e.Compacting(ctx, r, func(ctx context.Context) error {
 		if err := e.disk.poison(); err != nil {

@@ -258,8 +258,8 @@ func (e *Engine[V]) Sync() error {
 	return e.core.Settle()
 }
 
-// Compacting makes f the Compact of a [holdfast.Compactor]; see [lifecycle.Engine.Long]. f is called for ranges that are
-// not empty.
+// Compacting makes f the Compact of a [holdfast.Compactor]; see [lifecycle.Engine.Long]. f is called for ranges that
+// are not empty.
 func (e *Engine[V]) Compacting(ctx context.Context, r holdfast.Range, f func(context.Context) error) error {
 	return e.Life.Long(ctx, func(ctx context.Context) error {
 		if e.strongest == 0 { // it only reads

@@ -41,9 +41,9 @@ const compactMoved = 4
 //
 // Of a range, index tables are merged as far as they overlap it, and segments are emptied of which a twentieth or more
 // is garbage of keys in the range. To find them, segments with so much garbage of any keys are read, but of segments of
-// moved values little more than the range. All else that lies in a segment which is emptied moves too. Memtables without
-// a key in the range are not flushed. What it does not give back is garbage that is thinly spread over segments, and
-// the present segment of the log if nothing there is in the range.
+// moved values little more than the range. All else that lies in a segment which is emptied moves too. Memtables
+// without a key in the range are not flushed. What it does not give back is garbage that is thinly spread over
+// segments, and the log's present segment if no memtable has a key in the range.
 func (d *DB) Compact(ctx context.Context, r holdfast.Range) error {
 	return d.Compacting(ctx, r, func(ctx context.Context) error {
 		defer context.AfterFunc(ctx, func() {

@@ -141,7 +141,8 @@ func TestCompactEnds(t *testing.T) {
 	fill()
 	before := d.used()
 	for calls := range 40 {
-		if err := d.Compact(&countdown{Context: t.Context(), calls: calls}, holdfast.Range{}); err != nil && !errors.Is(err, context.Canceled) {
+		err := d.Compact(&countdown{Context: t.Context(), calls: calls}, holdfast.Range{})
+		if err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 		if d.reclaim.compaction != nil {

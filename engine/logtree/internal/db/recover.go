@@ -37,7 +37,8 @@ func Open(c Config) (_ *DB, err error) {
 	d.files.FS, d.files.Dir, d.files.NoMap, d.files.Logger = c.FS, c.Dir, c.NoMapping, c.Logger
 	d.files.Free, d.files.Stop = d.freeSegment, d.stop
 	d.files.Set = files.NewSet(cmp.Or(c.Sizes.Files, mostFiles()))
-	d.tables = tree.Files{FS: c.FS, Open: d.files.Set, Dir: c.Dir, Cache: run.NewCache(max((memory-(maxImm+1)*d.tableLimit)*3/4, memory/8)),
+	d.tables = tree.Files{FS: c.FS, Open: d.files.Set, Dir: c.Dir,
+		Cache:  run.NewCache(max((memory-(maxImm+1)*d.tableLimit)*3/4, memory/8)),
 		Number: d.newNumber, Synced: d.synced, Remove: d.files.Remove, Free: d.freeTable}
 	d.sizes.chosen, d.sizes.memory, d.sizes.room = c.Sizes, memory, room
 	d.resize(0, 0)

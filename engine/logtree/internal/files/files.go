@@ -40,8 +40,8 @@ type File struct {
 	at int          // in the set's open files, while f is; under the set's mu
 }
 
-// Add makes an open file of fs, to which nobody writes any more, one of the set. same is called when it was opened again,
-// and returns an error if it is another one; nil: any will do.
+// Add makes an open file of fs, to which nobody writes any more, one of the set. same is called when it was opened
+// again, and returns an error if it is another one; nil: any will do.
 func (s *Set) Add(fs vfs.FS, name string, f vfs.File, same func(vfs.File) error) *File {
 	x := &File{set: s, fs: fs, name: name, same: same, f: f}
 	x.mu.Lock()

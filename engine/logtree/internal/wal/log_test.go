@@ -23,7 +23,8 @@ func (noWatch) Waited(time.Time, string, ...any) {}
 func testLog(t *testing.T) (*Log, *vfs.Mem) {
 	t.Helper()
 	m := vfs.NewMem()
-	f := &Files{FS: m, Set: files.NewSet(4), Dir: "/", DB: format.DatabaseID{1}, NoMap: true, Logger: slog.New(slog.DiscardHandler),
+	f := &Files{FS: m, Set: files.NewSet(4), Dir: "/", DB: format.DatabaseID{1}, NoMap: true,
+		Logger: slog.New(slog.DiscardHandler),
 		Free: func(*Segment) {}}
 	return New(Config{Files: f, Watch: noWatch{}, OnFail: func() {}}), m
 }

@@ -17,8 +17,8 @@ import (
 // Segment is an open one. Its reference count belongs to the versions and memtables that need it, and to the database;
 // the last Release closes it. Values are read from many goroutines at once; its file is written by one at a time.
 //
-// File, Start and BaseSeq are set before others can see the segment, Torn and Ended by the opening that finds them. File
-// is used by those who write; once that is over (Share), it may be closed at any time.
+// File, Start and BaseSeq are set before others can see the segment, Torn and Ended by the opening that finds them.
+// File is used by those who write; once that is over (Share), it may be closed at any time.
 type Segment struct {
 	format.SegmentHeader
 	File    vfs.File
@@ -70,12 +70,12 @@ type Files struct {
 	mapped       atomic.Int64 // segments
 }
 
-// mostMapped is how many segments are mapped at a time. The system has a limit for a process, often 65,530, behind which
-// the program itself gets no memory. Others are read by calls.
+// mostMapped is how many segments are mapped at a time. The system has a limit for a process, often 65,530, behind
+// which the program itself gets no memory. Others are read by calls.
 const mostMapped = 4096
 
-// Open opens segment id for reading, shared, with one reference. Used is the file's length. ErrCorrupt: it is missing, or its
-// header is damaged.
+// Open opens segment id for reading, shared, with one reference. Used is the file's length. ErrCorrupt: it is missing,
+// or its header is damaged.
 func (f *Files) Open(id uint32) (_ *Segment, err error) {
 	name := format.SegmentName(f.Dir, id)
 	file, err := f.Set.Open(f.FS, name)
@@ -277,8 +277,8 @@ func (f *Files) Remove(name string) {
 	}
 }
 
-// MapIn maps the file's first bytes for reading where files can be mapped; elsewhere, and where too many are, it is read
-// by calls. It is called once, or where the last call mapped nothing.
+// MapIn maps the file's first bytes for reading where files can be mapped; elsewhere, and where too many are, it is
+// read by calls. Of several calls the first that maps something counts.
 func (s *Segment) MapIn(file vfs.File, size int64) {
 	m, ok := file.(vfs.Mapper)
 	if !ok || size <= 0 {
