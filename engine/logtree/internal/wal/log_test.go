@@ -25,7 +25,7 @@ func testLog(t *testing.T) (*Log, *vfs.Mem) {
 	m := vfs.NewMem()
 	f := &Files{FS: m, Set: files.NewSet(4), Dir: "/", DB: format.DatabaseID{1}, NoMap: true,
 		Logger: slog.New(slog.DiscardHandler),
-		Free: func(*Segment) {}}
+		Free:   func(*Segment) {}}
 	return New(Config{Files: f, Watch: noWatch{}, OnFail: func() {}}), m
 }
 
