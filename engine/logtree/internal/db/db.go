@@ -79,7 +79,7 @@ const (
 //	edit            one change of the version at a time, and what merges plan
 //	preparing       making the next segment, and the reserve
 //	mu              the log's end, the memtable, the table of segments
-//	obsolete.mu     files to be removed
+//	obsolete        files to be removed: removing, then mu
 //
 // Under mu the log's queue may be locked too. Its lock for writing is taken with none of edit, preparing and mu held,
 // and under it only obsolete.mu. Readers take no lock; see view.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -274,5 +275,39 @@ func TestFilesGrow(t *testing.T) {
 		if s, r := d.sizes.segment.Load(), d.tables.Limit.Load(); s != x.segment || r != x.run {
 			t.Errorf("%+v: segments of %d, tables of %d bytes", x, s, r)
 		}
+	}
+}
+
+// TestRemoveObsoleteWaits: who removes obsolete files finds them gone afterwards, also if another goroutine had begun to
+// remove them. Compact once returned while the files of a whole database were still being removed.
+func TestRemoveObsoleteWaits(t *testing.T) {
+	t.Parallel()
+	d, c := manual(t)
+	defer func() { d.Close() }()
+	m := c.FS.(*vfs.Mem)
+	name := format.SegmentName(c.Dir, 999)
+	f, err := m.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	second := make(chan bool)
+	m.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpRemove && op.Name == name {
+			go func() {
+				d.removeObsolete()
+				_, err := m.Size(name)
+				second <- errors.Is(err, fs.ErrNotExist)
+			}()
+			for range 1000 { // it has time to come back too early
+				runtime.Gosched()
+			}
+		}
+		return nil
+	})
+	d.makeObsolete(name)
+	d.removeObsolete()
+	if !<-second {
+		t.Error("it returned while the file was still there")
 	}
 }
