@@ -70,6 +70,7 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 			for _, g := range groups(w, r, at) {
 				s.Printf("\n%s\n", s.Paint(console.Bold, g.title()))
 				s.speed(g)
+				s.kinds(g)
 			}
 			if w.Samples {
 				s.course(w, r, at)

@@ -162,6 +162,31 @@ func (s screen) speed(g group) {
 	}
 }
 
+// kinds writes a table of the kinds of operations, where they are mixed: a line for each engine and kind.
+func (s screen) kinds(g group) {
+	t := console.Table{Keys: 2, Columns: []console.Column{
+		{Name: "engine"}, {Name: "kind"}, {Name: "ops", Right: true}, {Name: "p50", Right: true},
+		{Name: "p99", Right: true}, {Name: "p99.9", Right: true}, {Name: "max", Right: true},
+	}}
+	for _, row := range g.rows {
+		for i, k := range row.Kinds {
+			cells := []string{row.Engine, k.Name, measure.Count(float64(k.Ops)), "-", "-", "-", "-"}
+			if i > 0 {
+				cells[0] = ""
+			}
+			if l := k.Latency; k.Ops > 0 && row.Overloaded == 0 {
+				copy(cells[3:], []string{measure.Duration(l.P50), measure.Duration(l.P99), measure.Duration(l.P999),
+					measure.Duration(l.Max)})
+			}
+			t.Row(plain(row.Engine), cells...)
+		}
+	}
+	if t.Rows() > 0 {
+		s.Printf("\n")
+		s.Table(&t)
+	}
+}
+
 // openLoop writes the table of an open loop.
 func (s screen) openLoop(g group) {
 	unit, items := g.workload.rates()

@@ -140,9 +140,19 @@ type Summary struct {
 	PeakDisk       int64           `json:"peak_disk_bytes"`
 	Items          int64           `json:"items"`
 
+	// Kinds are those of the operations where they are mixed, else empty.
+	Kinds []KindSummary `json:"kinds"`
+
 	Rank *Rank `json:"rank"` // nil for null and floor, which take no place among the engines
 
 	cell Cell
+}
+
+// KindSummary is what the rounds of one cell say of one kind of operation: medians.
+type KindSummary struct {
+	Name    string          `json:"name"`
+	Ops     int64           `json:"ops"`
+	Latency measure.Latency `json:"latency_us"`
 }
 
 // summarise sums up what has been measured of the cells. If rounds were finished, only those count: in the

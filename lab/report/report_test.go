@@ -215,6 +215,46 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// edited writes the bench report of the test data with a change to each of its results.
+func edited(t *testing.T, change func(result map[string]any)) string {
+	return changed(t, "bench.json", func(text string) string {
+		var r map[string]any
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			t.Fatal(err)
+		}
+		for _, result := range r["results"].([]any) {
+			change(result.(map[string]any))
+		}
+		b, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	})
+}
+
+// TestKinds: mixed work has a table of its kinds of operations.
+func TestKinds(t *testing.T) {
+	const title = "By kind of operation"
+	if page := write(t, report.Options{}, read(t, "testdata/bench.json")...); strings.Contains(page, title) {
+		t.Error("there are no kinds, and a table of them")
+	}
+	mixed := edited(t, func(result map[string]any) {
+		latency := map[string]any{"p50": 1, "p90": 2, "p99": 3, "p999": 4, "max": 5000}
+		result["kinds"] = []any{
+			map[string]any{"name": "peek", "ops": 70, "latency_us": latency, "latency_curve": []any{}},
+			map[string]any{"name": "poke", "ops": 0, "latency_us": latency, "latency_curve": []any{}},
+		}
+	})
+	page := write(t, report.Options{}, read(t, mixed)...)
+	for _, want := range []string{title, `<td>peek</td><td class="number">70</td><td class="number">1 us</td>`,
+		`<td>poke</td><td class="number">0</td><td class="number">–</td>`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+}
+
 // TestModelled: the model is the time that was measured, and what the counted syncs would take more.
 func TestModelled(t *testing.T) {
 	row := bench.Row{Results: []bench.Result{{Measurement: bench.Measurement{Ops: 1000, Seconds: 0.2, Syncs: 500}}}}
