@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -28,11 +29,13 @@ type kvSizes struct {
 	more  int // more than write buffers hold
 	cold  int // under cold reads
 	most  int // under cold reads of more than memory holds
+
+	oldest, queued int // kept by retention, and in queues
 }
 
 func kvWorkloads() []Workload {
 	return kvStudy(kvSizes{keys: 100_000, many: 1_000_000, mixed: 10_000, large: 100 << 20, more: 10_000_000,
-		cold: coldFew, most: coldMany})
+		cold: coldFew, most: coldMany, oldest: 100_000, queued: 1000})
 }
 
 // kvStudy is the table of workloads on so much.
@@ -113,7 +116,7 @@ func kvStudy(n kvSizes) []Workload {
 			kvMany, ""),
 		read("kv/scan-1m-updated", "the same after each key was put again",
 			kvRead{keys: n.many, order: kvWhole, fill: kvFill{again: 1}}, 2*kvMany, ""),
-	}, kvMore(n, read)...)
+	}, slices.Concat(kvBesideWorkloads(n.many), kvQueueWorkloads(n.oldest, n.queued), kvMore(n, read))...)
 	for i := range table {
 		table[i].Store = Keys
 	}

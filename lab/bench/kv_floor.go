@@ -21,7 +21,7 @@ type kvNull struct {
 const nullSample = 512
 
 func newKVNull(t Task, keys, value int) *kvNull {
-	n := &kvNull{kvTable: kvTable{task: t, values: newKVValues(value, t.Seed), versions: make(kvVersions, keys)}}
+	n := &kvNull{kvTable: kvTable{kvStore: kvStore{task: t}, values: newKVValues(value, t.Seed), versions: make(kvVersions, keys)}}
 	for key := range uint32(min(nullSample, kvPreloadBytes/value)) {
 		v := n.values.lay(make([]byte, value))
 		n.values.fill(v, key, 1)
@@ -46,15 +46,6 @@ func (n *kvNull) scan(first uint32, count int) error {
 		}
 	}
 	return nil
-}
-
-func (n *kvNull) load(client func(int) func() error) Load {
-	return Load{
-		Client: client,
-		Put:    n.bytes.Load,
-		Close:  func() error { return nil },
-		Verify: func() (int64, int64, error) { return n.versions.count(), 0, nil },
-	}
 }
 
 // kvFloor is a floorFile of keys with their values, each a record: key, value, and zeros up to a multiple of 8. Record

@@ -171,6 +171,8 @@ type Load struct {
 	// which returns the kind that it was of. nil where all are of one kind.
 	Kinds []string
 	Mixed func(i int) func() (kind int, err error)
+	// Beside is work that one more client does. nil if there is none. Kinds then name the load's own operations.
+	Beside *Beside
 	// Put returns how many bytes of keys and values the clients have put until now. nil if that is not known.
 	Put func() int64
 	// Metrics are the engine's. nil if there is none.

@@ -22,7 +22,8 @@ import (
 
 // smallKV, smallYCSB, smallRaft, smallMessages and smallTasks are the tables of workloads, on little data.
 func smallKV() []Workload {
-	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20, more: 5000, cold: 2000, most: 3000})
+	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20, more: 5000, cold: 2000, most: 3000,
+		oldest: 1000, queued: 300})
 }
 
 func smallYCSB() []Workload { return ycsbStudy(500) }
