@@ -85,6 +85,7 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 	s.budgets(r, settings)
 	s.unavailable(r.Unavailable)
 	s.conclusions(l, r)
+	s.matrix(l, r)
 	s.void(r.Void())
 	s.Printf("\nagain: %s\n", r.Plan.Command)
 }

@@ -63,6 +63,10 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 			c.crash(s)
 		}
 	}
+	if c.doc.Engines = c.engineTable(sources); c.doc.Engines != nil {
+		sec := c.section("engines", "The engines side by side", bench.MatrixNote)
+		sec.Parts = append(sec.Parts, &part{Tables: []titled{*c.doc.Engines}})
+	}
 	c.settings(sources)
 	c.missing(sources)
 	for _, s := range sources {

@@ -255,6 +255,41 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// TestEngineTable: the closing table has each engine once, with what crashes showed, as text and in the page; what broke
+// goes before what held.
+func TestEngineTable(t *testing.T) {
+	broken := changed(t, "crash.json", func(text string) string {
+		at := strings.Index(text, `"engine": "bbolt"`)
+		return text[:at] + strings.Replace(text[at:], `"verdict": "held"`, `"verdict": "BROKEN"`, 1)
+	})
+	page := write(t, report.Options{}, read(t, "testdata/bench.json", broken)...)
+	at := strings.Index(page, "The engines side by side</h2>")
+	if at < 0 {
+		t.Fatal("no closing table")
+	}
+	rows := page[at : at+strings.Index(page[at:], "</table>")]
+	for _, want := range []string{`<th scope="row">logtree</th><td>power: held in 8 power cuts, held in 6 kills</td><td>yes</td>`,
+		`<th scope="row">pebble</th><td>power: held in `, `<td>no</td></tr>`} {
+		if !strings.Contains(strings.ReplaceAll(rows, ` class="number"`, ""), want) {
+			t.Errorf("no %q in %s", want, rows)
+		}
+	}
+	if strings.Count(rows, `<th scope="row">`) != 3 || strings.Count(rows, "BROKEN by") != 1 ||
+		!strings.Contains(rows, `<th scope="row">bbolt</th><td>p`) {
+		t.Errorf("it says %s", rows)
+	}
+	var out bytes.Buffer
+	err := report.Command(bench.Standard(), []string{"testdata/bench.json"}, "", report.Options{},
+		console.Terminal{Out: &out, Err: io.Discard})
+	if err != nil || !strings.Contains(out.String(), "the engines side by side") ||
+		strings.Count(out.String(), "not crashed") != 3 {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	if page := write(t, report.Options{}, read(t, "testdata/crash.json")...); strings.Contains(page, "side by side") {
+		t.Error("nothing was measured, and it is in a table")
+	}
+}
+
 // TestModelled: the model is the time that was measured, and what the counted syncs would take more.
 func TestModelled(t *testing.T) {
 	row := bench.Row{Results: []bench.Result{{Measurement: bench.Measurement{Ops: 1000, Seconds: 0.2, Syncs: 500}}}}
