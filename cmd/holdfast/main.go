@@ -132,6 +132,7 @@ type benchCommand struct {
 	Format     string         `help:"What is shown: table (default), markdown, csv or benchstat." placeholder:"FORMAT"`
 	JSON       string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 	HTML       string         `name:"html" help:"Also write the report to FILE as a page; - is standard output." placeholder:"FILE"`
+	Resume     string         `help:"Go on with a run that ended early, from its --json FILE: same flags, machine and program." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`
 }
 
@@ -315,7 +316,7 @@ func (b *benchCommand) run(lab bench.Lab) int {
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
 		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline, Format: b.Format,
 		Rates:  b.Rate,
-		Memory: b.Memory, Settings: b.Settings,
+		Memory: b.Memory, Settings: b.Settings, Resume: b.Resume,
 	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, filesOf(b.JSON, b.HTML, lab), t)
 	if status := fail(err); status != exitError {
 		return status

@@ -96,6 +96,7 @@ type Request struct {
 	Baseline  string // the engine that others are compared with; empty for the best
 	Memory    string // a size, for the budget of each contender; empty for the default
 	Format    string // of [Formats] that the report is shown in; empty for the first
+	Resume    string // a report of the same plan, on this machine, that is not whole: what it has is not measured again
 	Settings  bool   // the tables are followed by what the contenders ran with
 }
 

@@ -146,16 +146,12 @@ func (r *Report) cells() ([]Cell, error) {
 	for _, w := range Workloads() {
 		reads[w.Name] = w.Reads
 	}
-	type turn struct {
-		cell  Cell
-		round int
-	}
-	seen := map[turn]bool{}
+	seen := map[slot]bool{}
 	var cells []Cell
 	for i := range r.Results {
 		result := &r.Results[i]
 		result.Reads = reads[result.Workload]
-		t := turn{result.Cell, result.Round}
+		t := slot{result.Cell, result.Round}
 		what := fmt.Sprintf("%s, %s at %v, round %d", result.Workload, result.Engine, result.Given, result.Round)
 		switch {
 		case seen[t]:

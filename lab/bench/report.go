@@ -24,6 +24,9 @@ type Report struct {
 	Unavailable []Unavailable   `json:"unavailable"`
 	Contenders  []Contender     `json:"contenders"` // what each ran with, at each level
 	Partial     string          `json:"partial"`    // why this is not all of the plan; empty if it is
+	// Build is the program that measured, nil if that is not known; Resumed how many times the run was continued.
+	Build   *console.Build `json:"build"`
+	Resumed int            `json:"resumed"`
 }
 
 // PlanJSON is the part of a plan that the report has.
@@ -54,10 +57,11 @@ type Result struct {
 	ItemsPerOp int      `json:"items_per_op"`
 	KeyOrder   KeyOrder `json:"key_order"` // of the workload
 	OpsPerSec  float64  `json:"ops_per_sec"`
+	// DiskFailed is true where it is void because the disk was full or took no writes, which is not the contender's fault.
+	DiskFailed bool `json:"disk_failed"`
 	Measurement
 
-	ran  *Contender // nil if it did not come so far
-	disk bool       // it is void because the disk was full or refused, which is not the contender's fault
+	ran *Contender // nil if it did not come so far
 }
 
 // Measurement is what a child process measured. Metrics that are not known are -1.
