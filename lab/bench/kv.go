@@ -62,8 +62,8 @@ func kvStudy(n kvSizes) []Workload {
 	read := func(name, about string, r kvRead, overhead time.Duration, figure string) Workload {
 		w := Workload{
 			Name: name, About: about, Unit: "keys", Items: 1, Reads: true, Overhead: overhead,
-			KeyOrder: r.fill.keyOrder(),
-			Engine:   r.engine, Floor: r.floor, Null: r.null,
+			KeyOrder: r.fill.keyOrder(), Loaded: int64(r.keys) * int64(kvKeySize+r.valueSize()),
+			Engine: r.engine, Floor: r.floor, Null: r.null,
 		}
 		if r.order == kvWhole {
 			w.Items = r.keys
@@ -87,7 +87,7 @@ func kvStudy(n kvSizes) []Workload {
 		put("kv/random-write", "put 100 of 1,000,000 keys in one transaction", kvPut{batch: kvBatch}, ""),
 		{
 			Name: "kv/mixed", About: "of ten steps get a key in seven and put one in three, random among 10,000", Unit: "keys",
-			Items: 1, OneKey: true, KeyOrder: mixed.fill.keyOrder(),
+			Items: 1, OneKey: true, KeyOrder: mixed.fill.keyOrder(), Loaded: int64(n.mixed) * (kvKeySize + kvValueSize),
 			Study:  kvFigure(holdfast.Power, "5,448/s (Thunder 8/s)"),
 			Engine: mixed.engine, Floor: mixed.floor, Null: mixed.null,
 		},
@@ -95,8 +95,8 @@ func kvStudy(n kvSizes) []Workload {
 			Name: "kv/overwrite", About: "update or delete 100 random keys of 100,000 in one transaction, and what it leaves " +
 				"on disk; use a long --for",
 			Unit: "keys", Items: kvBatch, ItemBytes: kvKeySize + kvValueSize, Overhead: 100 * time.Millisecond,
-			KeyOrder: kvFill{}.keyOrder(),
-			Engine:   overwrite.engine, Floor: overwrite.floor, Null: overwrite.null,
+			KeyOrder: kvFill{}.keyOrder(), Loaded: int64(n.keys) * (kvKeySize + kvValueSize),
+			Engine: overwrite.engine, Floor: overwrite.floor, Null: overwrite.null,
 		},
 		value("kv/value-1k", "put one value of 1 KiB", 1<<10, "34 MB/s (Thunder 0.1 MB/s)"),
 		value("kv/value-10k", "put one value of 10 KiB", 10<<10, "367 MB/s (Thunder 1.2 MB/s)"),
@@ -136,7 +136,7 @@ func kvMore(n kvSizes, read func(string, string, kvRead, time.Duration, string) 
 	first.Overhead = 20 * time.Second
 	first.Engine, first.Floor, first.Null = load.engine, load.floor, load.null
 	then.Name, then.About = "kv/steady", "put random keys of 10,000,000 again, once all are there; use --for 3m"
-	then.Overhead = time.Minute
+	then.Overhead, then.Loaded = time.Minute, int64(n.more)*(kvKeySize+kvMoreValue)
 	then.Engine, then.Floor, then.Null = steady.engine, steady.floor, steady.null
 
 	ranges := read("kv/range",
@@ -152,7 +152,7 @@ func kvMore(n kvSizes, read func(string, string, kvRead, time.Duration, string) 
 		w := read("kv/cold-read"+c.suffix,
 			"iterate over 100 of "+c.about+" keys, from a random one on, with nothing in memory",
 			kvRead{keys: c.n, order: kvRange, value: kvMoreValue, fill: kvFill{ascending: true}}, c.overhead, "")
-		w.Items, w.Cold = kvRangeKeys, true
+		w.Items, w.Cold, w.Loaded = kvRangeKeys, true, 0
 		list = append(list, w)
 	}
 	return list

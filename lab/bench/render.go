@@ -92,8 +92,13 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 	s.conclusions(l, r)
 	s.matrix(l, r)
 	s.void(r.Void())
-	s.Printf("\nagain: %s\n", r.Plan.Command)
+	s.Printf("\n")
+	s.Hanging(s.Paint(badgeStyles[r.Badge.Grade], "badge:")+" ", r.Badge.String(), 7)
+	s.Printf("again: %s\n", r.Plan.Command)
 }
+
+// badgeStyles are how grades are painted.
+var badgeStyles = map[Grade]console.Style{Smoke: console.Red, Publishable: console.Green}
 
 // group is one table: what may be ranked together.
 type group struct {

@@ -27,6 +27,7 @@ type Report struct {
 	// Build is the program that measured, nil if that is not known; Resumed how many times the run was continued.
 	Build   *console.Build `json:"build"`
 	Resumed int            `json:"resumed"`
+	Badge   Badge          `json:"badge"` // made anew when a report is read
 }
 
 // PlanJSON is the part of a plan that the report has.
@@ -167,6 +168,7 @@ func (r *Report) summarise(cells []Cell) {
 		counted = r.Plan.Rounds
 	}
 	r.Summary = summarise(cells, r.Results, counted, r.Plan.Baseline)
+	r.Badge = r.badge()
 }
 
 // finished is how many rounds were finished, in each of which so many cells had their turn.

@@ -40,6 +40,10 @@ type Workload struct {
 	ItemBytes int
 	InBytes   bool
 
+	// Loaded is how many bytes of keys and values are there before, of work on keys that reads or changes them; 0 where
+	// nothing is, where the system drops it from memory, or where the work is on little by its nature.
+	Loaded int64
+
 	// Reads is true for work that only reads: durability plays no part in it, so it is
 	// measured once per contender and shown in one table.
 	Reads bool

@@ -62,7 +62,8 @@ func ycsbStudy(records int) []Workload {
 		table = append(table, Workload{
 			Name: "ycsb/" + w.name, About: w.about + "; 100,000 records of 1 KB, zipfian", Unit: "operations",
 			Stored: "records", Items: 1, ItemBytes: sharedKeySize + ycsbValue, OneKey: true, Store: Keys, KeyOrder: Random,
-			Reads: w.work.percent == 100, Overhead: 3 * time.Second,
+			Loaded: int64(records) * (sharedKeySize + ycsbValue),
+			Reads:  w.work.percent == 100, Overhead: 3 * time.Second,
 			Engine: w.work.engine, Floor: w.work.floor, Null: w.work.null,
 		})
 	}

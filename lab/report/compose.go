@@ -167,6 +167,12 @@ func (c *composer) cautions(s Source) {
 	if r.Partial != "" {
 		c.notice("warn", fmt.Sprintf("%s is partial: %s.", s.Name, r.Partial))
 	}
+	switch r.Badge.Grade {
+	case bench.Smoke:
+		c.notice("bad", fmt.Sprintf("%s has the badge %s.", s.Name, r.Badge))
+	case bench.Indicative:
+		c.notice("warn", fmt.Sprintf("%s has the badge %s.", s.Name, r.Badge))
+	}
 	if n := len(r.Void()); n > 0 {
 		c.notice("bad", fmt.Sprintf("%s of %s failed verification or broke off; those contenders are not ranked.",
 			console.Number(n, "measurement"), s.Name))
@@ -211,6 +217,10 @@ func view(s Source) sourceView {
 	m := r.Machine
 	v.Command, v.Partial, v.Machine = r.Plan.Command, r.Partial, machine(m)+". "+m.Sentence()
 	fact("Format", "%s", r.Schema)
+	fact("Badge", "%s", r.Badge)
+	if b := r.Build; b != nil {
+		fact("Program", "%s", strings.TrimSpace(b.Version+" "+b.Commit))
+	}
 	fact("Rounds", "%d of %g s each, after %g s", r.Plan.Rounds, r.Plan.Seconds, r.Plan.WarmUpSeconds)
 	fact("Seed", "%d", r.Plan.Seed)
 	fact("Memory", "%s", measure.Size(m.MemoryBytes))
