@@ -84,6 +84,9 @@ func drive(load Load, q request, counts opCounts, o *outcome) error {
 		d.beside.histograms = []*hdrhistogram.Histogram{measure.NewHistogram()}
 		d.also = load.Beside.Client()
 	}
+	if load.Once {
+		return d.once(o)
+	}
 	warm := d.together(func(i int) {
 		d.ops[i] = load.client(i)
 		d.closed(i, 0, q.WarmUp)
@@ -99,6 +102,18 @@ func drive(load Load, q request, counts opCounts, o *outcome) error {
 	}
 	all := d.together(func(i int) { d.closed(i, origin, q.For) })
 	o.enter(d, all, origin, q.For)
+	return all.err
+}
+
+// once measures the one operation of a load that has no more.
+func (d *driver) once(o *outcome) error {
+	d.ops[0] = d.load.client(0)
+	origin := time.Since(d.epoch)
+	at := origin
+	d.do(0, &at, origin, 0)
+	all := &d.clients[0]
+	all.end = at
+	o.enter(d, all, origin, at-origin)
 	return all.err
 }
 

@@ -51,7 +51,8 @@ func writeCSV(w io.Writer, r *Report) error {
 	_ = c.Write([]string{"workload", "engine", "given", "clients", "offer", "rounds", "median_ops_per_sec", "low", "high",
 		"confidence", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "ops", "cpu_us_per_item", "syncs_per_commit",
 		"read_bytes_per_op", "settle_seconds", "peak_rss_bytes", "disk_bytes", "peak_disk_bytes", "items", "compared_with",
-		"verdict", "p", "p_corrected", "ratio", "ratio_low", "ratio_high", "kind"})
+		"verdict", "p", "p_corrected", "ratio", "ratio_low", "ratio_high", "kind",
+		"settled_ops_per_sec", "open_seconds", "disk_before_close_bytes"})
 	for _, s := range r.Summary {
 		cell := []string{s.Workload, s.Engine, s.Given.String(), strconv.Itoa(s.Clients), s.Offer.String(),
 			strconv.Itoa(s.Rounds)}
@@ -66,7 +67,8 @@ func writeCSV(w io.Writer, r *Report) error {
 			rank = *s.Rank
 		}
 		line = append(line, rank.To, string(rank.Verdict), number(rank.P), number(rank.Corrected), number(rank.Ratio),
-			number(rank.Low), number(rank.High), "")
+			number(rank.Low), number(rank.High), "", number(s.SettledOpsPerSec), number(s.OpenSeconds),
+			number(float64(s.DiskBeforeClose)))
 		_ = c.Write(line)
 		for _, k := range s.Kinds {
 			of := append(slices.Clone(cell), "", "", "", "")
@@ -75,7 +77,7 @@ func writeCSV(w io.Writer, r *Report) error {
 				of = append(of, number(x))
 			}
 			of = append(of, make([]string, len(line)-len(of))...)
-			of[len(of)-1] = k.Name
+			of[len(of)-4] = k.Name
 			_ = c.Write(of)
 		}
 	}

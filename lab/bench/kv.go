@@ -31,11 +31,13 @@ type kvSizes struct {
 	most  int // under cold reads of more than memory holds
 
 	oldest, queued int // kept by retention, and in queues
+	killed, died   int // put before a kill
 }
 
 func kvWorkloads() []Workload {
 	return kvStudy(kvSizes{keys: 100_000, many: 1_000_000, mixed: 10_000, large: 100 << 20, more: 10_000_000,
-		cold: coldFew, most: coldMany, oldest: 100_000, queued: 1000})
+		cold: coldFew, most: coldMany, oldest: 100_000, queued: 1000,
+		killed: 64_000_000 / (kvKeySize + kvMoreValue), died: 1_000_000_000 / (kvKeySize + kvMoreValue)})
 }
 
 // kvStudy is the table of workloads on so much.
@@ -116,7 +118,8 @@ func kvStudy(n kvSizes) []Workload {
 			kvMany, ""),
 		read("kv/scan-1m-updated", "the same after each key was put again",
 			kvRead{keys: n.many, order: kvWhole, fill: kvFill{again: 1}}, 2*kvMany, ""),
-	}, slices.Concat(kvBesideWorkloads(n.many), kvQueueWorkloads(n.oldest, n.queued), kvMore(n, read))...)
+	}, slices.Concat(kvBesideWorkloads(n.many), kvQueueWorkloads(n.oldest, n.queued),
+		kvKilledWorkloads(n.killed, n.died), kvMore(n, read))...)
 	for i := range table {
 		table[i].Store = Keys
 	}

@@ -58,18 +58,27 @@ func weakest(e holdfast.Engine, otherwise holdfast.Level) holdfast.Level {
 // load is a load without clients. Its Verify compares all that is there: items tells how many that should be, and
 // compare reads them. No client may be at work then.
 func (s *kvStore) load(items func() int64, compare func(holdfast.Reader) (int64, error)) Load {
-	if s.engine == nil {
-		return Load{Put: s.bytes.Load, Close: func() error { return nil },
-			Verify: func() (int64, int64, error) { return items(), 0, nil }}
-	}
 	return Load{
-		Metrics:  func() holdfast.Metrics { return s.engine.Metrics() },
-		Close:    func() error { return s.engine.Close() },
+		Metrics: func() holdfast.Metrics {
+			if s.engine == nil {
+				return holdfast.UnknownMetrics()
+			}
+			return s.engine.Metrics()
+		},
+		Close: func() error {
+			if s.engine == nil {
+				return nil
+			}
+			return s.engine.Close()
+		},
 		Put:      s.bytes.Load,
 		Volatile: s.volatile,
 		Verify: func() (n, checked int64, err error) {
 			n = items()
-			if s.volatile {
+			switch {
+			case s.engine == nil:
+				return n, 0, nil
+			case s.volatile:
 				checked, err = compare(s.engine)
 				return n, checked, err
 			}

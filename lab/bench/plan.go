@@ -54,11 +54,11 @@ func Presets() []Preset {
 				"kv/random-read", "kv/random-read-1m", "kv/scan", "kv/scan-1m", "kv/cold-read"},
 			[]int{1}, 6, 100 * time.Millisecond, nil},
 		{"kv-large", "ten million keys in random order, and cold reads of 60 million (9 GB); name --engines",
-			[]string{"kv/load", "kv/steady", "kv/range", "kv/scan-loaded", "kv/scan-updated",
+			[]string{"kv/load", "kv/steady", "kv/open-killed-1g", "kv/range", "kv/scan-loaded", "kv/scan-updated",
 				"kv/*-1m-updated", "*/cold-read-60m"}, []int{4}, 3, 30 * time.Second,
 			[]holdfast.Level{holdfast.Process}},
-		{"mixed", "reads beside a writer, a table of constant size, and queues, with four clients",
-			[]string{"kv/read-while-writing*", "kv/retention", "kv/queue"}, []int{4}, 6, time.Second,
+		{"mixed", "reads beside a writer, a table of constant size, and queues, with four clients; opening after a kill",
+			[]string{"kv/read-while-writing*", "kv/retention", "kv/queue", "kv/open-killed"}, []int{4}, 6, time.Second,
 			[]holdfast.Level{holdfast.Process, holdfast.Power}},
 		{"ycsb", "the six core workloads of YCSB with four clients, which share 100,000 records of 1 KB",
 			[]string{"ycsb/*"}, []int{4}, 6, 300 * time.Millisecond,
@@ -314,6 +314,15 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 					if named {
 						missing = absent(engine, p.Levels, why, why)
 					}
+				}
+				if w.Killed {
+					const why = "what it acknowledged dies with the process"
+					cells = slices.DeleteFunc(cells, func(c Cell) bool {
+						if c.Given == holdfast.Memory {
+							missing = append(missing, absent(engine, []holdfast.Level{c.Asked}, why, why)...)
+						}
+						return c.Given == holdfast.Memory
+					})
 				}
 				if clients > 1 && l.peer(engine).OneClient {
 					const why = "it answers one request after another, and is measured with one client"

@@ -191,24 +191,27 @@ func (s screen) cost(w Workload, r *Report, at setup) {
 	t := console.Table{Keys: 2, Columns: []console.Column{
 		{Name: "engine"}, {Name: "level"}, {Name: "CPU/" + singular(w.Unit), Right: true},
 		{Name: "syncs/commit", Right: true},
-		{Name: "settle", Right: true}, {Name: "memory", Right: true}, {Name: cmp.Or(w.Stored, w.Unit), Right: true},
-		{Name: "on disk", Right: true},
+		{Name: "settle", Right: true}, {Name: "settled/s", Right: true}, {Name: "open", Right: true},
+		{Name: "memory", Right: true}, {Name: cmp.Or(w.Stored, w.Unit), Right: true},
+		{Name: "before closing", Right: true}, {Name: "on disk", Right: true},
 	}}
+	_, perOp := w.rates()
 	for _, g := range groups(w, r, at) {
 		for _, row := range g.rows {
 			syncs, items, disk := "?", measure.Count(float64(row.Items)), measure.Size(row.DiskBytes)
+			open, before := measure.Duration(row.OpenSeconds*1e6), measure.Size(row.DiskBeforeClose)
 			if alive := float64(row.Items) * float64(w.ItemBytes); w.showsSpace() && alive > 0 && row.DiskBytes > 0 {
 				disk += " (" + measure.Digits(float64(row.DiskBytes)/alive) + "x)"
 			}
 			switch {
 			case reference(row.Engine):
-				syncs, items, disk = "", "", "" // nothing, or a file prepared ahead
+				syncs, items, disk, open, before = "", "", "", "", "" // nothing, or a file prepared ahead
 			case row.SyncsPerCommit >= 0:
 				syncs = measure.Digits(row.SyncsPerCommit)
 			}
 			t.Row(plain(row.Engine), row.Engine, g.given.String(), measure.Duration(row.CPUPerItem), syncs,
-				measure.Duration(row.SettleSeconds*1e6),
-				measure.Size(row.PeakRSS), items, disk)
+				measure.Duration(row.SettleSeconds*1e6), measure.Count(row.SettledOpsPerSec*perOp), open,
+				measure.Size(row.PeakRSS), items, before, disk)
 		}
 	}
 	if t.Rows() == 0 {
@@ -302,7 +305,8 @@ func (s screen) references(l Lab, r *Report) {
 			own = ", which is null's"
 		}
 		s.Wrapped("", "CPU, settling (the time to close) and the peak of memory include the harness's own"+own+"; what is "+
-			"there in the end includes what the warm-up wrote.")
+			"there in the end includes what the warm-up wrote. Settled/s is the rate if the time to close counts too; open is "+
+			"what opening took then, with the files in the system's cache.")
 	}
 }
 

@@ -140,10 +140,15 @@ type Summary struct {
 	SyncsPerCommit float64         `json:"syncs_per_commit"`
 	ReadPerOp      float64         `json:"read_bytes_per_op"`
 	SettleSeconds  float64         `json:"settle_seconds"`
-	PeakRSS        int64           `json:"peak_rss_bytes"`
-	DiskBytes      int64           `json:"disk_bytes"`
-	PeakDisk       int64           `json:"peak_disk_bytes"`
-	Items          int64           `json:"items"`
+	// SettledOpsPerSec are operations a second if the time to close counts too, see [Result.Settled]; OpenSeconds is what
+	// opening took after that.
+	SettledOpsPerSec float64 `json:"settled_ops_per_sec"`
+	OpenSeconds      float64 `json:"open_seconds"`
+	DiskBeforeClose  int64   `json:"disk_before_close_bytes"`
+	PeakRSS          int64   `json:"peak_rss_bytes"`
+	DiskBytes        int64   `json:"disk_bytes"`
+	PeakDisk         int64   `json:"peak_disk_bytes"`
+	Items            int64   `json:"items"`
 
 	// Kinds are those of the operations where they are mixed, else empty.
 	Kinds []KindSummary `json:"kinds"`

@@ -67,6 +67,9 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 			}
 		}
 		s.SettleSeconds = middle(func(r Result) float64 { return r.SettleSeconds })
+		s.SettledOpsPerSec = middle(Result.Settled)
+		s.OpenSeconds = middle(func(r Result) float64 { return r.OpenSeconds })
+		s.DiskBeforeClose = int64(middle(func(r Result) float64 { return float64(r.DiskBeforeClose) }))
 		s.PeakRSS = int64(middle(func(r Result) float64 { return float64(r.PeakRSS) }))
 		s.DiskBytes = int64(middle(func(r Result) float64 { return float64(r.DiskBytes) }))
 		s.PeakDisk = int64(middle(func(r Result) float64 { return float64(r.PeakDisk) }))
@@ -78,6 +81,16 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 	}
 	rank(summaries, rates, baseline)
 	return summaries
+}
+
+// Settled is the rate, in operations a second, if their share of the time to close counts too: that pays what was put
+// off, of warming up as well.
+func (r Result) Settled() float64 {
+	if r.Ops == 0 {
+		return 0
+	}
+	share := float64(r.Ops) / float64(r.Ops+r.WarmUpOps)
+	return float64(r.Ops) / (r.Seconds + share*r.SettleSeconds)
 }
 
 // cpuPerItem is in microseconds, -1 if not known.

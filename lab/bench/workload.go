@@ -65,6 +65,9 @@ type Workload struct {
 	// long, is left out.
 	Samples bool
 
+	// Killed is true for work on what a killed process leaves. What dies with the process has no such work.
+	Killed bool
+
 	// OneKey is true for work on an engine's keys that commits one at a time: engines without atomic batches can do it.
 	OneKey bool
 	// BatchBytes is how many bytes of keys and values one batch has, where that is more than an engine may take.
@@ -155,6 +158,8 @@ type Task struct {
 	Cold    bool // of the workload
 	// Open opens the engine in Dir; after its Close it may be called again.
 	Open func() (holdfast.Engine, error)
+	// Killed has another process open the engine, put so many keys, and be killed.
+	Killed func(keys int) error
 }
 
 // cool drops what is in Dir from the system's cache where the work is of cold reads. Its files must be closed.
@@ -175,6 +180,8 @@ type Load struct {
 	// which returns the kind that it was of. nil where all are of one kind.
 	Kinds []string
 	Mixed func(i int) func() (kind int, err error)
+	// Once is true where there is one operation only, of the first client, and no warming up.
+	Once bool
 	// Beside is work that one more client does. nil if there is none. Kinds then name the load's own operations.
 	Beside *Beside
 	// Put returns how many bytes of keys and values the clients have put until now. nil if that is not known.

@@ -23,7 +23,8 @@ import (
 // smallKV, smallYCSB, smallRaft, smallMessages and smallTasks are the tables of workloads, on little data.
 func smallKV() []Workload {
 	return kvStudy(kvSizes{keys: 1000, many: 3000, mixed: 500, large: 2 << 20, more: 5000, cold: 2000, most: 3000,
-		oldest: 1000, queued: 300})
+		oldest: 1000, queued: 300,
+		killed: 1500, died: 2500})
 }
 
 func smallYCSB() []Workload { return ycsbStudy(500) }
@@ -47,8 +48,16 @@ func smallLab() Lab {
 
 // taskOn is a task for one client on an engine in memory.
 func taskOn(engine holdfast.Engine) Task {
-	return Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
+	t := Task{Level: holdfast.Memory, Clients: 1, Seed: 1,
 		Open: func() (holdfast.Engine, error) { return engine, nil }}
+	t.Killed = func(keys int) error {
+		table, err := newKVTable(t, keys, kvMoreValue)
+		if err != nil {
+			return err
+		}
+		return table.fill(kvFill{}, t.Level)
+	}
+	return t
 }
 
 // times does an operation n times, or until it fails.
@@ -69,7 +78,11 @@ func measureSmall(t *testing.T, lab Lab, w Workload, engine string, level holdfa
 	err := lab.measure(request{Cell: cell, For: 5 * time.Millisecond, WarmUp: time.Millisecond, Dir: t.TempDir(),
 		Seed: 1}, &o)
 	name := w.Name + " on " + engine
-	if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < int64(clients) || len(o.Samples) == 0 {
+	warm := int64(clients)
+	if w.Killed {
+		warm = 0
+	}
+	if err != nil || !o.Verified || o.Ops < int64(clients) || o.WarmUpOps < warm || len(o.Samples) == 0 {
 		t.Errorf("%s with %d clients: %v, %+v", name, clients, err, o)
 	}
 	if engine != Null && (o.Checked == 0 || engine != Floor && o.Checked != o.Items) {
@@ -93,7 +106,7 @@ func TestWorkloadsEverywhere(t *testing.T) {
 				level = holdfast.Memory
 			}
 			for _, w := range lab.Workloads {
-				if _, ok := lab.can(engine, w); !ok || engine == files.Name && !w.OneKey {
+				if _, ok := lab.can(engine, w); !ok || engine == files.Name && !w.OneKey || w.Killed && engine == mem.Name {
 					continue
 				}
 				many := 8
