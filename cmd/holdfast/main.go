@@ -121,6 +121,7 @@ type benchCommand struct {
 	Rounds     *int           `help:"Number of times that each measurement is repeated." placeholder:"N"`
 	For        *time.Duration `help:"Length of each measurement." placeholder:"2s"`
 	Rate       []string       `help:"Open loops: operations are due at this rate, of a contender's closed loop or absolute." placeholder:"50%,2000/s"`
+	FindRate   []string       `help:"Look for the highest rate of an open loop at which a percentile of latencies is at most this." placeholder:"p99=10ms"`
 	Baseline   string         `help:"Compare with this engine. Default: the best of each table." placeholder:"ENGINE"`
 	Seed       *uint64        `help:"Seed of the order. Every run prints its seed." placeholder:"N"`
 	Dir        string         `help:"Directory to work in; must not belong to an engine. Default: the current one." placeholder:"DIR"`
@@ -315,7 +316,7 @@ func (b *benchCommand) run(lab bench.Lab) int {
 	err := lab.Command(ctx, bench.Request{
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
 		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline, Format: b.Format,
-		Rates:  b.Rate,
+		Rates: b.Rate, Find: b.FindRate,
 		Memory: b.Memory, Settings: b.Settings, Resume: b.Resume,
 	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, filesOf(b.JSON, b.HTML, lab), t)
 	if status := fail(err); status != exitError {

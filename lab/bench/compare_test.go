@@ -342,7 +342,7 @@ func TestFormats(t *testing.T) {
 			p99, err := strconv.ParseFloat(line[12], 64)
 			ops, wrong := strconv.ParseFloat(line[15], 64)
 			if err != nil || wrong != nil || p99 != kind.Latency.P99 || ops != float64(kind.Ops) || line[1] != s.Engine ||
-				line[6] != "" || line[len(line)-4] != kind.Name {
+				line[6] != "" || line[len(line)-6] != kind.Name {
 				t.Errorf("%+v became %q", kind, line)
 			}
 		}

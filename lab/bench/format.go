@@ -52,7 +52,7 @@ func writeCSV(w io.Writer, r *Report) error {
 		"confidence", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "ops", "cpu_us_per_item", "syncs_per_commit",
 		"read_bytes_per_op", "settle_seconds", "peak_rss_bytes", "disk_bytes", "peak_disk_bytes", "items", "compared_with",
 		"verdict", "p", "p_corrected", "ratio", "ratio_low", "ratio_high", "kind",
-		"settled_ops_per_sec", "open_seconds", "disk_before_close_bytes"})
+		"settled_ops_per_sec", "open_seconds", "disk_before_close_bytes", "held_per_sec", "failed_per_sec"})
 	for _, s := range r.Summary {
 		cell := []string{s.Workload, s.Engine, s.Given.String(), strconv.Itoa(s.Clients), s.Offer.String(),
 			strconv.Itoa(s.Rounds)}
@@ -69,6 +69,11 @@ func writeCSV(w io.Writer, r *Report) error {
 		line = append(line, rank.To, string(rank.Verdict), number(rank.P), number(rank.Corrected), number(rank.Ratio),
 			number(rank.Low), number(rank.High), "", number(s.SettledOpsPerSec), number(s.OpenSeconds),
 			number(float64(s.DiskBeforeClose)))
+		found := SearchSummary{Held: -1, Failed: -1}
+		if s.Search != nil {
+			found = *s.Search
+		}
+		line = append(line, number(found.Held), number(found.Failed))
 		_ = c.Write(line)
 		for _, k := range s.Kinds {
 			of := append(slices.Clone(cell), "", "", "", "")
@@ -77,7 +82,7 @@ func writeCSV(w io.Writer, r *Report) error {
 				of = append(of, number(x))
 			}
 			of = append(of, make([]string, len(line)-len(of))...)
-			of[len(of)-4] = k.Name
+			of[len(of)-6] = k.Name
 			_ = c.Write(of)
 		}
 	}
@@ -100,7 +105,7 @@ func writeBenchstat(w io.Writer, r *Report) error {
 		title := fmt.Sprintf("Benchmark%s%s/work=%s/engine=%s/level=%v/clients=%d", strings.ToUpper(kind[:min(len(kind), 1)]),
 			kind[min(len(kind), 1):], name, s.Engine, s.Given, s.Clients)
 		if s.Offer.Open() {
-			title += "/rate=" + strings.TrimSuffix(s.Offer.String(), "/s")
+			title += "/rate=" + strings.ReplaceAll(strings.TrimSuffix(s.Offer.String(), "/s"), "=", "-")
 		}
 		for _, result := range r.Results {
 			if result.Cell != s.cell || result.Round > s.Rounds || result.Ops == 0 {

@@ -89,6 +89,7 @@ type Request struct {
 	Levels    []string
 	Clients   []int
 	Rates     []string // of open loops, see ParseOffer; empty for closed loops
+	Find      []string // bounds for which the highest rates are looked for, see ParseBound
 	Rounds    *int
 	For       *time.Duration
 	Seed      *uint64
@@ -256,6 +257,15 @@ func (l Lab) Plan(r Request) (Plan, error) {
 			p.Offers = append(p.Offers, offer)
 		}
 	}
+	for _, text := range r.Find {
+		bound, err := ParseBound(text)
+		if err != nil {
+			return Plan{}, err
+		}
+		if offer := (Offer{Bound: bound}); !slices.Contains(p.Offers, offer) {
+			p.Offers = append(p.Offers, offer)
+		}
+	}
 	var asked []int
 	if len(r.Clients) > 0 {
 		asked = p.Clients
@@ -371,7 +381,7 @@ type setup struct {
 
 // setups are those of a workload with these numbers of clients. If offers are none, its own is taken.
 func setups(clients []int, offers []Offer, w Workload) (list []setup) {
-	if len(offers) == 0 {
+	if len(offers) == 0 || w.Killed {
 		offers = []Offer{w.Offer}
 	}
 	for _, n := range clients {
@@ -501,7 +511,11 @@ const expectedOverhead = 130 * time.Millisecond
 func (p Plan) Estimate() time.Duration {
 	round := time.Duration(0)
 	for _, c := range p.Cells {
-		round += p.For + p.WarmUp + expectedOverhead + c.Overhead
+		runs := time.Duration(1)
+		if c.Offer.Bound != (Bound{}) {
+			runs = usualRuns
+		}
+		round += runs * (p.For + p.WarmUp + expectedOverhead + c.Overhead)
 	}
 	return round * time.Duration(p.Rounds)
 }
@@ -518,7 +532,7 @@ func levelNames(levels []holdfast.Level) []string {
 func command(r Request, p Plan) string {
 	return "holdfast bench " + p.Preset + console.Flag("engines", r.Engines...) +
 		console.Flag("workloads", r.Workloads...) + console.Flag("levels", r.Levels...) +
-		console.Flag("clients", r.Clients...) + console.Flag("rate", r.Rates...) +
+		console.Flag("clients", r.Clients...) + console.Flag("rate", r.Rates...) + console.Flag("find-rate", r.Find...) +
 		console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
 		console.Flag("seed", p.Seed) + console.FlagOf("ram", r.RAM) + console.Flag("memory", r.Memory) +
 		console.Flag("baseline", r.Baseline)

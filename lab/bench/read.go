@@ -175,7 +175,8 @@ func (r *Report) cells() ([]Cell, error) {
 		return cmp.Or(
 			cmp.Compare(slices.Index(r.Plan.Workloads, a.Workload), slices.Index(r.Plan.Workloads, b.Workload)),
 			cmp.Compare(a.Clients, b.Clients), cmp.Compare(a.Offer.Share, b.Offer.Share),
-			cmp.Compare(a.Offer.Rate, b.Offer.Rate), cmp.Compare(rank(a.Engine), rank(b.Engine)),
+			cmp.Compare(a.Offer.Rate, b.Offer.Rate), cmp.Compare(a.Offer.String(), b.Offer.String()),
+			cmp.Compare(rank(a.Engine), rank(b.Engine)),
 			cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Given, b.Given), cmp.Compare(a.Asked, b.Asked))
 	})
 	return slices.Compact(cells), nil

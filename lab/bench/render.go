@@ -172,8 +172,11 @@ func (g group) title() string {
 
 // order puts the highest rates first, or, in an open loop, the lowest p99 of those that keep up.
 func (g group) order(a, b Summary) int {
-	if !g.offer.Open() {
+	switch {
+	case !g.offer.Open():
 		return cmp.Compare(b.Median, a.Median)
+	case a.Search != nil && b.Search != nil:
+		return cmp.Compare(b.Search.Held, a.Search.Held)
 	}
 	return cmp.Or(cmp.Compare(min(a.Overloaded, 1), min(b.Overloaded, 1)), cmp.Compare(a.Latency.P99, b.Latency.P99))
 }
@@ -263,7 +266,7 @@ func (s screen) legend(l Lab, r *Report) {
 // references explains null and floor, as far as they were measured, and what the tables of costs include.
 func (s screen) references(l Lab, r *Report) {
 	var null *Summary
-	var nullWrites, floorWrites, floorReads, writes, openLoop bool
+	var nullWrites, floorWrites, floorReads, writes, openLoop, search bool
 	for i := range r.Summary {
 		sum := &r.Summary[i]
 		w, err := l.workload(sum.Workload)
@@ -271,12 +274,20 @@ func (s screen) references(l Lab, r *Report) {
 			continue // a plan names no other
 		}
 		writes, openLoop = writes || !w.Reads, openLoop || sum.Offer.Open()
+		search = search || sum.Search != nil
 		switch sum.Engine {
 		case Null:
 			null, nullWrites = cmp.Or(null, sum), nullWrites || !w.Reads
 		case Floor:
 			floorReads, floorWrites = floorReads || w.Reads, floorWrites || !w.Reads
 		}
+	}
+	if search {
+		s.Wrapped("", fmt.Sprintf("The highest rate was looked for by open loops of %s, each a process of its own: from the "+
+			"closed loop's rate on, and then between the highest at which the bound held and the lowest above it at which it "+
+			"did not, until they are within %.0f %% of each other, for %d runs at most. Who does not keep up fails, whatever "+
+			"its latencies. Times are those at the rate that was found.", measure.Duration(r.Plan.Seconds*1e6),
+			100*(searchStep-1), searchRuns))
 	}
 	if openLoop {
 		s.Wrapped("", "In an open loop, operations are due at fixed times, and times are counted from when one was due. A "+

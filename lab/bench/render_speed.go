@@ -102,7 +102,11 @@ func (g group) comparedWith() Verdict {
 
 // speed writes the group's table. Rates are of items, times of operations.
 func (s screen) speed(g group) {
-	if g.offer.Open() {
+	switch {
+	case g.offer.Bound != Bound{}:
+		s.searches(g)
+		return
+	case g.offer.Open():
 		s.openLoop(g)
 		return
 	}

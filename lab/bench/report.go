@@ -60,6 +60,8 @@ type Result struct {
 	OpsPerSec  float64  `json:"ops_per_sec"`
 	// DiskFailed is true where it is void because the disk was full or took no writes, which is not the contender's fault.
 	DiskFailed bool `json:"disk_failed"`
+	// Search is how its rate was found; nil unless the highest one was looked for.
+	Search *Search `json:"search"`
 	Measurement
 
 	ran *Contender // nil if it did not come so far
@@ -132,6 +134,8 @@ type Summary struct {
 	// not keep up. 0 in a closed one.
 	Offered    float64 `json:"offered_per_sec"`
 	Overloaded int     `json:"overloaded_rounds"`
+	// Search is what searches for the highest rate found; nil if none was made.
+	Search *SearchSummary `json:"search"`
 
 	// Medians over the rounds; -1 for what is not known.
 	Ops            int64           `json:"ops"`
@@ -231,7 +235,7 @@ func (r *Report) setups(workload string) (list []setup) {
 	}
 	slices.SortFunc(list, func(a, b setup) int {
 		return cmp.Or(cmp.Compare(a.clients, b.clients), cmp.Compare(a.offer.Share, b.offer.Share),
-			cmp.Compare(a.offer.Rate, b.offer.Rate))
+			cmp.Compare(a.offer.Rate, b.offer.Rate), cmp.Compare(a.offer.String(), b.offer.String()))
 	})
 	return list
 }

@@ -167,8 +167,8 @@ const (
 	slowest      = 10
 )
 
-// measure runs one child in a directory of its own. An error is not of this measurement alone.
-func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, error) {
+// measureOnce runs one child in a directory of its own. An error is not of this measurement alone.
+func (r *Runner) measureOnce(ctx context.Context, c Cell, round, n int) (Result, error) {
 	workload, err := r.lab.workload(c.Workload)
 	if err != nil {
 		return Result{}, err

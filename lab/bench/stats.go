@@ -60,6 +60,7 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 		}
 		if c.Offer.Open() {
 			s.Offered = middle(func(r Result) float64 { return r.Open.Offered })
+			s.Search = searched(of)
 			for _, r := range of {
 				if r.Open.Overloaded {
 					s.Overloaded++

@@ -87,7 +87,7 @@ func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 		}
 		p.share()
 		if r.title == "Latencies" {
-			p.Tables = kinds(groups)
+			p.Tables = append(searches(groups), kinds(groups)...)
 		}
 		if len(p.Plots) > 0 || len(p.Tables) > 0 {
 			sec.Parts = append(sec.Parts, p)
@@ -334,6 +334,24 @@ func (c *composer) latencies(g bench.Group) *plot {
 	p.Note = "The time that so many percent of the operations took at most. The last mark of a line is its slowest " +
 		"operation."
 	return p
+}
+
+// searches are tables of the highest rates at which a bound holds.
+func searches(groups []bench.Group) (list []titled) {
+	for _, g := range groups {
+		t := table{Head: []string{"engine", "highest rate", "did not hold at", "closed loop", "runs"}, Text: 1}
+		for _, row := range g.Rows {
+			if found := row.Search; found != nil {
+				write := func(ops float64) string { return rate(g, ops) }
+				held, failed := found.Text(write)
+				t.Rows = append(t.Rows, []string{row.Engine, held, failed, write(found.Closed), fmt.Sprint(found.Runs)})
+			}
+		}
+		if len(t.Rows) > 0 {
+			list = append(list, titled{"The highest rate, " + level(g), t, true})
+		}
+	}
+	return list
 }
 
 // kinds are tables of the kinds of operations, where they are mixed.
