@@ -193,7 +193,8 @@ func (l Lab) prepare(w Workload, q request, o *outcome) (load Load, c *contended
 	case Null:
 		load, err = w.Null(task)
 		return load, c, err
-	case Floor:
+	case Floor, FloorMap:
+		task.Mapped = q.Cell.Engine == FloorMap
 		load, err = w.Floor(task)
 		return load, c, err
 	}

@@ -31,7 +31,8 @@ func kvBesideWorkloads(records int) []Workload {
 			beside: &Beside{Kind: string(ycsbUpdate), Rate: w.rate}}
 		list = append(list, Workload{Name: w.name, About: "get random keys of 1,000,000 " + w.about, Unit: "keys",
 			Stored: "keys", Items: 1, ItemBytes: sharedKeySize + kvValueSize, OneKey: true, Clients: []int{4},
-			KeyOrder: Random, Loaded: int64(records) * (sharedKeySize + kvValueSize), Overhead: kvMany, Engine: work.engine, Floor: work.floor, Null: work.null})
+			KeyOrder: Random, Loaded: int64(records) * (sharedKeySize + kvValueSize), Overhead: kvMany,
+			Engine: work.engine, Floor: work.floor, Null: work.null})
 	}
 	return list
 }

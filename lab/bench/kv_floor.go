@@ -21,7 +21,8 @@ type kvNull struct {
 const nullSample = 512
 
 func newKVNull(t Task, keys, value int) *kvNull {
-	n := &kvNull{kvTable: kvTable{kvStore: kvStore{task: t}, values: newKVValues(value, t.Seed), versions: make(kvVersions, keys)}}
+	n := &kvNull{kvTable: kvTable{kvStore: kvStore{task: t}, values: newKVValues(value, t.Seed),
+		versions: make(kvVersions, keys)}}
 	for key := range uint32(min(nullSample, kvPreloadBytes/value)) {
 		v := n.values.lay(make([]byte, value))
 		n.values.fill(v, key, 1)
@@ -64,7 +65,7 @@ func kvRecordSize(value int) int { return (kvKeySize + value + 7) / 8 * 8 }
 func newKVFloor(t Task, batch, value int) (*kvFloor, error) {
 	record := kvRecordSize(value)
 	slots := int64(max(floorBytes/record, t.Clients*batch))
-	file, err := newFloorFile(filepath.Join(t.Dir, "floor"), record, slots, t.Level == holdfast.Power)
+	file, err := appendFile(t, record, slots)
 	if err != nil {
 		return nil, err
 	}

@@ -183,7 +183,7 @@ func TestKVSizes(t *testing.T) {
 		"kv/queue": 112, "kv/overwrite": 112, "kv/load": 140, "kv/steady": 140,
 		"kv/open-killed": 140, "kv/open-killed-1g": 140,
 		"kv/value-1k": 12 + 1024, "kv/value-10k": 12 + 10240,
-		"kv/value-100k": 12 + 102400, "kv/value-1m": 12 + 1<<20}
+		"kv/value-100k": 12 + 102400, "kv/value-1mb": 12 + 1_000_000}
 	for _, w := range kvWorkloads() {
 		want := items[w.Name]
 		if want == 0 {
@@ -407,7 +407,8 @@ func TestKVVerificationCatches(t *testing.T) {
 	}
 	writes, gets := "seq-write batch random-write mixed overwrite value-1k value-100k load steady retention queue",
 		"read-while-writing mixed seq-read random-read random-read-1m random-read-1m-updated"
-	scans := writes + " read-while-writing open-killed open-killed-1g seq-read random-read random-read-1m random-read-1m-updated scan scan-1m " +
+	scans := writes + " read-while-writing open-killed open-killed-1g " +
+		"seq-read random-read random-read-1m random-read-1m-updated scan scan-1m " +
 		"scan-1m-updated range scan-loaded scan-updated cold-read cold-read-60m"
 	for name, test := range map[string]struct {
 		mutation mutant

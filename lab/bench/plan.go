@@ -169,7 +169,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if !named {
 		patterns = []string{"*"}
 	}
-	if p.Engines, err = op.Choose("engine", patterns, l.engineNames(), Null, Floor); err != nil {
+	if p.Engines, err = op.Choose("engine", patterns, l.engineNames(), Null, Floor, FloorMap); err != nil {
 		return Plan{}, err
 	}
 	if !named {
@@ -364,6 +364,9 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 				if given[level] {
 					add(Floor, level, level)
 				}
+			}
+			if given[holdfast.Process] && canMap && !w.Killed {
+				add(FloorMap, holdfast.Process, holdfast.Process)
 			}
 		}
 	}

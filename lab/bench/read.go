@@ -169,7 +169,7 @@ func (r *Report) cells() ([]Cell, error) {
 		if i := slices.Index(r.Plan.Engines, engine); i >= 0 && !reference(engine) {
 			return i
 		}
-		return len(r.Plan.Engines) + slices.Index([]string{Null, Floor}, engine)
+		return len(r.Plan.Engines) + slices.Index([]string{Null, Floor, FloorMap}, engine)
 	}
 	slices.SortFunc(cells, func(a, b Cell) int {
 		return cmp.Or(

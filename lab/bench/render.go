@@ -113,7 +113,7 @@ type group struct {
 
 // reference reports whether the contender is no engine, and takes no place among them.
 func reference(engine string) bool {
-	return engine == Null || engine == Floor || engine == contender.RustNull
+	return engine == Null || engine == Floor || engine == FloorMap || engine == contender.RustNull
 }
 
 // groups splits the summaries of a workload by the level given, strongest first. Reads are one
@@ -266,7 +266,7 @@ func (s screen) legend(l Lab, r *Report) {
 // references explains null and floor, as far as they were measured, and what the tables of costs include.
 func (s screen) references(l Lab, r *Report) {
 	var null *Summary
-	var nullWrites, floorWrites, floorReads, writes, openLoop, search bool
+	var nullWrites, floorWrites, floorReads, writes, openLoop, search, floorMap bool
 	for i := range r.Summary {
 		sum := &r.Summary[i]
 		w, err := l.workload(sum.Workload)
@@ -278,6 +278,8 @@ func (s screen) references(l Lab, r *Report) {
 		switch sum.Engine {
 		case Null:
 			null, nullWrites = cmp.Or(null, sum), nullWrites || !w.Reads
+		case FloorMap:
+			floorMap = true
 		case Floor:
 			floorReads, floorWrites = floorReads || w.Reads, floorWrites || !w.Reads
 		}
@@ -308,7 +310,11 @@ func (s screen) references(l Lab, r *Report) {
 		parts = append(parts, "reads by one call, and compares")
 	}
 	if len(parts) > 0 {
-		s.Wrapped("", "floor "+strings.Join(parts, "; it ")+".")
+		text := "floor " + strings.Join(parts, "; it ") + "."
+		if floorMap {
+			text += " floor-map stores to a mapping of that file instead, as engines may whose commits survive kill -9."
+		}
+		s.Wrapped("", text)
 	}
 	if writes {
 		own := ""

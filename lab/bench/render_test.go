@@ -68,7 +68,7 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 	for round := range p.Rounds {
 		for i, c := range p.Cells {
 			us := 2.5 + 11*float64(i) + float64(c.Given*c.Given)*3 + float64(round)*float64(i%3)*2
-			if c.Engine == Floor {
+			if c.Engine == Floor || c.Engine == FloorMap {
 				us = 2 + float64(round)/10
 			}
 			if c.Engine == Null {

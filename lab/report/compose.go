@@ -96,13 +96,17 @@ func (c *composer) section(id, title, lead string) *section {
 // palette is how many colours the style sheet has.
 const palette = 8
 
+// references are the looks that are no engine's.
+const references = 3
+
 // assign gives engines their looks, which they keep over the page.
 func (c *composer) assign(engines []string) {
 	c.looks[bench.Null] = look{"null", markers[5]}
 	c.looks[bench.Floor] = look{"floor", markers[7]}
+	c.looks[bench.FloorMap] = look{"floor", markers[6]}
 	for _, e := range engines {
 		if _, ok := c.looks[e]; !ok {
-			i := len(c.looks) - 2
+			i := len(c.looks) - references
 			c.looks[e] = look{fmt.Sprintf("c%d d%d", i%palette, i/palette%3), markers[i%len(markers)]}
 		}
 	}
