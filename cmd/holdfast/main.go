@@ -113,7 +113,7 @@ type grammar struct {
 }
 
 type benchCommand struct {
-	Preset     string         `arg:"" optional:"" help:"Preset: quick (default), event, kv, raft, raft-long, smoke; see --list."`
+	Preset     string         `arg:"" optional:"" help:"Preset: quick (default), event, kv, mixed, ycsb, raft, message, task, smoke, and larger ones; see --list."`
 	Engines    []string       `help:"Engines, names or patterns." placeholder:"A,B"`
 	Workloads  []string       `help:"Workloads, names or patterns." placeholder:"'EVENT/*'"`
 	Levels     []string       `help:"What writes must survive: memory, process, power." placeholder:"LEVEL"`
@@ -141,7 +141,9 @@ type benchCommand struct {
 func (benchCommand) Help() string {
 	return `A run that is interrupted or ends early still shows, and writes with --json, what it has measured, marked ` +
 		`partial: the tables cover the finished rounds. The file is also written during the run. ` +
-		`With --json - the tables go to standard error. Bench removes only the files that it created in --dir.`
+		`With --json - the tables go to standard error. Bench removes only the files that it created in --dir. ` +
+		`With --resume such a run goes on, in the same file unless --json names another. Larger workloads are measured with ` +
+		`as many clients as are named, as kv/steady in: bench kv-large --workloads kv/steady --clients 4,512 --for 3m.`
 }
 
 type childCommand struct{}
