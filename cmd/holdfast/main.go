@@ -133,7 +133,7 @@ type benchCommand struct {
 	Format     string         `help:"What is shown: table (default), markdown, csv or benchstat." placeholder:"FORMAT"`
 	JSON       string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 	HTML       string         `name:"html" help:"Also write the report to FILE as a page; - is standard output." placeholder:"FILE"`
-	Resume     string         `help:"Go on with a run that ended early, from its --json FILE: same flags, machine and program." placeholder:"FILE"`
+	Resume     string         `help:"Go on with a run that ended early, or met a full disk, from its --json FILE: same flags, machine and program." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`
 }
 

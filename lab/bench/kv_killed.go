@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/holdfastdb/holdfast/lab/internal/child"
@@ -67,6 +69,9 @@ func (k kvKilled) floor(t Task) (Load, error) {
 	return load, nil
 }
 
+// diskRefused is what that process says in the place of the number of keys if the disk is full, or takes no writes.
+const diskRefused = -1
+
 // killed has a process of its own put so many keys into the engine of a measurement, and kills it.
 func killed(q request, keys int) error {
 	command, err := child.Command(nil, "bench-child")
@@ -82,8 +87,11 @@ func killed(q request, keys int) error {
 	_, answer := fmt.Fscan(p.Out, &done)
 	p.Kill()
 	_, _ = io.Copy(io.Discard, p.Out)
-	if _, err := p.Wait(); err != nil && answer != nil {
-		return fmt.Errorf("the process that was to be killed failed: %w", p.Said(err))
+	switch _, err := p.Wait(); {
+	case done == diskRefused:
+		return fmt.Errorf("before the kill: %w: %w", syscall.ENOSPC, p.Said(errors.New("the disk takes no writes")))
+	case err != nil && answer != nil:
+		return fmt.Errorf("the process that was to be killed failed: %w", err)
 	}
 	if answer != nil || done != keys {
 		return fmt.Errorf("the process that was to be killed put %d keys of %d", done, keys)
@@ -91,8 +99,13 @@ func killed(q request, keys int) error {
 	return nil
 }
 
-// putAndWait is what that process does.
-func (l Lab) putAndWait(q request, stdout io.Writer) error {
+// putAndWait is what that process does. It returns on an error only.
+func (l Lab) putAndWait(q request, stdout io.Writer) (err error) {
+	defer func() {
+		if diskRefuses(err) {
+			fmt.Fprintln(stdout, diskRefused)
+		}
+	}()
 	entry, err := l.engine(q.Cell.Engine)
 	if err != nil {
 		return err

@@ -1,12 +1,17 @@
 package bench
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/engine/bbolt"
 	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/pebble"
@@ -59,6 +64,24 @@ func TestOpenKilledSeesLoss(t *testing.T) {
 	}
 	if _, _, err := load.Verify(); !errors.Is(err, ErrWrong) {
 		t.Errorf("it says %v", err)
+	}
+}
+
+// TestKilledOnFullDisk: a disk that takes no writes is not held against the engine, though another process met it.
+func TestKilledOnFullDisk(t *testing.T) {
+	lab := Standard()
+	for name, test := range map[string]struct {
+		err  error
+		disk bool
+	}{"full": {syscall.ENOSPC, true}, "broken": {errors.New("it fell over"), false}} {
+		lab.Engines = []all.Entry{{Name: "engine", Describe: engineGiving("engine", 0, 2, 3).Describe,
+			Open: func(string, holdfast.Options) (holdfast.Engine, error) { return nil, test.err }}}
+		var out bytes.Buffer
+		err := lab.putAndWait(request{Cell: Cell{Engine: "engine"}, Put: 5}, &out)
+		if said := strings.TrimSpace(out.String()); !errors.Is(err, test.err) ||
+			(said == fmt.Sprint(diskRefused)) != test.disk {
+			t.Errorf("%s: %v, it says %q", name, err, said)
+		}
 	}
 }
 

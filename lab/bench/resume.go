@@ -9,13 +9,13 @@ import (
 	"github.com/holdfastdb/holdfast/lab/console"
 )
 
-// resume reads the report of a run that ended early, and takes its seed where none is asked for.
+// resume reads the report of a run that ended early or met a full disk, and takes its seed where none is asked for.
 func (r *Request) resume() (*Report, error) {
 	old, err := ReadReport(r.Resume)
 	if err != nil {
 		return nil, err
 	}
-	if old.Partial == "" {
+	if old.Partial == "" && !slices.ContainsFunc(old.Results, func(r Result) bool { return r.DiskFailed }) {
 		return nil, op.BadOption(r.Resume+" is the report of a whole run", "there is nothing to --resume; leave that out")
 	}
 	if r.Seed == nil {

@@ -18,6 +18,11 @@ func TestResumedKeepsWhatIsThere(t *testing.T) {
 	wrong.Verified, wrong.Error = false, "failed verification"
 	old.Partial, old.Machine.OtherWork = "interrupted", 0.25
 	file := saved(t, old)
+	whole := *old
+	whole.Partial = ""
+	if _, err := (&Request{Resume: saved(t, &whole)}).resume(); err != nil {
+		t.Errorf("a run that met a full disk: %v", err)
+	}
 	r := Request{Resume: file}
 	again, err := r.resume()
 	if err != nil || r.Seed == nil || *r.Seed != old.Plan.Seed {
