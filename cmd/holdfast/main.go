@@ -142,8 +142,8 @@ func (benchCommand) Help() string {
 	return `A run that is interrupted or ends early still shows, and writes with --json, what it has measured, marked ` +
 		`partial: the tables cover the finished rounds. The file is also written during the run. ` +
 		`With --json - the tables go to standard error. Bench removes only the files that it created in --dir. ` +
-		`With --resume such a run goes on, in the same file unless --json names another. Larger workloads are measured with ` +
-		`as many clients as are named, as kv/steady in: bench kv-large --workloads kv/steady --clients 4,512 --for 3m.`
+		`With --resume such a run goes on, in the same file unless --json names another. Larger workloads are measured ` +
+		`with as many clients as are named, as kv/steady in: bench kv-large --workloads kv/steady --clients 4,512 --for 3m.`
 }
 
 type childCommand struct{}

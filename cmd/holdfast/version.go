@@ -49,7 +49,8 @@ var libraries = []string{
 
 func readVersion() versionInfo {
 	b := console.ThisBuild()
-	v := versionInfo{Version: b.Version, Commit: b.Commit, Time: b.Time, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	v := versionInfo{Version: b.Version, Commit: b.Commit, Time: b.Time, Go: runtime.Version(),
+		System: runtime.GOOS + "/" + runtime.GOARCH}
 	if b.Modified {
 		v.Commit += " modified"
 	}

@@ -52,7 +52,8 @@ func (r *Report) badge() Badge {
 	}
 	seconds := measure.Duration(r.Plan.Seconds * 1e6)
 	against(verified == 0, "nothing was measured and verified")
-	against(verified > 0 && rounds < indicativeRounds, "%s, and an indication takes %d", console.Number(rounds, "round"), indicativeRounds)
+	against(verified > 0 && rounds < indicativeRounds, "%s, and an indication takes %d",
+		console.Number(rounds, "round"), indicativeRounds)
 	against(r.Plan.Seconds < indicativeSeconds, "%s a measurement, and an indication takes %s", seconds,
 		measure.Duration(indicativeSeconds*1e6))
 	against(r.Machine.Disk.InMemory(), "the disk is memory")

@@ -8,8 +8,8 @@
 //
 // Some contenders are no engines. "null" does nothing, and so shows what the
 // harness itself costs. "floor" does the least that this machine can do for the same
-// bytes: one write call, and one fdatasync for [holdfast.Power]; "floor-map", at Process, stores to a mapping instead, as
-// some engines do. Our stores for Raft, for messages and for tasks, on
+// bytes: one write call, and one fdatasync for [holdfast.Power]; "floor-map", at Process, stores to a mapping instead,
+// as some engines do. Our stores for Raft, for messages and for tasks, on
 // each engine, are compared with the peers of package contender, other stores as they are.
 package bench
 

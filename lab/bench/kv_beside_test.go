@@ -25,8 +25,8 @@ func kvNamed(t *testing.T, name string) Workload {
 	return list[i]
 }
 
-// TestBeside: the work beside is measured, as a kind of its own, at its rate or as fast as it can, and is no work of the
-// load: neither its operations nor its time count.
+// TestBeside: the work beside is measured, as a kind of its own, at its rate or as fast as it can, and is no work of
+// the load: neither its operations nor its time count.
 func TestBeside(t *testing.T) {
 	for _, test := range []struct {
 		rate, takes float64 // of operations a second, and milliseconds that one takes
@@ -175,8 +175,8 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestQueueTakesTheFirst: an iterator that does not begin with the first key, as where deleted ones come back, is caught
-// by what takes, not only at the end.
+// TestQueueTakesTheFirst: an iterator that does not begin with the first key, as where deleted ones come back, is
+// caught by what takes, not only at the end.
 func TestQueueTakesTheFirst(t *testing.T) {
 	engine := &mutant{Engine: mem.New()}
 	load, err := kvNamed(t, "kv/queue").Engine(taskOn(engine))

@@ -510,7 +510,11 @@ func TestKVFloorCatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := times(20, load.Client(0)); err != nil {
+		err = times(20, load.Client(0))
+		if load.Beside != nil {
+			err = errors.Join(err, times(20, load.Beside.Client()))
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		names, err := filepath.Glob(filepath.Join(dir, "floor*"))

@@ -63,8 +63,8 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 	}
 	if r.Resumed > 0 {
 		s.Printf("\n")
-		s.Wrapped("", "Continued "+console.Number(r.Resumed, "time")+" after an early end: the engines of one round had their "+
-			"turns at different times there.")
+		s.Wrapped("", "Continued "+console.Number(r.Resumed, "time")+" after an early end: the engines of one round had "+
+			"their turns at different times there.")
 	}
 	for _, name := range r.Plan.Workloads {
 		w, err := l.workload(name)

@@ -76,7 +76,8 @@ func TestResumesRefuses(t *testing.T) {
 		}
 		spoil(old)
 		err := runner.resumes(old)
-		if same := name == "" || name == "a loop"; same != (err == nil) || err != nil && !errors.Is(err, holdfast.ErrBadOption) {
+		same := name == "" || name == "a loop"
+		if same != (err == nil) || err != nil && !errors.Is(err, holdfast.ErrBadOption) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

@@ -100,7 +100,8 @@ func TestParseBound(t *testing.T) {
 			t.Errorf("%s: %v, %v", text, o, err)
 		}
 	}
-	for _, text := range []string{"", "p99", "p99=", "p98=1ms", "=1ms", "p99=0s", "p99=-1s", "p99=2m", "p99=5", "p99=1ms=1"} {
+	for _, text := range []string{"", "p99", "p99=", "p98=1ms", "=1ms", "p99=0s", "p99=-1s", "p99=2m", "p99=5",
+		"p99=1ms=1"} {
 		if _, err := ParseBound(text); !errors.Is(err, holdfast.ErrBadOption) {
 			t.Errorf("%q: %v", text, err)
 		}

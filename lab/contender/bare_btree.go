@@ -30,13 +30,13 @@ func describeBboltBare() holdfast.Capabilities {
 }
 
 func describeBboltBatch() holdfast.Capabilities {
-	return describeBolt("DB.Batch", "map", "Commits of several clients share transactions; a client that is alone waits 10 ms "+
-		"for others, the library's MaxBatchDelay.")
+	return describeBolt("DB.Batch", "map", "Commits of several clients share transactions; a client that is alone waits "+
+		"10 ms for others, the library's MaxBatchDelay.")
 }
 
 func describeBboltArray() holdfast.Capabilities {
-	return describeBolt("DB.Update", "array", "Each commit is a transaction: writers wait for each other. The list of free "+
-		"pages is as etcd had it up to 3.4, and as bbolt has it by default.")
+	return describeBolt("DB.Update", "array", "Each commit is a transaction: writers wait for each other. The list of "+
+		"free pages is as etcd had it up to 3.4, and as bbolt has it by default.")
 }
 
 func describeBolt(call, freelist, caveat string) holdfast.Capabilities {
@@ -58,7 +58,8 @@ type bareBbolt struct {
 
 var bareBucket = []byte("kv")
 
-func openBboltBare(batch bool, freelist bbolt.FreelistType) func(string, holdfast.Options) (bareStore, []holdfast.Setting, error) {
+func openBboltBare(batch bool, freelist bbolt.FreelistType) func(string, holdfast.Options) (bareStore,
+	[]holdfast.Setting, error) {
 	return func(dir string, o holdfast.Options) (bareStore, []holdfast.Setting, error) {
 		db, err := bbolt.Open(filepath.Join(dir, "data.bbolt"), 0o644, &bbolt.Options{NoSync: o.Level != holdfast.Power,
 			NoFreelistSync: true, FreelistType: freelist, InitialMmapSize: bareMap, Timeout: boltPatience})

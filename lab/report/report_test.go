@@ -255,8 +255,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestEngineTable: the closing table has each engine once, with what crashes showed, as text and in the page; what broke
-// goes before what held.
+// TestEngineTable: the closing table has each engine once, with what crashes showed, as text and in the page; what
+// broke goes before what held.
 func TestEngineTable(t *testing.T) {
 	broken := changed(t, "crash.json", func(text string) string {
 		at := strings.Index(text, `"engine": "bbolt"`)
@@ -267,8 +267,12 @@ func TestEngineTable(t *testing.T) {
 	if at < 0 {
 		t.Fatal("no closing table")
 	}
+	if !strings.Contains(page, "bench.json has the badge smoke, not indicative: 30 ms a measurement") {
+		t.Error("no badge")
+	}
 	rows := page[at : at+strings.Index(page[at:], "</table>")]
-	for _, want := range []string{`<th scope="row">logtree</th><td>power: held in 8 power cuts, held in 6 kills</td><td>yes</td>`,
+	for _, want := range []string{
+		`<th scope="row">logtree</th><td>power: held in 8 power cuts, held in 6 kills</td><td>yes</td>`,
 		`<th scope="row">pebble</th><td>power: held in `, `<td>no</td></tr>`} {
 		if !strings.Contains(strings.ReplaceAll(rows, ` class="number"`, ""), want) {
 			t.Errorf("no %q in %s", want, rows)
