@@ -255,6 +255,33 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// TestSearches: what the highest rate was, and where the bound did not hold, is in a table; none is a claim.
+func TestSearches(t *testing.T) {
+	found := edited(t, func(result map[string]any) {
+		held, failed := 1000.0, 1080.0
+		if result["engine"] == "bbolt" {
+			held = 0
+		}
+		result["offer"] = "p99=10ms"
+		result["open_loop"] = map[string]any{"capacity_per_sec": 2000, "offered_per_sec": 1000, "overloaded": false,
+			"backlog": 0, "moved_seconds": 0}
+		result["search"] = map[string]any{"closed_per_sec": 2000, "held_per_sec": held, "failed_per_sec": failed,
+			"runs": []any{map[string]any{"offered_per_sec": 1000, "reached_per_sec": 999, "latency_us": 7, "overloaded": false,
+				"held": held > 0}}}
+	})
+	page := write(t, report.Options{}, read(t, found)...)
+	for _, want := range []string{"the highest rate with a p99 of at most 10ms", "The highest rate, survives power loss",
+		`<th scope="row">logtree</th><td class="number">1 k/s</td><td class="number">1.08 k/s</td>`,
+		`<th scope="row">bbolt</th><td class="number">none</td>`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if strings.Contains(page, ", shown at ") {
+		t.Error("a search claims something")
+	}
+}
+
 // TestEngineTable: the closing table has each engine once, with what crashes showed, as text and in the page; what
 // broke goes before what held.
 func TestEngineTable(t *testing.T) {
