@@ -283,8 +283,8 @@ func rankingNote(g bench.Group) string {
 		list = append(list, "one round: no interval, and no difference is shown")
 	}
 	if reference {
-		list = append(list, "Dashed: no engines (null does nothing, floor makes the bare system calls); an arrow goes "+
-			"on beyond the axis")
+		list = append(list, "Dashed: no engines (null does nothing, floor makes the bare system calls, floor-map stores "+
+			"to a mapping instead); an arrow goes on beyond the axis")
 	}
 	if len(g.Void) > 0 {
 		list = append(list, "Void: "+strings.Join(g.Void, ", "))
