@@ -262,8 +262,12 @@ type walk struct {
 	items  []item
 	used   int // of items, at most
 	ahead  int // how many items to read
+	bytes  int // and of how many bytes, roughly
+	walked int // bytes read until now
 	arena  []byte
-	seg    segment // that the last value came from
+	seg    segment  // that the last value came from
+	mapped [][]byte // values that are about to be copied
+	sum    byte     // of bytes that were touched
 }
 
 var walks = sync.Pool{New: func() any { return new(walk) }}
@@ -271,7 +275,9 @@ var walks = sync.Pool{New: func() any { return new(walk) }}
 const (
 	firstAhead = 8
 	maxAhead   = 128
-	maxArena   = 64 << 10 // bytes read ahead, roughly
+	minArena   = 8 << 10 // bytes read ahead, roughly
+	maxArena   = 64 << 10
+	aheadShare = 4 // of what was read until now, so many bytes are read ahead: a walk may end at any key
 )
 
 // Memtable is what a walk sees of a memtable.
@@ -290,7 +296,7 @@ func (it *Iterator) Begin(r holdfast.Range) {
 	w := walks.Get().(*walk)
 	it.w = w
 	w.lo, w.hi = append(w.lo[:0], r.Lo...), append(w.hi[:0], r.Hi...)
-	w.ahead = firstAhead
+	w.ahead, w.bytes, w.walked = firstAhead, minArena, 0
 	w.m.reverse, w.m.src = r.Reverse, w.m.src[:0]
 }
 
@@ -335,6 +341,7 @@ func (w *walk) recycle() {
 		s.ri.Forget()
 	}
 	clear(w.items[:w.used])
+	clear(w.mapped)
 	w.used, w.seg = 0, segment{}
 	if cap(w.arena) <= 4*maxArena {
 		walks.Put(w)
@@ -362,7 +369,8 @@ func (it *Iterator) more() bool {
 	}
 	it.err = it.fill()
 	w.used = max(w.used, len(w.items))
-	w.ahead = min(4*w.ahead, maxAhead)
+	w.walked += len(w.arena)
+	w.ahead, w.bytes = min(2*w.ahead, maxAhead), min(max(w.walked/aheadShare, minArena), maxArena)
 	it.items = w.items
 	return len(it.items) > 0
 }
@@ -401,7 +409,7 @@ func (it *Iterator) Close() (was bool, err error) {
 
 // room is how many more items to read ahead.
 func (w *walk) room() int {
-	if len(w.arena) >= maxArena {
+	if len(w.arena) >= w.bytes {
 		return 0
 	}
 	return w.ahead - len(w.items)
@@ -568,30 +576,66 @@ func (it *Iterator) takeNear(near run.Near) (int, error) {
 	if it.takeSpan(near) {
 		return len(near.Entries), nil
 	}
-	w := it.w
-	for k := range near.Entries {
-		i := k
-		if w.m.reverse {
-			i = len(near.Entries) - 1 - k
+	return it.takeApart(near)
+}
+
+// takeApart is takeNear for entries whose values lie anywhere. Those that are in memory are touched first, all of them:
+// the processor then waits for many at once, not for one after the other.
+func (it *Iterator) takeApart(near run.Near) (looked int, err error) {
+	w, n := it.w, len(near.Entries)
+	items, arena := len(w.items), len(w.arena)
+	entry := func(k int) (i int, e *run.Entry) {
+		if i = k; w.m.reverse {
+			i = n - 1 - k
 		}
-		e := &near.Entries[i]
-		if e.Tombstone {
-			continue
-		}
-		if k > 0 && len(w.arena) >= maxArena {
-			return k, nil
-		}
-		at := len(w.arena)
-		w.arena = append(w.arena, near.Keys[near.Begin[i]:near.Begin[i+1]]...)
-		to := len(w.arena)
-		var err error
-		if w.arena, err = it.value(e); err != nil {
-			return k, err
-		}
-		end := len(w.arena)
-		w.items = append(w.items, item{Key: w.arena[at:to:to], Value: w.arena[to:end:end]})
+		return i, &near.Entries[i]
 	}
-	return len(near.Entries), nil
+	w.mapped = w.mapped[:0]
+	for k, size := 0, arena; k < n && (k == 0 || size < w.bytes); k++ {
+		i, e := entry(k)
+		var b []byte
+		if !e.Tombstone {
+			size += int(near.Begin[i+1]-near.Begin[i]) + int(e.Len)
+			if w.enter(it.ver, e.Place) {
+				b = w.seg.Mapped(int64(uint32(e.Place)), int(e.Len))
+			}
+		}
+		w.mapped = append(w.mapped, b)
+	}
+	copyAll := func() {
+		var sum byte
+		for _, b := range w.mapped {
+			if len(b) > 0 {
+				sum += b[0] + b[len(b)-1]
+			}
+		}
+		w.sum += sum // so that the loads are not for nothing
+		for looked = range w.mapped {
+			i, e := entry(looked)
+			if e.Tombstone {
+				continue
+			}
+			at := len(w.arena)
+			w.arena = append(w.arena, near.Keys[near.Begin[i]:near.Begin[i+1]]...)
+			to := len(w.arena)
+			b := w.mapped[looked]
+			if w.arena = append(w.arena, b...); b == nil || format.Checksum(w.arena[to:]) != e.Sum {
+				w.arena = w.arena[:to]
+				if w.arena, err = it.value(e); err != nil {
+					return
+				}
+			}
+			end := len(w.arena)
+			w.items = append(w.items, item{Key: w.arena[at:to:to], Value: w.arena[to:end:end]})
+		}
+		looked++
+	}
+	if format.Guarded(copyAll) != nil {
+		w.items, w.arena = w.items[:items], w.arena[:arena]
+		clear(w.mapped)
+		copyAll() // by calls, which say what is wrong
+	}
+	return looked, err
 }
 
 // takeSpan is takeNear for entries whose values lie close to each other in a segment, one behind the other, as
@@ -604,7 +648,7 @@ func (it *Iterator) takeSpan(near run.Near) bool {
 	begin := near.Begin[0]
 	keys := near.Keys[begin:near.Begin[n]]
 	// Between two values there are a key and a few bytes; twice as much is still less work than one at a time.
-	most := min(maxArena-len(w.arena), 2*(len(keys)+n*(8+int(max(first.Len, last.Len)))))
+	most := min(w.bytes-len(w.arena), 2*(len(keys)+n*(8+int(max(first.Len, last.Len)))))
 	if n < 2 || hi <= lo || hi-lo > uint64(max(most, 0)) || !w.enter(it.ver, first.Place) {
 		return false
 	}
