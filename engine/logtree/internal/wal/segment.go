@@ -308,6 +308,13 @@ func (s *Segment) Mapped(off int64, n int) []byte {
 	return nil
 }
 
+// Prefetch has the n bytes at off read soon, where the system can do that, and does not wait for it.
+func (s *Segment) Prefetch(off int64, n int) {
+	if f, ok := s.File.(vfs.Prefetcher); ok && off >= 0 && n > 0 {
+		f.Prefetch(off, n)
+	}
+}
+
 // read is Read in a file of which the first end bytes hold something.
 func (s *Segment) read(dst []byte, off int64, n int, end int64) ([]byte, error) {
 	if v := s.saved.Load(); v != nil && n >= 0 && off >= v.from && off+int64(n) <= v.from+int64(len(v.b)) {
