@@ -269,7 +269,7 @@ type walk struct {
 	seg    segment // that the last value came from
 	unread []unread
 	owed   int  // bytes of the values of unread
-	slow   bool // reads of values wait for a disk
+	slow   int  // read calls of values that took long
 	sum    byte // of bytes that were touched
 }
 
@@ -308,7 +308,7 @@ func (it *Iterator) Begin(r holdfast.Range) {
 	w := walks.Get().(*walk)
 	it.w = w
 	w.lo, w.hi = append(w.lo[:0], r.Lo...), append(w.hi[:0], r.Hi...)
-	w.ahead, w.bytes, w.walked, w.slow = firstAhead, minArena, 0, false
+	w.ahead, w.bytes, w.walked, w.slow = firstAhead, minArena, 0, 0
 	w.m.reverse, w.m.src = r.Reverse, w.m.src[:0]
 }
 
@@ -625,7 +625,7 @@ func (it *Iterator) resolve() (err error) {
 			u.mapped = w.seg.Mapped(int64(uint32(u.Place)), int(u.Len))
 		}
 	}
-	if w.slow {
+	if w.slow >= manySlow {
 		it.prefetch(w.unread)
 	}
 	before := len(w.arena)
@@ -669,11 +669,11 @@ func (w *walk) copyMapped() {
 	}
 }
 
-// value appends the first of values that a call has to read to the arena. If that takes long, the rest is prefetched.
+// value appends the first of values that a call has to read to the arena. If reads take long, the rest is prefetched.
 func (it *Iterator) value(us []unread) (err error) {
 	w, e := it.w, us[0].Entry
 	var start time.Time
-	if !w.slow {
+	if w.slow < manySlow {
 		start = time.Now()
 	}
 	if w.enter(it.ver, e.Place) {
@@ -681,15 +681,20 @@ func (it *Iterator) value(us []unread) (err error) {
 	} else {
 		w.arena, err = it.ver.Value(w.arena, e)
 	}
-	if !w.slow && time.Since(start) > slowRead {
-		w.slow = true
-		it.prefetch(us[1:])
+	if w.slow < manySlow && time.Since(start) > slowRead {
+		if w.slow++; w.slow == manySlow {
+			it.prefetch(us[1:])
+		}
 	}
 	return err
 }
 
-// slowRead is how long a read call takes, at least, that waits for a disk.
-const slowRead = 20 * time.Microsecond
+// Once manySlow reads have taken longer than slowRead, they are taken to wait for a disk. A single one may have waited
+// for a processor.
+const (
+	slowRead = 20 * time.Microsecond
+	manySlow = 2
+)
 
 // prefetch has values read from the disk that are not known to be in memory, all of them at once.
 func (it *Iterator) prefetch(us []unread) {
