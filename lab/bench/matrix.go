@@ -115,8 +115,8 @@ func (m MatrixRow) Cells() []string {
 }
 
 // MatrixNote explains the closing table.
-const MatrixNote = "p99.9, and disk for an item after closing: how many times the lowest of its table, the median over " +
-	"the tables with several engines; 1x is the lowest of all of them. Memory: the most of all tables, what the " +
+const MatrixNote = "p99.9, and disk for an item after closing: how many times the lowest of its table, the median " +
+	"over the tables with several engines; 1x is the lowest of all of them. Memory: the most of all tables, what the " +
 	"harness needs included. Checksums: on all that is read. No claim is made of differences here."
 
 // matrix writes the closing table, of several engines.
