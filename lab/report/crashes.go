@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
@@ -65,6 +66,54 @@ func (list crashes) of(engine string, given holdfast.Level) string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// overall says what became of all of an engine's claims: what broke, or else what its strongest level held in.
+func (list crashes) overall(engine string) string {
+	var held, broken []string
+	for _, level := range []holdfast.Level{holdfast.Power, holdfast.Process, holdfast.Memory} {
+		switch said := list.of(engine, level); {
+		case strings.Contains(said, "BROKEN"):
+			broken = append(broken, fmt.Sprintf("%v: %s", level, said))
+		case said != "":
+			held = append(held, fmt.Sprintf("%v: %s", level, said))
+		}
+	}
+	switch {
+	case len(broken) > 0:
+		return strings.Join(broken, "; ")
+	case len(held) > 0:
+		return held[0]
+	}
+	return "not crashed"
+}
+
+// engineTable is the closing table of all engines; nil where nothing was measured.
+func (c *composer) engineTable(sources []Source) *titled {
+	var reports []*bench.Report
+	for _, s := range sources {
+		if s.Bench != nil {
+			reports = append(reports, s.Bench)
+		}
+	}
+	head := bench.MatrixHead()
+	t := &titled{Title: "All engines", Open: true, Table: table{Head: append([]string{head[0], "in crashes"}, head[1:]...),
+		Text: 3}}
+	for _, row := range c.lab.Matrix(reports...) {
+		cells := row.Cells()
+		t.Table.Rows = append(t.Table.Rows, append([]string{cells[0], c.crashes.overall(row.Engine)}, cells[1:]...))
+	}
+	for _, row := range c.crashes {
+		known := slices.ContainsFunc(t.Table.Rows, func(cells []string) bool { return cells[0] == row.Engine })
+		if len(reports) > 0 && !known && row.Verdict != crash.NotAvailable {
+			unknown := slices.Repeat([]string{"-"}, len(head)-1)
+			t.Table.Rows = append(t.Table.Rows, append([]string{row.Engine, c.crashes.overall(row.Engine)}, unknown...))
+		}
+	}
+	if len(t.Table.Rows) == 0 {
+		return nil
+	}
+	return t
 }
 
 // crashName counts crashes of a kind.
