@@ -21,8 +21,8 @@ type Request struct {
 	Engines  []string // names or patterns; empty means all, but no peers
 	Levels   []string
 	Kinds    []string // empty means kill, and power and faults where the machine can
-	Subjects []string // empty means kv, raft and serve, and of peers their own
-	Cuts     *int     // of each row; nil means defaultCuts, and half of them where less is to be learnt
+	Subjects []string // empty means all, the stores at the level that a kind must not cost, and of peers their own
+	Cuts     *int     // of each row; nil means defaultCuts, and fewer where less is to be learnt
 	FS       string
 	Seed     *uint64
 	For      *time.Duration
@@ -79,13 +79,11 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	if p.ownSubjects = len(p.Subjects) == 0; p.ownSubjects {
 		wanted := map[string]bool{}
 		for _, name := range p.Engines {
-			if wanted[l.only(name)] = true; l.only(name) == "" {
-				p.allSubjects = true
-				wanted[subjects.KV.Name], wanted[subjects.Raft.Name], wanted[subjects.Serve.Name] = true, true, true
-			}
+			wanted[l.only(name)] = true
 		}
+		p.allSubjects = wanted[""]
 		for _, s := range subjects.Subjects() {
-			if wanted[s.Name] {
+			if p.allSubjects || wanted[s.Name] {
 				p.Subjects = append(p.Subjects, s.Name)
 			}
 		}
@@ -360,14 +358,7 @@ func (l Lab) cells(p *runPlan) error {
 				if only != "" && only != subject && p.ownSubjects {
 					continue
 				}
-				for _, level := range p.Levels {
-					if kind == Faults && level != holdfast.Power {
-						continue // what a refused flush can break is Power's
-					}
-					if (subject == subjects.Raft.Name || subject == subjects.Serve.Name && p.ownSubjects) &&
-						level == holdfast.Memory && p.allLevels {
-						continue // votes must survive the end of the process, and what a server answers should
-					}
+				for _, level := range p.levelsOf(kind, subject, e.Describe(), only != "") {
 					c := kinds.Row{
 						Engine: name, Subject: subject, Level: level, Kind: kind, Mounts: mounts, Peer: only != "",
 						Capabilities: e.Describe(),
@@ -392,6 +383,26 @@ func (l Lab) cells(p *runPlan) error {
 		}
 	}
 	return nil
+}
+
+// levelsOf lists the levels of an engine's rows.
+func (p *runPlan) levelsOf(kind Kind, subject string, c holdfast.Capabilities, peer bool) (list []holdfast.Level) {
+	for _, level := range p.Levels {
+		switch {
+		case kind == Faults && level != holdfast.Power: // what a refused flush can break is Power's
+		case !p.allLevels:
+			list = append(list, level)
+		case p.allSubjects && !peer && subject != subjects.KV.Name:
+			// What an engine gives at each level is tested with its keys. The stores pass levels on.
+			if level == max(kind.Survives(), c.Promise(kind.Survives()).Given) {
+				list = append(list, level)
+			}
+		case subject == subjects.Raft.Name && level == holdfast.Memory: // votes must survive the end of the process
+		default:
+			list = append(list, level)
+		}
+	}
+	return list
 }
 
 // simulated lists the simulations of the engines asked for.

@@ -65,16 +65,16 @@ func (p *runPlan) cutsText() string {
 	return fmt.Sprintf("%d cuts", cmp.Or(most, p.Cuts))
 }
 
-// subjectsText lists the subjects, and says at which level raft and serve are left out.
+// subjectsText lists the subjects, and says at which levels some are left out.
 func (p *runPlan) subjectsText() string {
-	text := strings.Join(p.Subjects, ", ")
-	if p.allLevels && len(p.Subjects) > 1 && slices.Contains(p.Levels, holdfast.Memory) {
-		text = strings.Replace(text, subjects.Raft.Name, subjects.Raft.Name+" (not at memory)", 1)
-		if p.ownSubjects {
-			text = strings.Replace(text, subjects.Serve.Name, subjects.Serve.Name+" (not at memory)", 1)
-		}
+	switch stores := slices.DeleteFunc(slices.Clone(p.Subjects), func(name string) bool { return name == subjects.KV.Name }); {
+	case len(p.Subjects) == 1:
+	case p.allLevels && p.allSubjects:
+		return "kv at all levels; " + strings.Join(stores, ", ") + " at the weakest that must survive"
+	case p.allLevels && slices.Contains(p.Levels, holdfast.Memory):
+		return strings.Replace(strings.Join(p.Subjects, ", "), subjects.Raft.Name, subjects.Raft.Name+" (not at memory)", 1)
 	}
-	return text
+	return strings.Join(p.Subjects, ", ")
 }
 
 // report writes the tables and what follows from them.
@@ -87,9 +87,7 @@ func (s screen) report(r *Report) {
 			s.simulations(r)
 			continue
 		}
-		for _, subject := range r.Plan.Subjects {
-			s.kind(r, kind, subject)
-		}
+		s.kind(r, kind)
 	}
 	s.Printf("\n")
 	if !slices.Equal(r.Plan.Kinds, []Kind{Simulate}) {
@@ -107,18 +105,22 @@ func (s screen) report(r *Report) {
 	s.Printf("\nagain: %s\n", r.Plan.Command)
 }
 
-func (s screen) kind(r *Report, kind Kind, subject string) {
-	t := console.Table{Keys: 2}
-	names := []string{"engine", "level", "verdict", "cuts", "acked", "survived", "lost", "torn", "order", "unflushed",
-		"wrong", "unopened", "open ms", "syncs/ack", "window", "below"}
+// kind shows the rows of a kind, in the order of their subjects.
+func (s screen) kind(r *Report, kind Kind) {
+	t := console.Table{Keys: 3}
+	names := []string{"engine", "level", "subject", "verdict", "cuts", "acked", "survived", "lost", "torn", "order",
+		"unflushed", "wrong", "unopened", "open ms", "syncs/ack", "window", "below"}
 	for i, name := range names {
 		t.Columns = append(t.Columns, console.Column{Name: name, Right: i > t.Keys})
 	}
 	// The names and verdicts of controls are long.
 	t.Columns[0].Wrap, t.Columns[t.Keys].Wrap = len("pebble, memory"), len(AsDocumented)
+	if len(r.Plan.Subjects) == 1 {
+		t.Columns[2].Name = ""
+	}
 	fs := ""
 	for _, row := range r.Results {
-		if row.Kind != kind || row.Subject != subject || row.Verdict == NotAvailable {
+		if row.Kind != kind || row.Verdict == NotAvailable {
 			continue
 		}
 		fs = row.FS
@@ -131,12 +133,12 @@ func (s screen) kind(r *Report, kind Kind, subject string) {
 		case r.Partial != "":
 			verdict += " so far"
 		}
-		t.Row(style, row.Engine, row.Level.String(), verdict, fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked),
+		t.Row(style, row.Engine, row.Level.String(), row.Subject, verdict, fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked),
 			fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn), some(row.OutOfOrder), some(row.Unflushed),
 			some(row.Wrong), some(row.RecoveryFailures), recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row),
 			shortBounds(row.Bounds))
 		if row.Verdict == Held && !row.Control {
-			t.PaintLast(2, console.Green)
+			t.PaintLast(t.Keys, console.Green)
 		}
 	}
 	if t.Rows() > 0 {
@@ -144,14 +146,11 @@ func (s screen) kind(r *Report, kind Kind, subject string) {
 		if fs != "" {
 			title = strings.Replace(title, "a recorded disk", "a recorded disk with "+fs, 1)
 		}
-		if len(r.Plan.Subjects) > 1 {
-			title = subject + ", " + title
-		}
 		s.Printf("\n")
 		s.Hanging("", s.Paint(console.Bold, title), 2)
 		s.Table(&t)
 	}
-	s.reasons(r, func(row Result) bool { return row.Kind == kind && row.Subject == subject })
+	s.reasons(r, func(row Result) bool { return row.Kind == kind })
 }
 
 // simulations says of each simulation what was done and compared in it.
@@ -191,9 +190,8 @@ func (s screen) simulations(r *Report) {
 
 // reasons says why the rows of a table have their verdicts, what several rows share once.
 func (s screen) reasons(r *Report, of func(Result) bool) {
-	said := map[string]int{}
+	said := map[string][]string{}
 	var order []string
-	var who []string
 	for _, row := range r.Results {
 		if !of(row) || row.Control || row.Why == "" || row.Verdict == Broken {
 			continue
@@ -202,19 +200,22 @@ func (s screen) reasons(r *Report, of func(Result) bool) {
 		if row.Level > 0 {
 			name += " at " + row.Level.String()
 		}
+		if len(r.Plan.Subjects) > 1 && row.Subject != "" && row.Verdict != NotAvailable {
+			name += " as " + row.Subject
+		}
 		text := string(row.Verdict) + ": " + row.Why
 		if row.Verdict == Held {
 			text = row.Why
 		}
-		if at, ok := said[text]; ok {
-			who[at] += ", " + name
-			continue
+		if said[text] == nil {
+			order = append(order, text)
 		}
-		said[text] = len(order)
-		order, who = append(order, text), append(who, name)
+		if !slices.Contains(said[text], name) {
+			said[text] = append(said[text], name)
+		}
 	}
-	for i, text := range order {
-		s.Wrapped("  ", who[i]+": "+text)
+	for _, text := range order {
+		s.Wrapped("  ", strings.Join(said[text], ", ")+": "+text)
 	}
 }
 

@@ -233,17 +233,17 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 }
 
 // rounds is how many crashes of a row are judged in one pass: as many as were asked for, and if no number was named,
-// half of the usual number in rows that tell less.
+// fewer in rows that tell less.
 func (p *runPlan) rounds(c kinds.Row) int {
 	switch {
+	case c.Control && p.allSubjects && c.Subject != subjects.KV.Name:
+		return min(p.Cuts, 2)
 	case c.Control:
 		return min(p.Cuts, 8)
 	case p.cutsNamed:
 		return p.Cuts
-	case p.allSubjects && c.Subject == subjects.Raft.Name:
-		return (p.Cuts + 1) / 2 // it is an addition
-	case p.allSubjects && c.Subject == subjects.Serve.Name:
-		return (p.Cuts + 3) / 4 // what is below it has its own
+	case p.allSubjects && c.Subject != subjects.KV.Name:
+		return (p.Cuts + 4) / 5 // what is below it has its own
 	case c.Kind == Faults:
 		return (p.Cuts + 1) / 2
 	case c.Given < c.Kind.Survives() && c.Kind == Kill:
