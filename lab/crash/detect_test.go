@@ -101,11 +101,11 @@ func TestSureMutantsAreFound(t *testing.T) {
 			continue
 		}
 		c := m.row("kv", blockdev.Mounts("ext4"))
-		cuts, by, err := r.hunt(t.Context(), c, 1, 0, 200)
-		if err != nil || by == "" {
-			t.Errorf("%s (%s): found by %q, %v", m.name, m.kind, by, err)
+		h, err := r.hunt(t.Context(), c, 1, 0, 200)
+		if err != nil || h.by == "" {
+			t.Errorf("%s (%s): found by %q, %v", m.name, m.kind, h.by, err)
 		}
-		t.Logf("%s (%s): found by %s after %d cuts", m.name, m.kind, by, cuts)
+		t.Logf("%s (%s): found by %s after %d cuts and %d checks of flushes", m.name, m.kind, h.by, h.cuts, h.checks)
 	}
 	for _, kind := range []Kind{Kill, Power, Faults} {
 		if disk != nil && kind != Kill {

@@ -173,7 +173,7 @@ func (l Lab) planMutants(p *runPlan, q Request) (*runPlan, error) {
 	}
 	for i := range p.cells {
 		c := &p.cells[i]
-		if c.Kind == Kill || c.Kind == Simulate {
+		if !c.Kind.Recorded() {
 			c.Mounts = nil
 		}
 		p.Engines = append(p.Engines, c.Engine)
@@ -214,7 +214,7 @@ const (
 	tornBatches  = "a crash can tear its batches, and stores refuse it"
 	noSimulation = "it has no simulation"
 	noDevice     = "it keeps nothing on a device"
-	faultsLevel  = "faults tests power alone: what a refused flush can break is of no other level"
+	faultsLevel  = "faults and lies test power alone: what comes of a flush is of no other level"
 )
 
 // onlyFor says that peers have one subject.
@@ -309,7 +309,7 @@ func (p *runPlan) chooseKinds(names []string, all []Kind, mounts []blockdev.Moun
 		cannot = nil
 		for _, k := range p.Kinds {
 			for _, fs := range slices.Sorted(maps.Keys(missing)) {
-				if k == Power || k == Faults {
+				if k.Recorded() {
 					p.missing = append(p.missing, Missing{k, fmt.Sprintf("on %s: %v", fs, missing[fs])})
 				}
 			}
@@ -318,13 +318,13 @@ func (p *runPlan) chooseKinds(names []string, all []Kind, mounts []blockdev.Moun
 		p.FS = mountsText(mounts)
 	}
 	p.Kinds = slices.DeleteFunc(p.Kinds, func(k Kind) bool {
-		if cannot == nil || k != Power && k != Faults || named {
+		if cannot == nil || !k.Recorded() || named {
 			return false
 		}
 		p.missing = append(p.missing, Missing{k, cannot.Error()})
 		return true
 	})
-	if named && cannot != nil && (slices.Contains(p.Kinds, Power) || slices.Contains(p.Kinds, Faults)) {
+	if named && cannot != nil && slices.ContainsFunc(p.Kinds, Kind.Recorded) {
 		return cannot
 	}
 	return nil
@@ -335,7 +335,7 @@ func (l Lab) cells(p *runPlan) error {
 	for _, kind := range p.Kinds {
 		for _, subject := range p.Subjects {
 			var mounts []blockdev.Mount
-			if kind == Power || kind == Faults {
+			if kind.Recorded() {
 				mounts = p.mounts
 			}
 			if kind == Simulate {
@@ -389,7 +389,7 @@ func (l Lab) cells(p *runPlan) error {
 func (p *runPlan) levelsOf(kind Kind, subject string, c holdfast.Capabilities, peer bool) (list []holdfast.Level) {
 	for _, level := range p.Levels {
 		switch {
-		case kind == Faults && level != holdfast.Power: // what a refused flush can break is Power's
+		case (kind == Faults || kind == Lies) && level != holdfast.Power: // what a flush can break is Power's
 		case !p.allLevels:
 			list = append(list, level)
 		case p.allSubjects && !peer && subject != subjects.KV.Name:

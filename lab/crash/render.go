@@ -21,7 +21,9 @@ var titles = map[Kind]string{
 		"Process and Power must survive",
 	Power: "power: a recorded disk is cut; of what was not flushed a part is there, torn at sectors; Power must " +
 		"survive",
-	Faults:   "faults: the disk refuses flushes or writes, and then loses what was not flushed; Power must survive",
+	Faults: "faults: the disk refuses flushes or writes, and then loses what was not flushed; Power must survive",
+	Lies: "lies: a recorded disk is cut that has kept nothing for the last flushes that it answered; an older " +
+		"state and an error are honest, and no engine promises either",
 	Simulate: "simulate: the engine's own simulation of its file system",
 }
 
@@ -67,10 +69,10 @@ func (p *runPlan) cutsText() string {
 
 // subjectsText lists the subjects, and says at which levels some are left out.
 func (p *runPlan) subjectsText() string {
-	switch stores := slices.DeleteFunc(slices.Clone(p.Subjects), func(name string) bool { return name == subjects.KV.Name }); {
+	switch {
 	case len(p.Subjects) == 1:
 	case p.allLevels && p.allSubjects:
-		return "kv at all levels; " + strings.Join(stores, ", ") + " at the weakest that must survive"
+		return p.Subjects[0] + " at all levels; " + strings.Join(p.Subjects[1:], ", ") + " at the weakest that must survive"
 	case p.allLevels && slices.Contains(p.Levels, holdfast.Memory):
 		return strings.Replace(strings.Join(p.Subjects, ", "), subjects.Raft.Name, subjects.Raft.Name+" (not at memory)", 1)
 	}
@@ -83,14 +85,17 @@ func (s screen) report(r *Report) {
 		s.Partial(r.Partial)
 	}
 	for _, kind := range r.Plan.Kinds {
-		if kind == Simulate {
+		switch kind {
+		case Simulate:
 			s.simulations(r)
-			continue
+		case Lies:
+			s.lies(r)
+		default:
+			s.kind(r, kind)
 		}
-		s.kind(r, kind)
 	}
 	s.Printf("\n")
-	if !slices.Equal(r.Plan.Kinds, []Kind{Simulate}) {
+	if slices.ContainsFunc(r.Plan.Kinds, func(k Kind) bool { return k != Simulate && k != Lies }) {
 		s.Wrapped("", "Batches, added up over all cuts. lost: acknowledged at a level that must survive, and gone. "+
 			"order: missing under later ones. unflushed: acknowledged at power, and the disk did not write and then flush "+
 			"since it was applied. wrong: never written, damaged, or different when opened again. "+
@@ -151,6 +156,29 @@ func (s screen) kind(r *Report, kind Kind) {
 		s.Table(&t)
 	}
 	s.reasons(r, func(row Result) bool { return row.Kind == kind })
+}
+
+// lies says what became of disks that lied.
+func (s screen) lies(r *Report) {
+	t := console.Table{Keys: 2}
+	for i, name := range []string{"engine", "subject", "cuts", "older state", "refused", "died", "wrong", "window"} {
+		t.Columns = append(t.Columns, console.Column{Name: name, Right: i >= t.Keys})
+	}
+	for _, row := range r.Results {
+		if saw := row.Lied; row.Kind == Lies && saw != nil {
+			t.Row("", row.Engine, row.Subject, some(row.Cuts), some(saw.Older), some(saw.Refused), some(saw.Died),
+				some(saw.Wrong), window(row))
+		}
+	}
+	if t.Rows() > 0 {
+		s.Printf("\n")
+		s.Hanging("", s.Paint(console.Bold, titles[Lies]), 2)
+		s.Table(&t)
+		s.Wrapped("  ", "older state: the contents at an earlier time, whole and in order. refused: opening or reading "+
+			"failed with an error. died: the process that opened it did, or hung. wrong: contents that never were, and "+
+			"no error.")
+	}
+	s.reasons(r, func(row Result) bool { return row.Kind == Lies && row.Verdict == NotAvailable })
 }
 
 // simulations says of each simulation what was done and compared in it.

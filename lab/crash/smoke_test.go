@@ -378,6 +378,25 @@ func TestPower(t *testing.T) {
 	}
 }
 
+// TestLies: a disk that lies takes what was acknowledged, and the run says what was seen and ends well.
+func TestLies(t *testing.T) {
+	needsDisk(t)
+	q := request(Lies, 10, "power", logtree.Name)
+	q.Subjects = []string{subjects.KV.Name}
+	status, r, out := ran(t, standard, q)
+	if status != console.ExitOK || r == nil || len(r.Results) != 1 {
+		t.Fatalf("status %d\n%s", status, out)
+	}
+	row := r.Results[0]
+	if row.Lied == nil || row.Lied.Older+row.Lied.Refused+row.Lied.Died+row.Lied.Wrong != row.Cuts ||
+		row.Verdict != AsDocumented || row.LostCommits == 0 || !strings.Contains(out, "older state") {
+		t.Errorf("%+v, %+v\n%s", row, row.Lied, out)
+	}
+	if row.Lied != nil && row.Lied.Wrong+row.Lied.Died > 0 {
+		t.Errorf("logtree took for its contents what never was: %s", row.Findings)
+	}
+}
+
 // TestPowerRaft cuts the power of the default engine's Raft store and of others.
 func TestPowerRaft(t *testing.T) {
 	needsDisk(t)

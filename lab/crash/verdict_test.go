@@ -110,6 +110,25 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// TestLiesBreakNothing: what a disk that lied has left is counted by what was seen, and breaks no claim.
+func TestLiesBreakNothing(t *testing.T) {
+	tally := newTally(row(Lies, holdfast.Power), 1)
+	tally.Judged(protocol.Judgement{Acked: 9, Kept: 5, Gone: 4, Window: 12}, false)
+	tally.Judged(protocol.Judgement{Torn: 1}, false)
+	tally.Judged(protocol.Judgement{Wrong: 1}, true) // it had answered before it refused
+	tally.Judged(protocol.Judgement{}, true)
+	tally.Judged(protocol.Judgement{Died: true}, true)
+	r := tally.finish()
+	if r.Verdict != AsDocumented || r.breaches() != 0 || tally.broken() != 0 || len(r.Bounds) != 0 || r.LostCommits != 4 ||
+		r.Lied == nil || *r.Lied != (Lied{Older: 1, Refused: 1, Died: 1, Wrong: 2}) ||
+		!strings.Contains(r.Why, "of 5 images") || !strings.Contains(r.Why, "2 were wrong") {
+		t.Errorf("%+v, %+v", r, r.Lied)
+	}
+	if tally.Wrong("by the victim"); tally.finish().Verdict != Broken {
+		t.Error("what the victim saw before the cut was no disk's lie")
+	}
+}
+
 func TestTally(t *testing.T) {
 	tally := newTally(row(Kill, holdfast.Process), 7)
 	tally.Judged(protocol.Judgement{Acked: 10, Kept: 8, Lost: 2, Torn: 1, OutOfOrder: 3, Wrong: 4, Window: 7}, true)

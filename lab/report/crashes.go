@@ -48,8 +48,7 @@ func (list crashes) of(engine string, given holdfast.Level) string {
 	cuts := map[crash.Kind]int{}
 	broken := map[crash.Kind]bool{}
 	for _, row := range list {
-		if row.Engine != engine || row.Given != given || row.Verdict == crash.NotAvailable || row.Kind == crash.Simulate ||
-			given == 0 {
+		if row.Engine != engine || row.Given != given || row.Verdict == crash.NotAvailable || given == 0 {
 			continue
 		}
 		cuts[row.Kind] += row.Cuts
@@ -74,6 +73,8 @@ func crashName(kind crash.Kind, n int) string {
 		return console.Number(n, "power cut")
 	case crash.Faults:
 		return console.Number(n, "disk fault")
+	case crash.Lies:
+		return console.Number(n, "disk") + " that lied"
 	case crash.Simulate:
 		return fmt.Sprintf("%d simulated histories", n)
 	}
@@ -97,9 +98,11 @@ type verdict struct{ Class, Sign, Verdict, Detail string }
 
 // kindText says what each kind of crash is.
 var kindText = map[crash.Kind]string{
-	crash.Power:    "The power is cut on a recorded disk; what was not flushed may be lost, torn at sectors.",
-	crash.Kill:     "SIGKILL at any moment. What was acknowledged at Process or Power must be there.",
-	crash.Faults:   "The disk refuses flushes or writes, and loses what was not flushed.",
+	crash.Power:  "The power is cut on a recorded disk; what was not flushed may be lost, torn at sectors.",
+	crash.Kill:   "SIGKILL at any moment. What was acknowledged at Process or Power must be there.",
+	crash.Faults: "The disk refuses flushes or writes, and loses what was not flushed.",
+	crash.Lies: "The power is cut on a disk that has kept nothing for the last flushes that it answered. An older state " +
+		"and an error are honest; no engine promises either.",
 	crash.Simulate: "The engine's own simulation of its file system.",
 }
 
@@ -279,6 +282,10 @@ func verdictOf(r crash.Result) verdict {
 			"unflushed %d, "+
 			"not opened %d", crashName(r.Kind, r.Cuts), r.Lost, r.Torn, r.OutOfOrder, r.Wrong, r.Unflushed, r.RecoveryFailures)}
 	case crash.AsDocumented:
+		if saw := r.Lied; saw != nil {
+			return verdict{"documented", "~", "no claim", fmt.Sprintf("%s: %d older states, %d refused, %d died, %d wrong",
+				crashName(r.Kind, r.Cuts), saw.Older, saw.Refused, saw.Died, saw.Wrong)}
+		}
 		return verdict{"documented", "~", "as documented", fmt.Sprintf("%s, %s lost at most", crashName(r.Kind,
 			r.Cuts), lost(r))}
 	}

@@ -200,6 +200,7 @@ type Fault struct {
 type Policy struct {
 	mode policyMode
 	seed uint64
+	lied int
 }
 
 type policyMode uint8
@@ -220,13 +221,24 @@ func Everything() Policy { return Policy{mode: modeEverything} }
 // seed and the position decide which; the same two give the same image again.
 func Subset(seed uint64) Policy { return Policy{mode: modeSubset, seed: seed} }
 
-// String returns nothing, everything or subset:SEED.
+// Lied returns the policy of a disk that lied: it answered the last n flushes before the cut and kept nothing for them,
+// so that p is about everything since the flush before these.
+func (p Policy) Lied(n int) Policy {
+	p.lied = max(n, 0)
+	return p
+}
+
+// String returns nothing, everything or subset:SEED, and how many flushes were a lie.
 func (p Policy) String() string {
+	text := "nothing"
 	switch p.mode {
 	case modeEverything:
-		return "everything"
+		text = "everything"
 	case modeSubset:
-		return "subset:" + strconv.FormatUint(p.seed, 10)
+		text = "subset:" + strconv.FormatUint(p.seed, 10)
 	}
-	return "nothing"
+	if p.lied > 0 {
+		text += fmt.Sprintf(" since %d flushes before", p.lied)
+	}
+	return text
 }

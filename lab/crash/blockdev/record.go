@@ -137,11 +137,18 @@ func (r *Record) Began() time.Duration { return r.began }
 func (r *Record) Ended() time.Duration { return r.ended }
 
 // Durable returns the number of events before at that the last flush before at covers, that flush included.
-func (r *Record) Durable(at Position) int {
+func (r *Record) Durable(at Position) int { return r.durable(at, 0) }
+
+// durable is Durable if the last flushes, so many of them, were lies.
+func (r *Record) durable(at Position, lied int) int {
 	for i := r.clamp(at) - 1; i >= 0; i-- {
-		if e := &r.events[i]; e.kind == Flush && e.err == 0 {
+		if e := &r.events[i]; e.kind != Flush || e.err != 0 {
+			continue
+		}
+		if lied == 0 {
 			return i + 1
 		}
+		lied--
 	}
 	return 0
 }
@@ -189,11 +196,11 @@ const (
 type CutCounts struct{ Kept, Torn, Lost int }
 
 // Cut returns the disk as a power cut just before event at could leave it: with everything before the last flush that
-// came before at, and with what policy leaves of the later writes. Positions outside the record count as its ends. It
+// came before at and was no lie, and with what policy leaves of the later writes. Positions outside the record count as its ends. It
 // takes 4 bytes of memory for each sector of the disk.
 func (r *Record) Cut(at Position, policy Policy) *Image {
 	im := &Image{fs: r.fs, size: r.size, base: r.base, data: r.data, sectors: make([]uint32, r.size/Sector)}
-	durable := r.Durable(at)
+	durable := r.durable(at, policy.lied)
 	for i := range r.events[:durable] {
 		im.apply(&r.events[i], nil)
 	}

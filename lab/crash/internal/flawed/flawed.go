@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"math/rand/v2"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -59,7 +60,7 @@ type engine struct {
 	holdfast.Engine
 	dir   string
 	flaw  Flaw
-	every uint64 // of so many syncs or writes, Skips and Buffers break the rule once
+	every uint64 // of so many syncs or writes, Skips and Buffers break the rule in one
 	fsys  vfs.FS
 	index vfs.File
 
@@ -74,7 +75,6 @@ type engine struct {
 
 	syncing sync.Mutex // covers synced; taken before mu
 	synced  uint64     // records
-	syncs   uint64
 }
 
 // Describe says what the engine claims.
@@ -84,8 +84,8 @@ func Describe() holdfast.Capabilities {
 	return c
 }
 
-// Open opens or makes the engine in dir. Of so many syncs or writes, Skips and Buffers break the rule in one; of the
-// other flaws, every is 1.
+// Open opens or makes the engine in dir. Of so many syncs or writes, Skips and Buffers break the rule in one, by chance
+// and by number; of the other flaws, every is 1.
 func Open(dir string, flaw Flaw, every uint64) (_ holdfast.Engine, err error) {
 	e := &engine{Engine: mem.New(), dir: dir, flaw: flaw, every: every, fsys: vfs.OS()}
 	defer func() {
@@ -372,8 +372,8 @@ func (e *engine) sync(records uint64) error {
 
 // syncFile syncs the last log file.
 func (e *engine) syncFile(f vfs.File) error {
-	switch e.syncs++; {
-	case e.flaw == Skips && e.syncs%e.every == 0:
+	switch {
+	case e.flaw == Skips && rand.Uint64N(e.every) == 0: // a count would begin anew with each opening
 		return nil
 	case e.flaw == WrongFile:
 		f = e.index

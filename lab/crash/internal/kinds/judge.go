@@ -46,7 +46,7 @@ func (r *Runner) judge(
 				j.Unread(h)
 			}
 			j.Findings = append([]string{"recovery failed: " + d.Failure}, j.Findings...)
-			fatal = true
+			fatal, j.Died = true, d.Died
 			break
 		}
 	}
@@ -57,6 +57,7 @@ func (r *Runner) judge(
 	if len(found) > 0 {
 		before := j
 		j = subject.Judge(h, found[0])
+		j.Died = before.Died
 		j.Wrong += before.Wrong
 		j.Findings = append(before.Findings, j.Findings...)
 		if len(found) > 1 {
@@ -95,12 +96,14 @@ func check(ctx context.Context, command []string, s protocol.Spec, limit time.Du
 	timeout = errors.Is(context.Cause(ctx), errHang)
 	switch {
 	case timeout:
+		d.Died = true
 		d.Failure = fmt.Sprintf("it hangs: it had not been opened, read and closed after %v", limit)
 	case ctx.Err() != nil:
 		return nil, console.ErrInterrupted
 	case nonsense != nil:
 		return nil, nonsense
 	case d.Failure == "" && (err != nil || len(d.Found) < s.Opens):
+		d.Died = true
 		d.Failure = fmt.Sprintf("the process that opened it died: %v", err)
 	}
 	return d, nil

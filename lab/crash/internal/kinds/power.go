@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -17,8 +18,8 @@ import (
 )
 
 const (
-	CutsPerRecord = 10 // of one recorded victim
-	CutsPerFault  = 5
+	cutsPerRecord = 10 // of one recorded victim
+	cutsPerFault  = 5
 	diskSize      = 1 << 30 // sparse
 )
 
@@ -134,6 +135,15 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 	return blockdev.Position(min(at, rec.record.Len())), policy
 }
 
+// lies chooses how many of the flushes before a cut were lies: all in a victim's life now and then.
+func (rec *recorded) lies(at blockdev.Position, rnd *rand.Rand) int {
+	flushes, _ := slices.BinarySearch(rec.flush, int(at))
+	if flushes == 0 || rnd.IntN(4) == 0 {
+		return flushes
+	}
+	return 1 + rnd.IntN(flushes)
+}
+
 // powerSession records one victim, and judges what cuts of the power would have left.
 func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
 	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 2), 0))
@@ -159,12 +169,15 @@ func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int,
 		if c.Control && len(rec.acked) > 0 {
 			at, policy = blockdev.Position(rec.acked[rnd.IntN(len(rec.acked))]+1), blockdev.Nothing()
 		}
+		if c.Kind == Lies {
+			policy = policy.Lied(rec.lies(at, rnd))
+		}
 		last, p, err := r.powerCut(ctx, c, rec, h, at, policy, rnd, t)
 		if err != nil {
 			return err
 		}
 		// Of some cuts, writing goes on from what survived, and the power is cut again.
-		if last != nil && i%5 == 2 && !c.Control && i+1 < cuts {
+		if last != nil && i%5 == 2 && !c.Control && c.Kind != Lies && i+1 < cuts {
 			if err := r.powerAgain(ctx, c, rec, last, p, at, policy, rnd, b, t); err != nil {
 				return err
 			}
@@ -239,6 +252,10 @@ func (r *Runner) powerCut(
 	h.Add(rec.ledger, protocol.Position(at))
 	image := rec.record.Cut(at, policy)
 	mounted, err := image.Mount(ctx, r.diskOptions(c))
+	if errors.Is(err, holdfast.ErrCorrupt) && c.Kind == Lies {
+		t.Did("images refused by "+c.Mount.FS+" itself", 1)
+		return nil, 0, nil
+	}
 	if errors.Is(err, holdfast.ErrCorrupt) {
 		cause := err // without the place, which is another each time
 		if e := (*holdfast.Error)(nil); errors.As(err, &e) && e.Cause != nil {

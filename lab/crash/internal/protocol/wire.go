@@ -205,6 +205,7 @@ type Dump struct {
 	Wrong    []string // what the check itself saw
 	Failure  string   // it could not open or read
 	Full     bool     // because of the disk
+	Died     bool     // it gave no answer, but died or hung
 	Done     bool     // it told that this is all
 }
 
