@@ -21,7 +21,8 @@ var titles = map[Kind]string{
 		"Process and Power must survive",
 	Power: "power: a recorded disk is cut; of what was not flushed a part is there, torn at sectors; Power must " +
 		"survive",
-	Faults: "faults: the disk refuses flushes or writes, and then loses what was not flushed; Power must survive",
+	Faults: "faults: the disk refuses flushes or writes, and then loses what was not flushed, or it refuses reads after " +
+		"a restart (kv); Power must survive, and nothing wrong be read",
 	Lies: "lies: a recorded disk is cut that has kept nothing for the last flushes that it answered; an older " +
 		"state and an error are honest, and no engine promises either",
 	Simulate: "simulate: the engine's own simulation of its file system",

@@ -100,7 +100,7 @@ type verdict struct{ Class, Sign, Verdict, Detail string }
 var kindText = map[crash.Kind]string{
 	crash.Power:  "The power is cut on a recorded disk; what was not flushed may be lost, torn at sectors.",
 	crash.Kill:   "SIGKILL at any moment. What was acknowledged at Process or Power must be there.",
-	crash.Faults: "The disk refuses flushes or writes, and loses what was not flushed.",
+	crash.Faults: "The disk refuses flushes or writes and loses what was not flushed, or refuses reads after a restart.",
 	crash.Lies: "The power is cut on a disk that has kept nothing for the last flushes that it answered. An older state " +
 		"and an error are honest; no engine promises either.",
 	crash.Simulate: "The engine's own simulation of its file system.",

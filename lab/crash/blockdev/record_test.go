@@ -194,6 +194,35 @@ func TestSubsetTears(t *testing.T) {
 	}
 }
 
+// TestTorn: only the last write parts, at sectors, and a failed one is none.
+func TestTorn(t *testing.T) {
+	base := sectorsOf(0, 16)
+	r := testRecorder(t, base, maxRecord)
+	write(r, 0, sectorsOf(1, 8))
+	write(r, 8*Sector, sectorsOf(2, 8))
+	r.add(event{kind: Write, off: 0, n: 8 * Sector, err: uint32(syscall.EIO)}, nil)
+	r.mark(1)
+	rec := r.freeze()
+	ends := map[int]bool{}
+	for seed := range uint64(100) {
+		im := rec.Cut(Position(rec.Len()), Torn(seed))
+		b := contents(t, im)
+		if !bytes.Equal(b[:8*Sector], sectorsOf(1, 8)) || im.Counts() != (CutCounts{Kept: 1, Torn: 1}) {
+			t.Fatalf("seed %d: %+v, or what came first is not whole", seed, im.Counts())
+		}
+		n := 0
+		for i := range 8 {
+			if b[(8+i)*Sector] == 2 {
+				n++
+			}
+		}
+		ends[n] = true
+	}
+	if len(ends) < 7 || Torn(3).String() != "torn:3" {
+		t.Errorf("the last write parts after %v sectors; %v", ends, Torn(3))
+	}
+}
+
 // TestLied: a flush that was a lie covers nothing, and what the one before it covers is there.
 func TestLied(t *testing.T) {
 	base := sectorsOf(0, 4)

@@ -46,6 +46,7 @@ const (
 	GoesOn     Flaw = "goes on after a failed sync"
 	Buffers    Flaw = "holds writes back in the process"
 	InPlace    Flaw = "rewrites its manifest in place"
+	Unread     Flaw = "takes a failed read for the end of its log"
 )
 
 const (
@@ -129,7 +130,7 @@ func (e *engine) recover(last int) error {
 	for e.number < last {
 		e.number++
 		text, err := vfs.ReadFile(e.fsys, e.name(e.number))
-		if err != nil {
+		if err != nil && e.flaw != Unread {
 			return fmt.Errorf("%w: %w", holdfast.ErrCorrupt, err)
 		}
 		if e.end, err = e.replay(text); err != nil {
@@ -147,7 +148,7 @@ func (e *engine) recover(last int) error {
 		return err
 	}
 	page := make([]byte, 8)
-	if n, _ := e.index.ReadAt(page, 0); n == len(page) && binary.BigEndian.Uint64(page) > e.records {
+	if n, _ := e.index.ReadAt(page, 0); n == len(page) && binary.BigEndian.Uint64(page) > e.records && e.flaw != Unread {
 		return fmt.Errorf("%w: the index has %d records of log, and %d are there", holdfast.ErrCorrupt,
 			binary.BigEndian.Uint64(page), e.records)
 	}

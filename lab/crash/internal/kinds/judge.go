@@ -20,7 +20,7 @@ func (r *Runner) judge(
 	ctx context.Context, c Row, h *protocol.History, s protocol.Spec, dir string, rnd *rand.Rand, t Tally,
 	l *protocol.Ledger,
 ) (j protocol.Judgement, fatal bool, err error) {
-	s.Dir, s.Opens, s.Leave = dir, 1, rnd.IntN(2) == 0
+	s.Role, s.Dir, s.Opens, s.Leave = "check", dir, 1, rnd.IntN(2) == 0
 	var found [][]commits.Found
 	var recovery []time.Duration
 	for len(found) < 2 {
@@ -76,10 +76,9 @@ func (r *Runner) judge(
 	return j, fatal, nil
 }
 
-// check runs a child that checks, for no longer than limit. An error is not of what is checked, but of the lab, or
-// ctx's.
+// check runs a child that checks, or rereads, for no longer than limit. An error is not of what is checked, but of the
+// lab, or ctx's.
 func check(ctx context.Context, command []string, s protocol.Spec, limit time.Duration) (*protocol.Dump, error) {
-	s.Role = "check"
 	p, err := child.Start(command, s)
 	if err != nil {
 		return nil, err

@@ -76,6 +76,8 @@ type Subject interface {
 	Begin(h *protocol.History, engine string, peer bool)
 	// Ages reports whether a victim can be told to age a directory.
 	Ages() bool
+	// Rereads reports whether a child can be told to compare what it reads.
+	Rereads() bool
 	// Serves reports whether the victim is a server, which Clients work on from here.
 	Serves() bool
 	// Clients work on the server at each address that comes, "" while there is none, until the channel is closed.
@@ -125,7 +127,11 @@ func (r *Runner) Session(
 	case Power, Lies:
 		err = r.powerSession(ctx, c, seed, cuts, t)
 	case Faults:
-		err = r.faultSession(ctx, c, seed, cuts, t)
+		if subject, unknown := r.Subject(c.Subject); unknown == nil && subject.Rereads() && nth%2 == 1 && !c.Control {
+			err = r.readSession(ctx, c, seed, cuts, t)
+		} else {
+			err = r.faultSession(ctx, c, seed, cuts, t)
+		}
 	default:
 		err = r.simulate(ctx, c, seed, length, t)
 	}

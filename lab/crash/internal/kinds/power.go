@@ -2,9 +2,11 @@ package kinds
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -111,12 +113,24 @@ func (r *Runner) record(
 // cut chooses where the power is cut, and what the disk makes of what it had not flushed.
 func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 	at := rec.begun + rnd.IntN(max(rec.record.Len()-rec.begun, 0)+1)
+	policy := blockdev.Subset(rnd.Uint64())
+	switch what := rnd.IntN(10); {
+	case what < 3:
+		policy = blockdev.Nothing()
+	case what < 4:
+		policy = blockdev.Everything()
+	}
 	switch what := rnd.IntN(20); {
-	case what < 9 && len(rec.acked) > 0:
-		at = rec.acked[rnd.IntN(len(rec.acked))] + 1 + rnd.IntN(2)
-		if len(rec.wrote) > 0 && what < 4 {
-			at = rec.wrote[rnd.IntN(len(rec.wrote))] + rnd.IntN(4)
+	case what < 7 && len(rec.wrote) > 0:
+		at = rec.wrote[rnd.IntN(len(rec.wrote))] + rnd.IntN(4)
+		if rnd.IntN(2) == 0 {
+			policy = blockdev.Everything() // what was written back is there, and nothing that came later
 		}
+	case what < 7 && len(rec.acked) > 0:
+		at = rec.acked[rnd.IntN(len(rec.acked))] + 1 + rnd.IntN(2)
+	case what < 11 && len(rec.flush) > 0:
+		at = rec.flush[rnd.IntN(len(rec.flush))]
+		policy = blockdev.Torn(rnd.Uint64()) // what was about to be flushed
 	case what < 14 && len(rec.flush) > 0:
 		at = rec.flush[rnd.IntN(len(rec.flush))] + rnd.IntN(2)
 	case what < 16 && len(rec.acked) > 0:
@@ -124,13 +138,6 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 	}
 	if rec.again && len(rec.acked) > 0 && rnd.IntN(2) == 0 {
 		at = rec.begun + rnd.IntN(rec.acked[0]-rec.begun+1) // a recovery that is cut must be able to begin anew
-	}
-	policy := blockdev.Subset(rnd.Uint64())
-	switch what := rnd.IntN(10); {
-	case what < 3:
-		policy = blockdev.Nothing()
-	case what < 4:
-		policy = blockdev.Everything()
 	}
 	return blockdev.Position(min(at, rec.record.Len())), policy
 }
@@ -210,7 +217,7 @@ func (r *Runner) powerRecord(
 	if err != nil {
 		return nil, err
 	}
-	rec.judgeVictim(c, "", t)
+	rec.judgeVictim("", t)
 	if err := d.Close(); err != nil {
 		return nil, errors.Join(err, rec.record.Close())
 	}
@@ -236,7 +243,8 @@ func (r *Runner) recordLength(c Row, rnd *rand.Rand) time.Duration {
 		}
 		return length
 	}
-	return 200*time.Millisecond + time.Duration(rnd.Int64N(int64(700*time.Millisecond)))
+	// Long enough for some 300 syncs on the disks of a row, of which each is checked: 1 in 100 that is skipped shows.
+	return 600*time.Millisecond + time.Duration(rnd.Int64N(int64(1200*time.Millisecond)))
 }
 
 // powerCut judges one image. It returns the history up to the cut and what survived; nil if no more is to be made
@@ -338,7 +346,10 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 		return r.lost(ctx, err)
 	}
 	defer rec.record.Close()
-	rec.judgeVictim(c, fmt.Sprintf("with %+v: ", fault), t)
+	rec.judgeVictim(fmt.Sprintf("with %+v: ", fault), t)
+	if _, refused := rec.ledger.Told(); refused == 0 && len(rec.ledger.Findings()) == 0 {
+		t.Note("in some rounds no write was refused in time")
+	}
 	if err := d.Close(); err != nil {
 		// A file system that cannot write its own records may refuse to unmount cleanly.
 		t.Note("unmounting after a fault: %v", err)
@@ -358,15 +369,136 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 	return nil
 }
 
+// readSession records a victim, restarts its engine on disks whose reads fail, and judges what is there when they do no
+// more: what it could not read must neither be taken for lost nor be thrown away.
+func (r *Runner) readSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
+	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 4), 0))
+	b := c.backgroundOf(rnd)
+	d, h, err := r.newDisk(ctx, c, seed)
+	if err != nil {
+		return r.lost(ctx, err)
+	}
+	defer d.Close()
+	if err := r.age(ctx, c, d.Path(), h, c.agedBytes(rnd), rnd.IntN(2) == 0, 0, t); err != nil {
+		return r.lost(ctx, err)
+	}
+	rec, err := r.powerRecord(ctx, d, c, h, rnd, r.recordLength(c, rnd), b, t)
+	if err != nil {
+		return r.lost(ctx, err)
+	}
+	defer rec.record.Close()
+	for range cuts {
+		at, policy := rec.cut(rnd)
+		if rnd.IntN(2) == 0 {
+			at = blockdev.Position(rec.record.Len())
+		}
+		if err := r.readFault(ctx, c, rec, h, at, policy, rnd, t); err != nil {
+			return r.lost(ctx, err)
+		}
+	}
+	return nil
+}
+
+// readFault compares what is read of an image where reads fail with what is read of it where they do not, and judges
+// what a cut leaves after that.
+func (r *Runner) readFault(
+	ctx context.Context, c Row, rec *recorded, h *protocol.History,
+	at blockdev.Position, policy blockdev.Policy, rnd *rand.Rand, t Tally,
+) error {
+	want, err := r.contents(ctx, c, rec, at, policy)
+	if err != nil {
+		return err
+	}
+	if want == "" { // as every crash is judged
+		_, _, err := r.powerCut(ctx, c, rec, h, at, policy, rnd, t)
+		return err
+	}
+	defer os.Remove(want)
+	d, err := blockdev.Restore(ctx, r.diskOptions(c), rec.record.Cut(at, policy))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	s, fault := rec.spec, rec.readFaultOf(int(at), rnd)
+	s.Role, s.Dir, s.Expect, s.Leave = "reread", d.Path(), want, rnd.IntN(2) == 0
+	d.Fail(fault)
+	dump, err := check(ctx, r.Child, s, r.Timeouts.Checking)
+	if err != nil {
+		return err
+	}
+	failed := d.FailedReads()
+	t.Did("reads that failed", int(failed))
+	after := &recorded{record: d.Freeze(), ledger: &protocol.Ledger{}, spec: rec.spec}
+	defer after.record.Close()
+	when := fmt.Sprintf("of %d reads that failed, with %+v: ", failed, fault)
+	for _, wrong := range dump.Wrong {
+		t.Wrong(when + wrong)
+	}
+	if dump.Failure != "" {
+		t.Wrong(when + dump.Failure)
+	}
+	if err := d.Close(); err != nil {
+		t.Note("unmounting after reads had failed: %v", err)
+	}
+	h = h.Clone()
+	h.Add(rec.ledger, protocol.Position(at))
+	_, _, err = r.powerCut(ctx, c, after, h, blockdev.Position(after.record.Len()), blockdev.Subset(rnd.Uint64()), rnd, t)
+	return err
+}
+
+// readFaultOf chooses which reads fail: those of a place that was written, or some or all after the first ones.
+func (rec *recorded) readFaultOf(at int, rnd *rand.Rand) blockdev.Fault {
+	f := blockdev.Fault{Reads: true}
+	if rnd.IntN(2) == 0 {
+		for range 20 {
+			if e := rec.record.Event(rec.begun + rnd.IntN(max(at-rec.begun, 0)+1)); e.Kind == blockdev.Write {
+				f.From, f.To = e.Offset, e.Offset+e.Length
+				return f
+			}
+		}
+	}
+	f.After = rnd.Int64N(1 << (1 + rnd.IntN(7)))
+	if rnd.IntN(3) > 0 {
+		f.Times = 1 + rnd.Int64N(4)
+	}
+	return f
+}
+
+// contents reads an image and returns a file of what is there, empty if it cannot be read.
+func (r *Runner) contents(ctx context.Context, c Row, rec *recorded, at blockdev.Position, policy blockdev.Policy) (
+	file string, err error) {
+	mounted, err := rec.record.Cut(at, policy).Mount(ctx, r.diskOptions(c))
+	if errors.Is(err, holdfast.ErrCorrupt) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer mounted.Close()
+	s := rec.spec
+	s.Role, s.Dir, s.Opens = "check", mounted.Path(), 1
+	dump, err := check(ctx, r.Child, s, r.Timeouts.Checking)
+	if err != nil || dump.Failure != "" {
+		return "", err
+	}
+	text, err := json.Marshal(dump.Found[0])
+	if err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(r.Dir, "expect-")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(text)
+	return f.Name(), errors.Join(err, f.Close(), mounted.Close())
+}
+
 // judgeVictim enters what the victim itself saw, once for all cuts, and what its acknowledgements took.
-func (rec *recorded) judgeVictim(c Row, when string, t Tally) {
+func (rec *recorded) judgeVictim(when string, t Tally) {
 	findings := rec.ledger.Findings()
-	acked, refused := rec.ledger.Told()
+	acked, _ := rec.ledger.Told()
 	t.Synced(int64(acked), int64(len(rec.flush)))
 	rec.judgeFlushes(t)
-	if c.Kind == Faults && refused == 0 && len(findings) == 0 {
-		t.Note("in some rounds no write was refused in time")
-	}
 	for _, finding := range findings {
 		t.Wrong(when + finding)
 	}
