@@ -75,6 +75,9 @@ const (
 	honest       = "honest"
 )
 
+// readsGoBack is an engine of the mutated lab.
+const readsGoBack = "reads go back"
+
 // opener opens an engine.
 type opener func(dir string, o holdfast.Options) (holdfast.Engine, error)
 
@@ -171,10 +174,12 @@ func labs() map[string]Lab {
 		})
 		mutants.Peers[subjects.Raft.Name] = append(mutants.Peers[subjects.Raft.Name], peer)
 	}
-	for _, spoil := range []string{faultless, showsTwice, changesData, writesTwice} {
+	for _, spoil := range []string{faultless, showsTwice, changesData, writesTwice, showsEarly} {
 		mutants.Peers[subjects.Message.Name] = append(mutants.Peers[subjects.Message.Name],
 			with(spoil, openOwnMessages(spoil)))
 	}
+	mutants.Engines = append(mutants.Engines, all.Entry{Name: readsGoBack, Describe: logtree.Describe,
+		Open: openBackAndForth})
 	for _, e := range all.Engines() {
 		if e.Name == mutantBase {
 			// Said to give Process, and gives Memory.
@@ -494,6 +499,35 @@ func TestMutantsAreFoundOut(t *testing.T) {
 			if strings.Contains(found+again.String(), "it acknowledged nothing") {
 				t.Errorf("a victim that failed did not say so:\n%s\n%s", found, again.String())
 			}
+		})
+	}
+}
+
+// TestReadsAreJudged: what a reader saw, or a follower was shown, must not be gone later.
+func TestReadsAreJudged(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind    Kind
+		subject string
+		says    string
+	}{
+		readsGoBack: {Kill, subjects.KV.Name, "a reader had seen"},
+		showsEarly:  {Power, subjects.Message.Name, "shown by a follower"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.kind == Power {
+				needsDisk(t)
+			}
+			q := request(test.kind, 5, "power", name)
+			q.Subjects = []string{test.subject}
+			for try := range 5 { // moments hang on chance
+				*q.Seed, *q.Cuts = *q.Seed+1, *q.Cuts+5*try
+				status, _, out := ran(t, uncontrolled, q)
+				if strings.Contains(strings.Join(strings.Fields(out), " "), test.says) && status == console.ExitWrong {
+					return
+				}
+				t.Logf("status %d\n%s", status, out)
+			}
+			t.Error("not found out")
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -71,7 +72,52 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 		}
 		return nil
 	})
+	var seen atomic.Uint64
+	for i := range 2 {
+		w.start(&group, func() error {
+			for w.rest(stop, time.Duration(1+2*i)*time.Millisecond) {
+				if err := w.get(e, p.Step(), &seen); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
 	group.Wait()
+	return nil
+}
+
+// get looks for the last batches by the keys that they alone set. Reads go on from each other, whoever makes them: what
+// was acknowledged, or seen by any reader, before a Get began is there for it. seen is the last batch that a reader saw.
+func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error {
+	acked, was := w.highest.Load(), seen.Load()
+	from := max(acked, was)
+	from -= from % step
+	for n := from; n <= from+3*step; n += step {
+		if n == 0 {
+			continue
+		}
+		_, err := e.Get(nil, []byte(commits.NumberKey(n)))
+		w.mu.Lock()
+		issued := w.next - 1
+		w.mu.Unlock()
+		switch {
+		case err == nil && n > issued:
+			w.wrong("batch %d is read, and only %d were begun", n, issued)
+		case err == nil:
+			for old := seen.Load(); old < n && !seen.CompareAndSwap(old, n); old = seen.Load() {
+			}
+		case !errors.Is(err, holdfast.ErrNotFound):
+			if w.refused(err) {
+				return nil
+			}
+			return fmt.Errorf("get: %w", err)
+		case n == from && issued < n+kept/2: // or it may be gone for its age
+			w.wrong("batch %d is not read; before that, %d was acknowledged and a reader had seen %d", n, acked, was)
+		default:
+			return nil
+		}
+	}
 	return nil
 }
 
