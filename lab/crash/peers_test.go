@@ -103,8 +103,8 @@ type ownMessages struct {
 	spoil string
 }
 
-// backAndForth is an engine of which half of the Gets answer from what was there at the last acknowledgement: a reader may
-// see a batch that is not acknowledged yet, and the next reader may not.
+// backAndForth is an engine of which half of the Gets answer from what was there at the last acknowledgement: a reader
+// may see a batch that is not acknowledged yet, and the next reader may not.
 type backAndForth struct {
 	holdfast.Engine
 	mu   sync.Mutex

@@ -23,6 +23,9 @@ const (
 	cutsPerRecord = 10 // of one recorded victim
 	cutsPerFault  = 5
 	diskSize      = 1 << 30 // sparse
+	// enoughFlushes is how many flushes a recording has at least, if they come in time: on the disks of a row some 300
+	// syncs are checked, so that one that is skipped by chance, 1 in 100, shows.
+	enoughFlushes = 150
 )
 
 func (r *Runner) diskOptions(c Row) blockdev.Options {
@@ -38,7 +41,7 @@ type recorded struct {
 	spec   protocol.Spec
 	acked  []int // positions of marks of acknowledgements
 	flush  []int // positions of flushes
-	wrote  []int // positions behind pages that were written back
+	wrote  []int // positions behind the first write after pages began to be written back
 	begun  int   // position at which the victim began
 	again  bool  // on what a cut had left
 }
@@ -52,18 +55,18 @@ type background struct {
 // backgroundOf chooses it for a session, and with it the mount options: ext4 and btrfs write their journal every second
 // in half of them, or it would never come about in the life of a victim. What controls do not sync is to be lost.
 func (c *Row) backgroundOf(rnd *rand.Rand) background {
-	b := background{rnd.IntN(2) == 0 && !c.Control, rnd.Uint64()}
+	b := background{rnd.IntN(4) > 0 && !c.Control, rnd.Uint64()}
 	if rnd.IntN(2) == 0 && c.Mount.FS != "xfs" && !c.Control {
 		c.Mount.Options = strings.TrimPrefix(c.Mount.Options+",commit=1", ",")
 	}
 	return b
 }
 
-// record runs a victim on a disk for a while, and cuts the power. before is called with the engine's
-// place before the victim starts.
+// record runs a victim on a disk for a while, and until it has flushed often enough, and cuts the power. during is
+// called just before.
 func (r *Runner) record(
-	ctx context.Context, d *blockdev.Disk, c Row, s protocol.Spec, length time.Duration, b background, t Tally,
-	during func(),
+	ctx context.Context, d *blockdev.Disk, c Row, s protocol.Spec, length time.Duration, enough int64, b background,
+	t Tally, during func(),
 ) (*recorded, error) {
 	place := func(n uint64) protocol.Position {
 		if at := d.Mark(n); at != blockdev.Unrecorded {
@@ -74,7 +77,10 @@ func (r *Runner) record(
 	s.Waits = timesWaits(c)
 	v := &victim{command: r.Child, spec: s, ledger: &protocol.Ledger{}, row: c, place: place}
 	rec := &recorded{ledger: v.ledger, spec: s, begun: int(d.Position())}
-	m := moment{delay: length}
+	m, before := moment{delay: length}, d.Flushes()
+	if !c.Control && c.Given >= c.Kind.Survives() {
+		m.enough = func() bool { return d.Flushes() >= before+enough }
+	}
 	t.Recorded()
 	t.Did("recordings on "+c.Mount.String(), 1)
 	if c.Capabilities.AtomicBatches { // or each key has a file
@@ -99,8 +105,18 @@ func (r *Runner) record(
 	if err := rec.record.Err(); err != nil {
 		return nil, errors.Join(err, rec.record.Close())
 	}
+	begins, pending := rec.wrote, false
+	rec.wrote = nil
 	for i := rec.begun; i < rec.record.Len(); i++ {
-		switch e := rec.record.Event(i); {
+		for len(begins) > 0 && begins[0] <= i {
+			begins, pending = begins[1:], true
+		}
+		e := rec.record.Event(i)
+		if pending && e.Kind == blockdev.Write {
+			rec.wrote = append(rec.wrote, i+1)
+		}
+		pending = pending && e.Kind == blockdev.Mark // else nothing was dirty, or it is written
+		switch {
 		case e.Kind == blockdev.Mark:
 			rec.acked = append(rec.acked, i)
 		case e.Kind == blockdev.Flush && e.Err == 0:
@@ -122,13 +138,13 @@ func (rec *recorded) cut(rnd *rand.Rand) (blockdev.Position, blockdev.Policy) {
 	}
 	switch what := rnd.IntN(20); {
 	case what < 7 && len(rec.wrote) > 0:
-		at = rec.wrote[rnd.IntN(len(rec.wrote))] + rnd.IntN(4)
+		at = rec.wrote[rnd.IntN(len(rec.wrote))] + rnd.IntN(2)
 		if rnd.IntN(2) == 0 {
 			policy = blockdev.Everything() // what was written back is there, and nothing that came later
 		}
 	case what < 7 && len(rec.acked) > 0:
 		at = rec.acked[rnd.IntN(len(rec.acked))] + 1 + rnd.IntN(2)
-	case what < 11 && len(rec.flush) > 0:
+	case what < 12 && len(rec.flush) > 0:
 		at = rec.flush[rnd.IntN(len(rec.flush))]
 		policy = blockdev.Torn(rnd.Uint64()) // what was about to be flushed
 	case what < 14 && len(rec.flush) > 0:
@@ -155,15 +171,7 @@ func (rec *recorded) lies(at blockdev.Position, rnd *rand.Rand) int {
 func (r *Runner) powerSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
 	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 2), 0))
 	b := c.backgroundOf(rnd)
-	d, h, err := r.newDisk(ctx, c, seed)
-	if err != nil {
-		return r.lost(ctx, err)
-	}
-	defer d.Close()
-	if err := r.age(ctx, c, d.Path(), h, c.agedBytes(rnd), rnd.IntN(2) == 0, 0, t); err != nil {
-		return r.lost(ctx, err)
-	}
-	rec, err := r.powerRecord(ctx, d, c, h, rnd, r.recordLength(c, rnd), b, t)
+	rec, h, err := r.newRecord(ctx, c, seed, rnd, b, t)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
@@ -204,16 +212,31 @@ func (r *Runner) newDisk(ctx context.Context, c Row, seed uint64) (*blockdev.Dis
 	return d, h, err
 }
 
+// newRecord records a victim on a new disk, which may be aged before.
+func (r *Runner) newRecord(ctx context.Context, c Row, seed uint64, rnd *rand.Rand, b background, t Tally) (*recorded,
+	*protocol.History, error) {
+	d, h, err := r.newDisk(ctx, c, seed)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer d.Close()
+	if err := r.age(ctx, c, d.Path(), h, c.agedBytes(rnd), rnd.IntN(2) == 0, 0, t); err != nil {
+		return nil, nil, err
+	}
+	rec, err := r.powerRecord(ctx, d, c, h, rnd, r.recordLength(c, rnd), enoughFlushes, b, t)
+	return rec, h, err
+}
+
 // powerRecord records a victim that goes on with a history, and closes its disk.
 func (r *Runner) powerRecord(
-	ctx context.Context, d *blockdev.Disk, c Row, h *protocol.History, rnd *rand.Rand, length time.Duration, b background,
-	t Tally,
+	ctx context.Context, d *blockdev.Disk, c Row, h *protocol.History, rnd *rand.Rand, length time.Duration,
+	enough int64, b background, t Tally,
 ) (*recorded, error) {
 	s := r.victimSpec(c, d.Path(), h, powerRate)
 	if !c.Control && rnd.IntN(2) == 0 && c.Given >= c.Kind.Survives() { // closing syncs, which hides what can be lost
 		s.Reopen = int64(250 * time.Millisecond)
 	}
-	rec, err := r.record(ctx, d, c, s, length, b, t, nil)
+	rec, err := r.record(ctx, d, c, s, length, enough, b, t, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +266,6 @@ func (r *Runner) recordLength(c Row, rnd *rand.Rand) time.Duration {
 		}
 		return length
 	}
-	// Long enough for some 300 syncs on the disks of a row, of which each is checked: 1 in 100 that is skipped shows.
 	return 600*time.Millisecond + time.Duration(rnd.Int64N(int64(1200*time.Millisecond)))
 }
 
@@ -303,7 +325,7 @@ func (r *Runner) powerAgain(
 	defer d.Close()
 	h.Begin(first.spec.Gen+1, survived+1)
 	length := 100*time.Millisecond + time.Duration(rnd.Int64N(int64(300*time.Millisecond)))
-	rec, err := r.powerRecord(ctx, d, c, h, rnd, length, b, t)
+	rec, err := r.powerRecord(ctx, d, c, h, rnd, length, 0, b, t)
 	if err != nil {
 		return r.lost(ctx, err)
 	}
@@ -338,7 +360,7 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 		fault = blockdev.Fault{Writes: true} // a flush that fails can be tried again, and loses nothing here
 	}
 	length := 50*time.Millisecond + time.Duration(rnd.Int64N(int64(200*time.Millisecond)))
-	rec, err := r.record(ctx, d, c, s, length, b, t, func() {
+	rec, err := r.record(ctx, d, c, s, length, 0, b, t, func() {
 		d.Fail(fault)
 		sleep(ctx, 400*time.Millisecond)
 	})
@@ -374,15 +396,7 @@ func (r *Runner) faultSession(ctx context.Context, c Row, seed uint64, cuts int,
 func (r *Runner) readSession(ctx context.Context, c Row, seed uint64, cuts int, t Tally) error {
 	rnd := rand.New(rand.NewPCG(commits.Mix(seed, 4), 0))
 	b := c.backgroundOf(rnd)
-	d, h, err := r.newDisk(ctx, c, seed)
-	if err != nil {
-		return r.lost(ctx, err)
-	}
-	defer d.Close()
-	if err := r.age(ctx, c, d.Path(), h, c.agedBytes(rnd), rnd.IntN(2) == 0, 0, t); err != nil {
-		return r.lost(ctx, err)
-	}
-	rec, err := r.powerRecord(ctx, d, c, h, rnd, r.recordLength(c, rnd), b, t)
+	rec, h, err := r.newRecord(ctx, c, seed, rnd, b, t)
 	if err != nil {
 		return r.lost(ctx, err)
 	}

@@ -88,7 +88,8 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 }
 
 // get looks for the last batches by the keys that they alone set. Reads go on from each other, whoever makes them: what
-// was acknowledged, or seen by any reader, before a Get began is there for it. seen is the last batch that a reader saw.
+// was acknowledged, or seen by any reader, before a Get began is there for it. seen is the last batch that a reader
+// saw.
 func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error {
 	acked, was := w.highest.Load(), seen.Load()
 	from := max(acked, was)
