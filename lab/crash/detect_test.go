@@ -33,7 +33,7 @@ func TestBounds(t *testing.T) {
 	if least, most := leastOf(4, 5), mostOf(4, 5); !near(least, 0.3425917) || !near(most, 0.9897938) {
 		t.Errorf("4 of 5: %g to %g", least, most)
 	}
-	if mostOf(3, 3) != 1 || leastOf(0, 3) != 0 {
+	if Below(0) != 1 || !near(Below(20), 0.1391083) || mostOf(3, 3) != 1 || leastOf(0, 3) != 0 {
 		t.Error("there is no bound above all, and none below nothing")
 	}
 	for p, want := range map[float64]string{

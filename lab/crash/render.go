@@ -343,7 +343,7 @@ func (s screen) controls(r *Report) {
 			continue
 		}
 		name := fmt.Sprintf("%s (%s, %s)", row.Engine, row.Kind, row.Subject)
-		if row.foundOut() {
+		if row.FoundOut() {
 			text := fmt.Sprintf("control: %s was found out: %d acknowledged batches lost in %d cuts", name, row.Lost, row.Cuts)
 			if row.Unflushed > 0 {
 				text += fmt.Sprintf(", %d never flushed", row.Unflushed)
@@ -373,6 +373,6 @@ func (r *Report) brokenRows() (n int) {
 
 func (r *Report) heldControls() bool {
 	return slices.ContainsFunc(r.Results, func(row Result) bool {
-		return row.Control && !row.foundOut()
+		return row.Control && !row.FoundOut()
 	})
 }

@@ -129,8 +129,8 @@ func (r *Result) breaches() int64 {
 	return r.Lost + r.Torn + r.OutOfOrder + r.Wrong + r.RecoveryFailures + r.Unflushed
 }
 
-// foundOut reports whether a control was: something acknowledged was lost, or never flushed.
-func (r *Result) foundOut() bool { return r.Verdict == Broken && r.Lost+r.Unflushed > 0 }
+// FoundOut reports whether a control was: something acknowledged was lost, or never flushed.
+func (r *Result) FoundOut() bool { return r.Verdict == Broken && r.Lost+r.Unflushed > 0 }
 
 // crashes is how many were judged.
 func (r *Report) crashes() (n int) {

@@ -12,21 +12,6 @@ import (
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
-// confidence is that of the bounds that crashes support.
-const confidence = 0.95
-
-// Bound is the share of trials that could break a claim at most, with a confidence of 95 %, after n independent ones of
-// which none did.
-func Bound(n int) float64 {
-	if n < 1 {
-		return 1
-	}
-	return 1 - math.Pow(1-confidence, 1/float64(n))
-}
-
-// foundOut reports whether a control was: something acknowledged was lost, or never flushed.
-func foundOut(r crash.Result) bool { return r.Verdict == crash.Broken && r.Lost+r.Unflushed > 0 }
-
 // crashes are the rows of all crash reports, controls aside.
 type crashes []crash.Result
 
@@ -183,7 +168,7 @@ func controlsText(r *crash.Report) string {
 	for _, row := range r.Results {
 		if row.Control {
 			all++
-			if foundOut(row) {
+			if row.FoundOut() {
 				found++
 			}
 		}
@@ -239,7 +224,7 @@ func bounds(r crash.Result) (text string) {
 		text += fmt.Sprintf(", < %s of %ss", percent(b.Below), b.Of)
 	}
 	if text == "" && r.Kind == crash.Kill {
-		text = fmt.Sprintf(", < %s of victims", percent(Bound(r.Cuts)))
+		text = fmt.Sprintf(", < %s of victims", percent(crash.Below(int64(r.Cuts))))
 	}
 	return text
 }
