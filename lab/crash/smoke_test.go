@@ -402,6 +402,27 @@ func TestLies(t *testing.T) {
 	}
 }
 
+// TestReadsThatFail: logtree answers them with errors, and does not die of them.
+func TestReadsThatFail(t *testing.T) {
+	needsDisk(t)
+	lab := Standard()
+	dir := t.TempDir()
+	r, err := newRunner(lab, Place{Dir: dir, Child: victims(standard, dir)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	tally := newTally(kinds.Row{Engine: logtree.Name, Subject: subjects.KV.Name, Level: holdfast.Power,
+		Given: holdfast.Power, Kind: Faults, Mounts: blockdev.Mounts("ext4"), Capabilities: logtree.Describe()}, 1)
+	if err := r.kinds.Session(t.Context(), tally.cell, 1, 1, 6, 0, tally); err != nil {
+		t.Fatal(err)
+	}
+	if row := tally.finish(); row.Verdict != Held || row.Cuts == 0 ||
+		row.Reached["reads that failed"] == 0 || row.Reached["processes ended by reads that failed"] > 0 {
+		t.Errorf("%s %q %d cuts, %v", row.Verdict, row.Why, row.Cuts, row.Reached)
+	}
+}
+
 // TestPowerRaft cuts the power of the default engine's Raft store and of others.
 func TestPowerRaft(t *testing.T) {
 	needsDisk(t)

@@ -46,7 +46,7 @@ func (r *Runner) judge(
 				j.Unread(h)
 			}
 			j.Findings = append([]string{"recovery failed: " + d.Failure}, j.Findings...)
-			fatal, j.Died = true, d.Died
+			fatal, j.Died = true, d.Died || d.Hung
 			break
 		}
 	}
@@ -95,7 +95,7 @@ func check(ctx context.Context, command []string, s protocol.Spec, limit time.Du
 	timeout = errors.Is(context.Cause(ctx), errHang)
 	switch {
 	case timeout:
-		d.Died = true
+		d.Hung = true
 		d.Failure = fmt.Sprintf("it hangs: it had not been opened, read and closed after %v", limit)
 	case ctx.Err() != nil:
 		return nil, console.ErrInterrupted

@@ -205,7 +205,8 @@ type Dump struct {
 	Wrong    []string // what the check itself saw
 	Failure  string   // it could not open or read
 	Full     bool     // because of the disk
-	Died     bool     // it gave no answer, but died or hung
+	Died     bool     // its process ended without an answer
+	Hung     bool     // or gave none in time
 	Done     bool     // it told that this is all
 }
 
