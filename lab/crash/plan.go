@@ -382,6 +382,19 @@ func (l Lab) cells(p *runPlan) error {
 			}
 		}
 	}
+	type place struct {
+		kind    Kind
+		subject string
+	}
+	tested := map[place]bool{}
+	for _, c := range p.cells {
+		if !c.Control && c.NotAvailable == "" {
+			tested[place{c.Kind, c.Subject}] = true
+		}
+	}
+	p.cells = slices.DeleteFunc(p.cells, func(c kinds.Row) bool { // controls of nothing
+		return c.Control && !tested[place{c.Kind, c.Subject}]
+	})
 	return nil
 }
 

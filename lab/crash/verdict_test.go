@@ -250,6 +250,15 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
+	// A control stands beside something that it says something about.
+	if p, err = Standard().plan(Request{Engines: []string{"mem"}, Kinds: []string{"kill"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range p.cells {
+		if c.Control && c.Subject != subjects.KV.Name {
+			t.Errorf("a control of nothing: %+v", c)
+		}
+	}
 	// A store has one row of each kind unless levels are named; a peer is tested with its subject alone, and if it is
 	// named.
 	const everything = "kv event message task raft serve"
