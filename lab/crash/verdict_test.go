@@ -194,7 +194,7 @@ func TestWrongUse(t *testing.T) {
 	}{
 		"engine": {q: Request{Engines: []string{"oracle"}}, says: "the engines are logtree, pebble"},
 		"level":  {q: Request{Levels: []string{"disk"}}, says: "memory, process, power"},
-		"kind":   {q: Request{Kinds: []string{"fire"}}, says: "the kinds are kill, power, faults, simulate"},
+		"kind":   {q: Request{Kinds: []string{"fire"}}, says: "the kinds are kill, power, faults, lies, simulate"},
 		"subject": {q: Request{Subjects: []string{"wheel"}},
 			says: "the subjects are kv, event, message, task, raft, serve"},
 		"fs":        {q: Request{FS: "fat"}, says: "the file systems are ext4, xfs, btrfs"},
