@@ -160,7 +160,7 @@ func (c *composer) cautions(s Source) {
 			c.notice("warn", fmt.Sprintf("%s is partial: %s.", s.Name, r.Partial))
 		}
 		for _, row := range r.Results {
-			if row.Control && !foundOut(row) {
+			if row.Control && !row.FoundOut() {
 				c.notice("bad", fmt.Sprintf("in %s the control %s (%s, %s), which lies, was not found out: held verdicts of "+
 					"that kind mean nothing.", s.Name, row.Engine, row.Kind, row.Subject))
 			}

@@ -345,14 +345,6 @@ func TestModelled(t *testing.T) {
 	}
 }
 
-func TestBound(t *testing.T) {
-	for n, want := range map[int]float64{0: 1, 1: 0.95, 20: 0.1391, 300: 0.00994} {
-		if got := report.Bound(n); math.Abs(got-want) > 1e-4 {
-			t.Errorf("after %d crashes %v, want %v", n, got, want)
-		}
-	}
-}
-
 // TestText: without a file the answers and the model are text.
 func TestText(t *testing.T) {
 	var out bytes.Buffer
