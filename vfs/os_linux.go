@@ -24,3 +24,10 @@ func (f *osFile) Allocate(size int64) error {
 
 // Datasync implements [File] with fdatasync, which writes the length too if it has changed.
 func (f *osFile) Datasync() error { return f.call("datasync", unix.Fdatasync) }
+
+var _ Prefetcher = (*osFile)(nil)
+
+// Prefetch implements [Prefetcher] with fadvise, which reads those pages and no others.
+func (f *osFile) Prefetch(off int64, n int) {
+	_ = f.call("prefetch", func(fd int) error { return unix.Fadvise(fd, off, int64(n), unix.FADV_WILLNEED) })
+}

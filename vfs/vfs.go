@@ -87,6 +87,13 @@ type Mapper interface {
 	Map(size int64) (Mapping, error)
 }
 
+// Prefetcher is a File that can begin to read before the bytes are asked for.
+type Prefetcher interface {
+	// Prefetch has the n bytes at off read into the system's cache, and does not wait for it. It is advice, and says
+	// nothing of errors: a read does.
+	Prefetch(off int64, n int)
+}
+
 // Mapping is a file's bytes in memory. They must not be written to, unless they come from
 // [WriteMapper].
 type Mapping interface {

@@ -39,12 +39,12 @@ func simulated(
 type crashCommand struct {
 	Engines []string       `help:"Engines, names or patterns." placeholder:"A,B"`
 	Levels  []string       `help:"Levels that commits ask for: memory, process, power." placeholder:"LEVEL"`
-	Kind    []string       `help:"How to crash: kill, power, faults, simulate. The default is described below." placeholder:"KIND"`
-	Subject []string       `help:"What to crash: kv, event, message, task, raft, serve. Default: kv, raft, serve." placeholder:"NAME"`
-	Cuts    *int           `help:"Crashes of each row. Default: 20, and 10 for some." placeholder:"N"`
+	Kind    []string       `help:"How to crash: kill, power, faults, lies, simulate. The default is described below." placeholder:"KIND"`
+	Subject []string       `help:"What to crash: kv, event, message, task, raft, serve. Default: all." placeholder:"NAME"`
+	Cuts    *int           `help:"Crashes of each row. Default: 20, 10 or 4, by what a row can show." placeholder:"N"`
 	FS      string         `name:"fs" help:"File system for power and faults: ext4, xfs or btrfs. Default: all available ones, in turns." placeholder:"FS"`
 	Seed    *uint64        `help:"Seed of all random choices. Every run prints its seed." placeholder:"N"`
-	For     *time.Duration `help:"Continue until this much time has passed." placeholder:"10m"`
+	For     *time.Duration `help:"Continue until this much time has passed: 8h is a soak." placeholder:"10m"`
 	JSON    string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 	HTML    string         `name:"html" help:"Also write the report to FILE as a page; - is standard output." placeholder:"FILE"`
 	Keep    string         `help:"Directory for evidence of broken claims. Default: a new one in --dir." placeholder:"DIR"`
@@ -59,6 +59,12 @@ func (crashCommand) Help() string {
 		`partial. The file is also written during the run. With --json - the tables go to standard error. ` +
 		`Crash removes only the files that it created in --dir, and keeps evidence of broken claims. ` +
 		`Without --kind, crash makes kills, and power cuts and faults where the machine can. ` +
+		`lies are power cuts on a disk that answered flushes and kept nothing: no engine promises anything there, and what ` +
+		`was seen breaks no claim. ` +
+		`Without --subject and --levels, kv runs at every level, and each store over it (event, message, task, raft and ` +
+		`the server, serve) at the weakest level that the crash must not cost: process for kill, power for the others. ` +
+		`All that takes some minutes, and about 250 s of CPU time. With --for, all rows run again and again, each time ` +
+		`with other choices, and each pass is reported. ` +
 		`Peers must be named with --engines: raft-wal and raft-boltdb are crashed as raft only, postgres, nats and study-4 ` +
 		`(what the fourth study in docs/studies.md did) as message only, redb, fjall and thunderdb as kv only; a ` +
 		`program in Rust serves these three, which cargo builds when they are first named.`

@@ -113,7 +113,7 @@ type grammar struct {
 }
 
 type benchCommand struct {
-	Preset     string         `arg:"" optional:"" help:"Preset: quick (default), event, kv, raft, raft-long, smoke; see --list."`
+	Preset     string         `arg:"" optional:"" help:"Preset: quick (default), event, kv, mixed, ycsb, raft, message, task, smoke, and larger ones; see --list."`
 	Engines    []string       `help:"Engines, names or patterns." placeholder:"A,B"`
 	Workloads  []string       `help:"Workloads, names or patterns." placeholder:"'EVENT/*'"`
 	Levels     []string       `help:"What writes must survive: memory, process, power." placeholder:"LEVEL"`
@@ -121,6 +121,7 @@ type benchCommand struct {
 	Rounds     *int           `help:"Number of times that each measurement is repeated." placeholder:"N"`
 	For        *time.Duration `help:"Length of each measurement." placeholder:"2s"`
 	Rate       []string       `help:"Open loops: operations are due at this rate, of a contender's closed loop or absolute." placeholder:"50%,2000/s"`
+	FindRate   []string       `help:"Look for the highest rate of an open loop at which a percentile of latencies is at most this." placeholder:"p99=10ms"`
 	Baseline   string         `help:"Compare with this engine. Default: the best of each table." placeholder:"ENGINE"`
 	Seed       *uint64        `help:"Seed of the order. Every run prints its seed." placeholder:"N"`
 	Dir        string         `help:"Directory to work in; must not belong to an engine. Default: the current one." placeholder:"DIR"`
@@ -132,6 +133,7 @@ type benchCommand struct {
 	Format     string         `help:"What is shown: table (default), markdown, csv or benchstat." placeholder:"FORMAT"`
 	JSON       string         `name:"json" help:"Also write the report to FILE; - is standard output." placeholder:"FILE"`
 	HTML       string         `name:"html" help:"Also write the report to FILE as a page; - is standard output." placeholder:"FILE"`
+	Resume     string         `help:"Go on with a run that ended early, or met a full disk, from its --json FILE: same flags, machine and program." placeholder:"FILE"`
 	List       bool           `help:"List engines, workloads, presets and levels."`
 }
 
@@ -139,7 +141,9 @@ type benchCommand struct {
 func (benchCommand) Help() string {
 	return `A run that is interrupted or ends early still shows, and writes with --json, what it has measured, marked ` +
 		`partial: the tables cover the finished rounds. The file is also written during the run. ` +
-		`With --json - the tables go to standard error. Bench removes only the files that it created in --dir.`
+		`With --json - the tables go to standard error. Bench removes only the files that it created in --dir. ` +
+		`With --resume such a run goes on, in the same file unless --json names another. Larger workloads are measured ` +
+		`with as many clients as are named, as kv/steady in: bench kv-large --workloads kv/steady --clients 4,512 --for 3m.`
 }
 
 type childCommand struct{}
@@ -314,8 +318,8 @@ func (b *benchCommand) run(lab bench.Lab) int {
 	err := lab.Command(ctx, bench.Request{
 		Preset: b.Preset, Engines: b.Engines, Workloads: b.Workloads, Levels: b.Levels,
 		Clients: b.Clients, Rounds: b.Rounds, For: b.For, Seed: b.Seed, RAM: b.RAM, Baseline: b.Baseline, Format: b.Format,
-		Rates:  b.Rate,
-		Memory: b.Memory, Settings: b.Settings,
+		Rates: b.Rate, Find: b.FindRate,
+		Memory: b.Memory, Settings: b.Settings, Resume: b.Resume,
 	}, bench.Place{Dir: b.Dir, FS: b.FS, AllowTmpfs: b.AllowTmpfs}, filesOf(b.JSON, b.HTML, lab), t)
 	if status := fail(err); status != exitError {
 		return status

@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
+	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/engine/mem"
 	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/console"
@@ -65,7 +66,11 @@ func misbehaving() []all.Entry {
 				return nil, &holdfast.Error{Op: "open", Engine: "full", Path: dir, Cause: syscall.ENOSPC}
 			}},
 		{Name: "sleeper", Describe: describe("sleeper", holdfast.Power),
-			Open: func(dir string, _ holdfast.Options) (holdfast.Engine, error) {
+			Open: func(dir string, o holdfast.Options) (holdfast.Engine, error) {
+				if os.Getenv("HOLDFAST_TEST_AWAKE") != "" {
+					e, err := logtree.Open(dir, o)
+					return &awake{e, describe("sleeper", holdfast.Power)}, err
+				}
 				// The rename makes sure that the file is whole when it appears.
 				name := filepath.Join(filepath.Dir(dir), "pid")
 				if err := os.WriteFile(name+".tmp", fmt.Append(nil, os.Getpid()), 0o644); err != nil {
@@ -79,6 +84,14 @@ func misbehaving() []all.Entry {
 			}},
 	}
 }
+
+// awake is an engine under the name of another.
+type awake struct {
+	holdfast.Engine
+	describe func() holdfast.Capabilities
+}
+
+func (a *awake) Capabilities() holdfast.Capabilities { return a.describe() }
 
 // mutant acknowledges every batch, and loses some.
 type mutant struct {

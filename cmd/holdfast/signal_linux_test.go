@@ -146,6 +146,74 @@ func TestEarlyEndKeepsWhatWasMeasured(t *testing.T) {
 	}
 }
 
+// TestResume: a run that was killed goes on from its report, and measures only what is missing; by other flags, with
+// another file or on another machine it does not begin.
+func TestResume(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	cmd := sleeping(t, true, "--json", file)
+	try(t, cmd.Start())
+	child := awaitSleeper(t, cmd.Dir)
+	try(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	awaitGone(t, child)
+	before := readBench(t, file)
+	text, err := os.ReadFile(file)
+	try(t, err)
+	flags := cmd.Args[1 : len(cmd.Args)-2] // without --json
+	elsewhere := filepath.Join(t.TempDir(), "other.json")
+	for name, test := range map[string]struct {
+		flags    []string
+		old, new string
+		says     string
+	}{
+		"other flags":     {with(flags, "--for", "7ms"), "", "", before.Plan.Command + " --resume"},
+		"another seed":    {with(flags, "--seed", "0"), "", "", "the flags are not those"},
+		"a whole run":     {flags, `"partial": "`, `"partial": "", "x": "`, "additional properties"},
+		"another machine": {flags, `"kernel": "`, `"kernel": "old`, "another machine or disk: kernel: old"},
+		"another program": {flags, `"program": "`, `"program": "0`, "not the program that began"},
+		"no program":      {flags, `"version": "`, `"version": "v0.`, "not the program that began"},
+		"half of it":      {flags, string(text[len(text)/2:]), "", "ends before the report does"},
+		"another level":   {flags, `"given": "memory"`, `"given": "power"`, "which is not in its plan"},
+	} {
+		try(t, os.WriteFile(elsewhere, []byte(strings.Replace(string(text), test.old, test.new, 1)), 0o644))
+		again := holdfastCommand(t, with(test.flags, "--resume", elsewhere)...)
+		if status, out, stderr := result(t, again); status != exitError || !strings.Contains(stderr, test.says) {
+			t.Errorf("%s: status %d\n%s%s", name, status, out, stderr)
+		}
+	}
+	again := holdfastCommand(t, with(flags, "--resume", file)...)
+	again.Dir = cmd.Dir // it removes what the killed run left
+	again.Env = append(again.Env, "HOLDFAST_TEST_AWAKE=1")
+	status, out, stderr := result(t, again)
+	if status != exitOK || !strings.Contains(out, "resumed: ") {
+		t.Fatalf("status %d\n%s%s", status, out, stderr)
+	}
+	after := readBench(t, file)
+	if after.Partial != "" || after.Resumed != 1 || len(after.Results) != 4 || len(before.Results) == 0 ||
+		after.Plan.Seed != before.Plan.Seed {
+		t.Errorf("%q, %d results after %d, resumed %d times", after.Partial, len(after.Results), len(before.Results),
+			after.Resumed)
+	}
+	for i, r := range before.Results {
+		if now := after.Results[i]; now.Ops != r.Ops || now.Engine != r.Engine || now.Latency != r.Latency {
+			t.Errorf("%s was measured again", r.Engine)
+		}
+	}
+	checkEmpty(t, cmd.Dir)
+	status, _, stderr = result(t, holdfastCommand(t, with(flags, "--resume", file)...))
+	if status != exitError || !strings.Contains(stderr, "the report of a whole run") {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+}
+
+// readBench reads a report of bench.
+func readBench(t *testing.T, file string) *bench.Report {
+	t.Helper()
+	r, err := bench.ReadReport(file)
+	try(t, err)
+	return r
+}
+
 // TestKilledParentTakesItsChildAlong, which no process can do for the directory: its name says whose it was.
 func TestKilledParentTakesItsChildAlong(t *testing.T) {
 	cmd := holdfastCommand(t, with(short, "--engines", "sleeper")...)

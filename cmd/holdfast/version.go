@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -49,7 +48,12 @@ var libraries = []string{
 }
 
 func readVersion() versionInfo {
-	v := versionInfo{Version: "(devel)", Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	b := console.ThisBuild()
+	v := versionInfo{Version: b.Version, Commit: b.Commit, Time: b.Time, Go: runtime.Version(),
+		System: runtime.GOOS + "/" + runtime.GOARCH}
+	if b.Modified {
+		v.Commit += " modified"
+	}
 	for _, e := range all.Engines() {
 		if e.Describe().Strongest() != 0 {
 			v.Engines = append(v.Engines, e.Name)
@@ -58,19 +62,6 @@ func readVersion() versionInfo {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
-	}
-	v.Version = cmp.Or(info.Main.Version, v.Version)
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			v.Commit = s.Value + v.Commit
-		case "vcs.time":
-			v.Time = s.Value
-		case "vcs.modified":
-			if s.Value == "true" {
-				v.Commit += " modified"
-			}
-		}
 	}
 	versions := map[string]string{}
 	for _, m := range info.Deps {

@@ -131,6 +131,15 @@ func (s Script) Ops(gen uint32, n uint64) []Op[Written] {
 	return ops
 }
 
+// Step is the distance between the numbers of batches that set a key which they alone set, see [NumberKey]: those that
+// it divides.
+func (s Script) Step() uint64 {
+	if s.Single {
+		return numbered
+	}
+	return 1
+}
+
 // numbered is how many batches of one operation there are for each that sets b/n.
 const numbered = 4
 
@@ -332,10 +341,7 @@ func (s Script) Recent(from holdfast.Snapshot) (n uint64, v Verdict, err error) 
 		err = errors.Join(err, it.Close())
 		return n
 	}
-	before, step := uint64(0), uint64(1)
-	if s.Single {
-		step = numbered
-	}
+	before, step := uint64(0), s.Step()
 	keys := read(holdfast.Range{Lo: []byte("b/"), Hi: []byte("b0"), Reverse: true}, recentKeys, func(f Found) {
 		switch {
 		case f.Key != NumberKey(f.N):

@@ -199,7 +199,7 @@ func (a *Advice) crashes(rows []crash.Result, engine string) string {
 		}
 		parts = append(parts, fmt.Sprintf("%s kept all in %s of kind %s, so with 95 %% confidence it loses something by "+
 			"chance in fewer than %s of %s", engine, crashesOf(cuts), kind,
-			measure.Percent(report.Bound(cmp.Or(trials, cuts))), of))
+			measure.Percent(crash.Below(int64(cmp.Or(trials, cuts)))), of))
 	}
 	return strings.Join(parts, "; ") + "."
 }

@@ -6,9 +6,10 @@
 // repeated in shuffled rounds and summed up as a median with a nonparametric interval, and
 // are only ever ranked within the level of durability that was really given.
 //
-// Two contenders are no engines. "null" does nothing, and so shows what the
+// Some contenders are no engines. "null" does nothing, and so shows what the
 // harness itself costs. "floor" does the least that this machine can do for the same
-// bytes: one write call, and one fdatasync for [holdfast.Power]. Our stores for Raft, for messages and for tasks, on
+// bytes: one write call, and one fdatasync for [holdfast.Power]; "floor-map", at Process, stores to a mapping instead,
+// as some engines do. Our stores for Raft, for messages and for tasks, on
 // each engine, are compared with the peers of package contender, other stores as they are.
 package bench
 
@@ -25,6 +26,8 @@ import (
 const (
 	Null  = "null"
 	Floor = "floor"
+	// FloorMap is Floor at Process by a store to a mapping of the file in the place of a write call.
+	FloorMap = "floor-map"
 )
 
 // op is the command, for errors.

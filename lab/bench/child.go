@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/lab/internal/child"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
@@ -24,6 +25,7 @@ type request struct {
 	Dir    string
 	Seed   uint64
 	Memory int64 // the budget of each contender, in bytes
+	Put    int   // instead of measuring, put so many keys, say so, and wait to be killed
 }
 
 // outcome is what a child answers, as JSON on its standard output.
@@ -47,6 +49,10 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 	var q request
 	if err := child.Serve("bench", stdin, &q); err != nil {
 		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if q.Put > 0 {
+		fmt.Fprintln(os.Stderr, l.putAndWait(q, stdout))
 		return 1
 	}
 	o := unknownOutcome()
@@ -174,8 +180,9 @@ func since[N int64 | time.Duration](before, now N) N {
 
 // contended is what the child sees of the contender while it works.
 type contended struct {
-	process contender.Process // the engine if it works in a process of its own
-	opened  time.Duration     // that the last opening took
+	process  contender.Process // the engine if it works in a process of its own
+	opened   time.Duration     // that the last opening took
+	prepared bool              // what is opened from now on is to be verified
 }
 
 // prepare opens the contender and makes the inputs.
@@ -186,7 +193,8 @@ func (l Lab) prepare(w Workload, q request, o *outcome) (load Load, c *contended
 	case Null:
 		load, err = w.Null(task)
 		return load, c, err
-	case Floor:
+	case Floor, FloorMap:
+		task.Mapped = q.Cell.Engine == FloorMap
 		load, err = w.Floor(task)
 		return load, c, err
 	}
@@ -194,6 +202,17 @@ func (l Lab) prepare(w Workload, q request, o *outcome) (load Load, c *contended
 	if err != nil {
 		return Load{}, c, err
 	}
+	task = l.task(entry, q, c, o)
+	task.Cold = w.Cold
+	load, err = w.Engine(task)
+	c.prepared = true
+	return load, c, err
+}
+
+// task is that of a measurement of an engine.
+func (l Lab) task(entry all.Entry, q request, c *contended, o *outcome) Task {
+	task := Task{Dir: q.Dir, Level: q.Cell.Asked, Clients: q.Cell.Clients, Seed: q.Seed}
+	task.Killed = func(keys int) error { return killed(q, keys) }
 	task.Open = func() (holdfast.Engine, error) {
 		dir := filepath.Join(q.Dir, "engine")
 		if entry.Describe().Strongest() == holdfast.Memory {
@@ -212,11 +231,10 @@ func (l Lab) prepare(w Workload, q request, o *outcome) (load Load, c *contended
 			return nil, errors.Join(err, e.Close())
 		}
 		o.Ran = contenderOf(q.Cell.Engine, e.Capabilities(), q.Cell.Given, memory)
-		if p, ok := e.(contender.Process); ok && load.Client == nil { // not what is opened to be verified
+		if p, ok := e.(contender.Process); ok && !c.prepared {
 			c.process = p
 		}
 		return e, nil
 	}
-	load, err = w.Engine(task)
-	return load, c, err
+	return task
 }

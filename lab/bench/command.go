@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,13 @@ func Status(err error) int {
 func (l Lab) Command(ctx context.Context, r Request, at Place, files console.Files,
 	t console.Terminal,
 ) (err error) {
+	var old *Report
+	if r.Resume != "" {
+		if old, err = r.resume(); err != nil {
+			return err
+		}
+		files.JSON = cmp.Or(files.JSON, r.Resume)
+	}
 	plan, err := l.Plan(r)
 	if err == nil && contender.Prepare(ctx, plan.Engines, t.Err) != nil && ctx.Err() == nil {
 		plan, err = l.Plan(r) // without those that cannot be had
@@ -49,6 +57,11 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, files console.Fil
 		return err
 	}
 	defer func() { err = errors.Join(err, runner.Close()) }()
+	if runner.old = old; old != nil {
+		if err := runner.resumes(old); err != nil {
+			return err
+		}
+	}
 	s := screen{t.Screen()}
 	s.Markdown = plan.Format == "markdown"
 	if !machineReads(plan.Format) {
@@ -57,11 +70,18 @@ func (l Lab) Command(ctx context.Context, r Request, at Place, files console.Fil
 			s.Wrapped("removed what a killed run had left: ", dir)
 		}
 	}
+	if old != nil && !machineReads(plan.Format) {
+		s.Wrapped("", fmt.Sprintf("resumed: %d of %d measurements are in %s", len(old.Results), len(plan.Cells)*plan.Rounds,
+			r.Resume))
+	}
 	p := newProgress(t, plan, file)
 	report, err := runner.Run(ctx, p)
 	p.End()
 	if len(report.Results) > 0 {
 		err = errors.Join(err, s.write(l, report, plan.Settings, plan.Format), file.Write(report))
+		if report.Partial != "" && files.JSON != "" && files.JSON != "-" && !machineReads(plan.Format) {
+			s.Printf("go on: %s%s\n", plan.Command, console.Flag("resume", files.JSON))
+		}
 	}
 	return errors.Join(err, report.void())
 }
@@ -93,7 +113,7 @@ func (at *Place) mount(ctx context.Context) (unmount func() error, err error) {
 func (r *Report) void() error {
 	void, disk := r.Void(), 0
 	for _, result := range void {
-		if result.disk {
+		if result.DiskFailed {
 			disk++
 		}
 	}

@@ -331,6 +331,25 @@ func TestFormats(t *testing.T) {
 	if table := shown(t, r, "pebble", "table"); !strings.Contains(table, "baseline") {
 		t.Errorf("no baseline:\n%s", table)
 	}
+	_, _, mixed := inventedOf(Request{Preset: "kv", Workloads: []string{"kv/mixed"}}, "bbolt", "pebble", "mem")
+	lines, err = csv.NewReader(strings.NewReader(shown(t, mixed, "", "csv"))).ReadAll()
+	if err != nil || len(lines) != 3*len(mixed.Summary)+1 {
+		t.Fatalf("%d lines for %d summaries of two kinds, %v", len(lines), len(mixed.Summary), err)
+	}
+	for i, s := range mixed.Summary {
+		for k, kind := range s.Kinds {
+			line := lines[1+3*i+1+k]
+			p99, err := strconv.ParseFloat(line[12], 64)
+			ops, wrong := strconv.ParseFloat(line[15], 64)
+			if err != nil || wrong != nil || p99 != kind.Latency.P99 || ops != float64(kind.Ops) || line[1] != s.Engine ||
+				line[6] != "" || line[len(line)-6] != kind.Name {
+				t.Errorf("%+v became %q", kind, line)
+			}
+		}
+	}
+	if markdown := shown(t, mixed, "", "markdown"); !strings.Contains(markdown, "| put |") {
+		t.Errorf("no kinds:\n%s", markdown)
+	}
 	lab, _, _ := invented(1)
 	for _, wrong := range [][2]string{{"", "yaml"}, {"nothing", ""}, {Floor, ""}} {
 		err := lab.Show(saved(t, r), wrong[0], wrong[1], console.Terminal{Out: &bytes.Buffer{}})

@@ -65,6 +65,8 @@ type driver struct {
 	clients []driven
 	ops     []func() (kind int, err error) // by client
 	stop    atomic.Bool
+	beside  driven       // of the work beside, of one kind
+	also    func() error // its operation, nil if there is none
 }
 
 // drive warms up in closed loops, and measures: in closed loops too, in which each client goes on until the time is
@@ -77,6 +79,13 @@ func drive(load Load, q request, counts opCounts, o *outcome) error {
 		for range max(len(load.Kinds), 1) {
 			d.clients[i].histograms = append(d.clients[i].histograms, measure.NewHistogram())
 		}
+	}
+	if load.Beside != nil {
+		d.beside.histograms = []*hdrhistogram.Histogram{measure.NewHistogram()}
+		d.also = load.Beside.Client()
+	}
+	if load.Once {
+		return d.once(o)
 	}
 	warm := d.together(func(i int) {
 		d.ops[i] = load.client(i)
@@ -92,7 +101,19 @@ func drive(load Load, q request, counts opCounts, o *outcome) error {
 		return d.open(q, capacity, o)
 	}
 	all := d.together(func(i int) { d.closed(i, origin, q.For) })
-	o.enter(load.Kinds, all, origin, q.For)
+	o.enter(d, all, origin, q.For)
+	return all.err
+}
+
+// once measures the one operation of a load that has no more.
+func (d *driver) once(o *outcome) error {
+	d.ops[0] = d.load.client(0)
+	origin := time.Since(d.epoch)
+	at := origin
+	d.do(0, &at, origin, 0)
+	all := &d.clients[0]
+	all.end = at
+	o.enter(d, all, origin, at-origin)
 	return all.err
 }
 
@@ -104,9 +125,14 @@ func (d *driven) secondHalf() (n int64) {
 	return n
 }
 
-// together has all clients do something at the same time, and returns what they did together.
+// together has all clients do something at the same time, with the work beside until they are done, and returns what
+// they did together.
 func (d *driver) together(f func(i int)) *driven {
-	var group sync.WaitGroup
+	var group, beside sync.WaitGroup
+	var done atomic.Bool
+	if d.beside.reset(); d.also != nil {
+		beside.Go(func() { d.besides(func() bool { return done.Load() || d.stop.Load() }) })
+	}
 	for i := range d.clients {
 		d.clients[i].reset()
 	}
@@ -114,11 +140,31 @@ func (d *driver) together(f func(i int)) *driven {
 		group.Go(func() { f(i) })
 	}
 	group.Wait()
+	done.Store(true)
+	beside.Wait()
 	all := &d.clients[0]
 	for i := range d.clients[1:] {
 		all.merge(&d.clients[i+1])
 	}
+	all.err = errors.Join(all.err, d.beside.err)
 	return all
+}
+
+// besides does the work beside, once at least.
+func (d *driver) besides(done func() bool) {
+	next := pace(d.epoch, d.load.Beside.Rate, done)
+	for {
+		since := next()
+		if err := d.also(); err != nil {
+			d.beside.err = err
+			d.stop.Store(true)
+			return
+		}
+		measure.Record(d.beside.histograms[0], time.Since(d.epoch)-since)
+		if done() {
+			return
+		}
+	}
 }
 
 // closed is one client of a closed loop that begins at origin. It does one operation at least.
@@ -148,7 +194,7 @@ func (d *driver) open(q request, capacity float64, o *outcome) error {
 		all.end = max(all.end, p.wait(p.end)) // a slow pace makes the time no shorter
 	}
 	p.says(o.Open)
-	o.enter(d.load.Kinds, all, p.origin, q.For)
+	o.enter(d, all, p.origin, q.For)
 	return all.err
 }
 
@@ -175,14 +221,20 @@ func (d *driver) do(i int, at *time.Duration, origin, length time.Duration) bool
 }
 
 // enter enters what all clients did in the measured time, which was to be so long.
-func (o *outcome) enter(kinds []string, all *driven, origin, length time.Duration) {
+func (o *outcome) enter(d *driver, all *driven, origin, length time.Duration) {
 	whole := measure.NewHistogram()
+	kind := func(name string, h *hdrhistogram.Histogram) {
+		o.Kinds = append(o.Kinds, KindMeasured{Name: name, Ops: h.TotalCount(), Latency: measure.LatencyOf(h),
+			Curve: measure.Curve(h)})
+	}
 	for i, h := range all.histograms {
 		whole.Merge(h)
-		if i < len(kinds) {
-			o.Kinds = append(o.Kinds, KindMeasured{Name: kinds[i], Ops: h.TotalCount(), Latency: measure.LatencyOf(h),
-				Curve: measure.Curve(h)})
+		if i < len(d.load.Kinds) {
+			kind(d.load.Kinds[i], h)
 		}
+	}
+	if d.also != nil {
+		kind(d.load.Beside.Kind, d.beside.histograms[0])
 	}
 	o.Ops = whole.TotalCount()
 	o.MeasuredFrom = origin.Seconds()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"path/filepath"
 	"sync/atomic"
 
 	"github.com/holdfastdb/holdfast"
@@ -167,7 +166,7 @@ func eventNull(n int) func(Task) (Load, error) {
 func eventAppendFloor(t Task, n int) (Load, error) {
 	in := newEventInputs(eventRing)
 	records, size := in.records()
-	file, err := newFloorFile(filepath.Join(t.Dir, "floor"), size, int64(floorBytes/size), t.Level == holdfast.Power)
+	file, err := appendFile(t, size, int64(floorBytes/size))
 	if err != nil {
 		return Load{}, err
 	}
@@ -190,7 +189,7 @@ func recordOf(records []byte, size int) func(uint32) []byte {
 
 func eventReadFloor(t Task) (Load, error) {
 	records, size := newEventInputs(eventStored).records()
-	file, err := newFloorFile(filepath.Join(t.Dir, "floor"), size, int64(floorBytes/size), t.Level == holdfast.Power)
+	file, err := appendFile(t, size, int64(floorBytes/size))
 	if err != nil {
 		return Load{}, err
 	}

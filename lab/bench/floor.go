@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 
+	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
 
@@ -23,6 +25,7 @@ type floorFile struct {
 	record int
 	slots  int64
 	sync   bool
+	mapped []byte // the file, where it is stored to and not written by calls
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -38,6 +41,18 @@ type floorFile struct {
 // floorBytes is the size of the file where nothing else is needed: large enough that one group of
 // writers never laps another, small enough to be made in a few milliseconds.
 const floorBytes = 16 << 20
+
+// appendFile makes the file that the clients of a task append to.
+func appendFile(t Task, record int, slots int64) (*floorFile, error) {
+	w, err := newFloorFile(filepath.Join(t.Dir, "floor"), record, slots, t.Level == holdfast.Power)
+	if err != nil || !t.Mapped {
+		return w, err
+	}
+	if w.mapped, err = mapFile(w.f, slots*int64(record)); err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	return w, nil
+}
 
 // newFloorFile makes the file with room for so many records. There must be as many as all clients together
 // append at one time.
@@ -100,6 +115,11 @@ func (w *floorFile) append(records []byte, index int) error {
 func (w *floorFile) write(group []byte, from int64) error {
 	at := from % w.slots * int64(w.record)
 	head := group[:min(int64(len(group)), w.slots*int64(w.record)-at)]
+	if w.mapped != nil {
+		copy(w.mapped[at:], head)
+		copy(w.mapped, group[len(head):])
+		return nil
+	}
 	if _, err := w.f.WriteAt(head, at); err != nil {
 		return err
 	}
@@ -120,7 +140,14 @@ func (w *floorFile) read(buf []byte, slot int64) error {
 	return err
 }
 
-func (w *floorFile) close() error { return w.f.Close() }
+func (w *floorFile) close() error {
+	var err error
+	if w.mapped != nil {
+		err = unmapFile(w.mapped)
+		w.mapped = nil
+	}
+	return errors.Join(err, w.f.Close())
+}
 
 // verify opens the file again and compares all of it with what was written; record returns the
 // bytes of an index.

@@ -38,7 +38,8 @@ func (s screen) write(l Lab, r *Report, settings bool, format string) error {
 	return nil
 }
 
-// writeCSV writes the summaries with a head. What is not known is empty; times are in microseconds, sizes in bytes.
+// writeCSV writes the summaries with a head, and behind one of mixed work a line for each kind of operation, which has
+// its name as kind. What is not known is empty; times are in microseconds, sizes in bytes.
 func writeCSV(w io.Writer, r *Report) error {
 	c := csv.NewWriter(w)
 	number := func(x float64) string {
@@ -50,10 +51,12 @@ func writeCSV(w io.Writer, r *Report) error {
 	_ = c.Write([]string{"workload", "engine", "given", "clients", "offer", "rounds", "median_ops_per_sec", "low", "high",
 		"confidence", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "ops", "cpu_us_per_item", "syncs_per_commit",
 		"read_bytes_per_op", "settle_seconds", "peak_rss_bytes", "disk_bytes", "peak_disk_bytes", "items", "compared_with",
-		"verdict", "p", "p_corrected", "ratio", "ratio_low", "ratio_high"})
+		"verdict", "p", "p_corrected", "ratio", "ratio_low", "ratio_high", "kind",
+		"settled_ops_per_sec", "open_seconds", "disk_before_close_bytes", "held_per_sec", "failed_per_sec"})
 	for _, s := range r.Summary {
-		line := []string{s.Workload, s.Engine, s.Given.String(), strconv.Itoa(s.Clients), s.Offer.String(),
+		cell := []string{s.Workload, s.Engine, s.Given.String(), strconv.Itoa(s.Clients), s.Offer.String(),
 			strconv.Itoa(s.Rounds)}
+		line := slices.Clone(cell)
 		for _, x := range []float64{s.Median, s.Low, s.High, s.Confidence, s.Latency.P50, s.Latency.P90, s.Latency.P99,
 			s.Latency.P999, s.Latency.Max, float64(s.Ops), s.CPUPerItem, s.SyncsPerCommit, s.ReadPerOp, s.SettleSeconds,
 			float64(s.PeakRSS), float64(s.DiskBytes), float64(s.PeakDisk), float64(s.Items)} {
@@ -64,8 +67,24 @@ func writeCSV(w io.Writer, r *Report) error {
 			rank = *s.Rank
 		}
 		line = append(line, rank.To, string(rank.Verdict), number(rank.P), number(rank.Corrected), number(rank.Ratio),
-			number(rank.Low), number(rank.High))
+			number(rank.Low), number(rank.High), "", number(s.SettledOpsPerSec), number(s.OpenSeconds),
+			number(float64(s.DiskBeforeClose)))
+		found := SearchSummary{Held: -1, Failed: -1}
+		if s.Search != nil {
+			found = *s.Search
+		}
+		line = append(line, number(found.Held), number(found.Failed))
 		_ = c.Write(line)
+		for _, k := range s.Kinds {
+			of := append(slices.Clone(cell), "", "", "", "")
+			for _, x := range []float64{k.Latency.P50, k.Latency.P90, k.Latency.P99, k.Latency.P999, k.Latency.Max,
+				float64(k.Ops)} {
+				of = append(of, number(x))
+			}
+			of = append(of, make([]string, len(line)-len(of))...)
+			of[len(of)-6] = k.Name
+			_ = c.Write(of)
+		}
 	}
 	c.Flush()
 	return c.Error()
@@ -86,7 +105,7 @@ func writeBenchstat(w io.Writer, r *Report) error {
 		title := fmt.Sprintf("Benchmark%s%s/work=%s/engine=%s/level=%v/clients=%d", strings.ToUpper(kind[:min(len(kind), 1)]),
 			kind[min(len(kind), 1):], name, s.Engine, s.Given, s.Clients)
 		if s.Offer.Open() {
-			title += "/rate=" + strings.TrimSuffix(s.Offer.String(), "/s")
+			title += "/rate=" + strings.ReplaceAll(strings.TrimSuffix(s.Offer.String(), "/s"), "=", "-")
 		}
 		for _, result := range r.Results {
 			if result.Cell != s.cell || result.Round > s.Rounds || result.Ops == 0 {

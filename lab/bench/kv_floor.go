@@ -21,7 +21,8 @@ type kvNull struct {
 const nullSample = 512
 
 func newKVNull(t Task, keys, value int) *kvNull {
-	n := &kvNull{kvTable: kvTable{task: t, values: newKVValues(value, t.Seed), versions: make(kvVersions, keys)}}
+	n := &kvNull{kvTable: kvTable{kvStore: kvStore{task: t}, values: newKVValues(value, t.Seed),
+		versions: make(kvVersions, keys)}}
 	for key := range uint32(min(nullSample, kvPreloadBytes/value)) {
 		v := n.values.lay(make([]byte, value))
 		n.values.fill(v, key, 1)
@@ -48,15 +49,6 @@ func (n *kvNull) scan(first uint32, count int) error {
 	return nil
 }
 
-func (n *kvNull) load(client func(int) func() error) Load {
-	return Load{
-		Client: client,
-		Put:    n.bytes.Load,
-		Close:  func() error { return nil },
-		Verify: func() (int64, int64, error) { return n.versions.count(), 0, nil },
-	}
-}
-
 // kvFloor is a floorFile of keys with their values, each a record: key, value, and zeros up to a multiple of 8. Record
 // number n is of key n % kvMaxKeys in version n / kvMaxKeys.
 type kvFloor struct {
@@ -73,7 +65,7 @@ func kvRecordSize(value int) int { return (kvKeySize + value + 7) / 8 * 8 }
 func newKVFloor(t Task, batch, value int) (*kvFloor, error) {
 	record := kvRecordSize(value)
 	slots := int64(max(floorBytes/record, t.Clients*batch))
-	file, err := newFloorFile(filepath.Join(t.Dir, "floor"), record, slots, t.Level == holdfast.Power)
+	file, err := appendFile(t, record, slots)
 	if err != nil {
 		return nil, err
 	}

@@ -67,12 +67,9 @@ func (l kvVersions) compare(r holdfast.Reader, values kvValues) (n int64, err er
 
 // kvTable is the engine under test and what should be in it.
 type kvTable struct {
-	task     Task
-	engine   holdfast.Engine
-	volatile bool // nothing is left after Close
+	kvStore
 	values   kvValues
 	versions kvVersions
-	bytes    atomic.Int64 // of keys and values that clients have put
 }
 
 // newKVTable opens an engine for as many keys, of which none is there yet.
@@ -80,45 +77,20 @@ func newKVTable(t Task, keys, value int) (*kvTable, error) {
 	if keys > kvMaxKeys {
 		return nil, op.BadOption(fmt.Sprintf("%d keys", keys), "use fewer --clients")
 	}
-	engine, err := t.Open()
-	if err != nil {
-		return nil, err
-	}
-	return &kvTable{
-		task: t, engine: engine, volatile: engine.Capabilities().Strongest() == holdfast.Memory,
-		values: newKVValues(value, t.Seed), versions: make(kvVersions, keys),
-	}, nil
+	table := &kvTable{kvStore: kvStore{task: t}, values: newKVValues(value, t.Seed), versions: make(kvVersions, keys)}
+	return table, table.open()
 }
 
 // kvPreloadBytes is about what the values of one batch of the preload have.
 const kvPreloadBytes = 2 << 20
 
-// newKVLoaded is newKVTable with all keys there: put in large batches at the weakest level, synced, and the
-// engine closed and opened again, so that no engine reads from its write buffers what another reads from its files.
+// newKVLoaded is newKVTable with all keys there: put in large batches, and settled.
 func newKVLoaded(t Task, keys, value int, fill kvFill) (*kvTable, error) {
 	table, err := newKVTable(t, keys, value)
 	if err != nil {
 		return nil, err
 	}
-	if err := table.fill(fill); err != nil {
-		return nil, errors.Join(err, table.engine.Close())
-	}
-	table.engine, err = settled(t, table.engine)
-	return table, err
-}
-
-// settled closes an engine and opens it again, unless nothing would be left of it.
-func settled(t Task, engine holdfast.Engine) (holdfast.Engine, error) {
-	if engine.Capabilities().Strongest() == holdfast.Memory {
-		return engine, nil
-	}
-	if err := engine.Close(); err != nil {
-		return nil, err
-	}
-	if err := t.cool(); err != nil {
-		return nil, err
-	}
-	return t.Open()
+	return table, table.settle(func(level holdfast.Level) error { return table.fill(fill, level) })
 }
 
 // kvFill is how keys are put before the measurement: in random or in ascending order, and how often again, each time in
@@ -148,9 +120,8 @@ func kvOrderOf(n int, seed uint64) []uint32 {
 	return order
 }
 
-// fill puts all keys, and makes them safe.
-func (t *kvTable) fill(how kvFill) error {
-	level := weakest(t.engine, t.task.Level)
+// fill puts all keys.
+func (t *kvTable) fill(how kvFill, level holdfast.Level) error {
 	w := t.writerTo(func(b *holdfast.Batch) error { return holdfast.Commit(t.engine, b, level) })
 	batch := max(kvPreloadBytes/t.values.size, 1)
 	for round := range how.again + 1 {
@@ -171,47 +142,16 @@ func (t *kvTable) fill(how kvFill) error {
 			}
 		}
 	}
-	if err := t.engine.Sync(); err != nil && !(t.volatile && errors.Is(err, holdfast.ErrLevel)) {
-		return err
-	}
 	return nil
-}
-
-// weakest is the weakest level that the engine does not refuse; otherwise if it refuses all.
-func weakest(e holdfast.Engine, otherwise holdfast.Level) holdfast.Level {
-	for _, level := range holdfast.Levels() {
-		if e.Capabilities().Promise(level).Given != 0 {
-			return level
-		}
-	}
-	return otherwise
 }
 
 // load is a load of these clients on the table, which verifies all that is there.
 func (t *kvTable) load(client func(i int) func() error) Load {
-	return Load{
-		Client:   client,
-		Metrics:  func() holdfast.Metrics { return t.engine.Metrics() },
-		Close:    func() error { return t.engine.Close() },
-		Put:      t.bytes.Load,
-		Verify:   t.verify,
-		Volatile: t.volatile,
-	}
-}
-
-// verify compares all that is there, in the engine opened again unless it is volatile.
-func (t *kvTable) verify() (items, checked int64, err error) {
-	items = t.versions.count()
-	if t.volatile {
-		checked, err = t.versions.compare(t.engine, t.values)
-		return items, checked, err
-	}
-	engine, err := t.task.Open()
-	if err != nil {
-		return items, 0, wrong(err)
-	}
-	checked, err = t.versions.compare(engine, t.values)
-	return items, checked, errors.Join(err, engine.Close())
+	l := t.kvStore.load(t.versions.count, func(r holdfast.Reader) (int64, error) {
+		return t.versions.compare(r, t.values)
+	})
+	l.Client = client
+	return l
 }
 
 // scan walks over n keys, all of which are there, from first on, and compares them.

@@ -175,13 +175,15 @@ func TestKVRingsBeginAgain(t *testing.T) {
 // TestKVSizes: the workloads do what their names and descriptions say.
 func TestKVSizes(t *testing.T) {
 	items := map[string]int{"kv/seq-write": 100_000, "kv/batch": 100, "kv/random-write": 100,
-		"kv/overwrite": 100, "kv/scan": 100_000,
+		"kv/overwrite": 100, "kv/retention": 100, "kv/scan": 100_000,
 		"kv/scan-1m": 1_000_000, "kv/scan-1m-updated": 1_000_000,
 		"kv/range": 100, "kv/cold-read": 100, "kv/cold-read-60m": 100,
 		"kv/scan-loaded": 10_000_000, "kv/scan-updated": 10_000_000}
-	bytes := map[string]int{"kv/overwrite": 112, "kv/load": 140, "kv/steady": 140,
+	bytes := map[string]int{"kv/read-while-writing": 123, "kv/read-while-writing-1k": 123, "kv/retention": 112,
+		"kv/queue": 112, "kv/overwrite": 112, "kv/load": 140, "kv/steady": 140,
+		"kv/open-killed": 140, "kv/open-killed-1g": 140,
 		"kv/value-1k": 12 + 1024, "kv/value-10k": 12 + 10240,
-		"kv/value-100k": 12 + 102400, "kv/value-1m": 12 + 1<<20}
+		"kv/value-100k": 12 + 102400, "kv/value-1mb": 12 + 1_000_000}
 	for _, w := range kvWorkloads() {
 		want := items[w.Name]
 		if want == 0 {
@@ -403,9 +405,10 @@ func TestKVVerificationCatches(t *testing.T) {
 			to.Set(op.Key, op.Value)
 		}
 	}
-	writes, gets := "seq-write batch random-write mixed overwrite value-1k value-100k load steady",
-		"mixed seq-read random-read random-read-1m random-read-1m-updated"
-	scans := writes + " seq-read random-read random-read-1m random-read-1m-updated scan scan-1m " +
+	writes, gets := "seq-write batch random-write mixed overwrite value-1k value-100k load steady retention queue",
+		"read-while-writing mixed seq-read random-read random-read-1m random-read-1m-updated"
+	scans := writes + " read-while-writing open-killed open-killed-1g " +
+		"seq-read random-read random-read-1m random-read-1m-updated scan scan-1m " +
 		"scan-1m-updated range scan-loaded scan-updated cold-read cold-read-60m"
 	for name, test := range map[string]struct {
 		mutation mutant
@@ -439,7 +442,7 @@ func TestKVVerificationCatches(t *testing.T) {
 					same(to, op)
 				}
 			}), holdfast.Memory)
-		}}, "overwrite"},
+		}}, "overwrite retention queue"},
 		"a key too many": {mutant{apply: func(e holdfast.Engine, b *holdfast.Batch) (holdfast.Receipt, error) {
 			to := changed(b, same)
 			to.Set([]byte("key_"), nil)
@@ -507,7 +510,11 @@ func TestKVFloorCatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := times(20, load.Client(0)); err != nil {
+		err = times(20, load.Client(0))
+		if load.Beside != nil {
+			err = errors.Join(err, times(20, load.Beside.Client()))
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		names, err := filepath.Glob(filepath.Join(dir, "floor*"))

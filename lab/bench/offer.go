@@ -15,6 +15,7 @@ import (
 type Offer struct {
 	Share float64 // of the rate that the closed loop of the warm-up makes in its second half; 0 if Rate is named
 	Rate  float64 // operations a second of all clients together
+	Bound Bound   // instead of a rate, the highest at which this holds is looked for
 }
 
 // Limits of what can be offered. At more than maxShare a run shows nothing that it does not show there.
@@ -23,7 +24,7 @@ const (
 	minShare, maxShare = 1e-3, 10
 )
 
-// ParseOffer reads what [Offer.String] writes: "80%", "20000/s", or "" for a closed loop.
+// ParseOffer reads what [Offer.String] writes of a rate: "80%", "20000/s", or "" for a closed loop.
 func ParseOffer(text string) (o Offer, err error) {
 	limits := fmt.Sprintf("name a share from %v %% to %v %%, as 80%%, or a rate from %v to %v, as 20000/s",
 		minShare*100, maxShare*100, minRate, maxRate)
@@ -59,7 +60,7 @@ func (o Offer) String() string {
 	case o.Rate > 0:
 		return strconv.FormatFloat(o.Rate, 'f', -1, 64) + "/s"
 	}
-	return ""
+	return o.Bound.String()
 }
 
 // MarshalText writes o as JSON has it.
@@ -67,7 +68,11 @@ func (o Offer) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // UnmarshalText reads what MarshalText wrote.
 func (o *Offer) UnmarshalText(text []byte) (err error) {
-	*o, err = ParseOffer(string(text))
+	if *o = (Offer{}); strings.Contains(string(text), "=") {
+		o.Bound, err = ParseBound(string(text))
+	} else {
+		*o, err = ParseOffer(string(text))
+	}
 	return err
 }
 
@@ -89,6 +94,8 @@ func (o Offer) Title() string {
 		return fmt.Sprintf(", open loop at %v of its closed loop's rate", o)
 	case o.Rate > 0:
 		return fmt.Sprintf(", open loop at %v", o)
+	case o.Bound != Bound{}:
+		return fmt.Sprintf(", the highest rate with a %s of at most %v", o.Bound.Percentile, o.Bound.Limit)
 	}
 	return ""
 }

@@ -54,9 +54,12 @@ func Presets() []Preset {
 				"kv/random-read", "kv/random-read-1m", "kv/scan", "kv/scan-1m", "kv/cold-read"},
 			[]int{1}, 6, 100 * time.Millisecond, nil},
 		{"kv-large", "ten million keys in random order, and cold reads of 60 million (9 GB); name --engines",
-			[]string{"kv/load", "kv/steady", "kv/range", "kv/scan-loaded", "kv/scan-updated",
+			[]string{"kv/load", "kv/steady", "kv/open-killed-1g", "kv/range", "kv/scan-loaded", "kv/scan-updated",
 				"kv/*-1m-updated", "*/cold-read-60m"}, []int{4}, 3, 30 * time.Second,
 			[]holdfast.Level{holdfast.Process}},
+		{"mixed", "reads beside a writer, a table of constant size, and queues, with four clients; opening after a kill",
+			[]string{"kv/read-while-writing*", "kv/retention", "kv/queue", "kv/open-killed"}, []int{4}, 6, time.Second,
+			[]holdfast.Level{holdfast.Process, holdfast.Power}},
 		{"ycsb", "the six core workloads of YCSB with four clients, which share 100,000 records of 1 KB",
 			[]string{"ycsb/*"}, []int{4}, 6, 300 * time.Millisecond,
 			[]holdfast.Level{holdfast.Process, holdfast.Power}},
@@ -86,6 +89,7 @@ type Request struct {
 	Levels    []string
 	Clients   []int
 	Rates     []string // of open loops, see ParseOffer; empty for closed loops
+	Find      []string // bounds for which the highest rates are looked for, see ParseBound
 	Rounds    *int
 	For       *time.Duration
 	Seed      *uint64
@@ -93,6 +97,7 @@ type Request struct {
 	Baseline  string // the engine that others are compared with; empty for the best
 	Memory    string // a size, for the budget of each contender; empty for the default
 	Format    string // of [Formats] that the report is shown in; empty for the first
+	Resume    string // a report of the same plan, on this machine, that is not whole: what it has is not measured again
 	Settings  bool   // the tables are followed by what the contenders ran with
 }
 
@@ -164,7 +169,7 @@ func (l Lab) Plan(r Request) (Plan, error) {
 	if !named {
 		patterns = []string{"*"}
 	}
-	if p.Engines, err = op.Choose("engine", patterns, l.engineNames(), Null, Floor); err != nil {
+	if p.Engines, err = op.Choose("engine", patterns, l.engineNames(), Null, Floor, FloorMap); err != nil {
 		return Plan{}, err
 	}
 	if !named {
@@ -252,6 +257,15 @@ func (l Lab) Plan(r Request) (Plan, error) {
 			p.Offers = append(p.Offers, offer)
 		}
 	}
+	for _, text := range r.Find {
+		bound, err := ParseBound(text)
+		if err != nil {
+			return Plan{}, err
+		}
+		if offer := (Offer{Bound: bound}); !slices.Contains(p.Offers, offer) {
+			p.Offers = append(p.Offers, offer)
+		}
+	}
 	var asked []int
 	if len(r.Clients) > 0 {
 		asked = p.Clients
@@ -311,6 +325,15 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 						missing = absent(engine, p.Levels, why, why)
 					}
 				}
+				if w.Killed {
+					const why = "what it acknowledged dies with the process"
+					cells = slices.DeleteFunc(cells, func(c Cell) bool {
+						if c.Given == holdfast.Memory {
+							missing = append(missing, absent(engine, []holdfast.Level{c.Asked}, why, why)...)
+						}
+						return c.Given == holdfast.Memory
+					})
+				}
 				if clients > 1 && l.peer(engine).OneClient {
 					const why = "it answers one request after another, and is measured with one client"
 					cells, missing = nil, absent(engine, p.Levels, why, why)
@@ -342,6 +365,9 @@ func (l Lab) layOut(p *Plan, asked []int, named bool) error {
 					add(Floor, level, level)
 				}
 			}
+			if given[holdfast.Process] && canMap && !w.Killed {
+				add(FloorMap, holdfast.Process, holdfast.Process)
+			}
 		}
 	}
 	if len(p.Cells) == 0 {
@@ -358,7 +384,7 @@ type setup struct {
 
 // setups are those of a workload with these numbers of clients. If offers are none, its own is taken.
 func setups(clients []int, offers []Offer, w Workload) (list []setup) {
-	if len(offers) == 0 {
+	if len(offers) == 0 || w.Killed {
 		offers = []Offer{w.Offer}
 	}
 	for _, n := range clients {
@@ -488,7 +514,11 @@ const expectedOverhead = 130 * time.Millisecond
 func (p Plan) Estimate() time.Duration {
 	round := time.Duration(0)
 	for _, c := range p.Cells {
-		round += p.For + p.WarmUp + expectedOverhead + c.Overhead
+		runs := time.Duration(1)
+		if c.Offer.Bound != (Bound{}) {
+			runs = usualRuns
+		}
+		round += runs * (p.For + p.WarmUp + expectedOverhead + c.Overhead)
 	}
 	return round * time.Duration(p.Rounds)
 }
@@ -505,7 +535,7 @@ func levelNames(levels []holdfast.Level) []string {
 func command(r Request, p Plan) string {
 	return "holdfast bench " + p.Preset + console.Flag("engines", r.Engines...) +
 		console.Flag("workloads", r.Workloads...) + console.Flag("levels", r.Levels...) +
-		console.Flag("clients", r.Clients...) + console.Flag("rate", r.Rates...) +
+		console.Flag("clients", r.Clients...) + console.Flag("rate", r.Rates...) + console.Flag("find-rate", r.Find...) +
 		console.FlagOf("rounds", r.Rounds) + console.FlagOf("for", r.For) +
 		console.Flag("seed", p.Seed) + console.FlagOf("ram", r.RAM) + console.Flag("memory", r.Memory) +
 		console.Flag("baseline", r.Baseline)

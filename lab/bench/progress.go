@@ -17,6 +17,7 @@ type progress struct {
 
 	began time.Time
 	round int
+	first int // measurements that were there before
 	total int
 }
 
@@ -27,7 +28,7 @@ func newProgress(t console.Terminal, p Plan, file *console.ReportFile) *progress
 // Starts implements [Watcher].
 func (p *progress) Starts(c Cell, round, done int) {
 	if p.began.IsZero() {
-		p.began = p.now()
+		p.began, p.first = p.now(), done
 	}
 	if round != p.round && p.plan.Rounds > 1 {
 		p.Printf("round %d of %d, %s left", round, p.plan.Rounds, console.Length(p.left(done)))
@@ -51,9 +52,10 @@ func (p *progress) Measured(soFar func() *Report) { p.file.Checkpoint(func() any
 
 // left extrapolates from what has been measured, once that is enough to go by.
 func (p *progress) left(done int) time.Duration {
-	gone := p.now().Sub(p.began)
-	if done < 5 {
-		return max(p.plan.Estimate()-gone, 0)
+	gone, made := p.now().Sub(p.began), float64(done-p.first)
+	if made < 5 {
+		all := p.plan.Estimate() * time.Duration(p.total-p.first) / time.Duration(max(p.total, 1))
+		return max(all-gone, 0)
 	}
-	return time.Duration(float64(gone) / float64(done) * float64(p.total-done))
+	return time.Duration(float64(gone) / made * float64(p.total-done))
 }

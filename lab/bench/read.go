@@ -146,16 +146,12 @@ func (r *Report) cells() ([]Cell, error) {
 	for _, w := range Workloads() {
 		reads[w.Name] = w.Reads
 	}
-	type turn struct {
-		cell  Cell
-		round int
-	}
-	seen := map[turn]bool{}
+	seen := map[slot]bool{}
 	var cells []Cell
 	for i := range r.Results {
 		result := &r.Results[i]
 		result.Reads = reads[result.Workload]
-		t := turn{result.Cell, result.Round}
+		t := slot{result.Cell, result.Round}
 		what := fmt.Sprintf("%s, %s at %v, round %d", result.Workload, result.Engine, result.Given, result.Round)
 		switch {
 		case seen[t]:
@@ -173,13 +169,14 @@ func (r *Report) cells() ([]Cell, error) {
 		if i := slices.Index(r.Plan.Engines, engine); i >= 0 && !reference(engine) {
 			return i
 		}
-		return len(r.Plan.Engines) + slices.Index([]string{Null, Floor}, engine)
+		return len(r.Plan.Engines) + slices.Index([]string{Null, Floor, FloorMap}, engine)
 	}
 	slices.SortFunc(cells, func(a, b Cell) int {
 		return cmp.Or(
 			cmp.Compare(slices.Index(r.Plan.Workloads, a.Workload), slices.Index(r.Plan.Workloads, b.Workload)),
 			cmp.Compare(a.Clients, b.Clients), cmp.Compare(a.Offer.Share, b.Offer.Share),
-			cmp.Compare(a.Offer.Rate, b.Offer.Rate), cmp.Compare(rank(a.Engine), rank(b.Engine)),
+			cmp.Compare(a.Offer.Rate, b.Offer.Rate), cmp.Compare(a.Offer.String(), b.Offer.String()),
+			cmp.Compare(rank(a.Engine), rank(b.Engine)),
 			cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Given, b.Given), cmp.Compare(a.Asked, b.Asked))
 	})
 	return slices.Compact(cells), nil

@@ -61,6 +61,11 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 	if r.Partial != "" {
 		s.Partial(r.Partial)
 	}
+	if r.Resumed > 0 {
+		s.Printf("\n")
+		s.Wrapped("", "Continued "+console.Number(r.Resumed, "time")+" after an early end: the engines of one round had "+
+			"their turns at different times there.")
+	}
 	for _, name := range r.Plan.Workloads {
 		w, err := l.workload(name)
 		if err != nil {
@@ -70,6 +75,7 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 			for _, g := range groups(w, r, at) {
 				s.Printf("\n%s\n", s.Paint(console.Bold, g.title()))
 				s.speed(g)
+				s.kinds(g)
 			}
 			if w.Samples {
 				s.course(w, r, at)
@@ -84,9 +90,15 @@ func (s screen) report(l Lab, r *Report, settings bool) {
 	s.budgets(r, settings)
 	s.unavailable(r.Unavailable)
 	s.conclusions(l, r)
+	s.matrix(l, r)
 	s.void(r.Void())
-	s.Printf("\nagain: %s\n", r.Plan.Command)
+	s.Printf("\n")
+	s.Hanging(s.Paint(badgeStyles[r.Badge.Grade], "badge:")+" ", r.Badge.String(), 7)
+	s.Printf("again: %s\n", r.Plan.Command)
 }
+
+// badgeStyles are how grades are painted.
+var badgeStyles = map[Grade]console.Style{Smoke: console.Red, Publishable: console.Green}
 
 // group is one table: what may be ranked together.
 type group struct {
@@ -101,7 +113,7 @@ type group struct {
 
 // reference reports whether the contender is no engine, and takes no place among them.
 func reference(engine string) bool {
-	return engine == Null || engine == Floor || engine == contender.RustNull
+	return engine == Null || engine == Floor || engine == FloorMap || engine == contender.RustNull
 }
 
 // groups splits the summaries of a workload by the level given, strongest first. Reads are one
@@ -160,8 +172,11 @@ func (g group) title() string {
 
 // order puts the highest rates first, or, in an open loop, the lowest p99 of those that keep up.
 func (g group) order(a, b Summary) int {
-	if !g.offer.Open() {
+	switch {
+	case !g.offer.Open():
 		return cmp.Compare(b.Median, a.Median)
+	case a.Search != nil && b.Search != nil:
+		return cmp.Compare(b.Search.Held, a.Search.Held)
 	}
 	return cmp.Or(cmp.Compare(min(a.Overloaded, 1), min(b.Overloaded, 1)), cmp.Compare(a.Latency.P99, b.Latency.P99))
 }
@@ -179,24 +194,27 @@ func (s screen) cost(w Workload, r *Report, at setup) {
 	t := console.Table{Keys: 2, Columns: []console.Column{
 		{Name: "engine"}, {Name: "level"}, {Name: "CPU/" + singular(w.Unit), Right: true},
 		{Name: "syncs/commit", Right: true},
-		{Name: "settle", Right: true}, {Name: "memory", Right: true}, {Name: cmp.Or(w.Stored, w.Unit), Right: true},
-		{Name: "on disk", Right: true},
+		{Name: "settle", Right: true}, {Name: "settled/s", Right: true}, {Name: "open", Right: true},
+		{Name: "memory", Right: true}, {Name: cmp.Or(w.Stored, w.Unit), Right: true},
+		{Name: "before closing", Right: true}, {Name: "on disk", Right: true},
 	}}
+	_, perOp := w.rates()
 	for _, g := range groups(w, r, at) {
 		for _, row := range g.rows {
 			syncs, items, disk := "?", measure.Count(float64(row.Items)), measure.Size(row.DiskBytes)
+			open, before := measure.Duration(row.OpenSeconds*1e6), measure.Size(row.DiskBeforeClose)
 			if alive := float64(row.Items) * float64(w.ItemBytes); w.showsSpace() && alive > 0 && row.DiskBytes > 0 {
 				disk += " (" + measure.Digits(float64(row.DiskBytes)/alive) + "x)"
 			}
 			switch {
 			case reference(row.Engine):
-				syncs, items, disk = "", "", "" // nothing, or a file prepared ahead
+				syncs, items, disk, open, before = "", "", "", "", "" // nothing, or a file prepared ahead
 			case row.SyncsPerCommit >= 0:
 				syncs = measure.Digits(row.SyncsPerCommit)
 			}
 			t.Row(plain(row.Engine), row.Engine, g.given.String(), measure.Duration(row.CPUPerItem), syncs,
-				measure.Duration(row.SettleSeconds*1e6),
-				measure.Size(row.PeakRSS), items, disk)
+				measure.Duration(row.SettleSeconds*1e6), measure.Count(row.SettledOpsPerSec*perOp), open,
+				measure.Size(row.PeakRSS), items, before, disk)
 		}
 	}
 	if t.Rows() == 0 {
@@ -248,7 +266,7 @@ func (s screen) legend(l Lab, r *Report) {
 // references explains null and floor, as far as they were measured, and what the tables of costs include.
 func (s screen) references(l Lab, r *Report) {
 	var null *Summary
-	var nullWrites, floorWrites, floorReads, writes, openLoop bool
+	var nullWrites, floorWrites, floorReads, writes, openLoop, search, floorMap bool
 	for i := range r.Summary {
 		sum := &r.Summary[i]
 		w, err := l.workload(sum.Workload)
@@ -256,12 +274,22 @@ func (s screen) references(l Lab, r *Report) {
 			continue // a plan names no other
 		}
 		writes, openLoop = writes || !w.Reads, openLoop || sum.Offer.Open()
+		search = search || sum.Search != nil
 		switch sum.Engine {
 		case Null:
 			null, nullWrites = cmp.Or(null, sum), nullWrites || !w.Reads
+		case FloorMap:
+			floorMap = true
 		case Floor:
 			floorReads, floorWrites = floorReads || w.Reads, floorWrites || !w.Reads
 		}
+	}
+	if search {
+		s.Wrapped("", fmt.Sprintf("The highest rate was looked for by open loops of %s, each a process of its own: from the "+
+			"closed loop's rate on, and then between the highest at which the bound held and the lowest above it at which it "+
+			"did not, until they are within %.0f %% of each other, for %d runs at most. Who does not keep up fails, whatever "+
+			"its latencies. Times are those at the rate that was found.", measure.Duration(r.Plan.Seconds*1e6),
+			100*(searchStep-1), searchRuns))
 	}
 	if openLoop {
 		s.Wrapped("", "In an open loop, operations are due at fixed times, and times are counted from when one was due. A "+
@@ -282,7 +310,11 @@ func (s screen) references(l Lab, r *Report) {
 		parts = append(parts, "reads by one call, and compares")
 	}
 	if len(parts) > 0 {
-		s.Wrapped("", "floor "+strings.Join(parts, "; it ")+".")
+		text := "floor " + strings.Join(parts, "; it ") + "."
+		if floorMap {
+			text += " floor-map stores to a mapping of that file instead, as engines may whose commits survive kill -9."
+		}
+		s.Wrapped("", text)
 	}
 	if writes {
 		own := ""
@@ -290,7 +322,8 @@ func (s screen) references(l Lab, r *Report) {
 			own = ", which is null's"
 		}
 		s.Wrapped("", "CPU, settling (the time to close) and the peak of memory include the harness's own"+own+"; what is "+
-			"there in the end includes what the warm-up wrote.")
+			"there in the end includes what the warm-up wrote. Settled/s is the rate if the time to close counts too; open is "+
+			"what opening took then, with the files in the system's cache.")
 	}
 }
 

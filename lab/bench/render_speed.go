@@ -102,7 +102,11 @@ func (g group) comparedWith() Verdict {
 
 // speed writes the group's table. Rates are of items, times of operations.
 func (s screen) speed(g group) {
-	if g.offer.Open() {
+	switch {
+	case g.offer.Bound != Bound{}:
+		s.searches(g)
+		return
+	case g.offer.Open():
 		s.openLoop(g)
 		return
 	}
@@ -159,6 +163,31 @@ func (s screen) speed(g group) {
 	}
 	if len(figures) > 0 {
 		s.Wrapped("  ", "study "+g.workload.studyName()+" said: "+strings.Join(figures, "; "))
+	}
+}
+
+// kinds writes a table of the kinds of operations, where they are mixed: a line for each engine and kind.
+func (s screen) kinds(g group) {
+	t := console.Table{Keys: 2, Columns: []console.Column{
+		{Name: "engine"}, {Name: "kind"}, {Name: "ops", Right: true}, {Name: "p50", Right: true},
+		{Name: "p99", Right: true}, {Name: "p99.9", Right: true}, {Name: "max", Right: true},
+	}}
+	for _, row := range g.rows {
+		for i, k := range row.Kinds {
+			cells := []string{row.Engine, k.Name, measure.Count(float64(k.Ops)), "-", "-", "-", "-"}
+			if i > 0 {
+				cells[0] = ""
+			}
+			if l := k.Latency; k.Ops > 0 && row.Overloaded == 0 {
+				copy(cells[3:], []string{measure.Duration(l.P50), measure.Duration(l.P99), measure.Duration(l.P999),
+					measure.Duration(l.Max)})
+			}
+			t.Row(plain(row.Engine), cells...)
+		}
+	}
+	if t.Rows() > 0 {
+		s.Printf("\n")
+		s.Table(&t)
 	}
 }
 

@@ -68,7 +68,7 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 	for round := range p.Rounds {
 		for i, c := range p.Cells {
 			us := 2.5 + 11*float64(i) + float64(c.Given*c.Given)*3 + float64(round)*float64(i%3)*2
-			if c.Engine == Floor {
+			if c.Engine == Floor || c.Engine == FloorMap {
 				us = 2 + float64(round)/10
 			}
 			if c.Engine == Null {
@@ -86,6 +86,13 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 				Syncs: int64(c.Given-1) * 500,
 				Items: int64(2e5/us) * int64(w.Items), Verified: true, PeakDisk: 234_567, Samples: []Sample{},
 				Curve: []measure.Point{}, Kinds: []KindMeasured{},
+			}
+			if c.Workload == "kv/mixed" {
+				for i, kind := range (kvMixed{reads: mixedReads}).kinds() {
+					result.Kinds = append(result.Kinds, KindMeasured{Name: kind, Ops: result.Ops * int64(7-4*i) / 10,
+						Latency: measure.Latency{P50: us * float64(i+1), P90: 2 * us, P99: 4 * us, P999: 5 * us, Max: 99 * us},
+						Curve:   []measure.Point{}})
+				}
 			}
 			if c.Engine == "mem" && c.Workload == "event/append-100" && round == p.Rounds-1 {
 				result.Verified, result.Error = false, "failed verification: 100 acknowledged, 99 there\nand more of the kind"
@@ -107,7 +114,7 @@ func inventedOf(request Request, names ...string) (Lab, Plan, *Report) {
 // engine refuses; raft has a peer, work that only one client can do, and the tables of a long run.
 func TestReportLooksAsBefore(t *testing.T) {
 	event := []string{"pebble", "sqlite-go", "mem"}
-	kv := []string{"kv/seq-write", "kv/overwrite", "kv/value-100k", "kv/scan"}
+	kv := []string{"kv/seq-write", "kv/overwrite", "kv/value-100k", "kv/scan", "kv/mixed"}
 	raft := []string{"raft/stable-set", "raft/get-log", "raft/long"}
 	for _, test := range []struct {
 		name    string

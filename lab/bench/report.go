@@ -24,6 +24,10 @@ type Report struct {
 	Unavailable []Unavailable   `json:"unavailable"`
 	Contenders  []Contender     `json:"contenders"` // what each ran with, at each level
 	Partial     string          `json:"partial"`    // why this is not all of the plan; empty if it is
+	// Build is the program that measured, nil if that is not known; Resumed how many times the run was continued.
+	Build   *console.Build `json:"build"`
+	Resumed int            `json:"resumed"`
+	Badge   Badge          `json:"badge"` // made anew when a report is read
 }
 
 // PlanJSON is the part of a plan that the report has.
@@ -54,10 +58,13 @@ type Result struct {
 	ItemsPerOp int      `json:"items_per_op"`
 	KeyOrder   KeyOrder `json:"key_order"` // of the workload
 	OpsPerSec  float64  `json:"ops_per_sec"`
+	// DiskFailed is true where it is void because the disk was full or took no writes, which is not the contender's fault.
+	DiskFailed bool `json:"disk_failed"`
+	// Search is how its rate was found; nil unless the highest one was looked for.
+	Search *Search `json:"search"`
 	Measurement
 
-	ran  *Contender // nil if it did not come so far
-	disk bool       // it is void because the disk was full or refused, which is not the contender's fault
+	ran *Contender // nil if it did not come so far
 }
 
 // Measurement is what a child process measured. Metrics that are not known are -1.
@@ -127,6 +134,8 @@ type Summary struct {
 	// not keep up. 0 in a closed one.
 	Offered    float64 `json:"offered_per_sec"`
 	Overloaded int     `json:"overloaded_rounds"`
+	// Search is what searches for the highest rate found; nil if none was made.
+	Search *SearchSummary `json:"search"`
 
 	// Medians over the rounds; -1 for what is not known.
 	Ops            int64           `json:"ops"`
@@ -135,14 +144,29 @@ type Summary struct {
 	SyncsPerCommit float64         `json:"syncs_per_commit"`
 	ReadPerOp      float64         `json:"read_bytes_per_op"`
 	SettleSeconds  float64         `json:"settle_seconds"`
-	PeakRSS        int64           `json:"peak_rss_bytes"`
-	DiskBytes      int64           `json:"disk_bytes"`
-	PeakDisk       int64           `json:"peak_disk_bytes"`
-	Items          int64           `json:"items"`
+	// SettledOpsPerSec are operations a second if the time to close counts too, see [Result.Settled]; OpenSeconds is what
+	// opening took after that.
+	SettledOpsPerSec float64 `json:"settled_ops_per_sec"`
+	OpenSeconds      float64 `json:"open_seconds"`
+	DiskBeforeClose  int64   `json:"disk_before_close_bytes"`
+	PeakRSS          int64   `json:"peak_rss_bytes"`
+	DiskBytes        int64   `json:"disk_bytes"`
+	PeakDisk         int64   `json:"peak_disk_bytes"`
+	Items            int64   `json:"items"`
+
+	// Kinds are those of the operations where they are mixed, else empty.
+	Kinds []KindSummary `json:"kinds"`
 
 	Rank *Rank `json:"rank"` // nil for null and floor, which take no place among the engines
 
 	cell Cell
+}
+
+// KindSummary is what the rounds of one cell say of one kind of operation: medians.
+type KindSummary struct {
+	Name    string          `json:"name"`
+	Ops     int64           `json:"ops"`
+	Latency measure.Latency `json:"latency_us"`
 }
 
 // summarise sums up what has been measured of the cells. If rounds were finished, only those count: in the
@@ -153,6 +177,7 @@ func (r *Report) summarise(cells []Cell) {
 		counted = r.Plan.Rounds
 	}
 	r.Summary = summarise(cells, r.Results, counted, r.Plan.Baseline)
+	r.Badge = r.badge()
 }
 
 // finished is how many rounds were finished, in each of which so many cells had their turn.
@@ -210,7 +235,7 @@ func (r *Report) setups(workload string) (list []setup) {
 	}
 	slices.SortFunc(list, func(a, b setup) int {
 		return cmp.Or(cmp.Compare(a.clients, b.clients), cmp.Compare(a.offer.Share, b.offer.Share),
-			cmp.Compare(a.offer.Rate, b.offer.Rate))
+			cmp.Compare(a.offer.Rate, b.offer.Rate), cmp.Compare(a.offer.String(), b.offer.String()))
 	})
 	return list
 }

@@ -43,6 +43,7 @@ type Runner struct {
 	dir     *rundir.Dir
 	machine measure.Machine
 	ram     *measure.RAM // nil for no limit
+	old     *Report      // of a run that is resumed, nil if none is
 }
 
 // NewRunner makes the run's directory and looks at the machine. Close removes the directory.
@@ -115,17 +116,30 @@ func (r *Runner) Run(ctx context.Context, w Watcher) (*Report, error) {
 		Contenders:  []Contender{},
 		Unavailable: append([]Unavailable{}, p.Unavailable...),
 	}
+	build := console.ThisBuild()
+	report.Build = &build
+	done, before := map[slot]bool{}, float64(holdfast.Unknown) // the share of other work
+	if r.old != nil {
+		var err error
+		if done, err = report.resumed(r.old, p.Cells); err != nil {
+			return report, err
+		}
+		before = report.Machine.OtherWork
+	}
 	otherWork := measure.Work()
 	soFar := func(end string, err error) *Report {
 		if end != "" {
 			end = report.partial(len(p.Cells), end, err)
 		}
-		report.Partial, report.Machine.OtherWork = end, otherWork()
+		report.Partial, report.Machine.OtherWork = end, max(otherWork(), before)
 		report.summarise(p.Cells)
 		return report
 	}
 	for round := 1; round <= p.Rounds; round++ {
 		for _, c := range p.Shuffled(round) {
+			if done[slot{c, round}] {
+				continue
+			}
 			w.Starts(c, round, len(report.Results))
 			result, err := r.measure(ctx, c, round, len(report.Results))
 			switch {
@@ -153,8 +167,8 @@ const (
 	slowest      = 10
 )
 
-// measure runs one child in a directory of its own. An error is not of this measurement alone.
-func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, error) {
+// measureOnce runs one child in a directory of its own. An error is not of this measurement alone.
+func (r *Runner) measureOnce(ctx context.Context, c Cell, round, n int) (Result, error) {
 	workload, err := r.lab.workload(c.Workload)
 	if err != nil {
 		return Result{}, err
@@ -188,7 +202,7 @@ func (r *Runner) measure(ctx context.Context, c Cell, round, n int) (Result, err
 		return Result{}, r.dir.Error(err)
 	}
 	result := Result{Cell: c, Round: round, ItemsPerOp: workload.Items, KeyOrder: workload.KeyOrder,
-		Measurement: o.Measurement, ran: o.Ran, disk: o.Disk}
+		Measurement: o.Measurement, ran: o.Ran, DiskFailed: o.Disk}
 	if o.Seconds > 0 {
 		result.OpsPerSec = float64(o.Ops) / o.Seconds
 	}

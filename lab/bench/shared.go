@@ -20,18 +20,15 @@ import (
 //
 // Records are numbered from 0 on. Their keys are YCSB's: "user" and a hash of the number. So new ones are scattered.
 type sharedTable struct {
-	task     Task
-	engine   holdfast.Engine
-	volatile bool // nothing is left after Close
-	values   kvValues
-	loaded   int                             // records that were there before clients began
-	chunks   [1 << 16]atomic.Pointer[chunk]  // of records, by the upper half of their number
-	locks    [1 << 10]sync.Mutex             // by the lower bits of the number; see put
-	issued   atomic.Uint32                   // records
-	bytes    atomic.Int64                    // of keys and values that clients have put
-	order    []uint32                        // the loaded records by key, nil if nobody scans
-	ranks    []uint32                        // by number, where the loaded record is in order
-	between  []atomic.Pointer[sharedBetween] // by rank, the acknowledged inserts behind that record and before the next
+	kvStore
+	values  kvValues
+	loaded  int                             // records that were there before clients began
+	chunks  [1 << 16]atomic.Pointer[chunk]  // of records, by the upper half of their number
+	locks   [1 << 10]sync.Mutex             // by the lower bits of the number; see put
+	issued  atomic.Uint32                   // records
+	order   []uint32                        // the loaded records by key, nil if nobody scans
+	ranks   []uint32                        // by number, where the loaded record is in order
+	between []atomic.Pointer[sharedBetween] // by rank, the acknowledged inserts behind that record and before the next
 
 	mu           sync.Mutex    // of inserts that were acknowledged
 	acknowledged atomic.Uint32 // all records below it are
@@ -65,7 +62,7 @@ func sharedKey(dst []byte, number uint32) []byte {
 
 // newSharedTable has no engine yet. With scans it knows the order of the loaded keys.
 func newSharedTable(t Task, records, value int, scans bool) *sharedTable {
-	s := &sharedTable{task: t, values: newKVValues(value, t.Seed), loaded: records}
+	s := &sharedTable{kvStore: kvStore{task: t}, values: newKVValues(value, t.Seed), loaded: records}
 	for number := range uint32(records) {
 		s.made(number).issued.Store(1)
 		s.record(number).acknowledged.Store(1)
@@ -88,24 +85,17 @@ func newSharedTable(t Task, records, value int, scans bool) *sharedTable {
 	return s
 }
 
-// newSharedLoaded has all records in its engine: put in large batches at the weakest level, and settled.
+// newSharedLoaded has all records in its engine: put in large batches, and settled.
 func newSharedLoaded(t Task, records, value int, scans bool) (*sharedTable, error) {
-	engine, err := t.Open()
-	if err != nil {
+	s := newSharedTable(t, records, value, scans)
+	if err := s.open(); err != nil {
 		return nil, err
 	}
-	s := newSharedTable(t, records, value, scans)
-	s.engine, s.volatile = engine, engine.Capabilities().Strongest() == holdfast.Memory
-	if err := s.fill(); err != nil {
-		return nil, errors.Join(err, engine.Close())
-	}
-	s.engine, err = settled(t, engine)
-	return s, err
+	return s, s.settle(s.fill)
 }
 
-// fill puts the records, and makes them safe.
-func (s *sharedTable) fill() error {
-	level := weakest(s.engine, s.task.Level)
+// fill puts the records.
+func (s *sharedTable) fill(level holdfast.Level) error {
 	w, each := s.writer(), max(kvPreloadBytes/s.values.size, 1)
 	for first := 0; first < s.loaded; first += each {
 		w.batch.Reset()
@@ -115,9 +105,6 @@ func (s *sharedTable) fill() error {
 		if err := holdfast.Commit(s.engine, &w.batch, level); err != nil {
 			return err
 		}
-	}
-	if err := s.engine.Sync(); err != nil && !(s.volatile && errors.Is(err, holdfast.ErrLevel)) {
-		return err
 	}
 	return nil
 }
@@ -338,37 +325,7 @@ func (w *sharedWriter) place(number uint32) {
 
 // load is a load on the table, which verifies all that is there.
 func (s *sharedTable) load() Load {
-	return Load{
-		Metrics:  func() holdfast.Metrics { return s.engine.Metrics() },
-		Close:    func() error { return s.engine.Close() },
-		Put:      s.bytes.Load,
-		Verify:   s.verify,
-		Volatile: s.volatile,
-	}
-}
-
-// nullLoad is one of a table without an engine.
-func (s *sharedTable) nullLoad() Load {
-	return Load{
-		Close:  func() error { return nil },
-		Put:    s.bytes.Load,
-		Verify: func() (int64, int64, error) { return int64(s.issued.Load()), 0, nil },
-	}
-}
-
-// verify compares all that is there, in the engine opened again unless it is volatile.
-func (s *sharedTable) verify() (items, checked int64, err error) {
-	items = int64(s.issued.Load())
-	if s.volatile {
-		checked, err = s.compare(s.engine)
-		return items, checked, err
-	}
-	engine, err := s.task.Open()
-	if err != nil {
-		return items, 0, wrong(err)
-	}
-	checked, err = s.compare(engine)
-	return items, checked, errors.Join(err, engine.Close())
+	return s.kvStore.load(func() int64 { return int64(s.issued.Load()) }, s.compare)
 }
 
 // compare walks over all of from, which must hold each record in the version issued last, and nothing else. It returns

@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"slices"
+
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
@@ -37,15 +39,28 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 		s.Median, s.Low, s.High, s.Confidence = measure.Median(rates[c])
 		middle := func(f func(Result) float64) float64 { return measure.Middle(column(f)) }
 		s.Ops = int64(middle(func(r Result) float64 { return float64(r.Ops) }))
-		s.Latency = measure.Latency{
-			P50:  middle(func(r Result) float64 { return r.Latency.P50 }),
-			P90:  middle(func(r Result) float64 { return r.Latency.P90 }),
-			P99:  middle(func(r Result) float64 { return r.Latency.P99 }),
-			P999: middle(func(r Result) float64 { return r.Latency.P999 }),
-			Max:  middle(func(r Result) float64 { return r.Latency.Max }),
+		latency := func(of func(Result) measure.Latency) measure.Latency {
+			return measure.Latency{
+				P50:  middle(func(r Result) float64 { return of(r).P50 }),
+				P90:  middle(func(r Result) float64 { return of(r).P90 }),
+				P99:  middle(func(r Result) float64 { return of(r).P99 }),
+				P999: middle(func(r Result) float64 { return of(r).P999 }),
+				Max:  middle(func(r Result) float64 { return of(r).Max }),
+			}
+		}
+		s.Latency = latency(func(r Result) measure.Latency { return r.Latency })
+		s.Kinds = []KindSummary{}
+		for i, kind := range of[0].Kinds {
+			if slices.ContainsFunc(of, func(r Result) bool { return len(r.Kinds) <= i || r.Kinds[i].Name != kind.Name }) {
+				break // a report of several builds
+			}
+			s.Kinds = append(s.Kinds, KindSummary{Name: kind.Name,
+				Ops:     int64(middle(func(r Result) float64 { return float64(r.Kinds[i].Ops) })),
+				Latency: latency(func(r Result) measure.Latency { return r.Kinds[i].Latency })})
 		}
 		if c.Offer.Open() {
 			s.Offered = middle(func(r Result) float64 { return r.Open.Offered })
+			s.Search = searched(of)
 			for _, r := range of {
 				if r.Open.Overloaded {
 					s.Overloaded++
@@ -53,6 +68,9 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 			}
 		}
 		s.SettleSeconds = middle(func(r Result) float64 { return r.SettleSeconds })
+		s.SettledOpsPerSec = middle(Result.Settled)
+		s.OpenSeconds = middle(func(r Result) float64 { return r.OpenSeconds })
+		s.DiskBeforeClose = int64(middle(func(r Result) float64 { return float64(r.DiskBeforeClose) }))
 		s.PeakRSS = int64(middle(func(r Result) float64 { return float64(r.PeakRSS) }))
 		s.DiskBytes = int64(middle(func(r Result) float64 { return float64(r.DiskBytes) }))
 		s.PeakDisk = int64(middle(func(r Result) float64 { return float64(r.PeakDisk) }))
@@ -64,6 +82,16 @@ func summarise(cells []Cell, results []Result, rounds int, baseline string) []Su
 	}
 	rank(summaries, rates, baseline)
 	return summaries
+}
+
+// Settled is the rate, in operations a second, if their share of the time to close counts too: that pays what was put
+// off, of warming up as well.
+func (r Result) Settled() float64 {
+	if r.Ops == 0 {
+		return 0
+	}
+	share := float64(r.Ops) / float64(r.Ops+r.WarmUpOps)
+	return float64(r.Ops) / (r.Seconds + share*r.SettleSeconds)
 }
 
 // cpuPerItem is in microseconds, -1 if not known.

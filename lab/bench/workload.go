@@ -40,6 +40,10 @@ type Workload struct {
 	ItemBytes int
 	InBytes   bool
 
+	// Loaded is how many bytes of keys and values are there before, of work on keys that reads or changes them; 0 where
+	// nothing is, where the system drops it from memory, or where the work is on little by its nature.
+	Loaded int64
+
 	// Reads is true for work that only reads: durability plays no part in it, so it is
 	// measured once per contender and shown in one table.
 	Reads bool
@@ -60,6 +64,9 @@ type Workload struct {
 	// Samples is true where the report shows how rate, disk and memory go over the time. Then null, which would take as
 	// long, is left out.
 	Samples bool
+
+	// Killed is true for work on what a killed process leaves. What dies with the process has no such work.
+	Killed bool
 
 	// OneKey is true for work on an engine's keys that commits one at a time: engines without atomic batches can do it.
 	OneKey bool
@@ -149,8 +156,11 @@ type Task struct {
 	Clients int
 	Seed    uint64
 	Cold    bool // of the workload
+	Mapped  bool // floor stores to a mapping
 	// Open opens the engine in Dir; after its Close it may be called again.
 	Open func() (holdfast.Engine, error)
+	// Killed has another process open the engine, put so many keys, and be killed.
+	Killed func(keys int) error
 }
 
 // cool drops what is in Dir from the system's cache where the work is of cold reads. Its files must be closed.
@@ -171,6 +181,10 @@ type Load struct {
 	// which returns the kind that it was of. nil where all are of one kind.
 	Kinds []string
 	Mixed func(i int) func() (kind int, err error)
+	// Once is true where there is one operation only, of the first client, and no warming up.
+	Once bool
+	// Beside is work that one more client does. nil if there is none. Kinds then name the load's own operations.
+	Beside *Beside
 	// Put returns how many bytes of keys and values the clients have put until now. nil if that is not known.
 	Put func() int64
 	// Metrics are the engine's. nil if there is none.

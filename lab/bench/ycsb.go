@@ -23,6 +23,9 @@ type ycsb struct {
 	percent int
 	second  ycsbOp
 	latest  bool // what was inserted last is the most popular
+	uniform bool // all are as popular
+	value   int  // bytes of one
+	beside  *Beside
 }
 
 // ycsbOp is a kind of operation.
@@ -55,11 +58,12 @@ func ycsbStudy(records int) []Workload {
 		{"f", "read half of the time, and the other half read and then update",
 			ycsb{first: ycsbRead, percent: 50, second: ycsbModify}},
 	} {
-		w.work.records = records
+		w.work.records, w.work.value = records, ycsbValue
 		table = append(table, Workload{
 			Name: "ycsb/" + w.name, About: w.about + "; 100,000 records of 1 KB, zipfian", Unit: "operations",
 			Stored: "records", Items: 1, ItemBytes: sharedKeySize + ycsbValue, OneKey: true, Store: Keys, KeyOrder: Random,
-			Reads: w.work.percent == 100, Overhead: 3 * time.Second,
+			Loaded: int64(records) * (sharedKeySize + ycsbValue),
+			Reads:  w.work.percent == 100, Overhead: 3 * time.Second,
 			Engine: w.work.engine, Floor: w.work.floor, Null: w.work.null,
 		})
 	}
@@ -68,10 +72,13 @@ func ycsbStudy(records int) []Workload {
 
 // kinds are those of the operations, nil if all are of one.
 func (y ycsb) kinds() []string {
-	if y.percent == 100 {
-		return nil
+	switch {
+	case y.percent < 100:
+		return []string{string(y.first), string(y.second)}
+	case y.beside != nil:
+		return []string{string(y.first)}
 	}
-	return []string{string(y.first), string(y.second)}
+	return nil
 }
 
 // ycsbStore is what a client works on.
@@ -87,7 +94,10 @@ type ycsbStore struct {
 func (y ycsb) client(t Task, i int, popular zipf, on ycsbStore) func() (kind int, err error) {
 	random := rand.New(rand.NewPCG(t.Seed, uint64(i)))
 	number := func() uint32 {
-		if y.latest {
+		switch {
+		case y.uniform:
+			return random.Uint32N(uint32(y.records))
+		case y.latest:
 			return on.all() - 1 - uint32(popular.draw(random))
 		}
 		return uint32(fnv(popular.draw(random)) % uint64(y.records))
@@ -123,11 +133,14 @@ func (y ycsb) on(load Load, t Task, store func(i int) ycsbStore) Load {
 	if y.latest {
 		popular = newZipf(uint64(y.records))
 	}
+	if y.beside != nil {
+		load.Beside = y.writing(t, store)
+	}
 	return load.mix(y.kinds(), func(i int) func() (int, error) { return y.client(t, i, popular, store(i)) })
 }
 
 func (y ycsb) engine(t Task) (Load, error) {
-	table, err := newSharedLoaded(t, y.records, ycsbValue, y.first == ycsbScans)
+	table, err := newSharedLoaded(t, y.records, y.value, y.first == ycsbScans)
 	if err != nil {
 		return Load{}, err
 	}
@@ -138,8 +151,8 @@ func (y ycsb) engine(t Task) (Load, error) {
 }
 
 func (y ycsb) null(t Task) (Load, error) {
-	table, sample := newSharedTable(t, y.records, ycsbValue, false), newKVNull(t, y.records, ycsbValue)
-	return y.on(table.nullLoad(), t, func(int) ycsbStore {
+	table, sample := newSharedTable(t, y.records, y.value, false), newKVNull(t, y.records, y.value)
+	return y.on(table.load(), t, func(int) ycsbStore {
 		w := table.writer()
 		return ycsbStore{sample.get, sample.scan, w.put, w.insert, table.acknowledged.Load}
 	}), nil
@@ -147,14 +160,14 @@ func (y ycsb) null(t Task) (Load, error) {
 
 // floor reads the loaded records from one file, where those of a scan follow one another, and appends to another one.
 func (y ycsb) floor(t Task) (Load, error) {
-	read, err := newKVFloorLoaded(t, y.records, ycsbValue)
+	read, err := newKVFloorLoaded(t, y.records, y.value)
 	if err != nil {
 		return Load{}, err
 	}
 	load := read.load(nil)
 	appender := func(int) func() error { return nil }
-	if y.percent < 100 {
-		written, err := newKVFloor(t, 1, ycsbValue)
+	if y.percent < 100 || y.beside != nil {
+		written, err := newKVFloor(t, 1, y.value)
 		if err != nil {
 			return Load{}, errors.Join(err, read.file.close())
 		}

@@ -290,7 +290,7 @@ func (s *shuffled) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Rece
 // TestYCSBSeesOrder: of few records, an acknowledged version that is not yet there is caught by the next read, and one
 // that an older one replaces at the end.
 func TestYCSBSeesOrder(t *testing.T) {
-	y := ycsb{records: 3, first: ycsbRead, percent: 50, second: ycsbUpdate}
+	y := ycsb{records: 3, value: ycsbValue, first: ycsbRead, percent: 50, second: ycsbUpdate}
 	for name, prepare := range map[string]func(e holdfast.Engine) holdfast.Engine{
 		"right":   func(e holdfast.Engine) holdfast.Engine { return e },
 		"lagging": func(e holdfast.Engine) holdfast.Engine { return &lagging{Engine: e} },

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/all"
 	"github.com/holdfastdb/holdfast/internal/datadir"
@@ -30,13 +32,21 @@ type bareLibrary struct {
 	open     func(dir string, o holdfast.Options) (bareStore, []holdfast.Setting, error)
 }
 
+// What the tables of SQLite are.
+const (
+	noRowIDs = "The table has no rowids, which small values want"
+	rowIDs   = "The table has rowids, which large values want"
+)
+
 var bareLibraries = []bareLibrary{
 	{pebbleBare, describePebbleBare, true, openPebbleBare},
 	{badgerBare, describeBadgerBare, false, openBadgerBare},
-	{bboltBare, describeBboltBare, false, openBboltBare(false)},
-	{bboltBatch, describeBboltBatch, false, openBboltBare(true)},
-	{sqliteBare, describeSQLiteBare("sqlite3"), false, openSQLiteBare("sqlite3")},
-	{sqliteGoBare, describeSQLiteBare("sqlite"), false, openSQLiteBare("sqlite")},
+	{bboltBare, describeBboltBare, false, openBboltBare(false, bbolt.FreelistMapType)},
+	{bboltBatch, describeBboltBatch, false, openBboltBare(true, bbolt.FreelistMapType)},
+	{bboltArray, describeBboltArray, false, openBboltBare(false, bbolt.FreelistArrayType)},
+	{sqliteBare, describeSQLiteBare("sqlite3", noRowIDs), false, openSQLiteBare("sqlite3", " WITHOUT ROWID")},
+	{sqliteRowID, describeSQLiteBare("sqlite3", rowIDs), false, openSQLiteBare("sqlite3", "")},
+	{sqliteGoBare, describeSQLiteBare("sqlite", noRowIDs), false, openSQLiteBare("sqlite", " WITHOUT ROWID")},
 }
 
 func (l bareLibrary) describe() holdfast.Capabilities {

@@ -19,25 +19,33 @@ import (
 const (
 	bboltBare    = "bbolt:bare"
 	bboltBatch   = "bbolt:bare-batch"
+	bboltArray   = "bbolt:bare-array"
 	sqliteBare   = "sqlite:bare"
+	sqliteRowID  = "sqlite:bare-rowid"
 	sqliteGoBare = "sqlite-go:bare"
 )
 
 func describeBboltBare() holdfast.Capabilities {
-	return describeBolt("DB.Update", "Each commit is a transaction: writers wait for each other.")
+	return describeBolt("DB.Update", "map", "Each commit is a transaction: writers wait for each other.")
 }
 
 func describeBboltBatch() holdfast.Capabilities {
-	return describeBolt("DB.Batch", "Commits of several clients share transactions; a client that is alone waits 10 ms "+
-		"for others, the library's MaxBatchDelay.")
+	return describeBolt("DB.Batch", "map", "Commits of several clients share transactions; a client that is alone waits "+
+		"10 ms for others, the library's MaxBatchDelay.")
 }
 
-func describeBolt(call, caveat string) holdfast.Capabilities {
+func describeBboltArray() holdfast.Capabilities {
+	return describeBolt("DB.Update", "array", "Each commit is a transaction: writers wait for each other. The list of "+
+		"free pages is as etcd had it up to 3.4, and as bbolt has it by default.")
+}
+
+func describeBolt(call, freelist, caveat string) holdfast.Capabilities {
 	process := holdfast.Promise{Given: holdfast.Process, How: call + " with NoSync", CutMayCorrupt: true}
 	c := holdfast.Capabilities{
 		Library: version("go.etcd.io/bbolt"), Memory: process, Process: process,
-		Power:   holdfast.Promise{Given: holdfast.Power, How: call + ": pages, fdatasync, meta page, fdatasync"},
-		Caveats: []string{"Its options are etcd's: NoFreelistSync, the list of free pages as a map, 10 GB mapped.", caveat},
+		Power: holdfast.Promise{Given: holdfast.Power, How: call + ": pages, fdatasync, meta page, fdatasync"},
+		Caveats: []string{"Its options are etcd's: NoFreelistSync, the list of free pages as a " + freelist +
+			", 10 GB mapped.", caveat},
 	}
 	c.Memory.Why = "a transaction is written to the file before it is visible"
 	return c
@@ -50,10 +58,11 @@ type bareBbolt struct {
 
 var bareBucket = []byte("kv")
 
-func openBboltBare(batch bool) func(string, holdfast.Options) (bareStore, []holdfast.Setting, error) {
+func openBboltBare(batch bool, freelist bbolt.FreelistType) func(string, holdfast.Options) (bareStore,
+	[]holdfast.Setting, error) {
 	return func(dir string, o holdfast.Options) (bareStore, []holdfast.Setting, error) {
 		db, err := bbolt.Open(filepath.Join(dir, "data.bbolt"), 0o644, &bbolt.Options{NoSync: o.Level != holdfast.Power,
-			NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, InitialMmapSize: bareMap, Timeout: boltPatience})
+			NoFreelistSync: true, FreelistType: freelist, InitialMmapSize: bareMap, Timeout: boltPatience})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -159,13 +168,13 @@ func (c *bboltCursor) close() error {
 }
 
 // describeSQLiteBare says what SQLite gives through a driver of database/sql.
-func describeSQLiteBare(driver string) func() holdfast.Capabilities {
+func describeSQLiteBare(driver, table string) func() holdfast.Capabilities {
 	return func() holdfast.Capabilities {
 		module := map[string]string{"sqlite3": "github.com/mattn/go-sqlite3", "sqlite": "modernc.org/sqlite"}[driver]
 		c := sqliteCapabilities("", driver, module)
 		c.Caveats = append(c.Caveats, "It is used through database/sql with prepared statements: one connection writes, "+
 			"others read. Each commit is a transaction. "+
-			"The table has no rowids; half of the budget is a mapping, and half the caches.")
+			table+"; half of the budget is a mapping, and half the caches.")
 		return c
 	}
 }
@@ -180,7 +189,7 @@ type bareSQLite struct {
 	set, remove, one *sql.Stmt
 }
 
-func openSQLiteBare(library string) func(string, holdfast.Options) (bareStore, []holdfast.Setting, error) {
+func openSQLiteBare(library, options string) func(string, holdfast.Options) (bareStore, []holdfast.Setting, error) {
 	return func(dir string, o holdfast.Options) (_ bareStore, _ []holdfast.Setting, err error) {
 		memory := o.MemoryBytes
 		if memory == 0 {
@@ -208,8 +217,8 @@ func openSQLiteBare(library string) func(string, holdfast.Options) (bareStore, [
 				return nil, nil, err
 			}
 		}
-		const table = "CREATE TABLE IF NOT EXISTS kv(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID"
-		if _, err = s.conn.ExecContext(ctx, table); err != nil {
+		const table = "CREATE TABLE IF NOT EXISTS kv(k BLOB PRIMARY KEY, v BLOB NOT NULL)"
+		if _, err = s.conn.ExecContext(ctx, table+options); err != nil {
 			return nil, nil, err
 		}
 		if s.set, err = s.conn.PrepareContext(ctx, "REPLACE INTO kv(k,v) VALUES(?,?)"); err != nil {

@@ -31,7 +31,7 @@ func (t *tally) bounds() []Bound {
 	list, r := []Bound{}, &t.result
 	add := func(of string, n int64) {
 		if n > 0 {
-			list = append(list, Bound{of, n, mostOf(0, n)})
+			list = append(list, Bound{of, n, Below(n)})
 		}
 	}
 	switch t.cell.Kind {
@@ -45,6 +45,9 @@ func (t *tally) bounds() []Bound {
 	}
 	return list
 }
+
+// Below is the probability of a breach that n independent trials without one exclude with 95 % confidence; 1 for none.
+func Below(n int64) float64 { return mostOf(0, n) }
 
 // mostOf is the largest probability with which n independent trials have k hits or fewer in 1 case of 20 (the upper end
 // of Clopper and Pearson's interval): 1-0.05^(1/n) for no hit, about 3/n.

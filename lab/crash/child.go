@@ -28,8 +28,11 @@ func (l Lab) Child(stdin io.Reader, stdout io.Writer) int {
 	}
 	if err == nil {
 		do := subject.Victim
-		if s.Role == "check" {
+		switch s.Role {
+		case "check":
 			do = subject.Check
+		case "reread":
+			do = subject.Reread
 		}
 		err = do(s, t, func() (holdfast.Engine, error) { return l.open(s) })
 	}

@@ -10,6 +10,7 @@
 //	kill      SIGKILL, at random moments, chosen ones and before chosen system calls, on the real file system
 //	power     a recorded block device, cut at any write; see package blockdev
 //	faults    the same device refuses flushes or writes
+//	lies      the same device answers flushes and keeps nothing for them; what comes of it breaks no claim
 //	simulate  an engine's own simulation of its file system
 //
 // What the victim does is a subject; how its world ends is a kind. They know of each other only the protocol. This
@@ -39,6 +40,7 @@ const (
 	Kill     = kinds.Kill
 	Power    = kinds.Power
 	Faults   = kinds.Faults
+	Lies     = kinds.Lies
 	Simulate = kinds.Simulate
 )
 

@@ -30,9 +30,11 @@ type Detection struct {
 	// Limit is how many cuts, or simulated histories, a round has at most.
 	Limit int `json:"limit"`
 	// Median and Most are the cuts until it was found, of the rounds that did; -1 if none did.
-	Median int            `json:"median"`
-	Most   int            `json:"most"`
-	By     map[string]int `json:"by"` // what showed it first, see foundBy
+	Median int `json:"median"`
+	Most   int `json:"most"`
+	// FlushChecks is how many acknowledgements were compared with the flushes of recorded disks, in all rounds.
+	FlushChecks int64          `json:"flush_checks"`
+	By          map[string]int `json:"by"` // what showed it first, see foundBy
 
 	cuts []int
 }
@@ -84,13 +86,13 @@ func (r *runner) detection(ctx context.Context, p *runPlan, w watcher) (*Report,
 				w.starts(c, s.done, s.all, 0)
 				mu.Unlock()
 				seed := commits.Mix(p.Seed, uint64(i), uint64(round))
-				cuts, by, err := r.hunt(roundCtx, c, seed>>32, round, list[i].Limit)
+				found, err := r.hunt(roundCtx, c, seed>>32, round, list[i].Limit)
 				if err != nil {
 					return err
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				list[i].add(cuts, by)
+				list[i].add(found)
 				s.done++
 				w.ended(func() *Report { return report("still running", nil) })
 				return nil
@@ -109,12 +111,20 @@ func (r *runner) detection(ctx context.Context, p *runPlan, w watcher) (*Report,
 	return report("", nil), nil
 }
 
+// hunted is what a round came to.
+type hunted struct {
+	cuts   int     // until it was found
+	by     foundBy // empty if it was not
+	checks int64   // of flushes
+}
+
 // add enters a round.
-func (d *Detection) add(cuts int, by foundBy) {
-	if d.Rounds++; by != "" {
+func (d *Detection) add(h hunted) {
+	d.FlushChecks += h.checks
+	if d.Rounds++; h.by != "" {
 		d.Found++
-		d.By[string(by)]++
-		d.cuts = append(d.cuts, cuts)
+		d.By[string(h.by)]++
+		d.cuts = append(d.cuts, h.cuts)
 	}
 }
 
@@ -137,9 +147,8 @@ func finished(list []*Detection) []Detection {
 	return done
 }
 
-// hunt crashes a mutant until it is found out, limit times at most, and returns how often. by is empty if not.
-func (r *runner) hunt(ctx context.Context, c kinds.Row, seed uint64, round, limit int) (cuts int, by foundBy,
-	err error) {
+// hunt crashes a mutant until it is found out, limit times at most.
+func (r *runner) hunt(ctx context.Context, c kinds.Row, seed uint64, round, limit int) (hunted, error) {
 	if c.Kind == Simulate {
 		return r.huntSimulated(ctx, c.Engine, seed, limit)
 	}
@@ -148,32 +157,31 @@ func (r *runner) hunt(ctx context.Context, c kinds.Row, seed uint64, round, limi
 	defer end()
 	t.firstBreach = end
 	for session := 0; t.judged() < limit && session < limit && huntCtx.Err() == nil; session++ {
-		size := min(limit-t.judged(), map[Kind]int{Kill: kinds.KillsPerSession, Power: kinds.CutsPerRecord,
-			Faults: kinds.CutsPerFault}[c.Kind])
+		size := min(limit-t.judged(), c.Kind.PerSession())
 		err := r.kinds.Session(huntCtx, c, commits.Mix(seed, uint64(session)), round+session, size, 0, t)
 		if err != nil && !errors.Is(err, console.ErrInterrupted) {
-			return 0, "", err
+			return hunted{}, err
 		}
 	}
 	if ctx.Err() != nil {
-		return 0, "", console.ErrInterrupted
+		return hunted{}, console.ErrInterrupted
 	}
-	return t.foundAt, t.foundBy, nil
+	return hunted{t.foundAt, t.foundBy, t.result.FlushChecks}, nil
 }
 
 // huntSimulated runs histories of a mutant of a simulation.
-func (r *runner) huntSimulated(ctx context.Context, name string, seed uint64, limit int) (int, foundBy, error) {
+func (r *runner) huntSimulated(ctx context.Context, name string, seed uint64, limit int) (hunted, error) {
 	one := r.lab.simulatedMutant(name)
 	for n := 1; n <= limit; n++ {
 		_, err := one(ctx, seed+uint64(n))
 		if ctx.Err() != nil {
-			return 0, "", console.ErrInterrupted
+			return hunted{}, console.ErrInterrupted
 		}
 		if err != nil {
-			return n, byCrash, nil
+			return hunted{cuts: n, by: byCrash}, nil
 		}
 	}
-	return 0, "", nil
+	return hunted{}, nil
 }
 
 // isSure reports whether a mutant is found in every run of a sound lab.
@@ -215,8 +223,8 @@ func (s screen) detection(r *Report) {
 	}
 	for _, kind := range r.Plan.Kinds {
 		t, limit := console.Table{Keys: 1}, 0
-		for i, name := range []string{"mutant", "found", "at least", "cuts", "most", "by"} {
-			t.Columns = append(t.Columns, console.Column{Name: name, Right: i > 0 && i < 5})
+		for i, name := range []string{"mutant", "found", "at least", "cuts", "most", "acks", "by"} {
+			t.Columns = append(t.Columns, console.Column{Name: name, Right: i > 0 && i < 6})
 		}
 		for _, d := range r.Detection {
 			if d.Kind != kind || d.Rounds == 0 {
@@ -228,7 +236,7 @@ func (s screen) detection(r *Report) {
 			}
 			limit = d.Limit
 			t.Row(style, d.Mutant, fmt.Sprintf("%d of %d", d.Found, d.Rounds), least(d.AtLeast), number(d.Median),
-				number(d.Most), byText(d.By))
+				number(d.Most), some(d.FlushChecks/int64(d.Rounds)), byText(d.By))
 		}
 		if t.Rows() > 0 {
 			unit := "cuts"
@@ -244,7 +252,8 @@ func (s screen) detection(r *Report) {
 	s.Printf("\n")
 	s.Wrapped("", "found: of so many rounds, each as long as a row of a run. at least: the share of rounds that find it, "+
 		"with 95 % confidence. cuts, most: crashes, or histories, that were judged until it was found, the median and the "+
-		"most; 0 where the flushes of the disk, or the victim, showed it before any was.")
+		"most; 0 where the flushes of the disk, or the victim, showed it before any was. acks: acknowledgements that were "+
+		"compared with flushes in a round, on average.")
 	for _, d := range r.Detection {
 		if d.Sure && d.Rounds > 0 && d.Found == 0 {
 			s.Wrapped("", s.Paint(console.Red, fmt.Sprintf("%s (%s) was NOT found, which a sound lab always finds: it is not "+

@@ -33,7 +33,7 @@ func TestBounds(t *testing.T) {
 	if least, most := leastOf(4, 5), mostOf(4, 5); !near(least, 0.3425917) || !near(most, 0.9897938) {
 		t.Errorf("4 of 5: %g to %g", least, most)
 	}
-	if mostOf(3, 3) != 1 || leastOf(0, 3) != 0 {
+	if Below(0) != 1 || !near(Below(20), 0.1391083) || mostOf(3, 3) != 1 || leastOf(0, 3) != 0 {
 		t.Error("there is no bound above all, and none below nothing")
 	}
 	for p, want := range map[float64]string{
@@ -101,11 +101,11 @@ func TestSureMutantsAreFound(t *testing.T) {
 			continue
 		}
 		c := m.row("kv", blockdev.Mounts("ext4"))
-		cuts, by, err := r.hunt(t.Context(), c, 1, 0, 200)
-		if err != nil || by == "" {
-			t.Errorf("%s (%s): found by %q, %v", m.name, m.kind, by, err)
+		h, err := r.hunt(t.Context(), c, 1, 0, 200)
+		if err != nil || h.by == "" {
+			t.Errorf("%s (%s): found by %q, %v", m.name, m.kind, h.by, err)
 		}
-		t.Logf("%s (%s): found by %s after %d cuts", m.name, m.kind, by, cuts)
+		t.Logf("%s (%s): found by %s after %d cuts and %d checks of flushes", m.name, m.kind, h.by, h.cuts, h.checks)
 	}
 	for _, kind := range []Kind{Kill, Power, Faults} {
 		if disk != nil && kind != Kill {

@@ -71,6 +71,7 @@ func mutants(engines []all.Entry) (list []mutant) {
 		{"its log has no checksums, killed", Kill, false, flawed.NoChecksum, 1},
 		{"a failed sync taken for a good one", Faults, true, flawed.Ignores, 1},
 		{"goes on after a failed sync", Faults, true, flawed.GoesOn, 1},
+		{"takes a failed read for the end of its log", Faults, true, flawed.Unread, 1},
 	} {
 		list = append(list, mutant{m.name, m.kind, false, m.sure, flawedEngine(m.name, m.flaw, m.every)})
 	}

@@ -3,11 +3,15 @@ package crash
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/bbolt"
+	"github.com/holdfastdb/holdfast/engine/logtree"
 	"github.com/holdfastdb/holdfast/lab/contender"
 	"github.com/holdfastdb/holdfast/store/message"
 	"github.com/holdfastdb/holdfast/store/raftlog"
@@ -99,17 +103,75 @@ type ownMessages struct {
 	spoil string
 }
 
+// backAndForth is an engine of which half of the Gets answer from what was there at the last acknowledgement: a reader
+// may see a batch that is not acknowledged yet, and the next reader may not.
+type backAndForth struct {
+	holdfast.Engine
+	mu   sync.Mutex
+	last holdfast.Snapshot
+}
+
+func openBackAndForth(dir string, o holdfast.Options) (holdfast.Engine, error) {
+	e, err := logtree.Open(dir, o)
+	return &backAndForth{Engine: e}, err
+}
+
+func (e *backAndForth) Apply(b *holdfast.Batch, level holdfast.Level) (holdfast.Receipt, error) {
+	r, err := e.Engine.Apply(b, level)
+	return holdfast.NewReceipt(acknowledges{e, r}, 0), err
+}
+
+// acknowledges is the Waiter of one batch.
+type acknowledges struct {
+	e *backAndForth
+	r holdfast.Receipt
+}
+
+func (a acknowledges) Wait(uint64) error {
+	err := a.r.Wait()
+	a.e.mu.Lock()
+	defer a.e.mu.Unlock()
+	if now, snapErr := a.e.Engine.Snapshot(); err == nil && snapErr == nil {
+		if a.e.last != nil {
+			_ = a.e.last.Close()
+		}
+		a.e.last = now
+	}
+	return err
+}
+
+func (e *backAndForth) Get(dst, key []byte) ([]byte, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if rand.IntN(2) == 0 && e.last != nil {
+		return e.last.Get(dst, key)
+	}
+	return e.Engine.Get(dst, key)
+}
+
+func (e *backAndForth) Close() error {
+	if e.last != nil {
+		_ = e.last.Close()
+	}
+	return e.Engine.Close()
+}
+
 // The spoils, which are also the names of peers.
 const (
 	faultless   = "faultless"
 	showsTwice  = "shows the last message twice"
 	changesData = "changes data"
 	writesTwice = "writes twice"
+	showsEarly  = "shows followers what is not synced yet"
 )
 
 func openOwnMessages(spoil string) opener {
 	return func(dir string, o holdfast.Options) (holdfast.Engine, error) {
-		e, err := bbolt.Open(dir, o)
+		base := bbolt.Open
+		if spoil == showsEarly {
+			base, o.Level, o.SyncEvery = logtree.Open, holdfast.Process, -1
+		}
+		e, err := base(dir, o)
 		if err != nil {
 			return nil, err
 		}
@@ -135,6 +197,10 @@ func (m *ownMessages) Write(ctx context.Context, stream, id, typ string, data, m
 	w := message.Write{Stream: stream, Expected: expected,
 		Messages: []message.Message{{ID: id, Type: typ, Data: data, Metadata: metadata}}}
 	r, err := m.space.WriteAll(ctx, w)
+	if err == nil && m.spoil == showsEarly {
+		time.Sleep(20 * time.Millisecond)
+		err = m.Sync()
+	}
 	if err != nil {
 		return 0, err
 	}

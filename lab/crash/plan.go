@@ -21,8 +21,8 @@ type Request struct {
 	Engines  []string // names or patterns; empty means all, but no peers
 	Levels   []string
 	Kinds    []string // empty means kill, and power and faults where the machine can
-	Subjects []string // empty means kv, raft and serve, and of peers their own
-	Cuts     *int     // of each row; nil means defaultCuts, and half of them where less is to be learnt
+	Subjects []string // empty means all, the stores at the level that a kind must not cost, and of peers their own
+	Cuts     *int     // of each row; nil means defaultCuts, and fewer where less is to be learnt
 	FS       string
 	Seed     *uint64
 	For      *time.Duration
@@ -79,13 +79,11 @@ func (l Lab) plan(q Request) (*runPlan, error) {
 	if p.ownSubjects = len(p.Subjects) == 0; p.ownSubjects {
 		wanted := map[string]bool{}
 		for _, name := range p.Engines {
-			if wanted[l.only(name)] = true; l.only(name) == "" {
-				p.allSubjects = true
-				wanted[subjects.KV.Name], wanted[subjects.Raft.Name], wanted[subjects.Serve.Name] = true, true, true
-			}
+			wanted[l.only(name)] = true
 		}
+		p.allSubjects = wanted[""]
 		for _, s := range subjects.Subjects() {
-			if wanted[s.Name] {
+			if p.allSubjects || wanted[s.Name] {
 				p.Subjects = append(p.Subjects, s.Name)
 			}
 		}
@@ -175,7 +173,7 @@ func (l Lab) planMutants(p *runPlan, q Request) (*runPlan, error) {
 	}
 	for i := range p.cells {
 		c := &p.cells[i]
-		if c.Kind == Kill || c.Kind == Simulate {
+		if !c.Kind.Recorded() {
 			c.Mounts = nil
 		}
 		p.Engines = append(p.Engines, c.Engine)
@@ -216,7 +214,7 @@ const (
 	tornBatches  = "a crash can tear its batches, and stores refuse it"
 	noSimulation = "it has no simulation"
 	noDevice     = "it keeps nothing on a device"
-	faultsLevel  = "faults tests power alone: what a refused flush can break is of no other level"
+	faultsLevel  = "faults and lies test power alone: what comes of a flush is of no other level"
 )
 
 // onlyFor says that peers have one subject.
@@ -311,7 +309,7 @@ func (p *runPlan) chooseKinds(names []string, all []Kind, mounts []blockdev.Moun
 		cannot = nil
 		for _, k := range p.Kinds {
 			for _, fs := range slices.Sorted(maps.Keys(missing)) {
-				if k == Power || k == Faults {
+				if k.Recorded() {
 					p.missing = append(p.missing, Missing{k, fmt.Sprintf("on %s: %v", fs, missing[fs])})
 				}
 			}
@@ -320,13 +318,13 @@ func (p *runPlan) chooseKinds(names []string, all []Kind, mounts []blockdev.Moun
 		p.FS = mountsText(mounts)
 	}
 	p.Kinds = slices.DeleteFunc(p.Kinds, func(k Kind) bool {
-		if cannot == nil || k != Power && k != Faults || named {
+		if cannot == nil || !k.Recorded() || named {
 			return false
 		}
 		p.missing = append(p.missing, Missing{k, cannot.Error()})
 		return true
 	})
-	if named && cannot != nil && (slices.Contains(p.Kinds, Power) || slices.Contains(p.Kinds, Faults)) {
+	if named && cannot != nil && slices.ContainsFunc(p.Kinds, Kind.Recorded) {
 		return cannot
 	}
 	return nil
@@ -337,7 +335,7 @@ func (l Lab) cells(p *runPlan) error {
 	for _, kind := range p.Kinds {
 		for _, subject := range p.Subjects {
 			var mounts []blockdev.Mount
-			if kind == Power || kind == Faults {
+			if kind.Recorded() {
 				mounts = p.mounts
 			}
 			if kind == Simulate {
@@ -360,14 +358,7 @@ func (l Lab) cells(p *runPlan) error {
 				if only != "" && only != subject && p.ownSubjects {
 					continue
 				}
-				for _, level := range p.Levels {
-					if kind == Faults && level != holdfast.Power {
-						continue // what a refused flush can break is Power's
-					}
-					if (subject == subjects.Raft.Name || subject == subjects.Serve.Name && p.ownSubjects) &&
-						level == holdfast.Memory && p.allLevels {
-						continue // votes must survive the end of the process, and what a server answers should
-					}
+				for _, level := range p.levelsOf(kind, subject, e.Describe(), only != "") {
 					c := kinds.Row{
 						Engine: name, Subject: subject, Level: level, Kind: kind, Mounts: mounts, Peer: only != "",
 						Capabilities: e.Describe(),
@@ -391,7 +382,40 @@ func (l Lab) cells(p *runPlan) error {
 			}
 		}
 	}
+	type place struct {
+		kind    Kind
+		subject string
+	}
+	tested := map[place]bool{}
+	for _, c := range p.cells {
+		if !c.Control && c.NotAvailable == "" {
+			tested[place{c.Kind, c.Subject}] = true
+		}
+	}
+	p.cells = slices.DeleteFunc(p.cells, func(c kinds.Row) bool { // controls of nothing
+		return c.Control && !tested[place{c.Kind, c.Subject}]
+	})
 	return nil
+}
+
+// levelsOf lists the levels of an engine's rows.
+func (p *runPlan) levelsOf(kind Kind, subject string, c holdfast.Capabilities, peer bool) (list []holdfast.Level) {
+	for _, level := range p.Levels {
+		switch {
+		case (kind == Faults || kind == Lies) && level != holdfast.Power: // what a flush can break is Power's
+		case !p.allLevels:
+			list = append(list, level)
+		case p.allSubjects && !peer && subject != subjects.KV.Name:
+			// What an engine gives at each level is tested with its keys. The stores pass levels on.
+			if level == max(kind.Survives(), c.Promise(kind.Survives()).Given) {
+				list = append(list, level)
+			}
+		case subject == subjects.Raft.Name && level == holdfast.Memory: // votes must survive the end of the process
+		default:
+			list = append(list, level)
+		}
+	}
+	return list
 }
 
 // simulated lists the simulations of the engines asked for.

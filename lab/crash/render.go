@@ -21,7 +21,10 @@ var titles = map[Kind]string{
 		"Process and Power must survive",
 	Power: "power: a recorded disk is cut; of what was not flushed a part is there, torn at sectors; Power must " +
 		"survive",
-	Faults:   "faults: the disk refuses flushes or writes, and then loses what was not flushed; Power must survive",
+	Faults: "faults: the disk refuses flushes or writes, and then loses what was not flushed, or it refuses reads after " +
+		"a restart (kv); Power must survive, and nothing wrong be read",
+	Lies: "lies: a recorded disk is cut that has kept nothing for the last flushes that it answered; an older " +
+		"state and an error are honest, and no engine promises either",
 	Simulate: "simulate: the engine's own simulation of its file system",
 }
 
@@ -65,16 +68,16 @@ func (p *runPlan) cutsText() string {
 	return fmt.Sprintf("%d cuts", cmp.Or(most, p.Cuts))
 }
 
-// subjectsText lists the subjects, and says at which level raft and serve are left out.
+// subjectsText lists the subjects, and says at which levels some are left out.
 func (p *runPlan) subjectsText() string {
-	text := strings.Join(p.Subjects, ", ")
-	if p.allLevels && len(p.Subjects) > 1 && slices.Contains(p.Levels, holdfast.Memory) {
-		text = strings.Replace(text, subjects.Raft.Name, subjects.Raft.Name+" (not at memory)", 1)
-		if p.ownSubjects {
-			text = strings.Replace(text, subjects.Serve.Name, subjects.Serve.Name+" (not at memory)", 1)
-		}
+	switch {
+	case len(p.Subjects) == 1:
+	case p.allLevels && p.allSubjects:
+		return p.Subjects[0] + " at all levels; " + strings.Join(p.Subjects[1:], ", ") + " at the weakest that must survive"
+	case p.allLevels && slices.Contains(p.Levels, holdfast.Memory):
+		return strings.Replace(strings.Join(p.Subjects, ", "), subjects.Raft.Name, subjects.Raft.Name+" (not at memory)", 1)
 	}
-	return text
+	return strings.Join(p.Subjects, ", ")
 }
 
 // report writes the tables and what follows from them.
@@ -83,16 +86,17 @@ func (s screen) report(r *Report) {
 		s.Partial(r.Partial)
 	}
 	for _, kind := range r.Plan.Kinds {
-		if kind == Simulate {
+		switch kind {
+		case Simulate:
 			s.simulations(r)
-			continue
-		}
-		for _, subject := range r.Plan.Subjects {
-			s.kind(r, kind, subject)
+		case Lies:
+			s.lies(r)
+		default:
+			s.kind(r, kind)
 		}
 	}
 	s.Printf("\n")
-	if !slices.Equal(r.Plan.Kinds, []Kind{Simulate}) {
+	if slices.ContainsFunc(r.Plan.Kinds, func(k Kind) bool { return k != Simulate && k != Lies }) {
 		s.Wrapped("", "Batches, added up over all cuts. lost: acknowledged at a level that must survive, and gone. "+
 			"order: missing under later ones. unflushed: acknowledged at power, and the disk did not write and then flush "+
 			"since it was applied. wrong: never written, damaged, or different when opened again. "+
@@ -107,18 +111,22 @@ func (s screen) report(r *Report) {
 	s.Printf("\nagain: %s\n", r.Plan.Command)
 }
 
-func (s screen) kind(r *Report, kind Kind, subject string) {
-	t := console.Table{Keys: 2}
-	names := []string{"engine", "level", "verdict", "cuts", "acked", "survived", "lost", "torn", "order", "unflushed",
-		"wrong", "unopened", "open ms", "syncs/ack", "window", "below"}
+// kind shows the rows of a kind, in the order of their subjects.
+func (s screen) kind(r *Report, kind Kind) {
+	t := console.Table{Keys: 3}
+	names := []string{"engine", "level", "subject", "verdict", "cuts", "acked", "survived", "lost", "torn", "order",
+		"unflushed", "wrong", "unopened", "open ms", "syncs/ack", "window", "below"}
 	for i, name := range names {
 		t.Columns = append(t.Columns, console.Column{Name: name, Right: i > t.Keys})
 	}
 	// The names and verdicts of controls are long.
 	t.Columns[0].Wrap, t.Columns[t.Keys].Wrap = len("pebble, memory"), len(AsDocumented)
+	if len(r.Plan.Subjects) == 1 {
+		t.Columns[2].Name = ""
+	}
 	fs := ""
 	for _, row := range r.Results {
-		if row.Kind != kind || row.Subject != subject || row.Verdict == NotAvailable {
+		if row.Kind != kind || row.Verdict == NotAvailable {
 			continue
 		}
 		fs = row.FS
@@ -131,12 +139,12 @@ func (s screen) kind(r *Report, kind Kind, subject string) {
 		case r.Partial != "":
 			verdict += " so far"
 		}
-		t.Row(style, row.Engine, row.Level.String(), verdict, fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked),
+		t.Row(style, row.Engine, row.Level.String(), row.Subject, verdict, fmt.Sprint(row.Cuts), fmt.Sprint(row.Acked),
 			fmt.Sprint(row.Survived), some(row.Lost), some(row.Torn), some(row.OutOfOrder), some(row.Unflushed),
 			some(row.Wrong), some(row.RecoveryFailures), recoveryText(row.RecoveryMs), ratio(row.SyncsPerAck), window(row),
 			shortBounds(row.Bounds))
 		if row.Verdict == Held && !row.Control {
-			t.PaintLast(2, console.Green)
+			t.PaintLast(t.Keys, console.Green)
 		}
 	}
 	if t.Rows() > 0 {
@@ -144,14 +152,34 @@ func (s screen) kind(r *Report, kind Kind, subject string) {
 		if fs != "" {
 			title = strings.Replace(title, "a recorded disk", "a recorded disk with "+fs, 1)
 		}
-		if len(r.Plan.Subjects) > 1 {
-			title = subject + ", " + title
-		}
 		s.Printf("\n")
 		s.Hanging("", s.Paint(console.Bold, title), 2)
 		s.Table(&t)
 	}
-	s.reasons(r, func(row Result) bool { return row.Kind == kind && row.Subject == subject })
+	s.reasons(r, func(row Result) bool { return row.Kind == kind })
+}
+
+// lies says what became of disks that lied.
+func (s screen) lies(r *Report) {
+	t := console.Table{Keys: 2}
+	for i, name := range []string{"engine", "subject", "cuts", "older state", "refused", "died", "wrong", "window"} {
+		t.Columns = append(t.Columns, console.Column{Name: name, Right: i >= t.Keys})
+	}
+	for _, row := range r.Results {
+		if saw := row.Lied; row.Kind == Lies && saw != nil {
+			t.Row("", row.Engine, row.Subject, some(row.Cuts), some(saw.Older), some(saw.Refused), some(saw.Died),
+				some(saw.Wrong), window(row))
+		}
+	}
+	if t.Rows() > 0 {
+		s.Printf("\n")
+		s.Hanging("", s.Paint(console.Bold, titles[Lies]), 2)
+		s.Table(&t)
+		s.Wrapped("  ", "older state: the contents at an earlier time, whole and in order. refused: opening or reading "+
+			"failed with an error. died: the process that opened it did, or hung. wrong: contents that never were, and "+
+			"no error.")
+	}
+	s.reasons(r, func(row Result) bool { return row.Kind == Lies && row.Verdict == NotAvailable })
 }
 
 // simulations says of each simulation what was done and compared in it.
@@ -191,9 +219,8 @@ func (s screen) simulations(r *Report) {
 
 // reasons says why the rows of a table have their verdicts, what several rows share once.
 func (s screen) reasons(r *Report, of func(Result) bool) {
-	said := map[string]int{}
+	said := map[string][]string{}
 	var order []string
-	var who []string
 	for _, row := range r.Results {
 		if !of(row) || row.Control || row.Why == "" || row.Verdict == Broken {
 			continue
@@ -202,19 +229,22 @@ func (s screen) reasons(r *Report, of func(Result) bool) {
 		if row.Level > 0 {
 			name += " at " + row.Level.String()
 		}
+		if len(r.Plan.Subjects) > 1 && row.Subject != "" && row.Verdict != NotAvailable {
+			name += " as " + row.Subject
+		}
 		text := string(row.Verdict) + ": " + row.Why
 		if row.Verdict == Held {
 			text = row.Why
 		}
-		if at, ok := said[text]; ok {
-			who[at] += ", " + name
-			continue
+		if said[text] == nil {
+			order = append(order, text)
 		}
-		said[text] = len(order)
-		order, who = append(order, text), append(who, name)
+		if !slices.Contains(said[text], name) {
+			said[text] = append(said[text], name)
+		}
 	}
-	for i, text := range order {
-		s.Wrapped("  ", who[i]+": "+text)
+	for _, text := range order {
+		s.Wrapped("  ", strings.Join(said[text], ", ")+": "+text)
 	}
 }
 
@@ -313,7 +343,7 @@ func (s screen) controls(r *Report) {
 			continue
 		}
 		name := fmt.Sprintf("%s (%s, %s)", row.Engine, row.Kind, row.Subject)
-		if row.foundOut() {
+		if row.FoundOut() {
 			text := fmt.Sprintf("control: %s was found out: %d acknowledged batches lost in %d cuts", name, row.Lost, row.Cuts)
 			if row.Unflushed > 0 {
 				text += fmt.Sprintf(", %d never flushed", row.Unflushed)
@@ -343,6 +373,6 @@ func (r *Report) brokenRows() (n int) {
 
 func (r *Report) heldControls() bool {
 	return slices.ContainsFunc(r.Results, func(row Result) bool {
-		return row.Control && !row.foundOut()
+		return row.Control && !row.FoundOut()
 	})
 }

@@ -96,6 +96,8 @@ type Result struct {
 	// level: batches, and the time from the first of them to the last acknowledgement.
 	LostCommits  int     `json:"lost_commits"`
 	LossWindowMs float64 `json:"loss_window_ms"`
+	// Lied is what became of images of disks that lied; nil in rows of other kinds.
+	Lied *Lied `json:"lied"`
 	// Simulated is what a simulation did; nil in rows of other kinds, and before its first history has ended.
 	Simulated *Simulated `json:"simulated"`
 
@@ -106,6 +108,14 @@ type Result struct {
 	Findings []string `json:"findings"`
 	Evidence []string `json:"evidence"` // directories
 	Replay   string   `json:"replay"`   // a command line, empty if there is no evidence
+}
+
+// Lied counts images of disks that had answered flushes and kept nothing, by what was seen of them.
+type Lied struct {
+	Older   int `json:"older"`   // the contents at an earlier time, whole and in order
+	Refused int `json:"refused"` // opening or reading failed with an error
+	Died    int `json:"died"`    // the process that opened it died or hung
+	Wrong   int `json:"wrong"`   // contents that never were, and no error
 }
 
 // Recovery is how long opening took after a crash, in milliseconds; -1 if nothing was opened.
@@ -119,8 +129,8 @@ func (r *Result) breaches() int64 {
 	return r.Lost + r.Torn + r.OutOfOrder + r.Wrong + r.RecoveryFailures + r.Unflushed
 }
 
-// foundOut reports whether a control was: something acknowledged was lost, or never flushed.
-func (r *Result) foundOut() bool { return r.Verdict == Broken && r.Lost+r.Unflushed > 0 }
+// FoundOut reports whether a control was: something acknowledged was lost, or never flushed.
+func (r *Result) FoundOut() bool { return r.Verdict == Broken && r.Lost+r.Unflushed > 0 }
 
 // crashes is how many were judged.
 func (r *Report) crashes() (n int) {

@@ -120,8 +120,8 @@ type watcher interface {
 	ended(soFar func() *Report)
 }
 
-// workers is how many units run at the same time: their children wait for the disk most of the time.
-func workers() int { return min(2, runtime.GOMAXPROCS(0)) }
+// workers is how many units run at the same time: their children sleep, or wait for the disk, for half of the time.
+func workers() int { return 1 + min(2, runtime.GOMAXPROCS(0)) }
 
 // runState is how far a run has come.
 type runState struct {
@@ -206,14 +206,9 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 			if t.cell.NotAvailable != "" || t.cell.Control && pass > 0 {
 				continue
 			}
-			size := p.Cuts // of a simulation, which does not count them
-			switch t.cell.Kind {
-			case Kill:
-				size = kinds.KillsPerSession
-			case Power:
-				size = kinds.CutsPerRecord
-			case Faults:
-				size = kinds.CutsPerFault
+			size := t.cell.Kind.PerSession()
+			if size == 0 {
+				size = p.Cuts // of a simulation, which does not count them
 			}
 			for left := p.rounds(t.cell); left > 0; left -= size {
 				seed := commits.Mix(t.result.Seed, uint64(pass), uint64(len(units)))
@@ -233,20 +228,20 @@ func (r *runner) passes(ctx context.Context, s *runState, w watcher) error {
 }
 
 // rounds is how many crashes of a row are judged in one pass: as many as were asked for, and if no number was named,
-// half of the usual number in rows that tell less.
+// fewer in rows that tell less.
 func (p *runPlan) rounds(c kinds.Row) int {
 	switch {
+	case c.Control && p.allSubjects && c.Subject != subjects.KV.Name:
+		return min(p.Cuts, 2)
 	case c.Control:
 		return min(p.Cuts, 8)
 	case p.cutsNamed:
 		return p.Cuts
-	case p.allSubjects && c.Subject == subjects.Raft.Name:
-		return (p.Cuts + 1) / 2 // it is an addition
-	case p.allSubjects && c.Subject == subjects.Serve.Name:
-		return (p.Cuts + 3) / 4 // what is below it has its own
+	case p.allSubjects && c.Subject != subjects.KV.Name:
+		return (p.Cuts + 4) / 5 // what is below it has its own
 	case c.Kind == Faults:
 		return (p.Cuts + 1) / 2
-	case c.Given < c.Kind.Survives() && c.Kind == Kill:
+	case c.Given < c.Kind.Survives():
 		return (p.Cuts + 1) / 2 // it is known what comes of it
 	}
 	return p.Cuts

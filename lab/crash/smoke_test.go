@@ -75,6 +75,9 @@ const (
 	honest       = "honest"
 )
 
+// readsGoBack is an engine of the mutated lab.
+const readsGoBack = "reads go back"
+
 // opener opens an engine.
 type opener func(dir string, o holdfast.Options) (holdfast.Engine, error)
 
@@ -171,10 +174,12 @@ func labs() map[string]Lab {
 		})
 		mutants.Peers[subjects.Raft.Name] = append(mutants.Peers[subjects.Raft.Name], peer)
 	}
-	for _, spoil := range []string{faultless, showsTwice, changesData, writesTwice} {
+	for _, spoil := range []string{faultless, showsTwice, changesData, writesTwice, showsEarly} {
 		mutants.Peers[subjects.Message.Name] = append(mutants.Peers[subjects.Message.Name],
 			with(spoil, openOwnMessages(spoil)))
 	}
+	mutants.Engines = append(mutants.Engines, all.Entry{Name: readsGoBack, Describe: logtree.Describe,
+		Open: openBackAndForth})
 	for _, e := range all.Engines() {
 		if e.Name == mutantBase {
 			// Said to give Process, and gives Memory.
@@ -378,6 +383,46 @@ func TestPower(t *testing.T) {
 	}
 }
 
+// TestLies: a disk that lies takes what was acknowledged, and the run says what was seen and ends well.
+func TestLies(t *testing.T) {
+	needsDisk(t)
+	q := request(Lies, 10, "power", logtree.Name)
+	q.Subjects = []string{subjects.KV.Name}
+	status, r, out := ran(t, standard, q)
+	if status != console.ExitOK || r == nil || len(r.Results) != 1 {
+		t.Fatalf("status %d\n%s", status, out)
+	}
+	row := r.Results[0]
+	if row.Lied == nil || row.Lied.Older+row.Lied.Refused+row.Lied.Died+row.Lied.Wrong != row.Cuts ||
+		row.Verdict != AsDocumented || row.LostCommits == 0 || !strings.Contains(out, "older state") {
+		t.Errorf("%+v, %+v\n%s", row, row.Lied, out)
+	}
+	if row.Lied != nil && row.Lied.Wrong+row.Lied.Died > 0 {
+		t.Errorf("logtree took for its contents what never was: %s", row.Findings)
+	}
+}
+
+// TestReadsThatFail: logtree answers them with errors, and does not die of them.
+func TestReadsThatFail(t *testing.T) {
+	needsDisk(t)
+	lab := Standard()
+	dir := t.TempDir()
+	r, err := newRunner(lab, Place{Dir: dir, Child: victims(standard, dir)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	tally := newTally(kinds.Row{Engine: logtree.Name, Subject: subjects.KV.Name, Level: holdfast.Power,
+		Given: holdfast.Power, Kind: Faults, Mounts: blockdev.Mounts("ext4"), Capabilities: logtree.Describe()}, 1)
+	if err := r.kinds.Session(t.Context(), tally.cell, 1, 1, 6, 0, tally); err != nil {
+		t.Fatal(err)
+	}
+	if row := tally.finish(); row.Verdict != Held || row.Cuts == 0 ||
+		row.Reached["reads that failed"] == 0 || row.Reached["processes ended by reads that failed"] > 0 {
+		t.Errorf("%s %q %d cuts, %v", row.Verdict, row.Why, row.Cuts, row.Reached)
+	}
+}
+
 // TestPowerRaft cuts the power of the default engine's Raft store and of others.
 func TestPowerRaft(t *testing.T) {
 	needsDisk(t)
@@ -475,6 +520,35 @@ func TestMutantsAreFoundOut(t *testing.T) {
 			if strings.Contains(found+again.String(), "it acknowledged nothing") {
 				t.Errorf("a victim that failed did not say so:\n%s\n%s", found, again.String())
 			}
+		})
+	}
+}
+
+// TestReadsAreJudged: what a reader saw, or a follower was shown, must not be gone later.
+func TestReadsAreJudged(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind    Kind
+		subject string
+		says    string
+	}{
+		readsGoBack: {Kill, subjects.KV.Name, "a reader had seen"},
+		showsEarly:  {Power, subjects.Message.Name, "shown by a follower"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.kind == Power {
+				needsDisk(t)
+			}
+			q := request(test.kind, 5, "power", name)
+			q.Subjects = []string{test.subject}
+			for try := range 5 { // moments hang on chance
+				*q.Seed, *q.Cuts = *q.Seed+1, *q.Cuts+5*try
+				status, _, out := ran(t, uncontrolled, q)
+				if strings.Contains(strings.Join(strings.Fields(out), " "), test.says) && status == console.ExitWrong {
+					return
+				}
+				t.Logf("status %d\n%s", status, out)
+			}
+			t.Error("not found out")
 		})
 	}
 }

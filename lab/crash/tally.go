@@ -63,6 +63,12 @@ func (t *tally) Judged(j protocol.Judgement, fatal bool) {
 	r.Cuts++
 	r.Acked += int64(j.Acked)
 	r.Survived += int64(j.Kept)
+	r.LostCommits = max(r.LostCommits, j.Lost+j.Gone)
+	r.LossWindowMs = max(r.LossWindowMs, j.Window)
+	if t.cell.Kind == Lies {
+		r.lied(j, fatal)
+		return
+	}
 	r.Lost += int64(j.Lost)
 	r.Torn += int64(j.Torn)
 	r.OutOfOrder += int64(j.OutOfOrder)
@@ -70,9 +76,24 @@ func (t *tally) Judged(j protocol.Judgement, fatal bool) {
 	if fatal {
 		r.RecoveryFailures++
 	}
-	r.LostCommits = max(r.LostCommits, j.Lost+j.Gone)
-	r.LossWindowMs = max(r.LossWindowMs, j.Window)
 	t.breached(byCrash)
+}
+
+// lied adds what became of a disk that lied, which breaks no claim: all of them count on flushes.
+func (r *Result) lied(j protocol.Judgement, fatal bool) {
+	if r.Lied == nil {
+		r.Lied = &Lied{}
+	}
+	switch {
+	case j.Broken():
+		r.Lied.Wrong++
+	case j.Died:
+		r.Lied.Died++
+	case fatal:
+		r.Lied.Refused++
+	default:
+		r.Lied.Older++
+	}
 }
 
 // Recovered adds the time that opening took.
@@ -132,13 +153,16 @@ func (t *tally) Breaks(s *kinds.Scene, j protocol.Judgement) {
 	defer s.Drop()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.cell.Kind == Lies && !j.Broken() {
+		return // it was refused, as is right
+	}
 	for _, f := range j.Findings {
 		if len(t.result.Findings) < maxRowFindings {
 			t.result.Findings = append(t.result.Findings, f)
 		}
 	}
-	// What a control or mutant breaks, or may be lost with the whole store, needs no evidence.
-	if t.keep == nil || t.cell.Control || t.excused() || len(t.result.Evidence) >= maxEvidence {
+	// What a control or mutant breaks, may be lost with the whole store, or comes of a disk that lied, needs no evidence.
+	if t.keep == nil || t.cell.Control || t.cell.Kind == Lies || t.excused() || len(t.result.Evidence) >= maxEvidence {
 		return
 	}
 	dir, err := t.keep()
@@ -201,6 +225,10 @@ func (t *tally) finish() Result {
 		did := *r.Simulated
 		r.Simulated = &did
 	}
+	if r.Lied != nil {
+		saw := *r.Lied
+		r.Lied = &saw
+	}
 	r.RecoveryMs = Recovery{-1, -1}
 	if len(t.recovery) > 0 {
 		took := slices.Sorted(slices.Values(t.recovery))
@@ -225,6 +253,10 @@ func (t *tally) finish() Result {
 		}
 	case r.Cuts == 0:
 		r.Verdict, r.Why = NotAvailable, "the run ended before"
+	case t.cell.Kind == Lies:
+		r.Verdict = AsDocumented
+		r.Why = fmt.Sprintf("of %d images of a disk that lied, %d were older states, %d were refused, %d ended its process "+
+			"and %d were wrong without an error", r.Cuts, r.Lied.Older, r.Lied.Refused, r.Lied.Died, r.Lied.Wrong)
 	case t.cell.Kind == Simulate || t.cell.Given >= t.cell.Kind.Survives():
 		r.Verdict = Held
 	case t.cell.Peer && t.cell.Capabilities.LossWindow == 0:

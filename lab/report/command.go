@@ -67,20 +67,33 @@ func text(s console.Screen, d *document) {
 					continue
 				}
 				s.Printf("\n%s\n", s.Paint(console.Bold, console.Plain("if a sync cost more, modelled: "+sec.Title+", "+p.Title)))
-				t := &console.Table{Keys: p.Table.Text}
-				for i, head := range p.Table.Head {
-					t.Columns = append(t.Columns, console.Column{Name: head, Right: i >= p.Table.Text})
-				}
-				for _, row := range p.Table.Rows {
-					var cells []string
-					for _, cell := range row {
-						cells = append(cells, console.Plain(cell))
-					}
-					t.Row("", cells...)
-				}
-				s.Table(t)
+				textTable(s, p.Table)
 				s.Wrapped("", p.Note)
 			}
 		}
 	}
+	if d.Engines != nil {
+		s.Printf("\n%s\n", s.Paint(console.Bold, "the engines side by side"))
+		textTable(s, d.Engines.Table)
+		s.Wrapped("", bench.MatrixNote)
+	}
 }
+
+// textTable writes a table as text.
+func textTable(s console.Screen, of table) {
+	t := &console.Table{Keys: min(of.Text, 1)}
+	for i, head := range of.Head {
+		t.Columns = append(t.Columns, console.Column{Name: head, Right: i >= of.Text, Wrap: textWrap})
+	}
+	for _, row := range of.Rows {
+		var cells []string
+		for _, cell := range row {
+			cells = append(cells, console.Plain(cell))
+		}
+		t.Row("", cells...)
+	}
+	s.Table(t)
+}
+
+// textWrap is from how many columns on the cells of tables in text are wrapped.
+const textWrap = 36

@@ -63,6 +63,10 @@ func compose(lab bench.Lab, sources []Source, o Options) (*document, error) {
 			c.crash(s)
 		}
 	}
+	if c.doc.Engines = c.engineTable(sources); c.doc.Engines != nil {
+		sec := c.section("engines", "The engines side by side", bench.MatrixNote)
+		sec.Parts = append(sec.Parts, &part{Tables: []titled{*c.doc.Engines}})
+	}
 	c.settings(sources)
 	c.missing(sources)
 	for _, s := range sources {
@@ -92,13 +96,17 @@ func (c *composer) section(id, title, lead string) *section {
 // palette is how many colours the style sheet has.
 const palette = 8
 
+// references are the looks that are no engine's.
+const references = 3
+
 // assign gives engines their looks, which they keep over the page.
 func (c *composer) assign(engines []string) {
 	c.looks[bench.Null] = look{"null", markers[5]}
 	c.looks[bench.Floor] = look{"floor", markers[7]}
+	c.looks[bench.FloorMap] = look{"floor", markers[6]}
 	for _, e := range engines {
 		if _, ok := c.looks[e]; !ok {
-			i := len(c.looks) - 2
+			i := len(c.looks) - references
 			c.looks[e] = look{fmt.Sprintf("c%d d%d", i%palette, i/palette%3), markers[i%len(markers)]}
 		}
 	}
@@ -152,7 +160,7 @@ func (c *composer) cautions(s Source) {
 			c.notice("warn", fmt.Sprintf("%s is partial: %s.", s.Name, r.Partial))
 		}
 		for _, row := range r.Results {
-			if row.Control && !foundOut(row) {
+			if row.Control && !row.FoundOut() {
 				c.notice("bad", fmt.Sprintf("in %s the control %s (%s, %s), which lies, was not found out: held verdicts of "+
 					"that kind mean nothing.", s.Name, row.Engine, row.Kind, row.Subject))
 			}
@@ -162,6 +170,12 @@ func (c *composer) cautions(s Source) {
 	r := s.Bench
 	if r.Partial != "" {
 		c.notice("warn", fmt.Sprintf("%s is partial: %s.", s.Name, r.Partial))
+	}
+	switch r.Badge.Grade {
+	case bench.Smoke:
+		c.notice("bad", fmt.Sprintf("%s has the badge %s.", s.Name, r.Badge))
+	case bench.Indicative:
+		c.notice("warn", fmt.Sprintf("%s has the badge %s.", s.Name, r.Badge))
 	}
 	if n := len(r.Void()); n > 0 {
 		c.notice("bad", fmt.Sprintf("%s of %s failed verification or broke off; those contenders are not ranked.",
@@ -207,6 +221,10 @@ func view(s Source) sourceView {
 	m := r.Machine
 	v.Command, v.Partial, v.Machine = r.Plan.Command, r.Partial, machine(m)+". "+m.Sentence()
 	fact("Format", "%s", r.Schema)
+	fact("Badge", "%s", r.Badge)
+	if b := r.Build; b != nil {
+		fact("Program", "%s", strings.TrimSpace(b.Version+" "+b.Commit))
+	}
 	fact("Rounds", "%d of %g s each, after %g s", r.Plan.Rounds, r.Plan.Seconds, r.Plan.WarmUpSeconds)
 	fact("Seed", "%d", r.Plan.Seed)
 	fact("Memory", "%s", measure.Size(m.MemoryBytes))

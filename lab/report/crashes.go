@@ -7,25 +7,11 @@ import (
 	"strings"
 
 	"github.com/holdfastdb/holdfast"
+	"github.com/holdfastdb/holdfast/lab/bench"
 	"github.com/holdfastdb/holdfast/lab/console"
 	"github.com/holdfastdb/holdfast/lab/crash"
 	"github.com/holdfastdb/holdfast/lab/internal/measure"
 )
-
-// confidence is that of the bounds that crashes support.
-const confidence = 0.95
-
-// Bound is the share of trials that could break a claim at most, with a confidence of 95 %, after n independent ones of
-// which none did.
-func Bound(n int) float64 {
-	if n < 1 {
-		return 1
-	}
-	return 1 - math.Pow(1-confidence, 1/float64(n))
-}
-
-// foundOut reports whether a control was: something acknowledged was lost, or never flushed.
-func foundOut(r crash.Result) bool { return r.Verdict == crash.Broken && r.Lost+r.Unflushed > 0 }
 
 // crashes are the rows of all crash reports, controls aside.
 type crashes []crash.Result
@@ -48,8 +34,7 @@ func (list crashes) of(engine string, given holdfast.Level) string {
 	cuts := map[crash.Kind]int{}
 	broken := map[crash.Kind]bool{}
 	for _, row := range list {
-		if row.Engine != engine || row.Given != given || row.Verdict == crash.NotAvailable || row.Kind == crash.Simulate ||
-			given == 0 {
+		if row.Engine != engine || row.Given != given || row.Verdict == crash.NotAvailable || given == 0 {
 			continue
 		}
 		cuts[row.Kind] += row.Cuts
@@ -67,6 +52,54 @@ func (list crashes) of(engine string, given holdfast.Level) string {
 	return strings.Join(parts, ", ")
 }
 
+// overall says what became of all of an engine's claims: what broke, or else what its strongest level held in.
+func (list crashes) overall(engine string) string {
+	var held, broken []string
+	for _, level := range []holdfast.Level{holdfast.Power, holdfast.Process, holdfast.Memory} {
+		switch said := list.of(engine, level); {
+		case strings.Contains(said, "BROKEN"):
+			broken = append(broken, fmt.Sprintf("%v: %s", level, said))
+		case said != "":
+			held = append(held, fmt.Sprintf("%v: %s", level, said))
+		}
+	}
+	switch {
+	case len(broken) > 0:
+		return strings.Join(broken, "; ")
+	case len(held) > 0:
+		return held[0]
+	}
+	return "not crashed"
+}
+
+// engineTable is the closing table of all engines; nil where nothing was measured.
+func (c *composer) engineTable(sources []Source) *titled {
+	var reports []*bench.Report
+	for _, s := range sources {
+		if s.Bench != nil {
+			reports = append(reports, s.Bench)
+		}
+	}
+	head := bench.MatrixHead()
+	t := &titled{Title: "All engines", Open: true, Table: table{Head: append([]string{head[0], "in crashes"}, head[1:]...),
+		Text: 3}}
+	for _, row := range c.lab.Matrix(reports...) {
+		cells := row.Cells()
+		t.Table.Rows = append(t.Table.Rows, append([]string{cells[0], c.crashes.overall(row.Engine)}, cells[1:]...))
+	}
+	for _, row := range c.crashes {
+		known := slices.ContainsFunc(t.Table.Rows, func(cells []string) bool { return cells[0] == row.Engine })
+		if len(reports) > 0 && !known && row.Verdict != crash.NotAvailable {
+			unknown := slices.Repeat([]string{"-"}, len(head)-1)
+			t.Table.Rows = append(t.Table.Rows, append([]string{row.Engine, c.crashes.overall(row.Engine)}, unknown...))
+		}
+	}
+	if len(t.Table.Rows) == 0 {
+		return nil
+	}
+	return t
+}
+
 // crashName counts crashes of a kind.
 func crashName(kind crash.Kind, n int) string {
 	switch kind {
@@ -74,6 +107,8 @@ func crashName(kind crash.Kind, n int) string {
 		return console.Number(n, "power cut")
 	case crash.Faults:
 		return console.Number(n, "disk fault")
+	case crash.Lies:
+		return console.Number(n, "disk") + " that lied"
 	case crash.Simulate:
 		return fmt.Sprintf("%d simulated histories", n)
 	}
@@ -97,9 +132,11 @@ type verdict struct{ Class, Sign, Verdict, Detail string }
 
 // kindText says what each kind of crash is.
 var kindText = map[crash.Kind]string{
-	crash.Power:    "The power is cut on a recorded disk; what was not flushed may be lost, torn at sectors.",
-	crash.Kill:     "SIGKILL at any moment. What was acknowledged at Process or Power must be there.",
-	crash.Faults:   "The disk refuses flushes or writes, and loses what was not flushed.",
+	crash.Power:  "The power is cut on a recorded disk; what was not flushed may be lost, torn at sectors.",
+	crash.Kill:   "SIGKILL at any moment. What was acknowledged at Process or Power must be there.",
+	crash.Faults: "The disk refuses flushes or writes and loses what was not flushed, or refuses reads after a restart.",
+	crash.Lies: "The power is cut on a disk that has kept nothing for the last flushes that it answered. An older state " +
+		"and an error are honest; no engine promises either.",
 	crash.Simulate: "The engine's own simulation of its file system.",
 }
 
@@ -180,7 +217,7 @@ func controlsText(r *crash.Report) string {
 	for _, row := range r.Results {
 		if row.Control {
 			all++
-			if foundOut(row) {
+			if row.FoundOut() {
 				found++
 			}
 		}
@@ -236,7 +273,7 @@ func bounds(r crash.Result) (text string) {
 		text += fmt.Sprintf(", < %s of %ss", percent(b.Below), b.Of)
 	}
 	if text == "" && r.Kind == crash.Kill {
-		text = fmt.Sprintf(", < %s of victims", percent(Bound(r.Cuts)))
+		text = fmt.Sprintf(", < %s of victims", percent(crash.Below(int64(r.Cuts))))
 	}
 	return text
 }
@@ -279,6 +316,10 @@ func verdictOf(r crash.Result) verdict {
 			"unflushed %d, "+
 			"not opened %d", crashName(r.Kind, r.Cuts), r.Lost, r.Torn, r.OutOfOrder, r.Wrong, r.Unflushed, r.RecoveryFailures)}
 	case crash.AsDocumented:
+		if saw := r.Lied; saw != nil {
+			return verdict{"documented", "~", "no claim", fmt.Sprintf("%s: %d older states, %d refused, %d died, %d wrong",
+				crashName(r.Kind, r.Cuts), saw.Older, saw.Refused, saw.Died, saw.Wrong)}
+		}
 		return verdict{"documented", "~", "as documented", fmt.Sprintf("%s, %s lost at most", crashName(r.Kind,
 			r.Cuts), lost(r))}
 	}

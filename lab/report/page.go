@@ -40,6 +40,7 @@ type document struct {
 	Notices  []notice
 	Answers  []answer
 	Sections []*section
+	Engines  *titled // the closing table, which is in a section too; nil if there is none
 	Sources  []sourceView
 }
 

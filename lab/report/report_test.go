@@ -215,6 +215,112 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// edited writes the bench report of the test data with a change to each of its results.
+func edited(t *testing.T, change func(result map[string]any)) string {
+	return changed(t, "bench.json", func(text string) string {
+		var r map[string]any
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			t.Fatal(err)
+		}
+		for _, result := range r["results"].([]any) {
+			change(result.(map[string]any))
+		}
+		b, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	})
+}
+
+// TestKinds: mixed work has a table of its kinds of operations.
+func TestKinds(t *testing.T) {
+	const title = "By kind of operation"
+	if page := write(t, report.Options{}, read(t, "testdata/bench.json")...); strings.Contains(page, title) {
+		t.Error("there are no kinds, and a table of them")
+	}
+	mixed := edited(t, func(result map[string]any) {
+		latency := map[string]any{"p50": 1, "p90": 2, "p99": 3, "p999": 4, "max": 5000}
+		result["kinds"] = []any{
+			map[string]any{"name": "peek", "ops": 70, "latency_us": latency, "latency_curve": []any{}},
+			map[string]any{"name": "poke", "ops": 0, "latency_us": latency, "latency_curve": []any{}},
+		}
+	})
+	page := write(t, report.Options{}, read(t, mixed)...)
+	for _, want := range []string{title, `<td>peek</td><td class="number">70</td><td class="number">1 us</td>`,
+		`<td>poke</td><td class="number">0</td><td class="number">–</td>`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+}
+
+// TestSearches: what the highest rate was, and where the bound did not hold, is in a table; none is a claim.
+func TestSearches(t *testing.T) {
+	found := edited(t, func(result map[string]any) {
+		held, failed := 1000.0, 1080.0
+		if result["engine"] == "bbolt" {
+			held = 0
+		}
+		result["offer"] = "p99=10ms"
+		result["open_loop"] = map[string]any{"capacity_per_sec": 2000, "offered_per_sec": 1000, "overloaded": false,
+			"backlog": 0, "moved_seconds": 0}
+		result["search"] = map[string]any{"closed_per_sec": 2000, "held_per_sec": held, "failed_per_sec": failed,
+			"runs": []any{map[string]any{"offered_per_sec": 1000, "reached_per_sec": 999, "latency_us": 7, "overloaded": false,
+				"held": held > 0}}}
+	})
+	page := write(t, report.Options{}, read(t, found)...)
+	for _, want := range []string{"the highest rate with a p99 of at most 10ms", "The highest rate, survives power loss",
+		`<th scope="row">logtree</th><td class="number">1 k/s</td><td class="number">1.08 k/s</td>`,
+		`<th scope="row">bbolt</th><td class="number">none</td>`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if strings.Contains(page, ", shown at ") {
+		t.Error("a search claims something")
+	}
+}
+
+// TestEngineTable: the closing table has each engine once, with what crashes showed, as text and in the page; what
+// broke goes before what held.
+func TestEngineTable(t *testing.T) {
+	broken := changed(t, "crash.json", func(text string) string {
+		at := strings.Index(text, `"engine": "bbolt"`)
+		return text[:at] + strings.Replace(text[at:], `"verdict": "held"`, `"verdict": "BROKEN"`, 1)
+	})
+	page := write(t, report.Options{}, read(t, "testdata/bench.json", broken)...)
+	at := strings.Index(page, "The engines side by side</h2>")
+	if at < 0 {
+		t.Fatal("no closing table")
+	}
+	if !strings.Contains(page, "bench.json has the badge smoke, not indicative: 30 ms a measurement") {
+		t.Error("no badge")
+	}
+	rows := page[at : at+strings.Index(page[at:], "</table>")]
+	for _, want := range []string{
+		`<th scope="row">logtree</th><td>power: held in 8 power cuts, held in 6 kills</td><td>yes</td>`,
+		`<th scope="row">pebble</th><td>power: held in `, `<td>no</td></tr>`} {
+		if !strings.Contains(strings.ReplaceAll(rows, ` class="number"`, ""), want) {
+			t.Errorf("no %q in %s", want, rows)
+		}
+	}
+	if strings.Count(rows, `<th scope="row">`) != 3 || strings.Count(rows, "BROKEN by") != 1 ||
+		!strings.Contains(rows, `<th scope="row">bbolt</th><td>p`) {
+		t.Errorf("it says %s", rows)
+	}
+	var out bytes.Buffer
+	err := report.Command(bench.Standard(), []string{"testdata/bench.json"}, "", report.Options{},
+		console.Terminal{Out: &out, Err: io.Discard})
+	if err != nil || !strings.Contains(out.String(), "the engines side by side") ||
+		strings.Count(out.String(), "not crashed") != 3 {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	if page := write(t, report.Options{}, read(t, "testdata/crash.json")...); strings.Contains(page, "side by side") {
+		t.Error("nothing was measured, and it is in a table")
+	}
+}
+
 // TestModelled: the model is the time that was measured, and what the counted syncs would take more.
 func TestModelled(t *testing.T) {
 	row := bench.Row{Results: []bench.Result{{Measurement: bench.Measurement{Ops: 1000, Seconds: 0.2, Syncs: 500}}}}
@@ -235,14 +341,6 @@ func TestModelled(t *testing.T) {
 	for _, bad := range []time.Duration{0, -time.Second, time.Hour} {
 		if _, err := report.SyncCosts([]time.Duration{bad}); err == nil {
 			t.Errorf("a sync costs %v", bad)
-		}
-	}
-}
-
-func TestBound(t *testing.T) {
-	for n, want := range map[int]float64{0: 1, 1: 0.95, 20: 0.1391, 300: 0.00994} {
-		if got := report.Bound(n); math.Abs(got-want) > 1e-4 {
-			t.Errorf("after %d crashes %v, want %v", n, got, want)
 		}
 	}
 }

@@ -86,7 +86,10 @@ func (c *composer) chapter(s Source, groups []bench.Group, named bool) {
 			p.Plots = append(p.Plots, r.of(g)...)
 		}
 		p.share()
-		if len(p.Plots) > 0 {
+		if r.title == "Latencies" {
+			p.Tables = append(searches(groups), kinds(groups)...)
+		}
+		if len(p.Plots) > 0 || len(p.Tables) > 0 {
 			sec.Parts = append(sec.Parts, p)
 		}
 	}
@@ -280,8 +283,8 @@ func rankingNote(g bench.Group) string {
 		list = append(list, "one round: no interval, and no difference is shown")
 	}
 	if reference {
-		list = append(list, "Dashed: no engines (null does nothing, floor makes the bare system calls); an arrow goes "+
-			"on beyond the axis")
+		list = append(list, "Dashed: no engines (null does nothing, floor makes the bare system calls, floor-map stores "+
+			"to a mapping instead); an arrow goes on beyond the axis")
 	}
 	if len(g.Void) > 0 {
 		list = append(list, "Void: "+strings.Join(g.Void, ", "))
@@ -331,6 +334,45 @@ func (c *composer) latencies(g bench.Group) *plot {
 	p.Note = "The time that so many percent of the operations took at most. The last mark of a line is its slowest " +
 		"operation."
 	return p
+}
+
+// searches are tables of the highest rates at which a bound holds.
+func searches(groups []bench.Group) (list []titled) {
+	for _, g := range groups {
+		t := table{Head: []string{"engine", "highest rate", "did not hold at", "closed loop", "runs"}, Text: 1}
+		for _, row := range g.Rows {
+			if found := row.Search; found != nil {
+				write := func(ops float64) string { return rate(g, ops) }
+				held, failed := found.Text(write)
+				t.Rows = append(t.Rows, []string{row.Engine, held, failed, write(found.Closed), fmt.Sprint(found.Runs)})
+			}
+		}
+		if len(t.Rows) > 0 {
+			list = append(list, titled{"The highest rate, " + level(g), t, true})
+		}
+	}
+	return list
+}
+
+// kinds are tables of the kinds of operations, where they are mixed.
+func kinds(groups []bench.Group) (list []titled) {
+	for _, g := range groups {
+		t := table{Head: []string{"engine", "kind", "operations", "p50", "p99", "p99.9", "max"}, Text: 2}
+		for _, row := range g.Rows {
+			for _, k := range row.Kinds {
+				cells := []string{row.Engine, k.Name, spaced(measure.Count(float64(k.Ops))), "–", "–", "–", "–"}
+				if l := k.Latency; k.Ops > 0 && row.Overloaded == 0 {
+					copy(cells[3:], []string{measure.Duration(l.P50), measure.Duration(l.P99), measure.Duration(l.P999),
+						measure.Duration(l.Max)})
+				}
+				t.Rows = append(t.Rows, cells)
+			}
+		}
+		if len(t.Rows) > 0 {
+			list = append(list, titled{"By kind of operation, " + level(g), t, true})
+		}
+	}
+	return list
 }
 
 // percentile names a place on the scale of what is slow: 1 is 90 %, 2 is 99 %.

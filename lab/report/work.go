@@ -90,15 +90,6 @@ func stalls(points []point, low float64) (list []stall) {
 	return list
 }
 
-// settledRate is the rate of a measurement if its operations' share of the time to close counts too.
-func settledRate(r bench.Result) float64 {
-	if r.Ops == 0 {
-		return 0
-	}
-	share := float64(r.Ops) / float64(r.Ops+r.WarmUpOps)
-	return float64(r.Ops) / (r.Seconds + share*r.SettleSeconds)
-}
-
 // settled shows rates as they were acknowledged, and with the time to close.
 func (c *composer) settled(g bench.Group) *plot {
 	if g.Reads {
@@ -109,7 +100,7 @@ func (c *composer) settled(g bench.Group) *plot {
 	var rows []pair
 	top := 0.0
 	for _, row := range g.Rows {
-		last := middle(row, settledRate)
+		last := middle(row, bench.Result.Settled)
 		if row.Reference || last < 0 {
 			continue
 		}

@@ -189,8 +189,11 @@ func (e Event) String() string {
 
 // Fault makes requests of a disk fail, as a broken or full device does. The zero value makes none fail.
 type Fault struct {
-	Writes  bool          // writes and discards fail
-	Flushes bool          // flushes fail
+	Writes  bool // writes and discards fail
+	Flushes bool // flushes fail
+	Reads   bool // reads fail that touch a byte of From to To; 0 for To means all of the disk
+	From    int64
+	To      int64
 	Err     syscall.Errno // with this; 0 means EIO. The loop device may show the file system EIO for any error.
 	After   int64         // so many such requests still succeed
 	Times   int64         // and so many fail before the disk is well again; 0 means all
@@ -200,6 +203,7 @@ type Fault struct {
 type Policy struct {
 	mode policyMode
 	seed uint64
+	lied int
 }
 
 type policyMode uint8
@@ -207,6 +211,7 @@ type policyMode uint8
 const (
 	modeNothing policyMode = iota
 	modeEverything
+	modeTorn
 	modeSubset
 )
 
@@ -216,17 +221,34 @@ func Nothing() Policy { return Policy{} }
 // Everything is a cut that loses no write that had reached the disk.
 func Everything() Policy { return Policy{mode: modeEverything} }
 
+// Torn is a cut in the middle of the last write: it parts at sectors, and none before it is lost. The seed and the
+// position decide where.
+func Torn(seed uint64) Policy { return Policy{mode: modeTorn, seed: seed} }
+
 // Subset is a cut that keeps some of the writes that were not flushed, whole or torn at sectors, in whatever order. The
 // seed and the position decide which; the same two give the same image again.
 func Subset(seed uint64) Policy { return Policy{mode: modeSubset, seed: seed} }
 
-// String returns nothing, everything or subset:SEED.
+// Lied returns the policy of a disk that lied: it answered the last n flushes before the cut and kept nothing for them,
+// so that p is about everything since the flush before these.
+func (p Policy) Lied(n int) Policy {
+	p.lied = max(n, 0)
+	return p
+}
+
+// String returns nothing, everything, torn:SEED or subset:SEED, and how many flushes were a lie.
 func (p Policy) String() string {
+	text := "nothing"
 	switch p.mode {
 	case modeEverything:
-		return "everything"
+		text = "everything"
+	case modeTorn:
+		text = "torn:" + strconv.FormatUint(p.seed, 10)
 	case modeSubset:
-		return "subset:" + strconv.FormatUint(p.seed, 10)
+		text = "subset:" + strconv.FormatUint(p.seed, 10)
 	}
-	return "nothing"
+	if p.lied > 0 {
+		text += fmt.Sprintf(" since %d flushes before", p.lied)
+	}
+	return text
 }

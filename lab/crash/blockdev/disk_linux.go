@@ -191,6 +191,13 @@ func (d *Disk) Writes() int64 {
 	return d.rec.writes
 }
 
+// FailedReads returns the number of reads that a fault has made fail so far. They are not in the record.
+func (d *Disk) FailedReads() int64 {
+	d.rec.mu.Lock()
+	defer d.rec.mu.Unlock()
+	return d.server.failedReads
+}
+
 // Fail makes requests fail from now on as f says, and ends what an earlier call began. File systems stop writing for
 // good when their own records cannot be written: the zero Fault repairs the disk, not the mounted file system.
 func (d *Disk) Fail(f Fault) { d.server.setFault(f) }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -379,6 +380,54 @@ func TestFaults(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// TestReadFaults: reads of a place fail, as often as was asked for, and are good again after that.
+func TestReadFaults(t *testing.T) {
+	o := options(t, "ext4")
+	first := newDisk(t, o)
+	pattern := bytes.Repeat([]byte("what must be read "), 10_000)
+	must(t, writeSynced(filepath.Join(first.Path(), "file"), pattern))
+	rec := first.Freeze()
+	defer closeAll(t, rec)
+	var written []Event
+	for i := range rec.Len() {
+		if e := rec.Event(i); e.Kind == Write {
+			written = append(written, e)
+		}
+	}
+	for name, fault := range map[string]Fault{
+		"all": {Reads: true}, "twice": {Reads: true, Times: 2}, "a range": {Reads: true},
+	} {
+		if name == "a range" { // of the data, which is the largest write
+			largest := slices.MaxFunc(written, func(a, b Event) int { return int(a.Length - b.Length) })
+			fault.From, fault.To = largest.Offset, largest.Offset+largest.Length
+		}
+		d, err := Restore(t.Context(), o, rec.Cut(Position(rec.Len()), Everything()))
+		must(t, err)
+		d.Fail(fault)
+		file := filepath.Join(d.Path(), "file")
+		for try := 0; ; try++ {
+			got, err := os.ReadFile(file)
+			if err == nil && !bytes.Equal(got, pattern) {
+				t.Errorf("%s: something else is read, and no error", name)
+			}
+			if try == 0 && d.FailedReads() == 0 || d.FailedReads() > 0 && fault.Times > 0 && d.FailedReads() > fault.Times {
+				t.Errorf("%s: %d reads failed", name, d.FailedReads())
+			}
+			if fault.Times == 0 && !errors.Is(err, syscall.EIO) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if fault.Times == 0 || err == nil || try == 9 {
+				break
+			}
+		}
+		d.Fail(Fault{})
+		if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, pattern) {
+			t.Errorf("%s, and well again: %d bytes, %v", name, len(got), err)
+		}
+		must(t, d.Close())
 	}
 }
 

@@ -31,7 +31,8 @@ type server struct {
 	fault Fault
 	left  int64 // requests that fault lets through yet
 
-	failures int64 // requests that fault has made fail
+	failures    int64 // requests that fault has made fail
+	failedReads int64 // of any fault
 }
 
 func newServer(rec *recorder, size int64) *server {
@@ -114,6 +115,11 @@ func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.Read
 	buf = buf[:min(int64(len(buf)), int64(in.Size), s.size-int64(in.Offset))]
 	s.rec.mu.Lock()
 	defer s.rec.mu.Unlock()
+	bad := s.fault.To == 0 || int64(in.Offset) < s.fault.To && int64(in.Offset)+int64(len(buf)) > s.fault.From
+	if err := s.injected(s.fault.Reads && bad); err != 0 {
+		s.failedReads++
+		return nil, fuse.Status(err)
+	}
 	if _, err := s.live.ReadAt(buf, int64(in.Offset)); err != nil {
 		return nil, fuse.EIO
 	}

@@ -21,6 +21,9 @@ type event struct {
 	kind   Kind
 }
 
+// changes reports whether the disk holds something else after e.
+func (e *event) changes() bool { return e.err == 0 && (e.kind == Write || e.kind == Discard) }
+
 // recorder builds a Record. It is safe for concurrent use; one request is recorded at a time.
 type recorder struct {
 	mu    sync.Mutex
@@ -137,11 +140,18 @@ func (r *Record) Began() time.Duration { return r.began }
 func (r *Record) Ended() time.Duration { return r.ended }
 
 // Durable returns the number of events before at that the last flush before at covers, that flush included.
-func (r *Record) Durable(at Position) int {
+func (r *Record) Durable(at Position) int { return r.durable(at, 0) }
+
+// durable is Durable if the last flushes, so many of them, were lies.
+func (r *Record) durable(at Position, lied int) int {
 	for i := r.clamp(at) - 1; i >= 0; i-- {
-		if e := &r.events[i]; e.kind == Flush && e.err == 0 {
+		if e := &r.events[i]; e.kind != Flush || e.err != 0 {
+			continue
+		}
+		if lied == 0 {
 			return i + 1
 		}
+		lied--
 	}
 	return 0
 }
@@ -189,11 +199,11 @@ const (
 type CutCounts struct{ Kept, Torn, Lost int }
 
 // Cut returns the disk as a power cut just before event at could leave it: with everything before the last flush that
-// came before at, and with what policy leaves of the later writes. Positions outside the record count as its ends. It
-// takes 4 bytes of memory for each sector of the disk.
+// came before at and was no lie, and with what policy leaves of the later writes. Positions outside the record count as
+// its ends. It takes 4 bytes of memory for each sector of the disk.
 func (r *Record) Cut(at Position, policy Policy) *Image {
 	im := &Image{fs: r.fs, size: r.size, base: r.base, data: r.data, sectors: make([]uint32, r.size/Sector)}
-	durable := r.Durable(at)
+	durable := r.durable(at, policy.lied)
 	for i := range r.events[:durable] {
 		im.apply(&r.events[i], nil)
 	}
@@ -201,12 +211,22 @@ func (r *Record) Cut(at Position, policy Policy) *Image {
 	// One cut is generous and the next is not: were each write kept with the same odds, a long tail would never
 	// be lost, or kept, almost whole.
 	keep, tear := rng.Float64(), 0.3*rng.Float64()
+	last := r.clamp(at) - 1
+	for last >= durable && !r.events[last].changes() {
+		last--
+	}
 	for i := range r.events[durable:r.clamp(at)] {
 		e := &r.events[durable+i]
-		if e.err != 0 || e.kind != Write && e.kind != Discard {
+		if !e.changes() {
 			continue
 		}
 		switch {
+		case policy.mode == modeTorn && durable+i < last:
+			im.apply(e, nil)
+			im.counts.Kept++
+		case policy.mode == modeTorn && e.n > Sector:
+			im.apply(e, tornBy(rng, int(e.n/Sector)))
+			im.counts.Torn++
 		case policy.mode == modeEverything:
 			im.apply(e, nil)
 			im.counts.Kept++
@@ -239,7 +259,7 @@ func tornBy(rng *rand.Rand, n int) func(int) bool {
 
 // apply lets those sectors of e reach the disk that kept names, nil for all.
 func (im *Image) apply(e *event, kept func(int) bool) {
-	if e.err != 0 || e.kind != Write && e.kind != Discard {
+	if !e.changes() {
 		return
 	}
 	first := e.off / Sector

@@ -194,6 +194,64 @@ func TestSubsetTears(t *testing.T) {
 	}
 }
 
+// TestTorn: only the last write parts, at sectors, and a failed one is none.
+func TestTorn(t *testing.T) {
+	base := sectorsOf(0, 16)
+	r := testRecorder(t, base, maxRecord)
+	write(r, 0, sectorsOf(1, 8))
+	write(r, 8*Sector, sectorsOf(2, 8))
+	r.add(event{kind: Write, off: 0, n: 8 * Sector, err: uint32(syscall.EIO)}, nil)
+	r.mark(1)
+	rec := r.freeze()
+	ends := map[int]bool{}
+	for seed := range uint64(100) {
+		im := rec.Cut(Position(rec.Len()), Torn(seed))
+		b := contents(t, im)
+		if !bytes.Equal(b[:8*Sector], sectorsOf(1, 8)) || im.Counts() != (CutCounts{Kept: 1, Torn: 1}) {
+			t.Fatalf("seed %d: %+v, or what came first is not whole", seed, im.Counts())
+		}
+		n := 0
+		for i := range 8 {
+			if b[(8+i)*Sector] == 2 {
+				n++
+			}
+		}
+		ends[n] = true
+	}
+	if len(ends) < 7 || Torn(3).String() != "torn:3" {
+		t.Errorf("the last write parts after %v sectors; %v", ends, Torn(3))
+	}
+}
+
+// TestLied: a flush that was a lie covers nothing, and what the one before it covers is there.
+func TestLied(t *testing.T) {
+	base := sectorsOf(0, 4)
+	r := testRecorder(t, base, maxRecord)
+	states := [][]byte{bytes.Clone(base)} // at each flush
+	for writer := byte(1); writer <= 3; writer++ {
+		data := sectorsOf(writer, 1)
+		write(r, int64(writer-1)*Sector, data)
+		state := bytes.Clone(states[len(states)-1])
+		copy(state[int64(writer-1)*Sector:], data)
+		states = append(states, state)
+		r.add(event{kind: Flush, err: uint32(syscall.EIO)}, nil)
+		r.add(event{kind: Flush}, nil)
+	}
+	rec := r.freeze()
+	for n, want := range map[int]int{-1: 3, 0: 3, 1: 2, 2: 1, 3: 0, 9: 0} {
+		im := rec.Cut(Position(rec.Len()), Nothing().Lied(n))
+		if got := contents(t, im); !bytes.Equal(got, states[want]) || im.Counts().Lost != 3-want {
+			t.Errorf("%d lies: not what was there at flush %d, %+v", n, want, im.Counts())
+		}
+		if got := contents(t, rec.Cut(Position(rec.Len()), Everything().Lied(n))); !bytes.Equal(got, states[3]) {
+			t.Errorf("%d lies, and all was kept in the end: something is not there", n)
+		}
+	}
+	if text := Subset(7).Lied(2).String(); text != "subset:7 since 2 flushes before" {
+		t.Error(text)
+	}
+}
+
 func TestRecordAccess(t *testing.T) {
 	r := testRecorder(t, make([]byte, 16*Sector), maxRecord)
 	data := sectorsOf(7, 2)

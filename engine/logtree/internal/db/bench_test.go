@@ -68,8 +68,8 @@ var stores = []struct {
 // stride goes through all of n keys, n a power of ten, in another order.
 const stride = 618_033
 
-// filled opens a database with n keys, in the memtable or, settled, in runs.
-func filled(b *testing.B, n int, memory int64, shuffled, settled bool) *DB {
+// filled opens a database with n keys and values of that size, in the memtable or, settled, in runs.
+func filled(b *testing.B, n, size int, memory int64, shuffled, settled bool) *DB {
 	c := testConfig(vfs.OS(), b.TempDir())
 	c.Memory, c.Manual = memory, true
 	d, err := Open(c)
@@ -84,7 +84,7 @@ func filled(b *testing.B, n int, memory int64, shuffled, settled bool) *DB {
 		if shuffled {
 			at = i * stride % n
 		}
-		batch.Set(benchKey(&key, at), make([]byte, 100))
+		batch.Set(benchKey(&key, at), make([]byte, size))
 		if batch.Len() == 1000 || i == n-1 {
 			if err := commit(d, &batch, holdfast.Memory); err != nil {
 				b.Fatal(err)
@@ -114,7 +114,7 @@ func BenchmarkScan(b *testing.B) {
 	for _, s := range stores {
 		for _, length := range []int{100, n} {
 			b.Run(fmt.Sprintf("%s/%d", s.name, length), func(b *testing.B) {
-				d := filled(b, n, s.memory, s.shuffled, s.settled)
+				d := filled(b, n, 100, s.memory, s.shuffled, s.settled)
 				b.ReportAllocs()
 				var lo, hi [16]byte
 				seen, at := 0, 0
@@ -141,12 +141,36 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
+// BenchmarkShortScan ends walks, to which no end was set, after 1 to 100 of 100,000 values of 1,000 bytes, which were
+// written in another order.
+func BenchmarkShortScan(b *testing.B) {
+	const n, size = 100_000, 1000
+	d := filled(b, n, size, 384<<20, true, true)
+	b.ReportAllocs()
+	var lo [16]byte
+	at, keys := 0, 0
+	for b.Loop() {
+		at = (at + stride) % (n - 100)
+		it := d.Scan(holdfast.Range{Lo: benchKey(&lo, at)})
+		for range at%100 + 1 {
+			if !it.Next() || len(it.Value()) != size {
+				b.Fatal(it.Err())
+			}
+			keys++
+		}
+		if err := it.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(keys), "ns/key")
+}
+
 // BenchmarkGet reads keys at random.
 func BenchmarkGet(b *testing.B) {
 	const n = 1_000_000
 	for _, s := range stores {
 		b.Run(s.name, func(b *testing.B) {
-			d := filled(b, n, s.memory, s.shuffled, s.settled)
+			d := filled(b, n, 100, s.memory, s.shuffled, s.settled)
 			var key [16]byte
 			var dst []byte
 			at := 0

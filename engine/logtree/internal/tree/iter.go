@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/holdfastdb/holdfast"
 	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
@@ -262,8 +263,22 @@ type walk struct {
 	items  []item
 	used   int // of items, at most
 	ahead  int // how many items to read
+	bytes  int // and of how many bytes, roughly
+	walked int // bytes read until now
 	arena  []byte
 	seg    segment // that the last value came from
+	unread []unread
+	owed   int  // bytes of the values of unread
+	slow   int  // read calls of values that took long
+	sum    byte // of bytes that were touched
+}
+
+// unread is a value that is not read yet.
+type unread struct {
+	run.Entry
+	item   int    // that it belongs to
+	mapped []byte // where it is in memory, nil if a call has to read it
+	at     int    // where it is in the arena then
 }
 
 var walks = sync.Pool{New: func() any { return new(walk) }}
@@ -271,7 +286,10 @@ var walks = sync.Pool{New: func() any { return new(walk) }}
 const (
 	firstAhead = 8
 	maxAhead   = 128
-	maxArena   = 64 << 10 // bytes read ahead, roughly
+	minArena   = 8 << 10 // bytes read ahead, roughly
+	maxArena   = 64 << 10
+	cacheLine  = 64
+	aheadShare = 4 // of what was read until now, so many bytes are read ahead: a walk may end at any key
 )
 
 // Memtable is what a walk sees of a memtable.
@@ -290,7 +308,7 @@ func (it *Iterator) Begin(r holdfast.Range) {
 	w := walks.Get().(*walk)
 	it.w = w
 	w.lo, w.hi = append(w.lo[:0], r.Lo...), append(w.hi[:0], r.Hi...)
-	w.ahead = firstAhead
+	w.ahead, w.bytes, w.walked, w.slow = firstAhead, minArena, 0, 0
 	w.m.reverse, w.m.src = r.Reverse, w.m.src[:0]
 }
 
@@ -335,6 +353,7 @@ func (w *walk) recycle() {
 		s.ri.Forget()
 	}
 	clear(w.items[:w.used])
+	w.unread, w.owed = w.unread[:0], 0
 	w.used, w.seg = 0, segment{}
 	if cap(w.arena) <= 4*maxArena {
 		walks.Put(w)
@@ -361,8 +380,14 @@ func (it *Iterator) more() bool {
 		w.arena = nil // after a large value
 	}
 	it.err = it.fill()
+	if len(w.unread) > 0 {
+		if err := it.resolve(); err != nil {
+			it.err = err // it comes before what fill has met
+		}
+	}
 	w.used = max(w.used, len(w.items))
-	w.ahead = min(4*w.ahead, maxAhead)
+	w.walked += len(w.arena)
+	w.ahead, w.bytes = min(2*w.ahead, maxAhead), min(max(w.walked/aheadShare, minArena), maxArena)
 	it.items = w.items
 	return len(it.items) > 0
 }
@@ -401,11 +426,14 @@ func (it *Iterator) Close() (was bool, err error) {
 
 // room is how many more items to read ahead.
 func (w *walk) room() int {
-	if len(w.arena) >= maxArena {
+	if w.full() {
 		return 0
 	}
 	return w.ahead - len(w.items)
 }
+
+// full reports whether enough bytes have been read ahead, or will be by resolve.
+func (w *walk) full() bool { return len(w.arena)+w.owed >= w.bytes }
 
 // fill reads entries ahead.
 func (it *Iterator) fill() (err error) {
@@ -516,10 +544,7 @@ func later(a, b []byte) []byte {
 func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 	w := it.w
 	if s.table.Index == nil {
-		n, err := it.takeNear(s.ri.Near(w.m.reverse, w.room(), bound, open))
-		if err != nil {
-			return err
-		}
+		n := it.takeNear(s.ri.Near(w.m.reverse, w.room(), bound, open))
 		if n--; w.m.reverse {
 			n = -n
 		}
@@ -542,8 +567,8 @@ func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 // take adds what s is at, unless it is a tombstone.
 func (it *Iterator) take(s *source) error {
 	if s.table.Index == nil {
-		_, err := it.takeNear(s.ri.Near(false, 1, nil, false))
-		return err
+		it.takeNear(s.ri.Near(false, 1, nil, false))
+		return nil
 	}
 	v := &s.v
 	if v.Kind != holdfast.KindSet {
@@ -563,35 +588,121 @@ func (it *Iterator) take(s *source) error {
 }
 
 // takeNear adds entries of a table, other than tombstones, in the direction of the walk, as long as there is room,
-// one at least. It returns how many it looked at.
-func (it *Iterator) takeNear(near run.Near) (int, error) {
+// one at least. It returns how many it looked at. Values that do not lie together are left to resolve.
+func (it *Iterator) takeNear(near run.Near) int {
 	if it.takeSpan(near) {
-		return len(near.Entries), nil
+		return len(near.Entries)
 	}
-	w := it.w
-	for k := range near.Entries {
+	w, n := it.w, len(near.Entries)
+	for k := range n {
 		i := k
 		if w.m.reverse {
-			i = len(near.Entries) - 1 - k
+			i = n - 1 - k
 		}
 		e := &near.Entries[i]
 		if e.Tombstone {
 			continue
 		}
-		if k > 0 && len(w.arena) >= maxArena {
-			return k, nil
+		if k > 0 && w.full() {
+			return k
 		}
 		at := len(w.arena)
 		w.arena = append(w.arena, near.Keys[near.Begin[i]:near.Begin[i+1]]...)
-		to := len(w.arena)
-		var err error
-		if w.arena, err = it.value(e); err != nil {
-			return k, err
-		}
 		end := len(w.arena)
-		w.items = append(w.items, item{Key: w.arena[at:to:to], Value: w.arena[to:end:end]})
+		w.unread = append(w.unread, unread{Entry: *e, item: len(w.items)})
+		w.owed += int(e.Len)
+		w.items = append(w.items, item{Key: w.arena[at:end:end]})
 	}
-	return len(near.Entries), nil
+	return n
+}
+
+// resolve reads the values that takeNear has left. Those that are in memory are touched first, all of them: the
+// processor then waits for many at once, not for one after the other. So does the disk, where reads are slow.
+func (it *Iterator) resolve() (err error) {
+	w := it.w
+	for i := range w.unread {
+		if u := &w.unread[i]; w.enter(it.ver, u.Place) {
+			u.mapped = w.seg.Mapped(int64(uint32(u.Place)), int(u.Len))
+		}
+	}
+	if w.slow >= manySlow {
+		it.prefetch(w.unread)
+	}
+	before := len(w.arena)
+	if format.Guarded(w.copyMapped) != nil {
+		w.arena = w.arena[:before]
+		for i := range w.unread {
+			w.unread[i].mapped = nil // the read calls say what is wrong
+		}
+	}
+	for i := range w.unread {
+		u := &w.unread[i]
+		if u.mapped == nil || format.Checksum(w.arena[u.at:u.at+int(u.Len)]) != u.Sum {
+			u.at = len(w.arena)
+			if err = it.value(w.unread[i:]); err != nil {
+				w.items = w.items[:u.item]
+				break
+			}
+		}
+		end := u.at + int(u.Len)
+		w.items[u.item].Value = w.arena[u.at:end:end]
+	}
+	w.unread, w.owed = w.unread[:0], 0
+	return err
+}
+
+// copyMapped copies the values that are in memory to the arena.
+func (w *walk) copyMapped() {
+	var sum byte
+	for i := range w.unread {
+		b := w.unread[i].mapped
+		for j := 0; j < len(b); j += cacheLine {
+			sum += b[j]
+		}
+	}
+	w.sum = sum // so that the loads are not for nothing
+	for i := range w.unread {
+		if u := &w.unread[i]; u.mapped != nil {
+			u.at = len(w.arena)
+			w.arena = append(w.arena, u.mapped...)
+		}
+	}
+}
+
+// value appends the first of values that a call has to read to the arena. If reads take long, the rest is prefetched.
+func (it *Iterator) value(us []unread) (err error) {
+	w, e := it.w, us[0].Entry
+	var start time.Time
+	if w.slow < manySlow {
+		start = time.Now()
+	}
+	if w.enter(it.ver, e.Place) {
+		w.arena, err = w.seg.Value(w.arena, int64(uint32(e.Place)), int(e.Len), e.Sum)
+	} else {
+		w.arena, err = it.ver.Value(w.arena, e)
+	}
+	if w.slow < manySlow && time.Since(start) > slowRead {
+		if w.slow++; w.slow == manySlow {
+			it.prefetch(us[1:])
+		}
+	}
+	return err
+}
+
+// Once manySlow reads have taken longer than slowRead, they are taken to wait for a disk. A single one may have waited
+// for a processor.
+const (
+	slowRead = 20 * time.Microsecond
+	manySlow = 2
+)
+
+// prefetch has values read from the disk that are not known to be in memory, all of them at once.
+func (it *Iterator) prefetch(us []unread) {
+	for i := range us {
+		if u := &us[i]; u.mapped == nil && it.w.enter(it.ver, u.Place) {
+			it.w.seg.Prefetch(int64(uint32(u.Place)), int(u.Len))
+		}
+	}
 }
 
 // takeSpan is takeNear for entries whose values lie close to each other in a segment, one behind the other, as
@@ -604,7 +715,7 @@ func (it *Iterator) takeSpan(near run.Near) bool {
 	begin := near.Begin[0]
 	keys := near.Keys[begin:near.Begin[n]]
 	// Between two values there are a key and a few bytes; twice as much is still less work than one at a time.
-	most := min(maxArena-len(w.arena), 2*(len(keys)+n*(8+int(max(first.Len, last.Len)))))
+	most := min(w.bytes-len(w.arena)-w.owed, 2*(len(keys)+n*(8+int(max(first.Len, last.Len)))))
 	if n < 2 || hi <= lo || hi-lo > uint64(max(most, 0)) || !w.enter(it.ver, first.Place) {
 		return false
 	}
@@ -649,15 +760,6 @@ func (w *walk) enter(ver *Version, place uint64) bool {
 		w.seg = segment{id: id, Segment: ver.Segment(id)}
 	}
 	return w.seg.Segment != nil
-}
-
-// value appends a value that a table names to the arena and returns that.
-func (it *Iterator) value(e *run.Entry) ([]byte, error) {
-	w := it.w
-	if !w.enter(it.ver, e.Place) {
-		return it.ver.Value(w.arena, *e)
-	}
-	return w.seg.Value(w.arena, int64(uint32(e.Place)), int(e.Len), e.Sum)
 }
 
 // skipDeleted moves on if a range delete covers what s is at: in s's own memtable if it is newer,

@@ -25,6 +25,10 @@ func (s *values) Read(dst []byte, off int64, n int) ([]byte, error) {
 	return fmt.Appendf(dst, "v%0*d", n-1, off), nil
 }
 
+func (s *values) Mapped(int64, int) []byte { return nil }
+
+func (s *values) Prefetch(int64, int) {}
+
 func (s *values) Value(dst []byte, off int64, n int, _ uint32) ([]byte, error) {
 	return s.Read(dst, off, n)
 }

@@ -26,6 +26,11 @@ type Segment interface {
 	Release()
 	// Read appends the n bytes at off, unchecked, to dst. After an error, dst is returned as it was.
 	Read(dst []byte, off int64, n int) ([]byte, error)
+	// Mapped returns the n bytes at off, unchecked, in a mapping of the file, if they are likely to be in memory, and else
+	// nil. They may change, and touching them may fault: see [format.Guarded].
+	Mapped(off int64, n int) []byte
+	// Prefetch has the n bytes at off read soon, if the system can do that, and does not wait for it.
+	Prefetch(off int64, n int)
 	// Value is Read for a value with that checksum: another one is ErrCorrupt.
 	Value(dst []byte, off int64, n int, sum uint32) ([]byte, error)
 }

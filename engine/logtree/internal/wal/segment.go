@@ -363,6 +363,35 @@ func (s *Segment) Read(dst []byte, off int64, n int) ([]byte, error) {
 	return s.readTo(dst, off, n, s.Used.Load())
 }
 
+// Mapped returns the n bytes at off in the segment's mapping, which may fault when they are touched and may change: see
+// [format.Guarded]. It returns nil if they had better be read by [Segment.Read]: not mapped, or perhaps not in memory.
+func (s *Segment) Mapped(off int64, n int) []byte {
+	m := s.in.Load()
+	if m == nil || n <= 0 || n >= recentLimit || off < format.SegmentHeaderSize || off+int64(n) > s.Used.Load() ||
+		s.saved.Load() != nil {
+		return nil
+	}
+	if in := (*m).Bytes(); off+int64(n) <= int64(len(in)) && s.recent.Load().has(off, n) {
+		return in[off:][:n:n]
+	}
+	return nil
+}
+
+// Prefetch has the n bytes at off read soon, where the system can do that, and does not wait for it.
+func (s *Segment) Prefetch(off int64, n int) {
+	prefetch := func(file vfs.File) error {
+		if f, ok := file.(vfs.Prefetcher); ok && off >= 0 && n > 0 {
+			f.Prefetch(off, n)
+		}
+		return nil
+	}
+	if f := s.read.Load(); f != nil {
+		_ = f.With(prefetch) // a file that cannot be opened is an error of the read that follows
+	} else {
+		_ = prefetch(s.File)
+	}
+}
+
 // readTo is Read in a file of which the first end bytes hold something.
 func (s *Segment) readTo(dst []byte, off int64, n int, end int64) ([]byte, error) {
 	if v := s.saved.Load(); v != nil && n >= 0 && off >= v.from && off+int64(n) <= v.from+int64(len(v.b)) {
@@ -378,7 +407,7 @@ func (s *Segment) readTo(dst []byte, off int64, n int, end int64) ([]byte, error
 	mapped := off+int64(n) <= int64(len(in))
 	if mapped && s.recent.Load().has(off, n) {
 		out := dst
-		if Guarded(func() { out = append(out, in[off:off+int64(n)]...) }) == nil {
+		if format.Guarded(func() { out = append(out, in[off:off+int64(n)]...) }) == nil {
 			return out, nil
 		} // the read call says what is wrong
 	}
@@ -460,7 +489,7 @@ func (s *Segment) Write(p []byte, off int64) error {
 // store is Write by a store to the mapping, if there is one. Where it faults, the write call then says what is wrong.
 func (s *Segment) store(p []byte, off int64) error {
 	if s.out != nil && off+int64(len(p)) <= int64(len(s.out)) {
-		if Guarded(func() { copy(s.out[off:], p) }) == nil {
+		if format.Guarded(func() { copy(s.out[off:], p) }) == nil {
 			return nil
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"math/rand/v2"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -45,6 +46,7 @@ const (
 	GoesOn     Flaw = "goes on after a failed sync"
 	Buffers    Flaw = "holds writes back in the process"
 	InPlace    Flaw = "rewrites its manifest in place"
+	Unread     Flaw = "takes a failed read for the end of its log"
 )
 
 const (
@@ -59,7 +61,7 @@ type engine struct {
 	holdfast.Engine
 	dir   string
 	flaw  Flaw
-	every uint64 // of so many syncs or writes, Skips and Buffers break the rule once
+	every uint64 // of so many syncs or writes, Skips and Buffers break the rule in one
 	fsys  vfs.FS
 	index vfs.File
 
@@ -74,7 +76,6 @@ type engine struct {
 
 	syncing sync.Mutex // covers synced; taken before mu
 	synced  uint64     // records
-	syncs   uint64
 }
 
 // Describe says what the engine claims.
@@ -84,8 +85,8 @@ func Describe() holdfast.Capabilities {
 	return c
 }
 
-// Open opens or makes the engine in dir. Of so many syncs or writes, Skips and Buffers break the rule in one; of the
-// other flaws, every is 1.
+// Open opens or makes the engine in dir. Of so many syncs or writes, Skips and Buffers break the rule in one, by chance
+// and by number; of the other flaws, every is 1.
 func Open(dir string, flaw Flaw, every uint64) (_ holdfast.Engine, err error) {
 	e := &engine{Engine: mem.New(), dir: dir, flaw: flaw, every: every, fsys: vfs.OS()}
 	defer func() {
@@ -129,7 +130,7 @@ func (e *engine) recover(last int) error {
 	for e.number < last {
 		e.number++
 		text, err := vfs.ReadFile(e.fsys, e.name(e.number))
-		if err != nil {
+		if err != nil && e.flaw != Unread {
 			return fmt.Errorf("%w: %w", holdfast.ErrCorrupt, err)
 		}
 		if e.end, err = e.replay(text); err != nil {
@@ -147,7 +148,7 @@ func (e *engine) recover(last int) error {
 		return err
 	}
 	page := make([]byte, 8)
-	if n, _ := e.index.ReadAt(page, 0); n == len(page) && binary.BigEndian.Uint64(page) > e.records {
+	if n, _ := e.index.ReadAt(page, 0); n == len(page) && binary.BigEndian.Uint64(page) > e.records && e.flaw != Unread {
 		return fmt.Errorf("%w: the index has %d records of log, and %d are there", holdfast.ErrCorrupt,
 			binary.BigEndian.Uint64(page), e.records)
 	}
@@ -372,8 +373,8 @@ func (e *engine) sync(records uint64) error {
 
 // syncFile syncs the last log file.
 func (e *engine) syncFile(f vfs.File) error {
-	switch e.syncs++; {
-	case e.flaw == Skips && e.syncs%e.every == 0:
+	switch {
+	case e.flaw == Skips && rand.Uint64N(e.every) == 0: // a count would begin anew with each opening
 		return nil
 	case e.flaw == WrongFile:
 		f = e.index

@@ -1,7 +1,7 @@
 package kinds
 
-// Calls are system calls before one of which a victim can be killed, by name. write(2) is not among them: Go's runtime
-// makes it where no other thread of the process can go on.
+// Calls are system calls before one of which a victim can be killed, by name. Of write(2) those are among them that
+// Go's runtime does not make.
 var calls = []string{"sync", "name", "write", "size"}
 
 // CanKillBefore reports whether [KillBefore] works on this system.

@@ -53,7 +53,13 @@ func TestHelperCalls(t *testing.T) {
 		case "name":
 			err = os.Rename(f.Name(), f.Name()) // which does nothing to it
 		case "write":
+			if i == 2 {
+				_, err = f.Write(make([]byte, 9))
+				break
+			}
+			_, short := f.Write(make([]byte, 8)) // is not counted
 			_, err = f.WriteAt([]byte(fmt.Sprint(i)), 0)
+			err = errors.Join(err, short)
 		case "size":
 			err = f.Truncate(int64(i))
 		}

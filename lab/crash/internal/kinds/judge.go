@@ -20,7 +20,7 @@ func (r *Runner) judge(
 	ctx context.Context, c Row, h *protocol.History, s protocol.Spec, dir string, rnd *rand.Rand, t Tally,
 	l *protocol.Ledger,
 ) (j protocol.Judgement, fatal bool, err error) {
-	s.Dir, s.Opens, s.Leave = dir, 1, rnd.IntN(2) == 0
+	s.Role, s.Dir, s.Opens, s.Leave = "check", dir, 1, rnd.IntN(2) == 0
 	var found [][]commits.Found
 	var recovery []time.Duration
 	for len(found) < 2 {
@@ -46,7 +46,7 @@ func (r *Runner) judge(
 				j.Unread(h)
 			}
 			j.Findings = append([]string{"recovery failed: " + d.Failure}, j.Findings...)
-			fatal = true
+			fatal, j.Died = true, d.Died || d.Hung
 			break
 		}
 	}
@@ -57,6 +57,7 @@ func (r *Runner) judge(
 	if len(found) > 0 {
 		before := j
 		j = subject.Judge(h, found[0])
+		j.Died = before.Died
 		j.Wrong += before.Wrong
 		j.Findings = append(before.Findings, j.Findings...)
 		if len(found) > 1 {
@@ -75,10 +76,9 @@ func (r *Runner) judge(
 	return j, fatal, nil
 }
 
-// check runs a child that checks, for no longer than limit. An error is not of what is checked, but of the lab, or
-// ctx's.
+// check runs a child that checks, or rereads, for no longer than limit. An error is not of what is checked, but of the
+// lab, or ctx's.
 func check(ctx context.Context, command []string, s protocol.Spec, limit time.Duration) (*protocol.Dump, error) {
-	s.Role = "check"
 	p, err := child.Start(command, s)
 	if err != nil {
 		return nil, err
@@ -95,12 +95,14 @@ func check(ctx context.Context, command []string, s protocol.Spec, limit time.Du
 	timeout = errors.Is(context.Cause(ctx), errHang)
 	switch {
 	case timeout:
+		d.Hung = true
 		d.Failure = fmt.Sprintf("it hangs: it had not been opened, read and closed after %v", limit)
 	case ctx.Err() != nil:
 		return nil, console.ErrInterrupted
 	case nonsense != nil:
 		return nil, nonsense
 	case d.Failure == "" && (err != nil || len(d.Found) < s.Opens):
+		d.Died = true
 		d.Failure = fmt.Sprintf("the process that opened it died: %v", err)
 	}
 	return d, nil

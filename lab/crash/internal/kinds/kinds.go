@@ -1,4 +1,4 @@
-// Package kinds holds how a crash is made: kill, power, faults and simulate. A kind starts victims, ends their
+// Package kinds holds how a crash is made: kill, power, faults, lies and simulate. A kind starts victims, ends their
 // world at a chosen moment, lets a child open what is left, and hands the judgement to a tally.
 //
 // A kind knows nothing of what its victim does but [Subject], and nothing of what becomes of its results but [Tally].
@@ -23,13 +23,23 @@ const (
 	Kill     Kind = "kill"
 	Power    Kind = "power"
 	Faults   Kind = "faults"
+	Lies     Kind = "lies"
 	Simulate Kind = "simulate"
 )
 
 // Kinds lists the kinds in the order in which they are shown.
-func Kinds() []Kind { return []Kind{Kill, Power, Faults, Simulate} }
+func Kinds() []Kind { return []Kind{Kill, Power, Faults, Lies, Simulate} }
 
-// Survives is the weakest level that a crash of this kind must not cost.
+// Recorded reports whether crashes of this kind are made of a recorded disk.
+func (k Kind) Recorded() bool { return k == Power || k == Faults || k == Lies }
+
+// PerSession is how many crashes a session makes of one directory or disk at most, 0 for a simulation.
+func (k Kind) PerSession() int {
+	return map[Kind]int{Kill: KillsPerSession, Power: cutsPerRecord, Lies: cutsPerRecord, Faults: cutsPerFault}[k]
+}
+
+// Survives is the weakest level that a crash of this kind must not cost. Of a disk that lies no level can say so: it is
+// the one that counts on flushes.
 func (k Kind) Survives() holdfast.Level {
 	if k == Kill {
 		return holdfast.Process
@@ -66,6 +76,8 @@ type Subject interface {
 	Begin(h *protocol.History, engine string, peer bool)
 	// Ages reports whether a victim can be told to age a directory.
 	Ages() bool
+	// Rereads reports whether a child can be told to compare what it reads.
+	Rereads() bool
 	// Serves reports whether the victim is a server, which Clients work on from here.
 	Serves() bool
 	// Clients work on the server at each address that comes, "" while there is none, until the channel is closed.
@@ -112,10 +124,14 @@ func (r *Runner) Session(
 	switch c.Kind {
 	case Kill:
 		err = r.killSession(ctx, c, seed, cuts, t)
-	case Power:
+	case Power, Lies:
 		err = r.powerSession(ctx, c, seed, cuts, t)
 	case Faults:
-		err = r.faultSession(ctx, c, seed, cuts, t)
+		if subject, unknown := r.Subject(c.Subject); unknown == nil && subject.Rereads() && nth%2 == 1 && !c.Control {
+			err = r.readSession(ctx, c, seed, cuts, t)
+		} else {
+			err = r.faultSession(ctx, c, seed, cuts, t)
+		}
 	default:
 		err = r.simulate(ctx, c, seed, length, t)
 	}
@@ -133,6 +149,9 @@ func (r *Runner) history(c Row, seed uint64) (*protocol.History, error) {
 	}
 	h := &protocol.History{Seed: seed, Survives: c.Kind.Survives(), Level: c.Given,
 		Single: !c.Capabilities.AtomicBatches}
+	if c.Kind == Lies {
+		h.Survives++ // nothing is sure to be there
+	}
 	subject.Begin(h, c.Engine, c.Peer)
 	return h, nil
 }

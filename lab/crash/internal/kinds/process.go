@@ -29,7 +29,12 @@ type moment struct {
 	file  bool   // then for a new file, if one comes
 	acks  int    // then for that many more acknowledgements
 	delay time.Duration
+	// After the delay it is waited until enough has come about, but no longer than patience; nil is at once.
+	enough func() bool
 }
+
+// patience is how long enough is waited for on a slow machine.
+const patience = 3 * time.Second
 
 // victim runs a victim to its end, and fills its ledger.
 type victim struct {
@@ -264,7 +269,7 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 		}
 		quiet.Stop()
 	}
-	rest := time.NewTimer(m.delay)
+	rest, began := time.NewTimer(m.delay), time.Now()
 	defer rest.Stop()
 	if m.file {
 		before := files(v.spec.Dir)
@@ -297,7 +302,10 @@ func await(ctx context.Context, v *victim, m moment, events <-chan heard, silenc
 				return false
 			}
 		case <-rest.C:
-			return true
+			if m.enough == nil || m.enough() || time.Since(began) > patience {
+				return true
+			}
+			rest.Reset(20 * time.Millisecond)
 		case <-ctx.Done():
 			return true
 		}

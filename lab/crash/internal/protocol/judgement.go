@@ -21,6 +21,7 @@ type Judgement struct {
 	Window     float64  `json:"window_ms"`
 	Findings   []string `json:"findings,omitempty"`
 	Skipped    []Span   `json:"skipped,omitempty"` // see History
+	Died       bool     `json:"died,omitempty"`    // opening and reading it ended in no answer, but in a death or a hang
 }
 
 // maxFindings is how many findings are kept in words.

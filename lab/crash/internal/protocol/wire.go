@@ -205,6 +205,8 @@ type Dump struct {
 	Wrong    []string // what the check itself saw
 	Failure  string   // it could not open or read
 	Full     bool     // because of the disk
+	Died     bool     // its process ended without an answer
+	Hung     bool     // or gave none in time
 	Done     bool     // it told that this is all
 }
 
@@ -255,7 +257,7 @@ type Call struct {
 // Spec is what the supervisor asks of a child, as one line of JSON on its standard input. The input
 // stays open: when it ends, the supervisor is gone, and so goes the child.
 type Spec struct {
-	Role    string // "work" or "check"
+	Role    string // "work", "check" or "reread"
 	Engine  string
 	Subject string
 	Level   holdfast.Level
@@ -284,6 +286,7 @@ type Spec struct {
 	DieAt   Call  // before which it is killed
 	Age     int64 // bytes that it writes without waiting for them, before it syncs and ends; 0: it goes on until killed
 
-	Leave bool // the check, or what ages a directory, ends without closing
-	Opens int  // times that the check opens
+	Expect string // a file of what must be read by a reread, as JSON of commits.Found
+	Leave  bool   // the check, or what ages a directory, ends without closing
+	Opens  int    // times that the check opens
 }

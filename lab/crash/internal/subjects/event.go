@@ -142,6 +142,27 @@ func eventWork(w *worker, e holdfast.Engine, stop <-chan struct{}) (err error) {
 		return nil
 	})
 	w.start(&readers, func() error {
+		for shown := uint64(0); w.rest(stop, 3*time.Millisecond); {
+			for e, err := range s.Events(ctx, max(s.First(), s.Last()), 0) { // those of the last moment
+				if errors.Is(err, event.ErrTruncated) {
+					break
+				}
+				if err != nil {
+					if ctx.Err() != nil || w.refused(err) {
+						return nil
+					}
+					return fmt.Errorf("reading the last events: %w", err)
+				}
+				if e.Position < shown {
+					w.wrong("position %d was the last one, and then %d is", shown, e.Position)
+				}
+				shown = e.Position
+				w.report.Send(protocol.TellShown, shown, uint64(given))
+			}
+		}
+		return nil
+	})
+	w.start(&readers, func() error {
 		for w.rest(stop, 70*time.Millisecond) {
 			last := s.Last()
 			if last < 2*kept {

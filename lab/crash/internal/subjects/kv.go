@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastdb/holdfast"
@@ -18,7 +20,7 @@ import (
 var KV = Subject{
 	Name:  "kv",
 	About: "the contract: concurrent batches, overwrites, deletes, range deletes, large values, snapshots, reopening",
-	work:  kvWork, read: kvRead, judge: kvJudge, ages: true,
+	work:  kvWork, read: kvRead, reread: kvReread, judge: kvJudge, ages: true,
 }
 
 func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
@@ -70,7 +72,53 @@ func kvWork(w *worker, e holdfast.Engine, stop <-chan struct{}) error {
 		}
 		return nil
 	})
+	var seen atomic.Uint64
+	for i := range 2 {
+		w.start(&group, func() error {
+			for w.rest(stop, time.Duration(1+2*i)*time.Millisecond) {
+				if err := w.get(e, p.Step(), &seen); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
 	group.Wait()
+	return nil
+}
+
+// get looks for the last batches by the keys that they alone set. Reads go on from each other, whoever makes them: what
+// was acknowledged, or seen by any reader, before a Get began is there for it. seen is the last batch that a reader
+// saw.
+func (w *worker) get(e holdfast.Engine, step uint64, seen *atomic.Uint64) error {
+	acked, was := w.highest.Load(), seen.Load()
+	from := max(acked, was)
+	from -= from % step
+	for n := from; n <= from+3*step; n += step {
+		if n == 0 {
+			continue
+		}
+		_, err := e.Get(nil, []byte(commits.NumberKey(n)))
+		w.mu.Lock()
+		issued := w.next - 1
+		w.mu.Unlock()
+		switch {
+		case err == nil && n > issued:
+			w.wrong("batch %d is read, and only %d were begun", n, issued)
+		case err == nil:
+			for old := seen.Load(); old < n && !seen.CompareAndSwap(old, n); old = seen.Load() {
+			}
+		case !errors.Is(err, holdfast.ErrNotFound):
+			if w.refused(err) {
+				return nil
+			}
+			return fmt.Errorf("get: %w", err)
+		case n == from && issued < n+kept/2: // or it may be gone for its age
+			w.wrong("batch %d is not read; before that, %d was acknowledged and a reader had seen %d", n, acked, was)
+		default:
+			return nil
+		}
+	}
 	return nil
 }
 
@@ -133,6 +181,46 @@ func kvRead(c *check, e holdfast.Engine, emit func(commits.Found)) error {
 		}
 	}
 	return nil
+}
+
+// kvReread scans in both directions and gets keys that are there, and some that are not.
+func kvReread(c *check, e holdfast.Engine, want []commits.Found) {
+	for _, reverse := range []bool{false, true} {
+		it, n, right := e.Scan(holdfast.Range{Reverse: reverse}), 0, true
+		for ; right && it.Next(); n++ {
+			must := commits.Found{Key: "the end"}
+			switch {
+			case n < len(want) && reverse:
+				must = want[len(want)-1-n]
+			case n < len(want):
+				must = want[n]
+			}
+			f := commits.NewFound(string(it.Key()), it.Value())
+			if right = f == must; !right {
+				c.wrong("where reads fail, a scan shows %v, and must show %v first, or fail", f, must)
+			}
+		}
+		if err := errors.Join(it.Err(), it.Close()); err == nil && right && n < len(want) {
+			c.wrong("where reads fail, a scan ends without an error after %d keys of %d", n, len(want))
+		}
+	}
+	r := rand.New(rand.NewPCG(c.spec.Seed, 1))
+	for range 200 {
+		key, must := commits.SlotKey(r), commits.Found{}
+		if len(want) > 0 && r.IntN(4) > 0 {
+			key = want[r.IntN(len(want))].Key
+		}
+		if at := slices.IndexFunc(want, func(f commits.Found) bool { return f.Key == key }); at >= 0 {
+			must = want[at]
+		}
+		got, err := e.Get(nil, []byte(key))
+		switch f := commits.NewFound(key, got); {
+		case errors.Is(err, holdfast.ErrNotFound) && must.Key != "":
+			c.wrong("where reads fail, Get says that %v is not there", must)
+		case err == nil && f != must:
+			c.wrong("where reads fail, Get answers %v instead of %v", f, must)
+		}
+	}
 }
 
 // kvJudge compares what there is with what there must be after the last batch of which something is there.

@@ -30,6 +30,9 @@ type Subject struct {
 	ages bool
 	// read tells all that is in an engine. It runs in the child that checks.
 	read func(c *check, e holdfast.Engine, emit func(commits.Found)) error
+	// reread tells what an engine whose reads may fail answers wrongly, where want is what it must; nil if it cannot. It
+	// runs in the child that checks.
+	reread func(c *check, e holdfast.Engine, want []commits.Found)
 	// judge decides what there is. It runs in the supervisor.
 	judge func(h *protocol.History, found []commits.Found) protocol.Judgement
 }
@@ -46,6 +49,9 @@ func (subject Subject) Begin(h *protocol.History, engine string, peer bool) {
 
 // Ages reports whether a victim can be told to age a directory.
 func (subject Subject) Ages() bool { return subject.ages }
+
+// Rereads reports whether a child can be told to compare what it reads.
+func (subject Subject) Rereads() bool { return subject.reread != nil }
 
 // Judge decides what there is.
 func (subject Subject) Judge(h *protocol.History, found []commits.Found) protocol.Judgement {

@@ -1,6 +1,7 @@
 package subjects
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -240,6 +241,31 @@ func (c *check) tell(subject Subject, e holdfast.Engine) error {
 	}
 	c.said = nil
 	return err
+}
+
+// Reread opens the engine on a disk whose reads may fail, and tells what it answers wrongly. An error is no wrong
+// answer.
+func (subject Subject) Reread(s protocol.Spec, t *protocol.Reporter, open func() (holdfast.Engine, error)) error {
+	var want []commits.Found
+	text, err := os.ReadFile(s.Expect)
+	if err == nil {
+		err = json.Unmarshal(text, &want)
+	}
+	if err != nil {
+		return err
+	}
+	c := &check{spec: s, report: t}
+	if e, err := open(); err == nil {
+		subject.reread(c, e, want)
+		if !s.Leave {
+			_ = e.Close()
+		}
+	}
+	for _, text := range c.said {
+		t.Wrong("%s", text)
+	}
+	t.Send(protocol.TellComplete, 0, 0)
+	return nil
 }
 
 // Check opens the engine as often as it is told, and tells all that is there each time.

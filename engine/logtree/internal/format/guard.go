@@ -1,10 +1,8 @@
-package wal
+package format
 
 import (
 	"fmt"
 	"runtime/debug"
-
-	"github.com/holdfastdb/holdfast/engine/logtree/internal/format"
 )
 
 // fault is what the runtime panics with when memory cannot be touched.
@@ -24,7 +22,7 @@ func Guarded(f func()) (err error) {
 			if !ok {
 				panic(r)
 			}
-			err = format.Corrupt("", 0, fmt.Sprintf("a mapped file cannot be read (%v)", f), f)
+			err = Corrupt("", 0, fmt.Sprintf("a mapped file cannot be read (%v)", f), f)
 		}
 	}()
 	f()
