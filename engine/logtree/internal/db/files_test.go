@@ -278,8 +278,8 @@ func TestFilesGrow(t *testing.T) {
 	}
 }
 
-// TestRemoveObsoleteWaits: who removes obsolete files finds them gone afterwards, also if another goroutine had begun to
-// remove them. Compact once returned while the files of a whole database were still being removed.
+// TestRemoveObsoleteWaits: who removes obsolete files finds them gone afterwards, also if another goroutine had begun
+// to remove them. Compact once returned while the files of a whole database were still being removed.
 func TestRemoveObsoleteWaits(t *testing.T) {
 	t.Parallel()
 	d, c := manual(t)
