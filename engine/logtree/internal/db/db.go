@@ -123,6 +123,8 @@ type DB struct {
 	segs     map[uint32]*wal.Segment // all that are alive, with a reference each
 	nextFile uint64
 
+	walkedOver atomic.Int64 // deleted keys of memtables that walks have passed over since a flush was due to them
+
 	reclaim  reclaimer
 	obsolete obsoleteFiles
 	troubles [activities]atomic.Pointer[error] // why background work failed, nil once it has not

@@ -44,12 +44,13 @@ func (st *state) get(dst, key []byte) ([]byte, error) {
 // iterator is a walk over what a state sees.
 type iterator struct {
 	tree.Iterator
+	db   *DB
 	hold front.Hold[state]
 }
 
 // Walk implements [front.Core].
 func (d *DB) Walk(h front.Hold[state], r holdfast.Range) (holdfast.Iterator, error) {
-	it, st := &iterator{hold: h}, &h.View
+	it, st := &iterator{db: d, hold: h}, &h.View
 	it.Begin(r)
 	it.addTable(st.view.mem, st.rangeTombstones)
 	for _, t := range st.view.imm {
@@ -69,7 +70,32 @@ func (it *iterator) addTable(t *table, ts *tree.RangeTombstones) {
 func (it *iterator) Close() error {
 	was, err := it.Iterator.Close()
 	if was {
+		if n := it.Passed(); n > 0 {
+			it.db.passed(int64(n))
+		}
 		it.hold.End()
 	}
 	return err
+}
+
+// mostPassed is how many deleted keys of memtables walks pass over before the memtable is flushed, which costs about as
+// much as passing over them. A flush leaves out deleted keys that no table knows: walks from the head of a queue
+// would otherwise pass over ever more of them.
+const mostPassed = 256 << 10
+
+// passed counts deleted keys that a walk has passed over.
+func (d *DB) passed(n int64) {
+	if d.readOnly || d.walkedOver.Add(n) < mostPassed {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v := d.view.Load()
+	if d.walkedOver.Load() < mostPassed || len(v.imm) > 0 || d.log.Err() != nil {
+		return // those that are deleted in a memtable that is being flushed will be gone soon
+	}
+	d.walkedOver.Store(0)
+	if v.mem.deletes > 0 {
+		d.rotateTable()
+	}
 }

@@ -46,10 +46,11 @@ func (it *Iter) Key() []byte { return it.t.image.key(it.l.rec[it.p.slot(it.pos)]
 // Pair is a key and its value. The slices are the image's: valid until it is released, and not to be changed.
 type Pair struct{ Key, Value []byte }
 
-// Take appends the present key and those after it, with their values, to dst. It ends after most of them, or before
-// a key that is not below bound (if bound is not empty), that is deleted, or whose value is not in the image; it is
-// then on the first that it did not take, if there is one. It may be called when Valid says true.
-func (it *Iter) Take(dst []Pair, most int, bound []byte) []Pair {
+// Take appends the present key and those after it, with their values, to dst, and passes over deleted keys, which it
+// counts. It ends after most of them, or before a key that is not below bound (if bound is not empty), or whose value is
+// not in the image; it is then on the first that it did not take, if there is one. It may be called when Valid says
+// true.
+func (it *Iter) Take(dst []Pair, most int, bound []byte) (_ []Pair, deleted int) {
 	for first := true; most > 0 && it.ok; first = false {
 		l, p := it.l, it.p
 		n := p.count()
@@ -62,8 +63,9 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) []Pair {
 		for {
 			rec := l.rec[slot]
 			b := chunks[rec>>32][uint32(rec):]
-			if b[0] != byte(holdfast.KindSet) {
-				return dst
+			kind := holdfast.Kind(b[0])
+			if kind != holdfast.KindSet && kind != holdfast.KindDelete {
+				return dst, deleted
 			}
 			size, at := int(b[1]), 2
 			if size >= 0x80 {
@@ -71,15 +73,19 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) []Pair {
 			}
 			key := b[at : at+size : at+size]
 			if !below && bytes.Compare(key, bound) >= 0 {
-				return dst
+				return dst, deleted
 			}
-			b = b[at+size:]
-			size, at = int(b[0]), 1
-			if size >= 0x80 {
-				size, at = long(b, 0)
+			if kind == holdfast.KindSet {
+				b = b[at+size:]
+				size, at = int(b[0]), 1
+				if size >= 0x80 {
+					size, at = long(b, 0)
+				}
+				dst = append(dst, Pair{key, b[at : at+size : at+size]})
+				most--
+			} else {
+				deleted++
 			}
-			dst = append(dst, Pair{key, b[at : at+size : at+size]})
-			most--
 			if it.pos+1 == n {
 				break
 			}
@@ -89,12 +95,12 @@ func (it *Iter) Take(dst []Pair, most int, bound []byte) []Pair {
 			}
 			it.pos++
 			if slot = next; most == 0 {
-				return dst
+				return dst, deleted
 			}
 		}
 		it.forward(it.skipForward())
 	}
-	return dst
+	return dst, deleted
 }
 
 // First moves to the first key and reports whether there is one.

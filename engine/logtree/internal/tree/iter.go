@@ -251,6 +251,7 @@ type Iterator struct {
 	ver    *Version
 	ended  bool
 	hidden bool // there are range deletes
+	passed int  // deleted keys of memtables
 	err    error
 }
 
@@ -414,6 +415,9 @@ func (it *Iterator) Err() error {
 	return it.err
 }
 
+// Passed is how many deleted keys of memtables the walk has passed over.
+func (it *Iterator) Passed() int { return it.passed }
+
 // Close ends the walk, and reports whether it was open. It returns the error that the walk met, if any.
 func (it *Iterator) Close() (was bool, err error) {
 	if it.w != nil {
@@ -552,8 +556,10 @@ func (it *Iterator) takeMany(s *source, bound []byte, open bool) error {
 		s.key = s.ri.Key()
 		return w.m.next()
 	}
-	n := len(w.items)
-	if w.items = s.mi.Take(w.items, w.room(), bound); len(w.items) == n {
+	n, passed := len(w.items), 0
+	w.items, passed = s.mi.Take(w.items, w.room(), bound)
+	it.passed += passed
+	if len(w.items) == n && passed == 0 {
 		if err := it.take(s); err != nil {
 			return err
 		}
@@ -572,6 +578,7 @@ func (it *Iterator) take(s *source) error {
 	}
 	v := &s.v
 	if v.Kind != holdfast.KindSet {
+		it.passed++
 		return nil
 	}
 	w := it.w
